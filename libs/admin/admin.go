@@ -1,0 +1,101 @@
+// Package admin serves the questions that every process answers: /metrics, /healthz and /readyz.
+package admin
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"sort"
+	"sync"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+)
+
+const checkTimeout = 2 * time.Second
+
+// Check tells whether one thing is well; the error says what is not.
+type Check func(context.Context) error
+
+// Health collects the checks of a process. The zero value has none, and is healthy and ready.
+type Health struct {
+	mu         sync.Mutex
+	live, wait map[string]Check
+}
+
+// AddLiveness adds a check of /healthz: when it fails the process should be restarted.
+func (h *Health) AddLiveness(name string, check Check) { h.add(&h.live, name, check) }
+
+// AddReadiness adds a check of /readyz: while it fails the process should get no requests.
+func (h *Health) AddReadiness(name string, check Check) { h.add(&h.wait, name, check) }
+
+func (h *Health) add(to *map[string]Check, name string, check Check) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if *to == nil {
+		*to = map[string]Check{}
+	}
+	(*to)[name] = check
+}
+
+// Handler serves the three paths.
+func Handler(health *Health, metrics prometheus.Gatherer) http.Handler {
+	mux := http.NewServeMux()
+	mux.Handle("GET /metrics", promhttp.HandlerFor(metrics, promhttp.HandlerOpts{}))
+	mux.HandleFunc("GET /healthz", health.serve(func() map[string]Check { return health.live }))
+	mux.HandleFunc("GET /readyz", health.serve(func() map[string]Check { return health.wait }))
+	return mux
+}
+
+func (h *Health) serve(checks func() map[string]Check) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		ctx, cancel := context.WithTimeout(r.Context(), checkTimeout)
+		defer cancel()
+		if err := h.run(ctx, checks); err != nil {
+			http.Error(w, err.Error(), http.StatusServiceUnavailable)
+			return
+		}
+		fmt.Fprintln(w, "ok")
+	}
+}
+
+func (h *Health) run(ctx context.Context, checks func() map[string]Check) error {
+	h.mu.Lock()
+	names := make([]string, 0, len(checks()))
+	todo := map[string]Check{}
+	for name, check := range checks() {
+		names = append(names, name)
+		todo[name] = check
+	}
+	h.mu.Unlock()
+	sort.Strings(names)
+	var problems []error
+	for _, name := range names {
+		if err := todo[name](ctx); err != nil {
+			problems = append(problems, fmt.Errorf("%s: %w", name, err))
+		}
+	}
+	return errors.Join(problems...)
+}
+
+// Serve answers on the address until ctx ends. An empty address serves nothing.
+func Serve(ctx context.Context, address string, handler http.Handler) error {
+	if address == "" {
+		<-ctx.Done()
+		return nil
+	}
+	listener, err := (&net.ListenConfig{}).Listen(ctx, "tcp", address)
+	if err != nil {
+		return fmt.Errorf("listen for admin requests: %w", err)
+	}
+	server := &http.Server{Handler: handler, ReadHeaderTimeout: checkTimeout}
+	stop := context.AfterFunc(ctx, func() { _ = server.Close() })
+	defer stop()
+	if err := server.Serve(listener); !errors.Is(err, http.ErrServerClosed) {
+		return fmt.Errorf("serve admin requests: %w", err)
+	}
+	return nil
+}

@@ -1,0 +1,35 @@
+package handler_test
+
+import (
+	"context"
+
+	"akri.sh/libs/handler"
+	"akri.sh/libs/service"
+)
+
+// A whole Discovery Handler: it offers the lamps that a Configuration names in `discoveryDetails: "lamps: [desk]"`.
+func Example() {
+	list := func(_ context.Context, request handler.Request) ([]*handler.Device, error) {
+		var details struct {
+			Lamps []string `yaml:"lamps"`
+		}
+		if err := handler.DecodeDetails(request, &details); err != nil {
+			return nil, err
+		}
+		var devices []*handler.Device
+		for _, lamp := range details.Lamps {
+			devices = append(devices, &handler.Device{Id: lamp, Properties: map[string]string{"LAMP": lamp}})
+		}
+		return devices, nil
+	}
+	// main is:
+	_ = func() {
+		service.Main("handler-lamp", "Discovers lamps.", func(ctx context.Context, flags handler.Flags, env service.Env) error {
+			server, err := handler.New(handler.Identity{Name: "lamp", Shared: true}, flags, handler.Poll{List: list}, env)
+			if err != nil {
+				return err
+			}
+			return server.Run(ctx)
+		})
+	}
+}

@@ -1,0 +1,119 @@
+package handler_test
+
+import (
+	"context"
+	"errors"
+	"net/http/httptest"
+	"path/filepath"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/stretchr/testify/require"
+	"go.uber.org/zap"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"akri.sh/libs/admin"
+	"akri.sh/libs/handler"
+)
+
+func get(t *testing.T, health *admin.Health, path string) int {
+	t.Helper()
+	recorder := httptest.NewRecorder()
+	admin.Handler(health, prometheus.NewRegistry()).ServeHTTP(recorder, httptest.NewRequestWithContext(t.Context(), "GET", path, nil))
+	return recorder.Code
+}
+
+func TestPollAsksEveryIntervalAndKeepsTheLastListThroughFailures(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		answers := []error{nil, errors.New("no answer"), nil, handler.Invalid(errors.New("gone wrong"))}
+		asked := 0
+		poll := handler.Poll{Interval: time.Minute, List: func(ctx context.Context, _ handler.Request) ([]*handler.Device, error) {
+			_, bounded := ctx.Deadline()
+			require.True(t, bounded)
+			asked++
+			return []*handler.Device{{Id: "a"}}, answers[asked-1]
+		}}
+		sent, began := 0, time.Now()
+		err := poll.Discover(t.Context(), handler.Request{Log: zap.NewNop()}, func([]*handler.Device) error { sent++; return nil })
+		require.ErrorContains(t, err, "gone wrong")
+		require.Equal(t, 4, asked)
+		require.Equal(t, 2, sent)
+		require.Equal(t, 3*time.Minute, time.Since(began))
+	})
+}
+
+func TestPollGivesTheRequestToItsFunction(t *testing.T) {
+	directory := folder(t)
+	requests := make(chan handler.Request, 1)
+	start(t, handler.Flags{DiscoveryHandlersDirectory: directory}, handler.Poll{
+		List: func(_ context.Context, request handler.Request) ([]*handler.Device, error) {
+			requests <- request
+			return nil, nil
+		},
+	})
+	stream := discover(t, "unix://"+filepath.Join(directory, "lamp.sock"), "color: red")
+	request := receive(t, requests)
+	require.Equal(t, "color: red", request.Details)
+	require.Equal(t, map[string][]byte{"user": []byte("ada"), "unset": nil}, request.Properties)
+	require.Empty(t, ids(t, stream), "the first list is sent although it is empty")
+}
+
+type lamps struct {
+	Colors []string `yaml:"colors"`
+	Bright bool     `yaml:"bright"`
+}
+
+func TestDetailsAreDecodedStrictly(t *testing.T) {
+	for name, test := range map[string]struct {
+		details string
+		want    lamps
+		err     []string
+	}{
+		"complete":        {details: "colors: [red]\nbright: true", want: lamps{Colors: []string{"red"}, Bright: true}},
+		"json":            {details: `{"colors": ["red"]}`, want: lamps{Colors: []string{"red"}}},
+		"empty":           {details: ""},
+		"only a comment":  {details: "# later"},
+		"unknown keys":    {details: "colours: [red]\nbrite: true", err: []string{`line 1: unknown key "colours"`, `line 2: unknown key "brite"`}},
+		"a wrong type":    {details: "bright: [1]", err: []string{"line 1", "bool"}},
+		"a key twice":     {details: "bright: true\nbright: false", err: []string{"line 2", "bright", "already defined"}},
+		"not yaml":        {details: "colors: [", err: []string{"line 1"}},
+		"two documents":   {details: "bright: true\n---\nbright: false", err: []string{"more than one YAML document"}},
+		"not even a list": {details: "hello", err: []string{"line 1"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var got lamps
+			err := handler.DecodeDetails(handler.Request{Details: test.details}, &got)
+			if test.err == nil {
+				require.NoError(t, err)
+				require.Equal(t, test.want, got)
+			}
+			for _, part := range test.err {
+				require.ErrorContains(t, err, part)
+			}
+		})
+	}
+}
+
+func FuzzDecodeDetails(f *testing.F) {
+	for _, seed := range []string{"colors: [red]", "{", "&a [*a]", "bright: !!binary x", "? [a]: b", "<<: *x"} {
+		f.Add(seed)
+	}
+	f.Fuzz(func(t *testing.T, details string) {
+		var into lamps
+		_ = handler.DecodeDetails(handler.Request{Details: details}, &into)
+	})
+}
+
+func TestMistakeInDetailsIsTheUsers(t *testing.T) {
+	directory := folder(t)
+	start(t, handler.Flags{DiscoveryHandlersDirectory: directory}, handler.Watch(
+		func(_ context.Context, request handler.Request, _ handler.Send) error {
+			return handler.DecodeDetails(request, &lamps{})
+		}))
+	_, err := discover(t, "unix://"+filepath.Join(directory, "lamp.sock"), "lux: 3").Recv()
+	require.Equal(t, codes.InvalidArgument, status.Code(err))
+	require.Equal(t, `discoveryDetails: line 1: unknown key "lux"`, status.Convert(err).Message())
+}

@@ -1,0 +1,137 @@
+package kube
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/client-go/tools/cache"
+)
+
+// Informer keeps a copy of all objects of one kind.
+type Informer[T Object] struct {
+	cache.SharedIndexInformer
+}
+
+// NewInformer returns an informer over every namespace, without managedFields, which nobody here reads. It never
+// re-lists for the sake of it: whoever needs a periodic look has a timer of its own. `trim`, when given, drops what
+// need not be kept of an object.
+func NewInformer[T Object, L runtime.Object](client *Client[T, L], indexers cache.Indexers, trim func(T)) (*Informer[T], error) {
+	return NewSelectedInformer(client, metav1.ListOptions{}, indexers, trim)
+}
+
+// NewSelectedInformer is NewInformer over the objects that the selectors of the options choose.
+func NewSelectedInformer[T Object, L runtime.Object](
+	client *Client[T, L], selected metav1.ListOptions, indexers cache.Indexers, trim func(T),
+) (*Informer[T], error) {
+	return newInformer(client, metav1.NamespaceAll, selected, indexers, trim)
+}
+
+// NewNamedInformer is NewInformer over the one object of that name; the namespace is empty where the resource has none.
+// The right to read that one object is enough for it.
+func NewNamedInformer[T Object, L runtime.Object](client *Client[T, L], namespace, name string) (*Informer[T], error) {
+	selected := metav1.ListOptions{FieldSelector: fields.OneTermEqualSelector(metav1.ObjectNameField, name).String()}
+	return newInformer(client, namespace, selected, cache.Indexers{}, nil)
+}
+
+func newInformer[T Object, L runtime.Object](
+	client *Client[T, L], namespace string, selected metav1.ListOptions, indexers cache.Indexers, trim func(T),
+) (*Informer[T], error) {
+	choose := func(options *metav1.ListOptions) {
+		options.LabelSelector, options.FieldSelector = selected.LabelSelector, selected.FieldSelector
+	}
+	all := client.In(namespace)
+	source := &cache.ListWatch{
+		ListWithContextFunc: func(ctx context.Context, options metav1.ListOptions) (runtime.Object, error) {
+			choose(&options)
+			return all.List(ctx, options)
+		},
+		WatchFuncWithContext: func(ctx context.Context, options metav1.ListOptions) (watch.Interface, error) {
+			choose(&options)
+			return all.Watch(ctx, options)
+		},
+	}
+	informer := cache.NewSharedIndexInformer(source, client.newItem(), 0, indexers)
+	err := informer.SetTransform(func(object any) (any, error) {
+		item, ok := object.(T)
+		if !ok {
+			return object, nil // a tombstone
+		}
+		item.SetManagedFields(nil)
+		if trim != nil {
+			trim(item)
+		}
+		return item, nil
+	})
+	if err != nil {
+		return nil, fmt.Errorf("set transform: %w", err)
+	}
+	return &Informer[T]{informer}, nil
+}
+
+// OnChange calls f with the namespace/name key of each object that appears, changes or goes. f must not block.
+func (i *Informer[T]) OnChange(f func(key string)) error {
+	notify := func(object any) {
+		if key, err := cache.DeletionHandlingMetaNamespaceKeyFunc(object); err == nil {
+			f(key)
+		}
+	}
+	_, err := i.AddEventHandler(cache.ResourceEventHandlerFuncs{
+		AddFunc: notify, UpdateFunc: func(_, object any) { notify(object) }, DeleteFunc: notify,
+	})
+	if err != nil {
+		return fmt.Errorf("add event handler: %w", err)
+	}
+	return nil
+}
+
+// Get returns the copy of one object, or false. It must not be changed: DeepCopy first.
+func (i *Informer[T]) Get(key string) (T, bool) {
+	object, exists, err := i.GetStore().GetByKey(key)
+	if err != nil || !exists {
+		var none T
+		return none, false
+	}
+	return object.(T), true
+}
+
+// List returns all copies, in no order. They must not be changed.
+func (i *Informer[T]) List() []T {
+	return typed[T](i.GetStore().List())
+}
+
+// ByIndex returns the copies that the named index files under the value.
+func (i *Informer[T]) ByIndex(name, value string) []T {
+	objects, err := i.GetIndexer().ByIndex(name, value)
+	if err != nil {
+		panic(err) // an index that was not declared: a mistake in the program
+	}
+	return typed[T](objects)
+}
+
+func typed[T any](objects []any) []T {
+	items := make([]T, 0, len(objects))
+	for _, object := range objects {
+		items = append(items, object.(T))
+	}
+	return items
+}
+
+// ErrNotSynced is the answer of a readiness check before the first list has arrived.
+var ErrNotSynced = errors.New("not synced with the API server yet")
+
+// Synced waits until the informers hold a first full list.
+func Synced(ctx context.Context, informers ...interface{ HasSynced() bool }) error {
+	waits := make([]cache.InformerSynced, 0, len(informers))
+	for _, informer := range informers {
+		waits = append(waits, informer.HasSynced)
+	}
+	if !cache.WaitForCacheSync(ctx.Done(), waits...) {
+		return fmt.Errorf("wait for the API server: %w", context.Cause(ctx))
+	}
+	return nil
+}

@@ -1,0 +1,61 @@
+package kubetest_test
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	akriv0 "akri.sh/libs/apis/akri/v0"
+	"akri.sh/libs/kube"
+	"akri.sh/libs/kubetest"
+)
+
+var server *kubetest.Server
+
+func TestMain(m *testing.M) { kubetest.Main(m, &server) }
+
+func configuration(name string) *akriv0.Configuration {
+	return &akriv0.Configuration{
+		ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: "default"},
+		Spec:       akriv0.ConfigurationSpec{DiscoveryHandler: akriv0.DiscoveryHandler{Name: "debugEcho"}},
+	}
+}
+
+func TestConfigurationsRoundTripAndDefaultCapacityIsOne(t *testing.T) {
+	client, err := kube.Configurations(server.Config())
+	require.NoError(t, err)
+	created, err := client.In("default").Create(t.Context(), configuration("round-trip"), metav1.CreateOptions{})
+	require.NoError(t, err)
+	require.EqualValues(t, 1, *created.Spec.Capacity)
+	require.Equal(t, "debugEcho", created.Spec.DiscoveryHandler.Name)
+}
+
+func TestSchemaRefusesWhatItCan(t *testing.T) {
+	client, err := kube.Configurations(server.Config())
+	require.NoError(t, err)
+	zero, value := int32(0), "x"
+	for name, c := range map[string]struct {
+		change func(*akriv0.ConfigurationSpec)
+		want   string
+	}{
+		"capacity-0":  {func(s *akriv0.ConfigurationSpec) { s.Capacity = &zero }, "spec.capacity in body should be greater than or equal to 1"},
+		"no-handler":  {func(s *akriv0.ConfigurationSpec) { s.DiscoveryHandler.Name = "" }, "spec.discoveryHandler.name"},
+		"two-brokers": {func(s *akriv0.ConfigurationSpec) { s.BrokerSpec = &akriv0.BrokerSpec{} }, "set exactly one of brokerPodSpec and brokerJobSpec"},
+		"two-values": {func(s *akriv0.ConfigurationSpec) {
+			s.DiscoveryHandler.DiscoveryProperties = []akriv0.DiscoveryProperty{{Name: "a", Value: &value,
+				ValueFrom: &akriv0.PropertySource{SecretKeyRef: &akriv0.KeyRef{Name: "s", Key: "k"}}}}
+		}, "set value or valueFrom, not both"},
+		"no-source": {func(s *akriv0.ConfigurationSpec) {
+			s.DiscoveryHandler.DiscoveryProperties = []akriv0.DiscoveryProperty{{Name: "a", ValueFrom: &akriv0.PropertySource{}}}
+		}, "set exactly one of secretKeyRef and configMapKeyRef"},
+		"bad-property-name": {func(s *akriv0.ConfigurationSpec) {
+			s.DiscoveryHandler.DiscoveryProperties = []akriv0.DiscoveryProperty{{Name: "a-b", Value: &value}}
+		}, "discoveryProperties[0].name"},
+	} {
+		object := configuration(name)
+		c.change(&object.Spec)
+		_, err := client.In("default").Create(t.Context(), object, metav1.CreateOptions{})
+		require.ErrorContains(t, err, c.want, name)
+	}
+}

@@ -1,0 +1,125 @@
+package rpc_test
+
+import (
+	"context"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
+	"go.uber.org/zap/zaptest"
+	"google.golang.org/grpc"
+	healthv1 "google.golang.org/grpc/health/grpc_health_v1"
+
+	"akri.sh/libs/rpc"
+	"akri.sh/libs/rpctest"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+func none(grpc.ServiceRegistrar) {}
+
+func TestHealthIsServedOverAUnixSocketThatOnlyItsOwnerCanUse(t *testing.T) {
+	address := rpctest.Serve(t, none)
+	info, err := os.Stat(strings.TrimPrefix(address, "unix://"))
+	require.NoError(t, err)
+	require.Equal(t, os.FileMode(0o600), info.Mode().Perm())
+	response, err := healthv1.NewHealthClient(rpctest.Dial(t, address)).Check(t.Context(), &healthv1.HealthCheckRequest{})
+	require.NoError(t, err)
+	require.Equal(t, healthv1.HealthCheckResponse_SERVING, response.GetStatus())
+}
+
+func TestASocketThatADeadProcessLeftIsReplaced(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "s.sock")
+	dead, err := net.Listen("unix", path)
+	require.NoError(t, err)
+	dead.(*net.UnixListener).SetUnlinkOnClose(false)
+	require.NoError(t, dead.Close())
+
+	listener, err := rpc.ListenUnix(t.Context(), path, 0o600)
+	require.NoError(t, err)
+	require.NoError(t, listener.Close())
+	require.NoFileExists(t, path)
+}
+
+func TestASocketInUseIsNotTaken(t *testing.T) {
+	address := rpctest.Serve(t, none)
+	_, err := rpc.Listen(t.Context(), address)
+	require.ErrorContains(t, err, "is in use by another process")
+}
+
+func TestOddSocketPathsAreRefused(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "file")
+	require.NoError(t, os.WriteFile(file, nil, 0o600))
+	for path, want := range map[string]string{
+		"relative.sock":                    "want an absolute path",
+		"/tmp/" + strings.Repeat("x", 110): "at most 107 bytes",
+		file:                               "is not a socket",
+	} {
+		_, err := rpc.ListenUnix(t.Context(), path, 0o600)
+		require.ErrorContains(t, err, want)
+	}
+}
+
+func TestClosingLeavesTheSocketOfASuccessor(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "s.sock")
+	first, err := rpc.ListenUnix(t.Context(), path, 0o600)
+	require.NoError(t, err)
+	require.NoError(t, os.Remove(path))
+	second, err := rpc.ListenUnix(t.Context(), path, 0o600)
+	require.NoError(t, err)
+	defer second.Close()
+	require.NoError(t, first.Close())
+	require.FileExists(t, path)
+}
+
+func TestAConnectionFindsAServerThatWasRestarted(t *testing.T) {
+	address := "unix://" + filepath.Join(t.TempDir(), "s.sock")
+	stop := rpctest.ServeAt(t, address, none)
+	client := healthv1.NewHealthClient(rpctest.Dial(t, address))
+	_, err := client.Check(t.Context(), &healthv1.HealthCheckRequest{})
+	require.NoError(t, err)
+	stop()
+	rpctest.ServeAt(t, address, none)
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	defer cancel()
+	require.Eventually(t, func() bool {
+		// A call that was on its way when the old server went fails; one that comes later must not.
+		_, err := client.Check(ctx, &healthv1.HealthCheckRequest{}, grpc.WaitForReady(true))
+		return err == nil
+	}, 10*time.Second, time.Millisecond)
+}
+
+func TestAnOpenStreamDoesNotHoldTheProcess(t *testing.T) {
+	listener, err := rpc.Listen(t.Context(), "unix://"+filepath.Join(t.TempDir(), "s.sock"))
+	require.NoError(t, err)
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan error, 1)
+	go func() {
+		done <- rpc.Serve(ctx, rpc.NewServer(zaptest.NewLogger(t), prometheus.NewRegistry()), listener)
+	}()
+	watch, err := healthv1.NewHealthClient(rpctest.Dial(t, "unix://"+listener.Addr().String())).Watch(t.Context(), &healthv1.HealthCheckRequest{})
+	require.NoError(t, err)
+	_, err = watch.Recv()
+	require.NoError(t, err)
+	cancel()
+	require.NoError(t, <-done)
+}
+
+func TestKeepOpensAgainUntilTheContextEnds(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	calls := 0
+	rpc.Keep(ctx, zaptest.NewLogger(t), time.Second, func(_ context.Context, healthy func()) error {
+		healthy()
+		if calls++; calls == 3 {
+			cancel()
+		}
+		return nil
+	})
+	require.Equal(t, 3, calls)
+}

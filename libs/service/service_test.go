@@ -1,0 +1,83 @@
+package service_test
+
+import (
+	"context"
+	"io"
+	"os"
+	"os/exec"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"akri.sh/libs/service"
+)
+
+type config struct {
+	Greeting string `help:"What to say." required:""`
+}
+
+// TestMain makes the test binary the service when it is told to be.
+func TestMain(m *testing.M) {
+	if os.Getenv("BE_THE_SERVICE") == "" {
+		os.Exit(m.Run())
+	}
+	service.Main("greeter", "Greets.", func(ctx context.Context, c config, env service.Env) error {
+		env.Log.Info(c.Greeting)
+		<-ctx.Done()
+		return nil
+	})
+}
+
+func greeter(arguments ...string) *exec.Cmd {
+	command := exec.Command(os.Args[0], arguments...)
+	command.Env = append(os.Environ(), "BE_THE_SERVICE=1", "AKRI_GREETING=hello", "AKRI_ADMIN_ADDRESS=127.0.0.1:0")
+	return command
+}
+
+func TestVersionAndHelp(t *testing.T) {
+	output, err := greeter("--version").CombinedOutput()
+	require.NoError(t, err)
+	require.Equal(t, "greeter dev\n", string(output))
+	output, err = greeter("--help").CombinedOutput()
+	require.NoError(t, err)
+	require.Contains(t, string(output), "$AKRI_GREETING")
+}
+
+func TestUnknownFlagsAreRefused(t *testing.T) {
+	output, err := greeter("--no-such-flag").CombinedOutput()
+	require.Error(t, err)
+	require.Contains(t, string(output), "unknown flag --no-such-flag")
+}
+
+func TestASignalStopsItCleanly(t *testing.T) {
+	command := greeter()
+	logs, err := command.StderrPipe()
+	require.NoError(t, err)
+	require.NoError(t, command.Start())
+	buffer := make([]byte, 4096)
+	var seen strings.Builder
+	for !strings.Contains(seen.String(), "hello") {
+		n, err := logs.Read(buffer)
+		require.NoError(t, err)
+		seen.Write(buffer[:n])
+	}
+	require.NoError(t, command.Process.Signal(syscall.SIGTERM))
+	rest, err := io.ReadAll(logs)
+	require.NoError(t, err)
+	require.NoError(t, command.Wait())
+	require.Contains(t, string(rest), `"message":"stopped"`)
+}
+
+func TestMetricsAnswer(t *testing.T) {
+	registry := service.NewRegistry()
+	families, err := registry.Gather()
+	require.NoError(t, err)
+	require.Contains(t, func() (names []string) {
+		for _, family := range families {
+			names = append(names, family.GetName())
+		}
+		return names
+	}(), "akri_build_info")
+}
