@@ -1,0 +1,200 @@
+package registry_test
+
+import (
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"pgregory.net/rapid"
+
+	"akri.sh/services/registrar/internal/registry"
+)
+
+const keep = 5 * time.Minute
+
+var (
+	start = time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
+	udev  = registry.Key{Name: "udev", Endpoint: "/var/lib/akri/udev.sock"}
+)
+
+func only(t *testing.T, table *registry.Table) registry.Handler {
+	t.Helper()
+	list := table.List()
+	require.Len(t, list, 1)
+	return list[0]
+}
+
+func TestAHandlerWaitsIsUsedGoesOfflineAndIsRemovedFiveMinutesLater(t *testing.T) {
+	table := registry.New(keep, start, nil)
+	require.NoError(t, table.Register(udev, false, false))
+	require.Equal(t, registry.Handler{Key: udev, Status: registry.Waiting, Registration: 1}, only(t, table))
+
+	require.True(t, table.Report(udev, 1, registry.Active, start))
+	require.False(t, table.Report(udev, 1, registry.Active, start), "a repeated report changes nothing")
+	require.True(t, table.Report(udev, 1, registry.Offline, start.Add(time.Second)))
+	require.False(t, table.Report(udev, 1, registry.Offline, start.Add(time.Minute)), "the first report sets the clock")
+
+	next, any := table.NextExpiry()
+	require.True(t, any)
+	require.Equal(t, start.Add(time.Second+keep), next)
+	require.Empty(t, table.Expire(next.Add(-1)))
+	require.Equal(t, []registry.Key{udev}, table.Expire(next))
+	require.Empty(t, table.List())
+}
+
+func TestRegisteringAgainBringsAnOfflineHandlerBackAndLeavesAnActiveOneActive(t *testing.T) {
+	table := registry.New(keep, start, nil)
+	require.NoError(t, table.Register(udev, false, false))
+	table.Report(udev, 1, registry.Active, start)
+	require.NoError(t, table.Register(udev, false, true))
+	require.Equal(t, registry.Handler{Key: udev, Shared: true, Status: registry.Active, Registration: 2}, only(t, table))
+
+	require.False(t, table.Report(udev, 1, registry.Offline, start), "a report on an older registration is void")
+	require.True(t, table.Report(udev, 2, registry.Offline, start))
+	require.NoError(t, table.Register(udev, false, true))
+	require.Equal(t, registry.Handler{Key: udev, Shared: true, Status: registry.Waiting, Registration: 3}, only(t, table))
+}
+
+func TestARestartGivesOfflineHandlersTheWholeTimeAgain(t *testing.T) {
+	offline := registry.Handler{Key: udev, Status: registry.Offline, OfflineSince: start, Registration: 4}
+	restarted := start.Add(time.Hour)
+	table := registry.New(keep, restarted, []registry.Handler{offline})
+	require.Empty(t, table.Expire(restarted.Add(keep-1)))
+	require.Equal(t, offline, only(t, table))
+	require.Len(t, table.Expire(restarted.Add(keep)), 1)
+}
+
+func TestTheTableIsBounded(t *testing.T) {
+	table := registry.New(keep, start, nil)
+	for i := range registry.MaxHandlers {
+		require.NoError(t, table.Register(registry.Key{Name: "n", Endpoint: "/" + strconv.Itoa(i)}, false, false))
+	}
+	require.ErrorIs(t, table.Register(udev, false, false), registry.ErrFull)
+	require.NoError(t, table.Register(registry.Key{Name: "n", Endpoint: "/7"}, false, false), "one that is known may register again")
+}
+
+func TestEndpoints(t *testing.T) {
+	path, hostPort := registry.NormalizePath, registry.NormalizeHostPort
+	for _, c := range []struct {
+		normalize func(string) (string, error)
+		in, want  string // no want: refused
+	}{
+		{path, "/var/lib/akri/udev.sock", "/var/lib/akri/udev.sock"},
+		{path, "unix:///var/lib/akri//udev.sock", "/var/lib/akri/udev.sock"},
+		{path, "/elsewhere/x.sock", "/elsewhere/x.sock"},
+		{path, "/" + strings.Repeat("x", 106), "/" + strings.Repeat("x", 106)},
+		{path, "/" + strings.Repeat("x", 107), ""},
+		{path, "udev.sock", ""},
+		{path, "", ""},
+		{path, "/", ""},
+		{path, "/a\x00b", ""},
+		{path, "http://10.0.0.1:1", ""},
+		{hostPort, "10.0.0.7:10000", "10.0.0.7:10000"},
+		{hostPort, "http://10.0.0.7:10000", "10.0.0.7:10000"},
+		{hostPort, "http://camera.local:80/", "camera.local:80"},
+		{hostPort, "http://[fd00::1]:10000", "[fd00::1]:10000"},
+		{hostPort, "https://10.0.0.7:10000", ""},
+		{hostPort, "10.0.0.7", ""},
+		{hostPort, "10.0.0.7:0", ""},
+		{hostPort, "10.0.0.7:65536", ""},
+		{hostPort, ":10000", ""},
+		{hostPort, "a b:1", ""},
+		{hostPort, "/var/lib/akri/udev.sock", ""},
+	} {
+		got, err := c.normalize(c.in)
+		require.Equal(t, c.want, got, c.in)
+		if c.want == "" {
+			require.ErrorContains(t, err, "want ", c.in)
+		} else {
+			require.NoError(t, err, c.in)
+		}
+	}
+}
+
+func FuzzNormalizedEndpointsStayAsTheyAre(f *testing.F) {
+	f.Add("/var/lib/akri/udev.sock")
+	f.Add("http://10.0.0.7:10000")
+	f.Fuzz(func(t *testing.T, endpoint string) {
+		for _, normalize := range []func(string) (string, error){registry.NormalizePath, registry.NormalizeHostPort} {
+			if once, err := normalize(endpoint); err == nil {
+				twice, err := normalize(once)
+				require.NoError(t, err)
+				require.Equal(t, once, twice)
+			}
+		}
+	})
+}
+
+func TestNames(t *testing.T) {
+	for _, good := range []string{"udev", "debugEcho", "acme.io/my_handler-2"} {
+		require.NoError(t, registry.CheckName(good), good)
+	}
+	for _, bad := range []string{"", "-x", "a b", "a\nb", "ü", strings.Repeat("x", 128)} {
+		require.ErrorContains(t, registry.CheckName(bad), "want 1 to 127", bad)
+	}
+}
+
+func TestStateSurvivesAndACorruptFileIsMovedAside(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "made", "state.json")
+	none, err := registry.Load(file)
+	require.NoError(t, err)
+	require.Empty(t, none)
+
+	want := []registry.Handler{
+		{Key: registry.Key{Name: "onvif", Endpoint: "10.0.0.7:10000"}, Network: true, Shared: true, Status: registry.Active, Registration: 9},
+		{Key: udev, Status: registry.Offline, OfflineSince: start, Registration: 2},
+	}
+	require.NoError(t, registry.Save(file, want))
+	got, err := registry.Load(file)
+	require.NoError(t, err)
+	require.Equal(t, want, got)
+
+	for _, corrupt := range []string{"", "{", `{"handlers":[{"name":"x","endpoint":"rel","status":"Active"}]}`, `{"handlers":[{"name":"x","endpoint":"/x","status":"?"}]}`} {
+		require.NoError(t, os.WriteFile(file, []byte(corrupt), 0o600))
+		_, err = registry.Load(file)
+		require.ErrorIs(t, err, registry.ErrCorrupt)
+		require.NoFileExists(t, file)
+		require.FileExists(t, file+".corrupt")
+	}
+}
+
+func TestAnyHistoryKeepsTheTableConsistent(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		table, now := registry.New(keep, start, nil), start
+		highest := map[registry.Key]uint64{}
+		keys := rapid.Custom(func(t *rapid.T) registry.Key {
+			return registry.Key{Name: rapid.SampledFrom([]string{"a", "b"}).Draw(t, "name"), Endpoint: rapid.SampledFrom([]string{"/1", "/2"}).Draw(t, "endpoint")}
+		})
+		t.Repeat(map[string]func(*rapid.T){
+			"register": func(t *rapid.T) {
+				key := keys.Draw(t, "key")
+				require.NoError(t, table.Register(key, false, false))
+				highest[key]++
+			},
+			"report": func(t *rapid.T) {
+				status := rapid.SampledFrom([]registry.Status{registry.Waiting, registry.Active, registry.Offline}).Draw(t, "status")
+				table.Report(keys.Draw(t, "key"), rapid.Uint64Range(0, 3).Draw(t, "registration"), status, now)
+			},
+			"wait": func(t *rapid.T) {
+				now = now.Add(time.Duration(rapid.IntRange(0, 400).Draw(t, "seconds")) * time.Second)
+				for _, key := range table.Expire(now) {
+					delete(highest, key)
+				}
+			},
+			"": func(t *rapid.T) {
+				for _, handler := range table.List() {
+					require.Equal(t, highest[handler.Key], handler.Registration)
+					require.Equal(t, handler.Status == registry.Offline, !handler.OfflineSince.IsZero())
+				}
+				require.Len(t, table.List(), len(highest))
+				if next, any := table.NextExpiry(); any {
+					require.False(t, next.After(now.Add(keep)))
+				}
+			},
+		})
+	})
+}

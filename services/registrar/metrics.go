@@ -1,0 +1,43 @@
+package registrar
+
+import (
+	"github.com/prometheus/client_golang/prometheus"
+
+	"akri.sh/services/registrar/internal/registry"
+)
+
+type metrics struct{ accepted, refused prometheus.Counter }
+
+func newMetrics(registerer prometheus.Registerer, store *store) metrics {
+	registrations := prometheus.NewCounterVec(prometheus.CounterOpts{
+		Name: "akri_handler_registrations_total", Help: "Registrations of Discovery Handlers, by result.",
+	}, []string{"result"})
+	registerer.MustRegister(registrations, tableCollector{store})
+	return metrics{accepted: registrations.WithLabelValues("accepted"), refused: registrations.WithLabelValues("refused")}
+}
+
+var handlersDesc = prometheus.NewDesc("akri_discovery_handlers",
+	"Registered endpoints of Discovery Handlers, by handler and status.", []string{"name", "status"}, nil)
+
+// tableCollector counts the table when it is asked: nothing can drift.
+type tableCollector struct{ store *store }
+
+func (tableCollector) Describe(descriptions chan<- *prometheus.Desc) { descriptions <- handlersDesc }
+
+func (c tableCollector) Collect(collected chan<- prometheus.Metric) {
+	type series struct {
+		name   string
+		status registry.Status
+	}
+	counts := map[series]float64{}
+	handlers, _ := c.store.snapshot()
+	for _, handler := range handlers {
+		for _, status := range statuses {
+			counts[series{handler.Name, status}] += 0
+		}
+		counts[series{handler.Name, handler.Status}]++
+	}
+	for s, count := range counts {
+		collected <- prometheus.MustNewConstMetric(handlersDesc, prometheus.GaugeValue, count, s.name, string(s.status))
+	}
+}
