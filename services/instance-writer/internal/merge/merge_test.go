@@ -1,0 +1,244 @@
+package merge_test
+
+import (
+	"maps"
+	"slices"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"pgregory.net/rapid"
+
+	akriv0 "akri.sh/libs/apis/akri/v0"
+	"akri.sh/services/instance-writer/internal/merge"
+	"akri.sh/services/instance-writer/internal/slots"
+)
+
+const name = "cam-abc123"
+
+func configuration(capacity int32) *akriv0.Configuration {
+	return &akriv0.Configuration{
+		ObjectMeta: metav1.ObjectMeta{Name: "cam", Namespace: "ns", UID: "uid"},
+		Spec:       akriv0.ConfigurationSpec{Capacity: &capacity},
+	}
+}
+
+func seen(node, id string, shared bool) merge.Device {
+	return merge.Device{Node: node, ID: id, Shared: shared, Complete: true, Properties: map[string]string{"FROM": node}}
+}
+
+func instance(shared bool, id string, nodes ...string) *akriv0.Instance {
+	in := merge.Input{Name: name, Configuration: configuration(2)}
+	for _, node := range nodes {
+		in.Seen = append(in.Seen, seen(node, id, true))
+	}
+	i := merge.Desired(in).Instance
+	i.Spec.Shared = shared
+	return i
+}
+
+func TestANewDeviceBecomesAnInstanceAsAkriMakesIt(t *testing.T) {
+	got := merge.Desired(merge.Input{Name: name, Configuration: configuration(2), Seen: []merge.Device{seen("b", "id", true), seen("a", "id", true)}})
+	yes := true
+	require.Empty(t, got.Refusals)
+	require.Equal(t, &akriv0.Instance{
+		ObjectMeta: metav1.ObjectMeta{
+			Name: name, Namespace: "ns", Annotations: map[string]string{"akri.sh/device-id": "id"},
+			OwnerReferences: []metav1.OwnerReference{{
+				APIVersion: "akri.sh/v0", Kind: "Configuration", Name: "cam", UID: "uid", Controller: &yes, BlockOwnerDeletion: &yes,
+			}},
+		},
+		Spec: akriv0.InstanceSpec{
+			ConfigurationName: "cam", CDIName: "akri.sh/cam=abc123", Capacity: 2, Shared: true, Nodes: []string{"a", "b"},
+			BrokerProperties: map[string]string{"FROM": "a"},
+			DeviceUsage:      map[string]string{"cam-abc123-0": "", "cam-abc123-1": ""},
+		},
+	}, got.Instance)
+}
+
+func TestMembership(t *testing.T) {
+	for title, c := range map[string]struct {
+		in   merge.Input
+		want []string
+	}{
+		"no report changes nothing":             {merge.Input{}, []string{"a", "b"}},
+		"a complete list without it removes":    {merge.Input{Absent: []string{"a"}}, []string{"b"}},
+		"a node that is out leaves":             {merge.Input{Out: map[string]bool{"b": true}}, []string{"a"}},
+		"a node that is out does not come":      {merge.Input{Seen: []merge.Device{seen("c", "id", true)}, Out: map[string]bool{"c": true}}, []string{"a", "b"}},
+		"a node that sees it comes":             {merge.Input{Seen: []merge.Device{seen("c", "id", true)}}, []string{"a", "b", "c"}},
+		"the last one that leaves takes it":     {merge.Input{Absent: []string{"a", "b"}}, nil},
+		"another device of its digest does not": {merge.Input{Seen: []merge.Device{seen("c", "other", true)}}, []string{"a", "b"}},
+	} {
+		t.Run(title, func(t *testing.T) {
+			c.in.Name, c.in.Configuration, c.in.Current = name, configuration(2), instance(true, "id", "a", "b")
+			got := merge.Desired(c.in).Instance
+			if c.want == nil {
+				require.Nil(t, got)
+				return
+			}
+			require.Equal(t, c.want, got.Spec.Nodes)
+		})
+	}
+}
+
+func TestANodeThatLeavesLosesItsSlotsAndNobodyElseDoes(t *testing.T) {
+	current := instance(true, "id", "a", "b")
+	current.Spec.DeviceUsage = map[string]string{name + "-0": "a", name + "-1": "C:0:b"}
+	got := merge.Desired(merge.Input{Name: name, Configuration: configuration(2), Current: current, Absent: []string{"a"}})
+	require.Equal(t, map[string]string{name + "-0": "", name + "-1": "C:0:b"}, got.Instance.Spec.DeviceUsage)
+}
+
+func TestAConfigurationThatIsMadeAnewInheritsOnlySlotsInUse(t *testing.T) {
+	anew := configuration(2)
+	anew.UID = "another"
+	current := instance(true, "id", "a", "b")
+	current.Spec.DeviceUsage = map[string]string{name + "-0": "a", name + "-1": ""}
+	in := merge.Input{Name: name, Configuration: anew, Current: current, Seen: []merge.Device{seen("b", "id", true)}}
+	got := merge.Desired(in).Instance
+	require.Equal(t, []string{"b"}, got.Spec.Nodes, "a has not said that it sees the device through this Configuration")
+	require.Equal(t, map[string]string{name + "-0": "a", name + "-1": ""}, got.Spec.DeviceUsage, "a pod of a may be using it")
+	in.Current, in.Absent = got, []string{"a"}
+	require.Empty(t, merge.Desired(in).Instance.Spec.DeviceUsage[name+"-0"])
+	in.Current, in.Seen, in.Absent = current, nil, nil
+	require.Nil(t, merge.Desired(in).Instance, "nobody sees it")
+}
+
+func TestALoweredCapacityKeepsHeldSlotsUntilFreed(t *testing.T) {
+	current := instance(true, "id", "a")
+	current.Spec.DeviceUsage[name+"-1"] = "a"
+	got := merge.Desired(merge.Input{Name: name, Configuration: configuration(1), Current: current})
+	require.EqualValues(t, 1, got.Instance.Spec.Capacity)
+	require.Equal(t, map[string]string{name + "-0": "", name + "-1": "a"}, got.Instance.Spec.DeviceUsage)
+}
+
+func TestCollisionsAreRefusedAndLeaveTheInstanceAlone(t *testing.T) {
+	other := configuration(1)
+	other.Name = "c.am"
+	for title, c := range map[string]struct {
+		current *akriv0.Instance
+		in      merge.Input
+		want    string
+	}{
+		"another id": {instance(true, "id", "a"), merge.Input{Configuration: configuration(2), Seen: []merge.Device{seen("b", "x", true)}},
+			`device id "x" has the same digest as "id"`},
+		"a local device of another node": {instance(false, "id", "a"), merge.Input{Configuration: configuration(2), Seen: []merge.Device{seen("b", "id", false)}},
+			`device id "id" of node "b" has the same digest as that of node "a"`},
+		"another Configuration": {instance(true, "id", "a"), merge.Input{Configuration: other, Seen: []merge.Device{seen("b", "id", true)}},
+			`Instance "cam-abc123" belongs to Configuration "cam"`},
+	} {
+		t.Run(title, func(t *testing.T) {
+			c.in.Name, c.in.Current = name, c.current
+			got := merge.Desired(c.in)
+			require.Equal(t, c.current, got.Instance)
+			require.Len(t, got.Refusals, 1)
+			require.Equal(t, akriv0.ReasonDigestCollision, got.Refusals[0].Reason)
+			require.Equal(t, c.want, got.Refusals[0].Message)
+		})
+	}
+}
+
+func TestAnInstanceOfAkriIsAdopted(t *testing.T) {
+	current := &akriv0.Instance{
+		ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: "ns", Finalizers: []string{"a"}},
+		Spec: akriv0.InstanceSpec{ConfigurationName: "cam", Nodes: []string{"a"}, Shared: true,
+			DeviceUsage: map[string]string{name + "-1": "C:cam-0:a"}, BrokerProperties: map[string]string{"K": "v"}},
+	}
+	got := merge.Desired(merge.Input{Name: name, Configuration: configuration(2), Current: current, Seen: []merge.Device{seen("b", "id", true)}}).Instance
+	require.Empty(t, got.Finalizers)
+	require.Equal(t, "id", got.Annotations[akriv0.DeviceIDAnnotation])
+	require.Equal(t, []string{"a", "b"}, got.Spec.Nodes)
+	require.Equal(t, map[string]string{"K": "v"}, got.Spec.BrokerProperties)
+	require.Equal(t, map[string]string{name + "-0": "", name + "-1": "C:cam-0:a"}, got.Spec.DeviceUsage)
+}
+
+func TestADeletedConfigurationTakesItsInstancesAndATerminatingInstanceOnlyItsFinalizers(t *testing.T) {
+	current := instance(true, "id", "a")
+	require.Nil(t, merge.Desired(merge.Input{Name: name, Current: current}).Instance)
+	now := metav1.Now()
+	current.DeletionTimestamp, current.Finalizers = &now, []string{"a"}
+	got := merge.Desired(merge.Input{Name: name, Configuration: configuration(1), Current: current, Absent: []string{"a"}}).Instance
+	require.Empty(t, got.Finalizers)
+	require.Equal(t, current.Spec, got.Spec)
+}
+
+// world draws reports of five nodes on one shared device, and which of them are out.
+func world(t *rapid.T) merge.Input {
+	in := merge.Input{Name: name, Configuration: configuration(rapid.Int32Range(1, 4).Draw(t, "capacity")), Out: map[string]bool{}}
+	for _, node := range []string{"a", "b", "c", "d", "e"} {
+		switch rapid.IntRange(0, 3).Draw(t, node) {
+		case 0:
+			in.Seen = append(in.Seen, seen(node, "id", true))
+		case 1:
+			in.Absent = append(in.Absent, node)
+		case 2:
+			in.Out[node] = true
+		}
+	}
+	if rapid.Bool().Draw(t, "exists") {
+		in.Current = instance(true, "id", rapid.SliceOfNDistinct(rapid.SampledFrom([]string{"a", "b", "c", "d", "e"}), 1, 5, rapid.ID).Draw(t, "nodes")...)
+		for i := range 4 {
+			in.Current.Spec.DeviceUsage[akriv0.SlotName(name, i)] = rapid.SampledFrom([]string{"", "a", "C:1:b", "e", "z", "C:"}).Draw(t, "slot")
+		}
+	}
+	return in
+}
+
+func TestDecidingTwiceChangesNothingAndTheInputIsNotTouched(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		in := world(t)
+		before := in.Current.DeepCopy()
+		once := merge.Desired(in).Instance
+		require.Equal(t, before, in.Current)
+		in.Current = once
+		require.Equal(t, once, merge.Desired(in).Instance)
+	})
+}
+
+func TestReplicasThatHoldDifferentReportsAgreeInAnyOrder(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		whole := world(t)
+		if whole.Current != nil {
+			listed := whole.Current.Spec.Nodes
+			slots.Fit(whole.Current, func(node string) bool { return !slices.Contains(listed, node) }) // only a listed node can have taken a slot
+		}
+		want := merge.Desired(whole).Instance
+		replicas := split(t, whole)
+		current := whole.Current
+		deleted := false // an Instance that is made anew has lost its malformed values
+		for range 3 {    // a replica acts again whenever the Instance changed
+			for _, i := range rapid.Permutation([]int{0, 1}).Draw(t, "order") {
+				replicas[i].Current = current
+				current = merge.Desired(replicas[i]).Instance
+				deleted = deleted || current == nil
+			}
+		}
+		if want == nil || current == nil {
+			require.Equal(t, want == nil, current == nil)
+			return
+		}
+		require.Equal(t, want.Spec.Nodes, current.Spec.Nodes)
+		if !deleted {
+			require.Equal(t, slots.List(want), slots.List(current))
+		}
+		if slices.ContainsFunc(whole.Seen, func(d merge.Device) bool { return d.Node == want.Spec.Nodes[0] }) {
+			require.True(t, maps.Equal(want.Spec.BrokerProperties, current.Spec.BrokerProperties))
+		}
+	})
+}
+
+// split deals the reports out to two replicas; both see the same API server.
+func split(t *rapid.T, whole merge.Input) []merge.Input {
+	replicas := []merge.Input{whole, whole}
+	for i := range replicas {
+		replicas[i].Seen, replicas[i].Absent = nil, nil
+	}
+	for _, device := range whole.Seen {
+		r := &replicas[rapid.IntRange(0, 1).Draw(t, "holder")]
+		r.Seen = append(r.Seen, device)
+	}
+	for _, node := range whole.Absent {
+		r := &replicas[rapid.IntRange(0, 1).Draw(t, "holder")]
+		r.Absent = append(r.Absent, node)
+	}
+	return replicas
+}

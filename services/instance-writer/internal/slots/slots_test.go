@@ -1,0 +1,172 @@
+package slots_test
+
+import (
+	"maps"
+	"slices"
+	"strconv"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"pgregory.net/rapid"
+
+	akriv0 "akri.sh/libs/apis/akri/v0"
+	"akri.sh/services/instance-writer/internal/slots"
+)
+
+func instance(capacity int32, usage map[string]string, nodes ...string) *akriv0.Instance {
+	return &akriv0.Instance{
+		ObjectMeta: metav1.ObjectMeta{Name: "cam-abc123"},
+		Spec:       akriv0.InstanceSpec{ConfigurationName: "cam", Capacity: capacity, DeviceUsage: usage, Nodes: nodes},
+	}
+}
+
+func TestReserve(t *testing.T) {
+	virtual := akriv0.SlotHolder{Node: "a", VirtualID: "3", Configuration: true}
+	for name, c := range map[string]struct {
+		value  string
+		index  int
+		holder akriv0.SlotHolder
+		want   slots.Reason
+		stored string
+	}{
+		"free slot is taken":                     {"", 0, akriv0.SlotHolder{Node: "a"}, "", "a"},
+		"free slot is taken by a virtual id":     {"", 0, virtual, "", "C:3:a"},
+		"own slot again is a success":            {"a", 0, akriv0.SlotHolder{Node: "a"}, "", "a"},
+		"own slot in Akri's own form":            {"C:cam-3:a", 0, virtual, "", "C:cam-3:a"},
+		"other node's slot":                      {"b", 0, akriv0.SlotHolder{Node: "a"}, slots.Held, "b"},
+		"same node's slot through the other way": {"C:1:a", 0, akriv0.SlotHolder{Node: "a"}, slots.Held, "C:1:a"},
+		"malformed value":                        {"C:::", 0, akriv0.SlotHolder{Node: "a"}, slots.Malformed, "C:::"},
+		"node that the Instance does not list":   {"", 0, akriv0.SlotHolder{Node: "z"}, slots.NodeNotListed, ""},
+		"index at capacity":                      {"", 2, akriv0.SlotHolder{Node: "a"}, slots.OutOfRange, ""},
+		"own slot above a lowered capacity":      {"a", 2, akriv0.SlotHolder{Node: "a"}, "", "a"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			key := akriv0.SlotName("cam-abc123", c.index)
+			i := instance(2, map[string]string{key: c.value}, "a", "b")
+			err := slots.Reserve(i, c.index, c.holder)
+			if c.want == "" {
+				require.NoError(t, err)
+			} else {
+				var refusal *slots.Refusal
+				require.ErrorAs(t, err, &refusal)
+				require.Equal(t, c.want, refusal.Reason)
+				require.Equal(t, key, refusal.Slot)
+			}
+			require.Equal(t, c.stored, i.Spec.DeviceUsage[key])
+		})
+	}
+}
+
+func TestFitKeepsWhatIsHeldAndWritesDownWhatIsFree(t *testing.T) {
+	i := instance(2, map[string]string{
+		"cam-abc123-1": "gone", "cam-abc123-2": "a", "cam-abc123-3": "", "cam-abc123-4": "x:y", "cam-abc123-5": "C:0:gone", "other-1": "q",
+	}, "a")
+	slots.Fit(i, unlisted(i))
+	require.Equal(t, map[string]string{
+		"cam-abc123-0": "", "cam-abc123-1": "", "cam-abc123-2": "a", "cam-abc123-4": "x:y", "other-1": "q",
+	}, i.Spec.DeviceUsage)
+	require.Equal(t, []slots.Slot{
+		{Index: 0}, {Index: 1}, {Index: 2, Holder: akriv0.SlotHolder{Node: "a"}}, {Index: 4, Malformed: "x:y"},
+	}, slots.List(i))
+	slots.Release(i, 2, akriv0.SlotHolder{Node: "a"})
+	require.NotContains(t, i.Spec.DeviceUsage, "cam-abc123-2")
+}
+
+var (
+	nodes   = []string{"a", "b", "c"}
+	holders = rapid.Custom(func(t *rapid.T) akriv0.SlotHolder {
+		h := akriv0.SlotHolder{Node: rapid.SampledFrom(nodes).Draw(t, "node")}
+		if rapid.Bool().Draw(t, "virtual") {
+			h.Configuration, h.VirtualID = true, strconv.Itoa(rapid.IntRange(0, 3).Draw(t, "id"))
+		}
+		return h
+	})
+	values = rapid.OneOf(rapid.SampledFrom([]string{"", "a", "b", "gone", "C:1:a", "C:cam-2:b", "C:bad", "x:y"}), rapid.String())
+)
+
+// usages draws any deviceUsage, also of an Instance whose capacity was lowered.
+func usages(t *rapid.T) *akriv0.Instance {
+	usage := rapid.MapOf(rapid.Custom(func(t *rapid.T) string {
+		return akriv0.SlotName("cam-abc123", rapid.IntRange(0, 6).Draw(t, "index"))
+	}), values).Draw(t, "usage")
+	return instance(rapid.Int32Range(0, 5).Draw(t, "capacity"), usage, "a", "b")
+}
+
+func TestOneCallChangesAtMostItsOwnSlotAndRepeatingItChangesNothing(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		i := usages(t)
+		before := maps.Clone(i.Spec.DeviceUsage)
+		index, holder := rapid.IntRange(-1, 7).Draw(t, "at"), holders.Draw(t, "holder")
+		call := func() { _ = slots.Reserve(i, index, holder) }
+		if rapid.Bool().Draw(t, "release") {
+			call = func() { slots.Release(i, index, holder) }
+		}
+		call()
+		after := maps.Clone(i.Spec.DeviceUsage)
+		key := akriv0.SlotName("cam-abc123", index)
+		if was := before[key]; was != "" && was != after[key] {
+			require.Contains(t, []string{holder.String(), "C:cam-" + holder.VirtualID + ":" + holder.Node}, was, "only the holder may give it up")
+		}
+		delete(before, key)
+		delete(after, key)
+		require.Equal(t, len(before), len(after))
+		for k, v := range before {
+			require.Equal(t, v, after[k])
+		}
+		once := maps.Clone(i.Spec.DeviceUsage)
+		call()
+		require.True(t, maps.Equal(once, i.Spec.DeviceUsage))
+	})
+}
+
+func TestNeverMoreHoldersThanCapacity(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		i := instance(rapid.Int32Range(0, 4).Draw(t, "capacity"), nil, nodes...)
+		for range rapid.IntRange(1, 40).Draw(t, "calls") {
+			index, holder := rapid.IntRange(0, 5).Draw(t, "at"), holders.Draw(t, "holder")
+			if rapid.Bool().Draw(t, "release") {
+				slots.Release(i, index, holder)
+			} else if slots.Reserve(i, index, holder) == nil {
+				require.Contains(t, slots.List(i), slots.Slot{Index: index, Holder: holder})
+			}
+			held := 0
+			for _, slot := range slots.List(i) {
+				if !slot.Free() {
+					held++
+				}
+			}
+			require.LessOrEqual(t, held, int(i.Spec.Capacity))
+		}
+	})
+}
+
+func TestFitIsIdempotentAndKeepsMalformedValues(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		i := usages(t)
+		before := slots.List(i)
+		slots.Fit(i, unlisted(i))
+		once := maps.Clone(i.Spec.DeviceUsage)
+		for _, slot := range before {
+			if slot.Malformed != "" || slot.Holder.Node == "a" || slot.Holder.Node == "b" {
+				require.Contains(t, slots.List(i), slot)
+			}
+		}
+		slots.Fit(i, unlisted(i))
+		require.Equal(t, once, i.Spec.DeviceUsage)
+	})
+}
+
+func FuzzListReadsAnyUsage(f *testing.F) {
+	f.Add("cam-abc123-0", "C:1:node")
+	f.Add("cam-abc123-00", "::")
+	f.Fuzz(func(t *testing.T, key, value string) {
+		i := instance(1, map[string]string{key: value}, "node")
+		slots.Fit(i, unlisted(i))
+		require.GreaterOrEqual(t, len(slots.List(i)), 1)
+	})
+}
+
+func unlisted(i *akriv0.Instance) func(string) bool {
+	return func(node string) bool { return !slices.Contains(i.Spec.Nodes, node) }
+}
