@@ -1,0 +1,264 @@
+package plugin
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"hash/fnv"
+	"slices"
+	"strconv"
+	"sync/atomic"
+	"time"
+
+	"github.com/cenkalti/backoff/v5"
+	"go.uber.org/zap"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
+	pluginapi "k8s.io/kubelet/pkg/apis/deviceplugin/v1beta1"
+
+	"akri.sh/libs/rpc"
+	"akri.sh/services/device-plugin-host/internal/kubelet"
+	"akri.sh/services/device-plugin-host/internal/latest"
+	"akri.sh/services/device-plugin-host/internal/node"
+)
+
+// ErrRetired is the cause of the end of a plugin whose resource is gone. The kubelet is told that it has no devices any
+// more; when the process merely stops it is not, since another will come.
+var ErrRetired = errors.New("the resource is gone")
+
+// SocketPattern matches the names of our sockets.
+const SocketPattern = "akri-????????-*.sock"
+
+const (
+	// longest is the longest pause between attempts to serve or to register.
+	longest = 30 * time.Second
+	// stable is how long an attempt must have lasted for the pauses to start small again.
+	stable = 5 * time.Second
+)
+
+// errVoid ends a registration that is to be made anew.
+var errVoid = errors.New("the registration is void")
+
+// Resource is what a plugin offers.
+type Resource interface {
+	// List returns the devices as they are by the view.
+	List(ctx context.Context, view *node.View) ([]*pluginapi.Device, error)
+	// Prefer chooses devices for one container.
+	Prefer(ctx context.Context, request *pluginapi.ContainerPreferredAllocationRequest) ([]string, error)
+	// Allocate gives devices to containers and returns what each of them receives. Its errors are gRPC statuses with a
+	// message for users.
+	Allocate(ctx context.Context, containers [][]string) ([]*pluginapi.ContainerAllocateResponse, error)
+}
+
+// Observer is told what plugins do.
+type Observer interface {
+	Allocated(level string, err error, took time.Duration)
+	Registered(err error)
+}
+
+// Host is what all plugins share.
+type Host struct {
+	Server    *Server
+	Folder    *kubelet.Folder
+	Registrar *kubelet.Registrar
+	Store     *node.Store
+	Observer  Observer
+	Log       *zap.Logger
+}
+
+// Plugin offers one resource.
+type Plugin struct {
+	Host
+	Resource Resource
+	// Name is that of the extended resource.
+	Name string
+	// Level is `instance` or `configuration`.
+	Level string
+
+	devices   latest.Value[*[]*pluginapi.Device] // nil until they were listed first
+	refreshed chan struct{}                      // closes when devices do not change any more
+	resend    chan struct{}                      // asks for the devices to be sent as if they had changed
+}
+
+// New returns a plugin; Run offers its resource.
+func New(host Host, name, level string, resource Resource) *Plugin {
+	return &Plugin{Host: host, Resource: resource, Name: name, Level: level, refreshed: make(chan struct{}), resend: make(chan struct{}, 1)}
+}
+
+// Run offers the resource until ctx ends. It is called once.
+func (p *Plugin) Run(ctx context.Context) {
+	go func() { defer close(p.refreshed); p.refresh(ctx) }()
+	wait := newWait()
+	for ctx.Err() == nil {
+		began := time.Now()
+		err := p.runOnce(ctx)
+		if ctx.Err() != nil {
+			break
+		}
+		if time.Since(began) > stable {
+			wait.Reset()
+		}
+		p.pause(ctx, err, wait.NextBackOff())
+	}
+	<-p.refreshed
+}
+
+// pause is short while the kubelet comes and goes, and grows when it refuses.
+func (p *Plugin) pause(ctx context.Context, err error, next time.Duration) {
+	log := p.Log.Warn
+	if errors.Is(err, errVoid) || status.Code(err) == codes.Unavailable || status.Code(err) == codes.DeadlineExceeded {
+		next, log = min(next, time.Second), p.Log.Debug
+	}
+	log("the kubelet does not have the resource", zap.String("resource", p.Name), zap.Error(err), zap.Duration("retry_in", next))
+	sleep(ctx, next)
+}
+
+// runOnce serves, registers, and waits until the registration is void.
+func (p *Plugin) runOnce(ctx context.Context) error {
+	if !p.awaitDevices(ctx) {
+		return ctx.Err()
+	}
+	name := nextSocket(p.Name)
+	life, end := p.Folder.Session(ctx, name)
+	defer end()
+	listener, err := rpc.ListenUnix(life, p.Folder.Path(name), 0o600)
+	if err != nil {
+		return err
+	}
+	over := make(chan struct{})
+	detach := p.Server.attach(p.Folder.Path(name), listener, &session{plugin: p, over: over, end: end})
+	defer detach()
+	defer close(over)
+	err = p.Registrar.Register(life, name, p.Name)
+	if life.Err() == nil {
+		p.Observer.Registered(err)
+		if err != nil {
+			return fmt.Errorf("register: %w", err)
+		}
+		p.Log.Debug("registered with the kubelet", zap.String("resource", p.Name))
+	}
+	<-life.Done()
+	if ctx.Err() != nil {
+		<-p.refreshed // the kubelet hears the last word before the stream ends
+	}
+	return errVoid
+}
+
+func (p *Plugin) awaitDevices(ctx context.Context) bool {
+	for {
+		devices, changed := p.devices.Get()
+		if devices != nil {
+			return ctx.Err() == nil
+		}
+		select {
+		case <-ctx.Done():
+			return false
+		case <-changed:
+		}
+	}
+}
+
+// refresh keeps the list of devices up to date. When it cannot be made, the last one stays.
+func (p *Plugin) refresh(ctx context.Context) {
+	wait := newWait()
+	for ctx.Err() == nil {
+		view, changed := p.Store.Get()
+		devices, err := p.Resource.List(ctx, view)
+		if err != nil {
+			pause := wait.NextBackOff()
+			p.Log.Debug("list devices", zap.String("resource", p.Name), zap.Error(err), zap.Duration("retry_in", pause))
+			sleep(ctx, pause)
+			continue
+		}
+		wait.Reset()
+		if before, _ := p.devices.Get(); before == nil || !same(*before, devices) {
+			p.devices.Set(&devices)
+		}
+		select {
+		case <-ctx.Done():
+		case <-changed:
+		case <-p.resend:
+			again := slices.Clone(devices)
+			p.devices.Set(&again)
+		}
+	}
+	if errors.Is(context.Cause(ctx), ErrRetired) {
+		p.devices.Set(&[]*pluginapi.Device{})
+	}
+}
+
+// watch sends the devices whenever they were set anew.
+func (s *session) watch(stream grpc.ServerStreamingServer[pluginapi.ListAndWatchResponse]) error {
+	var sent *[]*pluginapi.Device
+	for {
+		devices, changed := s.plugin.devices.Get()
+		if sent != devices {
+			if err := stream.Send(&pluginapi.ListAndWatchResponse{Devices: *devices}); err != nil {
+				return err
+			}
+			sent = devices
+		}
+		select {
+		case <-changed:
+		case <-s.over:
+			return s.last(stream, *sent)
+		case <-stream.Context().Done():
+			// The kubelet left: it lost track of this plugin, or ended. Registering anew is right in both cases.
+			s.end()
+			return nil
+		}
+	}
+}
+
+// last sends what changed at the very end.
+func (s *session) last(stream grpc.ServerStreamingServer[pluginapi.ListAndWatchResponse], sent []*pluginapi.Device) error {
+	devices, _ := s.plugin.devices.Get()
+	if same(sent, *devices) {
+		return nil
+	}
+	return stream.Send(&pluginapi.ListAndWatchResponse{Devices: *devices})
+}
+
+func (p *Plugin) allocate(ctx context.Context, request *pluginapi.AllocateRequest) (*pluginapi.AllocateResponse, error) {
+	began := time.Now()
+	containers := make([][]string, 0, len(request.GetContainerRequests()))
+	for _, container := range request.GetContainerRequests() {
+		containers = append(containers, container.GetDevicesIds())
+	}
+	responses, err := p.Resource.Allocate(ctx, containers)
+	p.Observer.Allocated(p.Level, err, time.Since(began))
+	if err != nil {
+		p.Log.Info("refused to allocate", zap.String("resource", p.Name), zap.Error(err))
+		return nil, err
+	}
+	return &pluginapi.AllocateResponse{ContainerResponses: responses}, nil
+}
+
+func same(a, b []*pluginapi.Device) bool {
+	return slices.EqualFunc(a, b, func(x, y *pluginapi.Device) bool { return proto.Equal(x, y) })
+}
+
+var sockets atomic.Uint64
+
+// nextSocket is a name that no socket had before: the kubelet may still be busy with the former one.
+func nextSocket(resource string) string {
+	hash := fnv.New32a()
+	_, _ = hash.Write([]byte(resource))
+	unique := strconv.FormatInt(time.Now().UnixMicro(), 36) + strconv.FormatUint(sockets.Add(1), 36)
+	return fmt.Sprintf("akri-%08x-%s.sock", hash.Sum32(), unique)
+}
+
+func newWait() *backoff.ExponentialBackOff {
+	wait := backoff.NewExponentialBackOff()
+	wait.InitialInterval, wait.MaxInterval = 100*time.Millisecond, longest
+	return wait
+}
+
+func sleep(ctx context.Context, pause time.Duration) {
+	select {
+	case <-ctx.Done():
+	case <-time.After(pause):
+	}
+}
