@@ -1,0 +1,165 @@
+// Package brokercontroller turns Instances into broker Pods, Jobs and Services, and keeps them as the Configurations
+// ask. Any number of replicas may run: one leads, the others are ready to.
+package brokercontroller
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"time"
+
+	"go.uber.org/zap"
+	"golang.org/x/sync/errgroup"
+	"k8s.io/apimachinery/pkg/util/uuid"
+	"k8s.io/client-go/rest"
+
+	"akri.sh/libs/kube"
+	"akri.sh/libs/service"
+	"akri.sh/services/broker-controller/internal/admission"
+	"akri.sh/services/broker-controller/internal/cluster"
+	"akri.sh/services/broker-controller/internal/controller"
+	"akri.sh/services/broker-controller/internal/election"
+	"akri.sh/services/broker-controller/internal/webhook"
+)
+
+const (
+	leaseName     = "akri-broker-controller"
+	leaseDuration = 15 * time.Second
+	leaseDeadline = 10 * time.Second
+	leaseRetry    = 2 * time.Second
+)
+
+// Config of the service.
+type Config struct {
+	kube.Flags  `embed:""`
+	LeaderElect bool          `help:"Work only while holding the Lease akri-broker-controller; without it, run one replica." default:"true" negatable:""`
+	Namespace   string        `help:"Namespace of the Lease." default:"default"`
+	PendingMax  time.Duration `help:"How long a broker Pod may be pending on its node before it is replaced." default:"5m"`
+	Webhook     WebhookConfig `embed:"" prefix:"webhook-"`
+}
+
+// WebhookConfig is for the review of Configurations.
+type WebhookConfig struct {
+	Address         string `help:"Where to serve the review of Configurations; empty: not at all." placeholder:":8443"`
+	Name            string `help:"Name of the Service and the ValidatingWebhookConfiguration." default:"akri-webhook-configuration"`
+	Secret          string `help:"Name of the Secret with the certificate, in --namespace." default:"akri-webhook-configuration"`
+	MakeCertificate bool   `help:"Make and renew the certificate in the Secret; without it, somebody else does." default:"true" negatable:""`
+	// URL is where tests are found.
+	URL string `kong:"-"`
+}
+
+// Service is a broker-controller.
+type Service struct {
+	config  Config
+	env     service.Env
+	clients cluster.Clients
+	cache   cluster.Cache
+	metrics *metrics
+	// webhook is nil when it is switched off.
+	webhook *webhook.Webhook
+}
+
+// New returns a Service that uses the API server that the flags name.
+func New(config Config, env service.Env) (*Service, error) {
+	access, err := config.RESTConfig()
+	if err != nil {
+		return nil, err
+	}
+	return NewFor(access, config, env)
+}
+
+// NewFor is New with the access to the API server at hand.
+func NewFor(access *rest.Config, config Config, env service.Env) (*Service, error) {
+	if config.PendingMax <= 0 {
+		return nil, fmt.Errorf("--pending-max must be positive, not %s", config.PendingMax)
+	}
+	clients, err := cluster.NewClients(access)
+	if err != nil {
+		return nil, err
+	}
+	cache, err := cluster.NewCache(clients)
+	if err != nil {
+		return nil, err
+	}
+	s := &Service{config: config, env: env, clients: clients, cache: cache, metrics: newMetrics(env.Metrics, cache)}
+	env.Health.AddReadiness("cache", func(context.Context) error {
+		if !cache.HasSynced() {
+			return kube.ErrNotSynced
+		}
+		return nil
+	})
+	if config.Webhook.Address == "" {
+		return s, nil
+	}
+	if s.webhook, err = s.newWebhook(access); err != nil {
+		return nil, err
+	}
+	env.Health.AddReadiness("webhook", s.webhook.Ready)
+	return s, nil
+}
+
+func (s *Service) newWebhook(access *rest.Config) (*webhook.Webhook, error) {
+	config := s.config.Webhook
+	log := s.env.Log.With(zap.String("webhook", config.Name))
+	reviewer := admission.Reviewer{Schema: admission.ClusterSchema{REST: s.clients.REST}}
+	return webhook.New(access, webhook.Settings{
+		Address: config.Address, Namespace: s.config.Namespace, Name: config.Name, Secret: config.Secret,
+		MakeCertificate: config.MakeCertificate, URL: config.URL,
+		Handler: admission.Handler(reviewer, log, s.metrics.reviewed), Log: log,
+	})
+}
+
+// Run works until ctx ends. It returns an error when it loses the leader election: the process should start anew.
+func (s *Service) Run(ctx context.Context) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	group, ctx := errgroup.WithContext(ctx)
+	group.Go(func() error { s.cache.Run(ctx); return nil })
+	if s.webhook != nil {
+		group.Go(func() error { return s.webhook.Run(ctx) })
+	}
+	group.Go(func() error {
+		defer cancel()
+		if kube.Synced(ctx, s.cache) != nil {
+			return nil // told to stop
+		}
+		return s.elected(ctx)
+	})
+	return group.Wait()
+}
+
+func (s *Service) elected(ctx context.Context) error {
+	if !s.config.LeaderElect {
+		return s.lead(ctx)
+	}
+	host, err := os.Hostname()
+	if err != nil {
+		return fmt.Errorf("get host name: %w", err)
+	}
+	elector := election.Elector{
+		Leases:   s.clients.Leases.In(s.config.Namespace),
+		Name:     leaseName,
+		Identity: host + "_" + string(uuid.NewUUID()),
+		Duration: leaseDuration, Deadline: leaseDeadline, Retry: leaseRetry,
+		Log: s.env.Log.With(zap.String("lease", s.config.Namespace+"/"+leaseName)),
+	}
+	return elector.Run(ctx, s.lead)
+}
+
+func (s *Service) lead(ctx context.Context) error {
+	s.metrics.leading.Set(1)
+	defer s.metrics.leading.Set(0)
+	events := cluster.NewRecorder(s.clients)
+	defer events.Stop()
+	group, ctx := errgroup.WithContext(ctx)
+	if s.webhook != nil {
+		group.Go(func() error { s.webhook.Maintain(ctx); return nil })
+	}
+	group.Go(func() error {
+		return controller.Run(ctx, controller.Settings{
+			Clients: s.clients, Cache: s.cache, Events: events, Log: s.env.Log,
+			Written: s.metrics.written, StuckAfter: s.config.PendingMax,
+		})
+	})
+	return group.Wait()
+}
