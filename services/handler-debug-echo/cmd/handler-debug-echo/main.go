@@ -1,0 +1,20 @@
+// Command handler-debug-echo discovers devices that exist only in a Configuration.
+package main
+
+import (
+	"context"
+
+	"akri.sh/libs/service"
+	debugecho "akri.sh/services/handler-debug-echo"
+)
+
+func main() {
+	service.Main("handler-debug-echo", "Discovers devices that exist only in a Configuration.",
+		func(ctx context.Context, config debugecho.Config, env service.Env) error {
+			s, err := debugecho.New(config, env)
+			if err != nil {
+				return err
+			}
+			return s.Run(ctx)
+		})
+}
