@@ -1,0 +1,20 @@
+// Command handler-udev discovers devices that the node's kernel knows.
+package main
+
+import (
+	"context"
+
+	"akri.sh/libs/service"
+	udev "akri.sh/services/handler-udev"
+)
+
+func main() {
+	service.Main("handler-udev", "Discovers devices that the node's kernel knows, by udev rules.",
+		func(ctx context.Context, config udev.Config, env service.Env) error {
+			s, err := udev.New(config, env)
+			if err != nil {
+				return err
+			}
+			return s.Run(ctx)
+		})
+}

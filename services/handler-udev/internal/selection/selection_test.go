@@ -1,0 +1,188 @@
+package selection_test
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"akri.sh/libs/handler"
+	"akri.sh/services/handler-udev/internal/fakedev"
+	"akri.sh/services/handler-udev/internal/selection"
+)
+
+const (
+	hub      = "/devices/pci0000:00/0000:00:14.0/usb1"
+	camera   = hub + "/1-1"
+	function = camera + "/1-1:1.0"
+	video    = function + "/video4linux/video0"
+	sound    = camera + "/1-1:1.1/sound/card1"
+	other    = hub + "/1-10"
+	card     = "/devices/pci0000:00/0000:00:01.0/0000:01:00.0"
+	virtual  = "/devices/virtual/misc/nodeless"
+)
+
+func kernel() *fakedev.Kernel {
+	return fakedev.NewKernel(
+		fakedev.Device{Path: hub, Node: "/dev/bus/usb/001/001", Sub: "usb"},
+		fakedev.Device{Path: camera, Node: "/dev/bus/usb/001/010", Sub: "usb"},
+		fakedev.Device{Path: function, Sub: "usb"},
+		fakedev.Device{Path: video, Node: "/dev/video0", Sub: "video4linux"},
+		fakedev.Device{Path: sound, Sub: "sound"},
+		fakedev.Device{Path: sound + "/controlC1", Node: "/dev/snd/controlC1", Sub: "sound"},
+		fakedev.Device{Path: other, Node: "/dev/bus/usb/001/011", Sub: "usb"},
+		fakedev.Device{Path: card, Group: "15", Sub: "pci"},
+		fakedev.Device{Path: virtual, Sub: "misc"},
+	)
+}
+
+// offered is a device as a table writes it.
+type offered struct {
+	properties map[string]string
+	nodes      []string // path:permissions
+}
+
+func parse(t *testing.T, details string, properties map[string][]byte) selection.Spec {
+	t.Helper()
+	spec, err := selection.Parse(handler.Request{Details: details, Properties: properties})
+	require.NoError(t, err)
+	return spec
+}
+
+func list(t *testing.T, set *selection.Set) map[string]offered {
+	t.Helper()
+	found := map[string]offered{}
+	for _, device := range set.Devices() {
+		var nodes []string
+		for _, spec := range device.GetDeviceSpecs() {
+			require.Equal(t, spec.GetHostPath(), spec.GetContainerPath())
+			nodes = append(nodes, spec.GetHostPath()+":"+spec.GetPermissions())
+		}
+		require.NotContains(t, found, device.GetId())
+		found[device.GetId()] = offered{device.GetProperties(), nodes}
+	}
+	return found
+}
+
+func TestDevicesAreOfferedAsBrokersKnowThem(t *testing.T) {
+	for name, test := range map[string]struct {
+		details    string
+		properties map[string][]byte
+		want       map[string]offered
+	}{
+		"no rules": {details: "udevRules: []", want: map[string]offered{}},
+		"one device": {
+			details: `udevRules: ['KERNEL=="video0"']`,
+			want:    map[string]offered{video: {map[string]string{"UDEV_DEVPATH": video, "UDEV_DEVNODE": "/dev/video0"}, []string{"/dev/video0:rwm"}}},
+		},
+		"two rules for one device": {
+			details: "udevRules: ['KERNEL==\"video0\"', 'SUBSYSTEM==\"video4linux\"']\npermissions: r",
+			want:    map[string]offered{video: {map[string]string{"UDEV_DEVPATH": video, "UDEV_DEVNODE": "/dev/video0"}, []string{"/dev/video0:r"}}},
+		},
+		"a device without a node is its first ancestor that has one": {
+			details: `udevRules: ['KERNEL=="1-1:1.0|card1"']`,
+			want:    map[string]offered{camera: {map[string]string{"UDEV_DEVPATH": camera, "UDEV_DEVNODE": "/dev/bus/usb/001/010"}, []string{"/dev/bus/usb/001/010:rwm"}}},
+		},
+		"a device without a node above it": {
+			details: `udevRules: ['KERNEL=="nodeless"']`,
+			want:    map[string]offered{virtual: {map[string]string{"UDEV_DEVPATH": virtual}, nil}},
+		},
+		"a group has what is below its top, and no neighbour with a longer name": {
+			details: "udevRules: ['KERNEL==\"1-1|1-10|video0|controlC1\"']\ngroupRecursive: true\npermissions: rw",
+			want: map[string]offered{
+				camera: {map[string]string{
+					"UDEV_DEVPATH": camera, "UDEV_DEVNODE_0": "/dev/bus/usb/001/010", "UDEV_DEVNODE_1": "/dev/video0", "UDEV_DEVNODE_2": "/dev/snd/controlC1",
+				}, []string{"/dev/bus/usb/001/010:rw", "/dev/video0:rw", "/dev/snd/controlC1:rw"}},
+				other: {map[string]string{"UDEV_DEVPATH": other, "UDEV_DEVNODE_0": "/dev/bus/usb/001/011"}, []string{"/dev/bus/usb/001/011:rw"}},
+			},
+		},
+		"the same rules without a group": {
+			details: `udevRules: ['KERNEL=="1-1|video0"']`,
+			want: map[string]offered{
+				camera: {map[string]string{"UDEV_DEVPATH": camera, "UDEV_DEVNODE": "/dev/bus/usb/001/010"}, []string{"/dev/bus/usb/001/010:rwm"}},
+				video:  {map[string]string{"UDEV_DEVPATH": video, "UDEV_DEVNODE": "/dev/video0"}, []string{"/dev/video0:rwm"}},
+			},
+		},
+		"KubeVirt's variable of a USB device": {
+			details:    `udevRules: ['KERNEL=="1-10"']`,
+			properties: map[string][]byte{"devicePluginResourceName": []byte("akri.sh/udev-usb-mouse")},
+			want: map[string]offered{other: {map[string]string{
+				"UDEV_DEVPATH": other, "UDEV_DEVNODE": "/dev/bus/usb/001/011", "USB_RESOURCE_AKRI_SH_UDEV-USB-MOUSE": "1:11",
+			}, []string{"/dev/bus/usb/001/011:rwm"}}},
+		},
+		"KubeVirt's variables of a group": {
+			details:    "udevRules: ['KERNEL==\"1-1|video0\"']\ngroupRecursive: true",
+			properties: map[string][]byte{"devicePluginResourceName": []byte("a/b")},
+			want: map[string]offered{camera: {map[string]string{
+				"UDEV_DEVPATH": camera, "UDEV_DEVNODE_0": "/dev/bus/usb/001/010", "UDEV_DEVNODE_1": "/dev/video0", "USB_RESOURCE_A_B_0": "1:10",
+			}, []string{"/dev/bus/usb/001/010:rwm", "/dev/video0:rwm"}}},
+		},
+		"a PCI device passed through": {
+			details:    `udevRules: ['KERNEL=="0000:01:00.0"']`,
+			properties: map[string][]byte{"devicePluginResourceName": []byte("a.b/gpu"), "vfioPassthrough": []byte(" True\n")},
+			want: map[string]offered{card: {map[string]string{
+				"UDEV_DEVPATH": card, "PCI_RESOURCE_A_B_GPU": "0000:01:00.0",
+			}, []string{"/dev/vfio/15:rwm", "/dev/vfio/vfio:rwm"}}},
+		},
+		"a PCI device not passed through": {
+			details:    `udevRules: ['KERNEL=="0000:01:00.0"']`,
+			properties: map[string][]byte{"vfioPassthrough": []byte("1")},
+			want:       map[string]offered{card: {map[string]string{"UDEV_DEVPATH": card}, nil}},
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			set := selection.NewSet(parse(t, test.details, test.properties))
+			devices, err := kernel().Devices("")
+			require.NoError(t, err)
+			set.Refresh("", devices)
+			require.Equal(t, test.want, list(t, set))
+		})
+	}
+}
+
+func TestRefreshTouchesOnlyWhatIsBelow(t *testing.T) {
+	set := selection.NewSet(parse(t, `udevRules: ['KERNEL=="1-1|1-10|video0"']`, nil))
+	devices, err := kernel().Devices("")
+	require.NoError(t, err)
+	set.Refresh("", devices)
+	require.Len(t, list(t, set), 3)
+	set.Refresh(camera, nil)
+	require.Len(t, list(t, set), 1)
+	require.Contains(t, list(t, set), other)
+	set.Drop(other)
+	require.Empty(t, list(t, set))
+}
+
+func TestEveryMistakeInDetailsIsNamed(t *testing.T) {
+	for details, wants := range map[string][]string{
+		``:                         {"udevRules: required"},
+		`udevRules: ['']`:          {"udevRules[0]", "empty rule"},
+		`udevRules: 'KERNEL=="a"'`: {"line 1"},
+		`udevrules: []`:            {`unknown key "udevrules"`},
+		"udevRules: ['A', 'KERNEL=']\npermissions: wr": {"udevRules[0]", "udevRules[1]", `permissions "wr": want one of r, w, m`},
+		"udevRules: []\npermissions: ''":               {"permissions"},
+	} {
+		_, err := selection.Parse(handler.Request{Details: details})
+		for _, want := range wants {
+			require.ErrorContains(t, err, want, details)
+		}
+	}
+}
+
+func FuzzParse(f *testing.F) {
+	for _, seed := range []string{`udevRules: ['KERNEL=="a"']`, "udevRules: []\ngroupRecursive: true\npermissions: rw", "udevRules: &a [*a]", "{}"} {
+		f.Add(seed, "akri.sh/x")
+	}
+	f.Fuzz(func(t *testing.T, details, resource string) {
+		spec, err := selection.Parse(handler.Request{Details: details, Properties: map[string][]byte{"devicePluginResourceName": []byte(resource)}})
+		if err != nil {
+			return
+		}
+		set := selection.NewSet(spec)
+		devices, err := kernel().Devices("")
+		require.NoError(t, err)
+		set.Refresh("", devices)
+		for _, device := range set.Devices() {
+			require.NotEmpty(t, device.GetId())
+		}
+	})
+}

@@ -1,0 +1,88 @@
+// Package udevdb reads the kernel's devices through libudev: sysfs, and the database of udev where the node has one. It
+// is the only package that needs cgo.
+package udevdb
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/jochenvg/go-udev"
+
+	"akri.sh/services/handler-udev/internal/selection"
+)
+
+const sys = "/sys"
+
+// Database is the kernel's devices as they are now; nothing is kept between two calls.
+type Database struct{ udev udev.Udev }
+
+// Devices lists the devices at and below a devpath; "" means all. The devices are for one goroutine and remember what
+// they have read.
+func (d *Database) Devices(below string) ([]selection.Device, error) {
+	paths, err := d.syspaths(below)
+	if err != nil {
+		return nil, err
+	}
+	scan := &scan{udev: &d.udev, known: make(map[string]*device, len(paths))}
+	devices := make([]selection.Device, len(paths))
+	for i, path := range paths {
+		devices[i] = scan.device(path)
+	}
+	return devices, nil
+}
+
+func (d *Database) syspaths(below string) ([]string, error) {
+	enumerate := d.udev.NewEnumerate()
+	if below != "" {
+		top := d.udev.NewDeviceFromSyspath(sys + below)
+		if top == nil {
+			return nil, nil // it is gone
+		}
+		if err := enumerate.AddMatchParent(top); err != nil {
+			return nil, fmt.Errorf("enumerate devices below %q: %w", below, err)
+		}
+	}
+	paths, err := enumerate.DeviceSyspaths()
+	if err != nil {
+		return nil, fmt.Errorf("enumerate devices: %w", err)
+	}
+	return paths, nil
+}
+
+// Devpath finds the device that a file of udev's database is about, such as `b8:0` or `+usb:1-1`.
+func (d *Database) Devpath(id string) (string, bool) {
+	found := d.udev.NewDeviceFromDeviceID(id)
+	if found == nil {
+		return "", false
+	}
+	return found.Devpath(), true
+}
+
+// scan is one look at the kernel's devices. Devices share their ancestors.
+type scan struct {
+	udev  *udev.Udev
+	known map[string]*device
+}
+
+func (s *scan) device(syspath string) *device {
+	known, ok := s.known[syspath]
+	if !ok {
+		known = &device{scan: s, syspath: syspath}
+		s.known[syspath] = known
+	}
+	return known
+}
+
+// parent is the next folder above that is a device.
+func (s *scan) parent(syspath string) *device {
+	for path := filepath.Dir(syspath); strings.HasPrefix(path, sys+"/devices/"); path = filepath.Dir(path) {
+		if _, err := os.Stat(filepath.Join(path, "uevent")); err == nil || !errors.Is(err, fs.ErrNotExist) {
+			return s.device(path)
+		}
+	}
+	return nil
+}

@@ -1,0 +1,111 @@
+package udevdb_test
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"akri.sh/services/handler-udev/internal/selection"
+	"akri.sh/services/handler-udev/internal/udevdb"
+)
+
+// named finds a device of the machine that runs the test; every Linux has /dev/null.
+func named(t *testing.T, below, kernel string) selection.Device {
+	t.Helper()
+	devices, err := (&udevdb.Database{}).Devices(below)
+	require.NoError(t, err)
+	for _, device := range devices {
+		if device.Kernel() == kernel {
+			return device
+		}
+	}
+	require.FailNow(t, "no device "+kernel)
+	return nil
+}
+
+func TestDeviceIsReadFromTheKernel(t *testing.T) {
+	null := named(t, "", "null")
+	require.True(t, null.Exists())
+	require.Equal(t, "/devices/virtual/mem/null", null.Devpath())
+	require.Equal(t, "mem", null.Subsystem())
+	require.Empty(t, null.Driver())
+	require.Equal(t, "/dev/null", null.Devnode())
+	require.Empty(t, null.IOMMUGroup())
+	require.Equal(t, "1", null.Property("MAJOR"))
+	require.Empty(t, null.Property("NO_SUCH"))
+	value, exists := null.Attribute("dev")
+	require.True(t, exists)
+	require.Equal(t, "1:3", value)
+}
+
+func TestAttributeThatDoesNotExistIsNotAnEmptyOne(t *testing.T) {
+	null := named(t, "/devices/virtual/mem/null", "null")
+	for _, name := range []string{"no_such", "power", "subsystem/no_such"} {
+		_, exists := null.Attribute(name)
+		require.False(t, exists, name)
+	}
+}
+
+func TestPartOfTheTreeHasOnlyWhatIsBelow(t *testing.T) {
+	devices, err := (&udevdb.Database{}).Devices("/devices/virtual/mem/null")
+	require.NoError(t, err)
+	require.Len(t, devices, 1)
+	devices, err = (&udevdb.Database{}).Devices("/devices/virtual/no/such")
+	require.NoError(t, err)
+	require.Empty(t, devices)
+}
+
+func TestAncestorsAreThoseOfSysfs(t *testing.T) {
+	devices, err := (&udevdb.Database{}).Devices("")
+	require.NoError(t, err)
+	for _, device := range devices {
+		for parent := device.Parent(); parent != nil; parent = parent.Parent() {
+			require.True(t, strings.HasPrefix(device.Devpath(), parent.Devpath()+"/"))
+			require.FileExists(t, filepath.Join("/sys", parent.Devpath(), "uevent"))
+		}
+	}
+	_, err = os.Stat("/sys/devices")
+	require.NoError(t, err)
+}
+
+func TestDeviceIsFoundByTheNameOfItsFileInTheDatabase(t *testing.T) {
+	database := &udevdb.Database{}
+	devpath, ok := database.Devpath("c1:3")
+	require.True(t, ok)
+	require.Equal(t, "/devices/virtual/mem/null", devpath)
+	for _, id := range []string{"c999:999", "", "x", "+no:such", "../c1:3"} {
+		_, ok := database.Devpath(id)
+		require.False(t, ok, id)
+	}
+}
+
+func BenchmarkDevices(b *testing.B) {
+	database := &udevdb.Database{}
+	b.Run("list all", func(b *testing.B) {
+		for b.Loop() {
+			_, err := database.Devices("")
+			require.NoError(b, err)
+		}
+	})
+	b.Run("list and open all", func(b *testing.B) {
+		for b.Loop() {
+			devices, err := database.Devices("")
+			require.NoError(b, err)
+			for _, device := range devices {
+				_ = device.Property("DEVTYPE")
+			}
+		}
+	})
+	b.Run("subsystems of all", func(b *testing.B) {
+		for b.Loop() {
+			devices, err := database.Devices("")
+			require.NoError(b, err)
+			for _, device := range devices {
+				_ = device.Subsystem()
+			}
+		}
+	})
+}

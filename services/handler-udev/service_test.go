@@ -1,0 +1,186 @@
+package udev_test
+
+import (
+	"context"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
+	"go.uber.org/zap"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"akri.sh/libs/admin"
+	"akri.sh/libs/handler"
+	"akri.sh/libs/rpctest"
+	"akri.sh/libs/service"
+	discoveryv0 "akri.sh/proto/v0"
+	udev "akri.sh/services/handler-udev"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+const patience = 10 * time.Second
+
+type stream = grpc.ServerStreamingClient[discoveryv0.DiscoverResponse]
+
+type registrar struct {
+	discoveryv0.UnimplementedRegistrationServer
+	requests chan *discoveryv0.RegisterDiscoveryHandlerRequest
+}
+
+func (r *registrar) RegisterDiscoveryHandler(_ context.Context, request *discoveryv0.RegisterDiscoveryHandlerRequest) (*discoveryv0.Empty, error) {
+	r.requests <- request
+	return &discoveryv0.Empty{}, nil
+}
+
+// run starts the handler beside a registrar until the test ends; resync is far away, so that only events can tell.
+func run(tb testing.TB) *discoveryv0.RegisterDiscoveryHandlerRequest {
+	tb.Helper()
+	directory, err := os.MkdirTemp("", "u") //nolint:usetesting // the folders of tb.TempDir have long names
+	require.NoError(tb, err)
+	tb.Cleanup(func() { _ = os.RemoveAll(directory) })
+	akri := &registrar{requests: make(chan *discoveryv0.RegisterDiscoveryHandlerRequest, 8)}
+	rpctest.ServeAt(tb, "unix://"+filepath.Join(directory, "agent-registration.sock"), func(server grpc.ServiceRegistrar) {
+		discoveryv0.RegisterRegistrationServer(server, akri)
+	})
+	s, err := udev.New(udev.Config{
+		Flags: handler.Flags{DiscoveryHandlersDirectory: directory}, ResyncInterval: time.Hour, UdevDatabase: tb.TempDir(),
+	}, service.Env{Log: zap.NewNop(), Metrics: prometheus.NewRegistry(), Health: &admin.Health{}})
+	require.NoError(tb, err)
+	ctx, cancel := context.WithCancel(context.WithoutCancel(tb.Context()))
+	done := make(chan error, 1)
+	go func() { done <- s.Run(ctx) }()
+	tb.Cleanup(func() { cancel(); require.NoError(tb, <-done) })
+	select {
+	case request := <-akri.requests:
+		return request
+	case <-time.After(patience):
+		require.FailNow(tb, "the handler did not register")
+		return nil
+	}
+}
+
+func discover(tb testing.TB, endpoint, details string) stream {
+	tb.Helper()
+	ctx, cancel := context.WithTimeout(tb.Context(), 2*patience)
+	tb.Cleanup(cancel)
+	opened, err := discoveryv0.NewDiscoveryHandlerClient(rpctest.Dial(tb, "unix://"+endpoint)).
+		Discover(ctx, &discoveryv0.DiscoverRequest{DiscoveryDetails: details})
+	require.NoError(tb, err)
+	return opened
+}
+
+// devices receives lists until one satisfies the condition.
+func devices(tb testing.TB, from stream, until func(map[string]*discoveryv0.Device) bool) map[string]*discoveryv0.Device {
+	tb.Helper()
+	for {
+		response, err := from.Recv()
+		require.NoError(tb, err)
+		found := map[string]*discoveryv0.Device{}
+		for _, device := range response.GetDevices() {
+			found[device.GetId()] = device
+		}
+		if until(found) {
+			return found
+		}
+	}
+}
+
+func anything(map[string]*discoveryv0.Device) bool { return true }
+
+// plug makes a compressed RAM disk, a device that a machine without hardware can plug in and out; it goes with the test.
+func plug(tb testing.TB) (name string, unplug func()) {
+	tb.Helper()
+	number, err := os.ReadFile("/sys/class/zram-control/hot_add")
+	if err != nil {
+		tb.Fatalf("this test plugs devices in and needs root and the kernel module zram: %v", err)
+	}
+	id := strings.TrimSpace(string(number))
+	plugged := true
+	unplug = func() {
+		if plugged {
+			require.NoError(tb, os.WriteFile("/sys/class/zram-control/hot_remove", []byte(id), 0o200))
+			plugged = false
+		}
+	}
+	tb.Cleanup(unplug)
+	return "zram" + id, unplug
+}
+
+func TestHandlerRegistersAsUdevAndNotShared(t *testing.T) {
+	request := run(t)
+	require.Equal(t, "udev", request.GetName())
+	require.False(t, request.GetShared())
+}
+
+func TestPluggedDeviceComesAndGoes(t *testing.T) {
+	from := discover(t, run(t).GetEndpoint(), `udevRules: ['SUBSYSTEM=="block", KERNEL=="zram[1-9]*"']`)
+	devices(t, from, anything)
+	name, unplug := plug(t)
+	plugged := time.Now()
+	id := "/devices/virtual/block/" + name
+	found := devices(t, from, func(list map[string]*discoveryv0.Device) bool { return list[id] != nil })
+	t.Logf("plugged in; known %s later", time.Since(plugged))
+	require.Equal(t, map[string]string{"UDEV_DEVPATH": id, "UDEV_DEVNODE": "/dev/" + name}, found[id].GetProperties())
+	require.Len(t, found[id].GetDeviceSpecs(), 1)
+	spec := found[id].GetDeviceSpecs()[0]
+	require.Equal(t, []string{"/dev/" + name, "/dev/" + name, "rwm"}, []string{spec.GetHostPath(), spec.GetContainerPath(), spec.GetPermissions()})
+	unplug()
+	unplugged := time.Now()
+	devices(t, from, func(list map[string]*discoveryv0.Device) bool { return list[id] == nil })
+	t.Logf("unplugged; known %s later", time.Since(unplugged))
+}
+
+func TestPluggedDeviceIsSelectedByWhatOnlyTheKernelKnows(t *testing.T) {
+	name, _ := plug(t)
+	endpoint := run(t).GetEndpoint()
+	for rule, selected := range map[string]bool{
+		`KERNEL=="` + name + `", ATTR{initstate}=="0"`:            true,
+		`KERNEL=="` + name + `", ATTR{initstate}!="0"`:            false,
+		`KERNEL=="` + name + `", ATTR{no_such}!="0"`:              false,
+		`KERNEL=="` + name + `", ATTR{queue/rotational}=="0"`:     true,
+		`KERNEL=="` + name + `", ENV{DEVTYPE}=="disk"`:            true,
+		`DEVPATH=="/devices/virtual/block/` + name + `"`:          true,
+		`DEVPATH=="/devices/virtual/block/` + name + `?*"`:        false,
+		`KERNEL=="` + name + `", DRIVER!="x", TAG!="y"`:           true,
+		`KERNEL=="` + name + `", SUBSYSTEMS=="usb"`:               false,
+		`KERNEL=="nothing|` + name + `", KERNELS=="z*", TAGS!=""`: true,
+	} {
+		found := devices(t, discover(t, endpoint, "udevRules: ['"+rule+"']"), anything)
+		require.Equal(t, selected, found["/devices/virtual/block/"+name] != nil, rule)
+	}
+}
+
+func TestNothingSelectedIsSaidAtOnce(t *testing.T) {
+	endpoint := run(t).GetEndpoint()
+	require.Empty(t, devices(t, discover(t, endpoint, "udevRules: []"), anything))
+	require.Empty(t, devices(t, discover(t, endpoint, `udevRules: ['KERNEL=="no such device"']`), anything))
+}
+
+func TestUnusableRulesAreRefusedWithTheirPosition(t *testing.T) {
+	_, err := discover(t, run(t).GetEndpoint(), `udevRules: ['KERNEL=="a"', 'KERNEL=="a", RUN+="x"']`).Recv()
+	require.Equal(t, codes.InvalidArgument, status.Code(err))
+	require.ErrorContains(t, err, "udevRules[1]")
+	require.ErrorContains(t, err, "position 14: key RUN is not supported")
+}
+
+func BenchmarkPlugToSend(b *testing.B) {
+	from := discover(b, run(b).GetEndpoint(), `udevRules: ['SUBSYSTEM=="block", KERNEL=="zram[1-9]*"']`)
+	devices(b, from, anything)
+	for b.Loop() {
+		name, unplug := plug(b)
+		id := "/devices/virtual/block/" + name
+		devices(b, from, func(list map[string]*discoveryv0.Device) bool { return list[id] != nil })
+		b.StopTimer()
+		unplug()
+		devices(b, from, func(list map[string]*discoveryv0.Device) bool { return list[id] == nil })
+		b.StartTimer()
+	}
+}
