@@ -1,0 +1,180 @@
+package soap_test
+
+import (
+	"context"
+	"crypto/x509"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"akri.sh/services/handler-onvif/internal/soap"
+)
+
+func envelope(body string) string {
+	return `<s:Envelope xmlns:s="http://www.w3.org/2003/05/soap-envelope"><s:Body>` + body + `</s:Body></s:Envelope>`
+}
+
+func TestTokenIsTheOneOfAkrisVector(t *testing.T) {
+	token := soap.TokenOf(soap.Credentials{Username: "u", Password: "1234567"}, []byte("nonce"), "2000-01-01T12:34:56:789Z")
+	require.Equal(t, soap.Token{Username: "u", Nonce: "bm9uY2U=", Digest: "AGsoQQ+qNJu6Ha7h/QAPoQvYcV0=", Created: "2000-01-01T12:34:56:789Z"}, token)
+}
+
+func TestEnvelopeEscapesTheUsername(t *testing.T) {
+	token := soap.NewToken(soap.Credentials{Username: "<a&b>"}, time.Now())
+	require.Contains(t, string(soap.Envelope(soap.GetNetworkInterfaces, &token)), "<wsse:Username>&lt;a&amp;b&gt;</wsse:Username>")
+	require.NotContains(t, string(soap.Envelope(soap.GetNetworkInterfaces, nil)), "Header")
+}
+
+func TestAnswers(t *testing.T) {
+	found, err := soap.ParseInterfaces([]byte(envelope(`<GetNetworkInterfacesResponse>
+		<NetworkInterfaces><Info><Name>lo</Name></Info></NetworkInterfaces>
+		<NetworkInterfaces><Info><HwAddress>00:11</HwAddress></Info><IPv6><Config><Address>::1</Address></Config></IPv6>
+		<IPv4><Config><FromDHCP><Address>10.0.0.7</Address></FromDHCP></Config></IPv4></NetworkInterfaces></GetNetworkInterfacesResponse>`)))
+	require.NoError(t, err)
+	require.Equal(t, soap.Interfaces{IP: "10.0.0.7", MAC: "00:11"}, found)
+
+	told, known, err := soap.ParseTime([]byte(envelope(`<GetSystemDateAndTimeResponse><SystemDateAndTime><UTCDateTime><Time><Hour>1</Hour>
+		<Minute>2</Minute><Second>3</Second></Time><Date><Year>2026</Year><Month>5</Month><Day>6</Day></Date></UTCDateTime>
+		</SystemDateAndTime></GetSystemDateAndTimeResponse>`)))
+	require.NoError(t, err)
+	require.True(t, known)
+	require.Equal(t, time.Date(2026, 5, 6, 1, 2, 3, 0, time.UTC), told)
+	_, known, err = soap.ParseTime([]byte(envelope(`<GetSystemDateAndTimeResponse/>`)))
+	require.NoError(t, err)
+	require.False(t, known)
+}
+
+// The example of RFC 2617, section 3.5.
+func TestDigestIsTheOneOfTheRFC(t *testing.T) {
+	challenge, err := soap.ParseChallenge([]string{"Basic realm=x", `Digest realm="testrealm@host.com", qop="auth,auth-int",` +
+		` nonce="dcd98b7102dd2f0e8b11d0f600bfb0c093", opaque="5ccc069c403ebaf9f0171e9517f40e41"`})
+	require.NoError(t, err)
+	answer := soap.AnswerWith(challenge, soap.Credentials{Username: "Mufasa", Password: "Circle Of Life"}, "GET", "/dir/index.html", "0a4f113b")
+	require.Contains(t, answer, `response="6629fae49393a05397450978507c4ef1"`)
+	require.Contains(t, answer, `opaque="5ccc069c403ebaf9f0171e9517f40e41"`)
+	challenge, err = soap.ParseChallenge([]string{"Digest nonce=a, algorithm=MD5", "Digest nonce=b, algorithm=SHA-256"})
+	require.NoError(t, err)
+	require.Equal(t, "b", challenge.Nonce, "the stronger one")
+	for _, header := range []string{"", "Basic realm=x", "Digest realm=x", `Digest nonce=a, qop="auth-int"`, "Digest nonce=a, algorithm=SHA-1"} {
+		_, err := soap.ParseChallenge([]string{header})
+		require.Error(t, err, header)
+	}
+}
+
+// gone is closed when the client leaves; a server notices only once it has read the request.
+func gone(r *http.Request) <-chan struct{} {
+	_, _ = io.Copy(io.Discard, r.Body)
+	return r.Context().Done()
+}
+
+func client(timeout time.Duration, authorities *x509.CertPool) *soap.Client {
+	return soap.NewClient(soap.Options{Timeout: timeout, Concurrency: 2, Authorities: authorities, Observe: func(string, error) {}})
+}
+
+func TestHostileServersAreBounded(t *testing.T) {
+	for name, service := range map[string]http.HandlerFunc{
+		"no XML":       func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, "hello") },
+		"a huge one":   func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, strings.Repeat(" ", 1<<20)) },
+		"a redirect":   func(w http.ResponseWriter, r *http.Request) { http.Redirect(w, r, "/", http.StatusFound) },
+		"an error":     func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusTeapot) },
+		"no end":       func(w http.ResponseWriter, r *http.Request) { w.(http.Flusher).Flush(); <-gone(r) },
+		"no beginning": func(_ http.ResponseWriter, r *http.Request) { <-gone(r) },
+		"a fault":      func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, envelope(`<Fault><Code/></Fault>`)) },
+		"another":      func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, envelope(`<GetUsersResponse/>`)) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			server := httptest.NewServer(service)
+			t.Cleanup(server.Close)
+			_, err := client(300*time.Millisecond, nil).Interfaces(t.Context(), soap.Target{URL: server.URL})
+			require.Error(t, err)
+			require.NotErrorIs(t, err, soap.ErrNotAuthorized)
+		})
+	}
+}
+
+func TestRefusalsAreTold(t *testing.T) {
+	for name, service := range map[string]http.HandlerFunc{
+		"by status":         func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusUnauthorized) },
+		"by SOAP 1.2 fault": refusal(`<Fault><Code><Value>s:Sender</Value><Subcode><Value>ter:NotAuthorized</Value></Subcode></Code></Fault>`),
+		"by SOAP 1.1 fault": refusal(`<Fault><faultcode>wsse:FailedAuthentication</faultcode></Fault>`),
+	} {
+		t.Run(name, func(t *testing.T) {
+			server := httptest.NewServer(service)
+			t.Cleanup(server.Close)
+			for _, credentials := range []*soap.Credentials{nil, {Username: "ada"}} {
+				_, err := client(time.Second, nil).Information(t.Context(), soap.Target{URL: server.URL, Credentials: credentials})
+				require.ErrorIs(t, err, soap.ErrNotAuthorized)
+			}
+		})
+	}
+}
+
+func refusal(fault string) http.HandlerFunc {
+	return func(w http.ResponseWriter, _ *http.Request) {
+		w.WriteHeader(http.StatusBadRequest)
+		fmt.Fprint(w, envelope(fault))
+	}
+}
+
+func TestCertificatesAreCheckedWhenAuthoritiesAreGiven(t *testing.T) {
+	server := httptest.NewTLSServer(refusal(""))
+	t.Cleanup(server.Close)
+	good := x509.NewCertPool()
+	good.AddCert(server.Certificate())
+	ask := func(authorities *x509.CertPool) error {
+		_, err := client(time.Second, authorities).Time(t.Context(), soap.Target{URL: server.URL})
+		return err
+	}
+	require.ErrorContains(t, ask(nil), "HTTP status 400")
+	require.ErrorContains(t, ask(good), "HTTP status 400")
+	require.ErrorContains(t, ask(x509.NewCertPool()), "certificate")
+}
+
+func TestQuestionsWaitForTheirTurnAndGiveUpWithTheirContext(t *testing.T) {
+	server := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { <-gone(r) }))
+	t.Cleanup(server.Close)
+	c := soap.NewClient(soap.Options{Timeout: time.Minute, Concurrency: 1, Observe: func(string, error) {}})
+	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+	defer cancel()
+	results := make(chan error, 4)
+	for range 4 {
+		go func() { _, err := c.Time(ctx, soap.Target{URL: server.URL}); results <- err }()
+	}
+	for range 4 {
+		require.ErrorIs(t, <-results, context.DeadlineExceeded)
+	}
+}
+
+func FuzzReplies(f *testing.F) {
+	for _, seed := range []string{
+		`<GetNetworkInterfacesResponse><NetworkInterfaces><IPv4/></NetworkInterfaces></GetNetworkInterfacesResponse>`,
+		`<GetSystemDateAndTimeResponse><SystemDateAndTime><UTCDateTime><Date><Year>99999999999</Year></Date></UTCDateTime></SystemDateAndTime></GetSystemDateAndTimeResponse>`,
+		`<GetDeviceInformationResponse/>`, `<Fault><Code><Value>:</Value></Code></Fault>`,
+	} {
+		f.Add([]byte(envelope(seed)))
+	}
+	f.Fuzz(func(t *testing.T, body []byte) {
+		_, _, _ = soap.ParseTime(body)
+		_, _ = soap.ParseInterfaces(body)
+		_, _ = soap.ParseInformation(body)
+	})
+}
+
+func FuzzChallenge(f *testing.F) {
+	f.Add(`Digest realm="a\"b", nonce=c, qop="auth"`)
+	f.Add(`Digest nonce="`)
+	f.Add(`digest ,,=,nonce=\`)
+	f.Fuzz(func(t *testing.T, header string) {
+		challenge, err := soap.ParseChallenge([]string{header})
+		if err == nil {
+			answer := challenge.Answer(soap.Credentials{Username: "a\r\nb"}, "POST", "/")
+			require.False(t, strings.ContainsAny(answer, "\r\n\x00"), "a header is one line")
+		}
+	})
+}
