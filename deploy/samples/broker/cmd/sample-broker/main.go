@@ -1,0 +1,40 @@
+// Command sample-broker reads the devices that its pod was given and serves
+// what it read on :8083, GET / as JSON and GET /healthz.
+package main
+
+import (
+	"context"
+	"log/slog"
+	"net"
+	"os"
+	"os/signal"
+	"syscall"
+
+	"akri.sh/deploy/samples/broker"
+)
+
+const address = ":8083"
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	context.AfterFunc(ctx, stop) // a second signal kills
+	logger := slog.New(slog.NewJSONHandler(os.Stdout, nil))
+	if err := run(ctx, logger); err != nil {
+		logger.Error("broker stopped", "error", err)
+		os.Exit(1)
+	}
+}
+
+func run(ctx context.Context, logger *slog.Logger) error {
+	listener, err := net.Listen("tcp", address) //nolint:gosec // its Service reaches it at the address of the pod
+	if err != nil {
+		return err
+	}
+	return broker.New(broker.Config{
+		Pod:     os.Getenv("HOSTNAME"),
+		Node:    os.Getenv("NODE_NAME"),
+		Environ: os.Environ(),
+		Logger:  logger,
+	}).Run(ctx, listener)
+}

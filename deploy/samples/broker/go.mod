@@ -1,0 +1,3 @@
+module akri.sh/deploy/samples/broker
+
+go 1.26.0
