@@ -1,0 +1,137 @@
+{{/* A service's identity. Its token is mounted only by the pods that say so. */}}
+{{- define "akri.serviceAccount" -}}
+apiVersion: v1
+kind: ServiceAccount
+metadata:
+  name: {{ include "akri.name" . }}
+  namespace: {{ .Release.Namespace }}
+  labels: {{- include "akri.labels" . | nindent 4 }}
+automountServiceAccountToken: false
+{{- end }}
+
+{{/* What gives a service's ServiceAccount the rights of the ClusterRole of the same name. */}}
+{{- define "akri.clusterRoleBinding" -}}
+apiVersion: rbac.authorization.k8s.io/v1
+kind: ClusterRoleBinding
+metadata:
+  name: {{ include "akri.name" . }}
+  labels: {{- include "akri.labels" . | nindent 4 }}
+roleRef:
+  apiGroup: rbac.authorization.k8s.io
+  kind: ClusterRole
+  name: {{ include "akri.name" . }}
+subjects:
+  - kind: ServiceAccount
+    name: {{ include "akri.name" . }}
+    namespace: {{ .Release.Namespace }}
+{{- end }}
+
+{{/* The half of a pod's spec that all services share. */}}
+{{- define "akri.pod" -}}
+serviceAccountName: {{ include "akri.name" . }}
+terminationGracePeriodSeconds: 10
+{{- with .Values.priorityClassName }}
+priorityClassName: {{ . }}
+{{- end }}
+{{- with (.Values.global).imagePullSecrets }}
+imagePullSecrets: {{- toYaml . | nindent 2 }}
+{{- end }}
+securityContext: {{- toYaml .Values.podSecurityContext | nindent 2 }}
+{{- end }}
+
+{{/* Where the pods of a Deployment or Job may run. */}}
+{{- define "akri.placement" -}}
+nodeSelector:
+  kubernetes.io/os: linux
+  {{- with .Values.nodeSelector }}{{ toYaml . | nindent 2 }}{{ end }}
+{{- with .Values.tolerations }}
+tolerations: {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- with .Values.affinity }}
+affinity: {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- end }}
+
+{{/* Where the pods of a DaemonSet run: what is said of the whole node plane, and of this service. */}}
+{{- define "akri.nodePlacement" -}}
+{{- $plane := (.Values.global).nodePlane | default dict -}}
+nodeSelector:
+  {{- toYaml (merge (dict "kubernetes.io/os" "linux") .Values.nodeSelector ($plane.nodeSelector | default dict)) | nindent 2 }}
+{{- with concat ($plane.tolerations | default list) .Values.tolerations }}
+tolerations: {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- with .Values.affinity }}
+affinity: {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- end }}
+
+{{/* Where the replicas of a Deployment run: on different nodes, if it can be. */}}
+{{- define "akri.replicaPlacement" -}}
+{{ include "akri.placement" . }}
+{{- if not .Values.affinity }}
+affinity:
+  podAntiAffinity:
+    preferredDuringSchedulingIgnoredDuringExecution:
+      - weight: 100
+        podAffinityTerm:
+          topologyKey: kubernetes.io/hostname
+          labelSelector:
+            matchLabels: {{- include "akri.selector" . | nindent 14 }}
+{{- end }}
+{{- end }}
+
+{{/* The part of a container that all services share. */}}
+{{- define "akri.container" -}}
+image: {{ include "akri.image" . }}
+imagePullPolicy: {{ .Values.image.pullPolicy | default ((.Values.global).image).pullPolicy | default "IfNotPresent" }}
+securityContext: {{- toYaml .Values.securityContext | nindent 2 }}
+resources: {{- toYaml .Values.resources | nindent 2 }}
+{{- end }}
+
+{{/* What a service that keeps running answers on its admin port. */}}
+{{- define "akri.probes" -}}
+livenessProbe:
+  httpGet: {path: /healthz, port: metrics}
+  periodSeconds: 10
+  timeoutSeconds: 5
+readinessProbe:
+  httpGet: {path: /readyz, port: metrics}
+  periodSeconds: 2
+  timeoutSeconds: 2
+{{- end }}
+
+{{/* The environment of every service. */}}
+{{- define "akri.env" -}}
+- name: AKRI_LOG_LEVEL
+  value: {{ .Values.logLevel }}
+# The garbage collector works harder before the kernel would have to kill.
+- name: GOMEMLIMIT
+  valueFrom:
+    resourceFieldRef: {resource: limits.memory}
+{{- range $name, $value := .Values.env }}
+- name: {{ $name }}
+  value: {{ $value | quote }}
+{{- end }}
+{{- end }}
+
+{{/* The name of the pod's node. */}}
+{{- define "akri.nodeName" -}}
+- name: AKRI_NODE_NAME
+  valueFrom:
+    fieldRef: {fieldPath: spec.nodeName}
+{{- end }}
+
+{{/* Folders of the node. */}}
+{{- define "akri.handlersVolume" -}}
+- name: handlers
+  hostPath:
+    path: {{ include "akri.hostPath" (list . "handlers" "/var/lib/akri") }}
+    type: DirectoryOrCreate
+{{- end }}
+
+{{- define "akri.meshVolume" -}}
+- name: mesh
+  hostPath:
+    path: {{ include "akri.hostPath" (list . "mesh" "/run/akri") }}
+    type: DirectoryOrCreate
+{{- end }}

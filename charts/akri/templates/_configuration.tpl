@@ -1,0 +1,108 @@
+{{/* A Configuration from Akri's convenience values: dict of root, values (<handler>.configuration), handler, details, and
+     optionally podSecurityContext (default of a broker Pod's container), volumes and mounts (added to the broker's). */}}
+{{- define "akri.configuration" -}}
+{{- $c := .values -}}
+apiVersion: akri.sh/v0
+kind: Configuration
+metadata:
+  name: {{ $c.name }}
+  namespace: {{ .root.Release.Namespace }}
+  labels:
+    app.kubernetes.io/instance: {{ .root.Release.Name }}
+    app.kubernetes.io/part-of: akri
+    app.kubernetes.io/managed-by: {{ .root.Release.Service }}
+spec:
+  discoveryHandler:
+    name: {{ .handler }}
+    discoveryDetails: {{ .details | quote }}
+    {{- with $c.discoveryProperties }}
+    discoveryProperties: {{- toYaml . | nindent 6 }}
+    {{- end }}
+  capacity: {{ $c.capacity }}
+  {{- with $c.brokerProperties }}
+  brokerProperties:
+    {{- range $key, $value := . }}
+    {{ $key }}: {{ $value | quote }}
+    {{- end }}
+  {{- end }}
+  {{- if $c.brokerPod.image.repository }}
+  brokerSpec:
+    brokerPodSpec: {{- include "akri.broker" (merge (dict "broker" $c.brokerPod) .) | nindent 6 }}
+  {{- if $c.createInstanceServices }}
+  instanceServiceSpec: {{- include "akri.brokerService" $c.instanceService | nindent 4 }}
+  {{- end }}
+  {{- if $c.createConfigurationService }}
+  configurationServiceSpec: {{- include "akri.brokerService" $c.configurationService | nindent 4 }}
+  {{- end }}
+  {{- else if $c.brokerJob.image.repository }}
+  brokerSpec:
+    brokerJobSpec:
+      backoffLimit: {{ $c.brokerJob.backoffLimit }}
+      parallelism: {{ $c.brokerJob.parallelism }}
+      completions: {{ $c.brokerJob.completions }}
+      template:
+        spec:
+          restartPolicy: {{ $c.brokerJob.restartPolicy }}
+          {{- include "akri.broker" (merge (dict "broker" $c.brokerJob) (omit . "podSecurityContext")) | nindent 10 }}
+  {{- end }}
+{{- end }}
+
+{{/* The pod spec of a broker. */}}
+{{- define "akri.broker" -}}
+{{- $b := .broker -}}
+{{- with .root.Values.imagePullSecrets }}
+imagePullSecrets: {{- toYaml . | nindent 2 }}
+{{- end }}
+containers:
+  - name: {{ .values.name }}-broker
+    image: {{ printf "%s:%v" $b.image.repository ($b.image.tag | default "latest") | quote }}
+    {{- with $b.image.pullPolicy }}
+    imagePullPolicy: {{ . }}
+    {{- end }}
+    {{- with $b.command }}
+    command: {{- toYaml . | nindent 6 }}
+    {{- end }}
+    {{- with $b.securityContext | default .podSecurityContext }}
+    securityContext: {{- toYaml . | nindent 6 }}
+    {{- end }}
+    {{- with $b.env }}
+    env:
+      {{- range $name, $value := . }}
+      - name: {{ $name }}
+        value: {{ $value | quote }}
+      {{- end }}
+    {{- end }}
+    {{- if or $b.envFrom.secretRef $b.envFrom.configMapRef }}
+    envFrom:
+      {{- range $b.envFrom.secretRef }}
+      - secretRef: {name: {{ . | quote }}}
+      {{- end }}
+      {{- range $b.envFrom.configMapRef }}
+      - configMapRef: {name: {{ . | quote }}}
+      {{- end }}
+    {{- end }}
+    resources:
+      requests:
+        {{`"{{PLACEHOLDER}}"`}}: "1"
+        memory: {{ $b.resources.memoryRequest }}
+        cpu: {{ $b.resources.cpuRequest }}
+      limits:
+        {{`"{{PLACEHOLDER}}"`}}: "1"
+        memory: {{ $b.resources.memoryLimit }}
+        cpu: {{ $b.resources.cpuLimit }}
+    {{- with concat ($b.volumeMounts | default list) (.mounts | default list) }}
+    volumeMounts: {{- toYaml . | nindent 6 }}
+    {{- end }}
+{{- with concat ($b.volumes | default list) (.volumes | default list) }}
+volumes: {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- end }}
+
+{{- define "akri.brokerService" -}}
+type: {{ .type }}
+ports:
+  - name: {{ .portName | default "grpc" }}
+    port: {{ .port }}
+    targetPort: {{ .targetPort }}
+    protocol: {{ .protocol }}
+{{- end }}
