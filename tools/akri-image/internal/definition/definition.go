@@ -1,0 +1,152 @@
+// Package definition reads image definitions: one YAML file per image, which
+// says what the image is made of and nothing about how it is put together.
+package definition
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"sigs.k8s.io/yaml"
+)
+
+// NonRoot is the user an image runs as when its definition names none.
+const NonRoot = "65532:65532"
+
+// Definition says what one image holds.
+type Definition struct {
+	// Name is the image's name and that of its file: deploy/images/<name>.yaml.
+	Name string `json:"name"`
+	// Description becomes the image's org.opencontainers.image.description.
+	Description string `json:"description"`
+	// Package is the folder of the Go main package, relative to the repository.
+	// Its program is the entrypoint, at /bin/<name>.
+	Package string `json:"package"`
+	// User is the numeric "uid:gid" that the image runs as; NonRoot by default.
+	User string `json:"user"`
+	// Platforms are those the image exists for; DefaultPlatforms by default.
+	Platforms []Platform `json:"platforms"`
+	// Cgo is set for a program that is linked with C libraries. They are found
+	// in the program itself and become part of the image.
+	Cgo *Cgo `json:"cgo"`
+	// Programs are further Go programs.
+	Programs []Program `json:"programs"`
+	// Files are copied from the repository or written as given.
+	Files []File `json:"files"`
+	// Directories are created; parents of anything in the image need no mention.
+	Directories []Directory `json:"directories"`
+}
+
+// Cgo says what linking with C libraries needs.
+type Cgo struct {
+	// Packages are the Debian packages with the headers and libraries.
+	Packages []string `json:"packages"`
+}
+
+// Program is a Go program beside the entrypoint.
+type Program struct {
+	// Module is the folder of the module that pins the program's version,
+	// relative to the repository.
+	Module string `json:"module"`
+	// Package is the import path of its main package.
+	Package string `json:"package"`
+	// Path is where it goes in the image.
+	Path string `json:"path"`
+}
+
+// File is one regular file. Exactly one of Content and Source is given.
+type File struct {
+	// Path is where it goes in the image.
+	Path string `json:"path"`
+	// Content is the text of the file.
+	Content string `json:"content"`
+	// Source is a file of the repository, relative to it.
+	Source string `json:"source"`
+	// Mode holds the permission bits; 0644 by default.
+	Mode Mode `json:"mode"`
+}
+
+// Directory is one folder.
+type Directory struct {
+	// Path is where it goes in the image.
+	Path string `json:"path"`
+	// Mode holds the permission bits; 0755 by default.
+	Mode Mode `json:"mode"`
+}
+
+// Load reads the definitions in dir: all of them, or those named. They come
+// sorted by name. Everything wrong with them is reported at once.
+func Load(dir string, names ...string) ([]Definition, error) {
+	if len(names) == 0 {
+		all, err := namesIn(dir)
+		if err != nil {
+			return nil, err
+		}
+		names = all
+	}
+	names = slices.Clone(names)
+	slices.Sort(names)
+	var defs []Definition
+	var errs []error
+	for _, name := range slices.Compact(names) {
+		def, err := read(filepath.Join(dir, name+".yaml"))
+		if err != nil {
+			errs = append(errs, err)
+			continue
+		}
+		defs = append(defs, def)
+	}
+	return defs, errors.Join(errs...)
+}
+
+func namesIn(dir string) ([]string, error) {
+	files, err := filepath.Glob(filepath.Join(dir, "*.yaml"))
+	if err != nil {
+		return nil, fmt.Errorf("list definitions: %w", err)
+	}
+	if len(files) == 0 {
+		return nil, fmt.Errorf("no image definitions in %q", dir)
+	}
+	names := make([]string, 0, len(files))
+	for _, file := range files {
+		names = append(names, strings.TrimSuffix(filepath.Base(file), ".yaml"))
+	}
+	return names, nil
+}
+
+func read(file string) (Definition, error) {
+	text, err := os.ReadFile(file)
+	if err != nil {
+		return Definition{}, fmt.Errorf("read definition: %w", err)
+	}
+	var def Definition
+	if err := yaml.UnmarshalStrict(text, &def); err != nil {
+		return Definition{}, fmt.Errorf("%s: %w", file, err)
+	}
+	def.setDefaults()
+	if want := strings.TrimSuffix(filepath.Base(file), ".yaml"); def.Name != want {
+		return Definition{}, fmt.Errorf("%s: name: must be %q like the file, not %q", file, want, def.Name)
+	}
+	if err := def.validate(); err != nil {
+		return Definition{}, fmt.Errorf("%s: %w", file, err)
+	}
+	return def, nil
+}
+
+func (d *Definition) setDefaults() {
+	if d.User == "" {
+		d.User = NonRoot
+	}
+	if len(d.Platforms) == 0 {
+		d.Platforms = DefaultPlatforms()
+	}
+	for i := range d.Files {
+		d.Files[i].Mode = d.Files[i].Mode.or(0o644)
+	}
+	for i := range d.Directories {
+		d.Directories[i].Mode = d.Directories[i].Mode.or(0o755)
+	}
+}

@@ -1,0 +1,33 @@
+package definition
+
+import (
+	"encoding/json"
+	"fmt"
+	"strconv"
+)
+
+// Mode holds Unix permission bits, set-id and sticky bits included. In YAML it
+// is a quoted octal number: unquoted, 0755 and 755 would mean different things
+// and both would look right.
+type Mode uint32
+
+// UnmarshalJSON reads a quoted octal number.
+func (m *Mode) UnmarshalJSON(text []byte) error {
+	var octal string
+	if err := json.Unmarshal(text, &octal); err != nil {
+		return fmt.Errorf("mode: must be a quoted octal number like \"0755\", not %s", text)
+	}
+	bits, err := strconv.ParseUint(octal, 8, 12)
+	if err != nil {
+		return fmt.Errorf("mode: must be an octal number like \"0755\", not %q", octal)
+	}
+	*m = Mode(bits)
+	return nil
+}
+
+func (m Mode) or(fallback Mode) Mode {
+	if m == 0 {
+		return fallback
+	}
+	return m
+}

@@ -1,0 +1,3 @@
+module example.com/udev
+
+go 1.26.0

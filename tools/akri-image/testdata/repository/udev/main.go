@@ -1,0 +1,13 @@
+// Command udev is a program for tests that needs a C library.
+package main
+
+// #cgo LDFLAGS: -ludev
+// #include <libudev.h>
+import "C"
+
+func main() {
+	if udev := C.udev_new(); udev != nil {
+		C.udev_unref(udev)
+		println("udev works")
+	}
+}

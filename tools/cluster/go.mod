@@ -1,0 +1,3 @@
+module akri.sh/tools/cluster
+
+go 1.26.0

@@ -1,0 +1,15 @@
+#!/usr/bin/env bash
+# unchanged.sh FIX COMMAND...: fails, and says how to fix it, when the command changes a file of this tree.
+set -euo pipefail
+
+fix=$1; shift
+files() { git ls-files -co --exclude-standard | while read -r file; do [ ! -f "$file" ] || echo "$file"; done; }
+state() { files | sort -u | xargs -d '\n' sha256sum; }
+before=$(state)
+"$@" >/dev/null
+after=$(state)
+if ! difference=$(diff <(echo "$before") <(echo "$after")); then
+  echo "these files are not what their sources say, run $fix:" >&2
+  awk '/^[<>]/ {print "  " $3}' <<<"$difference" | sort -u >&2
+  exit 1
+fi
