@@ -1,0 +1,91 @@
+// Package bench measures the mesh on a real cluster: what a user waits for, and what an idle cluster costs.
+package bench
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"path/filepath"
+
+	"akri.sh/integration/cluster"
+	"akri.sh/integration/cluster/binaries"
+	"akri.sh/integration/mesh"
+)
+
+// Options of a run.
+type Options struct {
+	// Dir of the cluster; it is removed at the end.
+	Dir string
+	// Rounds that a device is plugged in and out.
+	Rounds int
+	// Out gets the result, Progress what goes on.
+	Out, Progress io.Writer
+}
+
+type bench struct {
+	Options
+	mesh *mesh.Mesh
+}
+
+// Run measures and prints Markdown.
+func Run(ctx context.Context, options Options) (err error) {
+	b := &bench{Options: options}
+	images, err := imageFiles()
+	if err != nil {
+		return err
+	}
+	running, err := cluster.Up(ctx, cluster.Config{Dir: options.Dir, Images: images, Progress: func(s string) { b.say("%s", s) }})
+	if err != nil {
+		return fmt.Errorf("start cluster: %w", err)
+	}
+	defer func() { err = errors.Join(err, running.Down(context.WithoutCancel(ctx))) }()
+	if b.mesh, err = mesh.On(ctx, running); err != nil {
+		return err
+	}
+	b.say("installing the mesh")
+	if err := b.mesh.Install(ctx); err != nil {
+		return err
+	}
+	return b.measure(ctx)
+}
+
+func (b *bench) measure(ctx context.Context) error {
+	plugged, err := b.hotPlug(ctx)
+	if err != nil {
+		return fmt.Errorf("measure hot-plug: %w", err)
+	}
+	writes, err := b.idleWrites(ctx)
+	if err != nil {
+		return fmt.Errorf("measure idle writes: %w", err)
+	}
+	memory, err := b.memory(ctx)
+	if err != nil {
+		return fmt.Errorf("measure memory: %w", err)
+	}
+	if err := b.print(plugged, writes, memory); err != nil {
+		return err
+	}
+	turned, err := b.turnaround(ctx)
+	if err != nil {
+		return fmt.Errorf("measure slot turnaround: %w", err)
+	}
+	shared, err := b.share(ctx)
+	if err != nil {
+		return fmt.Errorf("measure sharing: %w", err)
+	}
+	b.printSharing(turned, shared)
+	return nil
+}
+
+func (b *bench) say(format string, arguments ...any) {
+	fmt.Fprintf(b.Progress, format+"\n", arguments...)
+}
+
+func imageFiles() ([]string, error) {
+	cache, err := binaries.CacheDir()
+	if err != nil {
+		return nil, err
+	}
+	return filepath.Glob(filepath.Join(cache, "images", "*.tar"))
+}

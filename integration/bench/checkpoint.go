@@ -1,0 +1,89 @@
+package bench
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+	"sync"
+	"time"
+)
+
+// lookEvery is the resolution of what the checkpoints tell.
+const lookEvery = time.Millisecond
+
+// offers notes when a kubelet first offers a resource. The kubelet writes what device plugins told it to its checkpoint
+// before it acts on it; no API of its shows that sooner.
+type offers struct {
+	mu   sync.Mutex
+	seen stamps
+}
+
+// watchCheckpoints looks at every node's kubelet until ctx ends.
+func (b *bench) watchCheckpoints(ctx context.Context) *offers {
+	o := &offers{seen: stamps{}}
+	for _, node := range b.mesh.Cluster.Nodes() {
+		go o.watch(ctx, filepath.Join(node.KubeletDir(), "device-plugins", "kubelet_internal_checkpoint"))
+	}
+	return o
+}
+
+func (o *offers) watch(ctx context.Context, file string) {
+	ticker := time.NewTicker(lookEvery)
+	defer ticker.Stop()
+	var last time.Time
+	before := map[string]bool{}
+	for first := true; ; first = false {
+		if info, err := os.Stat(file); err == nil && info.ModTime() != last {
+			last = info.ModTime()
+			now := time.Now()
+			for resource, ids := range registered(file) {
+				offered := len(ids) > 0
+				if offered && !before[resource] && !first {
+					o.note(resource, now)
+				}
+				before[resource] = offered
+			}
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-ticker.C:
+		}
+	}
+}
+
+func registered(file string) map[string][]string {
+	var checkpoint struct {
+		Data struct {
+			RegisteredDevices map[string][]string
+		}
+	}
+	if text, err := os.ReadFile(file); err != nil || json.Unmarshal(text, &checkpoint) != nil {
+		return nil // being replaced: the next look sees it
+	}
+	return checkpoint.Data.RegisteredDevices
+}
+
+func (o *offers) note(resource string, at time.Time) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.seen[resource] = at
+}
+
+func (o *offers) await(ctx context.Context, resource string) (time.Time, error) {
+	for {
+		o.mu.Lock()
+		at, ok := o.seen[resource]
+		o.mu.Unlock()
+		if ok {
+			return at, nil
+		}
+		select {
+		case <-ctx.Done():
+			return time.Time{}, fmt.Errorf("no kubelet offers %s: %w", resource, ctx.Err())
+		case <-time.After(lookEvery):
+		}
+	}
+}

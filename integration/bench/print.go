@@ -1,0 +1,63 @@
+package bench
+
+import (
+	"fmt"
+	"maps"
+	"os"
+	"runtime"
+	"slices"
+	"strings"
+	"time"
+)
+
+func (b *bench) print(plugged *hotPlug, writes map[string]float64, memory []usage) error {
+	fmt.Fprintf(b.Out, "%s on %d processors, %s, %s, %d nodes on one machine.\n\n", kernel(), runtime.NumCPU(), runtime.Version(),
+		kubernetesVersion(b), len(b.mesh.Cluster.Nodes()))
+	fmt.Fprintf(b.Out, "| What | n | p50 | p99 | max |\n|---|---|---|---|---|\n")
+	row(b, "kernel uevent → Instance seen by a watcher of the API", plugged.instance)
+	row(b, "Instance seen → resource in the kubelet's checkpoint (resolution 1 ms)", plugged.capacity)
+	row(b, "Instance seen → broker Pod seen", plugged.pod)
+	fmt.Fprintf(b.Out, "\n| Service, idle | RSS MiB | of it private MiB | PSS MiB |\n|---|---|---|---|\n")
+	for _, used := range memory {
+		fmt.Fprintf(b.Out, "| %s | %.1f | %.1f | %.1f |\n", used.service, mib(used.resident), mib(used.private), mib(used.set))
+	}
+	fmt.Fprintf(b.Out, "\n| API writes in an idle minute, Kubernetes' own included | count |\n|---|---|\n")
+	for _, resource := range slices.Sorted(maps.Keys(writes)) {
+		if writes[resource] > 0 {
+			fmt.Fprintf(b.Out, "| %s | %.0f |\n", resource, writes[resource])
+		}
+	}
+	return nil
+}
+
+func row(b *bench, what string, took []time.Duration) {
+	slices.Sort(took)
+	fmt.Fprintf(b.Out, "| %s | %d | %s | %s | %s |\n", what, len(took), at(took, 50), at(took, 99), at(took, 100))
+}
+
+// at is the value that so many percent do not exceed.
+func at(sorted []time.Duration, percent int) string {
+	if len(sorted) == 0 {
+		return "none"
+	}
+	index := (len(sorted)*percent+99)/100 - 1
+	return fmt.Sprintf("%.1f ms", float64(sorted[max(0, index)].Microseconds())/1000)
+}
+
+func mib(kib int) float64 { return float64(kib) / 1024 }
+
+func kernel() string {
+	text, err := os.ReadFile("/proc/sys/kernel/osrelease")
+	if err != nil {
+		return "Linux"
+	}
+	return "Linux " + strings.TrimSpace(string(text))
+}
+
+func kubernetesVersion(b *bench) string {
+	version, err := b.mesh.Kubernetes.Discovery().ServerVersion()
+	if err != nil {
+		return "Kubernetes " + err.Error()
+	}
+	return "Kubernetes " + version.GitVersion
+}

@@ -1,0 +1,177 @@
+package bench
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+	"google.golang.org/grpc"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	akriv0 "akri.sh/libs/apis/akri/v0"
+	"akri.sh/libs/kube"
+	"akri.sh/libs/kubetest"
+	instancev1 "akri.sh/proto/akri/instance/v1"
+)
+
+const (
+	sharingCapacity = 10
+	reservations    = 300
+	space           = "default"
+)
+
+// sharing is what it costs to take a slot of a device that so many nodes share.
+type sharing struct {
+	nodes  int
+	took   []time.Duration
+	writes float64 // of the API, per reservation
+	bytes  int     // of the Instance
+}
+
+// share measures an instance-writer and an API server of their own: nodes are only simulated, each by its reports.
+func (b *bench) share(ctx context.Context) (results []sharing, err error) {
+	api, err := kubetest.Start(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer api.Stop()
+	w, err := startWriter(ctx, api, b.mesh.Path())
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, w.stop()) }()
+	for _, nodes := range []int{1, 50, 100, 250} {
+		b.say("reserving slots of a device that %d nodes share", nodes)
+		result, err := w.measure(ctx, nodes)
+		if err != nil {
+			return nil, fmt.Errorf("%d nodes: %w", nodes, err)
+		}
+		results = append(results, result)
+	}
+	return results, nil
+}
+
+// measure reserves and releases one slot after the other, each for another node.
+func (w *writer) measure(ctx context.Context, nodes int) (result sharing, err error) {
+	result.nodes = nodes
+	configuration := "share" + strconv.Itoa(nodes)
+	name := akriv0.InstanceName(configuration, akriv0.Digest("camera", "", true))
+	names, err := w.prepare(ctx, configuration, name, nodes)
+	if err != nil {
+		return result, err
+	}
+	before, err := w.revision(ctx, name)
+	if err != nil {
+		return result, err
+	}
+	for i := range reservations {
+		claims := []*instancev1.SlotClaim{{Namespace: space, Instance: name, Index: uint32(i % sharingCapacity)}}
+		node := names[i%len(names)]
+		began := time.Now()
+		if _, err := w.client.ReserveSlots(ctx, &instancev1.ReserveSlotsRequest{Node: node, Claims: claims}); err != nil {
+			return result, fmt.Errorf("reserve: %w", err)
+		}
+		result.took = append(result.took, time.Since(began))
+		if _, err := w.client.ReleaseSlots(ctx, &instancev1.ReleaseSlotsRequest{Node: node, Claims: claims}); err != nil {
+			return result, fmt.Errorf("release: %w", err)
+		}
+	}
+	after, err := w.revision(ctx, name)
+	if err != nil {
+		return result, err
+	}
+	result.writes, result.bytes = float64(after.writes-before.writes-reservations)/reservations, after.bytes
+	slices.Sort(result.took)
+	return result, nil
+}
+
+// prepare makes the nodes, and has all of them report one device.
+func (w *writer) prepare(ctx context.Context, configuration, instance string, count int) ([]string, error) {
+	configurations, err := kube.Configurations(w.api.Config())
+	if err != nil {
+		return nil, err
+	}
+	nodes, err := kube.Nodes(w.api.Config())
+	if err != nil {
+		return nil, err
+	}
+	capacity := int32(sharingCapacity)
+	made, err := configurations.In(space).Create(ctx, &akriv0.Configuration{
+		ObjectMeta: metav1.ObjectMeta{Name: configuration, Namespace: space},
+		Spec:       akriv0.ConfigurationSpec{Capacity: &capacity, DiscoveryHandler: akriv0.DiscoveryHandler{Name: "debugEcho"}},
+	}, metav1.CreateOptions{})
+	if err != nil {
+		return nil, fmt.Errorf("create Configuration: %w", err)
+	}
+	names := make([]string, count)
+	var reporting errgroup.Group
+	for i := range names {
+		names[i] = fmt.Sprintf("%s-node-%03d", configuration, i)
+		if _, err := nodes.In("").Create(ctx, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: names[i]}}, metav1.CreateOptions{}); err != nil {
+			return nil, fmt.Errorf("create Node: %w", err)
+		}
+	}
+	for _, node := range names {
+		reporting.Go(func() error { return w.report(ctx, node, instance, made) })
+	}
+	return names, reporting.Wait()
+}
+
+func (w *writer) report(ctx context.Context, node, instance string, configuration *akriv0.Configuration) error {
+	stream, err := w.client.ReportDevices(ctx, grpc.WaitForReady(true))
+	if err != nil {
+		return fmt.Errorf("report: %w", err)
+	}
+	device := &instancev1.Device{Instance: instance, Id: "camera", Shared: true, Properties: map[string]string{
+		"ONVIF_DEVICE_SERVICE_URL": "http://10.0.0.1:1000/onvif/device_service", "ONVIF_DEVICE_IP_ADDRESS": "10.0.0.1",
+	}}
+	err = stream.Send(&instancev1.ReportDevicesRequest{
+		Node: node, Revision: 1, Namespace: space, Configuration: configuration.Name, ConfigurationUid: string(configuration.UID), Complete: true,
+		Devices: []*instancev1.Device{device},
+	})
+	if err == nil {
+		_, err = stream.Recv()
+	}
+	if err != nil {
+		return fmt.Errorf("report: %w", err)
+	}
+	return stream.CloseSend()
+}
+
+// version is how often an Instance was written, and its size.
+type version struct {
+	writes int64
+	bytes  int
+}
+
+// revision reads the Instance as a client does. Its generation counts what was written to its spec.
+func (w *writer) revision(ctx context.Context, name string) (version, error) {
+	instances, err := kube.Instances(w.api.Config())
+	if err != nil {
+		return version{}, err
+	}
+	instance, err := instances.In(space).Get(ctx, name, metav1.GetOptions{})
+	if err != nil {
+		return version{}, fmt.Errorf("get Instance: %w", err)
+	}
+	text, err := json.Marshal(instance)
+	if err != nil {
+		return version{}, fmt.Errorf("encode Instance: %w", err)
+	}
+	return version{instance.Generation, len(text)}, nil
+}
+
+func (b *bench) printSharing(turned []time.Duration, results []sharing) {
+	fmt.Fprintf(b.Out, "\n| What | n | p50 | p99 | max |\n|---|---|---|---|---|\n")
+	row(b, "pod ended → its slot is free for all nodes", turned)
+	fmt.Fprintf(b.Out, "\n| Nodes that share a device | reservations | p50 | p99 | API writes each | Instance |\n|---|---|---|---|---|---|\n")
+	for _, r := range results {
+		fmt.Fprintf(b.Out, "| %d | %d | %s | %s | %.2f | %.1f KiB |\n", r.nodes, len(r.took), at(r.took, 50), at(r.took, 99), r.writes, float64(r.bytes)/1024)
+	}
+}

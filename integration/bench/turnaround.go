@@ -1,0 +1,98 @@
+package bench
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	akriv0 "akri.sh/libs/apis/akri/v0"
+
+	"akri.sh/integration/mesh"
+)
+
+const (
+	turnarounds = 10
+
+	turnConfiguration = `
+apiVersion: akri.sh/v0
+kind: Configuration
+metadata: {name: bench-turn, namespace: default}
+spec:
+  discoveryHandler: {name: debugEcho, discoveryDetails: 'descriptions: ["foo0"]'}
+`
+	turnInstance = "bench-turn-8120fe"
+	turnPod      = `
+apiVersion: v1
+kind: Pod
+metadata: {name: bench-turn, namespace: default}
+spec:
+  terminationGracePeriodSeconds: 1
+  containers:
+  - name: main
+    image: ghcr.io/akri-mesh/sample-broker:dev
+    imagePullPolicy: IfNotPresent
+    resources: {limits: {"akri.sh/bench-turn-8120fe": "1"}}
+`
+)
+
+// turnaround measures from the end of a pod until its slot is free for all nodes.
+func (b *bench) turnaround(ctx context.Context) (took []time.Duration, err error) {
+	b.say("measuring how soon the slots of %d pods are free", turnarounds)
+	if err := b.mesh.ApplyText(ctx, turnConfiguration); err != nil {
+		return nil, err
+	}
+	for range turnarounds {
+		one, err := b.turn(ctx)
+		if err != nil {
+			return nil, err
+		}
+		took = append(took, one)
+	}
+	return took, b.mesh.DeleteText(ctx, turnConfiguration)
+}
+
+func (b *bench) turn(ctx context.Context) (took time.Duration, err error) {
+	ctx, cancel := context.WithTimeout(ctx, roundWithin)
+	defer cancel()
+	if err := b.mesh.ApplyText(ctx, turnPod); err != nil {
+		return 0, err
+	}
+	pods := b.mesh.Kubernetes.CoreV1().Pods("default")
+	err = mesh.Await(ctx, "the pod to run", func(ctx context.Context) error {
+		pod, err := pods.Get(ctx, "bench-turn", metav1.GetOptions{})
+		if err == nil && pod.Status.Phase != corev1.PodRunning {
+			err = errors.New(string(pod.Status.Phase))
+		}
+		return err
+	})
+	if err != nil {
+		return 0, err
+	}
+	ended, err := pods.Watch(ctx, metav1.ListOptions{FieldSelector: "metadata.name=bench-turn"})
+	if err != nil {
+		return 0, fmt.Errorf("watch pod: %w", err)
+	}
+	defer ended.Stop()
+	if err := pods.Delete(ctx, "bench-turn", metav1.DeleteOptions{}); err != nil {
+		return 0, fmt.Errorf("delete pod: %w", err)
+	}
+	for event := range ended.ResultChan() {
+		if pod, ok := event.Object.(*corev1.Pod); ok && (pod.Status.Phase == corev1.PodSucceeded || pod.Status.Phase == corev1.PodFailed) {
+			break
+		}
+	}
+	began := time.Now()
+	err = mesh.Await(ctx, "its slot to be free", func(ctx context.Context) error {
+		instance, err := b.mesh.Instances.In("default").Get(ctx, turnInstance, metav1.GetOptions{})
+		if err == nil && instance.Spec.DeviceUsage[akriv0.SlotName(turnInstance, 0)] != "" {
+			err = errors.New("it is held")
+		}
+		return err
+	})
+	took = time.Since(began)
+	return took, errors.Join(err, b.mesh.DeleteText(ctx, turnPod))
+}

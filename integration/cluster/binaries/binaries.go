@@ -1,0 +1,171 @@
+// Package binaries builds the third-party programs that a cluster consists of from their Go modules, pinned in the go.mod files
+// under tools/, and keeps them in a cache: nothing is downloaded that the Go module proxy and its checksums do not vouch for.
+package binaries
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"time"
+)
+
+// CacheDir is the folder that the project's developer tools share: $AKRI_CACHE, or akri in the user's cache folder.
+func CacheDir() (string, error) {
+	if dir := os.Getenv("AKRI_CACHE"); dir != "" {
+		return filepath.Abs(dir)
+	}
+	dir, err := os.UserCacheDir()
+	if err != nil {
+		return "", fmt.Errorf("find a cache folder (or set AKRI_CACHE): %w", err)
+	}
+	return filepath.Join(dir, "akri"), nil
+}
+
+// Root is the folder of the project that the working directory is in.
+func Root() (string, error) {
+	dir, err := os.Getwd()
+	if err != nil {
+		return "", fmt.Errorf("find the project: %w", err)
+	}
+	for parent := ""; dir != parent; parent, dir = dir, filepath.Dir(dir) {
+		if _, err := os.Stat(filepath.Join(dir, "tools", "kubernetes", "go.mod")); err == nil {
+			return dir, nil
+		}
+	}
+	return "", fmt.Errorf("find the project: no parent folder has tools/kubernetes/go.mod")
+}
+
+// Path returns where a program is, once Ensure has built it.
+func Path(name string) (string, error) {
+	cache, err := CacheDir()
+	if err != nil {
+		return "", err
+	}
+	path := filepath.Join(cache, "bin", name)
+	if _, err := os.Stat(path); err != nil {
+		return "", fmt.Errorf("find %s, which %q builds: %w", name, "akri-cluster binaries", err)
+	}
+	return path, nil
+}
+
+// Ensure builds what is missing or outdated of the named programs, or of all when none is named, and returns the folder that holds
+// them. Each finished program replaces its predecessor in one step, and concurrent calls wait for each other. The first build takes
+// minutes; progress says what it does.
+func Ensure(ctx context.Context, progress func(step string), names ...string) (string, error) {
+	wanted, err := programs(names)
+	if err != nil {
+		return "", err
+	}
+	root, err := Root()
+	if err != nil {
+		return "", err
+	}
+	cache, err := CacheDir()
+	if err != nil {
+		return "", err
+	}
+	dir := filepath.Join(cache, "bin")
+	unlock, err := lock(dir)
+	if err != nil {
+		return "", err
+	}
+	defer unlock()
+	outdated, err := outdated(ctx, root, dir, wanted)
+	if err != nil {
+		return "", err
+	}
+	for i, p := range outdated {
+		label := fmt.Sprintf("building %s (%d/%d)", p.Name, i+1, len(outdated))
+		if err := p.build(ctx, root, dir, heartbeat(label, progress)); err != nil {
+			return "", err
+		}
+	}
+	return dir, nil
+}
+
+// lock holds the cache folder for this process; the kernel gives it back when the process ends in whatever way.
+func lock(dir string) (func(), error) {
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return nil, fmt.Errorf("create cache folder: %w", err)
+	}
+	file, err := os.Create(filepath.Join(dir, ".lock"))
+	if err != nil {
+		return nil, fmt.Errorf("open lock: %w", err)
+	}
+	if err := syscall.Flock(int(file.Fd()), syscall.LOCK_EX); err != nil {
+		_ = file.Close()
+		return nil, fmt.Errorf("lock %s: %w", dir, err)
+	}
+	return func() { _ = file.Close() }, nil
+}
+
+type pending struct {
+	Program
+	stamp string
+}
+
+func outdated(ctx context.Context, root, dir string, wanted []Program) ([]pending, error) {
+	goVersion, err := exec.CommandContext(ctx, "go", "env", "GOVERSION", "GOARCH").Output()
+	if err != nil {
+		return nil, fmt.Errorf("ask go for its version: %w", err)
+	}
+	var list []pending
+	for _, p := range wanted {
+		want, err := p.stamp(root, string(goVersion))
+		if err != nil {
+			return nil, err
+		}
+		have, _ := os.ReadFile(filepath.Join(dir, "."+p.Name+".stamp"))
+		if _, err := os.Stat(filepath.Join(dir, p.Name)); err != nil || string(have) != want {
+			list = append(list, pending{p, want})
+		}
+	}
+	return list, nil
+}
+
+func (p pending) build(ctx context.Context, root, dir string, stop func()) error {
+	defer stop()
+	partial := filepath.Join(dir, "."+p.Name+".partial")
+	cmd := exec.CommandContext(ctx, "go", p.buildArgs(partial)...)
+	cmd.Dir = filepath.Join(root, p.Module)
+	cmd.Env = append(os.Environ(), "CGO_ENABLED=0", "GOWORK=off", "GOFLAGS=")
+	if out, err := cmd.CombinedOutput(); err != nil {
+		return fmt.Errorf("build %s: %w\n%s", p.Name, err, lastLines(string(out), 20))
+	}
+	if err := os.Rename(partial, filepath.Join(dir, p.Name)); err != nil {
+		return fmt.Errorf("install %s: %w", p.Name, err)
+	}
+	return os.WriteFile(filepath.Join(dir, "."+p.Name+".stamp"), []byte(p.stamp), 0o644)
+}
+
+// heartbeat reports label now and then again every 15 s with the time it has taken, until the returned function is called.
+func heartbeat(label string, progress func(string)) func() {
+	if progress == nil {
+		return func() {}
+	}
+	progress(label)
+	start, end, done := time.Now(), make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(done)
+		ticker := time.NewTicker(15 * time.Second)
+		defer ticker.Stop()
+		for {
+			select {
+			case <-ticker.C:
+				progress(fmt.Sprintf("%s: still compiling after %s", label, time.Since(start).Round(time.Second)))
+			case <-end:
+				return
+			}
+		}
+	}()
+	return func() { close(end); <-done }
+}
+
+func lastLines(text string, n int) string {
+	lines := strings.Split(strings.TrimSpace(text), "\n")
+	return strings.Join(lines[max(0, len(lines)-n):], "\n")
+}

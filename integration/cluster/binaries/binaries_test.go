@@ -1,0 +1,62 @@
+package binaries_test
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"akri.sh/integration/cluster/binaries"
+)
+
+// TestOneBuildServesUntilAnInputChanges works on a copy of the project's smallest module, in a cache of its own.
+func TestOneBuildServesUntilAnInputChanges(t *testing.T) {
+	source, err := filepath.Abs("../../../tools/cluster")
+	require.NoError(t, err)
+	project, cache := t.TempDir(), t.TempDir()
+	t.Setenv("AKRI_CACHE", cache)
+	require.NoError(t, os.CopyFS(filepath.Join(project, "tools/cluster"), os.DirFS(source)))
+	require.NoError(t, os.MkdirAll(filepath.Join(project, "tools/kubernetes"), 0o755))
+	require.NoError(t, os.WriteFile(filepath.Join(project, "tools/kubernetes/go.mod"), []byte("module x\n"), 0o644))
+	t.Chdir(filepath.Join(project, "tools"))
+
+	require.Equal(t, []string{"building pause (1/1)"}, ensure(t, "pause"), "the first time")
+	require.Empty(t, ensure(t, "pause"), "nothing changed")
+	path, err := binaries.Path("pause")
+	require.NoError(t, err)
+	require.Equal(t, filepath.Join(cache, "bin", "pause"), path)
+
+	main := filepath.Join(project, "tools/cluster/pause/main.go")
+	content, err := os.ReadFile(main)
+	require.NoError(t, err)
+	require.NoError(t, os.WriteFile(main, append(content, "\n// changed\n"...), 0o644))
+	require.Equal(t, []string{"building pause (1/1)"}, ensure(t, "pause"), "a source changed")
+
+	require.NoError(t, os.WriteFile(main, []byte("package main\n\nfunc main() { oops }\n"), 0o644))
+	_, err = binaries.Ensure(t.Context(), nil, "pause")
+	require.ErrorContains(t, err, "undefined: oops")
+	require.NoError(t, exec.Command("test", "-x", path).Run(), "the last good one stays")
+}
+
+func ensure(t *testing.T, name string) []string {
+	t.Helper()
+	var steps []string
+	_, err := binaries.Ensure(t.Context(), func(step string) {
+		if !strings.Contains(step, "still compiling") {
+			steps = append(steps, step)
+		}
+	}, name)
+	require.NoError(t, err)
+	return steps
+}
+
+func TestUnknownProgramIsRefused(t *testing.T) {
+	_, err := binaries.Ensure(t.Context(), nil, "kublet")
+	require.ErrorContains(t, err, `no program "kublet"`)
+	t.Setenv("AKRI_CACHE", t.TempDir())
+	_, err = binaries.Path("helm")
+	require.ErrorContains(t, err, "akri-cluster binaries")
+}

@@ -1,0 +1,109 @@
+package binaries
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+)
+
+// Program is one program to build.
+type Program struct {
+	// Name of the program in the cache folder.
+	Name string
+	// Module is the folder of the Go module that pins it, relative to the project.
+	Module string
+	// Package is the main package.
+	Package string
+	// Tags are Go build tags, separated by commas.
+	Tags string
+	// LinkFlags are added to "-s -w".
+	LinkFlags string
+}
+
+const (
+	kubernetesVersion = "v1.36.3"
+	// The version is stamped by the linker in a release build; clients and the kubelet's node status show it.
+	kubernetesFlags = "-X k8s.io/component-base/version.gitVersion=" + kubernetesVersion +
+		" -X k8s.io/component-base/version.gitMajor=1 -X k8s.io/component-base/version.gitMinor=36"
+	// Each of these snapshotters needs a C library, and none is used.
+	containerdTags = "no_btrfs,no_zfs,no_devmapper"
+)
+
+// Programs lists what a cluster needs, the small ones first so that a broken toolchain shows early.
+func Programs() []Program {
+	list := []Program{
+		{Name: "pause", Module: "tools/cluster", Package: "./pause"},
+		{Name: "relay", Module: "tools/cluster", Package: "./relay"},
+	}
+	for _, name := range []string{"kube-apiserver", "kube-controller-manager", "kube-scheduler", "kubelet", "kube-proxy", "kubectl"} {
+		list = append(list, Program{
+			Name: name, Module: "tools/kubernetes", Package: "k8s.io/kubernetes/cmd/" + name, LinkFlags: kubernetesFlags,
+		})
+	}
+	list = append(list, Program{
+		Name: "etcd", Module: "tools/kubernetes", Package: "go.etcd.io/etcd/server/v3", LinkFlags: kubernetesFlags,
+	})
+	for _, name := range []string{"containerd", "containerd-shim-runc-v2", "ctr"} {
+		list = append(list, Program{
+			Name: name, Module: "tools/containerd", Package: "github.com/containerd/containerd/v2/cmd/" + name, Tags: containerdTags,
+		})
+	}
+	return append(list,
+		Program{Name: "coredns", Module: "tools/coredns", Package: "."},
+		Program{Name: "helm", Module: "tools/helm", Package: "helm.sh/helm/v4/cmd/helm"},
+	)
+}
+
+// programs finds those that are named, or all.
+func programs(names []string) ([]Program, error) {
+	all := Programs()
+	if len(names) == 0 {
+		return all, nil
+	}
+	var found []Program
+	for _, name := range names {
+		i := slices.IndexFunc(all, func(p Program) bool { return p.Name == name })
+		if i < 0 {
+			return nil, fmt.Errorf("there is no program %q to build", name)
+		}
+		found = append(found, all[i])
+	}
+	return found, nil
+}
+
+func (p Program) buildArgs(out string) []string {
+	flags := strings.TrimSpace("-s -w " + p.LinkFlags)
+	return []string{"build", "-mod=readonly", "-buildvcs=false", "-trimpath", "-tags", p.Tags, "-ldflags", flags, "-o", out, p.Package}
+}
+
+// stamp is a digest of all that decides how the program comes out: two equal stamps mean that a build would change nothing.
+func (p Program) stamp(root, goVersion string) (string, error) {
+	digest := sha256.New()
+	fmt.Fprintln(digest, goVersion, p.buildArgs(p.Name))
+	module := filepath.Join(root, p.Module)
+	err := filepath.WalkDir(module, func(path string, entry fs.DirEntry, err error) error {
+		if err != nil || entry.IsDir() || !isBuildInput(path) {
+			return err
+		}
+		content, err := os.ReadFile(path)
+		if err != nil {
+			return err
+		}
+		fmt.Fprintf(digest, "%s %d\n%s", strings.TrimPrefix(path, module), len(content), content)
+		return nil
+	})
+	if err != nil {
+		return "", fmt.Errorf("read the sources of %s: %w", p.Name, err)
+	}
+	return hex.EncodeToString(digest.Sum(nil)), nil
+}
+
+func isBuildInput(path string) bool {
+	name := filepath.Base(path)
+	return name == "go.mod" || name == "go.sum" || strings.HasSuffix(name, ".go") && !strings.HasSuffix(name, "_test.go")
+}

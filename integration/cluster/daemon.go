@@ -1,0 +1,116 @@
+package cluster
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+)
+
+// daemon is a process that outlives the program that started it.
+type daemon struct {
+	// name of the log file.
+	name string
+	// cgroup that the process, and all that descends from it, lives in.
+	cgroup string
+	// enter are arguments of nsenter: the namespaces to run in.
+	enter []string
+	// newMounts gives the process a mount namespace of its own.
+	newMounts bool
+	// files are inherited as descriptors 3 and up.
+	files []*os.File
+	args  []string
+}
+
+// start returns when the process was forked; whether it works is for the caller to find out.
+//
+// setsid --fork hands the process to init, so that it is nobody's zombie, and nsenter becomes the program without a further fork.
+func (m *machine) start(ctx context.Context, d daemon) error {
+	if err := m.cgroups.create(d.cgroup); err != nil {
+		return err
+	}
+	group, err := m.cgroups.open(d.cgroup)
+	if err != nil {
+		return err
+	}
+	defer group.Close()
+	log, err := os.OpenFile(m.log(d.name), os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o644)
+	if err != nil {
+		return fmt.Errorf("open log: %w", err)
+	}
+	defer log.Close()
+	cmd := exec.CommandContext(ctx, "setsid", append(append([]string{"--fork", "nsenter"}, d.enter...), d.args...)...)
+	cmd.Env, cmd.Dir = m.environment(), "/"
+	cmd.Stdout, cmd.Stderr, cmd.ExtraFiles = log, log, d.files
+	cmd.SysProcAttr = &syscall.SysProcAttr{UseCgroupFD: true, CgroupFD: int(group.Fd())}
+	if d.newMounts {
+		cmd.SysProcAttr.Unshareflags = syscall.CLONE_NEWNS
+	}
+	if err := cmd.Run(); err != nil {
+		return fmt.Errorf("start %s: %w", d.name, err)
+	}
+	return nil
+}
+
+// alive returns nil while the daemon runs, and otherwise an error with the end of its log: the reason is nearly always there.
+func (m *machine) alive(d daemon) error {
+	if m.cgroups.populated(d.cgroup) {
+		return nil
+	}
+	return fmt.Errorf("%s ended; the end of %s:\n%s", d.name, m.log(d.name), tail(m.log(d.name), 5))
+}
+
+// environment finds the cluster's programs first. Debian's system folders may be missing where root was reached by plain su.
+func (m *machine) environment() []string {
+	path := strings.Join([]string{m.path("bin"), os.Getenv("PATH"), systemPath}, ":")
+	return []string{"PATH=" + path, "HOME=/root", "LANG=C.UTF-8"}
+}
+
+const systemPath = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+
+func (m *machine) bin(name string) string { return filepath.Join(m.path("bin"), name) }
+
+func inNetns(name string) string { return "--net=" + filepath.Join("/run/netns", name) }
+
+func inMountsOf(pid int) string {
+	return "--mount=" + filepath.Join("/proc", strconv.Itoa(pid), "ns/mnt")
+}
+
+// run executes a short command to its end; its output is in the error or thrown away. It runs in the cluster's cgroup as daemons do:
+// one that outlived a killed Up would otherwise still create what Down has removed.
+func (m *machine) run(ctx context.Context, name string, args ...string) error {
+	helpers := m.cgroup("helpers")
+	if err := m.cgroups.create(helpers); err != nil {
+		return err
+	}
+	group, err := m.cgroups.open(helpers)
+	if err != nil {
+		return err
+	}
+	defer group.Close()
+	cmd := exec.CommandContext(ctx, name, args...)
+	cmd.SysProcAttr = &syscall.SysProcAttr{UseCgroupFD: true, CgroupFD: int(group.Fd())}
+	_, err = combined(cmd)
+	return err
+}
+
+func combined(cmd *exec.Cmd) (string, error) {
+	out, err := cmd.CombinedOutput()
+	if err != nil {
+		return "", fmt.Errorf("run %s: %w: %s", strings.Join(cmd.Args, " "), err, strings.TrimSpace(string(out)))
+	}
+	return string(out), nil
+}
+
+func tail(path string, lines int) string {
+	content, err := os.ReadFile(path)
+	if err != nil {
+		return err.Error()
+	}
+	all := strings.Split(strings.TrimSpace(string(content)), "\n")
+	return strings.Join(all[max(0, len(all)-lines):], "\n")
+}

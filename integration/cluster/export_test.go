@@ -1,0 +1,19 @@
+package cluster
+
+// For tests of the pure parts.
+var (
+	CheckNodes = checkNodes
+	PrefixOf   = prefixOf
+	ParseTasks = parseTasks
+	ReadyAfter = readyAfter
+)
+
+func ParseCgroupMounts(mounts string) (unified string, legacy []string) {
+	found := parseCgroupMounts(mounts)
+	return found.unified, found.legacy
+}
+
+func CheckDir(dir string) error {
+	_, err := newLayout(dir)
+	return err
+}

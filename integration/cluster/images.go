@@ -1,0 +1,138 @@
+package cluster
+
+import (
+	"archive/tar"
+	"bytes"
+	"compress/gzip"
+	"context"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"runtime"
+
+	"github.com/google/go-containerregistry/pkg/name"
+	v1 "github.com/google/go-containerregistry/pkg/v1"
+	"github.com/google/go-containerregistry/pkg/v1/empty"
+	"github.com/google/go-containerregistry/pkg/v1/mutate"
+	"github.com/google/go-containerregistry/pkg/v1/tarball"
+	"golang.org/x/sync/errgroup"
+)
+
+// Images that the cluster itself needs, made from its own programs. The registry does not exist, so nothing can be pulled by mistake.
+const (
+	pauseImage = "cluster.invalid/pause:1"
+	dnsImage   = "cluster.invalid/coredns:1"
+)
+
+func systemImages(dir string) []string {
+	return []string{filepath.Join(dir, "pause.tar"), filepath.Join(dir, "coredns.tar")}
+}
+
+func writeSystemImages(bin, dir string) error {
+	if err := WriteImage(filepath.Join(dir, "pause.tar"), pauseImage, filepath.Join(bin, "pause")); err != nil {
+		return err
+	}
+	return WriteImage(filepath.Join(dir, "coredns.tar"), dnsImage, filepath.Join(bin, "coredns"))
+}
+
+// WriteImage writes a docker-archive tar file to path, of an image ref that holds one static program and starts it.
+func WriteImage(path, ref, program string) error {
+	tag, err := name.NewTag(ref)
+	if err != nil {
+		return fmt.Errorf("parse image name: %w", err)
+	}
+	image, err := programImage(program)
+	if err != nil {
+		return fmt.Errorf("make image %s: %w", ref, err)
+	}
+	if err := tarball.WriteToFile(path, tag, image); err != nil {
+		return fmt.Errorf("write image %s: %w", ref, err)
+	}
+	return nil
+}
+
+func programImage(program string) (v1.Image, error) {
+	files, err := programFiles(program)
+	if err != nil {
+		return nil, err
+	}
+	layer, err := tarball.LayerFromOpener(
+		func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(files)), nil },
+		tarball.WithCompressionLevel(gzip.NoCompression), // it is read back at once, from the same disk
+	)
+	if err != nil {
+		return nil, err
+	}
+	// containerd filters out an image that does not say what it is for.
+	base, err := mutate.ConfigFile(empty.Image, &v1.ConfigFile{
+		OS: "linux", Architecture: runtime.GOARCH, Config: v1.Config{Entrypoint: []string{"/" + filepath.Base(program)}},
+	})
+	if err != nil {
+		return nil, err
+	}
+	return mutate.AppendLayers(base, layer)
+}
+
+func programFiles(program string) ([]byte, error) {
+	content, err := os.ReadFile(program)
+	if err != nil {
+		return nil, err
+	}
+	var files bytes.Buffer
+	w := tar.NewWriter(&files)
+	header := &tar.Header{Name: filepath.Base(program), Mode: 0o755, Size: int64(len(content)), Typeflag: tar.TypeReg}
+	if err := w.WriteHeader(header); err != nil {
+		return nil, err
+	}
+	if _, err := w.Write(content); err != nil {
+		return nil, err
+	}
+	err = w.Close() // before the bytes are read: it writes the end of the archive
+	return files.Bytes(), err
+}
+
+// LoadImage imports the images of a docker-archive tar file on every node. Pods use them with imagePullPolicy Never or IfNotPresent.
+func (c *Cluster) LoadImage(ctx context.Context, tar string) error {
+	return c.loadImages(ctx, []string{tar})
+}
+
+func (c *Cluster) loadImages(ctx context.Context, tars []string) error {
+	if len(tars) == 0 {
+		return nil
+	}
+	if c.machine == nil {
+		return fmt.Errorf("load images: %w: push them to a registry that its nodes can reach", ErrExternal)
+	}
+	c.step(fmt.Sprintf("loading %d images", len(tars)))
+	group, ctx := errgroup.WithContext(ctx)
+	for _, node := range c.nodes {
+		group.Go(func() error { return node.loadImages(ctx, tars) })
+	}
+	return group.Wait()
+}
+
+// loadImages hands each file over as standard input: a node does not see all folders of the machine.
+func (n Node) loadImages(ctx context.Context, tars []string) error {
+	for _, path := range tars {
+		if err := n.loadImage(ctx, path); err != nil {
+			return fmt.Errorf("load %s on %s: %w", path, n.name, err)
+		}
+	}
+	return nil
+}
+
+func (n Node) loadImage(ctx context.Context, path string) error {
+	file, err := os.Open(path)
+	if err != nil {
+		return err
+	}
+	defer file.Close()
+	cmd, err := n.ctr(ctx, "images", "import", "-")
+	if err != nil {
+		return err
+	}
+	cmd.Stdin = file
+	_, err = combined(cmd)
+	return err
+}

@@ -1,0 +1,121 @@
+package cluster
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strconv"
+	"strings"
+)
+
+// Addresses inside the cluster's network namespaces. No other namespace sees them, so every cluster has the same ones.
+const (
+	controlPlaneIP = "10.77.0.1"
+	serviceCIDR    = "10.96.0.0/16"
+	podCIDR        = "10.244.0.0/16"
+	apiServiceIP   = "10.96.0.1"
+	dnsServiceIP   = "10.96.0.10"
+	apiPort        = 6443
+	firstNodeIndex = 11
+	maxNodes       = 200
+)
+
+// DefaultDir is the cluster folder when neither Config.Dir nor AKRI_CLUSTER_DIR says otherwise.
+const DefaultDir = "/tmp/akri-cluster"
+
+// layout derives every name and path of a cluster from its folder.
+type layout struct {
+	// dir is absolute and free of symbolic links.
+	dir string
+	// prefix starts the name of each network namespace and cgroup: two clusters in two folders do not meet.
+	prefix string
+}
+
+// newLayout refuses folders that a node hides behind its own.
+func newLayout(dir string) (layout, error) {
+	if dir == "" {
+		dir = os.Getenv("AKRI_CLUSTER_DIR")
+	}
+	if dir == "" {
+		dir = DefaultDir
+	}
+	dir, err := filepath.Abs(dir)
+	if err != nil {
+		return layout{}, fmt.Errorf("resolve cluster folder: %w", err)
+	}
+	if real, err := filepath.EvalSymlinks(dir); err == nil {
+		dir = real
+	}
+	if !plainPath.MatchString(dir) {
+		return layout{}, fmt.Errorf("cluster folder %q: want letters, digits and ./_- only, it ends up in scripts and addresses", dir)
+	}
+	for _, owned := range ownFolders {
+		if dir == owned || strings.HasPrefix(dir, owned+"/") {
+			return layout{}, fmt.Errorf("cluster folder %q must not be inside %s, of which each node has its own", dir, owned)
+		}
+	}
+	return layout{dir: dir, prefix: prefixOf(dir)}, nil
+}
+
+func prefixOf(dir string) string {
+	if dir == DefaultDir {
+		return "akri"
+	}
+	digest := sha256.Sum256([]byte(dir))
+	return "akri" + hex.EncodeToString(digest[:3])
+}
+
+func (l layout) path(parts ...string) string {
+	return filepath.Join(append([]string{l.dir}, parts...)...)
+}
+
+func (l layout) log(daemon string) string { return l.path("log", daemon+".log") }
+
+func (l layout) node(name string, parts ...string) string {
+	return l.path(append([]string{"nodes", name}, parts...)...)
+}
+
+// netns is the name of the network namespace of a node, or of the control plane.
+func (l layout) netns(scope string) string { return l.prefix + "-" + scope }
+
+func (l layout) cgroup(parts ...string) string {
+	return filepath.Join(append([]string{l.prefix}, parts...)...)
+}
+
+// podCgroup is the cgroup root of a node's kubelet. Two kubelets under one root would delete each other's pods.
+func (l layout) podCgroup(node string) string { return l.cgroup(node, "pods") }
+
+func nodeIP(index int) string { return "10.77.0." + strconv.Itoa(firstNodeIndex+index) }
+
+func nodePodCIDR(index int) string { return "10.244." + strconv.Itoa(firstNodeIndex+index) + ".0/24" }
+
+func apiURL(host string, port int) string {
+	return "https://" + net.JoinHostPort(host, strconv.Itoa(port))
+}
+
+var plainPath = regexp.MustCompile(`^[A-Za-z0-9./_-]{2,60}$`)
+
+var nodeName = regexp.MustCompile(`^[a-z0-9]([-a-z0-9]{0,38}[a-z0-9])?$`)
+
+// checkNodes reports every reason why names cannot be the nodes of one cluster.
+func checkNodes(names []string) error {
+	if len(names) > maxNodes {
+		return fmt.Errorf("%d nodes are more than the %d that have addresses", len(names), maxNodes)
+	}
+	var errs []error
+	seen := map[string]bool{controlPlane: true}
+	for _, name := range names {
+		if !nodeName.MatchString(name) {
+			errs = append(errs, fmt.Errorf("node name %q: want at most 40 lower case letters, digits and dashes", name))
+		} else if seen[name] {
+			errs = append(errs, fmt.Errorf("node name %q is taken", name))
+		}
+		seen[name] = true
+	}
+	return errors.Join(errs...)
+}

@@ -1,0 +1,94 @@
+package cluster
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+)
+
+// The control plane's namespace is also the cluster's switch and router: a bridge joins the nodes, and packets between pods of two
+// nodes pass through it by one route per node.
+
+const netnsDir = "/run/netns"
+
+func (m *machine) createControlPlaneNetwork(ctx context.Context) error {
+	ns := m.netns(controlPlane)
+	err := m.ip(ctx,
+		"netns add "+ns,
+		"-n "+ns+" link set lo up",
+		"-n "+ns+" link add br0 address "+mac(0)+" type bridge",
+		"-n "+ns+" addr add "+controlPlaneIP+"/24 dev br0",
+		"-n "+ns+" link set br0 up",
+		// Packets to a service are turned to a pod after they found a route, so there must be one.
+		"-n "+ns+" route add "+serviceCIDR+" dev br0",
+	)
+	if err != nil {
+		return err
+	}
+	// Redirects would tell nodes to bypass the router, although they know no other way.
+	return m.run(ctx, "nsenter", inNetns(ns), "sh", "-ec", `cd /proc/sys/net/ipv4
+		echo 1 > ip_forward; echo 0 > conf/all/send_redirects; echo 0 > conf/br0/send_redirects`)
+}
+
+func (m *machine) createNodeNetwork(ctx context.Context, name string, index int) error {
+	router, ns, link := m.netns(controlPlane), m.netns(name), linkName(index)
+	return m.ip(ctx,
+		"netns add "+ns,
+		"-n "+ns+" link set lo up",
+		"-n "+router+" link add "+link+" type veth peer name eth0 address "+mac(firstNodeIndex+index)+" netns "+ns,
+		"-n "+router+" link set "+link+" master br0 up",
+		"-n "+ns+" addr add "+nodeIP(index)+"/24 dev eth0",
+		"-n "+ns+" link set eth0 up",
+		"-n "+ns+" route add default via "+controlPlaneIP,
+		"-n "+router+" route replace "+nodePodCIDR(index)+" via "+nodeIP(index),
+	)
+}
+
+// removeNodeNetwork deletes the link by itself: the kernel is slow to take down a namespace, and the name would stay in use.
+func (m *machine) removeNodeNetwork(ctx context.Context, name string, index int) error {
+	if !netnsExists(m.netns(name)) {
+		return nil
+	}
+	_ = m.ip(ctx, "-n "+m.netns(controlPlane)+" link del "+linkName(index)) // gone already after a crash at the wrong moment
+	return m.ip(ctx, "netns del "+m.netns(name))
+}
+
+// removeNetworks deletes every namespace of the cluster. Its helpers stay out of the cluster's cgroup, which was just killed.
+func (m *machine) removeNetworks(ctx context.Context) error {
+	paths, err := filepath.Glob(filepath.Join(netnsDir, m.netns("*")))
+	if err != nil {
+		return fmt.Errorf("list network namespaces: %w", err)
+	}
+	var errs []error
+	for _, path := range paths {
+		_, err := combined(exec.CommandContext(ctx, "ip", "netns", "del", filepath.Base(path)))
+		errs = append(errs, err)
+	}
+	return errors.Join(errs...)
+}
+
+func (m *machine) ip(ctx context.Context, commands ...string) error {
+	for _, command := range commands {
+		if err := m.run(ctx, "ip", strings.Fields(command)...); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// mac is constant because neighbours remember it. Left to itself, a bridge takes another when a node comes or goes, and connections
+// to all other nodes hang for half a minute.
+func mac(index int) string { return fmt.Sprintf("02:00:0a:4d:00:%02x", index) }
+
+func linkName(index int) string { return "node" + strconv.Itoa(index) }
+
+func netnsExists(name string) bool {
+	_, err := os.Stat(filepath.Join(netnsDir, name))
+	return !errors.Is(err, fs.ErrNotExist)
+}

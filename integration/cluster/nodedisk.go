@@ -1,0 +1,133 @@
+package cluster
+
+import (
+	"bytes"
+	"embed"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"text/template"
+)
+
+// ownFolders are the folders that each node has to itself. All that its daemons and its pods keep lies in one of them.
+var ownFolders = []string{"/var/lib", "/var/log", "/run"}
+
+// kernelSettings are those that a kubelet sets for the whole machine. A node shows it files that hold them already, so that it
+// leaves the machine's alone.
+var kernelSettings = map[string]string{
+	"/proc/sys/vm/overcommit_memory":      "1",
+	"/proc/sys/vm/panic_on_oom":           "0",
+	"/proc/sys/kernel/panic":              "10",
+	"/proc/sys/kernel/panic_on_oops":      "1",
+	"/proc/sys/kernel/keys/root_maxkeys":  "1000000",
+	"/proc/sys/kernel/keys/root_maxbytes": "25000000",
+}
+
+//go:embed templates
+var templateFiles embed.FS
+
+var templates = template.Must(template.New("").Option("missingkey=error").ParseFS(templateFiles, "templates/*"))
+
+// prepareDisk writes the node's configuration, creates the folders that are missing and, as on any boot, empties /run.
+func (n Node) prepareDisk() error {
+	if err := os.RemoveAll(n.Path("/run")); err != nil {
+		return fmt.Errorf("empty the node's /run: %w", err)
+	}
+	for _, folder := range []string{
+		"/run/netns", "/run/udev", "/run/cdi", "/run/lock",
+		"/var/lib/kubelet", "/var/lib/containerd", "/var/lib/cni",
+		"/var/log/pods", "/var/log/containers",
+	} {
+		if err := os.MkdirAll(n.Path(folder), 0o755); err != nil {
+			return fmt.Errorf("create folder of node: %w", err)
+		}
+	}
+	for path, value := range kernelSettings {
+		if err := writeFile(n.settingFile(path), []byte(value+"\n")); err != nil {
+			return err
+		}
+	}
+	return n.writeConfig()
+}
+
+func (n Node) writeConfig() error {
+	plugins, err := cniPlugins()
+	if err != nil {
+		return err
+	}
+	values := map[string]string{
+		"Name": n.name, "PodCIDR": nodePodCIDR(n.index), "ClusterCIDR": podCIDR, "DNS": dnsServiceIP,
+		"PodCgroup": n.cluster.podCgroup(n.name), "PKI": n.cluster.path("pki"), "PauseImage": pauseImage,
+		"CNIPlugins": plugins, "ConfigDir": n.configFile(""), "ProxyKubeconfig": n.cluster.path("kube-proxy.kubeconfig"),
+	}
+	for file, source := range map[string]string{
+		"containerd.toml": "containerd.toml", "kubelet.yaml": "kubelet.yaml", "kube-proxy.yaml": "kube-proxy.yaml",
+		"cni/10-pod.conflist": "cni.conflist",
+	} {
+		content, err := render(source, values)
+		if err != nil {
+			return err
+		}
+		if err := writeFile(n.configFile(file), content); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// issue makes the node's credentials: as client of the API server, and as the server that it fetches logs from.
+func (n Node) issue(a *authority) error {
+	if err := os.MkdirAll(n.configFile(""), 0o755); err != nil {
+		return fmt.Errorf("create folder of node: %w", err)
+	}
+	server := identity{name: "kubelet-" + n.name, hosts: []string{n.name, n.IP()}}
+	if err := a.issue(server.name, server); err != nil {
+		return err
+	}
+	user := identity{name: "system:node:" + n.name, groups: []string{"system:nodes"}}
+	return a.kubeconfig(n.kubeconfig(), apiURL(controlPlaneIP, apiPort), user)
+}
+
+func (n Node) configFile(name string) string { return n.cluster.node(n.name, "config", name) }
+
+func (n Node) kubeconfig() string { return n.configFile("kubelet.kubeconfig") }
+
+func (n Node) settingFile(path string) string { return n.cluster.node(n.name, "settings", path) }
+
+// mountScript runs in the node's new mount namespace, where nothing that it mounts reaches the machine.
+func (n Node) mountScript() string {
+	lines := []string{
+		"mount --make-rprivate /",
+		// A copy of the machine's mounts keeps deleted network namespaces, of this cluster and of others, alive.
+		"umount --recursive --lazy /run/netns 2>/dev/null || true",
+		// What udev knows of the machine's devices holds for the node too.
+		"if [ -d /run/udev ]; then mount --bind /run/udev " + n.Path("/run/udev") + "; fi",
+	}
+	for _, folder := range ownFolders {
+		lines = append(lines, "mount --rbind "+n.Path(folder)+" "+folder)
+	}
+	for path := range kernelSettings {
+		lines = append(lines, "if [ -e "+path+" ]; then mount --bind "+n.settingFile(path)+" "+path+"; fi")
+	}
+	// Pods with mountPropagation need shared mounts.
+	return strings.Join(append(lines, "mount --make-rshared /"), "\n")
+}
+
+func render(name string, values map[string]string) ([]byte, error) {
+	var out bytes.Buffer
+	if err := templates.ExecuteTemplate(&out, name, values); err != nil {
+		return nil, fmt.Errorf("render: %w", err)
+	}
+	return out.Bytes(), nil
+}
+
+func writeFile(path string, content []byte) error {
+	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+		return fmt.Errorf("create folder: %w", err)
+	}
+	if err := os.WriteFile(path, content, 0o644); err != nil {
+		return fmt.Errorf("write file: %w", err)
+	}
+	return nil
+}

@@ -1,0 +1,95 @@
+package cluster
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+)
+
+// prerequisite is something that the machine must have and a Debian package brings.
+type prerequisite struct {
+	pkg string
+	// programs must all be found, if any.
+	programs []string
+	// present replaces the search for programs.
+	present func() bool
+}
+
+func prerequisites() []prerequisite {
+	return []prerequisite{
+		{pkg: "iproute2", programs: []string{"ip"}},
+		{pkg: "iptables", programs: []string{"iptables", "iptables-save", "iptables-restore"}},
+		{pkg: "util-linux", programs: []string{"nsenter", "setsid"}},
+		{pkg: "mount", programs: []string{"mount", "umount"}},
+		{pkg: "runc", programs: []string{"runc"}},
+		{pkg: "containernetworking-plugins", present: func() bool { _, err := cniPlugins(); return err == nil }},
+	}
+}
+
+func requireRoot() error {
+	if os.Geteuid() != 0 {
+		return errors.New("a cluster needs root, for namespaces, mounts and control groups: run it with sudo")
+	}
+	return nil
+}
+
+// ensurePrerequisites installs what is missing when it may, and otherwise says what to install.
+func ensurePrerequisites(ctx context.Context, step func(string)) error {
+	missing := missingPackages()
+	if len(missing) == 0 {
+		return nil
+	}
+	install := "apt-get update && apt-get install --yes --no-install-recommends " + strings.Join(missing, " ")
+	if _, err := exec.LookPath("apt-get"); err != nil {
+		return fmt.Errorf("install what these Debian packages hold: %s", strings.Join(missing, " "))
+	}
+	step("installing " + strings.Join(missing, " "))
+	cmd := exec.CommandContext(ctx, "sh", "-ec", install)
+	cmd.Env = append(os.Environ(), "DEBIAN_FRONTEND=noninteractive")
+	if _, err := combined(cmd); err != nil {
+		return fmt.Errorf("install missing packages with %q: %w", install, err)
+	}
+	if left := missingPackages(); len(left) > 0 {
+		return fmt.Errorf("the packages %q were installed and bring not what was expected", left)
+	}
+	return nil
+}
+
+func missingPackages() []string {
+	var missing []string
+	for _, p := range prerequisites() {
+		if p.present != nil && !p.present() || slices.ContainsFunc(p.programs, func(name string) bool { return !onPath(name) }) {
+			missing = append(missing, p.pkg)
+		}
+	}
+	return missing
+}
+
+func onPath(name string) bool {
+	for _, dir := range filepath.SplitList(os.Getenv("PATH") + ":" + systemPath) {
+		if info, err := os.Stat(filepath.Join(dir, name)); err == nil && info.Mode()&0o111 != 0 {
+			return true
+		}
+	}
+	return false
+}
+
+// cniPlugins finds the folder of the plugins that pods get their network from: Debian's, or that of their own releases.
+func cniPlugins() (string, error) {
+	for _, dir := range []string{"/usr/lib/cni", "/opt/cni/bin"} {
+		complete := true
+		for _, plugin := range []string{"ptp", "host-local", "portmap", "loopback"} {
+			_, err := os.Stat(filepath.Join(dir, plugin))
+			complete = complete && err == nil
+		}
+		if complete {
+			return dir, nil
+		}
+	}
+	return "", errors.New("find the CNI plugins ptp, host-local, portmap and loopback: neither /usr/lib/cni nor /opt/cni/bin has them all")
+}

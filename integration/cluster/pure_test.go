@@ -1,0 +1,127 @@
+package cluster_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"akri.sh/integration/cluster"
+)
+
+func TestNodeNamesAreChecked(t *testing.T) {
+	for name, c := range map[string]struct {
+		nodes []string
+		want  string
+	}{
+		"none means the default":           {nil, ""},
+		"ordinary names":                   {[]string{"node-a", "b2"}, ""},
+		"upper case":                       {[]string{"Node"}, `node name "Node"`},
+		"a path":                           {[]string{"../x"}, `node name "../x"`},
+		"all problems at once":             {[]string{"A", "b", "b"}, "digits and dashes\nnode name \"b\" is taken"},
+		"the same twice":                   {[]string{"a", "a"}, `node name "a" is taken`},
+		"the control plane's own":          {[]string{"cp"}, `node name "cp" is taken`},
+		"more than there are addresses of": {make([]string, 201), "201 nodes"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			err := cluster.CheckNodes(c.nodes)
+			if c.want == "" {
+				require.NoError(t, err)
+				return
+			}
+			require.ErrorContains(t, err, c.want)
+		})
+	}
+}
+
+func TestFolderIsChecked(t *testing.T) {
+	for dir, want := range map[string]string{
+		"/tmp/akri-cluster":   "",
+		"/var/lib/akri":       "must not be inside /var/lib",
+		"/run":                "must not be inside /run",
+		"/runner/akri":        "",
+		"/tmp/with space":     "letters, digits",
+		"/tmp/$(touch pwned)": "letters, digits",
+	} {
+		t.Run(dir, func(t *testing.T) {
+			err := cluster.CheckDir(dir)
+			if want == "" {
+				require.NoError(t, err)
+				return
+			}
+			require.ErrorContains(t, err, want)
+		})
+	}
+}
+
+func TestNamesOfTwoFoldersDiffer(t *testing.T) {
+	require.Equal(t, "akri", cluster.PrefixOf(cluster.DefaultDir))
+	require.NotEqual(t, cluster.PrefixOf("/tmp/a"), cluster.PrefixOf("/tmp/b"))
+	require.Len(t, cluster.PrefixOf("/tmp/a"), len("akri")+6)
+}
+
+func TestCgroupMountsAreFound(t *testing.T) {
+	for name, c := range map[string]struct {
+		mounts  string
+		unified string
+		legacy  []string
+	}{
+		"v2": {
+			"cgroup2 /sys/fs/cgroup cgroup2 rw 0 0\nproc /proc proc rw 0 0\n", "/sys/fs/cgroup", nil,
+		},
+		"v1 beside v2": {
+			"tmpfs /sys/fs/cgroup tmpfs rw 0 0\ncgroup /sys/fs/cgroup/cpu cgroup rw,cpu 0 0\ncgroup2 /sys/fs/cgroup/unified cgroup2 rw 0 0\n",
+			"/sys/fs/cgroup/unified", []string{"/sys/fs/cgroup/cpu"},
+		},
+		"someone else's mount": {"cgroup2 /mnt/cgroup cgroup2 rw 0 0\n", "", nil},
+		"nothing":              {"", "", nil},
+	} {
+		t.Run(name, func(t *testing.T) {
+			unified, legacy := cluster.ParseCgroupMounts(c.mounts)
+			require.Equal(t, c.unified, unified)
+			require.Equal(t, c.legacy, legacy)
+		})
+	}
+}
+
+func TestRunningTasksAreRead(t *testing.T) {
+	table := "TASK    PID      STATUS    \nabc     12       RUNNING\ndead    0        STOPPED\nended   13       STOPPED\n"
+	require.Equal(t, map[string]int{"abc": 12}, cluster.ParseTasks(table))
+}
+
+func TestOldReportsOfANodeDoNotCount(t *testing.T) {
+	now := time.Now()
+	report := func(status corev1.ConditionStatus, at time.Time) *corev1.Node {
+		return &corev1.Node{Status: corev1.NodeStatus{Conditions: []corev1.NodeCondition{{
+			Type: corev1.NodeReady, Status: status, LastHeartbeatTime: metav1.NewTime(at), Message: "no network",
+		}}}}
+	}
+	require.NoError(t, cluster.ReadyAfter(report(corev1.ConditionTrue, now), now))
+	require.NoError(t, cluster.ReadyAfter(report(corev1.ConditionTrue, now.Truncate(time.Second)), now), "the API keeps whole seconds")
+	require.ErrorContains(t, cluster.ReadyAfter(report(corev1.ConditionTrue, now.Add(-5*time.Second)), now), "last report")
+	require.ErrorContains(t, cluster.ReadyAfter(report(corev1.ConditionFalse, now), now), "no network")
+	require.ErrorContains(t, cluster.ReadyAfter(&corev1.Node{}, now), "not reported")
+}
+
+func TestExistingClusterHasNoNodesHere(t *testing.T) {
+	path := t.TempDir() + "/kubeconfig"
+	writeKubeconfig(t, path)
+	c, err := cluster.FromKubeconfig(path)
+	require.NoError(t, err)
+	require.Empty(t, c.Nodes())
+	require.NoError(t, c.Down(t.Context()))
+	_, err = c.Node("node-a")
+	require.ErrorIs(t, err, cluster.ErrExternal)
+	require.ErrorIs(t, c.LoadImage(t.Context(), "x.tar"), cluster.ErrExternal)
+}
+
+func TestEnsurePrefersTheClusterOfTheEnvironment(t *testing.T) {
+	path := t.TempDir() + "/kubeconfig"
+	writeKubeconfig(t, path)
+	t.Setenv("KUBECONFIG", path)
+	c, err := cluster.Ensure(t.Context(), cluster.Config{})
+	require.NoError(t, err)
+	require.Equal(t, path, c.Kubeconfig())
+}

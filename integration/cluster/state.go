@@ -1,0 +1,189 @@
+package cluster
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"slices"
+	"syscall"
+)
+
+// state is written when a cluster is up: without it, what is there is the remains of a crash.
+type state struct {
+	Nodes []string `json:"nodes"`
+}
+
+func newMachine(dir string) (*machine, error) {
+	l, err := newLayout(dir)
+	if err != nil {
+		return nil, err
+	}
+	groups, err := findCgroups()
+	if err != nil {
+		return nil, err
+	}
+	return &machine{layout: l, cgroups: groups}, nil
+}
+
+func (m *machine) cluster(names []string, progress func(string)) *Cluster {
+	c := &Cluster{machine: m, kubeconfig: m.path("kubeconfig"), progress: progress}
+	for i, name := range names {
+		c.nodes = append(c.nodes, Node{cluster: c, name: name, index: i})
+	}
+	return c
+}
+
+func (m *machine) readState() ([]string, error) {
+	content, err := os.ReadFile(m.path("state.json"))
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, fmt.Errorf("no cluster runs in %s", m.dir)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("read state: %w", err)
+	}
+	var s state
+	if err := json.Unmarshal(content, &s); err != nil {
+		return nil, fmt.Errorf("read state: %w", err)
+	}
+	return s.Nodes, nil
+}
+
+// writeState is the last step of Up, and a rename: a crash leaves the state whole or absent.
+func (m *machine) writeState(nodes []string) error {
+	content, err := json.Marshal(state{Nodes: nodes})
+	if err != nil {
+		return fmt.Errorf("encode state: %w", err)
+	}
+	if err := writeFile(m.path("state.json.partial"), content); err != nil {
+		return err
+	}
+	if err := os.Rename(m.path("state.json.partial"), m.path("state.json")); err != nil {
+		return fmt.Errorf("write state: %w", err)
+	}
+	return nil
+}
+
+// lock waits until no other process changes the cluster. The kernel gives the lock back when its holder ends in whatever way.
+func (m *machine) lock() (func(), error) {
+	for {
+		if err := os.MkdirAll(m.dir, 0o755); err != nil {
+			return nil, fmt.Errorf("create cluster folder: %w", err)
+		}
+		file, err := os.OpenFile(m.path("lock"), os.O_CREATE|os.O_RDWR, 0o600)
+		if errors.Is(err, fs.ErrNotExist) {
+			continue // removed between the two calls
+		}
+		if err != nil {
+			return nil, fmt.Errorf("open lock: %w", err)
+		}
+		if err := syscall.Flock(int(file.Fd()), syscall.LOCK_EX); err != nil {
+			_ = file.Close()
+			return nil, fmt.Errorf("lock %s: %w", m.dir, err)
+		}
+		if sameFile(file, m.path("lock")) {
+			return func() { _ = file.Close() }, nil
+		}
+		_ = file.Close() // its holder removed the cluster, and the lock with it
+	}
+}
+
+func sameFile(file *os.File, path string) bool {
+	held, err1 := file.Stat()
+	now, err2 := os.Stat(path)
+	return err1 == nil && err2 == nil && os.SameFile(held, now)
+}
+
+// revive returns the cluster that runs in the folder, with its stopped parts started, or nil when it has lost its heart.
+func (m *machine) revive(ctx context.Context, cfg Config) (*Cluster, error) {
+	names, err := m.readState()
+	if err != nil {
+		return nil, nil //nolint:nilerr // no readable state means no cluster
+	}
+	c := m.cluster(names, cfg.Progress)
+	if err := c.awaitAPI(ctx, c.etcd(), c.apiServer(), c.relay()); err != nil {
+		return nil, ctx.Err()
+	}
+	if len(cfg.Nodes) > 0 && !slices.Equal(cfg.Nodes, names) {
+		return nil, fmt.Errorf("the cluster in %s runs with the nodes %q, not %q: take it down first", m.dir, names, cfg.Nodes)
+	}
+	for _, d := range []daemon{c.controllerManager(), c.scheduler(), c.controlPlaneProxy()} {
+		if m.alive(d) == nil {
+			continue
+		}
+		if err := m.start(ctx, d); err != nil {
+			return nil, err
+		}
+	}
+	for _, node := range c.nodes {
+		if err := node.revive(ctx); err != nil {
+			return nil, err
+		}
+	}
+	return c, nil
+}
+
+func (n Node) revive(ctx context.Context) error {
+	switch n.State() {
+	case Running:
+		return nil
+	case NoKubelet:
+		n.cluster.step("starting the kubelet of " + n.name)
+		return n.StartKubelet(ctx)
+	default:
+		n.cluster.step("starting " + n.name)
+		return n.restart(ctx)
+	}
+}
+
+func (m *machine) down(ctx context.Context) error {
+	unlock, err := m.lock()
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	if err := m.clean(ctx, "log", "lock"); err != nil {
+		return err
+	}
+	_ = os.Remove(m.dir) // stays when somebody keeps files of their own there
+	return nil
+}
+
+// ownFiles are what a cluster puts into its folder, apart from logs and lock.
+var ownFiles = []string{
+	"state.json", "state.json.partial", "kubeconfig", "kube-controller-manager.kubeconfig", "kube-scheduler.kubeconfig",
+	"kube-proxy.kubeconfig", "dns.yaml", "pki", "etcd", "images", "nodes", "bin",
+}
+
+// clean ends and removes all that bears the cluster's names, and the files named. It asks no process and trusts no record: only the
+// kernel's own lists.
+func (m *machine) clean(ctx context.Context, files ...string) error {
+	if err := m.cgroups.kill(ctx, m.cgroup()); err != nil {
+		return err
+	}
+	err := errors.Join(m.removeNetworks(ctx), m.cgroups.remove(ctx, m.cgroup()))
+	for _, name := range slices.Concat(ownFiles, files) {
+		err = errors.Join(err, os.RemoveAll(m.path(name)))
+	}
+	return err
+}
+
+// prepareDir creates the folders, and a link to the programs that keeps command lines short.
+func (m *machine) prepareDir(bin string) error {
+	for _, name := range []string{"log", "nodes", "images"} {
+		if err := os.MkdirAll(m.path(name), 0o755); err != nil {
+			return fmt.Errorf("create folder: %w", err)
+		}
+	}
+	for _, owned := range ownFolders {
+		if bin == owned || len(bin) > len(owned) && bin[:len(owned)+1] == owned+"/" {
+			return fmt.Errorf("AKRI_CACHE must not be inside %s, of which each node has its own", owned)
+		}
+	}
+	if err := os.Symlink(bin, m.path("bin")); err != nil {
+		return fmt.Errorf("link programs: %w", err)
+	}
+	return nil
+}

@@ -1,0 +1,151 @@
+// Package onvif simulates IP cameras that speak ONVIF, by the hundred: WS-Discovery over multicast and the device
+// service over HTTP, as the specifications say it or, where asked for, as odd and hostile devices do.
+package onvif
+
+import (
+	"fmt"
+	"net/netip"
+	"strings"
+	"time"
+)
+
+// Auth is what a camera demands for everything but its time.
+type Auth int
+
+// Ways of authentication.
+const (
+	Open Auth = iota
+	// WSSecurity is a UsernameToken with a digest, fresh by the camera's clock.
+	WSSecurity
+	// HTTPDigest is RFC 7616.
+	HTTPDigest
+)
+
+// Camera is one simulated camera. It must not be changed while a Fleet runs it, but for what its methods change.
+type Camera struct {
+	UUID string
+	// Address that its device service has; several cameras may share one, with different ports.
+	Address netip.AddrPort
+	// MoreAddresses are served too and announced after Address.
+	MoreAddresses []netip.AddrPort
+	// ReportedIP and MAC are what GetNetworkInterfaces answers. ReportedIP may be empty: Address then.
+	ReportedIP string
+	MAC        string
+	Scopes     []string
+	// Types that it answers probes for; empty: both of ONVIF.
+	Types []string
+	// ClockOffset is how far its clock is ahead.
+	ClockOffset time.Duration
+	Auth        Auth
+	Username    string
+	Password    string
+}
+
+// Make returns a camera with a UUID, a MAC and scopes made from the number.
+func Make(number int, address netip.AddrPort) *Camera {
+	return &Camera{
+		UUID:    fmt.Sprintf("3fa1fe68-b915-4053-a3e1-%012x", number),
+		Address: address,
+		MAC:     fmt.Sprintf("02:00:00:%02x:%02x:%02x", number>>16&0xff, number>>8&0xff, number&0xff),
+		Scopes: []string{
+			"onvif://www.onvif.org/type/video_encoder",
+			fmt.Sprintf("onvif://www.onvif.org/name/camera-%d", number),
+			"onvif://www.onvif.org/hardware/simulated",
+		},
+	}
+}
+
+const (
+	transmitter = "NetworkVideoTransmitter"
+	device      = "Device"
+)
+
+func (c *Camera) types() []string {
+	if len(c.Types) == 0 {
+		return []string{transmitter, device}
+	}
+	return c.Types
+}
+
+// URL of the device service.
+func (c *Camera) URL() string { return serviceURL(c.Address) }
+
+func serviceURL(address netip.AddrPort) string {
+	if address.Port() == 80 {
+		host := address.Addr().String()
+		if address.Addr().Is6() {
+			host = "[" + host + "]"
+		}
+		return "http://" + host + "/onvif/device_service"
+	}
+	return "http://" + address.String() + "/onvif/device_service"
+}
+
+func (c *Camera) urls() string {
+	urls := []string{c.URL()}
+	for _, address := range c.MoreAddresses {
+		urls = append(urls, serviceURL(address))
+	}
+	return strings.Join(urls, " ")
+}
+
+const head = `<?xml version="1.0" encoding="UTF-8"?>
+<SOAP-ENV:Envelope xmlns:SOAP-ENV="http://www.w3.org/2003/05/soap-envelope"
+ xmlns:wsa="http://schemas.xmlsoap.org/ws/2004/08/addressing"
+ xmlns:d="http://schemas.xmlsoap.org/ws/2005/04/discovery"
+ xmlns:dn="http://www.onvif.org/ver10/network/wsdl"
+ xmlns:tds="http://www.onvif.org/ver10/device/wsdl"
+ xmlns:tt="http://www.onvif.org/ver10/schema"
+ xmlns:ter="http://www.onvif.org/ver10/error">`
+
+// describe is the camera in a ProbeMatch or a Hello.
+func (c *Camera) describe() string {
+	names := make([]string, len(c.types()))
+	for i, name := range c.types() {
+		names[i] = map[string]string{transmitter: "dn:", device: "tds:"}[name] + name
+	}
+	return fmt.Sprintf(`<wsa:EndpointReference><wsa:Address>urn:uuid:%s</wsa:Address></wsa:EndpointReference>`+
+		`<d:Types>%s</d:Types><d:Scopes>%s</d:Scopes><d:XAddrs>%s</d:XAddrs><d:MetadataVersion>1</d:MetadataVersion>`,
+		c.UUID, strings.Join(names, " "), strings.Join(c.Scopes, " "), c.urls())
+}
+
+func discoveryMessage(action, relatesTo, body string, sequence uint64) []byte {
+	if relatesTo != "" {
+		relatesTo = "<wsa:RelatesTo>" + relatesTo + "</wsa:RelatesTo>"
+	}
+	return fmt.Appendf(nil, head+`<SOAP-ENV:Header><wsa:MessageID>urn:uuid:00000000-0000-4000-8000-%012x</wsa:MessageID>%s`+
+		`<wsa:To>http://schemas.xmlsoap.org/ws/2004/08/addressing/role/anonymous</wsa:To>`+
+		`<wsa:Action>http://schemas.xmlsoap.org/ws/2005/04/discovery/%s</wsa:Action>`+
+		`<d:AppSequence InstanceId="1" MessageNumber="%d"/></SOAP-ENV:Header><SOAP-ENV:Body>%s</SOAP-ENV:Body></SOAP-ENV:Envelope>`,
+		sequence, relatesTo, action, sequence, body)
+}
+
+func (c *Camera) now() time.Time { return time.Now().Add(c.ClockOffset).UTC() }
+
+// dateAndTime, networkInterfaces and information are the answers of the device service.
+func (c *Camera) dateAndTime() string {
+	now := c.now()
+	return fmt.Sprintf(`<tds:GetSystemDateAndTimeResponse><tds:SystemDateAndTime><tt:DateTimeType>Manual</tt:DateTimeType>`+
+		`<tt:DaylightSavings>false</tt:DaylightSavings><tt:TimeZone><tt:TZ>UTC0</tt:TZ></tt:TimeZone>`+
+		`<tt:UTCDateTime><tt:Time><tt:Hour>%d</tt:Hour><tt:Minute>%d</tt:Minute><tt:Second>%d</tt:Second></tt:Time>`+
+		`<tt:Date><tt:Year>%d</tt:Year><tt:Month>%d</tt:Month><tt:Day>%d</tt:Day></tt:Date></tt:UTCDateTime>`+
+		`</tds:SystemDateAndTime></tds:GetSystemDateAndTimeResponse>`,
+		now.Hour(), now.Minute(), now.Second(), now.Year(), now.Month(), now.Day())
+}
+
+func (c *Camera) networkInterfaces() string {
+	ip := c.ReportedIP
+	if ip == "" {
+		ip = c.Address.Addr().String()
+	}
+	return fmt.Sprintf(`<tds:GetNetworkInterfacesResponse><tds:NetworkInterfaces token="eth0"><tt:Enabled>true</tt:Enabled>`+
+		`<tt:Info><tt:Name>eth0</tt:Name><tt:HwAddress>%s</tt:HwAddress><tt:MTU>1500</tt:MTU></tt:Info>`+
+		`<tt:IPv4><tt:Enabled>true</tt:Enabled><tt:Config><tt:Manual><tt:Address>%s</tt:Address><tt:PrefixLength>24</tt:PrefixLength></tt:Manual>`+
+		`<tt:DHCP>false</tt:DHCP></tt:Config></tt:IPv4></tds:NetworkInterfaces></tds:GetNetworkInterfacesResponse>`, c.MAC, ip)
+}
+
+func (c *Camera) information() string {
+	return fmt.Sprintf(`<tds:GetDeviceInformationResponse><tds:Manufacturer>Akri</tds:Manufacturer><tds:Model>Simulated</tds:Model>`+
+		`<tds:FirmwareVersion>1.0</tds:FirmwareVersion><tds:SerialNumber>%s</tds:SerialNumber><tds:HardwareId>sim</tds:HardwareId>`+
+		`</tds:GetDeviceInformationResponse>`, c.MAC)
+}

@@ -1,0 +1,117 @@
+// Package devices plugs real devices in and out of this machine.
+package devices
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+)
+
+const (
+	zramControl  = "/sys/class/zram-control"
+	zramDiskSize = "1M"
+	retryEvery   = 20 * time.Millisecond
+)
+
+// ErrNoZram says that the kernel cannot plug in zram devices.
+var ErrNoZram = errors.New("the kernel has no zram hot-plug (" + zramControl + ")")
+
+// Zram is a block device in memory: the kernel announces it like any other and it can be read and written.
+type Zram struct {
+	number    int
+	unplugged bool
+	Content   string
+}
+
+// PlugZram makes the kernel add a zram device that starts with the content. It is never zram0: many machines swap to
+// that one, so that rules in samples and tests leave it alone.
+func PlugZram(ctx context.Context, content string) (*Zram, error) {
+	z, err := hotAdd()
+	if err != nil {
+		return nil, err
+	}
+	if z.number == 0 {
+		zero := z
+		z, err = hotAdd()
+		if err := errors.Join(err, zero.Unplug(ctx)); err != nil {
+			return nil, err
+		}
+	}
+	z.Content = content
+	if err := z.fill(); err != nil {
+		return nil, errors.Join(err, z.Unplug(ctx))
+	}
+	return z, nil
+}
+
+// hotAdd adds a device: reading the file does that and answers with the number.
+func hotAdd() (*Zram, error) {
+	if _, err := os.Stat(zramControl); err != nil {
+		_ = exec.Command("modprobe", "zram").Run() // the next line tells whether it helped
+	}
+	answer, err := os.ReadFile(filepath.Join(zramControl, "hot_add"))
+	if errors.Is(err, os.ErrNotExist) {
+		return nil, ErrNoZram
+	}
+	if err != nil {
+		return nil, fmt.Errorf("plug in zram device: %w", err)
+	}
+	number, err := strconv.Atoi(strings.TrimSpace(string(answer)))
+	if err != nil {
+		return nil, fmt.Errorf("read number of zram device: %w", err)
+	}
+	return &Zram{number: number}, nil
+}
+
+func (z *Zram) fill() error {
+	if err := os.WriteFile(z.sys("disksize"), []byte(zramDiskSize), 0o200); err != nil {
+		return fmt.Errorf("set size of %s: %w", z.Node(), err)
+	}
+	node, err := os.OpenFile(z.Node(), os.O_WRONLY|syscall.O_SYNC, 0)
+	if err != nil {
+		return fmt.Errorf("open device: %w", err)
+	}
+	// A block device is written in whole blocks.
+	block := make([]byte, 4096)
+	copy(block, z.Content)
+	_, err = node.Write(block)
+	return errors.Join(err, node.Close())
+}
+
+// Name is the kernel's name, zram<n>.
+func (z *Zram) Name() string { return "zram" + strconv.Itoa(z.number) }
+
+// Node is the device node, /dev/zram<n>.
+func (z *Zram) Node() string { return "/dev/" + z.Name() }
+
+// DevPath is the path in sysfs without /sys.
+func (z *Zram) DevPath() string { return "/devices/virtual/block/" + z.Name() }
+
+func (z *Zram) sys(attribute string) string { return "/sys" + z.DevPath() + "/" + attribute }
+
+// Unplug makes the kernel remove the device, once. A process that is just reading it delays that.
+func (z *Zram) Unplug(ctx context.Context) error {
+	for !z.unplugged {
+		err := os.WriteFile(filepath.Join(zramControl, "hot_remove"), []byte(strconv.Itoa(z.number)), 0o200)
+		if !errors.Is(err, syscall.EBUSY) {
+			if err != nil {
+				return fmt.Errorf("unplug %s: %w", z.Name(), err)
+			}
+			z.unplugged = true
+			continue
+		}
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("unplug %s: %w", z.Name(), err)
+		case <-time.After(retryEvery):
+		}
+	}
+	return nil
+}

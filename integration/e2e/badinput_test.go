@@ -1,0 +1,134 @@
+package e2e_test
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	akriv0 "akri.sh/libs/apis/akri/v0"
+	discoveryv0 "akri.sh/proto/v0"
+)
+
+// badInput checks each refusal while a good Configuration has Instances and brokers, which nothing may disturb.
+func badInput(t *testing.T) {
+	apply(t, echoConfiguration("e2e-good", 2, broker, "foo0"))
+	awaitBrokers(t, "default", "e2e-good", 2)
+	before := observe(t, "e2e-good")
+	for name, refused := range map[string]func(*testing.T){
+		"an unknown handler name":                       unknownHandler,
+		"details that do not parse":                     badDetails,
+		"a handler with a malformed endpoint":           malformedEndpoint,
+		"a handler that sends an empty device id":       emptyDeviceID,
+		"two devices of one list whose digests collide": collidingDigests,
+		"two nodes' devices whose digests collide":      collidingNodes,
+		"a Configuration with capacity 0":               capacityZero,
+	} {
+		t.Run(name, func(t *testing.T) {
+			refused(t)
+			require.Equal(t, before, observe(t, "e2e-good"))
+		})
+	}
+	apply(t, echoConfiguration("e2e-later", 1, "", "foo1"))
+	awaitInstances(t, "default", "e2e-later", "e2e-later-a19705")
+}
+
+func configurationOf(name, handler, details string) string {
+	return fmt.Sprintf(`
+apiVersion: akri.sh/v0
+kind: Configuration
+metadata: {name: %s, namespace: default}
+spec:
+  discoveryHandler:
+    name: %s
+    discoveryDetails: %q
+`, name, handler, details)
+}
+
+func unknownHandler(t *testing.T) {
+	apply(t, configurationOf("e2e-unknown", "udve", ""))
+	message := awaitCondition(t, "default", "e2e-unknown", akriv0.ConditionHandlerRegistered, metav1.ConditionFalse, akriv0.ReasonHandlerNotRegistered)
+	require.Contains(t, message, `no Discovery Handler named "udve" is registered on node "node-`)
+	require.Contains(t, message, "registered: debugEcho, udev")
+	awaitCondition(t, "default", "e2e-unknown", akriv0.ConditionReady, metav1.ConditionFalse, akriv0.ReasonHandlerNotRegistered)
+}
+
+func badDetails(t *testing.T) {
+	apply(t, configurationOf("e2e-details", "udev", "udevRuels: []"))
+	message := awaitCondition(t, "default", "e2e-details", akriv0.ConditionDetailsAccepted, metav1.ConditionFalse, akriv0.ReasonInvalidDetails)
+	require.Contains(t, message, "udevRuels")
+
+	apply(t, configurationOf("e2e-rule", "udev", `udevRules: ['KERNEL=="x", RUN="sh"']`))
+	message = awaitCondition(t, "default", "e2e-rule", akriv0.ConditionDetailsAccepted, metav1.ConditionFalse, akriv0.ReasonInvalidDetails)
+	require.Contains(t, message, "RUN")
+}
+
+func malformedEndpoint(t *testing.T) {
+	err := register(t, akri.Cluster.Nodes()[0], &discoveryv0.RegisterDiscoveryHandlerRequest{Name: "bad", Endpoint: "bad.sock"})
+	require.Equal(t, codes.InvalidArgument, status.Code(err), "%v", err)
+	require.ErrorContains(t, err, `"bad.sock"`)
+	require.ErrorContains(t, err, "absolute path")
+}
+
+func emptyDeviceID(t *testing.T) {
+	handle(t, akri.Cluster.Nodes()[0], "e2eEmpty", &discoveryv0.Device{Id: ""}, &discoveryv0.Device{Id: "good"})
+	apply(t, configurationOf("e2e-empty", "e2eEmpty", ""))
+	message := awaitCondition(t, "default", "e2e-empty", akriv0.ConditionDevicesAccepted, metav1.ConditionFalse, akriv0.ReasonInvalidDevice)
+	require.Contains(t, message, "e2eEmpty")
+	require.Contains(t, message, "empty")
+	awaitInstances(t, "default", "e2e-empty", instanceName("e2e-empty", "good", "", true))
+}
+
+// collision finds two ids with one digest: there are 16.7 million digests, so some 5,000 ids are enough.
+func collision() (string, string) {
+	seen := map[string]string{}
+	for i := 0; ; i++ {
+		id := fmt.Sprintf("device-%d", i)
+		digest := akriv0.Digest(id, "", true)
+		if other, ok := seen[digest]; ok {
+			return other, id
+		}
+		seen[digest] = id
+	}
+}
+
+func collidingDigests(t *testing.T) {
+	one, other := collision()
+	handle(t, akri.Cluster.Nodes()[0], "e2eCollide", &discoveryv0.Device{Id: one}, &discoveryv0.Device{Id: other}, &discoveryv0.Device{Id: "good"})
+	apply(t, configurationOf("e2e-collide", "e2eCollide", ""))
+	message := awaitCondition(t, "default", "e2e-collide", akriv0.ConditionDevicesAccepted, metav1.ConditionFalse, akriv0.ReasonDigestCollision)
+	require.Contains(t, message, one)
+	require.Contains(t, message, other)
+	awaitInstances(t, "default", "e2e-collide", instanceName("e2e-collide", one, "", true), instanceName("e2e-collide", "good", "", true))
+}
+
+func collidingNodes(t *testing.T) {
+	one, other := collision()
+	apply(t, configurationOf("e2e-nodes", "e2eNodes", ""))
+	nodes := akri.Cluster.Nodes()
+	handle(t, nodes[0], "e2eNodes", &discoveryv0.Device{Id: one})
+	name := instanceName("e2e-nodes", one, "", true)
+	first := awaitInstances(t, "default", "e2e-nodes", name)
+	handle(t, nodes[1], "e2eNodes", &discoveryv0.Device{Id: other}, &discoveryv0.Device{Id: "good"})
+	message := awaitCondition(t, "default", "e2e-nodes", akriv0.ConditionDevicesAccepted, metav1.ConditionFalse, akriv0.ReasonDigestCollision)
+	require.Contains(t, message, one)
+	require.Contains(t, message, other)
+	now := awaitInstances(t, "default", "e2e-nodes", name, instanceName("e2e-nodes", "good", "", true))
+	for _, instance := range now {
+		if instance.Name == name {
+			require.Equal(t, first[0].UID, instance.UID)
+			require.Equal(t, []string{nodes[0].Name()}, instance.Spec.Nodes)
+		}
+	}
+}
+
+func capacityZero(t *testing.T) {
+	manifest := strings.Replace(echoConfiguration("e2e-zero", 1, "", "foo0"), "capacity: 1", "capacity: 0", 1)
+	err := akri.ApplyText(t.Context(), manifest)
+	require.ErrorContains(t, err, "spec.capacity")
+	require.ErrorContains(t, err, "greater than or equal to 1")
+}

@@ -1,0 +1,220 @@
+package e2e_test
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	batchv1 "k8s.io/api/batch/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"akri.sh/integration/mesh"
+)
+
+const (
+	backWithin     = 2 * time.Second
+	takeOverWithin = 20 * time.Second
+)
+
+const servicesSpec = `
+  instanceServiceSpec: {type: ClusterIP, ports: [{name: http, port: 80, targetPort: 8083}]}
+  configurationServiceSpec: {type: ClusterIP, ports: [{name: http, port: 80, targetPort: 8083}]}
+`
+
+const jobBroker = `
+    brokerJobSpec:
+      backoffLimit: 5
+      template:
+        spec:
+          restartPolicy: Never
+          containers:
+          - name: broker
+            image: ghcr.io/akri-mesh/sample-broker:dev
+            imagePullPolicy: IfNotPresent
+            ports: [{containerPort: 8083}]
+            readinessProbe: {httpGet: {path: /healthz, port: 8083}, periodSeconds: 1}
+            resources: {limits: {"{{PLACEHOLDER}}": "1"}}`
+
+func brokers(t *testing.T) {
+	for _, holds := range []struct {
+		name string
+		run  func(*testing.T)
+	}{
+		{"a mistake is refused when it is applied, all at once", refusedByWebhook},
+		{"when the leader is killed another acts, and nothing doubles", leaderKilled},
+		{"a node that was off for a moment gets back what it had", nodeOffForAMoment},
+		// These at the same time.
+		{"a broker that is deleted is back at once", deletedBroker},
+		{"Services lead pods to brokers, and spread", servicesOfBrokers},
+		{"a Job that fails twice succeeds, and runs once", failingJob},
+	} {
+		t.Run(holds.name, holds.run)
+	}
+}
+
+func refusedByWebhook(t *testing.T) {
+	manifest := echoConfiguration("e2e-mistakes", 1, broker, "foo0")
+	manifest = strings.ReplaceAll(manifest, "imagePullPolicy", "imagePullPolcy")
+	manifest = strings.ReplaceAll(manifest, `limits: {"{{PLACEHOLDER}}": "1"}`, `limits: {cpu: lots, "{{ PLACEHOLDER }}": "1"}`)
+	var err error
+	await(t, "the webhook to be in force", func(ctx context.Context) error {
+		if _, err = akri.Kubectl(ctx, manifest, "apply", "--dry-run=server", "-f", "-"); err == nil {
+			return fmt.Errorf("a mistake is not refused yet")
+		}
+		return nil
+	})
+	for _, want := range []string{
+		`The Configuration "e2e-mistakes" is invalid`,
+		`spec.brokerSpec.brokerPodSpec.containers[0].imagePullPolcy: Forbidden: unknown field`,
+		`spec.brokerSpec.brokerPodSpec.containers[0].resources.limits[cpu]: Invalid value: "lots"`,
+		`"{{ PLACEHOLDER }}": is no resource; the device is "{{PLACEHOLDER}}"`,
+	} {
+		require.ErrorContains(t, err, want)
+	}
+	output, err := akri.Kubectl(t.Context(), "", "get", "akric", "--all-namespaces", "-o", "name")
+	require.NoError(t, err)
+	require.NotContains(t, output, "e2e-mistakes")
+}
+
+func deletedBroker(t *testing.T) {
+	t.Parallel()
+	apply(t, echoConfiguration("e2e-deleted", 2, broker, "foo0"))
+	before := awaitBrokers(t, "default", "e2e-deleted", 2)
+	pods := akri.Kubernetes.CoreV1().Pods("default")
+	started := time.Now()
+	require.NoError(t, pods.Delete(t.Context(), before[0].Name, metav1.DeleteOptions{GracePeriodSeconds: new(int64)}))
+	var again *corev1.Pod
+	await(t, "another broker", func(ctx context.Context) (err error) {
+		if again, err = pods.Get(ctx, before[0].Name, metav1.GetOptions{}); err == nil && again.UID == before[0].UID {
+			err = fmt.Errorf("it is the old one")
+		}
+		return err
+	})
+	took := time.Since(started)
+	t.Logf("a deleted broker is back after %s", took.Round(time.Millisecond))
+	require.Less(t, took, backWithin)
+	after := podUIDs(awaitBrokers(t, "default", "e2e-deleted", 2))
+	require.Equal(t, string(before[1].UID), after[before[1].Name], "the other one is left alone")
+}
+
+func servicesOfBrokers(t *testing.T) {
+	t.Parallel()
+	apply(t, echoConfiguration("e2e-services", 2, broker, "foo0", "foo1")+servicesSpec)
+	running := awaitBrokers(t, "default", "e2e-services", 4)
+	asking := running[0]
+	seen := map[string]bool{}
+	await(t, "the Service of the Configuration to lead to all brokers", func(ctx context.Context) error {
+		pod, err := askService(ctx, &asking, "e2e-services-svc")
+		seen[pod] = true
+		if err == nil && len(seen) < len(running) {
+			err = fmt.Errorf("it led to %v", seen)
+		}
+		return err
+	})
+	seen = map[string]bool{}
+	for range 10 {
+		pod, err := askService(t.Context(), &asking, "e2e-services-8120fe-svc")
+		require.NoError(t, err)
+		seen[pod] = true
+	}
+	for pod := range seen {
+		require.Contains(t, pod, "-e2e-services-8120fe-pod")
+	}
+}
+
+func failingJob(t *testing.T) {
+	t.Parallel()
+	apply(t, echoConfiguration("e2e-job", 1, jobBroker, "foo0")+servicesSpec)
+	job := func() batchv1.Job {
+		list, err := akri.Kubernetes.BatchV1().Jobs("default").List(t.Context(), metav1.ListOptions{LabelSelector: "akri.sh/configuration=e2e-job"})
+		require.NoError(t, err)
+		require.Len(t, list.Items, 1)
+		return list.Items[0]
+	}
+	for failures, signal := range []syscall.Signal{syscall.SIGKILL, syscall.SIGKILL, syscall.SIGTERM} {
+		pod := awaitJobPod(t, "e2e-job", failures)
+		awaitService(t, "default", "e2e-job-8120fe-svc", true)
+		await(t, "an answer of the Job through its Service", func(ctx context.Context) error {
+			_, err := askService(ctx, pod, "e2e-job-8120fe-svc")
+			return err
+		})
+		node, err := akri.Cluster.Node(pod.Spec.NodeName)
+		require.NoError(t, err)
+		require.NoError(t, node.KillContainer(t.Context(), pod.Namespace, pod.Name, "broker", signal))
+	}
+	await(t, "the Job to succeed", func(context.Context) error {
+		if status := job().Status; status.Succeeded != 1 || status.Failed != 2 {
+			return fmt.Errorf("it succeeded %d times and failed %d times", status.Succeeded, status.Failed)
+		}
+		return nil
+	})
+	done := job().UID
+	awaitService(t, "default", "e2e-job-8120fe-svc", false)
+
+	// Another edit does not run it again: by the time that its device's new property is there, it would have.
+	require.NoError(t, akri.ApplyText(t.Context(), echoConfiguration("e2e-job", 1, jobBroker, "foo0", "foo1")+servicesSpec))
+	awaitInstances(t, "default", "e2e-job", "e2e-job-8120fe", "e2e-job-a19705")
+	await(t, "a Job of the new device alone", func(ctx context.Context) error {
+		list, err := akri.Kubernetes.BatchV1().Jobs("default").List(ctx, metav1.ListOptions{LabelSelector: "akri.sh/configuration=e2e-job"})
+		if err == nil && len(list.Items) != 2 {
+			err = fmt.Errorf("there are %d Jobs", len(list.Items))
+		}
+		return err
+	})
+	list, err := akri.Kubernetes.BatchV1().Jobs("default").List(t.Context(), metav1.ListOptions{LabelSelector: "akri.sh/instance=e2e-job-8120fe"})
+	require.NoError(t, err)
+	require.Len(t, list.Items, 1)
+	require.Equal(t, done, list.Items[0].UID)
+}
+
+// awaitJobPod waits for a ready Pod of the Job after so many that failed.
+func awaitJobPod(t *testing.T, configuration string, failures int) (ready *corev1.Pod) {
+	t.Helper()
+	await(t, fmt.Sprintf("the Job's Pod number %d", failures+1), func(ctx context.Context) error {
+		pods, err := akri.BrokersOf(ctx, "default", configuration)
+		if err != nil {
+			return err
+		}
+		failed := 0
+		ready = nil
+		for i := range pods {
+			switch {
+			case pods[i].Status.Phase == corev1.PodFailed:
+				failed++
+			case mesh.Ready(&pods[i]):
+				ready = &pods[i]
+			}
+		}
+		if ready == nil || failed != failures {
+			return fmt.Errorf("%d have failed, of %d", failed, len(pods))
+		}
+		return nil
+	})
+	return ready
+}
+
+// nodeOffForAMoment allows for other Pods on that node: a kubelet that boots refuses those whose devices no plugin offers yet.
+func nodeOffForAMoment(t *testing.T) {
+	apply(t, echoConfiguration("e2e-off", 2, broker, "foo0"))
+	awaitBrokers(t, "default", "e2e-off", 2)
+	before := observe(t, "e2e-off")
+	node := akri.Cluster.Nodes()[1]
+	require.NoError(t, node.Stop(t.Context()))
+	require.NoError(t, node.Start(t.Context()))
+	for _, service := range services {
+		awaitServiceReady(t, service)
+	}
+	awaitBrokers(t, "default", "e2e-off", 2)
+	after := observe(t, "e2e-off")
+	require.Equal(t, before.instances, after.instances)
+	const elsewhere = "node-a-e2e-off-8120fe-pod"
+	require.Equal(t, before.brokers[elsewhere], after.brokers[elsewhere])
+	for _, instance := range instances(t, "default", "e2e-off") {
+		require.ElementsMatch(t, []string{"node-a", "node-b"}, instance.Spec.Nodes)
+	}
+}

@@ -1,0 +1,78 @@
+package e2e_test
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"net"
+	"net/http"
+	"os"
+	"runtime"
+	"time"
+
+	"golang.org/x/sys/unix"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// askService sends a request from the network of the pod to the ClusterIP of the Service, and returns the name of the
+// broker that answers.
+func askService(ctx context.Context, from *corev1.Pod, service string) (string, error) {
+	// A connection that was led to a pod that just ended goes nowhere; the next one is led anew.
+	ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
+	defer cancel()
+	object, err := akri.Kubernetes.CoreV1().Services(from.Namespace).Get(ctx, service, metav1.GetOptions{})
+	if err != nil {
+		return "", err
+	}
+	node, err := akri.Cluster.Node(from.Spec.NodeName)
+	if err != nil {
+		return "", err
+	}
+	pid, err := node.ContainerPID(ctx, from.Namespace, from.Name, from.Spec.Containers[0].Name)
+	if err != nil {
+		return "", err
+	}
+	transport := &http.Transport{DisableKeepAlives: true, DialContext: func(ctx context.Context, network, address string) (net.Conn, error) {
+		return dialFrom(ctx, pid, network, address)
+	}}
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+net.JoinHostPort(object.Spec.ClusterIP, "80"), nil)
+	if err != nil {
+		return "", err
+	}
+	response, err := (&http.Client{Transport: transport}).Do(request)
+	if err != nil {
+		return "", err
+	}
+	defer response.Body.Close()
+	var said struct{ Pod string }
+	if err := json.NewDecoder(response.Body).Decode(&said); err != nil || said.Pod == "" {
+		return "", fmt.Errorf("status %d, pod %q: %w", response.StatusCode, said.Pod, err)
+	}
+	return said.Pod, nil
+}
+
+// dialFrom dials in the network namespace of a process. The thread that went there ends with the goroutine.
+func dialFrom(ctx context.Context, pid int, network, address string) (net.Conn, error) {
+	namespace, err := os.Open(fmt.Sprintf("/proc/%d/ns/net", pid))
+	if err != nil {
+		return nil, err
+	}
+	defer namespace.Close()
+	type dialled struct {
+		connection net.Conn
+		err        error
+	}
+	result := make(chan dialled, 1)
+	go func() {
+		runtime.LockOSThread() // and never unlocked: the runtime drops the thread
+		if err := unix.Setns(int(namespace.Fd()), unix.CLONE_NEWNET); err != nil {
+			result <- dialled{nil, fmt.Errorf("enter network namespace: %w", err)}
+			return
+		}
+		connection, err := new(net.Dialer).DialContext(ctx, network, address)
+		result <- dialled{connection, err}
+	}()
+	d := <-result
+	return d.connection, d.err
+}

@@ -1,0 +1,55 @@
+package e2e_test
+
+import (
+	"net"
+	"path/filepath"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
+
+	discoveryv0 "akri.sh/proto/v0"
+
+	"akri.sh/integration/cluster"
+)
+
+// listHandler is a Discovery Handler written against nothing but the v0 contract: it sends one list.
+type listHandler struct {
+	discoveryv0.UnimplementedDiscoveryHandlerServer
+
+	devices []*discoveryv0.Device
+}
+
+// Discover sends the list and holds the stream open.
+func (h *listHandler) Discover(_ *discoveryv0.DiscoverRequest, stream discoveryv0.DiscoveryHandler_DiscoverServer) error {
+	if err := stream.Send(&discoveryv0.DiscoverResponse{Devices: h.devices}); err != nil {
+		return err
+	}
+	<-stream.Context().Done()
+	return nil
+}
+
+// handle serves a handler of that name on the node until the test ends.
+func handle(t *testing.T, node cluster.Node, name string, devices ...*discoveryv0.Device) {
+	t.Helper()
+	listener, err := net.Listen("unix", filepath.Join(node.AkriDir(), name+".sock"))
+	require.NoError(t, err)
+	server := grpc.NewServer()
+	discoveryv0.RegisterDiscoveryHandlerServer(server, &listHandler{devices: devices})
+	go func() { _ = server.Serve(listener) }()
+	t.Cleanup(server.Stop)
+	require.NoError(t, register(t, node, &discoveryv0.RegisterDiscoveryHandlerRequest{
+		Name: name, Endpoint: "/var/lib/akri/" + name + ".sock", EndpointType: discoveryv0.RegisterDiscoveryHandlerRequest_UDS, Shared: true,
+	}))
+}
+
+func register(t *testing.T, node cluster.Node, request *discoveryv0.RegisterDiscoveryHandlerRequest) error {
+	t.Helper()
+	conn, err := grpc.NewClient("unix://"+filepath.Join(node.AkriDir(), "agent-registration.sock"),
+		grpc.WithTransportCredentials(insecure.NewCredentials()), grpc.WithAuthority("localhost"))
+	require.NoError(t, err)
+	defer conn.Close()
+	_, err = discoveryv0.NewRegistrationClient(conn).RegisterDiscoveryHandler(t.Context(), request)
+	return err
+}

@@ -1,0 +1,101 @@
+package e2e_test
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"akri.sh/integration/mesh"
+)
+
+// services are all that a user may see die.
+var services = []string{
+	"registrar", "discovery-operator", "instance-writer", "device-plugin-host", "config-plugin-allocator", "broker-controller",
+	"handler-udev", "handler-debug-echo",
+}
+
+// running is what must survive.
+type running struct {
+	instances, brokers, slots map[string]string
+	restarts                  int32
+}
+
+func observe(t *testing.T, configurations ...string) running {
+	t.Helper()
+	now := running{instances: map[string]string{}, brokers: map[string]string{}, slots: map[string]string{}}
+	for _, configuration := range configurations {
+		found := instances(t, "default", configuration)
+		maps.Copy(now.instances, instanceUIDs(found))
+		for _, instance := range found {
+			maps.Copy(now.slots, instance.Spec.DeviceUsage)
+		}
+		pods, err := akri.BrokersOf(t.Context(), "default", configuration)
+		require.NoError(t, err)
+		maps.Copy(now.brokers, podUIDs(pods))
+		for _, pod := range pods {
+			for _, container := range pod.Status.ContainerStatuses {
+				now.restarts += container.RestartCount
+			}
+		}
+	}
+	return now
+}
+
+// servicePods returns the pods of a service that run.
+func servicePods(t *testing.T, service string) []corev1.Pod {
+	t.Helper()
+	list, err := akri.Kubernetes.CoreV1().Pods(mesh.Namespace).List(t.Context(), metav1.ListOptions{LabelSelector: "app.kubernetes.io/component=" + service})
+	require.NoError(t, err)
+	require.NotEmpty(t, list.Items, "pods of %s", service)
+	return list.Items
+}
+
+func killServices(t *testing.T) {
+	apply(t, echoConfiguration("e2e-kill", 2, broker, "foo0"))
+	awaitBrokers(t, "default", "e2e-kill", 2)
+	apply(t, zramConfiguration)
+	nodes := len(akri.Cluster.Nodes())
+	first := plug(t, "before")
+	awaitInstances(t, "default", "e2e-zram", values(zramInstances(first))...)
+	awaitBrokers(t, "default", "e2e-zram", nodes)
+	before := observe(t, "e2e-kill", "e2e-zram")
+
+	for _, service := range services {
+		t.Run(service, func(t *testing.T) {
+			killed := time.Now()
+			for _, pod := range servicePods(t, service) {
+				node, err := akri.Cluster.Node(pod.Spec.NodeName)
+				require.NoError(t, err)
+				require.NoError(t, node.KillContainer(t.Context(), pod.Namespace, pod.Name, pod.Spec.Containers[0].Name, syscall.SIGKILL))
+			}
+			second := plug(t, "after "+service)
+			awaitInstances(t, "default", "e2e-zram", append(values(zramInstances(first)), values(zramInstances(second))...)...)
+			t.Logf("a device plugged in after the kill is an Instance %s after it", time.Since(killed).Round(time.Millisecond))
+			awaitBrokers(t, "default", "e2e-zram", 2*nodes)
+			unplug(t, second)
+			awaitInstances(t, "default", "e2e-zram", values(zramInstances(first))...)
+			awaitBrokers(t, "default", "e2e-zram", nodes)
+			require.Equal(t, before, observe(t, "e2e-kill", "e2e-zram"), "the same Instances, brokers that never restarted, the same slots held")
+			awaitServiceReady(t, service)
+		})
+	}
+}
+
+func awaitServiceReady(t *testing.T, service string) {
+	t.Helper()
+	await(t, service+" to be ready", func(context.Context) error {
+		for _, pod := range servicePods(t, service) {
+			if !mesh.Ready(&pod) {
+				return fmt.Errorf("%s is not ready", pod.Name)
+			}
+		}
+		return nil
+	})
+}

@@ -1,0 +1,69 @@
+package e2e_test
+
+import (
+	"context"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"akri.sh/integration/mesh"
+)
+
+func leaderKilled(t *testing.T) {
+	require.NoError(t, akri.Install(t.Context(), "broker-controller.replicas=2"))
+	apply(t, echoConfiguration("e2e-leader", 2, broker, "foo0"))
+	jobConfiguration := echoConfiguration("e2e-once", 1, jobBroker, "foo0")
+	apply(t, jobConfiguration)
+	awaitBrokers(t, "default", "e2e-leader", 2)
+	awaitJobPod(t, "e2e-once", 0)
+	before, once := observe(t, "e2e-leader"), observe(t, "e2e-once")
+
+	first := leader(t)
+	killed := time.Now()
+	killLeader(t, first)
+	const lost = "node-a-e2e-leader-8120fe-pod"
+	pods := akri.Kubernetes.CoreV1().Pods("default")
+	require.NoError(t, pods.Delete(t.Context(), lost, metav1.DeleteOptions{GracePeriodSeconds: new(int64)}))
+	await(t, "another leader to act", func(ctx context.Context) error {
+		_, err := pods.Get(ctx, lost, metav1.GetOptions{})
+		return err
+	})
+	took := time.Since(killed)
+	t.Logf("another leader acts %s after the kill", took.Round(time.Millisecond))
+	require.Less(t, took, takeOverWithin)
+	require.NotEqual(t, first, leader(t))
+
+	awaitBrokers(t, "default", "e2e-leader", 2)
+	after := observe(t, "e2e-leader")
+	require.Equal(t, before.instances, after.instances)
+	const kept = "node-b-e2e-leader-8120fe-pod"
+	require.Equal(t, before.brokers[kept], after.brokers[kept])
+	require.Equal(t, once, observe(t, "e2e-once"), "a Job does not run again")
+	awaitServiceReady(t, "broker-controller")
+	await(t, "a review of every request", func(ctx context.Context) error {
+		_, err := akri.Kubectl(ctx, jobConfiguration, "apply", "--dry-run=server", "-f", "-")
+		return err
+	})
+}
+
+// leader is the identity in the Lease: `<pod>_<chance>`.
+func leader(t *testing.T) string {
+	t.Helper()
+	lease, err := akri.Kubernetes.CoordinationV1().Leases(mesh.Namespace).Get(t.Context(), "akri-broker-controller", metav1.GetOptions{})
+	require.NoError(t, err)
+	return *lease.Spec.HolderIdentity
+}
+
+func killLeader(t *testing.T, identity string) {
+	t.Helper()
+	name, _, _ := strings.Cut(identity, "_")
+	pod, err := akri.Kubernetes.CoreV1().Pods(mesh.Namespace).Get(t.Context(), name, metav1.GetOptions{})
+	require.NoError(t, err)
+	node, err := akri.Cluster.Node(pod.Spec.NodeName)
+	require.NoError(t, err)
+	require.NoError(t, node.KillContainer(t.Context(), pod.Namespace, pod.Name, "broker-controller", syscall.SIGKILL))
+}

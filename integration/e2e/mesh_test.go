@@ -1,0 +1,63 @@
+package e2e_test
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"akri.sh/integration/devices"
+)
+
+// TestMesh runs the scenarios in order, on one installation.
+func TestMesh(t *testing.T) {
+	require.NoError(t, akri.Install(t.Context()))
+	for _, scenario := range []struct {
+		name string
+		run  func(*testing.T)
+	}{
+		{"a plugged device becomes an Instance, a resource and a broker that reads from it, and leaves and comes back", pluggedDevice},
+		{"a shared device is one Instance that lists both nodes, a local one is one per node", sharedDevice},
+		{"a user's own pods get devices by Instance and by Configuration", ownPods},
+		{"two containers of a pod get two devices of a Configuration each, after an init container that got one", severalDevices},
+		{"a pod that is deleted is followed by one that gets its device, every time", recreatedPods},
+		{"as many pods as there is capacity run on two nodes that want more", crowdedDevice},
+		{"bad input is refused with a message and harms nothing else", badInput},
+		{"brokers, Jobs and Services follow their devices, specs and nodes", brokers},
+		{"killing any service loses nothing and devices are still found", killServices},
+		{"slots survive what a cluster can go through", slotsSurvive},
+		{"scaling and swapping a service under running brokers loses nothing", scaleAndSwap},
+		{"uninstalling leaves nothing behind", uninstall},
+	} {
+		if !t.Run(scenario.name, scenario.run) {
+			break // the later ones would fail for the same reason
+		}
+	}
+}
+
+// plug plugs a device in until the test ends or it is unplugged.
+func plug(t *testing.T, content string) *devices.Zram {
+	t.Helper()
+	zram, err := devices.PlugZram(t.Context(), content)
+	require.NoError(t, err)
+	t.Cleanup(func() { unplug(t, zram) })
+	return zram
+}
+
+// unplug is harmless when it was done before.
+func unplug(t *testing.T, zram *devices.Zram) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(t.Context()), 10*time.Second)
+	defer cancel()
+	require.NoError(t, zram.Unplug(ctx))
+}
+
+// apply applies a manifest until the test ends.
+func apply(t *testing.T, manifest string) {
+	t.Helper()
+	require.NoError(t, akri.ApplyText(t.Context(), manifest))
+	t.Cleanup(func() {
+		require.NoError(t, akri.DeleteText(context.WithoutCancel(t.Context()), manifest))
+	})
+}

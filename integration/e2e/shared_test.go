@@ -1,0 +1,45 @@
+package e2e_test
+
+import (
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	akriv0 "akri.sh/libs/apis/akri/v0"
+)
+
+// echoConfiguration is a Configuration of debug-echo with one device for each description.
+func echoConfiguration(name string, capacity int, brokerSpec string, descriptions ...string) string {
+	text := `
+apiVersion: akri.sh/v0
+kind: Configuration
+metadata: {name: ` + name + `, namespace: default}
+spec:
+  discoveryHandler:
+    name: debugEcho
+    discoveryDetails: |
+      descriptions: ["` + strings.Join(descriptions, `", "`) + `"]
+  capacity: ` + strconv.Itoa(capacity) + "\n"
+	if brokerSpec != "" {
+		text += "  brokerSpec:" + brokerSpec + "\n"
+	}
+	return text
+}
+
+func sharedDevice(t *testing.T) {
+	apply(t, echoConfiguration("e2e-echo", 2, broker, "foo0", "foo1"))
+	awaitInstances(t, "default", "e2e-echo", "e2e-echo-8120fe", "e2e-echo-a19705")
+	pods := awaitBrokers(t, "default", "e2e-echo", 4)
+	for _, pod := range pods {
+		instance := pod.Labels["akri.sh/instance"]
+		require.Equal(t, pod.Spec.NodeName+"-"+instance+"-pod", pod.Name)
+		require.NotEmpty(t, ask(t, &pod).Env["DEBUG_ECHO_DESCRIPTION_"+strings.ToUpper(akriv0.InstanceDigest(instance))])
+	}
+	for _, instance := range instances(t, "default", "e2e-echo") {
+		require.True(t, instance.Spec.Shared)
+		require.ElementsMatch(t, []string{"node-a", "node-b"}, instance.Spec.Nodes)
+		require.ElementsMatch(t, []string{"node-a", "node-b"}, values(instance.Spec.DeviceUsage), "each node holds a slot")
+	}
+}

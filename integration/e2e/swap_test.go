@@ -1,0 +1,57 @@
+package e2e_test
+
+import (
+	"os/exec"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+)
+
+const otherTag = "other"
+
+func scaleAndSwap(t *testing.T) {
+	apply(t, echoConfiguration("e2e-swap", 2, broker, "foo0", "foo1"))
+	awaitBrokers(t, "default", "e2e-swap", 4)
+	before := observe(t, "e2e-swap")
+
+	require.NoError(t, akri.Install(t.Context(), "instance-writer.replicas=3"))
+	require.Len(t, servicePods(t, "instance-writer"), 3)
+	require.Equal(t, before, observe(t, "e2e-swap"))
+
+	tagImages(t, "device-plugin-host", "discovery-operator")
+	require.NoError(t, akri.Install(t.Context(), "instance-writer.replicas=3",
+		"device-plugin-host.image.tag="+otherTag, "discovery-operator.image.tag="+otherTag))
+	for _, service := range []string{"device-plugin-host", "discovery-operator"} {
+		for _, pod := range servicePods(t, service) {
+			if pod.DeletionTimestamp == nil {
+				require.Contains(t, pod.Spec.Containers[0].Image, ":"+otherTag)
+			}
+		}
+	}
+	require.Equal(t, before, observe(t, "e2e-swap"))
+
+	// What was swapped in does its work.
+	apply(t, echoConfiguration("e2e-after", 1, "", "foo0"))
+	awaitInstances(t, "default", "e2e-after", "e2e-after-8120fe")
+	apply(t, ownPod("after-swap", "e2e-after"))
+	awaitReadyPod(t, "default", "after-swap")
+	require.Equal(t, before, observe(t, "e2e-swap"))
+	require.Equal(t, 4, len(before.brokers))
+	require.Equal(t, corev1.PodRunning, awaitBrokers(t, "default", "e2e-swap", 4)[0].Status.Phase)
+}
+
+// tagImages gives images a second tag on each node.
+func tagImages(t *testing.T, names ...string) {
+	t.Helper()
+	for _, node := range akri.Cluster.Nodes() {
+		for _, name := range names {
+			ref := "ghcr.io/akri-mesh/" + name
+			var command *exec.Cmd
+			command, err := node.Command(t.Context(), "ctr", "--namespace", "k8s.io", "images", "tag", "--force", ref+":dev", ref+":"+otherTag)
+			require.NoError(t, err)
+			output, err := command.CombinedOutput()
+			require.NoError(t, err, "%s", output)
+		}
+	}
+}

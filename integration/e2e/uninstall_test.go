@@ -1,0 +1,79 @@
+package e2e_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"akri.sh/integration/mesh"
+)
+
+func uninstall(t *testing.T) {
+	// Left to the uninstallation: a Configuration with Instances, brokers and Services, and a device.
+	require.NoError(t, akri.ApplyText(t.Context(), zramConfiguration))
+	zram := plug(t, "uninstall")
+	awaitInstances(t, "default", "e2e-zram", values(zramInstances(zram))...)
+	awaitBrokers(t, "default", "e2e-zram", len(akri.Cluster.Nodes()))
+	awaitService(t, "default", "e2e-zram-svc", true)
+
+	require.NoError(t, akri.Uninstall(t.Context()))
+
+	left, err := akri.Instances.In("").List(t.Context(), metav1.ListOptions{})
+	require.NoError(t, err)
+	require.Empty(t, left.Items)
+	await(t, "brokers and services to be gone", func(ctx context.Context) error {
+		ours := metav1.ListOptions{LabelSelector: "controller=akri.sh"}
+		pods, err := akri.Kubernetes.CoreV1().Pods("").List(ctx, ours)
+		if err != nil {
+			return err
+		}
+		services, err := akri.Kubernetes.CoreV1().Services("").List(ctx, ours)
+		if err == nil && len(pods.Items)+len(services.Items) > 0 {
+			err = fmt.Errorf("%d pods and %d services are left", len(pods.Items), len(services.Items))
+		}
+		return err
+	})
+	await(t, "the namespace to be empty", func(ctx context.Context) error {
+		pods, err := akri.Kubernetes.CoreV1().Pods(mesh.Namespace).List(ctx, metav1.ListOptions{})
+		if err == nil && len(pods.Items) > 0 {
+			err = fmt.Errorf("%d pods are left", len(pods.Items))
+		}
+		return err
+	})
+	configuration, err := akri.Configurations.In("default").Get(t.Context(), "e2e-zram", metav1.GetOptions{})
+	require.NoError(t, err, "what a user applied stays")
+	require.Empty(t, configuration.Finalizers)
+	for _, node := range akri.Cluster.Nodes() {
+		for _, dir := range []string{node.AkriDir(), node.RunDir(), filepath.Join(node.KubeletDir(), "device-plugins")} {
+			require.Empty(t, sockets(t, dir), "sockets in %s", dir)
+		}
+	}
+	output, err := akri.Kubectl(t.Context(), "", "get", "clusterroles,clusterrolebindings", "-o", "name")
+	require.NoError(t, err)
+	require.NotContains(t, output, "akri")
+	require.NoError(t, akri.DeleteText(t.Context(), zramConfiguration))
+}
+
+// sockets lists the sockets in a folder of a node, except the kubelet's own.
+func sockets(t *testing.T, dir string) []string {
+	t.Helper()
+	var found []string
+	err := filepath.WalkDir(dir, func(path string, entry fs.DirEntry, err error) error {
+		if errors.Is(err, fs.ErrNotExist) {
+			return nil
+		}
+		if err == nil && entry.Type() == fs.ModeSocket && !strings.HasSuffix(path, "/kubelet.sock") {
+			found = append(found, path)
+		}
+		return err
+	})
+	require.NoError(t, err)
+	return found
+}

@@ -1,0 +1,32 @@
+// A Discovery Handler in JavaScript, made of the protobuf file and nothing else of Akri:
+//   node handler.cjs DISCOVERY.PROTO NAME REGISTRATION_SOCKET ENDPOINT DEVICE...
+// ENDPOINT is a socket's path, or HOST:PORT. Prints "registered", and "asked DETAILS" for each Discover. It ends with its
+// standard input.
+"use strict";
+const fs = require("node:fs");
+const grpc = require("@grpc/grpc-js");
+const { loadSync } = require("@grpc/proto-loader");
+
+const [proto, name, registrar, endpoint, ...devices] = process.argv.slice(2);
+const { v0 } = grpc.loadPackageDefinition(loadSync(proto, { keepCase: true, enums: String, defaults: true }));
+const uds = endpoint.startsWith("/");
+if (uds) fs.rmSync(endpoint, { force: true }); // of one that was killed
+process.stdin.on("end", () => process.exit(0)).resume();
+
+function discover(call) {
+  console.log("asked " + call.request.discovery_details);
+  call.write({ devices: devices.map((id) => ({ id, properties: { JS_DEVICE: id } })) });
+  call.on("cancelled", () => call.end());
+}
+
+const server = new grpc.Server();
+server.addService(v0.DiscoveryHandler.service, { Discover: discover });
+server.bindAsync(uds ? "unix:" + endpoint : endpoint, grpc.ServerCredentials.createInsecure(), (error) => {
+  if (error) throw error;
+  const client = new v0.Registration("unix:" + registrar, grpc.credentials.createInsecure());
+  const request = { name, endpoint: uds ? endpoint : "http://" + endpoint, endpoint_type: uds ? "UDS" : "NETWORK", shared: true };
+  client.RegisterDiscoveryHandler(request, (error) => {
+    if (error) throw error;
+    console.log("registered");
+  });
+});

@@ -1,0 +1,138 @@
+// Package mesh installs Akri on a cluster and looks at it the way a user does: with helm, kubectl and the API.
+package mesh
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+
+	"k8s.io/client-go/kubernetes"
+
+	akriv0 "akri.sh/libs/apis/akri/v0"
+	"akri.sh/libs/kube"
+
+	"akri.sh/integration/cluster"
+	"akri.sh/integration/cluster/binaries"
+)
+
+const (
+	// Namespace that Akri is installed into.
+	Namespace = "akri"
+	// Release is the name of the helm release.
+	Release = "akri"
+	// DevTag is the tag of images that are built from this tree.
+	DevTag = "dev"
+)
+
+// Mesh is Akri on a cluster.
+type Mesh struct {
+	Cluster        *cluster.Cluster
+	Kubernetes     kubernetes.Interface
+	Configurations *kube.Client[*akriv0.Configuration, *akriv0.ConfigurationList]
+	Instances      *kube.Client[*akriv0.Instance, *akriv0.InstanceList]
+
+	root string
+	bin  string
+}
+
+// On returns Akri on the cluster, installed or not.
+func On(ctx context.Context, c *cluster.Cluster) (*Mesh, error) {
+	root, err := binaries.Root()
+	if err != nil {
+		return nil, err
+	}
+	bin, err := binaries.Ensure(ctx, func(string) {})
+	if err != nil {
+		return nil, err
+	}
+	config, err := c.RESTConfig()
+	if err != nil {
+		return nil, err
+	}
+	m := &Mesh{Cluster: c, root: root, bin: bin}
+	if m.Kubernetes, err = kubernetes.NewForConfig(config); err != nil {
+		return nil, fmt.Errorf("make client: %w", err)
+	}
+	if m.Configurations, err = kube.Configurations(config); err != nil {
+		return nil, err
+	}
+	if m.Instances, err = kube.Instances(config); err != nil {
+		return nil, err
+	}
+	return m, nil
+}
+
+// Bin is the folder of helm and kubectl.
+func (m *Mesh) Bin() string { return m.bin }
+
+// Path is a path of the source tree.
+func (m *Mesh) Path(elements ...string) string {
+	return filepath.Join(append([]string{m.root}, elements...)...)
+}
+
+// Install installs the umbrella chart, or brings it to the given values, and waits until every workload is ready.
+func (m *Mesh) Install(ctx context.Context, values ...string) error {
+	arguments := []string{"upgrade", "--install", Release, m.Path("charts", "akri"), "--namespace", Namespace, "--create-namespace",
+		"--wait", "--timeout", "3m", "--set", "global.image.tag=" + DevTag}
+	for _, value := range values {
+		arguments = append(arguments, "--set", value)
+	}
+	_, err := m.Helm(ctx, arguments...)
+	return err
+}
+
+// Uninstall removes the release and waits until it is gone.
+func (m *Mesh) Uninstall(ctx context.Context) error {
+	_, err := m.Helm(ctx, "uninstall", Release, "--namespace", Namespace, "--wait", "--timeout", "3m", "--ignore-not-found")
+	return err
+}
+
+// released is an image that a sample names: that of a release.
+var released = regexp.MustCompile(`(ghcr\.io/akri-mesh/[a-z-]+):v[0-9.]+`)
+
+// Apply applies a manifest file of the source tree, with this tree's images instead of released ones.
+func (m *Mesh) Apply(ctx context.Context, file ...string) error {
+	text, err := os.ReadFile(m.Path(file...))
+	if err != nil {
+		return fmt.Errorf("read manifest: %w", err)
+	}
+	return m.ApplyText(ctx, released.ReplaceAllString(string(text), "$1:"+DevTag))
+}
+
+// ApplyText applies a manifest.
+func (m *Mesh) ApplyText(ctx context.Context, manifest string) error {
+	_, err := m.Kubectl(ctx, manifest, "apply", "-f", "-")
+	return err
+}
+
+// DeleteText deletes what the manifest names and waits until it is gone.
+func (m *Mesh) DeleteText(ctx context.Context, manifest string) error {
+	_, err := m.Kubectl(ctx, manifest, "delete", "--ignore-not-found", "-f", "-")
+	return err
+}
+
+// Helm runs helm on the cluster and returns what it prints.
+func (m *Mesh) Helm(ctx context.Context, arguments ...string) (string, error) {
+	return m.run(ctx, "helm", "", arguments...)
+}
+
+// Kubectl runs kubectl on the cluster and returns what it prints.
+func (m *Mesh) Kubectl(ctx context.Context, input string, arguments ...string) (string, error) {
+	return m.run(ctx, "kubectl", input, arguments...)
+}
+
+func (m *Mesh) run(ctx context.Context, program, input string, arguments ...string) (string, error) {
+	var output, problems bytes.Buffer
+	command := exec.CommandContext(ctx, filepath.Join(m.bin, program), arguments...)
+	command.Env = append(os.Environ(), "KUBECONFIG="+m.Cluster.Kubeconfig())
+	command.Stdin, command.Stdout, command.Stderr = strings.NewReader(input), &output, &problems
+	if err := command.Run(); err != nil {
+		return output.String(), fmt.Errorf("%s %s: %w: %s", program, strings.Join(arguments, " "), err, strings.TrimSpace(problems.String()))
+	}
+	return output.String(), nil
+}

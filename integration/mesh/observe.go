@@ -1,0 +1,96 @@
+package mesh
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strconv"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	akriv0 "akri.sh/libs/apis/akri/v0"
+)
+
+// brokerPort is where the sample broker answers.
+const brokerPort = 8083
+
+// ConfigurationLabel and InstanceLabel are on every broker.
+const (
+	ConfigurationLabel = "akri.sh/configuration"
+	InstanceLabel      = "akri.sh/instance"
+)
+
+// InstancesOf returns the Instances of a Configuration, in the order of their names.
+func (m *Mesh) InstancesOf(ctx context.Context, namespace, configuration string) ([]akriv0.Instance, error) {
+	list, err := m.Instances.In(namespace).List(ctx, metav1.ListOptions{})
+	if err != nil {
+		return nil, fmt.Errorf("list Instances: %w", err)
+	}
+	own := slices.DeleteFunc(list.Items, func(i akriv0.Instance) bool { return i.Spec.ConfigurationName != configuration })
+	return own, nil
+}
+
+// BrokersOf returns the broker Pods of a Configuration, in the order of their names.
+func (m *Mesh) BrokersOf(ctx context.Context, namespace, configuration string) ([]corev1.Pod, error) {
+	list, err := m.Kubernetes.CoreV1().Pods(namespace).List(ctx, metav1.ListOptions{LabelSelector: ConfigurationLabel + "=" + configuration})
+	if err != nil {
+		return nil, fmt.Errorf("list brokers: %w", err)
+	}
+	return list.Items, nil
+}
+
+// NodeNames are the names of the cluster's nodes.
+func (m *Mesh) NodeNames(ctx context.Context) ([]string, error) {
+	list, err := m.Kubernetes.CoreV1().Nodes().List(ctx, metav1.ListOptions{})
+	if err != nil {
+		return nil, fmt.Errorf("list nodes: %w", err)
+	}
+	var names []string
+	for _, node := range list.Items {
+		names = append(names, node.Name)
+	}
+	return names, nil
+}
+
+// Capacity is how much of `akri.sh/<name>` the node has.
+func (m *Mesh) Capacity(ctx context.Context, node, name string) (int64, error) {
+	status, err := m.nodeStatus(ctx, node)
+	return quantity(status.Capacity, name), err
+}
+
+// Allocatable is how much of `akri.sh/<name>` the node offers.
+func (m *Mesh) Allocatable(ctx context.Context, node, name string) (int64, error) {
+	status, err := m.nodeStatus(ctx, node)
+	return quantity(status.Allocatable, name), err
+}
+
+func (m *Mesh) nodeStatus(ctx context.Context, node string) (corev1.NodeStatus, error) {
+	object, err := m.Kubernetes.CoreV1().Nodes().Get(ctx, node, metav1.GetOptions{})
+	if err != nil {
+		return corev1.NodeStatus{}, fmt.Errorf("get Node: %w", err)
+	}
+	return object.Status, nil
+}
+
+func quantity(list corev1.ResourceList, name string) int64 {
+	value := list[corev1.ResourceName(akriv0.ResourceName(name))]
+	return value.Value()
+}
+
+// AskBroker asks a sample broker, through the API server, what it was given and reads from its devices: JSON.
+func (m *Mesh) AskBroker(ctx context.Context, pod *corev1.Pod) ([]byte, error) {
+	answer, err := m.Kubernetes.CoreV1().RESTClient().Get().Namespace(pod.Namespace).Resource("pods").
+		Name(pod.Name + ":" + strconv.Itoa(brokerPort)).SubResource("proxy").Do(ctx).Raw()
+	if err != nil {
+		return nil, fmt.Errorf("ask broker %s: %w", pod.Name, err)
+	}
+	return answer, nil
+}
+
+// Ready reports whether a Pod runs and is ready.
+func Ready(pod *corev1.Pod) bool {
+	return pod.DeletionTimestamp == nil && slices.ContainsFunc(pod.Status.Conditions, func(c corev1.PodCondition) bool {
+		return c.Type == corev1.PodReady && c.Status == corev1.ConditionTrue
+	})
+}
