@@ -32,13 +32,16 @@ func slotsSurvive(t *testing.T) {
 		awaitRunning(t, "hold-"+node.Name(), 1)
 	}
 	require.ElementsMatch(t, []string{"node-a", "node-b"}, holders(t))
-	for name, failure := range map[string]func(*testing.T){
-		"the kubelet is restarted and finds its plugins again": kubeletRestart,
-		"the API server is away":                               apiServerAway,
+	for _, failure := range []struct {
+		name    string
+		happens func(*testing.T)
+	}{
+		{"the kubelet is restarted and finds its plugins again", kubeletRestart},
+		{"the API server is away", apiServerAway},
 	} {
-		t.Run(name, func(t *testing.T) {
+		t.Run(failure.name, func(t *testing.T) {
 			before := holding(t)
-			failure(t)
+			failure.happens(t)
 			require.ElementsMatch(t, []string{"node-a", "node-b"}, holders(t))
 			require.Equal(t, before, holding(t), "the same pods run")
 		})
