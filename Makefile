@@ -78,7 +78,7 @@ test-unit: prerequisites binaries ## Unit tests of every module, with the race d
 
 .PHONY: test-e2e
 test-e2e: root images binaries ## End-to-end tests: real kubelets, containerd, API server, devices
-	cd integration && go test -p 1 -count=1 -timeout 40m ./...
+	cd integration && go test -p 1 -parallel 4 -count=1 -timeout 40m ./...
 
 .PHONY: test-long
 test-long: images binaries ## The tests that a release needs: 100,000 calls on slots, 100 deletions of pods, a minute without API server

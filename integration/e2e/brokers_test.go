@@ -40,23 +40,6 @@ const jobBroker = `
             readinessProbe: {httpGet: {path: /healthz, port: 8083}, periodSeconds: 1}
             resources: {limits: {"{{PLACEHOLDER}}": "1"}}`
 
-func brokers(t *testing.T) {
-	for _, holds := range []struct {
-		name string
-		run  func(*testing.T)
-	}{
-		{"a mistake is refused when it is applied, all at once", refusedByWebhook},
-		{"when the leader is killed another acts, and nothing doubles", leaderKilled},
-		{"a node that was off for a moment gets back what it had", nodeOffForAMoment},
-		// These at the same time.
-		{"a broker that is deleted is back at once", deletedBroker},
-		{"Services lead pods to brokers, and spread", servicesOfBrokers},
-		{"a Job that fails twice succeeds, and runs once", failingJob},
-	} {
-		t.Run(holds.name, holds.run)
-	}
-}
-
 func refusedByWebhook(t *testing.T) {
 	manifest := echoConfiguration("e2e-mistakes", 1, broker, "foo0")
 	manifest = strings.ReplaceAll(manifest, "imagePullPolicy", "imagePullPolcy")
@@ -82,7 +65,6 @@ func refusedByWebhook(t *testing.T) {
 }
 
 func deletedBroker(t *testing.T) {
-	t.Parallel()
 	apply(t, echoConfiguration("e2e-deleted", 2, broker, "foo0"))
 	before := awaitBrokers(t, "default", "e2e-deleted", 2)
 	pods := akri.Kubernetes.CoreV1().Pods("default")
@@ -103,7 +85,6 @@ func deletedBroker(t *testing.T) {
 }
 
 func servicesOfBrokers(t *testing.T) {
-	t.Parallel()
 	apply(t, echoConfiguration("e2e-services", 2, broker, "foo0", "foo1")+servicesSpec)
 	running := awaitBrokers(t, "default", "e2e-services", 4)
 	asking := running[0]
@@ -128,7 +109,6 @@ func servicesOfBrokers(t *testing.T) {
 }
 
 func failingJob(t *testing.T) {
-	t.Parallel()
 	apply(t, echoConfiguration("e2e-job", 1, jobBroker, "foo0")+servicesSpec)
 	job := func() batchv1.Job {
 		list, err := akri.Kubernetes.BatchV1().Jobs("default").List(t.Context(), metav1.ListOptions{LabelSelector: "akri.sh/configuration=e2e-job"})

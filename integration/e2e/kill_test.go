@@ -21,6 +21,9 @@ var services = []string{
 	"handler-udev", "handler-debug-echo",
 }
 
+// servesBrokers are those between an Instance and its running broker.
+var servesBrokers = map[string]bool{"device-plugin-host": true, "config-plugin-allocator": true, "broker-controller": true}
+
 // running is what must survive.
 type running struct {
 	instances, brokers, slots map[string]string
@@ -78,7 +81,9 @@ func killServices(t *testing.T) {
 			second := plug(t, "after "+service)
 			awaitInstances(t, "default", "e2e-zram", append(values(zramInstances(first)), values(zramInstances(second))...)...)
 			t.Logf("a device plugged in after the kill is an Instance %s after it", time.Since(killed).Round(time.Millisecond))
-			awaitBrokers(t, "default", "e2e-zram", 2*nodes)
+			if servesBrokers[service] {
+				awaitBrokers(t, "default", "e2e-zram", 2*nodes)
+			}
 			unplug(t, second)
 			awaitInstances(t, "default", "e2e-zram", values(zramInstances(first))...)
 			awaitBrokers(t, "default", "e2e-zram", nodes)

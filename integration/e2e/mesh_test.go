@@ -10,28 +10,48 @@ import (
 	"akri.sh/integration/devices"
 )
 
-// TestMesh runs the scenarios in order, on one installation.
+// scenario is one thing that must hold.
+type scenario struct {
+	name string
+	run  func(*testing.T)
+}
+
+// TestMesh runs the scenarios on one installation: first those that live beside others, then, one after the other, those that
+// break or change what all stand on.
 func TestMesh(t *testing.T) {
 	require.NoError(t, akri.Install(t.Context()))
-	for _, scenario := range []struct {
-		name string
-		run  func(*testing.T)
-	}{
-		{"a plugged device becomes an Instance, a resource and a broker that reads from it, and leaves and comes back", pluggedDevice},
-		{"a shared device is one Instance that lists both nodes, a local one is one per node", sharedDevice},
-		{"a user's own pods get devices by Instance and by Configuration", ownPods},
-		{"two containers of a pod get two devices of a Configuration each, after an init container that got one", severalDevices},
+	if !t.Run("side by side", func(t *testing.T) {
+		for _, scenario := range []scenario{
+			{"bad input is refused with a message and harms nothing else", badInput},
+			{"a Job that fails twice succeeds, and runs once", failingJob},
+			{"as many pods as there is capacity run on two nodes that want more", crowdedDevice},
+			{"a plugged device becomes an Instance, a resource and a broker that reads from it, and leaves and comes back", pluggedDevice},
+			{"a shared device is one Instance that lists both nodes, a local one is one per node", sharedDevice},
+			{"a user's own pods get devices by Instance and by Configuration", ownPods},
+			{"two containers of a pod get two devices of a Configuration each, after an init container that got one", severalDevices},
+			{"Services lead pods to brokers, and spread", servicesOfBrokers},
+			{"a mistake is refused when it is applied, all at once", refusedByWebhook},
+			{"a broker that is deleted is back at once", deletedBroker},
+		} {
+			t.Run(scenario.name, func(t *testing.T) {
+				t.Parallel()
+				scenario.run(t)
+			})
+		}
+	}) {
+		return
+	}
+	for _, scenario := range []scenario{
 		{"a pod that is deleted is followed by one that gets its device, every time", recreatedPods},
-		{"as many pods as there is capacity run on two nodes that want more", crowdedDevice},
-		{"bad input is refused with a message and harms nothing else", badInput},
-		{"brokers, Jobs and Services follow their devices, specs and nodes", brokers},
+		{"when the leader is killed another acts, and nothing doubles", leaderKilled},
+		{"a node that was off for a moment gets back what it had", nodeOffForAMoment},
 		{"killing any service loses nothing and devices are still found", killServices},
 		{"slots survive what a cluster can go through", slotsSurvive},
 		{"scaling and swapping a service under running brokers loses nothing", scaleAndSwap},
 		{"uninstalling leaves nothing behind", uninstall},
 	} {
 		if !t.Run(scenario.name, scenario.run) {
-			break // the later ones would fail for the same reason
+			return // the later ones would fail for the same reason
 		}
 	}
 }
