@@ -14,34 +14,44 @@ import (
 	"akri.sh/integration/cluster"
 )
 
-// listHandler is a Discovery Handler written against nothing but the v0 contract: it sends one list.
+// listHandler is a Discovery Handler written against nothing but the v0 contract, for one Configuration: it sends its list, and
+// each that comes after.
 type listHandler struct {
 	discoveryv0.UnimplementedDiscoveryHandlerServer
 
 	devices []*discoveryv0.Device
+	next    chan []*discoveryv0.Device
 }
 
-// Discover sends the list and holds the stream open.
+// Discover sends the lists and holds the stream open.
 func (h *listHandler) Discover(_ *discoveryv0.DiscoverRequest, stream discoveryv0.DiscoveryHandler_DiscoverServer) error {
-	if err := stream.Send(&discoveryv0.DiscoverResponse{Devices: h.devices}); err != nil {
-		return err
+	devices := h.devices
+	for {
+		if err := stream.Send(&discoveryv0.DiscoverResponse{Devices: devices}); err != nil {
+			return err
+		}
+		select {
+		case devices = <-h.next:
+		case <-stream.Context().Done():
+			return nil
+		}
 	}
-	<-stream.Context().Done()
-	return nil
 }
 
 // handle serves a handler of that name on the node until the test ends.
-func handle(t *testing.T, node cluster.Node, name string, devices ...*discoveryv0.Device) {
+func handle(t *testing.T, node cluster.Node, name string, devices ...*discoveryv0.Device) *listHandler {
 	t.Helper()
 	listener, err := net.Listen("unix", filepath.Join(node.AkriDir(), name+".sock"))
 	require.NoError(t, err)
 	server := grpc.NewServer()
-	discoveryv0.RegisterDiscoveryHandlerServer(server, &listHandler{devices: devices})
+	handler := &listHandler{devices: devices, next: make(chan []*discoveryv0.Device)}
+	discoveryv0.RegisterDiscoveryHandlerServer(server, handler)
 	go func() { _ = server.Serve(listener) }()
 	t.Cleanup(server.Stop)
 	require.NoError(t, register(t, node, &discoveryv0.RegisterDiscoveryHandlerRequest{
 		Name: name, Endpoint: "/var/lib/akri/" + name + ".sock", EndpointType: discoveryv0.RegisterDiscoveryHandlerRequest_UDS, Shared: true,
 	}))
+	return handler
 }
 
 func register(t *testing.T, node cluster.Node, request *discoveryv0.RegisterDiscoveryHandlerRequest) error {
