@@ -99,6 +99,7 @@ generate: $(BIN)/protoc-gen-go $(BIN)/buf $(BIN)/controller-gen ## Regenerate pr
 	cd proto && buf generate
 	cd libs && GOWORK=off controller-gen object paths=./apis/... crd:ignoreUnexportedFields=true paths=./apis/... output:crd:dir=../charts/akri-crds/generated
 	@for crd in charts/akri-crds/generated/akri.sh_*.yaml; do mv $$crd charts/akri-crds/templates/$${crd##*akri.sh_}; done; rmdir charts/akri-crds/generated
+	cp charts/akri-crds/templates/*.yaml charts/akri/crds/
 
 .PHONY: verify-generate
 verify-generate: ## Generated files are what their sources say (fix: make generate)

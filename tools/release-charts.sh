@@ -5,7 +5,7 @@ set -euo pipefail
 helm=$1 tag=$2 registry=$3
 copy=$(mktemp -d)
 trap 'rm -rf "$copy"' EXIT
-cp -rL "$(dirname "$0")/../charts/"{akri,akri-crds} "$copy"
+cp -r "$(dirname "$0")/../charts/"{akri,akri-crds} "$copy"
 # Sub-charts have versions of their own, and take the tag of their image from their own appVersion.
 find "$copy" -name Chart.yaml -exec sed -i -e "s/version: 0\.1\.0/version: ${tag#v}/" -e "s/^appVersion: .*/appVersion: $tag/" {} +
 for chart in akri akri-crds; do
