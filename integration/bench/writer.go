@@ -20,13 +20,14 @@ import (
 	instancev1 "akri.sh/proto/akri/instance/v1"
 )
 
-// writer is a running instance-writer.
+// writer is a running instance-writer, and the programs of a node.
 type writer struct {
-	api    *kubetest.Server
-	dir    string
-	cmd    *exec.Cmd
-	conn   *grpc.ClientConn
-	client instancev1.InstanceServiceClient
+	api     *kubetest.Server
+	dir     string
+	address string
+	end     func()
+	conn    *grpc.ClientConn
+	client  instancev1.InstanceServiceClient
 }
 
 func startWriter(ctx context.Context, api *kubetest.Server, root string) (w *writer, err error) {
@@ -34,36 +35,53 @@ func startWriter(ctx context.Context, api *kubetest.Server, root string) (w *wri
 	if w.dir, err = os.MkdirTemp("", "akri-bench-"); err != nil {
 		return nil, fmt.Errorf("make folder: %w", err)
 	}
-	program := filepath.Join(w.dir, "instance-writer")
-	build := exec.CommandContext(ctx, "go", "build", "-o", program, "./services/instance-writer/cmd/instance-writer")
-	build.Dir = root
-	if output, err := build.CombinedOutput(); err != nil {
-		return nil, fmt.Errorf("build instance-writer: %w: %s", err, output)
+	for _, service := range []string{"instance-writer", "device-plugin-host", "config-plugin-allocator"} {
+		if err := w.build(ctx, root, service); err != nil {
+			return nil, err
+		}
 	}
 	kubeconfig := filepath.Join(w.dir, "kubeconfig")
 	if err := writeKubeconfig(api, kubeconfig); err != nil {
 		return nil, err
 	}
-	address, err := freeAddress(ctx)
-	if err != nil {
+	if w.address, err = freeAddress(ctx); err != nil {
 		return nil, err
 	}
-	w.cmd = exec.CommandContext(ctx, program, "--address", address, "--admin-address=", "--kubeconfig", kubeconfig, "--log-level=error")
-	w.cmd.Stderr = os.Stderr
-	w.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
-	if err := w.cmd.Start(); err != nil {
-		return nil, fmt.Errorf("start instance-writer: %w", err)
+	if w.end, err = w.start(ctx, "instance-writer", "--address", w.address, "--kubeconfig", kubeconfig); err != nil {
+		return nil, err
 	}
-	if w.conn, err = rpc.Dial(address, prometheus.NewRegistry()); err != nil {
+	if w.conn, err = rpc.Dial(w.address, prometheus.NewRegistry()); err != nil {
 		return nil, err
 	}
 	w.client = instancev1.NewInstanceServiceClient(w.conn)
 	return w, nil
 }
 
+func (w *writer) build(ctx context.Context, root, service string) error {
+	build := exec.CommandContext(ctx, "go", "build", "-o", w.dir+"/", "./services/"+service+"/cmd/"+service)
+	build.Dir = root
+	if output, err := build.CombinedOutput(); err != nil {
+		return fmt.Errorf("build %s: %w: %s", service, err, output)
+	}
+	return nil
+}
+
+// start runs one of the programs until end is called.
+func (w *writer) start(ctx context.Context, service string, flags ...string) (end func(), err error) {
+	cmd := exec.CommandContext(ctx, filepath.Join(w.dir, service), append(flags, "--admin-address=", "--log-level=error")...)
+	cmd.Stderr = os.Stderr
+	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	if err := cmd.Start(); err != nil {
+		return nil, fmt.Errorf("start %s: %w", service, err)
+	}
+	return func() {
+		_ = cmd.Process.Kill()
+		_ = cmd.Wait() // it says that it was killed
+	}, nil
+}
+
 func (w *writer) stop() error {
-	_ = w.cmd.Process.Kill()
-	_ = w.cmd.Wait() // it says that it was killed
+	w.end()
 	return errors.Join(w.conn.Close(), os.RemoveAll(w.dir))
 }
 
