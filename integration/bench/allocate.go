@@ -85,7 +85,7 @@ func (w *writer) allocations(ctx context.Context, node, configuration, instance 
 	}
 	took = map[string][]time.Duration{}
 	for level, of := range map[string]struct{ resource, id string }{
-		instanceLevel:      {akriv0.ResourceName(instance), akriv0.SlotName(instance, 0)},
+		instanceLevel:      {akriv0.ResourceName(instance), akriv0.SlotName(instance, sharingCapacity-1)}, // virtual devices get the lowest
 		configurationLevel: {akriv0.ResourceName(configuration), "0"},
 	} {
 		if took[level], err = allocateAgain(ctx, socket(endpoints[of.resource]), of.id); err != nil {
