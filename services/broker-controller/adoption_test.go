@@ -44,8 +44,7 @@ func TestABrokerOfAkriIsTakenOverAsItIs(t *testing.T) {
 	}, "the finalizers of Akri's agents to go")
 	w.instance(c, "a19705", 1, "node-a") // its broker shows that the other has been looked at
 	w.eventuallyNames(w.podNames, "echo-8120fe-pod", "echo-a19705-pod")
-	// Until a patch has come back it may be sent again, in vain.
-	w.eventuallyNames(func() []string { return slices.Compact(w.writes.list()) }, "PATCH echo", "POST pods", "POST events")
+	w.eventuallyNames(w.writes.list, "PATCH echo", "POST pods", "POST events")
 	require.Equal(t, before, w.pod("echo-8120fe-pod").UID)
 }
 

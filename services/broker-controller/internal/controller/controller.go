@@ -42,6 +42,7 @@ type Settings struct {
 type Controller struct {
 	Settings
 	turns                     turns
+	fences                    *fences
 	instances, configurations queue
 }
 
@@ -62,7 +63,7 @@ func newQueue() queue {
 
 // Run works until ctx ends. The cache must be synced.
 func Run(ctx context.Context, settings Settings) error {
-	c := &Controller{Settings: settings, turns: turns{}, instances: newQueue(), configurations: newQueue()}
+	c := &Controller{Settings: settings, turns: turns{}, fences: newFences(), instances: newQueue(), configurations: newQueue()}
 	stop := context.AfterFunc(ctx, func() {
 		c.instances.ShutDown()
 		c.configurations.ShutDown()
@@ -160,6 +161,10 @@ func (c *Controller) work(
 func (c *Controller) workOn(
 	ctx context.Context, queue queue, key string, log *zap.Logger, reconcile func(context.Context, string) (time.Duration, error),
 ) {
+	if c.fences.stand(key) {
+		queue.AddAfter(key, lookAgain)
+		return
+	}
 	limited, cancel := context.WithTimeout(ctx, reconcileTimeout)
 	defer cancel()
 	again, err := reconcile(limited, key)
