@@ -41,7 +41,7 @@ func (b *bench) share(ctx context.Context) (results []sharing, err error) {
 		return nil, err
 	}
 	defer api.Stop()
-	w, err := startWriter(ctx, api, b.mesh.Path())
+	w, err := startWriter(ctx, api)
 	if err != nil {
 		return nil, err
 	}
