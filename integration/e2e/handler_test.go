@@ -14,34 +14,46 @@ import (
 	"akri.sh/integration/cluster"
 )
 
-// listHandler is a Discovery Handler written against nothing but the v0 contract: it sends one list.
+// listHandler is a Discovery Handler written against nothing but the v0 contract: it sends one list, and those that it is given
+// later.
 type listHandler struct {
 	discoveryv0.UnimplementedDiscoveryHandlerServer
 
 	devices []*discoveryv0.Device
+	later   chan []*discoveryv0.Device
 }
 
-// Discover sends the list and holds the stream open.
+// Discover sends the lists and holds the stream open.
 func (h *listHandler) Discover(_ *discoveryv0.DiscoverRequest, stream discoveryv0.DiscoveryHandler_DiscoverServer) error {
-	if err := stream.Send(&discoveryv0.DiscoverResponse{Devices: h.devices}); err != nil {
-		return err
+	for devices := h.devices; ; {
+		if err := stream.Send(&discoveryv0.DiscoverResponse{Devices: devices}); err != nil {
+			return err
+		}
+		select {
+		case <-stream.Context().Done():
+			return nil
+		case devices = <-h.later:
+		}
 	}
-	<-stream.Context().Done()
-	return nil
 }
+
+// see sends another list to whoever asked.
+func (h *listHandler) see(devices ...*discoveryv0.Device) { h.later <- devices }
 
 // handle serves a handler of that name on the node until the test ends.
-func handle(t *testing.T, node cluster.Node, name string, devices ...*discoveryv0.Device) {
+func handle(t *testing.T, node cluster.Node, name string, devices ...*discoveryv0.Device) *listHandler {
 	t.Helper()
+	handler := &listHandler{devices: devices, later: make(chan []*discoveryv0.Device)}
 	listener, err := net.Listen("unix", filepath.Join(node.AkriDir(), name+".sock"))
 	require.NoError(t, err)
 	server := grpc.NewServer()
-	discoveryv0.RegisterDiscoveryHandlerServer(server, &listHandler{devices: devices})
+	discoveryv0.RegisterDiscoveryHandlerServer(server, handler)
 	go func() { _ = server.Serve(listener) }()
 	t.Cleanup(server.Stop)
 	require.NoError(t, register(t, node, &discoveryv0.RegisterDiscoveryHandlerRequest{
 		Name: name, Endpoint: "/var/lib/akri/" + name + ".sock", EndpointType: discoveryv0.RegisterDiscoveryHandlerRequest_UDS, Shared: true,
 	}))
+	return handler
 }
 
 func register(t *testing.T, node cluster.Node, request *discoveryv0.RegisterDiscoveryHandlerRequest) error {

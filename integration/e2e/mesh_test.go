@@ -32,6 +32,8 @@ func TestMesh(t *testing.T) {
 			{"Services lead pods to brokers, and spread", servicesOfBrokers},
 			{"a mistake is refused when it is applied, all at once", refusedByWebhook},
 			{"a broker that is deleted is back at once", deletedBroker},
+			{"brokers follow what becomes of them and of their devices", brokersThatChange},
+			{"an edit replaces one broker at a time, and only where it changes something", editedBrokers},
 		} {
 			t.Run(scenario.name, func(t *testing.T) {
 				t.Parallel()
@@ -43,6 +45,7 @@ func TestMesh(t *testing.T) {
 	}
 	for _, scenario := range []scenario{
 		{"a pod that is deleted is followed by one that gets its device, every time", recreatedPods},
+		{"what waits for minutes by default happens in the end", withoutPatience},
 		{"when the leader is killed another acts, and nothing doubles", leaderKilled},
 		{"a node that was off for a moment gets back what it had", nodeOffForAMoment},
 		{"killing any service loses nothing and devices are still found", killServices},
