@@ -1,6 +1,7 @@
 package bench
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -245,5 +246,5 @@ func (b *bench) printBurst(result *burst) {
 	fmt.Fprintf(b.Out, "| Instances made at once → all broker Pods seen | %.1f s |\n", result.pods.Seconds())
 	fmt.Fprintf(b.Out, "| Pods said to run → all Services seen | %.1f s |\n", result.services.Seconds())
 	fmt.Fprintf(b.Out, "| memory then | RSS %.1f MiB, of it private %.1f MiB |\n", mib(result.memory.resident), mib(result.memory.private))
-	fmt.Fprintf(b.Out, "| API writes in an idle minute, leases aside | %v |\n", result.writes)
+	fmt.Fprintf(b.Out, "| API writes in an idle minute, leases aside | %s |\n", cmp.Or(strings.TrimPrefix(fmt.Sprint(result.writes), "map[]"), "none"))
 }
