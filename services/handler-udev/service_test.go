@@ -70,14 +70,14 @@ func TestHandlerRegistersAsUdevAndNotShared(t *testing.T) {
 }
 
 func TestPluggedDeviceComesAndGoes(t *testing.T) {
-	from := discover(t, run(t).GetEndpoint(), `udevRules: ['SUBSYSTEM=="block", KERNEL=="zram[1-9]*"']`)
+	from := discover(t, run(t).GetEndpoint(), `{udevRules: ['SUBSYSTEM=="block", KERNEL=="zram[1-9]*"'], properties: {KIND: "ENV{DEVTYPE}", STATE: "ATTR{initstate}"}}`)
 	devices(t, from, anything)
 	name, unplug := plug(t)
 	plugged := time.Now()
 	id := "/devices/virtual/block/" + name
 	found := devices(t, from, func(list map[string]*handler.Device) bool { return list[id] != nil })
 	t.Logf("plugged in; known %s later", time.Since(plugged))
-	require.Equal(t, map[string]string{"UDEV_DEVPATH": id, "UDEV_DEVNODE": "/dev/" + name}, found[id].GetProperties())
+	require.Equal(t, map[string]string{"UDEV_DEVPATH": id, "UDEV_DEVNODE": "/dev/" + name, "KIND": "disk", "STATE": "0"}, found[id].GetProperties())
 	require.Len(t, found[id].GetDeviceSpecs(), 1)
 	spec := found[id].GetDeviceSpecs()[0]
 	require.Equal(t, []string{"/dev/" + name, "/dev/" + name, "rwm"}, []string{spec.GetHostPath(), spec.GetContainerPath(), spec.GetPermissions()})
