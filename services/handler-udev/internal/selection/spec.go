@@ -8,6 +8,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"unicode"
 	"unicode/utf8"
 
 	"akri.sh/libs/handler"
@@ -117,11 +118,16 @@ func (s Spec) read(device rules.Device) map[string]string {
 	values := make(map[string]string, len(s.properties))
 	for name, source := range s.properties {
 		value := source.Read(device)
-		if value != "" && len(name)+len(value) <= maxProperty && utf8.ValidString(value) && !strings.ContainsRune(value, 0) {
+		if value != "" && len(name)+len(value) <= maxProperty && isText(value) {
 			values[name] = value
 		}
 	}
 	return values
+}
+
+// isText dismisses control characters too: libudev ends a binary attribute at its first zero.
+func isText(value string) bool {
+	return utf8.ValidString(value) && !strings.ContainsFunc(value, func(r rune) bool { return unicode.IsControl(r) && r != '\t' && r != '\n' })
 }
 
 // variable is the part of an environment variable's name that KubeVirt makes of a resource's name.
