@@ -3,6 +3,7 @@ package e2e_test
 import (
 	"context"
 	"fmt"
+	"strings"
 	"testing"
 	"time"
 
@@ -47,9 +48,9 @@ spec:
   discoveryHandler:
     name: opcua
     discoveryDetails: |
-      opcuaDiscoveryMethod: {standard: {discoveryUrls: %q}}
+      opcuaDiscoveryMethod: {standard: {discoveryUrls: ["%s"]}}
   capacity: 1
-  brokerSpec:`, urls) + broker
+  brokerSpec:`, strings.Join(urls, `", "`)) + broker
 }
 
 // serveOPCUA runs servers on the nodes' network until the test ends.
