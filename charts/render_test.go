@@ -84,6 +84,8 @@ func TestMisspeltValuesAreRefused(t *testing.T) {
 		"handler-opcua.enabled=true,handler-opcua.hostNetworks=x": "hostNetworks",
 		"opcua.discovery.enable=true":                             "enable",
 		"broker-controller.webhook.enable=true":                   "enable",
+		"discovery-operator.rbac.secrets=all":                     "secrets",
+		"discovery-operator.rbac.secrets={Default}":               "secrets",
 	} {
 		t.Run(value, func(t *testing.T) {
 			_, err := render(t, set(value)...)
@@ -152,6 +154,17 @@ func TestOnvifHandlerRunsOnTheHostNetworkWhenSwitchedOn(t *testing.T) {
 		require.Contains(t, rendered, "name: akri-onvif-discovery-daemonset")
 		require.Contains(t, rendered, "hostNetwork: true")
 		require.Contains(t, rendered, `value: "eth*,!veth*"`)
+	}
+}
+
+func TestTheRightToReadSecretsIsOfTheClusterOrSomeNamespacesOrNobody(t *testing.T) {
+	for value, want := range map[string]struct{ reads, roles int }{
+		"cluster": {1, 0}, "none": {0, 0}, "{a,b}": {2, 2},
+	} {
+		rendered, err := render(t, set("discovery-operator.rbac.secrets="+value, "broker-controller.enabled=false", "cleanup.enabled=false")...)
+		require.NoError(t, err)
+		require.Equal(t, want.reads, strings.Count(rendered, "resources: [secrets, configmaps]"), value)
+		require.Equal(t, want.roles, strings.Count(rendered, "kind: RoleBinding\n"), value)
 	}
 }
 

@@ -3,7 +3,7 @@
 set -euo pipefail
 
 missing=()
-for package in gcc libc6-dev libudev-dev; do
+for package in gcc libc6-dev libudev-dev umockdev; do
   dpkg -s "$package" >/dev/null 2>&1 || missing+=("$package")
 done
 # The tests plug in block devices; where zram is a module it may not be loaded yet.
@@ -16,6 +16,6 @@ if [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null; then
   { apt-get update && apt-get install -y --no-install-recommends "${missing[@]}"; } >"$log" 2>&1 || { tail -20 "$log"; exit 1; }
   rm -f "$log"
 else
-  echo "building the udev handler needs these packages: apt-get install ${missing[*]}" >&2
+  echo "building and testing the udev handler needs these packages: apt-get install ${missing[*]}" >&2
   exit 1
 fi

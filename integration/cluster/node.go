@@ -49,14 +49,7 @@ func (n Node) Command(ctx context.Context, name string, args ...string) (*exec.C
 	if err != nil {
 		return nil, err
 	}
-	group := n.cluster.cgroup(n.name, "commands")
-	if err := n.cluster.cgroups.create(group); err != nil {
-		return nil, err
-	}
-	join := []string{"-c", `echo 0 > "$0" && exec nsenter "$@"`, n.cluster.cgroups.processList(group)}
-	cmd := exec.CommandContext(ctx, "sh", slices.Concat(join, enter, []string{name}, args)...)
-	cmd.Env = n.cluster.environment()
-	return cmd, nil
+	return n.cluster.entering(ctx, n.cluster.cgroup(n.name, "commands"), enter, name, args)
 }
 
 // StopKubelet ends the kubelet and leaves containers running, as an upgrade of a node does.

@@ -19,7 +19,7 @@ type scenario struct {
 // TestMesh runs the scenarios on one installation: first those that live beside others, then, one after the other, those that
 // break or change what all stand on.
 func TestMesh(t *testing.T) {
-	require.NoError(t, akri.Install(t.Context()))
+	require.NoError(t, akri.Install(t.Context(), "opcua.discovery.enabled=true"))
 	if !t.Run("side by side", func(t *testing.T) {
 		for _, scenario := range []scenario{
 			{"bad input is refused with a message and harms nothing else", badInput},
@@ -39,6 +39,8 @@ func TestMesh(t *testing.T) {
 			{"a broker that is deleted is back at once", deletedBroker},
 			{"brokers follow what becomes of them and of their devices", brokersThatChange},
 			{"an edit replaces one broker at a time, and only where it changes something", editedBrokers},
+			{"OPC UA servers that nobody here wrote are found, directly and through their discovery server, and brokers know their address", opcuaServers},
+			{"the tutorial's handler finds what an HTTP endpoint lists, by the commands of the tutorial", tutorial},
 		} {
 			t.Run(scenario.name, func(t *testing.T) {
 				t.Parallel()
