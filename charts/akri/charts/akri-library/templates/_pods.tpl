@@ -26,6 +26,23 @@ subjects:
     namespace: {{ .Release.Namespace }}
 {{- end }}
 
+{{/* The ClusterRole of what reads Configurations, and what they name, for a node. */}}
+{{- define "akri.discoveryRole" -}}
+apiVersion: rbac.authorization.k8s.io/v1
+kind: ClusterRole
+metadata:
+  name: {{ include "akri.name" . }}
+  labels: {{- include "akri.labels" . | nindent 4 }}
+rules:
+  - apiGroups: [akri.sh]
+    resources: [configurations]
+    verbs: [get, list, watch]
+  # Those that discoveryProperties name; they may be in any namespace. Watched by name: there is no right to list.
+  - apiGroups: [""]
+    resources: [secrets, configmaps]
+    verbs: [get, watch]
+{{- end }}
+
 {{/* The half of a pod's spec that all services share. */}}
 {{- define "akri.pod" -}}
 serviceAccountName: {{ include "akri.name" . }}
