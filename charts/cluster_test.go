@@ -35,6 +35,9 @@ func TestARealAPIServerTakesEverything(t *testing.T) {
 	require.Empty(t, kubectl("get", "akric", "-A", "-o", "name"))
 	require.Equal(t, "3", kubectl("get", "deployment", "akri-instance-writer", "-n", "akri-system", "-o", "jsonpath={.spec.replicas}"))
 
+	helm("upgrade", "akri", "akri", "--values", "testdata/agent.values.yaml") // and from several services to one
+	require.Equal(t, "akri-agent-daemonset", kubectl("get", "daemonsets", "-n", "akri-system", "-o", "jsonpath={.items[*].metadata.name}"))
+
 	helm("upgrade", "--install", "akri-crds", "akri-crds", "--take-ownership")
 	kubectl("apply", "-n", "default", "--validate=strict", "-f", filepath.Join("..", "deploy", "samples"))
 
