@@ -19,6 +19,8 @@ type Options struct {
 	Dir string
 	// Rounds that a device is plugged in and out.
 	Rounds int
+	// Only measure this: `brokers`, which needs no cluster. Empty: everything.
+	Only string
 	// Out gets the result, Progress what goes on.
 	Out, Progress io.Writer
 }
@@ -31,6 +33,9 @@ type bench struct {
 // Run measures and prints Markdown.
 func Run(ctx context.Context, options Options) (err error) {
 	b := &bench{Options: options}
+	if options.Only == "brokers" {
+		return b.brokers(ctx)
+	}
 	images, err := imageFiles()
 	if err != nil {
 		return err
@@ -75,7 +80,7 @@ func (b *bench) measure(ctx context.Context) error {
 		return fmt.Errorf("measure sharing: %w", err)
 	}
 	b.printSharing(turned, shared)
-	return nil
+	return b.brokers(ctx)
 }
 
 func (b *bench) say(format string, arguments ...any) {

@@ -14,6 +14,7 @@ import (
 	"github.com/prometheus/common/expfmt"
 	"github.com/prometheus/common/model"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
 
 	"akri.sh/integration/mesh"
 )
@@ -56,7 +57,11 @@ func pause(ctx context.Context, d time.Duration) error {
 }
 
 func (b *bench) writes(ctx context.Context) (map[string]float64, error) {
-	text, err := b.mesh.Kubernetes.CoreV1().RESTClient().Get().AbsPath("/metrics").Do(ctx).Raw()
+	return writesTo(ctx, b.mesh.Kubernetes)
+}
+
+func writesTo(ctx context.Context, api kubernetes.Interface) (map[string]float64, error) {
+	text, err := api.CoreV1().RESTClient().Get().AbsPath("/metrics").Do(ctx).Raw()
 	if err != nil {
 		return nil, fmt.Errorf("get API server metrics: %w", err)
 	}

@@ -7,8 +7,10 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
@@ -82,4 +84,88 @@ func TestWhatWasWrittenIsNotWrittenAgainWhenTheWatchIsLate(t *testing.T) {
 	w.eventuallyNames(w.podNames, "echo-8120fe-pod", "echo-d2981e-pod")
 	made := slices.DeleteFunc(w.writes.list(), func(write string) bool { return write != "POST pods" })
 	require.Len(t, made, 3)
+}
+
+// outage breaks the watches and lets nothing be read until it is over, by when nobody remembers where the watches were.
+type outage struct {
+	mu      sync.Mutex
+	on      bool
+	watches []io.Closer
+	expired map[string]bool // by path: whether its watch has been told so
+}
+
+func (o *outage) begin() {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.on, o.expired = true, map[string]bool{}
+	for _, watch := range o.watches {
+		watch.Close()
+	}
+}
+
+func (o *outage) end() {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.on = false
+}
+
+func (o *outage) wrap(next http.RoundTripper) http.RoundTripper {
+	return roundTripper(func(request *http.Request) (*http.Response, error) {
+		if request.Method != http.MethodGet {
+			return next.RoundTrip(request)
+		}
+		resumes := request.URL.Query().Has("watch") && !request.URL.Query().Has("sendInitialEvents")
+		if response, err := o.answer(request, resumes); response != nil || err != nil {
+			return response, err
+		}
+		response, err := next.RoundTrip(request)
+		if err == nil && request.URL.Query().Has("watch") {
+			o.mu.Lock()
+			defer o.mu.Unlock()
+			o.watches = append(o.watches, response.Body)
+		}
+		return response, err
+	})
+}
+
+// answer is nil when the API server should answer.
+func (o *outage) answer(request *http.Request, resumes bool) (*http.Response, error) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	switch {
+	case o.on:
+		return nil, io.ErrUnexpectedEOF
+	case resumes && o.expired != nil && !o.expired[request.URL.Path]:
+		o.expired[request.URL.Path] = true
+		text := `{"kind":"Status","apiVersion":"v1","status":"Failure","reason":"Expired","code":410}`
+		return &http.Response{
+			StatusCode: http.StatusGone, Header: http.Header{"Content-Type": {"application/json"}},
+			Body: io.NopCloser(strings.NewReader(text)), Request: request,
+		}, nil
+	}
+	return nil, nil //nolint:nilnil // no answer of this one's own
+}
+
+func TestWhatWasMissedIsMadeUpForAfterAList(t *testing.T) {
+	w, api := newWorld(t), &outage{}
+	w.wrap = api.wrap
+	w.start()
+	c := w.configuration("echo", withServices)
+	w.instance(c, "8120fe", 1, "node-a")
+	w.instance(c, "a19705", 1, "node-a")
+	kept := w.instance(c, "d2981e", 1, "node-a")
+	w.eventuallyNames(w.podNames, "echo-8120fe-pod", "echo-a19705-pod", "echo-d2981e-pod")
+	w.kubelet(corev1.PodRunning, time.Now(), w.podNames()...)
+	w.eventuallyNames(w.serviceNames, "echo-8120fe-svc", "echo-a19705-svc", "echo-d2981e-svc", "echo-svc")
+	before := w.pod("echo-d2981e-pod")
+
+	api.begin()
+	require.NoError(t, w.Instances.In(w.namespace).Delete(t.Context(), "echo-8120fe", metav1.DeleteOptions{}))
+	require.NoError(t, w.Pods.In(w.namespace).Delete(t.Context(), "echo-a19705-pod", metav1.DeleteOptions{}))
+	w.instance(c, "ab76e6", 1, "node-a")
+	api.end()
+	w.eventuallyNames(w.podNames, "echo-a19705-pod", "echo-ab76e6-pod", "echo-d2981e-pod")
+	w.eventuallyNames(w.serviceNames, "echo-a19705-svc", "echo-d2981e-svc", "echo-svc")
+	require.Equal(t, before, w.pod("echo-d2981e-pod"))
+	require.True(t, metav1.IsControlledBy(before, kept))
 }

@@ -1,6 +1,7 @@
 // Package controller keeps brokers and Services as the Configurations ask. It is level-triggered: whatever happened, it
-// compares all that is there with all that should be there. Whether the cache is behind does not matter: names are
-// deterministic, removals are bound to a UID, and what must not happen twice is looked up on the API server first.
+// compares all that is there with all that should be there. A cache that is behind can do no harm: names are
+// deterministic, removals are bound to a UID, and what must not happen twice is looked up on the API server first. One
+// that is behind this process's own writes is waited for, or they would be sent again.
 package controller
 
 import (
