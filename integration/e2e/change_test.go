@@ -85,7 +85,7 @@ func changedCapacity(t *testing.T) {
 func changedDevice(t *testing.T) {
 	device := func(path string) *discoveryv0.Device {
 		return &discoveryv0.Device{
-			Id: "changing", Properties: map[string]string{"DEVICE": path},
+			Id: "changing", Properties: map[string]string{"UDEV_DEVNODE": path},
 			DeviceSpecs: []*discoveryv0.DeviceSpec{{ContainerPath: path, HostPath: "/dev/zero", Permissions: "r"}},
 		}
 	}
@@ -99,7 +99,7 @@ func changedDevice(t *testing.T) {
 
 	handler.see(device("/dev/after"))
 	await(t, "the Instance to show the change", func(context.Context) error {
-		if got := instances(t, "default", "e2e-changed")[0].Spec.BrokerProperties["DEVICE"]; got != "/dev/after" {
+		if got := instances(t, "default", "e2e-changed")[0].Spec.BrokerProperties["UDEV_DEVNODE"]; got != "/dev/after" {
 			return errors.New(got)
 		}
 		return nil
@@ -114,7 +114,7 @@ func changedDevice(t *testing.T) {
 func requireDevice(t *testing.T, pod *corev1.Pod, path string) {
 	t.Helper()
 	said := ask(t, pod)
-	require.Equal(t, path, said.Env["DEVICE"])
+	require.Equal(t, path, said.Env["UDEV_DEVNODE"])
 	require.NotEmpty(t, said.Devices)
 	for _, device := range said.Devices {
 		require.Equal(t, path, device.Path)
@@ -207,4 +207,36 @@ func deniedPod(t *testing.T) {
 		}
 		return nil
 	})
+}
+
+// waitingPods is the last example of the proposal: a Deployment of two pods that each ask for two devices of a Configuration.
+func waitingPods(t *testing.T) {
+	apply(t, echoConfiguration("e2e-waiting", 2, "", "foo0"))
+	awaitShown(t, "e2e-waiting", 2)
+	pods := follow(t, "waiting")
+	apply(t, strings.Replace(deployment("waiting", "e2e-waiting", 2), `"akri.sh/e2e-waiting": "1"`, `"akri.sh/e2e-waiting": "2"`, 1))
+	await(t, "both pods to be pending for lack of devices", func(ctx context.Context) error {
+		list, err := akri.Kubernetes.CoreV1().Pods("default").List(ctx, metav1.ListOptions{LabelSelector: "app=waiting"})
+		if err != nil {
+			return err
+		}
+		waiting := 0
+		for _, pod := range list.Items {
+			for _, condition := range pod.Status.Conditions {
+				if condition.Reason == corev1.PodReasonUnschedulable && strings.Contains(condition.Message, "Insufficient akri.sh/e2e-waiting") {
+					waiting++
+				}
+			}
+		}
+		if waiting != 2 {
+			return fmt.Errorf("%d of %d pods", waiting, len(list.Items))
+		}
+		return nil
+	})
+	require.NoError(t, akri.ApplyText(t.Context(), echoConfiguration("e2e-waiting", 2, "", "foo0", "foo1")))
+	awaitRunning(t, "waiting", 2)
+	require.Empty(t, pods.refusals())
+	for _, instance := range instances(t, "default", "e2e-waiting") {
+		require.NotContains(t, values(instance.Spec.DeviceUsage), "", "each pod has one slot of each device")
+	}
 }

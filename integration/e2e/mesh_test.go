@@ -33,6 +33,7 @@ func TestMesh(t *testing.T) {
 			{"a device that changes reaches the next pod, and the former keeps what it has", changedDevice},
 			{"a Configuration is deleted and made anew under running pods, which keep their slots", recreatedConfiguration},
 			{"of two Configurations of one name in two namespaces the second is refused", sameName},
+			{"pods that ask for more devices than there are wait until another is discovered", waitingPods},
 			{"a pod that is denied a device says why", deniedPod},
 			{"Services lead pods to brokers, and spread", servicesOfBrokers},
 			{"a mistake is refused when it is applied, all at once", refusedByWebhook},

@@ -57,6 +57,8 @@ func TestAllocate(t *testing.T) {
 		containers [][]string
 		want       [][]policy.Allocation
 	}{
+		"seed: 4 is mapped to its slot, 0 and 1 to free ones": {fourIsClaimed, [][]string{{"4"}, {"0"}, {"1"}},
+			[][]policy.Allocation{{kept("4", first, 1)}, {fresh("0", second, 0)}, {fresh("1", first, 0)}}},
 		"seed: 0 and 3 in one container": {threeIsUsed, [][]string{{"0", "3"}},
 			[][]policy.Allocation{{fresh("0", first, 0), kept("3", second, 1)}}},
 		"seed: 0 and 1 in one container, 3 in another": {threeIsUsed, [][]string{{"0", "1"}, {"3"}},

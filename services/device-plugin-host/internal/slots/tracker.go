@@ -94,6 +94,9 @@ func (t *Tracker) Reserved(now time.Time, claims ...node.Claim) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	for _, claim := range claims {
+		if former, ok := t.virtual[virtualOf(claim)]; ok && former.claim != claim {
+			delete(t.slots, former.claim) // whoever had that slot by this id has it no more
+		}
 		t.put(claim, &sighting{given: true, missing: now})
 		t.remember(claim, true)
 		delete(t.asked, virtualOf(claim))
