@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Fuzzes every Fuzz function of the workspace for AKRI_FUZZ_TIME each; what fails is written to its testdata/fuzz, where go test runs
+# Fuzzes every Fuzz function below the folders given, or of the workspace, for AKRI_FUZZ_TIME each; what fails is written to its testdata/fuzz, where go test runs
 # it from then on. AKRI_FUZZ_KEEP=N also keeps up to N of the inputs there that led somewhere new.
 set -euo pipefail
 
@@ -15,10 +15,10 @@ keep() { # package folder, function
 }
 
 failed=()
-for folder in $(git grep -l --untracked '^func Fuzz' -- '*_test.go' | xargs -n1 dirname | sort -u); do
-  for function in $(go test -list '^Fuzz' "./$folder" | grep '^Fuzz'); do
+for folder in $(git grep -l --untracked '^func Fuzz' -- "${@:-.}" | grep '_test\.go$' | xargs -n1 dirname | sort -u); do
+  for function in $(go test -vet=off -list '^Fuzz' "./$folder" | grep '^Fuzz'); do
     echo "== $folder $function"
-    go test -run '^$' -fuzz "^$function\$" -fuzztime "${AKRI_FUZZ_TIME:-10s}" "./$folder" || failed+=("$folder $function")
+    go test -vet=off -run '^$' -fuzz "^$function\$" -fuzztime "${AKRI_FUZZ_TIME:-10s}" "./$folder" || failed+=("$folder $function")
     [ -z "${AKRI_FUZZ_KEEP:-}" ] || keep "$folder" "$function"
   done
 done
