@@ -85,6 +85,11 @@ test-long: images binaries ## The tests that a release needs: 100,000 calls on s
 	cd services/instance-writer && AKRI_MODEL_OPERATIONS=100000 go test -count=1 -timeout 30m -v -run TestSlotsAreLinearizable .
 	cd integration && AKRI_E2E_DELETIONS=100 AKRI_E2E_AWAY=1m go test -count=1 -timeout 40m -v ./e2e
 
+# What was found before is kept in testdata/fuzz, which every go test runs: this looks for more.
+.PHONY: fuzz
+fuzz: prerequisites ## Fuzz every parser, each for AKRI_FUZZ_TIME (10s); AKRI_FUZZ_KEEP=12 keeps what leads somewhere new
+	tools/fuzz.sh
+
 .PHONY: bench
 bench: root images binaries $(BIN)/akri-bench ## Measure; prints the tables that docs/benchmarks.md keeps
 	$(BIN)/akri-bench

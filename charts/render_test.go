@@ -175,9 +175,10 @@ func TestOnvifHandlerRunsOnTheHostNetworkWhenSwitchedOn(t *testing.T) {
 
 func TestTheRightToReadSecretsIsOfTheClusterOrSomeNamespacesOrNobody(t *testing.T) {
 	for value, want := range map[string]struct{ reads, roles int }{
-		"cluster": {1, 0}, "none": {0, 0}, "{a,b}": {2, 2},
+		`"cluster"`: {1, 0}, `"none"`: {0, 0}, `[]`: {0, 0}, `["a","b"]`: {2, 2},
 	} {
-		rendered, err := render(t, set("discovery-operator.rbac.secrets="+value, "broker-controller.enabled=false", "cleanup.enabled=false")...)
+		arguments := append(set("broker-controller.enabled=false", "cleanup.enabled=false"), "--set-json", "discovery-operator.rbac.secrets="+value)
+		rendered, err := render(t, arguments...)
 		require.NoError(t, err)
 		require.Equal(t, want.reads, strings.Count(rendered, "resources: [secrets, configmaps]"), value)
 		require.Equal(t, want.roles, strings.Count(rendered, "kind: RoleBinding\n"), value)

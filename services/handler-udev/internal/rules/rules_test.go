@@ -269,6 +269,13 @@ func TestSourcesReadTheDeviceOrItsNearestAncestorThatHasAValue(t *testing.T) {
 	}
 }
 
+func requirePosition(t *testing.T, err error, text string) {
+	t.Helper()
+	var refused *rules.Error
+	require.True(t, errors.As(err, &refused))
+	require.LessOrEqual(t, refused.Position, len(text)+1)
+}
+
 func FuzzParseSource(f *testing.F) {
 	for _, seed := range []string{"ATTRS{serial}", "KERNEL", "ENV{ID_MODEL} ", "ATTR{", "TAG", "ATTR{[a]b}", "\xff"} {
 		f.Add(seed)
@@ -276,9 +283,7 @@ func FuzzParseSource(f *testing.F) {
 	f.Fuzz(func(t *testing.T, text string) {
 		source, err := rules.ParseSource(text)
 		if err != nil {
-			var refused *rules.Error
-			require.True(t, errors.As(err, &refused))
-			require.LessOrEqual(t, refused.Position, len(text)+1)
+			requirePosition(t, err, text)
 			return
 		}
 		_ = source.Read(camera())
@@ -294,9 +299,7 @@ func FuzzParse(f *testing.F) {
 	f.Fuzz(func(t *testing.T, text, kernel string) {
 		parsed, err := rules.Parse(text)
 		if err != nil {
-			var refused *rules.Error
-			require.True(t, errors.As(err, &refused))
-			require.LessOrEqual(t, refused.Position, len(text)+1)
+			requirePosition(t, err, text)
 			return
 		}
 		require.Equal(t, text, parsed.String())

@@ -10,7 +10,7 @@ import (
 
 func main() {
 	if len(os.Args) != 3 {
-		log.Fatalf("usage: %s ADDRESS FOLDER", os.Args[0])
+		log.Fatal("usage: file-server ADDRESS FOLDER")
 	}
 	server := &http.Server{Addr: os.Args[1], Handler: http.FileServer(http.Dir(os.Args[2])), ReadHeaderTimeout: 5 * time.Second}
 	log.Fatal(server.ListenAndServe())
