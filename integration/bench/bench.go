@@ -75,6 +75,9 @@ func (b *bench) measure(ctx context.Context) error {
 		return fmt.Errorf("measure sharing: %w", err)
 	}
 	b.printSharing(turned, shared)
+	if err := b.agent(ctx, memory); err != nil {
+		return fmt.Errorf("measure the agent: %w", err)
+	}
 	return nil
 }
 

@@ -186,7 +186,7 @@ func nodeOffForAMoment(t *testing.T) {
 	node := akri.Cluster.Nodes()[1]
 	require.NoError(t, node.Stop(t.Context()))
 	require.NoError(t, node.Start(t.Context()))
-	for _, service := range services {
+	for _, service := range services() {
 		awaitServiceReady(t, service)
 	}
 	awaitBrokers(t, "default", "e2e-off", 2)
