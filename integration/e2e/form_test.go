@@ -48,3 +48,21 @@ func TestAgent(t *testing.T) {
 	t.Run("killing it loses nothing and devices are still found", func(t *testing.T) { killEach(t, oneProcess.services) })
 	t.Run("uninstalling leaves nothing behind", uninstall)
 }
+
+func changedForm(t *testing.T) {
+	if os.Getenv("AKRI_E2E_AGENT") == "" {
+		t.Skip("part of what AKRI_E2E_AGENT asks for")
+	}
+	apply(t, echoConfiguration("e2e-form", 2, broker, "foo0"))
+	awaitBrokers(t, "default", "e2e-form", 2)
+	before := observe(t, "e2e-form")
+	for _, enabled := range []string{"false", "true"} {
+		require.NoError(t, akri.Install(t.Context(), "global.agent.enabled="+enabled))
+		require.Equal(t, before, observe(t, "e2e-form"))
+		apply(t, echoConfiguration("e2e-agent-"+enabled, 1, "", "foo0"))
+		awaitInstances(t, "default", "e2e-agent-"+enabled, "e2e-agent-"+enabled+"-8120fe")
+		apply(t, ownPod("pod-"+enabled, "e2e-agent-"+enabled))
+		awaitReadyPod(t, "default", "pod-"+enabled)
+	}
+	require.Equal(t, before, observe(t, "e2e-form"))
+}
