@@ -212,7 +212,7 @@ func TestTheAgentReplacesWhatItRuns(t *testing.T) {
 			absent:  append([]string{"handler-opcua"}, parts...),
 		},
 		"without handlers": {
-			values:  set("global.agent.handlers={}", "udev.discovery.enabled=false"),
+			values:  append(set("udev.discovery.enabled=false"), "--set-json", "global.agent.handlers=[]"),
 			present: []string{"agent", "handler-debug-echo"},
 			absent:  append([]string{"handler-udev"}, parts...),
 		},

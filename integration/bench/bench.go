@@ -81,7 +81,13 @@ func (b *bench) measure(ctx context.Context) error {
 		return fmt.Errorf("measure sharing: %w", err)
 	}
 	b.printSharing(turned, shared)
-	return b.brokers(ctx)
+	if err := b.brokers(ctx); err != nil {
+		return err
+	}
+	if err := b.agent(ctx, idle.services); err != nil {
+		return fmt.Errorf("measure the agent: %w", err)
+	}
+	return nil
 }
 
 func (b *bench) say(format string, arguments ...any) {

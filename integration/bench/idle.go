@@ -58,6 +58,15 @@ func (b *bench) idle(ctx context.Context) (*idle, error) {
 	if err := pause(ctx, idleFor); err != nil {
 		return nil, err
 	}
+	found, err := b.minute(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return found, b.mesh.DeleteText(ctx, everyHandler)
+}
+
+// minute is what there is in a minute from now.
+func (b *bench) minute(ctx context.Context) (*idle, error) {
 	before, err := b.soFar(ctx)
 	if err != nil {
 		return nil, err
@@ -75,7 +84,7 @@ func (b *bench) idle(ctx context.Context) (*idle, error) {
 	for i := range after.services {
 		after.services[i].cpu -= before.services[i].cpu
 	}
-	return after, b.mesh.DeleteText(ctx, everyHandler)
+	return after, nil
 }
 
 // soFar is what there was since the start.

@@ -18,11 +18,7 @@ func (b *bench) print(plugged *hotPlug, idle *idle) error {
 	row(b, "kernel uevent → Instance seen by a watcher of the API", plugged.instance)
 	row(b, "Instance seen → resource in the kubelet's checkpoint (resolution 1 ms)", plugged.capacity)
 	row(b, "Instance seen → broker Pod seen", plugged.pod)
-	fmt.Fprintf(b.Out, "\n| Service, idle | RSS MiB | of it private MiB | PSS MiB | CPU ms/s |\n|---|---|---|---|---|\n")
-	for _, used := range idle.services {
-		fmt.Fprintf(b.Out, "| %s | %.1f | %.1f | %.1f | %.1f |\n", used.service, mib(used.resident), mib(used.private), mib(used.set),
-			float64(used.cpu.Milliseconds())/idleFor.Seconds())
-	}
+	b.printUsage("Service, idle", idle.services...)
 	fmt.Fprintf(b.Out, "\n| API writes in an idle minute, Kubernetes' own included | count |\n|---|---|\n")
 	for _, resource := range slices.Sorted(maps.Keys(idle.writes)) {
 		if idle.writes[resource] > 0 {

@@ -59,6 +59,7 @@ func TestMesh(t *testing.T) {
 		{"killing any service loses nothing and devices are still found", killServices},
 		{"slots survive what a cluster can go through", slotsSurvive},
 		{"scaling and swapping a service under running brokers loses nothing", scaleAndSwap},
+		{"the services of a node take over from the agent and it from them, under running brokers", changedForm},
 		{"uninstalling leaves nothing behind", uninstall},
 	} {
 		if !t.Run(scenario.name, scenario.run) {

@@ -9,6 +9,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 
 	"k8s.io/client-go/kubernetes"
@@ -35,6 +36,8 @@ type Mesh struct {
 	Kubernetes     kubernetes.Interface
 	Configurations *kube.Client[*akriv0.Configuration, *akriv0.ConfigurationList]
 	Instances      *kube.Client[*akriv0.Instance, *akriv0.InstanceList]
+	// Values of the chart for every Install, each as for --set.
+	Values []string
 
 	root string
 	bin  string
@@ -79,7 +82,7 @@ func (m *Mesh) Path(elements ...string) string {
 func (m *Mesh) Install(ctx context.Context, values ...string) error {
 	arguments := []string{"upgrade", "--install", Release, m.Path("charts", "akri"), "--namespace", Namespace, "--create-namespace",
 		"--wait", "--timeout", "3m", "--set", "global.image.tag=" + DevTag}
-	for _, value := range values {
+	for _, value := range slices.Concat(m.Values, values) {
 		arguments = append(arguments, "--set", value)
 	}
 	_, err := m.Helm(ctx, arguments...)
