@@ -81,9 +81,10 @@ test-e2e: root images binaries ## End-to-end tests: real kubelets, containerd, A
 	cd integration && go test -p 1 -parallel 4 -count=1 -timeout 40m ./...
 
 .PHONY: test-long
-test-long: images binaries ## The tests that a release needs: 100,000 calls on slots, 100 deletions of pods, a minute without API server
+test-long: images binaries ## The tests that a release needs: 100,000 calls on slots, 100 deletions of pods, a minute without API server, 1,000 cameras
 	cd services/instance-writer && AKRI_MODEL_OPERATIONS=100000 go test -count=1 -timeout 30m -v -run TestSlotsAreLinearizable .
 	cd integration && AKRI_E2E_DELETIONS=100 AKRI_E2E_AWAY=1m go test -count=1 -timeout 40m -v ./e2e
+	cd integration && AKRI_ONVIF_CAMERAS=1000 go test -count=1 -v -run Many ./devices/onvif
 
 .PHONY: bench
 bench: root images binaries $(BIN)/akri-bench ## Measure; prints the tables that docs/benchmarks.md keeps

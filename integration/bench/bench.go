@@ -44,7 +44,7 @@ func Run(ctx context.Context, options Options) (err error) {
 		return err
 	}
 	b.say("installing the mesh")
-	if err := b.mesh.Install(ctx); err != nil {
+	if err := b.mesh.Install(ctx, "onvif.discovery.enabled=true"); err != nil {
 		return err
 	}
 	return b.measure(ctx)
@@ -66,6 +66,10 @@ func (b *bench) measure(ctx context.Context) error {
 	if err := b.print(plugged, writes, memory); err != nil {
 		return err
 	}
+	said, err := b.hellos(ctx)
+	if err != nil {
+		return fmt.Errorf("measure Hello: %w", err)
+	}
 	turned, err := b.turnaround(ctx)
 	if err != nil {
 		return fmt.Errorf("measure slot turnaround: %w", err)
@@ -74,7 +78,7 @@ func (b *bench) measure(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("measure sharing: %w", err)
 	}
-	b.printSharing(turned, shared)
+	b.printSharing(said, turned, shared)
 	return nil
 }
 

@@ -19,7 +19,7 @@ type scenario struct {
 // TestMesh runs the scenarios on one installation: first those that live beside others, then, one after the other, those that
 // break or change what all stand on.
 func TestMesh(t *testing.T) {
-	require.NoError(t, akri.Install(t.Context()))
+	require.NoError(t, akri.Install(t.Context(), "onvif.discovery.enabled=true"))
 	if !t.Run("side by side", func(t *testing.T) {
 		for _, scenario := range []scenario{
 			{"bad input is refused with a message and harms nothing else", badInput},
@@ -32,6 +32,7 @@ func TestMesh(t *testing.T) {
 			{"Services lead pods to brokers, and spread", servicesOfBrokers},
 			{"a mistake is refused when it is applied, all at once", refusedByWebhook},
 			{"a broker that is deleted is back at once", deletedBroker},
+			{"a camera that wants credentials gets brokers and keeps them when its password is rotated", authenticatedCamera},
 		} {
 			t.Run(scenario.name, func(t *testing.T) {
 				t.Parallel()
