@@ -72,6 +72,10 @@ func (b *bench) measure(ctx context.Context) error {
 	if err := b.print(plugged, idle); err != nil {
 		return err
 	}
+	said, err := b.hellos(ctx)
+	if err != nil {
+		return fmt.Errorf("measure Hello: %w", err)
+	}
 	turned, err := b.turnaround(ctx)
 	if err != nil {
 		return fmt.Errorf("measure slot turnaround: %w", err)
@@ -80,7 +84,7 @@ func (b *bench) measure(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("measure sharing: %w", err)
 	}
-	b.printSharing(turned, shared)
+	b.printSharing(said, turned, shared)
 	if err := b.brokers(ctx); err != nil {
 		return err
 	}

@@ -19,7 +19,7 @@ type scenario struct {
 // TestMesh runs the scenarios on one installation: first those that live beside others, then, one after the other, those that
 // break or change what all stand on.
 func TestMesh(t *testing.T) {
-	require.NoError(t, akri.Install(t.Context(), "opcua.discovery.enabled=true"))
+	require.NoError(t, akri.Install(t.Context(), "opcua.discovery.enabled=true", "onvif.discovery.enabled=true"))
 	if !t.Run("side by side", func(t *testing.T) {
 		for _, scenario := range []scenario{
 			{"bad input is refused with a message and harms nothing else", badInput},
@@ -42,6 +42,7 @@ func TestMesh(t *testing.T) {
 			{"an edit replaces one broker at a time, and only where it changes something", editedBrokers},
 			{"OPC UA servers that nobody here wrote are found, directly and through their discovery server, and brokers know their address", opcuaServers},
 			{"the tutorial's handler finds what an HTTP endpoint lists, by the commands of the tutorial", tutorial},
+			{"a camera that wants credentials gets brokers and keeps them when its password is rotated", authenticatedCamera},
 		} {
 			t.Run(scenario.name, func(t *testing.T) {
 				t.Parallel()

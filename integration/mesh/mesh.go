@@ -100,11 +100,20 @@ var released = regexp.MustCompile(`(ghcr\.io/akri-mesh/[a-z-]+):v[0-9.]+`)
 
 // Apply applies a manifest file of the source tree, with this tree's images instead of released ones.
 func (m *Mesh) Apply(ctx context.Context, file ...string) error {
+	text, err := m.Manifest(file...)
+	if err != nil {
+		return err
+	}
+	return m.ApplyText(ctx, text)
+}
+
+// Manifest is a manifest file of the source tree, with this tree's images instead of released ones.
+func (m *Mesh) Manifest(file ...string) (string, error) {
 	text, err := os.ReadFile(m.Path(file...))
 	if err != nil {
-		return fmt.Errorf("read manifest: %w", err)
+		return "", fmt.Errorf("read manifest: %w", err)
 	}
-	return m.ApplyText(ctx, released.ReplaceAllString(string(text), "$1:"+DevTag))
+	return released.ReplaceAllString(string(text), "$1:"+DevTag), nil
 }
 
 // ApplyText applies a manifest.

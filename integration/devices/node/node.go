@@ -20,7 +20,7 @@ import (
 )
 
 // ErrMissing says what to install.
-var ErrMissing = errors.New("node 20 or newer with npm is needed: apt-get install nodejs npm")
+var ErrMissing = errors.New("node 20.19 or newer with npm is needed: apt-get install nodejs npm")
 
 // Modules installs what the package.json and package-lock.json of a folder pin, once for each state of them, and
 // returns the folder of it, with a node_modules in it.

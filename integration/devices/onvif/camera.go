@@ -39,14 +39,17 @@ type Camera struct {
 	Auth        Auth
 	Username    string
 	Password    string
+	// Firmware is the version that GetDeviceInformation answers.
+	Firmware string
 }
 
 // Make returns a camera with a UUID, a MAC and scopes made from the number.
 func Make(number int, address netip.AddrPort) *Camera {
 	return &Camera{
-		UUID:    fmt.Sprintf("3fa1fe68-b915-4053-a3e1-%012x", number),
-		Address: address,
-		MAC:     fmt.Sprintf("02:00:00:%02x:%02x:%02x", number>>16&0xff, number>>8&0xff, number&0xff),
+		UUID:     fmt.Sprintf("3fa1fe68-b915-4053-a3e1-%012x", number),
+		Address:  address,
+		Firmware: "1.0",
+		MAC:      fmt.Sprintf("02:00:00:%02x:%02x:%02x", number>>16&0xff, number>>8&0xff, number&0xff),
 		Scopes: []string{
 			"onvif://www.onvif.org/type/video_encoder",
 			fmt.Sprintf("onvif://www.onvif.org/name/camera-%d", number),
@@ -146,6 +149,6 @@ func (c *Camera) networkInterfaces() string {
 
 func (c *Camera) information() string {
 	return fmt.Sprintf(`<tds:GetDeviceInformationResponse><tds:Manufacturer>Akri</tds:Manufacturer><tds:Model>Simulated</tds:Model>`+
-		`<tds:FirmwareVersion>1.0</tds:FirmwareVersion><tds:SerialNumber>%s</tds:SerialNumber><tds:HardwareId>sim</tds:HardwareId>`+
-		`</tds:GetDeviceInformationResponse>`, c.MAC)
+		`<tds:FirmwareVersion>%s</tds:FirmwareVersion><tds:SerialNumber>%s</tds:SerialNumber><tds:HardwareId>sim</tds:HardwareId>`+
+		`</tds:GetDeviceInformationResponse>`, c.Firmware, c.MAC)
 }

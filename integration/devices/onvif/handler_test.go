@@ -18,6 +18,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/backoff"
 	"google.golang.org/grpc/credentials/insecure"
 
 	"akri.sh/integration/devices/onvif"
@@ -47,8 +48,14 @@ func fleet(t *testing.T, conditions onvif.Conditions, cameras ...*onvif.Camera) 
 	return f
 }
 
-// handler runs handler-onvif as it is shipped and returns its gRPC client.
+// handler runs handler-onvif and returns its gRPC client.
 func handler(t *testing.T, flags ...string) discoveryv0.DiscoveryHandlerClient {
+	t.Helper()
+	_, client := process(t, flags...)
+	return client
+}
+
+func process(t *testing.T, flags ...string) (*os.Process, discoveryv0.DiscoveryHandlerClient) {
 	t.Helper()
 	folder, err := os.MkdirTemp("", "o") //nolint:usetesting // the folders of t.TempDir have long names
 	require.NoError(t, err)
@@ -66,11 +73,12 @@ func handler(t *testing.T, flags ...string) discoveryv0.DiscoveryHandlerClient {
 		}
 		require.NotContains(t, output.String(), "DATA RACE")
 	})
+	soon := grpc.ConnectParams{MinConnectTimeout: time.Second, Backoff: backoff.Config{BaseDelay: 10 * time.Millisecond, Multiplier: 1, MaxDelay: time.Second}}
 	conn, err := grpc.NewClient("unix://"+filepath.Join(folder, "onvif.sock"), grpc.WithTransportCredentials(insecure.NewCredentials()),
-		grpc.WithDefaultCallOptions(grpc.WaitForReady(true)))
+		grpc.WithDefaultCallOptions(grpc.WaitForReady(true)), grpc.WithConnectParams(soon))
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, conn.Close()) })
-	return discoveryv0.NewDiscoveryHandlerClient(conn)
+	return command.Process, discoveryv0.NewDiscoveryHandlerClient(conn)
 }
 
 const adminAddress = "127.0.0.1:9399"

@@ -3,6 +3,7 @@ package onvif_test
 import (
 	"net/netip"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -72,5 +73,10 @@ func link(t *testing.T) *netns.Namespace {
 		"addr add fd00::c:2/64 dev eth0 nodad", "addr add fd00::c:3/64 dev eth0 nodad",
 		"addr add 10.99.0.2/24 dev eth0", "link set eth0 up",
 	))
+	t.Cleanup(func() { require.NoError(t, run("ip", "link", "del", "cameras")) }) // the kernel is slow to do it
+	const ready = "ip -6 route show table all type multicast | grep -q "
+	require.Eventually(t, func() bool { // the kernel takes note of a link that is up a moment later
+		return run("sh", "-c", ready+"cameras") == nil && run("nsenter", "--net="+far.Path(), "sh", "-c", ready+"eth0") == nil
+	}, 10*time.Second, 10*time.Millisecond)
 	return far
 }

@@ -7,10 +7,10 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"slices"
 	"syscall"
 	"testing"
 
+	"akri.sh/integration/cluster/binaries"
 	"akri.sh/integration/devices/node"
 )
 
@@ -48,11 +48,7 @@ func outside() error {
 	}
 	defer os.RemoveAll(folder)
 	binary := filepath.Join(folder, "handler-onvif")
-	build := []string{"build", "-o", binary, "akri.sh/services/handler-onvif/cmd/handler-onvif"}
-	if os.Getenv(measureVariable) == "" {
-		build = slices.Insert(build, 1, "-race")
-	}
-	if err := run("go", build...); err != nil {
+	if err := build(binary); err != nil {
 		return err
 	}
 	modules, err := node.Modules(context.Background(), "check")
@@ -69,6 +65,20 @@ func outside() error {
 		self.SysProcAttr.GidMappings = []syscall.SysProcIDMap{{HostID: os.Getgid(), Size: 1}}
 	}
 	return self.Run()
+}
+
+func build(binary string) error {
+	root, err := binaries.Root()
+	if err != nil {
+		return err
+	}
+	arguments := []string{"-C", filepath.Join(root, "services", "handler-onvif"), "build", "-o", binary}
+	if os.Getenv(measureVariable) == "" {
+		arguments = append(arguments, "-race")
+	} else {
+		arguments = append(arguments, "-ldflags=-s -w", "-trimpath") // as it is shipped
+	}
+	return run("go", append(arguments, "./cmd/handler-onvif")...)
 }
 
 func run(name string, arguments ...string) error {
