@@ -43,7 +43,7 @@ func TestARealAPIServerTakesEverything(t *testing.T) {
 
 	helm("uninstall", "akri", "--no-hooks")
 	helm("uninstall", "akri-crds")
-	require.Equal(t, "configuration-level debug-echo instance-level udev-null udev-zram",
+	require.Equal(t, "configuration-level debug-echo instance-level onvif udev-null udev-zram",
 		kubectl("get", "akric", "-A", "-o", "jsonpath={.items[*].metadata.name}"), "CRDs and the user's Configurations stay")
 	require.Empty(t, kubectl("get", "all,sa,clusterroles,clusterrolebindings,roles,rolebindings,pdb,networkpolicies,secrets,validatingwebhookconfigurations", "-A",
 		"-l", "app.kubernetes.io/part-of=akri", "-o", "name"))
