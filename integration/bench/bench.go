@@ -49,27 +49,32 @@ func Run(ctx context.Context, options Options) (err error) {
 		return err
 	}
 	b.say("installing the mesh")
-	if err := b.mesh.Install(ctx); err != nil {
+	if err := b.mesh.Install(ctx, "opcua.discovery.enabled=true", "onvif.discovery.enabled=true"); err != nil {
 		return err
 	}
 	return b.measure(ctx)
 }
 
 func (b *bench) measure(ctx context.Context) error {
+	sent, err := b.sends(ctx)
+	if err != nil {
+		return fmt.Errorf("measure handler-udev: %w", err)
+	}
 	plugged, err := b.hotPlug(ctx)
 	if err != nil {
 		return fmt.Errorf("measure hot-plug: %w", err)
 	}
-	writes, err := b.idleWrites(ctx)
+	plugged.sent = sent
+	idle, err := b.idle(ctx)
 	if err != nil {
-		return fmt.Errorf("measure idle writes: %w", err)
+		return fmt.Errorf("measure the idle cluster: %w", err)
 	}
-	memory, err := b.memory(ctx)
-	if err != nil {
-		return fmt.Errorf("measure memory: %w", err)
-	}
-	if err := b.print(plugged, writes, memory); err != nil {
+	if err := b.print(plugged, idle); err != nil {
 		return err
+	}
+	said, err := b.hellos(ctx)
+	if err != nil {
+		return fmt.Errorf("measure Hello: %w", err)
 	}
 	turned, err := b.turnaround(ctx)
 	if err != nil {
@@ -79,8 +84,14 @@ func (b *bench) measure(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("measure sharing: %w", err)
 	}
-	b.printSharing(turned, shared)
-	return b.brokers(ctx)
+	b.printSharing(said, turned, shared)
+	if err := b.brokers(ctx); err != nil {
+		return err
+	}
+	if err := b.agent(ctx, idle.services); err != nil {
+		return fmt.Errorf("measure the agent: %w", err)
+	}
+	return nil
 }
 
 func (b *bench) say(format string, arguments ...any) {

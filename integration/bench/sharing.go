@@ -28,10 +28,12 @@ const (
 
 // sharing is what it costs to take a slot of a device that so many nodes share.
 type sharing struct {
-	nodes  int
-	took   []time.Duration
-	writes float64 // of the API, per reservation
-	bytes  int     // of the Instance
+	nodes int
+	took  []time.Duration
+	// allocated is how long the kubelet waits for Allocate, by the level of the resource.
+	allocated map[string][]time.Duration
+	writes    float64 // of the API, per reservation
+	bytes     int     // of the Instance
 }
 
 // share measures an instance-writer and an API server of their own: nodes are only simulated, each by its reports.
@@ -88,7 +90,8 @@ func (w *writer) measure(ctx context.Context, nodes int) (result sharing, err er
 	}
 	result.writes, result.bytes = float64(after.writes-before.writes-reservations)/reservations, after.bytes
 	slices.Sort(result.took)
-	return result, nil
+	result.allocated, err = w.allocations(ctx, names[0], configuration, name)
+	return result, err
 }
 
 // prepare makes the nodes, and has all of them report one device.
@@ -167,11 +170,18 @@ func (w *writer) revision(ctx context.Context, name string) (version, error) {
 	return version{instance.Generation, len(text)}, nil
 }
 
-func (b *bench) printSharing(turned []time.Duration, results []sharing) {
+func (b *bench) printSharing(said, turned []time.Duration, results []sharing) {
 	fmt.Fprintf(b.Out, "\n| What | n | p50 | p99 | max |\n|---|---|---|---|---|\n")
+	row(b, "Hello of a camera → Instance seen by a watcher of the API", said)
 	row(b, "pod ended → its slot is free for all nodes", turned)
 	fmt.Fprintf(b.Out, "\n| Nodes that share a device | reservations | p50 | p99 | API writes each | Instance |\n|---|---|---|---|---|---|\n")
 	for _, r := range results {
 		fmt.Fprintf(b.Out, "| %d | %d | %s | %s | %.2f | %.1f KiB |\n", r.nodes, len(r.took), at(r.took, 50), at(r.took, 99), r.writes, float64(r.bytes)/1024)
+	}
+	fmt.Fprintf(b.Out, "\n| Nodes that share a device | Allocate calls | by Instance p50 | p99 | by Configuration p50 | p99 |\n|---|---|---|---|---|---|\n")
+	for _, r := range results {
+		byInstance, byConfiguration := r.allocated[instanceLevel], r.allocated[configurationLevel]
+		fmt.Fprintf(b.Out, "| %d | %d | %s | %s | %s | %s |\n", r.nodes, len(byInstance),
+			at(byInstance, 50), at(byInstance, 99), at(byConfiguration, 50), at(byConfiguration, 99))
 	}
 }

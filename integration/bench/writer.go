@@ -17,21 +17,21 @@ import (
 // writer is a running instance-writer.
 type writer struct {
 	api     *kubetest.Server
+	address string
 	program *programs.Program
 	conn    *grpc.ClientConn
 	client  instancev1.InstanceServiceClient
 }
 
 func startWriter(ctx context.Context, api *kubetest.Server) (w *writer, err error) {
-	address, err := programs.FreeAddress(ctx)
-	if err != nil {
-		return nil, err
-	}
 	w = &writer{api: api}
-	if w.program, err = programs.Start(ctx, api, "instance-writer", "--address", address, "--admin-address=", "--log-level=error"); err != nil {
+	if w.address, err = programs.FreeAddress(ctx); err != nil {
 		return nil, err
 	}
-	if w.conn, err = rpc.Dial(address, prometheus.NewRegistry()); err != nil {
+	if w.program, err = programs.Start(ctx, api, "instance-writer", "--address", w.address, "--admin-address=", "--log-level=error"); err != nil {
+		return nil, err
+	}
+	if w.conn, err = rpc.Dial(w.address, prometheus.NewRegistry()); err != nil {
 		return nil, errors.Join(err, w.program.Stop())
 	}
 	w.client = instancev1.NewInstanceServiceClient(w.conn)

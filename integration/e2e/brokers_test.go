@@ -187,7 +187,7 @@ func nodeOffForAMoment(t *testing.T) {
 	require.NoError(t, node.Stop(t.Context()))
 	markNotReady(t, node.Name())
 	require.NoError(t, node.Start(t.Context()))
-	for _, service := range services {
+	for _, service := range services() {
 		awaitServiceReady(t, service)
 	}
 	awaitBrokers(t, "default", "e2e-off", 2)

@@ -6,13 +6,16 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	podresourcesv1 "k8s.io/kubelet/pkg/apis/podresources/v1"
 
@@ -37,6 +40,7 @@ func slotsSurvive(t *testing.T) {
 		happens func(*testing.T)
 	}{
 		{"the kubelet is restarted and finds its plugins again", kubeletRestart},
+		{"a second device-plugin-host comes beside the first, and takes over when that is killed", secondHost},
 		{"the API server is away", apiServerAway},
 	} {
 		t.Run(failure.name, func(t *testing.T) {
@@ -107,8 +111,8 @@ func kubeletRestart(t *testing.T) {
 	require.LessOrEqual(t, took, time.Second)
 }
 
-// awaitOffered waits until the kubelet can allocate devices of the resource.
-func awaitOffered(ctx context.Context, node cluster.Node, resource string) error {
+// awaitOffered waits until the kubelet can allocate devices of the resource, these among them.
+func awaitOffered(ctx context.Context, node cluster.Node, resource string, ids ...string) error {
 	address := "unix://" + filepath.Join(node.KubeletDir(), "pod-resources", "kubelet.sock")
 	conn, err := grpc.NewClient(address, grpc.WithTransportCredentials(insecure.NewCredentials()), grpc.WithAuthority("localhost"))
 	if err != nil {
@@ -124,12 +128,16 @@ func awaitOffered(ctx context.Context, node cluster.Node, resource string) error
 		if err != nil {
 			return err
 		}
+		var offered []string
 		for _, devices := range response.GetDevices() {
 			if devices.GetResourceName() == resource {
-				return nil
+				offered = append(offered, devices.GetDeviceIds()...)
 			}
 		}
-		return fmt.Errorf("%d other devices", len(response.GetDevices()))
+		if len(offered) == 0 || slices.ContainsFunc(ids, func(id string) bool { return !slices.Contains(offered, id) }) {
+			return fmt.Errorf("offered are %v", offered)
+		}
+		return nil
 	})
 }
 
@@ -166,4 +174,52 @@ func nodeLost(t *testing.T) {
 		}
 		return nil
 	})
+}
+
+// secondHost runs another device-plugin-host on a node, as an update with surge does.
+func secondHost(t *testing.T) {
+	node := akri.Cluster.Nodes()[0]
+	daemons, err := akri.Kubernetes.AppsV1().DaemonSets(mesh.Namespace).Get(t.Context(), "akri-device-plugin-host", metav1.GetOptions{})
+	require.NoError(t, err)
+	pods := akri.Kubernetes.CoreV1().Pods(mesh.Namespace)
+	first, err := pods.List(t.Context(), metav1.ListOptions{
+		LabelSelector: metav1.FormatLabelSelector(daemons.Spec.Selector), FieldSelector: "spec.nodeName=" + node.Name(),
+	})
+	require.NoError(t, err)
+	require.Len(t, first.Items, 1)
+	spec := daemons.Spec.Template.Spec
+	spec.NodeName = node.Name()
+	second, err := pods.Create(t.Context(), &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "second-host"}, Spec: spec}, metav1.CreateOptions{})
+	require.NoError(t, err)
+	t.Cleanup(func() { // where the test ends early
+		_ = pods.Delete(context.WithoutCancel(t.Context()), second.Name, metav1.DeleteOptions{})
+	})
+	awaitReadyPod(t, mesh.Namespace, second.Name)
+	require.NotContains(t, logs(t, second.Name), serving, "it stands by")
+	require.NoError(t, node.KillContainer(t.Context(), mesh.Namespace, first.Items[0].Name, "device-plugin-host", syscall.SIGKILL))
+	awaitServing(t, second.Name)
+	require.NoError(t, awaitOffered(t.Context(), node, "akri.sh/e2e-fail-8120fe"))
+	require.NoError(t, pods.Delete(t.Context(), second.Name, metav1.DeleteOptions{}))
+	awaitServing(t, first.Items[0].Name)
+	require.NoError(t, awaitOffered(t.Context(), node, "akri.sh/e2e-fail-8120fe"))
+}
+
+// serving is what a device-plugin-host says when it begins to.
+const serving = "offering devices"
+
+func awaitServing(t *testing.T, pod string) {
+	t.Helper()
+	await(t, pod+" to serve", func(context.Context) error {
+		if text := logs(t, pod); !strings.Contains(text, serving) {
+			return fmt.Errorf("it says %s", text)
+		}
+		return nil
+	})
+}
+
+func logs(t *testing.T, pod string) string {
+	t.Helper()
+	text, err := akri.Kubectl(t.Context(), "", "logs", "--namespace", mesh.Namespace, pod)
+	require.NoError(t, err)
+	return text
 }

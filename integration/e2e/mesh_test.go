@@ -19,7 +19,7 @@ type scenario struct {
 // TestMesh runs the scenarios on one installation: first those that live beside others, then, one after the other, those that
 // break or change what all stand on.
 func TestMesh(t *testing.T) {
-	require.NoError(t, akri.Install(t.Context()))
+	require.NoError(t, akri.Install(t.Context(), "opcua.discovery.enabled=true", "onvif.discovery.enabled=true"))
 	if !t.Run("side by side", func(t *testing.T) {
 		for _, scenario := range []scenario{
 			{"bad input is refused with a message and harms nothing else", badInput},
@@ -29,11 +29,20 @@ func TestMesh(t *testing.T) {
 			{"a shared device is one Instance that lists both nodes, a local one is one per node", sharedDevice},
 			{"a user's own pods get devices by Instance and by Configuration", ownPods},
 			{"two containers of a pod get two devices of a Configuration each, after an init container that got one", severalDevices},
+			{"capacity is raised and lowered under running pods", changedCapacity},
+			{"a device that changes reaches the next pod, and the former keeps what it has", changedDevice},
+			{"a Configuration is deleted and made anew under running pods, which keep their slots", recreatedConfiguration},
+			{"of two Configurations of one name in two namespaces the second is refused", sameName},
+			{"pods that ask for more devices than there are wait until another is discovered", waitingPods},
+			{"a pod that is denied a device says why", deniedPod},
 			{"Services lead pods to brokers, and spread", servicesOfBrokers},
 			{"a mistake is refused when it is applied, all at once", refusedByWebhook},
 			{"a broker that is deleted is back at once", deletedBroker},
 			{"brokers follow what becomes of them and of their devices", brokersThatChange},
 			{"an edit replaces one broker at a time, and only where it changes something", editedBrokers},
+			{"OPC UA servers that nobody here wrote are found, directly and through their discovery server, and brokers know their address", opcuaServers},
+			{"the tutorial's handler finds what an HTTP endpoint lists, by the commands of the tutorial", tutorial},
+			{"a camera that wants credentials gets brokers and keeps them when its password is rotated", authenticatedCamera},
 		} {
 			t.Run(scenario.name, func(t *testing.T) {
 				t.Parallel()
@@ -51,6 +60,7 @@ func TestMesh(t *testing.T) {
 		{"killing any service loses nothing and devices are still found", killServices},
 		{"slots survive what a cluster can go through", slotsSurvive},
 		{"scaling and swapping a service under running brokers loses nothing", scaleAndSwap},
+		{"the services of a node take over from the agent and it from them, under running brokers", changedForm},
 		{"uninstalling leaves nothing behind", uninstall},
 	} {
 		if !t.Run(scenario.name, scenario.run) {

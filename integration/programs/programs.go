@@ -1,4 +1,4 @@
-// Package programs runs services as processes of their own, on an API server that has no nodes.
+// Package programs runs services as processes of their own, without a cluster.
 package programs
 
 import (
@@ -25,7 +25,7 @@ type Program struct {
 	cmd *exec.Cmd
 }
 
-// Start builds a service and starts it with the flags.
+// Start builds a service and starts it with the flags, and with access to the API server where it is given one.
 func Start(ctx context.Context, api *kubetest.Server, name string, flags ...string) (p *Program, err error) {
 	root, err := binaries.Root()
 	if err != nil {
@@ -46,11 +46,14 @@ func Start(ctx context.Context, api *kubetest.Server, name string, flags ...stri
 	if output, err := build.CombinedOutput(); err != nil {
 		return nil, fmt.Errorf("build %s: %w: %s", name, err, output)
 	}
-	kubeconfig := filepath.Join(p.dir, "kubeconfig")
-	if err := writeKubeconfig(api, kubeconfig); err != nil {
-		return nil, err
+	if api != nil {
+		kubeconfig := filepath.Join(p.dir, "kubeconfig")
+		if err := writeKubeconfig(api, kubeconfig); err != nil {
+			return nil, err
+		}
+		flags = append([]string{"--kubeconfig", kubeconfig}, flags...)
 	}
-	p.cmd = exec.CommandContext(ctx, program, append([]string{"--kubeconfig", kubeconfig}, flags...)...)
+	p.cmd = exec.CommandContext(ctx, program, flags...)
 	p.cmd.Stderr = os.Stderr
 	p.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	if err := p.cmd.Start(); err != nil {

@@ -7,11 +7,21 @@ import (
 	"github.com/grpc-ecosystem/go-grpc-middleware/v2/interceptors/logging"
 	"go.uber.org/zap"
 	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 )
 
 var logOptions = []logging.Option{
 	logging.WithLogOnEvents(logging.FinishCall),
 	logging.WithLevels(callLevel),
+	logging.WithCodes(codeOf),
+}
+
+// codeOf is the code that the caller gets: gRPC makes its own of the end of a context, also one that is wrapped.
+func codeOf(err error) codes.Code {
+	if known, ok := status.FromError(err); ok {
+		return known.Code()
+	}
+	return status.FromContextError(err).Code()
 }
 
 // callLevel keeps the ordinary quiet: only what a person must mend is louder than debug.

@@ -27,14 +27,13 @@ const (
 	// maxMessageBytes bounds one message: a Configuration's devices at the quota of 10,000 fit.
 	maxMessageBytes = 64 << 20
 	stopTimeout     = 5 * time.Second
-	connectionAge   = 10 * time.Minute
 )
 
-// Replicated is for servers of which several run behind one address: each connection ends after ten minutes or so, and the
+// Replicated is for servers of which several run behind one address: each connection ends at about the given age, and the
 // client's next one may lead to another replica. Clients open their streams again; calls have time to finish.
-func Replicated() grpc.ServerOption {
+func Replicated(age time.Duration) grpc.ServerOption {
 	return grpc.KeepaliveParams(keepalive.ServerParameters{
-		Time: keepaliveTime, Timeout: keepaliveTimeout, MaxConnectionAge: connectionAge, MaxConnectionAgeGrace: stopTimeout,
+		Time: keepaliveTime, Timeout: keepaliveTimeout, MaxConnectionAge: age, MaxConnectionAgeGrace: min(age, stopTimeout),
 	})
 }
 

@@ -23,11 +23,11 @@ func Serve(tb testing.TB, register func(grpc.ServiceRegistrar)) string {
 }
 
 // ServeAt answers at the address until the test ends or stop is called.
-func ServeAt(tb testing.TB, address string, register func(grpc.ServiceRegistrar)) (stop func()) {
+func ServeAt(tb testing.TB, address string, register func(grpc.ServiceRegistrar), options ...grpc.ServerOption) (stop func()) {
 	tb.Helper()
 	listener, err := rpc.Listen(tb.Context(), address)
 	require.NoError(tb, err)
-	server := rpc.NewServer(zaptest.NewLogger(tb), prometheus.NewRegistry())
+	server := rpc.NewServer(zaptest.NewLogger(tb), prometheus.NewRegistry(), options...)
 	register(server)
 	ctx, cancel := context.WithCancel(context.WithoutCancel(tb.Context()))
 	done := make(chan error, 1)

@@ -147,6 +147,12 @@ func (k *fakeKubelet) lists(resource string) int {
 	return k.endpoints[resource].lists
 }
 
+func (k *fakeKubelet) registered(resource string) int {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return k.registrations[resource]
+}
+
 func (k *fakeKubelet) client(resource string) pluginapi.DevicePluginClient {
 	k.mu.Lock()
 	defer k.mu.Unlock()

@@ -53,6 +53,7 @@ type fakeWriter struct {
 	deaf      bool     // whether watches hear nothing
 	fenced    bool     // whether late releases heed the revision
 	late      []func() // releases that were not answered and may still be carried out; nil: answer
+	lost      []func() // the same of reservations
 
 	changed latest.Value[int]
 }
@@ -188,9 +189,16 @@ func (w *fakeWriter) news(sent map[string]uint64, first bool) []*instancev1.Watc
 	return news
 }
 
-func (w *fakeWriter) ReserveSlots(_ context.Context, request *instancev1.ReserveSlotsRequest) (*instancev1.ReserveSlotsResponse, error) {
+func (w *fakeWriter) ReserveSlots(ctx context.Context, request *instancev1.ReserveSlotsRequest) (*instancev1.ReserveSlotsResponse, error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
+	if w.lost != nil {
+		w.lost = append(w.lost, w.later(request))
+		w.mu.Unlock()
+		<-ctx.Done()
+		w.mu.Lock()
+		return nil, ctx.Err()
+	}
 	if len(w.fail) > 0 {
 		err := w.fail[0]
 		w.fail = w.fail[1:]
@@ -219,6 +227,41 @@ func (w *fakeWriter) ReserveSlots(_ context.Context, request *instancev1.Reserve
 		response.Instances = append(response.Instances, w.instances[name])
 	}
 	return response, nil
+}
+
+// loseReservations makes reservations hang until their caller gives up.
+func (w *fakeWriter) loseReservations() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.lost = []func(){}
+}
+
+// lostReservations returns those that hung; from now on they are answered.
+func (w *fakeWriter) lostReservations() []func() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	lost := w.lost
+	w.lost = nil
+	return lost
+}
+
+// later is the reservation as it comes to the API server late: what was written meanwhile it does not overwrite. It is
+// called with the lock held.
+func (w *fakeWriter) later(request *instancev1.ReserveSlotsRequest) func() {
+	before := map[string]uint64{}
+	for name, instance := range w.instances {
+		before[name] = instance.GetRevision()
+	}
+	return func() {
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		for _, claim := range request.GetClaims() {
+			instance := proto.CloneOf(w.instances[claim.GetInstance()])
+			if instance.GetRevision() == before[claim.GetInstance()] && take(instance, claim, request.GetNode()) == nil {
+				w.store(instance)
+			}
+		}
+	}
 }
 
 func take(instance *instancev1.Instance, claim *instancev1.SlotClaim, node string) error {

@@ -76,7 +76,6 @@ func (s *Service) Run(ctx context.Context) error {
 	defer hangUp()
 	keeper := slots.NewKeeper(instancev1.NewInstanceServiceClient(conns.writer), s.store, s.config.NodeName, s.env.Log)
 	folder := kubelet.NewFolder(s.config.KubeletDir, keeper.Forget, s.env.Log)
-	folder.RemoveStale(ctx, plugin.SocketPattern)
 	server := rpc.NewServer(s.env.Log, s.env.Metrics)
 	offers := plugin.NewServer(server)
 	plugins := &plugins{
@@ -91,14 +90,32 @@ func (s *Service) Run(ctx context.Context) error {
 		Keeper: keeper, Kubelet: podresourcesv1.NewPodResourcesListerClient(conns.podResources), Store: s.store,
 		Pod: s.pod, Log: s.env.Log, Done: s.metrics.settled, Checkpoint: folder.Allocated, Rewrite: offers.Resend,
 	}
-	s.env.Log.Info("offering devices", zap.String("node", s.config.NodeName), zap.String("endpoint", folder.Address()))
 	group, ctx := errgroup.WithContext(ctx)
-	group.Go(func() error { return folder.Run(ctx) })
-	group.Go(func() error { return rpc.Serve(ctx, server) })
-	group.Go(func() error { return plugins.run(ctx) })
-	group.Go(func() error { return reclaimer.Run(ctx) })
+	group.Go(func() error {
+		return s.offer(ctx, folder, folder.Run, func(ctx context.Context) error { return rpc.Serve(ctx, server) }, plugins.run, reclaimer.Run)
+	})
 	group.Go(func() error { return s.watchDevices(ctx, discoveryv1.NewDeviceInventoryServiceClient(conns.operator)) })
 	group.Go(func() error { return s.watchInstances(ctx, instancev1.NewInstanceServiceClient(conns.writer)) })
+	return group.Wait()
+}
+
+// offer runs the parts that act, once no other process does. What they need to know is followed from the start, so that
+// one that stands by takes over at once.
+func (s *Service) offer(ctx context.Context, folder *kubelet.Folder, parts ...func(context.Context) error) error {
+	leave, err := folder.Own(ctx)
+	if ctx.Err() != nil {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	defer leave()
+	folder.RemoveStale(ctx, plugin.SocketPattern)
+	s.env.Log.Info("offering devices", zap.String("node", s.config.NodeName), zap.String("endpoint", folder.Address()))
+	group, ctx := errgroup.WithContext(ctx)
+	for _, part := range parts {
+		group.Go(func() error { return part(ctx) })
+	}
 	return group.Wait()
 }
 

@@ -3,6 +3,8 @@ package devicepluginhost_test
 import (
 	"context"
 	"fmt"
+	"net/http"
+	"net/http/httptest"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -74,6 +76,7 @@ type mesh struct {
 	pods     *fakePods
 	config   devicepluginhost.Config
 	metrics  *prometheus.Registry
+	health   *admin.Health
 	stopHost func()
 	// stopWriter and startWriter take the instance-writer away and bring it back.
 	stopWriter, startWriter func()
@@ -114,8 +117,8 @@ func shortDir(t *testing.T) string {
 }
 
 func (m *mesh) startHost() {
-	m.metrics = prometheus.NewRegistry()
-	s, err := devicepluginhost.New(m.config, service.Env{Log: zaptest.NewLogger(m.t), Metrics: m.metrics, Health: &admin.Health{}})
+	m.metrics, m.health = prometheus.NewRegistry(), &admin.Health{}
+	s, err := devicepluginhost.New(m.config, service.Env{Log: zaptest.NewLogger(m.t), Metrics: m.metrics, Health: m.health})
 	require.NoError(m.t, err)
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)
@@ -129,6 +132,16 @@ func (m *mesh) startHost() {
 		}
 	}
 	m.t.Cleanup(m.stopHost)
+}
+
+// awaitReady waits until the host says that it is ready.
+func (m *mesh) awaitReady() {
+	m.t.Helper()
+	require.EventuallyWithT(m.t, func(c *assert.CollectT) {
+		answer := httptest.NewRecorder()
+		admin.Handler(m.health, m.metrics).ServeHTTP(answer, httptest.NewRequestWithContext(m.t.Context(), http.MethodGet, "/readyz", nil))
+		require.Equal(c, http.StatusOK, answer.Code)
+	}, soon, 2*time.Millisecond)
 }
 
 // seesCameras makes the node see both cameras of the Configuration akri-onvif.

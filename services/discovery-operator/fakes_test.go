@@ -205,7 +205,8 @@ func (h *fakeHandler) Discover(request *discoveryv0.DiscoverRequest, stream grpc
 // fakeWriter keeps all reports, and answers them while it is not held.
 type fakeWriter struct {
 	instancev1.UnimplementedInstanceServiceServer
-	held changing[bool]
+	held     changing[bool]
+	refusals []*instancev1.Refusal // of every report
 
 	mu      sync.Mutex
 	reports []*instancev1.ReportDevicesRequest
@@ -231,7 +232,7 @@ func (w *fakeWriter) ReportDevices(stream grpc.BidiStreamingServer[instancev1.Re
 				return stream.Context().Err()
 			}
 		}
-		if err := stream.Send(&instancev1.ReportDevicesResponse{Revision: report.GetRevision()}); err != nil {
+		if err := stream.Send(&instancev1.ReportDevicesResponse{Revision: report.GetRevision(), Refusals: w.refusals}); err != nil {
 			return err
 		}
 	}

@@ -93,7 +93,7 @@ func (s *Service) Run(ctx context.Context) error {
 	group.Go(func() error { watchHandlers(ctx, s.env.Log, registrar, c.inbox.handlersChanged); return nil })
 	group.Go(func() error { reportStatuses(ctx, s.env.Log, registrar, c.reports, c.inbox.look); return nil })
 	group.Go(func() error {
-		(&reporter{log: s.env.Log, node: s.config.NodeName, views: c.views, conn: writer}).run(ctx)
+		(&reporter{log: s.env.Log, node: s.config.NodeName, views: c.views, conn: writer, refused: map[string]string{}}).run(ctx)
 		return nil
 	})
 	group.Go(func() error {

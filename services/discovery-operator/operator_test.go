@@ -10,9 +10,11 @@ import (
 	"google.golang.org/grpc/status"
 
 	akriv0 "akri.sh/libs/apis/akri/v0"
+	"akri.sh/libs/rpc"
 	"akri.sh/libs/rpctest"
 	"akri.sh/libs/service"
 	discoveryv1 "akri.sh/proto/akri/discovery/v1"
+	instancev1 "akri.sh/proto/akri/instance/v1"
 	registrarv1 "akri.sh/proto/akri/registrar/v1"
 	operator "akri.sh/services/discovery-operator"
 )
@@ -293,6 +295,31 @@ func TestTheNodeIsToldWithoutTheWriterAndTheWriterIsToldEverythingWhenItComes(t 
 	rpctest.ServeAt(t, w.config.InstanceWriter, w.writer.register)
 	w.reported(key, true, "x", "y")
 	require.Len(t, w.writer.of(key), 1, "and nothing is told twice")
+}
+
+func TestAConnectionThatTheWriterEndsIsMadeAnewQuietlyAndNothingIsLost(t *testing.T) {
+	w := newWorld(t, forever)
+	handler, _ := serving(t, w, "d", "x")
+	w.config.InstanceWriter = "unix://" + t.TempDir() + "/w.sock"
+	w.writer.refusals = []*instancev1.Refusal{{Instance: "ended-8120fe", Reason: akriv0.ReasonDigestCollision}}
+	rpctest.ServeAt(t, w.config.InstanceWriter, w.writer.register, rpc.Replicated(100*time.Millisecond))
+	w.start()
+	key := w.apply(w.namespace, "ended", "foo", "d")
+	w.reported(key, true, "x")
+	first := func() int {
+		count := 0
+		for _, report := range w.writer.of(key) {
+			if report.GetRevision() == 1 {
+				count++
+			}
+		}
+		return count
+	}
+	w.eventually(func() bool { return first() >= 3 }, "the third stream")
+	handler.says("d", answer{ids: []string{"x", "y"}})
+	w.reported(key, true, "x", "y")
+	w.eventually(func() bool { return first() >= 5 }, "the fifth stream")
+	require.Len(t, w.warnings.All(), 1, "of the device that is refused, once")
 }
 
 func TestOneReportOfAConfigurationIsUnderWayAtATime(t *testing.T) {

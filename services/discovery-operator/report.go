@@ -30,6 +30,8 @@ type reporter struct {
 	node  string
 	views *views
 	conn  *grpc.ClientConn
+
+	refused map[string]string // the devices that the log tells of, by Configuration
 }
 
 func (r *reporter) run(ctx context.Context) {
@@ -157,6 +159,12 @@ func (s *reportStream) forget(all []view) {
 func (s *reportStream) answered(answer *instancev1.ReportDevicesResponse) {
 	configuration := s.unanswered[answer.GetRevision()]
 	delete(s.unanswered, answer.GetRevision())
+	// A stream that opens again brings the same refusals again.
+	text := fmt.Sprint(answer.GetRefusals())
+	if s.refused[configuration] == text {
+		return
+	}
+	s.refused[configuration] = text
 	for _, refusal := range answer.GetRefusals() {
 		s.log.Warn("a device did not become part of an Instance", zap.String("configuration", configuration),
 			zap.String("instance", refusal.GetInstance()), zap.String("device_id", refusal.GetDeviceId()),

@@ -10,7 +10,10 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
+	"go.uber.org/zap"
+	"go.uber.org/zap/zapcore"
 	"go.uber.org/zap/zaptest"
+	"go.uber.org/zap/zaptest/observer"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/gentype"
@@ -44,6 +47,7 @@ type world struct {
 	registrar *fakeRegistrar
 	writer    *fakeWriter
 	metrics   *prometheus.Registry
+	warnings  *observer.ObservedLogs
 	stop      func()
 }
 
@@ -69,7 +73,7 @@ func newWorld(t *testing.T, grace time.Duration) *world {
 func (w *world) start() {
 	w.t.Helper()
 	w.metrics = prometheus.NewRegistry()
-	s, err := operator.New(w.config, service.Env{Log: zaptest.NewLogger(w.t), Metrics: w.metrics, Health: &admin.Health{}})
+	s, err := operator.New(w.config, service.Env{Log: w.logger(), Metrics: w.metrics, Health: &admin.Health{}})
 	require.NoError(w.t, err)
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)
@@ -83,6 +87,13 @@ func (w *world) start() {
 		}
 	}
 	w.t.Cleanup(w.stop)
+}
+
+// logger logs to the test, and notes warnings and worse.
+func (w *world) logger() *zap.Logger {
+	core, warnings := observer.New(zap.WarnLevel)
+	w.warnings = warnings
+	return zaptest.NewLogger(w.t, zaptest.WrapOptions(zap.WrapCore(func(c zapcore.Core) zapcore.Core { return zapcore.NewTee(c, core) })))
 }
 
 func (w *world) newNamespace() string {

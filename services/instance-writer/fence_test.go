@@ -8,6 +8,9 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
@@ -103,4 +106,34 @@ func TestUndoGivesBackWhatNobodyElseAskedFor(t *testing.T) {
 	close(let)
 	require.Error(t, reserve(r, node, claim(first, 0), claim(second, 0)))
 	require.Empty(t, w.get(first).Spec.DeviceUsage[first+"-0"])
+}
+
+func TestAReplicaThatIsKilledBetweenTheWriteAndItsAnswerHasReservedForTheSameHolderOnly(t *testing.T) {
+	w := newWorld(t, 1, 2)
+	gate := newProxy(t)
+	other := start(t, grace)
+	w.see("foo", other)
+	name := w.shared("foo")
+	victim := processes(t, gate.URL, 1)[0]
+	written, let := make(chan struct{}), make(chan struct{})
+	defer close(let)
+	answered := func(r *http.Request) {
+		if r.Method == http.MethodPut && path.Base(r.URL.Path) == name {
+			close(written)
+			<-let
+		}
+	}
+	gate.answered.Store(&answered)
+	ended := make(chan error, 1)
+	go func() {
+		_, err := victim.client.ReserveSlots(context.Background(),
+			&instancev1.ReserveSlotsRequest{Node: w.nodes[0], Claims: []*instancev1.SlotClaim{claim(name, 0)}}, grpc.WaitForReady(true))
+		ended <- err
+	}()
+	<-written
+	victim.kill()
+	require.Equal(t, codes.Unavailable, status.Code(<-ended), "the node does not know")
+	require.Equal(t, codes.FailedPrecondition, status.Code(reserve(other, w.nodes[1], claim(name, 0))), "another node is refused")
+	require.NoError(t, reserve(other, w.nodes[0], claim(name, 0)), "the same node repeats its call")
+	require.Equal(t, w.nodes[0], w.get(name).Spec.DeviceUsage[name+"-0"])
 }

@@ -74,7 +74,7 @@ type model struct {
 
 func newModel(t *testing.T, seed int) *model {
 	t.Helper()
-	m := &model{world: newWorld(t, history.Capacity, modelNodes), seed: seed, replicas: processes(t, modelReplicas), outcomes: map[string]int{}}
+	m := &model{world: newWorld(t, history.Capacity, modelNodes), seed: seed, replicas: processes(t, api.Config().Host, modelReplicas), outcomes: map[string]int{}}
 	var devices []*instancev1.Device
 	for i := range modelInstances {
 		devices = append(devices, m.device("", fmt.Sprintf("d%d", i), true))

@@ -26,15 +26,15 @@ type process struct {
 	command *exec.Cmd
 }
 
-// processes starts so many replicas.
-func processes(t testing.TB, count int) []*process {
+// processes starts so many replicas, which reach the API server at an address.
+func processes(t testing.TB, host string, count int) []*process {
 	t.Helper()
 	program := filepath.Join(t.TempDir(), "instance-writer")
 	output, err := exec.CommandContext(t.Context(), "go", "build", "-o", program, "./cmd/instance-writer").CombinedOutput()
 	require.NoError(t, err, "%s", output)
 	var all []*process
 	for range count {
-		p := &process{TB: t, program: program, kubeconfig: kubeconfig(t), address: freeAddress(t)}
+		p := &process{TB: t, program: program, kubeconfig: kubeconfigOf(t, host), address: freeAddress(t)}
 		conn, err := rpc.Dial(p.address, prometheus.NewRegistry())
 		require.NoError(t, err)
 		p.client = instancev1.NewInstanceServiceClient(conn)

@@ -17,6 +17,8 @@ type proxy struct {
 	*httptest.Server
 	// refuse, when it returns true, answers a request in the place of the API server; it may take its time.
 	refuse atomic.Pointer[func(*http.Request) bool]
+	// answered is called when the API server has answered a request, before the answer goes on.
+	answered atomic.Pointer[func(*http.Request)]
 }
 
 func newProxy(t testing.TB) *proxy {
@@ -30,6 +32,12 @@ func newProxy(t testing.TB) *proxy {
 		FlushInterval: -1,
 	}
 	p := &proxy{}
+	forward.ModifyResponse = func(r *http.Response) error {
+		if answered := p.answered.Load(); answered != nil {
+			(*answered)(r.Request)
+		}
+		return nil
+	}
 	p.Server = httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if refuse := p.refuse.Load(); refuse != nil && (*refuse)(r) {
 			http.Error(w, "cut off", http.StatusInternalServerError)

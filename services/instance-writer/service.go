@@ -30,8 +30,9 @@ import (
 type Config struct {
 	kube.Flags `embed:""`
 
-	Address   string        `help:"Address to serve on." default:":9090" placeholder:"HOST:PORT"`
-	NodeGrace time.Duration `help:"How long a node may be not ready before its devices leave." default:"5m"`
+	Address       string        `help:"Address to serve on." default:":9090" placeholder:"HOST:PORT"`
+	ConnectionAge time.Duration `help:"Age at which a connection ends, so that its node may find another replica; 0: never." default:"10m"`
+	NodeGrace     time.Duration `help:"How long a node may be not ready before its devices leave." default:"5m"`
 }
 
 // Service is a replica of instance-writer.
@@ -67,7 +68,7 @@ func New(config Config, env service.Env) (*Service, error) {
 		return nil, err
 	}
 	stopping := make(chan struct{})
-	calls := rpc.NewServer(env.Log, env.Metrics)
+	calls := rpc.NewServer(env.Log, env.Metrics, rpc.Replicated(config.ConnectionAge))
 	instancev1.RegisterInstanceServiceServer(calls, server.Guard{Lost: known.Lost, Server: server.New(server.Config{
 		Cluster: known, Reports: heard, Editor: edits, Reconciler: reconciler, Feed: changes, Reservations: metrics.reservations,
 		Stopping: stopping, Log: env.Log,

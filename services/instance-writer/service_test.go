@@ -67,10 +67,13 @@ func start(t testing.TB, grace time.Duration) *replica {
 // startAt starts a replica that reaches the API server at an address.
 func startAt(t testing.TB, host string, grace time.Duration) *replica {
 	t.Helper()
+	return startWith(t, instancewriter.Config{Flags: kube.Flags{Kubeconfig: kubeconfigOf(t, host)}, NodeGrace: grace}, zap.NewNop())
+}
+
+func startWith(t testing.TB, config instancewriter.Config, log *zap.Logger) *replica {
+	t.Helper()
 	metrics := prometheus.NewRegistry()
-	writer, err := instancewriter.New(
-		instancewriter.Config{Flags: kube.Flags{Kubeconfig: kubeconfigOf(t, host)}, NodeGrace: grace},
-		service.Env{Log: zap.NewNop(), Metrics: metrics, Health: &admin.Health{}})
+	writer, err := instancewriter.New(config, service.Env{Log: log, Metrics: metrics, Health: &admin.Health{}})
 	require.NoError(t, err)
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)

@@ -2,6 +2,7 @@ package instancewriter_test
 
 import (
 	"context"
+	"net/http"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -9,6 +10,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 	"google.golang.org/genproto/googleapis/rpc/errdetails"
+	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 	corev1 "k8s.io/api/core/v1"
@@ -216,6 +218,32 @@ func TestWatchTellsWhatConcernsTheNode(t *testing.T) {
 			require.Equal(t, name, next.GetRemoved().GetName())
 			require.Greater(t, next.GetRemoved().GetRevision(), last, "the absence is younger than what was sent")
 			break
+		}
+	}
+}
+
+func TestWhatChangesWhileAWatchIsDownIsToldAfterwards(t *testing.T) {
+	w := newWorld(t, 1, 1)
+	gate := newProxy(t)
+	behind, other := startAt(t, gate.URL, grace), start(t, grace)
+	w.see("foo", other)
+	name := w.shared("foo")
+	ctx, cancel := context.WithTimeout(t.Context(), within)
+	defer cancel()
+	watch, err := behind.client.WatchInstances(ctx, &instancev1.WatchInstancesRequest{Node: w.nodes[0]}, grpc.WaitForReady(true))
+	require.NoError(t, err)
+	_, err = watch.Recv()
+	require.NoError(t, err)
+
+	gate.when(func(*http.Request) bool { return true })
+	gate.CloseClientConnections()
+	require.NoError(t, reserve(other, w.nodes[0], claim(name, 0)))
+	gate.when(func(*http.Request) bool { return false })
+	for holder := ""; holder != w.nodes[0]; {
+		message, err := watch.Recv()
+		require.NoError(t, err)
+		if slots := message.GetUpdated().GetSlots(); len(slots) == 1 {
+			holder = slots[0].GetHolder().GetNode()
 		}
 	}
 }

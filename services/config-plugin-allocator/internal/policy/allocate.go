@@ -52,7 +52,7 @@ func freeSlots(instances []Instance) *pool {
 	return p
 }
 
-func allocateContainer(claimed map[string][]Slot, free *pool, ids []string) ([]Allocation, error) {
+func allocateContainer(claimed map[string]Slot, free *pool, ids []string) ([]Allocation, error) {
 	result := make([]Allocation, len(ids))
 	taken := map[string]string{} // Instance → the id that has it
 	var fresh []int

@@ -58,7 +58,7 @@ func List(instances []Instance) []string {
 	}
 	next := 0
 	for range withFreeSlot(instances) {
-		for claimed[strconv.Itoa(next)] != nil {
+		for has(claimed, strconv.Itoa(next)) {
 			next++
 		}
 		ids = append(ids, strconv.Itoa(next))
@@ -68,16 +68,28 @@ func List(instances []Instance) []string {
 	return ids
 }
 
-// claims maps each claimed id to its slots. More than one is an error of the state, which matters only to who asks for
-// that id.
-func claims(instances []Instance) map[string][]Slot {
-	claimed := map[string][]Slot{}
+// claims maps each claimed id to its slot. Of several, which a reservation of unknown outcome can leave behind for a moment,
+// it is the first; nobody uses the others.
+func claims(instances []Instance) map[string]Slot {
+	claimed := map[string]Slot{}
 	for _, instance := range instances {
 		for _, claim := range instance.Claimed {
-			claimed[claim.VirtualID] = append(claimed[claim.VirtualID], Slot{instance.Name, claim.Index})
+			slot := Slot{instance.Name, claim.Index}
+			if other, ok := claimed[claim.VirtualID]; !ok || slot.compare(other) < 0 {
+				claimed[claim.VirtualID] = slot
+			}
 		}
 	}
 	return claimed
+}
+
+func has(claimed map[string]Slot, id string) bool {
+	_, ok := claimed[id]
+	return ok
+}
+
+func (s Slot) compare(other Slot) int {
+	return cmp.Or(cmp.Compare(s.Instance, other.Instance), cmp.Compare(s.Index, other.Index))
 }
 
 func withFreeSlot(instances []Instance) []string {
@@ -113,19 +125,12 @@ func number(id string) (uint64, bool) {
 }
 
 // slotOf returns the slot that the id has claimed, or nil for an id that is free.
-func slotOf(claimed map[string][]Slot, id string) (*Slot, error) {
-	slots := claimed[id]
-	if len(slots) > 1 {
-		return nil, fmt.Errorf("%w: virtual device %q claims two slots, %s and %s", ErrInvalid, id, slots[0], slots[1])
-	}
-	if len(slots) == 1 {
-		return &slots[0], nil
+func slotOf(claimed map[string]Slot, id string) (*Slot, error) {
+	if slot, ok := claimed[id]; ok {
+		return &slot, nil
 	}
 	if _, ok := number(id); !ok {
 		return nil, fmt.Errorf("%w: virtual device %q is not known: want a number", ErrInvalid, id)
 	}
 	return nil, nil
 }
-
-// String is the slot's name in deviceUsage.
-func (s Slot) String() string { return s.Instance + "-" + strconv.FormatUint(uint64(s.Index), 10) }

@@ -51,11 +51,14 @@ func kept(id, instance string, index uint32) policy.Allocation {
 
 func TestAllocate(t *testing.T) {
 	shared := []policy.Instance{{Name: first, Free: []uint32{0, 1}}}
+	twice := []policy.Instance{{Name: second, Claimed: []policy.Claim{{"0", 1}}}, {Name: first, Claimed: []policy.Claim{{"0", 1}, {"0", 0}}}}
 	for name, c := range map[string]struct {
 		instances  []policy.Instance
 		containers [][]string
 		want       [][]policy.Allocation
 	}{
+		"seed: 4 is mapped to its slot, 0 and 1 to free ones": {fourIsClaimed, [][]string{{"4"}, {"0"}, {"1"}},
+			[][]policy.Allocation{{kept("4", first, 1)}, {fresh("0", second, 0)}, {fresh("1", first, 0)}}},
 		"seed: 0 and 3 in one container": {threeIsUsed, [][]string{{"0", "3"}},
 			[][]policy.Allocation{{fresh("0", first, 0), kept("3", second, 1)}}},
 		"seed: 0 and 1 in one container, 3 in another": {threeIsUsed, [][]string{{"0", "1"}, {"3"}},
@@ -72,7 +75,8 @@ func TestAllocate(t *testing.T) {
 			[][]policy.Allocation{{fresh("0", first, 0)}, {fresh("1", first, 1)}}},
 		"an id of Akri 0.13 keeps its slot": {ofAkri, [][]string{{"akri-onvif-0", "0"}},
 			[][]policy.Allocation{{kept("akri-onvif-0", first, 0), fresh("0", second, 0)}}},
-		"a container that asks for nothing gets nothing": {allFree, [][]string{{}}, [][]policy.Allocation{{}}},
+		"an id that claims several slots keeps the first": {twice, [][]string{{"0"}}, [][]policy.Allocation{{kept("0", first, 0)}}},
+		"a container that asks for nothing gets nothing":  {allFree, [][]string{{}}, [][]policy.Allocation{{}}},
 	} {
 		got, err := policy.Allocate(c.instances, c.containers)
 		require.NoError(t, err, name)
@@ -81,7 +85,6 @@ func TestAllocate(t *testing.T) {
 }
 
 func TestAllocateRefuses(t *testing.T) {
-	twice := []policy.Instance{{Name: first, Claimed: []policy.Claim{{"0", 0}}}, {Name: second, Claimed: []policy.Claim{{"0", 1}}}}
 	for name, c := range map[string]struct {
 		instances  []policy.Instance
 		containers [][]string
@@ -98,7 +101,6 @@ func TestAllocateRefuses(t *testing.T) {
 		"a number with a leading zero":           {allFree, [][]string{{"01"}}, policy.ErrInvalid, `virtual device "01" is not known: want a number`},
 		"an id asked for twice in one container": {allFree, [][]string{{"0", "0"}}, policy.ErrInvalid, `virtual device "0" is asked for twice`},
 		"an id asked for by two containers":      {allFree, [][]string{{"0"}, {"0"}}, policy.ErrInvalid, `virtual device "0" is asked for twice`},
-		"an id that claims two slots":            {twice, [][]string{{"0"}}, policy.ErrInvalid, `virtual device "0" claims two slots, akri-onvif-8120fe-0 and akri-onvif-a19705-1`},
 	} {
 		_, err := policy.Allocate(c.instances, c.containers)
 		require.ErrorIs(t, err, c.kind, name)

@@ -46,7 +46,7 @@ func checkPrefer(available, mustInclude []string, size int) error {
 
 // choice is a growing set of ids.
 type choice struct {
-	claimed  map[string][]Slot
+	claimed  map[string]Slot
 	withFree []string
 	ids      []string
 	chosen   map[string]bool
@@ -57,8 +57,8 @@ type choice struct {
 func (c *choice) add(id string) {
 	c.ids = append(c.ids, id)
 	c.chosen[id] = true
-	if slots := c.claimed[id]; len(slots) > 0 {
-		c.taken[slots[0].Instance] = true
+	if slot, ok := c.claimed[id]; ok {
+		c.taken[slot.Instance] = true
 	} else {
 		c.fresh++
 	}
@@ -66,16 +66,11 @@ func (c *choice) add(id string) {
 
 // fits reports whether the chosen ids and this one can all have Instances of their own.
 func (c *choice) fits(id string) bool {
-	slots := c.claimed[id]
-	switch len(slots) {
-	case 0:
-		_, ok := number(id)
-		return ok && c.fresh+1 <= c.unclaimed("")
-	case 1:
-		return !c.taken[slots[0].Instance] && c.fresh <= c.unclaimed(slots[0].Instance)
-	default:
-		return false
+	if slot, ok := c.claimed[id]; ok {
+		return !c.taken[slot.Instance] && c.fresh <= c.unclaimed(slot.Instance)
 	}
+	_, ok := number(id)
+	return ok && c.fresh+1 <= c.unclaimed("")
 }
 
 // unclaimed counts the Instances with a free slot that no chosen claimed id has, nor the one given.
@@ -90,7 +85,7 @@ func (c *choice) unclaimed(without string) int {
 }
 
 func (c *choice) compare(a, b string) int {
-	claimedA, claimedB := len(c.claimed[a]) > 0, len(c.claimed[b]) > 0
+	claimedA, claimedB := has(c.claimed, a), has(c.claimed, b)
 	switch {
 	case claimedA == claimedB:
 		return compareIDs(a, b)

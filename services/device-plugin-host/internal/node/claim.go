@@ -2,6 +2,7 @@ package node
 
 import (
 	"cmp"
+	"slices"
 
 	akriv0 "akri.sh/libs/apis/akri/v0"
 
@@ -106,15 +107,40 @@ func (v *View) Held() []Claim {
 }
 
 // State is what the allocator needs to know of a Configuration. An Instance whose device is not seen at the moment
-// keeps its claims, so that their ids are not given away, and offers nothing.
-func (v *View) State(configuration Key) *allocationv1.State {
+// keeps its claims, so that their ids are not given away, and offers nothing. Slots that were asked for, and of which
+// nobody knows yet whether they were taken, count as claimed where the view has them free.
+func (v *View) State(configuration Key, asked ...Claim) *allocationv1.State {
 	state := &allocationv1.State{Node: v.Node}
 	for _, instance := range v.instances {
 		if (Key{instance.GetNamespace(), instance.GetConfiguration()}) == configuration {
 			state.Instances = append(state.Instances, v.stateOf(instance))
 		}
 	}
+	for _, claim := range asked {
+		if (Key{claim.Namespace, claim.Configuration}) == configuration {
+			presume(state, claim)
+		}
+	}
 	return state
+}
+
+// presume makes a free slot one that the claim has, unless its virtual id has another.
+func presume(state *allocationv1.State, claim Claim) {
+	var of *allocationv1.Instance
+	for _, instance := range state.GetInstances() {
+		for _, slot := range instance.GetClaimedSlots() {
+			if slot.GetVirtualId() == claim.VirtualID {
+				return
+			}
+		}
+		if instance.GetName() == claim.Instance {
+			of = instance
+		}
+	}
+	if i := slices.Index(of.GetFreeSlots(), claim.Index); i >= 0 {
+		of.FreeSlots = slices.Delete(of.FreeSlots, i, i+1)
+		of.ClaimedSlots = append(of.ClaimedSlots, &allocationv1.ClaimedSlot{Index: claim.Index, VirtualId: claim.VirtualID})
+	}
 }
 
 func (v *View) stateOf(instance *instancev1.Instance) *allocationv1.Instance {

@@ -2,6 +2,7 @@ package resource
 
 import (
 	"context"
+	"slices"
 	"sync"
 	"time"
 
@@ -25,11 +26,19 @@ const (
 	newsTimeout = time.Second
 )
 
+// VirtualReserver takes slots for virtual devices.
+type VirtualReserver interface {
+	Reserver
+	// Asked are the slots that were asked for without an answer that says who has them now. The same virtual device is to
+	// get the same slot, or it could hold two.
+	Asked() []node.Claim
+}
+
 // Configuration is `akri.sh/<configuration>`: virtual devices that get their slots when they are allocated.
 type Configuration struct {
 	name      string
 	store     *node.Store
-	reserver  Reserver
+	reserver  VirtualReserver
 	allocator allocationv1.ConfigurationAllocatorServiceClient
 
 	mu     sync.Mutex
@@ -38,7 +47,7 @@ type Configuration struct {
 }
 
 // NewConfiguration returns the resource of a Configuration.
-func NewConfiguration(name string, store *node.Store, reserver Reserver, allocator allocationv1.ConfigurationAllocatorServiceClient) *Configuration {
+func NewConfiguration(name string, store *node.Store, reserver VirtualReserver, allocator allocationv1.ConfigurationAllocatorServiceClient) *Configuration {
 	return &Configuration{name: name, store: store, reserver: reserver, allocator: allocator}
 }
 
@@ -69,7 +78,7 @@ func (r *Configuration) Prefer(ctx context.Context, request *pluginapi.Container
 	ctx, cancel := context.WithTimeout(ctx, allocatorTimeout)
 	defer cancel()
 	response, err := r.allocator.PreferVirtualDevices(ctx, &allocationv1.PreferVirtualDevicesRequest{
-		State:       view.State(view.Configurations[r.name]),
+		State:       view.State(view.Configurations[r.name], r.asked(request.GetAvailableDeviceIDs())...),
 		Available:   request.GetAvailableDeviceIDs(),
 		MustInclude: request.GetMustIncludeDeviceIDs(),
 		Size:        uint32(max(0, request.GetAllocationSize())),
@@ -101,7 +110,7 @@ func (r *Configuration) allocate(ctx context.Context, view *node.View, container
 	if !ok {
 		return nil, status.Errorf(codes.Unavailable, "node %q sees no device of Configuration %q at the moment", view.Node, r.name)
 	}
-	mapped, err := r.mapToSlots(ctx, view.State(configuration), containers)
+	mapped, err := r.mapToSlots(ctx, view.State(configuration, r.asked(slices.Concat(containers...))...), containers)
 	if err != nil {
 		return nil, err
 	}
@@ -122,6 +131,11 @@ func (r *Configuration) allocate(ctx context.Context, view *node.View, container
 		responses = append(responses, container(devices))
 	}
 	return responses, r.reserver.Reserve(ctx, claims)
+}
+
+// asked are the slots that these virtual devices may have already. What others may have is free for all.
+func (r *Configuration) asked(ids []string) []node.Claim {
+	return slices.DeleteFunc(r.reserver.Asked(), func(claim node.Claim) bool { return !slices.Contains(ids, claim.VirtualID) })
 }
 
 func (r *Configuration) mapToSlots(ctx context.Context, state *allocationv1.State, containers [][]string) ([]*allocationv1.ContainerAllocation, error) {

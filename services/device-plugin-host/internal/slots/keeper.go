@@ -61,12 +61,19 @@ func (k *Keeper) Reserve(ctx context.Context, claims []node.Claim) error {
 	if err := k.resolve(ctx, claims); err != nil {
 		return err
 	}
+	k.tracker.Ask(claims...)
 	err := retry(ctx, claims, func(ctx context.Context) error { return k.reserve(ctx, claims) })
-	if err == nil {
+	switch {
+	case err == nil:
 		k.tracker.Reserved(time.Now(), claims...)
+	case Refused(err):
+		k.tracker.Refused(claims...)
 	}
 	return err
 }
+
+// Asked are the slots of virtual devices that were asked for without an answer that says who has them now.
+func (k *Keeper) Asked() []node.Claim { return k.tracker.Asked() }
 
 // resolve releases those of the slots once more whose release was not answered. A slot that "is held already" could
 // otherwise be freed by the earlier call after the pod has got it. One that is released and then reserved is written

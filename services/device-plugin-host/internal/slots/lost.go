@@ -59,10 +59,10 @@ func (t *Tracker) inUse(view *node.View, used Use, loss *Loss) map[node.Claim]bo
 		}
 		resource := akriv0.ResourceName(instance.GetConfiguration())
 		for id := range used[resource] {
-			claim, ok := t.virtual[virtual{resource, id}]
+			known, ok := t.virtual[virtual{resource, id}]
 			switch name := resource + " " + id; {
 			case ok:
-				inUse[claim] = true
+				inUse[known.claim] = true
 			case !slices.Contains(loss.Unknown, name):
 				loss.Unknown = append(loss.Unknown, name)
 			}

@@ -2,6 +2,7 @@ package slots
 
 import (
 	"maps"
+	"slices"
 	"sync"
 	"time"
 
@@ -31,7 +32,9 @@ type Tracker struct {
 	mu    sync.Mutex
 	slots map[node.Claim]*sighting
 	// virtual are the slots behind virtual ids, for as long as those are held or in use.
-	virtual map[virtual]node.Claim
+	virtual map[virtual]behind
+	// asked are the slots that virtual ids may have: nobody knows whether the reservation came to be.
+	asked map[virtual]node.Claim
 	// last is the last answer of the kubelet, and known are the Instances that there were then and are still there.
 	last  Use
 	known map[node.Key]bool
@@ -48,13 +51,55 @@ type sighting struct {
 // virtual is a device of a Configuration as the kubelet knows it.
 type virtual struct{ resource, id string }
 
+// behind is the slot of a virtual id. Once it was given to a pod by this process, no other slot of that id is in use.
+type behind struct {
+	claim node.Claim
+	given bool
+}
+
+func virtualOf(claim node.Claim) virtual { return virtual{claim.Resource(), claim.DeviceID()} }
+
+// Ask tells that slots are about to be asked for.
+func (t *Tracker) Ask(claims ...node.Claim) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for _, claim := range claims {
+		if claim.VirtualID != "" {
+			if t.asked == nil {
+				t.asked = map[virtual]node.Claim{}
+			}
+			t.asked[virtualOf(claim)] = claim
+		}
+	}
+}
+
+// Asked are the slots that were asked for without a final answer.
+func (t *Tracker) Asked() []node.Claim {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return slices.SortedFunc(maps.Values(t.asked), node.Claim.Compare)
+}
+
+// Refused tells that slots are not to be had.
+func (t *Tracker) Refused(claims ...node.Claim) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for _, claim := range claims {
+		delete(t.asked, virtualOf(claim))
+	}
+}
+
 // Reserved tells that slots were given to a pod that the kubelet may not list yet.
 func (t *Tracker) Reserved(now time.Time, claims ...node.Claim) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	for _, claim := range claims {
+		if former, ok := t.virtual[virtualOf(claim)]; ok && former.claim != claim {
+			delete(t.slots, former.claim) // whoever had that slot by this id has it no more
+		}
 		t.put(claim, &sighting{given: true, missing: now})
-		t.remember(claim)
+		t.remember(claim, true)
+		delete(t.asked, virtualOf(claim))
 	}
 }
 
@@ -98,15 +143,19 @@ func (t *Tracker) Observe(asked, now time.Time, held []node.Claim, used Use) Obs
 		}
 	}
 	for _, claim := range held {
+		if t.stray(claim, held) {
+			result.Idle = append(result.Idle, claim)
+			continue
+		}
 		slot := before[claim]
 		if slot == nil {
 			slot = &sighting{missing: asked}
 		}
 		t.put(claim, slot)
-		t.remember(claim)
+		t.remember(claim, false)
 		slot.observe(asked, now, claim, used, &result)
 	}
-	maps.DeleteFunc(t.virtual, func(_ virtual, claim node.Claim) bool { return t.slots[claim] == nil && !used.Has(claim) })
+	maps.DeleteFunc(t.virtual, func(_ virtual, slot behind) bool { return t.slots[slot.claim] == nil && !used.Has(slot.claim) })
 	t.last = used
 	return result
 }
@@ -137,12 +186,20 @@ func (t *Tracker) put(claim node.Claim, slot *sighting) {
 	t.slots[claim] = slot
 }
 
-func (t *Tracker) remember(claim node.Claim) {
+// stray tells whether the slot is held by a virtual id that a pod got with another slot: a reservation whose outcome
+// nobody knew came to be after all.
+func (t *Tracker) stray(claim node.Claim, held []node.Claim) bool {
+	known, ok := t.virtual[virtualOf(claim)]
+	return ok && known.given && known.claim != claim && slices.Contains(held, known.claim)
+}
+
+func (t *Tracker) remember(claim node.Claim, given bool) {
 	if claim.VirtualID == "" {
 		return
 	}
 	if t.virtual == nil {
-		t.virtual = map[virtual]node.Claim{}
+		t.virtual = map[virtual]behind{}
 	}
-	t.virtual[virtual{claim.Resource(), claim.DeviceID()}] = claim
+	given = given || t.virtual[virtualOf(claim)] == behind{claim, true}
+	t.virtual[virtualOf(claim)] = behind{claim, given}
 }

@@ -6,6 +6,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	instancev1 "akri.sh/proto/akri/instance/v1"
 	"akri.sh/services/device-plugin-host/internal/node"
 	"akri.sh/services/device-plugin-host/internal/slots"
 )
@@ -111,4 +112,21 @@ func TestASlotThatIsHeldAnewStartsAnew(t *testing.T) {
 		now := start.Add(after)
 		require.Empty(t, tracker.Observe(now, now, []node.Claim{slot}, noUse).Idle)
 	}
+}
+
+func TestAVirtualDeviceThatIsGivenWithAnotherSlotHasTheFormerNoMore(t *testing.T) {
+	start := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
+	other := virtual
+	other.Index++
+	var tracker slots.Tracker
+	tracker.Reserved(start, virtual)
+	tracker.Reserved(start, other)
+	require.Equal(t, []node.Claim{virtual}, tracker.Observe(start, start, []node.Claim{virtual, other}, inUse).Idle)
+	view := node.NewStore("node-a")
+	view.SetInstances([]*instancev1.Instance{{Namespace: virtual.Namespace, Name: virtual.Instance, Configuration: virtual.Configuration, Capacity: 4, Slots: []*instancev1.Slot{
+		{Index: virtual.Index, State: &instancev1.Slot_Free{Free: &instancev1.Free{}}},
+		{Index: other.Index, State: &instancev1.Slot_Free{Free: &instancev1.Free{}}},
+	}}}, 0)
+	now, _ := view.Get()
+	require.Equal(t, []node.Claim{other}, tracker.Lost(start, now, inUse).Free, "the former is not taken back")
 }

@@ -4,7 +4,6 @@ package roster
 
 import (
 	"cmp"
-	"maps"
 	"net/netip"
 	"slices"
 	"time"
@@ -19,6 +18,8 @@ const (
 	maxStrangers = 256
 	// maxAttempts is how many addresses of an endpoint are tried in one check.
 	maxAttempts = 4
+	// maxAddresses is how many addresses are kept of an endpoint that does not answer.
+	maxAddresses = 8
 )
 
 const (
@@ -105,7 +106,8 @@ func (r *Roster) Heard(said wsdiscovery.Endpoint, hello bool, from netip.Addr, n
 	// One that was silent is as new as one that says Hello.
 	hello = hello || now.Sub(e.heard) > silence*r.interval
 	moved := e.url != "" && !slices.Contains(addresses, e.url)
-	e.addresses, e.heard, e.scopes = addresses, now, said.Scopes
+	e.heard = now
+	e.take(addresses, said.Scopes, moved)
 	if moved || hello {
 		e.next = earlier(e.next, later(now, e.settled.Add(eager)))
 	}
@@ -114,6 +116,22 @@ func (r *Roster) Heard(said wsdiscovery.Endpoint, hello bool, from netip.Addr, n
 	}
 	if hello {
 		e.leaving = false
+	}
+}
+
+// take keeps what was said. Anyone can say it in a camera's name: until it answers, what others said stays, after what is
+// newest; and while it answers elsewhere, its scopes stay.
+func (e *endpoint) take(addresses, scopes []string, moved bool) {
+	if e.url == "" {
+		for _, address := range e.addresses {
+			if len(addresses) < maxAddresses && !slices.Contains(addresses, address) {
+				addresses = append(addresses, address)
+			}
+		}
+	}
+	e.addresses = addresses
+	if !moved {
+		e.scopes = scopes
 	}
 }
 
@@ -197,7 +215,12 @@ func (r *Roster) Settle(check Check, answer Answer, now time.Time) {
 	if e == nil {
 		return
 	}
-	e.checking, e.settled = false, now
+	e.checking = false
+	if answer.URL == "" && e.url == "" && news(r.candidates(e), check.URLs) {
+		e.next = now.Add(eager) // it was asked before it told where it is
+		return
+	}
+	e.settled = now
 	if answer.URL == "" {
 		r.failed(e, now)
 		return
@@ -207,6 +230,10 @@ func (r *Roster) Settle(check Check, answer Answer, now time.Time) {
 	}
 	e.url, e.failures, e.next = answer.URL, 0, now.Add(r.interval)
 	e.offset = answer.ClockOffset
+}
+
+func news(addresses, asked []string) bool {
+	return slices.ContainsFunc(addresses, func(address string) bool { return !slices.Contains(asked, address) })
 }
 
 func (r *Roster) failed(e *endpoint, now time.Time) {
@@ -262,9 +289,6 @@ func wins(e, other *endpoint) bool {
 	}
 	return e.uuid < other.uuid
 }
-
-// Known returns the UUIDs of all endpoints, cameras or not.
-func (r *Roster) Known() []string { return slices.Sorted(maps.Keys(r.endpoints)) }
 
 func earlier(a, b time.Time) time.Time {
 	if a.Before(b) {

@@ -1,0 +1,150 @@
+package bench
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+	"slices"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"google.golang.org/grpc"
+	pluginapi "k8s.io/kubelet/pkg/apis/deviceplugin/v1beta1"
+
+	akriv0 "akri.sh/libs/apis/akri/v0"
+	"akri.sh/libs/rpc"
+	discoveryv1 "akri.sh/proto/akri/discovery/v1"
+
+	"akri.sh/integration/programs"
+)
+
+const (
+	instanceLevel, configurationLevel = "instance", "configuration"
+	registerWithin                    = 10 * time.Second
+)
+
+// kubelet is one that only notes who registers.
+type kubelet struct {
+	pluginapi.UnimplementedRegistrationServer
+	registered chan *pluginapi.RegisterRequest
+}
+
+// Register is part of the device plugin API.
+func (k *kubelet) Register(_ context.Context, request *pluginapi.RegisterRequest) (*pluginapi.Empty, error) {
+	k.registered <- request
+	return &pluginapi.Empty{}, nil
+}
+
+// inventory is a discovery-operator that sees one device.
+type inventory struct {
+	discoveryv1.UnimplementedDeviceInventoryServiceServer
+	sees *discoveryv1.WatchDevicesResponse
+}
+
+// WatchDevices tells the device.
+func (i *inventory) WatchDevices(_ *discoveryv1.WatchDevicesRequest, stream grpc.ServerStreamingServer[discoveryv1.WatchDevicesResponse]) error {
+	if err := stream.Send(i.sees); err != nil {
+		return err
+	}
+	<-stream.Context().Done()
+	return nil
+}
+
+// allocations measures what the kubelet of the node waits for: from its call at the device plugin socket of a real
+// device-plugin-host, beside a real config-plugin-allocator, to the answer. Each call reserves its slot anew.
+func (w *writer) allocations(ctx context.Context, node, configuration, instance string) (took map[string][]time.Duration, err error) {
+	dir, err := os.MkdirTemp("", "akri-bench-")
+	if err != nil {
+		return nil, fmt.Errorf("make folder: %w", err)
+	}
+	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
+	socket := func(name string) string { return "unix://" + filepath.Join(dir, name) }
+	registered := make(chan *pluginapi.RegisterRequest, 10)
+	stop, err := serveNode(ctx, dir, registered, &discoveryv1.WatchDevicesResponse{Configurations: []*discoveryv1.ConfigurationDevices{{
+		Namespace: space, Name: configuration, Complete: true,
+		Devices: []*discoveryv1.Device{{Instance: instance, Id: "camera", Shared: true, Properties: map[string]string{"URL": "rtsp://10.0.0.1"}}},
+	}}})
+	if err != nil {
+		return nil, err
+	}
+	defer stop()
+	allocator, err := programs.Start(ctx, nil, "config-plugin-allocator", "--socket", socket("allocator.sock"), "--admin-address=", "--log-level=error")
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, allocator.Stop()) }()
+	host, err := programs.Start(ctx, nil, "device-plugin-host", "--node-name", node, "--kubelet-dir", dir, "--pod-resources", filepath.Join(dir, "none.sock"),
+		"--discovery-operator", socket("operator.sock"), "--instance-writer", w.address, "--allocator", socket("allocator.sock"),
+		"--admin-address=", "--log-level=error")
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, host.Stop()) }()
+	endpoints, err := awaitEndpoints(ctx, registered, akriv0.ResourceName(instance), akriv0.ResourceName(configuration))
+	if err != nil {
+		return nil, err
+	}
+	took = map[string][]time.Duration{}
+	for level, of := range map[string]struct{ resource, id string }{
+		instanceLevel:      {akriv0.ResourceName(instance), akriv0.SlotName(instance, 0)},
+		configurationLevel: {akriv0.ResourceName(configuration), "0"},
+	} {
+		if took[level], err = allocateAgain(ctx, socket(endpoints[of.resource]), of.id); err != nil {
+			return nil, err
+		}
+	}
+	return took, nil
+}
+
+// serveNode serves what a device-plugin-host finds on its node, in a folder.
+func serveNode(ctx context.Context, dir string, registered chan *pluginapi.RegisterRequest, sees *discoveryv1.WatchDevicesResponse) (stop func(), err error) {
+	server := grpc.NewServer()
+	pluginapi.RegisterRegistrationServer(server, &kubelet{registered: registered})
+	discoveryv1.RegisterDeviceInventoryServiceServer(server, &inventory{sees: sees})
+	for _, name := range []string{"kubelet.sock", "operator.sock"} {
+		listener, err := (&net.ListenConfig{}).Listen(ctx, "unix", filepath.Join(dir, name))
+		if err != nil {
+			return nil, fmt.Errorf("serve a node: %w", err)
+		}
+		go func() { _ = server.Serve(listener) }() // ends with the server
+	}
+	return server.Stop, nil
+}
+
+// awaitEndpoints waits until each resource is registered, and returns their sockets.
+func awaitEndpoints(ctx context.Context, registered <-chan *pluginapi.RegisterRequest, resources ...string) (map[string]string, error) {
+	ctx, cancel := context.WithTimeout(ctx, registerWithin)
+	defer cancel()
+	endpoints := map[string]string{}
+	for slices.ContainsFunc(resources, func(resource string) bool { return endpoints[resource] == "" }) {
+		select {
+		case request := <-registered:
+			endpoints[request.GetResourceName()] = request.GetEndpoint()
+		case <-ctx.Done():
+			return nil, fmt.Errorf("wait for %v, have %v: %w", resources, endpoints, ctx.Err())
+		}
+	}
+	return endpoints, nil
+}
+
+func allocateAgain(ctx context.Context, address, id string) (took []time.Duration, err error) {
+	conn, err := rpc.Dial(address, prometheus.NewRegistry())
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, conn.Close()) }()
+	plugin := pluginapi.NewDevicePluginClient(conn)
+	request := &pluginapi.AllocateRequest{ContainerRequests: []*pluginapi.ContainerAllocateRequest{{DevicesIds: []string{id}}}}
+	for range reservations {
+		began := time.Now()
+		if _, err := plugin.Allocate(ctx, request); err != nil {
+			return nil, fmt.Errorf("allocate: %w", err)
+		}
+		took = append(took, time.Since(began))
+	}
+	slices.Sort(took)
+	return took, nil
+}

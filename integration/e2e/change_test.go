@@ -1,0 +1,242 @@
+package e2e_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	akriv0 "akri.sh/libs/apis/akri/v0"
+	discoveryv0 "akri.sh/proto/v0"
+)
+
+// awaitUsage waits until the deviceUsage of the Instance is as it should be, and returns it.
+func awaitUsage(t *testing.T, instance, what string, is func(usage map[string]string) bool) map[string]string {
+	t.Helper()
+	var usage map[string]string
+	await(t, instance+" "+what, func(ctx context.Context) error {
+		object, err := akri.Instances.In("default").Get(ctx, instance, metav1.GetOptions{})
+		if err != nil {
+			return err
+		}
+		if usage = object.Spec.DeviceUsage; !is(usage) {
+			return fmt.Errorf("deviceUsage is %v", usage)
+		}
+		return nil
+	})
+	return usage
+}
+
+// runs tells whether the pod is the same as before and runs.
+func runs(t *testing.T, before *corev1.Pod) {
+	t.Helper()
+	now, err := akri.Kubernetes.CoreV1().Pods(before.Namespace).Get(t.Context(), before.Name, metav1.GetOptions{})
+	require.NoError(t, err)
+	require.Equal(t, before.UID, now.UID)
+	require.Equal(t, corev1.PodRunning, now.Status.Phase)
+	require.Zero(t, now.Status.ContainerStatuses[0].RestartCount)
+}
+
+// changedCapacity raises the capacity under a pod, and lowers it under three.
+func changedCapacity(t *testing.T) {
+	const instance = "e2e-capacity-8120fe"
+	apply(t, echoConfiguration("e2e-capacity", 1, "", "foo0"))
+	var pods []*corev1.Pod
+	for i := range 3 {
+		name := fmt.Sprintf("capacity-%d", i)
+		apply(t, ownPod(name, instance))
+		pods = append(pods, awaitReadyPod(t, "default", name))
+		if i == 0 {
+			require.NoError(t, akri.ApplyText(t.Context(), echoConfiguration("e2e-capacity", 3, "", "foo0")))
+		}
+	}
+	require.NoError(t, akri.ApplyText(t.Context(), echoConfiguration("e2e-capacity", 1, "", "foo0")))
+	await(t, "the lower capacity", func(ctx context.Context) error {
+		object, err := akri.Instances.In("default").Get(ctx, instance, metav1.GetOptions{})
+		if err == nil && object.Spec.Capacity != 1 {
+			err = fmt.Errorf("it is %d", object.Spec.Capacity)
+		}
+		return err
+	})
+	usage := instances(t, "default", "e2e-capacity")[0].Spec.DeviceUsage
+	require.Len(t, usage, 3)
+	require.NotContains(t, values(usage), "", "what is in use stays")
+	for _, pod := range pods {
+		runs(t, pod)
+	}
+	for _, pod := range pods {
+		require.NoError(t, akri.Kubernetes.CoreV1().Pods("default").Delete(t.Context(), pod.Name, metav1.DeleteOptions{}))
+	}
+	awaitUsage(t, instance, "to have one slot, which is free", func(usage map[string]string) bool {
+		return maps.Equal(usage, map[string]string{akriv0.SlotName(instance, 0): ""})
+	})
+	apply(t, ownPod("capacity-last", instance))
+	awaitReadyPod(t, "default", "capacity-last")
+}
+
+// changedDevice changes what a device is under a pod that has it: the next pod gets it as it is then.
+func changedDevice(t *testing.T) {
+	device := func(path string) *discoveryv0.Device {
+		return &discoveryv0.Device{
+			Id: "changing", Properties: map[string]string{"UDEV_DEVNODE": path},
+			DeviceSpecs: []*discoveryv0.DeviceSpec{{ContainerPath: path, HostPath: "/dev/zero", Permissions: "r"}},
+		}
+	}
+	node := akri.Cluster.Nodes()[0]
+	apply(t, strings.Replace(configurationOf("e2e-changed", "e2eChanged", ""), "spec:", "spec:\n  capacity: 2", 1))
+	handler := handle(t, node, "e2eChanged", device("/dev/before"))
+	resource := instanceName("e2e-changed", "changing", "", true)
+	apply(t, ownPod("changed-before", resource))
+	before := awaitReadyPod(t, "default", "changed-before")
+	requireDevice(t, before, "/dev/before")
+
+	handler.see(device("/dev/after"))
+	await(t, "the Instance to show the change", func(context.Context) error {
+		if got := instances(t, "default", "e2e-changed")[0].Spec.BrokerProperties["UDEV_DEVNODE"]; got != "/dev/after" {
+			return errors.New(got)
+		}
+		return nil
+	})
+	apply(t, ownPod("changed-after", resource))
+	requireDevice(t, awaitReadyPod(t, "default", "changed-after"), "/dev/after")
+	runs(t, before)
+	requireDevice(t, before, "/dev/before")
+}
+
+// requireDevice checks that the pod was told this device node and can read it.
+func requireDevice(t *testing.T, pod *corev1.Pod, path string) {
+	t.Helper()
+	said := ask(t, pod)
+	require.Equal(t, path, said.Env["UDEV_DEVNODE"])
+	require.NotEmpty(t, said.Devices)
+	for _, device := range said.Devices {
+		require.Equal(t, path, device.Path)
+		require.Empty(t, device.Error)
+	}
+}
+
+// recreatedConfiguration deletes a Configuration under pods that use its devices, and makes it anew.
+func recreatedConfiguration(t *testing.T) {
+	manifest := echoConfiguration("e2e-again", 1, "", "foo0", "foo1")
+	apply(t, manifest)
+	names := []string{"e2e-again-8120fe", "e2e-again-a19705"}
+	awaitInstances(t, "default", "e2e-again", names...)
+	apply(t, ownPod("again-instance", names[0]))
+	byInstance := awaitReadyPod(t, "default", "again-instance")
+	apply(t, ownPod("again-configuration", "e2e-again"))
+	byConfiguration := awaitReadyPod(t, "default", "again-configuration")
+	usage := func() []string {
+		var all []string
+		for _, instance := range instances(t, "default", "e2e-again") {
+			all = append(all, values(instance.Spec.DeviceUsage)...)
+		}
+		return all
+	}
+	held := usage()
+	require.Equal(t, byInstance.Spec.NodeName, held[0])
+	require.Regexp(t, "^C:[0-9]+:"+byConfiguration.Spec.NodeName+"$", held[1])
+
+	require.NoError(t, akri.DeleteText(t.Context(), manifest))
+	awaitInstances(t, "default", "e2e-again")
+	require.NoError(t, akri.ApplyText(t.Context(), manifest))
+	awaitInstances(t, "default", "e2e-again", names...)
+	await(t, "the pods to hold their slots again", func(context.Context) error {
+		if now := usage(); !slices.Equal(now, held) {
+			return fmt.Errorf("held are %v", now)
+		}
+		return nil
+	})
+	runs(t, byInstance)
+	runs(t, byConfiguration)
+}
+
+// sameName has two Configurations of one name in two namespaces.
+func sameName(t *testing.T) {
+	elsewhere := func(manifest string) string {
+		return strings.Replace(manifest, "namespace: default", "namespace: e2e-elsewhere", 1)
+	}
+	apply(t, "{apiVersion: v1, kind: Namespace, metadata: {name: e2e-elsewhere}}")
+	older := echoConfiguration("e2e-same", 1, "", "foo0")
+	apply(t, older)
+	before := instanceUIDs(awaitInstances(t, "default", "e2e-same", "e2e-same-8120fe"))
+	apply(t, elsewhere(echoConfiguration("e2e-same", 1, "", "foo1")))
+	message := awaitCondition(t, "e2e-elsewhere", "e2e-same", akriv0.ConditionReady, metav1.ConditionFalse, akriv0.ReasonNameTaken)
+	require.Contains(t, message, "the older Configuration default/e2e-same has the same name")
+	require.Equal(t, before, instanceUIDs(instances(t, "default", "e2e-same")))
+	require.Empty(t, instances(t, "e2e-elsewhere", "e2e-same"))
+
+	require.NoError(t, akri.DeleteText(t.Context(), older))
+	awaitInstances(t, "e2e-elsewhere", "e2e-same", "e2e-same-a19705")
+	awaitCondition(t, "e2e-elsewhere", "e2e-same", akriv0.ConditionReady, metav1.ConditionTrue, akriv0.ReasonAsExpected)
+}
+
+// deniedPod asks for two of a Configuration's devices where two virtual devices are shown and both are slots of one: the
+// other slot is claimed, and no pod uses it yet.
+func deniedPod(t *testing.T) {
+	const instance = "e2e-denied-8120fe"
+	node := akri.Cluster.Nodes()[0]
+	apply(t, echoConfiguration("e2e-denied", 2, "", "foo0"))
+	awaitInstances(t, "default", "e2e-denied", instance)
+	_, err := akri.Kubectl(t.Context(), "", "patch", "akrii", instance, "--type=merge",
+		"--patch", fmt.Sprintf(`{"spec": {"deviceUsage": {"%s-0": "C:5:%s"}}}`, instance, node.Name()))
+	require.NoError(t, err)
+	ctx, cancel := context.WithTimeout(t.Context(), within)
+	defer cancel()
+	require.NoError(t, awaitOffered(ctx, node, "akri.sh/e2e-denied", "0", "5"))
+	pod := strings.Replace(ownPod("denied", "e2e-denied"), `"akri.sh/e2e-denied": "1"`, `"akri.sh/e2e-denied": "2"`, 1)
+	apply(t, strings.Replace(pod, "spec:", "spec:\n  nodeName: "+node.Name(), 1))
+	await(t, "the reason in kubectl describe pod", func(ctx context.Context) error {
+		text, err := akri.Kubectl(ctx, "", "describe", "pod", "denied")
+		if err != nil {
+			return err
+		}
+		for _, want := range []string{
+			"UnexpectedAdmissionError",
+			`cannot choose devices of Configuration "e2e-denied": a container asks for 2 different device(s) and only 1 can be had here`,
+		} {
+			if !strings.Contains(text, want) {
+				return fmt.Errorf("no %q in\n%s", want, text)
+			}
+		}
+		return nil
+	})
+}
+
+// waitingPods is the last example of the proposal: a Deployment of two pods that each ask for two devices of a Configuration.
+func waitingPods(t *testing.T) {
+	apply(t, echoConfiguration("e2e-waiting", 2, "", "foo0"))
+	awaitShown(t, "e2e-waiting", 2)
+	pods := follow(t, "waiting")
+	apply(t, strings.Replace(deployment("waiting", "e2e-waiting", 2), `"akri.sh/e2e-waiting": "1"`, `"akri.sh/e2e-waiting": "2"`, 1))
+	await(t, "both pods to be pending for lack of devices", func(ctx context.Context) error {
+		list, err := akri.Kubernetes.CoreV1().Pods("default").List(ctx, metav1.ListOptions{LabelSelector: "app=waiting"})
+		if err != nil {
+			return err
+		}
+		waiting := 0
+		for _, pod := range list.Items {
+			for _, condition := range pod.Status.Conditions {
+				if condition.Reason == corev1.PodReasonUnschedulable && strings.Contains(condition.Message, "Insufficient akri.sh/e2e-waiting") {
+					waiting++
+				}
+			}
+		}
+		if waiting != 2 {
+			return fmt.Errorf("%d of %d pods", waiting, len(list.Items))
+		}
+		return nil
+	})
+	require.NoError(t, akri.ApplyText(t.Context(), echoConfiguration("e2e-waiting", 2, "", "foo0", "foo1")))
+	awaitRunning(t, "waiting", 2)
+	require.Empty(t, pods.refusals())
+	for _, instance := range instances(t, "default", "e2e-waiting") {
+		require.NotContains(t, values(instance.Spec.DeviceUsage), "", "each pod has one slot of each device")
+	}
+}

@@ -1,0 +1,70 @@
+package instancewriter_test
+
+import (
+	"context"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"go.uber.org/zap"
+	"go.uber.org/zap/zaptest/observer"
+
+	"akri.sh/libs/kube"
+	"akri.sh/libs/rpc"
+	instancev1 "akri.sh/proto/akri/instance/v1"
+	instancewriter "akri.sh/services/instance-writer"
+)
+
+// keepWatching watches as a node does, and returns what counts the snapshots.
+func keepWatching(t *testing.T, r *replica, node string) (snapshots func() int) {
+	t.Helper()
+	var mu sync.Mutex
+	count := 0
+	ctx, cancel := context.WithCancel(context.Background())
+	var watching sync.WaitGroup
+	watching.Go(func() {
+		rpc.Keep(ctx, zap.NewNop(), time.Second, func(ctx context.Context, healthy func()) error {
+			watch, err := r.client.WatchInstances(ctx, &instancev1.WatchInstancesRequest{Node: node})
+			for err == nil {
+				var message *instancev1.WatchInstancesResponse
+				if message, err = watch.Recv(); message.GetSnapshot() != nil {
+					healthy()
+					mu.Lock()
+					count++
+					mu.Unlock()
+				}
+			}
+			return err
+		})
+	})
+	t.Cleanup(func() { cancel(); watching.Wait() })
+	return func() int {
+		mu.Lock()
+		defer mu.Unlock()
+		return count
+	}
+}
+
+func TestConnectionsEndOfAgeQuietlyAndNoCallFails(t *testing.T) {
+	noLeaks(t)
+	w := newWorld(t, 2, 1)
+	core, logged := observer.New(zap.InfoLevel)
+	r := startWith(t, instancewriter.Config{
+		Flags: kube.Flags{Kubeconfig: kubeconfig(t)}, NodeGrace: grace, ConnectionAge: 200 * time.Millisecond,
+	}, zap.New(core))
+	w.see("foo", r)
+	name, node := w.shared("foo"), w.nodes[0]
+	snapshots := keepWatching(t, r, node)
+	before := logged.Len()
+	for snapshots() < 4 {
+		require.NoError(t, reserve(r, node, claim(name, 0)))
+		_, err := r.client.ReleaseSlots(t.Context(), &instancev1.ReleaseSlotsRequest{Node: node, Claims: []*instancev1.SlotClaim{claim(name, 0)}})
+		require.NoError(t, err)
+	}
+	writes := r.writes(t)
+	w.see("foo", r) // a node that says on its next stream what it said before
+	require.InDelta(t, writes, r.writes(t), 0, "which is no reason to write")
+	require.Equal(t, []string{node}, w.get(name).Spec.Nodes)
+	require.Empty(t, logged.All()[before:])
+}
