@@ -82,7 +82,7 @@ test-unit: test-prerequisites binaries ## Unit tests of every module, with the r
 
 .PHONY: test-e2e
 test-e2e: root test-prerequisites images binaries ## End-to-end tests: real kubelets, containerd, API server, devices
-	cd integration && go test -p 1 -parallel 4 -count=1 -timeout 40m ./...
+	cd integration && go test -p 2 -parallel 4 -count=1 -timeout 40m ./...
 
 .PHONY: test-long
 test-long: root test-prerequisites images binaries ## The tests that a release needs: 100,000 calls on slots, 100 deletions of pods, a minute without API server, 1,000 cameras, all on the agent
