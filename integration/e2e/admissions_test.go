@@ -73,6 +73,22 @@ func (a *admissions) between(t *testing.T, former, next string) (took time.Durat
 	return took
 }
 
+// storm is how many pods were refused, and within what time.
+func (a *admissions) storm() string {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	var first, last time.Time
+	for name := range a.refused {
+		if at := a.ended[name]; first.IsZero() || at.Before(first) {
+			first = at
+		}
+		if at := a.ended[name]; at.After(last) {
+			last = at
+		}
+	}
+	return fmt.Sprintf("%d within %s", len(a.refused), last.Sub(first).Round(time.Millisecond))
+}
+
 func (a *admissions) refusals() []string {
 	a.mu.Lock()
 	defer a.mu.Unlock()

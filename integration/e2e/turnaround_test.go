@@ -88,7 +88,7 @@ func crowdedDevice(t *testing.T) {
 	awaitRunning(t, "crowd", 3)
 	awaitShown(t, "e2e-crowd-8120fe", 3)
 	running := awaitRunning(t, "crowd", 3)
-	t.Logf("not admitted before the scheduler knew: %d %q", len(pods.refusals()), pods.refusals())
+	t.Logf("not admitted before the scheduler knew: %s", pods.storm())
 	for range 3 {
 		require.NoError(t, akri.Kubernetes.CoreV1().Pods("default").Delete(t.Context(), running[0].Name, metav1.DeleteOptions{}))
 		former := running[0].Name
@@ -110,5 +110,5 @@ func crowdedDevice(t *testing.T) {
 		}
 		require.Equal(t, 3, held)
 	}
-	t.Logf("not admitted in all: %d", len(pods.refusals()))
+	t.Logf("not admitted in all: %s", pods.storm())
 }

@@ -42,7 +42,7 @@ type ConfigurationAllocatorServiceClient interface {
 	// of their names.
 	// RESOURCE_EXHAUSTED: a container asks for more distinct Instances than have a free slot, or for two ids that claim
 	// slots of one Instance; the message says how many there are, or which. INVALID_ARGUMENT: an id that is neither
-	// claimed nor a number, is asked for twice, or claims two slots.
+	// claimed nor a number, or is asked for twice. An id that claims several slots has the first of them.
 	Allocate(ctx context.Context, in *AllocateRequest, opts ...grpc.CallOption) (*AllocateResponse, error)
 	// PreferVirtualDevices chooses `size` of the available ids such that Allocate of them will be granted where that is
 	// possible: `must_include` first, then ids of distinct Instances.
@@ -106,7 +106,7 @@ type ConfigurationAllocatorServiceServer interface {
 	// of their names.
 	// RESOURCE_EXHAUSTED: a container asks for more distinct Instances than have a free slot, or for two ids that claim
 	// slots of one Instance; the message says how many there are, or which. INVALID_ARGUMENT: an id that is neither
-	// claimed nor a number, is asked for twice, or claims two slots.
+	// claimed nor a number, or is asked for twice. An id that claims several slots has the first of them.
 	Allocate(context.Context, *AllocateRequest) (*AllocateResponse, error)
 	// PreferVirtualDevices chooses `size` of the available ids such that Allocate of them will be granted where that is
 	// possible: `must_include` first, then ids of distinct Instances.
