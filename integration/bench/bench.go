@@ -56,18 +56,16 @@ func Run(ctx context.Context, options Options) (err error) {
 }
 
 func (b *bench) measure(ctx context.Context) error {
-	sent, err := b.sends(ctx)
-	if err != nil {
-		return fmt.Errorf("measure handler-udev: %w", err)
-	}
 	plugged, err := b.hotPlug(ctx)
 	if err != nil {
 		return fmt.Errorf("measure hot-plug: %w", err)
 	}
-	plugged.sent = sent
 	idle, err := b.idle(ctx)
 	if err != nil {
 		return fmt.Errorf("measure the idle cluster: %w", err)
+	}
+	if plugged.sent, err = b.sends(ctx); err != nil {
+		return fmt.Errorf("measure handler-udev: %w", err)
 	}
 	if err := b.print(plugged, idle); err != nil {
 		return err
