@@ -39,14 +39,15 @@ func services() []string {
 	return slices.Concat(chosen().services, []string{"instance-writer", "broker-controller"})
 }
 
-// TestAgent is what could be different about the other form. With AKRI_E2E_AGENT all scenarios run on it.
+// TestAgent is what could be different about the other form: a plugged device becomes a broker, killing the agent loses nothing,
+// uninstalling leaves nothing. With AKRI_E2E_AGENT all scenarios run on it.
 func TestAgent(t *testing.T) {
 	if os.Getenv("AKRI_E2E_AGENT") != "" {
 		t.Skip("TestMesh has it all")
 	}
 	require.NoError(t, akri.Install(t.Context(), oneProcess.values...))
-	t.Run("killing it loses nothing and devices are still found", func(t *testing.T) { killEach(t, oneProcess.services) })
-	t.Run("uninstalling leaves nothing behind", uninstall)
+	killEach(t, oneProcess.services)
+	nothingIsLeft(t)
 }
 
 func changedForm(t *testing.T) {
