@@ -210,6 +210,7 @@ func TestHostileRepliesHarmNothing(t *testing.T) {
 	client := handler(t)
 	stranger := netip.MustParseAddr("127.9.9.9")
 	stream := discover(t, client, "discoveryTimeoutSeconds: 2", nil)
+	require.Eventually(t, func() bool { return f.Probes() > 0 }, 10*time.Second, time.Millisecond, "who probes listens, too")
 	for i := range 20 {
 		for name, datagram := range onvif.Datagrams() {
 			require.NoError(t, f.Say(stranger, datagram), "%s %d", name, i)
