@@ -3,7 +3,6 @@ package onvif
 import (
 	"context"
 	"encoding/xml"
-	"errors"
 	"fmt"
 	"math/rand/v2"
 	"net"
@@ -45,6 +44,7 @@ type Fleet struct {
 	mu      sync.Mutex
 	random  *rand.Rand
 	cameras map[*Camera]*running
+	order   []*Camera // in which they were plugged: one by one they have the same luck each time
 	asked   map[string]int
 }
 
@@ -93,7 +93,7 @@ func (f *Fleet) Stop() {
 	}
 	f.mu.Lock()
 	cameras := f.cameras
-	f.cameras = map[*Camera]*running{}
+	f.cameras, f.order = map[*Camera]*running{}, nil
 	f.mu.Unlock()
 	for _, camera := range cameras {
 		camera.close()
@@ -116,10 +116,11 @@ func (f *Fleet) Plug(cameras ...*Camera) error {
 		for _, camera := range cameras {
 			switchedOn, err := f.switchOn(camera)
 			if err != nil {
-				return errors.Join(fmt.Errorf("plug camera: %w", err))
+				return fmt.Errorf("plug camera: %w", err)
 			}
 			f.mu.Lock()
 			f.cameras[camera] = switchedOn
+			f.order = append(f.order, camera)
 			f.mu.Unlock()
 		}
 		return nil
@@ -158,6 +159,7 @@ func (f *Fleet) Unplug(cameras ...*Camera) {
 		f.mu.Lock()
 		switchedOff := f.cameras[camera]
 		delete(f.cameras, camera)
+		f.order = slices.DeleteFunc(f.order, func(c *Camera) bool { return c == camera })
 		f.mu.Unlock()
 		if switchedOff != nil {
 			switchedOff.close()
@@ -236,10 +238,11 @@ func (f *Fleet) hear(ctx context.Context, group *net.UDPConn) {
 func (f *Fleet) answerProbe(ctx context.Context, heard probe, from netip.AddrPort) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	for camera, switchedOn := range f.cameras {
+	for _, camera := range f.order {
 		if !camera.hasTypes(heard.Body.Probe.Types) || f.random.Float64() < f.conditions.Loss || f.random.Float64() < f.conditions.Loss {
 			continue // the probe or the answer is lost
 		}
+		switchedOn := f.cameras[camera]
 		delay := time.Duration(f.random.Float64() * float64(f.conditions.Delay))
 		f.work.Go(func() {
 			select {

@@ -176,9 +176,8 @@ func TestHundredsOfCamerasAreFoundOnce(t *testing.T) {
 		conditions onvif.Conditions
 		shuffle    func([]*onvif.Camera)
 	}{
-		"a good network":       {conditions: onvif.Conditions{Delay: 500 * time.Millisecond}},
-		"5 % loss":             {conditions: onvif.Conditions{Loss: .05, Delay: 500 * time.Millisecond, Seed: 1}},
-		"5 % loss, other luck": {conditions: onvif.Conditions{Loss: .05, Delay: 500 * time.Millisecond, Seed: 2}},
+		"a good network": {conditions: onvif.Conditions{Delay: 500 * time.Millisecond}},
+		"5 % loss":       {conditions: onvif.Conditions{Loss: .05, Delay: 500 * time.Millisecond, Seed: 1}},
 		"each of one type only": {shuffle: func(all []*onvif.Camera) {
 			for i, camera := range all {
 				camera.Types = []string{[]string{"NetworkVideoTransmitter", "Device"}[i%2]}
@@ -211,6 +210,7 @@ func TestHostileRepliesHarmNothing(t *testing.T) {
 	client := handler(t)
 	stranger := netip.MustParseAddr("127.9.9.9")
 	stream := discover(t, client, "discoveryTimeoutSeconds: 2", nil)
+	require.Eventually(t, func() bool { return f.Probes() > 0 }, 10*time.Second, time.Millisecond, "who probes listens, too")
 	for i := range 20 {
 		for name, datagram := range onvif.Datagrams() {
 			require.NoError(t, f.Say(stranger, datagram), "%s %d", name, i)

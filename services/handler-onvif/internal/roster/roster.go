@@ -68,6 +68,7 @@ type endpoint struct {
 	first     time.Time // heard first
 	heard     time.Time // heard last
 	settled   time.Time // checked last
+	asked     []string  // at which addresses
 	next      time.Time // to check next
 	checking  bool
 	leaving   bool // it said Bye
@@ -108,7 +109,7 @@ func (r *Roster) Heard(said wsdiscovery.Endpoint, hello bool, from netip.Addr, n
 	moved := e.url != "" && !slices.Contains(addresses, e.url)
 	e.heard = now
 	e.take(addresses, said.Scopes, moved)
-	if moved || hello {
+	if moved || hello || r.untried(e) {
 		e.next = earlier(e.next, later(now, e.settled.Add(eager)))
 	}
 	if e.url == "" {
@@ -209,19 +210,24 @@ func (r *Roster) Next() (time.Time, bool) {
 	return next, !next.IsZero()
 }
 
-// Settle takes the answer to a check.
-func (r *Roster) Settle(check Check, answer Answer, now time.Time) {
+// Settle takes the answer to a check and returns whether the endpoint is elsewhere now, or there, or gone.
+func (r *Roster) Settle(check Check, answer Answer, now time.Time) (changed bool) {
 	e := r.endpoints[check.UUID]
 	if e == nil {
-		return
+		return false
 	}
-	e.checking = false
-	if answer.URL == "" && e.url == "" && news(r.candidates(e), check.URLs) {
+	before := e.url
+	r.settle(e, check, answer, now)
+	return e.url != before
+}
+
+func (r *Roster) settle(e *endpoint, check Check, answer Answer, now time.Time) {
+	e.checking, e.settled, e.asked = false, now, check.URLs
+	switch {
+	case answer.URL == "" && r.untried(e):
 		e.next = now.Add(eager) // it was asked before it told where it is
 		return
-	}
-	e.settled = now
-	if answer.URL == "" {
+	case answer.URL == "":
 		r.failed(e, now)
 		return
 	}
@@ -232,8 +238,9 @@ func (r *Roster) Settle(check Check, answer Answer, now time.Time) {
 	e.offset = answer.ClockOffset
 }
 
-func news(addresses, asked []string) bool {
-	return slices.ContainsFunc(addresses, func(address string) bool { return !slices.Contains(asked, address) })
+// untried tells whether an endpoint that does not answer was announced at an address where it was not asked.
+func (r *Roster) untried(e *endpoint) bool {
+	return e.url == "" && slices.ContainsFunc(r.candidates(e), func(address string) bool { return !slices.Contains(e.asked, address) })
 }
 
 func (r *Roster) failed(e *endpoint, now time.Time) {
@@ -253,7 +260,7 @@ func (r *Roster) failed(e *endpoint, now time.Time) {
 func (r *Roster) Pending(since time.Time) int {
 	pending := 0
 	for _, e := range r.endpoints {
-		if e.settled.IsZero() || e.url != "" && e.settled.Before(since) {
+		if r.untried(e) || e.url != "" && e.settled.Before(since) {
 			pending++
 		}
 	}

@@ -169,6 +169,18 @@ func TestNobodyCanLeadAwayFromACameraThatAnswers(t *testing.T) {
 	require.Equal(t, []roster.Camera{{UUID: "a", URL: here, Scopes: []string{"own"}}}, n.Cameras())
 }
 
+func TestNobodyCanHideACameraThatWasAskedElsewhere(t *testing.T) {
+	n := newNetwork(here)
+	n.hello("a", there)
+	n.settle()
+	require.Zero(t, n.Pending(start))
+	n.match("a", here)
+	require.Equal(t, 1, n.Pending(start))
+	n.pass(time.Second)
+	n.settle()
+	require.Equal(t, map[string]string{"a": here}, n.urls())
+}
+
 func TestNobodyCanHideACameraThatWasNotAskedYet(t *testing.T) {
 	n := newNetwork(here)
 	n.hello("a", there) // a lie, and while its address is asked ...
