@@ -34,6 +34,10 @@ demo-down: root $(BIN)/akri-cluster ## Remove the demo's cluster
 prerequisites: ## Install what building needs from Debian (when root), or say what to install
 	@tools/prerequisites.sh
 
+.PHONY: test-prerequisites
+test-prerequisites:
+	@tools/prerequisites.sh tests
+
 .PHONY: binaries
 binaries: $(BIN)/akri-cluster ## Build Kubernetes, etcd, containerd, CoreDNS and helm from their Go modules (minutes, once)
 	@$(BIN)/akri-cluster binaries > /dev/null
@@ -71,19 +75,26 @@ FORCE:
 test: root verify test-unit test-e2e ## Everything: verify, unit tests, end-to-end tests on a real cluster
 
 .PHONY: test-unit
-test-unit: prerequisites binaries ## Unit tests of every module, with the race detector
+test-unit: test-prerequisites binaries ## Unit tests of every module, with the race detector
 	go test -race -count=1 $(addsuffix /...,$(addprefix ./,$(filter-out integration charts,$(MODULES)))) ./integration/cluster/binaries/...
 	cd tools/akri-image && GOWORK=off go test -count=1 ./...
 	cd tools/cluster && GOWORK=off go test -count=1 ./...
 
 .PHONY: test-e2e
-test-e2e: root images binaries ## End-to-end tests: real kubelets, containerd, API server, devices
-	cd integration && go test -p 1 -parallel 4 -count=1 -timeout 40m ./...
+test-e2e: root test-prerequisites images binaries ## End-to-end tests: real kubelets, containerd, API server, devices
+	cd integration && go test -p 2 -parallel 4 -count=1 -timeout 40m ./...
 
 .PHONY: test-long
-test-long: images binaries ## The tests that a release needs: 100,000 calls on slots, 100 deletions of pods, a minute without API server
+test-long: root test-prerequisites images binaries ## The tests that a release needs: 100,000 calls on slots, 100 deletions of pods, a minute without API server, 1,000 cameras, all on the agent
 	cd services/instance-writer && AKRI_MODEL_OPERATIONS=100000 go test -count=1 -timeout 30m -v -run TestSlotsAreLinearizable .
-	cd integration && AKRI_E2E_DELETIONS=100 AKRI_E2E_AWAY=1m go test -count=1 -timeout 40m -v ./e2e
+	cd integration && AKRI_E2E_DELETIONS=100 AKRI_E2E_AWAY=1m go test -parallel 4 -count=1 -timeout 40m -v ./e2e
+	cd integration && AKRI_E2E_AGENT=1 go test -parallel 4 -count=1 -timeout 40m -v ./e2e
+	cd integration && AKRI_ONVIF_CAMERAS=1000 go test -count=1 -v -run Many ./devices/onvif
+
+# What was found before is kept in testdata/fuzz, which every go test runs: this looks for more.
+.PHONY: fuzz
+fuzz: prerequisites ## Fuzz every parser, each for AKRI_FUZZ_TIME (10s); AKRI_FUZZ_KEEP=12 keeps what leads somewhere new
+	tools/fuzz.sh
 
 .PHONY: bench
 bench: root images binaries $(BIN)/akri-bench ## Measure; prints the tables that docs/benchmarks.md keeps

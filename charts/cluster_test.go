@@ -35,12 +35,15 @@ func TestARealAPIServerTakesEverything(t *testing.T) {
 	require.Empty(t, kubectl("get", "akric", "-A", "-o", "name"))
 	require.Equal(t, "3", kubectl("get", "deployment", "akri-instance-writer", "-n", "akri-system", "-o", "jsonpath={.spec.replicas}"))
 
+	helm("upgrade", "akri", "akri", "--values", "testdata/agent.values.yaml") // and from several services to one
+	require.Equal(t, "akri-agent-daemonset", kubectl("get", "daemonsets", "-n", "akri-system", "-o", "jsonpath={.items[*].metadata.name}"))
+
 	helm("upgrade", "--install", "akri-crds", "akri-crds", "--take-ownership")
 	kubectl("apply", "-n", "default", "--validate=strict", "-f", filepath.Join("..", "deploy", "samples"))
 
 	helm("uninstall", "akri", "--no-hooks")
 	helm("uninstall", "akri-crds")
-	require.Equal(t, "configuration-level debug-echo instance-level udev-null udev-zram",
+	require.Equal(t, "configuration-level debug-echo instance-level onvif udev-null udev-zram",
 		kubectl("get", "akric", "-A", "-o", "jsonpath={.items[*].metadata.name}"), "CRDs and the user's Configurations stay")
 	require.Empty(t, kubectl("get", "all,sa,clusterroles,clusterrolebindings,roles,rolebindings,pdb,networkpolicies,secrets,validatingwebhookconfigurations", "-A",
 		"-l", "app.kubernetes.io/part-of=akri", "-o", "name"))

@@ -58,7 +58,10 @@ func TestMisspeltValuesAreRefused(t *testing.T) {
 		"global.image.tags=x":                                     "tags",
 		"global.host.kublet=/x":                                   "kublet",
 		"global.nodePlane.tolerations[0].efect=NoSchedule":        "efect",
-		"agent.enabled=true":                                      "agent",
+		"agents.resources=x":                                      "agents",
+		"global.agent.enable=true":                                "enable",
+		"global.agent.handlers={debugEcho}":                       "handlers",
+		"global.agent.enabled=true,agent.metricPort=1":            "metricPort",
 		"prometheus.enable=true":                                  "enable",
 		"registrar.replicas=2":                                    "replicas",
 		"registrar.image.repo=x":                                  "repo",
@@ -84,6 +87,8 @@ func TestMisspeltValuesAreRefused(t *testing.T) {
 		"handler-opcua.enabled=true,handler-opcua.hostNetworks=x": "hostNetworks",
 		"opcua.discovery.enable=true":                             "enable",
 		"broker-controller.webhook.enable=true":                   "enable",
+		"discovery-operator.rbac.secrets=all":                     "secrets",
+		"discovery-operator.rbac.secrets={Default}":               "secrets",
 	} {
 		t.Run(value, func(t *testing.T) {
 			_, err := render(t, set(value)...)
@@ -101,6 +106,19 @@ func TestWhatCannotWorkIsRefused(t *testing.T) {
 		"udev without a rule":           {set("udev.configuration.enabled=true"), "needs at least one rule"},
 		"custom without a handler name": {set("custom.configuration.enabled=true"), "discoveryHandlerName"},
 		"debug-echo shared and not":     {set("debugEcho.configuration.enabled=true", "debugEcho.configuration.shared=false"), "set both"},
+		"debug-echo in the agent, shared and not": {
+			set("global.agent.enabled=true", "debugEcho.configuration.enabled=true", "debugEcho.configuration.shared=false"),
+			"agent.debugEchoShared, which decides, is true; set both",
+		},
+		"the agent beside what it replaces": {set("agent.enabled=true"), "say global.agent.enabled"},
+		"an agent without a part":           {set("global.agent.enabled=true", "registrar.enabled=false"), "registrar.enabled is false, but it is a part of the agent"},
+		"a handler in the agent, switched off": {
+			set("global.agent.enabled=true", "udev.discovery.enabled=false"), "the handler udev is switched off, but global.agent.handlers has it",
+		},
+		"onvif in an agent on the pod network": {set("global.agent.enabled=true", "global.agent.handlers={onvif}"), "set agent.hostNetwork"},
+		"an agent that a NetworkPolicy keeps out": {
+			set("global.agent.enabled=true", "agent.hostNetwork=true"), "set instance-writer.networkPolicy.enabled=false",
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			_, err := render(t, c.values...)
@@ -155,6 +173,18 @@ func TestOnvifHandlerRunsOnTheHostNetworkWhenSwitchedOn(t *testing.T) {
 	}
 }
 
+func TestTheRightToReadSecretsIsOfTheClusterOrSomeNamespacesOrNobody(t *testing.T) {
+	for value, want := range map[string]struct{ reads, roles int }{
+		`"cluster"`: {1, 0}, `"none"`: {0, 0}, `[]`: {0, 0}, `["a","b"]`: {2, 2},
+	} {
+		arguments := append(set("broker-controller.enabled=false", "cleanup.enabled=false"), "--set-json", "discovery-operator.rbac.secrets="+value)
+		rendered, err := render(t, arguments...)
+		require.NoError(t, err)
+		require.Equal(t, want.reads, strings.Count(rendered, "resources: [secrets, configmaps]"), value)
+		require.Equal(t, want.roles, strings.Count(rendered, "kind: RoleBinding\n"), value)
+	}
+}
+
 func TestEachServiceCanBeReplacedByItsImageAlone(t *testing.T) {
 	for _, name := range components {
 		rendered, err := render(t, set("global.image.tag=v1", "global.image.registry=here:5000/akri", name+".image.tag=v2")...)
@@ -169,9 +199,60 @@ func TestEachServiceCanBeReplacedByItsImageAlone(t *testing.T) {
 	}
 }
 
+func TestTheAgentReplacesWhatItRuns(t *testing.T) {
+	parts := []string{"registrar", "discovery-operator", "device-plugin-host", "config-plugin-allocator"}
+	for name, c := range map[string]struct{ values, present, absent []string }{
+		"as it comes": {
+			present: []string{"agent", "instance-writer", "broker-controller", "cleanup"},
+			absent:  append([]string{"handler-udev", "handler-debug-echo", "handler-opcua", "handler-onvif"}, parts...),
+		},
+		"with other handlers than those that are switched on": {
+			values:  set("global.agent.handlers={opcua}", "onvif.discovery.enabled=true"),
+			present: []string{"agent", "handler-udev", "handler-debug-echo", "handler-onvif"},
+			absent:  append([]string{"handler-opcua"}, parts...),
+		},
+		"without handlers": {
+			values:  append(set("udev.discovery.enabled=false"), "--set-json", "global.agent.handlers=[]"),
+			present: []string{"agent", "handler-debug-echo"},
+			absent:  append([]string{"handler-udev"}, parts...),
+		},
+		"on the host network": {
+			values:  set("global.agent.handlers={onvif}", "agent.hostNetwork=true", "instance-writer.networkPolicy.enabled=false"),
+			present: []string{"agent", "handler-udev"},
+			absent:  append([]string{"handler-onvif"}, parts...),
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			rendered, err := render(t, append(set("global.agent.enabled=true"), c.values...)...)
+			require.NoError(t, err)
+			for _, component := range c.present {
+				require.Contains(t, rendered, "app.kubernetes.io/component: "+component+"\n")
+			}
+			for _, component := range c.absent {
+				require.NotContains(t, rendered, "app.kubernetes.io/component: "+component+"\n")
+			}
+		})
+	}
+}
+
 // TestRights is the table of the architecture: nobody else may do anything with the API.
 func TestRights(t *testing.T) {
-	rendered, err := render(t)
+	rights := map[string][]string{
+		"akri-discovery-operator": {"configurations", "secrets", "configmaps"},
+		"akri-instance-writer":    {"instances", "configurations", "configurations/status", "configurations/finalizers", "nodes", "events"},
+		"akri-controller":         {"instances", "configurations", "instances/finalizers", "configurations/finalizers", "pods", "services", "jobs", "configurations", "events", "validatingwebhookconfigurations"},
+		"akri-cleanup":            {"instances", "configurations", "configurations/status", "pods", "services", "jobs", "leases"},
+	}
+	requireRights(t, rights)
+	// The others that it runs have none.
+	rights["akri-agent"] = rights["akri-discovery-operator"]
+	delete(rights, "akri-discovery-operator")
+	requireRights(t, rights, "global.agent.enabled=true")
+}
+
+func requireRights(t *testing.T, want map[string][]string, values ...string) {
+	t.Helper()
+	rendered, err := render(t, set(values...)...)
 	require.NoError(t, err)
 	bound := map[string][]string{}
 	for document := range strings.SplitSeq(rendered, "\n---\n") {
@@ -186,11 +267,6 @@ func TestRights(t *testing.T) {
 			bound[role.Name] = append(bound[role.Name], rule.Resources...)
 		}
 	}
-	require.Equal(t, map[string][]string{
-		"akri-discovery-operator": {"configurations", "secrets", "configmaps"},
-		"akri-instance-writer":    {"instances", "configurations", "configurations/status", "configurations/finalizers", "nodes", "events"},
-		"akri-controller":         {"instances", "configurations", "instances/finalizers", "configurations/finalizers", "pods", "services", "jobs", "configurations", "events", "validatingwebhookconfigurations"},
-		"akri-cleanup":            {"instances", "configurations", "configurations/status", "pods", "services", "jobs", "leases"},
-	}, bound)
+	require.Equal(t, want, bound)
 	require.Equal(t, len(bound), strings.Count(rendered, "automountServiceAccountToken: true"), "a token is mounted only where there are rights")
 }

@@ -1,21 +1,35 @@
 #!/usr/bin/env bash
-# Installs the Debian packages that building and testing need, or says which to install. Quiet when nothing is missing.
+# Installs the Debian packages that building needs, and with the argument `tests` those that testing needs too, or says which to
+# install. Quiet when nothing is missing.
 set -euo pipefail
 
 missing=()
-for package in gcc libc6-dev libudev-dev; do
-  dpkg -s "$package" >/dev/null 2>&1 || missing+=("$package")
+packages=(gcc libc6-dev libudev-dev)
+[ "${1:-}" != tests ] || packages+=(umockdev) # plays devices that a machine lacks
+for package in "${packages[@]}"; do
+  dpkg -s "$package:$(dpkg --print-architecture)" >/dev/null 2>&1 || missing+=("$package")
 done
+if [ "${1:-}" = tests ]; then
+  # Devices, clients and handlers that nobody here wrote are programs for Node.js. It need not come from Debian.
+  command -v node >/dev/null || missing+=(nodejs)
+  command -v npm >/dev/null || missing+=(npm)
+fi
 # The tests plug in block devices; where zram is a module it may not be loaded yet.
 [ -e /sys/class/zram-control ] || modprobe zram 2>/dev/null || true
-[ ${#missing[@]} -eq 0 ] && exit 0
 
-if [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null; then
-  echo "installing ${missing[*]}"
-  log=$(mktemp)
-  { apt-get update && apt-get install -y --no-install-recommends "${missing[@]}"; } >"$log" 2>&1 || { tail -20 "$log"; exit 1; }
-  rm -f "$log"
-else
-  echo "building the udev handler needs these packages: apt-get install ${missing[*]}" >&2
+if [ ${#missing[@]} -gt 0 ]; then
+  if [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null; then
+    echo "installing ${missing[*]}"
+    log=$(mktemp)
+    { apt-get update && apt-get install -y --no-install-recommends "${missing[@]}"; } >"$log" 2>&1 || { tail -20 "$log"; exit 1; }
+    rm -f "$log"
+  else
+    echo "these packages are needed: apt-get install ${missing[*]}" >&2
+    exit 1
+  fi
+fi
+
+if [ "${1:-}" = tests ] && ! node -e 'const [a, b] = process.versions.node.split("."); process.exit(a > 20 || a == 20 && b >= 19 ? 0 : 1)'; then
+  echo "node $(node --version) is too old: the OPC UA servers of the tests need 20.19 or newer" >&2
   exit 1
 fi

@@ -17,6 +17,8 @@ import (
 	akriv0 "akri.sh/libs/apis/akri/v0"
 	"akri.sh/libs/rpc"
 	discoveryv1 "akri.sh/proto/akri/discovery/v1"
+
+	"akri.sh/integration/programs"
 )
 
 const (
@@ -54,10 +56,11 @@ func (i *inventory) WatchDevices(_ *discoveryv1.WatchDevicesRequest, stream grpc
 // allocations measures what the kubelet of the node waits for: from its call at the device plugin socket of a real
 // device-plugin-host, beside a real config-plugin-allocator, to the answer. Each call reserves its slot anew.
 func (w *writer) allocations(ctx context.Context, node, configuration, instance string) (took map[string][]time.Duration, err error) {
-	dir, err := os.MkdirTemp(w.dir, "n")
+	dir, err := os.MkdirTemp("", "akri-bench-")
 	if err != nil {
 		return nil, fmt.Errorf("make folder: %w", err)
 	}
+	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
 	socket := func(name string) string { return "unix://" + filepath.Join(dir, name) }
 	registered := make(chan *pluginapi.RegisterRequest, 10)
 	stop, err := serveNode(ctx, dir, registered, &discoveryv1.WatchDevicesResponse{Configurations: []*discoveryv1.ConfigurationDevices{{
@@ -68,17 +71,18 @@ func (w *writer) allocations(ctx context.Context, node, configuration, instance 
 		return nil, err
 	}
 	defer stop()
-	endAllocator, err := w.start(ctx, "config-plugin-allocator", "--socket", socket("allocator.sock"))
+	allocator, err := programs.Start(ctx, nil, "config-plugin-allocator", "--socket", socket("allocator.sock"), "--admin-address=", "--log-level=error")
 	if err != nil {
 		return nil, err
 	}
-	defer endAllocator()
-	endHost, err := w.start(ctx, "device-plugin-host", "--node-name", node, "--kubelet-dir", dir, "--pod-resources", filepath.Join(dir, "none.sock"),
-		"--discovery-operator", socket("operator.sock"), "--instance-writer", w.address, "--allocator", socket("allocator.sock"))
+	defer func() { err = errors.Join(err, allocator.Stop()) }()
+	host, err := programs.Start(ctx, nil, "device-plugin-host", "--node-name", node, "--kubelet-dir", dir, "--pod-resources", filepath.Join(dir, "none.sock"),
+		"--discovery-operator", socket("operator.sock"), "--instance-writer", w.address, "--allocator", socket("allocator.sock"),
+		"--admin-address=", "--log-level=error")
 	if err != nil {
 		return nil, err
 	}
-	defer endHost()
+	defer func() { err = errors.Join(err, host.Stop()) }()
 	endpoints, err := awaitEndpoints(ctx, registered, akriv0.ResourceName(instance), akriv0.ResourceName(configuration))
 	if err != nil {
 		return nil, err

@@ -19,6 +19,8 @@ type Options struct {
 	Dir string
 	// Rounds that a device is plugged in and out.
 	Rounds int
+	// Only measure this: `brokers`, which needs no cluster. Empty: everything.
+	Only string
 	// Out gets the result, Progress what goes on.
 	Out, Progress io.Writer
 }
@@ -31,6 +33,9 @@ type bench struct {
 // Run measures and prints Markdown.
 func Run(ctx context.Context, options Options) (err error) {
 	b := &bench{Options: options}
+	if options.Only == "brokers" {
+		return b.brokers(ctx)
+	}
 	images, err := imageFiles()
 	if err != nil {
 		return err
@@ -44,7 +49,7 @@ func Run(ctx context.Context, options Options) (err error) {
 		return err
 	}
 	b.say("installing the mesh")
-	if err := b.mesh.Install(ctx); err != nil {
+	if err := b.mesh.Install(ctx, "opcua.discovery.enabled=true", "onvif.discovery.enabled=true"); err != nil {
 		return err
 	}
 	return b.measure(ctx)
@@ -55,16 +60,19 @@ func (b *bench) measure(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("measure hot-plug: %w", err)
 	}
-	writes, err := b.idleWrites(ctx)
+	idle, err := b.idle(ctx)
 	if err != nil {
-		return fmt.Errorf("measure idle writes: %w", err)
+		return fmt.Errorf("measure the idle cluster: %w", err)
 	}
-	memory, err := b.memory(ctx)
-	if err != nil {
-		return fmt.Errorf("measure memory: %w", err)
+	if plugged.sent, err = b.sends(ctx); err != nil {
+		return fmt.Errorf("measure handler-udev: %w", err)
 	}
-	if err := b.print(plugged, writes, memory); err != nil {
+	if err := b.print(plugged, idle); err != nil {
 		return err
+	}
+	said, err := b.hellos(ctx)
+	if err != nil {
+		return fmt.Errorf("measure Hello: %w", err)
 	}
 	turned, err := b.turnaround(ctx)
 	if err != nil {
@@ -74,7 +82,13 @@ func (b *bench) measure(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("measure sharing: %w", err)
 	}
-	b.printSharing(turned, shared)
+	b.printSharing(said, turned, shared)
+	if err := b.brokers(ctx); err != nil {
+		return err
+	}
+	if err := b.agent(ctx, idle.services); err != nil {
+		return fmt.Errorf("measure the agent: %w", err)
+	}
 	return nil
 }
 

@@ -41,7 +41,7 @@ spec:
 
 // hotPlug holds, for each round and node, how long each stage took.
 type hotPlug struct {
-	instance, capacity, pod []time.Duration
+	sent, instance, capacity, pod []time.Duration
 }
 
 // stamps are when something was first seen, by name.

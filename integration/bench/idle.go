@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"slices"
@@ -14,36 +15,86 @@ import (
 	"github.com/prometheus/common/expfmt"
 	"github.com/prometheus/common/model"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
 
 	"akri.sh/integration/mesh"
 )
 
 const idleFor = time.Minute
 
-// idleWrites counts the API server's writes by resource while nothing happens: Akri's agents and Kubernetes' own alike.
-func (b *bench) idleWrites(ctx context.Context) (map[string]float64, error) {
+// idle is what a minute costs in which nothing happens.
+type idle struct {
+	// writes of the API server by resource: Akri's and Kubernetes' own alike.
+	writes   map[string]float64
+	services []usage
+}
+
+// everyHandler gives each handler something to do that never changes.
+const everyHandler = `
+apiVersion: akri.sh/v0
+kind: Configuration
+metadata: {name: idle-udev, namespace: default}
+spec: {discoveryHandler: {name: udev, discoveryDetails: 'udevRules: ["KERNEL==\"null\""]'}}
+---
+apiVersion: akri.sh/v0
+kind: Configuration
+metadata: {name: idle-opcua, namespace: default}
+spec: {discoveryHandler: {name: opcua, discoveryDetails: 'opcuaDiscoveryMethod: {standard: {}}'}}
+---
+apiVersion: akri.sh/v0
+kind: Configuration
+metadata: {name: idle-onvif, namespace: default}
+spec: {discoveryHandler: {name: onvif, discoveryDetails: ''}}
+`
+
+func (b *bench) idle(ctx context.Context) (*idle, error) {
 	if err := b.mesh.Apply(ctx, "deploy", "samples", "debug-echo.yaml"); err != nil {
 		return nil, err
 	}
-	b.say("waiting for the cluster to be idle, then counting writes for %s", idleFor)
+	if err := b.mesh.ApplyText(ctx, everyHandler); err != nil {
+		return nil, err
+	}
+	b.say("waiting for the cluster to be idle, then counting for %s", idleFor)
 	if err := pause(ctx, idleFor); err != nil {
 		return nil, err
 	}
-	before, err := b.writes(ctx)
+	found, err := b.minute(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return found, b.mesh.DeleteText(ctx, everyHandler)
+}
+
+// minute is what there is in a minute from now.
+func (b *bench) minute(ctx context.Context) (*idle, error) {
+	before, err := b.soFar(ctx)
 	if err != nil {
 		return nil, err
 	}
 	if err := pause(ctx, idleFor); err != nil {
 		return nil, err
 	}
-	after, err := b.writes(ctx)
+	after, err := b.soFar(ctx)
 	if err != nil {
 		return nil, err
 	}
-	for resource, count := range before {
-		after[resource] -= count
+	for resource, count := range before.writes {
+		after.writes[resource] -= count
+	}
+	for i := range after.services {
+		after.services[i].cpu -= before.services[i].cpu
 	}
 	return after, nil
+}
+
+// soFar is what there was since the start.
+func (b *bench) soFar(ctx context.Context) (*idle, error) {
+	writes, err := b.writes(ctx)
+	if err != nil {
+		return nil, err
+	}
+	services, err := b.services(ctx)
+	return &idle{writes, services}, err
 }
 
 func pause(ctx context.Context, d time.Duration) error {
@@ -56,7 +107,11 @@ func pause(ctx context.Context, d time.Duration) error {
 }
 
 func (b *bench) writes(ctx context.Context) (map[string]float64, error) {
-	text, err := b.mesh.Kubernetes.CoreV1().RESTClient().Get().AbsPath("/metrics").Do(ctx).Raw()
+	return writesTo(ctx, b.mesh.Kubernetes)
+}
+
+func writesTo(ctx context.Context, api kubernetes.Interface) (map[string]float64, error) {
+	text, err := api.CoreV1().RESTClient().Get().AbsPath("/metrics").Do(ctx).Raw()
 	if err != nil {
 		return nil, fmt.Errorf("get API server metrics: %w", err)
 	}
@@ -79,14 +134,15 @@ func (b *bench) writes(ctx context.Context) (map[string]float64, error) {
 	return writes, nil
 }
 
-// usage is the memory of one process in KiB.
+// usage is the memory of one process in KiB, and its processor time.
 type usage struct {
 	service                string
 	resident, private, set int
+	cpu                    time.Duration
 }
 
-// memory reads what each service's process on the first node uses, or on any node where the first has none.
-func (b *bench) memory(ctx context.Context) ([]usage, error) {
+// services reads what each service's process on the first node uses, or on any node where the first has none.
+func (b *bench) services(ctx context.Context) ([]usage, error) {
 	pods, err := b.mesh.Kubernetes.CoreV1().Pods(mesh.Namespace).List(ctx, metav1.ListOptions{LabelSelector: "app.kubernetes.io/part-of=akri"})
 	if err != nil {
 		return nil, fmt.Errorf("list pods: %w", err)
@@ -140,5 +196,19 @@ func readUsage(service string, pid int) (usage, error) {
 			used.private = value
 		}
 	}
-	return used, lines.Err()
+	used.cpu, err = processorTime(pid)
+	return used, errors.Join(err, lines.Err())
+}
+
+// processorTime is that of all threads of a process, those that ended included. The kernel counts it in hundredths of a second.
+func processorTime(pid int) (time.Duration, error) {
+	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+	if err != nil {
+		return 0, fmt.Errorf("read processor time: %w", err)
+	}
+	// The name of the program, in parentheses, may have spaces.
+	fields := strings.Fields(string(text[bytes.LastIndexByte(text, ')')+1:]))
+	user, userErr := strconv.ParseInt(fields[11], 10, 64)
+	system, systemErr := strconv.ParseInt(fields[12], 10, 64)
+	return time.Duration(user+system) * 10 * time.Millisecond, errors.Join(userErr, systemErr)
 }

@@ -10,21 +10,19 @@ import (
 	"time"
 )
 
-func (b *bench) print(plugged *hotPlug, writes map[string]float64, memory []usage) error {
+func (b *bench) print(plugged *hotPlug, idle *idle) error {
 	fmt.Fprintf(b.Out, "%s on %d processors, %s, %s, %d nodes on one machine.\n\n", kernel(), runtime.NumCPU(), runtime.Version(),
 		kubernetesVersion(b), len(b.mesh.Cluster.Nodes()))
 	fmt.Fprintf(b.Out, "| What | n | p50 | p99 | max |\n|---|---|---|---|---|\n")
+	row(b, "kernel uevent → list of handler-udev with the device received", plugged.sent)
 	row(b, "kernel uevent → Instance seen by a watcher of the API", plugged.instance)
 	row(b, "Instance seen → resource in the kubelet's checkpoint (resolution 1 ms)", plugged.capacity)
 	row(b, "Instance seen → broker Pod seen", plugged.pod)
-	fmt.Fprintf(b.Out, "\n| Service, idle | RSS MiB | of it private MiB | PSS MiB |\n|---|---|---|---|\n")
-	for _, used := range memory {
-		fmt.Fprintf(b.Out, "| %s | %.1f | %.1f | %.1f |\n", used.service, mib(used.resident), mib(used.private), mib(used.set))
-	}
+	b.printUsage("Service, idle", idle.services...)
 	fmt.Fprintf(b.Out, "\n| API writes in an idle minute, Kubernetes' own included | count |\n|---|---|\n")
-	for _, resource := range slices.Sorted(maps.Keys(writes)) {
-		if writes[resource] > 0 {
-			fmt.Fprintf(b.Out, "| %s | %.0f |\n", resource, writes[resource])
+	for _, resource := range slices.Sorted(maps.Keys(idle.writes)) {
+		if idle.writes[resource] > 0 {
+			fmt.Fprintf(b.Out, "| %s | %.0f |\n", resource, idle.writes[resource])
 		}
 	}
 	return nil

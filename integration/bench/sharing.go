@@ -43,7 +43,7 @@ func (b *bench) share(ctx context.Context) (results []sharing, err error) {
 		return nil, err
 	}
 	defer api.Stop()
-	w, err := startWriter(ctx, api, b.mesh.Path())
+	w, err := startWriter(ctx, api)
 	if err != nil {
 		return nil, err
 	}
@@ -170,8 +170,9 @@ func (w *writer) revision(ctx context.Context, name string) (version, error) {
 	return version{instance.Generation, len(text)}, nil
 }
 
-func (b *bench) printSharing(turned []time.Duration, results []sharing) {
+func (b *bench) printSharing(said, turned []time.Duration, results []sharing) {
 	fmt.Fprintf(b.Out, "\n| What | n | p50 | p99 | max |\n|---|---|---|---|---|\n")
+	row(b, "Hello of a camera → Instance seen by a watcher of the API", said)
 	row(b, "pod ended → its slot is free for all nodes", turned)
 	fmt.Fprintf(b.Out, "\n| Nodes that share a device | reservations | p50 | p99 | API writes each | Instance |\n|---|---|---|---|---|---|\n")
 	for _, r := range results {

@@ -59,6 +59,24 @@ func (m *machine) removeNodeNetwork(ctx context.Context, name string, index int)
 	return m.ip(ctx, "netns del "+m.netns(name))
 }
 
+// Link joins a network namespace, named as ip(8) does, to the network of the nodes as its eth0 and returns its address: for devices
+// that nodes find there. The number, from 0 to 42, tells such neighbours apart. The link goes with the namespace.
+func (c *Cluster) Link(ctx context.Context, namespace string, number int) (string, error) {
+	if c.machine == nil {
+		return "", ErrExternal
+	}
+	index := firstNodeIndex + maxNodes + number
+	if number < 0 || index > 253 {
+		return "", fmt.Errorf("number %d of a neighbour: want 0 to %d", number, 253-firstNodeIndex-maxNodes)
+	}
+	router, link, address := c.netns(controlPlane), "far"+strconv.Itoa(number), nodeIP(maxNodes+number)
+	_ = c.ip(ctx, "-n "+router+" link del "+link) // of a namespace that just went: the kernel is slow to take it down
+	return address, c.ip(ctx,
+		"-n "+router+" link add "+link+" type veth peer name eth0 address "+mac(index)+" netns "+namespace,
+		"-n "+router+" link set "+link+" master br0 up",
+	)
+}
+
 // removeNetworks deletes every namespace of the cluster. Its helpers stay out of the cluster's cgroup, which was just killed.
 func (m *machine) removeNetworks(ctx context.Context) error {
 	paths, err := filepath.Glob(filepath.Join(netnsDir, m.netns("*")))

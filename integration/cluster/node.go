@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"os"
 	"os/exec"
 	"path/filepath"
 	"slices"
@@ -49,14 +50,7 @@ func (n Node) Command(ctx context.Context, name string, args ...string) (*exec.C
 	if err != nil {
 		return nil, err
 	}
-	group := n.cluster.cgroup(n.name, "commands")
-	if err := n.cluster.cgroups.create(group); err != nil {
-		return nil, err
-	}
-	join := []string{"-c", `echo 0 > "$0" && exec nsenter "$@"`, n.cluster.cgroups.processList(group)}
-	cmd := exec.CommandContext(ctx, "sh", slices.Concat(join, enter, []string{name}, args)...)
-	cmd.Env = n.cluster.environment()
-	return cmd, nil
+	return n.cluster.entering(ctx, n.cluster.cgroup(n.name, "commands"), enter, name, args)
 }
 
 // StopKubelet ends the kubelet and leaves containers running, as an upgrade of a node does.
@@ -157,8 +151,14 @@ func (n Node) boot(ctx context.Context) error {
 
 // startInit starts the process that holds the node's mount namespace, and mounts what the node has of its own.
 func (n Node) startInit(ctx context.Context) error {
+	network, err := os.Open(filepath.Join(netnsDir, n.cluster.netns(n.name)))
+	if err != nil {
+		return fmt.Errorf("open network namespace: %w", err)
+	}
+	defer network.Close()
 	init := n.daemon("init", n.cluster.bin("pause"))
-	init.enter, init.newMounts = []string{inNetns(n.cluster.netns(n.name))}, true
+	// Not by its name, which the mounts below hide: on a busy machine they come before init has entered.
+	init.enter, init.files, init.newMounts = []string{"--net=/proc/self/fd/3"}, []*os.File{network}, true
 	if err := n.cluster.start(ctx, init); err != nil {
 		return err
 	}

@@ -30,7 +30,8 @@ func await(t *testing.T, what string, check func(context.Context) error) {
 func explain(t *testing.T) {
 	t.Helper()
 	for _, arguments := range [][]string{
-		{"get", "akric,akrii,pods,services,events", "--all-namespaces", "--sort-by=.metadata.creationTimestamp"},
+		{"get", "akric,akrii,pods,services", "--all-namespaces"},
+		{"get", "events", "--all-namespaces", "--sort-by=.metadata.creationTimestamp"}, // only one kind can be sorted
 		{"get", "akric,akrii", "--all-namespaces", "-o", "yaml"},
 		{"describe", "nodes"},
 		{"logs", "--namespace", mesh.Namespace, "--selector", "app.kubernetes.io/part-of=akri", "--prefix", "--tail=30", "--max-log-requests=50"},

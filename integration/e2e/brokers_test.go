@@ -185,8 +185,9 @@ func nodeOffForAMoment(t *testing.T) {
 	before := observe(t, "e2e-off")
 	node := akri.Cluster.Nodes()[1]
 	require.NoError(t, node.Stop(t.Context()))
+	markNotReady(t, node.Name())
 	require.NoError(t, node.Start(t.Context()))
-	for _, service := range services {
+	for _, service := range services() {
 		awaitServiceReady(t, service)
 	}
 	awaitBrokers(t, "default", "e2e-off", 2)

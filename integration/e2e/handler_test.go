@@ -14,37 +14,39 @@ import (
 	"akri.sh/integration/cluster"
 )
 
-// listHandler is a Discovery Handler written against nothing but the v0 contract, for one Configuration: it sends its list, and
-// each that comes after.
+// listHandler is a Discovery Handler written against nothing but the v0 contract: it sends one list, and those that it is given
+// later.
 type listHandler struct {
 	discoveryv0.UnimplementedDiscoveryHandlerServer
 
 	devices []*discoveryv0.Device
-	next    chan []*discoveryv0.Device
+	later   chan []*discoveryv0.Device
 }
 
 // Discover sends the lists and holds the stream open.
 func (h *listHandler) Discover(_ *discoveryv0.DiscoverRequest, stream discoveryv0.DiscoveryHandler_DiscoverServer) error {
-	devices := h.devices
-	for {
+	for devices := h.devices; ; {
 		if err := stream.Send(&discoveryv0.DiscoverResponse{Devices: devices}); err != nil {
 			return err
 		}
 		select {
-		case devices = <-h.next:
 		case <-stream.Context().Done():
 			return nil
+		case devices = <-h.later:
 		}
 	}
 }
 
+// see sends another list to whoever asked.
+func (h *listHandler) see(devices ...*discoveryv0.Device) { h.later <- devices }
+
 // handle serves a handler of that name on the node until the test ends.
 func handle(t *testing.T, node cluster.Node, name string, devices ...*discoveryv0.Device) *listHandler {
 	t.Helper()
+	handler := &listHandler{devices: devices, later: make(chan []*discoveryv0.Device)}
 	listener, err := net.Listen("unix", filepath.Join(node.AkriDir(), name+".sock"))
 	require.NoError(t, err)
 	server := grpc.NewServer()
-	handler := &listHandler{devices: devices, next: make(chan []*discoveryv0.Device)}
 	discoveryv0.RegisterDiscoveryHandlerServer(server, handler)
 	go func() { _ = server.Serve(listener) }()
 	t.Cleanup(server.Stop)

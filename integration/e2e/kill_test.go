@@ -15,14 +15,8 @@ import (
 	"akri.sh/integration/mesh"
 )
 
-// services are all that a user may see die.
-var services = []string{
-	"registrar", "discovery-operator", "instance-writer", "device-plugin-host", "config-plugin-allocator", "broker-controller",
-	"handler-udev", "handler-debug-echo",
-}
-
 // servesBrokers are those between an Instance and its running broker.
-var servesBrokers = map[string]bool{"device-plugin-host": true, "config-plugin-allocator": true, "broker-controller": true}
+var servesBrokers = map[string]bool{"device-plugin-host": true, "config-plugin-allocator": true, "agent": true, "broker-controller": true}
 
 // running is what must survive.
 type running struct {
@@ -60,7 +54,10 @@ func servicePods(t *testing.T, service string) []corev1.Pod {
 	return list.Items
 }
 
-func killServices(t *testing.T) {
+func killServices(t *testing.T) { killEach(t, services()) }
+
+func killEach(t *testing.T, services []string) {
+	t.Helper()
 	apply(t, echoConfiguration("e2e-kill", 2, broker, "foo0"))
 	awaitBrokers(t, "default", "e2e-kill", 2)
 	apply(t, zramConfiguration)

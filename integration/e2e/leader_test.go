@@ -50,7 +50,7 @@ func leaderKilled(t *testing.T) {
 	})
 }
 
-// leader is the identity in the Lease: `<pod>_<chance>`.
+// leader is the identity in the Lease: `<pod>_<uid>`.
 func leader(t *testing.T) string {
 	t.Helper()
 	lease, err := akri.Kubernetes.CoordinationV1().Leases(mesh.Namespace).Get(t.Context(), "akri-broker-controller", metav1.GetOptions{})
@@ -58,12 +58,15 @@ func leader(t *testing.T) string {
 	return *lease.Spec.HolderIdentity
 }
 
+// killLeader kills it, and removes its pod, so that it does not come back as the same.
 func killLeader(t *testing.T, identity string) {
 	t.Helper()
 	name, _, _ := strings.Cut(identity, "_")
-	pod, err := akri.Kubernetes.CoreV1().Pods(mesh.Namespace).Get(t.Context(), name, metav1.GetOptions{})
+	pods := akri.Kubernetes.CoreV1().Pods(mesh.Namespace)
+	pod, err := pods.Get(t.Context(), name, metav1.GetOptions{})
 	require.NoError(t, err)
 	node, err := akri.Cluster.Node(pod.Spec.NodeName)
 	require.NoError(t, err)
 	require.NoError(t, node.KillContainer(t.Context(), pod.Namespace, pod.Name, "broker-controller", syscall.SIGKILL))
+	require.NoError(t, pods.Delete(t.Context(), name, metav1.DeleteOptions{GracePeriodSeconds: new(int64)}))
 }

@@ -25,7 +25,7 @@ var akri *mesh.Mesh
 func TestMain(m *testing.M) { os.Exit(run(m)) }
 
 // run starts a cluster for the tests in AKRI_E2E_DIR, with the images in AKRI_IMAGES. AKRI_E2E_KEEP=1 keeps it for a look
-// afterwards, and for a quicker next run.
+// afterwards, and for a quicker next run. AKRI_E2E_AGENT=1 runs all of it on the agent, instead of several services on each node.
 func run(m *testing.M) int {
 	ctx := context.Background()
 	started := time.Now()
@@ -46,6 +46,7 @@ func run(m *testing.M) int {
 		fmt.Fprintln(os.Stderr, err)
 		return 1
 	}
+	akri.Values = chosen().values
 	say("the cluster is up")
 	return m.Run()
 }

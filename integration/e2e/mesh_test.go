@@ -19,7 +19,7 @@ type scenario struct {
 // TestMesh runs the scenarios on one installation: first those that live beside others, then, one after the other, those that
 // break or change what all stand on.
 func TestMesh(t *testing.T) {
-	require.NoError(t, akri.Install(t.Context()))
+	require.NoError(t, akri.Install(t.Context(), "opcua.discovery.enabled=true", "onvif.discovery.enabled=true"))
 	if !t.Run("side by side", func(t *testing.T) {
 		for _, scenario := range []scenario{
 			{"bad input is refused with a message and harms nothing else", badInput},
@@ -38,6 +38,11 @@ func TestMesh(t *testing.T) {
 			{"Services lead pods to brokers, and spread", servicesOfBrokers},
 			{"a mistake is refused when it is applied, all at once", refusedByWebhook},
 			{"a broker that is deleted is back at once", deletedBroker},
+			{"brokers follow what becomes of them and of their devices", brokersThatChange},
+			{"an edit replaces one broker at a time, and only where it changes something", editedBrokers},
+			{"OPC UA servers that nobody here wrote are found, directly and through their discovery server, and brokers know their address", opcuaServers},
+			{"the tutorial's handler finds what an HTTP endpoint lists, by the commands of the tutorial", tutorial},
+			{"a camera that wants credentials gets brokers and keeps them when its password is rotated", authenticatedCamera},
 		} {
 			t.Run(scenario.name, func(t *testing.T) {
 				t.Parallel()
@@ -49,11 +54,13 @@ func TestMesh(t *testing.T) {
 	}
 	for _, scenario := range []scenario{
 		{"a pod that is deleted is followed by one that gets its device, every time", recreatedPods},
+		{"what waits for minutes by default happens in the end", withoutPatience},
 		{"when the leader is killed another acts, and nothing doubles", leaderKilled},
 		{"a node that was off for a moment gets back what it had", nodeOffForAMoment},
 		{"killing any service loses nothing and devices are still found", killServices},
 		{"slots survive what a cluster can go through", slotsSurvive},
 		{"scaling and swapping a service under running brokers loses nothing", scaleAndSwap},
+		{"the services of a node take over from the agent and it from them, under running brokers", changedForm},
 		{"uninstalling leaves nothing behind", uninstall},
 	} {
 		if !t.Run(scenario.name, scenario.run) {

@@ -19,10 +19,14 @@ func scaleAndSwap(t *testing.T) {
 	require.Len(t, servicePods(t, "instance-writer"), 3)
 	require.Equal(t, before, observe(t, "e2e-swap"))
 
-	tagImages(t, "device-plugin-host", "discovery-operator")
-	require.NoError(t, akri.Install(t.Context(), "instance-writer.replicas=3",
-		"device-plugin-host.image.tag="+otherTag, "discovery-operator.image.tag="+otherTag))
-	for _, service := range []string{"device-plugin-host", "discovery-operator"} {
+	swapped := chosen().swapped
+	tagImages(t, swapped...)
+	values := []string{"instance-writer.replicas=3"}
+	for _, service := range swapped {
+		values = append(values, service+".image.tag="+otherTag)
+	}
+	require.NoError(t, akri.Install(t.Context(), values...))
+	for _, service := range swapped {
 		for _, pod := range servicePods(t, service) {
 			if pod.DeletionTimestamp == nil {
 				require.Contains(t, pod.Spec.Containers[0].Image, ":"+otherTag)

@@ -22,7 +22,13 @@ func uninstall(t *testing.T) {
 	awaitInstances(t, "default", "e2e-zram", values(zramInstances(zram))...)
 	awaitBrokers(t, "default", "e2e-zram", len(akri.Cluster.Nodes()))
 	awaitService(t, "default", "e2e-zram-svc", true)
+	nothingIsLeft(t)
+	require.NoError(t, akri.DeleteText(t.Context(), zramConfiguration))
+}
 
+// nothingIsLeft uninstalls while e2e-zram has Instances and brokers.
+func nothingIsLeft(t *testing.T) {
+	t.Helper()
 	require.NoError(t, akri.Uninstall(t.Context()))
 
 	left, err := akri.Instances.In("").List(t.Context(), metav1.ListOptions{})
@@ -58,7 +64,6 @@ func uninstall(t *testing.T) {
 	output, err := akri.Kubectl(t.Context(), "", "get", "clusterroles,clusterrolebindings", "-o", "name")
 	require.NoError(t, err)
 	require.NotContains(t, output, "akri")
-	require.NoError(t, akri.DeleteText(t.Context(), zramConfiguration))
 }
 
 // sockets lists the sockets in a folder of a node, except the kubelet's own.

@@ -9,6 +9,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 
 	"k8s.io/client-go/kubernetes"
@@ -35,6 +36,8 @@ type Mesh struct {
 	Kubernetes     kubernetes.Interface
 	Configurations *kube.Client[*akriv0.Configuration, *akriv0.ConfigurationList]
 	Instances      *kube.Client[*akriv0.Instance, *akriv0.InstanceList]
+	// Values of the chart for every Install, each as for --set.
+	Values []string
 
 	root string
 	bin  string
@@ -79,7 +82,7 @@ func (m *Mesh) Path(elements ...string) string {
 func (m *Mesh) Install(ctx context.Context, values ...string) error {
 	arguments := []string{"upgrade", "--install", Release, m.Path("charts", "akri"), "--namespace", Namespace, "--create-namespace",
 		"--wait", "--timeout", "3m", "--set", "global.image.tag=" + DevTag}
-	for _, value := range values {
+	for _, value := range slices.Concat(m.Values, values) {
 		arguments = append(arguments, "--set", value)
 	}
 	_, err := m.Helm(ctx, arguments...)
@@ -97,11 +100,20 @@ var released = regexp.MustCompile(`(ghcr\.io/akri-mesh/[a-z-]+):v[0-9.]+`)
 
 // Apply applies a manifest file of the source tree, with this tree's images instead of released ones.
 func (m *Mesh) Apply(ctx context.Context, file ...string) error {
+	text, err := m.Manifest(file...)
+	if err != nil {
+		return err
+	}
+	return m.ApplyText(ctx, text)
+}
+
+// Manifest is a manifest file of the source tree, with this tree's images instead of released ones.
+func (m *Mesh) Manifest(file ...string) (string, error) {
 	text, err := os.ReadFile(m.Path(file...))
 	if err != nil {
-		return fmt.Errorf("read manifest: %w", err)
+		return "", fmt.Errorf("read manifest: %w", err)
 	}
-	return m.ApplyText(ctx, released.ReplaceAllString(string(text), "$1:"+DevTag))
+	return released.ReplaceAllString(string(text), "$1:"+DevTag), nil
 }
 
 // ApplyText applies a manifest.

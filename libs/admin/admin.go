@@ -5,9 +5,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"net"
 	"net/http"
-	"sort"
+	"slices"
 	"sync"
 	"time"
 
@@ -41,20 +42,26 @@ func (h *Health) add(to *map[string]Check, name string, check Check) {
 	(*to)[name] = check
 }
 
+// Live runs the checks of /healthz; the error has all that is not well.
+func (h *Health) Live(ctx context.Context) error { return h.run(ctx, &h.live) }
+
+// Ready runs the checks of /readyz.
+func (h *Health) Ready(ctx context.Context) error { return h.run(ctx, &h.wait) }
+
 // Handler serves the three paths.
 func Handler(health *Health, metrics prometheus.Gatherer) http.Handler {
 	mux := http.NewServeMux()
 	mux.Handle("GET /metrics", promhttp.HandlerFor(metrics, promhttp.HandlerOpts{}))
-	mux.HandleFunc("GET /healthz", health.serve(func() map[string]Check { return health.live }))
-	mux.HandleFunc("GET /readyz", health.serve(func() map[string]Check { return health.wait }))
+	mux.HandleFunc("GET /healthz", serve(health.Live))
+	mux.HandleFunc("GET /readyz", serve(health.Ready))
 	return mux
 }
 
-func (h *Health) serve(checks func() map[string]Check) http.HandlerFunc {
+func serve(check Check) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		ctx, cancel := context.WithTimeout(r.Context(), checkTimeout)
 		defer cancel()
-		if err := h.run(ctx, checks); err != nil {
+		if err := check(ctx); err != nil {
 			http.Error(w, err.Error(), http.StatusServiceUnavailable)
 			return
 		}
@@ -62,18 +69,12 @@ func (h *Health) serve(checks func() map[string]Check) http.HandlerFunc {
 	}
 }
 
-func (h *Health) run(ctx context.Context, checks func() map[string]Check) error {
+func (h *Health) run(ctx context.Context, checks *map[string]Check) error {
 	h.mu.Lock()
-	names := make([]string, 0, len(checks()))
-	todo := map[string]Check{}
-	for name, check := range checks() {
-		names = append(names, name)
-		todo[name] = check
-	}
+	todo := maps.Clone(*checks)
 	h.mu.Unlock()
-	sort.Strings(names)
 	var problems []error
-	for _, name := range names {
+	for _, name := range slices.Sorted(maps.Keys(todo)) {
 		if err := todo[name](ctx); err != nil {
 			problems = append(problems, fmt.Errorf("%s: %w", name, err))
 		}

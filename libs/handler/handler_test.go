@@ -3,90 +3,41 @@ package handler_test
 import (
 	"context"
 	"errors"
-	"os"
 	"path/filepath"
 	"testing"
 	"time"
 
-	"github.com/prometheus/client_golang/prometheus"
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
-	"go.uber.org/zap/zaptest"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
 	"akri.sh/libs/admin"
 	"akri.sh/libs/handler"
+	"akri.sh/libs/handler/handlertest"
 	"akri.sh/libs/rpctest"
-	"akri.sh/libs/service"
 	discoveryv0 "akri.sh/proto/v0"
 )
 
-const patience = 10 * time.Second
-
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
-
-// registrar is Akri's side of the registration.
-type registrar struct {
-	discoveryv0.UnimplementedRegistrationServer
-	requests chan *discoveryv0.RegisterDiscoveryHandlerRequest
-	refusal  error
-}
-
-func (r *registrar) RegisterDiscoveryHandler(_ context.Context, request *discoveryv0.RegisterDiscoveryHandlerRequest) (*discoveryv0.Empty, error) {
-	r.requests <- request
-	return &discoveryv0.Empty{}, r.refusal
-}
-
-func newRegistrar() *registrar {
-	return &registrar{requests: make(chan *discoveryv0.RegisterDiscoveryHandlerRequest, 16)}
-}
-
-func (r *registrar) serve(t *testing.T, directory string) (stop func()) {
-	t.Helper()
-	return rpctest.ServeAt(t, "unix://"+filepath.Join(directory, "agent-registration.sock"), func(server grpc.ServiceRegistrar) {
-		discoveryv0.RegisterRegistrationServer(server, r)
-	})
-}
-
-func receive[T any](t *testing.T, from <-chan T) T {
-	t.Helper()
-	select {
-	case value := <-from:
-		return value
-	case <-time.After(patience):
-		require.FailNow(t, "nothing came")
-		panic("unreachable")
-	}
-}
 
 // start runs a handler until the test ends; the channel tells how it ended.
 func start(t *testing.T, flags handler.Flags, h handler.Handler) (*admin.Health, <-chan error) {
 	t.Helper()
-	health := &admin.Health{}
-	env := service.Env{Log: zaptest.NewLogger(t), Metrics: prometheus.NewRegistry(), Health: health}
+	env := handlertest.Env(t)
 	server, err := handler.New(handler.Identity{Name: "lamp", Shared: true}, flags, h, env)
 	require.NoError(t, err)
 	ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context()))
 	ended, done := make(chan error, 1), make(chan struct{})
 	go func() { defer close(done); ended <- server.Run(ctx) }()
 	t.Cleanup(func() { cancel(); <-done })
-	return health, ended
+	return env.Health, ended
 }
 
-// folder is short: a socket's path must fit into 107 bytes.
-func folder(t *testing.T) string {
+func discover(t *testing.T, address, details string) handlertest.Stream {
 	t.Helper()
-	directory, err := os.MkdirTemp("", "h") //nolint:usetesting // the folders of t.TempDir have long names
-	require.NoError(t, err)
-	t.Cleanup(func() { _ = os.RemoveAll(directory) })
-	return directory
-}
-
-func discover(t *testing.T, address, details string) grpc.ServerStreamingClient[discoveryv0.DiscoverResponse] {
-	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	ctx, cancel := context.WithTimeout(t.Context(), handlertest.Patience)
 	t.Cleanup(cancel)
 	stream, err := discoveryv0.NewDiscoveryHandlerClient(rpctest.Dial(t, address)).
 		Discover(ctx, &discoveryv0.DiscoverRequest{
@@ -97,7 +48,7 @@ func discover(t *testing.T, address, details string) grpc.ServerStreamingClient[
 	return stream
 }
 
-func ids(t *testing.T, stream grpc.ServerStreamingClient[discoveryv0.DiscoverResponse]) []string {
+func ids(t *testing.T, stream handlertest.Stream) []string {
 	t.Helper()
 	response, err := stream.Recv()
 	require.NoError(t, err)
@@ -129,11 +80,11 @@ func told(lists <-chan []string) handler.Watch {
 }
 
 func TestHandlerRegistersAndStaysRegistered(t *testing.T) {
-	directory := folder(t)
-	akri := newRegistrar()
-	stop := akri.serve(t, directory)
+	directory := handlertest.Folder(t)
+	akri := handlertest.NewRegistrar()
+	stop := akri.Serve(t, directory)
 	start(t, handler.Flags{DiscoveryHandlersDirectory: directory}, told(nil))
-	first := receive(t, akri.requests)
+	first := handlertest.Receive(t, akri.Requests)
 	require.Equal(t, "lamp", first.GetName())
 	require.Equal(t, filepath.Join(directory, "lamp.sock"), first.GetEndpoint())
 	require.Equal(t, discoveryv0.RegisterDiscoveryHandlerRequest_UDS, first.GetEndpointType())
@@ -141,28 +92,28 @@ func TestHandlerRegistersAndStaysRegistered(t *testing.T) {
 
 	discover(t, "unix://"+first.GetEndpoint(), "") // in use: only a new socket is a reason to register again
 	stop()
-	again := newRegistrar()
-	again.serve(t, directory)
-	require.Equal(t, first.GetEndpoint(), receive(t, again.requests).GetEndpoint())
+	again := handlertest.NewRegistrar()
+	again.Serve(t, directory)
+	require.Equal(t, first.GetEndpoint(), handlertest.Receive(t, again.Requests).GetEndpoint())
 }
 
 func TestHandlerThatStartsBeforeAkriRegistersWhenAkriComes(t *testing.T) {
-	directory := folder(t)
+	directory := handlertest.Folder(t)
 	health, _ := start(t, handler.Flags{DiscoveryHandlersDirectory: directory}, told(nil))
 	require.NotNil(t, health)
 	discover(t, "unix://"+filepath.Join(directory, "lamp.sock"), "")
-	akri := newRegistrar()
-	akri.serve(t, directory)
-	require.Equal(t, "lamp", receive(t, akri.requests).GetName())
+	akri := handlertest.NewRegistrar()
+	akri.Serve(t, directory)
+	require.Equal(t, "lamp", handlertest.Receive(t, akri.Requests).GetName())
 }
 
 func TestHandlerServesOnTheNetworkWhenItHasAPodAddress(t *testing.T) {
-	directory := folder(t)
-	akri := newRegistrar()
-	akri.serve(t, directory)
+	directory := handlertest.Folder(t)
+	akri := handlertest.NewRegistrar()
+	akri.Serve(t, directory)
 	lists := make(chan []string, 1)
 	start(t, handler.Flags{DiscoveryHandlersDirectory: directory, PodIP: "127.0.0.1", Port: 19471}, told(lists))
-	request := receive(t, akri.requests)
+	request := handlertest.Receive(t, akri.Requests)
 	require.Equal(t, "http://127.0.0.1:19471", request.GetEndpoint())
 	require.Equal(t, discoveryv0.RegisterDiscoveryHandlerRequest_NETWORK, request.GetEndpointType())
 	lists <- []string{"a"}
@@ -170,17 +121,17 @@ func TestHandlerServesOnTheNetworkWhenItHasAPodAddress(t *testing.T) {
 }
 
 func TestRefusedRegistrationEndsTheHandlerWithTheReason(t *testing.T) {
-	directory := folder(t)
-	akri := newRegistrar()
-	akri.refusal = status.Error(codes.InvalidArgument, "lamps are not allowed")
-	akri.serve(t, directory)
+	directory := handlertest.Folder(t)
+	akri := handlertest.NewRegistrar()
+	akri.Refusal = status.Error(codes.InvalidArgument, "lamps are not allowed")
+	akri.Serve(t, directory)
 	_, ended := start(t, handler.Flags{DiscoveryHandlersDirectory: directory}, told(nil))
-	require.ErrorContains(t, receive(t, ended), "lamps are not allowed")
+	require.ErrorContains(t, handlertest.Receive(t, ended), "lamps are not allowed")
 }
 
 func TestListsAreCompleteSortedAndNeverRepeated(t *testing.T) {
-	directory := folder(t)
-	newRegistrar().serve(t, directory)
+	directory := handlertest.Folder(t)
+	handlertest.NewRegistrar().Serve(t, directory)
 	lists := make(chan []string, 8)
 	start(t, handler.Flags{DiscoveryHandlersDirectory: directory}, told(lists))
 	stream := discover(t, "unix://"+filepath.Join(directory, "lamp.sock"), "")
@@ -193,15 +144,15 @@ func TestListsAreCompleteSortedAndNeverRepeated(t *testing.T) {
 }
 
 func TestHandlerEndsItsStreamsWhenItStops(t *testing.T) {
-	directory := folder(t)
-	akri := newRegistrar()
-	akri.refusal = status.Error(codes.InvalidArgument, "go away")
+	directory := handlertest.Folder(t)
+	akri := handlertest.NewRegistrar()
+	akri.Refusal = status.Error(codes.InvalidArgument, "go away")
 	_, ended := start(t, handler.Flags{DiscoveryHandlersDirectory: directory}, told(nil))
 	stream := discover(t, "unix://"+filepath.Join(directory, "lamp.sock"), "")
-	akri.serve(t, directory)
+	akri.Serve(t, directory)
 	_, err := stream.Recv()
 	require.Equal(t, codes.Unavailable, status.Code(err))
-	require.Error(t, receive(t, ended))
+	require.Error(t, handlertest.Receive(t, ended))
 	require.NoFileExists(t, filepath.Join(directory, "lamp.sock"))
 }
 
@@ -217,7 +168,7 @@ func TestErrorsOfDiscoveryReachTheUser(t *testing.T) {
 		"a chosen status":          {status.Error(codes.PermissionDenied, "not yours"), codes.PermissionDenied, "not yours"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			directory := folder(t)
+			directory := handlertest.Folder(t)
 			start(t, handler.Flags{DiscoveryHandlersDirectory: directory}, handler.Poll{
 				List: func(context.Context, handler.Request) ([]*handler.Device, error) { return nil, test.err },
 			})
@@ -229,13 +180,13 @@ func TestErrorsOfDiscoveryReachTheUser(t *testing.T) {
 }
 
 func TestHealthFollowsSocketAndRegistration(t *testing.T) {
-	directory := folder(t)
+	directory := handlertest.Folder(t)
 	health, _ := start(t, handler.Flags{DiscoveryHandlersDirectory: directory}, told(nil))
 	require.Equal(t, 503, get(t, health, "/readyz"))
-	akri := newRegistrar()
-	akri.serve(t, directory)
-	receive(t, akri.requests)
-	require.Eventually(t, func() bool { return get(t, health, "/readyz") == 200 }, patience, time.Millisecond)
+	akri := handlertest.NewRegistrar()
+	akri.Serve(t, directory)
+	handlertest.Receive(t, akri.Requests)
+	require.Eventually(t, func() bool { return get(t, health, "/readyz") == 200 }, handlertest.Patience, time.Millisecond)
 	require.Equal(t, 200, get(t, health, "/healthz"))
 }
 
@@ -251,8 +202,7 @@ func TestImpossibleSettingsAreRefused(t *testing.T) {
 		"an address that is not": {"x", handler.Flags{DiscoveryHandlersDirectory: "/tmp", PodIP: "here"}, "--pod-ip"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			env := service.Env{Log: zaptest.NewLogger(t), Metrics: prometheus.NewRegistry(), Health: &admin.Health{}}
-			_, err := handler.New(handler.Identity{Name: test.name}, test.flags, told(nil), env)
+			_, err := handler.New(handler.Identity{Name: test.name}, test.flags, told(nil), handlertest.Env(t))
 			require.ErrorContains(t, err, test.want)
 		})
 	}

@@ -17,6 +17,7 @@ import (
 
 	"akri.sh/libs/admin"
 	"akri.sh/libs/handler"
+	"akri.sh/libs/handler/handlertest"
 )
 
 func get(t *testing.T, health *admin.Health, path string) int {
@@ -46,7 +47,7 @@ func TestPollAsksEveryIntervalAndKeepsTheLastListThroughFailures(t *testing.T) {
 }
 
 func TestPollGivesTheRequestToItsFunction(t *testing.T) {
-	directory := folder(t)
+	directory := handlertest.Folder(t)
 	requests := make(chan handler.Request, 1)
 	start(t, handler.Flags{DiscoveryHandlersDirectory: directory}, handler.Poll{
 		List: func(_ context.Context, request handler.Request) ([]*handler.Device, error) {
@@ -55,7 +56,7 @@ func TestPollGivesTheRequestToItsFunction(t *testing.T) {
 		},
 	})
 	stream := discover(t, "unix://"+filepath.Join(directory, "lamp.sock"), "color: red")
-	request := receive(t, requests)
+	request := handlertest.Receive(t, requests)
 	require.Equal(t, "color: red", request.Details)
 	require.Equal(t, map[string][]byte{"user": []byte("ada"), "unset": nil}, request.Properties)
 	require.Empty(t, ids(t, stream), "the first list is sent although it is empty")
@@ -108,7 +109,7 @@ func FuzzDecodeDetails(f *testing.F) {
 }
 
 func TestMistakeInDetailsIsTheUsers(t *testing.T) {
-	directory := folder(t)
+	directory := handlertest.Folder(t)
 	start(t, handler.Flags{DiscoveryHandlersDirectory: directory}, handler.Watch(
 		func(_ context.Context, request handler.Request, _ handler.Send) error {
 			return handler.DecodeDetails(request, &lamps{})

@@ -2,6 +2,7 @@
 package service
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"os"
@@ -31,7 +32,7 @@ type Env struct {
 
 // Flags are those that every service has.
 type Flags struct {
-	AdminAddress string           `help:"Address of /metrics, /healthz and /readyz; empty: none." default:":8080" placeholder:"HOST:PORT"`
+	AdminAddress string           `help:"Address of /metrics, /healthz and /readyz; empty: none." default:":${metrics_port}" placeholder:"HOST:PORT"`
 	LogLevel     string           `help:"Least important messages to log: ${enum}." enum:"debug,info,warn,error" default:"info"`
 	Version      kong.VersionFlag `help:"Print the version and exit."`
 }
@@ -50,7 +51,10 @@ func Main[C any](name, description string, run func(context.Context, C, Env) err
 		kong.Description(description),
 		kong.DefaultEnvars("AKRI"),
 		kong.UsageOnError(),
-		kong.Vars{"version": name + " " + version.Version},
+		kong.Vars{
+			"version":      name + " " + version.Version,
+			"metrics_port": cmp.Or(os.Getenv("METRICS_PORT"), "8080"), // Akri's manifests say the port alone
+		},
 	)
 	logger, err := log.New(name, flags.LogLevel)
 	if err != nil {

@@ -45,6 +45,14 @@ func TestVersionAndHelp(t *testing.T) {
 	require.Contains(t, string(output), "$AKRI_GREETING")
 }
 
+func TestAkrisMetricsPortIsThatOfTheAdminAddress(t *testing.T) {
+	command := greeter()
+	command.Env = append(os.Environ(), "BE_THE_SERVICE=1", "AKRI_GREETING=hello", "METRICS_PORT=70000")
+	output, err := command.CombinedOutput()
+	require.Error(t, err)
+	require.Contains(t, string(output), "listen tcp: address 70000: invalid port")
+}
+
 func TestUnknownFlagsAreRefused(t *testing.T) {
 	output, err := greeter("--no-such-flag").CombinedOutput()
 	require.Error(t, err)

@@ -44,23 +44,45 @@ func TestABrokerOfAkriIsTakenOverAsItIs(t *testing.T) {
 	}, "the finalizers of Akri's agents to go")
 	w.instance(c, "a19705", 1, "node-a") // its broker shows that the other has been looked at
 	w.eventuallyNames(w.podNames, "echo-8120fe-pod", "echo-a19705-pod")
-	// Until a patch has come back it may be sent again, in vain.
-	w.eventuallyNames(func() []string { return slices.Compact(w.writes.list()) }, "PATCH echo", "POST pods", "POST events")
+	w.eventuallyNames(w.writes.list, "PATCH echo", "POST pods", "POST events")
 	require.Equal(t, before, w.pod("echo-8120fe-pod").UID)
 }
 
 func TestLongNamesWork(t *testing.T) {
+	for length, name := range map[string]string{
+		"as long as the webhook allows": "echo-" + strings.Repeat("x", 45),
+		"longer than a label":           strings.Repeat("long.", 20) + "echo",
+		"as long as there can be":       strings.Repeat("x", 246),
+	} {
+		t.Run(length, func(t *testing.T) {
+			w := newWorld(t)
+			stop := w.start()
+			node := strings.Repeat("long.", 47) + "node"
+			c := w.configuration(name, withServices)
+			w.instance(c, "8120fe", 2, node, "node-a")
+			w.eventually(func() bool { return len(w.podNames()) == 2 }, "both brokers")
+			w.kubelet(corev1.PodRunning, time.Now(), w.podNames()...)
+			w.eventually(func() bool { return len(w.serviceNames()) == 2 }, "both Services")
+
+			// They are found again.
+			require.NoError(t, stop())
+			w.start()
+			w.instance(c, "a19705", 1, node) // its broker shows that the others have been looked at
+			w.eventuallyNames(w.writes.list, "POST pods", "POST events")
+			for _, digest := range []string{"8120fe", "a19705"} {
+				require.NoError(t, w.Instances.In(w.namespace).Delete(t.Context(), akriv0.InstanceName(name, digest), metav1.DeleteOptions{}))
+			}
+			w.eventuallyNames(w.podNames)
+			w.eventuallyNames(w.serviceNames)
+		})
+	}
+}
+
+func TestANameTooLongForAResourceIsSaid(t *testing.T) {
 	w := newWorld(t)
 	w.start()
-	node := strings.Repeat("long.", 47) + "node"
-	name := "echo-" + strings.Repeat("x", 45)
-	w.instance(w.configuration(name, withServices), "8120fe", 2, node, "node-a")
-	w.eventually(func() bool { return len(w.podNames()) == 2 }, "both brokers")
-	w.kubelet(corev1.PodRunning, time.Now(), w.podNames()...)
-	w.eventually(func() bool { return len(w.serviceNames()) == 2 }, "both Services")
-	require.NoError(t, w.Instances.In(w.namespace).Delete(t.Context(), name+"-8120fe", metav1.DeleteOptions{}))
-	w.eventuallyNames(w.podNames)
-	w.eventuallyNames(w.serviceNames)
+	w.instance(w.configuration(strings.Repeat("x", 57), podsOnly), "8120fe", 1, "node-a")
+	w.hasEvent(strings.Repeat("x", 57), "BrokerRefused", "name part must be no more than 63")
 }
 
 func TestAnInstanceOfTheSameNameGetsItsOwnBroker(t *testing.T) {

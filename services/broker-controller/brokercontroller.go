@@ -34,6 +34,7 @@ type Config struct {
 	kube.Flags  `embed:""`
 	LeaderElect bool          `help:"Work only while holding the Lease akri-broker-controller; without it, run one replica." default:"true" negatable:""`
 	Namespace   string        `help:"Namespace of the Lease." default:"default"`
+	Identity    string        `help:"Holder of the Lease: unlike that of any process that runs beside this one, and the same after a restart in place, which leads on at once. Empty: made up."`
 	PendingMax  time.Duration `help:"How long a broker Pod may be pending on its node before it is replaced." default:"5m"`
 	Webhook     WebhookConfig `embed:"" prefix:"webhook-"`
 }
@@ -132,18 +133,29 @@ func (s *Service) elected(ctx context.Context) error {
 	if !s.config.LeaderElect {
 		return s.lead(ctx)
 	}
-	host, err := os.Hostname()
+	identity, err := s.identity()
 	if err != nil {
-		return fmt.Errorf("get host name: %w", err)
+		return err
 	}
 	elector := election.Elector{
 		Leases:   s.clients.Leases.In(s.config.Namespace),
 		Name:     leaseName,
-		Identity: host + "_" + string(uuid.NewUUID()),
+		Identity: identity,
 		Duration: leaseDuration, Deadline: leaseDeadline, Retry: leaseRetry,
 		Log: s.env.Log.With(zap.String("lease", s.config.Namespace+"/"+leaseName)),
 	}
 	return elector.Run(ctx, s.lead)
+}
+
+func (s *Service) identity() (string, error) {
+	if s.config.Identity != "" {
+		return s.config.Identity, nil
+	}
+	host, err := os.Hostname()
+	if err != nil {
+		return "", fmt.Errorf("get host name: %w", err)
+	}
+	return host + "_" + string(uuid.NewUUID()), nil
 }
 
 func (s *Service) lead(ctx context.Context) error {

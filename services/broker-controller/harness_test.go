@@ -47,6 +47,8 @@ type world struct {
 	metrics   *prometheus.Registry
 	// writes of the controller that was started last, in this namespace.
 	writes *writes
+	// wrap, when set, comes between the controllers that are started and the API server.
+	wrap func(http.RoundTripper) http.RoundTripper
 }
 
 var worlds atomic.Int32
@@ -84,6 +86,9 @@ func (w *world) start(change ...func(*brokercontroller.Config)) (stop func() err
 	access := server.Config()
 	w.writes = &writes{namespace: w.namespace}
 	access.Wrap(w.writes.count)
+	if w.wrap != nil {
+		access.Wrap(w.wrap)
+	}
 	w.metrics = prometheus.NewRegistry()
 	env := service.Env{Log: zap.NewNop(), Metrics: w.metrics, Health: &admin.Health{}}
 	s, err := brokercontroller.NewFor(access, config, env)

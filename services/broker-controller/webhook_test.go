@@ -1,11 +1,13 @@
 package brokercontroller_test
 
 import (
+	"bytes"
 	"context"
 	"net"
 	"reflect"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
@@ -19,6 +21,7 @@ import (
 	"akri.sh/libs/kube"
 	brokercontroller "akri.sh/services/broker-controller"
 	"akri.sh/services/broker-controller/internal/admission"
+	"akri.sh/services/broker-controller/internal/certificates"
 )
 
 const webhookName = "akri-webhook-configuration"
@@ -70,7 +73,7 @@ func (h hooks) try(name, spec string) error {
 	return err
 }
 
-func (h hooks) serve() func() error {
+func (h hooks) serve(change ...func(*brokercontroller.WebhookConfig)) func() error {
 	h.Helper()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(h, err)
@@ -81,6 +84,9 @@ func (h hooks) serve() func() error {
 	return h.start(func(c *brokercontroller.Config) {
 		c.Webhook = brokercontroller.WebhookConfig{
 			Address: address, Name: webhookName, Secret: webhookName, MakeCertificate: true, URL: "https://localhost:" + port + admission.Path,
+		}
+		for _, f := range change {
+			f(&c.Webhook)
 		}
 	})
 }
@@ -124,6 +130,48 @@ func TestTheAPIServerAsksTheWebhook(t *testing.T) {
 	h.serve()
 	h.eventually(func() bool { return h.try("good", podsOnly) == nil }, "an answer")
 	require.Equal(t, certificate.Data, h.secret().Data)
+}
+
+// issue puts a certificate into the Secret that is of that age, without the key of its authority: as others do.
+func (h hooks) issue(age time.Duration) map[string][]byte {
+	h.Helper()
+	data, _, _, err := certificates.Renewed(time.Now().Add(-age), nil, []string{"localhost"})
+	require.NoError(h, err)
+	delete(data, certificates.AuthorityKey)
+	secret := h.secret()
+	secret.Data = data
+	_, err = h.secrets.In(h.namespace).Update(h.Context(), secret, metav1.UpdateOptions{})
+	require.NoError(h, err)
+	return data
+}
+
+func (h hooks) trusted() []byte {
+	hook, err := h.hooks.In("").Get(h.Context(), webhookName, metav1.GetOptions{})
+	require.NoError(h, err)
+	if len(hook.Webhooks) == 0 {
+		return nil
+	}
+	return hook.Webhooks[0].ClientConfig.CABundle
+}
+
+func TestACertificateOfSomebodyElseIsServedAndFollowed(t *testing.T) {
+	h := newHooks(t)
+	first := h.issue(0)
+	h.serve(func(c *brokercontroller.WebhookConfig) { c.MakeCertificate = false })
+	h.eventually(func() bool { return h.try("misspelt", misspelt) != nil }, "the webhook to be in force")
+	require.Equal(t, first[certificates.Authority], h.trusted())
+	second := h.issue(0)
+	h.eventually(func() bool { return bytes.Equal(second[certificates.Authority], h.trusted()) }, "the new authority to be trusted")
+	h.eventually(func() bool { return h.try("good", podsOnly) == nil }, "an answer under the new certificate")
+	require.Equal(t, second, h.secret().Data, "the Secret is somebody else's")
+}
+
+func TestAnAgedCertificateIsRenewed(t *testing.T) {
+	h := newHooks(t)
+	aged := h.issue(80 * 24 * time.Hour)
+	h.serve()
+	h.eventually(func() bool { return h.try("misspelt", misspelt) != nil && h.try("good", podsOnly) == nil }, "the webhook to be in force")
+	require.NotEqual(t, aged[certificates.Certificate], h.secret().Data[certificates.Certificate])
 }
 
 func (h hooks) patchConfiguration(patch string, subresources ...string) {

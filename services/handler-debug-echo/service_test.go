@@ -1,86 +1,44 @@
 package debugecho_test
 
 import (
-	"context"
 	"os"
 	"path/filepath"
 	"testing"
 	"time"
 
-	"github.com/prometheus/client_golang/prometheus"
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
-	"go.uber.org/zap/zaptest"
-	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
-	"akri.sh/libs/admin"
 	"akri.sh/libs/handler"
-	"akri.sh/libs/rpctest"
+	"akri.sh/libs/handler/handlertest"
 	"akri.sh/libs/service"
-	discoveryv0 "akri.sh/proto/v0"
 	debugecho "akri.sh/services/handler-debug-echo"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-type registrar struct {
-	discoveryv0.UnimplementedRegistrationServer
-	requests chan *discoveryv0.RegisterDiscoveryHandlerRequest
-}
-
-func (r *registrar) RegisterDiscoveryHandler(_ context.Context, request *discoveryv0.RegisterDiscoveryHandlerRequest) (*discoveryv0.Empty, error) {
-	r.requests <- request
-	return &discoveryv0.Empty{}, nil
-}
-
-// run starts the handler beside a registrar and returns how it registered, and its availability file.
-func run(t *testing.T, shared bool) (*discoveryv0.RegisterDiscoveryHandlerRequest, string) {
+// run starts the handler and returns how it registered, and its availability file.
+func run(t *testing.T, shared bool) (*handlertest.Registration, string) {
 	t.Helper()
-	directory, err := os.MkdirTemp("", "e") //nolint:usetesting // the folders of t.TempDir have long names
-	require.NoError(t, err)
-	t.Cleanup(func() { _ = os.RemoveAll(directory) })
-	akri := &registrar{requests: make(chan *discoveryv0.RegisterDiscoveryHandlerRequest, 8)}
-	rpctest.ServeAt(t, "unix://"+filepath.Join(directory, "agent-registration.sock"), func(server grpc.ServiceRegistrar) {
-		discoveryv0.RegisterRegistrationServer(server, akri)
-	})
 	file := filepath.Join(t.TempDir(), "availability.txt")
-	s, err := debugecho.New(debugecho.Config{
-		Flags: handler.Flags{DiscoveryHandlersDirectory: directory}, InstancesShared: shared, AvailabilityFile: file,
-	}, service.Env{Log: zaptest.NewLogger(t), Metrics: prometheus.NewRegistry(), Health: &admin.Health{}})
-	require.NoError(t, err)
-	ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context()))
-	done := make(chan error, 1)
-	go func() { done <- s.Run(ctx) }()
-	t.Cleanup(func() { cancel(); require.NoError(t, <-done) })
-	select {
-	case request := <-akri.requests:
-		return request, file
-	case <-time.After(10 * time.Second):
-		require.FailNow(t, "the handler did not register")
-		return nil, ""
-	}
+	return handlertest.Run(t, func(flags handler.Flags, env service.Env) (*handler.Server, error) {
+		return debugecho.New(debugecho.Config{Flags: flags, InstancesShared: shared, AvailabilityFile: file}, env)
+	}), file
 }
 
-func discover(t *testing.T, endpoint, details string) grpc.ServerStreamingClient[discoveryv0.DiscoverResponse] {
+func discover(t *testing.T, endpoint, details string) handlertest.Stream {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second) // less than the safety net
-	t.Cleanup(cancel)
-	stream, err := discoveryv0.NewDiscoveryHandlerClient(rpctest.Dial(t, "unix://"+endpoint)).
-		Discover(ctx, &discoveryv0.DiscoverRequest{DiscoveryDetails: details})
-	require.NoError(t, err)
-	return stream
+	return handlertest.Discover(t, 5*time.Second, endpoint, details) // less than the safety net
 }
 
-func devices(t *testing.T, stream grpc.ServerStreamingClient[discoveryv0.DiscoverResponse]) map[string]string {
+func devices(t *testing.T, stream handlertest.Stream) map[string]string {
 	t.Helper()
-	response, err := stream.Recv()
-	require.NoError(t, err)
 	found := map[string]string{}
-	for _, device := range response.GetDevices() {
+	for id, device := range handlertest.Devices(t, stream) {
 		require.Len(t, device.GetProperties(), 1)
-		found[device.GetId()] = device.GetProperties()["DEBUG_ECHO_DESCRIPTION"]
+		found[id] = device.GetProperties()["DEBUG_ECHO_DESCRIPTION"]
 	}
 	return found
 }

@@ -66,9 +66,11 @@ func (c *census) follow() (changed <-chan struct{}, stop func()) {
 	}
 }
 
-func (c *census) followed() bool {
+// review has the followers see what changed without a check: scopes, or who owns an address. It returns whether there are any.
+func (c *census) review() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	c.tell()
 	return len(c.followers) > 0
 }
 
@@ -135,7 +137,7 @@ func (c *census) probeAll(ctx context.Context, link *network.Network) error {
 				ticker.Reset(c.interval)
 			}
 		case <-ticker.C:
-			if c.followed() {
+			if c.review() {
 				c.probe(link, wsdiscovery.Types[turn%len(wsdiscovery.Types)])
 				turn++
 			}
@@ -208,7 +210,6 @@ func (c *census) takeDue() ([]roster.Check, time.Duration) {
 		return nil, time.Hour // until someone follows
 	}
 	due := c.roster.Due(time.Now())
-	c.metrics.cameras.Set(float64(len(c.roster.Cameras())))
 	if next, ok := c.roster.Next(); ok {
 		return due, max(time.Until(next), 0)
 	}
@@ -237,13 +238,15 @@ func (c *census) settle(ctx context.Context, check roster.Check, answer roster.A
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.roster.Settle(check, answer, time.Now())
-	c.tell()
+	if c.roster.Settle(check, answer, time.Now()) {
+		c.tell()
+	}
 	notify(c.due)
 }
 
 // tell wakes the followers; the caller holds the lock.
 func (c *census) tell() {
+	c.metrics.cameras.Set(float64(len(c.roster.Cameras())))
 	for follower := range c.followers {
 		notify(follower)
 	}

@@ -4,7 +4,6 @@ go 1.26.0
 
 require (
 	akri.sh/libs v0.0.0
-	akri.sh/proto v0.0.0
 	github.com/gopcua/opcua v0.8.0
 	github.com/prometheus/client_golang v1.25.0
 	github.com/stretchr/testify v1.12.1
@@ -15,6 +14,7 @@ require (
 )
 
 require (
+	akri.sh/proto v0.0.0 // indirect
 	github.com/alecthomas/kong v1.17.0 // indirect
 	github.com/beorn7/perks v1.0.1 // indirect
 	github.com/cenkalti/backoff/v5 v5.0.3 // indirect

@@ -1,67 +1,37 @@
 package opcua_test
 
 import (
-	"context"
 	"fmt"
 	"io"
 	"maps"
 	"net"
-	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/gopcua/opcua/ua"
-	"github.com/prometheus/client_golang/prometheus"
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
-	"go.uber.org/zap/zaptest"
-	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
-	"akri.sh/libs/admin"
 	"akri.sh/libs/handler"
-	"akri.sh/libs/rpctest"
+	"akri.sh/libs/handler/handlertest"
 	"akri.sh/libs/service"
-	discoveryv0 "akri.sh/proto/v0"
 	opcua "akri.sh/services/handler-opcua"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-type registrar struct {
-	discoveryv0.UnimplementedRegistrationServer
-	requests chan *discoveryv0.RegisterDiscoveryHandlerRequest
-}
-
-func (r *registrar) RegisterDiscoveryHandler(_ context.Context, request *discoveryv0.RegisterDiscoveryHandlerRequest) (*discoveryv0.Empty, error) {
-	r.requests <- request
-	return &discoveryv0.Empty{}, nil
-}
-
-// run starts the handler beside a registrar and returns how it registered.
-func run(t *testing.T, patience time.Duration) *discoveryv0.RegisterDiscoveryHandlerRequest {
+// run starts the handler and returns how it registered.
+func run(t *testing.T, patience time.Duration) *handlertest.Registration {
 	t.Helper()
-	directory, err := os.MkdirTemp("", "o") //nolint:usetesting // the folders of t.TempDir have long names
-	require.NoError(t, err)
-	t.Cleanup(func() { _ = os.RemoveAll(directory) })
-	akri := &registrar{requests: make(chan *discoveryv0.RegisterDiscoveryHandlerRequest, 8)}
-	rpctest.ServeAt(t, "unix://"+filepath.Join(directory, "agent-registration.sock"), func(server grpc.ServiceRegistrar) {
-		discoveryv0.RegisterRegistrationServer(server, akri)
+	return handlertest.Run(t, func(flags handler.Flags, env service.Env) (*handler.Server, error) {
+		return opcua.New(opcua.Config{
+			Flags: flags, Interval: 20 * time.Millisecond, DialTimeout: time.Second, Timeout: time.Second, Patience: patience,
+		}, env)
 	})
-	s, err := opcua.New(opcua.Config{
-		Flags:    handler.Flags{DiscoveryHandlersDirectory: directory},
-		Interval: 20 * time.Millisecond, DialTimeout: time.Second, Timeout: time.Second, Patience: patience,
-	}, service.Env{Log: zaptest.NewLogger(t), Metrics: prometheus.NewRegistry(), Health: &admin.Health{}})
-	require.NoError(t, err)
-	ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context()))
-	done := make(chan error, 1)
-	go func() { done <- s.Run(ctx) }()
-	t.Cleanup(func() { cancel(); require.NoError(t, <-done) })
-	return <-akri.requests
 }
 
 // ask is what a Configuration that lists the URLs asks for.
@@ -69,31 +39,23 @@ func ask(urls ...string) string {
 	return fmt.Sprintf("opcuaDiscoveryMethod: {standard: {discoveryUrls: ['%s']}}\n", strings.Join(urls, "', '"))
 }
 
-func discover(t *testing.T, endpoint, details string) grpc.ServerStreamingClient[discoveryv0.DiscoverResponse] {
+func discover(t *testing.T, endpoint, details string) handlertest.Stream {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
-	t.Cleanup(cancel)
-	stream, err := discoveryv0.NewDiscoveryHandlerClient(rpctest.Dial(t, "unix://"+endpoint)).
-		Discover(ctx, &discoveryv0.DiscoverRequest{DiscoveryDetails: details})
-	require.NoError(t, err)
-	return stream
+	return handlertest.Discover(t, 2*handlertest.Patience, endpoint, details)
 }
 
 // devices are the properties by id of the next list.
-func devices(t *testing.T, stream grpc.ServerStreamingClient[discoveryv0.DiscoverResponse]) map[string]map[string]string {
+func devices(t *testing.T, stream handlertest.Stream) map[string]map[string]string {
 	t.Helper()
-	response, err := stream.Recv()
-	require.NoError(t, err)
 	found := map[string]map[string]string{}
-	for _, device := range response.GetDevices() {
-		require.NotContains(t, found, device.GetId())
-		require.Equal(t, device.GetId(), device.GetProperties()["OPCUA_DISCOVERY_URL"])
-		found[device.GetId()] = device.GetProperties()
+	for id, device := range handlertest.Devices(t, stream) {
+		require.Equal(t, id, device.GetProperties()["OPCUA_DISCOVERY_URL"])
+		found[id] = device.GetProperties()
 	}
 	return found
 }
 
-func ids(t *testing.T, stream grpc.ServerStreamingClient[discoveryv0.DiscoverResponse]) []string {
+func ids(t *testing.T, stream handlertest.Stream) []string {
 	t.Helper()
 	return slices.Sorted(maps.Keys(devices(t, stream)))
 }

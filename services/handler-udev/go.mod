@@ -4,7 +4,7 @@ go 1.26.0
 
 require (
 	akri.sh/libs v0.0.0
-	akri.sh/proto v0.0.0
+	akri.sh/proto v0.0.0 // indirect
 	github.com/fsnotify/fsnotify v1.10.1
 	github.com/jkeiser/iter v0.0.0-20200628201005-c8aa0ae784d1 // indirect
 	github.com/jochenvg/go-udev v0.0.0-20240801134859-b65ed646224b

@@ -1,99 +1,48 @@
 package udev_test
 
 import (
-	"context"
 	"os"
-	"path/filepath"
 	"strings"
 	"testing"
 	"time"
 
-	"github.com/prometheus/client_golang/prometheus"
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
-	"go.uber.org/zap"
-	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
-	"akri.sh/libs/admin"
 	"akri.sh/libs/handler"
-	"akri.sh/libs/rpctest"
+	"akri.sh/libs/handler/handlertest"
 	"akri.sh/libs/service"
-	discoveryv0 "akri.sh/proto/v0"
 	udev "akri.sh/services/handler-udev"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-const patience = 10 * time.Second
-
-type stream = grpc.ServerStreamingClient[discoveryv0.DiscoverResponse]
-
-type registrar struct {
-	discoveryv0.UnimplementedRegistrationServer
-	requests chan *discoveryv0.RegisterDiscoveryHandlerRequest
-}
-
-func (r *registrar) RegisterDiscoveryHandler(_ context.Context, request *discoveryv0.RegisterDiscoveryHandlerRequest) (*discoveryv0.Empty, error) {
-	r.requests <- request
-	return &discoveryv0.Empty{}, nil
-}
-
-// run starts the handler beside a registrar until the test ends; resync is far away, so that only events can tell.
-func run(tb testing.TB) *discoveryv0.RegisterDiscoveryHandlerRequest {
+// run starts the handler and returns how it registered; resync is far away, so that only events can tell.
+func run(tb testing.TB) *handlertest.Registration {
 	tb.Helper()
-	directory, err := os.MkdirTemp("", "u") //nolint:usetesting // the folders of tb.TempDir have long names
-	require.NoError(tb, err)
-	tb.Cleanup(func() { _ = os.RemoveAll(directory) })
-	akri := &registrar{requests: make(chan *discoveryv0.RegisterDiscoveryHandlerRequest, 8)}
-	rpctest.ServeAt(tb, "unix://"+filepath.Join(directory, "agent-registration.sock"), func(server grpc.ServiceRegistrar) {
-		discoveryv0.RegisterRegistrationServer(server, akri)
+	return handlertest.Run(tb, func(flags handler.Flags, env service.Env) (*udev.Service, error) {
+		return udev.New(udev.Config{Flags: flags, ResyncInterval: time.Hour, UdevDatabase: tb.TempDir()}, env)
 	})
-	s, err := udev.New(udev.Config{
-		Flags: handler.Flags{DiscoveryHandlersDirectory: directory}, ResyncInterval: time.Hour, UdevDatabase: tb.TempDir(),
-	}, service.Env{Log: zap.NewNop(), Metrics: prometheus.NewRegistry(), Health: &admin.Health{}})
-	require.NoError(tb, err)
-	ctx, cancel := context.WithCancel(context.WithoutCancel(tb.Context()))
-	done := make(chan error, 1)
-	go func() { done <- s.Run(ctx) }()
-	tb.Cleanup(func() { cancel(); require.NoError(tb, <-done) })
-	select {
-	case request := <-akri.requests:
-		return request
-	case <-time.After(patience):
-		require.FailNow(tb, "the handler did not register")
-		return nil
-	}
 }
 
-func discover(tb testing.TB, endpoint, details string) stream {
+func discover(tb testing.TB, endpoint, details string) handlertest.Stream {
 	tb.Helper()
-	ctx, cancel := context.WithTimeout(tb.Context(), 2*patience)
-	tb.Cleanup(cancel)
-	opened, err := discoveryv0.NewDiscoveryHandlerClient(rpctest.Dial(tb, "unix://"+endpoint)).
-		Discover(ctx, &discoveryv0.DiscoverRequest{DiscoveryDetails: details})
-	require.NoError(tb, err)
-	return opened
+	return handlertest.Discover(tb, 2*handlertest.Patience, endpoint, details)
 }
 
 // devices receives lists until one satisfies the condition.
-func devices(tb testing.TB, from stream, until func(map[string]*discoveryv0.Device) bool) map[string]*discoveryv0.Device {
+func devices(tb testing.TB, from handlertest.Stream, until func(map[string]*handler.Device) bool) map[string]*handler.Device {
 	tb.Helper()
 	for {
-		response, err := from.Recv()
-		require.NoError(tb, err)
-		found := map[string]*discoveryv0.Device{}
-		for _, device := range response.GetDevices() {
-			found[device.GetId()] = device
-		}
-		if until(found) {
+		if found := handlertest.Devices(tb, from); until(found) {
 			return found
 		}
 	}
 }
 
-func anything(map[string]*discoveryv0.Device) bool { return true }
+func anything(map[string]*handler.Device) bool { return true }
 
 // plug makes a compressed RAM disk, a device that a machine without hardware can plug in and out; it goes with the test.
 func plug(tb testing.TB) (name string, unplug func()) {
@@ -121,20 +70,20 @@ func TestHandlerRegistersAsUdevAndNotShared(t *testing.T) {
 }
 
 func TestPluggedDeviceComesAndGoes(t *testing.T) {
-	from := discover(t, run(t).GetEndpoint(), `udevRules: ['SUBSYSTEM=="block", KERNEL=="zram[1-9]*"']`)
+	from := discover(t, run(t).GetEndpoint(), `{udevRules: ['SUBSYSTEM=="block", KERNEL=="zram[1-9]*"'], properties: {KIND: "ENV{DEVTYPE}", STATE: "ATTR{initstate}"}}`)
 	devices(t, from, anything)
 	name, unplug := plug(t)
 	plugged := time.Now()
 	id := "/devices/virtual/block/" + name
-	found := devices(t, from, func(list map[string]*discoveryv0.Device) bool { return list[id] != nil })
+	found := devices(t, from, func(list map[string]*handler.Device) bool { return list[id] != nil })
 	t.Logf("plugged in; known %s later", time.Since(plugged))
-	require.Equal(t, map[string]string{"UDEV_DEVPATH": id, "UDEV_DEVNODE": "/dev/" + name}, found[id].GetProperties())
+	require.Equal(t, map[string]string{"UDEV_DEVPATH": id, "UDEV_DEVNODE": "/dev/" + name, "KIND": "disk", "STATE": "0"}, found[id].GetProperties())
 	require.Len(t, found[id].GetDeviceSpecs(), 1)
 	spec := found[id].GetDeviceSpecs()[0]
 	require.Equal(t, []string{"/dev/" + name, "/dev/" + name, "rwm"}, []string{spec.GetHostPath(), spec.GetContainerPath(), spec.GetPermissions()})
 	unplug()
 	unplugged := time.Now()
-	devices(t, from, func(list map[string]*discoveryv0.Device) bool { return list[id] == nil })
+	devices(t, from, func(list map[string]*handler.Device) bool { return list[id] == nil })
 	t.Logf("unplugged; known %s later", time.Since(unplugged))
 }
 
@@ -177,10 +126,10 @@ func BenchmarkPlugToSend(b *testing.B) {
 	for b.Loop() {
 		name, unplug := plug(b)
 		id := "/devices/virtual/block/" + name
-		devices(b, from, func(list map[string]*discoveryv0.Device) bool { return list[id] != nil })
+		devices(b, from, func(list map[string]*handler.Device) bool { return list[id] != nil })
 		b.StopTimer()
 		unplug()
-		devices(b, from, func(list map[string]*discoveryv0.Device) bool { return list[id] == nil })
+		devices(b, from, func(list map[string]*handler.Device) bool { return list[id] == nil })
 		b.StartTimer()
 	}
 }

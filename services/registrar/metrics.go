@@ -10,7 +10,7 @@ type metrics struct{ accepted, refused prometheus.Counter }
 
 func newMetrics(registerer prometheus.Registerer, store *store) metrics {
 	registrations := prometheus.NewCounterVec(prometheus.CounterOpts{
-		Name: "akri_handler_registrations_total", Help: "Registrations of Discovery Handlers, by result.",
+		Name: "akri_registrations_total", Help: "Registrations of Discovery Handlers, by result.",
 	}, []string{"result"})
 	registerer.MustRegister(registrations, tableCollector{store})
 	return metrics{accepted: registrations.WithLabelValues("accepted"), refused: registrations.WithLabelValues("refused")}

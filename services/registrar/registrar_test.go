@@ -163,11 +163,11 @@ func TestMalformedRegistrationsAreRefusedWithWhatIsRight(t *testing.T) {
 akri_discovery_handlers{name="udev",status="Active"} 0
 akri_discovery_handlers{name="udev",status="Offline"} 0
 akri_discovery_handlers{name="udev",status="Waiting"} 1
-# HELP akri_handler_registrations_total Registrations of Discovery Handlers, by result.
-# TYPE akri_handler_registrations_total counter
-akri_handler_registrations_total{result="accepted"} 1
-akri_handler_registrations_total{result="refused"} 4
-`), "akri_discovery_handlers", "akri_handler_registrations_total"))
+# HELP akri_registrations_total Registrations of Discovery Handlers, by result.
+# TYPE akri_registrations_total counter
+akri_registrations_total{result="accepted"} 1
+akri_registrations_total{result="refused"} 4
+`), "akri_discovery_handlers", "akri_registrations_total"))
 }
 
 func TestTheTableSurvivesARestartAndAStopRemovesTheSockets(t *testing.T) {

@@ -19,10 +19,11 @@ func main() {
 	var cli struct {
 		Dir    string `help:"Folder of the cluster that is started and removed." default:"/tmp/akri-bench" type:"path"`
 		Rounds int    `help:"How often a device is plugged in and out." default:"30"`
+		Only   string `help:"Measure only this." enum:",brokers" default:""`
 	}
 	kong.Parse(&cli, kong.Name("akri-bench"), kong.UsageOnError(),
 		kong.Description("Measures Akri on a cluster of two nodes on this machine and prints Markdown. Needs root."))
-	if err := bench.Run(ctx, bench.Options{Dir: cli.Dir, Rounds: cli.Rounds, Out: os.Stdout, Progress: os.Stderr}); err != nil {
+	if err := bench.Run(ctx, bench.Options{Dir: cli.Dir, Rounds: cli.Rounds, Only: cli.Only, Out: os.Stdout, Progress: os.Stderr}); err != nil {
 		fmt.Fprintln(os.Stderr, "akri-bench:", err)
 		os.Exit(1)
 	}

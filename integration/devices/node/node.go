@@ -20,7 +20,7 @@ import (
 )
 
 // ErrMissing says what to install.
-var ErrMissing = errors.New("node 20 or newer with npm is needed: apt-get install nodejs npm")
+var ErrMissing = errors.New("node 20.19 or newer with npm is needed: apt-get install nodejs npm")
 
 // Modules installs what the package.json and package-lock.json of a folder pin, once for each state of them, and
 // returns the folder of it, with a node_modules in it.
@@ -85,8 +85,12 @@ type Program struct {
 
 // Start runs a script with modules. The script ends with its standard input, so that it never outlives this process.
 func Start(ctx context.Context, modules, script string, arguments ...string) (*Program, error) {
-	command := exec.CommandContext(ctx, "node", append([]string{script}, arguments...)...)
-	command.Env = append(os.Environ(), "NODE_PATH="+filepath.Join(modules, "node_modules"))
+	return StartCommand(exec.CommandContext(ctx, "node", append([]string{script}, arguments...)...), modules)
+}
+
+// StartCommand is Start for a command that is prepared otherwise, such as one in namespaces of its own.
+func StartCommand(command *exec.Cmd, modules string) (*Program, error) {
+	command.Env = append(command.Environ(), "NODE_PATH="+filepath.Join(modules, "node_modules"))
 	command.Stderr = os.Stderr
 	input, inputErr := command.StdinPipe()
 	output, outputErr := command.StdoutPipe()

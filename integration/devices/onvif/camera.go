@@ -24,7 +24,7 @@ const (
 // Camera is one simulated camera. It must not be changed while a Fleet runs it, but for what its methods change.
 type Camera struct {
 	UUID string
-	// Address that its device service has; several cameras may share one, with different ports.
+	// Address that its device service has, without a zone; several cameras may share one, with different ports.
 	Address netip.AddrPort
 	// MoreAddresses are served too and announced after Address.
 	MoreAddresses []netip.AddrPort
@@ -39,14 +39,17 @@ type Camera struct {
 	Auth        Auth
 	Username    string
 	Password    string
+	// Firmware is the version that GetDeviceInformation answers.
+	Firmware string
 }
 
 // Make returns a camera with a UUID, a MAC and scopes made from the number.
 func Make(number int, address netip.AddrPort) *Camera {
 	return &Camera{
-		UUID:    fmt.Sprintf("3fa1fe68-b915-4053-a3e1-%012x", number),
-		Address: address,
-		MAC:     fmt.Sprintf("02:00:00:%02x:%02x:%02x", number>>16&0xff, number>>8&0xff, number&0xff),
+		UUID:     fmt.Sprintf("3fa1fe68-b915-4053-a3e1-%012x", number),
+		Address:  address,
+		Firmware: "1.0",
+		MAC:      fmt.Sprintf("02:00:00:%02x:%02x:%02x", number>>16&0xff, number>>8&0xff, number&0xff),
 		Scopes: []string{
 			"onvif://www.onvif.org/type/video_encoder",
 			fmt.Sprintf("onvif://www.onvif.org/name/camera-%d", number),
@@ -71,19 +74,16 @@ func (c *Camera) types() []string {
 func (c *Camera) URL() string { return serviceURL(c.Address) }
 
 func serviceURL(address netip.AddrPort) string {
-	if address.Port() == 80 {
-		host := address.Addr().String()
-		if address.Addr().Is6() {
-			host = "[" + host + "]"
-		}
-		return "http://" + host + "/onvif/device_service"
-	}
-	return "http://" + address.String() + "/onvif/device_service"
+	return "http://" + strings.TrimSuffix(address.String(), ":80") + "/onvif/device_service"
+}
+
+func (c *Camera) addresses() []netip.AddrPort {
+	return append([]netip.AddrPort{c.Address}, c.MoreAddresses...)
 }
 
 func (c *Camera) urls() string {
-	urls := []string{c.URL()}
-	for _, address := range c.MoreAddresses {
+	var urls []string
+	for _, address := range c.addresses() {
 		urls = append(urls, serviceURL(address))
 	}
 	return strings.Join(urls, " ")
@@ -134,18 +134,21 @@ func (c *Camera) dateAndTime() string {
 }
 
 func (c *Camera) networkInterfaces() string {
-	ip := c.ReportedIP
+	ip, family, prefix := c.ReportedIP, "IPv4", 24
 	if ip == "" {
 		ip = c.Address.Addr().String()
 	}
+	if strings.Contains(ip, ":") {
+		family, prefix = "IPv6", 64
+	}
 	return fmt.Sprintf(`<tds:GetNetworkInterfacesResponse><tds:NetworkInterfaces token="eth0"><tt:Enabled>true</tt:Enabled>`+
-		`<tt:Info><tt:Name>eth0</tt:Name><tt:HwAddress>%s</tt:HwAddress><tt:MTU>1500</tt:MTU></tt:Info>`+
-		`<tt:IPv4><tt:Enabled>true</tt:Enabled><tt:Config><tt:Manual><tt:Address>%s</tt:Address><tt:PrefixLength>24</tt:PrefixLength></tt:Manual>`+
-		`<tt:DHCP>false</tt:DHCP></tt:Config></tt:IPv4></tds:NetworkInterfaces></tds:GetNetworkInterfacesResponse>`, c.MAC, ip)
+		`<tt:Info><tt:Name>eth0</tt:Name><tt:HwAddress>%[1]s</tt:HwAddress><tt:MTU>1500</tt:MTU></tt:Info>`+
+		`<tt:%[2]s><tt:Enabled>true</tt:Enabled><tt:Config><tt:Manual><tt:Address>%[3]s</tt:Address><tt:PrefixLength>%[4]d</tt:PrefixLength></tt:Manual>`+
+		`<tt:DHCP>false</tt:DHCP></tt:Config></tt:%[2]s></tds:NetworkInterfaces></tds:GetNetworkInterfacesResponse>`, c.MAC, family, ip, prefix)
 }
 
 func (c *Camera) information() string {
 	return fmt.Sprintf(`<tds:GetDeviceInformationResponse><tds:Manufacturer>Akri</tds:Manufacturer><tds:Model>Simulated</tds:Model>`+
-		`<tds:FirmwareVersion>1.0</tds:FirmwareVersion><tds:SerialNumber>%s</tds:SerialNumber><tds:HardwareId>sim</tds:HardwareId>`+
-		`</tds:GetDeviceInformationResponse>`, c.MAC)
+		`<tds:FirmwareVersion>%s</tds:FirmwareVersion><tds:SerialNumber>%s</tds:SerialNumber><tds:HardwareId>sim</tds:HardwareId>`+
+		`</tds:GetDeviceInformationResponse>`, c.Firmware, c.MAC)
 }

@@ -3,24 +3,24 @@ package onvif
 import (
 	"context"
 	"encoding/xml"
-	"errors"
 	"fmt"
 	"math/rand/v2"
 	"net"
 	"net/http"
 	"net/netip"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
-	"syscall"
 	"time"
 
-	"golang.org/x/net/ipv4"
-	"golang.org/x/sys/unix"
+	"akri.sh/integration/devices/netns"
 )
 
 // Conditions are those of the network between cameras and who looks for them.
 type Conditions struct {
+	// Namespace is the file of the network namespace that the cameras are in; empty: that of this process.
+	Namespace string
 	// Interface to hear and say multicast on.
 	Interface string
 	// Loss is the part of datagrams that get lost, of each direction.
@@ -34,8 +34,8 @@ type Conditions struct {
 // Fleet is cameras that are switched on.
 type Fleet struct {
 	conditions Conditions
-	group      *net.UDPConn
 	link       *net.Interface
+	groups     []*net.UDPConn
 	sequence   atomic.Uint64
 	probes     atomic.Int64
 	work       sync.WaitGroup
@@ -43,93 +43,131 @@ type Fleet struct {
 
 	mu      sync.Mutex
 	random  *rand.Rand
-	cameras map[*Camera][]*http.Server
+	cameras map[*Camera]*running
+	order   []*Camera // in which they were plugged: one by one they have the same luck each time
 	asked   map[string]int
 }
 
-var group = netip.MustParseAddrPort("239.255.255.250:3702")
+// running is what a camera that is switched on holds open.
+type running struct {
+	servers []*http.Server
+	voices  []voice // one for each family that it has an address of
+}
 
-// Start hears probes; cameras are switched on by Plug.
+// Start hears probes over IPv4 and IPv6, as far as the interface has them; cameras are switched on by Plug.
 func Start(ctx context.Context, conditions Conditions) (*Fleet, error) {
-	link, err := net.InterfaceByName(conditions.Interface)
-	if err != nil {
-		return nil, fmt.Errorf("find interface: %w", err)
-	}
-	config := net.ListenConfig{Control: func(_, _ string, raw syscall.RawConn) error {
-		var problem error
-		err := raw.Control(func(fd uintptr) { problem = unix.SetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_REUSEADDR, 1) })
-		return errors.Join(err, problem)
-	}}
-	packets, err := config.ListenPacket(ctx, "udp4", group.String())
-	if err != nil {
-		return nil, fmt.Errorf("listen: %w", err)
-	}
-	conn := packets.(*net.UDPConn)
-	if err := ipv4.NewPacketConn(conn).JoinGroup(link, net.UDPAddrFromAddrPort(group)); err != nil {
-		return nil, errors.Join(fmt.Errorf("join group: %w", err), conn.Close())
-	}
 	ctx, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	f := &Fleet{
-		conditions: conditions, group: conn, link: link, stop: cancel, cameras: map[*Camera][]*http.Server{}, asked: map[string]int{},
+		conditions: conditions, stop: cancel, cameras: map[*Camera]*running{}, asked: map[string]int{},
 		random: rand.New(rand.NewPCG(conditions.Seed, 0)),
 	}
-	f.work.Go(func() { f.hear(ctx) })
+	if err := netns.Do(conditions.Namespace, func() error { return f.listen(ctx) }); err != nil {
+		f.Stop()
+		return nil, err
+	}
+	for _, group := range f.groups {
+		f.work.Go(func() { f.hear(ctx, group) })
+	}
 	return f, nil
+}
+
+func (f *Fleet) listen(ctx context.Context) (err error) {
+	if f.link, err = net.InterfaceByName(f.conditions.Interface); err != nil {
+		return fmt.Errorf("find interface: %w", err)
+	}
+	for _, address := range []netip.AddrPort{group4, group6} {
+		group, err := listenGroup(ctx, f.link, address)
+		if err != nil {
+			return err
+		}
+		f.groups = append(f.groups, group)
+	}
+	return nil
 }
 
 // Stop switches everything off without a word.
 func (f *Fleet) Stop() {
 	f.stop()
-	_ = f.group.Close()
+	for _, group := range f.groups {
+		_ = group.Close()
+	}
 	f.mu.Lock()
 	cameras := f.cameras
-	f.cameras = map[*Camera][]*http.Server{}
+	f.cameras, f.order = map[*Camera]*running{}, nil
 	f.mu.Unlock()
-	for _, servers := range cameras {
-		closeAll(servers)
+	for _, camera := range cameras {
+		camera.close()
 	}
 	f.work.Wait()
 }
 
-func closeAll(servers []*http.Server) {
-	for _, server := range servers {
+func (r *running) close() {
+	for _, server := range r.servers {
 		_ = server.Close()
+	}
+	for _, voice := range r.voices {
+		_ = voice.conn.Close()
 	}
 }
 
 // Plug switches cameras on; Hello is another matter.
 func (f *Fleet) Plug(cameras ...*Camera) error {
-	for _, camera := range cameras {
-		var servers []*http.Server
-		for _, address := range append([]netip.AddrPort{camera.Address}, camera.MoreAddresses...) {
-			listener, err := net.Listen("tcp", address.String())
+	return netns.Do(f.conditions.Namespace, func() error {
+		for _, camera := range cameras {
+			switchedOn, err := f.switchOn(camera)
 			if err != nil {
 				return fmt.Errorf("plug camera: %w", err)
 			}
-			server := &http.Server{Handler: f.service(camera), ReadHeaderTimeout: time.Minute}
-			server.SetKeepAlivesEnabled(false) // as many cameras do
-			servers = append(servers, server)
-			f.work.Go(func() { _ = server.Serve(listener) })
+			f.mu.Lock()
+			f.cameras[camera] = switchedOn
+			f.order = append(f.order, camera)
+			f.mu.Unlock()
 		}
-		f.mu.Lock()
-		f.cameras[camera] = servers
-		f.mu.Unlock()
+		return nil
+	})
+}
+
+func (f *Fleet) switchOn(camera *Camera) (*running, error) {
+	r := &running{}
+	for _, address := range camera.addresses() {
+		listener, err := net.Listen("tcp", f.zoned(address).String())
+		if err != nil {
+			r.close()
+			return nil, err
+		}
+		server := &http.Server{Handler: f.service(camera), ReadHeaderTimeout: time.Minute}
+		server.SetKeepAlivesEnabled(false) // as many cameras do
+		r.servers = append(r.servers, server)
+		f.work.Go(func() { _ = server.Serve(listener) })
+		same := func(v voice) bool { return v.source.Is4() == address.Addr().Is4() }
+		if slices.ContainsFunc(r.voices, same) {
+			continue
+		}
+		voice, err := f.voice(address.Addr())
+		if err != nil {
+			r.close()
+			return nil, err
+		}
+		r.voices = append(r.voices, voice)
 	}
-	return nil
+	return r, nil
 }
 
 // Unplug switches cameras off without a word.
 func (f *Fleet) Unplug(cameras ...*Camera) {
 	for _, camera := range cameras {
 		f.mu.Lock()
-		servers := f.cameras[camera]
+		switchedOff := f.cameras[camera]
 		delete(f.cameras, camera)
+		f.order = slices.DeleteFunc(f.order, func(c *Camera) bool { return c == camera })
 		f.mu.Unlock()
-		closeAll(servers)
+		if switchedOff != nil {
+			switchedOff.close()
+		}
 	}
 }
 
-// Hello announces a camera.
+// Hello announces a camera, which may be switched off.
 func (f *Fleet) Hello(camera *Camera) error {
 	return f.announce(camera, "Hello", "<d:Hello>"+camera.describe()+"</d:Hello>")
 }
@@ -143,17 +181,16 @@ func (f *Fleet) announce(camera *Camera, action, body string) error {
 	return f.Say(camera.Address.Addr(), discoveryMessage(action, "", body, f.sequence.Add(1)))
 }
 
-// Say sends any datagram to the group.
+// Say sends any datagram to the group of the address' family.
 func (f *Fleet) Say(from netip.Addr, datagram []byte) error {
-	conn, err := net.ListenUDP("udp4", net.UDPAddrFromAddrPort(netip.AddrPortFrom(from, 0)))
-	if err != nil {
-		return fmt.Errorf("open socket: %w", err)
-	}
-	defer func() { _ = conn.Close() }()
-	if _, err = ipv4.NewPacketConn(conn).WriteTo(datagram, &ipv4.ControlMessage{IfIndex: f.link.Index}, net.UDPAddrFromAddrPort(group)); err != nil {
-		return fmt.Errorf("send to group: %w", err)
-	}
-	return nil
+	return netns.Do(f.conditions.Namespace, func() error {
+		voice, err := f.voice(from)
+		if err != nil {
+			return err
+		}
+		defer func() { _ = voice.conn.Close() }()
+		return voice.toGroup(f.link, datagram)
+	})
 }
 
 // Probes is how many probes were heard, before loss.
@@ -182,10 +219,10 @@ type probe struct {
 	} `xml:"Body"`
 }
 
-func (f *Fleet) hear(ctx context.Context) {
+func (f *Fleet) hear(ctx context.Context, group *net.UDPConn) {
 	buffer := make([]byte, 1<<16)
 	for {
-		size, from, err := f.group.ReadFromUDPAddrPort(buffer)
+		size, from, err := group.ReadFromUDPAddrPort(buffer)
 		if err != nil {
 			return
 		}
@@ -201,29 +238,30 @@ func (f *Fleet) hear(ctx context.Context) {
 func (f *Fleet) answerProbe(ctx context.Context, heard probe, from netip.AddrPort) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	for camera := range f.cameras {
+	for _, camera := range f.order {
 		if !camera.hasTypes(heard.Body.Probe.Types) || f.random.Float64() < f.conditions.Loss || f.random.Float64() < f.conditions.Loss {
 			continue // the probe or the answer is lost
 		}
+		switchedOn := f.cameras[camera]
 		delay := time.Duration(f.random.Float64() * float64(f.conditions.Delay))
 		f.work.Go(func() {
 			select {
 			case <-ctx.Done():
 			case <-time.After(delay):
-				f.match(camera, heard.MessageID, from)
+				f.match(camera, switchedOn, heard.MessageID, from)
 			}
 		})
 	}
 }
 
-func (f *Fleet) match(camera *Camera, relatesTo string, to netip.AddrPort) {
-	conn, err := net.ListenUDP("udp4", net.UDPAddrFromAddrPort(netip.AddrPortFrom(camera.Address.Addr(), 0)))
-	if err != nil {
-		return
-	}
-	defer func() { _ = conn.Close() }()
+// match answers from the camera's address of the family that the probe came by.
+func (f *Fleet) match(camera *Camera, r *running, relatesTo string, to netip.AddrPort) {
 	body := "<d:ProbeMatches><d:ProbeMatch>" + camera.describe() + "</d:ProbeMatch></d:ProbeMatches>"
-	_, _ = conn.WriteToUDPAddrPort(discoveryMessage("ProbeMatches", relatesTo, body, f.sequence.Add(1)), to)
+	for _, voice := range r.voices {
+		if voice.source.Is4() == to.Addr().Unmap().Is4() {
+			_, _ = voice.conn.WriteToUDPAddrPort(discoveryMessage("ProbeMatches", relatesTo, body, f.sequence.Add(1)), to)
+		}
+	}
 }
 
 // hasTypes: every type that is asked for must be one of the camera's.
@@ -233,11 +271,7 @@ func (c *Camera) hasTypes(asked string) bool {
 		if !found {
 			local = name
 		}
-		has := false
-		for _, own := range c.types() {
-			has = has || own == local
-		}
-		if !has {
+		if !slices.Contains(c.types(), local) {
 			return false
 		}
 	}

@@ -1,12 +1,12 @@
-//go:build onvif
-
 package onvif_test
 
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
+	"net/http"
 	"net/netip"
 	"os"
 	"os/exec"
@@ -18,6 +18,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/backoff"
 	"google.golang.org/grpc/credentials/insecure"
 
 	"akri.sh/integration/devices/onvif"
@@ -47,14 +48,20 @@ func fleet(t *testing.T, conditions onvif.Conditions, cameras ...*onvif.Camera) 
 	return f
 }
 
-// handler runs handler-onvif as it is shipped and returns its gRPC client.
+// handler runs handler-onvif and returns its gRPC client.
 func handler(t *testing.T, flags ...string) discoveryv0.DiscoveryHandlerClient {
+	t.Helper()
+	_, client := process(t, flags...)
+	return client
+}
+
+func process(t *testing.T, flags ...string) (*os.Process, discoveryv0.DiscoveryHandlerClient) {
 	t.Helper()
 	folder, err := os.MkdirTemp("", "o") //nolint:usetesting // the folders of t.TempDir have long names
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = os.RemoveAll(folder) })
 	command := exec.Command(os.Getenv(handlerVariable), append([]string{
-		"--discovery-handlers-directory", folder, "--admin-address=127.0.0.1:9399", "--interfaces=lo",
+		"--discovery-handlers-directory", folder, "--admin-address=" + adminAddress, "--interfaces=lo",
 	}, flags...)...)
 	var output strings.Builder
 	command.Stdout, command.Stderr = &output, &output
@@ -66,12 +73,15 @@ func handler(t *testing.T, flags ...string) discoveryv0.DiscoveryHandlerClient {
 		}
 		require.NotContains(t, output.String(), "DATA RACE")
 	})
+	soon := grpc.ConnectParams{MinConnectTimeout: time.Second, Backoff: backoff.Config{BaseDelay: 10 * time.Millisecond, Multiplier: 1, MaxDelay: time.Second}}
 	conn, err := grpc.NewClient("unix://"+filepath.Join(folder, "onvif.sock"), grpc.WithTransportCredentials(insecure.NewCredentials()),
-		grpc.WithDefaultCallOptions(grpc.WaitForReady(true)))
+		grpc.WithDefaultCallOptions(grpc.WaitForReady(true)), grpc.WithConnectParams(soon))
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, conn.Close()) })
-	return discoveryv0.NewDiscoveryHandlerClient(conn)
+	return command.Process, discoveryv0.NewDiscoveryHandlerClient(conn)
 }
+
+const adminAddress = "127.0.0.1:9399"
 
 type list map[string]map[string]string
 
@@ -129,10 +139,13 @@ func TestForeignClientUnderstandsTheCameras(t *testing.T) {
 			}
 			fleet(t, onvif.Conditions{}, all...)
 			check := func(password string) ([]byte, error) {
-				command := exec.CommandContext(t.Context(), "node", "check.js", "3", "ada", password)
-				command.Dir = os.Getenv(checkVariable)
-				command.Stderr = io.Discard
-				return command.Output()
+				command := exec.CommandContext(t.Context(), "node", filepath.Join("check", "check.js"), "3", "ada", password)
+				command.Env = append(os.Environ(), "NODE_PATH="+filepath.Join(os.Getenv(modulesVariable), "node_modules"))
+				output, err := command.Output()
+				if exit, ok := errors.AsType[*exec.ExitError](err); ok {
+					err = fmt.Errorf("%w: %s", err, exit.Stderr)
+				}
+				return output, err
 			}
 			output, err := check("secret")
 			require.NoError(t, err)
@@ -152,7 +165,7 @@ func TestForeignClientUnderstandsTheCameras(t *testing.T) {
 			}
 			if auth != onvif.Open {
 				_, err = check("wrong")
-				require.Error(t, err)
+				require.ErrorContains(t, err, map[onvif.Auth]string{onvif.WSSecurity: "not Authorized", onvif.HTTPDigest: "Digest authentication failed"}[auth])
 			}
 		})
 	}
@@ -163,9 +176,8 @@ func TestHundredsOfCamerasAreFoundOnce(t *testing.T) {
 		conditions onvif.Conditions
 		shuffle    func([]*onvif.Camera)
 	}{
-		"a good network":       {conditions: onvif.Conditions{Delay: 500 * time.Millisecond}},
-		"5 % loss":             {conditions: onvif.Conditions{Loss: .05, Delay: 500 * time.Millisecond, Seed: 1}},
-		"5 % loss, other luck": {conditions: onvif.Conditions{Loss: .05, Delay: 500 * time.Millisecond, Seed: 2}},
+		"a good network": {conditions: onvif.Conditions{Delay: 500 * time.Millisecond}},
+		"5 % loss":       {conditions: onvif.Conditions{Loss: .05, Delay: 500 * time.Millisecond, Seed: 1}},
 		"each of one type only": {shuffle: func(all []*onvif.Camera) {
 			for i, camera := range all {
 				camera.Types = []string{[]string{"NetworkVideoTransmitter", "Device"}[i%2]}
@@ -198,14 +210,16 @@ func TestHostileRepliesHarmNothing(t *testing.T) {
 	client := handler(t)
 	stranger := netip.MustParseAddr("127.9.9.9")
 	stream := discover(t, client, "discoveryTimeoutSeconds: 2", nil)
+	require.Eventually(t, func() bool { return f.Probes() > 0 }, 10*time.Second, time.Millisecond, "who probes listens, too")
 	for i := range 20 {
 		for name, datagram := range onvif.Datagrams() {
 			require.NoError(t, f.Say(stranger, datagram), "%s %d", name, i)
 		}
 	}
-	port := uint16(1000)
-	for name, service := range onvif.Services() {
-		stop, err := f.Impostor("impostor-"+name, netip.AddrPortFrom(stranger, port), service)
+	port, services := uint16(1000), onvif.Services()
+	asked := make(chan string, 1000)
+	for name, service := range services {
+		stop, err := f.Impostor("impostor-"+name, netip.AddrPortFrom(stranger, port), told(asked, name, service))
 		require.NoError(t, err)
 		t.Cleanup(stop)
 		port++
@@ -216,29 +230,65 @@ func TestHostileRepliesHarmNothing(t *testing.T) {
 	requireAll(t, all, stream.next(t))
 	require.NoError(t, f.Hello(&stolen))
 	requireAll(t, all, discover(t, client, "", nil).next(t))
+
+	close(asked)
+	for name := range asked {
+		delete(services, name)
+	}
+	require.Empty(t, services, "who was never asked did no harm")
+	metrics := metrics(t)
+	for _, name := range []string{"malformed", "ignored"} {
+		require.NotContains(t, metrics, fmt.Sprintf("akri_onvif_datagrams_total{result=%q} 0\n", name))
+	}
 }
 
+// told says when a service is asked, until asked is full.
+func told(asked chan<- string, name string, service http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		select {
+		case asked <- name:
+		default:
+		}
+		service.ServeHTTP(w, r)
+	})
+}
+
+func metrics(t *testing.T) string {
+	t.Helper()
+	answer, err := http.Get("http://" + adminAddress + "/metrics")
+	require.NoError(t, err)
+	defer answer.Body.Close()
+	text, err := io.ReadAll(answer.Body)
+	require.NoError(t, err)
+	return string(text)
+}
+
+// The next probe and the next check are an hour away: only what cameras say themselves can change anything.
 func TestHelloAndByeAreFollowed(t *testing.T) {
 	all := cameras(3)
 	f := fleet(t, onvif.Conditions{}, all[:2]...)
-	stream := discover(t, handler(t, "--interval=2s"), "", nil)
+	stream := discover(t, handler(t, "--interval=1h"), "", nil)
 	requireAll(t, all[:2], stream.next(t))
 
-	began := time.Now()
 	require.NoError(t, f.Plug(all[2]))
 	require.NoError(t, f.Hello(all[2]))
 	requireAll(t, all, stream.next(t))
-	require.Less(t, time.Since(began), time.Second, "a Hello is quicker than a probe")
 
 	require.NoError(t, f.Bye(all[0])) // someone lies: it is still there
 	f.Unplug(all[2])
 	require.NoError(t, f.Bye(all[2]))
 	requireAll(t, all[:2], stream.next(t))
+}
 
-	f.Unplug(all[1]) // without a word
+func TestCamerasLeaveAndComeBackWithoutAWord(t *testing.T) {
+	all := cameras(2)
+	f := fleet(t, onvif.Conditions{}, all...)
+	stream := discover(t, handler(t, "--interval=1s"), "", nil)
+	requireAll(t, all, stream.next(t))
+	f.Unplug(all[1])
 	requireAll(t, all[:1], stream.next(t))
-	require.NoError(t, f.Plug(all[1])) // without a word, too
-	requireAll(t, all[:2], stream.next(t))
+	require.NoError(t, f.Plug(all[1]))
+	requireAll(t, all, stream.next(t))
 }
 
 func TestCredentialsAndTheirRotation(t *testing.T) {
@@ -305,17 +355,4 @@ func TestIdentityByUUIDSurvivesAChangeOfAddress(t *testing.T) {
 	require.NoError(t, f.Plug(&moved))
 	require.NoError(t, f.Hello(&moved))
 	require.Equal(t, moved.URL(), stream.next(t)[camera.UUID]["ONVIF_DEVICE_SERVICE_URL"], "no list lacks it meanwhile")
-}
-
-func TestAThousandCamerasTakeOneRoundAndFewProbes(t *testing.T) {
-	all := cameras(1000)
-	f := fleet(t, onvif.Conditions{Delay: 500 * time.Millisecond}, all...)
-	client := handler(t)
-	began := time.Now()
-	stream := discover(t, client, "discoveryTimeoutSeconds: 2", nil)
-	requireAll(t, all, stream.next(t))
-	took := time.Since(began)
-	t.Logf("1000 cameras after %s", took)
-	require.Less(t, took, 15*time.Second)
-	require.LessOrEqual(t, f.Probes(), 6+1)
 }

@@ -1,25 +1,23 @@
-//go:build onvif
-
-// Not part of `make test` yet, and so behind a tag: the simulator's check by a client of others fails, and a Hello is followed
-// after a second. `go test -tags onvif ./devices/onvif` runs all.
-
 package onvif_test
 
 import (
+	"context"
 	"errors"
 	"fmt"
-	"io/fs"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"syscall"
 	"testing"
+
+	"akri.sh/integration/cluster/binaries"
+	"akri.sh/integration/devices/node"
 )
 
-// What the tests get from outside their network namespace: the handler's binary and the folder of the foreign client.
+// What the tests get from outside their network namespace: the handler's binary and the modules of the foreign client.
 const (
 	handlerVariable = "AKRI_TEST_ONVIF_HANDLER"
-	checkVariable   = "AKRI_TEST_ONVIF_CHECK"
+	modulesVariable = "AKRI_TEST_ONVIF_MODULES"
 )
 
 // TestMain runs the tests in a network namespace of their own, where loopback has multicast and port 3702 is free.
@@ -50,16 +48,16 @@ func outside() error {
 	}
 	defer os.RemoveAll(folder)
 	binary := filepath.Join(folder, "handler-onvif")
-	if err := run("go", "build", "-race", "-o", binary, "akri.sh/services/handler-onvif/cmd/handler-onvif"); err != nil {
+	if err := build(binary); err != nil {
 		return err
 	}
-	check := filepath.Join(folder, "check")
-	if err := errors.Join(os.CopyFS(check, os.DirFS("check")), npm(check)); err != nil {
+	modules, err := node.Modules(context.Background(), "check")
+	if err != nil {
 		return err
 	}
 	self := exec.Command("/proc/self/exe", os.Args[1:]...)
 	self.Stdin, self.Stdout, self.Stderr = os.Stdin, os.Stdout, os.Stderr
-	self.Env = append(os.Environ(), handlerVariable+"="+binary, checkVariable+"="+check)
+	self.Env = append(os.Environ(), handlerVariable+"="+binary, modulesVariable+"="+modules)
 	self.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWNET}
 	if os.Getuid() != 0 {
 		self.SysProcAttr.Cloneflags |= syscall.CLONE_NEWUSER
@@ -69,15 +67,18 @@ func outside() error {
 	return self.Run()
 }
 
-// npm installs the foreign client as its lock says.
-func npm(folder string) error {
-	if _, err := os.Stat(filepath.Join(folder, "package-lock.json")); errors.Is(err, fs.ErrNotExist) {
+func build(binary string) error {
+	root, err := binaries.Root()
+	if err != nil {
 		return err
 	}
-	if _, err := exec.LookPath("npm"); err != nil {
-		return fmt.Errorf("the simulated cameras are checked by a client for Node.js; install nodejs and npm: %w", err)
+	arguments := []string{"-C", filepath.Join(root, "services", "handler-onvif"), "build", "-o", binary}
+	if os.Getenv(measureVariable) == "" {
+		arguments = append(arguments, "-race")
+	} else {
+		arguments = append(arguments, "-ldflags=-s -w", "-trimpath") // as it is shipped
 	}
-	return run("npm", "ci", "--ignore-scripts", "--no-audit", "--no-fund", "--silent", "--prefix", folder)
+	return run("go", append(arguments, "./cmd/handler-onvif")...)
 }
 
 func run(name string, arguments ...string) error {

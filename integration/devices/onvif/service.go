@@ -10,6 +10,7 @@ import (
 	"io"
 	"net/http"
 	"regexp"
+	"slices"
 	"strings"
 	"time"
 )
@@ -50,8 +51,11 @@ func (f *Fleet) service(c *Camera) http.Handler {
 	})
 }
 
+// preAuth are the operations that a client needs before it can authenticate (ONVIF Core Specification, access class PRE_AUTH).
+var preAuth = []string{"GetSystemDateAndTime", "GetServices", "GetCapabilities"}
+
 func (c *Camera) answer(w http.ResponseWriter, r *http.Request, operation string, request envelope) {
-	if operation != "GetSystemDateAndTime" && !c.authorized(w, r, request) {
+	if !slices.Contains(preAuth, operation) && !c.authorized(w, r, request) {
 		return
 	}
 	switch operation {

@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"os/exec"
 	"path/filepath"
 
 	"akri.sh/integration/cluster/binaries"
@@ -26,6 +27,8 @@ type Config struct {
 	Register string `json:"register,omitempty"`
 	// Discovery: it is a discovery server.
 	Discovery bool `json:"discovery,omitempty"`
+	// Command prepares the program, to run it somewhere else; nil: on this machine.
+	Command func(ctx context.Context, name string, args ...string) (*exec.Cmd, error) `json:"-"`
 }
 
 // Start runs a server and returns when it answers, and is registered.
@@ -43,7 +46,16 @@ func Start(ctx context.Context, config Config) (*node.Program, error) {
 	if err != nil {
 		return nil, fmt.Errorf("encode config: %w", err)
 	}
-	program, err := node.Start(ctx, modules, filepath.Join(source, "server.cjs"), string(wanted))
+	if config.Command == nil {
+		config.Command = func(ctx context.Context, name string, args ...string) (*exec.Cmd, error) {
+			return exec.CommandContext(ctx, name, args...), nil
+		}
+	}
+	command, err := config.Command(ctx, "node", filepath.Join(source, "server.cjs"), string(wanted))
+	if err != nil {
+		return nil, err
+	}
+	program, err := node.StartCommand(command, modules)
 	if err != nil {
 		return nil, err
 	}

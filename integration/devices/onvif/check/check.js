@@ -9,19 +9,26 @@ function call(cam, method) {
   return new Promise((resolve, reject) => cam[method]((err, data) => (err ? reject(err) : resolve(data))));
 }
 
+// connect does what the client does first with every camera: it takes its clock and asks where its services are.
+function connect(options) {
+  return new Promise((resolve, reject) => {
+    const cam = new Cam({ ...options, timeout: 10000, autoconnect: false });
+    cam.connect((err) => (err ? reject(err) : resolve(cam)));
+  });
+}
+
 async function ask(found) {
-  const url = new URL(found.probeMatches.probeMatch.XAddrs.split(' ')[0]);
-  const cam = new Cam({ hostname: url.hostname, port: url.port || 80, path: url.pathname, username, password, autoconnect: false });
-  // The client takes the camera's clock from its time.
+  const match = found.probeMatches.probeMatch;
+  const url = new URL(match.XAddrs.split(' ')[0]);
+  const cam = await connect({ hostname: url.hostname, port: url.port || 80, path: url.pathname, username, password });
   const time = await call(cam, 'getSystemDateAndTime');
   const information = await call(cam, 'getDeviceInformation');
   const interfaces = await call(cam, 'getNetworkInterfaces');
-  const network = [].concat(interfaces)[0];
-  return { urn: found.probeMatches.probeMatch.endpointReference.address, time: time.getTime(), serial: information.serialNumber, mac: network.info.hwAddress };
+  return { urn: match.endpointReference.address, time: time.getTime(), serial: information.serialNumber, mac: interfaces[0].info.hwAddress };
 }
 
 Discovery.on('error', () => {}); // each datagram that it does not understand
-Discovery.probe({ timeout: 3000, resolve: false }, async (_, found) => {
+Discovery.probe({ timeout: 1000, resolve: false }, async (_, found) => {
   try {
     const cameras = await Promise.all(found.map(ask));
     console.log(JSON.stringify(cameras));

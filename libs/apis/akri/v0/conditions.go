@@ -26,6 +26,8 @@ const (
 	ReasonDiscoverFailed = "DiscoverFailed"
 	// ReasonPropertyNotFound: a Secret, ConfigMap or key that a discoveryProperty names does not exist.
 	ReasonPropertyNotFound = "PropertyNotFound"
+	// ReasonPropertyForbidden: a Secret or ConfigMap that a discoveryProperty names may not be read.
+	ReasonPropertyForbidden = "PropertyForbidden"
 	// ReasonInvalidDevice: a handler sent a device that cannot be offered, such as one without id.
 	ReasonInvalidDevice = "InvalidDevice"
 	// ReasonDigestCollision: two device ids have the same digest.

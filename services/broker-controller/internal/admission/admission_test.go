@@ -90,6 +90,8 @@ func TestWhatIsRefused(t *testing.T) {
 		"requests that are not limits": {head + `capacity: 2, brokerSpec: {brokerPodSpec: {containers: [{name: a, resources: {limits: {"{{PLACEHOLDER}}": "2"}, requests: {"{{PLACEHOLDER}}": "1"}}}]}}}`, []string{`must equal that in limits`}},
 		"no slot":                      {container(`resources: {limits: {"{{PLACEHOLDER}}": "0"}}`), []string{`must be a whole number, at least 1`}},
 		"half a slot":                  {container(`resources: {limits: {"{{PLACEHOLDER}}": "500m"}}`), []string{`must be a whole number, at least 1`}},
+		"more slots than any number":   {container(`resources: {limits: {"{{PLACEHOLDER}}": 1e30}}`), []string{`must be a whole number, at least 1`}},
+		"less than none":               {container(`resources: {limits: {"{{PLACEHOLDER}}": "-1"}}`), []string{`must be a whole number, at least 1`}},
 		"more slots than there are":    {container(`resources: {limits: {"{{PLACEHOLDER}}": "2"}}`), []string{`is more than the capacity, 1`}},
 		"bad labels":                   {head + `brokerSpec: {brokerPodMetadata: {labels: {"a b": c, d: "e f"}}, brokerPodSpec: {containers: [{name: a, ` + device + `}]}}}`, []string{`brokerPodMetadata.labels[a b]`, `brokerPodMetadata.labels[d]`}},
 		"all at once": {
@@ -117,6 +119,7 @@ func TestWhatIsAllowed(t *testing.T) {
 		"nothing but a handler": {head + `}`, ""},
 		"what may be null":      {head + `discoveryHandler: {name: a, discoveryProperties: null}, brokerSpec: null, instanceServiceSpec: null}`, ""},
 		"numbers as quantities": {container(`ports: [{containerPort: 80}], livenessProbe: {httpGet: {port: http}}, resources: {limits: {cpu: 1, "{{PLACEHOLDER}}": 1}}`), ""},
+		"1000m of a device":     {container(`resources: {limits: {"{{PLACEHOLDER}}": 1000m}, requests: {"{{PLACEHOLDER}}": "1"}}`), ""},
 		"inlined volumes":       {pod(`volumes: [{name: a, hostPath: {path: /dev}}], containers: [{name: a, ` + device + `}]`), ""},
 		"an init container":     {pod(`initContainers: [{name: i, ` + device + `}], containers: [{name: a}]`), ""},
 		"no device":             {container(`command: [x]`), "spec.brokerSpec.brokerPodSpec.containers: none asks for {{PLACEHOLDER}}"},

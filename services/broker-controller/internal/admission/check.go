@@ -157,9 +157,9 @@ func (c *checker) placeholders(path *field.Path, list corev1.ResourceList, capac
 }
 
 func (c *checker) slots(path *field.Path, quantity resource.Quantity, capacity int64) {
-	slots, whole := quantity.AsInt64()
+	slots := quantity.Value() // rounded up
 	switch {
-	case !whole || slots < 1:
+	case slots < 1 || quantity.Cmp(*resource.NewQuantity(slots, resource.DecimalSI)) != 0:
 		c.refuse(field.Invalid(path, quantity.String(), "must be a whole number, at least 1"))
 	case slots > capacity:
 		c.refuse(field.Invalid(path, quantity.String(), fmt.Sprintf("is more than the capacity, %d: no node could run it", capacity)))

@@ -1,6 +1,7 @@
 // Package controller keeps brokers and Services as the Configurations ask. It is level-triggered: whatever happened, it
-// compares all that is there with all that should be there. Whether the cache is behind does not matter: names are
-// deterministic, removals are bound to a UID, and what must not happen twice is looked up on the API server first.
+// compares all that is there with all that should be there. A cache that is behind can do no harm: names are
+// deterministic, removals are bound to a UID, and what must not happen twice is looked up on the API server first. One
+// that is behind this process's own writes is waited for, or they would be sent again.
 package controller
 
 import (
@@ -42,6 +43,7 @@ type Settings struct {
 type Controller struct {
 	Settings
 	turns                     turns
+	fences                    *fences
 	instances, configurations queue
 }
 
@@ -62,7 +64,7 @@ func newQueue() queue {
 
 // Run works until ctx ends. The cache must be synced.
 func Run(ctx context.Context, settings Settings) error {
-	c := &Controller{Settings: settings, turns: turns{}, instances: newQueue(), configurations: newQueue()}
+	c := &Controller{Settings: settings, turns: turns{}, fences: newFences(), instances: newQueue(), configurations: newQueue()}
 	stop := context.AfterFunc(ctx, func() {
 		c.instances.ShutDown()
 		c.configurations.ShutDown()
@@ -160,6 +162,10 @@ func (c *Controller) work(
 func (c *Controller) workOn(
 	ctx context.Context, queue queue, key string, log *zap.Logger, reconcile func(context.Context, string) (time.Duration, error),
 ) {
+	if c.fences.stand(key) {
+		queue.AddAfter(key, lookAgain)
+		return
+	}
 	limited, cancel := context.WithTimeout(ctx, reconcileTimeout)
 	defer cancel()
 	again, err := reconcile(limited, key)

@@ -13,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	akriv0 "akri.sh/libs/apis/akri/v0"
+	"akri.sh/services/broker-controller/internal/cluster"
 )
 
 // freeConfiguration takes off the finalizers of Akri's agents, which are no more: the Configuration would hang in
@@ -29,13 +30,14 @@ func (c *Controller) freeConfiguration(ctx context.Context, configuration *akriv
 	if err != nil {
 		return fmt.Errorf("encode patch: %w", err)
 	}
-	_, err = c.Clients.Configurations.In(configuration.Namespace).Patch(ctx, configuration.Name, types.MergePatchType, patch, metav1.PatchOptions{})
+	freed, err := c.Clients.Configurations.In(configuration.Namespace).Patch(ctx, configuration.Name, types.MergePatchType, patch, metav1.PatchOptions{})
 	if apierrors.IsNotFound(err) || apierrors.IsConflict(err) {
 		return nil // it changed, and comes back as a change
 	}
 	if err != nil {
 		return fmt.Errorf("take finalizers off Configuration: %w", err)
 	}
+	c.fences.wrote(cluster.Key(freed.Namespace, freed.Name), c.Cache.Configurations.GetStore(), freed.ResourceVersion)
 	c.Log.Info("took off the finalizers of Akri's agents", zap.String("configuration", configuration.Namespace+"/"+configuration.Name))
 	return nil
 }

@@ -84,14 +84,15 @@ func (c *Controller) leftOf(namespace, name string) (removals []func(context.Con
 			removals = append(removals, func(ctx context.Context) error { return remove(ctx, object, nil) })
 		}
 	}
+	key := cluster.Key(namespace, name)
 	for _, pod := range c.Cache.PodsOfInstance(namespace, name) {
-		left(pod, newWriter(c, "Pod", c.Clients.Pods).remove)
+		left(pod, c.pods(key).remove)
 	}
 	for _, job := range c.Cache.JobsOfInstance(namespace, name) {
-		left(job, newWriter(c, "Job", c.Clients.Jobs).remove)
+		left(job, c.jobs(key).remove)
 	}
 	if service, there := c.Cache.Services.Get(cluster.Key(namespace, render.ServiceName(name))); there {
-		left(service, newWriter(c, "Service", c.Clients.Services).remove)
+		left(service, c.services(key).remove)
 	}
 	return removals
 }

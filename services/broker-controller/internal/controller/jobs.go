@@ -36,7 +36,7 @@ func (c *Controller) reconcileJob(ctx context.Context, instance *akriv0.Instance
 	}
 	remove, create := plan.ForJobs(spec != nil, hash, there)
 	about := cluster.InstanceReference(instance)
-	writer := newWriter(c, "Job", c.Clients.Jobs)
+	writer := c.jobs(cluster.Key(instance.Namespace, instance.Name))
 	var problems []error
 	for _, name := range remove {
 		if err := writer.remove(ctx, jobs[name], nil); err != nil {
@@ -68,7 +68,7 @@ func (c *Controller) createJob(
 		}
 	}
 	job := render.Job(instance, generation, spec)
-	made, err := newWriter(c, "Job", c.Clients.Jobs).create(ctx, job)
+	made, err := c.jobs(cluster.Key(instance.Namespace, instance.Name)).create(ctx, job)
 	if made {
 		c.Events.Normal(cluster.InstanceReference(instance), "BrokerCreated", fmt.Sprintf("Created Job %s.", job.Name))
 	}

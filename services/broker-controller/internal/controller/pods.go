@@ -75,7 +75,7 @@ func known(pod *corev1.Pod, instance *akriv0.Instance) plan.Pod {
 func (c *Controller) applyPods(
 	ctx context.Context, instance *akriv0.Instance, configuration *akriv0.Configuration, todo plan.Pods, pods map[string]*corev1.Pod,
 ) error {
-	writer := newWriter(c, "Pod", c.Clients.Pods)
+	writer := c.pods(cluster.Key(instance.Namespace, instance.Name))
 	about := cluster.InstanceReference(instance)
 	var problems []error
 	blocked := map[string]bool{}

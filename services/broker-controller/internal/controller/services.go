@@ -55,9 +55,10 @@ func (c *Controller) reconcileConfiguration(ctx context.Context, key string) (ti
 func (c *Controller) reconcileService(
 	ctx context.Context, owner metav1.Object, about *corev1.ObjectReference, wanted *corev1.Service, brokers plan.Brokers,
 ) error {
+	writer := c.services(cluster.Key(about.Namespace, about.Name))
 	there, exists := c.Cache.Services.Get(cluster.Key(owner.GetNamespace(), render.ServiceName(owner.GetName())))
 	if exists && there.DeletionTimestamp == nil && formerly(there, about) {
-		return newWriter(c, "Service", c.Clients.Services).remove(ctx, there, nil)
+		return writer.remove(ctx, there, nil)
 	}
 	exists = exists && there.DeletionTimestamp == nil && metav1.IsControlledBy(there, owner)
 	var wantedHash, thereHash string
@@ -67,7 +68,6 @@ func (c *Controller) reconcileService(
 	if exists {
 		thereHash = there.Annotations[render.AnnotationSpecHash]
 	}
-	writer := newWriter(c, "Service", c.Clients.Services)
 	switch plan.ForObject(wanted != nil && plan.WantsService(exists, brokers), exists, wantedHash, thereHash) {
 	case plan.Create:
 		made, err := writer.create(ctx, wanted)
@@ -97,7 +97,7 @@ func formerly(object metav1.Object, about *corev1.ObjectReference) bool {
 // replaceService keeps the address where it can. What cannot be changed in place, such as the address itself, is made
 // anew: the removal comes back as a change.
 func (c *Controller) replaceService(ctx context.Context, about *corev1.ObjectReference, there, wanted *corev1.Service) error {
-	writer := newWriter(c, "Service", c.Clients.Services)
+	writer := c.services(cluster.Key(about.Namespace, about.Name))
 	err := writer.update(ctx, wanted)
 	if err == nil {
 		c.Events.Normal(about, "ServiceUpdated", fmt.Sprintf("Updated Service %s.", wanted.Name))

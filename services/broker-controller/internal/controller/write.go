@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 
+	batchv1 "k8s.io/api/batch/v1"
+	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -15,21 +17,41 @@ import (
 // errRefused: the API server will not have the object, and trying again soon is of no use.
 var errRefused = errors.New("refused")
 
-// writer writes objects of one kind. Doing again what is done already is no error.
+// writer writes objects of one kind on behalf of a key. Doing again what is done already is no error.
 type writer[T kube.Object, L runtime.Object] struct {
 	kind    string
 	client  *kube.Client[T, L]
 	written func(kind, verb string, err error)
+	// now is told the version of the object that is there.
+	now func(version string)
 }
 
-func newWriter[T kube.Object, L runtime.Object](c *Controller, kind string, client *kube.Client[T, L]) writer[T, L] {
-	return writer[T, L]{kind, client, c.Written}
+func newWriter[T kube.Object, L runtime.Object](
+	c *Controller, key, kind string, client *kube.Client[T, L], cache *kube.Informer[T],
+) writer[T, L] {
+	now := func(version string) { c.fences.wrote(key, cache.GetStore(), version) }
+	return writer[T, L]{kind, client, c.Written, now}
+}
+
+func (c *Controller) pods(key string) writer[*corev1.Pod, *corev1.PodList] {
+	return newWriter(c, key, "Pod", c.Clients.Pods, c.Cache.Pods)
+}
+
+func (c *Controller) jobs(key string) writer[*batchv1.Job, *batchv1.JobList] {
+	return newWriter(c, key, "Job", c.Clients.Jobs, c.Cache.Jobs)
+}
+
+func (c *Controller) services(key string) writer[*corev1.Service, *corev1.ServiceList] {
+	return newWriter(c, key, "Service", c.Clients.Services, c.Cache.Services)
 }
 
 // create says whether it made the object; it is no error if the same owner has one of that name already.
 func (w writer[T, L]) create(ctx context.Context, object T) (bool, error) {
 	in := w.client.In(object.GetNamespace())
-	_, err := in.Create(ctx, object, metav1.CreateOptions{})
+	made, err := in.Create(ctx, object, metav1.CreateOptions{})
+	if err == nil {
+		w.now(made.GetResourceVersion())
+	}
 	if !apierrors.IsAlreadyExists(err) {
 		return err == nil, w.done("create", object.GetName(), err)
 	}
@@ -40,12 +62,16 @@ func (w writer[T, L]) create(ctx context.Context, object T) (bool, error) {
 	if owner := metav1.GetControllerOf(there); owner == nil || owner.UID != object.GetOwnerReferences()[0].UID {
 		return false, fmt.Errorf("create %s: %w: %q exists and belongs to somebody else", w.kind, errRefused, object.GetName())
 	}
+	w.now(there.GetResourceVersion())
 	return false, nil
 }
 
 // update replaces the object.
 func (w writer[T, L]) update(ctx context.Context, object T) error {
-	_, err := w.client.In(object.GetNamespace()).Update(ctx, object, metav1.UpdateOptions{})
+	updated, err := w.client.In(object.GetNamespace()).Update(ctx, object, metav1.UpdateOptions{})
+	if err == nil {
+		w.now(updated.GetResourceVersion())
+	}
 	return w.done("update", object.GetName(), err)
 }
 

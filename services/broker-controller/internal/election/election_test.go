@@ -102,6 +102,29 @@ func TestALeaderThatIsCutOffStopsBeforeTheNextLeads(t *testing.T) {
 	require.NoError(t, receive(t, second.result))
 }
 
+func TestWhoComesBackAsTheSameLeadsOnAtOnce(t *testing.T) {
+	var leading atomic.Int32
+	first := run(t, "same", "first", &leading)
+	receive(t, first.leads)
+	first.cut.Store(true) // it cannot give the Lease back, as one that is killed
+	first.stop()
+	receive(t, first.result)
+	clients, err := cluster.NewClients(server.Config())
+	require.NoError(t, err)
+	leases := clients.Leases.In("default")
+	held, err := leases.Get(t.Context(), "same", metav1.GetOptions{})
+	require.NoError(t, err)
+	require.Equal(t, "first", *held.Spec.HolderIdentity)
+	held.Spec.LeaseDurationSeconds = new(int32(3600)) // nobody else would lead before that
+	_, err = leases.Update(t.Context(), held, metav1.UpdateOptions{})
+	require.NoError(t, err)
+
+	again := run(t, "same", "first", &leading)
+	receive(t, again.leads)
+	again.stop()
+	require.NoError(t, receive(t, again.result))
+}
+
 func TestWhoNeverLedStopsWithoutAnError(t *testing.T) {
 	var leading atomic.Int32
 	first := run(t, "never", "first", &leading)

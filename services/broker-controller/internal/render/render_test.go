@@ -97,6 +97,15 @@ func TestLongNamesAreShortenedTheSameWayAndStayDistinct(t *testing.T) {
 	for label, value := range pod.Labels {
 		require.Empty(t, validation.IsValidLabelValue(value), label)
 	}
+	// Another version must find what this one made.
+	for want, got := range map[string]string{
+		node + "-" + strings.Repeat("a", 118) + "-cb99748c-pod": render.PodName(one, node),
+		strings.Repeat("a", 47) + "-ca88d70f-12-job":            render.JobName(one.Name, 12),
+		strings.Repeat("a", 50) + "-ca88d70f-svc":               render.ServiceName(one.Name),
+		strings.Repeat("n.", 26) + "n-ed0237a0":                 render.LabelValue(node),
+	} {
+		require.Equal(t, want, got)
+	}
 	require.Equal(t, "a-b-svc", render.ServiceName("a.b"))
 	require.Equal(t, "node.a-a-b-pod", render.PodName(&akriv0.Instance{ObjectMeta: metav1.ObjectMeta{Name: "a.b"}, Spec: akriv0.InstanceSpec{Shared: true}}, "node.a"))
 	require.True(t, strings.HasSuffix(render.PodName(one, node), "-pod"))

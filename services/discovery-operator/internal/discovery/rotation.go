@@ -34,6 +34,9 @@ func (s *Session) awaitRotation(ctx context.Context, asked map[string]*discovery
 		case errors.Is(err, properties.ErrNotFound):
 			s.fail(err)
 		case err != nil:
+			if errors.Is(err, properties.ErrForbidden) {
+				s.fail(err)
+			}
 			again = time.After(propertyPause)
 		case !same(values, asked):
 			end(errRotated)

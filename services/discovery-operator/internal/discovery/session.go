@@ -11,6 +11,7 @@ import (
 
 	"github.com/cenkalti/backoff/v5"
 	"go.uber.org/zap"
+	"golang.org/x/time/rate"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
@@ -159,7 +160,7 @@ func (s *Session) run(ctx context.Context) {
 func pause(err error, pauses *backoff.ExponentialBackOff) time.Duration {
 	next := min(pauses.NextBackOff(), longestPause)
 	switch {
-	case errors.Is(err, properties.ErrNotFound):
+	case errors.Is(err, properties.ErrNotFound), errors.Is(err, properties.ErrForbidden):
 		return min(next, propertyPause)
 	case status.Code(err) == codes.InvalidArgument:
 		return longestPause
@@ -183,19 +184,31 @@ func (s *Session) discover(ctx context.Context) error {
 	stream, err := discoveryv0.NewDiscoveryHandlerClient(s.Link.conn).Discover(ctx, &discoveryv0.DiscoverRequest{
 		DiscoveryDetails: s.Query.Details, DiscoveryProperties: values,
 	}, grpc.WaitForReady(true))
-	for first := true; err == nil; first = false {
-		var response *discoveryv0.DiscoverResponse
-		if response, err = stream.Recv(); err == nil {
-			if first {
-				s.env.Metrics.answered(s.Query, time.Since(opened))
-			}
-			s.hear(response.GetDevices())
-		}
+	if err == nil {
+		err = s.listen(ctx, stream, opened)
 	}
 	if cause := context.Cause(ctx); errors.Is(cause, errRotated) {
 		return cause
 	}
 	return err
+}
+
+// listen takes lists until the stream ends, the newest when there are more than it takes.
+func (s *Session) listen(ctx context.Context, stream stream, opened time.Time) error {
+	lists, ended := receive(ctx, stream)
+	pace := rate.NewLimiter(takeRate, takeBurst)
+	answered := false
+	for devices := range lists {
+		if !answered {
+			s.env.Metrics.answered(s.Query, time.Since(opened))
+			answered = true
+		}
+		s.hear(devices)
+		if err := pace.Wait(ctx); err != nil {
+			break
+		}
+	}
+	return <-ended
 }
 
 func (s *Session) resolve(ctx context.Context) (map[string]*discoveryv0.ByteData, error) {
@@ -234,8 +247,10 @@ func (s *Session) fail(err error) {
 func (s *Session) problem(err error) *instancev1.Problem {
 	answer, _ := status.FromError(err)
 	switch {
+	case errors.Is(err, properties.ErrForbidden):
+		return propertyProblem(akriv0.ReasonPropertyForbidden, err)
 	case errors.Is(err, properties.ErrNotFound):
-		return &instancev1.Problem{Reason: akriv0.ReasonPropertyNotFound, Message: shorten(strings.ReplaceAll(err.Error(), "\n", "; "))}
+		return propertyProblem(akriv0.ReasonPropertyNotFound, err)
 	case errors.Is(err, io.EOF), answer.Code() == codes.Unavailable, answer.Code() == codes.Canceled:
 		return nil
 	case answer.Code() == codes.InvalidArgument:
@@ -246,6 +261,10 @@ func (s *Session) problem(err error) *instancev1.Problem {
 			Message: shorten(fmt.Sprintf("Discovery Handler %q at %s: %v", s.Handler.GetName(), s.Handler.GetEndpoint(), err)),
 		}
 	}
+}
+
+func propertyProblem(reason string, err error) *instancev1.Problem {
+	return &instancev1.Problem{Reason: reason, Message: shorten(strings.ReplaceAll(err.Error(), "\n", "; "))}
 }
 
 // shorten keeps a message to a length that a status can bear.

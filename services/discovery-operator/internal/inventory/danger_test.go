@@ -1,6 +1,8 @@
 package inventory_test
 
 import (
+	"path"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -60,4 +62,28 @@ func TestDangerousPropertiesAreRefusedUnlessAllowed(t *testing.T) {
 		good, _ := inventory.Check(inventory.Allow{}, "h", "e", with(name))
 		require.Len(t, good, 2, name)
 	}
+}
+
+// FuzzCheck: what is offered is within the quotas, and has nothing of the node that is not its own.
+func FuzzCheck(f *testing.F) {
+	for _, seed := range []string{"/dev/ttyUSB0", "/etc", "/data/../etc/shadow", "//var//run/docker.sock", "", "x", "/proc/self/../1/root"} {
+		f.Add("id", "LD_PRELOAD", "value", seed, "rwm")
+	}
+	f.Add("\x00", "UDEV_DEVNODE", "\x00", "/dev/x", "x")
+	f.Fuzz(func(t *testing.T, id, name, value, host, permissions string) {
+		good, problems := inventory.Check(inventory.Allow{}, "h", "e", []*discoveryv0.Device{{
+			Id: id, Properties: map[string]string{name: value}, Mounts: []*discoveryv0.Mount{{HostPath: host, ContainerPath: "/inside"}},
+			DeviceSpecs: []*discoveryv0.DeviceSpec{{HostPath: "/dev/null", ContainerPath: "/dev/null", Permissions: permissions}},
+		}})
+		require.Equal(t, 1, len(good)+len(problems))
+		if len(good) == 0 {
+			return
+		}
+		require.NotEmpty(t, id)
+		require.NotContains(t, name+value+id+host, "\x00")
+		clean := path.Clean(host)
+		for _, tree := range []string{"/etc/", "/proc/", "/root/", "/var/lib/kubelet/", "/run/containerd/"} {
+			require.False(t, strings.HasPrefix(clean+"/", tree), host)
+		}
+	})
 }

@@ -18,7 +18,10 @@ import (
 // ErrNotFound is in the answer when an object or key that is not optional does not exist.
 var ErrNotFound = errors.New("not found")
 
-// Reader reads what properties refer to. Both calls answer as the API server does, NotFound included.
+// ErrForbidden is in the answer when an object may not be read, optional or not: nobody knows whether it exists.
+var ErrForbidden = errors.New(`a Role with "get" and "watch" of it, or the chart's value rbac.secrets, would allow that`)
+
+// Reader reads what properties refer to. Both calls answer as the API server does, NotFound and Forbidden included.
 type Reader interface {
 	Secret(ctx context.Context, namespace, name string) (*corev1.Secret, error)
 	ConfigMap(ctx context.Context, namespace, name string) (*corev1.ConfigMap, error)
@@ -82,6 +85,9 @@ func configMapData(configMap *corev1.ConfigMap) map[string][]byte {
 func lookUp(ref akriv0.KeyRef, kind, namespace string, get func(namespace, name string) (map[string][]byte, error)) (*discoveryv0.ByteData, error) {
 	namespace = inNamespace(ref, namespace)
 	data, err := get(namespace, ref.Name)
+	if apierrors.IsForbidden(err) {
+		return nil, fmt.Errorf("read %s %s/%s: %w; %w", kind, namespace, ref.Name, err, ErrForbidden)
+	}
 	if err != nil && !apierrors.IsNotFound(err) {
 		return nil, fmt.Errorf("read %s %s/%s: %w", kind, namespace, ref.Name, err)
 	}

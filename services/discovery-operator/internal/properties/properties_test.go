@@ -17,8 +17,11 @@ import (
 type objects map[string]map[string][]byte
 
 func (o objects) get(kind, namespace, name string) (map[string][]byte, error) {
-	if name == "forbidden" {
-		return nil, errors.New("may not read it")
+	switch name {
+	case "broken":
+		return nil, errors.New("cannot read it")
+	case "forbidden":
+		return nil, apierrors.NewForbidden(schema.GroupResource{Resource: kind}, name, errors.New("may not read it"))
 	}
 	data, exists := o[kind+" "+namespace+"/"+name]
 	if !exists {
@@ -81,8 +84,10 @@ func TestResolve(t *testing.T) {
 			wantErr: `discoveryProperty "p": Secret own/none not found`},
 		"a key not there": {property: akriv0.DiscoveryProperty{ValueFrom: configMap("other", "c", "k", false)},
 			wantErr: `discoveryProperty "p": key "k" of ConfigMap other/c not found`},
+		"an object that cannot be read": {property: akriv0.DiscoveryProperty{ValueFrom: secret("", "broken", "k", true)},
+			wantErr: `discoveryProperty "p": read Secret own/broken: cannot read it`},
 		"an object that may not be read": {property: akriv0.DiscoveryProperty{ValueFrom: secret("", "forbidden", "k", true)},
-			wantErr: `discoveryProperty "p": read Secret own/forbidden: may not read it`},
+			wantErr: `discoveryProperty "p": read Secret own/forbidden: Secret "forbidden" is forbidden: may not read it; ` + properties.ErrForbidden.Error()},
 	} {
 		t.Run(name, func(t *testing.T) {
 			c.property.Name = "p"

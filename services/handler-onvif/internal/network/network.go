@@ -67,8 +67,7 @@ func (n *Network) listenGroup(ctx context.Context, family, any string, unavailab
 func listen(ctx context.Context, family, address string) (*net.UDPConn, error) {
 	config := net.ListenConfig{Control: func(_, _ string, raw syscall.RawConn) error {
 		var problem error
-		// Others on this machine may listen to the group too.
-		err := raw.Control(func(fd uintptr) { problem = unix.SetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_REUSEADDR, 1) })
+		err := raw.Control(func(fd uintptr) { problem = setOptions(int(fd), family) })
 		return errors.Join(err, problem)
 	}}
 	packets, err := config.ListenPacket(ctx, family, address)
@@ -78,6 +77,18 @@ func listen(ctx context.Context, family, address string) (*net.UDPConn, error) {
 	conn := packets.(*net.UDPConn)
 	_ = conn.SetReadBuffer(readBuffer)
 	return conn, nil
+}
+
+func setOptions(socket int, family string) error {
+	// Others on this machine may listen to the group too. What they joined on interfaces that are not chosen is not for us.
+	level, joinedByAnyone := unix.IPPROTO_IP, unix.IP_MULTICAST_ALL
+	if family == "udp6" {
+		level, joinedByAnyone = unix.IPPROTO_IPV6, unix.IPV6_MULTICAST_ALL
+	}
+	return errors.Join(
+		unix.SetsockoptInt(socket, unix.SOL_SOCKET, unix.SO_REUSEADDR, 1),
+		unix.SetsockoptInt(socket, level, joinedByAnyone, 0),
+	)
 }
 
 // Send sends the message to the group on every chosen interface, and hears the group there from now on. It returns on

@@ -4,7 +4,6 @@ package roster
 
 import (
 	"cmp"
-	"maps"
 	"net/netip"
 	"slices"
 	"time"
@@ -19,6 +18,8 @@ const (
 	maxStrangers = 256
 	// maxAttempts is how many addresses of an endpoint are tried in one check.
 	maxAttempts = 4
+	// maxAddresses is how many addresses are kept of an endpoint that does not answer.
+	maxAddresses = 8
 )
 
 const (
@@ -67,6 +68,7 @@ type endpoint struct {
 	first     time.Time // heard first
 	heard     time.Time // heard last
 	settled   time.Time // checked last
+	asked     []string  // at which addresses
 	next      time.Time // to check next
 	checking  bool
 	leaving   bool // it said Bye
@@ -105,8 +107,9 @@ func (r *Roster) Heard(said wsdiscovery.Endpoint, hello bool, from netip.Addr, n
 	// One that was silent is as new as one that says Hello.
 	hello = hello || now.Sub(e.heard) > silence*r.interval
 	moved := e.url != "" && !slices.Contains(addresses, e.url)
-	e.addresses, e.heard, e.scopes = addresses, now, said.Scopes
-	if moved || hello {
+	e.heard = now
+	e.take(addresses, said.Scopes, moved)
+	if moved || hello || r.untried(e) {
 		e.next = earlier(e.next, later(now, e.settled.Add(eager)))
 	}
 	if e.url == "" {
@@ -114,6 +117,22 @@ func (r *Roster) Heard(said wsdiscovery.Endpoint, hello bool, from netip.Addr, n
 	}
 	if hello {
 		e.leaving = false
+	}
+}
+
+// take keeps what was said. Anyone can say it in a camera's name: until it answers, what others said stays, after what is
+// newest; and while it answers elsewhere, its scopes stay.
+func (e *endpoint) take(addresses, scopes []string, moved bool) {
+	if e.url == "" {
+		for _, address := range e.addresses {
+			if len(addresses) < maxAddresses && !slices.Contains(addresses, address) {
+				addresses = append(addresses, address)
+			}
+		}
+	}
+	e.addresses = addresses
+	if !moved {
+		e.scopes = scopes
 	}
 }
 
@@ -191,14 +210,24 @@ func (r *Roster) Next() (time.Time, bool) {
 	return next, !next.IsZero()
 }
 
-// Settle takes the answer to a check.
-func (r *Roster) Settle(check Check, answer Answer, now time.Time) {
+// Settle takes the answer to a check and returns whether the endpoint is elsewhere now, or there, or gone.
+func (r *Roster) Settle(check Check, answer Answer, now time.Time) (changed bool) {
 	e := r.endpoints[check.UUID]
 	if e == nil {
-		return
+		return false
 	}
-	e.checking, e.settled = false, now
-	if answer.URL == "" {
+	before := e.url
+	r.settle(e, check, answer, now)
+	return e.url != before
+}
+
+func (r *Roster) settle(e *endpoint, check Check, answer Answer, now time.Time) {
+	e.checking, e.settled, e.asked = false, now, check.URLs
+	switch {
+	case answer.URL == "" && r.untried(e):
+		e.next = now.Add(eager) // it was asked before it told where it is
+		return
+	case answer.URL == "":
 		r.failed(e, now)
 		return
 	}
@@ -207,6 +236,11 @@ func (r *Roster) Settle(check Check, answer Answer, now time.Time) {
 	}
 	e.url, e.failures, e.next = answer.URL, 0, now.Add(r.interval)
 	e.offset = answer.ClockOffset
+}
+
+// untried tells whether an endpoint that does not answer was announced at an address where it was not asked.
+func (r *Roster) untried(e *endpoint) bool {
+	return e.url == "" && slices.ContainsFunc(r.candidates(e), func(address string) bool { return !slices.Contains(e.asked, address) })
 }
 
 func (r *Roster) failed(e *endpoint, now time.Time) {
@@ -226,7 +260,7 @@ func (r *Roster) failed(e *endpoint, now time.Time) {
 func (r *Roster) Pending(since time.Time) int {
 	pending := 0
 	for _, e := range r.endpoints {
-		if e.settled.IsZero() || e.url != "" && e.settled.Before(since) {
+		if r.untried(e) || e.url != "" && e.settled.Before(since) {
 			pending++
 		}
 	}
@@ -262,9 +296,6 @@ func wins(e, other *endpoint) bool {
 	}
 	return e.uuid < other.uuid
 }
-
-// Known returns the UUIDs of all endpoints, cameras or not.
-func (r *Roster) Known() []string { return slices.Sorted(maps.Keys(r.endpoints)) }
 
 func earlier(a, b time.Time) time.Time {
 	if a.Before(b) {

@@ -50,17 +50,45 @@ func TestAnswers(t *testing.T) {
 	require.False(t, known)
 }
 
-// The example of RFC 2617, section 3.5.
-func TestDigestIsTheOneOfTheRFC(t *testing.T) {
-	challenge, err := soap.ParseChallenge([]string{"Basic realm=x", `Digest realm="testrealm@host.com", qop="auth,auth-int",` +
-		` nonce="dcd98b7102dd2f0e8b11d0f600bfb0c093", opaque="5ccc069c403ebaf9f0171e9517f40e41"`})
-	require.NoError(t, err)
-	answer := soap.AnswerWith(challenge, soap.Credentials{Username: "Mufasa", Password: "Circle Of Life"}, "GET", "/dir/index.html", "0a4f113b")
-	require.Contains(t, answer, `response="6629fae49393a05397450978507c4ef1"`)
-	require.Contains(t, answer, `opaque="5ccc069c403ebaf9f0171e9517f40e41"`)
-	challenge, err = soap.ParseChallenge([]string{"Digest nonce=a, algorithm=MD5", "Digest nonce=b, algorithm=SHA-256"})
-	require.NoError(t, err)
-	require.Equal(t, "b", challenge.Nonce, "the stronger one")
+func TestDigestIsTheOneOfTheRFCs(t *testing.T) {
+	const (
+		nonce2617  = "dcd98b7102dd2f0e8b11d0f600bfb0c093"
+		opaque2617 = "5ccc069c403ebaf9f0171e9517f40e41"
+		realm7616  = `realm="http-auth@example.org", nonce="7ypf/xlj9XXwfDPEoM4URrv/xwf94BcCAzFZH4GiTo0v", opaque="FQhe/qaU925kfnzjCev0ciny7QMkPqMAFRtzCUYo5tdS"`
+		cnonce7616 = "f2/wE4q74E6zIJEtWaHKaf5wv/H5QzzpXusqGemxURZJ"
+	)
+	for name, test := range map[string]struct {
+		headers                     []string
+		password, cnonce, algorithm string
+		response                    string
+	}{
+		"RFC 2617, 3.5": {
+			headers:  []string{"Basic realm=x", `Digest realm="testrealm@host.com", qop="auth,auth-int", nonce="` + nonce2617 + `", opaque="` + opaque2617 + `"`},
+			password: "Circle Of Life", cnonce: "0a4f113b", response: "6629fae49393a05397450978507c4ef1",
+		},
+		"RFC 7616, 3.9.1, MD5": {
+			headers:  []string{`Digest ` + realm7616 + `, qop="auth, auth-int", algorithm=MD5`},
+			password: "Circle of Life", cnonce: cnonce7616, algorithm: "MD5", response: "8ca523f5e9506fed4657c9700eebdbec",
+		},
+		"RFC 7616, 3.9.1, the stronger of both": {
+			headers:  []string{`Digest ` + realm7616 + `, qop="auth, auth-int", algorithm=SHA-256`, `Digest ` + realm7616 + `, qop="auth, auth-int", algorithm=MD5`},
+			password: "Circle of Life", cnonce: cnonce7616, algorithm: "SHA-256",
+			response: "753927fa0e85d155564e2e272a28d1802ca10daf4496794697cf8db5856cb6c1",
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			challenge, err := soap.ParseChallenge(test.headers)
+			require.NoError(t, err)
+			answer := soap.AnswerWith(challenge, soap.Credentials{Username: "Mufasa", Password: test.password}, "GET", "/dir/index.html", test.cnonce)
+			require.Contains(t, answer, `response="`+test.response+`"`)
+			require.Contains(t, answer, `opaque="`+challenge.Opaque+`"`)
+			require.Contains(t, answer, `cnonce="`+test.cnonce+`", qop=auth, nc=00000001`)
+			require.Equal(t, test.algorithm != "", strings.Contains(answer, ", algorithm="+test.algorithm+","))
+		})
+	}
+}
+
+func TestChallengesThatCannotBeMetAreRefused(t *testing.T) {
 	for _, header := range []string{"", "Basic realm=x", "Digest realm=x", `Digest nonce=a, qop="auth-int"`, "Digest nonce=a, algorithm=SHA-1"} {
 		_, err := soap.ParseChallenge([]string{header})
 		require.Error(t, err, header)

@@ -14,6 +14,7 @@ import (
 // Device is one device; its parent is the nearest one above it in the kernel that it was added to.
 type Device struct {
 	Path, Node, Group, Sub string
+	Attributes, Database   map[string]string
 }
 
 // plugged implements selection.Device.
@@ -79,16 +80,20 @@ func (k *Kernel) Devices(below string) ([]selection.Device, error) {
 	return list, nil
 }
 
-func (d *plugged) Exists() bool                    { return true }
-func (d *plugged) Devnode() string                 { return d.Node }
-func (d *plugged) IOMMUGroup() string              { return d.Group }
-func (d *plugged) Devpath() string                 { return d.Path }
-func (d *plugged) Kernel() string                  { return path.Base(d.Path) }
-func (d *plugged) Subsystem() string               { return d.Sub }
-func (d *plugged) Driver() string                  { return "" }
-func (d *plugged) Attribute(string) (string, bool) { return "", false }
-func (d *plugged) Property(string) string          { return "" }
-func (d *plugged) Tags() []string                  { return nil }
+func (d *plugged) Exists() bool                { return true }
+func (d *plugged) Devnode() string             { return d.Node }
+func (d *plugged) IOMMUGroup() string          { return d.Group }
+func (d *plugged) Devpath() string             { return d.Path }
+func (d *plugged) Kernel() string              { return path.Base(d.Path) }
+func (d *plugged) Subsystem() string           { return d.Sub }
+func (d *plugged) Driver() string              { return "" }
+func (d *plugged) Property(name string) string { return d.Database[name] }
+func (d *plugged) Tags() []string              { return nil }
+
+func (d *plugged) Attribute(name string) (string, bool) {
+	value, exists := d.Attributes[name]
+	return value, exists
+}
 
 // Parent is the nearest device above.
 func (d *plugged) Parent() rules.Device {

@@ -70,22 +70,13 @@ type match struct {
 
 func (m match) holds(device Device) bool {
 	switch m.key.of {
-	case devpath:
-		return m.says(device.Devpath())
-	case kernel:
-		return m.says(device.Kernel())
-	case subsystem:
-		return m.says(device.Subsystem())
-	case driver:
-		return m.says(device.Driver())
-	case property:
-		return m.says(device.Property(m.name))
 	case tag:
 		return slices.ContainsFunc(device.Tags(), m.pattern.matches) != m.negated
 	case attribute:
 		return m.holdsAttribute(device)
+	default:
+		return m.says(m.key.read(device, m.name))
 	}
-	return false
 }
 
 func (m match) says(value string) bool { return m.pattern.matches(value) != m.negated }

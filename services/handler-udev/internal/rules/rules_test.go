@@ -233,6 +233,63 @@ func TestSubsystemBusAndClassAreOne(t *testing.T) {
 	require.True(t, parsed.Matches(&device{subsystem: "class"}))
 }
 
+func TestSourcesReadTheDeviceOrItsNearestAncestorThatHasAValue(t *testing.T) {
+	for text, want := range map[string]string{
+		"KERNEL":          "video0",
+		" SUBSYSTEM ":     "video4linux",
+		"DRIVER":          "",
+		"DRIVERS":         "uvcvideo",
+		"SUBSYSTEMS":      "video4linux",
+		"KERNELS":         "video0",
+		"DEVPATH":         "/devices/pci0000:00/0000:00:14.0/usb1/1-1/1-1.2/1-1.2:1.0/video4linux/video0",
+		"ATTR{name}":      "C270",
+		"ATTR{idVendor}":  "",
+		"ATTRS{idVendor}": "046d",
+		"ATTRS{product}":  "Webcam (C270), black & white",
+		"ATTRS{serial}":   "",
+		"ATTRS{nothing}":  "",
+		"ENV{ID_MODEL}":   "a,b(c)=@#'+",
+		"ENV{NOTHING}":    "",
+	} {
+		source, err := rules.ParseSource(text)
+		require.NoError(t, err, text)
+		require.Equal(t, want, source.Read(camera()), text)
+	}
+	for text, want := range map[string]string{
+		"":              "position 1: want one of the keys",
+		"KERNEL==\"a\"": "position 7: want a key and nothing after it",
+		" TAGS":         "position 2: a device has many tags",
+		"ATTR":          "position 5: ATTR wants a name",
+		"ATTR{../x}":    "position 6: name",
+		"serial":        "position 1: want one of the keys",
+		"SYMLINK":       "position 1: key SYMLINK is not supported",
+	} {
+		_, err := rules.ParseSource(text)
+		require.ErrorContains(t, err, want, text)
+	}
+}
+
+func requirePosition(t *testing.T, err error, text string) {
+	t.Helper()
+	var refused *rules.Error
+	require.True(t, errors.As(err, &refused))
+	require.LessOrEqual(t, refused.Position, len(text)+1)
+}
+
+func FuzzParseSource(f *testing.F) {
+	for _, seed := range []string{"ATTRS{serial}", "KERNEL", "ENV{ID_MODEL} ", "ATTR{", "TAG", "ATTR{[a]b}", "\xff"} {
+		f.Add(seed)
+	}
+	f.Fuzz(func(t *testing.T, text string) {
+		source, err := rules.ParseSource(text)
+		if err != nil {
+			requirePosition(t, err, text)
+			return
+		}
+		_ = source.Read(camera())
+	})
+}
+
 func FuzzParse(f *testing.F) {
 	for _, seed := range []string{
 		`KERNEL=="video[0-9]*", SUBSYSTEM!="a|b"`, `ATTRS{idVendor}=="046d"`, `ENV{A}=="\"`, `KERNEL=="[[:`, `ATTR{`, `KERNEL=="*?*?*?*"`, "\xff", `RUN+="x"`,
@@ -242,9 +299,7 @@ func FuzzParse(f *testing.F) {
 	f.Fuzz(func(t *testing.T, text, kernel string) {
 		parsed, err := rules.Parse(text)
 		if err != nil {
-			var refused *rules.Error
-			require.True(t, errors.As(err, &refused))
-			require.LessOrEqual(t, refused.Position, len(text)+1)
+			requirePosition(t, err, text)
 			return
 		}
 		require.Equal(t, text, parsed.String())

@@ -15,13 +15,14 @@ var (
 )
 
 // describe says what a broker gets with a group of devices, of which the first gives the identity. Without grouping a
-// group has one device and names have no index.
+// group has one devpath and names have no index.
 func (s Spec) describe(group []found) *handler.Device {
 	top := group[0]
 	device := &handler.Device{Id: top.devpath, Properties: map[string]string{"UDEV_DEVPATH": top.devpath}}
 	index := 0
-	for _, member := range group {
-		if member.devnode == "" {
+	for i, member := range group {
+		fill(device.Properties, member.properties)
+		if member.devnode == "" || i > 0 && member.devpath == group[i-1].devpath {
 			continue
 		}
 		suffix := ""
@@ -37,6 +38,15 @@ func (s Spec) describe(group []found) *handler.Device {
 	}
 	s.describePCI(top, device)
 	return device
+}
+
+// fill adds what is not there yet.
+func fill(properties, more map[string]string) {
+	for name, value := range more {
+		if _, taken := properties[name]; !taken {
+			properties[name] = value
+		}
+	}
 }
 
 func (s Spec) describePCI(top found, device *handler.Device) {

@@ -1,6 +1,8 @@
 package selection_test
 
 import (
+	"fmt"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -24,9 +26,14 @@ const (
 func kernel() *fakedev.Kernel {
 	return fakedev.NewKernel(
 		fakedev.Device{Path: hub, Node: "/dev/bus/usb/001/001", Sub: "usb"},
-		fakedev.Device{Path: camera, Node: "/dev/bus/usb/001/010", Sub: "usb"},
+		fakedev.Device{Path: camera, Node: "/dev/bus/usb/001/010", Sub: "usb", Attributes: map[string]string{
+			"serial": "0815\n", "product": "Webcam", "descriptors": "\x12\x01\xff", "huge": strings.Repeat("x", 4<<10),
+		}},
 		fakedev.Device{Path: function, Sub: "usb"},
-		fakedev.Device{Path: video, Node: "/dev/video0", Sub: "video4linux"},
+		fakedev.Device{
+			Path: video, Node: "/dev/video0", Sub: "video4linux",
+			Attributes: map[string]string{"name": "Webcam: wide"}, Database: map[string]string{"ID_V4L_CAPABILITIES": ":capture:"},
+		},
 		fakedev.Device{Path: sound, Sub: "sound"},
 		fakedev.Device{Path: sound + "/controlC1", Node: "/dev/snd/controlC1", Sub: "sound"},
 		fakedev.Device{Path: other, Node: "/dev/bus/usb/001/011", Sub: "usb"},
@@ -102,6 +109,25 @@ func TestDevicesAreOfferedAsBrokersKnowThem(t *testing.T) {
 				video:  {map[string]string{"UDEV_DEVPATH": video, "UDEV_DEVNODE": "/dev/video0"}, []string{"/dev/video0:rwm"}},
 			},
 		},
+		"properties of the device that matched and of what is above it": {
+			details: `{udevRules: ['KERNEL=="video0"'], properties: {SERIAL: "ATTRS{serial}", name: "ATTR{name}", CAN: "ENV{ID_V4L_CAPABILITIES}", NONE: "ATTR{serial}", BINARY: "ATTRS{descriptors}", HUGE: "ATTRS{huge}"}}`,
+			want: map[string]offered{video: {map[string]string{
+				"UDEV_DEVPATH": video, "UDEV_DEVNODE": "/dev/video0", "SERIAL": "0815", "name": "Webcam: wide", "CAN": ":capture:",
+			}, []string{"/dev/video0:rwm"}}},
+		},
+		"properties of a device that another stands for": {
+			details: `{udevRules: ['KERNEL=="card1|1-1:1.0"'], properties: {WHAT: KERNEL, SERIAL: "ATTRS{serial}"}}`,
+			want: map[string]offered{camera: {map[string]string{
+				"UDEV_DEVPATH": camera, "UDEV_DEVNODE": "/dev/bus/usb/001/010", "WHAT": "1-1:1.0", "SERIAL": "0815",
+			}, []string{"/dev/bus/usb/001/010:rwm"}}},
+		},
+		"properties of a group are those of the first that has them": {
+			details: `{udevRules: ['KERNEL=="1-1|video0"'], groupRecursive: true, properties: {PRODUCT: "ATTR{product}", NAME: "ATTR{name}", WHAT: SUBSYSTEM}}`,
+			want: map[string]offered{camera: {map[string]string{
+				"UDEV_DEVPATH": camera, "UDEV_DEVNODE_0": "/dev/bus/usb/001/010", "UDEV_DEVNODE_1": "/dev/video0",
+				"PRODUCT": "Webcam", "NAME": "Webcam: wide", "WHAT": "usb",
+			}, []string{"/dev/bus/usb/001/010:rwm", "/dev/video0:rwm"}}},
+		},
 		"KubeVirt's variable of a USB device": {
 			details:    `udevRules: ['KERNEL=="1-10"']`,
 			properties: map[string][]byte{"devicePluginResourceName": []byte("akri.sh/udev-usb-mouse")},
@@ -160,6 +186,12 @@ func TestEveryMistakeInDetailsIsNamed(t *testing.T) {
 		`udevrules: []`:            {`unknown key "udevrules"`},
 		"udevRules: ['A', 'KERNEL=']\npermissions: wr": {"udevRules[0]", "udevRules[1]", `permissions "wr": want one of r, w, m`},
 		"udevRules: []\npermissions: ''":               {"permissions"},
+		"{udevRules: [], properties: {A: 'ATTR{x', 1B: KERNEL, UDEV_DEVNODE: KERNEL, C: TAG}}": {
+			`properties: A: "ATTR{x": position 6: want a closing brace`, `1B: "KERNEL": want the name of an environment variable`,
+			"UDEV_DEVNODE", "own", `C: "TAG": position 1`,
+		},
+		"{udevRules: [], properties: [SERIAL]}":                   {"line 1"},
+		"{udevRules: [], properties: {" + manyProperties() + "}}": {"33 of them, at most 32"},
 	} {
 		_, err := selection.Parse(handler.Request{Details: details})
 		for _, want := range wants {
@@ -168,8 +200,16 @@ func TestEveryMistakeInDetailsIsNamed(t *testing.T) {
 	}
 }
 
+func manyProperties() string {
+	var list strings.Builder
+	for i := range 33 {
+		fmt.Fprintf(&list, "P%d: KERNEL, ", i)
+	}
+	return list.String()
+}
+
 func FuzzParse(f *testing.F) {
-	for _, seed := range []string{`udevRules: ['KERNEL=="a"']`, "udevRules: []\ngroupRecursive: true\npermissions: rw", "udevRules: &a [*a]", "{}"} {
+	for _, seed := range []string{`udevRules: ['KERNEL=="a"']`, "udevRules: []\ngroupRecursive: true\npermissions: rw", "udevRules: &a [*a]", "{}", `{udevRules: ['KERNEL=="video0"'], properties: {A: "ATTRS{serial}"}}`} {
 		f.Add(seed, "akri.sh/x")
 	}
 	f.Fuzz(func(t *testing.T, details, resource string) {

@@ -25,6 +25,8 @@ type found struct {
 	devpath    string
 	devnode    string
 	iommuGroup string
+	// properties are those of the device that matched, which may be below.
+	properties map[string]string
 }
 
 // Set is what a Spec selects of the devices that the kernel has. It is told which part of the tree changed, so that an
@@ -42,7 +44,9 @@ func (s *Set) Refresh(below string, devices []Device) {
 	s.Drop(below)
 	for _, device := range devices {
 		if s.spec.matches(device) && device.Exists() {
-			s.found[device.Devpath()] = offer(device)
+			offered := offer(device)
+			offered.properties = s.spec.read(device)
+			s.found[device.Devpath()] = offered
 		}
 	}
 }
@@ -81,7 +85,7 @@ func (s *Set) Devices() []*handler.Device {
 		group = nil
 	}
 	for _, next := range s.sorted() {
-		if len(group) == 0 || !s.spec.groupRecursive || !Within(group[0].devpath, next.devpath) {
+		if len(group) == 0 || !s.together(group[0].devpath, next.devpath) {
 			flush()
 		}
 		group = append(group, next)
@@ -90,11 +94,23 @@ func (s *Set) Devices() []*handler.Device {
 	return devices
 }
 
-// sorted lists each offered device once, parents directly before what is below them.
+// together tells whether a devpath is part of the device that is offered as `top`.
+func (s *Set) together(top, devpath string) bool {
+	return top == devpath || s.spec.groupRecursive && Within(top, devpath)
+}
+
+// sorted lists what is offered, parents directly before what is below them; what several devices stand for comes in the
+// order of those.
 func (s *Set) sorted() []found {
-	list := slices.SortedFunc(maps.Values(s.found), func(a, b found) int {
-		// '/' sorts first, so that nothing comes between a path and what is below it.
-		return strings.Compare(strings.ReplaceAll(a.devpath, "/", "\x00"), strings.ReplaceAll(b.devpath, "/", "\x00"))
-	})
-	return slices.CompactFunc(list, func(a, b found) bool { return a.devpath == b.devpath })
+	list := make([]found, 0, len(s.found))
+	for _, matched := range slices.SortedFunc(maps.Keys(s.found), inTree) {
+		list = append(list, s.found[matched])
+	}
+	slices.SortStableFunc(list, func(a, b found) int { return inTree(a.devpath, b.devpath) })
+	return list
+}
+
+// inTree sorts '/' first, so that nothing comes between a path and what is below it.
+func inTree(a, b string) int {
+	return strings.Compare(strings.ReplaceAll(a, "/", "\x00"), strings.ReplaceAll(b, "/", "\x00"))
 }

@@ -44,7 +44,7 @@ func (d *device) Devnode() string    { return read(d, (*udev.Device).Devnode) }
 
 // link is the name of what a link of the device's folder leads to.
 func (d *device) link(name string) string {
-	target, err := os.Readlink(filepath.Join(d.syspath, name))
+	target, err := os.Readlink(filepath.Join(d.scan.root, d.syspath, name))
 	if err != nil {
 		return ""
 	}
@@ -61,7 +61,7 @@ func (d *device) Attribute(name string) (string, bool) {
 	if value != "" {
 		return value, true
 	}
-	info, err := os.Stat(filepath.Join(d.syspath, name))
+	info, err := os.Stat(filepath.Join(d.scan.root, d.syspath, name))
 	return "", err == nil && info.Mode().IsRegular() && info.Mode().Perm()&0o444 != 0
 }
 

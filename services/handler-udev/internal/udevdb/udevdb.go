@@ -18,7 +18,13 @@ import (
 const sys = "/sys"
 
 // Database is the kernel's devices as they are now; nothing is kept between two calls.
-type Database struct{ udev udev.Udev }
+type Database struct {
+	udev udev.Udev // first: go-udev wants its address to be that of the allocation
+
+	// Root is a folder that holds sys; empty: the machine's. Only a testbed that shows libudev other devices, which it does
+	// by way of the C library, needs it: what Go reads itself it must read there.
+	Root string
+}
 
 // Devices lists the devices at and below a devpath; "" means all. The devices are for one goroutine and remember what
 // they have read.
@@ -27,7 +33,7 @@ func (d *Database) Devices(below string) ([]selection.Device, error) {
 	if err != nil {
 		return nil, err
 	}
-	scan := &scan{udev: &d.udev, known: make(map[string]*device, len(paths))}
+	scan := &scan{root: d.Root, udev: &d.udev, known: make(map[string]*device, len(paths))}
 	devices := make([]selection.Device, len(paths))
 	for i, path := range paths {
 		devices[i] = scan.device(path)
@@ -64,6 +70,7 @@ func (d *Database) Devpath(id string) (string, bool) {
 
 // scan is one look at the kernel's devices. Devices share their ancestors.
 type scan struct {
+	root  string
 	udev  *udev.Udev
 	known map[string]*device
 }
@@ -80,7 +87,7 @@ func (s *scan) device(syspath string) *device {
 // parent is the next folder above that is a device.
 func (s *scan) parent(syspath string) *device {
 	for path := filepath.Dir(syspath); strings.HasPrefix(path, sys+"/devices/"); path = filepath.Dir(path) {
-		if _, err := os.Stat(filepath.Join(path, "uevent")); err == nil || !errors.Is(err, fs.ErrNotExist) {
+		if _, err := os.Stat(filepath.Join(s.root, path, "uevent")); err == nil || !errors.Is(err, fs.ErrNotExist) {
 			return s.device(path)
 		}
 	}

@@ -30,7 +30,11 @@ func ofHandler(reason string) bool {
 }
 
 func ofDetails(reason string) bool {
-	return reason == akriv0.ReasonInvalidDetails || reason == akriv0.ReasonPropertyNotFound || reason == akriv0.ReasonDiscoverFailed
+	switch reason {
+	case akriv0.ReasonInvalidDetails, akriv0.ReasonPropertyNotFound, akriv0.ReasonPropertyForbidden, akriv0.ReasonDiscoverFailed:
+		return true
+	}
+	return false
 }
 
 // ofDevices also takes reasons that a newer node may know.

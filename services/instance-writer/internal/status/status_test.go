@@ -59,6 +59,8 @@ func TestConditions(t *testing.T) {
 			"AsExpected", "all is well", true},
 		"bad details on one node of two": {[]akriv0.NodeStatus{node("a", active, "InvalidDetails"), node("b", active)}, akriv0.ConditionDetailsAccepted,
 			metav1.ConditionFalse, "InvalidDetails", "a: about InvalidDetails", true},
+		"a Secret that may not be read": {[]akriv0.NodeStatus{node("a", active, "PropertyForbidden"), node("b", active)}, akriv0.ConditionDetailsAccepted,
+			metav1.ConditionFalse, "PropertyForbidden", "a: about PropertyForbidden", true},
 		"discovery fails on the only node": {[]akriv0.NodeStatus{node("a", active, "DiscoverFailed")}, akriv0.ConditionDetailsAccepted,
 			metav1.ConditionFalse, "DiscoverFailed", "a: about DiscoverFailed", true},
 		"discovery fails on one of two": {[]akriv0.NodeStatus{node("a", active, "DiscoverFailed"), node("b", active)}, "", metav1.ConditionTrue,

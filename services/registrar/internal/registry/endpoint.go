@@ -29,11 +29,12 @@ func CheckName(name string) error {
 // NormalizePath returns the path of a unix socket. A `unix://` scheme is accepted, though handlers should not write it.
 func NormalizePath(endpoint string) (string, error) {
 	path := strings.TrimPrefix(endpoint, "unix://")
-	if !filepath.IsAbs(path) || strings.ContainsRune(path, 0) || strings.HasSuffix(path, "/") || len(path) > maxSocketPath {
+	clean := filepath.Clean(path)
+	if !filepath.IsAbs(path) || strings.ContainsRune(path, 0) || strings.HasSuffix(path, "/") || clean == "/" || len(path) > maxSocketPath {
 		return "", fmt.Errorf("UDS endpoint %.200q: want the absolute path of a socket, of at most %d bytes, such as /var/lib/akri/udev.sock",
 			endpoint, maxSocketPath)
 	}
-	return filepath.Clean(path), nil
+	return clean, nil
 }
 
 // NormalizeHostPort returns `host:port` of a network endpoint, with or without `http://`.

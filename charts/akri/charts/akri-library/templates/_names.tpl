@@ -40,3 +40,11 @@ annotations: {{- toYaml . | nindent 2 }}
 {{- $context := index . 0 -}}
 {{ get (($context.Values.global).host | default dict) (index . 1) | default (index . 2) }}
 {{- end }}
+
+{{/* Not empty when the agent runs this service or handler: then there is nothing else of it. */}}
+{{- define "akri.inAgent" -}}
+{{- $agent := (.Values.global).agent | default dict -}}
+{{- $parts := list "registrar" "discovery-operator" "device-plugin-host" "config-plugin-allocator" -}}
+{{- range $agent.handlers }}{{ $parts = append $parts (printf "handler-%s" .) }}{{ end -}}
+{{- if and $agent.enabled (has .Chart.Name $parts) }}yes{{ end -}}
+{{- end }}

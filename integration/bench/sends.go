@@ -1,0 +1,115 @@
+package bench
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"slices"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
+
+	discoveryv0 "akri.sh/proto/v0"
+
+	"akri.sh/integration/devices"
+)
+
+const sendRounds = 200
+
+// list is what handler-udev sent, and when it arrived.
+type list struct {
+	at      time.Time
+	devices []*discoveryv0.Device
+}
+
+// sends measures how long after the kernel's uevent handler-udev sends a list with the device.
+func (b *bench) sends(ctx context.Context) (took []time.Duration, err error) {
+	ctx, cancel := context.WithTimeout(ctx, 2*time.Minute)
+	defer cancel()
+	lists, err := b.askUdev(ctx)
+	if err != nil {
+		return nil, err
+	}
+	uevents, err := devices.Uevents()
+	if err != nil {
+		return nil, err
+	}
+	defer uevents.Close()
+	for range sendRounds {
+		latency, err := sendRound(ctx, uevents, lists)
+		if err != nil {
+			return nil, err
+		}
+		took = append(took, latency)
+	}
+	b.say("plugged a device in and out %d times, watching handler-udev", sendRounds)
+	return took, nil
+}
+
+// askUdev asks the handler on the first node until ctx ends, as one more Configuration would.
+func (b *bench) askUdev(ctx context.Context) (<-chan list, error) {
+	conn, err := grpc.NewClient("unix://"+filepath.Join(b.mesh.Cluster.Nodes()[0].AkriDir(), "udev.sock"),
+		grpc.WithTransportCredentials(insecure.NewCredentials()), grpc.WithAuthority("localhost"))
+	if err != nil {
+		return nil, fmt.Errorf("dial handler-udev: %w", err)
+	}
+	context.AfterFunc(ctx, func() { _ = conn.Close() })
+	stream, err := discoveryv0.NewDiscoveryHandlerClient(conn).Discover(ctx, &discoveryv0.DiscoverRequest{
+		DiscoveryDetails: `udevRules: ['SUBSYSTEM=="block", KERNEL=="zram[1-9]*"']`,
+	})
+	if err != nil {
+		return nil, fmt.Errorf("ask handler-udev: %w", err)
+	}
+	lists := make(chan list, 100)
+	go func() {
+		defer close(lists)
+		for {
+			response, err := stream.Recv()
+			if err != nil {
+				return
+			}
+			lists <- list{time.Now(), response.GetDevices()}
+		}
+	}()
+	return lists, nil
+}
+
+func sendRound(ctx context.Context, uevents *devices.UeventSocket, lists <-chan list) (_ time.Duration, err error) {
+	zram, err := devices.PlugZram(ctx, "bench")
+	if err != nil {
+		return 0, err
+	}
+	defer func() { err = errors.Join(err, zram.Unplug(ctx)) }()
+	plugged, err := uevents.Await(ctx, "add", zram.DevPath())
+	if err != nil {
+		return 0, err
+	}
+	sent, err := awaitList(ctx, lists, zram.DevPath(), true)
+	if err != nil {
+		return 0, err
+	}
+	if err := zram.Unplug(ctx); err != nil {
+		return 0, err
+	}
+	_, err = awaitList(ctx, lists, zram.DevPath(), false)
+	return sent.Sub(plugged), err
+}
+
+// awaitList waits for a list that has the device, or has it no more.
+func awaitList(ctx context.Context, lists <-chan list, id string, has bool) (time.Time, error) {
+	for {
+		select {
+		case <-ctx.Done():
+			return time.Time{}, fmt.Errorf("await a list of handler-udev: %w", ctx.Err())
+		case next, open := <-lists:
+			if !open {
+				return time.Time{}, errors.New("handler-udev ended its stream")
+			}
+			if slices.ContainsFunc(next.devices, func(d *discoveryv0.Device) bool { return d.GetId() == id }) == has {
+				return next.at, nil
+			}
+		}
+	}
+}

@@ -1,0 +1,82 @@
+package onvif_test
+
+import (
+	"net/netip"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"akri.sh/integration/devices/netns"
+	"akri.sh/integration/devices/onvif"
+)
+
+// Cameras and handler are on both ends of a link here: link-local addresses mean nothing without one.
+func TestCamerasOfIPv6(t *testing.T) {
+	far := link(t)
+	at := func(address string) netip.AddrPort { return netip.MustParseAddrPort(address) }
+	linkLocal, routable, dual, late := onvif.Make(0, at("[fe80::c:1]:80")), onvif.Make(1, at("[fe80::c:2]:8080")),
+		onvif.Make(2, at("[fe80::c:3]:80")), onvif.Make(3, at("[fe80::c:4]:80"))
+	routable.MoreAddresses = []netip.AddrPort{at("[fd00::c:2]:80")}
+	dual.MoreAddresses = []netip.AddrPort{at("[fd00::c:3]:80"), at("10.99.0.2:80")}
+	f, err := onvif.Start(t.Context(), onvif.Conditions{Namespace: far.Path(), Interface: "eth0"})
+	require.NoError(t, err)
+	t.Cleanup(f.Stop)
+	require.NoError(t, f.Plug(linkLocal, routable, dual))
+
+	stream := discover(t, handler(t, "--interval=1h", "--interfaces=cameras"), "", nil)
+	want := map[string]*onvif.Camera{
+		"http://[fe80::c:1]/onvif/device_service": linkLocal,
+		"http://[fd00::c:2]/onvif/device_service": routable, // before the link-local one
+		"http://10.99.0.2/onvif/device_service":   dual,     // before both
+	}
+	requireURLs(t, want, stream.next(t))
+	require.NoError(t, f.Plug(late))
+	require.NoError(t, f.Hello(late))
+	want[late.URL()] = late
+	requireURLs(t, want, stream.next(t))
+	f.Unplug(late)
+	require.NoError(t, f.Bye(late))
+	delete(want, late.URL())
+	requireURLs(t, want, stream.next(t))
+}
+
+func requireURLs(t *testing.T, want map[string]*onvif.Camera, found list) {
+	t.Helper()
+	require.Len(t, found, len(want), "%v", found)
+	for url, camera := range want {
+		// The IP address is the one of IPv4 that the camera tells: these tell none.
+		require.Equal(t, map[string]string{
+			"ONVIF_DEVICE_SERVICE_URL": url, "ONVIF_DEVICE_UUID": camera.UUID, "ONVIF_DEVICE_MAC_ADDRESS": camera.MAC,
+		}, found[url+"-"+camera.UUID])
+	}
+}
+
+// link makes a namespace whose eth0 is linked to `cameras` here.
+func link(t *testing.T) *netns.Namespace {
+	t.Helper()
+	far, err := netns.New()
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, far.Close()) })
+	for _, command := range [][]string{
+		{"link", "add", "cameras", "type", "veth", "peer", "name", "eth0", "netns", far.ID()},
+		{"addr", "add", "fe80::1/64", "dev", "cameras", "nodad"},
+		{"addr", "add", "fd00::1/64", "dev", "cameras", "nodad"},
+		{"addr", "add", "10.99.0.1/24", "dev", "cameras"},
+		{"link", "set", "cameras", "up"},
+	} {
+		require.NoError(t, run("ip", command...))
+	}
+	require.NoError(t, far.IP(
+		"addr add fe80::c:1/64 dev eth0 nodad", "addr add fe80::c:2/64 dev eth0 nodad",
+		"addr add fe80::c:3/64 dev eth0 nodad", "addr add fe80::c:4/64 dev eth0 nodad",
+		"addr add fd00::c:2/64 dev eth0 nodad", "addr add fd00::c:3/64 dev eth0 nodad",
+		"addr add 10.99.0.2/24 dev eth0", "link set eth0 up",
+	))
+	t.Cleanup(func() { require.NoError(t, run("ip", "link", "del", "cameras")) }) // the kernel is slow to do it
+	const ready = "ip -6 route show table all type multicast | grep -q "
+	require.Eventually(t, func() bool { // the kernel takes note of a link that is up a moment later
+		return run("sh", "-c", ready+"cameras") == nil && run("nsenter", "--net="+far.Path(), "sh", "-c", ready+"eth0") == nil
+	}, 10*time.Second, 10*time.Millisecond)
+	return far
+}

@@ -1,0 +1,38 @@
+package devices_test
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"akri.sh/integration/devices"
+)
+
+func TestAUeventIsStampedWhenItCameNotWhenItIsAskedFor(t *testing.T) {
+	uevents, err := devices.Uevents()
+	require.NoError(t, err)
+	t.Cleanup(uevents.Close)
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	t.Cleanup(cancel)
+	before := time.Now()
+	zram, err := devices.PlugZram(ctx, "content")
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, zram.Unplug(context.WithoutCancel(ctx))) })
+	first, err := uevents.Await(ctx, "add", zram.DevPath())
+	require.NoError(t, err)
+	require.True(t, first.After(before))
+	require.NoError(t, zram.Unplug(ctx))
+	gone, err := uevents.Await(ctx, "remove", zram.DevPath())
+	require.NoError(t, err)
+
+	again, err := devices.PlugZram(ctx, "content")
+	require.NoError(t, err)
+	plugged := time.Now()
+	t.Cleanup(func() { require.NoError(t, again.Unplug(context.WithoutCancel(ctx))) })
+	second, err := uevents.Await(ctx, "add", again.DevPath())
+	require.NoError(t, err)
+	require.True(t, second.After(gone), "the first does not count twice")
+	require.True(t, second.Before(plugged), "it came while the device was plugged in")
+}

@@ -1,0 +1,117 @@
+package e2e_test
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/watch"
+
+	"akri.sh/integration/mesh"
+)
+
+// editedBrokers edits a Configuration that has four brokers, in every way that there is.
+func editedBrokers(t *testing.T) {
+	configuration := func(broker string) string {
+		return echoConfiguration("e2e-edit", 2, broker, "foo0", "foo1") + servicesSpec
+	}
+	apply(t, configuration(broker))
+	before := podUIDs(awaitBrokers(t, "default", "e2e-edit", 4))
+
+	// Written otherwise, the same is meant.
+	same := strings.NewReplacer(`limits: {"{{PLACEHOLDER}}": "1"}`, `limits: {"{{PLACEHOLDER}}": 1000m}`, "- name: broker", "- name:   broker").Replace(broker)
+	require.NotEqual(t, broker, same)
+	require.NoError(t, akri.ApplyText(t.Context(), configuration(same)+"  brokerProperties: {MADE: later}\n"))
+	awaitProperty(t, "e2e-edit", "MADE", "later")
+	require.Equal(t, before, podUIDs(awaitBrokers(t, "default", "e2e-edit", 4)))
+
+	fewest := fewestRunning(t, "e2e-edit")
+	edited := strings.Replace(broker, "- name: broker", "- name: broker\n        env: [{name: EDITED, value: here}]", 1)
+	require.NoError(t, akri.ApplyText(t.Context(), configuration(edited)))
+	await(t, "all brokers to be as edited", func(ctx context.Context) error {
+		pods, err := akri.BrokersOf(ctx, "default", "e2e-edit")
+		for _, pod := range pods {
+			if err == nil && (!mesh.Ready(&pod) || len(pod.Spec.Containers[0].Env) == 0) {
+				err = fmt.Errorf("%s is not yet", pod.Name)
+			}
+		}
+		return err
+	})
+	require.Len(t, awaitBrokers(t, "default", "e2e-edit", 4), 4)
+	require.Equal(t, 3, fewest(), "so many ran at any time")
+
+	require.NoError(t, akri.ApplyText(t.Context(), configuration(jobBroker)))
+	awaitJobs(t, "e2e-edit", 2)
+	for _, pod := range awaitBrokers(t, "default", "e2e-edit", 2) {
+		require.Equal(t, "Job", metav1.GetControllerOf(&pod).Kind)
+	}
+	require.NoError(t, akri.ApplyText(t.Context(), configuration("")))
+	awaitJobs(t, "e2e-edit", 0)
+	awaitBrokers(t, "default", "e2e-edit", 0)
+	awaitService(t, "default", "e2e-edit-svc", false)
+	require.NoError(t, akri.ApplyText(t.Context(), configuration(broker)))
+	awaitBrokers(t, "default", "e2e-edit", 4)
+	awaitService(t, "default", "e2e-edit-svc", true)
+}
+
+// fewestRunning watches how many brokers of the Configuration run, none being on its way out, until it is asked for the least.
+func fewestRunning(t *testing.T, configuration string) func() int {
+	t.Helper()
+	list, err := akri.Kubernetes.CoreV1().Pods("default").List(t.Context(), metav1.ListOptions{LabelSelector: mesh.ConfigurationLabel + "=" + configuration})
+	require.NoError(t, err)
+	pods, err := akri.Kubernetes.CoreV1().Pods("default").Watch(t.Context(), metav1.ListOptions{
+		LabelSelector: mesh.ConfigurationLabel + "=" + configuration, ResourceVersion: list.ResourceVersion,
+	})
+	require.NoError(t, err)
+	running := map[string]bool{}
+	for _, pod := range list.Items {
+		running[pod.Name] = true
+	}
+	fewest := len(running)
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		for event := range pods.ResultChan() {
+			if pod, ok := event.Object.(*corev1.Pod); ok {
+				delete(running, pod.Name)
+				if event.Type != watch.Deleted && pod.DeletionTimestamp == nil && pod.Status.Phase == corev1.PodRunning {
+					running[pod.Name] = true
+				}
+				fewest = min(fewest, len(running))
+			}
+		}
+	}()
+	return func() int {
+		pods.Stop()
+		<-done
+		return fewest
+	}
+}
+
+func awaitProperty(t *testing.T, configuration, key, value string) {
+	t.Helper()
+	await(t, key+" of "+configuration, func(ctx context.Context) error {
+		found, err := akri.InstancesOf(ctx, "default", configuration)
+		for _, instance := range found {
+			if err == nil && instance.Spec.BrokerProperties[key] != value {
+				err = fmt.Errorf("%s has %v", instance.Name, instance.Spec.BrokerProperties)
+			}
+		}
+		return err
+	})
+}
+
+func awaitJobs(t *testing.T, configuration string, count int) {
+	t.Helper()
+	await(t, fmt.Sprintf("%d Jobs of %s", count, configuration), func(ctx context.Context) error {
+		list, err := akri.Kubernetes.BatchV1().Jobs("default").List(ctx, metav1.ListOptions{LabelSelector: mesh.ConfigurationLabel + "=" + configuration})
+		if err == nil && len(list.Items) != count {
+			err = fmt.Errorf("there are %d", len(list.Items))
+		}
+		return err
+	})
+}

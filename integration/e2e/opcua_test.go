@@ -1,0 +1,73 @@
+package e2e_test
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"golang.org/x/sync/errgroup"
+
+	"akri.sh/integration/cluster"
+	"akri.sh/integration/devices/opcua"
+)
+
+// opcuaServers has servers of another maker beside the nodes: one that is asked itself, and one that a discovery server
+// tells of.
+func opcuaServers(t *testing.T) {
+	at := func(port int) string { return fmt.Sprintf("opc.tcp://%s:%d", cluster.NeighbourIP, port) }
+	lds, alone, registered := at(4840)+"/", at(4841)+"/UA/Test", at(4842)+"/line"
+	serveOPCUA(t, opcua.Config{Port: 4840, Discovery: true})
+	serveOPCUA(t,
+		opcua.Config{Port: 4841, URI: "urn:alone", Name: "Alone", Hostname: cluster.NeighbourIP},
+		opcua.Config{Port: 4842, URI: "urn:registered", Name: "Registered", Hostname: cluster.NeighbourIP, Path: "/line", Register: lds},
+	)
+	apply(t, opcuaConfiguration(lds, alone))
+	names := map[string]string{}
+	for _, url := range []string{alone, registered} {
+		names[instanceName("e2e-opcua", url, "", true)] = url
+	}
+	var want []string
+	for name := range names {
+		want = append(want, name)
+	}
+	awaitInstances(t, "default", "e2e-opcua", want...)
+	for _, pod := range awaitBrokers(t, "default", "e2e-opcua", 2) {
+		require.Equal(t, names[pod.Labels["akri.sh/instance"]], ask(t, &pod).Env["OPCUA_DISCOVERY_URL"])
+	}
+}
+
+func opcuaConfiguration(urls ...string) string {
+	return fmt.Sprintf(`
+apiVersion: akri.sh/v0
+kind: Configuration
+metadata: {name: e2e-opcua, namespace: default}
+spec:
+  discoveryHandler:
+    name: opcua
+    discoveryDetails: |
+      opcuaDiscoveryMethod: {standard: {discoveryUrls: ["%s"]}}
+  capacity: 1
+  brokerSpec:`, strings.Join(urls, `", "`)) + broker
+}
+
+// serveOPCUA runs servers on the nodes' network until the test ends.
+func serveOPCUA(t *testing.T, configs ...opcua.Config) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute) // the first time, the modules are installed
+	t.Cleanup(cancel)
+	var starting errgroup.Group
+	for _, config := range configs {
+		config.Command = akri.Cluster.Neighbour
+		starting.Go(func() error {
+			server, err := opcua.Start(ctx, config)
+			if err == nil {
+				t.Cleanup(server.Stop)
+			}
+			return err
+		})
+	}
+	require.NoError(t, starting.Wait())
+}

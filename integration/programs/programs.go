@@ -1,0 +1,97 @@
+// Package programs runs services as processes of their own, without a cluster.
+package programs
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"syscall"
+
+	"k8s.io/client-go/tools/clientcmd"
+	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
+
+	"akri.sh/libs/kubetest"
+
+	"akri.sh/integration/cluster/binaries"
+)
+
+// Program is a running service.
+type Program struct {
+	dir string
+	cmd *exec.Cmd
+}
+
+// Start builds a service and starts it with the flags, and with access to the API server where it is given one.
+func Start(ctx context.Context, api *kubetest.Server, name string, flags ...string) (p *Program, err error) {
+	root, err := binaries.Root()
+	if err != nil {
+		return nil, err
+	}
+	p = &Program{}
+	if p.dir, err = os.MkdirTemp("", "akri-program-"); err != nil {
+		return nil, fmt.Errorf("make folder: %w", err)
+	}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, os.RemoveAll(p.dir))
+		}
+	}()
+	program := filepath.Join(p.dir, name)
+	build := exec.CommandContext(ctx, "go", "build", "-o", program, "./services/"+name+"/cmd/"+name)
+	build.Dir = root
+	if output, err := build.CombinedOutput(); err != nil {
+		return nil, fmt.Errorf("build %s: %w: %s", name, err, output)
+	}
+	if api != nil {
+		kubeconfig := filepath.Join(p.dir, "kubeconfig")
+		if err := writeKubeconfig(api, kubeconfig); err != nil {
+			return nil, err
+		}
+		flags = append([]string{"--kubeconfig", kubeconfig}, flags...)
+	}
+	p.cmd = exec.CommandContext(ctx, program, flags...)
+	p.cmd.Stderr = os.Stderr
+	p.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	if err := p.cmd.Start(); err != nil {
+		return nil, fmt.Errorf("start %s: %w", name, err)
+	}
+	return p, nil
+}
+
+// PID of the process.
+func (p *Program) PID() int { return p.cmd.Process.Pid }
+
+// Stop kills it.
+func (p *Program) Stop() error {
+	_ = p.cmd.Process.Kill()
+	_ = p.cmd.Wait() // it says that it was killed
+	return os.RemoveAll(p.dir)
+}
+
+// FreeAddress is a TCP address that nobody listens on.
+func FreeAddress(ctx context.Context) (string, error) {
+	listener, err := (&net.ListenConfig{}).Listen(ctx, "tcp", "127.0.0.1:0")
+	if err != nil {
+		return "", fmt.Errorf("find a free port: %w", err)
+	}
+	defer listener.Close()
+	return listener.Addr().String(), nil
+}
+
+func writeKubeconfig(api *kubetest.Server, file string) error {
+	access := api.Config()
+	err := clientcmd.WriteToFile(clientcmdapi.Config{
+		Clusters:       map[string]*clientcmdapi.Cluster{"c": {Server: access.Host, InsecureSkipTLSVerify: true}},
+		AuthInfos:      map[string]*clientcmdapi.AuthInfo{"u": {Token: access.BearerToken}},
+		Contexts:       map[string]*clientcmdapi.Context{"x": {Cluster: "c", AuthInfo: "u"}},
+		CurrentContext: "x",
+	}, file)
+	if err != nil {
+		return fmt.Errorf("write kubeconfig: %w", err)
+	}
+	return nil
+}

@@ -1,0 +1,171 @@
+package brokercontroller_test
+
+import (
+	"io"
+	"net/http"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// gate holds back what watches of one resource bring.
+type gate struct {
+	resource string
+	mu       sync.Mutex
+	closed   chan struct{} // nil: open
+}
+
+func (g *gate) close() {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.closed = make(chan struct{})
+}
+
+func (g *gate) open() {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	close(g.closed)
+	g.closed = nil
+}
+
+func (g *gate) state() chan struct{} {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.closed
+}
+
+func (g *gate) wrap(next http.RoundTripper) http.RoundTripper {
+	return roundTripper(func(request *http.Request) (*http.Response, error) {
+		response, err := next.RoundTrip(request)
+		if err == nil && request.URL.Query().Has("watch") && strings.HasSuffix(request.URL.Path, "/"+g.resource) {
+			response.Body = gated{response.Body, g}
+		}
+		return response, err
+	})
+}
+
+type gated struct {
+	io.ReadCloser
+	gate *gate
+}
+
+func (g gated) Read(p []byte) (int, error) {
+	n, err := g.ReadCloser.Read(p)
+	if closed := g.gate.state(); closed != nil {
+		<-closed
+	}
+	return n, err
+}
+
+func TestWhatWasWrittenIsNotWrittenAgainWhenTheWatchIsLate(t *testing.T) {
+	w := newWorld(t)
+	pods := &gate{resource: "pods"}
+	w.wrap = pods.wrap
+	w.start()
+	c := w.configuration("echo", podsOnly)
+	w.instance(c, "8120fe", 1, "node-a")
+	w.eventuallyNames(w.writes.list, "POST pods", "POST events")
+	w.eventuallyNames(w.podNames, "echo-8120fe-pod")
+
+	pods.close()
+	w.instance(c, "a19705", 1, "node-a")
+	w.eventuallyNames(w.podNames, "echo-8120fe-pod", "echo-a19705-pod")
+	w.patchInstance("echo-a19705", `{"spec":{"capacity":2}}`)
+	w.instance(c, "d2981e", 1, "node-a") // its broker shows that the patch has been worked on
+	w.eventuallyNames(w.podNames, "echo-8120fe-pod", "echo-a19705-pod", "echo-d2981e-pod")
+	pods.open()
+	require.NoError(t, w.Instances.In(w.namespace).Delete(t.Context(), "echo-a19705", metav1.DeleteOptions{}))
+	w.eventuallyNames(w.podNames, "echo-8120fe-pod", "echo-d2981e-pod")
+	made := slices.DeleteFunc(w.writes.list(), func(write string) bool { return write != "POST pods" })
+	require.Len(t, made, 3)
+}
+
+// outage breaks the watches and lets nothing be read until it is over, by when nobody remembers where the watches were.
+type outage struct {
+	mu      sync.Mutex
+	on      bool
+	watches []io.Closer
+	expired map[string]bool // by path: whether its watch has been told so
+}
+
+func (o *outage) begin() {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.on, o.expired = true, map[string]bool{}
+	for _, watch := range o.watches {
+		watch.Close()
+	}
+}
+
+func (o *outage) end() {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.on = false
+}
+
+func (o *outage) wrap(next http.RoundTripper) http.RoundTripper {
+	return roundTripper(func(request *http.Request) (*http.Response, error) {
+		if request.Method != http.MethodGet {
+			return next.RoundTrip(request)
+		}
+		resumes := request.URL.Query().Has("watch") && !request.URL.Query().Has("sendInitialEvents")
+		if response, err := o.answer(request, resumes); response != nil || err != nil {
+			return response, err
+		}
+		response, err := next.RoundTrip(request)
+		if err == nil && request.URL.Query().Has("watch") {
+			o.mu.Lock()
+			defer o.mu.Unlock()
+			o.watches = append(o.watches, response.Body)
+		}
+		return response, err
+	})
+}
+
+// answer is nil when the API server should answer.
+func (o *outage) answer(request *http.Request, resumes bool) (*http.Response, error) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	switch {
+	case o.on:
+		return nil, io.ErrUnexpectedEOF
+	case resumes && o.expired != nil && !o.expired[request.URL.Path]:
+		o.expired[request.URL.Path] = true
+		text := `{"kind":"Status","apiVersion":"v1","status":"Failure","reason":"Expired","code":410}`
+		return &http.Response{
+			StatusCode: http.StatusGone, Header: http.Header{"Content-Type": {"application/json"}},
+			Body: io.NopCloser(strings.NewReader(text)), Request: request,
+		}, nil
+	}
+	return nil, nil //nolint:nilnil // no answer of this one's own
+}
+
+func TestWhatWasMissedIsMadeUpForAfterAList(t *testing.T) {
+	w, api := newWorld(t), &outage{}
+	w.wrap = api.wrap
+	w.start()
+	c := w.configuration("echo", withServices)
+	w.instance(c, "8120fe", 1, "node-a")
+	w.instance(c, "a19705", 1, "node-a")
+	kept := w.instance(c, "d2981e", 1, "node-a")
+	w.eventuallyNames(w.podNames, "echo-8120fe-pod", "echo-a19705-pod", "echo-d2981e-pod")
+	w.kubelet(corev1.PodRunning, time.Now(), w.podNames()...)
+	w.eventuallyNames(w.serviceNames, "echo-8120fe-svc", "echo-a19705-svc", "echo-d2981e-svc", "echo-svc")
+	before := w.pod("echo-d2981e-pod")
+
+	api.begin()
+	require.NoError(t, w.Instances.In(w.namespace).Delete(t.Context(), "echo-8120fe", metav1.DeleteOptions{}))
+	require.NoError(t, w.Pods.In(w.namespace).Delete(t.Context(), "echo-a19705-pod", metav1.DeleteOptions{}))
+	w.instance(c, "ab76e6", 1, "node-a")
+	api.end()
+	w.eventuallyNames(w.podNames, "echo-a19705-pod", "echo-ab76e6-pod", "echo-d2981e-pod")
+	w.eventuallyNames(w.serviceNames, "echo-a19705-svc", "echo-d2981e-svc", "echo-svc")
+	require.Equal(t, before, w.pod("echo-d2981e-pod"))
+	require.True(t, metav1.IsControlledBy(before, kept))
+}

@@ -1,0 +1,4 @@
+package debugecho
+
+// DevicesOf is what details ask for.
+var DevicesOf = devicesOf

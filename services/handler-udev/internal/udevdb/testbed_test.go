@@ -1,0 +1,138 @@
+package udevdb_test
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"akri.sh/libs/handler"
+	"akri.sh/services/handler-udev/internal/selection"
+	"akri.sh/services/handler-udev/internal/udevdb"
+)
+
+const (
+	usb    = "/devices/pci0000:00/0000:00:14.0/usb1"
+	camera = usb + "/1-4"
+	video  = camera + "/1-4:1.0/video4linux/video0"
+	card   = "/devices/pci0000:00/0000:00:01.0/0000:01:00.0"
+)
+
+// testbed is where the devices of testdata are, written as umockdev-record writes them: a USB camera with a microphone and, not
+// of it, an adapter whose name begins as the camera's; a graphics card for virtual machines behind a bridge. A test that begins so runs a second time, in a process whose C library
+// shows those devices and no others.
+func testbed(t *testing.T) (root string) {
+	t.Helper()
+	if root := os.Getenv("UMOCKDEV_DIR"); root != "" {
+		return root
+	}
+	descriptions, err := filepath.Glob("testdata/*.umockdev")
+	require.NoError(t, err)
+	var arguments []string
+	for _, description := range descriptions {
+		arguments = append(arguments, "--device", description)
+	}
+	arguments = append(arguments, "--", os.Args[0], "-test.run", "^"+t.Name()+"$", "-test.v")
+	output, err := exec.CommandContext(t.Context(), "umockdev-run", arguments...).CombinedOutput()
+	require.NoError(t, err, "this test needs the Debian package umockdev\n%s", output)
+	require.Contains(t, string(output), "--- PASS: "+t.Name())
+	return ""
+}
+
+type offered struct {
+	properties map[string]string
+	nodes      []string
+}
+
+// offers is what a Configuration with these details gets.
+func offers(t *testing.T, root, details string, properties map[string]string) map[string]offered {
+	t.Helper()
+	request := handler.Request{Details: details, Properties: map[string][]byte{}}
+	for name, value := range properties {
+		request.Properties[name] = []byte(value)
+	}
+	spec, err := selection.Parse(request)
+	require.NoError(t, err)
+	set := selection.NewSet(spec)
+	devices, err := (&udevdb.Database{Root: root}).Devices("")
+	require.NoError(t, err)
+	set.Refresh("", devices)
+	found := map[string]offered{}
+	for _, device := range set.Devices() {
+		one := offered{properties: device.GetProperties()}
+		delete(one.properties, "UDEV_DEVPATH")
+		for _, node := range device.GetDeviceSpecs() {
+			one.nodes = append(one.nodes, node.GetHostPath()+" "+node.GetPermissions())
+		}
+		found[device.GetId()] = one
+	}
+	return found
+}
+
+func TestCamerasAndCardsThatThisMachineLacksAreOffered(t *testing.T) {
+	root := testbed(t)
+	if root == "" {
+		return
+	}
+	for name, test := range map[string]struct {
+		details    string
+		properties map[string]string
+		want       map[string]offered
+	}{
+		"the node of a camera that captures, with what is known of it": {
+			details: `{udevRules: ['SUBSYSTEM=="video4linux", ENV{ID_V4L_CAPABILITIES}=="*:capture:*"'], permissions: rw,
+				properties: {SERIAL: "ATTRS{serial}", MODEL: "ENV{ID_MODEL}", DRIVER: DRIVERS, RAW: "ATTRS{descriptors}"}}`,
+			want: map[string]offered{video: {
+				map[string]string{"UDEV_DEVNODE": "/dev/video0", "SERIAL": "4CAF7E1F", "MODEL": "HD_Pro_Webcam_C920", "DRIVER": "uvcvideo"},
+				[]string{"/dev/video0 rw"},
+			}},
+		},
+		"the camera with all that belongs to it": {
+			details: `{udevRules: ['ATTRS{idVendor}=="046d", ATTRS{idProduct}=="082d"'], groupRecursive: true}`,
+			want: map[string]offered{camera: {
+				map[string]string{
+					"UDEV_DEVNODE_0": "/dev/bus/usb/001/007", "UDEV_DEVNODE_1": "/dev/video0", "UDEV_DEVNODE_2": "/dev/video1",
+					"UDEV_DEVNODE_3": "/dev/snd/pcmC1D0c",
+				},
+				[]string{"/dev/bus/usb/001/007 rwm", "/dev/video0 rwm", "/dev/video1 rwm", "/dev/snd/pcmC1D0c rwm"},
+			}},
+		},
+		"the camera that an interface of it stands for, to a virtual machine": {
+			details:    `{udevRules: ['DRIVER=="uvcvideo"']}`,
+			properties: map[string]string{"devicePluginResourceName": "akri.sh/webcam"},
+			want: map[string]offered{camera: {
+				map[string]string{"UDEV_DEVNODE": "/dev/bus/usb/001/007", "USB_RESOURCE_AKRI_SH_WEBCAM": "1:7"}, []string{"/dev/bus/usb/001/007 rwm"},
+			}},
+		},
+		"a card that is passed through, which has no node": {
+			details:    `{udevRules: ['SUBSYSTEM=="pci", DRIVER=="vfio-pci", ATTR{class}=="0x03*"'], properties: {ID: "ENV{PCI_ID}"}}`,
+			properties: map[string]string{"devicePluginResourceName": "nvidia.com/t4", "vfioPassthrough": "true"},
+			want: map[string]offered{card: {
+				map[string]string{"PCI_RESOURCE_NVIDIA_COM_T4": "0000:01:00.0", "ID": "10DE:1EB8"}, []string{"/dev/vfio/15 rwm", "/dev/vfio/vfio rwm"},
+			}},
+		},
+		"no device: the hub and the camera are not one": {
+			details: `{udevRules: ['ATTRS{idVendor}=="1d6b", ATTRS{idProduct}=="082d"']}`,
+			want:    map[string]offered{},
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			require.Equal(t, test.want, offers(t, root, test.details, test.properties))
+		})
+	}
+}
+
+func TestWhatIsBelowAPulledOutDeviceGoesWithIt(t *testing.T) {
+	root := testbed(t)
+	if root == "" {
+		return
+	}
+	const details = `udevRules: ['SUBSYSTEM=="video4linux|usb|sound", DEVPATH!="*/usb1"']`
+	require.Contains(t, offers(t, root, details, nil), video)
+	require.NoError(t, os.RemoveAll(root+"/sys"+camera))
+	found := offers(t, root, details, nil)
+	require.Len(t, found, 1)
+	require.Contains(t, found, usb+"/1-40")
+}
