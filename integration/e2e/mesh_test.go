@@ -29,6 +29,7 @@ func TestMesh(t *testing.T) {
 			{"a shared device is one Instance that lists both nodes, a local one is one per node", sharedDevice},
 			{"a user's own pods get devices by Instance and by Configuration", ownPods},
 			{"two containers of a pod get two devices of a Configuration each, after an init container that got one", severalDevices},
+			{"a pod gets one device by its Instance and by its Configuration, and neither offers more than its capacity", bothLevels},
 			{"capacity is raised and lowered under running pods", changedCapacity},
 			{"a device that changes reaches the next pod, and the former keeps what it has", changedDevice},
 			{"a Configuration is deleted and made anew under running pods, which keep their slots", recreatedConfiguration},
