@@ -35,7 +35,7 @@ prerequisites: ## Install what building needs from Debian (when root), or say wh
 	@tools/prerequisites.sh
 
 .PHONY: test-prerequisites
-test-prerequisites:
+test-prerequisites: prerequisites
 	@tools/prerequisites.sh tests
 
 .PHONY: binaries
@@ -72,11 +72,20 @@ FORCE:
 ##@ Test
 
 .PHONY: test
-test: root verify test-unit test-e2e ## Everything: verify, unit tests, end-to-end tests on a real cluster
+test: root verify ## Everything: verify, unit tests, end-to-end tests on a real cluster
+	$(MAKE) --no-print-directory -j3 test-unit images
+	$(MAKE) --no-print-directory test-e2e
 
 .PHONY: test-unit
-test-unit: test-prerequisites binaries ## Unit tests of every module, with the race detector
-	go test -race -count=1 $(addsuffix /...,$(addprefix ./,$(filter-out integration charts,$(MODULES)))) ./integration/cluster/binaries/...
+test-unit: test-services test-tools ## Unit tests of every module, those of the services with the race detector
+
+# More packages at once than there are processors: several wait for an API server most of the time.
+.PHONY: test-services
+test-services: test-prerequisites binaries
+	go test -race -p 4 -count=1 $(addsuffix /...,$(addprefix ./,$(filter-out integration charts,$(MODULES)))) ./integration/cluster/binaries/...
+
+.PHONY: test-tools
+test-tools: test-prerequisites binaries
 	cd tools/akri-image && GOWORK=off go test -count=1 ./...
 	cd tools/cluster && GOWORK=off go test -count=1 ./...
 

@@ -18,7 +18,7 @@ const (
 	// turnaround is how soon after a pod ended the next must be admitted.
 	turnaround = 2 * time.Second
 	// shortDeletions is how often each pod is deleted, unless AKRI_E2E_DELETIONS says otherwise.
-	shortDeletions = 10
+	shortDeletions = 5
 )
 
 // recreatedPods deletes the pod that has the one slot of a device, again and again: one got it through the Instance, another
