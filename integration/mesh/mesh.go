@@ -11,7 +11,9 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"time"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
 
 	akriv0 "akri.sh/libs/apis/akri/v0"
@@ -78,15 +80,34 @@ func (m *Mesh) Path(elements ...string) string {
 	return filepath.Join(append([]string{m.root}, elements...)...)
 }
 
-// Install installs the umbrella chart, or brings it to the given values, and waits until every workload is ready.
+// replacedWithin is how long pods may take to end.
+const replacedWithin = time.Minute
+
+// Install installs the umbrella chart, or brings it to the given values, and waits until every workload is ready and the pods
+// that it replaced are gone, for which helm does not wait.
 func (m *Mesh) Install(ctx context.Context, values ...string) error {
 	arguments := []string{"upgrade", "--install", Release, m.Path("charts", "akri"), "--namespace", Namespace, "--create-namespace",
 		"--wait", "--timeout", "3m", "--set", "global.image.tag=" + DevTag}
 	for _, value := range slices.Concat(m.Values, values) {
 		arguments = append(arguments, "--set", value)
 	}
-	_, err := m.Helm(ctx, arguments...)
-	return err
+	if _, err := m.Helm(ctx, arguments...); err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(ctx, replacedWithin)
+	defer cancel()
+	return Await(ctx, "replaced pods to be gone", func(ctx context.Context) error {
+		pods, err := m.Kubernetes.CoreV1().Pods(Namespace).List(ctx, metav1.ListOptions{})
+		if err != nil {
+			return fmt.Errorf("list pods: %w", err)
+		}
+		for _, pod := range pods.Items {
+			if pod.DeletionTimestamp != nil {
+				return fmt.Errorf("%s is being deleted", pod.Name)
+			}
+		}
+		return nil
+	})
 }
 
 // Uninstall removes the release and waits until it is gone.
