@@ -91,7 +91,9 @@ func Start(ctx context.Context, modules, script string, arguments ...string) (*P
 // StartCommand is Start for a command that is prepared otherwise, such as one in namespaces of its own.
 func StartCommand(command *exec.Cmd, modules string) (*Program, error) {
 	command.Env = append(command.Environ(), "NODE_PATH="+filepath.Join(modules, "node_modules"))
-	command.Stderr = os.Stderr
+	// Through a pipe of its own: Node.js makes what it is given non-blocking, for whoever shares it too, and a test would lose what
+	// it prints.
+	command.Stderr = struct{ io.Writer }{os.Stderr}
 	input, inputErr := command.StdinPipe()
 	output, outputErr := command.StdoutPipe()
 	if err := errors.Join(inputErr, outputErr); err != nil {
