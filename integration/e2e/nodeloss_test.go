@@ -35,9 +35,12 @@ func withoutPatience(t *testing.T) {
 	})
 }
 
-// stuckBroker is pinned to the node that the other test leaves alone: with capacity for one, the first by name has it.
+// stuckBroker is on the node that the other test leaves alone: with capacity for one, the first by name has it, once both see
+// the device.
 func stuckBroker(t *testing.T) {
-	apply(t, echoConfiguration("e2e-stuck", 1, neverStarts, "foo0"))
+	apply(t, echoConfiguration("e2e-stuck", 1, "", "foo0"))
+	awaitShown(t, "e2e-stuck-8120fe", 2)
+	require.NoError(t, akri.ApplyText(t.Context(), echoConfiguration("e2e-stuck", 1, neverStarts, "foo0")))
 	var first *corev1.Pod
 	await(t, "a kubelet to have the broker", func(ctx context.Context) error {
 		pods, err := akri.BrokersOf(ctx, "default", "e2e-stuck")
