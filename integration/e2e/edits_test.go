@@ -46,9 +46,24 @@ func editedBrokers(t *testing.T) {
 
 	require.NoError(t, akri.ApplyText(t.Context(), configuration(jobBroker)))
 	awaitJobs(t, "e2e-edit", 2)
-	for _, pod := range awaitBrokers(t, "default", "e2e-edit", 2) {
-		require.Equal(t, "Job", metav1.GetControllerOf(&pod).Kind)
-	}
+	await(t, "both Jobs to run, and no other broker", func(ctx context.Context) error {
+		pods, err := akri.BrokersOf(ctx, "default", "e2e-edit")
+		running := 0
+		for _, pod := range pods {
+			switch {
+			case metav1.GetControllerOf(&pod).Kind != "Job":
+				err = fmt.Errorf("%s is still there", pod.Name)
+			case mesh.Ready(&pod):
+				running++
+			case pod.Status.Phase != corev1.PodFailed: // the kubelet refuses one whose device a former broker still has
+				err = fmt.Errorf("%s is %s", pod.Name, pod.Status.Phase)
+			}
+		}
+		if err == nil && running != 2 {
+			err = fmt.Errorf("%d run", running)
+		}
+		return err
+	})
 	require.NoError(t, akri.ApplyText(t.Context(), configuration("")))
 	awaitJobs(t, "e2e-edit", 0)
 	awaitBrokers(t, "default", "e2e-edit", 0)
