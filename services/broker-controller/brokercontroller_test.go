@@ -159,6 +159,51 @@ func TestAJobRunsOnceForEachInstanceAndSpec(t *testing.T) {
 	w.eventuallyNames(w.jobNames, "echo-a19705-5-job")
 }
 
+// A Job's first Pod would be refused while the devices are still in use, and with this back-off limit it gets no other.
+func TestAJobWaitsForTheBrokersThatItFollows(t *testing.T) {
+	withService := func(spec string) string {
+		return strings.Replace(spec, "{", "{instanceServiceSpec: {ports: [{name: http, port: 80}]}, ", 1)
+	}
+	w := newWorld(t)
+	w.start()
+	c := w.configuration("echo", withService(podsOnly))
+	w.instance(c, "8120fe", 2, "node-a", "node-b")
+	w.eventuallyNames(w.podNames, "node-a-echo-8120fe-pod", "node-b-echo-8120fe-pod")
+	w.scheduled("node-a", "node-a-echo-8120fe-pod")
+	w.scheduled("node-b", "node-b-echo-8120fe-pod")
+	w.kubelet(corev1.PodRunning, time.Now(), "node-a-echo-8120fe-pod", "node-b-echo-8120fe-pod")
+	w.eventuallyNames(w.serviceNames, "echo-8120fe-svc")
+	address := w.address("echo-8120fe-svc")
+
+	w.edit("echo", withService(oneJob))
+	w.eventually(func() bool {
+		return w.pod("node-a-echo-8120fe-pod").DeletionTimestamp != nil && w.pod("node-b-echo-8120fe-pod").DeletionTimestamp != nil
+	}, "the Pods to be on their way out")
+	w.gone("node-a-echo-8120fe-pod")
+	// A Job that waits for nothing shows that the edit has been worked on.
+	w.instance(c, "a19705", 1, "node-a")
+	w.eventuallyNames(w.jobNames, "echo-a19705-2-job")
+	require.Equal(t, address, w.address("echo-8120fe-svc"), "the Service waits for the Job's Pod")
+	w.gone("node-b-echo-8120fe-pod")
+	w.eventuallyNames(w.jobNames, "echo-8120fe-2-job", "echo-a19705-2-job")
+	require.Equal(t, address, w.address("echo-8120fe-svc"))
+}
+
+// A Pod on a lost node stays until the node is back or deleted; its slots are free before.
+func TestAJobDoesNotWaitForLostNodes(t *testing.T) {
+	w := newWorld(t)
+	w.start()
+	w.instance(w.configuration("echo", podsOnly), "8120fe", 2, "node-a", "node-b")
+	w.eventuallyNames(w.podNames, "node-a-echo-8120fe-pod", "node-b-echo-8120fe-pod")
+	w.scheduled("node-a", "node-a-echo-8120fe-pod")
+	w.kubelet(corev1.PodRunning, time.Now(), "node-a-echo-8120fe-pod")
+	w.edit("echo", oneJob)
+	w.eventuallyNames(w.podNames, "node-a-echo-8120fe-pod")
+	w.patchInstance("echo-8120fe", `{"spec":{"nodes":["node-b"]}}`)
+	w.eventuallyNames(w.jobNames, "echo-8120fe-2-job")
+	w.eventuallyNames(w.podNames, "node-a-echo-8120fe-pod")
+}
+
 func TestBrokersAreUpdatedOneAtATime(t *testing.T) {
 	w := newWorld(t)
 	w.start()

@@ -19,6 +19,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/kubernetes"
 	"sigs.k8s.io/yaml"
 
 	"akri.sh/libs/admin"
@@ -72,7 +73,7 @@ func (w *world) clear() {
 	ctx, all, background := context.Background(), metav1.ListOptions{}, metav1.DeletePropagationBackground
 	require.NoError(w, w.Instances.In(w.namespace).DeleteCollection(ctx, metav1.DeleteOptions{}, all))
 	require.NoError(w, w.Configurations.In(w.namespace).DeleteCollection(ctx, metav1.DeleteOptions{}, all))
-	require.NoError(w, w.Pods.In(w.namespace).DeleteCollection(ctx, metav1.DeleteOptions{}, all))
+	require.NoError(w, w.Pods.In(w.namespace).DeleteCollection(ctx, *metav1.NewDeleteOptions(0), all))
 	require.NoError(w, w.Jobs.In(w.namespace).DeleteCollection(ctx, metav1.DeleteOptions{PropagationPolicy: &background}, all))
 }
 
@@ -224,6 +225,21 @@ func (w *world) pod(name string) *corev1.Pod {
 	}
 	require.NoError(w, err)
 	return pod
+}
+
+// scheduled binds the Pod to the node: from then on only its kubelet ends it.
+func (w *world) scheduled(node, pod string) {
+	w.Helper()
+	binding := &corev1.Binding{ObjectMeta: metav1.ObjectMeta{Name: pod}, Target: corev1.ObjectReference{Kind: "Node", Name: node}}
+	client, err := kubernetes.NewForConfig(server.Config())
+	require.NoError(w, err)
+	require.NoError(w, client.CoreV1().Pods(w.namespace).Bind(w.Context(), binding, metav1.CreateOptions{}))
+}
+
+// gone is what the kubelet says when the containers have ended.
+func (w *world) gone(pod string) {
+	w.Helper()
+	require.NoError(w, w.Pods.In(w.namespace).Delete(w.Context(), pod, *metav1.NewDeleteOptions(0)))
 }
 
 // kubelet says what a kubelet would of the Pods.

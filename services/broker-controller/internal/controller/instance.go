@@ -113,15 +113,30 @@ func podBroker(configuration *akriv0.Configuration) *akriv0.BrokerSpec {
 
 // expectsBroker says whether a broker of the Instance should be running, or will be.
 func (c *Controller) expectsBroker(instance *akriv0.Instance, configuration *akriv0.Configuration) bool {
-	return expectsPods(instance, configuration) ||
-		jobSpec(configuration) != nil && slices.ContainsFunc(c.Cache.JobsOfInstance(instance.Namespace, instance.Name), unfinished)
+	return expectsPods(instance, configuration) || c.expectsJob(instance, configuration)
 }
 
-// unfinished Jobs make another Pod when theirs fails.
-func unfinished(job *batchv1.Job) bool {
-	return job.DeletionTimestamp == nil && !slices.ContainsFunc(job.Status.Conditions, func(condition batchv1.JobCondition) bool {
+// expectsJob says whether a Job is due, or there and not finished: then it makes another Pod when its own fails.
+func (c *Controller) expectsJob(instance *akriv0.Instance, configuration *akriv0.Configuration) bool {
+	spec := jobSpec(configuration)
+	if spec == nil || instance.DeletionTimestamp != nil {
+		return false
+	}
+	hash := render.Hash(spec)
+	return !slices.ContainsFunc(c.Cache.JobsOfInstance(instance.Namespace, instance.Name), func(job *batchv1.Job) bool {
+		made := job.Annotations[render.AnnotationSpecHash]
+		return job.DeletionTimestamp == nil && (made == "" || made == hash) && finished(job)
+	})
+}
+
+func finished(job *batchv1.Job) bool {
+	return slices.ContainsFunc(job.Status.Conditions, func(condition batchv1.JobCondition) bool {
 		return condition.Status == corev1.ConditionTrue && (condition.Type == batchv1.JobComplete || condition.Type == batchv1.JobFailed)
 	})
+}
+
+func ended(pod *corev1.Pod) bool {
+	return pod.Status.Phase == corev1.PodFailed || pod.Status.Phase == corev1.PodSucceeded
 }
 
 // expectsPods says whether the Instance should have a broker Pod somewhere.
@@ -135,7 +150,7 @@ func countBrokers(pods []*corev1.Pod, coming bool) plan.Brokers {
 	brokers := plan.Brokers{Coming: coming}
 	for _, pod := range pods {
 		switch {
-		case pod.DeletionTimestamp != nil, pod.Status.Phase == corev1.PodFailed, pod.Status.Phase == corev1.PodSucceeded:
+		case pod.DeletionTimestamp != nil, ended(pod):
 			continue
 		case pod.Status.Phase == corev1.PodRunning:
 			brokers.Running++

@@ -4,8 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 
 	batchv1 "k8s.io/api/batch/v1"
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 
@@ -45,10 +47,20 @@ func (c *Controller) reconcileJob(ctx context.Context, instance *akriv0.Instance
 		}
 		c.Events.Normal(about, "BrokerRemoved", fmt.Sprintf("Removed Job %s: %s.", name, plan.Unwanted))
 	}
-	if create {
+	if create && !c.brokersLeft(instance) {
 		problems = append(problems, c.createJob(ctx, instance, configuration.Generation, spec, hash))
 	}
 	return errors.Join(problems...)
+}
+
+// brokersLeft says whether Pods still hold the device for a broker that was: until they have ended a new one can be
+// refused by its kubelet, which counts as a failure of its Job. Those on nodes that lost the device hold nothing.
+func (c *Controller) brokersLeft(instance *akriv0.Instance) bool {
+	return slices.ContainsFunc(c.Cache.PodsOfInstance(instance.Namespace, instance.Name), func(pod *corev1.Pod) bool {
+		owner := metav1.GetControllerOf(pod)
+		return owner != nil && (cluster.IsInstance(owner) || owner.Kind == "Job") && !ended(pod) &&
+			(pod.Spec.NodeName == "" || slices.Contains(instance.Spec.Nodes, pod.Spec.NodeName))
+	})
 }
 
 // createJob asks the API server first: the cache may not show yet a Job that this or an earlier leader made for
