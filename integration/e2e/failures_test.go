@@ -16,6 +16,7 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	podresourcesv1 "k8s.io/kubelet/pkg/apis/podresources/v1"
 
@@ -176,10 +177,11 @@ func nodeLost(t *testing.T) {
 	})
 }
 
-// secondHost runs another device-plugin-host on a node, as an update with surge does.
+// secondHost runs another device-plugin-host on a node, as an update with surge does. Another agent ends at once, and leaves the first
+// alone.
 func secondHost(t *testing.T) {
 	node := akri.Cluster.Nodes()[0]
-	daemons, err := akri.Kubernetes.AppsV1().DaemonSets(mesh.Namespace).Get(t.Context(), "akri-device-plugin-host", metav1.GetOptions{})
+	daemons, err := akri.Kubernetes.AppsV1().DaemonSets(mesh.Namespace).Get(t.Context(), chosen().host, metav1.GetOptions{})
 	require.NoError(t, err)
 	pods := akri.Kubernetes.CoreV1().Pods(mesh.Namespace)
 	first, err := pods.List(t.Context(), metav1.ListOptions{
@@ -194,26 +196,40 @@ func secondHost(t *testing.T) {
 	t.Cleanup(func() { // where the test ends early
 		_ = pods.Delete(context.WithoutCancel(t.Context()), second.Name, metav1.DeleteOptions{})
 	})
+	if chosen().host == oneProcess.host {
+		awaitSaid(t, second.Name, "is in use by another process")
+		require.NoError(t, pods.Delete(t.Context(), second.Name, metav1.DeleteOptions{}))
+		await(t, "the second agent to be gone", func(ctx context.Context) error {
+			_, err := pods.Get(ctx, second.Name, metav1.GetOptions{})
+			if apierrors.IsNotFound(err) {
+				return nil
+			}
+			return cmp.Or(err, fmt.Errorf("it is there"))
+		})
+		require.NoError(t, awaitOffered(t.Context(), node, "akri.sh/e2e-fail-8120fe"))
+		return
+	}
 	awaitReadyPod(t, mesh.Namespace, second.Name)
 	require.NotContains(t, logs(t, second.Name), serving, "it stands by")
-	require.NoError(t, node.KillContainer(t.Context(), mesh.Namespace, first.Items[0].Name, "device-plugin-host", syscall.SIGKILL))
-	awaitServing(t, second.Name)
+	require.NoError(t, node.KillContainer(t.Context(), mesh.Namespace, first.Items[0].Name, spec.Containers[0].Name, syscall.SIGKILL))
+	awaitSaid(t, second.Name, serving)
 	require.NoError(t, awaitOffered(t.Context(), node, "akri.sh/e2e-fail-8120fe"))
 	require.NoError(t, pods.Delete(t.Context(), second.Name, metav1.DeleteOptions{}))
-	awaitServing(t, first.Items[0].Name)
+	awaitSaid(t, first.Items[0].Name, serving)
 	require.NoError(t, awaitOffered(t.Context(), node, "akri.sh/e2e-fail-8120fe"))
 }
 
 // serving is what a device-plugin-host says when it begins to.
 const serving = "offering devices"
 
-func awaitServing(t *testing.T, pod string) {
+func awaitSaid(t *testing.T, pod, what string) {
 	t.Helper()
-	await(t, pod+" to serve", func(context.Context) error {
-		if text := logs(t, pod); !strings.Contains(text, serving) {
-			return fmt.Errorf("it says %s", text)
+	await(t, pod+" to say "+what, func(ctx context.Context) error {
+		text, err := akri.Kubectl(ctx, "", "logs", "--namespace", mesh.Namespace, pod)
+		if err == nil && !strings.Contains(text, what) {
+			err = fmt.Errorf("it says %s", text)
 		}
-		return nil
+		return err
 	})
 }
 

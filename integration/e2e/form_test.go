@@ -16,14 +16,17 @@ type form struct {
 	services []string
 	// swapped are those that are replaced under running brokers.
 	swapped []string
+	// host is the DaemonSet that serves the kubelet.
+	host string
 }
 
 var (
 	separate = form{
 		services: []string{"registrar", "discovery-operator", "device-plugin-host", "config-plugin-allocator", "handler-udev", "handler-debug-echo"},
 		swapped:  []string{"device-plugin-host", "discovery-operator"},
+		host:     "akri-device-plugin-host",
 	}
-	oneProcess = form{values: []string{"global.agent.enabled=true"}, services: []string{"agent"}, swapped: []string{"agent"}}
+	oneProcess = form{values: []string{"global.agent.enabled=true"}, services: []string{"agent"}, swapped: []string{"agent"}, host: "akri-agent-daemonset"}
 )
 
 // chosen is the form that all scenarios run on.
