@@ -40,7 +40,7 @@ func BenchmarkReportToInstance(b *testing.B) {
 
 // BenchmarkReserve: one slot reserved and given back, in an Instance that as many nodes share.
 func BenchmarkReserve(b *testing.B) {
-	for _, nodes := range []int{1, 100} {
+	for _, nodes := range []int{1, 100, 250} {
 		b.Run(fmt.Sprintf("%d-nodes", nodes), func(b *testing.B) {
 			w := newWorld(b, 10, nodes)
 			r := start(b, grace)

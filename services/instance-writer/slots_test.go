@@ -72,6 +72,15 @@ func TestReserveSaysWhyNot(t *testing.T) {
 	require.Equal(t, map[string]string{name + "-0": w.nodes[0], name + "-1": ""}, w.get(name).Spec.DeviceUsage)
 }
 
+func TestAReservationCarriesNoRecordOfWhoWroteWhat(t *testing.T) {
+	w := newWorld(t, 2, 2)
+	r := start(t, grace)
+	w.see("foo", r)
+	require.NoError(t, reserve(r, w.nodes[0], claim(w.shared("foo"), 0)))
+	require.NoError(t, reserve(r, w.nodes[1], claim(w.shared("foo"), 1)))
+	require.Empty(t, w.get(w.shared("foo")).ManagedFields)
+}
+
 func TestACallOnSeveralInstancesTakesAllOrNothing(t *testing.T) {
 	w := newWorld(t, 1, 2)
 	r := start(t, grace)

@@ -99,9 +99,15 @@ func (c *Cluster) Create(ctx context.Context, instance *akriv0.Instance) (*akriv
 	return created, nil
 }
 
+// untracked tells the API server to keep no record of who wrote which field: with a slot for each of many nodes it is as long as
+// the Instance, and takes longer to compute than all else of a write. Nobody applies Instances.
+var untracked = []metav1.ManagedFieldsEntry{{}}
+
 // Update replaces the Instance if it is still the one that was read.
 func (c *Cluster) Update(ctx context.Context, instance *akriv0.Instance) (*akriv0.Instance, error) {
-	updated, err := c.instanceClient.In(instance.Namespace).Update(ctx, instance, metav1.UpdateOptions{})
+	sent := *instance
+	sent.ManagedFields = untracked
+	updated, err := c.instanceClient.In(instance.Namespace).Update(ctx, &sent, metav1.UpdateOptions{})
 	if c.count("instance", err) != nil {
 		return nil, fmt.Errorf("update Instance: %w", err)
 	}
