@@ -6,8 +6,11 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"sync"
 	"time"
+
+	"akri.sh/integration/cluster"
 )
 
 // lookEvery is the resolution of what the checkpoints tell.
@@ -24,19 +27,35 @@ type offers struct {
 func (b *bench) watchCheckpoints(ctx context.Context) *offers {
 	o := &offers{seen: stamps{}}
 	for _, node := range b.mesh.Cluster.Nodes() {
-		go o.watch(ctx, filepath.Join(node.KubeletDir(), "device-plugins", "kubelet_internal_checkpoint"))
+		go o.watch(ctx, checkpoint(node))
 	}
 	return o
+}
+
+func checkpoint(node cluster.Node) string {
+	return filepath.Join(node.KubeletDir(), "device-plugins", "kubelet_internal_checkpoint")
+}
+
+// offered says whether a kubelet offers any of the resources.
+func (b *bench) offered(resources []string) bool {
+	for _, node := range b.mesh.Cluster.Nodes() {
+		now := registered(checkpoint(node))
+		if slices.ContainsFunc(resources, func(resource string) bool { return len(now[resource]) > 0 }) {
+			return true
+		}
+	}
+	return false
 }
 
 func (o *offers) watch(ctx context.Context, file string) {
 	ticker := time.NewTicker(lookEvery)
 	defer ticker.Stop()
-	var last time.Time
+	var last os.FileInfo
 	before := map[string]bool{}
 	for first := true; ; first = false {
-		if info, err := os.Stat(file); err == nil && info.ModTime() != last {
-			last = info.ModTime()
+		// Every write is another file; two within a tick of the kernel's clock have the same time.
+		if info, err := os.Stat(file); err == nil && (last == nil || !os.SameFile(info, last) || info.ModTime() != last.ModTime()) {
+			last = info
 			now := time.Now()
 			for resource, ids := range registered(file) {
 				offered := len(ids) > 0

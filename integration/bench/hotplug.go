@@ -86,14 +86,14 @@ func (b *bench) round(ctx context.Context, uevents *devices.UeventSocket, result
 	if err != nil {
 		return err
 	}
+	wanted := b.instancesOf(zram)
 	defer func() {
-		err = errors.Join(err, zram.Unplug(ctx), b.awaitGone(ctx))
+		err = errors.Join(err, zram.Unplug(ctx), b.awaitGone(ctx, wanted))
 	}()
 	plugged, err := uevents.Await(ctx, "add", zram.DevPath())
 	if err != nil {
 		return err
 	}
-	wanted := b.instancesOf(zram)
 	made, created, err := collect(ctx, instances, pods, wanted)
 	if err != nil {
 		return err
@@ -141,8 +141,13 @@ func collect(ctx context.Context, instances, pods watch.Interface, wanted []stri
 	return made, created, nil
 }
 
-func (b *bench) awaitGone(ctx context.Context) error {
-	return mesh.Await(ctx, "Instances and brokers to leave", func(ctx context.Context) error {
+// awaitGone waits until nobody knows the device: it comes back under the same name.
+func (b *bench) awaitGone(ctx context.Context, wanted []string) error {
+	var resources []string
+	for _, name := range wanted {
+		resources = append(resources, akriv0.ResourceName(name))
+	}
+	return mesh.Await(ctx, "Instances, brokers and resources to leave", func(ctx context.Context) error {
 		instances, err := b.mesh.InstancesOf(ctx, "default", "bench")
 		if err != nil {
 			return err
@@ -150,6 +155,9 @@ func (b *bench) awaitGone(ctx context.Context) error {
 		pods, err := b.mesh.BrokersOf(ctx, "default", "bench")
 		if err == nil && len(instances)+len(pods) > 0 {
 			err = fmt.Errorf("%d Instances and %d brokers are left", len(instances), len(pods))
+		}
+		if err == nil && b.offered(resources) {
+			err = errors.New("a kubelet still offers the resource")
 		}
 		return err
 	})
