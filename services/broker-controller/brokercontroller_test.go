@@ -159,7 +159,7 @@ func TestAJobRunsOnceForEachInstanceAndSpec(t *testing.T) {
 	w.eventuallyNames(w.jobNames, "echo-a19705-5-job")
 }
 
-// A Job's first Pod would be refused while the devices are still in use, and with this back-off limit it gets no other.
+// A Job's first Pod could be refused while the device is still in use, and counts as a failure.
 func TestAJobWaitsForTheBrokersThatItFollows(t *testing.T) {
 	withService := func(spec string) string {
 		return strings.Replace(spec, "{", "{instanceServiceSpec: {ports: [{name: http, port: 80}]}, ", 1)

@@ -53,8 +53,8 @@ func (c *Controller) reconcileJob(ctx context.Context, instance *akriv0.Instance
 	return errors.Join(problems...)
 }
 
-// brokersLeft says whether Pods still hold the device for a broker that was: until they have ended a new one can be
-// refused by its kubelet, which counts as a failure of its Job. Those on nodes that lost the device hold nothing.
+// brokersLeft says whether Pods of former brokers still hold the device: until they have ended the kubelet may refuse a
+// new one, which counts as a failure of its Job. Those on nodes that lost the device hold nothing.
 func (c *Controller) brokersLeft(instance *akriv0.Instance) bool {
 	return slices.ContainsFunc(c.Cache.PodsOfInstance(instance.Namespace, instance.Name), func(pod *corev1.Pod) bool {
 		owner := metav1.GetControllerOf(pod)
