@@ -117,7 +117,7 @@ verify: verify-generate verify-as-is ## All checks that need no cluster
 
 # These write nothing that others read: they can run beside builds.
 .PHONY: verify-as-is
-verify-as-is: verify-format verify-tidy verify-proto verify-charts lint
+verify-as-is: verify-format verify-tidy verify-proto verify-methods verify-charts lint
 
 .PHONY: generate
 generate: $(BIN)/protoc-gen-go $(BIN)/buf $(BIN)/controller-gen ## Regenerate protobuf code, deep copies and CRDs
@@ -150,6 +150,11 @@ verify-tidy: ## go.mod files are tidy and agree on versions (fix: make tidy)
 .PHONY: verify-proto
 verify-proto: $(BIN)/buf ## Protobuf files follow the style, and v0 and released APIs are not broken
 	cd proto && buf lint && buf breaking --against released.binpb
+
+# These three link everything that is shipped, handlers among it.
+.PHONY: verify-methods
+verify-methods: prerequisites ## Nothing looks methods up by a name that the linker cannot know: it would keep every method of every type
+	@tools/methods.sh agent instance-writer broker-controller
 
 .PHONY: verify-charts
 verify-charts: binaries ## Charts lint, render what the golden files say, refuse misspelt values (fix: make charts)

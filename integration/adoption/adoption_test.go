@@ -106,7 +106,7 @@ func start(t *testing.T) (address string) {
 	address, err := programs.FreeAddress(t.Context())
 	require.NoError(t, err)
 	run(t, "instance-writer", "--address", address)
-	run(t, "broker-controller", "--no-leader-elect")
+	run(t, "broker-controller", "--leader-elect=false")
 	return address
 }
 

@@ -20,7 +20,7 @@ import (
 
 // Flags say which API server to use.
 type Flags struct {
-	Kubeconfig string `help:"Kubeconfig file; empty: the pod's own service account." placeholder:"FILE" type:"path"`
+	Kubeconfig string `help:"Kubeconfig file; empty: the pod's own service account." placeholder:"FILE"`
 }
 
 // RESTConfig reads the kubeconfig, or the pod's service account when none is named. Requests are not limited on this

@@ -4,24 +4,28 @@ package service
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"os/signal"
 	"runtime/debug"
 	"syscall"
 
-	"github.com/alecthomas/kong"
 	"github.com/go-logr/zapr"
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
+	"github.com/spf13/pflag"
 	"go.uber.org/zap"
 	"golang.org/x/sync/errgroup"
 	"k8s.io/klog/v2"
 
 	"akri.sh/libs/admin"
+	"akri.sh/libs/flags"
 	"akri.sh/libs/log"
 	"akri.sh/libs/version"
 )
+
+const helpWidth = 120
 
 // Env is what a process gives to the service that it runs.
 type Env struct {
@@ -30,33 +34,24 @@ type Env struct {
 	Health  *admin.Health
 }
 
-// Flags are those that every service has.
-type Flags struct {
-	AdminAddress string           `help:"Address of /metrics, /healthz and /readyz; empty: none." default:":${metrics_port}" placeholder:"HOST:PORT"`
-	LogLevel     string           `help:"Least important messages to log: ${enum}." enum:"debug,info,warn,error" default:"info"`
-	Version      kong.VersionFlag `help:"Print the version and exit."`
+// common are the flags that every service has.
+type common struct {
+	AdminAddress string `help:"Address of /metrics, /healthz and /readyz; empty: none." placeholder:"HOST:PORT"`
+	LogLevel     string `help:"Least important messages to log." enum:"debug,info,warn,error" default:"info"`
 }
 
 type cli[C any] struct {
-	Flags  `embed:""`
-	Config C `embed:""`
+	Common common
+	Config C
 }
 
 // Main runs a service with its Config filled from flags (`--socket-dir`) and environment (`AKRI_SOCKET_DIR`), until it
 // fails or the process is told to stop. A second signal kills. It is the whole of a service's main function.
 func Main[C any](name, description string, run func(context.Context, C, Env) error) {
-	var flags cli[C]
-	kong.Parse(&flags,
-		kong.Name(name),
-		kong.Description(description),
-		kong.DefaultEnvars("AKRI"),
-		kong.UsageOnError(),
-		kong.Vars{
-			"version":      name + " " + version.Version,
-			"metrics_port": cmp.Or(os.Getenv("METRICS_PORT"), "8080"), // Akri's manifests say the port alone
-		},
-	)
-	logger, err := log.New(name, flags.LogLevel)
+	var parsed cli[C]
+	parsed.Common.AdminAddress = ":" + cmp.Or(os.Getenv("METRICS_PORT"), "8080") // Akri's manifests say the port alone
+	parse(name, description, &parsed)
+	logger, err := log.New(name, parsed.Common.LogLevel)
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(2)
@@ -65,13 +60,32 @@ func Main[C any](name, description string, run func(context.Context, C, Env) err
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
 	context.AfterFunc(ctx, stop)
 	logger.Info("starting", zap.String("version", version.Version))
-	if err := serve(ctx, flags.AdminAddress, logger, func(ctx context.Context, env Env) error {
-		return run(ctx, flags.Config, env)
+	if err := serve(ctx, parsed.Common.AdminAddress, logger, func(ctx context.Context, env Env) error {
+		return run(ctx, parsed.Config, env)
 	}); err != nil {
 		logger.Error("stopped", zap.Error(err))
 		os.Exit(1)
 	}
 	logger.Info("stopped")
+}
+
+// parse ends the process where there is nothing to run.
+func parse(name, description string, config any) {
+	set := flags.New(name, config)
+	asked := set.Bool("version", false, "Print the version and exit.")
+	set.Usage = func() {
+		fmt.Printf("%s\n\nUsage: %s [flags]\n\n%s", description, name, set.FlagUsagesWrapped(helpWidth))
+	}
+	switch err := set.Parse(os.Args[1:]); {
+	case errors.Is(err, pflag.ErrHelp):
+		os.Exit(0)
+	case *asked:
+		fmt.Println(name, version.Version)
+		os.Exit(0)
+	case err != nil:
+		fmt.Fprintf(os.Stderr, "%s: %v\n%s --help lists the flags\n", name, err, name)
+		os.Exit(2)
+	}
 }
 
 func serve(ctx context.Context, address string, logger *zap.Logger, run func(context.Context, Env) error) error {

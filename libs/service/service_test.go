@@ -56,7 +56,7 @@ func TestAkrisMetricsPortIsThatOfTheAdminAddress(t *testing.T) {
 func TestUnknownFlagsAreRefused(t *testing.T) {
 	output, err := greeter("--no-such-flag").CombinedOutput()
 	require.Error(t, err)
-	require.Contains(t, string(output), "unknown flag --no-such-flag")
+	require.Contains(t, string(output), "unknown flag: --no-such-flag")
 }
 
 func TestASignalStopsItCleanly(t *testing.T) {

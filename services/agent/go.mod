@@ -13,7 +13,6 @@ require (
 	akri.sh/services/handler-udev v0.0.0
 	akri.sh/services/instance-writer v0.0.0
 	akri.sh/services/registrar v0.0.0
-	github.com/alecthomas/kong v1.17.0
 	github.com/prometheus/client_golang v1.25.0
 	github.com/stretchr/testify v1.12.1
 	go.uber.org/goleak v1.3.0

@@ -31,12 +31,12 @@ const (
 
 // Config of the service.
 type Config struct {
-	kube.Flags  `embed:""`
-	LeaderElect bool          `help:"Work only while holding the Lease akri-broker-controller; without it, run one replica." default:"true" negatable:""`
+	kube.Flags
+	LeaderElect bool          `help:"Work only while holding the Lease akri-broker-controller; without it, run one replica." default:"true"`
 	Namespace   string        `help:"Namespace of the Lease." default:"default"`
 	Identity    string        `help:"Holder of the Lease: unlike that of any process that runs beside this one, and the same after a restart in place, which leads on at once. Empty: made up."`
 	PendingMax  time.Duration `help:"How long a broker Pod may be pending on its node before it is replaced." default:"5m"`
-	Webhook     WebhookConfig `embed:"" prefix:"webhook-"`
+	Webhook     WebhookConfig `prefix:"webhook-"`
 }
 
 // WebhookConfig is for the review of Configurations.
@@ -44,9 +44,9 @@ type WebhookConfig struct {
 	Address         string `help:"Where to serve the review of Configurations; empty: not at all." placeholder:":8443"`
 	Name            string `help:"Name of the Service and the ValidatingWebhookConfiguration." default:"akri-webhook-configuration"`
 	Secret          string `help:"Name of the Secret with the certificate, in --namespace." default:"akri-webhook-configuration"`
-	MakeCertificate bool   `help:"Make and renew the certificate in the Secret; without it, somebody else does." default:"true" negatable:""`
+	MakeCertificate bool   `help:"Make and renew the certificate in the Secret; without it, somebody else does." default:"true"`
 	// URL is where tests are found.
-	URL string `kong:"-"`
+	URL string `flag:"-"`
 }
 
 // Service is a broker-controller.

@@ -21,7 +21,7 @@ const lookEvery = 500 * time.Millisecond
 
 // Config of the program.
 type Config struct {
-	kube.Flags     `embed:""`
+	kube.Flags
 	Release        string        `help:"Helm release whose services are gone." required:"" placeholder:"NAME"`
 	Namespace      string        `help:"Namespace of the release." default:"default" placeholder:"NAME"`
 	WritersTimeout time.Duration `help:"How long to wait for the release's services that write to the API server to end." default:"60s"`

@@ -26,7 +26,7 @@ import (
 
 // Config of the service.
 type Config struct {
-	kube.Flags     `embed:""`
+	kube.Flags
 	Socket         string        `help:"Address to serve the device inventory on." default:"unix:///run/akri/discovery-operator.sock" placeholder:"ADDRESS"`
 	Registrar      string        `help:"Address of the registrar." default:"unix:///run/akri/registrar.sock" placeholder:"ADDRESS"`
 	InstanceWriter string        `help:"Address of the instance-writer." default:"dns:///akri-instance-writer:9090" placeholder:"ADDRESS"`
@@ -37,7 +37,7 @@ type Config struct {
 	AllowProperties []string `help:"Names of properties that devices may have although they decide what programs do, such as LD_PRELOAD." placeholder:"NAME"`
 
 	// REST overrides the kubeconfig; for those who run the service inside another process.
-	REST *rest.Config `kong:"-"`
+	REST *rest.Config `flag:"-"`
 }
 
 // Service is the discovery-operator.

@@ -12,9 +12,9 @@ import (
 
 // Config is what the handler is told by flags and environment.
 type Config struct {
-	handler.Flags `embed:""`
+	handler.Flags
 
-	InstancesShared  bool   `help:"Say that every node sees the same devices." env:"AKRI_INSTANCES_SHARED,DEBUG_ECHO_INSTANCES_SHARED" default:"true" negatable:""`
+	InstancesShared  bool   `help:"Say that every node sees the same devices." env:"AKRI_INSTANCES_SHARED,DEBUG_ECHO_INSTANCES_SHARED" default:"true"`
 	AvailabilityFile string `help:"While this file contains OFFLINE there are no devices." default:"/tmp/debug-echo-availability.txt" placeholder:"FILE"`
 }
 

@@ -19,7 +19,7 @@ import (
 
 // Config is what the handler is told by flags and environment.
 type Config struct {
-	handler.Flags `embed:""`
+	handler.Flags
 
 	Interfaces     []string      `help:"Interfaces to find cameras on: names or globs, after '!' those to leave out." default:"!lo,!veth*,!cali*,!lxc*" placeholder:"GLOB"`
 	Interval       time.Duration `help:"How often to probe the network and to check on each camera." default:"10s"`

@@ -16,7 +16,7 @@ import (
 
 // Config is what the handler is told by flags and environment.
 type Config struct {
-	handler.Flags `embed:""`
+	handler.Flags
 
 	Interval    time.Duration `help:"Pause between two questions to the same server." default:"10s"`
 	DialTimeout time.Duration `help:"How long a server may take to accept a connection." default:"3s"`

@@ -17,7 +17,7 @@ import (
 
 // Config is what the handler is told by flags and environment.
 type Config struct {
-	handler.Flags `embed:""`
+	handler.Flags
 
 	ResyncInterval time.Duration `help:"How often all devices are looked at although no event told of a change." default:"30s"`
 	UdevDatabase   string        `help:"Folder of udev's database; its changes are events where udev's own do not arrive." default:"/run/udev/data" placeholder:"DIR"`

@@ -28,7 +28,7 @@ import (
 
 // Config of the service.
 type Config struct {
-	kube.Flags `embed:""`
+	kube.Flags
 
 	Address       string        `help:"Address to serve on." default:":9090" placeholder:"HOST:PORT"`
 	ConnectionAge time.Duration `help:"Age at which a connection ends, so that its node may find another replica; 0: never." default:"10m"`

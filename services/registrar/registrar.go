@@ -29,9 +29,9 @@ const registrationSocket = "agent-registration.sock"
 // Config of the service.
 type Config struct {
 	Socket             string        `help:"Address to serve the table on." default:"unix:///run/akri/registrar.sock" placeholder:"ADDRESS"`
-	HandlersDir        string        `help:"Folder that Discovery Handlers mount; agent-registration.sock is made there." default:"/var/lib/akri" type:"path" env:"AKRI_HANDLERS_DIR,DISCOVERY_HANDLERS_DIRECTORY"`
-	HandlersSocketMode fs.FileMode   `help:"Mode of agent-registration.sock. Who can write to it can make brokers mount what it likes: widen it only for handlers that do not run as root. Decimal, or octal as 0o660." default:"0o600"`
-	StateFile          string        `help:"File that keeps the table over a restart." default:"/run/akri/registrar.json" type:"path"`
+	HandlersDir        string        `help:"Folder that Discovery Handlers mount; agent-registration.sock is made there." default:"/var/lib/akri" env:"AKRI_HANDLERS_DIR,DISCOVERY_HANDLERS_DIRECTORY"`
+	HandlersSocketMode fs.FileMode   `help:"Mode of agent-registration.sock. Who can write to it can make brokers mount what it likes: widen it only for handlers that do not run as root. Decimal, or octal as 0o660." default:"0o600" placeholder:"MODE"`
+	StateFile          string        `help:"File that keeps the table over a restart." default:"/run/akri/registrar.json"`
 	KeepOffline        time.Duration `help:"How long a handler that is offline stays in the table." default:"5m"`
 }
 
