@@ -79,10 +79,10 @@ test: root verify-generate ## Everything: verify, unit tests, end-to-end tests o
 .PHONY: test-unit
 test-unit: test-services test-tools ## Unit tests of every module, those of the services with the race detector
 
-# More packages at once than there are processors: several wait for an API server most of the time.
+# More at once than there are processors: they wait for an API server, or for time to pass, most of the time.
 .PHONY: test-services
 test-services: test-prerequisites binaries
-	go test -race -p 4 -count=1 $(addsuffix /...,$(addprefix ./,$(filter-out integration charts,$(MODULES)))) ./integration/cluster/binaries/...
+	go test -race -p 6 -parallel 8 -count=1 $(addsuffix /...,$(addprefix ./,$(filter-out integration charts,$(MODULES)))) ./integration/cluster/binaries/...
 
 .PHONY: test-tools
 test-tools: test-prerequisites binaries

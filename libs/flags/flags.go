@@ -137,7 +137,8 @@ func (v value) Type() string {
 }
 
 func (v value) Set(text string) error {
-	if len(v.allowed) > 0 {
+	list := v.Value.Type() == "stringSlice"
+	if len(v.allowed) > 0 && (text != "" || !list) {
 		for one := range strings.SplitSeq(text, ",") {
 			if !slices.Contains(v.allowed, one) {
 				return fmt.Errorf("%q: want one of %s", one, strings.Join(v.allowed, ", "))

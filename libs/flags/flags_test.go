@@ -75,6 +75,12 @@ func TestArgumentsWinOverVariablesAndVariablesOverDefaults(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, "ours", c.NodeName, "the first name of a variable wins")
 	require.Equal(t, []string{"/c", "/d"}, c.Paths)
+
+	t.Setenv("AKRI_HANDLERS", "")
+	c, err = parse("--paths=")
+	require.NoError(t, err)
+	require.Empty(t, c.Handlers, "a list may be empty")
+	require.Empty(t, c.Paths)
 }
 
 func TestWhatIsWrongIsSaid(t *testing.T) {
