@@ -92,12 +92,12 @@ test-tools: test-prerequisites binaries
 .PHONY: test-e2e
 test-e2e: root test-prerequisites images binaries ## End-to-end tests: real kubelets, containerd, API server, devices
 	cd integration && go test -count=1 ./devices # alone: others plug in devices of that kind too
-	cd integration && go test -p 2 -parallel 4 -count=1 -timeout 40m $$(go list ./... | grep -v '/integration/devices$$')
+	cd integration && go test -p 2 -parallel 6 -count=1 -timeout 40m $$(go list ./... | grep -v '/integration/devices$$')
 
 .PHONY: test-long
-test-long: root test-prerequisites images binaries ## The tests that a release needs: 100,000 calls on slots, 100 deletions of pods, a minute without API server, 1,000 cameras, all on the agent
+test-long: root test-prerequisites images binaries ## The tests that a release needs: 100,000 calls on slots, 100 deletions of pods, a minute without API server, kubelets as they are by default, 1,000 cameras, all on the agent
 	cd services/instance-writer && AKRI_MODEL_OPERATIONS=100000 go test -count=1 -timeout 30m -v -run TestSlotsAreLinearizable .
-	cd integration && AKRI_E2E_DELETIONS=100 AKRI_E2E_AWAY=1m go test -parallel 4 -count=1 -timeout 40m -v ./e2e
+	cd integration && AKRI_E2E_KUBELET=default AKRI_E2E_DELETIONS=100 AKRI_E2E_AWAY=1m go test -parallel 4 -count=1 -timeout 40m -v ./e2e
 	cd integration && AKRI_E2E_AGENT=1 go test -parallel 4 -count=1 -timeout 40m -v ./e2e
 	cd integration && AKRI_ONVIF_CAMERAS=1000 go test -count=1 -v -run Many ./devices/onvif
 

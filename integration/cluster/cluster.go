@@ -31,6 +31,8 @@ type Config struct {
 	Nodes []string
 	// Images are docker-archive tar files to load on each node.
 	Images []string
+	// Kubelet is what the configuration of each kubelet says besides: fields of KubeletConfiguration, as YAML.
+	Kubelet string
 	// Progress is told each step as it begins, from several goroutines. It may be nil.
 	Progress func(step string)
 }
@@ -40,6 +42,7 @@ type Cluster struct {
 	*machine
 	kubeconfig string
 	nodes      []Node
+	kubelet    string
 	progress   func(step string)
 }
 
@@ -126,6 +129,7 @@ func (m *machine) create(ctx context.Context, cfg Config) (*Cluster, error) {
 		names = []string{"node-a", "node-b"}
 	}
 	c := m.cluster(names, cfg.Progress)
+	c.kubelet = cfg.Kubelet
 	if err := m.clean(ctx, "log"); err != nil {
 		return nil, fmt.Errorf("remove what a cluster left behind: %w", err)
 	}

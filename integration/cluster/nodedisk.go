@@ -60,6 +60,7 @@ func (n Node) writeConfig() error {
 		"Name": n.name, "PodCIDR": nodePodCIDR(n.index), "ClusterCIDR": podCIDR, "DNS": dnsServiceIP,
 		"PodCgroup": n.cluster.podCgroup(n.name), "PKI": n.cluster.path("pki"), "PauseImage": pauseImage,
 		"CNIPlugins": plugins, "ConfigDir": n.configFile(""), "ProxyKubeconfig": n.cluster.path("kube-proxy.kubeconfig"),
+		"More": n.cluster.kubelet,
 	}
 	for file, source := range map[string]string{
 		"containerd.toml": "containerd.toml", "kubelet.yaml": "kubelet.yaml", "kube-proxy.yaml": "kube-proxy.yaml",

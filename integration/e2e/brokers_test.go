@@ -187,9 +187,7 @@ func nodeOffForAMoment(t *testing.T) {
 	require.NoError(t, node.Stop(t.Context()))
 	markNotReady(t, node.Name())
 	require.NoError(t, node.Start(t.Context()))
-	for _, service := range services() {
-		awaitServiceReady(t, service)
-	}
+	awaitServices(t)
 	awaitBrokers(t, "default", "e2e-off", 2)
 	after := observe(t, "e2e-off")
 	require.Equal(t, before.instances, after.instances)

@@ -175,6 +175,7 @@ func nodeLost(t *testing.T) {
 		}
 		return nil
 	})
+	awaitServices(t)
 }
 
 // secondHost runs another device-plugin-host on a node, as an update with surge does. Another agent ends at once, and leaves the first

@@ -101,3 +101,22 @@ func awaitServiceReady(t *testing.T, service string) {
 		return nil
 	})
 }
+
+// awaitServices waits until all is as if the node had never been away. Until a kubelet that is back has looked at its pods they
+// count as ready, at addresses that they had before.
+func awaitServices(t *testing.T) {
+	t.Helper()
+	for _, service := range services() {
+		awaitServiceReady(t, service)
+	}
+	awaitReviews(t)
+}
+
+// awaitReviews waits until Configurations can be applied: they are refused while the one that reviews them is away.
+func awaitReviews(t *testing.T) {
+	t.Helper()
+	await(t, "a Configuration to be reviewed", func(ctx context.Context) error {
+		_, err := akri.Kubectl(ctx, echoConfiguration("e2e-review", 1, "", "foo0"), "apply", "--dry-run=server", "-f", "-")
+		return err
+	})
+}

@@ -16,8 +16,7 @@ import (
 func leaderKilled(t *testing.T) {
 	require.NoError(t, akri.Install(t.Context(), "broker-controller.replicas=2"))
 	apply(t, echoConfiguration("e2e-leader", 2, broker, "foo0"))
-	jobConfiguration := echoConfiguration("e2e-once", 1, jobBroker, "foo0")
-	apply(t, jobConfiguration)
+	apply(t, echoConfiguration("e2e-once", 1, jobBroker, "foo0"))
 	awaitBrokers(t, "default", "e2e-leader", 2)
 	awaitJobPod(t, "e2e-once", 0)
 	before, once := observe(t, "e2e-leader"), observe(t, "e2e-once")
@@ -44,10 +43,7 @@ func leaderKilled(t *testing.T) {
 	require.Equal(t, before.brokers[kept], after.brokers[kept])
 	require.Equal(t, once, observe(t, "e2e-once"), "a Job does not run again")
 	awaitServiceReady(t, "broker-controller")
-	await(t, "a review of every request", func(ctx context.Context) error {
-		_, err := akri.Kubectl(ctx, jobConfiguration, "apply", "--dry-run=server", "-f", "-")
-		return err
-	})
+	awaitReviews(t)
 }
 
 // leader is the identity in the Lease: `<pod>_<uid>`.

@@ -24,8 +24,12 @@ var akri *mesh.Mesh
 
 func TestMain(m *testing.M) { os.Exit(run(m)) }
 
+// promptKubelet is what device-plugin-host's README advises: pods wait a second and not ten until the scheduler knows of a device.
+const promptKubelet = "nodeStatusUpdateFrequency: 1s\nnodeStatusReportFrequency: 5m"
+
 // run starts a cluster for the tests in AKRI_E2E_DIR, with the images in AKRI_IMAGES. AKRI_E2E_KEEP=1 keeps it for a look
-// afterwards, and for a quicker next run. AKRI_E2E_AGENT=1 runs all of it on the agent, instead of several services on each node.
+// afterwards, and for a quicker next run. AKRI_E2E_AGENT=1 runs all of it on the agent, instead of several services on each node,
+// AKRI_E2E_KUBELET=default on kubelets that tell of devices as late as they do by default.
 func run(m *testing.M) int {
 	ctx := context.Background()
 	started := time.Now()
@@ -61,6 +65,10 @@ func start(ctx context.Context, say func(string)) (*cluster.Cluster, error) {
 	if err != nil || len(images) == 0 {
 		return nil, errors.Join(err, fmt.Errorf("no images in %s: make images builds them", folder))
 	}
+	var kubelet string
+	if os.Getenv("AKRI_E2E_KUBELET") == "" {
+		kubelet = promptKubelet
+	}
 	// Never the cluster that KUBECONFIG names: the tests install, kill and uninstall.
-	return cluster.Up(ctx, cluster.Config{Dir: cmp.Or(os.Getenv("AKRI_E2E_DIR"), "/tmp/akri-e2e"), Images: images, Progress: say})
+	return cluster.Up(ctx, cluster.Config{Dir: cmp.Or(os.Getenv("AKRI_E2E_DIR"), "/tmp/akri-e2e"), Images: images, Kubelet: kubelet, Progress: say})
 }

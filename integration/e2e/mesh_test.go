@@ -54,12 +54,12 @@ func TestMesh(t *testing.T) {
 		return
 	}
 	for _, scenario := range []scenario{
-		{"what waits for minutes by default happens in the end", withoutPatience},
 		{"a node that was off for a moment gets back what it had", nodeOffForAMoment},
 		{"killing any service loses nothing and devices are still found", killServices},
 		{"slots survive what a cluster can go through", slotsSurvive},
 		{"scaling and swapping a service under running brokers loses nothing", scaleAndSwap},
 		{"the services of a node take over from the agent and it from them, under running brokers", changedForm},
+		{"what waits for minutes by default happens in the end", withoutPatience},
 		{"uninstalling leaves nothing behind", uninstall},
 	} {
 		if !t.Run(scenario.name, scenario.run) {

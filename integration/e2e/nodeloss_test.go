@@ -18,11 +18,10 @@ const (
 	shortPending = 15 * time.Second
 )
 
-// withoutPatience checks what takes minutes by default.
+// withoutPatience checks what takes minutes by default. Services are impatient from then on.
 func withoutPatience(t *testing.T) {
 	require.NoError(t, akri.Install(t.Context(),
 		"instance-writer.env.AKRI_NODE_GRACE="+shortGrace.String(), "broker-controller.env.AKRI_PENDING_MAX="+shortPending.String()))
-	t.Cleanup(func() { require.NoError(t, akri.Install(context.WithoutCancel(t.Context()))) })
 	t.Run("together", func(t *testing.T) {
 		t.Run("a broker that is pending on its node for too long is replaced", func(t *testing.T) {
 			t.Parallel()
