@@ -3,6 +3,7 @@ package onvif
 import (
 	"errors"
 	"fmt"
+	"net/http"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -88,7 +89,7 @@ func TestWhoFollowsSoonAfterOthersNeedsNoFirstProbes(t *testing.T) {
 			bubble(t, func(t *testing.T, w *world) {
 				first := w.followed(t)
 				w.say(match(door))
-				pass(hour)
+				pass(time.Minute)
 				first.stop()
 				pass(test.away)
 				w.probes()
@@ -205,7 +206,7 @@ func TestAddressesAreAskedInTurnUntilOneAnswers(t *testing.T) {
 	mute, door, spare := plug(t, "mute"), plug(t, "door"), plug(t, "spare")
 	mute.silent, door.ahead = true, hour+2*time.Second
 	locked := plug(t, "locked")
-	locked.refuses[askTime] = true
+	locked.fails[askTime] = http.StatusUnauthorized
 	bubble(t, func(t *testing.T, w *world) {
 		w.followed(t)
 		pass(1500 * time.Millisecond) // it tells whole seconds
@@ -333,7 +334,7 @@ func TestStrangersThatNeverAnswerDoNotHoldUpCameras(t *testing.T) {
 	for len(w.urls()) < 1+strangers {
 		take(t, changed)
 	}
-	require.LessOrEqual(t, tarpit.most.Load(), int64(strangers/4), "questions at once")
+	tarpit.set(func(c *camera) { require.Equal(t, strangers/4, c.most, "questions at once") })
 }
 
 func TestTheCensusEndsInTheMiddleOfQuestions(t *testing.T) {

@@ -42,14 +42,15 @@ const (
 type camera struct {
 	uuid, url, ip, mac, scope string
 	server                    *httptest.Server
-	held                      chan struct{} // a hold sends here for each question that it has
-	crowd, most               atomic.Int64  // questions at once, and the most there were
+	held                      chan struct{} // hears of each question that is held
 
 	mu      sync.Mutex
 	silent  bool            // it hangs up
 	holding map[string]bool // operations that are answered when `release` is closed
 	release chan struct{}
-	refuses map[string]bool // operations that it wants other credentials for
+	crowd   int            // questions that are held
+	most    int            // and how many there were at once
+	fails   map[string]int // operations that it answers with this status
 	model   string
 	ahead   time.Duration // of the time that a bubble begins at
 	asked   []string      // operations, and as whom
@@ -59,7 +60,7 @@ func plug(t *testing.T, uuid string) *camera {
 	t.Helper()
 	c := &camera{
 		uuid: uuid, ip: "10.0.0.7", mac: "00:11", scope: "onvif://name/" + uuid, model: "Peephole",
-		held: make(chan struct{}, 1000), release: make(chan struct{}), holding: map[string]bool{}, refuses: map[string]bool{},
+		held: make(chan struct{}, 1000), release: make(chan struct{}), holding: map[string]bool{}, fails: map[string]int{},
 	}
 	c.server = httptest.NewServer(c)
 	c.url = c.server.URL + "/onvif/device_service"
@@ -85,11 +86,14 @@ func (c *camera) questions() []string {
 	return asked
 }
 
+// waiting is how many questions are held.
+func (c *camera) waiting() int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.crowd
+}
+
 func (c *camera) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	now := c.crowd.Add(1)
-	defer c.crowd.Add(-1)
-	for most := c.most.Load(); now > most && !c.most.CompareAndSwap(most, now); most = c.most.Load() {
-	}
 	text, _ := io.ReadAll(r.Body)
 	root, err := xmltree.Parse(text)
 	if err != nil || len(root.Child("Body").Children) != 1 {
@@ -103,23 +107,32 @@ func (c *camera) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		question += " as " + user + " at " + root.TextAt("Header", "Security", "UsernameToken", "Created")
 	}
 	c.asked = append(c.asked, question)
-	silent, holding, refuses, answer := c.silent, c.holding[operation], c.refuses[operation], c.answer(operation)
+	silent, holding, fails, answer := c.silent, c.holding[operation], c.fails[operation], c.answer(operation)
 	c.mu.Unlock()
 	if holding {
-		c.held <- struct{}{}
-		select {
-		case <-c.release:
-		case <-r.Context().Done():
-		}
+		c.hold(r.Context())
 	}
 	switch {
 	case silent:
 		panic(http.ErrAbortHandler)
-	case refuses:
-		w.WriteHeader(http.StatusUnauthorized)
+	case fails != 0:
+		w.WriteHeader(fails)
 	default:
 		fmt.Fprintf(w, `<s:Envelope xmlns:s="http://www.w3.org/2003/05/soap-envelope"><s:Body><%[1]sResponse>%[2]s</%[1]sResponse></s:Body></s:Envelope>`,
 			operation, answer)
+	}
+}
+
+func (c *camera) hold(ctx context.Context) {
+	c.set(func(c *camera) {
+		c.crowd++
+		c.most = max(c.most, c.crowd)
+	})
+	defer c.set(func(c *camera) { c.crowd-- })
+	c.held <- struct{}{}
+	select {
+	case <-c.release:
+	case <-ctx.Done():
 	}
 }
 
