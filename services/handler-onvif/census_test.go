@@ -337,6 +337,27 @@ func TestStrangersThatNeverAnswerDoNotHoldUpCameras(t *testing.T) {
 	tarpit.set(func(c *camera) { require.Equal(t, strangers/4, c.most, "questions at once") })
 }
 
+func TestACameraThatIsBeingAskedAgainAfterALongWhileHoldsUpTheList(t *testing.T) {
+	door := plug(t, "door")
+	const interval = 20 * time.Millisecond
+	w := newWorld(t, interval, 1)
+	follower := w.followed(t)
+	w.say(match(door))
+	for len(w.urls()) == 0 {
+		take(t, follower.changed)
+	}
+	require.Eventually(t, w.isProbed, patience, time.Millisecond)
+	door.set(func(c *camera) { c.holding[askTime] = true })
+	take(t, door.held)
+	follower.stop()
+	require.True(t, wait(t.Context(), 2*interval))
+	w.followed(t)
+	require.Eventually(t, w.isProbed, patience, time.Millisecond)
+	require.False(t, w.complete(0), "it may have left")
+	close(door.release)
+	require.Eventually(t, func() bool { return w.complete(0) }, patience, time.Millisecond)
+}
+
 func TestTheCensusEndsInTheMiddleOfQuestions(t *testing.T) {
 	tarpit := plug(t, "tarpit")
 	tarpit.holding[askTime] = true

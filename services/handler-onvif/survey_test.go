@@ -125,6 +125,10 @@ func TestDevicesHaveWhatTheirCamerasTold(t *testing.T) {
 			details: "deviceInformation: true", change: func(c *camera) { c.model = strings.Repeat("x", maxProperty+1) },
 			want: list{door.id(): about(map[string]string{"ONVIF_DEVICE_MANUFACTURER": "Akri"})}, asked: []string{askTime, askInterfaces, askInformation},
 		},
+		"no network, and then no more questions": {
+			details: "deviceInformation: true", change: func(c *camera) { c.fails[askInterfaces] = http.StatusUnauthorized },
+			want: list{door.id(): door.unknown()}, asked: []string{askTime, askInterfaces},
+		},
 		"no information": {
 			details: "deviceInformation: true", change: func(c *camera) { c.fails[askInformation] = http.StatusNotFound },
 			want: list{door.id(): about(nil)}, asked: []string{askTime, askInterfaces, askInformation},

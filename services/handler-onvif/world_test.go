@@ -316,6 +316,13 @@ func (w *world) complete(timeout time.Duration) bool {
 	return complete
 }
 
+// isProbed tells whether the first probes are sent.
+func (w *world) isProbed() bool {
+	w.census.mu.Lock()
+	defer w.census.mu.Unlock()
+	return !w.probed.IsZero()
+}
+
 func count(questions []string, operation string) int {
 	return len(slices.DeleteFunc(slices.Clone(questions), func(question string) bool { return !strings.HasPrefix(question, operation) }))
 }
