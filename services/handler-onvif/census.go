@@ -10,7 +10,6 @@ import (
 	"go.uber.org/zap"
 	"golang.org/x/sync/errgroup"
 
-	"akri.sh/services/handler-onvif/internal/network"
 	"akri.sh/services/handler-onvif/internal/roster"
 	"akri.sh/services/handler-onvif/internal/soap"
 	"akri.sh/services/handler-onvif/internal/wsdiscovery"
@@ -21,6 +20,16 @@ var repeats = []time.Duration{0, 200 * time.Millisecond, 300 * time.Millisecond}
 
 // moment is the least time between two looks at everything: what happens meanwhile is seen at once.
 const moment = 10 * time.Millisecond
+
+// link is the network that cameras are on.
+type link interface {
+	// Send sends a message to all of them and returns on how many interfaces it went out.
+	Send(message []byte) (int, error)
+	// Receive calls hear with what they say, one datagram after the other, until ctx ends.
+	Receive(ctx context.Context, hear func(datagram []byte, from netip.Addr)) error
+	// Waiting tells whether something was received and not heard yet.
+	Waiting() bool
+}
 
 // census knows which cameras are there, for all Configurations together. It probes and checks only while someone
 // wants to know.
@@ -33,11 +42,12 @@ type census struct {
 	wanted           chan struct{} // capacity 1: someone wants to know
 
 	mu        sync.Mutex
-	waiting   func() bool // tells whether something was received and not heard yet
+	waiting   func() bool // of the link
 	roster    *roster.Roster
 	followers map[chan struct{}]bool
 	began     time.Time // of the last burst of probes
 	probed    time.Time // its end; zero: not yet
+	left      time.Time // when a follower stopped last
 }
 
 func newCensus(interval time.Duration, known, strangers *soap.Client, m *metrics, log *zap.Logger) *census {
@@ -52,7 +62,7 @@ func newCensus(interval time.Duration, known, strangers *soap.Client, m *metrics
 func (c *census) follow() (changed <-chan struct{}, stop func()) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if len(c.followers) == 0 && time.Since(c.probed) > c.interval {
+	if len(c.followers) == 0 && time.Since(c.left) > c.interval {
 		c.probed = time.Time{} // what was known is old
 	}
 	follower := make(chan struct{}, 1)
@@ -63,6 +73,7 @@ func (c *census) follow() (changed <-chan struct{}, stop func()) {
 		c.mu.Lock()
 		defer c.mu.Unlock()
 		delete(c.followers, follower)
+		c.left = time.Now()
 	}
 }
 
@@ -83,12 +94,8 @@ func (c *census) cameras(timeout time.Duration) ([]roster.Camera, bool) {
 	return c.roster.Cameras(), complete
 }
 
-func (c *census) run(ctx context.Context, choice network.Choice) error {
+func (c *census) run(ctx context.Context, link link) error {
 	group, ctx := errgroup.WithContext(ctx)
-	link, err := network.Open(ctx, network.Group{V4: wsdiscovery.Group4, V6: wsdiscovery.Group6, Port: wsdiscovery.Port}, choice, c.log)
-	if err != nil {
-		return err
-	}
 	c.mu.Lock()
 	c.waiting = link.Waiting
 	c.mu.Unlock()
@@ -124,7 +131,7 @@ func (c *census) hear(datagram []byte, from netip.Addr) {
 }
 
 // probeAll probes for both types, several times at first and for one of them in turn afterwards.
-func (c *census) probeAll(ctx context.Context, link *network.Network) error {
+func (c *census) probeAll(ctx context.Context, link link) error {
 	ticker := time.NewTicker(c.interval)
 	defer ticker.Stop()
 	for turn := 0; ; {
@@ -155,7 +162,7 @@ func (c *census) needsBurst() bool {
 	return true
 }
 
-func (c *census) burst(ctx context.Context, link *network.Network) {
+func (c *census) burst(ctx context.Context, link link) {
 	for _, pause := range repeats {
 		if !wait(ctx, pause) {
 			return
@@ -170,7 +177,7 @@ func (c *census) burst(ctx context.Context, link *network.Network) {
 	c.tell()
 }
 
-func (c *census) probe(link *network.Network, kind wsdiscovery.Type) {
+func (c *census) probe(link link, kind wsdiscovery.Type) {
 	// A new id each time: a device drops a question that it answered already, although its answer may be lost.
 	sent, err := link.Send(wsdiscovery.Probe(kind, wsdiscovery.NewID()))
 	if err != nil || sent == 0 {

@@ -9,12 +9,14 @@ import (
 	"os"
 	"time"
 
+	"go.uber.org/zap"
 	"golang.org/x/sync/errgroup"
 
 	"akri.sh/libs/handler"
 	"akri.sh/libs/service"
 	"akri.sh/services/handler-onvif/internal/network"
 	"akri.sh/services/handler-onvif/internal/soap"
+	"akri.sh/services/handler-onvif/internal/wsdiscovery"
 )
 
 // Config is what the handler is told by flags and environment.
@@ -33,6 +35,7 @@ type Service struct {
 	choice network.Choice
 	census *census
 	server *handler.Server
+	log    *zap.Logger
 }
 
 // New returns the handler, ready to run.
@@ -55,7 +58,7 @@ func New(config Config, env service.Env) (*Service, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Service{choice: choice, census: census, server: server}, nil
+	return &Service{choice: choice, census: census, server: server, log: env.Log}, nil
 }
 
 func (c Config) validate() error {
@@ -90,7 +93,16 @@ func readAuthorities(file string) (*x509.CertPool, error) {
 // Run finds cameras and serves until ctx ends.
 func (s *Service) Run(ctx context.Context) error {
 	group, ctx := errgroup.WithContext(ctx)
-	group.Go(func() error { return s.census.run(ctx, s.choice) })
+	group.Go(func() error { return s.find(ctx) })
 	group.Go(func() error { return s.server.Run(ctx) })
 	return group.Wait()
+}
+
+func (s *Service) find(ctx context.Context) error {
+	group := network.Group{V4: wsdiscovery.Group4, V6: wsdiscovery.Group6, Port: wsdiscovery.Port}
+	link, err := network.Open(ctx, group, s.choice, s.log)
+	if err != nil {
+		return err
+	}
+	return s.census.run(ctx, link)
 }

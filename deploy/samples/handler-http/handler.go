@@ -13,7 +13,7 @@ import (
 	"akri.sh/libs/handler"
 )
 
-// maxAnswer is how much of an answer is read.
+// maxAnswer is the longest answer that is taken.
 const maxAnswer = 1 << 20
 
 // List asks the endpoint that a Configuration names for its devices.
@@ -59,9 +59,30 @@ func get(ctx context.Context, url, token string) ([]device, error) {
 	if response.StatusCode != http.StatusOK {
 		return nil, fmt.Errorf("get %s: %s", url, response.Status)
 	}
-	var devices []device
-	if err := json.NewDecoder(io.LimitReader(response.Body, maxAnswer)).Decode(&devices); err != nil {
+	devices, err := decode(response.Body)
+	if err != nil {
 		return nil, fmt.Errorf("decode the answer of %s: %w", url, err)
+	}
+	return devices, nil
+}
+
+// decode reads a list that is complete: half of one would take devices away that are still there.
+func decode(answer io.Reader) ([]device, error) {
+	text, err := io.ReadAll(io.LimitReader(answer, maxAnswer+1))
+	if err != nil {
+		return nil, err
+	}
+	if len(text) > maxAnswer {
+		return nil, fmt.Errorf("more than %d bytes", maxAnswer)
+	}
+	var devices []device
+	if err := json.Unmarshal(text, &devices); err != nil {
+		return nil, err
+	}
+	for i, one := range devices {
+		if one.Name == "" {
+			return nil, fmt.Errorf("device %d of %d has no name", i+1, len(devices))
+		}
 	}
 	return devices, nil
 }

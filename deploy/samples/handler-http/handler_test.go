@@ -1,8 +1,11 @@
 package handlerhttp_test
 
 import (
+	"bytes"
+	"encoding/json"
 	"net/http"
 	"net/http/httptest"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -21,6 +24,15 @@ func TestList(t *testing.T) {
 				w.WriteHeader(http.StatusUnauthorized)
 			}
 			_, _ = w.Write([]byte("[]"))
+		case "/nameless":
+			_, _ = w.Write([]byte(`[{"name": "lamp"}, {"url": "http://fan"}]`))
+		case "/two":
+			_, _ = w.Write([]byte(`[{"name": "lamp"}] [{"name": "fan"}]`))
+		case "/long":
+			_, _ = w.Write([]byte(`[{"name": "` + strings.Repeat("x", handlerhttp.MaxAnswer) + `"}]`))
+		case "/cut":
+			w.Header().Set("Content-Length", "100")
+			_, _ = w.Write([]byte(`[{"name": "lamp"}]`))
 		default:
 			_, _ = w.Write([]byte("<html>"))
 		}
@@ -35,6 +47,10 @@ func TestList(t *testing.T) {
 		"with a token":  {details: "url: " + server.URL + "/private", token: "secret"},
 		"without it":    {details: "url: " + server.URL + "/private", err: "401"},
 		"not a list":    {details: "url: " + server.URL + "/", err: "decode the answer"},
+		"no name":       {details: "url: " + server.URL + "/nameless", err: "device 2 of 2 has no name"},
+		"two lists":     {details: "url: " + server.URL + "/two", err: "decode the answer"},
+		"too long":      {details: "url: " + server.URL + "/long", err: "more than 1048576 bytes"},
+		"cut off":       {details: "url: " + server.URL + "/cut", err: "unexpected EOF"},
 		"no url":        {details: "", err: "url: required"},
 		"a wrong key":   {details: "uri: x", err: `unknown key "uri"`},
 		"a bad url":     {details: `url: "%"`, err: "discoveryDetails: url"},
@@ -56,4 +72,37 @@ func TestList(t *testing.T) {
 			require.Equal(t, test.ids, ids)
 		})
 	}
+}
+
+func FuzzDecode(f *testing.F) {
+	for _, seed := range []string{
+		`[{"name": "lamp", "url": "http://lamp"}, {"name": "fan"}]`, `[{"NAME": "a", "name": "b"}]`, "[]", "null", `[{}]`, `[{"name": 1}]`, "[[", "\xff",
+	} {
+		f.Add([]byte(seed))
+	}
+	f.Fuzz(func(t *testing.T, answer []byte) {
+		devices, err := handlerhttp.Decode(bytes.NewReader(answer))
+		if err != nil {
+			require.Empty(t, devices, "half a list takes devices away")
+			return
+		}
+		for _, device := range devices {
+			require.NotEmpty(t, device.Name)
+		}
+		require.Equal(t, devices, decoded(t, answer), "the same answer, the same devices")
+		written, err := json.Marshal(devices)
+		require.NoError(t, err)
+		require.Equal(t, devices, decoded(t, written), "what was understood can be said again")
+		if list := bytes.TrimSpace(answer); bytes.HasPrefix(list, []byte("[")) {
+			_, err = handlerhttp.Decode(bytes.NewReader(list[:len(list)-1]))
+			require.Error(t, err, "a list that is cut off")
+		}
+	})
+}
+
+func decoded(t *testing.T, answer []byte) []handlerhttp.Device {
+	t.Helper()
+	devices, err := handlerhttp.Decode(bytes.NewReader(answer))
+	require.NoError(t, err)
+	return devices
 }

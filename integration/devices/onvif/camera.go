@@ -28,10 +28,9 @@ type Camera struct {
 	Address netip.AddrPort
 	// MoreAddresses are served too and announced after Address.
 	MoreAddresses []netip.AddrPort
-	// ReportedIP and MAC are what GetNetworkInterfaces answers. ReportedIP may be empty: Address then.
-	ReportedIP string
-	MAC        string
-	Scopes     []string
+	// MAC is what GetNetworkInterfaces answers, beside its addresses.
+	MAC    string
+	Scopes []string
 	// Types that it answers probes for; empty: both of ONVIF.
 	Types []string
 	// ClockOffset is how far its clock is ahead.
@@ -134,17 +133,28 @@ func (c *Camera) dateAndTime() string {
 }
 
 func (c *Camera) networkInterfaces() string {
-	ip, family, prefix := c.ReportedIP, "IPv4", 24
-	if ip == "" {
-		ip = c.Address.Addr().String()
-	}
-	if strings.Contains(ip, ":") {
-		family, prefix = "IPv6", 64
-	}
+	v4, v6 := c.configured(netip.Addr.Is4, 24), c.configured(netip.Addr.Is6, 64)
 	return fmt.Sprintf(`<tds:GetNetworkInterfacesResponse><tds:NetworkInterfaces token="eth0"><tt:Enabled>true</tt:Enabled>`+
-		`<tt:Info><tt:Name>eth0</tt:Name><tt:HwAddress>%[1]s</tt:HwAddress><tt:MTU>1500</tt:MTU></tt:Info>`+
-		`<tt:%[2]s><tt:Enabled>true</tt:Enabled><tt:Config><tt:Manual><tt:Address>%[3]s</tt:Address><tt:PrefixLength>%[4]d</tt:PrefixLength></tt:Manual>`+
-		`<tt:DHCP>false</tt:DHCP></tt:Config></tt:%[2]s></tds:NetworkInterfaces></tds:GetNetworkInterfacesResponse>`, c.MAC, family, ip, prefix)
+		`<tt:Info><tt:Name>eth0</tt:Name><tt:HwAddress>%s</tt:HwAddress><tt:MTU>1500</tt:MTU></tt:Info>`+
+		`<tt:IPv4><tt:Enabled>%t</tt:Enabled><tt:Config>%s<tt:DHCP>false</tt:DHCP></tt:Config></tt:IPv4>`+
+		`<tt:IPv6><tt:Enabled>%t</tt:Enabled><tt:Config><tt:DHCP>Off</tt:DHCP>%s</tt:Config></tt:IPv6>`+
+		`</tds:NetworkInterfaces></tds:GetNetworkInterfacesResponse>`, c.MAC, v4 != "", v4, v6 != "", v6)
+}
+
+// configured are the camera's addresses of one family, in the order of the schema.
+func (c *Camera) configured(ofFamily func(netip.Addr) bool, prefix int) string {
+	var manual, linkLocal strings.Builder
+	for _, address := range c.addresses() {
+		ip, name, list := address.Addr(), "Manual", &manual
+		if !ofFamily(ip) {
+			continue
+		}
+		if ip.IsLinkLocalUnicast() {
+			name, list = "LinkLocal", &linkLocal
+		}
+		fmt.Fprintf(list, `<tt:%[1]s><tt:Address>%[2]s</tt:Address><tt:PrefixLength>%[3]d</tt:PrefixLength></tt:%[1]s>`, name, ip, prefix)
+	}
+	return manual.String() + linkLocal.String()
 }
 
 func (c *Camera) information() string {

@@ -2,6 +2,7 @@ package onvif_test
 
 import (
 	"net/netip"
+	"net/url"
 	"testing"
 	"time"
 
@@ -44,11 +45,13 @@ func TestCamerasOfIPv6(t *testing.T) {
 func requireURLs(t *testing.T, want map[string]*onvif.Camera, found list) {
 	t.Helper()
 	require.Len(t, found, len(want), "%v", found)
-	for url, camera := range want {
-		// The IP address is the one of IPv4 that the camera tells: these tell none.
+	for service, camera := range want {
+		at, err := url.Parse(service)
+		require.NoError(t, err)
 		require.Equal(t, map[string]string{
-			"ONVIF_DEVICE_SERVICE_URL": url, "ONVIF_DEVICE_UUID": camera.UUID, "ONVIF_DEVICE_MAC_ADDRESS": camera.MAC,
-		}, found[url+"-"+camera.UUID])
+			"ONVIF_DEVICE_SERVICE_URL": service, "ONVIF_DEVICE_UUID": camera.UUID,
+			"ONVIF_DEVICE_IP_ADDRESS": at.Hostname(), "ONVIF_DEVICE_MAC_ADDRESS": camera.MAC,
+		}, found[service+"-"+camera.UUID])
 	}
 }
 

@@ -3,6 +3,7 @@ package soap
 import (
 	"errors"
 	"fmt"
+	"net/netip"
 	"slices"
 	"strconv"
 	"strings"
@@ -66,7 +67,8 @@ func ParseTime(answer []byte) (time.Time, bool, error) {
 // Interfaces is what a device tells of its network: each may be empty.
 type Interfaces struct{ IP, MAC string }
 
-// ParseInterfaces reads the answer to GetNetworkInterfaces: the first IPv4 address and the first hardware address.
+// ParseInterfaces reads the answer to GetNetworkInterfaces: the first IPv4 address, or the best IPv6 address when there is none, and
+// the first hardware address.
 func ParseInterfaces(answer []byte) (Interfaces, error) {
 	node, err := reply(GetNetworkInterfaces, answer)
 	if err != nil {
@@ -80,12 +82,46 @@ func ParseInterfaces(answer []byte) (Interfaces, error) {
 			}
 		}
 	}
+	if found.IP == "" {
+		found.IP = bestIPv6(node)
+	}
 	for _, info := range node.Find("Info") {
 		if found.MAC == "" {
 			found.MAC = info.TextAt("HwAddress")
 		}
 	}
 	return found, nil
+}
+
+// bestIPv6 is the first address that others can route to, else the first link-local one (tt:IPv6Configuration lists what was set
+// by hand before what the network gave). What is switched off or reaches nobody else is no address of the camera.
+func bestIPv6(interfaces *xmltree.Node) string {
+	var linkLocal string
+	for _, ipv6 := range interfaces.Find("IPv6") {
+		if slices.Contains([]string{"false", "0"}, ipv6.TextAt("Enabled")) {
+			continue
+		}
+		for _, address := range ipv6.Child("Config").Find("Address") {
+			switch ip := parseIPv6(address.Text); {
+			case ip.IsGlobalUnicast():
+				return ip.String()
+			case ip.IsLinkLocalUnicast() && linkLocal == "":
+				linkLocal = ip.String()
+			}
+		}
+	}
+	return linkLocal
+}
+
+// parseIPv6 reads an address with or without brackets, prefix length and zone: the prefix length has an element of its own, but not
+// all cameras know, and the camera's name of an interface means nothing to others.
+func parseIPv6(text string) netip.Addr {
+	text, _, _ = strings.Cut(text, "/")
+	ip, err := netip.ParseAddr(strings.Trim(text, "[]"))
+	if err != nil || !ip.Is6() || ip.Is4In6() {
+		return netip.Addr{}
+	}
+	return ip.WithZone("")
 }
 
 // Information is how a device is called.

@@ -50,6 +50,57 @@ func TestAnswers(t *testing.T) {
 	require.False(t, known)
 }
 
+func TestIPAddressIsOfIPv4ElseTheBestOfIPv6(t *testing.T) {
+	const prefix = "<PrefixLength>64</PrefixLength>"
+	manual := func(address string) string {
+		return "<Manual><Address>" + address + "</Address>" + prefix + "</Manual>"
+	}
+	linkLocal := func(address string) string {
+		return "<LinkLocal><Address>" + address + "</Address>" + prefix + "</LinkLocal>"
+	}
+	leased := func(address string) string {
+		return "<FromDHCP><Address>" + address + "</Address>" + prefix + "</FromDHCP>"
+	}
+	advertised := func(address string) string {
+		return "<FromRA><Address>" + address + "</Address>" + prefix + "</FromRA>"
+	}
+	ip := func(family, enabled string, addresses ...string) string {
+		return "<" + family + "><Enabled>" + enabled + "</Enabled><Config>" + strings.Join(addresses, "") + "</Config></" + family + ">"
+	}
+	v6 := func(addresses ...string) string {
+		return ip("IPv6", "true", append([]string{"<DHCP>Stateful</DHCP>"}, addresses...)...)
+	}
+	for name, test := range map[string]struct {
+		interfaces []string
+		want       string
+	}{
+		"both":                                 {interfaces: []string{ip("IPv4", "true", leased("10.0.0.7")) + v6(manual("2001:db8::1"))}, want: "10.0.0.7"},
+		"both, on different interfaces":        {interfaces: []string{v6(manual("2001:db8::1")), ip("IPv4", "true", manual("10.0.0.7"))}, want: "10.0.0.7"},
+		"IPv4 without an address":              {interfaces: []string{ip("IPv4", "true") + v6(manual("2001:db8::1"))}, want: "2001:db8::1"},
+		"set by hand before what is given":     {interfaces: []string{v6(manual("2001:db8::1"), linkLocal("fe80::1"), leased("2001:db8::2"), advertised("2001:db8::3"))}, want: "2001:db8::1"},
+		"leased":                               {interfaces: []string{v6(linkLocal("fe80::1"), leased("2001:db8::2"), advertised("2001:db8::3"))}, want: "2001:db8::2"},
+		"advertised":                           {interfaces: []string{v6(linkLocal("fe80::1"), advertised("2001:db8::3"))}, want: "2001:db8::3"},
+		"of a private network":                 {interfaces: []string{v6(linkLocal("fe80::1"), advertised("fd00::3"))}, want: "fd00::3"},
+		"only link-local":                      {interfaces: []string{v6(linkLocal("fe80::1"), linkLocal("fe80::2"))}, want: "fe80::1"},
+		"link-local, set by hand":              {interfaces: []string{v6(manual("fe80::1"), advertised("2001:db8::3"))}, want: "2001:db8::3"},
+		"link-local, on an interface before":   {interfaces: []string{v6(linkLocal("fe80::1")), v6(advertised("2001:db8::3"))}, want: "2001:db8::3"},
+		"with a prefix length":                 {interfaces: []string{v6(manual("2001:db8::1/64"))}, want: "2001:db8::1"},
+		"with brackets":                        {interfaces: []string{v6(manual("[2001:db8::1]/64"))}, want: "2001:db8::1"},
+		"with a zone":                          {interfaces: []string{v6(linkLocal("fe80::1%eth0"))}, want: "fe80::1"},
+		"in a long form":                       {interfaces: []string{v6(manual("2001:0DB8:0:0:0:0:0:1"))}, want: "2001:db8::1"},
+		"what reaches nobody else is left out": {interfaces: []string{v6(manual("::1"), manual("::"), manual("ff02::1"), manual("x"), manual(""), manual("10.0.0.7"), manual("::ffff:10.0.0.7"), leased("2001:db8::2"))}, want: "2001:db8::2"},
+		"switched off":                         {interfaces: []string{ip("IPv6", "false", manual("2001:db8::1")), ip("IPv6", "0", linkLocal("fe80::1"))}},
+		"none":                                 {interfaces: []string{v6()}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			found, err := soap.ParseInterfaces([]byte(envelope("<GetNetworkInterfacesResponse><NetworkInterfaces>" +
+				strings.Join(test.interfaces, "</NetworkInterfaces><NetworkInterfaces>") + "</NetworkInterfaces></GetNetworkInterfacesResponse>")))
+			require.NoError(t, err)
+			require.Equal(t, soap.Interfaces{IP: test.want}, found)
+		})
+	}
+}
+
 func TestDigestIsTheOneOfTheRFCs(t *testing.T) {
 	const (
 		nonce2617  = "dcd98b7102dd2f0e8b11d0f600bfb0c093"
