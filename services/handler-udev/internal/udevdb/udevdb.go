@@ -8,6 +8,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"runtime"
 	"strings"
 
 	"github.com/jochenvg/go-udev"
@@ -55,6 +56,11 @@ func (d *Database) syspaths(below string) ([]string, error) {
 	paths, err := enumerate.DeviceSyspaths()
 	if err != nil {
 		return nil, fmt.Errorf("enumerate devices: %w", err)
+	}
+	if below == "" {
+		// libudev keeps every device that it listed, over 1 MiB, until go-udev's finalizer lets go of the list. A handler
+		// makes so little garbage that this would be the case every other minute, by when there are several.
+		runtime.GC()
 	}
 	return paths, nil
 }
