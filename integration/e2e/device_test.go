@@ -41,7 +41,7 @@ spec:
       udevRules:
       - SUBSYSTEM=="block", KERNEL=="zram[1-9]*"
   brokerProperties: {GREETING: hello}
-  capacity: 1
+  capacity: 2
   brokerSpec:` + broker + `
   instanceServiceSpec: {type: ClusterIP, ports: [{name: http, port: 80, targetPort: 8083}]}
   configurationServiceSpec: {type: ClusterIP, ports: [{name: http, port: 80, targetPort: 8083}]}
@@ -122,14 +122,15 @@ func checkZramInstances(t *testing.T, zram *devices.Zram, byNode map[string]stri
 		require.NoError(t, err)
 		require.Equal(t, []string{node}, instance.Spec.Nodes)
 		require.False(t, instance.Spec.Shared)
-		require.EqualValues(t, 1, instance.Spec.Capacity)
+		require.EqualValues(t, 2, instance.Spec.Capacity)
 		require.Equal(t, "akri.sh/e2e-zram="+akriv0.InstanceDigest(name), instance.Spec.CDIName)
+		require.Len(t, instance.Spec.DeviceUsage, 2)
 		require.Contains(t, instance.Spec.DeviceUsage, name+"-0")
 		require.Equal(t, map[string]string{"UDEV_DEVNODE": zram.Node(), "UDEV_DEVPATH": zram.DevPath(), "GREETING": "hello"}, instance.Spec.BrokerProperties)
 		require.Empty(t, instance.Finalizers)
 		require.Equal(t, "Configuration", metav1.GetControllerOf(instance).Kind)
-		awaitAllocatable(t, node, name, 1)
-		awaitAllocatable(t, node, "e2e-zram", 1)
+		awaitAllocatable(t, node, name, 2)
+		awaitAllocatable(t, node, "e2e-zram", 1) // the broker has the other
 	}
 }
 
