@@ -2,11 +2,14 @@ package charts_test
 
 import (
 	"bytes"
+	"context"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 	"k8s.io/client-go/tools/clientcmd"
@@ -19,6 +22,9 @@ var server *kubetest.Server
 
 func TestMain(m *testing.M) { kubetest.Main(m, &server) }
 
+// within is how long a command may take. Most take less than a second.
+const within = 2 * time.Minute
+
 // program runs helm or kubectl, which `make binaries` builds, and returns what it prints.
 func program(t *testing.T, name string, arguments ...string) (string, error) {
 	t.Helper()
@@ -28,7 +34,10 @@ func program(t *testing.T, name string, arguments ...string) (string, error) {
 		require.NoError(t, err)
 		cache = filepath.Join(user, "akri")
 	}
-	command := exec.CommandContext(t.Context(), filepath.Join(cache, "bin", name), arguments...)
+	ctx, cancel := context.WithTimeout(t.Context(), within)
+	defer cancel()
+	command := exec.CommandContext(ctx, filepath.Join(cache, "bin", name), arguments...)
+	command.Cancel = func() error { return command.Process.Signal(syscall.SIGQUIT) } // it says what it waits for
 	home := t.TempDir()
 	command.Env = append(os.Environ(), "HOME="+home, "XDG_CACHE_HOME="+home, "XDG_CONFIG_HOME="+home, "XDG_DATA_HOME="+home)
 	var output, problem bytes.Buffer

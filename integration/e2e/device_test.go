@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/http"
+	"slices"
 	"strings"
 	"testing"
 
@@ -155,7 +156,7 @@ func checkZramBroker(t *testing.T, pod *corev1.Pod, zram *devices.Zram, instance
 	}
 	await(t, "the broker's slot", func(ctx context.Context) error {
 		object, err := akri.Instances.In("default").Get(ctx, instance, metav1.GetOptions{})
-		if err == nil && object.Spec.DeviceUsage[instance+"-0"] != pod.Spec.NodeName {
+		if err == nil && !slices.Contains(values(object.Spec.DeviceUsage), pod.Spec.NodeName) {
 			err = fmt.Errorf("deviceUsage is %v", object.Spec.DeviceUsage)
 		}
 		return err
