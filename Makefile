@@ -79,10 +79,11 @@ test: root verify-generate ## Everything: verify, unit tests, end-to-end tests o
 .PHONY: test-unit
 test-unit: test-services test-tools ## Unit tests of every module, those of the services with the race detector
 
-# More at once than there are processors: they wait for an API server, or for time to pass, most of the time.
+# More at once than there are processors: they wait for an API server, or for time to pass, most of the time. The longest begin.
+LONGEST := services/instance-writer services/device-plugin-host services/broker-controller services/discovery-operator
 .PHONY: test-services
 test-services: test-prerequisites binaries
-	go test -race -p 6 -parallel 8 -count=1 $(addsuffix /...,$(addprefix ./,$(filter-out integration charts,$(MODULES)))) ./integration/cluster/binaries/...
+	go test -race -p 4 -parallel 8 -count=1 $(addsuffix /...,$(addprefix ./,$(LONGEST) $(filter-out integration charts $(LONGEST),$(MODULES)))) ./integration/cluster/binaries/...
 
 .PHONY: test-tools
 test-tools: test-prerequisites binaries

@@ -143,7 +143,8 @@ func TestAJobRunsOnceForEachInstanceAndSpec(t *testing.T) {
 	w.instance(c, "8120fe", 1, "node-a")
 	w.eventuallyNames(w.jobNames, "echo-8120fe-1-job")
 	w.edit("echo", oneJobEdited)
-	w.instance(c, "a19705", 1, "node-a") // its Job shows that the edit has arrived
+	w.caughtUp()
+	w.instance(c, "a19705", 1, "node-a")
 	w.eventuallyNames(w.jobNames, "echo-8120fe-1-job", "echo-a19705-2-job")
 	require.NoError(t, stop())
 	w.start()

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net/http"
 	"path"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -163,6 +164,18 @@ func (w *world) edit(name, spec string) {
 	c.Spec.DiscoveryHandler.Name = "debugEcho"
 	_, err = w.Configurations.In(w.namespace).Update(w.Context(), c, metav1.UpdateOptions{})
 	require.NoError(w, err)
+}
+
+// caughtUp returns when the controller knows what became of Configurations until now: it hears of them in order, but of Instances
+// sooner or later than that. What it needs for this is gone afterwards.
+func (w *world) caughtUp() {
+	w.Helper()
+	w.instance(w.configuration("later", oneJob), "8120fe", 1, "node-a")
+	hasJob := func() bool { return slices.Contains(w.jobNames(), "later-8120fe-1-job") }
+	w.eventually(hasJob, "the Job of a later Configuration")
+	require.NoError(w, w.Instances.In(w.namespace).Delete(w.Context(), "later-8120fe", metav1.DeleteOptions{}))
+	require.NoError(w, w.Configurations.In(w.namespace).Delete(w.Context(), "later", metav1.DeleteOptions{}))
+	w.eventually(func() bool { return !hasJob() }, "the Job to be gone")
 }
 
 // instance is shared when it has more than one node.
