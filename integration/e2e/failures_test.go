@@ -16,7 +16,6 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
 	corev1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	podresourcesv1 "k8s.io/kubelet/pkg/apis/podresources/v1"
 
@@ -36,17 +35,14 @@ func slotsSurvive(t *testing.T) {
 		awaitRunning(t, "hold-"+node.Name(), 1)
 	}
 	require.ElementsMatch(t, []string{"node-a", "node-b"}, holders(t))
-	for _, failure := range []struct {
-		name    string
-		happens func(*testing.T)
-	}{
+	for _, failure := range []scenario{
 		{"the kubelet is restarted and finds its plugins again", kubeletRestart},
-		{"a second device-plugin-host comes beside the first, and takes over when that is killed", secondHost},
+		chosen().second,
 		{"the API server is away", apiServerAway},
 	} {
 		t.Run(failure.name, func(t *testing.T) {
 			before := holding(t)
-			failure.happens(t)
+			failure.run(t)
 			require.ElementsMatch(t, []string{"node-a", "node-b"}, holders(t))
 			require.Equal(t, before, holding(t), "the same pods run")
 		})
@@ -178,46 +174,55 @@ func nodeLost(t *testing.T) {
 	awaitServices(t)
 }
 
-// secondHost runs another device-plugin-host on a node, as an update with surge does. Another agent ends at once, and leaves the first
-// alone.
+// secondHost comes beside the first, as an update with surge does.
 func secondHost(t *testing.T) {
 	node := akri.Cluster.Nodes()[0]
+	first, second := beside(t, node)
+	awaitReadyPod(t, mesh.Namespace, second.Name)
+	require.NotContains(t, logs(t, second.Name), serving, "it stands by")
+	require.NoError(t, node.KillContainer(t.Context(), mesh.Namespace, first.Name, first.Spec.Containers[0].Name, syscall.SIGKILL))
+	awaitSaid(t, second.Name, serving)
+	require.NoError(t, awaitOffered(t.Context(), node, "akri.sh/e2e-fail-8120fe"))
+	deletePod(t, second.Name)
+	awaitSaid(t, first.Name, serving)
+	require.NoError(t, awaitOffered(t.Context(), node, "akri.sh/e2e-fail-8120fe"))
+}
+
+// secondAgent ends at once, and leaves the first alone.
+func secondAgent(t *testing.T) {
+	node := akri.Cluster.Nodes()[0]
+	_, second := beside(t, node)
+	awaitSaid(t, second.Name, "is in use by another process")
+	deletePod(t, second.Name)
+	require.NoError(t, awaitOffered(t.Context(), node, "akri.sh/e2e-fail-8120fe"))
+}
+
+// beside starts another pod of the one that serves the node's kubelet until the test ends, and returns both.
+func beside(t *testing.T, node cluster.Node) (first, second *corev1.Pod) {
+	t.Helper()
 	daemons, err := akri.Kubernetes.AppsV1().DaemonSets(mesh.Namespace).Get(t.Context(), chosen().host, metav1.GetOptions{})
 	require.NoError(t, err)
 	pods := akri.Kubernetes.CoreV1().Pods(mesh.Namespace)
-	first, err := pods.List(t.Context(), metav1.ListOptions{
+	found, err := pods.List(t.Context(), metav1.ListOptions{
 		LabelSelector: metav1.FormatLabelSelector(daemons.Spec.Selector), FieldSelector: "spec.nodeName=" + node.Name(),
 	})
 	require.NoError(t, err)
-	require.Len(t, first.Items, 1)
+	require.Len(t, found.Items, 1)
 	spec := daemons.Spec.Template.Spec
 	spec.NodeName = node.Name()
-	second, err := pods.Create(t.Context(), &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "second-host"}, Spec: spec}, metav1.CreateOptions{})
+	second, err = pods.Create(t.Context(), &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "second"}, Spec: spec}, metav1.CreateOptions{})
 	require.NoError(t, err)
 	t.Cleanup(func() { // where the test ends early
 		_ = pods.Delete(context.WithoutCancel(t.Context()), second.Name, metav1.DeleteOptions{})
 	})
-	if chosen().host == oneProcess.host {
-		awaitSaid(t, second.Name, "is in use by another process")
-		require.NoError(t, pods.Delete(t.Context(), second.Name, metav1.DeleteOptions{}))
-		await(t, "the second agent to be gone", func(ctx context.Context) error {
-			_, err := pods.Get(ctx, second.Name, metav1.GetOptions{})
-			if apierrors.IsNotFound(err) {
-				return nil
-			}
-			return cmp.Or(err, fmt.Errorf("it is there"))
-		})
-		require.NoError(t, awaitOffered(t.Context(), node, "akri.sh/e2e-fail-8120fe"))
-		return
-	}
-	awaitReadyPod(t, mesh.Namespace, second.Name)
-	require.NotContains(t, logs(t, second.Name), serving, "it stands by")
-	require.NoError(t, node.KillContainer(t.Context(), mesh.Namespace, first.Items[0].Name, spec.Containers[0].Name, syscall.SIGKILL))
-	awaitSaid(t, second.Name, serving)
-	require.NoError(t, awaitOffered(t.Context(), node, "akri.sh/e2e-fail-8120fe"))
-	require.NoError(t, pods.Delete(t.Context(), second.Name, metav1.DeleteOptions{}))
-	awaitSaid(t, first.Items[0].Name, serving)
-	require.NoError(t, awaitOffered(t.Context(), node, "akri.sh/e2e-fail-8120fe"))
+	return &found.Items[0], second
+}
+
+// deletePod deletes one of Akri's pods and waits until it is gone.
+func deletePod(t *testing.T, name string) {
+	t.Helper()
+	_, err := akri.Kubectl(t.Context(), "", "delete", "pod", "--namespace", mesh.Namespace, name)
+	require.NoError(t, err)
 }
 
 // serving is what a device-plugin-host says when it begins to.

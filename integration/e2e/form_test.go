@@ -18,23 +18,35 @@ type form struct {
 	swapped []string
 	// host is the DaemonSet that serves the kubelet.
 	host string
+	// second is what comes of another of its pods on the same node.
+	second scenario
 }
 
-var (
-	separate = form{
+func separate() form {
+	return form{
 		services: []string{"registrar", "discovery-operator", "device-plugin-host", "config-plugin-allocator", "handler-udev", "handler-debug-echo"},
 		swapped:  []string{"device-plugin-host", "discovery-operator"},
 		host:     "akri-device-plugin-host",
+		second:   scenario{"a second device-plugin-host comes beside the first, and takes over when that is killed", secondHost},
 	}
-	oneProcess = form{values: []string{"global.agent.enabled=true"}, services: []string{"agent"}, swapped: []string{"agent"}, host: "akri-agent-daemonset"}
-)
+}
+
+func oneProcess() form {
+	return form{
+		values:   []string{"global.agent.enabled=true"},
+		services: []string{"agent"},
+		swapped:  []string{"agent"},
+		host:     "akri-agent-daemonset",
+		second:   scenario{"a second agent comes beside the first, and ends", secondAgent},
+	}
+}
 
 // chosen is the form that all scenarios run on.
 func chosen() form {
 	if os.Getenv("AKRI_E2E_AGENT") != "" {
-		return oneProcess
+		return oneProcess()
 	}
-	return separate
+	return separate()
 }
 
 // services are all that a user may see die.
@@ -48,8 +60,8 @@ func TestAgent(t *testing.T) {
 	if os.Getenv("AKRI_E2E_AGENT") != "" {
 		t.Skip("TestMesh has it all")
 	}
-	require.NoError(t, akri.Install(t.Context(), oneProcess.values...))
-	killEach(t, oneProcess.services)
+	require.NoError(t, akri.Install(t.Context(), oneProcess().values...))
+	killEach(t, oneProcess().services)
 	nothingIsLeft(t)
 }
 
