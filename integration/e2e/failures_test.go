@@ -191,10 +191,20 @@ func secondHost(t *testing.T) {
 // secondAgent ends at once, and leaves the first alone.
 func secondAgent(t *testing.T) {
 	node := akri.Cluster.Nodes()[0]
+	before := served(t, node)
 	_, second := beside(t, node)
 	awaitSaid(t, second.Name, "is in use by another process")
 	deletePod(t, second.Name)
+	require.Equal(t, before, served(t, node))
 	require.NoError(t, awaitOffered(t.Context(), node, "akri.sh/e2e-fail-8120fe"))
+}
+
+// served are the sockets that a node's services are met at.
+func served(t *testing.T, node cluster.Node) []string {
+	t.Helper()
+	found := slices.Concat(sockets(t, node.AkriDir()), sockets(t, node.RunDir()))
+	require.NotEmpty(t, found)
+	return found
 }
 
 // beside starts another pod of the one that serves the node's kubelet until the test ends, and returns both.

@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 )
 
 // maxSocketPath is what fits into sockaddr_un with room for the byte that ends it.
@@ -66,9 +67,15 @@ func removeStale(ctx context.Context, path string) error {
 	if info.Mode().Type() != fs.ModeSocket {
 		return fmt.Errorf("%s exists and is not a socket", path)
 	}
-	if conn, err := (&net.Dialer{}).DialContext(ctx, "unix", path); err == nil {
+	switch conn, err := (&net.Dialer{}).DialContext(ctx, "unix", path); {
+	case err == nil:
 		_ = conn.Close()
 		return fmt.Errorf("%s is in use by another process", path)
+	case errors.Is(err, fs.ErrNotExist):
+		return nil
+	case !errors.Is(err, syscall.ECONNREFUSED):
+		// Whoever is told to stop, or meets a server with too much to do, knows nothing about the socket.
+		return fmt.Errorf("ask whether %s is in use: %w", path, err)
 	}
 	if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("remove stale socket: %w", err)

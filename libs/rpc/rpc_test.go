@@ -53,6 +53,15 @@ func TestASocketInUseIsNotTaken(t *testing.T) {
 	require.ErrorContains(t, err, "is in use by another process")
 }
 
+func TestWhoIsToldToStopLeavesTheSocketsOfOthersAlone(t *testing.T) {
+	address := rpctest.Serve(t, none)
+	stopped, cancel := context.WithCancel(t.Context())
+	cancel()
+	_, err := rpc.Listen(stopped, address)
+	require.ErrorIs(t, err, context.Canceled)
+	require.FileExists(t, strings.TrimPrefix(address, "unix://"))
+}
+
 func TestOddSocketPathsAreRefused(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "file")
 	require.NoError(t, os.WriteFile(file, nil, 0o600))

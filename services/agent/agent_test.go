@@ -3,7 +3,9 @@ package agent_test
 import (
 	"context"
 	"io/fs"
+	"os"
 	"path/filepath"
+	"slices"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -101,6 +103,30 @@ func TestAnyOtherPartThatEndsEndsTheProcess(t *testing.T) {
 	s, err := agent.New(w.config, env(t))
 	require.NoError(t, err)
 	require.ErrorContains(t, s.Run(t.Context()), "config-plugin-allocator: "+w.path("c")+" is in use by another process")
+}
+
+// Its parts notice that they are not wanted at different times; those that are late know nothing of whom a socket belongs to.
+func TestASecondAgentEndsAndLeavesTheSocketsOfTheFirst(t *testing.T) {
+	w := newWorld(t, "debug-echo")
+	w.startAgent()
+	awaitReady(t, w.health)
+	sockets := func() []string {
+		found, err := filepath.Glob(w.path("*"))
+		require.NoError(t, err)
+		return slices.DeleteFunc(found, func(path string) bool {
+			info, err := os.Lstat(path)
+			return err == nil && info.Mode().Type() != fs.ModeSocket
+		})
+	}
+	before := sockets()
+	require.Contains(t, before, w.path("agent-registration.sock"))
+	for range 10 {
+		s, err := agent.New(w.config, env(t))
+		require.NoError(t, err)
+		require.ErrorContains(t, s.Run(t.Context()), "is in use by another process")
+		require.Equal(t, before, sockets())
+	}
+	require.NoError(t, w.stop())
 }
 
 func TestWhatIsWrongWithAnyPartIsSaidBeforeItStarts(t *testing.T) {
