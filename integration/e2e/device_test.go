@@ -42,7 +42,7 @@ spec:
       udevRules:
       - SUBSYSTEM=="block", KERNEL=="zram[1-9]*"
   brokerProperties: {GREETING: hello}
-  capacity: 2
+  capacity: 1
   brokerSpec:` + broker + `
   instanceServiceSpec: {type: ClusterIP, ports: [{name: http, port: 80, targetPort: 8083}]}
   configurationServiceSpec: {type: ClusterIP, ports: [{name: http, port: 80, targetPort: 8083}]}
@@ -85,8 +85,9 @@ func values(m map[string]string) (values []string) {
 	return values
 }
 
+// pluggedDevice has two slots: with one, which the broker takes, the Configuration's resource would be offered for a moment only.
 func pluggedDevice(t *testing.T) {
-	apply(t, zramConfiguration)
+	apply(t, strings.Replace(zramConfiguration, "capacity: 1", "capacity: 2", 1))
 	zram := plug(t, "the first content")
 	byNode := zramInstances(zram)
 
