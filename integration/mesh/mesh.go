@@ -4,6 +4,7 @@ package mesh
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -83,8 +84,9 @@ func (m *Mesh) Path(elements ...string) string {
 // replacedWithin is how long pods may take to end.
 const replacedWithin = time.Minute
 
-// Install installs the umbrella chart, or brings it to the given values, and waits until every workload is ready and the pods
-// that it replaced are gone, for which helm does not wait.
+// Install installs the umbrella chart, or brings it to the given values, and waits until every workload is ready, the pods that it
+// replaced are gone, for which helm does not wait, and the API server reaches the one that reviews Configurations, which it may a
+// moment after that is ready.
 func (m *Mesh) Install(ctx context.Context, values ...string) error {
 	arguments := []string{"upgrade", "--install", Release, m.Path("charts", "akri"), "--namespace", Namespace, "--create-namespace",
 		"--wait", "--timeout", "3m", "--set", "global.image.tag=" + DevTag}
@@ -96,6 +98,22 @@ func (m *Mesh) Install(ctx context.Context, values ...string) error {
 	}
 	ctx, cancel := context.WithTimeout(ctx, replacedWithin)
 	defer cancel()
+	return errors.Join(m.awaitReplaced(ctx), m.AwaitReviews(ctx))
+}
+
+// AwaitReviews waits until Configurations can be applied: they are refused while the one that reviews them is away.
+func (m *Mesh) AwaitReviews(ctx context.Context) error {
+	manifest, err := m.Manifest("deploy", "samples", "debug-echo.yaml")
+	if err != nil {
+		return err
+	}
+	return Await(ctx, "a Configuration to be reviewed", func(ctx context.Context) error {
+		_, err := m.Kubectl(ctx, manifest, "apply", "--dry-run=server", "-f", "-")
+		return err
+	})
+}
+
+func (m *Mesh) awaitReplaced(ctx context.Context) error {
 	return Await(ctx, "replaced pods to be gone", func(ctx context.Context) error {
 		pods, err := m.Kubernetes.CoreV1().Pods(Namespace).List(ctx, metav1.ListOptions{})
 		if err != nil {
