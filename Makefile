@@ -90,7 +90,6 @@ test-tools: test-prerequisites binaries
 	cd tools/akri-image && GOWORK=off go test -count=1 ./...
 	cd tools/cluster && GOWORK=off go test -count=1 ./...
 
-# The longest first: the others fit in beside it.
 .PHONY: test-e2e
 test-e2e: root test-prerequisites images binaries ## End-to-end tests: real kubelets, containerd, API server, devices
 	cd integration && go test -count=1 ./devices # alone: others plug in devices of that kind too

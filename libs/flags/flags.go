@@ -73,7 +73,33 @@ func name(field reflect.StructField) string {
 }
 
 func (s *Set) add(name string, target any, tag reflect.StructTag) {
-	usage := tag.Get("help")
+	s.bind(name, target, tag.Get("help"))
+	flag := s.Lookup(name)
+	if preset, is := tag.Lookup("default"); is {
+		if err := setDefault(flag, preset); err != nil {
+			panic(fmt.Sprintf("default of flag %s: %v", name, err))
+		}
+	}
+	described := value{Value: flag.Value, placeholder: tag.Get("placeholder")}
+	if allowed := tag.Get("enum"); allowed != "" {
+		described.allowed = strings.Split(allowed, ",")
+		flag.Usage += " One of " + strings.Join(described.allowed, ", ") + "."
+	}
+	flag.Value = described
+
+	variables := []string{"AKRI_" + strings.ToUpper(strings.ReplaceAll(name, "-", "_"))}
+	if given := tag.Get("env"); given != "" {
+		variables = strings.Split(given, ",")
+	}
+	s.variables[name] = variables
+	flag.Usage += " [$" + strings.Join(variables, ", $") + "]"
+	if _, is := tag.Lookup("required"); is {
+		s.required = append(s.required, name)
+	}
+}
+
+// bind declares a flag of the type of its field.
+func (s *Set) bind(name string, target any, usage string) {
 	switch target := target.(type) {
 	case *string:
 		s.StringVar(target, name, *target, usage)
@@ -88,36 +114,18 @@ func (s *Set) add(name string, target any, tag reflect.StructTag) {
 	case *fs.FileMode:
 		s.Uint32Var((*uint32)(target), name, uint32(*target), usage)
 	case *[]string:
-		if preset := tag.Get("default"); preset != "" {
-			*target = strings.Split(preset, ",")
-		}
 		s.StringSliceVar(target, name, *target, usage)
 	default:
 		panic(fmt.Sprintf("flag %s: no flags of type %T", name, target))
 	}
-	flag := s.Lookup(name)
-	// A list that is set once is added to when it is set again.
-	if preset, is := tag.Lookup("default"); is && flag.Value.Type() != "stringSlice" {
-		if err := flag.Value.Set(preset); err != nil {
-			panic(fmt.Sprintf("default of flag %s: %v", name, err))
-		}
-		flag.DefValue = preset
+}
+
+func setDefault(flag *pflag.Flag, text string) error {
+	flag.DefValue = text
+	if list, is := flag.Value.(pflag.SliceValue); is {
+		return list.Replace(strings.Split(text, ",")) // a list that was Set is added to
 	}
-	variables := []string{"AKRI_" + strings.ToUpper(strings.ReplaceAll(name, "-", "_"))}
-	if given := tag.Get("env"); given != "" {
-		variables = strings.Split(given, ",")
-	}
-	s.variables[name] = variables
-	if _, is := tag.Lookup("required"); is {
-		s.required = append(s.required, name)
-	}
-	described := value{Value: flag.Value, placeholder: tag.Get("placeholder")}
-	if allowed := tag.Get("enum"); allowed != "" {
-		described.allowed = strings.Split(allowed, ",")
-		flag.Usage += " One of " + strings.Join(described.allowed, ", ") + "."
-	}
-	flag.Value = described
-	flag.Usage += " [$" + strings.Join(variables, ", $") + "]"
+	return flag.Value.Set(text)
 }
 
 // value is one of pflag's, with what a tag says about it.
@@ -137,8 +145,8 @@ func (v value) Type() string {
 }
 
 func (v value) Set(text string) error {
-	list := v.Value.Type() == "stringSlice"
-	if len(v.allowed) > 0 && (text != "" || !list) {
+	_, list := v.Value.(pflag.SliceValue)
+	if len(v.allowed) > 0 && !(list && text == "") {
 		for one := range strings.SplitSeq(text, ",") {
 			if !slices.Contains(v.allowed, one) {
 				return fmt.Errorf("%q: want one of %s", one, strings.Join(v.allowed, ", "))

@@ -67,20 +67,33 @@ func removeStale(ctx context.Context, path string) error {
 	if info.Mode().Type() != fs.ModeSocket {
 		return fmt.Errorf("%s exists and is not a socket", path)
 	}
-	switch conn, err := (&net.Dialer{}).DialContext(ctx, "unix", path); {
-	case err == nil:
-		_ = conn.Close()
-		return fmt.Errorf("%s is in use by another process", path)
+	served, err := Served(ctx, path)
+	switch {
 	case errors.Is(err, fs.ErrNotExist):
-		return nil
-	case !errors.Is(err, syscall.ECONNREFUSED):
-		// Whoever is told to stop, or meets a server with too much to do, knows nothing about the socket.
-		return fmt.Errorf("ask whether %s is in use: %w", path, err)
+		return nil // it went meanwhile
+	case err != nil:
+		return err
+	case served:
+		return fmt.Errorf("%s is in use by another process", path)
 	}
 	if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("remove stale socket: %w", err)
 	}
 	return nil
+}
+
+// Served tells whether a process serves the socket at a path, or left it behind. Only a refused connection says the latter: whoever
+// is told to stop meanwhile, or meets a server with too much to do, gets an error.
+func Served(ctx context.Context, path string) (bool, error) {
+	conn, err := (&net.Dialer{}).DialContext(ctx, "unix", path)
+	switch {
+	case err == nil:
+		return true, conn.Close()
+	case errors.Is(err, syscall.ECONNREFUSED):
+		return false, nil
+	default:
+		return false, fmt.Errorf("ask whether %s is in use: %w", path, err)
+	}
 }
 
 // owned removes its socket file on Close unless another process has put its own there.

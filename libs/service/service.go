@@ -72,14 +72,14 @@ func Main[C any](name, description string, run func(context.Context, C, Env) err
 // parse ends the process where there is nothing to run.
 func parse(name, description string, config any) {
 	set := flags.New(name, config)
-	asked := set.Bool("version", false, "Print the version and exit.")
+	printVersion := set.Bool("version", false, "Print the version and exit.")
 	set.Usage = func() {
 		fmt.Printf("%s\n\nUsage: %s [flags]\n\n%s", description, name, set.FlagUsagesWrapped(helpWidth))
 	}
 	switch err := set.Parse(os.Args[1:]); {
 	case errors.Is(err, pflag.ErrHelp):
 		os.Exit(0)
-	case *asked:
+	case *printVersion:
 		fmt.Println(name, version.Version)
 		os.Exit(0)
 	case err != nil:

@@ -11,6 +11,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/testutil"
 	"github.com/stretchr/testify/require"
 
+	"akri.sh/libs/handler/handlertest"
 	"akri.sh/services/handler-onvif/internal/roster"
 	"akri.sh/services/handler-onvif/internal/wsdiscovery"
 )
@@ -318,21 +319,21 @@ func TestStrangersThatNeverAnswerDoNotHoldUpCameras(t *testing.T) {
 	changed := w.followed(t).changed
 	w.say(match(door))
 	for len(w.urls()) == 0 {
-		take(t, changed)
+		handlertest.Receive(t, changed)
 	}
 	for i := range strangers {
 		w.say(match(&camera{uuid: fmt.Sprint("stranger-", i), url: fmt.Sprint(tarpit.url, "/", i)}))
 	}
 	for range strangers / 4 {
-		take(t, tarpit.held)
+		handlertest.Receive(t, tarpit.held)
 	}
 	door.questions()
-	require.Eventually(t, func() bool { return count(door.questions(), askTime) > 0 }, patience, time.Millisecond)
-	require.Eventually(t, func() bool { return count(door.questions(), askTime) > 0 }, patience, time.Millisecond, "again and again")
+	require.Eventually(t, func() bool { return count(door.questions(), askTime) > 0 }, handlertest.Patience, time.Millisecond)
+	require.Eventually(t, func() bool { return count(door.questions(), askTime) > 0 }, handlertest.Patience, time.Millisecond, "again and again")
 	require.Len(t, w.urls(), 1)
 	close(tarpit.release)
 	for len(w.urls()) < 1+strangers {
-		take(t, changed)
+		handlertest.Receive(t, changed)
 	}
 	tarpit.set(func(c *camera) { require.Equal(t, strangers/4, c.most, "questions at once") })
 }
@@ -344,18 +345,18 @@ func TestACameraThatIsBeingAskedAgainAfterALongWhileHoldsUpTheList(t *testing.T)
 	follower := w.followed(t)
 	w.say(match(door))
 	for len(w.urls()) == 0 {
-		take(t, follower.changed)
+		handlertest.Receive(t, follower.changed)
 	}
-	require.Eventually(t, w.isProbed, patience, time.Millisecond)
+	require.Eventually(t, w.isProbed, handlertest.Patience, time.Millisecond)
 	door.set(func(c *camera) { c.holding[askTime] = true })
-	take(t, door.held)
+	handlertest.Receive(t, door.held)
 	follower.stop()
 	require.True(t, wait(t.Context(), 2*interval))
 	w.followed(t)
-	require.Eventually(t, w.isProbed, patience, time.Millisecond)
+	require.Eventually(t, w.isProbed, handlertest.Patience, time.Millisecond)
 	require.False(t, w.complete(0), "it may have left")
 	close(door.release)
-	require.Eventually(t, func() bool { return w.complete(0) }, patience, time.Millisecond)
+	require.Eventually(t, func() bool { return w.complete(0) }, handlertest.Patience, time.Millisecond)
 }
 
 func TestTheCensusEndsInTheMiddleOfQuestions(t *testing.T) {
@@ -365,7 +366,7 @@ func TestTheCensusEndsInTheMiddleOfQuestions(t *testing.T) {
 		w := newWorld(t, interval, 1)
 		w.followed(t)
 		w.say(match(tarpit), match(&camera{uuid: "next", url: tarpit.url + "/next"}))
-		take(t, tarpit.held)
+		handlertest.Receive(t, tarpit.held)
 	}) // its end ends the census, which must not wait for the answer
 	require.Len(t, tarpit.questions(), 1)
 }

@@ -17,6 +17,7 @@ import (
 	"go.uber.org/zap"
 
 	"akri.sh/libs/handler"
+	"akri.sh/libs/handler/handlertest"
 	"akri.sh/services/handler-onvif/internal/roster"
 )
 
@@ -25,8 +26,8 @@ type list map[string]map[string]string
 
 // stream is what one Configuration is sent.
 type stream struct {
-	ended  chan error
-	cancel context.CancelFunc
+	ended  <-chan error
+	cancel func()
 	news   chan struct{} // capacity 1: there is another list
 
 	mu     sync.Mutex
@@ -36,22 +37,12 @@ type stream struct {
 
 func (w *world) discover(t *testing.T, details string, properties map[string]string) *stream {
 	t.Helper()
-	ctx, cancel := context.WithCancel(t.Context())
-	s := &stream{ended: make(chan error, 1), cancel: cancel, news: make(chan struct{}, 1)}
+	s := &stream{news: make(chan struct{}, 1)}
 	request := handler.Request{Details: details, Properties: map[string][]byte{}, Log: zap.NewNop()}
 	for name, value := range properties {
 		request.Properties[name] = []byte(value)
 	}
-	go func() {
-		s.ended <- discover(ctx, w.census, request, s.send)
-		close(s.ended)
-	}()
-	t.Cleanup(func() {
-		cancel()
-		for err := range s.ended {
-			require.NoError(t, err)
-		}
-	})
+	s.ended, s.cancel = background(t, func(ctx context.Context) error { return discover(ctx, w.census, request, s.send) })
 	return s
 }
 
@@ -426,19 +417,19 @@ func TestDiscoveryEndsInTheMiddleOfQuestionsOfWhichThereAreNotTooManyAtOnce(t *t
 		w.say(match(&camera{uuid: fmt.Sprint("camera-", i), url: fmt.Sprint(tarpit.url, "/", i)}))
 	}
 	for range atOnce {
-		take(t, tarpit.held)
+		handlertest.Receive(t, tarpit.held)
 	}
 	first.cancel()
-	require.NoError(t, take(t, first.ended))
+	require.NoError(t, handlertest.Receive(t, first.ended))
 	require.Empty(t, first.all())
-	require.Eventually(t, func() bool { return tarpit.waiting() == 0 }, patience, time.Millisecond)
+	require.Eventually(t, func() bool { return tarpit.waiting() == 0 }, handlertest.Patience, time.Millisecond)
 
 	second := w.discover(t, "discoveryTimeoutSeconds: 0", nil)
 	for range atOnce {
-		take(t, tarpit.held)
+		handlertest.Receive(t, tarpit.held)
 	}
 	close(tarpit.release)
-	take(t, second.news)
+	handlertest.Receive(t, second.news)
 	require.Len(t, second.last(t), cameras, "nobody is forgotten")
 	tarpit.set(func(c *camera) { require.LessOrEqual(t, c.most, atOnce) })
 }

@@ -29,7 +29,6 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 const (
 	interval = 10 * time.Second
-	patience = 10 * time.Second // of tests in real time, for what must come
 	hour     = time.Hour
 
 	askTime        = "GetSystemDateAndTime"
@@ -232,7 +231,7 @@ type world struct {
 	*census
 	*air
 
-	ended chan error
+	ended <-chan error
 }
 
 // newWorld starts a census that asks at most so many questions at once. It ends with the test.
@@ -243,20 +242,27 @@ func newWorld(t *testing.T, interval time.Duration, concurrency int) *world {
 	w := &world{
 		census: newCensus(interval, soap.NewClient(options), soap.NewClient(options), metrics, zap.NewNop()),
 		air:    &air{start: time.Now(), said: make(chan string), cut: make(chan error)},
-		ended:  make(chan error, 1),
 	}
+	w.ended, _ = background(t, func(ctx context.Context) error { return w.run(ctx, w.air) })
+	return w
+}
+
+// background runs until it is stopped, at the latest when the test ends. What it ends with is for the test to look at, or nil.
+func background(t *testing.T, run func(context.Context) error) (ended <-chan error, stop func()) {
+	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
+	end := make(chan error, 1)
 	go func() {
-		w.ended <- w.run(ctx, w.air)
-		close(w.ended)
+		end <- run(ctx)
+		close(end)
 	}()
 	t.Cleanup(func() {
 		cancel()
-		for err := range w.ended {
+		for err := range end {
 			require.NoError(t, err)
 		}
 	})
-	return w
+	return end, cancel
 }
 
 // bubble runs a test whose time passes when nothing else is to be done.
@@ -325,16 +331,4 @@ func (w *world) isProbed() bool {
 
 func count(questions []string, operation string) int {
 	return len(slices.DeleteFunc(slices.Clone(questions), func(question string) bool { return !strings.HasPrefix(question, operation) }))
-}
-
-// take waits in real time for what must come.
-func take[T any](t *testing.T, from <-chan T) T {
-	t.Helper()
-	select {
-	case one := <-from:
-		return one
-	case <-time.After(patience):
-		require.FailNow(t, "nothing came")
-		panic("not reached")
-	}
 }
