@@ -146,7 +146,7 @@ func (v value) Type() string {
 
 func (v value) Set(text string) error {
 	_, list := v.Value.(pflag.SliceValue)
-	if len(v.allowed) > 0 && !(list && text == "") {
+	if len(v.allowed) > 0 && (!list || text != "") {
 		for one := range strings.SplitSeq(text, ",") {
 			if !slices.Contains(v.allowed, one) {
 				return fmt.Errorf("%q: want one of %s", one, strings.Join(v.allowed, ", "))
