@@ -8,7 +8,7 @@ cd "$(dirname "$0")/.."
 
 for service in "$@"; do
     # The linker says what leads to what, and marks functions that look methods up.
-    edges=$(go build -tags grpcnotrace -ldflags=-dumpdep -o /dev/null "./services/$service/cmd/$service" 2>&1)
+    edges=$(go build -tags grpcnotrace,nethttpomithttp2 -ldflags=-dumpdep -o /dev/null "./services/$service/cmd/$service" 2>&1)
     grep -q '^main.main ' <<<"$edges" || { echo "$service: the linker does not say what leads to what:"; head -5 <<<"$edges"; exit 1; }
     if callers=$(grep -oE '^[^ ]+ -> [^ ]+ <ReflectMethod>$' <<<"$edges"); then
         echo "$service: something looks methods up by a name that the linker cannot know (text/template and some flag libraries do):"

@@ -32,3 +32,12 @@ func TestChecksSayWhatIsNotWell(t *testing.T) {
 	require.Equal(t, http.StatusOK, get(t, handler, "/healthz").Code)
 	require.Equal(t, http.StatusOK, get(t, handler, "/metrics").Code)
 }
+
+func TestMetricsAreNotCompressedWhichTakesMoreMemoryThanAnIdleServiceHas(t *testing.T) {
+	request := httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/metrics", nil)
+	request.Header.Set("Accept-Encoding", "gzip, zstd")
+	response := httptest.NewRecorder()
+	admin.Handler(&admin.Health{}, prometheus.NewRegistry()).ServeHTTP(response, request)
+	require.Equal(t, http.StatusOK, response.Code)
+	require.Empty(t, response.Header().Get("Content-Encoding"))
+}

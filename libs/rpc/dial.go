@@ -31,6 +31,7 @@ func Dial(address string, registerer prometheus.Registerer) (*grpc.ClientConn, e
 		grpc.WithConnectParams(reconnect(address)),
 		grpc.WithDefaultServiceConfig(roundRobin),
 		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(maxMessageBytes)),
+		grpc.WithReadBufferSize(bufferBytes), grpc.WithWriteBufferSize(bufferBytes),
 		grpc.WithChainUnaryInterceptor(metrics.UnaryClientInterceptor()),
 		grpc.WithChainStreamInterceptor(metrics.StreamClientInterceptor()),
 	}

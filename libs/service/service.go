@@ -56,6 +56,7 @@ func Main[C any](name, description string, run func(context.Context, C, Env) err
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(2)
 	}
+	saveMemory()
 	klog.SetLogger(zapr.NewLogger(logger)) // client-go logs through klog
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
 	context.AfterFunc(ctx, stop)
@@ -67,6 +68,14 @@ func Main[C any](name, description string, run func(context.Context, C, Env) err
 		os.Exit(1)
 	}
 	logger.Info("stopped")
+}
+
+// saveMemory has the process keep less garbage, unless GOGC says how much: as Go comes, one that needs 1 MiB grows to 4 before
+// it collects any.
+func saveMemory() {
+	if os.Getenv("GOGC") == "" {
+		debug.SetGCPercent(50)
+	}
 }
 
 // parse ends the process where there is nothing to run.

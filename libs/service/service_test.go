@@ -5,11 +5,13 @@ import (
 	"io"
 	"os"
 	"os/exec"
+	"runtime/metrics"
 	"strings"
 	"syscall"
 	"testing"
 
 	"github.com/stretchr/testify/require"
+	"go.uber.org/zap"
 
 	"akri.sh/libs/service"
 )
@@ -24,7 +26,9 @@ func TestMain(m *testing.M) {
 		os.Exit(m.Run())
 	}
 	service.Main("greeter", "Greets.", func(ctx context.Context, c config, env service.Env) error {
-		env.Log.Info(c.Greeting)
+		garbage := []metrics.Sample{{Name: "/gc/gogc:percent"}}
+		metrics.Read(garbage)
+		env.Log.Info(c.Greeting, zap.Uint64("gogc", garbage[0].Value.Uint64()))
 		<-ctx.Done()
 		return nil
 	})
@@ -60,7 +64,20 @@ func TestUnknownFlagsAreRefused(t *testing.T) {
 }
 
 func TestASignalStopsItCleanly(t *testing.T) {
-	command := greeter()
+	require.Contains(t, runs(t, greeter()), `"message":"stopped"`)
+}
+
+func TestLessGarbageIsKeptUnlessTheUserSaysHowMuch(t *testing.T) {
+	for gogc, want := range map[string]string{"": `"gogc":50`, "80": `"gogc":80`} {
+		command := greeter()
+		command.Env = append(command.Env, "GOGC="+gogc)
+		require.Contains(t, runs(t, command), want)
+	}
+}
+
+// runs returns what a service logs that is told to stop when it works.
+func runs(t *testing.T, command *exec.Cmd) string {
+	t.Helper()
 	logs, err := command.StderrPipe()
 	require.NoError(t, err)
 	require.NoError(t, command.Start())
@@ -75,7 +92,7 @@ func TestASignalStopsItCleanly(t *testing.T) {
 	rest, err := io.ReadAll(logs)
 	require.NoError(t, err)
 	require.NoError(t, command.Wait())
-	require.Contains(t, string(rest), `"message":"stopped"`)
+	return seen.String() + string(rest)
 }
 
 func TestMetricsAnswer(t *testing.T) {
