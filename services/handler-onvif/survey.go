@@ -24,8 +24,6 @@ const (
 	refreshEvery = 5 * time.Minute
 	// retryEvery is the pause after a question without an answer.
 	retryEvery = 10 * time.Second
-	// maxGathered is how many answers one look takes.
-	maxGathered = 1024
 	// settleEvery is how often the time alone can make the first list complete.
 	settleEvery = 100 * time.Millisecond
 )
@@ -63,7 +61,7 @@ type answer struct {
 }
 
 func discover(ctx context.Context, census *census, request handler.Request, send handler.Send) error {
-	s := &survey{census: census, log: request.Log, subjects: map[string]*subject{}, answers: make(chan answer, maxGathered)}
+	s := &survey{census: census, log: request.Log, subjects: map[string]*subject{}, answers: make(chan answer)}
 	if err := handler.DecodeDetails(request, &s.details); err != nil {
 		return err
 	}

@@ -18,6 +18,9 @@ import (
 // readBuffer holds the answers of a thousand cameras that come at once, if the kernel allows it.
 const readBuffer = 4 << 20
 
+// longest is more than a datagram can be.
+const longest = 1 << 16
+
 // Group is a multicast address in both families, and its port.
 type Group struct {
 	V4, V6 netip.Addr
@@ -36,7 +39,7 @@ type Network struct {
 }
 
 // Waiting tells whether there are datagrams that were received and not heard yet.
-func (n *Network) Waiting() bool { return n.queue.bytes.Load() > 0 }
+func (n *Network) Waiting() bool { return n.queue.waiting() }
 
 // Open opens the sockets; a family that the machine lacks is left out, and so is hearing when the port is taken.
 func Open(ctx context.Context, group Group, choice Choice, log *zap.Logger) (*Network, error) {
@@ -165,15 +168,16 @@ func (n *Network) Receive(ctx context.Context, hear func(datagram []byte, from n
 		if conn == nil {
 			continue
 		}
-		group.Go(func() error { return n.receive(ctx, conn) })
+		// On the heap, where what no datagram was long enough for takes no memory; on its stack the goroutine would clear it all.
+		buffer := make([]byte, longest)
+		group.Go(func() error { return n.receive(ctx, conn, buffer) })
 		stop := context.AfterFunc(ctx, func() { _ = conn.Close() })
 		defer stop()
 	}
 	return group.Wait()
 }
 
-func (n *Network) receive(ctx context.Context, conn *net.UDPConn) error {
-	buffer := make([]byte, 1<<16)
+func (n *Network) receive(ctx context.Context, conn *net.UDPConn, buffer []byte) error {
 	for {
 		size, from, err := conn.ReadFromUDPAddrPort(buffer)
 		switch {

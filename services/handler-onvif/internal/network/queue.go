@@ -4,7 +4,7 @@ import (
 	"context"
 	"net/netip"
 	"slices"
-	"sync/atomic"
+	"sync"
 )
 
 // Limits of what waits to be heard.
@@ -15,8 +15,11 @@ const (
 
 // queue takes datagrams from the kernel, whose buffers hold the answers of some dozen cameras only.
 type queue struct {
-	packets chan packet
-	bytes   atomic.Int64
+	some chan struct{} // capacity 1: there are packets
+
+	mu           sync.Mutex
+	packets      []packet
+	count, bytes int // of packets, and of those taken that were not heard yet
 }
 
 type packet struct {
@@ -24,20 +27,29 @@ type packet struct {
 	from     netip.Addr
 }
 
-func newQueue() *queue { return &queue{packets: make(chan packet, maxWaiting)} }
+func newQueue() *queue { return &queue{some: make(chan struct{}, 1)} }
 
 // put copies the datagram, or drops it when too much waits.
 func (q *queue) put(datagram []byte, from netip.Addr) {
-	size := int64(len(datagram))
-	if q.bytes.Add(size) > maxWaitingBytes {
-		q.bytes.Add(-size)
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if q.count == maxWaiting || q.bytes+len(datagram) > maxWaitingBytes {
 		return
 	}
+	q.packets = append(q.packets, packet{slices.Clone(datagram), from})
+	q.count++
+	q.bytes += len(datagram)
 	select {
-	case q.packets <- packet{slices.Clone(datagram), from}:
+	case q.some <- struct{}{}:
 	default:
-		q.bytes.Add(-size)
 	}
+}
+
+// waiting tells whether there are datagrams that were not heard yet.
+func (q *queue) waiting() bool {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	return q.count > 0
 }
 
 func (q *queue) drain(ctx context.Context, hear func([]byte, netip.Addr)) error {
@@ -45,9 +57,29 @@ func (q *queue) drain(ctx context.Context, hear func([]byte, netip.Addr)) error 
 		select {
 		case <-ctx.Done():
 			return nil
-		case p := <-q.packets:
+		case <-q.some:
+		}
+		for _, p := range q.take() {
+			if ctx.Err() != nil {
+				return nil
+			}
 			hear(p.datagram, p.from)
-			q.bytes.Add(-int64(len(p.datagram)))
+			q.heard(p)
 		}
 	}
+}
+
+func (q *queue) take() []packet {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	taken := q.packets
+	q.packets = nil
+	return taken
+}
+
+func (q *queue) heard(p packet) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.count--
+	q.bytes -= len(p.datagram)
 }

@@ -8,17 +8,17 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// drained returns how many datagrams wait in the queue.
+// drained returns how many datagrams waited in the queue.
 func drained(t *testing.T, q *queue) (count int) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
-	q.put([]byte("the last"), netip.Addr{})
-	require.NoError(t, q.drain(ctx, func(datagram []byte, _ netip.Addr) {
-		if string(datagram) == "the last" {
+	defer cancel()
+	waited := q.count
+	require.NoError(t, q.drain(ctx, func([]byte, netip.Addr) {
+		require.True(t, q.waiting(), "a datagram that is being heard was not heard yet")
+		if count++; count == waited {
 			cancel()
-			return
 		}
-		count++
 	}))
 	return count
 }
@@ -33,7 +33,7 @@ func TestQueueDropsWhatIsTooMuch(t *testing.T) {
 			for range 2 * maxWaiting {
 				q.put(datagram, netip.Addr{})
 			}
-			require.Len(t, q.packets, test.want)
+			require.Equal(t, test.want, drained(t, q))
 		})
 	}
 }
@@ -42,7 +42,7 @@ func TestQueueKeepsItsOwnCopy(t *testing.T) {
 	q, buffer := newQueue(), []byte("a")
 	q.put(buffer, netip.Addr{})
 	buffer[0] = 'b'
-	require.Equal(t, "a", string((<-q.packets).datagram))
+	require.Equal(t, "a", string(q.take()[0].datagram))
 }
 
 func TestQueueIsEmptyAfterAllWasHeard(t *testing.T) {
@@ -51,5 +51,6 @@ func TestQueueIsEmptyAfterAllWasHeard(t *testing.T) {
 		q.put([]byte("x"), netip.Addr{})
 	}
 	require.Equal(t, 10, drained(t, q))
-	require.Zero(t, q.bytes.Load())
+	require.False(t, q.waiting())
+	require.Zero(t, q.bytes)
 }
