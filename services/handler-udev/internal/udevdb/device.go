@@ -21,7 +21,8 @@ type device struct {
 
 func (d *device) open() *udev.Device {
 	if !d.opened {
-		d.handle, d.opened = d.scan.udev.NewDeviceFromSyspath(d.syspath), true
+		d.handle, d.opened = d.scan.database.udev.NewDeviceFromSyspath(d.syspath), true
+		d.scan.database.opened.Add(1)
 	}
 	return d.handle
 }
@@ -44,7 +45,7 @@ func (d *device) Devnode() string    { return read(d, (*udev.Device).Devnode) }
 
 // link is the name of what a link of the device's folder leads to.
 func (d *device) link(name string) string {
-	target, err := os.Readlink(filepath.Join(d.scan.root, d.syspath, name))
+	target, err := os.Readlink(filepath.Join(d.scan.database.Root, d.syspath, name))
 	if err != nil {
 		return ""
 	}
@@ -61,7 +62,7 @@ func (d *device) Attribute(name string) (string, bool) {
 	if value != "" {
 		return value, true
 	}
-	info, err := os.Stat(filepath.Join(d.scan.root, d.syspath, name))
+	info, err := os.Stat(filepath.Join(d.scan.database.Root, d.syspath, name))
 	return "", err == nil && info.Mode().IsRegular() && info.Mode().Perm()&0o444 != 0
 }
 

@@ -4,23 +4,27 @@ package udevdb
 
 import (
 	"errors"
-	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
 	"runtime"
 	"strings"
+	"sync/atomic"
 
 	"github.com/jochenvg/go-udev"
 
 	"akri.sh/services/handler-udev/internal/selection"
 )
 
-const sys = "/sys"
+const (
+	sys         = "/sys"
+	manyHandles = 256 // some 2 KiB each
+)
 
 // Database is the kernel's devices as they are now; nothing is kept between two calls.
 type Database struct {
-	udev udev.Udev // first: go-udev wants its address to be that of the allocation
+	udev   udev.Udev    // first: go-udev wants its address to be that of the allocation
+	opened atomic.Int64 // handles of devices since the last release
 
 	// Root is a folder that holds sys; empty: the machine's. Only a testbed that shows libudev other devices, which it does
 	// by way of the C library, needs it: what Go reads itself it must read there.
@@ -29,12 +33,13 @@ type Database struct {
 
 // Devices lists the devices at and below a devpath; "" means all. The devices are for one goroutine and remember what
 // they have read.
-func (d *Database) Devices(below string) ([]selection.Device, error) {
-	paths, err := d.syspaths(below)
+func (d *Database) Devices(top string) ([]selection.Device, error) {
+	d.release()
+	paths, err := d.syspaths(top)
 	if err != nil {
 		return nil, err
 	}
-	scan := &scan{root: d.Root, udev: &d.udev, known: make(map[string]*device, len(paths))}
+	scan := &scan{database: d, known: make(map[string]*device, len(paths))}
 	devices := make([]selection.Device, len(paths))
 	for i, path := range paths {
 		devices[i] = scan.device(path)
@@ -42,32 +47,26 @@ func (d *Database) Devices(below string) ([]selection.Device, error) {
 	return devices, nil
 }
 
-func (d *Database) syspaths(below string) ([]string, error) {
-	enumerate := d.udev.NewEnumerate()
-	if below != "" {
-		top := d.udev.NewDeviceFromSyspath(sys + below)
-		if top == nil {
-			return nil, nil // it is gone
-		}
-		if err := enumerate.AddMatchParent(top); err != nil {
-			return nil, fmt.Errorf("enumerate devices below %q: %w", below, err)
-		}
+func (d *Database) syspaths(top string) ([]string, error) {
+	if top == "" {
+		return all(d.Root)
 	}
-	paths, err := enumerate.DeviceSyspaths()
-	if err != nil {
-		return nil, fmt.Errorf("enumerate devices: %w", err)
-	}
-	if below == "" {
-		// libudev keeps every device that it listed, over 1 MiB, until go-udev's finalizer lets go of the list. A handler
-		// makes so little garbage that this would be the case every other minute, by when there are several.
+	return below(d.Root, sys+top)
+}
+
+// release lets go of libudev's handles when they have become many: go-udev does so in finalizers, and a handler makes so
+// little garbage that those would run every other minute.
+func (d *Database) release() {
+	if d.opened.Load() > manyHandles {
+		d.opened.Store(0)
 		runtime.GC()
 	}
-	return paths, nil
 }
 
 // Devpath finds the device that a file of udev's database is about, such as `b8:0` or `+usb:1-1`.
 func (d *Database) Devpath(id string) (string, bool) {
 	found := d.udev.NewDeviceFromDeviceID(id)
+	d.opened.Add(1)
 	if found == nil {
 		return "", false
 	}
@@ -76,9 +75,8 @@ func (d *Database) Devpath(id string) (string, bool) {
 
 // scan is one look at the kernel's devices. Devices share their ancestors.
 type scan struct {
-	root  string
-	udev  *udev.Udev
-	known map[string]*device
+	database *Database
+	known    map[string]*device
 }
 
 func (s *scan) device(syspath string) *device {
@@ -93,7 +91,7 @@ func (s *scan) device(syspath string) *device {
 // parent is the next folder above that is a device.
 func (s *scan) parent(syspath string) *device {
 	for path := filepath.Dir(syspath); strings.HasPrefix(path, sys+"/devices/"); path = filepath.Dir(path) {
-		if _, err := os.Stat(filepath.Join(s.root, path, "uevent")); err == nil || !errors.Is(err, fs.ErrNotExist) {
+		if _, err := os.Stat(filepath.Join(s.database.Root, path, "uevent")); err == nil || !errors.Is(err, fs.ErrNotExist) {
 			return s.device(path)
 		}
 	}

@@ -3,9 +3,11 @@ package udevdb_test
 import (
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
+	"github.com/jochenvg/go-udev"
 	"github.com/stretchr/testify/require"
 
 	"akri.sh/services/handler-udev/internal/selection"
@@ -24,6 +26,54 @@ func named(t *testing.T, below, kernel string) selection.Device {
 	}
 	require.FailNow(t, "no device "+kernel)
 	return nil
+}
+
+// libudev's own list is the standard: which devices there are is for it to say.
+func TestDevicesAreThoseThatLibudevLists(t *testing.T) {
+	testbed(t) // and then those of the machine
+	root := os.Getenv("UMOCKDEV_DIR")
+	enumerate := (&udev.Udev{}).NewEnumerate()
+	paths, err := enumerate.DeviceSyspaths()
+	require.NoError(t, err)
+	paths = slices.DeleteFunc(paths, pluggedByTests)
+	require.NotEmpty(t, paths)
+	database := &udevdb.Database{Root: root}
+	require.ElementsMatch(t, paths, syspaths(t, database, ""))
+	for _, path := range paths {
+		top := strings.TrimPrefix(path, "/sys")
+		var inside []string
+		for _, other := range paths {
+			if selection.Within(path, other) {
+				inside = append(inside, other)
+			}
+		}
+		require.ElementsMatch(t, inside, syspaths(t, database, top), "below %s", top)
+	}
+	require.Empty(t, syspaths(t, database, "/devices/no/such"))
+}
+
+// pluggedByTests are devices that come and go while other tests run.
+func pluggedByTests(path string) bool {
+	return slices.ContainsFunc([]string{"block", "bdi", "net"}, func(kind string) bool {
+		return strings.HasPrefix(path, "/sys/devices/virtual/"+kind+"/")
+	})
+}
+
+func syspaths(t *testing.T, database *udevdb.Database, top string) []string {
+	t.Helper()
+	devices, err := database.Devices(top)
+	require.NoError(t, err)
+	paths := make([]string, len(devices))
+	for i, device := range devices {
+		paths[i] = "/sys" + device.Devpath()
+	}
+	return slices.DeleteFunc(paths, pluggedByTests)
+}
+
+func TestNoDevicesCanBeListedWithoutSysfs(t *testing.T) {
+	root := t.TempDir()
+	_, err := (&udevdb.Database{Root: root}).Devices("")
+	require.ErrorContains(t, err, "list devices: "+root+"/sys/bus/*/devices: file does not exist")
 }
 
 func TestDeviceIsReadFromTheKernel(t *testing.T) {
