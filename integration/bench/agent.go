@@ -18,9 +18,6 @@ func (b *bench) agent(ctx context.Context, separate []usage) error {
 	if err := b.mesh.Install(ctx, "global.agent.enabled=true"); err != nil {
 		return err
 	}
-	if err := pause(ctx, idleFor); err != nil {
-		return err
-	}
 	found, err := b.minute(ctx)
 	if err != nil {
 		return err
@@ -33,7 +30,7 @@ func (b *bench) agent(ctx context.Context, separate []usage) error {
 	sum := usage{service: "all that a node runs, as services and handlers of their own"}
 	for _, used := range separate {
 		if slices.Contains(ofTheNode, used.service) {
-			sum.resident, sum.private, sum.set = sum.resident+used.resident, sum.private+used.private, sum.set+used.set
+			sum.resident, sum.private, sum.working = sum.resident+used.resident, sum.private+used.private, sum.working+used.working
 			sum.cpu += used.cpu
 		}
 	}
@@ -42,9 +39,9 @@ func (b *bench) agent(ctx context.Context, separate []usage) error {
 }
 
 func (b *bench) printUsage(title string, all ...usage) {
-	fmt.Fprintf(b.Out, "\n| %s | RSS MiB | of it private MiB | PSS MiB | CPU ms/s |\n|---|---|---|---|---|\n", title)
+	fmt.Fprintf(b.Out, "\n| %s | RSS MiB | of it private MiB | working set MiB | CPU ms/s |\n|---|---|---|---|---|\n", title)
 	for _, used := range all {
-		fmt.Fprintf(b.Out, "| %s | %.1f | %.1f | %.1f | %.1f |\n", used.service, mib(used.resident), mib(used.private), mib(used.set),
+		fmt.Fprintf(b.Out, "| %s | %.1f | %.1f | %.1f | %.1f |\n", used.service, mib(used.resident), mib(used.private), mib(used.working),
 			float64(used.cpu.Milliseconds())/idleFor.Seconds())
 	}
 }

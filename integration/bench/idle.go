@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -14,13 +15,19 @@ import (
 
 	"github.com/prometheus/common/expfmt"
 	"github.com/prometheus/common/model"
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
 
 	"akri.sh/integration/mesh"
 )
 
-const idleFor = time.Minute
+const (
+	idleFor = time.Minute
+	// scrapes are those of an hour, each half minute. Without them a process that is a minute old has not collected garbage
+	// once, and never had more than it needed.
+	scrapes = 120
+)
 
 // idle is what a minute costs in which nothing happens.
 type idle struct {
@@ -54,10 +61,7 @@ func (b *bench) idle(ctx context.Context) (*idle, error) {
 	if err := b.mesh.ApplyText(ctx, everyHandler); err != nil {
 		return nil, err
 	}
-	b.say("waiting for the cluster to be idle, then counting for %s", idleFor)
-	if err := pause(ctx, idleFor); err != nil {
-		return nil, err
-	}
+	b.say("reading everyone's metrics as often as in an hour, waiting for the cluster to be idle, then counting for %s", idleFor)
 	found, err := b.minute(ctx)
 	if err != nil {
 		return nil, err
@@ -65,8 +69,14 @@ func (b *bench) idle(ctx context.Context) (*idle, error) {
 	return found, b.mesh.DeleteText(ctx, everyHandler)
 }
 
-// minute is what there is in a minute from now.
+// minute is what there is in a minute, after one for all to come to rest.
 func (b *bench) minute(ctx context.Context) (*idle, error) {
+	if err := b.scrape(ctx); err != nil {
+		return nil, err
+	}
+	if err := pause(ctx, idleFor); err != nil {
+		return nil, err
+	}
 	before, err := b.soFar(ctx)
 	if err != nil {
 		return nil, err
@@ -85,6 +95,36 @@ func (b *bench) minute(ctx context.Context) (*idle, error) {
 		after.services[i].cpu -= before.services[i].cpu
 	}
 	return after, nil
+}
+
+// scrape reads the metrics of all services, as Prometheus does.
+func (b *bench) scrape(ctx context.Context) error {
+	pods, err := b.pods(ctx)
+	if err != nil {
+		return err
+	}
+	for _, pod := range pods {
+		ports := pod.Spec.Containers[0].Ports
+		at := slices.IndexFunc(ports, func(port corev1.ContainerPort) bool { return port.Name == "metrics" })
+		if at < 0 {
+			return fmt.Errorf("pod %s has no port for metrics", pod.Name)
+		}
+		for range scrapes {
+			request := b.mesh.Kubernetes.CoreV1().Pods(pod.Namespace).ProxyGet("http", pod.Name, fmt.Sprint(ports[at].ContainerPort), "/metrics", nil)
+			if _, err := request.DoRaw(ctx); err != nil {
+				return fmt.Errorf("get metrics of pod %s: %w", pod.Name, err)
+			}
+		}
+	}
+	return nil
+}
+
+func (b *bench) pods(ctx context.Context) ([]corev1.Pod, error) {
+	pods, err := b.mesh.Kubernetes.CoreV1().Pods(mesh.Namespace).List(ctx, metav1.ListOptions{LabelSelector: "app.kubernetes.io/part-of=akri"})
+	if err != nil {
+		return nil, fmt.Errorf("list pods: %w", err)
+	}
+	return pods.Items, nil
 }
 
 // soFar is what there was since the start.
@@ -136,19 +176,19 @@ func writesTo(ctx context.Context, api kubernetes.Interface) (map[string]float64
 
 // usage is the memory of one process in KiB, and its processor time.
 type usage struct {
-	service                string
-	resident, private, set int
-	cpu                    time.Duration
+	service                    string
+	resident, private, working int
+	cpu                        time.Duration
 }
 
 // services reads what each service's process on the first node uses, or on any node where the first has none.
 func (b *bench) services(ctx context.Context) ([]usage, error) {
-	pods, err := b.mesh.Kubernetes.CoreV1().Pods(mesh.Namespace).List(ctx, metav1.ListOptions{LabelSelector: "app.kubernetes.io/part-of=akri"})
+	pods, err := b.pods(ctx)
 	if err != nil {
-		return nil, fmt.Errorf("list pods: %w", err)
+		return nil, err
 	}
 	var all []usage
-	for _, pod := range pods.Items {
+	for _, pod := range pods {
 		service := pod.Labels["app.kubernetes.io/component"]
 		if slices.ContainsFunc(all, func(u usage) bool { return u.service == service }) {
 			continue
@@ -161,8 +201,9 @@ func (b *bench) services(ctx context.Context) ([]usage, error) {
 		if err != nil {
 			return nil, err
 		}
-		used, err := readUsage(service, pid)
-		if err != nil {
+		used, usedErr := readUsage(service, pid)
+		used.working, err = workingSet(pid)
+		if err := errors.Join(usedErr, err); err != nil {
 			return nil, err
 		}
 		all = append(all, used)
@@ -190,14 +231,48 @@ func readUsage(service string, pid int) (usage, error) {
 		switch fields[0] {
 		case "Rss:":
 			used.resident = value
-		case "Pss:":
-			used.set = value
 		case "Anonymous:":
 			used.private = value
 		}
 	}
 	used.cpu, err = processorTime(pid)
 	return used, errors.Join(err, lines.Err())
+}
+
+// workingSet is what `kubectl top` shows of a process's container, and what the kubelet compares with its limit, in KiB: all that
+// is charged to its control group, without pages of files that nobody used lately.
+func workingSet(pid int) (int, error) {
+	groups, err := os.ReadFile(fmt.Sprintf("/proc/%d/cgroup", pid))
+	if err != nil {
+		return 0, fmt.Errorf("read control groups: %w", err)
+	}
+	folder, usage, inactive := "", "memory.current", "inactive_file"
+	for line := range strings.Lines(string(groups)) {
+		fields := strings.SplitN(strings.TrimSpace(line), ":", 3)
+		switch {
+		case len(fields) < 3:
+		case slices.Contains(strings.Split(fields[1], ","), "memory"):
+			folder, usage, inactive = "/sys/fs/cgroup/memory"+fields[2], "memory.usage_in_bytes", "total_inactive_file"
+		case fields[1] == "" && folder == "":
+			folder = "/sys/fs/cgroup" + fields[2]
+		}
+	}
+	total, totalErr := os.ReadFile(filepath.Join(folder, usage))
+	stat, statErr := os.ReadFile(filepath.Join(folder, "memory.stat"))
+	if err := errors.Join(totalErr, statErr); err != nil {
+		return 0, fmt.Errorf("read memory of control group: %w", err)
+	}
+	bytes, err := strconv.Atoi(strings.TrimSpace(string(total)))
+	if err != nil {
+		return 0, fmt.Errorf("read %s: %w", usage, err)
+	}
+	for line := range strings.Lines(string(stat)) {
+		if value, found := strings.CutPrefix(line, inactive+" "); found {
+			unused, err := strconv.Atoi(strings.TrimSpace(value))
+			return (bytes - unused) / 1024, err
+		}
+	}
+	return 0, fmt.Errorf("memory.stat has no %s", inactive)
 }
 
 // processorTime is that of all threads of a process, those that ended included. The kernel counts it in hundredths of a second.
