@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 	"google.golang.org/grpc"
@@ -19,7 +20,8 @@ import (
 )
 
 // fakeKubelet does what the kubelet does with device plugins: it empties its folder when it starts, dials back who
-// registers, and follows the list of devices.
+// registers, and follows the list of devices. It also knows plugins by the names of their resources alone, as the kubelet does: the end of
+// one is the end of whoever has the name by then (k8s.io/kubernetes/pkg/kubelet/cm/devicemanager/plugin/v1beta1/handler.go).
 type fakeKubelet struct {
 	pluginapi.UnimplementedRegistrationServer
 	t      *testing.T
@@ -30,6 +32,8 @@ type fakeKubelet struct {
 	endpoints     map[string]*endpoint // by resource
 	registrations map[string]int
 	given         map[string][]string // to pods, by resource; what the checkpoint notes
+	slow          time.Duration       // how long it takes to see the end of a plugin
+	hasty         int                 // so many registrations end before their devices were asked for
 }
 
 // note makes the kubelet know what pods have, and write it down with the next list of devices that it receives.
@@ -100,35 +104,61 @@ func (k *fakeKubelet) Register(ctx context.Context, request *pluginapi.RegisterR
 	}
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	if before := k.endpoints[request.GetResourceName()]; before != nil {
-		_ = before.conn.Close()
+	resource := request.GetResourceName()
+	if before := k.endpoints[resource]; before != nil {
+		e.devices = before.devices
 	}
-	k.endpoints[request.GetResourceName()] = e
-	k.registrations[request.GetResourceName()]++
-	go k.follow(e)
+	k.endpoints[resource] = e
+	k.registrations[resource]++
+	if k.hasty > 0 {
+		k.hasty--
+		_ = conn.Close()
+		return &pluginapi.Empty{}, nil
+	}
+	go k.follow(resource, e)
 	return &pluginapi.Empty{}, nil
 }
 
-func (k *fakeKubelet) follow(e *endpoint) {
+func (k *fakeKubelet) follow(resource string, e *endpoint) {
 	stream, err := e.client.ListAndWatch(context.Background(), &pluginapi.Empty{})
 	for err == nil {
 		var list *pluginapi.ListAndWatchResponse
 		if list, err = stream.Recv(); err == nil {
-			k.mu.Lock()
-			e.lists++
-			e.devices = map[string]string{}
-			for _, device := range list.GetDevices() {
-				e.devices[device.GetID()] = device.GetHealth()
-			}
-			if k.given != nil {
-				k.writeCheckpoint()
-			}
-			k.mu.Unlock()
+			k.receive(resource, list)
 		}
 	}
 	k.mu.Lock()
-	e.ended = true
+	slow := k.slow
 	k.mu.Unlock()
+	<-time.After(slow)
+	k.disconnect(resource)
+}
+
+func (k *fakeKubelet) receive(resource string, list *pluginapi.ListAndWatchResponse) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	e := k.endpoints[resource]
+	e.lists++
+	e.devices = map[string]string{}
+	for _, device := range list.GetDevices() {
+		e.devices[device.GetID()] = device.GetHealth()
+	}
+	if k.given != nil {
+		k.writeCheckpoint()
+	}
+}
+
+func (k *fakeKubelet) disconnect(resource string) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	e := k.endpoints[resource]
+	_ = e.conn.Close()
+	e.ended = true
+	sick := map[string]string{}
+	for id := range e.devices {
+		sick[id] = pluginapi.Unhealthy
+	}
+	e.devices = sick
 }
 
 // devices of a resource, or nil before it is known; ended tells whether the plugin ended its stream.

@@ -76,8 +76,7 @@ func (s *Service) Run(ctx context.Context) error {
 	defer hangUp()
 	keeper := slots.NewKeeper(instancev1.NewInstanceServiceClient(conns.writer), s.store, s.config.NodeName, s.env.Log)
 	folder := kubelet.NewFolder(s.config.KubeletDir, keeper.Forget, s.env.Log)
-	server := rpc.NewServer(s.env.Log, s.env.Metrics)
-	offers := plugin.NewServer(server)
+	offers := plugin.NewServer(s.env.Log, s.env.Metrics)
 	plugins := &plugins{
 		store: s.store, keeper: keeper, metrics: s.metrics,
 		allocator: allocationv1.NewConfigurationAllocatorServiceClient(conns.allocator),
@@ -92,7 +91,7 @@ func (s *Service) Run(ctx context.Context) error {
 	}
 	group, ctx := errgroup.WithContext(ctx)
 	group.Go(func() error {
-		return s.offer(ctx, folder, folder.Run, func(ctx context.Context) error { return rpc.Serve(ctx, server) }, plugins.run, reclaimer.Run)
+		return s.offer(ctx, folder, folder.Run, offers.Serve, plugins.run, reclaimer.Run)
 	})
 	group.Go(func() error { return s.watchDevices(ctx, discoveryv1.NewDeviceInventoryServiceClient(conns.operator)) })
 	group.Go(func() error { return s.watchInstances(ctx, instancev1.NewInstanceServiceClient(conns.writer)) })

@@ -146,6 +146,39 @@ func TestAPluginWhoseStreamTheKubeletDropsRegistersAgain(t *testing.T) {
 	m.awaitDevices("akri.sh/"+first, all(healthy, first+"-0"))
 }
 
+func TestAPluginThatTheKubeletGivesUpBeforeItAsksForDevicesRegistersAgain(t *testing.T) {
+	m := startMesh(t)
+	m.kubelet.mu.Lock()
+	m.kubelet.hasty = 1
+	m.kubelet.mu.Unlock()
+	m.seesCameras()
+	m.writer.put(first, "akri-onvif", 1)
+	m.awaitDevices("akri.sh/"+first, all(healthy, first+"-0"))
+	m.awaitDevices(configuration, all(healthy, "0"))
+	require.Equal(t, 3, m.kubelet.registered("akri.sh/"+first)+m.kubelet.registered(configuration))
+}
+
+func TestADeviceThatReturnsWaitsUntilTheKubeletSawThatItLeft(t *testing.T) {
+	m := startMesh(t)
+	m.seesCameras()
+	m.writer.put(first, "akri-onvif", 1)
+	m.awaitDevices("akri.sh/"+first, all(healthy, first+"-0"))
+	m.kubelet.mu.Lock()
+	m.kubelet.slow = 300 * time.Millisecond
+	m.kubelet.mu.Unlock()
+	for range 2 {
+		m.writer.remove(first)
+		m.awaitDevices("akri.sh/"+first, map[string]string{})
+		m.writer.put(first, "akri-onvif", 1)
+		m.awaitDevices("akri.sh/"+first, all(healthy, first+"-0"))
+	}
+	require.Never(t, func() bool {
+		devices, ended := m.kubelet.devices("akri.sh/" + first)
+		return ended || devices[first+"-0"] != healthy
+	}, 2*m.kubelet.slow, 5*time.Millisecond, "it takes the end of a former one for that of the last")
+	require.Equal(t, 3, m.kubelet.registered("akri.sh/"+first))
+}
+
 func TestADeviceThatLeavesIsTakenBackAndMayReturn(t *testing.T) {
 	m := startMesh(t)
 	m.seesCameras()
@@ -202,7 +235,7 @@ func TestStoppingRemovesTheSocketsAndStartingThoseLeftBehind(t *testing.T) {
 	m.stopHost()
 	require.Empty(t, m.sockets())
 	devices, ended := m.kubelet.devices("akri.sh/" + first)
-	require.Equal(t, all(healthy, first+"-0"), devices, "the kubelet is not told that the device is gone")
+	require.Equal(t, all(unhealthy, first+"-0"), devices, "the kubelet is not told that the device is gone")
 	require.True(t, ended)
 
 	leftBehind := filepath.Join(m.config.KubeletDir, "akri-00000000-x.sock")

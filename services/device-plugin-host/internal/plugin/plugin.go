@@ -128,7 +128,8 @@ func (p *Plugin) runOnce(ctx context.Context) error {
 		return err
 	}
 	over := make(chan struct{})
-	detach := p.Server.attach(p.Folder.Path(name), listener, &session{plugin: p, over: over, end: end})
+	own := &session{plugin: p, over: over, end: end}
+	detach := p.Server.attach(p.Folder.Path(name), listener, own)
 	defer detach()
 	defer close(over)
 	err = p.Registrar.Register(life, name, p.Name)
@@ -138,6 +139,7 @@ func (p *Plugin) runOnce(ctx context.Context) error {
 			return fmt.Errorf("register: %w", err)
 		}
 		p.Log.Debug("registered with the kubelet", zap.String("resource", p.Name))
+		p.Server.confirm(own)
 	}
 	<-life.Done()
 	if ctx.Err() != nil {
@@ -205,9 +207,7 @@ func (s *session) watch(stream grpc.ServerStreamingServer[pluginapi.ListAndWatch
 		case <-s.over:
 			return s.last(stream, *sent)
 		case <-stream.Context().Done():
-			// The kubelet left: it lost track of this plugin, or ended. Registering anew is right in both cases.
-			s.end()
-			return nil
+			return nil // the kubelet left: it lost track of this plugin, or ended
 		}
 	}
 }

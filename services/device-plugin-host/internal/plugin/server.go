@@ -6,15 +6,23 @@ import (
 	"fmt"
 	"net"
 	"sync"
+	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
+	"go.uber.org/zap"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/peer"
+	"google.golang.org/grpc/stats"
 	"google.golang.org/grpc/status"
 	pluginapi "k8s.io/kubelet/pkg/apis/deviceplugin/v1beta1"
 
+	"akri.sh/libs/rpc"
 	"akri.sh/services/device-plugin-host/internal/kubelet"
 )
+
+// hangUpWithin is how long the kubelet may take to close its connection to a plugin that ended.
+const hangUpWithin = 5 * time.Second
 
 // Server is one gRPC server for all resources: each has a socket of its own, because requests do not name the resource,
 // but a server of its own for each of hundreds would be waste.
@@ -33,14 +41,23 @@ type session struct {
 	over <-chan struct{}
 	// end makes the registration void.
 	end func()
+
+	// These have the Server's lock. Callers are connections on which something was asked: there is one, the kubelet's.
+	callers    int
+	alone      chan struct{} // closes when the last of them left; nil: there was none yet
+	registered bool
 }
 
-// NewServer returns a Server that answers through the gRPC server.
-func NewServer(server *grpc.Server) *Server {
-	s := &Server{grpc: server, sessions: map[string]*session{}}
-	pluginapi.RegisterDevicePluginServer(server, s)
+// NewServer returns a Server; Serve answers.
+func NewServer(log *zap.Logger, metrics prometheus.Registerer) *Server {
+	s := &Server{sessions: map[string]*session{}}
+	s.grpc = rpc.NewServer(log, metrics, grpc.StatsHandler(connections{s}))
+	pluginapi.RegisterDevicePluginServer(s.grpc, s)
 	return s
 }
+
+// Serve answers until ctx ends.
+func (s *Server) Serve(ctx context.Context) error { return rpc.Serve(ctx, s.grpc) }
 
 // attach serves the session on the listener until detach is called.
 func (s *Server) attach(path string, listener net.Listener, own *session) (detach func()) {
@@ -55,11 +72,97 @@ func (s *Server) attach(path string, listener net.Listener, own *session) (detac
 	return func() {
 		_ = listener.Close()
 		<-served
+		s.awaitAlone(own)
 		s.mu.Lock()
 		defer s.mu.Unlock()
 		delete(s.sessions, path)
 	}
 }
+
+// awaitAlone waits until the kubelet closed its connection. It finds plugins by the names of their resources only: while it is
+// still busy with the end of one, it would take the next one of that name for it, and keep that one's devices unhealthy.
+func (s *Server) awaitAlone(own *session) {
+	s.mu.Lock()
+	alone := own.alone
+	s.mu.Unlock()
+	if alone == nil {
+		return
+	}
+	select {
+	case <-alone:
+	case <-time.After(hangUpWithin):
+	}
+}
+
+// joined notes who calls.
+func (s *Server) joined(caller *connection, own *session) {
+	if caller == nil || caller.session != nil {
+		return
+	}
+	caller.session = own
+	if own.callers == 0 {
+		own.alone = make(chan struct{})
+	}
+	own.callers++
+}
+
+// left notes that a caller is gone. When it was the last one the kubelet gave the plugin up, also one whose devices it never
+// asked for.
+func (s *Server) left(caller *connection) {
+	s.mu.Lock()
+	own := caller.session
+	if own != nil {
+		if own.callers--; own.callers == 0 {
+			close(own.alone)
+		}
+	}
+	void := own != nil && own.void()
+	s.mu.Unlock()
+	if void {
+		own.end()
+	}
+}
+
+// confirm notes that the kubelet accepted the registration.
+func (s *Server) confirm(own *session) {
+	s.mu.Lock()
+	own.registered = true
+	void := own.void()
+	s.mu.Unlock()
+	if void {
+		own.end()
+	}
+}
+
+func (s *session) void() bool { return s.registered && s.alone != nil && s.callers == 0 }
+
+// connections is told of the connections to a Server.
+type connections struct{ server *Server }
+
+// connection is one of them.
+type connection struct{ session *session }
+
+type connectionKey struct{}
+
+// TagConn is part of gRPC's stats.Handler.
+func (connections) TagConn(ctx context.Context, _ *stats.ConnTagInfo) context.Context {
+	return context.WithValue(ctx, connectionKey{}, &connection{})
+}
+
+// HandleConn is part of gRPC's stats.Handler.
+func (c connections) HandleConn(ctx context.Context, event stats.ConnStats) {
+	if _, ended := event.(*stats.ConnEnd); ended {
+		if caller, ok := ctx.Value(connectionKey{}).(*connection); ok {
+			c.server.left(caller)
+		}
+	}
+}
+
+// TagRPC is part of gRPC's stats.Handler.
+func (connections) TagRPC(ctx context.Context, _ *stats.RPCTagInfo) context.Context { return ctx }
+
+// HandleRPC is part of gRPC's stats.Handler.
+func (connections) HandleRPC(context.Context, stats.RPCStats) {}
 
 // Resend makes one of the plugins send its devices again, which makes the kubelet write its checkpoint.
 func (s *Server) Resend() {
@@ -82,13 +185,18 @@ func (s *Server) session(ctx context.Context) (*session, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if own := s.sessions[caller.LocalAddr.String()]; own != nil {
+		connection, _ := ctx.Value(connectionKey{}).(*connection)
+		s.joined(connection, own)
 		return own, nil
 	}
 	return nil, status.Errorf(codes.NotFound, "no resource is served on %s any more", caller.LocalAddr)
 }
 
 // GetDevicePluginOptions is part of the device plugin API.
-func (s *Server) GetDevicePluginOptions(context.Context, *pluginapi.Empty) (*pluginapi.DevicePluginOptions, error) {
+func (s *Server) GetDevicePluginOptions(ctx context.Context, _ *pluginapi.Empty) (*pluginapi.DevicePluginOptions, error) {
+	if _, err := s.session(ctx); err != nil {
+		return nil, err
+	}
 	return kubelet.Options, nil
 }
 
