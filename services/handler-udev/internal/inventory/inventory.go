@@ -117,11 +117,8 @@ func (i *Inventory) Changed(devpath string) { i.pending.add(devpath, false) }
 // moment, so it is not looked at now. Another event may have shown it in that moment: it is looked at a little later.
 func (i *Inventory) Gone(devpath string) {
 	i.pending.add(devpath, true)
-	time.AfterFunc(afterglow, func() { i.Changed(devpath) })
+	i.pending.later(devpath)
 }
-
-// afterglow is for how long a removed device may still be seen.
-const afterglow = 250 * time.Millisecond
 
 // Resync says that anything may have changed.
 func (i *Inventory) Resync() { i.pending.all() }

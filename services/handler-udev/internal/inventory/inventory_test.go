@@ -97,6 +97,28 @@ func TestRemovedDeviceIsGoneAlthoughItCanStillBeSeen(t *testing.T) {
 	})
 }
 
+func TestRemovedDeviceIsNotShownByTheLookAfterAFormerRemoval(t *testing.T) {
+	in(t, func(w *world, settle func()) {
+		w.kernel.Plug(fakedev.Device{Path: disk})
+		w.inventory.Changed(disk)
+		w.inventory.Gone(disk)
+		<-time.After(200 * time.Millisecond)
+		w.inventory.Changed(disk)
+		settle()
+		require.Equal(t, []string{disk}, w.last(), "it is back")
+		w.inventory.Gone(disk)
+		<-time.After(100 * time.Millisecond)
+		settle()
+		require.Empty(t, w.last(), "it is gone again, although it can still be seen")
+		w.kernel.Unplug(disk)
+		w.kernel.Looks()
+		<-time.After(time.Second)
+		settle()
+		require.Empty(t, w.last())
+		require.Equal(t, []string{disk}, w.kernel.Looks(), "one look after the last removal")
+	})
+}
+
 func TestDeviceThatNoEventToldOfIsFoundByTheResync(t *testing.T) {
 	in(t, func(w *world, settle func()) {
 		w.kernel.Plug(fakedev.Device{Path: disk})

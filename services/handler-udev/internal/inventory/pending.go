@@ -4,9 +4,13 @@ import (
 	"path"
 	"strings"
 	"sync"
+	"time"
 
 	"akri.sh/services/handler-udev/internal/selection"
 )
+
+// afterglow is for how long a removed device may still be seen.
+const afterglow = 250 * time.Millisecond
 
 // most is how many changed devices are remembered one by one; beyond that everything is looked at.
 const most = 256
@@ -17,10 +21,11 @@ type pending struct {
 
 	mu      sync.Mutex
 	changes map[string]bool // devpath, and whether the last news is that it is gone
+	fading  map[string]*time.Timer
 }
 
 func newPending() *pending {
-	return &pending{some: make(chan struct{}, 1), changes: map[string]bool{}}
+	return &pending{some: make(chan struct{}, 1), changes: map[string]bool{}, fading: map[string]*time.Timer{}}
 }
 
 func (p *pending) add(devpath string, gone bool) {
@@ -38,6 +43,23 @@ func (p *pending) add(devpath string, gone bool) {
 		return
 	}
 	p.changes[devpath] = gone
+}
+
+// later adds a change of a device once it can be seen no more. Only its last removal counts: after a former one it may be back, and the
+// look might fall into the moment in which it goes again.
+func (p *pending) later(devpath string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if timer := p.fading[devpath]; timer != nil {
+		timer.Reset(afterglow)
+		return
+	}
+	p.fading[devpath] = time.AfterFunc(afterglow, func() {
+		p.mu.Lock()
+		delete(p.fading, devpath)
+		p.mu.Unlock()
+		p.add(devpath, false)
+	})
 }
 
 func (p *pending) all() {
