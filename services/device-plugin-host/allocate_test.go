@@ -65,18 +65,21 @@ func TestARefusalIsACodeWithASentence(t *testing.T) {
 	m := startMesh(t)
 	m.seesCameras()
 	m.writer.put(first, "akri-onvif", 2, "", "node-b")
+	m.writer.put(second, "akri-onvif", 1)
 	m.awaitDevices("akri.sh/"+first, map[string]string{first + "-0": healthy, first + "-1": unhealthy})
-	m.awaitDevices(configuration, all(healthy, "0"))
+	m.awaitDevices(configuration, all(healthy, "0", "1"))
+	m.writer.remove(second)
+	m.awaitDevices(configuration, map[string]string{"0": healthy, "1": unhealthy})
+	m.awaitDevices("akri.sh/"+second, all(unhealthy, second+"-0"))
 	for name, c := range map[string]struct {
 		resource string
 		ids      []string
 		code     codes.Code
 		message  string
 	}{
-		"not a slot":            {"akri.sh/" + first, ids("x"), codes.InvalidArgument, `slot "x" does not belong to Instance "akri-onvif-8120fe": want "akri-onvif-8120fe-<index>"`},
-		"above the capacity":    {"akri.sh/" + first, ids(first + "-7"), codes.NotFound, `Instance "akri-onvif-8120fe" has no slot "akri-onvif-8120fe-7": its capacity is 2`},
+		"not in the list":       {"akri.sh/" + first, ids(first + "-7"), codes.NotFound, `device "akri-onvif-8120fe-7" is not offered any more`},
+		"about to leave it":     {"akri.sh/" + second, ids(second + "-0"), codes.NotFound, `the device of Instance "akri-onvif-a19705" is not seen by node "node-a" at the moment`},
 		"another node's":        {"akri.sh/" + first, ids(first + "-1"), codes.FailedPrecondition, `slot akri-onvif-8120fe-1 is held by "node-b"`},
-		"no such virtual id":    {configuration, ids("x"), codes.InvalidArgument, `cannot choose devices of Configuration "akri-onvif": virtual device "x" is not known: want a number`},
 		"more than there are":   {configuration, ids("0", "1"), codes.ResourceExhausted, `cannot choose devices of Configuration "akri-onvif": a container asks for 2 different device(s) and only 1 can be had here`},
 		"all or nothing at all": {"akri.sh/" + first, ids(first+"-0", first+"-1"), codes.FailedPrecondition, `slot akri-onvif-8120fe-1 is held by "node-b"`},
 	} {

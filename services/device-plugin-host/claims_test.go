@@ -65,11 +65,14 @@ func TestASlotOfUnknownOutcomeIsNotKeptFromOtherVirtualDevices(t *testing.T) {
 	m := startMesh(t)
 	m.seesCameras()
 	m.writer.put(first, "akri-onvif", 1)
-	m.awaitDevices(configuration, all(healthy, "0"))
+	m.writer.put(second, "akri-onvif", 1)
+	m.awaitDevices(configuration, all(healthy, "0", "1"))
+	m.writer.remove(second)
+	m.awaitDevices(configuration, map[string]string{"0": healthy, "1": unhealthy})
 	askInVain(t, m, "0")
-	_, err := m.kubelet.allocate(configuration, ids("7"))
+	_, err := m.kubelet.allocate(configuration, ids("1"))
 	require.NoError(t, err)
-	require.Equal(t, []string{"C:7:node-a"}, m.writer.usage(first))
+	require.Equal(t, []string{"C:1:node-a"}, m.writer.usage(first))
 }
 
 func TestOfTwoSlotsOfOneVirtualDeviceTheOneThatNoPodGotIsReleased(t *testing.T) {

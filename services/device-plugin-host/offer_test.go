@@ -158,6 +158,22 @@ func TestAPluginThatTheKubeletGivesUpBeforeItAsksForDevicesRegistersAgain(t *tes
 	require.Equal(t, 3, m.kubelet.registered("akri.sh/"+first)+m.kubelet.registered(configuration))
 }
 
+func TestADeviceThatIsBackInAMomentIsNotRegisteredAnew(t *testing.T) {
+	m := startMesh(t)
+	m.seesCameras()
+	m.writer.put(first, "akri-onvif", 1)
+	m.awaitDevices("akri.sh/"+first, all(healthy, first+"-0"))
+	for range 3 {
+		m.writer.remove(first)
+		m.awaitDevices("akri.sh/"+first, all(unhealthy, first+"-0"))
+		m.writer.put(first, "akri-onvif", 1)
+		m.awaitDevices("akri.sh/"+first, all(healthy, first+"-0"))
+	}
+	_, err := m.kubelet.allocate("akri.sh/"+first, ids(first+"-0"))
+	require.NoError(t, err)
+	require.Equal(t, 1, m.kubelet.registered("akri.sh/"+first))
+}
+
 func TestADeviceThatReturnsWaitsUntilTheKubeletSawThatItLeft(t *testing.T) {
 	m := startMesh(t)
 	m.seesCameras()

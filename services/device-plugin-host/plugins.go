@@ -24,18 +24,19 @@ type plugins struct {
 	metrics   *metrics
 
 	running map[string]*running // by resource name
-	ending  map[string]*running // retired, and perhaps still busy
+	ending  map[string]*running // left, and perhaps still busy
+	ended   chan struct{}       // capacity 1: one of them ended
 	group   sync.WaitGroup
 }
 
 type running struct {
-	retire context.CancelCauseFunc
+	plugin *plugin.Plugin
 	done   chan struct{}
 }
 
-// run starts and retires plugins as the view changes, until ctx ends and all have stopped.
+// run starts and ends plugins as the view changes, until ctx ends and all have stopped.
 func (p *plugins) run(ctx context.Context) error {
-	p.running, p.ending = map[string]*running{}, map[string]*running{}
+	p.running, p.ending, p.ended = map[string]*running{}, map[string]*running{}, make(chan struct{}, 1)
 	defer p.group.Wait()
 	for {
 		view, changed := p.store.Get()
@@ -45,19 +46,19 @@ func (p *plugins) run(ctx context.Context) error {
 		case <-ctx.Done():
 			return nil
 		case <-changed:
+		case <-p.ended:
 		}
 	}
 }
 
 func (p *plugins) reconcile(ctx context.Context, wanted map[string]func() *plugin.Plugin) {
-	maps.DeleteFunc(p.ending, func(_ string, former *running) bool { return former.ended() })
 	for name, own := range p.running {
-		if wanted[name] == nil {
-			own.retire(plugin.ErrRetired)
+		if !own.plugin.Want(wanted[name] != nil) {
 			delete(p.running, name)
 			p.ending[name] = own
 		}
 	}
+	maps.DeleteFunc(p.ending, func(_ string, former *running) bool { return former.ended() })
 	for name, build := range wanted {
 		if p.running[name] == nil {
 			p.start(ctx, build(), p.ending[name])
@@ -95,16 +96,18 @@ func (p *plugins) wanted(view *node.View) map[string]func() *plugin.Plugin {
 // start runs the plugin once the former one of its name has ended: the kubelet knows a resource by its name only, and
 // would take the end of the former for that of the new one.
 func (p *plugins) start(ctx context.Context, offered *plugin.Plugin, former *running) {
-	ctx, retire := context.WithCancelCause(ctx)
-	own := &running{retire: retire, done: make(chan struct{})}
+	own := &running{plugin: offered, done: make(chan struct{})}
 	p.running[offered.Name] = own
 	p.host.Log.Info("offering resource", zap.String("resource", offered.Name))
 	p.group.Go(func() {
-		defer close(own.done)
-		defer retire(nil)
 		if former != nil {
 			<-former.done
 		}
 		offered.Run(ctx)
+		close(own.done)
+		select {
+		case p.ended <- struct{}{}:
+		default:
+		}
 	})
 }

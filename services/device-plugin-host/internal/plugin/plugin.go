@@ -7,6 +7,7 @@ import (
 	"hash/fnv"
 	"slices"
 	"strconv"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -23,10 +24,6 @@ import (
 	"akri.sh/services/device-plugin-host/internal/latest"
 	"akri.sh/services/device-plugin-host/internal/node"
 )
-
-// ErrRetired is the cause of the end of a plugin whose resource is gone. The kubelet is told that it has no devices any
-// more; when the process merely stops it is not, since another will come.
-var ErrRetired = errors.New("the resource is gone")
 
 // SocketPattern matches the names of our sockets.
 const SocketPattern = "akri-????????-*.sock"
@@ -78,18 +75,67 @@ type Plugin struct {
 	Level string
 
 	devices   latest.Value[*[]*pluginapi.Device] // nil until they were listed first
-	refreshed chan struct{}                      // closes when devices do not change any more
-	resend    chan struct{}                      // asks for the devices to be sent as if they had changed
+	shown     *shown
+	refreshed chan struct{} // closes when devices do not change any more
+	resend    chan struct{} // asks for the devices to be sent as if they had changed
+	look      chan struct{} // asks for a look at what is to be shown
+
+	mu       sync.Mutex
+	unwanted bool
+	left     bool
 }
 
 // New returns a plugin; Run offers its resource.
 func New(host Host, name, level string, resource Resource) *Plugin {
-	return &Plugin{Host: host, Resource: resource, Name: name, Level: level, refreshed: make(chan struct{}), resend: make(chan struct{}, 1)}
+	return &Plugin{
+		Host: host, Resource: resource, Name: name, Level: level, shown: newShown(),
+		refreshed: make(chan struct{}), resend: make(chan struct{}, 1), look: make(chan struct{}, 1),
+	}
 }
 
-// Run offers the resource until ctx ends. It is called once.
+// Want says whether there is such a resource at the moment. One that there is not has no devices, and its plugin leaves when the
+// kubelet has had time to see that. It returns false when the plugin has left.
+func (p *Plugin) Want(wanted bool) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.left {
+		return false
+	}
+	if p.unwanted == wanted {
+		p.unwanted = !wanted
+		notify(p.look)
+	}
+	return true
+}
+
+// leave tells whether the plugin leaves, because nothing is shown and nothing wanted.
+func (p *Plugin) leave(devices []*pluginapi.Device) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.left = p.unwanted && len(devices) == 0
+	return p.left
+}
+
+// list returns the devices that there are.
+func (p *Plugin) list(ctx context.Context, view *node.View) ([]*pluginapi.Device, error) {
+	p.mu.Lock()
+	unwanted := p.unwanted
+	p.mu.Unlock()
+	if unwanted {
+		return nil, nil
+	}
+	return p.Resource.List(ctx, view)
+}
+
+// Run offers the resource until ctx ends or the plugin leaves. It is called once.
 func (p *Plugin) Run(ctx context.Context) {
-	go func() { defer close(p.refreshed); p.refresh(ctx) }()
+	ctx, leave := context.WithCancel(ctx)
+	defer leave()
+	go func() {
+		defer leave()
+		defer close(p.refreshed)
+		p.refresh(ctx)
+	}()
 	wait := newWait()
 	for ctx.Err() == nil {
 		began := time.Now()
@@ -162,12 +208,13 @@ func (p *Plugin) awaitDevices(ctx context.Context) bool {
 	}
 }
 
-// refresh keeps the list of devices up to date. When it cannot be made, the last one stays.
+// refresh keeps the list of devices up to date until ctx ends or the plugin leaves. When it cannot be made, the last one
+// stays.
 func (p *Plugin) refresh(ctx context.Context) {
 	wait := newWait()
 	for ctx.Err() == nil {
 		view, changed := p.Store.Get()
-		devices, err := p.Resource.List(ctx, view)
+		devices, err := p.list(ctx, view)
 		if err != nil {
 			pause := wait.NextBackOff()
 			p.Log.Debug("list devices", zap.String("resource", p.Name), zap.Error(err), zap.Duration("retry_in", pause))
@@ -175,19 +222,26 @@ func (p *Plugin) refresh(ctx context.Context) {
 			continue
 		}
 		wait.Reset()
-		if before, _ := p.devices.Get(); before == nil || !same(*before, devices) {
-			p.devices.Set(&devices)
+		show, again := p.shown.update(devices, time.Now())
+		if before, _ := p.devices.Get(); before == nil || !same(*before, show) {
+			p.devices.Set(&show)
+		}
+		if p.leave(show) {
+			return
+		}
+		var later <-chan time.Time
+		if again > 0 {
+			later = time.After(again)
 		}
 		select {
 		case <-ctx.Done():
 		case <-changed:
+		case <-p.look:
+		case <-later:
 		case <-p.resend:
-			again := slices.Clone(devices)
+			again := slices.Clone(show)
 			p.devices.Set(&again)
 		}
-	}
-	if errors.Is(context.Cause(ctx), ErrRetired) {
-		p.devices.Set(&[]*pluginapi.Device{})
 	}
 }
 
@@ -227,13 +281,33 @@ func (p *Plugin) allocate(ctx context.Context, request *pluginapi.AllocateReques
 	for _, container := range request.GetContainerRequests() {
 		containers = append(containers, container.GetDevicesIds())
 	}
-	responses, err := p.Resource.Allocate(ctx, containers)
+	responses, err := p.grant(ctx, containers)
 	p.Observer.Allocated(p.Level, err, time.Since(began))
 	if err != nil {
 		p.Log.Info("refused to allocate", zap.String("resource", p.Name), zap.Error(err))
 		return nil, err
 	}
 	return &pluginapi.AllocateResponse{ContainerResponses: responses}, nil
+}
+
+// grant keeps what is allocated in the kubelet's list until the kubelet has dealt with the answer.
+func (p *Plugin) grant(ctx context.Context, containers [][]string) ([]*pluginapi.ContainerAllocateResponse, error) {
+	ids := slices.Concat(containers...)
+	if err := p.shown.hold(ids); err != nil {
+		return nil, err
+	}
+	defer func() {
+		p.shown.release(ids, time.Now())
+		notify(p.look)
+	}()
+	return p.Resource.Allocate(ctx, containers)
+}
+
+func notify(channel chan<- struct{}) {
+	select {
+	case channel <- struct{}{}:
+	default:
+	}
 }
 
 func same(a, b []*pluginapi.Device) bool {

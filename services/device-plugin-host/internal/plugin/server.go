@@ -169,10 +169,7 @@ func (s *Server) Resend() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, own := range s.sessions {
-		select {
-		case own.plugin.resend <- struct{}{}:
-		default:
-		}
+		notify(own.plugin.resend)
 		return
 	}
 }
