@@ -93,7 +93,7 @@ test-tools: test-prerequisites binaries
 .PHONY: test-e2e
 test-e2e: root test-prerequisites images binaries ## End-to-end tests: real kubelets, containerd, API server, devices
 	cd integration && go test -count=1 ./devices # alone: others plug in devices of that kind too
-	cd integration && go test -p 2 -parallel 6 -count=1 -timeout 40m $$(go list ./... | grep -v '/integration/devices$$')
+	cd integration && go test -p 2 -parallel 6 -count=1 -timeout 40m ./e2e $$(go list ./... | grep -v -e '/integration/devices$$' -e '/integration/e2e$$') # the longest first
 
 .PHONY: test-long
 test-long: root test-prerequisites images binaries ## The tests that a release needs: 100,000 calls on slots, 100 deletions of pods, a minute without API server, kubelets as they are by default, 1,000 cameras, all on the agent

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"path/filepath"
 	"slices"
 	"time"
 
@@ -159,6 +160,18 @@ func (b *bench) awaitGone(ctx context.Context, wanted []string) error {
 		if err == nil && b.offered(resources) {
 			err = errors.New("a kubelet still offers the resource")
 		}
+		if left := b.plugins(); err == nil && left > 0 {
+			err = fmt.Errorf("%d plugins have not left yet: the device would come back to them, which is quicker than anew", left)
+		}
 		return err
 	})
+}
+
+// plugins counts the sockets of device-plugin-host that the kubelets have.
+func (b *bench) plugins() (count int) {
+	for _, node := range b.mesh.Cluster.Nodes() {
+		sockets, _ := filepath.Glob(filepath.Join(filepath.Dir(checkpoint(node)), "akri-*.sock")) // the one error is a bad pattern
+		count += len(sockets)
+	}
+	return count
 }

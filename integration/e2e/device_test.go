@@ -8,14 +8,18 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/watch"
 
 	akriv0 "akri.sh/libs/apis/akri/v0"
 
 	"akri.sh/integration/devices"
+	"akri.sh/integration/mesh"
 )
 
 // broker is the sample broker's PodSpec; it serves what it reads on 8083.
@@ -113,6 +117,49 @@ func pluggedDevice(t *testing.T) {
 	awaitInstances(t, "default", "e2e-zram", values(byNode)...)
 	for _, pod := range awaitBrokers(t, "default", "e2e-zram", len(byNode)) {
 		checkZramBroker(t, &pod, again, byNode[pod.Spec.NodeName])
+	}
+}
+
+const flaps = 30
+
+// flappingDevice is pulled out as soon as its brokers are given to their nodes, when the kubelets are about to allocate it, and comes back
+// at once. A kubelet that stumbled over that would be gone for the rest of the tests.
+func flappingDevice(t *testing.T) {
+	apply(t, strings.Replace(zramConfiguration, "brokerPodSpec:", "brokerPodSpec:\n      terminationGracePeriodSeconds: 0", 1))
+	pods, err := akri.Kubernetes.CoreV1().Pods("default").Watch(t.Context(), metav1.ListOptions{LabelSelector: mesh.ConfigurationLabel + "=e2e-zram"})
+	require.NoError(t, err)
+	defer pods.Stop()
+	nodes := len(akri.Cluster.Nodes())
+	scheduled := map[types.UID]bool{}
+	for range flaps {
+		zram := plug(t, "")
+		awaitScheduled(t, pods, scheduled, nodes)
+		unplug(t, zram)
+		awaitInstances(t, "default", "e2e-zram")
+	}
+	awaitBrokers(t, "default", "e2e-zram", 0)
+	zram := plug(t, "it stays")
+	byNode := zramInstances(zram)
+	awaitInstances(t, "default", "e2e-zram", values(byNode)...)
+	for _, pod := range awaitBrokers(t, "default", "e2e-zram", nodes) {
+		checkZramBroker(t, &pod, zram, byNode[pod.Spec.NodeName])
+	}
+}
+
+// awaitScheduled waits until so many more pods have a node.
+func awaitScheduled(t *testing.T, pods watch.Interface, scheduled map[types.UID]bool, more int) {
+	t.Helper()
+	late := time.After(within)
+	for want := len(scheduled) + more; len(scheduled) < want; {
+		select {
+		case event := <-pods.ResultChan():
+			if pod, ok := event.Object.(*corev1.Pod); ok && pod.Spec.NodeName != "" && pod.DeletionTimestamp == nil && event.Type != watch.Deleted {
+				scheduled[pod.UID] = true
+			}
+		case <-late:
+			explain(t)
+			require.FailNow(t, "the brokers get no node", "%d of %d have one", len(scheduled), want)
+		}
 	}
 }
 

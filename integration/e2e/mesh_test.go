@@ -54,6 +54,7 @@ func TestMesh(t *testing.T) {
 		return
 	}
 	for _, scenario := range []scenario{
+		{"a device that comes and goes while it is allocated is there in the end", flappingDevice},
 		{"a node that was off for a moment gets back what it had", nodeOffForAMoment},
 		{"killing any service loses nothing and devices are still found", killServices},
 		{"slots survive what a cluster can go through", slotsSurvive},
