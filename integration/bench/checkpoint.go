@@ -23,11 +23,13 @@ type offers struct {
 	seen stamps
 }
 
-// watchCheckpoints looks at every node's kubelet until ctx ends.
+// watchCheckpoints looks at every node's kubelet until ctx ends; what they offer already when it returns is not noted.
 func (b *bench) watchCheckpoints(ctx context.Context) *offers {
 	o := &offers{seen: stamps{}}
 	for _, node := range b.mesh.Cluster.Nodes() {
-		go o.watch(ctx, checkpoint(node))
+		file := checkpoint(node)
+		last, _ := os.Stat(file) // nil: it is not there yet
+		go o.watch(ctx, file, last, registered(file))
 	}
 	return o
 }
@@ -47,23 +49,19 @@ func (b *bench) offered(resources []string) bool {
 	return false
 }
 
-func (o *offers) watch(ctx context.Context, file string) {
+func (o *offers) watch(ctx context.Context, file string, last os.FileInfo, before map[string][]string) {
 	ticker := time.NewTicker(lookEvery)
 	defer ticker.Stop()
-	var last os.FileInfo
-	before := map[string]bool{}
-	for first := true; ; first = false {
+	for {
 		// Every write is another file; two within a tick of the kernel's clock have the same time.
 		if info, err := os.Stat(file); err == nil && (last == nil || !os.SameFile(info, last) || info.ModTime() != last.ModTime()) {
-			last = info
-			now := time.Now()
-			for resource, ids := range registered(file) {
-				offered := len(ids) > 0
-				if offered && !before[resource] && !first {
+			now, offered := time.Now(), registered(file)
+			for resource, ids := range offered {
+				if len(ids) > 0 && len(before[resource]) == 0 {
 					o.note(resource, now)
 				}
-				before[resource] = offered
 			}
+			last, before = info, offered
 		}
 		select {
 		case <-ctx.Done():
