@@ -218,7 +218,11 @@ func (p *Plugin) refresh(ctx context.Context) {
 		if err != nil {
 			pause := wait.NextBackOff()
 			p.Log.Debug("list devices", zap.String("resource", p.Name), zap.Error(err), zap.Duration("retry_in", pause))
-			sleep(ctx, pause)
+			select {
+			case <-ctx.Done():
+			case <-p.look: // it may not be wanted any more, which nobody needs to be asked about
+			case <-time.After(pause):
+			}
 			continue
 		}
 		wait.Reset()
@@ -239,8 +243,8 @@ func (p *Plugin) refresh(ctx context.Context) {
 		case <-p.look:
 		case <-later:
 		case <-p.resend:
-			again := slices.Clone(show)
-			p.devices.Set(&again)
+			copied := slices.Clone(show)
+			p.devices.Set(&copied)
 		}
 	}
 }
