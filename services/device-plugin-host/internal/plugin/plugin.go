@@ -265,7 +265,9 @@ func (s *session) watch(stream grpc.ServerStreamingServer[pluginapi.ListAndWatch
 		case <-s.over:
 			return s.last(stream, *sent)
 		case <-stream.Context().Done():
-			return nil // the kubelet left: it lost track of this plugin, or ended
+			// The kubelet left: it lost track of this plugin, or ended. It does not always close its connection then.
+			s.end()
+			return nil
 		}
 	}
 }
