@@ -16,7 +16,10 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 )
 
-const checkTimeout = 2 * time.Second
+const (
+	checkTimeout = 2 * time.Second
+	plain        = "text/plain; charset=utf-8"
+)
 
 // Check tells whether one thing is well; the error says what is not.
 type Check func(context.Context) error
@@ -66,6 +69,7 @@ func serve(check Check) http.HandlerFunc {
 			http.Error(w, err.Error(), http.StatusServiceUnavailable)
 			return
 		}
+		w.Header().Set("Content-Type", plain)
 		fmt.Fprintln(w, "ok")
 	}
 }
@@ -93,10 +97,7 @@ func Serve(ctx context.Context, address string, handler http.Handler) error {
 	if err != nil {
 		return fmt.Errorf("listen for admin requests: %w", err)
 	}
-	server := &http.Server{Handler: handler, ReadHeaderTimeout: checkTimeout}
-	stop := context.AfterFunc(ctx, func() { _ = server.Close() })
-	defer stop()
-	if err := server.Serve(listener); !errors.Is(err, http.ErrServerClosed) {
+	if err := (server{handler}).serve(ctx, listener); err != nil {
 		return fmt.Errorf("serve admin requests: %w", err)
 	}
 	return nil
