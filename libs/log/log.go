@@ -3,6 +3,7 @@ package log
 
 import (
 	"fmt"
+	"os"
 
 	"go.uber.org/zap"
 	"go.uber.org/zap/zapcore"
@@ -14,17 +15,10 @@ func New(service, level string) (*zap.Logger, error) {
 	if err != nil {
 		return nil, fmt.Errorf("log level %q: want debug, info, warn or error", level)
 	}
-	config := zap.NewProductionConfig()
-	config.Level = zap.NewAtomicLevelAt(parsed)
-	config.Sampling = nil
-	config.DisableStacktrace = true
-	config.DisableCaller = true
-	config.EncoderConfig.EncodeTime = zapcore.RFC3339NanoTimeEncoder
-	config.EncoderConfig.TimeKey = "time"
-	config.EncoderConfig.MessageKey = "message"
-	logger, err := config.Build()
-	if err != nil {
-		return nil, fmt.Errorf("build logger: %w", err)
-	}
-	return logger.With(zap.String("service", service)), nil
+	encoder := zap.NewProductionEncoderConfig()
+	encoder.EncodeTime = zapcore.RFC3339NanoTimeEncoder
+	encoder.TimeKey = "time"
+	encoder.MessageKey = "message"
+	core := zapcore.NewCore(zapcore.NewJSONEncoder(encoder), zapcore.Lock(os.Stderr), parsed)
+	return zap.New(core).With(zap.String("service", service)), nil
 }
