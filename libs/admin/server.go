@@ -81,7 +81,7 @@ func (s server) converse(ctx context.Context, conn net.Conn) {
 // answer has what the handler says. None of the questions has a body; one that is too long to be skipped ends the connection.
 func (s server) answer(request *http.Request) *http.Response {
 	said := &response{status: http.StatusOK, header: http.Header{}}
-	s.handler.ServeHTTP(said, request)
+	s.ask(said, request)
 	said.header.Set("Date", time.Now().UTC().Format(http.TimeFormat))
 	return &http.Response{
 		StatusCode:    said.status,
@@ -93,6 +93,17 @@ func (s server) answer(request *http.Request) *http.Response {
 		Close:         request.Close || request.Body.Close() != nil,
 		Request:       request,
 	}
+}
+
+// ask does not let a check that panics end the process: it is not well, and that is what the answer says.
+func (s server) ask(said *response, request *http.Request) {
+	defer func() {
+		if reason := recover(); reason != nil {
+			said.body.Reset()
+			http.Error(said, fmt.Sprintf("panic: %v", reason), http.StatusInternalServerError)
+		}
+	}()
+	s.handler.ServeHTTP(said, request)
 }
 
 // response keeps what a handler says until its length is known.

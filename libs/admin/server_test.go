@@ -77,10 +77,15 @@ func TestAConnectionIsForManyQuestions(t *testing.T) {
 	require.Equal(t, http.StatusServiceUnavailable, ready.StatusCode)
 	require.Equal(t, "api: not synced\n", ready.body)
 
+	health.AddLiveness("bug", func(context.Context) error { panic("no such thing") })
+	live := ask(t, http.MethodGet, url+"/healthz", nil)
+	require.Equal(t, http.StatusInternalServerError, live.StatusCode)
+	require.Equal(t, "panic: no such thing\n", live.body)
+
 	require.Equal(t, http.StatusNotFound, ask(t, http.MethodGet, url+"/other", nil).StatusCode)
 	posted := ask(t, http.MethodPost, url+"/readyz", strings.NewReader("a body"))
 	require.Equal(t, http.StatusMethodNotAllowed, posted.StatusCode)
-	require.True(t, ask(t, http.MethodGet, url+"/healthz", nil).reused)
+	require.True(t, ask(t, http.MethodGet, url+"/readyz", nil).reused)
 }
 
 // say sends text on a connection of its own, and returns all that comes back until the server closes it.
