@@ -97,7 +97,7 @@ func Serve(ctx context.Context, address string, handler http.Handler) error {
 	if err != nil {
 		return fmt.Errorf("listen for admin requests: %w", err)
 	}
-	if err := (server{handler}).serve(ctx, listener); err != nil {
+	if err := newServer(handler).serve(ctx, listener); err != nil {
 		return fmt.Errorf("serve admin requests: %w", err)
 	}
 	return nil

@@ -15,7 +15,9 @@ import (
 
 const (
 	// idleTimeout leaves Prometheus its connection: nobody scrapes less often than every two minutes.
-	idleTimeout    = 5 * time.Minute
+	idleTimeout = 5 * time.Minute
+	// maxIdle is how many connections may have it; the others end with the answer.
+	maxIdle        = 16
 	requestTimeout = 2 * time.Second
 	answerTimeout  = 30 * time.Second
 	requestBytes   = 64 << 10
@@ -27,10 +29,15 @@ const (
 // serves TLS too: all of crypto/tls would be a tenth of each program, and 0.7 MiB of what a handler has in memory.
 type server struct {
 	handler http.Handler
+	idle    chan struct{} // has room for maxIdle
+}
+
+func newServer(handler http.Handler) *server {
+	return &server{handler: handler, idle: make(chan struct{}, maxIdle)}
 }
 
 // serve closes the listener when ctx ends, and returns when all connections have ended.
-func (s server) serve(ctx context.Context, listener net.Listener) error {
+func (s *server) serve(ctx context.Context, listener net.Listener) error {
 	var connections sync.WaitGroup
 	defer connections.Wait()
 	defer context.AfterFunc(ctx, func() { _ = listener.Close() })()
@@ -53,17 +60,13 @@ func (s server) serve(ctx context.Context, listener net.Listener) error {
 }
 
 // converse answers the requests of a connection one after the other, until either side has enough.
-func (s server) converse(ctx context.Context, conn net.Conn) {
+func (s *server) converse(ctx context.Context, conn net.Conn) {
 	defer func() { _ = conn.Close() }()
 	defer context.AfterFunc(ctx, func() { _ = conn.Close() })()
 	limited := &io.LimitedReader{R: conn}
 	reader := bufio.NewReader(limited)
 	for {
 		limited.N = requestBytes
-		_ = conn.SetDeadline(time.Now().Add(idleTimeout))
-		if _, err := reader.Peek(1); err != nil {
-			return
-		}
 		_ = conn.SetDeadline(time.Now().Add(requestTimeout))
 		request, err := http.ReadRequest(reader)
 		_ = conn.SetDeadline(time.Now().Add(answerTimeout))
@@ -72,14 +75,27 @@ func (s server) converse(ctx context.Context, conn net.Conn) {
 			return
 		}
 		answer := s.answer(request.WithContext(ctx))
-		if answer.Write(conn) != nil || answer.Close {
+		if answer.Write(conn) != nil || answer.Close || !s.another(conn, reader) {
 			return
 		}
 	}
 }
 
+// another waits for the next question, if there is room for who waits.
+func (s *server) another(conn net.Conn, reader *bufio.Reader) bool {
+	select {
+	case s.idle <- struct{}{}:
+		defer func() { <-s.idle }()
+	default:
+		return false
+	}
+	_ = conn.SetDeadline(time.Now().Add(idleTimeout))
+	_, err := reader.Peek(1)
+	return err == nil
+}
+
 // answer has what the handler says. None of the questions has a body; one that is too long to be skipped ends the connection.
-func (s server) answer(request *http.Request) *http.Response {
+func (s *server) answer(request *http.Request) *http.Response {
 	said := &response{status: http.StatusOK, header: http.Header{}}
 	s.ask(said, request)
 	said.header.Set("Date", time.Now().UTC().Format(http.TimeFormat))
@@ -96,7 +112,7 @@ func (s server) answer(request *http.Request) *http.Response {
 }
 
 // ask does not let a check that panics end the process: it is not well, and that is what the answer says.
-func (s server) ask(said *response, request *http.Request) {
+func (s *server) ask(said *response, request *http.Request) {
 	defer func() {
 		if reason := recover(); reason != nil {
 			said.body.Reset()

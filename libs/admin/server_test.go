@@ -25,7 +25,7 @@ func serving(t *testing.T, handler http.Handler) string {
 	require.NoError(t, err)
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan error, 1)
-	go func() { ended <- server{handler}.serve(ctx, listener) }()
+	go func() { ended <- newServer(handler).serve(ctx, listener) }()
 	t.Cleanup(func() {
 		cancel()
 		require.NoError(t, <-ended)
@@ -117,19 +117,27 @@ func TestOddQuestions(t *testing.T) {
 }
 
 func TestThoseWhoWaitAreSentAway(t *testing.T) {
+	const question = "GET / HTTP/1.1\r\n\r\n"
 	for name, test := range map[string]struct {
 		said    string
+		waiting int
 		allowed time.Duration
 	}{
-		"with nothing to ask":        {"", idleTimeout},
-		"in the midst of a question": {"GET /healthz HTTP/1.1\r\nHost:", requestTimeout},
+		"with nothing to ask":        {"", 0, requestTimeout},
+		"in the midst of a question": {"GET / HTTP/1.1\r\nHost:", 0, requestTimeout},
+		"in the midst of another":    {question + "GET", 0, requestTimeout},
+		"with an answer":             {question, 0, idleTimeout},
+		"with an answer, as many do": {question, maxIdle, 0},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				here, there := net.Pipe()
-				go server{http.NotFoundHandler()}.converse(t.Context(), there)
-				_, err := io.WriteString(here, test.said)
-				require.NoError(t, err)
+				server := newServer(http.NotFoundHandler())
+				for range test.waiting {
+					server.idle <- struct{}{}
+				}
+				go server.converse(t.Context(), there)
+				go func() { _, _ = io.WriteString(here, test.said) }()
 				began := time.Now()
 				_, _ = io.Copy(io.Discard, here)
 				require.Equal(t, test.allowed, time.Since(began))
@@ -143,7 +151,7 @@ func TestTheEndWaitsForNobody(t *testing.T) {
 	require.NoError(t, err)
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
-	go func() { ended <- server{Handler(&Health{}, prometheus.NewRegistry())}.serve(ctx, listener) }()
+	go func() { ended <- newServer(Handler(&Health{}, prometheus.NewRegistry())).serve(ctx, listener) }()
 	conn, err := (&net.Dialer{}).DialContext(t.Context(), "tcp", listener.Addr().String())
 	require.NoError(t, err)
 	defer func() { _ = conn.Close() }()
@@ -175,7 +183,7 @@ func TestAConnectionThatCannotBeTakenIsNotTheEnd(t *testing.T) {
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan error, 1)
 	go func() {
-		ended <- server{Handler(&Health{}, prometheus.NewRegistry())}.serve(ctx, &brokenListener{Listener: listener})
+		ended <- newServer(Handler(&Health{}, prometheus.NewRegistry())).serve(ctx, &brokenListener{Listener: listener})
 	}()
 	require.Contains(t, say(t, listener.Addr().String(), "GET /healthz HTTP/1.0\r\n\r\n"), "200 OK")
 	cancel()

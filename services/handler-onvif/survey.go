@@ -17,7 +17,7 @@ import (
 )
 
 const (
-	// firstListWithin is how long cameras that are slow may hold up the first list.
+	// firstListWithin is how much longer than the user wants to wait cameras that are slow may hold up the first list.
 	firstListWithin = 15 * time.Second
 	// refreshEvery is how often a camera is asked again for what hardly changes; also the pause after credentials that
 	// it refused, as cameras lock out who tries too often.
@@ -87,7 +87,7 @@ func (s *survey) run(ctx context.Context, send handler.Send) error {
 	for {
 		cameras, complete := s.census.cameras(s.details.Timeout())
 		settled := s.update(ctx, cameras)
-		if sent || complete && settled || time.Since(began) > firstListWithin {
+		if sent || complete && settled || time.Since(began) > s.details.Timeout()+firstListWithin {
 			if err := send(s.devices(cameras)); err != nil {
 				return err
 			}

@@ -153,8 +153,9 @@ func TestTheFirstListComesWhenAllCouldAnswer(t *testing.T) {
 	}{
 		"as long as Akri waits":      {want: probed + time.Second},
 		"as long as it is told":      {details: "discoveryTimeoutSeconds: 4", want: probed + 4*time.Second},
+		"longer than cameras may":    {details: "discoveryTimeoutSeconds: 20", want: probed + 20*time.Second},
 		"not at all":                 {details: "discoveryTimeoutSeconds: 0", want: probed},
-		"nor for what never is done": {busy: true, want: firstListWithin},
+		"nor for what never is done": {busy: true, want: time.Second + firstListWithin},
 	} {
 		t.Run(name, func(t *testing.T) {
 			bubble(t, func(t *testing.T, w *world) {

@@ -30,6 +30,14 @@ func reachable(address string, from netip.Addr) bool {
 	return !ip.IsUnspecified() && !ip.IsMulticast() && (!ip.IsLoopback() || from.Unmap().IsLoopback())
 }
 
+// isFrom tells whether what came from there is said by the host of the address itself. It is not when the host has a name:
+// who announced it cannot be told.
+func isFrom(source netip.Addr, address string) bool {
+	host, _ := split(address)
+	ip, err := netip.ParseAddr(host)
+	return err == nil && ip.Unmap().WithZone("") == source.Unmap().WithZone("")
+}
+
 func rank(address string) int {
 	host, scheme := split(address)
 	rank := 0

@@ -16,6 +16,8 @@ const (
 	maxEndpoints = 10_000
 	// maxStrangers is how many endpoints that never answered one sender may announce.
 	maxStrangers = 256
+	// maxBytes is what all endpoints may take: ten thousand as cameras are, fewer of those that say all they can.
+	maxBytes = 16 << 20
 	// maxAttempts is how many addresses of an endpoint are tried in one check.
 	maxAttempts = 4
 	// maxAddresses is how many addresses are kept of an endpoint that does not answer.
@@ -82,6 +84,7 @@ type Roster struct {
 	interval  time.Duration
 	endpoints map[string]*endpoint
 	strangers map[netip.Addr]int
+	bytes     int
 }
 
 // New makes a roster that wants each camera checked once in an interval.
@@ -97,18 +100,19 @@ func (r *Roster) Heard(said wsdiscovery.Endpoint, hello bool, from netip.Addr, n
 	}
 	e := r.endpoints[said.UUID]
 	if e == nil {
-		if len(r.endpoints) >= maxEndpoints || r.strangers[from.WithZone("")] >= maxStrangers {
+		e = &endpoint{uuid: said.UUID, source: from, first: now, next: now, addresses: addresses, scopes: said.Scopes}
+		if len(r.endpoints) >= maxEndpoints || r.strangers[from.WithZone("")] >= maxStrangers || r.bytes+e.bytes() > maxBytes {
 			return
 		}
 		r.strangers[from.WithZone("")]++
-		e = &endpoint{uuid: said.UUID, source: from, first: now, next: now}
 		r.endpoints[said.UUID] = e
+		r.bytes += e.bytes()
 	}
 	// One that was silent is as new as one that says Hello.
 	hello = hello || now.Sub(e.heard) > silence*r.interval
 	moved := e.url != "" && !slices.Contains(addresses, e.url)
 	e.heard = now
-	e.take(addresses, said.Scopes, moved)
+	r.take(e, addresses, said.Scopes, moved)
 	if moved || hello || r.untried(e) {
 		e.next = earlier(e.next, later(now, e.settled.Add(eager)))
 	}
@@ -118,6 +122,28 @@ func (r *Roster) Heard(said wsdiscovery.Endpoint, hello bool, from netip.Addr, n
 	if hello {
 		e.leaving = false
 	}
+}
+
+// take keeps what was said, while there is room.
+func (r *Roster) take(e *endpoint, addresses, scopes []string, moved bool) {
+	changed := *e
+	changed.take(addresses, scopes, moved)
+	grown := changed.bytes() - e.bytes()
+	if grown > 0 && r.bytes+grown > maxBytes {
+		return
+	}
+	*e = changed
+	r.bytes += grown
+}
+
+// bytes is about what the endpoint takes in memory.
+func (e *endpoint) bytes() int {
+	const itself, each = 512, 32
+	sum := itself + len(e.uuid)
+	for _, text := range slices.Concat(e.addresses, e.scopes) {
+		sum += each + len(text)
+	}
+	return sum
 }
 
 // take keeps what was said. Anyone can say it in a camera's name: until it answers, what others said stays, after what is
@@ -166,6 +192,7 @@ func (r *Roster) Due(now time.Time) []Check {
 		case e.checking || e.next.After(now):
 		case e.url == "" && now.Sub(e.heard) > forgetAfter:
 			r.uncount(e)
+			r.bytes -= e.bytes()
 			delete(r.endpoints, uuid)
 		default:
 			e.checking = true
@@ -176,7 +203,7 @@ func (r *Roster) Due(now time.Time) []Check {
 }
 
 // candidates are the addresses to try: first where the endpoint answered last, so that nobody can lead away from it.
-// Only when it no longer claims that address and another endpoint does, the address has a new owner.
+// Only when it no longer claims that address and another endpoint does, from there, the address has a new owner.
 func (r *Roster) candidates(e *endpoint) []string {
 	addresses := slices.Clone(e.addresses)
 	if e.url == "" {
@@ -192,7 +219,7 @@ func (r *Roster) candidates(e *endpoint) []string {
 
 func (r *Roster) claimedByAnother(e *endpoint) bool {
 	for _, other := range r.endpoints {
-		if other != e && slices.Contains(other.addresses, e.url) {
+		if other != e && slices.Contains(other.addresses, e.url) && isFrom(other.source, e.url) {
 			return true
 		}
 	}

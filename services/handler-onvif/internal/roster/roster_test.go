@@ -3,6 +3,7 @@ package roster_test
 import (
 	"fmt"
 	"net/netip"
+	"strings"
 	"testing"
 	"time"
 
@@ -169,6 +170,18 @@ func TestNobodyCanLeadAwayFromACameraThatAnswers(t *testing.T) {
 	require.Equal(t, []roster.Camera{{UUID: "a", URL: here, Scopes: []string{"own"}}}, n.Cameras())
 }
 
+func TestNobodyCanGiveAwayTheAddressOfACamera(t *testing.T) {
+	n := newNetwork(here, there)
+	n.match("a", here)
+	n.settle()
+	n.pass(2 * time.Second)
+	stranger := netip.MustParseAddr("10.0.0.66")
+	n.Heard(wsdiscovery.Endpoint{UUID: "a", Addresses: []string{there}}, true, stranger, n.now)
+	n.Heard(wsdiscovery.Endpoint{UUID: "another", Addresses: []string{here}}, true, stranger, n.now)
+	n.settle()
+	require.Equal(t, here, n.urls()["a"])
+}
+
 func TestNobodyCanHideACameraThatWasAskedElsewhere(t *testing.T) {
 	n := newNetwork(here)
 	n.hello("a", there)
@@ -278,4 +291,31 @@ func TestStrangersCannotFillTheRoster(t *testing.T) {
 		announce(netip.AddrFrom4([4]byte{10, 1, byte(i >> 8), byte(i)}), i)
 	}
 	require.Equal(t, 10_000, n.Pending(start), "of all")
+}
+
+func TestWhatStrangersSayTakesLittleMemory(t *testing.T) {
+	r := roster.New(interval)
+	scopes := []string{strings.Repeat("s", 8<<10)}
+	say := func(uuid string, from byte, scopes []string) {
+		said := wsdiscovery.Endpoint{UUID: uuid, Addresses: []string{here}, Scopes: scopes}
+		r.Heard(said, true, netip.AddrFrom4([4]byte{10, 2, 0, from}), start)
+	}
+	say("small", 0, nil)
+	for i := range 5_000 {
+		say(fmt.Sprint(i), byte(i/200), scopes)
+	}
+	kept := r.Pending(start)
+	require.Greater(t, kept, 1_500)
+	require.Less(t, kept, 2_100, "16 MiB in all")
+	say("small", 0, scopes)
+	for _, check := range r.Due(start) {
+		r.Settle(check, roster.Answer{URL: "http://10.0.0.9/" + check.UUID}, start)
+	}
+	for _, camera := range r.Cameras() {
+		if camera.UUID == "small" {
+			require.Empty(t, camera.Scopes, "who is there already cannot grow either")
+		}
+	}
+	there := len(r.Cameras())
+	require.Equal(t, kept, there)
 }

@@ -42,8 +42,11 @@ type Endpoint struct {
 const (
 	maxEndpoints = 64
 	maxAddresses = 8
-	maxAddress   = 1024
+	maxAddress   = 512
 	maxUUID      = 256
+	// maxScopes is in bytes, for all scopes of an endpoint; perScope is what each takes besides its text.
+	maxScopes = 8 << 10
+	perScope  = 32
 )
 
 // ErrIgnored says that a datagram is WS-Discovery, but nothing that a device says: another client's probe, for example.
@@ -79,8 +82,8 @@ func endpoints(nodes []*xmltree.Node) []Endpoint {
 			continue
 		}
 		found = append(found, Endpoint{
-			UUID:      uuid,
-			Scopes:    strings.Fields(node.TextAt("Scopes")),
+			UUID:      strings.Clone(uuid), // of all that is kept: it must not hold the whole datagram
+			Scopes:    scopes(node.TextAt("Scopes")),
 			Addresses: addresses(node.TextAt("XAddrs")),
 			Foreign:   foreign(node.Child("Types")),
 		})
@@ -95,11 +98,23 @@ func uuidOf(address string) string {
 	return strings.ToLower(strings.TrimPrefix(strings.TrimPrefix(strings.TrimSpace(address), "urn:"), "uuid:"))
 }
 
+func scopes(list string) []string {
+	var found []string
+	left := maxScopes
+	for scope := range strings.FieldsSeq(list) {
+		if left -= len(scope) + perScope; left < 0 {
+			break
+		}
+		found = append(found, strings.Clone(scope))
+	}
+	return found
+}
+
 func addresses(list string) []string {
 	var found []string
 	for address := range strings.FieldsSeq(list) {
 		if len(found) < maxAddresses && CheckAddress(address) == nil {
-			found = append(found, address)
+			found = append(found, strings.Clone(address))
 		}
 	}
 	return found

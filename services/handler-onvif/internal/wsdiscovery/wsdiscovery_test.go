@@ -113,3 +113,13 @@ func FuzzParse(f *testing.F) {
 		}
 	})
 }
+
+func TestAnEndpointKeepsLittleOfItsDatagram(t *testing.T) {
+	datagram := `<Envelope><Body><Hello><EndpointReference><Address>urn:uuid:a</Address></EndpointReference>` +
+		`<Scopes>` + strings.Repeat("a ", 30_000) + `</Scopes><XAddrs>http://10.0.0.1/ http://10.0.0.2/` + strings.Repeat("x", 600) + `</XAddrs></Hello></Body></Envelope>`
+	message, err := wsdiscovery.Parse([]byte(datagram))
+	require.NoError(t, err)
+	require.Len(t, message.Endpoints, 1)
+	require.Len(t, message.Endpoints[0].Scopes, 8<<10/33)
+	require.Equal(t, []string{"http://10.0.0.1/"}, message.Endpoints[0].Addresses)
+}
