@@ -3,6 +3,7 @@ package opcua
 import (
 	"context"
 	"errors"
+	"maps"
 	"net"
 	"slices"
 	"strings"
@@ -25,8 +26,16 @@ const (
 	pause    = 500 * time.Millisecond
 	// describeEvery is how often a server is asked for its endpoints, which hardly ever change.
 	describeEvery = 5 * time.Minute
-	// lookUpWithin bounds finding the addresses of one host name.
-	lookUpWithin = 2 * time.Second
+	// describeAgain is the pause after one that did not tell.
+	describeAgain = time.Minute
+)
+
+// A round must end within the 30 s that Poll has for it, whoever is silent: what is not known by then the next one finds out.
+const (
+	askWithin     = 17 * time.Second // twice the default of --timeout, and the pause
+	explainWithin = 5 * time.Second
+	lookUpWithin  = 2 * time.Second
+	detailWithin  = 5 * time.Second
 )
 
 // finder is what all searches share.
@@ -66,9 +75,15 @@ func (f finder) search(wanted wanted) *search {
 
 // list is one round: ask the configured URLs, then the servers that were found there for what only they know.
 func (s *search) list(ctx context.Context, request handler.Request) ([]*handler.Device, error) {
+	answered := s.ask(ctx, request.Log)
+	var heardOf []string
+	for _, answer := range answered {
+		heardOf = append(heardOf, answer.unlisted()...)
+	}
+	s.describe(ctx, heardOf, explainWithin)
 	answers := map[string][]servers.Application{}
-	for url, answer := range s.ask(ctx, request.Log) {
-		answers[url] = s.applications(ctx, answer)
+	for url, answer := range answered {
+		answers[url] = s.applications(answer)
 	}
 	s.resolve(ctx, servers.Hosts(answers))
 	found := servers.Choose(answers, s.wanted.filter, func(host string) bool { return s.hosts.get(host) })
@@ -76,7 +91,7 @@ func (s *search) list(ctx context.Context, request handler.Request) ([]*handler.
 	for i, one := range found {
 		urls[i] = one.URL
 	}
-	s.describe(ctx, urls)
+	s.describe(ctx, urls, detailWithin)
 	s.endpoints.forget(2 * describeEvery)
 	s.hosts.forget(2 * describeEvery)
 	if ctx.Err() != nil {
@@ -104,7 +119,7 @@ func device(found servers.Found, policies []string) *handler.Device {
 
 // ask asks all configured URLs and returns the answers that count.
 func (s *search) ask(ctx context.Context, log *zap.Logger) map[string]answer {
-	each(ctx, s.wanted.urls, func(ctx context.Context, url string) {
+	each(ctx, askWithin, s.wanted.urls, func(ctx context.Context, url string) {
 		said, err := s.findServers(ctx, url)
 		s.metrics.asked(err)
 		switch news := s.answers.note(url, said, err); {
@@ -135,19 +150,21 @@ func (s *search) findServers(ctx context.Context, url string) (said answer, err 
 	return said, err
 }
 
-// applications are those of an answer, and those that were heard of on the network and are not registered. Of the latter
-// nothing but the URL is known, so they are asked what they are.
-func (s *search) applications(ctx context.Context, answer answer) []servers.Application {
+// unlisted are the servers that were heard of on the network and are not registered: nothing but the URL is known of them.
+func (a answer) unlisted() []string {
 	listed := map[string]bool{}
-	for _, one := range answer.known {
+	for _, one := range a.known {
 		for _, url := range one.URLs {
 			listed[url] = true
 		}
 	}
-	unlisted := slices.DeleteFunc(slices.Clone(answer.onNetwork), func(url string) bool { return listed[url] })
-	s.describe(ctx, unlisted)
+	return slices.DeleteFunc(slices.Clone(a.onNetwork), func(url string) bool { return listed[url] })
+}
+
+// applications are those of an answer, and what the unlisted ones said of themselves.
+func (s *search) applications(answer answer) []servers.Application {
 	all := slices.Clone(answer.known)
-	for _, url := range unlisted {
+	for _, url := range answer.unlisted() {
 		if self := s.endpoints.get(url).self; self.URI != "" {
 			self.URLs = []string{url}
 			all = append(all, self)
@@ -157,11 +174,14 @@ func (s *search) applications(ctx context.Context, answer answer) []servers.Appl
 }
 
 // describe asks servers for their endpoints. What one said stays while it is silent.
-func (s *search) describe(ctx context.Context, urls []string) {
-	each(ctx, urls, func(ctx context.Context, url string) {
-		if s.endpoints.isFresh(url, describeEvery) {
-			return
+func (s *search) describe(ctx context.Context, urls []string, within time.Duration) {
+	due := map[string]bool{} // in no order: when there are too many for one round, all have their turn
+	for _, url := range urls {
+		if s.endpoints.isDue(url, describeEvery, describeAgain) {
+			due[url] = true
 		}
+	}
+	each(ctx, within, slices.Collect(maps.Keys(due)), func(ctx context.Context, url string) {
 		var said endpoint
 		var err error
 		said.self, said.policies, err = s.client.Endpoints(ctx, url)
@@ -171,13 +191,14 @@ func (s *search) describe(ctx context.Context, urls []string) {
 
 // resolve finds out which host names have addresses. A name server that does not answer changes nothing.
 func (s *search) resolve(ctx context.Context, hosts []string) {
-	each(ctx, hosts, func(ctx context.Context, host string) {
-		if net.ParseIP(host) != nil {
+	names := slices.DeleteFunc(hosts, func(host string) bool {
+		address := net.ParseIP(host) != nil
+		if address {
 			s.hosts.note(host, true, nil)
-			return
 		}
-		ctx, cancel := context.WithTimeout(ctx, lookUpWithin)
-		defer cancel()
+		return address
+	})
+	each(ctx, lookUpWithin, names, func(ctx context.Context, host string) {
 		addresses, err := s.lookUp(ctx, host)
 		var unknown *net.DNSError
 		if errors.As(err, &unknown) && unknown.IsNotFound {
@@ -187,13 +208,17 @@ func (s *search) resolve(ctx context.Context, hosts []string) {
 	})
 }
 
-// each calls do for every key, many at once, and waits.
-func each(ctx context.Context, keys []string, do func(context.Context, string)) {
+// each calls do for every key, many at once, and waits. What does not begin within the time is not done.
+func each(ctx context.Context, within time.Duration, keys []string, do func(context.Context, string)) {
+	ctx, cancel := context.WithTimeout(ctx, within)
+	defer cancel()
 	var group errgroup.Group
 	group.SetLimit(atOnce)
 	for _, key := range keys {
 		group.Go(func() error {
-			do(ctx, key)
+			if ctx.Err() == nil {
+				do(ctx, key)
+			}
 			return nil
 		})
 	}

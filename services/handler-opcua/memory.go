@@ -47,6 +47,14 @@ func (m *memory[V]) isFresh(key string, within time.Duration) bool {
 	return m.all[key].isFresh(within)
 }
 
+// isDue tells whether it is time for another value, or another attempt.
+func (m *memory[V]) isDue(key string, every, again time.Duration) bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	last := m.all[key]
+	return !last.isFresh(every) && time.Since(last.touched) >= again
+}
+
 func (r remembered[V]) isFresh(within time.Duration) bool {
 	return !r.good.IsZero() && time.Since(r.good) < within
 }

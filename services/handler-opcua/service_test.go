@@ -7,6 +7,7 @@ import (
 	"net"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -105,6 +106,34 @@ func TestServersThatDoNotAnswerHarmNobody(t *testing.T) {
 		plc.URL, silent, garbage, huge, fmt.Sprintf("opc.tcp://127.0.0.1:%d/", freePort(t)), "opc.tcp://nobody.invalid:4840/",
 	}
 	require.Equal(t, []string{plc.URL}, ids(t, discover(t, request.GetEndpoint(), ask(urls...))))
+}
+
+func TestANameThatIsNoTextHidesNobody(t *testing.T) {
+	request := run(t, time.Hour)
+	plain, latin := serve(t, 0), serve(t, 0)
+	plain.says(nil, app("plain", ua.ApplicationTypeServer, plain.URL))
+	latin.says(nil, app("Pr\xfcfstand", ua.ApplicationTypeServer, latin.URL))
+	found := devices(t, discover(t, request.GetEndpoint(), ask(plain.URL, latin.URL)))
+	require.Contains(t, found, plain.URL)
+	require.Equal(t, "Pr\uFFFDfstand", found[latin.URL]["OPCUA_APPLICATION_NAME"])
+}
+
+func TestASilentServerIsAskedOnceHoweverManyHeardOfIt(t *testing.T) {
+	request := run(t, time.Hour)
+	var asked atomic.Int32
+	silent := odd(t, func(conn net.Conn) { asked.Add(1); _, _ = io.Copy(io.Discard, conn) })
+	urls := make([]string, 8)
+	for i := range urls {
+		lds := serve(t, 0)
+		lds.says([]string{silent}, app("lds", ua.ApplicationTypeDiscoveryServer, lds.URL))
+		urls[i] = lds.URL
+	}
+	plc := serve(t, 0)
+	plc.says(nil, app("plc", ua.ApplicationTypeServer, plc.URL))
+	require.Equal(t, []string{plc.URL}, ids(t, discover(t, request.GetEndpoint(), ask(append(urls, plc.URL)...))))
+	rounds := plc.asked()
+	require.Eventually(t, func() bool { return plc.asked() > rounds+2 }, handlertest.Patience, time.Millisecond)
+	require.EqualValues(t, 1, asked.Load(), "nor again soon")
 }
 
 func TestAServerThatStopsLeavesAndComesBack(t *testing.T) {
