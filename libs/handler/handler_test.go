@@ -143,6 +143,19 @@ func TestListsAreCompleteSortedAndNeverRepeated(t *testing.T) {
 	}
 }
 
+func TestADeviceThatIsNoTextHidesNoOther(t *testing.T) {
+	directory := handlertest.Folder(t)
+	handlertest.NewRegistrar().Serve(t, directory)
+	lists := make(chan []string, 8)
+	start(t, handler.Flags{DiscoveryHandlersDirectory: directory}, told(lists))
+	stream := discover(t, "unix://"+filepath.Join(directory, "lamp.sock"), "")
+	for _, list := range [][]string{{"\xff", "a"}, {"a"}, {"b", "\xff", "a"}} {
+		lists <- list
+	}
+	require.Equal(t, []string{"a"}, ids(t, stream))
+	require.Equal(t, []string{"a", "b"}, ids(t, stream))
+}
+
 func TestHandlerEndsItsStreamsWhenItStops(t *testing.T) {
 	directory := handlertest.Folder(t)
 	akri := handlertest.NewRegistrar()

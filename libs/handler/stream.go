@@ -27,7 +27,7 @@ func (s *Server) Discover(request *discoveryv0.DiscoverRequest, stream grpc.Serv
 		case <-ctx.Done():
 		}
 	}()
-	out := &outlet{stream: stream, metrics: s.metrics}
+	out := &outlet{stream: stream, metrics: s.metrics, log: s.log}
 	if err := s.handler.Discover(ctx, s.toRequest(request), out.send); err != nil {
 		s.log.Debug("discovery ended", zap.Error(err))
 		return toStatus(err)
@@ -47,12 +47,14 @@ func (s *Server) toRequest(request *discoveryv0.DiscoverRequest) Request {
 type outlet struct {
 	stream  grpc.ServerStreamingServer[discoveryv0.DiscoverResponse]
 	metrics *metrics
+	log     *zap.Logger
 	sent    bool
 	last    []*Device
+	refused int
 }
 
 func (o *outlet) send(devices []*Device) error {
-	list := slices.SortedStableFunc(slices.Values(devices), func(a, b *Device) int { return cmp.Compare(a.GetId(), b.GetId()) })
+	list := slices.SortedStableFunc(slices.Values(o.sendable(devices)), func(a, b *Device) int { return cmp.Compare(a.GetId(), b.GetId()) })
 	same := func(a, b *Device) bool { return proto.Equal(a, b) }
 	if o.sent && slices.EqualFunc(o.last, list, same) {
 		return nil
@@ -63,4 +65,17 @@ func (o *outlet) send(devices []*Device) error {
 	o.sent, o.last = true, list
 	o.metrics.lists.Inc()
 	return nil
+}
+
+// sendable leaves out what would end the stream, and hide all others with it: a device that says what is not UTF-8.
+func (o *outlet) sendable(devices []*Device) []*Device {
+	list := slices.DeleteFunc(slices.Clone(devices), func(device *Device) bool {
+		_, err := proto.Marshal(device)
+		return err != nil
+	})
+	if refused := len(devices) - len(list); refused != o.refused {
+		o.refused = refused
+		o.log.Warn("devices that are not in UTF-8 are left out", zap.Int("devices", refused))
+	}
+	return list
 }
