@@ -245,6 +245,13 @@ func (w *fakeWriter) lostReservations() []func() {
 	return lost
 }
 
+// hanging is how many reservations hang.
+func (w *fakeWriter) hanging() int {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return len(w.lost)
+}
+
 // later is the reservation as it comes to the API server late: what was written meanwhile it does not overwrite. It is
 // called with the lock held.
 func (w *fakeWriter) later(request *instancev1.ReserveSlotsRequest) func() {

@@ -22,6 +22,7 @@ import (
 	"akri.sh/services/device-plugin-host/internal/node"
 	"akri.sh/services/device-plugin-host/internal/plugin"
 	"akri.sh/services/device-plugin-host/internal/slots"
+	"akri.sh/services/device-plugin-host/internal/trouble"
 )
 
 // Config is filled from flags and environment.
@@ -82,7 +83,7 @@ func (s *Service) Run(ctx context.Context) error {
 		allocator: allocationv1.NewConfigurationAllocatorServiceClient(conns.allocator),
 		host: plugin.Host{
 			Server: offers, Folder: folder, Registrar: kubelet.NewRegistrar(conns.kubelet),
-			Store: s.store, Observer: s.metrics, Log: s.env.Log,
+			Store: s.store, Observer: s.metrics, Log: s.env.Log, Registering: &trouble.Trouble{},
 		},
 	}
 	reclaimer := &slots.Reclaimer{
@@ -102,13 +103,14 @@ func (s *Service) Run(ctx context.Context) error {
 // one that stands by takes over at once.
 func (s *Service) offer(ctx context.Context, folder *kubelet.Folder, parts ...func(context.Context) error) error {
 	leave, err := folder.Own(ctx)
-	if ctx.Err() != nil {
+	switch {
+	case err == nil:
+		defer leave()
+	case ctx.Err() != nil:
 		return nil
-	}
-	if err != nil {
+	default:
 		return err
 	}
-	defer leave()
 	folder.RemoveStale(ctx, plugin.SocketPattern)
 	s.env.Log.Info("offering devices", zap.String("node", s.config.NodeName), zap.String("endpoint", folder.Address()))
 	group, ctx := errgroup.WithContext(ctx)

@@ -77,7 +77,8 @@ type mesh struct {
 	config   devicepluginhost.Config
 	metrics  *prometheus.Registry
 	health   *admin.Health
-	stopHost func()
+	// endHost tells the host to stop, and stopHost waits until it did.
+	endHost, stopHost func()
 	// stopWriter and startWriter take the instance-writer away and bring it back.
 	stopWriter, startWriter func()
 }
@@ -124,6 +125,7 @@ func (m *mesh) startHost() {
 	done := make(chan error, 1)
 	go func() { done <- s.Run(ctx) }()
 	stopped := false
+	m.endHost = cancel
 	m.stopHost = func() {
 		if !stopped {
 			stopped = true

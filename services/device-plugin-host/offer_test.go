@@ -266,6 +266,25 @@ func TestStoppingRemovesTheSocketsAndStartingThoseLeftBehind(t *testing.T) {
 	require.FileExists(t, alive)
 }
 
+func TestAnAllocateThatRunsIsAnsweredBeforeTheEnd(t *testing.T) {
+	m := startMesh(t)
+	m.seesCameras()
+	m.writer.put(first, "akri-onvif", 1)
+	m.awaitDevices("akri.sh/"+first, all(healthy, first+"-0"))
+	m.writer.loseReservations()
+	answered := make(chan error, 1)
+	go func() {
+		_, err := m.kubelet.allocate("akri.sh/"+first, ids(first+"-0"))
+		answered <- err
+	}()
+	require.Eventually(t, func() bool { return m.writer.hanging() > 0 }, soon, time.Millisecond)
+	m.endHost()
+	m.writer.lostReservations() // the next attempt is answered
+	require.NoError(t, <-answered)
+	m.stopHost()
+	require.Equal(t, []string{"node-a"}, m.writer.usage(first))
+}
+
 func (m *mesh) sockets() []string {
 	sockets, err := filepath.Glob(filepath.Join(m.config.KubeletDir, "akri-*.sock"))
 	require.NoError(m.t, err)

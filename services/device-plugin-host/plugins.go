@@ -4,6 +4,7 @@ import (
 	"context"
 	"maps"
 	"sync"
+	"time"
 
 	"go.uber.org/zap"
 
@@ -93,6 +94,10 @@ func (p *plugins) wanted(view *node.View) map[string]func() *plugin.Plugin {
 	return wanted
 }
 
+// settle is how long the kubelet may take to note that a plugin ended, after it closed its connection. Nothing tells when it
+// has (client.Run and ManagerImpl.PluginDisconnected in k8s.io/kubernetes/pkg/kubelet/cm/devicemanager).
+const settle = 100 * time.Millisecond
+
 // start runs the plugin once the former one of its name has ended: the kubelet knows a resource by its name only, and
 // would take the end of the former for that of the new one.
 func (p *plugins) start(ctx context.Context, offered *plugin.Plugin, former *running) {
@@ -102,6 +107,10 @@ func (p *plugins) start(ctx context.Context, offered *plugin.Plugin, former *run
 	p.group.Go(func() {
 		if former != nil {
 			<-former.done
+			select {
+			case <-ctx.Done():
+			case <-time.After(settle):
+			}
 		}
 		offered.Run(ctx)
 		close(own.done)

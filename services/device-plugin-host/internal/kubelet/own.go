@@ -8,6 +8,8 @@ import (
 	"os"
 	"syscall"
 	"time"
+
+	"go.uber.org/zap"
 )
 
 // lookAgain is the pause before a folder that another process has is tried again.
@@ -27,8 +29,11 @@ func (f *Folder) Own(ctx context.Context) (leave func(), err error) {
 				f.log.Info("standing by: another device-plugin-host serves this kubelet")
 				said = true
 			}
-		case !errors.Is(err, fs.ErrNotExist): // the kubelet makes the folder when it comes
+		case !errors.Is(err, fs.ErrNotExist):
 			return nil, err
+		case !said: // the kubelet makes the folder when it comes
+			f.log.Warn("waiting for the kubelet to make its folder of device plugins; is --kubelet-dir right?", zap.String("folder", f.path))
+			said = true
 		}
 		select {
 		case <-ctx.Done():

@@ -23,6 +23,7 @@ import (
 	"akri.sh/services/device-plugin-host/internal/kubelet"
 	"akri.sh/services/device-plugin-host/internal/latest"
 	"akri.sh/services/device-plugin-host/internal/node"
+	"akri.sh/services/device-plugin-host/internal/trouble"
 )
 
 // SocketPattern matches the names of our sockets.
@@ -63,6 +64,8 @@ type Host struct {
 	Store     *node.Store
 	Observer  Observer
 	Log       *zap.Logger
+	// Registering is what all registrations have in common.
+	Registering *trouble.Trouble
 }
 
 // Plugin offers one resource.
@@ -174,13 +177,14 @@ func (p *Plugin) runOnce(ctx context.Context) error {
 		return err
 	}
 	over := make(chan struct{})
-	own := &session{plugin: p, over: over, end: end}
+	own := &session{plugin: p, over: over, end: end, answered: make(chan struct{}, 1)}
 	detach := p.Server.attach(p.Folder.Path(name), listener, own)
 	defer detach()
 	defer close(over)
 	err = p.Registrar.Register(life, name, p.Name)
 	if life.Err() == nil {
 		p.Observer.Registered(err)
+		p.Registering.Note(p.Log, "the kubelet does not take resources: is --kubelet-dir its folder, and may it call this service back there?", err)
 		if err != nil {
 			return fmt.Errorf("register: %w", err)
 		}
@@ -190,6 +194,7 @@ func (p *Plugin) runOnce(ctx context.Context) error {
 	<-life.Done()
 	if ctx.Err() != nil {
 		<-p.refreshed // the kubelet hears the last word before the stream ends
+		p.Server.awaitAnswered(own)
 	}
 	return errVoid
 }

@@ -24,6 +24,9 @@ import (
 // hangUpWithin is how long the kubelet may take to close its connection to a plugin that ended.
 const hangUpWithin = 5 * time.Second
 
+// answerWithin is how long running Allocates may keep a plugin from ending; the server ends a second later.
+const answerWithin = 4 * time.Second
+
 // Server is one gRPC server for all resources: each has a socket of its own, because requests do not name the resource,
 // but a server of its own for each of hundreds would be waste.
 type Server struct {
@@ -46,6 +49,8 @@ type session struct {
 	callers    int
 	alone      chan struct{} // closes when the last of them left; nil: there was none yet
 	registered bool
+	allocating int
+	answered   chan struct{} // capacity 1: an Allocate was answered
 }
 
 // NewServer returns a Server; Serve answers.
@@ -91,6 +96,25 @@ func (s *Server) awaitAlone(own *session) {
 	select {
 	case <-alone:
 	case <-time.After(hangUpWithin):
+	}
+}
+
+// awaitAnswered waits until no Allocate is without its answer: the kubelet hangs up when ListAndWatch ends, and a pod whose
+// Allocate it does not hear of fails.
+func (s *Server) awaitAnswered(own *session) {
+	over := time.After(answerWithin)
+	for {
+		s.mu.Lock()
+		running := own.allocating
+		s.mu.Unlock()
+		if running == 0 {
+			return
+		}
+		select {
+		case <-own.answered:
+		case <-over:
+			return
+		}
 	}
 }
 
@@ -158,11 +182,39 @@ func (c connections) HandleConn(ctx context.Context, event stats.ConnStats) {
 	}
 }
 
+// allocation is an Allocate until its answer is on its way.
+type allocation struct{ session *session }
+
+type allocationKey struct{}
+
 // TagRPC is part of gRPC's stats.Handler.
-func (connections) TagRPC(ctx context.Context, _ *stats.RPCTagInfo) context.Context { return ctx }
+func (connections) TagRPC(ctx context.Context, call *stats.RPCTagInfo) context.Context {
+	if call.FullMethodName != pluginapi.DevicePlugin_Allocate_FullMethodName {
+		return ctx
+	}
+	return context.WithValue(ctx, allocationKey{}, &allocation{})
+}
 
 // HandleRPC is part of gRPC's stats.Handler.
-func (connections) HandleRPC(context.Context, stats.RPCStats) {}
+func (c connections) HandleRPC(ctx context.Context, event stats.RPCStats) {
+	running, ok := ctx.Value(allocationKey{}).(*allocation)
+	if _, ended := event.(*stats.End); !ended || !ok || running.session == nil {
+		return
+	}
+	c.server.mu.Lock()
+	running.session.allocating--
+	c.server.mu.Unlock()
+	notify(running.session.answered)
+}
+
+func (s *Server) allocates(ctx context.Context, own *session) {
+	if running, ok := ctx.Value(allocationKey{}).(*allocation); ok {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		running.session = own
+		own.allocating++
+	}
+}
 
 // Resend makes one of the plugins send its devices again, which makes the kubelet write its checkpoint.
 func (s *Server) Resend() {
@@ -212,6 +264,7 @@ func (s *Server) Allocate(ctx context.Context, request *pluginapi.AllocateReques
 	if err != nil {
 		return nil, err
 	}
+	s.allocates(ctx, own)
 	return own.plugin.allocate(ctx, request)
 }
 

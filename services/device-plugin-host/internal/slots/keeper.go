@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/cenkalti/backoff/v5"
@@ -37,7 +36,8 @@ type Keeper struct {
 
 	tracker Tracker
 
-	mu sync.Mutex
+	// working has room for one: a lock that can be waited for with a context.
+	working chan struct{}
 	// unresolved are slots of which a release was sent and not answered: it may still be carried out.
 	unresolved map[node.Claim]bool
 	reported   map[string]bool // losses that the log tells of
@@ -45,7 +45,7 @@ type Keeper struct {
 
 // NewKeeper returns a Keeper for the node, which tells the store what the answers say.
 func NewKeeper(client instancev1.InstanceServiceClient, store *node.Store, name string, log *zap.Logger) *Keeper {
-	return &Keeper{client: client, store: store, node: name, log: log, unresolved: map[node.Claim]bool{}}
+	return &Keeper{client: client, store: store, node: name, log: log, working: make(chan struct{}, 1), unresolved: map[node.Claim]bool{}}
 }
 
 // Reserve takes the slots and returns once they are held, durably. Repeating it is harmless. The error is a gRPC status
@@ -54,10 +54,12 @@ func (k *Keeper) Reserve(ctx context.Context, claims []node.Claim) error {
 	if len(claims) == 0 {
 		return nil
 	}
-	k.mu.Lock()
-	defer k.mu.Unlock()
 	ctx, cancel := context.WithTimeout(ctx, reserveTimeout)
 	defer cancel()
+	if !k.begin(ctx) {
+		return late(claims, "it was busy with slots to be released")
+	}
+	defer k.end()
 	if err := k.resolve(ctx, claims); err != nil {
 		return err
 	}
@@ -70,6 +72,23 @@ func (k *Keeper) Reserve(ctx context.Context, claims []node.Claim) error {
 		k.tracker.Refused(claims...)
 	}
 	return err
+}
+
+// begin waits until nothing else is at work, or ctx ends.
+func (k *Keeper) begin(ctx context.Context) bool {
+	select {
+	case k.working <- struct{}{}:
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}
+
+func (k *Keeper) end() { <-k.working }
+
+// late is the answer when time is over.
+func late(claims []node.Claim, reason string) error {
+	return status.Errorf(codes.Unavailable, "cannot reserve %s: instance-writer did not do it within %s: %s", names(claims), reserveTimeout, reason)
 }
 
 // Asked are the slots of virtual devices that were asked for without an answer that says who has them now.
@@ -104,8 +123,7 @@ func retry(ctx context.Context, claims []node.Claim, call func(context.Context) 
 		}
 		select {
 		case <-ctx.Done():
-			return status.Errorf(codes.Unavailable, "cannot reserve %s: instance-writer did not do it within %s: %s",
-				names(claims), reserveTimeout, status.Convert(err).Message())
+			return late(claims, status.Convert(err).Message())
 		case <-time.After(wait.NextBackOff()):
 		}
 	}
@@ -163,8 +181,10 @@ type Outcome struct{ Released, TakenBack, Taken, Unknown int }
 // settle makes what is held what is used, by an answer of the kubelet that was asked for at `asked`: it takes back what
 // is in use, and releases what is idle. Of the doubtful slots those are idle that `unused` returns.
 func (k *Keeper) settle(ctx context.Context, asked time.Time, used Use, unused func([]node.Claim) []node.Claim) (done Outcome, soon bool, err error) {
-	k.mu.Lock()
-	defer k.mu.Unlock()
+	if !k.begin(ctx) {
+		return done, false, ctx.Err()
+	}
+	defer k.end()
 	view, _ := k.store.Get()
 	now := time.Now()
 	seen := k.tracker.Observe(asked, now, view.Held(), used)
@@ -191,11 +211,12 @@ func (k *Keeper) settle(ctx context.Context, asked time.Time, used Use, unused f
 func (k *Keeper) takeBack(ctx context.Context, lost []node.Claim, done *Outcome) error {
 	ctx, cancel := context.WithTimeout(ctx, attemptTimeout)
 	defer cancel()
+	var failed error
 	for _, claim := range lost {
 		one := []node.Claim{claim}
 		if err := k.reserve(ctx, one); err != nil {
-			if transient(err) {
-				return fmt.Errorf("take back %s: %w", claim.Slot(), err)
+			if transient(err) && failed == nil {
+				failed = fmt.Errorf("take back %s: %w", claim.Slot(), err)
 			}
 			k.log.Debug("a slot in use is recorded as free and cannot be taken back", zap.String("slot", claim.Slot()), zap.Error(err))
 			continue
@@ -205,7 +226,7 @@ func (k *Keeper) takeBack(ctx context.Context, lost []node.Claim, done *Outcome)
 		done.TakenBack++
 		k.log.Warn("took back a slot that a pod uses and that was recorded as free", zap.String("slot", claim.Slot()))
 	}
-	return nil
+	return failed
 }
 
 // report tells of each loss that cannot be mended once.

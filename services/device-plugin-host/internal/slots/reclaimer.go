@@ -10,6 +10,7 @@ import (
 	podresourcesv1 "k8s.io/kubelet/pkg/apis/podresources/v1"
 
 	"akri.sh/services/device-plugin-host/internal/node"
+	"akri.sh/services/device-plugin-host/internal/trouble"
 )
 
 const (
@@ -41,6 +42,7 @@ type Reclaimer struct {
 	Rewrite    func()
 
 	rewritten time.Time
+	trouble   trouble.Trouble
 }
 
 // Run works until ctx ends. While this node holds no slot, and nothing looks as if it should, it asks nobody anything.
@@ -48,6 +50,7 @@ func (r *Reclaimer) Run(ctx context.Context) error {
 	for {
 		view, changed := r.Store.Get()
 		if len(view.Held()) == 0 && !r.Keeper.tracker.Suspect(time.Now(), view) {
+			r.noteRound(nil)
 			select {
 			case <-ctx.Done():
 				return nil
@@ -60,6 +63,7 @@ func (r *Reclaimer) Run(ctx context.Context) error {
 		if err != nil {
 			r.Log.Debug("reclaim round", zap.Error(err), zap.Duration("retry_in", wait))
 		}
+		r.noteRound(err)
 		if soon {
 			wait = confirm
 		}
@@ -87,6 +91,10 @@ func (r *Reclaimer) pause(ctx context.Context, wait time.Duration, failed bool) 
 		case <-changed:
 		}
 	}
+}
+
+func (r *Reclaimer) noteRound(err error) {
+	r.trouble.Note(r.Log, "cannot make the slots that are held those that pods use: some may stay reserved", err)
 }
 
 func (r *Reclaimer) round(ctx context.Context) (soon bool, err error) {

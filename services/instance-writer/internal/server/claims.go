@@ -156,15 +156,19 @@ func (s *Server) ReleaseSlots(ctx context.Context, request *instancev1.ReleaseSl
 		return nil, toStatus(err)
 	}
 	response := &instancev1.ReleaseSlotsResponse{}
+	var failed error
 	for _, group := range groups {
 		instance, err := s.release(ctx, group)
 		switch {
 		case errors.Is(err, errNoInstance):
-		case err != nil:
-			return nil, toStatus(err)
-		default:
+		case err != nil && failed == nil:
+			failed = err // and the others: one that cannot be written must not keep theirs from other nodes
+		case err == nil:
 			response.Instances = append(response.Instances, toProto(instance))
 		}
+	}
+	if failed != nil {
+		return nil, toStatus(failed)
 	}
 	return response, nil
 }
