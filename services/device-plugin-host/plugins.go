@@ -103,7 +103,7 @@ const settle = 100 * time.Millisecond
 func (p *plugins) start(ctx context.Context, offered *plugin.Plugin, former *running) {
 	own := &running{plugin: offered, done: make(chan struct{})}
 	p.running[offered.Name] = own
-	p.host.Log.Info("offering resource", zap.String("resource", offered.Name))
+	p.host.Log.Debug("there is a resource to offer", zap.String("resource", offered.Name))
 	p.group.Go(func() {
 		if former != nil {
 			<-former.done

@@ -188,7 +188,7 @@ func (p *Plugin) runOnce(ctx context.Context) error {
 		if err != nil {
 			return fmt.Errorf("register: %w", err)
 		}
-		p.Log.Debug("registered with the kubelet", zap.String("resource", p.Name))
+		p.Log.Info("the kubelet has the resource", zap.String("resource", p.Name))
 		p.Server.confirm(own)
 	}
 	<-life.Done()

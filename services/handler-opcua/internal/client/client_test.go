@@ -130,6 +130,12 @@ func TestNoServerMakesItListenForLongOrKeepMuch(t *testing.T) {
 	}
 }
 
+func TestAServerThatIsSilentIsLate(t *testing.T) {
+	url := answerWith(t, opened(t, func(net.Conn) {}))
+	_, _, err := client.Client{DialTimeout: 5 * time.Second, Timeout: 50 * time.Millisecond}.Endpoints(t.Context(), url)
+	require.ErrorContains(t, err, "does not answer in time")
+}
+
 func TestAnAnswerInPartsIsOne(t *testing.T) {
 	answer := encoded(t, &ua.FindServersResponse{Servers: []*ua.ApplicationDescription{{
 		ApplicationURI: "urn:a", ApplicationName: ua.NewLocalizedText("Pr\xfcfstand"), DiscoveryURLs: []string{"opc.tcp://a:1"},

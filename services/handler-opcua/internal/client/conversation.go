@@ -17,9 +17,13 @@ import (
 const (
 	// maxChunk is the largest part of a message: what servers are told that the buffer has.
 	maxChunk = uacp.DefaultReceiveBufSize
+	// leastChunk is the smallest buffer that a server may have (OPC 10000-6, 7.1.2.3).
+	leastChunk = 8 << 10
 	// chunkHeader are the type of a message, whether it is the last part, and its length.
 	chunkHeader = 8
 )
+
+var errLate = errors.New("the server does not answer in time")
 
 // conversation asks over one connection, without security (OPC 10000-6, 6.7). The library's own client lets a server
 // set its limits, keeps what belongs to no question, and makes arrays as long as a server says: one answer of a few bytes
@@ -39,7 +43,7 @@ func (c Client) converse(ctx context.Context, url string, bytes int, use func(*c
 		Dialer: &net.Dialer{Timeout: c.DialTimeout},
 		ClientACK: &uacp.Acknowledge{
 			ReceiveBufSize: maxChunk, SendBufSize: uacp.DefaultSendBufSize, MaxMessageSize: uint32(bytes),
-			MaxChunkCount: uint32(bytes/maxChunk + 1),
+			MaxChunkCount: uint32(bytes/leastChunk + 1),
 		},
 	}
 	connection, err := dialer.Dial(ctx, url)
@@ -49,24 +53,28 @@ func (c Client) converse(ctx context.Context, url string, bytes int, use func(*c
 	defer func() { _ = connection.Close() }()
 	defer context.AfterFunc(ctx, func() { _ = connection.Close() })()
 	conversation := &conversation{TCPConn: connection.TCPConn, left: bytes}
-	if err := conversation.open(c.Timeout); err != nil {
-		return fmt.Errorf("open channel: %w", err)
+	if err = conversation.open(c.Timeout); err == nil {
+		err = use(conversation)
 	}
-	if err := use(conversation); err != nil {
-		return err
+	if err != nil && ctx.Err() != nil {
+		return errLate // the connection was closed, which nobody needs to be told
 	}
 	_ = conversation.send(uasc.MessageTypeCloseSecureChannel, &ua.CloseSecureChannelRequest{}) // it may have hung up
-	return nil
+	return err
 }
 
 func (c *conversation) open(lifetime time.Duration) error {
-	return c.exchange(uasc.MessageTypeOpenSecureChannel, &ua.OpenSecureChannelRequest{
+	err := c.exchange(uasc.MessageTypeOpenSecureChannel, &ua.OpenSecureChannelRequest{
 		RequestType: ua.SecurityTokenRequestTypeIssue, SecurityMode: ua.MessageSecurityModeNone,
 		RequestedLifetime: uint32(2 * lifetime.Milliseconds()),
 	}, &ua.OpenSecureChannelResponse{}, func(r *reader) {
 		r.ReadUint32() // version
 		c.channel, c.token = r.ReadUint32(), r.ReadUint32()
 	})
+	if err != nil {
+		return fmt.Errorf("open channel: %w", err)
+	}
+	return nil
 }
 
 // ask sends a request and has read what the answer of the wanted type says after its header.
