@@ -97,6 +97,11 @@ func servicesOfBrokers(t *testing.T) {
 		}
 		return err
 	})
+	// kube-proxy leads there when it comes to it, not with the other Service.
+	await(t, "the Service of an Instance to lead somewhere", func(ctx context.Context) error {
+		_, err := askService(ctx, &asking, "e2e-services-8120fe-svc")
+		return err
+	})
 	seen = map[string]bool{}
 	for range 10 {
 		pod, err := askService(t.Context(), &asking, "e2e-services-8120fe-svc")
