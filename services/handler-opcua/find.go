@@ -27,7 +27,7 @@ const (
 	// describeEvery is how often a server is asked for its endpoints, which hardly ever change.
 	describeEvery = 5 * time.Minute
 	// describeAgain is the pause after one that did not tell.
-	describeAgain = time.Minute
+	describeAgain = 30 * time.Second
 )
 
 // A round must end within the 30 s that Poll has for it, whoever is silent: what is not known by then the next one finds out.
