@@ -1,6 +1,7 @@
 package client_test
 
 import (
+	"context"
 	"encoding/binary"
 	"fmt"
 	"io"
@@ -131,8 +132,9 @@ func TestNoServerMakesItListenForLongOrKeepMuch(t *testing.T) {
 }
 
 func TestAServerThatIsSilentIsLate(t *testing.T) {
-	url := answerWith(t, opened(t, func(net.Conn) {}))
-	_, _, err := client.Client{DialTimeout: 5 * time.Second, Timeout: 50 * time.Millisecond}.Endpoints(t.Context(), url)
+	ctx, cancel := context.WithCancel(t.Context())
+	url := answerWith(t, opened(t, func(net.Conn) { cancel() })) // time is over while it has the question
+	_, _, err := client.Client{DialTimeout: 5 * time.Second, Timeout: 20 * time.Second}.Endpoints(ctx, url)
 	require.ErrorContains(t, err, "does not answer in time")
 }
 
