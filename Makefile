@@ -118,12 +118,12 @@ verify: verify-generate verify-as-is ## All checks that need no cluster
 
 # These write nothing that others read: they can run beside builds.
 .PHONY: verify-as-is
-verify-as-is: verify-format verify-tidy verify-proto verify-methods verify-charts lint
+verify-as-is: verify-format verify-tidy verify-proto verify-charts lint
 
 .PHONY: generate
 generate: $(BIN)/protoc-gen-go $(BIN)/buf $(BIN)/controller-gen ## Regenerate protobuf code, deep copies and CRDs
 	cd proto && buf generate
-	cd libs && GOWORK=off controller-gen object paths=./apis/... crd:ignoreUnexportedFields=true paths=./apis/... output:crd:dir=../charts/akri-crds/generated
+	cd libs/apis && GOWORK=off controller-gen object paths=./... crd:ignoreUnexportedFields=true paths=./... output:crd:dir=../../charts/akri-crds/generated
 	@for crd in charts/akri-crds/generated/akri.sh_*.yaml; do mv $$crd charts/akri-crds/templates/$${crd##*akri.sh_}; done; rmdir charts/akri-crds/generated
 	cp charts/akri-crds/templates/*.yaml charts/akri/crds/
 
@@ -151,11 +151,6 @@ verify-tidy: ## go.mod files are tidy and agree on versions (fix: make tidy)
 .PHONY: verify-proto
 verify-proto: $(BIN)/buf ## Protobuf files follow the style, and v0 and released APIs are not broken
 	cd proto && buf lint && buf breaking --against released.binpb
-
-# These three link everything that is shipped, handlers among it.
-.PHONY: verify-methods
-verify-methods: prerequisites ## Nothing looks methods up by a name that the linker cannot know: it would keep every method of every type
-	@tools/methods.sh agent instance-writer broker-controller
 
 .PHONY: verify-charts
 verify-charts: binaries ## Charts lint, render what the golden files say, refuse misspelt values (fix: make charts)

@@ -3,7 +3,7 @@ module akri.sh/charts
 go 1.26.0
 
 require (
-	akri.sh/libs v0.0.0
+	akri.sh/libs/kube v0.1.0
 	github.com/stretchr/testify v1.12.1
 	k8s.io/api v0.37.2
 	k8s.io/client-go v0.37.2
@@ -11,9 +11,12 @@ require (
 )
 
 require (
+	akri.sh/libs v0.1.0 // indirect
+	akri.sh/libs/apis v0.1.0 // indirect
 	github.com/davecgh/go-spew v1.1.2-0.20180830191138-d8f796af33cc // indirect
 	github.com/fxamacker/cbor/v2 v2.9.4 // indirect
 	github.com/go-logr/logr v1.4.4 // indirect
+	github.com/go-logr/zapr v1.3.0 // indirect
 	github.com/go-openapi/jsonpointer v1.0.0 // indirect
 	github.com/go-openapi/jsonreference v1.0.0 // indirect
 	github.com/go-openapi/swag v0.27.1 // indirect
@@ -36,6 +39,8 @@ require (
 	github.com/pmezard/go-difflib v1.0.1-0.20181226105442-5d4384ee4fb2 // indirect
 	github.com/spf13/pflag v1.0.10 // indirect
 	github.com/x448/float16 v0.8.4 // indirect
+	go.uber.org/multierr v1.11.0 // indirect
+	go.uber.org/zap v1.28.0 // indirect
 	go.yaml.in/yaml/v2 v2.4.4 // indirect
 	go.yaml.in/yaml/v3 v3.0.5 // indirect
 	golang.org/x/crypto v0.58.0 // indirect
@@ -60,5 +65,6 @@ require (
 
 replace (
 	akri.sh/libs => ../libs
-	akri.sh/proto => ../proto
+	akri.sh/libs/apis => ../libs/apis
+	akri.sh/libs/kube => ../libs/kube
 )

@@ -17,7 +17,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	akriv0 "akri.sh/libs/apis/akri/v0"
-	"akri.sh/libs/kubetest"
+	"akri.sh/libs/kube/kubetest"
 	"akri.sh/libs/rpc"
 	instancev1 "akri.sh/proto/akri/instance/v1"
 

@@ -20,7 +20,7 @@ import (
 
 	akriv0 "akri.sh/libs/apis/akri/v0"
 	"akri.sh/libs/kube"
-	"akri.sh/libs/kubetest"
+	"akri.sh/libs/kube/kubetest"
 	discoveryv1 "akri.sh/proto/akri/discovery/v1"
 	registrarv1 "akri.sh/proto/akri/registrar/v1"
 

@@ -14,7 +14,7 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 
-	"akri.sh/libs/kubetest"
+	"akri.sh/libs/kube/kubetest"
 
 	"akri.sh/integration/cluster/binaries"
 )

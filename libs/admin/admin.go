@@ -1,4 +1,4 @@
-// Package admin serves the questions that every process answers: /metrics, /healthz and /readyz.
+// Package admin serves /metrics, /healthz and /readyz of a process over HTTP.
 package admin
 
 import (
@@ -17,51 +17,68 @@ import (
 )
 
 const (
-	checkTimeout = 2 * time.Second
-	plain        = "text/plain; charset=utf-8"
+	checkTimeout      = 2 * time.Second
+	readHeaderTimeout = 2 * time.Second
+	writeTimeout      = 30 * time.Second
+	// idleTimeout is longer than any common scrape interval, so that Prometheus can reuse its connection.
+	idleTimeout    = 5 * time.Minute
+	maxHeaderBytes = 64 << 10
 )
 
-// Check tells whether one thing is well; the error says what is not.
+// Check returns an error that describes the problem, or nil.
 type Check func(context.Context) error
 
-// Health collects the checks of a process. The zero value has none, and is healthy and ready.
+// Health holds the liveness and readiness checks of a process. The zero value has no checks: it is live and ready.
 type Health struct {
-	mu         sync.Mutex
-	live, wait map[string]Check
+	mu              sync.Mutex
+	liveness, ready map[string]Check
 }
 
-// AddLiveness adds a check of /healthz: when it fails the process should be restarted.
-func (h *Health) AddLiveness(name string, check Check) { h.add(&h.live, name, check) }
+// AddLiveness adds a check to /healthz. While it fails, the process should be restarted.
+func (h *Health) AddLiveness(name string, check Check) { h.add(&h.liveness, name, check) }
 
-// AddReadiness adds a check of /readyz: while it fails the process should get no requests.
-func (h *Health) AddReadiness(name string, check Check) { h.add(&h.wait, name, check) }
+// AddReadiness adds a check to /readyz. While it fails, the process should get no requests.
+func (h *Health) AddReadiness(name string, check Check) { h.add(&h.ready, name, check) }
 
-func (h *Health) add(to *map[string]Check, name string, check Check) {
+func (h *Health) add(checks *map[string]Check, name string, check Check) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if *to == nil {
-		*to = map[string]Check{}
+	if *checks == nil {
+		*checks = map[string]Check{}
 	}
-	(*to)[name] = check
+	(*checks)[name] = check
 }
 
-// Live runs the checks of /healthz; the error has all that is not well.
-func (h *Health) Live(ctx context.Context) error { return h.run(ctx, &h.live) }
+// Live runs the liveness checks. The error joins the errors of all that failed.
+func (h *Health) Live(ctx context.Context) error { return h.run(ctx, &h.liveness) }
 
-// Ready runs the checks of /readyz.
-func (h *Health) Ready(ctx context.Context) error { return h.run(ctx, &h.wait) }
+// Ready runs the readiness checks. The error joins the errors of all that failed.
+func (h *Health) Ready(ctx context.Context) error { return h.run(ctx, &h.ready) }
+
+func (h *Health) run(ctx context.Context, checks *map[string]Check) error {
+	h.mu.Lock()
+	current := maps.Clone(*checks)
+	h.mu.Unlock()
+	var errs []error
+	for _, name := range slices.Sorted(maps.Keys(current)) {
+		if err := current[name](ctx); err != nil {
+			errs = append(errs, fmt.Errorf("%s: %w", name, err))
+		}
+	}
+	return errors.Join(errs...)
+}
 
 // Handler serves the three paths.
 func Handler(health *Health, metrics prometheus.Gatherer) http.Handler {
 	mux := http.NewServeMux()
-	// Compressing a page this short would take 1 MiB that stays until the next one.
+	// A gzip writer takes 1 MiB of memory for a page of some 10 KiB.
 	mux.Handle("GET /metrics", promhttp.HandlerFor(metrics, promhttp.HandlerOpts{DisableCompression: true}))
-	mux.HandleFunc("GET /healthz", serve(health.Live))
-	mux.HandleFunc("GET /readyz", serve(health.Ready))
+	mux.HandleFunc("GET /healthz", serveCheck(health.Live))
+	mux.HandleFunc("GET /readyz", serveCheck(health.Ready))
 	return mux
 }
 
-func serve(check Check) http.HandlerFunc {
+func serveCheck(check Check) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		ctx, cancel := context.WithTimeout(r.Context(), checkTimeout)
 		defer cancel()
@@ -69,25 +86,12 @@ func serve(check Check) http.HandlerFunc {
 			http.Error(w, err.Error(), http.StatusServiceUnavailable)
 			return
 		}
-		w.Header().Set("Content-Type", plain)
+		w.Header().Set("Content-Type", "text/plain; charset=utf-8")
 		fmt.Fprintln(w, "ok")
 	}
 }
 
-func (h *Health) run(ctx context.Context, checks *map[string]Check) error {
-	h.mu.Lock()
-	todo := maps.Clone(*checks)
-	h.mu.Unlock()
-	var problems []error
-	for _, name := range slices.Sorted(maps.Keys(todo)) {
-		if err := todo[name](ctx); err != nil {
-			problems = append(problems, fmt.Errorf("%s: %w", name, err))
-		}
-	}
-	return errors.Join(problems...)
-}
-
-// Serve answers on the address until ctx ends. An empty address serves nothing.
+// Serve listens on the address and answers until ctx ends. With an empty address it only waits for ctx.
 func Serve(ctx context.Context, address string, handler http.Handler) error {
 	if address == "" {
 		<-ctx.Done()
@@ -95,9 +99,18 @@ func Serve(ctx context.Context, address string, handler http.Handler) error {
 	}
 	listener, err := (&net.ListenConfig{}).Listen(ctx, "tcp", address)
 	if err != nil {
-		return fmt.Errorf("listen for admin requests: %w", err)
+		return fmt.Errorf("listen on the admin address: %w", err)
 	}
-	if err := newServer(handler).serve(ctx, listener); err != nil {
+	server := &http.Server{
+		Handler:           handler,
+		ReadHeaderTimeout: readHeaderTimeout,
+		WriteTimeout:      writeTimeout,
+		IdleTimeout:       idleTimeout,
+		MaxHeaderBytes:    maxHeaderBytes,
+		BaseContext:       func(net.Listener) context.Context { return ctx },
+	}
+	defer context.AfterFunc(ctx, func() { _ = server.Close() })()
+	if err := server.Serve(listener); !errors.Is(err, http.ErrServerClosed) {
 		return fmt.Errorf("serve admin requests: %w", err)
 	}
 	return nil

@@ -20,7 +20,7 @@ func get(t *testing.T, handler http.Handler, path string) *httptest.ResponseReco
 	return response
 }
 
-func TestChecksSayWhatIsNotWell(t *testing.T) {
+func TestFailedChecksAreNamed(t *testing.T) {
 	health := &admin.Health{}
 	handler := admin.Handler(health, prometheus.NewRegistry())
 	require.Equal(t, http.StatusOK, get(t, handler, "/readyz").Code)
@@ -33,7 +33,7 @@ func TestChecksSayWhatIsNotWell(t *testing.T) {
 	require.Equal(t, http.StatusOK, get(t, handler, "/metrics").Code)
 }
 
-func TestMetricsAreNotCompressedWhichTakesMoreMemoryThanAnIdleServiceHas(t *testing.T) {
+func TestMetricsAreNotCompressed(t *testing.T) {
 	request := httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/metrics", nil)
 	request.Header.Set("Accept-Encoding", "gzip, zstd")
 	response := httptest.NewRecorder()

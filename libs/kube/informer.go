@@ -12,27 +12,26 @@ import (
 	"k8s.io/client-go/tools/cache"
 )
 
-// Informer keeps a copy of all objects of one kind.
+// Informer caches the objects of one kind.
 type Informer[T Object] struct {
 	cache.SharedIndexInformer
 }
 
-// NewInformer returns an informer over every namespace, without managedFields, which nobody here reads. It never
-// re-lists for the sake of it: whoever needs a periodic look has a timer of its own. `trim`, when given, drops what
-// need not be kept of an object.
+// NewInformer returns an informer over all namespaces. It drops managedFields and, if trim is not nil, calls trim to
+// drop other fields that are not needed. It has no resync period.
 func NewInformer[T Object, L runtime.Object](client *Client[T, L], indexers cache.Indexers, trim func(T)) (*Informer[T], error) {
 	return NewSelectedInformer(client, metav1.ListOptions{}, indexers, trim)
 }
 
-// NewSelectedInformer is NewInformer over the objects that the selectors of the options choose.
+// NewSelectedInformer is NewInformer restricted to the objects that match the selectors.
 func NewSelectedInformer[T Object, L runtime.Object](
 	client *Client[T, L], selected metav1.ListOptions, indexers cache.Indexers, trim func(T),
 ) (*Informer[T], error) {
 	return newInformer(client, metav1.NamespaceAll, selected, indexers, trim)
 }
 
-// NewNamedInformer is NewInformer over the one object of that name; the namespace is empty where the resource has none.
-// The right to read that one object is enough for it.
+// NewNamedInformer is NewInformer restricted to one object. The namespace is empty for cluster-scoped resources. It
+// needs only rights on that object.
 func NewNamedInformer[T Object, L runtime.Object](client *Client[T, L], namespace, name string) (*Informer[T], error) {
 	selected := metav1.ListOptions{FieldSelector: fields.OneTermEqualSelector(metav1.ObjectNameField, name).String()}
 	return newInformer(client, namespace, selected, cache.Indexers{}, nil)
@@ -41,18 +40,18 @@ func NewNamedInformer[T Object, L runtime.Object](client *Client[T, L], namespac
 func newInformer[T Object, L runtime.Object](
 	client *Client[T, L], namespace string, selected metav1.ListOptions, indexers cache.Indexers, trim func(T),
 ) (*Informer[T], error) {
-	choose := func(options *metav1.ListOptions) {
+	selectObjects := func(options *metav1.ListOptions) {
 		options.LabelSelector, options.FieldSelector = selected.LabelSelector, selected.FieldSelector
 	}
-	all := client.In(namespace)
+	objects := client.In(namespace)
 	source := &cache.ListWatch{
 		ListWithContextFunc: func(ctx context.Context, options metav1.ListOptions) (runtime.Object, error) {
-			choose(&options)
-			return all.List(ctx, options)
+			selectObjects(&options)
+			return objects.List(ctx, options)
 		},
 		WatchFuncWithContext: func(ctx context.Context, options metav1.ListOptions) (watch.Interface, error) {
-			choose(&options)
-			return all.Watch(ctx, options)
+			selectObjects(&options)
+			return objects.Watch(ctx, options)
 		},
 	}
 	informer := cache.NewSharedIndexInformer(source, client.newItem(), 0, indexers)
@@ -73,7 +72,7 @@ func newInformer[T Object, L runtime.Object](
 	return &Informer[T]{informer}, nil
 }
 
-// OnChange calls f with the namespace/name key of each object that appears, changes or goes. f must not block.
+// OnChange calls f with the namespace/name key of each object that is added, changed or deleted. f must not block.
 func (i *Informer[T]) OnChange(f func(key string)) error {
 	notify := func(object any) {
 		if key, err := cache.DeletionHandlingMetaNamespaceKeyFunc(object); err == nil {
@@ -89,7 +88,7 @@ func (i *Informer[T]) OnChange(f func(key string)) error {
 	return nil
 }
 
-// Get returns the copy of one object, or false. It must not be changed: DeepCopy first.
+// Get returns an object from the cache and whether it exists. Callers must not change it: DeepCopy first.
 func (i *Informer[T]) Get(key string) (T, bool) {
 	object, exists, err := i.GetStore().GetByKey(key)
 	if err != nil || !exists {
@@ -99,16 +98,16 @@ func (i *Informer[T]) Get(key string) (T, bool) {
 	return object.(T), true
 }
 
-// List returns all copies, in no order. They must not be changed.
+// List returns all cached objects in no particular order. Callers must not change them.
 func (i *Informer[T]) List() []T {
 	return typed[T](i.GetStore().List())
 }
 
-// ByIndex returns the copies that the named index files under the value.
+// ByIndex returns the cached objects with the value in the named index. Callers must not change them.
 func (i *Informer[T]) ByIndex(name, value string) []T {
 	objects, err := i.GetIndexer().ByIndex(name, value)
 	if err != nil {
-		panic(err) // an index that was not declared: a mistake in the program
+		panic(err) // the index was not declared
 	}
 	return typed[T](objects)
 }
@@ -121,17 +120,17 @@ func typed[T any](objects []any) []T {
 	return items
 }
 
-// ErrNotSynced is the answer of a readiness check before the first list has arrived.
+// ErrNotSynced is the error of a readiness check before the first list arrives.
 var ErrNotSynced = errors.New("not synced with the API server yet")
 
-// Synced waits until the informers hold a first full list.
-func Synced(ctx context.Context, informers ...interface{ HasSynced() bool }) error {
+// WaitForSync waits until all informers hold a complete list.
+func WaitForSync(ctx context.Context, informers ...interface{ HasSynced() bool }) error {
 	waits := make([]cache.InformerSynced, 0, len(informers))
 	for _, informer := range informers {
 		waits = append(waits, informer.HasSynced)
 	}
 	if !cache.WaitForCacheSync(ctx.Done(), waits...) {
-		return fmt.Errorf("wait for the API server: %w", context.Cause(ctx))
+		return fmt.Errorf("wait for the first list from the API server: %w", context.Cause(ctx))
 	}
 	return nil
 }

@@ -1,10 +1,12 @@
-// Package kube reads and writes API objects with client-go, without the typed clientset: a process holds the types that
-// it uses and no others (measured: 18 MiB of memory less).
+// Package kube reads and writes API objects with client-go's generic clients and informers. The typed clientset is not
+// used because it keeps the types of all API groups in memory (18 MiB).
 package kube
 
 import (
 	"fmt"
 
+	"github.com/go-logr/zapr"
+	"go.uber.org/zap"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -13,20 +15,28 @@ import (
 	"k8s.io/client-go/gentype"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
+	"k8s.io/klog/v2"
 
 	akriv0 "akri.sh/libs/apis/akri/v0"
 	"akri.sh/libs/version"
 )
 
-// Flags say which API server to use.
+// Flags select the API server. Embed them in the Config of a service.
 type Flags struct {
-	Kubeconfig string `help:"Kubeconfig file; empty: the pod's own service account." placeholder:"FILE"`
+	Kubeconfig string `help:"Kubeconfig file. Empty: the service account of the Pod." placeholder:"FILE"`
+
+	// REST replaces the kubeconfig and the service account, in tests and in programs that embed the service.
+	REST *rest.Config `kong:"-"`
 }
 
-// RESTConfig reads the kubeconfig, or the pod's service account when none is named. Requests are not limited on this
-// side: the API server's priority and fairness does that, and client-go's default of 5 a second would make 100
-// Instances take 18 s.
-func (f Flags) RESTConfig() (*rest.Config, error) {
+// RESTConfig returns REST, or loads the kubeconfig or the service account of the Pod and sends client-go's messages to
+// the logger. Requests are not limited on the client side, because API priority and fairness limits them on the server:
+// with client-go's default of 5 requests a second, 100 Instances would take 18 s.
+func (f Flags) RESTConfig(log *zap.Logger) (*rest.Config, error) {
+	if f.REST != nil {
+		return f.REST, nil
+	}
+	klog.SetLogger(zapr.NewLogger(log)) // client-go logs through klog
 	load := rest.InClusterConfig
 	if f.Kubeconfig != "" {
 		load = func() (*rest.Config, error) { return clientcmd.BuildConfigFromFlags("", f.Kubeconfig) }
@@ -55,7 +65,7 @@ type Client[T Object, L runtime.Object] struct {
 	newList  func() L
 }
 
-// NewClient returns a client of one resource. `add` registers the types of its group and version.
+// NewClient returns a client for one resource. add registers the types of its group and version.
 func NewClient[T Object, L runtime.Object](
 	config *rest.Config, resource schema.GroupVersionResource, add func(*runtime.Scheme) error, newItem func() T, newList func() L,
 ) (*Client[T, L], error) {
@@ -74,31 +84,31 @@ func NewClient[T Object, L runtime.Object](
 	own.NegotiatedSerializer = serializer.NewCodecFactory(scheme).WithoutConversion()
 	client, err := rest.RESTClientFor(own)
 	if err != nil {
-		return nil, fmt.Errorf("make client of %s: %w", resource.Resource, err)
+		return nil, fmt.Errorf("create client for %s: %w", resource.Resource, err)
 	}
 	return &Client[T, L]{rest: client, resource: resource, codec: runtime.NewParameterCodec(scheme), newItem: newItem, newList: newList}, nil
 }
 
-// In returns the calls for one namespace; empty: all of them, or a resource without namespaces.
+// In returns the client for one namespace. Empty means all namespaces, or a cluster-scoped resource.
 func (c *Client[T, L]) In(namespace string) *gentype.ClientWithList[T, L] {
 	return gentype.NewClientWithList(c.resource.Resource, c.rest, c.codec, namespace, c.newItem, c.newList)
 }
 
-// Configurations returns a client of Configurations.
+// Configurations returns a client for Configurations.
 func Configurations(config *rest.Config) (*Client[*akriv0.Configuration, *akriv0.ConfigurationList], error) {
 	return NewClient(config, akriv0.ConfigurationResource, akriv0.AddToScheme,
 		func() *akriv0.Configuration { return &akriv0.Configuration{} },
 		func() *akriv0.ConfigurationList { return &akriv0.ConfigurationList{} })
 }
 
-// Instances returns a client of Instances.
+// Instances returns a client for Instances.
 func Instances(config *rest.Config) (*Client[*akriv0.Instance, *akriv0.InstanceList], error) {
 	return NewClient(config, akriv0.InstanceResource, akriv0.AddToScheme,
 		func() *akriv0.Instance { return &akriv0.Instance{} },
 		func() *akriv0.InstanceList { return &akriv0.InstanceList{} })
 }
 
-// Nodes returns a client of Nodes.
+// Nodes returns a client for Nodes.
 func Nodes(config *rest.Config) (*Client[*corev1.Node, *corev1.NodeList], error) {
 	return NewClient(config, corev1.SchemeGroupVersion.WithResource("nodes"), corev1.AddToScheme,
 		func() *corev1.Node { return &corev1.Node{} },

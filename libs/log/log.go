@@ -1,4 +1,4 @@
-// Package log makes the one logger of a process: JSON on standard error.
+// Package log creates the logger of a process, which writes JSON to standard error.
 package log
 
 import (
@@ -13,7 +13,7 @@ import (
 func New(service, level string) (*zap.Logger, error) {
 	parsed, err := zapcore.ParseLevel(level)
 	if err != nil {
-		return nil, fmt.Errorf("log level %q: want debug, info, warn or error", level)
+		return nil, fmt.Errorf("log level %q: must be debug, info, warn or error", level)
 	}
 	encoder := zap.NewProductionEncoderConfig()
 	encoder.EncodeTime = zapcore.RFC3339NanoTimeEncoder

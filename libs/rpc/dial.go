@@ -18,12 +18,12 @@ const (
 	keepaliveTimeout = 5 * time.Second
 )
 
-// roundRobin uses every address that a `dns:///` name resolves to and leaves a dead one at once. A ClusterIP Service has one
-// address, which leads each new connection to some replica: servers end connections now and then for that (MaxConnectionAge).
+// roundRobin uses every address that a `dns:///` name resolves to. A ClusterIP Service has one address and chooses a
+// replica for each new connection, so its servers limit the age of connections (see Replicated).
 const roundRobin = `{"loadBalancingConfig":[{"round_robin":{}}]}`
 
-// Dial returns a connection to `unix:///abs/path`, `dns:///host:port` or `host:port`. It connects when first used and
-// reconnects for ever; calls have deadlines of their own.
+// Dial returns a connection to `unix:///abs/path`, `dns:///host:port` or `host:port`. It connects on first use and
+// reconnects until it is closed. Callers set the deadlines of calls and close the connection.
 func Dial(address string, registerer prometheus.Registerer) (*grpc.ClientConn, error) {
 	metrics := registered(registerer, grpcprom.NewClientMetrics(grpcprom.WithClientHandlingTimeHistogram()))
 	options := []grpc.DialOption{
@@ -36,7 +36,7 @@ func Dial(address string, registerer prometheus.Registerer) (*grpc.ClientConn, e
 		grpc.WithChainStreamInterceptor(metrics.StreamClientInterceptor()),
 	}
 	if isUnix(address) {
-		// Servers of other languages refuse a path as authority.
+		// gRPC servers in other languages refuse a path as the :authority.
 		options = append(options, grpc.WithAuthority("localhost"))
 	} else {
 		options = append(options, grpc.WithKeepaliveParams(keepalive.ClientParameters{Time: keepaliveTime, Timeout: keepaliveTimeout}))
@@ -50,14 +50,14 @@ func Dial(address string, registerer prometheus.Registerer) (*grpc.ClientConn, e
 
 func isUnix(address string) bool { return strings.HasPrefix(address, "unix:") }
 
-// reconnect is eager on the node, where a refused connection costs nothing, and gentle over the network.
+// reconnect returns short delays for sockets of the node, where a refused connection is cheap.
 func reconnect(address string) grpc.ConnectParams {
-	longest := 5 * time.Second
+	maxDelay := 5 * time.Second
 	if isUnix(address) {
-		longest = 500 * time.Millisecond
+		maxDelay = 500 * time.Millisecond
 	}
 	return grpc.ConnectParams{
-		Backoff:           backoff.Config{BaseDelay: 50 * time.Millisecond, Multiplier: 1.6, Jitter: 0.2, MaxDelay: longest},
+		Backoff:           backoff.Config{BaseDelay: 50 * time.Millisecond, Multiplier: 1.6, Jitter: 0.2, MaxDelay: maxDelay},
 		MinConnectTimeout: 5 * time.Second,
 	}
 }

@@ -8,23 +8,27 @@ import (
 	"go.uber.org/zap"
 )
 
-// Keep runs a stream for as long as ctx lives: each time `open` returns it is called again, after a wait that grows
-// from 50 ms to at most `longest` (with jitter). `open` calls `healthy` when the stream has proven itself, which starts
-// the waits anew. Keep returns only when ctx ends.
-func Keep(ctx context.Context, logger *zap.Logger, longest time.Duration, open func(ctx context.Context, healthy func()) error) {
-	wait := backoff.NewExponentialBackOff()
-	wait.InitialInterval = 50 * time.Millisecond
-	wait.MaxInterval = longest
+// Keep keeps a stream open until ctx ends: it calls open again each time it returns, after a backoff that grows from
+// 50 ms to maxInterval, with jitter. open calls healthy once the stream works, which resets the backoff.
+func Keep(ctx context.Context, logger *zap.Logger, maxInterval time.Duration, open func(ctx context.Context, healthy func()) error) {
+	delays := NewBackOff(50*time.Millisecond, maxInterval)
 	for attempt := 1; ctx.Err() == nil; attempt++ {
-		err := open(ctx, func() { wait.Reset(); attempt = 1 })
+		err := open(ctx, func() { delays.Reset(); attempt = 1 })
 		if ctx.Err() != nil {
 			return
 		}
-		pause := wait.NextBackOff()
-		logger.Debug("stream ended", zap.Error(err), zap.Int("attempt", attempt), zap.Duration("retry_in", pause))
+		delay := delays.NextBackOff()
+		logger.Debug("stream ended", zap.Error(err), zap.Int("attempt", attempt), zap.Duration("retry_in", delay))
 		select {
 		case <-ctx.Done():
-		case <-time.After(pause):
+		case <-time.After(delay):
 		}
 	}
+}
+
+// NewBackOff returns an exponential backoff with jitter that never stops.
+func NewBackOff(initialInterval, maxInterval time.Duration) *backoff.ExponentialBackOff {
+	delays := backoff.NewExponentialBackOff()
+	delays.InitialInterval, delays.MaxInterval = initialInterval, maxInterval
+	return delays
 }

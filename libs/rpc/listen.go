@@ -12,11 +12,12 @@ import (
 	"syscall"
 )
 
-// maxSocketPath is what fits into sockaddr_un with room for the byte that ends it.
+// maxSocketPath is the size of sockaddr_un.sun_path without its terminating zero byte.
 const maxSocketPath = 107
 
-// Listen listens on `unix:///abs/path` (mode 0600, in a folder that is made when missing) or on `host:port`. A socket
-// that a dead process left behind is replaced; one that somebody still serves is not.
+// Listen listens on `unix:///abs/path` or `host:port`. It creates the directory of a unix socket and sets the mode of
+// the socket to 0600. It replaces the socket file of a process that has ended and returns an error if the socket is
+// still served.
 func Listen(ctx context.Context, address string) (net.Listener, error) {
 	path, isUnix := strings.CutPrefix(address, "unix://")
 	if !isUnix {
@@ -25,13 +26,13 @@ func Listen(ctx context.Context, address string) (net.Listener, error) {
 	return ListenUnix(ctx, path, 0o600)
 }
 
-// ListenUnix listens on a unix socket with the given mode.
+// ListenUnix is Listen for the path of a unix socket, with a given mode.
 func ListenUnix(ctx context.Context, path string, mode fs.FileMode) (net.Listener, error) {
 	if !filepath.IsAbs(path) || len(path) > maxSocketPath {
-		return nil, fmt.Errorf("socket path %q: want an absolute path of at most %d bytes", path, maxSocketPath)
+		return nil, fmt.Errorf("socket path %q: must be absolute and at most %d bytes long", path, maxSocketPath)
 	}
 	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
-		return nil, fmt.Errorf("make socket folder: %w", err)
+		return nil, fmt.Errorf("create socket directory: %w", err)
 	}
 	if err := removeStale(ctx, path); err != nil {
 		return nil, err
@@ -43,9 +44,9 @@ func ListenUnix(ctx context.Context, path string, mode fs.FileMode) (net.Listene
 	if err := os.Chmod(path, mode); err != nil {
 		return nil, errors.Join(fmt.Errorf("set socket mode: %w", err), listener.Close())
 	}
-	// The file is ours to remove only while it is the one we made: a successor may already have replaced it.
+	// Another process may replace the file before this listener is closed; Close must not remove that one.
 	listener.(*net.UnixListener).SetUnlinkOnClose(false)
-	return newOwned(listener, path)
+	return newOwnedListener(listener, path)
 }
 
 func listen(ctx context.Context, network, address string) (net.Listener, error) {
@@ -62,7 +63,7 @@ func removeStale(ctx context.Context, path string) error {
 		return nil
 	}
 	if err != nil {
-		return fmt.Errorf("look at socket: %w", err)
+		return fmt.Errorf("stat socket: %w", err)
 	}
 	if info.Mode().Type() != fs.ModeSocket {
 		return fmt.Errorf("%s exists and is not a socket", path)
@@ -70,7 +71,7 @@ func removeStale(ctx context.Context, path string) error {
 	served, err := Served(ctx, path)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
-		return nil // it went meanwhile
+		return nil // removed meanwhile
 	case err != nil:
 		return err
 	case served:
@@ -82,8 +83,8 @@ func removeStale(ctx context.Context, path string) error {
 	return nil
 }
 
-// Served tells whether a process serves the socket at a path, or left it behind. Only a refused connection says the latter: whoever
-// is told to stop meanwhile, or meets a server with too much to do, gets an error.
+// Served reports whether a process serves the unix socket at path. Only a refused connection proves that none does;
+// any other failure to connect is returned as an error.
 func Served(ctx context.Context, path string) (bool, error) {
 	conn, err := (&net.Dialer{}).DialContext(ctx, "unix", path)
 	switch {
@@ -92,28 +93,28 @@ func Served(ctx context.Context, path string) (bool, error) {
 	case errors.Is(err, syscall.ECONNREFUSED):
 		return false, nil
 	default:
-		return false, fmt.Errorf("ask whether %s is in use: %w", path, err)
+		return false, fmt.Errorf("check whether %s is in use: %w", path, err)
 	}
 }
 
-// owned removes its socket file on Close unless another process has put its own there.
-type owned struct {
+// ownedListener removes its socket file on Close unless another process has replaced the file.
+type ownedListener struct {
 	net.Listener
 	path string
-	made os.FileInfo
+	info os.FileInfo
 }
 
-func newOwned(listener net.Listener, path string) (net.Listener, error) {
-	made, err := os.Lstat(path)
+func newOwnedListener(listener net.Listener, path string) (net.Listener, error) {
+	info, err := os.Lstat(path)
 	if err != nil {
-		return nil, errors.Join(fmt.Errorf("look at socket: %w", err), listener.Close())
+		return nil, errors.Join(fmt.Errorf("stat socket: %w", err), listener.Close())
 	}
-	return &owned{Listener: listener, path: path, made: made}, nil
+	return &ownedListener{Listener: listener, path: path, info: info}, nil
 }
 
-func (o *owned) Close() error {
-	if now, err := os.Lstat(o.path); err == nil && os.SameFile(now, o.made) {
-		_ = os.Remove(o.path)
+func (l *ownedListener) Close() error {
+	if now, err := os.Lstat(l.path); err == nil && os.SameFile(now, l.info) {
+		_ = os.Remove(l.path)
 	}
-	return o.Listener.Close()
+	return l.Listener.Close()
 }

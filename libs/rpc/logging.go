@@ -6,6 +6,7 @@ import (
 
 	"github.com/grpc-ecosystem/go-grpc-middleware/v2/interceptors/logging"
 	"go.uber.org/zap"
+	"go.uber.org/zap/zapcore"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 )
@@ -16,7 +17,7 @@ var logOptions = []logging.Option{
 	logging.WithCodes(codeOf),
 }
 
-// codeOf is the code that the caller gets: gRPC makes its own of the end of a context, also one that is wrapped.
+// codeOf returns the code that the caller gets. gRPC converts context errors, also wrapped ones.
 func codeOf(err error) codes.Code {
 	if known, ok := status.FromError(err); ok {
 		return known.Code()
@@ -24,7 +25,7 @@ func codeOf(err error) codes.Code {
 	return status.FromContextError(err).Code()
 }
 
-// callLevel keeps the ordinary quiet: only what a person must mend is louder than debug.
+// callLevel returns error for codes that point to a bug and debug for all others.
 func callLevel(code codes.Code) logging.Level {
 	switch code {
 	case codes.Internal, codes.Unknown, codes.DataLoss, codes.Unimplemented:
@@ -34,7 +35,7 @@ func callLevel(code codes.Code) logging.Level {
 	}
 }
 
-// callLogger adapts zap. Each call gets its own fields: nothing is kept between calls.
+// callLogger adapts zap. It does not keep fields between calls.
 func callLogger(logger *zap.Logger) logging.Logger {
 	return logging.LoggerFunc(func(_ context.Context, level logging.Level, message string, fields ...any) {
 		check := logger.Check(zapLevel(level), message)
@@ -47,4 +48,17 @@ func callLogger(logger *zap.Logger) logging.Logger {
 		}
 		check.Write(own...)
 	})
+}
+
+func zapLevel(level logging.Level) zapcore.Level {
+	switch level {
+	case logging.LevelDebug:
+		return zapcore.DebugLevel
+	case logging.LevelInfo:
+		return zapcore.InfoLevel
+	case logging.LevelWarn:
+		return zapcore.WarnLevel
+	default:
+		return zapcore.ErrorLevel
+	}
 }

@@ -24,7 +24,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 func none(grpc.ServiceRegistrar) {}
 
-func TestHealthIsServedOverAUnixSocketThatOnlyItsOwnerCanUse(t *testing.T) {
+func TestUnixSocketServesHealth(t *testing.T) {
 	address := rpctest.Serve(t, none)
 	info, err := os.Stat(strings.TrimPrefix(address, "unix://"))
 	require.NoError(t, err)
@@ -34,7 +34,7 @@ func TestHealthIsServedOverAUnixSocketThatOnlyItsOwnerCanUse(t *testing.T) {
 	require.Equal(t, healthv1.HealthCheckResponse_SERVING, response.GetStatus())
 }
 
-func TestASocketThatADeadProcessLeftIsReplaced(t *testing.T) {
+func TestStaleSocketIsReplaced(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "s.sock")
 	dead, err := net.Listen("unix", path)
 	require.NoError(t, err)
@@ -47,13 +47,13 @@ func TestASocketThatADeadProcessLeftIsReplaced(t *testing.T) {
 	require.NoFileExists(t, path)
 }
 
-func TestASocketInUseIsNotTaken(t *testing.T) {
+func TestSocketInUseIsKept(t *testing.T) {
 	address := rpctest.Serve(t, none)
 	_, err := rpc.Listen(t.Context(), address)
 	require.ErrorContains(t, err, "is in use by another process")
 }
 
-func TestWhoIsToldToStopLeavesTheSocketsOfOthersAlone(t *testing.T) {
+func TestCancelledListenKeepsTheSocket(t *testing.T) {
 	address := rpctest.Serve(t, none)
 	stopped, cancel := context.WithCancel(t.Context())
 	cancel()
@@ -62,11 +62,11 @@ func TestWhoIsToldToStopLeavesTheSocketsOfOthersAlone(t *testing.T) {
 	require.FileExists(t, strings.TrimPrefix(address, "unix://"))
 }
 
-func TestOddSocketPathsAreRefused(t *testing.T) {
+func TestInvalidSocketPathsAreRefused(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "file")
 	require.NoError(t, os.WriteFile(file, nil, 0o600))
 	for path, want := range map[string]string{
-		"relative.sock":                    "want an absolute path",
+		"relative.sock":                    "must be absolute",
 		"/tmp/" + strings.Repeat("x", 110): "at most 107 bytes",
 		file:                               "is not a socket",
 	} {
@@ -75,7 +75,7 @@ func TestOddSocketPathsAreRefused(t *testing.T) {
 	}
 }
 
-func TestClosingLeavesTheSocketOfASuccessor(t *testing.T) {
+func TestCloseKeepsAReplacedSocket(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "s.sock")
 	first, err := rpc.ListenUnix(t.Context(), path, 0o600)
 	require.NoError(t, err)
@@ -87,7 +87,7 @@ func TestClosingLeavesTheSocketOfASuccessor(t *testing.T) {
 	require.FileExists(t, path)
 }
 
-func TestAConnectionFindsAServerThatWasRestarted(t *testing.T) {
+func TestConnectionSurvivesServerRestart(t *testing.T) {
 	address := "unix://" + filepath.Join(t.TempDir(), "s.sock")
 	stop := rpctest.ServeAt(t, address, none)
 	client := healthv1.NewHealthClient(rpctest.Dial(t, address))
@@ -104,7 +104,7 @@ func TestAConnectionFindsAServerThatWasRestarted(t *testing.T) {
 	}, 10*time.Second, time.Millisecond)
 }
 
-func TestAnOpenStreamDoesNotHoldTheProcess(t *testing.T) {
+func TestServeStopsWithOpenStreams(t *testing.T) {
 	listener, err := rpc.Listen(t.Context(), "unix://"+filepath.Join(t.TempDir(), "s.sock"))
 	require.NoError(t, err)
 	ctx, cancel := context.WithCancel(t.Context())
@@ -120,7 +120,7 @@ func TestAnOpenStreamDoesNotHoldTheProcess(t *testing.T) {
 	require.NoError(t, <-done)
 }
 
-func TestKeepOpensAgainUntilTheContextEnds(t *testing.T) {
+func TestKeepReopensUntilContextEnds(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	calls := 0
 	rpc.Keep(ctx, zaptest.NewLogger(t), time.Second, func(_ context.Context, healthy func()) error {

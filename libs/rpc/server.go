@@ -1,5 +1,4 @@
-// Package rpc is the one place where gRPC servers and connections of the mesh are made: their policy, and the seam
-// where transport security and caller identity will enter.
+// Package rpc creates all gRPC servers and client connections of the mesh and sets their policy.
 package rpc
 
 import (
@@ -24,27 +23,27 @@ import (
 )
 
 const (
-	// maxMessageBytes bounds one message: a Configuration's devices at the quota of 10,000 fit.
+	// maxMessageBytes fits the devices of one Configuration at the limit of 10,000.
 	maxMessageBytes = 64 << 20
 	stopTimeout     = 5 * time.Second
-	// bufferBytes of each connection, for reading and for writing: most messages are shorter, and gRPC's 32 KiB would be 8 MiB
-	// for the connections of 250 nodes.
+	// bufferBytes is the size of the read and the write buffer of a connection. Most messages are shorter. gRPC's default
+	// of 32 KiB would take 8 MiB for the connections of 250 nodes.
 	bufferBytes = 4 << 10
 )
 
-// Replicated is for servers of which several run behind one address: each connection ends at about the given age, and the
-// client's next one may lead to another replica. Clients open their streams again; calls have time to finish.
+// Replicated is an option for servers with several replicas behind one address. It closes connections at about the given
+// age, so that clients spread over the replicas. Running calls have time to finish; clients reopen streams.
 func Replicated(age time.Duration) grpc.ServerOption {
 	return grpc.KeepaliveParams(keepalive.ServerParameters{
 		Time: keepaliveTime, Timeout: keepaliveTimeout, MaxConnectionAge: age, MaxConnectionAgeGrace: min(age, stopTimeout),
 	})
 }
 
-// NewServer returns a server with metrics, logging, recovery, health and reflection. Register the services, then Serve.
+// NewServer returns a server with metrics, logging, panic recovery, health and reflection.
 func NewServer(logger *zap.Logger, registerer prometheus.Registerer, options ...grpc.ServerOption) *grpc.Server {
 	metrics := serverMetrics(registerer)
 	recovered := recovery.WithRecoveryHandlerContext(func(ctx context.Context, p any) error {
-		logger.Error("panic in a call", zap.Any("panic", p), zap.ByteString("stack", debug.Stack()))
+		logger.Error("call panicked", zap.Any("panic", p), zap.ByteString("stack", debug.Stack()))
 		return status.Error(codes.Internal, "internal error")
 	})
 	calls := callLogger(logger)
@@ -61,8 +60,8 @@ func NewServer(logger *zap.Logger, registerer prometheus.Registerer, options ...
 	return server
 }
 
-// Serve answers on the listeners until ctx ends, then lets running calls finish for at most five seconds: an open
-// stream would otherwise hold the process for ever.
+// Serve serves on the listeners until ctx ends. Running calls then have five seconds to finish; streams that are still
+// open after that are cut.
 func Serve(ctx context.Context, server *grpc.Server, listeners ...net.Listener) error {
 	failed := make(chan error, len(listeners))
 	for _, listener := range listeners {
@@ -93,14 +92,14 @@ func serverMetrics(registerer prometheus.Registerer) *grpcprom.ServerMetrics {
 	return registered(registerer, metrics)
 }
 
-// registered returns the collector, or the one registered before it: a process may have several servers.
+// registered registers the collector or returns the one that is registered already: a process may have several servers.
 func registered[C prometheus.Collector](registerer prometheus.Registerer, collector C) C {
 	err := registerer.Register(collector)
 	if already, ok := err.(prometheus.AlreadyRegisteredError); ok { //nolint:errorlint // never wrapped
 		return already.ExistingCollector.(C)
 	}
 	if err != nil {
-		panic(err) // two different collectors of one name: a mistake in the program
+		panic(err) // two different collectors with one name
 	}
 	return collector
 }

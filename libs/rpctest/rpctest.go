@@ -1,4 +1,4 @@
-// Package rpctest serves gRPC for a test on a real unix socket.
+// Package rpctest serves gRPC on unix sockets in tests.
 package rpctest
 
 import (
@@ -14,7 +14,7 @@ import (
 	"akri.sh/libs/rpc"
 )
 
-// Serve answers on a socket in a folder of the test's own until the test ends, and returns its address.
+// Serve serves on a socket in a temporary directory until the test ends and returns its address.
 func Serve(tb testing.TB, register func(grpc.ServiceRegistrar)) string {
 	tb.Helper()
 	address := "unix://" + filepath.Join(tb.TempDir(), "s.sock")
@@ -22,7 +22,7 @@ func Serve(tb testing.TB, register func(grpc.ServiceRegistrar)) string {
 	return address
 }
 
-// ServeAt answers at the address until the test ends or stop is called.
+// ServeAt serves at the address until the test ends or stop is called.
 func ServeAt(tb testing.TB, address string, register func(grpc.ServiceRegistrar), options ...grpc.ServerOption) (stop func()) {
 	tb.Helper()
 	listener, err := rpc.Listen(tb.Context(), address)
@@ -37,7 +37,7 @@ func ServeAt(tb testing.TB, address string, register func(grpc.ServiceRegistrar)
 		if !stopped {
 			stopped = true
 			cancel()
-			server.Stop() // a test does not wait for streams
+			server.Stop() // do not wait for open streams
 			require.NoError(tb, <-done)
 		}
 	}

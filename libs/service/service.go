@@ -1,68 +1,60 @@
-// Package service is what every Akri process shares: flags, logger, metrics, health, signals and the exit code.
+// Package service holds what every Akri process shares: flags, logger, metrics, health checks, signals and the exit code.
 package service
 
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"os"
 	"os/signal"
 	"runtime/debug"
 	"syscall"
 
-	"github.com/go-logr/zapr"
+	"github.com/alecthomas/kong"
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
-	"github.com/spf13/pflag"
 	"go.uber.org/zap"
 	"golang.org/x/sync/errgroup"
-	"k8s.io/klog/v2"
 
 	"akri.sh/libs/admin"
-	"akri.sh/libs/flags"
 	"akri.sh/libs/log"
 	"akri.sh/libs/version"
 )
 
-const helpWidth = 120
-
-// Env is what a process gives to the service that it runs.
+// Env is what a process provides to its service.
 type Env struct {
 	Log     *zap.Logger
 	Metrics prometheus.Registerer
 	Health  *admin.Health
 }
 
-// common are the flags that every service has.
+// common are the flags of every service.
 type common struct {
-	AdminAddress string `help:"Address of /metrics, /healthz and /readyz; empty: none." placeholder:"HOST:PORT"`
-	LogLevel     string `help:"Least important messages to log." enum:"debug,info,warn,error" default:"info"`
+	AdminAddress string           `help:"Address of /metrics, /healthz and /readyz. Empty disables them." default:"${admin_address}" placeholder:"HOST:PORT"`
+	LogLevel     string           `help:"Log level: ${enum}." enum:"debug,info,warn,error" default:"info"`
+	Version      kong.VersionFlag `help:"Print the version and exit." env:"-"`
 }
 
-type cli[C any] struct {
-	Common common
-	Config C
-}
-
-// Main runs a service with its Config filled from flags (`--socket-dir`) and environment (`AKRI_SOCKET_DIR`), until it
-// fails or the process is told to stop. A second signal kills. It is the whole of a service's main function.
+// Main runs a service until it fails or the process gets SIGINT or SIGTERM; a second signal kills the process. The
+// fields of the service's Config are flags (`--socket-dir`) and environment variables (`AKRI_SOCKET_DIR`), declared by
+// kong's struct tags. Main is the whole main function of a service.
 func Main[C any](name, description string, run func(context.Context, C, Env) error) {
-	var parsed cli[C]
-	parsed.Common.AdminAddress = ":" + cmp.Or(os.Getenv("METRICS_PORT"), "8080") // Akri's manifests say the port alone
-	parse(name, description, &parsed)
-	logger, err := log.New(name, parsed.Common.LogLevel)
+	var cli struct {
+		Common common `embed:""`
+		Config C      `embed:""`
+	}
+	parse(name, description, &cli)
+	logger, err := log.New(name, cli.Common.LogLevel)
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(2)
 	}
-	saveMemory()
-	klog.SetLogger(zapr.NewLogger(logger)) // client-go logs through klog
+	limitGarbage()
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
 	context.AfterFunc(ctx, stop)
 	logger.Info("starting", zap.String("version", version.Version))
-	if err := serve(ctx, parsed.Common.AdminAddress, logger, func(ctx context.Context, env Env) error {
-		return run(ctx, parsed.Config, env)
+	if err := serve(ctx, cli.Common.AdminAddress, logger, func(ctx context.Context, env Env) error {
+		return run(ctx, cli.Config, env)
 	}); err != nil {
 		logger.Error("stopped", zap.Error(err))
 		os.Exit(1)
@@ -70,30 +62,28 @@ func Main[C any](name, description string, run func(context.Context, C, Env) err
 	logger.Info("stopped")
 }
 
-// saveMemory has the process keep less garbage, unless GOGC says how much: as Go comes, one that needs 1 MiB grows to 4 before
-// it collects any.
-func saveMemory() {
-	if os.Getenv("GOGC") == "" {
-		debug.SetGCPercent(50)
+// parse fills cli from arguments and environment. It exits the process on --help, --version and on errors.
+func parse(name, description string, cli any) {
+	parser, err := kong.New(cli,
+		kong.Name(name), kong.Description(description), kong.DefaultEnvars("AKRI"),
+		kong.Vars{
+			"version":       name + " " + version.Version,
+			"admin_address": ":" + cmp.Or(os.Getenv("METRICS_PORT"), "8080"), // upstream Akri's manifests set METRICS_PORT
+		})
+	if err != nil {
+		panic(err) // a wrong struct tag
+	}
+	if _, err := parser.Parse(os.Args[1:]); err != nil {
+		fmt.Fprintf(os.Stderr, "%s: %v\nRun %s --help for the list of flags.\n", name, err, name)
+		os.Exit(2)
 	}
 }
 
-// parse ends the process where there is nothing to run.
-func parse(name, description string, config any) {
-	set := flags.New(name, config)
-	printVersion := set.Bool("version", false, "Print the version and exit.")
-	set.Usage = func() {
-		fmt.Printf("%s\n\nUsage: %s [flags]\n\n%s", description, name, set.FlagUsagesWrapped(helpWidth))
-	}
-	switch err := set.Parse(os.Args[1:]); {
-	case errors.Is(err, pflag.ErrHelp):
-		os.Exit(0)
-	case *printVersion:
-		fmt.Println(name, version.Version)
-		os.Exit(0)
-	case err != nil:
-		fmt.Fprintf(os.Stderr, "%s: %v\n%s --help lists the flags\n", name, err, name)
-		os.Exit(2)
+// limitGarbage makes the collector run at 1.5 times the live heap unless GOGC is set. A node service has 1 MiB of live
+// heap; with Go's default it would grow to 4 MiB before the first collection.
+func limitGarbage() {
+	if os.Getenv("GOGC") == "" {
+		debug.SetGCPercent(50)
 	}
 }
 
@@ -104,19 +94,18 @@ func serve(ctx context.Context, address string, logger *zap.Logger, run func(con
 	group, ctx := errgroup.WithContext(ctx)
 	group.Go(func() error { return admin.Serve(ctx, address, admin.Handler(env.Health, registry)) })
 	group.Go(func() error {
-		// A service that ends takes the admin server with it.
-		defer cancel()
+		defer cancel() // the admin server stops when the service ends
 		return run(ctx, env)
 	})
 	return group.Wait()
 }
 
-// NewRegistry returns a metrics registry that knows the process and the build.
+// NewRegistry returns a metrics registry with the collectors of the process, the Go runtime and the build.
 func NewRegistry() *prometheus.Registry {
 	registry := prometheus.NewRegistry()
 	build := prometheus.NewGauge(prometheus.GaugeOpts{
 		Name:        "akri_build_info",
-		Help:        "Always 1; the labels say which build this is.",
+		Help:        "Always 1. The labels identify the build.",
 		ConstLabels: prometheus.Labels{"version": version.Version, "go": goVersion()},
 	})
 	build.Set(1)

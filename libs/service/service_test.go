@@ -20,7 +20,7 @@ type config struct {
 	Greeting string `help:"What to say." required:""`
 }
 
-// TestMain makes the test binary the service when it is told to be.
+// TestMain turns the test binary into a service when BE_THE_SERVICE is set.
 func TestMain(m *testing.M) {
 	if os.Getenv("BE_THE_SERVICE") == "" {
 		os.Exit(m.Run())
@@ -49,7 +49,7 @@ func TestVersionAndHelp(t *testing.T) {
 	require.Contains(t, string(output), "$AKRI_GREETING")
 }
 
-func TestAkrisMetricsPortIsThatOfTheAdminAddress(t *testing.T) {
+func TestMetricsPortSetsAdminAddress(t *testing.T) {
 	command := greeter()
 	command.Env = append(os.Environ(), "BE_THE_SERVICE=1", "AKRI_GREETING=hello", "METRICS_PORT=70000")
 	output, err := command.CombinedOutput()
@@ -57,17 +57,17 @@ func TestAkrisMetricsPortIsThatOfTheAdminAddress(t *testing.T) {
 	require.Contains(t, string(output), "listen tcp: address 70000: invalid port")
 }
 
-func TestUnknownFlagsAreRefused(t *testing.T) {
+func TestUnknownFlagIsRefused(t *testing.T) {
 	output, err := greeter("--no-such-flag").CombinedOutput()
 	require.Error(t, err)
-	require.Contains(t, string(output), "unknown flag: --no-such-flag")
+	require.Contains(t, string(output), "unknown flag --no-such-flag")
 }
 
-func TestASignalStopsItCleanly(t *testing.T) {
+func TestSignalStopsTheService(t *testing.T) {
 	require.Contains(t, runs(t, greeter()), `"message":"stopped"`)
 }
 
-func TestLessGarbageIsKeptUnlessTheUserSaysHowMuch(t *testing.T) {
+func TestDefaultOfGOGC(t *testing.T) {
 	for gogc, want := range map[string]string{"": `"gogc":50`, "80": `"gogc":80`} {
 		command := greeter()
 		command.Env = append(command.Env, "GOGC="+gogc)
@@ -75,7 +75,7 @@ func TestLessGarbageIsKeptUnlessTheUserSaysHowMuch(t *testing.T) {
 	}
 }
 
-// runs returns what a service logs that is told to stop when it works.
+// runs starts a service, stops it once it is running and returns its log.
 func runs(t *testing.T, command *exec.Cmd) string {
 	t.Helper()
 	logs, err := command.StderrPipe()
@@ -95,7 +95,7 @@ func runs(t *testing.T, command *exec.Cmd) string {
 	return seen.String() + string(rest)
 }
 
-func TestMetricsAnswer(t *testing.T) {
+func TestRegistryHasBuildInfo(t *testing.T) {
 	registry := service.NewRegistry()
 	families, err := registry.Gather()
 	require.NoError(t, err)

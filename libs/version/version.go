@@ -1,5 +1,5 @@
-// Package version says which build this is.
+// Package version holds the version of the build.
 package version
 
-// Version is set when a release is linked.
+// Version is set by the linker in releases.
 var Version = "dev"

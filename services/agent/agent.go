@@ -27,15 +27,15 @@ type Config struct {
 	Handlers        []string `help:"Discovery Handlers to run." enum:"debug-echo,onvif,opcua,udev"`
 	EnableDebugEcho bool     `help:"The same as debug-echo among --handlers." env:"AKRI_ENABLE_DEBUG_ECHO,ENABLE_DEBUG_ECHO"`
 
-	Registrar             registrar.Config        `prefix:"registrar-"`
-	DiscoveryOperator     operator.Config         `prefix:"discovery-operator-"`
-	DevicePluginHost      devicepluginhost.Config `prefix:"device-plugin-host-"`
-	ConfigPluginAllocator allocator.Config        `prefix:"config-plugin-allocator-"`
+	Registrar             registrar.Config        `embed:"" prefix:"registrar-"`
+	DiscoveryOperator     operator.Config         `embed:"" prefix:"discovery-operator-"`
+	DevicePluginHost      devicepluginhost.Config `embed:"" prefix:"device-plugin-host-"`
+	ConfigPluginAllocator allocator.Config        `embed:"" prefix:"config-plugin-allocator-"`
 
-	DebugEcho debugecho.Config `prefix:"debug-echo-"`
-	Onvif     onvif.Config     `prefix:"onvif-"`
-	Opcua     opcua.Config     `prefix:"opcua-"`
-	Udev      udev.Config      `prefix:"udev-"`
+	DebugEcho debugecho.Config `embed:"" prefix:"debug-echo-"`
+	Onvif     onvif.Config     `embed:"" prefix:"onvif-"`
+	Opcua     opcua.Config     `embed:"" prefix:"opcua-"`
+	Udev      udev.Config      `embed:"" prefix:"udev-"`
 }
 
 func (c Config) core() []part {

@@ -3,7 +3,9 @@ module akri.sh/services/agent
 go 1.26.0
 
 require (
-	akri.sh/libs v0.0.0
+	akri.sh/libs v0.1.0
+	akri.sh/libs/apis v0.1.0
+	akri.sh/libs/kube v0.1.0
 	akri.sh/services/config-plugin-allocator v0.0.0
 	akri.sh/services/device-plugin-host v0.0.0
 	akri.sh/services/discovery-operator v0.0.0
@@ -13,6 +15,7 @@ require (
 	akri.sh/services/handler-udev v0.0.0
 	akri.sh/services/instance-writer v0.0.0
 	akri.sh/services/registrar v0.0.0
+	github.com/alecthomas/kong v1.17.0
 	github.com/prometheus/client_golang v1.25.0
 	github.com/stretchr/testify v1.12.1
 	go.uber.org/goleak v1.3.0
@@ -26,7 +29,8 @@ require (
 )
 
 require (
-	akri.sh/proto v0.0.0 // indirect
+	akri.sh/libs/handler v0.1.0 // indirect
+	akri.sh/proto v0.1.0 // indirect
 	github.com/beorn7/perks v1.0.1 // indirect
 	github.com/cenkalti/backoff/v5 v5.0.3 // indirect
 	github.com/cespare/xxhash/v2 v2.3.0 // indirect
@@ -91,6 +95,9 @@ require (
 
 replace (
 	akri.sh/libs => ../../libs
+	akri.sh/libs/apis => ../../libs/apis
+	akri.sh/libs/handler => ../../libs/handler
+	akri.sh/libs/kube => ../../libs/kube
 	akri.sh/proto => ../../proto
 	akri.sh/services/config-plugin-allocator => ../config-plugin-allocator
 	akri.sh/services/device-plugin-host => ../device-plugin-host

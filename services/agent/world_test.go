@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/alecthomas/kong"
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
@@ -24,9 +25,8 @@ import (
 	pluginapi "k8s.io/kubelet/pkg/apis/deviceplugin/v1beta1"
 
 	"akri.sh/libs/admin"
-	"akri.sh/libs/flags"
 	"akri.sh/libs/kube"
-	"akri.sh/libs/kubetest"
+	"akri.sh/libs/kube/kubetest"
 	"akri.sh/libs/rpctest"
 	"akri.sh/libs/service"
 	"akri.sh/services/agent"
@@ -88,7 +88,9 @@ func (w *world) configure(t *testing.T, handlers, writer string) {
 	t.Helper()
 	t.Setenv("AGENT_NODE_NAME", w.node)
 	t.Setenv("DISCOVERY_HANDLERS_DIRECTORY", w.folder)
-	require.NoError(t, flags.New("agent", &w.config).Parse([]string{
+	parser, err := kong.New(&w.config, kong.DefaultEnvars("AKRI"))
+	require.NoError(t, err)
+	_, err = parser.Parse([]string{
 		"--handlers=" + handlers,
 		"--registrar-socket=" + w.address("r"), "--registrar-state-file=" + w.path("state.json"),
 		"--discovery-operator-socket=" + w.address("o"), "--discovery-operator-registrar=" + w.address("r"),
@@ -98,7 +100,8 @@ func (w *world) configure(t *testing.T, handlers, writer string) {
 		"--device-plugin-host-discovery-operator=" + w.address("o"), "--device-plugin-host-allocator=" + w.address("c"),
 		"--device-plugin-host-instance-writer=" + writer,
 		"--debug-echo-availability-file=" + w.path("availability"), "--onvif-interfaces=lo",
-	}))
+	})
+	require.NoError(t, err)
 	w.config.DiscoveryOperator.REST = server.Config()
 }
 

@@ -36,7 +36,7 @@ type Config struct {
 	Namespace   string        `help:"Namespace of the Lease." default:"default"`
 	Identity    string        `help:"Holder of the Lease: unlike that of any process that runs beside this one, and the same after a restart in place, which leads on at once. Empty: made up."`
 	PendingMax  time.Duration `help:"How long a broker Pod may be pending on its node before it is replaced." default:"5m"`
-	Webhook     WebhookConfig `prefix:"webhook-"`
+	Webhook     WebhookConfig `embed:"" prefix:"webhook-"`
 }
 
 // WebhookConfig is for the review of Configurations.
@@ -46,7 +46,7 @@ type WebhookConfig struct {
 	Secret          string `help:"Name of the Secret with the certificate, in --namespace." default:"akri-webhook-configuration"`
 	MakeCertificate bool   `help:"Make and renew the certificate in the Secret; without it, somebody else does." default:"true"`
 	// URL is where tests are found.
-	URL string `flag:"-"`
+	URL string `kong:"-"`
 }
 
 // Service is a broker-controller.
@@ -60,19 +60,14 @@ type Service struct {
 	webhook *webhook.Webhook
 }
 
-// New returns a Service that uses the API server that the flags name.
+// New checks the configuration and creates the clients. It starts nothing.
 func New(config Config, env service.Env) (*Service, error) {
-	access, err := config.RESTConfig()
-	if err != nil {
-		return nil, err
-	}
-	return NewFor(access, config, env)
-}
-
-// NewFor is New with the access to the API server at hand.
-func NewFor(access *rest.Config, config Config, env service.Env) (*Service, error) {
 	if config.PendingMax <= 0 {
 		return nil, fmt.Errorf("--pending-max must be positive, not %s", config.PendingMax)
+	}
+	access, err := config.RESTConfig(env.Log)
+	if err != nil {
+		return nil, err
 	}
 	clients, err := cluster.NewClients(access)
 	if err != nil {
@@ -121,7 +116,7 @@ func (s *Service) Run(ctx context.Context) error {
 	}
 	group.Go(func() error {
 		defer cancel()
-		if kube.Synced(ctx, s.cache) != nil {
+		if kube.WaitForSync(ctx, s.cache) != nil {
 			return nil // told to stop
 		}
 		return s.elected(ctx)

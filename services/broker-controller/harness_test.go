@@ -26,7 +26,7 @@ import (
 	"akri.sh/libs/admin"
 	akriv0 "akri.sh/libs/apis/akri/v0"
 	"akri.sh/libs/kube"
-	"akri.sh/libs/kubetest"
+	"akri.sh/libs/kube/kubetest"
 	"akri.sh/libs/service"
 	brokercontroller "akri.sh/services/broker-controller"
 	"akri.sh/services/broker-controller/internal/cluster"
@@ -93,7 +93,8 @@ func (w *world) start(change ...func(*brokercontroller.Config)) (stop func() err
 	}
 	w.metrics = prometheus.NewRegistry()
 	env := service.Env{Log: zap.NewNop(), Metrics: w.metrics, Health: &admin.Health{}}
-	s, err := brokercontroller.NewFor(access, config, env)
+	config.REST = access
+	s, err := brokercontroller.New(config, env)
 	require.NoError(w, err)
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)

@@ -43,7 +43,7 @@ func New(config Config, env service.Env) (*Service, error) {
 	if config.WritersTimeout <= 0 || config.Timeout <= config.WritersTimeout {
 		return nil, fmt.Errorf("--timeout %v: want more than --writers-timeout %v, and that more than 0", config.Timeout, config.WritersTimeout)
 	}
-	access, err := config.RESTConfig()
+	access, err := config.RESTConfig(env.Log)
 	if err != nil {
 		return nil, err
 	}

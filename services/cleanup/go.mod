@@ -3,7 +3,9 @@ module akri.sh/services/cleanup
 go 1.26.0
 
 require (
-	akri.sh/libs v0.0.0
+	akri.sh/libs v0.1.0
+	akri.sh/libs/apis v0.1.0
+	akri.sh/libs/kube v0.1.0
 	github.com/stretchr/testify v1.12.1
 	go.uber.org/zap v1.28.0
 	k8s.io/api v0.37.2
@@ -12,6 +14,7 @@ require (
 )
 
 require (
+	github.com/alecthomas/kong v1.17.0 // indirect
 	github.com/beorn7/perks v1.0.1 // indirect
 	github.com/cespare/xxhash/v2 v2.3.0 // indirect
 	github.com/davecgh/go-spew v1.1.2-0.20180830191138-d8f796af33cc // indirect
@@ -70,5 +73,6 @@ require (
 
 replace (
 	akri.sh/libs => ../../libs
-	akri.sh/proto => ../../proto
+	akri.sh/libs/apis => ../../libs/apis
+	akri.sh/libs/kube => ../../libs/kube
 )

@@ -3,8 +3,10 @@ module akri.sh/services/discovery-operator
 go 1.26.0
 
 require (
-	akri.sh/libs v0.0.0
-	akri.sh/proto v0.0.0
+	akri.sh/libs v0.1.0
+	akri.sh/libs/apis v0.1.0
+	akri.sh/libs/kube v0.1.0
+	akri.sh/proto v0.1.0
 	github.com/cenkalti/backoff/v5 v5.0.3
 	github.com/prometheus/client_golang v1.25.0
 	github.com/stretchr/testify v1.12.1
@@ -21,6 +23,7 @@ require (
 )
 
 require (
+	github.com/alecthomas/kong v1.17.0 // indirect
 	github.com/beorn7/perks v1.0.1 // indirect
 	github.com/cespare/xxhash/v2 v2.3.0 // indirect
 	github.com/davecgh/go-spew v1.1.2-0.20180830191138-d8f796af33cc // indirect
@@ -78,5 +81,7 @@ require (
 
 replace (
 	akri.sh/libs => ../../libs
+	akri.sh/libs/apis => ../../libs/apis
+	akri.sh/libs/kube => ../../libs/kube
 	akri.sh/proto => ../../proto
 )

@@ -12,7 +12,6 @@ import (
 	"go.uber.org/zap"
 	"golang.org/x/sync/errgroup"
 	"google.golang.org/grpc"
-	"k8s.io/client-go/rest"
 
 	"akri.sh/libs/kube"
 	"akri.sh/libs/rpc"
@@ -35,9 +34,6 @@ type Config struct {
 
 	AllowHostPaths  []string `help:"Host paths that devices may ask for although they give away the node, with all below them." placeholder:"PATH"`
 	AllowProperties []string `help:"Names of properties that devices may have although they decide what programs do, such as LD_PRELOAD." placeholder:"NAME"`
-
-	// REST overrides the kubeconfig; for those who run the service inside another process.
-	REST *rest.Config `flag:"-"`
 }
 
 // Service is the discovery-operator.
@@ -98,7 +94,7 @@ func (s *Service) Run(ctx context.Context) error {
 	})
 	group.Go(func() error {
 		// Before the first full list of Configurations an absent one means nothing.
-		if kube.Synced(ctx, c.configurations) == nil {
+		if kube.WaitForSync(ctx, c.configurations) == nil {
 			c.run(ctx)
 		}
 		return nil
@@ -107,7 +103,7 @@ func (s *Service) Run(ctx context.Context) error {
 }
 
 func (s *Service) coordinator() (*coordinator, error) {
-	config, err := s.restConfig()
+	config, err := s.config.RESTConfig(s.env.Log)
 	if err != nil {
 		return nil, err
 	}
@@ -139,13 +135,6 @@ func (s *Service) coordinator() (*coordinator, error) {
 		},
 		searches: map[string]*search{},
 	}, nil
-}
-
-func (s *Service) restConfig() (*rest.Config, error) {
-	if s.config.REST != nil {
-		return s.config.REST, nil
-	}
-	return s.config.RESTConfig()
 }
 
 func (s *Service) serve(ctx context.Context, views *views) error {

@@ -21,7 +21,7 @@ import (
 	"akri.sh/libs/admin"
 	akriv0 "akri.sh/libs/apis/akri/v0"
 	"akri.sh/libs/kube"
-	"akri.sh/libs/kubetest"
+	"akri.sh/libs/kube/kubetest"
 	"akri.sh/libs/rpctest"
 	"akri.sh/libs/service"
 	instancev1 "akri.sh/proto/akri/instance/v1"
@@ -65,7 +65,7 @@ func newWorld(t *testing.T, grace time.Duration) *world {
 	w.config = operator.Config{
 		Socket:    "unix://" + filepath.Join(t.TempDir(), "o.sock"),
 		Registrar: rpctest.Serve(t, w.registrar.register), InstanceWriter: rpctest.Serve(t, w.writer.register),
-		NodeName: node, HandlerGrace: grace, REST: server.Config(),
+		NodeName: node, HandlerGrace: grace, Flags: kube.Flags{REST: server.Config()},
 	}
 	return w
 }

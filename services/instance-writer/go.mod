@@ -3,8 +3,10 @@ module akri.sh/services/instance-writer
 go 1.26.0
 
 require (
-	akri.sh/libs v0.0.0
-	akri.sh/proto v0.0.0
+	akri.sh/libs v0.1.0
+	akri.sh/libs/apis v0.1.0
+	akri.sh/libs/kube v0.1.0
+	akri.sh/proto v0.1.0
 	github.com/anishathalye/porcupine v1.3.1
 	github.com/prometheus/client_golang v1.25.0
 	github.com/stretchr/testify v1.12.1
@@ -20,6 +22,7 @@ require (
 )
 
 require (
+	github.com/alecthomas/kong v1.17.0 // indirect
 	github.com/beorn7/perks v1.0.1 // indirect
 	github.com/cenkalti/backoff/v5 v5.0.3 // indirect
 	github.com/cespare/xxhash/v2 v2.3.0 // indirect
@@ -80,5 +83,7 @@ require (
 
 replace (
 	akri.sh/libs => ../../libs
+	akri.sh/libs/apis => ../../libs/apis
+	akri.sh/libs/kube => ../../libs/kube
 	akri.sh/proto => ../../proto
 )

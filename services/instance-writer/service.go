@@ -47,7 +47,7 @@ type Service struct {
 
 // New makes a Service; it connects to nothing.
 func New(config Config, env service.Env) (*Service, error) {
-	access, err := config.RESTConfig()
+	access, err := config.RESTConfig(env.Log)
 	if err != nil {
 		return nil, err
 	}

@@ -25,7 +25,7 @@ import (
 	"akri.sh/libs/admin"
 	akriv0 "akri.sh/libs/apis/akri/v0"
 	"akri.sh/libs/kube"
-	"akri.sh/libs/kubetest"
+	"akri.sh/libs/kube/kubetest"
 	"akri.sh/libs/rpc"
 	"akri.sh/libs/service"
 	instancev1 "akri.sh/proto/akri/instance/v1"

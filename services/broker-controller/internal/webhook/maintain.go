@@ -42,7 +42,7 @@ var errNothingThere = errors.New("does not exist; the chart makes it")
 
 // Maintain keeps the certificate fresh and the API server asking, until ctx ends. One replica at a time should.
 func (w *Webhook) Maintain(ctx context.Context) {
-	if kube.Synced(ctx, w.secret, w.hook) != nil {
+	if kube.WaitForSync(ctx, w.secret, w.hook) != nil {
 		return // told to stop
 	}
 	fresh := wait.Backoff{Duration: retryFirst, Factor: retryFactor, Jitter: retryJitter, Steps: retrySteps, Cap: retryMax}

@@ -147,7 +147,7 @@ func (c *Cluster) Run(ctx context.Context) {
 
 // Synced waits until the copies are complete.
 func (c *Cluster) Synced(ctx context.Context) error {
-	return kube.Synced(ctx, c.instances, c.configurations, c.nodes)
+	return kube.WaitForSync(ctx, c.instances, c.configurations, c.nodes)
 }
 
 // Ready is the readiness check.

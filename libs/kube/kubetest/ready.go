@@ -56,7 +56,7 @@ func (s *Server) installCRDs(ctx context.Context) error {
 		return err
 	}
 	_, here, _, _ := runtime.Caller(0)
-	files, err := filepath.Glob(filepath.Join(filepath.Dir(here), "../../charts/akri-crds/templates/*.yaml"))
+	files, err := filepath.Glob(filepath.Join(filepath.Dir(here), "../../../charts/akri-crds/templates/*.yaml"))
 	if err != nil || len(files) == 0 {
 		return fmt.Errorf("find CRDs of the chart: %v found, %w", files, err)
 	}

@@ -8,7 +8,7 @@ import (
 
 	akriv0 "akri.sh/libs/apis/akri/v0"
 	"akri.sh/libs/kube"
-	"akri.sh/libs/kubetest"
+	"akri.sh/libs/kube/kubetest"
 )
 
 var server *kubetest.Server
