@@ -10,12 +10,12 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// unknownKey is how yaml says it, with the name of a Go type that means nothing to the person who wrote the details.
+// unknownKey matches yaml's message for an unknown key, which contains the name of a Go type.
 var unknownKey = regexp.MustCompile(`field (.+) not found in type \S+`)
 
-// DecodeDetails reads the YAML of the request into a struct with `yaml` tags. Every key that the struct does not have,
-// every value of a wrong type and every key that occurs twice is refused, all at once and each with its line; the error
-// is marked Invalid. Empty details leave the struct as it is, so that defaults may be set before.
+// DecodeDetails decodes the YAML details of the request into a struct with `yaml` tags. Unknown keys, values of a wrong
+// type and duplicate keys are errors; the returned error lists all of them with their lines and is marked Invalid.
+// Empty details leave the struct unchanged, so callers can set defaults first.
 func DecodeDetails(request Request, into any) error {
 	decoder := yaml.NewDecoder(strings.NewReader(request.Details))
 	decoder.KnownFields(true)
@@ -27,19 +27,19 @@ func DecodeDetails(request Request, into any) error {
 		return Invalid(fmt.Errorf("discoveryDetails: %w", readable(err)))
 	}
 	if err := decoder.Decode(new(yaml.Node)); !errors.Is(err, io.EOF) {
-		return Invalid(errors.New("discoveryDetails: more than one YAML document"))
+		return Invalid(errors.New("discoveryDetails: must be one YAML document"))
 	}
 	return nil
 }
 
 func readable(err error) error {
-	var several *yaml.TypeError
-	if !errors.As(err, &several) {
+	var typeError *yaml.TypeError
+	if !errors.As(err, &typeError) {
 		return errors.New(strings.TrimPrefix(err.Error(), "yaml: "))
 	}
-	problems := make([]error, len(several.Errors))
-	for i, problem := range several.Errors {
-		problems[i] = errors.New(unknownKey.ReplaceAllString(problem, `unknown key "$1"`))
+	errs := make([]error, len(typeError.Errors))
+	for i, message := range typeError.Errors {
+		errs[i] = errors.New(unknownKey.ReplaceAllString(message, `unknown key "$1"`))
 	}
-	return errors.Join(problems...)
+	return errors.Join(errs...)
 }

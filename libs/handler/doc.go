@@ -1,7 +1,7 @@
-// Package handler makes a Discovery Handler out of one function.
+// Package handler is the SDK for Discovery Handlers. A handler is one function that returns the devices that match the
+// details of a Configuration: Poll calls it at an interval; Watch lets it send a new list after each change.
 //
-// A handler answers one question: which devices match these details? As a function that is asked again and again
-// (Poll) or as one that tells by itself when the answer changes (Watch). The package does the rest of the contract of
-// `v0.DiscoveryHandler`: it serves, registers with Akri and stays registered when Akri restarts, sends complete lists
-// and never one twice, and answers for its health and metrics.
+// The package implements the rest of the contract of `v0.DiscoveryHandler`: it serves the handler, registers it and
+// registers it again after a restart of the registrar, sends complete lists and skips repeated ones, and provides
+// health checks and metrics.
 package handler

@@ -7,7 +7,7 @@ import (
 	"akri.sh/libs/service"
 )
 
-// A whole Discovery Handler: it offers the lamps that a Configuration names in `discoveryDetails: "lamps: [desk]"`.
+// This is a complete Discovery Handler. Its devices are the lamps in `discoveryDetails: "lamps: [desk]"`.
 func Example() {
 	list := func(_ context.Context, request handler.Request) ([]*handler.Device, error) {
 		var details struct {
@@ -22,7 +22,7 @@ func Example() {
 		}
 		return devices, nil
 	}
-	// main is:
+	// The body of main:
 	_ = func() {
 		service.Main("handler-lamp", "Discovers lamps.", func(ctx context.Context, flags handler.Flags, env service.Env) error {
 			server, err := handler.New(handler.Identity{Name: "lamp", Shared: true}, flags, handler.Poll{List: list}, env)

@@ -9,38 +9,40 @@ import (
 	discoveryv0 "akri.sh/proto/v0"
 )
 
-// Device is one discovered device; its Id must never change for the same device.
+// Device is a discovered device. The Id of a device must never change.
 type Device = discoveryv0.Device
 
-// Mount is a host path that the containers which use a device get.
+// Mount is a host path that is mounted into containers that use the device.
 type Mount = discoveryv0.Mount
 
-// DeviceSpec is a device node that the containers which use a device get.
+// DeviceSpec is a device node that is created in containers that use the device.
 type DeviceSpec = discoveryv0.DeviceSpec
 
-// Request is what one Configuration asks for.
+// Request is the discovery request of one Configuration.
 type Request struct {
-	// Details is the text of the Configuration's discoveryDetails; DecodeDetails reads YAML.
+	// Details is the Configuration's discoveryDetails. DecodeDetails decodes YAML.
 	Details string
-	// Properties are the Configuration's discoveryProperties, resolved: they may hold credentials, keep them out of logs.
+	// Properties are the Configuration's discoveryProperties with values from Secrets and ConfigMaps. They may hold
+	// credentials: do not log them.
 	Properties map[string][]byte
-	// Log is for what a person should know about this request.
+	// Log is the logger for messages about this request.
 	Log *zap.Logger
 }
 
-// Send gives Akri the complete current list; a list equal to the one before is not sent again. It blocks while Akri is
-// slow to read, and the devices must not be changed afterwards. An error means that nobody listens any more.
+// Send sends the complete current list, unless it equals the previous one. It blocks while the receiver is slow. The
+// caller must not change the devices afterwards. An error means that the stream has ended.
 type Send func(devices []*Device) error
 
-// Handler finds devices.
+// Handler discovers devices.
 type Handler interface {
-	// Discover sends the complete list as soon as it is known, also when it is empty, and again after each change,
-	// until ctx ends. Several calls run at once, one per Configuration. An error ends the stream and is shown to the
-	// user; Akri asks again later. One made by Invalid says that asking again is useless until the request changes.
+	// Discover sends the complete list as soon as it is known, even if it is empty, and again after each change, until
+	// ctx ends. Calls for different Configurations run concurrently. An error ends the stream and is shown in the
+	// Configuration's status; Akri calls Discover again later. After an error marked with Invalid, Akri waits until
+	// the Configuration changes.
 	Discover(ctx context.Context, request Request, send Send) error
 }
 
-// Watch is a Handler that learns about changes by itself.
+// Watch is a Handler that detects changes itself.
 type Watch func(ctx context.Context, request Request, send Send) error
 
 // Discover implements Handler.
@@ -48,14 +50,14 @@ func (w Watch) Discover(ctx context.Context, request Request, send Send) error {
 	return w(ctx, request, send)
 }
 
-// List returns the devices that match a request now.
+// List returns the devices that match the request now.
 type List func(ctx context.Context, request Request) ([]*Device, error)
 
-// Poll is a Handler that asks again and again.
+// Poll is a Handler that calls List at an interval.
 type Poll struct {
-	// Interval is the pause between two questions; 10 s when not set.
+	// Interval between two calls of List. Default: 10 s.
 	Interval time.Duration
-	// List answers. Each call has 30 s.
+	// List returns the current devices. Its context ends after 30 s.
 	List List
 }
 
@@ -64,25 +66,25 @@ const (
 	listTimeout     = 30 * time.Second
 )
 
-// Discover implements Handler. A failure before the first list is the user's to see; one after it keeps the last list,
-// because a device that cannot be asked is not gone.
+// Discover implements Handler. It returns an error of List that occurs before the first list is sent. After that it
+// logs the error and keeps the previous list, because an unreachable device is not a removed device.
 func (p Poll) Discover(ctx context.Context, request Request, send Send) error {
 	ticker := time.NewTicker(p.interval())
 	defer ticker.Stop()
-	for known := false; ; {
+	for sent := false; ; {
 		devices, err := p.list(ctx, request)
 		switch {
 		case ctx.Err() != nil:
 			return nil
-		case err != nil && (!known || isInvalid(err)):
+		case err != nil && (!sent || isInvalid(err)):
 			return err
 		case err != nil:
-			request.Log.Warn("list devices; the last list stays", zap.Error(err))
+			request.Log.Warn("listing devices failed; keeping the previous list", zap.Error(err))
 		default:
 			if err := send(devices); err != nil {
 				return err
 			}
-			known = true
+			sent = true
 		}
 		select {
 		case <-ctx.Done():

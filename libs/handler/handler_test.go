@@ -22,7 +22,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// start runs a handler until the test ends; the channel tells how it ended.
+// start runs a handler until the test ends. The channel receives the result of Run.
 func start(t *testing.T, flags handler.Flags, h handler.Handler) (*admin.Health, <-chan error) {
 	t.Helper()
 	env := handlertest.Env(t)
@@ -37,7 +37,7 @@ func start(t *testing.T, flags handler.Flags, h handler.Handler) (*admin.Health,
 
 func discover(t *testing.T, address, details string) handlertest.Stream {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), handlertest.Patience)
+	ctx, cancel := context.WithTimeout(t.Context(), handlertest.Timeout)
 	t.Cleanup(cancel)
 	stream, err := discoveryv0.NewDiscoveryHandlerClient(rpctest.Dial(t, address)).
 		Discover(ctx, &discoveryv0.DiscoverRequest{
@@ -59,8 +59,8 @@ func ids(t *testing.T, stream handlertest.Stream) []string {
 	return names
 }
 
-// told is a Watch handler whose lists come from the test.
-func told(lists <-chan []string) handler.Watch {
+// watchLists returns a Watch handler that sends the lists of the channel.
+func watchLists(lists <-chan []string) handler.Watch {
 	return func(ctx context.Context, _ handler.Request, send handler.Send) error {
 		for {
 			select {
@@ -80,60 +80,60 @@ func told(lists <-chan []string) handler.Watch {
 }
 
 func TestHandlerRegistersAndStaysRegistered(t *testing.T) {
-	directory := handlertest.Folder(t)
-	akri := handlertest.NewRegistrar()
-	stop := akri.Serve(t, directory)
-	start(t, handler.Flags{DiscoveryHandlersDirectory: directory}, told(nil))
-	first := handlertest.Receive(t, akri.Requests)
+	directory := handlertest.Directory(t)
+	registrar := handlertest.NewRegistrar()
+	stop := registrar.Serve(t, directory)
+	start(t, handler.Flags{DiscoveryHandlersDirectory: directory}, watchLists(nil))
+	first := handlertest.Receive(t, registrar.Requests)
 	require.Equal(t, "lamp", first.GetName())
 	require.Equal(t, filepath.Join(directory, "lamp.sock"), first.GetEndpoint())
 	require.Equal(t, discoveryv0.RegisterDiscoveryHandlerRequest_UDS, first.GetEndpointType())
 	require.True(t, first.GetShared())
 
-	discover(t, "unix://"+first.GetEndpoint(), "") // in use: only a new socket is a reason to register again
+	discover(t, "unix://"+first.GetEndpoint(), "") // a handler in use registers again only after the socket is recreated
 	stop()
 	again := handlertest.NewRegistrar()
 	again.Serve(t, directory)
 	require.Equal(t, first.GetEndpoint(), handlertest.Receive(t, again.Requests).GetEndpoint())
 }
 
-func TestHandlerThatStartsBeforeAkriRegistersWhenAkriComes(t *testing.T) {
-	directory := handlertest.Folder(t)
-	health, _ := start(t, handler.Flags{DiscoveryHandlersDirectory: directory}, told(nil))
+func TestHandlerRegistersOnceRegistrarStarts(t *testing.T) {
+	directory := handlertest.Directory(t)
+	health, _ := start(t, handler.Flags{DiscoveryHandlersDirectory: directory}, watchLists(nil))
 	require.NotNil(t, health)
 	discover(t, "unix://"+filepath.Join(directory, "lamp.sock"), "")
-	akri := handlertest.NewRegistrar()
-	akri.Serve(t, directory)
-	require.Equal(t, "lamp", handlertest.Receive(t, akri.Requests).GetName())
+	registrar := handlertest.NewRegistrar()
+	registrar.Serve(t, directory)
+	require.Equal(t, "lamp", handlertest.Receive(t, registrar.Requests).GetName())
 }
 
-func TestHandlerServesOnTheNetworkWhenItHasAPodAddress(t *testing.T) {
-	directory := handlertest.Folder(t)
-	akri := handlertest.NewRegistrar()
-	akri.Serve(t, directory)
+func TestHandlerServesOnPodIP(t *testing.T) {
+	directory := handlertest.Directory(t)
+	registrar := handlertest.NewRegistrar()
+	registrar.Serve(t, directory)
 	lists := make(chan []string, 1)
-	start(t, handler.Flags{DiscoveryHandlersDirectory: directory, PodIP: "127.0.0.1", Port: 19471}, told(lists))
-	request := handlertest.Receive(t, akri.Requests)
+	start(t, handler.Flags{DiscoveryHandlersDirectory: directory, PodIP: "127.0.0.1", Port: 19471}, watchLists(lists))
+	request := handlertest.Receive(t, registrar.Requests)
 	require.Equal(t, "http://127.0.0.1:19471", request.GetEndpoint())
 	require.Equal(t, discoveryv0.RegisterDiscoveryHandlerRequest_NETWORK, request.GetEndpointType())
 	lists <- []string{"a"}
 	require.Equal(t, []string{"a"}, ids(t, discover(t, "127.0.0.1:19471", "")))
 }
 
-func TestRefusedRegistrationEndsTheHandlerWithTheReason(t *testing.T) {
-	directory := handlertest.Folder(t)
-	akri := handlertest.NewRegistrar()
-	akri.Refusal = status.Error(codes.InvalidArgument, "lamps are not allowed")
-	akri.Serve(t, directory)
-	_, ended := start(t, handler.Flags{DiscoveryHandlersDirectory: directory}, told(nil))
+func TestRefusedRegistrationStopsHandler(t *testing.T) {
+	directory := handlertest.Directory(t)
+	registrar := handlertest.NewRegistrar()
+	registrar.Refusal = status.Error(codes.InvalidArgument, "lamps are not allowed")
+	registrar.Serve(t, directory)
+	_, ended := start(t, handler.Flags{DiscoveryHandlersDirectory: directory}, watchLists(nil))
 	require.ErrorContains(t, handlertest.Receive(t, ended), "lamps are not allowed")
 }
 
-func TestListsAreCompleteSortedAndNeverRepeated(t *testing.T) {
-	directory := handlertest.Folder(t)
+func TestListsAreSortedAndNotRepeated(t *testing.T) {
+	directory := handlertest.Directory(t)
 	handlertest.NewRegistrar().Serve(t, directory)
 	lists := make(chan []string, 8)
-	start(t, handler.Flags{DiscoveryHandlersDirectory: directory}, told(lists))
+	start(t, handler.Flags{DiscoveryHandlersDirectory: directory}, watchLists(lists))
 	stream := discover(t, "unix://"+filepath.Join(directory, "lamp.sock"), "")
 	for _, list := range [][]string{{}, {}, {"b", "a"}, {"a", "b"}, {"b"}, {}} {
 		lists <- list
@@ -143,11 +143,11 @@ func TestListsAreCompleteSortedAndNeverRepeated(t *testing.T) {
 	}
 }
 
-func TestADeviceThatIsNoTextHidesNoOther(t *testing.T) {
-	directory := handlertest.Folder(t)
+func TestInvalidUTF8DeviceIsIgnored(t *testing.T) {
+	directory := handlertest.Directory(t)
 	handlertest.NewRegistrar().Serve(t, directory)
 	lists := make(chan []string, 8)
-	start(t, handler.Flags{DiscoveryHandlersDirectory: directory}, told(lists))
+	start(t, handler.Flags{DiscoveryHandlersDirectory: directory}, watchLists(lists))
 	stream := discover(t, "unix://"+filepath.Join(directory, "lamp.sock"), "")
 	for _, list := range [][]string{{"\xff", "a"}, {"a"}, {"b", "\xff", "a"}} {
 		lists <- list
@@ -156,32 +156,32 @@ func TestADeviceThatIsNoTextHidesNoOther(t *testing.T) {
 	require.Equal(t, []string{"a", "b"}, ids(t, stream))
 }
 
-func TestHandlerEndsItsStreamsWhenItStops(t *testing.T) {
-	directory := handlertest.Folder(t)
-	akri := handlertest.NewRegistrar()
-	akri.Refusal = status.Error(codes.InvalidArgument, "go away")
-	_, ended := start(t, handler.Flags{DiscoveryHandlersDirectory: directory}, told(nil))
+func TestStreamsEndWhenHandlerStops(t *testing.T) {
+	directory := handlertest.Directory(t)
+	registrar := handlertest.NewRegistrar()
+	registrar.Refusal = status.Error(codes.InvalidArgument, "go away")
+	_, ended := start(t, handler.Flags{DiscoveryHandlersDirectory: directory}, watchLists(nil))
 	stream := discover(t, "unix://"+filepath.Join(directory, "lamp.sock"), "")
-	akri.Serve(t, directory)
+	registrar.Serve(t, directory)
 	_, err := stream.Recv()
 	require.Equal(t, codes.Unavailable, status.Code(err))
 	require.Error(t, handlertest.Receive(t, ended))
 	require.NoFileExists(t, filepath.Join(directory, "lamp.sock"))
 }
 
-func TestErrorsOfDiscoveryReachTheUser(t *testing.T) {
+func TestDiscoverErrorsBecomeStatusCodes(t *testing.T) {
 	for name, test := range map[string]struct {
 		err     error
 		code    codes.Code
 		message string
 	}{
-		"a mistake in the request": {handler.Invalid(errors.New("no such lamp")), codes.InvalidArgument, "no such lamp"},
-		"a wrapped mistake":        {errors.Join(handler.Invalid(errors.New("no such lamp"))), codes.InvalidArgument, "no such lamp"},
-		"trouble":                  {errors.New("lamp is hot"), codes.Unknown, "lamp is hot"},
-		"a chosen status":          {status.Error(codes.PermissionDenied, "not yours"), codes.PermissionDenied, "not yours"},
+		"invalid request": {handler.Invalid(errors.New("no such lamp")), codes.InvalidArgument, "no such lamp"},
+		"wrapped invalid": {errors.Join(handler.Invalid(errors.New("no such lamp"))), codes.InvalidArgument, "no such lamp"},
+		"other error":     {errors.New("lamp is hot"), codes.Unknown, "lamp is hot"},
+		"status error":    {status.Error(codes.PermissionDenied, "not yours"), codes.PermissionDenied, "not yours"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			directory := handlertest.Folder(t)
+			directory := handlertest.Directory(t)
 			start(t, handler.Flags{DiscoveryHandlersDirectory: directory}, handler.Poll{
 				List: func(context.Context, handler.Request) ([]*handler.Device, error) { return nil, test.err },
 			})
@@ -192,30 +192,30 @@ func TestErrorsOfDiscoveryReachTheUser(t *testing.T) {
 	}
 }
 
-func TestHealthFollowsSocketAndRegistration(t *testing.T) {
-	directory := handlertest.Folder(t)
-	health, _ := start(t, handler.Flags{DiscoveryHandlersDirectory: directory}, told(nil))
+func TestHealthFollowsRegistration(t *testing.T) {
+	directory := handlertest.Directory(t)
+	health, _ := start(t, handler.Flags{DiscoveryHandlersDirectory: directory}, watchLists(nil))
 	require.Equal(t, 503, get(t, health, "/readyz"))
-	akri := handlertest.NewRegistrar()
-	akri.Serve(t, directory)
-	handlertest.Receive(t, akri.Requests)
-	require.Eventually(t, func() bool { return get(t, health, "/readyz") == 200 }, handlertest.Patience, time.Millisecond)
+	registrar := handlertest.NewRegistrar()
+	registrar.Serve(t, directory)
+	handlertest.Receive(t, registrar.Requests)
+	require.Eventually(t, func() bool { return get(t, health, "/readyz") == 200 }, handlertest.Timeout, time.Millisecond)
 	require.Equal(t, 200, get(t, health, "/healthz"))
 }
 
-func TestImpossibleSettingsAreRefused(t *testing.T) {
+func TestInvalidFlagsAreRefused(t *testing.T) {
 	for name, test := range map[string]struct {
 		name  string
 		flags handler.Flags
 		want  string
 	}{
-		"a name that is a path":  {"../x", handler.Flags{DiscoveryHandlersDirectory: "/tmp"}, "handler name"},
-		"no name":                {"", handler.Flags{DiscoveryHandlersDirectory: "/tmp"}, "handler name"},
-		"a relative folder":      {"x", handler.Flags{DiscoveryHandlersDirectory: "tmp"}, "absolute path"},
-		"an address that is not": {"x", handler.Flags{DiscoveryHandlersDirectory: "/tmp", PodIP: "here"}, "--pod-ip"},
+		"name is a path":     {"../x", handler.Flags{DiscoveryHandlersDirectory: "/tmp"}, "handler name"},
+		"no name":            {"", handler.Flags{DiscoveryHandlersDirectory: "/tmp"}, "handler name"},
+		"relative directory": {"x", handler.Flags{DiscoveryHandlersDirectory: "tmp"}, "absolute path"},
+		"invalid address":    {"x", handler.Flags{DiscoveryHandlersDirectory: "/tmp", PodIP: "localhost"}, "--pod-ip"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			_, err := handler.New(handler.Identity{Name: test.name}, test.flags, told(nil), handlertest.Env(t))
+			_, err := handler.New(handler.Identity{Name: test.name}, test.flags, watchLists(nil), handlertest.Env(t))
 			require.ErrorContains(t, err, test.want)
 		})
 	}

@@ -8,26 +8,26 @@ import (
 	"google.golang.org/grpc/status"
 )
 
-// invalid marks an error as the user's: the request must change before it can be answered.
-type invalid struct{ error }
+// invalidError marks an error in the request: the request must change before it can succeed.
+type invalidError struct{ error }
 
-func (i invalid) Unwrap() error { return i.error }
+func (i invalidError) Unwrap() error { return i.error }
 
-// Invalid marks err as a mistake in the request; its text is shown to the person who wrote it. Invalid(nil) is nil.
+// Invalid marks err as an error in the request. Its text is shown in the Configuration's status. Invalid(nil) is nil.
 func Invalid(err error) error {
 	if err == nil {
 		return nil
 	}
-	return invalid{err}
+	return invalidError{err}
 }
 
 func isInvalid(err error) bool {
-	var mark invalid
+	var mark invalidError
 	return errors.As(err, &mark)
 }
 
-// toStatus is the one place where errors become codes. Unavailable is left to a handler that goes away: Akri shows every other
-// code to the user.
+// toStatus converts errors to gRPC status codes. It does not use Unavailable, which means that the handler stops: Akri
+// shows all other codes in the Configuration's status.
 func toStatus(err error) error {
 	if isInvalid(err) {
 		return status.Error(codes.InvalidArgument, err.Error())

@@ -15,17 +15,17 @@ const (
 	failed   = "failed"
 )
 
-// newMetrics labels everything with the handler's name: one process may have several handlers.
+// newMetrics adds the label handler to all metrics, because a process may run several handlers.
 func newMetrics(name string, registerer prometheus.Registerer) *metrics {
 	m := &metrics{
 		streams: prometheus.NewGauge(prometheus.GaugeOpts{
-			Name: "akri_handler_streams", Help: "Discover streams that are open, one per Configuration.",
+			Name: "akri_handler_streams", Help: "Open Discover streams, one per Configuration.",
 		}),
 		lists: prometheus.NewCounter(prometheus.CounterOpts{
-			Name: "akri_handler_lists_sent_total", Help: "Device lists sent; repeats are not sent.",
+			Name: "akri_handler_lists_sent_total", Help: "Device lists sent. Repeated lists are not sent.",
 		}),
 		registrations: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "akri_handler_registrations_total", Help: "Attempts to register with Akri, by result.",
+			Name: "akri_handler_registrations_total", Help: "Attempts to register with the registrar, by result.",
 		}, []string{"result"}),
 	}
 	for _, result := range []string{accepted, failed} {

@@ -27,27 +27,27 @@ func get(t *testing.T, health *admin.Health, path string) int {
 	return recorder.Code
 }
 
-func TestPollAsksEveryIntervalAndKeepsTheLastListThroughFailures(t *testing.T) {
+func TestPollKeepsListOnError(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		answers := []error{nil, errors.New("no answer"), nil, handler.Invalid(errors.New("gone wrong"))}
-		asked := 0
+		results := []error{nil, errors.New("no answer"), nil, handler.Invalid(errors.New("gone wrong"))}
+		calls := 0
 		poll := handler.Poll{Interval: time.Minute, List: func(ctx context.Context, _ handler.Request) ([]*handler.Device, error) {
 			_, bounded := ctx.Deadline()
 			require.True(t, bounded)
-			asked++
-			return []*handler.Device{{Id: "a"}}, answers[asked-1]
+			calls++
+			return []*handler.Device{{Id: "a"}}, results[calls-1]
 		}}
 		sent, began := 0, time.Now()
 		err := poll.Discover(t.Context(), handler.Request{Log: zap.NewNop()}, func([]*handler.Device) error { sent++; return nil })
 		require.ErrorContains(t, err, "gone wrong")
-		require.Equal(t, 4, asked)
+		require.Equal(t, 4, calls)
 		require.Equal(t, 2, sent)
 		require.Equal(t, 3*time.Minute, time.Since(began))
 	})
 }
 
-func TestPollGivesTheRequestToItsFunction(t *testing.T) {
-	directory := handlertest.Folder(t)
+func TestPollPassesTheRequest(t *testing.T) {
+	directory := handlertest.Directory(t)
 	requests := make(chan handler.Request, 1)
 	start(t, handler.Flags{DiscoveryHandlersDirectory: directory}, handler.Poll{
 		List: func(_ context.Context, request handler.Request) ([]*handler.Device, error) {
@@ -59,7 +59,7 @@ func TestPollGivesTheRequestToItsFunction(t *testing.T) {
 	request := handlertest.Receive(t, requests)
 	require.Equal(t, "color: red", request.Details)
 	require.Equal(t, map[string][]byte{"user": []byte("ada"), "unset": nil}, request.Properties)
-	require.Empty(t, ids(t, stream), "the first list is sent although it is empty")
+	require.Empty(t, ids(t, stream), "an empty first list is sent")
 }
 
 type lamps struct {
@@ -67,22 +67,22 @@ type lamps struct {
 	Bright bool     `yaml:"bright"`
 }
 
-func TestDetailsAreDecodedStrictly(t *testing.T) {
+func TestDecodeDetailsIsStrict(t *testing.T) {
 	for name, test := range map[string]struct {
 		details string
 		want    lamps
 		err     []string
 	}{
-		"complete":        {details: "colors: [red]\nbright: true", want: lamps{Colors: []string{"red"}, Bright: true}},
-		"json":            {details: `{"colors": ["red"]}`, want: lamps{Colors: []string{"red"}}},
-		"empty":           {details: ""},
-		"only a comment":  {details: "# later"},
-		"unknown keys":    {details: "colours: [red]\nbrite: true", err: []string{`line 1: unknown key "colours"`, `line 2: unknown key "brite"`}},
-		"a wrong type":    {details: "bright: [1]", err: []string{"line 1", "bool"}},
-		"a key twice":     {details: "bright: true\nbright: false", err: []string{"line 2", "bright", "already defined"}},
-		"not yaml":        {details: "colors: [", err: []string{"line 1"}},
-		"two documents":   {details: "bright: true\n---\nbright: false", err: []string{"more than one YAML document"}},
-		"not even a list": {details: "hello", err: []string{"line 1"}},
+		"complete":       {details: "colors: [red]\nbright: true", want: lamps{Colors: []string{"red"}, Bright: true}},
+		"json":           {details: `{"colors": ["red"]}`, want: lamps{Colors: []string{"red"}}},
+		"empty":          {details: ""},
+		"only a comment": {details: "# later"},
+		"unknown keys":   {details: "colours: [red]\nbrite: true", err: []string{`line 1: unknown key "colours"`, `line 2: unknown key "brite"`}},
+		"wrong type":     {details: "bright: [1]", err: []string{"line 1", "bool"}},
+		"duplicate key":  {details: "bright: true\nbright: false", err: []string{"line 2", "bright", "already defined"}},
+		"not yaml":       {details: "colors: [", err: []string{"line 1"}},
+		"two documents":  {details: "bright: true\n---\nbright: false", err: []string{"must be one YAML document"}},
+		"not a mapping":  {details: "hello", err: []string{"line 1"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			var got lamps
@@ -108,8 +108,8 @@ func FuzzDecodeDetails(f *testing.F) {
 	})
 }
 
-func TestMistakeInDetailsIsTheUsers(t *testing.T) {
-	directory := handlertest.Folder(t)
+func TestInvalidDetailsAreInvalidArgument(t *testing.T) {
+	directory := handlertest.Directory(t)
 	start(t, handler.Flags{DiscoveryHandlersDirectory: directory}, handler.Watch(
 		func(_ context.Context, request handler.Request, _ handler.Send) error {
 			return handler.DecodeDetails(request, &lamps{})

@@ -7,12 +7,12 @@ import (
 	"path/filepath"
 	"time"
 
-	"github.com/cenkalti/backoff/v5"
 	"github.com/fsnotify/fsnotify"
 	"go.uber.org/zap"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
+	"akri.sh/libs/broadcast"
 	"akri.sh/libs/rpc"
 	discoveryv0 "akri.sh/proto/v0"
 )
@@ -20,37 +20,58 @@ import (
 const (
 	registrationSocket = "agent-registration.sock"
 	registerTimeout    = 5 * time.Second
-	registerLongest    = 10 * time.Second
-	// alone is how long no stream may be open before the handler makes itself known again: Akri may have lost it.
-	alone = 10 * time.Second
+	registerMaxBackoff = 10 * time.Second
+	// unusedTimeout is how long no stream may be open before the handler registers again, because the registrar may
+	// have lost the registration.
+	unusedTimeout = 10 * time.Second
+	// warnAttempt is the failed attempt that is logged as a warning. Earlier ones are normal at start-up.
+	warnAttempt = 5
 )
 
-// stayRegistered registers, and again when Akri makes its socket anew or has not called for a while. It returns an
-// error only when Akri refuses the handler for good.
+// stayRegistered registers the handler, and again when the registration socket is recreated or no stream has been open
+// for a while. It returns an error only if the registrar refuses the handler permanently.
 func (s *Server) stayRegistered(ctx context.Context) error {
-	made, err := watchSocket(ctx, s.flags.DiscoveryHandlersDirectory, s.log)
+	created, err := watchSocket(ctx, s.flags.DiscoveryHandlersDirectory, s.log)
 	if err != nil {
-		// Not a reason to stop: the handler then only notices that nobody calls.
-		s.log.Warn("watch handlers' folder", zap.Error(err))
+		// The handler still registers again when it is not used.
+		s.log.Warn("watching the discovery handlers directory failed", zap.Error(err))
 	}
 	for {
-		if err := s.register(ctx, made); err != nil || ctx.Err() != nil {
+		if err := s.register(ctx, created); err != nil || ctx.Err() != nil {
 			return err
 		}
-		if !s.presence.untilNeeded(ctx, made) {
+		if !s.awaitReason(ctx, created) {
 			return nil
 		}
 	}
 }
 
-// register tries until Akri accepts, refuses for good or ctx ends. A new socket ends the wait between two attempts.
-func (s *Server) register(ctx context.Context, made <-chan struct{}) error {
-	wait := backoff.NewExponentialBackOff()
-	wait.InitialInterval = 100 * time.Millisecond
-	wait.MaxInterval = registerLongest
+// awaitReason waits until the handler should register again. It returns false if ctx ended.
+func (s *Server) awaitReason(ctx context.Context, created broadcast.Signal) bool {
+	for {
+		var unused <-chan time.Time
+		if !s.state.used() {
+			unused = time.After(unusedTimeout)
+		}
+		select {
+		case <-ctx.Done():
+			return false
+		case <-created:
+			return true
+		case <-unused:
+			return true
+		case <-s.state.changed:
+		}
+	}
+}
+
+// register retries until the registrar accepts or permanently refuses the handler, or ctx ends. A recreated socket
+// ends the delay between two attempts.
+func (s *Server) register(ctx context.Context, created broadcast.Signal) error {
+	delays := rpc.NewBackOff(100*time.Millisecond, registerMaxBackoff)
 	for attempt := 1; ; attempt++ {
 		err := s.registerOnce(ctx)
-		s.presence.registered(err)
+		s.state.registered(err)
 		switch {
 		case ctx.Err() != nil:
 			return nil
@@ -60,14 +81,18 @@ func (s *Server) register(ctx context.Context, made <-chan struct{}) error {
 		case status.Code(err) == codes.InvalidArgument:
 			return fmt.Errorf("register handler %q: %w", s.identity.Name, err)
 		}
-		pause := wait.NextBackOff()
-		s.log.Log(registerLevel(attempt), "register", zap.Error(err), zap.Int("attempt", attempt), zap.Duration("retry_in", pause))
+		delay := delays.NextBackOff()
+		level := zap.DebugLevel
+		if attempt == warnAttempt {
+			level = zap.WarnLevel
+		}
+		s.log.Log(level, "registration failed", zap.Error(err), zap.Int("attempt", attempt), zap.Duration("retry_in", delay))
 		select {
 		case <-ctx.Done():
 			return nil
-		case <-made:
-			wait.Reset()
-		case <-time.After(pause):
+		case <-created:
+			delays.Reset()
+		case <-time.After(delay):
 		}
 	}
 }
@@ -85,8 +110,8 @@ func (s *Server) registerOnce(ctx context.Context) (err error) {
 	return err
 }
 
-// watchSocket tells through a channel of capacity 1 that the registration socket was made.
-func watchSocket(ctx context.Context, directory string, log *zap.Logger) (<-chan struct{}, error) {
+// watchSocket returns a signal that is set when the registration socket is created.
+func watchSocket(ctx context.Context, directory string, log *zap.Logger) (broadcast.Signal, error) {
 	watcher, err := fsnotify.NewWatcher()
 	if err != nil {
 		return nil, err
@@ -94,7 +119,7 @@ func watchSocket(ctx context.Context, directory string, log *zap.Logger) (<-chan
 	if err := watcher.Add(directory); err != nil {
 		return nil, errors.Join(err, watcher.Close())
 	}
-	made := make(chan struct{}, 1)
+	created := broadcast.NewSignal()
 	go func() {
 		defer func() { _ = watcher.Close() }()
 		for {
@@ -103,20 +128,13 @@ func watchSocket(ctx context.Context, directory string, log *zap.Logger) (<-chan
 				return
 			case event := <-watcher.Events:
 				if event.Has(fsnotify.Create) && filepath.Base(event.Name) == registrationSocket {
-					notify(made)
+					created.Notify()
 				}
 			case err := <-watcher.Errors:
-				log.Debug("watch handlers' folder", zap.Error(err))
-				notify(made) // events were lost: registering once too often is harmless
+				log.Debug("watching the discovery handlers directory failed", zap.Error(err))
+				created.Notify() // events may be lost, and registering again is harmless
 			}
 		}
 	}()
-	return made, nil
-}
-
-func notify(changed chan<- struct{}) {
-	select {
-	case changed <- struct{}{}:
-	default:
-	}
+	return created, nil
 }

@@ -12,29 +12,28 @@ import (
 
 	"go.uber.org/zap"
 	"golang.org/x/sync/errgroup"
-	healthv1 "google.golang.org/grpc/health/grpc_health_v1"
 
 	"akri.sh/libs/rpc"
 	"akri.sh/libs/service"
 	discoveryv0 "akri.sh/proto/v0"
 )
 
-// Identity is what a handler is to Akri.
+// Identity describes a handler in its registration.
 type Identity struct {
-	// Name as Configurations say it in `discoveryHandler.name`.
+	// Name of the handler in `spec.discoveryHandler.name` of Configurations.
 	Name string
-	// Shared tells whether several nodes can see the same device.
+	// Shared reports whether several nodes can see the same device.
 	Shared bool
 }
 
-// Flags say where a handler meets Akri; embed them in a handler's Config.
+// Flags are the flags of every handler. Embed them in the handler's Config.
 type Flags struct {
-	DiscoveryHandlersDirectory string `help:"Folder of Akri's registration socket and of the handler's own." env:"AKRI_DISCOVERY_HANDLERS_DIRECTORY,DISCOVERY_HANDLERS_DIRECTORY" default:"/var/lib/akri" placeholder:"DIR"`
-	PodIP                      string `name:"pod-ip" help:"Serve on this address instead of a socket in the folder." env:"AKRI_POD_IP,POD_IP" placeholder:"IP"`
-	Port                       uint16 `help:"Port to serve on when --pod-ip is set." default:"10000"`
+	DiscoveryHandlersDirectory string `help:"Directory of the registration socket and of the handler's own socket." env:"AKRI_DISCOVERY_HANDLERS_DIRECTORY,DISCOVERY_HANDLERS_DIRECTORY" default:"/var/lib/akri" placeholder:"DIR"`
+	PodIP                      string `name:"pod-ip" help:"IP address to serve on instead of a unix socket." env:"AKRI_POD_IP,POD_IP" placeholder:"IP"`
+	Port                       uint16 `help:"Port to serve on with --pod-ip." default:"10000"`
 }
 
-// Server is a Discovery Handler that Akri can use.
+// Server serves and registers a Handler.
 type Server struct {
 	discoveryv0.UnimplementedDiscoveryHandlerServer
 
@@ -44,40 +43,40 @@ type Server struct {
 	env      service.Env
 	log      *zap.Logger
 	metrics  *metrics
-	presence *presence
+	state    *state
 	stopping chan struct{}
 }
 
 var validName = regexp.MustCompile(`^[A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9])?$`)
 
-// New checks everything that can be checked before the handler runs.
+// New checks the identity and the flags. It starts nothing.
 func New(identity Identity, flags Flags, handler Handler, env service.Env) (*Server, error) {
 	if !validName.MatchString(identity.Name) {
-		return nil, fmt.Errorf("handler name %q: want letters, digits, '-', '_' and '.'", identity.Name)
+		return nil, fmt.Errorf("handler name %q: must consist of letters, digits, '-', '_' and '.'", identity.Name)
 	}
 	if !filepath.IsAbs(flags.DiscoveryHandlersDirectory) {
-		return nil, fmt.Errorf("--discovery-handlers-directory %q: want an absolute path", flags.DiscoveryHandlersDirectory)
+		return nil, fmt.Errorf("--discovery-handlers-directory %q: must be an absolute path", flags.DiscoveryHandlersDirectory)
 	}
 	if flags.PodIP != "" && net.ParseIP(flags.PodIP) == nil {
-		return nil, fmt.Errorf("--pod-ip %q: want an IP address", flags.PodIP)
+		return nil, fmt.Errorf("--pod-ip %q: must be an IP address", flags.PodIP)
 	}
 	metrics := newMetrics(identity.Name, env.Metrics)
 	s := &Server{
 		identity: identity, flags: flags, handler: handler, env: env,
 		log:      env.Log.With(zap.String("handler", identity.Name)),
 		metrics:  metrics,
-		presence: newPresence(metrics),
+		state:    newState(metrics),
 		stopping: make(chan struct{}),
 	}
-	env.Health.AddReadiness("registration of "+identity.Name, s.presence.ready)
+	env.Health.AddReadiness("registration of "+identity.Name, s.state.ready)
 	return s, nil
 }
 
-// Run serves, registers and stays registered until ctx ends. It returns early when Akri refuses the registration. A
-// Server runs once.
+// Run serves and registers the handler until ctx ends. It returns an error if the registrar refuses the registration.
+// Run may be called once.
 func (s *Server) Run(ctx context.Context) error {
 	if err := os.MkdirAll(s.flags.DiscoveryHandlersDirectory, 0o700); err != nil {
-		return fmt.Errorf("make handlers' folder: %w", err)
+		return fmt.Errorf("create the discovery handlers directory: %w", err)
 	}
 	listener, err := rpc.Listen(ctx, s.address())
 	if err != nil {
@@ -85,24 +84,21 @@ func (s *Server) Run(ctx context.Context) error {
 	}
 	server := rpc.NewServer(s.log, s.env.Metrics)
 	discoveryv0.RegisterDiscoveryHandlerServer(server, s)
-	own, err := rpc.Dial(s.address(), s.env.Metrics)
+	self, err := rpc.Dial(s.address(), s.env.Metrics)
 	if err != nil {
 		return errors.Join(err, listener.Close())
 	}
-	defer func() { _ = own.Close() }()
-	s.env.Health.AddLiveness("socket of "+s.identity.Name, func(ctx context.Context) error {
-		_, err := healthv1.NewHealthClient(own).Check(ctx, &healthv1.HealthCheckRequest{})
-		return err
-	})
+	defer func() { _ = self.Close() }()
+	s.env.Health.AddLiveness("socket of "+s.identity.Name, rpc.HealthCheck(self))
 	group, ctx := errgroup.WithContext(ctx)
-	// Open streams end first: the server waits for them.
+	// The server waits for open streams when it stops.
 	context.AfterFunc(ctx, func() { close(s.stopping) })
 	group.Go(func() error { return rpc.Serve(ctx, server, listener) })
 	group.Go(func() error { return s.stayRegistered(ctx) })
 	return group.Wait()
 }
 
-// address is where the handler serves: a socket of its own, or the network when it has a pod address.
+// address returns the address to serve on: a unix socket, or TCP with --pod-ip.
 func (s *Server) address() string {
 	if s.flags.PodIP != "" {
 		return net.JoinHostPort(s.flags.PodIP, strconv.Itoa(int(s.flags.Port)))

@@ -16,8 +16,8 @@ import (
 
 // Discover implements `v0.DiscoveryHandler`.
 func (s *Server) Discover(request *discoveryv0.DiscoverRequest, stream grpc.ServerStreamingServer[discoveryv0.DiscoverResponse]) error {
-	s.presence.opened()
-	defer s.presence.closed()
+	s.state.streamOpened()
+	defer s.state.streamClosed()
 	ctx, cancel := context.WithCancel(stream.Context())
 	defer cancel()
 	go func() {
@@ -27,7 +27,7 @@ func (s *Server) Discover(request *discoveryv0.DiscoverRequest, stream grpc.Serv
 		case <-ctx.Done():
 		}
 	}()
-	out := &outlet{stream: stream, metrics: s.metrics, log: s.log}
+	out := &sender{stream: stream, metrics: s.metrics, log: s.log}
 	if err := s.handler.Discover(ctx, s.toRequest(request), out.send); err != nil {
 		s.log.Debug("discovery ended", zap.Error(err))
 		return toStatus(err)
@@ -43,39 +43,40 @@ func (s *Server) toRequest(request *discoveryv0.DiscoverRequest) Request {
 	return Request{Details: request.GetDiscoveryDetails(), Properties: properties, Log: s.log}
 }
 
-// outlet remembers the last list of one stream.
-type outlet struct {
+// sender sends the lists of one stream and keeps the last one.
+type sender struct {
 	stream  grpc.ServerStreamingServer[discoveryv0.DiscoverResponse]
 	metrics *metrics
 	log     *zap.Logger
 	sent    bool
 	last    []*Device
-	refused int
+	invalid int // number of invalid devices in the last list
 }
 
-func (o *outlet) send(devices []*Device) error {
-	list := slices.SortedStableFunc(slices.Values(o.sendable(devices)), func(a, b *Device) int { return cmp.Compare(a.GetId(), b.GetId()) })
+func (s *sender) send(devices []*Device) error {
+	list := slices.SortedStableFunc(slices.Values(s.valid(devices)), func(a, b *Device) int { return cmp.Compare(a.GetId(), b.GetId()) })
 	same := func(a, b *Device) bool { return proto.Equal(a, b) }
-	if o.sent && slices.EqualFunc(o.last, list, same) {
+	if s.sent && slices.EqualFunc(s.last, list, same) {
 		return nil
 	}
-	if err := o.stream.Send(&discoveryv0.DiscoverResponse{Devices: list}); err != nil {
+	if err := s.stream.Send(&discoveryv0.DiscoverResponse{Devices: list}); err != nil {
 		return err
 	}
-	o.sent, o.last = true, list
-	o.metrics.lists.Inc()
+	s.sent, s.last = true, list
+	s.metrics.lists.Inc()
 	return nil
 }
 
-// sendable leaves out what would end the stream, and hide all others with it: a device that says what is not UTF-8.
-func (o *outlet) sendable(devices []*Device) []*Device {
+// valid returns the devices without those that protobuf cannot encode because a string is not UTF-8: one of them would
+// end the stream and so hide all other devices.
+func (s *sender) valid(devices []*Device) []*Device {
 	list := slices.DeleteFunc(slices.Clone(devices), func(device *Device) bool {
 		_, err := proto.Marshal(device)
 		return err != nil
 	})
-	if refused := len(devices) - len(list); refused != o.refused {
-		o.refused = refused
-		o.log.Warn("devices that are not in UTF-8 are left out", zap.Int("devices", refused))
+	if invalid := len(devices) - len(list); invalid != s.invalid {
+		s.invalid = invalid
+		s.log.Warn("ignoring devices with strings that are not UTF-8", zap.Int("devices", invalid))
 	}
 	return list
 }

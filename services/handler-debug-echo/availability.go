@@ -10,34 +10,36 @@ import (
 
 	"github.com/fsnotify/fsnotify"
 	"go.uber.org/zap"
+
+	"akri.sh/libs/broadcast"
 )
 
-// longest is how much of the availability file is read.
-const longest = 64 << 10
+// maxFileBytes is how much of the availability file is read.
+const maxFileBytes = 64 << 10
 
-// offline tells whether the file takes the devices away. A file that cannot be read does not.
-func offline(file string) bool {
-	opened, err := os.Open(file)
+// offline reports whether the file makes the devices unavailable. A file that cannot be read does not.
+func offline(path string) bool {
+	file, err := os.Open(path)
 	if err != nil {
 		return false
 	}
-	defer func() { _ = opened.Close() }()
-	content, err := io.ReadAll(io.LimitReader(opened, longest))
+	defer func() { _ = file.Close() }()
+	content, err := io.ReadAll(io.LimitReader(file, maxFileBytes))
 	return err == nil && bytes.Contains(content, []byte("OFFLINE"))
 }
 
-// watchFile tells through a channel of capacity 1 that the file may have changed. It watches the folder, because the
-// file need not exist. Where watching is impossible the channel stays silent.
-func watchFile(ctx context.Context, file string, log *zap.Logger) <-chan struct{} {
-	changed := make(chan struct{}, 1)
+// watchFile returns a signal that is set when the file may have changed. It watches the directory, because the file
+// need not exist. If watching fails, the signal is never set.
+func watchFile(ctx context.Context, path string, log *zap.Logger) broadcast.Signal {
+	changed := broadcast.NewSignal()
 	watcher, err := fsnotify.NewWatcher()
 	if err == nil {
-		if err = watcher.Add(filepath.Dir(file)); err != nil {
+		if err = watcher.Add(filepath.Dir(path)); err != nil {
 			err = errors.Join(err, watcher.Close())
 		}
 	}
 	if err != nil {
-		log.Warn("watch availability file; changes take longer to be seen", zap.Error(err))
+		log.Warn("watching the availability file failed; polling instead", zap.Error(err), zap.Duration("interval", resyncInterval))
 		return changed
 	}
 	go func() {
@@ -47,21 +49,14 @@ func watchFile(ctx context.Context, file string, log *zap.Logger) <-chan struct{
 			case <-ctx.Done():
 				return
 			case event := <-watcher.Events:
-				if filepath.Base(event.Name) == filepath.Base(file) {
-					notify(changed)
+				if filepath.Base(event.Name) == filepath.Base(path) {
+					changed.Notify()
 				}
 			case err := <-watcher.Errors:
-				log.Debug("watch availability file", zap.Error(err))
-				notify(changed) // events were lost
+				log.Debug("watching the availability file failed", zap.Error(err))
+				changed.Notify() // events may be lost
 			}
 		}
 	}()
 	return changed
-}
-
-func notify(changed chan<- struct{}) {
-	select {
-	case changed <- struct{}{}:
-	default:
-	}
 }

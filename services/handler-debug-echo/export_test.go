@@ -1,4 +1,4 @@
 package debugecho
 
-// DevicesOf is what details ask for.
+// DevicesOf exports devicesOf for fuzzing.
 var DevicesOf = devicesOf

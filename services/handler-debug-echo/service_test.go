@@ -19,7 +19,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// run starts the handler and returns how it registered, and its availability file.
+// run starts the handler and returns its registration and the path of its availability file.
 func run(t *testing.T, shared bool) (*handlertest.Registration, string) {
 	t.Helper()
 	file := filepath.Join(t.TempDir(), "availability.txt")
@@ -30,7 +30,7 @@ func run(t *testing.T, shared bool) (*handlertest.Registration, string) {
 
 func discover(t *testing.T, endpoint, details string) handlertest.Stream {
 	t.Helper()
-	return handlertest.Discover(t, 5*time.Second, endpoint, details) // less than the safety net
+	return handlertest.Discover(t, 5*time.Second, endpoint, details) // shorter than resyncInterval
 }
 
 func devices(t *testing.T, stream handlertest.Stream) map[string]string {
@@ -52,12 +52,12 @@ func TestDevicesAreTheDescriptions(t *testing.T) {
 	require.Empty(t, devices(t, discover(t, request.GetEndpoint(), "descriptions: []")))
 }
 
-func TestDevicesMayBeOfOneNode(t *testing.T) {
+func TestDevicesCanBeLocal(t *testing.T) {
 	request, _ := run(t, false)
 	require.False(t, request.GetShared())
 }
 
-func TestAvailabilityFileTakesDevicesAwayAndBringsThemBack(t *testing.T) {
+func TestAvailabilityFile(t *testing.T) {
 	request, file := run(t, true)
 	stream := discover(t, request.GetEndpoint(), "descriptions: [foo]")
 	require.Len(t, devices(t, stream), 1)
@@ -67,18 +67,18 @@ func TestAvailabilityFileTakesDevicesAwayAndBringsThemBack(t *testing.T) {
 	require.Len(t, devices(t, stream), 1)
 	require.NoError(t, os.WriteFile(file, []byte("OFFLINE"), 0o600))
 	require.Empty(t, devices(t, stream))
-	require.Empty(t, devices(t, discover(t, request.GetEndpoint(), "descriptions: [foo]")), "a new stream says at once that there is nothing")
+	require.Empty(t, devices(t, discover(t, request.GetEndpoint(), "descriptions: [foo]")), "the first list of a new stream is empty")
 	require.NoError(t, os.Remove(file))
 	require.Len(t, devices(t, stream), 1)
 }
 
-func TestUnusableDetailsAreRefused(t *testing.T) {
+func TestInvalidDetailsAreRefused(t *testing.T) {
 	request, _ := run(t, true)
 	for details, message := range map[string]string{
 		"":                                     "descriptions: required",
 		"descriptions: [a]\ndescription: b":    `unknown key "description"`,
 		"descriptions: foo":                    "line 1",
-		"descriptions: ['']":                   "an empty one",
+		"descriptions: ['']":                   "must not contain an empty string",
 		"descriptions:\n- a\n- {b: c}":         "line 3",
 		"descriptions: [a]\ndescriptions: [b]": "already defined",
 	} {

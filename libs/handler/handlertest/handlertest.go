@@ -1,4 +1,4 @@
-// Package handlertest runs a Discovery Handler as a test of it wants: beside a registrar, on a socket of the test's own.
+// Package handlertest runs Discovery Handlers in tests, with a fake registrar and sockets in a temporary directory.
 package handlertest
 
 import (
@@ -20,25 +20,25 @@ import (
 	discoveryv0 "akri.sh/proto/v0"
 )
 
-// Patience is how long a test waits for what must happen.
-const Patience = 10 * time.Second
+// Timeout is how long a test waits for an expected event.
+const Timeout = 10 * time.Second
 
-// Registration is what a handler says of itself.
+// Registration is the request with which a handler registers.
 type Registration = discoveryv0.RegisterDiscoveryHandlerRequest
 
 // Stream is an open Discover call.
 type Stream = grpc.ServerStreamingClient[discoveryv0.DiscoverResponse]
 
-// Registrar is Akri's side of the registration.
+// Registrar is a fake registrar.
 type Registrar struct {
 	discoveryv0.UnimplementedRegistrationServer
-	// Requests holds the first ones.
+	// Requests receives all registrations. It has room for 16.
 	Requests chan *Registration
-	// Refusal is the answer to all; nil accepts them.
+	// Refusal is returned to all registrations. Nil accepts them.
 	Refusal error
 }
 
-// NewRegistrar returns one that accepts everything.
+// NewRegistrar returns a Registrar that accepts all registrations.
 func NewRegistrar() *Registrar { return &Registrar{Requests: make(chan *Registration, 16)} }
 
 // RegisterDiscoveryHandler implements `v0.Registration`.
@@ -47,7 +47,7 @@ func (r *Registrar) RegisterDiscoveryHandler(_ context.Context, request *Registr
 	return &discoveryv0.Empty{}, r.Refusal
 }
 
-// Serve answers handlers of the folder until the test ends or stop is called.
+// Serve serves the registration socket in the directory until the test ends or stop is called.
 func (r *Registrar) Serve(tb testing.TB, directory string) (stop func()) {
 	tb.Helper()
 	return rpctest.ServeAt(tb, "unix://"+filepath.Join(directory, "agent-registration.sock"), func(server grpc.ServiceRegistrar) {
@@ -55,53 +55,53 @@ func (r *Registrar) Serve(tb testing.TB, directory string) (stop func()) {
 	})
 }
 
-// Folder is one of the test's own with a short name: a socket's path must fit into 107 bytes.
-func Folder(tb testing.TB) string {
+// Directory returns a temporary directory with a short path, because the path of a socket is limited to 107 bytes.
+func Directory(tb testing.TB) string {
 	tb.Helper()
-	directory, err := os.MkdirTemp("", "h") //nolint:usetesting // the folders of tb.TempDir have long names
+	directory, err := os.MkdirTemp("", "h") //nolint:usetesting // tb.TempDir has long paths
 	require.NoError(tb, err)
 	tb.Cleanup(func() { _ = os.RemoveAll(directory) })
 	return directory
 }
 
-// Env is what a program is started with.
+// Env returns the environment of a service.
 func Env(tb testing.TB) service.Env {
 	tb.Helper()
 	return service.Env{Log: zaptest.NewLogger(tb), Metrics: prometheus.NewRegistry(), Health: &admin.Health{}}
 }
 
-// Run runs a handler's service beside a registrar until the test ends, and returns how it registered.
+// Run runs a handler and a Registrar until the test ends and returns the handler's registration.
 func Run[S interface {
 	Run(ctx context.Context) error
 }](tb testing.TB, start func(handler.Flags, service.Env) (S, error)) *Registration {
 	tb.Helper()
-	directory, akri := Folder(tb), NewRegistrar()
-	akri.Serve(tb, directory)
+	directory, registrar := Directory(tb), NewRegistrar()
+	registrar.Serve(tb, directory)
 	s, err := start(handler.Flags{DiscoveryHandlersDirectory: directory}, Env(tb))
 	require.NoError(tb, err)
 	ctx, cancel := context.WithCancel(context.WithoutCancel(tb.Context()))
 	done := make(chan error, 1)
 	go func() { done <- s.Run(ctx) }()
 	tb.Cleanup(func() { cancel(); require.NoError(tb, <-done) })
-	return Receive(tb, akri.Requests)
+	return Receive(tb, registrar.Requests)
 }
 
-// Receive fails the test when nothing comes.
+// Receive returns the next value of the channel. It fails the test after Timeout.
 func Receive[T any](tb testing.TB, from <-chan T) T {
 	tb.Helper()
 	select {
 	case value := <-from:
 		return value
-	case <-time.After(Patience):
-		require.FailNow(tb, "nothing came")
+	case <-time.After(Timeout):
+		require.FailNow(tb, "timeout: no value received")
 		panic("unreachable")
 	}
 }
 
-// Discover asks the handler on a socket. The stream ends with the test, or after so long.
-func Discover(tb testing.TB, within time.Duration, socket, details string) Stream {
+// Discover opens a Discover stream to the handler on the socket. The stream ends with the test or after the timeout.
+func Discover(tb testing.TB, timeout time.Duration, socket, details string) Stream {
 	tb.Helper()
-	ctx, cancel := context.WithTimeout(tb.Context(), within)
+	ctx, cancel := context.WithTimeout(tb.Context(), timeout)
 	tb.Cleanup(cancel)
 	stream, err := discoveryv0.NewDiscoveryHandlerClient(rpctest.Dial(tb, "unix://"+socket)).
 		Discover(ctx, &discoveryv0.DiscoverRequest{DiscoveryDetails: details})
@@ -109,7 +109,7 @@ func Discover(tb testing.TB, within time.Duration, socket, details string) Strea
 	return stream
 }
 
-// Devices are those of the next list, by id.
+// Devices receives the next list of the stream and returns its devices by id.
 func Devices(tb testing.TB, stream Stream) map[string]*handler.Device {
 	tb.Helper()
 	response, err := stream.Recv()

@@ -1,4 +1,4 @@
-// Command handler-debug-echo discovers devices that exist only in a Configuration.
+// Command handler-debug-echo discovers fake devices.
 package main
 
 import (
@@ -9,7 +9,7 @@ import (
 )
 
 func main() {
-	service.Main("handler-debug-echo", "Discovers devices that exist only in a Configuration.",
+	service.Main("handler-debug-echo", "Discovers fake devices that a Configuration lists, for tests and demos.",
 		func(ctx context.Context, config debugecho.Config, env service.Env) error {
 			s, err := debugecho.New(config, env)
 			if err != nil {
