@@ -1,0 +1,35 @@
+// Command handler-lamp is a Discovery Handler outside of this repository.
+package main
+
+import (
+	"context"
+
+	"akri.sh/libs/handler"
+	"akri.sh/libs/service"
+)
+
+type details struct {
+	Lamps []string `yaml:"lamps"`
+}
+
+func list(_ context.Context, request handler.Request) ([]*handler.Device, error) {
+	var d details
+	if err := handler.DecodeDetails(request, &d); err != nil {
+		return nil, err
+	}
+	var devices []*handler.Device
+	for _, lamp := range d.Lamps {
+		devices = append(devices, &handler.Device{Id: lamp, Properties: map[string]string{"LAMP": lamp}})
+	}
+	return devices, nil
+}
+
+func main() {
+	service.Main("handler-lamp", "Discovers lamps.", func(ctx context.Context, flags handler.Flags, env service.Env) error {
+		server, err := handler.New(handler.Identity{Name: "lamp"}, flags, handler.Poll{List: list}, env)
+		if err != nil {
+			return err
+		}
+		return server.Run(ctx)
+	})
+}
