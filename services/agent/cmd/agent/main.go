@@ -1,4 +1,4 @@
-// Agent is all that a node runs, in one process.
+// Command agent runs all node services in one process.
 package main
 
 import (
@@ -9,7 +9,7 @@ import (
 )
 
 func main() {
-	service.Main("agent", "All that a node runs, in one process, for nodes too small for several.",
+	service.Main("agent", "Runs all node services in one process, for small nodes.",
 		func(ctx context.Context, config agent.Config, env service.Env) error {
 			s, err := agent.New(config, env)
 			if err != nil {

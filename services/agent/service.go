@@ -1,0 +1,97 @@
+// Package agent runs all node services in one process: registrar, discovery-operator, device-plugin-host,
+// config-plugin-allocator and, by flag, Discovery Handlers. Each component is the same package as the service of its
+// name. The components communicate over the same sockets as separate services, so custom handlers can register.
+package agent
+
+import (
+	"context"
+	"errors"
+	"slices"
+
+	"golang.org/x/sync/errgroup"
+
+	"akri.sh/libs/service"
+	"akri.sh/services/agent/internal/component"
+	allocator "akri.sh/services/config-plugin-allocator"
+	devicepluginhost "akri.sh/services/device-plugin-host"
+	operator "akri.sh/services/discovery-operator"
+	debugecho "akri.sh/services/handler-debug-echo"
+	onvif "akri.sh/services/handler-onvif"
+	opcua "akri.sh/services/handler-opcua"
+	udev "akri.sh/services/handler-udev"
+	"akri.sh/services/registrar"
+)
+
+// Config of the service. The flags of a component are prefixed with its name.
+type Config struct {
+	Handlers        []string `help:"Discovery Handlers to run: ${enum}." enum:"debug-echo,onvif,opcua,udev"`
+	EnableDebugEcho bool     `help:"Upstream Akri's name for --handlers=debug-echo." env:"AKRI_ENABLE_DEBUG_ECHO,ENABLE_DEBUG_ECHO"`
+
+	Registrar             registrar.Config        `embed:"" prefix:"registrar-"`
+	DiscoveryOperator     operator.Config         `embed:"" prefix:"discovery-operator-"`
+	DevicePluginHost      devicepluginhost.Config `embed:"" prefix:"device-plugin-host-"`
+	ConfigPluginAllocator allocator.Config        `embed:"" prefix:"config-plugin-allocator-"`
+
+	DebugEcho debugecho.Config `embed:"" prefix:"debug-echo-"`
+	Onvif     onvif.Config     `embed:"" prefix:"onvif-"`
+	Opcua     opcua.Config     `embed:"" prefix:"opcua-"`
+	Udev      udev.Config      `embed:"" prefix:"udev-"`
+}
+
+// required returns the components without which a node cannot work.
+func (c Config) required() []component.Component {
+	return []component.Component{
+		component.New("registrar", registrar.New, c.Registrar),
+		component.New("discovery-operator", operator.New, c.DiscoveryOperator),
+		component.New("config-plugin-allocator", allocator.New, c.ConfigPluginAllocator),
+		component.New("device-plugin-host", devicepluginhost.New, c.DevicePluginHost),
+	}
+}
+
+// handlers returns the enabled Discovery Handlers.
+func (c Config) handlers() []component.Component {
+	all := []component.Component{
+		component.New("handler-debug-echo", debugecho.New, c.DebugEcho),
+		component.New("handler-onvif", onvif.New, c.Onvif),
+		component.New("handler-opcua", opcua.New, c.Opcua),
+		component.New("handler-udev", udev.New, c.Udev),
+	}
+	return slices.DeleteFunc(all, func(handler component.Component) bool {
+		enabled := c.EnableDebugEcho && handler.Name == "handler-debug-echo"
+		return !enabled && !slices.ContainsFunc(c.Handlers, func(name string) bool { return handler.Name == "handler-"+name })
+	})
+}
+
+// Service is the agent.
+type Service struct {
+	required []*component.Required
+	handlers []*component.Restarting
+}
+
+// New checks the configuration of all components. It starts nothing.
+func New(config Config, env service.Env) (*Service, error) {
+	s := &Service{}
+	var errs []error
+	for _, c := range config.required() {
+		required, err := component.NewRequired(c, env)
+		s.required, errs = append(s.required, required), append(errs, err)
+	}
+	for _, c := range config.handlers() {
+		handler, err := component.NewRestarting(c, env)
+		s.handlers, errs = append(s.handlers, handler), append(errs, err)
+	}
+	return s, errors.Join(errs...)
+}
+
+// Run runs all components until ctx ends or a required component exits: the kubelet then restarts the process, as it
+// would restart the separate service. A handler that exits is restarted within the process.
+func (s *Service) Run(ctx context.Context) error {
+	group, ctx := errgroup.WithContext(ctx)
+	for _, required := range s.required {
+		group.Go(func() error { return required.Run(ctx) })
+	}
+	for _, handler := range s.handlers {
+		group.Go(func() error { handler.Run(ctx); return nil })
+	}
+	return group.Wait()
+}
