@@ -20,7 +20,8 @@ const (
 	checkTimeout      = 2 * time.Second
 	readHeaderTimeout = 2 * time.Second
 	writeTimeout      = 30 * time.Second
-	// idleTimeout is longer than any common scrape interval, so that Prometheus can reuse its connection.
+	// idleTimeout is longer than any common scrape interval, so that Prometheus can reuse its
+	// connection.
 	idleTimeout    = 5 * time.Minute
 	maxHeaderBytes = 64 << 10
 )
@@ -28,7 +29,8 @@ const (
 // Check returns an error that describes the problem, or nil.
 type Check func(context.Context) error
 
-// Health holds the liveness and readiness checks of a process. The zero value has no checks: it is live and ready.
+// Health holds the liveness and readiness checks of a process. The zero value has no checks: it is
+// live and ready.
 type Health struct {
 	mu              sync.Mutex
 	liveness, ready map[string]Check
@@ -91,7 +93,8 @@ func serveCheck(check Check) http.HandlerFunc {
 	}
 }
 
-// Serve listens on the address and answers until ctx ends. With an empty address it only waits for ctx.
+// Serve listens on the address and answers until ctx ends. With an empty address it only waits for
+// ctx.
 func Serve(ctx context.Context, address string, handler http.Handler) error {
 	if address == "" {
 		<-ctx.Done()

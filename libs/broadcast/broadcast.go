@@ -1,5 +1,5 @@
-// Package broadcast passes the latest state between goroutines. Readers see the newest value and may miss values in
-// between, so nothing is queued.
+// Package broadcast passes the latest state between goroutines. Readers see the newest value and
+// may miss values in between, so nothing is queued.
 package broadcast
 
 import "sync"
@@ -32,8 +32,8 @@ func (v *Value[T]) Set(value T) {
 	}
 }
 
-// Signal tells one receiver that something changed. Receive from it like from any channel. Several calls of Notify
-// before the receiver runs count as one.
+// Signal tells one receiver that something changed. Receive from it like from any channel. Several
+// calls of Notify before the receiver runs count as one.
 type Signal chan struct{}
 
 // NewSignal returns a Signal that is not set.

@@ -13,9 +13,10 @@ import (
 // unknownKey matches yaml's message for an unknown key, which contains the name of a Go type.
 var unknownKey = regexp.MustCompile(`field (.+) not found in type \S+`)
 
-// DecodeDetails decodes the YAML details of the request into a struct with `yaml` tags. Unknown keys, values of a wrong
-// type and duplicate keys are errors; the returned error lists all of them with their lines and is marked Invalid.
-// Empty details leave the struct unchanged, so callers can set defaults first.
+// DecodeDetails decodes the YAML details of the request into a struct with `yaml` tags. Unknown
+// keys, values of a wrong type and duplicate keys are errors; the returned error lists all of them
+// with their lines and is marked Invalid. Empty details leave the struct unchanged, so callers can
+// set defaults first.
 func DecodeDetails(request Request, into any) error {
 	decoder := yaml.NewDecoder(strings.NewReader(request.Details))
 	decoder.KnownFields(true)

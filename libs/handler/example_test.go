@@ -7,7 +7,8 @@ import (
 	"akri.sh/libs/service"
 )
 
-// This is a complete Discovery Handler. Its devices are the lamps in `discoveryDetails: "lamps: [desk]"`.
+// This is a complete Discovery Handler. Its devices are the lamps in `discoveryDetails: "lamps:
+// [desk]"`.
 func Example() {
 	list := func(_ context.Context, request handler.Request) ([]*handler.Device, error) {
 		var details struct {

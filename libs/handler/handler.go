@@ -22,23 +22,24 @@ type DeviceSpec = discoveryv0.DeviceSpec
 type Request struct {
 	// Details is the Configuration's discoveryDetails. DecodeDetails decodes YAML.
 	Details string
-	// Properties are the Configuration's discoveryProperties with values from Secrets and ConfigMaps. They may hold
-	// credentials: do not log them.
+	// Properties are the Configuration's discoveryProperties with values from Secrets and
+	// ConfigMaps. They may hold credentials: do not log them.
 	Properties map[string][]byte
 	// Log is the logger for messages about this request.
 	Log *zap.Logger
 }
 
-// Send sends the complete current list, unless it equals the previous one. It blocks while the receiver is slow. The
-// caller must not change the devices afterwards. An error means that the stream has ended.
+// Send sends the complete current list, unless it equals the previous one. It blocks while the
+// receiver is slow. The caller must not change the devices afterwards. An error means that the
+// stream has ended.
 type Send func(devices []*Device) error
 
 // Handler discovers devices.
 type Handler interface {
-	// Discover sends the complete list as soon as it is known, even if it is empty, and again after each change, until
-	// ctx ends. Calls for different Configurations run concurrently. An error ends the stream and is shown in the
-	// Configuration's status; Akri calls Discover again later. After an error marked with Invalid, Akri waits until
-	// the Configuration changes.
+	// Discover sends the complete list as soon as it is known, even if it is empty, and again after
+	// each change, until ctx ends. Calls for different Configurations run concurrently. An error
+	// ends the stream and is shown in the Configuration's status; Akri calls Discover again later.
+	// After an error marked with Invalid, Akri waits until the Configuration changes.
 	Discover(ctx context.Context, request Request, send Send) error
 }
 
@@ -66,8 +67,9 @@ const (
 	listTimeout     = 30 * time.Second
 )
 
-// Discover implements Handler. It returns an error of List that occurs before the first list is sent. After that it
-// logs the error and keeps the previous list, because an unreachable device is not a removed device.
+// Discover implements Handler. It returns an error of List that occurs before the first list is
+// sent. After that it logs the error and keeps the previous list, because an unreachable device is
+// not a removed device.
 func (p Poll) Discover(ctx context.Context, request Request, send Send) error {
 	ticker := time.NewTicker(p.interval())
 	defer ticker.Stop()

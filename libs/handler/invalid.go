@@ -13,7 +13,8 @@ type invalidError struct{ error }
 
 func (i invalidError) Unwrap() error { return i.error }
 
-// Invalid marks err as an error in the request. Its text is shown in the Configuration's status. Invalid(nil) is nil.
+// Invalid marks err as an error in the request. Its text is shown in the Configuration's status.
+// Invalid(nil) is nil.
 func Invalid(err error) error {
 	if err == nil {
 		return nil
@@ -26,8 +27,8 @@ func isInvalid(err error) bool {
 	return errors.As(err, &mark)
 }
 
-// toStatus converts errors to gRPC status codes. It does not use Unavailable, which means that the handler stops: Akri
-// shows all other codes in the Configuration's status.
+// toStatus converts errors to gRPC status codes. It does not use Unavailable, which means that the
+// handler stops: Akri shows all other codes in the Configuration's status.
 func toStatus(err error) error {
 	if isInvalid(err) {
 		return status.Error(codes.InvalidArgument, err.Error())

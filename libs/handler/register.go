@@ -21,15 +21,17 @@ const (
 	registrationSocket = "agent-registration.sock"
 	registerTimeout    = 5 * time.Second
 	registerMaxBackoff = 10 * time.Second
-	// unusedTimeout is how long no stream may be open before the handler registers again, because the registrar may
-	// have lost the registration.
+	// unusedTimeout is how long no stream may be open before the handler registers again, because
+	// the registrar may have lost the registration.
 	unusedTimeout = 10 * time.Second
-	// warnAttempt is the failed attempt that is logged as a warning. Earlier ones are normal at start-up.
+	// warnAttempt is the failed attempt that is logged as a warning. Earlier ones are normal at
+	// start-up.
 	warnAttempt = 5
 )
 
-// stayRegistered registers the handler, and again when the registration socket is recreated or no stream has been open
-// for a while. It returns an error only if the registrar refuses the handler permanently.
+// stayRegistered registers the handler, and again when the registration socket is recreated or no
+// stream has been open for a while. It returns an error only if the registrar refuses the handler
+// permanently.
 func (s *Server) stayRegistered(ctx context.Context) error {
 	created, err := watchSocket(ctx, s.flags.DiscoveryHandlersDirectory, s.log)
 	if err != nil {
@@ -65,8 +67,8 @@ func (s *Server) awaitReason(ctx context.Context, created broadcast.Signal) bool
 	}
 }
 
-// register retries until the registrar accepts or permanently refuses the handler, or ctx ends. A recreated socket
-// ends the delay between two attempts.
+// register retries until the registrar accepts or permanently refuses the handler, or ctx ends. A
+// recreated socket ends the delay between two attempts.
 func (s *Server) register(ctx context.Context, created broadcast.Signal) error {
 	delays := rpc.NewBackOff(100*time.Millisecond, registerMaxBackoff)
 	for attempt := 1; ; attempt++ {

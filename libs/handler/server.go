@@ -72,8 +72,8 @@ func New(identity Identity, flags Flags, handler Handler, env service.Env) (*Ser
 	return s, nil
 }
 
-// Run serves and registers the handler until ctx ends. It returns an error if the registrar refuses the registration.
-// Run may be called once.
+// Run serves and registers the handler until ctx ends. It returns an error if the registrar refuses
+// the registration. Run may be called once.
 func (s *Server) Run(ctx context.Context) error {
 	if err := os.MkdirAll(s.flags.DiscoveryHandlersDirectory, 0o700); err != nil {
 		return fmt.Errorf("create the discovery handlers directory: %w", err)

@@ -67,8 +67,8 @@ func (s *sender) send(devices []*Device) error {
 	return nil
 }
 
-// valid returns the devices without those that protobuf cannot encode because a string is not UTF-8: one of them would
-// end the stream and so hide all other devices.
+// valid returns the devices without those that protobuf cannot encode because a string is not
+// UTF-8: one of them would end the stream and so hide all other devices.
 func (s *sender) valid(devices []*Device) []*Device {
 	list := slices.DeleteFunc(slices.Clone(devices), func(device *Device) bool {
 		_, err := proto.Marshal(device)

@@ -17,8 +17,8 @@ type Informer[T Object] struct {
 	cache.SharedIndexInformer
 }
 
-// NewInformer returns an informer over all namespaces. It drops managedFields and, if trim is not nil, calls trim to
-// drop other fields that are not needed. It has no resync period.
+// NewInformer returns an informer over all namespaces. It drops managedFields and, if trim is not
+// nil, calls trim to drop other fields that are not needed. It has no resync period.
 func NewInformer[T Object, L runtime.Object](client *Client[T, L], indexers cache.Indexers, trim func(T)) (*Informer[T], error) {
 	return NewSelectedInformer(client, metav1.ListOptions{}, indexers, trim)
 }
@@ -30,8 +30,8 @@ func NewSelectedInformer[T Object, L runtime.Object](
 	return newInformer(client, metav1.NamespaceAll, selected, indexers, trim)
 }
 
-// NewNamedInformer is NewInformer restricted to one object. The namespace is empty for cluster-scoped resources. It
-// needs only rights on that object.
+// NewNamedInformer is NewInformer restricted to one object. The namespace is empty for
+// cluster-scoped resources. It needs only rights on that object.
 func NewNamedInformer[T Object, L runtime.Object](client *Client[T, L], namespace, name string) (*Informer[T], error) {
 	selected := metav1.ListOptions{FieldSelector: fields.OneTermEqualSelector(metav1.ObjectNameField, name).String()}
 	return newInformer(client, namespace, selected, cache.Indexers{}, nil)
@@ -72,7 +72,8 @@ func newInformer[T Object, L runtime.Object](
 	return &Informer[T]{informer}, nil
 }
 
-// OnChange calls f with the namespace/name key of each object that is added, changed or deleted. f must not block.
+// OnChange calls f with the namespace/name key of each object that is added, changed or deleted. f
+// must not block.
 func (i *Informer[T]) OnChange(f func(key string)) error {
 	notify := func(object any) {
 		if key, err := cache.DeletionHandlingMetaNamespaceKeyFunc(object); err == nil {
@@ -88,7 +89,8 @@ func (i *Informer[T]) OnChange(f func(key string)) error {
 	return nil
 }
 
-// Get returns an object from the cache and whether it exists. Callers must not change it: DeepCopy first.
+// Get returns an object from the cache and whether it exists. Callers must not change it: DeepCopy
+// first.
 func (i *Informer[T]) Get(key string) (T, bool) {
 	object, exists, err := i.GetStore().GetByKey(key)
 	if err != nil || !exists {
@@ -103,7 +105,8 @@ func (i *Informer[T]) List() []T {
 	return typed[T](i.GetStore().List())
 }
 
-// ByIndex returns the cached objects with the value in the named index. Callers must not change them.
+// ByIndex returns the cached objects with the value in the named index. Callers must not change
+// them.
 func (i *Informer[T]) ByIndex(name, value string) []T {
 	objects, err := i.GetIndexer().ByIndex(name, value)
 	if err != nil {

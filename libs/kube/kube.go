@@ -1,5 +1,5 @@
-// Package kube reads and writes API objects with client-go's generic clients and informers. The typed clientset is not
-// used because it keeps the types of all API groups in memory (18 MiB).
+// Package kube reads and writes API objects with client-go's generic clients and informers. The
+// typed clientset is not used because it keeps the types of all API groups in memory (18 MiB).
 package kube
 
 import (
@@ -25,13 +25,15 @@ import (
 type Flags struct {
 	Kubeconfig string `help:"Kubeconfig file. Empty: the service account of the Pod." placeholder:"FILE"`
 
-	// REST replaces the kubeconfig and the service account, in tests and in programs that embed the service.
+	// REST replaces the kubeconfig and the service account, in tests and in programs that embed the
+	// service.
 	REST *rest.Config `kong:"-"`
 }
 
-// RESTConfig returns REST, or loads the kubeconfig or the service account of the Pod and sends client-go's messages to
-// the logger. Requests are not limited on the client side, because API priority and fairness limits them on the server:
-// with client-go's default of 5 requests a second, 100 Instances would take 18 s.
+// RESTConfig returns REST, or loads the kubeconfig or the service account of the Pod and sends
+// client-go's messages to the logger. Requests are not limited on the client side, because API
+// priority and fairness limits them on the server: with client-go's default of 5 requests a second,
+// 100 Instances would take 18 s.
 func (f Flags) RESTConfig(log *zap.Logger) (*rest.Config, error) {
 	if f.REST != nil {
 		return f.REST, nil
@@ -89,7 +91,8 @@ func NewClient[T Object, L runtime.Object](
 	return &Client[T, L]{rest: client, resource: resource, codec: runtime.NewParameterCodec(scheme), newItem: newItem, newList: newList}, nil
 }
 
-// In returns the client for one namespace. Empty means all namespaces, or a cluster-scoped resource.
+// In returns the client for one namespace. Empty means all namespaces, or a cluster-scoped
+// resource.
 func (c *Client[T, L]) In(namespace string) *gentype.ClientWithList[T, L] {
 	return gentype.NewClientWithList(c.resource.Resource, c.rest, c.codec, namespace, c.newItem, c.newList)
 }

@@ -18,12 +18,14 @@ const (
 	keepaliveTimeout = 5 * time.Second
 )
 
-// roundRobin uses every address that a `dns:///` name resolves to. A ClusterIP Service has one address and chooses a
-// replica for each new connection, so its servers limit the age of connections (see Replicated).
+// roundRobin uses every address that a `dns:///` name resolves to. A ClusterIP Service has one
+// address and chooses a replica for each new connection, so its servers limit the age of
+// connections (see Replicated).
 const roundRobin = `{"loadBalancingConfig":[{"round_robin":{}}]}`
 
-// Dial returns a connection to `unix:///abs/path`, `dns:///host:port` or `host:port`. It connects on first use and
-// reconnects until it is closed. Callers set the deadlines of calls and close the connection.
+// Dial returns a connection to `unix:///abs/path`, `dns:///host:port` or `host:port`. It connects
+// on first use and reconnects until it is closed. Callers set the deadlines of calls and close the
+// connection.
 func Dial(address string, registerer prometheus.Registerer) (*grpc.ClientConn, error) {
 	metrics := registered(registerer, grpcprom.NewClientMetrics(grpcprom.WithClientHandlingTimeHistogram()))
 	options := []grpc.DialOption{

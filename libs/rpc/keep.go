@@ -8,8 +8,9 @@ import (
 	"go.uber.org/zap"
 )
 
-// Keep keeps a stream open until ctx ends: it calls open again each time it returns, after a backoff that grows from
-// 50 ms to maxInterval, with jitter. open calls healthy once the stream works, which resets the backoff.
+// Keep keeps a stream open until ctx ends: it calls open again each time it returns, after a
+// backoff that grows from 50 ms to maxInterval, with jitter. open calls healthy once the stream
+// works, which resets the backoff.
 func Keep(ctx context.Context, logger *zap.Logger, maxInterval time.Duration, open func(ctx context.Context, healthy func()) error) {
 	delays := NewBackOff(50*time.Millisecond, maxInterval)
 	for attempt := 1; ctx.Err() == nil; attempt++ {

@@ -15,9 +15,9 @@ import (
 // maxSocketPath is the size of sockaddr_un.sun_path without its terminating zero byte.
 const maxSocketPath = 107
 
-// Listen listens on `unix:///abs/path` or `host:port`. It creates the directory of a unix socket and sets the mode of
-// the socket to 0600. It replaces the socket file of a process that has ended and returns an error if the socket is
-// still served.
+// Listen listens on `unix:///abs/path` or `host:port`. It creates the directory of a unix socket
+// and sets the mode of the socket to 0600. It replaces the socket file of a process that has ended
+// and returns an error if the socket is still served.
 func Listen(ctx context.Context, address string) (net.Listener, error) {
 	path, isUnix := strings.CutPrefix(address, "unix://")
 	if !isUnix {
@@ -44,7 +44,8 @@ func ListenUnix(ctx context.Context, path string, mode fs.FileMode) (net.Listene
 	if err := os.Chmod(path, mode); err != nil {
 		return nil, errors.Join(fmt.Errorf("set socket mode: %w", err), listener.Close())
 	}
-	// Another process may replace the file before this listener is closed; Close must not remove that one.
+	// Another process may replace the file before this listener is closed; Close must not remove
+	// that one.
 	listener.(*net.UnixListener).SetUnlinkOnClose(false)
 	return newOwnedListener(listener, path)
 }
@@ -83,8 +84,8 @@ func removeStale(ctx context.Context, path string) error {
 	return nil
 }
 
-// Served reports whether a process serves the unix socket at path. Only a refused connection proves that none does;
-// any other failure to connect is returned as an error.
+// Served reports whether a process serves the unix socket at path. Only a refused connection proves
+// that none does; any other failure to connect is returned as an error.
 func Served(ctx context.Context, path string) (bool, error) {
 	conn, err := (&net.Dialer{}).DialContext(ctx, "unix", path)
 	switch {

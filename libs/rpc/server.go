@@ -26,13 +26,14 @@ const (
 	// maxMessageBytes fits the devices of one Configuration at the limit of 10,000.
 	maxMessageBytes = 64 << 20
 	stopTimeout     = 5 * time.Second
-	// bufferBytes is the size of the read and the write buffer of a connection. Most messages are shorter. gRPC's default
-	// of 32 KiB would take 8 MiB for the connections of 250 nodes.
+	// bufferBytes is the size of the read and the write buffer of a connection. Most messages are
+	// shorter. gRPC's default of 32 KiB would take 8 MiB for the connections of 250 nodes.
 	bufferBytes = 4 << 10
 )
 
-// Replicated is an option for servers with several replicas behind one address. It closes connections at about the given
-// age, so that clients spread over the replicas. Running calls have time to finish; clients reopen streams.
+// Replicated is an option for servers with several replicas behind one address. It closes
+// connections at about the given age, so that clients spread over the replicas. Running calls have
+// time to finish; clients reopen streams.
 func Replicated(age time.Duration) grpc.ServerOption {
 	return grpc.KeepaliveParams(keepalive.ServerParameters{
 		Time: keepaliveTime, Timeout: keepaliveTimeout, MaxConnectionAge: age, MaxConnectionAgeGrace: min(age, stopTimeout),
@@ -60,8 +61,8 @@ func NewServer(logger *zap.Logger, registerer prometheus.Registerer, options ...
 	return server
 }
 
-// Serve serves on the listeners until ctx ends. Running calls then have five seconds to finish; streams that are still
-// open after that are cut.
+// Serve serves on the listeners until ctx ends. Running calls then have five seconds to finish;
+// streams that are still open after that are cut.
 func Serve(ctx context.Context, server *grpc.Server, listeners ...net.Listener) error {
 	failed := make(chan error, len(listeners))
 	for _, listener := range listeners {
@@ -92,7 +93,8 @@ func serverMetrics(registerer prometheus.Registerer) *grpcprom.ServerMetrics {
 	return registered(registerer, metrics)
 }
 
-// registered registers the collector or returns the one that is registered already: a process may have several servers.
+// registered registers the collector or returns the one that is registered already: a process may
+// have several servers.
 func registered[C prometheus.Collector](registerer prometheus.Registerer, collector C) C {
 	err := registerer.Register(collector)
 	if already, ok := err.(prometheus.AlreadyRegisteredError); ok { //nolint:errorlint // never wrapped

@@ -1,4 +1,5 @@
-// Package service holds what every Akri process shares: flags, logger, metrics, health checks, signals and the exit code.
+// Package service holds what every Akri process shares: flags, logger, metrics, health checks,
+// signals and the exit code.
 package service
 
 import (
@@ -35,9 +36,10 @@ type common struct {
 	Version      kong.VersionFlag `help:"Print the version and exit." env:"-"`
 }
 
-// Main runs a service until it fails or the process gets SIGINT or SIGTERM; a second signal kills the process. The
-// fields of the service's Config are flags (`--socket-dir`) and environment variables (`AKRI_SOCKET_DIR`), declared by
-// kong's struct tags. Main is the whole main function of a service.
+// Main runs a service until it fails or the process gets SIGINT or SIGTERM; a second signal kills
+// the process. The fields of the service's Config are flags (`--socket-dir`) and environment
+// variables (`AKRI_SOCKET_DIR`), declared by kong's struct tags. Main is the whole main function of
+// a service.
 func Main[C any](name, description string, run func(context.Context, C, Env) error) {
 	var cli struct {
 		Common common `embed:""`
@@ -62,7 +64,8 @@ func Main[C any](name, description string, run func(context.Context, C, Env) err
 	logger.Info("stopped")
 }
 
-// parse fills cli from arguments and environment. It exits the process on --help, --version and on errors.
+// parse fills cli from arguments and environment. It exits the process on --help, --version and on
+// errors.
 func parse(name, description string, cli any) {
 	parser, err := kong.New(cli,
 		kong.Name(name), kong.Description(description), kong.DefaultEnvars("AKRI"),
@@ -79,8 +82,9 @@ func parse(name, description string, cli any) {
 	}
 }
 
-// limitGarbage makes the collector run at 1.5 times the live heap unless GOGC is set. A node service has 1 MiB of live
-// heap; with Go's default it would grow to 4 MiB before the first collection.
+// limitGarbage makes the collector run at 1.5 times the live heap unless GOGC is set. A node
+// service has 1 MiB of live heap; with Go's default it would grow to 4 MiB before the first
+// collection.
 func limitGarbage() {
 	if os.Getenv("GOGC") == "" {
 		debug.SetGCPercent(50)
@@ -100,7 +104,8 @@ func serve(ctx context.Context, address string, logger *zap.Logger, run func(con
 	return group.Wait()
 }
 
-// NewRegistry returns a metrics registry with the collectors of the process, the Go runtime and the build.
+// NewRegistry returns a metrics registry with the collectors of the process, the Go runtime and the
+// build.
 func NewRegistry() *prometheus.Registry {
 	registry := prometheus.NewRegistry()
 	build := prometheus.NewGauge(prometheus.GaugeOpts{

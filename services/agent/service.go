@@ -1,6 +1,7 @@
-// Package agent runs all node services in one process: registrar, discovery-operator, device-plugin-host,
-// config-plugin-allocator and, by flag, Discovery Handlers. Each component is the same package as the service of its
-// name. The components communicate over the same sockets as separate services, so custom handlers can register.
+// Package agent runs all node services in one process: registrar, discovery-operator,
+// device-plugin-host, config-plugin-allocator and, by flag, Discovery Handlers. Each component is
+// the same package as the service of its name. The components communicate over the same sockets as
+// separate services, so custom handlers can register.
 package agent
 
 import (
@@ -83,8 +84,9 @@ func New(config Config, env service.Env) (*Service, error) {
 	return s, errors.Join(errs...)
 }
 
-// Run runs all components until ctx ends or a required component exits: the kubelet then restarts the process, as it
-// would restart the separate service. A handler that exits is restarted within the process.
+// Run runs all components until ctx ends or a required component exits: the kubelet then restarts
+// the process, as it would restart the separate service. A handler that exits is restarted within
+// the process.
 func (s *Service) Run(ctx context.Context) error {
 	group, ctx := errgroup.WithContext(ctx)
 	for _, required := range s.required {

@@ -105,7 +105,8 @@ func TestExitOfRequiredComponentEndsAgent(t *testing.T) {
 	require.ErrorContains(t, s.Run(t.Context()), "config-plugin-allocator: "+h.path("c")+" is in use by another process")
 }
 
-// The components of the second agent fail one after the other; none may remove a socket of the first agent.
+// The components of the second agent fail one after the other; none may remove a socket of the
+// first agent.
 func TestSecondAgentKeepsSocketsOfTheFirst(t *testing.T) {
 	h := newHarness(t, "debug-echo")
 	h.startAgent()

@@ -17,7 +17,8 @@ import (
 // maxFileBytes is how much of the availability file is read.
 const maxFileBytes = 64 << 10
 
-// offline reports whether the file makes the devices unavailable. A file that cannot be read does not.
+// offline reports whether the file makes the devices unavailable. A file that cannot be read does
+// not.
 func offline(path string) bool {
 	file, err := os.Open(path)
 	if err != nil {
@@ -28,8 +29,8 @@ func offline(path string) bool {
 	return err == nil && bytes.Contains(content, []byte("OFFLINE"))
 }
 
-// watchFile returns a signal that is set when the file may have changed. It watches the directory, because the file
-// need not exist. If watching fails, the signal is never set.
+// watchFile returns a signal that is set when the file may have changed. It watches the directory,
+// because the file need not exist. If watching fails, the signal is never set.
 func watchFile(ctx context.Context, path string, log *zap.Logger) broadcast.Signal {
 	changed := broadcast.NewSignal()
 	watcher, err := fsnotify.NewWatcher()

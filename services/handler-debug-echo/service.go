@@ -1,5 +1,5 @@
-// Package debugecho is a Discovery Handler with fake devices for tests and demos. Its devices are the descriptions in a
-// Configuration; a file makes all of them unavailable.
+// Package debugecho is a Discovery Handler with fake devices for tests and demos. Its devices are
+// the descriptions in a Configuration; a file makes all of them unavailable.
 package debugecho
 
 import (

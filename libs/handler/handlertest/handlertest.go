@@ -1,4 +1,5 @@
-// Package handlertest runs Discovery Handlers in tests, with a fake registrar and sockets in a temporary directory.
+// Package handlertest runs Discovery Handlers in tests, with a fake registrar and sockets in a
+// temporary directory.
 package handlertest
 
 import (
@@ -55,7 +56,8 @@ func (r *Registrar) Serve(tb testing.TB, directory string) (stop func()) {
 	})
 }
 
-// Directory returns a temporary directory with a short path, because the path of a socket is limited to 107 bytes.
+// Directory returns a temporary directory with a short path, because the path of a socket is
+// limited to 107 bytes.
 func Directory(tb testing.TB) string {
 	tb.Helper()
 	directory, err := os.MkdirTemp("", "h") //nolint:usetesting // tb.TempDir has long paths
@@ -98,7 +100,8 @@ func Receive[T any](tb testing.TB, from <-chan T) T {
 	}
 }
 
-// Discover opens a Discover stream to the handler on the socket. The stream ends with the test or after the timeout.
+// Discover opens a Discover stream to the handler on the socket. The stream ends with the test or
+// after the timeout.
 func Discover(tb testing.TB, timeout time.Duration, socket, details string) Stream {
 	tb.Helper()
 	ctx, cancel := context.WithTimeout(tb.Context(), timeout)

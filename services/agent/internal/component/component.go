@@ -36,8 +36,8 @@ func New[C any, R Runner](name string, create func(C, service.Env) (R, error), c
 	}}
 }
 
-// childEnv returns the environment of a component: its messages and metrics carry its name, and its health checks are
-// separate.
+// childEnv returns the environment of a component: its messages and metrics carry its name, and its
+// health checks are separate.
 func (c Component) childEnv(env service.Env) service.Env {
 	return service.Env{
 		Log:     env.Log.With(zap.String("part", c.Name)),

@@ -14,7 +14,8 @@ import (
 	"akri.sh/libs/service"
 )
 
-// maxBackoff is the longest delay before a restart. A component that ran for longer restarts without delay.
+// maxBackoff is the longest delay before a restart. A component that ran for longer restarts
+// without delay.
 const maxBackoff = 30 * time.Second
 
 // Restarting is a component that is restarted after each exit.
