@@ -68,7 +68,7 @@ func Main[C any](name, description string, run func(context.Context, C, Env) err
 // errors.
 func parse(name, description string, cli any) {
 	parser, err := kong.New(cli,
-		kong.Name(name), kong.Description(description), kong.DefaultEnvars("AKRI"),
+		kong.Name(name), kong.Description(description), kong.DefaultEnvars("AKRI"), kong.ValueFormatter(describeFlag),
 		kong.Vars{
 			"version":       name + " " + version.Version,
 			"admin_address": ":" + cmp.Or(os.Getenv("METRICS_PORT"), "8080"), // upstream Akri's manifests set METRICS_PORT
@@ -80,6 +80,15 @@ func parse(name, description string, cli any) {
 		fmt.Fprintf(os.Stderr, "%s: %v\nRun %s --help for the list of flags.\n", name, err, name)
 		os.Exit(2)
 	}
+}
+
+// describeFlag adds the default where kong's help does not show it: it shows the placeholder
+// instead, and no value for a bool.
+func describeFlag(value *kong.Value) string {
+	if value.HasDefault && (value.Tag.PlaceHolder != "" || value.IsBool()) {
+		value.Help += " Default: " + value.Default + "."
+	}
+	return kong.DefaultHelpValueFormatter(value)
 }
 
 // limitGarbage makes the collector run at 1.5 times the live heap unless GOGC is set. A node

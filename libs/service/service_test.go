@@ -47,6 +47,7 @@ func TestVersionAndHelp(t *testing.T) {
 	output, err = greeter("--help").CombinedOutput()
 	require.NoError(t, err)
 	require.Contains(t, string(output), "$AKRI_GREETING")
+	require.Contains(t, string(output), "Default: :8080")
 }
 
 func TestMetricsPortSetsAdminAddress(t *testing.T) {
