@@ -26,7 +26,8 @@ func ValidateName(name string) error {
 	return nil
 }
 
-// NormalizePath returns the path of a unix socket. It accepts a `unix://` scheme, which is not part of the contract.
+// NormalizePath returns the path of a unix socket. It accepts a `unix://` scheme, which is not part
+// of the contract.
 func NormalizePath(endpoint string) (string, error) {
 	path := strings.TrimPrefix(endpoint, "unix://")
 	clean := filepath.Clean(path)

@@ -37,8 +37,8 @@ func (t *Table) NextExpiry() (next time.Time, offline bool) {
 	return next, offline
 }
 
-// expiry returns when an offline handler expires. A restart of the process restarts the time: handlers could not
-// register while it was down.
+// expiry returns when an offline handler expires. A restart of the process restarts the time:
+// handlers could not register while it was down.
 func (t *Table) expiry(handler Handler) time.Time {
 	since := handler.OfflineSince
 	if since.Before(t.restored) {
@@ -63,7 +63,8 @@ func (s *Store) RunExpiry(ctx context.Context) {
 	}
 }
 
-// expire removes expired handlers and returns when to check again if the table does not change before.
+// expire removes expired handlers and returns when to check again if the table does not change
+// before.
 func (s *Store) expire(now time.Time) time.Time {
 	s.mu.Lock()
 	defer s.mu.Unlock()

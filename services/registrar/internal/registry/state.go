@@ -26,7 +26,8 @@ type savedHandler struct {
 
 var statusNames = map[registrarv1.HandlerStatus]string{Waiting: "Waiting", Active: "Active", Offline: "Offline"}
 
-// StatusName returns the name of a status in the state file, metrics and logs. It is empty for an unknown status.
+// StatusName returns the name of a status in the state file, metrics and logs. It is empty for an
+// unknown status.
 func StatusName(status registrarv1.HandlerStatus) string { return statusNames[status] }
 
 // Load reads the handlers that Save wrote. It returns none if the file does not exist.
@@ -68,7 +69,8 @@ func Save(file string, handlers []Handler) error {
 	return nil
 }
 
-// decode validates the handlers like registrations: another version may have written the file, or a user edited it.
+// decode validates the handlers like registrations: another version may have written the file, or a
+// user edited it.
 func decode(text []byte) ([]Handler, error) {
 	var saved state
 	if err := json.Unmarshal(text, &saved); err != nil {

@@ -20,8 +20,8 @@ type Store struct {
 	table *Table
 }
 
-// OpenStore restores the table from the state file. A file that cannot be used is logged and the table starts empty:
-// running handlers register again.
+// OpenStore restores the table from the state file. A file that cannot be used is logged and the
+// table starts empty: running handlers register again.
 func OpenStore(log *zap.Logger, file string, keepOffline time.Duration) *Store {
 	saved, err := Load(file)
 	if err != nil {
@@ -35,8 +35,8 @@ func OpenStore(log *zap.Logger, file string, keepOffline time.Duration) *Store {
 // Handlers returns the handlers, sorted by key, and a channel that is closed when they change.
 func (s *Store) Handlers() ([]Handler, <-chan struct{}) { return s.handlers.Get() }
 
-// Register adds a handler and returns whether it is new or was offline before. A handler that no Configuration uses
-// registers repeatedly.
+// Register adds a handler and returns whether it is new or was offline before. A handler that no
+// Configuration uses registers repeatedly.
 func (s *Store) Register(key Key, network, shared bool) (available bool, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -66,7 +66,8 @@ func (s *Store) Report(reports []*registrarv1.HandlerReport) {
 	}
 }
 
-// commit saves the table and publishes it; the lock is held. A table that cannot be saved is still served.
+// commit saves the table and publishes it; the lock is held. A table that cannot be saved is still
+// served.
 func (s *Store) commit() {
 	handlers := s.table.List()
 	if err := Save(s.file, handlers); err != nil {

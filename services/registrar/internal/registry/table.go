@@ -1,5 +1,5 @@
-// Package registry holds the table of registered Discovery Handlers: Table is the data structure, Store adds locking,
-// persistence and watches.
+// Package registry holds the table of registered Discovery Handlers: Table is the data structure,
+// Store adds locking, persistence and watches.
 package registry
 
 import (
@@ -12,7 +12,8 @@ import (
 	registrarv1 "akri.sh/proto/akri/registrar/v1"
 )
 
-// MaxHandlers bounds the table: every process that can reach the registration socket can add handlers.
+// MaxHandlers bounds the table: every process that can reach the registration socket can add
+// handlers.
 const MaxHandlers = 1000
 
 // ErrFull means that the table holds MaxHandlers handlers.
@@ -51,8 +52,8 @@ type Table struct {
 	handlers    map[Key]Handler
 }
 
-// NewTable returns a table with the handlers that were saved before the process started at `now`. The table keeps an
-// offline handler for keepOffline.
+// NewTable returns a table with the handlers that were saved before the process started at `now`.
+// The table keeps an offline handler for keepOffline.
 func NewTable(keepOffline time.Duration, now time.Time, saved []Handler) *Table {
 	t := &Table{keepOffline: keepOffline, restored: now, handlers: map[Key]Handler{}}
 	for _, handler := range saved {
@@ -61,8 +62,8 @@ func NewTable(keepOffline time.Duration, now time.Time, saved []Handler) *Table 
 	return t
 }
 
-// Register adds a handler, or increases its Registration. An active handler stays active, because its Discover stream
-// may still be open.
+// Register adds a handler, or increases its Registration. An active handler stays active, because
+// its Discover stream may still be open.
 func (t *Table) Register(key Key, network, shared bool) error {
 	previous, exists := t.handlers[key]
 	if !exists && len(t.handlers) >= MaxHandlers {
@@ -82,8 +83,8 @@ func (t *Table) Handler(key Key) (Handler, bool) {
 	return handler, exists
 }
 
-// Report sets the status of a handler and returns whether it changed. It ignores a report about a handler that is not
-// in the table and a report about an older registration.
+// Report sets the status of a handler and returns whether it changed. It ignores a report about a
+// handler that is not in the table and a report about an older registration.
 func (t *Table) Report(key Key, registration uint64, status registrarv1.HandlerStatus, now time.Time) bool {
 	handler, exists := t.handlers[key]
 	if !exists || handler.Registration != registration || handler.Status == status {
