@@ -43,6 +43,7 @@ func create[T interface {
 	require.NoError(t, err)
 }
 
+// The problem names the missing right. The Secret is read after the right is granted.
 func TestForbiddenSecret(t *testing.T) {
 	h := newHarness(t, forever)
 	h.grant(true, rbacv1.PolicyRule{APIGroups: []string{"akri.sh"}, Resources: []string{"configurations"}, Verbs: []string{"get", "list", "watch"}})

@@ -61,6 +61,7 @@ func serveRaw(t *testing.T, h *harness, name string, respond func(net.Conn)) {
 	h.registrar.add(name, endpoint, true)
 }
 
+// Handlers that hang, close or send garbage do not affect other handlers.
 func TestBrokenHandlersDoNotAffectOthers(t *testing.T) {
 	h := newHarness(t, forever)
 	serveRaw(t, h, "hangs", func(conn net.Conn) { _, _ = io.Copy(io.Discard, conn) })
@@ -94,6 +95,7 @@ func TestBrokenHandlersDoNotAffectOthers(t *testing.T) {
 	require.Empty(t, h.reported(good, true, "x", "y").GetProblems())
 }
 
+// A handler that sends lists continuously is slowed down and does not affect other handlers.
 func TestRateOfListsIsLimited(t *testing.T) {
 	h := newHarness(t, forever)
 	var sent atomic.Int64

@@ -34,6 +34,7 @@ func (c inventoryCollector) Collect(collected chan<- prometheus.Metric) {
 		}
 	}
 	for s, count := range counts {
-		collected <- prometheus.MustNewConstMetric(instanceCountDesc, prometheus.GaugeValue, count, s.configuration, strconv.FormatBool(s.shared))
+		collected <- prometheus.MustNewConstMetric(instanceCountDesc, prometheus.GaugeValue, count,
+			s.configuration, strconv.FormatBool(s.shared))
 	}
 }

@@ -40,6 +40,7 @@ func password(secret string, optional bool) akriv0.DiscoveryProperty {
 	}}
 }
 
+// A changed value is sent on a new stream. No device leaves meanwhile.
 func TestChangedSecret(t *testing.T) {
 	h := newHarness(t, forever)
 	handler, _ := startHandler(t, h, "d", "x")
@@ -57,6 +58,7 @@ func TestChangedSecret(t *testing.T) {
 	h.neverGone(key, "x")
 }
 
+// A change of a key that no property uses does not restart the stream.
 func TestUnrelatedChangeOfSecret(t *testing.T) {
 	h := newHarness(t, forever)
 	handler, _ := startHandler(t, h, "d", "x")
@@ -76,6 +78,7 @@ func TestUnrelatedChangeOfSecret(t *testing.T) {
 	require.Equal(t, []string{"same", "1", "2"}, handler.passwords())
 }
 
+// A deleted Secret is reported. The stream and its devices stay.
 func TestDeletedSecret(t *testing.T) {
 	h := newHarness(t, forever)
 	handler, _ := startHandler(t, h, "d", "x")
@@ -95,6 +98,7 @@ func TestDeletedSecret(t *testing.T) {
 	require.Len(t, handler.received(), 1, "the stream with the same value stays open")
 }
 
+// Creating and deleting an optional Secret restarts the stream.
 func TestOptionalSecret(t *testing.T) {
 	h := newHarness(t, forever)
 	handler, _ := startHandler(t, h, "d", "x")

@@ -35,6 +35,7 @@ func startHandler(t *testing.T, h *harness, details string, ids ...string) (hand
 	return handler, stop
 }
 
+// A registered handler is used when a Configuration is created and waits after it is deleted.
 func TestHandlerBeforeConfiguration(t *testing.T) {
 	h := newHarness(t, forever)
 	handler, _ := startHandler(t, h, "d", "x")
@@ -51,6 +52,7 @@ func TestHandlerBeforeConfiguration(t *testing.T) {
 	h.eventually(func() bool { return handler.openStreams() == 0 }, "the stream to be closed")
 }
 
+// A Configuration without handler has a problem until the handler registers.
 func TestConfigurationBeforeHandler(t *testing.T) {
 	h := newHarness(t, forever)
 	h.start()
@@ -63,6 +65,7 @@ func TestConfigurationBeforeHandler(t *testing.T) {
 	require.Empty(t, h.reported(key, true, "x").GetProblems())
 }
 
+// Without a handler, the list is complete and empty only after the grace.
 func TestIncompleteWithinGrace(t *testing.T) {
 	h := newHarness(t, 100*time.Millisecond)
 	h.start()
@@ -71,6 +74,7 @@ func TestIncompleteWithinGrace(t *testing.T) {
 	require.False(t, h.writer.reportsOf(key)[0].GetComplete())
 }
 
+// No device leaves while a handler restarts.
 func TestDevicesSurviveHandlerRestart(t *testing.T) {
 	h := newHarness(t, forever)
 	handler, kill := startHandler(t, h, "d", "x")
@@ -107,6 +111,7 @@ func TestDevicesChange(t *testing.T) {
 	require.Empty(t, h.reported(key, true).GetProblems())
 }
 
+// The devices of all endpoints are merged. The list is complete after all endpoints have answered.
 func TestSeveralEndpoints(t *testing.T) {
 	h := newHarness(t, forever)
 	startHandler(t, h, "d", "x", "both")
@@ -119,6 +124,7 @@ func TestSeveralEndpoints(t *testing.T) {
 	h.reported(key, true, "x", "both", "y")
 }
 
+// The message of the handler is reported unchanged. Other Configurations are not affected.
 func TestInvalidDetails(t *testing.T) {
 	h := newHarness(t, forever)
 	handler, _ := startHandler(t, h, "good", "x")
@@ -135,6 +141,7 @@ func TestInvalidDetails(t *testing.T) {
 	require.Empty(t, h.reported(good, true, "x").GetProblems())
 }
 
+// A new registration ends the delay after InvalidDetails.
 func TestRegistrationRetriesInvalidDetails(t *testing.T) {
 	h := newHarness(t, forever)
 	handler, _ := startHandler(t, h, "d")
@@ -159,6 +166,7 @@ func TestDiscoverFailed(t *testing.T) {
 	require.Empty(t, h.reported(key, true, "x").GetProblems())
 }
 
+// The devices stay until the handler answers the new details.
 func TestEditedConfigurationKeepsDevices(t *testing.T) {
 	h := newHarness(t, forever)
 	handler, _ := startHandler(t, h, "one", "x", "y")
@@ -180,6 +188,7 @@ func TestEditedConfigurationKeepsDevices(t *testing.T) {
 	require.Len(t, handler.received(), before, "a change of brokerProperties needs no new request")
 }
 
+// After a restart, the list is incomplete until all handlers have answered.
 func TestRestart(t *testing.T) {
 	h := newHarness(t, forever)
 	handler, kill := startHandler(t, h, "d", "x")
@@ -196,6 +205,7 @@ func TestRestart(t *testing.T) {
 	h.neverGone(key, "x")
 }
 
+// The devices of a handler leave when it has been unreachable for the grace.
 func TestRemovedHandler(t *testing.T) {
 	h := newHarness(t, 200*time.Millisecond)
 	handler, kill := startHandler(t, h, "d", "x")
@@ -209,6 +219,7 @@ func TestRemovedHandler(t *testing.T) {
 	h.problem(key, akriv0.ReasonHandlerNotRegistered)
 }
 
+// A registrar that loses its table does not remove the devices of handlers that can be reached.
 func TestRegistrarLosesTable(t *testing.T) {
 	h := newHarness(t, 50*time.Millisecond)
 	handler, _ := startHandler(t, h, "d", "x")
@@ -226,6 +237,7 @@ func TestRegistrarLosesTable(t *testing.T) {
 	require.Equal(t, 1, handler.openStreams())
 }
 
+// The older of two Configurations with one name has devices, the younger one has a problem.
 func TestNameTaken(t *testing.T) {
 	h := newHarness(t, forever)
 	startHandler(t, h, "d", "x")
@@ -245,6 +257,7 @@ func TestNameTaken(t *testing.T) {
 	require.Empty(t, h.reported(other, true, "x").GetProblems())
 }
 
+// Values come from Secrets. A missing Secret is reported and read after it is created.
 func TestProperties(t *testing.T) {
 	h := newHarness(t, forever)
 	handler, _ := startHandler(t, h, "d", "x")
@@ -266,6 +279,7 @@ func TestProperties(t *testing.T) {
 	require.Nil(t, got["unset"].Vec)
 }
 
+// The node is served without the instance-writer. A new stream starts with the newest state.
 func TestInstanceWriterDown(t *testing.T) {
 	h := newHarness(t, forever)
 	handler, _ := startHandler(t, h, "d", "x")
@@ -301,6 +315,7 @@ func TestInstanceWriterDown(t *testing.T) {
 	require.Len(t, h.writer.reportsOf(key), 1, "each entry is reported once")
 }
 
+// Closed streams are reopened without warnings and without losing a change.
 func TestInstanceWriterClosesStreams(t *testing.T) {
 	h := newHarness(t, forever)
 	handler, _ := startHandler(t, h, "d", "x")
@@ -326,6 +341,7 @@ func TestInstanceWriterClosesStreams(t *testing.T) {
 	require.Len(t, h.warnings.All(), 1, "the refusal is logged once")
 }
 
+// The next report of a Configuration waits for the response to the last one.
 func TestOneReportInFlight(t *testing.T) {
 	h := newHarness(t, forever)
 	handler, _ := startHandler(t, h, "d", "x")

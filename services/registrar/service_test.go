@@ -98,6 +98,7 @@ func report(t *testing.T, client registrarv1.RegistrarServiceClient, registratio
 
 var udev = &discoveryv0.RegisterDiscoveryHandlerRequest{Name: "udev", Endpoint: "/run/udev.sock"}
 
+// A watcher gets the table after each change of a handler, until the handler expires.
 func TestWatchHandlers(t *testing.T) {
 	config := configIn(t.TempDir())
 	config.KeepOffline = 50 * time.Millisecond
@@ -170,6 +171,7 @@ akri_registrations_total{result="refused"} 4
 `), "akri_discovery_handlers", "akri_registrations_total"))
 }
 
+// The table survives a restart. A stop removes the sockets.
 func TestRestart(t *testing.T) {
 	config := configIn(t.TempDir())
 	r := start(t, config)

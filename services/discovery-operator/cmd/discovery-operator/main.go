@@ -9,7 +9,7 @@ import (
 )
 
 func main() {
-	service.Main("discovery-operator", "Requests the devices of Configurations from the node's Discovery Handlers and keeps the inventory of the node.",
+	service.Main("discovery-operator", "Discovers the devices of Configurations with the node's Discovery Handlers.",
 		func(ctx context.Context, config operator.Config, env service.Env) error {
 			s, err := operator.New(config, env)
 			if err != nil {

@@ -23,8 +23,8 @@ import (
 	"akri.sh/services/discovery-operator/internal/inventory"
 )
 
-// idleInterval is the time between passes if nothing happens and no deadline is known.
-const idleInterval = time.Hour
+// maxInterval is the longest time between two passes over all Configurations.
+const maxInterval = time.Hour
 
 // Options of a Coordinator.
 type Options struct {
@@ -54,7 +54,7 @@ type Coordinator struct {
 	sessions  map[string]*sessionSet // by key of the Configuration
 	entries   map[string]*inventory.Entry
 	changed   bool      // entries differ from the published ones
-	deadline  time.Time // of the next pass over all Configurations; zero: none
+	deadline  time.Time // of the next pass over all Configurations
 }
 
 // New returns a Coordinator. It starts nothing.
@@ -103,11 +103,15 @@ func (c *Coordinator) Run(ctx context.Context) error {
 
 func (c *Coordinator) loop(ctx context.Context) {
 	defer c.stopAll()
-	for all := true; ; {
+	all := true
+	for {
+		if all {
+			c.deadline = time.Now().Add(maxInterval)
+		}
 		table, tableChanged := c.table.Get()
 		c.pass(ctx, table, all, time.Now())
 		all = false
-		timer := time.NewTimer(c.untilDeadline())
+		timer := time.NewTimer(time.Until(c.deadline))
 		select {
 		case <-ctx.Done():
 			timer.Stop()
@@ -117,7 +121,7 @@ func (c *Coordinator) loop(ctx context.Context) {
 		case <-tableChanged:
 			timer.Stop()
 		case <-timer.C:
-			c.deadline, all = time.Time{}, true
+			all = true
 		}
 	}
 }
@@ -143,18 +147,11 @@ func (c *Coordinator) pass(ctx context.Context, table *registrarv1.WatchHandlers
 	c.reports.Set(c.endpoints.reports(now))
 }
 
-// recheck sets the deadline unless it is earlier.
+// recheck moves the deadline forward.
 func (c *Coordinator) recheck(at time.Time) {
-	if c.deadline.IsZero() || at.Before(c.deadline) {
+	if at.Before(c.deadline) {
 		c.deadline = at
 	}
-}
-
-func (c *Coordinator) untilDeadline() time.Duration {
-	if c.deadline.IsZero() {
-		return idleInterval
-	}
-	return time.Until(c.deadline)
 }
 
 // adopt applies a new table of the registrar and returns whether it is new.

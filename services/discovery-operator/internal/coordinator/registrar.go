@@ -67,6 +67,7 @@ func (c *Coordinator) report(ctx context.Context, reports []*registrarv1.Handler
 	}
 	ctx, cancel := context.WithTimeout(ctx, reportTimeout)
 	defer cancel()
-	_, err := registrarv1.NewRegistrarServiceClient(c.Registrar).ReportHandlerStatus(ctx, &registrarv1.ReportHandlerStatusRequest{Reports: reports})
+	client := registrarv1.NewRegistrarServiceClient(c.Registrar)
+	_, err := client.ReportHandlerStatus(ctx, &registrarv1.ReportHandlerStatusRequest{Reports: reports})
 	return err
 }

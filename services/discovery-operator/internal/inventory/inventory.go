@@ -169,7 +169,8 @@ func (e *Entry) add(instance string, d device, brokerProperties map[string]strin
 	local := &discoveryv1.Device{Instance: instance, Id: d.GetId(), Shared: d.shared, Properties: properties}
 	for _, mount := range d.GetMounts() {
 		local.Mounts = append(local.Mounts, &discoveryv1.Mount{
-			ContainerPath: mount.GetContainerPath(), HostPath: cmp.Or(mount.GetHostPath(), mount.GetContainerPath()), ReadOnly: mount.GetReadOnly(),
+			ContainerPath: mount.GetContainerPath(), HostPath: cmp.Or(mount.GetHostPath(), mount.GetContainerPath()),
+			ReadOnly: mount.GetReadOnly(),
 		})
 	}
 	for _, spec := range d.GetDeviceSpecs() {

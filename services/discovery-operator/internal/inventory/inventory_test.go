@@ -57,6 +57,7 @@ func TestInstanceNames(t *testing.T) {
 	require.Empty(t, entry.Report.GetProblems())
 }
 
+// The first endpoint by name wins.
 func TestDeviceAtTwoEndpoints(t *testing.T) {
 	for range 5 {
 		entry := inventory.Build(newInput(source("/b", true, "x"), source("/a", true, "x", "y")))
@@ -144,6 +145,7 @@ func colliding() (first, second string) {
 	}
 }
 
+// Of two ids with one digest, one is offered and the other is a problem.
 func TestDigestCollision(t *testing.T) {
 	first, second := colliding()
 	input := newInput(source("/a", true, second, first, "other"))
@@ -160,6 +162,7 @@ func TestDigestCollision(t *testing.T) {
 	require.Contains(t, entry.Report.GetProblems()[0].GetMessage(), fmt.Sprintf("%q is offered, %q is not", second, first))
 }
 
+// An invalid device does not affect the other devices of its list.
 func TestInvalidDevices(t *testing.T) {
 	many := map[string]string{}
 	for i := range 65 {
@@ -207,6 +210,7 @@ func TestLimits(t *testing.T) {
 	require.Contains(t, problems[10].GetMessage(), "490 more invalid devices")
 }
 
+// The order of endpoints and devices does not matter.
 func TestOrderDoesNotMatter(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		ids := rapid.SliceOfNDistinct(rapid.StringMatching(`[a-f]{1,2}`), 0, 8, rapid.ID[string])

@@ -19,11 +19,15 @@ type Policy struct {
 // These paths give a container control of the node or the credentials of others. Paths below
 // dangerousTrees are refused too.
 var (
-	dangerousPaths = []string{"/", "/dev", "/home", "/lib", "/lib64", "/opt", "/run", "/sys", "/tmp", "/usr", "/var", "/var/lib", "/var/run"}
+	dangerousPaths = []string{
+		"/", "/dev", "/home", "/lib", "/lib64", "/opt", "/run", "/sys", "/tmp", "/usr", "/var", "/var/lib", "/var/run",
+	}
 	dangerousTrees = []string{
 		"/bin", "/boot", "/etc", "/proc", "/root", "/sbin", "/usr/bin", "/usr/lib", "/usr/sbin",
-		"/run/akri", "/run/containerd", "/run/crio", "/run/docker", "/run/docker.sock", "/run/dbus", "/run/k3s", "/run/podman", "/run/secrets", "/run/systemd",
-		"/var/lib/akri", "/var/lib/containerd", "/var/lib/containers", "/var/lib/docker", "/var/lib/etcd", "/var/lib/kubelet", "/var/lib/rancher", "/var/log",
+		"/run/akri", "/run/containerd", "/run/crio", "/run/docker", "/run/docker.sock", "/run/dbus", "/run/k3s", "/run/podman",
+		"/run/secrets", "/run/systemd",
+		"/var/lib/akri", "/var/lib/containerd", "/var/lib/containers", "/var/lib/docker", "/var/lib/etcd",
+		"/var/lib/kubelet", "/var/lib/rancher", "/var/log",
 		"/sys/fs/cgroup", "/sys/kernel",
 	}
 	// dangerousNodes are the device nodes of memory.
@@ -33,8 +37,10 @@ var (
 // dangerousNames are environment variables that change which code a process runs or which servers
 // it trusts.
 var dangerousNames = []string{
-	"BASH_ENV", "CLASSPATH", "ENV", "GCONV_PATH", "HOME", "HOSTALIASES", "IFS", "JAVA_TOOL_OPTIONS", "KUBECONFIG", "NODE_OPTIONS", "PATH",
-	"PERL5LIB", "PERL5OPT", "PYTHONHOME", "PYTHONPATH", "PYTHONSTARTUP", "RUBYLIB", "RUBYOPT", "SHELL", "SSL_CERT_DIR", "SSL_CERT_FILE",
+	"BASH_ENV", "CLASSPATH", "ENV", "GCONV_PATH", "HOME", "HOSTALIASES", "IFS", "JAVA_TOOL_OPTIONS",
+	"KUBECONFIG", "NODE_OPTIONS", "PATH",
+	"PERL5LIB", "PERL5OPT", "PYTHONHOME", "PYTHONPATH", "PYTHONSTARTUP", "RUBYLIB", "RUBYOPT",
+	"SHELL", "SSL_CERT_DIR", "SSL_CERT_FILE",
 }
 
 // dangerousPrefixes belong to the dynamic linker, the C library and the address of the API server.

@@ -65,7 +65,7 @@ func notRegistered(input Input) *instancev1.Problem {
 func nameTaken(owner *akriv0.Configuration) *instancev1.Problem {
 	return &instancev1.Problem{
 		Reason: akriv0.ReasonNameTaken,
-		Message: fmt.Sprintf("the older Configuration %s/%s has the same name and names under akri.sh/ are cluster-wide; choose another name",
-			owner.Namespace, owner.Name),
+		Message: fmt.Sprintf("the older Configuration %s/%s has the same name and names under akri.sh/ are cluster-wide; "+
+			"choose another name", owner.Namespace, owner.Name),
 	}
 }

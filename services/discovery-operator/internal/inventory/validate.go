@@ -30,7 +30,9 @@ var validEnvName = regexp.MustCompile(`^[-._a-zA-Z][-._a-zA-Z0-9]*$`)
 
 // Validate splits the list of a handler's endpoint into the valid devices, sorted by id without
 // duplicates, and the problems of the others.
-func Validate(policy Policy, handler, endpoint string, list []*discoveryv0.Device) ([]*discoveryv0.Device, []*instancev1.Problem) {
+func Validate(
+	policy Policy, handler, endpoint string, list []*discoveryv0.Device,
+) ([]*discoveryv0.Device, []*instancev1.Problem) {
 	var problems []string
 	valid := make([]*discoveryv0.Device, 0, len(list))
 	for _, device := range list {
@@ -91,7 +93,8 @@ func validateProperties(policy Policy, properties map[string]string) error {
 	for name, value := range properties {
 		switch {
 		case !validEnvName.MatchString(name):
-			return fmt.Errorf("property %.100q: must be the name of an environment variable of letters, digits, '_', '-' and '.' that does not start with a digit", name)
+			return fmt.Errorf("property %.100q: must be the name of an environment variable: "+
+				"letters, digits, '_', '-' and '.', not starting with a digit", name)
 		case len(name)+len(value) > maxPropertySize:
 			return fmt.Errorf("property %.100q of %d bytes: must be at most %d bytes", name, len(name)+len(value), maxPropertySize)
 		case strings.ContainsRune(value, 0):
@@ -118,7 +121,8 @@ func validatePaths(policy Policy, device *discoveryv0.Device) error {
 			return err
 		}
 		if strings.Trim(spec.GetPermissions(), "rwm") != "" {
-			return fmt.Errorf("device node %q with permissions %.20q: must be letters of rwm", spec.GetContainerPath(), spec.GetPermissions())
+			return fmt.Errorf("device node %q with permissions %.20q: must be letters of rwm",
+				spec.GetContainerPath(), spec.GetPermissions())
 		}
 	}
 	return nil

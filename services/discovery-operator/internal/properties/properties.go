@@ -34,7 +34,9 @@ type Reader interface {
 }
 
 // Resolve returns the values that are sent to a handler. The error names all missing values.
-func Resolve(ctx context.Context, reader Reader, namespace string, properties []akriv0.DiscoveryProperty) (map[string]*discoveryv0.ByteData, error) {
+func Resolve(
+	ctx context.Context, reader Reader, namespace string, properties []akriv0.DiscoveryProperty,
+) (map[string]*discoveryv0.ByteData, error) {
 	values := make(map[string]*discoveryv0.ByteData, len(properties))
 	var missing []error
 	for _, property := range properties {
@@ -86,7 +88,9 @@ func configMapData(configMap *corev1.ConfigMap) map[string][]byte {
 	return data
 }
 
-func lookUp(ref akriv0.KeyRef, kind, namespace string, get func(namespace, name string) (map[string][]byte, error)) (*discoveryv0.ByteData, error) {
+func lookUp(
+	ref akriv0.KeyRef, kind, namespace string, get func(namespace, name string) (map[string][]byte, error),
+) (*discoveryv0.ByteData, error) {
 	namespace = namespaceOf(ref, namespace)
 	data, err := get(namespace, ref.Name)
 	if apierrors.IsForbidden(err) {

@@ -84,6 +84,7 @@ func TestSubscribersShareOneWatch(t *testing.T) {
 	})
 }
 
+// An object that cannot be watched is checked every minute.
 func TestObjectsWithoutWatchArePolled(t *testing.T) {
 	for name, refuse := range map[string]bool{"the watch is forbidden": true, "there are too many watches": false} {
 		t.Run(name, func(t *testing.T) {

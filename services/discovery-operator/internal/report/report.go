@@ -86,7 +86,9 @@ type reportStream struct {
 	inFlight map[uint64]string           // keys of reports without response, by revision
 }
 
-func (s *reportStream) run(ctx context.Context, responses <-chan *instancev1.ReportDevicesResponse, ended <-chan error, healthy func()) error {
+func (s *reportStream) run(
+	ctx context.Context, responses <-chan *instancev1.ReportDevicesResponse, ended <-chan error, healthy func(),
+) error {
 	timeout := time.NewTimer(responseTimeout)
 	defer timeout.Stop()
 	for {

@@ -32,8 +32,8 @@ func NormalizePath(endpoint string) (string, error) {
 	path := strings.TrimPrefix(endpoint, "unix://")
 	clean := filepath.Clean(path)
 	if !filepath.IsAbs(path) || strings.ContainsRune(path, 0) || strings.HasSuffix(path, "/") || clean == "/" || len(path) > maxSocketPath {
-		return "", fmt.Errorf("UDS endpoint %.200q: must be the absolute path of a socket, at most %d bytes long, such as /var/lib/akri/udev.sock",
-			endpoint, maxSocketPath)
+		return "", fmt.Errorf("UDS endpoint %.200q: must be the absolute path of a socket, at most %d bytes long, "+
+			"such as /var/lib/akri/udev.sock", endpoint, maxSocketPath)
 	}
 	return clean, nil
 }

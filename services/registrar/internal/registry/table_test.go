@@ -29,6 +29,7 @@ func onlyHandler(t *testing.T, table *registry.Table) registry.Handler {
 	return list[0]
 }
 
+// A handler waits, becomes active, goes offline and is removed.
 func TestHandlerLifecycle(t *testing.T) {
 	table := registry.NewTable(keep, start, nil)
 	require.NoError(t, table.Register(udev, false, false))
@@ -47,6 +48,7 @@ func TestHandlerLifecycle(t *testing.T) {
 	require.Empty(t, table.List())
 }
 
+// Registering again ends Offline and keeps Active.
 func TestRegisterAgain(t *testing.T) {
 	table := registry.NewTable(keep, start, nil)
 	require.NoError(t, table.Register(udev, false, false))
@@ -60,6 +62,7 @@ func TestRegisterAgain(t *testing.T) {
 	require.Equal(t, registry.Handler{Key: udev, Shared: true, Status: registry.Waiting, Registration: 3}, onlyHandler(t, table))
 }
 
+// After a restart, offline handlers are kept for the whole time again.
 func TestRestartRestartsExpiry(t *testing.T) {
 	offline := registry.Handler{Key: udev, Status: registry.Offline, OfflineSince: start, Registration: 4}
 	restarted := start.Add(time.Hour)
