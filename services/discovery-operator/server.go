@@ -18,7 +18,7 @@ type inventoryServer struct {
 	stopping <-chan struct{}
 }
 
-// WatchDevices sends the inventory as soon as it is known and after each change.
+// WatchDevices sends the inventory once it is known and after each change.
 func (s *inventoryServer) WatchDevices(
 	_ *discoveryv1.WatchDevicesRequest, stream grpc.ServerStreamingServer[discoveryv1.WatchDevicesResponse],
 ) error {

@@ -29,7 +29,7 @@ const (
 // DeviceInventoryService serves the devices that this node sees. The discovery-operator serves it on
 // `discovery-operator.sock`.
 type DeviceInventoryServiceClient interface {
-	// WatchDevices sends the whole inventory as soon as it is known and after each change. A slow
+	// WatchDevices sends the whole inventory once it is known and after each change. A slow
 	// client may miss intermediate states, but not the last one.
 	WatchDevices(ctx context.Context, in *WatchDevicesRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[WatchDevicesResponse], error)
 }
@@ -68,7 +68,7 @@ type DeviceInventoryService_WatchDevicesClient = grpc.ServerStreamingClient[Watc
 // DeviceInventoryService serves the devices that this node sees. The discovery-operator serves it on
 // `discovery-operator.sock`.
 type DeviceInventoryServiceServer interface {
-	// WatchDevices sends the whole inventory as soon as it is known and after each change. A slow
+	// WatchDevices sends the whole inventory once it is known and after each change. A slow
 	// client may miss intermediate states, but not the last one.
 	WatchDevices(*WatchDevicesRequest, grpc.ServerStreamingServer[WatchDevicesResponse]) error
 	mustEmbedUnimplementedDeviceInventoryServiceServer()
