@@ -147,7 +147,7 @@ func (c *Coordinator) pass(ctx context.Context, table *registrarv1.WatchHandlers
 	c.reports.Set(c.endpoints.reports(now))
 }
 
-// recheck moves the deadline forward.
+// recheck sets the deadline if the time is earlier.
 func (c *Coordinator) recheck(at time.Time) {
 	if at.Before(c.deadline) {
 		c.deadline = at
