@@ -136,7 +136,7 @@ func TestWhatIsWrongWithAnyPartIsSaidBeforeItStarts(t *testing.T) {
 	w.config.Onvif.Concurrency = 0
 	w.config.Udev.ResyncInterval = 0
 	_, err := agent.New(w.config, env(t))
-	require.ErrorContains(t, err, "registrar: --keep-offline 0s: want more than 0")
+	require.ErrorContains(t, err, "registrar: --keep-offline 0s: must be more than 0")
 	require.ErrorContains(t, err, `device-plugin-host: --pod "x": want namespace/name`)
 	require.ErrorContains(t, err, "handler-onvif: --concurrency 0: want at least 1")
 	require.NotContains(t, err.Error(), "udev", "it is not wanted")
