@@ -2,6 +2,7 @@ package operator_test
 
 import (
 	"context"
+	"maps"
 	"path/filepath"
 	"slices"
 	"sync"
@@ -11,42 +12,18 @@ import (
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/timestamppb"
 
+	"akri.sh/libs/broadcast"
 	"akri.sh/libs/rpctest"
 	instancev1 "akri.sh/proto/akri/instance/v1"
 	registrarv1 "akri.sh/proto/akri/registrar/v1"
 	discoveryv0 "akri.sh/proto/v0"
 )
 
-// changing is a value that streams follow.
-type changing[T any] struct {
-	mu      sync.Mutex
-	value   T
-	changed chan struct{}
-}
-
-func (c *changing[T]) get() (T, <-chan struct{}) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.changed == nil {
-		c.changed = make(chan struct{})
-	}
-	return c.value, c.changed
-}
-
-func (c *changing[T]) update(change func(*T)) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	change(&c.value)
-	if c.changed != nil {
-		close(c.changed)
-	}
-	c.changed = make(chan struct{})
-}
-
-// fakeRegistrar keeps the table that a test gives it, and the statuses that are reported.
+// fakeRegistrar has the handlers of the test and the statuses that are reported.
 type fakeRegistrar struct {
 	registrarv1.UnimplementedRegistrarServiceServer
-	table changing[[]*registrarv1.Handler]
+	mu    sync.Mutex // serializes updates
+	table broadcast.Value[[]*registrarv1.Handler]
 }
 
 func (r *fakeRegistrar) register(s grpc.ServiceRegistrar) {
@@ -55,7 +32,7 @@ func (r *fakeRegistrar) register(s grpc.ServiceRegistrar) {
 
 func (r *fakeRegistrar) WatchHandlers(_ *registrarv1.WatchHandlersRequest, stream grpc.ServerStreamingServer[registrarv1.WatchHandlersResponse]) error {
 	for {
-		table, changed := r.table.get()
+		table, changed := r.table.Get()
 		if err := stream.Send(&registrarv1.WatchHandlersResponse{Handlers: table}); err != nil {
 			return err
 		}
@@ -68,9 +45,8 @@ func (r *fakeRegistrar) WatchHandlers(_ *registrarv1.WatchHandlersRequest, strea
 }
 
 func (r *fakeRegistrar) ReportHandlerStatus(_ context.Context, request *registrarv1.ReportHandlerStatusRequest) (*registrarv1.ReportHandlerStatusResponse, error) {
-	r.table.update(func(table *[]*registrarv1.Handler) {
-		next := slices.Clone(*table)
-		for i, handler := range next {
+	r.update(func(table []*registrarv1.Handler) []*registrarv1.Handler {
+		for i, handler := range table {
 			for _, report := range request.GetReports() {
 				if report.GetName() != handler.GetName() || report.GetEndpoint() != handler.GetEndpoint() || report.GetRegistration() != handler.GetRegistration() {
 					continue
@@ -80,26 +56,33 @@ func (r *fakeRegistrar) ReportHandlerStatus(_ context.Context, request *registra
 				if changed.GetStatus() == registrarv1.HandlerStatus_HANDLER_STATUS_OFFLINE {
 					changed.OfflineSince = timestamppb.Now()
 				}
-				next[i] = changed
+				table[i] = changed
 			}
 		}
-		*table = next
+		return table
 	})
 	return &registrarv1.ReportHandlerStatusResponse{}, nil
 }
 
+func (r *fakeRegistrar) update(change func([]*registrarv1.Handler) []*registrarv1.Handler) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	table, _ := r.table.Get()
+	r.table.Set(change(slices.Clone(table)))
+}
+
 // add registers an endpoint, or registers it again.
 func (r *fakeRegistrar) add(name, endpoint string, shared bool) {
-	r.table.update(func(table *[]*registrarv1.Handler) {
+	r.update(func(table []*registrarv1.Handler) []*registrarv1.Handler {
 		registration := uint64(1)
-		next := slices.DeleteFunc(slices.Clone(*table), func(h *registrarv1.Handler) bool {
+		table = slices.DeleteFunc(table, func(h *registrarv1.Handler) bool {
 			if h.GetEndpoint() == endpoint {
 				registration = h.GetRegistration() + 1
 				return true
 			}
 			return false
 		})
-		*table = append(next, &registrarv1.Handler{
+		return append(table, &registrarv1.Handler{
 			Name: name, Endpoint: endpoint, EndpointType: registrarv1.EndpointType_ENDPOINT_TYPE_UDS, Shared: shared,
 			Status: registrarv1.HandlerStatus_HANDLER_STATUS_WAITING, Registration: registration,
 		})
@@ -107,11 +90,11 @@ func (r *fakeRegistrar) add(name, endpoint string, shared bool) {
 }
 
 func (r *fakeRegistrar) clear() {
-	r.table.update(func(table *[]*registrarv1.Handler) { *table = nil })
+	r.update(func([]*registrarv1.Handler) []*registrarv1.Handler { return nil })
 }
 
 func (r *fakeRegistrar) status(endpoint string) registrarv1.HandlerStatus {
-	table, _ := r.table.get()
+	table, _ := r.table.Get()
 	for _, handler := range table {
 		if handler.GetEndpoint() == endpoint {
 			return handler.GetStatus()
@@ -120,18 +103,18 @@ func (r *fakeRegistrar) status(endpoint string) registrarv1.HandlerStatus {
 	return registrarv1.HandlerStatus_HANDLER_STATUS_UNSPECIFIED
 }
 
-// answer is what a fakeHandler says to some details: a list, an error, or nothing.
+// answer of a fakeHandler: a list, an error, or nothing.
 type answer struct {
 	ids    []string
 	err    error
 	silent bool
 }
 
-// fakeHandler answers by details; unknown ones get an empty list.
+// fakeHandler has an answer for each discoveryDetails. Without an answer it sends an empty list.
 type fakeHandler struct {
 	discoveryv0.UnimplementedDiscoveryHandlerServer
 	endpoint string
-	answers  changing[map[string]answer]
+	answers  broadcast.Value[map[string]answer]
 
 	mu       sync.Mutex
 	requests []*discoveryv0.DiscoverRequest
@@ -148,39 +131,48 @@ func (h *fakeHandler) serve(t *testing.T) (stop func()) {
 	return rpctest.ServeAt(t, "unix://"+h.endpoint, func(s grpc.ServiceRegistrar) { discoveryv0.RegisterDiscoveryHandlerServer(s, h) })
 }
 
-func (h *fakeHandler) says(details string, a answer) {
-	h.answers.update(func(answers *map[string]answer) {
-		next := map[string]answer{details: a}
-		for other, said := range *answers {
-			if other != details {
-				next[other] = said
-			}
-		}
-		*answers = next
-	})
+// respond sets the answer to the details, also on open streams.
+func (h *fakeHandler) respond(details string, a answer) {
+	previous, _ := h.answers.Get()
+	answers := map[string]answer{}
+	maps.Copy(answers, previous)
+	answers[details] = a
+	h.answers.Set(answers)
 }
 
-func (h *fakeHandler) asked() []*discoveryv0.DiscoverRequest {
+// received returns all requests.
+func (h *fakeHandler) received() []*discoveryv0.DiscoverRequest {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return slices.Clone(h.requests)
 }
 
-func (h *fakeHandler) streams(change int) int {
+// passwords returns the property "password" of all requests.
+func (h *fakeHandler) passwords() (all []string) {
+	for _, request := range h.received() {
+		all = append(all, string(request.GetDiscoveryProperties()["password"].GetVec()))
+	}
+	return all
+}
+
+func (h *fakeHandler) openStreams() int {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	h.open += change
 	return h.open
 }
 
 func (h *fakeHandler) Discover(request *discoveryv0.DiscoverRequest, stream grpc.ServerStreamingServer[discoveryv0.DiscoverResponse]) error {
 	h.mu.Lock()
 	h.requests = append(h.requests, request)
+	h.open++
 	h.mu.Unlock()
-	h.streams(1)
-	defer h.streams(-1)
+	defer func() {
+		h.mu.Lock()
+		h.open--
+		h.mu.Unlock()
+	}()
 	for {
-		answers, changed := h.answers.get()
+		answers, changed := h.answers.Get()
 		a := answers[request.GetDiscoveryDetails()]
 		if a.err != nil {
 			return a.err
@@ -202,11 +194,11 @@ func (h *fakeHandler) Discover(request *discoveryv0.DiscoverRequest, stream grpc
 	}
 }
 
-// fakeWriter keeps all reports, and answers them while it is not held.
+// fakeWriter records all reports and responds to them unless it is paused.
 type fakeWriter struct {
 	instancev1.UnimplementedInstanceServiceServer
-	held     changing[bool]
-	refusals []*instancev1.Refusal // of every report
+	paused   broadcast.Value[bool]
+	refusals []*instancev1.Refusal // in every response
 
 	mu      sync.Mutex
 	reports []*instancev1.ReportDevicesRequest
@@ -225,7 +217,7 @@ func (w *fakeWriter) ReportDevices(stream grpc.BidiStreamingServer[instancev1.Re
 		w.mu.Lock()
 		w.reports = append(w.reports, report)
 		w.mu.Unlock()
-		for held, changed := w.held.get(); held; held, changed = w.held.get() {
+		for paused, changed := w.paused.Get(); paused; paused, changed = w.paused.Get() {
 			select {
 			case <-changed:
 			case <-stream.Context().Done():
@@ -238,7 +230,7 @@ func (w *fakeWriter) ReportDevices(stream grpc.BidiStreamingServer[instancev1.Re
 	}
 }
 
-func (w *fakeWriter) of(configuration string) []*instancev1.ReportDevicesRequest {
+func (w *fakeWriter) reportsOf(configuration string) []*instancev1.ReportDevicesRequest {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	var reports []*instancev1.ReportDevicesRequest

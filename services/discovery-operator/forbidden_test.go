@@ -15,20 +15,20 @@ import (
 
 const account = "system:serviceaccount:akri:akri-discovery-operator"
 
-// grant lets the account do something in the test's namespace, or in all.
-func (w *world) grant(everywhere bool, rule rbacv1.PolicyRule) {
-	w.t.Helper()
-	named, rules := metav1.ObjectMeta{Name: w.namespace}, []rbacv1.PolicyRule{rule}
+// grant gives the account a right in the namespace of the test or in the cluster.
+func (h *harness) grant(inCluster bool, rule rbacv1.PolicyRule) {
+	h.t.Helper()
+	meta, rules := metav1.ObjectMeta{Name: h.namespace}, []rbacv1.PolicyRule{rule}
 	subjects := []rbacv1.Subject{{Kind: rbacv1.UserKind, Name: account, APIGroup: rbacv1.GroupName}}
-	if everywhere {
-		create(w.t, "clusterroles", "", &rbacv1.ClusterRole{ObjectMeta: named, Rules: rules})
-		create(w.t, "clusterrolebindings", "", &rbacv1.ClusterRoleBinding{ObjectMeta: named, Subjects: subjects,
-			RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: named.Name}})
+	if inCluster {
+		create(h.t, "clusterroles", "", &rbacv1.ClusterRole{ObjectMeta: meta, Rules: rules})
+		create(h.t, "clusterrolebindings", "", &rbacv1.ClusterRoleBinding{ObjectMeta: meta, Subjects: subjects,
+			RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: meta.Name}})
 		return
 	}
-	create(w.t, "roles", w.namespace, &rbacv1.Role{ObjectMeta: named, Rules: rules})
-	create(w.t, "rolebindings", w.namespace, &rbacv1.RoleBinding{ObjectMeta: named, Subjects: subjects,
-		RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "Role", Name: named.Name}})
+	create(h.t, "roles", h.namespace, &rbacv1.Role{ObjectMeta: meta, Rules: rules})
+	create(h.t, "rolebindings", h.namespace, &rbacv1.RoleBinding{ObjectMeta: meta, Subjects: subjects,
+		RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "Role", Name: meta.Name}})
 }
 
 func create[T interface {
@@ -43,22 +43,23 @@ func create[T interface {
 	require.NoError(t, err)
 }
 
-func TestASecretThatMayNotBeReadIsReportedWithTheRightThatLacksAndReadOnceItMay(t *testing.T) {
-	w := newWorld(t, forever)
-	w.grant(true, rbacv1.PolicyRule{APIGroups: []string{"akri.sh"}, Resources: []string{"configurations"}, Verbs: []string{"get", "list", "watch"}})
-	w.config.REST.Impersonate = rest.ImpersonationConfig{UserName: account}
-	handler, _ := serving(t, w, "d", "x")
-	w.secret("s", "first")
-	w.start()
-	key := w.apply(w.namespace, "forbidden", "foo", "d", password("s", true))
-	message := w.problem(key, akriv0.ReasonPropertyForbidden).GetMessage()
-	require.Contains(t, message, `discoveryProperty "password": read Secret `+w.namespace+"/s")
+// The problem names the missing right. The Secret is read after the right is granted.
+func TestForbiddenSecret(t *testing.T) {
+	h := newHarness(t, forever)
+	h.grant(true, rbacv1.PolicyRule{APIGroups: []string{"akri.sh"}, Resources: []string{"configurations"}, Verbs: []string{"get", "list", "watch"}})
+	h.config.REST.Impersonate = rest.ImpersonationConfig{UserName: account}
+	handler, _ := startHandler(t, h, "d", "x")
+	h.secret("s", "first")
+	h.start()
+	key := h.apply(h.namespace, "forbidden", "foo", "d", password("s", true))
+	message := h.problem(key, akriv0.ReasonPropertyForbidden).GetMessage()
+	require.Contains(t, message, `discoveryProperty "password": read Secret `+h.namespace+"/s")
 	require.Contains(t, message, `User "`+account+`" cannot get resource "secrets"`)
-	require.Contains(t, message, `in the namespace "`+w.namespace+`"`)
+	require.Contains(t, message, `in the namespace "`+h.namespace+`"`)
 	require.Contains(t, message, "rbac.secrets")
-	require.Empty(t, handler.asked())
+	require.Empty(t, handler.received())
 
-	w.grant(false, rbacv1.PolicyRule{APIGroups: []string{""}, Resources: []string{"secrets"}, Verbs: []string{"get", "watch"}})
-	require.Empty(t, w.reported(key, true, "x").GetProblems())
+	h.grant(false, rbacv1.PolicyRule{APIGroups: []string{""}, Resources: []string{"secrets"}, Verbs: []string{"get", "watch"}})
+	require.Empty(t, h.reported(key, true, "x").GetProblems())
 	require.Equal(t, []string{"first"}, handler.passwords())
 }

@@ -19,29 +19,29 @@ import (
 	discoveryv0 "akri.sh/proto/v0"
 )
 
-// handlerFunc is a handler that may do anything with its stream.
+// handlerFunc implements Discover of a handler.
 type handlerFunc func(grpc.ServerStreamingServer[discoveryv0.DiscoverResponse]) error
 
-func (f handlerFunc) serve(t *testing.T, w *world, name string) {
+func (f handlerFunc) serve(t *testing.T, h *harness, name string) {
 	t.Helper()
 	endpoint := filepath.Join(t.TempDir(), "h.sock")
 	rpctest.ServeAt(t, "unix://"+endpoint, func(s grpc.ServiceRegistrar) {
-		discoveryv0.RegisterDiscoveryHandlerServer(s, discover{handle: f})
+		discoveryv0.RegisterDiscoveryHandlerServer(s, handlerServer{handle: f})
 	})
-	w.registrar.add(name, endpoint, true)
+	h.registrar.add(name, endpoint, true)
 }
 
-type discover struct {
+type handlerServer struct {
 	discoveryv0.UnimplementedDiscoveryHandlerServer
 	handle handlerFunc
 }
 
-func (d discover) Discover(_ *discoveryv0.DiscoverRequest, stream grpc.ServerStreamingServer[discoveryv0.DiscoverResponse]) error {
-	return d.handle(stream)
+func (s handlerServer) Discover(_ *discoveryv0.DiscoverRequest, stream grpc.ServerStreamingServer[discoveryv0.DiscoverResponse]) error {
+	return s.handle(stream)
 }
 
-// hostile serves something on a socket that is no handler.
-func hostile(t *testing.T, w *world, name string, answer func(net.Conn)) {
+// serveRaw registers a socket that does not speak gRPC.
+func serveRaw(t *testing.T, h *harness, name string, respond func(net.Conn)) {
 	t.Helper()
 	endpoint := filepath.Join(t.TempDir(), "h.sock")
 	listener, err := net.Listen("unix", endpoint)
@@ -54,48 +54,50 @@ func hostile(t *testing.T, w *world, name string, answer func(net.Conn)) {
 			if err != nil {
 				return
 			}
-			go func() { defer conn.Close(); answer(conn) }()
+			go func() { defer conn.Close(); respond(conn) }()
 		}
 	}()
 	t.Cleanup(func() { _ = listener.Close(); <-done })
-	w.registrar.add(name, endpoint, true)
+	h.registrar.add(name, endpoint, true)
 }
 
-func TestHandlersThatHangOrAnswerGarbageHarmNobodyElse(t *testing.T) {
-	w := newWorld(t, forever)
-	hostile(t, w, "hangs", func(conn net.Conn) { _, _ = io.Copy(io.Discard, conn) })
-	hostile(t, w, "garbage", func(conn net.Conn) { _, _ = conn.Write([]byte(strings.Repeat("\x00\xffHTTP/1.1 400 no\r\n", 1000))) })
-	hostile(t, w, "hangsUp", func(net.Conn) {})
+// Handlers that hang, close or send garbage do not affect other handlers.
+func TestBrokenHandlersDoNotAffectOthers(t *testing.T) {
+	h := newHarness(t, forever)
+	serveRaw(t, h, "hangs", func(conn net.Conn) { _, _ = io.Copy(io.Discard, conn) })
+	serveRaw(t, h, "garbage", func(conn net.Conn) { _, _ = conn.Write([]byte(strings.Repeat("\x00\xffHTTP/1.1 400 no\r\n", 1000))) })
+	serveRaw(t, h, "closes", func(net.Conn) {})
 	handlerFunc(func(stream grpc.ServerStreamingServer[discoveryv0.DiscoverResponse]) error {
 		return stream.Send(&discoveryv0.DiscoverResponse{Devices: []*discoveryv0.Device{{Id: "big", Properties: map[string]string{"V": strings.Repeat("x", 65<<20)}}}})
-	}).serve(t, w, "big")
+	}).serve(t, h, "big")
 	handlerFunc(func(stream grpc.ServerStreamingServer[discoveryv0.DiscoverResponse]) error {
-		return stream.SendMsg(&discoveryv0.Device{Id: "\xff no list at all"})
-	}).serve(t, w, "invalid")
-	handler, _ := serving(t, w, "d", "x")
-	w.start()
+		return stream.SendMsg(&discoveryv0.Device{Id: "\xff is not valid UTF-8"})
+	}).serve(t, h, "invalid")
+	handler, _ := startHandler(t, h, "d", "x")
+	h.start()
 	reasons := map[string]string{
-		"hangs": "", "garbage": akriv0.ReasonHandlerOffline, "hangsUp": akriv0.ReasonHandlerOffline,
+		"hangs": "", "garbage": akriv0.ReasonHandlerOffline, "closes": akriv0.ReasonHandlerOffline,
 		"big": akriv0.ReasonDiscoverFailed, "invalid": akriv0.ReasonDiscoverFailed,
 	}
 	for name := range reasons {
-		w.apply(w.namespace, strings.ToLower(name), name, "d")
+		h.apply(h.namespace, strings.ToLower(name), name, "d")
 	}
-	good := w.apply(w.namespace, "good", "foo", "d")
-	w.reported(good, true, "x")
+	good := h.apply(h.namespace, "good", "foo", "d")
+	h.reported(good, true, "x")
 	for name, reason := range reasons {
-		key := w.namespace + "/" + strings.ToLower(name)
+		key := h.namespace + "/" + strings.ToLower(name)
 		if reason != "" {
-			w.problem(key, reason)
+			h.problem(key, reason)
 		}
-		w.reported(key, false)
+		h.reported(key, false)
 	}
-	handler.says("d", answer{ids: []string{"x", "y"}})
-	require.Empty(t, w.reported(good, true, "x", "y").GetProblems())
+	handler.respond("d", answer{ids: []string{"x", "y"}})
+	require.Empty(t, h.reported(good, true, "x", "y").GetProblems())
 }
 
-func TestAHandlerThatFloodsIsTakenSlowlyAndHarmsNobodyElse(t *testing.T) {
-	w := newWorld(t, forever)
+// A handler that sends lists continuously is slowed down and does not affect other handlers.
+func TestRateOfListsIsLimited(t *testing.T) {
+	h := newHarness(t, forever)
 	var sent atomic.Int64
 	handlerFunc(func(stream grpc.ServerStreamingServer[discoveryv0.DiscoverResponse]) error {
 		for {
@@ -103,25 +105,25 @@ func TestAHandlerThatFloodsIsTakenSlowlyAndHarmsNobodyElse(t *testing.T) {
 				return err
 			}
 		}
-	}).serve(t, w, "flood")
-	handler, _ := serving(t, w, "d", "x")
-	w.start()
-	began := time.Now()
-	flood := w.apply(w.namespace, "flood", "flood", "d")
-	good := w.apply(w.namespace, "good", "foo", "d")
-	w.reported(good, true, "x")
-	w.eventually(func() bool { return len(w.writer.of(flood)) > 80 }, "more than the first few lists")
-	reports, lists, seconds := len(w.writer.of(flood)), sent.Load(), time.Since(began).Seconds()
+	}).serve(t, h, "flood")
+	handler, _ := startHandler(t, h, "d", "x")
+	h.start()
+	start := time.Now()
+	flood := h.apply(h.namespace, "flood", "flood", "d")
+	good := h.apply(h.namespace, "good", "foo", "d")
+	h.reported(good, true, "x")
+	h.eventually(func() bool { return len(h.writer.reportsOf(flood)) > 80 }, "reports beyond the burst")
+	reports, lists, seconds := len(h.writer.reportsOf(flood)), sent.Load(), time.Since(start).Seconds()
 	t.Logf("%d lists and %d reports in %.1f s", lists, reports, seconds)
 	require.LessOrEqual(t, float64(reports), 60+11*seconds)
-	// Some thousand of these small lists are on their way, in buffers.
+	// Buffers hold some thousand of these small lists.
 	require.LessOrEqual(t, float64(lists), 20_000+500*seconds)
-	handler.says("d", answer{ids: []string{"x", "y"}})
-	w.reported(good, true, "x", "y")
+	handler.respond("d", answer{ids: []string{"x", "y"}})
+	h.reported(good, true, "x", "y")
 }
 
-func TestTheLastOfManyListsIsTaken(t *testing.T) {
-	w := newWorld(t, forever)
+func TestLastOfManyListsIsUsed(t *testing.T) {
+	h := newHarness(t, forever)
 	handlerFunc(func(stream grpc.ServerStreamingServer[discoveryv0.DiscoverResponse]) error {
 		for i := range 500 {
 			if err := stream.Send(&discoveryv0.DiscoverResponse{Devices: []*discoveryv0.Device{{Id: fmt.Sprint(i)}}}); err != nil {
@@ -130,16 +132,16 @@ func TestTheLastOfManyListsIsTaken(t *testing.T) {
 		}
 		<-stream.Context().Done()
 		return context.Cause(stream.Context())
-	}).serve(t, w, "burst")
-	w.start()
-	w.reported(w.apply(w.namespace, "burst", "burst", "d"), true, "499")
+	}).serve(t, h, "burst")
+	h.start()
+	h.reported(h.apply(h.namespace, "burst", "burst", "d"), true, "499")
 }
 
-func TestAllDevicesOfTheQuotaAreTakenAndNoMore(t *testing.T) {
-	w := newWorld(t, forever)
-	const quota = 10_000
+func TestDeviceLimit(t *testing.T) {
+	h := newHarness(t, forever)
+	const limit = 10_000
 	handlerFunc(func(stream grpc.ServerStreamingServer[discoveryv0.DiscoverResponse]) error {
-		list := make([]*discoveryv0.Device, quota+1)
+		list := make([]*discoveryv0.Device, limit+1)
 		for i := range list {
 			list[i] = &discoveryv0.Device{Id: fmt.Sprintf("device-%05d", i), Properties: map[string]string{"URL": fmt.Sprintf("http://device-%05d", i)}}
 		}
@@ -148,16 +150,16 @@ func TestAllDevicesOfTheQuotaAreTakenAndNoMore(t *testing.T) {
 		}
 		<-stream.Context().Done()
 		return context.Cause(stream.Context())
-	}).serve(t, w, "many")
-	serving(t, w, "d", "x")
-	w.start()
-	key := w.apply(w.namespace, "many", "many", "d")
-	good := w.apply(w.namespace, "good", "foo", "d")
-	w.reported(good, true, "x")
-	require.Contains(t, w.problem(key, akriv0.ReasonInvalidDevice).GetMessage(), "10001 devices, at most 10000 are taken")
-	reports := w.writer.of(key)
+	}).serve(t, h, "many")
+	startHandler(t, h, "d", "x")
+	h.start()
+	key := h.apply(h.namespace, "many", "many", "d")
+	good := h.apply(h.namespace, "good", "foo", "d")
+	h.reported(good, true, "x")
+	require.Contains(t, h.problem(key, akriv0.ReasonInvalidDevice).GetMessage(), "10001 devices: only the first 10000 by id are used")
+	reports := h.writer.reportsOf(key)
 	report := reports[len(reports)-1]
 	require.True(t, report.GetComplete())
-	// Two of so many ids have the same 24 bits now and then.
-	require.InDelta(t, quota, len(report.GetDevices()), 20)
+	// Some of the 24-bit digests collide.
+	require.InDelta(t, limit, len(report.GetDevices()), 20)
 }

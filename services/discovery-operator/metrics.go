@@ -4,31 +4,37 @@ import (
 	"strconv"
 
 	"github.com/prometheus/client_golang/prometheus"
+
+	"akri.sh/libs/broadcast"
+	"akri.sh/services/discovery-operator/internal/inventory"
 )
 
 var instanceCountDesc = prometheus.NewDesc("akri_instance_count",
 	"Devices that this node sees, by Configuration.", []string{"configuration", "is_shared"}, nil)
 
-// viewsCollector counts devices when it is asked: nothing can drift.
-type viewsCollector struct{ views *views }
+// inventoryCollector counts the devices at each scrape.
+type inventoryCollector struct {
+	inventory *broadcast.Value[inventory.Snapshot]
+}
 
-func (viewsCollector) Describe(descriptions chan<- *prometheus.Desc) {
+func (inventoryCollector) Describe(descriptions chan<- *prometheus.Desc) {
 	descriptions <- instanceCountDesc
 }
 
-func (c viewsCollector) Collect(collected chan<- prometheus.Metric) {
+func (c inventoryCollector) Collect(collected chan<- prometheus.Metric) {
 	type series struct {
 		configuration string
 		shared        bool
 	}
 	counts := map[series]float64{}
-	all, _, _ := c.views.snapshot()
-	for _, one := range all {
-		for _, device := range one.Inventory.GetDevices() {
-			counts[series{one.Inventory.GetName(), device.GetShared()}]++
+	snapshot, _ := c.inventory.Get()
+	for _, entry := range snapshot.Entries {
+		for _, device := range entry.Devices.GetDevices() {
+			counts[series{entry.Devices.GetName(), device.GetShared()}]++
 		}
 	}
 	for s, count := range counts {
-		collected <- prometheus.MustNewConstMetric(instanceCountDesc, prometheus.GaugeValue, count, s.configuration, strconv.FormatBool(s.shared))
+		collected <- prometheus.MustNewConstMetric(instanceCountDesc, prometheus.GaugeValue, count,
+			s.configuration, strconv.FormatBool(s.shared))
 	}
 }

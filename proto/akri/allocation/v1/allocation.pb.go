@@ -21,7 +21,7 @@ const (
 	_ = protoimpl.EnforceVersion(protoimpl.MaxVersion - 20)
 )
 
-// State is what the node knows of one Configuration's Instances.
+// State has the Instances of one Configuration, as one node sees them.
 type State struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Node          string                 `protobuf:"bytes,1,opt,name=node,proto3" json:"node,omitempty"`
@@ -78,7 +78,7 @@ type Instance struct {
 	state    protoimpl.MessageState `protogen:"open.v1"`
 	Name     string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
 	Capacity uint32                 `protobuf:"varint,2,opt,name=capacity,proto3" json:"capacity,omitempty"`
-	// Slots that nobody holds, all below capacity.
+	// Slots without a holder, all below capacity.
 	FreeSlots []uint32 `protobuf:"varint,3,rep,packed,name=free_slots,json=freeSlots,proto3" json:"free_slots,omitempty"`
 	// Slots that this node holds through the Configuration-level resource.
 	ClaimedSlots  []*ClaimedSlot `protobuf:"bytes,4,rep,name=claimed_slots,json=claimedSlots,proto3" json:"claimed_slots,omitempty"`
@@ -242,7 +242,7 @@ func (x *ListVirtualDevicesRequest) GetState() *State {
 
 type ListVirtualDevicesResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Ascending; those that are no numbers come last.
+	// In ascending order; ids that are not numbers come last.
 	VirtualIds    []string `protobuf:"bytes,1,rep,name=virtual_ids,json=virtualIds,proto3" json:"virtual_ids,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -476,7 +476,7 @@ type Allocation struct {
 	VirtualId string                 `protobuf:"bytes,1,opt,name=virtual_id,json=virtualId,proto3" json:"virtual_id,omitempty"`
 	Instance  string                 `protobuf:"bytes,2,opt,name=instance,proto3" json:"instance,omitempty"`
 	Index     uint32                 `protobuf:"varint,3,opt,name=index,proto3" json:"index,omitempty"`
-	// False when the slot was claimed before and needs no reservation.
+	// False if the slot is claimed already and needs no reservation.
 	Reserve       bool `protobuf:"varint,4,opt,name=reserve,proto3" json:"reserve,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache

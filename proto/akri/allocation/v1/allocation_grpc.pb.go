@@ -28,25 +28,30 @@ const (
 //
 // For semantics around ctx use and closing/ending streaming RPCs, please refer to https://pkg.go.dev/google.golang.org/grpc/?tab=doc#ClientConn.NewStream.
 //
-// ConfigurationAllocatorService is the policy of Configuration-level resources. Served by config-plugin-allocator on
-// `config-plugin-allocator.sock`. Its methods are pure: the request carries all that they look at.
+// ConfigurationAllocatorService decides which slots Configuration-level resources use. The
+// config-plugin-allocator serves it on `config-plugin-allocator.sock`. Its methods are pure
+// functions: each request has the whole state.
 //
-// Virtual ids are decimal numbers: "0", "1", … One that a slot of this node names is claimed; all others are free. A
-// claimed id may have any other form too (Akri 0.13 wrote `<configuration>-<n>`) and is taken as it is.
+// Virtual ids are decimal numbers: "0", "1", ... An id is claimed if a slot of this node has it; all
+// other ids are free. A claimed id may have any form (upstream Akri writes `<configuration>-<n>`) and
+// is used unchanged.
 type ConfigurationAllocatorServiceClient interface {
-	// ListVirtualDevices returns the ids to show the kubelet: those that this node has claimed, and as many unclaimed
-	// ones, lowest first, as there are Instances with a free slot.
+	// ListVirtualDevices returns the ids to advertise to the kubelet: the ids that this node has
+	// claimed, and one free id for each Instance with a free slot, lowest ids first.
 	ListVirtualDevices(ctx context.Context, in *ListVirtualDevicesRequest, opts ...grpc.CallOption) (*ListVirtualDevicesResponse, error)
-	// Allocate maps the ids of each container to slots. An id that was claimed keeps its slot. Then each other id takes
-	// a free slot of the Instance with the most free slots that the container does not have yet; equal ones in the order
-	// of their names.
-	// RESOURCE_EXHAUSTED: a container asks for more distinct Instances than have a free slot, or for two ids that claim
-	// slots of one Instance; the message says how many there are, or which. INVALID_ARGUMENT: an id that is neither
-	// claimed nor a number, or is asked for twice. An id that claims several slots has the first of them.
+	// Allocate maps the ids of each container to slots. A claimed id keeps its slot; if it claims
+	// several slots, it gets the first one. Then each free id gets a free slot of the Instance with
+	// the most free slots, among the Instances that the container does not have yet. Instances with
+	// equally many free slots are used in the order of their names.
+	//
+	// RESOURCE_EXHAUSTED: a container requests more distinct Instances than have a free slot, or two
+	// ids that claim slots of one Instance. The message has the number or the ids.
+	// INVALID_ARGUMENT: an id is neither claimed nor a number, or is requested twice.
 	Allocate(ctx context.Context, in *AllocateRequest, opts ...grpc.CallOption) (*AllocateResponse, error)
-	// PreferVirtualDevices chooses `size` of the available ids such that Allocate of them will be granted where that is
+	// PreferVirtualDevices chooses `size` of the available ids so that Allocate succeeds for them, if
 	// possible: `must_include` first, then ids of distinct Instances.
-	// INVALID_ARGUMENT: a `must_include` id that is not available, or more of them than `size`.
+	//
+	// INVALID_ARGUMENT: a `must_include` id is not available, or there are more of them than `size`.
 	PreferVirtualDevices(ctx context.Context, in *PreferVirtualDevicesRequest, opts ...grpc.CallOption) (*PreferVirtualDevicesResponse, error)
 }
 
@@ -92,25 +97,30 @@ func (c *configurationAllocatorServiceClient) PreferVirtualDevices(ctx context.C
 // All implementations must embed UnimplementedConfigurationAllocatorServiceServer
 // for forward compatibility.
 //
-// ConfigurationAllocatorService is the policy of Configuration-level resources. Served by config-plugin-allocator on
-// `config-plugin-allocator.sock`. Its methods are pure: the request carries all that they look at.
+// ConfigurationAllocatorService decides which slots Configuration-level resources use. The
+// config-plugin-allocator serves it on `config-plugin-allocator.sock`. Its methods are pure
+// functions: each request has the whole state.
 //
-// Virtual ids are decimal numbers: "0", "1", … One that a slot of this node names is claimed; all others are free. A
-// claimed id may have any other form too (Akri 0.13 wrote `<configuration>-<n>`) and is taken as it is.
+// Virtual ids are decimal numbers: "0", "1", ... An id is claimed if a slot of this node has it; all
+// other ids are free. A claimed id may have any form (upstream Akri writes `<configuration>-<n>`) and
+// is used unchanged.
 type ConfigurationAllocatorServiceServer interface {
-	// ListVirtualDevices returns the ids to show the kubelet: those that this node has claimed, and as many unclaimed
-	// ones, lowest first, as there are Instances with a free slot.
+	// ListVirtualDevices returns the ids to advertise to the kubelet: the ids that this node has
+	// claimed, and one free id for each Instance with a free slot, lowest ids first.
 	ListVirtualDevices(context.Context, *ListVirtualDevicesRequest) (*ListVirtualDevicesResponse, error)
-	// Allocate maps the ids of each container to slots. An id that was claimed keeps its slot. Then each other id takes
-	// a free slot of the Instance with the most free slots that the container does not have yet; equal ones in the order
-	// of their names.
-	// RESOURCE_EXHAUSTED: a container asks for more distinct Instances than have a free slot, or for two ids that claim
-	// slots of one Instance; the message says how many there are, or which. INVALID_ARGUMENT: an id that is neither
-	// claimed nor a number, or is asked for twice. An id that claims several slots has the first of them.
+	// Allocate maps the ids of each container to slots. A claimed id keeps its slot; if it claims
+	// several slots, it gets the first one. Then each free id gets a free slot of the Instance with
+	// the most free slots, among the Instances that the container does not have yet. Instances with
+	// equally many free slots are used in the order of their names.
+	//
+	// RESOURCE_EXHAUSTED: a container requests more distinct Instances than have a free slot, or two
+	// ids that claim slots of one Instance. The message has the number or the ids.
+	// INVALID_ARGUMENT: an id is neither claimed nor a number, or is requested twice.
 	Allocate(context.Context, *AllocateRequest) (*AllocateResponse, error)
-	// PreferVirtualDevices chooses `size` of the available ids such that Allocate of them will be granted where that is
+	// PreferVirtualDevices chooses `size` of the available ids so that Allocate succeeds for them, if
 	// possible: `must_include` first, then ids of distinct Instances.
-	// INVALID_ARGUMENT: a `must_include` id that is not available, or more of them than `size`.
+	//
+	// INVALID_ARGUMENT: a `must_include` id is not available, or there are more of them than `size`.
 	PreferVirtualDevices(context.Context, *PreferVirtualDevicesRequest) (*PreferVirtualDevicesResponse, error)
 	mustEmbedUnimplementedConfigurationAllocatorServiceServer()
 }

@@ -59,7 +59,7 @@ func (*WatchDevicesRequest) Descriptor() ([]byte, []int) {
 
 type WatchDevicesResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// One entry for each Configuration of the cluster. A Configuration that is not listed does not exist.
+	// One entry for each Configuration in the cluster. A missing Configuration does not exist.
 	Configurations []*ConfigurationDevices `protobuf:"bytes,1,rep,name=configurations,proto3" json:"configurations,omitempty"`
 	unknownFields  protoimpl.UnknownFields
 	sizeCache      protoimpl.SizeCache
@@ -106,8 +106,8 @@ type ConfigurationDevices struct {
 	state     protoimpl.MessageState `protogen:"open.v1"`
 	Namespace string                 `protobuf:"bytes,1,opt,name=namespace,proto3" json:"namespace,omitempty"`
 	Name      string                 `protobuf:"bytes,2,opt,name=name,proto3" json:"name,omitempty"`
-	// False while a handler of this Configuration has not been heard yet: a device that is missing from the list may
-	// then still exist, and what was known of it before stays true. True: the list is all there is.
+	// True if the list has all devices: a missing device is gone. False while a handler of the
+	// Configuration has not answered: a missing device may still exist and must be kept.
 	Complete      bool      `protobuf:"varint,3,opt,name=complete,proto3" json:"complete,omitempty"`
 	Devices       []*Device `protobuf:"bytes,4,rep,name=devices,proto3" json:"devices,omitempty"`
 	unknownFields protoimpl.UnknownFields
@@ -174,13 +174,15 @@ func (x *ConfigurationDevices) GetDevices() []*Device {
 
 type Device struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// `<configuration>-<digest>`, the name of the Instance and of the extended resource `akri.sh/<instance>`.
+	// Name of the Instance, `<configuration>-<digest>`, and of the extended resource
+	// `akri.sh/<instance>`.
 	Instance string `protobuf:"bytes,1,opt,name=instance,proto3" json:"instance,omitempty"`
-	// The id that the handler gave it.
+	// Id that the handler sent.
 	Id string `protobuf:"bytes,2,opt,name=id,proto3" json:"id,omitempty"`
-	// Whether other nodes may see the same device.
+	// True if other nodes may see the same device.
 	Shared bool `protobuf:"varint,3,opt,name=shared,proto3" json:"shared,omitempty"`
-	// Environment variables: what the handler sent, overlaid by the Configuration's brokerProperties.
+	// Environment variables: the properties that the handler sent and the brokerProperties of the
+	// Configuration. If both have a key, brokerProperties win.
 	Properties    map[string]string `protobuf:"bytes,4,rep,name=properties,proto3" json:"properties,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
 	Mounts        []*Mount          `protobuf:"bytes,5,rep,name=mounts,proto3" json:"mounts,omitempty"`
 	DeviceNodes   []*DeviceNode     `protobuf:"bytes,6,rep,name=device_nodes,json=deviceNodes,proto3" json:"device_nodes,omitempty"`

@@ -26,9 +26,11 @@ const (
 //
 // For semantics around ctx use and closing/ending streaming RPCs, please refer to https://pkg.go.dev/google.golang.org/grpc/?tab=doc#ClientConn.NewStream.
 //
-// DeviceInventoryService tells which devices this node sees. Served by discovery-operator on `discovery-operator.sock`.
+// DeviceInventoryService serves the devices that this node sees. The discovery-operator serves it on
+// `discovery-operator.sock`.
 type DeviceInventoryServiceClient interface {
-	// WatchDevices streams the whole inventory: once at the start and again after every change.
+	// WatchDevices sends the whole inventory once it is known and after each change. A slow
+	// client may miss intermediate states, but not the last one.
 	WatchDevices(ctx context.Context, in *WatchDevicesRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[WatchDevicesResponse], error)
 }
 
@@ -63,9 +65,11 @@ type DeviceInventoryService_WatchDevicesClient = grpc.ServerStreamingClient[Watc
 // All implementations must embed UnimplementedDeviceInventoryServiceServer
 // for forward compatibility.
 //
-// DeviceInventoryService tells which devices this node sees. Served by discovery-operator on `discovery-operator.sock`.
+// DeviceInventoryService serves the devices that this node sees. The discovery-operator serves it on
+// `discovery-operator.sock`.
 type DeviceInventoryServiceServer interface {
-	// WatchDevices streams the whole inventory: once at the start and again after every change.
+	// WatchDevices sends the whole inventory once it is known and after each change. A slow
+	// client may miss intermediate states, but not the last one.
 	WatchDevices(*WatchDevicesRequest, grpc.ServerStreamingServer[WatchDevicesResponse]) error
 	mustEmbedUnimplementedDeviceInventoryServiceServer()
 }

@@ -75,11 +75,11 @@ type HandlerStatus int32
 
 const (
 	HandlerStatus_HANDLER_STATUS_UNSPECIFIED HandlerStatus = 0
-	// Registered; no Configuration asks for it.
+	// No Configuration uses the handler.
 	HandlerStatus_HANDLER_STATUS_WAITING HandlerStatus = 1
-	// At least one Configuration uses it.
+	// At least one Configuration uses the handler.
 	HandlerStatus_HANDLER_STATUS_ACTIVE HandlerStatus = 2
-	// Unreachable since `offline_since`.
+	// The handler has been unreachable since `offline_since`.
 	HandlerStatus_HANDLER_STATUS_OFFLINE HandlerStatus = 3
 )
 
@@ -126,18 +126,19 @@ func (HandlerStatus) EnumDescriptor() ([]byte, []int) {
 	return file_akri_registrar_v1_registrar_proto_rawDescGZIP(), []int{1}
 }
 
-// Handler is one endpoint of one Discovery Handler; its key is (name, endpoint).
+// Handler is one endpoint of one Discovery Handler. (name, endpoint) is unique.
 type Handler struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	Name  string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
-	// UDS: absolute path. NETWORK: `host:port`, whatever form it was registered in.
+	// UDS: absolute path. NETWORK: `host:port`, without a scheme.
 	Endpoint     string        `protobuf:"bytes,2,opt,name=endpoint,proto3" json:"endpoint,omitempty"`
 	EndpointType EndpointType  `protobuf:"varint,3,opt,name=endpoint_type,json=endpointType,proto3,enum=akri.registrar.v1.EndpointType" json:"endpoint_type,omitempty"`
 	Shared       bool          `protobuf:"varint,4,opt,name=shared,proto3" json:"shared,omitempty"`
 	Status       HandlerStatus `protobuf:"varint,5,opt,name=status,proto3,enum=akri.registrar.v1.HandlerStatus" json:"status,omitempty"`
-	// Since when it is offline; set only then. It is removed five minutes later.
+	// Set while the status is OFFLINE. The handler is removed five minutes after this time.
 	OfflineSince *timestamppb.Timestamp `protobuf:"bytes,6,opt,name=offline_since,json=offlineSince,proto3" json:"offline_since,omitempty"`
-	// Rises each time the handler registers: a sign to dial it now rather than after a backoff.
+	// Increases each time the handler registers. Clients should then connect at once instead of
+	// after a backoff.
 	Registration  uint64 `protobuf:"varint,7,opt,name=registration,proto3" json:"registration,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -351,7 +352,8 @@ type HandlerReport struct {
 	Name     string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
 	Endpoint string                 `protobuf:"bytes,2,opt,name=endpoint,proto3" json:"endpoint,omitempty"`
 	Status   HandlerStatus          `protobuf:"varint,3,opt,name=status,proto3,enum=akri.registrar.v1.HandlerStatus" json:"status,omitempty"`
-	// The registration that the report is about: a report about an older one is ignored.
+	// Registration of the handler that the report is about. A report about an older registration
+	// is ignored.
 	Registration  uint64 `protobuf:"varint,4,opt,name=registration,proto3" json:"registration,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache

@@ -28,15 +28,18 @@ const (
 //
 // For semantics around ctx use and closing/ending streaming RPCs, please refer to https://pkg.go.dev/google.golang.org/grpc/?tab=doc#ClientConn.NewStream.
 //
-// RegistrarService is the node's table of Discovery Handlers. Served by the registrar on `registrar.sock`.
+// RegistrarService serves the node's table of Discovery Handlers. The registrar serves it on
+// `registrar.sock`.
 type RegistrarServiceClient interface {
-	// WatchHandlers streams the whole table: once at the start and again after every change. A receiver that reconnects
-	// is right after one message. A slow receiver misses intermediate tables, never the last one.
+	// WatchHandlers sends the whole table at the start and after each change. A client that
+	// reconnects has the current state after one message. A slow client may miss intermediate
+	// tables, but not the last one.
 	WatchHandlers(ctx context.Context, in *WatchHandlersRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[WatchHandlersResponse], error)
-	// ReportHandlerStatus tells what happened to connections to handlers. Repeating a report changes nothing.
-	// Handlers that the table does not hold are ignored: they were removed meanwhile.
+	// ReportHandlerStatus sets the status of handlers. It is idempotent. Reports about handlers
+	// that are not in the table are ignored. INVALID_ARGUMENT: a report has no valid status; then
+	// no report is applied.
 	ReportHandlerStatus(ctx context.Context, in *ReportHandlerStatusRequest, opts ...grpc.CallOption) (*ReportHandlerStatusResponse, error)
-	// ListHandlers returns the table once, for people and scripts.
+	// ListHandlers returns the whole table, for users and scripts.
 	ListHandlers(ctx context.Context, in *ListHandlersRequest, opts ...grpc.CallOption) (*ListHandlersResponse, error)
 }
 
@@ -91,15 +94,18 @@ func (c *registrarServiceClient) ListHandlers(ctx context.Context, in *ListHandl
 // All implementations must embed UnimplementedRegistrarServiceServer
 // for forward compatibility.
 //
-// RegistrarService is the node's table of Discovery Handlers. Served by the registrar on `registrar.sock`.
+// RegistrarService serves the node's table of Discovery Handlers. The registrar serves it on
+// `registrar.sock`.
 type RegistrarServiceServer interface {
-	// WatchHandlers streams the whole table: once at the start and again after every change. A receiver that reconnects
-	// is right after one message. A slow receiver misses intermediate tables, never the last one.
+	// WatchHandlers sends the whole table at the start and after each change. A client that
+	// reconnects has the current state after one message. A slow client may miss intermediate
+	// tables, but not the last one.
 	WatchHandlers(*WatchHandlersRequest, grpc.ServerStreamingServer[WatchHandlersResponse]) error
-	// ReportHandlerStatus tells what happened to connections to handlers. Repeating a report changes nothing.
-	// Handlers that the table does not hold are ignored: they were removed meanwhile.
+	// ReportHandlerStatus sets the status of handlers. It is idempotent. Reports about handlers
+	// that are not in the table are ignored. INVALID_ARGUMENT: a report has no valid status; then
+	// no report is applied.
 	ReportHandlerStatus(context.Context, *ReportHandlerStatusRequest) (*ReportHandlerStatusResponse, error)
-	// ListHandlers returns the table once, for people and scripts.
+	// ListHandlers returns the whole table, for users and scripts.
 	ListHandlers(context.Context, *ListHandlersRequest) (*ListHandlersResponse, error)
 	mustEmbedUnimplementedRegistrarServiceServer()
 }

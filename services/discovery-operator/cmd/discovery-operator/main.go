@@ -1,4 +1,4 @@
-// Command discovery-operator asks the node's Discovery Handlers for what Configurations want.
+// Command discovery-operator discovers the devices of Configurations on a node.
 package main
 
 import (
@@ -9,7 +9,7 @@ import (
 )
 
 func main() {
-	service.Main("discovery-operator", "Asks the node's Discovery Handlers for the devices that Configurations want, and keeps the list of them.",
+	service.Main("discovery-operator", "Discovers the devices of Configurations with the node's Discovery Handlers.",
 		func(ctx context.Context, config operator.Config, env service.Env) error {
 			s, err := operator.New(config, env)
 			if err != nil {

@@ -6,31 +6,31 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// Metrics of discovery, under Akri's names.
+// Metrics of discovery. Their names are those of upstream Akri.
 type Metrics struct {
 	seconds *prometheus.HistogramVec
 	results *prometheus.CounterVec
 }
 
-// NewMetrics registers them.
+// NewMetrics returns registered metrics.
 func NewMetrics(registerer prometheus.Registerer) Metrics {
 	m := Metrics{
 		seconds: prometheus.NewHistogramVec(prometheus.HistogramOpts{
-			Name: "akri_discovery_response_time", Help: "Seconds from the question to a Discovery Handler to its first list.",
+			Name: "akri_discovery_response_time", Help: "Seconds from a Discover request to the first list of devices.",
 			Buckets: []float64{.001, .005, .025, .1, .25, .5, 1, 1.5, 2, 3, 5, 10, 60},
 		}, []string{"configuration"}),
 		results: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "akri_discovery_response_result", Help: "Answers of Discovery Handlers to questions, by result.",
+			Name: "akri_discovery_response_result", Help: "Discover requests, by Discovery Handler and result.",
 		}, []string{"discovery_handler_name", "result"}),
 	}
 	registerer.MustRegister(m.seconds, m.results)
 	return m
 }
 
-// Forget drops the series of a Configuration that is gone.
-func (m Metrics) Forget(configuration string) { m.seconds.DeleteLabelValues(configuration) }
+// Delete removes the series of a Configuration.
+func (m Metrics) Delete(configuration string) { m.seconds.DeleteLabelValues(configuration) }
 
-func (m Metrics) answered(query Query, after time.Duration) {
+func (m Metrics) succeeded(query Query, after time.Duration) {
 	m.seconds.WithLabelValues(query.Name).Observe(after.Seconds())
 	m.results.WithLabelValues(query.Handler, "Success").Inc()
 	m.results.WithLabelValues(query.Handler, "Fail").Add(0)

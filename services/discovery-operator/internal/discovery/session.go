@@ -1,11 +1,9 @@
+// Package discovery connects to Discovery Handlers and runs Discover streams.
 package discovery
 
 import (
 	"context"
 	"errors"
-	"fmt"
-	"io"
-	"strings"
 	"sync"
 	"time"
 
@@ -17,6 +15,8 @@ import (
 	"google.golang.org/grpc/status"
 
 	akriv0 "akri.sh/libs/apis/akri/v0"
+	"akri.sh/libs/broadcast"
+	"akri.sh/libs/rpc"
 	instancev1 "akri.sh/proto/akri/instance/v1"
 	registrarv1 "akri.sh/proto/akri/registrar/v1"
 	discoveryv0 "akri.sh/proto/v0"
@@ -25,18 +25,17 @@ import (
 )
 
 const (
-	longestPause = 30 * time.Second
-	// propertyPause is shorter: somebody is probably about to create the Secret.
-	propertyPause = 5 * time.Second
-	// steady is how long a stream must have lived for its end not to count as one more failure.
-	steady = 10 * time.Second
-	// resolveWithin bounds reading the Secrets and ConfigMaps of one Configuration.
-	resolveWithin = 10 * time.Second
-	// maxMessage bounds what a handler may put into the status of a Configuration.
-	maxMessage = 2 << 10
+	initialDelay = 50 * time.Millisecond
+	maxDelay     = 30 * time.Second
+	// maxPropertyDelay is shorter: a user often creates the Secret after the Configuration.
+	maxPropertyDelay = 5 * time.Second
+	// stableAfter is the age of a stream that resets the backoff.
+	stableAfter = 10 * time.Second
+	// resolveTimeout is for all Secrets and ConfigMaps of one Configuration.
+	resolveTimeout = 10 * time.Second
 )
 
-// Query is what a handler is asked.
+// Query is the part of a Configuration that a handler gets.
 type Query struct {
 	UID        string
 	Namespace  string
@@ -46,79 +45,80 @@ type Query struct {
 	Properties []akriv0.DiscoveryProperty
 }
 
-// Outcome is what a handler last said.
-type Outcome struct {
-	// Heard: Devices is a list that answers the Query, not one from before it.
-	Heard    bool
+// Result is the last answer of a handler.
+type Result struct {
+	// Answered is true if Devices is a list for the Query and not of a previous session.
+	Answered bool
 	Devices  []*discoveryv0.Device
 	Problems []*instancev1.Problem
 }
 
-// Env is what sessions share.
-type Env struct {
-	Log      *zap.Logger
-	Reader   properties.Reader
-	Follower *properties.Follower
-	Allow    inventory.Allow
-	Metrics  Metrics
+// Discoverer starts sessions. Its fields are shared by all of them.
+type Discoverer struct {
+	Log     *zap.Logger
+	Reader  properties.Reader
+	Watcher *properties.Watcher
+	Policy  inventory.Policy
+	Metrics Metrics
 }
 
-// Ask is what a Session is about.
-type Ask struct {
+// Options of a Session.
+type Options struct {
 	Handler *registrarv1.Handler
-	Link    *Link
+	Conn    *Conn
 	Query   Query
-	// Former are the devices of the Session that this one replaces.
-	Former []*discoveryv0.Device
-	// Notify is called when the Outcome changes. It must not block.
+	// Previous are the devices of the session that this session replaces.
+	Previous []*discoveryv0.Device
+	// Notify is called when the Result changes. It must not block.
 	Notify func()
 }
 
-// Session keeps one Discover stream open: one Query at one endpoint.
+// Session keeps one Discover stream open, for one Query at one endpoint.
 type Session struct {
-	Ask
-	env    Env
-	kick   chan struct{}
-	look   chan struct{} // capacity 1: what properties refer to may have changed
-	cancel context.CancelFunc
-	done   chan struct{}
+	Options
+	discoverer        *Discoverer
+	log               *zap.Logger
+	retry             broadcast.Signal
+	propertiesChanged broadcast.Signal
+	cancel            context.CancelFunc
+	done              chan struct{}
 
 	mu       sync.Mutex
 	devices  []*discoveryv0.Device
-	heard    bool
-	rejected []*instancev1.Problem // devices of the last list
-	failure  []*instancev1.Problem // of the last attempt
+	answered bool
+	rejected []*instancev1.Problem // invalid devices of the last list
+	failure  *instancev1.Problem   // of the last attempt
 }
 
-// Start opens a session, until Stop or until ctx ends.
-func Start(ctx context.Context, env Env, ask Ask) *Session {
+// Start returns a running session. It ends with ctx or Stop.
+func (d *Discoverer) Start(ctx context.Context, options Options) *Session {
 	ctx, cancel := context.WithCancel(ctx)
-	env.Log = env.Log.With(zap.String("handler", ask.Handler.GetName()), zap.String("endpoint", ask.Handler.GetEndpoint()),
-		zap.String("configuration", ask.Query.Namespace+"/"+ask.Query.Name))
-	s := &Session{Ask: ask, env: env, devices: ask.Former, kick: make(chan struct{}, 1), look: make(chan struct{}, 1), cancel: cancel, done: make(chan struct{})}
+	s := &Session{
+		Options: options, discoverer: d,
+		log: d.Log.With(zap.String("handler", options.Handler.GetName()), zap.String("endpoint", options.Handler.GetEndpoint()),
+			zap.String("configuration", options.Query.Namespace+"/"+options.Query.Name)),
+		retry: broadcast.NewSignal(), propertiesChanged: broadcast.NewSignal(),
+		cancel: cancel, done: make(chan struct{}), devices: options.Previous,
+	}
 	go s.run(ctx)
 	return s
 }
 
-// Outcome returns what the handler last said.
-func (s *Session) Outcome() Outcome {
+// Result returns the last answer of the handler.
+func (s *Session) Result() Result {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	problems := append(append([]*instancev1.Problem{}, s.failure...), s.rejected...)
-	return Outcome{Heard: s.heard, Devices: s.devices, Problems: problems}
-}
-
-// Kick ends a pause: the handler has registered again.
-func (s *Session) Kick() { notify(s.kick) }
-
-func notify(channel chan<- struct{}) {
-	select {
-	case channel <- struct{}{}:
-	default:
+	var problems []*instancev1.Problem
+	if s.failure != nil {
+		problems = append(problems, s.failure)
 	}
+	return Result{Answered: s.answered, Devices: s.devices, Problems: append(problems, s.rejected...)}
 }
 
-// Stop ends the session; its Outcome stays.
+// Retry ends a retry delay, because the handler has registered again.
+func (s *Session) Retry() { s.retry.Notify() }
+
+// Stop ends the session. Its Result stays.
 func (s *Session) Stop() {
 	s.cancel()
 	<-s.done
@@ -126,151 +126,116 @@ func (s *Session) Stop() {
 
 func (s *Session) run(ctx context.Context) {
 	defer close(s.done)
-	defer s.env.Follower.Follow(ctx, properties.Refs(s.Query.Namespace, s.Query.Properties), func() { notify(s.look) })()
-	pauses := backoff.NewExponentialBackOff()
-	pauses.InitialInterval, pauses.MaxInterval = 50*time.Millisecond, longestPause
+	refs := properties.Refs(s.Query.Namespace, s.Query.Properties)
+	defer s.discoverer.Watcher.Subscribe(ctx, refs, s.propertiesChanged)()
+	delays := rpc.NewBackOff(initialDelay, maxDelay)
 	for {
 		opened := time.Now()
 		err := s.discover(ctx)
 		if ctx.Err() != nil {
 			return
 		}
-		if errors.Is(err, errRotated) {
-			s.env.Log.Info("discoveryProperties changed: asking again")
+		if errors.Is(err, errPropertiesChanged) {
+			s.log.Info("discoveryProperties changed, restarting the discover stream")
 			continue
 		}
 		s.fail(err)
-		if time.Since(opened) > steady {
-			pauses.Reset()
+		if time.Since(opened) > stableAfter {
+			delays.Reset()
 		}
-		wait := pause(err, pauses)
-		s.env.Log.Debug("discover ended", zap.Error(err), zap.Duration("retry_in", wait))
-		select {
-		case <-ctx.Done():
-			return
-		case <-s.kick:
-			pauses.Reset()
-		case <-s.look:
-		case <-time.After(wait):
-		}
+		s.wait(ctx, err, delays)
 	}
 }
 
-// pause is short where the same question may soon have another answer.
-func pause(err error, pauses *backoff.ExponentialBackOff) time.Duration {
-	next := min(pauses.NextBackOff(), longestPause)
+// wait waits before the next attempt, unless the handler registers again or a property changes.
+func (s *Session) wait(ctx context.Context, err error, delays *backoff.ExponentialBackOff) {
+	delay := retryDelay(err, delays)
+	s.log.Debug("discover stream ended", zap.Error(err), zap.Duration("retry_in", delay))
+	select {
+	case <-ctx.Done():
+	case <-s.retry:
+		delays.Reset()
+	case <-s.propertiesChanged:
+	case <-time.After(delay):
+	}
+}
+
+func retryDelay(err error, delays *backoff.ExponentialBackOff) time.Duration {
+	next := min(delays.NextBackOff(), maxDelay)
 	switch {
 	case errors.Is(err, properties.ErrNotFound), errors.Is(err, properties.ErrForbidden):
-		return min(next, propertyPause)
+		return min(next, maxPropertyDelay)
 	case status.Code(err) == codes.InvalidArgument:
-		return longestPause
+		return maxDelay // the same request most likely gets the same answer
 	default:
 		return next
 	}
 }
 
-// discover asks once and listens until the stream ends. It waits for the connection: that the handler cannot be
-// reached is the Link's to tell.
+// discover runs one stream until it ends or the properties change.
 func (s *Session) discover(ctx context.Context) error {
 	values, err := s.resolve(ctx)
 	if err != nil {
 		return err
 	}
 	ctx, cancel := context.WithCancelCause(ctx)
-	var rotation sync.WaitGroup
-	rotation.Go(func() { s.awaitRotation(ctx, values, cancel) })
-	defer func() { cancel(nil); rotation.Wait() }()
-	opened := time.Now()
-	stream, err := discoveryv0.NewDiscoveryHandlerClient(s.Link.conn).Discover(ctx, &discoveryv0.DiscoverRequest{
-		DiscoveryDetails: s.Query.Details, DiscoveryProperties: values,
-	}, grpc.WaitForReady(true))
-	if err == nil {
-		err = s.listen(ctx, stream, opened)
-	}
-	if cause := context.Cause(ctx); errors.Is(cause, errRotated) {
+	var watching sync.WaitGroup
+	watching.Go(func() { s.watchProperties(ctx, values, cancel) })
+	defer func() { cancel(nil); watching.Wait() }()
+	err = s.stream(ctx, &discoveryv0.DiscoverRequest{DiscoveryDetails: s.Query.Details, DiscoveryProperties: values})
+	if cause := context.Cause(ctx); errors.Is(cause, errPropertiesChanged) {
 		return cause
 	}
 	return err
 }
 
-// listen takes lists until the stream ends, the newest when there are more than it takes.
-func (s *Session) listen(ctx context.Context, stream stream, opened time.Time) error {
+// stream uses the lists of one stream until it ends. It waits for the connection: Conn has the
+// status of an unreachable handler.
+func (s *Session) stream(ctx context.Context, request *discoveryv0.DiscoverRequest) error {
+	opened := time.Now()
+	stream, err := discoveryv0.NewDiscoveryHandlerClient(s.Conn.conn).Discover(ctx, request, grpc.WaitForReady(true))
+	if err != nil {
+		return err
+	}
 	lists, ended := receive(ctx, stream)
-	pace := rate.NewLimiter(takeRate, takeBurst)
-	answered := false
-	for devices := range lists {
-		if !answered {
-			s.env.Metrics.answered(s.Query, time.Since(opened))
-			answered = true
+	limiter := rate.NewLimiter(useRate, useBurst)
+	first := true
+	for list := range lists {
+		if first {
+			s.discoverer.Metrics.succeeded(s.Query, time.Since(opened))
+			first = false
 		}
-		s.hear(devices)
-		if err := pace.Wait(ctx); err != nil {
+		s.use(list)
+		if err := limiter.Wait(ctx); err != nil {
 			break
 		}
 	}
 	return <-ended
 }
 
-func (s *Session) resolve(ctx context.Context) (map[string]*discoveryv0.ByteData, error) {
-	ctx, cancel := context.WithTimeout(ctx, resolveWithin)
-	defer cancel()
-	return properties.Resolve(ctx, s.env.Reader, s.Query.Namespace, s.Query.Properties)
-}
-
-func (s *Session) hear(list []*discoveryv0.Device) {
-	devices, rejected := inventory.Check(s.env.Allow, s.Handler.GetName(), s.Handler.GetEndpoint(), list)
-	s.env.Log.Debug("handler sent its devices", zap.Int("devices", len(devices)), zap.Int("rejected", len(list)-len(devices)))
+func (s *Session) use(list []*discoveryv0.Device) {
+	devices, rejected := inventory.Validate(s.discoverer.Policy, s.Handler.GetName(), s.Handler.GetEndpoint(), list)
+	s.log.Debug("list of devices received", zap.Int("devices", len(devices)), zap.Int("rejected", len(list)-len(devices)))
 	s.mu.Lock()
-	s.devices, s.heard, s.rejected, s.failure = devices, true, rejected, nil
+	s.devices, s.answered, s.rejected, s.failure = devices, true, rejected, nil
 	s.mu.Unlock()
 	s.Notify()
 }
 
-// fail notes why there is no stream; devices stay: unreachable is not gone.
+// fail records why there is no stream. The devices stay: an unreachable handler does not mean that
+// they are gone.
 func (s *Session) fail(err error) {
-	problem := s.problem(err)
+	problem := problemOf(err, s.Handler)
 	if problem == nil {
 		return
 	}
-	s.env.Metrics.failed(s.Query)
+	s.discoverer.Metrics.failed(s.Query)
 	s.mu.Lock()
-	news := len(s.failure) == 0 || s.failure[0].GetMessage() != problem.GetMessage()
-	s.failure = []*instancev1.Problem{problem}
+	changed := s.failure == nil || s.failure.GetMessage() != problem.GetMessage()
+	s.failure = problem
 	s.mu.Unlock()
-	if news {
-		s.env.Log.Warn("discovery failed", zap.String("reason", problem.GetReason()), zap.Error(err))
+	if changed {
+		s.log.Warn("discovery failed", zap.String("reason", problem.GetReason()), zap.Error(err))
 		s.Notify()
 	}
-}
-
-// problem is what a person should know; a stream that merely ended, or a handler that went away, is none.
-func (s *Session) problem(err error) *instancev1.Problem {
-	answer, _ := status.FromError(err)
-	switch {
-	case errors.Is(err, properties.ErrForbidden):
-		return propertyProblem(akriv0.ReasonPropertyForbidden, err)
-	case errors.Is(err, properties.ErrNotFound):
-		return propertyProblem(akriv0.ReasonPropertyNotFound, err)
-	case errors.Is(err, io.EOF), answer.Code() == codes.Unavailable, answer.Code() == codes.Canceled:
-		return nil
-	case answer.Code() == codes.InvalidArgument:
-		return &instancev1.Problem{Reason: akriv0.ReasonInvalidDetails, Message: shorten(answer.Message())}
-	default:
-		return &instancev1.Problem{
-			Reason:  akriv0.ReasonDiscoverFailed,
-			Message: shorten(fmt.Sprintf("Discovery Handler %q at %s: %v", s.Handler.GetName(), s.Handler.GetEndpoint(), err)),
-		}
-	}
-}
-
-func propertyProblem(reason string, err error) *instancev1.Problem {
-	return &instancev1.Problem{Reason: reason, Message: shorten(strings.ReplaceAll(err.Error(), "\n", "; "))}
-}
-
-// shorten keeps a message to a length that a status can bear.
-func shorten(message string) string {
-	if len(message) > maxMessage {
-		message = strings.ToValidUTF8(message[:maxMessage], "") + "..."
-	}
-	return message
 }

@@ -1,4 +1,5 @@
-// Package inventory turns what handlers say into the node's list of devices. It is pure.
+// Package inventory validates the devices that Discovery Handlers send and builds the node's list
+// of devices.
 package inventory
 
 import (
@@ -6,7 +7,6 @@ import (
 	"fmt"
 	"maps"
 	"slices"
-	"strings"
 
 	akriv0 "akri.sh/libs/apis/akri/v0"
 	discoveryv1 "akri.sh/proto/akri/discovery/v1"
@@ -15,75 +15,85 @@ import (
 	discoveryv0 "akri.sh/proto/v0"
 )
 
-// Source is one endpoint that serves a Configuration, and what it said.
-type Source struct {
-	Handler *registrarv1.Handler
-	// Heard: Devices is a list that the handler sent for the Configuration as it is now.
-	Heard    bool
-	Devices  []*discoveryv0.Device // that Check let through
-	Problems []*instancev1.Problem
+// Snapshot is the inventory of the node.
+type Snapshot struct {
+	// Ready is false until every Configuration has an Entry.
+	Ready   bool
+	Entries []*Entry // sorted by key
 }
 
-// Facts are all that a View is made of.
-type Facts struct {
-	Node          string
-	Configuration *akriv0.Configuration
-	Sources       []Source
-	// Registered are the names of all handlers of the node; HandlersKnown: the registrar has been heard.
-	Registered    []string
-	HandlersKnown bool
-	// Early: it is too soon to conclude from the absence of a handler that there is none.
-	Early bool
-	// Former maps the names of the View before this one to device ids.
-	Former map[string]string
-}
-
-// View is the node's answer to one Configuration, in both forms in which it is told on. It is never changed.
-type View struct {
-	// Inventory is for the node.
-	Inventory *discoveryv1.ConfigurationDevices
-	// Report is for the cluster; node and revision are left to the sender.
+// Entry is the inventory of one Configuration. It is immutable.
+type Entry struct {
+	Key string // namespace/name of the Configuration
+	// Devices are the devices for the device-plugin-host of the node.
+	Devices *discoveryv1.ConfigurationDevices
+	// Report is the report to the instance-writer without node and revision.
 	Report *instancev1.ReportDevicesRequest
 }
 
-// Build makes the View of a Configuration.
-func Build(facts Facts) View {
-	slices.SortFunc(facts.Sources, func(a, b Source) int {
+// Source is one endpoint of the handler of a Configuration and its last list.
+type Source struct {
+	Handler *registrarv1.Handler
+	// Answered is true if Devices is a list for the current Configuration.
+	Answered bool
+	Devices  []*discoveryv0.Device // validated
+	Problems []*instancev1.Problem
+}
+
+// Input is the state that an Entry is built from.
+type Input struct {
+	Node          string
+	Configuration *akriv0.Configuration
+	Sources       []Source
+	// Registered are the names of all handlers of the node. HandlersSynced is false until the
+	// registrar has sent them.
+	Registered     []string
+	HandlersSynced bool
+	// InGrace is true while the absence of a handler does not yet mean that its devices are gone.
+	InGrace bool
+	// PreviousNames are the names of the previous Entry.
+	PreviousNames map[string]string
+}
+
+// Build returns the Entry of a Configuration.
+func Build(input Input) *Entry {
+	slices.SortFunc(input.Sources, func(a, b Source) int {
 		return cmp.Compare(a.Handler.GetEndpoint(), b.Handler.GetEndpoint())
 	})
-	named, collisions := name(facts, union(facts.Sources))
-	view := empty(facts.Configuration, complete(facts))
+	named, collisions := nameDevices(input, mergeSources(input.Sources))
+	entry := newEntry(input.Configuration, isComplete(input))
 	for _, instance := range slices.Sorted(maps.Keys(named)) {
-		view.add(instance, named[instance], facts.Configuration.Spec.BrokerProperties)
+		entry.add(instance, named[instance], input.Configuration.Spec.BrokerProperties)
 	}
-	view.Report.Handlers = handlerStates(facts.Sources)
-	view.Report.Problems = append(problems(facts), collisions...)
-	return view
+	entry.Report.Handlers = handlerStates(input.Sources)
+	entry.Report.Problems = append(problems(input), collisions...)
+	return entry
 }
 
-// Taken is the View of a Configuration whose name an older one of another namespace has: there is no discovery for it.
-func Taken(configuration, owner *akriv0.Configuration) View {
-	view := empty(configuration, true)
-	view.Report.Problems = []*instancev1.Problem{{
-		Reason: akriv0.ReasonNameTaken,
-		Message: fmt.Sprintf("the older Configuration %s/%s has the same name; resources of the kubelet have no namespace, so choose another name for this one",
-			owner.Namespace, owner.Name),
-	}}
-	return view
+// BuildNameTaken returns the Entry of a Configuration whose name an older Configuration of another
+// namespace has. It has no devices.
+func BuildNameTaken(configuration, owner *akriv0.Configuration) *Entry {
+	entry := newEntry(configuration, true)
+	entry.Report.Problems = []*instancev1.Problem{nameTaken(owner)}
+	return entry
 }
 
-// Names maps the Instances of a View to device ids; that of no View is empty.
-func (v View) Names() map[string]string {
+// Names maps the Instances of an Entry to device ids. The Names of nil are empty.
+func (e *Entry) Names() map[string]string {
 	names := map[string]string{}
-	for _, device := range v.Inventory.GetDevices() {
+	if e == nil {
+		return names
+	}
+	for _, device := range e.Devices.GetDevices() {
 		names[device.GetInstance()] = device.GetId()
 	}
 	return names
 }
 
-func empty(configuration *akriv0.Configuration, complete bool) View {
-	return View{
-		Inventory: &discoveryv1.ConfigurationDevices{Namespace: configuration.Namespace, Name: configuration.Name, Complete: complete},
+func newEntry(configuration *akriv0.Configuration, complete bool) *Entry {
+	return &Entry{
+		Key:     configuration.Namespace + "/" + configuration.Name,
+		Devices: &discoveryv1.ConfigurationDevices{Namespace: configuration.Namespace, Name: configuration.Name, Complete: complete},
 		Report: &instancev1.ReportDevicesRequest{
 			Namespace: configuration.Namespace, Configuration: configuration.Name,
 			ConfigurationUid: string(configuration.UID), Complete: complete, ConfigurationGeneration: configuration.Generation,
@@ -91,132 +101,83 @@ func empty(configuration *akriv0.Configuration, complete bool) View {
 	}
 }
 
-// complete: what is not in the list is not there. Where no handler is registered that takes some patience: one that is
-// slow to come back must not cost its devices.
-func complete(facts Facts) bool {
-	if !facts.HandlersKnown || (len(facts.Sources) == 0 && facts.Early) {
+// isComplete returns whether a device that is not in the list is gone.
+func isComplete(input Input) bool {
+	if !input.HandlersSynced || (len(input.Sources) == 0 && input.InGrace) {
 		return false
 	}
-	return !slices.ContainsFunc(facts.Sources, func(s Source) bool { return !s.Heard })
+	return !slices.ContainsFunc(input.Sources, func(s Source) bool { return !s.Answered })
 }
 
-type found struct {
+type device struct {
 	*discoveryv0.Device
 	shared bool
 }
 
-// union takes each id from the first endpoint that has it.
-func union(sources []Source) map[string]found {
-	all := map[string]found{}
+// mergeSources returns the devices by id. Of a device at several endpoints it takes that of the
+// first endpoint.
+func mergeSources(sources []Source) map[string]device {
+	devices := map[string]device{}
 	for _, source := range sources {
-		for _, device := range source.Devices {
-			if _, known := all[device.GetId()]; !known {
-				all[device.GetId()] = found{device, source.Handler.GetShared()}
+		for _, d := range source.Devices {
+			if _, exists := devices[d.GetId()]; !exists {
+				devices[d.GetId()] = device{d, source.Handler.GetShared()}
 			}
 		}
 	}
-	return all
+	return devices
 }
 
-// name gives each device the name of its Instance. Of two that would have one name, that which had it keeps it,
-// otherwise the first by id gets it.
-func name(facts Facts, devices map[string]found) (map[string]found, []*instancev1.Problem) {
-	named := map[string]found{}
-	var problems []*instancev1.Problem
+// nameDevices returns the devices by the name of their Instance. If two ids have one name, the
+// device that had the name before keeps it, otherwise the first by id gets it.
+func nameDevices(input Input, devices map[string]device) (map[string]device, []*instancev1.Problem) {
+	named := map[string]device{}
+	var collisions []*instancev1.Problem
 	for _, id := range slices.Sorted(maps.Keys(devices)) {
-		device := devices[id]
-		digest := akriv0.Digest(id, facts.Node, device.shared)
-		instance := akriv0.InstanceName(facts.Configuration.Name, digest)
-		other, taken := named[instance]
-		if !taken {
-			named[instance] = device
+		d := devices[id]
+		digest := akriv0.Digest(id, input.Node, d.shared)
+		instance := akriv0.InstanceName(input.Configuration.Name, digest)
+		other, exists := named[instance]
+		if !exists {
+			named[instance] = d
 			continue
 		}
 		kept, refused := other.GetId(), id
-		if facts.Former[instance] == id {
+		if input.PreviousNames[instance] == id {
 			kept, refused = id, other.GetId()
-			named[instance] = device
+			named[instance] = d
 		}
-		problems = append(problems, &instancev1.Problem{
-			Reason:  akriv0.ReasonDigestCollision,
-			Message: fmt.Sprintf("device ids %q and %q have the same digest %s: %q is offered, %q is not; change one of the ids", kept, refused, digest, kept, refused),
+		collisions = append(collisions, &instancev1.Problem{
+			Reason: akriv0.ReasonDigestCollision,
+			Message: fmt.Sprintf("device ids %q and %q have the same digest %s: %q is offered, %q is not; change one of the ids",
+				kept, refused, digest, kept, refused),
 		})
 	}
-	return named, problems
+	return named, collisions
 }
 
-func (v View) add(instance string, device found, overlay map[string]string) {
-	properties := maps.Clone(device.GetProperties())
+// add adds a device. brokerProperties replace properties of the handler with the same name.
+func (e *Entry) add(instance string, d device, brokerProperties map[string]string) {
+	properties := maps.Clone(d.GetProperties())
 	if properties == nil {
 		properties = map[string]string{}
 	}
-	maps.Copy(properties, overlay)
-	v.Report.Devices = append(v.Report.Devices, &instancev1.Device{
-		Instance: instance, Id: device.GetId(), Shared: device.shared, Properties: properties,
+	maps.Copy(properties, brokerProperties)
+	e.Report.Devices = append(e.Report.Devices, &instancev1.Device{
+		Instance: instance, Id: d.GetId(), Shared: d.shared, Properties: properties,
 	})
-	local := &discoveryv1.Device{Instance: instance, Id: device.GetId(), Shared: device.shared, Properties: properties}
-	for _, mount := range device.GetMounts() {
+	local := &discoveryv1.Device{Instance: instance, Id: d.GetId(), Shared: d.shared, Properties: properties}
+	for _, mount := range d.GetMounts() {
 		local.Mounts = append(local.Mounts, &discoveryv1.Mount{
-			ContainerPath: mount.GetContainerPath(), HostPath: cmp.Or(mount.GetHostPath(), mount.GetContainerPath()), ReadOnly: mount.GetReadOnly(),
+			ContainerPath: mount.GetContainerPath(), HostPath: cmp.Or(mount.GetHostPath(), mount.GetContainerPath()),
+			ReadOnly: mount.GetReadOnly(),
 		})
 	}
-	for _, spec := range device.GetDeviceSpecs() {
+	for _, spec := range d.GetDeviceSpecs() {
 		local.DeviceNodes = append(local.DeviceNodes, &discoveryv1.DeviceNode{
 			ContainerPath: spec.GetContainerPath(), HostPath: cmp.Or(spec.GetHostPath(), spec.GetContainerPath()),
 			Permissions: cmp.Or(spec.GetPermissions(), "rwm"),
 		})
 	}
-	v.Inventory.Devices = append(v.Inventory.Devices, local)
-}
-
-// StatusName is a handler's status as people see it.
-func StatusName(status registrarv1.HandlerStatus) string {
-	switch status {
-	case registrarv1.HandlerStatus_HANDLER_STATUS_ACTIVE:
-		return "Active"
-	case registrarv1.HandlerStatus_HANDLER_STATUS_OFFLINE:
-		return "Offline"
-	default:
-		return "Waiting"
-	}
-}
-
-func handlerStates(sources []Source) []*instancev1.HandlerState {
-	var states []*instancev1.HandlerState
-	for _, source := range sources {
-		states = append(states, &instancev1.HandlerState{
-			Name: source.Handler.GetName(), Endpoint: source.Handler.GetEndpoint(),
-			Status: StatusName(source.Handler.GetStatus()), OfflineSince: source.Handler.GetOfflineSince(),
-		})
-	}
-	return states
-}
-
-func problems(facts Facts) []*instancev1.Problem {
-	var all []*instancev1.Problem
-	if facts.HandlersKnown && len(facts.Sources) == 0 {
-		all = append(all, notRegistered(facts))
-	}
-	for _, source := range facts.Sources {
-		if source.Handler.GetStatus() == registrarv1.HandlerStatus_HANDLER_STATUS_OFFLINE {
-			all = append(all, &instancev1.Problem{
-				Reason:  akriv0.ReasonHandlerOffline,
-				Message: fmt.Sprintf("Discovery Handler %q at %s on node %q cannot be reached", source.Handler.GetName(), source.Handler.GetEndpoint(), facts.Node),
-			})
-		}
-		all = append(all, source.Problems...)
-	}
-	return all
-}
-
-func notRegistered(facts Facts) *instancev1.Problem {
-	registered := "none"
-	if names := slices.Compact(slices.Sorted(slices.Values(facts.Registered))); len(names) > 0 {
-		registered = strings.Join(names, ", ")
-	}
-	return &instancev1.Problem{
-		Reason: akriv0.ReasonHandlerNotRegistered,
-		Message: fmt.Sprintf("no Discovery Handler named %q is registered on node %q; registered: %s",
-			facts.Configuration.Spec.DiscoveryHandler.Name, facts.Node, registered),
-	}
+	e.Devices.Devices = append(e.Devices.Devices, local)
 }

@@ -1,4 +1,5 @@
-// Package properties resolves the discoveryProperties of a Configuration.
+// Package properties resolves the discoveryProperties of a Configuration and watches the Secrets
+// and ConfigMaps that they refer to.
 package properties
 
 import (
@@ -15,26 +16,33 @@ import (
 	discoveryv0 "akri.sh/proto/v0"
 )
 
-// ErrNotFound is in the answer when an object or key that is not optional does not exist.
+// ErrNotFound means that an object or key that is not optional does not exist.
 var ErrNotFound = errors.New("not found")
 
-// ErrForbidden is in the answer when an object may not be read, optional or not: nobody knows whether it exists.
-var ErrForbidden = errors.New(`a Role with "get" and "watch" of it, or the chart's value rbac.secrets, would allow that`)
+// ErrForbidden means that an object may not be read, even if it is optional: its existence is
+// unknown.
+var ErrForbidden = errors.New(`grant "get" and "watch" on it with a Role or with the chart value discovery-operator.rbac.secrets`)
 
-// Reader reads what properties refer to. Both calls answer as the API server does, NotFound and Forbidden included.
+// errOmitted means that an optional object or key does not exist.
+var errOmitted = errors.New("optional value does not exist")
+
+// Reader reads Secrets and ConfigMaps. It returns the errors of the API server, including NotFound
+// and Forbidden.
 type Reader interface {
 	Secret(ctx context.Context, namespace, name string) (*corev1.Secret, error)
 	ConfigMap(ctx context.Context, namespace, name string) (*corev1.ConfigMap, error)
 }
 
-// Resolve returns the values for a handler. Where values are missing it names all of them.
-func Resolve(ctx context.Context, reader Reader, namespace string, properties []akriv0.DiscoveryProperty) (map[string]*discoveryv0.ByteData, error) {
+// Resolve returns the values that are sent to a handler. The error names all missing values.
+func Resolve(
+	ctx context.Context, reader Reader, namespace string, properties []akriv0.DiscoveryProperty,
+) (map[string]*discoveryv0.ByteData, error) {
 	values := make(map[string]*discoveryv0.ByteData, len(properties))
 	var missing []error
 	for _, property := range properties {
 		value, err := resolve(ctx, reader, namespace, property)
 		switch {
-		case errors.Is(err, errLeftOut):
+		case errors.Is(err, errOmitted):
 		case err != nil:
 			missing = append(missing, fmt.Errorf("discoveryProperty %q: %w", property.Name, err))
 		default:
@@ -43,8 +51,6 @@ func Resolve(ctx context.Context, reader Reader, namespace string, properties []
 	}
 	return values, errors.Join(missing...)
 }
-
-var errLeftOut = errors.New("optional and not there")
 
 func resolve(ctx context.Context, reader Reader, namespace string, property akriv0.DiscoveryProperty) (*discoveryv0.ByteData, error) {
 	switch from := property.ValueFrom; {
@@ -82,8 +88,10 @@ func configMapData(configMap *corev1.ConfigMap) map[string][]byte {
 	return data
 }
 
-func lookUp(ref akriv0.KeyRef, kind, namespace string, get func(namespace, name string) (map[string][]byte, error)) (*discoveryv0.ByteData, error) {
-	namespace = inNamespace(ref, namespace)
+func lookUp(
+	ref akriv0.KeyRef, kind, namespace string, get func(namespace, name string) (map[string][]byte, error),
+) (*discoveryv0.ByteData, error) {
+	namespace = namespaceOf(ref, namespace)
 	data, err := get(namespace, ref.Name)
 	if apierrors.IsForbidden(err) {
 		return nil, fmt.Errorf("read %s %s/%s: %w; %w", kind, namespace, ref.Name, err, ErrForbidden)
@@ -93,13 +101,13 @@ func lookUp(ref akriv0.KeyRef, kind, namespace string, get func(namespace, name 
 	}
 	if value, exists := data[ref.Key]; exists {
 		if value == nil {
-			value = []byte{} // a handler can tell an empty value from none
+			value = []byte{} // handlers distinguish an empty value from no value
 		}
 		return &discoveryv0.ByteData{Vec: value}, nil
 	}
 	switch {
 	case ref.Optional:
-		return nil, errLeftOut
+		return nil, errOmitted
 	case err != nil:
 		return nil, fmt.Errorf("%s %s/%s %w", kind, namespace, ref.Name, ErrNotFound)
 	default:
@@ -107,7 +115,7 @@ func lookUp(ref akriv0.KeyRef, kind, namespace string, get func(namespace, name 
 	}
 }
 
-// inNamespace is the namespace that a reference means.
-func inNamespace(ref akriv0.KeyRef, own string) string {
-	return cmp.Or(ref.Namespace, own)
+// namespaceOf returns the namespace of a reference, by default that of the Configuration.
+func namespaceOf(ref akriv0.KeyRef, configurationNamespace string) string {
+	return cmp.Or(ref.Namespace, configurationNamespace)
 }

@@ -14,29 +14,30 @@ import (
 	"akri.sh/services/discovery-operator/internal/properties"
 )
 
-type objects map[string]map[string][]byte
+// fakeReader holds the data of objects by "<kind> <namespace>/<name>".
+type fakeReader map[string]map[string][]byte
 
-func (o objects) get(kind, namespace, name string) (map[string][]byte, error) {
+func (r fakeReader) get(kind, namespace, name string) (map[string][]byte, error) {
 	switch name {
 	case "broken":
-		return nil, errors.New("cannot read it")
+		return nil, errors.New("connection refused")
 	case "forbidden":
-		return nil, apierrors.NewForbidden(schema.GroupResource{Resource: kind}, name, errors.New("may not read it"))
+		return nil, apierrors.NewForbidden(schema.GroupResource{Resource: kind}, name, errors.New("no access"))
 	}
-	data, exists := o[kind+" "+namespace+"/"+name]
+	data, exists := r[kind+" "+namespace+"/"+name]
 	if !exists {
 		return nil, apierrors.NewNotFound(schema.GroupResource{Resource: kind}, name)
 	}
 	return data, nil
 }
 
-func (o objects) Secret(_ context.Context, namespace, name string) (*corev1.Secret, error) {
-	data, err := o.get("Secret", namespace, name)
+func (r fakeReader) Secret(_ context.Context, namespace, name string) (*corev1.Secret, error) {
+	data, err := r.get("Secret", namespace, name)
 	return &corev1.Secret{Data: data}, err
 }
 
-func (o objects) ConfigMap(_ context.Context, namespace, name string) (*corev1.ConfigMap, error) {
-	data, err := o.get("ConfigMap", namespace, name)
+func (r fakeReader) ConfigMap(_ context.Context, namespace, name string) (*corev1.ConfigMap, error) {
+	data, err := r.get("ConfigMap", namespace, name)
 	configMap := &corev1.ConfigMap{Data: map[string]string{}, BinaryData: map[string][]byte{}}
 	for key, value := range data {
 		if key == "binary" {
@@ -57,7 +58,7 @@ func configMap(namespace, name, key string, optional bool) *akriv0.PropertySourc
 }
 
 func TestResolve(t *testing.T) {
-	reader := objects{
+	reader := fakeReader{
 		"Secret own/s":      {"k": []byte("in own"), "empty": nil},
 		"Secret other/s":    {"k": []byte("in other")},
 		"ConfigMap own/c":   {"k": []byte("text"), "binary": {0, 1}},
@@ -66,28 +67,28 @@ func TestResolve(t *testing.T) {
 	value := func(v string) *string { return &v }
 	for name, c := range map[string]struct {
 		property akriv0.DiscoveryProperty
-		want     []byte // no want and no wantErr: left out
-		unset    bool
+		want     []byte // want and wantErr are empty: the property is omitted
+		unset    bool   // the property has no value
 		wantErr  string
 	}{
-		"a value":                      {property: akriv0.DiscoveryProperty{Value: value("x")}, want: []byte("x")},
-		"an empty value":               {property: akriv0.DiscoveryProperty{Value: value("")}, want: []byte{}},
-		"neither value nor source":     {property: akriv0.DiscoveryProperty{}, unset: true},
-		"a Secret of the same place":   {property: akriv0.DiscoveryProperty{ValueFrom: secret("", "s", "k", false)}, want: []byte("in own")},
-		"a Secret of another place":    {property: akriv0.DiscoveryProperty{ValueFrom: secret("other", "s", "k", false)}, want: []byte("in other")},
-		"an empty key":                 {property: akriv0.DiscoveryProperty{ValueFrom: secret("", "s", "empty", false)}, want: []byte{}},
-		"a ConfigMap":                  {property: akriv0.DiscoveryProperty{ValueFrom: configMap("", "c", "k", false)}, want: []byte("text")},
-		"binary data of a ConfigMap":   {property: akriv0.DiscoveryProperty{ValueFrom: configMap("", "c", "binary", false)}, want: []byte{0, 1}},
-		"an optional object not there": {property: akriv0.DiscoveryProperty{ValueFrom: secret("", "none", "k", true)}},
-		"an optional key not there":    {property: akriv0.DiscoveryProperty{ValueFrom: configMap("other", "c", "k", true)}},
-		"an object not there": {property: akriv0.DiscoveryProperty{ValueFrom: secret("", "none", "k", false)},
+		"a value":                                {property: akriv0.DiscoveryProperty{Value: value("x")}, want: []byte("x")},
+		"an empty value":                         {property: akriv0.DiscoveryProperty{Value: value("")}, want: []byte{}},
+		"neither value nor source":               {property: akriv0.DiscoveryProperty{}, unset: true},
+		"a Secret in the same namespace":         {property: akriv0.DiscoveryProperty{ValueFrom: secret("", "s", "k", false)}, want: []byte("in own")},
+		"a Secret in another namespace":          {property: akriv0.DiscoveryProperty{ValueFrom: secret("other", "s", "k", false)}, want: []byte("in other")},
+		"an empty key":                           {property: akriv0.DiscoveryProperty{ValueFrom: secret("", "s", "empty", false)}, want: []byte{}},
+		"a ConfigMap":                            {property: akriv0.DiscoveryProperty{ValueFrom: configMap("", "c", "k", false)}, want: []byte("text")},
+		"binary data of a ConfigMap":             {property: akriv0.DiscoveryProperty{ValueFrom: configMap("", "c", "binary", false)}, want: []byte{0, 1}},
+		"an optional object that does not exist": {property: akriv0.DiscoveryProperty{ValueFrom: secret("", "none", "k", true)}},
+		"an optional key that does not exist":    {property: akriv0.DiscoveryProperty{ValueFrom: configMap("other", "c", "k", true)}},
+		"an object that does not exist": {property: akriv0.DiscoveryProperty{ValueFrom: secret("", "none", "k", false)},
 			wantErr: `discoveryProperty "p": Secret own/none not found`},
-		"a key not there": {property: akriv0.DiscoveryProperty{ValueFrom: configMap("other", "c", "k", false)},
+		"a key that does not exist": {property: akriv0.DiscoveryProperty{ValueFrom: configMap("other", "c", "k", false)},
 			wantErr: `discoveryProperty "p": key "k" of ConfigMap other/c not found`},
 		"an object that cannot be read": {property: akriv0.DiscoveryProperty{ValueFrom: secret("", "broken", "k", true)},
-			wantErr: `discoveryProperty "p": read Secret own/broken: cannot read it`},
+			wantErr: `discoveryProperty "p": read Secret own/broken: connection refused`},
 		"an object that may not be read": {property: akriv0.DiscoveryProperty{ValueFrom: secret("", "forbidden", "k", true)},
-			wantErr: `discoveryProperty "p": read Secret own/forbidden: Secret "forbidden" is forbidden: may not read it; ` + properties.ErrForbidden.Error()},
+			wantErr: `discoveryProperty "p": read Secret own/forbidden: Secret "forbidden" is forbidden: no access; ` + properties.ErrForbidden.Error()},
 	} {
 		t.Run(name, func(t *testing.T) {
 			c.property.Name = "p"
@@ -106,8 +107,8 @@ func TestResolve(t *testing.T) {
 	}
 }
 
-func TestAllThatIsMissingIsNamed(t *testing.T) {
-	_, err := properties.Resolve(t.Context(), objects{}, "own", []akriv0.DiscoveryProperty{
+func TestResolveNamesAllMissingValues(t *testing.T) {
+	_, err := properties.Resolve(t.Context(), fakeReader{}, "own", []akriv0.DiscoveryProperty{
 		{Name: "a", ValueFrom: secret("", "s", "k", false)}, {Name: "b", ValueFrom: configMap("", "c", "k", false)},
 	})
 	require.ErrorIs(t, err, properties.ErrNotFound)

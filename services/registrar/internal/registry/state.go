@@ -7,16 +7,30 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+
+	registrarv1 "akri.sh/proto/akri/registrar/v1"
 )
 
-// ErrCorrupt is the answer to a state file that cannot be used; it has been moved aside.
+// ErrCorrupt means that the state file cannot be used. Load has renamed it.
 var ErrCorrupt = errors.New("state file is corrupt")
 
+// The state file of an older version is read after an upgrade: its format must not change.
 type state struct {
-	Handlers []Handler `json:"handlers"`
+	Handlers []savedHandler `json:"handlers"`
 }
 
-// Load reads the handlers that Save wrote; none when there is no such file.
+type savedHandler struct {
+	Handler
+	Status string `json:"status"`
+}
+
+var statusNames = map[registrarv1.HandlerStatus]string{Waiting: "Waiting", Active: "Active", Offline: "Offline"}
+
+// StatusName returns the name of a status in the state file, metrics and logs. It is empty for an
+// unknown status.
+func StatusName(status registrarv1.HandlerStatus) string { return statusNames[status] }
+
+// Load reads the handlers that Save wrote. It returns none if the file does not exist.
 func Load(file string) ([]Handler, error) {
 	text, err := os.ReadFile(file)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -25,61 +39,80 @@ func Load(file string) ([]Handler, error) {
 	if err != nil {
 		return nil, fmt.Errorf("read state: %w", err)
 	}
-	var loaded state
-	if err := json.Unmarshal(text, &loaded); err != nil {
+	handlers, err := decode(text)
+	if err != nil {
 		return nil, errors.Join(fmt.Errorf("%w: %w", ErrCorrupt, err), moveAside(file))
 	}
-	if err := check(loaded.Handlers); err != nil {
-		return nil, errors.Join(fmt.Errorf("%w: %w", ErrCorrupt, err), moveAside(file))
-	}
-	return loaded.Handlers, nil
+	return handlers, nil
 }
 
-// Save writes the handlers such that a crash leaves either the old file or the new one.
+// Save replaces the file in one step, so that a crash leaves the old file or the new one.
 func Save(file string, handlers []Handler) error {
-	text, err := json.Marshal(state{Handlers: handlers})
+	saved := state{Handlers: make([]savedHandler, 0, len(handlers))}
+	for _, handler := range handlers {
+		saved.Handlers = append(saved.Handlers, savedHandler{handler, StatusName(handler.Status)})
+	}
+	text, err := json.Marshal(saved)
 	if err != nil {
 		return fmt.Errorf("encode state: %w", err)
 	}
 	if err := os.MkdirAll(filepath.Dir(file), 0o700); err != nil {
-		return fmt.Errorf("make state folder: %w", err)
+		return fmt.Errorf("create state directory: %w", err)
 	}
-	draft := file + ".new"
-	if err := os.WriteFile(draft, text, 0o600); err != nil {
+	temporary := file + ".new"
+	if err := os.WriteFile(temporary, text, 0o600); err != nil {
 		return fmt.Errorf("write state: %w", err)
 	}
-	if err := os.Rename(draft, file); err != nil {
+	if err := os.Rename(temporary, file); err != nil {
 		return fmt.Errorf("replace state: %w", err)
 	}
 	return nil
 }
 
-// check holds a file to what the sockets let in: it may be of another version, or edited.
-func check(handlers []Handler) error {
-	if len(handlers) > MaxHandlers {
-		return ErrFull
+// decode validates the handlers like registrations: another version may have written the file, or a
+// user edited it.
+func decode(text []byte) ([]Handler, error) {
+	var saved state
+	if err := json.Unmarshal(text, &saved); err != nil {
+		return nil, err
 	}
-	for _, handler := range handlers {
-		normalize := NormalizePath
-		if handler.Network {
-			normalize = NormalizeHostPort
+	if len(saved.Handlers) > MaxHandlers {
+		return nil, ErrFull
+	}
+	handlers := make([]Handler, 0, len(saved.Handlers))
+	for _, s := range saved.Handlers {
+		handler, err := s.handler()
+		if err != nil {
+			return nil, err
 		}
-		if err := CheckName(handler.Name); err != nil {
-			return err
-		}
-		if _, err := normalize(handler.Endpoint); err != nil {
-			return err
-		}
-		if handler.Status != Waiting && handler.Status != Active && handler.Status != Offline {
-			return fmt.Errorf("status %q of %q", handler.Status, handler.Name)
+		handlers = append(handlers, handler)
+	}
+	return handlers, nil
+}
+
+func (s savedHandler) handler() (Handler, error) {
+	normalize := NormalizePath
+	if s.Network {
+		normalize = NormalizeHostPort
+	}
+	if err := ValidateName(s.Name); err != nil {
+		return Handler{}, err
+	}
+	if _, err := normalize(s.Endpoint); err != nil {
+		return Handler{}, err
+	}
+	for status, name := range statusNames {
+		if name == s.Status {
+			s.Handler.Status = status
+			return s.Handler, nil
 		}
 	}
-	return nil
+	return Handler{}, fmt.Errorf("status %q of handler %q: must be Waiting, Active or Offline", s.Status, s.Name)
 }
 
 func moveAside(file string) error {
 	if err := os.Rename(file, file+".corrupt"); err != nil {
-		return fmt.Errorf("move state aside: %w", err)
+		return fmt.Errorf("rename corrupt state file: %w", err)
 	}
 	return nil
 }

@@ -13,14 +13,14 @@ import (
 	"akri.sh/libs/kube"
 )
 
-// APIServer reads and watches Secrets and ConfigMaps one at a time: the right to get and watch those that it needs is all
-// that it asks for, and none is kept in memory.
+// APIServer reads and watches single Secrets and ConfigMaps. It needs no rights on other objects
+// and caches none.
 type APIServer struct {
 	secrets    *kube.Client[*corev1.Secret, *corev1.SecretList]
 	configMaps *kube.Client[*corev1.ConfigMap, *corev1.ConfigMapList]
 }
 
-// NewAPIServer returns a Reader of the API server.
+// NewAPIServer returns a Reader and WatchAPI of the API server.
 func NewAPIServer(config *rest.Config) (*APIServer, error) {
 	secrets, secretsErr := kube.NewClient(config, corev1.SchemeGroupVersion.WithResource("secrets"), corev1.AddToScheme,
 		func() *corev1.Secret { return &corev1.Secret{} }, func() *corev1.SecretList { return &corev1.SecretList{} })
@@ -29,21 +29,21 @@ func NewAPIServer(config *rest.Config) (*APIServer, error) {
 	return &APIServer{secrets, configMaps}, errors.Join(secretsErr, configMapsErr)
 }
 
-// Secret gets one Secret.
+// Secret gets a Secret.
 func (a *APIServer) Secret(ctx context.Context, namespace, name string) (*corev1.Secret, error) {
 	return a.secrets.In(namespace).Get(ctx, name, metav1.GetOptions{})
 }
 
-// ConfigMap gets one ConfigMap.
+// ConfigMap gets a ConfigMap.
 func (a *APIServer) ConfigMap(ctx context.Context, namespace, name string) (*corev1.ConfigMap, error) {
 	return a.configMaps.In(namespace).Get(ctx, name, metav1.GetOptions{})
 }
 
-// Watch watches one object, from its state as it is.
+// Watch watches one object, starting with its current state.
 func (a *APIServer) Watch(ctx context.Context, ref Ref) (watch.Interface, error) {
-	only := metav1.ListOptions{FieldSelector: fields.OneTermEqualSelector(metav1.ObjectNameField, ref.Name).String()}
+	byName := metav1.ListOptions{FieldSelector: fields.OneTermEqualSelector(metav1.ObjectNameField, ref.Name).String()}
 	if ref.Kind == secretKind {
-		return a.secrets.In(ref.Namespace).Watch(ctx, only)
+		return a.secrets.In(ref.Namespace).Watch(ctx, byName)
 	}
-	return a.configMaps.In(ref.Namespace).Watch(ctx, only)
+	return a.configMaps.In(ref.Namespace).Watch(ctx, byName)
 }

@@ -15,7 +15,7 @@ func mounting(host, container string) *discoveryv0.Device {
 	return &discoveryv0.Device{Id: "x", Mounts: []*discoveryv0.Mount{{HostPath: host, ContainerPath: container}}}
 }
 
-func TestDangerousHostPathsAreRefusedUnlessAllowed(t *testing.T) {
+func TestDangerousHostPaths(t *testing.T) {
 	for _, host := range []string{
 		"/", "//", "/etc", "/etc/shadow", "/proc", "/proc/1/root", "/sys", "/dev", "/root/.ssh", "/var", "/var/lib/kubelet/pki", "/var/lib/akri",
 		"/run/containerd/containerd.sock", "/run/docker.sock", "/var/run/docker.sock", "/run/crio/crio.sock", "/var/run", "/var/run/secrets/x",
@@ -25,8 +25,8 @@ func TestDangerousHostPathsAreRefusedUnlessAllowed(t *testing.T) {
 			"mount": mounting(host, "/inside"), "mount without a host path": mounting("", host),
 			"device node": {Id: "x", DeviceSpecs: []*discoveryv0.DeviceSpec{{HostPath: host, ContainerPath: "/dev/x"}}},
 		} {
-			good, problems := inventory.Check(inventory.Allow{}, "h", "e", []*discoveryv0.Device{device})
-			require.Empty(t, good, "%s of %s", name, host)
+			valid, problems := inventory.Validate(inventory.Policy{}, "h", "e", []*discoveryv0.Device{device})
+			require.Empty(t, valid, "%s of %s", name, host)
 			require.Contains(t, problems[0].GetMessage(), "--allow-host-paths")
 		}
 	}
@@ -34,49 +34,49 @@ func TestDangerousHostPathsAreRefusedUnlessAllowed(t *testing.T) {
 		"/dev/ttyUSB0", "/dev/bus/usb/001/002", "/dev/sda", "/dev/vfio/12", "/dev/dri/renderD128", "/opt/vendor/firmware", "/sys/class/gpio", "/srv/x",
 		"/etcetera", "/var/lib/vendor", "/tmp/x", "/run/udev/data", "/usr/share/x", "/usr/local/lib/x",
 	} {
-		good, problems := inventory.Check(inventory.Allow{}, "h", "e", []*discoveryv0.Device{mounting(host, "/inside")})
-		require.Len(t, good, 1, "%v", problems)
+		valid, problems := inventory.Validate(inventory.Policy{}, "h", "e", []*discoveryv0.Device{mounting(host, "/inside")})
+		require.Len(t, valid, 1, "%v", problems)
 	}
-	allow := inventory.Allow{HostPaths: []string{"/etc/vendor/", "/var/run/docker.sock"}}
+	policy := inventory.Policy{AllowHostPaths: []string{"/etc/vendor/", "/var/run/docker.sock"}}
 	for host, allowed := range map[string]int{
 		"/etc/vendor": 1, "/etc/vendor/a.conf": 1, "/etc/vendors": 0, "/etc": 0, "/etc/vendor/../shadow": 0, "/var/run/docker.sock": 1, "/run/docker.sock": 0,
 	} {
-		good, _ := inventory.Check(allow, "h", "e", []*discoveryv0.Device{mounting(host, "/inside")})
-		require.Len(t, good, allowed, host)
+		valid, _ := inventory.Validate(policy, "h", "e", []*discoveryv0.Device{mounting(host, "/inside")})
+		require.Len(t, valid, allowed, host)
 	}
 }
 
-func TestDangerousPropertiesAreRefusedUnlessAllowed(t *testing.T) {
+func TestDangerousProperties(t *testing.T) {
 	with := func(name string) []*discoveryv0.Device {
 		return []*discoveryv0.Device{{Id: "x", Properties: map[string]string{name: "v"}}, {Id: "y"}}
 	}
 	for _, name := range []string{"LD_PRELOAD", "LD_LIBRARY_PATH", "PATH", "path", "http_proxy", "HTTPS_PROXY", "NODE_OPTIONS", "KUBERNETES_SERVICE_HOST", "PYTHONPATH"} {
-		good, problems := inventory.Check(inventory.Allow{}, "h", "e", with(name))
-		require.Len(t, good, 1, "the other device is offered")
+		valid, problems := inventory.Validate(inventory.Policy{}, "h", "e", with(name))
+		require.Len(t, valid, 1, "the other device is valid")
 		require.Contains(t, problems[0].GetMessage(), "--allow-properties")
-		good, problems = inventory.Check(inventory.Allow{Properties: []string{name}}, "h", "e", with(name))
-		require.Len(t, good, 2)
+		valid, problems = inventory.Validate(inventory.Policy{AllowProperties: []string{name}}, "h", "e", with(name))
+		require.Len(t, valid, 2)
 		require.Empty(t, problems)
 	}
 	for _, name := range []string{"UDEV_DEVPATH", "ONVIF_DEVICE_SERVICE_URL", "DEVICE_PATH", "MY_ENV", "OLD_PATHS", "HOLD_X"} {
-		good, _ := inventory.Check(inventory.Allow{}, "h", "e", with(name))
-		require.Len(t, good, 2, name)
+		valid, _ := inventory.Validate(inventory.Policy{}, "h", "e", with(name))
+		require.Len(t, valid, 2, name)
 	}
 }
 
-// FuzzCheck: what is offered is within the quotas, and has nothing of the node that is not its own.
-func FuzzCheck(f *testing.F) {
+// Valid devices are within the limits and do not use dangerous paths.
+func FuzzValidate(f *testing.F) {
 	for _, seed := range []string{"/dev/ttyUSB0", "/etc", "/data/../etc/shadow", "//var//run/docker.sock", "", "x", "/proc/self/../1/root"} {
 		f.Add("id", "LD_PRELOAD", "value", seed, "rwm")
 	}
 	f.Add("\x00", "UDEV_DEVNODE", "\x00", "/dev/x", "x")
 	f.Fuzz(func(t *testing.T, id, name, value, host, permissions string) {
-		good, problems := inventory.Check(inventory.Allow{}, "h", "e", []*discoveryv0.Device{{
+		valid, problems := inventory.Validate(inventory.Policy{}, "h", "e", []*discoveryv0.Device{{
 			Id: id, Properties: map[string]string{name: value}, Mounts: []*discoveryv0.Mount{{HostPath: host, ContainerPath: "/inside"}},
 			DeviceSpecs: []*discoveryv0.DeviceSpec{{HostPath: "/dev/null", ContainerPath: "/dev/null", Permissions: permissions}},
 		}})
-		require.Equal(t, 1, len(good)+len(problems))
-		if len(good) == 0 {
+		require.Equal(t, 1, len(valid)+len(problems))
+		if len(valid) == 0 {
 			return
 		}
 		require.NotEmpty(t, id)

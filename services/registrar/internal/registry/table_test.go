@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
 
+	registrarv1 "akri.sh/proto/akri/registrar/v1"
 	"akri.sh/services/registrar/internal/registry"
 )
 
@@ -21,67 +22,70 @@ var (
 	udev  = registry.Key{Name: "udev", Endpoint: "/var/lib/akri/udev.sock"}
 )
 
-func only(t *testing.T, table *registry.Table) registry.Handler {
+func onlyHandler(t *testing.T, table *registry.Table) registry.Handler {
 	t.Helper()
 	list := table.List()
 	require.Len(t, list, 1)
 	return list[0]
 }
 
-func TestAHandlerWaitsIsUsedGoesOfflineAndIsRemovedFiveMinutesLater(t *testing.T) {
-	table := registry.New(keep, start, nil)
+// A handler waits, becomes active, goes offline and is removed.
+func TestHandlerLifecycle(t *testing.T) {
+	table := registry.NewTable(keep, start, nil)
 	require.NoError(t, table.Register(udev, false, false))
-	require.Equal(t, registry.Handler{Key: udev, Status: registry.Waiting, Registration: 1}, only(t, table))
+	require.Equal(t, registry.Handler{Key: udev, Status: registry.Waiting, Registration: 1}, onlyHandler(t, table))
 
 	require.True(t, table.Report(udev, 1, registry.Active, start))
 	require.False(t, table.Report(udev, 1, registry.Active, start), "a repeated report changes nothing")
 	require.True(t, table.Report(udev, 1, registry.Offline, start.Add(time.Second)))
-	require.False(t, table.Report(udev, 1, registry.Offline, start.Add(time.Minute)), "the first report sets the clock")
+	require.False(t, table.Report(udev, 1, registry.Offline, start.Add(time.Minute)), "only the first report sets the time")
 
-	next, any := table.NextExpiry()
-	require.True(t, any)
+	next, offline := table.NextExpiry()
+	require.True(t, offline)
 	require.Equal(t, start.Add(time.Second+keep), next)
 	require.Empty(t, table.Expire(next.Add(-1)))
 	require.Equal(t, []registry.Key{udev}, table.Expire(next))
 	require.Empty(t, table.List())
 }
 
-func TestRegisteringAgainBringsAnOfflineHandlerBackAndLeavesAnActiveOneActive(t *testing.T) {
-	table := registry.New(keep, start, nil)
+// Registering again ends Offline and keeps Active.
+func TestRegisterAgain(t *testing.T) {
+	table := registry.NewTable(keep, start, nil)
 	require.NoError(t, table.Register(udev, false, false))
 	table.Report(udev, 1, registry.Active, start)
 	require.NoError(t, table.Register(udev, false, true))
-	require.Equal(t, registry.Handler{Key: udev, Shared: true, Status: registry.Active, Registration: 2}, only(t, table))
+	require.Equal(t, registry.Handler{Key: udev, Shared: true, Status: registry.Active, Registration: 2}, onlyHandler(t, table))
 
-	require.False(t, table.Report(udev, 1, registry.Offline, start), "a report on an older registration is void")
+	require.False(t, table.Report(udev, 1, registry.Offline, start), "a report about an older registration is ignored")
 	require.True(t, table.Report(udev, 2, registry.Offline, start))
 	require.NoError(t, table.Register(udev, false, true))
-	require.Equal(t, registry.Handler{Key: udev, Shared: true, Status: registry.Waiting, Registration: 3}, only(t, table))
+	require.Equal(t, registry.Handler{Key: udev, Shared: true, Status: registry.Waiting, Registration: 3}, onlyHandler(t, table))
 }
 
-func TestARestartGivesOfflineHandlersTheWholeTimeAgain(t *testing.T) {
+// After a restart, offline handlers are kept for the whole time again.
+func TestRestartRestartsExpiry(t *testing.T) {
 	offline := registry.Handler{Key: udev, Status: registry.Offline, OfflineSince: start, Registration: 4}
 	restarted := start.Add(time.Hour)
-	table := registry.New(keep, restarted, []registry.Handler{offline})
+	table := registry.NewTable(keep, restarted, []registry.Handler{offline})
 	require.Empty(t, table.Expire(restarted.Add(keep-1)))
-	require.Equal(t, offline, only(t, table))
+	require.Equal(t, offline, onlyHandler(t, table))
 	require.Len(t, table.Expire(restarted.Add(keep)), 1)
 }
 
-func TestTheTableIsBounded(t *testing.T) {
-	table := registry.New(keep, start, nil)
+func TestTableIsBounded(t *testing.T) {
+	table := registry.NewTable(keep, start, nil)
 	for i := range registry.MaxHandlers {
 		require.NoError(t, table.Register(registry.Key{Name: "n", Endpoint: "/" + strconv.Itoa(i)}, false, false))
 	}
 	require.ErrorIs(t, table.Register(udev, false, false), registry.ErrFull)
-	require.NoError(t, table.Register(registry.Key{Name: "n", Endpoint: "/7"}, false, false), "one that is known may register again")
+	require.NoError(t, table.Register(registry.Key{Name: "n", Endpoint: "/7"}, false, false), "a registered endpoint may register again")
 }
 
-func TestEndpoints(t *testing.T) {
+func TestNormalizeEndpoint(t *testing.T) {
 	path, hostPort := registry.NormalizePath, registry.NormalizeHostPort
 	for _, c := range []struct {
 		normalize func(string) (string, error)
-		in, want  string // no want: refused
+		in, want  string // want is empty: an error
 	}{
 		{path, "/var/lib/akri/udev.sock", "/var/lib/akri/udev.sock"},
 		{path, "unix:///var/lib/akri//udev.sock", "/var/lib/akri/udev.sock"},
@@ -108,14 +112,14 @@ func TestEndpoints(t *testing.T) {
 		got, err := c.normalize(c.in)
 		require.Equal(t, c.want, got, c.in)
 		if c.want == "" {
-			require.ErrorContains(t, err, "want ", c.in)
+			require.ErrorContains(t, err, "must be ", c.in)
 		} else {
 			require.NoError(t, err, c.in)
 		}
 	}
 }
 
-func FuzzNormalizedEndpointsStayAsTheyAre(f *testing.F) {
+func FuzzNormalizeIsIdempotent(f *testing.F) {
 	f.Add("/var/lib/akri/udev.sock")
 	f.Add("http://10.0.0.7:10000")
 	f.Fuzz(func(t *testing.T, endpoint string) {
@@ -129,20 +133,20 @@ func FuzzNormalizedEndpointsStayAsTheyAre(f *testing.F) {
 	})
 }
 
-func TestNames(t *testing.T) {
+func TestValidateName(t *testing.T) {
 	for _, good := range []string{"udev", "debugEcho", "acme.io/my_handler-2"} {
-		require.NoError(t, registry.CheckName(good), good)
+		require.NoError(t, registry.ValidateName(good), good)
 	}
 	for _, bad := range []string{"", "-x", "a b", "a\nb", "ü", strings.Repeat("x", 128)} {
-		require.ErrorContains(t, registry.CheckName(bad), "want 1 to 127", bad)
+		require.ErrorContains(t, registry.ValidateName(bad), "must be 1 to 127", bad)
 	}
 }
 
-func TestStateSurvivesAndACorruptFileIsMovedAside(t *testing.T) {
-	file := filepath.Join(t.TempDir(), "made", "state.json")
-	none, err := registry.Load(file)
+func TestSaveAndLoadState(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "created", "state.json")
+	missing, err := registry.Load(file)
 	require.NoError(t, err)
-	require.Empty(t, none)
+	require.Empty(t, missing)
 
 	want := []registry.Handler{
 		{Key: registry.Key{Name: "onvif", Endpoint: "10.0.0.7:10000"}, Network: true, Shared: true, Status: registry.Active, Registration: 9},
@@ -153,18 +157,46 @@ func TestStateSurvivesAndACorruptFileIsMovedAside(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, want, got)
 
-	for _, corrupt := range []string{"", "{", `{"handlers":[{"name":"x","endpoint":"rel","status":"Active"}]}`, `{"handlers":[{"name":"x","endpoint":"/x","status":"?"}]}`} {
-		require.NoError(t, os.WriteFile(file, []byte(corrupt), 0o600))
-		_, err = registry.Load(file)
-		require.ErrorIs(t, err, registry.ErrCorrupt)
-		require.NoFileExists(t, file)
-		require.FileExists(t, file+".corrupt")
+}
+
+func TestLoadCorruptState(t *testing.T) {
+	for name, text := range map[string]string{
+		"empty":             "",
+		"no JSON":           "{",
+		"relative endpoint": `{"handlers":[{"name":"x","endpoint":"rel","status":"Active"}]}`,
+		"unknown status":    `{"handlers":[{"name":"x","endpoint":"/x","status":"?"}]}`,
+		"invalid name":      `{"handlers":[{"name":"-x","endpoint":"/x","status":"Active"}]}`,
+	} {
+		t.Run(name, func(t *testing.T) {
+			file := filepath.Join(t.TempDir(), "state.json")
+			require.NoError(t, os.WriteFile(file, []byte(text), 0o600))
+			_, err := registry.Load(file)
+			require.ErrorIs(t, err, registry.ErrCorrupt)
+			require.NoFileExists(t, file)
+			require.FileExists(t, file+".corrupt")
+		})
 	}
 }
 
-func TestAnyHistoryKeepsTheTableConsistent(t *testing.T) {
+// The file is from a release; its format must stay readable.
+func TestLoadStateOfOlderVersion(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "state.json")
+	require.NoError(t, os.WriteFile(file, []byte(`{"handlers":[`+
+		`{"name":"onvif","endpoint":"10.0.0.7:10000","network":true,"shared":true,"status":"Active","registration":9},`+
+		`{"name":"udev","endpoint":"/var/lib/akri/udev.sock","status":"Offline","offlineSince":"2026-01-01T00:00:00Z","registration":2},`+
+		`{"name":"x","endpoint":"/x","status":"Waiting","registration":1}]}`), 0o600))
+	handlers, err := registry.Load(file)
+	require.NoError(t, err)
+	require.Equal(t, []registry.Handler{
+		{Key: registry.Key{Name: "onvif", Endpoint: "10.0.0.7:10000"}, Network: true, Shared: true, Status: registry.Active, Registration: 9},
+		{Key: udev, Status: registry.Offline, OfflineSince: start, Registration: 2},
+		{Key: registry.Key{Name: "x", Endpoint: "/x"}, Status: registry.Waiting, Registration: 1},
+	}, handlers)
+}
+
+func TestTableInvariants(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		table, now := registry.New(keep, start, nil), start
+		table, now := registry.NewTable(keep, start, nil), start
 		highest := map[registry.Key]uint64{}
 		keys := rapid.Custom(func(t *rapid.T) registry.Key {
 			return registry.Key{Name: rapid.SampledFrom([]string{"a", "b"}).Draw(t, "name"), Endpoint: rapid.SampledFrom([]string{"/1", "/2"}).Draw(t, "endpoint")}
@@ -176,7 +208,7 @@ func TestAnyHistoryKeepsTheTableConsistent(t *testing.T) {
 				highest[key]++
 			},
 			"report": func(t *rapid.T) {
-				status := rapid.SampledFrom([]registry.Status{registry.Waiting, registry.Active, registry.Offline}).Draw(t, "status")
+				status := rapid.SampledFrom([]registrarv1.HandlerStatus{registry.Waiting, registry.Active, registry.Offline}).Draw(t, "status")
 				table.Report(keys.Draw(t, "key"), rapid.Uint64Range(0, 3).Draw(t, "registration"), status, now)
 			},
 			"wait": func(t *rapid.T) {
@@ -191,7 +223,7 @@ func TestAnyHistoryKeepsTheTableConsistent(t *testing.T) {
 					require.Equal(t, handler.Status == registry.Offline, !handler.OfflineSince.IsZero())
 				}
 				require.Len(t, table.List(), len(highest))
-				if next, any := table.NextExpiry(); any {
+				if next, offline := table.NextExpiry(); offline {
 					require.False(t, next.After(now.Add(keep)))
 				}
 			},

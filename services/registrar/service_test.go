@@ -27,8 +27,8 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// running is a registrar whose folder outlives it.
-type running struct {
+// testRegistrar is a running registrar. Its directory outlives it.
+type testRegistrar struct {
 	config  registrar.Config
 	metrics *prometheus.Registry
 	stop    func()
@@ -41,7 +41,7 @@ func configIn(dir string) registrar.Config {
 	}
 }
 
-func start(t *testing.T, config registrar.Config) *running {
+func start(t *testing.T, config registrar.Config) *testRegistrar {
 	t.Helper()
 	metrics := prometheus.NewRegistry()
 	service, err := registrar.New(config, service.Env{Log: zaptest.NewLogger(t), Metrics: metrics, Health: &admin.Health{}})
@@ -50,7 +50,7 @@ func start(t *testing.T, config registrar.Config) *running {
 	done := make(chan error, 1)
 	go func() { done <- service.Run(ctx) }()
 	stopped := false
-	r := &running{config: config, metrics: metrics, stop: func() {
+	r := &testRegistrar{config: config, metrics: metrics, stop: func() {
 		if !stopped {
 			stopped = true
 			cancel()
@@ -65,25 +65,25 @@ func start(t *testing.T, config registrar.Config) *running {
 	return r
 }
 
-func (r *running) registrationSocket() string {
+func (r *testRegistrar) registrationSocket() string {
 	return filepath.Join(r.config.HandlersDir, "agent-registration.sock")
 }
 
-func (r *running) register(t *testing.T, request *discoveryv0.RegisterDiscoveryHandlerRequest) error {
+func (r *testRegistrar) register(t *testing.T, request *discoveryv0.RegisterDiscoveryHandlerRequest) error {
 	t.Helper()
 	client := discoveryv0.NewRegistrationClient(rpctest.Dial(t, "unix://"+r.registrationSocket()))
 	_, err := client.RegisterDiscoveryHandler(t.Context(), request, grpc.WaitForReady(true))
 	return err
 }
 
-func (r *running) mesh(t *testing.T) registrarv1.RegistrarServiceClient {
+func (r *testRegistrar) client(t *testing.T) registrarv1.RegistrarServiceClient {
 	t.Helper()
 	return registrarv1.NewRegistrarServiceClient(rpctest.Dial(t, r.config.Socket))
 }
 
-func (r *running) list(t *testing.T) []*registrarv1.Handler {
+func (r *testRegistrar) list(t *testing.T) []*registrarv1.Handler {
 	t.Helper()
-	response, err := r.mesh(t).ListHandlers(t.Context(), &registrarv1.ListHandlersRequest{}, grpc.WaitForReady(true))
+	response, err := r.client(t).ListHandlers(t.Context(), &registrarv1.ListHandlersRequest{}, grpc.WaitForReady(true))
 	require.NoError(t, err)
 	return response.GetHandlers()
 }
@@ -98,11 +98,12 @@ func report(t *testing.T, client registrarv1.RegistrarServiceClient, registratio
 
 var udev = &discoveryv0.RegisterDiscoveryHandlerRequest{Name: "udev", Endpoint: "/run/udev.sock"}
 
-func TestAWatcherSeesEveryHandlerAndWhatBecomesOfIt(t *testing.T) {
+// A watcher gets the table after each change of a handler, until the handler expires.
+func TestWatchHandlers(t *testing.T) {
 	config := configIn(t.TempDir())
 	config.KeepOffline = 50 * time.Millisecond
 	r := start(t, config)
-	client := r.mesh(t)
+	client := r.client(t)
 	watch, err := client.WatchHandlers(t.Context(), &registrarv1.WatchHandlersRequest{}, grpc.WaitForReady(true))
 	require.NoError(t, err)
 	next := func() []*registrarv1.Handler {
@@ -110,7 +111,7 @@ func TestAWatcherSeesEveryHandlerAndWhatBecomesOfIt(t *testing.T) {
 		require.NoError(t, err)
 		return response.GetHandlers()
 	}
-	require.Empty(t, next(), "the first table comes at once")
+	require.Empty(t, next(), "the first table is sent at once")
 
 	require.NoError(t, r.register(t, udev))
 	table := next()
@@ -123,10 +124,10 @@ func TestAWatcherSeesEveryHandlerAndWhatBecomesOfIt(t *testing.T) {
 	require.Equal(t, registrarv1.HandlerStatus_HANDLER_STATUS_ACTIVE, next()[0].GetStatus())
 	report(t, client, 1, registrarv1.HandlerStatus_HANDLER_STATUS_OFFLINE)
 	require.NotZero(t, next()[0].GetOfflineSince())
-	require.Empty(t, next(), "removed when its time has come")
+	require.Empty(t, next(), "the handler has expired")
 }
 
-func TestARegistrationOfTheNetworkIsNormalised(t *testing.T) {
+func TestNetworkEndpointIsNormalized(t *testing.T) {
 	r := start(t, configIn(t.TempDir()))
 	for _, endpoint := range []string{"http://10.0.0.7:10000", "10.0.0.7:10000"} {
 		require.NoError(t, r.register(t, &discoveryv0.RegisterDiscoveryHandlerRequest{
@@ -140,22 +141,22 @@ func TestARegistrationOfTheNetworkIsNormalised(t *testing.T) {
 	require.True(t, list[0].GetShared())
 }
 
-func TestMalformedRegistrationsAreRefusedWithWhatIsRight(t *testing.T) {
+func TestMalformedRegistrationIsRefused(t *testing.T) {
 	r := start(t, configIn(t.TempDir()))
 	for _, c := range []struct {
 		request *discoveryv0.RegisterDiscoveryHandlerRequest
 		want    string
 	}{
-		{&discoveryv0.RegisterDiscoveryHandlerRequest{Endpoint: "/x"}, `name "": want 1 to 127 letters`},
-		{&discoveryv0.RegisterDiscoveryHandlerRequest{Name: "x", Endpoint: "x.sock"}, `UDS endpoint "x.sock": want the absolute path of a socket`},
-		{&discoveryv0.RegisterDiscoveryHandlerRequest{Name: "x", Endpoint: "/x", EndpointType: 1}, `NETWORK endpoint "/x": want host:port or http://host:port`},
-		{&discoveryv0.RegisterDiscoveryHandlerRequest{Name: "x", Endpoint: "/x", EndpointType: 7}, "endpoint type 7: want UDS (0) or NETWORK (1)"},
+		{&discoveryv0.RegisterDiscoveryHandlerRequest{Endpoint: "/x"}, `name "": must be 1 to 127 letters`},
+		{&discoveryv0.RegisterDiscoveryHandlerRequest{Name: "x", Endpoint: "x.sock"}, `UDS endpoint "x.sock": must be the absolute path of a socket`},
+		{&discoveryv0.RegisterDiscoveryHandlerRequest{Name: "x", Endpoint: "/x", EndpointType: 1}, `NETWORK endpoint "/x": must be host:port or http://host:port`},
+		{&discoveryv0.RegisterDiscoveryHandlerRequest{Name: "x", Endpoint: "/x", EndpointType: 7}, "endpoint type 7: must be UDS (0) or NETWORK (1)"},
 	} {
 		err := r.register(t, c.request)
 		require.Equal(t, codes.InvalidArgument, status.Code(err))
 		require.ErrorContains(t, err, c.want)
 	}
-	require.NoError(t, r.register(t, udev), "a good one is not affected")
+	require.NoError(t, r.register(t, udev), "a valid registration is not affected")
 	require.Len(t, r.list(t), 1)
 	require.NoError(t, testutil.GatherAndCompare(r.metrics, strings.NewReader(`
 # HELP akri_discovery_handlers Registered endpoints of Discovery Handlers, by handler and status.
@@ -170,15 +171,16 @@ akri_registrations_total{result="refused"} 4
 `), "akri_discovery_handlers", "akri_registrations_total"))
 }
 
-func TestTheTableSurvivesARestartAndAStopRemovesTheSockets(t *testing.T) {
+// The table survives a restart. A stop removes the sockets.
+func TestRestart(t *testing.T) {
 	config := configIn(t.TempDir())
 	r := start(t, config)
 	require.NoError(t, r.register(t, udev))
 	before := r.list(t)
 	socket, err := os.Stat(r.registrationSocket())
 	require.NoError(t, err)
-	require.Equal(t, os.FileMode(0o666), socket.Mode().Perm(), "handlers may run as any user")
-	watch, err := r.mesh(t).WatchHandlers(t.Context(), &registrarv1.WatchHandlersRequest{})
+	require.Equal(t, os.FileMode(0o666), socket.Mode().Perm(), "the mode is the configured one")
+	watch, err := r.client(t).WatchHandlers(t.Context(), &registrarv1.WatchHandlersRequest{})
 	require.NoError(t, err)
 	_, err = watch.Recv()
 	require.NoError(t, err)
@@ -187,14 +189,14 @@ func TestTheTableSurvivesARestartAndAStopRemovesTheSockets(t *testing.T) {
 	require.NoFileExists(t, r.registrationSocket())
 	require.NoFileExists(t, strings.TrimPrefix(config.Socket, "unix://"))
 	_, err = watch.Recv()
-	require.Equal(t, codes.Unavailable, status.Code(err), "an open watch does not hold the process")
+	require.Equal(t, codes.Unavailable, status.Code(err), "an open watch does not delay the stop")
 
 	after := start(t, config).list(t)
 	require.Len(t, after, 1)
 	require.Equal(t, before[0].String(), after[0].String())
 }
 
-func TestACorruptStateFileIsNotFatal(t *testing.T) {
+func TestCorruptStateFileIsNotFatal(t *testing.T) {
 	config := configIn(t.TempDir())
 	require.NoError(t, os.MkdirAll(filepath.Dir(config.StateFile), 0o700))
 	require.NoError(t, os.WriteFile(config.StateFile, []byte("{half"), 0o600))
@@ -205,9 +207,9 @@ func TestACorruptStateFileIsNotFatal(t *testing.T) {
 	require.FileExists(t, config.StateFile)
 }
 
-func TestASlowWatcherGetsTheLastTable(t *testing.T) {
+func TestSlowWatcherGetsLastTable(t *testing.T) {
 	r := start(t, configIn(t.TempDir()))
-	client := r.mesh(t)
+	client := r.client(t)
 	watch, err := client.WatchHandlers(t.Context(), &registrarv1.WatchHandlersRequest{}, grpc.WaitForReady(true))
 	require.NoError(t, err)
 	for range 50 {
@@ -220,15 +222,15 @@ func TestASlowWatcherGetsTheLastTable(t *testing.T) {
 	}, 5*time.Second, time.Millisecond)
 }
 
-func TestAReportWithoutStatusIsRefused(t *testing.T) {
+func TestReportWithoutStatusIsRefused(t *testing.T) {
 	r := start(t, configIn(t.TempDir()))
-	_, err := r.mesh(t).ReportHandlerStatus(t.Context(), &registrarv1.ReportHandlerStatusRequest{
+	_, err := r.client(t).ReportHandlerStatus(t.Context(), &registrarv1.ReportHandlerStatusRequest{
 		Reports: []*registrarv1.HandlerReport{{Name: "udev", Endpoint: "/x"}},
 	}, grpc.WaitForReady(true))
 	require.Equal(t, codes.InvalidArgument, status.Code(err))
 }
 
-func TestNewNamesEveryMisuse(t *testing.T) {
+func TestNewReportsAllProblems(t *testing.T) {
 	_, err := registrar.New(registrar.Config{HandlersDir: "x", StateFile: "y", HandlersSocketMode: 0o7777}, service.Env{})
 	for _, flag := range []string{"--handlers-dir", "--state-file", "--keep-offline", "--handlers-socket-mode"} {
 		require.ErrorContains(t, err, flag)

@@ -1,0 +1,220 @@
+// Package coordinator runs the Discover sessions of all Configurations and builds the inventory of
+// the node.
+package coordinator
+
+import (
+	"context"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"go.uber.org/zap"
+	"golang.org/x/sync/errgroup"
+	"google.golang.org/grpc"
+	"google.golang.org/protobuf/proto"
+	"k8s.io/client-go/rest"
+
+	akriv0 "akri.sh/libs/apis/akri/v0"
+	"akri.sh/libs/broadcast"
+	"akri.sh/libs/kube"
+	registrarv1 "akri.sh/proto/akri/registrar/v1"
+	"akri.sh/services/discovery-operator/internal/discovery"
+	"akri.sh/services/discovery-operator/internal/inventory"
+)
+
+// maxInterval is the longest time between two passes over all Configurations.
+const maxInterval = time.Hour
+
+// Options of a Coordinator.
+type Options struct {
+	Log        *zap.Logger
+	Metrics    prometheus.Registerer
+	Node       string
+	Grace      time.Duration // see grace.go
+	REST       *rest.Config
+	Registrar  *grpc.ClientConn
+	Discoverer *discovery.Discoverer
+	// Inventory gets each new state.
+	Inventory *broadcast.Value[inventory.Snapshot]
+}
+
+// Coordinator reconciles Configurations and handlers. One goroutine makes all decisions from the
+// current state; events only choose what it reconciles.
+type Coordinator struct {
+	Options
+	configurations *kube.Informer[*akriv0.Configuration]
+	queue          *queue
+	table          broadcast.Value[*registrarv1.WatchHandlersResponse] // nil until the registrar has sent it
+	reports        broadcast.Value[[]*registrarv1.HandlerReport]
+
+	// The loop goroutine owns the fields below.
+	handlers  *registrarv1.WatchHandlersResponse // the table that was adopted
+	endpoints endpoints
+	sessions  map[string]*sessionSet // by key of the Configuration
+	entries   map[string]*inventory.Entry
+	changed   bool      // entries differ from the published ones
+	deadline  time.Time // of the next pass over all Configurations
+}
+
+// New returns a Coordinator. It starts nothing.
+func New(options Options) (*Coordinator, error) {
+	client, err := kube.Configurations(options.REST)
+	if err != nil {
+		return nil, err
+	}
+	informer, err := kube.NewInformer(client, indexers, trim)
+	if err != nil {
+		return nil, err
+	}
+	queue := newQueue()
+	if err := informer.OnChange(queue.add); err != nil {
+		return nil, err
+	}
+	c := &Coordinator{
+		Options: options, configurations: informer, queue: queue,
+		sessions: map[string]*sessionSet{}, entries: map[string]*inventory.Entry{},
+	}
+	c.endpoints = endpoints{
+		log: options.Log, metrics: options.Metrics, grace: options.Grace,
+		notify: queue.Notify, recheck: c.recheck, byKey: map[endpointKey]*endpoint{},
+	}
+	return c, nil
+}
+
+// HasSynced returns whether all Configurations have been listed.
+func (c *Coordinator) HasSynced() bool { return c.configurations.HasSynced() }
+
+// Run works until ctx ends, then ends all streams.
+func (c *Coordinator) Run(ctx context.Context) error {
+	group, ctx := errgroup.WithContext(ctx)
+	group.Go(func() error { c.configurations.RunWithContext(ctx); return nil })
+	group.Go(func() error { c.watchHandlers(ctx); return nil })
+	group.Go(func() error { c.reportStatuses(ctx); return nil })
+	group.Go(func() error {
+		// Before the first list, a missing Configuration does not mean that it was deleted.
+		if kube.WaitForSync(ctx, c.configurations) == nil {
+			c.loop(ctx)
+		}
+		return nil
+	})
+	return group.Wait()
+}
+
+func (c *Coordinator) loop(ctx context.Context) {
+	defer c.stopAll()
+	all := true
+	for {
+		if all {
+			c.deadline = time.Now().Add(maxInterval)
+		}
+		table, tableChanged := c.table.Get()
+		c.pass(ctx, table, all, time.Now())
+		all = false
+		timer := time.NewTimer(time.Until(c.deadline))
+		select {
+		case <-ctx.Done():
+			timer.Stop()
+			return
+		case <-c.queue.Signal:
+			timer.Stop()
+		case <-tableChanged:
+			timer.Stop()
+		case <-timer.C:
+			all = true
+		}
+	}
+}
+
+// pass reconciles the Configurations in the queue. It also reconciles all others if all is true or
+// if handlers changed.
+func (c *Coordinator) pass(ctx context.Context, table *registrarv1.WatchHandlersResponse, all bool, now time.Time) {
+	keys := c.queue.take()
+	adopted, removed := c.adopt(table), c.endpoints.removeGone(now)
+	if all || adopted || removed {
+		keys = append(keys, c.configurations.GetStore().ListKeys()...)
+	}
+	done := map[string]bool{}
+	for _, key := range keys {
+		for _, related := range c.related(key) {
+			if !done[related] {
+				done[related] = true
+				c.reconcile(ctx, related, now)
+			}
+		}
+	}
+	c.publish()
+	c.reports.Set(c.endpoints.reports(now))
+}
+
+// recheck sets the deadline if the time is earlier.
+func (c *Coordinator) recheck(at time.Time) {
+	if at.Before(c.deadline) {
+		c.deadline = at
+	}
+}
+
+// adopt applies a new table of the registrar and returns whether it is new.
+func (c *Coordinator) adopt(table *registrarv1.WatchHandlersResponse) bool {
+	if table == c.handlers {
+		return false
+	}
+	c.handlers = table
+	for _, key := range c.endpoints.adopt(table.GetHandlers()) {
+		for _, sessions := range c.sessions {
+			sessions.retry(key)
+		}
+	}
+	return true
+}
+
+func (c *Coordinator) reconcile(ctx context.Context, key string, now time.Time) {
+	configuration, exists := c.configurations.Get(key)
+	if !exists {
+		c.stopSessions(key)
+		c.removeEntry(key)
+		return
+	}
+	if owner := c.owner(configuration); owner.UID != configuration.UID {
+		c.stopSessions(key)
+		c.setEntry(inventory.BuildNameTaken(configuration, owner))
+		return
+	}
+	sessions := c.updateSessions(ctx, key, queryOf(configuration))
+	sources := sessions.sources()
+	c.setEntry(inventory.Build(inventory.Input{
+		Node: c.Node, Configuration: configuration, Sources: sources,
+		Registered: c.endpoints.names(), HandlersSynced: c.handlers != nil,
+		InGrace:       len(sources) == 0 && c.inGrace(sessions, now),
+		PreviousNames: c.entries[key].Names(),
+	}))
+}
+
+func (c *Coordinator) setEntry(entry *inventory.Entry) {
+	previous := c.entries[entry.Key]
+	if previous != nil && proto.Equal(previous.Report, entry.Report) && proto.Equal(previous.Devices, entry.Devices) {
+		return
+	}
+	c.entries[entry.Key] = entry
+	c.changed = true
+}
+
+func (c *Coordinator) removeEntry(key string) {
+	if c.entries[key] != nil {
+		delete(c.entries, key)
+		c.changed = true
+	}
+}
+
+// publish publishes the entries after the first pass and after each pass that changed them.
+func (c *Coordinator) publish() {
+	if current, _ := c.Inventory.Get(); current.Ready && !c.changed {
+		return
+	}
+	c.changed = false
+	snapshot := inventory.Snapshot{Ready: true}
+	for _, key := range slices.Sorted(maps.Keys(c.entries)) {
+		snapshot.Entries = append(snapshot.Entries, c.entries[key])
+	}
+	c.Inventory.Set(snapshot)
+}

@@ -1,0 +1,144 @@
+package coordinator
+
+import (
+	"cmp"
+	"context"
+	"slices"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"go.uber.org/zap"
+
+	registrarv1 "akri.sh/proto/akri/registrar/v1"
+	"akri.sh/services/discovery-operator/internal/discovery"
+)
+
+// endpointKey identifies an endpoint like the registrar's table.
+type endpointKey struct{ name, address string }
+
+// endpoint is one entry of the registrar's table.
+type endpoint struct {
+	handler *registrarv1.Handler
+	// listed is true while the table has the endpoint. An endpoint that can be reached is kept
+	// without it: the registrar may have lost its table.
+	listed bool
+	conn   *discovery.Conn // nil while no session uses it
+	users  int
+}
+
+// endpoints are all known endpoints of handlers. The goroutine of the Coordinator owns them.
+type endpoints struct {
+	log     *zap.Logger
+	metrics prometheus.Registerer
+	grace   time.Duration
+	notify  func()          // called after each change of a connection
+	recheck func(time.Time) // called with the time at which a status may change without an event
+	byKey   map[endpointKey]*endpoint
+}
+
+// adopt applies a table and returns the endpoints that have registered again.
+func (e *endpoints) adopt(table []*registrarv1.Handler) (registered []endpointKey) {
+	for _, endpoint := range e.byKey {
+		endpoint.listed = false
+	}
+	for _, handler := range table {
+		key := endpointKey{handler.GetName(), handler.GetEndpoint()}
+		current := e.byKey[key]
+		if current == nil {
+			current = &endpoint{}
+			e.byKey[key] = current
+		} else if current.handler.GetRegistration() != handler.GetRegistration() {
+			registered = append(registered, key)
+			if current.conn != nil {
+				current.conn.Reconnect()
+			}
+		}
+		current.handler, current.listed = handler, true
+	}
+	return registered
+}
+
+// of returns the endpoints of a handler.
+func (e *endpoints) of(handler string) map[endpointKey]*endpoint {
+	matching := map[endpointKey]*endpoint{}
+	for key, endpoint := range e.byKey {
+		if key.name == handler {
+			matching[key] = endpoint
+		}
+	}
+	return matching
+}
+
+// names returns the names of the registered handlers.
+func (e *endpoints) names() []string {
+	var names []string
+	for key, endpoint := range e.byKey {
+		if endpoint.listed {
+			names = append(names, key.name)
+		}
+	}
+	return names
+}
+
+// acquire connects for the first user of an endpoint.
+func (e *endpoints) acquire(ctx context.Context, endpoint *endpoint) error {
+	if endpoint.conn == nil {
+		conn, err := discovery.Dial(ctx, endpoint.handler, e.metrics, e.notify)
+		if err != nil {
+			return err
+		}
+		endpoint.conn = conn
+	}
+	endpoint.users++
+	return nil
+}
+
+// release disconnects after the last user of an endpoint.
+func (e *endpoints) release(endpoint *endpoint) {
+	endpoint.users--
+	if endpoint.users == 0 {
+		endpoint.conn.Close()
+		endpoint.conn = nil
+	}
+}
+
+// reports returns the statuses that differ from the table.
+func (e *endpoints) reports(now time.Time) []*registrarv1.HandlerReport {
+	var reports []*registrarv1.HandlerReport
+	for key, endpoint := range e.byKey {
+		status := e.status(endpoint, now)
+		if endpoint.listed && status != endpoint.handler.GetStatus() {
+			reports = append(reports, &registrarv1.HandlerReport{
+				Name: key.name, Endpoint: key.address, Status: status, Registration: endpoint.handler.GetRegistration(),
+			})
+		}
+	}
+	slices.SortFunc(reports, func(a, b *registrarv1.HandlerReport) int {
+		return cmp.Or(cmp.Compare(a.GetName(), b.GetName()), cmp.Compare(a.GetEndpoint(), b.GetEndpoint()))
+	})
+	return reports
+}
+
+// status returns the current status of an endpoint. The status of an unused endpoint is unknown:
+// Offline stays Offline.
+func (e *endpoints) status(endpoint *endpoint, now time.Time) registrarv1.HandlerStatus {
+	listed := endpoint.handler.GetStatus()
+	if endpoint.conn == nil {
+		if listed == registrarv1.HandlerStatus_HANDLER_STATUS_ACTIVE {
+			return registrarv1.HandlerStatus_HANDLER_STATUS_WAITING
+		}
+		return listed
+	}
+	status := endpoint.conn.Status(now)
+	if !status.Deadline.IsZero() {
+		e.recheck(status.Deadline)
+	}
+	switch status.State {
+	case discovery.Reachable:
+		return registrarv1.HandlerStatus_HANDLER_STATUS_ACTIVE
+	case discovery.Unreachable:
+		return registrarv1.HandlerStatus_HANDLER_STATUS_OFFLINE
+	default:
+		return listed
+	}
+}

@@ -1,0 +1,73 @@
+package coordinator
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/cenkalti/backoff/v5"
+	"go.uber.org/zap"
+
+	"akri.sh/libs/rpc"
+	registrarv1 "akri.sh/proto/akri/registrar/v1"
+)
+
+const (
+	maxWatchDelay = time.Second
+	reportTimeout = 2 * time.Second
+	reportDelay   = time.Second
+)
+
+// watchHandlers receives the registrar's table until ctx ends. While the registrar is down the last
+// table is used.
+func (c *Coordinator) watchHandlers(ctx context.Context) {
+	rpc.Keep(ctx, c.Log, maxWatchDelay, func(ctx context.Context, healthy func()) error {
+		stream, err := registrarv1.NewRegistrarServiceClient(c.Registrar).WatchHandlers(ctx, &registrarv1.WatchHandlersRequest{})
+		if err != nil {
+			return fmt.Errorf("open handler watch: %w", err)
+		}
+		for {
+			table, err := stream.Recv()
+			if err != nil {
+				return fmt.Errorf("receive handlers: %w", err)
+			}
+			healthy()
+			c.table.Set(table)
+		}
+	})
+}
+
+// reportStatuses sends the newest reports to the registrar until ctx ends. It retries with a
+// constant delay.
+func (c *Coordinator) reportStatuses(ctx context.Context) {
+	report := func() (<-chan struct{}, error) {
+		reports, changed := c.reports.Get()
+		return changed, c.report(ctx, reports)
+	}
+	logRetry := func(err error, delay time.Duration) {
+		c.Log.Debug("reporting handler statuses failed", zap.Error(err), zap.Duration("retry_in", delay))
+	}
+	for {
+		changed, err := backoff.Retry(ctx, report, backoff.WithBackOff(backoff.NewConstantBackOff(reportDelay)),
+			backoff.WithMaxElapsedTime(0), backoff.WithNotify(logRetry))
+		if err != nil {
+			return // ctx has ended
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-changed:
+		}
+	}
+}
+
+func (c *Coordinator) report(ctx context.Context, reports []*registrarv1.HandlerReport) error {
+	if len(reports) == 0 {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, reportTimeout)
+	defer cancel()
+	client := registrarv1.NewRegistrarServiceClient(c.Registrar)
+	_, err := client.ReportHandlerStatus(ctx, &registrarv1.ReportHandlerStatusRequest{Reports: reports})
+	return err
+}

@@ -1,0 +1,71 @@
+package inventory
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	akriv0 "akri.sh/libs/apis/akri/v0"
+	instancev1 "akri.sh/proto/akri/instance/v1"
+	registrarv1 "akri.sh/proto/akri/registrar/v1"
+)
+
+func handlerStates(sources []Source) []*instancev1.HandlerState {
+	var states []*instancev1.HandlerState
+	for _, source := range sources {
+		states = append(states, &instancev1.HandlerState{
+			Name: source.Handler.GetName(), Endpoint: source.Handler.GetEndpoint(),
+			Status: string(handlerState(source.Handler.GetStatus())), OfflineSince: source.Handler.GetOfflineSince(),
+		})
+	}
+	return states
+}
+
+func handlerState(status registrarv1.HandlerStatus) akriv0.HandlerState {
+	switch status {
+	case registrarv1.HandlerStatus_HANDLER_STATUS_ACTIVE:
+		return akriv0.HandlerActive
+	case registrarv1.HandlerStatus_HANDLER_STATUS_OFFLINE:
+		return akriv0.HandlerOffline
+	default:
+		return akriv0.HandlerWaiting
+	}
+}
+
+func problems(input Input) []*instancev1.Problem {
+	var all []*instancev1.Problem
+	if input.HandlersSynced && len(input.Sources) == 0 {
+		all = append(all, notRegistered(input))
+	}
+	for _, source := range input.Sources {
+		if handlerState(source.Handler.GetStatus()) == akriv0.HandlerOffline {
+			all = append(all, &instancev1.Problem{
+				Reason: akriv0.ReasonHandlerOffline,
+				Message: fmt.Sprintf("Discovery Handler %q at %s on node %q cannot be reached; check that it is running",
+					source.Handler.GetName(), source.Handler.GetEndpoint(), input.Node),
+			})
+		}
+		all = append(all, source.Problems...)
+	}
+	return all
+}
+
+func notRegistered(input Input) *instancev1.Problem {
+	registered := "none"
+	if names := slices.Compact(slices.Sorted(slices.Values(input.Registered))); len(names) > 0 {
+		registered = strings.Join(names, ", ")
+	}
+	return &instancev1.Problem{
+		Reason: akriv0.ReasonHandlerNotRegistered,
+		Message: fmt.Sprintf("no Discovery Handler named %q is registered on node %q; registered: %s",
+			input.Configuration.Spec.DiscoveryHandler.Name, input.Node, registered),
+	}
+}
+
+func nameTaken(owner *akriv0.Configuration) *instancev1.Problem {
+	return &instancev1.Problem{
+		Reason: akriv0.ReasonNameTaken,
+		Message: fmt.Sprintf("the older Configuration %s/%s has the same name and names under akri.sh/ are cluster-wide; "+
+			"choose another name", owner.Namespace, owner.Name),
+	}
+}

@@ -1,0 +1,141 @@
+package inventory
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"path"
+	"regexp"
+	"slices"
+	"strings"
+
+	akriv0 "akri.sh/libs/apis/akri/v0"
+	instancev1 "akri.sh/proto/akri/instance/v1"
+	discoveryv0 "akri.sh/proto/v0"
+)
+
+// Limits of one list of a handler. They protect the memory of the services that handle the devices.
+const (
+	MaxDevices      = 10_000
+	maxIDBytes      = 1 << 10
+	maxProperties   = 64
+	maxPropertySize = 4 << 10
+	maxPaths        = 64
+	// maxProblems keeps the status of a Configuration readable.
+	maxProblems = 10
+)
+
+// validEnvName is the pattern of Kubernetes for names of environment variables.
+var validEnvName = regexp.MustCompile(`^[-._a-zA-Z][-._a-zA-Z0-9]*$`)
+
+// Validate splits the list of a handler's endpoint into the valid devices, sorted by id without
+// duplicates, and the problems of the others.
+func Validate(
+	policy Policy, handler, endpoint string, list []*discoveryv0.Device,
+) ([]*discoveryv0.Device, []*instancev1.Problem) {
+	var problems []string
+	valid := make([]*discoveryv0.Device, 0, len(list))
+	for _, device := range list {
+		if err := validateDevice(policy, device); err != nil {
+			problems = append(problems, err.Error())
+			continue
+		}
+		valid = append(valid, device)
+	}
+	slices.SortStableFunc(valid, func(a, b *discoveryv0.Device) int { return strings.Compare(a.GetId(), b.GetId()) })
+	valid = slices.CompactFunc(valid, func(a, b *discoveryv0.Device) bool { return a.GetId() == b.GetId() })
+	if len(valid) > MaxDevices {
+		problems = append(problems, fmt.Sprintf("%d devices: only the first %d by id are used", len(valid), MaxDevices))
+		valid = valid[:MaxDevices]
+	}
+	return valid, invalidDevices(handler, endpoint, problems)
+}
+
+// invalidDevices sorts the messages: the order of devices in a list has no meaning.
+func invalidDevices(handler, endpoint string, messages []string) []*instancev1.Problem {
+	slices.Sort(messages)
+	if extra := len(messages) - maxProblems; extra > 0 {
+		messages = append(messages[:maxProblems], fmt.Sprintf("%d more invalid devices", extra))
+	}
+	var problems []*instancev1.Problem
+	for _, message := range messages {
+		problems = append(problems, &instancev1.Problem{
+			Reason:  akriv0.ReasonInvalidDevice,
+			Message: fmt.Sprintf("Discovery Handler %q at %s sent %s", handler, endpoint, message),
+		})
+	}
+	return problems
+}
+
+func validateDevice(policy Policy, device *discoveryv0.Device) error {
+	id := device.GetId()
+	switch {
+	case id == "":
+		return errors.New("a device with an empty id: every device needs a stable id")
+	case len(id) > maxIDBytes:
+		return fmt.Errorf("device id %.40q... of %d bytes: must be at most %d bytes", id, len(id), maxIDBytes)
+	case strings.ContainsRune(id, 0):
+		return fmt.Errorf("device id %.100q: must not contain NUL", id)
+	}
+	if err := validateProperties(policy, device.GetProperties()); err != nil {
+		return fmt.Errorf("device %.100q with %w", id, err)
+	}
+	if err := validatePaths(policy, device); err != nil {
+		return fmt.Errorf("device %.100q with %w", id, err)
+	}
+	return nil
+}
+
+func validateProperties(policy Policy, properties map[string]string) error {
+	if len(properties) > maxProperties {
+		return fmt.Errorf("%d properties: must be at most %d", len(properties), maxProperties)
+	}
+	for name, value := range properties {
+		switch {
+		case !validEnvName.MatchString(name):
+			return fmt.Errorf("property %.100q: must be the name of an environment variable: "+
+				"letters, digits, '_', '-' and '.', not starting with a digit", name)
+		case len(name)+len(value) > maxPropertySize:
+			return fmt.Errorf("property %.100q of %d bytes: must be at most %d bytes", name, len(name)+len(value), maxPropertySize)
+		case strings.ContainsRune(value, 0):
+			return fmt.Errorf("property %q: the value must not contain NUL", name)
+		}
+		if err := policy.checkProperty(name); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func validatePaths(policy Policy, device *discoveryv0.Device) error {
+	if n := len(device.GetMounts()) + len(device.GetDeviceSpecs()); n > maxPaths {
+		return fmt.Errorf("%d mounts and device nodes: must be at most %d", n, maxPaths)
+	}
+	for _, mount := range device.GetMounts() {
+		if err := validatePathPair(policy, "mount", mount.GetContainerPath(), mount.GetHostPath()); err != nil {
+			return err
+		}
+	}
+	for _, spec := range device.GetDeviceSpecs() {
+		if err := validatePathPair(policy, "device node", spec.GetContainerPath(), spec.GetHostPath()); err != nil {
+			return err
+		}
+		if strings.Trim(spec.GetPermissions(), "rwm") != "" {
+			return fmt.Errorf("device node %q with permissions %.20q: must be letters of rwm",
+				spec.GetContainerPath(), spec.GetPermissions())
+		}
+	}
+	return nil
+}
+
+// validatePathPair takes the container path as host path if the host path is empty.
+func validatePathPair(policy Policy, kind, container, host string) error {
+	if !validPath(container) || (host != "" && !validPath(host)) {
+		return fmt.Errorf("%s %.100q on host path %.100q: must be absolute paths", kind, container, host)
+	}
+	return policy.checkHostPath(kind, cmp.Or(host, container))
+}
+
+func validPath(p string) bool {
+	return path.IsAbs(p) && len(p) <= maxPropertySize && !strings.ContainsRune(p, 0)
+}

@@ -1,0 +1,172 @@
+// Package report sends the inventory of the node to the instance-writer.
+package report
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"go.uber.org/zap"
+	"google.golang.org/grpc"
+
+	"akri.sh/libs/broadcast"
+	"akri.sh/libs/rpc"
+	instancev1 "akri.sh/proto/akri/instance/v1"
+	"akri.sh/services/discovery-operator/internal/inventory"
+)
+
+const (
+	maxRetryDelay = 5 * time.Second
+	// maxInFlight limits the reports without response: the API server sets the pace.
+	maxInFlight = 64
+	// responseTimeout is the time after which another replica of the instance-writer is tried.
+	responseTimeout = 30 * time.Second
+)
+
+var errNoResponse = errors.New("instance-writer has not responded for " + responseTimeout.String())
+
+type clientStream = grpc.BidiStreamingClient[instancev1.ReportDevicesRequest, instancev1.ReportDevicesResponse]
+
+// Reporter keeps one ReportDevices stream to the instance-writer open. Discovery never waits for
+// it.
+type Reporter struct {
+	log       *zap.Logger
+	node      string
+	inventory *broadcast.Value[inventory.Snapshot]
+	client    instancev1.InstanceServiceClient
+
+	refusals map[string]string // the logged refusals, by key of the Configuration
+}
+
+// New returns a Reporter. It starts nothing.
+func New(log *zap.Logger, node string, inventory *broadcast.Value[inventory.Snapshot], conn *grpc.ClientConn) *Reporter {
+	return &Reporter{
+		log: log, node: node, inventory: inventory, client: instancev1.NewInstanceServiceClient(conn), refusals: map[string]string{},
+	}
+}
+
+// Run reports until ctx ends.
+func (r *Reporter) Run(ctx context.Context) {
+	rpc.Keep(ctx, r.log, maxRetryDelay, func(ctx context.Context, healthy func()) error {
+		ctx, cancel := context.WithCancel(ctx)
+		defer cancel()
+		stream, err := r.client.ReportDevices(ctx)
+		if err != nil {
+			return fmt.Errorf("open report stream: %w", err)
+		}
+		responses := make(chan *instancev1.ReportDevicesResponse)
+		ended := make(chan error, 1)
+		go func() { ended <- receive(ctx, stream, responses) }()
+		s := &reportStream{Reporter: r, stream: stream, inFlight: map[uint64]string{}}
+		return s.run(ctx, responses, ended, healthy)
+	})
+}
+
+func receive(ctx context.Context, stream clientStream, responses chan<- *instancev1.ReportDevicesResponse) error {
+	for {
+		response, err := stream.Recv()
+		if err != nil {
+			return fmt.Errorf("receive response: %w", err)
+		}
+		select {
+		case responses <- response:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+}
+
+// reportStream is the state of one stream. A new stream sends all entries.
+type reportStream struct {
+	*Reporter
+	stream   clientStream
+	revision uint64
+	sent     map[string]*inventory.Entry // the last entry sent, by key
+	inFlight map[uint64]string           // keys of reports without response, by revision
+}
+
+func (s *reportStream) run(
+	ctx context.Context, responses <-chan *instancev1.ReportDevicesResponse, ended <-chan error, healthy func(),
+) error {
+	timeout := time.NewTimer(responseTimeout)
+	defer timeout.Stop()
+	for {
+		snapshot, changed := s.inventory.Get()
+		if err := s.send(snapshot); err != nil {
+			return err
+		}
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case err := <-ended:
+			return err
+		case response := <-responses:
+			healthy()
+			s.acknowledge(response)
+			timeout.Reset(responseTimeout)
+		case <-changed:
+			if len(s.inFlight) == 0 {
+				timeout.Reset(responseTimeout)
+			}
+		case <-timeout.C:
+			if len(s.inFlight) > 0 {
+				return errNoResponse
+			}
+		}
+	}
+}
+
+// send sends the entries that changed since they were sent. It sends at most one report of a
+// Configuration at a time, so that the next report has the newest entry.
+func (s *reportStream) send(snapshot inventory.Snapshot) error {
+	if !snapshot.Ready {
+		return nil
+	}
+	waiting := map[string]bool{}
+	for _, key := range s.inFlight {
+		waiting[key] = true
+	}
+	sent := make(map[string]*inventory.Entry, len(snapshot.Entries)) // without deleted Configurations
+	for _, entry := range snapshot.Entries {
+		sent[entry.Key] = s.sent[entry.Key]
+		if sent[entry.Key] == entry || waiting[entry.Key] || len(s.inFlight) >= maxInFlight {
+			continue
+		}
+		s.revision++
+		if err := s.stream.Send(s.request(entry.Report)); err != nil {
+			return fmt.Errorf("send report: %w", err)
+		}
+		sent[entry.Key] = entry
+		s.inFlight[s.revision] = entry.Key
+	}
+	s.sent = sent
+	return nil
+}
+
+func (s *reportStream) request(report *instancev1.ReportDevicesRequest) *instancev1.ReportDevicesRequest {
+	return &instancev1.ReportDevicesRequest{
+		Node: s.node, Revision: s.revision,
+		Namespace: report.GetNamespace(), Configuration: report.GetConfiguration(),
+		ConfigurationUid: report.GetConfigurationUid(), ConfigurationGeneration: report.GetConfigurationGeneration(),
+		Complete: report.GetComplete(), Devices: report.GetDevices(),
+		Handlers: report.GetHandlers(), Problems: report.GetProblems(),
+	}
+}
+
+// acknowledge logs the refusals of a response, unless they are those of the last response: a new
+// stream gets all refusals again.
+func (s *reportStream) acknowledge(response *instancev1.ReportDevicesResponse) {
+	configuration := s.inFlight[response.GetRevision()]
+	delete(s.inFlight, response.GetRevision())
+	refusals := fmt.Sprint(response.GetRefusals())
+	if s.refusals[configuration] == refusals {
+		return
+	}
+	s.refusals[configuration] = refusals
+	for _, refusal := range response.GetRefusals() {
+		s.log.Warn("instance-writer refused a device", zap.String("configuration", configuration),
+			zap.String("instance", refusal.GetInstance()), zap.String("device_id", refusal.GetDeviceId()),
+			zap.String("reason", refusal.GetReason()), zap.String("message", refusal.GetMessage()))
+	}
+}

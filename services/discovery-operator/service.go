@@ -1,0 +1,143 @@
+// Package operator implements the discovery-operator. It requests the devices of Configurations
+// from the node's Discovery Handlers and serves and reports the inventory of the node.
+package operator
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"time"
+
+	"go.uber.org/zap"
+	"golang.org/x/sync/errgroup"
+	"google.golang.org/grpc"
+
+	"akri.sh/libs/broadcast"
+	"akri.sh/libs/kube"
+	"akri.sh/libs/rpc"
+	"akri.sh/libs/service"
+	discoveryv1 "akri.sh/proto/akri/discovery/v1"
+	"akri.sh/services/discovery-operator/internal/coordinator"
+	"akri.sh/services/discovery-operator/internal/discovery"
+	"akri.sh/services/discovery-operator/internal/inventory"
+	"akri.sh/services/discovery-operator/internal/properties"
+	"akri.sh/services/discovery-operator/internal/report"
+)
+
+// Config of the service.
+type Config struct {
+	kube.Flags
+	Socket         string        `help:"Address of the device inventory." default:"unix:///run/akri/discovery-operator.sock" placeholder:"ADDRESS"`
+	Registrar      string        `help:"Address of the registrar." default:"unix:///run/akri/registrar.sock" placeholder:"ADDRESS"`
+	InstanceWriter string        `help:"Address of the instance-writer." default:"dns:///akri-instance-writer:9090" placeholder:"ADDRESS"`
+	NodeName       string        `help:"Name of this node." env:"AKRI_NODE_NAME,AGENT_NODE_NAME" placeholder:"NAME"`
+	HandlerGrace   time.Duration `help:"Time that devices are kept without a handler that can be reached." default:"5m"`
+
+	AllowHostPaths  []string `help:"Dangerous host paths that devices may use, with all paths below them." placeholder:"PATH"`
+	AllowProperties []string `help:"Dangerous names that properties of devices may have, such as LD_PRELOAD." placeholder:"NAME"`
+}
+
+// Service is the discovery-operator.
+type Service struct {
+	config Config
+	env    service.Env
+}
+
+// New returns a service, or all problems of the configuration. It starts nothing.
+func New(config Config, env service.Env) (*Service, error) {
+	var problems []error
+	if config.NodeName == "" {
+		problems = append(problems, errors.New("--node-name: must be the name of this node"))
+	}
+	if config.HandlerGrace <= 0 {
+		problems = append(problems, fmt.Errorf("--handler-grace %v: must be more than 0", config.HandlerGrace))
+	}
+	for _, path := range config.AllowHostPaths {
+		if !filepath.IsAbs(path) {
+			problems = append(problems, fmt.Errorf("--allow-host-paths %q: must be an absolute path", path))
+		}
+	}
+	if err := errors.Join(problems...); err != nil {
+		return nil, err
+	}
+	return &Service{config: config, env: env}, nil
+}
+
+// Run works until ctx ends.
+func (s *Service) Run(ctx context.Context) error {
+	conns, err := s.dial(s.config.Socket, s.config.Registrar, s.config.InstanceWriter)
+	if err != nil {
+		return err
+	}
+	defer closeAll(conns)
+	self, registrar, writer := conns[0], conns[1], conns[2]
+	devices := &broadcast.Value[inventory.Snapshot]{}
+	c, err := s.coordinator(registrar, devices)
+	if err != nil {
+		return err
+	}
+	s.env.Metrics.MustRegister(inventoryCollector{devices})
+	s.env.Health.AddLiveness("discovery-operator socket", rpc.HealthCheck(self))
+	s.env.Health.AddReadiness("configurations", func(context.Context) error {
+		if !c.HasSynced() {
+			return kube.ErrNotSynced
+		}
+		return nil
+	})
+
+	group, ctx := errgroup.WithContext(ctx)
+	group.Go(func() error { return s.serve(ctx, devices) })
+	group.Go(func() error { return c.Run(ctx) })
+	group.Go(func() error { report.New(s.env.Log, s.config.NodeName, devices, writer).Run(ctx); return nil })
+	return group.Wait()
+}
+
+func (s *Service) coordinator(registrar *grpc.ClientConn, devices *broadcast.Value[inventory.Snapshot]) (*coordinator.Coordinator, error) {
+	config, err := s.config.RESTConfig(s.env.Log)
+	if err != nil {
+		return nil, err
+	}
+	api, err := properties.NewAPIServer(config)
+	if err != nil {
+		return nil, err
+	}
+	return coordinator.New(coordinator.Options{
+		Log: s.env.Log, Metrics: s.env.Metrics, Node: s.config.NodeName, Grace: s.config.HandlerGrace,
+		REST: config, Registrar: registrar, Inventory: devices,
+		Discoverer: &discovery.Discoverer{
+			Log: s.env.Log, Reader: api, Watcher: properties.NewWatcher(s.env.Log, api), Metrics: discovery.NewMetrics(s.env.Metrics),
+			Policy: inventory.Policy{AllowHostPaths: s.config.AllowHostPaths, AllowProperties: s.config.AllowProperties},
+		},
+	})
+}
+
+func (s *Service) serve(ctx context.Context, devices *broadcast.Value[inventory.Snapshot]) error {
+	listener, err := rpc.Listen(ctx, s.config.Socket)
+	if err != nil {
+		return err
+	}
+	server := rpc.NewServer(s.env.Log, s.env.Metrics)
+	discoveryv1.RegisterDeviceInventoryServiceServer(server, &inventoryServer{inventory: devices, stopping: ctx.Done()})
+	s.env.Log.Info("serving", zap.String("socket", s.config.Socket), zap.String("node", s.config.NodeName))
+	return rpc.Serve(ctx, server, listener)
+}
+
+func (s *Service) dial(addresses ...string) ([]*grpc.ClientConn, error) {
+	conns := make([]*grpc.ClientConn, 0, len(addresses))
+	for _, address := range addresses {
+		conn, err := rpc.Dial(address, s.env.Metrics)
+		if err != nil {
+			closeAll(conns)
+			return nil, err
+		}
+		conns = append(conns, conn)
+	}
+	return conns, nil
+}
+
+func closeAll(conns []*grpc.ClientConn) {
+	for _, conn := range conns {
+		_ = conn.Close()
+	}
+}

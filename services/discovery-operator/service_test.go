@@ -1,0 +1,380 @@
+package operator_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	akriv0 "akri.sh/libs/apis/akri/v0"
+	"akri.sh/libs/rpc"
+	"akri.sh/libs/rpctest"
+	"akri.sh/libs/service"
+	discoveryv1 "akri.sh/proto/akri/discovery/v1"
+	instancev1 "akri.sh/proto/akri/instance/v1"
+	registrarv1 "akri.sh/proto/akri/registrar/v1"
+	operator "akri.sh/services/discovery-operator"
+)
+
+const (
+	waiting = registrarv1.HandlerStatus_HANDLER_STATUS_WAITING
+	active  = registrarv1.HandlerStatus_HANDLER_STATUS_ACTIVE
+	offline = registrarv1.HandlerStatus_HANDLER_STATUS_OFFLINE
+)
+
+// startHandler starts and registers a handler named foo.
+func startHandler(t *testing.T, h *harness, details string, ids ...string) (handler *fakeHandler, stop func()) {
+	t.Helper()
+	handler = newHandler(t)
+	handler.respond(details, answer{ids: ids})
+	stop = handler.serve(t)
+	h.registrar.add("foo", handler.endpoint, true)
+	return handler, stop
+}
+
+// A registered handler is used when a Configuration is created and waits after it is deleted.
+func TestHandlerBeforeConfiguration(t *testing.T) {
+	h := newHarness(t, forever)
+	handler, _ := startHandler(t, h, "d", "x")
+	h.start()
+	key := h.apply(h.namespace, "before", "foo", "d")
+	report := h.reported(key, true, "x")
+	require.Equal(t, node, report.GetNode())
+	require.NotEmpty(t, report.GetConfigurationUid())
+	require.Equal(t, "before-"+akriv0.Digest("x", "", true), report.GetDevices()[0].GetInstance())
+	h.eventually(func() bool { return h.registrar.status(handler.endpoint) == active }, "active")
+
+	h.remove(key)
+	h.eventually(func() bool { return h.registrar.status(handler.endpoint) == waiting }, "waiting")
+	h.eventually(func() bool { return handler.openStreams() == 0 }, "the stream to be closed")
+}
+
+// A Configuration without handler has a problem until the handler registers.
+func TestConfigurationBeforeHandler(t *testing.T) {
+	h := newHarness(t, forever)
+	h.start()
+	h.registrar.add("debugEcho", "/nowhere", true)
+	key := h.apply(h.namespace, "after", "foo", "d")
+	require.Equal(t, `no Discovery Handler named "foo" is registered on node "node-a"; registered: debugEcho`,
+		h.problem(key, akriv0.ReasonHandlerNotRegistered).GetMessage())
+	h.reported(key, false)
+	startHandler(t, h, "d", "x")
+	require.Empty(t, h.reported(key, true, "x").GetProblems())
+}
+
+// Without a handler, the list is complete and empty only after the grace.
+func TestIncompleteWithinGrace(t *testing.T) {
+	h := newHarness(t, 100*time.Millisecond)
+	h.start()
+	key := h.apply(h.namespace, "grace", "foo", "d")
+	h.reported(key, true)
+	require.False(t, h.writer.reportsOf(key)[0].GetComplete())
+}
+
+// No device leaves while a handler restarts.
+func TestDevicesSurviveHandlerRestart(t *testing.T) {
+	h := newHarness(t, forever)
+	handler, kill := startHandler(t, h, "d", "x")
+	h.start()
+	key := h.apply(h.namespace, "dies", "foo", "d")
+	h.reported(key, true, "x")
+	kill()
+	h.eventually(func() bool { return h.registrar.status(handler.endpoint) == offline }, "offline")
+	h.problem(key, akriv0.ReasonHandlerOffline)
+	report := h.reported(key, true, "x")
+	require.Equal(t, "Offline", report.GetHandlers()[0].GetStatus())
+	require.NotNil(t, report.GetHandlers()[0].GetOfflineSince())
+
+	handler.serve(t)
+	h.registrar.add("foo", handler.endpoint, true)
+	h.eventually(func() bool { return h.registrar.status(handler.endpoint) == active && handler.openStreams() == 1 }, "active after the restart")
+	h.eventually(func() bool {
+		reports := h.writer.reportsOf(key)
+		return len(reports[len(reports)-1].GetProblems()) == 0
+	}, "no problems")
+	h.neverGone(key, "x")
+}
+
+func TestDevicesChange(t *testing.T) {
+	h := newHarness(t, forever)
+	handler, _ := startHandler(t, h, "d", "x")
+	h.start()
+	key := h.apply(h.namespace, "changes", "foo", "d")
+	h.reported(key, true, "x")
+	handler.respond("d", answer{ids: []string{"x", "y", ""}})
+	h.reported(key, true, "x", "y")
+	require.Contains(t, h.problem(key, akriv0.ReasonInvalidDevice).GetMessage(), `"foo" at `+handler.endpoint+" sent a device with an empty id")
+	handler.respond("d", answer{})
+	require.Empty(t, h.reported(key, true).GetProblems())
+}
+
+// The devices of all endpoints are merged. The list is complete after all endpoints have answered.
+func TestSeveralEndpoints(t *testing.T) {
+	h := newHarness(t, forever)
+	startHandler(t, h, "d", "x", "both")
+	slow, _ := startHandler(t, h, "d")
+	slow.respond("d", answer{silent: true})
+	h.start()
+	key := h.apply(h.namespace, "union", "foo", "d")
+	h.reported(key, false, "x", "both")
+	slow.respond("d", answer{ids: []string{"both", "y"}})
+	h.reported(key, true, "x", "both", "y")
+}
+
+// The message of the handler is reported unchanged. Other Configurations are not affected.
+func TestInvalidDetails(t *testing.T) {
+	h := newHarness(t, forever)
+	handler, _ := startHandler(t, h, "good", "x")
+	handler.respond("bad", answer{err: status.Error(codes.InvalidArgument, "line 3: unknown key \"udevRule\"")})
+	h.start()
+	good := h.apply(h.namespace, "good", "foo", "good")
+	h.reported(good, true, "x")
+	h.edit(good, func(spec *akriv0.ConfigurationSpec) { spec.DiscoveryHandler.DiscoveryDetails = "bad" })
+	other := h.apply(h.namespace, "other", "foo", "good")
+	require.Equal(t, "line 3: unknown key \"udevRule\"", h.problem(good, akriv0.ReasonInvalidDetails).GetMessage())
+	h.reported(good, false, "x")
+	h.reported(other, true, "x")
+	h.edit(good, func(spec *akriv0.ConfigurationSpec) { spec.DiscoveryHandler.DiscoveryDetails = "good" })
+	require.Empty(t, h.reported(good, true, "x").GetProblems())
+}
+
+// A new registration ends the delay after InvalidDetails.
+func TestRegistrationRetriesInvalidDetails(t *testing.T) {
+	h := newHarness(t, forever)
+	handler, _ := startHandler(t, h, "d")
+	handler.respond("d", answer{err: status.Error(codes.InvalidArgument, "not yet")})
+	h.start()
+	key := h.apply(h.namespace, "again", "foo", "d")
+	h.problem(key, akriv0.ReasonInvalidDetails)
+	handler.respond("d", answer{ids: []string{"x"}})
+	require.Len(t, handler.received(), 1, "the same request would get the same answer")
+	h.registrar.add("foo", handler.endpoint, true)
+	require.Empty(t, h.reported(key, true, "x").GetProblems())
+}
+
+func TestDiscoverFailed(t *testing.T) {
+	h := newHarness(t, forever)
+	handler, _ := startHandler(t, h, "d")
+	handler.respond("d", answer{err: status.Error(codes.Internal, "bus error")})
+	h.start()
+	key := h.apply(h.namespace, "fails", "foo", "d")
+	require.Contains(t, h.problem(key, akriv0.ReasonDiscoverFailed).GetMessage(), "bus error")
+	handler.respond("d", answer{ids: []string{"x"}})
+	require.Empty(t, h.reported(key, true, "x").GetProblems())
+}
+
+// The devices stay until the handler answers the new details.
+func TestEditedConfigurationKeepsDevices(t *testing.T) {
+	h := newHarness(t, forever)
+	handler, _ := startHandler(t, h, "one", "x", "y")
+	handler.respond("two", answer{silent: true})
+	h.start()
+	key := h.apply(h.namespace, "edited", "foo", "one")
+	h.reported(key, true, "x", "y")
+	h.edit(key, func(spec *akriv0.ConfigurationSpec) { spec.DiscoveryHandler.DiscoveryDetails = "two" })
+	h.reported(key, false, "x", "y")
+	handler.respond("two", answer{ids: []string{"y", "z"}})
+	h.reported(key, true, "y", "z")
+	h.neverGone(key, "y")
+
+	before := len(handler.received())
+	h.edit(key, func(spec *akriv0.ConfigurationSpec) { spec.BrokerProperties = map[string]string{"MINE": "1"} })
+	h.eventually(func() bool {
+		return h.reported(key, true, "y", "z").GetDevices()[0].GetProperties()["MINE"] == "1"
+	}, "the changed property")
+	require.Len(t, handler.received(), before, "a change of brokerProperties needs no new request")
+}
+
+// After a restart, the list is incomplete until all handlers have answered.
+func TestRestart(t *testing.T) {
+	h := newHarness(t, forever)
+	handler, kill := startHandler(t, h, "d", "x")
+	h.start()
+	key := h.apply(h.namespace, "restart", "foo", "d")
+	h.reported(key, true, "x")
+	kill()
+	h.stop()
+	h.writer.forget()
+	h.start()
+	h.reported(key, false)
+	handler.serve(t)
+	h.reported(key, true, "x")
+	h.neverGone(key, "x")
+}
+
+// The devices of a handler leave when it has been unreachable for the grace.
+func TestRemovedHandler(t *testing.T) {
+	h := newHarness(t, 200*time.Millisecond)
+	handler, kill := startHandler(t, h, "d", "x")
+	h.start()
+	key := h.apply(h.namespace, "gone", "foo", "d")
+	h.reported(key, true, "x")
+	kill()
+	h.eventually(func() bool { return h.registrar.status(handler.endpoint) == offline }, "offline")
+	h.registrar.clear()
+	h.reported(key, true)
+	h.problem(key, akriv0.ReasonHandlerNotRegistered)
+}
+
+// A registrar that loses its table does not remove the devices of handlers that can be reached.
+func TestRegistrarLosesTable(t *testing.T) {
+	h := newHarness(t, 50*time.Millisecond)
+	handler, _ := startHandler(t, h, "d", "x")
+	h.start()
+	key := h.apply(h.namespace, "table", "foo", "d")
+	h.reported(key, true, "x")
+	h.registrar.clear()
+	handler.respond("d", answer{ids: []string{"x", "y"}})
+	h.reported(key, true, "x", "y")
+	// When another Configuration is complete, the grace has ended.
+	h.reported(h.apply(h.namespace, "other", "bar", "d"), true)
+	h.neverGone(key, "x")
+	h.registrar.add("foo", handler.endpoint, true)
+	h.eventually(func() bool { return h.registrar.status(handler.endpoint) == active }, "active")
+	require.Equal(t, 1, handler.openStreams())
+}
+
+// The older of two Configurations with one name has devices, the younger one has a problem.
+func TestNameTaken(t *testing.T) {
+	h := newHarness(t, forever)
+	startHandler(t, h, "d", "x")
+	h.start()
+	// If the creation times, which have a resolution of a second, are equal, the lower namespace is
+	// the owner.
+	first, second := h.namespace, h.newNamespace()
+	if second < first {
+		first, second = second, first
+	}
+	owner := h.apply(first, "twin", "foo", "d")
+	h.reported(owner, true, "x")
+	other := h.apply(second, "twin", "foo", "d")
+	require.Contains(t, h.problem(other, akriv0.ReasonNameTaken).GetMessage(), "the older Configuration "+owner)
+	h.reported(other, true)
+	h.remove(owner)
+	require.Empty(t, h.reported(other, true, "x").GetProblems())
+}
+
+// Values come from Secrets. A missing Secret is reported and read after it is created.
+func TestProperties(t *testing.T) {
+	h := newHarness(t, forever)
+	handler, _ := startHandler(t, h, "d", "x")
+	h.start()
+	value := "plain"
+	key := h.apply(h.namespace, "properties", "foo", "d",
+		akriv0.DiscoveryProperty{Name: "plain", Value: &value},
+		akriv0.DiscoveryProperty{Name: "unset"},
+		akriv0.DiscoveryProperty{Name: "secret", ValueFrom: &akriv0.PropertySource{SecretKeyRef: &akriv0.KeyRef{Name: "s", Key: "k"}}})
+	require.Equal(t, `discoveryProperty "secret": Secret `+h.namespace+`/s not found`, h.problem(key, akriv0.ReasonPropertyNotFound).GetMessage())
+	require.Empty(t, handler.received())
+
+	h.secret("s", "hidden")
+	require.Empty(t, h.reported(key, true, "x").GetProblems())
+	got := handler.received()[0].GetDiscoveryProperties()
+	require.Equal(t, "plain", string(got["plain"].GetVec()))
+	require.Equal(t, "hidden", string(got["secret"].GetVec()))
+	require.Contains(t, got, "unset")
+	require.Nil(t, got["unset"].Vec)
+}
+
+// The node is served without the instance-writer. A new stream starts with the newest state.
+func TestInstanceWriterDown(t *testing.T) {
+	h := newHarness(t, forever)
+	handler, _ := startHandler(t, h, "d", "x")
+	h.config.InstanceWriter = "unix://" + t.TempDir() + "/h.sock"
+	h.start()
+	key := h.apply(h.namespace, "alone", "foo", "d")
+	watch, err := discoveryv1.NewDeviceInventoryServiceClient(rpctest.Dial(t, h.config.Socket)).
+		WatchDevices(t.Context(), &discoveryv1.WatchDevicesRequest{}, grpc.WaitForReady(true))
+	require.NoError(t, err)
+	inventory := func(ids int) {
+		h.eventually(func() bool {
+			response, err := watch.Recv()
+			require.NoError(t, err)
+			for _, configuration := range response.GetConfigurations() {
+				if configuration.GetNamespace()+"/"+configuration.GetName() == key {
+					return configuration.GetComplete() && len(configuration.GetDevices()) == ids
+				}
+			}
+			return false
+		}, "inventory")
+	}
+	inventory(1)
+	handler.respond("d", answer{ids: []string{"x", "y"}})
+	inventory(2)
+
+	stop := rpctest.ServeAt(t, h.config.InstanceWriter, h.writer.register)
+	h.reported(key, true, "x", "y")
+	require.Len(t, h.writer.reportsOf(key), 1, "only the newest state is reported")
+	stop()
+	h.writer.forget()
+	rpctest.ServeAt(t, h.config.InstanceWriter, h.writer.register)
+	h.reported(key, true, "x", "y")
+	require.Len(t, h.writer.reportsOf(key), 1, "each entry is reported once")
+}
+
+// Closed streams are reopened without warnings and without losing a change.
+func TestInstanceWriterClosesStreams(t *testing.T) {
+	h := newHarness(t, forever)
+	handler, _ := startHandler(t, h, "d", "x")
+	h.config.InstanceWriter = "unix://" + t.TempDir() + "/h.sock"
+	h.writer.refusals = []*instancev1.Refusal{{Instance: "ended-8120fe", Reason: akriv0.ReasonDigestCollision}}
+	rpctest.ServeAt(t, h.config.InstanceWriter, h.writer.register, rpc.Replicated(100*time.Millisecond))
+	h.start()
+	key := h.apply(h.namespace, "ended", "foo", "d")
+	h.reported(key, true, "x")
+	first := func() int {
+		count := 0
+		for _, report := range h.writer.reportsOf(key) {
+			if report.GetRevision() == 1 {
+				count++
+			}
+		}
+		return count
+	}
+	h.eventually(func() bool { return first() >= 3 }, "the third stream")
+	handler.respond("d", answer{ids: []string{"x", "y"}})
+	h.reported(key, true, "x", "y")
+	h.eventually(func() bool { return first() >= 5 }, "the fifth stream")
+	require.Len(t, h.warnings.All(), 1, "the refusal is logged once")
+}
+
+// The next report of a Configuration waits for the response to the last one.
+func TestOneReportInFlight(t *testing.T) {
+	h := newHarness(t, forever)
+	handler, _ := startHandler(t, h, "d", "x")
+	h.start()
+	key := h.apply(h.namespace, "window", "foo", "d")
+	h.reported(key, true, "x")
+	h.eventually(func() bool { return h.registrar.status(handler.endpoint) == active }, "active")
+	h.eventually(func() bool {
+		reports := h.writer.reportsOf(key)
+		return reports[len(reports)-1].GetHandlers()[0].GetStatus() == "Active"
+	}, "the status in the report")
+	h.writer.paused.Set(true)
+	h.writer.forget()
+	handler.respond("d", answer{ids: []string{"a"}})
+	h.reported(key, true, "a")
+	handler.respond("d", answer{ids: []string{"a", "b"}})
+	handler.respond("d", answer{ids: []string{"a", "b", "c"}})
+	watch, err := discoveryv1.NewDeviceInventoryServiceClient(rpctest.Dial(t, h.config.Socket)).
+		WatchDevices(t.Context(), &discoveryv1.WatchDevicesRequest{})
+	require.NoError(t, err)
+	h.eventually(func() bool {
+		response, err := watch.Recv()
+		require.NoError(t, err)
+		return len(response.GetConfigurations()[0].GetDevices()) == 3
+	}, "inventory")
+	require.Len(t, h.writer.reportsOf(key), 1)
+	h.writer.paused.Set(false)
+	h.reported(key, true, "a", "b", "c")
+	require.Len(t, h.writer.reportsOf(key), 2)
+}
+
+func TestNewReportsAllProblems(t *testing.T) {
+	_, err := operator.New(operator.Config{}, service.Env{})
+	require.ErrorContains(t, err, "--node-name")
+	require.ErrorContains(t, err, "--handler-grace")
+}

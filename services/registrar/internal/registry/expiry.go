@@ -1,0 +1,82 @@
+package registry
+
+import (
+	"context"
+	"slices"
+	"time"
+
+	"go.uber.org/zap"
+)
+
+// idleInterval is the time between checks for expired handlers while no handler is offline.
+const idleInterval = time.Hour
+
+// Expire removes the handlers whose time offline has ended and returns their keys.
+func (t *Table) Expire(now time.Time) []Key {
+	var expired []Key
+	for key, handler := range t.handlers {
+		if handler.Status == Offline && !t.expiry(handler).After(now) {
+			expired = append(expired, key)
+			delete(t.handlers, key)
+		}
+	}
+	slices.SortFunc(expired, compareKeys)
+	return expired
+}
+
+// NextExpiry returns when the next handler expires. It returns false if no handler is offline.
+func (t *Table) NextExpiry() (next time.Time, offline bool) {
+	for _, handler := range t.handlers {
+		if handler.Status != Offline {
+			continue
+		}
+		if at := t.expiry(handler); !offline || at.Before(next) {
+			next, offline = at, true
+		}
+	}
+	return next, offline
+}
+
+// expiry returns when an offline handler expires. A restart of the process restarts the time:
+// handlers could not register while it was down.
+func (t *Table) expiry(handler Handler) time.Time {
+	since := handler.OfflineSince
+	if since.Before(t.restored) {
+		since = t.restored
+	}
+	return since.Add(t.keepOffline)
+}
+
+// RunExpiry removes expired handlers until ctx ends.
+func (s *Store) RunExpiry(ctx context.Context) {
+	for {
+		_, changed := s.Handlers()
+		timer := time.NewTimer(time.Until(s.expire(time.Now())))
+		select {
+		case <-ctx.Done():
+			timer.Stop()
+			return
+		case <-changed:
+			timer.Stop()
+		case <-timer.C:
+		}
+	}
+}
+
+// expire removes expired handlers and returns when to check again if the table does not change
+// before.
+func (s *Store) expire(now time.Time) time.Time {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	expired := s.table.Expire(now)
+	for _, key := range expired {
+		s.log.Warn("offline discovery handler removed", zap.String("handler", key.Name), zap.String("endpoint", key.Endpoint))
+	}
+	if len(expired) > 0 {
+		s.commit()
+	}
+	if next, offline := s.table.NextExpiry(); offline {
+		return next
+	}
+	return now.Add(idleInterval)
+}
