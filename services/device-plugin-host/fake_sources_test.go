@@ -10,15 +10,15 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	akriv0 "akri.sh/libs/apis/akri/v0"
+	"akri.sh/libs/broadcast"
 	discoveryv1 "akri.sh/proto/akri/discovery/v1"
 	instancev1 "akri.sh/proto/akri/instance/v1"
-	"akri.sh/services/device-plugin-host/internal/latest"
 )
 
 // fakeOperator is a discovery-operator that says what the test says.
 type fakeOperator struct {
 	discoveryv1.UnimplementedDeviceInventoryServiceServer
-	inventory latest.Value[*discoveryv1.WatchDevicesResponse]
+	inventory broadcast.Value[*discoveryv1.WatchDevicesResponse]
 }
 
 func (o *fakeOperator) set(configurations ...*discoveryv1.ConfigurationDevices) {
@@ -55,7 +55,7 @@ type fakeWriter struct {
 	late      []func() // releases that were not answered and may still be carried out; nil: answer
 	lost      []func() // the same of reservations
 
-	changed latest.Value[int]
+	changed broadcast.Value[int]
 }
 
 func newWriter() *fakeWriter { return &fakeWriter{instances: map[string]*instancev1.Instance{}} }

@@ -9,6 +9,7 @@ import (
 	"go.uber.org/zap"
 
 	akriv0 "akri.sh/libs/apis/akri/v0"
+	"akri.sh/libs/broadcast"
 	allocationv1 "akri.sh/proto/akri/allocation/v1"
 	"akri.sh/services/device-plugin-host/internal/node"
 	"akri.sh/services/device-plugin-host/internal/plugin"
@@ -26,7 +27,7 @@ type plugins struct {
 
 	running map[string]*running // by resource name
 	ending  map[string]*running // left, and perhaps still busy
-	ended   chan struct{}       // capacity 1: one of them ended
+	ended   broadcast.Signal    // one of them ended
 	group   sync.WaitGroup
 }
 
@@ -37,7 +38,7 @@ type running struct {
 
 // run starts and ends plugins as the view changes, until ctx ends and all have stopped.
 func (p *plugins) run(ctx context.Context) error {
-	p.running, p.ending, p.ended = map[string]*running{}, map[string]*running{}, make(chan struct{}, 1)
+	p.running, p.ending, p.ended = map[string]*running{}, map[string]*running{}, broadcast.NewSignal()
 	defer p.group.Wait()
 	for {
 		view, changed := p.store.Get()
@@ -114,9 +115,6 @@ func (p *plugins) start(ctx context.Context, offered *plugin.Plugin, former *run
 		}
 		offered.Run(ctx)
 		close(own.done)
-		select {
-		case p.ended <- struct{}{}:
-		default:
-		}
+		p.ended.Notify()
 	})
 }

@@ -8,7 +8,7 @@ import (
 
 	"google.golang.org/protobuf/proto"
 
-	"akri.sh/services/device-plugin-host/internal/latest"
+	"akri.sh/libs/broadcast"
 
 	discoveryv1 "akri.sh/proto/akri/discovery/v1"
 	instancev1 "akri.sh/proto/akri/instance/v1"
@@ -25,7 +25,7 @@ type Store struct {
 	instances map[Key]*instancev1.Instance
 	inventory map[Key]map[string]*discoveryv1.Device // Configuration → Instance → device
 
-	view latest.Value[*View]
+	view broadcast.Value[*View]
 }
 
 // NewStore returns an empty store for the node.

@@ -19,9 +19,9 @@ import (
 	"google.golang.org/protobuf/proto"
 	pluginapi "k8s.io/kubelet/pkg/apis/deviceplugin/v1beta1"
 
+	"akri.sh/libs/broadcast"
 	"akri.sh/libs/rpc"
 	"akri.sh/services/device-plugin-host/internal/kubelet"
-	"akri.sh/services/device-plugin-host/internal/latest"
 	"akri.sh/services/device-plugin-host/internal/node"
 	"akri.sh/services/device-plugin-host/internal/trouble"
 )
@@ -77,11 +77,11 @@ type Plugin struct {
 	// Level is `instance` or `configuration`.
 	Level string
 
-	devices   latest.Value[*[]*pluginapi.Device] // nil until they were listed first
+	devices   broadcast.Value[*[]*pluginapi.Device] // nil until they were listed first
 	shown     *shown
-	refreshed chan struct{} // closes when devices do not change any more
-	resend    chan struct{} // asks for the devices to be sent as if they had changed
-	look      chan struct{} // asks for a look at what is to be shown
+	refreshed chan struct{}    // closes when devices do not change any more
+	resend    broadcast.Signal // asks for the devices to be sent as if they had changed
+	look      broadcast.Signal // asks for a look at what is to be shown
 
 	mu       sync.Mutex
 	unwanted bool
@@ -92,7 +92,7 @@ type Plugin struct {
 func New(host Host, name, level string, resource Resource) *Plugin {
 	return &Plugin{
 		Host: host, Resource: resource, Name: name, Level: level, shown: newShown(),
-		refreshed: make(chan struct{}), resend: make(chan struct{}, 1), look: make(chan struct{}, 1),
+		refreshed: make(chan struct{}), resend: broadcast.NewSignal(), look: broadcast.NewSignal(),
 	}
 }
 
@@ -106,7 +106,7 @@ func (p *Plugin) Want(wanted bool) bool {
 	}
 	if p.unwanted == wanted {
 		p.unwanted = !wanted
-		notify(p.look)
+		p.look.Notify()
 	}
 	return true
 }
@@ -177,7 +177,7 @@ func (p *Plugin) runOnce(ctx context.Context) error {
 		return err
 	}
 	over := make(chan struct{})
-	own := &session{plugin: p, over: over, end: end, answered: make(chan struct{}, 1)}
+	own := &session{plugin: p, over: over, end: end, answered: broadcast.NewSignal()}
 	detach := p.Server.attach(p.Folder.Path(name), listener, own)
 	defer detach()
 	defer close(over)
@@ -309,16 +309,9 @@ func (p *Plugin) grant(ctx context.Context, containers [][]string) ([]*pluginapi
 	}
 	defer func() {
 		p.shown.release(ids, time.Now())
-		notify(p.look)
+		p.look.Notify()
 	}()
 	return p.Resource.Allocate(ctx, containers)
-}
-
-func notify(channel chan<- struct{}) {
-	select {
-	case channel <- struct{}{}:
-	default:
-	}
 }
 
 func same(a, b []*pluginapi.Device) bool {

@@ -17,6 +17,7 @@ import (
 	"google.golang.org/grpc/status"
 	pluginapi "k8s.io/kubelet/pkg/apis/deviceplugin/v1beta1"
 
+	"akri.sh/libs/broadcast"
 	"akri.sh/libs/rpc"
 	"akri.sh/services/device-plugin-host/internal/kubelet"
 )
@@ -50,7 +51,7 @@ type session struct {
 	alone      chan struct{} // closes when the last of them left; nil: there was none yet
 	registered bool
 	allocating int
-	answered   chan struct{} // capacity 1: an Allocate was answered
+	answered   broadcast.Signal // an Allocate was answered
 }
 
 // NewServer returns a Server; Serve answers.
@@ -204,7 +205,7 @@ func (c connections) HandleRPC(ctx context.Context, event stats.RPCStats) {
 	c.server.mu.Lock()
 	running.session.allocating--
 	c.server.mu.Unlock()
-	notify(running.session.answered)
+	running.session.answered.Notify()
 }
 
 func (s *Server) allocates(ctx context.Context, own *session) {
@@ -221,7 +222,7 @@ func (s *Server) Resend() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, own := range s.sessions {
-		notify(own.plugin.resend)
+		own.plugin.resend.Notify()
 		return
 	}
 }
