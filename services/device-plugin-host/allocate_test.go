@@ -80,7 +80,7 @@ func TestARefusalIsACodeWithASentence(t *testing.T) {
 		"not in the list":       {"akri.sh/" + first, ids(first + "-7"), codes.NotFound, `device "akri-onvif-8120fe-7" is not offered any more`},
 		"about to leave it":     {"akri.sh/" + second, ids(second + "-0"), codes.NotFound, `the device of Instance "akri-onvif-a19705" is not seen by node "node-a" at the moment`},
 		"another node's":        {"akri.sh/" + first, ids(first + "-1"), codes.FailedPrecondition, `slot akri-onvif-8120fe-1 is held by "node-b"`},
-		"more than there are":   {configuration, ids("0", "1"), codes.ResourceExhausted, `cannot choose devices of Configuration "akri-onvif": a container asks for 2 different device(s) and only 1 can be had here`},
+		"more than there are":   {configuration, ids("0", "1"), codes.ResourceExhausted, `cannot choose devices of Configuration "akri-onvif": not enough distinct devices on this node: 2 requested by a container, 1 available`},
 		"all or nothing at all": {"akri.sh/" + first, ids(first+"-0", first+"-1"), codes.FailedPrecondition, `slot akri-onvif-8120fe-1 is held by "node-b"`},
 	} {
 		_, err := m.kubelet.allocate(c.resource, c.ids)

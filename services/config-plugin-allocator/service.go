@@ -1,5 +1,5 @@
-// Package allocator is config-plugin-allocator: the policy of Configuration-level resources as a service of its own. It
-// keeps no state and asks nobody: each request carries all that it looks at.
+// Package allocator is config-plugin-allocator. It implements the policy of Configuration-level
+// resources without any state of its own: each request contains the complete state.
 package allocator
 
 import (
@@ -15,12 +15,14 @@ import (
 	allocationv1 "akri.sh/proto/akri/allocation/v1"
 )
 
+const healthTimeout = time.Second
+
 // Config is filled from flags and environment.
 type Config struct {
 	Socket string `help:"Address to serve on." default:"unix:///run/akri/config-plugin-allocator.sock" placeholder:"ADDRESS"`
 }
 
-// Service answers for one node, or for many: it is a pure function.
+// Service is config-plugin-allocator.
 type Service struct {
 	config  Config
 	log     *zap.Logger
@@ -28,11 +30,11 @@ type Service struct {
 	server  *server
 }
 
-// New makes the service; nothing starts before Run.
+// New returns the service. Run starts it.
 func New(config Config, env service.Env) (*Service, error) {
 	s := &Service{config: config, log: env.Log, metrics: env.Metrics, server: &server{metrics: newMetrics(env.Metrics)}}
-	env.Health.AddLiveness("socket", s.probe)
-	env.Health.AddReadiness("socket", s.probe)
+	env.Health.AddLiveness("socket", s.checkHealth)
+	env.Health.AddReadiness("socket", s.checkHealth)
 	return s, nil
 }
 
@@ -48,17 +50,17 @@ func (s *Service) Run(ctx context.Context) error {
 	return rpc.Serve(ctx, grpcServer, listener)
 }
 
-// probe calls the service as its clients do.
-func (s *Service) probe(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, time.Second)
+// checkHealth calls the gRPC health service through the socket, as clients do.
+func (s *Service) checkHealth(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, healthTimeout)
 	defer cancel()
 	conn, err := rpc.Dial(s.config.Socket, prometheus.NewRegistry())
 	if err != nil {
 		return err
 	}
 	defer func() { _ = conn.Close() }()
-	if _, err := allocationv1.NewConfigurationAllocatorServiceClient(conn).ListVirtualDevices(ctx, &allocationv1.ListVirtualDevicesRequest{}); err != nil {
-		return fmt.Errorf("call %s: %w", s.config.Socket, err)
+	if err := rpc.HealthCheck(conn)(ctx); err != nil {
+		return fmt.Errorf("check %s: %w", s.config.Socket, err)
 	}
 	return nil
 }
