@@ -15,7 +15,7 @@ type metrics struct {
 func newMetrics(registerer prometheus.Registerer) *metrics {
 	m := &metrics{allocations: prometheus.NewCounterVec(prometheus.CounterOpts{
 		Name: "akri_virtual_allocations_total",
-		Help: "Requests to map virtual devices to slots, by result: granted, exhausted or invalid.",
+		Help: "Requests to map virtual devices to slots, by result (granted, exhausted, invalid).",
 	}, []string{"result"})}
 	registerer.MustRegister(m.allocations)
 	for _, result := range []string{"granted", "exhausted", "invalid"} {

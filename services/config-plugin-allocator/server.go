@@ -12,13 +12,15 @@ import (
 	"akri.sh/services/config-plugin-allocator/internal/policy"
 )
 
-// server translates between the API and the policy.
+// server implements the API with package policy.
 type server struct {
 	allocationv1.UnimplementedConfigurationAllocatorServiceServer
 	metrics *metrics
 }
 
-func (s *server) ListVirtualDevices(_ context.Context, request *allocationv1.ListVirtualDevicesRequest) (*allocationv1.ListVirtualDevicesResponse, error) {
+func (s *server) ListVirtualDevices(
+	_ context.Context, request *allocationv1.ListVirtualDevicesRequest,
+) (*allocationv1.ListVirtualDevicesResponse, error) {
 	return &allocationv1.ListVirtualDevicesResponse{VirtualIds: policy.List(instances(request.GetState()))}, nil
 }
 
@@ -35,8 +37,11 @@ func (s *server) Allocate(_ context.Context, request *allocationv1.AllocateReque
 	return allocateResponse(allocations), nil
 }
 
-func (s *server) PreferVirtualDevices(_ context.Context, request *allocationv1.PreferVirtualDevicesRequest) (*allocationv1.PreferVirtualDevicesResponse, error) {
-	ids, err := policy.Prefer(instances(request.GetState()), request.GetAvailable(), request.GetMustInclude(), int(request.GetSize()))
+func (s *server) PreferVirtualDevices(
+	_ context.Context, request *allocationv1.PreferVirtualDevicesRequest,
+) (*allocationv1.PreferVirtualDevicesResponse, error) {
+	ids, err := policy.Prefer(
+		instances(request.GetState()), request.GetAvailable(), request.GetMustInclude(), int(request.GetSize()))
 	if err != nil {
 		return nil, toStatus(err)
 	}
@@ -69,9 +74,12 @@ func allocateResponse(containers [][]policy.Allocation) *allocationv1.AllocateRe
 	return response
 }
 
-// toStatus leaves the kind of error to the code: a user reads the message in `kubectl describe pod`.
+// toStatus maps the kind of error to a code and removes it from the message, which users read in
+// `kubectl describe pod`.
 func toStatus(err error) error {
-	for kind, code := range map[error]codes.Code{policy.ErrInvalid: codes.InvalidArgument, policy.ErrExhausted: codes.ResourceExhausted} {
+	for kind, code := range map[error]codes.Code{
+		policy.ErrInvalid: codes.InvalidArgument, policy.ErrExhausted: codes.ResourceExhausted,
+	} {
 		if errors.Is(err, kind) {
 			return status.Error(code, strings.TrimPrefix(err.Error(), kind.Error()+": "))
 		}

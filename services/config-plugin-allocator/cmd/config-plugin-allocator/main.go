@@ -1,4 +1,5 @@
-// Config-plugin-allocator decides which slot each virtual device of a Configuration-level resource gets.
+// Config-plugin-allocator decides which slot each virtual device of a Configuration-level resource
+// gets.
 package main
 
 import (

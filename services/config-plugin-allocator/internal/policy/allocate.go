@@ -5,8 +5,9 @@ import (
 	"slices"
 )
 
-// Allocate maps the virtual ids of each container to slots, in the order of the request. A container never gets one
-// Instance twice; two containers may share one as far as its free slots go.
+// Allocate maps the virtual ids of each container to slots, in the order of the request. The slots
+// of one container belong to different Instances. Containers may share an Instance while it has
+// free slots.
 func Allocate(instances []Instance, containers [][]string) ([][]Allocation, error) {
 	if err := checkDistinct(containers); err != nil {
 		return nil, err
@@ -29,7 +30,7 @@ func checkDistinct(containers [][]string) error {
 	for _, ids := range containers {
 		for _, id := range ids {
 			if seen[id] {
-				return fmt.Errorf("%w: virtual device %q is asked for twice", ErrInvalid, id)
+				return fmt.Errorf("%w: virtual device %q is requested twice", ErrInvalid, id)
 			}
 			seen[id] = true
 		}
@@ -37,7 +38,7 @@ func checkDistinct(containers [][]string) error {
 	return nil
 }
 
-// pool holds the free slots of each Instance, ascending; Instances are in the order of their names.
+// pool has the free slots of each Instance in ascending order. names is sorted.
 type pool struct {
 	names []string
 	free  map[string][]uint32
@@ -54,40 +55,41 @@ func freeSlots(instances []Instance) *pool {
 
 func allocateContainer(claimed map[string]Slot, free *pool, ids []string) ([]Allocation, error) {
 	result := make([]Allocation, len(ids))
-	taken := map[string]string{} // Instance → the id that has it
-	var fresh []int
+	used := map[string]string{} // Instance → id
+	var unclaimed []int
 	for i, id := range ids {
 		slot, err := slotOf(claimed, id)
 		if err != nil {
 			return nil, err
 		}
 		if slot == nil {
-			fresh = append(fresh, i)
+			unclaimed = append(unclaimed, i)
 			continue
 		}
-		if other, ok := taken[slot.Instance]; ok {
-			return nil, fmt.Errorf("%w: virtual devices %q and %q are both slots of Instance %s, and a container gets an Instance only once",
+		if other, ok := used[slot.Instance]; ok {
+			return nil, fmt.Errorf("%w: virtual devices %q and %q are slots of the same Instance %s, a container can use only one of them",
 				ErrExhausted, other, id, slot.Instance)
 		}
-		taken[slot.Instance] = id
+		used[slot.Instance] = id
 		result[i] = Allocation{VirtualID: id, Slot: *slot}
 	}
-	for _, i := range fresh {
-		slot, ok := free.take(taken)
+	for _, i := range unclaimed {
+		slot, ok := free.take(used)
 		if !ok {
-			return nil, fmt.Errorf("%w: a container asks for %d different device(s) and only %d can be had here", ErrExhausted, len(ids), len(taken))
+			return nil, fmt.Errorf("%w: not enough distinct devices on this node: %d requested by a container, %d available",
+				ErrExhausted, len(ids), len(used))
 		}
-		taken[slot.Instance] = ids[i]
+		used[slot.Instance] = ids[i]
 		result[i] = Allocation{VirtualID: ids[i], Slot: slot, Reserve: true}
 	}
 	return result, nil
 }
 
-// take removes and returns the lowest slot of the Instance with most free slots that is not taken.
-func (p *pool) take(taken map[string]string) (Slot, bool) {
+// take removes and returns the lowest free slot of the unused Instance with most free slots.
+func (p *pool) take(used map[string]string) (Slot, bool) {
 	best := ""
 	for _, name := range p.names {
-		if _, ok := taken[name]; !ok && len(p.free[name]) > len(p.free[best]) {
+		if _, ok := used[name]; !ok && len(p.free[name]) > len(p.free[best]) {
 			best = name
 		}
 	}

@@ -1,6 +1,7 @@
-// Package policy decides about Configuration-level resources: which virtual devices a node shows, which slot each of
-// them gets, and which the kubelet had best choose. All of it is pure and deterministic. The rules are those of the
-// proposal "Configuration-level resources"; its worked examples are the tests.
+// Package policy implements the policy of Configuration-level resources: which virtual devices a
+// node advertises, which slot each of them gets, and which of them the kubelet should prefer. All
+// functions are pure and deterministic. The rules are those of the proposal "Configuration-level
+// resources", whose worked examples are test cases.
 package policy
 
 import (
@@ -11,45 +12,44 @@ import (
 	"strconv"
 )
 
-// The kinds of refusal.
 var (
-	// ErrInvalid is a request that no state could satisfy.
+	// ErrInvalid is the error of a request that is invalid in any state.
 	ErrInvalid = errors.New("invalid request")
-	// ErrExhausted is a request that this state cannot satisfy.
+	// ErrExhausted is the error of a valid request for which this state has not enough slots.
 	ErrExhausted = errors.New("not enough devices")
 )
 
-// Slot is one place on an Instance.
+// Slot is a slot of an Instance.
 type Slot struct {
 	Instance string
 	Index    uint32
 }
 
-// Instance is what the node knows of one.
+// Instance is the state of an Instance on the node.
 type Instance struct {
 	Name string
-	// Free are the slots that nobody holds.
+	// Free has the slots without a holder.
 	Free []uint32
-	// Claimed are the slots that this node holds through the Configuration-level resource, by virtual id.
+	// Claimed has the slots that this node holds through the Configuration-level resource.
 	Claimed []Claim
 }
 
-// Claim is a slot that a virtual id has.
+// Claim is a slot that a virtual id holds.
 type Claim struct {
 	VirtualID string
 	Index     uint32
 }
 
-// Allocation is the slot that a virtual id gets.
+// Allocation assigns a slot to a virtual id.
 type Allocation struct {
 	VirtualID string
 	Slot      Slot
-	// Reserve is false for a slot that the id had already.
+	// Reserve is false if the id already holds the slot.
 	Reserve bool
 }
 
-// List returns the virtual ids to show: all that are claimed and, for each Instance with a free slot, one more: the
-// lowest numbers that are not claimed.
+// List returns the virtual ids to advertise: all claimed ids, and one free id for each Instance
+// with a free slot. Free ids are the lowest numbers that are not claimed.
 func List(instances []Instance) []string {
 	claimed := claims(instances)
 	ids := make([]string, 0, len(claimed)+len(instances))
@@ -68,8 +68,9 @@ func List(instances []Instance) []string {
 	return ids
 }
 
-// claims maps each claimed id to its slot. Of several, which a reservation of unknown outcome can leave behind for a moment,
-// it is the first; nobody uses the others.
+// claims returns the slot of each claimed id. If an id holds several slots, it returns the first.
+// That happens for a short time after the response to a reservation was lost, and no container uses
+// the other slots.
 func claims(instances []Instance) map[string]Slot {
 	claimed := map[string]Slot{}
 	for _, instance := range instances {
@@ -92,6 +93,7 @@ func (s Slot) compare(other Slot) int {
 	return cmp.Or(cmp.Compare(s.Instance, other.Instance), cmp.Compare(s.Index, other.Index))
 }
 
+// withFreeSlot returns the names of the Instances with a free slot.
 func withFreeSlot(instances []Instance) []string {
 	var names []string
 	for _, instance := range instances {
@@ -102,7 +104,7 @@ func withFreeSlot(instances []Instance) []string {
 	return names
 }
 
-// compareIDs puts numbers first, by value, and everything else after them, by text.
+// compareIDs orders numbers by value, before all other ids.
 func compareIDs(a, b string) int {
 	numberA, okA := number(a)
 	numberB, okB := number(b)
@@ -118,19 +120,19 @@ func compareIDs(a, b string) int {
 	}
 }
 
-// number reads a virtual id that may be free: decimal digits without leading zeros.
+// number parses an id that can be free: a decimal number without leading zeros.
 func number(id string) (uint64, bool) {
 	n, err := strconv.ParseUint(id, 10, 64)
 	return n, err == nil && strconv.FormatUint(n, 10) == id
 }
 
-// slotOf returns the slot that the id has claimed, or nil for an id that is free.
+// slotOf returns the slot that the id holds, or nil if the id is free.
 func slotOf(claimed map[string]Slot, id string) (*Slot, error) {
 	if slot, ok := claimed[id]; ok {
 		return &slot, nil
 	}
 	if _, ok := number(id); !ok {
-		return nil, fmt.Errorf("%w: virtual device %q is not known: want a number", ErrInvalid, id)
+		return nil, fmt.Errorf("%w: virtual device %q does not exist: its id must be claimed or a number", ErrInvalid, id)
 	}
 	return nil, nil
 }

@@ -19,23 +19,23 @@ var (
 	fourIsClaimed = []policy.Instance{{Name: first, Free: []uint32{0}, Claimed: []policy.Claim{{"4", 1}}}, {Name: second, Free: []uint32{0, 1}}}
 	allClaimed    = []policy.Instance{{Name: first, Claimed: []policy.Claim{{"0", 0}, {"1", 1}}}, {Name: second, Claimed: []policy.Claim{{"2", 0}, {"3", 1}}}}
 	threeIsUsed   = []policy.Instance{{Name: first, Free: []uint32{0, 1}}, {Name: second, Free: []uint32{0}, Claimed: []policy.Claim{{"3", 1}}}}
-	ofAkri        = []policy.Instance{{Name: first, Free: []uint32{1}, Claimed: []policy.Claim{{"akri-onvif-0", 0}}}, {Name: second, Free: []uint32{0, 1}}}
+	upstream      = []policy.Instance{{Name: first, Free: []uint32{1}, Claimed: []policy.Claim{{"akri-onvif-0", 0}}}, {Name: second, Free: []uint32{0, 1}}}
 )
 
-func TestListShowsWhatIsClaimedAndOneForEachInstanceWithAFreeSlot(t *testing.T) {
+func TestList(t *testing.T) {
 	for name, c := range map[string]struct {
 		instances []policy.Instance
 		want      []string
 	}{
-		"seed: all slots of two cameras are free":                      {allFree, []string{"0", "1"}},
-		"seed: one slot is claimed as 4":                               {fourIsClaimed, []string{"0", "1", "4"}},
-		"seed: all slots are claimed":                                  {allClaimed, []string{"0", "1", "2", "3"}},
-		"seed: the reconciler freed all but 3":                         {threeIsUsed, []string{"0", "1", "3"}},
-		"no Instance":                                                  {nil, []string{}},
-		"ids of Akri 0.13 stay as they are, after the numbers":         {ofAkri, []string{"0", "1", "akri-onvif-0"}},
-		"numbers sort by value":                                        {[]policy.Instance{{Name: first, Claimed: []policy.Claim{{"10", 0}, {"9", 1}}}}, []string{"9", "10"}},
-		"an Instance that others hold shows nothing":                   {[]policy.Instance{{Name: first}}, []string{}},
-		"an id that claims two slots, which never should be, is shown": {[]policy.Instance{{Name: first, Claimed: []policy.Claim{{"0", 0}, {"0", 1}}}}, []string{"0"}},
+		"proposal: all slots of two cameras are free": {allFree, []string{"0", "1"}},
+		"proposal: one slot is claimed as 4":          {fourIsClaimed, []string{"0", "1", "4"}},
+		"proposal: all slots are claimed":             {allClaimed, []string{"0", "1", "2", "3"}},
+		"proposal: the reconciler freed all but 3":    {threeIsUsed, []string{"0", "1", "3"}},
+		"no Instances": {nil, []string{}},
+		"ids of upstream Akri 0.13 are unchanged, after the numbers": {upstream, []string{"0", "1", "akri-onvif-0"}},
+		"numbers sort by value":                     {[]policy.Instance{{Name: first, Claimed: []policy.Claim{{"10", 0}, {"9", 1}}}}, []string{"9", "10"}},
+		"an Instance without free slots adds no id": {[]policy.Instance{{Name: first}}, []string{}},
+		"an id that holds two slots":                {[]policy.Instance{{Name: first, Claimed: []policy.Claim{{"0", 0}, {"0", 1}}}}, []string{"0"}},
 	} {
 		require.Equal(t, c.want, policy.List(c.instances), name)
 	}
@@ -57,26 +57,26 @@ func TestAllocate(t *testing.T) {
 		containers [][]string
 		want       [][]policy.Allocation
 	}{
-		"seed: 4 is mapped to its slot, 0 and 1 to free ones": {fourIsClaimed, [][]string{{"4"}, {"0"}, {"1"}},
+		"proposal: 4 is mapped to its slot, 0 and 1 to free ones": {fourIsClaimed, [][]string{{"4"}, {"0"}, {"1"}},
 			[][]policy.Allocation{{kept("4", first, 1)}, {fresh("0", second, 0)}, {fresh("1", first, 0)}}},
-		"seed: 0 and 3 in one container": {threeIsUsed, [][]string{{"0", "3"}},
+		"proposal: 0 and 3 in one container": {threeIsUsed, [][]string{{"0", "3"}},
 			[][]policy.Allocation{{fresh("0", first, 0), kept("3", second, 1)}}},
-		"seed: 0 and 1 in one container, 3 in another": {threeIsUsed, [][]string{{"0", "1"}, {"3"}},
+		"proposal: 0 and 1 in one container, 3 in another": {threeIsUsed, [][]string{{"0", "1"}, {"3"}},
 			[][]policy.Allocation{{fresh("0", first, 0), fresh("1", second, 0)}, {kept("3", second, 1)}}},
-		"seed: 0 and 1 after the reconciler freed their slots": {threeIsUsed, [][]string{{"0", "1"}},
+		"proposal: 0 and 1 after the reconciler freed their slots": {threeIsUsed, [][]string{{"0", "1"}},
 			[][]policy.Allocation{{fresh("0", first, 0), fresh("1", second, 0)}}},
-		"a claimed id keeps its slot even if it comes last": {threeIsUsed, [][]string{{"0"}, {"3"}},
+		"a claimed id keeps its slot if it is last": {threeIsUsed, [][]string{{"0"}, {"3"}},
 			[][]policy.Allocation{{fresh("0", first, 0)}, {kept("3", second, 1)}}},
 		"equal Instances in the order of their names": {[]policy.Instance{allFree[1], allFree[0]}, [][]string{{"0", "1"}},
 			[][]policy.Allocation{{fresh("0", first, 0), fresh("1", second, 0)}}},
-		"a slot given to one container is not free for the next": {allFree, [][]string{{"0"}, {"1"}},
+		"a slot of one container is not free for the next": {allFree, [][]string{{"0"}, {"1"}},
 			[][]policy.Allocation{{fresh("0", first, 0)}, {fresh("1", second, 0)}}},
 		"two containers share an Instance up to its free slots": {shared, [][]string{{"0"}, {"1"}},
 			[][]policy.Allocation{{fresh("0", first, 0)}, {fresh("1", first, 1)}}},
-		"an id of Akri 0.13 keeps its slot": {ofAkri, [][]string{{"akri-onvif-0", "0"}},
+		"an id of upstream Akri 0.13 keeps its slot": {upstream, [][]string{{"akri-onvif-0", "0"}},
 			[][]policy.Allocation{{kept("akri-onvif-0", first, 0), fresh("0", second, 0)}}},
-		"an id that claims several slots keeps the first": {twice, [][]string{{"0"}}, [][]policy.Allocation{{kept("0", first, 0)}}},
-		"a container that asks for nothing gets nothing":  {allFree, [][]string{{}}, [][]policy.Allocation{{}}},
+		"an id that holds several slots keeps the first": {twice, [][]string{{"0"}}, [][]policy.Allocation{{kept("0", first, 0)}}},
+		"an empty request gets no slots":                 {allFree, [][]string{{}}, [][]policy.Allocation{{}}},
 	} {
 		got, err := policy.Allocate(c.instances, c.containers)
 		require.NoError(t, err, name)
@@ -91,16 +91,16 @@ func TestAllocateRefuses(t *testing.T) {
 		kind       error
 		message    string
 	}{
-		"seed: 0 and 1 map to the same camera": {allClaimed, [][]string{{"0", "1"}}, policy.ErrExhausted,
-			`virtual devices "0" and "1" are both slots of Instance akri-onvif-8120fe, and a container gets an Instance only once`},
-		"seed: 0, 1 and 3 with two cameras": {threeIsUsed, [][]string{{"0", "1", "3"}}, policy.ErrExhausted,
-			"a container asks for 3 different device(s) and only 2 can be had here"},
+		"proposal: 0 and 1 map to the same camera": {allClaimed, [][]string{{"0", "1"}}, policy.ErrExhausted,
+			`virtual devices "0" and "1" are slots of the same Instance akri-onvif-8120fe, a container can use only one of them`},
+		"proposal: 0, 1 and 3 with two cameras": {threeIsUsed, [][]string{{"0", "1", "3"}}, policy.ErrExhausted,
+			"not enough distinct devices on this node: 3 requested by a container, 2 available"},
 		"three containers on two slots": {[]policy.Instance{{Name: first, Free: []uint32{0, 1}}}, [][]string{{"0"}, {"1"}, {"2"}}, policy.ErrExhausted,
-			"a container asks for 1 different device(s) and only 0 can be had here"},
-		"an id that is no number":                {allFree, [][]string{{"camera"}}, policy.ErrInvalid, `virtual device "camera" is not known: want a number`},
-		"a number with a leading zero":           {allFree, [][]string{{"01"}}, policy.ErrInvalid, `virtual device "01" is not known: want a number`},
-		"an id asked for twice in one container": {allFree, [][]string{{"0", "0"}}, policy.ErrInvalid, `virtual device "0" is asked for twice`},
-		"an id asked for by two containers":      {allFree, [][]string{{"0"}, {"0"}}, policy.ErrInvalid, `virtual device "0" is asked for twice`},
+			"not enough distinct devices on this node: 1 requested by a container, 0 available"},
+		"an id that is not a number":             {allFree, [][]string{{"camera"}}, policy.ErrInvalid, `virtual device "camera" does not exist: its id must be claimed or a number`},
+		"a number with a leading zero":           {allFree, [][]string{{"01"}}, policy.ErrInvalid, `virtual device "01" does not exist: its id must be claimed or a number`},
+		"an id requested twice by one container": {allFree, [][]string{{"0", "0"}}, policy.ErrInvalid, `virtual device "0" is requested twice`},
+		"an id requested by two containers":      {allFree, [][]string{{"0"}, {"0"}}, policy.ErrInvalid, `virtual device "0" is requested twice`},
 	} {
 		_, err := policy.Allocate(c.instances, c.containers)
 		require.ErrorIs(t, err, c.kind, name)
@@ -115,12 +115,12 @@ func TestPrefer(t *testing.T) {
 		size               int
 		want               []string
 	}{
-		"free ids first":                          {threeIsUsed, []string{"3", "1", "0"}, nil, 2, []string{"0", "1"}},
-		"what must be included comes first":       {threeIsUsed, []string{"0", "1", "3"}, []string{"3"}, 2, []string{"3", "0"}},
-		"claimed ids only of different Instances": {allClaimed, []string{"0", "1", "2", "3"}, nil, 2, []string{"0", "2"}},
-		"a claimed id when free ones run out":     {fourIsClaimed, []string{"0", "4"}, nil, 2, []string{"0", "4"}},
-		"filled up where it cannot be granted":    {allClaimed, []string{"0", "1", "2"}, nil, 3, []string{"0", "2", "1"}},
-		"fewer than asked when there are no more": {allFree, []string{"0"}, nil, 2, []string{"0"}},
+		"free ids first":                                {threeIsUsed, []string{"3", "1", "0"}, nil, 2, []string{"0", "1"}},
+		"mustInclude comes first":                       {threeIsUsed, []string{"0", "1", "3"}, []string{"3"}, 2, []string{"3", "0"}},
+		"claimed ids of different Instances":            {allClaimed, []string{"0", "1", "2", "3"}, nil, 2, []string{"0", "2"}},
+		"a claimed id after all free ids":               {fourIsClaimed, []string{"0", "4"}, nil, 2, []string{"0", "4"}},
+		"filled up if it cannot be granted":             {allClaimed, []string{"0", "1", "2"}, nil, 3, []string{"0", "2", "1"}},
+		"fewer than requested if no more are available": {allFree, []string{"0"}, nil, 2, []string{"0"}},
 	} {
 		got, err := policy.Prefer(c.instances, c.available, c.include, c.size)
 		require.NoError(t, err, name)
@@ -129,5 +129,5 @@ func TestPrefer(t *testing.T) {
 	_, err := policy.Prefer(allFree, []string{"0"}, []string{"1"}, 1)
 	require.EqualError(t, err, `invalid request: virtual device "1" must be included and is not available`)
 	_, err = policy.Prefer(allFree, []string{"0", "1"}, []string{"0", "1"}, 1)
-	require.EqualError(t, err, `invalid request: 2 virtual devices must be among 1`)
+	require.EqualError(t, err, `invalid request: 2 virtual devices must be included in 1`)
 }

@@ -5,20 +5,23 @@ import (
 	"slices"
 )
 
-// Prefer chooses size of the available ids for one container such that Allocate will grant them where that is possible:
-// mustInclude first, then ids that are free, then claimed ones. Where it is not possible the choice is filled up with
-// what there is, and Allocate will say what is missing.
+// Prefer chooses size available ids for one container: mustInclude first, then free ids, then
+// claimed ids. Allocate grants the chosen ids if any choice can be granted. Otherwise Prefer fills
+// the choice up with other available ids, and the error of Allocate reports what is missing.
 func Prefer(instances []Instance, available, mustInclude []string, size int) ([]string, error) {
 	if err := checkPrefer(available, mustInclude, size); err != nil {
 		return nil, err
 	}
-	choice := &choice{claimed: claims(instances), withFree: withFreeSlot(instances), taken: map[string]bool{}, chosen: map[string]bool{}}
+	choice := &choice{
+		claimed: claims(instances), withFree: withFreeSlot(instances),
+		chosen: map[string]bool{}, used: map[string]bool{},
+	}
 	for _, id := range mustInclude {
 		choice.add(id)
 	}
 	candidates := slices.SortedFunc(slices.Values(available), choice.compare)
-	// Sets of ids that can be matched to distinct Instances are a matroid: taking whatever still fits, in any order,
-	// ends with the largest.
+	// The sets of ids that can be mapped to distinct Instances are a matroid, so adding each id
+	// that fits, in any order, yields a largest set.
 	for _, id := range candidates {
 		if len(choice.ids) < size && !choice.chosen[id] && choice.fits(id) {
 			choice.add(id)
@@ -34,7 +37,7 @@ func Prefer(instances []Instance, available, mustInclude []string, size int) ([]
 
 func checkPrefer(available, mustInclude []string, size int) error {
 	if len(mustInclude) > size {
-		return fmt.Errorf("%w: %d virtual devices must be among %d", ErrInvalid, len(mustInclude), size)
+		return fmt.Errorf("%w: %d virtual devices must be included in %d", ErrInvalid, len(mustInclude), size)
 	}
 	for _, id := range mustInclude {
 		if !slices.Contains(available, id) {
@@ -50,40 +53,42 @@ type choice struct {
 	withFree []string
 	ids      []string
 	chosen   map[string]bool
-	taken    map[string]bool // Instances of the chosen ids that are claimed
-	fresh    int             // chosen ids that are not claimed
+	used     map[string]bool // Instances of the chosen claimed ids
+	free     int             // number of chosen free ids
 }
 
 func (c *choice) add(id string) {
 	c.ids = append(c.ids, id)
 	c.chosen[id] = true
 	if slot, ok := c.claimed[id]; ok {
-		c.taken[slot.Instance] = true
+		c.used[slot.Instance] = true
 	} else {
-		c.fresh++
+		c.free++
 	}
 }
 
-// fits reports whether the chosen ids and this one can all have Instances of their own.
+// fits reports whether the chosen ids and this id can be mapped to distinct Instances.
 func (c *choice) fits(id string) bool {
 	if slot, ok := c.claimed[id]; ok {
-		return !c.taken[slot.Instance] && c.fresh <= c.unclaimed(slot.Instance)
+		return !c.used[slot.Instance] && c.free <= c.unused(slot.Instance)
 	}
 	_, ok := number(id)
-	return ok && c.fresh+1 <= c.unclaimed("")
+	return ok && c.free+1 <= c.unused("")
 }
 
-// unclaimed counts the Instances with a free slot that no chosen claimed id has, nor the one given.
-func (c *choice) unclaimed(without string) int {
+// unused returns the number of Instances with a free slot that no chosen claimed id uses, except
+// the given Instance.
+func (c *choice) unused(except string) int {
 	count := 0
 	for _, name := range c.withFree {
-		if !c.taken[name] && name != without {
+		if !c.used[name] && name != except {
 			count++
 		}
 	}
 	return count
 }
 
+// compare orders free ids before claimed ids.
 func (c *choice) compare(a, b string) int {
 	claimedA, claimedB := has(c.claimed, a), has(c.claimed, b)
 	switch {

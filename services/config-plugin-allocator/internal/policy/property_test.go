@@ -11,7 +11,8 @@ import (
 	"akri.sh/services/config-plugin-allocator/internal/policy"
 )
 
-// state draws Instances of which each slot is free, held elsewhere, or claimed by an id that no other slot has.
+// state draws Instances whose slots are free, held by another node, or claimed by an id. Each id
+// claims one slot.
 var state = rapid.Custom(func(t *rapid.T) []policy.Instance {
 	instances := make([]policy.Instance, rapid.IntRange(0, 5).Draw(t, "instances"))
 	ids := rapid.Permutation([]string{"0", "1", "2", "3", "5", "8", "10", "akri-0", "akri-1"}).Draw(t, "ids")
@@ -30,7 +31,7 @@ var state = rapid.Custom(func(t *rapid.T) []policy.Instance {
 	return instances
 })
 
-// claimedSlots is a second, simpler reading of the state.
+// claimedSlots is an independent, simpler implementation of claims.
 func claimedSlots(instances []policy.Instance) map[string]policy.Slot {
 	slots := map[string]policy.Slot{}
 	for _, instance := range instances {
@@ -52,7 +53,7 @@ func isFree(instances []policy.Instance, slot policy.Slot) bool {
 	return false
 }
 
-func TestTheListIsTheClaimedIDsAndOneForEachInstanceWithAFreeSlot(t *testing.T) {
+func TestListProperties(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		instances := state.Draw(t, "state")
 		listed := policy.List(instances)
@@ -73,7 +74,7 @@ func TestTheListIsTheClaimedIDsAndOneForEachInstanceWithAFreeSlot(t *testing.T) 
 	})
 }
 
-func TestWhatIsAllocatedIsSound(t *testing.T) {
+func TestAllocateProperties(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		instances := state.Draw(t, "state")
 		containers := split(t, rapid.Permutation(policy.List(instances)).Draw(t, "order"))
@@ -87,14 +88,14 @@ func TestWhatIsAllocatedIsSound(t *testing.T) {
 		}
 		used := map[policy.Slot]bool{}
 		for i, allocations := range got {
-			own := map[string]bool{}
+			instancesOfContainer := map[string]bool{}
 			for j, a := range allocations {
 				require.Equal(t, containers[i][j], a.VirtualID)
-				require.False(t, own[a.Slot.Instance], "a container never gets one Instance twice")
-				require.False(t, used[a.Slot], "a slot is given once")
-				own[a.Slot.Instance], used[a.Slot] = true, true
-				if before, ok := claimedSlots(instances)[a.VirtualID]; ok {
-					require.Equal(t, before, a.Slot, "a claimed id keeps its slot")
+				require.False(t, instancesOfContainer[a.Slot.Instance], "the slots of a container belong to different Instances")
+				require.False(t, used[a.Slot], "a slot is allocated once")
+				instancesOfContainer[a.Slot.Instance], used[a.Slot] = true, true
+				if claimed, ok := claimedSlots(instances)[a.VirtualID]; ok {
+					require.Equal(t, claimed, a.Slot, "a claimed id keeps its slot")
 					require.False(t, a.Reserve)
 				} else {
 					require.True(t, isFree(instances, a.Slot))
@@ -105,7 +106,7 @@ func TestWhatIsAllocatedIsSound(t *testing.T) {
 	})
 }
 
-// split deals ids into up to three containers, leaving some out.
+// split distributes ids over up to three containers and omits some.
 func split(t *rapid.T, ids []string) [][]string {
 	containers := make([][]string, rapid.IntRange(1, 3).Draw(t, "containers"))
 	for _, id := range ids {
@@ -116,7 +117,7 @@ func split(t *rapid.T, ids []string) [][]string {
 	return containers
 }
 
-func TestWhatIsPreferredIsGrantedWhereThatIsPossible(t *testing.T) {
+func TestPreferIsGrantedIfPossible(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		instances := state.Draw(t, "state")
 		available := policy.List(instances)
@@ -148,12 +149,12 @@ func grantable(instances []policy.Instance, available []string, size int) bool {
 	return false
 }
 
-func TestOrderOfInstancesDoesNotMatter(t *testing.T) {
+func TestOrderOfInstancesIsIrrelevant(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		instances := state.Draw(t, "state")
 		shuffled := rapid.Permutation(instances).Draw(t, "shuffled")
 		require.Equal(t, policy.List(instances), policy.List(shuffled))
-		ids := make([]string, rapid.IntRange(0, 3).Draw(t, "asked"))
+		ids := make([]string, rapid.IntRange(0, 3).Draw(t, "requested"))
 		for i := range ids {
 			ids[i] = strconv.Itoa(100 + i)
 		}

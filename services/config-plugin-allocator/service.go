@@ -1,0 +1,66 @@
+// Package allocator is config-plugin-allocator. It implements the policy of Configuration-level
+// resources without any state of its own: each request contains the complete state.
+package allocator
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"go.uber.org/zap"
+
+	"akri.sh/libs/rpc"
+	"akri.sh/libs/service"
+	allocationv1 "akri.sh/proto/akri/allocation/v1"
+)
+
+const healthTimeout = time.Second
+
+// Config is filled from flags and environment.
+type Config struct {
+	Socket string `help:"Address to serve on." default:"unix:///run/akri/config-plugin-allocator.sock" placeholder:"ADDRESS"`
+}
+
+// Service is config-plugin-allocator.
+type Service struct {
+	config  Config
+	log     *zap.Logger
+	metrics prometheus.Registerer
+	server  *server
+}
+
+// New returns the service. Run starts it.
+func New(config Config, env service.Env) (*Service, error) {
+	s := &Service{config: config, log: env.Log, metrics: env.Metrics, server: &server{metrics: newMetrics(env.Metrics)}}
+	env.Health.AddLiveness("socket", s.checkHealth)
+	env.Health.AddReadiness("socket", s.checkHealth)
+	return s, nil
+}
+
+// Run serves until ctx ends.
+func (s *Service) Run(ctx context.Context) error {
+	listener, err := rpc.Listen(ctx, s.config.Socket)
+	if err != nil {
+		return err
+	}
+	grpcServer := rpc.NewServer(s.log, s.metrics)
+	allocationv1.RegisterConfigurationAllocatorServiceServer(grpcServer, s.server)
+	s.log.Info("serving", zap.String("endpoint", s.config.Socket))
+	return rpc.Serve(ctx, grpcServer, listener)
+}
+
+// checkHealth calls the gRPC health service through the socket, as clients do.
+func (s *Service) checkHealth(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, healthTimeout)
+	defer cancel()
+	conn, err := rpc.Dial(s.config.Socket, prometheus.NewRegistry())
+	if err != nil {
+		return err
+	}
+	defer func() { _ = conn.Close() }()
+	if err := rpc.HealthCheck(conn)(ctx); err != nil {
+		return fmt.Errorf("check %s: %w", s.config.Socket, err)
+	}
+	return nil
+}
