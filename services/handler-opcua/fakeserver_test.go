@@ -15,24 +15,24 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// fakeServer says over a real connection what a test tells it to.
+// fakeServer is an OPC UA server whose responses a test sets.
 type fakeServer struct {
-	URL string
+	URL  string
+	stop func()
 
-	mu        sync.Mutex
-	known     []*ua.ApplicationDescription
-	onNetwork []string
-	questions int
-	stop      func()
+	mu           sync.Mutex
+	applications []*ua.ApplicationDescription
+	onNetwork    []string
+	requests     int // of FindServers
 }
 
-// serve answers on a port of 127.0.0.1 until the test ends; port 0: any.
-func serve(t *testing.T, port int, known ...*ua.ApplicationDescription) *fakeServer {
+// serve runs a server on a port of 127.0.0.1 until the test ends. Port 0 selects a free one.
+func serve(t *testing.T, port int, applications ...*ua.ApplicationDescription) *fakeServer {
 	t.Helper()
 	if port == 0 {
 		port = freePort(t)
 	}
-	f := &fakeServer{URL: fmt.Sprintf("opc.tcp://127.0.0.1:%d/", port), known: known}
+	f := &fakeServer{URL: fmt.Sprintf("opc.tcp://127.0.0.1:%d/", port), applications: applications}
 	listener, err := uacp.Listen(t.Context(), f.URL, nil)
 	require.NoError(t, err)
 	ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context()))
@@ -44,7 +44,7 @@ func serve(t *testing.T, port int, known ...*ua.ApplicationDescription) *fakeSer
 			case errors.Is(err, net.ErrClosed):
 				return
 			case err == nil:
-				running.Go(func() { f.answer(ctx, conn) })
+				running.Go(func() { f.serveConn(ctx, conn) })
 			}
 		}
 	})
@@ -61,17 +61,18 @@ func freePort(t *testing.T) int {
 	return listener.Addr().(*net.TCPAddr).Port
 }
 
-// says changes the answer.
-func (f *fakeServer) says(onNetwork []string, known ...*ua.ApplicationDescription) {
+// set changes the responses. Without onNetwork, the server does not implement FindServersOnNetwork.
+func (f *fakeServer) set(onNetwork []string, applications ...*ua.ApplicationDescription) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.known, f.onNetwork = known, onNetwork
+	f.applications, f.onNetwork = applications, onNetwork
 }
 
-func (f *fakeServer) asked() int {
+// requestCount returns the number of FindServers requests.
+func (f *fakeServer) requestCount() int {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	return f.questions
+	return f.requests
 }
 
 func app(name string, kind ua.ApplicationType, urls ...string) *ua.ApplicationDescription {
@@ -80,8 +81,8 @@ func app(name string, kind ua.ApplicationType, urls ...string) *ua.ApplicationDe
 	}
 }
 
-// answer answers until the connection ends.
-func (f *fakeServer) answer(ctx context.Context, conn *uacp.Conn) {
+// serveConn responds until the connection ends.
+func (f *fakeServer) serveConn(ctx context.Context, conn *uacp.Conn) {
 	defer context.AfterFunc(ctx, func() { _ = conn.Close() })()
 	channel, err := uasc.NewServerSecureChannel("", conn, &uasc.Config{
 		SecurityPolicyURI: ua.SecurityPolicyURINone, SecurityMode: ua.MessageSecurityModeNone, Lifetime: uint32(time.Hour / time.Millisecond),
@@ -106,8 +107,8 @@ func (f *fakeServer) respond(request ua.Request) ua.Response {
 	defer f.mu.Unlock()
 	switch r := request.(type) {
 	case *ua.FindServersRequest:
-		f.questions++
-		return &ua.FindServersResponse{ResponseHeader: header(r, ua.StatusOK), Servers: f.known}
+		f.requests++
+		return &ua.FindServersResponse{ResponseHeader: header(r, ua.StatusOK), Servers: f.applications}
 	case *ua.FindServersOnNetworkRequest:
 		if f.onNetwork == nil {
 			return &ua.ServiceFault{ResponseHeader: header(r, ua.StatusBadServiceUnsupported)}
@@ -121,11 +122,11 @@ func (f *fakeServer) respond(request ua.Request) ua.Response {
 		response := &ua.GetEndpointsResponse{ResponseHeader: header(r, ua.StatusOK)}
 		for _, policy := range []string{ua.SecurityPolicyURIBasic256Sha256, ua.SecurityPolicyURINone, ua.SecurityPolicyURIBasic256Sha256} {
 			response.Endpoints = append(response.Endpoints, &ua.EndpointDescription{
-				EndpointURL: f.URL, Server: f.known[0], SecurityPolicyURI: policy,
+				EndpointURL: f.URL, Server: f.applications[0], SecurityPolicyURI: policy,
 			})
 		}
 		return response
-	default: // opening and closing a channel is the library's
+	default: // gopcua opens and closes the channel
 		return nil
 	}
 }
@@ -137,8 +138,8 @@ func header(r ua.Request, result ua.StatusCode) *ua.ResponseHeader {
 	}
 }
 
-// odd accepts connections and gives each to do, until the test ends.
-func odd(t *testing.T, do func(net.Conn)) string {
+// serveTCP calls handle for each connection until the test ends. It returns the URL.
+func serveTCP(t *testing.T, handle func(net.Conn)) string {
 	t.Helper()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
@@ -149,7 +150,7 @@ func odd(t *testing.T, do func(net.Conn)) string {
 			if err != nil {
 				return
 			}
-			connections.Go(func() { defer func() { _ = conn.Close() }(); do(conn) })
+			connections.Go(func() { defer func() { _ = conn.Close() }(); handle(conn) })
 		}
 	})
 	t.Cleanup(func() { _ = listener.Close(); connections.Wait() })

@@ -1,4 +1,4 @@
-package opcua
+package discovery
 
 import (
 	"errors"
@@ -6,20 +6,19 @@ import (
 	"slices"
 
 	"akri.sh/libs/handler"
-	"akri.sh/services/handler-opcua/internal/servers"
 )
 
 const (
-	// defaultURL is where a discovery server on the same host listens.
+	// defaultURL is the address of a discovery server on the same host.
 	defaultURL = "opc.tcp://localhost:4840/"
-	// maxURLs bounds what one Configuration makes the handler do.
+	// maxURLs limits the URLs of one Configuration.
 	maxURLs = 256
 )
 
-// wanted is what a Configuration asks for.
-type wanted struct {
-	urls   []string
-	filter servers.Filter
+// Spec is the validated content of discoveryDetails.
+type Spec struct {
+	URLs   []string
+	Filter Filter
 }
 
 type details struct {
@@ -34,24 +33,24 @@ type details struct {
 	} `yaml:"applicationNames"`
 }
 
-// parse reads the details; all that is wrong with them is said at once.
-func parse(request handler.Request) (wanted, error) {
-	given := details{}
-	if err := handler.DecodeDetails(request, &given); err != nil {
-		return wanted{}, err
+// ParseDetails reads the discoveryDetails of a request. The error lists all problems.
+func ParseDetails(request handler.Request) (Spec, error) {
+	var parsed details
+	if err := handler.DecodeDetails(request, &parsed); err != nil {
+		return Spec{}, err
 	}
-	urls, urlsErr := given.urls()
-	filter, filterErr := given.filter()
+	urls, urlsErr := parsed.urls()
+	filter, filterErr := parsed.filter()
 	if err := errors.Join(urlsErr, filterErr); err != nil {
-		return wanted{}, handler.Invalid(fmt.Errorf("discoveryDetails: %w", err))
+		return Spec{}, handler.Invalid(fmt.Errorf("discoveryDetails: %w", err))
 	}
-	return wanted{urls: urls, filter: filter}, nil
+	return Spec{URLs: urls, Filter: filter}, nil
 }
 
 func (d details) urls() ([]string, error) {
 	switch {
 	case d.Method == nil:
-		return nil, errors.New(`opcuaDiscoveryMethod: required; "standard: {}" is the only method`)
+		return nil, errors.New(`opcuaDiscoveryMethod: required; the only method is "standard: {}"`)
 	case d.Method.Standard == nil:
 		return nil, errors.New("opcuaDiscoveryMethod: standard: required")
 	case d.Method.Standard.DiscoveryURLs == nil:
@@ -60,10 +59,10 @@ func (d details) urls() ([]string, error) {
 	urls := *d.Method.Standard.DiscoveryURLs
 	var problems []error
 	if len(urls) > maxURLs {
-		problems = append(problems, fmt.Errorf("discoveryUrls: %d of them, at most %d are taken", len(urls), maxURLs))
+		problems = append(problems, fmt.Errorf("discoveryUrls: has %d URLs, must have at most %d", len(urls), maxURLs))
 	}
 	for i, url := range urls {
-		if _, err := servers.ParseURL(url); err != nil {
+		if _, err := ParseURL(url); err != nil {
 			problems = append(problems, fmt.Errorf("discoveryUrls[%d]: %w", i, err))
 		}
 	}
@@ -71,23 +70,23 @@ func (d details) urls() ([]string, error) {
 	return slices.Compact(urls), errors.Join(problems...)
 }
 
-func (d details) filter() (servers.Filter, error) {
+func (d details) filter() (Filter, error) {
 	if d.ApplicationNames == nil {
-		return servers.Filter{}, nil
+		return Filter{}, nil
 	}
 	var problems []error
 	if d.ApplicationNames.Items == nil {
 		problems = append(problems, errors.New("applicationNames: items: required"))
 		d.ApplicationNames.Items = &[]string{}
 	}
-	filter := servers.Filter{Names: *d.ApplicationNames.Items}
+	filter := Filter{Names: *d.ApplicationNames.Items}
 	switch action := d.ApplicationNames.Action; action {
 	case "", "Include":
-		filter.Action = servers.Include
+		filter.Action = Include
 	case "Exclude":
-		filter.Action = servers.Exclude
+		filter.Action = Exclude
 	default:
-		problems = append(problems, fmt.Errorf("applicationNames: action: %q is neither Include nor Exclude", action))
+		problems = append(problems, fmt.Errorf("applicationNames: action: %q must be Include or Exclude", action))
 	}
 	return filter, errors.Join(problems...)
 }
