@@ -5,12 +5,12 @@ import (
 	"time"
 )
 
-// Retained keeps the last good result of each key, for a Poll handler that queries several targets over an unreliable
-// network: a lost response does not remove a device. The zero Retained is empty and ready to use. It is safe for
-// concurrent use.
+// Retained keeps the last good result of each key, for a Poll handler that queries several targets
+// over an unreliable network: a lost response does not remove a device. The zero Retained is empty
+// and ready to use. It is safe for concurrent use.
 //
-// A handler calls Record after each request and builds its list from Current. Forget bounds the memory when the keys
-// come from the network.
+// A handler calls Record after each request and builds its list from Current. Forget bounds the
+// memory when the keys come from the network.
 type Retained[T any] struct {
 	mu      sync.Mutex
 	results map[string]result[T]
@@ -27,8 +27,9 @@ func (r result[T]) fresh(maxAge time.Duration) bool {
 	return !r.succeeded.IsZero() && time.Since(r.succeeded) < maxAge
 }
 
-// Record stores the value as the last good result of the key. If err is not nil, it records a failure instead and keeps
-// the last good value. It reports whether the state changed: the key is new, or it changed between success and failure.
+// Record stores the value as the last good result of the key. If err is not nil, it records a
+// failure instead and keeps the last good value. It reports whether the state changed: the key is
+// new, or it changed between success and failure.
 func (r *Retained[T]) Record(key string, value T, err error) (changed bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -59,8 +60,8 @@ func (r *Retained[T]) Fresh(key string, maxAge time.Duration) bool {
 	return r.results[key].fresh(maxAge)
 }
 
-// Due reports whether the key needs a request: its last good value is not less than refresh old, and the last request
-// was at least retry ago.
+// Due reports whether the key needs a request: its last good value is not less than refresh old,
+// and the last request was at least retry ago.
 func (r *Retained[T]) Due(key string, refresh, retry time.Duration) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -68,8 +69,8 @@ func (r *Retained[T]) Due(key string, refresh, retry time.Duration) bool {
 	return !last.fresh(refresh) && time.Since(last.recorded) >= retry
 }
 
-// Current returns the last good values by key. It leaves out keys whose last request failed and whose last good value
-// is at least keep old. A key that has only failed is never included.
+// Current returns the last good values by key. It leaves out keys whose last request failed and
+// whose last good value is at least keep old. A key that has only failed is never included.
 func (r *Retained[T]) Current(keep time.Duration) map[string]T {
 	r.mu.Lock()
 	defer r.mu.Unlock()

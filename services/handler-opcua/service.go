@@ -1,5 +1,5 @@
-// Package opcua is the Discovery Handler for OPC UA servers. It queries the URLs of a Configuration, and discovery
-// servers among them return further servers.
+// Package opcua is the Discovery Handler for OPC UA servers. It queries the URLs of a
+// Configuration, and discovery servers among them return further servers.
 package opcua
 
 import (

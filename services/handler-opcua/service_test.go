@@ -146,7 +146,8 @@ func TestNameThatIsNotUTF8(t *testing.T) {
 	require.Equal(t, "Pr\uFFFDfstand", found[latin.URL]["OPCUA_APPLICATION_NAME"])
 }
 
-// Several discovery servers return the same silent server. It gets one request, and no other in the next rounds.
+// Several discovery servers return the same silent server. It gets one request, and no other in the
+// next rounds.
 func TestSilentServerGetsOneRequest(t *testing.T) {
 	process := run(t, time.Hour)
 	var connections atomic.Int32

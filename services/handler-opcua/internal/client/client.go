@@ -1,5 +1,5 @@
-// Package client sends the OPC UA discovery requests FindServers, FindServersOnNetwork and GetEndpoints. They need no
-// session and no security.
+// Package client sends the OPC UA discovery requests FindServers, FindServersOnNetwork and
+// GetEndpoints. They need no session and no security.
 package client
 
 import (
@@ -12,8 +12,9 @@ import (
 )
 
 const (
-	// maxFindServersBytes limits all responses of a connection that requests servers. maxEndpointsBytes does so for
-	// endpoints and is smaller: any server on the network gets that request, many at the same time.
+	// maxFindServersBytes limits all responses of a connection that requests servers.
+	// maxEndpointsBytes does so for endpoints and is smaller: any server on the network gets that
+	// request, many at the same time.
 	maxFindServersBytes = 1 << 20
 	maxEndpointsBytes   = 256 << 10
 	// maxApplications limits how many applications of one response are used.
@@ -45,8 +46,9 @@ type Client struct {
 	DialTimeout, Timeout time.Duration
 }
 
-// FindServers returns the applications that the server at the URL has registered: itself and, for a discovery server,
-// all that registered with it. onNetwork has the URLs that a discovery server received by multicast.
+// FindServers returns the applications that the server at the URL has registered: itself and, for a
+// discovery server, all that registered with it. onNetwork has the URLs that a discovery server
+// received by multicast.
 func (c Client) FindServers(ctx context.Context, url string) (applications []Application, onNetwork []string, err error) {
 	err = c.withConn(ctx, url, maxFindServersBytes, func(conn *conn) error {
 		err := conn.request(&ua.FindServersRequest{EndpointURL: url}, &ua.FindServersResponse{},
@@ -66,8 +68,8 @@ func (c Client) FindServers(ctx context.Context, url string) (applications []App
 	return applications, onNetwork, err
 }
 
-// GetEndpoints returns how the server at the URL describes itself, and the names of the security policies that it
-// accepts, sorted.
+// GetEndpoints returns how the server at the URL describes itself, and the names of the security
+// policies that it accepts, sorted.
 func (c Client) GetEndpoints(ctx context.Context, url string) (self Application, policies []string, err error) {
 	err = c.withConn(ctx, url, maxEndpointsBytes, func(conn *conn) error {
 		err := conn.request(&ua.GetEndpointsRequest{EndpointURL: url}, &ua.GetEndpointsResponse{},

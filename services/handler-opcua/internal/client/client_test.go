@@ -18,8 +18,8 @@ import (
 	"akri.sh/services/handler-opcua/internal/client"
 )
 
-// serve accepts one connection and calls respond with each message of the client. Its Acknowledge message claims the
-// largest possible limits.
+// serve accepts one connection and calls respond with each message of the client. Its Acknowledge
+// message claims the largest possible limits.
 func serve(t *testing.T, respond func(conn net.Conn, request []byte)) string {
 	t.Helper()
 	listener, err := new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.1:0")

@@ -15,7 +15,8 @@ import (
 )
 
 const (
-	// maxChunkSize is the largest chunk that is received. The Hello message announces it as the buffer size.
+	// maxChunkSize is the largest chunk that is received. The Hello message announces it as the
+	// buffer size.
 	maxChunkSize = uacp.DefaultReceiveBufSize
 	// minChunkSize is the smallest buffer that a server may use (OPC 10000-6, 7.1.2.3).
 	minChunkSize = 8 << 10
@@ -25,9 +26,10 @@ const (
 
 var errTimeout = errors.New("the server did not respond in time")
 
-// conn is a connection with a secure channel of security mode None (OPC 10000-6, 6.7). It replaces gopcua's own
-// channel, which accepts the limits that the server sends, keeps chunks that belong to no request, and allocates arrays
-// of the length that a response claims. A conn reads at most `remaining` bytes. See docs/upstream/gopcua-message-limits.md.
+// conn is a connection with a secure channel of security mode None (OPC 10000-6, 6.7). It replaces
+// gopcua's own channel, which accepts the limits that the server sends, keeps chunks that belong to
+// no request, and allocates arrays of the length that a response claims. A conn reads at most
+// `remaining` bytes. See docs/upstream/gopcua-message-limits.md.
 type conn struct {
 	*net.TCPConn
 	channelID, tokenID uint32
@@ -35,7 +37,8 @@ type conn struct {
 	remaining          int
 }
 
-// withConn opens a connection that receives at most maxBytes, and closes it when use returns or ctx ends.
+// withConn opens a connection that receives at most maxBytes, and closes it when use returns or ctx
+// ends.
 func (c Client) withConn(ctx context.Context, url string, maxBytes int, use func(*conn) error) error {
 	ctx, cancel := context.WithTimeout(ctx, c.Timeout)
 	defer cancel()
@@ -77,7 +80,8 @@ func (c *conn) open(timeout time.Duration) error {
 	return nil
 }
 
-// request sends a request and calls read with the response, which has the type of expected, after its header.
+// request sends a request and calls read with the response, which has the type of expected, after
+// its header.
 func (c *conn) request(request ua.Request, expected ua.Response, read func(*reader)) error {
 	return c.roundTrip(uasc.MessageTypeMessage, request, expected, read)
 }

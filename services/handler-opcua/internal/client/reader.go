@@ -11,8 +11,8 @@ const (
 	nullLength = 0xffffffff // length of a null array
 	// maxStringLength limits a string of a response in bytes. The rest is cut off.
 	maxStringLength = 4 << 10
-	// maxPolicies limits how many security policies of a server are used, and maxPolicyLength the length of their names:
-	// together they become one device property.
+	// maxPolicies limits how many security policies of a server are used, and maxPolicyLength the
+	// length of their names: together they become one device property.
 	maxPolicies, maxPolicyLength = 64, 64
 )
 
@@ -23,7 +23,8 @@ const (
 	diagnosticInner   = 0x40
 )
 
-// extensionHasBody are the bits of an ExtensionObject's encoding with a body (OPC 10000-6, 5.2.2.15).
+// extensionHasBody are the bits of an ExtensionObject's encoding with a body (OPC 10000-6,
+// 5.2.2.15).
 const extensionHasBody = 0x01 | 0x02
 
 // reader decodes responses. It allocates no more than it reads.
@@ -69,7 +70,8 @@ func (r *reader) text() string {
 	return validText(r.ReadString())
 }
 
-// validText replaces what is not UTF-8, because many servers send Latin-1, and cuts off what is too long.
+// validText replaces what is not UTF-8, because many servers send Latin-1, and cuts off what is too
+// long.
 func validText(text string) string {
 	text = strings.ToValidUTF8(text[:min(len(text), maxStringLength)], "\uFFFD")
 	return strings.ToValidUTF8(text[:min(len(text), maxStringLength)], "")
@@ -80,8 +82,8 @@ func (r *reader) texts() (texts []string) {
 	return texts
 }
 
-// header reads the type id and the ResponseHeader (OPC 10000-4, 7.33). It fails if the type is not the expected one or
-// the status is not OK.
+// header reads the type id and the ResponseHeader (OPC 10000-4, 7.33). It fails if the type is not
+// the expected one or the status is not OK.
 func (r *reader) header(expected uint16) {
 	var id ua.ExpandedNodeID
 	r.ReadStruct(&id)
@@ -147,7 +149,8 @@ func (r *reader) applications() (applications []Application) {
 	return applications
 }
 
-// serversOnNetwork reads the URLs of a list of ServerOnNetwork (OPC 10000-4, 5.4.3). It leaves out discovery servers.
+// serversOnNetwork reads the URLs of a list of ServerOnNetwork (OPC 10000-4, 5.4.3). It leaves out
+// discovery servers.
 func (r *reader) serversOnNetwork() (urls []string) {
 	r.ReadTime() // last counter reset time
 	r.array(4+4+4+4, func() {
@@ -163,7 +166,8 @@ func (r *reader) serversOnNetwork() (urls []string) {
 	return urls
 }
 
-// endpoints reads a list of EndpointDescription (OPC 10000-4, 7.14): their server and their security policies.
+// endpoints reads a list of EndpointDescription (OPC 10000-4, 7.14): their server and their
+// security policies.
 func (r *reader) endpoints() (self Application, policies []string) {
 	r.array(4+minApplicationSize+4+4+4+4+4+1, func() {
 		r.ReadString() // endpoint URL

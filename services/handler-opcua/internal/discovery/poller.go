@@ -1,5 +1,5 @@
-// Package discovery lists the OPC UA servers that a Configuration selects. A Poller sends the requests; SelectServers and
-// ParseDetails are pure.
+// Package discovery lists the OPC UA servers that a Configuration selects. A Poller sends the
+// requests; SelectServers and ParseDetails are pure.
 package discovery
 
 import (
@@ -22,18 +22,19 @@ import (
 const (
 	// maxConcurrent limits the open connections of one Configuration.
 	maxConcurrent = 128
-	// maxAttempts is the number of requests to a server without a fresh response, so that one lost packet does not lose a
-	// device. retryDelay is the pause between them.
+	// maxAttempts is the number of requests to a server without a fresh response, so that one lost
+	// packet does not lose a device. retryDelay is the pause between them.
 	maxAttempts = 2
 	retryDelay  = 500 * time.Millisecond
-	// endpointsRefresh is how often the endpoints of a server are requested; they rarely change. endpointsRetry is the
-	// pause after a failure.
+	// endpointsRefresh is how often the endpoints of a server are requested; they rarely change.
+	// endpointsRetry is the pause after a failure.
 	endpointsRefresh = 5 * time.Minute
 	endpointsRetry   = 30 * time.Second
 )
 
-// Time limits of the steps of a round. Together they are less than the 30 s that handler.Poll allows, so that servers
-// that do not respond cannot fail a round. The next round continues with what is missing.
+// Time limits of the steps of a round. Together they are less than the 30 s that handler.Poll
+// allows, so that servers that do not respond cannot fail a round. The next round continues with
+// what is missing.
 const (
 	findServersLimit  = 17 * time.Second // twice the default of --timeout, plus retryDelay
 	unregisteredLimit = 5 * time.Second
@@ -46,7 +47,8 @@ type Options struct {
 	Client client.Client
 	// LookUpHost returns the addresses of a host name, like net.Resolver.LookupHost.
 	LookUpHost func(ctx context.Context, host string) ([]string, error)
-	// Patience is how long the last response of a server counts after the server stopped responding.
+	// Patience is how long the last response of a server counts after the server stopped
+	// responding.
 	Patience time.Duration
 	// Observe is called with the result of each FindServers request.
 	Observe func(err error)
@@ -77,7 +79,8 @@ type endpoints struct {
 // NewPoller returns a Poller for a Configuration.
 func NewPoller(options Options, spec Spec) *Poller { return &Poller{Options: options, spec: spec} }
 
-// List runs one round: it queries the configured URLs, then the servers found there. It implements handler.List.
+// List runs one round: it queries the configured URLs, then the servers found there. It implements
+// handler.List.
 func (p *Poller) List(ctx context.Context, request handler.Request) ([]*handler.Device, error) {
 	responses := p.findServers(ctx, request.Log)
 	var unregistered []string
@@ -147,8 +150,8 @@ func (p *Poller) findServersAt(ctx context.Context, url string) (response, error
 	}, backoff.WithBackOff(backoff.NewConstantBackOff(retryDelay)), backoff.WithMaxTries(attempts))
 }
 
-// unregistered returns the URLs of the servers that the discovery server received by multicast and that did not
-// register. Only their URL is known.
+// unregistered returns the URLs of the servers that the discovery server received by multicast and
+// that did not register. Only their URL is known.
 func (r response) unregistered() []string {
 	registered := map[string]bool{}
 	for _, application := range r.applications {
@@ -159,7 +162,8 @@ func (r response) unregistered() []string {
 	return slices.DeleteFunc(slices.Clone(r.onNetwork), func(url string) bool { return registered[url] })
 }
 
-// applications returns the applications of a response, and the unregistered servers as their endpoints describe them.
+// applications returns the applications of a response, and the unregistered servers as their
+// endpoints describe them.
 func (p *Poller) applications(response response) []client.Application {
 	applications := slices.Clone(response.applications)
 	for _, url := range response.unregistered() {
@@ -171,7 +175,8 @@ func (p *Poller) applications(response response) []client.Application {
 	return applications
 }
 
-// getEndpoints requests the endpoints that are due. The last response of a server stays when it does not respond.
+// getEndpoints requests the endpoints that are due. The last response of a server stays when it
+// does not respond.
 func (p *Poller) getEndpoints(ctx context.Context, urls []string, limit time.Duration) {
 	// A map has a random order: if one round is too short for all, each has its chance.
 	due := map[string]bool{}
@@ -204,7 +209,8 @@ func (p *Poller) lookUpHosts(ctx context.Context, hosts []string) {
 	})
 }
 
-// forEach calls do for the keys, maxConcurrent at a time, and waits. It starts no call after the limit.
+// forEach calls do for the keys, maxConcurrent at a time, and waits. It starts no call after the
+// limit.
 func forEach(ctx context.Context, limit time.Duration, keys []string, do func(context.Context, string)) {
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()

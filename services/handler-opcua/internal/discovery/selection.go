@@ -56,8 +56,9 @@ func Hosts(applications map[string][]client.Application) []string {
 	return slices.Sorted(maps.Keys(hosts))
 }
 
-// SelectServers returns the servers among the applications, sorted by URL and without duplicates. The map's keys are
-// the URLs that returned the applications. resolves reports whether a host name has an address.
+// SelectServers returns the servers among the applications, sorted by URL and without duplicates.
+// The map's keys are the URLs that returned the applications. resolves reports whether a host name
+// has an address.
 func SelectServers(
 	applications map[string][]client.Application, filter Filter, resolves func(host string) bool,
 ) []Server {

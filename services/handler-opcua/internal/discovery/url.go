@@ -52,11 +52,13 @@ func firstURL(announced []string) (*url.URL, string, bool) {
 	return nil, "", false
 }
 
-// reachableURL returns the URL of an application whose announced host name has no address. Many servers announce a name
-// that only their own network resolves; the host of the queried URL replaces it.
+// reachableURL returns the URL of an application whose announced host name has no address. Many
+// servers announce a name that only their own network resolves; the host of the queried URL
+// replaces it.
 //
-// self means that the queried server announced itself. If the queried URL has a path, it is the result; otherwise it
-// gets the announced path. An application that a discovery server announces has its own port and path.
+// self means that the queried server announced itself. If the queried URL has a path, it is the
+// result; otherwise it gets the announced path. An application that a discovery server announces
+// has its own port and path.
 func reachableURL(queried string, announced *url.URL, text string, self bool) string {
 	base, err := ParseURL(queried)
 	if err != nil {
