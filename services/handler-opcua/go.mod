@@ -5,6 +5,7 @@ go 1.26.0
 require (
 	akri.sh/libs v0.1.0
 	akri.sh/libs/handler v0.1.0
+	github.com/cenkalti/backoff/v5 v5.0.3
 	github.com/gopcua/opcua v0.8.0
 	github.com/prometheus/client_golang v1.25.0
 	github.com/stretchr/testify v1.12.1
@@ -18,7 +19,6 @@ require (
 	akri.sh/proto v0.1.0 // indirect
 	github.com/alecthomas/kong v1.17.0 // indirect
 	github.com/beorn7/perks v1.0.1 // indirect
-	github.com/cenkalti/backoff/v5 v5.0.3 // indirect
 	github.com/cespare/xxhash/v2 v2.3.0 // indirect
 	github.com/fsnotify/fsnotify v1.10.1 // indirect
 	github.com/grpc-ecosystem/go-grpc-middleware/providers/prometheus v1.1.1 // indirect

@@ -2,28 +2,31 @@ package opcua
 
 import "github.com/prometheus/client_golang/prometheus"
 
-type metrics struct{ questions *prometheus.CounterVec }
-
+// Values of the label result.
 const (
 	answered = "answered"
 	failed   = "failed"
 )
 
+type metrics struct{ requests *prometheus.CounterVec }
+
 func newMetrics(registerer prometheus.Registerer) *metrics {
-	m := &metrics{questions: prometheus.NewCounterVec(prometheus.CounterOpts{
-		Name: "akri_opcua_questions_total", Help: "Questions to OPC UA servers about the servers that they know, by result.",
+	m := &metrics{requests: prometheus.NewCounterVec(prometheus.CounterOpts{
+		Name: "akri_opcua_questions_total",
+		Help: "FindServers requests to OPC UA servers, by result.",
 	}, []string{"result"})}
 	for _, result := range []string{answered, failed} {
-		m.questions.WithLabelValues(result)
+		m.requests.WithLabelValues(result)
 	}
-	registerer.MustRegister(m.questions)
+	registerer.MustRegister(m.requests)
 	return m
 }
 
-func (m *metrics) asked(err error) {
+// observe counts the result of a request.
+func (m *metrics) observe(err error) {
 	result := answered
 	if err != nil {
 		result = failed
 	}
-	m.questions.WithLabelValues(result).Inc()
+	m.requests.WithLabelValues(result).Inc()
 }

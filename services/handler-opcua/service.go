@@ -1,5 +1,5 @@
-// Package opcua is the Discovery Handler for OPC UA servers: those at the URLs that a Configuration lists, and those that
-// the discovery servers among them know.
+// Package opcua is the Discovery Handler for OPC UA servers. It queries the URLs of a
+// Configuration, and discovery servers among them return further servers.
 package opcua
 
 import (
@@ -12,46 +12,52 @@ import (
 	"akri.sh/libs/handler"
 	"akri.sh/libs/service"
 	"akri.sh/services/handler-opcua/internal/client"
+	"akri.sh/services/handler-opcua/internal/discovery"
 )
 
-// Config is what the handler is told by flags and environment.
+// Config holds the flags of the handler.
 type Config struct {
 	handler.Flags
 
-	Interval    time.Duration `help:"Pause between two questions to the same server." default:"10s"`
-	DialTimeout time.Duration `help:"How long a server may take to accept a connection." default:"3s"`
-	Timeout     time.Duration `help:"How long a server may take to answer, connecting included." default:"8s"`
-	Patience    time.Duration `help:"How long the last answer of a server that stopped answering still counts." default:"30s"`
+	Interval    time.Duration `help:"Pause between two requests to the same server." default:"10s"`
+	DialTimeout time.Duration `help:"Time limit for connecting to a server." default:"3s"`
+	Timeout     time.Duration `help:"Time limit for a response, connecting included." default:"8s"`
+	Patience    time.Duration `help:"How long the last response of a server that stopped responding counts." default:"30s"`
 }
 
-// New returns the handler, ready to run.
+// New returns the handler. Its Run serves until the context ends.
 func New(config Config, env service.Env) (*handler.Server, error) {
-	var problems []error
-	for flag, value := range map[string]time.Duration{
-		"--interval": config.Interval, "--dial-timeout": config.DialTimeout, "--timeout": config.Timeout,
-	} {
-		if value <= 0 {
-			problems = append(problems, fmt.Errorf("%s %v: want more than 0", flag, value))
-		}
-	}
-	if config.Patience < 0 {
-		problems = append(problems, fmt.Errorf("--patience %v: want 0 or more", config.Patience))
-	}
-	if err := errors.Join(problems...); err != nil {
+	if err := config.validate(); err != nil {
 		return nil, err
 	}
-	finder := finder{
-		client:  client.Client{DialTimeout: config.DialTimeout, Timeout: config.Timeout},
-		lookUp:  net.DefaultResolver.LookupHost,
-		metrics: newMetrics(env.Metrics), patience: config.Patience,
+	options := discovery.Options{
+		Client:     client.Client{DialTimeout: config.DialTimeout, Timeout: config.Timeout},
+		LookUpHost: net.DefaultResolver.LookupHost,
+		Patience:   config.Patience,
+		Observe:    newMetrics(env.Metrics).observe,
 	}
-	watch := func(ctx context.Context, request handler.Request, send handler.Send) error {
-		wanted, err := parse(request)
+	discover := func(ctx context.Context, request handler.Request, send handler.Send) error {
+		spec, err := discovery.ParseDetails(request)
 		if err != nil {
 			return err
 		}
-		poll := handler.Poll{Interval: config.Interval, List: finder.search(wanted).list}
+		poll := handler.Poll{Interval: config.Interval, List: discovery.NewPoller(options, spec).List}
 		return poll.Discover(ctx, request, send)
 	}
-	return handler.New(handler.Identity{Name: "opcua", Shared: true}, config.Flags, handler.Watch(watch), env)
+	return handler.New(handler.Identity{Name: "opcua", Shared: true}, config.Flags, handler.Watch(discover), env)
+}
+
+func (c Config) validate() error {
+	var problems []error
+	for flag, value := range map[string]time.Duration{
+		"--interval": c.Interval, "--dial-timeout": c.DialTimeout, "--timeout": c.Timeout,
+	} {
+		if value <= 0 {
+			problems = append(problems, fmt.Errorf("%s %v: must be greater than 0", flag, value))
+		}
+	}
+	if c.Patience < 0 {
+		problems = append(problems, fmt.Errorf("--patience %v: must not be negative", c.Patience))
+	}
+	return errors.Join(problems...)
 }

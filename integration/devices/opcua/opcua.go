@@ -1,4 +1,5 @@
-// Package opcua runs OPC UA servers and discovery servers that nobody here wrote: those of the npm package node-opcua.
+// Package opcua runs OPC UA servers and discovery servers of the npm package node-opcua, so that
+// tests use an independent implementation.
 package opcua
 
 import (
@@ -17,21 +18,22 @@ type Config struct {
 	Port int    `json:"port"`
 	URI  string `json:"uri,omitempty"`
 	Name string `json:"name,omitempty"`
-	// Type is Server or ClientServer; empty: Server.
+	// Type is Server or ClientServer. Empty means Server.
 	Type string `json:"type,omitempty"`
-	// Hostname that it announces; empty: that of the machine.
+	// Hostname that the server announces. Empty means the host name of the machine.
 	Hostname string `json:"hostname,omitempty"`
-	// Path of its URL; empty: /UA/Test.
+	// Path of the URL. Empty means /UA/Test.
 	Path string `json:"path,omitempty"`
-	// Register is the URL of the discovery server that it registers with; empty: none.
+	// Register is the URL of the discovery server that the server registers with. Empty means none.
 	Register string `json:"register,omitempty"`
-	// Discovery: it is a discovery server.
+	// Discovery selects a discovery server.
 	Discovery bool `json:"discovery,omitempty"`
-	// Command prepares the program, to run it somewhere else; nil: on this machine.
+	// Command creates the command, for example to run it in another namespace. Nil means
+	// exec.CommandContext.
 	Command func(ctx context.Context, name string, args ...string) (*exec.Cmd, error) `json:"-"`
 }
 
-// Start runs a server and returns when it answers, and is registered.
+// Start runs a server. It returns when the server accepts requests and is registered.
 func Start(ctx context.Context, config Config) (*node.Program, error) {
 	root, err := binaries.Root()
 	if err != nil {
@@ -42,7 +44,7 @@ func Start(ctx context.Context, config Config) (*node.Program, error) {
 	if err != nil {
 		return nil, err
 	}
-	wanted, err := json.Marshal(config)
+	encoded, err := json.Marshal(config)
 	if err != nil {
 		return nil, fmt.Errorf("encode config: %w", err)
 	}
@@ -51,7 +53,7 @@ func Start(ctx context.Context, config Config) (*node.Program, error) {
 			return exec.CommandContext(ctx, name, args...), nil
 		}
 	}
-	command, err := config.Command(ctx, "node", filepath.Join(source, "server.cjs"), string(wanted))
+	command, err := config.Command(ctx, "node", filepath.Join(source, "server.cjs"), string(encoded))
 	if err != nil {
 		return nil, err
 	}

@@ -22,9 +22,9 @@ import (
 	"akri.sh/integration/devices/opcua"
 )
 
-// TestHandlerAndServersOfAnotherMaker has the real handler-opcua look for real servers, directly and through a real
-// discovery server.
-func TestHandlerAndServersOfAnotherMaker(t *testing.T) {
+// TestHandlerFindsNodeOPCUAServers runs the handler-opcua binary against servers of another
+// implementation, directly and through a discovery server.
+func TestHandlerFindsNodeOPCUAServers(t *testing.T) {
 	ports := freePorts(t, 6)
 	at := func(i int) string { return fmt.Sprintf("opc.tcp://127.0.0.1:%d", ports[i]) }
 	lds := at(0) + "/"
@@ -36,32 +36,32 @@ func TestHandlerAndServersOfAnotherMaker(t *testing.T) {
 		opcua.Config{Port: ports[4], URI: "urn:d", Name: "Simulator", Hostname: "127.0.0.1"},
 	)
 	stream := discover(t, fmt.Sprintf(`
-opcuaDiscoveryMethod: {standard: {discoveryUrls: ["%s", "%s/UA/Test", "%s/", "%s/", "%s/", "opc.tcp://nobody.invalid:4840/"]}}
+opcuaDiscoveryMethod: {standard: {discoveryUrls: ["%s", "%s/UA/Test", "%s/", "%s/", "%s/", "opc.tcp://nosuchhost.invalid:4840/"]}}
 applicationNames: {action: Exclude, items: [Simulator]}`, lds, at(1), at(3), at(4), at(5)))
 	list, err := stream.Recv()
 	require.NoError(t, err)
-	found := map[string]map[string]string{}
+	devices := map[string]map[string]string{}
 	for _, device := range list.GetDevices() {
-		require.NotContains(t, found, device.GetId())
+		require.NotContains(t, devices, device.GetId())
 		require.Contains(t, device.GetProperties()["OPCUA_SECURITY_POLICIES"], "Basic256Sha256")
 		delete(device.GetProperties(), "OPCUA_SECURITY_POLICIES")
-		found[device.GetId()] = device.GetProperties()
+		devices[device.GetId()] = device.GetProperties()
 	}
 	require.Equal(t, map[string]map[string]string{
 		at(1) + "/UA/Test": properties(at(1)+"/UA/Test", "urn:a", "A"),
 		at(2) + "/line":    properties(at(2)+"/line", "urn:b", "B"),
 		at(3) + "/alone":   properties(at(3)+"/alone", "urn:c", "C"),
-	}, found)
+	}, devices)
 }
 
 func properties(url, uri, name string) map[string]string {
 	return map[string]string{"OPCUA_DISCOVERY_URL": url, "OPCUA_APPLICATION_URI": uri, "OPCUA_APPLICATION_NAME": name}
 }
 
-// start starts servers until the test ends.
+// start runs servers until the test ends.
 func start(t *testing.T, configs ...opcua.Config) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute) // the first time, the modules are installed
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute) // the first run installs the npm modules
 	t.Cleanup(cancel)
 	var starting errgroup.Group
 	for _, config := range configs {
@@ -76,7 +76,7 @@ func start(t *testing.T, configs ...opcua.Config) {
 	require.NoError(t, starting.Wait())
 }
 
-// freePorts are ports that were free a moment ago, all different.
+// freePorts returns n different ports that were free at the time of the call.
 func freePorts(t *testing.T, n int) (ports []int) {
 	t.Helper()
 	for range n {
@@ -88,35 +88,38 @@ func freePorts(t *testing.T, n int) (ports []int) {
 	return ports
 }
 
-// discover builds and runs the handler, and asks it.
+// discover builds and runs the handler and opens a Discover stream.
 func discover(t *testing.T, details string) grpc.ServerStreamingClient[discoveryv0.DiscoverResponse] {
 	t.Helper()
 	root, err := binaries.Root()
 	require.NoError(t, err)
-	directory, err := os.MkdirTemp("", "o") //nolint:usetesting // the folders of t.TempDir have long names
+	directory, err := os.MkdirTemp("", "o") //nolint:usetesting // the path of a socket must be short
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = os.RemoveAll(directory) })
 	build := exec.CommandContext(t.Context(), "go", "build", "-o", filepath.Join(directory, "handler"), "./cmd/handler-opcua")
 	build.Dir = filepath.Join(root, "services", "handler-opcua")
 	output, err := build.CombinedOutput()
 	require.NoError(t, err, string(output))
-	handler := exec.CommandContext(t.Context(), filepath.Join(directory, "handler"), "--admin-address=", "--discovery-handlers-directory", directory)
-	said := &strings.Builder{}
-	handler.Stderr = said
+	handler := exec.CommandContext(t.Context(), filepath.Join(directory, "handler"),
+		"--admin-address=", "--discovery-handlers-directory", directory)
+	stderr := &strings.Builder{}
+	handler.Stderr = stderr
 	require.NoError(t, handler.Start())
 	t.Cleanup(func() {
 		_ = handler.Process.Kill()
 		_ = handler.Wait()
 		if t.Failed() {
-			t.Log(said.String())
+			t.Log(stderr.String())
 		}
 	})
-	conn, err := grpc.NewClient("unix://"+filepath.Join(directory, "opcua.sock"), grpc.WithTransportCredentials(insecure.NewCredentials()), grpc.WithAuthority("localhost"))
+	conn, err := grpc.NewClient("unix://"+filepath.Join(directory, "opcua.sock"),
+		grpc.WithTransportCredentials(insecure.NewCredentials()), grpc.WithAuthority("localhost"))
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = conn.Close() })
 	ctx, cancel := context.WithTimeout(t.Context(), 40*time.Second)
 	t.Cleanup(cancel)
-	stream, err := discoveryv0.NewDiscoveryHandlerClient(conn).Discover(ctx, &discoveryv0.DiscoverRequest{DiscoveryDetails: details}, grpc.WaitForReady(true))
+	stream, err := discoveryv0.NewDiscoveryHandlerClient(conn).Discover(ctx,
+		&discoveryv0.DiscoverRequest{DiscoveryDetails: details}, grpc.WaitForReady(true))
 	require.NoError(t, err)
 	return stream
 }

@@ -1,7 +1,8 @@
-// One OPC UA server or discovery server, as its only argument says in JSON:
-//   {"port": 4840, "uri": "urn:a", "name": "A", "type": "Server", "hostname": "plc.invalid", "register": "opc.tcp://127.0.0.1:4841"}
-// or, a discovery server, {"port": 4841, "discovery": true}. Prints "ready" when it answers (and is registered), and ends with
-// its standard input.
+// Runs one OPC UA server or discovery server. The only argument is its configuration as JSON:
+//   {"port": 4840, "uri": "urn:a", "name": "A", "type": "Server", "hostname": "plc.invalid",
+//    "register": "opc.tcp://127.0.0.1:4841"}
+// or, for a discovery server, {"port": 4841, "discovery": true}. Prints "ready" when the server
+// accepts requests and is registered. Exits when its standard input is closed.
 "use strict";
 const fs = require("node:fs");
 const os = require("node:os");
@@ -11,21 +12,21 @@ const { OPCUACertificateManager } = require("node-opcua-certificate-manager");
 const { ApplicationType } = require("node-opcua-service-endpoints");
 const { OPCUADiscoveryServer } = require("node-opcua-server-discovery");
 
-const wanted = JSON.parse(process.argv[2]);
-const folder = fs.mkdtempSync(path.join(os.tmpdir(), "opcua-"));
-process.on("exit", () => fs.rmSync(folder, { recursive: true, force: true }));
+const config = JSON.parse(process.argv[2]);
+const directory = fs.mkdtempSync(path.join(os.tmpdir(), "opcua-"));
+process.on("exit", () => fs.rmSync(directory, { recursive: true, force: true }));
 process.stdin.on("end", () => process.exit(0)).resume();
 
 async function certificates(name) {
-  const manager = new OPCUACertificateManager({ rootFolder: path.join(folder, name), automaticallyAcceptUnknownCertificate: true });
+  const manager = new OPCUACertificateManager({ rootFolder: path.join(directory, name), automaticallyAcceptUnknownCertificate: true });
   await manager.initialize();
   return manager;
 }
 
 async function discoveryServer() {
   return new OPCUADiscoveryServer({
-    port: wanted.port,
-    serverInfo: { applicationUri: wanted.uri || "urn:lds", applicationName: { text: wanted.name || "LDS" } },
+    port: config.port,
+    serverInfo: { applicationUri: config.uri || "urn:lds", applicationName: { text: config.name || "LDS" } },
     serverCertificateManager: await certificates("lds"),
     automaticallyAcceptUnknownCertificate: true,
     allowUnsecuredRegistration: true,
@@ -34,25 +35,25 @@ async function discoveryServer() {
 
 async function server() {
   return new OPCUAServer({
-    port: wanted.port,
-    hostname: wanted.hostname,
-    resourcePath: wanted.path || "/UA/Test",
+    port: config.port,
+    hostname: config.hostname,
+    resourcePath: config.path || "/UA/Test",
     nodeset_filename: [],
     serverInfo: {
-      applicationUri: wanted.uri,
-      applicationName: { text: wanted.name },
-      applicationType: ApplicationType[wanted.type || "Server"],
+      applicationUri: config.uri,
+      applicationName: { text: config.name },
+      applicationType: ApplicationType[config.type || "Server"],
     },
     serverCertificateManager: await certificates("server"),
     userCertificateManager: await certificates("user"),
-    registerServerMethod: wanted.register ? RegisterServerMethod.LDS : RegisterServerMethod.HIDDEN,
-    discoveryServerEndpointUrl: wanted.register,
+    registerServerMethod: config.register ? RegisterServerMethod.LDS : RegisterServerMethod.HIDDEN,
+    discoveryServerEndpointUrl: config.register,
   });
 }
 
 (async () => {
-  const running = wanted.discovery ? await discoveryServer() : await server();
-  const registered = new Promise((resolve) => (wanted.register ? running.once("serverRegistered", resolve) : resolve()));
+  const running = config.discovery ? await discoveryServer() : await server();
+  const registered = new Promise((resolve) => (config.register ? running.once("serverRegistered", resolve) : resolve()));
   await running.start();
   await registered;
   console.log("ready");

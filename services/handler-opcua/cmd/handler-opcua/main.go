@@ -1,4 +1,4 @@
-// Command handler-opcua discovers OPC UA servers.
+// Command handler-opcua is the Discovery Handler for OPC UA servers.
 package main
 
 import (

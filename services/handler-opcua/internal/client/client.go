@@ -1,5 +1,5 @@
-// Package client asks OPC UA servers which servers they know and which endpoints they have, without a session and without
-// security: discovery needs neither.
+// Package client sends the OPC UA discovery requests FindServers, FindServersOnNetwork and
+// GetEndpoints. They need no session and no security.
 package client
 
 import (
@@ -9,47 +9,71 @@ import (
 	"time"
 
 	"github.com/gopcua/opcua/ua"
-
-	"akri.sh/services/handler-opcua/internal/servers"
 )
 
 const (
-	// maxKnown is how many bytes a server may say of those that it knows, and maxSelf of itself: anybody who is known to a
-	// discovery server is asked that, many at once.
-	maxKnown = 1 << 20
-	maxSelf  = 256 << 10
-	// maxApplications of one answer are looked at.
+	// maxFindServersBytes limits all responses of a connection that requests servers.
+	// maxEndpointsBytes does so for endpoints and is smaller: any server on the network gets that
+	// request, many at the same time.
+	maxFindServersBytes = 1 << 20
+	maxEndpointsBytes   = 256 << 10
+	// maxApplications limits how many applications of one response are used.
 	maxApplications = 1000
 )
 
-// Client asks one question per connection.
+// Application describes an OPC UA server or client.
+type Application struct {
+	URI  string
+	Name string
+	Type ApplicationType
+	URLs []string
+}
+
+// ApplicationType is the role of an application. Its values are those of the protocol.
+type ApplicationType int
+
+// The types of applications.
+const (
+	TypeServer ApplicationType = iota
+	TypeClient
+	TypeClientAndServer
+	TypeDiscoveryServer
+)
+
+// Client sends requests to OPC UA servers. It uses one connection per call of a method.
 type Client struct {
-	// DialTimeout is for connecting, Timeout for all of it.
+	// DialTimeout limits connecting. Timeout limits a whole call, connecting included.
 	DialTimeout, Timeout time.Duration
 }
 
-// FindServers returns the applications that the server at the URL knows: itself or, when it is a discovery server, all
-// that registered with it, and those that it heard of on the network.
-func (c Client) FindServers(ctx context.Context, url string) (known []servers.Application, onNetwork []string, err error) {
-	err = c.converse(ctx, url, maxKnown, func(talk *conversation) error {
-		err := talk.ask(&ua.FindServersRequest{EndpointURL: url}, &ua.FindServersResponse{}, func(r *reader) { known = r.applications() })
+// FindServers returns the applications that the server at the URL has registered: itself and, for a
+// discovery server, all that registered with it. onNetwork has the URLs that a discovery server
+// received by multicast.
+func (c Client) FindServers(ctx context.Context, url string) (applications []Application, onNetwork []string, err error) {
+	err = c.withConn(ctx, url, maxFindServersBytes, func(conn *conn) error {
+		err := conn.request(&ua.FindServersRequest{EndpointURL: url}, &ua.FindServersResponse{},
+			func(r *reader) { applications = r.applications() })
 		if err != nil {
 			return fmt.Errorf("find servers: %w", err)
 		}
-		var heard []string
-		// Most servers do not have this service: no answer is as good as an empty one.
-		if talk.ask(&ua.FindServersOnNetworkRequest{}, &ua.FindServersOnNetworkResponse{}, func(r *reader) { heard = r.onNetwork() }) == nil {
-			onNetwork = heard
+		var urls []string
+		// Most servers do not implement this service, so an error counts as an empty response.
+		err = conn.request(&ua.FindServersOnNetworkRequest{}, &ua.FindServersOnNetworkResponse{},
+			func(r *reader) { urls = r.serversOnNetwork() })
+		if err == nil {
+			onNetwork = urls
 		}
 		return nil
 	})
-	return known, onNetwork, err
+	return applications, onNetwork, err
 }
 
-// Endpoints returns what the server at the URL says of itself, and the names of the security policies that it accepts.
-func (c Client) Endpoints(ctx context.Context, url string) (self servers.Application, policies []string, err error) {
-	err = c.converse(ctx, url, maxSelf, func(talk *conversation) error {
-		err := talk.ask(&ua.GetEndpointsRequest{EndpointURL: url}, &ua.GetEndpointsResponse{}, func(r *reader) { self, policies = r.endpoints() })
+// GetEndpoints returns how the server at the URL describes itself, and the names of the security
+// policies that it accepts, sorted.
+func (c Client) GetEndpoints(ctx context.Context, url string) (self Application, policies []string, err error) {
+	err = c.withConn(ctx, url, maxEndpointsBytes, func(conn *conn) error {
+		err := conn.request(&ua.GetEndpointsRequest{EndpointURL: url}, &ua.GetEndpointsResponse{},
+			func(r *reader) { self, policies = r.endpoints() })
 		if err != nil {
 			return fmt.Errorf("get endpoints: %w", err)
 		}

@@ -18,15 +18,15 @@ import (
 	"akri.sh/services/handler-opcua/internal/client"
 )
 
-// answerWith serves one connection: each message of the client is followed by what the function says to it. The ACK claims limits
-// of its own.
-func answerWith(t *testing.T, say func(conn net.Conn, request []byte)) string {
+// serve accepts one connection and calls respond with each message of the client. Its Acknowledge
+// message claims the largest possible limits.
+func serve(t *testing.T, respond func(conn net.Conn, request []byte)) string {
 	t.Helper()
 	listener, err := new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.1:0")
 	require.NoError(t, err)
 	url := fmt.Sprintf("opc.tcp://%s/", listener.Addr())
-	var serving sync.WaitGroup
-	serving.Go(func() {
+	var running sync.WaitGroup
+	running.Go(func() {
 		conn, err := listener.Accept()
 		if err != nil {
 			return
@@ -48,26 +48,26 @@ func answerWith(t *testing.T, say func(conn net.Conn, request []byte)) string {
 				_, _ = conn.Write(chunk("ACKF", ack))
 				continue
 			}
-			say(conn, append(header, body...))
+			respond(conn, append(header, body...))
 		}
 	})
-	t.Cleanup(func() { _ = listener.Close(); serving.Wait() })
+	t.Cleanup(func() { _ = listener.Close(); running.Wait() })
 	return url
 }
 
-// chunk is part of a message of the type and the kind of part.
+// chunk encodes a chunk. The kind is the message type and the chunk type.
 func chunk(kind string, body []byte) []byte {
 	data := binary.LittleEndian.AppendUint32([]byte(kind), uint32(len(body)+8))
 	return append(data, body...)
 }
 
-// message is a part of the answer to the question, for the first channel.
-func message(kind string, question uint32, body []byte) []byte {
-	var head []byte
-	for _, number := range []uint32{1, 1, question, question} {
-		head = binary.LittleEndian.AppendUint32(head, number)
+// message encodes a chunk of the response to a request, on channel 1.
+func message(kind string, requestID uint32, body []byte) []byte {
+	var header []byte
+	for _, number := range []uint32{1, 1, requestID, requestID} {
+		header = binary.LittleEndian.AppendUint32(header, number)
 	}
-	return chunk(kind, append(head, body...))
+	return chunk(kind, append(header, body...))
 }
 
 func encoded(t *testing.T, response ua.Response) []byte {
@@ -80,8 +80,8 @@ func encoded(t *testing.T, response ua.Response) []byte {
 	return append(id, body...)
 }
 
-// opened answers the opening of the channel, and leaves the rest to say.
-func opened(t *testing.T, say func(conn net.Conn)) func(net.Conn, []byte) {
+// afterOpen opens the secure channel and calls respond for all later requests.
+func afterOpen(t *testing.T, respond func(conn net.Conn)) func(net.Conn, []byte) {
 	t.Helper()
 	open := encoded(t, &ua.OpenSecureChannelResponse{SecurityToken: &ua.ChannelSecurityToken{ChannelID: 1, TokenID: 1}})
 	policy := ua.NewBuffer(nil)
@@ -96,67 +96,67 @@ func opened(t *testing.T, say func(conn net.Conn)) func(net.Conn, []byte) {
 			_, _ = conn.Write(chunk("OPNF", append(policy.Bytes(), open...)))
 			return
 		}
-		say(conn)
+		respond(conn)
 	}
 }
 
-func TestNoServerMakesItListenForLongOrKeepMuch(t *testing.T) {
+func TestHostileResponsesAreRejected(t *testing.T) {
 	array := encoded(t, &ua.FindServersResponse{})
 	binary.LittleEndian.PutUint32(array[len(array)-4:], 1<<30)
-	for want, say := range map[string]func(conn net.Conn){
-		"says more than is listened to": func(conn net.Conn) {
-			part := message("MSGC", 2, make([]byte, 60_000))
+	for want, respond := range map[string]func(conn net.Conn){
+		"the responses exceed the size limit": func(conn net.Conn) {
+			chunk := message("MSGC", 2, make([]byte, 60_000))
 			for {
-				if _, err := conn.Write(part); err != nil {
+				if _, err := conn.Write(chunk); err != nil {
 					return
 				}
 			}
 		},
-		"an array of 1073741824 elements": func(conn net.Conn) { _, _ = conn.Write(message("MSGF", 2, array)) },
-		"an answer to question 7":         func(conn net.Conn) { _, _ = conn.Write(message("MSGF", 7, array)) },
-		"want 8 to 65535":                 func(conn net.Conn) { _, _ = conn.Write([]byte("MSGF\xff\xff\xff\xff")) },
-		"the server gives up":             func(conn net.Conn) { _, _ = conn.Write(message("MSGA", 2, []byte{0, 0, 3, 0x80})) },
-		"unexpected EOF":                  func(conn net.Conn) { _, _ = conn.Write(message("MSGF", 2, array[:20])) },
-		"an answer of type": func(conn net.Conn) {
+		"array of 1073741824 elements exceeds":     func(conn net.Conn) { _, _ = conn.Write(message("MSGF", 2, array)) },
+		"response is for request 7":                func(conn net.Conn) { _, _ = conn.Write(message("MSGF", 7, array)) },
+		"chunk size 4294967295 must be 8 to 65535": func(conn net.Conn) { _, _ = conn.Write([]byte("MSGF\xff\xff\xff\xff")) },
+		"the server aborted the response":          func(conn net.Conn) { _, _ = conn.Write(message("MSGA", 2, []byte{0, 0, 3, 0x80})) },
+		"unexpected EOF":                           func(conn net.Conn) { _, _ = conn.Write(message("MSGF", 2, array[:20])) },
+		"response has type": func(conn net.Conn) {
 			_, _ = conn.Write(message("MSGF", 2, encoded(t, &ua.GetEndpointsResponse{})))
 		},
-		"the server refuses":    func(conn net.Conn) { _, _ = conn.Write(chunk("ERRF", make([]byte, 8))) },
-		`message of type "HEL"`: func(conn net.Conn) { _, _ = conn.Write(chunk("HELF", make([]byte, 40))) },
+		"the server closed the connection":     func(conn net.Conn) { _, _ = conn.Write(chunk("ERRF", make([]byte, 8))) },
+		`message type "HEL" is not a response`: func(conn net.Conn) { _, _ = conn.Write(chunk("HELF", make([]byte, 40))) },
 	} {
 		t.Run(want, func(t *testing.T) {
-			url := answerWith(t, opened(t, say))
+			url := serve(t, afterOpen(t, respond))
 			_, _, err := client.Client{DialTimeout: 5 * time.Second, Timeout: 20 * time.Second}.FindServers(t.Context(), url)
 			require.ErrorContains(t, err, want)
 		})
 	}
 }
 
-func TestAServerThatIsSilentIsLate(t *testing.T) {
+func TestServerWithoutResponseIsATimeout(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
-	url := answerWith(t, opened(t, func(net.Conn) { cancel() })) // time is over while it has the question
-	_, _, err := client.Client{DialTimeout: 5 * time.Second, Timeout: 20 * time.Second}.Endpoints(ctx, url)
-	require.ErrorContains(t, err, "does not answer in time")
+	url := serve(t, afterOpen(t, func(net.Conn) { cancel() })) // ctx ends after the server got the request
+	_, _, err := client.Client{DialTimeout: 5 * time.Second, Timeout: 20 * time.Second}.GetEndpoints(ctx, url)
+	require.ErrorContains(t, err, "did not respond in time")
 }
 
-func TestAnAnswerInPartsIsOne(t *testing.T) {
-	answer := encoded(t, &ua.FindServersResponse{Servers: []*ua.ApplicationDescription{{
+func TestChunksAreMerged(t *testing.T) {
+	response := encoded(t, &ua.FindServersResponse{Servers: []*ua.ApplicationDescription{{
 		ApplicationURI: "urn:a", ApplicationName: ua.NewLocalizedText("Pr\xfcfstand"), DiscoveryURLs: []string{"opc.tcp://a:1"},
 	}}})
-	answered := false
-	url := answerWith(t, opened(t, func(conn net.Conn) {
-		if answered {
-			_ = conn.Close() // as servers do that do not know the second question
+	responded := false
+	url := serve(t, afterOpen(t, func(conn net.Conn) {
+		if responded {
+			_ = conn.Close() // some servers do so on a FindServersOnNetwork request
 			return
 		}
-		answered = true
-		_, _ = conn.Write(message("MSGC", 2, answer[:30]))
-		_, _ = conn.Write(message("MSGF", 2, answer[30:]))
+		responded = true
+		_, _ = conn.Write(message("MSGC", 2, response[:30]))
+		_, _ = conn.Write(message("MSGF", 2, response[30:]))
 	}))
-	known, onNetwork, err := client.Client{DialTimeout: 5 * time.Second, Timeout: 20 * time.Second}.FindServers(t.Context(), url)
+	applications, onNetwork, err := client.Client{DialTimeout: 5 * time.Second, Timeout: 20 * time.Second}.FindServers(t.Context(), url)
 	require.NoError(t, err)
 	require.Empty(t, onNetwork)
-	require.Len(t, known, 1)
-	require.Equal(t, "urn:a", known[0].URI)
-	require.Equal(t, "Pr\uFFFDfstand", known[0].Name)
-	require.Equal(t, []string{"opc.tcp://a:1"}, known[0].URLs)
+	require.Len(t, applications, 1)
+	require.Equal(t, "urn:a", applications[0].URI)
+	require.Equal(t, "Pr\uFFFDfstand", applications[0].Name)
+	require.Equal(t, []string{"opc.tcp://a:1"}, applications[0].URLs)
 }

@@ -5,57 +5,57 @@ import (
 	"strings"
 
 	"github.com/gopcua/opcua/ua"
-
-	"akri.sh/services/handler-opcua/internal/servers"
 )
 
 const (
-	null = 0xffffffff // the length of an array that is not there
-	// maxText is what a device may say in one property; the rest is left out.
-	maxText = 4 << 10
-	// maxPolicies of one server are looked at, with names of less than maxPolicy bytes: together they are one property.
-	maxPolicies, maxPolicy = 64, 64
+	nullLength = 0xffffffff // length of a null array
+	// maxStringLength limits a string of a response in bytes. The rest is cut off.
+	maxStringLength = 4 << 10
+	// maxPolicies limits how many security policies of a server are used, and maxPolicyLength the
+	// length of their names: together they become one device property.
+	maxPolicies, maxPolicyLength = 64, 64
 )
 
-// What follows an element of DiagnosticInfo, by its bits (OPC 10000-6, 5.2.2.12).
+// Bits of the encoding mask of DiagnosticInfo (OPC 10000-6, 5.2.2.12): the fields that follow it.
 const (
 	diagnosticNumbers = 0x01 | 0x02 | 0x04 | 0x08 | 0x20
 	diagnosticText    = 0x10
 	diagnosticInner   = 0x40
 )
 
-// Bits of an ExtensionObject (OPC 10000-6, 5.2.2.15).
-const hasBody = 0x01 | 0x02
+// extensionHasBody are the bits of an ExtensionObject's encoding with a body (OPC 10000-6,
+// 5.2.2.15).
+const extensionHasBody = 0x01 | 0x02
 
-// reader reads answers. What it makes is no larger than what it reads.
+// reader decodes responses. It allocates no more than it reads.
 type reader struct {
 	*ua.Buffer
-	refused error
+	invalid error
 }
 
 func newReader(data []byte) *reader { return &reader{Buffer: ua.NewBuffer(data)} }
 
 func (r *reader) err() error {
 	if err := r.Error(); err != nil {
-		return fmt.Errorf("read answer: %w", err)
+		return fmt.Errorf("read response: %w", err)
 	}
-	return r.refused
+	return r.invalid
 }
 
-func (r *reader) refuse(err error) {
-	if r.refused == nil {
-		r.refused = err
+func (r *reader) fail(err error) {
+	if r.invalid == nil {
+		r.invalid = err
 	}
 }
 
-// each reads an array whose elements have at least so many bytes.
-func (r *reader) each(least int, read func()) {
+// array calls read for each element of an array. An element has at least minSize bytes.
+func (r *reader) array(minSize int, read func()) {
 	count := r.ReadUint32()
-	if count == null || r.err() != nil {
+	if count == nullLength || r.err() != nil {
 		return
 	}
-	if int64(count)*int64(least) > int64(r.Len()) {
-		r.refuse(fmt.Errorf("an array of %d elements in an answer of %d bytes", count, r.Len()))
+	if int64(count)*int64(minSize) > int64(r.Len()) {
+		r.fail(fmt.Errorf("array of %d elements exceeds the remaining %d bytes of the response", count, r.Len()))
 		return
 	}
 	for range count {
@@ -65,47 +65,48 @@ func (r *reader) each(least int, read func()) {
 	}
 }
 
-// text is what can be said of a device.
+// text reads a string that can become a device property.
 func (r *reader) text() string {
-	return valid(r.ReadString())
+	return validText(r.ReadString())
 }
 
-// valid is text as properties can have it: many a server writes Latin-1.
-func valid(text string) string {
-	text = strings.ToValidUTF8(text[:min(len(text), maxText)], "\uFFFD")
-	return strings.ToValidUTF8(text[:min(len(text), maxText)], "")
+// validText replaces what is not UTF-8, because many servers send Latin-1, and cuts off what is too
+// long.
+func validText(text string) string {
+	text = strings.ToValidUTF8(text[:min(len(text), maxStringLength)], "\uFFFD")
+	return strings.ToValidUTF8(text[:min(len(text), maxStringLength)], "")
 }
 
 func (r *reader) texts() (texts []string) {
-	r.each(4, func() { texts = append(texts, r.text()) })
+	r.array(4, func() { texts = append(texts, r.text()) })
 	return texts
 }
 
-// header reads which answer it is, and whether it is one (OPC 10000-4, 7.33).
-func (r *reader) header(wanted uint16) {
+// header reads the type id and the ResponseHeader (OPC 10000-4, 7.33). It fails if the type is not
+// the expected one or the status is not OK.
+func (r *reader) header(expected uint16) {
 	var id ua.ExpandedNodeID
 	r.ReadStruct(&id)
-	r.ReadTime()
-	r.ReadUint32() // of the request
+	r.ReadTime()   // timestamp
+	r.ReadUint32() // request handle
 	status := ua.StatusCode(r.ReadUint32())
-	r.diagnostics()
-	r.texts() // of the diagnostics
+	r.skipDiagnosticInfo()
+	r.texts() // string table
 	var additional ua.ExpandedNodeID
 	r.ReadStruct(&additional)
-	if r.ReadByte()&hasBody != 0 {
+	if r.ReadByte()&extensionHasBody != 0 {
 		r.ReadBytes()
 	}
 	switch {
 	case r.err() != nil:
 	case status != ua.StatusOK:
-		r.refuse(status)
-	case id.NodeID.Namespace() != 0 || id.NodeID.IntID() != uint32(wanted):
-		r.refuse(fmt.Errorf("an answer of type %v: want %d", id.NodeID, wanted))
+		r.fail(status)
+	case id.NodeID.Namespace() != 0 || id.NodeID.IntID() != uint32(expected):
+		r.fail(fmt.Errorf("response has type %v, must be %d", id.NodeID, expected))
 	}
 }
 
-// diagnostics skips what nobody asked for.
-func (r *reader) diagnostics() {
+func (r *reader) skipDiagnosticInfo() {
 	for more := true; more && r.err() == nil; {
 		mask := r.ReadByte()
 		for bit := byte(1); bit != 0; bit <<= 1 {
@@ -122,41 +123,42 @@ func (r *reader) diagnostics() {
 }
 
 // application reads an ApplicationDescription (OPC 10000-4, 7.2).
-func (r *reader) application() servers.Application {
-	var one servers.Application
-	one.URI = r.text()
-	r.ReadString() // of the product
+func (r *reader) application() Application {
+	var application Application
+	application.URI = r.text()
+	r.ReadString() // product URI
 	var name ua.LocalizedText
 	r.ReadStruct(&name)
-	one.Name = valid(name.Text)
-	one.Type = servers.Type(r.ReadInt32()) // same numbers
-	r.ReadString()                         // of the gateway
-	r.ReadString()                         // of the discovery profile
-	one.URLs = r.texts()
-	return one
+	application.Name = validText(name.Text)
+	application.Type = ApplicationType(r.ReadInt32())
+	r.ReadString() // gateway server URI
+	r.ReadString() // discovery profile URI
+	application.URLs = r.texts()
+	return application
 }
 
-// leastApplication is an ApplicationDescription in which nothing is said.
-const leastApplication = 4 + 4 + 1 + 4 + 4 + 4 + 4
+// minApplicationSize is the size of an empty ApplicationDescription.
+const minApplicationSize = 4 + 4 + 1 + 4 + 4 + 4 + 4
 
-func (r *reader) applications() (all []servers.Application) {
-	r.each(leastApplication, func() {
-		if one := r.application(); len(all) < maxApplications {
-			all = append(all, one)
+func (r *reader) applications() (applications []Application) {
+	r.array(minApplicationSize, func() {
+		if application := r.application(); len(applications) < maxApplications {
+			applications = append(applications, application)
 		}
 	})
-	return all
+	return applications
 }
 
-// onNetwork reads the URLs of ServersOnNetwork (OPC 10000-4, 5.4.3).
-func (r *reader) onNetwork() (urls []string) {
-	r.ReadTime() // since when they are counted
-	r.each(4+4+4+4, func() {
-		r.ReadUint32() // its number
-		r.ReadString() // its name
+// serversOnNetwork reads the URLs of a list of ServerOnNetwork (OPC 10000-4, 5.4.3). It leaves out
+// discovery servers.
+func (r *reader) serversOnNetwork() (urls []string) {
+	r.ReadTime() // last counter reset time
+	r.array(4+4+4+4, func() {
+		r.ReadUint32() // record id
+		r.ReadString() // server name
 		url := r.text()
 		discoveryServer := false
-		r.each(4, func() { discoveryServer = r.ReadString() == "LDS" || discoveryServer })
+		r.array(4, func() { discoveryServer = r.ReadString() == "LDS" || discoveryServer })
 		if !discoveryServer && len(urls) < maxApplications {
 			urls = append(urls, url)
 		}
@@ -164,26 +166,27 @@ func (r *reader) onNetwork() (urls []string) {
 	return urls
 }
 
-// endpoints reads EndpointDescriptions (OPC 10000-4, 7.14): whose they are, and their security policies.
-func (r *reader) endpoints() (self servers.Application, policies []string) {
-	r.each(4+leastApplication+4+4+4+4+4+1, func() {
-		r.ReadString() // its URL
+// endpoints reads a list of EndpointDescription (OPC 10000-4, 7.14): their server and their
+// security policies.
+func (r *reader) endpoints() (self Application, policies []string) {
+	r.array(4+minApplicationSize+4+4+4+4+4+1, func() {
+		r.ReadString() // endpoint URL
 		self = r.application()
 		self.URLs = nil
-		r.ReadBytes()  // certificate
-		r.ReadUint32() // mode
+		r.ReadBytes()  // server certificate
+		r.ReadUint32() // security mode
 		policy := r.text()
-		r.each(4+4+4+4+4, func() { // who may use it
+		r.array(4+4+4+4+4, func() { // user identity tokens
 			r.ReadString()
 			r.ReadUint32()
 			r.ReadString()
 			r.ReadString()
 			r.ReadString()
 		})
-		r.ReadString() // of the transport
-		r.ReadByte()   // level
+		r.ReadString() // transport profile URI
+		r.ReadByte()   // security level
 		policy = policy[strings.LastIndex(policy, "#")+1:]
-		if len(policies) < maxPolicies && len(policy) < maxPolicy {
+		if len(policies) < maxPolicies && len(policy) < maxPolicyLength {
 			policies = append(policies, policy)
 		}
 	})

@@ -8,14 +8,14 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// answers of every kind, as the library writes them.
-func answers(t testing.TB) map[string][]byte {
+// responses returns one response of each kind, encoded by gopcua.
+func responses(t testing.TB) map[string][]byte {
 	t.Helper()
 	server := &ua.ApplicationDescription{
 		ApplicationURI: "urn:plc", ProductURI: "p", ApplicationName: ua.NewLocalizedText("plc"), ApplicationType: ua.ApplicationTypeClientAndServer,
 		GatewayServerURI: "g", DiscoveryProfileURI: "d", DiscoveryURLs: []string{"opc.tcp://plc:4840", "https://plc"},
 	}
-	found := map[string][]byte{}
+	encoded := map[string][]byte{}
 	for name, response := range map[string]ua.Response{
 		"servers": &ua.FindServersResponse{Servers: []*ua.ApplicationDescription{server, server}},
 		"network": &ua.FindServersOnNetworkResponse{LastCounterResetTime: time.Now(), Servers: []*ua.ServerOnNetwork{
@@ -44,31 +44,31 @@ func answers(t testing.TB) map[string][]byte {
 		require.NoError(t, err)
 		body, err := ua.Encode(response)
 		require.NoError(t, err)
-		found[name] = append(id, body...)
+		encoded[name] = append(id, body...)
 	}
-	return found
+	return encoded
 }
 
-func TestAnswersAsTheLibraryWritesThem(t *testing.T) {
-	answers := answers(t)
-	r := newReader(answers["servers"])
+func TestReaderDecodesResponsesOfGopcua(t *testing.T) {
+	responses := responses(t)
+	r := newReader(responses["servers"])
 	r.header(ua.ServiceTypeID(&ua.FindServersResponse{}))
-	known := r.applications()
+	applications := r.applications()
 	require.NoError(t, r.err())
 	require.Zero(t, r.Len())
-	require.Len(t, known, 2)
-	require.Equal(t, known[0], known[1])
-	require.Equal(t, "urn:plc plc", known[0].URI+" "+known[0].Name)
-	require.EqualValues(t, ua.ApplicationTypeClientAndServer, known[0].Type)
-	require.Equal(t, []string{"opc.tcp://plc:4840", "https://plc"}, known[0].URLs)
+	require.Len(t, applications, 2)
+	require.Equal(t, applications[0], applications[1])
+	require.Equal(t, "urn:plc plc", applications[0].URI+" "+applications[0].Name)
+	require.EqualValues(t, ua.ApplicationTypeClientAndServer, applications[0].Type)
+	require.Equal(t, []string{"opc.tcp://plc:4840", "https://plc"}, applications[0].URLs)
 
-	r = newReader(answers["network"])
+	r = newReader(responses["network"])
 	r.header(ua.ServiceTypeID(&ua.FindServersOnNetworkResponse{}))
-	require.Equal(t, []string{"opc.tcp://plc:4840"}, r.onNetwork(), "a discovery server is none that was heard of")
+	require.Equal(t, []string{"opc.tcp://plc:4840"}, r.serversOnNetwork(), "without the discovery server")
 	require.NoError(t, r.err())
 	require.Zero(t, r.Len())
 
-	r = newReader(answers["endpoints"])
+	r = newReader(responses["endpoints"])
 	r.header(ua.ServiceTypeID(&ua.GetEndpointsResponse{}))
 	self, policies := r.endpoints()
 	require.NoError(t, r.err())
@@ -76,35 +76,35 @@ func TestAnswersAsTheLibraryWritesThem(t *testing.T) {
 	require.Equal(t, "urn:plc", self.URI)
 	require.Equal(t, []string{"Basic256Sha256"}, policies)
 
-	r = newReader(answers["fault"])
+	r = newReader(responses["fault"])
 	r.header(ua.ServiceTypeID(&ua.FindServersResponse{}))
 	require.ErrorIs(t, r.err(), ua.StatusBadServiceUnsupported)
 }
 
-func TestDiagnosticsWithoutEnd(t *testing.T) {
+func TestReaderEndsEndlessDiagnostics(t *testing.T) {
 	data := make([]byte, 1<<20)
 	for i := range data {
 		data[i] = diagnosticInner
 	}
 	r := newReader(data)
-	r.diagnostics()
+	r.skipDiagnosticInfo()
 	require.ErrorContains(t, r.err(), "unexpected EOF")
 }
 
-func FuzzAnswers(f *testing.F) {
-	for _, answer := range answers(f) {
-		f.Add(answer)
+func FuzzReader(f *testing.F) {
+	for _, response := range responses(f) {
+		f.Add(response)
 	}
-	f.Fuzz(func(t *testing.T, answer []byte) {
-		r := newReader(answer)
+	f.Fuzz(func(t *testing.T, response []byte) {
+		r := newReader(response)
 		r.header(ua.ServiceTypeID(&ua.FindServersResponse{}))
-		for _, one := range r.applications() {
-			require.LessOrEqual(t, len(one.URI), maxText)
+		for _, application := range r.applications() {
+			require.LessOrEqual(t, len(application.URI), maxStringLength)
 		}
-		r = newReader(answer)
+		r = newReader(response)
 		r.header(ua.ServiceTypeID(&ua.FindServersOnNetworkResponse{}))
-		require.LessOrEqual(t, len(r.onNetwork()), maxApplications)
-		r = newReader(answer)
+		require.LessOrEqual(t, len(r.serversOnNetwork()), maxApplications)
+		r = newReader(response)
 		r.header(ua.ServiceTypeID(&ua.GetEndpointsResponse{}))
 		_, policies := r.endpoints()
 		require.LessOrEqual(t, len(policies), maxPolicies)

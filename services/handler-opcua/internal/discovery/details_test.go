@@ -1,0 +1,34 @@
+package discovery_test
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"akri.sh/libs/handler"
+	"akri.sh/services/handler-opcua/internal/discovery"
+)
+
+func FuzzDetails(f *testing.F) {
+	for _, seed := range []string{
+		"opcuaDiscoveryMethod: {standard: {discoveryUrls: ['opc.tcp://a:1', 'opc.tcp://[::1]:4840/b']}}",
+		"opcuaDiscoveryMethod: {standard: {}}",
+		"opcuaDiscoveryMethod: {standard: {discoveryUrls: ['opc.tcp://a:0']}}",
+		"applicationNames: {action: Exclude, items: [a]}\nopcuaDiscoveryMethod: {standard: {discoveryUrls: ['opc.tcp://a:1']}}",
+		"opcuaDiscoveryMethod: {standard: {discoveryUrls: ~}}",
+		"[",
+	} {
+		f.Add(seed)
+	}
+	f.Fuzz(func(t *testing.T, details string) {
+		spec, err := discovery.ParseDetails(handler.Request{Details: details})
+		if err != nil {
+			return
+		}
+		require.LessOrEqual(t, len(spec.URLs), 256)
+		for _, url := range spec.URLs {
+			require.True(t, strings.HasPrefix(strings.ToLower(url), "opc.tcp://"), url)
+		}
+	})
+}

@@ -1,0 +1,91 @@
+package discovery
+
+import (
+	"cmp"
+	"maps"
+	"slices"
+
+	"akri.sh/services/handler-opcua/internal/client"
+)
+
+// Server is an OPC UA server that becomes a device.
+type Server struct {
+	// URL at which the server is reachable.
+	URL string
+	// URI and Name of the application.
+	URI, Name string
+}
+
+// Action says what a Filter does with the names that it lists.
+type Action int
+
+// The actions of a Filter. NoFilter selects all applications.
+const (
+	NoFilter Action = iota
+	Include
+	Exclude
+)
+
+// Filter selects applications by their exact names.
+type Filter struct {
+	Action Action
+	Names  []string
+}
+
+func (f Filter) selects(name string) bool {
+	switch f.Action {
+	case Include:
+		return slices.Contains(f.Names, name)
+	case Exclude:
+		return !slices.Contains(f.Names, name)
+	default:
+		return true
+	}
+}
+
+// Hosts returns the host names that SelectServers passes to resolves.
+func Hosts(applications map[string][]client.Application) []string {
+	hosts := map[string]struct{}{}
+	for _, list := range applications {
+		for _, application := range list {
+			if announced, _, ok := firstURL(application.URLs); ok {
+				hosts[announced.Hostname()] = struct{}{}
+			}
+		}
+	}
+	return slices.Sorted(maps.Keys(hosts))
+}
+
+// SelectServers returns the servers among the applications, sorted by URL and without duplicates.
+// The map's keys are the URLs that returned the applications. resolves reports whether a host name
+// has an address.
+func SelectServers(
+	applications map[string][]client.Application, filter Filter, resolves func(host string) bool,
+) []Server {
+	servers := map[string]Server{}
+	for _, queried := range slices.Sorted(maps.Keys(applications)) {
+		self := !slices.ContainsFunc(applications[queried], isDiscoveryServer)
+		for _, application := range applications[queried] {
+			announced, text, ok := firstURL(application.URLs)
+			if !ok || !isServer(application) || !filter.selects(application.Name) {
+				continue
+			}
+			url := text
+			if !resolves(announced.Hostname()) {
+				url = reachableURL(queried, announced, text, self)
+			}
+			if _, exists := servers[url]; !exists {
+				servers[url] = Server{URL: url, URI: application.URI, Name: application.Name}
+			}
+		}
+	}
+	return slices.SortedFunc(maps.Values(servers), func(a, b Server) int { return cmp.Compare(a.URL, b.URL) })
+}
+
+func isServer(application client.Application) bool {
+	return application.Type == client.TypeServer || application.Type == client.TypeClientAndServer
+}
+
+func isDiscoveryServer(application client.Application) bool {
+	return application.Type == client.TypeDiscoveryServer
+}
