@@ -3,6 +3,7 @@ package charts
 import (
 	"bytes"
 	"fmt"
+	"slices"
 	"strings"
 )
 
@@ -40,22 +41,43 @@ func (s Sources) table() (string, error) {
 		if err != nil {
 			return "", err
 		}
+		enabled, err := s.enabled(dependency)
+		if err != nil {
+			return "", err
+		}
 		_, devices, _ := strings.Cut(description, ": Discovery Handler for ")
-		handler := s.handler(dependency.Name)
 		fmt.Fprintf(&table, "| [%[1]s](../services/%[1]s/README.md) | %s | `%s` | %s | %s |\n", dependency.Name, devices,
-			strings.ReplaceAll(dependency.Condition, ",", "`, `"), word(handler.Default, "on", "off"), word(handler.Agent, "yes", "no"))
+			strings.ReplaceAll(dependency.Condition, ",", "`, `"), word(enabled, "on", "off"), word(s.inAgent(dependency.Name), "yes", "no"))
 	}
 	return table.String(), nil
 }
 
-// handler returns the entry of a service in akri.handlers, or an empty one.
-func (s Sources) handler(service string) Handler {
-	for _, handler := range s.Handlers {
-		if handler.Service() == service {
-			return handler
+// enabled returns whether a sub-chart is enabled by default: the first condition with a value takes
+// effect, as in Helm.
+func (s Sources) enabled(dependency Dependency) (bool, error) {
+	values, subChart := map[string]any{}, map[string]any{}
+	if err := s.decode(umbrella+"/values.yaml", &values); err != nil {
+		return false, err
+	}
+	if err := s.decode(umbrella+"/charts/"+dependency.Name+"/values.yaml", &subChart); err != nil {
+		return false, err
+	}
+	values[dependency.Name] = subChart // the umbrella's values contain none of a handler
+	for condition := range strings.SplitSeq(dependency.Condition, ",") {
+		var value any = values
+		for key := range strings.SplitSeq(condition, ".") {
+			section, _ := value.(map[string]any)
+			value = section[key]
+		}
+		if enabled, set := value.(bool); set {
+			return enabled, nil
 		}
 	}
-	return Handler{}
+	return true, nil
+}
+
+func (s Sources) inAgent(service string) bool {
+	return slices.ContainsFunc(s.Handlers, func(h Handler) bool { return h.Agent && h.Service() == service })
 }
 
 func word(condition bool, yes, no string) string {

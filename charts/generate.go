@@ -37,8 +37,8 @@ type Dependency struct{ Name, Condition string }
 
 // Handler is an entry of the template akri.handlers.
 type Handler struct {
-	Name           string
-	Agent, Default bool
+	Name  string
+	Agent bool
 }
 
 // Service returns the name of the handler's service, image and sub-chart.
