@@ -57,7 +57,7 @@ func TestLifecycle(t *testing.T) {
 func applyConfigurationOfNotes(t *testing.T, kubectl func(...string) string, notes string) {
 	t.Helper()
 	_, configuration, _ := strings.Cut(notes, "<<EOF\n")
-	configuration, _, found := strings.Cut(configuration, "  EOF\n")
+	configuration, _, found := strings.Cut(configuration, "\nEOF\n")
 	require.True(t, found, notes)
 	file := filepath.Join(t.TempDir(), "configuration.yaml")
 	require.NoError(t, os.WriteFile(file, []byte(configuration), 0o600))

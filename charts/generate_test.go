@@ -55,6 +55,20 @@ func TestHandlersAreComplete(t *testing.T) {
 	}
 }
 
+// TestHandlersOfTheAgent compares akri.handlers with the flag --handlers of the agent.
+func TestHandlersOfTheAgent(t *testing.T) {
+	_, flag, _ := strings.Cut(read(t, "services/agent/service.go"), "Handlers ")
+	_, enum, _ := strings.Cut(flag, `enum:"`)
+	enum, _, _ = strings.Cut(enum, `"`)
+	var names []string
+	for _, handler := range sources(t).Handlers {
+		if handler.Agent {
+			names = append(names, handler.Name)
+		}
+	}
+	require.ElementsMatch(t, strings.Split(enum, ","), names)
+}
+
 func TestSubChartsAreDependencies(t *testing.T) {
 	require.ElementsMatch(t, directories(t, "charts/akri/charts/*"), dependencies(t))
 }

@@ -48,10 +48,15 @@ annotations: {{- toYaml . | nindent 2 }}
 {{ get (($context.Values.global).host | default dict) (index . 1) | default (index . 2) }}
 {{- end }}
 
+{{/* The services that the agent replaces. */}}
+{{- define "akri.nodeServices" -}}
+[registrar, discovery-operator, device-plugin-host, config-plugin-allocator]
+{{- end }}
+
 {{/* Not empty when the agent runs this service or handler. Its sub-chart renders nothing then. */}}
 {{- define "akri.inAgent" -}}
 {{- $agent := (.Values.global).agent | default dict -}}
-{{- $parts := list "registrar" "discovery-operator" "device-plugin-host" "config-plugin-allocator" -}}
-{{- range $agent.handlers }}{{ $parts = append $parts (printf "handler-%s" .) }}{{ end -}}
-{{- if and $agent.enabled (has .Chart.Name $parts) }}yes{{ end -}}
+{{- $services := include "akri.nodeServices" . | fromYamlArray -}}
+{{- range $agent.handlers }}{{ $services = append $services (printf "handler-%s" .) }}{{ end -}}
+{{- if and $agent.enabled (has .Chart.Name $services) }}yes{{ end -}}
 {{- end }}
