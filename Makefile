@@ -121,11 +121,13 @@ verify: verify-generate verify-as-is ## All checks that need no cluster
 verify-as-is: verify-format verify-tidy verify-proto verify-charts lint
 
 .PHONY: generate
-generate: $(BIN)/protoc-gen-go $(BIN)/buf $(BIN)/controller-gen ## Regenerate protobuf code, deep copies and CRDs
+generate: $(BIN)/protoc-gen-go $(BIN)/buf $(BIN)/controller-gen ## Regenerate protobuf code, deep copies, CRDs, go.work and the charts' schemas
 	cd proto && buf generate
 	cd libs/apis && GOWORK=off controller-gen object paths=./... crd:ignoreUnexportedFields=true paths=./... output:crd:dir=../../charts/akri-crds/generated
 	@for crd in charts/akri-crds/generated/akri.sh_*.yaml; do mv $$crd charts/akri-crds/templates/$${crd##*akri.sh_}; done; rmdir charts/akri-crds/generated
 	cp charts/akri-crds/templates/*.yaml charts/akri/crds/
+	go work use ./services/*
+	cd charts && go run ./cmd/generate
 
 .PHONY: verify-generate
 verify-generate: ## Generated files are what their sources say (fix: make generate)
@@ -157,8 +159,8 @@ verify-charts: binaries ## Charts lint, render what the golden files say, refuse
 	cd charts && go test -count=1 ./...
 
 .PHONY: charts
-charts: binaries ## Rewrite the golden renders of the charts
-	cd charts && go test ./... -update
+charts: binaries ## Regenerate the charts' schemas, the table of handlers and the golden renders
+	cd charts && go run ./cmd/generate && go test ./... -update
 
 .PHONY: lint
 lint: $(BIN)/golangci-lint prerequisites ## Static checks (fix: make lint-fix)

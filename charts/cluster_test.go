@@ -1,33 +1,34 @@
 package charts_test
 
 import (
+	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 )
 
-// TestARealAPIServerTakesEverything installs, upgrades and uninstalls; there are no nodes, so that nothing runs and the
-// hook is left out.
-func TestARealAPIServerTakesEverything(t *testing.T) {
+// TestLifecycle installs, upgrades and uninstalls the charts on an API server without nodes. No Pod
+// runs, so it skips the cleanup hook.
+func TestLifecycle(t *testing.T) {
 	access := []string{"--kubeconfig", kubeconfig(t), "--namespace", "akri-system"}
 	helm := func(arguments ...string) string {
 		t.Helper()
-		output, err := program(t, "helm", append(arguments, access...)...)
+		output, err := run(t, "helm", append(arguments, access...)...)
 		require.NoError(t, err)
 		return output
 	}
 	kubectl := func(arguments ...string) string {
 		t.Helper()
-		output, err := program(t, "kubectl", append(arguments, access[:2]...)...)
+		output, err := run(t, "kubectl", append(arguments, access[:2]...)...)
 		require.NoError(t, err)
 		return output
 	}
 
 	kubectl("delete", "crd", "configurations.akri.sh", "instances.akri.sh")
-	// PodMonitors need an operator: the options that this cluster knows.
-	helm("install", "akri", "akri", "--create-namespace", // on a cluster that has no CRDs
-		"--values", "testdata/brokers.values.yaml")
+	// The cluster has no CRD of PodMonitors: all values but prometheus.
+	helm("install", "akri", "akri", "--create-namespace", "--values", "testdata/brokers.values.yaml")
 	require.Equal(t, "akri-custom akri-debug-echo akri-onvif akri-opcua akri-udev",
 		kubectl("get", "akric", "-n", "akri-system", "-o", "jsonpath={.items[*].metadata.name}"))
 
@@ -35,7 +36,7 @@ func TestARealAPIServerTakesEverything(t *testing.T) {
 	require.Empty(t, kubectl("get", "akric", "-A", "-o", "name"))
 	require.Equal(t, "3", kubectl("get", "deployment", "akri-instance-writer", "-n", "akri-system", "-o", "jsonpath={.spec.replicas}"))
 
-	helm("upgrade", "akri", "akri", "--values", "testdata/agent.values.yaml") // and from several services to one
+	helm("upgrade", "akri", "akri", "--values", "testdata/agent.values.yaml")
 	require.Equal(t, "akri-agent-daemonset", kubectl("get", "daemonsets", "-n", "akri-system", "-o", "jsonpath={.items[*].metadata.name}"))
 
 	helm("upgrade", "--install", "akri-crds", "akri-crds", "--take-ownership")
@@ -44,9 +45,22 @@ func TestARealAPIServerTakesEverything(t *testing.T) {
 	helm("uninstall", "akri", "--no-hooks")
 	helm("uninstall", "akri-crds")
 	require.Equal(t, "configuration-level debug-echo instance-level onvif udev-null udev-zram",
-		kubectl("get", "akric", "-A", "-o", "jsonpath={.items[*].metadata.name}"), "CRDs and the user's Configurations stay")
+		kubectl("get", "akric", "-A", "-o", "jsonpath={.items[*].metadata.name}"), "CRDs and Configurations outside of the release remain")
 	require.Empty(t, kubectl("get", "all,sa,clusterroles,clusterrolebindings,roles,rolebindings,pdb,networkpolicies,secrets,validatingwebhookconfigurations", "-A",
 		"-l", "app.kubernetes.io/part-of=akri", "-o", "name"))
 
-	helm("install", "akri", "akri") // the CRDs are there
+	notes := helm("install", "akri", "akri") // CRDs exist
+	applyConfigurationOfNotes(t, kubectl, notes)
+}
+
+// applyConfigurationOfNotes checks that the API server accepts the Configuration in NOTES.txt.
+func applyConfigurationOfNotes(t *testing.T, kubectl func(...string) string, notes string) {
+	t.Helper()
+	_, configuration, _ := strings.Cut(notes, "<<EOF\n")
+	configuration, _, found := strings.Cut(configuration, "\nEOF\n")
+	require.True(t, found, notes)
+	file := filepath.Join(t.TempDir(), "configuration.yaml")
+	require.NoError(t, os.WriteFile(file, []byte(configuration), 0o600))
+	kubectl("apply", "--validate=strict", "-f", file)
+	require.Equal(t, "debug-echo", kubectl("get", "akric", "-n", "akri-system", "-o", "jsonpath={.items[*].metadata.name}"))
 }

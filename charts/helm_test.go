@@ -3,6 +3,7 @@ package charts_test
 import (
 	"bytes"
 	"context"
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -22,11 +23,11 @@ var server *kubetest.Server
 
 func TestMain(m *testing.M) { kubetest.Main(m, &server) }
 
-// within is how long a command may take. Most take less than a second.
-const within = 2 * time.Minute
+// commandTimeout is the time limit of a command. Most take less than a second.
+const commandTimeout = 2 * time.Minute
 
-// program runs helm or kubectl, which `make binaries` builds, and returns what it prints.
-func program(t *testing.T, name string, arguments ...string) (string, error) {
+// run executes helm or kubectl, which `make binaries` builds, and returns the standard output.
+func run(t *testing.T, name string, arguments ...string) (string, error) {
 	t.Helper()
 	cache := os.Getenv("AKRI_CACHE")
 	if cache == "" {
@@ -34,30 +35,28 @@ func program(t *testing.T, name string, arguments ...string) (string, error) {
 		require.NoError(t, err)
 		cache = filepath.Join(user, "akri")
 	}
-	ctx, cancel := context.WithTimeout(t.Context(), within)
+	ctx, cancel := context.WithTimeout(t.Context(), commandTimeout)
 	defer cancel()
 	command := exec.CommandContext(ctx, filepath.Join(cache, "bin", name), arguments...)
-	command.Cancel = func() error { return command.Process.Signal(syscall.SIGQUIT) } // it says what it waits for
+	// SIGQUIT prints the stacks of all goroutines.
+	command.Cancel = func() error { return command.Process.Signal(syscall.SIGQUIT) }
 	home := t.TempDir()
 	command.Env = append(os.Environ(), "HOME="+home, "XDG_CACHE_HOME="+home, "XDG_CONFIG_HOME="+home, "XDG_DATA_HOME="+home)
-	var output, problem bytes.Buffer
-	command.Stdout, command.Stderr = &output, &problem
+	var stdout, stderr bytes.Buffer
+	command.Stdout, command.Stderr = &stdout, &stderr
 	if err := command.Run(); err != nil {
-		return "", &programError{name + " " + strings.Join(arguments, " "), output.String() + problem.String()}
+		return "", fmt.Errorf("%s %s: %w:\n%s%s", name, strings.Join(arguments, " "), err, &stdout, &stderr)
 	}
-	return output.String(), nil
+	return stdout.String(), nil
 }
 
-type programError struct{ command, output string }
-
-func (e *programError) Error() string { return e.command + ":\n" + e.output }
-
-// render returns what the umbrella chart makes of values, each as for --set.
+// render returns the manifests of the chart akri with the arguments of helm.
 func render(t *testing.T, arguments ...string) (string, error) {
 	t.Helper()
-	return program(t, "helm", append([]string{"template", "akri", "akri", "--namespace", "akri-system"}, arguments...)...)
+	return run(t, "helm", append([]string{"template", "akri", "akri", "--namespace", "akri-system"}, arguments...)...)
 }
 
+// set returns the arguments --set VALUE for all values.
 func set(values ...string) []string {
 	var arguments []string
 	for _, value := range values {
@@ -66,7 +65,7 @@ func set(values ...string) []string {
 	return arguments
 }
 
-// kubeconfig names the test's API server.
+// kubeconfig returns a kubeconfig file for the API server of the test.
 func kubeconfig(t *testing.T) string {
 	t.Helper()
 	config := server.Config()

@@ -14,7 +14,7 @@ import (
 
 var update = flag.Bool("update", false, "write the golden files")
 
-// components are the sub-charts that run something while Akri is installed.
+// components are the sub-charts with a running workload in a default installation.
 var components = []string{
 	"registrar", "discovery-operator", "device-plugin-host", "config-plugin-allocator", "instance-writer", "broker-controller",
 	"handler-udev", "handler-debug-echo",
@@ -28,7 +28,7 @@ func TestLint(t *testing.T) {
 		arguments = append(arguments, []string{"akri", "--values", file})
 	}
 	for _, chart := range arguments {
-		_, err := program(t, "helm", append([]string{"lint", "--strict"}, chart...)...)
+		_, err := run(t, "helm", append([]string{"lint", "--strict"}, chart...)...)
 		require.NoError(t, err)
 	}
 }
@@ -45,15 +45,15 @@ func TestGolden(t *testing.T) {
 			if *update {
 				require.NoError(t, os.WriteFile(golden, []byte(rendered), 0o600))
 			}
-			want, err := os.ReadFile(golden)
+			expected, err := os.ReadFile(golden)
 			require.NoError(t, err)
-			require.Equal(t, string(want), rendered)
+			require.Equal(t, string(expected), rendered)
 		})
 	}
 }
 
-func TestMisspeltValuesAreRefused(t *testing.T) {
-	for value, want := range map[string]string{
+func TestUnknownValuesAreErrors(t *testing.T) {
+	for value, message := range map[string]string{
 		"registar.enabled=false":                                  "registar",
 		"global.image.tags=x":                                     "tags",
 		"global.host.kublet=/x":                                   "kublet",
@@ -92,42 +92,42 @@ func TestMisspeltValuesAreRefused(t *testing.T) {
 	} {
 		t.Run(value, func(t *testing.T) {
 			_, err := render(t, set(value)...)
-			require.ErrorContains(t, err, want)
+			require.ErrorContains(t, err, message)
 			require.ErrorContains(t, err, "values don't meet the specifications of the schema")
 		})
 	}
 }
 
-func TestWhatCannotWorkIsRefused(t *testing.T) {
+func TestContradictingValuesAreErrors(t *testing.T) {
 	for name, c := range map[string]struct {
-		values []string
-		want   string
+		values  []string
+		message string
 	}{
-		"udev without a rule":           {set("udev.configuration.enabled=true"), "needs at least one rule"},
-		"custom without a handler name": {set("custom.configuration.enabled=true"), "discoveryHandlerName"},
-		"debug-echo shared and not":     {set("debugEcho.configuration.enabled=true", "debugEcho.configuration.shared=false"), "set both"},
-		"debug-echo in the agent, shared and not": {
+		"udev without a rule":             {set("udev.configuration.enabled=true"), "requires at least one udev rule"},
+		"custom without a handler name":   {set("custom.configuration.enabled=true"), "discoveryHandlerName"},
+		"debugEcho shared and not shared": {set("debugEcho.configuration.enabled=true", "debugEcho.configuration.shared=false"), "handler-debug-echo.shared is true; set both"},
+		"debugEcho in the agent, shared and not shared": {
 			set("global.agent.enabled=true", "debugEcho.configuration.enabled=true", "debugEcho.configuration.shared=false"),
-			"agent.debugEchoShared, which decides, is true; set both",
+			"agent.debugEchoShared is true; set both to the same value",
 		},
-		"the agent beside what it replaces": {set("agent.enabled=true"), "say global.agent.enabled"},
-		"an agent without a part":           {set("global.agent.enabled=true", "registrar.enabled=false"), "registrar.enabled is false, but it is a part of the agent"},
-		"a handler in the agent, switched off": {
-			set("global.agent.enabled=true", "udev.discovery.enabled=false"), "the handler udev is switched off, but global.agent.handlers has it",
+		"agent.enabled":               {set("agent.enabled=true"), "set global.agent.enabled"},
+		"agent without the registrar": {set("global.agent.enabled=true", "registrar.enabled=false"), "registrar.enabled is false, but global.agent.enabled is true"},
+		"disabled handler in the agent": {
+			set("global.agent.enabled=true", "udev.discovery.enabled=false"), "handler-udev is disabled, but global.agent.handlers contains udev",
 		},
-		"onvif in an agent on the pod network": {set("global.agent.enabled=true", "global.agent.handlers={onvif}"), "set agent.hostNetwork"},
-		"an agent that a NetworkPolicy keeps out": {
+		"onvif in an agent on the Pod network": {set("global.agent.enabled=true", "global.agent.handlers={onvif}"), "set agent.hostNetwork"},
+		"agent on the host network with a NetworkPolicy": {
 			set("global.agent.enabled=true", "agent.hostNetwork=true"), "set instance-writer.networkPolicy.enabled=false",
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			_, err := render(t, c.values...)
-			require.ErrorContains(t, err, c.want)
+			require.ErrorContains(t, err, c.message)
 		})
 	}
 }
 
-func TestEachServiceCanBeSwitchedOff(t *testing.T) {
+func TestEachServiceCanBeDisabled(t *testing.T) {
 	for _, name := range components {
 		t.Run(name, func(t *testing.T) {
 			rendered, err := render(t, set(name+".enabled=false")...)
@@ -142,7 +142,7 @@ func TestEachServiceCanBeSwitchedOff(t *testing.T) {
 	}
 }
 
-func TestAkrisOwnSwitches(t *testing.T) {
+func TestValuesOfUpstreamAkri(t *testing.T) {
 	for value, absent := range map[string]string{
 		"udev.discovery.enabled=false":      "component: handler-udev",
 		"debugEcho.discovery.enabled=false": "component: handler-debug-echo",
@@ -160,7 +160,7 @@ func TestAkrisOwnSwitches(t *testing.T) {
 	require.Contains(t, rendered, "component: handler-opcua")
 }
 
-func TestOnvifHandlerRunsOnTheHostNetworkWhenSwitchedOn(t *testing.T) {
+func TestHandlerOnvifRunsOnTheHostNetwork(t *testing.T) {
 	rendered, err := render(t)
 	require.NoError(t, err)
 	require.NotContains(t, rendered, "component: handler-onvif")
@@ -173,25 +173,26 @@ func TestOnvifHandlerRunsOnTheHostNetworkWhenSwitchedOn(t *testing.T) {
 	}
 }
 
-func TestTheRightToReadSecretsIsOfTheClusterOrSomeNamespacesOrNobody(t *testing.T) {
-	for value, want := range map[string]struct{ reads, roles int }{
+// TestRBACOfSecrets checks who can read Secrets: all namespaces, a list of namespaces, or none.
+func TestRBACOfSecrets(t *testing.T) {
+	for value, expected := range map[string]struct{ reads, roles int }{
 		`"cluster"`: {1, 0}, `"none"`: {0, 0}, `[]`: {0, 0}, `["a","b"]`: {2, 2},
 	} {
 		arguments := append(set("broker-controller.enabled=false", "cleanup.enabled=false"), "--set-json", "discovery-operator.rbac.secrets="+value)
 		rendered, err := render(t, arguments...)
 		require.NoError(t, err)
-		require.Equal(t, want.reads, strings.Count(rendered, "resources: [secrets, configmaps]"), value)
-		require.Equal(t, want.roles, strings.Count(rendered, "kind: RoleBinding\n"), value)
+		require.Equal(t, expected.reads, strings.Count(rendered, "resources: [secrets, configmaps]"), value)
+		require.Equal(t, expected.roles, strings.Count(rendered, "kind: RoleBinding\n"), value)
 	}
 }
 
-func TestEachServiceCanBeReplacedByItsImageAlone(t *testing.T) {
+func TestEachServiceCanHaveItsOwnImage(t *testing.T) {
 	for _, name := range components {
-		rendered, err := render(t, set("global.image.tag=v1", "global.image.registry=here:5000/akri", name+".image.tag=v2")...)
+		rendered, err := render(t, set("global.image.tag=v1", "global.image.registry=registry.example.com/akri", name+".image.tag=v2")...)
 		require.NoError(t, err)
 		for _, other := range components {
 			tag := map[bool]string{true: "v2", false: "v1"}[other == name]
-			require.Contains(t, rendered, "image: here:5000/akri/"+other+":"+tag+"\n")
+			require.Contains(t, rendered, "image: registry.example.com/akri/"+other+":"+tag+"\n")
 		}
 		rendered, err = render(t, set(name+".image.repository=example.com/mine", name+".image.tag=7")...)
 		require.NoError(t, err)
@@ -199,27 +200,27 @@ func TestEachServiceCanBeReplacedByItsImageAlone(t *testing.T) {
 	}
 }
 
-func TestTheAgentReplacesWhatItRuns(t *testing.T) {
-	parts := []string{"registrar", "discovery-operator", "device-plugin-host", "config-plugin-allocator"}
+func TestAgentReplacesServices(t *testing.T) {
+	replaced := []string{"registrar", "discovery-operator", "device-plugin-host", "config-plugin-allocator"}
 	for name, c := range map[string]struct{ values, present, absent []string }{
-		"as it comes": {
+		"default handlers": {
 			present: []string{"agent", "instance-writer", "broker-controller", "cleanup"},
-			absent:  append([]string{"handler-udev", "handler-debug-echo", "handler-opcua", "handler-onvif"}, parts...),
+			absent:  append([]string{"handler-udev", "handler-debug-echo", "handler-opcua", "handler-onvif"}, replaced...),
 		},
-		"with other handlers than those that are switched on": {
+		"handlers in the agent and in Pods": {
 			values:  set("global.agent.handlers={opcua}", "onvif.discovery.enabled=true"),
 			present: []string{"agent", "handler-udev", "handler-debug-echo", "handler-onvif"},
-			absent:  append([]string{"handler-opcua"}, parts...),
+			absent:  append([]string{"handler-opcua"}, replaced...),
 		},
-		"without handlers": {
+		"no handlers in the agent": {
 			values:  append(set("udev.discovery.enabled=false"), "--set-json", "global.agent.handlers=[]"),
 			present: []string{"agent", "handler-debug-echo"},
-			absent:  append([]string{"handler-udev"}, parts...),
+			absent:  append([]string{"handler-udev"}, replaced...),
 		},
-		"on the host network": {
+		"host network": {
 			values:  set("global.agent.handlers={onvif}", "agent.hostNetwork=true", "instance-writer.networkPolicy.enabled=false"),
 			present: []string{"agent", "handler-udev"},
-			absent:  append([]string{"handler-onvif"}, parts...),
+			absent:  append([]string{"handler-onvif"}, replaced...),
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -235,7 +236,7 @@ func TestTheAgentReplacesWhatItRuns(t *testing.T) {
 	}
 }
 
-// TestRights is the table of the architecture: nobody else may do anything with the API.
+// TestRights checks the rights of every service. docs/architecture.md has the same table.
 func TestRights(t *testing.T) {
 	rights := map[string][]string{
 		"akri-discovery-operator": {"configurations", "secrets", "configmaps"},
@@ -244,13 +245,13 @@ func TestRights(t *testing.T) {
 		"akri-cleanup":            {"instances", "configurations", "configurations/status", "pods", "services", "jobs", "leases"},
 	}
 	requireRights(t, rights)
-	// The others that it runs have none.
+	// Of the services that the agent runs, only discovery-operator has rights.
 	rights["akri-agent"] = rights["akri-discovery-operator"]
 	delete(rights, "akri-discovery-operator")
 	requireRights(t, rights, "global.agent.enabled=true")
 }
 
-func requireRights(t *testing.T, want map[string][]string, values ...string) {
+func requireRights(t *testing.T, expected map[string][]string, values ...string) {
 	t.Helper()
 	rendered, err := render(t, set(values...)...)
 	require.NoError(t, err)
@@ -267,6 +268,6 @@ func requireRights(t *testing.T, want map[string][]string, values ...string) {
 			bound[role.Name] = append(bound[role.Name], rule.Resources...)
 		}
 	}
-	require.Equal(t, want, bound)
-	require.Equal(t, len(bound), strings.Count(rendered, "automountServiceAccountToken: true"), "a token is mounted only where there are rights")
+	require.Equal(t, expected, bound)
+	require.Equal(t, len(bound), strings.Count(rendered, "automountServiceAccountToken: true"), "only ServiceAccounts with rights mount a token")
 }

@@ -1,5 +1,6 @@
-{{/* A Configuration from Akri's convenience values: dict of root, values (<handler>.configuration), handler, details, and
-     optionally podSecurityContext (default of a broker Pod's container), volumes and mounts (added to the broker's). */}}
+{{/* A Configuration from upstream Akri's values <handler>.configuration. The argument is a dict of
+     root, values, handler, details and optionally podSecurityContext (default of a broker Pod's
+     container), volumes and mounts (of the broker). */}}
 {{- define "akri.configuration" -}}
 {{- $c := .values -}}
 apiVersion: akri.sh/v0
@@ -47,7 +48,7 @@ spec:
   {{- end }}
 {{- end }}
 
-{{/* The pod spec of a broker. */}}
+{{/* The Pod spec of a broker. */}}
 {{- define "akri.broker" -}}
 {{- $b := .broker -}}
 {{- with .root.Values.imagePullSecrets }}

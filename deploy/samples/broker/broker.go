@@ -1,7 +1,5 @@
-// Package broker is a sample broker: it uses the devices that its pod was
-// given and tells over HTTP what it found. A broker of your own needs nothing
-// of it but the idea: Akri hands devices over as device nodes and environment
-// variables, so any program in any language will do.
+// Package broker is a sample broker. It reads the devices of its Pod and returns the result over
+// HTTP. A broker can be written in any language: devices are device nodes and environment variables.
 package broker
 
 import (
@@ -16,53 +14,52 @@ import (
 )
 
 const (
-	headerTimeout = 5 * time.Second
-	stopTimeout   = 5 * time.Second
+	headerTimeout   = 5 * time.Second
+	shutdownTimeout = 5 * time.Second
 )
 
-// Config says what the broker was given.
+// Config of the broker.
 type Config struct {
-	// Pod and Node are where it runs; they are repeated in its answers.
+	// Pod and Node are the names in each report.
 	Pod, Node string
-	// Environ is the process environment, "KEY=value" each.
+	// Environ is the process environment, with entries "KEY=value".
 	Environ []string
-	// Logger receives what happens.
-	Logger *slog.Logger
+	Logger  *slog.Logger
 }
 
-// Broker serves what it reads from its devices.
+// Broker reads its devices and serves reports.
 type Broker struct {
 	config     Config
 	properties map[string]string
 }
 
-// Report is the answer to GET /.
+// Report is the response to GET /.
 type Report struct {
 	Pod  string `json:"pod"`
 	Node string `json:"node"`
-	// Devices are read anew for each report.
+	// Devices are read for each report.
 	Devices []Device `json:"devices"`
-	// Env holds the properties of the devices, as Akri handed them over.
+	// Env contains the properties of the devices, by environment variable.
 	Env map[string]string `json:"env"`
 }
 
-// New makes a broker for the devices in config's environment.
+// New returns a broker for the devices in the environment.
 func New(config Config) *Broker {
 	return &Broker{config: config, properties: Properties(config.Environ)}
 }
 
-// Run logs what the broker was given and serves HTTP on the listener until ctx ends.
+// Run logs the devices and their properties, and serves HTTP on the listener until ctx ends.
 func (b *Broker) Run(ctx context.Context, listener net.Listener) error {
 	b.logStart()
 	server := &http.Server{Handler: b.handler(), ReadHeaderTimeout: headerTimeout}
 	stopped := make(chan error, 1)
 	stop := context.AfterFunc(ctx, func() {
-		bounded, cancel := context.WithTimeout(context.WithoutCancel(ctx), stopTimeout)
+		shutdownCtx, cancel := context.WithTimeout(context.WithoutCancel(ctx), shutdownTimeout)
 		defer cancel()
-		stopped <- server.Shutdown(bounded)
+		stopped <- server.Shutdown(shutdownCtx)
 	})
 	err := server.Serve(listener)
-	if stop() { // ctx has not ended: the server gave up by itself
+	if stop() { // ctx has not ended
 		return fmt.Errorf("serve http: %w", err)
 	}
 	return errors.Join(ignoreClosed(err), <-stopped)
@@ -78,10 +75,10 @@ func ignoreClosed(err error) error {
 func (b *Broker) logStart() {
 	report := b.report()
 	for key, value := range report.Env {
-		b.config.Logger.Info("property given", "env", key, "value", value)
+		b.config.Logger.Info("device property", "env", key, "value", value)
 	}
 	for _, device := range report.Devices {
-		b.config.Logger.Info("device read", "device", device)
+		b.config.Logger.Info("read device", "device", device)
 	}
 }
 
@@ -94,7 +91,7 @@ func (b *Broker) handler() http.Handler {
 	mux.HandleFunc("GET /{$}", func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Type", "application/json")
 		if err := json.NewEncoder(w).Encode(b.report()); err != nil {
-			b.config.Logger.Warn("answer cut short", "error", err)
+			b.config.Logger.Warn("writing response failed", "error", err)
 		}
 	})
 	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) {

@@ -18,19 +18,19 @@ import (
 	"akri.sh/deploy/samples/broker"
 )
 
-func TestPropertiesAreToldFromTheRestOfTheEnvironment(t *testing.T) {
+func TestProperties(t *testing.T) {
 	for name, c := range map[string]struct {
 		environ []string
 		want    map[string]string
 	}{
-		"nothing":           {[]string{"PATH=/bin", "HOSTNAME=a"}, map[string]string{}},
-		"a pair":            {[]string{"PATH=/bin", "URL=u", "URL_0A1B2C=u"}, map[string]string{"URL": "u", "URL_0A1B2C": "u"}},
-		"two devices":       {[]string{"K=b", "K_0A1B2C=a", "K_FFFFFF=b"}, map[string]string{"K": "b", "K_0A1B2C": "a", "K_FFFFFF": "b"}},
-		"a suffix alone":    {[]string{"BUILD_ABCDEF=x"}, map[string]string{}},
-		"a lower-case hash": {[]string{"K=a", "K_abcdef=b"}, map[string]string{}},
-		"well known, unpaired": {[]string{"UDEV_DEVNODE=/dev/null", "DEBUG_ECHO_DESCRIPTION=foo"},
+		"no properties":   {[]string{"PATH=/bin", "HOSTNAME=a"}, map[string]string{}},
+		"pair":            {[]string{"PATH=/bin", "URL=u", "URL_0A1B2C=u"}, map[string]string{"URL": "u", "URL_0A1B2C": "u"}},
+		"two devices":     {[]string{"K=b", "K_0A1B2C=a", "K_FFFFFF=b"}, map[string]string{"K": "b", "K_0A1B2C": "a", "K_FFFFFF": "b"}},
+		"suffix only":     {[]string{"BUILD_ABCDEF=x"}, map[string]string{}},
+		"lower-case hash": {[]string{"K=a", "K_abcdef=b"}, map[string]string{}},
+		"known prefix, no pair": {[]string{"UDEV_DEVNODE=/dev/null", "DEBUG_ECHO_DESCRIPTION=foo"},
 			map[string]string{"UDEV_DEVNODE": "/dev/null", "DEBUG_ECHO_DESCRIPTION": "foo"}},
-		"an equals sign in the value": {[]string{"UDEV_X=a=b"}, map[string]string{"UDEV_X": "a=b"}},
+		"equals sign in the value": {[]string{"UDEV_X=a=b"}, map[string]string{"UDEV_X": "a=b"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			if got := broker.Properties(c.environ); !maps.Equal(got, c.want) {
@@ -40,25 +40,25 @@ func TestPropertiesAreToldFromTheRestOfTheEnvironment(t *testing.T) {
 	}
 }
 
-func TestReadTellsWhatADeviceHolds(t *testing.T) {
-	folder := t.TempDir()
-	long := filepath.Join(folder, "long")
+func TestRead(t *testing.T) {
+	directory := t.TempDir()
+	long := filepath.Join(directory, "long")
 	writeFile(t, long, strings.Repeat("x", 100))
-	short := filepath.Join(folder, "short")
+	short := filepath.Join(directory, "short")
 	writeFile(t, short, "ab\x00\xff\n")
-	silent := filepath.Join(folder, "silent")
-	keepOpen(t, silent)
+	idle := filepath.Join(directory, "idle")
+	keepOpen(t, idle)
 
 	for name, c := range map[string]struct {
 		path string
 		want broker.Device
 	}{
-		"more than is read": {long, broker.Device{BytesRead: 64, Content: strings.Repeat("x", 64)}},
-		"unprintable bytes": {short, broker.Device{BytesRead: 5, Content: "ab..."}},
-		"an empty device":   {"/dev/null", broker.Device{}},
-		"zeros":             {"/dev/zero", broker.Device{BytesRead: 64, Content: strings.Repeat(".", 64)}},
-		"a missing device":  {"/dev/missing", broker.Device{Error: "open /dev/missing: no such file or directory"}},
-		"a silent device":   {silent, broker.Device{Error: "read " + silent + ": i/o timeout"}},
+		"truncated":           {long, broker.Device{BytesRead: 64, Content: strings.Repeat("x", 64)}},
+		"unprintable bytes":   {short, broker.Device{BytesRead: 5, Content: "ab..."}},
+		"empty device":        {"/dev/null", broker.Device{}},
+		"zeros":               {"/dev/zero", broker.Device{BytesRead: 64, Content: strings.Repeat(".", 64)}},
+		"missing device":      {"/dev/missing", broker.Device{Error: "open /dev/missing: no such file or directory"}},
+		"device without data": {idle, broker.Device{Error: "read " + idle + ": i/o timeout"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			c.want.Env, c.want.Path = "UDEV_DEVNODE", c.path
@@ -69,7 +69,7 @@ func TestReadTellsWhatADeviceHolds(t *testing.T) {
 	}
 }
 
-func TestServesAFreshReportUntilStopped(t *testing.T) {
+func TestServe(t *testing.T) {
 	device := filepath.Join(t.TempDir(), "device")
 	writeFile(t, device, "first")
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
@@ -96,7 +96,7 @@ func TestServesAFreshReportUntilStopped(t *testing.T) {
 	}
 	writeFile(t, device, "second")
 	if body := get(t, url+"/"); !bytes.Contains(body, []byte("second")) {
-		t.Fatalf("not read anew: %s", body)
+		t.Fatalf("the second report has the old content: %s", body)
 	}
 	if body := get(t, url+"/healthz"); string(body) != "ok\n" {
 		t.Fatalf("unhealthy: %s", body)
@@ -119,7 +119,7 @@ func writeFile(t *testing.T, path, content string) {
 	}
 }
 
-// keepOpen makes a pipe that somebody has open and nobody writes to.
+// keepOpen creates a named pipe and keeps it open without writing to it.
 func keepOpen(t *testing.T, path string) {
 	t.Helper()
 	if err := syscall.Mkfifo(path, 0o600); err != nil {

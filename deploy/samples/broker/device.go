@@ -14,32 +14,31 @@ import (
 )
 
 const (
-	// deviceVariable begins the name of each variable that holds a device node.
-	deviceVariable = "UDEV_DEVNODE"
-	readSize       = 64
-	// readTimeout bounds the wait for a device that has nothing to say, such as
-	// a serial port. Disks and memory answer at once.
+	// devicePrefix is the prefix of the variables that contain the path of a device node.
+	devicePrefix = "UDEV_DEVNODE"
+	readSize     = 64
+	// readTimeout limits reads from devices without data, such as serial ports.
 	readTimeout = time.Second
 )
 
-// Device is one device node and what its first bytes are.
+// Device is a device node and its first bytes.
 type Device struct {
-	// Env is the variable that named it.
+	// Env is the environment variable with the path.
 	Env string `json:"env"`
-	// Path is the device node.
+	// Path of the device node.
 	Path string `json:"path"`
-	// BytesRead is how many bytes came, 64 at most.
+	// BytesRead is the number of bytes read, at most 64.
 	BytesRead int `json:"bytesRead"`
-	// Content holds those bytes, with a dot for each that cannot be printed.
+	// Content contains these bytes, with a dot for each byte that is not printable.
 	Content string `json:"content"`
-	// Error says why the device could not be read; empty when it could.
+	// Error of the read; empty if it succeeded.
 	Error string `json:"error,omitempty"`
 }
 
 func readAll(properties map[string]string) []Device {
 	devices := []Device{}
 	for key, path := range properties {
-		if strings.HasPrefix(key, deviceVariable) {
+		if strings.HasPrefix(key, devicePrefix) {
 			devices = append(devices, Read(key, path))
 		}
 	}
@@ -47,7 +46,7 @@ func readAll(properties map[string]string) []Device {
 	return devices
 }
 
-// Read opens the device and reads from its start. It never waits longer than a second.
+// Read opens the device and reads from its start, for at most one second.
 func Read(env, path string) Device {
 	device := Device{Env: env, Path: path}
 	content, err := head(path)
@@ -58,7 +57,8 @@ func Read(env, path string) Device {
 	return device
 }
 
-// head opens without blocking: opening a serial port otherwise waits for its carrier.
+// head returns the first bytes. It opens the device with O_NONBLOCK, because opening a serial port
+// waits for the carrier signal otherwise.
 func head(path string) ([]byte, error) {
 	file, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK, 0)
 	if err != nil {
@@ -66,7 +66,7 @@ func head(path string) ([]byte, error) {
 	}
 	defer func() { _ = file.Close() }()
 	if err := file.SetReadDeadline(time.Now().Add(readTimeout)); err != nil && !errors.Is(err, os.ErrNoDeadline) {
-		return nil, fmt.Errorf("bound read: %w", err)
+		return nil, fmt.Errorf("set read deadline: %w", err)
 	}
 	content := make([]byte, readSize)
 	n, err := io.ReadFull(file, content)
@@ -82,11 +82,11 @@ func printable(content []byte) string {
 			return r
 		}
 		return '.'
-	}, string(latin(content)))
+	}, string(latin1(content)))
 }
 
-// latin gives each byte a character of its own, so that none is lost.
-func latin(content []byte) []rune {
+// latin1 decodes each byte as one character.
+func latin1(content []byte) []rune {
 	runes := make([]rune, len(content))
 	for i, b := range content {
 		runes[i] = rune(b)

@@ -5,29 +5,28 @@ import (
 	"strings"
 )
 
-// suffixed is a property's second name: the first, and the digest of the
-// Instance that it belongs to.
+// suffixed matches KEY_<HASH>, where HASH is the digest of the Instance.
 var suffixed = regexp.MustCompile(`^(.+)_[0-9A-F]{6}$`)
 
-// Properties picks from an environment what Akri put there. Akri sets each
-// property twice, as KEY and as KEY_<HASH>, and that pair is how it is told
-// from everything else; the well-known properties are taken without one too.
+// Properties returns the device properties in an environment. Akri sets each property as KEY and as
+// KEY_<HASH>. A variable without such a pair is a property only if it starts with UDEV_ or
+// DEBUG_ECHO_.
 func Properties(environ []string) map[string]string {
 	all := make(map[string]string, len(environ))
 	for _, variable := range environ {
 		key, value, _ := strings.Cut(variable, "=")
 		all[key] = value
 	}
-	picked := map[string]string{}
+	properties := map[string]string{}
 	for key, value := range all {
 		if strings.HasPrefix(key, "UDEV_") || strings.HasPrefix(key, "DEBUG_ECHO_") {
-			picked[key] = value
+			properties[key] = value
 		}
 		if match := suffixed.FindStringSubmatch(key); match != nil {
-			if first, paired := all[match[1]]; paired {
-				picked[match[1]], picked[key] = first, value
+			if plain, paired := all[match[1]]; paired {
+				properties[match[1]], properties[key] = plain, value
 			}
 		}
 	}
-	return picked
+	return properties
 }

@@ -1,8 +1,8 @@
 package handlerhttp
 
-// What tests see of the package beside List.
+// Exported for tests.
 type Device = device
 
-const MaxAnswer = maxAnswer
+const MaxResponse = maxResponse
 
 var Decode = decode

@@ -1,5 +1,5 @@
-// Package handlerhttp is a Discovery Handler as anybody may write one: its devices are those that an HTTP endpoint lists.
-// docs/handlers.md builds it step by step.
+// Package handlerhttp is a sample Discovery Handler. Its devices are those that an HTTP endpoint
+// lists. docs/handlers.md explains it step by step.
 package handlerhttp
 
 import (
@@ -13,10 +13,10 @@ import (
 	"akri.sh/libs/handler"
 )
 
-// maxAnswer is the longest answer that is taken.
-const maxAnswer = 1 << 20
+// maxResponse is the maximum size of a response, in bytes.
+const maxResponse = 1 << 20
 
-// List asks the endpoint that a Configuration names for its devices.
+// List returns the devices of the endpoint in the discoveryDetails of a Configuration.
 func List(ctx context.Context, request handler.Request) ([]*handler.Device, error) {
 	var details struct {
 		URL string `yaml:"url"`
@@ -32,10 +32,10 @@ func List(ctx context.Context, request handler.Request) ([]*handler.Device, erro
 		return nil, err
 	}
 	var devices []*handler.Device
-	for _, one := range listed {
+	for _, d := range listed {
 		devices = append(devices, &handler.Device{
-			Id:         one.Name,
-			Properties: map[string]string{"HTTP_DEVICE_NAME": one.Name, "HTTP_DEVICE_URL": one.URL},
+			Id:         d.Name,
+			Properties: map[string]string{"HTTP_DEVICE_NAME": d.Name, "HTTP_DEVICE_URL": d.URL},
 		})
 	}
 	return devices, nil
@@ -61,26 +61,27 @@ func get(ctx context.Context, url, token string) ([]device, error) {
 	}
 	devices, err := decode(response.Body)
 	if err != nil {
-		return nil, fmt.Errorf("decode the answer of %s: %w", url, err)
+		return nil, fmt.Errorf("decode response of %s: %w", url, err)
 	}
 	return devices, nil
 }
 
-// decode reads a list that is complete: half of one would take devices away that are still there.
-func decode(answer io.Reader) ([]device, error) {
-	text, err := io.ReadAll(io.LimitReader(answer, maxAnswer+1))
+// decode returns the devices of a response. Part of a list is an error, because Akri would remove the
+// missing devices.
+func decode(response io.Reader) ([]device, error) {
+	content, err := io.ReadAll(io.LimitReader(response, maxResponse+1))
 	if err != nil {
 		return nil, err
 	}
-	if len(text) > maxAnswer {
-		return nil, fmt.Errorf("more than %d bytes", maxAnswer)
+	if len(content) > maxResponse {
+		return nil, fmt.Errorf("must have at most %d bytes", maxResponse)
 	}
 	var devices []device
-	if err := json.Unmarshal(text, &devices); err != nil {
+	if err := json.Unmarshal(content, &devices); err != nil {
 		return nil, err
 	}
-	for i, one := range devices {
-		if one.Name == "" {
+	for i, d := range devices {
+		if d.Name == "" {
 			return nil, fmt.Errorf("device %d of %d has no name", i+1, len(devices))
 		}
 	}

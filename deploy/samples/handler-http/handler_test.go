@@ -29,7 +29,7 @@ func TestList(t *testing.T) {
 		case "/two":
 			_, _ = w.Write([]byte(`[{"name": "lamp"}] [{"name": "fan"}]`))
 		case "/long":
-			_, _ = w.Write([]byte(`[{"name": "` + strings.Repeat("x", handlerhttp.MaxAnswer) + `"}]`))
+			_, _ = w.Write([]byte(`[{"name": "` + strings.Repeat("x", handlerhttp.MaxResponse) + `"}]`))
 		case "/cut":
 			w.Header().Set("Content-Length", "100")
 			_, _ = w.Write([]byte(`[{"name": "lamp"}]`))
@@ -43,18 +43,18 @@ func TestList(t *testing.T) {
 		ids            []string
 		err            string
 	}{
-		"devices":       {details: "url: " + server.URL + "/devices", ids: []string{"lamp", "fan"}},
-		"with a token":  {details: "url: " + server.URL + "/private", token: "secret"},
-		"without it":    {details: "url: " + server.URL + "/private", err: "401"},
-		"not a list":    {details: "url: " + server.URL + "/", err: "decode the answer"},
-		"no name":       {details: "url: " + server.URL + "/nameless", err: "device 2 of 2 has no name"},
-		"two lists":     {details: "url: " + server.URL + "/two", err: "decode the answer"},
-		"too long":      {details: "url: " + server.URL + "/long", err: "more than 1048576 bytes"},
-		"cut off":       {details: "url: " + server.URL + "/cut", err: "unexpected EOF"},
-		"no url":        {details: "", err: "url: required"},
-		"a wrong key":   {details: "uri: x", err: `unknown key "uri"`},
-		"a bad url":     {details: `url: "%"`, err: "discoveryDetails: url"},
-		"nobody serves": {details: "url: http://127.0.0.1:1/", err: "refused"},
+		"devices":     {details: "url: " + server.URL + "/devices", ids: []string{"lamp", "fan"}},
+		"token":       {details: "url: " + server.URL + "/private", token: "secret"},
+		"no token":    {details: "url: " + server.URL + "/private", err: "401"},
+		"not a list":  {details: "url: " + server.URL + "/", err: "decode response"},
+		"no name":     {details: "url: " + server.URL + "/nameless", err: "device 2 of 2 has no name"},
+		"two lists":   {details: "url: " + server.URL + "/two", err: "decode response"},
+		"too long":    {details: "url: " + server.URL + "/long", err: "must have at most 1048576 bytes"},
+		"truncated":   {details: "url: " + server.URL + "/cut", err: "unexpected EOF"},
+		"no url":      {details: "", err: "url: required"},
+		"unknown key": {details: "uri: x", err: `unknown key "uri"`},
+		"invalid url": {details: `url: "%"`, err: "discoveryDetails: url"},
+		"no server":   {details: "url: http://127.0.0.1:1/", err: "refused"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			devices, err := handlerhttp.List(t.Context(), handler.Request{
@@ -80,29 +80,29 @@ func FuzzDecode(f *testing.F) {
 	} {
 		f.Add([]byte(seed))
 	}
-	f.Fuzz(func(t *testing.T, answer []byte) {
-		devices, err := handlerhttp.Decode(bytes.NewReader(answer))
+	f.Fuzz(func(t *testing.T, response []byte) {
+		devices, err := handlerhttp.Decode(bytes.NewReader(response))
 		if err != nil {
-			require.Empty(t, devices, "half a list takes devices away")
+			require.Empty(t, devices, "part of a list")
 			return
 		}
 		for _, device := range devices {
 			require.NotEmpty(t, device.Name)
 		}
-		require.Equal(t, devices, decoded(t, answer), "the same answer, the same devices")
-		written, err := json.Marshal(devices)
+		require.Equal(t, devices, decoded(t, response), "decode is deterministic")
+		encoded, err := json.Marshal(devices)
 		require.NoError(t, err)
-		require.Equal(t, devices, decoded(t, written), "what was understood can be said again")
-		if list := bytes.TrimSpace(answer); bytes.HasPrefix(list, []byte("[")) {
+		require.Equal(t, devices, decoded(t, encoded), "decode reverses json.Marshal")
+		if list := bytes.TrimSpace(response); bytes.HasPrefix(list, []byte("[")) {
 			_, err = handlerhttp.Decode(bytes.NewReader(list[:len(list)-1]))
-			require.Error(t, err, "a list that is cut off")
+			require.Error(t, err, "truncated list")
 		}
 	})
 }
 
-func decoded(t *testing.T, answer []byte) []handlerhttp.Device {
+func decoded(t *testing.T, response []byte) []handlerhttp.Device {
 	t.Helper()
-	devices, err := handlerhttp.Decode(bytes.NewReader(answer))
+	devices, err := handlerhttp.Decode(bytes.NewReader(response))
 	require.NoError(t, err)
 	return devices
 }

@@ -1,9 +1,16 @@
-{{/* What a service's objects are called, and app.kubernetes.io/name. */}}
+{{/* The name of a service's objects, and app.kubernetes.io/name. Handlers and broker-controller have
+     the names of upstream Akri, because its users select by them. */}}
 {{- define "akri.name" -}}
-{{ index (.Chart.Annotations | default dict) "akri.sh/name" | default (printf "akri-%s" .Chart.Name) }}
+{{- if hasPrefix "handler-" .Chart.Name -}}
+akri-{{ trimPrefix "handler-" .Chart.Name }}-discovery
+{{- else if eq .Chart.Name "broker-controller" -}}
+akri-controller
+{{- else -}}
+akri-{{ .Chart.Name }}
+{{- end -}}
 {{- end }}
 
-{{/* What tells a service's pods from all others. Never changes over an upgrade. */}}
+{{/* The labels that select a service's Pods. An upgrade must not change them. */}}
 {{- define "akri.selector" -}}
 app.kubernetes.io/name: {{ include "akri.name" . }}
 app.kubernetes.io/instance: {{ .Release.Name }}
@@ -18,7 +25,7 @@ app.kubernetes.io/managed-by: {{ .Release.Service }}
 helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" | trunc 63 }}
 {{- end }}
 
-{{/* The metadata of a pod template. Without versions, so that an upgrade restarts only what it changes. */}}
+{{/* The metadata of a Pod template. Without versions, so that an upgrade restarts only changed Pods. */}}
 {{- define "akri.podMetadata" -}}
 labels:
   {{- include "akri.selector" . | nindent 2 }}
@@ -35,16 +42,21 @@ annotations: {{- toYaml . | nindent 2 }}
 {{ printf "%s:%s" $repository (toString (.Values.image.tag | default $global.tag | default .Chart.AppVersion)) }}
 {{- end }}
 
-{{/* A folder of the node: list of context, key of global.host, default. */}}
+{{/* A directory of the node: list of context, key of global.host, default. */}}
 {{- define "akri.hostPath" -}}
 {{- $context := index . 0 -}}
 {{ get (($context.Values.global).host | default dict) (index . 1) | default (index . 2) }}
 {{- end }}
 
-{{/* Not empty when the agent runs this service or handler: then there is nothing else of it. */}}
+{{/* The services that the agent replaces. */}}
+{{- define "akri.nodeServices" -}}
+[registrar, discovery-operator, device-plugin-host, config-plugin-allocator]
+{{- end }}
+
+{{/* Not empty when the agent runs this service or handler. Its sub-chart renders nothing then. */}}
 {{- define "akri.inAgent" -}}
 {{- $agent := (.Values.global).agent | default dict -}}
-{{- $parts := list "registrar" "discovery-operator" "device-plugin-host" "config-plugin-allocator" -}}
-{{- range $agent.handlers }}{{ $parts = append $parts (printf "handler-%s" .) }}{{ end -}}
-{{- if and $agent.enabled (has .Chart.Name $parts) }}yes{{ end -}}
+{{- $services := include "akri.nodeServices" . | fromYamlArray -}}
+{{- range $agent.handlers }}{{ $services = append $services (printf "handler-%s" .) }}{{ end -}}
+{{- if and $agent.enabled (has .Chart.Name $services) }}yes{{ end -}}
 {{- end }}

@@ -1,4 +1,4 @@
-{{/* A service's identity. Its token is mounted only by the pods that say so. */}}
+{{/* A service's ServiceAccount. Pods that need its token set automountServiceAccountToken. */}}
 {{- define "akri.serviceAccount" -}}
 apiVersion: v1
 kind: ServiceAccount
@@ -9,7 +9,7 @@ metadata:
 automountServiceAccountToken: false
 {{- end }}
 
-{{/* What gives a service's ServiceAccount the rights of the ClusterRole of the same name. */}}
+{{/* Binds a service's ServiceAccount to the ClusterRole of the same name. */}}
 {{- define "akri.clusterRoleBinding" -}}
 apiVersion: rbac.authorization.k8s.io/v1
 kind: ClusterRoleBinding
@@ -26,7 +26,7 @@ subjects:
     namespace: {{ .Release.Namespace }}
 {{- end }}
 
-{{/* What discovery-operator may, wherever it runs. */}}
+{{/* The rights of discovery-operator, which the agent needs too. */}}
 {{- define "akri.discoveryRights" -}}
 apiVersion: rbac.authorization.k8s.io/v1
 kind: ClusterRole
@@ -73,13 +73,13 @@ subjects:
 {{- end }}
 
 {{- define "akri.readSecrets" -}}
-# Those that discoveryProperties name. Watched by name: there is no right to list.
+# The Secrets and ConfigMaps that discoveryProperties name. They are watched by name, without list.
 - apiGroups: [""]
   resources: [secrets, configmaps]
   verbs: [get, watch]
 {{- end }}
 
-{{/* The half of a pod's spec that all services share. */}}
+{{/* The part of a Pod's spec that all services share. */}}
 {{- define "akri.pod" -}}
 serviceAccountName: {{ include "akri.name" . }}
 terminationGracePeriodSeconds: 10
@@ -92,7 +92,7 @@ imagePullSecrets: {{- toYaml . | nindent 2 }}
 securityContext: {{- toYaml .Values.podSecurityContext | nindent 2 }}
 {{- end }}
 
-{{/* Where the pods of a Deployment or Job may run. */}}
+{{/* Node selection of a Deployment or Job. */}}
 {{- define "akri.placement" -}}
 nodeSelector:
   kubernetes.io/os: linux
@@ -105,7 +105,7 @@ affinity: {{- toYaml . | nindent 2 }}
 {{- end }}
 {{- end }}
 
-{{/* Where the pods of a DaemonSet run: what is said of the whole node plane, and of this service. */}}
+{{/* Node selection of a DaemonSet: the values of global.nodePlane and of the service, merged. */}}
 {{- define "akri.nodePlacement" -}}
 {{- $plane := (.Values.global).nodePlane | default dict -}}
 nodeSelector:
@@ -118,7 +118,7 @@ affinity: {{- toYaml . | nindent 2 }}
 {{- end }}
 {{- end }}
 
-{{/* Where the replicas of a Deployment run: on different nodes, if it can be. */}}
+{{/* Node selection of a Deployment with replicas: on different nodes if possible. */}}
 {{- define "akri.replicaPlacement" -}}
 {{ include "akri.placement" . }}
 {{- if not .Values.affinity }}
@@ -141,7 +141,7 @@ securityContext: {{- toYaml .Values.securityContext | nindent 2 }}
 resources: {{- toYaml .Values.resources | nindent 2 }}
 {{- end }}
 
-{{/* What a service that keeps running answers on its admin port. */}}
+{{/* The probes of a long-running service, on its admin port. */}}
 {{- define "akri.probes" -}}
 livenessProbe:
   httpGet: {path: /healthz, port: metrics}
@@ -157,7 +157,7 @@ readinessProbe:
 {{- define "akri.env" -}}
 - name: AKRI_LOG_LEVEL
   value: {{ .Values.logLevel }}
-# The garbage collector works harder before the kernel would have to kill.
+# The garbage collector runs more often near the memory limit.
 - name: GOMEMLIMIT
   valueFrom:
     resourceFieldRef: {resource: limits.memory}
@@ -167,14 +167,14 @@ readinessProbe:
 {{- end }}
 {{- end }}
 
-{{/* The name of the pod's node. */}}
+{{/* The name of the Pod's node. */}}
 {{- define "akri.nodeName" -}}
 - name: AKRI_NODE_NAME
   valueFrom:
     fieldRef: {fieldPath: spec.nodeName}
 {{- end }}
 
-{{/* Folders of the node. */}}
+{{/* Directories of the node. */}}
 {{- define "akri.handlersVolume" -}}
 - name: handlers
   hostPath:

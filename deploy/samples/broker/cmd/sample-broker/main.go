@@ -1,5 +1,5 @@
-// Command sample-broker reads the devices that its pod was given and serves
-// what it read on :8083, GET / as JSON and GET /healthz.
+// Command sample-broker reads the devices of its Pod and serves the result on :8083: GET / as JSON,
+// and GET /healthz.
 package main
 
 import (
@@ -18,16 +18,16 @@ const address = ":8083"
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
-	context.AfterFunc(ctx, stop) // a second signal kills
+	context.AfterFunc(ctx, stop) // a second signal ends the process
 	logger := slog.New(slog.NewJSONHandler(os.Stdout, nil))
 	if err := run(ctx, logger); err != nil {
-		logger.Error("broker stopped", "error", err)
+		logger.Error("serving failed", "error", err)
 		os.Exit(1)
 	}
 }
 
 func run(ctx context.Context, logger *slog.Logger) error {
-	listener, err := net.Listen("tcp", address) //nolint:gosec // its Service reaches it at the address of the pod
+	listener, err := net.Listen("tcp", address) //nolint:gosec // Services connect to the address of the Pod
 	if err != nil {
 		return err
 	}

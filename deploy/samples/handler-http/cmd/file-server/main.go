@@ -1,4 +1,4 @@
-// Command file-server serves a folder over HTTP: the endpoint that the tutorial's handler asks.
+// Command file-server serves a directory over HTTP. It is the endpoint of the handler tutorial.
 package main
 
 import (
@@ -10,7 +10,7 @@ import (
 
 func main() {
 	if len(os.Args) != 3 {
-		log.Fatal("usage: file-server ADDRESS FOLDER")
+		log.Fatal("usage: file-server ADDRESS DIRECTORY")
 	}
 	server := &http.Server{Addr: os.Args[1], Handler: http.FileServer(http.Dir(os.Args[2])), ReadHeaderTimeout: 5 * time.Second}
 	log.Fatal(server.ListenAndServe())

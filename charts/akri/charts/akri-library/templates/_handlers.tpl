@@ -1,0 +1,132 @@
+{{/* The Discovery Handlers that the agent can run, and what a handler needs besides its socket and
+     its flags. The Pod of the handler and the Pod of the agent are rendered from this list. A handler
+     that has its own Pod only and needs nothing has no entry.
+
+     name         Service, image and sub-chart without "handler-"; the name in global.agent.handlers.
+     agent        Whether the agent can run the handler.
+     default      Whether the handler is enabled by default.
+     section      Upstream Akri's values of the handler: <section>.discovery.enabled enables it.
+     hostNetwork  Whether the handler requires the host network.
+     env          Environment variables, from a value of the handler's sub-chart (value) and of the
+                  sub-chart agent (agentValue).
+     mounts       Volumes: a directory of the node, named by a value of both sub-charts
+                  (hostPathValue), or an emptyDir. */}}
+{{- define "akri.handlers" -}}
+- name: udev
+  agent: true
+  default: true
+  section: udev
+  mounts:
+    - {name: udev, mountPath: /run/udev, readOnly: true, hostPathValue: host.udev}
+- name: debug-echo
+  agent: true
+  default: true
+  section: debugEcho
+  env:
+    - {name: DEBUG_ECHO_INSTANCES_SHARED, value: shared, agentValue: debugEchoShared}
+  mounts: # contains the file that makes the devices unavailable
+    - {name: tmp, mountPath: /tmp, emptyDir: {sizeLimit: 1Mi}}
+- name: opcua
+  agent: true
+  section: opcua
+- name: onvif
+  agent: true
+  section: onvif
+  hostNetwork: true
+  env:
+    - {name: AKRI_INTERFACES, value: interfaces}
+{{- end }}
+
+{{/* The ServiceAccount and DaemonSet of a Discovery Handler. Empty if the agent runs the handler. */}}
+{{- define "akri.handler" -}}
+{{- if not (include "akri.inAgent" .) }}
+{{- $context := . }}
+{{- $needs := dict }}
+{{- range include "akri.handlers" . | fromYamlArray }}
+{{- if eq $context.Chart.Name (printf "handler-%s" .name) }}{{ $needs = . }}{{ end }}
+{{- end -}}
+{{ include "akri.serviceAccount" . }}
+---
+apiVersion: apps/v1
+kind: DaemonSet
+metadata:
+  name: {{ include "akri.name" . }}-daemonset
+  namespace: {{ .Release.Namespace }}
+  labels: {{- include "akri.labels" . | nindent 4 }}
+spec:
+  selector:
+    matchLabels: {{- include "akri.selector" . | nindent 6 }}
+  updateStrategy: {{- toYaml .Values.updateStrategy | nindent 4 }}
+  template:
+    metadata: {{- include "akri.podMetadata" . | nindent 6 }}
+    spec:
+      {{- include "akri.pod" . | nindent 6 }}
+      {{- include "akri.nodePlacement" . | nindent 6 }}
+      automountServiceAccountToken: false
+      {{- if .Values.hostNetwork }}
+      hostNetwork: true
+      dnsPolicy: ClusterFirstWithHostNet
+      {{- end }}
+      containers:
+        - name: {{ .Chart.Name }}
+          {{- include "akri.container" . | nindent 10 }}
+          {{- include "akri.probes" . | nindent 10 }}
+          ports:
+            - {name: metrics, containerPort: {{ .Values.metricsPort | default 8080 }}}
+          env:
+            {{- include "akri.env" . | nindent 12 }}
+            {{- include "akri.nodeName" . | nindent 12 }}
+            {{- with .Values.metricsPort }}
+            - name: AKRI_ADMIN_ADDRESS
+              value: {{ printf ":%v" . | quote }}
+            {{- end }}
+            {{- with include "akri.handlerEnv" (list . $needs "value") | trim }}{{ . | nindent 12 }}{{ end }}
+          volumeMounts:
+            - {name: handlers, mountPath: /var/lib/akri}
+            {{- with include "akri.handlerMounts" $needs | trim }}{{ . | nindent 12 }}{{ end }}
+      volumes:
+        {{- include "akri.handlersVolume" . | nindent 8 }}
+        {{- with include "akri.handlerVolumes" (list . $needs) | trim }}{{ . | nindent 8 }}{{ end }}
+{{- end }}
+{{- end }}
+
+{{/* The environment variables of a handler: list of context, entry of akri.handlers, and "value" or
+     "agentValue". A list is joined with commas. An empty value sets no variable. */}}
+{{- define "akri.handlerEnv" -}}
+{{- $context := index . 0 }}
+{{- $key := index . 2 }}
+{{- range (index . 1).env }}
+{{- if hasKey . $key }}
+{{- $value := index $context.Values (index . $key) }}
+{{- if kindIs "slice" $value }}{{ $value = join "," $value }}{{ end }}
+{{- if ne (toString $value) "" }}
+- name: {{ .name }}
+  value: {{ $value | quote }}
+{{- end }}
+{{- end }}
+{{- end }}
+{{- end }}
+
+{{/* The volumeMounts of a handler: an entry of akri.handlers. */}}
+{{- define "akri.handlerMounts" -}}
+{{- range .mounts }}
+- {name: {{ .name }}, mountPath: {{ .mountPath }}{{ if .readOnly }}, readOnly: true{{ end }}}
+{{- end }}
+{{- end }}
+
+{{/* The volumes of a handler: list of context and entry of akri.handlers. */}}
+{{- define "akri.handlerVolumes" -}}
+{{- $context := index . 0 }}
+{{- range (index . 1).mounts }}
+- name: {{ .name }}
+  {{- if .hostPathValue }}
+  {{- $path := $context.Values }}
+  {{- range splitList "." .hostPathValue }}{{ $path = index $path . }}{{ end }}
+  hostPath:
+    path: {{ $path }}
+    type: DirectoryOrCreate
+  {{- else }}
+  emptyDir: {{- toYaml .emptyDir | nindent 4 }}
+  {{- end }}
+{{- end }}
+{{- end }}

@@ -1,0 +1,164 @@
+package charts_test
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	"sigs.k8s.io/yaml"
+
+	"akri.sh/charts"
+)
+
+const root = ".."
+
+func TestGeneratedFilesAreCurrent(t *testing.T) {
+	files, err := sources(t).Files()
+	require.NoError(t, err)
+	for path, content := range files {
+		require.Equal(t, string(content), read(t, path), "%s is out of date: run make charts", path)
+	}
+}
+
+// TestHandlersAreComplete checks that nothing is missing of the handlers in services/, and that no
+// sub-chart or image is left of a handler that does not exist.
+func TestHandlersAreComplete(t *testing.T) {
+	services := directories(t, "services/handler-*")
+	workspace, table := read(t, "go.work"), read(t, "docs/handlers.md")
+	for _, service := range services {
+		t.Run(service, func(t *testing.T) {
+			require.Contains(t, dependencies(t), service, "not in the dependencies of charts/akri/Chart.yaml")
+			require.True(t, strings.Contains(workspace, "\t./services/"+service+"\n"), "not in go.work: run make generate")
+			require.True(t, strings.Contains(table, "| ["+service+"]("), "not in the table of docs/handlers.md: run make charts")
+			for _, path := range []string{
+				"services/" + service + "/README.md",
+				"services/" + service + "/cmd/" + service + "/main.go",
+				"deploy/images/" + service + ".yaml",
+				"charts/akri/charts/" + service + "/values.yaml",
+				"charts/akri/charts/" + service + "/values.schema.json",
+			} {
+				require.FileExists(t, filepath.Join(root, path))
+			}
+			var image struct{ Name, Description, Package string }
+			require.NoError(t, yaml.Unmarshal([]byte(read(t, "deploy/images/"+service+".yaml")), &image))
+			require.Equal(t, service, image.Name)
+			require.Equal(t, "services/"+service+"/cmd/"+service, image.Package)
+			require.Contains(t, image.Description, "Akri "+service+": Discovery Handler for ")
+		})
+	}
+	require.ElementsMatch(t, services, directories(t, "charts/akri/charts/handler-*"))
+	for _, handler := range sources(t).Handlers {
+		require.Contains(t, services, handler.Service(), "akri.handlers contains an unknown handler")
+	}
+}
+
+// TestHandlersOfTheAgent compares akri.handlers with the flag --handlers of the agent.
+func TestHandlersOfTheAgent(t *testing.T) {
+	_, flag, _ := strings.Cut(read(t, "services/agent/service.go"), "Handlers ")
+	_, enum, _ := strings.Cut(flag, `enum:"`)
+	enum, _, _ = strings.Cut(enum, `"`)
+	var names []string
+	for _, handler := range sources(t).Handlers {
+		if handler.Agent {
+			names = append(names, handler.Name)
+		}
+	}
+	require.ElementsMatch(t, strings.Split(enum, ","), names)
+}
+
+func TestSubChartsAreDependencies(t *testing.T) {
+	require.ElementsMatch(t, directories(t, "charts/akri/charts/*"), dependencies(t))
+}
+
+func TestOneVersionOfAllCharts(t *testing.T) {
+	files, err := filepath.Glob("akri/charts/*/Chart.yaml")
+	require.NoError(t, err)
+	for _, file := range append(files, "akri/Chart.yaml") {
+		var chart struct {
+			Version, AppVersion string
+			Dependencies        []struct{ Version string }
+		}
+		require.NoError(t, yaml.Unmarshal([]byte(read(t, "charts/"+file)), &chart))
+		require.Equal(t, "0.1.0", chart.Version, file)
+		require.Equal(t, "v0.1.0", chart.AppVersion, file)
+		for _, dependency := range chart.Dependencies {
+			require.Equal(t, "0.1.0", dependency.Version, file)
+		}
+	}
+}
+
+// TestEachHandlerCanBeEnabled renders every handler in a Pod of its own.
+func TestEachHandlerCanBeEnabled(t *testing.T) {
+	for _, service := range directories(t, "services/handler-*") {
+		rendered, err := render(t, set(service+".enabled=true")...)
+		require.NoError(t, err)
+		require.Contains(t, rendered, "kind: DaemonSet\nmetadata:\n  name: akri-"+strings.TrimPrefix(service, "handler-")+"-discovery-daemonset\n")
+		rendered, err = render(t, set(service+".enabled=false")...)
+		require.NoError(t, err)
+		require.NotContains(t, rendered, "app.kubernetes.io/component: "+service+"\n")
+	}
+}
+
+// TestHostPorts checks that sub-charts that can run on the host network use different ports, and
+// that charts/README.md lists them.
+func TestHostPorts(t *testing.T) {
+	used := map[int]string{}
+	for _, service := range dependencies(t) {
+		if service == "akri-library" {
+			continue
+		}
+		var values struct {
+			HostNetwork bool
+			MetricsPort int
+		}
+		require.NoError(t, yaml.Unmarshal([]byte(read(t, "charts/akri/charts/"+service+"/values.yaml")), &values))
+		require.False(t, values.HostNetwork && values.MetricsPort == 0, "%s needs a metricsPort for the host network", service)
+		if values.MetricsPort == 0 {
+			continue
+		}
+		require.Empty(t, used[values.MetricsPort], "%s: port %d is in use", service, values.MetricsPort)
+		used[values.MetricsPort] = service
+		row := fmt.Sprintf("| %d | `%s` |", values.MetricsPort, service)
+		require.True(t, strings.Contains(read(t, "charts/README.md"), row), "charts/README.md lacks the port: %s", row)
+	}
+}
+
+func sources(t *testing.T) charts.Sources {
+	t.Helper()
+	sources, err := charts.Load(root)
+	require.NoError(t, err)
+	return sources
+}
+
+// dependencies returns the names of the sub-charts in Chart.yaml.
+func dependencies(t *testing.T) []string {
+	t.Helper()
+	var names []string
+	for _, dependency := range sources(t).Dependencies {
+		names = append(names, dependency.Name)
+	}
+	return names
+}
+
+// directories returns the names of the directories that match a pattern.
+func directories(t *testing.T, pattern string) []string {
+	t.Helper()
+	paths, err := filepath.Glob(filepath.Join(root, pattern))
+	require.NoError(t, err)
+	require.NotEmpty(t, paths)
+	var names []string
+	for _, path := range paths {
+		names = append(names, filepath.Base(path))
+	}
+	return names
+}
+
+func read(t *testing.T, path string) string {
+	t.Helper()
+	content, err := os.ReadFile(filepath.Join(root, path))
+	require.NoError(t, err)
+	return string(content)
+}
