@@ -138,7 +138,7 @@ func TestNewReportsErrorsOfAllComponents(t *testing.T) {
 	h.config.Udev.ResyncInterval = 0
 	_, err := agent.New(h.config, env(t))
 	require.ErrorContains(t, err, "registrar: --keep-offline 0s: must be more than 0")
-	require.ErrorContains(t, err, `device-plugin-host: --pod "x": want namespace/name`)
+	require.ErrorContains(t, err, `device-plugin-host: --pod: "x" must have the form namespace/name`)
 	require.ErrorContains(t, err, "handler-onvif: --concurrency 0: want at least 1")
 	require.NotContains(t, err.Error(), "udev", "udev is not enabled")
 }

@@ -328,8 +328,8 @@ func TestStrangersThatNeverAnswerDoNotHoldUpCameras(t *testing.T) {
 		handlertest.Receive(t, tarpit.held)
 	}
 	door.questions()
-	require.Eventually(t, func() bool { return count(door.questions(), askTime) > 0 }, handlertest.Patience, time.Millisecond)
-	require.Eventually(t, func() bool { return count(door.questions(), askTime) > 0 }, handlertest.Patience, time.Millisecond, "again and again")
+	require.Eventually(t, func() bool { return count(door.questions(), askTime) > 0 }, handlertest.Timeout, time.Millisecond)
+	require.Eventually(t, func() bool { return count(door.questions(), askTime) > 0 }, handlertest.Timeout, time.Millisecond, "again and again")
 	require.Len(t, w.urls(), 1)
 	close(tarpit.release)
 	for len(w.urls()) < 1+strangers {
@@ -347,16 +347,16 @@ func TestACameraThatIsBeingAskedAgainAfterALongWhileHoldsUpTheList(t *testing.T)
 	for len(w.urls()) == 0 {
 		handlertest.Receive(t, follower.changed)
 	}
-	require.Eventually(t, w.isProbed, handlertest.Patience, time.Millisecond)
+	require.Eventually(t, w.isProbed, handlertest.Timeout, time.Millisecond)
 	door.set(func(c *camera) { c.holding[askTime] = true })
 	handlertest.Receive(t, door.held)
 	follower.stop()
 	require.True(t, wait(t.Context(), 2*interval))
 	w.followed(t)
-	require.Eventually(t, w.isProbed, handlertest.Patience, time.Millisecond)
+	require.Eventually(t, w.isProbed, handlertest.Timeout, time.Millisecond)
 	require.False(t, w.complete(0), "it may have left")
 	close(door.release)
-	require.Eventually(t, func() bool { return w.complete(0) }, handlertest.Patience, time.Millisecond)
+	require.Eventually(t, func() bool { return w.complete(0) }, handlertest.Timeout, time.Millisecond)
 }
 
 func TestTheCensusEndsInTheMiddleOfQuestions(t *testing.T) {

@@ -423,7 +423,7 @@ func TestDiscoveryEndsInTheMiddleOfQuestionsOfWhichThereAreNotTooManyAtOnce(t *t
 	first.cancel()
 	require.NoError(t, handlertest.Receive(t, first.ended))
 	require.Empty(t, first.all())
-	require.Eventually(t, func() bool { return tarpit.waiting() == 0 }, handlertest.Patience, time.Millisecond)
+	require.Eventually(t, func() bool { return tarpit.waiting() == 0 }, handlertest.Timeout, time.Millisecond)
 
 	second := w.discover(t, "discoveryTimeoutSeconds: 0", nil)
 	for range atOnce {

@@ -46,7 +46,7 @@ func run(t *testing.T, patience time.Duration) process {
 
 func (p process) discover(t *testing.T, details string) handlertest.Stream {
 	t.Helper()
-	return handlertest.Discover(t, 2*handlertest.Patience, p.registration.GetEndpoint(), details)
+	return handlertest.Discover(t, 2*handlertest.Timeout, p.registration.GetEndpoint(), details)
 }
 
 // failures returns the number of failed FindServers requests.
@@ -169,7 +169,7 @@ func TestSilentServerGetsOneRequest(t *testing.T) {
 func awaitRequests(t *testing.T, server *fakeServer, n int) {
 	t.Helper()
 	before := server.requestCount()
-	require.Eventually(t, func() bool { return server.requestCount() >= before+n }, handlertest.Patience, time.Millisecond)
+	require.Eventually(t, func() bool { return server.requestCount() >= before+n }, handlertest.Timeout, time.Millisecond)
 }
 
 func TestServerLeavesAndReturns(t *testing.T) {
@@ -197,7 +197,7 @@ func TestServerStaysForPatience(t *testing.T) {
 	stream := process.discover(t, details(plc.URL, lds.URL))
 	require.Equal(t, []string{plc.URL}, ids(t, stream))
 	plc.stop()
-	require.Eventually(t, func() bool { return process.failures(t) >= 3 }, handlertest.Patience, time.Millisecond)
+	require.Eventually(t, func() bool { return process.failures(t) >= 3 }, handlertest.Timeout, time.Millisecond)
 	lds.set(nil, self, app("a", ua.ApplicationTypeServer, "opc.tcp://127.0.0.1:1/a"))
 	require.ElementsMatch(t, []string{plc.URL, "opc.tcp://127.0.0.1:1/a"}, ids(t, stream), "no list without plc before")
 }

@@ -30,7 +30,7 @@ func run(tb testing.TB) *handlertest.Registration {
 
 func discover(tb testing.TB, endpoint, details string) handlertest.Stream {
 	tb.Helper()
-	return handlertest.Discover(tb, 2*handlertest.Patience, endpoint, details)
+	return handlertest.Discover(tb, 2*handlertest.Timeout, endpoint, details)
 }
 
 // devices receives lists until one meets the condition, and returns it.
