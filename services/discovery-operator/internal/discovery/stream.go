@@ -19,6 +19,20 @@ const (
 
 type discoverStream = grpc.ServerStreamingClient[discoveryv0.DiscoverResponse]
 
+// useLists calls use with the lists of a stream, at most at the rate of use and always with the newest
+// list. It returns the reason when the stream ends.
+func useLists(ctx context.Context, stream discoverStream, use func([]*discoveryv0.Device)) error {
+	lists, ended := receive(ctx, stream)
+	limiter := rate.NewLimiter(useRate, useBurst)
+	for list := range lists {
+		use(list)
+		if err := limiter.Wait(ctx); err != nil {
+			break
+		}
+	}
+	return <-ended
+}
+
 // receive reads the stream in the background until it ends. lists holds the newest list and is
 // closed at the end of the stream; ended then holds the reason.
 func receive(ctx context.Context, stream discoverStream) (lists <-chan []*discoveryv0.Device, ended <-chan error) {
