@@ -9,9 +9,9 @@ import (
 	discoveryv0 "akri.sh/proto/v0"
 )
 
-// A handler may send lists at any rate. Each used list may cause writes to the API server, so only
-// the newest is used after a burst. Beyond the rate of reading, flow control makes the handler
-// wait.
+// A handler may send lists at any rate. Each used list may cause writes to the API server, so
+// only the newest is used after a burst. Beyond the rate of reading, flow control makes the
+// handler wait.
 const (
 	useBurst, useRate   = 50, 10 // lists, lists per second
 	readBurst, readRate = 1000, 500
@@ -19,8 +19,8 @@ const (
 
 type discoverStream = grpc.ServerStreamingClient[discoveryv0.DiscoverResponse]
 
-// useLists calls use with the lists of a stream, at most at the rate of use and always with the newest
-// list. It returns the reason when the stream ends.
+// useLists calls use with the lists of a stream, at most at the rate of use and always with the
+// newest list. It returns the reason when the stream ends.
 func useLists(ctx context.Context, stream discoverStream, use func([]*discoveryv0.Device)) error {
 	lists, ended := receive(ctx, stream)
 	limiter := rate.NewLimiter(useRate, useBurst)

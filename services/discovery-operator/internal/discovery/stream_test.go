@@ -34,8 +34,8 @@ func (s *fakeStream) Recv() (*discoveryv0.DiscoverResponse, error) {
 	return &discoveryv0.DiscoverResponse{Devices: []*discoveryv0.Device{{Id: strconv.Itoa(s.sent)}}}, nil
 }
 
-// Of a handler that sends lists continuously, 50 lists and then 10 a second are used, and 1000 lists
-// and then 500 a second are read.
+// Of a handler that sends lists continuously, 50 lists and then 10 a second are used, and 1000
+// lists and then 500 a second are read.
 func TestRatesOfLists(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
