@@ -7,9 +7,7 @@ import (
 	"net"
 	"path/filepath"
 	"strings"
-	"sync/atomic"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/require"
 	"google.golang.org/grpc"
@@ -95,29 +93,22 @@ func TestBrokenHandlersDoNotAffectOthers(t *testing.T) {
 	require.Empty(t, h.reported(good, true, "x", "y").GetProblems())
 }
 
-// A handler that sends lists continuously is slowed down and does not affect other handlers.
-func TestRateOfListsIsLimited(t *testing.T) {
+// A handler that sends lists continuously does not affect other handlers.
+func TestFloodDoesNotAffectOthers(t *testing.T) {
 	h := newHarness(t, forever)
-	var sent atomic.Int64
 	handlerFunc(func(stream grpc.ServerStreamingServer[discoveryv0.DiscoverResponse]) error {
-		for {
-			if err := stream.Send(&discoveryv0.DiscoverResponse{Devices: []*discoveryv0.Device{{Id: fmt.Sprint(sent.Add(1))}}}); err != nil {
+		for i := 0; ; i++ {
+			if err := stream.Send(&discoveryv0.DiscoverResponse{Devices: []*discoveryv0.Device{{Id: fmt.Sprint(i)}}}); err != nil {
 				return err
 			}
 		}
 	}).serve(t, h, "flood")
 	handler, _ := startHandler(t, h, "d", "x")
 	h.start()
-	start := time.Now()
 	flood := h.apply(h.namespace, "flood", "flood", "d")
 	good := h.apply(h.namespace, "good", "foo", "d")
 	h.reported(good, true, "x")
-	h.eventually(func() bool { return len(h.writer.reportsOf(flood)) > 80 }, "reports beyond the burst")
-	reports, lists, seconds := len(h.writer.reportsOf(flood)), sent.Load(), time.Since(start).Seconds()
-	t.Logf("%d lists and %d reports in %.1f s", lists, reports, seconds)
-	require.LessOrEqual(t, float64(reports), 60+11*seconds)
-	// Buffers hold some thousand of these small lists.
-	require.LessOrEqual(t, float64(lists), 20_000+500*seconds)
+	h.eventually(func() bool { return len(h.writer.reportsOf(flood)) > 20 }, "reports of the flood")
 	handler.respond("d", answer{ids: []string{"x", "y"}})
 	h.reported(good, true, "x", "y")
 }

@@ -9,7 +9,6 @@ import (
 
 	"github.com/cenkalti/backoff/v5"
 	"go.uber.org/zap"
-	"golang.org/x/time/rate"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
@@ -197,20 +196,14 @@ func (s *Session) stream(ctx context.Context, request *discoveryv0.DiscoverReque
 	if err != nil {
 		return err
 	}
-	lists, ended := receive(ctx, stream)
-	limiter := rate.NewLimiter(useRate, useBurst)
 	first := true
-	for list := range lists {
+	return useLists(ctx, stream, func(list []*discoveryv0.Device) {
 		if first {
 			s.discoverer.Metrics.succeeded(s.Query, time.Since(opened))
 			first = false
 		}
 		s.use(list)
-		if err := limiter.Wait(ctx); err != nil {
-			break
-		}
-	}
-	return <-ended
+	})
 }
 
 func (s *Session) use(list []*discoveryv0.Device) {

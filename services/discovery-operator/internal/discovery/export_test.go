@@ -1,0 +1,4 @@
+package discovery
+
+// UseLists is exported for tests.
+var UseLists = useLists
