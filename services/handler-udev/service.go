@@ -1,4 +1,5 @@
-// Package udev is the Discovery Handler for devices that the node's kernel knows, selected by udev rules.
+// Package udev is the Discovery Handler for devices of the node's kernel. It selects them by udev
+// rules.
 package udev
 
 import (
@@ -6,55 +7,60 @@ import (
 	"fmt"
 	"time"
 
-	"go.uber.org/zap"
 	"golang.org/x/sync/errgroup"
 
 	"akri.sh/libs/handler"
 	"akri.sh/libs/service"
-	"akri.sh/services/handler-udev/internal/inventory"
+	"akri.sh/services/handler-udev/internal/discovery"
+	"akri.sh/services/handler-udev/internal/monitor"
 	"akri.sh/services/handler-udev/internal/udevdb"
 )
 
-// Config is what the handler is told by flags and environment.
+// Config holds the flags of the handler.
 type Config struct {
 	handler.Flags
 
-	ResyncInterval time.Duration `help:"How often all devices are looked at although no event told of a change." default:"30s"`
-	UdevDatabase   string        `help:"Folder of udev's database; its changes are events where udev's own do not arrive." default:"/run/udev/data" placeholder:"DIR"`
+	ResyncInterval time.Duration `help:"How often all devices are listed even without an event." default:"30s"`
+	UdevDatabase   string        `help:"Directory of the udev database, watched for changes." default:"/run/udev/data" placeholder:"DIR"`
 }
 
 // Service is the handler.
 type Service struct {
-	config    Config
-	database  *udevdb.Database
-	inventory *inventory.Inventory
-	metrics   *inventory.Metrics
-	server    *handler.Server
-	log       *zap.Logger
+	resyncInterval time.Duration
+	inventory      *discovery.Inventory
+	monitor        *monitor.Monitor
+	server         *handler.Server
 }
 
-// New returns the handler, ready to run.
+// New returns the handler.
 func New(config Config, env service.Env) (*Service, error) {
 	if config.ResyncInterval <= 0 {
-		return nil, fmt.Errorf("--resync-interval %s: want more than 0", config.ResyncInterval)
+		return nil, fmt.Errorf("--resync-interval %s: must be greater than 0", config.ResyncInterval)
 	}
-	metrics := inventory.NewMetrics(env.Metrics)
+	metrics := newMetrics(env.Metrics)
 	database := &udevdb.Database{}
-	devices := inventory.New(database, metrics, env.Log)
-	// Not shared: a device of a kernel is on one node.
-	server, err := handler.New(handler.Identity{Name: "udev"}, config.Flags, handler.Watch(devices.Discover), env)
+	inventory := discovery.NewInventory(database, metrics.observe, env.Log)
+	// Not shared: a device of the kernel is on one node.
+	server, err := handler.New(handler.Identity{Name: "udev"}, config.Flags, handler.Watch(inventory.Discover), env)
 	if err != nil {
 		return nil, err
 	}
-	return &Service{config: config, database: database, inventory: devices, metrics: metrics, server: server, log: env.Log}, nil
+	return &Service{
+		resyncInterval: config.ResyncInterval,
+		inventory:      inventory,
+		monitor: &monitor.Monitor{
+			Handler: inventory, DatabaseDir: config.UdevDatabase, Devpath: database.Devpath,
+			CountLost: metrics.lost.Inc, Log: env.Log,
+		},
+		server: server,
+	}, nil
 }
 
-// Run hears events, keeps the devices true and serves until ctx ends.
+// Run monitors devices and serves until ctx ends.
 func (s *Service) Run(ctx context.Context) error {
 	group, ctx := errgroup.WithContext(ctx)
-	group.Go(func() error { return s.hearKernel(ctx) })
-	group.Go(func() error { return s.hearDatabase(ctx) })
-	group.Go(func() error { return s.inventory.Run(ctx, s.config.ResyncInterval) })
+	group.Go(func() error { return s.monitor.Run(ctx) })
+	group.Go(func() error { return s.inventory.Run(ctx, s.resyncInterval) })
 	group.Go(func() error { return s.server.Run(ctx) })
 	return group.Wait()
 }

@@ -19,7 +19,8 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// run starts the handler and returns how it registered; resync is far away, so that only events can tell.
+// run starts the handler and returns its registration. Without a resync, only events report
+// changes.
 func run(tb testing.TB) *handlertest.Registration {
 	tb.Helper()
 	return handlertest.Run(tb, func(flags handler.Flags, env service.Env) (*udev.Service, error) {
@@ -32,24 +33,24 @@ func discover(tb testing.TB, endpoint, details string) handlertest.Stream {
 	return handlertest.Discover(tb, 2*handlertest.Patience, endpoint, details)
 }
 
-// devices receives lists until one satisfies the condition.
-func devices(tb testing.TB, from handlertest.Stream, until func(map[string]*handler.Device) bool) map[string]*handler.Device {
+// devices receives lists until one meets the condition, and returns it.
+func devices(tb testing.TB, stream handlertest.Stream, until func(map[string]*handler.Device) bool) map[string]*handler.Device {
 	tb.Helper()
 	for {
-		if found := handlertest.Devices(tb, from); until(found) {
+		if found := handlertest.Devices(tb, stream); until(found) {
 			return found
 		}
 	}
 }
 
-func anything(map[string]*handler.Device) bool { return true }
+func anyList(map[string]*handler.Device) bool { return true }
 
-// plug makes a compressed RAM disk, a device that a machine without hardware can plug in and out; it goes with the test.
+// plug adds a compressed RAM disk, a block device that needs no hardware, until the test ends.
 func plug(tb testing.TB) (name string, unplug func()) {
 	tb.Helper()
 	number, err := os.ReadFile("/sys/class/zram-control/hot_add")
 	if err != nil {
-		tb.Fatalf("this test plugs devices in and needs root and the kernel module zram: %v", err)
+		tb.Fatalf("this test needs root and the kernel module zram: %v", err)
 	}
 	id := strings.TrimSpace(string(number))
 	plugged := true
@@ -63,31 +64,31 @@ func plug(tb testing.TB) (name string, unplug func()) {
 	return "zram" + id, unplug
 }
 
-func TestHandlerRegistersAsUdevAndNotShared(t *testing.T) {
+func TestRegistration(t *testing.T) {
 	request := run(t)
 	require.Equal(t, "udev", request.GetName())
 	require.False(t, request.GetShared())
 }
 
-func TestPluggedDeviceComesAndGoes(t *testing.T) {
-	from := discover(t, run(t).GetEndpoint(), `{udevRules: ['SUBSYSTEM=="block", KERNEL=="zram[1-9]*"'], properties: {KIND: "ENV{DEVTYPE}", STATE: "ATTR{initstate}"}}`)
-	devices(t, from, anything)
+func TestPluggedDeviceAppearsAndDisappears(t *testing.T) {
+	stream := discover(t, run(t).GetEndpoint(), `{udevRules: ['SUBSYSTEM=="block", KERNEL=="zram[1-9]*"'], properties: {KIND: "ENV{DEVTYPE}", STATE: "ATTR{initstate}"}}`)
+	devices(t, stream, anyList)
 	name, unplug := plug(t)
 	plugged := time.Now()
 	id := "/devices/virtual/block/" + name
-	found := devices(t, from, func(list map[string]*handler.Device) bool { return list[id] != nil })
-	t.Logf("plugged in; known %s later", time.Since(plugged))
+	found := devices(t, stream, func(list map[string]*handler.Device) bool { return list[id] != nil })
+	t.Logf("listed %s after it was plugged in", time.Since(plugged))
 	require.Equal(t, map[string]string{"UDEV_DEVPATH": id, "UDEV_DEVNODE": "/dev/" + name, "KIND": "disk", "STATE": "0"}, found[id].GetProperties())
 	require.Len(t, found[id].GetDeviceSpecs(), 1)
 	spec := found[id].GetDeviceSpecs()[0]
 	require.Equal(t, []string{"/dev/" + name, "/dev/" + name, "rwm"}, []string{spec.GetHostPath(), spec.GetContainerPath(), spec.GetPermissions()})
 	unplug()
 	unplugged := time.Now()
-	devices(t, from, func(list map[string]*handler.Device) bool { return list[id] == nil })
-	t.Logf("unplugged; known %s later", time.Since(unplugged))
+	devices(t, stream, func(list map[string]*handler.Device) bool { return list[id] == nil })
+	t.Logf("removed from the list %s after it was unplugged", time.Since(unplugged))
 }
 
-func TestPluggedDeviceIsSelectedByWhatOnlyTheKernelKnows(t *testing.T) {
+func TestRulesSelectPluggedDevice(t *testing.T) {
 	name, _ := plug(t)
 	endpoint := run(t).GetEndpoint()
 	for rule, selected := range map[string]bool{
@@ -102,18 +103,18 @@ func TestPluggedDeviceIsSelectedByWhatOnlyTheKernelKnows(t *testing.T) {
 		`KERNEL=="` + name + `", SUBSYSTEMS=="usb"`:               false,
 		`KERNEL=="nothing|` + name + `", KERNELS=="z*", TAGS!=""`: true,
 	} {
-		found := devices(t, discover(t, endpoint, "udevRules: ['"+rule+"']"), anything)
+		found := devices(t, discover(t, endpoint, "udevRules: ['"+rule+"']"), anyList)
 		require.Equal(t, selected, found["/devices/virtual/block/"+name] != nil, rule)
 	}
 }
 
-func TestNothingSelectedIsSaidAtOnce(t *testing.T) {
+func TestEmptyListIsSentAtOnce(t *testing.T) {
 	endpoint := run(t).GetEndpoint()
-	require.Empty(t, devices(t, discover(t, endpoint, "udevRules: []"), anything))
-	require.Empty(t, devices(t, discover(t, endpoint, `udevRules: ['KERNEL=="no such device"']`), anything))
+	require.Empty(t, devices(t, discover(t, endpoint, "udevRules: []"), anyList))
+	require.Empty(t, devices(t, discover(t, endpoint, `udevRules: ['KERNEL=="no such device"']`), anyList))
 }
 
-func TestUnusableRulesAreRefusedWithTheirPosition(t *testing.T) {
+func TestInvalidRulesAreRejectedWithPosition(t *testing.T) {
 	_, err := discover(t, run(t).GetEndpoint(), `udevRules: ['KERNEL=="a"', 'KERNEL=="a", RUN+="x"']`).Recv()
 	require.Equal(t, codes.InvalidArgument, status.Code(err))
 	require.ErrorContains(t, err, "udevRules[1]")
@@ -121,15 +122,15 @@ func TestUnusableRulesAreRefusedWithTheirPosition(t *testing.T) {
 }
 
 func BenchmarkPlugToSend(b *testing.B) {
-	from := discover(b, run(b).GetEndpoint(), `udevRules: ['SUBSYSTEM=="block", KERNEL=="zram[1-9]*"']`)
-	devices(b, from, anything)
+	stream := discover(b, run(b).GetEndpoint(), `udevRules: ['SUBSYSTEM=="block", KERNEL=="zram[1-9]*"']`)
+	devices(b, stream, anyList)
 	for b.Loop() {
 		name, unplug := plug(b)
 		id := "/devices/virtual/block/" + name
-		devices(b, from, func(list map[string]*handler.Device) bool { return list[id] != nil })
+		devices(b, stream, func(list map[string]*handler.Device) bool { return list[id] != nil })
 		b.StopTimer()
 		unplug()
-		devices(b, from, func(list map[string]*handler.Device) bool { return list[id] == nil })
+		devices(b, stream, func(list map[string]*handler.Device) bool { return list[id] == nil })
 		b.StartTimer()
 	}
 }

@@ -1,4 +1,4 @@
-// Command handler-udev discovers devices that the node's kernel knows.
+// Command handler-udev is the Discovery Handler for devices of the kernel.
 package main
 
 import (
@@ -9,7 +9,7 @@ import (
 )
 
 func main() {
-	service.Main("handler-udev", "Discovers devices that the node's kernel knows, by udev rules.",
+	service.Main("handler-udev", "Discovers devices of the node's kernel by udev rules.",
 		func(ctx context.Context, config udev.Config, env service.Env) error {
 			s, err := udev.New(config, env)
 			if err != nil {

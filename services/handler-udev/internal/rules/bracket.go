@@ -6,26 +6,27 @@ import (
 	"unicode/utf8"
 )
 
-// set is what stands between brackets.
-type set struct {
+// charSet is a bracket expression of a glob.
+type charSet struct {
 	negated bool
 	ranges  [][2]rune
 	classes []func(rune) bool
 }
 
-func (s set) contains(char rune) bool {
-	found := false
+func (s charSet) contains(char rune) bool {
+	contained := false
 	for _, r := range s.ranges {
-		found = found || r[0] <= char && char <= r[1]
+		contained = contained || r[0] <= char && char <= r[1]
 	}
 	for _, class := range s.classes {
-		found = found || class(char)
+		contained = contained || class(char)
 	}
-	return found != s.negated
+	return contained != s.negated
 }
 
-// bracket reads a set after its `[`. A `]` that comes first belongs to the set.
-func bracket(glob string) (s set, rest string, closed bool) {
+// parseBracket reads a bracket expression after its [. A ] in the first position belongs to the
+// set.
+func parseBracket(glob string) (s charSet, rest string, closed bool) {
 	if strings.HasPrefix(glob, "!") || strings.HasPrefix(glob, "^") {
 		s.negated = true
 		glob = glob[1:]
@@ -34,24 +35,24 @@ func bracket(glob string) (s set, rest string, closed bool) {
 		if glob[0] == ']' && !first {
 			return s, glob[1:], true
 		}
-		if class, rest, ok := class(glob); ok {
+		if class, rest, ok := parseClass(glob); ok {
 			s.classes = append(s.classes, class)
 			glob = rest
 			continue
 		}
 		var low, high rune
-		low, glob = char(glob)
+		low, glob = parseChar(glob)
 		high = low
 		if len(glob) > 1 && glob[0] == '-' && glob[1] != ']' {
-			high, glob = char(glob[1:])
+			high, glob = parseChar(glob[1:])
 		}
 		s.ranges = append(s.ranges, [2]rune{low, high})
 	}
-	return set{}, "", false
+	return charSet{}, "", false
 }
 
-// char takes one character, which a backslash may precede.
-func char(glob string) (rune, string) {
+// parseChar reads one character, with an optional backslash before it.
+func parseChar(glob string) (rune, string) {
 	if glob[0] == '\\' && len(glob) > 1 {
 		glob = glob[1:]
 	}
@@ -70,13 +71,13 @@ var classes = map[string]func(rune) bool{
 	"xdigit": func(r rune) bool { return unicode.Is(unicode.ASCII_Hex_Digit, r) },
 }
 
-// class reads a named class such as `[:digit:]`.
-func class(glob string) (is func(rune) bool, rest string, ok bool) {
+// parseClass reads a character class such as [:digit:].
+func parseClass(glob string) (is func(rune) bool, rest string, ok bool) {
 	inside, found := strings.CutPrefix(glob, "[:")
 	if !found {
 		return nil, "", false
 	}
 	name, rest, found := strings.Cut(inside, ":]")
-	is, known := classes[name]
-	return is, rest, found && known
+	is, exists := classes[name]
+	return is, rest, found && exists
 }

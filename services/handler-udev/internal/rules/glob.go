@@ -7,10 +7,11 @@ import (
 	"unicode/utf8"
 )
 
-// pattern is what stands between the quotes of a match: globs, any of which may match.
+// pattern is the value of a match: alternative globs.
 type pattern struct {
 	globs []string
-	// trim says that white space at the end of an attribute does not count, as in udev.
+	// trim ignores trailing white space of an attribute. Like udev, it is false if the value ends
+	// in white space.
 	trim bool
 }
 
@@ -21,28 +22,28 @@ func newPattern(value string) pattern {
 	}
 }
 
-// matches tells whether one of the alternatives matches the whole string.
+// matches reports whether one of the globs matches the whole string.
 func (p pattern) matches(s string) bool {
 	return slices.ContainsFunc(p.globs, func(glob string) bool { return fnmatch(glob, s) })
 }
 
-// fnmatch is that of the C library without flags, which is what udev uses: `*` and `?` match `/` too, and a `[` that is
-// never closed stands for itself. A star is retried from the last one only, so the time is bounded by the product of
-// the lengths.
+// fnmatch behaves like fnmatch(3) without flags, which udev uses: * and ? also match /, and a [
+// without a closing ] is an ordinary character. Only the last star is retried, so the time is
+// bounded by the product of the lengths.
 func fnmatch(glob, s string) bool {
-	starGlob, starRest, starred := "", "", false
+	starGlob, starRest, hasStar := "", "", false
 	for s != "" || glob != "" {
 		if strings.HasPrefix(glob, "*") {
 			glob = glob[1:]
-			starGlob, starRest, starred = glob, s, true
+			starGlob, starRest, hasStar = glob, s, true
 			continue
 		}
-		if rest, ok := step(glob, s); ok {
+		if rest, ok := matchOne(glob, s); ok {
 			_, width := utf8.DecodeRuneInString(s)
 			glob, s = rest, s[width:]
 			continue
 		}
-		if !starred || starRest == "" {
+		if !hasStar || starRest == "" {
 			return false
 		}
 		_, width := utf8.DecodeRuneInString(starRest)
@@ -52,26 +53,26 @@ func fnmatch(glob, s string) bool {
 	return true
 }
 
-// step matches the first element of the glob, which is not a star, with the first character of s, and returns what
-// follows the element.
-func step(glob, s string) (rest string, ok bool) {
+// matchOne matches the first element of the glob, which is not a star, with the first character of
+// s. It returns the glob after the element.
+func matchOne(glob, s string) (rest string, ok bool) {
 	if glob == "" || s == "" {
 		return "", false
 	}
 	char, _ := utf8.DecodeRuneInString(s)
-	want, width := utf8.DecodeRuneInString(glob)
-	switch want {
+	expected, width := utf8.DecodeRuneInString(glob)
+	switch expected {
 	case '?':
 		return glob[1:], true
 	case '[':
-		if set, rest, closed := bracket(glob[1:]); closed {
+		if set, rest, closed := parseBracket(glob[1:]); closed {
 			return rest, set.contains(char)
 		}
 	case '\\':
 		if len(glob) > 1 {
-			want, width = utf8.DecodeRuneInString(glob[1:])
+			expected, width = utf8.DecodeRuneInString(glob[1:])
 			width++
 		}
 	}
-	return glob[width:], want == char
+	return glob[width:], expected == char
 }

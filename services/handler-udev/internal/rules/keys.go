@@ -1,10 +1,11 @@
 package rules
 
-// aspect is what of a device a key looks at, the cheapest to learn first.
-type aspect int
+// field is the property of a device that a key matches. The values are ordered by the cost of
+// reading them.
+type field int
 
 const (
-	devpath aspect = iota
+	devpath field = iota
 	kernel
 	subsystem
 	driver
@@ -13,37 +14,37 @@ const (
 	attribute
 )
 
-// key is one that a rule may use.
+// key is a supported key of a rule.
 type key struct {
-	of      aspect
-	parents bool
-	named   bool // wants a name in braces
+	field   field
+	parents bool // also matches ancestors
+	named   bool // requires a name in braces
 }
 
 var keys = map[string]key{
-	"ATTR":       {of: attribute, named: true},
-	"ATTRS":      {of: attribute, named: true, parents: true},
-	"DEVPATH":    {of: devpath},
-	"DRIVER":     {of: driver},
-	"DRIVERS":    {of: driver, parents: true},
-	"ENV":        {of: property, named: true},
-	"KERNEL":     {of: kernel},
-	"KERNELS":    {of: kernel, parents: true},
-	"SUBSYSTEM":  {of: subsystem},
-	"SUBSYSTEMS": {of: subsystem, parents: true},
-	"TAG":        {of: tag},
-	"TAGS":       {of: tag, parents: true},
+	"ATTR":       {field: attribute, named: true},
+	"ATTRS":      {field: attribute, named: true, parents: true},
+	"DEVPATH":    {field: devpath},
+	"DRIVER":     {field: driver},
+	"DRIVERS":    {field: driver, parents: true},
+	"ENV":        {field: property, named: true},
+	"KERNEL":     {field: kernel},
+	"KERNELS":    {field: kernel, parents: true},
+	"SUBSYSTEM":  {field: subsystem},
+	"SUBSYSTEMS": {field: subsystem, parents: true},
+	"TAG":        {field: tag},
+	"TAGS":       {field: tag, parents: true},
 }
 
-// supported says what a rule may use, for the person whose rule was refused.
+// supported lists the keys for error messages.
 const supported = "ATTR{}, ATTRS{}, DEVPATH, DRIVER, DRIVERS, ENV{}, KERNEL, KERNELS, SUBSYSTEM, SUBSYSTEMS, TAG, TAGS"
 
-// foreign are keys of udev that act or test something else than the device: no rule of a Configuration may.
-var foreign = map[string]string{
+// unsupported maps the keys of udev that are not supported to the reason.
+var unsupported = map[string]string{
 	"ACTION": "events do not select devices", "CONST": "tests the machine, not the device",
 	"GOTO": "controls rule files", "LABEL": "controls rule files", "LAST_RULE": "controls rule files",
-	"GROUP": "assigns", "IMPORT": "assigns", "MODE": "assigns", "NAME": "assigns", "OPTIONS": "assigns", "OWNER": "assigns",
-	"SECLABEL": "assigns", "SYMLINK": "assigns",
+	"GROUP": "assigns a value", "IMPORT": "assigns values", "MODE": "assigns a value", "NAME": "assigns a value",
+	"OPTIONS": "assigns a value", "OWNER": "assigns a value", "SECLABEL": "assigns a value", "SYMLINK": "assigns a value",
 	"PROGRAM": "runs a program", "RESULT": "runs a program", "RUN": "runs a program",
 	"SYSCTL": "tests the machine, not the device", "TEST": "tests files", "WAIT_FOR": "waits for files",
 }

@@ -9,7 +9,7 @@ import (
 	"strings"
 )
 
-// Error is a mistake in a rule and where it is.
+// Error describes a syntax error in a rule.
 type Error struct {
 	// Position counts bytes from 1.
 	Position int
@@ -18,15 +18,15 @@ type Error struct {
 
 func (e *Error) Error() string { return fmt.Sprintf("position %d: %s", e.Position, e.Reason) }
 
-// Parse reads one rule: `KEY=="value"` or `KEY{name}!="value"`, separated by commas, with white space around anything.
-// Errors are of type *Error.
+// Parse reads one rule: KEY=="value" or KEY{name}!="value", separated by commas. White space
+// between the parts is ignored. Errors are of type *Error.
 func Parse(text string) (Rule, error) {
 	matches, err := (&parser{text: text}).matches()
 	if err != nil {
 		return Rule{}, err
 	}
-	// The order of a conjunction means nothing: attributes, which are files to read, come last.
-	slices.SortStableFunc(matches, func(a, b match) int { return cmp.Compare(a.key.of, b.key.of) })
+	// The order does not change the result. Attributes come last, because they are files to read.
+	slices.SortStableFunc(matches, func(a, b match) int { return cmp.Compare(a.key.field, b.key.field) })
 	rule := Rule{text: text}
 	for _, m := range matches {
 		if m.key.parents {
@@ -38,49 +38,52 @@ func Parse(text string) (Rule, error) {
 	return rule, nil
 }
 
-// parser is a cursor over a rule.
+// parser reads a rule from left to right.
 type parser struct {
 	text string
-	at   int
+	pos  int
 }
 
-func (p *parser) done() bool   { return p.at == len(p.text) }
-func (p *parser) rest() string { return p.text[p.at:] }
+func (p *parser) done() bool   { return p.pos == len(p.text) }
+func (p *parser) rest() string { return p.text[p.pos:] }
 
-func (p *parser) fail(format string, arguments ...any) error {
-	return p.failAt(p.at, format, arguments...)
+func (p *parser) errorf(format string, args ...any) error {
+	return p.errorAt(p.pos, format, args...)
 }
 
-func (p *parser) failAt(at int, format string, arguments ...any) error {
-	return &Error{Position: at + 1, Reason: fmt.Sprintf(format, arguments...)}
+func (p *parser) errorAt(pos int, format string, args ...any) error {
+	return &Error{Position: pos + 1, Reason: fmt.Sprintf(format, args...)}
 }
 
-func (p *parser) spaces() {
-	p.at = len(p.text) - len(strings.TrimLeft(p.rest(), " \t\r\n"))
+func (p *parser) skipSpace() {
+	p.pos = len(p.text) - len(strings.TrimLeft(p.rest(), " \t\r\n"))
 }
 
-func (p *parser) take(token string) bool {
+// accept consumes the token if it comes next.
+func (p *parser) accept(token string) bool {
 	if !strings.HasPrefix(p.rest(), token) {
 		return false
 	}
-	p.at += len(token)
+	p.pos += len(token)
 	return true
 }
 
-// word takes what a key is made of.
+// word consumes letters and underscores.
 func (p *parser) word() string {
-	end := strings.IndexFunc(p.rest(), func(r rune) bool { return (r < 'A' || r > 'Z') && r != '_' })
+	end := strings.IndexFunc(p.rest(), func(r rune) bool {
+		return (r < 'A' || r > 'Z') && (r < 'a' || r > 'z') && r != '_'
+	})
 	if end < 0 {
 		end = len(p.rest())
 	}
 	word := p.rest()[:end]
-	p.at += end
+	p.pos += end
 	return word
 }
 
 func (p *parser) matches() ([]match, error) {
-	if p.spaces(); p.done() {
-		return nil, p.fail("empty rule: it would match every device")
+	if p.skipSpace(); p.done() {
+		return nil, p.errorf("empty rule: it would match every device")
 	}
 	var matches []match
 	for {
@@ -89,14 +92,14 @@ func (p *parser) matches() ([]match, error) {
 			return nil, err
 		}
 		matches = append(matches, m)
-		if p.spaces(); p.done() {
+		if p.skipSpace(); p.done() {
 			return matches, nil
 		}
-		if !p.take(",") {
-			return nil, p.fail("want a comma or the end of the rule")
+		if !p.accept(",") {
+			return nil, p.errorf("expected a comma or the end of the rule")
 		}
-		if p.spaces(); p.done() {
-			return nil, p.fail("want a match after the comma")
+		if p.skipSpace(); p.done() {
+			return nil, p.errorf("expected a match after the comma")
 		}
 	}
 }
@@ -106,40 +109,42 @@ func (p *parser) match() (match, error) {
 	if err != nil {
 		return match{}, err
 	}
-	p.spaces()
+	p.skipSpace()
 	negated, err := p.operator()
 	if err != nil {
 		return match{}, err
 	}
-	p.spaces()
+	p.skipSpace()
 	value, err := p.value()
 	if err != nil {
 		return match{}, err
 	}
-	if key.of == subsystem && (value == "bus" || value == "class" || value == "subsystem") {
-		value = "bus|class|subsystem" // udev takes the three for one
+	if key.field == subsystem && (value == "bus" || value == "class" || value == "subsystem") {
+		value = "bus|class|subsystem" // equal for udev
 	}
 	return match{key: key, name: name, negated: negated, pattern: newPattern(value)}, nil
 }
 
 func (p *parser) key() (key, string, error) {
-	began := p.at
+	start := p.pos
 	word := p.word()
-	if reason, known := foreign[word]; known {
-		return key{}, "", p.failAt(began, "key %s is not supported (%s); supported: %s", word, reason, supported)
+	if reason, ok := unsupported[word]; ok {
+		return key{}, "", p.errorAt(start, "key %s is not supported (%s); use one of %s", word, reason, supported)
 	}
-	k, known := keys[word]
-	if !known {
-		return key{}, "", p.failAt(began, "want one of the keys %s", supported)
+	k, ok := keys[word]
+	switch {
+	case word == "":
+		return key{}, "", p.errorAt(start, "expected a key; use one of %s", supported)
+	case !ok:
+		return key{}, "", p.errorAt(start, "unknown key %s; use one of %s", word, supported)
 	}
-	braces := p.take("{")
-	if braces != k.named {
-		if k.named {
-			return key{}, "", p.fail("%s wants a name in braces: %s{name}", word, word)
-		}
-		return key{}, "", p.fail("%s has no name in braces", word)
-	}
-	if !braces {
+	braces := p.accept("{")
+	switch {
+	case k.named && !braces:
+		return key{}, "", p.errorf("key %s requires a name in braces: %s{name}", word, word)
+	case !k.named && braces:
+		return key{}, "", p.errorf("key %s must not have a name in braces", word)
+	case !braces:
 		return k, "", nil
 	}
 	name, err := p.name(k)
@@ -147,71 +152,71 @@ func (p *parser) key() (key, string, error) {
 }
 
 func (p *parser) name(k key) (string, error) {
-	began := p.at
+	start := p.pos
 	name, _, closed := strings.Cut(p.rest(), "}")
 	if !closed {
-		return "", p.failAt(began, "want a closing brace")
+		return "", p.errorAt(start, "expected a closing brace")
 	}
-	p.at += len(name) + 1
+	p.pos += len(name) + 1
 	if err := checkName(k, name); err != nil {
-		return "", p.failAt(began, "name %q: %s", name, err)
+		return "", p.errorAt(start, "name %q: %s", name, err)
 	}
 	return name, nil
 }
 
-// checkName keeps attributes within their device: reading is all that a rule may do, and reading some files of sysfs
-// does things.
+// checkName keeps attributes inside the directory of their device, because reading some other files
+// of sysfs has side effects.
 func checkName(k key, name string) error {
 	switch {
 	case strings.TrimSpace(name) == "":
-		return errors.New("want one")
+		return errors.New("must not be empty")
 	case strings.ContainsFunc(name, isControl):
-		return errors.New("control character")
-	case k.of != attribute:
+		return errors.New("must not have control characters")
+	case k.field != attribute:
 		return nil
 	case strings.HasPrefix(name, "["):
 		return errors.New("attributes of another device are not supported")
 	case path.IsAbs(name) || path.Clean(name) != name || name == ".." || strings.HasPrefix(name, "../"):
-		return errors.New("want a file of the device, not a path with '.' or '..' in it")
+		return errors.New("must be a file inside the device's directory")
 	}
 	return nil
 }
 
 func (p *parser) operator() (negated bool, err error) {
 	switch {
-	case p.take("=="):
+	case p.accept("=="):
 		return false, nil
-	case p.take("!="):
+	case p.accept("!="):
 		return true, nil
 	}
 	for _, assignment := range []string{"=", "+=", "-=", ":="} {
 		if strings.HasPrefix(p.rest(), assignment) {
-			return false, p.fail("operator %s assigns and is not supported; supported: ==, !=", assignment)
+			return false, p.errorf("operator %s assigns and is not supported; use == or !=", assignment)
 		}
 	}
-	return false, p.fail("want an operator: == or !=")
+	return false, p.errorf("expected an operator: == or !=")
 }
 
 func (p *parser) value() (string, error) {
-	began := p.at
-	if !p.take(`"`) {
-		return "", p.fail("want a value in double quotes")
+	start := p.pos
+	if !p.accept(`"`) {
+		return "", p.errorf("expected a value in double quotes")
 	}
 	var value strings.Builder
 	for !p.done() {
 		switch {
-		case p.take(`\"`):
+		case p.accept(`\"`):
 			value.WriteByte('"')
-		case p.take(`"`):
+		case p.accept(`"`):
 			return value.String(), nil
 		case isControl(rune(p.rest()[0])):
-			return "", p.fail("control character in a value")
+			return "", p.errorf("a value must not have control characters")
 		default:
 			value.WriteByte(p.rest()[0])
-			p.at++
+			p.pos++
 		}
 	}
-	return "", p.failAt(began, "want a closing double quote")
+	return "", p.errorAt(start, "expected a closing double quote")
 }
 
 func isControl(r rune) bool { return r < ' ' || r == 0x7f }

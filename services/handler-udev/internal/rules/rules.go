@@ -1,7 +1,7 @@
-// Package rules reads udev match rules and tells which devices they match, with the semantics of udev: globs with
-// alternatives in every value, and keys in the plural looked for on one and the same ancestor.
+// Package rules parses udev match rules and matches devices with them. It has the semantics of
+// udev: values are globs with alternatives, and plural keys must all match the same ancestor.
 //
-// It knows nothing of sysfs or libudev: a device is an interface.
+// It does not use sysfs or libudev: a device is an interface.
 package rules
 
 import (
@@ -10,20 +10,21 @@ import (
 	"unicode"
 )
 
-// Device is one device of the kernel.
+// Device is a device of the kernel. A value that it does not have is empty.
 type Device interface {
-	// Devpath is its path below /sys; Kernel its last element with '!' read as '/'.
+	// Devpath is the path without /sys.
 	Devpath() string
+	// Kernel is the last element of the path, with '/' for each '!'.
 	Kernel() string
-	// Subsystem and Driver are empty when it has none.
 	Subsystem() string
 	Driver() string
-	// Attribute reads a file of sysfs; false: there is none, or it cannot be read.
+	// Attribute reads a file of sysfs. It returns false if the file does not exist or is not
+	// readable.
 	Attribute(name string) (string, bool)
-	// Property is empty when the device does not have it.
+	// Property reads the udev database.
 	Property(name string) string
 	Tags() []string
-	// Parent is nil at the top.
+	// Parent is nil for the root.
 	Parent() Device
 }
 
@@ -34,33 +35,33 @@ type Rule struct {
 	parents []match
 }
 
-// String is the rule as it was written.
+// String returns the text that Parse read.
 func (r Rule) String() string { return r.text }
 
-// Matches tells whether the device matches. Matches on parents (ATTRS, DRIVERS, KERNELS, SUBSYSTEMS, TAGS) must all
-// hold for the device itself or for one of its ancestors.
+// Matches reports whether the rule matches the device. Its plural keys (ATTRS, DRIVERS, KERNELS,
+// SUBSYSTEMS, TAGS) must all match the device itself or all match the same ancestor.
 func (r Rule) Matches(device Device) bool {
-	if !all(r.own, device) {
+	if !matchAll(r.own, device) {
 		return false
 	}
 	for ; device != nil; device = device.Parent() {
-		if all(r.parents, device) {
+		if matchAll(r.parents, device) {
 			return true
 		}
 	}
 	return false
 }
 
-func all(matches []match, device Device) bool {
+func matchAll(matches []match, device Device) bool {
 	for _, m := range matches {
-		if !m.holds(device) {
+		if !m.matches(device) {
 			return false
 		}
 	}
 	return true
 }
 
-// match is one `KEY{name}=="value"`.
+// match is one KEY{name}=="value" of a rule.
 type match struct {
 	key     key
 	name    string
@@ -68,21 +69,21 @@ type match struct {
 	pattern pattern
 }
 
-func (m match) holds(device Device) bool {
-	switch m.key.of {
+func (m match) matches(device Device) bool {
+	switch m.key.field {
 	case tag:
 		return slices.ContainsFunc(device.Tags(), m.pattern.matches) != m.negated
 	case attribute:
-		return m.holdsAttribute(device)
+		return m.matchesAttribute(device)
 	default:
-		return m.says(m.key.read(device, m.name))
+		return m.matchesValue(m.key.read(device, m.name))
 	}
 }
 
-func (m match) says(value string) bool { return m.pattern.matches(value) != m.negated }
+func (m match) matchesValue(value string) bool { return m.pattern.matches(value) != m.negated }
 
-// holdsAttribute is false for an attribute that does not exist, whatever the operator: so it is in udev.
-func (m match) holdsAttribute(device Device) bool {
+// matchesAttribute returns false for a missing attribute with both operators, as udev does.
+func (m match) matchesAttribute(device Device) bool {
 	value, exists := device.Attribute(m.name)
 	if !exists {
 		return false
@@ -90,5 +91,5 @@ func (m match) holdsAttribute(device Device) bool {
 	if m.pattern.trim {
 		value = strings.TrimRightFunc(value, unicode.IsSpace)
 	}
-	return m.says(value)
+	return m.matchesValue(value)
 }

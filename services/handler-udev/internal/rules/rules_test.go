@@ -9,7 +9,7 @@ import (
 	"akri.sh/services/handler-udev/internal/rules"
 )
 
-// device is one of a tree that exists only here.
+// device implements rules.Device.
 type device struct {
 	devpath, kernel, subsystem, driver string
 	attributes, properties             map[string]string
@@ -36,7 +36,7 @@ func (d *device) Parent() rules.Device {
 	return d.parent
 }
 
-// camera is a video device of a USB camera behind a hub.
+// camera returns a video device of a USB camera behind a hub.
 func camera() *device {
 	hub := &device{
 		devpath: "/devices/pci0000:00/0000:00:14.0/usb1/1-1", kernel: "1-1", subsystem: "usb", driver: "usb",
@@ -59,9 +59,9 @@ func camera() *device {
 	}
 }
 
-func TestRulesMatchAsUdevDoes(t *testing.T) {
+func TestRulesMatchLikeUdev(t *testing.T) {
 	for rule, want := range map[string]bool{
-		// every key
+		// all keys
 		`KERNEL=="video0"`:                                  true,
 		`KERNEL!="video0"`:                                  false,
 		`SUBSYSTEM=="video4linux"`:                          true,
@@ -81,11 +81,11 @@ func TestRulesMatchAsUdevDoes(t *testing.T) {
 		`DRIVERS=="uvcvideo"`:                               true,
 		`ATTRS{idVendor}=="046d"`:                           true,
 		`TAGS=="camera"`:                                    true,
-		`TAGS=="nobody"`:                                    false,
+		`TAGS=="absent"`:                                    false,
 		`SUBSYSTEM=="video4linux",KERNEL=="video*"`:         true,
 		"  SUBSYSTEM == \"video4linux\" ,\n KERNEL==\"v*\"": true,
 
-		// what is not there
+		// missing values
 		`DRIVER=="usb"`:       false,
 		`DRIVER!="usb"`:       true,
 		`ENV{NOTHING}==""`:    true,
@@ -96,7 +96,7 @@ func TestRulesMatchAsUdevDoes(t *testing.T) {
 		`ATTRS{serial}==""`:   true,
 		`ATTRS{nothing}!="x"`: false,
 
-		// keys in the plural hold for the device itself or for one and the same ancestor
+		// plural keys match the device itself or the same ancestor
 		`SUBSYSTEMS=="video4linux"`:                             true,
 		`ATTRS{idVendor}=="046d", ATTRS{idProduct}=="0825"`:     true,
 		`ATTRS{idVendor}=="1d6b", ATTRS{idProduct}=="0825"`:     false,
@@ -118,7 +118,7 @@ func TestRulesMatchAsUdevDoes(t *testing.T) {
 		`ENV{NOTHING}=="x|"`:      true,
 		`DRIVER=="usb|"`:          true,
 
-		// characters that rules could not have, and white space at the end of attributes
+		// special characters, and trailing white space of attributes
 		`ENV{ID_MODEL}=="a,b(c)=@#'+"`:                    true,
 		`ATTRS{product}=="Webcam (C270), black & white"`:  true,
 		`ATTRS{product}=="Webcam (C270), black & white "`: false,
@@ -131,7 +131,7 @@ func TestRulesMatchAsUdevDoes(t *testing.T) {
 	}
 }
 
-func TestRulesAsPeopleWriteThemAreAccepted(t *testing.T) {
+func TestCommonRulesAreAccepted(t *testing.T) {
 	for _, rule := range []string{
 		`KERNEL=="video[0-9]*"`,
 		`KERNEL=="card[0-9]*", SUBSYSTEM=="sound"`,
@@ -151,7 +151,7 @@ func TestRulesAsPeopleWriteThemAreAccepted(t *testing.T) {
 	}
 }
 
-func TestRulesThatCannotBeAreRefusedWithTheirPosition(t *testing.T) {
+func TestInvalidRulesAreRejectedWithPosition(t *testing.T) {
 	for rule, want := range map[string]struct {
 		position int
 		reason   string
@@ -176,39 +176,39 @@ func TestRulesThatCannotBeAreRefusedWithTheirPosition(t *testing.T) {
 		`SYMLINK=="disk/by-id/*"`:      {1, "key SYMLINK is not supported"},
 		`SYSCTL{kernel/hostname}=="x"`: {1, "key SYSCTL is not supported"},
 		`TEST{0644}=="x"`:              {1, "key TEST is not supported"},
-		`COLOR=="red"`:                 {1, "want one of the keys ATTR{}"},
-		`kernel=="a"`:                  {1, "want one of the keys"},
+		`COLOR=="red"`:                 {1, "unknown key COLOR; use one of ATTR{}"},
+		`kernel=="a"`:                  {1, "unknown key kernel"},
 		`KERNEL="a"`:                   {7, "operator = assigns"},
 		`ENV{A}+="a"`:                  {7, "operator += assigns"},
 		`ENV{A}-="a"`:                  {7, "operator -= assigns"},
 		`ENV{A}:="a"`:                  {7, "operator := assigns"},
-		`KERNEL`:                       {7, "want an operator"},
-		`KERNEL~"a"`:                   {7, "want an operator"},
+		`KERNEL`:                       {7, "expected an operator"},
+		`KERNEL~"a"`:                   {7, "expected an operator"},
 		`KERNEL==`:                     {9, "double quotes"},
 		`KERNEL==a`:                    {9, "double quotes"},
 		`KERNEL=="a`:                   {9, "closing double quote"},
 		"KERNEL==\"a\nb\"":             {11, "control character"},
-		`KERNEL=="a" SUBSYSTEM=="b"`:   {13, "want a comma"},
+		`KERNEL=="a" SUBSYSTEM=="b"`:   {13, "expected a comma"},
 		`KERNEL=="a",`:                 {13, "after the comma"},
-		`,KERNEL=="a"`:                 {1, "want one of the keys"},
-		`ATTR=="a"`:                    {5, "wants a name in braces"},
-		`ATTR{}=="a"`:                  {6, "want one"},
+		`,KERNEL=="a"`:                 {1, "expected a key"},
+		`ATTR=="a"`:                    {5, "requires a name in braces"},
+		`ATTR{}=="a"`:                  {6, "must not be empty"},
 		`ATTR{a=="b"`:                  {6, "closing brace"},
-		`KERNEL{a}=="b"`:               {8, "no name in braces"},
-		`ATTR{../../secret}=="x"`:      {6, "want a file of the device"},
-		`ATTR{/etc/shadow}=="root*"`:   {6, "want a file of the device"},
+		`KERNEL{a}=="b"`:               {8, "must not have a name in braces"},
+		`ATTR{../../secret}=="x"`:      {6, "must be a file inside"},
+		`ATTR{/etc/shadow}=="root*"`:   {6, "must be a file inside"},
 		`ATTR{[net/eth0]address}=="x"`: {6, "another device"},
-		`# KERNEL=="a"`:                {1, "want one of the keys"},
+		`# KERNEL=="a"`:                {1, "expected a key"},
 	} {
 		_, err := rules.Parse(rule)
-		var refused *rules.Error
-		require.True(t, errors.As(err, &refused), rule)
-		require.Equal(t, want.position, refused.Position, rule)
-		require.Contains(t, refused.Reason, want.reason, rule)
+		var syntaxErr *rules.Error
+		require.True(t, errors.As(err, &syntaxErr), rule)
+		require.Equal(t, want.position, syntaxErr.Position, rule)
+		require.Contains(t, syntaxErr.Reason, want.reason, rule)
 	}
 }
 
-func TestGlobsAreThoseOfTheCLibrary(t *testing.T) {
+func TestGlobsMatchLikeFnmatch(t *testing.T) {
 	for _, test := range []struct {
 		glob, text string
 		want       bool
@@ -227,13 +227,13 @@ func TestGlobsAreThoseOfTheCLibrary(t *testing.T) {
 	}
 }
 
-func TestSubsystemBusAndClassAreOne(t *testing.T) {
+func TestSubsystemBusAndClassAreEqual(t *testing.T) {
 	parsed, err := rules.Parse(`SUBSYSTEM=="bus"`)
 	require.NoError(t, err)
 	require.True(t, parsed.Matches(&device{subsystem: "class"}))
 }
 
-func TestSourcesReadTheDeviceOrItsNearestAncestorThatHasAValue(t *testing.T) {
+func TestSources(t *testing.T) {
 	for text, want := range map[string]string{
 		"KERNEL":          "video0",
 		" SUBSYSTEM ":     "video4linux",
@@ -256,12 +256,12 @@ func TestSourcesReadTheDeviceOrItsNearestAncestorThatHasAValue(t *testing.T) {
 		require.Equal(t, want, source.Read(camera()), text)
 	}
 	for text, want := range map[string]string{
-		"":              "position 1: want one of the keys",
-		"KERNEL==\"a\"": "position 7: want a key and nothing after it",
-		" TAGS":         "position 2: a device has many tags",
-		"ATTR":          "position 5: ATTR wants a name",
+		"":              "position 1: expected a key",
+		"KERNEL==\"a\"": "position 7: expected nothing after the key",
+		" TAGS":         "position 2: TAG and TAGS cannot be read",
+		"ATTR":          "position 5: key ATTR requires a name",
 		"ATTR{../x}":    "position 6: name",
-		"serial":        "position 1: want one of the keys",
+		"serial":        "position 1: unknown key serial",
 		"SYMLINK":       "position 1: key SYMLINK is not supported",
 	} {
 		_, err := rules.ParseSource(text)
@@ -271,9 +271,9 @@ func TestSourcesReadTheDeviceOrItsNearestAncestorThatHasAValue(t *testing.T) {
 
 func requirePosition(t *testing.T, err error, text string) {
 	t.Helper()
-	var refused *rules.Error
-	require.True(t, errors.As(err, &refused))
-	require.LessOrEqual(t, refused.Position, len(text)+1)
+	var syntaxErr *rules.Error
+	require.True(t, errors.As(err, &syntaxErr))
+	require.LessOrEqual(t, syntaxErr.Position, len(text)+1)
 }
 
 func FuzzParseSource(f *testing.F) {

@@ -5,7 +5,8 @@ import (
 	"unicode"
 )
 
-// Source names what of a device to read: a key of rules without operator and value, such as `ATTRS{serial}`.
+// Source selects a value of a device: a key of a rule without operator and value, such as
+// ATTRS{serial}.
 type Source struct {
 	key  key
 	name string
@@ -14,35 +15,36 @@ type Source struct {
 // ParseSource reads a Source. Errors are of type *Error.
 func ParseSource(text string) (Source, error) {
 	p := &parser{text: text}
-	p.spaces()
-	began := p.at
+	p.skipSpace()
+	start := p.pos
 	key, name, err := p.key()
 	if err != nil {
 		return Source{}, err
 	}
-	if key.of == tag {
-		return Source{}, p.failAt(began, "a device has many tags, and no value of them")
+	if key.field == tag {
+		return Source{}, p.errorAt(start, "TAG and TAGS cannot be read: a device has several tags")
 	}
-	if p.spaces(); !p.done() {
-		return Source{}, p.fail("want a key and nothing after it")
+	if p.skipSpace(); !p.done() {
+		return Source{}, p.errorf("expected nothing after the key")
 	}
 	return Source{key, name}, nil
 }
 
-// Read returns the value without white space at its end; empty: the device has none. A key in the plural reads the device
-// or its nearest ancestor that has a value.
+// Read returns the value without trailing white space, or "". A plural key reads the device or its
+// nearest ancestor with a value.
 func (s Source) Read(device Device) string {
 	for ; device != nil; device = device.Parent() {
-		if value := strings.TrimRightFunc(s.key.read(device, s.name), unicode.IsSpace); value != "" || !s.key.parents {
+		value := strings.TrimRightFunc(s.key.read(device, s.name), unicode.IsSpace)
+		if value != "" || !s.key.parents {
 			return value
 		}
 	}
 	return ""
 }
 
-// read is what a key looks at, when that is one value.
+// read returns the value of a key's field. Tags have no single value.
 func (k key) read(device Device, name string) (value string) {
-	switch k.of {
+	switch k.field {
 	case devpath:
 		return device.Devpath()
 	case kernel:

@@ -10,24 +10,23 @@ import (
 	"akri.sh/services/handler-udev/internal/rules"
 )
 
-// device opens a handle of libudev only when its path and links do not answer already: most rules dismiss most devices
-// by name or subsystem, and handles are what costs memory.
+// device reads its name and links itself and opens a libudev handle only for the rest: most rules
+// reject most devices by name or subsystem, and a handle needs about 2 KiB.
 type device struct {
-	scan    *scan
+	tree    *tree
 	syspath string
 	opened  bool
-	handle  *udev.Device // nil when opened: the device is gone
+	handle  *udev.Device // nil if opened: the device was removed
 }
 
 func (d *device) open() *udev.Device {
 	if !d.opened {
-		d.handle, d.opened = d.scan.database.udev.NewDeviceFromSyspath(d.syspath), true
-		d.scan.database.opened.Add(1)
+		d.handle, d.opened = d.tree.database.udev.NewDeviceFromSyspath(d.syspath), true
 	}
 	return d.handle
 }
 
-// read returns what get finds, and the zero value for a device that is gone.
+// read returns the result of get, or the zero value if the device was removed.
 func read[T any](d *device, get func(*udev.Device) T) (value T) {
 	if handle := d.open(); handle != nil {
 		return get(handle)
@@ -38,14 +37,14 @@ func read[T any](d *device, get func(*udev.Device) T) (value T) {
 func (d *device) Exists() bool       { return d.open() != nil }
 func (d *device) Devpath() string    { return strings.TrimPrefix(d.syspath, sys) }
 func (d *device) Kernel() string     { return strings.ReplaceAll(filepath.Base(d.syspath), "!", "/") }
-func (d *device) Subsystem() string  { return d.link("subsystem") }
-func (d *device) Driver() string     { return d.link("driver") }
-func (d *device) IOMMUGroup() string { return d.link("iommu_group") }
+func (d *device) Subsystem() string  { return d.linkTarget("subsystem") }
+func (d *device) Driver() string     { return d.linkTarget("driver") }
+func (d *device) IOMMUGroup() string { return d.linkTarget("iommu_group") }
 func (d *device) Devnode() string    { return read(d, (*udev.Device).Devnode) }
 
-// link is the name of what a link of the device's folder leads to.
-func (d *device) link(name string) string {
-	target, err := os.Readlink(filepath.Join(d.scan.database.Root, d.syspath, name))
+// linkTarget returns the base name of the target of a symbolic link in the device's directory.
+func (d *device) linkTarget(name string) string {
+	target, err := os.Readlink(filepath.Join(d.tree.database.Root, d.syspath, name))
 	if err != nil {
 		return ""
 	}
@@ -56,27 +55,27 @@ func (d *device) Property(name string) string {
 	return read(d, func(handle *udev.Device) string { return handle.PropertyValue(name) })
 }
 
-// Attribute tells an empty attribute from one that does not exist, which libudev's answer in Go does not.
+// Attribute distinguishes an empty attribute from one that does not exist. go-udev does not.
 func (d *device) Attribute(name string) (string, bool) {
 	value := read(d, func(handle *udev.Device) string { return handle.SysattrValue(name) })
 	if value != "" {
 		return value, true
 	}
-	info, err := os.Stat(filepath.Join(d.scan.database.Root, d.syspath, name))
+	info, err := os.Stat(filepath.Join(d.tree.database.Root, d.syspath, name))
 	return "", err == nil && info.Mode().IsRegular() && info.Mode().Perm()&0o444 != 0
 }
 
-// Tags are those that udev's rules gave the device when they last ran.
+// Tags returns the tags that the udev rules gave the device when they ran last.
 func (d *device) Tags() []string {
 	tags := d.Property("CURRENT_TAGS")
 	if tags == "" {
-		tags = d.Property("TAGS") // written before udev told current tags from former ones
+		tags = d.Property("TAGS") // udev before version 247 has no CURRENT_TAGS
 	}
 	return strings.FieldsFunc(tags, func(r rune) bool { return r == ':' })
 }
 
 func (d *device) Parent() rules.Device {
-	if parent := d.scan.parent(d.syspath); parent != nil {
+	if parent := d.tree.parent(d.syspath); parent != nil {
 		return parent
 	}
 	return nil

@@ -9,7 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"akri.sh/libs/handler"
-	"akri.sh/services/handler-udev/internal/selection"
+	"akri.sh/services/handler-udev/internal/discovery"
 	"akri.sh/services/handler-udev/internal/udevdb"
 )
 
@@ -20,9 +20,10 @@ const (
 	card   = "/devices/pci0000:00/0000:00:01.0/0000:01:00.0"
 )
 
-// testbed is where the devices of testdata are, written as umockdev-record writes them: a USB camera with a microphone and, not
-// of it, an adapter whose name begins as the camera's; a graphics card for virtual machines behind a bridge. A test that begins so runs a second time, in a process whose C library
-// shows those devices and no others.
+// testbed runs the test a second time, in a process in which libudev sees only the devices of
+// testdata. There it returns the directory of their sys, otherwise "". The files have the format of
+// umockdev-record: a USB camera with a microphone, an adapter whose name starts with the name of
+// the camera, and a graphics card behind a PCI bridge for virtual machines.
 func testbed(t *testing.T) (root string) {
 	t.Helper()
 	if root := os.Getenv("UMOCKDEV_DIR"); root != "" {
@@ -46,32 +47,32 @@ type offered struct {
 	nodes      []string
 }
 
-// offers is what a Configuration with these details gets.
-func offers(t *testing.T, root, details string, properties map[string]string) map[string]offered {
+// discover returns the devices of a Configuration by id.
+func discover(t *testing.T, root, details string, properties map[string]string) map[string]offered {
 	t.Helper()
 	request := handler.Request{Details: details, Properties: map[string][]byte{}}
 	for name, value := range properties {
 		request.Properties[name] = []byte(value)
 	}
-	spec, err := selection.Parse(request)
+	spec, err := discovery.ParseSpec(request)
 	require.NoError(t, err)
-	set := selection.NewSet(spec)
+	set := discovery.NewSet(spec)
 	devices, err := (&udevdb.Database{Root: root}).Devices("")
 	require.NoError(t, err)
 	set.Refresh("", devices)
-	found := map[string]offered{}
+	byID := map[string]offered{}
 	for _, device := range set.Devices() {
-		one := offered{properties: device.GetProperties()}
-		delete(one.properties, "UDEV_DEVPATH")
+		content := offered{properties: device.GetProperties()}
+		delete(content.properties, "UDEV_DEVPATH")
 		for _, node := range device.GetDeviceSpecs() {
-			one.nodes = append(one.nodes, node.GetHostPath()+" "+node.GetPermissions())
+			content.nodes = append(content.nodes, node.GetHostPath()+" "+node.GetPermissions())
 		}
-		found[device.GetId()] = one
+		byID[device.GetId()] = content
 	}
-	return found
+	return byID
 }
 
-func TestCamerasAndCardsThatThisMachineLacksAreOffered(t *testing.T) {
+func TestCamerasAndCardsOfTestbed(t *testing.T) {
 	root := testbed(t)
 	if root == "" {
 		return
@@ -81,7 +82,7 @@ func TestCamerasAndCardsThatThisMachineLacksAreOffered(t *testing.T) {
 		properties map[string]string
 		want       map[string]offered
 	}{
-		"the node of a camera that captures, with what is known of it": {
+		"capture node of a camera, with properties": {
 			details: `{udevRules: ['SUBSYSTEM=="video4linux", ENV{ID_V4L_CAPABILITIES}=="*:capture:*"'], permissions: rw,
 				properties: {SERIAL: "ATTRS{serial}", MODEL: "ENV{ID_MODEL}", DRIVER: DRIVERS, RAW: "ATTRS{descriptors}"}}`,
 			want: map[string]offered{video: {
@@ -89,7 +90,7 @@ func TestCamerasAndCardsThatThisMachineLacksAreOffered(t *testing.T) {
 				[]string{"/dev/video0 rw"},
 			}},
 		},
-		"the camera with all that belongs to it": {
+		"camera as a group": {
 			details: `{udevRules: ['ATTRS{idVendor}=="046d", ATTRS{idProduct}=="082d"'], groupRecursive: true}`,
 			want: map[string]offered{camera: {
 				map[string]string{
@@ -99,40 +100,40 @@ func TestCamerasAndCardsThatThisMachineLacksAreOffered(t *testing.T) {
 				[]string{"/dev/bus/usb/001/007 rwm", "/dev/video0 rwm", "/dev/video1 rwm", "/dev/snd/pcmC1D0c rwm"},
 			}},
 		},
-		"the camera that an interface of it stands for, to a virtual machine": {
+		"camera by its interface, for a virtual machine": {
 			details:    `{udevRules: ['DRIVER=="uvcvideo"']}`,
 			properties: map[string]string{"devicePluginResourceName": "akri.sh/webcam"},
 			want: map[string]offered{camera: {
 				map[string]string{"UDEV_DEVNODE": "/dev/bus/usb/001/007", "USB_RESOURCE_AKRI_SH_WEBCAM": "1:7"}, []string{"/dev/bus/usb/001/007 rwm"},
 			}},
 		},
-		"a card that is passed through, which has no node": {
+		"card with passthrough, without a device node": {
 			details:    `{udevRules: ['SUBSYSTEM=="pci", DRIVER=="vfio-pci", ATTR{class}=="0x03*"'], properties: {ID: "ENV{PCI_ID}"}}`,
 			properties: map[string]string{"devicePluginResourceName": "nvidia.com/t4", "vfioPassthrough": "true"},
 			want: map[string]offered{card: {
 				map[string]string{"PCI_RESOURCE_NVIDIA_COM_T4": "0000:01:00.0", "ID": "10DE:1EB8"}, []string{"/dev/vfio/15 rwm", "/dev/vfio/vfio rwm"},
 			}},
 		},
-		"no device: the hub and the camera are not one": {
+		"no device: the attributes are of different ancestors": {
 			details: `{udevRules: ['ATTRS{idVendor}=="1d6b", ATTRS{idProduct}=="082d"']}`,
 			want:    map[string]offered{},
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			require.Equal(t, test.want, offers(t, root, test.details, test.properties))
+			require.Equal(t, test.want, discover(t, root, test.details, test.properties))
 		})
 	}
 }
 
-func TestWhatIsBelowAPulledOutDeviceGoesWithIt(t *testing.T) {
+func TestRemovedDeviceTakesItsDescendants(t *testing.T) {
 	root := testbed(t)
 	if root == "" {
 		return
 	}
 	const details = `udevRules: ['SUBSYSTEM=="video4linux|usb|sound", DEVPATH!="*/usb1"']`
-	require.Contains(t, offers(t, root, details, nil), video)
+	require.Contains(t, discover(t, root, details, nil), video)
 	require.NoError(t, os.RemoveAll(root+"/sys"+camera))
-	found := offers(t, root, details, nil)
-	require.Len(t, found, 1)
-	require.Contains(t, found, usb+"/1-40")
+	devices := discover(t, root, details, nil)
+	require.Len(t, devices, 1)
+	require.Contains(t, devices, usb+"/1-40")
 }

@@ -1,5 +1,5 @@
-// Package udevdb reads the kernel's devices through libudev: sysfs, and the database of udev where the node has one. It
-// is the only package that needs cgo.
+// Package udevdb reads devices from sysfs and from the udev database. It is the only package that
+// uses cgo: libudev reads properties, attributes and device nodes.
 package udevdb
 
 import (
@@ -7,92 +7,77 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-	"runtime"
 	"strings"
-	"sync/atomic"
 
 	"github.com/jochenvg/go-udev"
 
-	"akri.sh/services/handler-udev/internal/selection"
+	"akri.sh/services/handler-udev/internal/discovery"
 )
 
-const (
-	sys         = "/sys"
-	manyHandles = 256 // some 2 KiB each
-)
+const sys = "/sys"
 
-// Database is the kernel's devices as they are now; nothing is kept between two calls.
+// Database reads the current devices. It keeps nothing between two calls.
 type Database struct {
-	udev   udev.Udev    // first: go-udev wants its address to be that of the allocation
-	opened atomic.Int64 // handles of devices since the last release
+	udev udev.Udev // the first field, because go-udev sets a finalizer on its address
 
-	// Root is a folder that holds sys; empty: the machine's. Only a testbed that shows libudev other devices, which it does
-	// by way of the C library, needs it: what Go reads itself it must read there.
+	// Root is a directory with another sys. Only a test needs it that shows other devices to
+	// libudev by replacing functions of the C library, which Go does not call.
 	Root string
 }
 
-// Devices lists the devices at and below a devpath; "" means all. The devices are for one goroutine and remember what
-// they have read.
-func (d *Database) Devices(top string) ([]selection.Device, error) {
-	d.release()
+// Devices lists the devices at and below a devpath, or all devices for "". A device must be used by
+// one goroutine only. It keeps what it has read.
+func (d *Database) Devices(top string) ([]discovery.Device, error) {
 	paths, err := d.syspaths(top)
 	if err != nil {
 		return nil, err
 	}
-	scan := &scan{database: d, known: make(map[string]*device, len(paths))}
-	devices := make([]selection.Device, len(paths))
+	tree := &tree{database: d, devices: make(map[string]*device, len(paths))}
+	devices := make([]discovery.Device, len(paths))
 	for i, path := range paths {
-		devices[i] = scan.device(path)
+		devices[i] = tree.device(path)
 	}
 	return devices, nil
 }
 
 func (d *Database) syspaths(top string) ([]string, error) {
 	if top == "" {
-		return all(d.Root)
+		return allSyspaths(d.Root)
 	}
-	return below(d.Root, sys+top)
+	return syspathsBelow(d.Root, sys+top)
 }
 
-// release lets go of libudev's handles when they have become many: go-udev does so in finalizers, and a handler makes so
-// little garbage that those would run every other minute.
-func (d *Database) release() {
-	if d.opened.Load() > manyHandles {
-		d.opened.Store(0)
-		runtime.GC()
-	}
-}
-
-// Devpath finds the device that a file of udev's database is about, such as `b8:0` or `+usb:1-1`.
+// Devpath returns the path without /sys of the device with an id of the udev database, such as b8:0
+// or +usb:1-1.
 func (d *Database) Devpath(id string) (string, bool) {
-	found := d.udev.NewDeviceFromDeviceID(id)
-	d.opened.Add(1)
-	if found == nil {
+	device := d.udev.NewDeviceFromDeviceID(id)
+	if device == nil {
 		return "", false
 	}
-	return found.Devpath(), true
+	return device.Devpath(), true
 }
 
-// scan is one look at the kernel's devices. Devices share their ancestors.
-type scan struct {
+// tree holds the devices of one listing, so that they share their ancestors.
+type tree struct {
 	database *Database
-	known    map[string]*device
+	devices  map[string]*device // by path
 }
 
-func (s *scan) device(syspath string) *device {
-	known, ok := s.known[syspath]
-	if !ok {
-		known = &device{scan: s, syspath: syspath}
-		s.known[syspath] = known
+func (t *tree) device(syspath string) *device {
+	d, exists := t.devices[syspath]
+	if !exists {
+		d = &device{tree: t, syspath: syspath}
+		t.devices[syspath] = d
 	}
-	return known
+	return d
 }
 
-// parent is the next folder above that is a device.
-func (s *scan) parent(syspath string) *device {
+// parent returns the device of the nearest directory above that is a device, or nil.
+func (t *tree) parent(syspath string) *device {
 	for path := filepath.Dir(syspath); strings.HasPrefix(path, sys+"/devices/"); path = filepath.Dir(path) {
-		if _, err := os.Stat(filepath.Join(s.database.Root, path, "uevent")); err == nil || !errors.Is(err, fs.ErrNotExist) {
-			return s.device(path)
+		_, err := os.Stat(filepath.Join(t.database.Root, path, "uevent"))
+		if err == nil || !errors.Is(err, fs.ErrNotExist) {
+			return t.device(path)
 		}
 	}
 	return nil

@@ -10,14 +10,14 @@ import (
 	"github.com/jochenvg/go-udev"
 	"github.com/stretchr/testify/require"
 
-	"akri.sh/services/handler-udev/internal/selection"
+	"akri.sh/services/handler-udev/internal/discovery"
 	"akri.sh/services/handler-udev/internal/udevdb"
 )
 
-// named finds a device of the machine that runs the test; every Linux has /dev/null.
-func named(t *testing.T, below, kernel string) selection.Device {
+// find returns the device of this machine with a kernel name.
+func find(t *testing.T, top, kernel string) discovery.Device {
 	t.Helper()
-	devices, err := (&udevdb.Database{}).Devices(below)
+	devices, err := (&udevdb.Database{}).Devices(top)
 	require.NoError(t, err)
 	for _, device := range devices {
 		if device.Kernel() == kernel {
@@ -28,9 +28,9 @@ func named(t *testing.T, below, kernel string) selection.Device {
 	return nil
 }
 
-// libudev's own list is the standard: which devices there are is for it to say.
-func TestDevicesAreThoseThatLibudevLists(t *testing.T) {
-	testbed(t) // and then those of the machine
+// The lists must equal those of libudev's enumeration, on this machine and in the testbed.
+func TestDevicesAreThoseOfLibudev(t *testing.T) {
+	testbed(t)
 	root := os.Getenv("UMOCKDEV_DIR")
 	enumerate := (&udev.Udev{}).NewEnumerate()
 	paths, err := enumerate.DeviceSyspaths()
@@ -43,7 +43,7 @@ func TestDevicesAreThoseThatLibudevLists(t *testing.T) {
 		top := strings.TrimPrefix(path, "/sys")
 		var inside []string
 		for _, other := range paths {
-			if selection.Within(path, other) {
+			if discovery.Within(path, other) {
 				inside = append(inside, other)
 			}
 		}
@@ -52,7 +52,7 @@ func TestDevicesAreThoseThatLibudevLists(t *testing.T) {
 	require.Empty(t, syspaths(t, database, "/devices/no/such"))
 }
 
-// pluggedByTests are devices that come and go while other tests run.
+// pluggedByTests reports whether other tests may add or remove a device meanwhile.
 func pluggedByTests(path string) bool {
 	return slices.ContainsFunc([]string{"block", "bdi", "net"}, func(kind string) bool {
 		return strings.HasPrefix(path, "/sys/devices/virtual/"+kind+"/")
@@ -70,14 +70,14 @@ func syspaths(t *testing.T, database *udevdb.Database, top string) []string {
 	return slices.DeleteFunc(paths, pluggedByTests)
 }
 
-func TestNoDevicesCanBeListedWithoutSysfs(t *testing.T) {
+func TestListingFailsWithoutSysfs(t *testing.T) {
 	root := t.TempDir()
 	_, err := (&udevdb.Database{Root: root}).Devices("")
 	require.ErrorContains(t, err, "list devices: "+root+"/sys/bus/*/devices: file does not exist")
 }
 
-func TestDeviceIsReadFromTheKernel(t *testing.T) {
-	null := named(t, "", "null")
+func TestDeviceOfTheKernel(t *testing.T) {
+	null := find(t, "", "null")
 	require.True(t, null.Exists())
 	require.Equal(t, "/devices/virtual/mem/null", null.Devpath())
 	require.Equal(t, "mem", null.Subsystem())
@@ -91,15 +91,15 @@ func TestDeviceIsReadFromTheKernel(t *testing.T) {
 	require.Equal(t, "1:3", value)
 }
 
-func TestAttributeThatDoesNotExistIsNotAnEmptyOne(t *testing.T) {
-	null := named(t, "/devices/virtual/mem/null", "null")
+func TestMissingAttributeIsNotEmpty(t *testing.T) {
+	null := find(t, "/devices/virtual/mem/null", "null")
 	for _, name := range []string{"no_such", "power", "subsystem/no_such"} {
 		_, exists := null.Attribute(name)
 		require.False(t, exists, name)
 	}
 }
 
-func TestPartOfTheTreeHasOnlyWhatIsBelow(t *testing.T) {
+func TestDevicesBelowADevpath(t *testing.T) {
 	devices, err := (&udevdb.Database{}).Devices("/devices/virtual/mem/null")
 	require.NoError(t, err)
 	require.Len(t, devices, 1)
@@ -108,7 +108,7 @@ func TestPartOfTheTreeHasOnlyWhatIsBelow(t *testing.T) {
 	require.Empty(t, devices)
 }
 
-func TestAncestorsAreThoseOfSysfs(t *testing.T) {
+func TestParentsAreThoseOfSysfs(t *testing.T) {
 	devices, err := (&udevdb.Database{}).Devices("")
 	require.NoError(t, err)
 	for _, device := range devices {
@@ -121,7 +121,7 @@ func TestAncestorsAreThoseOfSysfs(t *testing.T) {
 	require.NoError(t, err)
 }
 
-func TestDeviceIsFoundByTheNameOfItsFileInTheDatabase(t *testing.T) {
+func TestDevpathOfDatabaseID(t *testing.T) {
 	database := &udevdb.Database{}
 	devpath, ok := database.Devpath("c1:3")
 	require.True(t, ok)

@@ -1,5 +1,4 @@
-// Package uevent hears from the kernel, and from udev where its messages arrive, that devices changed.
-package uevent
+package monitor
 
 import (
 	"bytes"
@@ -8,19 +7,20 @@ import (
 	"strings"
 )
 
-// Event says that something happened to one device.
+// Event is a uevent of one device.
 type Event struct {
-	// Action is what happened: add, change, remove, bind, unbind, move, online or offline.
+	// Action is add, change, remove, bind, unbind, move, online or offline.
 	Action string
-	// Devpath is the device's path below /sys; OldDevpath the one it had before it moved.
+	// Devpath is the path of the device without /sys. OldDevpath is the previous path after a move.
 	Devpath    string
 	OldDevpath string
 }
 
 var errMalformed = errors.New("malformed uevent")
 
-// udev's messages begin with a header: "libudev", a zero, a magic number in network order, and then, in the order of the
-// machine, the size of the header and the offset and length of the properties (libudev-monitor's monitor_netlink_header).
+// The header of udevd's messages, monitor_netlink_header of libudev: "libudev", a zero byte, a
+// magic number in network byte order and then, in native byte order, the size of the header and the
+// offset and length of the properties.
 const (
 	udevPrefix       = "libudev\x00"
 	udevMagic        = 0xfeedcafe
@@ -30,9 +30,9 @@ const (
 	headerSize       = 24
 )
 
-// Parse reads one message of either sender.
+// Parse reads a message of the kernel or of udevd.
 func Parse(message []byte) (Event, error) {
-	properties, err := propertiesOf(message)
+	properties, err := properties(message)
 	if err != nil {
 		return Event{}, err
 	}
@@ -54,9 +54,10 @@ func Parse(message []byte) (Event, error) {
 	return event, nil
 }
 
-func propertiesOf(message []byte) ([]byte, error) {
+// properties returns the KEY=value part of a message.
+func properties(message []byte) ([]byte, error) {
 	if !bytes.HasPrefix(message, []byte(udevPrefix)) {
-		// The kernel's begin with `action@devpath`.
+		// Messages of the kernel start with action@devpath.
 		_, properties, ok := bytes.Cut(message, []byte{0})
 		if !ok {
 			return nil, errMalformed
@@ -66,10 +67,10 @@ func propertiesOf(message []byte) ([]byte, error) {
 	if len(message) < headerSize || binary.BigEndian.Uint32(message[magicOffset:]) != udevMagic {
 		return nil, errMalformed
 	}
-	from := uint64(binary.NativeEndian.Uint32(message[propertiesOffset:]))
+	offset := uint64(binary.NativeEndian.Uint32(message[propertiesOffset:]))
 	length := uint64(binary.NativeEndian.Uint32(message[lengthOffset:]))
-	if from+length > uint64(len(message)) {
+	if offset+length > uint64(len(message)) {
 		return nil, errMalformed
 	}
-	return message[from : from+length], nil
+	return message[offset : offset+length], nil
 }

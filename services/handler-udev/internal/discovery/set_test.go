@@ -1,4 +1,4 @@
-package selection_test
+package discovery_test
 
 import (
 	"fmt"
@@ -8,8 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"akri.sh/libs/handler"
-	"akri.sh/services/handler-udev/internal/fakedev"
-	"akri.sh/services/handler-udev/internal/selection"
+	"akri.sh/services/handler-udev/internal/discovery"
 )
 
 const (
@@ -23,39 +22,39 @@ const (
 	virtual  = "/devices/virtual/misc/nodeless"
 )
 
-func kernel() *fakedev.Kernel {
-	return fakedev.NewKernel(
-		fakedev.Device{Path: hub, Node: "/dev/bus/usb/001/001", Sub: "usb"},
-		fakedev.Device{Path: camera, Node: "/dev/bus/usb/001/010", Sub: "usb", Attributes: map[string]string{
+func usbAndPCI() *fakeKernel {
+	return newFakeKernel(
+		fakeDevice{Path: hub, Node: "/dev/bus/usb/001/001", Sub: "usb"},
+		fakeDevice{Path: camera, Node: "/dev/bus/usb/001/010", Sub: "usb", Attributes: map[string]string{
 			"serial": "0815\n", "product": "Webcam", "descriptors": "\x12\x01\xff", "huge": strings.Repeat("x", 4<<10),
 		}},
-		fakedev.Device{Path: function, Sub: "usb"},
-		fakedev.Device{
+		fakeDevice{Path: function, Sub: "usb"},
+		fakeDevice{
 			Path: video, Node: "/dev/video0", Sub: "video4linux",
 			Attributes: map[string]string{"name": "Webcam: wide"}, Database: map[string]string{"ID_V4L_CAPABILITIES": ":capture:"},
 		},
-		fakedev.Device{Path: sound, Sub: "sound"},
-		fakedev.Device{Path: sound + "/controlC1", Node: "/dev/snd/controlC1", Sub: "sound"},
-		fakedev.Device{Path: other, Node: "/dev/bus/usb/001/011", Sub: "usb"},
-		fakedev.Device{Path: card, Group: "15", Sub: "pci"},
-		fakedev.Device{Path: virtual, Sub: "misc"},
+		fakeDevice{Path: sound, Sub: "sound"},
+		fakeDevice{Path: sound + "/controlC1", Node: "/dev/snd/controlC1", Sub: "sound"},
+		fakeDevice{Path: other, Node: "/dev/bus/usb/001/011", Sub: "usb"},
+		fakeDevice{Path: card, Group: "15", Sub: "pci"},
+		fakeDevice{Path: virtual, Sub: "misc"},
 	)
 }
 
-// offered is a device as a table writes it.
+// offered is the expected content of a device.
 type offered struct {
 	properties map[string]string
 	nodes      []string // path:permissions
 }
 
-func parse(t *testing.T, details string, properties map[string][]byte) selection.Spec {
+func parse(t *testing.T, details string, properties map[string][]byte) discovery.Spec {
 	t.Helper()
-	spec, err := selection.Parse(handler.Request{Details: details, Properties: properties})
+	spec, err := discovery.ParseSpec(handler.Request{Details: details, Properties: properties})
 	require.NoError(t, err)
 	return spec
 }
 
-func list(t *testing.T, set *selection.Set) map[string]offered {
+func list(t *testing.T, set *discovery.Set) map[string]offered {
 	t.Helper()
 	found := map[string]offered{}
 	for _, device := range set.Devices() {
@@ -70,7 +69,7 @@ func list(t *testing.T, set *selection.Set) map[string]offered {
 	return found
 }
 
-func TestDevicesAreOfferedAsBrokersKnowThem(t *testing.T) {
+func TestOfferedDevices(t *testing.T) {
 	for name, test := range map[string]struct {
 		details    string
 		properties map[string][]byte
@@ -85,15 +84,15 @@ func TestDevicesAreOfferedAsBrokersKnowThem(t *testing.T) {
 			details: "udevRules: ['KERNEL==\"video0\"', 'SUBSYSTEM==\"video4linux\"']\npermissions: r",
 			want:    map[string]offered{video: {map[string]string{"UDEV_DEVPATH": video, "UDEV_DEVNODE": "/dev/video0"}, []string{"/dev/video0:r"}}},
 		},
-		"a device without a node is its first ancestor that has one": {
+		"device node of the nearest ancestor": {
 			details: `udevRules: ['KERNEL=="1-1:1.0|card1"']`,
 			want:    map[string]offered{camera: {map[string]string{"UDEV_DEVPATH": camera, "UDEV_DEVNODE": "/dev/bus/usb/001/010"}, []string{"/dev/bus/usb/001/010:rwm"}}},
 		},
-		"a device without a node above it": {
+		"no device node up to the root": {
 			details: `udevRules: ['KERNEL=="nodeless"']`,
 			want:    map[string]offered{virtual: {map[string]string{"UDEV_DEVPATH": virtual}, nil}},
 		},
-		"a group has what is below its top, and no neighbour with a longer name": {
+		"groups, with siblings of which one name starts with the other": {
 			details: "udevRules: ['KERNEL==\"1-1|1-10|video0|controlC1\"']\ngroupRecursive: true\npermissions: rw",
 			want: map[string]offered{
 				camera: {map[string]string{
@@ -102,62 +101,62 @@ func TestDevicesAreOfferedAsBrokersKnowThem(t *testing.T) {
 				other: {map[string]string{"UDEV_DEVPATH": other, "UDEV_DEVNODE_0": "/dev/bus/usb/001/011"}, []string{"/dev/bus/usb/001/011:rw"}},
 			},
 		},
-		"the same rules without a group": {
+		"the same rules without groups": {
 			details: `udevRules: ['KERNEL=="1-1|video0"']`,
 			want: map[string]offered{
 				camera: {map[string]string{"UDEV_DEVPATH": camera, "UDEV_DEVNODE": "/dev/bus/usb/001/010"}, []string{"/dev/bus/usb/001/010:rwm"}},
 				video:  {map[string]string{"UDEV_DEVPATH": video, "UDEV_DEVNODE": "/dev/video0"}, []string{"/dev/video0:rwm"}},
 			},
 		},
-		"properties of the device that matched and of what is above it": {
+		"properties of the device and of its ancestors": {
 			details: `{udevRules: ['KERNEL=="video0"'], properties: {SERIAL: "ATTRS{serial}", name: "ATTR{name}", CAN: "ENV{ID_V4L_CAPABILITIES}", NONE: "ATTR{serial}", BINARY: "ATTRS{descriptors}", HUGE: "ATTRS{huge}"}}`,
 			want: map[string]offered{video: {map[string]string{
 				"UDEV_DEVPATH": video, "UDEV_DEVNODE": "/dev/video0", "SERIAL": "0815", "name": "Webcam: wide", "CAN": ":capture:",
 			}, []string{"/dev/video0:rwm"}}},
 		},
-		"properties of a device that another stands for": {
+		"properties of a device with the device node of an ancestor": {
 			details: `{udevRules: ['KERNEL=="card1|1-1:1.0"'], properties: {WHAT: KERNEL, SERIAL: "ATTRS{serial}"}}`,
 			want: map[string]offered{camera: {map[string]string{
 				"UDEV_DEVPATH": camera, "UDEV_DEVNODE": "/dev/bus/usb/001/010", "WHAT": "1-1:1.0", "SERIAL": "0815",
 			}, []string{"/dev/bus/usb/001/010:rwm"}}},
 		},
-		"properties of a group are those of the first that has them": {
+		"properties of a group, from the first device with a value": {
 			details: `{udevRules: ['KERNEL=="1-1|video0"'], groupRecursive: true, properties: {PRODUCT: "ATTR{product}", NAME: "ATTR{name}", WHAT: SUBSYSTEM}}`,
 			want: map[string]offered{camera: {map[string]string{
 				"UDEV_DEVPATH": camera, "UDEV_DEVNODE_0": "/dev/bus/usb/001/010", "UDEV_DEVNODE_1": "/dev/video0",
 				"PRODUCT": "Webcam", "NAME": "Webcam: wide", "WHAT": "usb",
 			}, []string{"/dev/bus/usb/001/010:rwm", "/dev/video0:rwm"}}},
 		},
-		"KubeVirt's variable of a USB device": {
+		"KubeVirt variable of a USB device": {
 			details:    `udevRules: ['KERNEL=="1-10"']`,
 			properties: map[string][]byte{"devicePluginResourceName": []byte("akri.sh/udev-usb-mouse")},
 			want: map[string]offered{other: {map[string]string{
 				"UDEV_DEVPATH": other, "UDEV_DEVNODE": "/dev/bus/usb/001/011", "USB_RESOURCE_AKRI_SH_UDEV-USB-MOUSE": "1:11",
 			}, []string{"/dev/bus/usb/001/011:rwm"}}},
 		},
-		"KubeVirt's variables of a group": {
+		"KubeVirt variables of a group": {
 			details:    "udevRules: ['KERNEL==\"1-1|video0\"']\ngroupRecursive: true",
 			properties: map[string][]byte{"devicePluginResourceName": []byte("a/b")},
 			want: map[string]offered{camera: {map[string]string{
 				"UDEV_DEVPATH": camera, "UDEV_DEVNODE_0": "/dev/bus/usb/001/010", "UDEV_DEVNODE_1": "/dev/video0", "USB_RESOURCE_A_B_0": "1:10",
 			}, []string{"/dev/bus/usb/001/010:rwm", "/dev/video0:rwm"}}},
 		},
-		"a PCI device passed through": {
+		"PCI device with passthrough": {
 			details:    `udevRules: ['KERNEL=="0000:01:00.0"']`,
 			properties: map[string][]byte{"devicePluginResourceName": []byte("a.b/gpu"), "vfioPassthrough": []byte(" True\n")},
 			want: map[string]offered{card: {map[string]string{
 				"UDEV_DEVPATH": card, "PCI_RESOURCE_A_B_GPU": "0000:01:00.0",
 			}, []string{"/dev/vfio/15:rwm", "/dev/vfio/vfio:rwm"}}},
 		},
-		"a PCI device not passed through": {
+		"PCI device without passthrough": {
 			details:    `udevRules: ['KERNEL=="0000:01:00.0"']`,
 			properties: map[string][]byte{"vfioPassthrough": []byte("1")},
 			want:       map[string]offered{card: {map[string]string{"UDEV_DEVPATH": card}, nil}},
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			set := selection.NewSet(parse(t, test.details, test.properties))
-			devices, err := kernel().Devices("")
+			set := discovery.NewSet(parse(t, test.details, test.properties))
+			devices, err := usbAndPCI().Devices("")
 			require.NoError(t, err)
 			set.Refresh("", devices)
 			require.Equal(t, test.want, list(t, set))
@@ -165,35 +164,35 @@ func TestDevicesAreOfferedAsBrokersKnowThem(t *testing.T) {
 	}
 }
 
-func TestRefreshTouchesOnlyWhatIsBelow(t *testing.T) {
-	set := selection.NewSet(parse(t, `udevRules: ['KERNEL=="1-1|1-10|video0"']`, nil))
-	devices, err := kernel().Devices("")
+func TestRefreshUpdatesOnlyItsPartOfTheTree(t *testing.T) {
+	set := discovery.NewSet(parse(t, `udevRules: ['KERNEL=="1-1|1-10|video0"']`, nil))
+	devices, err := usbAndPCI().Devices("")
 	require.NoError(t, err)
 	set.Refresh("", devices)
 	require.Len(t, list(t, set), 3)
 	set.Refresh(camera, nil)
 	require.Len(t, list(t, set), 1)
 	require.Contains(t, list(t, set), other)
-	set.Drop(other)
+	set.Remove(other)
 	require.Empty(t, list(t, set))
 }
 
-func TestEveryMistakeInDetailsIsNamed(t *testing.T) {
+func TestInvalidDetailsAreRejected(t *testing.T) {
 	for details, wants := range map[string][]string{
 		``:                         {"udevRules: required"},
 		`udevRules: ['']`:          {"udevRules[0]", "empty rule"},
 		`udevRules: 'KERNEL=="a"'`: {"line 1"},
 		`udevrules: []`:            {`unknown key "udevrules"`},
-		"udevRules: ['A', 'KERNEL=']\npermissions: wr": {"udevRules[0]", "udevRules[1]", `permissions "wr": want one of r, w, m`},
+		"udevRules: ['A', 'KERNEL=']\npermissions: wr": {"udevRules[0]", "udevRules[1]", `permissions: "wr" must be one of r, w, m`},
 		"udevRules: []\npermissions: ''":               {"permissions"},
 		"{udevRules: [], properties: {A: 'ATTR{x', 1B: KERNEL, UDEV_DEVNODE: KERNEL, C: TAG}}": {
-			`properties: A: "ATTR{x": position 6: want a closing brace`, `1B: "KERNEL": want the name of an environment variable`,
-			"UDEV_DEVNODE", "own", `C: "TAG": position 1`,
+			`properties: A: "ATTR{x": position 6: expected a closing brace`, `1B: "KERNEL": the name must have only letters`,
+			"UDEV_DEVNODE", "reserved", `C: "TAG": position 1`,
 		},
 		"{udevRules: [], properties: [SERIAL]}":                   {"line 1"},
-		"{udevRules: [], properties: {" + manyProperties() + "}}": {"33 of them, at most 32"},
+		"{udevRules: [], properties: {" + manyProperties() + "}}": {"has 33 entries, must have at most 32"},
 	} {
-		_, err := selection.Parse(handler.Request{Details: details})
+		_, err := discovery.ParseSpec(handler.Request{Details: details})
 		for _, want := range wants {
 			require.ErrorContains(t, err, want, details)
 		}
@@ -208,17 +207,17 @@ func manyProperties() string {
 	return list.String()
 }
 
-func FuzzParse(f *testing.F) {
+func FuzzParseSpec(f *testing.F) {
 	for _, seed := range []string{`udevRules: ['KERNEL=="a"']`, "udevRules: []\ngroupRecursive: true\npermissions: rw", "udevRules: &a [*a]", "{}", `{udevRules: ['KERNEL=="video0"'], properties: {A: "ATTRS{serial}"}}`} {
 		f.Add(seed, "akri.sh/x")
 	}
 	f.Fuzz(func(t *testing.T, details, resource string) {
-		spec, err := selection.Parse(handler.Request{Details: details, Properties: map[string][]byte{"devicePluginResourceName": []byte(resource)}})
+		spec, err := discovery.ParseSpec(handler.Request{Details: details, Properties: map[string][]byte{"devicePluginResourceName": []byte(resource)}})
 		if err != nil {
 			return
 		}
-		set := selection.NewSet(spec)
-		devices, err := kernel().Devices("")
+		set := discovery.NewSet(spec)
+		devices, err := usbAndPCI().Devices("")
 		require.NoError(t, err)
 		set.Refresh("", devices)
 		for _, device := range set.Devices() {

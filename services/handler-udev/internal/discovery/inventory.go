@@ -1,0 +1,167 @@
+// Package discovery selects the devices of Configurations by udev rules and keeps the selections up
+// to date. Specs and Sets are pure; an Inventory lists devices once for all Configurations.
+package discovery
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"go.uber.org/zap"
+
+	"akri.sh/libs/broadcast"
+	"akri.sh/libs/handler"
+)
+
+// Database lists the current devices of the kernel.
+type Database interface {
+	// Devices lists the devices at and below a devpath, or all devices for "". Each device is used
+	// by one goroutine and reads a value only once.
+	Devices(top string) ([]Device, error)
+}
+
+// Inventory serves Discover calls. Changed, Removed and Resync report what happened to devices.
+type Inventory struct {
+	database Database
+	observe  func(top string, took time.Duration)
+	log      *zap.Logger
+	queue    *queue
+
+	mu       sync.Mutex
+	watchers map[*watcher]struct{}
+}
+
+// watcher is one Discover call.
+type watcher struct {
+	set     *Set
+	changed broadcast.Signal
+}
+
+// NewInventory returns an Inventory without watchers. It calls observe after each listing with its
+// devpath ("" for all devices) and its duration.
+func NewInventory(database Database, observe func(top string, took time.Duration), log *zap.Logger) *Inventory {
+	return &Inventory{
+		database: database, observe: observe, log: log,
+		queue: newQueue(), watchers: map[*watcher]struct{}{},
+	}
+}
+
+// Discover implements handler.Watch.
+func (i *Inventory) Discover(ctx context.Context, request handler.Request, send handler.Send) error {
+	spec, err := ParseSpec(request)
+	if err != nil {
+		return err
+	}
+	w := &watcher{set: NewSet(spec), changed: broadcast.NewSignal()}
+	defer i.remove(w)
+	if err := i.add(w); err != nil {
+		return err
+	}
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-w.changed:
+			if err := send(i.devices(w)); err != nil {
+				return err
+			}
+		}
+	}
+}
+
+// add lists the devices for a new watcher. The lock keeps changes from being applied between the
+// listing and the registration.
+func (i *Inventory) add(w *watcher) error {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	devices, err := i.database.Devices("")
+	if err != nil {
+		return err
+	}
+	w.set.Refresh("", devices)
+	i.watchers[w] = struct{}{}
+	w.changed.Notify()
+	return nil
+}
+
+func (i *Inventory) remove(w *watcher) {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	delete(i.watchers, w)
+}
+
+func (i *Inventory) devices(w *watcher) []*handler.Device {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	return w.set.Devices()
+}
+
+// Run applies changes until ctx ends. It lists all devices in each resync interval, to find changes
+// without an event.
+func (i *Inventory) Run(ctx context.Context, resync time.Duration) error {
+	ticker := time.NewTicker(resync)
+	defer ticker.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-ticker.C:
+			i.queue.addAll()
+		case <-i.queue.ready:
+			i.apply(i.queue.take())
+		}
+	}
+}
+
+// Changed reports that the device at a devpath is new or different.
+func (i *Inventory) Changed(devpath string) { i.queue.add(devpath, false) }
+
+// Removed reports that the device at a devpath was removed. Sysfs may still show it, so it is not
+// listed now. It is listed after a delay, because the listing for another event may have shown it
+// in the meantime.
+func (i *Inventory) Removed(devpath string) {
+	i.queue.add(devpath, true)
+	i.queue.addDelayed(devpath)
+}
+
+// Resync reports that any device may have changed.
+func (i *Inventory) Resync() { i.queue.addAll() }
+
+// apply updates all watchers. Removals come after the listings, which may still show the removed
+// devices.
+func (i *Inventory) apply(changes map[string]bool) {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	if len(i.watchers) == 0 {
+		return
+	}
+	for devpath, removed := range changes {
+		if !removed {
+			i.refresh(devpath)
+		}
+	}
+	for devpath, removed := range changes {
+		if !removed {
+			continue
+		}
+		for w := range i.watchers {
+			w.set.Remove(devpath)
+		}
+	}
+	for w := range i.watchers {
+		w.changed.Notify()
+	}
+}
+
+func (i *Inventory) refresh(devpath string) {
+	began := time.Now()
+	devices, err := i.database.Devices(devpath)
+	if err != nil {
+		i.log.Warn("listing devices failed; keeping the last list", zap.String("devpath", devpath), zap.Error(err))
+		return
+	}
+	for w := range i.watchers {
+		w.set.Refresh(devpath, devices)
+	}
+	i.observe(devpath, time.Since(began))
+}

@@ -1,0 +1,71 @@
+package monitor
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+
+	"golang.org/x/sys/unix"
+)
+
+const (
+	// multicastGroups are those of the kernel (1) and of udevd (2). Messages of the kernel reach
+	// every network namespace of the initial user namespace, those of udevd only its own.
+	multicastGroups = 1 | 2
+	// receiveBufferSize holds a few thousand events, as a large USB hub causes.
+	receiveBufferSize = 4 << 20
+	// maxMessageSize is far above the limit of the kernel.
+	maxMessageSize = 16 << 10
+)
+
+// ErrLost means that the kernel dropped events because the receive buffer was full.
+var ErrLost = errors.New("uevents were lost")
+
+// Socket receives uevents. It replaces the monitor of go-udev, which does not report lost events,
+// needs one socket and one thread per group, and wakes up each second.
+type Socket struct{ file *os.File }
+
+// Listen opens a Socket, which receives all later events.
+func Listen() (*Socket, error) {
+	fd, err := unix.Socket(unix.AF_NETLINK, unix.SOCK_RAW|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK,
+		unix.NETLINK_KOBJECT_UEVENT)
+	if err != nil {
+		return nil, fmt.Errorf("open uevent socket: %w", err)
+	}
+	// Without the permission to enlarge the buffer, the default size is used.
+	_ = unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_RCVBUFFORCE, receiveBufferSize)
+	address := &unix.SockaddrNetlink{Family: unix.AF_NETLINK, Groups: multicastGroups}
+	if err := unix.Bind(fd, address); err != nil {
+		return nil, errors.Join(fmt.Errorf("bind uevent socket: %w", err), unix.Close(fd))
+	}
+	return &Socket{file: os.NewFile(uintptr(fd), "uevents")}, nil
+}
+
+// Receive calls handle with each event, and with ErrLost when events were lost, until ctx ends. It
+// closes the socket.
+func (s *Socket) Receive(ctx context.Context, handle func(Event, error)) error {
+	stop := context.AfterFunc(ctx, func() { _ = s.file.Close() })
+	defer func() {
+		if stop() {
+			_ = s.file.Close()
+		}
+	}()
+	buffer := make([]byte, maxMessageSize)
+	for {
+		n, err := s.file.Read(buffer)
+		switch {
+		case ctx.Err() != nil:
+			return nil
+		case errors.Is(err, unix.ENOBUFS):
+			handle(Event{}, ErrLost)
+		case err != nil:
+			return fmt.Errorf("read uevents: %w", err)
+		default:
+			// A malformed message is not about a device.
+			if event, err := Parse(buffer[:n]); err == nil {
+				handle(event, nil)
+			}
+		}
+	}
+}

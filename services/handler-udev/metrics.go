@@ -1,0 +1,45 @@
+package udev
+
+import (
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+)
+
+// Values of the label of.
+const (
+	allDevices = "all"
+	partOfTree = "part"
+)
+
+type metrics struct {
+	listings *prometheus.HistogramVec
+	lost     prometheus.Counter
+}
+
+func newMetrics(registerer prometheus.Registerer) *metrics {
+	m := &metrics{
+		listings: prometheus.NewHistogramVec(prometheus.HistogramOpts{
+			Name:    "akri_udev_look_seconds",
+			Help:    "Time to list devices and match rules: all devices, or the part that an event is about.",
+			Buckets: []float64{.0002, .0005, .001, .0025, .005, .01, .025, .05, .1, .25, 1},
+		}, []string{"of"}),
+		lost: prometheus.NewCounter(prometheus.CounterOpts{
+			Name: "akri_udev_events_lost_total",
+			Help: "Losses of events because a buffer was full. Each is followed by a resync.",
+		}),
+	}
+	m.listings.WithLabelValues(allDevices)
+	m.listings.WithLabelValues(partOfTree)
+	registerer.MustRegister(m.listings, m.lost)
+	return m
+}
+
+// observe records a listing at and below a devpath, or of all devices for "".
+func (m *metrics) observe(top string, took time.Duration) {
+	of := partOfTree
+	if top == "" {
+		of = allDevices
+	}
+	m.listings.WithLabelValues(of).Observe(took.Seconds())
+}
