@@ -21,13 +21,13 @@ func TestRetainedSurvivesLostResponses(t *testing.T) {
 		require.True(t, servers.Record("dead", "", errLost), "new key that fails")
 		require.Equal(t, map[string]string{"plc": "first"}, servers.Current(keep))
 
-		time.Sleep(keep - time.Nanosecond)
+		<-time.After(keep - time.Nanosecond)
 		require.True(t, servers.Record("plc", "ignored", errLost), "from success to failure")
 		require.False(t, servers.Record("plc", "ignored", errLost), "still failing")
 		require.Equal(t, map[string]string{"plc": "first"}, servers.Current(keep))
 		require.True(t, servers.Fresh("plc", keep))
 
-		time.Sleep(time.Nanosecond)
+		<-time.After(time.Nanosecond)
 		require.Empty(t, servers.Current(keep), "failing for the whole duration")
 		require.False(t, servers.Fresh("plc", keep))
 		require.Equal(t, "first", servers.Last("plc"))
@@ -35,7 +35,7 @@ func TestRetainedSurvivesLostResponses(t *testing.T) {
 		require.True(t, servers.Record("plc", "second", nil), "from failure to success")
 		require.Equal(t, map[string]string{"plc": "second"}, servers.Current(keep))
 
-		time.Sleep(time.Hour) // a key that did not fail stays, however old it is
+		<-time.After(time.Hour) // a key that did not fail stays, however old it is
 		require.Equal(t, map[string]string{"plc": "second"}, servers.Current(keep))
 	})
 }
@@ -55,13 +55,13 @@ func TestRetainedDue(t *testing.T) {
 		require.True(t, endpoints.Due("plc", refresh, retry), "never requested")
 		endpoints.Record("plc", 0, errLost)
 		require.False(t, endpoints.Due("plc", refresh, retry), "failed just now")
-		time.Sleep(retry)
+		<-time.After(retry)
 		require.True(t, endpoints.Due("plc", refresh, retry), "time for a retry")
 
 		endpoints.Record("plc", 1, nil)
-		time.Sleep(refresh - time.Nanosecond)
+		<-time.After(refresh - time.Nanosecond)
 		require.False(t, endpoints.Due("plc", refresh, retry), "still fresh")
-		time.Sleep(time.Nanosecond)
+		<-time.After(time.Nanosecond)
 		require.True(t, endpoints.Due("plc", refresh, retry), "time for a refresh")
 		endpoints.Record("plc", 0, errLost)
 		require.False(t, endpoints.Due("plc", refresh, retry), "the refresh failed just now")
@@ -73,11 +73,11 @@ func TestRetainedForget(t *testing.T) {
 		var hosts handler.Retained[bool]
 		hosts.Record("old", true, nil)
 		hosts.Record("failing", true, nil)
-		time.Sleep(time.Minute)
+		<-time.After(time.Minute)
 		hosts.Record("failing", false, errLost)
 		hosts.Forget(time.Minute)
 		require.True(t, hosts.Last("old"), "not older than a minute")
-		time.Sleep(time.Nanosecond)
+		<-time.After(time.Nanosecond)
 		hosts.Forget(time.Minute)
 		require.False(t, hosts.Last("old"))
 		require.True(t, hosts.Last("failing"), "a failure counts as a record")
