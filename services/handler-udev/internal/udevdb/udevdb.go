@@ -44,7 +44,7 @@ func (d *Database) syspaths(top string) ([]string, error) {
 	if top == "" {
 		return allSyspaths(d.Root)
 	}
-	return syspathsBelow(d.Root, sys+top)
+	return d.syspathsBelow(sys + top)
 }
 
 // Devpath returns the path without /sys of the device with an id of the udev database, such as b8:0
