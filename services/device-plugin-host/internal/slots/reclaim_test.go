@@ -3,6 +3,10 @@ package slots_test
 import (
 	"context"
 	"errors"
+<<<<<<< HEAD
+=======
+	"sync"
+>>>>>>> wt/host
 	"testing"
 	"testing/synctest"
 	"time"
@@ -50,19 +54,63 @@ func (w *fakeWriter) held() bool {
 	return len(snapshot.HeldSlots()) > 0
 }
 
+<<<<<<< HEAD
+=======
+// fakeCheckpoint is the checkpoint file of the kubelet.
+type fakeCheckpoint struct {
+	mu       sync.Mutex
+	devices  kubelet.Devices
+	err      error
+	rewrites int
+}
+
+func (c *fakeCheckpoint) set(devices kubelet.Devices, err error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.devices, c.err = devices, err
+}
+
+func (c *fakeCheckpoint) read() (kubelet.Devices, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.devices, c.err
+}
+
+func (c *fakeCheckpoint) rewrite() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.rewrites++
+}
+
+func (c *fakeCheckpoint) rewritten() int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.rewrites
+}
+
+>>>>>>> wt/host
 // The pod-resources API does not list the devices of init containers, and the checkpoint file lists
 // devices of Pods that have ended until the kubelet writes it again.
 func TestReclaimUnconfirmedSlotByCheckpoint(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		writer := newFakeWriter()
 		allocated := kubelet.Devices{"akri.sh/akri-onvif-8120fe": {"akri-onvif-8120fe-0": true}}
+<<<<<<< HEAD
 		checkpoint, checkpointErr, rewrites := allocated, error(nil), 0
+=======
+		checkpoint := &fakeCheckpoint{devices: allocated}
+>>>>>>> wt/host
 		reclaimer := slots.NewReclaimer(slots.ReclaimerConfig{
 			Manager: slots.NewManager(writer, writer.store, "node-a", zap.NewNop()),
 			Store:   writer.store, Log: zap.NewNop(), OnResult: func(slots.Result) {},
 			PodDevices:        func(context.Context) (kubelet.Devices, error) { return kubelet.Devices{}, nil },
+<<<<<<< HEAD
 			CheckpointDevices: func() (kubelet.Devices, error) { return checkpoint, checkpointErr },
 			RewriteCheckpoint: func() { rewrites++ },
+=======
+			CheckpointDevices: checkpoint.read,
+			RewriteCheckpoint: checkpoint.rewrite,
+>>>>>>> wt/host
 		})
 		ctx, cancel := context.WithCancel(t.Context())
 		done := make(chan error, 1)
@@ -71,6 +119,7 @@ func TestReclaimUnconfirmedSlotByCheckpoint(t *testing.T) {
 
 		after(19500 * time.Millisecond)
 		require.True(t, writer.held())
+<<<<<<< HEAD
 		require.Zero(t, rewrites, "the checkpoint is not needed yet")
 		after(12 * time.Second)
 		require.True(t, writer.held(), "the checkpoint lists the device")
@@ -83,6 +132,20 @@ func TestReclaimUnconfirmedSlotByCheckpoint(t *testing.T) {
 		after(time.Second)
 		require.False(t, writer.held())
 		require.Equal(t, 5, rewrites)
+=======
+		require.Zero(t, checkpoint.rewritten(), "the checkpoint is not needed yet")
+		after(12 * time.Second)
+		require.True(t, writer.held(), "the checkpoint lists the device")
+		require.Equal(t, 3, checkpoint.rewritten(), "once in 5 s")
+		checkpoint.set(nil, errors.New("no such file"))
+		after(10 * time.Second)
+		require.True(t, writer.held(), "the checkpoint cannot be read")
+		require.Equal(t, 5, checkpoint.rewritten())
+		checkpoint.set(kubelet.Devices{}, nil)
+		after(time.Second)
+		require.False(t, writer.held())
+		require.Equal(t, 5, checkpoint.rewritten())
+>>>>>>> wt/host
 
 		cancel()
 		require.NoError(t, <-done)
