@@ -3,10 +3,7 @@ package slots_test
 import (
 	"context"
 	"errors"
-<<<<<<< HEAD
-=======
 	"sync"
->>>>>>> wt/host
 	"testing"
 	"testing/synctest"
 	"time"
@@ -54,8 +51,6 @@ func (w *fakeWriter) held() bool {
 	return len(snapshot.HeldSlots()) > 0
 }
 
-<<<<<<< HEAD
-=======
 // fakeCheckpoint is the checkpoint file of the kubelet.
 type fakeCheckpoint struct {
 	mu       sync.Mutex
@@ -88,29 +83,19 @@ func (c *fakeCheckpoint) rewritten() int {
 	return c.rewrites
 }
 
->>>>>>> wt/host
 // The pod-resources API does not list the devices of init containers, and the checkpoint file lists
 // devices of Pods that have ended until the kubelet writes it again.
 func TestReclaimUnconfirmedSlotByCheckpoint(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		writer := newFakeWriter()
 		allocated := kubelet.Devices{"akri.sh/akri-onvif-8120fe": {"akri-onvif-8120fe-0": true}}
-<<<<<<< HEAD
-		checkpoint, checkpointErr, rewrites := allocated, error(nil), 0
-=======
 		checkpoint := &fakeCheckpoint{devices: allocated}
->>>>>>> wt/host
 		reclaimer := slots.NewReclaimer(slots.ReclaimerConfig{
 			Manager: slots.NewManager(writer, writer.store, "node-a", zap.NewNop()),
 			Store:   writer.store, Log: zap.NewNop(), OnResult: func(slots.Result) {},
 			PodDevices:        func(context.Context) (kubelet.Devices, error) { return kubelet.Devices{}, nil },
-<<<<<<< HEAD
-			CheckpointDevices: func() (kubelet.Devices, error) { return checkpoint, checkpointErr },
-			RewriteCheckpoint: func() { rewrites++ },
-=======
 			CheckpointDevices: checkpoint.read,
 			RewriteCheckpoint: checkpoint.rewrite,
->>>>>>> wt/host
 		})
 		ctx, cancel := context.WithCancel(t.Context())
 		done := make(chan error, 1)
@@ -119,20 +104,6 @@ func TestReclaimUnconfirmedSlotByCheckpoint(t *testing.T) {
 
 		after(19500 * time.Millisecond)
 		require.True(t, writer.held())
-<<<<<<< HEAD
-		require.Zero(t, rewrites, "the checkpoint is not needed yet")
-		after(12 * time.Second)
-		require.True(t, writer.held(), "the checkpoint lists the device")
-		require.Equal(t, 3, rewrites, "once in 5 s")
-		checkpointErr = errors.New("no such file")
-		after(10 * time.Second)
-		require.True(t, writer.held(), "the checkpoint cannot be read")
-		require.Equal(t, 5, rewrites)
-		checkpoint, checkpointErr = kubelet.Devices{}, nil
-		after(time.Second)
-		require.False(t, writer.held())
-		require.Equal(t, 5, rewrites)
-=======
 		require.Zero(t, checkpoint.rewritten(), "the checkpoint is not needed yet")
 		after(12 * time.Second)
 		require.True(t, writer.held(), "the checkpoint lists the device")
@@ -145,7 +116,6 @@ func TestReclaimUnconfirmedSlotByCheckpoint(t *testing.T) {
 		after(time.Second)
 		require.False(t, writer.held())
 		require.Equal(t, 5, checkpoint.rewritten())
->>>>>>> wt/host
 
 		cancel()
 		require.NoError(t, <-done)
