@@ -28,7 +28,7 @@ type link interface {
 	// Receive calls hear with what they say, one datagram after the other, until ctx ends.
 	Receive(ctx context.Context, hear func(datagram []byte, from netip.Addr)) error
 	// Waiting tells whether something was received and not heard yet.
-	Waiting() bool
+	Pending() bool
 }
 
 // census knows which cameras are there, for all Configurations together. It probes and checks only while someone
@@ -97,7 +97,7 @@ func (c *census) cameras(timeout time.Duration) ([]roster.Camera, bool) {
 func (c *census) run(ctx context.Context, link link) error {
 	group, ctx := errgroup.WithContext(ctx)
 	c.mu.Lock()
-	c.waiting = link.Waiting
+	c.waiting = link.Pending
 	c.mu.Unlock()
 	group.Go(func() error { return link.Receive(ctx, c.hear) })
 	group.Go(func() error { return c.probeAll(ctx, link) })

@@ -14,7 +14,7 @@ import (
 
 	"akri.sh/libs/handler"
 	"akri.sh/libs/service"
-	"akri.sh/services/handler-onvif/internal/network"
+	"akri.sh/services/handler-onvif/internal/multicast"
 	"akri.sh/services/handler-onvif/internal/soap"
 	"akri.sh/services/handler-onvif/internal/wsdiscovery"
 )
@@ -32,7 +32,7 @@ type Config struct {
 
 // Service is the handler.
 type Service struct {
-	choice network.Choice
+	choice multicast.InterfaceFilter
 	census *census
 	server *handler.Server
 	log    *zap.Logger
@@ -40,7 +40,7 @@ type Service struct {
 
 // New returns the handler, ready to run.
 func New(config Config, env service.Env) (*Service, error) {
-	choice, choiceErr := network.ParseChoice(config.Interfaces)
+	choice, choiceErr := multicast.ParseInterfaceFilter(config.Interfaces)
 	authorities, authoritiesErr := readAuthorities(config.TLSCAFile)
 	if err := errors.Join(config.validate(), choiceErr, authoritiesErr); err != nil {
 		return nil, err
@@ -99,8 +99,8 @@ func (s *Service) Run(ctx context.Context) error {
 }
 
 func (s *Service) find(ctx context.Context) error {
-	group := network.Group{V4: wsdiscovery.Group4, V6: wsdiscovery.Group6, Port: wsdiscovery.Port}
-	link, err := network.Open(ctx, group, s.choice, s.log)
+	group := multicast.Group{V4: wsdiscovery.Group4, V6: wsdiscovery.Group6, Port: wsdiscovery.Port}
+	link, err := multicast.Open(ctx, group, s.choice, s.log)
 	if err != nil {
 		return err
 	}

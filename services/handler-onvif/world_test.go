@@ -196,7 +196,7 @@ func (a *air) Receive(ctx context.Context, hear func([]byte, netip.Addr)) error 
 	}
 }
 
-func (a *air) Waiting() bool { return a.busy.Load() }
+func (a *air) Pending() bool { return a.busy.Load() }
 
 // probes are those since the last call.
 func (a *air) probes() []probe {
