@@ -10,9 +10,8 @@ import (
 	"go.uber.org/zap"
 
 	"akri.sh/libs/handler"
-	"akri.sh/services/handler-onvif/internal/credentials"
+	"akri.sh/services/handler-onvif/internal/configuration"
 	"akri.sh/services/handler-onvif/internal/roster"
-	"akri.sh/services/handler-onvif/internal/selection"
 	"akri.sh/services/handler-onvif/internal/soap"
 )
 
@@ -30,8 +29,8 @@ const (
 
 // survey is what one Configuration wants to know of the cameras of the census.
 type survey struct {
-	details     selection.Details
-	credentials credentials.Set
+	details     configuration.Details
+	credentials configuration.Credentials
 	census      *census
 	log         *zap.Logger
 	subjects    map[string]*subject // by UUID
@@ -69,7 +68,7 @@ func discover(ctx context.Context, census *census, request handler.Request, send
 		return handler.Invalid(fmt.Errorf("discoveryDetails: %w", err))
 	}
 	var err error
-	if s.credentials, err = credentials.Parse(request.Properties); err != nil {
+	if s.credentials, err = configuration.ParseCredentials(request.Properties); err != nil {
 		s.log.Warn("read credentials; those that can be read are used", zap.Error(err))
 	}
 	ctx, cancel := context.WithCancel(ctx)
@@ -123,7 +122,7 @@ func (s *survey) gather(ctx context.Context) {
 func (s *survey) update(ctx context.Context, cameras []roster.Camera) bool {
 	present, settled := make(map[string]bool, len(cameras)), true
 	for _, camera := range cameras {
-		if !s.details.Wants(camera.UUID, camera.Scopes) {
+		if !s.details.MatchesEndpoint(camera.UUID, camera.Scopes) {
 			continue
 		}
 		present[camera.UUID] = true
@@ -149,7 +148,7 @@ func (s *survey) update(ctx context.Context, cameras []roster.Camera) bool {
 }
 
 func (s *survey) ask(ctx context.Context, camera roster.Camera) {
-	target := soap.Target{URL: camera.URL, Zone: camera.Zone, ClockOffset: camera.ClockOffset, Credentials: s.credentials.Of(camera.UUID)}
+	target := soap.Target{URL: camera.URL, Zone: camera.Zone, ClockOffset: camera.ClockOffset, Credentials: s.credentials.For(camera.UUID)}
 	result := answer{camera: camera}
 	result.facts.Interfaces, result.err = s.census.known.Interfaces(ctx, target)
 	if result.err == nil && s.details.DeviceInformation {
@@ -206,11 +205,11 @@ func (s *survey) devices(cameras []roster.Camera) []*handler.Device {
 	var devices []*handler.Device
 	for _, camera := range cameras {
 		known := s.subjects[camera.UUID]
-		if known == nil || known.facts == nil || !s.details.WantsAt(known.facts.IP, known.facts.MAC) {
+		if known == nil || known.facts == nil || !s.details.MatchesAddresses(known.facts.IP, known.facts.MAC) {
 			continue
 		}
 		devices = append(devices, &handler.Device{
-			Id:         s.details.ID(known.shown.URL, camera.UUID),
+			Id:         s.details.DeviceID(known.shown.URL, camera.UUID),
 			Properties: properties(known.shown, *known.facts),
 		})
 	}

@@ -1,24 +1,24 @@
-package credentials_test
+package configuration_test
 
 import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
 
-	"akri.sh/services/handler-onvif/internal/credentials"
+	"akri.sh/services/handler-onvif/internal/configuration"
 	"akri.sh/services/handler-onvif/internal/soap"
 )
 
-func TestAkrisSchema(t *testing.T) {
+func TestParseCredentials(t *testing.T) {
 	for name, test := range map[string]struct {
 		properties map[string]string
-		want       credentials.Set
+		want       configuration.Credentials
 		problems   []string
 	}{
-		"nothing": {want: credentials.Set{}},
-		"single": {
+		"none": {want: configuration.Credentials{}},
+		"single properties": {
 			properties: map[string]string{"username_ab_1": "u", "password_ab_1": "p", "username_default": "d", "username_X_Y": "x", "password_z": "alone"},
-			want:       credentials.Set{"ab-1": {Username: "u", Password: "p"}, "default": {Username: "d"}, "x-y": {Username: "x"}},
+			want:       configuration.Credentials{"ab-1": {Username: "u", Password: "p"}, "default": {Username: "d"}, "x-y": {Username: "x"}},
 		},
 		"lists": {
 			properties: map[string]string{
@@ -26,34 +26,34 @@ func TestAkrisSchema(t *testing.T) {
 				"one":                    `{"A": {"username": "u", "password": "cA==", "base64encoded": true}, "b": {"username": "v"}}`,
 				"two":                    `{"b": {"username": "w", "password": "q", "base64encoded": false}}`,
 			},
-			want: credentials.Set{"a": {Username: "u", Password: "p"}, "b": {Username: "w", Password: "q"}},
+			want: configuration.Credentials{"a": {Username: "u", Password: "p"}, "b": {Username: "w", Password: "q"}},
 		},
 		"references": {
 			properties: map[string]string{
 				"device_credential_ref_list": `["refs"]`, "user": "u", "secret": "p",
-				"refs": `{"a": {"username_ref": "user", "password_ref": "secret"}, "b": {"username_ref": "user"}, "c": {"username_ref": "nobody"}}`,
+				"refs": `{"a": {"username_ref": "user", "password_ref": "secret"}, "b": {"username_ref": "user"}, "c": {"username_ref": "missing"}}`,
 			},
-			want:     credentials.Set{"a": {Username: "u", Password: "p"}, "b": {Username: "u"}},
+			want:     configuration.Credentials{"a": {Username: "u", Password: "p"}, "b": {Username: "u"}},
 			problems: []string{`refs: "c"`, "username_ref"},
 		},
-		"the later wins": {
+		"precedence": {
 			properties: map[string]string{
 				"device_credential_list": `["l"]`, "device_credential_ref_list": `["r"]`, "user": "ref", "username_c": "single",
 				"l": `{"a": {"username": "list"}, "b": {"username": "list"}, "c": {"username": "list"}}`,
 				"r": `{"b": {"username_ref": "user"}, "c": {"username_ref": "user"}}`,
 			},
-			want: credentials.Set{"a": {Username: "list"}, "b": {Username: "ref"}, "c": {Username: "single"}},
+			want: configuration.Credentials{"a": {Username: "list"}, "b": {Username: "ref"}, "c": {Username: "single"}},
 		},
-		"unreadable ones harm nothing": {
+		"invalid entries are skipped": {
 			properties: map[string]string{
 				"device_credential_list": `["missing", "text", "mixed"]`, "device_credential_ref_list": "{}", "text": "x",
 				"mixed":      `{"a": 1, "b": {"password": "hush"}, "c": {"username": "u", "password": "hush!", "base64encoded": true}, "d": {"username": "u"}}`,
 				"username_e": "\xff",
 			},
-			want: credentials.Set{"d": {Username: "u"}},
+			want: configuration.Credentials{"d": {Username: "u"}},
 			problems: []string{
-				"missing: no such property", "text: want a JSON object", `mixed: "a"`, `mixed: "b": no username`, `mixed: "c": password`,
-				"device_credential_ref_list: want a JSON array", "username_e: not a text",
+				"missing: no such property", "text: must be a JSON object", `mixed: "a"`, `mixed: "b": username is required`,
+				`mixed: "c": password`, "device_credential_ref_list: must be a JSON array", "username_e: username and password must be",
 			},
 		},
 	} {
@@ -62,31 +62,31 @@ func TestAkrisSchema(t *testing.T) {
 			for key, value := range test.properties {
 				properties[key] = []byte(value)
 			}
-			got, err := credentials.Parse(properties)
+			got, err := configuration.ParseCredentials(properties)
 			require.Equal(t, test.want, got)
 			require.Equal(t, test.problems == nil, err == nil)
 			for _, problem := range test.problems {
 				require.ErrorContains(t, err, problem)
-				require.NotContains(t, err.Error(), "hush", "no secret in a message")
+				require.NotContains(t, err.Error(), "hush", "errors must not contain passwords")
 			}
 		})
 	}
 }
 
-func TestOwnCredentialsBeforeDefaultOnes(t *testing.T) {
-	set := credentials.Set{"a": {Username: "own"}, "default": {Username: "any"}}
-	require.Equal(t, &soap.Credentials{Username: "own"}, set.Of("A"))
-	require.Equal(t, &soap.Credentials{Username: "any"}, set.Of("b"))
-	require.Nil(t, credentials.Set{}.Of("a"))
+func TestCredentialsForCamera(t *testing.T) {
+	credentials := configuration.Credentials{"a": {Username: "own"}, "default": {Username: "any"}}
+	require.Equal(t, &soap.Credentials{Username: "own"}, credentials.For("A"))
+	require.Equal(t, &soap.Credentials{Username: "any"}, credentials.For("b"))
+	require.Nil(t, configuration.Credentials{}.For("a"))
 }
 
-func FuzzParse(f *testing.F) {
+func FuzzParseCredentials(f *testing.F) {
 	f.Add([]byte(`["l"]`), []byte(`{"a": {"username": "u", "password": "cA==", "base64encoded": true}}`), "username_a_b")
 	f.Add([]byte(`["device_credential_list"]`), []byte(`{"": null}`), "username_")
 	f.Fuzz(func(t *testing.T, names, list []byte, single string) {
-		set, _ := credentials.Parse(map[string][]byte{
+		credentials, _ := configuration.ParseCredentials(map[string][]byte{
 			"device_credential_list": names, "device_credential_ref_list": names, "l": list, single: list,
 		})
-		require.NotNil(t, set)
+		require.NotNil(t, credentials)
 	})
 }
