@@ -179,7 +179,7 @@ func (c *census) burst(ctx context.Context, link link) {
 
 func (c *census) probe(link link, kind wsdiscovery.Type) {
 	// A new id each time: a device drops a question that it answered already, although its answer may be lost.
-	sent, err := link.Send(wsdiscovery.Probe(kind, wsdiscovery.NewID()))
+	sent, err := link.Send(wsdiscovery.Probe(kind))
 	if err != nil || sent == 0 {
 		c.log.Warn("probe: no interface to send on", zap.Error(err))
 		return
@@ -230,7 +230,7 @@ func (c *census) check(ctx context.Context, check roster.Check) roster.Answer {
 		client = c.known
 	}
 	for _, url := range check.URLs {
-		offset, err := client.Time(ctx, soap.Target{URL: url, Zone: check.Zone})
+		offset, err := client.ClockOffset(ctx, soap.Target{URL: url, Zone: check.Zone})
 		if err == nil || errors.Is(err, soap.ErrNotAuthorized) {
 			return roster.Answer{URL: url, ClockOffset: offset}
 		}

@@ -38,7 +38,7 @@ func TestFirstProbesAreRepeatedAndThenOneGoesOutEachInterval(t *testing.T) {
 		w.followed(t)
 		w.followed(t) // another one changes nothing
 		pass(3*interval + time.Second)
-		const first, second = wsdiscovery.Transmitter, wsdiscovery.Device
+		const first, second = wsdiscovery.NetworkVideoTransmitter, wsdiscovery.Device
 		want := []probe{
 			{kind: first}, {kind: second},
 			{after: 200 * time.Millisecond, kind: first}, {after: 200 * time.Millisecond, kind: second},
@@ -228,7 +228,7 @@ func TestWhatIsHeardIsCountedAndNonsenseChangesNothing(t *testing.T) {
 	door := plug(t, "door")
 	bubble(t, func(t *testing.T, w *world) {
 		w.followed(t)
-		w.say("nonsense", "<a/>", string(wsdiscovery.Probe(wsdiscovery.Device, "1")), match(door), bye(plugless("stranger")))
+		w.say("nonsense", "<a/>", string(wsdiscovery.Probe(wsdiscovery.Device)), match(door), bye(plugless("stranger")))
 		pass(moment)
 		require.Equal(t, map[string]string{"door": door.url}, w.urls())
 		for result, want := range map[string]int{malformed: 2, ignored: 1, heard: 2} {

@@ -43,16 +43,16 @@ func newMetrics(registerer prometheus.Registerer) *metrics {
 	for _, result := range []string{heard, ignored, malformed} {
 		m.datagrams.WithLabelValues(result)
 	}
-	for _, operation := range []soap.Operation{soap.GetSystemDateAndTime, soap.GetNetworkInterfaces, soap.GetDeviceInformation} {
+	for _, operation := range soap.Operations {
 		for _, result := range []string{answered, unauthorized, failed} {
-			m.requests.WithLabelValues(operation.Name, result)
+			m.requests.WithLabelValues(string(operation), result)
 		}
 	}
 	registerer.MustRegister(m.cameras, m.probes, m.datagrams, m.requests)
 	return m
 }
 
-func (m *metrics) answered(operation string, err error) {
+func (m *metrics) answered(operation soap.Operation, err error) {
 	result := answered
 	switch {
 	case errors.Is(err, soap.ErrNotAuthorized):
@@ -60,5 +60,5 @@ func (m *metrics) answered(operation string, err error) {
 	case err != nil:
 		result = failed
 	}
-	m.requests.WithLabelValues(operation, result).Inc()
+	m.requests.WithLabelValues(string(operation), result).Inc()
 }

@@ -49,7 +49,7 @@ type subject struct {
 
 // facts are what a camera answered; what it did not answer is empty.
 type facts struct {
-	soap.Interfaces
+	soap.Addresses
 	soap.Information
 }
 
@@ -150,7 +150,7 @@ func (s *survey) update(ctx context.Context, cameras []roster.Camera) bool {
 func (s *survey) ask(ctx context.Context, camera roster.Camera) {
 	target := soap.Target{URL: camera.URL, Zone: camera.Zone, ClockOffset: camera.ClockOffset, Credentials: s.credentials.For(camera.UUID)}
 	result := answer{camera: camera}
-	result.facts.Interfaces, result.err = s.census.known.Interfaces(ctx, target)
+	result.facts.Addresses, result.err = s.census.known.Addresses(ctx, target)
 	if result.err == nil && s.details.DeviceInformation {
 		result.facts.Information, result.err = s.census.known.Information(ctx, target)
 	}

@@ -2,6 +2,7 @@ package onvif
 
 import (
 	"context"
+	"encoding/xml"
 	"fmt"
 	"io"
 	"net/http"
@@ -22,7 +23,6 @@ import (
 
 	"akri.sh/services/handler-onvif/internal/soap"
 	"akri.sh/services/handler-onvif/internal/wsdiscovery"
-	"akri.sh/services/handler-onvif/internal/xmltree"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -92,18 +92,26 @@ func (c *camera) waiting() int {
 	return c.crowd
 }
 
+type request struct {
+	Username string `xml:"Header>Security>UsernameToken>Username"`
+	Created  string `xml:"Header>Security>UsernameToken>Created"`
+	Content  struct {
+		Operations []struct{ XMLName xml.Name } `xml:",any"`
+	} `xml:"Body"`
+}
+
 func (c *camera) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	text, _ := io.ReadAll(r.Body)
-	root, err := xmltree.Parse(text)
-	if err != nil || len(root.Child("Body").Children) != 1 {
+	var received request
+	if soap.Decode(text, &received) != nil || len(received.Content.Operations) != 1 {
 		w.WriteHeader(http.StatusBadRequest)
 		return
 	}
-	operation := root.Child("Body").Children[0].Name.Local
+	operation := received.Content.Operations[0].XMLName.Local
 	c.mu.Lock()
 	question := operation
-	if user := root.TextAt("Header", "Security", "UsernameToken", "Username"); user != "" {
-		question += " as " + user + " at " + root.TextAt("Header", "Security", "UsernameToken", "Created")
+	if received.Username != "" {
+		question += " as " + received.Username + " at " + received.Created
 	}
 	c.asked = append(c.asked, question)
 	silent, holding, fails, answer := c.silent, c.holding[operation], c.fails[operation], c.answer(operation)
@@ -171,14 +179,17 @@ func (a *air) Send(message []byte) (int, error) {
 	if a.quiet.Load() {
 		return 0, nil
 	}
-	root, err := xmltree.Parse(message)
-	if err != nil {
+	var sent struct {
+		Types string `xml:"Body>Probe>Types"`
+		ID    string `xml:"Header>MessageID"`
+	}
+	if err := soap.Decode(message, &sent); err != nil {
 		return 0, err
 	}
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.sent = append(a.sent, probe{
-		after: time.Since(a.start), kind: wsdiscovery.Type(root.TextAt("Body", "Probe", "Types")), id: root.TextAt("Header", "MessageID"),
+		after: time.Since(a.start), kind: wsdiscovery.Type(sent.Types), id: sent.ID,
 	})
 	return 1, nil
 }
