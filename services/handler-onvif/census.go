@@ -10,7 +10,7 @@ import (
 	"go.uber.org/zap"
 	"golang.org/x/sync/errgroup"
 
-	"akri.sh/services/handler-onvif/internal/roster"
+	"akri.sh/services/handler-onvif/internal/cameras"
 	"akri.sh/services/handler-onvif/internal/soap"
 	"akri.sh/services/handler-onvif/internal/wsdiscovery"
 )
@@ -43,7 +43,7 @@ type census struct {
 
 	mu        sync.Mutex
 	waiting   func() bool // of the link
-	roster    *roster.Roster
+	roster    *cameras.Cache
 	followers map[chan struct{}]bool
 	began     time.Time // of the last burst of probes
 	probed    time.Time // its end; zero: not yet
@@ -54,7 +54,7 @@ func newCensus(interval time.Duration, known, strangers *soap.Client, m *metrics
 	return &census{
 		interval: interval, known: known, strangers: strangers, metrics: m, log: log,
 		due: make(chan struct{}, 1), wanted: make(chan struct{}, 1),
-		roster: roster.New(interval), followers: map[chan struct{}]bool{},
+		roster: cameras.NewCache(interval), followers: map[chan struct{}]bool{},
 	}
 }
 
@@ -86,7 +86,7 @@ func (c *census) review() bool {
 }
 
 // cameras returns who answers, and whether everyone had the time to answer the first probes and was checked.
-func (c *census) cameras(timeout time.Duration) ([]roster.Camera, bool) {
+func (c *census) cameras(timeout time.Duration) ([]cameras.Camera, bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	complete := !c.probed.IsZero() && time.Since(c.probed) >= timeout && !c.waiting() &&
@@ -125,7 +125,7 @@ func (c *census) hear(datagram []byte, from netip.Addr) {
 			c.roster.Bye(endpoint.UUID, now)
 			continue
 		}
-		c.roster.Heard(endpoint, message.Kind == wsdiscovery.Hello, from, now)
+		c.roster.Announce(endpoint, message.Kind == wsdiscovery.Hello, from, now)
 	}
 	notify(c.due)
 }
@@ -210,7 +210,7 @@ func (c *census) checkAll(ctx context.Context) error {
 }
 
 // takeDue returns the checks to do now and when to look again.
-func (c *census) takeDue() ([]roster.Check, time.Duration) {
+func (c *census) takeDue() ([]cameras.Check, time.Duration) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if len(c.followers) == 0 {
@@ -224,28 +224,28 @@ func (c *census) takeDue() ([]roster.Check, time.Duration) {
 }
 
 // check asks at one address after the other. A device that wants credentials even for its time is there.
-func (c *census) check(ctx context.Context, check roster.Check) roster.Answer {
+func (c *census) check(ctx context.Context, check cameras.Check) cameras.Result {
 	client := c.strangers
-	if check.Known {
+	if check.Verified {
 		client = c.known
 	}
 	for _, url := range check.URLs {
 		offset, err := client.ClockOffset(ctx, soap.Target{URL: url, Zone: check.Zone})
 		if err == nil || errors.Is(err, soap.ErrNotAuthorized) {
-			return roster.Answer{URL: url, ClockOffset: offset}
+			return cameras.Result{URL: url, ClockOffset: offset}
 		}
 		c.log.Debug("check camera", zap.String("device_id", check.UUID), zap.String("endpoint", url), zap.Error(err))
 	}
-	return roster.Answer{}
+	return cameras.Result{}
 }
 
-func (c *census) settle(ctx context.Context, check roster.Check, answer roster.Answer) {
+func (c *census) settle(ctx context.Context, check cameras.Check, answer cameras.Result) {
 	if ctx.Err() != nil {
 		return // the question was cut short
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.roster.Settle(check, answer, time.Now()) {
+	if c.roster.Complete(check, answer, time.Now()) {
 		c.tell()
 	}
 	notify(c.due)

@@ -12,7 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"akri.sh/libs/handler/handlertest"
-	"akri.sh/services/handler-onvif/internal/roster"
+	"akri.sh/services/handler-onvif/internal/cameras"
 	"akri.sh/services/handler-onvif/internal/wsdiscovery"
 )
 
@@ -214,7 +214,7 @@ func TestAddressesAreAskedInTurnUntilOneAnswers(t *testing.T) {
 		w.say(match(door, mute.url, door.url, spare.url), match(locked))
 		pass(moment)
 		found, _ := w.cameras(0)
-		require.Equal(t, []roster.Camera{
+		require.Equal(t, []cameras.Camera{
 			{UUID: "door", URL: door.url, Scopes: []string{door.scope}, ClockOffset: hour},
 			{UUID: "locked", URL: locked.url, Scopes: []string{locked.scope}}, // who wants to know is there
 		}, found)

@@ -10,8 +10,8 @@ import (
 	"go.uber.org/zap"
 
 	"akri.sh/libs/handler"
+	"akri.sh/services/handler-onvif/internal/cameras"
 	"akri.sh/services/handler-onvif/internal/configuration"
-	"akri.sh/services/handler-onvif/internal/roster"
 	"akri.sh/services/handler-onvif/internal/soap"
 )
 
@@ -40,11 +40,11 @@ type survey struct {
 
 // subject is a camera as the survey knows it.
 type subject struct {
-	camera roster.Camera
+	camera cameras.Camera
 	asking bool
-	again  time.Time     // when to ask next
-	facts  *facts        // nil: not asked yet
-	shown  roster.Camera // where it was when it told the facts
+	again  time.Time      // when to ask next
+	facts  *facts         // nil: not asked yet
+	shown  cameras.Camera // where it was when it told the facts
 }
 
 // facts are what a camera answered; what it did not answer is empty.
@@ -54,7 +54,7 @@ type facts struct {
 }
 
 type answer struct {
-	camera roster.Camera
+	camera cameras.Camera
 	facts  facts
 	err    error
 }
@@ -119,9 +119,9 @@ func (s *survey) gather(ctx context.Context) {
 }
 
 // update asks the cameras that must be asked, forgets those that are gone, and tells whether all were asked.
-func (s *survey) update(ctx context.Context, cameras []roster.Camera) bool {
-	present, settled := make(map[string]bool, len(cameras)), true
-	for _, camera := range cameras {
+func (s *survey) update(ctx context.Context, found []cameras.Camera) bool {
+	present, settled := make(map[string]bool, len(found)), true
+	for _, camera := range found {
 		if !s.details.MatchesEndpoint(camera.UUID, camera.Scopes) {
 			continue
 		}
@@ -147,7 +147,7 @@ func (s *survey) update(ctx context.Context, cameras []roster.Camera) bool {
 	return settled
 }
 
-func (s *survey) ask(ctx context.Context, camera roster.Camera) {
+func (s *survey) ask(ctx context.Context, camera cameras.Camera) {
 	target := soap.Target{URL: camera.URL, Zone: camera.Zone, ClockOffset: camera.ClockOffset, Credentials: s.credentials.For(camera.UUID)}
 	result := answer{camera: camera}
 	result.facts.Addresses, result.err = s.census.known.Addresses(ctx, target)
@@ -201,9 +201,9 @@ func (s *survey) pause(sent bool) time.Duration {
 	return max(pause, 0)
 }
 
-func (s *survey) devices(cameras []roster.Camera) []*handler.Device {
+func (s *survey) devices(found []cameras.Camera) []*handler.Device {
 	var devices []*handler.Device
-	for _, camera := range cameras {
+	for _, camera := range found {
 		known := s.subjects[camera.UUID]
 		if known == nil || known.facts == nil || !s.details.MatchesAddresses(known.facts.IP, known.facts.MAC) {
 			continue
@@ -217,7 +217,7 @@ func (s *survey) devices(cameras []roster.Camera) []*handler.Device {
 }
 
 // properties have the names of Akri; what is not known is left out.
-func properties(camera roster.Camera, facts facts) map[string]string {
+func properties(camera cameras.Camera, facts facts) map[string]string {
 	properties := map[string]string{
 		"ONVIF_DEVICE_SERVICE_URL": camera.URL,
 		"ONVIF_DEVICE_UUID":        camera.UUID,

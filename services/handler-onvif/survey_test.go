@@ -18,7 +18,7 @@ import (
 
 	"akri.sh/libs/handler"
 	"akri.sh/libs/handler/handlertest"
-	"akri.sh/services/handler-onvif/internal/roster"
+	"akri.sh/services/handler-onvif/internal/cameras"
 )
 
 // list is the properties of devices by id.
@@ -366,10 +366,10 @@ func TestACameraThatMovedWithoutAnswersThereHasWhatIsKnown(t *testing.T) {
 }
 
 func TestAnAnswerFromWhereACameraWasOrOfOneThatLeftIsNotTaken(t *testing.T) {
-	moved := &subject{camera: roster.Camera{UUID: "door", URL: "http://there/"}, asking: true, again: time.Now().Add(hour)}
+	moved := &subject{camera: cameras.Camera{UUID: "door", URL: "http://there/"}, asking: true, again: time.Now().Add(hour)}
 	s := &survey{log: zap.NewNop(), subjects: map[string]*subject{"door": moved}}
-	s.take(answer{camera: roster.Camera{UUID: "door", URL: "http://here/"}})
-	s.take(answer{camera: roster.Camera{UUID: "gone", URL: "http://here/"}})
+	s.take(answer{camera: cameras.Camera{UUID: "door", URL: "http://here/"}})
+	s.take(answer{camera: cameras.Camera{UUID: "gone", URL: "http://here/"}})
 	require.Nil(t, moved.facts)
 	require.Zero(t, s.pause(true), "it is asked again at once")
 	require.Len(t, s.subjects, 1)
