@@ -138,7 +138,7 @@ func TestWhatIsWrongWithAnyPartIsSaidBeforeItStarts(t *testing.T) {
 	_, err := agent.New(w.config, env(t))
 	require.ErrorContains(t, err, "registrar: --keep-offline 0s: want more than 0")
 	require.ErrorContains(t, err, `device-plugin-host: --pod "x": want namespace/name`)
-	require.ErrorContains(t, err, "handler-onvif: --concurrency 0: want at least 1")
+	require.ErrorContains(t, err, "handler-onvif: --concurrency 0: must be at least 1")
 	require.NotContains(t, err.Error(), "udev", "it is not wanted")
 }
 
