@@ -7,9 +7,9 @@ import (
 	"slices"
 )
 
-// usableAddresses returns the addresses that may be called, best first. The order is the same on all
-// nodes: http before https because upstream Akri supports only http, routable before link-local, IPv4
-// before IPv6, otherwise as announced.
+// usableAddresses returns the addresses that may be called, best first. The order is the same on
+// all nodes: http before https because upstream Akri supports only http, routable before
+// link-local, IPv4 before IPv6, otherwise as announced.
 func usableAddresses(addresses []string, sender netip.Addr) []string {
 	usable := slices.DeleteFunc(slices.Clone(addresses), func(address string) bool { return !isUsable(address, sender) })
 	slices.SortStableFunc(usable, func(a, b string) int { return cmp.Compare(rank(a), rank(b)) })

@@ -14,7 +14,8 @@ import (
 // Limits of a Cache against hostile senders.
 const (
 	maxEndpoints = 10_000
-	// maxUnverified is the number of endpoints that one sender may announce and that never answered.
+	// maxUnverified is the number of endpoints that one sender may announce and that never
+	// answered.
 	maxUnverified = 256
 	// maxBytes is for all endpoints: 10,000 of usual size, fewer if they are large.
 	maxBytes = 16 << 20
@@ -133,8 +134,9 @@ func (c *Cache) update(e *endpoint, addresses, scopes []string, moved bool) {
 	c.bytes += growth
 }
 
-// update keeps previous addresses after the new ones until the endpoint answers, and keeps the scopes
-// of a camera that did not announce its current address, because the announcement may be forged.
+// update keeps previous addresses after the new ones until the endpoint answers, and keeps the
+// scopes of a camera that did not announce its current address, because the announcement may be
+// forged.
 func (e *endpoint) update(addresses, scopes []string, moved bool) {
 	if e.url == "" {
 		for _, address := range e.addresses {
@@ -176,8 +178,8 @@ func (c *Cache) Bye(uuid string, now time.Time) {
 	}
 }
 
-// Cameras returns the endpoints that answer, sorted by UUID. Endpoints with the same address are one
-// camera.
+// Cameras returns the endpoints that answer, sorted by UUID. Endpoints with the same address are
+// one camera.
 func (c *Cache) Cameras() []Camera {
 	owners := map[string]*endpoint{}
 	for _, e := range c.endpoints {

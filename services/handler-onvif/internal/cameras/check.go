@@ -12,14 +12,15 @@ const (
 	// forgetAfter is the time after the last announcement when an endpoint that does not answer is
 	// removed from the cache.
 	forgetAfter = 2 * time.Minute
-	// minCheckInterval is the minimum time between checks of an endpoint that announces itself often.
+	// minCheckInterval is the minimum time between checks of an endpoint that announces itself
+	// often.
 	minCheckInterval = time.Second
 	// maxURLs is the number of URLs in one check.
 	maxURLs = 4
 )
 
-// Check is a request to call the device service of an endpoint. The URLs are called in order until one
-// answers.
+// Check is a request to call the device service of an endpoint. The URLs are called in order
+// until one answers.
 type Check struct {
 	UUID, Zone string
 	URLs       []string
@@ -60,7 +61,8 @@ func (c *Cache) Next() (time.Time, bool) {
 	return next, !next.IsZero()
 }
 
-// Complete handles the result of a check. It reports whether a camera appeared, moved or disappeared.
+// Complete handles the result of a check. It reports whether a camera appeared, moved or
+// disappeared.
 func (c *Cache) Complete(check Check, result Result, now time.Time) (changed bool) {
 	e := c.endpoints[check.UUID]
 	if e == nil {
@@ -100,8 +102,8 @@ func (c *Cache) fail(e *endpoint, now time.Time) {
 	}
 }
 
-// Pending returns the number of endpoints that must be checked before the list of cameras is complete:
-// cameras without a check since the time, and other endpoints with unchecked URLs.
+// Pending returns the number of endpoints that must be checked before the list of cameras is
+// complete: cameras without a check since the time, and other endpoints with unchecked URLs.
 func (c *Cache) Pending(since time.Time) int {
 	pending := 0
 	for _, e := range c.endpoints {
@@ -112,9 +114,9 @@ func (c *Cache) Pending(since time.Time) int {
 	return pending
 }
 
-// candidates returns the URLs to check. The current URL of a camera is the first, so that a forged
-// announcement cannot redirect the check. It is omitted only if the camera announced other addresses
-// and the host of the URL announced another camera there.
+// candidates returns the URLs to check. The current URL of a camera is the first, so that a
+// forged announcement cannot redirect the check. It is omitted only if the camera announced other
+// addresses and the host of the URL announced another camera there.
 func (c *Cache) candidates(e *endpoint) []string {
 	urls := slices.Clone(e.addresses)
 	if e.url != "" {
@@ -136,8 +138,8 @@ func (c *Cache) hasNewOwner(e *endpoint) bool {
 	return false
 }
 
-// hasUncheckedURL reports whether an endpoint that does not answer has a URL that the last check did
-// not include.
+// hasUncheckedURL reports whether an endpoint that does not answer has a URL that the last check
+// did not include.
 func (c *Cache) hasUncheckedURL(e *endpoint) bool {
 	return e.url == "" && slices.ContainsFunc(c.candidates(e), func(url string) bool {
 		return !slices.Contains(e.checkedURLs, url)

@@ -35,8 +35,9 @@ func (c Credentials) For(uuid string) *soap.Credentials {
 	return nil
 }
 
-// ParseCredentials parses discoveryProperties. Reference lists override lists, and single properties
-// override both. The returned Credentials have all valid entries, also if the error has invalid ones.
+// ParseCredentials parses discoveryProperties. Reference lists override lists, and single
+// properties override both. The returned Credentials have all valid entries, also if the error
+// has invalid ones.
 func ParseCredentials(properties map[string][]byte) (Credentials, error) {
 	credentials := Credentials{}
 	return credentials, errors.Join(

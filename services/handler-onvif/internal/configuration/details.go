@@ -1,5 +1,5 @@
-// Package configuration holds what a Configuration requests: its discoveryDetails and the credentials
-// in its discoveryProperties.
+// Package configuration holds what a Configuration requests: its discoveryDetails and the
+// credentials in its discoveryProperties.
 package configuration
 
 import (
@@ -98,8 +98,8 @@ func (d Details) MatchesAddresses(ip, mac string) bool {
 	return d.IPAddresses.matchesAddress(ip) && d.MACAddresses.matchesAddress(mac)
 }
 
-// matches reports whether one of the values is included or all are not excluded. Without a filter, all
-// values match.
+// matches reports whether one of the values is included or all are not excluded. Without a
+// filter, all values match.
 func (f *Filter) matches(equal func(a, b string) bool, values ...string) bool {
 	if f == nil {
 		return true

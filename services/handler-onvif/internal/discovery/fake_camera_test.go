@@ -16,8 +16,9 @@ import (
 	"akri.sh/services/handler-onvif/internal/soap"
 )
 
-// fakeCamera is a device service on loopback. Tests start it outside of their synctest bubble: then a
-// request takes no time of the bubble, and the server's goroutines do not block the bubble's clock.
+// fakeCamera is a device service on loopback. Tests start it outside of their synctest bubble:
+// then a request takes no time of the bubble, and the server's goroutines do not block the
+// bubble's clock.
 type fakeCamera struct {
 	uuid, url, ip, mac, scope string
 	server                    *httptest.Server

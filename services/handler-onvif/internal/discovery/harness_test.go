@@ -154,8 +154,8 @@ func (h *harness) observed(operation string) int {
 	return h.requests[operation]
 }
 
-// background runs a function until stop is called or the test ends. The test may receive the returned
-// error, otherwise it must be nil.
+// background runs a function until stop is called or the test ends. The test may receive the
+// returned error, otherwise it must be nil.
 func background(t *testing.T, run func(context.Context) error) (stopped <-chan error, stop func()) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())

@@ -12,8 +12,8 @@ import (
 // burstDelays are the delays before the rounds of the initial burst, because datagrams get lost.
 var burstDelays = []time.Duration{0, 200 * time.Millisecond, 300 * time.Millisecond}
 
-// probeLoop sends a burst of probes for the first subscriber. Then it sends one probe per interval, for
-// each type in turn.
+// probeLoop sends a burst of probes for the first subscriber. Then it sends one probe per
+// interval, for each type in turn.
 func (p *Prober) probeLoop(ctx context.Context, conn Conn) error {
 	ticker := time.NewTicker(p.Interval)
 	defer ticker.Stop()

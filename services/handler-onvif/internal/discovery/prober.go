@@ -37,8 +37,8 @@ type Options struct {
 	Interval time.Duration
 	// Client calls cameras.
 	Client *soap.Client
-	// UnverifiedClient calls endpoints that never answered. It is separate, so that they cannot delay
-	// calls to cameras.
+	// UnverifiedClient calls endpoints that never answered. It is separate, so that they cannot
+	// delay calls to cameras.
 	UnverifiedClient *soap.Client
 	Metrics          Metrics
 	Log              *zap.Logger
@@ -132,8 +132,8 @@ func (p *Prober) publishLocked() {
 	}
 }
 
-// cameras returns the current cameras. The list is complete if the timeout for answers to the probes
-// is over and all endpoints were checked.
+// cameras returns the current cameras. The list is complete if the timeout for answers to the
+// probes is over and all endpoints were checked.
 func (p *Prober) cameras(timeout time.Duration) (list []cameras.Camera, complete bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -107,7 +107,8 @@ func (s *stream) run(ctx context.Context, send handler.Send) error {
 	}
 }
 
-// drainResults handles the results of the next batchDelay together, because each list has all cameras.
+// drainResults handles the results of the next batchDelay together, because each list has all
+// cameras.
 func (s *stream) drainResults(ctx context.Context) {
 	sleep(ctx, batchDelay)
 	for {
@@ -163,7 +164,8 @@ func (s *stream) query(ctx context.Context, c cameras.Camera) {
 	}
 }
 
-// handle updates a camera with the result of a query. After a failed query, it keeps the previous info.
+// handle updates a camera with the result of a query. After a failed query, it keeps the previous
+// info.
 func (s *stream) handle(result queryResult) {
 	c := s.cameras[result.camera.UUID]
 	if c == nil {

@@ -28,8 +28,8 @@ type Group struct {
 	Port   uint16
 }
 
-// Conn has two sockets in each family: one sends to the group and receives the answers, the other one
-// receives what others send to the group.
+// Conn has two sockets in each family: one sends to the group and receives the answers, the other
+// one receives what others send to the group.
 type Conn struct {
 	group            Group
 	filter           InterfaceFilter
@@ -40,8 +40,8 @@ type Conn struct {
 	queue            *queue
 }
 
-// Open opens the sockets. It skips a family that the node does not support, and the receiving sockets
-// of the group if the port is in use.
+// Open opens the sockets. It skips a family that the node does not support, and the receiving
+// sockets of the group if the port is in use.
 func Open(ctx context.Context, group Group, filter InterfaceFilter, log *zap.Logger) (*Conn, error) {
 	c := &Conn{group: group, filter: filter, log: log, joined: map[string]bool{}, failed: map[string]bool{}, queue: newQueue()}
 	var err4, err6 error
@@ -83,8 +83,8 @@ func listen(ctx context.Context, network, address string) (*net.UDPConn, error) 
 	return conn, nil
 }
 
-// setOptions shares the port with other processes, and limits a socket to its own group memberships:
-// other processes may have joined the group on interfaces that the filter excludes.
+// setOptions shares the port with other processes, and limits a socket to its own group
+// memberships: other processes may have joined the group on interfaces that the filter excludes.
 func setOptions(fd int, network string) error {
 	level, multicastAll := unix.IPPROTO_IP, unix.IP_MULTICAST_ALL
 	if network == "udp6" {
@@ -96,8 +96,8 @@ func setOptions(fd int, network string) error {
 	)
 }
 
-// Send joins the group on all selected interfaces and sends the message to it. It returns the number
-// of successful sends, one for each interface and family.
+// Send joins the group on all selected interfaces and sends the message to it. It returns the
+// number of successful sends, one for each interface and family.
 func (c *Conn) Send(message []byte) (int, error) {
 	selected, err := interfaces(c.filter)
 	if err != nil {
@@ -130,7 +130,8 @@ func (c *Conn) address(group netip.Addr, zone string) *net.UDPAddr {
 	return &net.UDPAddr{IP: group.AsSlice(), Port: int(c.group.Port), Zone: zone}
 }
 
-// join joins the group on the interfaces. The kernel ends a membership when it removes the interface.
+// join joins the group on the interfaces. The kernel ends a membership when it removes the
+// interface.
 func (c *Conn) join(selected []networkInterface) {
 	joined := map[string]bool{}
 	for _, i := range selected {
@@ -172,7 +173,8 @@ func (c *Conn) Receive(ctx context.Context, handle func(datagram []byte, from ne
 		if conn == nil {
 			continue
 		}
-		// Allocated here and not in receive: on the goroutine's stack, all of it would become resident.
+		// Allocated here and not in receive: on the goroutine's stack, all of it would become
+		// resident.
 		buffer := make([]byte, maxDatagram)
 		group.Go(func() error { return c.receive(ctx, conn, buffer) })
 		stop := context.AfterFunc(ctx, func() { _ = conn.Close() })

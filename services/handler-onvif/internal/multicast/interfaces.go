@@ -12,8 +12,8 @@ import (
 // InterfaceFilter selects network interfaces by name.
 type InterfaceFilter struct{ include, exclude []string }
 
-// ParseInterfaceFilter parses globs such as `eth*`, and globs to exclude such as `!veth*`. Without a
-// glob to include, all interfaces are included.
+// ParseInterfaceFilter parses globs such as `eth*`, and globs to exclude such as `!veth*`.
+// Without a glob to include, all interfaces are included.
 func ParseInterfaceFilter(patterns []string) (InterfaceFilter, error) {
 	var f InterfaceFilter
 	for _, pattern := range patterns {

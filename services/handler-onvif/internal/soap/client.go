@@ -73,9 +73,9 @@ type Target struct {
 	Credentials *Credentials
 }
 
-// ClockOffset calls GetSystemDateAndTime without credentials and returns the device's time minus the
-// local time, or 0 if the device does not report its time. The error is ErrNotAuthorized if the
-// device requires credentials even for this operation, which violates ONVIF.
+// ClockOffset calls GetSystemDateAndTime without credentials and returns the device's time minus
+// the local time, or 0 if the device does not report its time. The error is ErrNotAuthorized if
+// the device requires credentials even for this operation, which violates ONVIF.
 func (c *Client) ClockOffset(ctx context.Context, target Target) (time.Duration, error) {
 	target.Credentials = nil
 	start := time.Now()
@@ -167,8 +167,8 @@ func newRequest(ctx context.Context, target Target, operation Operation, token *
 	return request, nil
 }
 
-// hostWithZone returns the host of the URL with the zone that a link-local address needs. A camera's
-// URL cannot contain it, because it is the name of a local interface.
+// hostWithZone returns the host of the URL with the zone that a link-local address needs. A
+// camera's URL cannot contain it, because it is the name of a local interface.
 func hostWithZone(address *url.URL, zone string) string {
 	ip, err := netip.ParseAddr(address.Hostname())
 	if err != nil || !ip.Is6() || !ip.IsLinkLocalUnicast() || zone == "" {

@@ -31,7 +31,8 @@ func newHash(name string) hash.Hash {
 	return md5.New() //nolint:gosec // required by RFC 7616
 }
 
-// challenge is a challenge without the "-sess" of its algorithm, which the library does not support.
+// challenge is a challenge without the "-sess" of its algorithm, which the library does not
+// support.
 type challenge struct {
 	*digest.Challenge
 	algorithm string // as the server wrote it

@@ -46,8 +46,8 @@ type Token struct {
 	Created  string
 }
 
-// NewToken returns a token with a random nonce. Devices check the age of a token, so now is the time
-// of the device's clock.
+// NewToken returns a token with a random nonce. Devices check the age of a token, so now is the
+// time of the device's clock.
 func NewToken(credentials Credentials, now time.Time) Token {
 	return newToken(credentials, []byte(rand.Text()), now.UTC().Format("2006-01-02T15:04:05.000Z"))
 }

@@ -122,7 +122,8 @@ type NetworkInterfaces struct {
 type ipConfiguration struct {
 	Enabled string `xml:"Enabled"`
 	Config  struct {
-		// Sources are elements such as Manual, LinkLocal and FromDHCP, in the order of the document.
+		// Sources are elements such as Manual, LinkLocal and FromDHCP, in the order of the
+		// document.
 		Sources []struct {
 			Addresses []string `xml:"Address"`
 		} `xml:",any"`
@@ -142,8 +143,8 @@ func (c ipConfiguration) addresses() []string {
 // Addresses are the addresses of a device. An empty field is unknown.
 type Addresses struct{ IP, MAC string }
 
-// Addresses returns the first IPv4 address, or the best IPv6 address if there is none, and the first
-// MAC address.
+// Addresses returns the first IPv4 address, or the best IPv6 address if there is none, and the
+// first MAC address.
 func (n *NetworkInterfaces) Addresses() Addresses {
 	var addresses Addresses
 	for _, i := range n.Interfaces {
@@ -161,7 +162,8 @@ func (n *NetworkInterfaces) Addresses() Addresses {
 }
 
 // bestIPv6 returns the first routable address, otherwise the first link-local address. It skips
-// disabled configurations and unusable addresses. ONVIF lists manual addresses before automatic ones.
+// disabled configurations and unusable addresses. ONVIF lists manual addresses before automatic
+// ones.
 func (n *NetworkInterfaces) bestIPv6() string {
 	var linkLocal string
 	for _, i := range n.Interfaces {

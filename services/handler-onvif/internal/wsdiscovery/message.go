@@ -107,8 +107,8 @@ func Parse(datagram []byte) (Message, error) {
 	return Message{}, ErrIgnored
 }
 
-// endpoints returns the valid endpoints. Scope are the attributes of the enclosing elements. Strings
-// are copied, so that a cached endpoint does not retain the text around them.
+// endpoints returns the valid endpoints. Scope are the attributes of the enclosing elements.
+// Strings are copied, so that a cached endpoint does not retain the text around them.
 func endpoints(descriptions []description, scope []attributes) []Endpoint {
 	var valid []Endpoint
 	for _, d := range descriptions[:min(len(descriptions), maxEndpoints)] {
@@ -172,9 +172,9 @@ func CheckAddress(address string) error {
 	return nil
 }
 
-// isForeign reports whether none of the types is a type of ONVIF. Without types, the device service
-// decides. Some devices do not declare the prefix of a type, nor do the probes of upstream Akri: then
-// the local name decides.
+// isForeign reports whether none of the types is a type of ONVIF. Without types, the device
+// service decides. Some devices do not declare the prefix of a type, nor do the probes of
+// upstream Akri: then the local name decides.
 func isForeign(types string, scope []attributes) bool {
 	foreign := false
 	for name := range strings.FieldsSeq(types) {

@@ -26,8 +26,8 @@ const (
 	Device                  Type = "tds:Device"
 )
 
-// Types are the types to probe for. Each needs its own probe, because a device answers only if it has
-// all types of a probe.
+// Types are the types to probe for. Each needs its own probe, because a device answers only if it
+// has all types of a probe.
 var Types = []Type{NetworkVideoTransmitter, Device}
 
 const probe = `<?xml version="1.0" encoding="UTF-8"?>` +
