@@ -139,7 +139,7 @@ func TestNewReportsErrorsOfAllComponents(t *testing.T) {
 	_, err := agent.New(h.config, env(t))
 	require.ErrorContains(t, err, "registrar: --keep-offline 0s: must be more than 0")
 	require.ErrorContains(t, err, `device-plugin-host: --pod: "x" must have the form namespace/name`)
-	require.ErrorContains(t, err, "handler-onvif: --concurrency 0: want at least 1")
+	require.ErrorContains(t, err, "handler-onvif: --concurrency 0: must be at least 1")
 	require.NotContains(t, err.Error(), "udev", "udev is not enabled")
 }
 

@@ -5,6 +5,8 @@ go 1.26.0
 require (
 	akri.sh/libs v0.1.0
 	akri.sh/libs/handler v0.1.0
+	github.com/google/uuid v1.6.0
+	github.com/icholy/digest v1.2.0
 	github.com/prometheus/client_golang v1.25.0
 	github.com/stretchr/testify v1.12.1
 	go.uber.org/goleak v1.3.0

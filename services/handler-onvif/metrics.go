@@ -5,54 +5,51 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"akri.sh/services/handler-onvif/internal/discovery"
 	"akri.sh/services/handler-onvif/internal/soap"
 )
 
 type metrics struct {
-	cameras   prometheus.Gauge
-	probes    prometheus.Counter
-	datagrams *prometheus.CounterVec
-	requests  *prometheus.CounterVec
+	discovery.Metrics
+	requests *prometheus.CounterVec
 }
 
 const (
-	heard     = "heard"
-	ignored   = "ignored"
-	malformed = "malformed"
-
 	answered     = "answered"
 	unauthorized = "unauthorized"
 	failed       = "failed"
 )
 
-func newMetrics(registerer prometheus.Registerer) *metrics {
-	m := &metrics{
-		cameras: prometheus.NewGauge(prometheus.GaugeOpts{
-			Name: "akri_onvif_cameras", Help: "Cameras that answer, before filters.",
-		}),
-		probes: prometheus.NewCounter(prometheus.CounterOpts{
-			Name: "akri_onvif_probes_total", Help: "Probes sent; one is sent on all interfaces.",
-		}),
-		datagrams: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "akri_onvif_datagrams_total", Help: "Datagrams received, by what became of them.",
-		}, []string{"result"}),
+func newMetrics(registerer prometheus.Registerer) metrics {
+	m := metrics{
+		Metrics: discovery.Metrics{
+			Cameras: prometheus.NewGauge(prometheus.GaugeOpts{
+				Name: "akri_onvif_cameras", Help: "Cameras that answer, before filters.",
+			}),
+			Probes: prometheus.NewCounter(prometheus.CounterOpts{
+				Name: "akri_onvif_probes_total", Help: "Probes sent. A probe on all interfaces counts once.",
+			}),
+			Datagrams: prometheus.NewCounterVec(prometheus.CounterOpts{
+				Name: "akri_onvif_datagrams_total", Help: "Datagrams received, by result.",
+			}, []string{"result"}),
+		},
 		requests: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "akri_onvif_requests_total", Help: "Questions to device services, by what they asked and how they ended.",
+			Name: "akri_onvif_requests_total", Help: "Requests to device services, by operation and result.",
 		}, []string{"operation", "result"}),
 	}
-	for _, result := range []string{heard, ignored, malformed} {
-		m.datagrams.WithLabelValues(result)
+	for _, result := range discovery.DatagramResults {
+		m.Datagrams.WithLabelValues(result)
 	}
-	for _, operation := range []soap.Operation{soap.GetSystemDateAndTime, soap.GetNetworkInterfaces, soap.GetDeviceInformation} {
+	for _, operation := range soap.Operations {
 		for _, result := range []string{answered, unauthorized, failed} {
-			m.requests.WithLabelValues(operation.Name, result)
+			m.requests.WithLabelValues(string(operation), result)
 		}
 	}
-	registerer.MustRegister(m.cameras, m.probes, m.datagrams, m.requests)
+	registerer.MustRegister(m.Cameras, m.Probes, m.Datagrams, m.requests)
 	return m
 }
 
-func (m *metrics) answered(operation string, err error) {
+func (m metrics) countRequest(operation soap.Operation, err error) {
 	result := answered
 	switch {
 	case errors.Is(err, soap.ErrNotAuthorized):
@@ -60,5 +57,5 @@ func (m *metrics) answered(operation string, err error) {
 	case err != nil:
 		result = failed
 	}
-	m.requests.WithLabelValues(operation, result).Inc()
+	m.requests.WithLabelValues(string(operation), result).Inc()
 }

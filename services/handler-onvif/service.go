@@ -1,4 +1,4 @@
-// Package onvif is the Discovery Handler for IP cameras that speak ONVIF.
+// Package onvif is the Discovery Handler for ONVIF cameras.
 package onvif
 
 import (
@@ -14,63 +14,65 @@ import (
 
 	"akri.sh/libs/handler"
 	"akri.sh/libs/service"
-	"akri.sh/services/handler-onvif/internal/network"
+	"akri.sh/services/handler-onvif/internal/discovery"
+	"akri.sh/services/handler-onvif/internal/multicast"
 	"akri.sh/services/handler-onvif/internal/soap"
 	"akri.sh/services/handler-onvif/internal/wsdiscovery"
 )
 
-// Config is what the handler is told by flags and environment.
+// Config holds the flags of the handler.
 type Config struct {
 	handler.Flags
 
-	Interfaces     []string      `help:"Interfaces to find cameras on: names or globs, after '!' those to leave out." default:"!lo,!veth*,!cali*,!lxc*" placeholder:"GLOB"`
-	Interval       time.Duration `help:"How often to probe the network and to check on each camera." default:"10s"`
-	RequestTimeout time.Duration `help:"How long a camera may take to answer a question." default:"3s"`
-	Concurrency    int           `help:"Most questions to cameras at once; as many again to those that never answered." default:"32"`
-	TLSCAFile      string        `name:"tls-ca-file" help:"PEM file of authorities that must have signed the certificates of cameras with https; none: certificates are not checked." placeholder:"FILE"`
+	Interfaces     []string      `help:"Network interfaces with cameras: names or globs, with '!' in front to exclude." default:"!lo,!veth*,!cali*,!lxc*" placeholder:"GLOB"`
+	Interval       time.Duration `help:"Interval of probes, and of checks of each camera." default:"10s"`
+	RequestTimeout time.Duration `help:"Timeout of a request to a camera." default:"3s"`
+	Concurrency    int           `help:"Maximum number of concurrent requests to cameras. The same number applies to endpoints that never answered." default:"32"`
+	TLSCAFile      string        `name:"tls-ca-file" help:"PEM file with the authorities of the certificates of https cameras. Empty: certificates are not verified." placeholder:"FILE"`
 }
 
 // Service is the handler.
 type Service struct {
-	choice network.Choice
-	census *census
+	filter multicast.InterfaceFilter
+	prober *discovery.Prober
 	server *handler.Server
 	log    *zap.Logger
 }
 
-// New returns the handler, ready to run.
+// New returns a Service.
 func New(config Config, env service.Env) (*Service, error) {
-	choice, choiceErr := network.ParseChoice(config.Interfaces)
+	filter, filterErr := multicast.ParseInterfaceFilter(config.Interfaces)
 	authorities, authoritiesErr := readAuthorities(config.TLSCAFile)
-	if err := errors.Join(config.validate(), choiceErr, authoritiesErr); err != nil {
+	if err := errors.Join(config.validate(), filterErr, authoritiesErr); err != nil {
 		return nil, err
 	}
 	metrics := newMetrics(env.Metrics)
 	options := soap.Options{
-		Timeout: config.RequestTimeout, Concurrency: config.Concurrency, Authorities: authorities, Observe: metrics.answered,
+		Timeout: config.RequestTimeout, Concurrency: config.Concurrency, Authorities: authorities, Observe: metrics.countRequest,
 	}
-	census := newCensus(config.Interval, soap.NewClient(options), soap.NewClient(options), metrics, env.Log)
-	discover := func(ctx context.Context, request handler.Request, send handler.Send) error {
-		return discover(ctx, census, request, send)
-	}
-	// Shared: every node of a network sees the same cameras.
-	server, err := handler.New(handler.Identity{Name: "onvif", Shared: true}, config.Flags, handler.Watch(discover), env)
+	prober := discovery.NewProber(discovery.Options{
+		Interval: config.Interval, Client: soap.NewClient(options), UnverifiedClient: soap.NewClient(options),
+		Metrics: metrics.Metrics, Log: env.Log,
+	})
+	// Shared, because all nodes of a network find the same cameras.
+	identity := handler.Identity{Name: "onvif", Shared: true}
+	server, err := handler.New(identity, config.Flags, handler.Watch(prober.Discover), env)
 	if err != nil {
 		return nil, err
 	}
-	return &Service{choice: choice, census: census, server: server, log: env.Log}, nil
+	return &Service{filter: filter, prober: prober, server: server, log: env.Log}, nil
 }
 
 func (c Config) validate() error {
 	var problems []error
 	if c.Interval < time.Second {
-		problems = append(problems, fmt.Errorf("--interval %s: want at least 1s", c.Interval))
+		problems = append(problems, fmt.Errorf("--interval %s: must be at least 1s", c.Interval))
 	}
 	if c.RequestTimeout <= 0 {
-		problems = append(problems, fmt.Errorf("--request-timeout %s: want more than 0", c.RequestTimeout))
+		problems = append(problems, fmt.Errorf("--request-timeout %s: must be more than 0", c.RequestTimeout))
 	}
 	if c.Concurrency < 1 {
-		problems = append(problems, fmt.Errorf("--concurrency %d: want at least 1", c.Concurrency))
+		problems = append(problems, fmt.Errorf("--concurrency %d: must be at least 1", c.Concurrency))
 	}
 	return errors.Join(problems...)
 }
@@ -85,24 +87,24 @@ func readAuthorities(file string) (*x509.CertPool, error) {
 	}
 	pool := x509.NewCertPool()
 	if !pool.AppendCertsFromPEM(pem) {
-		return nil, fmt.Errorf("--tls-ca-file %q: no certificate in it", file)
+		return nil, fmt.Errorf("--tls-ca-file %q: must contain a PEM certificate", file)
 	}
 	return pool, nil
 }
 
-// Run finds cameras and serves until ctx ends.
+// Run serves until ctx ends.
 func (s *Service) Run(ctx context.Context) error {
 	group, ctx := errgroup.WithContext(ctx)
-	group.Go(func() error { return s.find(ctx) })
+	group.Go(func() error { return s.probe(ctx) })
 	group.Go(func() error { return s.server.Run(ctx) })
 	return group.Wait()
 }
 
-func (s *Service) find(ctx context.Context) error {
-	group := network.Group{V4: wsdiscovery.Group4, V6: wsdiscovery.Group6, Port: wsdiscovery.Port}
-	link, err := network.Open(ctx, group, s.choice, s.log)
+func (s *Service) probe(ctx context.Context) error {
+	group := multicast.Group{V4: wsdiscovery.Group4, V6: wsdiscovery.Group6, Port: wsdiscovery.Port}
+	conn, err := multicast.Open(ctx, group, s.filter, s.log)
 	if err != nil {
 		return err
 	}
-	return s.census.run(ctx, link)
+	return s.prober.Run(ctx, conn)
 }

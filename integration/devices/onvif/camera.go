@@ -1,5 +1,5 @@
-// Package onvif simulates IP cameras that speak ONVIF, by the hundred: WS-Discovery over multicast and the device
-// service over HTTP, as the specifications say it or, where asked for, as odd and hostile devices do.
+// Package onvif simulates hundreds of ONVIF cameras: WS-Discovery over multicast, and the device
+// service over HTTP. It also simulates non-conforming and hostile devices.
 package onvif
 
 import (
@@ -9,40 +9,41 @@ import (
 	"time"
 )
 
-// Auth is what a camera demands for everything but its time.
+// Auth is the authentication that a camera requires for all operations but GetSystemDateAndTime.
 type Auth int
 
-// Ways of authentication.
+// Kinds of authentication.
 const (
 	Open Auth = iota
-	// WSSecurity is a UsernameToken with a digest, fresh by the camera's clock.
+	// WSSecurity is a UsernameToken with a digest and a recent time of the camera's clock.
 	WSSecurity
 	// HTTPDigest is RFC 7616.
 	HTTPDigest
 )
 
-// Camera is one simulated camera. It must not be changed while a Fleet runs it, but for what its methods change.
+// Camera is one simulated camera. It must not be changed while it is plugged into a Fleet.
 type Camera struct {
 	UUID string
-	// Address that its device service has, without a zone; several cameras may share one, with different ports.
+	// Address of its device service, without a zone. Several cameras may share an IP address with
+	// different ports.
 	Address netip.AddrPort
-	// MoreAddresses are served too and announced after Address.
+	// MoreAddresses are also served, and announced after Address.
 	MoreAddresses []netip.AddrPort
-	// MAC is what GetNetworkInterfaces answers, beside its addresses.
+	// MAC is the hardware address in the response to GetNetworkInterfaces.
 	MAC    string
 	Scopes []string
-	// Types that it answers probes for; empty: both of ONVIF.
+	// Types of the device; empty: both of ONVIF.
 	Types []string
-	// ClockOffset is how far its clock is ahead.
+	// ClockOffset is the camera's time minus the local time.
 	ClockOffset time.Duration
 	Auth        Auth
 	Username    string
 	Password    string
-	// Firmware is the version that GetDeviceInformation answers.
+	// Firmware is the version in the response to GetDeviceInformation.
 	Firmware string
 }
 
-// Make returns a camera with a UUID, a MAC and scopes made from the number.
+// Make returns a camera. Its UUID, MAC and scopes depend on the number.
 func Make(number int, address netip.AddrPort) *Camera {
 	return &Camera{
 		UUID:     fmt.Sprintf("3fa1fe68-b915-4053-a3e1-%012x", number),
@@ -69,7 +70,7 @@ func (c *Camera) types() []string {
 	return c.Types
 }
 
-// URL of the device service.
+// URL returns the URL of the device service.
 func (c *Camera) URL() string { return serviceURL(c.Address) }
 
 func serviceURL(address netip.AddrPort) string {
@@ -97,8 +98,8 @@ const head = `<?xml version="1.0" encoding="UTF-8"?>
  xmlns:tt="http://www.onvif.org/ver10/schema"
  xmlns:ter="http://www.onvif.org/ver10/error">`
 
-// describe is the camera in a ProbeMatch or a Hello.
-func (c *Camera) describe() string {
+// description returns the description of the camera in a ProbeMatch or a Hello.
+func (c *Camera) description() string {
 	names := make([]string, len(c.types()))
 	for i, name := range c.types() {
 		names[i] = map[string]string{transmitter: "dn:", device: "tds:"}[name] + name
@@ -121,7 +122,7 @@ func discoveryMessage(action, relatesTo, body string, sequence uint64) []byte {
 
 func (c *Camera) now() time.Time { return time.Now().Add(c.ClockOffset).UTC() }
 
-// dateAndTime, networkInterfaces and information are the answers of the device service.
+// dateAndTime, networkInterfaces and information return responses of the device service.
 func (c *Camera) dateAndTime() string {
 	now := c.now()
 	return fmt.Sprintf(`<tds:GetSystemDateAndTimeResponse><tds:SystemDateAndTime><tt:DateTimeType>Manual</tt:DateTimeType>`+
@@ -133,7 +134,7 @@ func (c *Camera) dateAndTime() string {
 }
 
 func (c *Camera) networkInterfaces() string {
-	v4, v6 := c.configured(netip.Addr.Is4, 24), c.configured(netip.Addr.Is6, 64)
+	v4, v6 := c.configuration(netip.Addr.Is4, 24), c.configuration(netip.Addr.Is6, 64)
 	return fmt.Sprintf(`<tds:GetNetworkInterfacesResponse><tds:NetworkInterfaces token="eth0"><tt:Enabled>true</tt:Enabled>`+
 		`<tt:Info><tt:Name>eth0</tt:Name><tt:HwAddress>%s</tt:HwAddress><tt:MTU>1500</tt:MTU></tt:Info>`+
 		`<tt:IPv4><tt:Enabled>%t</tt:Enabled><tt:Config>%s<tt:DHCP>false</tt:DHCP></tt:Config></tt:IPv4>`+
@@ -141,8 +142,8 @@ func (c *Camera) networkInterfaces() string {
 		`</tds:NetworkInterfaces></tds:GetNetworkInterfacesResponse>`, c.MAC, v4 != "", v4, v6 != "", v6)
 }
 
-// configured are the camera's addresses of one family, in the order of the schema.
-func (c *Camera) configured(ofFamily func(netip.Addr) bool, prefix int) string {
+// configuration returns the camera's addresses of one family, in the order of the schema.
+func (c *Camera) configuration(ofFamily func(netip.Addr) bool, prefix int) string {
 	var manual, linkLocal strings.Builder
 	for _, address := range c.addresses() {
 		ip, name, list := address.Addr(), "Manual", &manual

@@ -17,48 +17,47 @@ import (
 	"akri.sh/integration/devices/netns"
 )
 
-// Conditions are those of the network between cameras and who looks for them.
+// Conditions of the network between cameras and clients.
 type Conditions struct {
-	// Namespace is the file of the network namespace that the cameras are in; empty: that of this process.
+	// Namespace is the file of the cameras' network namespace; empty: the current one.
 	Namespace string
-	// Interface to hear and say multicast on.
+	// Interface for multicast.
 	Interface string
-	// Loss is the part of datagrams that get lost, of each direction.
+	// Loss is the fraction of lost datagrams in each direction.
 	Loss float64
-	// Delay is the longest that a camera waits before it answers a probe; each picks its own time.
+	// Delay is the maximum delay of the answer to a probe. Each answer has a random delay.
 	Delay time.Duration
 	// Seed makes loss and delay repeatable.
 	Seed uint64
 }
 
-// Fleet is cameras that are switched on.
+// Fleet runs cameras.
 type Fleet struct {
 	conditions Conditions
 	link       *net.Interface
 	groups     []*net.UDPConn
 	sequence   atomic.Uint64
 	probes     atomic.Int64
-	work       sync.WaitGroup
+	tasks      sync.WaitGroup
 	stop       context.CancelFunc
 
 	mu      sync.Mutex
 	random  *rand.Rand
-	cameras map[*Camera]*running
-	order   []*Camera // in which they were plugged: one by one they have the same luck each time
-	asked   map[string]int
+	plugged map[*Camera]*running
+	order   []*Camera // in which cameras were plugged, to make the use of random repeatable
 }
 
-// running is what a camera that is switched on holds open.
+// running has the sockets of a camera.
 type running struct {
 	servers []*http.Server
-	voices  []voice // one for each family that it has an address of
+	senders []sender // one for each address family
 }
 
-// Start hears probes over IPv4 and IPv6, as far as the interface has them; cameras are switched on by Plug.
+// Start starts to receive probes over IPv4 and IPv6. Plug adds cameras.
 func Start(ctx context.Context, conditions Conditions) (*Fleet, error) {
 	ctx, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	f := &Fleet{
-		conditions: conditions, stop: cancel, cameras: map[*Camera]*running{}, asked: map[string]int{},
+		conditions: conditions, stop: cancel, plugged: map[*Camera]*running{},
 		random: rand.New(rand.NewPCG(conditions.Seed, 0)),
 	}
 	if err := netns.Do(conditions.Namespace, func() error { return f.listen(ctx) }); err != nil {
@@ -66,7 +65,7 @@ func Start(ctx context.Context, conditions Conditions) (*Fleet, error) {
 		return nil, err
 	}
 	for _, group := range f.groups {
-		f.work.Go(func() { f.hear(ctx, group) })
+		f.tasks.Go(func() { f.receive(ctx, group) })
 	}
 	return f, nil
 }
@@ -85,41 +84,41 @@ func (f *Fleet) listen(ctx context.Context) (err error) {
 	return nil
 }
 
-// Stop switches everything off without a word.
+// Stop stops all cameras without a Bye.
 func (f *Fleet) Stop() {
 	f.stop()
 	for _, group := range f.groups {
 		_ = group.Close()
 	}
 	f.mu.Lock()
-	cameras := f.cameras
-	f.cameras, f.order = map[*Camera]*running{}, nil
+	plugged := f.plugged
+	f.plugged, f.order = map[*Camera]*running{}, nil
 	f.mu.Unlock()
-	for _, camera := range cameras {
-		camera.close()
+	for _, r := range plugged {
+		r.close()
 	}
-	f.work.Wait()
+	f.tasks.Wait()
 }
 
 func (r *running) close() {
 	for _, server := range r.servers {
 		_ = server.Close()
 	}
-	for _, voice := range r.voices {
-		_ = voice.conn.Close()
+	for _, s := range r.senders {
+		_ = s.conn.Close()
 	}
 }
 
-// Plug switches cameras on; Hello is another matter.
+// Plug starts cameras without a Hello.
 func (f *Fleet) Plug(cameras ...*Camera) error {
 	return netns.Do(f.conditions.Namespace, func() error {
 		for _, camera := range cameras {
-			switchedOn, err := f.switchOn(camera)
+			r, err := f.run(camera)
 			if err != nil {
-				return fmt.Errorf("plug camera: %w", err)
+				return fmt.Errorf("start camera: %w", err)
 			}
 			f.mu.Lock()
-			f.cameras[camera] = switchedOn
+			f.plugged[camera] = r
 			f.order = append(f.order, camera)
 			f.mu.Unlock()
 		}
@@ -127,89 +126,76 @@ func (f *Fleet) Plug(cameras ...*Camera) error {
 	})
 }
 
-func (f *Fleet) switchOn(camera *Camera) (*running, error) {
+func (f *Fleet) run(camera *Camera) (*running, error) {
 	r := &running{}
 	for _, address := range camera.addresses() {
-		listener, err := net.Listen("tcp", f.zoned(address).String())
+		listener, err := net.Listen("tcp", f.withZone(address).String())
 		if err != nil {
 			r.close()
 			return nil, err
 		}
-		server := &http.Server{Handler: f.service(camera), ReadHeaderTimeout: time.Minute}
+		server := &http.Server{Handler: camera.service(), ReadHeaderTimeout: time.Minute}
 		server.SetKeepAlivesEnabled(false) // as many cameras do
 		r.servers = append(r.servers, server)
-		f.work.Go(func() { _ = server.Serve(listener) })
-		same := func(v voice) bool { return v.source.Is4() == address.Addr().Is4() }
-		if slices.ContainsFunc(r.voices, same) {
+		f.tasks.Go(func() { _ = server.Serve(listener) })
+		sameFamily := func(s sender) bool { return s.source.Is4() == address.Addr().Is4() }
+		if slices.ContainsFunc(r.senders, sameFamily) {
 			continue
 		}
-		voice, err := f.voice(address.Addr())
+		s, err := f.newSender(address.Addr())
 		if err != nil {
 			r.close()
 			return nil, err
 		}
-		r.voices = append(r.voices, voice)
+		r.senders = append(r.senders, s)
 	}
 	return r, nil
 }
 
-// Unplug switches cameras off without a word.
+// Unplug stops cameras without a Bye.
 func (f *Fleet) Unplug(cameras ...*Camera) {
 	for _, camera := range cameras {
 		f.mu.Lock()
-		switchedOff := f.cameras[camera]
-		delete(f.cameras, camera)
+		r := f.plugged[camera]
+		delete(f.plugged, camera)
 		f.order = slices.DeleteFunc(f.order, func(c *Camera) bool { return c == camera })
 		f.mu.Unlock()
-		if switchedOff != nil {
-			switchedOff.close()
+		if r != nil {
+			r.close()
 		}
 	}
 }
 
-// Hello announces a camera, which may be switched off.
+// Hello announces a camera, which need not be plugged.
 func (f *Fleet) Hello(camera *Camera) error {
-	return f.announce(camera, "Hello", "<d:Hello>"+camera.describe()+"</d:Hello>")
+	return f.announce(camera, "Hello", "<d:Hello>"+camera.description()+"</d:Hello>")
 }
 
-// Bye takes leave for a camera, which may go on answering.
+// Bye sends the Bye of a camera, which may still be plugged.
 func (f *Fleet) Bye(camera *Camera) error {
-	return f.announce(camera, "Bye", fmt.Sprintf(`<d:Bye><wsa:EndpointReference><wsa:Address>urn:uuid:%s</wsa:Address></wsa:EndpointReference></d:Bye>`, camera.UUID))
+	return f.announce(camera, "Bye", fmt.Sprintf(
+		`<d:Bye><wsa:EndpointReference><wsa:Address>urn:uuid:%s</wsa:Address></wsa:EndpointReference></d:Bye>`, camera.UUID))
 }
 
 func (f *Fleet) announce(camera *Camera, action, body string) error {
-	return f.Say(camera.Address.Addr(), discoveryMessage(action, "", body, f.sequence.Add(1)))
+	return f.Send(camera.Address.Addr(), discoveryMessage(action, "", body, f.sequence.Add(1)))
 }
 
-// Say sends any datagram to the group of the address' family.
-func (f *Fleet) Say(from netip.Addr, datagram []byte) error {
+// Send sends a datagram to the multicast group of the address family.
+func (f *Fleet) Send(from netip.Addr, datagram []byte) error {
 	return netns.Do(f.conditions.Namespace, func() error {
-		voice, err := f.voice(from)
+		s, err := f.newSender(from)
 		if err != nil {
 			return err
 		}
-		defer func() { _ = voice.conn.Close() }()
-		return voice.toGroup(f.link, datagram)
+		defer func() { _ = s.conn.Close() }()
+		return s.toGroup(f.link, datagram)
 	})
 }
 
-// Probes is how many probes were heard, before loss.
+// Probes returns the number of received probes, including those that count as lost.
 func (f *Fleet) Probes() int { return int(f.probes.Load()) }
 
-// Asked is how often the operation was asked of the camera.
-func (f *Fleet) Asked(camera *Camera, operation string) int {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	return f.asked[camera.UUID+" "+operation]
-}
-
-func (f *Fleet) count(camera *Camera, operation string) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	f.asked[camera.UUID+" "+operation]++
-}
-
-// probe is what a camera reads of a probe.
 type probe struct {
 	MessageID string `xml:"Header>MessageID"`
 	Body      struct {
@@ -219,54 +205,54 @@ type probe struct {
 	} `xml:"Body"`
 }
 
-func (f *Fleet) hear(ctx context.Context, group *net.UDPConn) {
+func (f *Fleet) receive(ctx context.Context, group *net.UDPConn) {
 	buffer := make([]byte, 1<<16)
 	for {
 		size, from, err := group.ReadFromUDPAddrPort(buffer)
 		if err != nil {
 			return
 		}
-		var heard probe
-		if xml.Unmarshal(buffer[:size], &heard) != nil || heard.Body.Probe == nil {
+		var p probe
+		if xml.Unmarshal(buffer[:size], &p) != nil || p.Body.Probe == nil {
 			continue
 		}
 		f.probes.Add(1)
-		f.answerProbe(ctx, heard, from)
+		f.answerProbe(ctx, p, from)
 	}
 }
 
-func (f *Fleet) answerProbe(ctx context.Context, heard probe, from netip.AddrPort) {
+func (f *Fleet) answerProbe(ctx context.Context, p probe, from netip.AddrPort) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	for _, camera := range f.order {
-		if !camera.hasTypes(heard.Body.Probe.Types) || f.random.Float64() < f.conditions.Loss || f.random.Float64() < f.conditions.Loss {
-			continue // the probe or the answer is lost
+		if !camera.hasTypes(p.Body.Probe.Types) || f.random.Float64() < f.conditions.Loss || f.random.Float64() < f.conditions.Loss {
+			continue // other types, or the probe or the answer is lost
 		}
-		switchedOn := f.cameras[camera]
+		r := f.plugged[camera]
 		delay := time.Duration(f.random.Float64() * float64(f.conditions.Delay))
-		f.work.Go(func() {
+		f.tasks.Go(func() {
 			select {
 			case <-ctx.Done():
 			case <-time.After(delay):
-				f.match(camera, switchedOn, heard.MessageID, from)
+				f.sendMatch(camera, r, p.MessageID, from)
 			}
 		})
 	}
 }
 
-// match answers from the camera's address of the family that the probe came by.
-func (f *Fleet) match(camera *Camera, r *running, relatesTo string, to netip.AddrPort) {
-	body := "<d:ProbeMatches><d:ProbeMatch>" + camera.describe() + "</d:ProbeMatch></d:ProbeMatches>"
-	for _, voice := range r.voices {
-		if voice.source.Is4() == to.Addr().Unmap().Is4() {
-			_, _ = voice.conn.WriteToUDPAddrPort(discoveryMessage("ProbeMatches", relatesTo, body, f.sequence.Add(1)), to)
+// sendMatch sends from the camera's address of the probe's family.
+func (f *Fleet) sendMatch(camera *Camera, r *running, relatesTo string, to netip.AddrPort) {
+	body := "<d:ProbeMatches><d:ProbeMatch>" + camera.description() + "</d:ProbeMatch></d:ProbeMatches>"
+	for _, s := range r.senders {
+		if s.source.Is4() == to.Addr().Unmap().Is4() {
+			_, _ = s.conn.WriteToUDPAddrPort(discoveryMessage("ProbeMatches", relatesTo, body, f.sequence.Add(1)), to)
 		}
 	}
 }
 
-// hasTypes: every type that is asked for must be one of the camera's.
-func (c *Camera) hasTypes(asked string) bool {
-	for name := range strings.FieldsSeq(asked) {
+// hasTypes reports whether the camera has all types of a probe.
+func (c *Camera) hasTypes(types string) bool {
+	for name := range strings.FieldsSeq(types) {
 		_, local, found := strings.Cut(name, ":")
 		if !found {
 			local = name

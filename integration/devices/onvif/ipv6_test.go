@@ -12,9 +12,9 @@ import (
 	"akri.sh/integration/devices/onvif"
 )
 
-// Cameras and handler are on both ends of a link here: link-local addresses mean nothing without one.
-func TestCamerasOfIPv6(t *testing.T) {
-	far := link(t)
+// Cameras and handler are at the two ends of a link, because link-local addresses need one.
+func TestIPv6Cameras(t *testing.T) {
+	far := newLink(t)
 	at := func(address string) netip.AddrPort { return netip.MustParseAddrPort(address) }
 	linkLocal, routable, dual, late := onvif.Make(0, at("[fe80::c:1]:80")), onvif.Make(1, at("[fe80::c:2]:8080")),
 		onvif.Make(2, at("[fe80::c:3]:80")), onvif.Make(3, at("[fe80::c:4]:80"))
@@ -28,8 +28,8 @@ func TestCamerasOfIPv6(t *testing.T) {
 	stream := discover(t, handler(t, "--interval=1h", "--interfaces=cameras"), "", nil)
 	want := map[string]*onvif.Camera{
 		"http://[fe80::c:1]/onvif/device_service": linkLocal,
-		"http://[fd00::c:2]/onvif/device_service": routable, // before the link-local one
-		"http://10.99.0.2/onvif/device_service":   dual,     // before both
+		"http://[fd00::c:2]/onvif/device_service": routable, // preferred to link-local
+		"http://10.99.0.2/onvif/device_service":   dual,     // preferred to IPv6
 	}
 	requireURLs(t, want, stream.next(t))
 	require.NoError(t, f.Plug(late))
@@ -55,8 +55,8 @@ func requireURLs(t *testing.T, want map[string]*onvif.Camera, found list) {
 	}
 }
 
-// link makes a namespace whose eth0 is linked to `cameras` here.
-func link(t *testing.T) *netns.Namespace {
+// newLink returns a network namespace. Its eth0 is linked to `cameras` in the current namespace.
+func newLink(t *testing.T) *netns.Namespace {
 	t.Helper()
 	far, err := netns.New()
 	require.NoError(t, err)
@@ -76,9 +76,9 @@ func link(t *testing.T) *netns.Namespace {
 		"addr add fd00::c:2/64 dev eth0 nodad", "addr add fd00::c:3/64 dev eth0 nodad",
 		"addr add 10.99.0.2/24 dev eth0", "link set eth0 up",
 	))
-	t.Cleanup(func() { require.NoError(t, run("ip", "link", "del", "cameras")) }) // the kernel is slow to do it
+	t.Cleanup(func() { require.NoError(t, run("ip", "link", "del", "cameras")) }) // deleting the namespace alone removes it later
 	const ready = "ip -6 route show table all type multicast | grep -q "
-	require.Eventually(t, func() bool { // the kernel takes note of a link that is up a moment later
+	require.Eventually(t, func() bool { // the kernel adds the multicast routes asynchronously
 		return run("sh", "-c", ready+"cameras") == nil && run("nsenter", "--net="+far.Path(), "sh", "-c", ready+"eth0") == nil
 	}, 10*time.Second, 10*time.Millisecond)
 	return far

@@ -14,16 +14,18 @@ import (
 	"akri.sh/integration/devices/node"
 )
 
-// What the tests get from outside their network namespace: the handler's binary and the modules of the foreign client.
+// Environment variables of the process that runs in the network namespace: the handler's binary,
+// and the node modules of the independent client.
 const (
 	handlerVariable = "AKRI_TEST_ONVIF_HANDLER"
 	modulesVariable = "AKRI_TEST_ONVIF_MODULES"
 )
 
-// TestMain runs the tests in a network namespace of their own, where loopback has multicast and port 3702 is free.
+// TestMain runs the tests in a new network namespace, in which loopback supports multicast and port
+// 3702 is free.
 func TestMain(m *testing.M) {
 	if os.Getenv(handlerVariable) != "" {
-		// The foreign client leaves it to the routes where multicast goes.
+		// The independent client sends multicast by the routes.
 		if err := errors.Join(
 			run("ip", "link", "set", "lo", "up", "multicast", "on"), run("ip", "route", "add", "224.0.0.0/4", "dev", "lo"),
 		); err != nil {
@@ -32,7 +34,7 @@ func TestMain(m *testing.M) {
 		}
 		os.Exit(m.Run())
 	}
-	if err := outside(); err != nil {
+	if err := runInNamespace(); err != nil {
 		if exit, ok := errors.AsType[*exec.ExitError](err); ok {
 			os.Exit(exit.ExitCode())
 		}
@@ -41,13 +43,13 @@ func TestMain(m *testing.M) {
 	}
 }
 
-func outside() error {
-	folder, err := os.MkdirTemp("", "onvif")
+func runInNamespace() error {
+	directory, err := os.MkdirTemp("", "onvif")
 	if err != nil {
 		return err
 	}
-	defer os.RemoveAll(folder)
-	binary := filepath.Join(folder, "handler-onvif")
+	defer os.RemoveAll(directory)
+	binary := filepath.Join(directory, "handler-onvif")
 	if err := build(binary); err != nil {
 		return err
 	}
@@ -76,7 +78,7 @@ func build(binary string) error {
 	if os.Getenv(measureVariable) == "" {
 		arguments = append(arguments, "-race")
 	} else {
-		arguments = append(arguments, "-ldflags=-s -w", "-trimpath") // as it is shipped
+		arguments = append(arguments, "-ldflags=-s -w", "-trimpath") // as in the image
 	}
 	return run("go", append(arguments, "./cmd/handler-onvif")...)
 }

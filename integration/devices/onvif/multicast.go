@@ -14,7 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// The groups of WS-Discovery.
+// Multicast groups of WS-Discovery.
 var (
 	group4 = netip.MustParseAddrPort("239.255.255.250:3702")
 	group6 = netip.MustParseAddrPort("[ff02::c]:3702")
@@ -22,15 +22,15 @@ var (
 
 func listenGroup(ctx context.Context, link *net.Interface, group netip.AddrPort) (*net.UDPConn, error) {
 	config := net.ListenConfig{Control: func(_, _ string, raw syscall.RawConn) error {
-		var problem error
-		err := raw.Control(func(fd uintptr) { problem = unix.SetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_REUSEADDR, 1) })
-		return errors.Join(err, problem)
+		var optionErr error
+		err := raw.Control(func(fd uintptr) { optionErr = unix.SetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_REUSEADDR, 1) })
+		return errors.Join(err, optionErr)
 	}}
-	network, any := "udp4", "0.0.0.0"
+	network, host := "udp4", "0.0.0.0"
 	if group.Addr().Is6() {
-		network, any = "udp6", "::"
+		network, host = "udp6", "::"
 	}
-	packets, err := config.ListenPacket(ctx, network, net.JoinHostPort(any, strconv.Itoa(int(group.Port()))))
+	packets, err := config.ListenPacket(ctx, network, net.JoinHostPort(host, strconv.Itoa(int(group.Port()))))
 	if err != nil {
 		return nil, fmt.Errorf("listen: %w", err)
 	}
@@ -45,37 +45,39 @@ func listenGroup(ctx context.Context, link *net.Interface, group netip.AddrPort)
 	return conn, nil
 }
 
-// voice is the socket that a camera speaks from.
-type voice struct {
+// sender is the socket from which a camera sends.
+type sender struct {
 	conn   *net.UDPConn
 	source netip.Addr
 }
 
-func (f *Fleet) voice(source netip.Addr) (voice, error) {
-	conn, err := net.ListenUDP("udp", net.UDPAddrFromAddrPort(f.zoned(netip.AddrPortFrom(source, 0))))
+func (f *Fleet) newSender(source netip.Addr) (sender, error) {
+	conn, err := net.ListenUDP("udp", net.UDPAddrFromAddrPort(f.withZone(netip.AddrPortFrom(source, 0))))
 	if err != nil {
-		return voice{}, fmt.Errorf("open socket: %w", err)
+		return sender{}, fmt.Errorf("open socket: %w", err)
 	}
-	return voice{conn, source}, nil
+	return sender{conn, source}, nil
 }
 
-// zoned is the address with the interface that a link-local one needs: by number, as names are those of another namespace.
-func (f *Fleet) zoned(address netip.AddrPort) netip.AddrPort {
+// withZone adds the interface to a link-local address. The zone is the index of the interface,
+// because its name may belong to another namespace.
+func (f *Fleet) withZone(address netip.AddrPort) netip.AddrPort {
 	if address.Addr().Is6() && address.Addr().IsLinkLocalUnicast() {
 		return netip.AddrPortFrom(address.Addr().WithZone(strconv.Itoa(f.link.Index)), address.Port())
 	}
 	return address
 }
 
-// toGroup names its source, which a socket that chooses the interface otherwise forgets.
-func (v voice) toGroup(link *net.Interface, datagram []byte) error {
+// toGroup sends to the multicast group. It sets the source address explicitly, because the kernel
+// ignores the bound address if the interface is set.
+func (s sender) toGroup(link *net.Interface, datagram []byte) error {
 	var err error
-	if v.source.Is4() {
-		_, err = ipv4.NewPacketConn(v.conn).WriteTo(datagram,
-			&ipv4.ControlMessage{IfIndex: link.Index, Src: v.source.AsSlice()}, net.UDPAddrFromAddrPort(group4))
+	if s.source.Is4() {
+		_, err = ipv4.NewPacketConn(s.conn).WriteTo(datagram,
+			&ipv4.ControlMessage{IfIndex: link.Index, Src: s.source.AsSlice()}, net.UDPAddrFromAddrPort(group4))
 	} else {
-		_, err = ipv6.NewPacketConn(v.conn).WriteTo(datagram,
-			&ipv6.ControlMessage{IfIndex: link.Index, Src: v.source.AsSlice()}, net.UDPAddrFromAddrPort(group6))
+		_, err = ipv6.NewPacketConn(s.conn).WriteTo(datagram,
+			&ipv6.ControlMessage{IfIndex: link.Index, Src: s.source.AsSlice()}, net.UDPAddrFromAddrPort(group6))
 	}
 	if err != nil {
 		return fmt.Errorf("send to group: %w", err)

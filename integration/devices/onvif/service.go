@@ -15,10 +15,10 @@ import (
 	"time"
 )
 
-// freshness is how far the time of a token may be from the camera's.
-const freshness = 5 * time.Second
+// maxTokenAge is the maximum difference between the times of a token and of the camera.
+const maxTokenAge = 5 * time.Second
 
-// envelope is what a camera reads of a request.
+// envelope is a request.
 type envelope struct {
 	Security struct {
 		Username string `xml:"Username"`
@@ -33,7 +33,8 @@ type envelope struct {
 
 var operation = regexp.MustCompile(`^\s*<(?:[\w.-]+:)?(\w+)`)
 
-func (f *Fleet) service(c *Camera) http.Handler {
+// service returns the device service.
+func (c *Camera) service() http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		body, err := io.ReadAll(io.LimitReader(r.Body, 1<<20))
 		var request envelope
@@ -46,15 +47,15 @@ func (f *Fleet) service(c *Camera) http.Handler {
 			http.Error(w, "no operation", http.StatusBadRequest)
 			return
 		}
-		f.count(c, string(name[1]))
-		c.answer(w, r, string(name[1]), request)
+		c.serve(w, r, string(name[1]), request)
 	})
 }
 
-// preAuth are the operations that a client needs before it can authenticate (ONVIF Core Specification, access class PRE_AUTH).
+// preAuth are the operations without authentication (ONVIF Core Specification, access class
+// PRE_AUTH).
 var preAuth = []string{"GetSystemDateAndTime", "GetServices", "GetCapabilities"}
 
-func (c *Camera) answer(w http.ResponseWriter, r *http.Request, operation string, request envelope) {
+func (c *Camera) serve(w http.ResponseWriter, r *http.Request, operation string, request envelope) {
 	if !slices.Contains(preAuth, operation) && !c.authorized(w, r, request) {
 		return
 	}
@@ -84,16 +85,16 @@ func fault(code, reason string) string {
 		`</SOAP-ENV:Subcode></SOAP-ENV:Code><SOAP-ENV:Reason><SOAP-ENV:Text xml:lang="en">%s</SOAP-ENV:Text></SOAP-ENV:Reason></SOAP-ENV:Fault>`, code, reason)
 }
 
-// authorized answers itself when it is not.
+// authorized replies to the request if it is not authorized.
 func (c *Camera) authorized(w http.ResponseWriter, r *http.Request, request envelope) bool {
 	switch c.Auth {
 	case WSSecurity:
-		if !c.tokenIsGood(request) {
+		if !c.isValidToken(request) {
 			reply(w, http.StatusBadRequest, fault("ter:NotAuthorized", "Sender not Authorized"))
 			return false
 		}
 	case HTTPDigest:
-		if !c.digestIsGood(r) {
+		if !c.isValidDigest(r) {
 			w.Header().Set("WWW-Authenticate", fmt.Sprintf(`Digest realm=%q, qop="auth", nonce="%s", opaque="0a1b"`, realm, c.nonce()))
 			w.WriteHeader(http.StatusUnauthorized)
 			return false
@@ -102,14 +103,14 @@ func (c *Camera) authorized(w http.ResponseWriter, r *http.Request, request enve
 	return true
 }
 
-func (c *Camera) tokenIsGood(request envelope) bool {
+func (c *Camera) isValidToken(request envelope) bool {
 	token := request.Security
 	nonce, err := base64.StdEncoding.DecodeString(strings.TrimSpace(token.Nonce))
 	created, timeErr := time.Parse(time.RFC3339Nano, token.Created)
 	if err != nil || timeErr != nil || len(nonce) == 0 || token.Username != c.Username {
 		return false
 	}
-	if age := c.now().Sub(created); age > freshness || age < -freshness {
+	if age := c.now().Sub(created); age > maxTokenAge || age < -maxTokenAge {
 		return false
 	}
 	hash := sha1.New()
@@ -125,7 +126,7 @@ func (c *Camera) nonce() string { return base64.StdEncoding.EncodeToString([]byt
 
 var parameter = regexp.MustCompile(`(\w+)=(?:"((?:[^"\\]|\\.)*)"|([^\s,]+))`)
 
-func (c *Camera) digestIsGood(r *http.Request) bool {
+func (c *Camera) isValidDigest(r *http.Request) bool {
 	got := map[string]string{}
 	for _, match := range parameter.FindAllStringSubmatch(r.Header.Get("Authorization"), -1) {
 		got[match[1]] = strings.ReplaceAll(match[2], `\"`, `"`) + match[3]

@@ -1,4 +1,5 @@
-// Finds cameras by WS-Discovery, asks each for its time, its information and its network, and prints what it learnt:
+// Finds cameras by WS-Discovery, reads their time, information and network interfaces, and prints
+// them as JSON:
 //   node check.js EXPECTED USERNAME PASSWORD
 'use strict';
 const { Cam, Discovery } = require('onvif');
@@ -9,7 +10,7 @@ function call(cam, method) {
   return new Promise((resolve, reject) => cam[method]((err, data) => (err ? reject(err) : resolve(data))));
 }
 
-// connect does what the client does first with every camera: it takes its clock and asks where its services are.
+// connect reads the clock and the service addresses of a camera, which the client requires first.
 function connect(options) {
   return new Promise((resolve, reject) => {
     const cam = new Cam({ ...options, timeout: 10000, autoconnect: false });
@@ -17,7 +18,7 @@ function connect(options) {
   });
 }
 
-async function ask(found) {
+async function query(found) {
   const match = found.probeMatches.probeMatch;
   const url = new URL(match.XAddrs.split(' ')[0]);
   const cam = await connect({ hostname: url.hostname, port: url.port || 80, path: url.pathname, username, password });
@@ -27,10 +28,10 @@ async function ask(found) {
   return { urn: match.endpointReference.address, time: time.getTime(), serial: information.serialNumber, mac: interfaces[0].info.hwAddress };
 }
 
-Discovery.on('error', () => {}); // each datagram that it does not understand
+Discovery.on('error', () => {}); // reported for each datagram that the client cannot parse
 Discovery.probe({ timeout: 1000, resolve: false }, async (_, found) => {
   try {
-    const cameras = await Promise.all(found.map(ask));
+    const cameras = await Promise.all(found.map(query));
     console.log(JSON.stringify(cameras));
     process.exit(cameras.length === Number(expected) ? 0 : 1);
   } catch (err) {

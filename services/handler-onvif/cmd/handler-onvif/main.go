@@ -1,4 +1,4 @@
-// Command handler-onvif discovers IP cameras that speak ONVIF.
+// Command handler-onvif discovers ONVIF cameras.
 package main
 
 import (
@@ -9,7 +9,7 @@ import (
 )
 
 func main() {
-	service.Main("handler-onvif", "Discovers IP cameras that speak ONVIF.",
+	service.Main("handler-onvif", "Discovers ONVIF cameras.",
 		func(ctx context.Context, config onvif.Config, env service.Env) error {
 			s, err := onvif.New(config, env)
 			if err != nil {

@@ -14,37 +14,37 @@ import (
 	"net/url"
 	"time"
 
-	"akri.sh/services/handler-onvif/internal/xmltree"
+	"github.com/icholy/digest"
 )
 
-// Client asks devices, not more than a number of them at once.
+// Client calls device services with a limited number of concurrent requests.
 type Client struct {
 	http    *http.Client
 	timeout time.Duration
 	slots   chan struct{}
-	observe func(operation string, err error)
+	observe func(operation Operation, err error)
 }
 
 // Options of a Client.
 type Options struct {
-	// Timeout of one question and its answer, authentication included.
+	// Timeout of one call, including authentication.
 	Timeout time.Duration
-	// Concurrency is how many questions may be open at once.
+	// Concurrency is the maximum number of concurrent calls.
 	Concurrency int
-	// Authorities that certificates of devices must be signed by; nil: certificates are not checked, as cameras sign
-	// their own.
+	// Authorities verify the certificates of devices. With nil, certificates are not verified,
+	// because cameras sign their own.
 	Authorities *x509.CertPool
-	// Observe hears of each answer.
-	Observe func(operation string, err error)
+	// Observe is called with the result of each call.
+	Observe func(operation Operation, err error)
 }
 
-// NewClient starts nothing.
+// NewClient returns a Client.
 func NewClient(options Options) *Client {
 	transport := &http.Transport{
 		DialContext: (&net.Dialer{Timeout: options.Timeout}).DialContext,
-		// A camera has few connections to give, and a question comes every few seconds at most.
+		// Cameras support few connections, and calls are seconds apart.
 		DisableKeepAlives:      true,
-		DisableCompression:     true, // a small answer must stay small
+		DisableCompression:     true, // a compressed response can exceed MaxBytes when decompressed
 		MaxResponseHeaderBytes: 16 << 10,
 		TLSClientConfig: &tls.Config{
 			InsecureSkipVerify: options.Authorities == nil, //nolint:gosec // see Options.Authorities
@@ -65,131 +65,111 @@ func NewClient(options Options) *Client {
 // Target is a device service.
 type Target struct {
 	URL string
-	// Zone is the interface that a link-local address is on.
+	// Zone is the interface of a link-local address.
 	Zone string
-	// ClockOffset is how far the device's clock is ahead of ours.
+	// ClockOffset is the device's time minus the local time.
 	ClockOffset time.Duration
-	// Credentials, or nil.
+	// Credentials may be nil.
 	Credentials *Credentials
 }
 
-// Time asks for the device's time and returns how far its clock is ahead. A device that wants credentials for this,
-// against ONVIF's word, is there all the same: then the error is ErrNotAuthorized.
-func (c *Client) Time(ctx context.Context, target Target) (time.Duration, error) {
+// ClockOffset calls GetSystemDateAndTime without credentials and returns the device's time minus
+// the local time, or 0 if the device does not report its time. The error is ErrNotAuthorized if
+// the device requires credentials even for this operation, which violates ONVIF.
+func (c *Client) ClockOffset(ctx context.Context, target Target) (time.Duration, error) {
 	target.Credentials = nil
-	asked := time.Now()
-	answer, err := c.ask(ctx, target, GetSystemDateAndTime)
+	start := time.Now()
+	response, err := c.call(ctx, target, GetSystemDateAndTime)
 	if err != nil {
 		return 0, err
 	}
-	told, known, err := ParseTime(answer)
-	if err != nil || !known {
-		return 0, err
+	deviceTime, ok := response.DateAndTime.UTC()
+	if !ok {
+		return 0, nil
 	}
-	middle := asked.Add(time.Since(asked) / 2)
-	return told.Sub(middle).Truncate(time.Second), nil // the device tells whole seconds
+	middle := start.Add(time.Since(start) / 2)
+	return deviceTime.Sub(middle).Truncate(time.Second), nil // the device reports whole seconds
 }
 
-// Interfaces asks for the device's network interfaces.
-func (c *Client) Interfaces(ctx context.Context, target Target) (Interfaces, error) {
-	answer, err := c.ask(ctx, target, GetNetworkInterfaces)
+// Addresses calls GetNetworkInterfaces.
+func (c *Client) Addresses(ctx context.Context, target Target) (Addresses, error) {
+	response, err := c.call(ctx, target, GetNetworkInterfaces)
 	if err != nil {
-		return Interfaces{}, err
+		return Addresses{}, err
 	}
-	return ParseInterfaces(answer)
+	return response.Interfaces.Addresses(), nil
 }
 
-// Information asks how the device is called.
+// Information calls GetDeviceInformation.
 func (c *Client) Information(ctx context.Context, target Target) (Information, error) {
-	answer, err := c.ask(ctx, target, GetDeviceInformation)
+	response, err := c.call(ctx, target, GetDeviceInformation)
 	if err != nil {
 		return Information{}, err
 	}
-	return ParseInformation(answer)
+	return response.Information.trimmed(), nil
 }
 
-func (c *Client) ask(ctx context.Context, target Target, operation Operation) (answer []byte, err error) {
+func (c *Client) call(ctx context.Context, target Target, operation Operation) (response Response, err error) {
 	select {
 	case c.slots <- struct{}{}:
 	case <-ctx.Done():
-		return nil, ctx.Err()
+		return Response{}, ctx.Err()
 	}
 	defer func() { <-c.slots }()
 	ctx, cancel := context.WithTimeout(ctx, c.timeout)
 	defer cancel()
-	defer func() { c.observe(operation.Name, err) }()
+	defer func() { c.observe(operation, err) }()
+	reply, err := c.authenticate(ctx, target, operation)
+	if err != nil {
+		return Response{}, err
+	}
+	return reply.parse(operation)
+}
+
+// authenticate sends the request with WS-Security first, and with HTTP digest if the device replies
+// with a challenge. ONVIF allows only one of them in a request.
+func (c *Client) authenticate(ctx context.Context, target Target, operation Operation) (httpReply, error) {
 	var token *Token
 	if target.Credentials != nil {
 		fresh := NewToken(*target.Credentials, time.Now().Add(target.ClockOffset))
 		token = &fresh
 	}
-	response, err := c.post(ctx, target, operation, token, "")
+	request, err := newRequest(ctx, target, operation, token)
 	if err != nil {
-		return nil, err
+		return httpReply{}, err
 	}
-	if response.status == http.StatusUnauthorized && target.Credentials != nil {
-		challenge, err := ParseChallenge(response.challenges)
-		if err != nil {
-			return nil, fmt.Errorf("%w: %w", ErrNotAuthorized, err)
-		}
-		// ONVIF: one way of authentication per request.
-		authorization := challenge.Answer(*target.Credentials, http.MethodPost, response.path)
-		if response, err = c.post(ctx, target, operation, nil, authorization); err != nil {
-			return nil, err
-		}
+	reply, err := c.send(request)
+	if err != nil || reply.status != http.StatusUnauthorized || target.Credentials == nil {
+		return reply, err
 	}
-	return response.body, response.problem(operation)
-}
-
-type response struct {
-	status     int
-	challenges []string
-	path       string
-	body       []byte
-}
-
-// problem is why the body is not an answer; a fault says more than the status that it came with.
-func (r response) problem(operation Operation) error {
-	if r.status == http.StatusUnauthorized {
-		return ErrNotAuthorized
+	if request, err = newRequest(ctx, target, operation, nil); err != nil {
+		return httpReply{}, err
 	}
-	_, err := reply(operation, r.body)
-	if r.status != http.StatusOK && !errors.Is(err, ErrNotAuthorized) {
-		return fmt.Errorf("HTTP status %d", r.status)
-	}
-	return err
-}
-
-func (c *Client) post(ctx context.Context, target Target, operation Operation, token *Token, authorization string) (response, error) {
-	request, err := http.NewRequestWithContext(ctx, http.MethodPost, target.URL, bytes.NewReader(Envelope(operation, token)))
+	header, err := authorization(reply.challenges, digest.Options{
+		Method: request.Method, URI: request.URL.RequestURI(), GetBody: request.GetBody,
+		Username: target.Credentials.Username, Password: target.Credentials.Password,
+	})
 	if err != nil {
-		return response{}, fmt.Errorf("make request: %w", err)
+		return httpReply{}, fmt.Errorf("%w: %w", ErrNotAuthorized, err)
 	}
-	request.URL.Host = withZone(request.URL, target.Zone)
+	request.Header.Set("Authorization", header)
+	return c.send(request)
+}
+
+func newRequest(ctx context.Context, target Target, operation Operation, token *Token) (*http.Request, error) {
+	body := bytes.NewReader(Request(operation, token))
+	request, err := http.NewRequestWithContext(ctx, http.MethodPost, target.URL, body)
+	if err != nil {
+		return nil, fmt.Errorf("create request: %w", err)
+	}
+	request.URL.Host = hostWithZone(request.URL, target.Zone)
 	request.Header.Set("Content-Type", operation.contentType())
-	if authorization != "" {
-		request.Header.Set("Authorization", authorization)
-	}
-	answer, err := c.http.Do(request)
-	if err != nil {
-		return response{}, err
-	}
-	defer answer.Body.Close()
-	body, err := io.ReadAll(io.LimitReader(answer.Body, xmltree.MaxBytes+1))
-	if err != nil {
-		return response{}, fmt.Errorf("read answer: %w", err)
-	}
-	if len(body) > xmltree.MaxBytes {
-		return response{}, fmt.Errorf("an answer of more than %d bytes", xmltree.MaxBytes)
-	}
-	return response{
-		status: answer.StatusCode, challenges: answer.Header.Values("WWW-Authenticate"),
-		path: request.URL.RequestURI(), body: body,
-	}, nil
+	return request, nil
 }
 
-// withZone is the host with the interface that a link-local address needs and that no URL of a camera can know.
-func withZone(address *url.URL, zone string) string {
+// hostWithZone returns the host of the URL with the zone that a link-local address needs. A
+// camera's URL cannot contain it, because it is the name of a local interface.
+func hostWithZone(address *url.URL, zone string) string {
 	ip, err := netip.ParseAddr(address.Hostname())
 	if err != nil || !ip.Is6() || !ip.IsLinkLocalUnicast() || zone == "" {
 		return address.Host
@@ -199,4 +179,40 @@ func withZone(address *url.URL, zone string) string {
 		return "[" + host + "]"
 	}
 	return net.JoinHostPort(host, address.Port())
+}
+
+type httpReply struct {
+	status     int
+	challenges []string
+	body       []byte
+}
+
+func (c *Client) send(request *http.Request) (httpReply, error) {
+	response, err := c.http.Do(request)
+	if err != nil {
+		return httpReply{}, err
+	}
+	defer response.Body.Close()
+	body, err := io.ReadAll(io.LimitReader(response.Body, MaxBytes+1))
+	if err != nil {
+		return httpReply{}, fmt.Errorf("read response: %w", err)
+	}
+	if len(body) > MaxBytes {
+		return httpReply{}, fmt.Errorf("response exceeds %d bytes", MaxBytes)
+	}
+	return httpReply{
+		status: response.StatusCode, challenges: response.Header.Values("WWW-Authenticate"), body: body,
+	}, nil
+}
+
+// parse prefers a SOAP fault over the HTTP status, because the fault is more specific.
+func (r httpReply) parse(operation Operation) (Response, error) {
+	if r.status == http.StatusUnauthorized {
+		return Response{}, ErrNotAuthorized
+	}
+	response, err := ParseResponse(operation, r.body)
+	if r.status != http.StatusOK && !errors.Is(err, ErrNotAuthorized) {
+		return Response{}, fmt.Errorf("HTTP status %d", r.status)
+	}
+	return response, err
 }

@@ -1,10 +1,11 @@
-// Package soap asks device services of ONVIF: SOAP 1.2 over http and https, with WS-Security UsernameToken or HTTP digest.
+// Package soap calls the ONVIF device service: SOAP 1.2 over http and https, with authentication by
+// WS-Security UsernameToken or HTTP digest.
 package soap
 
 import (
 	"bytes"
 	"crypto/rand"
-	"crypto/sha1" //nolint:gosec // the digest of WS-Security UsernameToken 1.0
+	"crypto/sha1" //nolint:gosec // required by WS-Security UsernameToken 1.0
 	"encoding/base64"
 	"encoding/xml"
 	"fmt"
@@ -14,20 +15,21 @@ import (
 
 const deviceService = "http://www.onvif.org/ver10/device/wsdl"
 
-// Operation of the device service, one without arguments.
-type Operation struct {
-	Name string
-}
+// Operation is an operation of the device service without arguments.
+type Operation string
 
-// The operations that a handler needs.
-var (
-	GetSystemDateAndTime = Operation{Name: "GetSystemDateAndTime"}
-	GetNetworkInterfaces = Operation{Name: "GetNetworkInterfaces"}
-	GetDeviceInformation = Operation{Name: "GetDeviceInformation"}
+// Operations of the device service.
+const (
+	GetSystemDateAndTime Operation = "GetSystemDateAndTime"
+	GetNetworkInterfaces Operation = "GetNetworkInterfaces"
+	GetDeviceInformation Operation = "GetDeviceInformation"
 )
 
+// Operations are all supported operations.
+var Operations = []Operation{GetSystemDateAndTime, GetNetworkInterfaces, GetDeviceInformation}
+
 func (o Operation) contentType() string {
-	return fmt.Sprintf(`application/soap+xml; charset=utf-8; action="%s/%s";`, deviceService, o.Name)
+	return fmt.Sprintf(`application/soap+xml; charset=utf-8; action="%s/%s";`, deviceService, o)
 }
 
 // Credentials of one device.
@@ -36,7 +38,7 @@ type Credentials struct {
 	Password string
 }
 
-// Token is a UsernameToken for one message.
+// Token is the UsernameToken of one request.
 type Token struct {
 	Username string
 	Digest   string
@@ -44,14 +46,16 @@ type Token struct {
 	Created  string
 }
 
-// NewToken makes a token that is fresh by the device's clock.
+// NewToken returns a token with a random nonce. Devices check the age of a token, so now is the
+// time of the device's clock.
 func NewToken(credentials Credentials, now time.Time) Token {
-	return TokenOf(credentials, []byte(rand.Text()), now.UTC().Format("2006-01-02T15:04:05.000Z"))
+	return newToken(credentials, []byte(rand.Text()), now.UTC().Format("2006-01-02T15:04:05.000Z"))
 }
 
-// TokenOf is Password_Digest = Base64(SHA-1(nonce + created + password)) (WS-Security UsernameToken Profile 1.0, 3.1).
-func TokenOf(credentials Credentials, nonce []byte, created string) Token {
-	sum := sha1.Sum([]byte(string(nonce) + created + credentials.Password)) //nolint:gosec // as the profile says
+// newToken computes Password_Digest = Base64(SHA-1(nonce + created + password)), see WS-Security
+// UsernameToken Profile 1.0, section 3.1.
+func newToken(credentials Credentials, nonce []byte, created string) Token {
+	sum := sha1.Sum([]byte(string(nonce) + created + credentials.Password)) //nolint:gosec // required by the profile
 	return Token{
 		Username: credentials.Username,
 		Digest:   base64.StdEncoding.EncodeToString(sum[:]),
@@ -71,19 +75,19 @@ const (
 		`<wsu:Created>%s</wsu:Created></wsse:UsernameToken></wsse:Security></s:Header>`
 )
 
-// Envelope is the request, signed by the token if there is one.
-func Envelope(operation Operation, token *Token) []byte {
+// Request returns the envelope of a request. The token may be nil.
+func Request(operation Operation, token *Token) []byte {
 	var b bytes.Buffer
 	b.WriteString(envelopeStart)
 	if token != nil {
 		fmt.Fprintf(&b, security, escape(token.Username), token.Digest, token.Nonce, token.Created)
 	}
-	fmt.Fprintf(&b, `<s:Body><tds:%[1]s xmlns:tds="%[2]s"></tds:%[1]s></s:Body></s:Envelope>`, operation.Name, deviceService)
+	fmt.Fprintf(&b, `<s:Body><tds:%[1]s xmlns:tds="%[2]s"></tds:%[1]s></s:Body></s:Envelope>`, operation, deviceService)
 	return b.Bytes()
 }
 
 func escape(text string) string {
 	var b strings.Builder
-	_ = xml.EscapeText(&b, []byte(text)) // a strings.Builder takes everything
+	_ = xml.EscapeText(&b, []byte(text)) // a strings.Builder returns no errors
 	return b.String()
 }

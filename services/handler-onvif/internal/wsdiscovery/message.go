@@ -1,157 +1,205 @@
-// Package wsdiscovery writes and reads the messages of WS-Discovery (April 2005), as ONVIF uses it
+// Package wsdiscovery creates and parses messages of WS-Discovery (April 2005) as ONVIF uses them
 // (ONVIF Core Specification, section 7).
 package wsdiscovery
 
 import (
+	"encoding/xml"
 	"errors"
 	"fmt"
 	"net/url"
+	"slices"
 	"strings"
 
-	"akri.sh/services/handler-onvif/internal/xmltree"
+	"akri.sh/services/handler-onvif/internal/soap"
 )
 
-// Kind of a message.
+// Kind is the kind of a message.
 type Kind int
 
-// The messages that devices send.
+// Messages of devices.
 const (
 	ProbeMatches Kind = iota + 1
 	Hello
 	Bye
 )
 
-// Message is what one datagram says.
+// Message is the content of one datagram.
 type Message struct {
 	Kind      Kind
 	Endpoints []Endpoint
 }
 
-// Endpoint is a device as it describes itself.
+// Endpoint is a device as described in its messages.
 type Endpoint struct {
-	// UUID identifies the device: its endpoint address without "urn:" and "uuid:", in lower case.
+	// UUID is the endpoint address without "urn:" and "uuid:", in lower case.
 	UUID   string
 	Scopes []string
-	// Addresses of its device service, http or https.
+	// Addresses of the device service, http or https.
 	Addresses []string
-	// Foreign: it names types, and none of them is one of ONVIF.
+	// Foreign means that the endpoint has types, and none of them is a type of ONVIF.
 	Foreign bool
 }
 
-// Limits of one message; what is beyond them is left out.
+// Limits of one message. Parse ignores the excess.
 const (
 	maxEndpoints = 64
 	maxAddresses = 8
 	maxAddress   = 512
 	maxUUID      = 256
-	// maxScopes is in bytes, for all scopes of an endpoint; perScope is what each takes besides its text.
-	maxScopes = 8 << 10
-	perScope  = 32
+	// maxScopes is in bytes, for all scopes of an endpoint. Each scope counts scopeOverhead and its
+	// length.
+	maxScopes     = 8 << 10
+	scopeOverhead = 32
 )
 
-// ErrIgnored says that a datagram is WS-Discovery, but nothing that a device says: another client's probe, for example.
+// ErrIgnored means that a datagram is a SOAP message, but not of a device. An example is the probe
+// of another client.
 var ErrIgnored = errors.New("not a message of a device")
 
-// Parse reads a datagram. Endpoints without an identity are left out.
+// attributes are the attributes of an XML element. They include its namespace declarations.
+type attributes []xml.Attr
+
+type envelope struct {
+	XMLName    xml.Name   `xml:"Envelope"`
+	Attributes attributes `xml:",any,attr"`
+	Body       *struct {
+		Attributes   attributes `xml:",any,attr"`
+		ProbeMatches *struct {
+			Attributes attributes    `xml:",any,attr"`
+			Matches    []description `xml:"ProbeMatch"`
+		} `xml:"ProbeMatches"`
+		Hello *description `xml:"Hello"`
+		Bye   *description `xml:"Bye"`
+	} `xml:"Body"`
+}
+
+// description describes an endpoint in a ProbeMatch, Hello or Bye.
+type description struct {
+	Attributes attributes `xml:",any,attr"`
+	Address    string     `xml:"EndpointReference>Address"`
+	Types      struct {
+		Attributes attributes `xml:",any,attr"`
+		Names      string     `xml:",chardata"`
+	} `xml:"Types"`
+	Scopes string `xml:"Scopes"`
+	XAddrs string `xml:"XAddrs"`
+}
+
+// Parse parses a datagram. It ignores endpoints without a UUID.
 func Parse(datagram []byte) (Message, error) {
-	root, err := xmltree.Parse(datagram)
-	if err != nil {
+	var e envelope
+	if err := soap.Decode(datagram, &e); err != nil {
 		return Message{}, err
 	}
-	body := root.Child("Body")
-	if root.Name.Local != "Envelope" || body == nil {
-		return Message{}, errors.New("not a SOAP envelope with a body")
+	if e.Body == nil {
+		return Message{}, errors.New("SOAP envelope has no body")
 	}
-	if matches := body.Child("ProbeMatches"); matches != nil {
-		return Message{Kind: ProbeMatches, Endpoints: endpoints(matches.Find("ProbeMatch"))}, nil
-	}
-	if hello := body.Child("Hello"); hello != nil {
-		return Message{Kind: Hello, Endpoints: endpoints([]*xmltree.Node{hello})}, nil
-	}
-	if bye := body.Child("Bye"); bye != nil {
-		return Message{Kind: Bye, Endpoints: endpoints([]*xmltree.Node{bye})}, nil
+	scope := []attributes{e.Attributes, e.Body.Attributes}
+	switch body := e.Body; {
+	case body.ProbeMatches != nil:
+		scope = append(scope, body.ProbeMatches.Attributes)
+		return Message{Kind: ProbeMatches, Endpoints: endpoints(body.ProbeMatches.Matches, scope)}, nil
+	case body.Hello != nil:
+		return Message{Kind: Hello, Endpoints: endpoints([]description{*body.Hello}, scope)}, nil
+	case body.Bye != nil:
+		return Message{Kind: Bye, Endpoints: endpoints([]description{*body.Bye}, scope)}, nil
 	}
 	return Message{}, ErrIgnored
 }
 
-func endpoints(nodes []*xmltree.Node) []Endpoint {
-	var found []Endpoint
-	for _, node := range nodes[:min(len(nodes), maxEndpoints)] {
-		uuid := uuidOf(node.TextAt("EndpointReference", "Address"))
+// endpoints returns the valid endpoints. Scope are the attributes of the enclosing elements.
+// Strings are copied, so that a cached endpoint does not retain the text around them.
+func endpoints(descriptions []description, scope []attributes) []Endpoint {
+	var valid []Endpoint
+	for _, d := range descriptions[:min(len(descriptions), maxEndpoints)] {
+		uuid := uuidOf(d.Address)
 		if uuid == "" || len(uuid) > maxUUID || strings.ContainsFunc(uuid, unprintable) {
 			continue
 		}
-		found = append(found, Endpoint{
-			UUID:      strings.Clone(uuid), // of all that is kept: it must not hold the whole datagram
-			Scopes:    scopes(node.TextAt("Scopes")),
-			Addresses: addresses(node.TextAt("XAddrs")),
-			Foreign:   foreign(node.Child("Types")),
+		valid = append(valid, Endpoint{
+			UUID:      strings.Clone(uuid),
+			Scopes:    scopes(d.Scopes),
+			Addresses: addresses(d.XAddrs),
+			Foreign:   isForeign(d.Types.Names, append(scope, d.Attributes, d.Types.Attributes)),
 		})
 	}
-	return found
+	return valid
 }
 
 func unprintable(r rune) bool { return r <= ' ' || r == 0x7f }
 
-// uuidOf is Akri's way, which the ids of Instances depend on: "uuid:urn:e" is "urn:e".
+// uuidOf returns the same UUID as upstream Akri, because the names of Instances depend on it:
+// "uuid:urn:e" is "urn:e".
 func uuidOf(address string) string {
 	return strings.ToLower(strings.TrimPrefix(strings.TrimPrefix(strings.TrimSpace(address), "urn:"), "uuid:"))
 }
 
 func scopes(list string) []string {
-	var found []string
+	var kept []string
 	left := maxScopes
 	for scope := range strings.FieldsSeq(list) {
-		if left -= len(scope) + perScope; left < 0 {
+		if left -= len(scope) + scopeOverhead; left < 0 {
 			break
 		}
-		found = append(found, strings.Clone(scope))
+		kept = append(kept, strings.Clone(scope))
 	}
-	return found
+	return kept
 }
 
 func addresses(list string) []string {
-	var found []string
+	var kept []string
 	for address := range strings.FieldsSeq(list) {
-		if len(found) < maxAddresses && CheckAddress(address) == nil {
-			found = append(found, strings.Clone(address))
+		if len(kept) < maxAddresses && CheckAddress(address) == nil {
+			kept = append(kept, strings.Clone(address))
 		}
 	}
-	return found
+	return kept
 }
 
-// CheckAddress tells why a device service cannot be asked at the address.
+// CheckAddress returns an error if the address is not valid for a device service.
 func CheckAddress(address string) error {
 	parsed, err := url.Parse(address)
 	switch {
 	case err != nil:
 		return fmt.Errorf("parse address: %w", err)
 	case len(address) > maxAddress:
-		return errors.New("address is too long")
+		return fmt.Errorf("address has %d bytes, the limit is %d", len(address), maxAddress)
 	case parsed.Scheme != "http" && parsed.Scheme != "https":
-		return fmt.Errorf("address of scheme %q: want http or https", parsed.Scheme)
+		return fmt.Errorf("scheme %q of address must be http or https", parsed.Scheme)
 	case parsed.Hostname() == "" || parsed.User != nil || parsed.Fragment != "":
-		return errors.New("address without a host, with a user or with a fragment")
+		return errors.New("address must have a host, and no user or fragment")
 	}
 	return nil
 }
 
-// foreign tells whether the types exclude a device of ONVIF. A prefix that is not declared, as with Akri's own probes,
-// leaves the local name to decide; no types at all leave it to the device service.
-func foreign(types *xmltree.Node) bool {
-	if types == nil || types.Text == "" {
-		return false
-	}
-	for name := range strings.FieldsSeq(types.Text) {
+// isForeign reports whether none of the types is a type of ONVIF. Without types, the device
+// service decides. Some devices do not declare the prefix of a type, nor do the probes of
+// upstream Akri: then the local name decides.
+func isForeign(types string, scope []attributes) bool {
+	foreign := false
+	for name := range strings.FieldsSeq(types) {
 		prefix, local, found := strings.Cut(name, ":")
 		if !found {
 			prefix, local = "", name
 		}
-		namespace := types.Namespace(prefix)
+		namespace := namespaceOf(prefix, scope)
 		if strings.HasPrefix(namespace, "http://www.onvif.org/") ||
 			namespace == "" && (local == "NetworkVideoTransmitter" || local == "Device") {
 			return false
 		}
+		foreign = true
 	}
-	return true
+	return foreign
+}
+
+// namespaceOf returns the namespace of the prefix in the innermost element that declares it.
+func namespaceOf(prefix string, scope []attributes) string {
+	for _, element := range slices.Backward(scope) {
+		for _, attribute := range element {
+			if attribute.Name.Space == "xmlns" && attribute.Name.Local == prefix {
+				return attribute.Value
+			}
+		}
+	}
+	return ""
 }

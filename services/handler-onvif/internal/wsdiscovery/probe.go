@@ -1,31 +1,34 @@
 package wsdiscovery
 
 import (
-	"crypto/rand"
 	"fmt"
 	"net/netip"
+
+	"github.com/google/uuid"
 )
 
 // Port of WS-Discovery.
 const Port = 3702
 
-// Groups of WS-Discovery.
+// Multicast groups of WS-Discovery.
 var (
 	Group4 = netip.MustParseAddr("239.255.255.250")
 	Group6 = netip.MustParseAddr("ff02::c")
 )
 
-// Type of device to ask for.
+// Type is a device type.
 type Type string
 
-// A device of ONVIF has one of these types or both: the first is the older, the second came with ONVIF 2.
+// An ONVIF device has one of these types or both. NetworkVideoTransmitter is the older one, Device
+// came with ONVIF 2.
 const (
-	Transmitter Type = "dn:NetworkVideoTransmitter"
-	Device      Type = "tds:Device"
+	NetworkVideoTransmitter Type = "dn:NetworkVideoTransmitter"
+	Device                  Type = "tds:Device"
 )
 
-// Types are both: all types of one probe must match, so each type needs a probe of its own.
-var Types = []Type{Transmitter, Device}
+// Types are the types to probe for. Each needs its own probe, because a device answers only if it
+// has all types of a probe.
+var Types = []Type{NetworkVideoTransmitter, Device}
 
 const probe = `<?xml version="1.0" encoding="UTF-8"?>` +
 	`<s:Envelope xmlns:s="http://www.w3.org/2003/05/soap-envelope"` +
@@ -42,15 +45,8 @@ const probe = `<?xml version="1.0" encoding="UTF-8"?>` +
 	`<s:Body><d:Probe><d:Types>%s</d:Types></d:Probe></s:Body>` +
 	`</s:Envelope>`
 
-// Probe asks all devices of the type.
-func Probe(kind Type, id string) []byte {
-	return fmt.Appendf(nil, probe, id, kind)
-}
-
-// NewID returns a random UUID.
-func NewID() string {
-	var b [16]byte
-	_, _ = rand.Read(b[:]) // never fails
-	b[6], b[8] = b[6]&0x0f|0x40, b[8]&0x3f|0x80
-	return fmt.Sprintf("%x-%x-%x-%x-%x", b[:4], b[4:6], b[6:8], b[8:10], b[10:])
+// Probe returns a probe for devices of the type. Each probe has its own message id, because devices
+// ignore a probe with an id that they have answered.
+func Probe(deviceType Type) []byte {
+	return fmt.Appendf(nil, probe, uuid.NewString(), deviceType)
 }

@@ -1,13 +1,14 @@
 package wsdiscovery_test
 
 import (
+	"encoding/xml"
 	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 
+	"akri.sh/services/handler-onvif/internal/soap"
 	"akri.sh/services/handler-onvif/internal/wsdiscovery"
-	"akri.sh/services/handler-onvif/internal/xmltree"
 )
 
 const start = `<e:Envelope xmlns:e="http://www.w3.org/2003/05/soap-envelope" xmlns:a="http://schemas.xmlsoap.org/ws/2004/08/addressing"` +
@@ -25,52 +26,52 @@ func matches(content ...string) string {
 	return envelope("<d:ProbeMatches><d:ProbeMatch>" + strings.Join(content, "</d:ProbeMatch><d:ProbeMatch>") + "</d:ProbeMatch></d:ProbeMatches>")
 }
 
-func TestMessagesOfDevices(t *testing.T) {
-	scopes := []string{"onvif://a", "onvif://b"}
-	url := []string{"http://10.0.0.1/onvif/device_service"}
-	one := func(uuid string, foreign bool) []wsdiscovery.Endpoint {
-		return []wsdiscovery.Endpoint{{UUID: uuid, Scopes: scopes, Addresses: url, Foreign: foreign}}
+func TestParse(t *testing.T) {
+	const url = "http://10.0.0.1/onvif/device_service"
+	endpoints := func(uuid string, foreign bool) []wsdiscovery.Endpoint {
+		return []wsdiscovery.Endpoint{{
+			UUID: uuid, Scopes: []string{"onvif://a", "onvif://b"}, Addresses: []string{url}, Foreign: foreign,
+		}}
 	}
 	for name, test := range map[string]struct {
 		datagram string
 		kind     wsdiscovery.Kind
 		want     []wsdiscovery.Endpoint
 	}{
-		"a match":                        {matches(endpoint("urn:uuid:AB-1", "n:NetworkVideoTransmitter", url[0])), wsdiscovery.ProbeMatches, one("ab-1", false)},
-		"uuid before urn":                {matches(endpoint("uuid:urn:e", "", url[0])), wsdiscovery.ProbeMatches, one("urn:e", false)},
-		"another name space of URNs":     {matches(endpoint("urn:x:uuid:F", "", url[0])), wsdiscovery.ProbeMatches, one("x:uuid:f", false)},
-		"an undeclared prefix":           {matches(endpoint("urn:uuid:a", "dn:NetworkVideoTransmitter", url[0])), wsdiscovery.ProbeMatches, one("a", false)},
-		"one type of several":            {matches(endpoint("urn:uuid:a", "p:Device n:NetworkVideoTransmitter", url[0])), wsdiscovery.ProbeMatches, one("a", false)},
-		"a device of no camera":          {matches(endpoint("urn:uuid:a", "p:Device", url[0])), wsdiscovery.ProbeMatches, one("a", true)},
-		"other schemes left out":         {matches(endpoint("urn:uuid:a", "", "ftp://x/ http://u:p@h/ http:/// file:///etc "+url[0])), wsdiscovery.ProbeMatches, one("a", false)},
-		"several matches, one is broken": {matches("", endpoint("", "", url[0]), endpoint("urn:uuid:a", "", url[0])), wsdiscovery.ProbeMatches, one("a", false)},
-		"no matches":                     {envelope("<d:ProbeMatches/>"), wsdiscovery.ProbeMatches, nil},
-		"hello":                          {envelope("<d:Hello>" + endpoint("urn:uuid:a", "", url[0]) + "</d:Hello>"), wsdiscovery.Hello, one("a", false)},
-		"bye": {envelope("<d:Bye><a:EndpointReference><a:Address>urn:uuid:a</a:Address></a:EndpointReference></d:Bye>"), wsdiscovery.Bye,
-			[]wsdiscovery.Endpoint{{UUID: "a"}}},
+		"match":                       {matches(endpoint("urn:uuid:AB-1", "n:NetworkVideoTransmitter", url)), wsdiscovery.ProbeMatches, endpoints("ab-1", false)},
+		"uuid before urn":             {matches(endpoint("uuid:urn:e", "", url)), wsdiscovery.ProbeMatches, endpoints("urn:e", false)},
+		"other URN namespace":         {matches(endpoint("urn:x:uuid:F", "", url)), wsdiscovery.ProbeMatches, endpoints("x:uuid:f", false)},
+		"undeclared prefix":           {matches(endpoint("urn:uuid:a", "dn:NetworkVideoTransmitter", url)), wsdiscovery.ProbeMatches, endpoints("a", false)},
+		"no prefix":                   {matches(endpoint("urn:uuid:a", "Device", url)), wsdiscovery.ProbeMatches, endpoints("a", false)},
+		"one of several types":        {matches(endpoint("urn:uuid:a", "p:Device n:NetworkVideoTransmitter", url)), wsdiscovery.ProbeMatches, endpoints("a", false)},
+		"foreign device":              {matches(endpoint("urn:uuid:a", "p:Device", url)), wsdiscovery.ProbeMatches, endpoints("a", true)},
+		"other schemes are skipped":   {matches(endpoint("urn:uuid:a", "", "ftp://x/ http://u:p@h/ http:/// file:///etc "+url)), wsdiscovery.ProbeMatches, endpoints("a", false)},
+		"broken matches are skipped":  {matches("", endpoint("", "", url), endpoint("urn:uuid:a", "", url)), wsdiscovery.ProbeMatches, endpoints("a", false)},
+		"no matches":                  {envelope("<d:ProbeMatches/>"), wsdiscovery.ProbeMatches, nil},
+		"hello":                       {envelope("<d:Hello>" + endpoint("urn:uuid:a", "", url) + "</d:Hello>"), wsdiscovery.Hello, endpoints("a", false)},
+		"prefix redeclared on Types":  {matches(strings.Replace(endpoint("urn:uuid:a", "n:Device", url), "<d:Types>", `<d:Types xmlns:n="u">`, 1)), wsdiscovery.ProbeMatches, endpoints("a", true)},
+		"prefix redeclared on Hello":  {envelope(`<d:Hello xmlns:p="http://www.onvif.org/ver10/device/wsdl">` + endpoint("urn:uuid:a", "p:Device", url) + "</d:Hello>"), wsdiscovery.Hello, endpoints("a", false)},
+		"prefix of another attribute": {matches(strings.Replace(endpoint("urn:uuid:a", "q:Other", url), "<d:Types>", `<d:Types q="http://www.onvif.org/">`, 1)), wsdiscovery.ProbeMatches, endpoints("a", true)},
+		"bye": {
+			envelope("<d:Bye><a:EndpointReference><a:Address>urn:uuid:a</a:Address></a:EndpointReference></d:Bye>"), wsdiscovery.Bye,
+			[]wsdiscovery.Endpoint{{UUID: "a"}},
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			got, err := wsdiscovery.Parse([]byte(test.datagram))
+			message, err := wsdiscovery.Parse([]byte(test.datagram))
 			require.NoError(t, err)
-			require.Equal(t, test.kind, got.Kind)
-			require.Equal(t, len(test.want), len(got.Endpoints))
-			for i, want := range test.want {
-				require.Equal(t, want.UUID, got.Endpoints[i].UUID)
-				require.ElementsMatch(t, want.Scopes, got.Endpoints[i].Scopes)
-				require.Equal(t, want.Addresses, got.Endpoints[i].Addresses)
-				require.Equal(t, want.Foreign, got.Endpoints[i].Foreign)
-			}
+			require.Equal(t, wsdiscovery.Message{Kind: test.kind, Endpoints: test.want}, message)
 		})
 	}
 }
 
-func TestWhatIsNoMessageIsRefused(t *testing.T) {
+func TestParseRejectsOtherData(t *testing.T) {
 	for name, datagram := range map[string]string{
-		"nothing": "", "text": "hello", "cut off": start, "two roots": "<a/><b/>", "not SOAP": "<a/>",
-		"a document type": `<!DOCTYPE x [<!ENTITY a "b">]>` + envelope("<d:ProbeMatches/>"),
-		"an entity":       envelope("<d:Hello>&a;</d:Hello>"),
-		"too deep":        strings.Repeat("<a>", 100), "too many": "<a>" + strings.Repeat("<b/>", 20_000) + "</a>",
-		"too long": strings.Repeat(" ", xmltree.MaxBytes+1),
+		"empty": "", "text": "hello", "truncated": start, "two roots": "<a/><b/>", "not SOAP": "<a/>", "no body": "<Envelope/>",
+		"DTD":      `<!DOCTYPE x [<!ENTITY a "b">]>` + envelope("<d:ProbeMatches/>"),
+		"entity":   envelope("<d:Hello>&a;</d:Hello>"),
+		"too deep": strings.Repeat("<a>", 100), "too many elements": envelope(strings.Repeat("<b/>", 20_000)),
+		"too long": strings.Repeat(" ", soap.MaxBytes+1),
 	} {
 		t.Run(name, func(t *testing.T) {
 			_, err := wsdiscovery.Parse([]byte(datagram))
@@ -78,22 +79,26 @@ func TestWhatIsNoMessageIsRefused(t *testing.T) {
 			require.NotErrorIs(t, err, wsdiscovery.ErrIgnored)
 		})
 	}
-	_, err := wsdiscovery.Parse(wsdiscovery.Probe(wsdiscovery.Device, wsdiscovery.NewID()))
+	_, err := wsdiscovery.Parse(wsdiscovery.Probe(wsdiscovery.Device))
 	require.ErrorIs(t, err, wsdiscovery.ErrIgnored)
 }
 
 func TestProbeDeclaresThePrefixOfItsType(t *testing.T) {
-	for kind, namespace := range map[wsdiscovery.Type]string{
-		wsdiscovery.Transmitter: "http://www.onvif.org/ver10/network/wsdl", wsdiscovery.Device: "http://www.onvif.org/ver10/device/wsdl",
+	for deviceType, namespace := range map[wsdiscovery.Type]string{
+		wsdiscovery.NetworkVideoTransmitter: "http://www.onvif.org/ver10/network/wsdl",
+		wsdiscovery.Device:                  "http://www.onvif.org/ver10/device/wsdl",
 	} {
-		root, err := xmltree.Parse(wsdiscovery.Probe(kind, "1"))
-		require.NoError(t, err)
-		types := root.Child("Body", "Probe", "Types")
-		prefix, _, _ := strings.Cut(types.Text, ":")
-		require.Equal(t, namespace, types.Namespace(prefix))
-		require.Equal(t, "urn:uuid:1", root.TextAt("Header", "MessageID"))
+		var probe struct {
+			Attributes []xml.Attr `xml:",any,attr"`
+			Types      string     `xml:"Body>Probe>Types"`
+			MessageID  string     `xml:"Header>MessageID"`
+		}
+		require.NoError(t, xml.Unmarshal(wsdiscovery.Probe(deviceType), &probe))
+		require.Equal(t, string(deviceType), probe.Types)
+		prefix, _, _ := strings.Cut(probe.Types, ":")
+		require.Contains(t, probe.Attributes, xml.Attr{Name: xml.Name{Space: "xmlns", Local: prefix}, Value: namespace})
+		require.Regexp(t, `^urn:uuid:[0-9a-f]{8}-[0-9a-f]{4}-4[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}$`, probe.MessageID)
 	}
-	require.Regexp(t, `^[0-9a-f]{8}-[0-9a-f]{4}-4[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}$`, wsdiscovery.NewID())
 }
 
 func FuzzParse(f *testing.F) {
@@ -114,9 +119,10 @@ func FuzzParse(f *testing.F) {
 	})
 }
 
-func TestAnEndpointKeepsLittleOfItsDatagram(t *testing.T) {
+func TestParseLimitsEndpoints(t *testing.T) {
 	datagram := `<Envelope><Body><Hello><EndpointReference><Address>urn:uuid:a</Address></EndpointReference>` +
-		`<Scopes>` + strings.Repeat("a ", 30_000) + `</Scopes><XAddrs>http://10.0.0.1/ http://10.0.0.2/` + strings.Repeat("x", 600) + `</XAddrs></Hello></Body></Envelope>`
+		`<Scopes>` + strings.Repeat("a ", 30_000) + `</Scopes><XAddrs>http://10.0.0.1/ http://10.0.0.2/` + strings.Repeat("x", 600) +
+		`</XAddrs></Hello></Body></Envelope>`
 	message, err := wsdiscovery.Parse([]byte(datagram))
 	require.NoError(t, err)
 	require.Len(t, message.Endpoints, 1)

@@ -1,0 +1,180 @@
+// Package discovery finds cameras by WS-Discovery and serves Discover streams with them.
+package discovery
+
+import (
+	"context"
+	"errors"
+	"net/netip"
+	"sync"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"go.uber.org/zap"
+	"golang.org/x/sync/errgroup"
+
+	"akri.sh/libs/broadcast"
+	"akri.sh/services/handler-onvif/internal/cameras"
+	"akri.sh/services/handler-onvif/internal/soap"
+	"akri.sh/services/handler-onvif/internal/wsdiscovery"
+)
+
+// batchDelay is the minimum time between two evaluations. Events in between are handled together.
+const batchDelay = 10 * time.Millisecond
+
+// Conn sends to and receives from the multicast groups.
+type Conn interface {
+	// Send sends the message on all interfaces and returns the number of successful sends.
+	Send(message []byte) (int, error)
+	// Receive calls handle for each datagram in order, until ctx ends.
+	Receive(ctx context.Context, handle func(datagram []byte, from netip.Addr)) error
+	// Pending reports whether Receive has datagrams that are not handled yet.
+	Pending() bool
+}
+
+// Options of a Prober.
+type Options struct {
+	// Interval between probe rounds, and between the checks of one camera.
+	Interval time.Duration
+	// Client calls cameras.
+	Client *soap.Client
+	// UnverifiedClient calls endpoints that never answered. It is separate, so that they cannot
+	// delay calls to cameras.
+	UnverifiedClient *soap.Client
+	Metrics          Metrics
+	Log              *zap.Logger
+}
+
+// Metrics of a Prober.
+type Metrics struct {
+	Cameras   prometheus.Gauge
+	Probes    prometheus.Counter
+	Datagrams *prometheus.CounterVec // by one of DatagramResults
+}
+
+// Results of received datagrams.
+const (
+	handled   = "heard"
+	ignored   = "ignored"
+	malformed = "malformed"
+)
+
+// DatagramResults are the values of the label of Metrics.Datagrams.
+var DatagramResults = []string{handled, ignored, malformed}
+
+// Prober finds cameras for all Discover streams together. It sends probes and checks cameras only
+// while there are subscribers.
+type Prober struct {
+	Options
+
+	checksDue  broadcast.Signal
+	subscribed broadcast.Signal
+
+	mu              sync.Mutex
+	cache           *cameras.Cache
+	pending         func() bool // of the Conn
+	subscribers     map[broadcast.Signal]bool
+	burstStart      time.Time
+	burstEnd        time.Time // zero until the first burst is complete
+	lastUnsubscribe time.Time
+}
+
+// NewProber returns a Prober.
+func NewProber(options Options) *Prober {
+	return &Prober{
+		Options: options, checksDue: broadcast.NewSignal(), subscribed: broadcast.NewSignal(),
+		cache: cameras.NewCache(options.Interval), subscribers: map[broadcast.Signal]bool{},
+	}
+}
+
+// Run finds cameras until ctx ends.
+func (p *Prober) Run(ctx context.Context, conn Conn) error {
+	group, ctx := errgroup.WithContext(ctx)
+	p.mu.Lock()
+	p.pending = conn.Pending
+	p.mu.Unlock()
+	group.Go(func() error { return conn.Receive(ctx, p.receive) })
+	group.Go(func() error { return p.probeLoop(ctx, conn) })
+	group.Go(func() error { return p.checkLoop(ctx) })
+	return group.Wait()
+}
+
+// subscribe returns a channel that receives after changes, until unsubscribe is called.
+func (p *Prober) subscribe() (changed <-chan struct{}, unsubscribe func()) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if len(p.subscribers) == 0 && time.Since(p.lastUnsubscribe) > p.Interval {
+		p.burstEnd = time.Time{} // the cache is out of date
+	}
+	signal := broadcast.NewSignal()
+	p.subscribers[signal] = true
+	p.subscribed.Notify()
+	p.checksDue.Notify()
+	return signal, func() {
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		delete(p.subscribers, signal)
+		p.lastUnsubscribe = time.Now()
+	}
+}
+
+// publish notifies the subscribers. It reports whether there are any.
+func (p *Prober) publish() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.publishLocked()
+	return len(p.subscribers) > 0
+}
+
+func (p *Prober) publishLocked() {
+	p.Metrics.Cameras.Set(float64(len(p.cache.Cameras())))
+	for signal := range p.subscribers {
+		signal.Notify()
+	}
+}
+
+// cameras returns the current cameras. The list is complete if the timeout for answers to the
+// probes is over and all endpoints were checked.
+func (p *Prober) cameras(timeout time.Duration) (list []cameras.Camera, complete bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	complete = !p.burstEnd.IsZero() && time.Since(p.burstEnd) >= timeout && !p.pending() &&
+		p.cache.Pending(p.burstStart.Add(-p.Interval)) == 0
+	return p.cache.Cameras(), complete
+}
+
+func (p *Prober) receive(datagram []byte, from netip.Addr) {
+	message, err := wsdiscovery.Parse(datagram)
+	switch {
+	case errors.Is(err, wsdiscovery.ErrIgnored):
+		p.Metrics.Datagrams.WithLabelValues(ignored).Inc()
+		return
+	case err != nil:
+		p.Metrics.Datagrams.WithLabelValues(malformed).Inc()
+		p.Log.Debug("parsing datagram failed", zap.Stringer("endpoint", from), zap.Error(err))
+		return
+	}
+	p.Metrics.Datagrams.WithLabelValues(handled).Inc()
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	now := time.Now()
+	for _, endpoint := range message.Endpoints {
+		if message.Kind == wsdiscovery.Bye {
+			p.cache.Bye(endpoint.UUID, now)
+			continue
+		}
+		p.cache.Announce(endpoint, message.Kind == wsdiscovery.Hello, from, now)
+	}
+	p.checksDue.Notify()
+}
+
+// sleep returns false if ctx ended.
+func sleep(ctx context.Context, d time.Duration) bool {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+		return false
+	case <-timer.C:
+		return true
+	}
+}
