@@ -1,5 +1,5 @@
-// Command coredns is CoreDNS with only the plugins for cluster DNS. The original main package imports
-// all plugins, with the client libraries of four clouds, and takes far longer to compile.
+// Command coredns is CoreDNS with only the plugins for cluster DNS. The original main package
+// imports all plugins, with the client libraries of four clouds, and takes far longer to compile.
 package main
 
 import (

@@ -1,5 +1,5 @@
-// Command relay forwards TCP connections from the listener at file descriptor 3 to the address in its
-// argument.
+// Command relay forwards TCP connections from the listener at file descriptor 3 to the address in
+// its argument.
 //
 // The parent opened the listener in its own network namespace, and the relay dials in another one.
 // The two namespaces need no link, address or route in common.

@@ -9,7 +9,8 @@ import (
 	"testing"
 )
 
-// TestHalfClose ends the sending direction and still receives, as kubectl exec with piped input does.
+// TestHalfClose ends the sending direction and still receives, as kubectl exec with piped input
+// does.
 func TestHalfClose(t *testing.T) {
 	echo := listen(t)
 	go func() {
