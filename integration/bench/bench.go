@@ -78,11 +78,16 @@ func (b *bench) measure(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("measure slot turnaround: %w", err)
 	}
+	recovered, err := b.recovery(ctx)
+	if err != nil {
+		return fmt.Errorf("measure recovery: %w", err)
+	}
 	shared, err := b.share(ctx)
 	if err != nil {
 		return fmt.Errorf("measure sharing: %w", err)
 	}
-	b.printSharing(hellos, turnarounds, shared)
+	b.printLatencies(hellos, turnarounds, recovered)
+	b.printSharing(shared)
 	if err := b.brokers(ctx); err != nil {
 		return err
 	}

@@ -28,6 +28,14 @@ func (b *bench) print(plugged *hotPlug, idle *idle) error {
 	return nil
 }
 
+func (b *bench) printLatencies(hellos, turnarounds []time.Duration, recovered recovery) {
+	fmt.Fprintf(b.Out, "\n| Latency | n | p50 | p99 | max |\n|---|---|---|---|---|\n")
+	row(b, "Hello of a camera → Instance seen by an API watch", hellos)
+	row(b, "pod ended → its slot is free for all nodes", turnarounds)
+	row(b, "broker Pod deleted → next broker Pod seen", recovered.brokers)
+	row(b, "kubelet's device plugin socket created → resource offered", recovered.kubelets)
+}
+
 func row(b *bench, name string, took []time.Duration) {
 	slices.Sort(took)
 	fmt.Fprintf(b.Out, "| %s | %d | %s | %s | %s |\n", name, len(took), percentile(took, 50), percentile(took, 99), percentile(took, 100))

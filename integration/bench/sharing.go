@@ -171,10 +171,7 @@ func (w *writer) revision(ctx context.Context, name string) (version, error) {
 	return version{instance.Generation, len(text)}, nil
 }
 
-func (b *bench) printSharing(hellos, turnarounds []time.Duration, results []sharing) {
-	fmt.Fprintf(b.Out, "\n| Latency | n | p50 | p99 | max |\n|---|---|---|---|---|\n")
-	row(b, "Hello of a camera → Instance seen by an API watch", hellos)
-	row(b, "pod ended → its slot is free for all nodes", turnarounds)
+func (b *bench) printSharing(results []sharing) {
 	fmt.Fprintf(b.Out, "\n| Nodes that share a device | reservations | p50 | p99 | API writes per reservation | Instance size |\n|---|---|---|---|---|---|\n")
 	for _, r := range results {
 		fmt.Fprintf(b.Out, "| %d | %d | %s | %s | %.2f | %.1f KiB |\n", r.nodes, len(r.took), percentile(r.took, 50), percentile(r.took, 99), r.writes, float64(r.bytes)/1024)
