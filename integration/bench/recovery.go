@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -27,6 +28,7 @@ kind: Configuration
 metadata: {name: bench-recovery, namespace: default}
 spec:
   discoveryHandler: {name: debugEcho, discoveryDetails: 'descriptions: ["foo0"]'}
+  capacity: 2
   brokerSpec:
     brokerPodSpec:
       containers:
@@ -64,19 +66,23 @@ func (b *bench) recovery(ctx context.Context) (result recovery, err error) {
 	return result, b.mesh.DeleteText(ctx, recoveryConfiguration)
 }
 
-// deleteBroker deletes the ready broker and returns the time until a watch shows the next one.
+// deleteBroker deletes one of the two brokers and returns the time until a watch shows the next one.
 func (b *bench) deleteBroker(ctx context.Context) (time.Duration, error) {
 	ctx, cancel := context.WithTimeout(ctx, roundTimeout)
 	defer cancel()
 	pods := b.mesh.Kubernetes.CoreV1().Pods(namespace)
 	options := metav1.ListOptions{LabelSelector: mesh.ConfigurationLabel + "=" + recoveryName}
 	var list *corev1.PodList
-	err := mesh.Await(ctx, "ready broker", func(ctx context.Context) (err error) {
+	err := mesh.Await(ctx, "ready brokers", func(ctx context.Context) (err error) {
 		list, err = pods.List(ctx, options)
-		if err == nil && (len(list.Items) != 1 || !mesh.Ready(&list.Items[0])) {
-			err = fmt.Errorf("%d brokers, or not ready", len(list.Items))
+		if err != nil {
+			return err
 		}
-		return err
+		ready := slices.DeleteFunc(slices.Clone(list.Items), func(pod corev1.Pod) bool { return !mesh.Ready(&pod) })
+		if len(ready) != len(b.mesh.Cluster.Nodes()) {
+			return fmt.Errorf("%d of %d brokers are ready", len(ready), len(list.Items))
+		}
+		return nil
 	})
 	if err != nil {
 		return 0, err
