@@ -63,6 +63,9 @@ $(BIN)/akri-cluster $(BIN)/akri-demo $(BIN)/akri-bench: FORCE | $(BIN)
 $(BIN)/akri-image: FORCE | $(BIN)
 	@cd tools/akri-image && GOWORK=off go build -o $(BIN)/ .
 
+$(BIN)/language: FORCE | $(BIN)
+	@cd tools/language && GOWORK=off go build -o $(BIN)/ .
+
 $(BIN):
 	@mkdir -p $@
 
@@ -163,8 +166,12 @@ charts: binaries ## Update the golden renders of the charts
 	cd charts && go test ./... -update
 
 .PHONY: verify-language
-verify-language: | $(BIN) ## Check words, line width and test names (fix: edit as each message states; the words are in tools/language/words.txt)
-	@cd tools/language && GOWORK=off go build -o $(BIN)/language . && cd ../.. && $(BIN)/language
+verify-language: $(BIN)/language ## Check words, line width and test names (fix: make wrap, and edit as the messages state)
+	@$(BIN)/language
+
+.PHONY: wrap
+wrap: $(BIN)/language ## Wrap long lines of Go comments and Markdown
+	@$(BIN)/language -wrap
 
 # Older commits are not checked.
 COMMITS_AFTER := 3f2743c

@@ -39,7 +39,8 @@ spec:
 `
 )
 
-// recovery holds the times until deleted brokers are replaced and restarted kubelets offer a resource.
+// recovery holds the times until deleted brokers are replaced and restarted kubelets offer a
+// resource.
 type recovery struct {
 	brokers, kubelets []time.Duration
 }
@@ -66,7 +67,8 @@ func (b *bench) recovery(ctx context.Context) (result recovery, err error) {
 	return result, b.mesh.DeleteText(ctx, recoveryConfiguration)
 }
 
-// deleteBroker deletes one of the two brokers and returns the time until a watch shows the next one.
+// deleteBroker deletes one of the two brokers and returns the time until a watch shows the next
+// one.
 func (b *bench) deleteBroker(ctx context.Context) (time.Duration, error) {
 	ctx, cancel := context.WithTimeout(ctx, roundTimeout)
 	defer cancel()

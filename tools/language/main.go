@@ -4,7 +4,10 @@ package main
 
 import (
 	_ "embed"
+	"errors"
+	"flag"
 	"fmt"
+	"io/fs"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -24,6 +27,12 @@ var words string
 var excluded = regexp.MustCompile(`(^|/)testdata/|\.pb\.go$|zz_generated|^charts/akri-crds/templates/|^charts/akri/crds/|package-lock\.json$|^tools/language/`)
 
 func main() {
+	fix := flag.Bool("wrap", false, "Wrap long lines instead of checking.")
+	flag.Parse()
+	run := checkAll
+	if *fix {
+		run = wrapAll
+	}
 	problems, err := run(".")
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "language:", err)
@@ -33,39 +42,63 @@ func main() {
 		fmt.Println(p)
 	}
 	if len(problems) > 0 {
-		fmt.Printf("%d problems; tools/language/words.txt lists the words\n", len(problems))
+		fmt.Printf("%d problems; tools/language/words.txt lists the words, make wrap wraps lines\n", len(problems))
 		os.Exit(1)
 	}
 }
 
-// run checks the files below dir that git tracks or would track.
-func run(dir string) ([]string, error) {
+// checkAll returns the problems of all files.
+func checkAll(dir string) (problems []string, err error) {
 	rules, err := parseRules(words)
 	if err != nil {
 		return nil, err
 	}
+	err = eachFile(dir, func(name, content string) error {
+		problems = append(problems, check(rules, name, content)...)
+		return nil
+	})
+	return problems, err
+}
+
+// wrapAll wraps the long lines of all files.
+func wrapAll(dir string) ([]string, error) {
+	return nil, eachFile(dir, func(name, content string) error {
+		wrapped := wrap(name, content)
+		if wrapped == content {
+			return nil
+		}
+		return os.WriteFile(filepath.Join(dir, name), []byte(wrapped), 0o644)
+	})
+}
+
+// eachFile calls handle for each file below dir that git tracks or would track.
+func eachFile(dir string, handle func(name, content string) error) error {
 	list := exec.Command("git", "ls-files", "-co", "--exclude-standard", "--deduplicate")
 	list.Dir = dir
 	output, err := list.Output()
 	if err != nil {
-		return nil, fmt.Errorf("list files: %w", err)
+		return fmt.Errorf("list files: %w", err)
 	}
-	var problems []string
 	for _, name := range strings.Fields(string(output)) {
 		if excluded.MatchString(name) {
 			continue
 		}
 		content, err := os.ReadFile(filepath.Join(dir, name))
-		if os.IsNotExist(err) {
+		if errors.Is(err, fs.ErrNotExist) {
 			continue // deleted and not yet committed
 		}
 		if err != nil {
-			return nil, fmt.Errorf("read file: %w", err)
+			return fmt.Errorf("read file: %w", err)
 		}
-		problems = append(problems, check(rules, name, string(content))...)
+		if err := handle(name, string(content)); err != nil {
+			return err
+		}
 	}
-	return problems, nil
+	return nil
 }
+
+// upstream is the name of the original project, which the rules about Akri do not match.
+var upstream = regexp.MustCompile(`(?i)upstream Akri`)
 
 type rule struct {
 	pattern *regexp.Regexp
@@ -96,8 +129,9 @@ func check(rules []rule, name, content string) []string {
 		problems = append(problems, fmt.Sprintf("%s:%d: %s", name, line, fmt.Sprintf(format, arguments...)))
 	}
 	for _, piece := range texts(name, content) {
+		text := upstream.ReplaceAllString(piece.text, "upstream")
 		for _, rule := range rules {
-			if match := rule.pattern.FindStringSubmatch(piece.text); match != nil {
+			if match := rule.pattern.FindStringSubmatch(text); match != nil {
 				report(piece.line, "%q: write %s", match[2], rule.advice)
 			}
 		}

@@ -7,7 +7,7 @@ import (
 )
 
 func TestCheck(t *testing.T) {
-	rules, err := parseRules("folders? => directory\nis well => name the state\n")
+	rules, err := parseRules("folders? => directory\nis well => name the state\nAkri's agents => upstream Akri's\n")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -25,6 +25,8 @@ func TestCheck(t *testing.T) {
 		"Markdown code":  {"a.md", "`folder`\n```\nfolder\n```\n", ""},
 		"Markdown table": {"a.md", "| " + long + " |\n", ""},
 		"YAML":           {"a.yaml", "# a folder\n", `a.yaml:1: "folder": write directory`},
+		"upstream":       {"a.md", "upstream Akri's agents\n", ""},
+		"not upstream":   {"a.md", "Akri's agents\n", `a.md:1: "Akri's agents": write upstream Akri's`},
 		"other files":    {"a.png", "folder", ""},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -33,7 +33,7 @@ func texts(name, content string) []piece {
 
 // goTexts returns comments, strings and identifiers.
 func goTexts(content string) []piece {
-	if strings.Contains(content, "\n// Code generated ") || strings.HasPrefix(content, "// Code generated ") {
+	if isGenerated(content) {
 		return nil
 	}
 	var pieces []piece
@@ -60,6 +60,10 @@ func goTexts(content string) []piece {
 		}
 		previous = kind
 	}
+}
+
+func isGenerated(content string) bool {
+	return strings.HasPrefix(content, "// Code generated ") || strings.Contains(content, "\n// Code generated ")
 }
 
 // commentColumns returns the width of a line that is only a comment, and 0 for other lines and for
