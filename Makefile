@@ -1,4 +1,4 @@
-# Every check has its fix; CI calls these targets and nothing else. `make help` lists them.
+# Each check has a fix. CI runs only these targets. `make help` lists them.
 SHELL := bash
 .SHELLFLAGS := -eu -o pipefail -c
 .DEFAULT_GOAL := help
@@ -7,7 +7,7 @@ MAKEFLAGS += --no-builtin-rules
 BIN := $(CURDIR)/bin
 export PATH := $(BIN):$(PATH)
 MODULES := $(shell sed -n 's|^\t\./||p' go.work)
-# Tools are pinned in modules of their own, so that they do not choose the versions of what we ship.
+# Each tool is pinned in its own module, so that it does not change the dependencies of the services.
 tool = cd tools/$(1) && GOWORK=off go build -trimpath -o $(BIN)/ $(2)
 
 .PHONY: help
@@ -18,10 +18,10 @@ help: ## List the targets
 
 .PHONY: root
 root:
-	@[ "$$(id -u)" = 0 ] || { echo "this needs root: the cluster's nodes are namespaces and control groups of this machine"; exit 1; }
+	@[ "$$(id -u)" = 0 ] || { echo "run this as root: the cluster's nodes are namespaces and control groups of this machine"; exit 1; }
 
 .PHONY: demo
-demo: root images $(BIN)/akri-demo ## A cluster, the mesh, a real device plugged in and out; the cluster stays
+demo: root images $(BIN)/akri-demo ## Start a cluster, install Akri, plug a real device in and out; the cluster keeps running
 	$(BIN)/akri-demo
 
 .PHONY: demo-down
@@ -31,7 +31,7 @@ demo-down: root $(BIN)/akri-cluster ## Remove the demo's cluster
 ##@ Build
 
 .PHONY: prerequisites
-prerequisites: ## Install what building needs from Debian (when root), or say what to install
+prerequisites: ## Install the Debian packages for building (as root), or list them
 	@tools/prerequisites.sh
 
 .PHONY: test-prerequisites
@@ -39,20 +39,20 @@ test-prerequisites: prerequisites
 	@tools/prerequisites.sh tests
 
 .PHONY: binaries
-binaries: $(BIN)/akri-cluster ## Build Kubernetes, etcd, containerd, CoreDNS and helm from their Go modules (minutes, once)
+binaries: $(BIN)/akri-cluster ## Build Kubernetes, etcd, containerd, CoreDNS and helm from their Go modules (takes minutes the first time)
 	@$(BIN)/akri-cluster binaries > /dev/null
 
 .PHONY: images
-images: prerequisites $(BIN)/akri-image ## Build the image of every service into the cache
+images: prerequisites $(BIN)/akri-image ## Build the images of all services into the cache
 	$(BIN)/akri-image build
 
-# What a tag in the repository releases: images for every platform, and the charts.
+# A release has images for all platforms and the charts.
 TAG ?=
 REGISTRY ?= ghcr.io/akri-mesh
 
 .PHONY: release
 release: prerequisites binaries $(BIN)/akri-image ## Push images and charts: make release TAG=v1.2.3 REGISTRY=ghcr.io/me
-	@[[ "$(TAG)" =~ ^v[0-9]+\.[0-9]+\.[0-9]+ ]] || { echo "TAG=$(TAG): want the version to release, such as v1.2.3"; exit 1; }
+	@[[ "$(TAG)" =~ ^v[0-9]+\.[0-9]+\.[0-9]+ ]] || { echo "TAG=$(TAG) must be a version, such as v1.2.3"; exit 1; }
 	tools/cross.sh
 	$(BIN)/akri-image push --registry $(REGISTRY) --tag $(TAG) --version $(TAG)
 	tools/release-charts.sh $$($(BIN)/akri-cluster binaries helm)/helm $(TAG) $(REGISTRY)
@@ -63,6 +63,9 @@ $(BIN)/akri-cluster $(BIN)/akri-demo $(BIN)/akri-bench: FORCE | $(BIN)
 $(BIN)/akri-image: FORCE | $(BIN)
 	@cd tools/akri-image && GOWORK=off go build -o $(BIN)/ .
 
+$(BIN)/language: FORCE | $(BIN)
+	@cd tools/language && GOWORK=off go build -o $(BIN)/ .
+
 $(BIN):
 	@mkdir -p $@
 
@@ -72,14 +75,15 @@ FORCE:
 ##@ Test
 
 .PHONY: test
-test: root verify-generate ## Everything: verify, unit tests, end-to-end tests on a real cluster
+test: root verify-generate ## Run all checks, unit tests and end-to-end tests on a real cluster
 	$(MAKE) --no-print-directory -j4 verify-as-is test-unit images
 	$(MAKE) --no-print-directory test-e2e
 
 .PHONY: test-unit
-test-unit: test-services test-tools ## Unit tests of every module, those of the services with the race detector
+test-unit: test-services test-tools ## Run the unit tests of all modules, those of the services with the race detector
 
-# More at once than there are processors: they wait for an API server, or for time to pass, most of the time. The longest begin.
+# The tests mostly wait for an API server or for timers, so more run at once than there are CPUs. The
+# longest start first.
 LONGEST := services/instance-writer services/device-plugin-host services/broker-controller services/discovery-operator
 .PHONY: test-services
 test-services: test-prerequisites binaries
@@ -89,36 +93,37 @@ test-services: test-prerequisites binaries
 test-tools: test-prerequisites binaries
 	cd tools/akri-image && GOWORK=off go test -count=1 ./...
 	cd tools/cluster && GOWORK=off go test -count=1 ./...
+	cd tools/language && GOWORK=off go test -count=1 ./...
 
 .PHONY: test-e2e
-test-e2e: root test-prerequisites images binaries ## End-to-end tests: real kubelets, containerd, API server, devices
-	cd integration && go test -count=1 ./devices # alone: others plug in devices of that kind too
+test-e2e: root test-prerequisites images binaries ## Run the end-to-end tests: real kubelets, containerd, API server and devices
+	cd integration && go test -count=1 ./devices # alone, because other tests plug in zram devices too
 	cd integration && go test -p 2 -parallel 6 -count=1 -timeout 40m ./e2e $$(go list ./... | grep -v -e '/integration/devices$$' -e '/integration/e2e$$') # the longest first
 
 .PHONY: test-long
-test-long: root test-prerequisites images binaries ## The tests that a release needs: 100,000 calls on slots, 100 deletions of pods, a minute without API server, kubelets as they are by default, 1,000 cameras, all on the agent
+test-long: root test-prerequisites images binaries ## Run the release tests: 100,000 slot calls, 100 pod deletions, one minute without API server, kubelet defaults, 1,000 cameras, the agent
 	cd services/instance-writer && AKRI_MODEL_OPERATIONS=100000 go test -count=1 -timeout 30m -v -run TestSlotsAreLinearizable .
 	cd integration && AKRI_E2E_KUBELET=default AKRI_E2E_DELETIONS=100 AKRI_E2E_AWAY=1m go test -parallel 4 -count=1 -timeout 40m -v ./e2e
 	cd integration && AKRI_E2E_AGENT=1 go test -parallel 4 -count=1 -timeout 40m -v ./e2e
 	cd integration && AKRI_ONVIF_CAMERAS=1000 go test -count=1 -v -run Many ./devices/onvif
 
-# What was found before is kept in testdata/fuzz, which every go test runs: this looks for more.
+# `go test` runs the inputs in testdata/fuzz. This target searches for new ones.
 .PHONY: fuzz
-fuzz: prerequisites ## Fuzz every parser, each for AKRI_FUZZ_TIME (10s); AKRI_FUZZ_KEEP=12 keeps what leads somewhere new
+fuzz: prerequisites ## Fuzz each parser for AKRI_FUZZ_TIME (10s); AKRI_FUZZ_KEEP=12 keeps inputs with new coverage
 	tools/fuzz.sh
 
 .PHONY: bench
-bench: root images binaries $(BIN)/akri-bench ## Measure; prints the tables that docs/benchmarks.md keeps
+bench: root images binaries $(BIN)/akri-bench ## Measure and print the tables of docs/benchmarks.md
 	$(BIN)/akri-bench
 
 ##@ Verify, and fix
 
 .PHONY: verify
-verify: verify-generate verify-as-is ## All checks that need no cluster
+verify: verify-generate verify-as-is ## Run all checks that need no cluster
 
-# These write nothing that others read: they can run beside builds.
+# These checks write no shared files, so they can run during builds.
 .PHONY: verify-as-is
-verify-as-is: verify-format verify-tidy verify-proto verify-charts lint
+verify-as-is: verify-format verify-tidy verify-proto verify-charts verify-commits lint
 
 .PHONY: generate
 generate: $(BIN)/protoc-gen-go $(BIN)/buf $(BIN)/controller-gen ## Regenerate protobuf code, deep copies, CRDs, go.work and the charts' schemas
@@ -130,7 +135,7 @@ generate: $(BIN)/protoc-gen-go $(BIN)/buf $(BIN)/controller-gen ## Regenerate pr
 	cd charts && go run ./cmd/generate
 
 .PHONY: verify-generate
-verify-generate: ## Generated files are what their sources say (fix: make generate)
+verify-generate: ## Check that generated files are up to date (fix: make generate)
 	@tools/unchanged.sh "make generate" make --no-print-directory generate
 
 .PHONY: format
@@ -138,36 +143,51 @@ format: ## Format Go code
 	@gofmt -w $$(git ls-files -co --exclude-standard '*.go')
 
 .PHONY: verify-format
-verify-format: ## Go code is formatted (fix: make format)
-	@files=$$(gofmt -l $$(git ls-files -co --exclude-standard '*.go')); [ -z "$$files" ] || { echo "not formatted, run make format:"; echo "$$files"; exit 1; }
+verify-format: ## Check that Go code is formatted (fix: make format)
+	@files=$$(gofmt -l $$(git ls-files -co --exclude-standard '*.go')); [ -z "$$files" ] || { echo "run make format for these files:"; echo "$$files"; exit 1; }
 
 .PHONY: tidy
-tidy: ## Tidy every module and bring all to one version of each dependency
+tidy: ## Tidy all modules and use one version of each dependency
 	@tools/tidy.sh
 
 .PHONY: verify-tidy
-verify-tidy: ## go.mod files are tidy and agree on versions (fix: make tidy)
+verify-tidy: ## Check that go.mod files are tidy and agree on versions (fix: make tidy)
 	@for module in $(MODULES); do (cd $$module && GOWORK=off go mod tidy -diff >/dev/null) || { echo "$$module is not tidy, run make tidy"; exit 1; }; done
 	@tools/one-version.sh $(MODULES)
 
 .PHONY: verify-proto
-verify-proto: $(BIN)/buf ## Protobuf files follow the style, and v0 and released APIs are not broken
+verify-proto: $(BIN)/buf ## Check the style of protobuf files and that v0 and released APIs are compatible
 	cd proto && buf lint && buf breaking --against released.binpb
 
 .PHONY: verify-charts
-verify-charts: binaries ## Charts lint, render what the golden files say, refuse misspelt values (fix: make charts)
+verify-charts: binaries ## Lint charts, compare renders with golden files, check that misspelt values are errors (fix: make charts)
 	cd charts && go test -count=1 ./...
 
 .PHONY: charts
 charts: binaries ## Regenerate the charts' schemas, the table of handlers and the golden renders
 	cd charts && go run ./cmd/generate && go test ./... -update
 
+.PHONY: verify-language
+verify-language: $(BIN)/language ## Check words, line width and test names (fix: make wrap, and edit as the messages state)
+	@$(BIN)/language
+
+.PHONY: wrap
+wrap: $(BIN)/language ## Wrap long lines of Go comments and Markdown
+	@$(BIN)/language -wrap
+
+# Older commits are not checked.
+COMMITS_AFTER := 3f2743c
+
+.PHONY: verify-commits
+verify-commits: ## Check commit messages (fix: git rebase --interactive)
+	@tools/commits.sh $(COMMITS_AFTER)
+
 .PHONY: lint
-lint: $(BIN)/golangci-lint prerequisites ## Static checks (fix: make lint-fix)
+lint: $(BIN)/golangci-lint prerequisites ## Run golangci-lint (fix: make lint-fix)
 	golangci-lint run $(addsuffix /...,$(addprefix ./,$(MODULES)))
 
 .PHONY: lint-fix
-lint-fix: $(BIN)/golangci-lint ## Static checks, mending what can be mended
+lint-fix: $(BIN)/golangci-lint ## Run golangci-lint and apply its fixes
 	golangci-lint run --fix $(addsuffix /...,$(addprefix ./,$(MODULES)))
 
 $(BIN)/buf: tools/buf/go.mod | $(BIN)
@@ -187,5 +207,5 @@ $(BIN)/golangci-lint: tools/golangci-lint/go.mod | $(BIN)
 	@touch $@
 
 .PHONY: clean
-clean: ## Remove what was built in this folder (the cache stays)
+clean: ## Remove bin/ (the cache stays)
 	rm -rf $(BIN)

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Installs what images with C code need for the other platforms (Debian and Ubuntu, root).
+# Installs the cross compiler and libraries for images with C code (Debian and Ubuntu, root).
 set -euo pipefail
 
 dpkg --add-architecture arm64

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# one-version.sh MODULE...: fails when two modules require a dependency in two versions.
+# one-version.sh MODULE...: fails if two modules require different versions of a dependency.
 set -euo pipefail
 
 awk '$1 !~ /^akri\.sh\// && $2 !~ /^akri\.sh\// && $1 != "module" && $NF != "=>" && /^(require )?\t?[a-z0-9.-]+\.[a-z]+\/[^ ]+ v/ {

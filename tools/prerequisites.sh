@@ -1,20 +1,20 @@
 #!/usr/bin/env bash
-# Installs the Debian packages that building needs, and with the argument `tests` those that testing needs too, or says which to
-# install. Quiet when nothing is missing.
+# prerequisites.sh [tests]: installs the Debian packages for building, and with `tests` those for
+# testing. Without root it lists them. Prints nothing if none is missing.
 set -euo pipefail
 
 missing=()
 packages=(gcc libc6-dev libudev-dev)
-[ "${1:-}" != tests ] || packages+=(umockdev) # plays devices that a machine lacks
+[ "${1:-}" != tests ] || packages+=(umockdev) # simulates devices
 for package in "${packages[@]}"; do
   dpkg -s "$package:$(dpkg --print-architecture)" >/dev/null 2>&1 || missing+=("$package")
 done
 if [ "${1:-}" = tests ]; then
-  # Devices, clients and handlers that nobody here wrote are programs for Node.js. It need not come from Debian.
+  # Independent devices, clients and handlers run on Node.js, from Debian or elsewhere.
   command -v node >/dev/null || missing+=(nodejs)
   command -v npm >/dev/null || missing+=(npm)
 fi
-# The tests plug in block devices; where zram is a module it may not be loaded yet.
+# The tests plug in zram devices. The module may not be loaded yet.
 [ -e /sys/class/zram-control ] || modprobe zram 2>/dev/null || true
 
 if [ ${#missing[@]} -gt 0 ]; then
@@ -24,12 +24,12 @@ if [ ${#missing[@]} -gt 0 ]; then
     { apt-get update && apt-get install -y --no-install-recommends "${missing[@]}"; } >"$log" 2>&1 || { tail -20 "$log"; exit 1; }
     rm -f "$log"
   else
-    echo "these packages are needed: apt-get install ${missing[*]}" >&2
+    echo "packages are missing: apt-get install ${missing[*]}" >&2
     exit 1
   fi
 fi
 
 if [ "${1:-}" = tests ] && ! node -e 'const [a, b] = process.versions.node.split("."); process.exit(a > 20 || a == 20 && b >= 19 ? 0 : 1)'; then
-  echo "node $(node --version) is too old: the OPC UA servers of the tests need 20.19 or newer" >&2
+  echo "Node.js $(node --version) is too old: the OPC UA servers of the tests need 20.19 or newer" >&2
   exit 1
 fi

@@ -1,12 +1,13 @@
 #!/usr/bin/env bash
-# tidy.sh: tidies every module and brings all of them to one version of each dependency.
+# tidy.sh: tidies all modules and moves them to one version of each dependency.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
 modules=$(sed -n 's|^\t\./||p' go.work)
 each() { for module in $modules; do (cd "$module" && GOWORK=off go mod tidy); done; }
 each
-# Raises what a module requires to what the workspace uses; what only tests of dependencies ask for goes again with tidy.
+# Raises each module's requirements to the versions of the workspace. The second tidy removes
+# requirements that only the tests of dependencies have.
 go work sync
 each
 for module in tools/*/go.mod; do (cd "$(dirname "$module")" && GOWORK=off go mod tidy); done

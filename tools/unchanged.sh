@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# unchanged.sh FIX COMMAND...: fails, and says how to fix it, when the command changes a file of this tree.
+# unchanged.sh FIX COMMAND...: fails, and prints FIX, if the command changes a file of the repository.
 set -euo pipefail
 
 fix=$1; shift
@@ -9,7 +9,7 @@ before=$(state)
 "$@" >/dev/null
 after=$(state)
 if ! difference=$(diff <(echo "$before") <(echo "$after")); then
-  echo "these files are not what their sources say, run $fix:" >&2
+  echo "run $fix, these files are out of date:" >&2
   awk '/^[<>]/ {print "  " $3}' <<<"$difference" | sort -u >&2
   exit 1
 fi

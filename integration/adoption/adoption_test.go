@@ -1,4 +1,4 @@
-// Package adoption_test checks that what Akri 0.13 left on a cluster is taken over as it is.
+// Package adoption_test checks that the mesh adopts the objects of upstream Akri 0.13 unchanged.
 package adoption_test
 
 import (
@@ -21,7 +21,7 @@ import (
 	"akri.sh/libs/rpc"
 	instancev1 "akri.sh/proto/akri/instance/v1"
 
-	"akri.sh/integration/programs"
+	"akri.sh/integration/process"
 )
 
 var api *kubetest.Server
@@ -29,81 +29,82 @@ var api *kubetest.Server
 func TestMain(m *testing.M) { kubetest.Main(m, &api) }
 
 const (
-	within = 30 * time.Second
-	poll   = 25 * time.Millisecond
-	gone   = "Instance/akri-udev-70f45b"
+	timeout      = 30 * time.Second
+	pollInterval = 25 * time.Millisecond
+	// stale is the Instance of a node that no longer exists.
+	stale = "Instance/akri-udev-70f45b"
 )
 
-func TestWhatAkriLeftIsTakenOverAsItIs(t *testing.T) {
-	c := record(t)
+func TestUpstreamObjectsAreAdopted(t *testing.T) {
+	c := replay(t)
 	before := c.all()
 	address := start(t)
 
-	// Nobody reports yet: what nobody can say is not taken for an answer.
-	c.eventually(func() bool { return len(c.finalizers()) == 0 }, "the finalizers of Akri's agents to go")
-	c.eventually(func() bool { return c.get(gone) == nil }, "an Instance that waited for a node that is gone")
-	delete(before, gone)
+	// Without reports, no object changes except these.
+	c.eventually(func() bool { return len(c.finalizers()) == 0 }, "finalizers of upstream Akri's agents are left")
+	c.eventually(func() bool { return c.get(stale) == nil }, "the Instance of a removed node is left")
+	delete(before, stale)
 	requireSame(t, before, c.all())
 
-	nodes := report(t, address, c)
-	c.eventually(func() bool { return len(c.identified()) == 3 }, "the nodes' reports to be merged")
-	nodes.see("node-a", "akri-onvif", device("akri-onvif", "camera", true), device("akri-onvif", "http://192.168.1.23/onvif/device_service-9c5a0e2d", true))
-	c.eventually(func() bool { return c.get("Pod/node-a-"+name("akri-onvif", "camera", true)+"-pod") != nil }, "the broker of another camera")
+	nodes := newReporters(t, address, c)
+	c.eventually(func() bool { return len(c.identified()) == 3 }, "the nodes' reports are not merged")
+	nodes.report("node-a", "akri-onvif", device("akri-onvif", "camera", true), device("akri-onvif", "http://192.168.1.23/onvif/device_service-9c5a0e2d", true))
+	c.eventually(func() bool { return c.get("Pod/node-a-"+name("akri-onvif", "camera", true)+"-pod") != nil }, "the other camera has no broker")
 	requireSame(t, before, c.all())
 
-	// From here on it is as if Akri had never been there.
+	// Adopted objects are handled like all others.
 	c.delete("Pod/node-a-akri-onvif-a7e5b8-pod")
-	c.eventually(func() bool { return c.get("Pod/node-a-akri-onvif-a7e5b8-pod") != nil }, "another broker for the one that was deleted")
+	c.eventually(func() bool { return c.get("Pod/node-a-akri-onvif-a7e5b8-pod") != nil }, "the deleted broker is not replaced")
 	c.delete("Configuration/akri-debug-echo")
 	require.Nil(t, c.get("Configuration/akri-debug-echo"))
 }
 
-// requireSame compares what there was with what there is: brokers, Services and Jobs were not even written.
+// requireSame compares the objects. Brokers, Services and Jobs must not have been written at all.
 func requireSame(t *testing.T, before, after map[string]*unstructured.Unstructured) {
 	t.Helper()
-	for key, was := range before {
-		is := after[key]
-		require.NotNil(t, is, key)
-		require.Equal(t, was.GetUID(), is.GetUID(), key)
-		switch was.GetKind() {
+	for key, old := range before {
+		current := after[key]
+		require.NotNil(t, current, key)
+		require.Equal(t, old.GetUID(), current.GetUID(), key)
+		switch old.GetKind() {
 		case "Configuration":
-			require.Equal(t, was.Object["spec"], is.Object["spec"], key)
+			require.Equal(t, old.Object["spec"], current.Object["spec"], key)
 		case "Instance":
-			requireSameInstance(t, was, is)
+			requireSameInstance(t, old, current)
 		default:
-			require.Equal(t, was, is, key)
+			require.Equal(t, old, current, key)
 		}
 	}
 }
 
-// requireSameInstance allows for free slots being written down.
-func requireSameInstance(t *testing.T, was, is *unstructured.Unstructured) {
+// requireSameInstance ignores free slots, which the instance-writer adds to deviceUsage.
+func requireSameInstance(t *testing.T, old, current *unstructured.Unstructured) {
 	t.Helper()
-	slots := func(of *unstructured.Unstructured) map[string]string {
-		usage, _, err := unstructured.NestedStringMap(of.Object, "spec", "deviceUsage")
+	slots := func(instance *unstructured.Unstructured) map[string]string {
+		usage, _, err := unstructured.NestedStringMap(instance.Object, "spec", "deviceUsage")
 		require.NoError(t, err)
 		return usage
 	}
-	held := func(of *unstructured.Unstructured) map[string]string {
-		usage := slots(of)
+	held := func(instance *unstructured.Unstructured) map[string]string {
+		usage := slots(instance)
 		maps.DeleteFunc(usage, func(_, holder string) bool { return holder == "" })
 		return usage
 	}
-	rest := func(of *unstructured.Unstructured) any {
-		spec := maps.Clone(of.Object["spec"].(map[string]any))
+	rest := func(instance *unstructured.Unstructured) any {
+		spec := maps.Clone(instance.Object["spec"].(map[string]any))
 		delete(spec, "deviceUsage")
 		return spec
 	}
-	require.Equal(t, held(was), held(is), was.GetName())
-	require.Len(t, slots(is), 2, was.GetName())
-	require.Equal(t, rest(was), rest(is), was.GetName())
-	require.Equal(t, was.GetOwnerReferences(), is.GetOwnerReferences(), was.GetName())
+	require.Equal(t, held(old), held(current), old.GetName())
+	require.Len(t, slots(current), 2, old.GetName())
+	require.Equal(t, rest(old), rest(current), old.GetName())
+	require.Equal(t, old.GetOwnerReferences(), current.GetOwnerReferences(), old.GetName())
 }
 
-// start starts the two services that write, and returns where instance-writer answers.
+// start starts instance-writer and broker-controller and returns the address of instance-writer.
 func start(t *testing.T) (address string) {
 	t.Helper()
-	address, err := programs.FreeAddress(t.Context())
+	address, err := process.FreeAddress(t.Context())
 	require.NoError(t, err)
 	run(t, "instance-writer", "--address", address)
 	run(t, "broker-controller", "--leader-elect=false")
@@ -112,20 +113,20 @@ func start(t *testing.T) (address string) {
 
 func run(t *testing.T, name string, flags ...string) {
 	t.Helper()
-	program, err := programs.Start(context.WithoutCancel(t.Context()), api, name, append(flags, "--admin-address=", "--log-level=warn")...)
+	service, err := process.Start(context.WithoutCancel(t.Context()), api, name, append(flags, "--admin-address=", "--log-level=warn")...)
 	require.NoError(t, err)
-	t.Cleanup(func() { assert.NoError(t, program.Stop()) })
+	t.Cleanup(func() { assert.NoError(t, service.Stop()) })
 }
 
-// reporters are the nodes' discovery-operators: one stream each.
+// reporters are fake discovery-operators with one stream per node.
 type reporters struct {
 	*testing.T
 	cluster *cluster
 	streams map[string]instancev1.InstanceService_ReportDevicesClient
 }
 
-// report has both nodes report what they saw under Akri.
-func report(t *testing.T, address string, c *cluster) reporters {
+// newReporters connects both nodes and reports the devices that upstream Akri had discovered.
+func newReporters(t *testing.T, address string, c *cluster) reporters {
 	t.Helper()
 	connection, err := rpc.Dial(address, prometheus.NewRegistry())
 	require.NoError(t, err)
@@ -134,36 +135,36 @@ func report(t *testing.T, address string, c *cluster) reporters {
 	for _, node := range []string{"node-a", "node-b"} {
 		r.streams[node], err = instancev1.NewInstanceServiceClient(connection).ReportDevices(t.Context(), grpc.WaitForReady(true))
 		require.NoError(t, err)
-		r.see(node, "akri-onvif", device("akri-onvif", "http://192.168.1.23/onvif/device_service-9c5a0e2d", true))
+		r.report(node, "akri-onvif", device("akri-onvif", "http://192.168.1.23/onvif/device_service-9c5a0e2d", true))
 	}
-	r.see("node-a", "akri-udev")
-	r.see("node-b", "akri-udev", device("akri-udev", "/devices/pci0000:00/0000:00:14.0/usb1/1-2/1-2:1.0/video4linux/video0", false))
-	r.see("node-a", "akri-debug-echo", device("akri-debug-echo", "foo0", true))
+	r.report("node-a", "akri-udev")
+	r.report("node-b", "akri-udev", device("akri-udev", "/devices/pci0000:00/0000:00:14.0/usb1/1-2/1-2:1.0/video4linux/video0", false))
+	r.report("node-a", "akri-debug-echo", device("akri-debug-echo", "foo0", true))
 	return r
 }
 
-// see reports all that the node sees of a Configuration, and waits for the answer.
-func (r reporters) see(node, configuration string, devices ...*instancev1.Device) {
+// report sends all devices of a Configuration on a node and waits for the response.
+func (r reporters) report(node, configuration string, devices ...*instancev1.Device) {
 	r.Helper()
-	of := r.cluster.get("Configuration/" + configuration)
+	owner := r.cluster.get("Configuration/" + configuration)
 	for _, device := range devices {
-		// The properties are those that Akri's handlers found.
-		if there := r.cluster.get("Instance/" + device.GetInstance()); there != nil {
-			properties, _, err := unstructured.NestedStringMap(there.Object, "spec", "brokerProperties")
+		// The properties are those of the existing Instance.
+		if existing := r.cluster.get("Instance/" + device.GetInstance()); existing != nil {
+			properties, _, err := unstructured.NestedStringMap(existing.Object, "spec", "brokerProperties")
 			require.NoError(r, err)
 			device.Properties = properties
 		}
 	}
 	require.NoError(r, r.streams[node].Send(&instancev1.ReportDevicesRequest{
-		Node: node, Revision: 1, Namespace: namespace, Configuration: configuration, ConfigurationUid: string(of.GetUID()),
-		ConfigurationGeneration: of.GetGeneration(), Complete: true, Devices: devices,
+		Node: node, Revision: 1, Namespace: namespace, Configuration: configuration, ConfigurationUid: string(owner.GetUID()),
+		ConfigurationGeneration: owner.GetGeneration(), Complete: true, Devices: devices,
 	}))
-	answer, err := r.streams[node].Recv()
+	response, err := r.streams[node].Recv()
 	require.NoError(r, err)
-	require.Empty(r, answer.GetRefusals())
+	require.Empty(r, response.GetRefusals())
 }
 
-// device of the node that sees a local one: node-b.
+// device returns a device. A local device is on node-b.
 func device(configuration, id string, shared bool) *instancev1.Device {
 	return &instancev1.Device{Instance: name(configuration, id, shared), Id: id, Shared: shared}
 }
@@ -172,7 +173,7 @@ func name(configuration, id string, shared bool) string {
 	return akriv0.InstanceName(configuration, akriv0.Digest(id, "node-b", shared))
 }
 
-// finalizers that are left anywhere.
+// finalizers returns the finalizers of all objects.
 func (c *cluster) finalizers() (left []string) {
 	for _, object := range c.all() {
 		left = append(left, object.GetFinalizers()...)
@@ -180,7 +181,7 @@ func (c *cluster) finalizers() (left []string) {
 	return left
 }
 
-// identified are the Instances of which it is known which device they are.
+// identified returns the names of Instances with a recorded device id.
 func (c *cluster) identified() []string {
 	var names []string
 	for key, object := range c.all() {
@@ -199,7 +200,7 @@ func (c *cluster) delete(key string) {
 	require.True(c, err == nil || apierrors.IsNotFound(err), "%v", err)
 }
 
-func (c *cluster) eventually(condition func() bool, what string) {
+func (c *cluster) eventually(condition func() bool, failure string) {
 	c.Helper()
-	require.Eventually(c, condition, within, poll, what)
+	require.Eventually(c, condition, timeout, pollInterval, failure)
 }

@@ -18,15 +18,15 @@ import (
 	"akri.sh/libs/rpc"
 	discoveryv1 "akri.sh/proto/akri/discovery/v1"
 
-	"akri.sh/integration/programs"
+	"akri.sh/integration/process"
 )
 
 const (
 	instanceLevel, configurationLevel = "instance", "configuration"
-	registerWithin                    = 10 * time.Second
+	registerTimeout                   = 10 * time.Second
 )
 
-// kubelet is one that only notes who registers.
+// kubelet is a fake kubelet that records registrations.
 type kubelet struct {
 	pluginapi.UnimplementedRegistrationServer
 	registered chan *pluginapi.RegisterRequest
@@ -38,45 +38,45 @@ func (k *kubelet) Register(_ context.Context, request *pluginapi.RegisterRequest
 	return &pluginapi.Empty{}, nil
 }
 
-// inventory is a discovery-operator that sees one device.
+// inventory is a fake discovery-operator with one device.
 type inventory struct {
 	discoveryv1.UnimplementedDeviceInventoryServiceServer
-	sees *discoveryv1.WatchDevicesResponse
+	response *discoveryv1.WatchDevicesResponse
 }
 
-// WatchDevices tells the device.
+// WatchDevices sends the device.
 func (i *inventory) WatchDevices(_ *discoveryv1.WatchDevicesRequest, stream grpc.ServerStreamingServer[discoveryv1.WatchDevicesResponse]) error {
-	if err := stream.Send(i.sees); err != nil {
+	if err := stream.Send(i.response); err != nil {
 		return err
 	}
 	<-stream.Context().Done()
 	return nil
 }
 
-// allocations measures what the kubelet of the node waits for: from its call at the device plugin socket of a real
-// device-plugin-host, beside a real config-plugin-allocator, to the answer. Each call reserves its slot anew.
+// allocations measures the duration of the kubelet's Allocate calls to a device-plugin-host with a
+// config-plugin-allocator. Each call reserves its slot again.
 func (w *writer) allocations(ctx context.Context, node, configuration, instance string) (took map[string][]time.Duration, err error) {
 	dir, err := os.MkdirTemp("", "akri-bench-")
 	if err != nil {
-		return nil, fmt.Errorf("make folder: %w", err)
+		return nil, fmt.Errorf("create directory: %w", err)
 	}
 	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
 	socket := func(name string) string { return "unix://" + filepath.Join(dir, name) }
 	registered := make(chan *pluginapi.RegisterRequest, 10)
 	stop, err := serveNode(ctx, dir, registered, &discoveryv1.WatchDevicesResponse{Configurations: []*discoveryv1.ConfigurationDevices{{
-		Namespace: space, Name: configuration, Complete: true,
+		Namespace: namespace, Name: configuration, Complete: true,
 		Devices: []*discoveryv1.Device{{Instance: instance, Id: "camera", Shared: true, Properties: map[string]string{"URL": "rtsp://10.0.0.1"}}},
 	}}})
 	if err != nil {
 		return nil, err
 	}
 	defer stop()
-	allocator, err := programs.Start(ctx, nil, "config-plugin-allocator", "--socket", socket("allocator.sock"), "--admin-address=", "--log-level=error")
+	allocator, err := process.Start(ctx, nil, "config-plugin-allocator", "--socket", socket("allocator.sock"), "--admin-address=", "--log-level=error")
 	if err != nil {
 		return nil, err
 	}
 	defer func() { err = errors.Join(err, allocator.Stop()) }()
-	host, err := programs.Start(ctx, nil, "device-plugin-host", "--node-name", node, "--kubelet-dir", dir, "--pod-resources", filepath.Join(dir, "none.sock"),
+	host, err := process.Start(ctx, nil, "device-plugin-host", "--node-name", node, "--kubelet-dir", dir, "--pod-resources", filepath.Join(dir, "none.sock"),
 		"--discovery-operator", socket("operator.sock"), "--instance-writer", w.address, "--allocator", socket("allocator.sock"),
 		"--admin-address=", "--log-level=error")
 	if err != nil {
@@ -88,22 +88,22 @@ func (w *writer) allocations(ctx context.Context, node, configuration, instance 
 		return nil, err
 	}
 	took = map[string][]time.Duration{}
-	for level, of := range map[string]struct{ resource, id string }{
-		instanceLevel:      {akriv0.ResourceName(instance), akriv0.SlotName(instance, sharingCapacity-1)}, // virtual devices get the lowest
+	for level, device := range map[string]struct{ resource, id string }{
+		instanceLevel:      {akriv0.ResourceName(instance), akriv0.SlotName(instance, sharingCapacity-1)}, // virtual devices use the lowest slots
 		configurationLevel: {akriv0.ResourceName(configuration), "0"},
 	} {
-		if took[level], err = allocateAgain(ctx, socket(endpoints[of.resource]), of.id); err != nil {
+		if took[level], err = allocateRepeatedly(ctx, socket(endpoints[device.resource]), device.id); err != nil {
 			return nil, err
 		}
 	}
 	return took, nil
 }
 
-// serveNode serves what a device-plugin-host finds on its node, in a folder.
-func serveNode(ctx context.Context, dir string, registered chan *pluginapi.RegisterRequest, sees *discoveryv1.WatchDevicesResponse) (stop func(), err error) {
+// serveNode serves the kubelet and the discovery-operator of a node in a directory.
+func serveNode(ctx context.Context, dir string, registered chan *pluginapi.RegisterRequest, devices *discoveryv1.WatchDevicesResponse) (stop func(), err error) {
 	server := grpc.NewServer()
 	pluginapi.RegisterRegistrationServer(server, &kubelet{registered: registered})
-	discoveryv1.RegisterDeviceInventoryServiceServer(server, &inventory{sees: sees})
+	discoveryv1.RegisterDeviceInventoryServiceServer(server, &inventory{response: devices})
 	for _, name := range []string{"kubelet.sock", "operator.sock"} {
 		listener, err := (&net.ListenConfig{}).Listen(ctx, "unix", filepath.Join(dir, name))
 		if err != nil {
@@ -114,9 +114,9 @@ func serveNode(ctx context.Context, dir string, registered chan *pluginapi.Regis
 	return server.Stop, nil
 }
 
-// awaitEndpoints waits until each resource is registered, and returns their sockets.
+// awaitEndpoints waits until all resources are registered and returns their sockets.
 func awaitEndpoints(ctx context.Context, registered <-chan *pluginapi.RegisterRequest, resources ...string) (map[string]string, error) {
-	ctx, cancel := context.WithTimeout(ctx, registerWithin)
+	ctx, cancel := context.WithTimeout(ctx, registerTimeout)
 	defer cancel()
 	endpoints := map[string]string{}
 	for slices.ContainsFunc(resources, func(resource string) bool { return endpoints[resource] == "" }) {
@@ -124,13 +124,13 @@ func awaitEndpoints(ctx context.Context, registered <-chan *pluginapi.RegisterRe
 		case request := <-registered:
 			endpoints[request.GetResourceName()] = request.GetEndpoint()
 		case <-ctx.Done():
-			return nil, fmt.Errorf("wait for %v, have %v: %w", resources, endpoints, ctx.Err())
+			return nil, fmt.Errorf("wait for registrations of %v, received %v: %w", resources, endpoints, ctx.Err())
 		}
 	}
 	return endpoints, nil
 }
 
-func allocateAgain(ctx context.Context, address, id string) (took []time.Duration, err error) {
+func allocateRepeatedly(ctx context.Context, address, id string) (took []time.Duration, err error) {
 	conn, err := rpc.Dial(address, prometheus.NewRegistry())
 	if err != nil {
 		return nil, err

@@ -1,4 +1,4 @@
-// Package bench measures the mesh on a real cluster: what a user waits for, and what an idle cluster costs.
+// Package bench measures latencies and the resource usage of an idle cluster, on a real cluster.
 package bench
 
 import (
@@ -15,13 +15,13 @@ import (
 
 // Options of a run.
 type Options struct {
-	// Dir of the cluster; it is removed at the end.
+	// Dir is the directory of the cluster, which is removed at the end.
 	Dir string
-	// Rounds that a device is plugged in and out.
+	// Rounds is the number of times that a device is plugged in and out.
 	Rounds int
-	// Only measure this: `brokers`, which needs no cluster. Empty: everything.
+	// Only selects one measurement: `brokers`, which needs no cluster. Empty selects all.
 	Only string
-	// Out gets the result, Progress what goes on.
+	// Out is for the results, Progress for the steps.
 	Out, Progress io.Writer
 }
 
@@ -40,15 +40,15 @@ func Run(ctx context.Context, options Options) (err error) {
 	if err != nil {
 		return err
 	}
-	running, err := cluster.Up(ctx, cluster.Config{Dir: options.Dir, Images: images, Progress: func(s string) { b.say("%s", s) }})
+	running, err := cluster.Up(ctx, cluster.Config{Dir: options.Dir, Images: images, Progress: func(s string) { b.progress("%s", s) }})
 	if err != nil {
 		return fmt.Errorf("start cluster: %w", err)
 	}
 	defer func() { err = errors.Join(err, running.Down(context.WithoutCancel(ctx))) }()
-	if b.mesh, err = mesh.On(ctx, running); err != nil {
+	if b.mesh, err = mesh.New(ctx, running); err != nil {
 		return err
 	}
-	b.say("installing the mesh")
+	b.progress("installing Akri")
 	if err := b.mesh.Install(ctx, "opcua.discovery.enabled=true", "onvif.discovery.enabled=true"); err != nil {
 		return err
 	}
@@ -64,25 +64,30 @@ func (b *bench) measure(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("measure the idle cluster: %w", err)
 	}
-	if plugged.sent, err = b.sends(ctx); err != nil {
+	if plugged.sent, err = b.udevLists(ctx); err != nil {
 		return fmt.Errorf("measure handler-udev: %w", err)
 	}
 	if err := b.print(plugged, idle); err != nil {
 		return err
 	}
-	said, err := b.hellos(ctx)
+	hellos, err := b.hellos(ctx)
 	if err != nil {
 		return fmt.Errorf("measure Hello: %w", err)
 	}
-	turned, err := b.turnaround(ctx)
+	turnarounds, err := b.turnaround(ctx)
 	if err != nil {
 		return fmt.Errorf("measure slot turnaround: %w", err)
+	}
+	recovered, err := b.recovery(ctx)
+	if err != nil {
+		return fmt.Errorf("measure recovery: %w", err)
 	}
 	shared, err := b.share(ctx)
 	if err != nil {
 		return fmt.Errorf("measure sharing: %w", err)
 	}
-	b.printSharing(said, turned, shared)
+	b.printLatencies(hellos, turnarounds, recovered)
+	b.printSharing(shared)
 	if err := b.brokers(ctx); err != nil {
 		return err
 	}
@@ -92,7 +97,7 @@ func (b *bench) measure(ctx context.Context) error {
 	return nil
 }
 
-func (b *bench) say(format string, arguments ...any) {
+func (b *bench) progress(format string, arguments ...any) {
 	fmt.Fprintf(b.Progress, format+"\n", arguments...)
 }
 

@@ -13,22 +13,23 @@ import (
 	"akri.sh/integration/cluster"
 )
 
-// lookEvery is the resolution of what the checkpoints tell.
-const lookEvery = time.Millisecond
+// checkpointInterval is the resolution of the times of checkpoints.
+const checkpointInterval = time.Millisecond
 
-// offers notes when a kubelet first offers a resource. The kubelet writes what device plugins told it to its checkpoint
-// before it acts on it; no API of its shows that sooner.
+// offers records when a kubelet first offers a resource. The kubelet writes the devices of its
+// plugins to its checkpoint before it uses them, and before any API of the kubelet shows them.
 type offers struct {
 	mu   sync.Mutex
 	seen stamps
 }
 
-// watchCheckpoints looks at every node's kubelet until ctx ends; what they offer already when it returns is not noted.
+// watchCheckpoints reads the checkpoints of all kubelets until ctx ends. It does not record
+// resources that are in them when it returns.
 func (b *bench) watchCheckpoints(ctx context.Context) *offers {
 	o := &offers{seen: stamps{}}
 	for _, node := range b.mesh.Cluster.Nodes() {
 		file := checkpoint(node)
-		last, _ := os.Stat(file) // nil: it is not there yet
+		last, _ := os.Stat(file) // nil if the file does not exist yet
 		go o.watch(ctx, file, last, registered(file))
 	}
 	return o
@@ -38,11 +39,11 @@ func checkpoint(node cluster.Node) string {
 	return filepath.Join(node.KubeletDir(), "device-plugins", "kubelet_internal_checkpoint")
 }
 
-// offered says whether a kubelet offers any of the resources.
+// offered reports whether a kubelet offers any of the resources.
 func (b *bench) offered(resources []string) bool {
 	for _, node := range b.mesh.Cluster.Nodes() {
-		now := registered(checkpoint(node))
-		if slices.ContainsFunc(resources, func(resource string) bool { return len(now[resource]) > 0 }) {
+		devices := registered(checkpoint(node))
+		if slices.ContainsFunc(resources, func(resource string) bool { return len(devices[resource]) > 0 }) {
 			return true
 		}
 	}
@@ -50,15 +51,15 @@ func (b *bench) offered(resources []string) bool {
 }
 
 func (o *offers) watch(ctx context.Context, file string, last os.FileInfo, before map[string][]string) {
-	ticker := time.NewTicker(lookEvery)
+	ticker := time.NewTicker(checkpointInterval)
 	defer ticker.Stop()
 	for {
-		// Every write is another file; two within a tick of the kernel's clock have the same time.
+		// Each write creates another file, possibly with the modification time of the previous one.
 		if info, err := os.Stat(file); err == nil && (last == nil || !os.SameFile(info, last) || info.ModTime() != last.ModTime()) {
 			now, offered := time.Now(), registered(file)
 			for resource, ids := range offered {
 				if len(ids) > 0 && len(before[resource]) == 0 {
-					o.note(resource, now)
+					o.record(resource, now)
 				}
 			}
 			last, before = info, offered
@@ -78,12 +79,12 @@ func registered(file string) map[string][]string {
 		}
 	}
 	if text, err := os.ReadFile(file); err != nil || json.Unmarshal(text, &checkpoint) != nil {
-		return nil // being replaced: the next look sees it
+		return nil // the file is being replaced; the next read returns its content
 	}
 	return checkpoint.Data.RegisteredDevices
 }
 
-func (o *offers) note(resource string, at time.Time) {
+func (o *offers) record(resource string, at time.Time) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	o.seen[resource] = at
@@ -100,7 +101,7 @@ func (o *offers) await(ctx context.Context, resource string) (time.Time, error) 
 		select {
 		case <-ctx.Done():
 			return time.Time{}, fmt.Errorf("no kubelet offers %s: %w", resource, ctx.Err())
-		case <-time.After(lookEvery):
+		case <-time.After(checkpointInterval):
 		}
 	}
 }

@@ -18,7 +18,7 @@ import (
 	"akri.sh/integration/mesh"
 )
 
-const roundWithin = time.Minute
+const roundTimeout = time.Minute
 
 const configuration = `
 apiVersion: akri.sh/v0
@@ -40,12 +40,12 @@ spec:
         resources: {limits: {"{{PLACEHOLDER}}": "1"}}
 `
 
-// hotPlug holds, for each round and node, how long each stage took.
+// hotPlug holds the duration of each stage for each round and node.
 type hotPlug struct {
 	sent, instance, capacity, pod []time.Duration
 }
 
-// stamps are when something was first seen, by name.
+// stamps are the times when objects were first seen, by name.
 type stamps map[string]time.Time
 
 func (b *bench) hotPlug(ctx context.Context) (*hotPlug, error) {
@@ -59,17 +59,17 @@ func (b *bench) hotPlug(ctx context.Context) (*hotPlug, error) {
 	defer uevents.Close()
 	result := &hotPlug{}
 	for round := range b.Rounds {
-		// The first round warms caches and connections.
+		// The first round fills caches and opens connections.
 		if err := b.round(ctx, uevents, result, round > 0); err != nil {
 			return nil, fmt.Errorf("round %d: %w", round, err)
 		}
-		b.say("hot-plug round %d of %d", round+1, b.Rounds)
+		b.progress("hot-plug round %d of %d", round+1, b.Rounds)
 	}
 	return result, b.mesh.DeleteText(ctx, configuration)
 }
 
 func (b *bench) round(ctx context.Context, uevents *devices.UeventSocket, result *hotPlug, count bool) (err error) {
-	ctx, cancel := context.WithTimeout(ctx, roundWithin)
+	ctx, cancel := context.WithTimeout(ctx, roundTimeout)
 	defer cancel()
 	instances, err := b.mesh.Instances.In("default").Watch(ctx, metav1.ListOptions{})
 	if err != nil {
@@ -87,33 +87,33 @@ func (b *bench) round(ctx context.Context, uevents *devices.UeventSocket, result
 	if err != nil {
 		return err
 	}
-	wanted := b.instancesOf(zram)
+	names := b.instancesOf(zram)
 	defer func() {
-		err = errors.Join(err, zram.Unplug(ctx), b.awaitGone(ctx, wanted))
+		err = errors.Join(err, zram.Unplug(ctx), b.awaitRemoval(ctx, names))
 	}()
 	plugged, err := uevents.Await(ctx, "add", zram.DevPath())
 	if err != nil {
 		return err
 	}
-	made, created, err := collect(ctx, instances, pods, wanted)
+	instancesSeen, podsSeen, err := collect(ctx, instances, pods, names)
 	if err != nil {
 		return err
 	}
-	for _, name := range wanted {
+	for _, name := range names {
 		offered, err := offers.await(ctx, akriv0.ResourceName(name))
 		if err != nil {
 			return err
 		}
 		if count {
-			result.instance = append(result.instance, made[name].Sub(plugged))
-			result.capacity = append(result.capacity, offered.Sub(made[name]))
-			result.pod = append(result.pod, created[name].Sub(made[name]))
+			result.instance = append(result.instance, instancesSeen[name].Sub(plugged))
+			result.capacity = append(result.capacity, offered.Sub(instancesSeen[name]))
+			result.pod = append(result.pod, podsSeen[name].Sub(instancesSeen[name]))
 		}
 	}
 	return nil
 }
 
-// instancesOf names the Instances of a local device, one for each node.
+// instancesOf returns the names of a local device's Instances, one for each node.
 func (b *bench) instancesOf(zram *devices.Zram) []string {
 	var names []string
 	for _, node := range b.mesh.Cluster.Nodes() {
@@ -122,33 +122,34 @@ func (b *bench) instancesOf(zram *devices.Zram) []string {
 	return names
 }
 
-// collect waits until each Instance and its broker Pod have been seen, and returns when.
-func collect(ctx context.Context, instances, pods watch.Interface, wanted []string) (made, created stamps, err error) {
-	made, created = stamps{}, stamps{}
-	for len(made) < len(wanted) || len(created) < len(wanted) {
+// collect waits for all Instances and their broker Pods and returns when each was seen.
+func collect(ctx context.Context, instances, pods watch.Interface, names []string) (instancesSeen, podsSeen stamps, err error) {
+	instancesSeen, podsSeen = stamps{}, stamps{}
+	for len(instancesSeen) < len(names) || len(podsSeen) < len(names) {
 		select {
 		case <-ctx.Done():
-			return nil, nil, fmt.Errorf("saw Instances %v and Pods %v of %v: %w", made, created, wanted, ctx.Err())
+			return nil, nil, fmt.Errorf("saw Instances %v and Pods %v of %v: %w", instancesSeen, podsSeen, names, ctx.Err())
 		case event := <-instances.ResultChan():
-			if instance, ok := event.Object.(*akriv0.Instance); ok && event.Type == watch.Added && slices.Contains(wanted, instance.Name) {
-				made[instance.Name] = time.Now()
+			if instance, ok := event.Object.(*akriv0.Instance); ok && event.Type == watch.Added && slices.Contains(names, instance.Name) {
+				instancesSeen[instance.Name] = time.Now()
 			}
 		case event := <-pods.ResultChan():
 			if pod, ok := event.Object.(*corev1.Pod); ok && event.Type == watch.Added {
-				created[pod.Labels[mesh.InstanceLabel]] = time.Now()
+				podsSeen[pod.Labels[mesh.InstanceLabel]] = time.Now()
 			}
 		}
 	}
-	return made, created, nil
+	return instancesSeen, podsSeen, nil
 }
 
-// awaitGone waits until nobody knows the device: it comes back under the same name.
-func (b *bench) awaitGone(ctx context.Context, wanted []string) error {
+// awaitRemoval waits until all traces of the device are removed, because the next one has the same
+// name.
+func (b *bench) awaitRemoval(ctx context.Context, names []string) error {
 	var resources []string
-	for _, name := range wanted {
+	for _, name := range names {
 		resources = append(resources, akriv0.ResourceName(name))
 	}
-	return mesh.Await(ctx, "Instances, brokers and resources to leave", func(ctx context.Context) error {
+	return mesh.Await(ctx, "removal of Instances, brokers and resources", func(ctx context.Context) error {
 		instances, err := b.mesh.InstancesOf(ctx, "default", "bench")
 		if err != nil {
 			return err
@@ -161,16 +162,16 @@ func (b *bench) awaitGone(ctx context.Context, wanted []string) error {
 			err = errors.New("a kubelet still offers the resource")
 		}
 		if left := b.plugins(); err == nil && left > 0 {
-			err = fmt.Errorf("%d plugins have not left yet: the device would come back to them, which is quicker than anew", left)
+			err = fmt.Errorf("%d plugins are left; the next round would reuse them and be faster", left)
 		}
 		return err
 	})
 }
 
-// plugins counts the sockets of device-plugin-host that the kubelets have.
+// plugins returns the number of device-plugin-host's sockets in the kubelets' directories.
 func (b *bench) plugins() (count int) {
 	for _, node := range b.mesh.Cluster.Nodes() {
-		sockets, _ := filepath.Glob(filepath.Join(filepath.Dir(checkpoint(node)), "akri-*.sock")) // the one error is a bad pattern
+		sockets, _ := filepath.Glob(filepath.Join(filepath.Dir(checkpoint(node)), "akri-*.sock")) // the only error is an invalid pattern
 		count += len(sockets)
 	}
 	return count

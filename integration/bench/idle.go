@@ -23,21 +23,21 @@ import (
 )
 
 const (
-	idleFor = time.Minute
-	// scrapes are those of an hour, each half minute. Without them a process that is a minute old has not collected garbage
-	// once, and never had more than it needed.
+	idleDuration = time.Minute
+	// scrapes is the number of scrapes in an hour, one each half minute. They make the processes
+	// collect garbage, as they do in normal operation.
 	scrapes = 120
 )
 
-// idle is what a minute costs in which nothing happens.
+// idle is the resource usage of an idle minute.
 type idle struct {
-	// writes of the API server by resource: Akri's and Kubernetes' own alike.
+	// writes are the API writes by resource, of Akri and of Kubernetes.
 	writes   map[string]float64
 	services []usage
 }
 
-// everyHandler gives each handler something to do that never changes.
-const everyHandler = `
+// allHandlers has a Configuration without changes for each handler.
+const allHandlers = `
 apiVersion: akri.sh/v0
 kind: Configuration
 metadata: {name: idle-udev, namespace: default}
@@ -58,33 +58,33 @@ func (b *bench) idle(ctx context.Context) (*idle, error) {
 	if err := b.mesh.Apply(ctx, "deploy", "samples", "debug-echo.yaml"); err != nil {
 		return nil, err
 	}
-	if err := b.mesh.ApplyText(ctx, everyHandler); err != nil {
+	if err := b.mesh.ApplyText(ctx, allHandlers); err != nil {
 		return nil, err
 	}
-	b.say("reading everyone's metrics as often as in an hour, waiting for the cluster to be idle, then counting for %s", idleFor)
-	found, err := b.minute(ctx)
+	b.progress("scraping all services %d times, waiting until the cluster is idle, then measuring for %s", scrapes, idleDuration)
+	found, err := b.idleMinute(ctx)
 	if err != nil {
 		return nil, err
 	}
-	return found, b.mesh.DeleteText(ctx, everyHandler)
+	return found, b.mesh.DeleteText(ctx, allHandlers)
 }
 
-// minute is what there is in a minute, after one for all to come to rest.
-func (b *bench) minute(ctx context.Context) (*idle, error) {
+// idleMinute returns the usage of one minute, after another minute without changes.
+func (b *bench) idleMinute(ctx context.Context) (*idle, error) {
 	if err := b.scrape(ctx); err != nil {
 		return nil, err
 	}
-	if err := pause(ctx, idleFor); err != nil {
+	if err := pause(ctx, idleDuration); err != nil {
 		return nil, err
 	}
-	before, err := b.soFar(ctx)
+	before, err := b.totals(ctx)
 	if err != nil {
 		return nil, err
 	}
-	if err := pause(ctx, idleFor); err != nil {
+	if err := pause(ctx, idleDuration); err != nil {
 		return nil, err
 	}
-	after, err := b.soFar(ctx)
+	after, err := b.totals(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -107,7 +107,7 @@ func (b *bench) scrape(ctx context.Context) error {
 		ports := pod.Spec.Containers[0].Ports
 		at := slices.IndexFunc(ports, func(port corev1.ContainerPort) bool { return port.Name == "metrics" })
 		if at < 0 {
-			return fmt.Errorf("pod %s has no port for metrics", pod.Name)
+			return fmt.Errorf("pod %s has no port named metrics", pod.Name)
 		}
 		for range scrapes {
 			request := b.mesh.Kubernetes.CoreV1().Pods(pod.Namespace).ProxyGet("http", pod.Name, fmt.Sprint(ports[at].ContainerPort), "/metrics", nil)
@@ -127,8 +127,8 @@ func (b *bench) pods(ctx context.Context) ([]corev1.Pod, error) {
 	return pods.Items, nil
 }
 
-// soFar is what there was since the start.
-func (b *bench) soFar(ctx context.Context) (*idle, error) {
+// totals returns the usage since the start.
+func (b *bench) totals(ctx context.Context) (*idle, error) {
 	writes, err := b.writes(ctx)
 	if err != nil {
 		return nil, err
@@ -167,21 +167,21 @@ func writesTo(ctx context.Context, api kubernetes.Interface) (map[string]float64
 			labels[label.GetName()] = label.GetValue()
 		}
 		if slices.Contains([]string{"POST", "PUT", "PATCH", "APPLY", "DELETE", "DELETECOLLECTION"}, labels["verb"]) {
-			what := strings.TrimSuffix(labels["resource"]+"/"+labels["subresource"], "/")
-			writes[labels["verb"]+" "+what] += metric.GetCounter().GetValue()
+			resource := strings.TrimSuffix(labels["resource"]+"/"+labels["subresource"], "/")
+			writes[labels["verb"]+" "+resource] += metric.GetCounter().GetValue()
 		}
 	}
 	return writes, nil
 }
 
-// usage is the memory of one process in KiB, and its processor time.
+// usage is the memory of one process in KiB and its CPU time.
 type usage struct {
 	service                    string
 	resident, private, working int
 	cpu                        time.Duration
 }
 
-// services reads what each service's process on the first node uses, or on any node where the first has none.
+// services returns the usage of one process of each service.
 func (b *bench) services(ctx context.Context) ([]usage, error) {
 	pods, err := b.pods(ctx)
 	if err != nil {
@@ -226,7 +226,7 @@ func readUsage(service string, pid int) (usage, error) {
 		}
 		value, err := strconv.Atoi(fields[1])
 		if err != nil {
-			continue // the line that names the address range
+			continue // the line with the address range
 		}
 		switch fields[0] {
 		case "Rss:":
@@ -235,30 +235,30 @@ func readUsage(service string, pid int) (usage, error) {
 			used.private = value
 		}
 	}
-	used.cpu, err = processorTime(pid)
+	used.cpu, err = cpuTime(pid)
 	return used, errors.Join(err, lines.Err())
 }
 
-// workingSet is what `kubectl top` shows of a process's container, and what the kubelet compares with its limit, in KiB: all that
-// is charged to its control group, without pages of files that nobody used lately.
+// workingSet returns the working set of a process's container in KiB, as `kubectl top` shows it:
+// the memory of its control group without inactive file pages.
 func workingSet(pid int) (int, error) {
 	groups, err := os.ReadFile(fmt.Sprintf("/proc/%d/cgroup", pid))
 	if err != nil {
 		return 0, fmt.Errorf("read control groups: %w", err)
 	}
-	folder, usage, inactive := "", "memory.current", "inactive_file"
+	dir, usage, inactive := "", "memory.current", "inactive_file"
 	for line := range strings.Lines(string(groups)) {
 		fields := strings.SplitN(strings.TrimSpace(line), ":", 3)
 		switch {
 		case len(fields) < 3:
 		case slices.Contains(strings.Split(fields[1], ","), "memory"):
-			folder, usage, inactive = "/sys/fs/cgroup/memory"+fields[2], "memory.usage_in_bytes", "total_inactive_file"
-		case fields[1] == "" && folder == "":
-			folder = "/sys/fs/cgroup" + fields[2]
+			dir, usage, inactive = "/sys/fs/cgroup/memory"+fields[2], "memory.usage_in_bytes", "total_inactive_file"
+		case fields[1] == "" && dir == "":
+			dir = "/sys/fs/cgroup" + fields[2]
 		}
 	}
-	total, totalErr := os.ReadFile(filepath.Join(folder, usage))
-	stat, statErr := os.ReadFile(filepath.Join(folder, "memory.stat"))
+	total, totalErr := os.ReadFile(filepath.Join(dir, usage))
+	stat, statErr := os.ReadFile(filepath.Join(dir, "memory.stat"))
 	if err := errors.Join(totalErr, statErr); err != nil {
 		return 0, fmt.Errorf("read memory of control group: %w", err)
 	}
@@ -275,13 +275,14 @@ func workingSet(pid int) (int, error) {
 	return 0, fmt.Errorf("memory.stat has no %s", inactive)
 }
 
-// processorTime is that of all threads of a process, those that ended included. The kernel counts it in hundredths of a second.
-func processorTime(pid int) (time.Duration, error) {
+// cpuTime returns the CPU time of all threads of a process, including ended ones, in units of 10
+// ms.
+func cpuTime(pid int) (time.Duration, error) {
 	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 	if err != nil {
-		return 0, fmt.Errorf("read processor time: %w", err)
+		return 0, fmt.Errorf("read CPU time: %w", err)
 	}
-	// The name of the program, in parentheses, may have spaces.
+	// The name in parentheses may contain spaces.
 	fields := strings.Fields(string(text[bytes.LastIndexByte(text, ')')+1:]))
 	user, userErr := strconv.ParseInt(fields[11], 10, 64)
 	system, systemErr := strconv.ParseInt(fields[12], 10, 64)

@@ -23,13 +23,14 @@ metadata: {name: bench-onvif, namespace: default}
 spec:
   discoveryHandler: {name: onvif, discoveryDetails: 'identity: uuid'}
 `
-	firstPort = 8000
-	uncounted = 2
+	firstPort    = 8000
+	warmUpRounds = 2
 )
 
-// hellos measures from a camera's Hello until a watch shows its Instance. The first cameras do not count: probes may find them.
+// hellos measures the time from a camera's Hello to its Instance. The first cameras are not
+// counted, because probes may find them.
 func (b *bench) hellos(ctx context.Context) (took []time.Duration, err error) {
-	b.say("measuring how soon %d cameras that say Hello are Instances", b.Rounds)
+	b.progress("measuring the time from Hello to Instance of %d cameras", b.Rounds)
 	cameras, err := onvif.StartOn(ctx, b.mesh.Cluster, 0)
 	if err != nil {
 		return nil, err
@@ -43,25 +44,25 @@ func (b *bench) hellos(ctx context.Context) (took []time.Duration, err error) {
 	if err := b.mesh.ApplyText(ctx, onvifConfiguration); err != nil {
 		return nil, err
 	}
-	for round := range b.Rounds + uncounted {
-		one, err := hello(ctx, cameras.Fleet, instances, onvif.Make(round, netip.AddrPortFrom(cameras.Address, firstPort+uint16(round))))
+	for round := range b.Rounds + warmUpRounds {
+		duration, err := hello(ctx, cameras.Fleet, instances, onvif.Make(round, netip.AddrPortFrom(cameras.Address, firstPort+uint16(round))))
 		if err != nil {
 			return nil, err
 		}
-		if round >= uncounted {
-			took = append(took, one)
+		if round >= warmUpRounds {
+			took = append(took, duration)
 		}
 	}
 	return took, b.mesh.DeleteText(ctx, onvifConfiguration)
 }
 
 func hello(ctx context.Context, fleet *onvif.Fleet, instances watch.Interface, camera *onvif.Camera) (time.Duration, error) {
-	ctx, cancel := context.WithTimeout(ctx, roundWithin)
+	ctx, cancel := context.WithTimeout(ctx, roundTimeout)
 	defer cancel()
 	if err := fleet.Plug(camera); err != nil {
 		return 0, err
 	}
-	said := time.Now()
+	start := time.Now()
 	if err := fleet.Hello(camera); err != nil {
 		return 0, err
 	}
@@ -69,10 +70,10 @@ func hello(ctx context.Context, fleet *onvif.Fleet, instances watch.Interface, c
 	for {
 		select {
 		case <-ctx.Done():
-			return 0, fmt.Errorf("await Instance %s: %w", name, ctx.Err())
+			return 0, fmt.Errorf("wait for Instance %s: %w", name, ctx.Err())
 		case event := <-instances.ResultChan():
 			if instance, ok := event.Object.(*akriv0.Instance); ok && instance.Name == name {
-				return time.Since(said), nil
+				return time.Since(start), nil
 			}
 		}
 	}

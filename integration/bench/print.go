@@ -11,15 +11,15 @@ import (
 )
 
 func (b *bench) print(plugged *hotPlug, idle *idle) error {
-	fmt.Fprintf(b.Out, "%s on %d processors, %s, %s, %d nodes on one machine.\n\n", kernel(), runtime.NumCPU(), runtime.Version(),
+	fmt.Fprintf(b.Out, "%s, %d CPUs, %s, %s, %d nodes on one machine.\n\n", kernel(), runtime.NumCPU(), runtime.Version(),
 		kubernetesVersion(b), len(b.mesh.Cluster.Nodes()))
-	fmt.Fprintf(b.Out, "| What | n | p50 | p99 | max |\n|---|---|---|---|---|\n")
-	row(b, "kernel uevent → list of handler-udev with the device received", plugged.sent)
-	row(b, "kernel uevent → Instance seen by a watcher of the API", plugged.instance)
+	fmt.Fprintf(b.Out, "| Latency | n | p50 | p99 | max |\n|---|---|---|---|---|\n")
+	row(b, "kernel uevent → handler-udev's device list received", plugged.sent)
+	row(b, "kernel uevent → Instance seen by an API watch", plugged.instance)
 	row(b, "Instance seen → resource in the kubelet's checkpoint (resolution 1 ms)", plugged.capacity)
 	row(b, "Instance seen → broker Pod seen", plugged.pod)
 	b.printUsage("Service, idle", idle.services...)
-	fmt.Fprintf(b.Out, "\n| API writes in an idle minute, Kubernetes' own included | count |\n|---|---|\n")
+	fmt.Fprintf(b.Out, "\n| API writes in an idle minute, including those of Kubernetes | count |\n|---|---|\n")
 	for _, resource := range slices.Sorted(maps.Keys(idle.writes)) {
 		if idle.writes[resource] > 0 {
 			fmt.Fprintf(b.Out, "| %s | %.0f |\n", resource, idle.writes[resource])
@@ -28,13 +28,21 @@ func (b *bench) print(plugged *hotPlug, idle *idle) error {
 	return nil
 }
 
-func row(b *bench, what string, took []time.Duration) {
-	slices.Sort(took)
-	fmt.Fprintf(b.Out, "| %s | %d | %s | %s | %s |\n", what, len(took), at(took, 50), at(took, 99), at(took, 100))
+func (b *bench) printLatencies(hellos, turnarounds []time.Duration, recovered recovery) {
+	fmt.Fprintf(b.Out, "\n| Latency | n | p50 | p99 | max |\n|---|---|---|---|---|\n")
+	row(b, "Hello of a camera → Instance seen by an API watch", hellos)
+	row(b, "pod ended → its slot is free for all nodes", turnarounds)
+	row(b, "broker Pod deleted → next broker Pod seen", recovered.brokers)
+	row(b, "kubelet's device plugin socket created → resource offered", recovered.kubelets)
 }
 
-// at is the value that so many percent do not exceed.
-func at(sorted []time.Duration, percent int) string {
+func row(b *bench, name string, took []time.Duration) {
+	slices.Sort(took)
+	fmt.Fprintf(b.Out, "| %s | %d | %s | %s | %s |\n", name, len(took), percentile(took, 50), percentile(took, 99), percentile(took, 100))
+}
+
+// percentile returns the value that the given percentage of durations does not exceed.
+func percentile(sorted []time.Duration, percent int) string {
 	if len(sorted) == 0 {
 		return "none"
 	}

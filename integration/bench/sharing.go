@@ -23,20 +23,21 @@ import (
 const (
 	sharingCapacity = 10
 	reservations    = 300
-	space           = "default"
+	namespace       = "default"
 )
 
-// sharing is what it costs to take a slot of a device that so many nodes share.
+// sharing is the cost of reserving a slot of a device that several nodes share.
 type sharing struct {
 	nodes int
 	took  []time.Duration
-	// allocated is how long the kubelet waits for Allocate, by the level of the resource.
+	// allocated are the durations of Allocate by the level of the resource.
 	allocated map[string][]time.Duration
-	writes    float64 // of the API, per reservation
-	bytes     int     // of the Instance
+	writes    float64 // API writes per reservation
+	bytes     int     // size of the Instance
 }
 
-// share measures an instance-writer and an API server of their own: nodes are only simulated, each by its reports.
+// share measures a separate instance-writer and API server. The nodes are simulated by their
+// reports.
 func (b *bench) share(ctx context.Context) (results []sharing, err error) {
 	api, err := kubetest.Start(ctx)
 	if err != nil {
@@ -49,7 +50,7 @@ func (b *bench) share(ctx context.Context) (results []sharing, err error) {
 	}
 	defer func() { err = errors.Join(err, w.stop()) }()
 	for _, nodes := range []int{1, 50, 100, 250} {
-		b.say("reserving slots of a device that %d nodes share", nodes)
+		b.progress("reserving slots of a device that %d nodes share", nodes)
 		result, err := w.measure(ctx, nodes)
 		if err != nil {
 			return nil, fmt.Errorf("%d nodes: %w", nodes, err)
@@ -59,7 +60,7 @@ func (b *bench) share(ctx context.Context) (results []sharing, err error) {
 	return results, nil
 }
 
-// measure reserves and releases one slot after the other, each for another node.
+// measure reserves and releases the slots one by one, each for another node.
 func (w *writer) measure(ctx context.Context, nodes int) (result sharing, err error) {
 	result.nodes = nodes
 	configuration := "share" + strconv.Itoa(nodes)
@@ -73,7 +74,7 @@ func (w *writer) measure(ctx context.Context, nodes int) (result sharing, err er
 		return result, err
 	}
 	for i := range reservations {
-		claims := []*instancev1.SlotClaim{{Namespace: space, Instance: name, Index: uint32(i % sharingCapacity)}}
+		claims := []*instancev1.SlotClaim{{Namespace: namespace, Instance: name, Index: uint32(i % sharingCapacity)}}
 		node := names[i%len(names)]
 		began := time.Now()
 		if _, err := w.client.ReserveSlots(ctx, &instancev1.ReserveSlotsRequest{Node: node, Claims: claims}); err != nil {
@@ -94,7 +95,7 @@ func (w *writer) measure(ctx context.Context, nodes int) (result sharing, err er
 	return result, err
 }
 
-// prepare makes the nodes, and has all of them report one device.
+// prepare creates the nodes and reports one device for each of them.
 func (w *writer) prepare(ctx context.Context, configuration, instance string, count int) ([]string, error) {
 	configurations, err := kube.Configurations(w.api.Config())
 	if err != nil {
@@ -105,15 +106,15 @@ func (w *writer) prepare(ctx context.Context, configuration, instance string, co
 		return nil, err
 	}
 	capacity := int32(sharingCapacity)
-	made, err := configurations.In(space).Create(ctx, &akriv0.Configuration{
-		ObjectMeta: metav1.ObjectMeta{Name: configuration, Namespace: space},
+	created, err := configurations.In(namespace).Create(ctx, &akriv0.Configuration{
+		ObjectMeta: metav1.ObjectMeta{Name: configuration, Namespace: namespace},
 		Spec:       akriv0.ConfigurationSpec{Capacity: &capacity, DiscoveryHandler: akriv0.DiscoveryHandler{Name: "debugEcho"}},
 	}, metav1.CreateOptions{})
 	if err != nil {
 		return nil, fmt.Errorf("create Configuration: %w", err)
 	}
 	names := make([]string, count)
-	var reporting errgroup.Group
+	var group errgroup.Group
 	for i := range names {
 		names[i] = fmt.Sprintf("%s-node-%03d", configuration, i)
 		if _, err := nodes.In("").Create(ctx, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: names[i]}}, metav1.CreateOptions{}); err != nil {
@@ -121,9 +122,9 @@ func (w *writer) prepare(ctx context.Context, configuration, instance string, co
 		}
 	}
 	for _, node := range names {
-		reporting.Go(func() error { return w.report(ctx, node, instance, made) })
+		group.Go(func() error { return w.report(ctx, node, instance, created) })
 	}
-	return names, reporting.Wait()
+	return names, group.Wait()
 }
 
 func (w *writer) report(ctx context.Context, node, instance string, configuration *akriv0.Configuration) error {
@@ -135,7 +136,7 @@ func (w *writer) report(ctx context.Context, node, instance string, configuratio
 		"ONVIF_DEVICE_SERVICE_URL": "http://10.0.0.1:1000/onvif/device_service", "ONVIF_DEVICE_IP_ADDRESS": "10.0.0.1",
 	}}
 	err = stream.Send(&instancev1.ReportDevicesRequest{
-		Node: node, Revision: 1, Namespace: space, Configuration: configuration.Name, ConfigurationUid: string(configuration.UID), Complete: true,
+		Node: node, Revision: 1, Namespace: namespace, Configuration: configuration.Name, ConfigurationUid: string(configuration.UID), Complete: true,
 		Devices: []*instancev1.Device{device},
 	})
 	if err == nil {
@@ -147,19 +148,19 @@ func (w *writer) report(ctx context.Context, node, instance string, configuratio
 	return stream.CloseSend()
 }
 
-// version is how often an Instance was written, and its size.
+// version is the number of writes of an Instance and its size.
 type version struct {
 	writes int64
 	bytes  int
 }
 
-// revision reads the Instance as a client does. Its generation counts what was written to its spec.
+// revision reads the Instance. Its generation counts the writes of its spec.
 func (w *writer) revision(ctx context.Context, name string) (version, error) {
 	instances, err := kube.Instances(w.api.Config())
 	if err != nil {
 		return version{}, err
 	}
-	instance, err := instances.In(space).Get(ctx, name, metav1.GetOptions{})
+	instance, err := instances.In(namespace).Get(ctx, name, metav1.GetOptions{})
 	if err != nil {
 		return version{}, fmt.Errorf("get Instance: %w", err)
 	}
@@ -170,18 +171,15 @@ func (w *writer) revision(ctx context.Context, name string) (version, error) {
 	return version{instance.Generation, len(text)}, nil
 }
 
-func (b *bench) printSharing(said, turned []time.Duration, results []sharing) {
-	fmt.Fprintf(b.Out, "\n| What | n | p50 | p99 | max |\n|---|---|---|---|---|\n")
-	row(b, "Hello of a camera → Instance seen by a watcher of the API", said)
-	row(b, "pod ended → its slot is free for all nodes", turned)
-	fmt.Fprintf(b.Out, "\n| Nodes that share a device | reservations | p50 | p99 | API writes each | Instance |\n|---|---|---|---|---|---|\n")
+func (b *bench) printSharing(results []sharing) {
+	fmt.Fprintf(b.Out, "\n| Nodes that share a device | reservations | p50 | p99 | API writes per reservation | Instance size |\n|---|---|---|---|---|---|\n")
 	for _, r := range results {
-		fmt.Fprintf(b.Out, "| %d | %d | %s | %s | %.2f | %.1f KiB |\n", r.nodes, len(r.took), at(r.took, 50), at(r.took, 99), r.writes, float64(r.bytes)/1024)
+		fmt.Fprintf(b.Out, "| %d | %d | %s | %s | %.2f | %.1f KiB |\n", r.nodes, len(r.took), percentile(r.took, 50), percentile(r.took, 99), r.writes, float64(r.bytes)/1024)
 	}
 	fmt.Fprintf(b.Out, "\n| Nodes that share a device | Allocate calls | by Instance p50 | p99 | by Configuration p50 | p99 |\n|---|---|---|---|---|---|\n")
 	for _, r := range results {
 		byInstance, byConfiguration := r.allocated[instanceLevel], r.allocated[configurationLevel]
 		fmt.Fprintf(b.Out, "| %d | %d | %s | %s | %s | %s |\n", r.nodes, len(byInstance),
-			at(byInstance, 50), at(byInstance, 99), at(byConfiguration, 50), at(byConfiguration, 99))
+			percentile(byInstance, 50), percentile(byInstance, 99), percentile(byConfiguration, 50), percentile(byConfiguration, 99))
 	}
 }

@@ -39,30 +39,30 @@ spec:
 `
 )
 
-// turnaround measures from the end of a pod until its slot is free for all nodes.
+// turnaround measures the time from the end of a pod until its slot is free for all nodes.
 func (b *bench) turnaround(ctx context.Context) (took []time.Duration, err error) {
-	b.say("measuring how soon the slots of %d pods are free", turnarounds)
+	b.progress("measuring when the slots of %d deleted pods are free", turnarounds)
 	if err := b.mesh.ApplyText(ctx, turnConfiguration); err != nil {
 		return nil, err
 	}
 	for range turnarounds {
-		one, err := b.turn(ctx)
+		duration, err := b.turn(ctx)
 		if err != nil {
 			return nil, err
 		}
-		took = append(took, one)
+		took = append(took, duration)
 	}
 	return took, b.mesh.DeleteText(ctx, turnConfiguration)
 }
 
 func (b *bench) turn(ctx context.Context) (took time.Duration, err error) {
-	ctx, cancel := context.WithTimeout(ctx, roundWithin)
+	ctx, cancel := context.WithTimeout(ctx, roundTimeout)
 	defer cancel()
 	if err := b.mesh.ApplyText(ctx, turnPod); err != nil {
 		return 0, err
 	}
 	pods := b.mesh.Kubernetes.CoreV1().Pods("default")
-	err = mesh.Await(ctx, "the pod to run", func(ctx context.Context) error {
+	err = mesh.Await(ctx, "running pod", func(ctx context.Context) error {
 		pod, err := pods.Get(ctx, "bench-turn", metav1.GetOptions{})
 		if err == nil && pod.Status.Phase != corev1.PodRunning {
 			err = errors.New(string(pod.Status.Phase))
@@ -86,10 +86,10 @@ func (b *bench) turn(ctx context.Context) (took time.Duration, err error) {
 		}
 	}
 	began := time.Now()
-	err = mesh.Await(ctx, "its slot to be free", func(ctx context.Context) error {
+	err = mesh.Await(ctx, "free slot", func(ctx context.Context) error {
 		instance, err := b.mesh.Instances.In("default").Get(ctx, turnInstance, metav1.GetOptions{})
 		if err == nil && instance.Spec.DeviceUsage[akriv0.SlotName(turnInstance, 0)] != "" {
-			err = errors.New("it is held")
+			err = errors.New("the slot is held")
 		}
 		return err
 	})

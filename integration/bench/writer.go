@@ -11,33 +11,33 @@ import (
 	"akri.sh/libs/rpc"
 	instancev1 "akri.sh/proto/akri/instance/v1"
 
-	"akri.sh/integration/programs"
+	"akri.sh/integration/process"
 )
 
 // writer is a running instance-writer.
 type writer struct {
 	api     *kubetest.Server
 	address string
-	program *programs.Program
+	process *process.Process
 	conn    *grpc.ClientConn
 	client  instancev1.InstanceServiceClient
 }
 
 func startWriter(ctx context.Context, api *kubetest.Server) (w *writer, err error) {
 	w = &writer{api: api}
-	if w.address, err = programs.FreeAddress(ctx); err != nil {
+	if w.address, err = process.FreeAddress(ctx); err != nil {
 		return nil, err
 	}
-	if w.program, err = programs.Start(ctx, api, "instance-writer", "--address", w.address, "--admin-address=", "--log-level=error"); err != nil {
+	if w.process, err = process.Start(ctx, api, "instance-writer", "--address", w.address, "--admin-address=", "--log-level=error"); err != nil {
 		return nil, err
 	}
 	if w.conn, err = rpc.Dial(w.address, prometheus.NewRegistry()); err != nil {
-		return nil, errors.Join(err, w.program.Stop())
+		return nil, errors.Join(err, w.process.Stop())
 	}
 	w.client = instancev1.NewInstanceServiceClient(w.conn)
 	return w, nil
 }
 
 func (w *writer) stop() error {
-	return errors.Join(w.program.Stop(), w.conn.Close())
+	return errors.Join(w.process.Stop(), w.conn.Close())
 }

@@ -14,14 +14,14 @@ import (
 	"time"
 )
 
-// cgroups knows where the control group hierarchies are mounted.
+// cgroups are the mount points of the control group hierarchies.
 //
-// Every process of a cluster starts inside the cluster's branch of the unified (v2) hierarchy, and so do all its descendants,
-// containers included. The branch therefore is what pid files try to be: it lists what runs, never names a recycled pid, survives
-// the death of whoever started it, and the kernel kills it as a whole.
+// Each process of a cluster, with all its descendants and containers, runs in the cluster's group
+// of the unified (v2) hierarchy. The group replaces pid files: it lists the running processes, has
+// no recycled pids, outlives the process that created it, and the kernel kills it as a whole.
 type cgroups struct {
 	unified string
-	// legacy are the v1 hierarchies. Where there are any, the kubelet and runc keep their limits there.
+	// legacy are the v1 hierarchies. If they exist, the kubelet and runc set limits in them.
 	legacy []string
 }
 
@@ -32,12 +32,12 @@ func findCgroups() (cgroups, error) {
 	}
 	found := parseCgroupMounts(string(mounts))
 	if found.unified == "" {
-		return found, errors.New("no cgroup2 file system is mounted: mkdir -p /sys/fs/cgroup/unified && mount -t cgroup2 cgroup2 /sys/fs/cgroup/unified")
+		return found, errors.New("no cgroup2 file system is mounted; run mkdir -p /sys/fs/cgroup/unified && mount -t cgroup2 cgroup2 /sys/fs/cgroup/unified")
 	}
 	return found, nil
 }
 
-// parseCgroupMounts reads the format of /proc/self/mounts.
+// parseCgroupMounts parses /proc/self/mounts.
 func parseCgroupMounts(mounts string) cgroups {
 	var found cgroups
 	for line := range strings.Lines(mounts) {
@@ -55,7 +55,7 @@ func parseCgroupMounts(mounts string) cgroups {
 	return found
 }
 
-// create makes a group in the unified hierarchy only, for daemons.
+// create creates a group for daemons, in the unified hierarchy only.
 func (g cgroups) create(group string) error {
 	if err := os.MkdirAll(filepath.Join(g.unified, group), 0o755); err != nil {
 		return fmt.Errorf("create cgroup: %w", err)
@@ -63,7 +63,7 @@ func (g cgroups) create(group string) error {
 	return nil
 }
 
-// createForPods makes a group in every hierarchy and passes it the controllers and CPUs that its parents have.
+// createForPods creates a group in all hierarchies, with the controllers and CPUs of its parents.
 func (g cgroups) createForPods(group string) error {
 	if err := g.create(group); err != nil {
 		return err
@@ -85,16 +85,18 @@ func (g cgroups) createForPods(group string) error {
 	return nil
 }
 
-// delegate enables in each ancestor of group what the kernel offers; a kubelet needs cpu, cpuset, memory and pids.
+// delegate enables all available controllers in each ancestor of group. A kubelet needs cpu,
+// cpuset, memory and pids.
 func (g cgroups) delegate(group string) error {
 	path := g.unified
 	for name := range strings.SplitSeq(group, "/") {
-		offered, err := os.ReadFile(filepath.Join(path, "cgroup.controllers"))
+		controllers, err := os.ReadFile(filepath.Join(path, "cgroup.controllers"))
 		if err != nil {
 			return fmt.Errorf("read cgroup controllers: %w", err)
 		}
-		for controller := range strings.FieldsSeq(string(offered)) {
-			// One by one: a controller that cannot be enabled, such as cpu beside real-time processes, must not take the rest with it.
+		for controller := range strings.FieldsSeq(string(controllers)) {
+			// One write for each controller: one that cannot be enabled, such as cpu with real-time
+			// processes, must not prevent the others.
 			_ = os.WriteFile(filepath.Join(path, "cgroup.subtree_control"), []byte("+"+controller), 0o644)
 		}
 		path = filepath.Join(path, name)
@@ -102,7 +104,8 @@ func (g cgroups) delegate(group string) error {
 	return nil
 }
 
-// inheritCPUSet fills what a new v1 cpuset leaves empty, and without which it accepts no process. Other hierarchies lack the files.
+// inheritCPUSet sets the CPUs and memory nodes of a new v1 cpuset, which accepts no process without
+// them. Other hierarchies do not have the files.
 func inheritCPUSet(parent, child string) {
 	for _, file := range []string{"cpuset.cpus", "cpuset.mems"} {
 		if value, err := os.ReadFile(filepath.Join(parent, file)); err == nil {
@@ -111,7 +114,7 @@ func inheritCPUSet(parent, child string) {
 	}
 }
 
-// open returns a directory handle for starting a process inside the group.
+// open returns a directory handle for starting a process in the group.
 func (g cgroups) open(group string) (*os.File, error) {
 	dir, err := os.Open(filepath.Join(g.unified, group))
 	if err != nil {
@@ -120,18 +123,19 @@ func (g cgroups) open(group string) (*os.File, error) {
 	return dir, nil
 }
 
-// populated says whether any process lives in the group or below it.
+// populated reports whether the group or one below it has a process.
 func (g cgroups) populated(group string) bool {
 	events, err := os.ReadFile(filepath.Join(g.unified, group, "cgroup.events"))
 	return err == nil && strings.Contains(string(events), "populated 1")
 }
 
-// processList is the file that lists the group's own processes, and that a process joins by writing 0 to it.
+// processList is the file of the group's own processes. A process that writes 0 to it joins the
+// group.
 func (g cgroups) processList(group string) string {
 	return filepath.Join(g.unified, group, "cgroup.procs")
 }
 
-// processes lists the group's own processes, not those of groups below.
+// processes returns the group's own processes, without those of groups below it.
 func (g cgroups) processes(group string) []int {
 	list, err := os.ReadFile(g.processList(group))
 	if err != nil {
@@ -146,7 +150,8 @@ func (g cgroups) processes(group string) []int {
 	return pids
 }
 
-// stop asks the group's own processes to end, and kills the whole group when some are left after the grace.
+// stop sends SIGTERM to the group's own processes, and kills the whole group if any are left after
+// the grace period.
 func (g cgroups) stop(ctx context.Context, group string, grace time.Duration) error {
 	for _, pid := range g.processes(group) {
 		_ = syscall.Kill(pid, syscall.SIGTERM)
@@ -162,8 +167,9 @@ func (g cgroups) stop(ctx context.Context, group string, grace time.Duration) er
 	return g.remove(ctx, group)
 }
 
-// kill ends every process in the group and below, at once and without appeal. The group must be removed before anything starts in it
-// again: kernels confuse the kill count of the group with that of the starter's, and kill the newcomer as well.
+// kill sends SIGKILL to all processes in the group and below. The group must be removed before
+// another process starts in it: kernels compare the group's kill count with that of the starting
+// process's group, and also kill the new process.
 func (g cgroups) kill(ctx context.Context, group string) error {
 	err := os.WriteFile(filepath.Join(g.unified, group, "cgroup.kill"), []byte("1"), 0o644)
 	if errors.Is(err, fs.ErrNotExist) && !g.populated(group) {
@@ -179,12 +185,13 @@ func (g cgroups) kill(ctx context.Context, group string) error {
 
 func (g cgroups) emptyErr(group string) error {
 	if g.populated(group) {
-		return fmt.Errorf("processes are left in cgroup %s", group)
+		return fmt.Errorf("cgroup %s still has processes", group)
 	}
 	return nil
 }
 
-// remove deletes the group, and all below it, from every hierarchy. What a just ended process still holds is tried again.
+// remove deletes the group and all groups below it from all hierarchies. It retries while the
+// kernel still removes ended processes.
 func (g cgroups) remove(ctx context.Context, group string) error {
 	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
 	defer cancel()
@@ -197,7 +204,7 @@ func (g cgroups) remove(ctx context.Context, group string) error {
 	})
 }
 
-// removeTree deletes folders only, deepest first: the files of a cgroup go with it.
+// removeTree removes directories only, deepest first. The kernel removes the files of a cgroup.
 func removeTree(path string) error {
 	entries, err := os.ReadDir(path)
 	if errors.Is(err, fs.ErrNotExist) {

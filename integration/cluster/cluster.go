@@ -1,9 +1,11 @@
-// Package cluster runs a real Kubernetes cluster of several nodes on one Linux machine, for tests and for the demo.
+// Package cluster runs a real Kubernetes cluster of several nodes on one Linux machine, for tests
+// and for the demo.
 //
-// Each node is the real kubelet, containerd and kube-proxy in namespaces of its own; the control plane is the real etcd, API server,
-// controller manager and scheduler. Services, cluster DNS, webhooks, RBAC and service account tokens work as on any cluster. All
-// state lies in one folder, all processes in one cgroup, all networks in namespaces named after the folder: Down removes the three,
-// and nothing else on the machine was touched.
+// A node is a kubelet, containerd and kube-proxy in separate namespaces. The control plane is etcd,
+// API server, controller manager and scheduler. Services, cluster DNS, webhooks, RBAC and service
+// account tokens work as on any cluster. All state is in one directory, all processes in one cgroup
+// and all networks in namespaces named after the directory. Down removes these three. A cluster
+// changes nothing else on the machine.
 package cluster
 
 import (
@@ -23,21 +25,22 @@ import (
 	"akri.sh/integration/cluster/binaries"
 )
 
-// Config says what cluster to run. The zero value is a good one.
+// Config configures a cluster. The zero value is valid.
 type Config struct {
-	// Dir holds all state. Default: $AKRI_CLUSTER_DIR, or DefaultDir.
+	// Dir is the directory of all state. Default: $AKRI_CLUSTER_DIR, or DefaultDir.
 	Dir string
-	// Nodes are the names of the nodes. Default: those that a running cluster has, or node-a and node-b.
+	// Nodes are the names of the nodes. Default: those of the running cluster, or node-a and
+	// node-b.
 	Nodes []string
 	// Images are docker-archive tar files to load on each node.
 	Images []string
-	// Kubelet is what the configuration of each kubelet says besides: fields of KubeletConfiguration, as YAML.
+	// Kubelet has additional fields of KubeletConfiguration for all kubelets, as YAML.
 	Kubelet string
-	// Progress is told each step as it begins, from several goroutines. It may be nil.
+	// Progress is called when a step begins, from several goroutines. It may be nil.
 	Progress func(step string)
 }
 
-// Cluster is a running cluster: one that Up started, or an existing one that a kubeconfig names.
+// Cluster is a running cluster: one that Up started, or an existing one of a kubeconfig.
 type Cluster struct {
 	*machine
 	kubeconfig string
@@ -46,16 +49,17 @@ type Cluster struct {
 	progress   func(step string)
 }
 
-// machine is a cluster's share of this machine: its folder, its names and its control groups.
+// machine is what a cluster uses of this machine: its directory, names and control groups.
 type machine struct {
 	layout
 	cgroups cgroups
 }
 
-// ErrExternal is returned where a cluster would have to run on this machine and does not.
+// ErrExternal is returned by operations that need a cluster on this machine.
 var ErrExternal = errors.New("the cluster does not run on this machine")
 
-// FromKubeconfig wraps an existing cluster. It has no Nodes, and what only works on nodes of this machine returns ErrExternal.
+// FromKubeconfig returns an existing cluster. It has no Nodes, and operations on nodes return
+// ErrExternal.
 func FromKubeconfig(path string) (*Cluster, error) {
 	c := &Cluster{kubeconfig: path}
 	if _, err := c.RESTConfig(); err != nil {
@@ -64,8 +68,8 @@ func FromKubeconfig(path string) (*Cluster, error) {
 	return c, nil
 }
 
-// Ensure returns the existing cluster that KUBECONFIG names, and otherwise what Up returns. A KUBECONFIG that leads to the cluster
-// in cfg.Dir itself, as one sets it to play with the demo, does not make that an existing one.
+// Ensure returns the existing cluster of $KUBECONFIG, or calls Up if KUBECONFIG is empty or is the
+// kubeconfig of the cluster in cfg.Dir.
 func Ensure(ctx context.Context, cfg Config) (*Cluster, error) {
 	path := os.Getenv("KUBECONFIG")
 	if path == "" {
@@ -81,7 +85,7 @@ func Ensure(ctx context.Context, cfg Config) (*Cluster, error) {
 	return FromKubeconfig(path)
 }
 
-// Open returns the cluster that was started in dir.
+// Open returns the running cluster in dir.
 func Open(dir string) (*Cluster, error) {
 	m, err := newMachine(dir)
 	if err != nil {
@@ -94,9 +98,9 @@ func Open(dir string) (*Cluster, error) {
 	return m.cluster(names, nil), nil
 }
 
-// Up starts a cluster and returns when its nodes are ready and its DNS answers. A cluster that runs already in the same folder is
-// returned, with nodes that were stopped started again; what is left of a crashed one is removed first. A cluster that fails to
-// start leaves only its logs.
+// Up starts a cluster and returns when its nodes and its DNS are ready. If one runs in the same
+// directory, Up starts its stopped parts and returns it. Up removes the remains of a crashed
+// cluster first. If the start fails, only the logs are left.
 func Up(ctx context.Context, cfg Config) (*Cluster, error) {
 	if err := errors.Join(requireRoot(), checkNodes(cfg.Nodes)); err != nil {
 		return nil, err
@@ -122,7 +126,7 @@ func Up(ctx context.Context, cfg Config) (*Cluster, error) {
 	return c, c.loadImages(ctx, cfg.Images)
 }
 
-// create starts a cluster from nothing.
+// create starts a new cluster.
 func (m *machine) create(ctx context.Context, cfg Config) (*Cluster, error) {
 	names := cfg.Nodes
 	if len(names) == 0 {
@@ -131,14 +135,14 @@ func (m *machine) create(ctx context.Context, cfg Config) (*Cluster, error) {
 	c := m.cluster(names, cfg.Progress)
 	c.kubelet = cfg.Kubelet
 	if err := m.clean(ctx, "log"); err != nil {
-		return nil, fmt.Errorf("remove what a cluster left behind: %w", err)
+		return nil, fmt.Errorf("remove the previous cluster: %w", err)
 	}
 	err := c.bringUp(ctx)
 	if err == nil {
 		err = m.writeState(names)
 	}
 	if err != nil {
-		// The caller's context may be what ended.
+		// The cleanup also runs if the caller's context has ended.
 		return nil, errors.Join(err, m.clean(context.WithoutCancel(ctx)))
 	}
 	return c, nil
@@ -169,7 +173,7 @@ func (c *Cluster) bringUp(ctx context.Context) error {
 	return c.awaitUsable(ctx)
 }
 
-// startMachines starts the control plane and boots the nodes side by side.
+// startMachines starts the control plane and boots all nodes in parallel.
 func (c *Cluster) startMachines(ctx context.Context, a *authority) error {
 	if err := writeSystemImages(c.path("bin"), c.path("images")); err != nil {
 		return err
@@ -206,7 +210,7 @@ func (c *Cluster) startAgents(ctx context.Context) error {
 	return c.applyDNS(ctx)
 }
 
-// awaitUsable returns when a pod that is created now would start and find names.
+// awaitUsable returns when new pods can start and resolve names.
 func (c *Cluster) awaitUsable(ctx context.Context) error {
 	c.step("waiting for nodes and cluster DNS")
 	group, ctx := errgroup.WithContext(ctx)
@@ -218,8 +222,8 @@ func (c *Cluster) awaitUsable(ctx context.Context) error {
 	return group.Wait()
 }
 
-// Down ends the cluster and removes all that it left, whatever state it is in. On an existing cluster that this machine does not
-// run it does nothing.
+// Down stops the cluster and removes everything that it created, in any state. On an external
+// cluster it does nothing.
 func (c *Cluster) Down(ctx context.Context) error {
 	if c.machine == nil {
 		return nil
@@ -227,7 +231,7 @@ func (c *Cluster) Down(ctx context.Context) error {
 	return c.down(ctx)
 }
 
-// Down ends the cluster in dir, also one that never came up or crashed.
+// Down stops the cluster in dir, also if it crashed or its start failed.
 func Down(ctx context.Context, dir string) error {
 	if err := requireRoot(); err != nil {
 		return err
@@ -239,10 +243,11 @@ func Down(ctx context.Context, dir string) error {
 	return m.down(ctx)
 }
 
-// Kubeconfig is the path of a kubeconfig with all rights. It works in the machine's own network namespace.
+// Kubeconfig is the path of a kubeconfig with all rights, for the machine's network namespace.
 func (c *Cluster) Kubeconfig() string { return c.kubeconfig }
 
-// RESTConfig returns a client configuration with all rights, and without client-go's limit of 5 requests a second.
+// RESTConfig returns a client configuration with all rights, without client-go's limit of 5
+// requests a second.
 func (c *Cluster) RESTConfig() (*rest.Config, error) {
 	config, err := clientcmd.BuildConfigFromFlags("", c.kubeconfig)
 	if err != nil {
@@ -252,7 +257,7 @@ func (c *Cluster) RESTConfig() (*rest.Config, error) {
 	return config, nil
 }
 
-// Nodes lists the nodes that this machine runs, in the order of Config.Nodes.
+// Nodes returns the nodes on this machine, in the order of Config.Nodes.
 func (c *Cluster) Nodes() []Node { return slices.Clone(c.nodes) }
 
 // Node returns the node of that name.
@@ -268,23 +273,24 @@ func (c *Cluster) Node(name string) (Node, error) {
 	return Node{}, fmt.Errorf("the cluster has no node %q", name)
 }
 
-// Kubectl prepares a kubectl with all rights.
+// Kubectl returns a kubectl command with all rights.
 func (c *Cluster) Kubectl(ctx context.Context, args ...string) *exec.Cmd {
 	return c.tool(ctx, "kubectl", args)
 }
 
-// Helm prepares a helm with all rights.
+// Helm returns a helm command with all rights.
 func (c *Cluster) Helm(ctx context.Context, args ...string) *exec.Cmd {
 	return c.tool(ctx, "helm", args)
 }
 
-// tool prefers the program that this project builds. On an existing cluster nobody may have built it: then the one in PATH will do.
+// tool uses the binary in the project's cache, or the one in PATH if the cache has none, as it may
+// be with an external cluster.
 func (c *Cluster) tool(ctx context.Context, name string, args []string) *exec.Cmd {
-	program, err := binaries.Path(name)
+	path, err := binaries.Path(name)
 	if err != nil {
-		program = name
+		path = name
 	}
-	cmd := exec.CommandContext(ctx, program, args...)
+	cmd := exec.CommandContext(ctx, path, args...)
 	cmd.Env = append(os.Environ(), "KUBECONFIG="+c.kubeconfig)
 	return cmd
 }

@@ -19,42 +19,42 @@ import (
 	"akri.sh/integration/cluster"
 )
 
-const patience = 60 * time.Second
+const timeout = 60 * time.Second
 
-// TestRealCluster starts one cluster and, in this order, uses it, breaks it and removes it.
+// TestRealCluster starts one cluster, uses it, breaks it and removes it, in this order.
 func TestRealCluster(t *testing.T) {
 	s := newSuite(t)
-	t.Run("Up makes a cluster that runs pods", s.up)
+	t.Run("Up starts a cluster that runs pods", s.up)
 	t.Run("a pod reaches a pod of another node", s.podToPod)
 	t.Run("a pod reaches a Service by address and by name", s.services)
 	t.Run("kubectl exec and logs work from the machine", s.execAndLogs)
 	t.Run("the API server reaches a webhook through its Service", s.webhook)
 	t.Run("a service account token works in a pod", s.serviceAccount)
-	t.Run("each node has its own folders", s.ownFolders)
-	t.Run("a container that is killed is restarted", s.killContainer)
-	t.Run("pods live on while their kubelet is stopped", s.kubelet)
-	t.Run("a node that lost its power comes back with its pods", s.node)
-	t.Run("Up returns the running cluster and starts what stopped", s.upAgain)
-	t.Run("Up replaces a cluster whose every process was killed", s.upAfterCrash)
-	t.Run("Down leaves nothing", s.down)
+	t.Run("each node has its own directories", s.nodeDirs)
+	t.Run("a killed container is restarted", s.killContainer)
+	t.Run("pods keep running while their kubelet is stopped", s.kubelet)
+	t.Run("a node that was powered off restarts with its pods", s.node)
+	t.Run("Up returns the running cluster and starts its stopped parts", s.upAgain)
+	t.Run("Up replaces a cluster whose processes were killed", s.upAfterCrash)
+	t.Run("Down removes everything", s.down)
 }
 
-// TestDownAfterUpWasKilled leaves a half-started cluster without anybody who knows of it.
+// TestDownAfterUpWasKilled kills Up at several steps.
 func TestDownAfterUpWasKilled(t *testing.T) {
 	s := newSuite(t)
-	program := filepath.Join(t.TempDir(), "akri-cluster")
-	goBuild(t, program, "../cmd/akri-cluster")
-	for _, moment := range []string{"starting the control plane", "starting the kubelets", "waiting for nodes"} {
-		t.Run(moment, func(t *testing.T) {
-			cmd := exec.Command(program, "--dir", s.dir, "up")
+	binary := filepath.Join(t.TempDir(), "akri-cluster")
+	goBuild(t, binary, "../cmd/akri-cluster")
+	for _, step := range []string{"starting the control plane", "starting the kubelets", "waiting for nodes"} {
+		t.Run(step, func(t *testing.T) {
+			cmd := exec.Command(binary, "--dir", s.dir, "up")
 			stderr, err := cmd.StderrPipe()
 			require.NoError(t, err)
 			require.NoError(t, cmd.Start())
-			var seen bytes.Buffer
-			for piece := make([]byte, 256); !strings.Contains(seen.String(), moment); {
-				n, err := stderr.Read(piece)
-				require.NoError(t, err, "up ended before this moment: %s", &seen)
-				seen.Write(piece[:n])
+			var output bytes.Buffer
+			for chunk := make([]byte, 256); !strings.Contains(output.String(), step); {
+				n, err := stderr.Read(chunk)
+				require.NoError(t, err, "up ended before this step: %s", &output)
+				output.Write(chunk[:n])
 			}
 			require.NoError(t, cmd.Process.Kill())
 			_ = cmd.Wait()
@@ -65,7 +65,7 @@ func TestDownAfterUpWasKilled(t *testing.T) {
 	}
 }
 
-func TestCancelledUpLeavesOnlyItsLogs(t *testing.T) {
+func TestCancelledUpLeavesOnlyLogs(t *testing.T) {
 	s := newSuite(t)
 	ctx, cancel := context.WithCancel(t.Context())
 	_, err := cluster.Up(ctx, cluster.Config{Dir: s.dir, Progress: func(step string) {
@@ -94,16 +94,16 @@ func newSuite(t *testing.T) *suite {
 	if os.Geteuid() != 0 {
 		t.Skip("a cluster needs root")
 	}
-	dir, err := os.MkdirTemp("", "akri-test-") //nolint:usetesting // socket addresses are short
+	dir, err := os.MkdirTemp("", "akri-test-") //nolint:usetesting // socket addresses must be short
 	require.NoError(t, err)
 	t.Cleanup(func() {
 		require.NoError(t, cluster.Down(context.Background(), dir))
 		_ = os.Remove(dir)
 	})
-	program := filepath.Join(t.TempDir(), "probe")
-	goBuild(t, program, "./internal/probe", "CGO_ENABLED=0")
+	binary := filepath.Join(t.TempDir(), "probe")
+	goBuild(t, binary, "./internal/probe", "CGO_ENABLED=0")
 	image := filepath.Join(t.TempDir(), "probe.tar")
-	require.NoError(t, cluster.WriteImage(image, probeImage, program))
+	require.NoError(t, cluster.WriteImage(image, probeImage, binary))
 	return &suite{dir: dir, image: image}
 }
 
@@ -159,16 +159,16 @@ func (s *suite) services(t *testing.T) {
 func (s *suite) execAndLogs(t *testing.T) {
 	s.eventually(t, "serving", "logs", "web-node-a")
 	out, err := s.cluster.Kubectl(t.Context(), "exec", "web-node-a", "--", "/probe", "get").CombinedOutput()
-	require.Error(t, err, "the exit code is that of the program: %s", out)
+	require.Error(t, err, "the exit code must be that of the command: %s", out)
 }
 
 func (s *suite) webhook(t *testing.T) {
-	s.refuseConfigMaps(t, "refused")
+	s.rejectConfigMaps(t, "rejected")
 	require.Eventually(t, func() bool {
-		config := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{GenerateName: "x-", Namespace: "refused"}}
-		_, err := s.client.CoreV1().ConfigMaps("refused").Create(t.Context(), config, metav1.CreateOptions{})
-		return err != nil && strings.Contains(err.Error(), "the probe refuses")
-	}, patience, 200*time.Millisecond)
+		config := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{GenerateName: "x-", Namespace: "rejected"}}
+		_, err := s.client.CoreV1().ConfigMaps("rejected").Create(t.Context(), config, metav1.CreateOptions{})
+		return err != nil && strings.Contains(err.Error(), "rejected by probe")
+	}, timeout, 200*time.Millisecond)
 }
 
 func (s *suite) serviceAccount(t *testing.T) {
@@ -185,15 +185,15 @@ func (s *suite) serviceAccount(t *testing.T) {
 	require.Contains(t, string(out), "system:serviceaccount:default:default")
 }
 
-func (s *suite) ownFolders(t *testing.T) {
+func (s *suite) nodeDirs(t *testing.T) {
 	for _, node := range s.cluster.Nodes() {
 		require.FileExists(t, filepath.Join(node.KubeletDir(), "device-plugins", "kubelet.sock"))
 		require.FileExists(t, filepath.Join(node.KubeletDir(), "pod-resources", "kubelet.sock"))
-		cmd, err := node.Command(t.Context(), "sh", "-ec", "mkdir /var/lib/akri /run/akri; hostname > /var/lib/akri/me; touch /run/akri/here")
+		cmd, err := node.Command(t.Context(), "sh", "-ec", "mkdir /var/lib/akri /run/akri; touch /var/lib/akri/lib-file /run/akri/run-file")
 		require.NoError(t, err)
-		require.NoError(t, cmd.Run(), "no other node made them before")
-		require.FileExists(t, filepath.Join(node.AkriDir(), "me"))
-		require.FileExists(t, filepath.Join(node.RunDir(), "here"))
+		require.NoError(t, cmd.Run(), "the directories must not exist on this node")
+		require.FileExists(t, filepath.Join(node.AkriDir(), "lib-file"))
+		require.FileExists(t, filepath.Join(node.RunDir(), "run-file"))
 	}
 	setting, err := os.ReadFile("/proc/sys/kernel/panic")
 	require.NoError(t, err)
@@ -202,7 +202,7 @@ func (s *suite) ownFolders(t *testing.T) {
 	require.NoError(t, err)
 	inside, err := cmd.Output()
 	require.NoError(t, err)
-	require.Equal(t, "10\n", string(inside), "what a kubelet sets; the machine has %s", setting)
+	require.Equal(t, "10\n", string(inside), "must be the kubelet's value; the machine has %s", setting)
 }
 
 func (s *suite) killContainer(t *testing.T) {
@@ -212,7 +212,7 @@ func (s *suite) killContainer(t *testing.T) {
 	require.NoError(t, node.KillContainer(t.Context(), "default", "web-node-a", "main", syscall.SIGKILL))
 	require.Eventually(t, func() bool {
 		return restarts(s.running(t, "web-node-a")) == before+1
-	}, patience, 200*time.Millisecond)
+	}, timeout, 200*time.Millisecond)
 	require.ErrorContains(t, node.KillContainer(t.Context(), "default", "web-node-b", "main", syscall.SIGKILL), "does not run on node-a")
 }
 
@@ -237,17 +237,17 @@ func (s *suite) node(t *testing.T) {
 	before := restarts(s.running(t, "web-node-b"))
 	require.NoError(t, node.Stop(t.Context()))
 	require.Equal(t, cluster.Stopped, node.State())
-	require.FileExists(t, filepath.Join(node.AkriDir(), "me"), "the disk stays")
+	require.FileExists(t, filepath.Join(node.AkriDir(), "lib-file"), "the disk must stay")
 	_, err = node.Command(t.Context(), "true")
 	require.ErrorContains(t, err, "node node-b is stopped")
 	s.eventually(t, "10.96.", "exec", "web-node-a", "--", "/probe", "lookup", "kubernetes.default")
 
 	require.NoError(t, node.Start(t.Context()))
 	require.ErrorContains(t, node.Start(t.Context()), "is running")
-	require.NoFileExists(t, filepath.Join(node.RunDir(), "here"), "/run is empty after a boot")
+	require.NoFileExists(t, filepath.Join(node.RunDir(), "run-file"), "/run must be empty after a boot")
 	require.Eventually(t, func() bool {
 		return restarts(s.running(t, "web-node-b")) > before
-	}, patience, 200*time.Millisecond)
+	}, timeout, 200*time.Millisecond)
 	s.eventually(t, "web-node-b", "exec", "web-node-a", "--", "/probe", "get", "http://web")
 }
 
@@ -264,8 +264,8 @@ func (s *suite) upAgain(t *testing.T) {
 	for _, node := range s.cluster.Nodes() {
 		require.Equal(t, cluster.Running, node.State())
 	}
-	s.kill(t, "containerd-node-a") // takes no container with it, so that only its silence tells
-	require.Eventually(t, func() bool { return s.cluster.Nodes()[0].State() == cluster.Broken }, patience, 10*time.Millisecond)
+	s.kill(t, "containerd-node-a") // its containers keep running
+	require.Eventually(t, func() bool { return s.cluster.Nodes()[0].State() == cluster.Broken }, timeout, 10*time.Millisecond)
 	s.start(t)
 	require.Equal(t, cluster.Running, s.cluster.Nodes()[0].State())
 	s.running(t, "web-node-a")
@@ -285,5 +285,5 @@ func (s *suite) down(t *testing.T) {
 	require.NoError(t, cluster.Down(t.Context(), s.dir))
 	t.Logf("down after %s", time.Since(start))
 	require.Empty(t, traces(t, s.dir))
-	require.NoError(t, cluster.Down(t.Context(), s.dir), "there is nothing left to do")
+	require.NoError(t, cluster.Down(t.Context(), s.dir), "Down must be idempotent")
 }

@@ -10,7 +10,8 @@ import (
 	"syscall"
 )
 
-// KillContainer sends a signal to the main process of a running container, in the way that a crash comes: nobody is told.
+// KillContainer sends a signal to the main process of a running container. Kubernetes is not
+// involved, as in a crash.
 func (n Node) KillContainer(ctx context.Context, namespace, pod, container string, signal syscall.Signal) error {
 	pid, err := n.ContainerPID(ctx, namespace, pod, container)
 	if err != nil {
@@ -22,7 +23,7 @@ func (n Node) KillContainer(ctx context.Context, namespace, pod, container strin
 	return nil
 }
 
-// ContainerPID returns the process id, as the machine sees it, of the main process of a running container.
+// ContainerPID returns the machine's process id of the main process of a running container.
 func (n Node) ContainerPID(ctx context.Context, namespace, pod, container string) (int, error) {
 	ids, err := n.containers(ctx, namespace, pod, container)
 	if err != nil {
@@ -40,7 +41,7 @@ func (n Node) ContainerPID(ctx context.Context, namespace, pod, container string
 	return 0, fmt.Errorf("container %s of pod %s/%s does not run on %s", container, namespace, pod, n.name)
 }
 
-// containers lists the ids of all incarnations of a container, ended ones included.
+// containers returns the ids of all instances of a container, including ended ones.
 func (n Node) containers(ctx context.Context, namespace, pod, container string) ([]string, error) {
 	filter := fmt.Sprintf(`labels."io.kubernetes.pod.namespace"==%q,labels."io.kubernetes.pod.name"==%q,labels."io.kubernetes.container.name"==%q`,
 		namespace, pod, container)
@@ -51,7 +52,7 @@ func (n Node) containers(ctx context.Context, namespace, pod, container string) 
 	return strings.Fields(out), nil
 }
 
-// parseTasks reads the table of "ctr tasks list", TASK PID STATUS, and returns the running ones.
+// parseTasks returns the running tasks in the output of "ctr tasks list": TASK PID STATUS.
 func parseTasks(table string) map[string]int {
 	tasks := map[string]int{}
 	for line := range strings.Lines(table) {
@@ -66,7 +67,7 @@ func parseTasks(table string) map[string]int {
 	return tasks
 }
 
-// ctr prepares containerd's client for the images and containers of Kubernetes.
+// ctr returns a command of containerd's client for the images and containers of Kubernetes.
 func (n Node) ctr(ctx context.Context, args ...string) (*exec.Cmd, error) {
 	return n.Command(ctx, "ctr", append([]string{"--namespace", "k8s.io"}, args...)...)
 }

@@ -8,10 +8,10 @@ import (
 	"strconv"
 	"time"
 
-	"k8s.io/client-go/kubernetes"
+	"akri.sh/libs/kube/kubetest/controlplane"
 )
 
-// controlPlane names the scope of what runs on no node.
+// controlPlane is the scope name of the processes that run on no node.
 const controlPlane = "cp"
 
 func (m *machine) controlPlaneDaemon(name string, flags ...string) daemon {
@@ -23,9 +23,13 @@ func (m *machine) controlPlaneDaemon(name string, flags ...string) daemon {
 	}
 }
 
-// startControlPlane returns when the API server is ready to serve, with the relay to it running and the kubeconfig written.
+// startControlPlane starts the control plane and returns when the API server is ready, the relay
+// runs and the kubeconfig is written.
 func (c *Cluster) startControlPlane(ctx context.Context, a *authority) error {
 	if err := c.issueControlPlane(a); err != nil {
+		return err
+	}
+	if err := c.servers().WriteServiceAccountKey(); err != nil {
 		return err
 	}
 	etcd, server := c.etcd(), c.apiServer()
@@ -67,36 +71,41 @@ func (c *Cluster) issueControlPlane(a *authority) error {
 	return nil
 }
 
-// etcd does not wait for the disk: a cluster of this kind is thrown away when the machine crashes.
+// servers locates etcd and the API server inside the control plane's network namespace.
+func (m *machine) servers() controlplane.Config {
+	return controlplane.Config{
+		Dir: m.path("pki"), EtcdDataDir: m.path("etcd"),
+		EtcdClientURL: "http://127.0.0.1:2379", EtcdPeerURL: "http://127.0.0.1:2380",
+		BindAddress: "0.0.0.0", SecurePort: strconv.Itoa(apiPort), ServiceCIDR: serviceCIDR,
+	}
+}
+
 func (m *machine) etcd() daemon {
-	return m.controlPlaneDaemon("etcd", "--data-dir="+m.path("etcd"), "--unsafe-no-fsync", "--log-level=warn")
+	return m.controlPlaneDaemon(controlplane.Etcd, m.servers().EtcdFlags()...)
 }
 
 func (m *machine) apiServer() daemon {
 	pki := func(name string) string { return m.path("pki", name) }
-	return m.controlPlaneDaemon("kube-apiserver",
-		"--etcd-servers=http://127.0.0.1:2379",
-		"--bind-address=0.0.0.0", "--secure-port="+strconv.Itoa(apiPort), "--advertise-address="+controlPlaneIP,
+	return m.controlPlaneDaemon(controlplane.APIServer, append(m.servers().APIServerFlags(),
+		"--advertise-address="+controlPlaneIP,
 		"--tls-cert-file="+pki("apiserver.crt"), "--tls-private-key-file="+pki("apiserver.key"), "--client-ca-file="+pki("ca.crt"),
-		"--service-account-key-file="+pki("sa.pub"), "--service-account-signing-key-file="+pki("sa.key"),
-		"--service-account-issuer=https://kubernetes.default.svc.cluster.local",
 		"--authorization-mode=Node,RBAC", "--enable-admission-plugins=NodeRestriction", "--allow-privileged=true",
-		"--service-cluster-ip-range="+serviceCIDR,
 		"--kubelet-client-certificate="+pki("apiserver-kubelet-client.crt"),
 		"--kubelet-client-key="+pki("apiserver-kubelet-client.key"),
 		"--kubelet-certificate-authority="+pki("ca.crt"),
-		// Node names do not resolve; logs and exec need an address.
+		// Logs and exec use the address because node names do not resolve.
 		"--kubelet-preferred-address-types=InternalIP",
-	)
+	)...)
 }
 
 func (m *machine) controllerManager() daemon {
 	pki := func(name string) string { return m.path("pki", name) }
 	return m.controlPlaneDaemon("kube-controller-manager",
 		"--kubeconfig="+m.path("kube-controller-manager.kubeconfig"), "--leader-elect=false",
-		// Each of its controllers begins with calls for credentials of its own; at the default rate that takes seconds.
+		// Each controller first requests its own credentials, which takes seconds at the default
+		// rate.
 		"--kube-api-qps=500", "--kube-api-burst=1000",
-		"--use-service-account-credentials=true", "--service-account-private-key-file="+pki("sa.key"), "--root-ca-file="+pki("ca.crt"),
+		"--use-service-account-credentials=true", "--service-account-private-key-file="+m.servers().ServiceAccountKey(), "--root-ca-file="+pki("ca.crt"),
 		"--cluster-signing-cert-file="+pki("ca.crt"), "--cluster-signing-key-file="+pki("ca.key"),
 	)
 }
@@ -109,7 +118,8 @@ func (m *machine) relay() daemon {
 	return m.controlPlaneDaemon("relay", net.JoinHostPort("127.0.0.1", strconv.Itoa(apiPort)))
 }
 
-// startRelay opens a port on the machine's loopback and hands it to a relay inside the control plane's network namespace.
+// startRelay opens a port on the host's loopback and passes it to a relay inside the control
+// plane's network namespace.
 func (c *Cluster) startRelay(ctx context.Context, a *authority) error {
 	listener, err := net.ListenTCP("tcp4", &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1)})
 	if err != nil {
@@ -131,7 +141,7 @@ func (c *Cluster) startRelay(ctx context.Context, a *authority) error {
 }
 
 func (c *Cluster) awaitAPI(ctx context.Context, daemons ...daemon) error {
-	client, err := c.client()
+	config, err := c.RESTConfig()
 	if err != nil {
 		return err
 	}
@@ -140,11 +150,11 @@ func (c *Cluster) awaitAPI(ctx context.Context, daemons ...daemon) error {
 	err = wait(ctx, 50*time.Millisecond, func() error {
 		for _, d := range daemons {
 			if err := c.alive(d); err != nil {
-				cancel() // it will not come back
+				cancel() // the daemon does not restart by itself
 				return err
 			}
 		}
-		return apiReady(ctx, client)
+		return controlplane.Ready(ctx, config)
 	})
 	if err != nil {
 		return fmt.Errorf("wait for the API server: %w", err)
@@ -152,7 +162,7 @@ func (c *Cluster) awaitAPI(ctx context.Context, daemons ...daemon) error {
 	return nil
 }
 
-// StopAPI takes the API server away; etcd and all else run on.
+// StopAPI stops the API server. etcd and all other processes keep running.
 func (c *Cluster) StopAPI(ctx context.Context) error {
 	if c.machine == nil {
 		return ErrExternal
@@ -160,7 +170,7 @@ func (c *Cluster) StopAPI(ctx context.Context) error {
 	return c.cgroups.stop(ctx, c.apiServer().cgroup, 10*time.Second)
 }
 
-// StartAPI brings the API server back and returns when it is ready.
+// StartAPI starts the API server again and returns when it is ready.
 func (c *Cluster) StartAPI(ctx context.Context) error {
 	if c.machine == nil {
 		return ErrExternal
@@ -169,11 +179,4 @@ func (c *Cluster) StartAPI(ctx context.Context) error {
 		return err
 	}
 	return c.awaitAPI(ctx, c.etcd(), c.apiServer(), c.relay())
-}
-
-func apiReady(ctx context.Context, client kubernetes.Interface) error {
-	ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
-	defer cancel()
-	_, err := client.Discovery().RESTClient().Get().AbsPath("/readyz").DoRaw(ctx)
-	return err
 }

@@ -11,24 +11,25 @@ import (
 	"syscall"
 )
 
-// daemon is a process that outlives the program that started it.
+// daemon is a process that outlives the process that started it.
 type daemon struct {
-	// name of the log file.
+	// name is the name of the log file.
 	name string
-	// cgroup that the process, and all that descends from it, lives in.
+	// cgroup is the group of the process and all its descendants.
 	cgroup string
-	// enter are arguments of nsenter: the namespaces to run in.
+	// enter are the arguments of nsenter: the namespaces to run in.
 	enter []string
-	// newMounts gives the process a mount namespace of its own.
+	// newMounts creates a mount namespace for the process.
 	newMounts bool
 	// files are inherited as descriptors 3 and up.
 	files []*os.File
 	args  []string
 }
 
-// start returns when the process was forked; whether it works is for the caller to find out.
+// start forks the process and returns. The caller checks whether it works.
 //
-// setsid --fork hands the process to init, so that it is nobody's zombie, and nsenter becomes the program without a further fork.
+// setsid --fork makes init the parent of the process, which collects it when it ends. nsenter
+// executes the binary without another fork.
 func (m *machine) start(ctx context.Context, d daemon) error {
 	if err := m.cgroups.create(d.cgroup); err != nil {
 		return err
@@ -56,15 +57,16 @@ func (m *machine) start(ctx context.Context, d daemon) error {
 	return nil
 }
 
-// alive returns nil while the daemon runs, and otherwise an error with the end of its log: the reason is nearly always there.
+// alive returns nil while the daemon runs, and otherwise an error with the end of its log.
 func (m *machine) alive(d daemon) error {
 	if m.cgroups.populated(d.cgroup) {
 		return nil
 	}
-	return fmt.Errorf("%s ended; the end of %s:\n%s", d.name, m.log(d.name), tail(m.log(d.name), 5))
+	return fmt.Errorf("%s has exited; the end of %s:\n%s", d.name, m.log(d.name), tail(m.log(d.name), 5))
 }
 
-// environment finds the cluster's programs first. Debian's system folders may be missing where root was reached by plain su.
+// environment has the cluster's binaries first in PATH. It adds Debian's system directories, which
+// plain su does not.
 func (m *machine) environment() []string {
 	path := strings.Join([]string{m.path("bin"), os.Getenv("PATH"), systemPath}, ":")
 	return []string{"PATH=" + path, "HOME=/root", "LANG=C.UTF-8"}
@@ -80,8 +82,8 @@ func inMountsOf(pid int) string {
 	return "--mount=" + filepath.Join("/proc", strconv.Itoa(pid), "ns/mnt")
 }
 
-// run executes a short command to its end; its output is in the error or thrown away. It runs in the cluster's cgroup as daemons do:
-// one that outlived a killed Up would otherwise still create what Down has removed.
+// run executes a short command. Only an error contains its output. The command runs in the
+// cluster's cgroup, so that after a killed Up it creates nothing that Down has removed.
 func (m *machine) run(ctx context.Context, name string, args ...string) error {
 	helpers := m.cgroup("helpers")
 	if err := m.cgroups.create(helpers); err != nil {

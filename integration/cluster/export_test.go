@@ -1,6 +1,6 @@
 package cluster
 
-// For tests of the pure parts.
+// For tests of functions without side effects.
 var (
 	CheckNodes = checkNodes
 	PrefixOf   = prefixOf

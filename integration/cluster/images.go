@@ -19,7 +19,8 @@ import (
 	"golang.org/x/sync/errgroup"
 )
 
-// Images that the cluster itself needs, made from its own programs. The registry does not exist, so nothing can be pulled by mistake.
+// Images of the cluster itself, built from its binaries. The registry does not exist, so that
+// nothing is pulled.
 const (
 	pauseImage = "cluster.invalid/pause:1"
 	dnsImage   = "cluster.invalid/coredns:1"
@@ -36,15 +37,15 @@ func writeSystemImages(bin, dir string) error {
 	return WriteImage(filepath.Join(dir, "coredns.tar"), dnsImage, filepath.Join(bin, "coredns"))
 }
 
-// WriteImage writes a docker-archive tar file to path, of an image ref that holds one static program and starts it.
-func WriteImage(path, ref, program string) error {
+// WriteImage writes an image with one static binary, its entrypoint, as a docker-archive tar file.
+func WriteImage(path, ref, binary string) error {
 	tag, err := name.NewTag(ref)
 	if err != nil {
 		return fmt.Errorf("parse image name: %w", err)
 	}
-	image, err := programImage(program)
+	image, err := binaryImage(binary)
 	if err != nil {
-		return fmt.Errorf("make image %s: %w", ref, err)
+		return fmt.Errorf("build image %s: %w", ref, err)
 	}
 	if err := tarball.WriteToFile(path, tag, image); err != nil {
 		return fmt.Errorf("write image %s: %w", ref, err)
@@ -52,21 +53,21 @@ func WriteImage(path, ref, program string) error {
 	return nil
 }
 
-func programImage(program string) (v1.Image, error) {
-	files, err := programFiles(program)
+func binaryImage(binary string) (v1.Image, error) {
+	files, err := binaryLayer(binary)
 	if err != nil {
 		return nil, err
 	}
 	layer, err := tarball.LayerFromOpener(
 		func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(files)), nil },
-		tarball.WithCompressionLevel(gzip.NoCompression), // it is read back at once, from the same disk
+		tarball.WithCompressionLevel(gzip.NoCompression), // containerd reads it from the same disk
 	)
 	if err != nil {
 		return nil, err
 	}
-	// containerd filters out an image that does not say what it is for.
+	// containerd ignores an image without operating system and architecture.
 	base, err := mutate.ConfigFile(empty.Image, &v1.ConfigFile{
-		OS: "linux", Architecture: runtime.GOARCH, Config: v1.Config{Entrypoint: []string{"/" + filepath.Base(program)}},
+		OS: "linux", Architecture: runtime.GOARCH, Config: v1.Config{Entrypoint: []string{"/" + filepath.Base(binary)}},
 	})
 	if err != nil {
 		return nil, err
@@ -74,25 +75,26 @@ func programImage(program string) (v1.Image, error) {
 	return mutate.AppendLayers(base, layer)
 }
 
-func programFiles(program string) ([]byte, error) {
-	content, err := os.ReadFile(program)
+func binaryLayer(binary string) ([]byte, error) {
+	content, err := os.ReadFile(binary)
 	if err != nil {
 		return nil, err
 	}
 	var files bytes.Buffer
 	w := tar.NewWriter(&files)
-	header := &tar.Header{Name: filepath.Base(program), Mode: 0o755, Size: int64(len(content)), Typeflag: tar.TypeReg}
+	header := &tar.Header{Name: filepath.Base(binary), Mode: 0o755, Size: int64(len(content)), Typeflag: tar.TypeReg}
 	if err := w.WriteHeader(header); err != nil {
 		return nil, err
 	}
 	if _, err := w.Write(content); err != nil {
 		return nil, err
 	}
-	err = w.Close() // before the bytes are read: it writes the end of the archive
+	err = w.Close() // writes the end of the archive
 	return files.Bytes(), err
 }
 
-// LoadImage imports the images of a docker-archive tar file on every node. Pods use them with imagePullPolicy Never or IfNotPresent.
+// LoadImage imports the images of a docker-archive tar file on all nodes. Pods use them with
+// imagePullPolicy Never or IfNotPresent.
 func (c *Cluster) LoadImage(ctx context.Context, tar string) error {
 	return c.loadImages(ctx, []string{tar})
 }
@@ -102,7 +104,7 @@ func (c *Cluster) loadImages(ctx context.Context, tars []string) error {
 		return nil
 	}
 	if c.machine == nil {
-		return fmt.Errorf("load images: %w: push them to a registry that its nodes can reach", ErrExternal)
+		return fmt.Errorf("load images: %w; push them to a registry that its nodes can reach", ErrExternal)
 	}
 	c.step(fmt.Sprintf("loading %d images", len(tars)))
 	group, ctx := errgroup.WithContext(ctx)
@@ -112,7 +114,8 @@ func (c *Cluster) loadImages(ctx context.Context, tars []string) error {
 	return group.Wait()
 }
 
-// loadImages hands each file over as standard input: a node does not see all folders of the machine.
+// loadImages passes each file as standard input, because a node does not see all directories of the
+// machine.
 func (n Node) loadImages(ctx context.Context, tars []string) error {
 	for _, path := range tars {
 		if err := n.loadImage(ctx, path); err != nil {

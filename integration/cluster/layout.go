@@ -13,7 +13,8 @@ import (
 	"strings"
 )
 
-// Addresses inside the cluster's network namespaces. No other namespace sees them, so every cluster has the same ones.
+// Addresses inside the cluster's network namespaces. They are private, so all clusters use the
+// same.
 const (
 	controlPlaneIP = "10.77.0.1"
 	serviceCIDR    = "10.96.0.0/16"
@@ -25,18 +26,18 @@ const (
 	maxNodes       = 200
 )
 
-// DefaultDir is the cluster folder when neither Config.Dir nor AKRI_CLUSTER_DIR says otherwise.
+// DefaultDir is the cluster directory if neither Config.Dir nor AKRI_CLUSTER_DIR is set.
 const DefaultDir = "/tmp/akri-cluster"
 
-// layout derives every name and path of a cluster from its folder.
+// layout derives all names and paths of a cluster from its directory.
 type layout struct {
-	// dir is absolute and free of symbolic links.
+	// dir is absolute and without symbolic links.
 	dir string
-	// prefix starts the name of each network namespace and cgroup: two clusters in two folders do not meet.
+	// prefix starts the name of each network namespace and cgroup. It differs between directories.
 	prefix string
 }
 
-// newLayout refuses folders that a node hides behind its own.
+// newLayout returns an error for directories that nodes mount over.
 func newLayout(dir string) (layout, error) {
 	if dir == "" {
 		dir = os.Getenv("AKRI_CLUSTER_DIR")
@@ -46,17 +47,17 @@ func newLayout(dir string) (layout, error) {
 	}
 	dir, err := filepath.Abs(dir)
 	if err != nil {
-		return layout{}, fmt.Errorf("resolve cluster folder: %w", err)
+		return layout{}, fmt.Errorf("resolve cluster directory: %w", err)
 	}
 	if real, err := filepath.EvalSymlinks(dir); err == nil {
 		dir = real
 	}
 	if !plainPath.MatchString(dir) {
-		return layout{}, fmt.Errorf("cluster folder %q: want letters, digits and ./_- only, it ends up in scripts and addresses", dir)
+		return layout{}, fmt.Errorf("cluster directory %q must have only letters, digits and ./_-, and at most 60 characters", dir)
 	}
-	for _, owned := range ownFolders {
+	for _, owned := range nodeDirs {
 		if dir == owned || strings.HasPrefix(dir, owned+"/") {
-			return layout{}, fmt.Errorf("cluster folder %q must not be inside %s, of which each node has its own", dir, owned)
+			return layout{}, fmt.Errorf("cluster directory %q must not be inside %s, which is separate on each node", dir, owned)
 		}
 	}
 	return layout{dir: dir, prefix: prefixOf(dir)}, nil
@@ -87,7 +88,8 @@ func (l layout) cgroup(parts ...string) string {
 	return filepath.Join(append([]string{l.prefix}, parts...)...)
 }
 
-// podCgroup is the cgroup root of a node's kubelet. Two kubelets under one root would delete each other's pods.
+// podCgroup is the cgroup root of a node's kubelet. Two kubelets with the same root delete each
+// other's pods.
 func (l layout) podCgroup(node string) string { return l.cgroup(node, "pods") }
 
 func nodeIP(index int) string { return "10.77.0." + strconv.Itoa(firstNodeIndex+index) }
@@ -102,16 +104,16 @@ var plainPath = regexp.MustCompile(`^[A-Za-z0-9./_-]{2,60}$`)
 
 var nodeName = regexp.MustCompile(`^[a-z0-9]([-a-z0-9]{0,38}[a-z0-9])?$`)
 
-// checkNodes reports every reason why names cannot be the nodes of one cluster.
+// checkNodes validates the names of nodes and reports all problems.
 func checkNodes(names []string) error {
 	if len(names) > maxNodes {
-		return fmt.Errorf("%d nodes are more than the %d that have addresses", len(names), maxNodes)
+		return fmt.Errorf("%d nodes: must be at most %d", len(names), maxNodes)
 	}
 	var errs []error
 	seen := map[string]bool{controlPlane: true}
 	for _, name := range names {
 		if !nodeName.MatchString(name) {
-			errs = append(errs, fmt.Errorf("node name %q: want at most 40 lower case letters, digits and dashes", name))
+			errs = append(errs, fmt.Errorf("node name %q must be at most 40 lower case letters, digits and dashes", name))
 		} else if seen[name] {
 			errs = append(errs, fmt.Errorf("node name %q is taken", name))
 		}

@@ -7,10 +7,11 @@ import (
 	"slices"
 )
 
-// NeighbourIP is where nodes and their pods reach what Neighbour runs.
+// NeighbourIP is the address of processes that Neighbour starts, for nodes and pods.
 const NeighbourIP = controlPlaneIP
 
-// Neighbour prepares a program to run on the network of the nodes and beside them, as devices do. It ends with the cluster.
+// Neighbour returns a command that runs on the nodes' network but not on a node, as devices do. It
+// is killed with the cluster.
 func (c *Cluster) Neighbour(ctx context.Context, name string, args ...string) (*exec.Cmd, error) {
 	if c.machine == nil {
 		return nil, fmt.Errorf("run %s on the nodes' network: %w", name, ErrExternal)
@@ -19,7 +20,7 @@ func (c *Cluster) Neighbour(ctx context.Context, name string, args ...string) (*
 	return c.entering(ctx, c.cgroup(controlPlane, "neighbours"), enter, name, args)
 }
 
-// entering prepares a program to run in namespaces and in a cgroup, which is made.
+// entering returns a command that runs in the namespaces and in the cgroup, which it creates.
 func (c *Cluster) entering(ctx context.Context, group string, enter []string, name string, args []string) (*exec.Cmd, error) {
 	if err := c.cgroups.create(group); err != nil {
 		return nil, err

@@ -12,8 +12,8 @@ import (
 	"strings"
 )
 
-// The control plane's namespace is also the cluster's switch and router: a bridge joins the nodes, and packets between pods of two
-// nodes pass through it by one route per node.
+// The control plane's namespace is also the cluster's switch and router: a bridge connects the
+// nodes, and one route per node forwards packets between pods.
 
 const netnsDir = "/run/netns"
 
@@ -25,13 +25,13 @@ func (m *machine) createControlPlaneNetwork(ctx context.Context) error {
 		"-n "+ns+" link add br0 address "+mac(0)+" type bridge",
 		"-n "+ns+" addr add "+controlPlaneIP+"/24 dev br0",
 		"-n "+ns+" link set br0 up",
-		// Packets to a service are turned to a pod after they found a route, so there must be one.
+		// kube-proxy redirects packets for a Service after routing, so the route must exist.
 		"-n "+ns+" route add "+serviceCIDR+" dev br0",
 	)
 	if err != nil {
 		return err
 	}
-	// Redirects would tell nodes to bypass the router, although they know no other way.
+	// ICMP redirects would make nodes bypass the router, and they have no other route.
 	return m.run(ctx, "nsenter", inNetns(ns), "sh", "-ec", `cd /proc/sys/net/ipv4
 		echo 1 > ip_forward; echo 0 > conf/all/send_redirects; echo 0 > conf/br0/send_redirects`)
 }
@@ -50,34 +50,37 @@ func (m *machine) createNodeNetwork(ctx context.Context, name string, index int)
 	)
 }
 
-// removeNodeNetwork deletes the link by itself: the kernel is slow to take down a namespace, and the name would stay in use.
+// removeNodeNetwork deletes the link and the namespace. The kernel removes a namespace slowly, and
+// the link's name would stay in use until then.
 func (m *machine) removeNodeNetwork(ctx context.Context, name string, index int) error {
 	if !netnsExists(m.netns(name)) {
 		return nil
 	}
-	_ = m.ip(ctx, "-n "+m.netns(controlPlane)+" link del "+linkName(index)) // gone already after a crash at the wrong moment
+	_ = m.ip(ctx, "-n "+m.netns(controlPlane)+" link del "+linkName(index)) // may be gone after a crash
 	return m.ip(ctx, "netns del "+m.netns(name))
 }
 
-// Link joins a network namespace, named as ip(8) does, to the network of the nodes as its eth0 and returns its address: for devices
-// that nodes find there. The number, from 0 to 42, tells such neighbours apart. The link goes with the namespace.
+// Link connects a network namespace, named as for ip(8), to the nodes' network as its eth0 and
+// returns its address, for simulated devices. The number, 0 to 42, must be unique. The link is
+// removed with the namespace.
 func (c *Cluster) Link(ctx context.Context, namespace string, number int) (string, error) {
 	if c.machine == nil {
 		return "", ErrExternal
 	}
 	index := firstNodeIndex + maxNodes + number
 	if number < 0 || index > 253 {
-		return "", fmt.Errorf("number %d of a neighbour: want 0 to %d", number, 253-firstNodeIndex-maxNodes)
+		return "", fmt.Errorf("number %d must be 0 to %d", number, 253-firstNodeIndex-maxNodes)
 	}
 	router, link, address := c.netns(controlPlane), "far"+strconv.Itoa(number), nodeIP(maxNodes+number)
-	_ = c.ip(ctx, "-n "+router+" link del "+link) // of a namespace that just went: the kernel is slow to take it down
+	_ = c.ip(ctx, "-n "+router+" link del "+link) // of a deleted namespace, which the kernel removes slowly
 	return address, c.ip(ctx,
 		"-n "+router+" link add "+link+" type veth peer name eth0 address "+mac(index)+" netns "+namespace,
 		"-n "+router+" link set "+link+" master br0 up",
 	)
 }
 
-// removeNetworks deletes every namespace of the cluster. Its helpers stay out of the cluster's cgroup, which was just killed.
+// removeNetworks deletes all namespaces of the cluster. It runs no command in the cluster's cgroup,
+// which was killed.
 func (m *machine) removeNetworks(ctx context.Context) error {
 	paths, err := filepath.Glob(filepath.Join(netnsDir, m.netns("*")))
 	if err != nil {
@@ -100,8 +103,8 @@ func (m *machine) ip(ctx context.Context, commands ...string) error {
 	return nil
 }
 
-// mac is constant because neighbours remember it. Left to itself, a bridge takes another when a node comes or goes, and connections
-// to all other nodes hang for half a minute.
+// mac is a constant address. By default a bridge changes its address when a node is added or
+// removed, and the ARP caches of all other nodes are wrong for half a minute.
 func mac(index int) string { return fmt.Sprintf("02:00:0a:4d:00:%02x", index) }
 
 func linkName(index int) string { return "node" + strconv.Itoa(index) }

@@ -16,9 +16,10 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// Node is one node of a cluster that this machine runs: a network namespace and a mount namespace with a kubelet, containerd and
-// kube-proxy. /dev and /sys are the machine's, so that a device that is plugged in shows on every node; /var/lib, /var/log and /run
-// are the node's own, and the machine sees them under Path.
+// Node is one node of a cluster on this machine: a network namespace and a mount namespace with a
+// kubelet, containerd and kube-proxy. /dev and /sys are the machine's, so all nodes see a device
+// that is plugged in. /var/lib, /var/log and /run are separate for each node and are below Path on
+// the machine.
 type Node struct {
 	cluster *Cluster
 	name    string
@@ -28,10 +29,10 @@ type Node struct {
 // Name is the node's name in Kubernetes.
 func (n Node) Name() string { return n.name }
 
-// IP is the node's address. Only the cluster's network namespaces reach it.
+// IP is the node's address. It is reachable only from the cluster's network namespaces.
 func (n Node) IP() string { return nodeIP(n.index) }
 
-// Path is where the machine sees a path of the node that is inside /var/lib, /var/log or /run.
+// Path returns the machine's path of a node's path in /var/lib, /var/log or /run.
 func (n Node) Path(path string) string { return n.cluster.node(n.name, "root", path) }
 
 // KubeletDir is the machine's path of the node's /var/lib/kubelet.
@@ -43,8 +44,8 @@ func (n Node) AkriDir() string { return n.Path("/var/lib/akri") }
 // RunDir is the machine's path of the node's /run/akri.
 func (n Node) RunDir() string { return n.Path("/run/akri") }
 
-// Command prepares a program to run on the node: in its namespaces, with the cluster's programs in PATH, and gone when the node is
-// stopped. It fails when the node is stopped already.
+// Command returns a command that runs on the node: in its namespaces, with the cluster's binaries
+// in PATH. It is killed when the node is stopped. Command fails if the node is stopped.
 func (n Node) Command(ctx context.Context, name string, args ...string) (*exec.Cmd, error) {
 	enter, err := n.enter()
 	if err != nil {
@@ -53,15 +54,15 @@ func (n Node) Command(ctx context.Context, name string, args ...string) (*exec.C
 	return n.cluster.entering(ctx, n.cluster.cgroup(n.name, "commands"), enter, name, args)
 }
 
-// StopKubelet ends the kubelet and leaves containers running, as an upgrade of a node does.
+// StopKubelet stops the kubelet and keeps the containers running, as an upgrade of a node does.
 func (n Node) StopKubelet(ctx context.Context) error {
 	return n.cluster.cgroups.stop(ctx, n.daemon("kubelet").cgroup, 10*time.Second)
 }
 
-// StartKubelet starts the kubelet and waits until it has reported the node as ready.
+// StartKubelet starts the kubelet and waits until it reports the node as ready.
 func (n Node) StartKubelet(ctx context.Context) error {
 	if !n.running() {
-		return fmt.Errorf("node %s is stopped: start the node", n.name)
+		return fmt.Errorf("node %s is stopped; start the node first", n.name)
 	}
 	since := time.Now()
 	if err := n.startKubelet(ctx); err != nil {
@@ -70,7 +71,8 @@ func (n Node) StartKubelet(ctx context.Context) error {
 	return n.awaitReady(ctx, since)
 }
 
-// Stop takes the power from the node: everything on it ends at once, pods included, and its network is gone. Its disk stays.
+// Stop powers the node off: it kills all processes on it, including pods, and removes its network.
+// The node's disk stays.
 func (n Node) Stop(ctx context.Context) error {
 	m := n.cluster.machine
 	return errors.Join(
@@ -80,8 +82,8 @@ func (n Node) Stop(ctx context.Context) error {
 	)
 }
 
-// Start boots a stopped node and waits until its kubelet has reported it as ready. The pods that Kubernetes still has on it come
-// back later, each in its own time.
+// Start boots a stopped node and waits until its kubelet reports it as ready. The kubelet restarts
+// the node's pods later.
 func (n Node) Start(ctx context.Context) error {
 	if n.running() {
 		return fmt.Errorf("node %s is running", n.name)
@@ -100,20 +102,20 @@ func (n Node) restart(ctx context.Context) error {
 	return n.awaitReady(ctx, since)
 }
 
-// State is what a node is up to.
+// State is the state of a node.
 type State string
 
 // States of a node.
 const (
 	Running   State = "running"
 	Stopped   State = "stopped"
-	NoKubelet State = "no kubelet" // StopKubelet was called, or it died
+	NoKubelet State = "no kubelet" // StopKubelet was called, or the kubelet died
 	Broken    State = "broken"     // containerd or kube-proxy died
 )
 
-// State asks the kernel, and containerd.
+// State returns the state, from the node's cgroups and a connection to containerd.
 func (n Node) State() State {
-	populated := func(program string) bool { return n.cluster.cgroups.populated(n.daemon(program).cgroup) }
+	populated := func(name string) bool { return n.cluster.cgroups.populated(n.daemon(name).cgroup) }
 	switch {
 	case !populated("init"):
 		return Stopped
@@ -129,10 +131,10 @@ func (n Node) running() bool {
 	return n.cluster.cgroups.populated(n.daemon("init").cgroup)
 }
 
-// boot creates the node's namespaces and starts what does not need the API server.
+// boot creates the node's namespaces and starts the processes that do not need the API server.
 func (n Node) boot(ctx context.Context) error {
 	if err := n.Stop(ctx); err != nil {
-		return fmt.Errorf("clear what is left of node %s: %w", n.name, err)
+		return fmt.Errorf("remove the previous node %s: %w", n.name, err)
 	}
 	if err := n.prepareDisk(); err != nil {
 		return err
@@ -149,7 +151,8 @@ func (n Node) boot(ctx context.Context) error {
 	return n.startContainerd(ctx)
 }
 
-// startInit starts the process that holds the node's mount namespace, and mounts what the node has of its own.
+// startInit starts the process that holds the node's mount namespace, and mounts the node's
+// directories.
 func (n Node) startInit(ctx context.Context) error {
 	network, err := os.Open(filepath.Join(netnsDir, n.cluster.netns(n.name)))
 	if err != nil {
@@ -157,7 +160,8 @@ func (n Node) startInit(ctx context.Context) error {
 	}
 	defer network.Close()
 	init := n.daemon("init", n.cluster.bin("pause"))
-	// Not by its name, which the mounts below hide: on a busy machine they come before init has entered.
+	// The namespace is passed as a file: the mounts below hide its name, possibly before init has
+	// entered.
 	init.enter, init.files, init.newMounts = []string{"--net=/proc/self/fd/3"}, []*os.File{network}, true
 	if err := n.cluster.start(ctx, init); err != nil {
 		return err
@@ -193,13 +197,15 @@ func (n Node) startContainerd(ctx context.Context) error {
 	return nil
 }
 
-// dialContainerd is how to tell whether it lives: the cgroup also holds the shims, which outlive it.
+// dialContainerd checks that containerd runs. Its cgroup does not show that, because it also has
+// the shims, which outlive containerd.
 func (n Node) dialContainerd() error {
 	pid, err := n.initPID()
 	if err != nil {
 		return err
 	}
-	// By way of a process on the node, because the address of a socket must be short and the cluster's folder may not be.
+	// A path in /proc is short enough for a socket address. The cluster's directory may be too
+	// long.
 	conn, err := net.Dial("unix", filepath.Join("/proc", strconv.Itoa(pid), "root/run/containerd/containerd.sock"))
 	if err != nil {
 		return fmt.Errorf("dial containerd: %w", err)
@@ -221,7 +227,8 @@ func (n Node) startAgents(ctx context.Context) error {
 
 func (n Node) startKubelet(ctx context.Context) error {
 	kubelet, err := n.entered("kubelet", "--config="+n.configFile("kubelet.yaml"), "--kubeconfig="+n.kubeconfig(),
-		// Without an address the kubelet asks DNS for its own name, waits 20 s, and then fails to initialise CSINode.
+		// Without an address the kubelet looks up its name in DNS for 20 s and then fails to
+		// initialise CSINode.
 		"--hostname-override="+n.name, "--node-ip="+n.IP())
 	if err != nil {
 		return err
@@ -232,19 +239,20 @@ func (n Node) startKubelet(ctx context.Context) error {
 	return n.cluster.start(ctx, kubelet)
 }
 
-// daemon is a process of the node that runs in namespaces which are not known yet.
-func (n Node) daemon(program string, args ...string) daemon {
-	return daemon{name: program + "-" + n.name, cgroup: n.cluster.cgroup(n.name, program), args: args}
+// daemon returns a process of the node without its namespaces.
+func (n Node) daemon(name string, args ...string) daemon {
+	return daemon{name: name + "-" + n.name, cgroup: n.cluster.cgroup(n.name, name), args: args}
 }
 
-func (n Node) entered(program string, flags ...string) (daemon, error) {
-	d := n.daemon(program, append([]string{n.cluster.bin(program)}, flags...)...)
+// entered returns a process of the node in the node's namespaces.
+func (n Node) entered(name string, flags ...string) (daemon, error) {
+	d := n.daemon(name, append([]string{n.cluster.bin(name)}, flags...)...)
 	enter, err := n.enter()
 	d.enter = enter
 	return d, err
 }
 
-// enter returns arguments of nsenter.
+// enter returns the arguments of nsenter for the node's namespaces.
 func (n Node) enter() ([]string, error) {
 	pid, err := n.initPID()
 	if err != nil {
@@ -261,7 +269,8 @@ func (n Node) initPID() (int, error) {
 	return pids[0], nil
 }
 
-// awaitReady waits for a heartbeat at or after since: what the API server says of a node that was stopped is old for 40 s.
+// awaitReady waits for a heartbeat at or after since, because the API server shows the status of a
+// stopped node for another 40 s.
 func (n Node) awaitReady(ctx context.Context, since time.Time) error {
 	client, err := n.cluster.client()
 	if err != nil {

@@ -10,11 +10,12 @@ import (
 	"text/template"
 )
 
-// ownFolders are the folders that each node has to itself. All that its daemons and its pods keep lies in one of them.
-var ownFolders = []string{"/var/lib", "/var/log", "/run"}
+// nodeDirs are the directories that are separate for each node. They hold all state of its daemons
+// and pods.
+var nodeDirs = []string{"/var/lib", "/var/log", "/run"}
 
-// kernelSettings are those that a kubelet sets for the whole machine. A node shows it files that hold them already, so that it
-// leaves the machine's alone.
+// kernelSettings are the settings that a kubelet changes for the whole machine. Nodes mount files
+// that already have these values over them, so that the kubelet does not change the machine's.
 var kernelSettings = map[string]string{
 	"/proc/sys/vm/overcommit_memory":      "1",
 	"/proc/sys/vm/panic_on_oom":           "0",
@@ -29,18 +30,19 @@ var templateFiles embed.FS
 
 var templates = template.Must(template.New("").Option("missingkey=error").ParseFS(templateFiles, "templates/*"))
 
-// prepareDisk writes the node's configuration, creates the folders that are missing and, as on any boot, empties /run.
+// prepareDisk writes the node's configuration, creates missing directories and, as any boot does,
+// empties /run.
 func (n Node) prepareDisk() error {
 	if err := os.RemoveAll(n.Path("/run")); err != nil {
 		return fmt.Errorf("empty the node's /run: %w", err)
 	}
-	for _, folder := range []string{
+	for _, dir := range []string{
 		"/run/netns", "/run/udev", "/run/cdi", "/run/lock",
 		"/var/lib/kubelet", "/var/lib/containerd", "/var/lib/cni",
 		"/var/log/pods", "/var/log/containers",
 	} {
-		if err := os.MkdirAll(n.Path(folder), 0o755); err != nil {
-			return fmt.Errorf("create folder of node: %w", err)
+		if err := os.MkdirAll(n.Path(dir), 0o755); err != nil {
+			return fmt.Errorf("create directory of node: %w", err)
 		}
 	}
 	for path, value := range kernelSettings {
@@ -60,7 +62,7 @@ func (n Node) writeConfig() error {
 		"Name": n.name, "PodCIDR": nodePodCIDR(n.index), "ClusterCIDR": podCIDR, "DNS": dnsServiceIP,
 		"PodCgroup": n.cluster.podCgroup(n.name), "PKI": n.cluster.path("pki"), "PauseImage": pauseImage,
 		"CNIPlugins": plugins, "ConfigDir": n.configFile(""), "ProxyKubeconfig": n.cluster.path("kube-proxy.kubeconfig"),
-		"More": n.cluster.kubelet,
+		"KubeletFields": n.cluster.kubelet,
 	}
 	for file, source := range map[string]string{
 		"containerd.toml": "containerd.toml", "kubelet.yaml": "kubelet.yaml", "kube-proxy.yaml": "kube-proxy.yaml",
@@ -77,10 +79,10 @@ func (n Node) writeConfig() error {
 	return nil
 }
 
-// issue makes the node's credentials: as client of the API server, and as the server that it fetches logs from.
+// issue creates the certificates of the kubelet: as client of the API server and as server of logs.
 func (n Node) issue(a *authority) error {
 	if err := os.MkdirAll(n.configFile(""), 0o755); err != nil {
-		return fmt.Errorf("create folder of node: %w", err)
+		return fmt.Errorf("create directory of node: %w", err)
 	}
 	server := identity{name: "kubelet-" + n.name, hosts: []string{n.name, n.IP()}}
 	if err := a.issue(server.name, server); err != nil {
@@ -96,17 +98,18 @@ func (n Node) kubeconfig() string { return n.configFile("kubelet.kubeconfig") }
 
 func (n Node) settingFile(path string) string { return n.cluster.node(n.name, "settings", path) }
 
-// mountScript runs in the node's new mount namespace, where nothing that it mounts reaches the machine.
+// mountScript is the script for the node's new mount namespace. Its mounts do not reach the
+// machine.
 func (n Node) mountScript() string {
 	lines := []string{
 		"mount --make-rprivate /",
-		// A copy of the machine's mounts keeps deleted network namespaces, of this cluster and of others, alive.
+		// Copied mounts would keep deleted network namespaces, of this and of other clusters.
 		"umount --recursive --lazy /run/netns 2>/dev/null || true",
-		// What udev knows of the machine's devices holds for the node too.
+		// The node uses the machine's udev database.
 		"if [ -d /run/udev ]; then mount --bind /run/udev " + n.Path("/run/udev") + "; fi",
 	}
-	for _, folder := range ownFolders {
-		lines = append(lines, "mount --rbind "+n.Path(folder)+" "+folder)
+	for _, dir := range nodeDirs {
+		lines = append(lines, "mount --rbind "+n.Path(dir)+" "+dir)
 	}
 	for path := range kernelSettings {
 		lines = append(lines, "if [ -e "+path+" ]; then mount --bind "+n.settingFile(path)+" "+path+"; fi")
@@ -125,7 +128,7 @@ func render(name string, values map[string]string) ([]byte, error) {
 
 func writeFile(path string, content []byte) error {
 	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
-		return fmt.Errorf("create folder: %w", err)
+		return fmt.Errorf("create directory: %w", err)
 	}
 	if err := os.WriteFile(path, content, 0o644); err != nil {
 		return fmt.Errorf("write file: %w", err)

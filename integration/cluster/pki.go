@@ -12,13 +12,14 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"strings"
 	"time"
 
 	"k8s.io/client-go/tools/clientcmd"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 )
 
-// authority is the cluster's certificate authority: servers and clients know each other by it.
+// authority is the cluster's certificate authority. It issues all server and client certificates.
 type authority struct {
 	dir  string
 	cert *x509.Certificate
@@ -26,21 +27,22 @@ type authority struct {
 	pem  []byte
 }
 
-// identity is whom a certificate speaks for: a user with its groups, a server with its addresses, or both.
+// identity is the subject of a certificate: a user with its groups, a server with its addresses, or
+// both.
 type identity struct {
 	name   string
 	groups []string
 	hosts  []string
 }
 
-// newAuthority makes an authority and a key for service account tokens in dir, as ca.crt, ca.key, sa.key and sa.pub.
+// newAuthority creates an authority in dir, as ca.crt and ca.key.
 func newAuthority(dir string) (*authority, error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
-		return nil, fmt.Errorf("create pki folder: %w", err)
+		return nil, fmt.Errorf("create PKI directory: %w", err)
 	}
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
-		return nil, fmt.Errorf("make authority key: %w", err)
+		return nil, fmt.Errorf("generate authority key: %w", err)
 	}
 	template := certificate(identity{name: "akri-cluster"})
 	template.IsCA, template.BasicConstraintsValid = true, true
@@ -48,42 +50,24 @@ func newAuthority(dir string) (*authority, error) {
 	template.ExtKeyUsage = nil
 	der, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
 	if err != nil {
-		return nil, fmt.Errorf("make authority: %w", err)
+		return nil, fmt.Errorf("create authority: %w", err)
 	}
 	a := &authority{dir: dir, cert: template, key: key, pem: encode("CERTIFICATE", der)}
-	// The authority's own key is written too: the controller manager signs certificate requests with it.
-	if err := a.write("ca", a.pem, key); err != nil {
-		return nil, err
-	}
-	return a, a.writeServiceAccountKey()
-}
-
-func (a *authority) writeServiceAccountKey() error {
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		return fmt.Errorf("make service account key: %w", err)
-	}
-	public, err := x509.MarshalPKIXPublicKey(key.Public())
-	if err != nil {
-		return fmt.Errorf("encode service account key: %w", err)
-	}
-	if err := a.write("sa", nil, key); err != nil {
-		return err
-	}
-	return os.WriteFile(a.file("sa.pub"), encode("PUBLIC KEY", public), 0o600)
+	// The controller manager signs certificate requests with the authority's key.
+	return a, a.write("ca", a.pem, key)
 }
 
 func (a *authority) file(name string) string { return filepath.Join(a.dir, name) }
 
-// issue writes <file>.crt and <file>.key for who.
-func (a *authority) issue(file string, who identity) error {
+// issue writes <file>.crt and <file>.key for the subject.
+func (a *authority) issue(file string, subject identity) error {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
-		return fmt.Errorf("make key: %w", err)
+		return fmt.Errorf("generate key: %w", err)
 	}
-	der, err := x509.CreateCertificate(rand.Reader, certificate(who), a.cert, key.Public(), a.key)
+	der, err := x509.CreateCertificate(rand.Reader, certificate(subject), a.cert, key.Public(), a.key)
 	if err != nil {
-		return fmt.Errorf("make certificate of %s: %w", who.name, err)
+		return fmt.Errorf("create certificate of %s: %w", subject.name, err)
 	}
 	return a.write(file, encode("CERTIFICATE", der), key)
 }
@@ -93,10 +77,8 @@ func (a *authority) write(file string, cert []byte, key *ecdsa.PrivateKey) error
 	if err != nil {
 		return fmt.Errorf("encode key: %w", err)
 	}
-	if cert != nil {
-		if err := os.WriteFile(a.file(file+".crt"), cert, 0o600); err != nil {
-			return fmt.Errorf("write certificate: %w", err)
-		}
+	if err := os.WriteFile(a.file(file+".crt"), cert, 0o600); err != nil {
+		return fmt.Errorf("write certificate: %w", err)
 	}
 	if err := os.WriteFile(a.file(file+".key"), encode("EC PRIVATE KEY", der), 0o600); err != nil {
 		return fmt.Errorf("write key: %w", err)
@@ -104,23 +86,24 @@ func (a *authority) write(file string, cert []byte, key *ecdsa.PrivateKey) error
 	return nil
 }
 
-// kubeconfig issues a client certificate for who and writes a kubeconfig to path that holds all that a client needs.
-func (a *authority) kubeconfig(path, server string, who identity) error {
-	if err := a.issue(who.fileName(), who); err != nil {
+// kubeconfig issues a client certificate for the user and writes a self-contained kubeconfig to
+// path.
+func (a *authority) kubeconfig(path, server string, user identity) error {
+	if err := a.issue(user.fileName(), user); err != nil {
 		return err
 	}
-	cert, err := os.ReadFile(a.file(who.fileName() + ".crt"))
+	cert, err := os.ReadFile(a.file(user.fileName() + ".crt"))
 	if err != nil {
 		return fmt.Errorf("read certificate: %w", err)
 	}
-	key, err := os.ReadFile(a.file(who.fileName() + ".key"))
+	key, err := os.ReadFile(a.file(user.fileName() + ".key"))
 	if err != nil {
 		return fmt.Errorf("read key: %w", err)
 	}
 	config := clientcmdapi.NewConfig()
 	config.Clusters["akri"] = &clientcmdapi.Cluster{Server: server, CertificateAuthorityData: a.pem}
-	config.AuthInfos[who.name] = &clientcmdapi.AuthInfo{ClientCertificateData: cert, ClientKeyData: key}
-	config.Contexts["akri"] = &clientcmdapi.Context{Cluster: "akri", AuthInfo: who.name}
+	config.AuthInfos[user.name] = &clientcmdapi.AuthInfo{ClientCertificateData: cert, ClientKeyData: key}
+	config.Contexts["akri"] = &clientcmdapi.Context{Cluster: "akri", AuthInfo: user.name}
 	config.CurrentContext = "akri"
 	if err := clientcmd.WriteToFile(*config, path); err != nil {
 		return fmt.Errorf("write kubeconfig: %w", err)
@@ -128,29 +111,21 @@ func (a *authority) kubeconfig(path, server string, who identity) error {
 	return nil
 }
 
-// fileName has no colons: user names of Kubernetes do.
-func (i identity) fileName() string {
-	name := []byte(i.name)
-	for n, c := range name {
-		if c == ':' {
-			name[n] = '-'
-		}
-	}
-	return string(name)
-}
+// fileName is the name without the colons that Kubernetes user names contain.
+func (i identity) fileName() string { return strings.ReplaceAll(i.name, ":", "-") }
 
-// certificate lasts a year: longer than any cluster of this kind is kept.
-func certificate(who identity) *x509.Certificate {
+// certificate returns a template that is valid for a year.
+func certificate(subject identity) *x509.Certificate {
 	serial, _ := rand.Int(rand.Reader, new(big.Int).Lsh(big.NewInt(1), 127)) // rand.Reader never fails
 	cert := &x509.Certificate{
 		SerialNumber: serial,
-		Subject:      pkix.Name{CommonName: who.name, Organization: who.groups},
+		Subject:      pkix.Name{CommonName: subject.name, Organization: subject.groups},
 		NotBefore:    time.Now().Add(-time.Hour),
 		NotAfter:     time.Now().AddDate(1, 0, 0),
 		KeyUsage:     x509.KeyUsageDigitalSignature,
 		ExtKeyUsage:  []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth, x509.ExtKeyUsageServerAuth},
 	}
-	for _, host := range who.hosts {
+	for _, host := range subject.hosts {
 		if ip := net.ParseIP(host); ip != nil {
 			cert.IPAddresses = append(cert.IPAddresses, ip)
 		} else {

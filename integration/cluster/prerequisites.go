@@ -11,34 +11,34 @@ import (
 	"strings"
 )
 
-// prerequisite is something that the machine must have and a Debian package brings.
+// prerequisite is a Debian package that the cluster needs.
 type prerequisite struct {
 	pkg string
-	// programs must all be found, if any.
-	programs []string
-	// present replaces the search for programs.
+	// binaries must all be in PATH.
+	binaries []string
+	// present replaces the search for binaries.
 	present func() bool
 }
 
 func prerequisites() []prerequisite {
 	return []prerequisite{
-		{pkg: "iproute2", programs: []string{"ip"}},
-		{pkg: "iptables", programs: []string{"iptables", "iptables-save", "iptables-restore"}},
-		{pkg: "util-linux", programs: []string{"nsenter", "setsid"}},
-		{pkg: "mount", programs: []string{"mount", "umount"}},
-		{pkg: "runc", programs: []string{"runc"}},
+		{pkg: "iproute2", binaries: []string{"ip"}},
+		{pkg: "iptables", binaries: []string{"iptables", "iptables-save", "iptables-restore"}},
+		{pkg: "util-linux", binaries: []string{"nsenter", "setsid"}},
+		{pkg: "mount", binaries: []string{"mount", "umount"}},
+		{pkg: "runc", binaries: []string{"runc"}},
 		{pkg: "containernetworking-plugins", present: func() bool { _, err := cniPlugins(); return err == nil }},
 	}
 }
 
 func requireRoot() error {
 	if os.Geteuid() != 0 {
-		return errors.New("a cluster needs root, for namespaces, mounts and control groups: run it with sudo")
+		return errors.New("a cluster needs root for namespaces, mounts and control groups; run it with sudo")
 	}
 	return nil
 }
 
-// ensurePrerequisites installs what is missing when it may, and otherwise says what to install.
+// ensurePrerequisites installs missing packages with apt-get, or returns an error that names them.
 func ensurePrerequisites(ctx context.Context, step func(string)) error {
 	missing := missingPackages()
 	if len(missing) == 0 {
@@ -46,7 +46,7 @@ func ensurePrerequisites(ctx context.Context, step func(string)) error {
 	}
 	install := "apt-get update && apt-get install --yes --no-install-recommends " + strings.Join(missing, " ")
 	if _, err := exec.LookPath("apt-get"); err != nil {
-		return fmt.Errorf("install what these Debian packages hold: %s", strings.Join(missing, " "))
+		return fmt.Errorf("commands are missing; install the equivalents of these Debian packages: %s", strings.Join(missing, " "))
 	}
 	step("installing " + strings.Join(missing, " "))
 	cmd := exec.CommandContext(ctx, "sh", "-ec", install)
@@ -55,7 +55,7 @@ func ensurePrerequisites(ctx context.Context, step func(string)) error {
 		return fmt.Errorf("install missing packages with %q: %w", install, err)
 	}
 	if left := missingPackages(); len(left) > 0 {
-		return fmt.Errorf("the packages %q were installed and bring not what was expected", left)
+		return fmt.Errorf("the packages %q are installed, but their commands are not found", left)
 	}
 	return nil
 }
@@ -63,7 +63,7 @@ func ensurePrerequisites(ctx context.Context, step func(string)) error {
 func missingPackages() []string {
 	var missing []string
 	for _, p := range prerequisites() {
-		if p.present != nil && !p.present() || slices.ContainsFunc(p.programs, func(name string) bool { return !onPath(name) }) {
+		if p.present != nil && !p.present() || slices.ContainsFunc(p.binaries, func(name string) bool { return !onPath(name) }) {
 			missing = append(missing, p.pkg)
 		}
 	}
@@ -79,7 +79,7 @@ func onPath(name string) bool {
 	return false
 }
 
-// cniPlugins finds the folder of the plugins that pods get their network from: Debian's, or that of their own releases.
+// cniPlugins returns the directory of the CNI plugins: Debian's, or that of the project's releases.
 func cniPlugins() (string, error) {
 	for _, dir := range []string{"/usr/lib/cni", "/opt/cni/bin"} {
 		complete := true

@@ -8,8 +8,9 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// controlPlaneProxy makes service addresses reachable for the API server, which calls webhooks by them. It goes by the name of the
-// first node because kube-proxy waits 30 s for a node of its name to exist.
+// controlPlaneProxy is the kube-proxy that makes ClusterIPs reachable for the API server, which
+// calls webhooks. It has the name of the first node, because kube-proxy waits 30 s for a node of
+// its name.
 func (c *Cluster) controlPlaneProxy() daemon {
 	return c.controlPlaneDaemon("kube-proxy", "--config="+c.nodes[0].configFile("kube-proxy.yaml"))
 }
@@ -37,13 +38,13 @@ func (c *Cluster) awaitDNS(ctx context.Context) error {
 			return err
 		}
 		if int(set.Status.NumberReady) < len(c.nodes) {
-			return fmt.Errorf("%d of %d servers are ready", set.Status.NumberReady, len(c.nodes))
+			return fmt.Errorf("%d of %d DNS servers are ready", set.Status.NumberReady, len(c.nodes))
 		}
 		return nil
 	})
 }
 
-// awaitServiceAccount waits for what pods of the default namespace are refused without.
+// awaitServiceAccount waits for the default service account, without which Kubernetes refuses pods.
 func (c *Cluster) awaitServiceAccount(ctx context.Context) error {
 	client, err := c.client()
 	if err != nil {

@@ -8,10 +8,11 @@ import (
 	"io/fs"
 	"os"
 	"slices"
+	"strings"
 	"syscall"
 )
 
-// state is written when a cluster is up: without it, what is there is the remains of a crash.
+// state is written when the cluster is up. A directory without it has the remains of a crash.
 type state struct {
 	Nodes []string `json:"nodes"`
 }
@@ -51,7 +52,7 @@ func (m *machine) readState() ([]string, error) {
 	return s.Nodes, nil
 }
 
-// writeState is the last step of Up, and a rename: a crash leaves the state whole or absent.
+// writeState is the last step of Up. The rename is atomic.
 func (m *machine) writeState(nodes []string) error {
 	content, err := json.Marshal(state{Nodes: nodes})
 	if err != nil {
@@ -66,11 +67,12 @@ func (m *machine) writeState(nodes []string) error {
 	return nil
 }
 
-// lock waits until no other process changes the cluster. The kernel gives the lock back when its holder ends in whatever way.
+// lock waits until no other process changes the cluster. The kernel releases the lock when the
+// process ends.
 func (m *machine) lock() (func(), error) {
 	for {
 		if err := os.MkdirAll(m.dir, 0o755); err != nil {
-			return nil, fmt.Errorf("create cluster folder: %w", err)
+			return nil, fmt.Errorf("create cluster directory: %w", err)
 		}
 		file, err := os.OpenFile(m.path("lock"), os.O_CREATE|os.O_RDWR, 0o600)
 		if errors.Is(err, fs.ErrNotExist) {
@@ -86,17 +88,18 @@ func (m *machine) lock() (func(), error) {
 		if sameFile(file, m.path("lock")) {
 			return func() { _ = file.Close() }, nil
 		}
-		_ = file.Close() // its holder removed the cluster, and the lock with it
+		_ = file.Close() // the previous holder removed the file with the cluster
 	}
 }
 
 func sameFile(file *os.File, path string) bool {
-	held, err1 := file.Stat()
-	now, err2 := os.Stat(path)
-	return err1 == nil && err2 == nil && os.SameFile(held, now)
+	openInfo, openErr := file.Stat()
+	pathInfo, pathErr := os.Stat(path)
+	return openErr == nil && pathErr == nil && os.SameFile(openInfo, pathInfo)
 }
 
-// revive returns the cluster that runs in the folder, with its stopped parts started, or nil when it has lost its heart.
+// revive starts the stopped parts of the cluster in the directory and returns it, or returns nil if
+// its API server does not run.
 func (m *machine) revive(ctx context.Context, cfg Config) (*Cluster, error) {
 	names, err := m.readState()
 	if err != nil {
@@ -107,7 +110,7 @@ func (m *machine) revive(ctx context.Context, cfg Config) (*Cluster, error) {
 		return nil, ctx.Err()
 	}
 	if len(cfg.Nodes) > 0 && !slices.Equal(cfg.Nodes, names) {
-		return nil, fmt.Errorf("the cluster in %s runs with the nodes %q, not %q: take it down first", m.dir, names, cfg.Nodes)
+		return nil, fmt.Errorf("the cluster in %s runs with the nodes %q, not %q; take it down first", m.dir, names, cfg.Nodes)
 	}
 	for _, d := range []daemon{c.controllerManager(), c.scheduler(), c.controlPlaneProxy()} {
 		if m.alive(d) == nil {
@@ -147,43 +150,43 @@ func (m *machine) down(ctx context.Context) error {
 	if err := m.clean(ctx, "log", "lock"); err != nil {
 		return err
 	}
-	_ = os.Remove(m.dir) // stays when somebody keeps files of their own there
+	_ = os.Remove(m.dir) // stays if it has files of the user
 	return nil
 }
 
-// ownFiles are what a cluster puts into its folder, apart from logs and lock.
-var ownFiles = []string{
+// clusterFiles are the files that a cluster creates in its directory, except logs and lock.
+var clusterFiles = []string{
 	"state.json", "state.json.partial", "kubeconfig", "kube-controller-manager.kubeconfig", "kube-scheduler.kubeconfig",
 	"kube-proxy.kubeconfig", "dns.yaml", "pki", "etcd", "images", "nodes", "bin",
 }
 
-// clean ends and removes all that bears the cluster's names, and the files named. It asks no process and trusts no record: only the
-// kernel's own lists.
+// clean kills the cluster's processes and removes its namespaces, its files and the additional
+// files. It finds them by name in the kernel's lists, not in recorded state.
 func (m *machine) clean(ctx context.Context, files ...string) error {
 	if err := m.cgroups.kill(ctx, m.cgroup()); err != nil {
 		return err
 	}
 	err := errors.Join(m.removeNetworks(ctx), m.cgroups.remove(ctx, m.cgroup()))
-	for _, name := range slices.Concat(ownFiles, files) {
+	for _, name := range slices.Concat(clusterFiles, files) {
 		err = errors.Join(err, os.RemoveAll(m.path(name)))
 	}
 	return err
 }
 
-// prepareDir creates the folders, and a link to the programs that keeps command lines short.
+// prepareDir creates the directories, and a link to the binaries that keeps command lines short.
 func (m *machine) prepareDir(bin string) error {
 	for _, name := range []string{"log", "nodes", "images"} {
 		if err := os.MkdirAll(m.path(name), 0o755); err != nil {
-			return fmt.Errorf("create folder: %w", err)
+			return fmt.Errorf("create directory: %w", err)
 		}
 	}
-	for _, owned := range ownFolders {
-		if bin == owned || len(bin) > len(owned) && bin[:len(owned)+1] == owned+"/" {
-			return fmt.Errorf("AKRI_CACHE must not be inside %s, of which each node has its own", owned)
+	for _, owned := range nodeDirs {
+		if bin == owned || strings.HasPrefix(bin, owned+"/") {
+			return fmt.Errorf("AKRI_CACHE must not be inside %s, which is separate on each node", owned)
 		}
 	}
 	if err := os.Symlink(bin, m.path("bin")); err != nil {
-		return fmt.Errorf("link programs: %w", err)
+		return fmt.Errorf("link binaries: %w", err)
 	}
 	return nil
 }

@@ -49,7 +49,7 @@ func (s *suite) pod(t *testing.T, p *corev1.Pod) {
 	require.NoError(t, err)
 }
 
-// running waits until the pod's container runs, and returns the pod.
+// running waits until the pod's container runs and returns the pod.
 func (s *suite) running(t *testing.T, name string) *corev1.Pod {
 	t.Helper()
 	var found *corev1.Pod
@@ -57,7 +57,7 @@ func (s *suite) running(t *testing.T, name string) *corev1.Pod {
 		var err error
 		found, err = s.client.CoreV1().Pods("default").Get(t.Context(), name, metav1.GetOptions{})
 		return err == nil && len(found.Status.ContainerStatuses) > 0 && found.Status.ContainerStatuses[0].State.Running != nil
-	}, patience, 100*time.Millisecond, "pod %s does not run", name)
+	}, timeout, 100*time.Millisecond, "pod %s does not run", name)
 	return found
 }
 
@@ -79,19 +79,19 @@ func (s *suite) service(t *testing.T, name string, port, target int32, selector 
 func (s *suite) eventually(t *testing.T, want string, args ...string) {
 	t.Helper()
 	var last string
-	if !check(patience, func() bool {
+	if !check(timeout, func() bool {
 		out, err := s.cluster.Kubectl(t.Context(), args...).CombinedOutput()
 		last = fmt.Sprintf("%s (%v)", out, err)
 		return err == nil && strings.Contains(string(out), want)
 	}) {
-		t.Fatalf("kubectl %q: want %q, got %s", args, want, last)
+		t.Fatalf("kubectl %q: got %s, want %q", args, last, want)
 	}
 }
 
-func check(within time.Duration, condition func() bool) bool {
+func check(timeout time.Duration, condition func() bool) bool {
 	ticker := time.NewTicker(200 * time.Millisecond)
 	defer ticker.Stop()
-	for end := time.Now().Add(within); time.Now().Before(end); <-ticker.C {
+	for end := time.Now().Add(timeout); time.Now().Before(end); <-ticker.C {
 		if condition() {
 			return true
 		}
@@ -106,8 +106,9 @@ func (s *suite) server(t *testing.T) string {
 	return config.Host
 }
 
-// refuseConfigMaps makes a namespace in which a webhook, served by a pod behind a Service, refuses every ConfigMap.
-func (s *suite) refuseConfigMaps(t *testing.T, namespace string) {
+// rejectConfigMaps creates a namespace and a webhook that rejects all ConfigMaps in it. A pod
+// behind a Service serves the webhook.
+func (s *suite) rejectConfigMaps(t *testing.T, namespace string) {
 	t.Helper()
 	cert, key := selfSigned(t, "webhook.default.svc")
 	s.pod(t, pod("webhook", "node-b", "webhook", corev1.EnvVar{Name: "CERT", Value: cert}, corev1.EnvVar{Name: "KEY", Value: key}))
@@ -158,13 +159,13 @@ func writeKubeconfig(t *testing.T, path string) {
 	require.NoError(t, clientcmd.WriteToFile(*config, path))
 }
 
-// kill ends one daemon, by the name of its log, and nothing that it started.
+// kill kills one daemon, by the name of its log, without its children.
 func (s *suite) kill(t *testing.T, daemon string) {
 	t.Helper()
 	for _, pid := range processesOf(s.dir) {
-		program, err := os.Readlink(filepath.Join("/proc", itoa(pid), "exe"))
+		binary, err := os.Readlink(filepath.Join("/proc", itoa(pid), "exe"))
 		log, logErr := os.Readlink(filepath.Join("/proc", itoa(pid), "fd", "2"))
-		if err == nil && logErr == nil && filepath.Base(log) == daemon+".log" && strings.HasPrefix(daemon+"-", filepath.Base(program)+"-") {
+		if err == nil && logErr == nil && filepath.Base(log) == daemon+".log" && strings.HasPrefix(daemon+"-", filepath.Base(binary)+"-") {
 			require.NoError(t, syscall.Kill(pid, syscall.SIGKILL))
 			return
 		}
@@ -172,7 +173,7 @@ func (s *suite) kill(t *testing.T, daemon string) {
 	t.Fatalf("%s does not run", daemon)
 }
 
-// killAll sends SIGKILL to each process of the cluster in dir, one after the other, as a careless operator would.
+// killAll sends SIGKILL to each process of the cluster in dir.
 func killAll(dir string) error {
 	var errs []error
 	for _, pid := range processesOf(dir) {
@@ -187,7 +188,7 @@ func killAll(dir string) error {
 	return errors.Join(errs...)
 }
 
-// processesOf leaves out those that have ended and that init has not collected yet.
+// processesOf returns the processes of the cluster in dir, without zombies.
 func processesOf(dir string) []int {
 	var pids []int
 	groups, _ := filepath.Glob("/proc/[0-9]*/cgroup")
@@ -202,7 +203,7 @@ func processesOf(dir string) []int {
 	return pids
 }
 
-// traces lists all on the machine that still bears the names of the cluster in dir.
+// traces lists everything on the machine that has a name of the cluster in dir.
 func traces(t *testing.T, dir string) []string {
 	t.Helper()
 	var found []string
@@ -228,11 +229,11 @@ func traces(t *testing.T, dir string) []string {
 		if err == nil && entry.Name() == cluster.PrefixOf(dir) {
 			add("cgroup", path)
 		}
-		return nil // groups of others come and go
+		return nil // other groups are created and removed meanwhile
 	})
 	require.NoError(t, err)
 	if _, err := os.Stat(dir); err == nil {
-		add("folder", dir)
+		add("directory", dir)
 	}
 	return found
 }

@@ -6,18 +6,19 @@ import (
 	"time"
 )
 
-// wait calls check at once and then every interval until it returns nil. When ctx ends first, it returns check's last reason.
+// wait calls check immediately and then at every interval until it returns nil. If ctx ends first,
+// the error has check's last error.
 func wait(ctx context.Context, interval time.Duration, check func() error) error {
 	ticker := time.NewTicker(interval)
 	defer ticker.Stop()
 	for {
-		reason := check()
-		if reason == nil {
+		err := check()
+		if err == nil {
 			return nil
 		}
 		select {
 		case <-ctx.Done():
-			return fmt.Errorf("%w: %w", context.Cause(ctx), reason)
+			return fmt.Errorf("%w: %w", context.Cause(ctx), err)
 		case <-ticker.C:
 		}
 	}

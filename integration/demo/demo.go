@@ -1,4 +1,5 @@
-// Package demo shows Akri at work on a real cluster: a device is plugged in, found, offered, used, and pulled out.
+// Package demo shows Akri on a real cluster: a device is plugged in, discovered, offered, used and
+// unplugged.
 package demo
 
 import (
@@ -16,12 +17,12 @@ import (
 	"akri.sh/integration/mesh"
 )
 
-// stepWithin bounds each wait of the demo: what takes longer is broken.
-const stepWithin = 3 * time.Minute
+// stepTimeout limits each wait of the demo.
+const stepTimeout = 3 * time.Minute
 
 // Options of a demo.
 type Options struct {
-	// Dir of the cluster; empty: the default one.
+	// Dir is the directory of the cluster. Default: that of package cluster.
 	Dir string
 	Out io.Writer
 }
@@ -32,7 +33,7 @@ type demo struct {
 	nodes int
 }
 
-// Run runs the demo. The cluster stays.
+// Run runs the demo. The cluster keeps running.
 func Run(ctx context.Context, options Options) error {
 	d := &demo{report: newReport(options.Out)}
 	steps := []func(context.Context) error{
@@ -51,7 +52,7 @@ func Run(ctx context.Context, options Options) error {
 }
 
 func (d *demo) startCluster(ctx context.Context, dir string) error {
-	d.title("A cluster: real kubelets, containerd, API server and etcd")
+	d.title("Cluster: real kubelets, containerd, API server and etcd")
 	images, err := imageFiles()
 	if err != nil {
 		return err
@@ -60,7 +61,7 @@ func (d *demo) startCluster(ctx context.Context, dir string) error {
 	if err != nil {
 		return fmt.Errorf("start cluster: %w", err)
 	}
-	if d.mesh, err = mesh.On(ctx, running); err != nil {
+	if d.mesh, err = mesh.New(ctx, running); err != nil {
 		return err
 	}
 	nodes, err := d.mesh.NodeNames(ctx)
@@ -69,15 +70,16 @@ func (d *demo) startCluster(ctx context.Context, dir string) error {
 	}
 	d.nodes = len(nodes)
 	if d.external() {
-		d.done("KUBECONFIG=%s names an existing cluster: %s. Its nodes must be able to pull or have the %s images", running.Kubeconfig(),
+		d.done("using the existing cluster of KUBECONFIG=%s: %s. Its nodes must have the %s images or be able to pull them", running.Kubeconfig(),
 			strings.Join(nodes, ", "), mesh.DevTag)
 		return nil
 	}
-	d.done("the cluster is up")
+	d.done("the cluster is ready")
 	return nil
 }
 
-// external says that the cluster's nodes are not this machine's, so that nothing that is plugged in here shows there.
+// external reports whether the cluster runs elsewhere. Its nodes do not see devices of this
+// machine.
 func (d *demo) external() bool { return len(d.mesh.Cluster.Nodes()) == 0 }
 
 func imageFiles() ([]string, error) {
@@ -87,14 +89,14 @@ func imageFiles() ([]string, error) {
 	}
 	files, err := filepath.Glob(filepath.Join(cache, "images", "*.tar"))
 	if err != nil || len(files) == 0 {
-		return nil, errors.Join(err, fmt.Errorf("no images in %s: make images builds them", filepath.Join(cache, "images")))
+		return nil, errors.Join(err, fmt.Errorf("no images in %s; run make images", filepath.Join(cache, "images")))
 	}
 	return files, nil
 }
 
 func (d *demo) install(ctx context.Context) error {
-	d.title("The mesh, installed with helm")
-	err := d.while("helm is installing; waiting for the workloads", func() error { return d.mesh.Install(ctx) })
+	d.title("Akri, installed with helm")
+	err := d.while("helm is installing Akri and waiting for the workloads", func() error { return d.mesh.Install(ctx) })
 	if err != nil {
 		return err
 	}
@@ -102,9 +104,9 @@ func (d *demo) install(ctx context.Context) error {
 	return nil
 }
 
-// shareEcho shows a device that both nodes see: one Instance with slots for two brokers.
+// shareEcho shows shared devices: both nodes see them, and each Instance has slots for two brokers.
 func (d *demo) shareEcho(ctx context.Context) error {
-	d.title("A shared device: debug-echo, seen by both nodes, capacity 2")
+	d.title("Shared devices: debug-echo, visible on both nodes, capacity 2")
 	since := time.Now()
 	if err := d.mesh.Apply(ctx, "deploy", "samples", "debug-echo.yaml"); err != nil {
 		return err
@@ -120,20 +122,20 @@ func (d *demo) shareEcho(ctx context.Context) error {
 	return err
 }
 
-// hotPlug plugs a real device in and out again.
+// hotPlug plugs a real device in and out.
 func (d *demo) hotPlug(ctx context.Context) error {
 	if d.external() {
-		d.step("a device that is plugged in here does not show on the nodes of an existing cluster: not shown")
+		d.step("skipped the hot-plug: the nodes of an existing cluster do not see devices of this machine")
 		return nil
 	}
-	d.title("A real device, plugged in")
+	d.title("Real device: plugged in")
 	if err := d.mesh.Apply(ctx, "deploy", "samples", "udev-zram.yaml"); err != nil {
 		return err
 	}
 	since := time.Now()
 	zram, err := devices.PlugZram(ctx, "hello from a real block device")
 	if errors.Is(err, devices.ErrNoZram) {
-		d.step(err.Error() + ": showing /dev/null instead, which cannot be pulled out")
+		d.step(err.Error() + "; using /dev/null instead, which cannot be unplugged")
 		return d.showNull(ctx)
 	}
 	if err != nil {
@@ -152,13 +154,13 @@ func (d *demo) hotPlug(ctx context.Context) error {
 	if err := d.table(ctx); err != nil {
 		return errors.Join(err, unplug())
 	}
-	d.title("The device, pulled out")
+	d.title("Real device: unplugged")
 	since = time.Now()
 	if err := unplug(); err != nil {
 		return err
 	}
-	d.done("%s is pulled out", zram.Node())
-	if err := d.gone(ctx, since, expected.configuration); err != nil {
+	d.done("%s is unplugged", zram.Node())
+	if err := d.awaitRemoval(ctx, since, expected.configuration); err != nil {
 		return err
 	}
 	return d.table(ctx)
@@ -177,12 +179,12 @@ func (d *demo) showNull(ctx context.Context) error {
 
 func (d *demo) table(ctx context.Context) error {
 	fmt.Fprintln(d.out)
-	return d.mesh.Table(ctx, d.out)
+	return d.mesh.PrintTable(ctx, d.out)
 }
 
 func (d *demo) hints() {
 	fmt.Fprintf(d.out, `
-The cluster stays. Try:
+The cluster keeps running. Try:
 
   export KUBECONFIG=%s
   export PATH=%s:$PATH
@@ -191,12 +193,12 @@ The cluster stays. Try:
   kubectl get nodes -o custom-columns=NODE:.metadata.name,ALLOCATABLE:.status.allocatable
 `, d.mesh.Cluster.Kubeconfig(), d.mesh.Bin())
 	if d.external() {
-		fmt.Fprintf(d.out, "  helm uninstall %s --namespace %s             # remove Akri\n", mesh.Release, mesh.Namespace)
+		fmt.Fprintf(d.out, "  helm uninstall %s --namespace %s             # uninstall Akri\n", mesh.Release, mesh.Namespace)
 		return
 	}
-	fmt.Fprint(d.out, `  cat /sys/class/zram-control/hot_add          # plug in a device; it prints its number N
-  kubectl get akrii --watch                    # see it come
-  echo N > /sys/class/zram-control/hot_remove  # pull it out
+	fmt.Fprint(d.out, `  cat /sys/class/zram-control/hot_add          # plug in a device; prints its number N
+  kubectl get akrii --watch                    # watch its Instances
+  echo N > /sys/class/zram-control/hot_remove  # unplug it
   make demo-down                               # remove the cluster
 `)
 }

@@ -18,40 +18,40 @@ import (
 
 const namespace = metav1.NamespaceDefault
 
-// expectation is what becomes of a Configuration.
+// expectation is the expected result of a Configuration.
 type expectation struct {
 	configuration      string
 	instances, brokers int
-	// content that each broker reads from its device; empty: the Configuration has no device to read from.
+	// content that each broker reads from its device, empty without a readable device.
 	content string
 }
 
-// follow reports each stage from a device to its broker, with the time since it began.
+// follow waits for each stage from a device to its broker and prints the time since the start.
 func (d *demo) follow(ctx context.Context, since time.Time, expected expectation) error {
-	ctx, cancel := context.WithTimeout(ctx, stepWithin)
+	ctx, cancel := context.WithTimeout(ctx, stepTimeout)
 	defer cancel()
 	stages := []struct {
-		what  string
+		name  string
 		check func(context.Context) (string, error)
 	}{
 		{"Instances", d.instances(expected)},
-		{"the kubelets to offer them (they tell the API server every 10 s)", d.offered(expected)},
-		{"brokers to run", d.brokersRun(expected)},
-		{"brokers to read their device", d.brokersRead(expected)},
+		{"node capacity (kubelets update it every 10 s)", d.offered(expected)},
+		{"ready brokers", d.brokersRun(expected)},
+		{"brokers that read their device", d.brokersRead(expected)},
 	}
 	for _, stage := range stages {
-		var said string
-		err := d.while("waiting for "+stage.what, func() error {
-			return mesh.Await(ctx, stage.what, func(ctx context.Context) (err error) {
-				said, err = stage.check(ctx)
+		var result string
+		err := d.while("waiting for "+stage.name, func() error {
+			return mesh.Await(ctx, stage.name, func(ctx context.Context) (err error) {
+				result, err = stage.check(ctx)
 				return err
 			})
 		})
 		if err != nil {
 			return err
 		}
-		if said != "" {
-			d.since(since, said)
+		if result != "" {
+			d.since(since, result)
 		}
 	}
 	return nil
@@ -66,7 +66,7 @@ func (d *demo) instances(expected expectation) func(context.Context) (string, er
 		if len(found) != expected.instances {
 			return "", fmt.Errorf("%d of %d Instances", len(found), expected.instances)
 		}
-		return "found: Instances " + strings.Join(names(found), ", "), nil
+		return "discovered: Instances " + strings.Join(names(found), ", "), nil
 	}
 }
 
@@ -83,11 +83,11 @@ func (d *demo) offered(expected expectation) func(context.Context) (string, erro
 					return "", err
 				}
 				if offered == 0 {
-					return "", fmt.Errorf("%s does not offer %s yet", node, instance.Name)
+					return "", fmt.Errorf("the capacity of %s does not have %s yet", node, instance.Name)
 				}
 			}
 		}
-		return "offered: akri.sh/<instance> is in the capacity of its nodes", nil
+		return "offered: akri.sh/<instance> is in the capacity of the nodes", nil
 	}
 }
 
@@ -115,40 +115,41 @@ func (d *demo) brokersRead(expected expectation) func(context.Context) (string, 
 			return "", err
 		}
 		for _, pod := range pods {
-			read, err := d.mesh.AskBroker(ctx, &pod)
+			response, err := d.mesh.QueryBroker(ctx, &pod)
 			if err != nil {
 				return "", err
 			}
-			if !strings.Contains(string(read), expected.content) || !json.Valid(read) {
-				return "", fmt.Errorf("%s read %s", pod.Name, read)
+			if !strings.Contains(string(response), expected.content) || !json.Valid(response) {
+				return "", fmt.Errorf("%s read %s", pod.Name, response)
 			}
 		}
 		return fmt.Sprintf("read: each broker reads %q from its device", expected.content), nil
 	}
 }
 
-// gone reports how a device leaves.
-func (d *demo) gone(ctx context.Context, since time.Time, configuration string) error {
-	ctx, cancel := context.WithTimeout(ctx, stepWithin)
+// awaitRemoval waits until the Instances and brokers of a Configuration are removed, and prints
+// when.
+func (d *demo) awaitRemoval(ctx context.Context, since time.Time, configuration string) error {
+	ctx, cancel := context.WithTimeout(ctx, stepTimeout)
 	defer cancel()
-	err := d.while("waiting for the Instances to leave", func() error {
-		return mesh.Await(ctx, "the Instances to leave", func(ctx context.Context) error {
+	err := d.while("waiting for the removal of the Instances", func() error {
+		return mesh.Await(ctx, "removal of the Instances", func(ctx context.Context) error {
 			return none(d.mesh.InstancesOf(ctx, namespace, configuration))
 		})
 	})
 	if err != nil {
 		return err
 	}
-	d.since(since, "left: no Instance")
-	err = d.while("waiting for the brokers to end", func() error {
-		return mesh.Await(ctx, "the brokers to end", func(ctx context.Context) error {
+	d.since(since, "removed: Instances")
+	err = d.while("waiting for the removal of the brokers", func() error {
+		return mesh.Await(ctx, "removal of the brokers", func(ctx context.Context) error {
 			return none(d.mesh.BrokersOf(ctx, namespace, configuration))
 		})
 	})
 	if err != nil {
 		return err
 	}
-	d.since(since, "left: no broker")
+	d.since(since, "removed: brokers")
 	return nil
 }
 

@@ -7,10 +7,10 @@ import (
 	"time"
 )
 
-// quietFor is how long nothing may be heard.
-const quietFor = 5 * time.Second
+// progressInterval is the time between progress lines of a long step.
+const progressInterval = 5 * time.Second
 
-// report prints what happens, each line with the time since the start.
+// report prints lines with the time since the start.
 type report struct {
 	mu      sync.Mutex
 	out     io.Writer
@@ -37,10 +37,10 @@ func (r *report) since(start time.Time, text string) {
 	r.line("✔", "+%4d ms  %s", time.Since(start).Milliseconds(), text)
 }
 
-// while says now and then that something still goes on.
-func (r *report) while(what string, do func() error) error {
+// while calls do and prints progress lines until it returns.
+func (r *report) while(step string, do func() error) error {
 	started := time.Now()
-	ticker := time.NewTicker(quietFor)
+	ticker := time.NewTicker(progressInterval)
 	defer ticker.Stop()
 	result := make(chan error, 1)
 	go func() { result <- do() }()
@@ -49,7 +49,7 @@ func (r *report) while(what string, do func() error) error {
 		case err := <-result:
 			return err
 		case <-ticker.C:
-			r.step(fmt.Sprintf("%s (%d s)", what, int(time.Since(started).Seconds())))
+			r.step(fmt.Sprintf("%s (%d s)", step, int(time.Since(started).Seconds())))
 		}
 	}
 }

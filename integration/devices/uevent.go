@@ -9,24 +9,26 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"akri.sh/libs/broadcast"
 )
 
-// kernelGroup is the netlink group in which the kernel itself sends uevents.
+// kernelGroup is the netlink group of the kernel's own uevents.
 const kernelGroup = 1
 
-// UeventSocket receives the kernel's uevents and notes when. Netlink has no time stamps of its own: a message that waited in the
-// socket would tell when it was read.
+// UeventSocket receives the kernel's uevents and records when. It reads continuously because
+// netlink messages have no time stamps.
 type UeventSocket struct {
 	fd      int
 	closing chan struct{}
 	done    chan struct{}
-	news    chan struct{} // capacity 1
+	changed broadcast.Signal
 
-	mu   sync.Mutex
-	came map[string]time.Time // by `action@devpath`
+	mu       sync.Mutex
+	received map[string]time.Time // by `action@devpath`
 }
 
-// Uevents receives what the kernel sends from now on, until Close.
+// Uevents receives the kernel's uevents until Close.
 func Uevents() (*UeventSocket, error) {
 	fd, err := unix.Socket(unix.AF_NETLINK, unix.SOCK_RAW|unix.SOCK_CLOEXEC, unix.NETLINK_KOBJECT_UEVENT)
 	if err != nil {
@@ -40,13 +42,13 @@ func Uevents() (*UeventSocket, error) {
 		return nil, errors.Join(fmt.Errorf("set receive timeout: %w", err), unix.Close(fd))
 	}
 	s := &UeventSocket{
-		fd: fd, closing: make(chan struct{}), done: make(chan struct{}), news: make(chan struct{}, 1), came: map[string]time.Time{},
+		fd: fd, closing: make(chan struct{}), done: make(chan struct{}), changed: broadcast.NewSignal(), received: map[string]time.Time{},
 	}
 	go s.receive()
 	return s, nil
 }
 
-// Close ends it.
+// Close stops receiving.
 func (s *UeventSocket) Close() {
 	close(s.closing)
 	<-s.done
@@ -65,37 +67,35 @@ func (s *UeventSocket) receive() {
 		default:
 		}
 		if err != nil {
-			continue // nothing came for a while, or too much: the event that is awaited comes or the wait ends
+			continue // timeout or overflow; Await ends by its context if the event was lost
 		}
-		what, _, _ := bytes.Cut(message[:n], []byte{0})
+		header, _, _ := bytes.Cut(message[:n], []byte{0})
 		s.mu.Lock()
-		s.came[string(what)] = now
+		s.received[string(header)] = now
 		s.mu.Unlock()
-		select {
-		case s.news <- struct{}{}:
-		default:
-		}
+		s.changed.Notify()
 	}
 }
 
-// Await returns when the kernel last sent the action for the device, waiting for it if need be; it counts once.
+// Await returns when the last uevent with the action for the device arrived. It waits for one if
+// there is none, and returns each only once.
 func (s *UeventSocket) Await(ctx context.Context, action, devPath string) (time.Time, error) {
 	for {
-		if at, came := s.take(action + "@" + devPath); came {
+		if at, ok := s.take(action + "@" + devPath); ok {
 			return at, nil
 		}
 		select {
 		case <-ctx.Done():
 			return time.Time{}, fmt.Errorf("wait for uevent %s of %s: %w", action, devPath, ctx.Err())
-		case <-s.news:
+		case <-s.changed:
 		}
 	}
 }
 
-func (s *UeventSocket) take(what string) (at time.Time, came bool) {
+func (s *UeventSocket) take(header string) (at time.Time, ok bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	at, came = s.came[what]
-	delete(s.came, what)
-	return at, came
+	at, ok = s.received[header]
+	delete(s.received, header)
+	return at, ok
 }

@@ -10,7 +10,7 @@ import (
 	"akri.sh/integration/devices"
 )
 
-func TestAUeventIsStampedWhenItCameNotWhenItIsAskedFor(t *testing.T) {
+func TestUeventTimeIsArrivalTime(t *testing.T) {
 	uevents, err := devices.Uevents()
 	require.NoError(t, err)
 	t.Cleanup(uevents.Close)
@@ -33,10 +33,10 @@ func TestAUeventIsStampedWhenItCameNotWhenItIsAskedFor(t *testing.T) {
 	later, err := devices.PlugZram(ctx, "content")
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, later.Unplug(context.WithoutCancel(ctx))) })
-	third, err := uevents.Await(ctx, "add", later.DevPath()) // so the one before it has come too
+	third, err := uevents.Await(ctx, "add", later.DevPath()) // the earlier event has arrived too
 	require.NoError(t, err)
 	second, err := uevents.Await(ctx, "add", again.DevPath())
 	require.NoError(t, err)
-	require.True(t, second.After(gone), "the first does not count twice")
-	require.True(t, second.Before(third), "it is stamped when it came")
+	require.True(t, second.After(gone), "the first event must be returned once")
+	require.True(t, second.Before(third), "must be the time of arrival")
 }

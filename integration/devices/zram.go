@@ -1,4 +1,4 @@
-// Package devices plugs real devices in and out of this machine.
+// Package devices plugs real devices in and out on this machine.
 package devices
 
 import (
@@ -17,21 +17,21 @@ import (
 const (
 	zramControl  = "/sys/class/zram-control"
 	zramDiskSize = "1M"
-	retryEvery   = 20 * time.Millisecond
+	retryPause   = 20 * time.Millisecond
 )
 
-// ErrNoZram says that the kernel cannot plug in zram devices.
+// ErrNoZram is returned if the kernel cannot plug in zram devices.
 var ErrNoZram = errors.New("the kernel has no zram hot-plug (" + zramControl + ")")
 
-// Zram is a block device in memory: the kernel announces it like any other and it can be read and written.
+// Zram is a block device in memory, with the same uevents as other block devices.
 type Zram struct {
 	number    int
 	unplugged bool
 	Content   string
 }
 
-// PlugZram makes the kernel add a zram device that starts with the content. It is never zram0: many machines swap to
-// that one, so that rules in samples and tests leave it alone.
+// PlugZram plugs in a zram device that begins with the content. It is never zram0, which many
+// machines use for swap and which the rules of samples and tests do not match.
 func PlugZram(ctx context.Context, content string) (*Zram, error) {
 	z, err := hotAdd()
 	if err != nil {
@@ -51,19 +51,19 @@ func PlugZram(ctx context.Context, content string) (*Zram, error) {
 	return z, nil
 }
 
-// hotAdd adds a device: reading the file does that and answers with the number.
+// hotAdd adds a device. Reading the file adds it and returns its number.
 func hotAdd() (*Zram, error) {
 	if _, err := os.Stat(zramControl); err != nil {
-		_ = exec.Command("modprobe", "zram").Run() // the next line tells whether it helped
+		_ = exec.Command("modprobe", "zram").Run() // the next line checks the result
 	}
-	answer, err := os.ReadFile(filepath.Join(zramControl, "hot_add"))
+	text, err := os.ReadFile(filepath.Join(zramControl, "hot_add"))
 	if errors.Is(err, os.ErrNotExist) {
 		return nil, ErrNoZram
 	}
 	if err != nil {
 		return nil, fmt.Errorf("plug in zram device: %w", err)
 	}
-	number, err := strconv.Atoi(strings.TrimSpace(string(answer)))
+	number, err := strconv.Atoi(strings.TrimSpace(string(text)))
 	if err != nil {
 		return nil, fmt.Errorf("read number of zram device: %w", err)
 	}
@@ -78,7 +78,7 @@ func (z *Zram) fill() error {
 	if err != nil {
 		return fmt.Errorf("open device: %w", err)
 	}
-	// A block device is written in whole blocks.
+	// Block devices are written in full blocks.
 	block := make([]byte, 4096)
 	copy(block, z.Content)
 	_, err = node.Write(block)
@@ -96,7 +96,7 @@ func (z *Zram) DevPath() string { return "/devices/virtual/block/" + z.Name() }
 
 func (z *Zram) sys(attribute string) string { return "/sys" + z.DevPath() + "/" + attribute }
 
-// Unplug makes the kernel remove the device, once. A process that is just reading it delays that.
+// Unplug removes the device, if it did not yet. It retries while a process has the device open.
 func (z *Zram) Unplug(ctx context.Context) error {
 	for !z.unplugged {
 		err := os.WriteFile(filepath.Join(zramControl, "hot_remove"), []byte(strconv.Itoa(z.number)), 0o200)
@@ -110,7 +110,7 @@ func (z *Zram) Unplug(ctx context.Context) error {
 		select {
 		case <-ctx.Done():
 			return fmt.Errorf("unplug %s: %w", z.Name(), err)
-		case <-time.After(retryEvery):
+		case <-time.After(retryPause):
 		}
 	}
 	return nil

@@ -13,12 +13,13 @@ import (
 	"k8s.io/apimachinery/pkg/watch"
 )
 
-// admissions notes when the pods of one workload were admitted and when they ended, and which the kubelet refused.
+// admissions records when the pods of one workload were admitted and ended, and which pods the
+// kubelet rejected.
 type admissions struct {
 	mu       sync.Mutex
 	admitted map[string]time.Time
 	ended    map[string]time.Time
-	refused  map[string]string
+	rejected map[string]string
 }
 
 // follow watches the pods with the label app=<app> until the test ends.
@@ -26,13 +27,13 @@ func follow(t *testing.T, app string) *admissions {
 	t.Helper()
 	pods, err := akri.Kubernetes.CoreV1().Pods("default").Watch(t.Context(), metav1.ListOptions{LabelSelector: "app=" + app})
 	require.NoError(t, err)
-	a := &admissions{admitted: map[string]time.Time{}, ended: map[string]time.Time{}, refused: map[string]string{}}
+	a := &admissions{admitted: map[string]time.Time{}, ended: map[string]time.Time{}, rejected: map[string]string{}}
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
 		for event := range pods.ResultChan() {
 			if pod, ok := event.Object.(*corev1.Pod); ok {
-				a.note(pod, event.Type == watch.Deleted)
+				a.record(pod, event.Type == watch.Deleted)
 			}
 		}
 	}()
@@ -40,30 +41,30 @@ func follow(t *testing.T, app string) *admissions {
 	return a
 }
 
-// note looks at one state of a pod. A pod has ended when its phase says so: its devices can be allocated again from then on,
-// and its object goes later.
-func (a *admissions) note(pod *corev1.Pod, gone bool) {
+// record handles one event of a pod. A pod has ended when its phase is Failed or Succeeded: its
+// devices can be allocated again, and its object is deleted later.
+func (a *admissions) record(pod *corev1.Pod, deleted bool) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	over := pod.Status.Phase == corev1.PodFailed || pod.Status.Phase == corev1.PodSucceeded
+	ended := pod.Status.Phase == corev1.PodFailed || pod.Status.Phase == corev1.PodSucceeded
 	if a.admitted[pod.Name].IsZero() && pod.Status.StartTime != nil {
 		a.admitted[pod.Name] = time.Now()
 	}
-	if a.ended[pod.Name].IsZero() && (gone || over) {
+	if a.ended[pod.Name].IsZero() && (deleted || ended) {
 		a.ended[pod.Name] = time.Now()
 	}
-	if over && pod.DeletionTimestamp == nil && pod.Status.Reason != "" {
-		a.refused[pod.Name] = fmt.Sprintf("%s on %s: %s: %s", pod.Name, pod.Spec.NodeName, pod.Status.Reason, pod.Status.Message)
+	if ended && pod.DeletionTimestamp == nil && pod.Status.Reason != "" {
+		a.rejected[pod.Name] = fmt.Sprintf("%s on %s: %s: %s", pod.Name, pod.Spec.NodeName, pod.Status.Reason, pod.Status.Message)
 	}
 }
 
-// between is how long after the one pod ended the other was admitted.
-func (a *admissions) between(t *testing.T, former, next string) (took time.Duration) {
+// between returns the time from the end of the previous pod to the admission of the next one.
+func (a *admissions) between(t *testing.T, previous, next string) (took time.Duration) {
 	t.Helper()
-	await(t, "word of "+former+" and "+next, func(context.Context) error {
+	await(t, "end of "+previous+" and admission of "+next, func(context.Context) error {
 		a.mu.Lock()
 		defer a.mu.Unlock()
-		ended, admitted := a.ended[former], a.admitted[next]
+		ended, admitted := a.ended[previous], a.admitted[next]
 		if ended.IsZero() || admitted.IsZero() {
 			return fmt.Errorf("ended %s, admitted %s", ended, admitted)
 		}
@@ -73,12 +74,12 @@ func (a *admissions) between(t *testing.T, former, next string) (took time.Durat
 	return took
 }
 
-// storm is how many pods were refused, and within what time.
-func (a *admissions) storm() string {
+// summary returns the number of rejected pods and the time from the first to the last rejection.
+func (a *admissions) summary() string {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	var first, last time.Time
-	for name := range a.refused {
+	for name := range a.rejected {
 		if at := a.ended[name]; first.IsZero() || at.Before(first) {
 			first = at
 		}
@@ -86,16 +87,17 @@ func (a *admissions) storm() string {
 			last = at
 		}
 	}
-	return fmt.Sprintf("%d within %s", len(a.refused), last.Sub(first).Round(time.Millisecond))
+	return fmt.Sprintf("%d within %s", len(a.rejected), last.Sub(first).Round(time.Millisecond))
 }
 
-func (a *admissions) refusals() []string {
+// rejections returns the rejected pods with the reasons.
+func (a *admissions) rejections() []string {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	return values(a.refused)
+	return values(a.rejected)
 }
 
-// runningPods are those of the workload that run and are not being deleted.
+// runningPods returns the pods of the workload that run and are not being deleted.
 func runningPods(ctx context.Context, app string) ([]corev1.Pod, error) {
 	list, err := akri.Kubernetes.CoreV1().Pods("default").List(ctx, metav1.ListOptions{LabelSelector: "app=" + app})
 	if err != nil {
@@ -110,20 +112,20 @@ func runningPods(ctx context.Context, app string) ([]corev1.Pod, error) {
 	return running, nil
 }
 
-// awaitRunning waits until exactly so many pods of the workload run.
+// awaitRunning waits until exactly count pods of the workload run.
 func awaitRunning(t *testing.T, app string, count int) []corev1.Pod {
 	t.Helper()
 	var running []corev1.Pod
 	await(t, fmt.Sprintf("%d running pods of %s", count, app), func(ctx context.Context) (err error) {
 		if running, err = runningPods(ctx, app); err == nil && len(running) != count {
-			err = fmt.Errorf("%d run", len(running))
+			err = fmt.Errorf("%d pods run", len(running))
 		}
 		return err
 	})
 	return running
 }
 
-// deployment asks for one device of the resource in each of its pods.
+// deployment returns a Deployment whose pods request one device of the resource each.
 func deployment(name, resource string, replicas int) string {
 	return fmt.Sprintf(`
 apiVersion: apps/v1
@@ -145,20 +147,21 @@ spec:
 `, name, resource, replicas)
 }
 
-// awaitShown waits until the nodes together show so much of the resource to the scheduler.
-func awaitShown(t *testing.T, resource string, want int64) {
+// awaitTotalAllocatable waits until the sum of the resource over all nodes' allocatable has the
+// value.
+func awaitTotalAllocatable(t *testing.T, resource string, want int64) {
 	t.Helper()
-	await(t, fmt.Sprintf("the nodes to show %d akri.sh/%s", want, resource), func(ctx context.Context) error {
-		shown := int64(0)
+	await(t, fmt.Sprintf("%d allocatable akri.sh/%s on all nodes", want, resource), func(ctx context.Context) error {
+		total := int64(0)
 		for _, node := range akri.Cluster.Nodes() {
-			one, err := akri.Allocatable(ctx, node.Name(), resource)
+			allocatable, err := akri.Allocatable(ctx, node.Name(), resource)
 			if err != nil {
 				return err
 			}
-			shown += one
+			total += allocatable
 		}
-		if shown != want {
-			return fmt.Errorf("they show %d", shown)
+		if total != want {
+			return fmt.Errorf("%d are allocatable", total)
 		}
 		return nil
 	})

@@ -15,23 +15,23 @@ import (
 	"akri.sh/integration/mesh"
 )
 
-// await waits for the check to pass, and shows the state of the cluster when it does not.
+// await waits until check returns nil. On timeout it logs the state of the cluster and fails.
 func await(t *testing.T, what string, check func(context.Context) error) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), within)
+	ctx, cancel := context.WithTimeout(t.Context(), timeout)
 	defer cancel()
 	if err := mesh.Await(ctx, what, check); err != nil {
-		explain(t)
+		logState(t)
 		require.NoError(t, err)
 	}
 }
 
-// explain logs what a person would look at.
-func explain(t *testing.T) {
+// logState logs the objects, events and logs of the cluster.
+func logState(t *testing.T) {
 	t.Helper()
 	for _, arguments := range [][]string{
 		{"get", "akric,akrii,pods,services", "--all-namespaces"},
-		{"get", "events", "--all-namespaces", "--sort-by=.metadata.creationTimestamp"}, // only one kind can be sorted
+		{"get", "events", "--all-namespaces", "--sort-by=.metadata.creationTimestamp"}, // kubectl sorts only one kind
 		{"get", "akric,akrii", "--all-namespaces", "-o", "yaml"},
 		{"describe", "nodes"},
 		{"logs", "--namespace", mesh.Namespace, "--selector", "app.kubernetes.io/part-of=akri", "--prefix", "--tail=30", "--max-log-requests=50"},
@@ -48,12 +48,12 @@ func instances(t *testing.T, namespace, configuration string) []akriv0.Instance 
 	return found
 }
 
-// awaitInstances waits until the Configuration has exactly these Instances.
+// awaitInstances waits until the Configuration has exactly the Instances.
 func awaitInstances(t *testing.T, namespace, configuration string, want ...string) []akriv0.Instance {
 	t.Helper()
 	slices.Sort(want)
 	var found []akriv0.Instance
-	await(t, fmt.Sprintf("the Instances %v of %s", want, configuration), func(ctx context.Context) (err error) {
+	await(t, fmt.Sprintf("Instances %v of %s", want, configuration), func(ctx context.Context) (err error) {
 		if found, err = akri.InstancesOf(ctx, namespace, configuration); err != nil {
 			return err
 		}
@@ -69,7 +69,7 @@ func awaitInstances(t *testing.T, namespace, configuration string, want ...strin
 	return found
 }
 
-// awaitBrokers waits until the Configuration has exactly so many brokers and all are ready.
+// awaitBrokers waits until the Configuration has exactly count brokers and all are ready.
 func awaitBrokers(t *testing.T, namespace, configuration string, count int) []corev1.Pod {
 	t.Helper()
 	var brokers []corev1.Pod
@@ -106,10 +106,10 @@ func awaitReadyPod(t *testing.T, namespace, name string) *corev1.Pod {
 
 func awaitService(t *testing.T, namespace, name string, exists bool) {
 	t.Helper()
-	await(t, fmt.Sprintf("service %s to exist: %t", name, exists), func(ctx context.Context) error {
+	await(t, fmt.Sprintf("Service %s, exists: %t", name, exists), func(ctx context.Context) error {
 		list, err := akri.Kubernetes.CoreV1().Services(namespace).List(ctx, metav1.ListOptions{FieldSelector: "metadata.name=" + name})
 		if err == nil && (len(list.Items) == 1) != exists {
-			err = fmt.Errorf("%d services of that name", len(list.Items))
+			err = fmt.Errorf("%d Services have the name", len(list.Items))
 		}
 		return err
 	})
@@ -117,10 +117,10 @@ func awaitService(t *testing.T, namespace, name string, exists bool) {
 
 func awaitAllocatable(t *testing.T, node, resource string, want int64) {
 	t.Helper()
-	await(t, fmt.Sprintf("%s to offer %d akri.sh/%s", node, want, resource), func(ctx context.Context) error {
+	await(t, fmt.Sprintf("%d allocatable akri.sh/%s on %s", want, resource, node), func(ctx context.Context) error {
 		got, err := akri.Allocatable(ctx, node, resource)
 		if err == nil && got != want {
-			err = fmt.Errorf("it offers %d", got)
+			err = fmt.Errorf("%d are allocatable", got)
 		}
 		return err
 	})

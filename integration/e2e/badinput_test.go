@@ -14,7 +14,8 @@ import (
 	discoveryv0 "akri.sh/proto/v0"
 )
 
-// badInput checks each refusal while a good Configuration has Instances and brokers, which nothing may disturb.
+// badInput checks that each invalid input is refused and that a valid Configuration keeps its
+// Instances and brokers.
 func badInput(t *testing.T) {
 	apply(t, echoConfiguration("e2e-good", 2, broker, "foo0"))
 	awaitBrokers(t, "default", "e2e-good", 2)
@@ -23,13 +24,13 @@ func badInput(t *testing.T) {
 		name      string
 		isRefused func(*testing.T)
 	}{
-		{"an unknown handler name", unknownHandler},
-		{"details that do not parse", badDetails},
-		{"a handler with a malformed endpoint", malformedEndpoint},
-		{"a handler that sends an empty device id", emptyDeviceID},
-		{"two devices of one list whose digests collide", collidingDigests},
-		{"two nodes' devices whose digests collide", collidingNodes},
-		{"a Configuration with capacity 0", capacityZero},
+		{"unknown handler name", unknownHandler},
+		{"invalid discoveryDetails", badDetails},
+		{"malformed endpoint", malformedEndpoint},
+		{"empty device id", emptyDeviceID},
+		{"digest collision in one list", collidingDigests},
+		{"digest collision between nodes", collidingNodes},
+		{"capacity 0", capacityZero},
 	} {
 		t.Run(input.name, func(t *testing.T) {
 			input.isRefused(t)
@@ -56,7 +57,7 @@ func unknownHandler(t *testing.T) {
 	apply(t, configurationOf("e2e-unknown", "udve", ""))
 	message := awaitCondition(t, "default", "e2e-unknown", akriv0.ConditionHandlerRegistered, metav1.ConditionFalse, akriv0.ReasonHandlerNotRegistered)
 	require.Contains(t, message, `no Discovery Handler named "udve" is registered on node "node-`)
-	// Also those that only just went are listed, so others may stand before and between.
+	// The list may also have handlers that were registered shortly before.
 	require.Regexp(t, "registered: .*debugEcho.*, udev", message)
 	awaitCondition(t, "default", "e2e-unknown", akriv0.ConditionReady, metav1.ConditionFalse, akriv0.ReasonHandlerNotRegistered)
 }
@@ -87,7 +88,8 @@ func emptyDeviceID(t *testing.T) {
 	awaitInstances(t, "default", "e2e-empty", instanceName("e2e-empty", "good", "", true))
 }
 
-// collision finds two ids with one digest: there are 16.7 million digests, so some 5,000 ids are enough.
+// collision returns two ids with the same digest. About 5,000 ids are enough for 16.7 million
+// digests.
 func collision() (string, string) {
 	seen := map[string]string{}
 	for i := 0; ; i++ {
@@ -101,30 +103,30 @@ func collision() (string, string) {
 }
 
 func collidingDigests(t *testing.T) {
-	one, other := collision()
-	handle(t, akri.Cluster.Nodes()[0], "e2eCollide", &discoveryv0.Device{Id: one}, &discoveryv0.Device{Id: other}, &discoveryv0.Device{Id: "good"})
+	first, second := collision()
+	handle(t, akri.Cluster.Nodes()[0], "e2eCollide", &discoveryv0.Device{Id: first}, &discoveryv0.Device{Id: second}, &discoveryv0.Device{Id: "good"})
 	apply(t, configurationOf("e2e-collide", "e2eCollide", ""))
 	message := awaitCondition(t, "default", "e2e-collide", akriv0.ConditionDevicesAccepted, metav1.ConditionFalse, akriv0.ReasonDigestCollision)
-	require.Contains(t, message, one)
-	require.Contains(t, message, other)
-	awaitInstances(t, "default", "e2e-collide", instanceName("e2e-collide", one, "", true), instanceName("e2e-collide", "good", "", true))
+	require.Contains(t, message, first)
+	require.Contains(t, message, second)
+	awaitInstances(t, "default", "e2e-collide", instanceName("e2e-collide", first, "", true), instanceName("e2e-collide", "good", "", true))
 }
 
 func collidingNodes(t *testing.T) {
-	one, other := collision()
+	first, second := collision()
 	apply(t, configurationOf("e2e-nodes", "e2eNodes", ""))
 	nodes := akri.Cluster.Nodes()
-	handle(t, nodes[0], "e2eNodes", &discoveryv0.Device{Id: one})
-	name := instanceName("e2e-nodes", one, "", true)
-	first := awaitInstances(t, "default", "e2e-nodes", name)
-	handle(t, nodes[1], "e2eNodes", &discoveryv0.Device{Id: other}, &discoveryv0.Device{Id: "good"})
+	handle(t, nodes[0], "e2eNodes", &discoveryv0.Device{Id: first})
+	name := instanceName("e2e-nodes", first, "", true)
+	before := awaitInstances(t, "default", "e2e-nodes", name)
+	handle(t, nodes[1], "e2eNodes", &discoveryv0.Device{Id: second}, &discoveryv0.Device{Id: "good"})
 	message := awaitCondition(t, "default", "e2e-nodes", akriv0.ConditionDevicesAccepted, metav1.ConditionFalse, akriv0.ReasonDigestCollision)
-	require.Contains(t, message, one)
-	require.Contains(t, message, other)
-	now := awaitInstances(t, "default", "e2e-nodes", name, instanceName("e2e-nodes", "good", "", true))
-	for _, instance := range now {
+	require.Contains(t, message, first)
+	require.Contains(t, message, second)
+	after := awaitInstances(t, "default", "e2e-nodes", name, instanceName("e2e-nodes", "good", "", true))
+	for _, instance := range after {
 		if instance.Name == name {
-			require.Equal(t, first[0].UID, instance.UID)
+			require.Equal(t, before[0].UID, instance.UID)
 			require.Equal(t, []string{nodes[0].Name()}, instance.Spec.Nodes)
 		}
 	}

@@ -15,10 +15,12 @@ import (
 
 	akriv0 "akri.sh/libs/apis/akri/v0"
 	discoveryv0 "akri.sh/proto/v0"
+
+	"akri.sh/integration/mesh"
 )
 
-// awaitUsage waits until the deviceUsage of the Instance is as it should be, and returns it.
-func awaitUsage(t *testing.T, instance, what string, is func(usage map[string]string) bool) map[string]string {
+// awaitUsage waits until the deviceUsage of the Instance meets the condition and returns it.
+func awaitUsage(t *testing.T, instance, what string, condition func(usage map[string]string) bool) map[string]string {
 	t.Helper()
 	var usage map[string]string
 	await(t, instance+" "+what, func(ctx context.Context) error {
@@ -26,7 +28,7 @@ func awaitUsage(t *testing.T, instance, what string, is func(usage map[string]st
 		if err != nil {
 			return err
 		}
-		if usage = object.Spec.DeviceUsage; !is(usage) {
+		if usage = object.Spec.DeviceUsage; !condition(usage) {
 			return fmt.Errorf("deviceUsage is %v", usage)
 		}
 		return nil
@@ -34,17 +36,17 @@ func awaitUsage(t *testing.T, instance, what string, is func(usage map[string]st
 	return usage
 }
 
-// runs tells whether the pod is the same as before and runs.
-func runs(t *testing.T, before *corev1.Pod) {
+// requireUnchanged checks that the pod runs and was neither replaced nor restarted.
+func requireUnchanged(t *testing.T, before *corev1.Pod) {
 	t.Helper()
-	now, err := akri.Kubernetes.CoreV1().Pods(before.Namespace).Get(t.Context(), before.Name, metav1.GetOptions{})
+	after, err := akri.Kubernetes.CoreV1().Pods(before.Namespace).Get(t.Context(), before.Name, metav1.GetOptions{})
 	require.NoError(t, err)
-	require.Equal(t, before.UID, now.UID)
-	require.Equal(t, corev1.PodRunning, now.Status.Phase)
-	require.Zero(t, now.Status.ContainerStatuses[0].RestartCount)
+	require.Equal(t, before.UID, after.UID)
+	require.Equal(t, corev1.PodRunning, after.Status.Phase)
+	require.Zero(t, after.Status.ContainerStatuses[0].RestartCount)
 }
 
-// changedCapacity raises the capacity under a pod, and lowers it under three.
+// changedCapacity raises the capacity while one pod uses the device, and lowers it while three do.
 func changedCapacity(t *testing.T) {
 	const instance = "e2e-capacity-8120fe"
 	apply(t, echoConfiguration("e2e-capacity", 1, "", "foo0"))
@@ -61,27 +63,27 @@ func changedCapacity(t *testing.T) {
 	await(t, "the lower capacity", func(ctx context.Context) error {
 		object, err := akri.Instances.In("default").Get(ctx, instance, metav1.GetOptions{})
 		if err == nil && object.Spec.Capacity != 1 {
-			err = fmt.Errorf("it is %d", object.Spec.Capacity)
+			err = fmt.Errorf("the capacity is %d", object.Spec.Capacity)
 		}
 		return err
 	})
 	usage := instances(t, "default", "e2e-capacity")[0].Spec.DeviceUsage
 	require.Len(t, usage, 3)
-	require.NotContains(t, values(usage), "", "what is in use stays")
+	require.NotContains(t, values(usage), "", "slots in use must stay")
 	for _, pod := range pods {
-		runs(t, pod)
+		requireUnchanged(t, pod)
 	}
 	for _, pod := range pods {
 		require.NoError(t, akri.Kubernetes.CoreV1().Pods("default").Delete(t.Context(), pod.Name, metav1.DeleteOptions{}))
 	}
-	awaitUsage(t, instance, "to have one slot, which is free", func(usage map[string]string) bool {
+	awaitUsage(t, instance, "to have one free slot", func(usage map[string]string) bool {
 		return maps.Equal(usage, map[string]string{akriv0.SlotName(instance, 0): ""})
 	})
 	apply(t, ownPod("capacity-last", instance))
 	awaitReadyPod(t, "default", "capacity-last")
 }
 
-// changedDevice changes what a device is under a pod that has it: the next pod gets it as it is then.
+// changedDevice changes a device while a pod uses it. The next pod gets the changed device.
 func changedDevice(t *testing.T) {
 	device := func(path string) *discoveryv0.Device {
 		return &discoveryv0.Device{
@@ -97,7 +99,7 @@ func changedDevice(t *testing.T) {
 	before := awaitReadyPod(t, "default", "changed-before")
 	requireDevice(t, before, "/dev/before")
 
-	handler.see(device("/dev/after"))
+	handler.send(device("/dev/after"))
 	await(t, "the Instance to show the change", func(context.Context) error {
 		if got := instances(t, "default", "e2e-changed")[0].Spec.BrokerProperties["UDEV_DEVNODE"]; got != "/dev/after" {
 			return errors.New(got)
@@ -106,23 +108,23 @@ func changedDevice(t *testing.T) {
 	})
 	apply(t, ownPod("changed-after", resource))
 	requireDevice(t, awaitReadyPod(t, "default", "changed-after"), "/dev/after")
-	runs(t, before)
+	requireUnchanged(t, before)
 	requireDevice(t, before, "/dev/before")
 }
 
-// requireDevice checks that the pod was told this device node and can read it.
+// requireDevice checks that the pod has this device node in its environment and can read it.
 func requireDevice(t *testing.T, pod *corev1.Pod, path string) {
 	t.Helper()
-	said := ask(t, pod)
-	require.Equal(t, path, said.Env["UDEV_DEVNODE"])
-	require.NotEmpty(t, said.Devices)
-	for _, device := range said.Devices {
+	response := query(t, pod)
+	require.Equal(t, path, response.Env["UDEV_DEVNODE"])
+	require.NotEmpty(t, response.Devices)
+	for _, device := range response.Devices {
 		require.Equal(t, path, device.Path)
 		require.Empty(t, device.Error)
 	}
 }
 
-// recreatedConfiguration deletes a Configuration under pods that use its devices, and makes it anew.
+// recreatedConfiguration deletes a Configuration and creates it again while pods use its devices.
 func recreatedConfiguration(t *testing.T) {
 	manifest := echoConfiguration("e2e-again", 1, "", "foo0", "foo1")
 	apply(t, manifest)
@@ -149,24 +151,24 @@ func recreatedConfiguration(t *testing.T) {
 	awaitInstances(t, "default", "e2e-again", names...)
 	await(t, "the pods to hold their slots again", func(context.Context) error {
 		if now := usage(); !slices.Equal(now, held) {
-			return fmt.Errorf("held are %v", now)
+			return fmt.Errorf("the holders are %v", now)
 		}
 		return nil
 	})
-	runs(t, byInstance)
-	runs(t, byConfiguration)
+	requireUnchanged(t, byInstance)
+	requireUnchanged(t, byConfiguration)
 }
 
-// sameName has two Configurations of one name in two namespaces.
+// sameName applies two Configurations with the same name in two namespaces.
 func sameName(t *testing.T) {
-	elsewhere := func(manifest string) string {
+	otherNamespace := func(manifest string) string {
 		return strings.Replace(manifest, "namespace: default", "namespace: e2e-elsewhere", 1)
 	}
 	apply(t, "{apiVersion: v1, kind: Namespace, metadata: {name: e2e-elsewhere}}")
 	older := echoConfiguration("e2e-same", 1, "", "foo0")
 	apply(t, older)
 	before := instanceUIDs(awaitInstances(t, "default", "e2e-same", "e2e-same-8120fe"))
-	apply(t, elsewhere(echoConfiguration("e2e-same", 1, "", "foo1")))
+	apply(t, otherNamespace(echoConfiguration("e2e-same", 1, "", "foo1")))
 	message := awaitCondition(t, "e2e-elsewhere", "e2e-same", akriv0.ConditionReady, metav1.ConditionFalse, akriv0.ReasonNameTaken)
 	require.Contains(t, message, "the older Configuration default/e2e-same has the same name")
 	require.Equal(t, before, instanceUIDs(instances(t, "default", "e2e-same")))
@@ -177,8 +179,8 @@ func sameName(t *testing.T) {
 	awaitCondition(t, "e2e-elsewhere", "e2e-same", akriv0.ConditionReady, metav1.ConditionTrue, akriv0.ReasonAsExpected)
 }
 
-// deniedPod asks for two of a Configuration's devices where two virtual devices are shown and both are slots of one: the
-// other slot is claimed, and no pod uses it yet.
+// deniedPod requests two devices of a Configuration on a node that offers two virtual devices of
+// the same device: one of its slots is claimed, and no pod uses it yet.
 func deniedPod(t *testing.T) {
 	const instance = "e2e-denied-8120fe"
 	node := akri.Cluster.Nodes()[0]
@@ -187,9 +189,9 @@ func deniedPod(t *testing.T) {
 	_, err := akri.Kubectl(t.Context(), "", "patch", "akrii", instance, "--type=merge",
 		"--patch", fmt.Sprintf(`{"spec": {"deviceUsage": {"%s-0": "C:5:%s"}}}`, instance, node.Name()))
 	require.NoError(t, err)
-	ctx, cancel := context.WithTimeout(t.Context(), within)
+	ctx, cancel := context.WithTimeout(t.Context(), timeout)
 	defer cancel()
-	require.NoError(t, awaitOffered(ctx, node, "akri.sh/e2e-denied", "0", "5"))
+	require.NoError(t, mesh.AwaitOffered(ctx, node, "akri.sh/e2e-denied", "0", "5"))
 	pod := strings.Replace(ownPod("denied", "e2e-denied"), `"akri.sh/e2e-denied": "1"`, `"akri.sh/e2e-denied": "2"`, 1)
 	apply(t, strings.Replace(pod, "spec:", "spec:\n  nodeName: "+node.Name(), 1))
 	await(t, "the reason in kubectl describe pod", func(ctx context.Context) error {
@@ -209,13 +211,14 @@ func deniedPod(t *testing.T) {
 	})
 }
 
-// waitingPods is the last example of the proposal: a Deployment of two pods that each ask for two devices of a Configuration.
+// waitingPods is the last example of the proposal: a Deployment of two pods that each request two
+// devices of a Configuration.
 func waitingPods(t *testing.T) {
 	apply(t, echoConfiguration("e2e-waiting", 2, "", "foo0"))
-	awaitShown(t, "e2e-waiting", 2)
+	awaitTotalAllocatable(t, "e2e-waiting", 2)
 	pods := follow(t, "waiting")
 	apply(t, strings.Replace(deployment("waiting", "e2e-waiting", 2), `"akri.sh/e2e-waiting": "1"`, `"akri.sh/e2e-waiting": "2"`, 1))
-	await(t, "both pods to be pending for lack of devices", func(ctx context.Context) error {
+	await(t, "both pods to be unschedulable", func(ctx context.Context) error {
 		list, err := akri.Kubernetes.CoreV1().Pods("default").List(ctx, metav1.ListOptions{LabelSelector: "app=waiting"})
 		if err != nil {
 			return err
@@ -229,14 +232,14 @@ func waitingPods(t *testing.T) {
 			}
 		}
 		if waiting != 2 {
-			return fmt.Errorf("%d of %d pods", waiting, len(list.Items))
+			return fmt.Errorf("%d of %d pods are unschedulable", waiting, len(list.Items))
 		}
 		return nil
 	})
 	require.NoError(t, akri.ApplyText(t.Context(), echoConfiguration("e2e-waiting", 2, "", "foo0", "foo1")))
 	awaitRunning(t, "waiting", 2)
-	require.Empty(t, pods.refusals())
+	require.Empty(t, pods.rejections())
 	for _, instance := range instances(t, "default", "e2e-waiting") {
-		require.NotContains(t, values(instance.Spec.DeviceUsage), "", "each pod has one slot of each device")
+		require.NotContains(t, values(instance.Spec.DeviceUsage), "", "each pod must have one slot of each device")
 	}
 }

@@ -13,8 +13,8 @@ import (
 	akriv0 "akri.sh/libs/apis/akri/v0"
 )
 
-// severalContainers has two containers that each ask for two of a Configuration's devices, and before them an init
-// container that asks for one.
+// severalContainers is a Pod with two containers that each request two devices of a Configuration,
+// and an init container that requests one.
 const severalContainers = `
 apiVersion: v1
 kind: Pod
@@ -32,7 +32,7 @@ spec:
   - {name: other, image: "cluster.invalid/pause:1", imagePullPolicy: IfNotPresent, resources: {limits: {"akri.sh/e2e-several": "2"}}}
 `
 
-// severalDevices checks what the two containers got: two devices each, all different ones.
+// severalDevices checks that the two containers have two devices each, and that all differ.
 func severalDevices(t *testing.T) {
 	devices := []string{"foo0", "foo1", "bar0", "bar1"}
 	apply(t, echoConfiguration("e2e-several", 1, "", devices...))
@@ -57,7 +57,7 @@ func severalDevices(t *testing.T) {
 	}
 }
 
-// environment is that of the container's process.
+// environment returns the environment of the container's process.
 func environment(t *testing.T, pod *corev1.Pod, container string) map[string]string {
 	t.Helper()
 	node, err := akri.Cluster.Node(pod.Spec.NodeName)

@@ -22,7 +22,8 @@ import (
 	"akri.sh/integration/mesh"
 )
 
-// broker is the sample broker's PodSpec; it serves what it reads on 8083.
+// broker is a brokerSpec with the sample broker, which serves the content of its devices on port
+// 8083.
 const broker = `
     brokerPodSpec:
       containers:
@@ -52,8 +53,8 @@ spec:
   configurationServiceSpec: {type: ClusterIP, ports: [{name: http, port: 80, targetPort: 8083}]}
 `
 
-// answer is what the sample broker says.
-type answer struct {
+// brokerResponse is a response of the sample broker.
+type brokerResponse struct {
 	Node    string `json:"node"`
 	Devices []struct {
 		Env, Path, Content, Error string
@@ -61,13 +62,14 @@ type answer struct {
 	Env map[string]string `json:"env"`
 }
 
-func ask(t *testing.T, pod *corev1.Pod) answer {
+// query returns the response of a pod with the sample broker.
+func query(t *testing.T, pod *corev1.Pod) brokerResponse {
 	t.Helper()
-	var said answer
-	text, err := akri.AskBroker(t.Context(), pod)
+	var response brokerResponse
+	text, err := akri.QueryBroker(t.Context(), pod)
 	require.NoError(t, err)
-	require.NoError(t, json.Unmarshal(text, &said), "%s", text)
-	return said
+	require.NoError(t, json.Unmarshal(text, &response), "%s", text)
+	return response
 }
 
 func instanceName(configuration, id, node string, shared bool) string {
@@ -89,10 +91,11 @@ func values(m map[string]string) (values []string) {
 	return values
 }
 
-// pluggedDevice has two slots: with one, which the broker takes, the Configuration's resource would be offered for a moment only.
+// pluggedDevice uses two slots. With one, which the broker uses, the Configuration's resource would
+// be offered only briefly.
 func pluggedDevice(t *testing.T) {
 	apply(t, strings.Replace(zramConfiguration, "capacity: 1", "capacity: 2", 1))
-	zram := plug(t, "the first content")
+	zram := plug(t, "first content")
 	byNode := zramInstances(zram)
 
 	checkZramInstances(t, zram, byNode)
@@ -112,8 +115,8 @@ func pluggedDevice(t *testing.T) {
 		awaitAllocatable(t, node, "e2e-zram", 0)
 	}
 
-	again := plug(t, "the second content")
-	require.Equal(t, zram.Name(), again.Name(), "the kernel gives the lowest free number")
+	again := plug(t, "second content")
+	require.Equal(t, zram.Name(), again.Name(), "the kernel assigns the lowest free number")
 	awaitInstances(t, "default", "e2e-zram", values(byNode)...)
 	for _, pod := range awaitBrokers(t, "default", "e2e-zram", len(byNode)) {
 		checkZramBroker(t, &pod, again, byNode[pod.Spec.NodeName])
@@ -122,8 +125,8 @@ func pluggedDevice(t *testing.T) {
 
 const flaps = 30
 
-// flappingDevice is pulled out as soon as its brokers are given to their nodes, when the kubelets are about to allocate it, and comes back
-// at once. A kubelet that stumbled over that would be gone for the rest of the tests.
+// flappingDevice unplugs a device when its brokers are scheduled, while the kubelets allocate it,
+// and plugs it in again immediately. A kubelet that crashed would fail the rest of the test.
 func flappingDevice(t *testing.T) {
 	apply(t, strings.Replace(zramConfiguration, "brokerPodSpec:", "brokerPodSpec:\n      terminationGracePeriodSeconds: 0", 1))
 	pods, err := akri.Kubernetes.CoreV1().Pods("default").Watch(t.Context(), metav1.ListOptions{LabelSelector: mesh.ConfigurationLabel + "=e2e-zram"})
@@ -138,7 +141,7 @@ func flappingDevice(t *testing.T) {
 		awaitInstances(t, "default", "e2e-zram")
 	}
 	awaitBrokers(t, "default", "e2e-zram", 0)
-	zram := plug(t, "it stays")
+	zram := plug(t, "last content")
 	byNode := zramInstances(zram)
 	awaitInstances(t, "default", "e2e-zram", values(byNode)...)
 	for _, pod := range awaitBrokers(t, "default", "e2e-zram", nodes) {
@@ -146,19 +149,19 @@ func flappingDevice(t *testing.T) {
 	}
 }
 
-// awaitScheduled waits until so many more pods have a node.
+// awaitScheduled waits until more additional pods are scheduled.
 func awaitScheduled(t *testing.T, pods watch.Interface, scheduled map[types.UID]bool, more int) {
 	t.Helper()
-	late := time.After(within)
+	expired := time.After(timeout)
 	for want := len(scheduled) + more; len(scheduled) < want; {
 		select {
 		case event := <-pods.ResultChan():
 			if pod, ok := event.Object.(*corev1.Pod); ok && pod.Spec.NodeName != "" && pod.DeletionTimestamp == nil && event.Type != watch.Deleted {
 				scheduled[pod.UID] = true
 			}
-		case <-late:
-			explain(t)
-			require.FailNow(t, "the brokers get no node", "%d of %d have one", len(scheduled), want)
+		case <-expired:
+			logState(t)
+			require.FailNow(t, "brokers are not scheduled", "%d of %d are scheduled", len(scheduled), want)
 		}
 	}
 }
@@ -179,7 +182,7 @@ func checkZramInstances(t *testing.T, zram *devices.Zram, byNode map[string]stri
 		require.Empty(t, instance.Finalizers)
 		require.Equal(t, "Configuration", metav1.GetControllerOf(instance).Kind)
 		awaitAllocatable(t, node, name, 2)
-		awaitAllocatable(t, node, "e2e-zram", 1) // the broker has the other
+		awaitAllocatable(t, node, "e2e-zram", 1) // the broker uses the other
 	}
 }
 
@@ -190,14 +193,14 @@ func checkZramBroker(t *testing.T, pod *corev1.Pod, zram *devices.Zram, instance
 		"app": pod.Name, "controller": "akri.sh", "akri.sh/configuration": "e2e-zram",
 		"akri.sh/instance": instance, "akri.sh/target-node": pod.Spec.NodeName,
 	}, pod.Labels)
-	said := ask(t, pod)
+	response := query(t, pod)
 	suffix := "_" + strings.ToUpper(akriv0.InstanceDigest(instance))
 	for key, value := range map[string]string{"UDEV_DEVNODE": zram.Node(), "UDEV_DEVPATH": zram.DevPath(), "GREETING": "hello"} {
-		require.Equal(t, value, said.Env[key], "%s of %v", key, said.Env)
-		require.Equal(t, value, said.Env[key+suffix], "%s of %v", key+suffix, said.Env)
+		require.Equal(t, value, response.Env[key], "%s of %v", key, response.Env)
+		require.Equal(t, value, response.Env[key+suffix], "%s of %v", key+suffix, response.Env)
 	}
-	require.NotEmpty(t, said.Devices)
-	for _, device := range said.Devices {
+	require.NotEmpty(t, response.Devices)
+	for _, device := range response.Devices {
 		require.Equal(t, zram.Node(), device.Path)
 		require.Empty(t, device.Error)
 		require.Contains(t, device.Content, zram.Content)
@@ -211,7 +214,8 @@ func checkZramBroker(t *testing.T, pod *corev1.Pod, zram *devices.Zram, instance
 	})
 }
 
-// checkServices asks the brokers through their Services, from the API server, which reaches ClusterIPs as pods do.
+// checkServices queries the brokers through their Services, from the API server, which reaches
+// ClusterIPs as pods do.
 func checkServices(t *testing.T, byNode map[string]string) {
 	t.Helper()
 	names := []string{"e2e-zram-svc"}
@@ -220,7 +224,7 @@ func checkServices(t *testing.T, byNode map[string]string) {
 	}
 	for _, name := range names {
 		awaitService(t, "default", name, true)
-		await(t, "an answer through service "+name, func(ctx context.Context) error {
+		await(t, "a response through Service "+name, func(ctx context.Context) error {
 			var status int
 			result := akri.Kubernetes.CoreV1().RESTClient().Get().Namespace("default").Resource("services").
 				Name(name + ":http").SubResource("proxy").Do(ctx).StatusCode(&status)

@@ -14,7 +14,7 @@ import (
 	"akri.sh/integration/mesh"
 )
 
-// editedBrokers edits a Configuration that has four brokers, in every way that there is.
+// editedBrokers makes all kinds of edits to a Configuration with four brokers.
 func editedBrokers(t *testing.T) {
 	configuration := func(broker string) string {
 		return echoConfiguration("e2e-edit", 2, broker, "foo0", "foo1") + servicesSpec
@@ -22,29 +22,30 @@ func editedBrokers(t *testing.T) {
 	apply(t, configuration(broker))
 	before := podUIDs(awaitBrokers(t, "default", "e2e-edit", 4))
 
-	// Written otherwise, the same is meant.
+	// An equivalent spec in another notation.
 	same := strings.NewReplacer(`limits: {"{{PLACEHOLDER}}": "1"}`, `limits: {"{{PLACEHOLDER}}": 1000m}`, "- name: broker", "- name:   broker").Replace(broker)
 	require.NotEqual(t, broker, same)
-	require.NoError(t, akri.ApplyText(t.Context(), configuration(same)+"  brokerProperties: {MADE: later}\n"))
-	awaitProperty(t, "e2e-edit", "MADE", "later")
+	require.NoError(t, akri.ApplyText(t.Context(), configuration(same)+"  brokerProperties: {ADDED: later}\n"))
+	awaitProperty(t, "e2e-edit", "ADDED", "later")
 	require.Equal(t, before, podUIDs(awaitBrokers(t, "default", "e2e-edit", 4)))
 
 	fewest := fewestRunning(t, "e2e-edit")
-	edited := strings.Replace(broker, "- name: broker", "- name: broker\n        env: [{name: EDITED, value: here}]", 1)
+	edited := strings.Replace(broker, "- name: broker", "- name: broker\n        env: [{name: EDITED, value: edited}]", 1)
 	require.NoError(t, akri.ApplyText(t.Context(), configuration(edited)))
-	await(t, "all brokers to be as edited", func(ctx context.Context) error {
+	await(t, "all brokers to have the edited spec", func(ctx context.Context) error {
 		pods, err := akri.BrokersOf(ctx, "default", "e2e-edit")
 		for _, pod := range pods {
 			if err == nil && (!mesh.Ready(&pod) || len(pod.Spec.Containers[0].Env) == 0) {
-				err = fmt.Errorf("%s is not yet", pod.Name)
+				err = fmt.Errorf("%s has the previous spec or is not ready", pod.Name)
 			}
 		}
 		return err
 	})
 	require.Len(t, awaitBrokers(t, "default", "e2e-edit", 4), 4)
-	require.Equal(t, 3, fewest(), "so many ran at any time")
+	require.Equal(t, 3, fewest(), "at least three brokers must run at any time")
 
-	// Its Pod is not refused for a device that the former broker still has: it would get no other.
+	// The Job's Pod is created after the previous broker has released the device. backoffLimit 0
+	// allows no rejected Pod.
 	require.NoError(t, akri.ApplyText(t.Context(), configuration(strings.Replace(jobBroker, "backoffLimit: 5", "backoffLimit: 0", 1))))
 	awaitJobs(t, "e2e-edit", 2)
 	for _, pod := range awaitBrokers(t, "default", "e2e-edit", 2) {
@@ -59,7 +60,8 @@ func editedBrokers(t *testing.T) {
 	awaitService(t, "default", "e2e-edit-svc", true)
 }
 
-// fewestRunning watches how many brokers of the Configuration run, none being on its way out, until it is asked for the least.
+// fewestRunning counts the running brokers of the Configuration, without terminating ones, and
+// returns a function that ends the count and returns the minimum.
 func fewestRunning(t *testing.T, configuration string) func() int {
 	t.Helper()
 	list, err := akri.Kubernetes.CoreV1().Pods("default").List(t.Context(), metav1.ListOptions{LabelSelector: mesh.ConfigurationLabel + "=" + configuration})
@@ -111,7 +113,7 @@ func awaitJobs(t *testing.T, configuration string, count int) {
 	await(t, fmt.Sprintf("%d Jobs of %s", count, configuration), func(ctx context.Context) error {
 		list, err := akri.Kubernetes.BatchV1().Jobs("default").List(ctx, metav1.ListOptions{LabelSelector: mesh.ConfigurationLabel + "=" + configuration})
 		if err == nil && len(list.Items) != count {
-			err = fmt.Errorf("there are %d", len(list.Items))
+			err = fmt.Errorf("%d Jobs exist", len(list.Items))
 		}
 		return err
 	})

@@ -8,17 +8,17 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// form is one of the two ways to run Akri on a node.
+// form is one of the two ways to run Akri on a node: separate services or the agent.
 type form struct {
-	// values that the chart needs for it.
+	// values of the chart.
 	values []string
 	// services that run on every node.
 	services []string
-	// swapped are those that are replaced under running brokers.
+	// swapped are the services that a test replaces while brokers run.
 	swapped []string
 	// host is the DaemonSet that serves the kubelet.
 	host string
-	// second is what comes of another of its pods on the same node.
+	// second is the scenario of a second pod of the DaemonSet on the same node.
 	second scenario
 }
 
@@ -27,47 +27,47 @@ func separate() form {
 		services: []string{"registrar", "discovery-operator", "device-plugin-host", "config-plugin-allocator", "handler-udev", "handler-debug-echo"},
 		swapped:  []string{"device-plugin-host", "discovery-operator"},
 		host:     "akri-device-plugin-host",
-		second:   scenario{"a second device-plugin-host comes beside the first, and takes over when that is killed", secondHost},
+		second:   scenario{"second device-plugin-host takes over", secondHost},
 	}
 }
 
-func oneProcess() form {
+func agent() form {
 	return form{
 		values:   []string{"global.agent.enabled=true"},
 		services: []string{"agent"},
 		swapped:  []string{"agent"},
 		host:     "akri-agent-daemonset",
-		second:   scenario{"a second agent comes beside the first, and ends", secondAgent},
+		second:   scenario{"second agent exits", secondAgent},
 	}
 }
 
-// chosen is the form that all scenarios run on.
-func chosen() form {
+// selectedForm is the form of all scenarios.
+func selectedForm() form {
 	if os.Getenv("AKRI_E2E_AGENT") != "" {
-		return oneProcess()
+		return agent()
 	}
 	return separate()
 }
 
-// services are all that a user may see die.
+// services returns the services of the form and the cluster-wide ones.
 func services() []string {
-	return slices.Concat(chosen().services, []string{"instance-writer", "broker-controller"})
+	return slices.Concat(selectedForm().services, []string{"instance-writer", "broker-controller"})
 }
 
-// TestAgent is what could be different about the other form: a plugged device becomes a broker, killing the agent loses nothing,
-// uninstalling leaves nothing. With AKRI_E2E_AGENT all scenarios run on it.
+// TestAgent runs the scenarios that could differ with the agent: hot-plug, kill and uninstallation.
+// With AKRI_E2E_AGENT, TestMesh runs all scenarios with it.
 func TestAgent(t *testing.T) {
 	if os.Getenv("AKRI_E2E_AGENT") != "" {
-		t.Skip("TestMesh has it all")
+		t.Skip("TestMesh runs all scenarios with the agent")
 	}
-	require.NoError(t, akri.Install(t.Context(), oneProcess().values...))
-	killEach(t, oneProcess().services)
-	nothingIsLeft(t)
+	require.NoError(t, akri.Install(t.Context(), agent().values...))
+	killEach(t, agent().services)
+	requireUninstalled(t)
 }
 
 func changedForm(t *testing.T) {
 	if os.Getenv("AKRI_E2E_AGENT") == "" {
-		t.Skip("part of what AKRI_E2E_AGENT asks for")
+		t.Skip("runs only with AKRI_E2E_AGENT")
 	}
 	apply(t, echoConfiguration("e2e-form", 2, broker, "foo0"))
 	awaitBrokers(t, "default", "e2e-form", 2)

@@ -15,10 +15,10 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// askService sends a request from the network of the pod to the ClusterIP of the Service, and returns the name of the
-// broker that answers.
-func askService(ctx context.Context, from *corev1.Pod, service string) (string, error) {
-	// A connection that was led to a pod that just ended goes nowhere; the next one is led anew.
+// queryService sends a request from the pod's network to the ClusterIP of the Service and returns
+// the name of the broker that responds.
+func queryService(ctx context.Context, from *corev1.Pod, service string) (string, error) {
+	// A connection to a pod that has just ended gets no response. The caller retries.
 	ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
 	defer cancel()
 	object, err := akri.Kubernetes.CoreV1().Services(from.Namespace).Get(ctx, service, metav1.GetOptions{})
@@ -45,14 +45,14 @@ func askService(ctx context.Context, from *corev1.Pod, service string) (string, 
 		return "", err
 	}
 	defer response.Body.Close()
-	var said struct{ Pod string }
-	if err := json.NewDecoder(response.Body).Decode(&said); err != nil || said.Pod == "" {
-		return "", fmt.Errorf("status %d, pod %q: %w", response.StatusCode, said.Pod, err)
+	var body struct{ Pod string }
+	if err := json.NewDecoder(response.Body).Decode(&body); err != nil || body.Pod == "" {
+		return "", fmt.Errorf("status %d, pod %q: %w", response.StatusCode, body.Pod, err)
 	}
-	return said.Pod, nil
+	return body.Pod, nil
 }
 
-// dialFrom dials in the network namespace of a process. The thread that went there ends with the goroutine.
+// dialFrom dials in the network namespace of a process.
 func dialFrom(ctx context.Context, pid int, network, address string) (net.Conn, error) {
 	namespace, err := os.Open(fmt.Sprintf("/proc/%d/ns/net", pid))
 	if err != nil {
@@ -65,7 +65,7 @@ func dialFrom(ctx context.Context, pid int, network, address string) (net.Conn, 
 	}
 	result := make(chan dialled, 1)
 	go func() {
-		runtime.LockOSThread() // and never unlocked: the runtime drops the thread
+		runtime.LockOSThread() // never unlocked, so that the thread ends with the goroutine
 		if err := unix.Setns(int(namespace.Fd()), unix.CLONE_NEWNET); err != nil {
 			result <- dialled{nil, fmt.Errorf("enter network namespace: %w", err)}
 			return

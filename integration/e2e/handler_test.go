@@ -14,13 +14,13 @@ import (
 	"akri.sh/integration/cluster"
 )
 
-// listHandler is a Discovery Handler written against nothing but the v0 contract: it sends one list, and those that it is given
-// later.
+// listHandler is a Discovery Handler that uses only the v0 API. It sends its first list and those
+// of send.
 type listHandler struct {
 	discoveryv0.UnimplementedDiscoveryHandlerServer
 
 	devices []*discoveryv0.Device
-	later   chan []*discoveryv0.Device
+	updates chan []*discoveryv0.Device
 }
 
 // Discover sends the lists and holds the stream open.
@@ -32,18 +32,18 @@ func (h *listHandler) Discover(_ *discoveryv0.DiscoverRequest, stream discoveryv
 		select {
 		case <-stream.Context().Done():
 			return nil
-		case devices = <-h.later:
+		case devices = <-h.updates:
 		}
 	}
 }
 
-// see sends another list to whoever asked.
-func (h *listHandler) see(devices ...*discoveryv0.Device) { h.later <- devices }
+// send sends another list on the open stream.
+func (h *listHandler) send(devices ...*discoveryv0.Device) { h.updates <- devices }
 
-// handle serves a handler of that name on the node until the test ends.
+// handle runs and registers a handler on the node until the test ends.
 func handle(t *testing.T, node cluster.Node, name string, devices ...*discoveryv0.Device) *listHandler {
 	t.Helper()
-	handler := &listHandler{devices: devices, later: make(chan []*discoveryv0.Device)}
+	handler := &listHandler{devices: devices, updates: make(chan []*discoveryv0.Device)}
 	listener, err := net.Listen("unix", filepath.Join(node.AkriDir(), name+".sock"))
 	require.NoError(t, err)
 	server := grpc.NewServer()

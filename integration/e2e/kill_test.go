@@ -15,37 +15,37 @@ import (
 	"akri.sh/integration/mesh"
 )
 
-// servesBrokers are those between an Instance and its running broker.
+// servesBrokers are the services that a new broker needs.
 var servesBrokers = map[string]bool{"device-plugin-host": true, "config-plugin-allocator": true, "agent": true, "broker-controller": true}
 
-// running is what must survive.
-type running struct {
+// state is the state that failures of services must not change.
+type state struct {
 	instances, brokers, slots map[string]string
 	restarts                  int32
 }
 
-func observe(t *testing.T, configurations ...string) running {
+func observe(t *testing.T, configurations ...string) state {
 	t.Helper()
-	now := running{instances: map[string]string{}, brokers: map[string]string{}, slots: map[string]string{}}
+	current := state{instances: map[string]string{}, brokers: map[string]string{}, slots: map[string]string{}}
 	for _, configuration := range configurations {
 		found := instances(t, "default", configuration)
-		maps.Copy(now.instances, instanceUIDs(found))
+		maps.Copy(current.instances, instanceUIDs(found))
 		for _, instance := range found {
-			maps.Copy(now.slots, instance.Spec.DeviceUsage)
+			maps.Copy(current.slots, instance.Spec.DeviceUsage)
 		}
 		pods, err := akri.BrokersOf(t.Context(), "default", configuration)
 		require.NoError(t, err)
-		maps.Copy(now.brokers, podUIDs(pods))
+		maps.Copy(current.brokers, podUIDs(pods))
 		for _, pod := range pods {
 			for _, container := range pod.Status.ContainerStatuses {
-				now.restarts += container.RestartCount
+				current.restarts += container.RestartCount
 			}
 		}
 	}
-	return now
+	return current
 }
 
-// servicePods returns the pods of a service that run.
+// servicePods returns the pods of a service.
 func servicePods(t *testing.T, service string) []corev1.Pod {
 	t.Helper()
 	list, err := akri.Kubernetes.CoreV1().Pods(mesh.Namespace).List(t.Context(), metav1.ListOptions{LabelSelector: "app.kubernetes.io/component=" + service})
@@ -77,14 +77,14 @@ func killEach(t *testing.T, services []string) {
 			}
 			second := plug(t, "after "+service)
 			awaitInstances(t, "default", "e2e-zram", append(values(zramInstances(first)), values(zramInstances(second))...)...)
-			t.Logf("a device plugged in after the kill is an Instance %s after it", time.Since(killed).Round(time.Millisecond))
+			t.Logf("a device that was plugged in after the kill had its Instances %s after the kill", time.Since(killed).Round(time.Millisecond))
 			if servesBrokers[service] {
 				awaitBrokers(t, "default", "e2e-zram", 2*nodes)
 			}
 			unplug(t, second)
 			awaitInstances(t, "default", "e2e-zram", values(zramInstances(first))...)
 			awaitBrokers(t, "default", "e2e-zram", nodes)
-			require.Equal(t, before, observe(t, "e2e-kill", "e2e-zram"), "the same Instances, brokers that never restarted, the same slots held")
+			require.Equal(t, before, observe(t, "e2e-kill", "e2e-zram"), "Instances, brokers and slots must not change")
 			awaitServiceReady(t, service)
 		})
 	}
@@ -102,20 +102,20 @@ func awaitServiceReady(t *testing.T, service string) {
 	})
 }
 
-// awaitServices waits until all is as if the node had never been away. Until a kubelet that is back has looked at its pods they
-// count as ready, at addresses that they had before.
+// awaitServices waits until all services are ready and the webhook responds. Until a restarted
+// kubelet has synchronized its pods, they are reported as ready with their previous addresses.
 func awaitServices(t *testing.T) {
 	t.Helper()
 	for _, service := range services() {
 		awaitServiceReady(t, service)
 	}
-	awaitReviews(t)
+	awaitWebhook(t)
 }
 
-// awaitReviews waits until Configurations can be applied.
-func awaitReviews(t *testing.T) {
+// awaitWebhook waits until Configurations can be applied.
+func awaitWebhook(t *testing.T) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), within)
+	ctx, cancel := context.WithTimeout(t.Context(), timeout)
 	defer cancel()
-	require.NoError(t, akri.AwaitReviews(ctx))
+	require.NoError(t, akri.AwaitWebhook(ctx))
 }

@@ -24,16 +24,14 @@ func leaderKilled(t *testing.T) {
 	first := leader(t)
 	killed := time.Now()
 	killLeader(t, first)
-	const lost = "node-a-e2e-leader-8120fe-pod"
+	const deleted = "node-a-e2e-leader-8120fe-pod"
 	pods := akri.Kubernetes.CoreV1().Pods("default")
-	require.NoError(t, pods.Delete(t.Context(), lost, metav1.DeleteOptions{GracePeriodSeconds: new(int64)}))
-	await(t, "another leader to act", func(ctx context.Context) error {
-		_, err := pods.Get(ctx, lost, metav1.GetOptions{})
+	require.NoError(t, pods.Delete(t.Context(), deleted, metav1.DeleteOptions{GracePeriodSeconds: new(int64)}))
+	await(t, "the new leader to recreate the broker", func(ctx context.Context) error {
+		_, err := pods.Get(ctx, deleted, metav1.GetOptions{})
 		return err
 	})
-	took := time.Since(killed)
-	t.Logf("another leader acts %s after the kill", took.Round(time.Millisecond))
-	require.Less(t, took, takeOverWithin)
+	t.Logf("the new leader recreated the broker %s after the kill", time.Since(killed).Round(time.Millisecond))
 	require.NotEqual(t, first, leader(t))
 
 	awaitBrokers(t, "default", "e2e-leader", 2)
@@ -41,9 +39,9 @@ func leaderKilled(t *testing.T) {
 	require.Equal(t, before.instances, after.instances)
 	const kept = "node-b-e2e-leader-8120fe-pod"
 	require.Equal(t, before.brokers[kept], after.brokers[kept])
-	require.Equal(t, once, observe(t, "e2e-once"), "a Job does not run again")
+	require.Equal(t, once, observe(t, "e2e-once"), "a Job must not run again")
 	awaitServiceReady(t, "broker-controller")
-	awaitReviews(t)
+	awaitWebhook(t)
 }
 
 // leader is the identity in the Lease: `<pod>_<uid>`.
@@ -54,7 +52,8 @@ func leader(t *testing.T) string {
 	return *lease.Spec.HolderIdentity
 }
 
-// killLeader kills it, and removes its pod, so that it does not come back as the same.
+// killLeader kills the leader and deletes its pod, so that it does not restart with the same
+// identity.
 func killLeader(t *testing.T, identity string) {
 	t.Helper()
 	name, _, _ := strings.Cut(identity, "_")

@@ -13,38 +13,39 @@ import (
 )
 
 const (
-	// shortGrace and shortPending stand for the five minutes that both are by default.
+	// shortGrace and shortPending replace the default of five minutes.
 	shortGrace   = 8 * time.Second
 	shortPending = 15 * time.Second
 )
 
-// withoutPatience checks what takes minutes by default. Services are impatient from then on.
-func withoutPatience(t *testing.T) {
+// shortTimeouts checks behavior that takes minutes by default. The services keep the short
+// timeouts.
+func shortTimeouts(t *testing.T) {
 	require.NoError(t, akri.Install(t.Context(),
 		"instance-writer.env.AKRI_NODE_GRACE="+shortGrace.String(), "broker-controller.env.AKRI_PENDING_MAX="+shortPending.String()))
-	t.Run("together", func(t *testing.T) {
-		t.Run("a broker that is pending on its node for too long is replaced", func(t *testing.T) {
+	t.Run("parallel", func(t *testing.T) {
+		t.Run("stuck broker is replaced", func(t *testing.T) {
 			t.Parallel()
 			stuckBroker(t)
 		})
-		t.Run("brokers and Services leave with a node and come back with it", func(t *testing.T) {
+		t.Run("brokers and Services follow a lost node", func(t *testing.T) {
 			t.Parallel()
-			brokersOfALostNode(t)
+			brokersOfLostNode(t)
 		})
 	})
 }
 
-// stuckBroker is on the node that the other test leaves alone: with capacity for one, the first by name has it, once both see
-// the device.
+// stuckBroker runs on the node that the other test does not stop: with capacity 1, the broker is on
+// the first node by name, if both nodes see the device.
 func stuckBroker(t *testing.T) {
 	apply(t, echoConfiguration("e2e-stuck", 1, "", "foo0"))
-	awaitShown(t, "e2e-stuck-8120fe", 2)
+	awaitTotalAllocatable(t, "e2e-stuck-8120fe", 2)
 	require.NoError(t, akri.ApplyText(t.Context(), echoConfiguration("e2e-stuck", 1, neverStarts, "foo0")))
 	var first *corev1.Pod
-	await(t, "a kubelet to have the broker", func(ctx context.Context) error {
+	await(t, "a kubelet to admit the broker", func(ctx context.Context) error {
 		pods, err := akri.BrokersOf(ctx, "default", "e2e-stuck")
 		if err == nil && (len(pods) != 1 || pods[0].Status.StartTime == nil) {
-			err = fmt.Errorf("%d brokers", len(pods))
+			err = fmt.Errorf("%d brokers exist", len(pods))
 		}
 		if err == nil {
 			first = &pods[0]
@@ -55,66 +56,67 @@ func stuckBroker(t *testing.T) {
 	require.GreaterOrEqual(t, next.CreationTimestamp.Sub(first.Status.StartTime.Time), shortPending)
 }
 
-// brokersOfALostNode has a device that both nodes share, and a local one of each.
-func brokersOfALostNode(t *testing.T) {
+// brokersOfLostNode uses a device that both nodes share and a local device of each node.
+func brokersOfLostNode(t *testing.T) {
 	apply(t, echoConfiguration("e2e-lost", 2, broker, "foo0")+servicesSpec)
 	apply(t, zramConfiguration)
 	byNode := zramInstances(plug(t, "lost and found"))
-	stays, leaves := akri.Cluster.Nodes()[0], akri.Cluster.Nodes()[1]
-	awaitComplete := func() running {
+	kept, lost := akri.Cluster.Nodes()[0], akri.Cluster.Nodes()[1]
+	awaitComplete := func() state {
 		awaitInstances(t, "default", "e2e-zram", values(byNode)...)
 		awaitBrokers(t, "default", "e2e-lost", 2)
 		awaitBrokers(t, "default", "e2e-zram", 2)
-		awaitHolders(t, "e2e-lost", stays.Name(), leaves.Name())
-		awaitHolders(t, "e2e-zram", stays.Name(), leaves.Name())
-		awaitService(t, "default", byNode[leaves.Name()]+"-svc", true)
+		awaitHolders(t, "e2e-lost", kept.Name(), lost.Name())
+		awaitHolders(t, "e2e-zram", kept.Name(), lost.Name())
+		awaitService(t, "default", byNode[lost.Name()]+"-svc", true)
 		return observe(t, "e2e-lost", "e2e-zram")
 	}
 	before := awaitComplete()
-	services := serviceUIDs(t, "e2e-lost-svc", "e2e-lost-8120fe-svc", "e2e-zram-svc", byNode[stays.Name()]+"-svc")
-	kept := []string{stays.Name() + "-e2e-lost-8120fe-pod", byNode[stays.Name()] + "-pod"}
+	services := serviceUIDs(t, "e2e-lost-svc", "e2e-lost-8120fe-svc", "e2e-zram-svc", byNode[kept.Name()]+"-svc")
+	keptBrokers := []string{kept.Name() + "-e2e-lost-8120fe-pod", byNode[kept.Name()] + "-pod"}
 	awaitLost := func() {
-		awaitInstances(t, "default", "e2e-zram", byNode[stays.Name()])
-		awaitHolders(t, "e2e-lost", stays.Name())
-		awaitHolders(t, "e2e-zram", stays.Name())
-		awaitService(t, "default", byNode[leaves.Name()]+"-svc", false)
-		awaitLeft(t, leaves.Name(), "e2e-lost", "e2e-zram")
-		now := observe(t, "e2e-lost", "e2e-zram")
-		for _, pod := range kept {
-			require.Equal(t, before.brokers[pod], now.brokers[pod], pod)
+		awaitInstances(t, "default", "e2e-zram", byNode[kept.Name()])
+		awaitHolders(t, "e2e-lost", kept.Name())
+		awaitHolders(t, "e2e-zram", kept.Name())
+		awaitService(t, "default", byNode[lost.Name()]+"-svc", false)
+		awaitNoBrokers(t, lost.Name(), "e2e-lost", "e2e-zram")
+		current := observe(t, "e2e-lost", "e2e-zram")
+		for _, pod := range keptBrokers {
+			require.Equal(t, before.brokers[pod], current.brokers[pod], pod)
 		}
-		require.Equal(t, services, serviceUIDs(t, "e2e-lost-svc", "e2e-lost-8120fe-svc", "e2e-zram-svc", byNode[stays.Name()]+"-svc"))
+		require.Equal(t, services, serviceUIDs(t, "e2e-lost-svc", "e2e-lost-8120fe-svc", "e2e-zram-svc", byNode[kept.Name()]+"-svc"))
 	}
 	awaitBack := func() {
 		after := awaitComplete()
 		require.Equal(t, before.slots, after.slots)
-		for _, pod := range kept {
+		for _, pod := range keptBrokers {
 			require.Equal(t, before.brokers[pod], after.brokers[pod], pod)
 		}
-		require.Equal(t, services, serviceUIDs(t, "e2e-lost-svc", "e2e-lost-8120fe-svc", "e2e-zram-svc", byNode[stays.Name()]+"-svc"))
+		require.Equal(t, services, serviceUIDs(t, "e2e-lost-svc", "e2e-lost-8120fe-svc", "e2e-zram-svc", byNode[kept.Name()]+"-svc"))
 	}
 
-	// Its agents go on reporting: it is out all the same.
-	require.NoError(t, leaves.StopKubelet(t.Context()))
-	since := markNotReady(t, leaves.Name())
-	require.Equal(t, before, observe(t, "e2e-lost", "e2e-zram"), "nothing changes within the grace")
+	// The node counts as lost although its services still report.
+	require.NoError(t, lost.StopKubelet(t.Context()))
+	since := markNotReady(t, lost.Name())
+	require.Equal(t, before, observe(t, "e2e-lost", "e2e-zram"), "nothing must change within the grace period")
 	awaitLost()
 	require.GreaterOrEqual(t, time.Since(since), shortGrace)
-	require.NoError(t, leaves.StartKubelet(t.Context()))
+	require.NoError(t, lost.StartKubelet(t.Context()))
 	awaitBack()
 
-	require.NoError(t, akri.Kubernetes.CoreV1().Nodes().Delete(t.Context(), leaves.Name(), metav1.DeleteOptions{}))
+	require.NoError(t, akri.Kubernetes.CoreV1().Nodes().Delete(t.Context(), lost.Name(), metav1.DeleteOptions{}))
 	awaitLost()
-	// A kubelet introduces its node when it starts.
-	require.NoError(t, leaves.StopKubelet(t.Context()))
-	require.NoError(t, leaves.StartKubelet(t.Context()))
+	// A kubelet creates its Node when it starts.
+	require.NoError(t, lost.StopKubelet(t.Context()))
+	require.NoError(t, lost.StartKubelet(t.Context()))
 	awaitBack()
 }
 
-// markNotReady says of a node whose kubelet is silent what Kubernetes says after some 40 s, and returns since when.
+// markNotReady sets the Ready condition that Kubernetes sets about 40 s after the last heartbeat,
+// and returns its transition time.
 func markNotReady(t *testing.T, node string) time.Time {
 	t.Helper()
-	since := time.Now().Truncate(time.Second) // as precise as the API is
+	since := time.Now().Truncate(time.Second) // the precision of the API
 	patch := fmt.Sprintf(`{"status":{"conditions":[{"type":"Ready","status":"Unknown","reason":"NodeStatusUnknown","lastTransitionTime":%q}]}}`,
 		since.UTC().Format(time.RFC3339))
 	_, err := akri.Kubernetes.CoreV1().Nodes().Patch(t.Context(), node, types.StrategicMergePatchType, []byte(patch), metav1.PatchOptions{}, "status")
@@ -122,11 +124,11 @@ func markNotReady(t *testing.T, node string) time.Time {
 	return since
 }
 
-// awaitLeft waits until no broker of the Configurations is meant to be on the node. Without a kubelet nobody can tell that one
-// has ended, and it stays on its way out.
-func awaitLeft(t *testing.T, node string, configurations ...string) {
+// awaitNoBrokers waits until all brokers of the Configurations on the node are deleted or
+// terminating. Without a kubelet a pod stays terminating.
+func awaitNoBrokers(t *testing.T, node string, configurations ...string) {
 	t.Helper()
-	await(t, "brokers to leave "+node, func(ctx context.Context) error {
+	await(t, "removal of brokers on "+node, func(ctx context.Context) error {
 		for _, configuration := range configurations {
 			pods, err := akri.BrokersOf(ctx, "default", configuration)
 			if err != nil {
@@ -134,7 +136,7 @@ func awaitLeft(t *testing.T, node string, configurations ...string) {
 			}
 			for _, pod := range pods {
 				if pod.Spec.NodeName == node && pod.DeletionTimestamp == nil {
-					return fmt.Errorf("%s is there", pod.Name)
+					return fmt.Errorf("%s is not deleted", pod.Name)
 				}
 			}
 		}

@@ -15,7 +15,7 @@ import (
 	"akri.sh/integration/devices/onvif"
 )
 
-// authenticatedCamera takes the sample as it is: its Secret holds the camera's password, the first one.
+// authenticatedCamera uses the unmodified sample, whose Secret has the camera's first password.
 func authenticatedCamera(t *testing.T) {
 	cameras, err := onvif.StartOn(t.Context(), akri.Cluster, 0)
 	require.NoError(t, err)
@@ -31,22 +31,23 @@ func authenticatedCamera(t *testing.T) {
 	found := awaitInstances(t, "default", "onvif", name)[0]
 	require.Equal(t, map[string]string{
 		"ONVIF_DEVICE_SERVICE_URL": camera.URL(), "ONVIF_DEVICE_UUID": camera.UUID,
-		"ONVIF_DEVICE_IP_ADDRESS": cameras.Address.String(), "ONVIF_DEVICE_MAC_ADDRESS": camera.MAC, // only for who has the password
+		"ONVIF_DEVICE_IP_ADDRESS": cameras.Address.String(), "ONVIF_DEVICE_MAC_ADDRESS": camera.MAC, // only with the password
 		"ONVIF_DEVICE_MANUFACTURER": "Akri", "ONVIF_DEVICE_MODEL": "Simulated", "ONVIF_DEVICE_FIRMWARE_VERSION": "1.0",
 		"ONVIF_DEVICE_SERIAL_NUMBER": camera.MAC, "ONVIF_DEVICE_HARDWARE_ID": "sim",
 	}, found.Spec.BrokerProperties)
 	before := awaitBrokers(t, "default", "onvif", 2)
-	env := ask(t, &before[0]).Env
+	env := query(t, &before[0]).Env
 	for key, value := range found.Spec.BrokerProperties {
 		require.Equal(t, value, env[key+"_"+strings.ToUpper(akriv0.InstanceDigest(name))])
 	}
 
-	// The camera gets another password, and says who knows it that it has another firmware.
+	// The camera gets another password and another firmware version, which it reports to
+	// authenticated clients.
 	cameras.Unplug(camera)
 	camera.Password, camera.Firmware = "rotated", "2.0"
 	require.NoError(t, cameras.Plug(camera))
 	require.NoError(t, akri.ApplyText(t.Context(), strings.Replace(sample, "change-me", camera.Password, 1)))
-	await(t, "the firmware that the camera tells who knows the new password", func(ctx context.Context) error {
+	await(t, "the firmware version that needs the new password", func(ctx context.Context) error {
 		instance, err := akri.Instances.In("default").Get(ctx, name, metav1.GetOptions{})
 		if err == nil && instance.Spec.BrokerProperties["ONVIF_DEVICE_FIRMWARE_VERSION"] != "2.0" {
 			err = fmt.Errorf("the properties are %v", instance.Spec.BrokerProperties)

@@ -14,11 +14,11 @@ import (
 	"akri.sh/integration/devices/opcua"
 )
 
-// opcuaServers has servers of another maker beside the nodes: one that is asked itself, and one that a discovery server
-// tells of.
+// opcuaServers runs third-party servers on the nodes' network: one that is configured directly, and
+// one that a discovery server lists.
 func opcuaServers(t *testing.T) {
-	at := func(port int) string { return fmt.Sprintf("opc.tcp://%s:%d", cluster.NeighbourIP, port) }
-	lds, alone, registered := at(4840)+"/", at(4841)+"/UA/Test", at(4842)+"/line"
+	url := func(port int) string { return fmt.Sprintf("opc.tcp://%s:%d", cluster.NeighbourIP, port) }
+	lds, alone, registered := url(4840)+"/", url(4841)+"/UA/Test", url(4842)+"/line"
 	serveOPCUA(t, opcua.Config{Port: 4840, Discovery: true})
 	serveOPCUA(t,
 		opcua.Config{Port: 4841, URI: "urn:alone", Name: "Alone", Hostname: cluster.NeighbourIP},
@@ -35,7 +35,7 @@ func opcuaServers(t *testing.T) {
 	}
 	awaitInstances(t, "default", "e2e-opcua", want...)
 	for _, pod := range awaitBrokers(t, "default", "e2e-opcua", 2) {
-		require.Equal(t, names[pod.Labels["akri.sh/instance"]], ask(t, &pod).Env["OPCUA_DISCOVERY_URL"])
+		require.Equal(t, names[pod.Labels["akri.sh/instance"]], query(t, &pod).Env["OPCUA_DISCOVERY_URL"])
 	}
 }
 
@@ -56,12 +56,12 @@ spec:
 // serveOPCUA runs servers on the nodes' network until the test ends.
 func serveOPCUA(t *testing.T, configs ...opcua.Config) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute) // the first time, the modules are installed
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute) // the first call installs the modules
 	t.Cleanup(cancel)
-	var starting errgroup.Group
+	var group errgroup.Group
 	for _, config := range configs {
 		config.Command = akri.Cluster.Neighbour
-		starting.Go(func() error {
+		group.Go(func() error {
 			server, err := opcua.Start(ctx, config)
 			if err == nil {
 				t.Cleanup(server.Stop)
@@ -69,5 +69,5 @@ func serveOPCUA(t *testing.T, configs ...opcua.Config) {
 			return err
 		})
 	}
-	require.NoError(t, starting.Wait())
+	require.NoError(t, group.Wait())
 }

@@ -31,14 +31,14 @@ func ownPods(t *testing.T) {
 
 	apply(t, ownPod("by-instance", "e2e-own-8120fe"))
 	pod := awaitReadyPod(t, "default", "by-instance")
-	require.Equal(t, "foo0", ask(t, pod).Env["DEBUG_ECHO_DESCRIPTION_8120FE"])
+	require.Equal(t, "foo0", query(t, pod).Env["DEBUG_ECHO_DESCRIPTION_8120FE"])
 
-	// The only device that is left is the other one.
+	// Only the other device is free.
 	apply(t, ownPod("by-configuration", "e2e-own"))
 	pod = awaitReadyPod(t, "default", "by-configuration")
-	said := ask(t, pod)
-	require.Equal(t, "foo1", said.Env["DEBUG_ECHO_DESCRIPTION_A19705"])
-	require.Equal(t, "foo1", said.Env["DEBUG_ECHO_DESCRIPTION"])
+	response := query(t, pod)
+	require.Equal(t, "foo1", response.Env["DEBUG_ECHO_DESCRIPTION_A19705"])
+	require.Equal(t, "foo1", response.Env["DEBUG_ECHO_DESCRIPTION"])
 
 	usage := map[string]string{}
 	for _, instance := range instances(t, "default", "e2e-own") {

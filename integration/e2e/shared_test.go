@@ -10,7 +10,7 @@ import (
 	akriv0 "akri.sh/libs/apis/akri/v0"
 )
 
-// echoConfiguration is a Configuration of debug-echo with one device for each description.
+// echoConfiguration returns a Configuration of debug-echo with one device for each description.
 func echoConfiguration(name string, capacity int, brokerSpec string, descriptions ...string) string {
 	text := `
 apiVersion: akri.sh/v0
@@ -35,11 +35,11 @@ func sharedDevice(t *testing.T) {
 	for _, pod := range pods {
 		instance := pod.Labels["akri.sh/instance"]
 		require.Equal(t, pod.Spec.NodeName+"-"+instance+"-pod", pod.Name)
-		require.NotEmpty(t, ask(t, &pod).Env["DEBUG_ECHO_DESCRIPTION_"+strings.ToUpper(akriv0.InstanceDigest(instance))])
+		require.NotEmpty(t, query(t, &pod).Env["DEBUG_ECHO_DESCRIPTION_"+strings.ToUpper(akriv0.InstanceDigest(instance))])
 	}
 	for _, instance := range instances(t, "default", "e2e-echo") {
 		require.True(t, instance.Spec.Shared)
 		require.ElementsMatch(t, []string{"node-a", "node-b"}, instance.Spec.Nodes)
-		require.ElementsMatch(t, []string{"node-a", "node-b"}, values(instance.Spec.DeviceUsage), "each node holds a slot")
+		require.ElementsMatch(t, []string{"node-a", "node-b"}, values(instance.Spec.DeviceUsage), "each node must hold a slot")
 	}
 }

@@ -19,7 +19,7 @@ func scaleAndSwap(t *testing.T) {
 	require.Len(t, servicePods(t, "instance-writer"), 3)
 	require.Equal(t, before, observe(t, "e2e-swap"))
 
-	swapped := chosen().swapped
+	swapped := selectedForm().swapped
 	tagImages(t, swapped...)
 	values := []string{"instance-writer.replicas=3"}
 	for _, service := range swapped {
@@ -35,7 +35,7 @@ func scaleAndSwap(t *testing.T) {
 	}
 	require.Equal(t, before, observe(t, "e2e-swap"))
 
-	// What was swapped in does its work.
+	// The replaced services work.
 	apply(t, echoConfiguration("e2e-after", 1, "", "foo0"))
 	awaitInstances(t, "default", "e2e-after", "e2e-after-8120fe")
 	apply(t, ownPod("after-swap", "e2e-after"))
@@ -45,7 +45,7 @@ func scaleAndSwap(t *testing.T) {
 	require.Equal(t, corev1.PodRunning, awaitBrokers(t, "default", "e2e-swap", 4)[0].Status.Phase)
 }
 
-// tagImages gives images a second tag on each node.
+// tagImages adds a second tag to images on all nodes.
 func tagImages(t *testing.T, names ...string) {
 	t.Helper()
 	for _, node := range akri.Cluster.Nodes() {

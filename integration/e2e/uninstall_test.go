@@ -16,37 +16,38 @@ import (
 )
 
 func uninstall(t *testing.T) {
-	// Left to the uninstallation: a Configuration with Instances, brokers and Services, and a device.
+	// The uninstallation removes the Instances, brokers and Services of a Configuration with a
+	// device.
 	require.NoError(t, akri.ApplyText(t.Context(), zramConfiguration))
 	zram := plug(t, "uninstall")
 	awaitInstances(t, "default", "e2e-zram", values(zramInstances(zram))...)
 	awaitBrokers(t, "default", "e2e-zram", len(akri.Cluster.Nodes()))
 	awaitService(t, "default", "e2e-zram-svc", true)
-	nothingIsLeft(t)
+	requireUninstalled(t)
 	require.NoError(t, akri.DeleteText(t.Context(), zramConfiguration))
 }
 
-// nothingIsLeft uninstalls while e2e-zram has Instances and brokers.
-func nothingIsLeft(t *testing.T) {
+// requireUninstalled uninstalls Akri while e2e-zram has Instances and brokers.
+func requireUninstalled(t *testing.T) {
 	t.Helper()
 	require.NoError(t, akri.Uninstall(t.Context()))
 
 	left, err := akri.Instances.In("").List(t.Context(), metav1.ListOptions{})
 	require.NoError(t, err)
 	require.Empty(t, left.Items)
-	await(t, "brokers and services to be gone", func(ctx context.Context) error {
-		ours := metav1.ListOptions{LabelSelector: "controller=akri.sh"}
-		pods, err := akri.Kubernetes.CoreV1().Pods("").List(ctx, ours)
+	await(t, "removal of brokers and Services", func(ctx context.Context) error {
+		managed := metav1.ListOptions{LabelSelector: "controller=akri.sh"}
+		pods, err := akri.Kubernetes.CoreV1().Pods("").List(ctx, managed)
 		if err != nil {
 			return err
 		}
-		services, err := akri.Kubernetes.CoreV1().Services("").List(ctx, ours)
+		services, err := akri.Kubernetes.CoreV1().Services("").List(ctx, managed)
 		if err == nil && len(pods.Items)+len(services.Items) > 0 {
-			err = fmt.Errorf("%d pods and %d services are left", len(pods.Items), len(services.Items))
+			err = fmt.Errorf("%d Pods and %d Services are left", len(pods.Items), len(services.Items))
 		}
 		return err
 	})
-	await(t, "the namespace to be empty", func(ctx context.Context) error {
+	await(t, "removal of the pods in the namespace", func(ctx context.Context) error {
 		pods, err := akri.Kubernetes.CoreV1().Pods(mesh.Namespace).List(ctx, metav1.ListOptions{})
 		if err == nil && len(pods.Items) > 0 {
 			err = fmt.Errorf("%d pods are left", len(pods.Items))
@@ -54,7 +55,7 @@ func nothingIsLeft(t *testing.T) {
 		return err
 	})
 	configuration, err := akri.Configurations.In("default").Get(t.Context(), "e2e-zram", metav1.GetOptions{})
-	require.NoError(t, err, "what a user applied stays")
+	require.NoError(t, err, "the user's Configuration must stay")
 	require.Empty(t, configuration.Finalizers)
 	for _, node := range akri.Cluster.Nodes() {
 		for _, dir := range []string{node.AkriDir(), node.RunDir(), filepath.Join(node.KubeletDir(), "device-plugins")} {
@@ -66,7 +67,7 @@ func nothingIsLeft(t *testing.T) {
 	require.NotContains(t, output, "akri")
 }
 
-// sockets lists the sockets in a folder of a node, except the kubelet's own.
+// sockets returns the sockets in a directory of a node, except the kubelet's.
 func sockets(t *testing.T, dir string) []string {
 	t.Helper()
 	var found []string

@@ -1,7 +1,7 @@
-// A Discovery Handler in JavaScript, made of the protobuf file and nothing else of Akri:
+// A Discovery Handler in JavaScript that uses only the protobuf file of Akri:
 //   node handler.cjs DISCOVERY.PROTO NAME REGISTRATION_SOCKET ENDPOINT DEVICE...
-// ENDPOINT is a socket's path, or HOST:PORT. Prints "registered", and "asked DETAILS" for each Discover. It ends with its
-// standard input.
+// ENDPOINT is the path of a socket, or HOST:PORT. It prints "registered", and "discover DETAILS"
+// for each Discover request. It exits at the end of its standard input.
 "use strict";
 const fs = require("node:fs");
 const grpc = require("@grpc/grpc-js");
@@ -10,11 +10,11 @@ const { loadSync } = require("@grpc/proto-loader");
 const [proto, name, registrar, endpoint, ...devices] = process.argv.slice(2);
 const { v0 } = grpc.loadPackageDefinition(loadSync(proto, { keepCase: true, enums: String, defaults: true }));
 const uds = endpoint.startsWith("/");
-if (uds) fs.rmSync(endpoint, { force: true }); // of one that was killed
+if (uds) fs.rmSync(endpoint, { force: true }); // of an earlier process
 process.stdin.on("end", () => process.exit(0)).resume();
 
 function discover(call) {
-  console.log("asked " + call.request.discovery_details);
+  console.log("discover " + call.request.discovery_details);
   call.write({ devices: devices.map((id) => ({ id, properties: { JS_DEVICE: id } })) });
   call.on("cancelled", () => call.end());
 }

@@ -1,12 +1,10 @@
-// Package javascript_test has a Discovery Handler that is not written in Go meet the real registrar and the real
-// discovery-operator.
+// Package javascript_test tests the registrar and the discovery-operator with a Discovery Handler
+// in JavaScript.
 package javascript_test
 
 import (
 	"context"
-	"net"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"testing"
 	"time"
@@ -15,8 +13,6 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/client-go/tools/clientcmd"
-	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 
 	akriv0 "akri.sh/libs/apis/akri/v0"
 	"akri.sh/libs/kube"
@@ -26,98 +22,95 @@ import (
 
 	"akri.sh/integration/cluster/binaries"
 	"akri.sh/integration/devices/node"
+	"akri.sh/integration/process"
 )
 
 var server *kubetest.Server
 
 func TestMain(m *testing.M) { kubetest.Main(m, &server) }
 
-const within = 30 * time.Second
+const timeout = 30 * time.Second
 
-// world is a node's registrar and discovery-operator, as processes.
-type world struct {
+// environment is the registrar and the discovery-operator of a node, as processes.
+type environment struct {
 	root, dir, modules string
 	devices            grpc.ServerStreamingClient[discoveryv1.WatchDevicesResponse]
 	registrar          registrarv1.RegistrarServiceClient
 }
 
-func TestAHandlerInJavaScriptRegistersIsUsedDiesAndComesBack(t *testing.T) {
-	w := newWorld(t)
-	for name, endpoint := range map[string]string{"js-uds": filepath.Join(w.dir, "js.sock"), "js-network": freeAddress(t)} {
+// TestHandlerInJavaScript registers a handler, uses it, kills it and starts it again.
+func TestHandlerInJavaScript(t *testing.T) {
+	e := newEnvironment(t)
+	address, err := process.FreeAddress(t.Context())
+	require.NoError(t, err)
+	for name, endpoint := range map[string]string{"js-uds": filepath.Join(e.dir, "js.sock"), "js-network": address} {
 		t.Run(name, func(t *testing.T) {
-			handler := w.handle(t, name, endpoint, "one", "two")
-			w.configure(t, name)
-			w.awaitDevices(t, name, "one", "two")
-			w.awaitStatus(t, name, registrarv1.HandlerStatus_HANDLER_STATUS_ACTIVE)
+			handler := e.handle(t, name, endpoint, "one", "two")
+			e.configure(t, name)
+			e.awaitDevices(t, name, "one", "two")
+			e.awaitStatus(t, name, registrarv1.HandlerStatus_HANDLER_STATUS_ACTIVE)
 
 			handler.Stop()
-			w.awaitStatus(t, name, registrarv1.HandlerStatus_HANDLER_STATUS_OFFLINE)
-			w.handle(t, name, endpoint, "one", "two", "three")
-			w.awaitDevices(t, name, "one", "two", "three") // fails when any left in between
-			w.awaitStatus(t, name, registrarv1.HandlerStatus_HANDLER_STATUS_ACTIVE)
+			e.awaitStatus(t, name, registrarv1.HandlerStatus_HANDLER_STATUS_OFFLINE)
+			e.handle(t, name, endpoint, "one", "two", "three")
+			e.awaitDevices(t, name, "one", "two", "three") // fails if a device was removed meanwhile
+			e.awaitStatus(t, name, registrarv1.HandlerStatus_HANDLER_STATUS_ACTIVE)
 		})
 	}
 }
 
-func newWorld(t *testing.T) *world {
+func newEnvironment(t *testing.T) *environment {
 	t.Helper()
 	root, err := binaries.Root()
 	require.NoError(t, err)
-	dir, err := os.MkdirTemp("", "js") //nolint:usetesting // the folders of t.TempDir have long names
+	dir, err := os.MkdirTemp("", "js") //nolint:usetesting // socket paths must be short
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = os.RemoveAll(dir) })
-	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute) // the first time, the modules are installed
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute) // the first call installs the modules
 	defer cancel()
 	modules, err := node.Modules(ctx, filepath.Join(root, "integration", "javascript"))
 	require.NoError(t, err)
-	w := &world{root: root, dir: dir, modules: modules}
-	w.run(t, "registrar", "--handlers-dir="+dir, "--state-file="+filepath.Join(dir, "state.json"), "--socket="+w.socket("r"))
-	w.run(t, "discovery-operator", "--node-name=here", "--socket="+w.socket("o"), "--registrar="+w.socket("r"),
-		"--instance-writer=unix:///nowhere", "--kubeconfig="+kubeconfig(t))
-	w.registrar = registrarv1.NewRegistrarServiceClient(w.dial(t, "r"))
-	w.devices, err = discoveryv1.NewDeviceInventoryServiceClient(w.dial(t, "o")).
+	e := &environment{root: root, dir: dir, modules: modules}
+	run(t, nil, "registrar", "--handlers-dir="+dir, "--state-file="+filepath.Join(dir, "state.json"), "--socket="+e.socket("r"))
+	run(t, server, "discovery-operator", "--node-name=node-a", "--socket="+e.socket("o"), "--registrar="+e.socket("r"),
+		"--instance-writer=unix:///missing")
+	e.registrar = registrarv1.NewRegistrarServiceClient(e.dial(t, "r"))
+	e.devices, err = discoveryv1.NewDeviceInventoryServiceClient(e.dial(t, "o")).
 		WatchDevices(t.Context(), &discoveryv1.WatchDevicesRequest{}, grpc.WaitForReady(true))
 	require.NoError(t, err)
-	return w
+	return e
 }
 
-func (w *world) socket(name string) string { return "unix://" + filepath.Join(w.dir, name+".sock") }
+func (e *environment) socket(name string) string {
+	return "unix://" + filepath.Join(e.dir, name+".sock")
+}
 
-func (w *world) dial(t *testing.T, name string) *grpc.ClientConn {
+func (e *environment) dial(t *testing.T, name string) *grpc.ClientConn {
 	t.Helper()
-	conn, err := grpc.NewClient(w.socket(name), grpc.WithTransportCredentials(insecure.NewCredentials()))
+	conn, err := grpc.NewClient(e.socket(name), grpc.WithTransportCredentials(insecure.NewCredentials()))
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = conn.Close() })
 	return conn
 }
 
 // run builds a service and runs it until the test ends.
-func (w *world) run(t *testing.T, service string, flags ...string) {
+func run(t *testing.T, api *kubetest.Server, service string, flags ...string) {
 	t.Helper()
-	program := filepath.Join(w.dir, service)
-	build := exec.CommandContext(t.Context(), "go", "build", "-o", program, "./cmd/"+service)
-	build.Dir = filepath.Join(w.root, "services", service)
-	output, err := build.CombinedOutput()
-	require.NoError(t, err, string(output))
-	command := exec.CommandContext(context.WithoutCancel(t.Context()), program, append(flags, "--admin-address=")...)
-	command.Stderr = os.Stderr
-	require.NoError(t, command.Start())
-	t.Cleanup(func() {
-		_ = command.Process.Kill()
-		_ = command.Wait()
-	})
+	started, err := process.Start(context.WithoutCancel(t.Context()), api, service, append(flags, "--admin-address=")...)
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = started.Stop() })
 }
 
-// handle runs the handler in JavaScript until it is stopped.
-func (w *world) handle(t *testing.T, name, endpoint string, devices ...string) *node.Program {
+// handle runs the handler in JavaScript.
+func (e *environment) handle(t *testing.T, name, endpoint string, devices ...string) *node.Program {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), within)
+	ctx, cancel := context.WithTimeout(t.Context(), timeout)
 	defer cancel()
 	arguments := append([]string{
-		filepath.Join(w.root, "proto", "v0", "discovery.proto"), name, filepath.Join(w.dir, "agent-registration.sock"), endpoint,
+		filepath.Join(e.root, "proto", "v0", "discovery.proto"), name, filepath.Join(e.dir, "agent-registration.sock"), endpoint,
 	}, devices...)
-	script := filepath.Join(w.root, "integration", "javascript", "handler.cjs")
-	handler, err := node.Start(context.WithoutCancel(ctx), w.modules, script, arguments...)
+	script := filepath.Join(e.root, "integration", "javascript", "handler.cjs")
+	handler, err := node.Start(context.WithoutCancel(ctx), e.modules, script, arguments...)
 	require.NoError(t, err)
 	t.Cleanup(handler.Stop)
 	_, err = handler.Await(ctx, "registered")
@@ -125,7 +118,7 @@ func (w *world) handle(t *testing.T, name, endpoint string, devices ...string) *
 	return handler
 }
 
-func (w *world) configure(t *testing.T, handler string) {
+func (e *environment) configure(t *testing.T, handler string) {
 	t.Helper()
 	client, err := kube.Configurations(server.Config())
 	require.NoError(t, err)
@@ -136,21 +129,22 @@ func (w *world) configure(t *testing.T, handler string) {
 	require.NoError(t, err)
 }
 
-// awaitDevices waits for a complete list of exactly these, and fails when one that was there leaves.
-func (w *world) awaitDevices(t *testing.T, configuration string, ids ...string) {
+// awaitDevices waits for a complete list of exactly these devices. It fails if a list is shorter
+// than an earlier one.
+func (e *environment) awaitDevices(t *testing.T, configuration string, ids ...string) {
 	t.Helper()
-	most := 0
+	longest := 0
 	for {
-		inventory, err := w.devices.Recv()
+		inventory, err := e.devices.Recv()
 		require.NoError(t, err)
-		for _, one := range inventory.GetConfigurations() {
-			if one.GetName() != configuration {
+		for _, list := range inventory.GetConfigurations() {
+			if list.GetName() != configuration {
 				continue
 			}
-			require.GreaterOrEqual(t, len(one.GetDevices()), most, "a device has left: %v", one)
-			most = len(one.GetDevices())
-			if one.GetComplete() && most == len(ids) {
-				for _, device := range one.GetDevices() {
+			require.GreaterOrEqual(t, len(list.GetDevices()), longest, "a device was removed: %v", list)
+			longest = len(list.GetDevices())
+			if list.GetComplete() && longest == len(ids) {
+				for _, device := range list.GetDevices() {
 					require.Contains(t, ids, device.GetId())
 					require.Equal(t, device.GetId(), device.GetProperties()["JS_DEVICE"])
 				}
@@ -160,10 +154,10 @@ func (w *world) awaitDevices(t *testing.T, configuration string, ids ...string) 
 	}
 }
 
-func (w *world) awaitStatus(t *testing.T, name string, status registrarv1.HandlerStatus) {
+func (e *environment) awaitStatus(t *testing.T, name string, status registrarv1.HandlerStatus) {
 	t.Helper()
 	require.Eventually(t, func() bool {
-		table, err := w.registrar.ListHandlers(t.Context(), &registrarv1.ListHandlersRequest{})
+		table, err := e.registrar.ListHandlers(t.Context(), &registrarv1.ListHandlersRequest{})
 		require.NoError(t, err)
 		for _, handler := range table.GetHandlers() {
 			if handler.GetName() == name {
@@ -171,32 +165,5 @@ func (w *world) awaitStatus(t *testing.T, name string, status registrarv1.Handle
 			}
 		}
 		return false
-	}, within, 10*time.Millisecond, status.String())
-}
-
-func freeAddress(t *testing.T) string {
-	t.Helper()
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	require.NoError(t, err)
-	defer listener.Close()
-	return listener.Addr().String()
-}
-
-// kubeconfig names the test's API server.
-func kubeconfig(t *testing.T) string {
-	t.Helper()
-	config := server.Config()
-	file := filepath.Join(t.TempDir(), "kubeconfig")
-	require.NoError(t, clientcmd.WriteToFile(clientcmdapi.Config{
-		Clusters: map[string]*clientcmdapi.Cluster{"c": {
-			Server: config.Host, CertificateAuthority: config.CAFile, CertificateAuthorityData: config.CAData, InsecureSkipTLSVerify: config.Insecure,
-		}},
-		AuthInfos: map[string]*clientcmdapi.AuthInfo{"u": {
-			Token: config.BearerToken, ClientCertificate: config.CertFile, ClientKey: config.KeyFile,
-			ClientCertificateData: config.CertData, ClientKeyData: config.KeyData,
-		}},
-		Contexts:       map[string]*clientcmdapi.Context{"x": {Cluster: "c", AuthInfo: "u"}},
-		CurrentContext: "x",
-	}, file))
-	return file
+	}, timeout, 10*time.Millisecond, status.String())
 }

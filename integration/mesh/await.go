@@ -6,9 +6,10 @@ import (
 	"time"
 )
 
-const lookEvery = 25 * time.Millisecond
+const pollInterval = 25 * time.Millisecond
 
-// Await looks again and again until check returns nil, and says at the end of ctx what it last said.
+// Await calls check repeatedly until it returns nil. If ctx ends first, the error has check's last
+// error.
 func Await(ctx context.Context, what string, check func(context.Context) error) error {
 	for {
 		err := check(ctx)
@@ -18,7 +19,7 @@ func Await(ctx context.Context, what string, check func(context.Context) error) 
 		select {
 		case <-ctx.Done():
 			return fmt.Errorf("wait for %s: %w", what, err)
-		case <-time.After(lookEvery):
+		case <-time.After(pollInterval):
 		}
 	}
 }

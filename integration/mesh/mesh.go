@@ -1,4 +1,5 @@
-// Package mesh installs Akri on a cluster and looks at it the way a user does: with helm, kubectl and the API.
+// Package mesh installs Akri on a cluster and reads its state as a user does: with helm, kubectl
+// and the API.
 package mesh
 
 import (
@@ -29,7 +30,7 @@ const (
 	Namespace = "akri"
 	// Release is the name of the helm release.
 	Release = "akri"
-	// DevTag is the tag of images that are built from this tree.
+	// DevTag is the tag of images built from this source tree.
 	DevTag = "dev"
 )
 
@@ -39,15 +40,15 @@ type Mesh struct {
 	Kubernetes     kubernetes.Interface
 	Configurations *kube.Client[*akriv0.Configuration, *akriv0.ConfigurationList]
 	Instances      *kube.Client[*akriv0.Instance, *akriv0.InstanceList]
-	// Values of the chart for every Install, each as for --set.
+	// Values are chart values for all installations, each as for --set.
 	Values []string
 
 	root string
 	bin  string
 }
 
-// On returns Akri on the cluster, installed or not.
-func On(ctx context.Context, c *cluster.Cluster) (*Mesh, error) {
+// New returns Akri on the cluster, which need not be installed yet.
+func New(ctx context.Context, c *cluster.Cluster) (*Mesh, error) {
 	root, err := binaries.Root()
 	if err != nil {
 		return nil, err
@@ -62,7 +63,7 @@ func On(ctx context.Context, c *cluster.Cluster) (*Mesh, error) {
 	}
 	m := &Mesh{Cluster: c, root: root, bin: bin}
 	if m.Kubernetes, err = kubernetes.NewForConfig(config); err != nil {
-		return nil, fmt.Errorf("make client: %w", err)
+		return nil, fmt.Errorf("create client: %w", err)
 	}
 	if m.Configurations, err = kube.Configurations(config); err != nil {
 		return nil, err
@@ -73,20 +74,20 @@ func On(ctx context.Context, c *cluster.Cluster) (*Mesh, error) {
 	return m, nil
 }
 
-// Bin is the folder of helm and kubectl.
+// Bin is the directory of helm and kubectl.
 func (m *Mesh) Bin() string { return m.bin }
 
-// Path is a path of the source tree.
+// Path returns a path of the source tree.
 func (m *Mesh) Path(elements ...string) string {
 	return filepath.Join(append([]string{m.root}, elements...)...)
 }
 
-// replacedWithin is how long pods may take to end.
-const replacedWithin = time.Minute
+// replaceTimeout limits the wait for replaced pods to end.
+const replaceTimeout = time.Minute
 
-// Install installs the umbrella chart, or brings it to the given values, and waits until every workload is ready, the pods that it
-// replaced are gone, for which helm does not wait, and the API server reaches the one that reviews Configurations, which it may a
-// moment after that is ready.
+// Install installs the umbrella chart, or upgrades it to the given values, and waits until all
+// workloads are ready. It also waits for two things that helm does not wait for: the end of
+// replaced pods, and a response of the webhook to the API server.
 func (m *Mesh) Install(ctx context.Context, values ...string) error {
 	arguments := []string{"upgrade", "--install", Release, m.Path("charts", "akri"), "--namespace", Namespace, "--create-namespace",
 		"--wait", "--timeout", "3m", "--set", "global.image.tag=" + DevTag}
@@ -96,25 +97,26 @@ func (m *Mesh) Install(ctx context.Context, values ...string) error {
 	if _, err := m.Helm(ctx, arguments...); err != nil {
 		return err
 	}
-	ctx, cancel := context.WithTimeout(ctx, replacedWithin)
+	ctx, cancel := context.WithTimeout(ctx, replaceTimeout)
 	defer cancel()
-	return errors.Join(m.awaitReplaced(ctx), m.AwaitReviews(ctx))
+	return errors.Join(m.awaitReplaced(ctx), m.AwaitWebhook(ctx))
 }
 
-// AwaitReviews waits until Configurations can be applied: they are refused while the one that reviews them is away.
-func (m *Mesh) AwaitReviews(ctx context.Context) error {
+// AwaitWebhook waits until Configurations can be applied. The API server rejects them while the
+// webhook is unavailable.
+func (m *Mesh) AwaitWebhook(ctx context.Context) error {
 	manifest, err := m.Manifest("deploy", "samples", "debug-echo.yaml")
 	if err != nil {
 		return err
 	}
-	return Await(ctx, "a Configuration to be reviewed", func(ctx context.Context) error {
+	return Await(ctx, "response of the webhook", func(ctx context.Context) error {
 		_, err := m.Kubectl(ctx, manifest, "apply", "--dry-run=server", "-f", "-")
 		return err
 	})
 }
 
 func (m *Mesh) awaitReplaced(ctx context.Context) error {
-	return Await(ctx, "replaced pods to be gone", func(ctx context.Context) error {
+	return Await(ctx, "end of replaced pods", func(ctx context.Context) error {
 		pods, err := m.Kubernetes.CoreV1().Pods(Namespace).List(ctx, metav1.ListOptions{})
 		if err != nil {
 			return fmt.Errorf("list pods: %w", err)
@@ -128,16 +130,16 @@ func (m *Mesh) awaitReplaced(ctx context.Context) error {
 	})
 }
 
-// Uninstall removes the release and waits until it is gone.
+// Uninstall removes the release and waits until it is removed.
 func (m *Mesh) Uninstall(ctx context.Context) error {
 	_, err := m.Helm(ctx, "uninstall", Release, "--namespace", Namespace, "--wait", "--timeout", "3m", "--ignore-not-found")
 	return err
 }
 
-// released is an image that a sample names: that of a release.
-var released = regexp.MustCompile(`(ghcr\.io/akri-mesh/[a-z-]+):v[0-9.]+`)
+// releasedImage matches the images in samples, which are those of a release.
+var releasedImage = regexp.MustCompile(`(ghcr\.io/akri-mesh/[a-z-]+):v[0-9.]+`)
 
-// Apply applies a manifest file of the source tree, with this tree's images instead of released ones.
+// Apply applies a manifest file of the source tree with images built from it.
 func (m *Mesh) Apply(ctx context.Context, file ...string) error {
 	text, err := m.Manifest(file...)
 	if err != nil {
@@ -146,13 +148,13 @@ func (m *Mesh) Apply(ctx context.Context, file ...string) error {
 	return m.ApplyText(ctx, text)
 }
 
-// Manifest is a manifest file of the source tree, with this tree's images instead of released ones.
+// Manifest returns a manifest file of the source tree with images built from it.
 func (m *Mesh) Manifest(file ...string) (string, error) {
 	text, err := os.ReadFile(m.Path(file...))
 	if err != nil {
 		return "", fmt.Errorf("read manifest: %w", err)
 	}
-	return released.ReplaceAllString(string(text), "$1:"+DevTag), nil
+	return releasedImage.ReplaceAllString(string(text), "$1:"+DevTag), nil
 }
 
 // ApplyText applies a manifest.
@@ -161,29 +163,29 @@ func (m *Mesh) ApplyText(ctx context.Context, manifest string) error {
 	return err
 }
 
-// DeleteText deletes what the manifest names and waits until it is gone.
+// DeleteText deletes the objects of a manifest and waits until they are deleted.
 func (m *Mesh) DeleteText(ctx context.Context, manifest string) error {
 	_, err := m.Kubectl(ctx, manifest, "delete", "--ignore-not-found", "-f", "-")
 	return err
 }
 
-// Helm runs helm on the cluster and returns what it prints.
+// Helm runs helm and returns its output.
 func (m *Mesh) Helm(ctx context.Context, arguments ...string) (string, error) {
 	return m.run(ctx, "helm", "", arguments...)
 }
 
-// Kubectl runs kubectl on the cluster and returns what it prints.
+// Kubectl runs kubectl with the input and returns its output.
 func (m *Mesh) Kubectl(ctx context.Context, input string, arguments ...string) (string, error) {
 	return m.run(ctx, "kubectl", input, arguments...)
 }
 
-func (m *Mesh) run(ctx context.Context, program, input string, arguments ...string) (string, error) {
-	var output, problems bytes.Buffer
-	command := exec.CommandContext(ctx, filepath.Join(m.bin, program), arguments...)
+func (m *Mesh) run(ctx context.Context, name, input string, arguments ...string) (string, error) {
+	var stdout, stderr bytes.Buffer
+	command := exec.CommandContext(ctx, filepath.Join(m.bin, name), arguments...)
 	command.Env = append(os.Environ(), "KUBECONFIG="+m.Cluster.Kubeconfig())
-	command.Stdin, command.Stdout, command.Stderr = strings.NewReader(input), &output, &problems
+	command.Stdin, command.Stdout, command.Stderr = strings.NewReader(input), &stdout, &stderr
 	if err := command.Run(); err != nil {
-		return output.String(), fmt.Errorf("%s %s: %w: %s", program, strings.Join(arguments, " "), err, strings.TrimSpace(problems.String()))
+		return stdout.String(), fmt.Errorf("%s %s: %w: %s", name, strings.Join(arguments, " "), err, strings.TrimSpace(stderr.String()))
 	}
-	return output.String(), nil
+	return stdout.String(), nil
 }

@@ -14,8 +14,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// Table prints every Instance with its Configuration, nodes, slots and brokers.
-func (m *Mesh) Table(ctx context.Context, to io.Writer) error {
+// PrintTable prints all Instances with their Configuration, nodes, slots and brokers.
+func (m *Mesh) PrintTable(ctx context.Context, out io.Writer) error {
 	instances, err := m.Instances.In(metav1.NamespaceAll).List(ctx, metav1.ListOptions{})
 	if err != nil {
 		return fmt.Errorf("list Instances: %w", err)
@@ -24,7 +24,7 @@ func (m *Mesh) Table(ctx context.Context, to io.Writer) error {
 	if err != nil {
 		return fmt.Errorf("list brokers: %w", err)
 	}
-	table := tabwriter.NewWriter(to, 0, 0, 3, ' ', 0)
+	table := tabwriter.NewWriter(out, 0, 0, 3, ' ', 0)
 	fmt.Fprintln(table, "CONFIGURATION\tINSTANCE\tSHARED\tNODES\tSLOTS\tBROKERS")
 	for _, instance := range instances.Items {
 		fmt.Fprintf(table, "%s\t%s\t%t\t%s\t%s\t%s\n", instance.Spec.ConfigurationName, instance.Name, instance.Spec.Shared,
@@ -33,7 +33,7 @@ func (m *Mesh) Table(ctx context.Context, to io.Writer) error {
 	return table.Flush()
 }
 
-// slots shows the holder of each slot, `-` for a free one.
+// slots returns the holder of each slot, `-` for a free one.
 func slots(usage map[string]string) string {
 	keys := slices.SortedFunc(maps.Keys(usage), func(a, b string) int {
 		return cmp.Or(cmp.Compare(len(a), len(b)), cmp.Compare(a, b))
@@ -46,11 +46,11 @@ func slots(usage map[string]string) string {
 }
 
 func brokers(pods []corev1.Pod, namespace, instance string) string {
-	var own []string
+	var names []string
 	for _, pod := range pods {
 		if pod.Namespace == namespace && pod.Labels[InstanceLabel] == instance {
-			own = append(own, fmt.Sprintf("%s (%s)", pod.Name, pod.Status.Phase))
+			names = append(names, fmt.Sprintf("%s (%s)", pod.Name, pod.Status.Phase))
 		}
 	}
-	return cmp.Or(strings.Join(own, ", "), "-")
+	return cmp.Or(strings.Join(names, ", "), "-")
 }

@@ -15,13 +15,13 @@ import (
 )
 
 type buildCommand struct {
-	settings
-	Out      string                `default:"${cache}/images" env:"AKRI_OUT" help:"Folder of the archives: NAME.tar, or NAME-ARCH.tar when there is more than one platform."`
-	Platform []definition.Platform `env:"AKRI_PLATFORM" help:"Platforms to build for, such as linux/arm64; this machine's by default."`
+	buildFlags
+	Out      string                `default:"${cache}/images" env:"AKRI_OUT" help:"Directory of the archives NAME.tar, or NAME-ARCH.tar for several platforms."`
+	Platform []definition.Platform `env:"AKRI_PLATFORM" help:"Platforms to build for, such as linux/arm64 (default: this machine's)."`
 }
 
-// Run builds one image after the other: the Go command itself uses all cores,
-// and two of them at once would compile common dependencies twice.
+// Run builds the images one by one. The Go command uses all cores, and two at once would compile
+// common dependencies twice.
 func (c *buildCommand) Run(ctx context.Context) error {
 	if len(c.Platform) == 0 {
 		c.Platform = []definition.Platform{definition.Native()}
@@ -56,16 +56,16 @@ func (c *buildCommand) build(ctx context.Context, builder assembly.Builder, def 
 		return err
 	}
 	announce(def, platform)
-	made, err := builder.Image(ctx, def, platform)
+	img, err := builder.Image(ctx, def, platform)
 	if err != nil {
 		return err
 	}
 	path := c.archive(def, platform)
-	written, err := image.WriteArchive(path, ref, made)
+	written, err := image.WriteArchive(path, ref, img)
 	if err != nil {
 		return fmt.Errorf("%s: %w", def.Name, err)
 	}
-	return report(made, path, written, time.Since(started))
+	return report(img, path, written, time.Since(started))
 }
 
 func (c *buildCommand) archive(def definition.Definition, platform definition.Platform) string {
@@ -76,12 +76,12 @@ func (c *buildCommand) archive(def definition.Definition, platform definition.Pl
 	return filepath.Join(c.Out, file+".tar")
 }
 
-// offered keeps the platforms that an image exists for and says which it drops.
+// offered returns the platforms that the image exists for and prints the others.
 func offered(def definition.Definition, platforms []definition.Platform) []definition.Platform {
 	var kept []definition.Platform
 	for _, platform := range platforms {
 		if !def.Offers(platform) {
-			fmt.Fprintf(os.Stderr, "%s: not for %s, its definition says\n", def.Name, platform)
+			fmt.Fprintf(os.Stderr, "%s: skipped %s, which its definition does not list\n", def.Name, platform)
 			continue
 		}
 		kept = append(kept, platform)
@@ -89,13 +89,13 @@ func offered(def definition.Definition, platforms []definition.Platform) []defin
 	return kept
 }
 
-// announce says what is under way: the first compilation takes minutes.
+// announce prints the step, because the first compilation takes minutes.
 func announce(def definition.Definition, platform definition.Platform) {
 	fmt.Fprintf(os.Stderr, "building %s for %s\n", def.Name, platform)
 }
 
-func report(made v1.Image, path string, written bool, elapsed time.Duration) error {
-	digest, err := made.Digest()
+func report(img v1.Image, path string, written bool, elapsed time.Duration) error {
+	digest, err := img.Digest()
 	if err != nil {
 		return fmt.Errorf("compute digest: %w", err)
 	}

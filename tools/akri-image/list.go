@@ -5,15 +5,15 @@ import (
 	"os"
 	"text/tabwriter"
 
+	"akri.sh/tools/akri-image/internal/binary"
 	"akri.sh/tools/akri-image/internal/definition"
-	"akri.sh/tools/akri-image/internal/program"
 )
 
 type listCommand struct {
 	source
 }
 
-// Run prints a table, and below it what keeps this machine from building the rest.
+// Run prints a table and, below it, the compilers that this machine lacks.
 func (c *listCommand) Run() error {
 	defs, err := c.load()
 	if err != nil {
@@ -24,25 +24,26 @@ func (c *listCommand) Run() error {
 	var missing []error
 	for _, def := range defs {
 		fmt.Fprintf(table, "%s\t%s\t%s\t%v\n", def.Name, def.Package, def.User, def.Platforms)
-		missing = append(missing, obstacles(def)...)
+		missing = append(missing, missingCompilers(def)...)
 	}
 	if err := table.Flush(); err != nil {
 		return fmt.Errorf("print table: %w", err)
 	}
-	for _, obstacle := range missing {
-		fmt.Println(obstacle)
+	for _, err := range missing {
+		fmt.Println(err)
 	}
 	return nil
 }
 
-// obstacles says which of def's platforms this machine lacks a compiler for.
-func obstacles(def definition.Definition) []error {
+// missingCompilers returns an error for each platform of the image that this machine cannot compile
+// for.
+func missingCompilers(def definition.Definition) []error {
 	if def.Cgo == nil {
 		return nil
 	}
 	var found []error
 	for _, platform := range def.Platforms {
-		if _, err := program.Compiler(platform, *def.Cgo); err != nil {
+		if _, err := binary.Compiler(platform, *def.Cgo); err != nil {
 			found = append(found, fmt.Errorf("%s: %w", def.Name, err))
 		}
 	}

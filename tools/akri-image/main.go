@@ -1,6 +1,5 @@
-// Command akri-image builds this repository's container images without a
-// container engine and without pulling anything: Go programs on an empty base,
-// as deploy/images describes them. Equal sources give equal digests.
+// Command akri-image builds the container images of deploy/images: Go binaries on an empty base. It
+// needs no container engine and pulls nothing. Equal sources give equal digests.
 package main
 
 import (
@@ -14,7 +13,7 @@ import (
 
 type commands struct {
 	Build buildCommand `cmd:"" help:"Build images into archives that containerd and docker import."`
-	Push  pushCommand  `cmd:"" help:"Build images and push them to a registry, all platforms under one name."`
+	Push  pushCommand  `cmd:"" help:"Build images for all platforms and push them to a registry."`
 	List  listCommand  `cmd:"" help:"List the image definitions and the platforms this machine can build."`
 }
 
@@ -24,10 +23,10 @@ func main() {
 	var cli commands
 	parsed := kong.Parse(&cli,
 		kong.Name("akri-image"),
-		kong.Description("Builds container images without a container engine and without pulling anything."),
+		kong.Description("Builds container images without a container engine. It pulls nothing."),
 		kong.UsageOnError(),
 		kong.BindTo(ctx, (*context.Context)(nil)),
-		kong.Vars{"cache": cacheFolder()},
+		kong.Vars{"cache": cacheDir()},
 	)
 	parsed.FatalIfErrorf(parsed.Run())
 }

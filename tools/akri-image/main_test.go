@@ -19,7 +19,7 @@ import (
 
 const definitions = "testdata/repository/images"
 
-func TestBuildWritesArchivesOnceAndSaysSo(t *testing.T) {
+func TestBuildWritesArchivesOnce(t *testing.T) {
 	tool, out := compile(t), t.TempDir()
 	build := func() string {
 		return tool.run(t, "build", "--definitions", definitions, "--work", tool.work, "--out", out, "--tag", "t1")
@@ -38,7 +38,7 @@ func TestBuildWritesArchivesOnceAndSaysSo(t *testing.T) {
 	}
 }
 
-func TestBuildNamesArchivesByArchitectureWhenThereAreSeveral(t *testing.T) {
+func TestBuildArchiveNames(t *testing.T) {
 	tool, out := compile(t), t.TempDir()
 	tool.run(t, "build", "--definitions", definitions, "--work", tool.work, "--out", out, "--platform", "linux/amd64,linux/arm64", "hello")
 	archives, err := filepath.Glob(out + "/*")
@@ -60,21 +60,21 @@ func TestPushUploadsAllPlatforms(t *testing.T) {
 	require.Contains(t, text, ref.String()+"@"+digest.String()+" 2 platforms")
 }
 
-func TestListShowsTheDefinitions(t *testing.T) {
+func TestListPrintsDefinitions(t *testing.T) {
 	text := compile(t).run(t, "list", "--definitions", definitions)
 	require.Regexp(t, `(?m)^hello +hello +65532:65532 +\[linux/amd64 linux/arm64\]$`, text)
 }
 
-func TestAMistakeInADefinitionStopsTheBuild(t *testing.T) {
-	tool, folder := compile(t), t.TempDir()
-	require.NoError(t, os.WriteFile(filepath.Join(folder, "x.yaml"), []byte("name: x\nuesr: 0:0\n"), 0o600))
-	text, err := tool.command("build", "--definitions", folder).CombinedOutput()
+func TestInvalidDefinitionIsAnError(t *testing.T) {
+	tool, dir := compile(t), t.TempDir()
+	require.NoError(t, os.WriteFile(filepath.Join(dir, "x.yaml"), []byte("name: x\nuesr: 0:0\n"), 0o600))
+	text, err := tool.command("build", "--definitions", dir).CombinedOutput()
 	require.Error(t, err)
-	require.Contains(t, string(text), filepath.Join(folder, "x.yaml"))
+	require.Contains(t, string(text), filepath.Join(dir, "x.yaml"))
 	require.Contains(t, string(text), `unknown field "uesr"`)
 }
 
-// tool is the compiled command, as users run it.
+// tool is the compiled command.
 type tool struct {
 	path string
 	work string
@@ -82,10 +82,10 @@ type tool struct {
 
 func compile(t *testing.T) tool {
 	t.Helper()
-	made := tool{path: filepath.Join(t.TempDir(), "akri-image"), work: t.TempDir()}
-	text, err := exec.Command("go", "build", "-o", made.path, ".").CombinedOutput()
+	compiled := tool{path: filepath.Join(t.TempDir(), "akri-image"), work: t.TempDir()}
+	text, err := exec.Command("go", "build", "-o", compiled.path, ".").CombinedOutput()
 	require.NoError(t, err, string(text))
-	return made
+	return compiled
 }
 
 func (c tool) command(args ...string) *exec.Cmd { return exec.Command(c.path, args...) }

@@ -13,11 +13,11 @@ import (
 )
 
 type pushCommand struct {
-	settings
+	buildFlags
 	Platform []definition.Platform `default:"linux/amd64,linux/arm64" env:"AKRI_PLATFORM" help:"Platforms to build for."`
 }
 
-// Run builds everything before it pushes anything: a release has all images or none.
+// Run builds all images before it pushes the first, so that a release is complete.
 func (c *pushCommand) Run(ctx context.Context) error {
 	defs, err := c.load()
 	if err != nil {
@@ -32,14 +32,14 @@ func (c *pushCommand) Run(ctx context.Context) error {
 		return err
 	}
 	defer unlock()
-	made := make([][]v1.Image, len(defs))
+	images := make([][]v1.Image, len(defs))
 	for i, def := range defs {
-		if made[i], err = c.build(ctx, builder, def); err != nil {
+		if images[i], err = c.build(ctx, builder, def); err != nil {
 			return err
 		}
 	}
 	for i, def := range defs {
-		if err := c.push(ctx, def, made[i]); err != nil {
+		if err := c.push(ctx, def, images[i]); err != nil {
 			return err
 		}
 	}
@@ -47,21 +47,21 @@ func (c *pushCommand) Run(ctx context.Context) error {
 }
 
 func (c *pushCommand) build(ctx context.Context, builder assembly.Builder, def definition.Definition) ([]v1.Image, error) {
-	var made []v1.Image
+	var images []v1.Image
 	for _, platform := range offered(def, c.Platform) {
 		announce(def, platform)
 		img, err := builder.Image(ctx, def, platform)
 		if err != nil {
 			return nil, err
 		}
-		made = append(made, img)
+		images = append(images, img)
 	}
-	return made, nil
+	return images, nil
 }
 
 func (c *pushCommand) push(ctx context.Context, def definition.Definition, images []v1.Image) error {
 	if len(images) == 0 {
-		return fmt.Errorf("%s: none of the platforms %v", def.Name, c.Platform)
+		return fmt.Errorf("%s is not available for the platforms %v", def.Name, c.Platform)
 	}
 	started := time.Now()
 	ref, err := c.reference(def)

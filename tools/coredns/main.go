@@ -1,5 +1,5 @@
-// Command coredns is CoreDNS with only the plugins that a cluster's DNS needs: upstream's main imports every plugin, and with
-// them the client libraries of four clouds, which multiplies the time to compile.
+// Command coredns is CoreDNS with only the plugins for cluster DNS. The original main package
+// imports all plugins, with the client libraries of four clouds, and takes far longer to compile.
 package main
 
 import (

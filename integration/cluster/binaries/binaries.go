@@ -1,5 +1,6 @@
-// Package binaries builds the third-party programs that a cluster consists of from their Go modules, pinned in the go.mod files
-// under tools/, and keeps them in a cache: nothing is downloaded that the Go module proxy and its checksums do not vouch for.
+// Package binaries builds the third-party binaries of a cluster from their Go modules, which the
+// go.mod files in tools/ pin, and keeps them in a cache. It downloads only Go modules with verified
+// checksums.
 package binaries
 
 import (
@@ -13,33 +14,34 @@ import (
 	"time"
 )
 
-// CacheDir is the folder that the project's developer tools share: $AKRI_CACHE, or akri in the user's cache folder.
+// CacheDir is the cache of the project's developer tools: $AKRI_CACHE, or akri in the user's cache
+// directory.
 func CacheDir() (string, error) {
 	if dir := os.Getenv("AKRI_CACHE"); dir != "" {
 		return filepath.Abs(dir)
 	}
 	dir, err := os.UserCacheDir()
 	if err != nil {
-		return "", fmt.Errorf("find a cache folder (or set AKRI_CACHE): %w", err)
+		return "", fmt.Errorf("find cache directory (or set AKRI_CACHE): %w", err)
 	}
 	return filepath.Join(dir, "akri"), nil
 }
 
-// Root is the folder of the project that the working directory is in.
+// Root is the repository of the working directory.
 func Root() (string, error) {
 	dir, err := os.Getwd()
 	if err != nil {
-		return "", fmt.Errorf("find the project: %w", err)
+		return "", fmt.Errorf("find repository: %w", err)
 	}
 	for parent := ""; dir != parent; parent, dir = dir, filepath.Dir(dir) {
 		if _, err := os.Stat(filepath.Join(dir, "tools", "kubernetes", "go.mod")); err == nil {
 			return dir, nil
 		}
 	}
-	return "", fmt.Errorf("find the project: no parent folder has tools/kubernetes/go.mod")
+	return "", fmt.Errorf("find repository: no parent directory has tools/kubernetes/go.mod")
 }
 
-// Path returns where a program is, once Ensure has built it.
+// Path returns the path of a binary that Ensure has built.
 func Path(name string) (string, error) {
 	cache, err := CacheDir()
 	if err != nil {
@@ -47,16 +49,16 @@ func Path(name string) (string, error) {
 	}
 	path := filepath.Join(cache, "bin", name)
 	if _, err := os.Stat(path); err != nil {
-		return "", fmt.Errorf("find %s, which %q builds: %w", name, "akri-cluster binaries", err)
+		return "", fmt.Errorf("find %s: %w; run akri-cluster binaries", name, err)
 	}
 	return path, nil
 }
 
-// Ensure builds what is missing or outdated of the named programs, or of all when none is named, and returns the folder that holds
-// them. Each finished program replaces its predecessor in one step, and concurrent calls wait for each other. The first build takes
-// minutes; progress says what it does.
+// Ensure builds the named binaries, or all, unless they are up to date, and returns their
+// directory. It replaces each binary atomically, and concurrent calls wait for each other. The
+// first build takes minutes. It calls progress for each step.
 func Ensure(ctx context.Context, progress func(step string), names ...string) (string, error) {
-	wanted, err := programs(names)
+	selected, err := programs(names)
 	if err != nil {
 		return "", err
 	}
@@ -74,7 +76,7 @@ func Ensure(ctx context.Context, progress func(step string), names ...string) (s
 		return "", err
 	}
 	defer unlock()
-	outdated, err := outdated(ctx, root, dir, wanted)
+	outdated, err := outdated(ctx, root, dir, selected)
 	if err != nil {
 		return "", err
 	}
@@ -87,10 +89,10 @@ func Ensure(ctx context.Context, progress func(step string), names ...string) (s
 	return dir, nil
 }
 
-// lock holds the cache folder for this process; the kernel gives it back when the process ends in whatever way.
+// lock locks the cache directory. The kernel releases the lock when the process ends.
 func lock(dir string) (func(), error) {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
-		return nil, fmt.Errorf("create cache folder: %w", err)
+		return nil, fmt.Errorf("create cache directory: %w", err)
 	}
 	file, err := os.Create(filepath.Join(dir, ".lock"))
 	if err != nil {
@@ -108,20 +110,20 @@ type pending struct {
 	stamp string
 }
 
-func outdated(ctx context.Context, root, dir string, wanted []Program) ([]pending, error) {
+func outdated(ctx context.Context, root, dir string, selected []Program) ([]pending, error) {
 	goVersion, err := exec.CommandContext(ctx, "go", "env", "GOVERSION", "GOARCH").Output()
 	if err != nil {
-		return nil, fmt.Errorf("ask go for its version: %w", err)
+		return nil, fmt.Errorf("get Go version: %w", err)
 	}
 	var list []pending
-	for _, p := range wanted {
-		want, err := p.stamp(root, string(goVersion))
+	for _, p := range selected {
+		stamp, err := p.stamp(root, string(goVersion))
 		if err != nil {
 			return nil, err
 		}
-		have, _ := os.ReadFile(filepath.Join(dir, "."+p.Name+".stamp"))
-		if _, err := os.Stat(filepath.Join(dir, p.Name)); err != nil || string(have) != want {
-			list = append(list, pending{p, want})
+		builtStamp, _ := os.ReadFile(filepath.Join(dir, "."+p.Name+".stamp"))
+		if _, err := os.Stat(filepath.Join(dir, p.Name)); err != nil || string(builtStamp) != stamp {
+			list = append(list, pending{p, stamp})
 		}
 	}
 	return list, nil
@@ -132,7 +134,7 @@ func (p pending) build(ctx context.Context, root, dir string, stop func()) error
 	partial := filepath.Join(dir, "."+p.Name+".partial")
 	cmd := exec.CommandContext(ctx, "go", p.buildArgs(partial)...)
 	cmd.Dir = filepath.Join(root, p.Module)
-	// The compiler is a sixth faster when it collects its garbage less often; a GOGC of the user's own wins.
+	// GOGC=400 makes the compiler a sixth faster. A GOGC of the environment has precedence.
 	cmd.Env = append(append([]string{"GOGC=400"}, os.Environ()...), "CGO_ENABLED=0", "GOWORK=off", "GOFLAGS=")
 	if out, err := cmd.CombinedOutput(); err != nil {
 		return fmt.Errorf("build %s: %w\n%s", p.Name, err, lastLines(string(out), 20))
@@ -143,7 +145,8 @@ func (p pending) build(ctx context.Context, root, dir string, stop func()) error
 	return os.WriteFile(filepath.Join(dir, "."+p.Name+".stamp"), []byte(p.stamp), 0o644)
 }
 
-// heartbeat reports label now and then again every 15 s with the time it has taken, until the returned function is called.
+// heartbeat reports label immediately and, with the elapsed time, every 15 s until the returned
+// function is called.
 func heartbeat(label string, progress func(string)) func() {
 	if progress == nil {
 		return func() {}

@@ -12,8 +12,8 @@ import (
 	"akri.sh/integration/cluster/binaries"
 )
 
-// TestOneBuildServesUntilAnInputChanges works on a copy of the project's smallest module, in a cache of its own.
-func TestOneBuildServesUntilAnInputChanges(t *testing.T) {
+// TestEnsureBuildsOnChange uses a copy of the project's smallest module and a temporary cache.
+func TestEnsureBuildsOnChange(t *testing.T) {
 	source, err := filepath.Abs("../../../tools/cluster")
 	require.NoError(t, err)
 	project, cache := t.TempDir(), t.TempDir()
@@ -23,8 +23,8 @@ func TestOneBuildServesUntilAnInputChanges(t *testing.T) {
 	require.NoError(t, os.WriteFile(filepath.Join(project, "tools/kubernetes/go.mod"), []byte("module x\n"), 0o644))
 	t.Chdir(filepath.Join(project, "tools"))
 
-	require.Equal(t, []string{"building pause (1/1)"}, ensure(t, "pause"), "the first time")
-	require.Empty(t, ensure(t, "pause"), "nothing changed")
+	require.Equal(t, []string{"building pause (1/1)"}, ensure(t, "pause"), "first build")
+	require.Empty(t, ensure(t, "pause"), "no change")
 	path, err := binaries.Path("pause")
 	require.NoError(t, err)
 	require.Equal(t, filepath.Join(cache, "bin", "pause"), path)
@@ -33,12 +33,12 @@ func TestOneBuildServesUntilAnInputChanges(t *testing.T) {
 	content, err := os.ReadFile(main)
 	require.NoError(t, err)
 	require.NoError(t, os.WriteFile(main, append(content, "\n// changed\n"...), 0o644))
-	require.Equal(t, []string{"building pause (1/1)"}, ensure(t, "pause"), "a source changed")
+	require.Equal(t, []string{"building pause (1/1)"}, ensure(t, "pause"), "changed source")
 
 	require.NoError(t, os.WriteFile(main, []byte("package main\n\nfunc main() { oops }\n"), 0o644))
 	_, err = binaries.Ensure(t.Context(), nil, "pause")
 	require.ErrorContains(t, err, "undefined: oops")
-	require.NoError(t, exec.Command("test", "-x", path).Run(), "the last good one stays")
+	require.NoError(t, exec.Command("test", "-x", path).Run(), "the previous binary stays")
 }
 
 func ensure(t *testing.T, name string) []string {
@@ -53,9 +53,9 @@ func ensure(t *testing.T, name string) []string {
 	return steps
 }
 
-func TestUnknownProgramIsRefused(t *testing.T) {
+func TestUnknownBinaryIsAnError(t *testing.T) {
 	_, err := binaries.Ensure(t.Context(), nil, "kublet")
-	require.ErrorContains(t, err, `no program "kublet"`)
+	require.ErrorContains(t, err, `unknown binary "kublet"`)
 	t.Setenv("AKRI_CACHE", t.TempDir())
 	_, err = binaries.Path("helm")
 	require.ErrorContains(t, err, "akri-cluster binaries")

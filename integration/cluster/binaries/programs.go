@@ -11,11 +11,11 @@ import (
 	"strings"
 )
 
-// Program is one program to build.
+// Program is one binary to build.
 type Program struct {
-	// Name of the program in the cache folder.
+	// Name of the file in the cache directory.
 	Name string
-	// Module is the folder of the Go module that pins it, relative to the project.
+	// Module is the directory of the Go module that pins it, relative to the repository.
 	Module string
 	// Package is the main package.
 	Package string
@@ -27,14 +27,15 @@ type Program struct {
 
 const (
 	kubernetesVersion = "v1.36.3"
-	// The version is stamped by the linker in a release build; clients and the kubelet's node status show it.
+	// The linker sets the version, which clients and the node status show.
 	kubernetesFlags = "-X k8s.io/component-base/version.gitVersion=" + kubernetesVersion +
 		" -X k8s.io/component-base/version.gitMajor=1 -X k8s.io/component-base/version.gitMinor=36"
-	// Each of these snapshotters needs a C library, and none is used.
+	// These snapshotters need C libraries and are not used.
 	containerdTags = "no_btrfs,no_zfs,no_devmapper"
 )
 
-// Programs lists what a cluster needs, the small ones first so that a broken toolchain shows early.
+// Programs returns the binaries of a cluster, small ones first, so that a broken toolchain fails
+// early.
 func Programs() []Program {
 	list := []Program{
 		{Name: "pause", Module: "tools/cluster", Package: "./pause"},
@@ -59,7 +60,7 @@ func Programs() []Program {
 	)
 }
 
-// programs finds those that are named, or all.
+// programs returns the named binaries, or all.
 func programs(names []string) ([]Program, error) {
 	all := Programs()
 	if len(names) == 0 {
@@ -69,7 +70,7 @@ func programs(names []string) ([]Program, error) {
 	for _, name := range names {
 		i := slices.IndexFunc(all, func(p Program) bool { return p.Name == name })
 		if i < 0 {
-			return nil, fmt.Errorf("there is no program %q to build", name)
+			return nil, fmt.Errorf("unknown binary %q", name)
 		}
 		found = append(found, all[i])
 	}
@@ -81,7 +82,7 @@ func (p Program) buildArgs(out string) []string {
 	return []string{"build", "-mod=readonly", "-buildvcs=false", "-trimpath", "-tags", p.Tags, "-ldflags", flags, "-o", out, p.Package}
 }
 
-// stamp is a digest of all that decides how the program comes out: two equal stamps mean that a build would change nothing.
+// stamp is a digest of all inputs of the build. If it is unchanged, the binary is up to date.
 func (p Program) stamp(root, goVersion string) (string, error) {
 	digest := sha256.New()
 	fmt.Fprintln(digest, goVersion, p.buildArgs(p.Name))
@@ -98,7 +99,7 @@ func (p Program) stamp(root, goVersion string) (string, error) {
 		return nil
 	})
 	if err != nil {
-		return "", fmt.Errorf("read the sources of %s: %w", p.Name, err)
+		return "", fmt.Errorf("read sources of %s: %w", p.Name, err)
 	}
 	return hex.EncodeToString(digest.Sum(nil)), nil
 }

@@ -17,9 +17,9 @@ func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	context.AfterFunc(ctx, stop)
 	var cli struct {
-		Dir    string `help:"Folder of the cluster that is started and removed." default:"/tmp/akri-bench" type:"path"`
-		Rounds int    `help:"How often a device is plugged in and out." default:"30"`
-		Only   string `help:"Measure only this." enum:",brokers" default:""`
+		Dir    string `help:"Directory of the cluster, which is removed at the end." default:"/tmp/akri-bench" type:"path"`
+		Rounds int    `help:"Number of hot-plug rounds." default:"30"`
+		Only   string `help:"Only measurement to run." enum:",brokers" default:""`
 	}
 	kong.Parse(&cli, kong.Name("akri-bench"), kong.UsageOnError(),
 		kong.Description("Measures Akri on a cluster of two nodes on this machine and prints Markdown. Needs root."))

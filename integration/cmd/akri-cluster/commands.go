@@ -13,15 +13,15 @@ import (
 )
 
 type commands struct {
-	Dir string `help:"Folder that holds all state." default:"${dir}" env:"AKRI_CLUSTER_DIR" type:"path"`
+	Dir string `help:"Directory of all state." default:"${dir}" env:"AKRI_CLUSTER_DIR" type:"path"`
 
-	Up         up         `cmd:"" help:"Start a cluster, or what has stopped of one, and wait until it is ready."`
-	Down       down       `cmd:"" help:"End the cluster and remove all that it left, also after a crash."`
-	Status     status     `cmd:"" help:"Show the nodes and whether they run."`
-	Load       load       `cmd:"" help:"Load docker-archive tar files on every node."`
-	Kubeconfig kubeconfig `cmd:"" help:"Print the path of a kubeconfig with all rights."`
-	Kubectl    kubectl    `cmd:"" help:"Run kubectl against the cluster."`
-	Binaries   programs   `cmd:"" help:"Build the third-party programs only (minutes, once) and print their folder."`
+	Up         up            `cmd:"" help:"Start a cluster, or the stopped parts of one, and wait until it is ready."`
+	Down       down          `cmd:"" help:"Stop the cluster and remove everything that it created, also after a crash."`
+	Status     status        `cmd:"" help:"Print the nodes and their states."`
+	Load       load          `cmd:"" help:"Load docker-archive tar files on all nodes."`
+	Kubeconfig kubeconfig    `cmd:"" help:"Print the path of a kubeconfig with all rights."`
+	Kubectl    kubectl       `cmd:"" help:"Run kubectl against the cluster."`
+	Binaries   buildBinaries `cmd:"" help:"Build only the third-party binaries (takes minutes the first time) and print their directory."`
 }
 
 type up struct {
@@ -35,7 +35,7 @@ func (u *up) Run(ctx context.Context, cli *commands) error {
 	if err != nil {
 		return err
 	}
-	fmt.Printf("The cluster is up after %s. Use it with:\n\n  export KUBECONFIG=%s\n", time.Since(start).Round(100*time.Millisecond), c.Kubeconfig())
+	fmt.Printf("The cluster is ready after %s. Use it with:\n\n  export KUBECONFIG=%s\n", time.Since(start).Round(100*time.Millisecond), c.Kubeconfig())
 	return nil
 }
 
@@ -91,7 +91,7 @@ type kubectl struct {
 	Args []string `arg:"" optional:"" passthrough:"" help:"Arguments of kubectl."`
 }
 
-// Run becomes kubectl, so that its exit code, terminal and signals are kubectl's own.
+// Run replaces the process by kubectl, with its exit code, terminal and signals.
 func (k *kubectl) Run(ctx context.Context, cli *commands) error {
 	c, err := cluster.Open(cli.Dir)
 	if err != nil {
@@ -104,11 +104,11 @@ func (k *kubectl) Run(ctx context.Context, cli *commands) error {
 	return nil
 }
 
-type programs struct {
-	Names []string `arg:"" optional:"" help:"Programs to build, such as helm (default: all)."`
+type buildBinaries struct {
+	Names []string `arg:"" optional:"" help:"Binaries to build, such as helm (default: all)."`
 }
 
-func (p *programs) Run(ctx context.Context) error {
+func (p *buildBinaries) Run(ctx context.Context) error {
 	dir, err := binaries.Ensure(ctx, printer(), p.Names...)
 	if err != nil {
 		return err
@@ -117,7 +117,8 @@ func (p *programs) Run(ctx context.Context) error {
 	return nil
 }
 
-// printer writes each step with the time since the first, to the error stream: the output may be used by a script.
+// printer prints each step with the time since the start to standard error. Scripts use standard
+// output.
 func printer() func(string) {
 	start := time.Now()
 	return func(step string) { fmt.Fprintf(os.Stderr, "%6.1fs  %s\n", time.Since(start).Seconds(), step) }

@@ -1,4 +1,4 @@
-// Command akri-demo shows Akri at work on a real cluster on this machine.
+// Command akri-demo shows Akri on a real cluster on this machine.
 package main
 
 import (
@@ -17,10 +17,10 @@ func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	context.AfterFunc(ctx, stop)
 	var cli struct {
-		Dir string `help:"Folder that holds the cluster's state." env:"AKRI_CLUSTER_DIR" type:"path"`
+		Dir string `help:"Directory of the cluster's state." env:"AKRI_CLUSTER_DIR" type:"path"`
 	}
 	kong.Parse(&cli, kong.Name("akri-demo"), kong.UsageOnError(),
-		kong.Description("Starts a cluster of two nodes on this machine, installs Akri, plugs a real device in and out, and says what happens. Needs root. With KUBECONFIG set it uses that cluster."))
+		kong.Description("Starts a cluster of two nodes on this machine, installs Akri, plugs a real device in and out and prints each step. Needs root. With KUBECONFIG it uses that cluster."))
 	if err := demo.Run(ctx, demo.Options{Dir: cli.Dir, Out: os.Stdout}); err != nil {
 		fmt.Fprintln(os.Stderr, "akri-demo:", err)
 		os.Exit(1)

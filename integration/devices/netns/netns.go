@@ -1,4 +1,4 @@
-// Package netns makes network namespaces for simulated devices, and opens sockets in them.
+// Package netns creates network namespaces for simulated devices and runs functions in them.
 package netns
 
 import (
@@ -15,22 +15,22 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Namespace is a network namespace that lives until Close, or as long as this process.
+// Namespace is a network namespace. It exists until Close or the end of this process.
 type Namespace struct {
 	holder *exec.Cmd
 	input  io.Closer
 }
 
-// New makes one that has nothing but loopback, which is up.
+// New creates a namespace with only a loopback interface, which is up.
 func New() (*Namespace, error) {
-	holder := exec.Command("cat") // ends with its input
+	holder := exec.Command("cat") // exits at the end of its input
 	holder.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWNET}
 	input, err := holder.StdinPipe()
 	if err != nil {
-		return nil, fmt.Errorf("make pipe: %w", err)
+		return nil, fmt.Errorf("create pipe: %w", err)
 	}
 	if err := holder.Start(); err != nil {
-		return nil, fmt.Errorf("make network namespace: %w", err)
+		return nil, fmt.Errorf("create network namespace: %w", err)
 	}
 	n := &Namespace{holder: holder, input: input}
 	if err := n.IP("link set lo up"); err != nil {
@@ -39,16 +39,16 @@ func New() (*Namespace, error) {
 	return n, nil
 }
 
-// Close removes the namespace, with its ends of links.
+// Close removes the namespace with its network interfaces.
 func (n *Namespace) Close() error { return errors.Join(n.input.Close(), n.holder.Wait()) }
 
-// ID is what ip(8) takes for a namespace.
+// ID is the name of the namespace for ip(8).
 func (n *Namespace) ID() string { return strconv.Itoa(n.holder.Process.Pid) }
 
-// Path is its file.
+// Path is the file of the namespace.
 func (n *Namespace) Path() string { return "/proc/" + n.ID() + "/ns/net" }
 
-// IP runs commands of ip(8) in the namespace.
+// IP runs ip(8) commands in the namespace.
 func (n *Namespace) IP(commands ...string) error {
 	for _, command := range commands {
 		arguments := append([]string{"--net=" + n.Path(), "ip"}, strings.Fields(command)...)
@@ -59,14 +59,15 @@ func (n *Namespace) IP(commands ...string) error {
 	return nil
 }
 
-// Do calls f in the namespace of that file: sockets that it opens stay there. An empty path is the namespace of this process.
+// Do calls f in the namespace of the file. Sockets that f opens stay in it. An empty path is the
+// namespace of this process.
 func Do(path string, f func() error) error {
 	if path == "" {
 		return f()
 	}
 	done := make(chan error)
 	go func() {
-		runtime.LockOSThread() // and never unlocked: the thread ends with this goroutine
+		runtime.LockOSThread() // never unlocked, so that the thread ends with this goroutine
 		done <- enter(path, f)
 	}()
 	return <-done

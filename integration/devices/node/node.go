@@ -1,4 +1,4 @@
-// Package node runs programs for Node.js: devices and clients made of libraries that are not ours.
+// Package node runs Node.js scripts: devices and clients built with third-party libraries.
 package node
 
 import (
@@ -19,11 +19,11 @@ import (
 	"akri.sh/integration/cluster/binaries"
 )
 
-// ErrMissing says what to install.
-var ErrMissing = errors.New("node 20.19 or newer with npm is needed: apt-get install nodejs npm")
+// ErrMissing is returned if Node.js or npm is missing.
+var ErrMissing = errors.New("npm and Node.js 20.19 or newer are required: apt-get install nodejs npm")
 
-// Modules installs what the package.json and package-lock.json of a folder pin, once for each state of them, and
-// returns the folder of it, with a node_modules in it.
+// Modules installs the modules of package.json and package-lock.json in the source directory,
+// unless they are installed, and returns the directory of node_modules.
 func Modules(ctx context.Context, source string) (string, error) {
 	if _, err := exec.LookPath("npm"); err != nil {
 		return "", ErrMissing
@@ -50,14 +50,14 @@ func Modules(ctx context.Context, source string) (string, error) {
 	return target, install(ctx, target, content)
 }
 
-// install builds beside the target and moves: a target is always whole.
+// install installs into a temporary directory and renames it, so that a target is always complete.
 func install(ctx context.Context, target string, content map[string][]byte) error {
 	if err := os.MkdirAll(filepath.Dir(target), 0o755); err != nil {
-		return fmt.Errorf("make cache: %w", err)
+		return fmt.Errorf("create cache: %w", err)
 	}
 	building, err := os.MkdirTemp(filepath.Dir(target), "building-")
 	if err != nil {
-		return fmt.Errorf("make cache: %w", err)
+		return fmt.Errorf("create cache: %w", err)
 	}
 	defer func() { _ = os.RemoveAll(building) }()
 	for file, text := range content {
@@ -76,28 +76,29 @@ func install(ctx context.Context, target string, content map[string][]byte) erro
 	return nil
 }
 
-// Program is one that runs.
+// Program is a running script.
 type Program struct {
 	command *exec.Cmd
 	input   io.Closer
 	lines   chan string
 }
 
-// Start runs a script with modules. The script ends with its standard input, so that it never outlives this process.
+// Start runs a script with modules. The script must exit at the end of its standard input, so that
+// it does not outlive this process.
 func Start(ctx context.Context, modules, script string, arguments ...string) (*Program, error) {
 	return StartCommand(exec.CommandContext(ctx, "node", append([]string{script}, arguments...)...), modules)
 }
 
-// StartCommand is Start for a command that is prepared otherwise, such as one in namespaces of its own.
+// StartCommand is Start with a prepared command, such as one in other namespaces.
 func StartCommand(command *exec.Cmd, modules string) (*Program, error) {
 	command.Env = append(command.Environ(), "NODE_PATH="+filepath.Join(modules, "node_modules"))
-	// Through a pipe of its own: Node.js makes what it is given non-blocking, for whoever shares it too, and a test would lose what
-	// it prints.
+	// The wrapper makes exec use a pipe. Node.js sets its stderr to non-blocking, also for the
+	// processes that share it, and a test would lose output.
 	command.Stderr = struct{ io.Writer }{os.Stderr}
 	input, inputErr := command.StdinPipe()
 	output, outputErr := command.StdoutPipe()
 	if err := errors.Join(inputErr, outputErr); err != nil {
-		return nil, fmt.Errorf("make pipes: %w", err)
+		return nil, fmt.Errorf("create pipes: %w", err)
 	}
 	if err := command.Start(); err != nil {
 		return nil, fmt.Errorf("start node: %w", err)
@@ -107,7 +108,7 @@ func StartCommand(command *exec.Cmd, modules string) (*Program, error) {
 	return p, nil
 }
 
-// read keeps the first lines; a program that says more is still read.
+// read keeps the first lines and discards the others.
 func (p *Program) read(output io.Reader) {
 	defer close(p.lines)
 	scanner := bufio.NewScanner(output)
@@ -119,24 +120,24 @@ func (p *Program) read(output io.Reader) {
 	}
 }
 
-// Await waits until the program prints a line that begins so, and returns the rest of it.
-func (p *Program) Await(ctx context.Context, beginning string) (string, error) {
+// Await waits for a line with the prefix and returns the rest of it.
+func (p *Program) Await(ctx context.Context, prefix string) (string, error) {
 	for {
 		select {
 		case <-ctx.Done():
-			return "", fmt.Errorf("await %q: %w", beginning, ctx.Err())
+			return "", fmt.Errorf("wait for %q: %w", prefix, ctx.Err())
 		case line, open := <-p.lines:
 			if !open {
-				return "", fmt.Errorf("await %q: the program has ended", beginning)
+				return "", fmt.Errorf("wait for %q: the script has exited", prefix)
 			}
-			if rest, found := strings.CutPrefix(line, beginning); found {
+			if rest, found := strings.CutPrefix(line, prefix); found {
 				return strings.TrimSpace(rest), nil
 			}
 		}
 	}
 }
 
-// Stop ends the program and waits for it.
+// Stop kills the script and waits for it.
 func (p *Program) Stop() {
 	_ = p.input.Close()
 	_ = p.command.Process.Kill()

@@ -1,14 +1,9 @@
-// Package kubetest gives tests a real API server with etcd on loopback, no nodes. It needs the binaries that
-// `make binaries` builds.
+// Package kubetest runs etcd and an API server on loopback for tests, without nodes. It needs the
+// binaries that `make binaries` builds.
 package kubetest
 
 import (
 	"context"
-	"crypto/ecdsa"
-	"crypto/elliptic"
-	"crypto/rand"
-	"crypto/x509"
-	"encoding/pem"
 	"fmt"
 	"net"
 	"os"
@@ -19,23 +14,27 @@ import (
 	"testing"
 	"time"
 
+	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/rest"
+
+	"akri.sh/libs/kube/kubetest/controlplane"
 )
 
 const (
-	token       = "kubetest"
-	startWithin = 60 * time.Second
+	token        = "kubetest"
+	startTimeout = 60 * time.Second
+	pollInterval = 50 * time.Millisecond
 )
 
-// Server is a running API server.
+// Server is a running API server with its etcd.
 type Server struct {
-	dir       string
-	etcd, api *exec.Cmd
-	config    *rest.Config
+	dir             string
+	etcd, apiServer *exec.Cmd
+	config          *rest.Config
 }
 
-// Main runs the tests of a package against one API server: `func TestMain(m *testing.M) { kubetest.Main(m, &server) }`.
-// The Akri CRDs are installed.
+// Main runs the tests of a package against one API server with the Akri CRDs:
+// `func TestMain(m *testing.M) { kubetest.Main(m, &server) }`.
 func Main(m *testing.M, server **Server) {
 	os.Exit(run(m, server))
 }
@@ -51,15 +50,16 @@ func run(m *testing.M, server **Server) int {
 	return m.Run()
 }
 
-// Start starts etcd and the API server and returns once it is ready.
+// Start starts etcd and the API server, installs the Akri CRDs, and returns when the server is
+// ready.
 func Start(ctx context.Context) (server *Server, err error) {
-	bin, err := binaries()
+	binDir, err := findBinaries()
 	if err != nil {
 		return nil, err
 	}
 	dir, err := os.MkdirTemp("", "akri-kubetest-")
 	if err != nil {
-		return nil, fmt.Errorf("make folder: %w", err)
+		return nil, fmt.Errorf("create directory: %w", err)
 	}
 	s := &Server{dir: dir}
 	defer func() {
@@ -67,9 +67,9 @@ func Start(ctx context.Context) (server *Server, err error) {
 			s.Stop()
 		}
 	}()
-	ctx, cancel := context.WithTimeout(ctx, startWithin)
+	ctx, cancel := context.WithTimeout(ctx, startTimeout)
 	defer cancel()
-	if err := s.start(bin); err != nil {
+	if err := s.start(binDir); err != nil {
 		return nil, err
 	}
 	if err := s.waitReady(ctx); err != nil {
@@ -78,12 +78,12 @@ func Start(ctx context.Context) (server *Server, err error) {
 	return s, s.installCRDs(ctx)
 }
 
-// Config is how to reach the API server as its administrator.
+// Config returns a client configuration with all rights.
 func (s *Server) Config() *rest.Config { return rest.CopyConfig(s.config) }
 
-// Stop ends the processes and removes their data.
+// Stop kills the processes and removes their data.
 func (s *Server) Stop() {
-	for _, command := range []*exec.Cmd{s.api, s.etcd} {
+	for _, command := range []*exec.Cmd{s.apiServer, s.etcd} {
 		if command != nil && command.Process != nil {
 			_ = command.Process.Kill()
 			_ = command.Wait()
@@ -92,52 +92,54 @@ func (s *Server) Stop() {
 	_ = os.RemoveAll(s.dir)
 }
 
-// Pause stops the API server from answering until Resume: what a client sees when it is cut off.
-func (s *Server) Pause() error { return s.api.Process.Signal(syscall.SIGSTOP) }
+// Pause stops the API server from answering until Resume. Clients see what they see when the
+// network to it is lost.
+func (s *Server) Pause() error { return s.apiServer.Process.Signal(syscall.SIGSTOP) }
 
 // Resume ends a Pause.
-func (s *Server) Resume() error { return s.api.Process.Signal(syscall.SIGCONT) }
+func (s *Server) Resume() error { return s.apiServer.Process.Signal(syscall.SIGCONT) }
 
-func (s *Server) start(bin string) error {
+func (s *Server) start(binDir string) error {
 	ports, err := freePorts(3)
 	if err != nil {
 		return err
 	}
-	if err := s.writeCredentials(); err != nil {
+	servers := controlplane.Config{
+		Dir: s.dir, EtcdDataDir: filepath.Join(s.dir, "etcd"),
+		EtcdClientURL: "http://127.0.0.1:" + ports[0], EtcdPeerURL: "http://127.0.0.1:" + ports[1],
+		BindAddress: "127.0.0.1", SecurePort: ports[2], ServiceCIDR: "10.96.0.0/24",
+	}
+	if err := servers.WriteServiceAccountKey(); err != nil {
 		return err
 	}
-	client, peer, secure := "http://127.0.0.1:"+ports[0], "http://127.0.0.1:"+ports[1], ports[2]
-	s.etcd, err = s.command(filepath.Join(bin, "etcd"), "--data-dir="+s.path("etcd"), "--unsafe-no-fsync", "--log-level=error",
-		"--listen-client-urls="+client, "--advertise-client-urls="+client, "--listen-peer-urls="+peer,
-		"--initial-advertise-peer-urls="+peer, "--initial-cluster=default="+peer)
-	if err != nil {
+	tokens := filepath.Join(s.dir, "tokens.csv")
+	if err := os.WriteFile(tokens, []byte(token+",admin,1,system:masters\n"), 0o600); err != nil {
+		return fmt.Errorf("write token: %w", err)
+	}
+	if s.etcd, err = s.command(filepath.Join(binDir, controlplane.Etcd), servers.EtcdFlags()); err != nil {
 		return err
 	}
-	s.api, err = s.command(filepath.Join(bin, "kube-apiserver"), "--etcd-servers="+client, "--secure-port="+secure,
-		"--bind-address=127.0.0.1", "--cert-dir="+s.path("pki"), "--service-account-key-file="+s.path("sa.key"),
-		"--service-account-signing-key-file="+s.path("sa.key"), "--service-account-issuer=https://kubernetes.default.svc",
-		"--token-auth-file="+s.path("tokens.csv"), "--authorization-mode=RBAC", "--service-cluster-ip-range=10.96.0.0/24",
-		"--disable-admission-plugins=ServiceAccount")
-	if err != nil {
+	flags := append(servers.APIServerFlags(), "--cert-dir="+filepath.Join(s.dir, "pki"), "--token-auth-file="+tokens,
+		"--authorization-mode=RBAC", "--disable-admission-plugins=ServiceAccount")
+	if s.apiServer, err = s.command(filepath.Join(binDir, controlplane.APIServer), flags); err != nil {
 		return err
 	}
 	s.config = &rest.Config{
-		Host: "https://127.0.0.1:" + secure, BearerToken: token, QPS: -1,
+		Host: "https://127.0.0.1:" + ports[2], BearerToken: token, QPS: -1,
 		TLSClientConfig: rest.TLSClientConfig{Insecure: true},
 	}
 	return nil
 }
 
-func (s *Server) path(name string) string { return filepath.Join(s.dir, name) }
-
-func (s *Server) command(path string, arguments ...string) (*exec.Cmd, error) {
-	output, err := os.Create(s.path(filepath.Base(path) + ".log"))
+func (s *Server) command(path string, flags []string) (*exec.Cmd, error) {
+	log, err := os.Create(s.logFile(filepath.Base(path)))
 	if err != nil {
 		return nil, fmt.Errorf("create log: %w", err)
 	}
-	command := exec.Command(path, arguments...)
-	command.Stdout, command.Stderr = output, output
-	// A test that is killed takes its servers along.
+	defer log.Close() // the process has a descriptor of its own
+	command := exec.Command(path, flags...)
+	command.Stdout, command.Stderr = log, log
+	// The servers end with the test process, also if it is killed.
 	command.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	if err := command.Start(); err != nil {
 		return nil, fmt.Errorf("start %s: %w", filepath.Base(path), err)
@@ -145,41 +147,36 @@ func (s *Server) command(path string, arguments ...string) (*exec.Cmd, error) {
 	return command, nil
 }
 
-func (s *Server) writeCredentials() error {
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+func (s *Server) logFile(name string) string { return filepath.Join(s.dir, name+".log") }
+
+func (s *Server) waitReady(ctx context.Context) error {
+	err := wait.PollUntilContextCancel(ctx, pollInterval, true, func(ctx context.Context) (bool, error) {
+		return controlplane.Ready(ctx, s.config) == nil, nil
+	})
 	if err != nil {
-		return fmt.Errorf("generate key: %w", err)
-	}
-	der, err := x509.MarshalECPrivateKey(key)
-	if err != nil {
-		return fmt.Errorf("encode key: %w", err)
-	}
-	if err := os.WriteFile(s.path("sa.key"), pem.EncodeToMemory(&pem.Block{Type: "EC PRIVATE KEY", Bytes: der}), 0o600); err != nil {
-		return fmt.Errorf("write key: %w", err)
-	}
-	if err := os.WriteFile(s.path("tokens.csv"), []byte(token+",admin,1,system:masters\n"), 0o600); err != nil {
-		return fmt.Errorf("write token: %w", err)
+		output, _ := os.ReadFile(s.logFile(controlplane.APIServer))
+		return fmt.Errorf("wait for the API server: %w\n%s", err, output[max(0, len(output)-2000):])
 	}
 	return nil
 }
 
-// binaries is the folder of the binaries that `make binaries` builds.
-func binaries() (string, error) {
+// findBinaries returns the directory of the binaries that `make binaries` builds.
+func findBinaries() (string, error) {
 	cacheDir := os.Getenv("AKRI_CACHE")
 	if cacheDir == "" {
 		user, err := os.UserCacheDir()
 		if err != nil {
-			return "", fmt.Errorf("find cache folder: %w", err)
+			return "", fmt.Errorf("find cache directory: %w", err)
 		}
 		cacheDir = filepath.Join(user, "akri")
 	}
-	bin := filepath.Join(cacheDir, "bin")
-	for _, name := range []string{"etcd", "kube-apiserver"} {
-		if _, err := os.Stat(filepath.Join(bin, name)); err != nil {
-			return "", fmt.Errorf("%w; `make binaries` builds it", err)
+	binDir := filepath.Join(cacheDir, "bin")
+	for _, name := range []string{controlplane.Etcd, controlplane.APIServer} {
+		if _, err := os.Stat(filepath.Join(binDir, name)); err != nil {
+			return "", fmt.Errorf("%w; run make binaries", err)
 		}
 	}
-	return bin, nil
+	return binDir, nil
 }
 
 func freePorts(n int) ([]string, error) {
@@ -189,7 +186,7 @@ func freePorts(n int) ([]string, error) {
 		if err != nil {
 			return nil, fmt.Errorf("find a free port: %w", err)
 		}
-		defer listener.Close() // all are held until all are found
+		defer listener.Close() // after all ports are found, so that they differ
 		ports = append(ports, strconv.Itoa(listener.Addr().(*net.TCPAddr).Port))
 	}
 	return ports, nil

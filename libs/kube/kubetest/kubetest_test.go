@@ -22,7 +22,7 @@ func configuration(name string) *akriv0.Configuration {
 	}
 }
 
-func TestConfigurationsRoundTripAndDefaultCapacityIsOne(t *testing.T) {
+func TestDefaultCapacityIsOne(t *testing.T) {
 	client, err := kube.Configurations(server.Config())
 	require.NoError(t, err)
 	created, err := client.In("default").Create(t.Context(), configuration("round-trip"), metav1.CreateOptions{})
@@ -31,7 +31,7 @@ func TestConfigurationsRoundTripAndDefaultCapacityIsOne(t *testing.T) {
 	require.Equal(t, "debugEcho", created.Spec.DiscoveryHandler.Name)
 }
 
-func TestSchemaRefusesWhatItCan(t *testing.T) {
+func TestSchemaValidation(t *testing.T) {
 	client, err := kube.Configurations(server.Config())
 	require.NoError(t, err)
 	zero, value := int32(0), "x"

@@ -1,5 +1,5 @@
-// Command pause does nothing until it is told to end. It is the sandbox process of each pod, and the process that keeps a
-// node's mount namespace alive.
+// Command pause waits for SIGINT or SIGTERM. It is the sandbox process of each pod and the process
+// that holds a node's mount namespace.
 package main
 
 import (

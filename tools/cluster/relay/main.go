@@ -1,7 +1,8 @@
-// Command relay copies TCP connections from the listener that it inherits as file descriptor 3 to the address in its argument.
+// Command relay forwards TCP connections from the listener at file descriptor 3 to the address in
+// its argument.
 //
-// The listener was opened in the network namespace of the parent, the dials happen in that of the relay: the two namespaces
-// need no link, address or route in common.
+// The parent opened the listener in its own network namespace, and the relay dials in another one.
+// The two namespaces need no link, address or route in common.
 package main
 
 import (
@@ -20,7 +21,7 @@ func main() {
 
 func run(args []string) error {
 	if len(args) != 1 {
-		return fmt.Errorf("want one argument, the address to relay to, got %q", args)
+		return fmt.Errorf("arguments %q: must be one address to forward to", args)
 	}
 	listener, err := net.FileListener(os.NewFile(3, "listener"))
 	if err != nil {
@@ -35,8 +36,8 @@ func run(args []string) error {
 	}
 }
 
-// relay joins one connection with a new one to target, and passes the end of each direction on as it comes: an exec or attach
-// stream may still carry output after its input ended.
+// relay copies between the client and a new connection to target until both directions have ended.
+// Each direction ends separately: an exec or attach stream can have output after its input ended.
 func relay(client *net.TCPConn, target string) {
 	defer client.Close()
 	upstream, err := net.Dial("tcp", target)

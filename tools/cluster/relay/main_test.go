@@ -9,8 +9,9 @@ import (
 	"testing"
 )
 
-// TestEachDirectionEndsByItself sends, ends the sending direction, and then still receives: as kubectl exec with piped input does.
-func TestEachDirectionEndsByItself(t *testing.T) {
+// TestHalfClose ends the sending direction and still receives, as kubectl exec with piped input
+// does.
+func TestHalfClose(t *testing.T) {
 	echo := listen(t)
 	go func() {
 		conn, err := echo.AcceptTCP()
@@ -37,11 +38,11 @@ func TestEachDirectionEndsByItself(t *testing.T) {
 	}
 }
 
-// TestNothingBehindItClosesTheConnection, and the relay goes on.
-func TestNothingBehindItClosesTheConnection(t *testing.T) {
-	nobody := listen(t)
-	target := nobody.Addr().String()
-	_ = nobody.Close()
+// TestUnreachableTarget checks that the relay closes the connection and keeps running.
+func TestUnreachableTarget(t *testing.T) {
+	closed := listen(t)
+	target := closed.Addr().String()
+	_ = closed.Close()
 	address := startRelay(t, target)
 	for range 2 {
 		conn, err := net.DialTCP("tcp", nil, address)
@@ -65,11 +66,11 @@ func listen(t *testing.T) *net.TCPListener {
 	return listener
 }
 
-// startRelay hands a listener over as a cluster does.
+// startRelay passes a listener to the relay, as a cluster does.
 func startRelay(t *testing.T, target string) *net.TCPAddr {
 	t.Helper()
-	program := filepath.Join(t.TempDir(), "relay")
-	if out, err := exec.Command("go", "build", "-o", program, ".").CombinedOutput(); err != nil {
+	binary := filepath.Join(t.TempDir(), "relay")
+	if out, err := exec.Command("go", "build", "-o", binary, ".").CombinedOutput(); err != nil {
 		t.Fatalf("build: %v\n%s", err, out)
 	}
 	listener := listen(t)
@@ -78,7 +79,7 @@ func startRelay(t *testing.T, target string) *net.TCPAddr {
 		t.Fatal(err)
 	}
 	defer file.Close()
-	cmd := exec.Command(program, target)
+	cmd := exec.Command(binary, target)
 	cmd.ExtraFiles, cmd.Stderr = []*os.File{file}, os.Stderr
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)

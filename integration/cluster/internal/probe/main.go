@@ -1,8 +1,8 @@
-// Command probe is what the cluster's own tests run in pods.
+// Command probe runs in the pods of the cluster's tests.
 //
-//	probe serve            answer each HTTP request on :8080 with the pod's name
-//	probe webhook          refuse what it is asked to admit, on :8443 with the certificate in $CERT and $KEY
-//	probe get URL          print what URL answers
+//	probe serve            serve the pod's name on :8080
+//	probe webhook          reject all admission requests on :8443, with the certificate in $CERT and $KEY
+//	probe get URL          print the response of URL
 //	probe lookup NAME      print the addresses of NAME
 package main
 
@@ -29,7 +29,7 @@ func main() {
 
 func run(args []string) error {
 	if len(args) == 0 {
-		return errors.New("want serve, webhook, get or lookup")
+		return errors.New("the command must be serve, webhook, get or lookup")
 	}
 	switch args[0] {
 	case "serve":
@@ -57,13 +57,13 @@ func webhook() error {
 		return fmt.Errorf("read certificate: %w", err)
 	}
 	server := &http.Server{
-		Addr: ":8443", Handler: http.HandlerFunc(refuse), TLSConfig: &tls.Config{Certificates: []tls.Certificate{cert}},
+		Addr: ":8443", Handler: http.HandlerFunc(reject), TLSConfig: &tls.Config{Certificates: []tls.Certificate{cert}},
 		ReadHeaderTimeout: time.Second,
 	}
 	return server.ListenAndServeTLS("", "")
 }
 
-func refuse(w http.ResponseWriter, r *http.Request) {
+func reject(w http.ResponseWriter, r *http.Request) {
 	var review struct {
 		Request struct{ UID string }
 	}
@@ -73,17 +73,17 @@ func refuse(w http.ResponseWriter, r *http.Request) {
 	}
 	w.Header().Set("Content-Type", "application/json")
 	fmt.Fprintf(w, `{"apiVersion":"admission.k8s.io/v1","kind":"AdmissionReview",
-		"response":{"uid":%q,"allowed":false,"status":{"message":"the probe refuses"}}}`, review.Request.UID)
+		"response":{"uid":%q,"allowed":false,"status":{"message":"rejected by probe"}}}`, review.Request.UID)
 }
 
 func get(url string) error {
 	client := http.Client{Timeout: 2 * time.Second}
-	answer, err := client.Get(url)
+	response, err := client.Get(url)
 	if err != nil {
 		return err
 	}
-	defer answer.Body.Close()
-	_, err = io.Copy(os.Stdout, answer.Body)
+	defer response.Body.Close()
+	_, err = io.Copy(os.Stdout, response.Body)
 	return err
 }
 

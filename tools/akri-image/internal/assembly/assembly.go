@@ -1,5 +1,5 @@
-// Package assembly turns an image definition into an image: it compiles the
-// programs, collects the libraries and files, and puts them on an empty base.
+// Package assembly builds an image from its definition: it compiles the binaries and adds them,
+// their libraries and the files to an empty base image.
 package assembly
 
 import (
@@ -10,39 +10,39 @@ import (
 
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 
+	"akri.sh/tools/akri-image/internal/binary"
 	"akri.sh/tools/akri-image/internal/definition"
 	"akri.sh/tools/akri-image/internal/image"
-	"akri.sh/tools/akri-image/internal/program"
 	"akri.sh/tools/akri-image/internal/rootfs"
 	"akri.sh/tools/akri-image/internal/sharedlib"
 )
 
-// Labels that every image carries, beside those of Builder.Labels.
+// Labels of every image, in addition to Builder.Labels.
 const (
 	labelTitle       = "org.opencontainers.image.title"
 	labelDescription = "org.opencontainers.image.description"
 	labelVersion     = "org.opencontainers.image.version"
 )
 
-// Builder makes images from the sources of one repository.
+// Builder builds images from the sources of one repository.
 type Builder struct {
-	// Root is the repository's folder.
+	// Root is the repository's directory.
 	Root string
-	// Work keeps compiled programs, so that unchanged ones are not linked again.
+	// Work is the directory of compiled binaries. Unchanged binaries are not linked again.
 	Work string
-	// Version is what programs and images call themselves.
+	// Version is the version of binaries and images.
 	Version string
 	// Labels are added to every image.
 	Labels map[string]string
 }
 
-// Image makes def's image for one platform.
+// Image builds the image for one platform.
 func (b Builder) Image(ctx context.Context, def definition.Definition, platform definition.Platform) (v1.Image, error) {
 	a := assembly{Builder: b, def: def, platform: platform, tree: &rootfs.Tree{}}
 	if err := a.collect(ctx); err != nil {
 		return nil, fmt.Errorf("%s: %w", def.Name, err)
 	}
-	made, err := image.New(image.Contents{
+	img, err := image.New(image.Contents{
 		Tree:       a.tree,
 		Platform:   platform,
 		User:       def.User,
@@ -52,10 +52,10 @@ func (b Builder) Image(ctx context.Context, def definition.Definition, platform 
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", def.Name, err)
 	}
-	return made, nil
+	return img, nil
 }
 
-// assembly is one image in the making.
+// assembly is the state of building one image.
 type assembly struct {
 	Builder
 	def      definition.Definition
@@ -76,11 +76,11 @@ func (a assembly) labels() map[string]string {
 }
 
 func (a assembly) collect(ctx context.Context) error {
-	if err := a.addProgram(ctx, a.entrypoint(), program.Program{Folder: a.def.Package, Package: ".", Cgo: a.def.Cgo}); err != nil {
+	if err := a.addBinary(ctx, a.entrypoint(), binary.Options{Dir: a.def.Package, Package: ".", Cgo: a.def.Cgo}); err != nil {
 		return err
 	}
 	for _, p := range a.def.Programs {
-		if err := a.addProgram(ctx, p.Path, program.Program{Folder: p.Module, Package: p.Package}); err != nil {
+		if err := a.addBinary(ctx, p.Path, binary.Options{Dir: p.Module, Package: p.Package}); err != nil {
 			return err
 		}
 	}
@@ -97,19 +97,18 @@ func (a assembly) collect(ctx context.Context) error {
 	return nil
 }
 
-// addProgram compiles a program and adds it with the libraries it needs; a
-// static program needs none.
-func (a assembly) addProgram(ctx context.Context, path string, p program.Program) error {
-	p.Folder = filepath.Join(a.Root, p.Folder)
-	p.Platform, p.Version = a.platform, a.Version
-	binary := filepath.Join(a.Work, a.platform.OS+"-"+a.platform.Arch, a.def.Name, path)
-	if err := program.Compile(ctx, p, binary); err != nil {
+// addBinary compiles a binary and adds it with its shared libraries.
+func (a assembly) addBinary(ctx context.Context, path string, options binary.Options) error {
+	options.Dir = filepath.Join(a.Root, options.Dir)
+	options.Platform, options.Version = a.platform, a.Version
+	output := filepath.Join(a.Work, a.platform.OS+"-"+a.platform.Arch, a.def.Name, path)
+	if err := binary.Compile(ctx, options, output); err != nil {
 		return err
 	}
-	if err := a.tree.AddFileFrom(path, 0o755, binary); err != nil {
+	if err := a.tree.AddFileFrom(path, 0o755, output); err != nil {
 		return err
 	}
-	libraries, err := sharedlib.Closure(binary)
+	libraries, err := sharedlib.Closure(output)
 	if err != nil {
 		return err
 	}

@@ -26,23 +26,23 @@ const (
 	thisRepository = "../../../.."
 )
 
-func TestTheDigestDependsOnTheSourceAlone(t *testing.T) {
+func TestDigestIsReproducible(t *testing.T) {
 	for _, name := range []string{"hello", "udev"} {
 		t.Run(name, func(t *testing.T) {
-			here := digest(t, build(t, testRepository, name, definition.Native()))
-			require.Equal(t, here, digest(t, build(t, testRepository, name, definition.Native())), "built again")
+			want := digest(t, build(t, testRepository, name, definition.Native()))
+			require.Equal(t, want, digest(t, build(t, testRepository, name, definition.Native())), "second build")
 
-			elsewhere := filepath.Join(t.TempDir(), "a", "longer", "path")
-			require.NoError(t, os.CopyFS(elsewhere, os.DirFS(testRepository)))
+			otherDir := filepath.Join(t.TempDir(), "a", "longer", "path")
+			require.NoError(t, os.CopyFS(otherDir, os.DirFS(testRepository)))
 			t.Setenv("GOCACHE", t.TempDir())
 			t.Setenv("GOFLAGS", "-ldflags=-X=main.leak=1")
 			t.Setenv("CGO_CFLAGS", "-O0")
-			require.Equal(t, here, digest(t, build(t, elsewhere, name, definition.Native())), "built elsewhere, with another cache")
+			require.Equal(t, want, digest(t, build(t, otherDir, name, definition.Native())), "other directory, cache and flags")
 		})
 	}
 }
 
-func TestTheImageHoldsWhatItsDefinitionSays(t *testing.T) {
+func TestImageMatchesDefinition(t *testing.T) {
 	for _, platform := range definition.DefaultPlatforms() {
 		img := build(t, testRepository, "hello", platform)
 		root := extract(t, img)
@@ -71,12 +71,12 @@ func TestTheImageHoldsWhatItsDefinitionSays(t *testing.T) {
 	}
 }
 
-func TestAProgramRunsWithNothingButItsImage(t *testing.T) {
+func TestBinaryRunsInImage(t *testing.T) {
 	require.Equal(t, "hello\n", run(t, extract(t, build(t, testRepository, "hello", definition.Native())), "/bin/hello"))
 	require.Equal(t, "udev works\n", run(t, extract(t, build(t, testRepository, "udev", definition.Native())), "/bin/udev"))
 }
 
-func TestACgoImageHoldsOnlyItsLibraries(t *testing.T) {
+func TestCgoImageHasNeededLibraries(t *testing.T) {
 	var names []string
 	for _, file := range files(t, extract(t, build(t, testRepository, "udev", definition.Native()))) {
 		if strings.Contains(file, ".so") {
@@ -86,7 +86,7 @@ func TestACgoImageHoldsOnlyItsLibraries(t *testing.T) {
 	require.Len(t, names, 3, "loader, C library, libudev: %v", names)
 }
 
-func TestTheShellDoesWhatUsersAskOfIt(t *testing.T) {
+func TestShellRedirectsOutput(t *testing.T) {
 	def := definition.Definition{
 		Name: "shell", Description: "d", Package: "deploy/samples/broker/cmd/sample-broker", User: "0:0",
 		Programs:    []definition.Program{{Module: "deploy/images/shell", Package: "mvdan.cc/sh/v3/cmd/gosh", Path: "/bin/sh"}},
@@ -101,7 +101,7 @@ func TestTheShellDoesWhatUsersAskOfIt(t *testing.T) {
 	require.Equal(t, "OFFLINE\n", string(text))
 }
 
-func TestWhatCannotBeBuiltIsSaid(t *testing.T) {
+func TestBuildErrors(t *testing.T) {
 	foreign := map[string]definition.Platform{
 		"amd64": {OS: "linux", Arch: "arm64"},
 		"arm64": {OS: "linux", Arch: "amd64"},
@@ -111,9 +111,9 @@ func TestWhatCannotBeBuiltIsSaid(t *testing.T) {
 		platform definition.Platform
 		want     string
 	}{
-		"no such package": {func(d *definition.Definition) { d.Package = "missing" }, definition.Native(), "hello: "},
-		"no such file":    {func(d *definition.Definition) { d.Files[0] = definition.File{Path: "/x", Source: "missing"} }, definition.Native(), "hello: read content of /x"},
-		"a path twice":    {func(d *definition.Definition) { d.Files[0].Path = "/bin/hello" }, definition.Native(), `"/bin/hello" to the image: it is there already`},
+		"missing package": {func(d *definition.Definition) { d.Package = "missing" }, definition.Native(), "hello: "},
+		"missing file":    {func(d *definition.Definition) { d.Files[0] = definition.File{Path: "/x", Source: "missing"} }, definition.Native(), "hello: read content of /x"},
+		"duplicate path":  {func(d *definition.Definition) { d.Files[0].Path = "/bin/hello" }, definition.Native(), `"/bin/hello" to the image: the path exists`},
 		"no cross compiler": {func(d *definition.Definition) { d.Cgo = &definition.Cgo{Packages: []string{"libudev-dev"}} }, foreign,
 			"hello: " + foreign.String() + " needs a C cross compiler"},
 	} {
@@ -122,7 +122,7 @@ func TestWhatCannotBeBuiltIsSaid(t *testing.T) {
 			c.change(&def)
 			b := builder(t, testRepository)
 			if c.platform == foreign {
-				t.Setenv("PATH", goFolder(t)) // nothing but the Go command
+				t.Setenv("PATH", goDir(t)) // only the Go command
 			}
 			_, err := b.Image(t.Context(), def, c.platform)
 			require.ErrorContains(t, err, c.want)
@@ -158,14 +158,14 @@ func digest(t *testing.T, img v1.Image) string {
 	return hash.String()
 }
 
-func goFolder(t *testing.T) string {
+func goDir(t *testing.T) string {
 	t.Helper()
 	command, err := exec.LookPath("go")
 	require.NoError(t, err)
 	return filepath.Dir(command)
 }
 
-// extract unpacks an image into a folder.
+// extract unpacks an image into a directory.
 func extract(t *testing.T, img v1.Image) string {
 	t.Helper()
 	root := t.TempDir()
@@ -205,7 +205,7 @@ func files(t *testing.T, root string) []string {
 	return found
 }
 
-// run executes a program that sees nothing but root.
+// run executes a binary in a chroot.
 func run(t *testing.T, root string, command ...string) string {
 	t.Helper()
 	cmd := exec.Command(command[0], command[1:]...)

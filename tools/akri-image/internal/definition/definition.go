@@ -1,5 +1,4 @@
-// Package definition reads image definitions: one YAML file per image, which
-// says what the image is made of and nothing about how it is put together.
+// Package definition reads image definitions, one YAML file per image.
 package definition
 
 import (
@@ -13,72 +12,70 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// NonRoot is the user an image runs as when its definition names none.
+// NonRoot is the default user of an image.
 const NonRoot = "65532:65532"
 
-// Definition says what one image holds.
+// Definition is the content of one image.
 type Definition struct {
-	// Name is the image's name and that of its file: deploy/images/<name>.yaml.
+	// Name is the name of the image and of its file: deploy/images/<name>.yaml.
 	Name string `json:"name"`
-	// Description becomes the image's org.opencontainers.image.description.
+	// Description is the image's label org.opencontainers.image.description.
 	Description string `json:"description"`
-	// Package is the folder of the Go main package, relative to the repository.
-	// Its program is the entrypoint, at /bin/<name>.
+	// Package is the directory of the Go main package, relative to the repository. Its binary is
+	// the entrypoint, at /bin/<name>.
 	Package string `json:"package"`
-	// User is the numeric "uid:gid" that the image runs as; NonRoot by default.
+	// User is the numeric "uid:gid" of the process. Default: NonRoot.
 	User string `json:"user"`
-	// Platforms are those the image exists for; DefaultPlatforms by default.
+	// Platforms of the image. Default: DefaultPlatforms.
 	Platforms []Platform `json:"platforms"`
-	// Cgo is set for a program that is linked with C libraries. They are found
-	// in the program itself and become part of the image.
+	// Cgo is set for a binary with C libraries. The image has the libraries that the binary names.
 	Cgo *Cgo `json:"cgo"`
-	// Programs are further Go programs.
+	// Programs are additional Go binaries.
 	Programs []Program `json:"programs"`
 	// Files are copied from the repository or written as given.
 	Files []File `json:"files"`
-	// Directories are created; parents of anything in the image need no mention.
+	// Directories are created. Parents of other entries are created without being listed.
 	Directories []Directory `json:"directories"`
 }
 
-// Cgo says what linking with C libraries needs.
+// Cgo is what linking with C libraries needs.
 type Cgo struct {
 	// Packages are the Debian packages with the headers and libraries.
 	Packages []string `json:"packages"`
 }
 
-// Program is a Go program beside the entrypoint.
+// Program is a Go binary in addition to the entrypoint.
 type Program struct {
-	// Module is the folder of the module that pins the program's version,
-	// relative to the repository.
+	// Module is the directory of the module that pins the version, relative to the repository.
 	Module string `json:"module"`
-	// Package is the import path of its main package.
+	// Package is the import path of the main package.
 	Package string `json:"package"`
-	// Path is where it goes in the image.
+	// Path in the image.
 	Path string `json:"path"`
 }
 
-// File is one regular file. Exactly one of Content and Source is given.
+// File is one regular file. Exactly one of Content and Source is set.
 type File struct {
-	// Path is where it goes in the image.
+	// Path in the image.
 	Path string `json:"path"`
 	// Content is the text of the file.
 	Content string `json:"content"`
-	// Source is a file of the repository, relative to it.
+	// Source is a path relative to the repository.
 	Source string `json:"source"`
-	// Mode holds the permission bits; 0644 by default.
+	// Mode holds the permission bits. Default: 0644.
 	Mode Mode `json:"mode"`
 }
 
-// Directory is one folder.
+// Directory is one directory.
 type Directory struct {
-	// Path is where it goes in the image.
+	// Path in the image.
 	Path string `json:"path"`
-	// Mode holds the permission bits; 0755 by default.
+	// Mode holds the permission bits. Default: 0755.
 	Mode Mode `json:"mode"`
 }
 
-// Load reads the definitions in dir: all of them, or those named. They come
-// sorted by name. Everything wrong with them is reported at once.
+// Load reads all definitions in dir, or the named ones, sorted by name. The error reports all
+// problems.
 func Load(dir string, names ...string) ([]Definition, error) {
 	if len(names) == 0 {
 		all, err := namesIn(dir)

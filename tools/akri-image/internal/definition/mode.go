@@ -6,9 +6,8 @@ import (
 	"strconv"
 )
 
-// Mode holds Unix permission bits, set-id and sticky bits included. In YAML it
-// is a quoted octal number: unquoted, 0755 and 755 would mean different things
-// and both would look right.
+// Mode holds Unix permission bits with the set-id and sticky bits. In YAML it is a quoted octal
+// number, because YAML reads 0755 and 755 without quotes as different numbers.
 type Mode uint32
 
 // UnmarshalJSON reads a quoted octal number.

@@ -7,18 +7,18 @@ import (
 	"slices"
 )
 
-// Platform is an operating system and an architecture, by Go's names.
+// Platform is an operating system and an architecture, as Go names them.
 type Platform struct {
 	OS   string
 	Arch string
 }
 
-// DefaultPlatforms are those an image exists for when its definition names none.
+// DefaultPlatforms are the platforms of an image whose definition lists none.
 func DefaultPlatforms() []Platform {
 	return []Platform{{OS: "linux", Arch: "amd64"}, {OS: "linux", Arch: "arm64"}}
 }
 
-// Native is the platform of an image that runs on this machine.
+// Native is the platform of this machine's images.
 func Native() Platform { return Platform{OS: "linux", Arch: runtime.GOARCH} }
 
 // ParsePlatform reads "linux/amd64" or "linux/arm64".
@@ -28,20 +28,20 @@ func ParsePlatform(text string) (Platform, error) {
 			return p, nil
 		}
 	}
-	return Platform{}, fmt.Errorf("unknown platform %q, want one of %v", text, DefaultPlatforms())
+	return Platform{}, fmt.Errorf("unknown platform %q; use one of %v", text, DefaultPlatforms())
 }
 
-// String gives the usual form, "linux/amd64".
+// String returns the usual form, such as "linux/amd64".
 func (p Platform) String() string { return p.OS + "/" + p.Arch }
 
-// UnmarshalText reads what ParsePlatform reads; flags use it.
+// UnmarshalText parses flags like ParsePlatform.
 func (p *Platform) UnmarshalText(text []byte) error {
 	parsed, err := ParsePlatform(string(text))
 	*p = parsed
 	return err
 }
 
-// UnmarshalJSON reads what ParsePlatform reads, and names the key in its refusal.
+// UnmarshalJSON parses like ParsePlatform. Its error names the key.
 func (p *Platform) UnmarshalJSON(text []byte) error {
 	var value string
 	if err := json.Unmarshal(text, &value); err != nil {
@@ -53,5 +53,5 @@ func (p *Platform) UnmarshalJSON(text []byte) error {
 	return nil
 }
 
-// Offers tells whether d's image exists for p.
+// Offers reports whether the image exists for the platform.
 func (d Definition) Offers(p Platform) bool { return slices.Contains(d.Platforms, p) }

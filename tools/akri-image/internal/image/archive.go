@@ -13,16 +13,15 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/tarball"
 )
 
-// WriteArchive writes img as a docker-archive that `ctr images import` and
-// `docker load` read. A file that holds the same image under the same name
-// stays untouched; written tells. The file is never seen half written.
+// WriteArchive writes img atomically as a docker-archive for `ctr images import` and `docker load`.
+// It does not write a file that holds the same image under the same name; written reports that.
 func WriteArchive(path string, ref name.Tag, img v1.Image) (written bool, err error) {
-	same, err := holds(path, ref, img)
-	if err != nil || same {
+	unchanged, err := holds(path, ref, img)
+	if err != nil || unchanged {
 		return false, err
 	}
 	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
-		return false, fmt.Errorf("create folder: %w", err)
+		return false, fmt.Errorf("create directory: %w", err)
 	}
 	draft, err := os.CreateTemp(filepath.Dir(path), ".draft-*")
 	if err != nil {
@@ -38,8 +37,8 @@ func WriteArchive(path string, ref name.Tag, img v1.Image) (written bool, err er
 	return true, nil
 }
 
-// holds compares tables of contents: they name config and layers by digest. A
-// file that is missing or is no archive holds nothing.
+// holds reports whether the archive has the image. It compares manifests, which name config and
+// layers by digest. A missing or invalid archive has no image.
 func holds(path string, ref name.Tag, img v1.Image) (bool, error) {
 	want, err := tarball.ComputeManifest(map[name.Reference]v1.Image{ref: img})
 	if err != nil {

@@ -1,5 +1,5 @@
-// Package image makes OCI images from scratch and hands them on: as an archive
-// for a machine without a registry, or as a multi-platform index in a registry.
+// Package image builds OCI images on an empty base and writes them to an archive or, as an index of
+// several platforms, to a registry.
 package image
 
 import (
@@ -17,10 +17,10 @@ import (
 	"akri.sh/tools/akri-image/internal/rootfs"
 )
 
-// searchPath is where a shell in the image finds programs.
+// searchPath is the PATH of a shell in the image.
 const searchPath = "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
-// Contents is all that an image is made of.
+// Contents describes an image.
 type Contents struct {
 	Tree       *rootfs.Tree
 	Platform   definition.Platform
@@ -29,8 +29,7 @@ type Contents struct {
 	Labels     map[string]string
 }
 
-// New makes an image of one layer on an empty base. Equal contents give equal
-// digests.
+// New builds an image of one layer on an empty base. Equal contents give equal digests.
 func New(contents Contents) (v1.Image, error) {
 	archive, err := contents.Tree.Tar()
 	if err != nil {
@@ -40,25 +39,24 @@ func New(contents Contents) (v1.Image, error) {
 		return io.NopCloser(bytes.NewReader(archive)), nil
 	}, tarball.WithMediaType(types.OCILayer), tarball.WithCompressedCaching)
 	if err != nil {
-		return nil, fmt.Errorf("make layer: %w", err)
+		return nil, fmt.Errorf("create layer: %w", err)
 	}
 	base := mutate.ConfigMediaType(mutate.MediaType(empty.Image, types.OCIManifestSchema1), types.OCIConfigJSON)
 	base, err = mutate.ConfigFile(base, config(contents))
 	if err != nil {
 		return nil, fmt.Errorf("set config: %w", err)
 	}
-	made, err := mutate.Append(base, mutate.Addendum{
+	img, err := mutate.Append(base, mutate.Addendum{
 		Layer:   layer,
 		History: v1.History{Created: v1.Time{Time: rootfs.Epoch}, CreatedBy: "akri-image"},
 	})
 	if err != nil {
 		return nil, fmt.Errorf("append layer: %w", err)
 	}
-	return made, nil
+	return img, nil
 }
 
-// config names operating system and architecture: containerd ignores an image
-// that does not.
+// config sets operating system and architecture. containerd ignores an image without them.
 func config(contents Contents) *v1.ConfigFile {
 	return &v1.ConfigFile{
 		OS:           contents.Platform.OS,

@@ -21,15 +21,15 @@ import (
 )
 
 func TestEqualContentsGiveEqualDigests(t *testing.T) {
-	require.Equal(t, digest(t, made(t, "amd64", "a")), digest(t, made(t, "amd64", "a")))
-	require.NotEqual(t, digest(t, made(t, "amd64", "a")), digest(t, made(t, "amd64", "b")))
-	require.NotEqual(t, digest(t, made(t, "amd64", "a")), digest(t, made(t, "arm64", "a")))
+	require.Equal(t, digest(t, newImage(t, "amd64", "a")), digest(t, newImage(t, "amd64", "a")))
+	require.NotEqual(t, digest(t, newImage(t, "amd64", "a")), digest(t, newImage(t, "amd64", "b")))
+	require.NotEqual(t, digest(t, newImage(t, "amd64", "a")), digest(t, newImage(t, "arm64", "a")))
 }
 
-func TestAnArchiveHoldsTheImage(t *testing.T) {
+func TestWriteArchive(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "new", "a.tar")
 	ref := tag(t, "ghcr.io/akri-mesh/a:dev")
-	written, err := image.WriteArchive(path, ref, made(t, "arm64", "a"))
+	written, err := image.WriteArchive(path, ref, newImage(t, "arm64", "a"))
 	require.NoError(t, err)
 	require.True(t, written)
 
@@ -46,9 +46,9 @@ func TestAnArchiveHoldsTheImage(t *testing.T) {
 	require.Zero(t, config.Created.Unix())
 }
 
-func TestAnArchiveIsWrittenOnlyWhenItDiffers(t *testing.T) {
-	folder := t.TempDir()
-	path := filepath.Join(folder, "a.tar")
+func TestArchiveIsWrittenOnChange(t *testing.T) {
+	dir := t.TempDir()
+	path := filepath.Join(dir, "a.tar")
 	dev, release := tag(t, "ghcr.io/akri-mesh/a:dev"), tag(t, "ghcr.io/akri-mesh/a:v1")
 	require.NoError(t, os.WriteFile(path, []byte("not an archive"), 0o600))
 	for _, step := range []struct {
@@ -57,27 +57,27 @@ func TestAnArchiveIsWrittenOnlyWhenItDiffers(t *testing.T) {
 		img     v1.Image
 		written bool
 	}{
-		{"over something else", dev, made(t, "amd64", "a"), true},
-		{"again", dev, made(t, "amd64", "a"), false},
-		{"under another tag", release, made(t, "amd64", "a"), true},
-		{"with another content", release, made(t, "amd64", "b"), true},
-		{"for another platform", release, made(t, "arm64", "b"), true},
-		{"once more", release, made(t, "arm64", "b"), false},
+		{"replaces another file", dev, newImage(t, "amd64", "a"), true},
+		{"same image", dev, newImage(t, "amd64", "a"), false},
+		{"other tag", release, newImage(t, "amd64", "a"), true},
+		{"other content", release, newImage(t, "amd64", "b"), true},
+		{"other platform", release, newImage(t, "arm64", "b"), true},
+		{"same image and tag", release, newImage(t, "arm64", "b"), false},
 	} {
 		written, err := image.WriteArchive(path, step.ref, step.img)
 		require.NoError(t, err, step.name)
 		require.Equal(t, step.written, written, step.name)
 	}
-	left, err := os.ReadDir(folder)
+	left, err := os.ReadDir(dir)
 	require.NoError(t, err)
-	require.Len(t, left, 1, "drafts left behind")
+	require.Len(t, left, 1, "temporary files are left")
 }
 
-func TestPushMakesOneNameForAllPlatforms(t *testing.T) {
+func TestPushCreatesIndex(t *testing.T) {
 	server := httptest.NewServer(registry.New())
 	defer server.Close()
 	ref := tag(t, strings.TrimPrefix(server.URL, "http://")+"/akri-mesh/a:v1")
-	pushed, err := image.Push(t.Context(), ref, made(t, "amd64", "a"), made(t, "arm64", "a"))
+	pushed, err := image.Push(t.Context(), ref, newImage(t, "amd64", "a"), newImage(t, "arm64", "a"))
 	require.NoError(t, err)
 
 	index, err := remote.Index(ref)
@@ -95,15 +95,15 @@ func TestPushMakesOneNameForAllPlatforms(t *testing.T) {
 	require.Equal(t, []string{"linux/amd64", "linux/arm64"}, platforms)
 }
 
-func TestPushSaysWhereItFailed(t *testing.T) {
+func TestPushErrorNamesImage(t *testing.T) {
 	server := httptest.NewServer(registry.New())
 	server.Close()
 	ref := tag(t, strings.TrimPrefix(server.URL, "http://")+"/akri-mesh/a:v1")
-	_, err := image.Push(t.Context(), ref, made(t, "amd64", "a"))
+	_, err := image.Push(t.Context(), ref, newImage(t, "amd64", "a"))
 	require.ErrorContains(t, err, "push "+ref.String())
 }
 
-func made(t *testing.T, arch, content string) v1.Image {
+func newImage(t *testing.T, arch, content string) v1.Image {
 	t.Helper()
 	tree := &rootfs.Tree{}
 	require.NoError(t, tree.AddFile("/bin/a", 0o755, []byte(content)))

@@ -13,8 +13,8 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/remote"
 )
 
-// Push uploads the images, one per platform, under one name as an index and
-// returns the index's digest. Credentials are those of `docker login`.
+// Push uploads the images, one per platform, as an index and returns the digest of the index. It
+// uses the credentials of `docker login`.
 func Push(ctx context.Context, ref name.Tag, images ...v1.Image) (v1.Hash, error) {
 	addenda := make([]mutate.IndexAddendum, 0, len(images))
 	for _, img := range images {

@@ -1,5 +1,5 @@
-// Package rootfs writes the files of an image as a tar archive that depends on
-// nothing but their paths, modes and bytes: sorted, owned by root, without times.
+// Package rootfs writes the files of an image as a reproducible tar archive: sorted, owned by root
+// and without times.
 package rootfs
 
 import (
@@ -15,10 +15,10 @@ import (
 	"time"
 )
 
-// Epoch is the time that every file and image carries.
+// Epoch is the time of all files and images.
 var Epoch = time.Unix(0, 0).UTC()
 
-// Tree holds the files and folders of an image. The zero value is empty.
+// Tree holds the files and directories of an image. The zero value is empty.
 type Tree struct {
 	entries map[string]entry
 }
@@ -29,12 +29,12 @@ type entry struct {
 	content   []byte
 }
 
-// AddFile puts a file into the tree. It refuses a path that is taken.
+// AddFile adds a file. It is an error if the path exists.
 func (t *Tree) AddFile(name string, mode uint32, content []byte) error {
 	return t.add(name, entry{mode: int64(mode), content: content})
 }
 
-// AddFileFrom puts the content of source into the tree.
+// AddFileFrom adds a file with the content of source.
 func (t *Tree) AddFileFrom(name string, mode uint32, source string) error {
 	content, err := os.ReadFile(source)
 	if err != nil {
@@ -43,7 +43,7 @@ func (t *Tree) AddFileFrom(name string, mode uint32, source string) error {
 	return t.AddFile(name, mode, content)
 }
 
-// AddDirectory puts a folder into the tree. It refuses a path that is taken.
+// AddDirectory adds a directory. It is an error if the path exists.
 func (t *Tree) AddDirectory(name string, mode uint32) error {
 	return t.add(name, entry{mode: int64(mode), directory: true})
 }
@@ -52,14 +52,14 @@ func (t *Tree) add(name string, e entry) error {
 	if t.entries == nil {
 		t.entries = map[string]entry{}
 	}
-	if _, taken := t.entries[name]; taken {
-		return fmt.Errorf("add %q to the image: it is there already", name)
+	if _, exists := t.entries[name]; exists {
+		return fmt.Errorf("add %q to the image: the path exists", name)
 	}
 	t.entries[name] = e
 	return nil
 }
 
-// Tar writes the tree, with every parent folder, as an archive.
+// Tar returns the tree with all parent directories as an archive.
 func (t *Tree) Tar() ([]byte, error) {
 	entries, err := t.withParents()
 	if err != nil {

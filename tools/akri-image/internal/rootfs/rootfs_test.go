@@ -13,9 +13,9 @@ import (
 	"akri.sh/tools/akri-image/internal/rootfs"
 )
 
-func TestTarIsSortedOwnedByRootAndTimeless(t *testing.T) {
+func TestTarIsReproducible(t *testing.T) {
 	tree := &rootfs.Tree{}
-	require.NoError(t, tree.AddFile("/usr/bin/b", 0o755, []byte("program")))
+	require.NoError(t, tree.AddFile("/usr/bin/b", 0o755, []byte("content")))
 	require.NoError(t, tree.AddDirectory("/tmp", 0o1777))
 	require.NoError(t, tree.AddFile("/etc/a", 0o644, nil))
 	archive, err := tree.Tar()
@@ -25,21 +25,21 @@ func TestTarIsSortedOwnedByRootAndTimeless(t *testing.T) {
 	}, list(t, archive))
 }
 
-func TestTheOrderOfAddingDoesNotMatter(t *testing.T) {
-	one, other := &rootfs.Tree{}, &rootfs.Tree{}
-	require.NoError(t, errors.Join(one.AddFile("/a", 0o644, []byte("a")), one.AddDirectory("/b", 0o755)))
-	require.NoError(t, errors.Join(other.AddDirectory("/b", 0o755), other.AddFile("/a", 0o644, []byte("a"))))
-	first, err := one.Tar()
+func TestTarIgnoresOrderOfAdding(t *testing.T) {
+	first, second := &rootfs.Tree{}, &rootfs.Tree{}
+	require.NoError(t, errors.Join(first.AddFile("/a", 0o644, []byte("a")), first.AddDirectory("/b", 0o755)))
+	require.NoError(t, errors.Join(second.AddDirectory("/b", 0o755), second.AddFile("/a", 0o644, []byte("a"))))
+	firstTar, err := first.Tar()
 	require.NoError(t, err)
-	second, err := other.Tar()
+	secondTar, err := second.Tar()
 	require.NoError(t, err)
-	require.Equal(t, first, second)
+	require.Equal(t, firstTar, secondTar)
 }
 
-func TestAPathBelongsToOneThing(t *testing.T) {
+func TestDuplicatePathIsAnError(t *testing.T) {
 	tree := &rootfs.Tree{}
 	require.NoError(t, tree.AddFile("/a", 0o644, nil))
-	require.ErrorContains(t, tree.AddDirectory("/a", 0o755), `add "/a" to the image: it is there already`)
+	require.ErrorContains(t, tree.AddDirectory("/a", 0o755), `add "/a" to the image: the path exists`)
 	require.NoError(t, tree.AddFile("/a/b", 0o644, nil))
 	_, err := tree.Tar()
 	require.ErrorContains(t, err, `"/a" is a file`)

@@ -1,8 +1,8 @@
-// Package sharedlib finds the shared libraries that a program needs: its
-// interpreter (the dynamic loader) and, recursively, each DT_NEEDED entry. It
-// reads ELF files and runs nothing, so it works for a foreign architecture too.
+// Package sharedlib finds the shared libraries of a binary: its interpreter (the dynamic loader)
+// and, recursively, each DT_NEEDED entry. It only reads ELF files, so it works for other
+// architectures too.
 //
-// Libraries that a program opens by itself with dlopen cannot be seen this way.
+// It does not find libraries that a binary opens with dlopen.
 package sharedlib
 
 import (
@@ -16,25 +16,25 @@ import (
 	"strings"
 )
 
-// Library is a file that a program needs to run.
+// Library is a file that a binary needs to run.
 type Library struct {
-	// Path is where the dynamic loader looks for it.
+	// Path is where the dynamic loader searches for it.
 	Path string
 	// Source is the regular file with its content, symbolic links resolved.
 	Source string
 }
 
-// triplets names each architecture's folder of libraries on Debian.
+// triplets are the names of Debian's library directories by architecture.
 var triplets = map[elf.Machine]string{
 	elf.EM_X86_64:  "x86_64-linux-gnu",
 	elf.EM_AARCH64: "aarch64-linux-gnu",
 }
 
-// Closure lists what the program needs, sorted by path; nothing for a static one.
-func Closure(program string) ([]Library, error) {
-	file, err := elf.Open(program)
+// Closure returns the libraries of a binary sorted by path, and none for a static binary.
+func Closure(binary string) ([]Library, error) {
+	file, err := elf.Open(binary)
 	if err != nil {
-		return nil, fmt.Errorf("read program: %w", err)
+		return nil, fmt.Errorf("read binary: %w", err)
 	}
 	defer func() { _ = file.Close() }()
 	interpreter, err := interpreterOf(file)
@@ -45,7 +45,7 @@ func Closure(program string) ([]Library, error) {
 	if err := search.addInterpreter(interpreter); err != nil {
 		return nil, err
 	}
-	if err := search.addNeeded(file, program); err != nil {
+	if err := search.addNeeded(file, binary); err != nil {
 		return nil, err
 	}
 	libraries := make([]Library, 0, len(search.found))
@@ -56,7 +56,7 @@ func Closure(program string) ([]Library, error) {
 	return libraries, nil
 }
 
-// interpreterOf returns the path of the dynamic loader, "" for a static program.
+// interpreterOf returns the path of the dynamic loader, "" for a static binary.
 func interpreterOf(file *elf.File) (string, error) {
 	for _, segment := range file.Progs {
 		if segment.Type != elf.PT_INTERP {
@@ -73,10 +73,10 @@ func interpreterOf(file *elf.File) (string, error) {
 
 type closure struct {
 	machine elf.Machine
-	found   map[string]Library // by the name that programs ask for
+	found   map[string]Library // by the name in DT_NEEDED
 }
 
-// addInterpreter keeps the loader's path: it is written into the program.
+// addInterpreter adds the loader at its path, which is part of the binary.
 func (c *closure) addInterpreter(interpreter string) error {
 	source, err := filepath.EvalSymlinks(interpreter)
 	if err != nil {
@@ -86,25 +86,25 @@ func (c *closure) addInterpreter(interpreter string) error {
 	return nil
 }
 
-func (c *closure) addNeeded(file *elf.File, asker string) error {
+func (c *closure) addNeeded(file *elf.File, neededBy string) error {
 	names, err := file.ImportedLibraries()
 	if err != nil {
-		return fmt.Errorf("read dynamic section of %s: %w", asker, err)
+		return fmt.Errorf("read dynamic section of %s: %w", neededBy, err)
 	}
 	for _, name := range names {
 		if _, done := c.found[name]; done {
 			continue
 		}
-		if err := c.add(name, asker); err != nil {
+		if err := c.add(name, neededBy); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-func (c *closure) add(name, asker string) error {
-	for _, folder := range c.folders() {
-		location := path.Join(folder, name)
+func (c *closure) add(name, neededBy string) error {
+	for _, dir := range c.directories() {
+		location := path.Join(dir, name)
 		file, err := elf.Open(location)
 		if err != nil {
 			continue
@@ -120,12 +120,12 @@ func (c *closure) add(name, asker string) error {
 		c.found[name] = Library{Path: location, Source: source}
 		return c.addNeeded(file, location)
 	}
-	return fmt.Errorf("find library %s, needed by %s, in %v: %w", name, asker, c.folders(), os.ErrNotExist)
+	return fmt.Errorf("find library %s, needed by %s, in %v: %w", name, neededBy, c.directories(), os.ErrNotExist)
 }
 
-// folders are those the loader searches without a cache file, in its order:
-// the image has no /etc/ld.so.cache.
-func (c *closure) folders() []string {
+// directories are the ones that the loader searches, in its order, without /etc/ld.so.cache, which
+// images do not have.
+func (c *closure) directories() []string {
 	triplet := triplets[c.machine]
 	return []string{"/lib/" + triplet, "/usr/lib/" + triplet, "/lib64", "/usr/lib64", "/lib", "/usr/lib"}
 }

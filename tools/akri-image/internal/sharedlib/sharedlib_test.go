@@ -15,7 +15,7 @@ import (
 
 const source = "../../testdata/repository/"
 
-func TestClosureIsWhatTheDynamicLoaderLoads(t *testing.T) {
+func TestClosureMatchesDynamicLoader(t *testing.T) {
 	binary := compile(t, source+"udev", "CGO_ENABLED=1")
 	libraries, err := sharedlib.Closure(binary)
 	require.NoError(t, err)
@@ -32,18 +32,18 @@ func TestClosureIsWhatTheDynamicLoaderLoads(t *testing.T) {
 	require.Contains(t, names, "libudev.so.1")
 }
 
-func TestAStaticProgramNeedsNothing(t *testing.T) {
+func TestStaticBinaryHasNoLibraries(t *testing.T) {
 	libraries, err := sharedlib.Closure(compile(t, source+"hello", "CGO_ENABLED=0"))
 	require.NoError(t, err)
 	require.Empty(t, libraries)
 }
 
-func TestClosureRefusesWhatIsNoProgram(t *testing.T) {
+func TestClosureOfOtherFileIsAnError(t *testing.T) {
 	_, err := sharedlib.Closure("sharedlib_test.go")
-	require.ErrorContains(t, err, "read program")
+	require.ErrorContains(t, err, "read binary")
 }
 
-// loaded asks the dynamic loader itself.
+// loaded returns the libraries that the dynamic loader loads.
 func loaded(t *testing.T, binary string) []string {
 	t.Helper()
 	text, err := exec.Command("ldd", binary).Output()
@@ -57,11 +57,11 @@ func loaded(t *testing.T, binary string) []string {
 	return names
 }
 
-func compile(t *testing.T, folder string, env ...string) string {
+func compile(t *testing.T, dir string, env ...string) string {
 	t.Helper()
-	binary := filepath.Join(t.TempDir(), "program")
+	binary := filepath.Join(t.TempDir(), "binary")
 	cmd := exec.Command("go", "build", "-o", binary, ".")
-	cmd.Dir = folder
+	cmd.Dir = dir
 	cmd.Env = append(os.Environ(), append(env, "GOWORK=off")...)
 	text, err := cmd.CombinedOutput()
 	require.NoError(t, err, string(text))

@@ -1,4 +1,4 @@
-// Command hello is a static program for tests.
+// Command hello is a static binary for tests.
 package main
 
 func main() { println("hello") }

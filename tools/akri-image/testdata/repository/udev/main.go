@@ -1,4 +1,4 @@
-// Command udev is a program for tests that needs a C library.
+// Command udev is a binary with a C library for tests.
 package main
 
 // #cgo LDFLAGS: -ludev

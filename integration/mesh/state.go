@@ -12,26 +12,25 @@ import (
 	akriv0 "akri.sh/libs/apis/akri/v0"
 )
 
-// brokerPort is where the sample broker answers.
+// brokerPort is the HTTP port of the sample broker.
 const brokerPort = 8083
 
-// ConfigurationLabel and InstanceLabel are on every broker.
+// ConfigurationLabel and InstanceLabel are labels of all brokers.
 const (
 	ConfigurationLabel = "akri.sh/configuration"
 	InstanceLabel      = "akri.sh/instance"
 )
 
-// InstancesOf returns the Instances of a Configuration, in the order of their names.
+// InstancesOf returns the Instances of a Configuration, sorted by name.
 func (m *Mesh) InstancesOf(ctx context.Context, namespace, configuration string) ([]akriv0.Instance, error) {
 	list, err := m.Instances.In(namespace).List(ctx, metav1.ListOptions{})
 	if err != nil {
 		return nil, fmt.Errorf("list Instances: %w", err)
 	}
-	own := slices.DeleteFunc(list.Items, func(i akriv0.Instance) bool { return i.Spec.ConfigurationName != configuration })
-	return own, nil
+	return slices.DeleteFunc(list.Items, func(i akriv0.Instance) bool { return i.Spec.ConfigurationName != configuration }), nil
 }
 
-// BrokersOf returns the broker Pods of a Configuration, in the order of their names.
+// BrokersOf returns the broker Pods of a Configuration, sorted by name.
 func (m *Mesh) BrokersOf(ctx context.Context, namespace, configuration string) ([]corev1.Pod, error) {
 	list, err := m.Kubernetes.CoreV1().Pods(namespace).List(ctx, metav1.ListOptions{LabelSelector: ConfigurationLabel + "=" + configuration})
 	if err != nil {
@@ -40,7 +39,7 @@ func (m *Mesh) BrokersOf(ctx context.Context, namespace, configuration string) (
 	return list.Items, nil
 }
 
-// NodeNames are the names of the cluster's nodes.
+// NodeNames returns the names of the cluster's nodes.
 func (m *Mesh) NodeNames(ctx context.Context) ([]string, error) {
 	list, err := m.Kubernetes.CoreV1().Nodes().List(ctx, metav1.ListOptions{})
 	if err != nil {
@@ -53,13 +52,13 @@ func (m *Mesh) NodeNames(ctx context.Context) ([]string, error) {
 	return names, nil
 }
 
-// Capacity is how much of `akri.sh/<name>` the node has.
+// Capacity is the node's capacity of `akri.sh/<name>`.
 func (m *Mesh) Capacity(ctx context.Context, node, name string) (int64, error) {
 	status, err := m.nodeStatus(ctx, node)
 	return quantity(status.Capacity, name), err
 }
 
-// Allocatable is how much of `akri.sh/<name>` the node offers.
+// Allocatable is the node's allocatable amount of `akri.sh/<name>`.
 func (m *Mesh) Allocatable(ctx context.Context, node, name string) (int64, error) {
 	status, err := m.nodeStatus(ctx, node)
 	return quantity(status.Allocatable, name), err
@@ -78,14 +77,15 @@ func quantity(list corev1.ResourceList, name string) int64 {
 	return value.Value()
 }
 
-// AskBroker asks a sample broker, through the API server, what it was given and reads from its devices: JSON.
-func (m *Mesh) AskBroker(ctx context.Context, pod *corev1.Pod) ([]byte, error) {
-	answer, err := m.Kubernetes.CoreV1().RESTClient().Get().Namespace(pod.Namespace).Resource("pods").
+// QueryBroker returns the JSON response of a sample broker: its environment and the content of its
+// devices. The request goes through the API server.
+func (m *Mesh) QueryBroker(ctx context.Context, pod *corev1.Pod) ([]byte, error) {
+	response, err := m.Kubernetes.CoreV1().RESTClient().Get().Namespace(pod.Namespace).Resource("pods").
 		Name(pod.Name + ":" + strconv.Itoa(brokerPort)).SubResource("proxy").Do(ctx).Raw()
 	if err != nil {
-		return nil, fmt.Errorf("ask broker %s: %w", pod.Name, err)
+		return nil, fmt.Errorf("query broker %s: %w", pod.Name, err)
 	}
-	return answer, nil
+	return response, nil
 }
 
 // Ready reports whether a Pod runs and is ready.

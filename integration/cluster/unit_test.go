@@ -11,19 +11,19 @@ import (
 	"akri.sh/integration/cluster"
 )
 
-func TestNodeNamesAreChecked(t *testing.T) {
+func TestCheckNodes(t *testing.T) {
 	for name, c := range map[string]struct {
 		nodes []string
 		want  string
 	}{
-		"none means the default":           {nil, ""},
-		"ordinary names":                   {[]string{"node-a", "b2"}, ""},
-		"upper case":                       {[]string{"Node"}, `node name "Node"`},
-		"a path":                           {[]string{"../x"}, `node name "../x"`},
-		"all problems at once":             {[]string{"A", "b", "b"}, "digits and dashes\nnode name \"b\" is taken"},
-		"the same twice":                   {[]string{"a", "a"}, `node name "a" is taken`},
-		"the control plane's own":          {[]string{"cp"}, `node name "cp" is taken`},
-		"more than there are addresses of": {make([]string, 201), "201 nodes"},
+		"default":            {nil, ""},
+		"valid":              {[]string{"node-a", "b2"}, ""},
+		"upper case":         {[]string{"Node"}, `node name "Node"`},
+		"path":               {[]string{"../x"}, `node name "../x"`},
+		"several problems":   {[]string{"A", "b", "b"}, "digits and dashes\nnode name \"b\" is taken"},
+		"duplicate":          {[]string{"a", "a"}, `node name "a" is taken`},
+		"control plane":      {[]string{"cp"}, `node name "cp" is taken`},
+		"too many addresses": {make([]string, 201), "201 nodes"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			err := cluster.CheckNodes(c.nodes)
@@ -36,7 +36,7 @@ func TestNodeNamesAreChecked(t *testing.T) {
 	}
 }
 
-func TestFolderIsChecked(t *testing.T) {
+func TestCheckDir(t *testing.T) {
 	for dir, want := range map[string]string{
 		"/tmp/akri-cluster":   "",
 		"/var/lib/akri":       "must not be inside /var/lib",
@@ -56,13 +56,13 @@ func TestFolderIsChecked(t *testing.T) {
 	}
 }
 
-func TestNamesOfTwoFoldersDiffer(t *testing.T) {
+func TestPrefixDiffersByDir(t *testing.T) {
 	require.Equal(t, "akri", cluster.PrefixOf(cluster.DefaultDir))
 	require.NotEqual(t, cluster.PrefixOf("/tmp/a"), cluster.PrefixOf("/tmp/b"))
 	require.Len(t, cluster.PrefixOf("/tmp/a"), len("akri")+6)
 }
 
-func TestCgroupMountsAreFound(t *testing.T) {
+func TestParseCgroupMounts(t *testing.T) {
 	for name, c := range map[string]struct {
 		mounts  string
 		unified string
@@ -75,8 +75,8 @@ func TestCgroupMountsAreFound(t *testing.T) {
 			"tmpfs /sys/fs/cgroup tmpfs rw 0 0\ncgroup /sys/fs/cgroup/cpu cgroup rw,cpu 0 0\ncgroup2 /sys/fs/cgroup/unified cgroup2 rw 0 0\n",
 			"/sys/fs/cgroup/unified", []string{"/sys/fs/cgroup/cpu"},
 		},
-		"someone else's mount": {"cgroup2 /mnt/cgroup cgroup2 rw 0 0\n", "", nil},
-		"nothing":              {"", "", nil},
+		"other mount point": {"cgroup2 /mnt/cgroup cgroup2 rw 0 0\n", "", nil},
+		"no mounts":         {"", "", nil},
 	} {
 		t.Run(name, func(t *testing.T) {
 			unified, legacy := cluster.ParseCgroupMounts(c.mounts)
@@ -86,12 +86,12 @@ func TestCgroupMountsAreFound(t *testing.T) {
 	}
 }
 
-func TestRunningTasksAreRead(t *testing.T) {
+func TestParseTasks(t *testing.T) {
 	table := "TASK    PID      STATUS    \nabc     12       RUNNING\ndead    0        STOPPED\nended   13       STOPPED\n"
 	require.Equal(t, map[string]int{"abc": 12}, cluster.ParseTasks(table))
 }
 
-func TestOldReportsOfANodeDoNotCount(t *testing.T) {
+func TestReadyAfterIgnoresOldHeartbeats(t *testing.T) {
 	now := time.Now()
 	report := func(status corev1.ConditionStatus, at time.Time) *corev1.Node {
 		return &corev1.Node{Status: corev1.NodeStatus{Conditions: []corev1.NodeCondition{{
@@ -99,13 +99,13 @@ func TestOldReportsOfANodeDoNotCount(t *testing.T) {
 		}}}}
 	}
 	require.NoError(t, cluster.ReadyAfter(report(corev1.ConditionTrue, now), now))
-	require.NoError(t, cluster.ReadyAfter(report(corev1.ConditionTrue, now.Truncate(time.Second)), now), "the API keeps whole seconds")
+	require.NoError(t, cluster.ReadyAfter(report(corev1.ConditionTrue, now.Truncate(time.Second)), now), "the API has whole seconds")
 	require.ErrorContains(t, cluster.ReadyAfter(report(corev1.ConditionTrue, now.Add(-5*time.Second)), now), "last report")
 	require.ErrorContains(t, cluster.ReadyAfter(report(corev1.ConditionFalse, now), now), "no network")
 	require.ErrorContains(t, cluster.ReadyAfter(&corev1.Node{}, now), "not reported")
 }
 
-func TestExistingClusterHasNoNodesHere(t *testing.T) {
+func TestExternalClusterHasNoNodes(t *testing.T) {
 	path := t.TempDir() + "/kubeconfig"
 	writeKubeconfig(t, path)
 	c, err := cluster.FromKubeconfig(path)
@@ -117,7 +117,7 @@ func TestExistingClusterHasNoNodesHere(t *testing.T) {
 	require.ErrorIs(t, c.LoadImage(t.Context(), "x.tar"), cluster.ErrExternal)
 }
 
-func TestEnsurePrefersTheClusterOfTheEnvironment(t *testing.T) {
+func TestEnsureUsesKubeconfig(t *testing.T) {
 	path := t.TempDir() + "/kubeconfig"
 	writeKubeconfig(t, path)
 	t.Setenv("KUBECONFIG", path)

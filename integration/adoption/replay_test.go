@@ -24,7 +24,7 @@ import (
 
 const namespace = "default"
 
-// cluster is an API server with what was recorded. Its objects go by kind/name.
+// cluster is an API server with the recorded objects, by kind/name.
 type cluster struct {
 	*testing.T
 	client dynamic.Interface
@@ -32,15 +32,15 @@ type cluster struct {
 	uids   map[string]types.UID
 }
 
-// request is one that Akri 0.13, or who installed it, sent.
+// request is a recorded request of upstream Akri 0.13, its installer or Kubernetes.
 type request struct {
 	Manager               string
 	Create, Apply, Delete map[string]any
 	Status                map[string]any
 }
 
-// record makes the nodes, and then what was recorded.
-func record(t *testing.T) *cluster {
+// replay creates the nodes and sends the recorded requests.
+func replay(t *testing.T) *cluster {
 	t.Helper()
 	client, err := dynamic.NewForConfig(api.Config())
 	require.NoError(t, err)
@@ -75,12 +75,12 @@ func (c *cluster) node(name string) {
 	c.Helper()
 	node := object(map[string]any{"apiVersion": "v1", "kind": "Node", "metadata": map[string]any{"name": name}})
 	nodes := c.client.Resource(schema.GroupVersionResource{Version: "v1", Resource: "nodes"})
-	made, err := nodes.Create(c.Context(), node, metav1.CreateOptions{})
+	created, err := nodes.Create(c.Context(), node, metav1.CreateOptions{})
 	require.NoError(c, err)
-	made.Object["status"] = map[string]any{"conditions": []any{map[string]any{
+	created.Object["status"] = map[string]any{"conditions": []any{map[string]any{
 		"type": "Ready", "status": "True", "lastTransitionTime": "2026-05-01T09:00:00Z", "lastHeartbeatTime": "2026-05-01T09:00:00Z",
 	}}}
-	_, err = nodes.UpdateStatus(c.Context(), made, metav1.UpdateOptions{})
+	_, err = nodes.UpdateStatus(c.Context(), created, metav1.UpdateOptions{})
 	require.NoError(c, err)
 }
 
@@ -88,24 +88,24 @@ func (c *cluster) send(r request) {
 	c.Helper()
 	switch {
 	case r.Create != nil:
-		made, err := c.resource(c.owned(r.Create)).Create(c.Context(), c.owned(r.Create), metav1.CreateOptions{FieldManager: r.Manager})
+		created, err := c.resource(c.owned(r.Create)).Create(c.Context(), c.owned(r.Create), metav1.CreateOptions{FieldManager: r.Manager})
 		require.NoError(c, err)
-		c.note(made)
+		c.add(created)
 		if r.Status != nil {
-			made.Object["status"] = r.Status
-			_, err := c.resource(made).UpdateStatus(c.Context(), made, metav1.UpdateOptions{FieldManager: "kubelet"})
+			created.Object["status"] = r.Status
+			_, err := c.resource(created).UpdateStatus(c.Context(), created, metav1.UpdateOptions{FieldManager: "kubelet"})
 			require.NoError(c, err)
 		}
 	case r.Apply != nil:
-		wanted := c.owned(r.Apply)
-		text, err := json.Marshal(wanted)
+		config := c.owned(r.Apply)
+		text, err := json.Marshal(config)
 		require.NoError(c, err)
-		made, err := c.resource(wanted).Patch(c.Context(), wanted.GetName(), types.ApplyPatchType, text, metav1.PatchOptions{FieldManager: r.Manager})
+		applied, err := c.resource(config).Patch(c.Context(), config.GetName(), types.ApplyPatchType, text, metav1.PatchOptions{FieldManager: r.Manager})
 		require.NoError(c, err)
-		c.note(made)
+		c.add(applied)
 	default:
-		gone := object(r.Delete)
-		require.NoError(c, c.resource(gone).Delete(c.Context(), gone.GetName(), metav1.DeleteOptions{}))
+		deleted := object(r.Delete)
+		require.NoError(c, c.resource(deleted).Delete(c.Context(), deleted.GetName(), metav1.DeleteOptions{}))
 	}
 }
 
@@ -113,7 +113,7 @@ func object(fields map[string]any) *unstructured.Unstructured {
 	return (&unstructured.Unstructured{Object: fields}).DeepCopy()
 }
 
-// owned fills in the owner's uid, which every cluster has its own of.
+// owned sets the uids of the owners, which differ in each cluster.
 func (c *cluster) owned(fields map[string]any) *unstructured.Unstructured {
 	o := object(fields)
 	owners := o.GetOwnerReferences()
@@ -127,9 +127,9 @@ func (c *cluster) owned(fields map[string]any) *unstructured.Unstructured {
 	return o
 }
 
-func (c *cluster) note(made *unstructured.Unstructured) {
-	key := made.GetKind() + "/" + made.GetName()
-	c.kinds[key], c.uids[key] = made.GroupVersionKind(), made.GetUID()
+func (c *cluster) add(o *unstructured.Unstructured) {
+	key := o.GetKind() + "/" + o.GetName()
+	c.kinds[key], c.uids[key] = o.GroupVersionKind(), o.GetUID()
 }
 
 func (c *cluster) resource(o *unstructured.Unstructured) dynamic.ResourceInterface {
@@ -137,7 +137,7 @@ func (c *cluster) resource(o *unstructured.Unstructured) dynamic.ResourceInterfa
 	return c.client.Resource(resource).Namespace(namespace)
 }
 
-// get returns nil when there is no such object.
+// get returns nil if the object does not exist.
 func (c *cluster) get(key string) *unstructured.Unstructured {
 	c.Helper()
 	kind, name, _ := strings.Cut(key, "/")
@@ -152,16 +152,16 @@ func (c *cluster) get(key string) *unstructured.Unstructured {
 }
 
 func (c *cluster) kindOf(kind string) schema.GroupVersionKind {
-	for _, known := range c.kinds {
-		if known.Kind == kind {
-			return known
+	for _, recorded := range c.kinds {
+		if recorded.Kind == kind {
+			return recorded
 		}
 	}
 	c.Fatalf("no %s was recorded", kind)
 	return schema.GroupVersionKind{}
 }
 
-// all that was recorded and is still there.
+// all returns the recorded objects that still exist.
 func (c *cluster) all() map[string]*unstructured.Unstructured {
 	c.Helper()
 	found := map[string]*unstructured.Unstructured{}

@@ -16,19 +16,19 @@ import (
 	"akri.sh/integration/devices"
 )
 
-const sendRounds = 200
+const udevRounds = 200
 
-// list is what handler-udev sent, and when it arrived.
-type list struct {
+// deviceList is a list of handler-udev and its time of arrival.
+type deviceList struct {
 	at      time.Time
 	devices []*discoveryv0.Device
 }
 
-// sends measures how long after the kernel's uevent handler-udev sends a list with the device.
-func (b *bench) sends(ctx context.Context) (took []time.Duration, err error) {
+// udevLists measures the time from the kernel's uevent to handler-udev's list with the device.
+func (b *bench) udevLists(ctx context.Context) (took []time.Duration, err error) {
 	ctx, cancel := context.WithTimeout(ctx, 2*time.Minute)
 	defer cancel()
-	lists, err := b.askUdev(ctx)
+	lists, err := b.watchUdev(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -37,19 +37,19 @@ func (b *bench) sends(ctx context.Context) (took []time.Duration, err error) {
 		return nil, err
 	}
 	defer uevents.Close()
-	for range sendRounds {
-		latency, err := sendRound(ctx, uevents, lists)
+	for range udevRounds {
+		latency, err := udevRound(ctx, uevents, lists)
 		if err != nil {
 			return nil, err
 		}
 		took = append(took, latency)
 	}
-	b.say("plugged a device in and out %d times, watching handler-udev", sendRounds)
+	b.progress("plugged a device in and out %d times to measure handler-udev", udevRounds)
 	return took, nil
 }
 
-// askUdev asks the handler on the first node until ctx ends, as one more Configuration would.
-func (b *bench) askUdev(ctx context.Context) (<-chan list, error) {
+// watchUdev opens a Discover stream to the handler on the first node until ctx ends.
+func (b *bench) watchUdev(ctx context.Context) (<-chan deviceList, error) {
 	conn, err := grpc.NewClient("unix://"+filepath.Join(b.mesh.Cluster.Nodes()[0].AkriDir(), "udev.sock"),
 		grpc.WithTransportCredentials(insecure.NewCredentials()), grpc.WithAuthority("localhost"))
 	if err != nil {
@@ -60,9 +60,9 @@ func (b *bench) askUdev(ctx context.Context) (<-chan list, error) {
 		DiscoveryDetails: `udevRules: ['SUBSYSTEM=="block", KERNEL=="zram[1-9]*"']`,
 	})
 	if err != nil {
-		return nil, fmt.Errorf("ask handler-udev: %w", err)
+		return nil, fmt.Errorf("discover: %w", err)
 	}
-	lists := make(chan list, 100)
+	lists := make(chan deviceList, 100)
 	go func() {
 		defer close(lists)
 		for {
@@ -70,13 +70,13 @@ func (b *bench) askUdev(ctx context.Context) (<-chan list, error) {
 			if err != nil {
 				return
 			}
-			lists <- list{time.Now(), response.GetDevices()}
+			lists <- deviceList{time.Now(), response.GetDevices()}
 		}
 	}()
 	return lists, nil
 }
 
-func sendRound(ctx context.Context, uevents *devices.UeventSocket, lists <-chan list) (_ time.Duration, err error) {
+func udevRound(ctx context.Context, uevents *devices.UeventSocket, lists <-chan deviceList) (_ time.Duration, err error) {
 	zram, err := devices.PlugZram(ctx, "bench")
 	if err != nil {
 		return 0, err
@@ -97,12 +97,12 @@ func sendRound(ctx context.Context, uevents *devices.UeventSocket, lists <-chan 
 	return sent.Sub(plugged), err
 }
 
-// awaitList waits for a list that has the device, or has it no more.
-func awaitList(ctx context.Context, lists <-chan list, id string, has bool) (time.Time, error) {
+// awaitList waits for a list with or without the device and returns its time.
+func awaitList(ctx context.Context, lists <-chan deviceList, id string, has bool) (time.Time, error) {
 	for {
 		select {
 		case <-ctx.Done():
-			return time.Time{}, fmt.Errorf("await a list of handler-udev: %w", ctx.Err())
+			return time.Time{}, fmt.Errorf("wait for a list of handler-udev: %w", ctx.Err())
 		case next, open := <-lists:
 			if !open {
 				return time.Time{}, errors.New("handler-udev ended its stream")

@@ -1,5 +1,5 @@
-// Package programs runs services as processes of their own, without a cluster.
-package programs
+// Package process runs services as processes, without a cluster.
+package process
 
 import (
 	"context"
@@ -19,29 +19,30 @@ import (
 	"akri.sh/integration/cluster/binaries"
 )
 
-// Program is a running service.
-type Program struct {
+// Process is a running service.
+type Process struct {
 	dir string
 	cmd *exec.Cmd
 }
 
-// Start builds a service and starts it with the flags, and with access to the API server where it is given one.
-func Start(ctx context.Context, api *kubetest.Server, name string, flags ...string) (p *Program, err error) {
+// Start builds a service and starts it with the flags. If api is not nil, the service gets a
+// kubeconfig of that API server.
+func Start(ctx context.Context, api *kubetest.Server, name string, flags ...string) (p *Process, err error) {
 	root, err := binaries.Root()
 	if err != nil {
 		return nil, err
 	}
-	p = &Program{}
-	if p.dir, err = os.MkdirTemp("", "akri-program-"); err != nil {
-		return nil, fmt.Errorf("make folder: %w", err)
+	p = &Process{}
+	if p.dir, err = os.MkdirTemp("", "akri-process-"); err != nil {
+		return nil, fmt.Errorf("create directory: %w", err)
 	}
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, os.RemoveAll(p.dir))
 		}
 	}()
-	program := filepath.Join(p.dir, name)
-	build := exec.CommandContext(ctx, "go", "build", "-o", program, "./services/"+name+"/cmd/"+name)
+	binary := filepath.Join(p.dir, name)
+	build := exec.CommandContext(ctx, "go", "build", "-o", binary, "./services/"+name+"/cmd/"+name)
 	build.Dir = root
 	if output, err := build.CombinedOutput(); err != nil {
 		return nil, fmt.Errorf("build %s: %w: %s", name, err, output)
@@ -53,7 +54,7 @@ func Start(ctx context.Context, api *kubetest.Server, name string, flags ...stri
 		}
 		flags = append([]string{"--kubeconfig", kubeconfig}, flags...)
 	}
-	p.cmd = exec.CommandContext(ctx, program, flags...)
+	p.cmd = exec.CommandContext(ctx, binary, flags...)
 	p.cmd.Stderr = os.Stderr
 	p.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	if err := p.cmd.Start(); err != nil {
@@ -62,17 +63,17 @@ func Start(ctx context.Context, api *kubetest.Server, name string, flags ...stri
 	return p, nil
 }
 
-// PID of the process.
-func (p *Program) PID() int { return p.cmd.Process.Pid }
+// PID is the process id.
+func (p *Process) PID() int { return p.cmd.Process.Pid }
 
-// Stop kills it.
-func (p *Program) Stop() error {
+// Stop kills the process.
+func (p *Process) Stop() error {
 	_ = p.cmd.Process.Kill()
-	_ = p.cmd.Wait() // it says that it was killed
+	_ = p.cmd.Wait() // the error is that it was killed
 	return os.RemoveAll(p.dir)
 }
 
-// FreeAddress is a TCP address that nobody listens on.
+// FreeAddress returns an unused TCP address of the loopback.
 func FreeAddress(ctx context.Context) (string, error) {
 	listener, err := (&net.ListenConfig{}).Listen(ctx, "tcp", "127.0.0.1:0")
 	if err != nil {
@@ -83,10 +84,10 @@ func FreeAddress(ctx context.Context) (string, error) {
 }
 
 func writeKubeconfig(api *kubetest.Server, file string) error {
-	access := api.Config()
+	config := api.Config()
 	err := clientcmd.WriteToFile(clientcmdapi.Config{
-		Clusters:       map[string]*clientcmdapi.Cluster{"c": {Server: access.Host, InsecureSkipTLSVerify: true}},
-		AuthInfos:      map[string]*clientcmdapi.AuthInfo{"u": {Token: access.BearerToken}},
+		Clusters:       map[string]*clientcmdapi.Cluster{"c": {Server: config.Host, InsecureSkipTLSVerify: true}},
+		AuthInfos:      map[string]*clientcmdapi.AuthInfo{"u": {Token: config.BearerToken}},
 		Contexts:       map[string]*clientcmdapi.Context{"x": {Cluster: "c", AuthInfo: "u"}},
 		CurrentContext: "x",
 	}, file)

@@ -1,0 +1,3 @@
+module akri.sh/tools/language
+
+go 1.26.0

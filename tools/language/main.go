@@ -1,0 +1,146 @@
+// Command language checks the text of the repository: words to avoid, lines over 100 columns in
+// comments and Markdown, and test names over 50 characters. The words are in words.txt.
+package main
+
+import (
+	_ "embed"
+	"errors"
+	"flag"
+	"fmt"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+)
+
+const (
+	maxColumns  = 100
+	maxTestName = 50
+)
+
+//go:embed words.txt
+var words string
+
+// excluded are generated files, recorded output and the list of words.
+var excluded = regexp.MustCompile(`(^|/)testdata/|\.pb\.go$|zz_generated|^charts/akri-crds/templates/|^charts/akri/crds/|package-lock\.json$|^tools/language/`)
+
+func main() {
+	fix := flag.Bool("wrap", false, "Wrap long lines instead of checking.")
+	flag.Parse()
+	run := checkAll
+	if *fix {
+		run = wrapAll
+	}
+	problems, err := run(".")
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "language:", err)
+		os.Exit(1)
+	}
+	for _, p := range problems {
+		fmt.Println(p)
+	}
+	if len(problems) > 0 {
+		fmt.Printf("%d problems; tools/language/words.txt lists the words, make wrap wraps lines\n", len(problems))
+		os.Exit(1)
+	}
+}
+
+// checkAll returns the problems of all files.
+func checkAll(dir string) (problems []string, err error) {
+	rules, err := parseRules(words)
+	if err != nil {
+		return nil, err
+	}
+	err = eachFile(dir, func(name, content string) error {
+		problems = append(problems, check(rules, name, content)...)
+		return nil
+	})
+	return problems, err
+}
+
+// wrapAll wraps the long lines of all files.
+func wrapAll(dir string) ([]string, error) {
+	return nil, eachFile(dir, func(name, content string) error {
+		wrapped := wrap(name, content)
+		if wrapped == content {
+			return nil
+		}
+		return os.WriteFile(filepath.Join(dir, name), []byte(wrapped), 0o644)
+	})
+}
+
+// eachFile calls handle for each file below dir that git tracks or would track.
+func eachFile(dir string, handle func(name, content string) error) error {
+	list := exec.Command("git", "ls-files", "-co", "--exclude-standard", "--deduplicate")
+	list.Dir = dir
+	output, err := list.Output()
+	if err != nil {
+		return fmt.Errorf("list files: %w", err)
+	}
+	for _, name := range strings.Fields(string(output)) {
+		if excluded.MatchString(name) {
+			continue
+		}
+		content, err := os.ReadFile(filepath.Join(dir, name))
+		if errors.Is(err, fs.ErrNotExist) {
+			continue // deleted and not yet committed
+		}
+		if err != nil {
+			return fmt.Errorf("read file: %w", err)
+		}
+		if err := handle(name, string(content)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// upstream is the name of the original project, which the rules about Akri do not match.
+var upstream = regexp.MustCompile(`(?i)upstream Akri`)
+
+type rule struct {
+	pattern *regexp.Regexp
+	advice  string
+}
+
+func parseRules(text string) ([]rule, error) {
+	var rules []rule
+	for line := range strings.Lines(text) {
+		line = strings.TrimSpace(line)
+		if line == "" || strings.HasPrefix(line, "#") {
+			continue
+		}
+		pattern, advice, found := strings.Cut(line, " => ")
+		compiled, err := regexp.Compile(`(?i)(^|[^\w-])(` + pattern + `)($|[^\w-])`)
+		if err != nil || !found {
+			return nil, fmt.Errorf("words.txt: %q must be a regular expression, \" => \" and advice: %w", line, err)
+		}
+		rules = append(rules, rule{compiled, advice})
+	}
+	return rules, nil
+}
+
+// check returns the problems of one file.
+func check(rules []rule, name, content string) []string {
+	var problems []string
+	report := func(line int, format string, arguments ...any) {
+		problems = append(problems, fmt.Sprintf("%s:%d: %s", name, line, fmt.Sprintf(format, arguments...)))
+	}
+	for _, piece := range texts(name, content) {
+		text := upstream.ReplaceAllString(piece.text, "upstream")
+		for _, rule := range rules {
+			if match := rule.pattern.FindStringSubmatch(text); match != nil {
+				report(piece.line, "%q: write %s", match[2], rule.advice)
+			}
+		}
+		if piece.columns > maxColumns && !strings.Contains(piece.text, "://") {
+			report(piece.line, "%d columns: wrap the line at %d", piece.columns, maxColumns)
+		}
+		if piece.testName && len(piece.text) > maxTestName {
+			report(piece.line, "%s: shorten the name to %d characters, the case goes into a table or a comment", piece.text, maxTestName)
+		}
+	}
+	return problems
+}
