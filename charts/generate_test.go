@@ -76,7 +76,7 @@ func TestSubChartsAreDependencies(t *testing.T) {
 func TestOneVersionOfAllCharts(t *testing.T) {
 	files, err := filepath.Glob("akri/charts/*/Chart.yaml")
 	require.NoError(t, err)
-	for _, file := range append(files, "akri/Chart.yaml") {
+	for _, file := range append(files, "akri/Chart.yaml", "akri-crds/Chart.yaml") {
 		var chart struct {
 			Version, AppVersion string
 			Dependencies        []struct{ Version string }

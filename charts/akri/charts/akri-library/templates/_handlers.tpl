@@ -47,46 +47,13 @@
 {{- end -}}
 {{ include "akri.serviceAccount" . }}
 ---
-apiVersion: apps/v1
-kind: DaemonSet
-metadata:
-  name: {{ include "akri.name" . }}-daemonset
-  namespace: {{ .Release.Namespace }}
-  labels: {{- include "akri.labels" . | nindent 4 }}
-spec:
-  selector:
-    matchLabels: {{- include "akri.selector" . | nindent 6 }}
-  updateStrategy: {{- toYaml .Values.updateStrategy | nindent 4 }}
-  template:
-    metadata: {{- include "akri.podMetadata" . | nindent 6 }}
-    spec:
-      {{- include "akri.pod" . | nindent 6 }}
-      {{- include "akri.nodePlacement" . | nindent 6 }}
-      automountServiceAccountToken: false
-      {{- if .Values.hostNetwork }}
-      hostNetwork: true
-      dnsPolicy: ClusterFirstWithHostNet
-      {{- end }}
-      containers:
-        - name: {{ .Chart.Name }}
-          {{- include "akri.container" . | nindent 10 }}
-          {{- include "akri.probes" . | nindent 10 }}
-          ports:
-            - {name: metrics, containerPort: {{ .Values.metricsPort | default 8080 }}}
-          env:
-            {{- include "akri.env" . | nindent 12 }}
-            {{- include "akri.nodeName" . | nindent 12 }}
-            {{- with .Values.metricsPort }}
-            - name: AKRI_ADMIN_ADDRESS
-              value: {{ printf ":%v" . | quote }}
-            {{- end }}
-            {{- with include "akri.handlerEnv" (list . $needs "value") | trim }}{{ . | nindent 12 }}{{ end }}
-          volumeMounts:
-            - {name: handlers, mountPath: /var/lib/akri}
-            {{- with include "akri.handlerMounts" $needs | trim }}{{ . | nindent 12 }}{{ end }}
-      volumes:
-        {{- include "akri.handlersVolume" . | nindent 8 }}
-        {{- with include "akri.handlerVolumes" (list . $needs) | trim }}{{ . | nindent 8 }}{{ end }}
+{{ include "akri.daemonSet" (dict
+  "context" .
+  "name" (printf "%s-daemonset" (include "akri.name" .))
+  "env" (include "akri.handlerEnv" (list . $needs "value"))
+  "directories" (list "handlers")
+  "volumeMounts" (include "akri.handlerMounts" $needs)
+  "volumes" (include "akri.handlerVolumes" (list . $needs))) }}
 {{- end }}
 {{- end }}
 

@@ -42,12 +42,6 @@ annotations: {{- toYaml . | nindent 2 }}
 {{ printf "%s:%s" $repository (toString (.Values.image.tag | default $global.tag | default .Chart.AppVersion)) }}
 {{- end }}
 
-{{/* A directory of the node: list of context, key of global.host, default. */}}
-{{- define "akri.hostPath" -}}
-{{- $context := index . 0 -}}
-{{ get (($context.Values.global).host | default dict) (index . 1) | default (index . 2) }}
-{{- end }}
-
 {{/* The services that the agent replaces. */}}
 {{- define "akri.nodeServices" -}}
 [registrar, discovery-operator, device-plugin-host, config-plugin-allocator]

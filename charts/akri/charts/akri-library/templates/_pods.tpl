@@ -173,18 +173,3 @@ readinessProbe:
   valueFrom:
     fieldRef: {fieldPath: spec.nodeName}
 {{- end }}
-
-{{/* Directories of the node. */}}
-{{- define "akri.handlersVolume" -}}
-- name: handlers
-  hostPath:
-    path: {{ include "akri.hostPath" (list . "handlers" "/var/lib/akri") }}
-    type: DirectoryOrCreate
-{{- end }}
-
-{{- define "akri.meshVolume" -}}
-- name: mesh
-  hostPath:
-    path: {{ include "akri.hostPath" (list . "mesh" "/run/akri") }}
-    type: DirectoryOrCreate
-{{- end }}

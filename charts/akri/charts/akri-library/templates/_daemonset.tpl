@@ -1,0 +1,102 @@
+{{/* The DaemonSet of a node service or handler. The argument is a dict:
+
+     context      The context of the sub-chart.
+     name         Name of the DaemonSet; by default akri.name.
+     token        Whether the token of the ServiceAccount is mounted.
+     directories  Directories of the node to mount: handlers, mesh, kubelet.
+     env, volumeMounts, volumes   YAML lists to append, or nothing. */}}
+{{- define "akri.daemonSet" -}}
+{{- $ := .context -}}
+apiVersion: apps/v1
+kind: DaemonSet
+metadata:
+  name: {{ .name | default (include "akri.name" $) }}
+  namespace: {{ $.Release.Namespace }}
+  labels: {{- include "akri.labels" $ | nindent 4 }}
+spec:
+  selector:
+    matchLabels: {{- include "akri.selector" $ | nindent 6 }}
+  updateStrategy: {{- toYaml $.Values.updateStrategy | nindent 4 }}
+  template:
+    metadata: {{- include "akri.podMetadata" $ | nindent 6 }}
+    spec:
+      {{- include "akri.pod" $ | nindent 6 }}
+      {{- include "akri.nodePlacement" $ | nindent 6 }}
+      automountServiceAccountToken: {{ .token | default false }}
+      {{- if $.Values.hostNetwork }}
+      hostNetwork: true
+      dnsPolicy: ClusterFirstWithHostNet
+      {{- end }}
+      containers:
+        - name: {{ $.Chart.Name }}
+          {{- include "akri.container" $ | nindent 10 }}
+          {{- include "akri.probes" $ | nindent 10 }}
+          ports:
+            - {name: metrics, containerPort: {{ $.Values.metricsPort | default 8080 }}}
+          env:
+            {{- include "akri.env" $ | nindent 12 }}
+            {{- include "akri.nodeName" $ | nindent 12 }}
+            {{- with $.Values.metricsPort }}
+            - name: AKRI_ADMIN_ADDRESS
+              value: {{ printf ":%v" . | quote }}
+            {{- end }}
+            {{- with .env | default "" | trim }}{{ . | nindent 12 }}{{ end }}
+          volumeMounts:
+            {{- include "akri.directoryMounts" .directories | trim | nindent 12 }}
+            {{- with .volumeMounts | default "" | trim }}{{ . | nindent 12 }}{{ end }}
+      volumes:
+        {{- include "akri.directoryVolumes" . | trim | nindent 8 }}
+        {{- with .volumes | default "" | trim }}{{ . | nindent 8 }}{{ end }}
+{{- end }}
+
+{{/* The volumeMounts of directories of the node. */}}
+{{- define "akri.directoryMounts" -}}
+{{- if has "handlers" . }}
+- {name: handlers, mountPath: /var/lib/akri}
+{{- end }}
+{{- if has "mesh" . }}
+- {name: mesh, mountPath: /run/akri}
+{{- end }}
+{{- if has "kubelet" . }}
+- {name: device-plugins, mountPath: /var/lib/kubelet/device-plugins}
+- {name: pod-resources, mountPath: /var/lib/kubelet/pod-resources}
+{{- end }}
+{{- end }}
+
+{{/* The volumes of directories of the node: dict of context and directories. */}}
+{{- define "akri.directoryVolumes" -}}
+{{- $host := (.context.Values.global).host | default dict }}
+{{- if has "handlers" .directories }}
+- name: handlers
+  hostPath:
+    path: {{ $host.handlers | default "/var/lib/akri" }}
+    type: DirectoryOrCreate
+{{- end }}
+{{- if has "mesh" .directories }}
+- name: mesh
+  hostPath:
+    path: {{ $host.mesh | default "/run/akri" }}
+    type: DirectoryOrCreate
+{{- end }}
+{{- if has "kubelet" .directories }}
+{{- range list "device-plugins" "pod-resources" }}
+- name: {{ . }}
+  hostPath:
+    path: {{ $host.kubelet | default "/var/lib/kubelet" }}/{{ . }}
+    type: Directory
+{{- end }}
+{{- end }}
+{{- end }}
+
+{{/* The namespace and name of the Pod, in an environment variable. The argument is its name. */}}
+{{- define "akri.podName" -}}
+- name: POD_NAMESPACE
+  valueFrom:
+    fieldRef: {fieldPath: metadata.namespace}
+- name: POD_NAME
+  valueFrom:
+    fieldRef: {fieldPath: metadata.name}
+# A restarted kubelet lists its Pods completely once the list contains this Pod.
+- name: {{ . }}
+  value: $(POD_NAMESPACE)/$(POD_NAME)
+{{- end }}
