@@ -82,7 +82,7 @@ test: root verify-generate ## Run all checks, unit tests and end-to-end tests on
 .PHONY: test-unit
 test-unit: test-services test-tools ## Run the unit tests of all modules, those of the services with the race detector
 
-# The tests mostly wait for an API server or for timers, so more run at once than there are CPUs. The
+# The tests mostly wait for an API server or for timers, so more run at once than the machine has CPUs. The
 # longest start first.
 LONGEST := services/instance-writer services/device-plugin-host services/broker-controller services/discovery-operator
 .PHONY: test-services

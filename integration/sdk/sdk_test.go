@@ -31,7 +31,8 @@ func TestHandlerBuildsOutsideTheWorkspace(t *testing.T) {
 	require.NoError(t, err)
 	require.NoError(t, os.WriteFile(filepath.Join(work, "main.go"), source, 0o600))
 
-	// An own module cache: the shared one would keep the SDK of an earlier run. It serves the other modules.
+	// An own module cache: the shared one would keep the SDK of an earlier run. It serves the other
+	// modules.
 	cache := t.TempDir()
 	proxies := "file://" + proxy + ",file://" + goEnv(t, "GOMODCACHE") + "/cache/download," + goEnv(t, "GOPROXY")
 	run := func(arguments ...string) string {
@@ -54,7 +55,8 @@ func TestHandlerBuildsOutsideTheWorkspace(t *testing.T) {
 	require.Contains(t, string(help), "--discovery-handlers-directory")
 }
 
-// requiredVersion returns the version of akri.sh/libs that the SDK requires. All modules are released with it.
+// requiredVersion returns the version of akri.sh/libs that the SDK requires. All modules are
+// released with it.
 func requiredVersion(t *testing.T, root string) string {
 	t.Helper()
 	file := filepath.Join(root, "libs/handler/go.mod")
@@ -71,7 +73,8 @@ func requiredVersion(t *testing.T, root string) string {
 	return ""
 }
 
-// publish adds a module to a module proxy in the file system, in the layout of the GOPROXY protocol.
+// publish adds a module to a module proxy in the file system, in the layout of the GOPROXY
+// protocol.
 func publish(t *testing.T, proxy, directory, version string) {
 	t.Helper()
 	gomod, err := os.ReadFile(filepath.Join(directory, "go.mod"))

@@ -32,7 +32,7 @@ func (v *Value[T]) Set(value T) {
 	}
 }
 
-// Signal tells one receiver that something changed. Receive from it like from any channel. Several
+// Signal notifies one receiver of changes. Receive from it like from any channel. Several
 // calls of Notify before the receiver runs count as one.
 type Signal chan struct{}
 

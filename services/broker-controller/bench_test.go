@@ -33,7 +33,8 @@ func next(events <-chan watch.Event) time.Time {
 	return time.Now()
 }
 
-// BenchmarkInstanceToBroker is the time from the request that makes an Instance until another client sees its Pod.
+// BenchmarkInstanceToBroker is the time from the request that makes an Instance until another
+// client sees its Pod.
 func BenchmarkInstanceToBroker(b *testing.B) {
 	w := newWorld(b)
 	w.start()

@@ -1,5 +1,5 @@
-// Package brokercontroller turns Instances into broker Pods, Jobs and Services, and keeps them as the Configurations
-// ask. Any number of replicas may run: one leads, the others are ready to.
+// Package brokercontroller turns Instances into broker Pods, Jobs and Services, and keeps them as
+// the Configurations ask. Any number of replicas may run: one leads, the others are ready to.
 package brokercontroller
 
 import (
@@ -105,7 +105,8 @@ func (s *Service) newWebhook(access *rest.Config) (*webhook.Webhook, error) {
 	})
 }
 
-// Run works until ctx ends. It returns an error when it loses the leader election: the process should start anew.
+// Run works until ctx ends. It returns an error when it loses the leader election: the process
+// should start anew.
 func (s *Service) Run(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()

@@ -167,8 +167,9 @@ func (w *world) edit(name, spec string) {
 	require.NoError(w, err)
 }
 
-// caughtUp returns when the controller knows what became of Configurations until now: it hears of them in order, but of Instances
-// sooner or later than that. What it needs for this is gone afterwards.
+// caughtUp returns when the controller knows what became of Configurations until now: it hears of
+// them in order, but of Instances sooner or later than that. What it needs for this is gone
+// afterwards.
 func (w *world) caughtUp() {
 	w.Helper()
 	w.instance(w.configuration("later", oneJob), "8120fe", 1, "node-a")

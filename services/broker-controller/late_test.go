@@ -86,7 +86,8 @@ func TestWhatWasWrittenIsNotWrittenAgainWhenTheWatchIsLate(t *testing.T) {
 	require.Len(t, made, 3)
 }
 
-// outage breaks the watches and lets nothing be read until it is over, by when nobody remembers where the watches were.
+// outage breaks the watches and lets nothing be read until it is over, by when nobody remembers
+// where the watches were.
 type outage struct {
 	mu      sync.Mutex
 	on      bool

@@ -132,7 +132,8 @@ func TestTheAPIServerAsksTheWebhook(t *testing.T) {
 	require.Equal(t, certificate.Data, h.secret().Data)
 }
 
-// issue puts a certificate into the Secret that is of that age, without the key of its authority: as others do.
+// issue puts a certificate into the Secret that is of that age, without the key of its authority:
+// as others do.
 func (h hooks) issue(age time.Duration) map[string][]byte {
 	h.Helper()
 	data, _, _, err := certificates.Renewed(time.Now().Add(-age), nil, []string{"localhost"})

@@ -1,6 +1,6 @@
-// Package cleanup is the one-shot program that removes what Akri made in a cluster: Instances, brokers and their
-// Services, in every namespace, and the finalizers that Akri left. It runs after `helm uninstall`. Configurations are
-// the user's: they stay.
+// Package cleanup is the one-shot program that removes what Akri made in a cluster: Instances,
+// brokers and their Services, in every namespace, and the finalizers that Akri left. It runs after
+// `helm uninstall`. Configurations are the user's: they stay.
 package cleanup
 
 import (
@@ -54,7 +54,8 @@ func New(config Config, env service.Env) (*Service, error) {
 	return &Service{config: config, log: env.Log, objects: objects}, nil
 }
 
-// Run returns nil once nothing is left that Akri made, or when another Akri in the cluster still answers for it.
+// Run returns nil once nothing is left that Akri made, or when another Akri in the cluster still
+// answers for it.
 func (s *Service) Run(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, s.config.Timeout)
 	defer cancel()
@@ -78,8 +79,8 @@ func (s *Service) Run(ctx context.Context) error {
 	return s.removeAll(ctx)
 }
 
-// awaitWriters waits until nobody is left who would make again what is removed here. A pod on a dead node never ends,
-// so that the wait does.
+// awaitWriters waits until nobody is left who would make again what is removed here. A pod on a
+// dead node never ends, so that the wait does.
 func (s *Service) awaitWriters(ctx context.Context) error {
 	waiting, cancel := context.WithTimeout(ctx, s.config.WritersTimeout)
 	defer cancel()

@@ -36,9 +36,11 @@ var (
 	pod      = kind{"Pod", corev1.SchemeGroupVersion.WithResource("pods"), madeByAkri}
 	job      = kind{"Job", batchv1.SchemeGroupVersion.WithResource("jobs"), madeByAkri}
 	svc      = kind{"Service", corev1.SchemeGroupVersion.WithResource("services"), madeByAkri}
-	// lease is that of the broker-controller's election. The controller makes it, so that Helm does not know it.
+	// lease is that of the broker-controller's election. The controller makes it, so that Helm does
+	// not know it.
 	lease = kind{"Lease", coordinationv1.SchemeGroupVersion.WithResource("leases"), ""}
-	// kinds in the order of removal: a Job would make its Pods again, and the garbage collector follows Instances.
+	// kinds in the order of removal: a Job would make its Pods again, and the garbage collector
+	// follows Instances.
 	kinds = []kind{job, pod, svc, instance}
 )
 
@@ -89,7 +91,8 @@ func newMetadataClient(config *rest.Config, k kind) (*metadataClient, error) {
 		func() *metav1.PartialObjectMetadataList { return &metav1.PartialObjectMetadataList{} })
 }
 
-// list returns the objects of a kind in all namespaces; none when the cluster does not know the kind.
+// list returns the objects of a kind in all namespaces; none when the cluster does not know the
+// kind.
 func (o *objects) list(ctx context.Context, k kind, selector string) ([]object, error) {
 	list, err := o.clients[k].In(metav1.NamespaceAll).List(ctx, metav1.ListOptions{LabelSelector: selector})
 	if apierrors.IsNotFound(err) {

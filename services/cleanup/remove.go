@@ -23,7 +23,8 @@ func writersOf(release string) string {
 	return "app.kubernetes.io/part-of=akri,app.kubernetes.io/component in (instance-writer,broker-controller),app.kubernetes.io/instance=" + release
 }
 
-// othersOf selects the pods of other releases that own Instances; `agent` is that of Akri before this project.
+// othersOf selects the pods of other releases that own Instances; `agent` is that of Akri before
+// this project.
 func othersOf(release string) string {
 	return "app.kubernetes.io/part-of=akri,app.kubernetes.io/component in (instance-writer,agent),app.kubernetes.io/instance!=" + release
 }
@@ -44,7 +45,8 @@ func (s *Service) removeAll(ctx context.Context) error {
 	return nil
 }
 
-// removeOnce removes what a look finds, and returns it. Objects that it sees for the first time are logged.
+// removeOnce removes what a look finds, and returns it. Objects that it sees for the first time are
+// logged.
 func (s *Service) removeOnce(ctx context.Context, deleted map[types.UID]bool) ([]object, error) {
 	var found []object
 	var problems []error
@@ -66,7 +68,8 @@ func (s *Service) removeOnce(ctx context.Context, deleted map[types.UID]bool) ([
 	return found, errors.Join(problems...)
 }
 
-// tidyConfigurations takes Akri's finalizers and its status off Configurations: nobody keeps them true any more.
+// tidyConfigurations takes Akri's finalizers and its status off Configurations: nobody keeps them
+// true any more.
 func (s *Service) tidyConfigurations(ctx context.Context) error {
 	list, err := s.objects.configurations.In(metav1.NamespaceAll).List(ctx, metav1.ListOptions{})
 	if apierrors.IsNotFound(err) {
@@ -95,8 +98,9 @@ func (s *Service) tidyConfigurations(ctx context.Context) error {
 	return nil
 }
 
-// withoutFinalizers is the merge patch that leaves only the finalizers that are not Akri's, and whether it is needed.
-// Akri's are bare node names; all others have a domain, save those of the garbage collector.
+// withoutFinalizers is the merge patch that leaves only the finalizers that are not Akri's, and
+// whether it is needed. Akri's are bare node names; all others have a domain, save those of the
+// garbage collector.
 func withoutFinalizers(object metav1.Object) ([]byte, bool) {
 	kept := slices.DeleteFunc(slices.Clone(object.GetFinalizers()), func(name string) bool {
 		return !strings.Contains(name, "/") && name != metav1.FinalizerDeleteDependents && name != metav1.FinalizerOrphanDependents

@@ -12,7 +12,8 @@ import (
 	instancev1 "akri.sh/proto/akri/instance/v1"
 )
 
-// timed runs f many times, `after` untimed after each, and adds the median and 99th percentile of f to the result.
+// timed runs f many times, `after` untimed after each, and adds the median and 99th percentile of f
+// to the result.
 func timed(b *testing.B, f func(i int), after func()) {
 	b.Helper()
 	took := make([]time.Duration, 0, b.N)
@@ -27,7 +28,8 @@ func timed(b *testing.B, f func(i int), after func()) {
 	b.ReportMetric(float64(took[len(took)*99/100].Microseconds())/1000, "p99-ms")
 }
 
-// BenchmarkReportToInstance: from a report with a device more to the answer, when the API server holds the Instance.
+// BenchmarkReportToInstance: from a report with a device more to the answer, when the API server
+// holds the Instance.
 func BenchmarkReportToInstance(b *testing.B) {
 	w := newWorld(b, 1, 1)
 	s := open(b, start(b, grace))
@@ -57,7 +59,8 @@ func BenchmarkReserve(b *testing.B) {
 	}
 }
 
-// BenchmarkThousandSharedDevices: ten nodes report the same thousand devices at once, until every Instance lists all.
+// BenchmarkThousandSharedDevices: ten nodes report the same thousand devices at once, until every
+// Instance lists all.
 func BenchmarkThousandSharedDevices(b *testing.B) {
 	w := newWorld(b, 1, 10)
 	r := start(b, grace)

@@ -31,9 +31,10 @@ const (
 	latest = 100 * time.Millisecond
 )
 
-// TestSlotsAreLinearizable lets many nodes take and give back slots through replicas that are killed and a network that drops,
-// repeats and delays calls, and checks what they were told against a model. AKRI_MODEL_OPERATIONS sets how many calls there
-// are. AKRI_MODEL_SEED replays what the nodes and the network of a run do, though not what its processes happen to do.
+// TestSlotsAreLinearizable lets many nodes take and give back slots through replicas that are
+// killed and a network that drops, repeats and delays calls, and checks what they were told against
+// a model. AKRI_MODEL_OPERATIONS sets how many calls there are. AKRI_MODEL_SEED replays what the
+// nodes and the network of a run do, though not what its processes happen to do.
 func TestSlotsAreLinearizable(t *testing.T) {
 	seed := setting(t, "AKRI_MODEL_SEED", int(rand.Uint32()))
 	operations := setting(t, "AKRI_MODEL_OPERATIONS", 5000)
@@ -118,8 +119,8 @@ func (m *model) killReplicas(ctx context.Context) {
 	}
 }
 
-// node makes calls one after the other, but for those that the network repeats or holds back. All nodes crowd round the same
-// few Instances, which change as they go.
+// node makes calls one after the other, but for those that the network repeats or holds back. All
+// nodes crowd round the same few Instances, which change as they go.
 func (m *model) node(client, calls int) {
 	random := rand.New(rand.NewPCG(uint64(m.seed), uint64(client+1)))
 	var delayed sync.WaitGroup
@@ -197,8 +198,8 @@ func (m *model) lookAtAll() {
 	}
 }
 
-// nothingIsLost gives back what each node finds itself to hold, as its device-plugin-host does, and checks after a quiet time
-// that every slot is free.
+// nothingIsLost gives back what each node finds itself to hold, as its device-plugin-host does, and
+// checks after a quiet time that every slot is free.
 func (m *model) nothingIsLost() {
 	for _, node := range m.nodes {
 		ctx, cancel := context.WithTimeout(m.Context(), within)

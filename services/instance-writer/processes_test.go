@@ -16,7 +16,8 @@ import (
 	instancev1 "akri.sh/proto/akri/instance/v1"
 )
 
-// process is an instance-writer that can be killed as a machine kills it, and started again at its address.
+// process is an instance-writer that can be killed as a machine kills it, and started again at its
+// address.
 type process struct {
 	testing.TB
 	program, kubeconfig, address string

@@ -15,7 +15,8 @@ import (
 // proxy stands between one replica and the API server.
 type proxy struct {
 	*httptest.Server
-	// refuse, when it returns true, answers a request in the place of the API server; it may take its time.
+	// refuse, when it returns true, answers a request in the place of the API server; it may take
+	// its time.
 	refuse atomic.Pointer[func(*http.Request) bool]
 	// answered is called when the API server has answered a request, before the answer goes on.
 	answered atomic.Pointer[func(*http.Request)]

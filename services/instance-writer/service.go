@@ -1,5 +1,6 @@
-// Package instancewriter is the one author of Instances and of Configuration status: it merges what nodes report, keeps
-// the truth about slots, and tells each node what concerns it. Any number of replicas may run at once.
+// Package instancewriter is the one author of Instances and of Configuration status: it merges what
+// nodes report, keeps the truth about slots, and tells each node what concerns it. Any number of
+// replicas may run at once.
 package instancewriter
 
 import (

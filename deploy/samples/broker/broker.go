@@ -1,5 +1,6 @@
 // Package broker is a sample broker. It reads the devices of its Pod and returns the result over
-// HTTP. A broker can be written in any language: devices are device nodes and environment variables.
+// HTTP. A broker can be written in any language: devices are device nodes and environment
+// variables.
 package broker
 
 import (

@@ -44,7 +44,7 @@ func List(ctx context.Context, request handler.Request) ([]*handler.Device, erro
 type device struct{ Name, URL string }
 
 func get(ctx context.Context, url, token string) ([]device, error) {
-	request, err := http.NewRequestWithContext(ctx, http.MethodGet, url, http.NoBody)
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
 	if err != nil {
 		return nil, handler.Invalid(fmt.Errorf("discoveryDetails: url: %w", err))
 	}
@@ -66,8 +66,8 @@ func get(ctx context.Context, url, token string) ([]device, error) {
 	return devices, nil
 }
 
-// decode returns the devices of a response. Part of a list is an error, because Akri would remove the
-// missing devices.
+// decode returns the devices of a response. Part of a list is an error, because Akri would remove
+// the missing devices.
 func decode(response io.Reader) ([]device, error) {
 	content, err := io.ReadAll(io.LimitReader(response, maxResponse+1))
 	if err != nil {

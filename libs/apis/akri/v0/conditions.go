@@ -4,7 +4,8 @@ package v0
 const (
 	// ConditionReady sums up the others.
 	ConditionReady = "Ready"
-	// ConditionHandlerRegistered: the handler that the Configuration names is registered on the nodes.
+	// ConditionHandlerRegistered: the handler that the Configuration names is registered on the
+	// nodes.
 	ConditionHandlerRegistered = "HandlerRegistered"
 	// ConditionDetailsAccepted: the handlers can use the details and properties.
 	ConditionDetailsAccepted = "DetailsAccepted"
@@ -24,9 +25,11 @@ const (
 	ReasonInvalidDetails = "InvalidDetails"
 	// ReasonDiscoverFailed: the handler answered with another error.
 	ReasonDiscoverFailed = "DiscoverFailed"
-	// ReasonPropertyNotFound: a Secret, ConfigMap or key that a discoveryProperty names does not exist.
+	// ReasonPropertyNotFound: a Secret, ConfigMap or key that a discoveryProperty names does not
+	// exist.
 	ReasonPropertyNotFound = "PropertyNotFound"
-	// ReasonPropertyForbidden: a Secret or ConfigMap that a discoveryProperty names may not be read.
+	// ReasonPropertyForbidden: a Secret or ConfigMap that a discoveryProperty names may not be
+	// read.
 	ReasonPropertyForbidden = "PropertyForbidden"
 	// ReasonInvalidDevice: a handler sent a device that cannot be offered, such as one without id.
 	ReasonInvalidDevice = "InvalidDevice"
@@ -34,7 +37,8 @@ const (
 	ReasonDigestCollision = "DigestCollision"
 	// ReasonNameTaken: a Configuration of the same name exists in another namespace and is older.
 	ReasonNameTaken = "NameTaken"
-	// ReasonSlotMalformed: a value of deviceUsage, written by hand, cannot be read; that slot is not offered.
+	// ReasonSlotMalformed: a value of deviceUsage, written by hand, cannot be read; that slot is
+	// not offered.
 	ReasonSlotMalformed = "SlotMalformed"
 	// ReasonAsExpected: all is well.
 	ReasonAsExpected = "AsExpected"

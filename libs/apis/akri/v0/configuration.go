@@ -61,12 +61,13 @@ type ConfigurationSpec struct {
 	// +kubebuilder:validation:Type=object
 	// +kubebuilder:pruning:PreserveUnknownFields
 	ConfigurationServiceSpec *corev1.ServiceSpec `json:"configurationServiceSpec,omitempty"`
-	// BrokerProperties are environment variables for the containers that use a device, beside those of the handler.
-	// Where both have a key, this one wins.
+	// BrokerProperties are environment variables for the containers that use a device, beside those
+	// of the handler. Where both have a key, this one wins.
 	// +optional
 	BrokerProperties map[string]string `json:"brokerProperties,omitempty"`
 
-	// Malformed says which of the broker and Services could not be read, and why. It is no part of the API.
+	// Malformed says which of the broker and Services could not be read, and why. It is no part of
+	// the API.
 	Malformed []string `json:"-"`
 }
 
@@ -118,7 +119,8 @@ type KeyRef struct {
 	Namespace string `json:"namespace,omitempty"`
 	// +kubebuilder:validation:MinLength=1
 	Key string `json:"key"`
-	// Optional: when the object or key does not exist the property is left out, instead of being an error.
+	// Optional: when the object or key does not exist the property is left out, instead of being an
+	// error.
 	// +optional
 	Optional bool `json:"optional,omitempty"`
 }
@@ -145,7 +147,8 @@ type BrokerSpec struct {
 	BrokerJobSpec *batchv1.JobSpec `json:"brokerJobSpec,omitempty"`
 }
 
-// BrokerPodMetadata is what users want to be known of their broker Pods. Where Akri sets the same key, Akri's value wins.
+// BrokerPodMetadata is what users want to be known of their broker Pods. Where Akri sets the same
+// key, Akri's value wins.
 type BrokerPodMetadata struct {
 	// +optional
 	Labels map[string]string `json:"labels,omitempty"`

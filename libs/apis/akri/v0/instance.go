@@ -4,7 +4,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// Instance is one device that at least one node sees. Written by instance-writer alone; not for editing.
+// Instance is one device that at least one node sees. Written by instance-writer alone; not for
+// editing.
 //
 // +kubebuilder:object:root=true
 // +kubebuilder:metadata:annotations="helm.sh/resource-policy=keep"
@@ -31,7 +32,8 @@ type InstanceList struct {
 
 // InstanceSpec is a device and who uses it.
 type InstanceSpec struct {
-	// ConfigurationName of the Configuration, in the same namespace, through which the device was found.
+	// ConfigurationName of the Configuration, in the same namespace, through which the device was
+	// found.
 	ConfigurationName string `json:"configurationName"`
 	// CDIName is `akri.sh/<configuration>=<digest>`.
 	CDIName string `json:"cdiName"`
@@ -41,8 +43,9 @@ type InstanceSpec struct {
 	// BrokerProperties are the environment variables for containers that use the device.
 	// +optional
 	BrokerProperties map[string]string `json:"brokerProperties,omitempty"`
-	// DeviceUsage says who holds each slot: key `<instance>-<index>`, value empty (free), `<node>` (held through
-	// akri.sh/<instance>) or `C:<virtual id>:<node>` (held through akri.sh/<configuration>). A missing key is free.
+	// DeviceUsage says who holds each slot: key `<instance>-<index>`, value empty (free), `<node>`
+	// (held through akri.sh/<instance>) or `C:<virtual id>:<node>` (held through
+	// akri.sh/<configuration>). A missing key is free.
 	// +optional
 	// +mapType=granular
 	DeviceUsage map[string]string `json:"deviceUsage,omitempty"`

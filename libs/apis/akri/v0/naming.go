@@ -10,12 +10,13 @@ import (
 
 const digestBytes = 3
 
-// DeviceIDAnnotation of an Instance holds the id that the handler gave the device, so that two ids with one digest
-// can be told apart.
+// DeviceIDAnnotation of an Instance holds the id that the handler gave the device, so that two ids
+// with one digest can be told apart.
 const DeviceIDAnnotation = "akri.sh/device-id"
 
-// Digest is the part of an Instance's name that stands for the device: six hex digits of a BLAKE2b hash with an output
-// of three bytes (not a truncated longer one) over the id; for local devices over the id followed by the node's name.
+// Digest is the part of an Instance's name that stands for the device: six hex digits of a BLAKE2b
+// hash with an output of three bytes (not a truncated longer one) over the id; for local devices
+// over the id followed by the node's name.
 func Digest(id, node string, shared bool) string {
 	if !shared {
 		id += node

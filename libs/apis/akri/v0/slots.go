@@ -9,7 +9,8 @@ import (
 // SlotHolder is who holds a slot. The zero value is a free slot.
 type SlotHolder struct {
 	Node string
-	// VirtualID is set, together with Configuration, when the slot is held through akri.sh/<configuration>.
+	// VirtualID is set, together with Configuration, when the slot is held through
+	// akri.sh/<configuration>.
 	VirtualID     string
 	Configuration bool
 }
@@ -27,8 +28,8 @@ func (h SlotHolder) String() string {
 	return h.Node
 }
 
-// ParseSlotHolder reads a value of deviceUsage. Both forms of virtual id are accepted, `<n>` and the
-// `<configuration>-<n>` that Akri 0.13 writes.
+// ParseSlotHolder reads a value of deviceUsage. Both forms of virtual id are accepted, `<n>` and
+// the `<configuration>-<n>` that Akri 0.13 writes.
 func ParseSlotHolder(value string) (SlotHolder, error) {
 	rest, ofConfiguration := strings.CutPrefix(value, configurationPrefix)
 	if !ofConfiguration {

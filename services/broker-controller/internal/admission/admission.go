@@ -1,5 +1,6 @@
-// Package admission says whether a Configuration may be what it is about to become. It looks at specs alone, and never
-// at a Configuration that is going: nothing here can hold up a deletion, a finalizer or a status.
+// Package admission says whether a Configuration may be what it is about to become. It looks at
+// specs alone, and never at a Configuration that is going: nothing here can hold up a deletion, a
+// finalizer or a status.
 package admission
 
 import (
@@ -22,7 +23,8 @@ import (
 
 // Schema knows the cluster's own API, which may be newer than what this program was built with.
 type Schema interface {
-	// Has says whether the type has the field. It is asked only about fields that this program does not know.
+	// Has says whether the type has the field. It is asked only about fields that this program does
+	// not know.
 	Has(ctx context.Context, of reflect.Type, name string) (bool, error)
 }
 
@@ -106,8 +108,8 @@ func firstOfEach(problems field.ErrorList) (first field.ErrorList) {
 	return first
 }
 
-// unknown tells a mistake from a field that the cluster has learnt since this program was built. Akri leaves such a
-// field out of what it makes, which the user must know.
+// unknown tells a mistake from a field that the cluster has learnt since this program was built.
+// Akri leaves such a field out of what it makes, which the user must know.
 func (r Reviewer) unknown(ctx context.Context, unknown strict.Unknown) (*field.Error, string) {
 	if strings.HasPrefix(unknown.Type.PkgPath(), akriv0.Group) {
 		return field.Forbidden(unknown.Path, "unknown field"), ""

@@ -13,7 +13,8 @@ import (
 const (
 	// Path that the API server posts to: Akri's.
 	Path = "/validate"
-	// maxReview is above what an API server sends: an object and its former self, each at most 3 MiB.
+	// maxReview is above what an API server sends: an object and its former self, each at most 3
+	// MiB.
 	maxReview = 8 << 20
 )
 
@@ -41,8 +42,8 @@ func Handler(reviewer Reviewer, log *zap.Logger, reviewed func(allowed bool)) ht
 	return mux
 }
 
-// answer refuses with a message where a mistake in this program would otherwise cut the connection, of which the user
-// would learn nothing.
+// answer refuses with a message where a mistake in this program would otherwise cut the connection,
+// of which the user would learn nothing.
 func answer(r *http.Request, reviewer Reviewer, request *admissionv1.AdmissionRequest, log *zap.Logger) (response *admissionv1.AdmissionResponse) {
 	defer func() {
 		if panicked := recover(); panicked != nil {

@@ -13,7 +13,8 @@ import (
 
 const schemaTimeout = 3 * time.Second
 
-// ClusterSchema reads what the API server publishes of its API. It keeps nothing: unknown fields are rare.
+// ClusterSchema reads what the API server publishes of its API. It keeps nothing: unknown fields
+// are rare.
 type ClusterSchema struct {
 	// REST reaches the API server; paths are absolute.
 	REST rest.Interface

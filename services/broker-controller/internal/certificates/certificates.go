@@ -1,5 +1,6 @@
-// Package certificates makes and renews the certificate of a webhook: an authority of its own, and a certificate of it
-// for the server. It is pure, but for chance: what it returns is the content of a Secret.
+// Package certificates makes and renews the certificate of a webhook: an authority of its own, and
+// a certificate of it for the server. It is pure, but for chance: what it returns is the content of
+// a Secret.
 package certificates
 
 import (
@@ -36,9 +37,10 @@ const (
 
 var errNoPEM = errors.New("no PEM block")
 
-// Renewed returns what the Secret should hold, whether that differs from what it holds, and when to look again. A
-// certificate is renewed when two thirds of its life are over, or when it is not for all of the names. A new authority
-// stands beside the old one until that has expired, so that no replica is distrusted meanwhile.
+// Renewed returns what the Secret should hold, whether that differs from what it holds, and when to
+// look again. A certificate is renewed when two thirds of its life are over, or when it is not for
+// all of the names. A new authority stands beside the old one until that has expired, so that no
+// replica is distrusted meanwhile.
 func Renewed(now time.Time, data map[string][]byte, names []string) (renewed map[string][]byte, changed bool, next time.Time, err error) {
 	authority, authorityErr := parsePair(data[Authority], data[AuthorityKey])
 	server, serverErr := parsePair(data[Certificate], data[Key])
@@ -69,8 +71,8 @@ func Renewed(now time.Time, data map[string][]byte, names []string) (renewed map
 	}, true, earlier(authority.due(), server.due()), nil
 }
 
-// Trust is the bundle by which the certificate in the Secret can be checked: the authority's, or its own when somebody
-// made it without one.
+// Trust is the bundle by which the certificate in the Secret can be checked: the authority's, or
+// its own when somebody made it without one.
 func Trust(data map[string][]byte) []byte {
 	if len(data[Authority]) > 0 {
 		return data[Authority]

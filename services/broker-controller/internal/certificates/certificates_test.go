@@ -25,7 +25,8 @@ func renewed(t *testing.T, at time.Time, data map[string][]byte, names []string)
 	return after, changed, next
 }
 
-// trusts says whether a client with the bundle of one Secret believes a server with the certificate of another.
+// trusts says whether a client with the bundle of one Secret believes a server with the certificate
+// of another.
 func trusts(t *testing.T, client, server map[string][]byte, at time.Time) bool {
 	t.Helper()
 	pair, err := certificates.Pair(server)

@@ -73,7 +73,8 @@ func byLabel(label string) cache.IndexFunc {
 	}
 }
 
-// byOwnLabelValue leads back from a label, which may hold a shortened name, to the object that it names.
+// byOwnLabelValue leads back from a label, which may hold a shortened name, to the object that it
+// names.
 func byOwnLabelValue(object any) ([]string, error) {
 	named := object.(metav1.Object)
 	return []string{Key(named.GetNamespace(), render.LabelValue(named.GetName()))}, nil

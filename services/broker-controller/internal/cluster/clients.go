@@ -1,5 +1,5 @@
-// Package cluster is the API server as this service sees it: what it reads is kept in caches, cut down to what is
-// looked at; what it writes goes straight there.
+// Package cluster is the API server as this service sees it: what it reads is kept in caches, cut
+// down to what is looked at; what it writes goes straight there.
 package cluster
 
 import (

@@ -17,8 +17,8 @@ const (
 	eventTimeout = 5 * time.Second
 )
 
-// Recorder writes Events in the background. Repeated ones are counted in one Event, and more than the API server
-// should bear are dropped.
+// Recorder writes Events in the background. Repeated ones are counted in one Event, and more than
+// the API server should bear are dropped.
 type Recorder struct {
 	broadcaster record.EventBroadcaster
 	recorder    record.EventRecorder
@@ -61,7 +61,8 @@ func reference(kind string, object metav1.Object) *corev1.ObjectReference {
 	}
 }
 
-// eventSink is where client-go's recorder writes to. Its interface has no context, so each call makes its own.
+// eventSink is where client-go's recorder writes to. Its interface has no context, so each call
+// makes its own.
 type eventSink struct{ clients Clients }
 
 func (s eventSink) Create(event *corev1.Event) (*corev1.Event, error) {

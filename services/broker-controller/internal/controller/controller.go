@@ -1,7 +1,8 @@
-// Package controller keeps brokers and Services as the Configurations ask. It is level-triggered: whatever happened, it
-// compares all that is there with all that should be there. A cache that is behind can do no harm: names are
-// deterministic, removals are bound to a UID, and what must not happen twice is looked up on the API server first. One
-// that is behind this process's own writes is waited for, or they would be sent again.
+// Package controller keeps brokers and Services as the Configurations ask. It is level-triggered:
+// whatever happened, it compares all that is there with all that should be there. A cache that is
+// behind can do no harm: names are deterministic, removals are bound to a UID, and what must not
+// happen twice is looked up on the API server first. One that is behind this process's own writes
+// is waited for, or they would be sent again.
 package controller
 
 import (
@@ -128,7 +129,8 @@ func (c *Controller) instanceChanged(_, object metav1.Object) {
 	c.configurations.Add(cluster.Key(instance.Namespace, instance.Spec.ConfigurationName))
 }
 
-// configurationChanged looks at specs, and at what Akri's agents left: the status changes with every device.
+// configurationChanged looks at specs, and at what Akri's agents left: the status changes with
+// every device.
 func (c *Controller) configurationChanged(old, object metav1.Object) {
 	if old != nil && old.GetUID() == object.GetUID() && old.GetGeneration() == object.GetGeneration() &&
 		(old.GetDeletionTimestamp() == nil) == (object.GetDeletionTimestamp() == nil) &&

@@ -8,9 +8,11 @@ import (
 )
 
 const (
-	// lookAgain is when to see whether a cache has caught up. As a rule what it waits for comes sooner, as a change.
+	// lookAgain is when to see whether a cache has caught up. As a rule what it waits for comes
+	// sooner, as a change.
 	lookAgain = 100 * time.Millisecond
-	// fenceMax is for versions that never come: those of an API server that was put back to an older state.
+	// fenceMax is for versions that never come: those of an API server that was put back to an
+	// older state.
 	fenceMax = 30 * time.Second
 )
 
@@ -20,8 +22,8 @@ type store interface {
 	LastStoreSyncResourceVersion() string
 }
 
-// fences keep keys from being worked on before the caches show what was last written for them: it would be written
-// again.
+// fences keep keys from being worked on before the caches show what was last written for them: it
+// would be written again.
 type fences struct {
 	mu   sync.Mutex
 	kept map[string]fence // by key
@@ -51,7 +53,8 @@ func (f *fences) wrote(key string, in store, version string) {
 func (f *fences) stand(key string) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	// Neither time nor a version that cannot be compared holds anybody up for ever: writing again is only a waste.
+	// Neither time nor a version that cannot be compared holds anybody up for ever: writing again
+	// is only a waste.
 	if kept := f.kept[key]; time.Now().Before(kept.until) {
 		for in, version := range kept.versions {
 			if order, err := resourceversion.CompareResourceVersion(in.LastStoreSyncResourceVersion(), version); err == nil && order < 0 {

@@ -16,8 +16,8 @@ import (
 	"akri.sh/services/broker-controller/internal/cluster"
 )
 
-// freeConfiguration takes off the finalizers of Akri's agents, which are no more: the Configuration would hang in
-// Terminating. What they held up is done by owner references here.
+// freeConfiguration takes off the finalizers of Akri's agents, which are no more: the Configuration
+// would hang in Terminating. What they held up is done by owner references here.
 func (c *Controller) freeConfiguration(ctx context.Context, configuration *akriv0.Configuration) error {
 	kept := slices.DeleteFunc(slices.Clone(configuration.Finalizers), ofAgent)
 	if len(kept) == len(configuration.Finalizers) {
@@ -42,8 +42,8 @@ func (c *Controller) freeConfiguration(ctx context.Context, configuration *akriv
 	return nil
 }
 
-// ofAgent says whether a finalizer is that of an agent: a bare node name. All others have a domain, save those of the
-// garbage collector.
+// ofAgent says whether a finalizer is that of an agent: a bare node name. All others have a domain,
+// save those of the garbage collector.
 func ofAgent(finalizer string) bool {
 	return !strings.Contains(finalizer, "/") && finalizer != metav1.FinalizerDeleteDependents && finalizer != metav1.FinalizerOrphanDependents
 }

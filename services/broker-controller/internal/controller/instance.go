@@ -97,7 +97,8 @@ func (c *Controller) leftOf(namespace, name string) (removals []func(context.Con
 	return removals
 }
 
-// ownedBy says whether the object was made for the Instance of that name, this one or an earlier one.
+// ownedBy says whether the object was made for the Instance of that name, this one or an earlier
+// one.
 func ownedBy(object metav1.Object, instance string) bool {
 	owner := metav1.GetControllerOf(object)
 	return owner != nil && cluster.IsInstance(owner) && owner.Name == instance
@@ -116,7 +117,8 @@ func (c *Controller) expectsBroker(instance *akriv0.Instance, configuration *akr
 	return expectsPods(instance, configuration) || c.expectsJob(instance, configuration)
 }
 
-// expectsJob says whether a Job is due, or there and not finished: then it makes another Pod when its own fails.
+// expectsJob says whether a Job is due, or there and not finished: then it makes another Pod when
+// its own fails.
 func (c *Controller) expectsJob(instance *akriv0.Instance, configuration *akriv0.Configuration) bool {
 	spec := jobSpec(configuration)
 	if spec == nil || instance.DeletionTimestamp != nil {

@@ -53,8 +53,9 @@ func (c *Controller) reconcileJob(ctx context.Context, instance *akriv0.Instance
 	return errors.Join(problems...)
 }
 
-// brokersLeft says whether Pods of former brokers still hold the device: until they have ended the kubelet may refuse a
-// new one, which counts as a failure of its Job. Those on nodes that lost the device hold nothing.
+// brokersLeft says whether Pods of former brokers still hold the device: until they have ended the
+// kubelet may refuse a new one, which counts as a failure of its Job. Those on nodes that lost the
+// device hold nothing.
 func (c *Controller) brokersLeft(instance *akriv0.Instance) bool {
 	return slices.ContainsFunc(c.Cache.PodsOfInstance(instance.Namespace, instance.Name), func(pod *corev1.Pod) bool {
 		owner := metav1.GetControllerOf(pod)
@@ -63,8 +64,8 @@ func (c *Controller) brokersLeft(instance *akriv0.Instance) bool {
 	})
 }
 
-// createJob asks the API server first: the cache may not show yet a Job that this or an earlier leader made for
-// another generation of the Configuration, and a Job must not run twice.
+// createJob asks the API server first: the cache may not show yet a Job that this or an earlier
+// leader made for another generation of the Configuration, and a Job must not run twice.
 func (c *Controller) createJob(
 	ctx context.Context, instance *akriv0.Instance, generation int64, spec *batchv1.JobSpec, hash string,
 ) error {

@@ -51,7 +51,8 @@ func (c *Controller) reconcileConfiguration(ctx context.Context, key string) (ti
 	return 0, err
 }
 
-// reconcileService keeps the Service of an Instance or a Configuration; `wanted` is nil when the user asks for none.
+// reconcileService keeps the Service of an Instance or a Configuration; `wanted` is nil when the
+// user asks for none.
 func (c *Controller) reconcileService(
 	ctx context.Context, owner metav1.Object, about *corev1.ObjectReference, wanted *corev1.Service, brokers plan.Brokers,
 ) error {
@@ -94,8 +95,8 @@ func formerly(object metav1.Object, about *corev1.ObjectReference) bool {
 		owner.Name == about.Name && owner.UID != about.UID
 }
 
-// replaceService keeps the address where it can. What cannot be changed in place, such as the address itself, is made
-// anew: the removal comes back as a change.
+// replaceService keeps the address where it can. What cannot be changed in place, such as the
+// address itself, is made anew: the removal comes back as a change.
 func (c *Controller) replaceService(ctx context.Context, about *corev1.ObjectReference, there, wanted *corev1.Service) error {
 	writer := c.services(cluster.Key(about.Namespace, about.Name))
 	err := writer.update(ctx, wanted)
@@ -106,7 +107,8 @@ func (c *Controller) replaceService(ctx context.Context, about *corev1.ObjectRef
 	if !apierrors.IsInvalid(err) {
 		return err
 	}
-	// Is it the change that is refused, or the new spec itself? Only the first is a reason to remove what works.
+	// Is it the change that is refused, or the new spec itself? Only the first is a reason to
+	// remove what works.
 	dry := metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}}
 	probe := wanted.DeepCopy()
 	probe.Name, probe.GenerateName = "", "akri-probe-"

@@ -13,8 +13,8 @@ import (
 	"akri.sh/services/broker-controller/internal/render"
 )
 
-// turns let the brokers of a Configuration be replaced one at a time. It remembers what the cache may not show yet; a
-// new leader begins without and goes by the cache alone.
+// turns let the brokers of a Configuration be replaced one at a time. It remembers what the cache
+// may not show yet; a new leader begins without and goes by the cache alone.
 type turns struct {
 	mu   sync.Mutex
 	held map[types.UID]turn // by Configuration

@@ -17,7 +17,8 @@ import (
 // errRefused: the API server will not have the object, and trying again soon is of no use.
 var errRefused = errors.New("refused")
 
-// writer writes objects of one kind on behalf of a key. Doing again what is done already is no error.
+// writer writes objects of one kind on behalf of a key. Doing again what is done already is no
+// error.
 type writer[T kube.Object, L runtime.Object] struct {
 	kind    string
 	client  *kube.Client[T, L]
@@ -45,7 +46,8 @@ func (c *Controller) services(key string) writer[*corev1.Service, *corev1.Servic
 	return newWriter(c, key, "Service", c.Clients.Services, c.Cache.Services)
 }
 
-// create says whether it made the object; it is no error if the same owner has one of that name already.
+// create says whether it made the object; it is no error if the same owner has one of that name
+// already.
 func (w writer[T, L]) create(ctx context.Context, object T) (bool, error) {
 	in := w.client.In(object.GetNamespace())
 	made, err := in.Create(ctx, object, metav1.CreateOptions{})
@@ -75,7 +77,8 @@ func (w writer[T, L]) update(ctx context.Context, object T) error {
 	return w.done("update", object.GetName(), err)
 }
 
-// remove deletes this very object, not one that took its name meanwhile, and leaves what it owns to be deleted after it.
+// remove deletes this very object, not one that took its name meanwhile, and leaves what it owns to
+// be deleted after it.
 func (w writer[T, L]) remove(ctx context.Context, object metav1.Object, graceSeconds *int64) error {
 	uid, background := object.GetUID(), metav1.DeletePropagationBackground
 	err := w.client.In(object.GetNamespace()).Delete(ctx, object.GetName(), metav1.DeleteOptions{

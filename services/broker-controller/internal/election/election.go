@@ -1,6 +1,7 @@
-// Package election lets one of several processes do the work. It follows the rules of client-go's leaderelection, which
-// cannot be used without the typed clientset: a Lease is taken over when it has not changed for its whole duration by
-// this process's own clock, so the clocks of the processes need not agree.
+// Package election lets one of several processes do the work. It follows the rules of client-go's
+// leaderelection, which cannot be used without the typed clientset: a Lease is taken over when it
+// has not changed for its whole duration by this process's own clock, so the clocks of the
+// processes need not agree.
 package election
 
 import (
@@ -31,14 +32,15 @@ type Elector struct {
 	Leases Leases
 	// Name of the Lease, and Identity of this process: one that no other has.
 	Name, Identity string
-	// Duration after which a Lease that is not renewed may be taken over; the leader stops when it could not renew for
-	// Deadline, which is shorter; Retry is how often either tries.
+	// Duration after which a Lease that is not renewed may be taken over; the leader stops when it
+	// could not renew for Deadline, which is shorter; Retry is how often either tries.
 	Duration, Deadline, Retry time.Duration
 	Log                       *zap.Logger
 }
 
-// Run waits to become the leader, calls lead, and gives the Lease back when lead has returned. The context of lead ends
-// when ctx does or the Lease is lost; then Run returns ErrLost. It returns nil when it stopped because ctx ended.
+// Run waits to become the leader, calls lead, and gives the Lease back when lead has returned. The
+// context of lead ends when ctx does or the Lease is lost; then Run returns ErrLost. It returns nil
+// when it stopped because ctx ended.
 func (e *Elector) Run(ctx context.Context, lead func(context.Context) error) error {
 	lease := e.acquire(ctx)
 	if lease == nil {
@@ -142,7 +144,8 @@ func (e *Elector) hold(ctx context.Context, lease *coordinationv1.Lease, done <-
 	}
 }
 
-// renew looks again when the Lease has changed: the last renewal may have arrived although its answer did not.
+// renew looks again when the Lease has changed: the last renewal may have arrived although its
+// answer did not.
 func (e *Elector) renew(ctx context.Context, lease *coordinationv1.Lease) (*coordinationv1.Lease, error) {
 	next, err := e.Leases.Update(ctx, e.renewed(lease), metav1.UpdateOptions{})
 	if !apierrors.IsConflict(err) {

@@ -11,8 +11,8 @@ const (
 	Remove
 )
 
-// ForObject compares the hash of the spec that is wanted with that of the object that is there; `wanted` and `there`
-// say whether there is one. An object of unknown hash is kept.
+// ForObject compares the hash of the spec that is wanted with that of the object that is there;
+// `wanted` and `there` say whether there is one. An object of unknown hash is kept.
 func ForObject(wanted, there bool, wantedHash, thereHash string) Change {
 	switch {
 	case wanted && !there:
@@ -33,8 +33,8 @@ type Job struct {
 	Hash string
 }
 
-// ForJobs keeps one Job that was made from the wanted spec, whatever it is named after, and says which to remove and
-// whether one must be made. A Job that is on its way out does not count.
+// ForJobs keeps one Job that was made from the wanted spec, whatever it is named after, and says
+// which to remove and whether one must be made. A Job that is on its way out does not count.
 func ForJobs(wanted bool, hash string, there []Job) (remove []string, create bool) {
 	create = wanted
 	for _, job := range there {
@@ -55,12 +55,13 @@ type Brokers struct {
 	Running int
 	// Left are the brokers that have neither failed nor succeeded.
 	Left int
-	// Coming: a broker is due even when none is left, so that its Service keeps its address meanwhile.
+	// Coming: a broker is due even when none is left, so that its Service keeps its address
+	// meanwhile.
 	Coming bool
 }
 
-// WantsService says whether a Service that the user asks for should be there: from the first running broker to the
-// last.
+// WantsService says whether a Service that the user asks for should be there: from the first
+// running broker to the last.
 func WantsService(there bool, brokers Brokers) bool {
 	return brokers.Running > 0 || there && (brokers.Left > 0 || brokers.Coming)
 }

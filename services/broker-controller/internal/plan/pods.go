@@ -1,5 +1,5 @@
-// Package plan decides what should happen to the brokers of an Instance, from what is there. It is pure: no clock, no
-// API server.
+// Package plan decides what should happen to the brokers of an Instance, from what is there. It is
+// pure: no clock, no API server.
 package plan
 
 import (
@@ -15,8 +15,8 @@ type Reason string
 
 // Reasons.
 const (
-	// Unwanted: the Instance is gone or no longer lists the node, the Configuration no longer asks for the broker, or
-	// the capacity has become smaller.
+	// Unwanted: the Instance is gone or no longer lists the node, the Configuration no longer asks
+	// for the broker, or the capacity has become smaller.
 	Unwanted Reason = "no longer wanted"
 	// Ended: it failed, succeeded or was lost.
 	Ended Reason = "ended"
@@ -112,7 +112,8 @@ func ForPods(now time.Time, wanted Wanted, there []Pod) Pods {
 	return plan
 }
 
-// choose picks as many Pods as there is capacity for: those that run, then those that are there, then by name.
+// choose picks as many Pods as there is capacity for: those that run, then those that are there,
+// then by name.
 func choose(wanted Wanted, there []Pod) map[string]bool {
 	rank := map[string]int{}
 	for _, pod := range there {
@@ -162,7 +163,8 @@ func (p *Pods) update(outdated bool, wanted *Wanted, pod Pod) {
 	}
 }
 
-// unstick waits for a Pod that no kubelet has yet: the scheduler will find it a node as soon as there is one.
+// unstick waits for a Pod that no kubelet has yet: the scheduler will find it a node as soon as
+// there is one.
 func (p *Pods) unstick(now time.Time, outdated bool, stuckAfter time.Duration, pod Pod) {
 	due := pod.Started.Add(stuckAfter)
 	switch {
@@ -176,8 +178,9 @@ func (p *Pods) unstick(now time.Time, outdated bool, stuckAfter time.Duration, p
 	}
 }
 
-// revive replaces a Pod that ended: at once when it had settled, otherwise not before its back-off has passed since it
-// was made. One that ended without a kubelet is left to who ended it, for as long as a pending one would be.
+// revive replaces a Pod that ended: at once when it had settled, otherwise not before its back-off
+// has passed since it was made. One that ended without a kubelet is left to who ended it, for as
+// long as a pending one would be.
 func (p *Pods) revive(now time.Time, outdated bool, wanted *Wanted, pod Pod) {
 	due := pod.Created.Add(Delay(pod.Attempt))
 	attempt := pod.Attempt + 1

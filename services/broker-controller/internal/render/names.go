@@ -18,11 +18,11 @@ const (
 	LabelInstance      = akriv0.Group + "/instance"
 	LabelTargetNode    = akriv0.Group + "/target-node"
 
-	// AnnotationSpecHash is the Hash of the user's spec that an object was made from. An object without it was made
-	// by Akri 0.13 and is left as it is.
+	// AnnotationSpecHash is the Hash of the user's spec that an object was made from. An object
+	// without it was made by Akri 0.13 and is left as it is.
 	AnnotationSpecHash = akriv0.Group + "/spec-hash"
-	// AnnotationAttempt of a broker Pod counts the Pods before it that ended soon after they were made. It lives on
-	// the Pod so that back-off survives the controller.
+	// AnnotationAttempt of a broker Pod counts the Pods before it that ended soon after they were
+	// made. It lives on the Pod so that back-off survives the controller.
 	AnnotationAttempt = akriv0.Group + "/attempt"
 )
 
@@ -59,8 +59,8 @@ func LabelValue(value string) string {
 	return named(value, "", maxLabel)
 }
 
-// Hash identifies a user's spec. It is taken of what the user wrote, not of the object rendered from it, so that a
-// controller that renders differently does not replace every broker.
+// Hash identifies a user's spec. It is taken of what the user wrote, not of the object rendered
+// from it, so that a controller that renders differently does not replace every broker.
 func Hash(spec any) string {
 	text, err := json.Marshal(spec)
 	if err != nil {

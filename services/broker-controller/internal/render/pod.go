@@ -40,7 +40,8 @@ func PodHash(broker *akriv0.BrokerSpec) string {
 	return Hash(akriv0.BrokerSpec{BrokerPodSpec: broker.BrokerPodSpec, BrokerPodMetadata: broker.BrokerPodMetadata})
 }
 
-// over is the user's map with ours laid over it: Akri finds its Pods by its own labels and annotations.
+// over is the user's map with ours laid over it: Akri finds its Pods by its own labels and
+// annotations.
 func over(users, ours map[string]string) map[string]string {
 	both := make(map[string]string, len(users)+len(ours))
 	maps.Copy(both, users)
@@ -93,8 +94,9 @@ func fillPlaceholder(list corev1.ResourceList, instance string) {
 	list[corev1.ResourceName(akriv0.ResourceName(instance))] = quantity
 }
 
-// pin keeps the Pod on its node. The terms of a node selector are alternatives, so the pin goes into each of the
-// user's: none of them can undo it. A term without requirements chooses no node and must stay so.
+// pin keeps the Pod on its node. The terms of a node selector are alternatives, so the pin goes
+// into each of the user's: none of them can undo it. A term without requirements chooses no node
+// and must stay so.
 func pin(spec *corev1.PodSpec, node string) {
 	// It would go past the scheduler, to the same node for all brokers.
 	spec.NodeName = ""

@@ -1,6 +1,6 @@
-// Package strict decodes JSON into API types and says everything that is wrong with it, each with its path. It differs
-// from encoding/json in that it goes on after a mistake, knows the paths of custom types such as quantities, and minds
-// the case of names.
+// Package strict decodes JSON into API types and says everything that is wrong with it, each with
+// its path. It differs from encoding/json in that it goes on after a mistake, knows the paths of
+// custom types such as quantities, and minds the case of names.
 package strict
 
 import (
@@ -27,7 +27,8 @@ type Result struct {
 	Unknown  []Unknown
 }
 
-// Decode fills the value that `into` points to with all of the JSON value that fits. Numbers must be json.Number.
+// Decode fills the value that `into` points to with all of the JSON value that fits. Numbers must
+// be json.Number.
 func Decode(path *field.Path, value, into any) Result {
 	var d decoder
 	d.decode(path, value, reflect.ValueOf(into).Elem())

@@ -40,7 +40,8 @@ const (
 
 var errNothingThere = errors.New("does not exist; the chart makes it")
 
-// Maintain keeps the certificate fresh and the API server asking, until ctx ends. One replica at a time should.
+// Maintain keeps the certificate fresh and the API server asking, until ctx ends. One replica at a
+// time should.
 func (w *Webhook) Maintain(ctx context.Context) {
 	if kube.WaitForSync(ctx, w.secret, w.hook) != nil {
 		return // told to stop
@@ -112,8 +113,8 @@ func (w *Webhook) names() []string {
 	return []string{name + ".svc", name + ".svc.cluster.local", "localhost"}
 }
 
-// publish makes the API server ask this webhook. It does so for the first time only once the webhook can be reached, so
-// that nobody is refused for its being late.
+// publish makes the API server ask this webhook. It does so for the first time only once the
+// webhook can be reached, so that nobody is refused for its being late.
 func (w *Webhook) publish(ctx context.Context, trust []byte) error {
 	hook, there := w.hook.Get(w.Name)
 	if !there {
@@ -159,8 +160,9 @@ func (w *Webhook) reach(ctx context.Context, trust []byte) error {
 	return response.Body.Close()
 }
 
-// validatingWebhook sets every field that the API server would, so that what is there can be compared. Deletions are no
-// operation of it, the status is another resource, and of updates only those of the spec match.
+// validatingWebhook sets every field that the API server would, so that what is there can be
+// compared. Deletions are no operation of it, the status is another resource, and of updates only
+// those of the spec match.
 func (w *Webhook) validatingWebhook(trust []byte) admissionregistrationv1.ValidatingWebhook {
 	client := admissionregistrationv1.WebhookClientConfig{CABundle: trust}
 	if w.URL != "" {

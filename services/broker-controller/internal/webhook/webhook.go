@@ -1,6 +1,6 @@
-// Package webhook serves the review of Configurations over TLS and makes the API server ask it. Its certificate stands
-// in a Secret, so that all replicas serve with the same; the leader renews it and says in the
-// ValidatingWebhookConfiguration how to check it.
+// Package webhook serves the review of Configurations over TLS and makes the API server ask it. Its
+// certificate stands in a Secret, so that all replicas serve with the same; the leader renews it
+// and says in the ValidatingWebhookConfiguration how to check it.
 package webhook
 
 import (
@@ -26,8 +26,8 @@ import (
 const (
 	readTimeout = 10 * time.Second
 	stopTimeout = 3 * time.Second
-	// linger is how long requests are still taken after the end has come: as long as it may take until the Service leads
-	// to other replicas alone.
+	// linger is how long requests are still taken after the end has come: as long as it may take
+	// until the Service leads to other replicas alone.
 	linger = 2 * time.Second
 )
 
@@ -98,7 +98,8 @@ func (w *Webhook) wake() {
 	}
 }
 
-// take serves with the certificate of the Secret from now on. One that cannot be read changes nothing.
+// take serves with the certificate of the Secret from now on. One that cannot be read changes
+// nothing.
 func (w *Webhook) take() {
 	secret, there := w.secret.Get(w.Namespace + "/" + w.Secret)
 	if !there || len(secret.Data[certificates.Certificate]) == 0 {

@@ -14,8 +14,8 @@ import (
 
 // allSyspaths returns the sorted paths of the devices of all buses and classes. The enumeration of
 // libudev would open each device, and go-udev frees them only in finalizers: on a machine with 390
-// devices, an idle handler would have 8.2 MiB of private memory instead of 5.6, and need 0.7 ms/s of
-// processor time instead of 0.3. TestDevicesAreThoseOfLibudev compares the lists.
+// devices, an idle handler would have 8.2 MiB of private memory instead of 5.6, and need 0.7 ms/s
+// of processor time instead of 0.3. TestDevicesAreThoseOfLibudev compares the lists.
 func allSyspaths(root string) ([]string, error) {
 	paths := map[string]bool{}
 	var problems []error

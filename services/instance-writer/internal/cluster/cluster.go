@@ -1,5 +1,5 @@
-// Package cluster is the API server as this service sees it: copies of Instances, Configurations and Nodes kept by
-// watches, and the few calls that write.
+// Package cluster is the API server as this service sees it: copies of Instances, Configurations
+// and Nodes kept by watches, and the few calls that write.
 package cluster
 
 import (
@@ -158,7 +158,8 @@ func (c *Cluster) Ready(context.Context) error {
 	return c.pulse.Silent()
 }
 
-// Lost is closed while the API server has not answered for so long that another replica should be asked.
+// Lost is closed while the API server has not answered for so long that another replica should be
+// asked.
 func (c *Cluster) Lost() <-chan struct{} { return c.pulse.Lost() }
 
 // ask reads as little as can be.
@@ -188,8 +189,8 @@ func (c *Cluster) Instances() []*akriv0.Instance { return c.instances.List() }
 // Configurations returns all Configurations. They must not be changed.
 func (c *Cluster) Configurations() []*akriv0.Configuration { return c.configurations.List() }
 
-// Changes are called, one after the other, when an object appears (before is nil), changes, or goes (after is nil).
-// They must not block.
+// Changes are called, one after the other, when an object appears (before is nil), changes, or goes
+// (after is nil). They must not block.
 type Changes struct {
 	Instance      func(before, after *akriv0.Instance)
 	Configuration func(before, after *akriv0.Configuration)

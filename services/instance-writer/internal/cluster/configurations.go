@@ -16,8 +16,8 @@ import (
 // lookAgain is how often a Configuration that the watch does not bring is asked for.
 const lookAgain = time.Second
 
-// Configuration returns the Configuration, or nil when the API server has none: its absence from a copy is no proof. It
-// must not be changed.
+// Configuration returns the Configuration, or nil when the API server has none: its absence from a
+// copy is no proof. It must not be changed.
 func (c *Cluster) Configuration(ctx context.Context, key types.NamespacedName) (*akriv0.Configuration, error) {
 	if known, ok := c.configurations.Get(key.String()); ok {
 		return known, nil
@@ -34,8 +34,8 @@ func (c *Cluster) Configuration(ctx context.Context, key types.NamespacedName) (
 	return found, nil
 }
 
-// Await waits until the watch has brought the Configuration with the uid, though not for longer than `within`. It returns
-// false when there is none.
+// Await waits until the watch has brought the Configuration with the uid, though not for longer
+// than `within`. It returns false when there is none.
 func (c *Cluster) Await(ctx context.Context, key types.NamespacedName, uid types.UID, within time.Duration) (bool, error) {
 	late := time.NewTimer(within)
 	defer late.Stop()

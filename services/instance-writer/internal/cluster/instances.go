@@ -13,8 +13,8 @@ import (
 	akriv0 "akri.sh/libs/apis/akri/v0"
 )
 
-// Cached returns the newest copy of the Instance at hand, or nil: what the watch brought, or what this process wrote
-// since. It must not be changed.
+// Cached returns the newest copy of the Instance at hand, or nil: what the watch brought, or what
+// this process wrote since. It must not be changed.
 func (c *Cluster) Cached(key types.NamespacedName) *akriv0.Instance {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -32,7 +32,8 @@ func (c *Cluster) Watched(key types.NamespacedName) *akriv0.Instance {
 	return watched
 }
 
-// Revision is that of the API server up to which the watch has brought every change of an Instance; empty: not known.
+// Revision is that of the API server up to which the watch has brought every change of an Instance;
+// empty: not known.
 func (c *Cluster) Revision() string { return c.instances.GetStore().LastStoreSyncResourceVersion() }
 
 // newer tells whether a is younger than b, which may be nil.
@@ -99,8 +100,9 @@ func (c *Cluster) Create(ctx context.Context, instance *akriv0.Instance) (*akriv
 	return created, nil
 }
 
-// untracked tells the API server to keep no record of who wrote which field: with a slot for each of many nodes it is as long as
-// the Instance, and takes longer to compute than all else of a write. Nobody applies Instances.
+// untracked tells the API server to keep no record of who wrote which field: with a slot for each
+// of many nodes it is as long as the Instance, and takes longer to compute than all else of a
+// write. Nobody applies Instances.
 var untracked = []metav1.ManagedFieldsEntry{{}}
 
 // Update replaces the Instance if it is still the one that was read.

@@ -10,7 +10,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// trimNode keeps the name and since when the node is ready or not, so that heartbeats are no changes.
+// trimNode keeps the name and since when the node is ready or not, so that heartbeats are no
+// changes.
 func trimNode(node *corev1.Node) {
 	ready := readiness(node)
 	*node = corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: node.Name, UID: node.UID, ResourceVersion: node.ResourceVersion}}
@@ -45,8 +46,9 @@ func (c *Cluster) NodeExists(ctx context.Context, name string) (bool, error) {
 	return true, nil
 }
 
-// NodeOut tells whether the node is out at the time: gone, or not ready for longer than the grace. When it is only not
-// ready yet, `in` says how long it has left. A node whose readiness was never told is in.
+// NodeOut tells whether the node is out at the time: gone, or not ready for longer than the grace.
+// When it is only not ready yet, `in` says how long it has left. A node whose readiness was never
+// told is in.
 func (c *Cluster) NodeOut(ctx context.Context, name string, grace time.Duration, now time.Time) (out bool, in time.Duration, err error) {
 	node, ok := c.nodes.Get(name)
 	if !ok {

@@ -1,7 +1,8 @@
-// Package editor writes Instances. Every change is an edit: a pure function from what the Instance is to what it should
-// be, applied to a copy and written under its resourceVersion. Edits of one Instance that come while one is being
-// written share the next write. Nobody need be alone: when another replica was faster, the Instance is read again and
-// the same edits are applied to what it is now.
+// Package editor writes Instances. Every change is an edit: a pure function from what the Instance
+// is to what it should be, applied to a copy and written under its resourceVersion. Edits of one
+// Instance that come while one is being written share the next write. Nobody need be alone: when
+// another replica was faster, the Instance is read again and the same edits are applied to what it
+// is now.
 package editor
 
 import (
@@ -33,14 +34,16 @@ type Instances interface {
 	Cached(types.NamespacedName) *akriv0.Instance
 	// Get reads the Instance from the API server; nil: there is none.
 	Get(context.Context, types.NamespacedName) (*akriv0.Instance, error)
-	// Create, Update and Delete fail with a conflict, AlreadyExists or NotFound when the Instance is not what it was.
+	// Create, Update and Delete fail with a conflict, AlreadyExists or NotFound when the Instance
+	// is not what it was.
 	Create(context.Context, *akriv0.Instance) (*akriv0.Instance, error)
 	Update(context.Context, *akriv0.Instance) (*akriv0.Instance, error)
 	Delete(context.Context, *akriv0.Instance) error
 }
 
-// Apply returns what the Instance should be; nil in: it does not exist; nil out: it should not. It may change and return
-// what it is given. It may run several times. With an error nothing changes for this edit.
+// Apply returns what the Instance should be; nil in: it does not exist; nil out: it should not. It
+// may change and return what it is given. It may run several times. With an error nothing changes
+// for this edit.
 type Apply func(current *akriv0.Instance) (*akriv0.Instance, error)
 
 // Edit is one change.
@@ -75,7 +78,8 @@ type desk struct {
 
 type pending struct {
 	Edit
-	// ctx of the one who asked: once it has ended nobody waits for the edit, and somebody may have asked for its opposite.
+	// ctx of the one who asked: once it has ended nobody waits for the edit, and somebody may have
+	// asked for its opposite.
 	ctx    context.Context //nolint:containedctx // an edit waits for others, and lives no longer than its call
 	result *akriv0.Instance
 	err    error
@@ -87,8 +91,9 @@ func New(instances Instances, metrics Metrics) *Editor {
 	return &Editor{instances: instances, metrics: metrics, desk: map[types.NamespacedName]*desk{}}
 }
 
-// Edit returns the Instance (nil: none) as the API server holds it with the edit applied. When ctx ends first, it is not
-// known whether the edit was written; one that is not under way by then never is.
+// Edit returns the Instance (nil: none) as the API server holds it with the edit applied. When ctx
+// ends first, it is not known whether the edit was written; one that is not under way by then never
+// is.
 func (e *Editor) Edit(ctx context.Context, key types.NamespacedName, edit Edit) (*akriv0.Instance, error) {
 	mine := &pending{Edit: edit, ctx: ctx, done: make(chan struct{})}
 	at := e.sit(key, mine)
@@ -125,8 +130,8 @@ func (e *Editor) leave(key types.NamespacedName, at *desk) {
 	}
 }
 
-// write does all that is pending in one write, unless the one who had the turn before has done `mine`: the rest is then
-// for those who wait for it. Only the holder of the turn calls it.
+// write does all that is pending in one write, unless the one who had the turn before has done
+// `mine`: the rest is then for those who wait for it. Only the holder of the turn calls it.
 func (e *Editor) write(ctx context.Context, key types.NamespacedName, at *desk, mine *pending) {
 	select {
 	case <-mine.done:
@@ -149,7 +154,8 @@ func (e *Editor) write(ctx context.Context, key types.NamespacedName, at *desk, 
 
 var errAgain = errors.New("read again")
 
-// attempts repeats until the edits are written or need no write. The error concerns the whole batch.
+// attempts repeats until the edits are written or need no write. The error concerns the whole
+// batch.
 func (e *Editor) attempts(ctx context.Context, key types.NamespacedName, batch []*pending) error {
 	base, cached := e.instances.Cached(key), true
 	for attempt := range maxAttempts {
@@ -213,8 +219,8 @@ func anyExact(batch []*pending) bool {
 	return false
 }
 
-// apply runs the edits one after the other. Doubtful: an exact edit was refused, or was already true, by what may be an
-// old copy.
+// apply runs the edits one after the other. Doubtful: an exact edit was refused, or was already
+// true, by what may be an old copy.
 func apply(base *akriv0.Instance, batch []*pending) (desired *akriv0.Instance, doubtful bool) {
 	desired = base.DeepCopy()
 	for _, one := range batch {

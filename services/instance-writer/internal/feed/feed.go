@@ -1,5 +1,5 @@
-// Package feed tells watchers which Instances of their node changed. What changed waits in a set: a slow watcher misses
-// steps between, never the last state.
+// Package feed tells watchers which Instances of their node changed. What changed waits in a set: a
+// slow watcher misses steps between, never the last state.
 package feed
 
 import (
@@ -8,7 +8,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// maxPending is above any number of Instances that one node can see; a watcher that has more to fetch is dead.
+// maxPending is above any number of Instances that one node can see; a watcher that has more to
+// fetch is dead.
 const maxPending = 50_000
 
 // Feed spreads changes.

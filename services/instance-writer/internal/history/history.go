@@ -1,5 +1,6 @@
-// Package history records calls on slots that run at the same time, and decides whether they can be explained by slots
-// that change one call at a time: linearizability of a bounded counter with owners. It is for tests.
+// Package history records calls on slots that run at the same time, and decides whether they can be
+// explained by slots that change one call at a time: linearizability of a bounded counter with
+// owners. It is for tests.
 package history
 
 import (
@@ -15,8 +16,8 @@ import (
 // Capacity is that of each Instance of a history.
 const Capacity = 3
 
-// late is how long a call whose answer was lost may still take effect: the server stops when nobody waits any more, save
-// for a write that is under way.
+// late is how long a call whose answer was lost may still take effect: the server stops when nobody
+// waits any more, save for a write that is under way.
 const late = 3 * time.Second
 
 // Outcome of a call.
@@ -63,8 +64,9 @@ type History struct {
 	calls      int
 }
 
-// Record adds a call that took from began to now. A slot is looked at alone, so that long histories can be decided: a call
-// that was refused because of one of several slots says of each only that it did not take it.
+// Record adds a call that took from began to now. A slot is looked at alone, so that long histories
+// can be decided: a call that was refused because of one of several slots says of each only that it
+// did not take it.
 func (h *History) Record(client int, call Call, began time.Time, outcome Outcome) {
 	ended := time.Now()
 	if outcome == Unknown {

@@ -1,6 +1,7 @@
-// Package merge decides what an Instance should be: a pure function of what it is, what nodes report, its Configuration
-// and which nodes are out. Replicas that hold different reports come to the same Instance, in whatever order they write:
-// each adds and removes only nodes whose report it holds.
+// Package merge decides what an Instance should be: a pure function of what it is, what nodes
+// report, its Configuration and which nodes are out. Replicas that hold different reports come to
+// the same Instance, in whatever order they write: each adds and removes only nodes whose report it
+// holds.
 package merge
 
 import (
@@ -88,8 +89,8 @@ func withoutFinalizers(current *akriv0.Instance) *akriv0.Instance {
 	return desired
 }
 
-// choose tells the devices that are the Instance's from those that only share its digest. The Instance's own
-// annotation decides; where there is none yet, the first node's device.
+// choose tells the devices that are the Instance's from those that only share its digest. The
+// Instance's own annotation decides; where there is none yet, the first node's device.
 func choose(current *akriv0.Instance, seen []Device) (accepted []Device, refusals []Refusal) {
 	ordered := slices.SortedFunc(slices.Values(seen), func(a, b Device) int {
 		return cmp.Or(cmp.Compare(a.Node, b.Node), cmp.Compare(a.ID, b.ID))
@@ -108,7 +109,8 @@ func choose(current *akriv0.Instance, seen []Device) (accepted []Device, refusal
 	return accepted, refusals
 }
 
-// identity is the device id that the Instance stands for, and the node that a local device belongs to.
+// identity is the device id that the Instance stands for, and the node that a local device belongs
+// to.
 func identity(current *akriv0.Instance, ordered []Device) (id, owner string) {
 	if len(ordered) > 0 {
 		id, owner = ordered[0].ID, ordered[0].Node
@@ -137,7 +139,8 @@ func collision(device Device, format string, a ...any) Refusal {
 	return Refusal{device, akriv0.ReasonDigestCollision, fmt.Sprintf(format, a...)}
 }
 
-// members are the nodes that see the device: those that did, and those that do now, but for those that do not any more.
+// members are the nodes that see the device: those that did, and those that do now, but for those
+// that do not any more.
 func members(current *akriv0.Instance, accepted []Device, in Input) []string {
 	sees := map[string]bool{}
 	if current != nil && !foreign(current, in.Configuration) {
@@ -161,15 +164,15 @@ func members(current *akriv0.Instance, accepted []Device, in Input) []string {
 	return slices.Sorted(maps.Keys(sees))
 }
 
-// foreign tells whether the Instance was made for another Configuration, of the same name, that was deleted: who saw the
-// device through that one need not see it through this one.
+// foreign tells whether the Instance was made for another Configuration, of the same name, that was
+// deleted: who saw the device through that one need not see it through this one.
 func foreign(current *akriv0.Instance, configuration *akriv0.Configuration) bool {
 	controller := metav1.GetControllerOf(current)
 	return controller != nil && controller.UID != configuration.UID && current.Annotations[akriv0.DeviceIDAnnotation] != ""
 }
 
-// left tells whether a node that is not listed is known not to see the device. A slot of a node that is not known of stays
-// held: a pod may be using it.
+// left tells whether a node that is not listed is known not to see the device. A slot of a node
+// that is not known of stays held: a pod may be using it.
 func (in Input) left(nodes []string) func(node string) bool {
 	return func(node string) bool {
 		if slices.Contains(nodes, node) {
@@ -196,8 +199,8 @@ func build(in Input, accepted []Device, nodes []string) *akriv0.Instance {
 	return desired
 }
 
-// describe writes what the first node says of the device, when its report is held here: only one replica does, so that
-// replicas do not undo each other's writes.
+// describe writes what the first node says of the device, when its report is held here: only one
+// replica does, so that replicas do not undo each other's writes.
 func describe(desired *akriv0.Instance, accepted []Device) {
 	for _, device := range accepted {
 		if desired.Annotations[akriv0.DeviceIDAnnotation] == "" {

@@ -1,4 +1,5 @@
-// Package pulse knows whether somebody far away still answers. It asks only when nothing was heard for a while.
+// Package pulse knows whether somebody far away still answers. It asks only when nothing was heard
+// for a while.
 package pulse
 
 import (

@@ -6,9 +6,10 @@ import (
 	"time"
 )
 
-// insistEvery is how often an Instance or a status is put right again without news. Longer than the keepalive: when another replica
-// thinks otherwise, one of them listens to a stream of the node that is dead and does not know it yet. Neither that nor
-// clocks that differ make two replicas write against each other for ever.
+// insistEvery is how often an Instance or a status is put right again without news. Longer than the
+// keepalive: when another replica thinks otherwise, one of them listens to a stream of the node
+// that is dead and does not know it yet. Neither that nor clocks that differ make two replicas
+// write against each other for ever.
 const insistEvery = 30 * time.Second
 
 // calm knows why an object is looked at: with news to tell, or only since somebody else changed it.

@@ -1,5 +1,6 @@
-// Package reconcile makes Instances and Configuration status what reports, Configurations and Nodes say they should be,
-// whenever one of these changes. Nothing is done for the sake of doing it again: an idle cluster sees no write.
+// Package reconcile makes Instances and Configuration status what reports, Configurations and Nodes
+// say they should be, whenever one of these changes. Nothing is done for the sake of doing it
+// again: an idle cluster sees no write.
 package reconcile
 
 import (
@@ -78,8 +79,8 @@ func (r *Reconciler) Run(ctx context.Context) error {
 	return group.Wait()
 }
 
-// Report takes a node's report in; the answer waits until the API server holds its outcome. False: a newer stream of the
-// node has taken over.
+// Report takes a node's report in; the answer waits until the API server holds its outcome. False:
+// a newer stream of the node has taken over.
 func (r *Reconciler) Report(stream *reports.Stream, node string, configuration types.NamespacedName, report *reports.Report) (work.Asked, bool) {
 	names, ok := r.Reports.Put(stream, configuration, report)
 	if !ok {

@@ -146,7 +146,8 @@ func entry(node string, heard reports.Heard) status.Report {
 	}
 }
 
-// record tells of conditions that became False or True again. An Event that is lost is only a word less.
+// record tells of conditions that became False or True again. An Event that is lost is only a word
+// less.
 func (r *Reconciler) record(ctx context.Context, configuration *akriv0.Configuration, after []metav1.Condition) {
 	for _, condition := range after {
 		before := meta.FindStatusCondition(configuration.Status.Conditions, condition.Type)

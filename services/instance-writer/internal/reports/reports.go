@@ -1,5 +1,6 @@
-// Package reports holds what nodes say they see: the last report of each node on each Configuration, for as long as the
-// node's stream to this replica is open. Reports are no truth, only what this replica has been told.
+// Package reports holds what nodes say they see: the last report of each node on each
+// Configuration, for as long as the node's stream to this replica is open. Reports are no truth,
+// only what this replica has been told.
 package reports
 
 import (
@@ -68,8 +69,8 @@ func (s *Store) Close(stream *Stream) {
 	}
 }
 
-// Put stores a report and returns the names of the Instances that this one or the one before it speaks of. It returns
-// false when a newer stream of the node has taken over.
+// Put stores a report and returns the names of the Instances that this one or the one before it
+// speaks of. It returns false when a newer stream of the node has taken over.
 func (s *Store) Put(stream *Stream, configuration types.NamespacedName, report *Report) (instances []string, ok bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -112,8 +113,8 @@ func (s *Store) own(stream *Stream) *nodeReports {
 	return nil
 }
 
-// Of returns the devices of the Instance's name in the reports on the Configuration, and the nodes whose complete
-// report has none.
+// Of returns the devices of the Instance's name in the reports on the Configuration, and the nodes
+// whose complete report has none.
 func (s *Store) Of(configuration types.NamespacedName, uid types.UID, instance string) (seen []merge.Device, absent []string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

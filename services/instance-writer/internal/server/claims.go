@@ -18,7 +18,8 @@ import (
 	"akri.sh/services/instance-writer/internal/slots"
 )
 
-// fenceAnnotation is the version of the Instance that the last reservation was made in. It is new each time.
+// fenceAnnotation is the version of the Instance that the last reservation was made in. It is new
+// each time.
 const fenceAnnotation = "akri.sh/reserved-at-version"
 
 var errWrittenSince = errors.New("the Instance was written since")
@@ -41,8 +42,8 @@ type held struct {
 	version string
 }
 
-// ReserveSlots takes the Instances one after the other in the order of their names, so that of two calls that want the
-// same ones, one gets all. Those of one Instance are one write.
+// ReserveSlots takes the Instances one after the other in the order of their names, so that of two
+// calls that want the same ones, one gets all. Those of one Instance are one write.
 func (s *Server) ReserveSlots(ctx context.Context, request *instancev1.ReserveSlotsRequest) (*instancev1.ReserveSlotsResponse, error) {
 	instances, err := s.reserve(ctx, request)
 	s.Reservations.WithLabelValues(reasonOf(err)).Inc()
@@ -74,7 +75,8 @@ func (s *Server) reserve(ctx context.Context, request *instancev1.ReserveSlotsRe
 	return instances, nil
 }
 
-// foresee looks before a call on several Instances whether all will be granted, so that normally nothing is to be undone.
+// foresee looks before a call on several Instances whether all will be granted, so that normally
+// nothing is to be undone.
 func (s *Server) foresee(ctx context.Context, groups []group) error {
 	if len(groups) < 2 {
 		return nil
@@ -117,13 +119,15 @@ func (g group) reserve(current *akriv0.Instance, taken *[]claim) (*akriv0.Instan
 			return nil, fmt.Errorf("reserve: %w", err)
 		}
 	}
-	// Also a reservation that changes nothing is written, since a release of the same slot may still be on its way to the
-	// API server, from this replica or another: it then meets a conflict, and finds its caller gone.
+	// Also a reservation that changes nothing is written, since a release of the same slot may
+	// still be on its way to the API server, from this replica or another: it then meets a
+	// conflict, and finds its caller gone.
 	metav1.SetMetaDataAnnotation(&current.ObjectMeta, fenceAnnotation, current.ResourceVersion)
 	return current, nil
 }
 
-// fenced tells whether the Instance was written since the version, or will be together with a reservation.
+// fenced tells whether the Instance was written since the version, or will be together with a
+// reservation.
 func fenced(instance *akriv0.Instance, version string) bool {
 	return instance.ResourceVersion != version || instance.Annotations[fenceAnnotation] == version
 }
@@ -132,9 +136,9 @@ func holds(instance *akriv0.Instance, claim claim) bool {
 	return slices.Contains(slots.List(instance), slots.Slot{Index: claim.index, Holder: claim.holder})
 }
 
-// undo gives back what a call took before it failed, unless the Instance was written since: the caller may have given up
-// waiting and have what it asked for by another call. What is not given back is unused, and therefore released later by
-// the node itself.
+// undo gives back what a call took before it failed, unless the Instance was written since: the
+// caller may have given up waiting and have what it asked for by another call. What is not given
+// back is unused, and therefore released later by the node itself.
 func (s *Server) undo(ctx context.Context, taken []held) {
 	for _, one := range taken {
 		_, err := s.Editor.Edit(context.WithoutCancel(ctx), one.key, editor.Edit{Exact: true, Apply: func(current *akriv0.Instance) (*akriv0.Instance, error) {

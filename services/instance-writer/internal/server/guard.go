@@ -13,7 +13,8 @@ import (
 // errCutOff sends streams to a replica that reaches the API server.
 var errCutOff = status.Error(codes.Unavailable, "this replica is cut off from the API server")
 
-// Guard is a Server that holds no node's stream while it is cut off from the API server: what it would say is old.
+// Guard is a Server that holds no node's stream while it is cut off from the API server: what it
+// would say is old.
 type Guard struct {
 	*Server
 	// Lost is closed while the API server does not answer.
@@ -43,7 +44,8 @@ func (g Guard) ReportDevices(stream reportStream) error {
 	})
 }
 
-// hold serves the stream until it ends or the API server is lost. A Recv that is under way then ends with the call.
+// hold serves the stream until it ends or the API server is lost. A Recv that is under way then
+// ends with the call.
 func (g Guard) hold(stream grpc.ServerStream, serve func(grpc.ServerStream) error) error {
 	ctx, cancel := context.WithCancel(stream.Context())
 	defer cancel()

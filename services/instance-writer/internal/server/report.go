@@ -23,7 +23,8 @@ import (
 	"akri.sh/services/instance-writer/internal/reports"
 )
 
-// maxUnanswered bounds how many reports of one node wait for their outcome; then its stream is not read on.
+// maxUnanswered bounds how many reports of one node wait for their outcome; then its stream is not
+// read on.
 const maxUnanswered = 256
 
 const (
@@ -35,8 +36,8 @@ const (
 
 type reportStream = grpc.BidiStreamingServer[instancev1.ReportDevicesRequest, instancev1.ReportDevicesResponse]
 
-// ReportDevices takes a node's reports in as they come, and answers each once it has an outcome: one that takes long
-// holds up no other.
+// ReportDevices takes a node's reports in as they come, and answers each once it has an outcome:
+// one that takes long holds up no other.
 func (s *Server) ReportDevices(stream reportStream) error {
 	first, err := stream.Recv()
 	if errors.Is(err, io.EOF) {
@@ -56,7 +57,8 @@ func (s *Server) ReportDevices(stream reportStream) error {
 		Server: s, stream: stream, own: own, node: first.GetNode(),
 		room: make(chan struct{}, maxUnanswered), answers: make(chan *instancev1.ReportDevicesResponse),
 	}
-	// When the writer is the first to fail, the reader's Recv ends with the stream, and that with this call.
+	// When the writer is the first to fail, the reader's Recv ends with the stream, and that with
+	// this call.
 	read := make(chan error, 1)
 	go func() { read <- conversation.read(ctx, cancel, first) }()
 	return conversation.write(ctx, read)
@@ -161,7 +163,8 @@ func checkReport(request *instancev1.ReportDevicesRequest, node string) error {
 	return nil
 }
 
-// outcome stores a report and waits for what becomes of it; one on a Configuration that does not exist is void.
+// outcome stores a report and waits for what becomes of it; one on a Configuration that does not
+// exist is void.
 func (c *conversation) outcome(ctx context.Context, request *instancev1.ReportDevicesRequest, sequence uint64) (*instancev1.ReportDevicesResponse, error) {
 	key := types.NamespacedName{Namespace: request.GetNamespace(), Name: request.GetConfiguration()}
 	response := &instancev1.ReportDevicesResponse{Revision: request.GetRevision()}

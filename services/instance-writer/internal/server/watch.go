@@ -97,8 +97,8 @@ func toProto(instance *akriv0.Instance) *instancev1.Instance {
 	return message
 }
 
-// number is 0 when the API server's versions are no numbers, which those of etcd are: the receiver then goes by the order
-// of arrival.
+// number is 0 when the API server's versions are no numbers, which those of etcd are: the receiver
+// then goes by the order of arrival.
 func number(version string) uint64 {
 	revision, _ := strconv.ParseUint(version, 10, 64)
 	return revision

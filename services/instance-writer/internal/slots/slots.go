@@ -1,8 +1,9 @@
-// Package slots is the arithmetic of `deviceUsage`: who holds which slot of an Instance. All functions are pure but for
-// the Instance that they are given, which must be the caller's own copy.
+// Package slots is the arithmetic of `deviceUsage`: who holds which slot of an Instance. All
+// functions are pure but for the Instance that they are given, which must be the caller's own copy.
 //
-// A value that cannot be read is kept, shown as malformed, and never offered or overwritten: it may be somebody's.
-// A key that is missing means free. Keys that are not slots of the Instance are left alone.
+// A value that cannot be read is kept, shown as malformed, and never offered or overwritten: it may
+// be somebody's. A key that is missing means free. Keys that are not slots of the Instance are left
+// alone.
 package slots
 
 import (
@@ -82,8 +83,8 @@ func Unreadable(instance *akriv0.Instance) []string {
 	return said
 }
 
-// Reserve gives the slot to the holder; one that the holder has already is a success. The error is a *Refusal, and
-// nothing changed then.
+// Reserve gives the slot to the holder; one that the holder has already is a success. The error is
+// a *Refusal, and nothing changed then.
 func Reserve(instance *akriv0.Instance, index int, holder akriv0.SlotHolder) error {
 	name := akriv0.SlotName(instance.Name, index)
 	slot := at(instance, index)
@@ -122,8 +123,8 @@ func Holders(instance *akriv0.Instance) []string {
 	return nodes
 }
 
-// Fit frees the slots of the nodes that left, writes down every free slot below capacity and forgets the free ones at or
-// above it.
+// Fit frees the slots of the nodes that left, writes down every free slot below capacity and
+// forgets the free ones at or above it.
 func Fit(instance *akriv0.Instance, left func(node string) bool) {
 	for key := range instance.Spec.DeviceUsage {
 		index, err := akriv0.SlotIndex(instance.Name, key)

@@ -103,8 +103,8 @@ func (r rule) judge(nodes []akriv0.NodeStatus) metav1.Condition {
 // nodeText is what one node has to say.
 type nodeText struct{ node, text string }
 
-// problems returns those of this rule, by node, and the reason that decides: one of the Configuration before one of a
-// node, the first in the order of the nodes.
+// problems returns those of this rule, by node, and the reason that decides: one of the
+// Configuration before one of a node, the first in the order of the nodes.
 func (r rule) problems(nodes []akriv0.NodeStatus) (found []nodeText, worst string) {
 	for _, node := range nodes {
 		var texts []string

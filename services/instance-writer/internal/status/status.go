@@ -1,10 +1,11 @@
-// Package status is what a Configuration's status says: a pure function of what its nodes report and how many Instances
-// it has, so that all replicas agree.
+// Package status is what a Configuration's status says: a pure function of what its nodes report
+// and how many Instances it has, so that all replicas agree.
 //
-// Ready is True when every other condition is. Some problems concern the Configuration wherever they are seen (details
-// that a handler cannot parse, a device that cannot be offered, a name that is taken) and make their condition False.
-// Others concern a node (its handler is not registered, offline, or fails): they make it False only when no node can
-// discover, and are named in the message of a True condition otherwise.
+// Ready is True when every other condition is. Some problems concern the Configuration wherever
+// they are seen (details that a handler cannot parse, a device that cannot be offered, a name that
+// is taken) and make their condition False. Others concern a node (its handler is not registered,
+// offline, or fails): they make it False only when no node can discover, and are named in the
+// message of a True condition otherwise.
 package status
 
 import (
@@ -51,8 +52,8 @@ type Report struct {
 	Generation int64
 }
 
-// says tells whether the report is an answer. One that waits for handlers and knows of nothing wrong is none: what the
-// node said before still stands.
+// says tells whether the report is an answer. One that waits for handlers and knows of nothing
+// wrong is none: what the node said before still stands.
 func (r Report) says() bool { return r.Complete || len(r.Problems) > 0 }
 
 // Desired is what the status should be.

@@ -1,6 +1,7 @@
-// Package work is a queue of keys that several workers empty: a key that is added again while it waits or is worked on
-// is done once more, not twice; one that fails is tried again after a growing wait; and a caller can wait until
-// a key has been done with everything that was known when it asked.
+// Package work is a queue of keys that several workers empty: a key that is added again while it
+// waits or is worked on is done once more, not twice; one that fails is tried again after a growing
+// wait; and a caller can wait until a key has been done with everything that was known when it
+// asked.
 package work
 
 import (
