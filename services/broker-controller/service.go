@@ -18,15 +18,14 @@ import (
 	"akri.sh/services/broker-controller/internal/admission"
 	"akri.sh/services/broker-controller/internal/cluster"
 	"akri.sh/services/broker-controller/internal/controller"
-	"akri.sh/services/broker-controller/internal/election"
 	"akri.sh/services/broker-controller/internal/webhook"
 )
 
 const (
 	leaseName     = "akri-broker-controller"
 	leaseDuration = 15 * time.Second
-	leaseDeadline = 10 * time.Second
-	leaseRetry    = 2 * time.Second
+	renewDeadline = 10 * time.Second
+	retryPeriod   = 2 * time.Second
 )
 
 // Config of the service.
@@ -53,6 +52,7 @@ type WebhookConfig struct {
 type Service struct {
 	config  Config
 	env     service.Env
+	rest    *rest.Config
 	clients cluster.Clients
 	cache   cluster.Cache
 	metrics *metrics
@@ -77,7 +77,7 @@ func New(config Config, env service.Env) (*Service, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &Service{config: config, env: env, clients: clients, cache: cache, metrics: newMetrics(env.Metrics, cache)}
+	s := &Service{config: config, env: env, rest: access, clients: clients, cache: cache, metrics: newMetrics(env.Metrics, cache)}
 	env.Health.AddReadiness("cache", func(context.Context) error {
 		if !cache.HasSynced() {
 			return kube.ErrNotSynced
@@ -132,14 +132,11 @@ func (s *Service) elected(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	elector := election.Elector{
-		Leases:   s.clients.Leases.In(s.config.Namespace),
-		Name:     leaseName,
-		Identity: identity,
-		Duration: leaseDuration, Deadline: leaseDeadline, Retry: leaseRetry,
-		Log: s.env.Log.With(zap.String("lease", s.config.Namespace+"/"+leaseName)),
+	election := cluster.Election{
+		REST: s.rest, Namespace: s.config.Namespace, Name: leaseName, Identity: identity,
+		LeaseDuration: leaseDuration, RenewDeadline: renewDeadline, RetryPeriod: retryPeriod, Log: s.env.Log,
 	}
-	return elector.Run(ctx, s.lead)
+	return election.Run(ctx, s.lead)
 }
 
 func (s *Service) identity() (string, error) {
