@@ -31,25 +31,25 @@ configurationServiceSpec: {ports: [{name: http, port: 80}]}
 )
 
 func TestOneBrokerForEachNodeWithinCapacity(t *testing.T) {
-	w := newWorld(t)
-	w.start()
-	c := w.configuration("echo", podsOnly)
-	w.instance(c, "8120fe", 2, "node-a", "node-b", "node-c")
-	w.instance(c, "d2981e", 1, "node-a")
-	w.eventuallyNames(w.podNames, "echo-d2981e-pod", "node-a-echo-8120fe-pod", "node-b-echo-8120fe-pod")
-	require.Equal(t, "1", quantity(w.pod("echo-d2981e-pod"), "akri.sh/echo-d2981e"))
-	w.hasEvent("echo-d2981e", "BrokerCreated", "echo-d2981e-pod")
+	e := newTestEnv(t)
+	e.start()
+	c := e.configuration("echo", podsOnly)
+	e.instance(c, "8120fe", 2, "node-a", "node-b", "node-c")
+	e.instance(c, "d2981e", 1, "node-a")
+	e.eventuallyNames(e.podNames, "echo-d2981e-pod", "node-a-echo-8120fe-pod", "node-b-echo-8120fe-pod")
+	require.Equal(t, "1", quantity(e.pod("echo-d2981e-pod"), "akri.sh/echo-d2981e"))
+	e.hasEvent("echo-d2981e", "BrokerCreated", "echo-d2981e-pod")
 
-	w.patchInstance("echo-8120fe", `{"spec":{"nodes":["node-b","node-c"]}}`)
-	w.eventuallyNames(w.podNames, "echo-d2981e-pod", "node-b-echo-8120fe-pod", "node-c-echo-8120fe-pod")
-	w.eventually(func() bool {
-		count, err := testutil.GatherAndCount(w.metrics, "akri_broker_pod_count")
+	e.patchInstance("echo-8120fe", `{"spec":{"nodes":["node-b","node-c"]}}`)
+	e.eventuallyNames(e.podNames, "echo-d2981e-pod", "node-b-echo-8120fe-pod", "node-c-echo-8120fe-pod")
+	e.eventually(func() bool {
+		count, err := testutil.GatherAndCount(e.metrics, "akri_broker_pod_count")
 		require.NoError(t, err)
 		return count == 3
 	}, "a series for each node")
 
-	require.NoError(t, w.Instances.In(w.namespace).Delete(t.Context(), "echo-8120fe", metav1.DeleteOptions{}))
-	w.eventuallyNames(w.podNames, "echo-d2981e-pod")
+	require.NoError(t, e.Instances.In(e.namespace).Delete(t.Context(), "echo-8120fe", metav1.DeleteOptions{}))
+	e.eventuallyNames(e.podNames, "echo-d2981e-pod")
 }
 
 func quantity(pod *corev1.Pod, resource corev1.ResourceName) string {
@@ -57,170 +57,170 @@ func quantity(pod *corev1.Pod, resource corev1.ResourceName) string {
 	return q.String()
 }
 
-func TestABrokerThatIsDeletedOrEndsComesBack(t *testing.T) {
-	w := newWorld(t)
-	w.start()
-	w.instance(w.configuration("echo", podsOnly), "8120fe", 1, "node-a")
-	w.eventuallyNames(w.podNames, "echo-8120fe-pod")
+func TestDeletedOrEndedBrokerIsReplaced(t *testing.T) {
+	e := newTestEnv(t)
+	e.start()
+	e.instance(e.configuration("echo", podsOnly), "8120fe", 1, "node-a")
+	e.eventuallyNames(e.podNames, "echo-8120fe-pod")
 	for name, end := range map[string]func(){
 		"deleted": func() {
-			require.NoError(t, w.Pods.In(w.namespace).Delete(t.Context(), "echo-8120fe-pod", metav1.DeleteOptions{}))
+			require.NoError(t, e.Pods.In(e.namespace).Delete(t.Context(), "echo-8120fe-pod", metav1.DeleteOptions{}))
 		},
-		"failed":    func() { w.kubelet(corev1.PodFailed, time.Now(), "echo-8120fe-pod") },
-		"succeeded": func() { w.kubelet(corev1.PodSucceeded, time.Now(), "echo-8120fe-pod") },
-		"stuck":     func() { w.kubelet(corev1.PodPending, time.Now().Add(-5*time.Minute), "echo-8120fe-pod") },
+		"failed":    func() { e.setPhase(corev1.PodFailed, time.Now(), "echo-8120fe-pod") },
+		"succeeded": func() { e.setPhase(corev1.PodSucceeded, time.Now(), "echo-8120fe-pod") },
+		"stuck":     func() { e.setPhase(corev1.PodPending, time.Now().Add(-5*time.Minute), "echo-8120fe-pod") },
 	} {
-		before := w.pod("echo-8120fe-pod").UID
+		before := e.pod("echo-8120fe-pod").UID
 		end()
-		w.eventually(func() bool { now := w.pod("echo-8120fe-pod").UID; return now != "" && now != before }, name)
+		e.eventually(func() bool { now := e.pod("echo-8120fe-pod").UID; return now != "" && now != before }, name)
 	}
 }
 
-func TestAPendingBrokerIsReplacedByATimer(t *testing.T) {
-	w := newWorld(t)
-	w.start(func(c *brokercontroller.Config) { c.PendingMax = time.Second })
-	w.instance(w.configuration("echo", podsOnly), "8120fe", 1, "node-a")
-	w.eventuallyNames(w.podNames, "echo-8120fe-pod")
-	before := w.pod("echo-8120fe-pod").UID
-	w.kubelet(corev1.PodPending, time.Now(), "echo-8120fe-pod")
-	w.eventually(func() bool { now := w.pod("echo-8120fe-pod").UID; return now != "" && now != before }, "a new Pod")
+func TestStuckBrokerIsReplaced(t *testing.T) {
+	e := newTestEnv(t)
+	e.start(func(c *brokercontroller.Config) { c.PendingMax = time.Second })
+	e.instance(e.configuration("echo", podsOnly), "8120fe", 1, "node-a")
+	e.eventuallyNames(e.podNames, "echo-8120fe-pod")
+	before := e.pod("echo-8120fe-pod").UID
+	e.setPhase(corev1.PodPending, time.Now(), "echo-8120fe-pod")
+	e.eventually(func() bool { now := e.pod("echo-8120fe-pod").UID; return now != "" && now != before }, "a new Pod")
 }
 
-func TestServicesAreThereFromTheFirstRunningBrokerToTheLast(t *testing.T) {
-	w := newWorld(t)
-	w.start()
-	w.instance(w.configuration("echo", withServices), "8120fe", 2, "node-a", "node-b")
-	w.eventuallyNames(w.podNames, "node-a-echo-8120fe-pod", "node-b-echo-8120fe-pod")
-	require.Empty(t, w.serviceNames())
-	w.kubelet(corev1.PodRunning, time.Now(), "node-a-echo-8120fe-pod")
-	w.eventuallyNames(w.serviceNames, "echo-8120fe-svc", "echo-svc")
-	before := w.address("echo-svc")
+func TestServicesExistWhileBrokersRun(t *testing.T) {
+	e := newTestEnv(t)
+	e.start()
+	e.instance(e.configuration("echo", withServices), "8120fe", 2, "node-a", "node-b")
+	e.eventuallyNames(e.podNames, "node-a-echo-8120fe-pod", "node-b-echo-8120fe-pod")
+	require.Empty(t, e.serviceNames())
+	e.setPhase(corev1.PodRunning, time.Now(), "node-a-echo-8120fe-pod")
+	e.eventuallyNames(e.serviceNames, "echo-8120fe-svc", "echo-svc")
+	before := e.address("echo-svc")
 
 	// Neither an edit of the Service nor the loss of the only running broker changes its address.
-	w.edit("echo", strings.ReplaceAll(withServices, "port: 80", "port: 81"))
-	w.eventually(func() bool { return w.port("echo-svc") == 81 && w.port("echo-8120fe-svc") == 81 }, "the new port")
-	require.NoError(t, w.Pods.In(w.namespace).DeleteCollection(t.Context(), metav1.DeleteOptions{}, metav1.ListOptions{}))
-	w.eventuallyNames(w.podNames, "node-a-echo-8120fe-pod", "node-b-echo-8120fe-pod")
-	require.Equal(t, before, w.address("echo-svc"))
+	e.edit("echo", strings.ReplaceAll(withServices, "port: 80", "port: 81"))
+	e.eventually(func() bool { return e.port("echo-svc") == 81 && e.port("echo-8120fe-svc") == 81 }, "the new port")
+	require.NoError(t, e.Pods.In(e.namespace).DeleteCollection(t.Context(), metav1.DeleteOptions{}, metav1.ListOptions{}))
+	e.eventuallyNames(e.podNames, "node-a-echo-8120fe-pod", "node-b-echo-8120fe-pod")
+	require.Equal(t, before, e.address("echo-svc"))
 
-	require.NoError(t, w.Instances.In(w.namespace).Delete(t.Context(), "echo-8120fe", metav1.DeleteOptions{}))
-	w.eventuallyNames(w.podNames)
-	w.eventuallyNames(w.serviceNames)
+	require.NoError(t, e.Instances.In(e.namespace).Delete(t.Context(), "echo-8120fe", metav1.DeleteOptions{}))
+	e.eventuallyNames(e.podNames)
+	e.eventuallyNames(e.serviceNames)
 }
 
-func (w *world) service(name string) *corev1.Service {
-	s, err := w.Services.In(w.namespace).Get(w.Context(), name, metav1.GetOptions{})
-	require.NoError(w, err)
+func (e *testEnv) service(name string) *corev1.Service {
+	s, err := e.Services.In(e.namespace).Get(e.Context(), name, metav1.GetOptions{})
+	require.NoError(e, err)
 	return s
 }
 
-func (w *world) address(service string) string { return w.service(service).Spec.ClusterIP }
+func (e *testEnv) address(service string) string { return e.service(service).Spec.ClusterIP }
 
-func (w *world) port(service string) int { return int(w.service(service).Spec.Ports[0].Port) }
+func (e *testEnv) port(service string) int { return int(e.service(service).Spec.Ports[0].Port) }
 
-func TestAServiceWhoseAddressMustChangeIsMadeAnew(t *testing.T) {
-	w := newWorld(t)
-	w.start()
-	w.instance(w.configuration("echo", withServices), "8120fe", 1, "node-a")
-	w.eventuallyNames(w.podNames, "echo-8120fe-pod")
-	w.kubelet(corev1.PodRunning, time.Now(), "echo-8120fe-pod")
-	w.eventuallyNames(w.serviceNames, "echo-8120fe-svc", "echo-svc")
-	w.edit("echo", strings.ReplaceAll(withServices, "ports:", "clusterIP: None, ports:"))
-	w.eventually(func() bool {
-		s, err := w.Services.In(w.namespace).Get(w.Context(), "echo-svc", metav1.GetOptions{})
+func TestServiceWithNewAddressIsRecreated(t *testing.T) {
+	e := newTestEnv(t)
+	e.start()
+	e.instance(e.configuration("echo", withServices), "8120fe", 1, "node-a")
+	e.eventuallyNames(e.podNames, "echo-8120fe-pod")
+	e.setPhase(corev1.PodRunning, time.Now(), "echo-8120fe-pod")
+	e.eventuallyNames(e.serviceNames, "echo-8120fe-svc", "echo-svc")
+	e.edit("echo", strings.ReplaceAll(withServices, "ports:", "clusterIP: None, ports:"))
+	e.eventually(func() bool {
+		s, err := e.Services.In(e.namespace).Get(e.Context(), "echo-svc", metav1.GetOptions{})
 		return err == nil && s.Spec.ClusterIP == "None"
 	}, "a headless Service")
-	before := w.service("echo-svc").UID
-	w.edit("echo", strings.ReplaceAll(withServices, "port: 80", "port: 99999"))
-	w.hasEvent("echo", "ServiceRefused", "must be between 1 and 65535")
-	require.Equal(t, before, w.service("echo-svc").UID, "what works is not removed for what cannot be")
+	before := e.service("echo-svc").UID
+	e.edit("echo", strings.ReplaceAll(withServices, "port: 80", "port: 99999"))
+	e.hasEvent("echo", "ServiceRefused", "must be between 1 and 65535")
+	require.Equal(t, before, e.service("echo-svc").UID, "an invalid spec must not delete the Service")
 }
 
-func TestAJobRunsOnceForEachInstanceAndSpec(t *testing.T) {
-	w := newWorld(t)
-	stop := w.start()
-	c := w.configuration("echo", oneJob)
-	w.instance(c, "8120fe", 1, "node-a")
-	w.eventuallyNames(w.jobNames, "echo-8120fe-1-job")
-	w.edit("echo", oneJobEdited)
-	w.caughtUp()
-	w.instance(c, "a19705", 1, "node-a")
-	w.eventuallyNames(w.jobNames, "echo-8120fe-1-job", "echo-a19705-2-job")
+func TestJobRunsOncePerInstanceAndSpec(t *testing.T) {
+	e := newTestEnv(t)
+	stop := e.start()
+	c := e.configuration("echo", oneJob)
+	e.instance(c, "8120fe", 1, "node-a")
+	e.eventuallyNames(e.jobNames, "echo-8120fe-1-job")
+	e.edit("echo", oneJobEdited)
+	e.waitForConfigurations()
+	e.instance(c, "a19705", 1, "node-a")
+	e.eventuallyNames(e.jobNames, "echo-8120fe-1-job", "echo-a19705-2-job")
 	require.NoError(t, stop())
-	w.start()
-	w.edit("echo", otherJob)
-	w.eventuallyNames(w.jobNames, "echo-8120fe-3-job", "echo-a19705-3-job")
-	w.edit("echo", podsOnly)
-	w.eventuallyNames(w.jobNames)
-	w.eventuallyNames(w.podNames, "echo-8120fe-pod", "echo-a19705-pod")
-	w.edit("echo", oneJob)
-	w.eventuallyNames(w.jobNames, "echo-8120fe-5-job", "echo-a19705-5-job")
-	w.eventuallyNames(w.podNames)
-	require.NoError(t, w.Instances.In(w.namespace).Delete(t.Context(), "echo-8120fe", metav1.DeleteOptions{}))
-	w.eventuallyNames(w.jobNames, "echo-a19705-5-job")
+	e.start()
+	e.edit("echo", otherJob)
+	e.eventuallyNames(e.jobNames, "echo-8120fe-3-job", "echo-a19705-3-job")
+	e.edit("echo", podsOnly)
+	e.eventuallyNames(e.jobNames)
+	e.eventuallyNames(e.podNames, "echo-8120fe-pod", "echo-a19705-pod")
+	e.edit("echo", oneJob)
+	e.eventuallyNames(e.jobNames, "echo-8120fe-5-job", "echo-a19705-5-job")
+	e.eventuallyNames(e.podNames)
+	require.NoError(t, e.Instances.In(e.namespace).Delete(t.Context(), "echo-8120fe", metav1.DeleteOptions{}))
+	e.eventuallyNames(e.jobNames, "echo-a19705-5-job")
 }
 
-// A Job's first Pod could be refused while the device is still in use, and counts as a failure.
-func TestAJobWaitsForTheBrokersThatItFollows(t *testing.T) {
+// The kubelet could reject the Job's first Pod while the device is in use, which counts as a failure of the Job.
+func TestJobWaitsForPreviousBrokers(t *testing.T) {
 	withService := func(spec string) string {
 		return strings.Replace(spec, "{", "{instanceServiceSpec: {ports: [{name: http, port: 80}]}, ", 1)
 	}
-	w := newWorld(t)
-	w.start()
-	c := w.configuration("echo", withService(podsOnly))
-	w.instance(c, "8120fe", 2, "node-a", "node-b")
-	w.eventuallyNames(w.podNames, "node-a-echo-8120fe-pod", "node-b-echo-8120fe-pod")
-	w.scheduled("node-a", "node-a-echo-8120fe-pod")
-	w.scheduled("node-b", "node-b-echo-8120fe-pod")
-	w.kubelet(corev1.PodRunning, time.Now(), "node-a-echo-8120fe-pod", "node-b-echo-8120fe-pod")
-	w.eventuallyNames(w.serviceNames, "echo-8120fe-svc")
-	address := w.address("echo-8120fe-svc")
+	e := newTestEnv(t)
+	e.start()
+	c := e.configuration("echo", withService(podsOnly))
+	e.instance(c, "8120fe", 2, "node-a", "node-b")
+	e.eventuallyNames(e.podNames, "node-a-echo-8120fe-pod", "node-b-echo-8120fe-pod")
+	e.bind("node-a", "node-a-echo-8120fe-pod")
+	e.bind("node-b", "node-b-echo-8120fe-pod")
+	e.setPhase(corev1.PodRunning, time.Now(), "node-a-echo-8120fe-pod", "node-b-echo-8120fe-pod")
+	e.eventuallyNames(e.serviceNames, "echo-8120fe-svc")
+	address := e.address("echo-8120fe-svc")
 
-	w.edit("echo", withService(oneJob))
-	w.eventually(func() bool {
-		return w.pod("node-a-echo-8120fe-pod").DeletionTimestamp != nil && w.pod("node-b-echo-8120fe-pod").DeletionTimestamp != nil
-	}, "the Pods to be on their way out")
-	w.gone("node-a-echo-8120fe-pod")
-	// A Job that waits for nothing shows that the edit has been worked on.
-	w.instance(c, "a19705", 1, "node-a")
-	w.eventuallyNames(w.jobNames, "echo-a19705-2-job")
-	require.Equal(t, address, w.address("echo-8120fe-svc"), "the Service waits for the Job's Pod")
-	w.gone("node-b-echo-8120fe-pod")
-	w.eventuallyNames(w.jobNames, "echo-8120fe-2-job", "echo-a19705-2-job")
-	require.Equal(t, address, w.address("echo-8120fe-svc"))
+	e.edit("echo", withService(oneJob))
+	e.eventually(func() bool {
+		return e.pod("node-a-echo-8120fe-pod").DeletionTimestamp != nil && e.pod("node-b-echo-8120fe-pod").DeletionTimestamp != nil
+	}, "the deletion of the Pods")
+	e.forceDelete("node-a-echo-8120fe-pod")
+	// A Job that does not wait shows that the edit has been reconciled.
+	e.instance(c, "a19705", 1, "node-a")
+	e.eventuallyNames(e.jobNames, "echo-a19705-2-job")
+	require.Equal(t, address, e.address("echo-8120fe-svc"), "the Service must keep its address until the Job's Pod runs")
+	e.forceDelete("node-b-echo-8120fe-pod")
+	e.eventuallyNames(e.jobNames, "echo-8120fe-2-job", "echo-a19705-2-job")
+	require.Equal(t, address, e.address("echo-8120fe-svc"))
 }
 
-// A Pod on a lost node stays until the node is back or deleted; its slots are free before.
-func TestAJobDoesNotWaitForLostNodes(t *testing.T) {
-	w := newWorld(t)
-	w.start()
-	w.instance(w.configuration("echo", podsOnly), "8120fe", 2, "node-a", "node-b")
-	w.eventuallyNames(w.podNames, "node-a-echo-8120fe-pod", "node-b-echo-8120fe-pod")
-	w.scheduled("node-a", "node-a-echo-8120fe-pod")
-	w.kubelet(corev1.PodRunning, time.Now(), "node-a-echo-8120fe-pod")
-	w.edit("echo", oneJob)
-	w.eventuallyNames(w.podNames, "node-a-echo-8120fe-pod")
-	w.patchInstance("echo-8120fe", `{"spec":{"nodes":["node-b"]}}`)
-	w.eventuallyNames(w.jobNames, "echo-8120fe-2-job")
-	w.eventuallyNames(w.podNames, "node-a-echo-8120fe-pod")
+// A Pod on a lost node stays until the node returns or is deleted. Its slots are free earlier.
+func TestJobDoesNotWaitForLostNodes(t *testing.T) {
+	e := newTestEnv(t)
+	e.start()
+	e.instance(e.configuration("echo", podsOnly), "8120fe", 2, "node-a", "node-b")
+	e.eventuallyNames(e.podNames, "node-a-echo-8120fe-pod", "node-b-echo-8120fe-pod")
+	e.bind("node-a", "node-a-echo-8120fe-pod")
+	e.setPhase(corev1.PodRunning, time.Now(), "node-a-echo-8120fe-pod")
+	e.edit("echo", oneJob)
+	e.eventuallyNames(e.podNames, "node-a-echo-8120fe-pod")
+	e.patchInstance("echo-8120fe", `{"spec":{"nodes":["node-b"]}}`)
+	e.eventuallyNames(e.jobNames, "echo-8120fe-2-job")
+	e.eventuallyNames(e.podNames, "node-a-echo-8120fe-pod")
 }
 
-func TestBrokersAreUpdatedOneAtATime(t *testing.T) {
-	w := newWorld(t)
-	w.start()
-	c := w.configuration("echo", podsOnly)
-	w.instance(c, "8120fe", 2, "node-a", "node-b")
-	w.instance(c, "d2981e", 1, "node-a")
+func TestRolloutReplacesOneBrokerAtATime(t *testing.T) {
+	e := newTestEnv(t)
+	e.start()
+	c := e.configuration("echo", podsOnly)
+	e.instance(c, "8120fe", 2, "node-a", "node-b")
+	e.instance(c, "d2981e", 1, "node-a")
 	all := []string{"echo-d2981e-pod", "node-a-echo-8120fe-pod", "node-b-echo-8120fe-pod"}
-	w.eventuallyNames(w.podNames, all...)
-	w.kubelet(corev1.PodRunning, time.Now(), all...)
-	w.edit("echo", podsOnlyV2)
+	e.eventuallyNames(e.podNames, all...)
+	e.setPhase(corev1.PodRunning, time.Now(), all...)
+	e.edit("echo", podsOnlyV2)
 	updated := map[string]bool{}
 	for range all {
 		var next string
-		w.eventually(func() bool {
+		e.eventually(func() bool {
 			for _, name := range all {
-				pod := w.pod(name)
+				pod := e.pod(name)
 				if !updated[name] && len(pod.Spec.Containers) > 0 && pod.Spec.Containers[0].Image == "v2" {
 					next = name
 				}
@@ -229,127 +229,127 @@ func TestBrokersAreUpdatedOneAtATime(t *testing.T) {
 		}, "the next broker")
 		old := 0
 		for _, name := range all {
-			if pod := w.pod(name); len(pod.Spec.Containers) > 0 && pod.Spec.Containers[0].Image == "v1" {
+			if pod := e.pod(name); len(pod.Spec.Containers) > 0 && pod.Spec.Containers[0].Image == "v1" {
 				old++
 			}
 		}
 		require.Equal(t, len(all)-len(updated)-1, old)
 		updated[next] = true
-		w.kubelet(corev1.PodRunning, time.Now(), next)
+		e.setPhase(corev1.PodRunning, time.Now(), next)
 	}
 }
 
-func TestARefusedBrokerIsSaidAndDisturbsNoOther(t *testing.T) {
-	w := newWorld(t)
-	w.start()
-	bad := w.configuration("bad", `{brokerSpec: {brokerPodSpec: {containers: [{name: "Not A Name", image: v1}]}}}`)
-	w.instance(bad, "8120fe", 1, "node-a")
-	w.hasEvent("bad-8120fe", "BrokerRefused", "Not A Name")
-	w.hasEvent("bad", "BrokerRefused", "Not A Name")
-	w.instance(w.configuration("good", podsOnly), "8120fe", 1, "node-a")
-	w.eventuallyNames(w.podNames, "good-8120fe-pod")
-	w.edit("bad", podsOnly)
-	w.eventuallyNames(w.podNames, "bad-8120fe-pod", "good-8120fe-pod")
+func TestRefusedBrokerHasEventAndNoSideEffects(t *testing.T) {
+	e := newTestEnv(t)
+	e.start()
+	bad := e.configuration("bad", `{brokerSpec: {brokerPodSpec: {containers: [{name: "Not A Name", image: v1}]}}}`)
+	e.instance(bad, "8120fe", 1, "node-a")
+	e.hasEvent("bad-8120fe", "BrokerRefused", "Not A Name")
+	e.hasEvent("bad", "BrokerRefused", "Not A Name")
+	e.instance(e.configuration("good", podsOnly), "8120fe", 1, "node-a")
+	e.eventuallyNames(e.podNames, "good-8120fe-pod")
+	e.edit("bad", podsOnly)
+	e.eventuallyNames(e.podNames, "bad-8120fe-pod", "good-8120fe-pod")
 }
 
-func TestAMalformedBrokerIsSaidAndDisturbsNoOther(t *testing.T) {
-	w := newWorld(t)
-	bad := w.configuration("bad", podsOnly)
-	w.start()
-	w.instance(bad, "8120fe", 1, "node-a")
-	w.eventuallyNames(w.podNames, "bad-8120fe-pod")
+func TestMalformedBrokerHasEventAndNoSideEffects(t *testing.T) {
+	e := newTestEnv(t)
+	bad := e.configuration("bad", podsOnly)
+	e.start()
+	e.instance(bad, "8120fe", 1, "node-a")
+	e.eventuallyNames(e.podNames, "bad-8120fe-pod")
 	patch := []byte(`{"spec":{"brokerSpec":{"brokerPodSpec":{"containers":[{"name":"broker","resources":{"limits":{"cpu":"lots"}}}]}}}}`)
-	_, err := w.Configurations.In(w.namespace).Patch(t.Context(), "bad", types.MergePatchType, patch, metav1.PatchOptions{})
+	_, err := e.Configurations.In(e.namespace).Patch(t.Context(), "bad", types.MergePatchType, patch, metav1.PatchOptions{})
 	require.NoError(t, err)
-	w.hasEvent("bad", "BrokerRefused", "spec.brokerSpec: quantities must match")
-	w.hasEvent("bad-8120fe", "BrokerRefused", "spec.brokerSpec: quantities must match")
-	w.instance(w.configuration("good", podsOnly), "8120fe", 1, "node-a")
-	w.eventuallyNames(w.podNames, "bad-8120fe-pod", "good-8120fe-pod")
+	e.hasEvent("bad", "BrokerRefused", "spec.brokerSpec: quantities must match")
+	e.hasEvent("bad-8120fe", "BrokerRefused", "spec.brokerSpec: quantities must match")
+	e.instance(e.configuration("good", podsOnly), "8120fe", 1, "node-a")
+	e.eventuallyNames(e.podNames, "bad-8120fe-pod", "good-8120fe-pod")
 }
 
-func TestUsersLabelsAndAnnotationsAreKept(t *testing.T) {
-	w := newWorld(t)
-	w.start()
-	w.instance(w.configuration("echo", podsOnly), "8120fe", 1, "node-a")
-	w.eventuallyNames(w.podNames, "echo-8120fe-pod")
-	w.edit("echo", strings.Replace(podsOnly, "{brokerPodSpec", `{brokerPodMetadata: {labels: {team: vision, controller: mine}, annotations: {a: b}}, brokerPodSpec`, 1))
-	w.eventually(func() bool { return w.pod("echo-8120fe-pod").Labels["team"] == "vision" }, "the labels of the user")
-	pod := w.pod("echo-8120fe-pod")
+func TestUserLabelsAndAnnotationsAreKept(t *testing.T) {
+	e := newTestEnv(t)
+	e.start()
+	e.instance(e.configuration("echo", podsOnly), "8120fe", 1, "node-a")
+	e.eventuallyNames(e.podNames, "echo-8120fe-pod")
+	e.edit("echo", strings.Replace(podsOnly, "{brokerPodSpec", `{brokerPodMetadata: {labels: {team: vision, controller: mine}, annotations: {a: b}}, brokerPodSpec`, 1))
+	e.eventually(func() bool { return e.pod("echo-8120fe-pod").Labels["team"] == "vision" }, "the user's labels")
+	pod := e.pod("echo-8120fe-pod")
 	require.Equal(t, "akri.sh", pod.Labels["controller"])
 	require.Equal(t, "b", pod.Annotations["a"])
 }
 
-func TestAPodOfSomebodyElseIsLeftAlone(t *testing.T) {
-	w := newWorld(t)
-	w.start()
-	theirs := &corev1.Pod{
-		ObjectMeta: metav1.ObjectMeta{Name: "echo-8120fe-pod", Namespace: w.namespace, Labels: map[string]string{
+func TestPodOfAnotherOwnerIsKept(t *testing.T) {
+	e := newTestEnv(t)
+	e.start()
+	foreign := &corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{Name: "echo-8120fe-pod", Namespace: e.namespace, Labels: map[string]string{
 			"controller": "akri.sh", "akri.sh/configuration": "echo", "akri.sh/instance": "echo-8120fe",
 		}},
-		Spec: corev1.PodSpec{Containers: []corev1.Container{{Name: "theirs", Image: "theirs"}}},
+		Spec: corev1.PodSpec{Containers: []corev1.Container{{Name: "foreign", Image: "foreign"}}},
 	}
-	_, err := w.Pods.In(w.namespace).Create(t.Context(), theirs, metav1.CreateOptions{})
+	_, err := e.Pods.In(e.namespace).Create(t.Context(), foreign, metav1.CreateOptions{})
 	require.NoError(t, err)
-	w.instance(w.configuration("echo", podsOnly), "8120fe", 1, "node-a")
-	w.hasEvent("echo-8120fe", "BrokerRefused", "belongs to somebody else")
-	require.Equal(t, "theirs", w.pod("echo-8120fe-pod").Spec.Containers[0].Image)
+	e.instance(e.configuration("echo", podsOnly), "8120fe", 1, "node-a")
+	e.hasEvent("echo-8120fe", "BrokerRefused", "the name is used by an object with another owner")
+	require.Equal(t, "foreign", e.pod("echo-8120fe-pod").Spec.Containers[0].Image)
 }
 
-func TestARestartCreatesExactlyWhatIsMissing(t *testing.T) {
-	w := newWorld(t)
-	stop := w.start()
-	c := w.configuration("echo", withServices)
-	w.instance(c, "8120fe", 2, "node-a", "node-b")
-	w.eventuallyNames(w.podNames, "node-a-echo-8120fe-pod", "node-b-echo-8120fe-pod")
-	w.kubelet(corev1.PodRunning, time.Now(), "node-a-echo-8120fe-pod", "node-b-echo-8120fe-pod")
-	w.eventuallyNames(w.serviceNames, "echo-8120fe-svc", "echo-svc")
-	w.hasEvent("echo", "ServiceCreated", "echo-svc")
+func TestRestartCreatesOnlyMissingObjects(t *testing.T) {
+	e := newTestEnv(t)
+	stop := e.start()
+	c := e.configuration("echo", withServices)
+	e.instance(c, "8120fe", 2, "node-a", "node-b")
+	e.eventuallyNames(e.podNames, "node-a-echo-8120fe-pod", "node-b-echo-8120fe-pod")
+	e.setPhase(corev1.PodRunning, time.Now(), "node-a-echo-8120fe-pod", "node-b-echo-8120fe-pod")
+	e.eventuallyNames(e.serviceNames, "echo-8120fe-svc", "echo-svc")
+	e.hasEvent("echo", "ServiceCreated", "echo-svc")
 	require.NoError(t, stop())
-	kept := w.pod("node-a-echo-8120fe-pod").UID
-	require.NoError(t, w.Pods.In(w.namespace).Delete(t.Context(), "node-b-echo-8120fe-pod", metav1.DeleteOptions{}))
-	w.start()
-	w.eventuallyNames(w.podNames, "node-a-echo-8120fe-pod", "node-b-echo-8120fe-pod")
-	w.eventuallyNames(w.writes.list, "POST pods", "POST events")
-	require.Equal(t, kept, w.pod("node-a-echo-8120fe-pod").UID)
+	kept := e.pod("node-a-echo-8120fe-pod").UID
+	require.NoError(t, e.Pods.In(e.namespace).Delete(t.Context(), "node-b-echo-8120fe-pod", metav1.DeleteOptions{}))
+	e.start()
+	e.eventuallyNames(e.podNames, "node-a-echo-8120fe-pod", "node-b-echo-8120fe-pod")
+	e.eventuallyNames(e.writes.list, "POST pods", "POST events")
+	require.Equal(t, kept, e.pod("node-a-echo-8120fe-pod").UID)
 
-	// A later change is worked on, and by then nothing else has been written.
-	w.edit("echo", withServices+"\nbrokerProperties: {A: b}")
-	w.instance(c, "d2981e", 1, "node-a")
-	w.eventuallyNames(w.writes.list, "POST pods", "POST events", "POST pods", "POST events")
-	w.eventuallyNames(w.podNames, "echo-d2981e-pod", "node-a-echo-8120fe-pod", "node-b-echo-8120fe-pod")
+	// When a later change is reconciled, nothing else has been written.
+	e.edit("echo", withServices+"\nbrokerProperties: {A: b}")
+	e.instance(c, "d2981e", 1, "node-a")
+	e.eventuallyNames(e.writes.list, "POST pods", "POST events", "POST pods", "POST events")
+	e.eventuallyNames(e.podNames, "echo-d2981e-pod", "node-a-echo-8120fe-pod", "node-b-echo-8120fe-pod")
 }
 
-func TestAStandbyTakesOverAndNothingDoubles(t *testing.T) {
-	w := newWorld(t)
+func TestStandbyTakesOver(t *testing.T) {
+	e := newTestEnv(t)
 	elect := func(c *brokercontroller.Config) { c.LeaderElect = true }
-	stop := w.start(elect)
-	c := w.configuration("echo", oneJob)
-	w.instance(c, "8120fe", 1, "node-a")
-	w.eventuallyNames(w.jobNames, "echo-8120fe-1-job")
-	w.start(elect)
+	stop := e.start(elect)
+	c := e.configuration("echo", oneJob)
+	e.instance(c, "8120fe", 1, "node-a")
+	e.eventuallyNames(e.jobNames, "echo-8120fe-1-job")
+	e.start(elect)
 	require.NoError(t, stop())
-	w.instance(c, "a19705", 1, "node-a")
-	w.eventuallyNames(w.jobNames, "echo-8120fe-1-job", "echo-a19705-1-job")
+	e.instance(c, "a19705", 1, "node-a")
+	e.eventuallyNames(e.jobNames, "echo-8120fe-1-job", "echo-a19705-1-job")
 }
 
-func TestNamesEqualInTwoNamespacesDoNotMix(t *testing.T) {
-	w, other := newWorld(t), newWorld(t)
-	w.start()
-	w.instance(w.configuration("echo", podsOnly), "8120fe", 1, "node-a")
+func TestSameNamesInTwoNamespaces(t *testing.T) {
+	e, other := newTestEnv(t), newTestEnv(t)
+	e.start()
+	e.instance(e.configuration("echo", podsOnly), "8120fe", 1, "node-a")
 	other.instance(other.configuration("echo", withServices), "8120fe", 1, "node-b")
-	w.eventuallyNames(w.podNames, "echo-8120fe-pod")
+	e.eventuallyNames(e.podNames, "echo-8120fe-pod")
 	other.eventuallyNames(other.podNames, "echo-8120fe-pod")
-	other.kubelet(corev1.PodRunning, time.Now(), "echo-8120fe-pod")
+	other.setPhase(corev1.PodRunning, time.Now(), "echo-8120fe-pod")
 	other.eventuallyNames(other.serviceNames, "echo-8120fe-svc", "echo-svc")
 	require.NoError(t, other.Instances.In(other.namespace).Delete(t.Context(), "echo-8120fe", metav1.DeleteOptions{}))
 	other.eventuallyNames(other.podNames)
-	require.Equal(t, []string{"echo-8120fe-pod"}, w.podNames())
-	require.Empty(t, w.serviceNames())
+	require.Equal(t, []string{"echo-8120fe-pod"}, e.podNames())
+	require.Empty(t, e.serviceNames())
 }
 
-func TestNothingIsLeftRunning(t *testing.T) {
-	w := newWorld(t)
-	// Connections are kept for the next client of the same server.
+func TestRunStopsAllGoroutines(t *testing.T) {
+	e := newTestEnv(t)
+	// client-go keeps connections for the next client of the same server.
 	ignored := []goleak.Option{
 		goleak.IgnoreCurrent(),
 		goleak.IgnoreAnyFunction("net/http.(*persistConn).readLoop"),
@@ -357,9 +357,9 @@ func TestNothingIsLeftRunning(t *testing.T) {
 		goleak.IgnoreAnyFunction("net/http.(*http2ClientConn).readLoop"),
 		goleak.IgnoreAnyFunction("golang.org/x/net/http2.(*ClientConn).readLoop"),
 	}
-	stop := w.start(func(c *brokercontroller.Config) { c.LeaderElect = true })
-	w.instance(w.configuration("echo", podsOnly), "8120fe", 1, "node-a")
-	w.eventuallyNames(w.podNames, "echo-8120fe-pod")
+	stop := e.start(func(c *brokercontroller.Config) { c.LeaderElect = true })
+	e.instance(e.configuration("echo", podsOnly), "8120fe", 1, "node-a")
+	e.eventuallyNames(e.podNames, "echo-8120fe-pod")
 	err := stop()
 	require.False(t, errors.Is(err, context.Canceled))
 	require.NoError(t, err)

@@ -17,39 +17,39 @@ const (
 	eventTimeout = 5 * time.Second
 )
 
-// Recorder writes Events in the background. Repeated ones are counted in one Event, and more than the API server
-// should bear are dropped.
+// Recorder writes Events in the background. client-go's recorder counts repeated Events in one object and limits their
+// rate.
 type Recorder struct {
 	broadcaster record.EventBroadcaster
 	recorder    record.EventRecorder
 }
 
-// NewRecorder returns a Recorder to be stopped in the end.
+// NewRecorder returns a Recorder. The caller must call Stop.
 func NewRecorder(clients Clients) Recorder {
 	broadcaster := record.NewBroadcaster()
 	broadcaster.StartRecordingToSink(eventSink{clients})
 	return Recorder{broadcaster, broadcaster.NewRecorder(nil, corev1.EventSource{Component: component})}
 }
 
-// Normal says what was done about an object.
-func (r Recorder) Normal(about *corev1.ObjectReference, reason, message string) {
-	r.recorder.Event(about, corev1.EventTypeNormal, reason, message)
+// Normal records a change.
+func (r Recorder) Normal(object *corev1.ObjectReference, reason, message string) {
+	r.recorder.Event(object, corev1.EventTypeNormal, reason, message)
 }
 
-// Warning says what could not be done about an object.
-func (r Recorder) Warning(about *corev1.ObjectReference, reason, message string) {
-	r.recorder.Event(about, corev1.EventTypeWarning, reason, message)
+// Warning records a failure.
+func (r Recorder) Warning(object *corev1.ObjectReference, reason, message string) {
+	r.recorder.Event(object, corev1.EventTypeWarning, reason, message)
 }
 
-// Stop drops what has not been written yet.
+// Stop drops the Events that are not written yet.
 func (r Recorder) Stop() { r.broadcaster.Shutdown() }
 
-// InstanceReference is an Instance as an Event names it.
+// InstanceReference returns the reference of an Instance for Events.
 func InstanceReference(instance *akriv0.Instance) *corev1.ObjectReference {
 	return reference("Instance", instance)
 }
 
-// ConfigurationReference is a Configuration as an Event names it.
+// ConfigurationReference returns the reference of a Configuration for Events.
 func ConfigurationReference(configuration *akriv0.Configuration) *corev1.ObjectReference {
 	return reference("Configuration", configuration)
 }
@@ -61,7 +61,7 @@ func reference(kind string, object metav1.Object) *corev1.ObjectReference {
 	}
 }
 
-// eventSink is where client-go's recorder writes to. Its interface has no context, so each call makes its own.
+// eventSink implements record.EventSink. The interface has no context, so each call creates one.
 type eventSink struct{ clients Clients }
 
 func (s eventSink) Create(event *corev1.Event) (*corev1.Event, error) {
