@@ -18,7 +18,7 @@ import (
 
 const (
 	backWithin     = 2 * time.Second
-	takeOverWithin = 20 * time.Second
+	takeOverWithin = 25 * time.Second
 )
 
 const servicesSpec = `
