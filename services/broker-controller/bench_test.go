@@ -33,7 +33,8 @@ func waitForPod(events <-chan watch.Event) time.Time {
 	return time.Now()
 }
 
-// BenchmarkInstanceToBroker measures the time from the creation of an Instance until another client sees its Pod.
+// BenchmarkInstanceToBroker measures the time from the creation of an Instance until another client
+// sees its Pod.
 func BenchmarkInstanceToBroker(b *testing.B) {
 	e := newTestEnv(b)
 	e.start()
@@ -52,7 +53,8 @@ func BenchmarkInstanceToBroker(b *testing.B) {
 	b.ReportMetric(float64(took[len(took)*99/100].Microseconds())/1000, "p99-ms")
 }
 
-// BenchmarkBurst measures the time from the start of a controller until the Pods of all Instances exist.
+// BenchmarkBurst measures the time from the start of a controller until the Pods of all Instances
+// exist.
 func BenchmarkBurst(b *testing.B) {
 	for b.Loop() {
 		e := newTestEnv(b)

@@ -41,7 +41,8 @@ const (
 	pollInterval = 10 * time.Millisecond
 )
 
-// testEnv is a namespace of the API server. Its methods act as the user, instance-writer and the kubelet.
+// testEnv is a namespace of the API server. Its methods act as the user, instance-writer and the
+// kubelet.
 type testEnv struct {
 	testing.TB
 	cluster.Clients
@@ -166,8 +167,9 @@ func (e *testEnv) edit(name, spec string) {
 	require.NoError(e, err)
 }
 
-// waitForConfigurations waits until the controller has seen all previous changes of Configurations. It sees them in order,
-// but not in order with changes of Instances. It deletes the objects that it creates.
+// waitForConfigurations waits until the controller has seen all previous changes of Configurations.
+// It sees them in order, but not in order with changes of Instances. It deletes the objects that it
+// creates.
 func (e *testEnv) waitForConfigurations() {
 	e.Helper()
 	e.instance(e.configuration("later", oneJob), "8120fe", 1, "node-a")

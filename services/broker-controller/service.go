@@ -1,5 +1,6 @@
-// Package brokercontroller creates the broker Pods, Jobs and Services of Instances and reconciles them with the
-// Configurations. Any number of replicas can run. One leads, the others are on standby.
+// Package brokercontroller creates the broker Pods, Jobs and Services of Instances and reconciles
+// them with the Configurations. Any number of replicas can run. One leads, the others are on
+// standby.
 package brokercontroller
 
 import (
@@ -77,7 +78,9 @@ func New(config Config, env service.Env) (*Service, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &Service{config: config, env: env, rest: restConfig, clients: clients, cache: cache, metrics: newMetrics(env.Metrics, cache)}
+	s := &Service{
+		config: config, env: env, rest: restConfig, clients: clients, cache: cache, metrics: newMetrics(env.Metrics, cache),
+	}
 	env.Health.AddReadiness("cache", func(context.Context) error {
 		if !cache.HasSynced() {
 			return kube.ErrNotSynced
@@ -105,8 +108,8 @@ func (s *Service) newWebhook() (*webhook.Webhook, error) {
 	})
 }
 
-// Run runs the service until ctx ends. It returns an error if the process loses the leader election; the process must
-// then restart.
+// Run runs the service until ctx ends. It returns an error if the process loses the leader
+// election; the process must then restart.
 func (s *Service) Run(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()

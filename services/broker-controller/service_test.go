@@ -84,6 +84,7 @@ func TestStuckBrokerIsReplaced(t *testing.T) {
 	before := e.pod("echo-8120fe-pod").UID
 	e.setPhase(corev1.PodPending, time.Now(), "echo-8120fe-pod")
 	e.eventually(func() bool { now := e.pod("echo-8120fe-pod").UID; return now != "" && now != before }, "a new Pod")
+	e.hasEvent("echo-8120fe", "BrokerRemoved", "Replaced Pod echo-8120fe-pod: it had not started within 1s.")
 }
 
 func TestServicesExistWhileBrokersRun(t *testing.T) {
@@ -160,7 +161,8 @@ func TestJobRunsOncePerInstanceAndSpec(t *testing.T) {
 	e.eventuallyNames(e.jobNames, "echo-a19705-5-job")
 }
 
-// The kubelet could reject the Job's first Pod while the device is in use, which counts as a failure of the Job.
+// The kubelet could reject the Job's first Pod while the device is in use, which counts as a
+// failure of the Job.
 func TestJobWaitsForPreviousBrokers(t *testing.T) {
 	withService := func(spec string) string {
 		return strings.Replace(spec, "{", "{instanceServiceSpec: {ports: [{name: http, port: 80}]}, ", 1)
@@ -237,6 +239,7 @@ func TestRolloutReplacesOneBrokerAtATime(t *testing.T) {
 		updated[next] = true
 		e.setPhase(corev1.PodRunning, time.Now(), next)
 	}
+	e.hasEvent("echo-d2981e", "BrokerRemoved", "Replaced Pod echo-d2981e-pod: the broker spec changed.")
 }
 
 func TestRefusedBrokerHasEventAndNoSideEffects(t *testing.T) {
@@ -244,7 +247,7 @@ func TestRefusedBrokerHasEventAndNoSideEffects(t *testing.T) {
 	e.start()
 	bad := e.configuration("bad", `{brokerSpec: {brokerPodSpec: {containers: [{name: "Not A Name", image: v1}]}}}`)
 	e.instance(bad, "8120fe", 1, "node-a")
-	e.hasEvent("bad-8120fe", "BrokerRefused", "Not A Name")
+	e.hasEvent("bad-8120fe", "BrokerRefused", `Kubernetes refused to create Pod "bad-8120fe-pod": `)
 	e.hasEvent("bad", "BrokerRefused", "Not A Name")
 	e.instance(e.configuration("good", podsOnly), "8120fe", 1, "node-a")
 	e.eventuallyNames(e.podNames, "good-8120fe-pod")

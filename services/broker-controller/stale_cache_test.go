@@ -86,7 +86,8 @@ func TestLateWatchCausesNoRepeatedWrites(t *testing.T) {
 	require.Len(t, creations, 3)
 }
 
-// outage closes all watches and fails all reads until it ends. Then the resourceVersions of the watches have expired.
+// outage closes all watches and fails all reads until it ends. Then the resourceVersions of the
+// watches have expired.
 type outage struct {
 	mu      sync.Mutex
 	on      bool

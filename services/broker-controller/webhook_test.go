@@ -132,7 +132,8 @@ func TestWebhookRefusesConfigurations(t *testing.T) {
 	require.Equal(t, certificate.Data, e.secret().Data)
 }
 
-// issue writes a certificate of that age into the Secret, without the CA's key, as cert-manager does.
+// issue writes a certificate of that age into the Secret, without the CA's key, as cert-manager
+// does.
 func (e webhookEnv) issue(age time.Duration) map[string][]byte {
 	e.Helper()
 	data, _, _, err := webhook.RenewCertificate(time.Now().Add(-age), nil, []string{"localhost"})

@@ -1,6 +1,6 @@
-// Package cleanup deletes the objects that Akri created in a cluster: Instances, brokers and their Services in all
-// namespaces, and the finalizers of upstream Akri. It runs once, after `helm uninstall`. Configurations stay, because
-// users created them.
+// Package cleanup deletes the objects that Akri created in a cluster: Instances, brokers and their
+// Services in all namespaces, and the finalizers of upstream Akri. It runs once, after `helm
+// uninstall`. Configurations stay, because users created them.
 package cleanup
 
 import (
@@ -47,7 +47,8 @@ func New(config Config, env service.Env) (*Service, error) {
 		return nil, errors.New("--release: must be the name of the Helm release")
 	}
 	if config.WritersTimeout <= 0 || config.Timeout <= config.WritersTimeout {
-		return nil, fmt.Errorf("--timeout %v: must be more than --writers-timeout %v, which must be positive", config.Timeout, config.WritersTimeout)
+		return nil, fmt.Errorf("--timeout %v: must be more than --writers-timeout %v, which must be positive",
+			config.Timeout, config.WritersTimeout)
 	}
 	restConfig, err := config.RESTConfig(env.Log)
 	if err != nil {
@@ -89,16 +90,19 @@ func (s *Service) Run(ctx context.Context) error {
 
 // writers selects the Pods of a release that write to the API server.
 func writers(release string) string {
-	return "app.kubernetes.io/part-of=akri,app.kubernetes.io/component in (instance-writer,broker-controller),app.kubernetes.io/instance=" + release
+	return "app.kubernetes.io/part-of=akri,app.kubernetes.io/instance=" + release +
+		",app.kubernetes.io/component in (instance-writer,broker-controller)"
 }
 
-// otherInstallations selects the Pods of other releases that own Instances. The component agent is upstream Akri's.
+// otherInstallations selects the Pods of other releases that own Instances. The component agent is
+// upstream Akri's.
 func otherInstallations(release string) string {
-	return "app.kubernetes.io/part-of=akri,app.kubernetes.io/component in (instance-writer,agent),app.kubernetes.io/instance!=" + release
+	return "app.kubernetes.io/part-of=akri,app.kubernetes.io/instance!=" + release +
+		",app.kubernetes.io/component in (instance-writer,agent)"
 }
 
-// waitForWriters waits until no service can create the deleted objects again. The wait is limited, because a Pod on a
-// lost node does not end.
+// waitForWriters waits until no service can create the deleted objects again. The wait is limited,
+// because a Pod on a lost node does not end.
 func (s *Service) waitForWriters(ctx context.Context) error {
 	limited, cancel := context.WithTimeout(ctx, s.config.WritersTimeout)
 	defer cancel()
@@ -116,7 +120,8 @@ func (s *Service) waitForWriters(ctx context.Context) error {
 		return last == 0, nil
 	})
 	if err != nil && ctx.Err() == nil {
-		s.log.Warn("continuing although Pods of the release have not ended", zap.Int("pods", last), zap.Duration("waited", s.config.WritersTimeout))
+		s.log.Warn("continuing although Pods of the release have not ended",
+			zap.Int("pods", last), zap.Duration("waited", s.config.WritersTimeout))
 		return nil
 	}
 	return err
@@ -138,7 +143,8 @@ func (s *Service) deleteAll(ctx context.Context) error {
 	return nil
 }
 
-// deleteOnce deletes and returns the objects that exist. It logs and adds to deleted those that are new.
+// deleteOnce deletes and returns the objects that exist. It logs and adds to deleted those that are
+// new.
 func (s *Service) deleteOnce(ctx context.Context, deleted map[types.UID]bool) (existing []objects.Object, err error) {
 	var errs []error
 	for _, kind := range objects.Kinds {

@@ -11,8 +11,9 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 )
 
-// decoder decodes JSON values into API types. It differs from the strict decoders of sigs.k8s.io/json and of the API
-// server: it continues after a wrong type, and errors of quantities have a path.
+// decoder decodes JSON values into API types. It differs from the strict decoders of
+// sigs.k8s.io/json and of the API server: it continues after a wrong type, and errors of quantities
+// have a path.
 type decoder struct {
 	errs    field.ErrorList
 	unknown []unknownField
@@ -69,7 +70,8 @@ func (d *decoder) decodeStruct(path *field.Path, value any, target reflect.Value
 	}
 }
 
-// jsonFields maps JSON names to the fields of a struct, including those of embedded structs. Names are case-sensitive.
+// jsonFields maps JSON names to the fields of a struct, including those of embedded structs. Names
+// are case-sensitive.
 func jsonFields(structType reflect.Type) map[string][]int {
 	indexes := map[string][]int{}
 	for _, f := range reflect.VisibleFields(structType) {
@@ -111,7 +113,8 @@ func (d *decoder) decodeSlice(path *field.Path, value any, target reflect.Value)
 	}
 }
 
-// decodeScalar decodes all values that the decoder does not look into. It leaves the zero value after an error.
+// decodeScalar decodes all values that the decoder does not look into. It leaves the zero value
+// after an error.
 func (d *decoder) decodeScalar(path *field.Path, value any, target reflect.Value) {
 	text, err := json.Marshal(value)
 	if err == nil {

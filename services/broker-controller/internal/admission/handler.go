@@ -13,7 +13,8 @@ import (
 const (
 	// Path of the webhook, as in upstream Akri.
 	Path = "/validate"
-	// maxReviewBytes is more than an API server sends: two versions of an object, at most 3 MiB each.
+	// maxReviewBytes is more than an API server sends: two versions of an object, at most 3 MiB
+	// each.
 	maxReviewBytes = 8 << 20
 )
 
@@ -41,17 +42,22 @@ func Handler(reviewer Reviewer, log *zap.Logger, onReview func(allowed bool)) ht
 	return mux
 }
 
-// respond refuses the request after a panic. net/http would close the connection without a message for the user.
-func respond(r *http.Request, reviewer Reviewer, request *admissionv1.AdmissionRequest, log *zap.Logger) (response *admissionv1.AdmissionResponse) {
+// respond refuses the request after a panic. net/http would close the connection without a message
+// for the user.
+func respond(
+	r *http.Request, reviewer Reviewer, request *admissionv1.AdmissionRequest, log *zap.Logger,
+) (response *admissionv1.AdmissionResponse) {
 	defer func() {
 		if reason := recover(); reason != nil {
 			log.Error("review panicked", zap.Any("panic", reason), zap.Stack("stack"))
-			response = refused(request, field.ErrorList{field.InternalError(field.NewPath("spec"), fmt.Errorf("bug in Akri: %v", reason))})
+			err := fmt.Errorf("bug in Akri: %v", reason)
+			response = refused(request, field.ErrorList{field.InternalError(field.NewPath("spec"), err)})
 		}
 	}()
 	response = reviewer.Review(r.Context(), request)
 	if !response.Allowed {
-		log.Info("configuration refused", zap.String("configuration", request.Namespace+"/"+request.Name), zap.String("reason", response.Result.Message))
+		log.Info("configuration refused", zap.String("configuration", request.Namespace+"/"+request.Name),
+			zap.String("reason", response.Result.Message))
 	}
 	return response
 }

@@ -1,5 +1,5 @@
-// Package admission validates Configurations when they are created or their specs change. It always allows deletions
-// and changes of objects that are being deleted, of finalizers and of the status.
+// Package admission validates Configurations when they are created or their specs change. It always
+// allows deletions and changes of objects that are being deleted, of finalizers and of the status.
 package admission
 
 import (
@@ -93,8 +93,8 @@ func (r Reviewer) validate(ctx context.Context, name string, object map[string]a
 	return firstPerField(append(errs, v.errs...)), append(warnings, v.warnings...)
 }
 
-// firstPerField returns the first error of each field. The validator sees the zero value of fields that could not be
-// decoded, so its errors for them are meaningless.
+// firstPerField returns the first error of each field. The validator sees the zero value of fields
+// that could not be decoded, so its errors for them are meaningless.
 func firstPerField(errs field.ErrorList) (first field.ErrorList) {
 	seen := map[string]bool{}
 	for _, err := range errs {
@@ -106,8 +106,8 @@ func firstPerField(errs field.ErrorList) (first field.ErrorList) {
 	return first
 }
 
-// checkUnknown returns an error for a field that the cluster does not have either. For a newer field it returns a
-// warning, because Akri ignores the field.
+// checkUnknown returns an error for a field that the cluster does not have either. For a newer
+// field it returns a warning, because Akri ignores the field.
 func (r Reviewer) checkUnknown(ctx context.Context, unknown unknownField) (*field.Error, string) {
 	if strings.HasPrefix(unknown.parent.PkgPath(), akriv0.Group) {
 		return field.Forbidden(unknown.path, "unknown field"), ""

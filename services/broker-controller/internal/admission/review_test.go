@@ -22,7 +22,8 @@ import (
 	"akri.sh/services/broker-controller/internal/admission"
 )
 
-// newerSchema has one field of containers that the compiled types do not have. It fails for another one.
+// newerSchema has one field of containers that the compiled types do not have. It fails for another
+// one.
 type newerSchema struct{}
 
 func (newerSchema) HasField(_ context.Context, parent reflect.Type, name string) (bool, error) {

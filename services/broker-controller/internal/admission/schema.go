@@ -13,8 +13,8 @@ import (
 
 const schemaTimeout = 3 * time.Second
 
-// ClusterSchema reads the OpenAPI v3 documents of the API server. It does not cache them, because unknown fields are
-// rare.
+// ClusterSchema reads the OpenAPI v3 documents of the API server. It does not cache them, because
+// unknown fields are rare.
 type ClusterSchema struct {
 	// REST must accept absolute paths.
 	REST rest.Interface

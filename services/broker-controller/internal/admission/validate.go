@@ -138,9 +138,11 @@ func (v *validator) container(path *field.Path, container *corev1.Container, cap
 	request, hasRequest := requests[render.Placeholder]
 	switch {
 	case hasRequest && !hasLimit:
-		v.refuse(field.Required(path.Child("limits").Key(string(render.Placeholder)), "Kubernetes refuses devices that are only in requests"))
+		v.refuse(field.Required(path.Child("limits").Key(string(render.Placeholder)),
+			"Kubernetes refuses devices that are only in requests"))
 	case hasRequest && limit.Cmp(request) != 0:
-		v.refuse(field.Invalid(path.Child("requests").Key(string(render.Placeholder)), request.String(), "must equal the value in limits"))
+		v.refuse(field.Invalid(path.Child("requests").Key(string(render.Placeholder)), request.String(),
+			"must equal the value in limits"))
 	}
 	return hasLimit || hasRequest
 }
@@ -166,7 +168,8 @@ func (v *validator) slots(path *field.Path, quantity resource.Quantity, capacity
 	}
 }
 
-// resemblesPlaceholder reports whether a name is a placeholder or a misspelt one. Resource names have no braces.
+// resemblesPlaceholder reports whether a name is a placeholder or a misspelt one. Resource names
+// have no braces.
 func resemblesPlaceholder(name corev1.ResourceName) bool {
 	return strings.ContainsAny(string(name), "{}") || strings.Contains(strings.ToUpper(string(name)), "PLACEHOLDER")
 }

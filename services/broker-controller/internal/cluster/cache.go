@@ -50,7 +50,9 @@ func NewCache(clients Clients) (c Cache, err error) {
 		return c, err
 	}
 	brokers := metav1.ListOptions{LabelSelector: brokerSelector}
-	podIndexers := cache.Indexers{byConfiguration: indexByLabel(render.LabelConfiguration), byInstance: indexByLabel(render.LabelInstance)}
+	podIndexers := cache.Indexers{
+		byConfiguration: indexByLabel(render.LabelConfiguration), byInstance: indexByLabel(render.LabelInstance),
+	}
 	if c.Pods, err = kube.NewSelectedInformer(clients.Pods, brokers, podIndexers, trimPod); err != nil {
 		return c, err
 	}

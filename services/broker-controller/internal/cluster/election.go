@@ -31,11 +31,13 @@ type Election struct {
 	Log                                       *zap.Logger
 }
 
-// Run waits until this process leads, calls lead and releases the Lease when lead has returned. The context of lead
-// ends with ctx or when the Lease is lost; then Run returns ErrLeaseLost. Run returns nil if ctx ends before it leads.
+// Run waits until this process leads, calls lead and releases the Lease when lead has returned. The
+// context of lead ends with ctx or when the Lease is lost; then Run returns ErrLeaseLost. Run
+// returns nil if ctx ends before it leads.
 //
-// client-go's ReleaseOnCancel is not used: it also releases a Lease that could not be renewed, before it cancels the
-// context of the leader. Two processes would lead until the first one has stopped.
+// client-go's ReleaseOnCancel is not used: it also releases a Lease that could not be renewed,
+// before it cancels the context of the leader. Two processes would lead until the first one has
+// stopped.
 func (e Election) Run(ctx context.Context, lead func(context.Context) error) error {
 	lock, err := e.lock()
 	if err != nil {

@@ -24,7 +24,8 @@ func TestMain(m *testing.M) { kubetest.Main(m, &server) }
 
 const timeout = 10 * time.Second
 
-// candidate takes part in one election until it is stopped. It is an http.RoundTripper that can fail all requests.
+// candidate takes part in one election until it is stopped. It is an http.RoundTripper that can
+// fail all requests.
 type candidate struct {
 	next         http.RoundTripper
 	disconnected atomic.Bool

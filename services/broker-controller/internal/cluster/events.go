@@ -17,8 +17,8 @@ const (
 	eventTimeout = 5 * time.Second
 )
 
-// Recorder writes Events in the background. client-go's recorder counts repeated Events in one object and limits their
-// rate.
+// Recorder writes Events in the background. client-go's recorder counts repeated Events in one
+// object and limits their rate.
 type Recorder struct {
 	broadcaster record.EventBroadcaster
 	recorder    record.EventRecorder

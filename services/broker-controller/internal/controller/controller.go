@@ -1,8 +1,10 @@
-// Package controller reconciles broker Pods, Jobs and Services with Configurations and Instances. It is level-triggered:
-// after any change it compares the whole actual state with the desired state.
+// Package controller reconciles broker Pods, Jobs and Services with Configurations and Instances.
+// It is level-triggered: after any change it compares the whole actual state with the desired
+// state.
 //
-// A stale cache is harmless: names are deterministic, deletions are bound to a UID, and Jobs are listed on the API
-// server before one is created. Expectations prevent that a stale cache repeats this process's own writes.
+// A stale cache is harmless: names are deterministic, deletions are bound to a UID, and Jobs are
+// listed on the API server before one is created. Expectations prevent that a stale cache repeats
+// this process's own writes.
 package controller
 
 import (
@@ -49,7 +51,8 @@ type Controller struct {
 // queue holds the keys of the objects to reconcile.
 type queue struct {
 	workqueue.TypedDelayingInterface[string]
-	// transient is the backoff of failures that a retry can fix, refused of those that need a change by a user.
+	// transient is the backoff of failures that a retry can fix, refused of those that need a
+	// change by a user.
 	transient, refused workqueue.TypedRateLimiter[string]
 }
 
@@ -88,7 +91,8 @@ func Run(ctx context.Context, options Options) error {
 	return group.Wait()
 }
 
-// subscribe adds event handlers that fill the queues, at first with all objects. unsubscribe removes them.
+// subscribe adds event handlers that fill the queues, at first with all objects. unsubscribe
+// removes them.
 func (c *Controller) subscribe() (unsubscribe func(), err error) {
 	handlers := []struct {
 		informer cache.SharedIndexInformer

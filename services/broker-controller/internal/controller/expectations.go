@@ -8,9 +8,11 @@ import (
 )
 
 const (
-	// expectationRecheck is when to check the caches again. The change itself usually arrives earlier.
+	// expectationRecheck is when to check the caches again. The change itself usually arrives
+	// earlier.
 	expectationRecheck = 100 * time.Millisecond
-	// expectationTimeout is for versions that never arrive, because the API server was restored from a backup.
+	// expectationTimeout is for versions that never arrive, because the API server was restored
+	// from a backup.
 	expectationTimeout = 30 * time.Second
 )
 
@@ -20,8 +22,8 @@ type store interface {
 	LastStoreSyncResourceVersion() string
 }
 
-// expectations delay the reconciliation of a key until the caches contain the previous writes for it. A stale cache
-// would repeat them.
+// expectations delay the reconciliation of a key until the caches contain the previous writes for
+// it. A stale cache would repeat them.
 type expectations struct {
 	mu    sync.Mutex
 	byKey map[string]expectation
@@ -47,8 +49,8 @@ func (e *expectations) expect(key string, in store, version string) {
 	e.byKey[key] = expectation{versions, time.Now().Add(expectationTimeout)}
 }
 
-// satisfied reports whether the caches contain all writes for the key. After a timeout, and for versions that cannot be
-// compared, it returns true: repeated writes are harmless.
+// satisfied reports whether the caches contain all writes for the key. After a timeout, and for
+// versions that cannot be compared, it returns true: repeated writes are harmless.
 func (e *expectations) satisfied(key string) bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()

@@ -14,20 +14,22 @@ import (
 	"akri.sh/services/broker-controller/internal/cluster"
 )
 
-// removeAgentFinalizers removes the finalizers of upstream Akri's agents, which would block the deletion of the
-// Configuration. Owner references replace them.
+// removeAgentFinalizers removes the finalizers of upstream Akri's agents, which would block the
+// deletion of the Configuration. Owner references replace them.
 func (c *Controller) removeAgentFinalizers(ctx context.Context, configuration *akriv0.Configuration) error {
 	if !hasAgentFinalizers(configuration) {
 		return nil
 	}
 	// The resourceVersion makes the patch fail if another client has changed the list.
 	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{
-		"finalizers": akriv0.WithoutAgentFinalizers(configuration.Finalizers), "resourceVersion": configuration.ResourceVersion,
+		"finalizers":      akriv0.WithoutAgentFinalizers(configuration.Finalizers),
+		"resourceVersion": configuration.ResourceVersion,
 	}})
 	if err != nil {
 		return fmt.Errorf("encode patch: %w", err)
 	}
-	patched, err := c.Clients.Configurations.In(configuration.Namespace).Patch(ctx, configuration.Name, types.MergePatchType, patch, metav1.PatchOptions{})
+	client := c.Clients.Configurations.In(configuration.Namespace)
+	patched, err := client.Patch(ctx, configuration.Name, types.MergePatchType, patch, metav1.PatchOptions{})
 	if apierrors.IsNotFound(err) || apierrors.IsConflict(err) {
 		return nil // the change arrives through the cache
 	}

@@ -48,7 +48,8 @@ func (c *Controller) warnRefused(instance *akriv0.Instance, configuration *akriv
 	}
 }
 
-// deleteBrokers deletes the objects of a deleted Instance. Kubernetes' garbage collector does so too, later.
+// deleteBrokers deletes the objects of a deleted Instance. Kubernetes' garbage collector does so
+// too, later.
 func (c *Controller) deleteBrokers(ctx context.Context, key string) error {
 	namespace, name, err := cache.SplitMetaNamespaceKey(key)
 	if err != nil {
@@ -58,7 +59,8 @@ func (c *Controller) deleteBrokers(ctx context.Context, key string) error {
 	if len(deletions) == 0 {
 		return nil
 	}
-	// The cache can contain brokers that another leader created before it contains their new Instance.
+	// The cache can contain brokers that another leader created before it contains their new
+	// Instance.
 	instance, err := c.Clients.Instances.In(namespace).Get(ctx, name, metav1.GetOptions{})
 	if err != nil && !apierrors.IsNotFound(err) {
 		return fmt.Errorf("get Instance: %w", err)

@@ -44,7 +44,8 @@ func (c *Controller) reconcileJob(ctx context.Context, instance *akriv0.Instance
 			errs = append(errs, err)
 			continue
 		}
-		c.Events.Normal(cluster.InstanceReference(instance), "BrokerRemoved", fmt.Sprintf("Removed Job %s: it is no longer needed.", name))
+		message := fmt.Sprintf("Removed Job %s: it is no longer needed.", name)
+		c.Events.Normal(cluster.InstanceReference(instance), "BrokerRemoved", message)
 	}
 	if create && !c.deviceInUse(instance) {
 		errs = append(errs, c.createJob(ctx, instance, configuration.Generation, spec, hash))
@@ -52,8 +53,9 @@ func (c *Controller) reconcileJob(ctx context.Context, instance *akriv0.Instance
 	return errors.Join(errs...)
 }
 
-// deviceInUse reports whether Pods of previous brokers still use the device. Until they have ended, the kubelet can
-// reject the Job's first Pod, which counts as a failure of the Job. Pods on nodes that lost the device do not count.
+// deviceInUse reports whether Pods of previous brokers still use the device. Until they have ended,
+// the kubelet can reject the Job's first Pod, which counts as a failure of the Job. Pods on nodes
+// that lost the device do not count.
 func (c *Controller) deviceInUse(instance *akriv0.Instance) bool {
 	return slices.ContainsFunc(c.Cache.PodsOfInstance(instance.Namespace, instance.Name), func(pod *corev1.Pod) bool {
 		owner := metav1.GetControllerOf(pod)
@@ -62,8 +64,9 @@ func (c *Controller) deviceInUse(instance *akriv0.Instance) bool {
 	})
 }
 
-// createJob lists the Jobs on the API server first, because a Job must not run twice. The cache may not contain a Job
-// that this or an earlier leader created for another generation of the Configuration.
+// createJob lists the Jobs on the API server first, because a Job must not run twice. The cache may
+// not contain a Job that this or an earlier leader created for another generation of the
+// Configuration.
 func (c *Controller) createJob(
 	ctx context.Context, instance *akriv0.Instance, generation int64, spec *batchv1.JobSpec, hash string,
 ) error {
@@ -86,7 +89,8 @@ func (c *Controller) createJob(
 	return err
 }
 
-// expectsJob reports whether a Job must be created or has not finished. An unfinished Job replaces Pods that fail.
+// expectsJob reports whether a Job must be created or has not finished. An unfinished Job replaces
+// Pods that fail.
 func (c *Controller) expectsJob(instance *akriv0.Instance, configuration *akriv0.Configuration) bool {
 	spec := jobSpec(configuration)
 	if spec == nil || instance.DeletionTimestamp != nil {
@@ -101,7 +105,8 @@ func (c *Controller) expectsJob(instance *akriv0.Instance, configuration *akriv0
 
 func finished(job *batchv1.Job) bool {
 	return slices.ContainsFunc(job.Status.Conditions, func(condition batchv1.JobCondition) bool {
-		return condition.Status == corev1.ConditionTrue && (condition.Type == batchv1.JobComplete || condition.Type == batchv1.JobFailed)
+		return condition.Status == corev1.ConditionTrue &&
+			(condition.Type == batchv1.JobComplete || condition.Type == batchv1.JobFailed)
 	})
 }
 

@@ -72,9 +72,11 @@ func planPod(pod *corev1.Pod, instance *akriv0.Instance) plan.Pod {
 	return p
 }
 
-// applyPods makes all changes, also after an error: a failure on one node must not affect the others.
+// applyPods makes all changes, also after an error: a failure on one node must not affect the
+// others.
 func (c *Controller) applyPods(
-	ctx context.Context, instance *akriv0.Instance, configuration *akriv0.Configuration, changes plan.Pods, pods map[string]*corev1.Pod,
+	ctx context.Context, instance *akriv0.Instance, configuration *akriv0.Configuration,
+	changes plan.Pods, pods map[string]*corev1.Pod,
 ) error {
 	writer := c.podWriter(cluster.Key(instance.Namespace, instance.Name))
 	reference := cluster.InstanceReference(instance)

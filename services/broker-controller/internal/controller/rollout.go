@@ -13,15 +13,16 @@ import (
 	"akri.sh/services/broker-controller/internal/render"
 )
 
-// rollout replaces the running brokers of a Configuration one at a time. It holds what the cache may not show yet. A
-// new leader starts with an empty rollout and uses the cache only.
+// rollout replaces the running brokers of a Configuration one at a time. It holds what the cache
+// may not show yet. A new leader starts with an empty rollout and uses the cache only.
 type rollout struct {
 	mu sync.Mutex
 	// updates in progress, by Configuration.
 	updates map[types.UID]update
 }
 
-// update is the replacement of one broker. It lasts from before the old Pod is deleted until the new Pod runs.
+// update is the replacement of one broker. It lasts from before the old Pod is deleted until the
+// new Pod runs.
 type update struct {
 	instance   string
 	pod        string
@@ -31,8 +32,8 @@ type update struct {
 
 func newRollout() *rollout { return &rollout{updates: map[types.UID]update{}} }
 
-// tryStart reports whether a broker of the Instance may be replaced now. If so, no other Instance of the Configuration
-// may until the update is done.
+// tryStart reports whether a broker of the Instance may be replaced now. If so, no other Instance
+// of the Configuration may until the update is done.
 func (r *rollout) tryStart(
 	cache cluster.Cache, instance *akriv0.Instance, configuration *akriv0.Configuration, now time.Time, stuckAfter time.Duration,
 ) bool {
@@ -54,8 +55,8 @@ func (r *rollout) tryStart(
 	return true
 }
 
-// replacing records the Pod that the update replaces. It must be called before the Pod is deleted. Pods that do not run
-// are replaced independently of the rollout.
+// replacing records the Pod that the update replaces. It must be called before the Pod is deleted.
+// Pods that do not run are replaced independently of the rollout.
 func (r *rollout) replacing(configuration *akriv0.Configuration, instance *akriv0.Instance, pod *corev1.Pod) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -16,7 +16,9 @@ import (
 	"akri.sh/services/broker-controller/internal/render"
 )
 
-func (c *Controller) reconcileInstanceService(ctx context.Context, instance *akriv0.Instance, configuration *akriv0.Configuration) error {
+func (c *Controller) reconcileInstanceService(
+	ctx context.Context, instance *akriv0.Instance, configuration *akriv0.Configuration,
+) error {
 	brokers := countBrokers(c.Cache.PodsOfInstance(instance.Namespace, instance.Name), c.expectsBroker(instance, configuration))
 	var desired *corev1.Service
 	if spec := configuration.Spec.InstanceServiceSpec; spec != nil {
@@ -51,8 +53,8 @@ func (c *Controller) reconcileConfiguration(ctx context.Context, key string) (ti
 	return 0, err
 }
 
-// reconcileService reconciles the Service of an Instance or a Configuration. desired is nil when the Configuration has
-// no such Service.
+// reconcileService reconciles the Service of an Instance or a Configuration. desired is nil when
+// the Configuration has no such Service.
 func (c *Controller) reconcileService(
 	ctx context.Context, owner metav1.Object, reference *corev1.ObjectReference, desired *corev1.Service, brokers plan.Brokers,
 ) error {
@@ -95,9 +97,12 @@ func ownedByPredecessor(object metav1.Object, reference *corev1.ObjectReference)
 		owner.Name == reference.Name && owner.UID != reference.UID
 }
 
-// replaceService updates the Service in place, which keeps its address. If an immutable field has changed, such as the
-// address, it deletes the Service; the deletion triggers the creation of the new one.
-func (c *Controller) replaceService(ctx context.Context, reference *corev1.ObjectReference, existing, desired *corev1.Service) error {
+// replaceService updates the Service in place, which keeps its address. If an immutable field has
+// changed, such as the address, it deletes the Service; the deletion triggers the creation of the
+// new one.
+func (c *Controller) replaceService(
+	ctx context.Context, reference *corev1.ObjectReference, existing, desired *corev1.Service,
+) error {
 	writer := c.serviceWriter(cluster.Key(reference.Namespace, reference.Name))
 	err := writer.update(ctx, desired)
 	if err == nil {
@@ -117,8 +122,8 @@ func (c *Controller) replaceService(ctx context.Context, reference *corev1.Objec
 	return writer.delete(ctx, existing, nil)
 }
 
-// countBrokers counts the Pods that a Service selects. Pods that are being deleted do not count: on a lost node their
-// deletion does not finish.
+// countBrokers counts the Pods that a Service selects. Pods that are being deleted do not count: on
+// a lost node their deletion does not finish.
 func countBrokers(pods []*corev1.Pod, expected bool) plan.Brokers {
 	brokers := plan.Brokers{Expected: expected}
 	for _, pod := range pods {

@@ -14,7 +14,8 @@ import (
 	"akri.sh/libs/kube"
 )
 
-// refusedError means that a retry fails until a user changes something. Its message is also shown in Events.
+// refusedError means that a retry fails until a user changes something. Its message is also shown
+// in Events.
 type refusedError struct {
 	message string
 	cause   error
@@ -24,7 +25,8 @@ func (e refusedError) Error() string { return e.message }
 
 func (e refusedError) Unwrap() error { return e.cause }
 
-// Refused reports whether the API server rejected an object, as opposed to a failure that a retry can fix.
+// Refused reports whether the API server rejected an object, as opposed to a failure that a retry
+// can fix.
 func Refused(err error) bool {
 	_, ok := errors.AsType[refusedError](err)
 	return ok
@@ -58,8 +60,8 @@ func (c *Controller) serviceWriter(key string) writer[*corev1.Service, *corev1.S
 	return newWriter(c, key, "Service", c.Clients.Services, c.Cache.Services)
 }
 
-// create reports whether it created the object. It returns no error if the same owner already has an object of that
-// name.
+// create reports whether it created the object. It returns no error if the same owner already has
+// an object of that name.
 func (w writer[T, L]) create(ctx context.Context, object T) (bool, error) {
 	objects := w.client.In(object.GetNamespace())
 	created, err := objects.Create(ctx, object, metav1.CreateOptions{})
@@ -74,7 +76,8 @@ func (w writer[T, L]) create(ctx context.Context, object T) (bool, error) {
 		return false, fmt.Errorf("get %s %q: %w", w.kind, object.GetName(), err)
 	}
 	if owner := metav1.GetControllerOf(existing); owner == nil || owner.UID != object.GetOwnerReferences()[0].UID {
-		return false, refusedError{message: fmt.Sprintf("cannot create %s %q: the name is used by an object with another owner", w.kind, object.GetName())}
+		return false, refusedError{message: fmt.Sprintf(
+			"cannot create %s %q: the name is used by an object with another owner", w.kind, object.GetName())}
 	}
 	w.expect(existing.GetResourceVersion())
 	return false, nil

@@ -10,8 +10,9 @@ type Job struct {
 	Hash string
 }
 
-// ForJobs decides which Jobs to delete and whether to create one. It keeps one Job with the desired spec, whatever its
-// name is. desired is false when the Configuration has no Job. Jobs that are being deleted do not count.
+// ForJobs decides which Jobs to delete and whether to create one. It keeps one Job with the desired
+// spec, whatever its name is. desired is false when the Configuration has no Job. Jobs that are
+// being deleted do not count.
 func ForJobs(desired bool, hash string, existing []Job) (remove []string, create bool) {
 	create = desired
 	for _, job := range existing {

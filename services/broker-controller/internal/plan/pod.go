@@ -1,5 +1,5 @@
-// Package plan decides which brokers of an Instance to create, replace and delete. It is pure: it reads no clock and
-// calls no API server.
+// Package plan decides which brokers of an Instance to create, replace and delete. It is pure: it
+// reads no clock and calls no API server.
 package plan
 
 import (
@@ -16,8 +16,8 @@ type Reason int
 
 // Reasons.
 const (
-	// Unneeded: the Instance is gone or does not list the node, the Configuration has no broker Pod, or the capacity
-	// is too small.
+	// Unneeded: the Instance is gone or does not list the node, the Configuration has no broker
+	// Pod, or the capacity is too small.
 	Unneeded Reason = iota
 	// Ended: the Pod failed, succeeded or its phase is unknown.
 	Ended
@@ -75,7 +75,8 @@ type Creation struct {
 type Deletion struct {
 	Name   string
 	Reason Reason
-	// Force deletes without a grace period, because the containers have ended. The name is free at once.
+	// Force deletes without a grace period, because the containers have ended. The name is free at
+	// once.
 	Force bool
 }
 
@@ -85,7 +86,8 @@ type Pods struct {
 	Create []Creation
 	// RequeueAfter is when a change is due even if no object changes. Zero means never.
 	RequeueAfter time.Duration
-	// UpdatePending means that a running Pod is outdated and MayUpdate does not permit its replacement.
+	// UpdatePending means that a running Pod is outdated and MayUpdate does not permit its
+	// replacement.
 	UpdatePending bool
 }
 
@@ -113,7 +115,8 @@ func ForPods(now time.Time, desired Desired, existing []Pod) Pods {
 	return plan
 }
 
-// selectPods selects as many Pods as the capacity allows: running Pods first, then existing ones, then by name.
+// selectPods selects as many Pods as the capacity allows: running Pods first, then existing ones,
+// then by name.
 func selectPods(desired Desired, existing []Pod) map[string]bool {
 	rank := map[string]int{}
 	for _, pod := range existing {
@@ -154,7 +157,8 @@ func (p *Pods) updateRunning(outdated bool, desired *Desired, pod Pod) {
 	}
 }
 
-// replaceStuck keeps a Pod that no kubelet has accepted: the scheduler binds it when a node is available.
+// replaceStuck keeps a Pod that no kubelet has accepted: the scheduler binds it when a node is
+// available.
 func (p *Pods) replaceStuck(now time.Time, outdated bool, stuckAfter time.Duration, pod Pod) {
 	due := pod.Started.Add(stuckAfter)
 	switch {
@@ -168,8 +172,9 @@ func (p *Pods) replaceStuck(now time.Time, outdated bool, stuckAfter time.Durati
 	}
 }
 
-// replaceEnded replaces a Pod that ended: at once if it lived long enough, else when the backoff since its creation has
-// passed. A Pod that failed before a kubelet accepted it is kept for StuckAfter.
+// replaceEnded replaces a Pod that ended: at once if it lived long enough, else when the backoff
+// since its creation has passed. A Pod that failed before a kubelet accepted it is kept for
+// StuckAfter.
 func (p *Pods) replaceEnded(now time.Time, outdated bool, desired *Desired, pod Pod) {
 	due := pod.Created.Add(Backoff(pod.Attempt))
 	attempt := pod.Attempt + 1

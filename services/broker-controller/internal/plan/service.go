@@ -11,7 +11,8 @@ const (
 	Delete
 )
 
-// ForService compares a desired Service with the existing one. An existing Service without a hash is kept.
+// ForService compares a desired Service with the existing one. An existing Service without a hash
+// is kept.
 func ForService(desired, exists bool, desiredHash, existingHash string) Action {
 	switch {
 	case desired && !exists:
@@ -30,11 +31,13 @@ type Brokers struct {
 	Running int
 	// Active brokers have neither failed nor succeeded.
 	Active int
-	// Expected means that a broker will be created even if none is active. The Service keeps its address until then.
+	// Expected means that a broker will be created even if none is active. The Service keeps its
+	// address until then.
 	Expected bool
 }
 
-// NeedsService reports whether a Service should exist: from the first running broker until the last one is gone.
+// NeedsService reports whether a Service should exist: from the first running broker until the last
+// one is gone.
 func NeedsService(exists bool, brokers Brokers) bool {
 	return brokers.Running > 0 || exists && (brokers.Active > 0 || brokers.Expected)
 }

@@ -18,10 +18,11 @@ const (
 	LabelInstance      = akriv0.Group + "/instance"
 	LabelTargetNode    = akriv0.Group + "/target-node"
 
-	// AnnotationSpecHash is the Hash of the user's spec. Objects of upstream Akri do not have it and are never outdated.
+	// AnnotationSpecHash is the Hash of the user's spec. Objects of upstream Akri do not have it
+	// and are never outdated.
 	AnnotationSpecHash = akriv0.Group + "/spec-hash"
-	// AnnotationAttempt counts the previous Pods that ended soon after their creation. It is stored in the Pod so that
-	// the backoff survives a restart of the controller.
+	// AnnotationAttempt counts the previous Pods that ended soon after their creation. It is stored
+	// in the Pod so that the backoff survives a restart of the controller.
 	AnnotationAttempt = akriv0.Group + "/attempt"
 )
 
@@ -34,7 +35,8 @@ const (
 	hashDigits = 8   // of shortened names
 )
 
-// PodName returns `<node>-<instance>-pod` for a shared device and `<instance>-pod` for a local device.
+// PodName returns `<node>-<instance>-pod` for a shared device and `<instance>-pod` for a local
+// device.
 func PodName(instance *akriv0.Instance, node string) string {
 	base := dashed(instance.Name)
 	if instance.Spec.Shared {
@@ -58,8 +60,8 @@ func LabelValue(value string) string {
 	return shorten(value, "", maxLabel)
 }
 
-// Hash identifies a user's spec. It covers the spec and not the rendered object, so a new version of the controller
-// that renders differently does not replace all brokers.
+// Hash identifies a user's spec. It covers the spec and not the rendered object, so a new version
+// of the controller that renders differently does not replace all brokers.
 func Hash(spec any) string {
 	text, err := json.Marshal(spec)
 	if err != nil {
@@ -70,7 +72,8 @@ func Hash(spec any) string {
 
 func dashed(name string) string { return strings.ReplaceAll(name, ".", "-") }
 
-// shorten returns base+suffix. If that exceeds the limit, base is cut and ends with a hash of the whole base.
+// shorten returns base+suffix. If that exceeds the limit, base is cut and ends with a hash of the
+// whole base.
 func shorten(base, suffix string, limit int) string {
 	if len(base)+len(suffix) <= limit {
 		return base + suffix

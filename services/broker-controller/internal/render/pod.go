@@ -1,5 +1,6 @@
-// Package render creates the broker Pods, Jobs and Services of a Configuration. Names, labels and owner references are
-// those of upstream Akri. Rendering is pure: the same input gives the same object on every replica.
+// Package render creates the broker Pods, Jobs and Services of a Configuration. Names, labels and
+// owner references are those of upstream Akri. Rendering is pure: the same input gives the same
+// object on every replica.
 package render
 
 import (
@@ -12,10 +13,12 @@ import (
 	akriv0 "akri.sh/libs/apis/akri/v0"
 )
 
-// Placeholder is the resource name in a broker spec that is replaced by the resource of the Instance.
+// Placeholder is the resource name in a broker spec that is replaced by the resource of the
+// Instance.
 const Placeholder corev1.ResourceName = "{{PLACEHOLDER}}"
 
-// Pod returns the broker Pod of an Instance on a node. attempt counts the previous Pods that ended soon.
+// Pod returns the broker Pod of an Instance on a node. attempt counts the previous Pods that ended
+// soon.
 func Pod(instance *akriv0.Instance, node string, broker *akriv0.BrokerSpec, attempt int) *corev1.Pod {
 	pod := &corev1.Pod{ObjectMeta: objectMeta(instance, PodName(instance, node)), Spec: *broker.BrokerPodSpec.DeepCopy()}
 	pod.Labels[LabelTargetNode] = LabelValue(node)
@@ -39,7 +42,8 @@ func PodHash(broker *akriv0.BrokerSpec) string {
 	return Hash(akriv0.BrokerSpec{BrokerPodSpec: broker.BrokerPodSpec, BrokerPodMetadata: broker.BrokerPodMetadata})
 }
 
-// merge returns the user's map with the reserved keys set. The controller finds its Pods by the reserved keys.
+// merge returns the user's map with the reserved keys set. The controller finds its Pods by the
+// reserved keys.
 func merge(user, reserved map[string]string) map[string]string {
 	merged := make(map[string]string, len(user)+len(reserved))
 	maps.Copy(merged, user)
@@ -92,11 +96,14 @@ func replacePlaceholder(resources corev1.ResourceList, instance string) {
 	resources[corev1.ResourceName(akriv0.ResourceName(instance))] = quantity
 }
 
-// pinToNode restricts the Pod to a node. The terms of a node selector are alternatives, so each of the user's terms
-// gets the restriction. A term without requirements matches no node and stays empty.
+// pinToNode restricts the Pod to a node. The terms of a node selector are alternatives, so each of
+// the user's terms gets the restriction. A term without requirements matches no node and stays
+// empty.
 func pinToNode(spec *corev1.PodSpec, node string) {
 	spec.NodeName = "" // it would bypass the scheduler and send all brokers to one node
-	onNode := corev1.NodeSelectorRequirement{Key: metav1.ObjectNameField, Operator: corev1.NodeSelectorOpIn, Values: []string{node}}
+	onNode := corev1.NodeSelectorRequirement{
+		Key: metav1.ObjectNameField, Operator: corev1.NodeSelectorOpIn, Values: []string{node},
+	}
 	selector := requiredNodeSelector(spec)
 	if len(selector.NodeSelectorTerms) == 0 {
 		selector.NodeSelectorTerms = []corev1.NodeSelectorTerm{{MatchFields: []corev1.NodeSelectorRequirement{onNode}}}

@@ -12,7 +12,8 @@ func InstanceService(instance *akriv0.Instance, spec *corev1.ServiceSpec) *corev
 	return service("Instance", instance, LabelInstance, spec)
 }
 
-// ConfigurationService returns the Service that selects the brokers of all devices of a Configuration.
+// ConfigurationService returns the Service that selects the brokers of all devices of a
+// Configuration.
 func ConfigurationService(configuration *akriv0.Configuration) *corev1.Service {
 	return service("Configuration", configuration, LabelConfiguration, configuration.Spec.ConfigurationServiceSpec)
 }

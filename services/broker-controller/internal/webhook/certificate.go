@@ -18,7 +18,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// Keys of the Secret beside corev1.TLSCertKey and corev1.TLSPrivateKeyKey. cert-manager uses CACertKey, too.
+// Keys of the Secret beside corev1.TLSCertKey and corev1.TLSPrivateKeyKey. cert-manager uses
+// CACertKey, too.
 const (
 	CACertKey       = "ca.crt"
 	CAPrivateKeyKey = "ca.key"
@@ -32,11 +33,13 @@ const (
 	serialBits = 127
 )
 
-// RenewCertificate returns the data that the Secret should have, whether it differs from the current data, and the time
-// of the next renewal. It renews a certificate after two thirds of its lifetime, or when it is not valid for all names.
-// A new CA certificate is added to the bundle and the old one stays until it expires, because other replicas can still
-// serve with it.
-func RenewCertificate(now time.Time, data map[string][]byte, names []string) (renewed map[string][]byte, changed bool, next time.Time, err error) {
+// RenewCertificate returns the data that the Secret should have, whether it differs from the
+// current data, and the time of the next renewal. It renews a certificate after two thirds of its
+// lifetime, or when it is not valid for all names. A new CA certificate is added to the bundle and
+// the old one stays until it expires, because other replicas can still serve with it.
+func RenewCertificate(
+	now time.Time, data map[string][]byte, names []string,
+) (renewed map[string][]byte, changed bool, next time.Time, err error) {
 	ca, caErr := loadKeyPair(data[CACertKey], data[CAPrivateKeyKey])
 	server, serverErr := loadKeyPair(data[corev1.TLSCertKey], data[corev1.TLSPrivateKeyKey])
 	bundle := data[CACertKey]
@@ -59,8 +62,8 @@ func RenewCertificate(now time.Time, data map[string][]byte, names []string) (re
 	}, true, earliest(renewalTime(ca.Leaf), renewalTime(server.Leaf)), nil
 }
 
-// CABundle returns the certificates that verify the server certificate of the Secret. A certificate without CA verifies
-// itself.
+// CABundle returns the certificates that verify the server certificate of the Secret. A certificate
+// without CA verifies itself.
 func CABundle(data map[string][]byte) []byte {
 	if len(data[CACertKey]) > 0 {
 		return data[CACertKey]

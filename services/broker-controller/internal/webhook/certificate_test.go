@@ -27,7 +27,8 @@ func renewed(t *testing.T, at time.Time, data map[string][]byte, names []string)
 	return after, changed, next
 }
 
-// trusts reports whether a client with the CA bundle of one Secret accepts a server with the certificate of another.
+// trusts reports whether a client with the CA bundle of one Secret accepts a server with the
+// certificate of another.
 func trusts(t *testing.T, client, server map[string][]byte, at time.Time) bool {
 	t.Helper()
 	pair, err := tls.X509KeyPair(server[corev1.TLSCertKey], server[corev1.TLSPrivateKeyKey])

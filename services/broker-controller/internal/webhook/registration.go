@@ -40,12 +40,15 @@ const (
 
 var errNotFound = errors.New("does not exist; install it with the Helm chart")
 
-// Maintain renews the certificate and keeps the webhook registered until ctx ends. Only the leader must call it.
+// Maintain renews the certificate and keeps the webhook registered until ctx ends. Only the leader
+// must call it.
 func (w *Webhook) Maintain(ctx context.Context) {
 	if kube.WaitForSync(ctx, w.secret, w.registration) != nil {
 		return // ctx ended
 	}
-	initial := wait.Backoff{Duration: initialBackoff, Factor: backoffFactor, Jitter: backoffJitter, Steps: backoffSteps, Cap: maxBackoff}
+	initial := wait.Backoff{
+		Duration: initialBackoff, Factor: backoffFactor, Jitter: backoffJitter, Steps: backoffSteps, Cap: maxBackoff,
+	}
 	backoff := initial
 	for {
 		after, err := w.reconcile(ctx)
@@ -112,8 +115,9 @@ func (w *Webhook) dnsNames() []string {
 	return []string{name + ".svc", name + ".svc.cluster.local", "localhost"}
 }
 
-// register updates the ValidatingWebhookConfiguration. For the first registration it first calls the webhook through the
-// Service, because the API server refuses Configurations while a registered webhook is unreachable.
+// register updates the ValidatingWebhookConfiguration. For the first registration it first calls
+// the webhook through the Service, because the API server refuses Configurations while a registered
+// webhook is unreachable.
 func (w *Webhook) register(ctx context.Context, bundle []byte) error {
 	registration, ok := w.registration.Get(w.Name)
 	if !ok {
@@ -159,8 +163,9 @@ func (w *Webhook) probe(ctx context.Context, bundle []byte) error {
 	return response.Body.Close()
 }
 
-// validatingWebhook sets also the fields that the API server defaults, so that the result can be compared with the
-// registered webhook. It matches creations and changes of the spec, and neither deletions nor the status.
+// validatingWebhook sets also the fields that the API server defaults, so that the result can be
+// compared with the registered webhook. It matches creations and changes of the spec, and neither
+// deletions nor the status.
 func (w *Webhook) validatingWebhook(bundle []byte) admissionregistrationv1.ValidatingWebhook {
 	client := admissionregistrationv1.WebhookClientConfig{CABundle: bundle}
 	if w.URL != "" {

@@ -1,6 +1,6 @@
-// Package webhook serves the validating webhook over TLS and registers it with the API server. The certificate is in a
-// Secret, so that all replicas serve with the same one. The leader renews it and publishes its CA in the
-// ValidatingWebhookConfiguration.
+// Package webhook serves the validating webhook over TLS and registers it with the API server. The
+// certificate is in a Secret, so that all replicas serve with the same one. The leader renews it
+// and publishes its CA in the ValidatingWebhookConfiguration.
 package webhook
 
 import (
@@ -26,8 +26,8 @@ import (
 const (
 	readTimeout     = 10 * time.Second
 	shutdownTimeout = 3 * time.Second
-	// shutdownDelay is how long the server accepts requests after ctx has ended, until the Service routes to other
-	// replicas only.
+	// shutdownDelay is how long the server accepts requests after ctx has ended, until the Service
+	// routes to other replicas only.
 	shutdownDelay = 2 * time.Second
 )
 
@@ -51,13 +51,18 @@ type Options struct {
 	Log     *zap.Logger
 }
 
+type (
+	registration     = admissionregistrationv1.ValidatingWebhookConfiguration
+	registrationList = admissionregistrationv1.ValidatingWebhookConfigurationList
+)
+
 // Webhook is one replica of the webhook.
 type Webhook struct {
 	Options
 	secrets       *kube.Client[*corev1.Secret, *corev1.SecretList]
-	registrations *kube.Client[*admissionregistrationv1.ValidatingWebhookConfiguration, *admissionregistrationv1.ValidatingWebhookConfigurationList]
+	registrations *kube.Client[*registration, *registrationList]
 	secret        *kube.Informer[*corev1.Secret]
-	registration  *kube.Informer[*admissionregistrationv1.ValidatingWebhookConfiguration]
+	registration  *kube.Informer[*registration]
 	certificate   atomic.Pointer[tls.Certificate]
 	changed       broadcast.Signal
 }
@@ -66,17 +71,13 @@ type Webhook struct {
 func New(config *rest.Config, options Options) (w *Webhook, err error) {
 	w = &Webhook{Options: options, changed: broadcast.NewSignal()}
 	if w.secrets, err = kube.NewClient(config, corev1.SchemeGroupVersion.WithResource("secrets"), corev1.AddToScheme,
-		func() *corev1.Secret { return &corev1.Secret{} }, func() *corev1.SecretList { return &corev1.SecretList{} }); err != nil {
+		func() *corev1.Secret { return &corev1.Secret{} },
+		func() *corev1.SecretList { return &corev1.SecretList{} }); err != nil {
 		return nil, err
 	}
-	if w.registrations, err = kube.NewClient(config, admissionregistrationv1.SchemeGroupVersion.WithResource("validatingwebhookconfigurations"),
-		admissionregistrationv1.AddToScheme,
-		func() *admissionregistrationv1.ValidatingWebhookConfiguration {
-			return &admissionregistrationv1.ValidatingWebhookConfiguration{}
-		},
-		func() *admissionregistrationv1.ValidatingWebhookConfigurationList {
-			return &admissionregistrationv1.ValidatingWebhookConfigurationList{}
-		}); err != nil {
+	resource := admissionregistrationv1.SchemeGroupVersion.WithResource("validatingwebhookconfigurations")
+	if w.registrations, err = kube.NewClient(config, resource, admissionregistrationv1.AddToScheme,
+		func() *registration { return &registration{} }, func() *registrationList { return &registrationList{} }); err != nil {
 		return nil, err
 	}
 	if w.secret, err = kube.NewNamedInformer(w.secrets, options.Namespace, options.Secret); err != nil {
@@ -91,8 +92,8 @@ func New(config *rest.Config, options Options) (w *Webhook, err error) {
 	return w, w.registration.OnChange(func(string) { w.changed.Notify() })
 }
 
-// loadCertificate makes the server use the certificate of the Secret. If it is invalid, the server keeps the previous
-// one.
+// loadCertificate makes the server use the certificate of the Secret. If it is invalid, the server
+// keeps the previous one.
 func (w *Webhook) loadCertificate() {
 	secret, ok := w.secret.Get(w.Namespace + "/" + w.Secret)
 	if !ok || len(secret.Data[corev1.TLSCertKey]) == 0 {
@@ -127,12 +128,17 @@ func (w *Webhook) Run(ctx context.Context) error {
 	return group.Wait()
 }
 
+func (w *Webhook) getCertificate(*tls.ClientHelloInfo) (*tls.Certificate, error) {
+	if certificate := w.certificate.Load(); certificate != nil {
+		return certificate, nil
+	}
+	return nil, errNoCertificate
+}
+
 func (w *Webhook) serve(ctx context.Context, listener net.Listener) error {
 	server := &http.Server{
 		Handler: w.Handler, ReadTimeout: readTimeout, ErrorLog: zap.NewStdLog(w.Log),
-		TLSConfig: &tls.Config{MinVersion: tls.VersionTLS12, GetCertificate: func(*tls.ClientHelloInfo) (*tls.Certificate, error) {
-			return w.certificate.Load(), w.Ready(ctx)
-		}},
+		TLSConfig: &tls.Config{MinVersion: tls.VersionTLS12, GetCertificate: w.getCertificate},
 	}
 	served := make(chan error, 1)
 	go func() { served <- server.ServeTLS(listener, "", "") }()

@@ -28,8 +28,8 @@ type Kind struct {
 }
 
 const (
-	// leaseName is the Lease of the broker-controller's leader election. Helm does not delete it, because the
-	// controller creates it.
+	// leaseName is the Lease of the broker-controller's leader election. Helm does not delete it,
+	// because the controller creates it.
 	leaseName = "akri-broker-controller"
 
 	createdByAkri = "controller=" + akriv0.Group
@@ -42,7 +42,8 @@ var (
 	svc      = Kind{"Service", corev1.SchemeGroupVersion.WithResource("services"), createdByAkri}
 	lease    = Kind{"Lease", coordinationv1.SchemeGroupVersion.WithResource("leases"), ""}
 
-	// Kinds in the order of deletion: a Job would create its Pods again, and Instances own the others.
+	// Kinds in the order of deletion: a Job would create its Pods again, and Instances own the
+	// others.
 	Kinds = []Kind{job, pod, svc, instance}
 )
 
@@ -123,7 +124,8 @@ func (c *Client) list(ctx context.Context, k Kind, selector string) ([]Object, e
 	return objects, nil
 }
 
-// Delete removes upstream Akri's finalizers from an object and deletes it. It returns no error if the object is gone.
+// Delete removes upstream Akri's finalizers from an object and deletes it. It returns no error if
+// the object is gone.
 func (c *Client) Delete(ctx context.Context, object Object) error {
 	client, metadata := c.clients[object.kind].In(object.metadata.Namespace), object.metadata
 	if patch := finalizersPatch(metadata); patch != nil {
@@ -152,8 +154,9 @@ func (c *Client) DeleteLease(ctx context.Context, namespace string) error {
 	return nil
 }
 
-// ResetConfigurations removes upstream Akri's finalizers and the status from all Configurations, because no service
-// updates them. onFinalizers is called for each Configuration that had such finalizers.
+// ResetConfigurations removes upstream Akri's finalizers and the status from all Configurations,
+// because no service updates them. onFinalizers is called for each Configuration that had such
+// finalizers.
 func (c *Client) ResetConfigurations(ctx context.Context, onFinalizers func(configuration string)) error {
 	list, err := c.configurations.In(metav1.NamespaceAll).List(ctx, metav1.ListOptions{})
 	if apierrors.IsNotFound(err) {
@@ -166,16 +169,17 @@ func (c *Client) ResetConfigurations(ctx context.Context, onFinalizers func(conf
 		configuration := &list.Items[i]
 		key := configuration.Namespace + "/" + configuration.Name
 		client := c.configurations.In(configuration.Namespace)
-		_, err := client.Patch(ctx, configuration.Name, types.MergePatchType, []byte(`{"status":null}`), metav1.PatchOptions{}, "status")
+		patch := []byte(`{"status":null}`)
+		_, err := client.Patch(ctx, configuration.Name, types.MergePatchType, patch, metav1.PatchOptions{}, "status")
 		if err != nil && !apierrors.IsNotFound(err) {
 			return fmt.Errorf("clear status of Configuration %s: %w", key, err)
 		}
 		configuration.ResourceVersion = "" // the previous patch changed it
-		patch := finalizersPatch(configuration)
-		if patch == nil {
+		if patch = finalizersPatch(configuration); patch == nil {
 			continue
 		}
-		if _, err := client.Patch(ctx, configuration.Name, types.MergePatchType, patch, metav1.PatchOptions{}); err != nil && !apierrors.IsNotFound(err) {
+		_, err = client.Patch(ctx, configuration.Name, types.MergePatchType, patch, metav1.PatchOptions{})
+		if err != nil && !apierrors.IsNotFound(err) {
 			return fmt.Errorf("remove finalizers from Configuration %s: %w", key, err)
 		}
 		onFinalizers(key)
@@ -183,8 +187,8 @@ func (c *Client) ResetConfigurations(ctx context.Context, onFinalizers func(conf
 	return nil
 }
 
-// finalizersPatch returns a merge patch that removes upstream Akri's finalizers, or nil if there are none. If the object
-// has a resourceVersion, the patch fails after a concurrent change.
+// finalizersPatch returns a merge patch that removes upstream Akri's finalizers, or nil if there
+// are none. If the object has a resourceVersion, the patch fails after a concurrent change.
 func finalizersPatch(object metav1.Object) []byte {
 	kept := akriv0.WithoutAgentFinalizers(object.GetFinalizers())
 	if len(kept) == len(object.GetFinalizers()) {
