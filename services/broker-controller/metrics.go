@@ -25,11 +25,11 @@ func newMetrics(registerer prometheus.Registerer, cache cluster.Cache) *metrics 
 			Name: "akri_broker_controller_leading",
 			Help: "1 if this process is the leader, else 0.",
 		}),
+		reviews: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "akri_broker_controller_reviews_total",
+			Help: "Configurations that the webhook reviewed. The result is allowed or refused.",
+		}, []string{"result"}),
 	}
-	m.reviews = prometheus.NewCounterVec(prometheus.CounterOpts{
-		Name: "akri_broker_controller_reviews_total",
-		Help: "Configurations that the webhook reviewed. The result is allowed or refused.",
-	}, []string{"result"})
 	m.reviews.WithLabelValues("allowed")
 	m.reviews.WithLabelValues("refused")
 	for _, kind := range []string{"Pod", "Job", "Service"} {
