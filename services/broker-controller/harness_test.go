@@ -25,7 +25,6 @@ import (
 
 	"akri.sh/libs/admin"
 	akriv0 "akri.sh/libs/apis/akri/v0"
-	"akri.sh/libs/kube"
 	"akri.sh/libs/kube/kubetest"
 	"akri.sh/libs/service"
 	brokercontroller "akri.sh/services/broker-controller"
@@ -46,6 +45,7 @@ const (
 type testEnv struct {
 	testing.TB
 	cluster.Clients
+	clientset *kubernetes.Clientset
 	namespace string
 	metrics   *prometheus.Registry
 	// writes of the last started controller in the namespace.
@@ -60,11 +60,11 @@ func newTestEnv(tb testing.TB) *testEnv {
 	tb.Helper()
 	clients, err := cluster.NewClients(server.Config())
 	require.NoError(tb, err)
-	namespaces, err := kube.NewClient(server.Config(), corev1.SchemeGroupVersion.WithResource("namespaces"), corev1.AddToScheme,
-		func() *corev1.Namespace { return &corev1.Namespace{} }, func() *corev1.NamespaceList { return &corev1.NamespaceList{} })
+	clientset, err := kubernetes.NewForConfig(server.Config())
 	require.NoError(tb, err)
-	e := &testEnv{TB: tb, Clients: clients, namespace: fmt.Sprintf("test-%d", namespaceCount.Add(1))}
-	_, err = namespaces.In("").Create(tb.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: e.namespace}}, metav1.CreateOptions{})
+	e := &testEnv{TB: tb, Clients: clients, clientset: clientset, namespace: fmt.Sprintf("test-%d", namespaceCount.Add(1))}
+	namespace := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: e.namespace}}
+	_, err = clientset.CoreV1().Namespaces().Create(tb.Context(), namespace, metav1.CreateOptions{})
 	require.NoError(tb, err)
 	tb.Cleanup(e.clear)
 	return e
@@ -246,9 +246,7 @@ func (e *testEnv) pod(name string) *corev1.Pod {
 func (e *testEnv) bind(node, pod string) {
 	e.Helper()
 	binding := &corev1.Binding{ObjectMeta: metav1.ObjectMeta{Name: pod}, Target: corev1.ObjectReference{Kind: "Node", Name: node}}
-	client, err := kubernetes.NewForConfig(server.Config())
-	require.NoError(e, err)
-	require.NoError(e, client.CoreV1().Pods(e.namespace).Bind(e.Context(), binding, metav1.CreateOptions{}))
+	require.NoError(e, e.clientset.CoreV1().Pods(e.namespace).Bind(e.Context(), binding, metav1.CreateOptions{}))
 }
 
 // forceDelete deletes the Pod as the kubelet does when the containers have ended.
@@ -281,7 +279,7 @@ func (e *testEnv) eventuallyNames(names func() []string, expected ...string) {
 func (e *testEnv) hasEvent(object, reason, text string) {
 	e.Helper()
 	e.eventually(func() bool {
-		events, err := e.Events.In(e.namespace).List(e.Context(), metav1.ListOptions{})
+		events, err := e.clientset.CoreV1().Events(e.namespace).List(e.Context(), metav1.ListOptions{})
 		require.NoError(e, err)
 		for _, event := range events.Items {
 			if event.InvolvedObject.Name == object && event.Reason == reason && strings.Contains(event.Message, text) {

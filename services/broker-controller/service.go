@@ -156,10 +156,13 @@ func (s *Service) identity() (string, error) {
 }
 
 func (s *Service) lead(ctx context.Context) error {
+	events, err := cluster.NewRecorder(s.rest)
+	if err != nil {
+		return err
+	}
+	defer events.Stop()
 	s.metrics.leading.Set(1)
 	defer s.metrics.leading.Set(0)
-	events := cluster.NewRecorder(s.clients)
-	defer events.Stop()
 	group, ctx := errgroup.WithContext(ctx)
 	if s.webhook != nil {
 		group.Go(func() error { s.webhook.Maintain(ctx); return nil })

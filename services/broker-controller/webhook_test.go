@@ -15,10 +15,10 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	admissionregistrationv1client "k8s.io/client-go/kubernetes/typed/admissionregistration/v1"
 	"sigs.k8s.io/yaml"
 
 	akriv0 "akri.sh/libs/apis/akri/v0"
-	"akri.sh/libs/kube"
 	brokercontroller "akri.sh/services/broker-controller"
 	"akri.sh/services/broker-controller/internal/admission"
 	"akri.sh/services/broker-controller/internal/webhook"
@@ -27,34 +27,25 @@ import (
 const webhookName = "akri-webhook-configuration"
 
 // webhookEnv is a testEnv with the empty objects of the chart.
-type webhookEnv struct {
-	*testEnv
-	secrets       *kube.Client[*corev1.Secret, *corev1.SecretList]
-	registrations *kube.Client[*admissionregistrationv1.ValidatingWebhookConfiguration, *admissionregistrationv1.ValidatingWebhookConfigurationList]
-}
+type webhookEnv struct{ *testEnv }
 
 func newWebhookEnv(t *testing.T) webhookEnv {
 	t.Helper()
-	e := webhookEnv{testEnv: newTestEnv(t)}
-	var err error
-	e.secrets, err = kube.NewClient(server.Config(), corev1.SchemeGroupVersion.WithResource("secrets"), corev1.AddToScheme,
-		func() *corev1.Secret { return &corev1.Secret{} }, func() *corev1.SecretList { return &corev1.SecretList{} })
-	require.NoError(t, err)
-	type item = admissionregistrationv1.ValidatingWebhookConfiguration
-	type list = admissionregistrationv1.ValidatingWebhookConfigurationList
-	e.registrations, err = kube.NewClient(server.Config(), admissionregistrationv1.SchemeGroupVersion.WithResource("validatingwebhookconfigurations"),
-		admissionregistrationv1.AddToScheme, func() *item { return &item{} }, func() *list { return &list{} })
-	require.NoError(t, err)
+	e := webhookEnv{newTestEnv(t)}
 	meta := metav1.ObjectMeta{Name: webhookName}
-	_, err = e.secrets.In(e.namespace).Create(t.Context(), &corev1.Secret{ObjectMeta: meta}, metav1.CreateOptions{})
+	_, err := e.clientset.CoreV1().Secrets(e.namespace).Create(t.Context(), &corev1.Secret{ObjectMeta: meta}, metav1.CreateOptions{})
 	require.NoError(t, err)
-	_, err = e.registrations.In("").Create(t.Context(), &item{ObjectMeta: meta}, metav1.CreateOptions{})
+	_, err = e.registrations().Create(t.Context(), &admissionregistrationv1.ValidatingWebhookConfiguration{ObjectMeta: meta}, metav1.CreateOptions{})
 	require.NoError(t, err)
 	t.Cleanup(func() {
-		require.NoError(t, e.registrations.In("").Delete(context.Background(), webhookName, metav1.DeleteOptions{}))
+		require.NoError(t, e.registrations().Delete(context.Background(), webhookName, metav1.DeleteOptions{}))
 		e.eventually(func() bool { return e.dryRun("free", misspelt) == nil }, "the removal of the webhook")
 	})
 	return e
+}
+
+func (e webhookEnv) registrations() admissionregistrationv1client.ValidatingWebhookConfigurationInterface {
+	return e.clientset.AdmissionregistrationV1().ValidatingWebhookConfigurations()
 }
 
 const misspelt = `{brokerSpec: {brokerPodSpec: {containers: [{name: broker, imag: v1, resources: {limits: {cpu: lots, "{PLACEHOLDER}": "1"}}}]}}}`
@@ -92,7 +83,7 @@ func (e webhookEnv) serve(options ...func(*brokercontroller.WebhookConfig)) func
 }
 
 func (e webhookEnv) secret() *corev1.Secret {
-	secret, err := e.secrets.In(e.namespace).Get(e.Context(), webhookName, metav1.GetOptions{})
+	secret, err := e.clientset.CoreV1().Secrets(e.namespace).Get(e.Context(), webhookName, metav1.GetOptions{})
 	require.NoError(e, err)
 	return secret
 }
@@ -141,13 +132,13 @@ func (e webhookEnv) issue(age time.Duration) map[string][]byte {
 	delete(data, webhook.CAPrivateKeyKey)
 	secret := e.secret()
 	secret.Data = data
-	_, err = e.secrets.In(e.namespace).Update(e.Context(), secret, metav1.UpdateOptions{})
+	_, err = e.clientset.CoreV1().Secrets(e.namespace).Update(e.Context(), secret, metav1.UpdateOptions{})
 	require.NoError(e, err)
 	return data
 }
 
 func (e webhookEnv) caBundle() []byte {
-	hook, err := e.registrations.In("").Get(e.Context(), webhookName, metav1.GetOptions{})
+	hook, err := e.registrations().Get(e.Context(), webhookName, metav1.GetOptions{})
 	require.NoError(e, err)
 	if len(hook.Webhooks) == 0 {
 		return nil

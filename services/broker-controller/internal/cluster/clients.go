@@ -22,7 +22,6 @@ type Clients struct {
 	Pods           *kube.Client[*corev1.Pod, *corev1.PodList]
 	Jobs           *kube.Client[*batchv1.Job, *batchv1.JobList]
 	Services       *kube.Client[*corev1.Service, *corev1.ServiceList]
-	Events         *kube.Client[*corev1.Event, *corev1.EventList]
 	// REST reads paths that are not resources.
 	REST rest.Interface
 }
@@ -42,10 +41,6 @@ func NewClients(config *rest.Config) (clients Clients, err error) {
 	}
 	if clients.Services, err = kube.NewClient(config, core.WithResource("services"), corev1.AddToScheme,
 		func() *corev1.Service { return &corev1.Service{} }, func() *corev1.ServiceList { return &corev1.ServiceList{} }); err != nil {
-		return clients, err
-	}
-	if clients.Events, err = kube.NewClient(config, core.WithResource("events"), corev1.AddToScheme,
-		func() *corev1.Event { return &corev1.Event{} }, func() *corev1.EventList { return &corev1.EventList{} }); err != nil {
 		return clients, err
 	}
 	if clients.Jobs, err = kube.NewClient(config, batchv1.SchemeGroupVersion.WithResource("jobs"), batchv1.AddToScheme,

@@ -10,10 +10,9 @@ import (
 
 	"github.com/stretchr/testify/require"
 	"go.uber.org/zap"
-	coordinationv1 "k8s.io/api/coordination/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
 
-	"akri.sh/libs/kube"
 	"akri.sh/libs/kube/kubetest"
 	"akri.sh/services/broker-controller/internal/cluster"
 )
@@ -111,7 +110,9 @@ func TestRestartWithSameIdentityLeadsAtOnce(t *testing.T) {
 	first.disconnected.Store(true) // it cannot release the Lease, like a process that is killed
 	first.stop()
 	receive(t, first.result)
-	leases := leaseClient(t).In("default")
+	client, err := kubernetes.NewForConfig(server.Config())
+	require.NoError(t, err)
+	leases := client.CoordinationV1().Leases("default")
 	lease, err := leases.Get(t.Context(), "restart", metav1.GetOptions{})
 	require.NoError(t, err)
 	require.Equal(t, "first", *lease.Spec.HolderIdentity)
@@ -134,13 +135,4 @@ func TestCandidateStopsWithoutError(t *testing.T) {
 	require.NoError(t, receive(t, second.result))
 	first.stop()
 	require.NoError(t, receive(t, first.result))
-}
-
-func leaseClient(t *testing.T) *kube.Client[*coordinationv1.Lease, *coordinationv1.LeaseList] {
-	t.Helper()
-	client, err := kube.NewClient(server.Config(), coordinationv1.SchemeGroupVersion.WithResource("leases"), coordinationv1.AddToScheme,
-		func() *coordinationv1.Lease { return &coordinationv1.Lease{} },
-		func() *coordinationv1.LeaseList { return &coordinationv1.LeaseList{} })
-	require.NoError(t, err)
-	return client
 }

@@ -1,12 +1,13 @@
 package cluster
 
 import (
-	"context"
+	"fmt"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
+	typedcorev1 "k8s.io/client-go/kubernetes/typed/core/v1"
+	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/record"
 
 	akriv0 "akri.sh/libs/apis/akri/v0"
@@ -25,10 +26,17 @@ type Recorder struct {
 }
 
 // NewRecorder returns a Recorder. The caller must call Stop.
-func NewRecorder(clients Clients) Recorder {
+func NewRecorder(config *rest.Config) (Recorder, error) {
+	config = rest.CopyConfig(config)
+	config.Timeout = eventTimeout
+	client, err := typedcorev1.NewForConfig(config)
+	if err != nil {
+		return Recorder{}, fmt.Errorf("create client for events: %w", err)
+	}
 	broadcaster := record.NewBroadcaster()
-	broadcaster.StartRecordingToSink(eventSink{clients})
-	return Recorder{broadcaster, broadcaster.NewRecorder(nil, corev1.EventSource{Component: component})}
+	broadcaster.StartRecordingToSink(&typedcorev1.EventSinkImpl{Interface: client.Events(metav1.NamespaceAll)})
+	recorder := broadcaster.NewRecorder(nil, corev1.EventSource{Component: component})
+	return Recorder{broadcaster, recorder}, nil
 }
 
 // Normal records a change.
@@ -59,25 +67,4 @@ func reference(kind string, object metav1.Object) *corev1.ObjectReference {
 		APIVersion: akriv0.GroupVersion.String(), Kind: kind,
 		Namespace: object.GetNamespace(), Name: object.GetName(), UID: object.GetUID(),
 	}
-}
-
-// eventSink implements record.EventSink. The interface has no context, so each call creates one.
-type eventSink struct{ clients Clients }
-
-func (s eventSink) Create(event *corev1.Event) (*corev1.Event, error) {
-	ctx, cancel := context.WithTimeout(context.Background(), eventTimeout)
-	defer cancel()
-	return s.clients.Events.In(event.Namespace).Create(ctx, event, metav1.CreateOptions{})
-}
-
-func (s eventSink) Update(event *corev1.Event) (*corev1.Event, error) {
-	ctx, cancel := context.WithTimeout(context.Background(), eventTimeout)
-	defer cancel()
-	return s.clients.Events.In(event.Namespace).Update(ctx, event, metav1.UpdateOptions{})
-}
-
-func (s eventSink) Patch(event *corev1.Event, data []byte) (*corev1.Event, error) {
-	ctx, cancel := context.WithTimeout(context.Background(), eventTimeout)
-	defer cancel()
-	return s.clients.Events.In(event.Namespace).Patch(ctx, event.Name, types.StrategicMergePatchType, data, metav1.PatchOptions{})
 }
