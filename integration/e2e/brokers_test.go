@@ -50,7 +50,7 @@ func rejectedByWebhook(t *testing.T) {
 		`The Configuration "e2e-mistakes" is invalid`,
 		`spec.brokerSpec.brokerPodSpec.containers[0].imagePullPolcy: Forbidden: unknown field`,
 		`spec.brokerSpec.brokerPodSpec.containers[0].resources.limits[cpu]: Invalid value: "lots"`,
-		`"{{ PLACEHOLDER }}": is no resource; the device is "{{PLACEHOLDER}}"`,
+		`"{{ PLACEHOLDER }}": is not a resource name; use "{{PLACEHOLDER}}" for the device`,
 	} {
 		require.ErrorContains(t, err, want)
 	}

@@ -15,16 +15,16 @@ import (
 
 const burst = 1000
 
-// created returns the Pods of the world as they appear.
-func (w *world) created() <-chan watch.Event {
-	watching, err := w.Pods.In(w.namespace).Watch(w.Context(), metav1.ListOptions{})
-	require.NoError(w, err)
-	w.Cleanup(watching.Stop)
+// watchPods returns a watch of the Pods.
+func (e *testEnv) watchPods() <-chan watch.Event {
+	watching, err := e.Pods.In(e.namespace).Watch(e.Context(), metav1.ListOptions{})
+	require.NoError(e, err)
+	e.Cleanup(watching.Stop)
 	return watching.ResultChan()
 }
 
-// next is when the next broker Pod appeared.
-func next(events <-chan watch.Event) time.Time {
+// waitForPod returns when the next Pod was added.
+func waitForPod(events <-chan watch.Event) time.Time {
 	for event := range events {
 		if _, ok := event.Object.(*corev1.Pod); ok && event.Type == watch.Added {
 			break
@@ -33,39 +33,40 @@ func next(events <-chan watch.Event) time.Time {
 	return time.Now()
 }
 
-// BenchmarkInstanceToBroker is the time from the request that makes an Instance until another
-// client sees its Pod.
+// BenchmarkInstanceToBroker measures the time from the creation of an Instance until another client
+// sees its Pod.
 func BenchmarkInstanceToBroker(b *testing.B) {
-	w := newWorld(b)
-	w.start()
-	c := w.configuration("echo", podsOnly)
-	created := w.created()
-	w.instance(c, "ffffff", 1, "node-a")
-	next(created)
+	e := newTestEnv(b)
+	e.start()
+	c := e.configuration("echo", podsOnly)
+	created := e.watchPods()
+	e.instance(c, "ffffff", 1, "node-a")
+	waitForPod(created)
 	var took []time.Duration
 	for i := 0; b.Loop(); i++ {
 		start := time.Now()
-		w.instance(c, fmt.Sprintf("%06x", i), 1, "node-a")
-		took = append(took, next(created).Sub(start))
+		e.instance(c, fmt.Sprintf("%06x", i), 1, "node-a")
+		took = append(took, waitForPod(created).Sub(start))
 	}
 	slices.Sort(took)
 	b.ReportMetric(float64(took[len(took)/2].Microseconds())/1000, "p50-ms")
 	b.ReportMetric(float64(took[len(took)*99/100].Microseconds())/1000, "p99-ms")
 }
 
-// BenchmarkBurst starts a controller on many Instances and waits until all Pods are there.
+// BenchmarkBurst measures the time from the start of a controller until the Pods of all Instances
+// exist.
 func BenchmarkBurst(b *testing.B) {
 	for b.Loop() {
-		w := newWorld(b)
-		c := w.configuration("echo", podsOnly)
+		e := newTestEnv(b)
+		c := e.configuration("echo", podsOnly)
 		for i := range burst {
-			w.instance(c, fmt.Sprintf("%06x", i), 1, "node-a")
+			e.instance(c, fmt.Sprintf("%06x", i), 1, "node-a")
 		}
-		created := w.created()
+		created := e.watchPods()
 		start := time.Now()
-		stop := w.start()
+		stop := e.start()
 		for range burst {
-			next(created)
+			waitForPod(created)
 		}
 		b.ReportMetric(time.Since(start).Seconds(), "s-to-all-pods")
 		var memory runtime.MemStats

@@ -19,17 +19,17 @@ func newMetrics(registerer prometheus.Registerer, cache cluster.Cache) *metrics 
 	m := &metrics{
 		writes: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "akri_broker_writes_total",
-			Help: "Writes to the API server; result is ok, refused (the API server will not have the object) or error.",
+			Help: "Writes to the API server. The result is ok, refused (the API server rejected the object) or error.",
 		}, []string{"kind", "verb", "result"}),
 		leading: prometheus.NewGauge(prometheus.GaugeOpts{
 			Name: "akri_broker_controller_leading",
-			Help: "1 while this process is the leader, else 0.",
+			Help: "1 if this process is the leader, else 0.",
 		}),
+		reviews: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "akri_broker_controller_reviews_total",
+			Help: "Configurations that the webhook reviewed. The result is allowed or refused.",
+		}, []string{"result"}),
 	}
-	m.reviews = prometheus.NewCounterVec(prometheus.CounterOpts{
-		Name: "akri_broker_controller_reviews_total",
-		Help: "Configurations that the webhook was asked about; result is allowed or refused.",
-	}, []string{"result"})
 	m.reviews.WithLabelValues("allowed")
 	m.reviews.WithLabelValues("refused")
 	for _, kind := range []string{"Pod", "Job", "Service"} {
@@ -65,27 +65,27 @@ func (m *metrics) reviewed(allowed bool) {
 var brokerPodCount = prometheus.NewDesc("akri_broker_pod_count",
 	"Broker Pods that have neither failed nor succeeded.", []string{"configuration", "node"}, nil)
 
-// brokerPods counts what is in the cache, so that the number is right after a restart too.
+// brokerPods counts the Pods of the cache at each scrape, so the number is correct after a restart.
 type brokerPods struct{ cache cluster.Cache }
 
 // Describe implements prometheus.Collector.
 func (brokerPods) Describe(descriptions chan<- *prometheus.Desc) { descriptions <- brokerPodCount }
 
 // Collect implements prometheus.Collector.
-func (b brokerPods) Collect(collected chan<- prometheus.Metric) {
-	type place struct{ configuration, node string }
-	counts := map[place]int{}
+func (b brokerPods) Collect(metrics chan<- prometheus.Metric) {
+	type labels struct{ configuration, node string }
+	counts := map[labels]int{}
 	for _, pod := range b.cache.Pods.List() {
 		if pod.Status.Phase == corev1.PodFailed || pod.Status.Phase == corev1.PodSucceeded {
 			continue
 		}
 		node := pod.Labels[render.LabelTargetNode]
-		if node == "" { // of a Job: wherever the scheduler puts it
+		if node == "" { // Pods of Jobs run on the node that the scheduler selects
 			node = pod.Spec.NodeName
 		}
-		counts[place{pod.Labels[render.LabelConfiguration], node}]++
+		counts[labels{pod.Labels[render.LabelConfiguration], node}]++
 	}
-	for at, count := range counts {
-		collected <- prometheus.MustNewConstMetric(brokerPodCount, prometheus.GaugeValue, float64(count), at.configuration, at.node)
+	for l, count := range counts {
+		metrics <- prometheus.MustNewConstMetric(brokerPodCount, prometheus.GaugeValue, float64(count), l.configuration, l.node)
 	}
 }

@@ -15,178 +15,169 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	admissionregistrationv1client "k8s.io/client-go/kubernetes/typed/admissionregistration/v1"
 	"sigs.k8s.io/yaml"
 
 	akriv0 "akri.sh/libs/apis/akri/v0"
-	"akri.sh/libs/kube"
 	brokercontroller "akri.sh/services/broker-controller"
 	"akri.sh/services/broker-controller/internal/admission"
-	"akri.sh/services/broker-controller/internal/certificates"
+	"akri.sh/services/broker-controller/internal/webhook"
 )
 
 const webhookName = "akri-webhook-configuration"
 
-// hooks is what the chart brings: empty objects that the controller fills.
-type hooks struct {
-	*world
-	secrets *kube.Client[*corev1.Secret, *corev1.SecretList]
-	hooks   *kube.Client[*admissionregistrationv1.ValidatingWebhookConfiguration, *admissionregistrationv1.ValidatingWebhookConfigurationList]
-}
+// webhookEnv is a testEnv with the empty objects of the chart.
+type webhookEnv struct{ *testEnv }
 
-func newHooks(t *testing.T) hooks {
+func newWebhookEnv(t *testing.T) webhookEnv {
 	t.Helper()
-	h := hooks{world: newWorld(t)}
-	var err error
-	h.secrets, err = kube.NewClient(server.Config(), corev1.SchemeGroupVersion.WithResource("secrets"), corev1.AddToScheme,
-		func() *corev1.Secret { return &corev1.Secret{} }, func() *corev1.SecretList { return &corev1.SecretList{} })
-	require.NoError(t, err)
-	type one = admissionregistrationv1.ValidatingWebhookConfiguration
-	type many = admissionregistrationv1.ValidatingWebhookConfigurationList
-	h.hooks, err = kube.NewClient(server.Config(), admissionregistrationv1.SchemeGroupVersion.WithResource("validatingwebhookconfigurations"),
-		admissionregistrationv1.AddToScheme, func() *one { return &one{} }, func() *many { return &many{} })
-	require.NoError(t, err)
+	e := webhookEnv{newTestEnv(t)}
 	meta := metav1.ObjectMeta{Name: webhookName}
-	_, err = h.secrets.In(h.namespace).Create(t.Context(), &corev1.Secret{ObjectMeta: meta}, metav1.CreateOptions{})
+	_, err := e.clientset.CoreV1().Secrets(e.namespace).Create(t.Context(), &corev1.Secret{ObjectMeta: meta}, metav1.CreateOptions{})
 	require.NoError(t, err)
-	_, err = h.hooks.In("").Create(t.Context(), &one{ObjectMeta: meta}, metav1.CreateOptions{})
+	_, err = e.registrations().Create(t.Context(), &admissionregistrationv1.ValidatingWebhookConfiguration{ObjectMeta: meta}, metav1.CreateOptions{})
 	require.NoError(t, err)
 	t.Cleanup(func() {
-		require.NoError(t, h.hooks.In("").Delete(context.Background(), webhookName, metav1.DeleteOptions{}))
-		h.eventually(func() bool { return h.try("free", misspelt) == nil }, "nobody is asked any more")
+		require.NoError(t, e.registrations().Delete(context.Background(), webhookName, metav1.DeleteOptions{}))
+		e.eventually(func() bool { return e.dryRun("free", misspelt) == nil }, "the removal of the webhook")
 	})
-	return h
+	return e
+}
+
+func (e webhookEnv) registrations() admissionregistrationv1client.ValidatingWebhookConfigurationInterface {
+	return e.clientset.AdmissionregistrationV1().ValidatingWebhookConfigurations()
 }
 
 const misspelt = `{brokerSpec: {brokerPodSpec: {containers: [{name: broker, imag: v1, resources: {limits: {cpu: lots, "{PLACEHOLDER}": "1"}}}]}}}`
 
-// try applies a Configuration without keeping it.
-func (h hooks) try(name, spec string) error {
+// dryRun applies a Configuration in a dry run.
+func (e webhookEnv) dryRun(name, spec string) error {
 	object := map[string]any{}
-	require.NoError(h, yaml.Unmarshal([]byte(spec), &object))
+	require.NoError(e, yaml.Unmarshal([]byte(spec), &object))
 	object["discoveryHandler"] = map[string]string{"name": "debugEcho"}
 	text, err := yaml.Marshal(map[string]any{
-		"apiVersion": "akri.sh/v0", "kind": "Configuration", "metadata": map[string]string{"name": name, "namespace": h.namespace}, "spec": object,
+		"apiVersion": "akri.sh/v0", "kind": "Configuration", "metadata": map[string]string{"name": name, "namespace": e.namespace}, "spec": object,
 	})
-	require.NoError(h, err)
+	require.NoError(e, err)
 	patch := metav1.PatchOptions{FieldManager: "test", DryRun: []string{metav1.DryRunAll}}
-	_, err = h.Configurations.In(h.namespace).Patch(context.Background(), name, types.ApplyPatchType, text, patch)
+	_, err = e.Configurations.In(e.namespace).Patch(context.Background(), name, types.ApplyPatchType, text, patch)
 	return err
 }
 
-func (h hooks) serve(change ...func(*brokercontroller.WebhookConfig)) func() error {
-	h.Helper()
+func (e webhookEnv) serve(options ...func(*brokercontroller.WebhookConfig)) func() error {
+	e.Helper()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	require.NoError(h, err)
+	require.NoError(e, err)
 	address := listener.Addr().String()
-	require.NoError(h, listener.Close())
+	require.NoError(e, listener.Close())
 	_, port, err := net.SplitHostPort(address)
-	require.NoError(h, err)
-	return h.start(func(c *brokercontroller.Config) {
+	require.NoError(e, err)
+	return e.start(func(c *brokercontroller.Config) {
 		c.Webhook = brokercontroller.WebhookConfig{
 			Address: address, Name: webhookName, Secret: webhookName, MakeCertificate: true, URL: "https://localhost:" + port + admission.Path,
 		}
-		for _, f := range change {
+		for _, f := range options {
 			f(&c.Webhook)
 		}
 	})
 }
 
-func (h hooks) secret() *corev1.Secret {
-	secret, err := h.secrets.In(h.namespace).Get(h.Context(), webhookName, metav1.GetOptions{})
-	require.NoError(h, err)
+func (e webhookEnv) secret() *corev1.Secret {
+	secret, err := e.clientset.CoreV1().Secrets(e.namespace).Get(e.Context(), webhookName, metav1.GetOptions{})
+	require.NoError(e, err)
 	return secret
 }
 
-func TestTheAPIServerAsksTheWebhook(t *testing.T) {
-	h := newHooks(t)
-	h.configuration("existing", strings.ReplaceAll(podsOnly, "PLACEHOLDER", "PLACEHOLER"))
-	require.NoError(t, h.try("before", misspelt))
-	stop := h.serve()
-	h.eventually(func() bool { return h.try("misspelt", misspelt) != nil }, "the webhook to be in force")
+func TestWebhookRefusesConfigurations(t *testing.T) {
+	e := newWebhookEnv(t)
+	e.configuration("existing", strings.ReplaceAll(podsOnly, "PLACEHOLDER", "PLACEHOLER"))
+	require.NoError(t, e.dryRun("before", misspelt))
+	stop := e.serve()
+	e.eventually(func() bool { return e.dryRun("misspelt", misspelt) != nil }, "the registration of the webhook")
 
-	err := h.try("misspelt", misspelt)
+	err := e.dryRun("misspelt", misspelt)
 	require.True(t, apierrors.IsInvalid(err), "%v", err)
-	for _, want := range []string{
+	for _, message := range []string{
 		`admission webhook "akri-webhook-configuration.akri.svc" denied the request`,
 		`containers[0].imag: Forbidden: unknown field`,
 		`containers[0].resources.limits[cpu]: Invalid value: "lots"`,
-		`"{PLACEHOLDER}": is no resource; the device is "{{PLACEHOLDER}}"`,
+		`"{PLACEHOLDER}": is not a resource name; use "{{PLACEHOLDER}}" for the device`,
 	} {
-		require.ErrorContains(t, err, want)
+		require.ErrorContains(t, err, message)
 	}
-	require.NoError(t, h.try("good", podsOnly))
-	require.ErrorContains(t, h.try(strings.Repeat("a", 57), podsOnly), "metadata.name: Too long")
+	require.NoError(t, e.dryRun("good", podsOnly))
+	require.ErrorContains(t, e.dryRun(strings.Repeat("a", 57), podsOnly), "metadata.name: Too long")
 
-	certificate := h.secret()
+	certificate := e.secret()
 	require.NoError(t, stop())
-	// What it does not match works while nobody answers; what it matches is refused.
-	require.ErrorContains(t, h.try("good", podsOnly), "failed calling webhook")
-	h.patchConfiguration(`{"metadata":{"finalizers":["example.com/x"]}}`)
-	h.patchConfiguration(`{"status":{"devices":3}}`, "status")
-	require.NoError(t, h.Configurations.In(h.namespace).Delete(t.Context(), "existing", metav1.DeleteOptions{}))
-	h.patchConfiguration(`{"metadata":{"finalizers":null}}`)
+	// While no replica runs, the API server refuses changes of specs only.
+	require.ErrorContains(t, e.dryRun("good", podsOnly), "failed calling webhook")
+	e.patchConfiguration(`{"metadata":{"finalizers":["example.com/x"]}}`)
+	e.patchConfiguration(`{"status":{"devices":3}}`, "status")
+	require.NoError(t, e.Configurations.In(e.namespace).Delete(t.Context(), "existing", metav1.DeleteOptions{}))
+	e.patchConfiguration(`{"metadata":{"finalizers":null}}`)
 
-	// The next one serves with the same certificate and writes nothing.
-	h.serve()
-	h.eventually(func() bool { return h.try("good", podsOnly) == nil }, "an answer")
-	require.Equal(t, certificate.Data, h.secret().Data)
+	// A restarted replica serves with the same certificate.
+	e.serve()
+	e.eventually(func() bool { return e.dryRun("good", podsOnly) == nil }, "a response")
+	require.Equal(t, certificate.Data, e.secret().Data)
 }
 
-// issue puts a certificate into the Secret that is of that age, without the key of its authority:
-// as others do.
-func (h hooks) issue(age time.Duration) map[string][]byte {
-	h.Helper()
-	data, _, _, err := certificates.Renewed(time.Now().Add(-age), nil, []string{"localhost"})
-	require.NoError(h, err)
-	delete(data, certificates.AuthorityKey)
-	secret := h.secret()
+// issue writes a certificate of that age into the Secret, without the CA's key, as cert-manager
+// does.
+func (e webhookEnv) issue(age time.Duration) map[string][]byte {
+	e.Helper()
+	data, _, _, err := webhook.RenewCertificate(time.Now().Add(-age), nil, []string{"localhost"})
+	require.NoError(e, err)
+	delete(data, webhook.CAPrivateKeyKey)
+	secret := e.secret()
 	secret.Data = data
-	_, err = h.secrets.In(h.namespace).Update(h.Context(), secret, metav1.UpdateOptions{})
-	require.NoError(h, err)
+	_, err = e.clientset.CoreV1().Secrets(e.namespace).Update(e.Context(), secret, metav1.UpdateOptions{})
+	require.NoError(e, err)
 	return data
 }
 
-func (h hooks) trusted() []byte {
-	hook, err := h.hooks.In("").Get(h.Context(), webhookName, metav1.GetOptions{})
-	require.NoError(h, err)
+func (e webhookEnv) caBundle() []byte {
+	hook, err := e.registrations().Get(e.Context(), webhookName, metav1.GetOptions{})
+	require.NoError(e, err)
 	if len(hook.Webhooks) == 0 {
 		return nil
 	}
 	return hook.Webhooks[0].ClientConfig.CABundle
 }
 
-func TestACertificateOfSomebodyElseIsServedAndFollowed(t *testing.T) {
-	h := newHooks(t)
-	first := h.issue(0)
-	h.serve(func(c *brokercontroller.WebhookConfig) { c.MakeCertificate = false })
-	h.eventually(func() bool { return h.try("misspelt", misspelt) != nil }, "the webhook to be in force")
-	require.Equal(t, first[certificates.Authority], h.trusted())
-	second := h.issue(0)
-	h.eventually(func() bool { return bytes.Equal(second[certificates.Authority], h.trusted()) }, "the new authority to be trusted")
-	h.eventually(func() bool { return h.try("good", podsOnly) == nil }, "an answer under the new certificate")
-	require.Equal(t, second, h.secret().Data, "the Secret is somebody else's")
+func TestExternalCertificateIsUsed(t *testing.T) {
+	e := newWebhookEnv(t)
+	first := e.issue(0)
+	e.serve(func(c *brokercontroller.WebhookConfig) { c.MakeCertificate = false })
+	e.eventually(func() bool { return e.dryRun("misspelt", misspelt) != nil }, "the registration of the webhook")
+	require.Equal(t, first[webhook.CACertKey], e.caBundle())
+	second := e.issue(0)
+	e.eventually(func() bool { return bytes.Equal(second[webhook.CACertKey], e.caBundle()) }, "the new CA bundle")
+	e.eventually(func() bool { return e.dryRun("good", podsOnly) == nil }, "a response with the new certificate")
+	require.Equal(t, second, e.secret().Data, "the Secret must not change")
 }
 
-func TestAnAgedCertificateIsRenewed(t *testing.T) {
-	h := newHooks(t)
-	aged := h.issue(80 * 24 * time.Hour)
-	h.serve()
-	h.eventually(func() bool { return h.try("misspelt", misspelt) != nil && h.try("good", podsOnly) == nil }, "the webhook to be in force")
-	require.NotEqual(t, aged[certificates.Certificate], h.secret().Data[certificates.Certificate])
+func TestOldCertificateIsRenewed(t *testing.T) {
+	e := newWebhookEnv(t)
+	old := e.issue(80 * 24 * time.Hour)
+	e.serve()
+	e.eventually(func() bool { return e.dryRun("misspelt", misspelt) != nil && e.dryRun("good", podsOnly) == nil }, "the registration of the webhook")
+	require.NotEqual(t, old[corev1.TLSCertKey], e.secret().Data[corev1.TLSCertKey])
 }
 
-func (h hooks) patchConfiguration(patch string, subresources ...string) {
-	h.Helper()
-	_, err := h.Configurations.In(h.namespace).Patch(h.Context(), "existing", types.MergePatchType, []byte(patch), metav1.PatchOptions{}, subresources...)
-	require.NoError(h, err)
+func (e webhookEnv) patchConfiguration(patch string, subresources ...string) {
+	e.Helper()
+	_, err := e.Configurations.In(e.namespace).Patch(e.Context(), "existing", types.MergePatchType, []byte(patch), metav1.PatchOptions{}, subresources...)
+	require.NoError(e, err)
 }
 
-func TestTheClustersSchemaTellsNewerFieldsFromMistakes(t *testing.T) {
-	w := newWorld(t)
-	schema := admission.ClusterSchema{REST: w.REST}
+func TestClusterSchema(t *testing.T) {
+	e := newTestEnv(t)
+	schema := admission.ClusterSchema{REST: e.REST}
 	for name, c := range map[string]struct {
-		of   any
-		want bool
+		parent any
+		exists bool
 	}{
 		"imagePullPolicy": {corev1.Container{}, true},
 		"imagePullPolcy":  {corev1.Container{}, false},
@@ -195,8 +186,8 @@ func TestTheClustersSchemaTellsNewerFieldsFromMistakes(t *testing.T) {
 		"ports":           {corev1.ServiceSpec{}, true},
 		"capacity":        {akriv0.ConfigurationSpec{}, false},
 	} {
-		has, err := schema.Has(t.Context(), reflect.TypeOf(c.of), name)
+		exists, err := schema.HasField(t.Context(), reflect.TypeOf(c.parent), name)
 		require.NoError(t, err, name)
-		require.Equal(t, c.want, has, name)
+		require.Equal(t, c.exists, exists, name)
 	}
 }

@@ -1,4 +1,4 @@
-// Command broker-controller runs the brokers that Configurations ask for.
+// Command broker-controller runs the brokers of Configurations.
 package main
 
 import (
@@ -9,7 +9,7 @@ import (
 )
 
 func main() {
-	service.Main("broker-controller", "Turns Instances into broker Pods, Jobs and Services.",
+	service.Main("broker-controller", "Creates the broker Pods, Jobs and Services of Instances.",
 		func(ctx context.Context, c brokercontroller.Config, env service.Env) error {
 			s, err := brokercontroller.New(c, env)
 			if err != nil {

@@ -14,73 +14,77 @@ import (
 	"akri.sh/services/broker-controller/internal/render"
 )
 
-// Cache holds what the decisions are made from.
+// Cache holds the objects that decisions depend on, without the fields that are not needed.
 type Cache struct {
 	Instances      *kube.Informer[*akriv0.Instance]
 	Configurations *kube.Informer[*akriv0.Configuration]
-	// Pods, Jobs and Services are those with the labels of brokers, without their specs.
+	// Pods, Jobs and Services have the labels of brokers. Their specs are dropped.
 	Pods     *kube.Informer[*corev1.Pod]
 	Jobs     *kube.Informer[*batchv1.Job]
 	Services *kube.Informer[*corev1.Service]
 }
 
 const (
-	brokersOnly = render.LabelController + "=" + akriv0.Group + "," + render.LabelConfiguration
-	oursOnly    = render.LabelController + "=" + akriv0.Group
+	serviceSelector = render.LabelController + "=" + akriv0.Group
+	brokerSelector  = serviceSelector + "," + render.LabelConfiguration
 )
 
-// Indexes of the cache. Their values are Keys: names are looked up in one namespace, never in all.
+// Indexes of the cache. Their values are Keys, because names are unique only within a namespace.
 const (
 	byConfiguration = "configuration"
 	byInstance      = "instance"
 	byLabelValue    = "label-value"
 )
 
-// NewCache starts nothing.
+// NewCache returns a cache that is not running.
 func NewCache(clients Clients) (c Cache, err error) {
-	instances := cache.Indexers{byLabelValue: byOwnLabelValue, byConfiguration: func(object any) ([]string, error) {
+	instanceIndexers := cache.Indexers{byLabelValue: indexByLabelValue, byConfiguration: func(object any) ([]string, error) {
 		instance := object.(*akriv0.Instance)
 		return []string{Key(instance.Namespace, instance.Spec.ConfigurationName)}, nil
 	}}
-	if c.Instances, err = kube.NewInformer(clients.Instances, instances, trimInstance); err != nil {
+	if c.Instances, err = kube.NewInformer(clients.Instances, instanceIndexers, trimInstance); err != nil {
 		return c, err
 	}
-	if c.Configurations, err = kube.NewInformer(clients.Configurations, cache.Indexers{byLabelValue: byOwnLabelValue}, trimConfiguration); err != nil {
+	configurationIndexers := cache.Indexers{byLabelValue: indexByLabelValue}
+	if c.Configurations, err = kube.NewInformer(clients.Configurations, configurationIndexers, trimConfiguration); err != nil {
 		return c, err
 	}
-	both := cache.Indexers{byConfiguration: byLabel(render.LabelConfiguration), byInstance: byLabel(render.LabelInstance)}
-	if c.Pods, err = kube.NewSelectedInformer(clients.Pods, metav1.ListOptions{LabelSelector: brokersOnly}, both, trimPod); err != nil {
+	brokers := metav1.ListOptions{LabelSelector: brokerSelector}
+	podIndexers := cache.Indexers{
+		byConfiguration: indexByLabel(render.LabelConfiguration), byInstance: indexByLabel(render.LabelInstance),
+	}
+	if c.Pods, err = kube.NewSelectedInformer(clients.Pods, brokers, podIndexers, trimPod); err != nil {
 		return c, err
 	}
-	perInstance := cache.Indexers{byInstance: byLabel(render.LabelInstance)}
-	if c.Jobs, err = kube.NewSelectedInformer(clients.Jobs, metav1.ListOptions{LabelSelector: brokersOnly}, perInstance, trimJob); err != nil {
+	jobIndexers := cache.Indexers{byInstance: indexByLabel(render.LabelInstance)}
+	if c.Jobs, err = kube.NewSelectedInformer(clients.Jobs, brokers, jobIndexers, trimJob); err != nil {
 		return c, err
 	}
-	c.Services, err = kube.NewSelectedInformer(clients.Services, metav1.ListOptions{LabelSelector: oursOnly}, cache.Indexers{}, trimService)
+	services := metav1.ListOptions{LabelSelector: serviceSelector}
+	c.Services, err = kube.NewSelectedInformer(clients.Services, services, cache.Indexers{}, trimService)
 	return c, err
 }
 
-// Key of an object in the cache.
+// Key returns the key of an object in the cache.
 func Key(namespace, name string) string { return namespace + "/" + name }
 
 func labelKey(object metav1.Object, label string) string {
 	return Key(object.GetNamespace(), object.GetLabels()[label])
 }
 
-func byLabel(label string) cache.IndexFunc {
+func indexByLabel(label string) cache.IndexFunc {
 	return func(object any) ([]string, error) {
 		return []string{labelKey(object.(metav1.Object), label)}, nil
 	}
 }
 
-// byOwnLabelValue leads back from a label, which may hold a shortened name, to the object that it
-// names.
-func byOwnLabelValue(object any) ([]string, error) {
-	named := object.(metav1.Object)
-	return []string{Key(named.GetNamespace(), render.LabelValue(named.GetName()))}, nil
+// indexByLabelValue finds the object that a label names. The label may hold a shortened name.
+func indexByLabelValue(object any) ([]string, error) {
+	owner := object.(metav1.Object)
+	return []string{Key(owner.GetNamespace(), render.LabelValue(owner.GetName()))}, nil
 }
 
-// InstanceKeyOf is the key of the Instance whose broker, or broker's Service, the object is.
+// InstanceKeyOf returns the key of the Instance that a broker or its Service belongs to.
 func (c Cache) InstanceKeyOf(object metav1.Object) string {
 	if owner := metav1.GetControllerOf(object); owner != nil && IsInstance(owner) {
 		return Key(object.GetNamespace(), owner.Name)
@@ -92,7 +96,7 @@ func (c Cache) InstanceKeyOf(object metav1.Object) string {
 	return key
 }
 
-// ConfigurationKeyOf is the key of the Configuration that the object belongs to.
+// ConfigurationKeyOf returns the key of the Configuration that an object belongs to.
 func (c Cache) ConfigurationKeyOf(object metav1.Object) string {
 	key := labelKey(object, render.LabelConfiguration)
 	for _, configuration := range c.Configurations.ByIndex(byLabelValue, key) {
@@ -101,7 +105,7 @@ func (c Cache) ConfigurationKeyOf(object metav1.Object) string {
 	return key
 }
 
-// IsInstance says whether the reference is to an Instance.
+// IsInstance reports whether a reference is to an Instance.
 func IsInstance(owner *metav1.OwnerReference) bool {
 	return owner.Kind == "Instance" && owner.APIVersion == akriv0.GroupVersion.String()
 }
@@ -111,12 +115,12 @@ func (c Cache) InstancesOf(namespace, configuration string) []*akriv0.Instance {
 	return c.Instances.ByIndex(byConfiguration, Key(namespace, configuration))
 }
 
-// PodsOfInstance returns the Pods that the Service of the Instance chooses from, those of Jobs too.
+// PodsOfInstance returns the Pods that the Service of the Instance selects, including Pods of Jobs.
 func (c Cache) PodsOfInstance(namespace, instance string) []*corev1.Pod {
 	return c.Pods.ByIndex(byInstance, Key(namespace, render.LabelValue(instance)))
 }
 
-// PodsOfConfiguration returns the Pods that the Service of the Configuration chooses from.
+// PodsOfConfiguration returns the Pods that the Service of the Configuration selects.
 func (c Cache) PodsOfConfiguration(namespace, configuration string) []*corev1.Pod {
 	return c.Pods.ByIndex(byConfiguration, Key(namespace, render.LabelValue(configuration)))
 }
@@ -126,7 +130,7 @@ func (c Cache) JobsOfInstance(namespace, instance string) []*batchv1.Job {
 	return c.Jobs.ByIndex(byInstance, Key(namespace, render.LabelValue(instance)))
 }
 
-// HasSynced says whether the cache holds a first full list of everything.
+// HasSynced reports whether the first list of every kind has arrived.
 func (c Cache) HasSynced() bool {
 	return c.Instances.HasSynced() && c.Configurations.HasSynced() &&
 		c.Pods.HasSynced() && c.Jobs.HasSynced() && c.Services.HasSynced()
@@ -153,25 +157,25 @@ func trimConfiguration(configuration *akriv0.Configuration) {
 }
 
 func trimPod(pod *corev1.Pod) {
-	keepOurAnnotations(pod)
+	trimAnnotations(pod)
 	pod.Spec = corev1.PodSpec{NodeName: pod.Spec.NodeName}
 	pod.Status = corev1.PodStatus{Phase: pod.Status.Phase, StartTime: pod.Status.StartTime}
 }
 
 func trimJob(job *batchv1.Job) {
-	keepOurAnnotations(job)
+	trimAnnotations(job)
 	job.Spec, job.Status = batchv1.JobSpec{}, batchv1.JobStatus{Conditions: job.Status.Conditions}
 }
 
 func trimService(service *corev1.Service) {
-	keepOurAnnotations(service)
+	trimAnnotations(service)
 	service.Spec, service.Status = corev1.ServiceSpec{}, corev1.ServiceStatus{}
 }
 
-func keepOurAnnotations(object metav1.Object) {
+func trimAnnotations(object metav1.Object) {
 	kept := map[string]string{}
 	for _, name := range []string{render.AnnotationSpecHash, render.AnnotationAttempt} {
-		if value, there := object.GetAnnotations()[name]; there {
+		if value, ok := object.GetAnnotations()[name]; ok {
 			kept[name] = value
 		}
 	}

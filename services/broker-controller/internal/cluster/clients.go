@@ -1,12 +1,11 @@
-// Package cluster is the API server as this service sees it: what it reads is kept in caches, cut
-// down to what is looked at; what it writes goes straight there.
+// Package cluster reads and writes API objects: typed clients, caches of the objects that decisions
+// depend on, Events and the leader election.
 package cluster
 
 import (
 	"fmt"
 
 	batchv1 "k8s.io/api/batch/v1"
-	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/serializer"
@@ -16,20 +15,18 @@ import (
 	"akri.sh/libs/kube"
 )
 
-// Clients of each kind that is read or written.
+// Clients has a client for each kind of object.
 type Clients struct {
 	Instances      *kube.Client[*akriv0.Instance, *akriv0.InstanceList]
 	Configurations *kube.Client[*akriv0.Configuration, *akriv0.ConfigurationList]
 	Pods           *kube.Client[*corev1.Pod, *corev1.PodList]
 	Jobs           *kube.Client[*batchv1.Job, *batchv1.JobList]
 	Services       *kube.Client[*corev1.Service, *corev1.ServiceList]
-	Events         *kube.Client[*corev1.Event, *corev1.EventList]
-	Leases         *kube.Client[*coordinationv1.Lease, *coordinationv1.LeaseList]
-	// REST reads what is no resource.
+	// REST reads paths that are not resources.
 	REST rest.Interface
 }
 
-// NewClients calls nothing yet.
+// NewClients returns the clients. It sends no request.
 func NewClients(config *rest.Config) (clients Clients, err error) {
 	if clients.Instances, err = kube.Instances(config); err != nil {
 		return clients, err
@@ -46,24 +43,14 @@ func NewClients(config *rest.Config) (clients Clients, err error) {
 		func() *corev1.Service { return &corev1.Service{} }, func() *corev1.ServiceList { return &corev1.ServiceList{} }); err != nil {
 		return clients, err
 	}
-	if clients.Events, err = kube.NewClient(config, core.WithResource("events"), corev1.AddToScheme,
-		func() *corev1.Event { return &corev1.Event{} }, func() *corev1.EventList { return &corev1.EventList{} }); err != nil {
-		return clients, err
-	}
 	if clients.Jobs, err = kube.NewClient(config, batchv1.SchemeGroupVersion.WithResource("jobs"), batchv1.AddToScheme,
 		func() *batchv1.Job { return &batchv1.Job{} }, func() *batchv1.JobList { return &batchv1.JobList{} }); err != nil {
-		return clients, err
-	}
-	clients.Leases, err = kube.NewClient(config, coordinationv1.SchemeGroupVersion.WithResource("leases"), coordinationv1.AddToScheme,
-		func() *coordinationv1.Lease { return &coordinationv1.Lease{} },
-		func() *coordinationv1.LeaseList { return &coordinationv1.LeaseList{} })
-	if err != nil {
 		return clients, err
 	}
 	plain := rest.CopyConfig(config)
 	plain.NegotiatedSerializer = serializer.NewCodecFactory(runtime.NewScheme()).WithoutConversion()
 	if clients.REST, err = rest.UnversionedRESTClientFor(plain); err != nil {
-		return clients, fmt.Errorf("make client: %w", err)
+		return clients, fmt.Errorf("create client for the OpenAPI schema: %w", err)
 	}
 	return clients, nil
 }

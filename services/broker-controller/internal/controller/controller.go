@@ -1,14 +1,14 @@
-// Package controller keeps brokers and Services as the Configurations ask. It is level-triggered:
-// whatever happened, it compares all that is there with all that should be there. A cache that is
-// behind can do no harm: names are deterministic, removals are bound to a UID, and what must not
-// happen twice is looked up on the API server first. One that is behind this process's own writes
-// is waited for, or they would be sent again.
+// Package controller reconciles broker Pods, Jobs and Services with Configurations and Instances.
+// It is level-triggered: after any change it compares the whole actual state with the desired
+// state.
+//
+// A stale cache is harmless: names are deterministic, deletions are bound to a UID, and Jobs are
+// listed on the API server before one is created. Expectations prevent that a stale cache repeats
+// this process's own writes.
 package controller
 
 import (
 	"context"
-	"errors"
-	"slices"
 	"time"
 
 	"go.uber.org/zap"
@@ -28,30 +28,31 @@ const (
 	jitter           = 0.2
 )
 
-// Settings of a Controller.
-type Settings struct {
+// Options of a Controller.
+type Options struct {
 	Clients cluster.Clients
 	Cache   cluster.Cache
 	Events  cluster.Recorder
 	Log     *zap.Logger
-	// Written is told of every write: kind, verb and its error.
-	Written func(kind, verb string, err error)
+	// OnWrite is called after each write to the API server.
+	OnWrite func(kind, verb string, err error)
 	// StuckAfter is how long a broker Pod may be pending on its node.
 	StuckAfter time.Duration
 }
 
-// Controller is one term of leading.
+// Controller reconciles while this process leads.
 type Controller struct {
-	Settings
-	turns                     turns
-	fences                    *fences
+	Options
+	rollout                   *rollout
+	expectations              *expectations
 	instances, configurations queue
 }
 
-// queue holds the keys of objects that need a look.
+// queue holds the keys of the objects to reconcile.
 type queue struct {
 	workqueue.TypedDelayingInterface[string]
-	// transient back-off is for what heals by itself, refused for what waits for a person.
+	// transient is the backoff of failures that a retry can fix, refused of those that need a
+	// change by a user.
 	transient, refused workqueue.TypedRateLimiter[string]
 }
 
@@ -63,9 +64,12 @@ func newQueue() queue {
 	}
 }
 
-// Run works until ctx ends. The cache must be synced.
-func Run(ctx context.Context, settings Settings) error {
-	c := &Controller{Settings: settings, turns: turns{}, fences: newFences(), instances: newQueue(), configurations: newQueue()}
+// Run reconciles until ctx ends. The cache must be synced.
+func Run(ctx context.Context, options Options) error {
+	c := &Controller{
+		Options: options, rollout: newRollout(), expectations: newExpectations(),
+		instances: newQueue(), configurations: newQueue(),
+	}
 	stop := context.AfterFunc(ctx, func() {
 		c.instances.ShutDown()
 		c.configurations.ShutDown()
@@ -78,13 +82,17 @@ func Run(ctx context.Context, settings Settings) error {
 	}
 	var group errgroup.Group
 	for range instanceWorkers {
-		group.Go(func() error { c.work(ctx, c.instances, "instance", c.reconcileInstance); return nil })
+		group.Go(func() error { c.runWorker(ctx, c.instances, "instance", c.reconcileInstance); return nil })
 	}
-	group.Go(func() error { c.work(ctx, c.configurations, "configuration", c.reconcileConfiguration); return nil })
+	group.Go(func() error {
+		c.runWorker(ctx, c.configurations, "configuration", c.reconcileConfiguration)
+		return nil
+	})
 	return group.Wait()
 }
 
-// subscribe puts whatever changes, and at first everything, on the queues.
+// subscribe adds event handlers that fill the queues, at first with all objects. unsubscribe
+// removes them.
 func (c *Controller) subscribe() (unsubscribe func(), err error) {
 	handlers := []struct {
 		informer cache.SharedIndexInformer
@@ -96,9 +104,9 @@ func (c *Controller) subscribe() (unsubscribe func(), err error) {
 		{c.Cache.Jobs, c.brokerChanged},
 		{c.Cache.Services, c.brokerChanged},
 	}
-	var undo []func()
+	var removals []func()
 	unsubscribe = func() {
-		for _, f := range undo {
+		for _, f := range removals {
 			f()
 		}
 	}
@@ -110,15 +118,15 @@ func (c *Controller) subscribe() (unsubscribe func(), err error) {
 				if unknown, ok := object.(cache.DeletedFinalStateUnknown); ok {
 					object = unknown.Obj
 				}
-				if gone, ok := object.(metav1.Object); ok {
-					h.changed(nil, gone)
+				if deleted, ok := object.(metav1.Object); ok {
+					h.changed(nil, deleted)
 				}
 			},
 		})
 		if err != nil {
 			return unsubscribe, err
 		}
-		undo = append(undo, func() { _ = h.informer.RemoveEventHandler(registration) })
+		removals = append(removals, func() { _ = h.informer.RemoveEventHandler(registration) })
 	}
 	return unsubscribe, nil
 }
@@ -129,12 +137,11 @@ func (c *Controller) instanceChanged(_, object metav1.Object) {
 	c.configurations.Add(cluster.Key(instance.Namespace, instance.Spec.ConfigurationName))
 }
 
-// configurationChanged looks at specs, and at what Akri's agents left: the status changes with
-// every device.
+// configurationChanged ignores updates of the status, which changes with every device.
 func (c *Controller) configurationChanged(old, object metav1.Object) {
 	if old != nil && old.GetUID() == object.GetUID() && old.GetGeneration() == object.GetGeneration() &&
 		(old.GetDeletionTimestamp() == nil) == (object.GetDeletionTimestamp() == nil) &&
-		!slices.ContainsFunc(object.GetFinalizers(), ofAgent) {
+		!hasAgentFinalizers(object) {
 		return
 	}
 	c.configurations.Add(cluster.Key(object.GetNamespace(), object.GetName()))
@@ -148,43 +155,43 @@ func (c *Controller) brokerChanged(_, object metav1.Object) {
 	c.configurations.Add(c.Cache.ConfigurationKeyOf(object))
 }
 
-func (c *Controller) work(
-	ctx context.Context, queue queue, field string, reconcile func(context.Context, string) (time.Duration, error),
+func (c *Controller) runWorker(
+	ctx context.Context, queue queue, logField string, reconcile func(context.Context, string) (time.Duration, error),
 ) {
 	for {
 		key, shutdown := queue.Get()
 		if shutdown {
 			return
 		}
-		c.workOn(ctx, queue, key, c.Log.With(zap.String(field, key)), reconcile)
+		c.reconcile(ctx, queue, key, c.Log.With(zap.String(logField, key)), reconcile)
 		queue.Done(key)
 	}
 }
 
-func (c *Controller) workOn(
+func (c *Controller) reconcile(
 	ctx context.Context, queue queue, key string, log *zap.Logger, reconcile func(context.Context, string) (time.Duration, error),
 ) {
-	if c.fences.stand(key) {
-		queue.AddAfter(key, lookAgain)
+	if !c.expectations.satisfied(key) {
+		queue.AddAfter(key, expectationRecheck)
 		return
 	}
 	limited, cancel := context.WithTimeout(ctx, reconcileTimeout)
 	defer cancel()
-	again, err := reconcile(limited, key)
+	requeueAfter, err := reconcile(limited, key)
 	switch {
 	case err == nil:
 		queue.transient.Forget(key)
 		queue.refused.Forget(key)
-	case ctx.Err() != nil: // stopping
+	case ctx.Err() != nil:
 		return
-	case errors.Is(err, errRefused):
-		again = wait.Jitter(queue.refused.When(key), jitter)
-		log.Error("broker refused", zap.Error(err), zap.Duration("retry_in", again))
+	case Refused(err):
+		requeueAfter = wait.Jitter(queue.refused.When(key), jitter)
+		log.Error("broker or Service refused", zap.Error(err), zap.Duration("retry_in", requeueAfter))
 	default:
-		again = wait.Jitter(queue.transient.When(key), jitter)
-		log.Warn("reconcile failed", zap.Error(err), zap.Duration("retry_in", again))
+		requeueAfter = wait.Jitter(queue.transient.When(key), jitter)
+		log.Warn("reconcile failed", zap.Error(err), zap.Duration("retry_in", requeueAfter))
 	}
-	if again > 0 {
-		queue.AddAfter(key, again)
+	if requeueAfter > 0 {
+		queue.AddAfter(key, requeueAfter)
 	}
 }

@@ -20,11 +20,11 @@ import (
 func (c *Controller) reconcileJob(ctx context.Context, instance *akriv0.Instance, configuration *akriv0.Configuration) error {
 	spec := jobSpec(configuration)
 	jobs := map[string]*batchv1.Job{}
-	var there []plan.Job
+	var existing []plan.Job
 	for _, job := range c.Cache.JobsOfInstance(instance.Namespace, instance.Name) {
 		if ownedBy(job, instance.Name) {
 			jobs[job.Name] = job
-			there = append(there, plan.Job{
+			existing = append(existing, plan.Job{
 				Name:     job.Name,
 				Deleting: job.DeletionTimestamp != nil,
 				Foreign:  job.OwnerReferences[0].UID != instance.UID,
@@ -36,27 +36,27 @@ func (c *Controller) reconcileJob(ctx context.Context, instance *akriv0.Instance
 	if spec != nil {
 		hash = render.Hash(spec)
 	}
-	remove, create := plan.ForJobs(spec != nil, hash, there)
-	about := cluster.InstanceReference(instance)
-	writer := c.jobs(cluster.Key(instance.Namespace, instance.Name))
-	var problems []error
+	remove, create := plan.ForJobs(spec != nil, hash, existing)
+	writer := c.jobWriter(cluster.Key(instance.Namespace, instance.Name))
+	var errs []error
 	for _, name := range remove {
-		if err := writer.remove(ctx, jobs[name], nil); err != nil {
-			problems = append(problems, err)
+		if err := writer.delete(ctx, jobs[name], nil); err != nil {
+			errs = append(errs, err)
 			continue
 		}
-		c.Events.Normal(about, "BrokerRemoved", fmt.Sprintf("Removed Job %s: %s.", name, plan.Unwanted))
+		message := fmt.Sprintf("Removed Job %s: it is no longer needed.", name)
+		c.Events.Normal(cluster.InstanceReference(instance), "BrokerRemoved", message)
 	}
-	if create && !c.brokersLeft(instance) {
-		problems = append(problems, c.createJob(ctx, instance, configuration.Generation, spec, hash))
+	if create && !c.deviceInUse(instance) {
+		errs = append(errs, c.createJob(ctx, instance, configuration.Generation, spec, hash))
 	}
-	return errors.Join(problems...)
+	return errors.Join(errs...)
 }
 
-// brokersLeft says whether Pods of former brokers still hold the device: until they have ended the
-// kubelet may refuse a new one, which counts as a failure of its Job. Those on nodes that lost the
-// device hold nothing.
-func (c *Controller) brokersLeft(instance *akriv0.Instance) bool {
+// deviceInUse reports whether Pods of previous brokers still use the device. Until they have ended,
+// the kubelet can reject the Job's first Pod, which counts as a failure of the Job. Pods on nodes
+// that lost the device do not count.
+func (c *Controller) deviceInUse(instance *akriv0.Instance) bool {
 	return slices.ContainsFunc(c.Cache.PodsOfInstance(instance.Namespace, instance.Name), func(pod *corev1.Pod) bool {
 		owner := metav1.GetControllerOf(pod)
 		return owner != nil && (cluster.IsInstance(owner) || owner.Kind == "Job") && !ended(pod) &&
@@ -64,8 +64,9 @@ func (c *Controller) brokersLeft(instance *akriv0.Instance) bool {
 	})
 }
 
-// createJob asks the API server first: the cache may not show yet a Job that this or an earlier
-// leader made for another generation of the Configuration, and a Job must not run twice.
+// createJob lists the Jobs on the API server first, because a Job must not run twice. The cache may
+// not contain a Job that this or an earlier leader created for another generation of the
+// Configuration.
 func (c *Controller) createJob(
 	ctx context.Context, instance *akriv0.Instance, generation int64, spec *batchv1.JobSpec, hash string,
 ) error {
@@ -81,13 +82,35 @@ func (c *Controller) createJob(
 		}
 	}
 	job := render.Job(instance, generation, spec)
-	made, err := c.jobs(cluster.Key(instance.Namespace, instance.Name)).create(ctx, job)
-	if made {
+	created, err := c.jobWriter(cluster.Key(instance.Namespace, instance.Name)).create(ctx, job)
+	if created {
 		c.Events.Normal(cluster.InstanceReference(instance), "BrokerCreated", fmt.Sprintf("Created Job %s.", job.Name))
 	}
 	return err
 }
 
+// expectsJob reports whether a Job must be created or has not finished. An unfinished Job replaces
+// Pods that fail.
+func (c *Controller) expectsJob(instance *akriv0.Instance, configuration *akriv0.Configuration) bool {
+	spec := jobSpec(configuration)
+	if spec == nil || instance.DeletionTimestamp != nil {
+		return false
+	}
+	desiredHash := render.Hash(spec)
+	return !slices.ContainsFunc(c.Cache.JobsOfInstance(instance.Namespace, instance.Name), func(job *batchv1.Job) bool {
+		hash := job.Annotations[render.AnnotationSpecHash]
+		return job.DeletionTimestamp == nil && (hash == "" || hash == desiredHash) && finished(job)
+	})
+}
+
+func finished(job *batchv1.Job) bool {
+	return slices.ContainsFunc(job.Status.Conditions, func(condition batchv1.JobCondition) bool {
+		return condition.Status == corev1.ConditionTrue &&
+			(condition.Type == batchv1.JobComplete || condition.Type == batchv1.JobFailed)
+	})
+}
+
+// jobSpec returns the spec of broker Jobs, or nil.
 func jobSpec(configuration *akriv0.Configuration) *batchv1.JobSpec {
 	if configuration.Spec.BrokerSpec == nil {
 		return nil

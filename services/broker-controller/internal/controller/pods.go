@@ -7,6 +7,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/util/duration"
 
 	akriv0 "akri.sh/libs/apis/akri/v0"
 	"akri.sh/services/broker-controller/internal/cluster"
@@ -14,49 +15,49 @@ import (
 	"akri.sh/services/broker-controller/internal/render"
 )
 
-// nextTurn is when to ask again whether an outdated broker may be replaced now.
-const nextTurn = 2 * time.Second
+// rolloutRetry is when to check again whether an outdated broker may be replaced.
+const rolloutRetry = 2 * time.Second
 
 func (c *Controller) reconcilePods(
 	ctx context.Context, instance *akriv0.Instance, configuration *akriv0.Configuration,
 ) (time.Duration, error) {
 	pods := map[string]*corev1.Pod{}
-	var there []plan.Pod
+	var existing []plan.Pod
 	for _, pod := range c.Cache.PodsOfInstance(instance.Namespace, instance.Name) {
 		if ownedBy(pod, instance.Name) {
 			pods[pod.Name] = pod
-			there = append(there, known(pod, instance))
+			existing = append(existing, planPod(pod, instance))
 		}
 	}
-	wanted := c.wantedPods(instance, podBroker(configuration))
+	desired := c.desiredPods(instance, podBroker(configuration))
 	now := time.Now()
-	todo := plan.ForPods(now, wanted, there)
-	if todo.Waiting {
-		if c.turns.take(c.Cache, instance, configuration, now, c.StuckAfter) {
-			wanted.MayUpdate = true
-			todo = plan.ForPods(now, wanted, there)
+	changes := plan.ForPods(now, desired, existing)
+	if changes.UpdatePending {
+		if c.rollout.tryStart(c.Cache, instance, configuration, now, c.StuckAfter) {
+			desired.MayUpdate = true
+			changes = plan.ForPods(now, desired, existing)
 		}
-		if todo.Again == 0 || todo.Again > nextTurn {
-			todo.Again = nextTurn
+		if changes.RequeueAfter == 0 || changes.RequeueAfter > rolloutRetry {
+			changes.RequeueAfter = rolloutRetry
 		}
 	}
-	return todo.Again, c.applyPods(ctx, instance, configuration, todo, pods)
+	return changes.RequeueAfter, c.applyPods(ctx, instance, configuration, changes, pods)
 }
 
-func (c *Controller) wantedPods(instance *akriv0.Instance, broker *akriv0.BrokerSpec) plan.Wanted {
-	wanted := plan.Wanted{Pods: map[string]string{}, Capacity: int(instance.Spec.Capacity), StuckAfter: c.StuckAfter}
+func (c *Controller) desiredPods(instance *akriv0.Instance, broker *akriv0.BrokerSpec) plan.Desired {
+	desired := plan.Desired{Nodes: map[string]string{}, Capacity: int(instance.Spec.Capacity), StuckAfter: c.StuckAfter}
 	if broker == nil {
-		return wanted
+		return desired
 	}
-	wanted.Hash = render.PodHash(broker)
+	desired.Hash = render.PodHash(broker)
 	for _, node := range instance.Spec.Nodes {
-		wanted.Pods[render.PodName(instance, node)] = node
+		desired.Nodes[render.PodName(instance, node)] = node
 	}
-	return wanted
+	return desired
 }
 
-func known(pod *corev1.Pod, instance *akriv0.Instance) plan.Pod {
-	k := plan.Pod{
+func planPod(pod *corev1.Pod, instance *akriv0.Instance) plan.Pod {
+	p := plan.Pod{
 		Name:     pod.Name,
 		Phase:    pod.Status.Phase,
 		Created:  pod.CreationTimestamp.Time,
@@ -66,48 +67,83 @@ func known(pod *corev1.Pod, instance *akriv0.Instance) plan.Pod {
 		Attempt:  render.Attempt(pod),
 	}
 	if pod.Status.StartTime != nil {
-		k.Started = pod.Status.StartTime.Time
+		p.Started = pod.Status.StartTime.Time
 	}
-	return k
+	return p
 }
 
-// applyPods goes on after an error: one node's trouble is not another's.
+// applyPods makes all changes, also after an error: a failure on one node must not affect the
+// others.
 func (c *Controller) applyPods(
-	ctx context.Context, instance *akriv0.Instance, configuration *akriv0.Configuration, todo plan.Pods, pods map[string]*corev1.Pod,
+	ctx context.Context, instance *akriv0.Instance, configuration *akriv0.Configuration,
+	changes plan.Pods, pods map[string]*corev1.Pod,
 ) error {
-	writer := c.pods(cluster.Key(instance.Namespace, instance.Name))
-	about := cluster.InstanceReference(instance)
-	var problems []error
-	blocked := map[string]bool{}
-	for _, removal := range todo.Remove {
-		pod := pods[removal.Name]
-		if removal.Reason == plan.Outdated {
-			c.turns.replacing(configuration, instance, pod)
+	writer := c.podWriter(cluster.Key(instance.Namespace, instance.Name))
+	reference := cluster.InstanceReference(instance)
+	var errs []error
+	failed := map[string]bool{}
+	for _, deletion := range changes.Delete {
+		pod := pods[deletion.Name]
+		if deletion.Reason == plan.Outdated {
+			c.rollout.replacing(configuration, instance, pod)
 		}
-		if err := writer.remove(ctx, pod, grace(removal)); err != nil {
-			problems, blocked[removal.Name] = append(problems, err), true
+		if err := writer.delete(ctx, pod, gracePeriod(deletion)); err != nil {
+			errs, failed[deletion.Name] = append(errs, err), true
 			continue
 		}
-		c.Events.Normal(about, "BrokerRemoved", fmt.Sprintf("Removed Pod %s: %s.", removal.Name, removal.Reason))
+		c.Events.Normal(reference, "BrokerRemoved", c.removedMessage(deletion))
 	}
-	for _, creation := range todo.Create {
-		if blocked[creation.Name] {
+	for _, creation := range changes.Create {
+		if failed[creation.Name] {
 			continue
 		}
-		made, err := writer.create(ctx, render.Pod(instance, creation.Node, podBroker(configuration), creation.Attempt))
+		created, err := writer.create(ctx, render.Pod(instance, creation.Node, podBroker(configuration), creation.Attempt))
 		if err != nil {
-			problems = append(problems, err)
+			errs = append(errs, err)
 		}
-		if made {
-			c.Events.Normal(about, "BrokerCreated", fmt.Sprintf("Created Pod %s for node %s.", creation.Name, creation.Node))
+		if created {
+			c.Events.Normal(reference, "BrokerCreated", fmt.Sprintf("Created Pod %s for node %s.", creation.Name, creation.Node))
 		}
 	}
-	return errors.Join(problems...)
+	return errors.Join(errs...)
 }
 
-func grace(removal plan.Removal) *int64 {
-	if !removal.Now {
-		return nil // what the Pod asks for
+// removedMessage returns the message of the Event for a deleted Pod.
+func (c *Controller) removedMessage(deletion plan.Deletion) string {
+	switch deletion.Reason {
+	case plan.Ended:
+		return fmt.Sprintf("Replaced Pod %s: it had ended.", deletion.Name)
+	case plan.Stuck:
+		return fmt.Sprintf("Replaced Pod %s: it had not started within %s.", deletion.Name, duration.HumanDuration(c.StuckAfter))
+	case plan.Outdated:
+		return fmt.Sprintf("Replaced Pod %s: the broker spec changed.", deletion.Name)
+	default:
+		return fmt.Sprintf("Removed Pod %s: it is no longer needed.", deletion.Name)
+	}
+}
+
+// gracePeriod returns nil for the grace period of the Pod.
+func gracePeriod(deletion plan.Deletion) *int64 {
+	if !deletion.Force {
+		return nil
 	}
 	return new(int64)
+}
+
+// podBroker returns the broker spec if it has a Pod, else nil.
+func podBroker(configuration *akriv0.Configuration) *akriv0.BrokerSpec {
+	if broker := configuration.Spec.BrokerSpec; broker != nil && broker.BrokerPodSpec != nil {
+		return broker
+	}
+	return nil
+}
+
+// expectsPods reports whether the Instance should have a broker Pod.
+func expectsPods(instance *akriv0.Instance, configuration *akriv0.Configuration) bool {
+	return podBroker(configuration) != nil && instance.DeletionTimestamp == nil &&
+		instance.Spec.Capacity > 0 && len(instance.Spec.Nodes) > 0
+}
+
+func ended(pod *corev1.Pod) bool {
+	return pod.Status.Phase == corev1.PodFailed || pod.Status.Phase == corev1.PodSucceeded
 }

@@ -16,104 +16,124 @@ import (
 	"akri.sh/services/broker-controller/internal/render"
 )
 
-func (c *Controller) reconcileInstanceService(ctx context.Context, instance *akriv0.Instance, configuration *akriv0.Configuration) error {
+func (c *Controller) reconcileInstanceService(
+	ctx context.Context, instance *akriv0.Instance, configuration *akriv0.Configuration,
+) error {
 	brokers := countBrokers(c.Cache.PodsOfInstance(instance.Namespace, instance.Name), c.expectsBroker(instance, configuration))
-	var wanted *corev1.Service
+	var desired *corev1.Service
 	if spec := configuration.Spec.InstanceServiceSpec; spec != nil {
-		wanted = render.InstanceService(instance, spec)
+		desired = render.InstanceService(instance, spec)
 	}
-	return c.reconcileService(ctx, instance, cluster.InstanceReference(instance), wanted, brokers)
+	return c.reconcileService(ctx, instance, cluster.InstanceReference(instance), desired, brokers)
 }
 
 func (c *Controller) reconcileConfiguration(ctx context.Context, key string) (time.Duration, error) {
-	configuration, there := c.Cache.Configurations.Get(key)
-	if !there {
+	configuration, ok := c.Cache.Configurations.Get(key)
+	if !ok {
 		return 0, nil
 	}
-	if err := c.freeConfiguration(ctx, configuration); err != nil || configuration.DeletionTimestamp != nil {
-		return 0, err // Kubernetes removes what it owns
+	if err := c.removeAgentFinalizers(ctx, configuration); err != nil || configuration.DeletionTimestamp != nil {
+		return 0, err // Kubernetes deletes the Service of a deleted Configuration
 	}
 	if len(configuration.Spec.Malformed) > 0 {
-		return 0, nil // said for its Instances
+		return 0, nil // reconcileInstance reports it
 	}
-	expecting := func(instance *akriv0.Instance) bool { return c.expectsBroker(instance, configuration) }
-	coming := slices.ContainsFunc(c.Cache.InstancesOf(configuration.Namespace, configuration.Name), expecting)
-	brokers := countBrokers(c.Cache.PodsOfConfiguration(configuration.Namespace, configuration.Name), coming)
-	var wanted *corev1.Service
+	expectsBroker := func(instance *akriv0.Instance) bool { return c.expectsBroker(instance, configuration) }
+	expected := slices.ContainsFunc(c.Cache.InstancesOf(configuration.Namespace, configuration.Name), expectsBroker)
+	brokers := countBrokers(c.Cache.PodsOfConfiguration(configuration.Namespace, configuration.Name), expected)
+	var desired *corev1.Service
 	if configuration.Spec.ConfigurationServiceSpec != nil {
-		wanted = render.ConfigurationService(configuration)
+		desired = render.ConfigurationService(configuration)
 	}
-	about := cluster.ConfigurationReference(configuration)
-	err := c.reconcileService(ctx, configuration, about, wanted, brokers)
+	reference := cluster.ConfigurationReference(configuration)
+	err := c.reconcileService(ctx, configuration, reference, desired, brokers)
 	if Refused(err) {
-		c.Events.Warning(about, "ServiceRefused", err.Error())
+		c.Events.Warning(reference, "ServiceRefused", err.Error())
 	}
 	return 0, err
 }
 
-// reconcileService keeps the Service of an Instance or a Configuration; `wanted` is nil when the
-// user asks for none.
+// reconcileService reconciles the Service of an Instance or a Configuration. desired is nil when
+// the Configuration has no such Service.
 func (c *Controller) reconcileService(
-	ctx context.Context, owner metav1.Object, about *corev1.ObjectReference, wanted *corev1.Service, brokers plan.Brokers,
+	ctx context.Context, owner metav1.Object, reference *corev1.ObjectReference, desired *corev1.Service, brokers plan.Brokers,
 ) error {
-	writer := c.services(cluster.Key(about.Namespace, about.Name))
-	there, exists := c.Cache.Services.Get(cluster.Key(owner.GetNamespace(), render.ServiceName(owner.GetName())))
-	if exists && there.DeletionTimestamp == nil && formerly(there, about) {
-		return writer.remove(ctx, there, nil)
+	writer := c.serviceWriter(cluster.Key(reference.Namespace, reference.Name))
+	existing, exists := c.Cache.Services.Get(cluster.Key(owner.GetNamespace(), render.ServiceName(owner.GetName())))
+	if exists && existing.DeletionTimestamp == nil && ownedByPredecessor(existing, reference) {
+		return writer.delete(ctx, existing, nil)
 	}
-	exists = exists && there.DeletionTimestamp == nil && metav1.IsControlledBy(there, owner)
-	var wantedHash, thereHash string
-	if wanted != nil {
-		wantedHash = wanted.Annotations[render.AnnotationSpecHash]
+	exists = exists && existing.DeletionTimestamp == nil && metav1.IsControlledBy(existing, owner)
+	var desiredHash, existingHash string
+	if desired != nil {
+		desiredHash = desired.Annotations[render.AnnotationSpecHash]
 	}
 	if exists {
-		thereHash = there.Annotations[render.AnnotationSpecHash]
+		existingHash = existing.Annotations[render.AnnotationSpecHash]
 	}
-	switch plan.ForObject(wanted != nil && plan.WantsService(exists, brokers), exists, wantedHash, thereHash) {
+	switch plan.ForService(desired != nil && plan.NeedsService(exists, brokers), exists, desiredHash, existingHash) {
 	case plan.Create:
-		made, err := writer.create(ctx, wanted)
-		if made {
-			c.Events.Normal(about, "ServiceCreated", fmt.Sprintf("Created Service %s.", wanted.Name))
+		created, err := writer.create(ctx, desired)
+		if created {
+			c.Events.Normal(reference, "ServiceCreated", fmt.Sprintf("Created Service %s.", desired.Name))
 		}
 		return err
 	case plan.Replace:
-		return c.replaceService(ctx, about, there, wanted)
-	case plan.Remove:
-		err := writer.remove(ctx, there, nil)
+		return c.replaceService(ctx, reference, existing, desired)
+	case plan.Delete:
+		err := writer.delete(ctx, existing, nil)
 		if err == nil {
-			c.Events.Normal(about, "ServiceRemoved", fmt.Sprintf("Removed Service %s.", there.Name))
+			c.Events.Normal(reference, "ServiceRemoved", fmt.Sprintf("Removed Service %s.", existing.Name))
 		}
 		return err
 	}
 	return nil
 }
 
-// formerly says whether the object was made for an earlier object of the same kind and name.
-func formerly(object metav1.Object, about *corev1.ObjectReference) bool {
+// ownedByPredecessor reports whether the owner is an earlier object of the same kind and name.
+func ownedByPredecessor(object metav1.Object, reference *corev1.ObjectReference) bool {
 	owner := metav1.GetControllerOf(object)
-	return owner != nil && owner.APIVersion == about.APIVersion && owner.Kind == about.Kind &&
-		owner.Name == about.Name && owner.UID != about.UID
+	return owner != nil && owner.APIVersion == reference.APIVersion && owner.Kind == reference.Kind &&
+		owner.Name == reference.Name && owner.UID != reference.UID
 }
 
-// replaceService keeps the address where it can. What cannot be changed in place, such as the
-// address itself, is made anew: the removal comes back as a change.
-func (c *Controller) replaceService(ctx context.Context, about *corev1.ObjectReference, there, wanted *corev1.Service) error {
-	writer := c.services(cluster.Key(about.Namespace, about.Name))
-	err := writer.update(ctx, wanted)
+// replaceService updates the Service in place, which keeps its address. If an immutable field has
+// changed, such as the address, it deletes the Service; the deletion triggers the creation of the
+// new one.
+func (c *Controller) replaceService(
+	ctx context.Context, reference *corev1.ObjectReference, existing, desired *corev1.Service,
+) error {
+	writer := c.serviceWriter(cluster.Key(reference.Namespace, reference.Name))
+	err := writer.update(ctx, desired)
 	if err == nil {
-		c.Events.Normal(about, "ServiceUpdated", fmt.Sprintf("Updated Service %s.", wanted.Name))
+		c.Events.Normal(reference, "ServiceUpdated", fmt.Sprintf("Updated Service %s.", desired.Name))
 		return nil
 	}
 	if !apierrors.IsInvalid(err) {
 		return err
 	}
-	// Is it the change that is refused, or the new spec itself? Only the first is a reason to
-	// remove what works.
-	dry := metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}}
-	probe := wanted.DeepCopy()
+	// A dry run shows whether the spec itself is invalid. If so, the working Service stays.
+	dryRun := metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}}
+	probe := desired.DeepCopy()
 	probe.Name, probe.GenerateName = "", "akri-probe-"
-	if _, refused := c.Clients.Services.In(wanted.Namespace).Create(ctx, probe, dry); refused != nil {
+	if _, probeErr := c.Clients.Services.In(desired.Namespace).Create(ctx, probe, dryRun); probeErr != nil {
 		return err
 	}
-	return writer.remove(ctx, there, nil)
+	return writer.delete(ctx, existing, nil)
+}
+
+// countBrokers counts the Pods that a Service selects. Pods that are being deleted do not count: on
+// a lost node their deletion does not finish.
+func countBrokers(pods []*corev1.Pod, expected bool) plan.Brokers {
+	brokers := plan.Brokers{Expected: expected}
+	for _, pod := range pods {
+		switch {
+		case pod.DeletionTimestamp != nil, ended(pod):
+			continue
+		case pod.Status.Phase == corev1.PodRunning:
+			brokers.Running++
+		}
+		brokers.Active++
+	}
+	return brokers
 }

@@ -14,57 +14,72 @@ import (
 	"akri.sh/libs/kube"
 )
 
-// errRefused: the API server will not have the object, and trying again soon is of no use.
-var errRefused = errors.New("refused")
+// refusedError means that a retry fails until a user changes something. Its message is also shown
+// in Events.
+type refusedError struct {
+	message string
+	cause   error
+}
 
-// writer writes objects of one kind on behalf of a key. Doing again what is done already is no
-// error.
+func (e refusedError) Error() string { return e.message }
+
+func (e refusedError) Unwrap() error { return e.cause }
+
+// Refused reports whether the API server rejected an object, as opposed to a failure that a retry
+// can fix.
+func Refused(err error) bool {
+	_, ok := errors.AsType[refusedError](err)
+	return ok
+}
+
+// writer writes objects of one kind for a key. Repeated writes are not errors.
 type writer[T kube.Object, L runtime.Object] struct {
 	kind    string
 	client  *kube.Client[T, L]
-	written func(kind, verb string, err error)
-	// now is told the version of the object that is there.
-	now func(version string)
+	onWrite func(kind, verb string, err error)
+	// expect is called with the version of the written object.
+	expect func(version string)
 }
 
 func newWriter[T kube.Object, L runtime.Object](
 	c *Controller, key, kind string, client *kube.Client[T, L], cache *kube.Informer[T],
 ) writer[T, L] {
-	now := func(version string) { c.fences.wrote(key, cache.GetStore(), version) }
-	return writer[T, L]{kind, client, c.Written, now}
+	expect := func(version string) { c.expectations.expect(key, cache.GetStore(), version) }
+	return writer[T, L]{kind, client, c.OnWrite, expect}
 }
 
-func (c *Controller) pods(key string) writer[*corev1.Pod, *corev1.PodList] {
+func (c *Controller) podWriter(key string) writer[*corev1.Pod, *corev1.PodList] {
 	return newWriter(c, key, "Pod", c.Clients.Pods, c.Cache.Pods)
 }
 
-func (c *Controller) jobs(key string) writer[*batchv1.Job, *batchv1.JobList] {
+func (c *Controller) jobWriter(key string) writer[*batchv1.Job, *batchv1.JobList] {
 	return newWriter(c, key, "Job", c.Clients.Jobs, c.Cache.Jobs)
 }
 
-func (c *Controller) services(key string) writer[*corev1.Service, *corev1.ServiceList] {
+func (c *Controller) serviceWriter(key string) writer[*corev1.Service, *corev1.ServiceList] {
 	return newWriter(c, key, "Service", c.Clients.Services, c.Cache.Services)
 }
 
-// create says whether it made the object; it is no error if the same owner has one of that name
-// already.
+// create reports whether it created the object. It returns no error if the same owner already has
+// an object of that name.
 func (w writer[T, L]) create(ctx context.Context, object T) (bool, error) {
-	in := w.client.In(object.GetNamespace())
-	made, err := in.Create(ctx, object, metav1.CreateOptions{})
+	objects := w.client.In(object.GetNamespace())
+	created, err := objects.Create(ctx, object, metav1.CreateOptions{})
 	if err == nil {
-		w.now(made.GetResourceVersion())
+		w.expect(created.GetResourceVersion())
 	}
 	if !apierrors.IsAlreadyExists(err) {
 		return err == nil, w.done("create", object.GetName(), err)
 	}
-	there, err := in.Get(ctx, object.GetName(), metav1.GetOptions{})
+	existing, err := objects.Get(ctx, object.GetName(), metav1.GetOptions{})
 	if err != nil {
 		return false, fmt.Errorf("get %s %q: %w", w.kind, object.GetName(), err)
 	}
-	if owner := metav1.GetControllerOf(there); owner == nil || owner.UID != object.GetOwnerReferences()[0].UID {
-		return false, fmt.Errorf("create %s: %w: %q exists and belongs to somebody else", w.kind, errRefused, object.GetName())
+	if owner := metav1.GetControllerOf(existing); owner == nil || owner.UID != object.GetOwnerReferences()[0].UID {
+		return false, refusedError{message: fmt.Sprintf(
+			"cannot create %s %q: the name is used by an object with another owner", w.kind, object.GetName())}
 	}
-	w.now(there.GetResourceVersion())
+	w.expect(existing.GetResourceVersion())
 	return false, nil
 }
 
@@ -72,14 +87,13 @@ func (w writer[T, L]) create(ctx context.Context, object T) (bool, error) {
 func (w writer[T, L]) update(ctx context.Context, object T) error {
 	updated, err := w.client.In(object.GetNamespace()).Update(ctx, object, metav1.UpdateOptions{})
 	if err == nil {
-		w.now(updated.GetResourceVersion())
+		w.expect(updated.GetResourceVersion())
 	}
 	return w.done("update", object.GetName(), err)
 }
 
-// remove deletes this very object, not one that took its name meanwhile, and leaves what it owns to
-// be deleted after it.
-func (w writer[T, L]) remove(ctx context.Context, object metav1.Object, graceSeconds *int64) error {
+// delete deletes the object with this UID. Kubernetes deletes its dependents afterwards.
+func (w writer[T, L]) delete(ctx context.Context, object metav1.Object, graceSeconds *int64) error {
 	uid, background := object.GetUID(), metav1.DeletePropagationBackground
 	err := w.client.In(object.GetNamespace()).Delete(ctx, object.GetName(), metav1.DeleteOptions{
 		GracePeriodSeconds: graceSeconds,
@@ -92,17 +106,13 @@ func (w writer[T, L]) remove(ctx context.Context, object metav1.Object, graceSec
 	return w.done("delete", object.GetName(), err)
 }
 
+// done reports a write and returns its error with context.
 func (w writer[T, L]) done(verb, name string, err error) error {
-	if err != nil {
-		cause := err
-		err = fmt.Errorf("%s %s %q: %w", verb, w.kind, name, cause)
-		if apierrors.IsInvalid(cause) || apierrors.IsForbidden(cause) || apierrors.IsBadRequest(cause) {
-			err = fmt.Errorf("%w: %w", errRefused, err)
-		}
+	if apierrors.IsInvalid(err) || apierrors.IsForbidden(err) || apierrors.IsBadRequest(err) {
+		err = refusedError{message: fmt.Sprintf("Kubernetes refused to %s %s %q: %v", verb, w.kind, name, err), cause: err}
+	} else if err != nil {
+		err = fmt.Errorf("%s %s %q: %w", verb, w.kind, name, err)
 	}
-	w.written(w.kind, verb, err)
+	w.onWrite(w.kind, verb, err)
 	return err
 }
-
-// Refused says whether a write failed because the API server will not have the object.
-func Refused(err error) bool { return errors.Is(err, errRefused) }

@@ -6,13 +6,13 @@ import (
 	akriv0 "akri.sh/libs/apis/akri/v0"
 )
 
-// Job is the broker Job of an Instance. Its Pods may run on any node that offers the device. They
-// get the labels that the Services select by.
+// Job returns the broker Job of an Instance. Its Pods can run on any node that offers the device.
+// They have the labels that the Services select.
 //
-// The user's ttlSecondsAfterFinished is left out: the Job is the record that it ran, and one that
-// Kubernetes removed would be made, and run, again.
+// ttlSecondsAfterFinished is removed from the spec: the Job is the record that it ran. If
+// Kubernetes deleted it, the controller would run it again.
 func Job(instance *akriv0.Instance, generation int64, spec *batchv1.JobSpec) *batchv1.Job {
-	job := &batchv1.Job{ObjectMeta: instanceObject(instance, JobName(instance.Name, generation)), Spec: *spec.DeepCopy()}
+	job := &batchv1.Job{ObjectMeta: objectMeta(instance, JobName(instance.Name, generation)), Spec: *spec.DeepCopy()}
 	job.Annotations = map[string]string{AnnotationSpecHash: Hash(spec)}
 	job.Spec.TTLSecondsAfterFinished = nil
 	template := &job.Spec.Template
@@ -22,6 +22,6 @@ func Job(instance *akriv0.Instance, generation int64, spec *batchv1.JobSpec) *ba
 	for _, label := range []string{LabelController, LabelConfiguration, LabelInstance} {
 		template.Labels[label] = job.Labels[label]
 	}
-	fillPlaceholders(&template.Spec, instance.Name)
+	replacePlaceholders(&template.Spec, instance.Name)
 	return job
 }

@@ -10,7 +10,7 @@ import (
 	akriv0 "akri.sh/libs/apis/akri/v0"
 )
 
-// Labels and annotations of the objects made here.
+// Labels and annotations of rendered objects.
 const (
 	LabelApp           = "app"
 	LabelController    = "controller"
@@ -18,66 +18,68 @@ const (
 	LabelInstance      = akriv0.Group + "/instance"
 	LabelTargetNode    = akriv0.Group + "/target-node"
 
-	// AnnotationSpecHash is the Hash of the user's spec that an object was made from. An object
-	// without it was made by Akri 0.13 and is left as it is.
+	// AnnotationSpecHash is the Hash of the user's spec. Objects of upstream Akri do not have it
+	// and are never outdated.
 	AnnotationSpecHash = akriv0.Group + "/spec-hash"
-	// AnnotationAttempt of a broker Pod counts the Pods before it that ended soon after they were
-	// made. It lives on the Pod so that back-off survives the controller.
+	// AnnotationAttempt counts the previous Pods that ended soon after their creation. It is stored
+	// in the Pod so that the backoff survives a restart of the controller.
 	AnnotationAttempt = akriv0.Group + "/attempt"
 )
 
-// OwnLabels of broker Pods. What the user says of them has no effect.
-var OwnLabels = []string{LabelApp, LabelController, LabelConfiguration, LabelInstance, LabelTargetNode}
+// ReservedLabels are the labels of broker Pods that users cannot set.
+var ReservedLabels = []string{LabelApp, LabelController, LabelConfiguration, LabelInstance, LabelTargetNode}
 
 const (
-	maxPodName   = 253 // a DNS subdomain
-	maxLabel     = 63  // a label value; a Service's name; a Job's name, which becomes a label of its Pods
-	hashedDigits = 8
+	maxPodName = 253 // DNS subdomain
+	maxLabel   = 63  // label values, Service names, and Job names because Kubernetes copies them to a label
+	hashDigits = 8   // of shortened names
 )
 
-// PodName is `<node>-<instance>-pod` for a shared device and `<instance>-pod` for a local one.
+// PodName returns `<node>-<instance>-pod` for a shared device and `<instance>-pod` for a local
+// device.
 func PodName(instance *akriv0.Instance, node string) string {
 	base := dashed(instance.Name)
 	if instance.Spec.Shared {
 		base = node + "-" + base
 	}
-	return named(base, "-pod", maxPodName)
+	return shorten(base, "-pod", maxPodName)
 }
 
-// JobName is `<instance>-<generation of the Configuration>-job`.
+// JobName returns `<instance>-<generation of the Configuration>-job`.
 func JobName(instance string, generation int64) string {
-	return named(dashed(instance), fmt.Sprintf("-%d-job", generation), maxLabel)
+	return shorten(dashed(instance), fmt.Sprintf("-%d-job", generation), maxLabel)
 }
 
-// ServiceName is `<instance or configuration>-svc`.
-func ServiceName(of string) string {
-	return named(dashed(of), "-svc", maxLabel)
+// ServiceName returns `<owner>-svc`. The owner is an Instance or a Configuration.
+func ServiceName(owner string) string {
+	return shorten(dashed(owner), "-svc", maxLabel)
 }
 
-// LabelValue is the value itself, shortened where a label cannot hold it.
+// LabelValue returns the value, shortened if it is too long for a label.
 func LabelValue(value string) string {
-	return named(value, "", maxLabel)
+	return shorten(value, "", maxLabel)
 }
 
-// Hash identifies a user's spec. It is taken of what the user wrote, not of the object rendered
-// from it, so that a controller that renders differently does not replace every broker.
+// Hash identifies a user's spec. It covers the spec and not the rendered object, so a new version
+// of the controller that renders differently does not replace all brokers.
 func Hash(spec any) string {
 	text, err := json.Marshal(spec)
 	if err != nil {
-		panic(err) // API types are made to be encoded
+		panic(err) // API types always encode
 	}
 	return digest(text, 16)
 }
 
 func dashed(name string) string { return strings.ReplaceAll(name, ".", "-") }
 
-// named is base+suffix; a base that is too long ends early, in a hash of the whole of it.
-func named(base, suffix string, limit int) string {
+// shorten returns base+suffix. If that exceeds the limit, base is cut and ends with a hash of the
+// whole base.
+func shorten(base, suffix string, limit int) string {
 	if len(base)+len(suffix) <= limit {
 		return base + suffix
 	}
-	start := strings.TrimRight(base[:limit-len(suffix)-hashedDigits-1], "-._")
-	return start + "-" + digest([]byte(base), hashedDigits) + suffix
+	start := strings.TrimRight(base[:limit-len(suffix)-hashDigits-1], "-._")
+	return start + "-" + digest([]byte(base), hashDigits) + suffix
 }
 
 func digest(text []byte, digits int) string {

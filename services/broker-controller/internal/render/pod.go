@@ -1,3 +1,6 @@
+// Package render creates the broker Pods, Jobs and Services of a Configuration. Names, labels and
+// owner references are those of upstream Akri. Rendering is pure: the same input gives the same
+// object on every replica.
 package render
 
 import (
@@ -10,29 +13,28 @@ import (
 	akriv0 "akri.sh/libs/apis/akri/v0"
 )
 
-// Placeholder in a broker's resources stands for the resource of the Instance.
+// Placeholder is the resource name in a broker spec that is replaced by the resource of the
+// Instance.
 const Placeholder corev1.ResourceName = "{{PLACEHOLDER}}"
 
-const nodeNameField = "metadata.name"
-
-// Pod is the broker of an Instance on a node. `attempt` counts the Pods before it that ended soon.
+// Pod returns the broker Pod of an Instance on a node. attempt counts the previous Pods that ended
+// soon.
 func Pod(instance *akriv0.Instance, node string, broker *akriv0.BrokerSpec, attempt int) *corev1.Pod {
-	name := PodName(instance, node)
-	pod := &corev1.Pod{ObjectMeta: instanceObject(instance, name), Spec: *broker.BrokerPodSpec.DeepCopy()}
+	pod := &corev1.Pod{ObjectMeta: objectMeta(instance, PodName(instance, node)), Spec: *broker.BrokerPodSpec.DeepCopy()}
 	pod.Labels[LabelTargetNode] = LabelValue(node)
 	pod.Annotations = map[string]string{AnnotationSpecHash: PodHash(broker)}
 	if attempt > 0 {
 		pod.Annotations[AnnotationAttempt] = strconv.Itoa(attempt)
 	}
-	if users := broker.BrokerPodMetadata; users != nil {
-		pod.Labels, pod.Annotations = over(users.Labels, pod.Labels), over(users.Annotations, pod.Annotations)
+	if metadata := broker.BrokerPodMetadata; metadata != nil {
+		pod.Labels, pod.Annotations = merge(metadata.Labels, pod.Labels), merge(metadata.Annotations, pod.Annotations)
 	}
-	fillPlaceholders(&pod.Spec, instance.Name)
-	pin(&pod.Spec, node)
+	replacePlaceholders(&pod.Spec, instance.Name)
+	pinToNode(&pod.Spec, node)
 	return pod
 }
 
-// PodHash is the Hash of all that the user says of broker Pods.
+// PodHash returns the Hash of the user's spec and metadata of broker Pods.
 func PodHash(broker *akriv0.BrokerSpec) string {
 	if broker.BrokerPodMetadata == nil {
 		return Hash(broker.BrokerPodSpec)
@@ -40,16 +42,16 @@ func PodHash(broker *akriv0.BrokerSpec) string {
 	return Hash(akriv0.BrokerSpec{BrokerPodSpec: broker.BrokerPodSpec, BrokerPodMetadata: broker.BrokerPodMetadata})
 }
 
-// over is the user's map with ours laid over it: Akri finds its Pods by its own labels and
-// annotations.
-func over(users, ours map[string]string) map[string]string {
-	both := make(map[string]string, len(users)+len(ours))
-	maps.Copy(both, users)
-	maps.Copy(both, ours)
-	return both
+// merge returns the user's map with the reserved keys set. The controller finds its Pods by the
+// reserved keys.
+func merge(user, reserved map[string]string) map[string]string {
+	merged := make(map[string]string, len(user)+len(reserved))
+	maps.Copy(merged, user)
+	maps.Copy(merged, reserved)
+	return merged
 }
 
-// Attempt reads what Pod was given.
+// Attempt returns the attempt that was passed to Pod.
 func Attempt(pod *corev1.Pod) int {
 	n, err := strconv.Atoi(pod.Annotations[AnnotationAttempt])
 	if err != nil || n < 0 {
@@ -58,7 +60,7 @@ func Attempt(pod *corev1.Pod) int {
 	return n
 }
 
-func instanceObject(instance *akriv0.Instance, name string) metav1.ObjectMeta {
+func objectMeta(instance *akriv0.Instance, name string) metav1.ObjectMeta {
 	return metav1.ObjectMeta{
 		Name:      name,
 		Namespace: instance.Namespace,
@@ -68,53 +70,54 @@ func instanceObject(instance *akriv0.Instance, name string) metav1.ObjectMeta {
 			LabelConfiguration: LabelValue(instance.Spec.ConfigurationName),
 			LabelInstance:      LabelValue(instance.Name),
 		},
-		OwnerReferences: []metav1.OwnerReference{owner("Instance", instance)},
+		OwnerReferences: []metav1.OwnerReference{ownerReference("Instance", instance)},
 	}
 }
 
-func owner(kind string, of metav1.Object) metav1.OwnerReference {
-	return *metav1.NewControllerRef(of, akriv0.GroupVersion.WithKind(kind))
+func ownerReference(kind string, owner metav1.Object) metav1.OwnerReference {
+	return *metav1.NewControllerRef(owner, akriv0.GroupVersion.WithKind(kind))
 }
 
-func fillPlaceholders(spec *corev1.PodSpec, instance string) {
+func replacePlaceholders(spec *corev1.PodSpec, instance string) {
 	for _, containers := range [][]corev1.Container{spec.InitContainers, spec.Containers} {
 		for i := range containers {
-			fillPlaceholder(containers[i].Resources.Limits, instance)
-			fillPlaceholder(containers[i].Resources.Requests, instance)
+			replacePlaceholder(containers[i].Resources.Limits, instance)
+			replacePlaceholder(containers[i].Resources.Requests, instance)
 		}
 	}
 }
 
-func fillPlaceholder(list corev1.ResourceList, instance string) {
-	quantity, there := list[Placeholder]
-	if !there {
+func replacePlaceholder(resources corev1.ResourceList, instance string) {
+	quantity, ok := resources[Placeholder]
+	if !ok {
 		return
 	}
-	delete(list, Placeholder)
-	list[corev1.ResourceName(akriv0.ResourceName(instance))] = quantity
+	delete(resources, Placeholder)
+	resources[corev1.ResourceName(akriv0.ResourceName(instance))] = quantity
 }
 
-// pin keeps the Pod on its node. The terms of a node selector are alternatives, so the pin goes
-// into each of the user's: none of them can undo it. A term without requirements chooses no node
-// and must stay so.
-func pin(spec *corev1.PodSpec, node string) {
-	// It would go past the scheduler, to the same node for all brokers.
-	spec.NodeName = ""
-	here := corev1.NodeSelectorRequirement{Key: nodeNameField, Operator: corev1.NodeSelectorOpIn, Values: []string{node}}
-	selector := required(spec)
+// pinToNode restricts the Pod to a node. The terms of a node selector are alternatives, so each of
+// the user's terms gets the restriction. A term without requirements matches no node and stays
+// empty.
+func pinToNode(spec *corev1.PodSpec, node string) {
+	spec.NodeName = "" // it would bypass the scheduler and send all brokers to one node
+	onNode := corev1.NodeSelectorRequirement{
+		Key: metav1.ObjectNameField, Operator: corev1.NodeSelectorOpIn, Values: []string{node},
+	}
+	selector := requiredNodeSelector(spec)
 	if len(selector.NodeSelectorTerms) == 0 {
-		selector.NodeSelectorTerms = []corev1.NodeSelectorTerm{{MatchFields: []corev1.NodeSelectorRequirement{here}}}
+		selector.NodeSelectorTerms = []corev1.NodeSelectorTerm{{MatchFields: []corev1.NodeSelectorRequirement{onNode}}}
 		return
 	}
 	for i := range selector.NodeSelectorTerms {
 		term := &selector.NodeSelectorTerms[i]
 		if len(term.MatchFields)+len(term.MatchExpressions) > 0 {
-			term.MatchFields = append(term.MatchFields, here)
+			term.MatchFields = append(term.MatchFields, onNode)
 		}
 	}
 }
 
-func required(spec *corev1.PodSpec) *corev1.NodeSelector {
+func requiredNodeSelector(spec *corev1.PodSpec) *corev1.NodeSelector {
 	if spec.Affinity == nil {
 		spec.Affinity = &corev1.Affinity{}
 	}

@@ -57,61 +57,61 @@ func TestRenderedObjects(t *testing.T) {
 	golden(t, "job", render.Job(instance(jobs, true), 7, jobs.Spec.BrokerSpec.BrokerJobSpec))
 	golden(t, "instance-service", render.InstanceService(shared, pods.Spec.InstanceServiceSpec))
 	golden(t, "configuration-service", render.ConfigurationService(pods))
-	require.Equal(t, before, pods, "the user's spec is left alone")
+	require.Equal(t, before, pods, "the user's spec changed")
 }
 
-func TestNoTermOfTheUserUndoesThePin(t *testing.T) {
+func TestEveryNodeSelectorTermIsPinned(t *testing.T) {
 	field := func(nodes ...string) corev1.NodeSelectorRequirement {
 		return corev1.NodeSelectorRequirement{Key: "metadata.name", Operator: corev1.NodeSelectorOpIn, Values: nodes}
 	}
 	fast := corev1.NodeSelectorRequirement{Key: "fast", Operator: corev1.NodeSelectorOpExists}
 	type terms = []corev1.NodeSelectorTerm
-	here := corev1.NodeSelectorTerm{MatchFields: []corev1.NodeSelectorRequirement{field("here")}}
+	pinned := corev1.NodeSelectorTerm{MatchFields: []corev1.NodeSelectorRequirement{field("target")}}
 	for name, c := range map[string]struct{ user, want terms }{
-		"none":              {nil, terms{here}},
-		"labels":            {terms{{MatchExpressions: []corev1.NodeSelectorRequirement{fast}}}, terms{{MatchExpressions: []corev1.NodeSelectorRequirement{fast}, MatchFields: here.MatchFields}}},
-		"another node":      {terms{{MatchFields: []corev1.NodeSelectorRequirement{field("there")}}}, terms{{MatchFields: []corev1.NodeSelectorRequirement{field("there"), field("here")}}}},
-		"two alternatives":  {terms{here, {MatchExpressions: []corev1.NodeSelectorRequirement{fast}}}, terms{{MatchFields: []corev1.NodeSelectorRequirement{field("here"), field("here")}}, {MatchExpressions: []corev1.NodeSelectorRequirement{fast}, MatchFields: here.MatchFields}}},
-		"one choosing none": {terms{{}}, terms{{}}},
+		"none":             {nil, terms{pinned}},
+		"labels":           {terms{{MatchExpressions: []corev1.NodeSelectorRequirement{fast}}}, terms{{MatchExpressions: []corev1.NodeSelectorRequirement{fast}, MatchFields: pinned.MatchFields}}},
+		"another node":     {terms{{MatchFields: []corev1.NodeSelectorRequirement{field("other")}}}, terms{{MatchFields: []corev1.NodeSelectorRequirement{field("other"), field("target")}}}},
+		"two alternatives": {terms{pinned, {MatchExpressions: []corev1.NodeSelectorRequirement{fast}}}, terms{{MatchFields: []corev1.NodeSelectorRequirement{field("target"), field("target")}}, {MatchExpressions: []corev1.NodeSelectorRequirement{fast}, MatchFields: pinned.MatchFields}}},
+		"an empty term":    {terms{{}}, terms{{}}},
 	} {
-		spec := &corev1.PodSpec{NodeName: "there", Affinity: &corev1.Affinity{NodeAffinity: &corev1.NodeAffinity{
+		spec := &corev1.PodSpec{NodeName: "other", Affinity: &corev1.Affinity{NodeAffinity: &corev1.NodeAffinity{
 			RequiredDuringSchedulingIgnoredDuringExecution: &corev1.NodeSelector{NodeSelectorTerms: c.user},
 		}}}
-		pod := render.Pod(&akriv0.Instance{}, "here", &akriv0.BrokerSpec{BrokerPodSpec: spec}, 0)
+		pod := render.Pod(&akriv0.Instance{}, "target", &akriv0.BrokerSpec{BrokerPodSpec: spec}, 0)
 		require.Equal(t, c.want, pod.Spec.Affinity.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution.NodeSelectorTerms, name)
 		require.Empty(t, pod.Spec.NodeName, name)
 	}
 }
 
-func TestLongNamesAreShortenedTheSameWayAndStayDistinct(t *testing.T) {
+func TestLongNamesAreShortened(t *testing.T) {
 	long := strings.Repeat("a", 240)
-	one := &akriv0.Instance{ObjectMeta: metav1.ObjectMeta{Name: long + "-8120fe"}, Spec: akriv0.InstanceSpec{Shared: true}}
-	other := &akriv0.Instance{ObjectMeta: metav1.ObjectMeta{Name: long + "-a19705"}, Spec: akriv0.InstanceSpec{Shared: true}}
+	first := &akriv0.Instance{ObjectMeta: metav1.ObjectMeta{Name: long + "-8120fe"}, Spec: akriv0.InstanceSpec{Shared: true}}
+	second := &akriv0.Instance{ObjectMeta: metav1.ObjectMeta{Name: long + "-a19705"}, Spec: akriv0.InstanceSpec{Shared: true}}
 	node := strings.Repeat("n.", 60) + "x"
-	require.Equal(t, render.PodName(one, node), render.PodName(one, node))
-	require.NotEqual(t, render.PodName(one, node), render.PodName(other, node))
-	require.Empty(t, validation.IsDNS1123Subdomain(render.PodName(one, node)))
-	require.Empty(t, validation.IsDNS1123Label(render.JobName(one.Name, 1<<40)))
-	require.Empty(t, validation.IsDNS1035Label(render.ServiceName(one.Name)))
-	pod := render.Pod(one, node, &akriv0.BrokerSpec{BrokerPodSpec: &corev1.PodSpec{}}, 0)
+	require.Equal(t, render.PodName(first, node), render.PodName(first, node))
+	require.NotEqual(t, render.PodName(first, node), render.PodName(second, node))
+	require.Empty(t, validation.IsDNS1123Subdomain(render.PodName(first, node)))
+	require.Empty(t, validation.IsDNS1123Label(render.JobName(first.Name, 1<<40)))
+	require.Empty(t, validation.IsDNS1035Label(render.ServiceName(first.Name)))
+	pod := render.Pod(first, node, &akriv0.BrokerSpec{BrokerPodSpec: &corev1.PodSpec{}}, 0)
 	for label, value := range pod.Labels {
 		require.Empty(t, validation.IsValidLabelValue(value), label)
 	}
-	// Another version must find what this one made.
+	// The names must not change between versions.
 	for want, got := range map[string]string{
-		node + "-" + strings.Repeat("a", 118) + "-cb99748c-pod": render.PodName(one, node),
-		strings.Repeat("a", 47) + "-ca88d70f-12-job":            render.JobName(one.Name, 12),
-		strings.Repeat("a", 50) + "-ca88d70f-svc":               render.ServiceName(one.Name),
+		node + "-" + strings.Repeat("a", 118) + "-cb99748c-pod": render.PodName(first, node),
+		strings.Repeat("a", 47) + "-ca88d70f-12-job":            render.JobName(first.Name, 12),
+		strings.Repeat("a", 50) + "-ca88d70f-svc":               render.ServiceName(first.Name),
 		strings.Repeat("n.", 26) + "n-ed0237a0":                 render.LabelValue(node),
 	} {
 		require.Equal(t, want, got)
 	}
 	require.Equal(t, "a-b-svc", render.ServiceName("a.b"))
 	require.Equal(t, "node.a-a-b-pod", render.PodName(&akriv0.Instance{ObjectMeta: metav1.ObjectMeta{Name: "a.b"}, Spec: akriv0.InstanceSpec{Shared: true}}, "node.a"))
-	require.True(t, strings.HasSuffix(render.PodName(one, node), "-pod"))
+	require.True(t, strings.HasSuffix(render.PodName(first, node), "-pod"))
 }
 
-func TestHashIsOfWhatTheUserMeansNotOfHowItIsWritten(t *testing.T) {
+func TestHashIgnoresFormatting(t *testing.T) {
 	spec := func(text string) *corev1.PodSpec {
 		var s corev1.PodSpec
 		require.NoError(t, yaml.UnmarshalStrict([]byte(text), &s))

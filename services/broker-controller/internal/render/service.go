@@ -7,36 +7,37 @@ import (
 	akriv0 "akri.sh/libs/apis/akri/v0"
 )
 
-// InstanceService leads to the brokers of one device.
+// InstanceService returns the Service that selects the brokers of one device.
 func InstanceService(instance *akriv0.Instance, spec *corev1.ServiceSpec) *corev1.Service {
 	return service("Instance", instance, LabelInstance, spec)
 }
 
-// ConfigurationService leads to the brokers of all devices of a Configuration.
+// ConfigurationService returns the Service that selects the brokers of all devices of a
+// Configuration.
 func ConfigurationService(configuration *akriv0.Configuration) *corev1.Service {
 	return service("Configuration", configuration, LabelConfiguration, configuration.Spec.ConfigurationServiceSpec)
 }
 
-func service(kind string, of metav1.Object, label string, spec *corev1.ServiceSpec) *corev1.Service {
-	name := ServiceName(of.GetName())
-	made := &corev1.Service{
+func service(kind string, owner metav1.Object, label string, spec *corev1.ServiceSpec) *corev1.Service {
+	name := ServiceName(owner.GetName())
+	svc := &corev1.Service{
 		ObjectMeta: metav1.ObjectMeta{
 			Name:      name,
-			Namespace: of.GetNamespace(),
+			Namespace: owner.GetNamespace(),
 			Labels: map[string]string{
 				LabelApp:        LabelValue(name),
 				LabelController: akriv0.Group,
-				label:           LabelValue(of.GetName()),
+				label:           LabelValue(owner.GetName()),
 			},
 			Annotations:     map[string]string{AnnotationSpecHash: Hash(spec)},
-			OwnerReferences: []metav1.OwnerReference{owner(kind, of)},
+			OwnerReferences: []metav1.OwnerReference{ownerReference(kind, owner)},
 		},
 		Spec: *spec.DeepCopy(),
 	}
-	if made.Spec.Selector == nil {
-		made.Spec.Selector = map[string]string{}
+	if svc.Spec.Selector == nil {
+		svc.Spec.Selector = map[string]string{}
 	}
-	made.Spec.Selector[LabelController] = akriv0.Group
-	made.Spec.Selector[label] = made.Labels[label]
-	return made
+	svc.Spec.Selector[LabelController] = akriv0.Group
+	svc.Spec.Selector[label] = svc.Labels[label]
+	return svc
 }

@@ -1,4 +1,4 @@
-// Command cleanup removes what Akri made in a cluster.
+// Command cleanup deletes the objects that Akri created in a cluster.
 package main
 
 import (
@@ -9,7 +9,7 @@ import (
 )
 
 func main() {
-	service.Main("cleanup", "Removes what Akri made in a cluster, once its services are gone.",
+	service.Main("cleanup", "Deletes the objects that Akri created in a cluster, after its services have been uninstalled.",
 		func(ctx context.Context, config cleanup.Config, env service.Env) error {
 			s, err := cleanup.New(config, env)
 			if err != nil {

@@ -1,5 +1,6 @@
-// Package brokercontroller turns Instances into broker Pods, Jobs and Services, and keeps them as
-// the Configurations ask. Any number of replicas may run: one leads, the others are ready to.
+// Package brokercontroller creates the broker Pods, Jobs and Services of Instances and reconciles
+// them with the Configurations. Any number of replicas can run. One leads, the others are on
+// standby.
 package brokercontroller
 
 import (
@@ -18,34 +19,33 @@ import (
 	"akri.sh/services/broker-controller/internal/admission"
 	"akri.sh/services/broker-controller/internal/cluster"
 	"akri.sh/services/broker-controller/internal/controller"
-	"akri.sh/services/broker-controller/internal/election"
 	"akri.sh/services/broker-controller/internal/webhook"
 )
 
 const (
 	leaseName     = "akri-broker-controller"
 	leaseDuration = 15 * time.Second
-	leaseDeadline = 10 * time.Second
-	leaseRetry    = 2 * time.Second
+	renewDeadline = 10 * time.Second
+	retryPeriod   = 2 * time.Second
 )
 
 // Config of the service.
 type Config struct {
 	kube.Flags
-	LeaderElect bool          `help:"Work only while holding the Lease akri-broker-controller; without it, run one replica." default:"true"`
-	Namespace   string        `help:"Namespace of the Lease." default:"default"`
-	Identity    string        `help:"Holder of the Lease: unlike that of any process that runs beside this one, and the same after a restart in place, which leads on at once. Empty: made up."`
-	PendingMax  time.Duration `help:"How long a broker Pod may be pending on its node before it is replaced." default:"5m"`
+	LeaderElect bool          `help:"Use leader election with the Lease akri-broker-controller. Required for more than one replica." default:"true"`
+	Namespace   string        `help:"Namespace of the Lease and of the webhook's Secret and Service." default:"default"`
+	Identity    string        `help:"Holder of the Lease, unique among running processes. A process that restarts with the same identity leads at once. Empty: host name and a random UUID."`
+	PendingMax  time.Duration `help:"Maximum time that a broker Pod may be pending on its node before it is replaced." default:"5m"`
 	Webhook     WebhookConfig `embed:"" prefix:"webhook-"`
 }
 
-// WebhookConfig is for the review of Configurations.
+// WebhookConfig is the part of the Config for the validating webhook.
 type WebhookConfig struct {
-	Address         string `help:"Where to serve the review of Configurations; empty: not at all." placeholder:":8443"`
-	Name            string `help:"Name of the Service and the ValidatingWebhookConfiguration." default:"akri-webhook-configuration"`
-	Secret          string `help:"Name of the Secret with the certificate, in --namespace." default:"akri-webhook-configuration"`
-	MakeCertificate bool   `help:"Make and renew the certificate in the Secret; without it, somebody else does." default:"true"`
-	// URL is where tests are found.
+	Address         string `help:"Address of the validating webhook for Configurations. Empty disables it." placeholder:"HOST:PORT"`
+	Name            string `help:"Name of the webhook's Service and ValidatingWebhookConfiguration." default:"akri-webhook-configuration"`
+	Secret          string `help:"Name of the Secret with the webhook's certificate." default:"akri-webhook-configuration"`
+	MakeCertificate bool   `help:"Create and renew the certificate in the Secret. Disable it for certificates of cert-manager." default:"true"`
+	// URL replaces the Service in tests.
 	URL string `kong:"-"`
 }
 
@@ -53,23 +53,24 @@ type WebhookConfig struct {
 type Service struct {
 	config  Config
 	env     service.Env
+	rest    *rest.Config
 	clients cluster.Clients
 	cache   cluster.Cache
 	metrics *metrics
-	// webhook is nil when it is switched off.
+	// webhook is nil if it is disabled.
 	webhook *webhook.Webhook
 }
 
-// New checks the configuration and creates the clients. It starts nothing.
+// New validates the configuration and creates the clients. It starts nothing.
 func New(config Config, env service.Env) (*Service, error) {
 	if config.PendingMax <= 0 {
-		return nil, fmt.Errorf("--pending-max must be positive, not %s", config.PendingMax)
+		return nil, fmt.Errorf("--pending-max %s: must be positive", config.PendingMax)
 	}
-	access, err := config.RESTConfig(env.Log)
+	restConfig, err := config.RESTConfig(env.Log)
 	if err != nil {
 		return nil, err
 	}
-	clients, err := cluster.NewClients(access)
+	clients, err := cluster.NewClients(restConfig)
 	if err != nil {
 		return nil, err
 	}
@@ -77,7 +78,9 @@ func New(config Config, env service.Env) (*Service, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &Service{config: config, env: env, clients: clients, cache: cache, metrics: newMetrics(env.Metrics, cache)}
+	s := &Service{
+		config: config, env: env, rest: restConfig, clients: clients, cache: cache, metrics: newMetrics(env.Metrics, cache),
+	}
 	env.Health.AddReadiness("cache", func(context.Context) error {
 		if !cache.HasSynced() {
 			return kube.ErrNotSynced
@@ -87,26 +90,26 @@ func New(config Config, env service.Env) (*Service, error) {
 	if config.Webhook.Address == "" {
 		return s, nil
 	}
-	if s.webhook, err = s.newWebhook(access); err != nil {
+	if s.webhook, err = s.newWebhook(); err != nil {
 		return nil, err
 	}
 	env.Health.AddReadiness("webhook", s.webhook.Ready)
 	return s, nil
 }
 
-func (s *Service) newWebhook(access *rest.Config) (*webhook.Webhook, error) {
+func (s *Service) newWebhook() (*webhook.Webhook, error) {
 	config := s.config.Webhook
 	log := s.env.Log.With(zap.String("webhook", config.Name))
 	reviewer := admission.Reviewer{Schema: admission.ClusterSchema{REST: s.clients.REST}}
-	return webhook.New(access, webhook.Settings{
+	return webhook.New(s.rest, webhook.Options{
 		Address: config.Address, Namespace: s.config.Namespace, Name: config.Name, Secret: config.Secret,
 		MakeCertificate: config.MakeCertificate, URL: config.URL,
 		Handler: admission.Handler(reviewer, log, s.metrics.reviewed), Log: log,
 	})
 }
 
-// Run works until ctx ends. It returns an error when it loses the leader election: the process
-// should start anew.
+// Run runs the service until ctx ends. It returns an error if the process loses the leader
+// election; the process must then restart.
 func (s *Service) Run(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -118,14 +121,15 @@ func (s *Service) Run(ctx context.Context) error {
 	group.Go(func() error {
 		defer cancel()
 		if kube.WaitForSync(ctx, s.cache) != nil {
-			return nil // told to stop
+			return nil // ctx ended
 		}
-		return s.elected(ctx)
+		return s.elect(ctx)
 	})
 	return group.Wait()
 }
 
-func (s *Service) elected(ctx context.Context) error {
+// elect calls lead when this process is the leader.
+func (s *Service) elect(ctx context.Context) error {
 	if !s.config.LeaderElect {
 		return s.lead(ctx)
 	}
@@ -133,14 +137,11 @@ func (s *Service) elected(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	elector := election.Elector{
-		Leases:   s.clients.Leases.In(s.config.Namespace),
-		Name:     leaseName,
-		Identity: identity,
-		Duration: leaseDuration, Deadline: leaseDeadline, Retry: leaseRetry,
-		Log: s.env.Log.With(zap.String("lease", s.config.Namespace+"/"+leaseName)),
+	election := cluster.Election{
+		REST: s.rest, Namespace: s.config.Namespace, Name: leaseName, Identity: identity,
+		LeaseDuration: leaseDuration, RenewDeadline: renewDeadline, RetryPeriod: retryPeriod, Log: s.env.Log,
 	}
-	return elector.Run(ctx, s.lead)
+	return election.Run(ctx, s.lead)
 }
 
 func (s *Service) identity() (string, error) {
@@ -155,18 +156,21 @@ func (s *Service) identity() (string, error) {
 }
 
 func (s *Service) lead(ctx context.Context) error {
+	events, err := cluster.NewRecorder(s.rest)
+	if err != nil {
+		return err
+	}
+	defer events.Stop()
 	s.metrics.leading.Set(1)
 	defer s.metrics.leading.Set(0)
-	events := cluster.NewRecorder(s.clients)
-	defer events.Stop()
 	group, ctx := errgroup.WithContext(ctx)
 	if s.webhook != nil {
 		group.Go(func() error { s.webhook.Maintain(ctx); return nil })
 	}
 	group.Go(func() error {
-		return controller.Run(ctx, controller.Settings{
+		return controller.Run(ctx, controller.Options{
 			Clients: s.clients, Cache: s.cache, Events: events, Log: s.env.Log,
-			Written: s.metrics.written, StuckAfter: s.config.PendingMax,
+			OnWrite: s.metrics.written, StuckAfter: s.config.PendingMax,
 		})
 	})
 	return group.Wait()

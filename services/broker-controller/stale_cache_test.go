@@ -14,7 +14,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// gate holds back what watches of one resource bring.
+// gate delays the watch events of one resource while it is closed.
 type gate struct {
 	resource string
 	mu       sync.Mutex
@@ -63,36 +63,36 @@ func (g gated) Read(p []byte) (int, error) {
 	return n, err
 }
 
-func TestWhatWasWrittenIsNotWrittenAgainWhenTheWatchIsLate(t *testing.T) {
-	w := newWorld(t)
+func TestLateWatchCausesNoRepeatedWrites(t *testing.T) {
+	e := newTestEnv(t)
 	pods := &gate{resource: "pods"}
-	w.wrap = pods.wrap
-	w.start()
-	c := w.configuration("echo", podsOnly)
-	w.instance(c, "8120fe", 1, "node-a")
-	w.eventuallyNames(w.writes.list, "POST pods", "POST events")
-	w.eventuallyNames(w.podNames, "echo-8120fe-pod")
+	e.wrap = pods.wrap
+	e.start()
+	c := e.configuration("echo", podsOnly)
+	e.instance(c, "8120fe", 1, "node-a")
+	e.eventuallyNames(e.writes.list, "POST pods", "POST events")
+	e.eventuallyNames(e.podNames, "echo-8120fe-pod")
 
 	pods.close()
-	w.instance(c, "a19705", 1, "node-a")
-	w.eventuallyNames(w.podNames, "echo-8120fe-pod", "echo-a19705-pod")
-	w.patchInstance("echo-a19705", `{"spec":{"capacity":2}}`)
-	w.instance(c, "d2981e", 1, "node-a") // its broker shows that the patch has been worked on
-	w.eventuallyNames(w.podNames, "echo-8120fe-pod", "echo-a19705-pod", "echo-d2981e-pod")
+	e.instance(c, "a19705", 1, "node-a")
+	e.eventuallyNames(e.podNames, "echo-8120fe-pod", "echo-a19705-pod")
+	e.patchInstance("echo-a19705", `{"spec":{"capacity":2}}`)
+	e.instance(c, "d2981e", 1, "node-a") // its broker shows that the patch has been reconciled
+	e.eventuallyNames(e.podNames, "echo-8120fe-pod", "echo-a19705-pod", "echo-d2981e-pod")
 	pods.open()
-	require.NoError(t, w.Instances.In(w.namespace).Delete(t.Context(), "echo-a19705", metav1.DeleteOptions{}))
-	w.eventuallyNames(w.podNames, "echo-8120fe-pod", "echo-d2981e-pod")
-	made := slices.DeleteFunc(w.writes.list(), func(write string) bool { return write != "POST pods" })
-	require.Len(t, made, 3)
+	require.NoError(t, e.Instances.In(e.namespace).Delete(t.Context(), "echo-a19705", metav1.DeleteOptions{}))
+	e.eventuallyNames(e.podNames, "echo-8120fe-pod", "echo-d2981e-pod")
+	creations := slices.DeleteFunc(e.writes.list(), func(write string) bool { return write != "POST pods" })
+	require.Len(t, creations, 3)
 }
 
-// outage breaks the watches and lets nothing be read until it is over, by when nobody remembers
-// where the watches were.
+// outage closes all watches and fails all reads until it ends. Then the resourceVersions of the
+// watches have expired.
 type outage struct {
 	mu      sync.Mutex
 	on      bool
 	watches []io.Closer
-	expired map[string]bool // by path: whether its watch has been told so
+	expired map[string]bool // paths whose watch got the error
 }
 
 func (o *outage) begin() {
@@ -116,7 +116,7 @@ func (o *outage) wrap(next http.RoundTripper) http.RoundTripper {
 			return next.RoundTrip(request)
 		}
 		resumes := request.URL.Query().Has("watch") && !request.URL.Query().Has("sendInitialEvents")
-		if response, err := o.answer(request, resumes); response != nil || err != nil {
+		if response, err := o.respond(request, resumes); response != nil || err != nil {
 			return response, err
 		}
 		response, err := next.RoundTrip(request)
@@ -129,8 +129,8 @@ func (o *outage) wrap(next http.RoundTripper) http.RoundTripper {
 	})
 }
 
-// answer is nil when the API server should answer.
-func (o *outage) answer(request *http.Request, resumes bool) (*http.Response, error) {
+// respond returns nil if the API server should respond.
+func (o *outage) respond(request *http.Request, resumes bool) (*http.Response, error) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	switch {
@@ -144,29 +144,29 @@ func (o *outage) answer(request *http.Request, resumes bool) (*http.Response, er
 			Body: io.NopCloser(strings.NewReader(text)), Request: request,
 		}, nil
 	}
-	return nil, nil //nolint:nilnil // no answer of this one's own
+	return nil, nil //nolint:nilnil // no response of its own
 }
 
-func TestWhatWasMissedIsMadeUpForAfterAList(t *testing.T) {
-	w, api := newWorld(t), &outage{}
-	w.wrap = api.wrap
-	w.start()
-	c := w.configuration("echo", withServices)
-	w.instance(c, "8120fe", 1, "node-a")
-	w.instance(c, "a19705", 1, "node-a")
-	kept := w.instance(c, "d2981e", 1, "node-a")
-	w.eventuallyNames(w.podNames, "echo-8120fe-pod", "echo-a19705-pod", "echo-d2981e-pod")
-	w.kubelet(corev1.PodRunning, time.Now(), w.podNames()...)
-	w.eventuallyNames(w.serviceNames, "echo-8120fe-svc", "echo-a19705-svc", "echo-d2981e-svc", "echo-svc")
-	before := w.pod("echo-d2981e-pod")
+func TestMissedChangesAreReconciledAfterAList(t *testing.T) {
+	e, api := newTestEnv(t), &outage{}
+	e.wrap = api.wrap
+	e.start()
+	c := e.configuration("echo", withServices)
+	e.instance(c, "8120fe", 1, "node-a")
+	e.instance(c, "a19705", 1, "node-a")
+	kept := e.instance(c, "d2981e", 1, "node-a")
+	e.eventuallyNames(e.podNames, "echo-8120fe-pod", "echo-a19705-pod", "echo-d2981e-pod")
+	e.setPhase(corev1.PodRunning, time.Now(), e.podNames()...)
+	e.eventuallyNames(e.serviceNames, "echo-8120fe-svc", "echo-a19705-svc", "echo-d2981e-svc", "echo-svc")
+	before := e.pod("echo-d2981e-pod")
 
 	api.begin()
-	require.NoError(t, w.Instances.In(w.namespace).Delete(t.Context(), "echo-8120fe", metav1.DeleteOptions{}))
-	require.NoError(t, w.Pods.In(w.namespace).Delete(t.Context(), "echo-a19705-pod", metav1.DeleteOptions{}))
-	w.instance(c, "ab76e6", 1, "node-a")
+	require.NoError(t, e.Instances.In(e.namespace).Delete(t.Context(), "echo-8120fe", metav1.DeleteOptions{}))
+	require.NoError(t, e.Pods.In(e.namespace).Delete(t.Context(), "echo-a19705-pod", metav1.DeleteOptions{}))
+	e.instance(c, "ab76e6", 1, "node-a")
 	api.end()
-	w.eventuallyNames(w.podNames, "echo-a19705-pod", "echo-ab76e6-pod", "echo-d2981e-pod")
-	w.eventuallyNames(w.serviceNames, "echo-a19705-svc", "echo-d2981e-svc", "echo-svc")
-	require.Equal(t, before, w.pod("echo-d2981e-pod"))
+	e.eventuallyNames(e.podNames, "echo-a19705-pod", "echo-ab76e6-pod", "echo-d2981e-pod")
+	e.eventuallyNames(e.serviceNames, "echo-a19705-svc", "echo-d2981e-svc", "echo-svc")
+	require.Equal(t, before, e.pod("echo-d2981e-pod"))
 	require.True(t, metav1.IsControlledBy(before, kept))
 }

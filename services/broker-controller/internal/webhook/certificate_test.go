@@ -1,14 +1,16 @@
-package certificates_test
+package webhook_test
 
 import (
+	"crypto/tls"
 	"crypto/x509"
 	"maps"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
 
-	"akri.sh/services/broker-controller/internal/certificates"
+	"akri.sh/services/broker-controller/internal/webhook"
 )
 
 const day = 24 * time.Hour
@@ -20,26 +22,26 @@ var (
 
 func renewed(t *testing.T, at time.Time, data map[string][]byte, names []string) (map[string][]byte, bool, time.Time) {
 	t.Helper()
-	after, changed, next, err := certificates.Renewed(at, data, names)
+	after, changed, next, err := webhook.RenewCertificate(at, data, names)
 	require.NoError(t, err)
 	return after, changed, next
 }
 
-// trusts says whether a client with the bundle of one Secret believes a server with the certificate
-// of another.
+// trusts reports whether a client with the CA bundle of one Secret accepts a server with the
+// certificate of another.
 func trusts(t *testing.T, client, server map[string][]byte, at time.Time) bool {
 	t.Helper()
-	pair, err := certificates.Pair(server)
+	pair, err := tls.X509KeyPair(server[corev1.TLSCertKey], server[corev1.TLSPrivateKeyKey])
 	require.NoError(t, err)
 	roots := x509.NewCertPool()
-	require.True(t, roots.AppendCertsFromPEM(certificates.Trust(client)))
+	require.True(t, roots.AppendCertsFromPEM(webhook.CABundle(client)))
 	leaf, err := x509.ParseCertificate(pair.Certificate[0])
 	require.NoError(t, err)
 	_, err = leaf.Verify(x509.VerifyOptions{Roots: roots, DNSName: names[0], CurrentTime: at})
 	return err == nil
 }
 
-func TestACertificateIsMadeOnceAndRenewedInTime(t *testing.T) {
+func TestCertificateIsRenewedInTime(t *testing.T) {
 	first, changed, next := renewed(t, now, nil, names)
 	require.True(t, changed)
 	require.True(t, trusts(t, first, first, now))
@@ -52,23 +54,23 @@ func TestACertificateIsMadeOnceAndRenewedInTime(t *testing.T) {
 
 	second, changed, _ := renewed(t, next, first, names)
 	require.True(t, changed)
-	require.Equal(t, first[certificates.Authority], second[certificates.Authority], "those who trust the old one trust the new one")
-	require.NotEqual(t, first[certificates.Certificate], second[certificates.Certificate])
+	require.Equal(t, first[webhook.CACertKey], second[webhook.CACertKey], "the CA changed")
+	require.NotEqual(t, first[corev1.TLSCertKey], second[corev1.TLSCertKey])
 	require.True(t, trusts(t, first, second, next))
 }
 
-func TestANewAuthorityStandsBesideTheOldOne(t *testing.T) {
+func TestNewCAKeepsTheOldOneInTheBundle(t *testing.T) {
 	first, _, _ := renewed(t, now, nil, names)
 	later := now.Add(7 * 365 * day)
 	second, changed, _ := renewed(t, later, first, names)
 	require.True(t, changed)
 	require.True(t, trusts(t, second, second, later))
-	require.True(t, trusts(t, second, first, now), "a replica that still serves with the old one is trusted")
+	require.True(t, trusts(t, second, first, now), "the old certificate must stay valid")
 	third, _, _ := renewed(t, later.Add(7*365*day), second, names)
-	require.False(t, trusts(t, third, first, now), "what has expired is dropped")
+	require.False(t, trusts(t, third, first, now), "the expired CA must leave the bundle")
 }
 
-func TestWhatCannotServeIsReplaced(t *testing.T) {
+func TestInvalidCertificateIsReplaced(t *testing.T) {
 	good, _, _ := renewed(t, now, nil, names)
 	other, _, _ := renewed(t, now, nil, names)
 	with := func(key string, value []byte) map[string][]byte {
@@ -77,22 +79,20 @@ func TestWhatCannotServeIsReplaced(t *testing.T) {
 		return data
 	}
 	for name, data := range map[string]map[string][]byte{
-		"garbage":               with(certificates.Certificate, []byte("garbage")),
-		"another's key":         with(certificates.Key, other[certificates.Key]),
-		"no key":                with(certificates.Key, nil),
-		"another's certificate": {certificates.Certificate: other[certificates.Certificate], certificates.Key: other[certificates.Key], certificates.Authority: good[certificates.Authority], certificates.AuthorityKey: good[certificates.AuthorityKey]},
-		"no authority's key":    with(certificates.AuthorityKey, []byte("-----BEGIN EC PRIVATE KEY-----\nAAAA\n-----END EC PRIVATE KEY-----\n")),
+		"garbage":                     with(corev1.TLSCertKey, []byte("garbage")),
+		"another key":                 with(corev1.TLSPrivateKeyKey, other[corev1.TLSPrivateKeyKey]),
+		"no key":                      with(corev1.TLSPrivateKeyKey, nil),
+		"a certificate of another CA": {corev1.TLSCertKey: other[corev1.TLSCertKey], corev1.TLSPrivateKeyKey: other[corev1.TLSPrivateKeyKey], webhook.CACertKey: good[webhook.CACertKey], webhook.CAPrivateKeyKey: good[webhook.CAPrivateKeyKey]},
+		"an invalid CA key":           with(webhook.CAPrivateKeyKey, []byte("-----BEGIN EC PRIVATE KEY-----\nAAAA\n-----END EC PRIVATE KEY-----\n")),
 	} {
 		after, changed, _ := renewed(t, now, data, names)
 		require.True(t, changed, name)
 		require.True(t, trusts(t, after, after, now), name)
 	}
 	_, changed, _ := renewed(t, now, good, append(names, "another.name"))
-	require.True(t, changed, "a name that it is not for")
+	require.True(t, changed, "a name was added")
 }
 
-func TestACertificateWithoutAuthorityIsItsOwn(t *testing.T) {
-	require.Equal(t, []byte("x"), certificates.Trust(map[string][]byte{certificates.Certificate: []byte("x")}))
-	_, err := certificates.Pair(map[string][]byte{})
-	require.Error(t, err)
+func TestCABundleOfSelfSignedCertificate(t *testing.T) {
+	require.Equal(t, []byte("x"), webhook.CABundle(map[string][]byte{corev1.TLSCertKey: []byte("x")}))
 }

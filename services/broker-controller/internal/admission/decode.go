@@ -1,0 +1,152 @@
+package admission
+
+import (
+	"encoding/json"
+	"fmt"
+	"maps"
+	"reflect"
+	"slices"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/util/validation/field"
+)
+
+// decoder decodes JSON values into API types. It differs from the strict decoders of
+// sigs.k8s.io/json and of the API server: it continues after a wrong type, and errors of quantities
+// have a path.
+type decoder struct {
+	errs    field.ErrorList
+	unknown []unknownField
+}
+
+// unknownField is a field that the compiled API types do not have.
+type unknownField struct {
+	path *field.Path
+	// parent is the type that does not have the field.
+	parent reflect.Type
+	name   string
+}
+
+// decode sets target to the parts of a JSON value that are valid. Numbers must be json.Number.
+func (d *decoder) decode(path *field.Path, value any, target reflect.Value) {
+	if value == nil {
+		return
+	}
+	if target.Kind() == reflect.Pointer {
+		element := reflect.New(target.Type().Elem())
+		d.decode(path, value, element.Elem())
+		target.Set(element)
+		return
+	}
+	if _, ok := reflect.TypeAssert[json.Unmarshaler](target.Addr()); ok {
+		d.decodeScalar(path, value, target)
+		return
+	}
+	switch target.Kind() {
+	case reflect.Struct:
+		d.decodeStruct(path, value, target)
+	case reflect.Map:
+		d.decodeMap(path, value, target)
+	case reflect.Slice:
+		d.decodeSlice(path, value, target)
+	default:
+		d.decodeScalar(path, value, target)
+	}
+}
+
+func (d *decoder) decodeStruct(path *field.Path, value any, target reflect.Value) {
+	object, ok := value.(map[string]any)
+	if !ok {
+		d.typeError(path, value, "an object")
+		return
+	}
+	indexes := jsonFields(target.Type())
+	for _, name := range slices.Sorted(maps.Keys(object)) {
+		if index, ok := indexes[name]; ok {
+			d.decode(path.Child(name), object[name], target.FieldByIndex(index))
+			continue
+		}
+		d.unknown = append(d.unknown, unknownField{path.Child(name), target.Type(), name})
+	}
+}
+
+// jsonFields maps JSON names to the fields of a struct, including those of embedded structs. Names
+// are case-sensitive.
+func jsonFields(structType reflect.Type) map[string][]int {
+	indexes := map[string][]int{}
+	for _, f := range reflect.VisibleFields(structType) {
+		name, _, _ := strings.Cut(f.Tag.Get("json"), ",")
+		if name != "" && name != "-" {
+			indexes[name] = f.Index
+		}
+	}
+	return indexes
+}
+
+func (d *decoder) decodeMap(path *field.Path, value any, target reflect.Value) {
+	object, ok := value.(map[string]any)
+	if !ok {
+		d.typeError(path, value, "an object")
+		return
+	}
+	target.Set(reflect.MakeMapWithSize(target.Type(), len(object)))
+	for _, name := range slices.Sorted(maps.Keys(object)) {
+		item := reflect.New(target.Type().Elem()).Elem()
+		d.decode(path.Key(name), object[name], item)
+		target.SetMapIndex(reflect.ValueOf(name).Convert(target.Type().Key()), item)
+	}
+}
+
+func (d *decoder) decodeSlice(path *field.Path, value any, target reflect.Value) {
+	if target.Type().Elem().Kind() == reflect.Uint8 { // base64
+		d.decodeScalar(path, value, target)
+		return
+	}
+	items, ok := value.([]any)
+	if !ok {
+		d.typeError(path, value, "a list")
+		return
+	}
+	target.Set(reflect.MakeSlice(target.Type(), len(items), len(items)))
+	for i, item := range items {
+		d.decode(path.Index(i), item, target.Index(i))
+	}
+}
+
+// decodeScalar decodes all values that the decoder does not look into. It leaves the zero value
+// after an error.
+func (d *decoder) decodeScalar(path *field.Path, value any, target reflect.Value) {
+	text, err := json.Marshal(value)
+	if err == nil {
+		err = json.Unmarshal(text, target.Addr().Interface())
+	}
+	if err == nil {
+		return
+	}
+	target.SetZero()
+	switch target.Kind() {
+	case reflect.String:
+		d.typeError(path, value, "a string")
+	case reflect.Bool:
+		d.typeError(path, value, "true or false")
+	case reflect.Int, reflect.Int32, reflect.Int64:
+		d.typeError(path, value, "an integer")
+	default:
+		d.errs = append(d.errs, field.Invalid(path, printable(value), err.Error()))
+	}
+}
+
+func (d *decoder) typeError(path *field.Path, value any, expected string) {
+	d.errs = append(d.errs, field.Invalid(path, printable(value), "must be "+expected))
+}
+
+// printable returns the value as an error prints it. Objects and lists are omitted.
+func printable(value any) any {
+	switch v := value.(type) {
+	case map[string]any, []any:
+		return field.OmitValueType{}
+	case json.Number:
+		return v.String()
+	}
+	return fmt.Sprint(value)
+}

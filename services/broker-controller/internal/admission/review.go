@@ -1,0 +1,138 @@
+// Package admission validates Configurations when they are created or their specs change. It always
+// allows deletions and changes of objects that are being deleted, of finalizers and of the status.
+package admission
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"reflect"
+	"strings"
+
+	admissionv1 "k8s.io/api/admission/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	akriv0 "akri.sh/libs/apis/akri/v0"
+)
+
+// Schema is the schema of the cluster's API, which can be newer than the compiled API types.
+type Schema interface {
+	// HasField reports whether a Kubernetes API type has a field in the cluster.
+	HasField(ctx context.Context, parent reflect.Type, name string) (bool, error)
+}
+
+// Reviewer reviews Configurations.
+type Reviewer struct{ Schema Schema }
+
+// Review answers one request of the API server.
+func (r Reviewer) Review(ctx context.Context, request *admissionv1.AdmissionRequest) *admissionv1.AdmissionResponse {
+	allowed := &admissionv1.AdmissionResponse{UID: request.UID, Allowed: true}
+	if request.SubResource != "" || request.Operation != admissionv1.Create && request.Operation != admissionv1.Update {
+		return allowed
+	}
+	object, err := decodeObject(request.Object)
+	if err != nil {
+		return refused(request, field.ErrorList{field.Invalid(field.NewPath("object"), field.OmitValueType{}, err.Error())})
+	}
+	if request.Operation == admissionv1.Update {
+		// An old object that cannot be decoded counts as different.
+		if old, err := decodeObject(request.OldObject); deleting(object) || err == nil && reflect.DeepEqual(old["spec"], object["spec"]) {
+			return allowed
+		}
+	}
+	errs, warnings := r.validate(ctx, request.Name, object)
+	if len(errs) > 0 {
+		return refused(request, errs)
+	}
+	allowed.Warnings = warnings
+	return allowed
+}
+
+func decodeObject(raw runtime.RawExtension) (map[string]any, error) {
+	var object map[string]any
+	decoder := json.NewDecoder(bytes.NewReader(raw.Raw))
+	decoder.UseNumber()
+	if len(raw.Raw) > 0 {
+		if err := decoder.Decode(&object); err != nil {
+			return nil, fmt.Errorf("decode: %w", err)
+		}
+	}
+	if object == nil {
+		return nil, fmt.Errorf("AdmissionRequest object contains no data")
+	}
+	return object, nil
+}
+
+func deleting(object map[string]any) bool {
+	metadata, ok := object["metadata"].(map[string]any)
+	return ok && metadata["deletionTimestamp"] != nil
+}
+
+func (r Reviewer) validate(ctx context.Context, name string, object map[string]any) (field.ErrorList, []string) {
+	path := field.NewPath("spec")
+	var spec akriv0.ConfigurationSpec
+	var d decoder
+	d.decode(path, object["spec"], reflect.ValueOf(&spec).Elem())
+	errs, warnings := d.errs, []string(nil)
+	for _, unknown := range d.unknown {
+		err, warning := r.checkUnknown(ctx, unknown)
+		if err != nil {
+			errs = append(errs, err)
+		}
+		if warning != "" {
+			warnings = append(warnings, warning)
+		}
+	}
+	v := &validator{}
+	v.name(name)
+	v.spec(path, &spec)
+	return firstPerField(append(errs, v.errs...)), append(warnings, v.warnings...)
+}
+
+// firstPerField returns the first error of each field. The validator sees the zero value of fields
+// that could not be decoded, so its errors for them are meaningless.
+func firstPerField(errs field.ErrorList) (first field.ErrorList) {
+	seen := map[string]bool{}
+	for _, err := range errs {
+		if !seen[err.Field] {
+			seen[err.Field] = true
+			first = append(first, err)
+		}
+	}
+	return first
+}
+
+// checkUnknown returns an error for a field that the cluster does not have either. For a newer
+// field it returns a warning, because Akri ignores the field.
+func (r Reviewer) checkUnknown(ctx context.Context, unknown unknownField) (*field.Error, string) {
+	if strings.HasPrefix(unknown.parent.PkgPath(), akriv0.Group) {
+		return field.Forbidden(unknown.path, "unknown field"), ""
+	}
+	exists, err := r.Schema.HasField(ctx, unknown.parent, unknown.name)
+	switch {
+	case err != nil:
+		return nil, fmt.Sprintf("%s: unknown field, ignored; the cluster's schema cannot be read: %v", unknown.path, err)
+	case exists:
+		return nil, fmt.Sprintf("%s: ignored: newer than this version of Akri", unknown.path)
+	}
+	return field.Forbidden(unknown.path, "unknown field"), ""
+}
+
+func refused(request *admissionv1.AdmissionRequest, errs field.ErrorList) *admissionv1.AdmissionResponse {
+	details := &metav1.StatusDetails{Group: request.Kind.Group, Kind: request.Kind.Kind, Name: request.Name}
+	messages := make([]string, 0, len(errs))
+	for _, err := range errs {
+		messages = append(messages, err.Error())
+		details.Causes = append(details.Causes, metav1.StatusCause{
+			Type: metav1.CauseType(err.Type), Message: err.ErrorBody(), Field: err.Field,
+		})
+	}
+	return &admissionv1.AdmissionResponse{UID: request.UID, Result: &metav1.Status{
+		Status: metav1.StatusFailure, Reason: metav1.StatusReasonInvalid, Code: http.StatusUnprocessableEntity,
+		Message: strings.Join(messages, "; "), Details: details,
+	}}
+}

@@ -1,0 +1,93 @@
+package controller
+
+import (
+	"slices"
+	"sync"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	akriv0 "akri.sh/libs/apis/akri/v0"
+	"akri.sh/services/broker-controller/internal/cluster"
+	"akri.sh/services/broker-controller/internal/render"
+)
+
+// rollout replaces the running brokers of a Configuration one at a time. It holds what the cache
+// may not show yet. A new leader starts with an empty rollout and uses the cache only.
+type rollout struct {
+	mu sync.Mutex
+	// updates in progress, by Configuration.
+	updates map[types.UID]update
+}
+
+// update is the replacement of one broker. It lasts from before the old Pod is deleted until the
+// new Pod runs.
+type update struct {
+	instance   string
+	pod        string
+	replaced   types.UID
+	generation int64
+}
+
+func newRollout() *rollout { return &rollout{updates: map[types.UID]update{}} }
+
+// tryStart reports whether a broker of the Instance may be replaced now. If so, no other Instance
+// of the Configuration may until the update is done.
+func (r *rollout) tryStart(
+	cache cluster.Cache, instance *akriv0.Instance, configuration *akriv0.Configuration, now time.Time, stuckAfter time.Duration,
+) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	key := cluster.Key(instance.Namespace, instance.Name)
+	if current, ok := r.updates[configuration.UID]; ok && !current.done(cache, configuration) {
+		return current.instance == key && current.canRetry(cache, configuration)
+	}
+	delete(r.updates, configuration.UID)
+	changing := func(pod *corev1.Pod) bool {
+		starting := pod.Status.Phase == corev1.PodPending && now.Sub(pod.CreationTimestamp.Time) < stuckAfter
+		return pod.DeletionTimestamp != nil || starting
+	}
+	if slices.ContainsFunc(cache.PodsOfConfiguration(configuration.Namespace, configuration.Name), changing) {
+		return false
+	}
+	r.updates[configuration.UID] = update{instance: key, generation: configuration.Generation}
+	return true
+}
+
+// replacing records the Pod that the update replaces. It must be called before the Pod is deleted.
+// Pods that do not run are replaced independently of the rollout.
+func (r *rollout) replacing(configuration *akriv0.Configuration, instance *akriv0.Instance, pod *corev1.Pod) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	current, ok := r.updates[configuration.UID]
+	key := cluster.Key(instance.Namespace, instance.Name)
+	if !ok || current.instance != key || current.pod != "" || pod.Status.Phase != corev1.PodRunning {
+		return
+	}
+	current.pod, current.replaced = pod.Name, pod.UID
+	r.updates[configuration.UID] = current
+}
+
+// done reports whether the new Pod runs or will not be created.
+func (u update) done(cache cluster.Cache, configuration *akriv0.Configuration) bool {
+	if u.pod == "" {
+		return false // replacing was not called yet
+	}
+	instance, ok := cache.Instances.Get(u.instance)
+	if !ok {
+		return true
+	}
+	if pod, ok := cache.Pods.Get(cluster.Key(configuration.Namespace, u.pod)); ok {
+		return pod.UID != u.replaced && pod.Status.Phase == corev1.PodRunning
+	}
+	hasNode := func(node string) bool { return render.PodName(instance, node) == u.pod }
+	// After an edit the capacity can be too small for the new Pod.
+	return u.generation != configuration.Generation || !slices.ContainsFunc(instance.Spec.Nodes, hasNode)
+}
+
+// canRetry reports whether the old Pod still exists, for example because its deletion failed.
+func (u update) canRetry(cache cluster.Cache, configuration *akriv0.Configuration) bool {
+	pod, ok := cache.Pods.Get(cluster.Key(configuration.Namespace, u.pod))
+	return ok && pod.UID == u.replaced && pod.DeletionTimestamp == nil
+}

@@ -1,0 +1,213 @@
+// Package plan decides which brokers of an Instance to create, replace and delete. It is pure: it
+// reads no clock and calls no API server.
+package plan
+
+import (
+	"cmp"
+	"maps"
+	"slices"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+)
+
+// Reason for the deletion of a Pod.
+type Reason int
+
+// Reasons.
+const (
+	// Unneeded: the Instance is gone or does not list the node, the Configuration has no broker
+	// Pod, or the capacity is too small.
+	Unneeded Reason = iota
+	// Ended: the Pod failed, succeeded or its phase is unknown.
+	Ended
+	// Stuck: a kubelet has accepted the Pod and not started it in time.
+	Stuck
+	// Outdated: the broker spec has changed.
+	Outdated
+)
+
+const (
+	initialBackoff = time.Second
+	maxBackoff     = 5 * time.Minute
+	// backoffReset is the lifetime after which a Pod that ends is replaced without backoff.
+	backoffReset = 2 * maxBackoff
+)
+
+// Pod is the state of an existing broker Pod.
+type Pod struct {
+	Name    string
+	Phase   corev1.PodPhase
+	Created time.Time
+	// Started is when a kubelet accepted the Pod. Zero means not yet.
+	Started time.Time
+	// Deleting means that the Pod is being deleted. Its name is still in use.
+	Deleting bool
+	// Foreign means that its owner is an earlier Instance of the same name.
+	Foreign bool
+	// Hash of its spec. Empty means unknown; such a Pod is never outdated.
+	Hash string
+	// Attempt counts the previous Pods that ended soon.
+	Attempt int
+}
+
+// Desired is the desired state of the broker Pods of an Instance.
+type Desired struct {
+	// Nodes maps the names of the possible Pods to their nodes.
+	Nodes map[string]string
+	// Capacity is the maximum number of Pods.
+	Capacity int
+	// Hash of the spec.
+	Hash string
+	// MayUpdate permits the replacement of one running Pod that is outdated.
+	MayUpdate bool
+	// StuckAfter is how long a Pod may be pending on its node.
+	StuckAfter time.Duration
+}
+
+// Creation of a Pod.
+type Creation struct {
+	Name, Node string
+	Attempt    int
+}
+
+// Deletion of a Pod.
+type Deletion struct {
+	Name   string
+	Reason Reason
+	// Force deletes without a grace period, because the containers have ended. The name is free at
+	// once.
+	Force bool
+}
+
+// Pods are the changes to make: the deletions first, then the creations.
+type Pods struct {
+	Delete []Deletion
+	Create []Creation
+	// RequeueAfter is when a change is due even if no object changes. Zero means never.
+	RequeueAfter time.Duration
+	// UpdatePending means that a running Pod is outdated and MayUpdate does not permit its
+	// replacement.
+	UpdatePending bool
+}
+
+// ForPods compares the existing Pods with the desired state.
+func ForPods(now time.Time, desired Desired, existing []Pod) Pods {
+	existing = slices.SortedFunc(slices.Values(existing), func(a, b Pod) int { return cmp.Compare(a.Name, b.Name) })
+	selected := selectPods(desired, existing)
+	var plan Pods
+	inUse := map[string]bool{}
+	for _, pod := range existing {
+		inUse[pod.Name] = true
+		switch {
+		case pod.Deleting:
+		case pod.Foreign || !selected[pod.Name]:
+			plan.delete(pod, Unneeded)
+		default:
+			plan.keepOrReplace(now, &desired, pod)
+		}
+	}
+	for _, name := range slices.Sorted(maps.Keys(selected)) {
+		if !inUse[name] {
+			plan.Create = append(plan.Create, Creation{Name: name, Node: desired.Nodes[name]})
+		}
+	}
+	return plan
+}
+
+// selectPods selects as many Pods as the capacity allows: running Pods first, then existing ones,
+// then by name.
+func selectPods(desired Desired, existing []Pod) map[string]bool {
+	rank := map[string]int{}
+	for _, pod := range existing {
+		rank[pod.Name] = 1
+		if pod.Phase == corev1.PodRunning && !pod.Deleting {
+			rank[pod.Name] = 2
+		}
+	}
+	candidates := slices.Sorted(maps.Keys(desired.Nodes))
+	slices.SortStableFunc(candidates, func(a, b string) int { return cmp.Compare(rank[b], rank[a]) })
+	selected := map[string]bool{}
+	for _, name := range candidates[:min(max(desired.Capacity, 0), len(candidates))] {
+		selected[name] = true
+	}
+	return selected
+}
+
+func (p *Pods) keepOrReplace(now time.Time, desired *Desired, pod Pod) {
+	outdated := pod.Hash != "" && pod.Hash != desired.Hash
+	switch pod.Phase {
+	case corev1.PodRunning:
+		p.updateRunning(outdated, desired, pod)
+	case corev1.PodPending, "":
+		p.replaceStuck(now, outdated, desired.StuckAfter, pod)
+	default:
+		p.replaceEnded(now, outdated, desired, pod)
+	}
+}
+
+func (p *Pods) updateRunning(outdated bool, desired *Desired, pod Pod) {
+	switch {
+	case !outdated:
+	case desired.MayUpdate:
+		desired.MayUpdate = false
+		p.delete(pod, Outdated)
+	default:
+		p.UpdatePending = true
+	}
+}
+
+// replaceStuck keeps a Pod that no kubelet has accepted: the scheduler binds it when a node is
+// available.
+func (p *Pods) replaceStuck(now time.Time, outdated bool, stuckAfter time.Duration, pod Pod) {
+	due := pod.Started.Add(stuckAfter)
+	switch {
+	case outdated:
+		p.delete(pod, Outdated)
+	case pod.Started.IsZero():
+	case now.Before(due):
+		p.requeueAfter(due.Sub(now))
+	default:
+		p.delete(pod, Stuck)
+	}
+}
+
+// replaceEnded replaces a Pod that ended: at once if it lived long enough, else when the backoff
+// since its creation has passed. A Pod that failed before a kubelet accepted it is kept for
+// StuckAfter.
+func (p *Pods) replaceEnded(now time.Time, outdated bool, desired *Desired, pod Pod) {
+	due := pod.Created.Add(Backoff(pod.Attempt))
+	attempt := pod.Attempt + 1
+	switch {
+	case outdated: // the previous spec failed, so its backoff does not apply
+		due, attempt = now, 0
+	case pod.Started.IsZero():
+		due = pod.Created.Add(desired.StuckAfter)
+	case now.Sub(pod.Created) >= backoffReset:
+		attempt = 0
+	}
+	if now.Before(due) {
+		p.requeueAfter(due.Sub(now))
+		return
+	}
+	p.Delete = append(p.Delete, Deletion{Name: pod.Name, Reason: Ended, Force: true})
+	p.Create = append(p.Create, Creation{Name: pod.Name, Node: desired.Nodes[pod.Name], Attempt: attempt})
+}
+
+func (p *Pods) delete(pod Pod, reason Reason) {
+	p.Delete = append(p.Delete, Deletion{Name: pod.Name, Reason: reason})
+}
+
+func (p *Pods) requeueAfter(delay time.Duration) {
+	if p.RequeueAfter == 0 || delay < p.RequeueAfter {
+		p.RequeueAfter = delay
+	}
+}
+
+// Backoff returns the minimum time between the creation of a Pod and of its replacement.
+func Backoff(attempt int) time.Duration {
+	if attempt > 10 { // above the maximum; a larger shift would overflow
+		return maxBackoff
+	}
+	return min(initialBackoff<<attempt, maxBackoff)
+}

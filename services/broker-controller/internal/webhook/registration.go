@@ -1,0 +1,196 @@
+package webhook
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"net/http"
+	"time"
+
+	"go.uber.org/zap"
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/wait"
+
+	akriv0 "akri.sh/libs/apis/akri/v0"
+	"akri.sh/libs/kube"
+	"akri.sh/services/broker-controller/internal/admission"
+)
+
+const (
+	webhookName    = "akri-webhook-configuration.akri.svc" // as in upstream Akri
+	servicePort    = 443
+	reviewSeconds  = 10
+	requestTimeout = 10 * time.Second
+	initialBackoff = 500 * time.Millisecond
+	maxBackoff     = 3 * time.Second // at first, the webhook's own Pod is not ready yet
+	backoffFactor  = 2
+	backoffJitter  = 0.2
+	backoffSteps   = 10
+	// maxWait limits timers, because they do not follow changes of the wall clock.
+	maxWait     = 24 * time.Hour
+	specChanged = "request.operation == 'CREATE' || (!has(object.metadata.deletionTimestamp) && " +
+		"object.metadata.generation != oldObject.metadata.generation)"
+)
+
+var errNotFound = errors.New("does not exist; install it with the Helm chart")
+
+// Maintain renews the certificate and keeps the webhook registered until ctx ends. Only the leader
+// must call it.
+func (w *Webhook) Maintain(ctx context.Context) {
+	if kube.WaitForSync(ctx, w.secret, w.registration) != nil {
+		return // ctx ended
+	}
+	initial := wait.Backoff{
+		Duration: initialBackoff, Factor: backoffFactor, Jitter: backoffJitter, Steps: backoffSteps, Cap: maxBackoff,
+	}
+	backoff := initial
+	for {
+		after, err := w.reconcile(ctx)
+		if ctx.Err() != nil {
+			return
+		}
+		if err != nil {
+			after = backoff.Step()
+			w.Log.Warn("registering the webhook failed", zap.Error(err), zap.Duration("retry_in", after))
+		} else {
+			backoff = initial
+		}
+		timer := time.NewTimer(min(after, maxWait))
+		select {
+		case <-ctx.Done():
+		case <-timer.C:
+		case <-w.changed:
+		}
+		timer.Stop()
+	}
+}
+
+// reconcile returns when to reconcile again even if no object changes.
+func (w *Webhook) reconcile(ctx context.Context) (time.Duration, error) {
+	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
+	defer cancel()
+	secret, ok := w.secret.Get(w.Namespace + "/" + w.Secret)
+	if !ok {
+		return 0, fmt.Errorf("secret %q: %w", w.Secret, errNotFound)
+	}
+	after := maxWait
+	if w.MakeCertificate {
+		renewed, next, err := w.renew(ctx, secret)
+		if err != nil || renewed {
+			return next, err // the update of the Secret triggers the next reconciliation
+		}
+		after = next
+	}
+	bundle := CABundle(secret.Data)
+	if len(bundle) == 0 {
+		return 0, fmt.Errorf("secret %q: %w", w.Secret, errNoCertificate)
+	}
+	return after, w.register(ctx, bundle)
+}
+
+func (w *Webhook) renew(ctx context.Context, secret *corev1.Secret) (bool, time.Duration, error) {
+	now := time.Now()
+	data, changed, next, err := RenewCertificate(now, secret.Data, w.dnsNames())
+	if err != nil || !changed {
+		return false, next.Sub(now), err
+	}
+	update := secret.DeepCopy()
+	update.Data = data
+	_, err = w.secrets.In(w.Namespace).Update(ctx, update, metav1.UpdateOptions{})
+	if err != nil && !apierrors.IsConflict(err) {
+		return false, 0, fmt.Errorf("update Secret: %w", err)
+	}
+	w.Log.Info("certificate of the webhook created", zap.Time("renewed_at", next))
+	return true, next.Sub(now), nil
+}
+
+func (w *Webhook) dnsNames() []string {
+	name := w.Name + "." + w.Namespace
+	return []string{name + ".svc", name + ".svc.cluster.local", "localhost"}
+}
+
+// register updates the ValidatingWebhookConfiguration. For the first registration it first calls
+// the webhook through the Service, because the API server refuses Configurations while a registered
+// webhook is unreachable.
+func (w *Webhook) register(ctx context.Context, bundle []byte) error {
+	registration, ok := w.registration.Get(w.Name)
+	if !ok {
+		return fmt.Errorf("ValidatingWebhookConfiguration %q %w", w.Name, errNotFound)
+	}
+	desired := []admissionregistrationv1.ValidatingWebhook{w.validatingWebhook(bundle)}
+	if equality.Semantic.DeepEqual(registration.Webhooks, desired) {
+		return nil
+	}
+	if len(registration.Webhooks) == 0 {
+		if err := w.probe(ctx, bundle); err != nil {
+			return err
+		}
+	}
+	update := registration.DeepCopy()
+	update.Webhooks = desired
+	_, err := w.registrations.In("").Update(ctx, update, metav1.UpdateOptions{})
+	if err != nil && !apierrors.IsConflict(err) {
+		return fmt.Errorf("update ValidatingWebhookConfiguration: %w", err)
+	}
+	w.Log.Info("webhook registered")
+	return nil
+}
+
+// probe calls the webhook in the same way as the API server.
+func (w *Webhook) probe(ctx context.Context, bundle []byte) error {
+	roots := x509.NewCertPool()
+	roots.AppendCertsFromPEM(bundle)
+	transport := &http.Transport{TLSClientConfig: &tls.Config{MinVersion: tls.VersionTLS12, RootCAs: roots}}
+	defer transport.CloseIdleConnections()
+	url := w.URL
+	if url == "" {
+		url = fmt.Sprintf("https://%s.%s.svc:%d%s", w.Name, w.Namespace, servicePort, admission.Path)
+	}
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
+	if err != nil {
+		return fmt.Errorf("call webhook: %w", err)
+	}
+	response, err := transport.RoundTrip(request)
+	if err != nil {
+		return fmt.Errorf("call webhook: %w", err)
+	}
+	return response.Body.Close()
+}
+
+// validatingWebhook sets also the fields that the API server defaults, so that the result can be
+// compared with the registered webhook. It matches creations and changes of the spec, and neither
+// deletions nor the status.
+func (w *Webhook) validatingWebhook(bundle []byte) admissionregistrationv1.ValidatingWebhook {
+	client := admissionregistrationv1.WebhookClientConfig{CABundle: bundle}
+	if w.URL != "" {
+		client.URL = &w.URL
+	} else {
+		client.Service = &admissionregistrationv1.ServiceReference{
+			Namespace: w.Namespace, Name: w.Name, Path: new(admission.Path), Port: new(int32(servicePort)),
+		}
+	}
+	return admissionregistrationv1.ValidatingWebhook{
+		Name: webhookName, ClientConfig: client,
+		Rules: []admissionregistrationv1.RuleWithOperations{{
+			Operations: []admissionregistrationv1.OperationType{admissionregistrationv1.Create, admissionregistrationv1.Update},
+			Rule: admissionregistrationv1.Rule{
+				APIGroups: []string{akriv0.Group}, APIVersions: []string{akriv0.GroupVersion.Version},
+				Resources: []string{akriv0.ConfigurationResource.Resource}, Scope: new(admissionregistrationv1.AllScopes),
+			},
+		}},
+		MatchConditions:         []admissionregistrationv1.MatchCondition{{Name: "spec-changes", Expression: specChanged}},
+		FailurePolicy:           new(admissionregistrationv1.Fail),
+		MatchPolicy:             new(admissionregistrationv1.Equivalent),
+		NamespaceSelector:       &metav1.LabelSelector{},
+		ObjectSelector:          &metav1.LabelSelector{},
+		SideEffects:             new(admissionregistrationv1.SideEffectClassNone),
+		TimeoutSeconds:          new(int32(reviewSeconds)),
+		AdmissionReviewVersions: []string{"v1"},
+	}
+}

@@ -1,0 +1,160 @@
+// Package webhook serves the validating webhook over TLS and registers it with the API server. The
+// certificate is in a Secret, so that all replicas serve with the same one. The leader renews it
+// and publishes its CA in the ValidatingWebhookConfiguration.
+package webhook
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"sync/atomic"
+	"time"
+
+	"go.uber.org/zap"
+	"golang.org/x/sync/errgroup"
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/client-go/rest"
+
+	"akri.sh/libs/broadcast"
+	"akri.sh/libs/kube"
+)
+
+const (
+	readTimeout     = 10 * time.Second
+	shutdownTimeout = 3 * time.Second
+	// shutdownDelay is how long the server accepts requests after ctx has ended, until the Service
+	// routes to other replicas only.
+	shutdownDelay = 2 * time.Second
+)
+
+var errNoCertificate = errors.New("no certificate yet")
+
+// Options of a Webhook.
+type Options struct {
+	// Address to listen on.
+	Address string
+	// Namespace of the Service and the Secret.
+	Namespace string
+	// Name of the Service and of the ValidatingWebhookConfiguration.
+	Name string
+	// Secret is the name of the Secret with the certificate.
+	Secret string
+	// MakeCertificate makes the leader create and renew the certificate.
+	MakeCertificate bool
+	// URL replaces the Service as the address that the API server calls.
+	URL     string
+	Handler http.Handler
+	Log     *zap.Logger
+}
+
+type (
+	registration     = admissionregistrationv1.ValidatingWebhookConfiguration
+	registrationList = admissionregistrationv1.ValidatingWebhookConfigurationList
+)
+
+// Webhook is one replica of the webhook.
+type Webhook struct {
+	Options
+	secrets       *kube.Client[*corev1.Secret, *corev1.SecretList]
+	registrations *kube.Client[*registration, *registrationList]
+	secret        *kube.Informer[*corev1.Secret]
+	registration  *kube.Informer[*registration]
+	certificate   atomic.Pointer[tls.Certificate]
+	changed       broadcast.Signal
+}
+
+// New returns a Webhook. It starts nothing.
+func New(config *rest.Config, options Options) (w *Webhook, err error) {
+	w = &Webhook{Options: options, changed: broadcast.NewSignal()}
+	if w.secrets, err = kube.NewClient(config, corev1.SchemeGroupVersion.WithResource("secrets"), corev1.AddToScheme,
+		func() *corev1.Secret { return &corev1.Secret{} },
+		func() *corev1.SecretList { return &corev1.SecretList{} }); err != nil {
+		return nil, err
+	}
+	resource := admissionregistrationv1.SchemeGroupVersion.WithResource("validatingwebhookconfigurations")
+	if w.registrations, err = kube.NewClient(config, resource, admissionregistrationv1.AddToScheme,
+		func() *registration { return &registration{} }, func() *registrationList { return &registrationList{} }); err != nil {
+		return nil, err
+	}
+	if w.secret, err = kube.NewNamedInformer(w.secrets, options.Namespace, options.Secret); err != nil {
+		return nil, err
+	}
+	if w.registration, err = kube.NewNamedInformer(w.registrations, "", options.Name); err != nil {
+		return nil, err
+	}
+	if err := w.secret.OnChange(func(string) { w.loadCertificate(); w.changed.Notify() }); err != nil {
+		return nil, err
+	}
+	return w, w.registration.OnChange(func(string) { w.changed.Notify() })
+}
+
+// loadCertificate makes the server use the certificate of the Secret. If it is invalid, the server
+// keeps the previous one.
+func (w *Webhook) loadCertificate() {
+	secret, ok := w.secret.Get(w.Namespace + "/" + w.Secret)
+	if !ok || len(secret.Data[corev1.TLSCertKey]) == 0 {
+		return
+	}
+	certificate, err := tls.X509KeyPair(secret.Data[corev1.TLSCertKey], secret.Data[corev1.TLSPrivateKeyKey])
+	if err != nil {
+		w.Log.Error("reading the webhook's certificate failed", zap.String("secret", w.Secret), zap.Error(err))
+		return
+	}
+	w.certificate.Store(&certificate)
+}
+
+// Ready is a readiness check. It returns an error until there is a certificate.
+func (w *Webhook) Ready(context.Context) error {
+	if w.certificate.Load() == nil {
+		return errNoCertificate
+	}
+	return nil
+}
+
+// Run serves until ctx ends.
+func (w *Webhook) Run(ctx context.Context) error {
+	listener, err := new(net.ListenConfig).Listen(ctx, "tcp", w.Address)
+	if err != nil {
+		return fmt.Errorf("listen for the webhook: %w", err)
+	}
+	var group errgroup.Group
+	group.Go(func() error { w.secret.RunWithContext(ctx); return nil })
+	group.Go(func() error { w.registration.RunWithContext(ctx); return nil })
+	group.Go(func() error { return w.serve(ctx, listener) })
+	return group.Wait()
+}
+
+func (w *Webhook) getCertificate(*tls.ClientHelloInfo) (*tls.Certificate, error) {
+	if certificate := w.certificate.Load(); certificate != nil {
+		return certificate, nil
+	}
+	return nil, errNoCertificate
+}
+
+func (w *Webhook) serve(ctx context.Context, listener net.Listener) error {
+	server := &http.Server{
+		Handler: w.Handler, ReadTimeout: readTimeout, ErrorLog: zap.NewStdLog(w.Log),
+		TLSConfig: &tls.Config{MinVersion: tls.VersionTLS12, GetCertificate: w.getCertificate},
+	}
+	served := make(chan error, 1)
+	go func() { served <- server.ServeTLS(listener, "", "") }()
+	select {
+	case err := <-served:
+		return fmt.Errorf("serve the webhook: %w", err)
+	case <-ctx.Done():
+	}
+	<-time.After(shutdownDelay)
+	stopping, cancel := context.WithTimeout(context.WithoutCancel(ctx), shutdownTimeout)
+	defer cancel()
+	if err := server.Shutdown(stopping); err != nil {
+		_ = server.Close()
+	}
+	if err := <-served; !errors.Is(err, http.ErrServerClosed) {
+		return fmt.Errorf("serve the webhook: %w", err)
+	}
+	return nil
+}

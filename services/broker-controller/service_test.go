@@ -1,0 +1,370 @@
+package brokercontroller_test
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus/testutil"
+	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	brokercontroller "akri.sh/services/broker-controller"
+)
+
+const (
+	podsOnly     = `{brokerSpec: {brokerPodSpec: {containers: [{name: broker, image: v1, resources: {limits: {"{{PLACEHOLDER}}": "1"}}}]}}}`
+	podsOnlyV2   = `{brokerSpec: {brokerPodSpec: {containers: [{name: broker, image: v2, resources: {limits: {"{{PLACEHOLDER}}": "1"}}}]}}}`
+	withServices = `
+brokerSpec: {brokerPodSpec: {containers: [{name: broker, image: v1}]}}
+instanceServiceSpec: {ports: [{name: http, port: 80}]}
+configurationServiceSpec: {ports: [{name: http, port: 80}]}
+`
+	oneJob       = `{brokerSpec: {brokerJobSpec: {template: {spec: {restartPolicy: Never, containers: [{name: broker, image: v1}]}}}}}`
+	oneJobEdited = `{capacity: 3, brokerProperties: {A: b}, brokerSpec: {brokerJobSpec: {template: {spec: {restartPolicy: Never, containers: [{name: broker, image: v1}]}}}}}`
+	otherJob     = `{brokerSpec: {brokerJobSpec: {template: {spec: {restartPolicy: Never, containers: [{name: broker, image: v2}]}}}}}`
+)
+
+func TestOneBrokerForEachNodeWithinCapacity(t *testing.T) {
+	e := newTestEnv(t)
+	e.start()
+	c := e.configuration("echo", podsOnly)
+	e.instance(c, "8120fe", 2, "node-a", "node-b", "node-c")
+	e.instance(c, "d2981e", 1, "node-a")
+	e.eventuallyNames(e.podNames, "echo-d2981e-pod", "node-a-echo-8120fe-pod", "node-b-echo-8120fe-pod")
+	require.Equal(t, "1", quantity(e.pod("echo-d2981e-pod"), "akri.sh/echo-d2981e"))
+	e.hasEvent("echo-d2981e", "BrokerCreated", "echo-d2981e-pod")
+
+	e.patchInstance("echo-8120fe", `{"spec":{"nodes":["node-b","node-c"]}}`)
+	e.eventuallyNames(e.podNames, "echo-d2981e-pod", "node-b-echo-8120fe-pod", "node-c-echo-8120fe-pod")
+	e.eventually(func() bool {
+		count, err := testutil.GatherAndCount(e.metrics, "akri_broker_pod_count")
+		require.NoError(t, err)
+		return count == 3
+	}, "a series for each node")
+
+	require.NoError(t, e.Instances.In(e.namespace).Delete(t.Context(), "echo-8120fe", metav1.DeleteOptions{}))
+	e.eventuallyNames(e.podNames, "echo-d2981e-pod")
+}
+
+func quantity(pod *corev1.Pod, resource corev1.ResourceName) string {
+	q := pod.Spec.Containers[0].Resources.Limits[resource]
+	return q.String()
+}
+
+func TestDeletedOrEndedBrokerIsReplaced(t *testing.T) {
+	e := newTestEnv(t)
+	e.start()
+	e.instance(e.configuration("echo", podsOnly), "8120fe", 1, "node-a")
+	e.eventuallyNames(e.podNames, "echo-8120fe-pod")
+	for name, end := range map[string]func(){
+		"deleted": func() {
+			require.NoError(t, e.Pods.In(e.namespace).Delete(t.Context(), "echo-8120fe-pod", metav1.DeleteOptions{}))
+		},
+		"failed":    func() { e.setPhase(corev1.PodFailed, time.Now(), "echo-8120fe-pod") },
+		"succeeded": func() { e.setPhase(corev1.PodSucceeded, time.Now(), "echo-8120fe-pod") },
+		"stuck":     func() { e.setPhase(corev1.PodPending, time.Now().Add(-5*time.Minute), "echo-8120fe-pod") },
+	} {
+		before := e.pod("echo-8120fe-pod").UID
+		end()
+		e.eventually(func() bool { now := e.pod("echo-8120fe-pod").UID; return now != "" && now != before }, name)
+	}
+}
+
+func TestStuckBrokerIsReplaced(t *testing.T) {
+	e := newTestEnv(t)
+	e.start(func(c *brokercontroller.Config) { c.PendingMax = time.Second })
+	e.instance(e.configuration("echo", podsOnly), "8120fe", 1, "node-a")
+	e.eventuallyNames(e.podNames, "echo-8120fe-pod")
+	before := e.pod("echo-8120fe-pod").UID
+	e.setPhase(corev1.PodPending, time.Now(), "echo-8120fe-pod")
+	e.eventually(func() bool { now := e.pod("echo-8120fe-pod").UID; return now != "" && now != before }, "a new Pod")
+	e.hasEvent("echo-8120fe", "BrokerRemoved", "Replaced Pod echo-8120fe-pod: it had not started within 1s.")
+}
+
+func TestServicesExistWhileBrokersRun(t *testing.T) {
+	e := newTestEnv(t)
+	e.start()
+	e.instance(e.configuration("echo", withServices), "8120fe", 2, "node-a", "node-b")
+	e.eventuallyNames(e.podNames, "node-a-echo-8120fe-pod", "node-b-echo-8120fe-pod")
+	require.Empty(t, e.serviceNames())
+	e.setPhase(corev1.PodRunning, time.Now(), "node-a-echo-8120fe-pod")
+	e.eventuallyNames(e.serviceNames, "echo-8120fe-svc", "echo-svc")
+	before := e.address("echo-svc")
+
+	// Neither an edit of the Service nor the loss of the only running broker changes its address.
+	e.edit("echo", strings.ReplaceAll(withServices, "port: 80", "port: 81"))
+	e.eventually(func() bool { return e.port("echo-svc") == 81 && e.port("echo-8120fe-svc") == 81 }, "the new port")
+	require.NoError(t, e.Pods.In(e.namespace).DeleteCollection(t.Context(), metav1.DeleteOptions{}, metav1.ListOptions{}))
+	e.eventuallyNames(e.podNames, "node-a-echo-8120fe-pod", "node-b-echo-8120fe-pod")
+	require.Equal(t, before, e.address("echo-svc"))
+
+	require.NoError(t, e.Instances.In(e.namespace).Delete(t.Context(), "echo-8120fe", metav1.DeleteOptions{}))
+	e.eventuallyNames(e.podNames)
+	e.eventuallyNames(e.serviceNames)
+}
+
+func (e *testEnv) service(name string) *corev1.Service {
+	s, err := e.Services.In(e.namespace).Get(e.Context(), name, metav1.GetOptions{})
+	require.NoError(e, err)
+	return s
+}
+
+func (e *testEnv) address(service string) string { return e.service(service).Spec.ClusterIP }
+
+func (e *testEnv) port(service string) int { return int(e.service(service).Spec.Ports[0].Port) }
+
+func TestServiceWithNewAddressIsRecreated(t *testing.T) {
+	e := newTestEnv(t)
+	e.start()
+	e.instance(e.configuration("echo", withServices), "8120fe", 1, "node-a")
+	e.eventuallyNames(e.podNames, "echo-8120fe-pod")
+	e.setPhase(corev1.PodRunning, time.Now(), "echo-8120fe-pod")
+	e.eventuallyNames(e.serviceNames, "echo-8120fe-svc", "echo-svc")
+	e.edit("echo", strings.ReplaceAll(withServices, "ports:", "clusterIP: None, ports:"))
+	e.eventually(func() bool {
+		s, err := e.Services.In(e.namespace).Get(e.Context(), "echo-svc", metav1.GetOptions{})
+		return err == nil && s.Spec.ClusterIP == "None"
+	}, "a headless Service")
+	before := e.service("echo-svc").UID
+	e.edit("echo", strings.ReplaceAll(withServices, "port: 80", "port: 99999"))
+	e.hasEvent("echo", "ServiceRefused", "must be between 1 and 65535")
+	require.Equal(t, before, e.service("echo-svc").UID, "an invalid spec must not delete the Service")
+}
+
+func TestJobRunsOncePerInstanceAndSpec(t *testing.T) {
+	e := newTestEnv(t)
+	stop := e.start()
+	c := e.configuration("echo", oneJob)
+	e.instance(c, "8120fe", 1, "node-a")
+	e.eventuallyNames(e.jobNames, "echo-8120fe-1-job")
+	e.edit("echo", oneJobEdited)
+	e.waitForConfigurations()
+	e.instance(c, "a19705", 1, "node-a")
+	e.eventuallyNames(e.jobNames, "echo-8120fe-1-job", "echo-a19705-2-job")
+	require.NoError(t, stop())
+	e.start()
+	e.edit("echo", otherJob)
+	e.eventuallyNames(e.jobNames, "echo-8120fe-3-job", "echo-a19705-3-job")
+	e.edit("echo", podsOnly)
+	e.eventuallyNames(e.jobNames)
+	e.eventuallyNames(e.podNames, "echo-8120fe-pod", "echo-a19705-pod")
+	e.edit("echo", oneJob)
+	e.eventuallyNames(e.jobNames, "echo-8120fe-5-job", "echo-a19705-5-job")
+	e.eventuallyNames(e.podNames)
+	require.NoError(t, e.Instances.In(e.namespace).Delete(t.Context(), "echo-8120fe", metav1.DeleteOptions{}))
+	e.eventuallyNames(e.jobNames, "echo-a19705-5-job")
+}
+
+// The kubelet could reject the Job's first Pod while the device is in use, which counts as a
+// failure of the Job.
+func TestJobWaitsForPreviousBrokers(t *testing.T) {
+	withService := func(spec string) string {
+		return strings.Replace(spec, "{", "{instanceServiceSpec: {ports: [{name: http, port: 80}]}, ", 1)
+	}
+	e := newTestEnv(t)
+	e.start()
+	c := e.configuration("echo", withService(podsOnly))
+	e.instance(c, "8120fe", 2, "node-a", "node-b")
+	e.eventuallyNames(e.podNames, "node-a-echo-8120fe-pod", "node-b-echo-8120fe-pod")
+	e.bind("node-a", "node-a-echo-8120fe-pod")
+	e.bind("node-b", "node-b-echo-8120fe-pod")
+	e.setPhase(corev1.PodRunning, time.Now(), "node-a-echo-8120fe-pod", "node-b-echo-8120fe-pod")
+	e.eventuallyNames(e.serviceNames, "echo-8120fe-svc")
+	address := e.address("echo-8120fe-svc")
+
+	e.edit("echo", withService(oneJob))
+	e.eventually(func() bool {
+		return e.pod("node-a-echo-8120fe-pod").DeletionTimestamp != nil && e.pod("node-b-echo-8120fe-pod").DeletionTimestamp != nil
+	}, "the deletion of the Pods")
+	e.forceDelete("node-a-echo-8120fe-pod")
+	// A Job that does not wait shows that the edit has been reconciled.
+	e.instance(c, "a19705", 1, "node-a")
+	e.eventuallyNames(e.jobNames, "echo-a19705-2-job")
+	require.Equal(t, address, e.address("echo-8120fe-svc"), "the Service must keep its address until the Job's Pod runs")
+	e.forceDelete("node-b-echo-8120fe-pod")
+	e.eventuallyNames(e.jobNames, "echo-8120fe-2-job", "echo-a19705-2-job")
+	require.Equal(t, address, e.address("echo-8120fe-svc"))
+}
+
+// A Pod on a lost node stays until the node returns or is deleted. Its slots are free earlier.
+func TestJobDoesNotWaitForLostNodes(t *testing.T) {
+	e := newTestEnv(t)
+	e.start()
+	e.instance(e.configuration("echo", podsOnly), "8120fe", 2, "node-a", "node-b")
+	e.eventuallyNames(e.podNames, "node-a-echo-8120fe-pod", "node-b-echo-8120fe-pod")
+	e.bind("node-a", "node-a-echo-8120fe-pod")
+	e.setPhase(corev1.PodRunning, time.Now(), "node-a-echo-8120fe-pod")
+	e.edit("echo", oneJob)
+	e.eventuallyNames(e.podNames, "node-a-echo-8120fe-pod")
+	e.patchInstance("echo-8120fe", `{"spec":{"nodes":["node-b"]}}`)
+	e.eventuallyNames(e.jobNames, "echo-8120fe-2-job")
+	e.eventuallyNames(e.podNames, "node-a-echo-8120fe-pod")
+}
+
+func TestRolloutReplacesOneBrokerAtATime(t *testing.T) {
+	e := newTestEnv(t)
+	e.start()
+	c := e.configuration("echo", podsOnly)
+	e.instance(c, "8120fe", 2, "node-a", "node-b")
+	e.instance(c, "d2981e", 1, "node-a")
+	all := []string{"echo-d2981e-pod", "node-a-echo-8120fe-pod", "node-b-echo-8120fe-pod"}
+	e.eventuallyNames(e.podNames, all...)
+	e.setPhase(corev1.PodRunning, time.Now(), all...)
+	e.edit("echo", podsOnlyV2)
+	updated := map[string]bool{}
+	for range all {
+		var next string
+		e.eventually(func() bool {
+			for _, name := range all {
+				pod := e.pod(name)
+				if !updated[name] && len(pod.Spec.Containers) > 0 && pod.Spec.Containers[0].Image == "v2" {
+					next = name
+				}
+			}
+			return next != ""
+		}, "the next broker")
+		old := 0
+		for _, name := range all {
+			if pod := e.pod(name); len(pod.Spec.Containers) > 0 && pod.Spec.Containers[0].Image == "v1" {
+				old++
+			}
+		}
+		require.Equal(t, len(all)-len(updated)-1, old)
+		updated[next] = true
+		e.setPhase(corev1.PodRunning, time.Now(), next)
+	}
+	e.hasEvent("echo-d2981e", "BrokerRemoved", "Replaced Pod echo-d2981e-pod: the broker spec changed.")
+}
+
+func TestRefusedBrokerHasEventAndNoSideEffects(t *testing.T) {
+	e := newTestEnv(t)
+	e.start()
+	bad := e.configuration("bad", `{brokerSpec: {brokerPodSpec: {containers: [{name: "Not A Name", image: v1}]}}}`)
+	e.instance(bad, "8120fe", 1, "node-a")
+	e.hasEvent("bad-8120fe", "BrokerRefused", `Kubernetes refused to create Pod "bad-8120fe-pod": `)
+	e.hasEvent("bad", "BrokerRefused", "Not A Name")
+	e.instance(e.configuration("good", podsOnly), "8120fe", 1, "node-a")
+	e.eventuallyNames(e.podNames, "good-8120fe-pod")
+	e.edit("bad", podsOnly)
+	e.eventuallyNames(e.podNames, "bad-8120fe-pod", "good-8120fe-pod")
+}
+
+func TestMalformedBrokerHasEventAndNoSideEffects(t *testing.T) {
+	e := newTestEnv(t)
+	bad := e.configuration("bad", podsOnly)
+	e.start()
+	e.instance(bad, "8120fe", 1, "node-a")
+	e.eventuallyNames(e.podNames, "bad-8120fe-pod")
+	patch := []byte(`{"spec":{"brokerSpec":{"brokerPodSpec":{"containers":[{"name":"broker","resources":{"limits":{"cpu":"lots"}}}]}}}}`)
+	_, err := e.Configurations.In(e.namespace).Patch(t.Context(), "bad", types.MergePatchType, patch, metav1.PatchOptions{})
+	require.NoError(t, err)
+	e.hasEvent("bad", "BrokerRefused", "spec.brokerSpec: quantities must match")
+	e.hasEvent("bad-8120fe", "BrokerRefused", "spec.brokerSpec: quantities must match")
+	e.instance(e.configuration("good", podsOnly), "8120fe", 1, "node-a")
+	e.eventuallyNames(e.podNames, "bad-8120fe-pod", "good-8120fe-pod")
+}
+
+func TestUserLabelsAndAnnotationsAreKept(t *testing.T) {
+	e := newTestEnv(t)
+	e.start()
+	e.instance(e.configuration("echo", podsOnly), "8120fe", 1, "node-a")
+	e.eventuallyNames(e.podNames, "echo-8120fe-pod")
+	e.edit("echo", strings.Replace(podsOnly, "{brokerPodSpec", `{brokerPodMetadata: {labels: {team: vision, controller: mine}, annotations: {a: b}}, brokerPodSpec`, 1))
+	e.eventually(func() bool { return e.pod("echo-8120fe-pod").Labels["team"] == "vision" }, "the user's labels")
+	pod := e.pod("echo-8120fe-pod")
+	require.Equal(t, "akri.sh", pod.Labels["controller"])
+	require.Equal(t, "b", pod.Annotations["a"])
+}
+
+func TestPodOfAnotherOwnerIsKept(t *testing.T) {
+	e := newTestEnv(t)
+	e.start()
+	foreign := &corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{Name: "echo-8120fe-pod", Namespace: e.namespace, Labels: map[string]string{
+			"controller": "akri.sh", "akri.sh/configuration": "echo", "akri.sh/instance": "echo-8120fe",
+		}},
+		Spec: corev1.PodSpec{Containers: []corev1.Container{{Name: "foreign", Image: "foreign"}}},
+	}
+	_, err := e.Pods.In(e.namespace).Create(t.Context(), foreign, metav1.CreateOptions{})
+	require.NoError(t, err)
+	e.instance(e.configuration("echo", podsOnly), "8120fe", 1, "node-a")
+	e.hasEvent("echo-8120fe", "BrokerRefused", "the name is used by an object with another owner")
+	require.Equal(t, "foreign", e.pod("echo-8120fe-pod").Spec.Containers[0].Image)
+}
+
+func TestRestartCreatesOnlyMissingObjects(t *testing.T) {
+	e := newTestEnv(t)
+	stop := e.start()
+	c := e.configuration("echo", withServices)
+	e.instance(c, "8120fe", 2, "node-a", "node-b")
+	e.eventuallyNames(e.podNames, "node-a-echo-8120fe-pod", "node-b-echo-8120fe-pod")
+	e.setPhase(corev1.PodRunning, time.Now(), "node-a-echo-8120fe-pod", "node-b-echo-8120fe-pod")
+	e.eventuallyNames(e.serviceNames, "echo-8120fe-svc", "echo-svc")
+	e.hasEvent("echo", "ServiceCreated", "echo-svc")
+	require.NoError(t, stop())
+	kept := e.pod("node-a-echo-8120fe-pod").UID
+	require.NoError(t, e.Pods.In(e.namespace).Delete(t.Context(), "node-b-echo-8120fe-pod", metav1.DeleteOptions{}))
+	e.start()
+	e.eventuallyNames(e.podNames, "node-a-echo-8120fe-pod", "node-b-echo-8120fe-pod")
+	e.eventuallyNames(e.writes.list, "POST pods", "POST events")
+	require.Equal(t, kept, e.pod("node-a-echo-8120fe-pod").UID)
+
+	// When a later change is reconciled, nothing else has been written.
+	e.edit("echo", withServices+"\nbrokerProperties: {A: b}")
+	e.instance(c, "d2981e", 1, "node-a")
+	e.eventuallyNames(e.writes.list, "POST pods", "POST events", "POST pods", "POST events")
+	e.eventuallyNames(e.podNames, "echo-d2981e-pod", "node-a-echo-8120fe-pod", "node-b-echo-8120fe-pod")
+}
+
+func TestStandbyTakesOver(t *testing.T) {
+	e := newTestEnv(t)
+	elect := func(c *brokercontroller.Config) { c.LeaderElect = true }
+	stop := e.start(elect)
+	c := e.configuration("echo", oneJob)
+	e.instance(c, "8120fe", 1, "node-a")
+	e.eventuallyNames(e.jobNames, "echo-8120fe-1-job")
+	e.start(elect)
+	require.NoError(t, stop())
+	e.instance(c, "a19705", 1, "node-a")
+	e.eventuallyNames(e.jobNames, "echo-8120fe-1-job", "echo-a19705-1-job")
+}
+
+func TestSameNamesInTwoNamespaces(t *testing.T) {
+	e, other := newTestEnv(t), newTestEnv(t)
+	e.start()
+	e.instance(e.configuration("echo", podsOnly), "8120fe", 1, "node-a")
+	other.instance(other.configuration("echo", withServices), "8120fe", 1, "node-b")
+	e.eventuallyNames(e.podNames, "echo-8120fe-pod")
+	other.eventuallyNames(other.podNames, "echo-8120fe-pod")
+	other.setPhase(corev1.PodRunning, time.Now(), "echo-8120fe-pod")
+	other.eventuallyNames(other.serviceNames, "echo-8120fe-svc", "echo-svc")
+	require.NoError(t, other.Instances.In(other.namespace).Delete(t.Context(), "echo-8120fe", metav1.DeleteOptions{}))
+	other.eventuallyNames(other.podNames)
+	require.Equal(t, []string{"echo-8120fe-pod"}, e.podNames())
+	require.Empty(t, e.serviceNames())
+}
+
+func TestRunStopsAllGoroutines(t *testing.T) {
+	e := newTestEnv(t)
+	// client-go keeps connections for the next client of the same server.
+	ignored := []goleak.Option{
+		goleak.IgnoreCurrent(),
+		goleak.IgnoreAnyFunction("net/http.(*persistConn).readLoop"),
+		goleak.IgnoreAnyFunction("net/http.(*persistConn).writeLoop"),
+		goleak.IgnoreAnyFunction("net/http.(*http2ClientConn).readLoop"),
+		goleak.IgnoreAnyFunction("golang.org/x/net/http2.(*ClientConn).readLoop"),
+	}
+	stop := e.start(func(c *brokercontroller.Config) { c.LeaderElect = true })
+	e.instance(e.configuration("echo", podsOnly), "8120fe", 1, "node-a")
+	e.eventuallyNames(e.podNames, "echo-8120fe-pod")
+	err := stop()
+	require.False(t, errors.Is(err, context.Canceled))
+	require.NoError(t, err)
+	goleak.VerifyNone(t, ignored...)
+}
