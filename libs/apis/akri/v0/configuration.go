@@ -186,6 +186,21 @@ type NodeStatus struct {
 	Problems []Problem `json:"problems,omitempty"`
 }
 
+// HandlerState is the state of a registered Discovery Handler.
+//
+// +kubebuilder:validation:Enum=Waiting;Active;Offline
+type HandlerState string
+
+// States of a Discovery Handler.
+const (
+	// HandlerWaiting means that no Configuration uses the handler.
+	HandlerWaiting HandlerState = "Waiting"
+	// HandlerActive means that at least one Configuration uses the handler.
+	HandlerActive HandlerState = "Active"
+	// HandlerOffline means that the handler cannot be reached.
+	HandlerOffline HandlerState = "Offline"
+)
+
 // HandlerStatus is one endpoint of a Discovery Handler on a node.
 type HandlerStatus struct {
 	Name     string `json:"name"`
