@@ -206,8 +206,7 @@ type HandlerStatus struct {
 	Name     string `json:"name"`
 	Endpoint string `json:"endpoint"`
 	// Status is Waiting, Active or Offline.
-	// +kubebuilder:validation:Enum=Waiting;Active;Offline
-	Status string `json:"status"`
+	Status HandlerState `json:"status"`
 	// OfflineSince is set while the status is Offline.
 	// +optional
 	OfflineSince *metav1.Time `json:"offlineSince,omitempty"`

@@ -215,7 +215,7 @@ func parse(request *instancev1.ReportDevicesRequest) (*reports.Report, []*instan
 		UID: types.UID(request.GetConfigurationUid()), Generation: request.GetConfigurationGeneration(), Complete: request.GetComplete(), Devices: map[string][]merge.Device{},
 	}
 	for _, handler := range request.GetHandlers() {
-		status := akriv0.HandlerStatus{Name: handler.GetName(), Endpoint: handler.GetEndpoint(), Status: handler.GetStatus()}
+		status := akriv0.HandlerStatus{Name: handler.GetName(), Endpoint: handler.GetEndpoint(), Status: akriv0.HandlerState(handler.GetStatus())}
 		if handler.GetOfflineSince() != nil {
 			// What the API server keeps has whole seconds.
 			status.OfflineSince = &metav1.Time{Time: handler.GetOfflineSince().AsTime().Truncate(time.Second)}
