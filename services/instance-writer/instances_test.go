@@ -172,7 +172,8 @@ func TestTerminatingNamespace(t *testing.T) {
 		ObjectMeta: metav1.ObjectMeta{Name: "other", Namespace: terminating.Name}, Spec: f.configuration.Spec,
 	}, metav1.CreateOptions{})
 	require.NoError(t, err)
-	require.NoError(t, namespaces.In("").Delete(t.Context(), terminating.Name, metav1.DeleteOptions{})) // no controller empties it
+	// The Namespace stays in Terminating, because no controller deletes its objects.
+	require.NoError(t, namespaces.In("").Delete(t.Context(), terminating.Name, metav1.DeleteOptions{}))
 
 	s := openReports(t, start(t, grace))
 	report := f.newReport(f.nodes[0])

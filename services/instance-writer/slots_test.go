@@ -119,7 +119,8 @@ func TestCompetingReservations(t *testing.T) {
 				r := []*replica{survivor, victim}[(i+int(index))%2]
 				err := reserve(r, node, claim(name, index))
 				if r == victim && status.Code(err) != codes.FailedPrecondition && err != nil {
-					err = reserve(survivor, node, claim(name, index)) // a node repeats a call whose outcome is unknown
+					// A node repeats a call whose outcome is unknown.
+					err = reserve(survivor, node, claim(name, index))
 				}
 				if err == nil {
 					granted.Add(1)

@@ -203,7 +203,8 @@ func TestReplicasAgree(t *testing.T) {
 		whole := drawInput(t)
 		if whole.Current != nil {
 			listed := whole.Current.Spec.Nodes
-			slots.Fit(whole.Current, func(node string) bool { return !slices.Contains(listed, node) }) // only a listed node can hold a slot
+			// Only a listed node can hold a slot.
+			slots.Fit(whole.Current, func(node string) bool { return !slices.Contains(listed, node) })
 		}
 		want := merge.Desired(whole).Instance
 		replicas := split(t, whole)

@@ -97,7 +97,9 @@ func (s instanceStream) sendChange(key types.NamespacedName) error {
 	case listed && s.sent[key] != instance.ResourceVersion:
 		s.sent[key] = instance.ResourceVersion
 		response.Event = &instancev1.WatchInstancesResponse_Updated{Updated: toProto(instance)}
-	case !listed: // also if this stream has not sent it: the receiver may have it from another replica
+	case !listed:
+		// Sent even if this stream has not sent the Instance: the receiver may have it from another
+		// replica.
 		delete(s.sent, key)
 		removed := &instancev1.InstanceKey{Namespace: key.Namespace, Name: key.Name, Revision: current}
 		response.Event = &instancev1.WatchInstancesResponse_Removed{Removed: removed}

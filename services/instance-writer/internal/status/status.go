@@ -61,7 +61,7 @@ func Desired(in Input) akriv0.ConfigurationStatus {
 	current := in.Configuration.Status
 	desired := akriv0.ConfigurationStatus{
 		ObservedGeneration: in.observedGeneration(),
-		Devices:            int32(min(in.Instances, 1<<31-1)), // bounded
+		Devices:            int32(min(in.Instances, 1<<31-1)),
 		Nodes:              nodes(current.Nodes, in.Reports, in.Gone),
 	}
 	for _, condition := range current.Conditions {
@@ -131,5 +131,5 @@ func clip(text string, limit int) string {
 
 // Node returns the entry of one node.
 func Node(name string, devices int, handlers []akriv0.HandlerStatus, problems []akriv0.Problem) akriv0.NodeStatus {
-	return akriv0.NodeStatus{Name: name, Devices: int32(min(devices, 1<<31-1)), Handlers: handlers, Problems: problems} // bounded
+	return akriv0.NodeStatus{Name: name, Devices: int32(min(devices, 1<<31-1)), Handlers: handlers, Problems: problems}
 }
