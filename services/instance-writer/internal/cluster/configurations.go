@@ -27,7 +27,7 @@ func trimConfiguration(c *akriv0.Configuration) {
 // Configurations returns all Configurations.
 func (c *Cluster) Configurations() []*akriv0.Configuration { return c.configurations.List() }
 
-// Configuration returns the Configuration, or nil if the API server has none. It asks the API
+// Configuration returns the Configuration, or nil if the API server has none. It queries the API
 // server if the cache has none.
 func (c *Cluster) Configuration(ctx context.Context, key types.NamespacedName) (*akriv0.Configuration, error) {
 	if cached, ok := c.configurations.Get(key.String()); ok {

@@ -29,7 +29,8 @@ func readyCondition(node *corev1.Node) *corev1.NodeCondition {
 	return nil
 }
 
-// NodeExists reports whether the Node exists. It asks the API server if the cache has no such Node.
+// NodeExists reports whether the Node exists. It queries the API server if the cache has no such
+// Node.
 func (c *Cluster) NodeExists(ctx context.Context, name string) (bool, error) {
 	if _, ok := c.nodes.Get(name); ok {
 		return true, nil

@@ -119,7 +119,8 @@ func (c *Cluster) Create(ctx context.Context, instance *akriv0.Instance) (*akriv
 }
 
 // noManagedFields makes the API server drop managedFields. With the slots of many nodes they are as
-// long as the Instance and take most of the time of a write. Nobody applies Instances.
+// long as the Instance and take most of the time of a write. Server-side apply is not used for
+// Instances.
 var noManagedFields = []metav1.ManagedFieldsEntry{{}}
 
 // Update updates the Instance if it has not changed since it was read.
