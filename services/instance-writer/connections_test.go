@@ -61,8 +61,7 @@ func TestConnectionAge(t *testing.T) {
 	before := logged.Len()
 	for snapshots() < 4 {
 		require.NoError(t, reserve(r, node, claim(name, 0)))
-		_, err := r.client.ReleaseSlots(t.Context(), &instancev1.ReleaseSlotsRequest{Node: node, Claims: []*instancev1.SlotClaim{claim(name, 0)}})
-		require.NoError(t, err)
+		require.NoError(t, release(r, node, claim(name, 0)))
 	}
 	writes := r.writes(t)
 	f.reportShared("foo", r) // the same report on the next stream

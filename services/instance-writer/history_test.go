@@ -80,7 +80,8 @@ func (h *history) record(client int, call slotCall, started time.Time, outcome c
 	}
 	for _, index := range call.Slots {
 		h.operations = append(h.operations, porcupine.Operation{
-			ClientId: client, Input: callOnSlot{historySlot(call.Instance, index), call}, Call: started.UnixNano(), Output: outcome, Return: ended.UnixNano(),
+			ClientId: client, Input: callOnSlot{historySlot(call.Instance, index), call}, Output: outcome,
+			Call: started.UnixNano(), Return: ended.UnixNano(),
 		})
 	}
 }

@@ -93,8 +93,7 @@ func TestUnavailableNode(t *testing.T) {
 	r := start(t, time.Second)
 	f.reportShared("foo", r)
 	name := f.instanceName("foo")
-	_, err := r.client.ReserveSlots(t.Context(), &instancev1.ReserveSlotsRequest{Node: f.nodes[1], Claims: []*instancev1.SlotClaim{claim(name, 0)}})
-	require.NoError(t, err)
+	require.NoError(t, reserve(r, f.nodes[1], claim(name, 0)))
 
 	require.NoError(t, f.nodeClient.In("").Delete(t.Context(), f.nodes[0], metav1.DeleteOptions{}))
 	f.eventually("node deleted", func() bool { return len(f.get(name).Spec.Nodes) == 2 })
@@ -146,7 +145,9 @@ func TestInvalidDevicesAreRefused(t *testing.T) {
 	for _, refusal := range refusals {
 		reasons[refusal.GetDeviceId()] = refusal.GetReason()
 	}
-	require.Equal(t, map[string]string{second: akriv0.ReasonDigestCollision, "": akriv0.ReasonInvalidDevice, "x": akriv0.ReasonInvalidDevice}, reasons)
+	require.Equal(t, map[string]string{
+		second: akriv0.ReasonDigestCollision, "": akriv0.ReasonInvalidDevice, "x": akriv0.ReasonInvalidDevice,
+	}, reasons)
 	require.Equal(t, before, f.get(f.instanceName(first)))
 	require.Equal(t, []string{node}, f.get(f.instanceName("fine")).Spec.Nodes)
 	f.eventually("collision in status", func() bool {
@@ -166,7 +167,8 @@ func TestTerminatingNamespace(t *testing.T) {
 	namespaces, err := kube.NewClient(api.Config(), corev1.SchemeGroupVersion.WithResource("namespaces"), corev1.AddToScheme,
 		func() *corev1.Namespace { return &corev1.Namespace{} }, func() *corev1.NamespaceList { return &corev1.NamespaceList{} })
 	require.NoError(t, err)
-	terminating, err := namespaces.In("").Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{GenerateName: "terminating-"}}, metav1.CreateOptions{})
+	terminating, err := namespaces.In("").Create(t.Context(),
+		&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{GenerateName: "terminating-"}}, metav1.CreateOptions{})
 	require.NoError(t, err)
 	other, err := f.configurations.In(terminating.Name).Create(t.Context(), &akriv0.Configuration{
 		ObjectMeta: metav1.ObjectMeta{Name: "other", Namespace: terminating.Name}, Spec: f.configuration.Spec,
@@ -190,7 +192,8 @@ func TestProblemInStatusAndEvent(t *testing.T) {
 	f := newFixture(t, 1, 1)
 	s := openReports(t, start(t, grace))
 	report := f.newReport(f.nodes[0])
-	report.Handlers, report.Problems = nil, []*instancev1.Problem{{Reason: akriv0.ReasonHandlerNotRegistered, Message: `no Discovery Handler named "x"`}}
+	report.Handlers = nil
+	report.Problems = []*instancev1.Problem{{Reason: akriv0.ReasonHandlerNotRegistered, Message: `no Discovery Handler named "x"`}}
 	s.send(report)
 	ready := func() metav1.Condition {
 		for _, condition := range f.status().Conditions {

@@ -22,10 +22,12 @@ func newMetrics(registerer prometheus.Registerer) metrics {
 		Buckets: []float64{.001, .0025, .005, .01, .025, .05, .1, .5, 1, 5},
 	})
 	size := prometheus.NewHistogram(prometheus.HistogramOpts{
-		Name: "akri_instance_batch_size", Help: "Number of edits in one write of an Instance.", Buckets: []float64{1, 2, 5, 10, 20, 50, 100},
+		Name: "akri_instance_batch_size", Help: "Number of edits in one write of an Instance.",
+		Buckets: []float64{1, 2, 5, 10, 20, 50, 100},
 	})
 	conflicts := prometheus.NewCounter(prometheus.CounterOpts{
-		Name: "akri_instance_conflicts_total", Help: "Writes of Instances that were retried after a conflict with another writer.",
+		Name: "akri_instance_conflicts_total",
+		Help: "Writes of Instances that were retried after a conflict with another writer.",
 	})
 	apiWrites := prometheus.NewCounterVec(prometheus.CounterOpts{
 		Name: "akri_api_writes_total", Help: "Write requests to the API server, by kind of object and result.",
@@ -58,6 +60,7 @@ func (c instanceCollector) Collect(collected chan<- prometheus.Metric) {
 		counts[labels{instance.Spec.ConfigurationName, instance.Spec.Shared}]++
 	}
 	for labels, count := range counts {
-		collected <- prometheus.MustNewConstMetric(instanceCount, prometheus.GaugeValue, float64(count), labels.configuration, strconv.FormatBool(labels.shared))
+		collected <- prometheus.MustNewConstMetric(instanceCount, prometheus.GaugeValue, float64(count),
+			labels.configuration, strconv.FormatBool(labels.shared))
 	}
 }

@@ -92,8 +92,7 @@ func TestReplicasSeeEachOthersWrites(t *testing.T) {
 	for i := range 30 {
 		node, reserving, releasing := f.nodes[i%2], replicas[i/2%2], replicas[(i/2+1)%2]
 		require.NoError(t, reserve(reserving, node, claim(name, 0)))
-		_, err := releasing.client.ReleaseSlots(t.Context(), &instancev1.ReleaseSlotsRequest{Node: node, Claims: []*instancev1.SlotClaim{claim(name, 0)}})
-		require.NoError(t, err)
+		require.NoError(t, release(releasing, node, claim(name, 0)))
 		require.Empty(t, f.get(name).Spec.DeviceUsage[name+"-0"])
 	}
 }

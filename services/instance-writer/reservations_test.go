@@ -17,18 +17,18 @@ import (
 	instancev1 "akri.sh/proto/akri/instance/v1"
 )
 
-// holdWrites blocks each PUT of the Instance until release is closed, and rejects it then.
+// holdWrites blocks each PUT of the Instance until unblock is closed, and rejects it then.
 func (p *proxy) holdWrites(instance string) (<-chan struct{}, chan struct{}) {
-	arrived, release := make(chan struct{}, 100), make(chan struct{})
+	arrived, unblock := make(chan struct{}, 100), make(chan struct{})
 	p.rejectIf(func(r *http.Request) bool {
 		if r.Method != http.MethodPut || path.Base(r.URL.Path) != instance {
 			return false
 		}
 		arrived <- struct{}{}
-		<-release
+		<-unblock
 		return true
 	})
-	return arrived, release
+	return arrived, unblock
 }
 
 // A late release does not free a slot that was reserved again.
@@ -54,11 +54,11 @@ func TestAbandonedReleaseIsNotRetried(t *testing.T) {
 	name := f.instanceName("foo")
 	require.NoError(t, reserve(slow, f.nodes[0], claim(name, 0)))
 	var conflicts atomic.Int64
-	arrived, release := make(chan struct{}), make(chan struct{})
+	arrived, unblock := make(chan struct{}), make(chan struct{})
 	apiProxy.rejectIf(func(r *http.Request) bool {
 		if r.Method == http.MethodPut && path.Base(r.URL.Path) == name && conflicts.Add(1) == 1 {
 			close(arrived)
-			<-release
+			<-unblock
 		}
 		return false
 	})
@@ -72,9 +72,8 @@ func TestAbandonedReleaseIsNotRetried(t *testing.T) {
 	cancel()
 	require.Error(t, <-ended)
 	require.NoError(t, reserve(other, f.nodes[0], claim(name, 0)))
-	close(release)
-	_, err := slow.client.ReleaseSlots(t.Context(), &instancev1.ReleaseSlotsRequest{Node: "unlisted", Claims: []*instancev1.SlotClaim{claim(name, 0)}})
-	require.NoError(t, err, "this call is processed after the abandoned release")
+	close(unblock)
+	require.NoError(t, release(slow, "unlisted", claim(name, 0)), "this call is processed after the abandoned release")
 	require.Equal(t, f.nodes[0], f.get(name).Spec.DeviceUsage[name+"-0"])
 }
 
@@ -86,12 +85,12 @@ func TestRollbackSparesRepeatedCall(t *testing.T) {
 	node := f.nodes[0]
 	openReports(t, other).send(f.newReport(node, f.device(node, "foo", true), f.device(node, "bar", true)))
 	first, second := min(f.instanceName("foo"), f.instanceName("bar")), max(f.instanceName("foo"), f.instanceName("bar"))
-	arrived, release := apiProxy.holdWrites(second)
+	arrived, unblock := apiProxy.holdWrites(second)
 	ended := make(chan error, 1)
 	go func() { ended <- reserve(slow, node, claim(first, 0), claim(second, 0)) }()
 	<-arrived
 	require.NoError(t, reserve(other, node, claim(first, 0), claim(second, 0)), "the caller repeats the call on another replica")
-	close(release)
+	close(unblock)
 	require.Error(t, <-ended)
 	require.Equal(t, node, f.get(first).Spec.DeviceUsage[first+"-0"])
 	require.Equal(t, node, f.get(second).Spec.DeviceUsage[second+"-0"])
@@ -104,8 +103,8 @@ func TestRollback(t *testing.T) {
 	node := f.nodes[0]
 	openReports(t, r).send(f.newReport(node, f.device(node, "foo", true), f.device(node, "bar", true)))
 	first, second := min(f.instanceName("foo"), f.instanceName("bar")), max(f.instanceName("foo"), f.instanceName("bar"))
-	_, release := apiProxy.holdWrites(second)
-	close(release)
+	_, unblock := apiProxy.holdWrites(second)
+	close(unblock)
 	require.Error(t, reserve(r, node, claim(first, 0), claim(second, 0)))
 	require.Empty(t, f.get(first).Spec.DeviceUsage[first+"-0"])
 }
@@ -118,12 +117,12 @@ func TestReplicaKilledAfterWrite(t *testing.T) {
 	f.reportShared("foo", other)
 	name := f.instanceName("foo")
 	victim := processes(t, apiProxy.URL, 1)[0]
-	written, release := make(chan struct{}), make(chan struct{})
-	defer close(release)
+	written, unblock := make(chan struct{}), make(chan struct{})
+	defer close(unblock)
 	answered := func(r *http.Request) {
 		if r.Method == http.MethodPut && path.Base(r.URL.Path) == name {
 			close(written)
-			<-release
+			<-unblock
 		}
 	}
 	apiProxy.answered.Store(&answered)

@@ -128,7 +128,8 @@ func newFixture(t testing.TB, capacity int32, nodes int) *fixture {
 }
 
 func (f *fixture) addNode(name string) {
-	_, err := f.nodeClient.In("").Create(context.Background(), &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}}, metav1.CreateOptions{})
+	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}}
+	_, err := f.nodeClient.In("").Create(context.Background(), node, metav1.CreateOptions{})
 	require.NoError(f, err)
 	f.nodes = append(f.nodes, name)
 }
@@ -157,7 +158,8 @@ func (f *fixture) instanceName(id string) string { return f.device("", id, true)
 func (f *fixture) newReport(node string, devices ...*instancev1.Device) *instancev1.ReportDevicesRequest {
 	return &instancev1.ReportDevicesRequest{
 		Node: node, Namespace: namespace, Configuration: f.configuration.Name, ConfigurationUid: string(f.configuration.UID),
-		Complete: true, Devices: devices, Handlers: []*instancev1.HandlerState{{Name: "debugEcho", Endpoint: "/h.sock", Status: string(akriv0.HandlerActive)}},
+		Complete: true, Devices: devices,
+		Handlers: []*instancev1.HandlerState{{Name: "debugEcho", Endpoint: "/h.sock", Status: string(akriv0.HandlerActive)}},
 	}
 }
 

@@ -39,6 +39,11 @@ func reserve(r *replica, node string, claims ...*instancev1.SlotClaim) error {
 	return err
 }
 
+func release(r *replica, node string, claims ...*instancev1.SlotClaim) error {
+	_, err := r.client.ReleaseSlots(context.Background(), &instancev1.ReleaseSlotsRequest{Node: node, Claims: claims})
+	return err
+}
+
 func TestReserveErrors(t *testing.T) {
 	f := newFixture(t, 2, 2)
 	r := start(t, grace)
@@ -172,8 +177,7 @@ func TestWatch(t *testing.T) {
 	last := first.GetSnapshot().GetInstances()[0].GetRevision()
 	require.GreaterOrEqual(t, first.GetSnapshot().GetRevision(), last)
 
-	_, err = one.client.ReleaseSlots(ctx, &instancev1.ReleaseSlotsRequest{Node: f.nodes[1], Claims: []*instancev1.SlotClaim{claim(name, 0)}})
-	require.NoError(t, err)
+	require.NoError(t, release(one, f.nodes[1], claim(name, 0)))
 	require.NoError(t, reserve(one, f.nodes[0], claim(name, 0)))
 	for {
 		next, err := watch.Recv()

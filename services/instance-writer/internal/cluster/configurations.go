@@ -51,7 +51,9 @@ func (c *Cluster) getConfiguration(ctx context.Context, key types.NamespacedName
 
 // WaitForConfiguration waits until the watch has delivered the Configuration with the uid. It
 // returns false if the API server does not have it, and true after the timeout.
-func (c *Cluster) WaitForConfiguration(ctx context.Context, key types.NamespacedName, uid types.UID, timeout time.Duration) (exists bool, err error) {
+func (c *Cluster) WaitForConfiguration(
+	ctx context.Context, key types.NamespacedName, uid types.UID, timeout time.Duration,
+) (exists bool, err error) {
 	expired := time.NewTimer(timeout)
 	defer expired.Stop()
 	for {

@@ -16,7 +16,9 @@ func trimNode(node *corev1.Node) {
 	ready := readyCondition(node)
 	*node = corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: node.Name, UID: node.UID, ResourceVersion: node.ResourceVersion}}
 	if ready != nil {
-		node.Status.Conditions = []corev1.NodeCondition{{Type: ready.Type, Status: ready.Status, LastTransitionTime: ready.LastTransitionTime}}
+		node.Status.Conditions = []corev1.NodeCondition{
+			{Type: ready.Type, Status: ready.Status, LastTransitionTime: ready.LastTransitionTime},
+		}
 	}
 }
 
@@ -50,7 +52,9 @@ func (c *Cluster) NodeExists(ctx context.Context, name string) (bool, error) {
 // NodeUnavailable reports whether the Node does not exist or has been not ready for longer than the
 // grace period. For a Node that is not ready within the grace period, remaining is the rest of it.
 // A Node without a Ready condition is available.
-func (c *Cluster) NodeUnavailable(ctx context.Context, name string, grace time.Duration, now time.Time) (unavailable bool, remaining time.Duration, err error) {
+func (c *Cluster) NodeUnavailable(
+	ctx context.Context, name string, grace time.Duration,
+) (unavailable bool, remaining time.Duration, err error) {
 	node, ok := c.nodes.Get(name)
 	if !ok {
 		exists, err := c.NodeExists(ctx, name)
@@ -60,6 +64,6 @@ func (c *Cluster) NodeUnavailable(ctx context.Context, name string, grace time.D
 	if ready == nil || ready.Status == corev1.ConditionTrue {
 		return false, 0, nil
 	}
-	remaining = ready.LastTransitionTime.Add(grace).Sub(now)
+	remaining = time.Until(ready.LastTransitionTime.Add(grace))
 	return remaining <= 0, max(remaining, 0), nil
 }

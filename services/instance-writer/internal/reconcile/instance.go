@@ -37,10 +37,11 @@ func (r *Reconciler) reconcileInstance(ctx context.Context, key instanceKey) (re
 		return 0, err
 	}
 	isNew := r.instanceBackoff.takeNew(key)
-	_, result, err := batch.EditWithValue(ctx, r.Writer, name, false, func(current *akriv0.Instance) (*akriv0.Instance, decision, error) {
+	apply := func(current *akriv0.Instance) (*akriv0.Instance, decision, error) {
 		desired, result := r.decide(key, input, current, isNew)
 		return desired, result, nil
-	})
+	}
+	_, result, err := batch.EditWithValue(ctx, r.Writer, name, false, apply)
 	if err != nil && isNew {
 		r.instanceBackoff.markNew(key)
 	}
@@ -103,7 +104,7 @@ func (r *Reconciler) input(ctx context.Context, key instanceKey, name types.Name
 		nodes = append(nodes, device.Node)
 	}
 	for _, node := range nodes {
-		unavailable, _, err := r.Cluster.NodeUnavailable(ctx, node, r.Grace, time.Now())
+		unavailable, _, err := r.Cluster.NodeUnavailable(ctx, node, r.Grace)
 		if err != nil {
 			return merge.Input{}, err
 		}

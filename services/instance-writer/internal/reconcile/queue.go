@@ -108,7 +108,8 @@ func (q *queue[K]) processNext(ctx context.Context) bool {
 	if err != nil {
 		q.putWaiting(key, waiting)
 		q.keys.AddRateLimited(key)
-		q.log.Debug("reconciling failed", zap.String("queue", q.name), zap.Any("key", key), zap.Error(err), zap.Int("attempt", q.keys.NumRequeues(key)))
+		q.log.Debug("reconciling failed", zap.String("queue", q.name), zap.Any("key", key), zap.Error(err),
+			zap.Int("attempt", q.keys.NumRequeues(key)))
 		return ctx.Err() == nil
 	}
 	for _, processed := range waiting {

@@ -80,7 +80,9 @@ func (r *Reconciler) Run(ctx context.Context) error {
 
 // Report stores a report. The Waiter waits until the API server holds its outcome. Report returns
 // false if the node has a newer stream.
-func (r *Reconciler) Report(stream *reports.Stream, node string, configuration types.NamespacedName, report *reports.Report) (Waiter, bool) {
+func (r *Reconciler) Report(
+	stream *reports.Stream, node string, configuration types.NamespacedName, report *reports.Report,
+) (Waiter, bool) {
 	names, ok := r.Reports.Put(stream, configuration, report)
 	if !ok {
 		return Waiter{}, false
@@ -112,7 +114,7 @@ func concerns(instance *akriv0.Instance, node string) bool {
 
 // reconcileNode enqueues all Instances of the node now and when its grace period ends.
 func (r *Reconciler) reconcileNode(ctx context.Context, name string) (time.Duration, error) {
-	_, remaining, err := r.Cluster.NodeUnavailable(ctx, name, r.Grace, time.Now())
+	_, remaining, err := r.Cluster.NodeUnavailable(ctx, name, r.Grace)
 	if err != nil {
 		return 0, err
 	}

@@ -61,7 +61,9 @@ func (r *Reconciler) writeStatus(ctx context.Context, key types.NamespacedName, 
 func (r *Reconciler) desiredStatus(ctx context.Context, configuration *akriv0.Configuration) (akriv0.ConfigurationStatus, error) {
 	key := cluster.Key(configuration)
 	instances := r.Cluster.InstancesOf(key)
-	input := status.Input{Configuration: configuration, Instances: len(instances), MalformedSlots: malformedSlots(instances), Now: time.Now()}
+	input := status.Input{
+		Configuration: configuration, Instances: len(instances), MalformedSlots: malformedSlots(instances), Now: time.Now(),
+	}
 	for node, report := range r.Reports.ByNode(key, configuration.UID) {
 		input.Reports = append(input.Reports, statusReport(node, report))
 	}
@@ -112,7 +114,8 @@ func statusReport(node string, report reports.WithRefusals) status.Report {
 		devices += len(sameName)
 	}
 	return status.Report{
-		NodeStatus: status.Node(node, devices, report.Handlers, problems), Complete: report.Complete, Generation: report.Generation,
+		NodeStatus: status.Node(node, devices, report.Handlers, problems),
+		Complete:   report.Complete, Generation: report.Generation,
 	}
 }
 

@@ -124,7 +124,9 @@ func (s *Store) current(stream *Stream) *nodeReports {
 
 // Devices returns the devices with the name of the Instance in the reports on the Configuration,
 // and the nodes whose complete report has none.
-func (s *Store) Devices(configuration types.NamespacedName, uid types.UID, instance string) (seen []merge.Device, absent []string) {
+func (s *Store) Devices(
+	configuration types.NamespacedName, uid types.UID, instance string,
+) (seen []merge.Device, absent []string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for name, node := range s.nodes {

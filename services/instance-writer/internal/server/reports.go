@@ -49,7 +49,9 @@ type reportStream struct {
 
 // ReportDevices processes reports concurrently and responds to each when its outcome is known, so
 // that a slow report does not delay others.
-func (s *Server) ReportDevices(stream grpc.BidiStreamingServer[instancev1.ReportDevicesRequest, instancev1.ReportDevicesResponse]) error {
+func (s *Server) ReportDevices(
+	stream grpc.BidiStreamingServer[instancev1.ReportDevicesRequest, instancev1.ReportDevicesResponse],
+) error {
 	ctx, cancel := context.WithCancelCause(stream.Context())
 	defer cancel(nil)
 	reports := &reportStream{
@@ -141,7 +143,7 @@ var handlerStates = []akriv0.HandlerState{akriv0.HandlerWaiting, akriv0.HandlerA
 
 func validateReport(request *instancev1.ReportDevicesRequest, node string) error {
 	switch {
-	case request.GetNode() == "" || request.GetNamespace() == "" || request.GetConfiguration() == "" || request.GetConfigurationUid() == "":
+	case slices.Contains([]string{request.GetNode(), request.GetNamespace(), request.GetConfiguration(), request.GetConfigurationUid()}, ""):
 		return invalidRequestError("node, namespace, configuration and configuration_uid of a report must not be empty")
 	case request.GetNode() != node:
 		return invalidRequestError(fmt.Sprintf("report of node %q on the stream of node %q", request.GetNode(), node))
@@ -161,7 +163,9 @@ func validateReport(request *instancev1.ReportDevicesRequest, node string) error
 
 // apply stores a report and waits for its outcome. It ignores a report on a Configuration that does
 // not exist.
-func (s *reportStream) apply(ctx context.Context, request *instancev1.ReportDevicesRequest, sequence uint64) (*instancev1.ReportDevicesResponse, error) {
+func (s *reportStream) apply(
+	ctx context.Context, request *instancev1.ReportDevicesRequest, sequence uint64,
+) (*instancev1.ReportDevicesResponse, error) {
 	key := types.NamespacedName{Namespace: request.GetNamespace(), Name: request.GetConfiguration()}
 	response := &instancev1.ReportDevicesResponse{Revision: request.GetRevision()}
 	exists, err := s.Cluster.WaitForConfiguration(ctx, key, types.UID(request.GetConfigurationUid()), configurationTimeout)
@@ -227,7 +231,8 @@ func parseReport(request *instancev1.ReportDevicesRequest) (*reports.Report, []*
 			continue
 		}
 		report.Devices[device.GetInstance()] = append(report.Devices[device.GetInstance()], merge.Device{
-			Node: request.GetNode(), ID: device.GetId(), Shared: device.GetShared(), Properties: device.GetProperties(), Complete: request.GetComplete(),
+			Node: request.GetNode(), ID: device.GetId(), Shared: device.GetShared(),
+			Properties: device.GetProperties(), Complete: request.GetComplete(),
 		})
 	}
 	return report, invalid
@@ -236,7 +241,9 @@ func parseReport(request *instancev1.ReportDevicesRequest) (*reports.Report, []*
 func parseHandlers(handlers []*instancev1.HandlerState) []akriv0.HandlerStatus {
 	var statuses []akriv0.HandlerStatus
 	for _, handler := range handlers {
-		status := akriv0.HandlerStatus{Name: handler.GetName(), Endpoint: handler.GetEndpoint(), Status: akriv0.HandlerState(handler.GetStatus())}
+		status := akriv0.HandlerStatus{
+			Name: handler.GetName(), Endpoint: handler.GetEndpoint(), Status: akriv0.HandlerState(handler.GetStatus()),
+		}
 		if handler.GetOfflineSince() != nil {
 			// The API server stores whole seconds.
 			status.OfflineSince = &metav1.Time{Time: handler.GetOfflineSince().AsTime().Truncate(time.Second)}

@@ -175,12 +175,13 @@ func (s *Server) ReleaseSlots(ctx context.Context, request *instancev1.ReleaseSl
 }
 
 func (s *Server) releaseOn(ctx context.Context, requested instanceClaims) (*akriv0.Instance, error) {
-	return s.Writer.Edit(ctx, requested.key, batch.Edit{Exact: true, Apply: func(current *akriv0.Instance) (*akriv0.Instance, error) {
+	apply := func(current *akriv0.Instance) (*akriv0.Instance, error) {
 		if current == nil {
 			return nil, errInstanceNotFound
 		}
 		return requested.release(current), nil
-	}})
+	}
+	return s.Writer.Edit(ctx, requested.key, batch.Edit{Exact: true, Apply: apply})
 }
 
 func (c instanceClaims) release(current *akriv0.Instance) *akriv0.Instance {
@@ -203,7 +204,8 @@ func groupByInstance(node string, claims []*instancev1.SlotClaim) ([]instanceCla
 		key := types.NamespacedName{Namespace: c.GetNamespace(), Name: c.GetInstance()}
 		holder := akriv0.SlotHolder{Node: node, VirtualID: c.GetVirtualId(), Configuration: c.VirtualId != nil}
 		if parsed, err := akriv0.ParseSlotHolder(holder.String()); err != nil || parsed != holder {
-			return nil, invalidRequestError(fmt.Sprintf("holder %q is malformed: neither node nor virtual id may be empty or contain ':'", holder))
+			return nil, invalidRequestError(
+				fmt.Sprintf("holder %q is malformed: neither node nor virtual id may be empty or contain ':'", holder))
 		}
 		byKey[key] = append(byKey[key], claim{int(c.GetIndex()), holder})
 	}

@@ -37,7 +37,9 @@ type instanceStream struct {
 }
 
 // WatchInstances sends a snapshot, then each change.
-func (s *Server) WatchInstances(request *instancev1.WatchInstancesRequest, stream grpc.ServerStreamingServer[instancev1.WatchInstancesResponse]) error {
+func (s *Server) WatchInstances(
+	request *instancev1.WatchInstancesRequest, stream grpc.ServerStreamingServer[instancev1.WatchInstancesResponse],
+) error {
 	if request.GetNode() == "" {
 		return toStatus(invalidRequestError("node must not be empty"))
 	}
@@ -82,7 +84,8 @@ func (s instanceStream) sendSnapshot() error {
 		s.sent[cluster.Key(instance)] = instance.ResourceVersion
 		snapshot.Instances = append(snapshot.Instances, toProto(instance))
 	}
-	if err := s.Send(&instancev1.WatchInstancesResponse{Event: &instancev1.WatchInstancesResponse_Snapshot{Snapshot: snapshot}}); err != nil {
+	event := &instancev1.WatchInstancesResponse_Snapshot{Snapshot: snapshot}
+	if err := s.Send(&instancev1.WatchInstancesResponse{Event: event}); err != nil {
 		return fmt.Errorf("send snapshot: %w", err)
 	}
 	return nil

@@ -119,14 +119,15 @@ func (r rule) evaluate(nodes []akriv0.NodeStatus) metav1.Condition {
 	tolerated := isNodeReason(reason) && slices.ContainsFunc(nodes, r.works)
 	switch {
 	case len(nodes) == 0:
-		condition.Status, condition.Reason, condition.Message = metav1.ConditionUnknown, akriv0.ReasonNoReport, "no node has reported yet"
+		condition.Status, condition.Reason = metav1.ConditionUnknown, akriv0.ReasonNoReport
+		condition.Message = "no node has reported yet"
 	case len(problems) > 0 && !tolerated:
 		condition.Status, condition.Reason, condition.Message = metav1.ConditionFalse, reason, summarize("", problems)
 	case len(problems) > 0:
 		condition.Message = summarize(r.message+"; problems: ", problems)
 	case r.condition == akriv0.ConditionHandlerRegistered && !slices.ContainsFunc(nodes, r.works):
-		condition.Status, condition.Reason, condition.Message = metav1.ConditionUnknown, akriv0.ReasonNoReport,
-			"no node has reported a Discovery Handler yet"
+		condition.Status, condition.Reason = metav1.ConditionUnknown, akriv0.ReasonNoReport
+		condition.Message = "no node has reported a Discovery Handler yet"
 	}
 	return condition
 }
