@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
 
 	instancev1 "akri.sh/proto/akri/instance/v1"
 )
@@ -81,6 +82,7 @@ func TestRestartWritesNothing(t *testing.T) {
 	require.Equal(t, instance, f.get(name))
 	require.Equal(t, status, f.status())
 	require.Zero(t, writes.Load())
+	require.Zero(t, f.events(corev1.EventTypeNormal)+f.events(corev1.EventTypeWarning))
 }
 
 // A replica does not decide by its cache, which may lack the writes of another replica.

@@ -163,8 +163,8 @@ func TestUnresponsiveAPIServer(t *testing.T) {
 
 func TestWatch(t *testing.T) {
 	f := newFixture(t, 1, 2)
-	one, other := start(t, grace), start(t, grace)
-	streams := f.reportShared("foo", one)
+	writer, other := start(t, grace), start(t, grace)
+	streams := f.reportShared("foo", writer)
 	name := f.instanceName("foo")
 	ctx, cancel := context.WithTimeout(t.Context(), timeout)
 	defer cancel()
@@ -177,8 +177,8 @@ func TestWatch(t *testing.T) {
 	last := first.GetSnapshot().GetInstances()[0].GetRevision()
 	require.GreaterOrEqual(t, first.GetSnapshot().GetRevision(), last)
 
-	require.NoError(t, release(one, f.nodes[1], claim(name, 0)))
-	require.NoError(t, reserve(one, f.nodes[0], claim(name, 0)))
+	require.NoError(t, release(writer, f.nodes[1], claim(name, 0)))
+	require.NoError(t, reserve(writer, f.nodes[0], claim(name, 0)))
 	for {
 		next, err := watch.Recv()
 		require.NoError(t, err)

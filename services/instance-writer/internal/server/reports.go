@@ -54,14 +54,14 @@ func (s *Server) ReportDevices(
 ) error {
 	ctx, cancel := context.WithCancelCause(stream.Context())
 	defer cancel(nil)
-	reports := &reportStream{
+	session := &reportStream{
 		Server: s, BidiStreamingServer: stream,
 		unanswered: make(chan struct{}, maxUnanswered), responses: make(chan *instancev1.ReportDevicesResponse),
 	}
 	// Recv fails when this call returns, which ends the goroutine.
 	received := make(chan error, 1)
-	go func() { received <- reports.receiveAll(ctx, cancel) }()
-	return reports.respond(ctx, received)
+	go func() { received <- session.receiveAll(ctx, cancel) }()
+	return session.respond(ctx, received)
 }
 
 // receiveAll processes reports until the node closes its side of the stream. It then waits until
