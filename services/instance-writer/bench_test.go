@@ -1,7 +1,6 @@
 package instancewriter_test
 
 import (
-	"context"
 	"fmt"
 	"slices"
 	"testing"
@@ -12,8 +11,8 @@ import (
 	instancev1 "akri.sh/proto/akri/instance/v1"
 )
 
-// timed runs f many times, `after` untimed after each, and adds the median and 99th percentile of f
-// to the result.
+// timed runs f many times, followed by after, and reports the median and 99th percentile of the
+// duration of f.
 func timed(b *testing.B, f func(i int), after func()) {
 	b.Helper()
 	took := make([]time.Duration, 0, b.N)
@@ -28,64 +27,60 @@ func timed(b *testing.B, f func(i int), after func()) {
 	b.ReportMetric(float64(took[len(took)*99/100].Microseconds())/1000, "p99-ms")
 }
 
-// BenchmarkReportToInstance: from a report with a device more to the answer, when the API server
-// holds the Instance.
+// BenchmarkReportToInstance measures the time from a report with a new device to its answer, when
+// the API server holds the Instance.
 func BenchmarkReportToInstance(b *testing.B) {
-	w := newWorld(b, 1, 1)
-	s := open(b, start(b, grace))
-	node := w.nodes[0]
-	s.tell(w.report(node))
+	f := newFixture(b, 1, 1)
+	s := openReports(b, start(b, grace))
+	node := f.nodes[0]
+	s.send(f.newReport(node))
 	timed(b, func(i int) {
-		s.tell(w.report(node, w.device(node, fmt.Sprintf("d%d", i), false)))
+		s.send(f.newReport(node, f.device(node, fmt.Sprintf("d%d", i), false)))
 	}, func() {})
 }
 
-// BenchmarkReserve: one slot reserved and given back, in an Instance that as many nodes share.
+// BenchmarkReserve measures the reservation of a slot of an Instance that several nodes share.
 func BenchmarkReserve(b *testing.B) {
 	for _, nodes := range []int{1, 100, 250} {
 		b.Run(fmt.Sprintf("%d-nodes", nodes), func(b *testing.B) {
-			w := newWorld(b, 10, nodes)
+			f := newFixture(b, 10, nodes)
 			r := start(b, grace)
-			w.see("foo", r)
-			claims := []*instancev1.SlotClaim{claim(w.shared("foo"), 0)}
-			release := func() {
-				_, err := r.client.ReleaseSlots(context.Background(), &instancev1.ReleaseSlotsRequest{Node: w.nodes[0], Claims: claims})
-				require.NoError(b, err)
-			}
-			timed(b, func(int) {
-				require.NoError(b, reserve(r, w.nodes[0], claims...))
-			}, release)
+			f.reportShared("foo", r)
+			claims := []*instancev1.SlotClaim{claim(f.instanceName("foo"), 0)}
+			timed(b,
+				func(int) { require.NoError(b, reserve(r, f.nodes[0], claims...)) },
+				func() { require.NoError(b, release(r, f.nodes[0], claims...)) })
 		})
 	}
 }
 
-// BenchmarkThousandSharedDevices: ten nodes report the same thousand devices at once, until every
-// Instance lists all.
+// BenchmarkThousandSharedDevices measures the time until ten nodes that report the same thousand
+// devices at once are listed in every Instance.
 func BenchmarkThousandSharedDevices(b *testing.B) {
-	w := newWorld(b, 1, 10)
+	f := newFixture(b, 1, 10)
 	r := start(b, grace)
 	var streams []*stream
-	for range w.nodes {
-		streams = append(streams, open(b, r))
+	for range f.nodes {
+		streams = append(streams, openReports(b, r))
 	}
 	for b.Loop() {
 		var devices []*instancev1.Device
 		for i := range 1000 {
-			devices = append(devices, w.device("", fmt.Sprintf("d%d", i), true))
+			devices = append(devices, f.device("", fmt.Sprintf("d%d", i), true))
 		}
 		done := make(chan struct{})
 		for i, s := range streams {
-			go func() { s.tell(w.report(w.nodes[i], devices...)); done <- struct{}{} }()
+			go func() { s.send(f.newReport(f.nodes[i], devices...)); done <- struct{}{} }()
 		}
 		for range streams {
 			<-done
 		}
 		b.StopTimer()
-		for _, node := range w.nodes {
-			require.Equal(b, w.nodes, w.get(w.shared("d7")).Spec.Nodes, node)
+		for _, node := range f.nodes {
+			require.Equal(b, f.nodes, f.get(f.instanceName("d7")).Spec.Nodes, node)
 		}
 		for i, s := range streams {
-			s.tell(w.report(w.nodes[i]))
+			s.send(f.newReport(f.nodes[i]))
 		}
 		b.StartTimer()
 	}

@@ -16,7 +16,7 @@ import (
 	instancewriter "akri.sh/services/instance-writer"
 )
 
-// keepWatching watches as a node does, and returns what counts the snapshots.
+// keepWatching watches like a node and returns a function that counts the snapshots.
 func keepWatching(t *testing.T, r *replica, node string) (snapshots func() int) {
 	t.Helper()
 	var mu sync.Mutex
@@ -46,25 +46,26 @@ func keepWatching(t *testing.T, r *replica, node string) (snapshots func() int) 
 	}
 }
 
-func TestConnectionsEndOfAgeQuietlyAndNoCallFails(t *testing.T) {
+// Connections that reach their age are closed. No call fails, nothing is logged and nothing is
+// written.
+func TestConnectionAge(t *testing.T) {
 	noLeaks(t)
-	w := newWorld(t, 2, 1)
+	f := newFixture(t, 2, 1)
 	core, logged := observer.New(zap.InfoLevel)
 	r := startWith(t, instancewriter.Config{
-		Flags: kube.Flags{Kubeconfig: kubeconfig(t)}, NodeGrace: grace, ConnectionAge: 200 * time.Millisecond,
+		Flags: kube.Flags{REST: api.Config()}, NodeGrace: grace, ConnectionAge: 200 * time.Millisecond,
 	}, zap.New(core))
-	w.see("foo", r)
-	name, node := w.shared("foo"), w.nodes[0]
+	f.reportShared("foo", r)
+	name, node := f.instanceName("foo"), f.nodes[0]
 	snapshots := keepWatching(t, r, node)
 	before := logged.Len()
 	for snapshots() < 4 {
 		require.NoError(t, reserve(r, node, claim(name, 0)))
-		_, err := r.client.ReleaseSlots(t.Context(), &instancev1.ReleaseSlotsRequest{Node: node, Claims: []*instancev1.SlotClaim{claim(name, 0)}})
-		require.NoError(t, err)
+		require.NoError(t, release(r, node, claim(name, 0)))
 	}
 	writes := r.writes(t)
-	w.see("foo", r) // a node that says on its next stream what it said before
-	require.InDelta(t, writes, r.writes(t), 0, "which is no reason to write")
-	require.Equal(t, []string{node}, w.get(name).Spec.Nodes)
+	f.reportShared("foo", r) // the same report on the next stream
+	require.InDelta(t, writes, r.writes(t), 0)
+	require.Equal(t, []string{node}, f.get(name).Spec.Nodes)
 	require.Empty(t, logged.All()[before:])
 }

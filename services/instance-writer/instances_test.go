@@ -17,110 +17,111 @@ import (
 
 const grace = 5 * time.Minute
 
-func TestASharedDeviceIsOneInstanceAndGoesWithItsLastNode(t *testing.T) {
+func TestSharedDevice(t *testing.T) {
 	noLeaks(t)
-	w := newWorld(t, 2, 2)
-	streams := w.see("foo", start(t, grace), start(t, grace))
-	name := w.shared("foo")
-	got := w.get(name)
-	require.Equal(t, w.nodes, got.Spec.Nodes)
+	f := newFixture(t, 2, 2)
+	streams := f.reportShared("foo", start(t, grace), start(t, grace))
+	name := f.instanceName("foo")
+	got := f.get(name)
+	require.Equal(t, f.nodes, got.Spec.Nodes)
 	require.Equal(t, akriv0.InstanceSpec{
-		ConfigurationName: w.configuration.Name, CDIName: akriv0.CDIName(w.configuration.Name, akriv0.InstanceDigest(name)),
-		Capacity: 2, Shared: true, Nodes: w.nodes, BrokerProperties: map[string]string{"ID": "foo"},
+		ConfigurationName: f.configuration.Name, CDIName: akriv0.CDIName(f.configuration.Name, akriv0.InstanceDigest(name)),
+		Capacity: 2, Shared: true, Nodes: f.nodes, BrokerProperties: map[string]string{"ID": "foo"},
 		DeviceUsage: map[string]string{name + "-0": "", name + "-1": ""},
 	}, got.Spec)
-	require.Equal(t, w.configuration.UID, got.OwnerReferences[0].UID)
+	require.Equal(t, f.configuration.UID, got.OwnerReferences[0].UID)
 	require.Empty(t, got.Finalizers)
 
-	incomplete := w.report(w.nodes[0])
+	incomplete := f.newReport(f.nodes[0])
 	incomplete.Complete = false
-	streams[0].tell(incomplete)
-	require.Equal(t, w.nodes, w.get(name).Spec.Nodes, "no list yet removes nothing")
-	streams[0].tell(w.report(w.nodes[0]))
-	require.Equal(t, w.nodes[1:], w.get(name).Spec.Nodes)
-	streams[1].tell(w.report(w.nodes[1]))
-	require.True(t, w.gone(name))
+	streams[0].send(incomplete)
+	require.Equal(t, f.nodes, f.get(name).Spec.Nodes, "an incomplete report removes nothing")
+	streams[0].send(f.newReport(f.nodes[0]))
+	require.Equal(t, f.nodes[1:], f.get(name).Spec.Nodes)
+	streams[1].send(f.newReport(f.nodes[1]))
+	require.True(t, f.deleted(name))
 }
 
-func TestLocalDevicesOfTwoNodesAreTwoInstances(t *testing.T) {
-	w := newWorld(t, 1, 2)
+func TestLocalDevices(t *testing.T) {
+	f := newFixture(t, 1, 2)
 	r := start(t, grace)
-	for _, node := range w.nodes {
-		device := w.device(node, "/dev/video0", false)
-		open(t, r).tell(w.report(node, device))
-		require.Equal(t, []string{node}, w.get(device.GetInstance()).Spec.Nodes)
+	for _, node := range f.nodes {
+		device := f.device(node, "/dev/video0", false)
+		openReports(t, r).send(f.newReport(node, device))
+		require.Equal(t, []string{node}, f.get(device.GetInstance()).Spec.Nodes)
 	}
 }
 
 func TestCapacityFollowsTheConfiguration(t *testing.T) {
-	w := newWorld(t, 1, 1)
-	w.see("foo", start(t, grace))
+	f := newFixture(t, 1, 1)
+	f.reportShared("foo", start(t, grace))
 	three := int32(3)
-	w.eventually("edit", func() bool {
-		latest, err := w.configurations.In(space).Get(t.Context(), w.configuration.Name, metav1.GetOptions{})
+	f.eventually("edit", func() bool {
+		latest, err := f.configurations.In(namespace).Get(t.Context(), f.configuration.Name, metav1.GetOptions{})
 		require.NoError(t, err)
 		latest.Spec.Capacity = &three
-		_, err = w.configurations.In(space).Update(t.Context(), latest, metav1.UpdateOptions{})
+		_, err = f.configurations.In(namespace).Update(t.Context(), latest, metav1.UpdateOptions{})
 		return err == nil
 	})
-	w.eventually("capacity", func() bool {
-		got := w.get(w.shared("foo")).Spec
+	f.eventually("capacity", func() bool {
+		got := f.get(f.instanceName("foo")).Spec
 		return got.Capacity == 3 && len(got.DeviceUsage) == 3
 	})
 }
 
-func TestADeletedConfigurationTakesItsInstances(t *testing.T) {
-	w := newWorld(t, 1, 1)
-	streams := w.see("foo", start(t, grace))
-	require.NoError(t, w.configurations.In(space).Delete(t.Context(), w.configuration.Name, metav1.DeleteOptions{}))
-	w.eventually("Instance goes", func() bool { return w.gone(w.shared("foo")) })
-	require.Empty(t, streams[0].tell(w.report(w.nodes[0], w.device("", "foo", true))))
-	require.True(t, w.gone(w.shared("foo")), "a report on a Configuration that is gone is void")
+func TestDeletedConfiguration(t *testing.T) {
+	f := newFixture(t, 1, 1)
+	streams := f.reportShared("foo", start(t, grace))
+	require.NoError(t, f.configurations.In(namespace).Delete(t.Context(), f.configuration.Name, metav1.DeleteOptions{}))
+	f.eventually("Instance is deleted", func() bool { return f.deleted(f.instanceName("foo")) })
+	require.Empty(t, streams[0].send(f.newReport(f.nodes[0], f.device("", "foo", true))))
+	require.True(t, f.deleted(f.instanceName("foo")), "a report on a deleted Configuration is ignored")
 }
 
-func TestAnInstanceThatIsDeletedByHandComesBack(t *testing.T) {
-	w := newWorld(t, 1, 1)
-	w.see("foo", start(t, grace))
-	before := w.get(w.shared("foo"))
-	require.NoError(t, w.instances.In(space).Delete(t.Context(), before.Name, metav1.DeleteOptions{}))
-	w.eventually("Instance returns", func() bool { return !w.gone(before.Name) && w.get(before.Name).UID != before.UID })
+func TestDeletedInstanceIsCreatedAgain(t *testing.T) {
+	f := newFixture(t, 1, 1)
+	f.reportShared("foo", start(t, grace))
+	before := f.get(f.instanceName("foo"))
+	require.NoError(t, f.instances.In(namespace).Delete(t.Context(), before.Name, metav1.DeleteOptions{}))
+	f.eventually("Instance is created again", func() bool { return !f.deleted(before.Name) && f.get(before.Name).UID != before.UID })
 }
 
-func TestANodeThatIsGoneOrNotReadyTooLongLeavesAndComesBackWhenReady(t *testing.T) {
-	w := newWorld(t, 1, 3)
+// A node that is deleted, or not ready for longer than the grace period, is removed from Instances.
+// It is added again when it is ready.
+func TestUnavailableNode(t *testing.T) {
+	f := newFixture(t, 1, 3)
 	r := start(t, time.Second)
-	w.see("foo", r)
-	name := w.shared("foo")
-	_, err := r.client.ReserveSlots(t.Context(), &instancev1.ReserveSlotsRequest{Node: w.nodes[1], Claims: []*instancev1.SlotClaim{claim(name, 0)}})
-	require.NoError(t, err)
+	f.reportShared("foo", r)
+	name := f.instanceName("foo")
+	require.NoError(t, reserve(r, f.nodes[1], claim(name, 0)))
 
-	require.NoError(t, w.nodeClient.In("").Delete(t.Context(), w.nodes[0], metav1.DeleteOptions{}))
-	w.eventually("node gone", func() bool { return len(w.get(name).Spec.Nodes) == 2 })
-	require.Equal(t, w.nodes[1], w.get(name).Spec.DeviceUsage[name+"-0"])
-	w.ready(w.nodes[1], corev1.ConditionUnknown)
-	w.eventually("node out", func() bool { return len(w.get(name).Spec.Nodes) == 1 })
-	require.Empty(t, w.get(name).Spec.DeviceUsage[name+"-0"], "a node that is out loses its slots")
-	w.ready(w.nodes[1], corev1.ConditionTrue)
-	w.eventually("node back", func() bool { return len(w.get(name).Spec.Nodes) == 2 })
-	w.eventually("status forgets the node", func() bool { return len(w.status().Nodes) == 2 })
+	require.NoError(t, f.nodeClient.In("").Delete(t.Context(), f.nodes[0], metav1.DeleteOptions{}))
+	f.eventually("node deleted", func() bool { return len(f.get(name).Spec.Nodes) == 2 })
+	require.Equal(t, f.nodes[1], f.get(name).Spec.DeviceUsage[name+"-0"])
+	f.setReady(f.nodes[1], corev1.ConditionUnknown)
+	f.eventually("node not ready", func() bool { return len(f.get(name).Spec.Nodes) == 1 })
+	require.Empty(t, f.get(name).Spec.DeviceUsage[name+"-0"], "an unavailable node loses its slots")
+	f.setReady(f.nodes[1], corev1.ConditionTrue)
+	f.eventually("node ready", func() bool { return len(f.get(name).Spec.Nodes) == 2 })
+	f.eventually("status without the node", func() bool { return len(f.status().Nodes) == 2 })
 }
 
-func (w *world) ready(name string, ready corev1.ConditionStatus) {
-	w.eventually("node status", func() bool {
-		node, err := w.nodeClient.In("").Get(w.Context(), name, metav1.GetOptions{})
-		require.NoError(w, err)
+func (f *fixture) setReady(name string, ready corev1.ConditionStatus) {
+	f.eventually("node status", func() bool {
+		node, err := f.nodeClient.In("").Get(f.Context(), name, metav1.GetOptions{})
+		require.NoError(f, err)
 		node.Status.Conditions = []corev1.NodeCondition{{Type: corev1.NodeReady, Status: ready, LastTransitionTime: metav1.Now()}}
-		_, err = w.nodeClient.In("").UpdateStatus(w.Context(), node, metav1.UpdateOptions{})
+		_, err = f.nodeClient.In("").UpdateStatus(f.Context(), node, metav1.UpdateOptions{})
 		return err == nil
 	})
 }
 
-// collision finds two ids with one digest.
-func collision(w *world) (a, b string) {
+// collision returns two device ids with the same digest.
+func collision(f *fixture) (a, b string) {
 	ids := map[string]string{}
 	for i := 0; ; i++ {
 		id := fmt.Sprintf("id-%d", i)
-		name := w.shared(id)
+		name := f.instanceName(id)
 		if other, ok := ids[name]; ok {
 			return other, id
 		}
@@ -128,27 +129,29 @@ func collision(w *world) (a, b string) {
 	}
 }
 
-func TestDevicesThatCannotBeInstancesAreRefusedAndTheOthersAreNot(t *testing.T) {
-	w := newWorld(t, 1, 2)
+func TestInvalidDevicesAreRefused(t *testing.T) {
+	f := newFixture(t, 1, 2)
 	r := start(t, grace)
-	first, second := collision(w)
-	node := w.nodes[1]
-	open(t, r).tell(w.report(w.nodes[0], w.device("", first, true)))
-	before := w.get(w.shared(first))
+	first, second := collision(f)
+	node := f.nodes[1]
+	openReports(t, r).send(f.newReport(f.nodes[0], f.device("", first, true)))
+	before := f.get(f.instanceName(first))
 
-	wrong := w.device(node, "x", true)
+	wrong := f.device(node, "x", true)
 	wrong.Instance = "other-abcdef"
-	s := open(t, r)
-	refusals := s.tell(w.report(node, w.device(node, second, true), w.device(node, "fine", true), &instancev1.Device{Instance: "i"}, wrong))
+	s := openReports(t, r)
+	refusals := s.send(f.newReport(node, f.device(node, second, true), f.device(node, "fine", true), &instancev1.Device{Instance: "i"}, wrong))
 	reasons := map[string]string{}
 	for _, refusal := range refusals {
 		reasons[refusal.GetDeviceId()] = refusal.GetReason()
 	}
-	require.Equal(t, map[string]string{second: akriv0.ReasonDigestCollision, "": akriv0.ReasonInvalidDevice, "x": akriv0.ReasonInvalidDevice}, reasons)
-	require.Equal(t, before, w.get(w.shared(first)))
-	require.Equal(t, []string{node}, w.get(w.shared("fine")).Spec.Nodes)
-	w.eventually("status names the collision", func() bool {
-		for _, condition := range w.status().Conditions {
+	require.Equal(t, map[string]string{
+		second: akriv0.ReasonDigestCollision, "": akriv0.ReasonInvalidDevice, "x": akriv0.ReasonInvalidDevice,
+	}, reasons)
+	require.Equal(t, before, f.get(f.instanceName(first)))
+	require.Equal(t, []string{node}, f.get(f.instanceName("fine")).Spec.Nodes)
+	f.eventually("collision in status", func() bool {
+		for _, condition := range f.status().Conditions {
 			if condition.Type == akriv0.ConditionDevicesAccepted && condition.Status == metav1.ConditionFalse {
 				require.Contains(t, condition.Message, node+": ")
 				require.Contains(t, condition.Message, fmt.Sprintf("device id %q has the same digest as %q", second, first))
@@ -159,77 +162,80 @@ func TestDevicesThatCannotBeInstancesAreRefusedAndTheOthersAreNot(t *testing.T) 
 	})
 }
 
-func TestANamespaceThatEndsHoldsUpNobodyElse(t *testing.T) {
-	w := newWorld(t, 1, 1)
+func TestTerminatingNamespace(t *testing.T) {
+	f := newFixture(t, 1, 1)
 	namespaces, err := kube.NewClient(api.Config(), corev1.SchemeGroupVersion.WithResource("namespaces"), corev1.AddToScheme,
 		func() *corev1.Namespace { return &corev1.Namespace{} }, func() *corev1.NamespaceList { return &corev1.NamespaceList{} })
 	require.NoError(t, err)
-	ending, err := namespaces.In("").Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{GenerateName: "ending-"}}, metav1.CreateOptions{})
+	terminating, err := namespaces.In("").Create(t.Context(),
+		&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{GenerateName: "terminating-"}}, metav1.CreateOptions{})
 	require.NoError(t, err)
-	other, err := w.configurations.In(ending.Name).Create(t.Context(), &akriv0.Configuration{
-		ObjectMeta: metav1.ObjectMeta{Name: "other", Namespace: ending.Name}, Spec: w.configuration.Spec,
+	other, err := f.configurations.In(terminating.Name).Create(t.Context(), &akriv0.Configuration{
+		ObjectMeta: metav1.ObjectMeta{Name: "other", Namespace: terminating.Name}, Spec: f.configuration.Spec,
 	}, metav1.CreateOptions{})
 	require.NoError(t, err)
-	require.NoError(t, namespaces.In("").Delete(t.Context(), ending.Name, metav1.DeleteOptions{})) // nobody here empties it
+	// The Namespace stays in Terminating, because no controller deletes its objects.
+	require.NoError(t, namespaces.In("").Delete(t.Context(), terminating.Name, metav1.DeleteOptions{}))
 
-	s := open(t, start(t, grace))
-	report := w.report(w.nodes[0])
-	report.Namespace, report.Configuration, report.ConfigurationUid = ending.Name, other.Name, string(other.UID)
+	s := openReports(t, start(t, grace))
+	report := f.newReport(f.nodes[0])
+	report.Namespace, report.Configuration, report.ConfigurationUid = terminating.Name, other.Name, string(other.UID)
 	report.Devices = []*instancev1.Device{{Instance: akriv0.InstanceName("other", akriv0.Digest("foo", "", true)), Id: "foo", Shared: true}}
-	refusals := s.tell(report)
+	refusals := s.send(report)
 	require.Len(t, refusals, 1)
 	require.Equal(t, "NotPermitted", refusals[0].GetReason())
 	require.Contains(t, refusals[0].GetMessage(), "is being terminated")
-	require.Empty(t, s.tell(w.report(w.nodes[0], w.device("", "foo", true))))
+	require.Empty(t, s.send(f.newReport(f.nodes[0], f.device("", "foo", true))))
 }
 
-func TestStatusSaysWhatIsWrongAndAnEventTellsIt(t *testing.T) {
-	w := newWorld(t, 1, 1)
-	s := open(t, start(t, grace))
-	report := w.report(w.nodes[0])
-	report.Handlers, report.Problems = nil, []*instancev1.Problem{{Reason: akriv0.ReasonHandlerNotRegistered, Message: `no Discovery Handler named "x"`}}
-	s.tell(report)
+func TestProblemInStatusAndEvent(t *testing.T) {
+	f := newFixture(t, 1, 1)
+	s := openReports(t, start(t, grace))
+	report := f.newReport(f.nodes[0])
+	report.Handlers = nil
+	report.Problems = []*instancev1.Problem{{Reason: akriv0.ReasonHandlerNotRegistered, Message: `no Discovery Handler named "x"`}}
+	s.send(report)
 	ready := func() metav1.Condition {
-		for _, condition := range w.status().Conditions {
+		for _, condition := range f.status().Conditions {
 			if condition.Type == akriv0.ConditionReady {
 				return condition
 			}
 		}
 		return metav1.Condition{}
 	}
-	w.eventually("not ready", func() bool { return ready().Status == metav1.ConditionFalse })
+	f.eventually("not ready", func() bool { return ready().Status == metav1.ConditionFalse })
 	require.Equal(t, akriv0.ReasonHandlerNotRegistered, ready().Reason)
-	require.Equal(t, w.nodes[0]+`: no Discovery Handler named "x"`, ready().Message)
-	w.eventually("event", func() bool { return w.events(corev1.EventTypeWarning) == 1 })
-	s.tell(w.report(w.nodes[0], w.device("", "foo", true)))
-	w.eventually("ready", func() bool { return ready().Status == metav1.ConditionTrue && w.status().Devices == 1 })
-	w.eventually("event", func() bool { return w.events(corev1.EventTypeNormal) == 1 })
+	require.Equal(t, f.nodes[0]+`: no Discovery Handler named "x"`, ready().Message)
+	f.eventually("event", func() bool { return f.events(corev1.EventTypeWarning) == 1 })
+	s.send(f.newReport(f.nodes[0], f.device("", "foo", true)))
+	f.eventually("ready", func() bool { return ready().Status == metav1.ConditionTrue && f.status().Devices == 1 })
+	f.eventually("event", func() bool { return f.events(corev1.EventTypeNormal) == 1 })
 }
 
-func TestASlotWhoseValueCannotBeReadIsKeptToldAndNotGiven(t *testing.T) {
-	w := newWorld(t, 2, 1)
+func TestMalformedSlot(t *testing.T) {
+	f := newFixture(t, 2, 1)
 	r := start(t, grace)
-	w.see("foo", r)
-	name := w.shared("foo")
-	instance := w.get(name)
+	f.reportShared("foo", r)
+	name := f.instanceName("foo")
+	instance := f.get(name)
 	instance.Spec.DeviceUsage[name+"-0"] = "C:by-hand"
-	_, err := w.instances.In(space).Update(t.Context(), instance, metav1.UpdateOptions{})
+	_, err := f.instances.In(namespace).Update(t.Context(), instance, metav1.UpdateOptions{})
 	require.NoError(t, err)
 	readable := func() metav1.Condition {
-		return *meta.FindStatusCondition(w.status().Conditions, akriv0.ConditionSlotsReadable)
+		return *meta.FindStatusCondition(f.status().Conditions, akriv0.ConditionSlotsReadable)
 	}
-	w.eventually("told", func() bool { return readable().Status == metav1.ConditionFalse })
+	f.eventually("condition is False", func() bool { return readable().Status == metav1.ConditionFalse })
 	require.Equal(t, akriv0.ReasonSlotMalformed, readable().Reason)
 	require.Contains(t, readable().Message, name+"-0")
 	require.Contains(t, readable().Message, "C:by-hand")
-	require.ErrorContains(t, reserve(r, w.nodes[0], claim(name, 0)), "malformed")
-	require.NoError(t, reserve(r, w.nodes[0], claim(name, 1)))
-	require.Equal(t, map[string]string{name + "-0": "C:by-hand", name + "-1": w.nodes[0]}, w.get(name).Spec.DeviceUsage)
+	require.ErrorContains(t, reserve(r, f.nodes[0], claim(name, 0)), "malformed")
+	require.NoError(t, reserve(r, f.nodes[0], claim(name, 1)))
+	require.Equal(t, map[string]string{name + "-0": "C:by-hand", name + "-1": f.nodes[0]}, f.get(name).Spec.DeviceUsage)
 
-	instance = w.get(name)
+	instance = f.get(name)
 	instance.Spec.DeviceUsage[name+"-0"] = ""
-	_, err = w.instances.In(space).Update(t.Context(), instance, metav1.UpdateOptions{})
+	_, err = f.instances.In(namespace).Update(t.Context(), instance, metav1.UpdateOptions{})
 	require.NoError(t, err)
-	w.eventually("told that it is well again", func() bool { return readable().Status == metav1.ConditionTrue })
-	require.NoError(t, reserve(r, w.nodes[0], claim(name, 0)))
+	f.eventually("condition is True", func() bool { return readable().Status == metav1.ConditionTrue })
+	require.NoError(t, reserve(r, f.nodes[0], claim(name, 0)))
 }

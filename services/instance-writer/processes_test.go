@@ -11,31 +11,32 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/stretchr/testify/require"
+	"k8s.io/client-go/tools/clientcmd"
+	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 
 	"akri.sh/libs/rpc"
 	instancev1 "akri.sh/proto/akri/instance/v1"
 )
 
-// process is an instance-writer that can be killed as a machine kills it, and started again at its
-// address.
+// process is an instance-writer in its own process, which can be killed and restarted.
 type process struct {
 	testing.TB
-	program, kubeconfig, address string
-	client                       instancev1.InstanceServiceClient
+	binary, kubeconfig, address string
+	client                      instancev1.InstanceServiceClient
 
 	mu      sync.Mutex
 	command *exec.Cmd
 }
 
-// processes starts so many replicas, which reach the API server at an address.
+// processes starts replicas that reach the API server at the host.
 func processes(t testing.TB, host string, count int) []*process {
 	t.Helper()
-	program := filepath.Join(t.TempDir(), "instance-writer")
-	output, err := exec.CommandContext(t.Context(), "go", "build", "-o", program, "./cmd/instance-writer").CombinedOutput()
+	binary := filepath.Join(t.TempDir(), "instance-writer")
+	output, err := exec.CommandContext(t.Context(), "go", "build", "-o", binary, "./cmd/instance-writer").CombinedOutput()
 	require.NoError(t, err, "%s", output)
 	var all []*process
 	for range count {
-		p := &process{TB: t, program: program, kubeconfig: kubeconfigOf(t, host), address: freeAddress(t)}
+		p := &process{TB: t, binary: binary, kubeconfig: kubeconfig(t, host), address: freeAddress(t)}
 		conn, err := rpc.Dial(p.address, prometheus.NewRegistry())
 		require.NoError(t, err)
 		p.client = instancev1.NewInstanceServiceClient(conn)
@@ -48,14 +49,15 @@ func processes(t testing.TB, host string, count int) []*process {
 
 func freeAddress(t testing.TB) string {
 	t.Helper()
-	listener, err := net.Listen("tcp", "127.0.0.1:0") //nolint:noctx // a test ends when it ends
+	listener, err := net.Listen("tcp", "127.0.0.1:0") //nolint:noctx // only in tests
 	require.NoError(t, err)
 	defer listener.Close()
 	return listener.Addr().String()
 }
 
 func (p *process) start() {
-	command := exec.CommandContext(p.Context(), p.program, "--address", p.address, "--admin-address=", "--kubeconfig", p.kubeconfig, "--log-level=error")
+	command := exec.CommandContext(p.Context(), p.binary,
+		"--address", p.address, "--admin-address=", "--kubeconfig", p.kubeconfig, "--log-level=error")
 	command.Stderr = os.Stderr
 	command.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	require.NoError(p, command.Start())
@@ -64,10 +66,28 @@ func (p *process) start() {
 	p.command = command
 }
 
-// kill ends the process at once, in the middle of whatever it does.
-func (p *process) kill() {
+// kill ends the process with SIGKILL.
+func (p *process) kill() { p.end(syscall.SIGKILL) }
+
+// stop ends the process with SIGTERM. Running calls finish before.
+func (p *process) stop() { p.end(syscall.SIGTERM) }
+
+func (p *process) end(signal syscall.Signal) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	_ = p.command.Process.Kill()
+	_ = p.command.Process.Signal(signal)
 	_ = p.command.Wait()
+}
+
+// kubeconfig writes a kubeconfig file for the test API server at the host.
+func kubeconfig(t testing.TB, host string) string {
+	t.Helper()
+	file := filepath.Join(t.TempDir(), "kubeconfig")
+	require.NoError(t, clientcmd.WriteToFile(clientcmdapi.Config{
+		Clusters:       map[string]*clientcmdapi.Cluster{"c": {Server: host, InsecureSkipTLSVerify: true}},
+		AuthInfos:      map[string]*clientcmdapi.AuthInfo{"u": {Token: api.Config().BearerToken}},
+		Contexts:       map[string]*clientcmdapi.Context{"x": {Cluster: "c", AuthInfo: "u"}},
+		CurrentContext: "x",
+	}, file))
+	return file
 }

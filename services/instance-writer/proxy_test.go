@@ -12,13 +12,13 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// proxy stands between one replica and the API server.
+// proxy forwards requests of a replica to the API server.
 type proxy struct {
 	*httptest.Server
-	// refuse, when it returns true, answers a request in the place of the API server; it may take
-	// its time.
-	refuse atomic.Pointer[func(*http.Request) bool]
-	// answered is called when the API server has answered a request, before the answer goes on.
+	// reject makes the proxy answer a request with an error if it returns true. It may block.
+	reject atomic.Pointer[func(*http.Request) bool]
+	// answered is called after the API server has answered a request and before the answer is
+	// forwarded.
 	answered atomic.Pointer[func(*http.Request)]
 }
 
@@ -40,8 +40,8 @@ func newProxy(t testing.TB) *proxy {
 		return nil
 	}
 	p.Server = httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if refuse := p.refuse.Load(); refuse != nil && (*refuse)(r) {
-			http.Error(w, "cut off", http.StatusInternalServerError)
+		if reject := p.reject.Load(); reject != nil && (*reject)(r) {
+			http.Error(w, "rejected by the proxy", http.StatusInternalServerError)
 			return
 		}
 		forward.ServeHTTP(w, r)
@@ -54,5 +54,5 @@ func newProxy(t testing.TB) *proxy {
 	return p
 }
 
-// when sets what is refused.
-func (p *proxy) when(refuse func(*http.Request) bool) { p.refuse.Store(&refuse) }
+// rejectIf sets which requests are rejected.
+func (p *proxy) rejectIf(reject func(*http.Request) bool) { p.reject.Store(&reject) }

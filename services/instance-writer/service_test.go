@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"net"
-	"path/filepath"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -19,8 +18,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/client-go/tools/clientcmd"
-	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 
 	"akri.sh/libs/admin"
 	akriv0 "akri.sh/libs/apis/akri/v0"
@@ -33,20 +30,19 @@ import (
 )
 
 const (
-	within = 20 * time.Second
-	every  = 10 * time.Millisecond
-	space  = "default"
+	timeout   = 20 * time.Second
+	namespace = "default"
 )
 
 var api *kubetest.Server
 
 func TestMain(m *testing.M) { kubetest.Main(m, &api) }
 
-// noLeaks fails the test if it leaves goroutines behind, after all that it cleans up.
+// noLeaks fails the test if goroutines remain after its cleanup.
 func noLeaks(t *testing.T) {
 	t.Helper()
 	before := goleak.IgnoreCurrent()
-	// client-go keeps idle connections for the whole process.
+	// client-go keeps idle connections until the process ends.
 	idle := goleak.IgnoreAnyFunction("golang.org/x/net/http2.(*clientConnReadLoop).run")
 	t.Cleanup(func() { goleak.VerifyNone(t, before, idle) })
 }
@@ -64,10 +60,12 @@ func start(t testing.TB, grace time.Duration) *replica {
 	return startAt(t, api.Config().Host, grace)
 }
 
-// startAt starts a replica that reaches the API server at an address.
+// startAt starts a replica that reaches the API server at the host.
 func startAt(t testing.TB, host string, grace time.Duration) *replica {
 	t.Helper()
-	return startWith(t, instancewriter.Config{Flags: kube.Flags{Kubeconfig: kubeconfigOf(t, host)}, NodeGrace: grace}, zap.NewNop())
+	config := api.Config()
+	config.Host = host
+	return startWith(t, instancewriter.Config{Flags: kube.Flags{REST: config}, NodeGrace: grace}, zap.NewNop())
 }
 
 func startWith(t testing.TB, config instancewriter.Config, log *zap.Logger) *replica {
@@ -94,26 +92,8 @@ func startWith(t testing.TB, config instancewriter.Config, log *zap.Logger) *rep
 	return r
 }
 
-func kubeconfig(t testing.TB) string {
-	t.Helper()
-	return kubeconfigOf(t, api.Config().Host)
-}
-
-func kubeconfigOf(t testing.TB, host string) string {
-	t.Helper()
-	access := api.Config()
-	file := filepath.Join(t.TempDir(), "kubeconfig")
-	require.NoError(t, clientcmd.WriteToFile(clientcmdapi.Config{
-		Clusters:       map[string]*clientcmdapi.Cluster{"c": {Server: host, InsecureSkipTLSVerify: true}},
-		AuthInfos:      map[string]*clientcmdapi.AuthInfo{"u": {Token: access.BearerToken}},
-		Contexts:       map[string]*clientcmdapi.Context{"x": {Cluster: "c", AuthInfo: "u"}},
-		CurrentContext: "x",
-	}, file))
-	return file
-}
-
-// world is one Configuration and some nodes, all named after the test, that end with it.
-type world struct {
+// fixture is a Configuration and some nodes, which are deleted when the test ends.
+type fixture struct {
 	testing.TB
 	configuration  *akriv0.Configuration
 	configurations *kube.Client[*akriv0.Configuration, *akriv0.ConfigurationList]
@@ -122,106 +102,108 @@ type world struct {
 	nodes          []string
 }
 
-var worlds atomic.Int64
+var fixtures atomic.Int64
 
-func newWorld(t testing.TB, capacity int32, nodes int) *world {
+func newFixture(t testing.TB, capacity int32, nodes int) *fixture {
 	t.Helper()
-	w := &world{TB: t}
+	f := &fixture{TB: t}
 	var err error
-	w.configurations, err = kube.Configurations(api.Config())
+	f.configurations, err = kube.Configurations(api.Config())
 	require.NoError(t, err)
-	w.instances, err = kube.Instances(api.Config())
+	f.instances, err = kube.Instances(api.Config())
 	require.NoError(t, err)
-	w.nodeClient, err = kube.Nodes(api.Config())
+	f.nodeClient, err = kube.Nodes(api.Config())
 	require.NoError(t, err)
-	name := fmt.Sprintf("w%d", worlds.Add(1))
-	w.configuration, err = w.configurations.In(space).Create(context.Background(), &akriv0.Configuration{
-		ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: space},
+	name := fmt.Sprintf("f%d", fixtures.Add(1))
+	f.configuration, err = f.configurations.In(namespace).Create(context.Background(), &akriv0.Configuration{
+		ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: namespace},
 		Spec:       akriv0.ConfigurationSpec{Capacity: &capacity, DiscoveryHandler: akriv0.DiscoveryHandler{Name: "debugEcho"}},
 	}, metav1.CreateOptions{})
 	require.NoError(t, err)
-	t.Cleanup(w.end)
+	t.Cleanup(f.cleanUp)
 	for i := range nodes {
-		w.addNode(fmt.Sprintf("%s-n%02d", name, i))
+		f.addNode(fmt.Sprintf("%s-n%02d", name, i))
 	}
-	return w
+	return f
 }
 
-func (w *world) addNode(name string) {
-	_, err := w.nodeClient.In("").Create(context.Background(), &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}}, metav1.CreateOptions{})
-	require.NoError(w, err)
-	w.nodes = append(w.nodes, name)
+func (f *fixture) addNode(name string) {
+	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}}
+	_, err := f.nodeClient.In("").Create(context.Background(), node, metav1.CreateOptions{})
+	require.NoError(f, err)
+	f.nodes = append(f.nodes, name)
 }
 
-func (w *world) end() {
-	for _, node := range w.nodes {
-		_ = w.nodeClient.In("").Delete(context.Background(), node, metav1.DeleteOptions{})
+func (f *fixture) cleanUp() {
+	for _, node := range f.nodes {
+		_ = f.nodeClient.In("").Delete(context.Background(), node, metav1.DeleteOptions{})
 	}
-	_ = w.configurations.In(space).Delete(context.Background(), w.configuration.Name, metav1.DeleteOptions{})
-	list, err := w.instances.In(space).List(context.Background(), metav1.ListOptions{})
-	require.NoError(w, err)
+	_ = f.configurations.In(namespace).Delete(context.Background(), f.configuration.Name, metav1.DeleteOptions{})
+	list, err := f.instances.In(namespace).List(context.Background(), metav1.ListOptions{})
+	require.NoError(f, err)
 	for i := range list.Items {
-		_ = w.instances.In(space).Delete(context.Background(), list.Items[i].Name, metav1.DeleteOptions{})
+		_ = f.instances.In(namespace).Delete(context.Background(), list.Items[i].Name, metav1.DeleteOptions{})
 	}
 }
 
-func (w *world) device(node, id string, shared bool) *instancev1.Device {
+func (f *fixture) device(node, id string, shared bool) *instancev1.Device {
 	return &instancev1.Device{
-		Instance: akriv0.InstanceName(w.configuration.Name, akriv0.Digest(id, node, shared)), Id: id, Shared: shared,
+		Instance: akriv0.InstanceName(f.configuration.Name, akriv0.Digest(id, node, shared)), Id: id, Shared: shared,
 		Properties: map[string]string{"ID": id},
 	}
 }
 
-func (w *world) shared(id string) string { return w.device("", id, true).GetInstance() }
+func (f *fixture) instanceName(id string) string { return f.device("", id, true).GetInstance() }
 
-func (w *world) report(node string, devices ...*instancev1.Device) *instancev1.ReportDevicesRequest {
+func (f *fixture) newReport(node string, devices ...*instancev1.Device) *instancev1.ReportDevicesRequest {
 	return &instancev1.ReportDevicesRequest{
-		Node: node, Namespace: space, Configuration: w.configuration.Name, ConfigurationUid: string(w.configuration.UID),
-		Complete: true, Devices: devices, Handlers: []*instancev1.HandlerState{{Name: "debugEcho", Endpoint: "/h.sock", Status: "Active"}},
+		Node: node, Namespace: namespace, Configuration: f.configuration.Name, ConfigurationUid: string(f.configuration.UID),
+		Complete: true, Devices: devices,
+		Handlers: []*instancev1.HandlerState{{Name: "debugEcho", Endpoint: "/h.sock", Status: string(akriv0.HandlerActive)}},
 	}
 }
 
-func (w *world) get(name string) *akriv0.Instance {
-	w.Helper()
-	instance, err := w.instances.In(space).Get(context.Background(), name, metav1.GetOptions{})
-	require.NoError(w, err)
+func (f *fixture) get(name string) *akriv0.Instance {
+	f.Helper()
+	instance, err := f.instances.In(namespace).Get(context.Background(), name, metav1.GetOptions{})
+	require.NoError(f, err)
 	return instance
 }
 
-func (w *world) gone(name string) bool {
-	_, err := w.instances.In(space).Get(context.Background(), name, metav1.GetOptions{})
+func (f *fixture) deleted(name string) bool {
+	_, err := f.instances.In(namespace).Get(context.Background(), name, metav1.GetOptions{})
 	return apierrors.IsNotFound(err)
 }
 
-func (w *world) status() akriv0.ConfigurationStatus {
-	configuration, err := w.configurations.In(space).Get(context.Background(), w.configuration.Name, metav1.GetOptions{})
-	require.NoError(w, err)
+func (f *fixture) status() akriv0.ConfigurationStatus {
+	configuration, err := f.configurations.In(namespace).Get(context.Background(), f.configuration.Name, metav1.GetOptions{})
+	require.NoError(f, err)
 	return configuration.Status
 }
 
-func (w *world) eventually(what string, is func() bool) {
-	w.Helper()
-	require.Eventually(w, is, within, every, what)
+func (f *fixture) eventually(what string, condition func() bool) {
+	f.Helper()
+	require.Eventually(f, condition, timeout, 10*time.Millisecond, what)
 }
 
-// stream is a node's ReportDevices stream.
+// stream is the ReportDevices stream of a node.
 type stream struct {
 	testing.TB
 	grpc.BidiStreamingClient[instancev1.ReportDevicesRequest, instancev1.ReportDevicesResponse]
 	revision uint64
 }
 
-func open(t testing.TB, r *replica) *stream {
+func openReports(t testing.TB, r *replica) *stream {
 	t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
 	t.Cleanup(cancel)
-	opened, err := r.client.ReportDevices(ctx, grpc.WaitForReady(true))
+	reports, err := r.client.ReportDevices(ctx, grpc.WaitForReady(true))
 	require.NoError(t, err)
-	return &stream{TB: t, BidiStreamingClient: opened}
+	return &stream{TB: t, BidiStreamingClient: reports}
 }
 
-// tell reports and waits for the answer.
-func (s *stream) tell(request *instancev1.ReportDevicesRequest) []*instancev1.Refusal {
+// send sends a report and returns the refusals of its response.
+func (s *stream) send(request *instancev1.ReportDevicesRequest) []*instancev1.Refusal {
 	s.Helper()
 	s.revision++
 	request.Revision = s.revision
@@ -232,13 +214,13 @@ func (s *stream) tell(request *instancev1.ReportDevicesRequest) []*instancev1.Re
 	return response.GetRefusals()
 }
 
-// see lets every node report the shared device, each on a stream to one of the replicas.
-func (w *world) see(id string, replicas ...*replica) []*stream {
-	w.Helper()
+// reportShared makes every node report the shared device, each on a stream to one of the replicas.
+func (f *fixture) reportShared(id string, replicas ...*replica) []*stream {
+	f.Helper()
 	var streams []*stream
-	for i, node := range w.nodes {
-		s := open(w, replicas[i%len(replicas)])
-		require.Empty(w, s.tell(w.report(node, w.device(node, id, true))))
+	for i, node := range f.nodes {
+		s := openReports(f, replicas[i%len(replicas)])
+		require.Empty(f, s.send(f.newReport(node, f.device(node, id, true))))
 		streams = append(streams, s)
 	}
 	return streams
@@ -260,5 +242,5 @@ func (r *replica) writes(t testing.TB) float64 {
 }
 
 func claim(instance string, index uint32) *instancev1.SlotClaim {
-	return &instancev1.SlotClaim{Namespace: space, Instance: instance, Index: index}
+	return &instancev1.SlotClaim{Namespace: namespace, Instance: instance, Index: index}
 }

@@ -1,47 +1,48 @@
 package v0
 
-// Condition types of a Configuration. All are True when all is well.
+// Condition types of a Configuration. True is the normal status of each.
 const (
-	// ConditionReady sums up the others.
+	// ConditionReady summarizes the other conditions.
 	ConditionReady = "Ready"
-	// ConditionHandlerRegistered: the handler that the Configuration names is registered on the
-	// nodes.
+	// ConditionHandlerRegistered means that the Discovery Handler is registered on the nodes.
 	ConditionHandlerRegistered = "HandlerRegistered"
-	// ConditionDetailsAccepted: the handlers can use the details and properties.
+	// ConditionDetailsAccepted means that the Discovery Handler accepts the details and properties.
 	ConditionDetailsAccepted = "DetailsAccepted"
-	// ConditionDevicesAccepted: every device that a handler found became part of an Instance.
+	// ConditionDevicesAccepted means that every discovered device has an Instance.
 	ConditionDevicesAccepted = "DevicesAccepted"
-	// ConditionSlotsReadable: every value of deviceUsage says who holds the slot.
+	// ConditionSlotsReadable means that all values of deviceUsage are valid.
 	ConditionSlotsReadable = "SlotsReadable"
 )
 
-// Reasons of Problems and of the conditions made from them.
+// Reasons of Problems and conditions.
 const (
-	// ReasonHandlerNotRegistered: no handler of that name is registered on the node.
+	// ReasonHandlerNotRegistered means that no handler with the name is registered on the node.
 	ReasonHandlerNotRegistered = "HandlerNotRegistered"
-	// ReasonHandlerOffline: a registered handler cannot be reached.
+	// ReasonHandlerOffline means that a registered handler cannot be reached.
 	ReasonHandlerOffline = "HandlerOffline"
-	// ReasonInvalidDetails: the handler refused the details (gRPC InvalidArgument).
+	// ReasonInvalidDetails means that the handler rejected the details with gRPC code
+	// InvalidArgument.
 	ReasonInvalidDetails = "InvalidDetails"
-	// ReasonDiscoverFailed: the handler answered with another error.
+	// ReasonDiscoverFailed means that the handler returned another error.
 	ReasonDiscoverFailed = "DiscoverFailed"
-	// ReasonPropertyNotFound: a Secret, ConfigMap or key that a discoveryProperty names does not
+	// ReasonPropertyNotFound means that a Secret, ConfigMap or key of a discovery property does not
 	// exist.
 	ReasonPropertyNotFound = "PropertyNotFound"
-	// ReasonPropertyForbidden: a Secret or ConfigMap that a discoveryProperty names may not be
-	// read.
+	// ReasonPropertyForbidden means that permission to read a Secret or ConfigMap of a discovery
+	// property is missing.
 	ReasonPropertyForbidden = "PropertyForbidden"
-	// ReasonInvalidDevice: a handler sent a device that cannot be offered, such as one without id.
+	// ReasonInvalidDevice means that a handler sent an invalid device, for example one without an
+	// id.
 	ReasonInvalidDevice = "InvalidDevice"
-	// ReasonDigestCollision: two device ids have the same digest.
+	// ReasonDigestCollision means that two device ids have the same digest.
 	ReasonDigestCollision = "DigestCollision"
-	// ReasonNameTaken: a Configuration of the same name exists in another namespace and is older.
+	// ReasonNameTaken means that an older Configuration with the same name exists in another
+	// namespace.
 	ReasonNameTaken = "NameTaken"
-	// ReasonSlotMalformed: a value of deviceUsage, written by hand, cannot be read; that slot is
-	// not offered.
+	// ReasonSlotMalformed means that a value of deviceUsage is malformed. Its slot is not offered.
 	ReasonSlotMalformed = "SlotMalformed"
-	// ReasonAsExpected: all is well.
+	// ReasonAsExpected is the reason of conditions that are True.
 	ReasonAsExpected = "AsExpected"
-	// ReasonNoReport: no node has reported yet.
+	// ReasonNoReport means that no node has reported yet.
 	ReasonNoReport = "NoReport"
 )

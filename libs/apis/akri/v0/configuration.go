@@ -6,7 +6,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// Configuration tells Akri which devices to look for and what to run on them.
+// Configuration defines which devices to discover and which workload to run on them.
 //
 // +kubebuilder:object:root=true
 // +kubebuilder:subresource:status
@@ -33,53 +33,56 @@ type ConfigurationList struct {
 	Items           []Configuration `json:"items"`
 }
 
-// ConfigurationSpec is what the user asks for.
+// ConfigurationSpec is the desired state of a Configuration.
 type ConfigurationSpec struct {
-	// DiscoveryHandler finds the devices.
+	// DiscoveryHandler selects the Discovery Handler that finds the devices.
 	DiscoveryHandler DiscoveryHandler `json:"discoveryHandler"`
-	// Capacity is how many containers may use one device at a time, over all nodes.
+	// Capacity is the number of containers, on all nodes together, that may use one device at a
+	// time.
 	// +optional
 	// +kubebuilder:default=1
 	// +kubebuilder:validation:Minimum=1
 	// +kubebuilder:validation:Maximum=1000
 	Capacity *int32 `json:"capacity,omitempty"`
-	// BrokerSpec is the workload that runs on each device; absent: none.
+	// BrokerSpec is the workload that runs for each device. Without it, Akri runs none.
 	// +optional
 	// +nullable
 	BrokerSpec *BrokerSpec `json:"brokerSpec,omitempty"`
-	// InstanceServiceSpec is the Service of each device's brokers; absent: none.
+	// InstanceServiceSpec is the Service for the brokers of each device. Without it, Akri creates
+	// none.
 	// +optional
 	// +nullable
 	// +kubebuilder:validation:Schemaless
 	// +kubebuilder:validation:Type=object
 	// +kubebuilder:pruning:PreserveUnknownFields
 	InstanceServiceSpec *corev1.ServiceSpec `json:"instanceServiceSpec,omitempty"`
-	// ConfigurationServiceSpec is the Service over the brokers of all devices; absent: none.
+	// ConfigurationServiceSpec is the Service for the brokers of all devices. Without it, Akri
+	// creates none.
 	// +optional
 	// +nullable
 	// +kubebuilder:validation:Schemaless
 	// +kubebuilder:validation:Type=object
 	// +kubebuilder:pruning:PreserveUnknownFields
 	ConfigurationServiceSpec *corev1.ServiceSpec `json:"configurationServiceSpec,omitempty"`
-	// BrokerProperties are environment variables for the containers that use a device, beside those
-	// of the handler. Where both have a key, this one wins.
+	// BrokerProperties are additional environment variables for the containers that use a device.
+	// They override those of the handler.
 	// +optional
 	BrokerProperties map[string]string `json:"brokerProperties,omitempty"`
 
-	// Malformed says which of the broker and Services could not be read, and why. It is no part of
-	// the API.
+	// Malformed lists the decoding errors of brokerSpec, instanceServiceSpec and
+	// configurationServiceSpec. It is not part of the API.
 	Malformed []string `json:"-"`
 }
 
-// DiscoveryHandler names a Discovery Handler and says what it should look for.
+// DiscoveryHandler selects a Discovery Handler and configures what it looks for.
 type DiscoveryHandler struct {
-	// Name that the handler registers under, e.g. `udev`.
+	// Name under which the handler registers, for example `udev`.
 	// +kubebuilder:validation:MinLength=1
 	Name string `json:"name"`
-	// DiscoveryDetails are passed to the handler verbatim; normally YAML.
+	// DiscoveryDetails are passed to the handler unchanged. Most handlers expect YAML.
 	// +optional
 	DiscoveryDetails string `json:"discoveryDetails,omitempty"`
-	// DiscoveryProperties are named values for the handler, e.g. credentials.
+	// DiscoveryProperties are named values for the handler, for example credentials.
 	// +optional
 	// +nullable
 	// +kubebuilder:validation:MaxItems=256
@@ -100,7 +103,7 @@ type DiscoveryProperty struct {
 	ValueFrom *PropertySource `json:"valueFrom,omitempty"`
 }
 
-// PropertySource is where a property's value is read from.
+// PropertySource is the source of a property's value.
 //
 // +kubebuilder:validation:XValidation:rule="has(self.secretKeyRef) != has(self.configMapKeyRef)",message="set exactly one of secretKeyRef and configMapKeyRef"
 type PropertySource struct {
@@ -114,32 +117,31 @@ type PropertySource struct {
 type KeyRef struct {
 	// +kubebuilder:validation:MinLength=1
 	Name string `json:"name"`
-	// Namespace of the object; absent: that of the Configuration.
+	// Namespace of the object. Defaults to the namespace of the Configuration.
 	// +optional
 	Namespace string `json:"namespace,omitempty"`
 	// +kubebuilder:validation:MinLength=1
 	Key string `json:"key"`
-	// Optional: when the object or key does not exist the property is left out, instead of being an
-	// error.
+	// Optional omits the property if the object or key does not exist. Otherwise that is an error.
 	// +optional
 	Optional bool `json:"optional,omitempty"`
 }
 
-// BrokerSpec is the workload that runs on each device.
+// BrokerSpec is the workload that runs for each device.
 //
 // +kubebuilder:validation:XValidation:rule="has(self.brokerPodSpec) != has(self.brokerJobSpec)",message="set exactly one of brokerPodSpec and brokerJobSpec"
 // +kubebuilder:validation:XValidation:rule="!has(self.brokerPodMetadata) || has(self.brokerPodSpec)",message="brokerPodMetadata is for brokerPodSpec; brokerJobSpec has template.metadata"
 type BrokerSpec struct {
-	// BrokerPodSpec: one Pod for each node that sees the device, at most capacity.
+	// BrokerPodSpec runs one Pod on each node that sees the device, at most capacity Pods.
 	// +optional
 	// +kubebuilder:validation:Schemaless
 	// +kubebuilder:validation:Type=object
 	// +kubebuilder:pruning:PreserveUnknownFields
 	BrokerPodSpec *corev1.PodSpec `json:"brokerPodSpec,omitempty"`
-	// BrokerPodMetadata is for the Pods made from BrokerPodSpec.
+	// BrokerPodMetadata is added to the Pods created from BrokerPodSpec.
 	// +optional
 	BrokerPodMetadata *BrokerPodMetadata `json:"brokerPodMetadata,omitempty"`
-	// BrokerJobSpec: one Job for each device.
+	// BrokerJobSpec runs one Job for each device.
 	// +optional
 	// +kubebuilder:validation:Schemaless
 	// +kubebuilder:validation:Type=object
@@ -147,8 +149,8 @@ type BrokerSpec struct {
 	BrokerJobSpec *batchv1.JobSpec `json:"brokerJobSpec,omitempty"`
 }
 
-// BrokerPodMetadata is what users want to be known of their broker Pods. Where Akri sets the same
-// key, Akri's value wins.
+// BrokerPodMetadata holds additional metadata of broker Pods. Keys that Akri sets cannot be
+// overridden.
 type BrokerPodMetadata struct {
 	// +optional
 	Labels map[string]string `json:"labels,omitempty"`
@@ -156,30 +158,30 @@ type BrokerPodMetadata struct {
 	Annotations map[string]string `json:"annotations,omitempty"`
 }
 
-// ConfigurationStatus is what Akri sees of a Configuration. Written by instance-writer alone.
+// ConfigurationStatus is the observed state of a Configuration. Only instance-writer writes it.
 type ConfigurationStatus struct {
-	// ObservedGeneration is the spec that the status speaks of.
+	// ObservedGeneration is the generation of the spec that the status describes.
 	// +optional
 	ObservedGeneration int64 `json:"observedGeneration,omitempty"`
 	// Devices is the number of Instances.
 	// +optional
 	Devices int32 `json:"devices"`
-	// Nodes is what each node has to say: its handlers, its devices, what is wrong there.
+	// Nodes lists the handlers, devices and problems of each node.
 	// +optional
 	// +listType=map
 	// +listMapKey=name
 	Nodes []NodeStatus `json:"nodes,omitempty"`
-	// Conditions: Ready, and where it is not True the reason and which node says so.
+	// Conditions explain whether the Configuration works. Ready summarizes the others.
 	// +optional
 	// +listType=map
 	// +listMapKey=type
 	Conditions []metav1.Condition `json:"conditions,omitempty"`
 }
 
-// NodeStatus is what one node has to say of a Configuration.
+// NodeStatus is the state of a Configuration on one node.
 type NodeStatus struct {
 	Name string `json:"name"`
-	// Devices that the node sees.
+	// Devices is the number of devices that the node sees.
 	Devices int32 `json:"devices"`
 	// Handlers that serve the Configuration on the node.
 	// +optional
@@ -209,22 +211,21 @@ type HandlerStatus struct {
 	Name     string `json:"name"`
 	Endpoint string `json:"endpoint"`
 	// Status is Waiting, Active or Offline.
-	// +kubebuilder:validation:Enum=Waiting;Active;Offline
-	Status string `json:"status"`
-	// OfflineSince is set while the status is Offline.
+	Status HandlerState `json:"status"`
+	// OfflineSince is the time when the status became Offline.
 	// +optional
 	OfflineSince *metav1.Time `json:"offlineSince,omitempty"`
 }
 
-// Problem is something that a person should mend.
+// Problem is a problem that needs user action.
 type Problem struct {
-	// Reason in CamelCase, for machines.
+	// Reason is a machine-readable code in CamelCase.
 	Reason string `json:"reason"`
-	// Message for people: what is wrong, where, and what would be right.
+	// Message states what is wrong, where, and how to fix it.
 	Message string `json:"message"`
 }
 
-// CapacityOrDefault is the capacity with Akri's default of 1.
+// CapacityOrDefault returns the capacity, which is 1 by default.
 func (s *ConfigurationSpec) CapacityOrDefault() int32 {
 	if s.Capacity == nil {
 		return 1

@@ -7,9 +7,9 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// WithoutAgentFinalizers returns the finalizers that upstream Akri's agents did not set. An agent's
-// finalizer is the bare name of its node. All other finalizers contain a domain, except the two of
-// the garbage collector.
+// WithoutAgentFinalizers returns the finalizers without those that upstream Akri's agent sets. The
+// agent's finalizer is the name of its node. All other finalizers contain a domain, except the two
+// of the garbage collector.
 func WithoutAgentFinalizers(finalizers []string) []string {
 	return slices.DeleteFunc(slices.Clone(finalizers), func(name string) bool {
 		return !strings.Contains(name, "/") && name != metav1.FinalizerDeleteDependents && name != metav1.FinalizerOrphanDependents

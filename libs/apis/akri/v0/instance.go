@@ -4,8 +4,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// Instance is one device that at least one node sees. Written by instance-writer alone; not for
-// editing.
+// Instance is a device that at least one node sees. Only instance-writer writes Instances; do not
+// edit them.
 //
 // +kubebuilder:object:root=true
 // +kubebuilder:metadata:annotations="helm.sh/resource-policy=keep"
@@ -30,30 +30,30 @@ type InstanceList struct {
 	Items           []Instance `json:"items"`
 }
 
-// InstanceSpec is a device and who uses it.
+// InstanceSpec describes a device and which nodes use its slots.
 type InstanceSpec struct {
-	// ConfigurationName of the Configuration, in the same namespace, through which the device was
-	// found.
+	// ConfigurationName is the Configuration, in the same namespace, that the device was discovered
+	// for.
 	ConfigurationName string `json:"configurationName"`
 	// CDIName is `akri.sh/<configuration>=<digest>`.
 	CDIName string `json:"cdiName"`
-	// Capacity is how many slots the device has.
+	// Capacity is the number of slots of the device.
 	// +kubebuilder:validation:Minimum=0
 	Capacity int32 `json:"capacity"`
-	// BrokerProperties are the environment variables for containers that use the device.
+	// BrokerProperties are environment variables for the containers that use the device.
 	// +optional
 	BrokerProperties map[string]string `json:"brokerProperties,omitempty"`
-	// DeviceUsage says who holds each slot: key `<instance>-<index>`, value empty (free), `<node>`
-	// (held through akri.sh/<instance>) or `C:<virtual id>:<node>` (held through
-	// akri.sh/<configuration>). A missing key is free.
+	// DeviceUsage maps each slot to its holder. The key is `<instance>-<index>`. The value is empty
+	// (free), `<node>` (reserved through akri.sh/<instance>) or `C:<virtual id>:<node>` (reserved
+	// through akri.sh/<configuration>). A slot without an entry is free.
 	// +optional
 	// +mapType=granular
 	DeviceUsage map[string]string `json:"deviceUsage,omitempty"`
-	// Nodes that see the device.
+	// Nodes are the nodes that see the device.
 	// +optional
 	// +listType=set
 	Nodes []string `json:"nodes,omitempty"`
-	// Shared: more than one node may see the device.
+	// Shared is true if more than one node can see the device.
 	// +optional
 	// +kubebuilder:default=false
 	Shared bool `json:"shared"`

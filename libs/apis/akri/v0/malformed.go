@@ -7,9 +7,9 @@ import (
 	utiljson "k8s.io/apimachinery/pkg/util/json"
 )
 
-// UnmarshalJSON takes a Configuration whose broker or Services cannot be read for one without them,
-// and says so in Malformed. The schema cannot keep them out, and one such object must not be the
-// end of every list that it is in.
+// UnmarshalJSON decodes a Configuration. A broker or Service spec that cannot be decoded is dropped
+// and its error is added to Malformed, because the schema does not reject such specs and one of
+// them would fail every list request.
 func (c *Configuration) UnmarshalJSON(text []byte) error {
 	type plain Configuration
 	shell := struct {

@@ -9,7 +9,8 @@ import (
 	akriv0 "akri.sh/libs/apis/akri/v0"
 )
 
-func TestAMalformedBrokerSpoilsNoList(t *testing.T) {
+// A Configuration with a malformed broker must not fail the list that contains it.
+func TestUnmarshalMalformedBroker(t *testing.T) {
 	const list = `{"kind":"ConfigurationList","items":[
 		{"metadata":{"name":"bad"},"spec":{"discoveryHandler":{"name":"udev"},"capacity":2,
 			"brokerSpec":{"brokerPodSpec":{"containers":[{"name":"a","resources":{"limits":{"cpu":"lots"}}}]}},

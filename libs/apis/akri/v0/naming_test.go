@@ -8,7 +8,7 @@ import (
 	akriv0 "akri.sh/libs/apis/akri/v0"
 )
 
-func TestDigestIsThatOfAkri(t *testing.T) {
+func TestDigestMatchesUpstreamAkri(t *testing.T) {
 	for _, c := range []struct {
 		id, node string
 		shared   bool
@@ -51,7 +51,7 @@ func TestSlotHolderRoundTrip(t *testing.T) {
 	}
 }
 
-func TestMalformedSlotValuesAreRefused(t *testing.T) {
+func TestParseSlotHolderRejectsMalformed(t *testing.T) {
 	for _, value := range []string{"C:node-a", "C::node-a", "C:0:", "C:", "a:b", "C:0:a:b", ":"} {
 		_, err := akriv0.ParseSlotHolder(value)
 		require.ErrorContains(t, err, "is malformed", "value %q", value)

@@ -6,13 +6,13 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
-// Group is the API group, and the domain of the extended resources and labels.
+// Group is the API group. It is also the domain of extended resources and labels.
 const Group = "akri.sh"
 
-// GroupVersion of the kinds in this package.
+// GroupVersion is the group and version of the kinds in this package.
 var GroupVersion = schema.GroupVersion{Group: Group, Version: "v0"}
 
-// Resources of this group, as the API server names them.
+// Resources of the API group.
 var (
 	ConfigurationResource = GroupVersion.WithResource("configurations")
 	InstanceResource      = GroupVersion.WithResource("instances")

@@ -25,20 +25,21 @@ const (
 type ReportDevicesRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	Node  string                 `protobuf:"bytes,1,opt,name=node,proto3" json:"node,omitempty"`
-	// Rises with each message of a stream; the response repeats it.
+	// Increases with each message of a stream. The response repeats it.
 	Revision      uint64 `protobuf:"varint,2,opt,name=revision,proto3" json:"revision,omitempty"`
 	Namespace     string `protobuf:"bytes,3,opt,name=namespace,proto3" json:"namespace,omitempty"`
 	Configuration string `protobuf:"bytes,4,opt,name=configuration,proto3" json:"configuration,omitempty"`
-	// The uid of the Configuration that was discovered: a report on one that was deleted and re-created is void.
+	// The uid of the Configuration that was discovered. A report on a Configuration that was deleted
+	// and re-created since is ignored.
 	ConfigurationUid string `protobuf:"bytes,5,opt,name=configuration_uid,json=configurationUid,proto3" json:"configuration_uid,omitempty"`
-	// False while a handler has not been heard yet: absence from `devices` then means nothing.
+	// False until every handler has sent a list. `devices` may then lack devices that exist.
 	Complete bool      `protobuf:"varint,6,opt,name=complete,proto3" json:"complete,omitempty"`
 	Devices  []*Device `protobuf:"bytes,7,rep,name=devices,proto3" json:"devices,omitempty"`
 	// The endpoints that serve this Configuration on the node.
 	Handlers []*HandlerState `protobuf:"bytes,8,rep,name=handlers,proto3" json:"handlers,omitempty"`
-	// What is wrong on the node with this Configuration; published as it is.
+	// Problems of this Configuration on the node. They are published unchanged.
 	Problems []*Problem `protobuf:"bytes,9,rep,name=problems,proto3" json:"problems,omitempty"`
-	// The generation of the Configuration that the report answers; 0: not known, to be taken as the newest.
+	// The generation of the Configuration that was discovered. 0: unknown, treated as the newest.
 	ConfigurationGeneration int64 `protobuf:"varint,10,opt,name=configuration_generation,json=configurationGeneration,proto3" json:"configuration_generation,omitempty"`
 	unknownFields           protoimpl.UnknownFields
 	sizeCache               protoimpl.SizeCache
@@ -150,7 +151,7 @@ type Device struct {
 	Instance string `protobuf:"bytes,1,opt,name=instance,proto3" json:"instance,omitempty"`
 	Id       string `protobuf:"bytes,2,opt,name=id,proto3" json:"id,omitempty"`
 	Shared   bool   `protobuf:"varint,3,opt,name=shared,proto3" json:"shared,omitempty"`
-	// What the handler sent, overlaid by the Configuration's brokerProperties.
+	// The properties that the handler sent, overridden by the Configuration's brokerProperties.
 	Properties    map[string]string `protobuf:"bytes,4,rep,name=properties,proto3" json:"properties,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -285,9 +286,10 @@ func (x *HandlerState) GetOfflineSince() *timestamppb.Timestamp {
 
 type Problem struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// CamelCase, stable, for machines: `HandlerNotRegistered`, `InvalidDetails`, `InvalidDevice`, `DigestCollision`, …
+	// Machine-readable, stable code in CamelCase: `HandlerNotRegistered`, `InvalidDetails`,
+	// `InvalidDevice`, `DigestCollision`, …
 	Reason string `protobuf:"bytes,1,opt,name=reason,proto3" json:"reason,omitempty"`
-	// For people: what is wrong, where, and what would be right.
+	// States what is wrong, where, and how to fix it.
 	Message       string `protobuf:"bytes,2,opt,name=message,proto3" json:"message,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -340,7 +342,7 @@ func (x *Problem) GetMessage() string {
 type ReportDevicesResponse struct {
 	state    protoimpl.MessageState `protogen:"open.v1"`
 	Revision uint64                 `protobuf:"varint,1,opt,name=revision,proto3" json:"revision,omitempty"`
-	// Devices of the report that did not become part of an Instance.
+	// Devices of the report that are not part of an Instance.
 	Refusals      []*Refusal `protobuf:"bytes,2,rep,name=refusals,proto3" json:"refusals,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -583,17 +585,18 @@ type isWatchInstancesResponse_Event interface {
 }
 
 type WatchInstancesResponse_Snapshot struct {
-	// Replaces everything that was known.
+	// Replaces all Instances that the receiver has.
 	Snapshot *InstanceSnapshot `protobuf:"bytes,1,opt,name=snapshot,proto3,oneof"`
 }
 
 type WatchInstancesResponse_Updated struct {
-	// New, or changed.
+	// An Instance that is new or has changed.
 	Updated *Instance `protobuf:"bytes,2,opt,name=updated,proto3,oneof"`
 }
 
 type WatchInstancesResponse_Removed struct {
-	// Deleted, or does not list the node any more. Perhaps of an Instance that this stream never brought.
+	// An Instance that was deleted or no longer lists the node. The stream may not have sent it
+	// before.
 	Removed *InstanceKey `protobuf:"bytes,3,opt,name=removed,proto3,oneof"`
 }
 
@@ -606,8 +609,8 @@ func (*WatchInstancesResponse_Removed) isWatchInstancesResponse_Event() {}
 type InstanceSnapshot struct {
 	state     protoimpl.MessageState `protogen:"open.v1"`
 	Instances []*Instance            `protobuf:"bytes,1,rep,name=instances,proto3" json:"instances,omitempty"`
-	// What the sender knows is as of this revision. What a receiver knows of an Instance by a later one is not undone by
-	// its absence here. 0: not known, to be taken as newest.
+	// The revision up to which the sender has seen every change. The receiver keeps an Instance with
+	// a newer revision even if it is absent here. 0: unknown, treated as the newest.
 	Revision      uint64 `protobuf:"varint,2,opt,name=revision,proto3" json:"revision,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -725,12 +728,13 @@ type Instance struct {
 	Configuration string                 `protobuf:"bytes,3,opt,name=configuration,proto3" json:"configuration,omitempty"`
 	Capacity      uint32                 `protobuf:"varint,4,opt,name=capacity,proto3" json:"capacity,omitempty"`
 	Shared        bool                   `protobuf:"varint,5,opt,name=shared,proto3" json:"shared,omitempty"`
-	// One entry for each index below capacity, and for each held index at or above it (capacity was lowered).
+	// One entry for each index below the capacity, and for each index at or above it that is still
+	// held after the capacity was lowered.
 	Slots []*Slot `protobuf:"bytes,6,rep,name=slots,proto3" json:"slots,omitempty"`
 	// Environment variables for brokers.
 	Properties map[string]string `protobuf:"bytes,7,rep,name=properties,proto3" json:"properties,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
-	// Rises with each write of the object (its resourceVersion), so that a receiver of several streams and answers can
-	// tell which is newer. 0: not known, to be taken as newest.
+	// The resourceVersion of the object, which increases with each write. It orders the states that a
+	// receiver gets from several streams and responses. 0: unknown, treated as the newest.
 	Revision      uint64 `protobuf:"varint,8,opt,name=revision,proto3" json:"revision,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -920,7 +924,7 @@ type Slot_Holder struct {
 }
 
 type Slot_Malformed struct {
-	// The text of a value that is neither free nor a holder; such a slot is not offered.
+	// The malformed value of the slot. The slot is not offered.
 	Malformed string `protobuf:"bytes,4,opt,name=malformed,proto3,oneof"`
 }
 
@@ -969,7 +973,7 @@ func (*Free) Descriptor() ([]byte, []int) {
 type Holder struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	Node  string                 `protobuf:"bytes,1,opt,name=node,proto3" json:"node,omitempty"`
-	// Set when the slot is held through the Configuration-level resource.
+	// Set if the slot is held through the Configuration-level resource.
 	VirtualId     *string `protobuf:"bytes,2,opt,name=virtual_id,json=virtualId,proto3,oneof" json:"virtual_id,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1024,7 +1028,7 @@ type SlotClaim struct {
 	Namespace string                 `protobuf:"bytes,1,opt,name=namespace,proto3" json:"namespace,omitempty"`
 	Instance  string                 `protobuf:"bytes,2,opt,name=instance,proto3" json:"instance,omitempty"`
 	Index     uint32                 `protobuf:"varint,3,opt,name=index,proto3" json:"index,omitempty"`
-	// Set when the claim is made through the Configuration-level resource.
+	// Set if the claim is made through the Configuration-level resource.
 	VirtualId     *string `protobuf:"bytes,4,opt,name=virtual_id,json=virtualId,proto3,oneof" json:"virtual_id,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1142,7 +1146,7 @@ func (x *ReserveSlotsRequest) GetClaims() []*SlotClaim {
 
 type ReserveSlotsResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The Instances as they stand after the call.
+	// The Instances after the call.
 	Instances     []*Instance `protobuf:"bytes,1,rep,name=instances,proto3" json:"instances,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1239,7 +1243,7 @@ func (x *ReleaseSlotsRequest) GetClaims() []*SlotClaim {
 
 type ReleaseSlotsResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The Instances as they stand after the call; those that are gone are left out.
+	// The Instances after the call, without those that no longer exist.
 	Instances     []*Instance `protobuf:"bytes,1,rep,name=instances,proto3" json:"instances,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache

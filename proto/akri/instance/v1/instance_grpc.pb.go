@@ -29,26 +29,29 @@ const (
 //
 // For semantics around ctx use and closing/ending streaming RPCs, please refer to https://pkg.go.dev/google.golang.org/grpc/?tab=doc#ClientConn.NewStream.
 //
-// InstanceService is the one author of Instances and of Configuration status. Served by instance-writer; any replica
-// may serve any call.
+// InstanceService is the only writer of Instances and of Configuration status. instance-writer
+// implements it. Any replica can serve any call.
 type InstanceServiceClient interface {
-	// ReportDevices is one stream per node. The node sends what it sees, one whole Configuration per message, each
-	// replacing the node's former report on it; the first messages after the stream opens bring every Configuration.
-	// Each report is answered once the API server holds its outcome, in whatever order the outcomes come; one that takes
-	// long is answered with the refusal `NotWritten`, and tried on. Closing the stream removes nothing: unreachable is not
-	// gone.
-	// INVALID_ARGUMENT: a message without node or Configuration, or that changes the node of the stream.
+	// ReportDevices receives the devices that a node sees, on one stream per node. Each message is
+	// the complete report on one Configuration and replaces the previous report of the node on it.
+	// After the stream opens, the node reports on every Configuration. The server answers a report
+	// after the API server has accepted its writes, in any order. If that takes long, the answer
+	// contains the refusal `NotWritten` and the server continues to retry. Closing the stream removes
+	// no device: a node that cannot be reached may still have it.
+	// INVALID_ARGUMENT: the message has no node or Configuration, or changes the node of the stream.
 	ReportDevices(ctx context.Context, opts ...grpc.CallOption) (grpc.BidiStreamingClient[ReportDevicesRequest, ReportDevicesResponse], error)
-	// WatchInstances streams the Instances that list the node: first a snapshot of all, then each change.
+	// WatchInstances streams the Instances that list the node: first a snapshot, then each change.
 	WatchInstances(ctx context.Context, in *WatchInstancesRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[WatchInstancesResponse], error)
-	// ReserveSlots takes slots for a node and answers after the API server accepted the write. Either all slots of the
-	// call are held afterwards, or none that this call took. A slot that the same holder has already is a success.
-	// NOT_FOUND: no such Instance. FAILED_PRECONDITION: somebody else holds a slot, the node is not listed in the
-	// Instance, or the slot is not offered (its value is malformed); the message says which slot and why.
-	// OUT_OF_RANGE: an index at or above the capacity. UNAVAILABLE: not known to be written; try again.
+	// ReserveSlots reserves slots for a node and answers after the API server has accepted the write.
+	// A call that fails releases the slots that it has reserved. Reserving a slot that the same holder
+	// already has succeeds.
+	// NOT_FOUND: the Instance does not exist. FAILED_PRECONDITION: a slot has another holder, the
+	// Instance does not list the node, or the value of the slot is malformed; the message names the
+	// slot and the cause. OUT_OF_RANGE: an index is not below the capacity. UNAVAILABLE: the outcome
+	// of the write is not known; retry.
 	ReserveSlots(ctx context.Context, in *ReserveSlotsRequest, opts ...grpc.CallOption) (*ReserveSlotsResponse, error)
-	// ReleaseSlots gives slots back. A slot that is free, gone or held by somebody else is left as it is, and is no
-	// error, so that repeating a call is harmless.
+	// ReleaseSlots releases slots of a node. A slot that is free, does not exist or has another
+	// holder is left unchanged and is no error, so a call can be repeated.
 	ReleaseSlots(ctx context.Context, in *ReleaseSlotsRequest, opts ...grpc.CallOption) (*ReleaseSlotsResponse, error)
 }
 
@@ -116,26 +119,29 @@ func (c *instanceServiceClient) ReleaseSlots(ctx context.Context, in *ReleaseSlo
 // All implementations must embed UnimplementedInstanceServiceServer
 // for forward compatibility.
 //
-// InstanceService is the one author of Instances and of Configuration status. Served by instance-writer; any replica
-// may serve any call.
+// InstanceService is the only writer of Instances and of Configuration status. instance-writer
+// implements it. Any replica can serve any call.
 type InstanceServiceServer interface {
-	// ReportDevices is one stream per node. The node sends what it sees, one whole Configuration per message, each
-	// replacing the node's former report on it; the first messages after the stream opens bring every Configuration.
-	// Each report is answered once the API server holds its outcome, in whatever order the outcomes come; one that takes
-	// long is answered with the refusal `NotWritten`, and tried on. Closing the stream removes nothing: unreachable is not
-	// gone.
-	// INVALID_ARGUMENT: a message without node or Configuration, or that changes the node of the stream.
+	// ReportDevices receives the devices that a node sees, on one stream per node. Each message is
+	// the complete report on one Configuration and replaces the previous report of the node on it.
+	// After the stream opens, the node reports on every Configuration. The server answers a report
+	// after the API server has accepted its writes, in any order. If that takes long, the answer
+	// contains the refusal `NotWritten` and the server continues to retry. Closing the stream removes
+	// no device: a node that cannot be reached may still have it.
+	// INVALID_ARGUMENT: the message has no node or Configuration, or changes the node of the stream.
 	ReportDevices(grpc.BidiStreamingServer[ReportDevicesRequest, ReportDevicesResponse]) error
-	// WatchInstances streams the Instances that list the node: first a snapshot of all, then each change.
+	// WatchInstances streams the Instances that list the node: first a snapshot, then each change.
 	WatchInstances(*WatchInstancesRequest, grpc.ServerStreamingServer[WatchInstancesResponse]) error
-	// ReserveSlots takes slots for a node and answers after the API server accepted the write. Either all slots of the
-	// call are held afterwards, or none that this call took. A slot that the same holder has already is a success.
-	// NOT_FOUND: no such Instance. FAILED_PRECONDITION: somebody else holds a slot, the node is not listed in the
-	// Instance, or the slot is not offered (its value is malformed); the message says which slot and why.
-	// OUT_OF_RANGE: an index at or above the capacity. UNAVAILABLE: not known to be written; try again.
+	// ReserveSlots reserves slots for a node and answers after the API server has accepted the write.
+	// A call that fails releases the slots that it has reserved. Reserving a slot that the same holder
+	// already has succeeds.
+	// NOT_FOUND: the Instance does not exist. FAILED_PRECONDITION: a slot has another holder, the
+	// Instance does not list the node, or the value of the slot is malformed; the message names the
+	// slot and the cause. OUT_OF_RANGE: an index is not below the capacity. UNAVAILABLE: the outcome
+	// of the write is not known; retry.
 	ReserveSlots(context.Context, *ReserveSlotsRequest) (*ReserveSlotsResponse, error)
-	// ReleaseSlots gives slots back. A slot that is free, gone or held by somebody else is left as it is, and is no
-	// error, so that repeating a call is harmless.
+	// ReleaseSlots releases slots of a node. A slot that is free, does not exist or has another
+	// holder is left unchanged and is no error, so a call can be repeated.
 	ReleaseSlots(context.Context, *ReleaseSlotsRequest) (*ReleaseSlotsResponse, error)
 	mustEmbedUnimplementedInstanceServiceServer()
 }

@@ -9,7 +9,7 @@ import (
 )
 
 func main() {
-	service.Main("instance-writer", "Writes Instances and Configuration status from what nodes report.",
+	service.Main("instance-writer", "Writes Instances and Configuration status from the reports of the nodes.",
 		func(ctx context.Context, config instancewriter.Config, env service.Env) error {
 			writer, err := instancewriter.New(config, env)
 			if err != nil {

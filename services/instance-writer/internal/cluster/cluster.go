@@ -1,5 +1,5 @@
-// Package cluster is the API server as this service sees it: copies of Instances, Configurations
-// and Nodes kept by watches, and the few calls that write.
+// Package cluster reads and writes the objects of the API server. Informers cache Instances,
+// Configurations and Nodes.
 package cluster
 
 import (
@@ -17,9 +17,9 @@ import (
 	"k8s.io/client-go/tools/cache"
 
 	akriv0 "akri.sh/libs/apis/akri/v0"
+	"akri.sh/libs/broadcast"
 	"akri.sh/libs/kube"
 
-	"akri.sh/services/instance-writer/internal/pulse"
 	"akri.sh/services/instance-writer/internal/slots"
 )
 
@@ -30,43 +30,38 @@ const (
 	byConfiguration = "configuration"
 )
 
-type (
-	instances      = kube.Client[*akriv0.Instance, *akriv0.InstanceList]
-	configurations = kube.Client[*akriv0.Configuration, *akriv0.ConfigurationList]
-	nodes          = kube.Client[*corev1.Node, *corev1.NodeList]
-	events         = kube.Client[*corev1.Event, *corev1.EventList]
-)
-
-// Cluster reads and writes the API server.
+// Cluster reads and writes objects of the API server. Objects from its caches must not be changed.
 type Cluster struct {
 	writes *prometheus.CounterVec
 
-	instanceClient      *instances
-	configurationClient *configurations
-	nodeClient          *nodes
-	eventClient         *events
+	instanceClient      *kube.Client[*akriv0.Instance, *akriv0.InstanceList]
+	configurationClient *kube.Client[*akriv0.Configuration, *akriv0.ConfigurationList]
+	nodeClient          *kube.Client[*corev1.Node, *corev1.NodeList]
+	eventClient         *kube.Client[*corev1.Event, *corev1.EventList]
 
 	instances      *kube.Informer[*akriv0.Instance]
 	configurations *kube.Informer[*akriv0.Configuration]
 	nodes          *kube.Informer[*corev1.Node]
 
-	pulse *pulse.Pulse
+	health *apiHealth
 
 	mu sync.Mutex
-	// written are Instances that this process wrote and that the watch has not brought back yet.
+	// written holds the Instances that this process wrote and that the watch has not delivered yet.
 	written map[types.NamespacedName]*akriv0.Instance
-	// changed is closed at the next change of a Configuration.
-	changed chan struct{}
+
+	// configurationChange is set at each change of a Configuration.
+	configurationChange broadcast.Value[struct{}]
 }
 
-// New returns a Cluster that knows nothing before Run. `writes` counts calls by kind and result.
+// New returns a Cluster whose caches are empty until Run. writes counts requests by kind and
+// result.
 func New(config *rest.Config, writes *prometheus.CounterVec) (*Cluster, error) {
-	c := &Cluster{writes: writes, written: map[types.NamespacedName]*akriv0.Instance{}, changed: make(chan struct{})}
-	c.pulse = pulse.New(c.ask)
-	if err := c.connect(config); err != nil {
+	c := &Cluster{writes: writes, written: map[types.NamespacedName]*akriv0.Instance{}}
+	c.health = newAPIHealth(c.probe)
+	if err := c.createClients(config); err != nil {
 		return nil, err
 	}
-	if err := c.observe(); err != nil {
+	if err := c.createInformers(); err != nil {
 		return nil, err
 	}
 	for _, kind := range []string{"instance", "status", "event"} {
@@ -77,7 +72,7 @@ func New(config *rest.Config, writes *prometheus.CounterVec) (*Cluster, error) {
 	return c, nil
 }
 
-func (c *Cluster) connect(config *rest.Config) (err error) {
+func (c *Cluster) createClients(config *rest.Config) (err error) {
 	if c.instanceClient, err = kube.Instances(config); err != nil {
 		return err
 	}
@@ -92,9 +87,9 @@ func (c *Cluster) connect(config *rest.Config) (err error) {
 	return err
 }
 
-func (c *Cluster) observe() (err error) {
-	indexes := cache.Indexers{byNode: nodesOf, byHolder: holdersOf, byConfiguration: configurationOf}
-	if c.instances, err = kube.NewInformer(c.instanceClient, indexes, nil); err != nil {
+func (c *Cluster) createInformers() (err error) {
+	indexers := cache.Indexers{byNode: nodesOf, byHolder: holdersOf, byConfiguration: configurationOf}
+	if c.instances, err = kube.NewInformer(c.instanceClient, indexers, nil); err != nil {
 		return err
 	}
 	if c.configurations, err = kube.NewInformer(c.configurationClient, nil, trimConfiguration); err != nil {
@@ -103,10 +98,11 @@ func (c *Cluster) observe() (err error) {
 	if c.nodes, err = kube.NewInformer(c.nodeClient, nil, trimNode); err != nil {
 		return err
 	}
-	heard := func(string) { c.pulse.Heard() }
+	contacted := func(string) { c.health.contacted() }
 	return errors.Join(
-		c.instances.OnChange(c.arrived), c.configurations.OnChange(func(string) { c.announce() }),
-		c.instances.OnChange(heard), c.configurations.OnChange(heard), c.nodes.OnChange(heard),
+		c.instances.OnChange(c.dropWritten),
+		c.configurations.OnChange(func(string) { c.configurationChange.Set(struct{}{}) }),
+		c.instances.OnChange(contacted), c.configurations.OnChange(contacted), c.nodes.OnChange(contacted),
 	)
 }
 
@@ -118,117 +114,93 @@ func configurationOf(object any) ([]string, error) {
 	return []string{Owner(object.(*akriv0.Instance)).String()}, nil
 }
 
-// Owner is the Configuration of an Instance.
+// Owner returns the key of the Instance's Configuration.
 func Owner(instance *akriv0.Instance) types.NamespacedName {
 	return types.NamespacedName{Namespace: instance.Namespace, Name: instance.Spec.ConfigurationName}
 }
 
-// Key is the name of an object with its namespace.
+// Key returns the namespace and name of an object.
 func Key(object kube.Object) types.NamespacedName {
 	return types.NamespacedName{Namespace: object.GetNamespace(), Name: object.GetName()}
 }
 
-// trimConfiguration drops what only others read; a status write does not look at it.
-func trimConfiguration(c *akriv0.Configuration) {
-	c.Annotations, c.Labels = nil, nil
-	c.Spec.BrokerSpec, c.Spec.InstanceServiceSpec, c.Spec.ConfigurationServiceSpec, c.Spec.BrokerProperties = nil, nil, nil, nil
-	c.Spec.DiscoveryHandler.DiscoveryDetails, c.Spec.DiscoveryHandler.DiscoveryProperties = "", nil
-}
-
-// Run keeps the copies up to date until ctx ends.
+// Run updates the caches until ctx ends.
 func (c *Cluster) Run(ctx context.Context) {
 	var running sync.WaitGroup
 	running.Go(func() { c.instances.RunWithContext(ctx) })
 	running.Go(func() { c.configurations.RunWithContext(ctx) })
 	running.Go(func() { c.nodes.RunWithContext(ctx) })
-	running.Go(func() { c.pulse.Run(ctx) })
+	running.Go(func() { c.health.run(ctx) })
 	running.Wait()
 }
 
-// Synced waits until the copies are complete.
-func (c *Cluster) Synced(ctx context.Context) error {
+// WaitForSync waits until the caches are complete.
+func (c *Cluster) WaitForSync(ctx context.Context) error {
 	return kube.WaitForSync(ctx, c.instances, c.configurations, c.nodes)
 }
 
-// Ready is the readiness check.
+// Ready is the readiness check: the caches are complete and the API server answers.
 func (c *Cluster) Ready(context.Context) error {
 	if !c.instances.HasSynced() || !c.configurations.HasSynced() || !c.nodes.HasSynced() {
 		return kube.ErrNotSynced
 	}
-	return c.pulse.Silent()
+	return c.health.check()
 }
 
-// Lost is closed while the API server has not answered for so long that another replica should be
-// asked.
-func (c *Cluster) Lost() <-chan struct{} { return c.pulse.Lost() }
+// ConnectionLost returns a channel that is closed while the API server has not answered for 20 s.
+func (c *Cluster) ConnectionLost() <-chan struct{} { return c.health.connectionLost() }
 
-// ask reads as little as can be.
-func (c *Cluster) ask(ctx context.Context) error {
+// probe reads one object.
+func (c *Cluster) probe(ctx context.Context) error {
 	_, err := c.configurationClient.In(metav1.NamespaceAll).List(ctx, metav1.ListOptions{Limit: 1})
 	return err
 }
 
-// InstancesOf returns the Instances of a Configuration. They must not be changed.
-func (c *Cluster) InstancesOf(configuration types.NamespacedName) []*akriv0.Instance {
-	return c.instances.ByIndex(byConfiguration, configuration.String())
-}
-
-// InstancesOn returns the Instances that list the node. They must not be changed.
-func (c *Cluster) InstancesOn(node string) []*akriv0.Instance {
-	return c.instances.ByIndex(byNode, node)
-}
-
-// InstancesHeldBy returns the Instances that the node has a slot of. They must not be changed.
-func (c *Cluster) InstancesHeldBy(node string) []*akriv0.Instance {
-	return c.instances.ByIndex(byHolder, node)
-}
-
-// Instances returns all Instances. They must not be changed.
-func (c *Cluster) Instances() []*akriv0.Instance { return c.instances.List() }
-
-// Configurations returns all Configurations. They must not be changed.
-func (c *Cluster) Configurations() []*akriv0.Configuration { return c.configurations.List() }
-
-// Changes are called, one after the other, when an object appears (before is nil), changes, or goes
-// (after is nil). They must not block.
-type Changes struct {
+// Handlers are called one after the other when an object is created (before is nil), updated or
+// deleted (after is nil). They must not block.
+type Handlers struct {
 	Instance      func(before, after *akriv0.Instance)
 	Configuration func(before, after *akriv0.Configuration)
 	Node          func(before, after *corev1.Node)
 }
 
-// OnChange asks for changes to be told.
-func (c *Cluster) OnChange(changes Changes) error {
-	return firstError(
-		tell(c.instances, changes.Instance),
-		tell(c.configurations, changes.Configuration),
-		tell(c.nodes, changes.Node),
+// AddHandlers registers the handlers that are not nil.
+func (c *Cluster) AddHandlers(handlers Handlers) error {
+	return errors.Join(
+		addHandler(c.instances, handlers.Instance),
+		addHandler(c.configurations, handlers.Configuration),
+		addHandler(c.nodes, handlers.Node),
 	)
 }
 
-func firstError(errs ...error) error {
-	for _, err := range errs {
-		if err != nil {
-			return fmt.Errorf("add event handler: %w", err)
-		}
+func addHandler[T kube.Object](informer *kube.Informer[T], handler func(before, after T)) error {
+	if handler == nil {
+		return nil
+	}
+	var none T
+	_, err := informer.AddEventHandler(cache.ResourceEventHandlerFuncs{
+		AddFunc:    func(after any) { handler(none, after.(T)) },
+		UpdateFunc: func(before, after any) { handler(before.(T), after.(T)) },
+		DeleteFunc: func(before any) {
+			if unknown, ok := before.(cache.DeletedFinalStateUnknown); ok {
+				before = unknown.Obj
+			}
+			handler(before.(T), none)
+		},
+	})
+	if err != nil {
+		return fmt.Errorf("add event handler: %w", err)
 	}
 	return nil
 }
 
-func tell[T kube.Object](informer *kube.Informer[T], f func(before, after T)) error {
-	var none T
-	if f == nil {
-		return nil
+func (c *Cluster) countWrite(kind string, err error) {
+	result := "ok"
+	switch {
+	case isConflict(err):
+		result = "conflict"
+	case err != nil:
+		result = "error"
 	}
-	_, err := informer.AddEventHandler(cache.ResourceEventHandlerFuncs{
-		AddFunc:    func(after any) { f(none, after.(T)) },
-		UpdateFunc: func(before, after any) { f(before.(T), after.(T)) },
-		DeleteFunc: func(before any) {
-			if missed, ok := before.(cache.DeletedFinalStateUnknown); ok {
-				before = missed.Obj
-			}
-			f(before.(T), none)
-		},
-	})
-	return err
+	c.writes.WithLabelValues(kind, result).Inc()
 }

@@ -13,90 +13,82 @@ import (
 	akriv0 "akri.sh/libs/apis/akri/v0"
 )
 
-// lookAgain is how often a Configuration that the watch does not bring is asked for.
-const lookAgain = time.Second
+// configurationPollInterval is the interval of requests for a Configuration that the watch does not
+// deliver.
+const configurationPollInterval = time.Second
 
-// Configuration returns the Configuration, or nil when the API server has none: its absence from a
-// copy is no proof. It must not be changed.
+// trimConfiguration drops the fields that this service does not use.
+func trimConfiguration(c *akriv0.Configuration) {
+	c.Annotations, c.Labels = nil, nil
+	c.Spec.BrokerSpec, c.Spec.InstanceServiceSpec, c.Spec.ConfigurationServiceSpec, c.Spec.BrokerProperties = nil, nil, nil, nil
+	c.Spec.DiscoveryHandler.DiscoveryDetails, c.Spec.DiscoveryHandler.DiscoveryProperties = "", nil
+}
+
+// Configurations returns all Configurations.
+func (c *Cluster) Configurations() []*akriv0.Configuration { return c.configurations.List() }
+
+// Configuration returns the Configuration, or nil if the API server has none. It queries the API
+// server if the cache has none.
 func (c *Cluster) Configuration(ctx context.Context, key types.NamespacedName) (*akriv0.Configuration, error) {
-	if known, ok := c.configurations.Get(key.String()); ok {
-		return known, nil
+	if cached, ok := c.configurations.Get(key.String()); ok {
+		return cached, nil
 	}
+	return c.getConfiguration(ctx, key)
+}
+
+func (c *Cluster) getConfiguration(ctx context.Context, key types.NamespacedName) (*akriv0.Configuration, error) {
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
-	found, err := c.configurationClient.In(key.Namespace).Get(ctx, key.Name, metav1.GetOptions{})
+	configuration, err := c.configurationClient.In(key.Namespace).Get(ctx, key.Name, metav1.GetOptions{})
 	if apierrors.IsNotFound(err) {
-		return nil, nil //nolint:nilnil // none is an answer
+		return nil, nil //nolint:nilnil // nil means that it does not exist
 	}
 	if err != nil {
 		return nil, fmt.Errorf("get Configuration: %w", err)
 	}
-	return found, nil
+	return configuration, nil
 }
 
-// Await waits until the watch has brought the Configuration with the uid, though not for longer
-// than `within`. It returns false when there is none.
-func (c *Cluster) Await(ctx context.Context, key types.NamespacedName, uid types.UID, within time.Duration) (bool, error) {
-	late := time.NewTimer(within)
-	defer late.Stop()
+// WaitForConfiguration waits until the watch has delivered the Configuration with the uid. It
+// returns false if the API server does not have it, and true after the timeout.
+func (c *Cluster) WaitForConfiguration(
+	ctx context.Context, key types.NamespacedName, uid types.UID, timeout time.Duration,
+) (exists bool, err error) {
+	expired := time.NewTimer(timeout)
+	defer expired.Stop()
 	for {
-		changed := c.next()
-		if known, ok := c.configurations.Get(key.String()); ok && known.UID == uid {
+		_, changed := c.configurationChange.Get()
+		if cached, ok := c.configurations.Get(key.String()); ok && cached.UID == uid {
 			return true, nil
 		}
-		if exists, err := c.exists(ctx, key, uid); err == nil && !exists {
+		if stored, err := c.getConfiguration(ctx, key); err == nil && (stored == nil || stored.UID != uid) {
 			return false, nil
 		}
 		select {
 		case <-changed:
-		case <-time.After(lookAgain):
-		case <-late.C:
-			return true, nil // as far as is known: when it comes it is looked at again
+		case <-time.After(configurationPollInterval):
+		case <-expired.C:
+			return true, nil // its Instances are reconciled when the watch delivers it
 		case <-ctx.Done():
 			return false, context.Cause(ctx)
 		}
 	}
 }
 
-func (c *Cluster) exists(ctx context.Context, key types.NamespacedName, uid types.UID) (bool, error) {
-	ctx, cancel := context.WithTimeout(ctx, callTimeout)
-	defer cancel()
-	found, err := c.configurationClient.In(key.Namespace).Get(ctx, key.Name, metav1.GetOptions{})
-	if apierrors.IsNotFound(err) {
-		return false, nil
-	}
-	if err != nil {
-		return false, fmt.Errorf("get Configuration: %w", err)
-	}
-	return found.UID == uid, nil
-}
-
-func (c *Cluster) next() <-chan struct{} {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.changed
-}
-
-func (c *Cluster) announce() {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	close(c.changed)
-	c.changed = make(chan struct{})
-}
-
-// UpdateStatus writes the status of the Configuration if nobody changed it meanwhile.
+// UpdateStatus writes the status of the Configuration if it has not changed since it was read.
 func (c *Cluster) UpdateStatus(ctx context.Context, configuration *akriv0.Configuration) error {
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
 	_, err := c.configurationClient.In(configuration.Namespace).UpdateStatus(ctx, configuration, metav1.UpdateOptions{})
-	if c.count("status", err) != nil {
+	c.countWrite("status", err)
+	if err != nil {
 		return fmt.Errorf("update Configuration status: %w", err)
 	}
 	return nil
 }
 
-// Record writes an Event about the Configuration.
-func (c *Cluster) Record(ctx context.Context, configuration *akriv0.Configuration, kind, reason, message string) error {
+// CreateEvent creates an Event for the Configuration.
+func (c *Cluster) CreateEvent(ctx context.Context, configuration *akriv0.Configuration, eventType, reason, message string) error {
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
 	now := metav1.Now()
@@ -106,11 +98,12 @@ func (c *Cluster) Record(ctx context.Context, configuration *akriv0.Configuratio
 			APIVersion: akriv0.GroupVersion.String(), Kind: "Configuration", Namespace: configuration.Namespace,
 			Name: configuration.Name, UID: configuration.UID, ResourceVersion: configuration.ResourceVersion,
 		},
-		Type: kind, Reason: reason, Message: message, Source: corev1.EventSource{Component: "akri-instance-writer"},
+		Type: eventType, Reason: reason, Message: message, Source: corev1.EventSource{Component: "akri-instance-writer"},
 		FirstTimestamp: now, LastTimestamp: now, Count: 1,
 	}
 	_, err := c.eventClient.In(configuration.Namespace).Create(ctx, event, metav1.CreateOptions{})
-	if c.count("event", err) != nil {
+	c.countWrite("event", err)
+	if err != nil {
 		return fmt.Errorf("create Event: %w", err)
 	}
 	return nil

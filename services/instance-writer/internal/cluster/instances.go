@@ -13,30 +13,47 @@ import (
 	akriv0 "akri.sh/libs/apis/akri/v0"
 )
 
-// Cached returns the newest copy of the Instance at hand, or nil: what the watch brought, or what
-// this process wrote since. It must not be changed.
+// Instances returns all Instances.
+func (c *Cluster) Instances() []*akriv0.Instance { return c.instances.List() }
+
+// InstancesOf returns the Instances of a Configuration.
+func (c *Cluster) InstancesOf(configuration types.NamespacedName) []*akriv0.Instance {
+	return c.instances.ByIndex(byConfiguration, configuration.String())
+}
+
+// InstancesOn returns the Instances that list the node.
+func (c *Cluster) InstancesOn(node string) []*akriv0.Instance {
+	return c.instances.ByIndex(byNode, node)
+}
+
+// InstancesHeldBy returns the Instances of which the node holds a slot.
+func (c *Cluster) InstancesHeldBy(node string) []*akriv0.Instance {
+	return c.instances.ByIndex(byHolder, node)
+}
+
+// Cached returns the newer of the Instance that the watch delivered and the one that this process
+// wrote. It returns nil if there is neither.
 func (c *Cluster) Cached(key types.NamespacedName) *akriv0.Instance {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	watched, _ := c.instances.Get(key.String())
-	written := c.written[key]
-	if written == nil || !newer(written, watched) {
-		return watched
+	watched := c.Watched(key)
+	if written := c.written[key]; written != nil && newer(written, watched) {
+		return written
 	}
-	return written
+	return watched
 }
 
-// Watched returns the copy that the watch brought, or nil. It must not be changed.
+// Watched returns the Instance that the watch delivered, or nil.
 func (c *Cluster) Watched(key types.NamespacedName) *akriv0.Instance {
 	watched, _ := c.instances.Get(key.String())
 	return watched
 }
 
-// Revision is that of the API server up to which the watch has brought every change of an Instance;
-// empty: not known.
+// Revision returns the resourceVersion up to which the watch has delivered all changes of
+// Instances. It is empty if unknown.
 func (c *Cluster) Revision() string { return c.instances.GetStore().LastStoreSyncResourceVersion() }
 
-// newer tells whether a is younger than b, which may be nil.
+// newer reports whether a is newer than b, which may be nil.
 func newer(a, b *akriv0.Instance) bool {
 	if b == nil {
 		return true
@@ -45,43 +62,43 @@ func newer(a, b *akriv0.Instance) bool {
 	return err == nil && order > 0
 }
 
-// arrived forgets what was written once the watch has caught up.
-func (c *Cluster) arrived(key string) {
+// dropWritten drops a written Instance once the watch has delivered it or its deletion.
+func (c *Cluster) dropWritten(key string) {
 	namespace, name, err := cache.SplitMetaNamespaceKey(key)
 	if err != nil {
 		return
 	}
-	of := types.NamespacedName{Namespace: namespace, Name: name}
+	instance := types.NamespacedName{Namespace: namespace, Name: name}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	watched, exists := c.instances.Get(key)
-	if written := c.written[of]; written != nil && (!exists || !newer(written, watched)) {
-		delete(c.written, of)
+	watched := c.Watched(instance)
+	if written := c.written[instance]; written != nil && (watched == nil || !newer(written, watched)) {
+		delete(c.written, instance)
 	}
 }
 
-func (c *Cluster) keep(instance *akriv0.Instance) {
+func (c *Cluster) addWritten(instance *akriv0.Instance) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	instance.ManagedFields = nil
 	key := Key(instance)
-	if watched, _ := c.instances.Get(key.String()); newer(instance, watched) {
+	if newer(instance, c.Watched(key)) {
 		c.written[key] = instance
 	}
 }
 
-func (c *Cluster) forget(key types.NamespacedName) {
+func (c *Cluster) forgetWritten(key types.NamespacedName) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	delete(c.written, key)
 }
 
-// Get reads the Instance from the API server; nil: there is none.
+// Get reads the Instance from the API server. It returns nil if the Instance does not exist.
 func (c *Cluster) Get(ctx context.Context, key types.NamespacedName) (*akriv0.Instance, error) {
 	instance, err := c.instanceClient.In(key.Namespace).Get(ctx, key.Name, metav1.GetOptions{})
 	if apierrors.IsNotFound(err) {
-		c.forget(key)
-		return nil, nil //nolint:nilnil // none is an answer
+		c.forgetWritten(key)
+		return nil, nil //nolint:nilnil // nil means that it does not exist
 	}
 	if err != nil {
 		return nil, fmt.Errorf("get Instance: %w", err)
@@ -93,52 +110,48 @@ func (c *Cluster) Get(ctx context.Context, key types.NamespacedName) (*akriv0.In
 // Create creates the Instance.
 func (c *Cluster) Create(ctx context.Context, instance *akriv0.Instance) (*akriv0.Instance, error) {
 	created, err := c.instanceClient.In(instance.Namespace).Create(ctx, instance, metav1.CreateOptions{})
-	if c.count("instance", err) != nil {
+	c.countWrite("instance", err)
+	if err != nil {
 		return nil, fmt.Errorf("create Instance: %w", err)
 	}
-	c.keep(created)
+	c.addWritten(created)
 	return created, nil
 }
 
-// untracked tells the API server to keep no record of who wrote which field: with a slot for each
-// of many nodes it is as long as the Instance, and takes longer to compute than all else of a
-// write. Nobody applies Instances.
-var untracked = []metav1.ManagedFieldsEntry{{}}
+// noManagedFields makes the API server drop managedFields. With the slots of many nodes they are as
+// long as the Instance and take most of the time of a write. Server-side apply is not used for
+// Instances.
+var noManagedFields = []metav1.ManagedFieldsEntry{{}}
 
-// Update replaces the Instance if it is still the one that was read.
+// Update updates the Instance if it has not changed since it was read.
 func (c *Cluster) Update(ctx context.Context, instance *akriv0.Instance) (*akriv0.Instance, error) {
 	sent := *instance
-	sent.ManagedFields = untracked
+	sent.ManagedFields = noManagedFields
 	updated, err := c.instanceClient.In(instance.Namespace).Update(ctx, &sent, metav1.UpdateOptions{})
-	if c.count("instance", err) != nil {
+	c.countWrite("instance", err)
+	if err != nil {
 		return nil, fmt.Errorf("update Instance: %w", err)
 	}
-	c.keep(updated)
+	c.addWritten(updated)
 	return updated, nil
 }
 
-// Delete deletes the Instance if it is still the one that was read.
+// Delete deletes the Instance if it has not changed since it was read.
 func (c *Cluster) Delete(ctx context.Context, instance *akriv0.Instance) error {
 	background := metav1.DeletePropagationBackground
 	err := c.instanceClient.In(instance.Namespace).Delete(ctx, instance.Name, metav1.DeleteOptions{
 		Preconditions:     &metav1.Preconditions{UID: &instance.UID, ResourceVersion: &instance.ResourceVersion},
 		PropagationPolicy: &background,
 	})
-	c.forget(Key(instance))
-	if c.count("instance", err) != nil {
+	c.forgetWritten(Key(instance))
+	c.countWrite("instance", err)
+	if err != nil {
 		return fmt.Errorf("delete Instance: %w", err)
 	}
 	return nil
 }
 
-func (c *Cluster) count(kind string, err error) error {
-	result := "ok"
-	switch {
-	case apierrors.IsConflict(err), apierrors.IsAlreadyExists(err), apierrors.IsNotFound(err):
-		result = "conflict"
-	case err != nil:
-		result = "error"
-	}
-	c.writes.WithLabelValues(kind, result).Inc()
-	return err
+// isConflict reports whether a write failed because the object has changed.
+func isConflict(err error) bool {
+	return apierrors.IsConflict(err) || apierrors.IsAlreadyExists(err) || apierrors.IsNotFound(err)
 }

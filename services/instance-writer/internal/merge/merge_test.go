@@ -37,7 +37,7 @@ func instance(shared bool, id string, nodes ...string) *akriv0.Instance {
 	return i
 }
 
-func TestANewDeviceBecomesAnInstanceAsAkriMakesIt(t *testing.T) {
+func TestNewInstanceMatchesUpstreamAkri(t *testing.T) {
 	got := merge.Desired(merge.Input{Name: name, Configuration: configuration(2), Seen: []merge.Device{seen("b", "id", true), seen("a", "id", true)}})
 	yes := true
 	require.Empty(t, got.Refusals)
@@ -61,13 +61,13 @@ func TestMembership(t *testing.T) {
 		in   merge.Input
 		want []string
 	}{
-		"no report changes nothing":             {merge.Input{}, []string{"a", "b"}},
-		"a complete list without it removes":    {merge.Input{Absent: []string{"a"}}, []string{"b"}},
-		"a node that is out leaves":             {merge.Input{Out: map[string]bool{"b": true}}, []string{"a"}},
-		"a node that is out does not come":      {merge.Input{Seen: []merge.Device{seen("c", "id", true)}, Out: map[string]bool{"c": true}}, []string{"a", "b"}},
-		"a node that sees it comes":             {merge.Input{Seen: []merge.Device{seen("c", "id", true)}}, []string{"a", "b", "c"}},
-		"the last one that leaves takes it":     {merge.Input{Absent: []string{"a", "b"}}, nil},
-		"another device of its digest does not": {merge.Input{Seen: []merge.Device{seen("c", "other", true)}}, []string{"a", "b"}},
+		"no report changes nothing":                    {merge.Input{}, []string{"a", "b"}},
+		"a complete report without the device removes": {merge.Input{Absent: []string{"a"}}, []string{"b"}},
+		"an unavailable node is removed":               {merge.Input{Unavailable: map[string]bool{"b": true}}, []string{"a"}},
+		"an unavailable node is not added":             {merge.Input{Seen: []merge.Device{seen("c", "id", true)}, Unavailable: map[string]bool{"c": true}}, []string{"a", "b"}},
+		"a node that sees the device is added":         {merge.Input{Seen: []merge.Device{seen("c", "id", true)}}, []string{"a", "b", "c"}},
+		"the last node removes the Instance":           {merge.Input{Absent: []string{"a", "b"}}, nil},
+		"a device with a collision does not add":       {merge.Input{Seen: []merge.Device{seen("c", "other", true)}}, []string{"a", "b"}},
 	} {
 		t.Run(title, func(t *testing.T) {
 			c.in.Name, c.in.Configuration, c.in.Current = name, configuration(2), instance(true, "id", "a", "b")
@@ -81,29 +81,30 @@ func TestMembership(t *testing.T) {
 	}
 }
 
-func TestANodeThatLeavesLosesItsSlotsAndNobodyElseDoes(t *testing.T) {
+func TestRemovedNodeLosesItsSlots(t *testing.T) {
 	current := instance(true, "id", "a", "b")
 	current.Spec.DeviceUsage = map[string]string{name + "-0": "a", name + "-1": "C:0:b"}
 	got := merge.Desired(merge.Input{Name: name, Configuration: configuration(2), Current: current, Absent: []string{"a"}})
 	require.Equal(t, map[string]string{name + "-0": "", name + "-1": "C:0:b"}, got.Instance.Spec.DeviceUsage)
 }
 
-func TestAConfigurationThatIsMadeAnewInheritsOnlySlotsInUse(t *testing.T) {
-	anew := configuration(2)
-	anew.UID = "another"
+// A Configuration that was deleted and created again keeps only the slots in use.
+func TestRecreatedConfiguration(t *testing.T) {
+	recreated := configuration(2)
+	recreated.UID = "another"
 	current := instance(true, "id", "a", "b")
 	current.Spec.DeviceUsage = map[string]string{name + "-0": "a", name + "-1": ""}
-	in := merge.Input{Name: name, Configuration: anew, Current: current, Seen: []merge.Device{seen("b", "id", true)}}
+	in := merge.Input{Name: name, Configuration: recreated, Current: current, Seen: []merge.Device{seen("b", "id", true)}}
 	got := merge.Desired(in).Instance
-	require.Equal(t, []string{"b"}, got.Spec.Nodes, "a has not said that it sees the device through this Configuration")
-	require.Equal(t, map[string]string{name + "-0": "a", name + "-1": ""}, got.Spec.DeviceUsage, "a pod of a may be using it")
+	require.Equal(t, []string{"b"}, got.Spec.Nodes, "node a has not reported for the new Configuration")
+	require.Equal(t, map[string]string{name + "-0": "a", name + "-1": ""}, got.Spec.DeviceUsage, "a Pod on node a may be using the slot")
 	in.Current, in.Absent = got, []string{"a"}
 	require.Empty(t, merge.Desired(in).Instance.Spec.DeviceUsage[name+"-0"])
 	in.Current, in.Seen, in.Absent = current, nil, nil
-	require.Nil(t, merge.Desired(in).Instance, "nobody sees it")
+	require.Nil(t, merge.Desired(in).Instance, "no node sees the device")
 }
 
-func TestALoweredCapacityKeepsHeldSlotsUntilFreed(t *testing.T) {
+func TestLoweredCapacityKeepsHeldSlots(t *testing.T) {
 	current := instance(true, "id", "a")
 	current.Spec.DeviceUsage[name+"-1"] = "a"
 	got := merge.Desired(merge.Input{Name: name, Configuration: configuration(1), Current: current})
@@ -111,7 +112,7 @@ func TestALoweredCapacityKeepsHeldSlotsUntilFreed(t *testing.T) {
 	require.Equal(t, map[string]string{name + "-0": "", name + "-1": "a"}, got.Instance.Spec.DeviceUsage)
 }
 
-func TestCollisionsAreRefusedAndLeaveTheInstanceAlone(t *testing.T) {
+func TestCollisions(t *testing.T) {
 	other := configuration(1)
 	other.Name = "c.am"
 	for title, c := range map[string]struct {
@@ -120,11 +121,11 @@ func TestCollisionsAreRefusedAndLeaveTheInstanceAlone(t *testing.T) {
 		want    string
 	}{
 		"another id": {instance(true, "id", "a"), merge.Input{Configuration: configuration(2), Seen: []merge.Device{seen("b", "x", true)}},
-			`device id "x" has the same digest as "id"`},
+			`device id "x" has the same digest as "id"; discover one of the devices with another Configuration`},
 		"a local device of another node": {instance(false, "id", "a"), merge.Input{Configuration: configuration(2), Seen: []merge.Device{seen("b", "id", false)}},
-			`device id "id" of node "b" has the same digest as that of node "a"`},
+			`device id "id" of node "b" has the same digest as that of node "a"; discover one of the devices with another Configuration`},
 		"another Configuration": {instance(true, "id", "a"), merge.Input{Configuration: other, Seen: []merge.Device{seen("b", "id", true)}},
-			`Instance "cam-abc123" belongs to Configuration "cam"`},
+			`Instance "cam-abc123" belongs to Configuration "cam"; rename one of the Configurations`},
 	} {
 		t.Run(title, func(t *testing.T) {
 			c.in.Name, c.in.Current = name, c.current
@@ -137,21 +138,23 @@ func TestCollisionsAreRefusedAndLeaveTheInstanceAlone(t *testing.T) {
 	}
 }
 
-func TestAnInstanceOfAkriIsAdopted(t *testing.T) {
+func TestUpstreamInstanceIsAdopted(t *testing.T) {
 	current := &akriv0.Instance{
-		ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: "ns", Finalizers: []string{"a"}},
+		ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: "ns", Finalizers: []string{"a", "example.com/backup"}},
 		Spec: akriv0.InstanceSpec{ConfigurationName: "cam", Nodes: []string{"a"}, Shared: true,
 			DeviceUsage: map[string]string{name + "-1": "C:cam-0:a"}, BrokerProperties: map[string]string{"K": "v"}},
 	}
 	got := merge.Desired(merge.Input{Name: name, Configuration: configuration(2), Current: current, Seen: []merge.Device{seen("b", "id", true)}}).Instance
-	require.Empty(t, got.Finalizers)
+	require.Equal(t, []string{"example.com/backup"}, got.Finalizers, "only those of upstream Akri's agents are removed")
 	require.Equal(t, "id", got.Annotations[akriv0.DeviceIDAnnotation])
 	require.Equal(t, []string{"a", "b"}, got.Spec.Nodes)
 	require.Equal(t, map[string]string{"K": "v"}, got.Spec.BrokerProperties)
 	require.Equal(t, map[string]string{name + "-0": "", name + "-1": "C:cam-0:a"}, got.Spec.DeviceUsage)
 }
 
-func TestADeletedConfigurationTakesItsInstancesAndATerminatingInstanceOnlyItsFinalizers(t *testing.T) {
+// A deleted Configuration deletes its Instances. A terminating Instance only loses the finalizers
+// of upstream Akri's agents.
+func TestDeletion(t *testing.T) {
 	current := instance(true, "id", "a")
 	require.Nil(t, merge.Desired(merge.Input{Name: name, Current: current}).Instance)
 	now := metav1.Now()
@@ -161,9 +164,9 @@ func TestADeletedConfigurationTakesItsInstancesAndATerminatingInstanceOnlyItsFin
 	require.Equal(t, current.Spec, got.Spec)
 }
 
-// world draws reports of five nodes on one shared device, and which of them are out.
-func world(t *rapid.T) merge.Input {
-	in := merge.Input{Name: name, Configuration: configuration(rapid.Int32Range(1, 4).Draw(t, "capacity")), Out: map[string]bool{}}
+// drawInput draws reports of five nodes on a shared device; some of the nodes are unavailable.
+func drawInput(t *rapid.T) merge.Input {
+	in := merge.Input{Name: name, Configuration: configuration(rapid.Int32Range(1, 4).Draw(t, "capacity")), Unavailable: map[string]bool{}}
 	for _, node := range []string{"a", "b", "c", "d", "e"} {
 		switch rapid.IntRange(0, 3).Draw(t, node) {
 		case 0:
@@ -171,7 +174,7 @@ func world(t *rapid.T) merge.Input {
 		case 1:
 			in.Absent = append(in.Absent, node)
 		case 2:
-			in.Out[node] = true
+			in.Unavailable[node] = true
 		}
 	}
 	if rapid.Bool().Draw(t, "exists") {
@@ -183,9 +186,9 @@ func world(t *rapid.T) merge.Input {
 	return in
 }
 
-func TestDecidingTwiceChangesNothingAndTheInputIsNotTouched(t *testing.T) {
+func TestDesiredIsIdempotentAndPure(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		in := world(t)
+		in := drawInput(t)
 		before := in.Current.DeepCopy()
 		once := merge.Desired(in).Instance
 		require.Equal(t, before, in.Current)
@@ -194,18 +197,20 @@ func TestDecidingTwiceChangesNothingAndTheInputIsNotTouched(t *testing.T) {
 	})
 }
 
-func TestReplicasThatHoldDifferentReportsAgreeInAnyOrder(t *testing.T) {
+// Replicas with different reports agree, in any order of their writes.
+func TestReplicasAgree(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		whole := world(t)
+		whole := drawInput(t)
 		if whole.Current != nil {
 			listed := whole.Current.Spec.Nodes
-			slots.Fit(whole.Current, func(node string) bool { return !slices.Contains(listed, node) }) // only a listed node can have taken a slot
+			// Only a listed node can hold a slot.
+			slots.Fit(whole.Current, func(node string) bool { return !slices.Contains(listed, node) })
 		}
 		want := merge.Desired(whole).Instance
 		replicas := split(t, whole)
 		current := whole.Current
-		deleted := false // an Instance that is made anew has lost its malformed values
-		for range 3 {    // a replica acts again whenever the Instance changed
+		deleted := false // an Instance that was created again has lost its malformed values
+		for range 3 {    // replicas reconcile again after each change
 			for _, i := range rapid.Permutation([]int{0, 1}).Draw(t, "order") {
 				replicas[i].Current = current
 				current = merge.Desired(replicas[i]).Instance
@@ -226,7 +231,7 @@ func TestReplicasThatHoldDifferentReportsAgreeInAnyOrder(t *testing.T) {
 	})
 }
 
-// split deals the reports out to two replicas; both see the same API server.
+// split distributes the reports to two replicas, which see the same API server.
 func split(t *rapid.T, whole merge.Input) []merge.Input {
 	replicas := []merge.Input{whole, whole}
 	for i := range replicas {

@@ -3,7 +3,6 @@ package reconcile
 import (
 	"context"
 	"slices"
-	"sync"
 	"time"
 
 	"go.uber.org/zap"
@@ -14,112 +13,85 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	akriv0 "akri.sh/libs/apis/akri/v0"
+	"akri.sh/services/instance-writer/internal/cluster"
 	"akri.sh/services/instance-writer/internal/reports"
 	"akri.sh/services/instance-writer/internal/slots"
 	"akri.sh/services/instance-writer/internal/status"
 )
 
-// statusEvery is how often the status of one Configuration is written at most.
-const statusEvery = time.Second
-
-// pace keeps the writes of one Configuration's status apart; the first comes at once.
-type pace struct {
-	mu   sync.Mutex
-	last map[types.NamespacedName]time.Time
-}
-
-func (p *pace) left(key types.NamespacedName) time.Duration {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return statusEvery - time.Since(p.last[key])
-}
-
-func (p *pace) wrote(key types.NamespacedName) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.last[key] = time.Now()
-}
-
-func (p *pace) forget(key types.NamespacedName) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	delete(p.last, key)
-}
-
-// status writes the status of one Configuration if it is not what it should be.
-func (r *Reconciler) status(ctx context.Context, key types.NamespacedName) (time.Duration, error) {
-	news := r.statusCalm.take(key)
-	left, err := r.writeStatus(ctx, key, news)
-	if news && (err != nil || left > 0) {
-		r.statusCalm.hear(key)
+// reconcileStatus writes the status of one Configuration if it differs from the desired status.
+func (r *Reconciler) reconcileStatus(ctx context.Context, key types.NamespacedName) (requeueAfter time.Duration, err error) {
+	isNew := r.statusBackoff.takeNew(key)
+	requeueAfter, err = r.writeStatus(ctx, key, isNew)
+	if isNew && (err != nil || requeueAfter > 0) {
+		r.statusBackoff.markNew(key)
 	}
-	return left, err
+	return requeueAfter, err
 }
 
-func (r *Reconciler) writeStatus(ctx context.Context, key types.NamespacedName, news bool) (time.Duration, error) {
+func (r *Reconciler) writeStatus(ctx context.Context, key types.NamespacedName, isNew bool) (requeueAfter time.Duration, err error) {
 	configuration, err := r.Cluster.Configuration(ctx, key)
-	if err != nil {
+	if err != nil || configuration == nil || configuration.DeletionTimestamp != nil {
 		return 0, err
-	}
-	if configuration == nil || configuration.DeletionTimestamp != nil {
-		r.pace.forget(key)
-		return 0, nil
 	}
 	desired, err := r.desiredStatus(ctx, configuration)
 	if err != nil || equality.Semantic.DeepEqual(configuration.Status, desired) {
 		return 0, err
 	}
-	left := r.pace.left(key)
-	if !news {
-		left = max(left, r.statusCalm.left(key))
+	remaining := r.statusWrites.remaining(key)
+	if !isNew {
+		remaining = max(remaining, r.statusBackoff.remaining(key))
 	}
-	if left > 0 {
-		return left, nil
+	if remaining > 0 {
+		return remaining, nil
 	}
 	updated := configuration.DeepCopy()
 	updated.Status = desired
 	if err := r.Cluster.UpdateStatus(ctx, updated); err != nil {
 		return 0, err
 	}
-	r.pace.wrote(key)
-	if !news {
-		r.statusCalm.insist(key)
+	r.statusWrites.record(key)
+	if !isNew {
+		r.statusBackoff.corrections.record(key)
 	}
-	r.record(ctx, configuration, desired.Conditions)
+	r.createEvents(ctx, configuration, desired.Conditions)
 	return 0, nil
 }
 
 func (r *Reconciler) desiredStatus(ctx context.Context, configuration *akriv0.Configuration) (akriv0.ConfigurationStatus, error) {
-	key := types.NamespacedName{Namespace: configuration.Namespace, Name: configuration.Name}
+	key := cluster.Key(configuration)
 	instances := r.Cluster.InstancesOf(key)
-	in := status.Input{Configuration: configuration, Instances: len(instances), Unreadable: unreadable(instances), Now: time.Now()}
-	for node, heard := range r.Reports.On(key, configuration.UID) {
-		in.Heard = append(in.Heard, entry(node, heard))
+	input := status.Input{
+		Configuration: configuration, Instances: len(instances), MalformedSlots: malformedSlots(instances), Now: time.Now(),
 	}
-	gone, err := r.gone(ctx, in)
+	for node, report := range r.Reports.ByNode(key, configuration.UID) {
+		input.Reports = append(input.Reports, statusReport(node, report))
+	}
+	gone, err := r.goneNodes(ctx, input)
 	if err != nil {
 		return akriv0.ConfigurationStatus{}, err
 	}
-	in.Gone = func(node string) bool { return gone[node] }
-	return status.Desired(in), nil
+	input.Gone = func(node string) bool { return gone[node] }
+	return status.Desired(input), nil
 }
 
-// unreadable is in the order of names, so that replicas say the same.
-func unreadable(instances []*akriv0.Instance) []string {
-	var said []string
+// malformedSlots returns the messages in a fixed order, so that replicas compute the same status.
+func malformedSlots(instances []*akriv0.Instance) []string {
+	var messages []string
 	for _, instance := range instances {
-		said = append(said, slots.Unreadable(instance)...)
+		messages = append(messages, slots.MalformedMessages(instance)...)
 	}
-	slices.Sort(said)
-	return said
+	slices.Sort(messages)
+	return messages
 }
 
-func (r *Reconciler) gone(ctx context.Context, in status.Input) (map[string]bool, error) {
+// goneNodes returns which nodes of the reports and the current status no longer exist.
+func (r *Reconciler) goneNodes(ctx context.Context, input status.Input) (map[string]bool, error) {
 	gone := map[string]bool{}
-	for _, report := range in.Heard {
+	for _, report := range input.Reports {
 		gone[report.Name] = false
 	}
-	for _, node := range in.Configuration.Status.Nodes {
+	for _, node := range input.Configuration.Status.Nodes {
 		gone[node.Name] = false
 	}
 	for name := range gone {
@@ -132,36 +104,38 @@ func (r *Reconciler) gone(ctx context.Context, in status.Input) (map[string]bool
 	return gone, nil
 }
 
-func entry(node string, heard reports.Heard) status.Report {
-	problems := append([]akriv0.Problem(nil), heard.Problems...)
-	for _, refusal := range heard.Refusals {
+func statusReport(node string, report reports.WithRefusals) status.Report {
+	problems := slices.Clone(report.Problems)
+	for _, refusal := range report.Refusals {
 		problems = append(problems, akriv0.Problem{Reason: refusal.Reason, Message: refusal.Message})
 	}
 	devices := 0
-	for _, same := range heard.Devices {
-		devices += len(same)
+	for _, sameName := range report.Devices {
+		devices += len(sameName)
 	}
 	return status.Report{
-		NodeStatus: status.Node(node, devices, heard.Handlers, problems), Complete: heard.Complete, Generation: heard.Generation,
+		NodeStatus: status.Node(node, devices, report.Handlers, problems),
+		Complete:   report.Complete, Generation: report.Generation,
 	}
 }
 
-// record tells of conditions that became False or True again. An Event that is lost is only a word
-// less.
-func (r *Reconciler) record(ctx context.Context, configuration *akriv0.Configuration, after []metav1.Condition) {
-	for _, condition := range after {
-		before := meta.FindStatusCondition(configuration.Status.Conditions, condition.Type)
-		kind := corev1.EventTypeWarning
+// createEvents creates an Event for each condition that became False or True again. Events are best
+// effort.
+func (r *Reconciler) createEvents(ctx context.Context, configuration *akriv0.Configuration, conditions []metav1.Condition) {
+	for _, condition := range conditions {
+		previous := meta.FindStatusCondition(configuration.Status.Conditions, condition.Type)
+		eventType := corev1.EventTypeWarning
 		switch {
-		case condition.Type == akriv0.ConditionReady || before != nil && before.Status == condition.Status:
+		case condition.Type == akriv0.ConditionReady || previous != nil && previous.Status == condition.Status:
 			continue
-		case condition.Status == metav1.ConditionTrue && before != nil && before.Status == metav1.ConditionFalse:
-			kind = corev1.EventTypeNormal
+		case condition.Status == metav1.ConditionTrue && previous != nil && previous.Status == metav1.ConditionFalse:
+			eventType = corev1.EventTypeNormal
 		case condition.Status != metav1.ConditionFalse:
 			continue
 		}
-		if err := r.Cluster.Record(ctx, configuration, kind, condition.Reason, condition.Type+" is "+string(condition.Status)+": "+condition.Message); err != nil {
-			r.Log.Warn("event lost", zap.String("configuration", configuration.Name), zap.Error(err))
+		message := condition.Type + " is " + string(condition.Status) + ": " + condition.Message
+		if err := r.Cluster.CreateEvent(ctx, configuration, eventType, condition.Reason, message); err != nil {
+			r.Log.Warn("creating Event failed", zap.String("configuration", configuration.Name), zap.Error(err))
 		}
 	}
 }

@@ -1,6 +1,6 @@
-// Package reports holds what nodes say they see: the last report of each node on each
-// Configuration, for as long as the node's stream to this replica is open. Reports are no truth,
-// only what this replica has been told.
+// Package reports stores the reports of the nodes whose streams are open on this replica. It keeps
+// the latest report of each node on each Configuration until the stream closes. Reports are input
+// for Instances and are not persisted.
 package reports
 
 import (
@@ -14,22 +14,28 @@ import (
 	"akri.sh/services/instance-writer/internal/merge"
 )
 
-// Report is what one node says of one Configuration. It must not be changed once it is stored.
+// Report is the report of one node on one Configuration. It must not change after Put.
 type Report struct {
 	UID types.UID
-	// Generation of the Configuration that it answers; 0: not known.
+	// Generation of the Configuration that was discovered. 0: unknown.
 	Generation int64
-	// Sequence of its stream: a report that is overtaken by a later one is void.
+	// Sequence orders the reports of a stream. Put ignores a report older than the stored one.
 	Sequence uint64
-	// Complete: what the report lacks is not there.
+	// Complete means that a device that the report lacks does not exist on the node.
 	Complete bool
-	// Devices by the name of the Instance; more than one only when their digests collide.
+	// Devices by name of the Instance. A name has several devices only if their digests collide.
 	Devices  map[string][]merge.Device
 	Handlers []akriv0.HandlerStatus
 	Problems []akriv0.Problem
 }
 
-// Stream is one node's stream; a newer one of the same node replaces it.
+// WithRefusals is a report and the devices in it that were refused.
+type WithRefusals struct {
+	*Report
+	Refusals []merge.Refusal
+}
+
+// Stream is the stream of a node. A newer stream of the same node replaces it.
 type Stream struct{ node string }
 
 // Store holds reports.
@@ -38,100 +44,105 @@ type Store struct {
 	nodes map[string]*nodeReports
 }
 
+// nodeReports holds the reports of one node and their refusals by Configuration. Refusals are
+// grouped by name of the Instance.
 type nodeReports struct {
-	stream *Stream
-	// Both by the Configuration.
+	stream   *Stream
 	reports  map[types.NamespacedName]*Report
 	refusals map[types.NamespacedName]map[string][]merge.Refusal
 }
 
-// New returns an empty store.
+// New returns an empty Store.
 func New() *Store { return &Store{nodes: map[string]*nodeReports{}} }
 
-// Open starts a stream of the node. What an older stream of it said is forgotten.
+// Open starts a stream of the node and drops the reports of its previous stream.
 func (s *Store) Open(node string) *Stream {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	stream := &Stream{node: node}
 	s.nodes[node] = &nodeReports{
-		stream:  stream,
-		reports: map[types.NamespacedName]*Report{}, refusals: map[types.NamespacedName]map[string][]merge.Refusal{},
+		stream:   stream,
+		reports:  map[types.NamespacedName]*Report{},
+		refusals: map[types.NamespacedName]map[string][]merge.Refusal{},
 	}
 	return stream
 }
 
-// Close forgets what the stream said: another replica may hear the node by now.
+// Close drops the reports of the stream. The node may have a stream to another replica by then.
 func (s *Store) Close(stream *Stream) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.own(stream) != nil {
+	if s.current(stream) != nil {
 		delete(s.nodes, stream.node)
 	}
 }
 
-// Put stores a report and returns the names of the Instances that this one or the one before it
-// speaks of. It returns false when a newer stream of the node has taken over.
+// Put stores a report and returns the names of the Instances in it and in the previous report. It
+// returns false if the node has a newer stream.
 func (s *Store) Put(stream *Stream, configuration types.NamespacedName, report *Report) (instances []string, ok bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	own := s.own(stream)
-	if own == nil {
+	node := s.current(stream)
+	if node == nil {
 		return nil, false
 	}
-	before := own.reports[configuration]
-	if before != nil && before.Sequence > report.Sequence {
+	previous := node.reports[configuration]
+	if previous != nil && previous.Sequence > report.Sequence {
 		return nil, true
 	}
 	names := slices.Collect(maps.Keys(report.Devices))
-	if before != nil {
-		for name := range before.Devices {
-			if _, again := report.Devices[name]; !again {
+	if previous != nil {
+		for name := range previous.Devices {
+			if _, listed := report.Devices[name]; !listed {
 				names = append(names, name)
 			}
 		}
 	}
-	own.reports[configuration] = report
+	node.reports[configuration] = report
 	return names, true
 }
 
-// Drop forgets the reports on the Configuration with the uid: it was deleted.
+// Drop removes the reports on a deleted Configuration.
 func (s *Store) Drop(configuration types.NamespacedName, uid types.UID) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for _, of := range s.nodes {
-		if report := of.reports[configuration]; report != nil && report.UID == uid {
-			delete(of.reports, configuration)
-			delete(of.refusals, configuration)
+	for _, node := range s.nodes {
+		if report := node.reports[configuration]; report != nil && report.UID == uid {
+			delete(node.reports, configuration)
+			delete(node.refusals, configuration)
 		}
 	}
 }
 
-func (s *Store) own(stream *Stream) *nodeReports {
-	if of := s.nodes[stream.node]; of != nil && of.stream == stream {
-		return of
+// current returns the reports of the stream's node, or nil if the stream is closed or replaced.
+func (s *Store) current(stream *Stream) *nodeReports {
+	if node := s.nodes[stream.node]; node != nil && node.stream == stream {
+		return node
 	}
 	return nil
 }
 
-// Of returns the devices of the Instance's name in the reports on the Configuration, and the nodes
-// whose complete report has none.
-func (s *Store) Of(configuration types.NamespacedName, uid types.UID, instance string) (seen []merge.Device, absent []string) {
+// Devices returns the devices with the name of the Instance in the reports on the Configuration,
+// and the nodes whose complete report has none.
+func (s *Store) Devices(
+	configuration types.NamespacedName, uid types.UID, instance string,
+) (seen []merge.Device, absent []string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for node, of := range s.nodes {
-		report := of.reports[configuration]
+	for name, node := range s.nodes {
+		report := node.reports[configuration]
 		switch {
 		case report == nil || report.UID != uid:
 		case len(report.Devices[instance]) > 0:
 			seen = append(seen, report.Devices[instance]...)
 		case report.Complete:
-			absent = append(absent, node)
+			absent = append(absent, name)
 		}
 	}
 	return seen, absent
 }
 
-// SetRefusals replaces what is refused of the Instance's name, and tells whether that is a change.
+// SetRefusals replaces the refusals of an Instance's devices and reports whether they changed.
 func (s *Store) SetRefusals(configuration types.NamespacedName, instance string, refusals []merge.Refusal) (changed bool) {
 	byNode := map[string][]merge.Refusal{}
 	for _, refusal := range refusals {
@@ -139,16 +150,15 @@ func (s *Store) SetRefusals(configuration types.NamespacedName, instance string,
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for node, of := range s.nodes {
-		changed = of.refuse(configuration, instance, byNode[node]) || changed
+	for name, node := range s.nodes {
+		changed = node.setRefusals(configuration, instance, byNode[name]) || changed
 	}
 	return changed
 }
 
-func (n *nodeReports) refuse(configuration types.NamespacedName, instance string, refusals []merge.Refusal) (changed bool) {
-	before := n.refusals[configuration][instance]
-	same := slices.EqualFunc(before, refusals, func(a, b merge.Refusal) bool { return a.ID == b.ID && a.Message == b.Message })
-	if same || n.reports[configuration] == nil {
+func (n *nodeReports) setRefusals(configuration types.NamespacedName, instance string, refusals []merge.Refusal) (changed bool) {
+	equal := func(a, b merge.Refusal) bool { return a.ID == b.ID && a.Message == b.Message }
+	if slices.EqualFunc(n.refusals[configuration][instance], refusals, equal) || n.reports[configuration] == nil {
 		return false
 	}
 	if len(refusals) == 0 {
@@ -162,17 +172,17 @@ func (n *nodeReports) refuse(configuration types.NamespacedName, instance string
 	return true
 }
 
-// Refusals returns what is refused of the node's report, in the order of the Instances' names.
+// Refusals returns the refusals of a node's report, ordered by name of the Instance.
 func (s *Store) Refusals(node string, configuration types.NamespacedName) []merge.Refusal {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if of := s.nodes[node]; of != nil {
-		return of.ordered(configuration)
+	if reports := s.nodes[node]; reports != nil {
+		return reports.orderedRefusals(configuration)
 	}
 	return nil
 }
 
-func (n *nodeReports) ordered(configuration types.NamespacedName) []merge.Refusal {
+func (n *nodeReports) orderedRefusals(configuration types.NamespacedName) []merge.Refusal {
 	var all []merge.Refusal
 	for _, name := range slices.Sorted(maps.Keys(n.refusals[configuration])) {
 		all = append(all, n.refusals[configuration][name]...)
@@ -180,32 +190,26 @@ func (n *nodeReports) ordered(configuration types.NamespacedName) []merge.Refusa
 	return all
 }
 
-// Heard is a report together with what was refused of it.
-type Heard struct {
-	*Report
-	Refusals []merge.Refusal
-}
-
-// On returns the reports on the Configuration by node.
-func (s *Store) On(configuration types.NamespacedName, uid types.UID) map[string]Heard {
+// ByNode returns the reports on the Configuration by node.
+func (s *Store) ByNode(configuration types.NamespacedName, uid types.UID) map[string]WithRefusals {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	heard := map[string]Heard{}
-	for node, of := range s.nodes {
-		if report := of.reports[configuration]; report != nil && report.UID == uid {
-			heard[node] = Heard{report, of.ordered(configuration)}
+	byNode := map[string]WithRefusals{}
+	for name, node := range s.nodes {
+		if report := node.reports[configuration]; report != nil && report.UID == uid {
+			byNode[name] = WithRefusals{report, node.orderedRefusals(configuration)}
 		}
 	}
-	return heard
+	return byNode
 }
 
-// Names returns the Instances that reports on the Configuration speak of.
-func (s *Store) Names(configuration types.NamespacedName) []string {
+// Instances returns the names of the Instances in the reports on the Configuration.
+func (s *Store) Instances(configuration types.NamespacedName) []string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	names := map[string]bool{}
-	for _, of := range s.nodes {
-		if report := of.reports[configuration]; report != nil {
+	for _, node := range s.nodes {
+		if report := node.reports[configuration]; report != nil {
 			for name := range report.Devices {
 				names[name] = true
 			}
@@ -214,13 +218,13 @@ func (s *Store) Names(configuration types.NamespacedName) []string {
 	return slices.Collect(maps.Keys(names))
 }
 
-// By returns the Instances that the node's reports speak of, by Configuration.
-func (s *Store) By(node string) map[types.NamespacedName][]string {
+// InstancesOn returns the names of the Instances in the node's reports, by Configuration.
+func (s *Store) InstancesOn(node string) map[types.NamespacedName][]string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	names := map[types.NamespacedName][]string{}
-	if of := s.nodes[node]; of != nil {
-		for configuration, report := range of.reports {
+	if reports := s.nodes[node]; reports != nil {
+		for configuration, report := range reports.reports {
 			names[configuration] = slices.Collect(maps.Keys(report.Devices))
 		}
 	}

@@ -12,63 +12,72 @@ import (
 	"akri.sh/services/instance-writer/internal/slots"
 )
 
-// Reasons beside those of package slots.
+// Reasons of errors, in addition to those of package slots.
 const (
-	instanceNotFound = "InstanceNotFound"
-	invalidRequest   = "InvalidRequest"
-	notWritten       = "NotWritten"
+	reasonInstanceNotFound = "InstanceNotFound"
+	reasonInvalidRequest   = "InvalidRequest"
+	reasonNotWritten       = "NotWritten"
 )
 
-// results are the values of the label of the reservations metric.
-var results = []string{"ok", instanceNotFound, invalidRequest, notWritten,
+// results are the label values of the reservations metric.
+var results = []string{"ok", reasonInstanceNotFound, reasonInvalidRequest, reasonNotWritten,
 	string(slots.OutOfRange), string(slots.NodeNotListed), string(slots.Malformed), string(slots.Held)}
 
-// errStopping sends streams to another replica.
-var errStopping = status.Error(codes.Unavailable, "stopping")
+// Errors that make a client reopen its stream on another replica.
+var (
+	errStopping       = status.Error(codes.Unavailable, "stopping")
+	errConnectionLost = status.Error(codes.Unavailable, "connection of this replica to the API server is lost")
+)
 
-var errNoInstance = errors.New("no such Instance")
+var errInstanceNotFound = errors.New("no such Instance")
 
-// reasonOf is the machine-readable reason of an error; "ok" without one.
+// invalidRequestError is the error of a request that can never succeed.
+type invalidRequestError string
+
+// Error implements error.
+func (e invalidRequestError) Error() string { return string(e) }
+
+// reasonOf returns the reason of an error, or "ok" for nil.
 func reasonOf(err error) string {
 	var refusal *slots.Refusal
-	var invalid invalidError
+	var invalid invalidRequestError
 	switch {
 	case err == nil:
 		return "ok"
 	case errors.As(err, &refusal):
 		return string(refusal.Reason)
 	case errors.As(err, &invalid):
-		return invalidRequest
-	case errors.Is(err, errNoInstance):
-		return instanceNotFound
+		return reasonInvalidRequest
+	case errors.Is(err, errInstanceNotFound):
+		return reasonInstanceNotFound
 	default:
-		return notWritten
+		return reasonNotWritten
 	}
 }
 
-// invalidError is a request that can never be granted.
-type invalidError string
+func codeOf(reason string) codes.Code {
+	switch reason {
+	case reasonInvalidRequest:
+		return codes.InvalidArgument
+	case reasonInstanceNotFound:
+		return codes.NotFound
+	case reasonNotWritten:
+		return codes.Unavailable
+	case string(slots.OutOfRange):
+		return codes.OutOfRange
+	default:
+		return codes.FailedPrecondition
+	}
+}
 
-// Error implements error.
-func (e invalidError) Error() string { return string(e) }
-
+// toStatus converts an error to a gRPC status with ErrorInfo details.
 func toStatus(err error) error {
-	if err == nil {
-		return nil
-	}
 	reason := reasonOf(err)
-	code := map[string]codes.Code{
-		invalidRequest: codes.InvalidArgument, instanceNotFound: codes.NotFound, notWritten: codes.Unavailable,
-		string(slots.OutOfRange): codes.OutOfRange,
-	}[reason]
-	if code == codes.OK {
-		code = codes.FailedPrecondition
-	}
 	info := &errdetails.ErrorInfo{Reason: reason, Domain: akriv0.Group}
 	if refusal := (*slots.Refusal)(nil); errors.As(err, &refusal) {
 		info.Metadata = map[string]string{"slot": refusal.Slot}
 	}
-	plain := status.New(code, err.Error())
+	plain := status.New(codeOf(reason), err.Error())
 	detailed, detailsErr := plain.WithDetails(info)
 	if detailsErr != nil {
 		return plain.Err()

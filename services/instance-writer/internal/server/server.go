@@ -1,4 +1,4 @@
-// Package server answers the calls of akri.instance.v1.InstanceService.
+// Package server implements the gRPC service akri.instance.v1.InstanceService.
 package server
 
 import (
@@ -7,37 +7,40 @@ import (
 
 	instancev1 "akri.sh/proto/akri/instance/v1"
 
+	"akri.sh/services/instance-writer/internal/batch"
 	"akri.sh/services/instance-writer/internal/cluster"
-	"akri.sh/services/instance-writer/internal/editor"
-	"akri.sh/services/instance-writer/internal/feed"
 	"akri.sh/services/instance-writer/internal/reconcile"
 	"akri.sh/services/instance-writer/internal/reports"
 )
 
-// Config of a Server.
-type Config struct {
+// Options of a Server.
+type Options struct {
 	Cluster    *cluster.Cluster
 	Reports    *reports.Store
-	Editor     *editor.Editor
+	Writer     *batch.Writer
 	Reconciler *reconcile.Reconciler
-	Feed       *feed.Feed
-	// Reservations counts by result.
+	// Reservations counts calls of ReserveSlots by result.
 	Reservations *prometheus.CounterVec
 	// Stopping is closed when streams should end.
 	Stopping <-chan struct{}
-	Log      *zap.Logger
+	// ConnectionLost returns a channel that is closed while the API server does not answer. Streams
+	// end then, because their data is outdated.
+	ConnectionLost func() <-chan struct{}
+	Log            *zap.Logger
 }
 
 // Server implements instancev1.InstanceServiceServer.
 type Server struct {
 	instancev1.UnimplementedInstanceServiceServer
-	Config
+	Options
+
+	subscriptions *subscriptions
 }
 
 // New returns a Server.
-func New(config Config) *Server {
+func New(options Options) *Server {
 	for _, result := range results {
-		config.Reservations.WithLabelValues(result)
+		options.Reservations.WithLabelValues(result)
 	}
-	return &Server{Config: config}
+	return &Server{Options: options, subscriptions: newSubscriptions()}
 }

@@ -17,19 +17,43 @@ import (
 	"akri.sh/services/instance-writer/internal/slots"
 )
 
-type watchStream = grpc.ServerStreamingServer[instancev1.WatchInstancesResponse]
+// InstanceChanged notifies the streams of the nodes that the Instance lists or listed. before or
+// after is nil if the Instance is new or deleted.
+func (s *Server) InstanceChanged(before, after *akriv0.Instance) {
+	for _, instance := range []*akriv0.Instance{before, after} {
+		if instance != nil {
+			s.subscriptions.notify(cluster.Key(instance), instance.Spec.Nodes...)
+		}
+	}
+}
+
+// instanceStream is a WatchInstances stream.
+type instanceStream struct {
+	*Server
+	grpc.ServerStreamingServer[instancev1.WatchInstancesResponse]
+	node string
+	// sent is the resourceVersion of each Instance that was sent.
+	sent map[types.NamespacedName]string
+}
 
 // WatchInstances sends a snapshot, then each change.
-func (s *Server) WatchInstances(request *instancev1.WatchInstancesRequest, stream watchStream) error {
-	node := request.GetNode()
-	if node == "" {
-		return toStatus(invalidError("a node must be given"))
+func (s *Server) WatchInstances(
+	request *instancev1.WatchInstancesRequest, stream grpc.ServerStreamingServer[instancev1.WatchInstancesResponse],
+) error {
+	if request.GetNode() == "" {
+		return toStatus(invalidRequestError("node must not be empty"))
 	}
-	watcher := s.Feed.Watch(node)
-	defer watcher.Close()
-	known := map[types.NamespacedName]string{} // the version that was sent
-	if err := stream.Send(s.snapshot(node, known)); err != nil {
-		return fmt.Errorf("send snapshot: %w", err)
+	lost := s.ConnectionLost()
+	select {
+	case <-lost:
+		return errConnectionLost
+	default:
+	}
+	subscription := s.subscriptions.subscribe(request.GetNode())
+	defer subscription.close()
+	instances := instanceStream{s, stream, request.GetNode(), map[types.NamespacedName]string{}}
+	if err := instances.sendSnapshot(); err != nil {
+		return err
 	}
 	for {
 		select {
@@ -37,46 +61,55 @@ func (s *Server) WatchInstances(request *instancev1.WatchInstancesRequest, strea
 			return nil
 		case <-s.Stopping:
 			return errStopping
-		case <-watcher.Ready:
+		case <-lost:
+			return errConnectionLost
+		case <-subscription.changed:
 		}
-		changed, ok := watcher.Take()
+		changed, ok := subscription.take()
 		if !ok {
-			return status.Error(codes.ResourceExhausted, "the receiver is too slow; watch again")
+			return status.Error(codes.ResourceExhausted, "too many pending changes; reopen the stream and receive faster")
 		}
 		for key := range changed {
-			if err := s.sendChange(stream, node, key, known); err != nil {
+			if err := instances.sendChange(key); err != nil {
 				return err
 			}
 		}
 	}
 }
 
-func (s *Server) snapshot(node string, known map[types.NamespacedName]string) *instancev1.WatchInstancesResponse {
-	snapshot := &instancev1.InstanceSnapshot{Revision: number(s.Cluster.Revision())} // before what it tells of
-	for _, instance := range s.Cluster.InstancesOn(node) {
-		known[cluster.Key(instance)] = instance.ResourceVersion
+func (s instanceStream) sendSnapshot() error {
+	// The revision is read before the Instances, so that it is not newer than they are.
+	snapshot := &instancev1.InstanceSnapshot{Revision: revision(s.Cluster.Revision())}
+	for _, instance := range s.Cluster.InstancesOn(s.node) {
+		s.sent[cluster.Key(instance)] = instance.ResourceVersion
 		snapshot.Instances = append(snapshot.Instances, toProto(instance))
 	}
-	return &instancev1.WatchInstancesResponse{Event: &instancev1.WatchInstancesResponse_Snapshot{Snapshot: snapshot}}
+	event := &instancev1.WatchInstancesResponse_Snapshot{Snapshot: snapshot}
+	if err := s.Send(&instancev1.WatchInstancesResponse{Event: event}); err != nil {
+		return fmt.Errorf("send snapshot: %w", err)
+	}
+	return nil
 }
 
-func (s *Server) sendChange(stream watchStream, node string, key types.NamespacedName, known map[types.NamespacedName]string) error {
-	revision := number(s.Cluster.Revision()) // before what it tells of
+func (s instanceStream) sendChange(key types.NamespacedName) error {
+	current := revision(s.Cluster.Revision()) // not newer than the Instance
 	instance := s.Cluster.Watched(key)
-	listed := instance != nil && slices.Contains(instance.Spec.Nodes, node)
+	listed := instance != nil && slices.Contains(instance.Spec.Nodes, s.node)
 	response := &instancev1.WatchInstancesResponse{}
 	switch {
-	case listed && known[key] != instance.ResourceVersion:
-		known[key] = instance.ResourceVersion
+	case listed && s.sent[key] != instance.ResourceVersion:
+		s.sent[key] = instance.ResourceVersion
 		response.Event = &instancev1.WatchInstancesResponse_Updated{Updated: toProto(instance)}
-	case !listed: // even if this stream never sent it: the receiver may know it from another replica
-		delete(known, key)
-		removed := &instancev1.InstanceKey{Namespace: key.Namespace, Name: key.Name, Revision: revision}
+	case !listed:
+		// Sent even if this stream has not sent the Instance: the receiver may have it from another
+		// replica.
+		delete(s.sent, key)
+		removed := &instancev1.InstanceKey{Namespace: key.Namespace, Name: key.Name, Revision: current}
 		response.Event = &instancev1.WatchInstancesResponse_Removed{Removed: removed}
 	default:
 		return nil
 	}
-	if err := stream.Send(response); err != nil {
+	if err := s.Send(response); err != nil {
 		return fmt.Errorf("send change: %w", err)
 	}
 	return nil
@@ -85,9 +118,9 @@ func (s *Server) sendChange(stream watchStream, node string, key types.Namespace
 func toProto(instance *akriv0.Instance) *instancev1.Instance {
 	listed := slots.List(instance)
 	message := &instancev1.Instance{
-		Revision:  number(instance.ResourceVersion),
+		Revision:  revision(instance.ResourceVersion),
 		Namespace: instance.Namespace, Name: instance.Name, Configuration: instance.Spec.ConfigurationName,
-		Capacity: uint32(max(instance.Spec.Capacity, 0)), // not negative
+		Capacity: uint32(max(instance.Spec.Capacity, 0)),
 		Shared:   instance.Spec.Shared, Properties: instance.Spec.BrokerProperties,
 		Slots: make([]*instancev1.Slot, 0, len(listed)),
 	}
@@ -97,15 +130,15 @@ func toProto(instance *akriv0.Instance) *instancev1.Instance {
 	return message
 }
 
-// number is 0 when the API server's versions are no numbers, which those of etcd are: the receiver
-// then goes by the order of arrival.
-func number(version string) uint64 {
-	revision, _ := strconv.ParseUint(version, 10, 64)
-	return revision
+// revision returns the resourceVersion as a number. It returns 0, which means unknown, if the API
+// server's resourceVersions are not numbers; those of etcd are.
+func revision(resourceVersion string) uint64 {
+	number, _ := strconv.ParseUint(resourceVersion, 10, 64)
+	return number
 }
 
 func slotToProto(slot slots.Slot) *instancev1.Slot {
-	message := &instancev1.Slot{Index: uint32(slot.Index)} // not negative
+	message := &instancev1.Slot{Index: uint32(slot.Index)}
 	switch {
 	case slot.Malformed != "":
 		message.State = &instancev1.Slot_Malformed{Malformed: slot.Malformed}

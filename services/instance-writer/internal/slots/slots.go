@@ -1,9 +1,8 @@
-// Package slots is the arithmetic of `deviceUsage`: who holds which slot of an Instance. All
-// functions are pure but for the Instance that they are given, which must be the caller's own copy.
+// Package slots reads and changes `deviceUsage`, the holders of an Instance's slots. Functions that
+// change an Instance need the caller's own copy.
 //
-// A value that cannot be read is kept, shown as malformed, and never offered or overwritten: it may
-// be somebody's. A key that is missing means free. Keys that are not slots of the Instance are left
-// alone.
+// A malformed value is kept and never offered or overwritten, because the slot may be in use. A
+// slot without an entry is free. Keys that do not name a slot of the Instance are ignored.
 package slots
 
 import (
@@ -20,29 +19,29 @@ type Slot struct {
 	Index int
 	// Holder is the zero value when the slot is free or malformed.
 	Holder akriv0.SlotHolder
-	// Malformed is the text of a value that cannot be read.
+	// Malformed is the value if it is malformed.
 	Malformed string
 }
 
-// Free reports whether the slot can be taken.
+// Free reports whether the slot can be reserved.
 func (s Slot) Free() bool { return s.Holder.Free() && s.Malformed == "" }
 
-// Reason says why a slot is not given.
+// Reason is the machine-readable cause of a Refusal.
 type Reason string
 
 // Reasons of a Refusal.
 const (
-	// OutOfRange: the index is at or above the capacity, or negative.
+	// OutOfRange means that the index is negative or not below the capacity.
 	OutOfRange Reason = "SlotOutOfRange"
-	// NodeNotListed: the node does not see the device.
+	// NodeNotListed means that the Instance does not list the node.
 	NodeNotListed Reason = "NodeNotListed"
-	// Malformed: the slot's value cannot be read.
+	// Malformed means that the value of the slot is malformed.
 	Malformed Reason = "SlotMalformed"
-	// Held: somebody else has the slot.
+	// Held means that the slot has another holder.
 	Held Reason = "SlotHeld"
 )
 
-// Refusal is why a slot was not given.
+// Refusal is the error of a reservation that is refused.
 type Refusal struct {
 	Slot    string
 	Reason  Reason
@@ -52,7 +51,8 @@ type Refusal struct {
 // Error implements error.
 func (r *Refusal) Error() string { return fmt.Sprintf("slot %q: %s", r.Slot, r.Message) }
 
-// List returns every slot below capacity and every one at or above it that is not free, by index.
+// List returns every slot below the capacity, and every slot at or above it that is not free,
+// ordered by index.
 func List(instance *akriv0.Instance) []Slot {
 	listed := make([]Slot, 0, instance.Spec.Capacity)
 	for index := range int(instance.Spec.Capacity) {
@@ -71,32 +71,33 @@ func List(instance *akriv0.Instance) []Slot {
 	return listed
 }
 
-// Unreadable says which slots have a value that cannot be read, a sentence for each.
-func Unreadable(instance *akriv0.Instance) []string {
-	var said []string
+// MalformedMessages returns a message for each slot with a malformed value.
+func MalformedMessages(instance *akriv0.Instance) []string {
+	var messages []string
 	for _, slot := range List(instance) {
 		if slot.Malformed != "" {
-			said = append(said, fmt.Sprintf("the value %q of slot %q is malformed: want \"\", \"<node>\" or \"C:<virtual id>:<node>\"; the slot is not offered",
-				slot.Malformed, akriv0.SlotName(instance.Name, slot.Index)))
+			messages = append(messages, fmt.Sprintf("slot %q is not offered because its value %q is malformed; "+
+				`set it to "" (free), "<node>" or "C:<virtual id>:<node>"`,
+				akriv0.SlotName(instance.Name, slot.Index), slot.Malformed))
 		}
 	}
-	return said
+	return messages
 }
 
-// Reserve gives the slot to the holder; one that the holder has already is a success. The error is
-// a *Refusal, and nothing changed then.
+// Reserve reserves the slot for the holder. It succeeds if the holder has the slot already. It
+// returns a *Refusal and changes nothing if the slot cannot be reserved.
 func Reserve(instance *akriv0.Instance, index int, holder akriv0.SlotHolder) error {
 	name := akriv0.SlotName(instance.Name, index)
 	slot := at(instance, index)
 	switch {
 	case !slices.Contains(instance.Spec.Nodes, holder.Node):
-		return &Refusal{name, NodeNotListed, fmt.Sprintf("Instance does not list node %q", holder.Node)}
+		return &Refusal{name, NodeNotListed, fmt.Sprintf("the Instance does not list node %q", holder.Node)}
 	case slot.Malformed != "":
-		return &Refusal{name, Malformed, fmt.Sprintf("its value %q is malformed", slot.Malformed)}
+		return &Refusal{name, Malformed, fmt.Sprintf("the value %q is malformed", slot.Malformed)}
 	case slot.Holder == holder:
 		return nil
 	case index < 0 || index >= int(instance.Spec.Capacity):
-		return &Refusal{name, OutOfRange, fmt.Sprintf("capacity is %d", instance.Spec.Capacity)}
+		return &Refusal{name, OutOfRange, fmt.Sprintf("the index must be below the capacity, %d", instance.Spec.Capacity)}
 	case !slot.Free():
 		return &Refusal{name, Held, fmt.Sprintf("held by %q", slot.Holder)}
 	}
@@ -104,7 +105,8 @@ func Reserve(instance *akriv0.Instance, index int, holder akriv0.SlotHolder) err
 	return nil
 }
 
-// Release frees the slot if it is the holder's. A slot at or above the capacity goes altogether.
+// Release frees the slot if the holder has it. The entry of a slot at or above the capacity is
+// removed.
 func Release(instance *akriv0.Instance, index int, holder akriv0.SlotHolder) {
 	slot := at(instance, index)
 	if slot.Malformed == "" && slot.Holder == holder && !holder.Free() {
@@ -112,7 +114,7 @@ func Release(instance *akriv0.Instance, index int, holder akriv0.SlotHolder) {
 	}
 }
 
-// Holders are the nodes that have slots of the Instance.
+// Holders returns the nodes that hold slots of the Instance.
 func Holders(instance *akriv0.Instance) []string {
 	var nodes []string
 	for _, slot := range List(instance) {
@@ -123,16 +125,16 @@ func Holders(instance *akriv0.Instance) []string {
 	return nodes
 }
 
-// Fit frees the slots of the nodes that left, writes down every free slot below capacity and
-// forgets the free ones at or above it.
-func Fit(instance *akriv0.Instance, left func(node string) bool) {
+// Fit frees the slots of nodes that have left. It adds an entry for each free slot below the
+// capacity and removes the entries of free slots at or above it.
+func Fit(instance *akriv0.Instance, hasLeft func(node string) bool) {
 	for key := range instance.Spec.DeviceUsage {
 		index, err := akriv0.SlotIndex(instance.Name, key)
 		if err != nil {
 			continue
 		}
 		slot := at(instance, index)
-		if slot.Malformed == "" && (slot.Free() || left(slot.Holder.Node)) {
+		if slot.Malformed == "" && (slot.Free() || hasLeft(slot.Holder.Node)) {
 			free(instance, index)
 		}
 	}
@@ -143,7 +145,8 @@ func Fit(instance *akriv0.Instance, left func(node string) bool) {
 	}
 }
 
-// at reads one slot. Akri 0.13 wrote virtual ids as `<configuration>-<n>`; they read as `<n>`.
+// at returns one slot. Virtual ids in upstream Akri's form, `<configuration>-<n>`, are returned as
+// `<n>`.
 func at(instance *akriv0.Instance, index int) Slot {
 	value := instance.Spec.DeviceUsage[akriv0.SlotName(instance.Name, index)]
 	holder, err := akriv0.ParseSlotHolder(value)

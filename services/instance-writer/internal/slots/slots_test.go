@@ -30,16 +30,16 @@ func TestReserve(t *testing.T) {
 		want   slots.Reason
 		stored string
 	}{
-		"free slot is taken":                     {"", 0, akriv0.SlotHolder{Node: "a"}, "", "a"},
-		"free slot is taken by a virtual id":     {"", 0, virtual, "", "C:3:a"},
-		"own slot again is a success":            {"a", 0, akriv0.SlotHolder{Node: "a"}, "", "a"},
-		"own slot in Akri's own form":            {"C:cam-3:a", 0, virtual, "", "C:cam-3:a"},
-		"other node's slot":                      {"b", 0, akriv0.SlotHolder{Node: "a"}, slots.Held, "b"},
-		"same node's slot through the other way": {"C:1:a", 0, akriv0.SlotHolder{Node: "a"}, slots.Held, "C:1:a"},
-		"malformed value":                        {"C:::", 0, akriv0.SlotHolder{Node: "a"}, slots.Malformed, "C:::"},
-		"node that the Instance does not list":   {"", 0, akriv0.SlotHolder{Node: "z"}, slots.NodeNotListed, ""},
-		"index at capacity":                      {"", 2, akriv0.SlotHolder{Node: "a"}, slots.OutOfRange, ""},
-		"own slot above a lowered capacity":      {"a", 2, akriv0.SlotHolder{Node: "a"}, "", "a"},
+		"a free slot is reserved":                       {"", 0, akriv0.SlotHolder{Node: "a"}, "", "a"},
+		"a free slot is reserved by a virtual id":       {"", 0, virtual, "", "C:3:a"},
+		"an own slot is reserved again":                 {"a", 0, akriv0.SlotHolder{Node: "a"}, "", "a"},
+		"an own slot in upstream Akri's form":           {"C:cam-3:a", 0, virtual, "", "C:cam-3:a"},
+		"a slot of another node":                        {"b", 0, akriv0.SlotHolder{Node: "a"}, slots.Held, "b"},
+		"a slot of the node through the other resource": {"C:1:a", 0, akriv0.SlotHolder{Node: "a"}, slots.Held, "C:1:a"},
+		"a malformed value":                             {"C:::", 0, akriv0.SlotHolder{Node: "a"}, slots.Malformed, "C:::"},
+		"a node that the Instance does not list":        {"", 0, akriv0.SlotHolder{Node: "z"}, slots.NodeNotListed, ""},
+		"an index at the capacity":                      {"", 2, akriv0.SlotHolder{Node: "a"}, slots.OutOfRange, ""},
+		"an own slot above a lowered capacity":          {"a", 2, akriv0.SlotHolder{Node: "a"}, "", "a"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			key := akriv0.SlotName("cam-abc123", c.index)
@@ -58,7 +58,7 @@ func TestReserve(t *testing.T) {
 	}
 }
 
-func TestFitKeepsWhatIsHeldAndWritesDownWhatIsFree(t *testing.T) {
+func TestFit(t *testing.T) {
 	i := instance(2, map[string]string{
 		"cam-abc123-1": "gone", "cam-abc123-2": "a", "cam-abc123-3": "", "cam-abc123-4": "x:y", "cam-abc123-5": "C:0:gone", "other-1": "q",
 	}, "a")
@@ -85,17 +85,18 @@ var (
 	values = rapid.OneOf(rapid.SampledFrom([]string{"", "a", "b", "gone", "C:1:a", "C:cam-2:b", "C:bad", "x:y"}), rapid.String())
 )
 
-// usages draws any deviceUsage, also of an Instance whose capacity was lowered.
-func usages(t *rapid.T) *akriv0.Instance {
+// drawInstance draws an Instance with any deviceUsage, including slots above a lowered capacity.
+func drawInstance(t *rapid.T) *akriv0.Instance {
 	usage := rapid.MapOf(rapid.Custom(func(t *rapid.T) string {
 		return akriv0.SlotName("cam-abc123", rapid.IntRange(0, 6).Draw(t, "index"))
 	}), values).Draw(t, "usage")
 	return instance(rapid.Int32Range(0, 5).Draw(t, "capacity"), usage, "a", "b")
 }
 
-func TestOneCallChangesAtMostItsOwnSlotAndRepeatingItChangesNothing(t *testing.T) {
+// A call changes at most its own slot, and repeating it changes nothing.
+func TestCallsAreIdempotent(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		i := usages(t)
+		i := drawInstance(t)
 		before := maps.Clone(i.Spec.DeviceUsage)
 		index, holder := rapid.IntRange(-1, 7).Draw(t, "at"), holders.Draw(t, "holder")
 		call := func() { _ = slots.Reserve(i, index, holder) }
@@ -105,8 +106,8 @@ func TestOneCallChangesAtMostItsOwnSlotAndRepeatingItChangesNothing(t *testing.T
 		call()
 		after := maps.Clone(i.Spec.DeviceUsage)
 		key := akriv0.SlotName("cam-abc123", index)
-		if was := before[key]; was != "" && was != after[key] {
-			require.Contains(t, []string{holder.String(), "C:cam-" + holder.VirtualID + ":" + holder.Node}, was, "only the holder may give it up")
+		if held := before[key]; held != "" && held != after[key] {
+			require.Contains(t, []string{holder.String(), "C:cam-" + holder.VirtualID + ":" + holder.Node}, held, "only the holder may release the slot")
 		}
 		delete(before, key)
 		delete(after, key)
@@ -141,9 +142,9 @@ func TestNeverMoreHoldersThanCapacity(t *testing.T) {
 	})
 }
 
-func TestFitIsIdempotentAndKeepsMalformedValues(t *testing.T) {
+func TestFitKeepsMalformedValues(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		i := usages(t)
+		i := drawInstance(t)
 		before := slots.List(i)
 		slots.Fit(i, unlisted(i))
 		once := maps.Clone(i.Spec.DeviceUsage)

@@ -10,26 +10,28 @@ import (
 	akriv0 "akri.sh/libs/apis/akri/v0"
 )
 
-// rule makes one condition of the problems that belong to it.
+// rule derives one condition from the problems that belong to it.
 type rule struct {
 	condition string
-	fine      string
-	belongs   func(reason string) bool
-	// works tells whether a node does well enough for the rest to be tolerated.
+	// message of the condition if it is True.
+	message string
+	belongs func(reason string) bool
+	// works reports whether a node is fine. One such node keeps the condition True despite problems
+	// of other nodes.
 	works func(akriv0.NodeStatus) bool
 }
 
 var rules = []rule{
-	{akriv0.ConditionHandlerRegistered, "the Discovery Handler is registered", ofHandler, handlerReachable},
-	{akriv0.ConditionDetailsAccepted, "the Discovery Handler accepts the details", ofDetails, discovers},
-	{akriv0.ConditionDevicesAccepted, "every device became part of an Instance", ofDevices, discovers},
+	{akriv0.ConditionHandlerRegistered, "the Discovery Handler is registered", isHandlerReason, handlerReachable},
+	{akriv0.ConditionDetailsAccepted, "the Discovery Handler accepts the details", isDetailsReason, canDiscover},
+	{akriv0.ConditionDevicesAccepted, "every device has an Instance", isDeviceReason, canDiscover},
 }
 
-func ofHandler(reason string) bool {
+func isHandlerReason(reason string) bool {
 	return reason == akriv0.ReasonHandlerNotRegistered || reason == akriv0.ReasonHandlerOffline
 }
 
-func ofDetails(reason string) bool {
+func isDetailsReason(reason string) bool {
 	switch reason {
 	case akriv0.ReasonInvalidDetails, akriv0.ReasonPropertyNotFound, akriv0.ReasonPropertyForbidden, akriv0.ReasonDiscoverFailed:
 		return true
@@ -37,30 +39,31 @@ func ofDetails(reason string) bool {
 	return false
 }
 
-// ofDevices also takes reasons that a newer node may know.
-func ofDevices(reason string) bool { return !ofHandler(reason) && !ofDetails(reason) }
+// isDeviceReason includes unknown reasons, which a node of a newer version may report.
+func isDeviceReason(reason string) bool { return !isHandlerReason(reason) && !isDetailsReason(reason) }
 
-// ofNode are the problems of a node rather than of the Configuration.
-func ofNode(reason string) bool { return ofHandler(reason) || reason == akriv0.ReasonDiscoverFailed }
-
-func handlerReachable(node akriv0.NodeStatus) bool {
-	return slices.ContainsFunc(node.Handlers, func(h akriv0.HandlerStatus) bool { return h.Status != "Offline" })
+// isNodeReason reports whether the problem concerns only its node, not the Configuration.
+func isNodeReason(reason string) bool {
+	return isHandlerReason(reason) || reason == akriv0.ReasonDiscoverFailed
 }
 
-func discovers(node akriv0.NodeStatus) bool {
+func handlerReachable(node akriv0.NodeStatus) bool {
+	return slices.ContainsFunc(node.Handlers, func(h akriv0.HandlerStatus) bool { return h.Status != akriv0.HandlerOffline })
+}
+
+func canDiscover(node akriv0.NodeStatus) bool {
 	return handlerReachable(node) && !slices.ContainsFunc(node.Problems, func(p akriv0.Problem) bool {
 		return p.Reason == akriv0.ReasonDiscoverFailed
 	})
 }
 
-// conditions of the nodes' state and of slots, Ready first.
-func conditions(nodes []akriv0.NodeStatus, unreadable []string) []metav1.Condition {
-	ready := metav1.Condition{Type: akriv0.ConditionReady, Status: metav1.ConditionTrue, Reason: akriv0.ReasonAsExpected, Message: "all is well"}
-	all := []metav1.Condition{ready}
+// conditions returns all conditions, Ready first.
+func conditions(nodes []akriv0.NodeStatus, devices int, malformedSlots []string) []metav1.Condition {
+	all := []metav1.Condition{asExpected(akriv0.ConditionReady, deviceCount(nodes, devices))}
 	for _, rule := range rules {
-		all = append(all, rule.judge(nodes))
+		all = append(all, rule.evaluate(nodes))
 	}
-	all = append(all, slotsReadable(unreadable))
+	all = append(all, slotsReadable(malformedSlots))
 	for _, condition := range all[1:] {
 		if worse(condition.Status, all[0].Status) {
 			all[0].Status, all[0].Reason, all[0].Message = condition.Status, condition.Reason, condition.Message
@@ -69,12 +72,38 @@ func conditions(nodes []akriv0.NodeStatus, unreadable []string) []metav1.Conditi
 	return all
 }
 
-func slotsReadable(unreadable []string) metav1.Condition {
-	condition := metav1.Condition{Type: akriv0.ConditionSlotsReadable, Status: metav1.ConditionTrue, Reason: akriv0.ReasonAsExpected,
-		Message: "every slot says who holds it"}
-	if len(unreadable) > 0 {
+func asExpected(condition, message string) metav1.Condition {
+	return metav1.Condition{Type: condition, Status: metav1.ConditionTrue, Reason: akriv0.ReasonAsExpected, Message: message}
+}
+
+// deviceCount returns for example "2 devices on 3 nodes". It counts the nodes that see devices, or
+// all nodes if there are no devices.
+func deviceCount(nodes []akriv0.NodeStatus, devices int) string {
+	count := 0
+	for _, node := range nodes {
+		if devices == 0 || node.Devices > 0 {
+			count++
+		}
+	}
+	on := plural(count, "node")
+	if devices == 0 {
+		return "no devices on " + on
+	}
+	return plural(devices, "device") + " on " + on
+}
+
+func plural(count int, noun string) string {
+	if count == 1 {
+		return "1 " + noun
+	}
+	return fmt.Sprintf("%d %ss", count, noun)
+}
+
+func slotsReadable(malformedSlots []string) metav1.Condition {
+	condition := asExpected(akriv0.ConditionSlotsReadable, "all slot records are valid")
+	if len(malformedSlots) > 0 {
 		condition.Status, condition.Reason = metav1.ConditionFalse, akriv0.ReasonSlotMalformed
-		condition.Message = clip(strings.Join(unreadable, "; "), maxMessage)
+		condition.Message = clip(strings.Join(malformedSlots, "; "), maxMessage)
 	}
 	return condition
 }
@@ -84,59 +113,62 @@ func worse(a, b metav1.ConditionStatus) bool {
 	return rank[a] > rank[b]
 }
 
-func (r rule) judge(nodes []akriv0.NodeStatus) metav1.Condition {
-	found, worst := r.problems(nodes)
-	condition := metav1.Condition{Type: r.condition, Status: metav1.ConditionTrue, Reason: akriv0.ReasonAsExpected, Message: r.fine}
+func (r rule) evaluate(nodes []akriv0.NodeStatus) metav1.Condition {
+	problems, reason := r.problems(nodes)
+	condition := asExpected(r.condition, r.message)
+	tolerated := isNodeReason(reason) && slices.ContainsFunc(nodes, r.works)
 	switch {
 	case len(nodes) == 0:
-		condition.Status, condition.Reason, condition.Message = metav1.ConditionUnknown, akriv0.ReasonNoReport, "no node has reported yet"
-	case len(found) > 0 && (!ofNode(worst) || !slices.ContainsFunc(nodes, r.works)):
-		condition.Status, condition.Reason, condition.Message = metav1.ConditionFalse, worst, summary("", found)
-	case len(found) > 0:
-		condition.Message = summary(r.fine+"; but ", found)
+		condition.Status, condition.Reason = metav1.ConditionUnknown, akriv0.ReasonNoReport
+		condition.Message = "no node has reported yet"
+	case len(problems) > 0 && !tolerated:
+		condition.Status, condition.Reason, condition.Message = metav1.ConditionFalse, reason, summarize("", problems)
+	case len(problems) > 0:
+		condition.Message = summarize(r.message+"; problems: ", problems)
 	case r.condition == akriv0.ConditionHandlerRegistered && !slices.ContainsFunc(nodes, r.works):
-		condition.Status, condition.Reason, condition.Message = metav1.ConditionUnknown, akriv0.ReasonNoReport, "no node knows of a handler yet"
+		condition.Status, condition.Reason = metav1.ConditionUnknown, akriv0.ReasonNoReport
+		condition.Message = "no node has reported a Discovery Handler yet"
 	}
 	return condition
 }
 
-// nodeText is what one node has to say.
-type nodeText struct{ node, text string }
+// nodeProblems are the messages of one node.
+type nodeProblems struct{ node, messages string }
 
-// problems returns those of this rule, by node, and the reason that decides: one of the
-// Configuration before one of a node, the first in the order of the nodes.
-func (r rule) problems(nodes []akriv0.NodeStatus) (found []nodeText, worst string) {
+// problems returns the problems of this rule by node, and the reason of the condition: the first
+// problem of the Configuration or, if there is none, the first problem of a node.
+func (r rule) problems(nodes []akriv0.NodeStatus) (problems []nodeProblems, reason string) {
 	for _, node := range nodes {
-		var texts []string
+		var messages []string
 		for _, problem := range node.Problems {
 			if !r.belongs(problem.Reason) {
 				continue
 			}
-			texts = append(texts, problem.Message)
-			if worst == "" || ofNode(worst) && !ofNode(problem.Reason) {
-				worst = problem.Reason
+			messages = append(messages, problem.Message)
+			if reason == "" || isNodeReason(reason) && !isNodeReason(problem.Reason) {
+				reason = problem.Reason
 			}
 		}
-		if len(texts) > 0 {
-			found = append(found, nodeText{node.Name, strings.Join(texts, ", ")})
+		if len(messages) > 0 {
+			problems = append(problems, nodeProblems{node.Name, strings.Join(messages, ", ")})
 		}
 	}
-	return found, worst
+	return problems, reason
 }
 
-// summary names the nodes one by one for as long as there is room.
-func summary(start string, found []nodeText) string {
+// summarize lists the problems by node, up to maxMessage bytes.
+func summarize(prefix string, problems []nodeProblems) string {
 	var text strings.Builder
-	text.WriteString(start)
-	for i, one := range found {
-		part := one.node + ": " + one.text
+	text.WriteString(prefix)
+	for i, problem := range problems {
+		part := problem.node + ": " + problem.messages
 		if i > 0 {
 			part = "; " + part
 		} else {
-			part = clip(part, maxMessage-len(start))
+			part = clip(part, maxMessage-len(prefix))
 		}
 		if text.Len()+len(part) > maxMessage {
-			fmt.Fprintf(&text, " … and %d more nodes", len(found)-i)
+			fmt.Fprintf(&text, " … and %d more nodes", len(problems)-i)
 			break
 		}
 		text.WriteString(part)

@@ -1,16 +1,16 @@
-// Package status is what a Configuration's status says: a pure function of what its nodes report
-// and how many Instances it has, so that all replicas agree.
+// Package status computes the status of a Configuration from the reports of its nodes and its
+// Instances. All replicas compute the same status.
 //
-// Ready is True when every other condition is. Some problems concern the Configuration wherever
-// they are seen (details that a handler cannot parse, a device that cannot be offered, a name that
-// is taken) and make their condition False. Others concern a node (its handler is not registered,
-// offline, or fails): they make it False only when no node can discover, and are named in the
-// message of a True condition otherwise.
+// Ready is True if all other conditions are. A problem of the Configuration, such as invalid
+// details, makes its condition False if one node reports it. A problem of a node, such as a handler
+// that is offline, does so only if no node can discover. Otherwise the message of the True
+// condition lists it.
 package status
 
 import (
 	"cmp"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -27,47 +27,47 @@ const (
 	maxProblemsPerNode = 16
 )
 
-// Input is all that the status depends on.
+// Input of Desired.
 type Input struct {
-	// Configuration with the status that it has.
+	// Configuration with its current status.
 	Configuration *akriv0.Configuration
-	// Instances is how many there are.
+	// Instances is the number of Instances of the Configuration.
 	Instances int
-	// Unreadable are sentences about slots whose value cannot be read.
-	Unreadable []string
-	// Heard is what the nodes report to this replica; other nodes keep their entries.
-	Heard []Report
-	// Gone tells whether a node does not exist any more.
+	// MalformedSlots has a message for each slot with a malformed value.
+	MalformedSlots []string
+	// Reports of the nodes that are connected to this replica. Other nodes keep their entries.
+	Reports []Report
+	// Gone reports whether a node no longer exists.
 	Gone func(node string) bool
-	// Now is the time of conditions that change.
+	// Now is the transition time of conditions that change.
 	Now time.Time
 }
 
-// Report is the entry of one node as it reports it.
+// Report is the entry of one node according to its report.
 type Report struct {
 	akriv0.NodeStatus
-	// Complete: the node has heard every handler.
+	// Complete means that every handler of the node has sent a list.
 	Complete bool
-	// Generation of the Configuration that it answers; 0: not known, taken as the newest.
+	// Generation of the Configuration that the node discovered. 0: unknown, treated as the newest.
 	Generation int64
 }
 
-// says tells whether the report is an answer. One that waits for handlers and knows of nothing
-// wrong is none: what the node said before still stands.
-func (r Report) says() bool { return r.Complete || len(r.Problems) > 0 }
+// conclusive reports whether the report replaces the entry of the node. A report that still waits
+// for handlers and has no problems does not.
+func (r Report) conclusive() bool { return r.Complete || len(r.Problems) > 0 }
 
-// Desired is what the status should be.
+// Desired computes the desired status.
 func Desired(in Input) akriv0.ConfigurationStatus {
 	current := in.Configuration.Status
 	desired := akriv0.ConfigurationStatus{
-		ObservedGeneration: in.observed(),
-		Devices:            int32(min(in.Instances, 1<<31-1)), // bounded
-		Nodes:              nodes(current.Nodes, in.Heard, in.Gone),
+		ObservedGeneration: in.observedGeneration(),
+		Devices:            int32(min(in.Instances, 1<<31-1)),
+		Nodes:              nodes(current.Nodes, in.Reports, in.Gone),
 	}
 	for _, condition := range current.Conditions {
 		desired.Conditions = append(desired.Conditions, *condition.DeepCopy())
 	}
-	for _, condition := range conditions(desired.Nodes, in.Unreadable) {
+	for _, condition := range conditions(desired.Nodes, in.Instances, in.MalformedSlots) {
 		condition.ObservedGeneration = desired.ObservedGeneration
 		condition.LastTransitionTime = metav1.NewTime(in.Now.Truncate(time.Second))
 		meta.SetStatusCondition(&desired.Conditions, condition)
@@ -75,45 +75,39 @@ func Desired(in Input) akriv0.ConfigurationStatus {
 	return desired
 }
 
-// observed is the newest spec that a node has answered.
-func (in Input) observed() int64 {
+// observedGeneration returns the newest generation that a node has reported on.
+func (in Input) observedGeneration() int64 {
 	newest := in.Configuration.Generation
-	answers := func(r Report) bool { return r.says() && (r.Generation == 0 || r.Generation >= newest) }
-	if slices.ContainsFunc(in.Heard, answers) {
+	reported := func(r Report) bool { return r.conclusive() && (r.Generation == 0 || r.Generation >= newest) }
+	if slices.ContainsFunc(in.Reports, reported) {
 		return newest
 	}
 	return in.Configuration.Status.ObservedGeneration
 }
 
-func nodes(current []akriv0.NodeStatus, heard []Report, gone func(string) bool) []akriv0.NodeStatus {
-	former := map[string]akriv0.NodeStatus{}
+// nodes replaces the entries of the reporting nodes and removes those of nodes that no longer
+// exist.
+func nodes(current []akriv0.NodeStatus, reports []Report, gone func(string) bool) []akriv0.NodeStatus {
+	byName := map[string]akriv0.NodeStatus{}
 	for _, node := range current {
-		former[node.Name] = node
+		byName[node.Name] = node
 	}
-	own := map[string]bool{}
-	var all []akriv0.NodeStatus
-	for _, report := range heard {
-		if !report.says() {
+	for _, report := range reports {
+		if !report.conclusive() {
 			continue
 		}
-		node := bounded(report.NodeStatus)
-		if !report.Complete { // what it lacks may still be there
-			node.Devices = max(node.Devices, former[node.Name].Devices)
+		node := truncate(report.NodeStatus)
+		if !report.Complete { // devices that it lacks may still exist
+			node.Devices = max(node.Devices, byName[node.Name].Devices)
 		}
-		own[node.Name] = true
-		all = append(all, node)
+		byName[node.Name] = node
 	}
-	for _, node := range current {
-		if !own[node.Name] {
-			all = append(all, node)
-		}
-	}
-	all = slices.DeleteFunc(all, func(n akriv0.NodeStatus) bool { return gone(n.Name) })
-	slices.SortFunc(all, func(a, b akriv0.NodeStatus) int { return cmp.Compare(a.Name, b.Name) })
-	return all
+	maps.DeleteFunc(byName, func(name string, _ akriv0.NodeStatus) bool { return gone(name) })
+	return slices.SortedFunc(maps.Values(byName), func(a, b akriv0.NodeStatus) int { return cmp.Compare(a.Name, b.Name) })
 }
 
-func bounded(node akriv0.NodeStatus) akriv0.NodeStatus {
+// truncate limits the number of problems and the length of their messages.
+func truncate(node akriv0.NodeStatus) akriv0.NodeStatus {
 	node.Problems = slices.Clone(node.Problems)
 	if more := len(node.Problems) - maxProblemsPerNode; more > 0 {
 		node.Problems = node.Problems[:maxProblemsPerNode]
@@ -127,7 +121,7 @@ func bounded(node akriv0.NodeStatus) akriv0.NodeStatus {
 	return node
 }
 
-// clip shortens a text to at most limit bytes, without cutting a letter in two.
+// clip shortens a text to at most limit bytes. It does not split characters.
 func clip(text string, limit int) string {
 	if len(text) <= limit {
 		return text
@@ -135,7 +129,7 @@ func clip(text string, limit int) string {
 	return strings.ToValidUTF8(text[:limit-len("…")], "") + "…"
 }
 
-// Node is the entry of one node.
+// Node returns the entry of one node.
 func Node(name string, devices int, handlers []akriv0.HandlerStatus, problems []akriv0.Problem) akriv0.NodeStatus {
-	return akriv0.NodeStatus{Name: name, Devices: int32(min(devices, 1<<31-1)), Handlers: handlers, Problems: problems} // bounded
+	return akriv0.NodeStatus{Name: name, Devices: int32(min(devices, 1<<31-1)), Handlers: handlers, Problems: problems}
 }

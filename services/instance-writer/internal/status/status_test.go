@@ -17,7 +17,7 @@ import (
 
 var (
 	early  = time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
-	active = []akriv0.HandlerStatus{{Name: "udev", Endpoint: "/h.sock", Status: "Active"}}
+	active = []akriv0.HandlerStatus{{Name: "udev", Endpoint: "/h.sock", Status: akriv0.HandlerActive}}
 )
 
 func never(string) bool { return false }
@@ -39,7 +39,7 @@ func complete(nodes ...akriv0.NodeStatus) []status.Report {
 }
 
 func desired(nodes ...akriv0.NodeStatus) akriv0.ConfigurationStatus {
-	return status.Desired(status.Input{Configuration: &akriv0.Configuration{}, Heard: complete(nodes...), Gone: never, Now: early})
+	return status.Desired(status.Input{Configuration: &akriv0.Configuration{}, Instances: 1, Reports: complete(nodes...), Gone: never, Now: early})
 }
 
 func TestConditions(t *testing.T) {
@@ -48,26 +48,26 @@ func TestConditions(t *testing.T) {
 		failing     string
 		ready       metav1.ConditionStatus
 		reason      string
-		messageHas  string
+		message     string
 		otherwiseOK bool
 	}{
-		"nobody reported": {nil, akriv0.ConditionHandlerRegistered, metav1.ConditionUnknown, "NoReport", "no node has reported yet", false},
-		"all well":        {[]akriv0.NodeStatus{node("a", active)}, "", metav1.ConditionTrue, "AsExpected", "all is well", true},
-		"handler nowhere": {[]akriv0.NodeStatus{node("a", nil, "HandlerNotRegistered")}, akriv0.ConditionHandlerRegistered, metav1.ConditionFalse,
+		"no report":  {nil, akriv0.ConditionHandlerRegistered, metav1.ConditionUnknown, "NoReport", "no node has reported yet", false},
+		"no problem": {[]akriv0.NodeStatus{node("a", active)}, "", metav1.ConditionTrue, "AsExpected", "1 device on 1 node", true},
+		"handler on no node": {[]akriv0.NodeStatus{node("a", nil, "HandlerNotRegistered")}, akriv0.ConditionHandlerRegistered, metav1.ConditionFalse,
 			"HandlerNotRegistered", "a: about HandlerNotRegistered", true},
 		"handler on one node of two": {[]akriv0.NodeStatus{node("a", nil, "HandlerNotRegistered"), node("b", active)}, "", metav1.ConditionTrue,
-			"AsExpected", "all is well", true},
+			"AsExpected", "1 device on 2 nodes", true},
 		"bad details on one node of two": {[]akriv0.NodeStatus{node("a", active, "InvalidDetails"), node("b", active)}, akriv0.ConditionDetailsAccepted,
 			metav1.ConditionFalse, "InvalidDetails", "a: about InvalidDetails", true},
-		"a Secret that may not be read": {[]akriv0.NodeStatus{node("a", active, "PropertyForbidden"), node("b", active)}, akriv0.ConditionDetailsAccepted,
+		"forbidden Secret": {[]akriv0.NodeStatus{node("a", active, "PropertyForbidden"), node("b", active)}, akriv0.ConditionDetailsAccepted,
 			metav1.ConditionFalse, "PropertyForbidden", "a: about PropertyForbidden", true},
 		"discovery fails on the only node": {[]akriv0.NodeStatus{node("a", active, "DiscoverFailed")}, akriv0.ConditionDetailsAccepted,
 			metav1.ConditionFalse, "DiscoverFailed", "a: about DiscoverFailed", true},
 		"discovery fails on one of two": {[]akriv0.NodeStatus{node("a", active, "DiscoverFailed"), node("b", active)}, "", metav1.ConditionTrue,
-			"AsExpected", "all is well", true},
+			"AsExpected", "1 device on 2 nodes", true},
 		"collision": {[]akriv0.NodeStatus{node("a", active, "DigestCollision")}, akriv0.ConditionDevicesAccepted, metav1.ConditionFalse,
 			"DigestCollision", "a: about DigestCollision", true},
-		"a reason of tomorrow": {[]akriv0.NodeStatus{node("a", active, "SomethingNew")}, akriv0.ConditionDevicesAccepted, metav1.ConditionFalse,
+		"unknown reason": {[]akriv0.NodeStatus{node("a", active, "SomethingNew")}, akriv0.ConditionDevicesAccepted, metav1.ConditionFalse,
 			"SomethingNew", "a: about SomethingNew", true},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -76,7 +76,7 @@ func TestConditions(t *testing.T) {
 			ready := meta.FindStatusCondition(got, akriv0.ConditionReady)
 			require.Equal(t, c.ready, ready.Status)
 			require.Equal(t, c.reason, ready.Reason)
-			require.Equal(t, c.messageHas, ready.Message)
+			require.Equal(t, c.message, ready.Message)
 			for _, condition := range got[1:] {
 				if condition.Type == c.failing {
 					require.Equal(t, c.ready, condition.Status)
@@ -88,9 +88,9 @@ func TestConditions(t *testing.T) {
 	}
 }
 
-func TestATrueConditionNamesTheNodesThatLackTheHandler(t *testing.T) {
+func TestTrueConditionListsNodeProblems(t *testing.T) {
 	got := desired(node("a", nil, "HandlerNotRegistered"), node("b", active))
-	require.Equal(t, "the Discovery Handler is registered; but a: about HandlerNotRegistered",
+	require.Equal(t, "the Discovery Handler is registered; problems: a: about HandlerNotRegistered",
 		meta.FindStatusCondition(got.Conditions, akriv0.ConditionHandlerRegistered).Message)
 }
 
@@ -106,76 +106,102 @@ func TestMessagesAreBounded(t *testing.T) {
 	require.LessOrEqual(t, len(got.Nodes[0].Problems[0].Message), 512)
 }
 
-func TestNodesThatAreGoneLeaveAndOthersKeepWhatTheySaid(t *testing.T) {
+// Entries of deleted nodes are removed. Entries of nodes without a report here are kept.
+func TestNodeEntries(t *testing.T) {
 	configuration := &akriv0.Configuration{}
 	configuration.Status.Nodes = []akriv0.NodeStatus{node("gone", nil), node("other", active), node("own", nil)}
 	got := status.Desired(status.Input{
-		Configuration: configuration, Instances: 3, Heard: complete(node("own", active)),
+		Configuration: configuration, Instances: 3, Reports: complete(node("own", active)),
 		Gone: func(n string) bool { return n == "gone" }, Now: early,
 	})
 	require.Equal(t, []akriv0.NodeStatus{node("other", active), node("own", active)}, got.Nodes)
 	require.EqualValues(t, 3, got.Devices)
 }
 
-func TestReplicasAgreeAndASecondLookChangesNothing(t *testing.T) {
+// Replicas with different reports agree, and a second computation changes nothing.
+func TestReplicasAgree(t *testing.T) {
 	reasons := []string{"HandlerNotRegistered", "InvalidDetails", "DigestCollision", "DiscoverFailed"}
 	rapid.Check(t, func(t *rapid.T) {
-		var heard []akriv0.NodeStatus
+		var reported []akriv0.NodeStatus
 		for _, name := range []string{"a", "b", "c"} {
 			handlers := active
 			if rapid.Bool().Draw(t, "without") {
 				handlers = nil
 			}
-			heard = append(heard, node(name, handlers, rapid.SliceOfN(rapid.SampledFrom(reasons), 0, 2).Draw(t, "problems")...))
+			reported = append(reported, node(name, handlers, rapid.SliceOfN(rapid.SampledFrom(reasons), 0, 2).Draw(t, "problems")...))
 		}
 		configuration := &akriv0.Configuration{}
 		write := func(now time.Time, nodes ...akriv0.NodeStatus) {
-			configuration.Status = status.Desired(status.Input{Configuration: configuration, Heard: complete(nodes...), Gone: never, Now: now})
+			configuration.Status = status.Desired(status.Input{Configuration: configuration, Instances: 1, Reports: complete(nodes...), Gone: never, Now: now})
 		}
 		for _, i := range rapid.Permutation([]int{0, 1, 2}).Draw(t, "order") {
-			write(early, heard[i])
+			write(early, reported[i])
 		}
-		want := desired(heard...)
+		want := desired(reported...)
 		require.Equal(t, want, configuration.Status)
-		write(early.Add(time.Hour), heard...)
+		write(early.Add(time.Hour), reported...)
 		require.Equal(t, want, configuration.Status)
 	})
 }
 
-func TestNoAnswerYetIsNoAnswer(t *testing.T) {
+func TestReadyMessageCountsDevices(t *testing.T) {
+	for _, c := range []struct {
+		instances int
+		devices   []int // of each node
+		want      string
+	}{
+		{0, []int{0}, "no devices on 1 node"},
+		{0, []int{0, 0, 0}, "no devices on 3 nodes"},
+		{1, []int{1, 0}, "1 device on 1 node"},
+		{1, []int{1, 1}, "1 device on 2 nodes"},
+		{2, []int{2, 1, 1}, "2 devices on 3 nodes"},
+	} {
+		var nodes []akriv0.NodeStatus
+		for i, devices := range c.devices {
+			nodes = append(nodes, status.Node(fmt.Sprint(i), devices, active, nil))
+		}
+		got := status.Desired(status.Input{
+			Configuration: &akriv0.Configuration{}, Instances: c.instances, Reports: complete(nodes...), Gone: never, Now: early,
+		})
+		require.Equal(t, c.want, meta.FindStatusCondition(got.Conditions, akriv0.ConditionReady).Message)
+	}
+}
+
+// An incomplete report without problems leaves the status unchanged.
+func TestInconclusiveReport(t *testing.T) {
 	configuration := &akriv0.Configuration{}
 	configuration.Generation = 1
-	hear := func(r status.Report) *metav1.Condition {
-		configuration.Status = status.Desired(status.Input{Configuration: configuration, Heard: []status.Report{r}, Gone: never, Now: early})
+	report := func(r status.Report) *metav1.Condition {
+		configuration.Status = status.Desired(status.Input{Configuration: configuration, Reports: []status.Report{r}, Gone: never, Now: early})
 		return meta.FindStatusCondition(configuration.Status.Conditions, akriv0.ConditionReady)
 	}
 	waiting, bad := node("a", active), node("a", active, "InvalidDetails")
 	waiting.Devices = 0
 
-	ready := hear(status.Report{NodeStatus: waiting, Generation: 1})
+	ready := report(status.Report{NodeStatus: waiting, Generation: 1})
 	require.Equal(t, metav1.ConditionUnknown, ready.Status)
 	require.Equal(t, akriv0.ReasonNoReport, ready.Reason)
 	require.Zero(t, ready.ObservedGeneration)
 	require.Zero(t, configuration.Status.ObservedGeneration)
 
-	ready = hear(status.Report{NodeStatus: bad, Generation: 1, Complete: true})
+	ready = report(status.Report{NodeStatus: bad, Generation: 1, Complete: true})
 	require.Equal(t, metav1.ConditionFalse, ready.Status)
 	require.EqualValues(t, 1, ready.ObservedGeneration)
 	before := configuration.Status.DeepCopy()
-	hear(status.Report{NodeStatus: waiting, Generation: 1})
-	require.Equal(t, *before, configuration.Status, "a node that starts again changes nothing")
+	report(status.Report{NodeStatus: waiting, Generation: 1})
+	require.Equal(t, *before, configuration.Status, "a node that restarts changes nothing")
 
 	configuration.Generation = 2
-	ready = hear(status.Report{NodeStatus: node("a", active), Generation: 1, Complete: true})
-	require.EqualValues(t, 1, ready.ObservedGeneration, "an answer to the former spec says nothing of this one")
-	hear(status.Report{NodeStatus: waiting, Generation: 2})
+	ready = report(status.Report{NodeStatus: node("a", active), Generation: 1, Complete: true})
+	require.EqualValues(t, 1, ready.ObservedGeneration, "the report is on the previous spec")
+	report(status.Report{NodeStatus: waiting, Generation: 2})
 	require.EqualValues(t, 1, configuration.Status.ObservedGeneration)
-	ready = hear(status.Report{NodeStatus: node("a", active), Generation: 2, Complete: true})
+	ready = report(status.Report{NodeStatus: node("a", active), Generation: 2, Complete: true})
 	require.EqualValues(t, 2, ready.ObservedGeneration)
 	require.Equal(t, metav1.ConditionTrue, ready.Status)
 
 	offline := node("a", active, "HandlerOffline")
 	offline.Devices = 0
-	hear(status.Report{NodeStatus: offline, Generation: 2})
-	require.EqualValues(t, 1, configuration.Status.Nodes[0].Devices, "an incomplete list takes no device away")
+	report(status.Report{NodeStatus: offline, Generation: 2})
+	require.EqualValues(t, 1, configuration.Status.Nodes[0].Devices, "an incomplete report removes no device")
 }

@@ -5,6 +5,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
+	"k8s.io/apimachinery/pkg/types"
 
 	akriv0 "akri.sh/libs/apis/akri/v0"
 	"akri.sh/services/instance-writer/internal/cluster"
@@ -17,9 +18,9 @@ func (r *Reconciler) onInstance(before, after *akriv0.Instance) {
 		instance = before
 	}
 	owner := cluster.Owner(instance)
-	r.instances.Add(Key{owner, instance.Name})
-	if before == nil || after == nil || !slices.Equal(slots.Unreadable(before), slots.Unreadable(after)) {
-		r.lookAtStatus(owner)
+	r.instances.add(instanceKey{owner, instance.Name})
+	if before == nil || after == nil || !slices.Equal(slots.MalformedMessages(before), slots.MalformedMessages(after)) {
+		r.enqueueStatus(owner)
 	}
 }
 
@@ -30,20 +31,18 @@ func (r *Reconciler) onConfiguration(before, after *akriv0.Configuration) {
 	}
 	key := cluster.Key(configuration)
 	if before != nil && after != nil && sameSpec(before, after) {
-		r.statuses.Add(key)
+		r.statuses.add(key)
 		return
 	}
-	r.lookAtStatus(key)
-	names := r.Reports.Names(key)
+	r.enqueueStatus(key)
+	names := r.Reports.Instances(key)
 	for _, instance := range r.Cluster.InstancesOf(key) {
 		names = append(names, instance.Name)
 	}
 	if before != nil && (after == nil || after.UID != before.UID) {
 		r.Reports.Drop(key, before.UID)
 	}
-	for _, key := range keys(key, names) {
-		r.look(key)
-	}
+	r.enqueueInstances(key, names...)
 }
 
 func sameSpec(a, b *akriv0.Configuration) bool {
@@ -54,18 +53,32 @@ func (r *Reconciler) onNode(before, after *corev1.Node) {
 	node := after
 	if after == nil {
 		node = before
-		r.forgetNode(node.Name)
+		r.enqueueStatusesWith(node.Name)
 	}
 	if before == nil || after == nil || !equality.Semantic.DeepEqual(before.Status, after.Status) {
-		r.nodes.Add(node.Name)
+		r.nodes.add(node.Name)
 	}
 }
 
-// forgetNode lets the status of every Configuration that speaks of the node drop it.
-func (r *Reconciler) forgetNode(name string) {
+// enqueueStatusesWith enqueues the Configurations whose status has an entry of the node.
+func (r *Reconciler) enqueueStatusesWith(node string) {
 	for _, configuration := range r.Cluster.Configurations() {
-		if slices.ContainsFunc(configuration.Status.Nodes, func(n akriv0.NodeStatus) bool { return n.Name == name }) {
-			r.lookAtStatus(cluster.Key(configuration))
+		if slices.ContainsFunc(configuration.Status.Nodes, func(n akriv0.NodeStatus) bool { return n.Name == node }) {
+			r.enqueueStatus(cluster.Key(configuration))
 		}
 	}
+}
+
+// enqueueInstances enqueues Instances with new input.
+func (r *Reconciler) enqueueInstances(configuration types.NamespacedName, names ...string) {
+	for _, key := range instanceKeys(configuration, names) {
+		r.instanceBackoff.markNew(key)
+		r.instances.add(key)
+	}
+}
+
+// enqueueStatus enqueues the status of a Configuration with new input.
+func (r *Reconciler) enqueueStatus(configuration types.NamespacedName) {
+	r.statusBackoff.markNew(configuration)
+	r.statuses.add(configuration)
 }

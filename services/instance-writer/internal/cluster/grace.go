@@ -10,17 +10,19 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// trimNode keeps the name and since when the node is ready or not, so that heartbeats are no
+// trimNode keeps the name and the Ready condition without its heartbeat, so that heartbeats are no
 // changes.
 func trimNode(node *corev1.Node) {
-	ready := readiness(node)
+	ready := readyCondition(node)
 	*node = corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: node.Name, UID: node.UID, ResourceVersion: node.ResourceVersion}}
 	if ready != nil {
-		node.Status.Conditions = []corev1.NodeCondition{{Type: ready.Type, Status: ready.Status, LastTransitionTime: ready.LastTransitionTime}}
+		node.Status.Conditions = []corev1.NodeCondition{
+			{Type: ready.Type, Status: ready.Status, LastTransitionTime: ready.LastTransitionTime},
+		}
 	}
 }
 
-func readiness(node *corev1.Node) *corev1.NodeCondition {
+func readyCondition(node *corev1.Node) *corev1.NodeCondition {
 	for i := range node.Status.Conditions {
 		if node.Status.Conditions[i].Type == corev1.NodeReady {
 			return &node.Status.Conditions[i]
@@ -29,7 +31,8 @@ func readiness(node *corev1.Node) *corev1.NodeCondition {
 	return nil
 }
 
-// NodeExists tells whether there is such a Node; absence from a copy is no proof.
+// NodeExists reports whether the Node exists. It queries the API server if the cache has no such
+// Node.
 func (c *Cluster) NodeExists(ctx context.Context, name string) (bool, error) {
 	if _, ok := c.nodes.Get(name); ok {
 		return true, nil
@@ -46,19 +49,21 @@ func (c *Cluster) NodeExists(ctx context.Context, name string) (bool, error) {
 	return true, nil
 }
 
-// NodeOut tells whether the node is out at the time: gone, or not ready for longer than the grace.
-// When it is only not ready yet, `in` says how long it has left. A node whose readiness was never
-// told is in.
-func (c *Cluster) NodeOut(ctx context.Context, name string, grace time.Duration, now time.Time) (out bool, in time.Duration, err error) {
+// NodeUnavailable reports whether the Node does not exist or has been not ready for longer than the
+// grace period. For a Node that is not ready within the grace period, remaining is the rest of it.
+// A Node without a Ready condition is available.
+func (c *Cluster) NodeUnavailable(
+	ctx context.Context, name string, grace time.Duration,
+) (unavailable bool, remaining time.Duration, err error) {
 	node, ok := c.nodes.Get(name)
 	if !ok {
 		exists, err := c.NodeExists(ctx, name)
 		return err == nil && !exists, 0, err
 	}
-	ready := readiness(node)
+	ready := readyCondition(node)
 	if ready == nil || ready.Status == corev1.ConditionTrue {
 		return false, 0, nil
 	}
-	left := ready.LastTransitionTime.Add(grace).Sub(now)
-	return left <= 0, max(left, 0), nil
+	remaining = time.Until(ready.LastTransitionTime.Add(grace))
+	return remaining <= 0, max(remaining, 0), nil
 }

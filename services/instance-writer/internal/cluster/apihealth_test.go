@@ -1,0 +1,60 @@
+package cluster //nolint:testpackage // apiHealth is not exported
+
+import (
+	"context"
+	"errors"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+func closed(c <-chan struct{}) bool {
+	select {
+	case <-c:
+		return true
+	default:
+		return false
+	}
+}
+
+// The connection is probed only when it is silent, and is lost until the API server answers again.
+func TestAPIHealth(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var disconnected atomic.Bool
+		var probes atomic.Int64
+		health := newAPIHealth(func(ctx context.Context) error {
+			probes.Add(1)
+			if disconnected.Load() {
+				<-ctx.Done()
+				return errors.New("no answer")
+			}
+			return nil
+		})
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		go health.run(ctx)
+		for range 60 {
+			time.Sleep(time.Second) //nolint:forbidigo // the clock of synctest
+			health.contacted()
+		}
+		require.Zero(t, probes.Load(), "a connection in use is not probed")
+		time.Sleep(time.Minute) //nolint:forbidigo // the clock of synctest
+		require.NoError(t, health.check())
+		require.LessOrEqual(t, probes.Load(), int64(12))
+
+		disconnected.Store(true)
+		time.Sleep(13 * time.Second) //nolint:forbidigo // the clock of synctest
+		require.Error(t, health.check())
+		require.False(t, closed(health.connectionLost()))
+		time.Sleep(13 * time.Second) //nolint:forbidigo // the clock of synctest
+		require.True(t, closed(health.connectionLost()))
+
+		disconnected.Store(false)
+		time.Sleep(6 * time.Second) //nolint:forbidigo // the clock of synctest
+		require.NoError(t, health.check())
+		require.False(t, closed(health.connectionLost()))
+	})
+}

@@ -1,0 +1,151 @@
+package reconcile
+
+import (
+	"context"
+	"errors"
+	"math/rand/v2"
+	"sync"
+	"time"
+
+	"go.uber.org/zap"
+	"golang.org/x/sync/errgroup"
+	"k8s.io/client-go/util/workqueue"
+)
+
+const (
+	initialRetry = 20 * time.Millisecond
+	maxRetry     = 30 * time.Second
+)
+
+// ErrStopped is the error of Waiter.Wait after the queue has stopped.
+var ErrStopped = errors.New("stopping")
+
+// processFunc processes one key. A positive requeueAfter processes the key again after that time. A
+// key that fails is retried with backoff.
+type processFunc[K comparable] func(ctx context.Context, key K) (requeueAfter time.Duration, err error)
+
+// queue is a workqueue whose callers can wait until a key has been processed.
+type queue[K comparable] struct {
+	name    string
+	log     *zap.Logger
+	process processFunc[K]
+	keys    workqueue.TypedRateLimitingInterface[K]
+
+	mu      sync.Mutex
+	waiting map[K][]chan struct{}
+	stopped chan struct{}
+}
+
+// newQueue returns a queue that processes keys during run.
+func newQueue[K comparable](name string, log *zap.Logger, process processFunc[K]) *queue[K] {
+	limiter := workqueue.NewTypedItemExponentialFailureRateLimiter[K](initialRetry, maxRetry)
+	return &queue[K]{
+		name: name, log: log, process: process,
+		keys:    workqueue.NewTypedRateLimitingQueue[K](jitter[K]{limiter}),
+		waiting: map[K][]chan struct{}{},
+		stopped: make(chan struct{}),
+	}
+}
+
+func (q *queue[K]) add(key K) { q.keys.Add(key) }
+
+// Waiter waits until keys are processed.
+type Waiter struct {
+	processed []chan struct{}
+	stopped   chan struct{}
+}
+
+// addAndWait adds the keys. The Waiter waits until each is processed successfully by a run that
+// starts after this call.
+func (q *queue[K]) addAndWait(keys []K) Waiter {
+	waiter := Waiter{make([]chan struct{}, len(keys)), q.stopped}
+	for i, key := range keys {
+		waiter.processed[i] = make(chan struct{})
+		q.putWaiting(key, waiter.processed[i:i+1:i+1])
+		q.keys.Add(key)
+	}
+	return waiter
+}
+
+// Wait returns when all keys are processed.
+func (w Waiter) Wait(ctx context.Context) error {
+	for _, processed := range w.processed {
+		select {
+		case <-processed:
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		case <-w.stopped:
+			return ErrStopped
+		}
+	}
+	return nil
+}
+
+// run processes keys until ctx ends.
+func (q *queue[K]) run(ctx context.Context, workers int) error {
+	defer close(q.stopped)
+	stop := context.AfterFunc(ctx, q.keys.ShutDown)
+	defer stop()
+	var group errgroup.Group
+	for range workers {
+		group.Go(func() error {
+			for q.processNext(ctx) {
+			}
+			return nil
+		})
+	}
+	return group.Wait()
+}
+
+func (q *queue[K]) processNext(ctx context.Context) bool {
+	key, shutdown := q.keys.Get()
+	if shutdown {
+		return false
+	}
+	defer q.keys.Done(key)
+	waiting := q.takeWaiting(key)
+	requeueAfter, err := q.process(ctx, key)
+	if err != nil {
+		q.putWaiting(key, waiting)
+		q.keys.AddRateLimited(key)
+		q.log.Debug("reconciling failed", zap.String("queue", q.name), zap.Any("key", key), zap.Error(err),
+			zap.Int("attempt", q.keys.NumRequeues(key)))
+		return ctx.Err() == nil
+	}
+	for _, processed := range waiting {
+		close(processed)
+	}
+	q.keys.Forget(key)
+	if requeueAfter > 0 {
+		q.keys.AddAfter(key, requeueAfter)
+	}
+	return ctx.Err() == nil
+}
+
+func (q *queue[K]) takeWaiting(key K) []chan struct{} {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	waiting := q.waiting[key]
+	delete(q.waiting, key)
+	return waiting
+}
+
+func (q *queue[K]) putWaiting(key K, waiting []chan struct{}) {
+	if len(waiting) == 0 {
+		return
+	}
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.waiting[key] = append(waiting, q.waiting[key]...)
+}
+
+// jitter spreads retries, so that replicas whose writes conflicted do not conflict again.
+type jitter[K comparable] struct {
+	workqueue.TypedRateLimiter[K]
+}
+
+// When implements workqueue.TypedRateLimiter.
+func (j jitter[K]) When(key K) time.Duration {
+	delay := j.TypedRateLimiter.When(key)
+	return delay/2 + rand.N(delay/2+1)
+}

@@ -1,0 +1,266 @@
+package server
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"regexp"
+	"slices"
+	"sync"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	akriv0 "akri.sh/libs/apis/akri/v0"
+	instancev1 "akri.sh/proto/akri/instance/v1"
+
+	"akri.sh/services/instance-writer/internal/merge"
+	"akri.sh/services/instance-writer/internal/reports"
+)
+
+const (
+	// maxUnanswered is the number of unanswered reports of a stream at which the server stops
+	// receiving.
+	maxUnanswered = 256
+	// configurationTimeout is how long a report waits until the watch delivers its Configuration.
+	configurationTimeout = 5 * time.Second
+	// writeTimeout is shorter than the time after which a node reopens an unanswered stream.
+	writeTimeout = 20 * time.Second
+)
+
+// errLate means that the outcome of a report is not known within writeTimeout.
+var errLate = errors.New("not written yet; the write is being retried")
+
+// reportStream is a ReportDevices stream.
+type reportStream struct {
+	*Server
+	grpc.BidiStreamingServer[instancev1.ReportDevicesRequest, instancev1.ReportDevicesResponse]
+	node    string
+	reports *reports.Stream
+	// unanswered has an element for each report without a response.
+	unanswered chan struct{}
+	responses  chan *instancev1.ReportDevicesResponse
+}
+
+// ReportDevices processes reports concurrently and responds to each when its outcome is known, so
+// that a slow report does not delay others.
+func (s *Server) ReportDevices(
+	stream grpc.BidiStreamingServer[instancev1.ReportDevicesRequest, instancev1.ReportDevicesResponse],
+) error {
+	ctx, cancel := context.WithCancelCause(stream.Context())
+	defer cancel(nil)
+	session := &reportStream{
+		Server: s, BidiStreamingServer: stream,
+		unanswered: make(chan struct{}, maxUnanswered), responses: make(chan *instancev1.ReportDevicesResponse),
+	}
+	// Recv fails when this call returns, which ends the goroutine.
+	received := make(chan error, 1)
+	go func() { received <- session.receiveAll(ctx, cancel) }()
+	return session.respond(ctx, received)
+}
+
+// receiveAll processes reports until the node closes its side of the stream. It then waits until
+// all are answered and returns nil.
+func (s *reportStream) receiveAll(ctx context.Context, cancel context.CancelCauseFunc) error {
+	var processing sync.WaitGroup
+	for sequence := uint64(1); ; sequence++ {
+		request, err := s.Recv()
+		if errors.Is(err, io.EOF) {
+			processing.Wait()
+			return nil
+		}
+		if err != nil {
+			return fmt.Errorf("receive report: %w", err)
+		}
+		if s.reports == nil {
+			s.node = request.GetNode()
+		}
+		if err := validateReport(request, s.node); err != nil {
+			return toStatus(err)
+		}
+		if s.reports == nil {
+			s.reports = s.Reports.Open(s.node)
+			defer s.Reports.Close(s.reports)
+		}
+		select {
+		case s.unanswered <- struct{}{}:
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+		processing.Go(func() {
+			if err := s.process(ctx, request, sequence); err != nil {
+				cancel(err)
+			}
+		})
+	}
+}
+
+// process hands the response to one report to respond.
+func (s *reportStream) process(ctx context.Context, request *instancev1.ReportDevicesRequest, sequence uint64) error {
+	response, err := s.apply(ctx, request, sequence)
+	if err != nil {
+		return err
+	}
+	select {
+	case s.responses <- response:
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}
+
+// respond sends responses until the stream ends.
+func (s *reportStream) respond(ctx context.Context, received <-chan error) error {
+	lost := s.ConnectionLost()
+	for {
+		select {
+		case <-s.Stopping:
+			return errStopping
+		case <-lost:
+			return errConnectionLost
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		case err := <-received:
+			return err
+		case response := <-s.responses:
+			if err := s.Send(response); err != nil {
+				return fmt.Errorf("send response: %w", err)
+			}
+			<-s.unanswered
+		}
+	}
+}
+
+// reasonPattern matches the reasons of conditions that the API server accepts.
+var reasonPattern = regexp.MustCompile(`^[A-Za-z]([A-Za-z0-9_,:]{0,254}[A-Za-z0-9_])?$`)
+
+var handlerStates = []akriv0.HandlerState{akriv0.HandlerWaiting, akriv0.HandlerActive, akriv0.HandlerOffline}
+
+func validateReport(request *instancev1.ReportDevicesRequest, node string) error {
+	switch {
+	case slices.Contains([]string{request.GetNode(), request.GetNamespace(), request.GetConfiguration(), request.GetConfigurationUid()}, ""):
+		return invalidRequestError("node, namespace, configuration and configuration_uid of a report must not be empty")
+	case request.GetNode() != node:
+		return invalidRequestError(fmt.Sprintf("report of node %q on the stream of node %q", request.GetNode(), node))
+	}
+	for _, handler := range request.GetHandlers() {
+		if !slices.Contains(handlerStates, akriv0.HandlerState(handler.GetStatus())) {
+			return invalidRequestError(fmt.Sprintf("handler status %q must be one of %q", handler.GetStatus(), handlerStates))
+		}
+	}
+	for _, problem := range request.GetProblems() {
+		if !reasonPattern.MatchString(problem.GetReason()) {
+			return invalidRequestError(fmt.Sprintf("problem reason %q must be CamelCase", problem.GetReason()))
+		}
+	}
+	return nil
+}
+
+// apply stores a report and waits for its outcome. It ignores a report on a Configuration that does
+// not exist.
+func (s *reportStream) apply(
+	ctx context.Context, request *instancev1.ReportDevicesRequest, sequence uint64,
+) (*instancev1.ReportDevicesResponse, error) {
+	key := types.NamespacedName{Namespace: request.GetNamespace(), Name: request.GetConfiguration()}
+	response := &instancev1.ReportDevicesResponse{Revision: request.GetRevision()}
+	exists, err := s.Cluster.WaitForConfiguration(ctx, key, types.UID(request.GetConfigurationUid()), configurationTimeout)
+	if err != nil {
+		return nil, err
+	}
+	if !exists {
+		return response, nil
+	}
+	report, invalid := parseReport(request)
+	report.Sequence = sequence
+	response.Refusals = invalid
+	waiter, ok := s.Reconciler.Report(s.reports, s.node, key, report)
+	if !ok {
+		return nil, status.Errorf(codes.Aborted, "node %q has opened a newer stream", s.node)
+	}
+	waitCtx, cancel := context.WithTimeoutCause(ctx, writeTimeout, errLate)
+	defer cancel()
+	err = waiter.Wait(waitCtx)
+	switch {
+	case errors.Is(err, errLate):
+		response.Refusals = append(response.Refusals, lateRefusals(request)...)
+	case err != nil:
+		return nil, status.Error(codes.Unavailable, err.Error())
+	}
+	for _, refusal := range s.Reports.Refusals(s.node, key) {
+		response.Refusals = append(response.Refusals, &instancev1.Refusal{
+			Instance: akriv0.InstanceName(key.Name, akriv0.Digest(refusal.ID, s.node, refusal.Shared)),
+			DeviceId: refusal.ID, Reason: refusal.Reason, Message: refusal.Message,
+		})
+	}
+	return response, nil
+}
+
+// lateRefusals refuses all devices of a report whose outcome is not known in time.
+func lateRefusals(request *instancev1.ReportDevicesRequest) []*instancev1.Refusal {
+	var refusals []*instancev1.Refusal
+	for _, device := range request.GetDevices() {
+		refusals = append(refusals, refuse(device, reasonNotWritten, errLate.Error()))
+	}
+	return refusals
+}
+
+func refuse(device *instancev1.Device, reason, message string) *instancev1.Refusal {
+	return &instancev1.Refusal{Instance: device.GetInstance(), DeviceId: device.GetId(), Reason: reason, Message: message}
+}
+
+// parseReport converts a message to a report and returns the invalid devices, which the report
+// lists as problems.
+func parseReport(request *instancev1.ReportDevicesRequest) (*reports.Report, []*instancev1.Refusal) {
+	report := &reports.Report{
+		UID: types.UID(request.GetConfigurationUid()), Generation: request.GetConfigurationGeneration(),
+		Complete: request.GetComplete(), Devices: map[string][]merge.Device{}, Handlers: parseHandlers(request.GetHandlers()),
+	}
+	for _, problem := range request.GetProblems() {
+		report.Problems = append(report.Problems, akriv0.Problem{Reason: problem.GetReason(), Message: problem.GetMessage()})
+	}
+	var invalid []*instancev1.Refusal
+	for _, device := range request.GetDevices() {
+		if message := validateDevice(request, device); message != "" {
+			invalid = append(invalid, refuse(device, akriv0.ReasonInvalidDevice, message))
+			report.Problems = append(report.Problems, akriv0.Problem{Reason: akriv0.ReasonInvalidDevice, Message: message})
+			continue
+		}
+		report.Devices[device.GetInstance()] = append(report.Devices[device.GetInstance()], merge.Device{
+			Node: request.GetNode(), ID: device.GetId(), Shared: device.GetShared(),
+			Properties: device.GetProperties(), Complete: request.GetComplete(),
+		})
+	}
+	return report, invalid
+}
+
+func parseHandlers(handlers []*instancev1.HandlerState) []akriv0.HandlerStatus {
+	var statuses []akriv0.HandlerStatus
+	for _, handler := range handlers {
+		status := akriv0.HandlerStatus{
+			Name: handler.GetName(), Endpoint: handler.GetEndpoint(), Status: akriv0.HandlerState(handler.GetStatus()),
+		}
+		if handler.GetOfflineSince() != nil {
+			// The API server stores whole seconds.
+			status.OfflineSince = &metav1.Time{Time: handler.GetOfflineSince().AsTime().Truncate(time.Second)}
+		}
+		statuses = append(statuses, status)
+	}
+	return statuses
+}
+
+// validateDevice returns why a device cannot become an Instance, or an empty string.
+func validateDevice(request *instancev1.ReportDevicesRequest, device *instancev1.Device) string {
+	if device.GetId() == "" {
+		return "a device has an empty id; the Discovery Handler must set one"
+	}
+	name := akriv0.InstanceName(request.GetConfiguration(), akriv0.Digest(device.GetId(), request.GetNode(), device.GetShared()))
+	if device.GetInstance() != name {
+		return fmt.Sprintf("device %q has the Instance name %q; it must be %q", device.GetId(), device.GetInstance(), name)
+	}
+	return ""
+}

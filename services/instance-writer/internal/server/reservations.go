@@ -1,0 +1,218 @@
+package server
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+
+	"go.uber.org/zap"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	akriv0 "akri.sh/libs/apis/akri/v0"
+	instancev1 "akri.sh/proto/akri/instance/v1"
+
+	"akri.sh/services/instance-writer/internal/batch"
+	"akri.sh/services/instance-writer/internal/slots"
+)
+
+// fenceAnnotation holds the resourceVersion of the Instance before the latest reservation. Each
+// reservation changes it.
+const fenceAnnotation = "akri.sh/reserved-at-version"
+
+var errWrittenSince = errors.New("another write has changed the Instance")
+
+// claim is one slot that a holder reserves or releases.
+type claim struct {
+	index  int
+	holder akriv0.SlotHolder
+}
+
+// instanceClaims are the claims of a call on one Instance.
+type instanceClaims struct {
+	key    types.NamespacedName
+	claims []claim
+}
+
+// reservation is what a call has reserved of one Instance, and the resourceVersion of that write.
+type reservation struct {
+	instanceClaims
+	version string
+}
+
+// ReserveSlots reserves the slots of one Instance after the other, ordered by name, so that one of
+// two calls for the same Instances gets all of them. The slots of one Instance take one write.
+func (s *Server) ReserveSlots(ctx context.Context, request *instancev1.ReserveSlotsRequest) (*instancev1.ReserveSlotsResponse, error) {
+	instances, err := s.reserve(ctx, request)
+	s.Reservations.WithLabelValues(reasonOf(err)).Inc()
+	if err != nil {
+		return nil, toStatus(err)
+	}
+	return &instancev1.ReserveSlotsResponse{Instances: instances}, nil
+}
+
+func (s *Server) reserve(ctx context.Context, request *instancev1.ReserveSlotsRequest) ([]*instancev1.Instance, error) {
+	byInstance, err := groupByInstance(request.GetNode(), request.GetClaims())
+	if err != nil {
+		return nil, err
+	}
+	if err := s.precheck(ctx, byInstance); err != nil {
+		return nil, err
+	}
+	var reserved []reservation
+	instances := make([]*instancev1.Instance, 0, len(byInstance))
+	for _, requested := range byInstance {
+		instance, added, err := s.reserveOn(ctx, requested)
+		if err != nil {
+			s.rollBack(ctx, reserved)
+			return nil, err
+		}
+		reserved = append(reserved, reservation{instanceClaims{requested.key, added}, instance.ResourceVersion})
+		instances = append(instances, toProto(instance))
+	}
+	return instances, nil
+}
+
+// precheck checks a call on several Instances before the first write, so that a rollback is rare.
+func (s *Server) precheck(ctx context.Context, byInstance []instanceClaims) error {
+	if len(byInstance) < 2 {
+		return nil
+	}
+	for _, requested := range byInstance {
+		if _, _, err := requested.reserve(s.Cluster.Cached(requested.key).DeepCopy()); err == nil {
+			continue
+		}
+		current, err := s.Cluster.Get(ctx, requested.key)
+		if err != nil {
+			return err
+		}
+		if _, _, err := requested.reserve(current); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// reserveOn reserves slots of one Instance. It returns the claims whose slots were free before.
+func (s *Server) reserveOn(ctx context.Context, requested instanceClaims) (*akriv0.Instance, []claim, error) {
+	return batch.EditWithValue(ctx, s.Writer, requested.key, true, requested.reserve)
+}
+
+// reserve applies the claims and returns those whose slots were free before.
+func (c instanceClaims) reserve(current *akriv0.Instance) (desired *akriv0.Instance, added []claim, err error) {
+	if current == nil || current.DeletionTimestamp != nil {
+		return nil, nil, fmt.Errorf("%w: %q", errInstanceNotFound, c.key.Name)
+	}
+	for _, claim := range c.claims {
+		if !holds(current, claim) {
+			added = append(added, claim)
+		}
+		if err := slots.Reserve(current, claim.index, claim.holder); err != nil {
+			return nil, nil, fmt.Errorf("reserve: %w", err)
+		}
+	}
+	// The annotation makes the API server write even if no slot changes. An earlier release of the
+	// same slot, which may still be on its way to the API server, then fails with a conflict.
+	metav1.SetMetaDataAnnotation(&current.ObjectMeta, fenceAnnotation, current.ResourceVersion)
+	return current, added, nil
+}
+
+func holds(instance *akriv0.Instance, claim claim) bool {
+	return slices.Contains(slots.List(instance), slots.Slot{Index: claim.index, Holder: claim.holder})
+}
+
+// rollBack releases what a call reserved before it failed, except on Instances that have been
+// written since: the caller may have repeated the call on another replica. The node releases
+// remaining slots later, because no Pod uses them.
+func (s *Server) rollBack(ctx context.Context, reserved []reservation) {
+	for _, reservation := range reserved {
+		_, err := s.Writer.Edit(context.WithoutCancel(ctx), reservation.key, batch.Edit{Exact: true, Apply: reservation.rollBack})
+		if err != nil {
+			s.Log.Warn("releasing slots of a failed reservation failed; their node releases them later",
+				zap.String("instance", reservation.key.Name), zap.Error(err))
+		}
+	}
+}
+
+func (r reservation) rollBack(current *akriv0.Instance) (*akriv0.Instance, error) {
+	if current == nil || r.writtenSince(current) {
+		return nil, errWrittenSince
+	}
+	return r.release(current), nil
+}
+
+// writtenSince reports whether the Instance was written after the reservation, or will be by
+// another reservation of the same batch.
+func (r reservation) writtenSince(current *akriv0.Instance) bool {
+	return current.ResourceVersion != r.version || current.Annotations[fenceAnnotation] == r.version
+}
+
+// ReleaseSlots releases slots. An Instance that cannot be written does not prevent the release of
+// slots of other Instances.
+func (s *Server) ReleaseSlots(ctx context.Context, request *instancev1.ReleaseSlotsRequest) (*instancev1.ReleaseSlotsResponse, error) {
+	byInstance, err := groupByInstance(request.GetNode(), request.GetClaims())
+	if err != nil {
+		return nil, toStatus(err)
+	}
+	response := &instancev1.ReleaseSlotsResponse{}
+	var firstErr error
+	for _, requested := range byInstance {
+		instance, err := s.releaseOn(ctx, requested)
+		switch {
+		case errors.Is(err, errInstanceNotFound):
+		case err != nil:
+			firstErr = cmp.Or(firstErr, err)
+		default:
+			response.Instances = append(response.Instances, toProto(instance))
+		}
+	}
+	if firstErr != nil {
+		return nil, toStatus(firstErr)
+	}
+	return response, nil
+}
+
+func (s *Server) releaseOn(ctx context.Context, requested instanceClaims) (*akriv0.Instance, error) {
+	apply := func(current *akriv0.Instance) (*akriv0.Instance, error) {
+		if current == nil {
+			return nil, errInstanceNotFound
+		}
+		return requested.release(current), nil
+	}
+	return s.Writer.Edit(ctx, requested.key, batch.Edit{Exact: true, Apply: apply})
+}
+
+func (c instanceClaims) release(current *akriv0.Instance) *akriv0.Instance {
+	for _, claim := range c.claims {
+		slots.Release(current, claim.index, claim.holder)
+	}
+	return current
+}
+
+// groupByInstance validates the claims of a call and groups them by Instance, ordered by name.
+func groupByInstance(node string, claims []*instancev1.SlotClaim) ([]instanceClaims, error) {
+	if node == "" || len(claims) == 0 {
+		return nil, invalidRequestError("node and claims must not be empty")
+	}
+	byKey := map[types.NamespacedName][]claim{}
+	for _, c := range claims {
+		if c.GetNamespace() == "" || c.GetInstance() == "" {
+			return nil, invalidRequestError("namespace and instance of a claim must not be empty")
+		}
+		key := types.NamespacedName{Namespace: c.GetNamespace(), Name: c.GetInstance()}
+		holder := akriv0.SlotHolder{Node: node, VirtualID: c.GetVirtualId(), Configuration: c.VirtualId != nil}
+		if parsed, err := akriv0.ParseSlotHolder(holder.String()); err != nil || parsed != holder {
+			return nil, invalidRequestError(
+				fmt.Sprintf("holder %q is malformed: neither node nor virtual id may be empty or contain ':'", holder))
+		}
+		byKey[key] = append(byKey[key], claim{int(c.GetIndex()), holder})
+	}
+	byInstance := make([]instanceClaims, 0, len(byKey))
+	for key, claims := range byKey {
+		byInstance = append(byInstance, instanceClaims{key, claims})
+	}
+	slices.SortFunc(byInstance, func(a, b instanceClaims) int { return cmp.Compare(a.key.String(), b.key.String()) })
+	return byInstance, nil
+}

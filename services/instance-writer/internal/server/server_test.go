@@ -1,0 +1,53 @@
+package server_test
+
+import (
+	"net"
+	"testing"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/stretchr/testify/require"
+	"go.uber.org/zap"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"akri.sh/libs/rpc"
+	instancev1 "akri.sh/proto/akri/instance/v1"
+	"akri.sh/services/instance-writer/internal/batch"
+	"akri.sh/services/instance-writer/internal/server"
+)
+
+func newServer(store batch.Store, lost <-chan struct{}) *server.Server {
+	seconds := prometheus.NewHistogram(prometheus.HistogramOpts{Name: "s"})
+	conflicts := prometheus.NewCounter(prometheus.CounterOpts{Name: "c"})
+	return server.New(server.Options{
+		Reservations:   prometheus.NewCounterVec(prometheus.CounterOpts{Name: "r"}, []string{"result"}),
+		Writer:         batch.NewWriter(store, batch.Metrics{Seconds: seconds, Batch: seconds, Conflicts: conflicts}),
+		ConnectionLost: func() <-chan struct{} { return lost },
+		Log:            zap.NewNop(),
+	})
+}
+
+// Open streams end, and new streams are refused, while the connection to the API server is lost.
+func TestStreamsEndWhenConnectionIsLost(t *testing.T) {
+	lost := make(chan struct{})
+	grpcServer := rpc.NewServer(zap.NewNop(), prometheus.NewRegistry())
+	instancev1.RegisterInstanceServiceServer(grpcServer, newServer(nil, lost))
+	listener, err := net.Listen("tcp", "127.0.0.1:0") //nolint:noctx // only in this test
+	require.NoError(t, err)
+	go func() { _ = grpcServer.Serve(listener) }()
+	t.Cleanup(grpcServer.Stop)
+	conn, err := rpc.Dial(listener.Addr().String(), prometheus.NewRegistry())
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, conn.Close()) })
+	client := instancev1.NewInstanceServiceClient(conn)
+
+	stream, err := client.ReportDevices(t.Context())
+	require.NoError(t, err)
+	close(lost)
+	for range 2 {
+		_, err = stream.Recv()
+		require.Equal(t, codes.Unavailable, status.Code(err), "%v", err)
+		stream, err = client.ReportDevices(t.Context())
+		require.NoError(t, err)
+	}
+}

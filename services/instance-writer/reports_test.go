@@ -1,0 +1,63 @@
+package instancewriter_test
+
+import (
+	"net/http"
+	"path"
+	"sync/atomic"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	akriv0 "akri.sh/libs/apis/akri/v0"
+)
+
+// An Instance that cannot be written does not delay the report of another Configuration.
+func TestFailingWriteDelaysNoOtherReport(t *testing.T) {
+	f := newFixture(t, 1, 1)
+	other := newFixture(t, 1, 0)
+	apiProxy := newProxy(t)
+	s := openReports(t, startAt(t, apiProxy.URL, grace))
+	var failing atomic.Bool
+	apiProxy.rejectIf(func(r *http.Request) bool {
+		return r.Method == http.MethodPost && path.Base(r.URL.Path) == "instances" && failing.Load()
+	})
+	failing.Store(true)
+	blocked, unaffected := f.newReport(f.nodes[0], f.device("", "foo", true)), other.newReport(f.nodes[0])
+	blocked.Revision, unaffected.Revision = 1, 2
+	require.NoError(t, s.Send(blocked))
+	require.NoError(t, s.Send(unaffected))
+	response, err := s.Recv()
+	require.NoError(t, err)
+	require.EqualValues(t, 2, response.GetRevision())
+	failing.Store(false)
+	response, err = s.Recv()
+	require.NoError(t, err)
+	require.EqualValues(t, 1, response.GetRevision())
+	require.Empty(t, response.GetRefusals())
+	require.False(t, f.deleted(f.instanceName("foo")))
+}
+
+// Ready is Unknown until a node has reported on the spec.
+func TestReadyIsUnknownBeforeReport(t *testing.T) {
+	f := newFixture(t, 1, 1)
+	s := openReports(t, start(t, grace))
+	ready := func() metav1.Condition {
+		for _, condition := range f.status().Conditions {
+			if condition.Type == akriv0.ConditionReady {
+				return condition
+			}
+		}
+		return metav1.Condition{}
+	}
+	waiting := f.newReport(f.nodes[0])
+	waiting.Complete, waiting.ConfigurationGeneration = false, 1
+	s.send(waiting)
+	f.eventually("status", func() bool { return ready().Reason != "" })
+	require.Equal(t, metav1.ConditionUnknown, ready().Status)
+	require.Zero(t, f.status().ObservedGeneration)
+	done := f.newReport(f.nodes[0])
+	done.ConfigurationGeneration = 1
+	s.send(done)
+	f.eventually("ready", func() bool { return ready().Status == metav1.ConditionTrue && f.status().ObservedGeneration == 1 })
+}
