@@ -101,8 +101,7 @@ func (s *Service) Run(ctx context.Context) error {
 }
 
 func (s *Service) probe(ctx context.Context) error {
-	group := multicast.Group{V4: wsdiscovery.Group4, V6: wsdiscovery.Group6, Port: wsdiscovery.Port}
-	conn, err := multicast.Open(ctx, group, s.filter, s.log)
+	conn, err := multicast.Open(ctx, wsdiscovery.Groups, s.filter, s.log)
 	if err != nil {
 		return err
 	}

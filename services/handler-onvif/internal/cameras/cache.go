@@ -36,9 +36,8 @@ type Camera struct {
 	UUID   string
 	Scopes []string
 	// URL of the device service. Zone is the interface of a link-local address.
-	URL, Zone string
-	// ClockOffset is the camera's time minus the local time.
-	ClockOffset time.Duration
+	URL, Zone   string
+	ClockOffset time.Duration // the camera's time minus the local time
 }
 
 // Cache is a cache of endpoints. It is not safe for concurrent use.

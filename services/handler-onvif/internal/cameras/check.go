@@ -24,8 +24,7 @@ const (
 type Check struct {
 	UUID, Zone string
 	URLs       []string
-	// Verified means that the endpoint is a camera: it answered before.
-	Verified bool
+	Verified   bool // the endpoint answered before
 }
 
 // Result of a Check. The URL is empty if none answered.

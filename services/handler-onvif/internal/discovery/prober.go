@@ -51,14 +51,13 @@ type Metrics struct {
 	Datagrams *prometheus.CounterVec // by one of DatagramResults
 }
 
-// Results of received datagrams.
 const (
 	handled   = "heard"
 	ignored   = "ignored"
 	malformed = "malformed"
 )
 
-// DatagramResults are the values of the label of Metrics.Datagrams.
+// DatagramResults are the results of received datagrams.
 var DatagramResults = []string{handled, ignored, malformed}
 
 // Prober finds cameras for all Discover streams together. It sends probes and checks cameras only
@@ -169,12 +168,10 @@ func (p *Prober) receive(datagram []byte, from netip.Addr) {
 
 // sleep returns false if ctx ended.
 func sleep(ctx context.Context, d time.Duration) bool {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
 	select {
 	case <-ctx.Done():
 		return false
-	case <-timer.C:
+	case <-time.After(d):
 		return true
 	}
 }

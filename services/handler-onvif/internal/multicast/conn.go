@@ -22,50 +22,51 @@ const (
 	maxDatagram = 1 << 16
 )
 
-// Group is a multicast group with an address in each family.
-type Group struct {
-	V4, V6 netip.Addr
-	Port   uint16
-}
-
-// Conn has two sockets in each family: one sends to the group and receives the answers, the other
-// one receives what others send to the group.
+// Conn sends to and receives from multicast groups of IPv4 and IPv6.
 type Conn struct {
-	group            Group
-	filter           InterfaceFilter
-	log              *zap.Logger
-	sender4, sender6 *net.UDPConn
-	member4, member6 *net.UDPConn
-	joined, failed   map[string]bool // by family and interface
-	queue            *queue
+	filter         InterfaceFilter
+	log            *zap.Logger
+	families       []family
+	joined, failed map[string]bool // by family and interface
+	queue          *queue
 }
 
-// Open opens the sockets. It skips a family that the node does not support, and the receiving
-// sockets of the group if the port is in use.
-func Open(ctx context.Context, group Group, filter InterfaceFilter, log *zap.Logger) (*Conn, error) {
-	c := &Conn{group: group, filter: filter, log: log, joined: map[string]bool{}, failed: map[string]bool{}, queue: newQueue()}
-	var err4, err6 error
-	c.sender4, err4 = listen(ctx, "udp4", "0.0.0.0:0")
-	c.sender6, err6 = listen(ctx, "udp6", "[::]:0")
-	if err4 != nil && err6 != nil {
-		return nil, fmt.Errorf("open sockets: %w", errors.Join(err4, err6))
+// family has the sockets of an address family.
+type family struct {
+	network string // "udp4" or "udp6"
+	group   *net.UDPAddr
+	// sender sends to the group and receives the answers. member receives what others send to the
+	// group. It is nil if the port is in use.
+	sender, member *net.UDPConn
+}
+
+// Open opens the sockets for one group of each family. It skips a family that the node does not
+// support.
+func Open(ctx context.Context, groups []netip.AddrPort, filter InterfaceFilter, log *zap.Logger) (*Conn, error) {
+	c := &Conn{filter: filter, log: log, joined: map[string]bool{}, failed: map[string]bool{}, queue: newQueue()}
+	var problems []error
+	for _, group := range groups {
+		f := family{network: "udp4", group: net.UDPAddrFromAddrPort(group)}
+		host := "0.0.0.0"
+		if group.Addr().Is6() {
+			f.network, host = "udp6", "::"
+		}
+		var err error
+		if f.sender, err = listen(ctx, f.network, net.JoinHostPort(host, "0")); err != nil {
+			log.Info("address family is not available", zap.String("family", f.network), zap.Error(err))
+			problems = append(problems, err)
+			continue
+		}
+		if f.member, err = listen(ctx, f.network, net.JoinHostPort(host, fmt.Sprint(group.Port()))); err != nil {
+			log.Warn("listening for announcements failed; cameras are found by probes only",
+				zap.String("family", f.network), zap.Error(err))
+		}
+		c.families = append(c.families, f)
 	}
-	c.member4 = c.listenGroup(ctx, "udp4", "0.0.0.0", err4)
-	c.member6 = c.listenGroup(ctx, "udp6", "::", err6)
+	if len(c.families) == 0 {
+		return nil, fmt.Errorf("open sockets: %w", errors.Join(problems...))
+	}
 	return c, nil
-}
-
-func (c *Conn) listenGroup(ctx context.Context, network, host string, unsupported error) *net.UDPConn {
-	if unsupported != nil {
-		c.log.Info("address family is not available", zap.String("family", network), zap.Error(unsupported))
-		return nil
-	}
-	conn, err := listen(ctx, network, net.JoinHostPort(host, fmt.Sprint(c.group.Port)))
-	if err != nil {
-		c.log.Warn("listening for announcements failed; cameras are found by probes only",
-			zap.String("family", network), zap.Error(err))
-	}
-	return conn
 }
 
 func listen(ctx context.Context, network, address string) (*net.UDPConn, error) {
@@ -96,7 +97,7 @@ func setOptions(fd int, network string) error {
 	)
 }
 
-// Send joins the group on all selected interfaces and sends the message to it. It returns the
+// Send joins the groups on all selected interfaces and sends the message to them. It returns the
 // number of successful sends, one for each interface and family.
 func (c *Conn) Send(message []byte) (int, error) {
 	selected, err := interfaces(c.filter)
@@ -106,56 +107,57 @@ func (c *Conn) Send(message []byte) (int, error) {
 	c.join(selected)
 	sent := 0
 	for _, i := range selected {
-		if i.ipv4 && c.sender4 != nil {
-			_, err := ipv4.NewPacketConn(c.sender4).WriteTo(message, &ipv4.ControlMessage{IfIndex: i.Index}, c.address(c.group.V4, ""))
-			sent += c.countSent(i, err)
-		}
-		if i.ipv6 && c.sender6 != nil {
-			_, err := ipv6.NewPacketConn(c.sender6).WriteTo(message, &ipv6.ControlMessage{IfIndex: i.Index}, c.address(c.group.V6, i.Name))
-			sent += c.countSent(i, err)
+		for _, f := range c.families {
+			if !i.networks[f.network] {
+				continue
+			}
+			if err := f.send(message, i); err != nil {
+				c.log.Debug("sending probe failed", zap.String("interface", i.Name), zap.Error(err))
+				continue
+			}
+			sent++
 		}
 	}
 	return sent, nil
 }
 
-func (c *Conn) countSent(i networkInterface, err error) int {
-	if err != nil {
-		c.log.Debug("sending probe failed", zap.String("interface", i.Name), zap.Error(err))
-		return 0
+func (f family) send(message []byte, i networkInterface) (err error) {
+	if f.network == "udp4" {
+		_, err = ipv4.NewPacketConn(f.sender).WriteTo(message, &ipv4.ControlMessage{IfIndex: i.Index}, f.group)
+		return err
 	}
-	return 1
+	group := *f.group
+	group.Zone = i.Name
+	_, err = ipv6.NewPacketConn(f.sender).WriteTo(message, &ipv6.ControlMessage{IfIndex: i.Index}, &group)
+	return err
 }
 
-func (c *Conn) address(group netip.Addr, zone string) *net.UDPAddr {
-	return &net.UDPAddr{IP: group.AsSlice(), Port: int(c.group.Port), Zone: zone}
-}
-
-// join joins the group on the interfaces. The kernel ends a membership when it removes the
+// join joins the groups on the interfaces. The kernel ends a membership when it removes the
 // interface.
 func (c *Conn) join(selected []networkInterface) {
 	joined := map[string]bool{}
 	for _, i := range selected {
-		if i.ipv4 && c.member4 != nil {
-			c.joinInterface(joined, fmt.Sprint("ipv4 ", i.Name, " ", i.Index), func() error {
-				return ipv4.NewPacketConn(c.member4).JoinGroup(&i.Interface, c.address(c.group.V4, ""))
-			})
-		}
-		if i.ipv6 && c.member6 != nil {
-			c.joinInterface(joined, fmt.Sprint("ipv6 ", i.Name, " ", i.Index), func() error {
-				return ipv6.NewPacketConn(c.member6).JoinGroup(&i.Interface, c.address(c.group.V6, ""))
-			})
+		for _, f := range c.families {
+			if i.networks[f.network] && f.member != nil {
+				c.joinInterface(joined, f, i)
+			}
 		}
 	}
 	c.joined = joined
 }
 
 // joinInterface logs a failure once per interface.
-func (c *Conn) joinInterface(joined map[string]bool, key string, join func() error) {
+func (c *Conn) joinInterface(joined map[string]bool, f family, i networkInterface) {
+	key := fmt.Sprint(f.network, " ", i.Name, " ", i.Index)
 	if !c.joined[key] {
-		if err := join(); err != nil && !errors.Is(err, unix.EADDRINUSE) {
+		join := ipv4.NewPacketConn(f.member).JoinGroup
+		if f.network == "udp6" {
+			join = ipv6.NewPacketConn(f.member).JoinGroup
+		}
+		if err := join(&i.Interface, f.group); err != nil && !errors.Is(err, unix.EADDRINUSE) {
 			if !c.failed[key] {
 				c.log.Warn("joining multicast group failed; cameras on the interface are found by probes only",
-					zap.String("interface", key), zap.Error(err))
+					zap.String("interface", i.Name), zap.String("family", f.network), zap.Error(err))
 			}
 			c.failed[key] = true
 			return
@@ -169,16 +171,17 @@ func (c *Conn) joinInterface(joined map[string]bool, key string, join func() err
 func (c *Conn) Receive(ctx context.Context, handle func(datagram []byte, from netip.Addr)) error {
 	group, ctx := errgroup.WithContext(ctx)
 	group.Go(func() error { return c.queue.run(ctx, handle) })
-	for _, conn := range []*net.UDPConn{c.sender4, c.sender6, c.member4, c.member6} {
-		if conn == nil {
-			continue
+	for _, f := range c.families {
+		for _, conn := range []*net.UDPConn{f.sender, f.member} {
+			if conn == nil {
+				continue
+			}
+			// Allocated on the heap: on the stack of receive, all of it would become resident.
+			buffer := make([]byte, maxDatagram)
+			group.Go(func() error { return c.receive(ctx, conn, buffer) })
+			stop := context.AfterFunc(ctx, func() { _ = conn.Close() })
+			defer stop()
 		}
-		// Allocated here and not in receive: on the goroutine's stack, all of it would become
-		// resident.
-		buffer := make([]byte, maxDatagram)
-		group.Go(func() error { return c.receive(ctx, conn, buffer) })
-		stop := context.AfterFunc(ctx, func() { _ = conn.Close() })
-		defer stop()
 	}
 	return group.Wait()
 }

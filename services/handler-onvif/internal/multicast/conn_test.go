@@ -41,7 +41,7 @@ func TestMain(m *testing.M) {
 	}
 }
 
-var group = multicast.Group{V4: netip.MustParseAddr("239.255.255.250"), V6: netip.MustParseAddr("ff02::c"), Port: 3702}
+var groups = []netip.AddrPort{netip.MustParseAddrPort("239.255.255.250:3702"), netip.MustParseAddrPort("[ff02::c]:3702")}
 
 func ip(t *testing.T, commands ...string) {
 	t.Helper()
@@ -70,7 +70,7 @@ func open(t *testing.T, patterns ...string) (*multicast.Conn, <-chan string) {
 	filter, err := multicast.ParseInterfaceFilter(patterns)
 	require.NoError(t, err)
 	ctx, cancel := context.WithCancel(t.Context())
-	conn, err := multicast.Open(ctx, group, filter, zap.NewNop())
+	conn, err := multicast.Open(ctx, groups, filter, zap.NewNop())
 	require.NoError(t, err)
 	received := make(chan string, 100)
 	var receiving errgroup.Group

@@ -44,10 +44,10 @@ func matchesAny(patterns []string, name string) bool {
 	return false
 }
 
-// networkInterface is an interface and the address families that it has addresses of.
+// networkInterface is an interface and the networks, "udp4" and "udp6", that it has addresses of.
 type networkInterface struct {
 	net.Interface
-	ipv4, ipv6 bool
+	networks map[string]bool
 }
 
 // interfaces lists the selected interfaces that are up and support multicast.
@@ -65,11 +65,11 @@ func interfaces(filter InterfaceFilter) ([]networkInterface, error) {
 		if err != nil {
 			continue // the interface was removed
 		}
-		s := networkInterface{Interface: i}
+		s := networkInterface{Interface: i, networks: map[string]bool{}}
 		for _, address := range addresses {
 			if network, ok := address.(*net.IPNet); ok {
-				s.ipv4 = s.ipv4 || network.IP.To4() != nil
-				s.ipv6 = s.ipv6 || network.IP.To4() == nil
+				s.networks["udp4"] = s.networks["udp4"] || network.IP.To4() != nil
+				s.networks["udp6"] = s.networks["udp6"] || network.IP.To4() == nil
 			}
 		}
 		selected = append(selected, s)

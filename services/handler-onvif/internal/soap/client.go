@@ -27,12 +27,9 @@ type Client struct {
 
 // Options of a Client.
 type Options struct {
-	// Timeout of one call, including authentication.
-	Timeout time.Duration
-	// Concurrency is the maximum number of concurrent calls.
-	Concurrency int
-	// Authorities verify the certificates of devices. With nil, certificates are not verified,
-	// because cameras sign their own.
+	Timeout     time.Duration // of one call, including authentication
+	Concurrency int           // maximum number of concurrent calls
+	// Authorities of the devices' certificates; nil: not verified, because cameras sign their own.
 	Authorities *x509.CertPool
 	// Observe is called with the result of each call.
 	Observe func(operation Operation, err error)
@@ -64,13 +61,10 @@ func NewClient(options Options) *Client {
 
 // Target is a device service.
 type Target struct {
-	URL string
-	// Zone is the interface of a link-local address.
-	Zone string
-	// ClockOffset is the device's time minus the local time.
-	ClockOffset time.Duration
-	// Credentials may be nil.
-	Credentials *Credentials
+	URL         string
+	Zone        string        // interface of a link-local address
+	ClockOffset time.Duration // the device's time minus the local time
+	Credentials *Credentials  // may be nil
 }
 
 // ClockOffset calls GetSystemDateAndTime without credentials and returns the device's time minus
@@ -129,12 +123,7 @@ func (c *Client) call(ctx context.Context, target Target, operation Operation) (
 // authenticate sends the request with WS-Security first, and with HTTP digest if the device replies
 // with a challenge. ONVIF allows only one of them in a request.
 func (c *Client) authenticate(ctx context.Context, target Target, operation Operation) (httpReply, error) {
-	var token *Token
-	if target.Credentials != nil {
-		fresh := NewToken(*target.Credentials, time.Now().Add(target.ClockOffset))
-		token = &fresh
-	}
-	request, err := newRequest(ctx, target, operation, token)
+	request, err := newRequest(ctx, target, operation, target.Credentials)
 	if err != nil {
 		return httpReply{}, err
 	}
@@ -156,8 +145,8 @@ func (c *Client) authenticate(ctx context.Context, target Target, operation Oper
 	return c.send(request)
 }
 
-func newRequest(ctx context.Context, target Target, operation Operation, token *Token) (*http.Request, error) {
-	body := bytes.NewReader(Request(operation, token))
+func newRequest(ctx context.Context, target Target, operation Operation, credentials *Credentials) (*http.Request, error) {
+	body := bytes.NewReader(Request(operation, credentials, time.Now().Add(target.ClockOffset)))
 	request, err := http.NewRequestWithContext(ctx, http.MethodPost, target.URL, body)
 	if err != nil {
 		return nil, fmt.Errorf("create request: %w", err)

@@ -7,6 +7,8 @@ import (
 	"fmt"
 	"io"
 	"strings"
+
+	"golang.org/x/text/encoding/charmap"
 )
 
 // Limits of a document from the network. Messages of real cameras are far smaller.
@@ -74,15 +76,7 @@ func charsetReader(charset string, input io.Reader) (io.Reader, error) {
 	case "us-ascii":
 		return input, nil
 	case "iso-8859-1":
-		data, err := io.ReadAll(input)
-		if err != nil {
-			return nil, err
-		}
-		runes := make([]rune, len(data))
-		for i, b := range data {
-			runes[i] = rune(b)
-		}
-		return strings.NewReader(string(runes)), nil
+		return charmap.ISO8859_1.NewDecoder().Reader(input), nil
 	}
 	return nil, fmt.Errorf("unsupported encoding %q", charset)
 }

@@ -38,32 +38,6 @@ type Credentials struct {
 	Password string
 }
 
-// Token is the UsernameToken of one request.
-type Token struct {
-	Username string
-	Digest   string
-	Nonce    string
-	Created  string
-}
-
-// NewToken returns a token with a random nonce. Devices check the age of a token, so now is the
-// time of the device's clock.
-func NewToken(credentials Credentials, now time.Time) Token {
-	return newToken(credentials, []byte(rand.Text()), now.UTC().Format("2006-01-02T15:04:05.000Z"))
-}
-
-// newToken computes Password_Digest = Base64(SHA-1(nonce + created + password)), see WS-Security
-// UsernameToken Profile 1.0, section 3.1.
-func newToken(credentials Credentials, nonce []byte, created string) Token {
-	sum := sha1.Sum([]byte(string(nonce) + created + credentials.Password)) //nolint:gosec // required by the profile
-	return Token{
-		Username: credentials.Username,
-		Digest:   base64.StdEncoding.EncodeToString(sum[:]),
-		Nonce:    base64.StdEncoding.EncodeToString(nonce),
-		Created:  created,
-	}
-}
-
 const (
 	envelopeStart = `<?xml version="1.0" encoding="UTF-8"?><s:Envelope xmlns:s="http://www.w3.org/2003/05/soap-envelope">`
 	security      = `<s:Header><wsse:Security s:mustUnderstand="1"` +
@@ -75,19 +49,25 @@ const (
 		`<wsu:Created>%s</wsu:Created></wsse:UsernameToken></wsse:Security></s:Header>`
 )
 
-// Request returns the envelope of a request. The token may be nil.
-func Request(operation Operation, token *Token) []byte {
+// Request returns the envelope of a request. If there are credentials, it has a UsernameToken
+// with a random nonce. Devices check the age of the token, so now is the time of the device's
+// clock.
+func Request(operation Operation, credentials *Credentials, now time.Time) []byte {
 	var b bytes.Buffer
 	b.WriteString(envelopeStart)
-	if token != nil {
-		fmt.Fprintf(&b, security, escape(token.Username), token.Digest, token.Nonce, token.Created)
+	if credentials != nil {
+		b.WriteString(securityHeader(*credentials, rand.Text(), now.UTC().Format("2006-01-02T15:04:05.000Z")))
 	}
 	fmt.Fprintf(&b, `<s:Body><tds:%[1]s xmlns:tds="%[2]s"></tds:%[1]s></s:Body></s:Envelope>`, operation, deviceService)
 	return b.Bytes()
 }
 
-func escape(text string) string {
-	var b strings.Builder
-	_ = xml.EscapeText(&b, []byte(text)) // a strings.Builder returns no errors
-	return b.String()
+// securityHeader computes Password_Digest = Base64(SHA-1(nonce + created + password)), see
+// WS-Security UsernameToken Profile 1.0, section 3.1.
+func securityHeader(credentials Credentials, nonce, created string) string {
+	digest := sha1.Sum([]byte(nonce + created + credentials.Password)) //nolint:gosec // required by the profile
+	var username strings.Builder
+	_ = xml.EscapeText(&username, []byte(credentials.Username)) // a strings.Builder returns no errors
+	return fmt.Sprintf(security, username.String(), base64.StdEncoding.EncodeToString(digest[:]),
+		base64.StdEncoding.EncodeToString([]byte(nonce)), created)
 }

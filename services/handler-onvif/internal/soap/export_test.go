@@ -2,6 +2,6 @@ package soap
 
 // Exported for tests that need fixed nonces or headers.
 var (
-	NewTokenWithNonce = newToken
-	Authorization     = authorization
+	SecurityHeader = securityHeader
+	Authorization  = authorization
 )

@@ -49,15 +49,9 @@ func ParseResponse(operation Operation, document []byte) (Response, error) {
 }
 
 func (r Response) has(operation Operation) bool {
-	switch operation {
-	case GetSystemDateAndTime:
-		return r.DateAndTime != nil
-	case GetNetworkInterfaces:
-		return r.Interfaces != nil
-	case GetDeviceInformation:
-		return r.Information != nil
-	}
-	return false
+	return operation == GetSystemDateAndTime && r.DateAndTime != nil ||
+		operation == GetNetworkInterfaces && r.Interfaces != nil ||
+		operation == GetDeviceInformation && r.Information != nil
 }
 
 // fault is a fault of SOAP 1.2 or 1.1.
@@ -112,19 +106,16 @@ func (d *DateAndTime) UTC() (time.Time, bool) {
 
 // NetworkInterfaces are a device's network interfaces.
 type NetworkInterfaces struct {
-	Interfaces []struct {
-		MAC  string            `xml:"Info>HwAddress"`
-		IPv4 []ipConfiguration `xml:"IPv4"`
-		IPv6 []ipConfiguration `xml:"IPv6"`
-	} `xml:"NetworkInterfaces"`
+	MACs []string          `xml:"NetworkInterfaces>Info>HwAddress"`
+	IPv4 []ipConfiguration `xml:"NetworkInterfaces>IPv4"`
+	IPv6 []ipConfiguration `xml:"NetworkInterfaces>IPv6"`
 }
 
 type ipConfiguration struct {
 	Enabled string `xml:"Enabled"`
-	Config  struct {
-		// Sources are elements such as Manual, LinkLocal and FromDHCP, in the order of the
-		// document.
-		Sources []struct {
+	// Sources are elements such as Manual, LinkLocal and FromDHCP, in the order of the document.
+	Sources struct {
+		Elements []struct {
 			Addresses []string `xml:"Address"`
 		} `xml:",any"`
 	} `xml:"Config"`
@@ -132,10 +123,8 @@ type ipConfiguration struct {
 
 func (c ipConfiguration) addresses() []string {
 	var addresses []string
-	for _, source := range c.Config.Sources {
-		for _, address := range source.Addresses {
-			addresses = append(addresses, strings.TrimSpace(address))
-		}
+	for _, source := range c.Sources.Elements {
+		addresses = append(addresses, source.Addresses...)
 	}
 	return addresses
 }
@@ -146,19 +135,21 @@ type Addresses struct{ IP, MAC string }
 // Addresses returns the first IPv4 address, or the best IPv6 address if there is none, and the
 // first MAC address.
 func (n *NetworkInterfaces) Addresses() Addresses {
-	var addresses Addresses
-	for _, i := range n.Interfaces {
-		if addresses.MAC == "" {
-			addresses.MAC = strings.TrimSpace(i.MAC)
-		}
-		for _, ipv4 := range i.IPv4 {
-			for _, address := range ipv4.addresses() {
-				addresses.IP = cmp.Or(addresses.IP, address)
-			}
+	var ipv4 []string
+	for _, configuration := range n.IPv4 {
+		ipv4 = append(ipv4, configuration.addresses()...)
+	}
+	return Addresses{IP: cmp.Or(first(ipv4), n.bestIPv6()), MAC: first(n.MACs)}
+}
+
+// first returns the first text that is not empty.
+func first(texts []string) string {
+	for _, text := range texts {
+		if text = strings.TrimSpace(text); text != "" {
+			return text
 		}
 	}
-	addresses.IP = cmp.Or(addresses.IP, n.bestIPv6())
-	return addresses
+	return ""
 }
 
 // bestIPv6 returns the first routable address, otherwise the first link-local address. It skips
@@ -166,18 +157,16 @@ func (n *NetworkInterfaces) Addresses() Addresses {
 // ones.
 func (n *NetworkInterfaces) bestIPv6() string {
 	var linkLocal string
-	for _, i := range n.Interfaces {
-		for _, ipv6 := range i.IPv6 {
-			if slices.Contains([]string{"false", "0"}, strings.TrimSpace(ipv6.Enabled)) {
-				continue
-			}
-			for _, address := range ipv6.addresses() {
-				switch ip := parseIPv6(address); {
-				case ip.IsGlobalUnicast():
-					return ip.String()
-				case ip.IsLinkLocalUnicast() && linkLocal == "":
-					linkLocal = ip.String()
-				}
+	for _, configuration := range n.IPv6 {
+		if slices.Contains([]string{"false", "0"}, strings.TrimSpace(configuration.Enabled)) {
+			continue
+		}
+		for _, address := range configuration.addresses() {
+			switch ip := parseIPv6(address); {
+			case ip.IsGlobalUnicast():
+				return ip.String()
+			case ip.IsLinkLocalUnicast() && linkLocal == "":
+				linkLocal = ip.String()
 			}
 		}
 	}
@@ -187,7 +176,7 @@ func (n *NetworkInterfaces) bestIPv6() string {
 // parseIPv6 parses an address and drops brackets, prefix length and zone. Some cameras append the
 // prefix length, and the zone is a name of the camera's interface.
 func parseIPv6(text string) netip.Addr {
-	text, _, _ = strings.Cut(text, "/")
+	text, _, _ = strings.Cut(strings.TrimSpace(text), "/")
 	ip, err := netip.ParseAddr(strings.Trim(text, "[]"))
 	if err != nil || !ip.Is6() || ip.Is4In6() {
 		return netip.Addr{}

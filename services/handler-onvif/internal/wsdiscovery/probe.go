@@ -7,14 +7,10 @@ import (
 	"github.com/google/uuid"
 )
 
-// Port of WS-Discovery.
-const Port = 3702
-
-// Multicast groups of WS-Discovery.
-var (
-	Group4 = netip.MustParseAddr("239.255.255.250")
-	Group6 = netip.MustParseAddr("ff02::c")
-)
+// Groups are the multicast groups of WS-Discovery.
+var Groups = []netip.AddrPort{
+	netip.MustParseAddrPort("239.255.255.250:3702"), netip.MustParseAddrPort("[ff02::c]:3702"),
+}
 
 // Type is a device type.
 type Type string
