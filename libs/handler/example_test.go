@@ -8,7 +8,7 @@ import (
 )
 
 // This is a complete Discovery Handler. Its devices are the lamps in `discoveryDetails: "lamps:
-// [desk]"`.
+// [hall]"`.
 func Example() {
 	list := func(_ context.Context, request handler.Request) ([]*handler.Device, error) {
 		var details struct {

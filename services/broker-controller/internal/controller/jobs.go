@@ -44,7 +44,7 @@ func (c *Controller) reconcileJob(ctx context.Context, instance *akriv0.Instance
 			errs = append(errs, err)
 			continue
 		}
-		message := fmt.Sprintf("Removed Job %s: it is no longer needed.", name)
+		message := fmt.Sprintf("Removed Job %s: no longer needed.", name)
 		c.Events.Normal(cluster.InstanceReference(instance), "BrokerRemoved", message)
 	}
 	if create && !c.deviceInUse(instance) {

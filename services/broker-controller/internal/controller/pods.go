@@ -118,7 +118,7 @@ func (c *Controller) removedMessage(deletion plan.Deletion) string {
 	case plan.Outdated:
 		return fmt.Sprintf("Replaced Pod %s: the broker spec changed.", deletion.Name)
 	default:
-		return fmt.Sprintf("Removed Pod %s: it is no longer needed.", deletion.Name)
+		return fmt.Sprintf("Removed Pod %s: no longer needed.", deletion.Name)
 	}
 }
 

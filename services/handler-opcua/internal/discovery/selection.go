@@ -16,7 +16,7 @@ type Server struct {
 	URI, Name string
 }
 
-// Action says what a Filter does with the names that it lists.
+// Action defines what a Filter does with the names that it lists.
 type Action int
 
 // The actions of a Filter. NoFilter selects all applications.

@@ -20,7 +20,7 @@ type Device interface {
 	IOMMUGroup() string
 }
 
-// match is a device that a rule matches, as it is offered.
+// match is a device that a rule matches, in the form that is sent.
 type match struct {
 	// devpath, devnode and iommuGroup are those of the device itself or of an ancestor.
 	devpath    string
