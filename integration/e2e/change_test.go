@@ -199,7 +199,7 @@ func deniedPod(t *testing.T) {
 		}
 		for _, want := range []string{
 			"UnexpectedAdmissionError",
-			`cannot choose devices of Configuration "e2e-denied": not enough distinct devices on this node: 2 requested by a container, 1 available`,
+			`choose devices of Configuration "e2e-denied": not enough distinct devices on this node: 2 requested by a container, 1 available`,
 		} {
 			if !strings.Contains(text, want) {
 				return fmt.Errorf("no %q in\n%s", want, text)

@@ -236,7 +236,7 @@ func deletePod(t *testing.T, name string) {
 }
 
 // serving is what a device-plugin-host says when it begins to.
-const serving = "offering devices"
+const serving = "advertising devices to the kubelet"
 
 func awaitSaid(t *testing.T, pod, what string) {
 	t.Helper()

@@ -19,44 +19,52 @@ import (
 	"akri.sh/libs/rpctest"
 )
 
-// fakeKubelet does what the kubelet does with device plugins: it empties its folder when it starts, dials back who
-// registers, and follows the list of devices. It also knows plugins by the names of their resources alone, as the kubelet does: the end of
-// one is the end of whoever has the name by then (k8s.io/kubernetes/pkg/kubelet/cm/devicemanager/plugin/v1beta1/handler.go).
+// fakeKubelet implements the kubelet's side of the device plugin API: it empties its directory when
+// it starts, dials plugins that register, and receives their devices. Like the kubelet, it
+// identifies plugins by resource name only: the end of a plugin ends the plugin that has the name
+// at that time (k8s.io/kubernetes/pkg/kubelet/cm/devicemanager/plugin/v1beta1/handler.go).
 type fakeKubelet struct {
 	pluginapi.UnimplementedRegistrationServer
-	t      *testing.T
-	folder string
-	stop   func()
+	t    *testing.T
+	dir  string
+	stop func()
 
 	mu            sync.Mutex
 	endpoints     map[string]*endpoint // by resource
 	registrations map[string]int
-	given         map[string][]string // to pods, by resource; what the checkpoint notes
-	slow          time.Duration       // how long it takes to see the end of a plugin
-	hasty         int                 // so many registrations end before their devices were asked for
+	disconnects   map[string]int      // processed ends of plugins, by resource
+	allocated     map[string][]string // devices in the checkpoint, by resource; nil: there is no checkpoint
+	// disconnectDelay is the time between the end of a plugin and its processing.
+	disconnectDelay time.Duration
+	// hangUps is the number of registrations after which the kubelet disconnects without requesting
+	// the devices.
+	hangUps int
 }
 
-// note makes the kubelet know what pods have, and write it down with the next list of devices that it receives.
-func (k *fakeKubelet) note(given map[string][]string) {
+// setAllocated sets the allocated devices, which are written to the checkpoint with the next device
+// list of a plugin.
+func (k *fakeKubelet) setAllocated(allocated map[string][]string) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	k.given = given
+	k.allocated = allocated
 }
 
-// writeCheckpoint is called with the lock held.
+// writeCheckpoint is called with mu held.
 func (k *fakeKubelet) writeCheckpoint() {
 	entries := []map[string]any{}
-	for resource, ids := range k.given {
-		entries = append(entries, map[string]any{"PodUID": "p", "ContainerName": "c", "ResourceName": resource, "DeviceIDs": map[string]any{"-1": ids}})
+	for resource, ids := range k.allocated {
+		entries = append(entries, map[string]any{
+			"PodUID": "p", "ContainerName": "c", "ResourceName": resource, "DeviceIDs": map[string]any{"-1": ids},
+		})
 	}
 	text, err := json.Marshal(map[string]any{"Data": map[string]any{"PodDeviceEntries": entries}, "Checksum": 1})
 	if err == nil {
-		err = os.WriteFile(filepath.Join(k.folder, "new"), text, 0o600)
+		err = os.WriteFile(filepath.Join(k.dir, "new"), text, 0o600)
 	}
 	if err == nil {
-		err = os.Rename(filepath.Join(k.folder, "new"), filepath.Join(k.folder, "kubelet_internal_checkpoint"))
+		err = os.Rename(filepath.Join(k.dir, "new"), filepath.Join(k.dir, "kubelet_internal_checkpoint"))
 	}
-	if err != nil && !errors.Is(err, os.ErrNotExist) { // the test is over
+	if err != nil && !errors.Is(err, os.ErrNotExist) { // the test has removed the directory
 		k.t.Error(err)
 	}
 }
@@ -69,22 +77,24 @@ type endpoint struct {
 	ended   bool
 }
 
-func startKubelet(t *testing.T, folder string) *fakeKubelet {
+func startKubelet(t *testing.T, dir string) *fakeKubelet {
 	t.Helper()
-	sockets, err := filepath.Glob(filepath.Join(folder, "*.sock"))
+	sockets, err := filepath.Glob(filepath.Join(dir, "*.sock"))
 	require.NoError(t, err)
 	for _, socket := range sockets {
 		require.NoError(t, os.RemoveAll(socket))
 	}
-	k := &fakeKubelet{t: t, folder: folder, endpoints: map[string]*endpoint{}, registrations: map[string]int{}}
-	stop := rpctest.ServeAt(t, "unix://"+filepath.Join(folder, "kubelet.sock"), func(r grpc.ServiceRegistrar) { pluginapi.RegisterRegistrationServer(r, k) })
+	k := &fakeKubelet{
+		t: t, dir: dir, endpoints: map[string]*endpoint{}, registrations: map[string]int{}, disconnects: map[string]int{},
+	}
+	stop := rpctest.ServeAt(t, "unix://"+filepath.Join(dir, "kubelet.sock"), func(r grpc.ServiceRegistrar) { pluginapi.RegisterRegistrationServer(r, k) })
 	var once sync.Once
-	k.stop = func() { once.Do(func() { stop(); k.hangUp() }) }
+	k.stop = func() { once.Do(func() { stop(); k.closeConnections() }) }
 	t.Cleanup(k.stop)
 	return k
 }
 
-func (k *fakeKubelet) hangUp() {
+func (k *fakeKubelet) closeConnections() {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	for _, e := range k.endpoints {
@@ -93,7 +103,7 @@ func (k *fakeKubelet) hangUp() {
 }
 
 func (k *fakeKubelet) Register(ctx context.Context, request *pluginapi.RegisterRequest) (*pluginapi.Empty, error) {
-	conn, err := grpc.NewClient("unix://"+filepath.Join(k.folder, request.GetEndpoint()), grpc.WithTransportCredentials(insecure.NewCredentials()))
+	conn, err := grpc.NewClient("unix://"+filepath.Join(k.dir, request.GetEndpoint()), grpc.WithTransportCredentials(insecure.NewCredentials()))
 	if err != nil {
 		return nil, err
 	}
@@ -105,21 +115,21 @@ func (k *fakeKubelet) Register(ctx context.Context, request *pluginapi.RegisterR
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	resource := request.GetResourceName()
-	if before := k.endpoints[resource]; before != nil {
-		e.devices = before.devices
+	if previous := k.endpoints[resource]; previous != nil {
+		e.devices = previous.devices
 	}
 	k.endpoints[resource] = e
 	k.registrations[resource]++
-	if k.hasty > 0 {
-		k.hasty--
+	if k.hangUps > 0 {
+		k.hangUps--
 		_ = conn.Close()
 		return &pluginapi.Empty{}, nil
 	}
-	go k.follow(resource, e)
+	go k.watch(resource, e)
 	return &pluginapi.Empty{}, nil
 }
 
-func (k *fakeKubelet) follow(resource string, e *endpoint) {
+func (k *fakeKubelet) watch(resource string, e *endpoint) {
 	stream, err := e.client.ListAndWatch(context.Background(), &pluginapi.Empty{})
 	for err == nil {
 		var list *pluginapi.ListAndWatchResponse
@@ -128,9 +138,9 @@ func (k *fakeKubelet) follow(resource string, e *endpoint) {
 		}
 	}
 	k.mu.Lock()
-	slow := k.slow
+	delay := k.disconnectDelay
 	k.mu.Unlock()
-	<-time.After(slow)
+	<-time.After(delay)
 	k.disconnect(resource)
 }
 
@@ -143,7 +153,7 @@ func (k *fakeKubelet) receive(resource string, list *pluginapi.ListAndWatchRespo
 	for _, device := range list.GetDevices() {
 		e.devices[device.GetID()] = device.GetHealth()
 	}
-	if k.given != nil {
+	if k.allocated != nil {
 		k.writeCheckpoint()
 	}
 }
@@ -154,14 +164,22 @@ func (k *fakeKubelet) disconnect(resource string) {
 	e := k.endpoints[resource]
 	_ = e.conn.Close()
 	e.ended = true
-	sick := map[string]string{}
+	k.disconnects[resource]++
+	devices := map[string]string{}
 	for id := range e.devices {
-		sick[id] = pluginapi.Unhealthy
+		devices[id] = pluginapi.Unhealthy
 	}
-	e.devices = sick
+	e.devices = devices
 }
 
-// devices of a resource, or nil before it is known; ended tells whether the plugin ended its stream.
+func (k *fakeKubelet) disconnected(resource string) int {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return k.disconnects[resource]
+}
+
+// devices returns the devices of a resource, or nil if it is not registered, and whether its plugin
+// has ended.
 func (k *fakeKubelet) devices(resource string) (devices map[string]string, ended bool) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -190,7 +208,7 @@ func (k *fakeKubelet) client(resource string) pluginapi.DevicePluginClient {
 	return k.endpoints[resource].client
 }
 
-// allocate asks for devices of one resource for some containers.
+// allocate allocates devices of one resource to containers.
 func (k *fakeKubelet) allocate(resource string, containers ...[]string) ([]*pluginapi.ContainerAllocateResponse, error) {
 	request := &pluginapi.AllocateRequest{}
 	for _, ids := range containers {
@@ -200,7 +218,7 @@ func (k *fakeKubelet) allocate(resource string, containers ...[]string) ([]*plug
 	return response.GetContainerResponses(), err
 }
 
-// fakePods is the kubelet's pod-resources service.
+// fakePods is the pod-resources service of the kubelet.
 type fakePods struct {
 	podresourcesv1.UnimplementedPodResourcesListerServer
 	mu    sync.Mutex
@@ -216,7 +234,7 @@ func (p *fakePods) List(context.Context, *podresourcesv1.ListPodResourcesRequest
 	return &podresourcesv1.ListPodResourcesResponse{PodResources: p.pods}, p.err
 }
 
-// set makes the kubelet list our own pod and one that has the devices.
+// set sets the Pods: the Pod of device-plugin-host, and a Pod with the devices if there are any.
 func (p *fakePods) set(resource string, ids ...string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -228,7 +246,7 @@ func (p *fakePods) set(resource string, ids ...string) {
 	}
 }
 
-func (p *fakePods) asked() int {
+func (p *fakePods) listed() int {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.lists

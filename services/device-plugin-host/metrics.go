@@ -10,13 +10,14 @@ import (
 	"akri.sh/services/device-plugin-host/internal/slots"
 )
 
+// metrics implements plugin.Metrics.
 type metrics struct {
-	allocations   *prometheus.CounterVec
-	allocateTime  *prometheus.HistogramVec
-	running       prometheus.Gauge
-	reclaimed     prometheus.Counter
-	lost          *prometheus.CounterVec
-	registrations *prometheus.CounterVec
+	allocations     *prometheus.CounterVec
+	allocateSeconds *prometheus.HistogramVec
+	devicePlugins   prometheus.Gauge
+	reclaimedSlots  prometheus.Counter
+	lostSlots       *prometheus.CounterVec
+	registrations   *prometheus.CounterVec
 }
 
 func newMetrics(registerer prometheus.Registerer) *metrics {
@@ -25,43 +26,50 @@ func newMetrics(registerer prometheus.Registerer) *metrics {
 			Name: "akri_allocations_total",
 			Help: "Allocate calls of the kubelet, by level (instance, configuration) and result (granted, refused, failed).",
 		}, []string{"level", "result"}),
-		allocateTime: prometheus.NewHistogramVec(prometheus.HistogramOpts{
+		allocateSeconds: prometheus.NewHistogramVec(prometheus.HistogramOpts{
 			Name:    "akri_allocate_seconds",
-			Help:    "Time to answer an Allocate call of the kubelet, by level.",
+			Help:    "Duration of the kubelet's Allocate calls, by level.",
 			Buckets: []float64{.001, .002, .004, .007, .01, .02, .05, .1, .5, 1, 2, 8},
 		}, []string{"level"}),
-		running:   prometheus.NewGauge(prometheus.GaugeOpts{Name: "akri_device_plugins", Help: "Resources that are offered to the kubelet."}),
-		reclaimed: prometheus.NewCounter(prometheus.CounterOpts{Name: "akri_reclaimed_slots_total", Help: "Slots that were released because no pod used them."}),
-		lost: prometheus.NewCounterVec(prometheus.CounterOpts{
+		devicePlugins: prometheus.NewGauge(prometheus.GaugeOpts{
+			Name: "akri_device_plugins", Help: "Running device plugins: one for each extended resource.",
+		}),
+		reclaimedSlots: prometheus.NewCounter(prometheus.CounterOpts{
+			Name: "akri_reclaimed_slots_total", Help: "Slots that were released because no pod used them.",
+		}),
+		lostSlots: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "akri_lost_slots_total",
-			Help: "Slots that a pod uses and this node did not hold, by result (taken_back, taken: somebody else holds it, unknown: its slot is not known).",
+			Help: "Slots that a pod uses and this node does not hold, by result " +
+				"(taken_back, taken: recorded for another holder, unknown: the slot of a virtual device is unknown).",
 		}, []string{"result"}),
 		registrations: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "akri_kubelet_registrations_total", Help: "Registrations of device plugins with the kubelet, by result (success, failure).",
+			Name: "akri_kubelet_registrations_total",
+			Help: "Registrations of device plugins with the kubelet, by result (success, failure).",
 		}, []string{"result"}),
 	}
-	registerer.MustRegister(m.allocations, m.allocateTime, m.running, m.reclaimed, m.lost, m.registrations)
+	registerer.MustRegister(m.allocations, m.allocateSeconds, m.devicePlugins, m.reclaimedSlots, m.lostSlots, m.registrations)
 	for _, level := range []string{"instance", "configuration"} {
 		for _, result := range []string{"granted", "refused", "failed"} {
 			m.allocations.WithLabelValues(level, result)
 		}
 	}
-	for _, result := range []string{"taken_back", "taken", "unknown"} {
-		m.lost.WithLabelValues(result)
-	}
+	m.addSlots(slots.Result{})
 	m.registrations.WithLabelValues("success")
 	m.registrations.WithLabelValues("failure")
 	return m
 }
 
-// Allocated counts an Allocate call.
-func (m *metrics) Allocated(level string, err error, took time.Duration) {
-	m.allocations.WithLabelValues(level, resultOf(err)).Inc()
-	m.allocateTime.WithLabelValues(level).Observe(took.Seconds())
+// SetDevicePlugins implements plugin.Metrics.
+func (m *metrics) SetDevicePlugins(count int) { m.devicePlugins.Set(float64(count)) }
+
+// Allocated implements plugin.Metrics.
+func (m *metrics) Allocated(level string, err error, duration time.Duration) {
+	m.allocations.WithLabelValues(level, allocationResult(err)).Inc()
+	m.allocateSeconds.WithLabelValues(level).Observe(duration.Seconds())
 }
 
-// resultOf tells a request that cannot be granted from one that ran into trouble.
-func resultOf(err error) string {
+// allocationResult distinguishes a request that cannot be granted from a failure.
+func allocationResult(err error) string {
 	switch status.Code(err) {
 	case codes.OK:
 		return "granted"
@@ -72,7 +80,7 @@ func resultOf(err error) string {
 	}
 }
 
-// Registered counts a registration.
+// Registered implements plugin.Metrics.
 func (m *metrics) Registered(err error) {
 	result := "success"
 	if err != nil {
@@ -81,11 +89,9 @@ func (m *metrics) Registered(err error) {
 	m.registrations.WithLabelValues(result).Inc()
 }
 
-func (m *metrics) settled(done slots.Outcome) {
-	m.reclaimed.Add(float64(done.Released))
-	m.lost.WithLabelValues("taken_back").Add(float64(done.TakenBack))
-	m.lost.WithLabelValues("taken").Add(float64(done.Taken))
-	m.lost.WithLabelValues("unknown").Add(float64(done.Unknown))
+func (m *metrics) addSlots(result slots.Result) {
+	m.reclaimedSlots.Add(float64(result.Released))
+	m.lostSlots.WithLabelValues("taken_back").Add(float64(result.TakenBack))
+	m.lostSlots.WithLabelValues("taken").Add(float64(result.Taken))
+	m.lostSlots.WithLabelValues("unknown").Add(float64(result.Unknown))
 }
-
-func (m *metrics) plugins(count int) { m.running.Set(float64(count)) }

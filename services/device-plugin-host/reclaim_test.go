@@ -10,67 +10,145 @@ import (
 	podresourcesv1 "k8s.io/kubelet/pkg/apis/podresources/v1"
 )
 
-func TestASlotIsReleasedAfterItsPodIsGone(t *testing.T) {
+func TestSlotIsReleasedAfterPodEnds(t *testing.T) {
 	t.Parallel()
-	for resource, c := range map[string]struct{ id, held string }{
+	for resource, c := range map[string]struct{ id, usage string }{
 		"akri.sh/" + first: {first + "-0", "node-a"},
 		configuration:      {"0", "C:0:node-a"},
 	} {
 		t.Run(resource, func(t *testing.T) {
 			t.Parallel()
-			m := startMesh(t)
-			m.writer.put(first, "akri-onvif", 1)
-			m.seesCameras()
-			m.awaitDevices(resource, all(healthy, c.id))
-			require.EventuallyWithT(t, func(c *assert.CollectT) { require.Equal(c, 1, m.pods.asked(), "an Instance appeared") }, soon, 2*time.Millisecond)
+			f := startFixture(t)
+			f.writer.put(first, "akri-onvif", 1)
+			f.seeCameras()
+			f.awaitDevices(resource, all(healthy, c.id))
+			f.eventually(func(c *assert.CollectT) { require.Equal(c, 1, f.pods.listed(), "an Instance is new") })
 
-			_, err := m.kubelet.allocate(resource, ids(c.id))
+			_, err := f.kubelet.allocate(resource, ids(c.id))
 			require.NoError(t, err)
-			m.pods.set(resource, c.id)
-			m.awaitAnswers(2)
-			require.Equal(t, []string{c.held}, m.writer.usage(first))
+			f.pods.set(resource, c.id)
+			f.awaitPodLists(2)
+			require.Equal(t, []string{c.usage}, f.writer.usage(first))
 
-			m.pods.set(resource)
-			began := time.Now()
-			m.awaitUsage(first, "")
-			t.Logf("released after %s", time.Since(began))
+			f.pods.set(resource)
+			ended := time.Now()
+			f.awaitUsage(first, "")
+			t.Logf("released after %s", time.Since(ended))
 		})
 	}
 }
 
-func TestNothingIsReleasedOnTheWordOfAKubeletThatDoesNotKnowItsPods(t *testing.T) {
+func TestIncompletePodListReleasesNothing(t *testing.T) {
 	t.Parallel()
-	m := startMesh(t)
-	m.writer.put(first, "akri-onvif", 1, "node-a")
-	m.pods.set("akri.sh/"+first, first+"-0")
-	m.awaitAnswers(2)
+	f := startFixture(t)
+	f.writer.put(first, "akri-onvif", 1, "node-a")
+	f.pods.set("akri.sh/"+first, first+"-0")
+	f.awaitPodLists(2)
 	for name, change := range map[string]func(){
-		"it fails":          func() { m.pods.err = errors.New("not now") },
-		"it lists no pods":  func() { m.pods.pods = nil },
-		"it lists only one": func() { m.pods.pods = []*podresourcesv1.PodResources{{Namespace: "kube-system", Name: "etcd"}} },
+		"error":           func() { f.pods.err = errors.New("unavailable") },
+		"no Pods":         func() { f.pods.pods = nil },
+		"without own Pod": func() { f.pods.pods = []*podresourcesv1.PodResources{{Namespace: "kube-system", Name: "etcd"}} },
 	} {
-		m.pods.mu.Lock()
-		m.pods.err = nil
+		f.pods.mu.Lock()
+		f.pods.err = nil
 		change()
-		m.pods.mu.Unlock()
-		m.awaitAnswers(3)
-		require.Equal(t, []string{"node-a"}, m.writer.usage(first), name)
+		f.pods.mu.Unlock()
+		f.awaitPodLists(3)
+		require.Equal(t, []string{"node-a"}, f.writer.usage(first), name)
 	}
 }
 
-// awaitAnswers waits until the kubelet was asked for its pods that many times more.
-func (m *mesh) awaitAnswers(more int) {
-	m.t.Helper()
-	before := m.pods.asked()
-	require.EventuallyWithT(m.t, func(c *assert.CollectT) { require.GreaterOrEqual(c, m.pods.asked(), before+more) }, soon, 2*time.Millisecond)
+func TestSlotsHeldAtStart(t *testing.T) {
+	t.Parallel()
+	f := startFixture(t)
+	f.pods.set("akri.sh/"+first, first+"-1")
+	f.writer.put(first, "akri-onvif", 3, "node-a", "node-a", "node-b")
+	f.awaitPodLists(2)
+	f.pods.set("")
+	f.awaitUsage(first, "node-a", "", "node-b")
 }
 
-func TestSlotsHeldBeforeAStartCountAsInUseWhenAPodHasThem(t *testing.T) {
+// The pod-resources API does not list the devices of init containers. After 20 s the checkpoint
+// file decides.
+func TestInitContainerKeepsSlot(t *testing.T) {
 	t.Parallel()
-	m := startMesh(t)
-	m.pods.set("akri.sh/"+first, first+"-1")
-	m.writer.put(first, "akri-onvif", 3, "node-a", "node-a", "node-b")
-	m.awaitAnswers(2)
-	m.pods.set("")
-	m.awaitUsage(first, "node-a", "", "node-b")
+	f := startFixture(t)
+	resource, id := "akri.sh/"+first, first+"-0"
+	f.writer.put(first, "akri-onvif", 1)
+	f.seeCameras()
+	f.awaitDevices(resource, all(healthy, id))
+	f.awaitDevices(configuration, all(healthy, "0"))
+	f.kubelet.setAllocated(map[string][]string{resource: {id}})
+	_, err := f.kubelet.allocate(resource, ids(id))
+	require.NoError(t, err)
+	f.awaitDevices(configuration, map[string]string{}) // no other list is sent after this one
+	f.awaitCheckpoint()
+	f.awaitPodLists(2)
+	require.Equal(t, []string{"node-a"}, f.writer.usage(first))
+	f.kubelet.setAllocated(map[string][]string{})
+	f.awaitCheckpoint()
+	f.awaitUsage(first, "")
+}
+
+// awaitCheckpoint waits until a plugin has sent its devices again, so that the kubelet writes its
+// checkpoint file.
+func (f *fixture) awaitCheckpoint() {
+	f.t.Helper()
+	lists := func() int { return f.kubelet.lists("akri.sh/"+first) + f.kubelet.lists(configuration) }
+	before := lists()
+	require.Eventually(f.t, func() bool { return lists() > before }, 6*timeout, 10*time.Millisecond)
+}
+
+func TestUnansweredReleaseKeepsNewReservation(t *testing.T) {
+	t.Parallel()
+	for name, checksRevision := range map[string]bool{"the release fails": true, "the release succeeds": false} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			f := startFixture(t)
+			f.writer.checksRevision = checksRevision
+			resource, id := "akri.sh/"+first, first+"-0"
+			f.pods.set(resource, id)
+			f.writer.put(first, "akri-onvif", 1, "node-a")
+			f.seeCameras()
+			f.awaitDevices(resource, all(healthy, id))
+			f.awaitPodLists(2)
+			f.writer.hangReleases()
+			f.pods.set("")
+			f.awaitHangingRelease()
+			answered := make(chan error, 1)
+			go func() { // waits until the release times out
+				_, err := f.kubelet.allocate(resource, ids(id))
+				answered <- err
+			}()
+			late := f.writer.answerReleases()
+			require.NoError(t, <-answered)
+			f.pods.set(resource, id)
+			require.Equal(t, []string{"node-a"}, f.writer.usage(first))
+			for _, release := range late {
+				release()
+			}
+			if checksRevision {
+				require.Equal(t, []string{"node-a"}, f.writer.usage(first))
+			}
+			f.awaitUsage(first, "node-a")
+		})
+	}
+}
+
+func TestReleaseDoesNotDelayRegistration(t *testing.T) {
+	t.Parallel()
+	f := startFixture(t)
+	f.pods.set("akri.sh/"+first, first+"-0")
+	f.writer.put(first, "akri-onvif", 1, "node-a")
+	f.seeCameras()
+	f.awaitDevices("akri.sh/"+first, all(healthy, first+"-0"))
+	f.awaitPodLists(2)
+	f.writer.hangReleases()
+	f.pods.set("")
+	f.awaitHangingRelease()
+	f.kubelet.stop()
+	f.kubelet = startKubelet(t, f.config.KubeletDir)
+	f.awaitDevices("akri.sh/"+first, all(healthy, first+"-0"))
+	require.Zero(t, f.writer.timedOutReleases(), "the release still hangs")
+	f.writer.answerReleases()
 }

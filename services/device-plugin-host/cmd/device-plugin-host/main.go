@@ -1,4 +1,4 @@
-// Device-plugin-host offers a node's devices to its kubelet as extended resources.
+// Device-plugin-host advertises a node's devices to its kubelet as extended resources.
 package main
 
 import (
@@ -9,7 +9,7 @@ import (
 )
 
 func main() {
-	service.Main("device-plugin-host", "Offers a node's devices to its kubelet as extended resources.",
+	service.Main("device-plugin-host", "Advertises a node's devices to its kubelet as extended resources.",
 		func(ctx context.Context, config devicepluginhost.Config, env service.Env) error {
 			s, err := devicepluginhost.New(config, env)
 			if err != nil {

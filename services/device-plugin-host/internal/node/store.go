@@ -1,79 +1,98 @@
-// Package node is what this node knows: the devices that it sees (from discovery-operator) and the Instances that list
-// it (from instance-writer). While a source is away, what it said last stays true.
+// Package node holds the state of this node: the devices that it sees (from discovery-operator) and
+// the Instances that list it (from instance-writer). While a source is unreachable, its last state
+// stays in effect.
 package node
 
 import (
+	"context"
+	"errors"
 	"maps"
 	"sync"
 
 	"google.golang.org/protobuf/proto"
+	"k8s.io/apimachinery/pkg/types"
 
 	"akri.sh/libs/broadcast"
-
 	discoveryv1 "akri.sh/proto/akri/discovery/v1"
 	instancev1 "akri.sh/proto/akri/instance/v1"
 )
 
-// Key names an object of the cluster.
-type Key struct{ Namespace, Name string }
-
-// Store merges both sources into a View. What it is given must not be changed afterwards.
+// Store merges both sources into a Snapshot. Callers must not change messages that they pass to it.
 type Store struct {
 	node string
 
-	mu        sync.Mutex
-	instances map[Key]*instancev1.Instance
-	inventory map[Key]map[string]*discoveryv1.Device // Configuration → Instance → device
+	mu                                 sync.Mutex
+	instances                          map[types.NamespacedName]*instancev1.Instance
+	devices                            map[types.NamespacedName]map[string]*discoveryv1.Device // Configuration → Instance → device
+	devicesReceived, instancesReceived bool
 
-	view broadcast.Value[*View]
+	snapshot broadcast.Value[*Snapshot]
 }
 
 // NewStore returns an empty store for the node.
 func NewStore(node string) *Store {
-	s := &Store{node: node, instances: map[Key]*instancev1.Instance{}, inventory: map[Key]map[string]*discoveryv1.Device{}}
+	s := &Store{
+		node:      node,
+		instances: map[types.NamespacedName]*instancev1.Instance{},
+		devices:   map[types.NamespacedName]map[string]*discoveryv1.Device{},
+	}
 	s.publish()
 	return s
 }
 
-// Get returns the current view, and a channel that closes when there is a newer one.
-func (s *Store) Get() (*View, <-chan struct{}) { return s.view.Get() }
+// Get returns the current snapshot and a channel that is closed when there is a newer one.
+func (s *Store) Get() (*Snapshot, <-chan struct{}) { return s.snapshot.Get() }
 
-// SetInventory replaces what is known of the devices. A list that is not complete removes none.
-func (s *Store) SetInventory(configurations []*discoveryv1.ConfigurationDevices) {
+// CheckReady is a readiness check: it fails until both sources have sent their state once.
+func (s *Store) CheckReady(context.Context) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	inventory := make(map[Key]map[string]*discoveryv1.Device, len(configurations))
+	var errs []error
+	if !s.devicesReceived {
+		errs = append(errs, errors.New("no device list received from discovery-operator yet"))
+	}
+	if !s.instancesReceived {
+		errs = append(errs, errors.New("no Instances received from instance-writer yet"))
+	}
+	return errors.Join(errs...)
+}
+
+// SetDevices replaces the devices. An incomplete list adds and changes devices and removes none.
+func (s *Store) SetDevices(configurations []*discoveryv1.ConfigurationDevices) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	all := make(map[types.NamespacedName]map[string]*discoveryv1.Device, len(configurations))
 	for _, configuration := range configurations {
-		key := Key{configuration.GetNamespace(), configuration.GetName()}
+		name := types.NamespacedName{Namespace: configuration.GetNamespace(), Name: configuration.GetName()}
 		devices := map[string]*discoveryv1.Device{}
 		if !configuration.GetComplete() {
-			maps.Copy(devices, s.inventory[key])
+			maps.Copy(devices, s.devices[name])
 		}
 		for _, device := range configuration.GetDevices() {
 			devices[device.GetInstance()] = device
 		}
-		inventory[key] = devices
+		all[name] = devices
 	}
-	s.inventory = inventory
+	s.devices, s.devicesReceived = all, true
 	s.publish()
 }
 
-// SetInstances replaces what is known of the Instances by a list as of the revision, save what is newer: the replica
-// that sent the list may lag behind the one that was heard before.
+// SetInstances replaces the Instances by a list at the revision. Instances that are newer than the
+// list stay, because the replica that sent the list may lag behind the replica that sent them.
 func (s *Store) SetInstances(instances []*instancev1.Instance, revision uint64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	fresh := make(map[Key]*instancev1.Instance, len(instances))
+	all := make(map[types.NamespacedName]*instancev1.Instance, len(instances))
 	for _, instance := range instances {
-		key := keyOf(instance)
-		fresh[key] = newer(s.instances[key], instance)
+		name := nameOf(instance)
+		all[name] = newer(s.instances[name], instance)
 	}
-	for key, known := range s.instances {
-		if fresh[key] == nil && later(known, revision) {
-			fresh[key] = known
+	for name, current := range s.instances {
+		if all[name] == nil && isNewer(current, revision) {
+			all[name] = current
 		}
 	}
-	s.instances = fresh
+	s.instances, s.instancesReceived = all, true
 	s.publish()
 }
 
@@ -84,51 +103,53 @@ func (s *Store) Update(instance *instancev1.Instance) {
 	s.put(instance)
 }
 
-// Refresh replaces Instances that are known. The answer to a call may tell of one that does not list this node any
-// more: only the watch decides that.
+// Refresh replaces Instances that are in the store, and adds none: the response to a call may
+// contain an Instance that does not list this node any more. Only the watch adds Instances.
 func (s *Store) Refresh(instances []*instancev1.Instance) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, instance := range instances {
-		if s.instances[keyOf(instance)] != nil {
+		if s.instances[nameOf(instance)] != nil {
 			s.put(instance)
 		}
 	}
 }
 
-// Remove forgets one Instance that was gone at the revision.
-func (s *Store) Remove(key Key, revision uint64) {
+// Remove removes an Instance that did not exist, or did not list this node, at the revision.
+func (s *Store) Remove(name types.NamespacedName, revision uint64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if known := s.instances[key]; known != nil && !later(known, revision) {
-		delete(s.instances, key)
+	if current := s.instances[name]; current != nil && !isNewer(current, revision) {
+		delete(s.instances, name)
 		s.publish()
 	}
 }
 
 func (s *Store) put(instance *instancev1.Instance) {
-	key := keyOf(instance)
-	before := s.instances[key]
-	if s.instances[key] = newer(before, instance); s.instances[key] != before {
+	name := nameOf(instance)
+	previous := s.instances[name]
+	if s.instances[name] = newer(previous, instance); s.instances[name] != previous {
 		s.publish()
 	}
 }
 
-func (s *Store) publish() { s.view.Set(newView(s.node, s.instances, s.inventory)) }
+func (s *Store) publish() { s.snapshot.Set(newSnapshot(s.node, s.instances, s.devices)) }
 
-func keyOf(instance *instancev1.Instance) Key {
-	return Key{instance.GetNamespace(), instance.GetName()}
+func nameOf(instance *instancev1.Instance) types.NamespacedName {
+	return types.NamespacedName{Namespace: instance.GetNamespace(), Name: instance.GetName()}
 }
 
-// newer returns what is known unless the other is newer: the watch and the answers to calls overtake each other.
-func newer(known, other *instancev1.Instance) *instancev1.Instance {
-	if later(known, other.GetRevision()) || known != nil && proto.Equal(known, other) {
-		return known
+// newer returns the received Instance if it is newer than the current one and differs from it. The
+// watch and the responses to calls can overtake each other.
+func newer(current, received *instancev1.Instance) *instancev1.Instance {
+	if isNewer(current, received.GetRevision()) || current != nil && proto.Equal(current, received) {
+		return current
 	}
-	return other
+	return received
 }
 
-// later tells whether the Instance is known by a later revision than that, where 0 is the newest.
-func later(known *instancev1.Instance, revision uint64) bool {
-	return revision != 0 && known.GetRevision() > revision
+// isNewer reports whether the Instance is newer than the revision. Revision 0 is newer than any
+// other.
+func isNewer(instance *instancev1.Instance, revision uint64) bool {
+	return revision != 0 && instance.GetRevision() > revision
 }

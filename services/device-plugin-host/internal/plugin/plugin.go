@@ -11,9 +11,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/cenkalti/backoff/v5"
 	"go.uber.org/zap"
-	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
@@ -21,322 +19,253 @@ import (
 
 	"akri.sh/libs/broadcast"
 	"akri.sh/libs/rpc"
-	"akri.sh/services/device-plugin-host/internal/kubelet"
 	"akri.sh/services/device-plugin-host/internal/node"
-	"akri.sh/services/device-plugin-host/internal/trouble"
 )
 
-// SocketPattern matches the names of our sockets.
+// SocketPattern matches the names of the plugins' sockets.
 const SocketPattern = "akri-????????-*.sock"
 
 const (
-	// longest is the longest pause between attempts to serve or to register.
-	longest = 30 * time.Second
-	// stable is how long an attempt must have lasted for the pauses to start small again.
-	stable = 5 * time.Second
+	minRetryDelay = 100 * time.Millisecond
+	maxRetryDelay = 30 * time.Second
+	// unavailableRetryDelay is the longest retry delay while the kubelet cannot be reached.
+	unavailableRetryDelay = time.Second
+	// stableAfter is how long a registration must have lasted to reset the retry delay.
+	stableAfter = 5 * time.Second
 )
 
-// errVoid ends a registration that is to be made anew.
-var errVoid = errors.New("the registration is void")
+// errInvalidated is the reason for a new registration.
+var errInvalidated = errors.New("registration became invalid")
 
-// Resource is what a plugin offers.
-type Resource interface {
-	// List returns the devices as they are by the view.
-	List(ctx context.Context, view *node.View) ([]*pluginapi.Device, error)
-	// Prefer chooses devices for one container.
-	Prefer(ctx context.Context, request *pluginapi.ContainerPreferredAllocationRequest) ([]string, error)
-	// Allocate gives devices to containers and returns what each of them receives. Its errors are gRPC statuses with a
-	// message for users.
-	Allocate(ctx context.Context, containers [][]string) ([]*pluginapi.ContainerAllocateResponse, error)
+// resource provides the devices of one extended resource.
+type resource interface {
+	// list returns the devices in the snapshot.
+	list(ctx context.Context, snapshot *node.Snapshot) ([]*pluginapi.Device, error)
+	// prefer chooses devices for one container.
+	prefer(ctx context.Context, request *pluginapi.ContainerPreferredAllocationRequest) ([]string, error)
+	// allocate reserves devices for containers and returns one response for each container. Its
+	// errors are gRPC statuses with a message for users.
+	allocate(ctx context.Context, containers [][]string) ([]*pluginapi.ContainerAllocateResponse, error)
 }
 
-// Observer is told what plugins do.
-type Observer interface {
-	Allocated(level string, err error, took time.Duration)
-	Registered(err error)
+// plugin is the device plugin of one resource.
+type plugin struct {
+	Config
+	name     string // of the extended resource
+	level    string // instance or configuration
+	resource resource
+
+	list    *deviceList
+	devices broadcast.Value[*[]*pluginapi.Device] // nil before the first list
+	final   chan struct{}                         // closed when devices does not change any more
+	resend  broadcast.Signal                      // the devices are to be sent again without a change
+	update  broadcast.Signal                      // the list of devices may have changed
+
+	mu      sync.Mutex
+	removed bool
+	stopped bool
 }
 
-// Host is what all plugins share.
-type Host struct {
-	Server    *Server
-	Folder    *kubelet.Folder
-	Registrar *kubelet.Registrar
-	Store     *node.Store
-	Observer  Observer
-	Log       *zap.Logger
-	// Registering is what all registrations have in common.
-	Registering *trouble.Trouble
-}
-
-// Plugin offers one resource.
-type Plugin struct {
-	Host
-	Resource Resource
-	// Name is that of the extended resource.
-	Name string
-	// Level is `instance` or `configuration`.
-	Level string
-
-	devices   broadcast.Value[*[]*pluginapi.Device] // nil until they were listed first
-	shown     *shown
-	refreshed chan struct{}    // closes when devices do not change any more
-	resend    broadcast.Signal // asks for the devices to be sent as if they had changed
-	look      broadcast.Signal // asks for a look at what is to be shown
-
-	mu       sync.Mutex
-	unwanted bool
-	left     bool
-}
-
-// New returns a plugin; Run offers its resource.
-func New(host Host, name, level string, resource Resource) *Plugin {
-	return &Plugin{
-		Host: host, Resource: resource, Name: name, Level: level, shown: newShown(),
-		refreshed: make(chan struct{}), resend: broadcast.NewSignal(), look: broadcast.NewSignal(),
+func newPlugin(config Config, name, level string, resource resource) *plugin {
+	return &plugin{
+		Config: config, name: name, level: level, resource: resource,
+		list: newDeviceList(), final: make(chan struct{}), resend: broadcast.NewSignal(), update: broadcast.NewSignal(),
 	}
 }
 
-// Want says whether there is such a resource at the moment. One that there is not has no devices, and its plugin leaves when the
-// kubelet has had time to see that. It returns false when the plugin has left.
-func (p *Plugin) Want(wanted bool) bool {
+// setExists sets whether the resource exists. If it does not, the plugin sends all devices as
+// unhealthy, removes them, and stops. setExists returns false if the plugin has stopped.
+func (p *plugin) setExists(exists bool) (running bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.left {
+	if p.stopped {
 		return false
 	}
-	if p.unwanted == wanted {
-		p.unwanted = !wanted
-		p.look.Notify()
+	if p.removed == exists {
+		p.removed = !exists
+		p.update.Notify()
 	}
 	return true
 }
 
-// leave tells whether the plugin leaves, because nothing is shown and nothing wanted.
-func (p *Plugin) leave(devices []*pluginapi.Device) bool {
+// stopIfEmpty stops the plugin if its resource does not exist and its list is empty.
+func (p *plugin) stopIfEmpty(list []*pluginapi.Device) (stopped bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.left = p.unwanted && len(devices) == 0
-	return p.left
+	p.stopped = p.removed && len(list) == 0
+	return p.stopped
 }
 
-// list returns the devices that there are.
-func (p *Plugin) list(ctx context.Context, view *node.View) ([]*pluginapi.Device, error) {
+func (p *plugin) listDevices(ctx context.Context, snapshot *node.Snapshot) ([]*pluginapi.Device, error) {
 	p.mu.Lock()
-	unwanted := p.unwanted
+	removed := p.removed
 	p.mu.Unlock()
-	if unwanted {
+	if removed {
 		return nil, nil
 	}
-	return p.Resource.List(ctx, view)
+	return p.resource.list(ctx, snapshot)
 }
 
-// Run offers the resource until ctx ends or the plugin leaves. It is called once.
-func (p *Plugin) Run(ctx context.Context) {
-	ctx, leave := context.WithCancel(ctx)
-	defer leave()
+// run serves the resource until ctx ends or the plugin stops. It must be called once.
+func (p *plugin) run(ctx context.Context) {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
 	go func() {
-		defer leave()
-		defer close(p.refreshed)
-		p.refresh(ctx)
+		defer cancel()
+		defer close(p.final)
+		p.updateDevices(ctx)
 	}()
-	wait := newWait()
+	delays := rpc.NewBackOff(minRetryDelay, maxRetryDelay)
 	for ctx.Err() == nil {
-		began := time.Now()
-		err := p.runOnce(ctx)
+		started := time.Now()
+		err := p.register(ctx)
 		if ctx.Err() != nil {
 			break
 		}
-		if time.Since(began) > stable {
-			wait.Reset()
+		if time.Since(started) > stableAfter {
+			delays.Reset()
 		}
-		p.pause(ctx, err, wait.NextBackOff())
+		p.waitToRetry(ctx, err, delays.NextBackOff())
 	}
-	<-p.refreshed
+	<-p.final
 }
 
-// pause is short while the kubelet comes and goes, and grows when it refuses.
-func (p *Plugin) pause(ctx context.Context, err error, next time.Duration) {
+// waitToRetry waits at most a second if the kubelet restarted or is unavailable.
+func (p *plugin) waitToRetry(ctx context.Context, err error, delay time.Duration) {
 	log := p.Log.Warn
-	if errors.Is(err, errVoid) || status.Code(err) == codes.Unavailable || status.Code(err) == codes.DeadlineExceeded {
-		next, log = min(next, time.Second), p.Log.Debug
+	if errors.Is(err, errInvalidated) || status.Code(err) == codes.Unavailable || status.Code(err) == codes.DeadlineExceeded {
+		delay, log = min(delay, unavailableRetryDelay), p.Log.Debug
 	}
-	log("the kubelet does not have the resource", zap.String("resource", p.Name), zap.Error(err), zap.Duration("retry_in", next))
-	sleep(ctx, next)
+	log("device plugin is not registered with the kubelet",
+		zap.String("resource", p.name), zap.Error(err), zap.Duration("retry_in", delay))
+	select {
+	case <-ctx.Done():
+	case <-time.After(delay):
+	}
 }
 
-// runOnce serves, registers, and waits until the registration is void.
-func (p *Plugin) runOnce(ctx context.Context) error {
-	if !p.awaitDevices(ctx) {
-		return ctx.Err()
+// register serves a new socket, registers it, and returns when the registration becomes invalid.
+func (p *plugin) register(ctx context.Context) error {
+	if devices, listed := p.devices.Get(); devices == nil {
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-listed:
+		}
 	}
-	name := nextSocket(p.Name)
-	life, end := p.Folder.Session(ctx, name)
+	socket := newSocketName(p.name)
+	registration, end := p.SocketDir.RegistrationContext(ctx, socket)
 	defer end()
-	listener, err := rpc.ListenUnix(life, p.Folder.Path(name), 0o600)
+	listener, err := rpc.ListenUnix(registration, p.SocketDir.Path(socket), 0o600)
 	if err != nil {
 		return err
 	}
-	over := make(chan struct{})
-	own := &session{plugin: p, over: over, end: end, answered: broadcast.NewSignal()}
-	detach := p.Server.attach(p.Folder.Path(name), listener, own)
-	defer detach()
-	defer close(over)
-	err = p.Registrar.Register(life, name, p.Name)
-	if life.Err() == nil {
-		p.Observer.Registered(err)
-		p.Registering.Note(p.Log, "the kubelet does not take resources: is --kubelet-dir its folder, and may it call this service back there?", err)
+	closed := make(chan struct{})
+	s := &session{plugin: p, closed: closed, end: end, allocated: broadcast.NewSignal()}
+	defer p.Server.serve(p.SocketDir.Path(socket), listener, s)()
+	defer close(closed)
+	err = p.Registrar.Register(registration, socket, p.name)
+	if registration.Err() == nil {
+		p.Metrics.Registered(err)
 		if err != nil {
-			return fmt.Errorf("register: %w", err)
+			return fmt.Errorf("register with the kubelet: %w", err)
 		}
-		p.Log.Info("the kubelet has the resource", zap.String("resource", p.Name))
-		p.Server.confirm(own)
+		p.Log.Info("registered with the kubelet", zap.String("resource", p.name))
+		p.Server.setRegistered(s)
 	}
-	<-life.Done()
+	<-registration.Done()
 	if ctx.Err() != nil {
-		<-p.refreshed // the kubelet hears the last word before the stream ends
-		p.Server.awaitAnswered(own)
+		<-p.final // the last list must be sent before the stream ends
+		p.Server.waitForAllocations(s)
 	}
-	return errVoid
+	return errInvalidated
 }
 
-func (p *Plugin) awaitDevices(ctx context.Context) bool {
-	for {
-		devices, changed := p.devices.Get()
-		if devices != nil {
-			return ctx.Err() == nil
-		}
-		select {
-		case <-ctx.Done():
-			return false
-		case <-changed:
-		}
-	}
-}
-
-// refresh keeps the list of devices up to date until ctx ends or the plugin leaves. When it cannot be made, the last one
-// stays.
-func (p *Plugin) refresh(ctx context.Context) {
-	wait := newWait()
+// updateDevices keeps the list of devices up to date until ctx ends or the plugin stops. While
+// listing fails, the previous list stays.
+func (p *plugin) updateDevices(ctx context.Context) {
+	delays := rpc.NewBackOff(minRetryDelay, maxRetryDelay)
 	for ctx.Err() == nil {
-		view, changed := p.Store.Get()
-		devices, err := p.list(ctx, view)
+		snapshot, changed := p.Store.Get()
+		devices, err := p.listDevices(ctx, snapshot)
 		if err != nil {
-			pause := wait.NextBackOff()
-			p.Log.Debug("list devices", zap.String("resource", p.Name), zap.Error(err), zap.Duration("retry_in", pause))
-			select {
-			case <-ctx.Done():
-			case <-p.look: // it may not be wanted any more, which nobody needs to be asked about
-			case <-time.After(pause):
-			}
+			p.waitToList(ctx, err, delays.NextBackOff())
 			continue
 		}
-		wait.Reset()
-		show, again := p.shown.update(devices, time.Now())
-		if before, _ := p.devices.Get(); before == nil || !same(*before, show) {
-			p.devices.Set(&show)
+		delays.Reset()
+		list, delay := p.list.update(devices, time.Now())
+		if previous, _ := p.devices.Get(); previous == nil || !equal(*previous, list) {
+			p.devices.Set(&list)
 		}
-		if p.leave(show) {
+		if p.stopIfEmpty(list) {
 			return
 		}
-		var later <-chan time.Time
-		if again > 0 {
-			later = time.After(again)
+		var due <-chan time.Time
+		if delay > 0 {
+			due = time.After(delay)
 		}
 		select {
 		case <-ctx.Done():
 		case <-changed:
-		case <-p.look:
-		case <-later:
+		case <-p.update:
+		case <-due:
 		case <-p.resend:
-			copied := slices.Clone(show)
+			copied := slices.Clone(list)
 			p.devices.Set(&copied)
 		}
 	}
 }
 
-// watch sends the devices whenever they were set anew.
-func (s *session) watch(stream grpc.ServerStreamingServer[pluginapi.ListAndWatchResponse]) error {
-	var sent *[]*pluginapi.Device
-	for {
-		devices, changed := s.plugin.devices.Get()
-		if sent != devices {
-			if err := stream.Send(&pluginapi.ListAndWatchResponse{Devices: *devices}); err != nil {
-				return err
-			}
-			sent = devices
-		}
-		select {
-		case <-changed:
-		case <-s.over:
-			return s.last(stream, *sent)
-		case <-stream.Context().Done():
-			// The kubelet left: it lost track of this plugin, or ended. It does not always close its connection then.
-			s.end()
-			return nil
-		}
+// waitToList waits to list the devices again. It returns early when the resource may have been
+// removed.
+func (p *plugin) waitToList(ctx context.Context, err error, delay time.Duration) {
+	p.Log.Debug("listing devices failed", zap.String("resource", p.name), zap.Error(err), zap.Duration("retry_in", delay))
+	select {
+	case <-ctx.Done():
+	case <-p.update:
+	case <-time.After(delay):
 	}
 }
 
-// last sends what changed at the very end.
-func (s *session) last(stream grpc.ServerStreamingServer[pluginapi.ListAndWatchResponse], sent []*pluginapi.Device) error {
-	devices, _ := s.plugin.devices.Get()
-	if same(sent, *devices) {
-		return nil
-	}
-	return stream.Send(&pluginapi.ListAndWatchResponse{Devices: *devices})
-}
-
-func (p *Plugin) allocate(ctx context.Context, request *pluginapi.AllocateRequest) (*pluginapi.AllocateResponse, error) {
-	began := time.Now()
+func (p *plugin) allocate(ctx context.Context, request *pluginapi.AllocateRequest) (*pluginapi.AllocateResponse, error) {
+	started := time.Now()
 	containers := make([][]string, 0, len(request.GetContainerRequests()))
 	for _, container := range request.GetContainerRequests() {
 		containers = append(containers, container.GetDevicesIds())
 	}
-	responses, err := p.grant(ctx, containers)
-	p.Observer.Allocated(p.Level, err, time.Since(began))
+	responses, err := p.allocateListed(ctx, containers)
+	p.Metrics.Allocated(p.level, err, time.Since(started))
 	if err != nil {
-		p.Log.Info("refused to allocate", zap.String("resource", p.Name), zap.Error(err))
+		p.Log.Info("allocation refused", zap.String("resource", p.name), zap.Error(err))
 		return nil, err
 	}
 	return &pluginapi.AllocateResponse{ContainerResponses: responses}, nil
 }
 
-// grant keeps what is allocated in the kubelet's list until the kubelet has dealt with the answer.
-func (p *Plugin) grant(ctx context.Context, containers [][]string) ([]*pluginapi.ContainerAllocateResponse, error) {
+// allocateListed keeps the devices in the list until the kubelet has processed the response.
+func (p *plugin) allocateListed(ctx context.Context, containers [][]string) ([]*pluginapi.ContainerAllocateResponse, error) {
 	ids := slices.Concat(containers...)
-	if err := p.shown.hold(ids); err != nil {
+	if err := p.list.beginAllocate(ids); err != nil {
 		return nil, err
 	}
 	defer func() {
-		p.shown.release(ids, time.Now())
-		p.look.Notify()
+		p.list.endAllocate(ids, time.Now())
+		p.update.Notify()
 	}()
-	return p.Resource.Allocate(ctx, containers)
+	return p.resource.allocate(ctx, containers)
 }
 
-func same(a, b []*pluginapi.Device) bool {
+func equal(a, b []*pluginapi.Device) bool {
 	return slices.EqualFunc(a, b, func(x, y *pluginapi.Device) bool { return proto.Equal(x, y) })
 }
 
-var sockets atomic.Uint64
+var socketCount atomic.Uint64
 
-// nextSocket is a name that no socket had before: the kubelet may still be busy with the former one.
-func nextSocket(resource string) string {
+// newSocketName returns a name that was not used before, because the kubelet may still be closing
+// its connection to the previous socket of the resource.
+func newSocketName(resource string) string {
 	hash := fnv.New32a()
 	_, _ = hash.Write([]byte(resource))
-	unique := strconv.FormatInt(time.Now().UnixMicro(), 36) + strconv.FormatUint(sockets.Add(1), 36)
+	unique := strconv.FormatInt(time.Now().UnixMicro(), 36) + strconv.FormatUint(socketCount.Add(1), 36)
 	return fmt.Sprintf("akri-%08x-%s.sock", hash.Sum32(), unique)
-}
-
-func newWait() *backoff.ExponentialBackOff {
-	wait := backoff.NewExponentialBackOff()
-	wait.InitialInterval, wait.MaxInterval = 100*time.Millisecond, longest
-	return wait
-}
-
-func sleep(ctx context.Context, pause time.Duration) {
-	select {
-	case <-ctx.Done():
-	case <-time.After(pause):
-	}
 }

@@ -1,90 +1,95 @@
 package slots
 
 import (
+	"cmp"
 	"maps"
 	"slices"
 	"time"
 
 	akriv0 "akri.sh/libs/apis/akri/v0"
-
+	"akri.sh/services/device-plugin-host/internal/kubelet"
 	"akri.sh/services/device-plugin-host/internal/node"
 )
 
-// Loss is what pods of this node use without that the node holds it. It happens when an Instance was deleted and made
-// anew while its slots were in use, when the node left it for a while, or when somebody edited it.
-type Loss struct {
+// Lost has the slots that Pods of this node use and that the node does not hold. Slots are lost
+// when an Instance is deleted and created again while its slots are in use, when it does not list
+// the node for a while, or when a user edits it.
+type Lost struct {
 	// Free slots can be taken back.
-	Free []node.Claim
-	// Taken ones are held by somebody else by now: two use one slot.
-	Taken []node.Claim
-	// Unknown are virtual devices in use whose slot nobody knows: this process did not see them while they were held.
-	Unknown []string
+	Free []node.SlotClaim
+	// Taken slots have another holder now.
+	Taken []node.SlotClaim
+	// Unknown has virtual devices whose slot this process has not seen.
+	Unknown []VirtualDevice
 }
 
-// Lost tells what pods use, or were given a moment ago, and this node does not hold by the view.
-func (t *Tracker) Lost(now time.Time, view *node.View, used Use) Loss {
+// Lost returns the slots that Pods use, or that were allocated recently, and that this node does
+// not hold.
+func (t *Tracker) Lost(now time.Time, snapshot *node.Snapshot, inUse kubelet.Devices) Lost {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	return t.lost(now, view, used)
+	return t.lost(now, snapshot, inUse)
 }
 
-func (t *Tracker) lost(now time.Time, view *node.View, used Use) Loss {
-	var loss Loss
-	inUse := t.inUse(view, used, &loss)
-	for claim, slot := range t.slots {
-		if slot.fresh(now) {
-			inUse[claim] = true
+func (t *Tracker) lost(now time.Time, snapshot *node.Snapshot, inUse kubelet.Devices) Lost {
+	var lost Lost
+	used, unknown := t.usedSlots(snapshot, inUse)
+	for claim, use := range t.slots {
+		if use.recentlyAllocated(now) {
+			used[claim] = true
 		}
 	}
-	for _, claim := range slices.SortedFunc(maps.Keys(inUse), node.Claim.Compare) {
-		switch view.Standing(claim) {
-		case node.Free:
-			loss.Free = append(loss.Free, claim)
-		case node.Taken:
-			loss.Taken = append(loss.Taken, claim)
-		case node.Absent, node.Own:
+	for _, claim := range slices.SortedFunc(maps.Keys(used), node.SlotClaim.Compare) {
+		switch snapshot.SlotState(claim) {
+		case node.SlotFree:
+			lost.Free = append(lost.Free, claim)
+		case node.SlotTaken:
+			lost.Taken = append(lost.Taken, claim)
+		case node.SlotAbsent, node.SlotHeld:
 		}
 	}
-	return loss
+	lost.Unknown = slices.SortedFunc(maps.Keys(unknown), func(a, b VirtualDevice) int {
+		return cmp.Or(cmp.Compare(a.Resource, b.Resource), cmp.Compare(a.ID, b.ID))
+	})
+	return lost
 }
 
-// inUse are the slots that the kubelet's answer is about.
-func (t *Tracker) inUse(view *node.View, used Use, loss *Loss) map[node.Claim]bool {
-	inUse := map[node.Claim]bool{}
-	for name, instance := range view.Instances() {
-		for id := range used[akriv0.ResourceName(name)] {
+// usedSlots returns the slots of the devices in use, and the virtual devices in use whose slot is
+// unknown.
+func (t *Tracker) usedSlots(snapshot *node.Snapshot, inUse kubelet.Devices) (map[node.SlotClaim]bool, map[VirtualDevice]bool) {
+	used, unknown := map[node.SlotClaim]bool{}, map[VirtualDevice]bool{}
+	for name, instance := range snapshot.Instances() {
+		for id := range inUse[akriv0.ResourceName(name)] {
 			if index, err := akriv0.SlotIndex(name, id); err == nil {
-				inUse[node.ClaimOf(instance, uint32(index), "")] = true
+				used[node.NewSlotClaim(instance, uint32(index), "")] = true
 			}
 		}
 		resource := akriv0.ResourceName(instance.GetConfiguration())
-		for id := range used[resource] {
-			known, ok := t.virtual[virtual{resource, id}]
-			switch name := resource + " " + id; {
-			case ok:
-				inUse[known.claim] = true
-			case !slices.Contains(loss.Unknown, name):
-				loss.Unknown = append(loss.Unknown, name)
+		for id := range inUse[resource] {
+			device := VirtualDevice{resource, id}
+			if slot, ok := t.virtual[device]; ok {
+				used[slot.claim] = true
+			} else {
+				unknown[device] = true
 			}
 		}
 	}
-	slices.Sort(loss.Unknown)
-	return inUse
+	return used, unknown
 }
 
-// Suspect tells whether the view gives reason to ask the kubelet though nothing is held: an Instance is there that was
-// not, or something is free that was in use when the kubelet was last asked.
-func (t *Tracker) Suspect(now time.Time, view *node.View) bool {
+// NeedsCheck reports whether the lists of the kubelet are needed although the node holds no slot:
+// an Instance is new, or a slot is free that was in use in the last list.
+func (t *Tracker) NeedsCheck(now time.Time, snapshot *node.Snapshot) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	keys := view.Keys()
-	maps.DeleteFunc(t.known, func(key node.Key, _ bool) bool { return !keys[key] })
-	return len(t.known) < len(keys) || len(t.lost(now, view, t.last).Free) > 0
+	names := snapshot.InstanceNames()
+	t.compared = t.compared.Intersection(names)
+	return len(t.compared) < len(names) || len(t.lost(now, snapshot, t.lastInUse).Free) > 0
 }
 
-// Compared tells that the kubelet's last answer was compared with this view.
-func (t *Tracker) Compared(view *node.View) {
+// SetCompared records that the last list of the kubelet was compared with the snapshot.
+func (t *Tracker) SetCompared(snapshot *node.Snapshot) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.known = view.Keys()
+	t.compared = snapshot.InstanceNames()
 }

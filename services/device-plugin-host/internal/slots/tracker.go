@@ -6,200 +6,204 @@ import (
 	"sync"
 	"time"
 
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/sets"
+
+	"akri.sh/services/device-plugin-host/internal/kubelet"
 	"akri.sh/services/device-plugin-host/internal/node"
 )
 
 const (
-	// unseenGrace is how long a slot may be held before a pod is seen to use it: the kubelet allocates devices before
-	// the pod is among those it lists, and lists no pods for a while after it starts.
-	unseenGrace = 20 * time.Second
-	// confirm is how long a slot that was in use must be missing: two answers of the kubelet, this far apart.
-	confirm = 500 * time.Millisecond
+	// useGrace is how long a slot may be held before a Pod is seen to use it. The kubelet allocates
+	// devices before it lists the Pod, and lists no Pods for a while after it starts.
+	useGrace = 20 * time.Second
+	// confirmInterval is the shortest time between two lists without a slot before the slot counts
+	// as idle.
+	confirmInterval = 500 * time.Millisecond
 )
 
-// Use is the set of device ids that pods have, by resource.
-type Use map[string]map[string]bool
-
-// Has tells whether a pod has the slot.
-func (u Use) Has(claim node.Claim) bool { return u[claim.Resource()][claim.DeviceID()] }
-
-// Tracker compares what this node holds with what its pods use. Time is an argument, and nothing here waits.
+// Tracker compares the slots that this node holds with the devices that its Pods use. It takes the
+// time as an argument and does not block.
 //
-// A slot that was seen in use is idle once two answers of the kubelet, at least `confirm` apart, lack it. One that was
-// never seen in use since it was reserved, or since the kubelet last came up, is doubtful after `unseenGrace`.
-// The other way round, a slot that a pod uses and that this node does not hold is lost.
+// A slot that was in use is idle when two lists of the kubelet, at least confirmInterval apart, do
+// not contain it. A slot that was not in use since it was reserved, or since the kubelet restarted,
+// is unconfirmed after useGrace. A slot that a Pod uses and that this node does not hold is lost.
 type Tracker struct {
 	mu    sync.Mutex
-	slots map[node.Claim]*sighting
-	// virtual are the slots behind virtual ids, for as long as those are held or in use.
-	virtual map[virtual]behind
-	// asked are the slots that virtual ids may have: nobody knows whether the reservation came to be.
-	asked map[virtual]node.Claim
-	// last is the last answer of the kubelet, and known are the Instances that there were then and are still there.
-	last  Use
-	known map[node.Key]bool
+	slots map[node.SlotClaim]*slotUse
+	// virtual has the slots of virtual devices that are held or in use.
+	virtual map[VirtualDevice]virtualSlot
+	// pending has the slots of virtual devices whose reservation was sent without a final response.
+	pending map[VirtualDevice]node.SlotClaim
+	// lastInUse is the last list of the kubelet. compared has the Instances that existed then and
+	// still exist.
+	lastInUse kubelet.Devices
+	compared  sets.Set[types.NamespacedName]
 }
 
-type sighting struct {
-	seen bool
-	// given: to a pod, by this process.
-	given bool
-	// missing is since when the slot has been missing from the kubelet's answers; zero while it is there.
-	missing time.Time
+// NewTracker returns an empty Tracker.
+func NewTracker() *Tracker {
+	return &Tracker{
+		slots: map[node.SlotClaim]*slotUse{}, virtual: map[VirtualDevice]virtualSlot{}, pending: map[VirtualDevice]node.SlotClaim{},
+	}
 }
 
-// virtual is a device of a Configuration as the kubelet knows it.
-type virtual struct{ resource, id string }
-
-// behind is the slot of a virtual id. Once it was given to a pod by this process, no other slot of that id is in use.
-type behind struct {
-	claim node.Claim
-	given bool
+// slotUse is the observed use of a slot.
+type slotUse struct {
+	seen      bool // in a list of the kubelet
+	allocated bool // to a Pod, by this process
+	// missingSince is zero while the lists of the kubelet contain the slot.
+	missingSince time.Time
 }
 
-func virtualOf(claim node.Claim) virtual { return virtual{claim.Resource(), claim.DeviceID()} }
+// VirtualDevice is a device of akri.sh/<configuration> in the kubelet.
+type VirtualDevice struct{ Resource, ID string }
 
-// Ask tells that slots are about to be asked for.
-func (t *Tracker) Ask(claims ...node.Claim) {
+func virtualDevice(claim node.SlotClaim) VirtualDevice {
+	return VirtualDevice{claim.Resource(), claim.DeviceID()}
+}
+
+// virtualSlot is the slot of a virtual device. If this process allocated the device with this slot,
+// no Pod uses another slot of the device.
+type virtualSlot struct {
+	claim     node.SlotClaim
+	allocated bool
+}
+
+// AddPending records that a reservation is about to be sent.
+func (t *Tracker) AddPending(claims ...node.SlotClaim) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	for _, claim := range claims {
 		if claim.VirtualID != "" {
-			if t.asked == nil {
-				t.asked = map[virtual]node.Claim{}
-			}
-			t.asked[virtualOf(claim)] = claim
+			t.pending[virtualDevice(claim)] = claim
 		}
 	}
 }
 
-// Asked are the slots that were asked for without a final answer.
-func (t *Tracker) Asked() []node.Claim {
+// Pending returns the slots of virtual devices whose reservation was sent without a final response.
+func (t *Tracker) Pending() []node.SlotClaim {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	return slices.SortedFunc(maps.Values(t.asked), node.Claim.Compare)
+	return slices.SortedFunc(maps.Values(t.pending), node.SlotClaim.Compare)
 }
 
-// Refused tells that slots are not to be had.
-func (t *Tracker) Refused(claims ...node.Claim) {
+// RemovePending records that a reservation was refused.
+func (t *Tracker) RemovePending(claims ...node.SlotClaim) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	for _, claim := range claims {
-		delete(t.asked, virtualOf(claim))
+		delete(t.pending, virtualDevice(claim))
 	}
 }
 
-// Reserved tells that slots were given to a pod that the kubelet may not list yet.
-func (t *Tracker) Reserved(now time.Time, claims ...node.Claim) {
+// Reserved records slots that were reserved for a Pod. The kubelet may not list the Pod yet.
+func (t *Tracker) Reserved(now time.Time, claims ...node.SlotClaim) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	for _, claim := range claims {
-		if former, ok := t.virtual[virtualOf(claim)]; ok && former.claim != claim {
-			delete(t.slots, former.claim) // whoever had that slot by this id has it no more
+		if previous, ok := t.virtual[virtualDevice(claim)]; ok && previous.claim != claim {
+			delete(t.slots, previous.claim) // the Pod that had the virtual device has ended
 		}
-		t.put(claim, &sighting{given: true, missing: now})
-		t.remember(claim, true)
-		delete(t.asked, virtualOf(claim))
+		t.slots[claim] = &slotUse{allocated: true, missingSince: now}
+		t.setVirtual(claim, true)
+		delete(t.pending, virtualDevice(claim))
 	}
 }
 
-// TakenBack tells that a slot is held again which a pod was seen to use, or was given a moment ago.
-func (t *Tracker) TakenBack(claim node.Claim) {
+// TakenBack records a slot that was reserved because a Pod uses it.
+func (t *Tracker) TakenBack(claim node.SlotClaim) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if t.slots[claim] == nil {
-		t.put(claim, &sighting{seen: true})
+		t.slots[claim] = &slotUse{seen: true}
 	}
 }
 
-// Forget tells that the kubelet is away, or does not know its own pods yet: each slot gets its grace anew.
-func (t *Tracker) Forget() {
+// Reset discards the observed use of all slots, so that useGrace starts again. Call it when the
+// kubelet restarts or does not list its Pods.
+func (t *Tracker) Reset() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.slots = nil
+	clear(t.slots)
 }
 
-// Observation is what an answer of the kubelet shows.
+// Observation is the result of one list of the kubelet.
 type Observation struct {
-	// Idle slots were in use and are not any more.
-	Idle []node.Claim
-	// Doubtful ones were never seen in use. The kubelet does not list every use.
-	Doubtful []node.Claim
-	// Soon tells that another answer soon may make more of them idle.
-	Soon bool
+	// Idle slots were in use and are no longer.
+	Idle []node.SlotClaim
+	// Unconfirmed slots were not seen in use. The list does not contain every use.
+	Unconfirmed []node.SlotClaim
+	// Recheck is true if a list soon may show that more slots are idle.
+	Recheck bool
 }
 
-// Observe compares the slots that are held with an answer of the kubelet, which was asked for at `asked` and came at
-// `now`.
-func (t *Tracker) Observe(asked, now time.Time, held []node.Claim, used Use) Observation {
+// Observe compares the held slots with a list of the kubelet that was requested and received at the
+// given times.
+func (t *Tracker) Observe(requested, received time.Time, held []node.SlotClaim, inUse kubelet.Devices) Observation {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	var result Observation
-	before := t.slots
-	t.slots = nil
-	for claim, slot := range before {
-		if slot.fresh(now) {
-			t.put(claim, slot) // even if it is not held: see Lost
+	previous := t.slots
+	t.slots = map[node.SlotClaim]*slotUse{}
+	for claim, use := range previous {
+		if use.recentlyAllocated(received) {
+			t.slots[claim] = use // even if the slot is not held: it may be lost
 		}
 	}
 	for _, claim := range held {
-		if t.stray(claim, held) {
+		if t.isDuplicate(claim, held) {
 			result.Idle = append(result.Idle, claim)
 			continue
 		}
-		slot := before[claim]
-		if slot == nil {
-			slot = &sighting{missing: asked}
+		use := previous[claim]
+		if use == nil {
+			use = &slotUse{missingSince: requested}
 		}
-		t.put(claim, slot)
-		t.remember(claim, false)
-		slot.observe(asked, now, claim, used, &result)
+		t.slots[claim] = use
+		t.setVirtual(claim, false)
+		use.observe(requested, received, claim, inUse, &result)
 	}
-	maps.DeleteFunc(t.virtual, func(_ virtual, slot behind) bool { return t.slots[slot.claim] == nil && !used.Has(slot.claim) })
-	t.last = used
+	maps.DeleteFunc(t.virtual, func(device VirtualDevice, slot virtualSlot) bool {
+		return t.slots[slot.claim] == nil && !inUse.Has(device.Resource, device.ID)
+	})
+	t.lastInUse = inUse
 	return result
 }
 
-func (s *sighting) observe(asked, now time.Time, claim node.Claim, used Use, result *Observation) {
+func (u *slotUse) observe(requested, received time.Time, claim node.SlotClaim, inUse kubelet.Devices, result *Observation) {
+	missing := received.Sub(u.missingSince)
 	switch {
-	case s.missing.After(asked): // the answer is older than the reservation
-	case used.Has(claim):
-		s.seen, s.missing = true, time.Time{}
-	case s.missing.IsZero():
-		s.missing, result.Soon = now, true
-	case s.seen && now.Sub(s.missing) >= confirm:
+	case u.missingSince.After(requested): // the list is older than the reservation
+	case inUse.Has(claim.Resource(), claim.DeviceID()):
+		u.seen, u.missingSince = true, time.Time{}
+	case u.missingSince.IsZero():
+		u.missingSince, result.Recheck = received, true
+	case u.seen && missing >= confirmInterval:
 		result.Idle = append(result.Idle, claim)
-	case !s.seen && now.Sub(s.missing) >= unseenGrace:
-		result.Doubtful = append(result.Doubtful, claim)
+	case !u.seen && missing >= useGrace:
+		result.Unconfirmed = append(result.Unconfirmed, claim)
 	}
 }
 
-// fresh tells whether the slot was given to a pod that the kubelet need not list yet.
-func (s *sighting) fresh(now time.Time) bool {
-	return s.given && !s.seen && now.Sub(s.missing) < unseenGrace
+// recentlyAllocated reports whether the slot was allocated to a Pod that the kubelet may not list
+// yet.
+func (u *slotUse) recentlyAllocated(now time.Time) bool {
+	return u.allocated && !u.seen && now.Sub(u.missingSince) < useGrace
 }
 
-func (t *Tracker) put(claim node.Claim, slot *sighting) {
-	if t.slots == nil {
-		t.slots = map[node.Claim]*sighting{}
-	}
-	t.slots[claim] = slot
+// isDuplicate reports whether the virtual device holds this slot besides the slot with which it was
+// allocated. That happens when a reservation succeeded whose response was lost.
+func (t *Tracker) isDuplicate(claim node.SlotClaim, held []node.SlotClaim) bool {
+	slot, ok := t.virtual[virtualDevice(claim)]
+	return ok && slot.allocated && slot.claim != claim && slices.Contains(held, slot.claim)
 }
 
-// stray tells whether the slot is held by a virtual id that a pod got with another slot: a reservation whose outcome
-// nobody knew came to be after all.
-func (t *Tracker) stray(claim node.Claim, held []node.Claim) bool {
-	known, ok := t.virtual[virtualOf(claim)]
-	return ok && known.given && known.claim != claim && slices.Contains(held, known.claim)
-}
-
-func (t *Tracker) remember(claim node.Claim, given bool) {
+func (t *Tracker) setVirtual(claim node.SlotClaim, allocated bool) {
 	if claim.VirtualID == "" {
 		return
 	}
-	if t.virtual == nil {
-		t.virtual = map[virtual]behind{}
-	}
-	given = given || t.virtual[virtualOf(claim)] == behind{claim, true}
-	t.virtual[virtualOf(claim)] = behind{claim, given}
+	device := virtualDevice(claim)
+	allocated = allocated || t.virtual[device] == virtualSlot{claim, true}
+	t.virtual[device] = virtualSlot{claim, allocated}
 }

@@ -5,128 +5,137 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+	"k8s.io/apimachinery/pkg/util/sets"
 
 	instancev1 "akri.sh/proto/akri/instance/v1"
+	"akri.sh/services/device-plugin-host/internal/kubelet"
 	"akri.sh/services/device-plugin-host/internal/node"
 	"akri.sh/services/device-plugin-host/internal/slots"
 )
 
 var (
-	slot    = node.Claim{Namespace: "default", Configuration: "akri-onvif", Instance: "akri-onvif-8120fe", Index: 1}
-	virtual = node.Claim{Namespace: "default", Configuration: "akri-onvif", Instance: "akri-onvif-8120fe", Index: 2, VirtualID: "0"}
-	inUse   = slots.Use{"akri.sh/akri-onvif-8120fe": {"akri-onvif-8120fe-1": true}, "akri.sh/akri-onvif": {"0": true}}
-	noUse   = slots.Use{}
+	slot    = node.SlotClaim{Namespace: "default", Configuration: "akri-onvif", Instance: "akri-onvif-8120fe", Index: 1}
+	virtual = node.SlotClaim{Namespace: "default", Configuration: "akri-onvif", Instance: "akri-onvif-8120fe", Index: 2, VirtualID: "0"}
+	inUse   = kubelet.Devices{"akri.sh/akri-onvif-8120fe": sets.New("akri-onvif-8120fe-1"), "akri.sh/akri-onvif": sets.New("0")}
+	unused  = kubelet.Devices{}
+	start   = time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 )
 
-// step is one thing that happens to a tracker, at some time after the start.
+// step is one event of a tracker and the expected observation. It is an observation unless reserved
+// or reset is set.
 type step struct {
-	at       time.Duration
-	reserved bool // both slots are reserved
-	forget   bool // the kubelet is away
-	use      slots.Use
-	asked    time.Duration // when the answer was asked for, if not at once
-	idle     bool          // whether both slots are idle by then
-	doubtful bool          // whether both are held and were never seen in use for too long
-	soon     bool
+	at          time.Duration // since the start
+	reserved    bool          // both slots are reserved
+	reset       bool          // the kubelet is unavailable
+	devices     kubelet.Devices
+	requested   time.Duration // when the list was requested, if not at the same time
+	idle        bool          // expect both slots to be idle
+	unconfirmed bool          // expect both slots to be unconfirmed
+	recheck     bool
 }
 
-func TestWhenSlotsAreIdle(t *testing.T) {
+func TestObserve(t *testing.T) {
 	for name, steps := range map[string][]step{
 		"in use, then missing twice": {
-			{at: 0, reserved: true}, {at: 1 * time.Second, use: inUse}, {at: 2 * time.Second, use: noUse, soon: true},
-			{at: 2500 * time.Millisecond, use: noUse, idle: true}, {at: 3500 * time.Millisecond, use: noUse, idle: true},
+			{at: 0, reserved: true}, {at: 1 * time.Second, devices: inUse}, {at: 2 * time.Second, devices: unused, recheck: true},
+			{at: 2500 * time.Millisecond, devices: unused, idle: true}, {at: 3500 * time.Millisecond, devices: unused, idle: true},
 		},
-		"in use, missing once, there again": {
-			{at: 0, use: inUse}, {at: 1 * time.Second, use: noUse, soon: true}, {at: 2 * time.Second, use: inUse},
-			{at: 3 * time.Second, use: noUse, soon: true}, {at: 4 * time.Second, use: noUse, idle: true},
+		"in use, missing once, in use again": {
+			{at: 0, devices: inUse}, {at: 1 * time.Second, devices: unused, recheck: true}, {at: 2 * time.Second, devices: inUse},
+			{at: 3 * time.Second, devices: unused, recheck: true}, {at: 4 * time.Second, devices: unused, idle: true},
 		},
-		"reserved and never seen": {
-			{at: 0, reserved: true}, {at: 1 * time.Second, use: noUse}, {at: 19 * time.Second, use: noUse}, {at: 20 * time.Second, use: noUse, doubtful: true},
+		"reserved and never in use": {
+			{at: 0, reserved: true}, {at: 1 * time.Second, devices: unused}, {at: 19 * time.Second, devices: unused},
+			{at: 20 * time.Second, devices: unused, unconfirmed: true},
 		},
-		"held before we started and never seen": {
-			{at: 0, use: noUse}, {at: 19 * time.Second, use: noUse}, {at: 20 * time.Second, use: noUse, doubtful: true},
+		"held at the start and never in use": {
+			{at: 0, devices: unused}, {at: 19 * time.Second, devices: unused}, {at: 20 * time.Second, devices: unused, unconfirmed: true},
 		},
-		"held before we started and in use": {
-			{at: 0, use: inUse}, {at: 60 * time.Second, use: inUse}, {at: 61 * time.Second, use: noUse, soon: true}, {at: 62 * time.Second, use: noUse, idle: true},
+		"held at the start and in use": {
+			{at: 0, devices: inUse}, {at: 60 * time.Second, devices: inUse}, {at: 61 * time.Second, devices: unused, recheck: true},
+			{at: 62 * time.Second, devices: unused, idle: true},
 		},
-		"the kubelet starts anew and lists its pods late": {
-			{at: 0, use: inUse}, {at: 1 * time.Second, forget: true}, {at: 2 * time.Second, use: noUse}, {at: 10 * time.Second, use: noUse},
-			{at: 15 * time.Second, use: inUse}, {at: 16 * time.Second, use: noUse, soon: true}, {at: 17 * time.Second, use: noUse, idle: true},
+		"the kubelet restarts and lists its Pods late": {
+			{at: 0, devices: inUse}, {at: 1 * time.Second, reset: true}, {at: 2 * time.Second, devices: unused},
+			{at: 10 * time.Second, devices: unused}, {at: 15 * time.Second, devices: inUse},
+			{at: 16 * time.Second, devices: unused, recheck: true}, {at: 17 * time.Second, devices: unused, idle: true},
 		},
-		"the pod went while the kubelet was away": {
-			{at: 0, use: inUse}, {at: 1 * time.Second, forget: true}, {at: 100 * time.Second, use: noUse}, {at: 119 * time.Second, use: noUse},
-			{at: 120 * time.Second, use: noUse, doubtful: true},
+		"the Pod ends while the kubelet is unavailable": {
+			{at: 0, devices: inUse}, {at: 1 * time.Second, reset: true}, {at: 100 * time.Second, devices: unused},
+			{at: 119 * time.Second, devices: unused}, {at: 120 * time.Second, devices: unused, unconfirmed: true},
 		},
-		"given to the next pod before it was released": {
-			{at: 0, use: inUse}, {at: 1 * time.Second, use: noUse, soon: true}, {at: 1400 * time.Millisecond, reserved: true},
-			{at: 1500 * time.Millisecond, use: noUse}, {at: 10 * time.Second, use: inUse}, {at: 30 * time.Second, use: inUse},
+		"allocated to the next Pod before the release": {
+			{at: 0, devices: inUse}, {at: 1 * time.Second, devices: unused, recheck: true}, {at: 1400 * time.Millisecond, reserved: true},
+			{at: 1500 * time.Millisecond, devices: unused}, {at: 10 * time.Second, devices: inUse}, {at: 30 * time.Second, devices: inUse},
 		},
-		"an answer older than the reservation tells nothing": {
-			{at: 0, use: inUse}, {at: 5 * time.Second, reserved: true}, {at: 6 * time.Second, asked: 4 * time.Second, use: inUse},
-			{at: 7 * time.Second, use: noUse}, {at: 24 * time.Second, use: noUse}, {at: 25 * time.Second, use: noUse, doubtful: true},
+		"a list that is older than the reservation is ignored": {
+			{at: 0, devices: inUse}, {at: 5 * time.Second, reserved: true}, {at: 6 * time.Second, requested: 4 * time.Second, devices: inUse},
+			{at: 7 * time.Second, devices: unused}, {at: 24 * time.Second, devices: unused},
+			{at: 25 * time.Second, devices: unused, unconfirmed: true},
 		},
 	} {
-		t.Run(name, func(t *testing.T) { play(t, steps) })
+		t.Run(name, func(t *testing.T) { runSteps(t, steps) })
 	}
 }
 
-func play(t *testing.T, steps []step) {
+func runSteps(t *testing.T, steps []step) {
 	t.Helper()
-	start := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
-	held := []node.Claim{slot, virtual}
-	var tracker slots.Tracker
+	held := []node.SlotClaim{slot, virtual}
+	tracker := slots.NewTracker()
 	for _, s := range steps {
 		now := start.Add(s.at)
 		switch {
 		case s.reserved:
 			tracker.Reserved(now, held...)
 			continue
-		case s.forget:
-			tracker.Forget()
+		case s.reset:
+			tracker.Reset()
 			continue
 		}
-		asked := now
-		if s.asked > 0 {
-			asked = start.Add(s.asked)
+		requested := now
+		if s.requested > 0 {
+			requested = start.Add(s.requested)
 		}
-		got := tracker.Observe(asked, now, held, s.use)
-		require.Equal(t, s.soon, got.Soon, "after %s", s.at)
-		require.Equal(t, when(s.idle, held), got.Idle, "after %s", s.at)
-		require.Equal(t, when(s.doubtful, held), got.Doubtful, "after %s", s.at)
+		observed := tracker.Observe(requested, now, held, s.devices)
+		require.Equal(t, s.recheck, observed.Recheck, "after %s", s.at)
+		require.Equal(t, heldIf(s.idle, held), observed.Idle, "after %s", s.at)
+		require.Equal(t, heldIf(s.unconfirmed, held), observed.Unconfirmed, "after %s", s.at)
 	}
 }
 
-func when(yes bool, claims []node.Claim) []node.Claim {
-	if yes {
+func heldIf(condition bool, claims []node.SlotClaim) []node.SlotClaim {
+	if condition {
 		return claims
 	}
 	return nil
 }
 
-func TestASlotThatIsHeldAnewStartsAnew(t *testing.T) {
-	start := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
-	var tracker slots.Tracker
-	tracker.Observe(start, start, []node.Claim{slot}, inUse)
-	tracker.Observe(start, start.Add(time.Second), nil, noUse)
+func TestReservedAgainStartsNewGrace(t *testing.T) {
+	tracker := slots.NewTracker()
+	tracker.Observe(start, start, []node.SlotClaim{slot}, inUse)
+	tracker.Observe(start, start.Add(time.Second), nil, unused)
 	for _, after := range []time.Duration{2 * time.Second, 10 * time.Second, 21 * time.Second} {
 		now := start.Add(after)
-		require.Empty(t, tracker.Observe(now, now, []node.Claim{slot}, noUse).Idle)
+		require.Empty(t, tracker.Observe(now, now, []node.SlotClaim{slot}, unused).Idle)
 	}
 }
 
-func TestAVirtualDeviceThatIsGivenWithAnotherSlotHasTheFormerNoMore(t *testing.T) {
-	start := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
+func TestVirtualDeviceKeepsOneSlot(t *testing.T) {
 	other := virtual
 	other.Index++
-	var tracker slots.Tracker
+	tracker := slots.NewTracker()
 	tracker.Reserved(start, virtual)
 	tracker.Reserved(start, other)
-	require.Equal(t, []node.Claim{virtual}, tracker.Observe(start, start, []node.Claim{virtual, other}, inUse).Idle)
-	view := node.NewStore("node-a")
-	view.SetInstances([]*instancev1.Instance{{Namespace: virtual.Namespace, Name: virtual.Instance, Configuration: virtual.Configuration, Capacity: 4, Slots: []*instancev1.Slot{
-		{Index: virtual.Index, State: &instancev1.Slot_Free{Free: &instancev1.Free{}}},
-		{Index: other.Index, State: &instancev1.Slot_Free{Free: &instancev1.Free{}}},
-	}}}, 0)
-	now, _ := view.Get()
-	require.Equal(t, []node.Claim{other}, tracker.Lost(start, now, inUse).Free, "the former is not taken back")
+	held := []node.SlotClaim{virtual, other}
+	require.Equal(t, []node.SlotClaim{virtual}, tracker.Observe(start, start, held, inUse).Idle)
+	store := node.NewStore("node-a")
+	store.SetInstances([]*instancev1.Instance{{
+		Namespace: virtual.Namespace, Name: virtual.Instance, Configuration: virtual.Configuration, Capacity: 4,
+		Slots: []*instancev1.Slot{
+			{Index: virtual.Index, State: &instancev1.Slot_Free{Free: &instancev1.Free{}}},
+			{Index: other.Index, State: &instancev1.Slot_Free{Free: &instancev1.Free{}}},
+		},
+	}}, 0)
+	snapshot, _ := store.Get()
+	require.Equal(t, []node.SlotClaim{other}, tracker.Lost(start, snapshot, inUse).Free, "the previous slot is not taken back")
 }

@@ -11,37 +11,11 @@ import (
 
 	akriv0 "akri.sh/libs/apis/akri/v0"
 	"akri.sh/libs/broadcast"
-	discoveryv1 "akri.sh/proto/akri/discovery/v1"
 	instancev1 "akri.sh/proto/akri/instance/v1"
 )
 
-// fakeOperator is a discovery-operator that says what the test says.
-type fakeOperator struct {
-	discoveryv1.UnimplementedDeviceInventoryServiceServer
-	inventory broadcast.Value[*discoveryv1.WatchDevicesResponse]
-}
-
-func (o *fakeOperator) set(configurations ...*discoveryv1.ConfigurationDevices) {
-	o.inventory.Set(&discoveryv1.WatchDevicesResponse{Configurations: configurations})
-}
-
-func (o *fakeOperator) WatchDevices(_ *discoveryv1.WatchDevicesRequest, stream grpc.ServerStreamingServer[discoveryv1.WatchDevicesResponse]) error {
-	for {
-		inventory, changed := o.inventory.Get()
-		if inventory != nil {
-			if err := stream.Send(inventory); err != nil {
-				return err
-			}
-		}
-		select {
-		case <-changed:
-		case <-stream.Context().Done():
-			return nil
-		}
-	}
-}
-
-// fakeWriter is an instance-writer in memory, for Instances that all list the node. It applies the rules of its API.
+// fakeWriter is an in-memory instance-writer whose Instances all list the node. It implements the
+// rules of the API.
 type fakeWriter struct {
 	instancev1.UnimplementedInstanceServiceServer
 	mu        sync.Mutex
@@ -49,39 +23,42 @@ type fakeWriter struct {
 	instances map[string]*instancev1.Instance
 	writes    int
 	refusals  int
-	fail      []error  // what the next reservations answer
-	deaf      bool     // whether watches hear nothing
-	fenced    bool     // whether late releases heed the revision
-	late      []func() // releases that were not answered and may still be carried out; nil: answer
-	lost      []func() // the same of reservations
+	errs      []error // returned by the next reservations
+	paused    bool    // watches get no changes
+	// checksRevision makes late releases fail if the Instance was written since.
+	checksRevision bool
+	// Calls that hang until their context ends. Each function carries one out late. nil: calls are
+	// answered.
+	hangingReleases, hangingReservations []func()
+	releaseTimeouts                      int // hanging releases whose context has ended
 
 	changed broadcast.Value[int]
 }
 
-func newWriter() *fakeWriter { return &fakeWriter{instances: map[string]*instancev1.Instance{}} }
+func newFakeWriter() *fakeWriter { return &fakeWriter{instances: map[string]*instancev1.Instance{}} }
 
-// put makes an Instance of which each slot is held as the text says, as in deviceUsage.
+// put creates or replaces an Instance whose slots have the given values of deviceUsage.
 func (w *fakeWriter) put(name, configuration string, capacity uint32, usage ...string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	instance := &instancev1.Instance{Namespace: "default", Name: name, Configuration: configuration, Capacity: capacity}
 	for index := range max(int(capacity), len(usage)) {
-		text := ""
+		value := ""
 		if index < len(usage) {
-			text = usage[index]
+			value = usage[index]
 		}
-		if text != "" || index < int(capacity) {
-			instance.Slots = append(instance.Slots, slotOf(uint32(index), text))
+		if value != "" || index < int(capacity) {
+			instance.Slots = append(instance.Slots, slotOf(uint32(index), value))
 		}
 	}
 	w.store(instance)
 }
 
-func slotOf(index uint32, text string) *instancev1.Slot {
-	holder, err := akriv0.ParseSlotHolder(text)
+func slotOf(index uint32, value string) *instancev1.Slot {
+	holder, err := akriv0.ParseSlotHolder(value)
 	switch {
 	case err != nil:
-		return &instancev1.Slot{Index: index, State: &instancev1.Slot_Malformed{Malformed: text}}
+		return &instancev1.Slot{Index: index, State: &instancev1.Slot_Malformed{Malformed: value}}
 	case holder.Free():
 		return &instancev1.Slot{Index: index, State: &instancev1.Slot_Free{Free: &instancev1.Free{}}}
 	case holder.Configuration:
@@ -91,18 +68,18 @@ func slotOf(index uint32, text string) *instancev1.Slot {
 	}
 }
 
-// usage is the Instance's deviceUsage.
+// usage returns deviceUsage of the Instance.
 func (w *fakeWriter) usage(name string) []string {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	var usage []string
 	for _, slot := range w.instances[name].GetSlots() {
-		usage = append(usage, textOf(slot))
+		usage = append(usage, valueOf(slot))
 	}
 	return usage
 }
 
-func textOf(slot *instancev1.Slot) string {
+func valueOf(slot *instancev1.Slot) string {
 	holder := slot.GetHolder()
 	return akriv0.SlotHolder{Node: holder.GetNode(), VirtualID: holder.GetVirtualId(), Configuration: holder != nil && holder.VirtualId != nil}.String()
 }
@@ -115,21 +92,21 @@ func (w *fakeWriter) remove(name string) {
 	w.changed.Set(0)
 }
 
-// store is called with the lock held.
+// store is called with mu held.
 func (w *fakeWriter) store(instance *instancev1.Instance) {
 	w.revision++
 	w.writes++
 	instance.Revision = w.revision
 	w.instances[instance.GetName()] = instance
-	if !w.deaf {
+	if !w.paused {
 		w.changed.Set(0)
 	}
 }
 
-func (w *fakeWriter) setDeaf(deaf bool) {
+func (w *fakeWriter) setPaused(paused bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if w.deaf = deaf; !deaf {
+	if w.paused = paused; !paused {
 		w.changed.Set(0)
 	}
 }
@@ -143,15 +120,15 @@ func (w *fakeWriter) refused() int {
 func (w *fakeWriter) failNext(errs ...error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.fail = errs
+	w.errs = errs
 }
 
 func (w *fakeWriter) WatchInstances(_ *instancev1.WatchInstancesRequest, stream grpc.ServerStreamingServer[instancev1.WatchInstancesResponse]) error {
 	sent := map[string]uint64{}
 	for first := true; ; first = false {
 		_, changed := w.changed.Get()
-		for _, message := range w.news(sent, first) {
-			if err := stream.Send(message); err != nil {
+		for _, event := range w.events(sent, first) {
+			if err := stream.Send(event); err != nil {
 				return err
 			}
 		}
@@ -163,17 +140,17 @@ func (w *fakeWriter) WatchInstances(_ *instancev1.WatchInstancesRequest, stream 
 	}
 }
 
-// news are the messages that bring a receiver from what it was sent to the present.
-func (w *fakeWriter) news(sent map[string]uint64, first bool) []*instancev1.WatchInstancesResponse {
+// events returns the events since the sent revisions.
+func (w *fakeWriter) events(sent map[string]uint64, first bool) []*instancev1.WatchInstancesResponse {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	var news []*instancev1.WatchInstancesResponse
+	var events []*instancev1.WatchInstancesResponse
 	var all []*instancev1.Instance
 	for name, instance := range w.instances {
 		if sent[name] != instance.GetRevision() {
 			sent[name] = instance.GetRevision()
 			all = append(all, instance)
-			news = append(news, &instancev1.WatchInstancesResponse{Event: &instancev1.WatchInstancesResponse_Updated{Updated: instance}})
+			events = append(events, &instancev1.WatchInstancesResponse{Event: &instancev1.WatchInstancesResponse_Updated{Updated: instance}})
 		}
 	}
 	if first {
@@ -183,25 +160,25 @@ func (w *fakeWriter) news(sent map[string]uint64, first bool) []*instancev1.Watc
 		if w.instances[name] == nil {
 			delete(sent, name)
 			key := &instancev1.InstanceKey{Namespace: "default", Name: name, Revision: w.revision}
-			news = append(news, &instancev1.WatchInstancesResponse{Event: &instancev1.WatchInstancesResponse_Removed{Removed: key}})
+			events = append(events, &instancev1.WatchInstancesResponse{Event: &instancev1.WatchInstancesResponse_Removed{Removed: key}})
 		}
 	}
-	return news
+	return events
 }
 
 func (w *fakeWriter) ReserveSlots(ctx context.Context, request *instancev1.ReserveSlotsRequest) (*instancev1.ReserveSlotsResponse, error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if w.lost != nil {
-		w.lost = append(w.lost, w.later(request))
+	if w.hangingReservations != nil {
+		w.hangingReservations = append(w.hangingReservations, w.lateReservation(request))
 		w.mu.Unlock()
 		<-ctx.Done()
 		w.mu.Lock()
 		return nil, ctx.Err()
 	}
-	if len(w.fail) > 0 {
-		err := w.fail[0]
-		w.fail = w.fail[1:]
+	if len(w.errs) > 0 {
+		err := w.errs[0]
+		w.errs = w.errs[1:]
 		return nil, err
 	}
 	changed := map[string]*instancev1.Instance{}
@@ -209,12 +186,12 @@ func (w *fakeWriter) ReserveSlots(ctx context.Context, request *instancev1.Reser
 		instance := changed[claim.GetInstance()]
 		if instance == nil {
 			if w.instances[claim.GetInstance()] == nil {
-				return nil, status.Errorf(codes.NotFound, "there is no Instance %q", claim.GetInstance())
+				return nil, status.Errorf(codes.NotFound, "Instance %q does not exist", claim.GetInstance())
 			}
 			instance = proto.CloneOf(w.instances[claim.GetInstance()])
 			changed[claim.GetInstance()] = instance
 		}
-		if err := take(instance, claim, request.GetNode()); err != nil {
+		if err := reserve(instance, claim, request.GetNode()); err != nil {
 			w.refusals++
 			return nil, err
 		}
@@ -229,32 +206,32 @@ func (w *fakeWriter) ReserveSlots(ctx context.Context, request *instancev1.Reser
 	return response, nil
 }
 
-// loseReservations makes reservations hang until their caller gives up.
-func (w *fakeWriter) loseReservations() {
+// hangReservations makes reservations hang until their context ends.
+func (w *fakeWriter) hangReservations() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.lost = []func(){}
+	w.hangingReservations = []func(){}
 }
 
-// lostReservations returns those that hung; from now on they are answered.
-func (w *fakeWriter) lostReservations() []func() {
+// answerReservations answers reservations again. It returns those that hang.
+func (w *fakeWriter) answerReservations() []func() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	lost := w.lost
-	w.lost = nil
-	return lost
+	late := w.hangingReservations
+	w.hangingReservations = nil
+	return late
 }
 
-// hanging is how many reservations hang.
-func (w *fakeWriter) hanging() int {
+// hanging returns the numbers of hanging releases and reservations.
+func (w *fakeWriter) hanging() (releases, reservations int) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	return len(w.lost)
+	return len(w.hangingReleases), len(w.hangingReservations)
 }
 
-// later is the reservation as it comes to the API server late: what was written meanwhile it does not overwrite. It is
-// called with the lock held.
-func (w *fakeWriter) later(request *instancev1.ReserveSlotsRequest) func() {
+// lateReservation returns a reservation that reaches the API server late: it fails if the Instance
+// was written since. It is called with mu held.
+func (w *fakeWriter) lateReservation(request *instancev1.ReserveSlotsRequest) func() {
 	before := map[string]uint64{}
 	for name, instance := range w.instances {
 		before[name] = instance.GetRevision()
@@ -264,26 +241,26 @@ func (w *fakeWriter) later(request *instancev1.ReserveSlotsRequest) func() {
 		defer w.mu.Unlock()
 		for _, claim := range request.GetClaims() {
 			instance := proto.CloneOf(w.instances[claim.GetInstance()])
-			if instance.GetRevision() == before[claim.GetInstance()] && take(instance, claim, request.GetNode()) == nil {
+			if instance.GetRevision() == before[claim.GetInstance()] && reserve(instance, claim, request.GetNode()) == nil {
 				w.store(instance)
 			}
 		}
 	}
 }
 
-func take(instance *instancev1.Instance, claim *instancev1.SlotClaim, node string) error {
+func reserve(instance *instancev1.Instance, claim *instancev1.SlotClaim, node string) error {
 	if claim.GetIndex() >= instance.GetCapacity() {
 		return status.Errorf(codes.OutOfRange, "Instance %q has %d slots", instance.GetName(), instance.GetCapacity())
 	}
-	want := holderOf(claim, node)
+	holder := holderOf(claim, node)
 	for _, slot := range instance.GetSlots() {
 		if slot.GetIndex() != claim.GetIndex() {
 			continue
 		}
-		if slot.GetFree() == nil && !proto.Equal(slot.GetHolder(), want) {
-			return status.Errorf(codes.FailedPrecondition, "slot %s-%d is held by %q", instance.GetName(), claim.GetIndex(), textOf(slot))
+		if slot.GetFree() == nil && !proto.Equal(slot.GetHolder(), holder) {
+			return status.Errorf(codes.FailedPrecondition, "slot %s-%d is held by %q", instance.GetName(), claim.GetIndex(), valueOf(slot))
 		}
-		slot.State = &instancev1.Slot_Holder{Holder: want}
+		slot.State = &instancev1.Slot_Holder{Holder: holder}
 	}
 	return nil
 }
@@ -292,26 +269,32 @@ func holderOf(claim *instancev1.SlotClaim, node string) *instancev1.Holder {
 	return &instancev1.Holder{Node: node, VirtualId: claim.VirtualId}
 }
 
-// leaveUnanswered makes releases hang until their caller gives up.
-func (w *fakeWriter) leaveUnanswered() {
+// hangReleases makes releases hang until their context ends.
+func (w *fakeWriter) hangReleases() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.late = []func(){}
+	w.hangingReleases = []func(){}
 }
 
-// unanswered returns the releases that hung. Each is carried out when it is called, if the Instance has not been written
-// since (`fenced`) or in any case. From now on releases are answered.
-func (w *fakeWriter) unanswered() []func() {
+// answerReleases answers releases again. It returns those that hang.
+func (w *fakeWriter) answerReleases() []func() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	late := w.late
-	w.late = nil
+	late := w.hangingReleases
+	w.hangingReleases = nil
 	return late
 }
 
-func (w *fakeWriter) hang(ctx context.Context, request *instancev1.ReleaseSlotsRequest) error {
+// timedOutReleases returns the number of hanging releases whose context has ended.
+func (w *fakeWriter) timedOutReleases() int {
 	w.mu.Lock()
-	if w.late == nil {
+	defer w.mu.Unlock()
+	return w.releaseTimeouts
+}
+
+func (w *fakeWriter) hangRelease(ctx context.Context, request *instancev1.ReleaseSlotsRequest) error {
+	w.mu.Lock()
+	if w.hangingReleases == nil {
 		w.mu.Unlock()
 		return nil
 	}
@@ -319,22 +302,25 @@ func (w *fakeWriter) hang(ctx context.Context, request *instancev1.ReleaseSlotsR
 	for name, instance := range w.instances {
 		before[name] = instance.GetRevision()
 	}
-	w.late = append(w.late, func() {
+	w.hangingReleases = append(w.hangingReleases, func() {
 		w.mu.Lock()
 		defer w.mu.Unlock()
 		for _, claim := range request.GetClaims() {
-			if !w.fenced || before[claim.GetInstance()] == w.instances[claim.GetInstance()].GetRevision() {
+			if !w.checksRevision || before[claim.GetInstance()] == w.instances[claim.GetInstance()].GetRevision() {
 				w.free(claim, request.GetNode())
 			}
 		}
 	})
 	w.mu.Unlock()
 	<-ctx.Done()
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.releaseTimeouts++
 	return ctx.Err()
 }
 
 func (w *fakeWriter) ReleaseSlots(ctx context.Context, request *instancev1.ReleaseSlotsRequest) (*instancev1.ReleaseSlotsResponse, error) {
-	if err := w.hang(ctx, request); err != nil {
+	if err := w.hangRelease(ctx, request); err != nil {
 		return nil, err
 	}
 	w.mu.Lock()
@@ -350,7 +336,7 @@ func (w *fakeWriter) ReleaseSlots(ctx context.Context, request *instancev1.Relea
 	return response, nil
 }
 
-// free is called with the lock held.
+// free is called with mu held.
 func (w *fakeWriter) free(claim *instancev1.SlotClaim, node string) {
 	instance := proto.CloneOf(w.instances[claim.GetInstance()])
 	for _, slot := range instance.GetSlots() {

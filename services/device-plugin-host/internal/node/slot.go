@@ -1,0 +1,115 @@
+package node
+
+import (
+	"cmp"
+
+	"k8s.io/apimachinery/pkg/types"
+
+	akriv0 "akri.sh/libs/apis/akri/v0"
+	instancev1 "akri.sh/proto/akri/instance/v1"
+)
+
+// SlotClaim identifies a slot of an Instance and the extended resource through which this node uses
+// it.
+type SlotClaim struct {
+	Namespace, Configuration, Instance string
+
+	Index uint32
+	// VirtualID is set if the resource is akri.sh/<configuration>. It is empty if the resource is
+	// akri.sh/<instance>.
+	VirtualID string
+}
+
+// NewSlotClaim returns the claim of one slot of the Instance.
+func NewSlotClaim(instance *instancev1.Instance, index uint32, virtualID string) SlotClaim {
+	return SlotClaim{
+		Namespace: instance.GetNamespace(), Configuration: instance.GetConfiguration(), Instance: instance.GetName(),
+		Index: index, VirtualID: virtualID,
+	}
+}
+
+// Resource returns the name of the extended resource.
+func (c SlotClaim) Resource() string {
+	if c.VirtualID != "" {
+		return akriv0.ResourceName(c.Configuration)
+	}
+	return akriv0.ResourceName(c.Instance)
+}
+
+// DeviceID returns the id of the device in the kubelet.
+func (c SlotClaim) DeviceID() string {
+	if c.VirtualID != "" {
+		return c.VirtualID
+	}
+	return c.Slot()
+}
+
+// Slot returns the name of the slot in deviceUsage.
+func (c SlotClaim) Slot() string { return akriv0.SlotName(c.Instance, int(c.Index)) }
+
+// Proto returns the claim in the API of instance-writer.
+func (c SlotClaim) Proto() *instancev1.SlotClaim {
+	claim := &instancev1.SlotClaim{Namespace: c.Namespace, Instance: c.Instance, Index: c.Index}
+	if c.VirtualID != "" {
+		claim.VirtualId = &c.VirtualID
+	}
+	return claim
+}
+
+// Compare orders claims by namespace, Instance, index and virtual id.
+func (c SlotClaim) Compare(other SlotClaim) int {
+	return cmp.Or(cmp.Compare(c.Namespace, other.Namespace), cmp.Compare(c.Instance, other.Instance),
+		cmp.Compare(c.Index, other.Index), cmp.Compare(c.VirtualID, other.VirtualID))
+}
+
+// SlotState is the state of a slot with respect to a claim.
+type SlotState int
+
+const (
+	// SlotAbsent means that the slot does not exist, or its Instance does not list this node.
+	SlotAbsent SlotState = iota
+	// SlotFree means that the slot can be reserved.
+	SlotFree
+	// SlotHeld means that this node holds the slot through the resource of the claim.
+	SlotHeld
+	// SlotTaken means that another node or another resource holds the slot, or that its record is
+	// malformed.
+	SlotTaken
+)
+
+// SlotState returns the state of the slot of a claim.
+func (s *Snapshot) SlotState(claim SlotClaim) SlotState {
+	instance := s.byName[types.NamespacedName{Namespace: claim.Namespace, Name: claim.Instance}]
+	for _, slot := range instance.GetSlots() {
+		holder := slot.GetHolder()
+		switch {
+		case slot.GetIndex() != claim.Index:
+			continue
+		case slot.GetFree() != nil:
+			return SlotFree
+		case s.holds(slot) && holder.GetVirtualId() == claim.VirtualID:
+			return SlotHeld
+		default:
+			return SlotTaken
+		}
+	}
+	return SlotAbsent
+}
+
+// HeldSlots returns the slots that this node holds, even if it does not see their devices.
+func (s *Snapshot) HeldSlots() []SlotClaim {
+	var held []SlotClaim
+	for _, instance := range s.instances {
+		for _, slot := range instance.GetSlots() {
+			if s.holds(slot) {
+				held = append(held, NewSlotClaim(instance, slot.GetIndex(), slot.GetHolder().GetVirtualId()))
+			}
+		}
+	}
+	return held
+}
+
+// holds reports whether this node holds the slot, through either resource.
+func (s *Snapshot) holds(slot *instancev1.Slot) bool {
+	return slot.GetHolder() != nil && slot.GetHolder().GetNode() == s.Node
+}

@@ -1,0 +1,77 @@
+package node
+
+import (
+	"cmp"
+	"maps"
+	"slices"
+
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/sets"
+
+	discoveryv1 "akri.sh/proto/akri/discovery/v1"
+	instancev1 "akri.sh/proto/akri/instance/v1"
+)
+
+// Snapshot is the state of the node at one moment. It is immutable.
+type Snapshot struct {
+	// Node is the name of this node.
+	Node string
+	// Devices are the devices that this node sees and whose Instance lists it, by the name of the
+	// Instance. Extended resources have no namespace, so of two Instances with one name only that
+	// in the first namespace is here.
+	Devices map[string]Device
+	// Configurations are the Configurations of these devices, by name.
+	Configurations map[string]types.NamespacedName
+
+	instances []*instancev1.Instance // ordered by namespace and name
+	byName    map[types.NamespacedName]*instancev1.Instance
+}
+
+// Device is a device that this node sees, and its Instance.
+type Device struct {
+	Instance *instancev1.Instance
+	// Spec has the properties, mounts and device nodes for containers.
+	Spec *discoveryv1.Device
+}
+
+func newSnapshot(
+	node string, instances map[types.NamespacedName]*instancev1.Instance, devices map[types.NamespacedName]map[string]*discoveryv1.Device,
+) *Snapshot {
+	s := &Snapshot{
+		Node: node, Devices: map[string]Device{}, Configurations: map[string]types.NamespacedName{}, byName: maps.Clone(instances),
+	}
+	s.instances = slices.SortedFunc(maps.Values(instances), func(a, b *instancev1.Instance) int {
+		return cmp.Or(cmp.Compare(a.GetNamespace(), b.GetNamespace()), cmp.Compare(a.GetName(), b.GetName()))
+	})
+	for _, instance := range s.instances {
+		configuration := configurationOf(instance)
+		spec := devices[configuration][instance.GetName()]
+		if _, exists := s.Devices[instance.GetName()]; spec == nil || exists {
+			continue
+		}
+		s.Devices[instance.GetName()] = Device{Instance: instance, Spec: spec}
+		if _, exists := s.Configurations[configuration.Name]; !exists {
+			s.Configurations[configuration.Name] = configuration
+		}
+	}
+	return s
+}
+
+func configurationOf(instance *instancev1.Instance) types.NamespacedName {
+	return types.NamespacedName{Namespace: instance.GetNamespace(), Name: instance.GetConfiguration()}
+}
+
+// Instances returns the Instances that list the node, by name, even if the node does not see their
+// devices. Of two Instances with one name it returns that in the first namespace.
+func (s *Snapshot) Instances() map[string]*instancev1.Instance {
+	instances := make(map[string]*instancev1.Instance, len(s.instances))
+	for _, instance := range s.instances {
+		if instances[instance.GetName()] == nil {
+			instances[instance.GetName()] = instance
+		}
+	}
+	return instances
+}
+
+// InstanceNames returns the names of all Instances that list the node.
+func (s *Snapshot) InstanceNames() sets.Set[types.NamespacedName] { return sets.KeySet(s.byName) }

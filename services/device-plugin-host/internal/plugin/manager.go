@@ -1,0 +1,164 @@
+// Package plugin implements the kubelet's device plugin API v1beta1 for the extended resources of
+// Instances and Configurations.
+package plugin
+
+import (
+	"context"
+	"maps"
+	"sync"
+	"time"
+
+	"go.uber.org/zap"
+
+	akriv0 "akri.sh/libs/apis/akri/v0"
+	"akri.sh/libs/broadcast"
+	allocationv1 "akri.sh/proto/akri/allocation/v1"
+	"akri.sh/services/device-plugin-host/internal/kubelet"
+	"akri.sh/services/device-plugin-host/internal/node"
+)
+
+// disconnectGrace is how long the kubelet may take to process the end of a plugin after it closed
+// its connection. The API has no event for it (client.Run and ManagerImpl.PluginDisconnected in
+// k8s.io/kubernetes/pkg/kubelet/cm/devicemanager).
+const disconnectGrace = 100 * time.Millisecond
+
+// Config has the dependencies of all device plugins.
+type Config struct {
+	Server    *Server
+	SocketDir *kubelet.SocketDir
+	Registrar *kubelet.Registrar
+	Store     *node.Store
+	Slots     Reserver
+	Allocator allocationv1.ConfigurationAllocatorServiceClient
+	Metrics   Metrics
+	Log       *zap.Logger
+}
+
+// Metrics counts what device plugins do.
+type Metrics interface {
+	// SetDevicePlugins sets the number of running device plugins.
+	SetDevicePlugins(count int)
+	// Allocated counts an Allocate call. level is instance or configuration.
+	Allocated(level string, err error, duration time.Duration)
+	// Registered counts a registration with the kubelet.
+	Registered(err error)
+}
+
+// Reserver reserves slots for this node.
+type Reserver interface {
+	// Reserve reserves all slots or none. It returns when the reservation is stored. Its errors are
+	// gRPC statuses.
+	Reserve(ctx context.Context, claims []node.SlotClaim) error
+	// Pending returns the slots of virtual devices whose reservation was sent without a final
+	// response. The same virtual device must request the same slot again, because it could hold two
+	// otherwise.
+	Pending() []node.SlotClaim
+}
+
+// Manager runs one device plugin for each extended resource of the node.
+type Manager struct {
+	config Config
+
+	devicePlugins map[string]*process // by resource name
+	stopping      map[string]*process // removed from devicePlugins, and possibly still running
+	stopped       broadcast.Signal
+	group         sync.WaitGroup
+}
+
+// process is a running plugin.
+type process struct {
+	plugin *plugin
+	done   chan struct{}
+}
+
+// NewManager returns a Manager. Run starts it.
+func NewManager(config Config) *Manager {
+	return &Manager{
+		config: config, devicePlugins: map[string]*process{}, stopping: map[string]*process{}, stopped: broadcast.NewSignal(),
+	}
+}
+
+// Run starts and stops device plugins as the node changes. It returns nil after ctx ended and all
+// plugins have stopped.
+func (m *Manager) Run(ctx context.Context) error {
+	defer m.group.Wait()
+	for {
+		snapshot, changed := m.config.Store.Get()
+		m.reconcile(ctx, m.desired(snapshot))
+		m.config.Metrics.SetDevicePlugins(len(m.devicePlugins))
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-changed:
+		case <-m.stopped:
+		}
+	}
+}
+
+func (m *Manager) reconcile(ctx context.Context, desired map[string]func() *plugin) {
+	for name, p := range m.devicePlugins {
+		if !p.plugin.setExists(desired[name] != nil) {
+			delete(m.devicePlugins, name)
+			m.stopping[name] = p
+		}
+	}
+	maps.DeleteFunc(m.stopping, func(_ string, p *process) bool { return p.exited() })
+	for name, create := range desired {
+		if m.devicePlugins[name] == nil {
+			m.start(ctx, create(), m.stopping[name])
+		}
+	}
+}
+
+func (p *process) exited() bool {
+	select {
+	case <-p.done:
+		return true
+	default:
+		return false
+	}
+}
+
+// desired returns a constructor for the plugin of each resource that should exist, by resource
+// name.
+func (m *Manager) desired(snapshot *node.Snapshot) map[string]func() *plugin {
+	desired := make(map[string]func() *plugin, len(snapshot.Devices)+len(snapshot.Configurations))
+	for configuration := range snapshot.Configurations {
+		name := akriv0.ResourceName(configuration)
+		desired[name] = func() *plugin {
+			return newPlugin(m.config, name, "configuration", &configurationResource{
+				name: configuration, store: m.config.Store, slots: m.config.Slots, allocator: m.config.Allocator,
+			})
+		}
+	}
+	for instance := range snapshot.Devices {
+		name := akriv0.ResourceName(instance)
+		desired[name] = func() *plugin {
+			return newPlugin(m.config, name, "instance", &instanceResource{
+				name: instance, store: m.config.Store, slots: m.config.Slots,
+			})
+		}
+	}
+	return desired
+}
+
+// start runs the plugin after the previous plugin of the resource has stopped. The kubelet
+// identifies plugins by resource name only, so it would take the end of the previous plugin for the
+// end of the new one.
+func (m *Manager) start(ctx context.Context, plugin *plugin, previous *process) {
+	p := &process{plugin: plugin, done: make(chan struct{})}
+	m.devicePlugins[plugin.name] = p
+	m.config.Log.Debug("starting device plugin", zap.String("resource", plugin.name))
+	m.group.Go(func() {
+		if previous != nil {
+			<-previous.done
+			select {
+			case <-ctx.Done():
+			case <-time.After(disconnectGrace):
+			}
+		}
+		plugin.run(ctx)
+		close(p.done)
+		m.stopped.Notify()
+	})
+}

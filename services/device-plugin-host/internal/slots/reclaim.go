@@ -1,0 +1,139 @@
+package slots
+
+import (
+	"context"
+	"slices"
+	"time"
+
+	"go.uber.org/zap"
+
+	"akri.sh/services/device-plugin-host/internal/failurelog"
+	"akri.sh/services/device-plugin-host/internal/kubelet"
+	"akri.sh/services/device-plugin-host/internal/node"
+)
+
+const (
+	reclaimInterval    = time.Second
+	minReclaimInterval = 100 * time.Millisecond
+	// rewriteInterval is the shortest time between two requests to write the checkpoint file.
+	rewriteInterval = 5 * time.Second
+)
+
+// ReclaimerConfig has the dependencies of a Reclaimer.
+type ReclaimerConfig struct {
+	Manager *Manager
+	Store   *node.Store
+	Log     *zap.Logger
+	// PodDevices returns the devices of all Pods, except those of init containers.
+	PodDevices func(context.Context) (kubelet.Devices, error)
+	// CheckpointDevices returns the devices in the kubelet's checkpoint file. It includes the
+	// devices of init containers, and of Pods that ended after the file was written.
+	CheckpointDevices func() (kubelet.Devices, error)
+	// RewriteCheckpoint makes the kubelet write the file again. It does not block.
+	RewriteCheckpoint func()
+	// OnResult is called with the result of each reconciliation.
+	OnResult func(Result)
+}
+
+// Reclaimer releases the slots that no Pod uses, and takes back slots that a Pod uses and that are
+// recorded as free.
+type Reclaimer struct {
+	ReclaimerConfig
+
+	rewritten time.Time
+	failures  *failurelog.Log
+}
+
+// NewReclaimer returns a Reclaimer. Run starts it.
+func NewReclaimer(config ReclaimerConfig) *Reclaimer {
+	return &Reclaimer{ReclaimerConfig: config, failures: failurelog.New(config.Log,
+		"comparing reserved slots with the devices of pods keeps failing; unused slots may stay reserved",
+		"comparing reserved slots with the devices of pods works again")}
+}
+
+// Run reconciles once a second until ctx ends, and then returns nil. It is idle while this node
+// holds no slot and no slot can be lost.
+func (r *Reclaimer) Run(ctx context.Context) error {
+	for {
+		snapshot, changed := r.Store.Get()
+		if len(snapshot.HeldSlots()) == 0 && !r.Manager.tracker.NeedsCheck(time.Now(), snapshot) {
+			r.failures.Record(nil)
+			select {
+			case <-ctx.Done():
+				return nil
+			case <-changed:
+				continue
+			}
+		}
+		delay := reclaimInterval
+		recheck, err := r.reconcile(ctx)
+		if err != nil {
+			r.Log.Debug("comparing reserved slots with the devices of pods failed",
+				zap.Error(err), zap.Duration("retry_in", delay))
+		}
+		r.failures.Record(err)
+		if recheck {
+			delay = confirmInterval
+		}
+		if !r.wait(ctx, delay, err == nil) {
+			return nil
+		}
+	}
+}
+
+// wait waits for the delay. If earlier is true it returns before that when a slot may be lost. It
+// returns false when ctx ended.
+func (r *Reclaimer) wait(ctx context.Context, delay time.Duration, earlier bool) bool {
+	due, minimum := time.After(delay), time.After(minReclaimInterval)
+	for {
+		snapshot, changed := r.Store.Get()
+		if minimum == nil && earlier && r.Manager.tracker.NeedsCheck(time.Now(), snapshot) {
+			return true
+		}
+		select {
+		case <-ctx.Done():
+			return false
+		case <-due:
+			return true
+		case <-minimum:
+			minimum = nil
+		case <-changed:
+		}
+	}
+}
+
+func (r *Reclaimer) reconcile(ctx context.Context) (recheck bool, err error) {
+	requested := time.Now()
+	inUse, err := r.PodDevices(ctx)
+	if err != nil {
+		r.Manager.tracker.Reset()
+		return false, err
+	}
+	result, recheck, err := r.Manager.reconcile(ctx, requested, inUse, r.unused)
+	r.OnResult(result)
+	return recheck, err
+}
+
+// unused returns the slots that are not in the kubelet's checkpoint file. The file may list Pods
+// that have ended, so it is written again for the next reconciliations.
+func (r *Reclaimer) unused(unconfirmed []node.SlotClaim) []node.SlotClaim {
+	if len(unconfirmed) == 0 {
+		return nil
+	}
+	devices, err := r.CheckpointDevices()
+	if err != nil {
+		r.Log.Warn("slots without a known pod stay reserved: reading the kubelet's checkpoint failed",
+			zap.String("slot", names(unconfirmed)), zap.Error(err))
+	}
+	var unused []node.SlotClaim
+	if err == nil {
+		unused = slices.DeleteFunc(slices.Clone(unconfirmed), func(claim node.SlotClaim) bool {
+			return devices.Has(claim.Resource(), claim.DeviceID())
+		})
+	}
+	if len(unused) < len(unconfirmed) && time.Since(r.rewritten) >= rewriteInterval {
+		r.rewritten = time.Now()
+		r.RewriteCheckpoint()
+	}
+	return unused
+}

@@ -1,0 +1,94 @@
+package slots
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"go.uber.org/zap"
+
+	"akri.sh/services/device-plugin-host/internal/kubelet"
+	"akri.sh/services/device-plugin-host/internal/node"
+)
+
+// Result counts the slots of one reconciliation: released, taken back, lost to another holder, and
+// lost with an unknown slot.
+type Result struct{ Released, TakenBack, Taken, Unknown int }
+
+// reconcile takes back the free slots that Pods use and releases the slots that no Pod uses. inUse
+// is a list of the kubelet that was requested at the given time. unused returns those of the
+// unconfirmed slots that no Pod uses. recheck reports whether another list is needed soon.
+func (m *Manager) reconcile(
+	ctx context.Context, requested time.Time, inUse kubelet.Devices, unused func([]node.SlotClaim) []node.SlotClaim,
+) (result Result, recheck bool, err error) {
+	if err := m.operation.Acquire(ctx, 1); err != nil {
+		return result, false, err
+	}
+	defer m.operation.Release(1)
+	snapshot, _ := m.store.Get()
+	now := time.Now()
+	observed := m.tracker.Observe(requested, now, snapshot.HeldSlots(), inUse)
+	lost := m.tracker.Lost(now, snapshot, inUse)
+	m.report(lost, &result)
+	err = m.takeBack(ctx, lost.Free, &result)
+	idle := append(observed.Idle, unused(observed.Unconfirmed)...)
+	if len(idle) > 0 {
+		ctx, cancel := context.WithTimeout(ctx, releaseTimeout)
+		defer cancel()
+		if releaseErr := m.release(ctx, idle); releaseErr != nil {
+			return result, observed.Recheck, errors.Join(err, fmt.Errorf("release %s: %w", names(idle), releaseErr))
+		}
+		result.Released = len(idle)
+		m.log.Info("released unused slots", zap.String("slot", names(idle)))
+	}
+	if err == nil {
+		m.tracker.SetCompared(snapshot)
+	}
+	return result, observed.Recheck, err
+}
+
+// takeBack reserves free slots that Pods use. It reserves each slot on its own, so that one failure
+// does not affect the others. It returns the first transient error.
+func (m *Manager) takeBack(ctx context.Context, free []node.SlotClaim, result *Result) error {
+	ctx, cancel := context.WithTimeout(ctx, attemptTimeout)
+	defer cancel()
+	var firstErr error
+	for _, claim := range free {
+		if err := m.reserve(ctx, []node.SlotClaim{claim}); err != nil {
+			if transient(err) && firstErr == nil {
+				firstErr = fmt.Errorf("take back %s: %w", claim.Slot(), err)
+			}
+			m.log.Debug("taking back a slot in use failed", zap.String("slot", claim.Slot()), zap.Error(err))
+			continue
+		}
+		delete(m.unanswered, claim) // the reservation was a write, so an earlier release fails
+		m.tracker.TakenBack(claim)
+		result.TakenBack++
+		m.log.Warn("took back a slot that a pod uses and that was recorded as free", zap.String("slot", claim.Slot()))
+	}
+	return firstErr
+}
+
+// report logs and counts each slot that cannot be taken back once.
+func (m *Manager) report(lost Lost, result *Result) {
+	previous := m.reported
+	m.reported = map[string]bool{}
+	for _, claim := range lost.Taken {
+		m.reported[claim.Slot()] = true
+		if !previous[claim.Slot()] {
+			result.Taken++
+			m.log.Error("slot in use is recorded for another holder; two pods may share it",
+				zap.String("slot", claim.Slot()), zap.String("resource", claim.Resource()))
+		}
+	}
+	for _, device := range lost.Unknown {
+		name := device.Resource + "/" + device.ID
+		m.reported[name] = true
+		if !previous[name] {
+			result.Unknown++
+			m.log.Error("slot of a virtual device in use is unknown; recreate its pod",
+				zap.String("resource", device.Resource), zap.String("device_id", device.ID))
+		}
+	}
+}

@@ -1,0 +1,156 @@
+// Package devicepluginhost is device-plugin-host. It advertises the devices of a node to its
+// kubelet as extended resources, one for each Instance and one for each Configuration, and reserves
+// the slots that Pods use.
+package devicepluginhost
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+
+	"go.uber.org/zap"
+	"golang.org/x/sync/errgroup"
+	"google.golang.org/grpc"
+	"k8s.io/apimachinery/pkg/types"
+	podresourcesv1 "k8s.io/kubelet/pkg/apis/podresources/v1"
+
+	"akri.sh/libs/rpc"
+	"akri.sh/libs/service"
+	allocationv1 "akri.sh/proto/akri/allocation/v1"
+	discoveryv1 "akri.sh/proto/akri/discovery/v1"
+	instancev1 "akri.sh/proto/akri/instance/v1"
+	"akri.sh/services/device-plugin-host/internal/kubelet"
+	"akri.sh/services/device-plugin-host/internal/node"
+	"akri.sh/services/device-plugin-host/internal/plugin"
+	"akri.sh/services/device-plugin-host/internal/slots"
+)
+
+// Config is filled from flags and environment.
+type Config struct {
+	NodeName          string `help:"Name of this node." required:"" env:"AKRI_NODE_NAME,AGENT_NODE_NAME"`
+	Pod               string `help:"Name of this Pod. Slots are released only while the kubelet lists it. Empty: while the kubelet lists any Pod." placeholder:"NAMESPACE/NAME"`
+	KubeletDir        string `help:"Directory of the kubelet's device plugin sockets." default:"/var/lib/kubelet/device-plugins"`
+	PodResources      string `help:"Path of the kubelet's pod-resources socket." default:"/var/lib/kubelet/pod-resources/kubelet.sock"`
+	DiscoveryOperator string `help:"Address of discovery-operator." default:"unix:///run/akri/discovery-operator.sock" placeholder:"ADDRESS"`
+	InstanceWriter    string `help:"Address of instance-writer." default:"dns:///akri-instance-writer:9090" placeholder:"ADDRESS"`
+	Allocator         string `help:"Address of config-plugin-allocator." default:"unix:///run/akri/config-plugin-allocator.sock" placeholder:"ADDRESS"`
+}
+
+// Service is device-plugin-host.
+type Service struct {
+	config    Config
+	ownPod    types.NamespacedName
+	env       service.Env
+	metrics   *metrics
+	store     *node.Store
+	socketDir *kubelet.SocketDir
+}
+
+// New returns the service. Run starts it.
+func New(config Config, env service.Env) (*Service, error) {
+	if config.NodeName == "" {
+		return nil, errors.New("--node-name: must not be empty")
+	}
+	ownPod, err := parsePodName(config.Pod)
+	if err != nil {
+		return nil, fmt.Errorf("--pod: %w", err)
+	}
+	s := &Service{
+		config: config, ownPod: ownPod, env: env, metrics: newMetrics(env.Metrics),
+		store: node.NewStore(config.NodeName), socketDir: kubelet.NewSocketDir(config.KubeletDir, env.Log),
+	}
+	env.Health.AddReadiness("sources", s.store.CheckReady)
+	return s, nil
+}
+
+// parsePodName parses namespace/name. The empty string is the empty name.
+func parsePodName(pod string) (types.NamespacedName, error) {
+	namespace, name, ok := strings.Cut(pod, "/")
+	if pod != "" && (!ok || namespace == "" || name == "") {
+		return types.NamespacedName{}, fmt.Errorf("%q must have the form namespace/name", pod)
+	}
+	return types.NamespacedName{Namespace: namespace, Name: name}, nil
+}
+
+// Run serves until ctx ends.
+func (s *Service) Run(ctx context.Context) error {
+	conns, closeAll, err := s.dial()
+	if err != nil {
+		return err
+	}
+	defer closeAll()
+	writer := instancev1.NewInstanceServiceClient(conns.writer)
+	group, ctx := errgroup.WithContext(ctx)
+	group.Go(func() error { return s.runLocked(ctx, conns, writer) })
+	group.Go(func() error {
+		return s.store.WatchDevices(ctx, discoveryv1.NewDeviceInventoryServiceClient(conns.operator), s.env.Log)
+	})
+	group.Go(func() error { return s.store.WatchInstances(ctx, writer, s.env.Log) })
+	return group.Wait()
+}
+
+// runLocked runs the device plugins and the reclaimer after other processes on this node have
+// ended. The watches run before that, so that a process that stands by can take over at once.
+func (s *Service) runLocked(ctx context.Context, conns connections, writer instancev1.InstanceServiceClient) error {
+	unlock, err := s.socketDir.Lock(ctx)
+	if err != nil {
+		if ctx.Err() != nil {
+			return nil
+		}
+		return err
+	}
+	defer unlock()
+	s.socketDir.RemoveStale(ctx, plugin.SocketPattern)
+	s.env.Log.Info("advertising devices to the kubelet",
+		zap.String("node", s.config.NodeName), zap.String("endpoint", s.socketDir.Address()))
+
+	slotManager := slots.NewManager(writer, s.store, s.config.NodeName, s.env.Log)
+	server := plugin.NewServer(s.env.Log, s.env.Metrics)
+	plugins := plugin.NewManager(plugin.Config{
+		Server: server, SocketDir: s.socketDir, Registrar: kubelet.NewRegistrar(conns.kubelet, s.env.Log),
+		Store: s.store, Slots: slotManager, Allocator: allocationv1.NewConfigurationAllocatorServiceClient(conns.allocator),
+		Metrics: s.metrics, Log: s.env.Log,
+	})
+	podLister := kubelet.NewPodLister(podresourcesv1.NewPodResourcesListerClient(conns.podResources), s.ownPod)
+	reclaimer := slots.NewReclaimer(slots.ReclaimerConfig{
+		Manager: slotManager, Store: s.store, Log: s.env.Log, OnResult: s.metrics.addSlots,
+		PodDevices: podLister.Devices, CheckpointDevices: s.socketDir.CheckpointDevices, RewriteCheckpoint: server.ResendDevices,
+	})
+	group, ctx := errgroup.WithContext(ctx)
+	group.Go(func() error { return s.socketDir.Watch(ctx, slotManager.KubeletRestarted) })
+	group.Go(func() error { return server.Run(ctx) })
+	group.Go(func() error { return plugins.Run(ctx) })
+	group.Go(func() error { return reclaimer.Run(ctx) })
+	return group.Wait()
+}
+
+type connections struct {
+	operator, writer, allocator, kubelet, podResources *grpc.ClientConn
+}
+
+func (s *Service) dial() (conns connections, closeAll func(), err error) {
+	var open []*grpc.ClientConn
+	closeAll = func() {
+		for _, conn := range open {
+			_ = conn.Close()
+		}
+	}
+	for _, target := range []struct {
+		address string
+		conn    **grpc.ClientConn
+	}{
+		{s.config.DiscoveryOperator, &conns.operator},
+		{s.config.InstanceWriter, &conns.writer},
+		{s.config.Allocator, &conns.allocator},
+		{s.socketDir.Address(), &conns.kubelet},
+		{"unix://" + s.config.PodResources, &conns.podResources},
+	} {
+		if *target.conn, err = rpc.Dial(target.address, s.env.Metrics); err != nil {
+			closeAll()
+			return conns, nil, err
+		}
+		open = append(open, *target.conn)
+	}
+	return conns, closeAll, nil
+}
