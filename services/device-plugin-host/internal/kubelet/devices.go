@@ -8,24 +8,23 @@ import (
 	"time"
 
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/sets"
 	podresourcesv1 "k8s.io/kubelet/pkg/apis/podresources/v1"
 )
 
 const listTimeout = 2 * time.Second
 
 // Devices are the ids of devices by extended resource.
-type Devices map[string]map[string]bool
+type Devices map[string]sets.Set[string]
 
 // Has reports whether the device is in the set.
-func (d Devices) Has(resource, id string) bool { return d[resource][id] }
+func (d Devices) Has(resource, id string) bool { return d[resource].Has(id) }
 
 func (d Devices) add(resource string, ids ...string) {
 	if d[resource] == nil {
-		d[resource] = map[string]bool{}
+		d[resource] = sets.New[string]()
 	}
-	for _, id := range ids {
-		d[resource][id] = true
-	}
+	d[resource].Insert(ids...)
 }
 
 // PodLister reads the devices of Pods from the kubelet's pod-resources API.

@@ -4,7 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"path/filepath"
+	"slices"
 	"time"
 
 	"github.com/cenkalti/backoff/v5"
@@ -103,11 +105,7 @@ func (d *SocketDir) invalidatedBy(event fsnotify.Event, onRestart func()) []stri
 func (d *SocketDir) sockets() []string {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	names := make([]string, 0, len(d.registrations))
-	for name := range d.registrations {
-		names = append(names, name)
-	}
-	return names
+	return slices.Collect(maps.Keys(d.registrations))
 }
 
 func (d *SocketDir) invalidate(sockets []string) {

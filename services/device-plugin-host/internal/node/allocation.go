@@ -60,6 +60,7 @@ func addPending(state *allocationv1.State, claim SlotClaim) {
 	}
 	if i := slices.Index(instance.GetFreeSlots(), claim.Index); i >= 0 {
 		instance.FreeSlots = slices.Delete(instance.FreeSlots, i, i+1)
-		instance.ClaimedSlots = append(instance.ClaimedSlots, &allocationv1.ClaimedSlot{Index: claim.Index, VirtualId: claim.VirtualID})
+		claimed := &allocationv1.ClaimedSlot{Index: claim.Index, VirtualId: claim.VirtualID}
+		instance.ClaimedSlots = append(instance.ClaimedSlots, claimed)
 	}
 }

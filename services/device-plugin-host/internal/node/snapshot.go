@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/sets"
 
 	discoveryv1 "akri.sh/proto/akri/discovery/v1"
 	instancev1 "akri.sh/proto/akri/instance/v1"
@@ -73,10 +74,4 @@ func (s *Snapshot) Instances() map[string]*instancev1.Instance {
 }
 
 // InstanceNames returns the names of all Instances that list the node.
-func (s *Snapshot) InstanceNames() map[types.NamespacedName]bool {
-	names := make(map[types.NamespacedName]bool, len(s.byName))
-	for name := range s.byName {
-		names[name] = true
-	}
-	return names
-}
+func (s *Snapshot) InstanceNames() sets.Set[types.NamespacedName] { return sets.KeySet(s.byName) }

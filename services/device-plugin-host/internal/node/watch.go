@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"go.uber.org/zap"
+	"google.golang.org/grpc"
 	"k8s.io/apimachinery/pkg/types"
 
 	"akri.sh/libs/rpc"
@@ -17,40 +18,40 @@ const maxRetryDelay = 2 * time.Second
 
 // WatchDevices copies the devices of discovery-operator into the store until ctx ends, and then
 // returns nil.
-func (s *Store) WatchDevices(ctx context.Context, client discoveryv1.DeviceInventoryServiceClient, log *zap.Logger) error {
-	rpc.Keep(ctx, log, maxRetryDelay, func(ctx context.Context, healthy func()) error {
-		stream, err := client.WatchDevices(ctx, &discoveryv1.WatchDevicesRequest{})
-		if err != nil {
-			return err
-		}
-		for {
-			response, err := stream.Recv()
-			if err != nil {
-				return err
-			}
-			healthy()
-			s.SetDevices(response.GetConfigurations())
-		}
-	})
-	return nil
+func (s *Store) WatchDevices(
+	ctx context.Context, client discoveryv1.DeviceInventoryServiceClient, log *zap.Logger,
+) error {
+	return watch(ctx, log,
+		func(ctx context.Context) (grpc.ServerStreamingClient[discoveryv1.WatchDevicesResponse], error) {
+			return client.WatchDevices(ctx, &discoveryv1.WatchDevicesRequest{})
+		},
+		func(response *discoveryv1.WatchDevicesResponse) { s.SetDevices(response.GetConfigurations()) })
 }
 
 // WatchInstances copies the Instances of instance-writer that list this node into the store until
 // ctx ends, and then returns nil.
 func (s *Store) WatchInstances(ctx context.Context, client instancev1.InstanceServiceClient, log *zap.Logger) error {
+	return watch(ctx, log,
+		func(ctx context.Context) (grpc.ServerStreamingClient[instancev1.WatchInstancesResponse], error) {
+			return client.WatchInstances(ctx, &instancev1.WatchInstancesRequest{Node: s.node})
+		}, s.apply)
+}
+
+// watch calls apply with each response of a stream that it keeps open until ctx ends.
+func watch[T any](
+	ctx context.Context, log *zap.Logger,
+	open func(context.Context) (grpc.ServerStreamingClient[T], error), apply func(*T),
+) error {
 	rpc.Keep(ctx, log, maxRetryDelay, func(ctx context.Context, healthy func()) error {
-		stream, err := client.WatchInstances(ctx, &instancev1.WatchInstancesRequest{Node: s.node})
-		if err != nil {
-			return err
-		}
-		for {
-			response, err := stream.Recv()
-			if err != nil {
-				return err
+		stream, err := open(ctx)
+		for err == nil {
+			var response *T
+			if response, err = stream.Recv(); err == nil {
+				healthy()
+				apply(response)
 			}
-			healthy()
-			s.apply(response)
 		}
+		return err
 	})
 	return nil
 }

@@ -51,7 +51,8 @@ func (r *configurationResource) list(ctx context.Context, snapshot *node.Snapsho
 	}
 	ctx, cancel := context.WithTimeout(ctx, allocatorTimeout)
 	defer cancel()
-	response, err := r.allocator.ListVirtualDevices(ctx, &allocationv1.ListVirtualDevicesRequest{State: state}, grpc.WaitForReady(true))
+	request := &allocationv1.ListVirtualDevicesRequest{State: state}
+	response, err := r.allocator.ListVirtualDevices(ctx, request, grpc.WaitForReady(true))
 	if err != nil {
 		return nil, err
 	}
@@ -115,7 +116,8 @@ func (r *configurationResource) tryAllocate(
 		for _, a := range container.GetAllocations() {
 			device, ok := snapshot.Devices[a.GetInstance()]
 			if !ok {
-				return nil, status.Errorf(codes.Unavailable, "virtual device %q is a slot of Instance %q, and node %q does not see its device",
+				return nil, status.Errorf(codes.Unavailable,
+					"virtual device %q is a slot of Instance %q, and node %q does not see its device",
 					a.GetVirtualId(), a.GetInstance(), snapshot.Node)
 			}
 			devices = append(devices, device)

@@ -136,7 +136,8 @@ func (p *plugin) waitToRetry(ctx context.Context, err error, delay time.Duration
 	if errors.Is(err, errInvalidated) || status.Code(err) == codes.Unavailable || status.Code(err) == codes.DeadlineExceeded {
 		delay, log = min(delay, unavailableRetryDelay), p.Log.Debug
 	}
-	log("device plugin is not registered with the kubelet", zap.String("resource", p.name), zap.Error(err), zap.Duration("retry_in", delay))
+	log("device plugin is not registered with the kubelet",
+		zap.String("resource", p.name), zap.Error(err), zap.Duration("retry_in", delay))
 	select {
 	case <-ctx.Done():
 	case <-time.After(delay):
@@ -145,8 +146,12 @@ func (p *plugin) waitToRetry(ctx context.Context, err error, delay time.Duration
 
 // register serves a new socket, registers it, and returns when the registration becomes invalid.
 func (p *plugin) register(ctx context.Context) error {
-	if !p.waitForDevices(ctx) {
-		return ctx.Err()
+	if devices, listed := p.devices.Get(); devices == nil {
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-listed:
+		}
 	}
 	socket := newSocketName(p.name)
 	registration, end := p.SocketDir.RegistrationContext(ctx, socket)
@@ -174,21 +179,6 @@ func (p *plugin) register(ctx context.Context) error {
 		p.Server.waitForAllocations(s)
 	}
 	return errInvalidated
-}
-
-// waitForDevices waits for the first list. It returns false when ctx ended.
-func (p *plugin) waitForDevices(ctx context.Context) bool {
-	for {
-		devices, changed := p.devices.Get()
-		if devices != nil {
-			return ctx.Err() == nil
-		}
-		select {
-		case <-ctx.Done():
-			return false
-		case <-changed:
-		}
-	}
 }
 
 // updateDevices keeps the list of devices up to date until ctx ends or the plugin stops. While

@@ -129,12 +129,15 @@ func (s *Server) GetPreferredAllocation(
 		if err != nil {
 			return nil, fmt.Errorf("choose preferred devices of %s: %w", session.plugin.name, err)
 		}
-		response.ContainerResponses = append(response.ContainerResponses, &pluginapi.ContainerPreferredAllocationResponse{DeviceIDs: ids})
+		response.ContainerResponses = append(response.ContainerResponses,
+			&pluginapi.ContainerPreferredAllocationResponse{DeviceIDs: ids})
 	}
 	return response, nil
 }
 
 // PreStartContainer implements the device plugin API. The options do not request this call.
-func (s *Server) PreStartContainer(context.Context, *pluginapi.PreStartContainerRequest) (*pluginapi.PreStartContainerResponse, error) {
+func (s *Server) PreStartContainer(
+	context.Context, *pluginapi.PreStartContainerRequest,
+) (*pluginapi.PreStartContainerResponse, error) {
 	return &pluginapi.PreStartContainerResponse{}, nil
 }

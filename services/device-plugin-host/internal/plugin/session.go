@@ -37,10 +37,12 @@ type session struct {
 	allocated    broadcast.Signal // an Allocate call was answered
 }
 
-// abandoned reports whether the kubelet closed its connection after the registration. It may do so
-// before it requests the devices.
-func (s *session) abandoned() bool {
-	return s.registered && s.disconnected != nil && s.connections == 0
+// endIfAbandoned ends the session if the kubelet closed its connection after the registration. The
+// kubelet may do so before it requests the devices.
+func (s *session) endIfAbandoned() {
+	if s.registered && s.disconnected != nil && s.connections == 0 {
+		s.end()
+	}
 }
 
 // sendDevices sends the devices whenever they are set.
@@ -79,12 +81,9 @@ func (s *session) sendFinal(stream grpc.ServerStreamingServer[pluginapi.ListAndW
 // setRegistered records that the kubelet accepted the registration.
 func (s *Server) setRegistered(session *session) {
 	s.mu.Lock()
+	defer s.mu.Unlock()
 	session.registered = true
-	abandoned := session.abandoned()
-	s.mu.Unlock()
-	if abandoned {
-		session.end()
-	}
+	session.endIfAbandoned()
 }
 
 // waitForDisconnect waits until the kubelet closed its connection. While the kubelet still
@@ -165,19 +164,15 @@ func addConnection(ctx context.Context, session *session) {
 
 func (s *Server) removeConnection(conn *connection) {
 	s.mu.Lock()
+	defer s.mu.Unlock()
 	session := conn.session
 	if session == nil {
-		s.mu.Unlock()
 		return
 	}
 	if session.connections--; session.connections == 0 {
 		close(session.disconnected)
 	}
-	abandoned := session.abandoned()
-	s.mu.Unlock()
-	if abandoned {
-		session.end()
-	}
+	session.endIfAbandoned()
 }
 
 // TagRPC implements stats.Handler.

@@ -6,8 +6,6 @@ import (
 	"slices"
 	"time"
 
-	"k8s.io/apimachinery/pkg/types"
-
 	akriv0 "akri.sh/libs/apis/akri/v0"
 	"akri.sh/services/device-plugin-host/internal/kubelet"
 	"akri.sh/services/device-plugin-host/internal/node"
@@ -85,7 +83,7 @@ func (t *Tracker) NeedsCheck(now time.Time, snapshot *node.Snapshot) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	names := snapshot.InstanceNames()
-	maps.DeleteFunc(t.compared, func(name types.NamespacedName, _ bool) bool { return !names[name] })
+	t.compared = t.compared.Intersection(names)
 	return len(t.compared) < len(names) || len(t.lost(now, snapshot, t.lastInUse).Free) > 0
 }
 

@@ -5,6 +5,7 @@ package slots
 
 import (
 	"context"
+	"slices"
 	"strings"
 	"time"
 
@@ -39,7 +40,7 @@ type Manager struct {
 	node   string
 	log    *zap.Logger
 
-	tracker Tracker
+	tracker *Tracker
 
 	// operation has weight 1. Unlike a mutex, it can be acquired with a context. It guards the
 	// fields below.
@@ -54,7 +55,7 @@ type Manager struct {
 // the store.
 func NewManager(client instancev1.InstanceServiceClient, store *node.Store, name string, log *zap.Logger) *Manager {
 	return &Manager{
-		client: client, store: store, node: name, log: log,
+		client: client, store: store, node: name, log: log, tracker: NewTracker(),
 		operation: semaphore.NewWeighted(1), unanswered: map[node.SlotClaim]bool{},
 	}
 }
@@ -154,23 +155,15 @@ func notConfirmed(claims []node.SlotClaim, reason string) error {
 }
 
 func transient(err error) bool {
-	switch status.Code(err) {
-	case codes.Unavailable, codes.DeadlineExceeded, codes.Aborted, codes.ResourceExhausted, codes.Internal, codes.Unknown:
-		return true
-	default:
-		return false
-	}
+	return slices.Contains([]codes.Code{
+		codes.Unavailable, codes.DeadlineExceeded, codes.Aborted, codes.ResourceExhausted, codes.Internal, codes.Unknown,
+	}, status.Code(err))
 }
 
 // Refused reports whether the error means that a slot cannot be reserved. Other slots may be
 // available.
 func Refused(err error) bool {
-	switch status.Code(err) {
-	case codes.FailedPrecondition, codes.OutOfRange, codes.NotFound:
-		return true
-	default:
-		return false
-	}
+	return slices.Contains([]codes.Code{codes.FailedPrecondition, codes.OutOfRange, codes.NotFound}, status.Code(err))
 }
 
 func protos(claims []node.SlotClaim) []*instancev1.SlotClaim {

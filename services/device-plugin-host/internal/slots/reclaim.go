@@ -68,7 +68,8 @@ func (r *Reclaimer) Run(ctx context.Context) error {
 		delay := reclaimInterval
 		recheck, err := r.reconcile(ctx)
 		if err != nil {
-			r.Log.Debug("comparing reserved slots with the devices of pods failed", zap.Error(err), zap.Duration("retry_in", delay))
+			r.Log.Debug("comparing reserved slots with the devices of pods failed",
+				zap.Error(err), zap.Duration("retry_in", delay))
 		}
 		r.failures.Record(err)
 		if recheck {

@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"go.uber.org/zap"
 	"google.golang.org/grpc"
+	"k8s.io/apimachinery/pkg/util/sets"
 
 	instancev1 "akri.sh/proto/akri/instance/v1"
 	"akri.sh/services/device-plugin-host/internal/kubelet"
@@ -88,7 +89,7 @@ func (c *fakeCheckpoint) rewritten() int {
 func TestReclaimUnconfirmedSlotByCheckpoint(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		writer := newFakeWriter()
-		allocated := kubelet.Devices{"akri.sh/akri-onvif-8120fe": {"akri-onvif-8120fe-0": true}}
+		allocated := kubelet.Devices{"akri.sh/akri-onvif-8120fe": sets.New("akri-onvif-8120fe-0")}
 		checkpoint := &fakeCheckpoint{devices: allocated}
 		reclaimer := slots.NewReclaimer(slots.ReclaimerConfig{
 			Manager: slots.NewManager(writer, writer.store, "node-a", zap.NewNop()),

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/sets"
 
 	"akri.sh/services/device-plugin-host/internal/kubelet"
 	"akri.sh/services/device-plugin-host/internal/node"
@@ -37,7 +38,14 @@ type Tracker struct {
 	// lastInUse is the last list of the kubelet. compared has the Instances that existed then and
 	// still exist.
 	lastInUse kubelet.Devices
-	compared  map[types.NamespacedName]bool
+	compared  sets.Set[types.NamespacedName]
+}
+
+// NewTracker returns an empty Tracker.
+func NewTracker() *Tracker {
+	return &Tracker{
+		slots: map[node.SlotClaim]*slotUse{}, virtual: map[VirtualDevice]virtualSlot{}, pending: map[VirtualDevice]node.SlotClaim{},
+	}
 }
 
 // slotUse is the observed use of a slot.
@@ -67,13 +75,9 @@ func (t *Tracker) AddPending(claims ...node.SlotClaim) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	for _, claim := range claims {
-		if claim.VirtualID == "" {
-			continue
+		if claim.VirtualID != "" {
+			t.pending[virtualDevice(claim)] = claim
 		}
-		if t.pending == nil {
-			t.pending = map[VirtualDevice]node.SlotClaim{}
-		}
-		t.pending[virtualDevice(claim)] = claim
 	}
 }
 
@@ -101,7 +105,7 @@ func (t *Tracker) Reserved(now time.Time, claims ...node.SlotClaim) {
 		if previous, ok := t.virtual[virtualDevice(claim)]; ok && previous.claim != claim {
 			delete(t.slots, previous.claim) // the Pod that had the virtual device has ended
 		}
-		t.put(claim, &slotUse{allocated: true, missingSince: now})
+		t.slots[claim] = &slotUse{allocated: true, missingSince: now}
 		t.setVirtual(claim, true)
 		delete(t.pending, virtualDevice(claim))
 	}
@@ -112,7 +116,7 @@ func (t *Tracker) TakenBack(claim node.SlotClaim) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if t.slots[claim] == nil {
-		t.put(claim, &slotUse{seen: true})
+		t.slots[claim] = &slotUse{seen: true}
 	}
 }
 
@@ -121,7 +125,7 @@ func (t *Tracker) TakenBack(claim node.SlotClaim) {
 func (t *Tracker) Reset() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.slots = nil
+	clear(t.slots)
 }
 
 // Observation is the result of one list of the kubelet.
@@ -141,10 +145,10 @@ func (t *Tracker) Observe(requested, received time.Time, held []node.SlotClaim, 
 	defer t.mu.Unlock()
 	var result Observation
 	previous := t.slots
-	t.slots = nil
+	t.slots = map[node.SlotClaim]*slotUse{}
 	for claim, use := range previous {
 		if use.recentlyAllocated(received) {
-			t.put(claim, use) // even if the slot is not held: it may be lost
+			t.slots[claim] = use // even if the slot is not held: it may be lost
 		}
 	}
 	for _, claim := range held {
@@ -156,7 +160,7 @@ func (t *Tracker) Observe(requested, received time.Time, held []node.SlotClaim, 
 		if use == nil {
 			use = &slotUse{missingSince: requested}
 		}
-		t.put(claim, use)
+		t.slots[claim] = use
 		t.setVirtual(claim, false)
 		use.observe(requested, received, claim, inUse, &result)
 	}
@@ -188,13 +192,6 @@ func (u *slotUse) recentlyAllocated(now time.Time) bool {
 	return u.allocated && !u.seen && now.Sub(u.missingSince) < useGrace
 }
 
-func (t *Tracker) put(claim node.SlotClaim, use *slotUse) {
-	if t.slots == nil {
-		t.slots = map[node.SlotClaim]*slotUse{}
-	}
-	t.slots[claim] = use
-}
-
 // isDuplicate reports whether the virtual device holds this slot besides the slot with which it was
 // allocated. That happens when a reservation succeeded whose response was lost.
 func (t *Tracker) isDuplicate(claim node.SlotClaim, held []node.SlotClaim) bool {
@@ -205,9 +202,6 @@ func (t *Tracker) isDuplicate(claim node.SlotClaim, held []node.SlotClaim) bool 
 func (t *Tracker) setVirtual(claim node.SlotClaim, allocated bool) {
 	if claim.VirtualID == "" {
 		return
-	}
-	if t.virtual == nil {
-		t.virtual = map[VirtualDevice]virtualSlot{}
 	}
 	device := virtualDevice(claim)
 	allocated = allocated || t.virtual[device] == virtualSlot{claim, true}

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+	"k8s.io/apimachinery/pkg/util/sets"
 
 	instancev1 "akri.sh/proto/akri/instance/v1"
 	"akri.sh/services/device-plugin-host/internal/kubelet"
@@ -15,7 +16,7 @@ import (
 var (
 	slot    = node.SlotClaim{Namespace: "default", Configuration: "akri-onvif", Instance: "akri-onvif-8120fe", Index: 1}
 	virtual = node.SlotClaim{Namespace: "default", Configuration: "akri-onvif", Instance: "akri-onvif-8120fe", Index: 2, VirtualID: "0"}
-	inUse   = kubelet.Devices{"akri.sh/akri-onvif-8120fe": {"akri-onvif-8120fe-1": true}, "akri.sh/akri-onvif": {"0": true}}
+	inUse   = kubelet.Devices{"akri.sh/akri-onvif-8120fe": sets.New("akri-onvif-8120fe-1"), "akri.sh/akri-onvif": sets.New("0")}
 	unused  = kubelet.Devices{}
 	start   = time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 )
@@ -80,7 +81,7 @@ func TestObserve(t *testing.T) {
 func runSteps(t *testing.T, steps []step) {
 	t.Helper()
 	held := []node.SlotClaim{slot, virtual}
-	var tracker slots.Tracker
+	tracker := slots.NewTracker()
 	for _, s := range steps {
 		now := start.Add(s.at)
 		switch {
@@ -110,7 +111,7 @@ func heldIf(condition bool, claims []node.SlotClaim) []node.SlotClaim {
 }
 
 func TestReservedAgainStartsNewGrace(t *testing.T) {
-	var tracker slots.Tracker
+	tracker := slots.NewTracker()
 	tracker.Observe(start, start, []node.SlotClaim{slot}, inUse)
 	tracker.Observe(start, start.Add(time.Second), nil, unused)
 	for _, after := range []time.Duration{2 * time.Second, 10 * time.Second, 21 * time.Second} {
@@ -122,7 +123,7 @@ func TestReservedAgainStartsNewGrace(t *testing.T) {
 func TestVirtualDeviceKeepsOneSlot(t *testing.T) {
 	other := virtual
 	other.Index++
-	var tracker slots.Tracker
+	tracker := slots.NewTracker()
 	tracker.Reserved(start, virtual)
 	tracker.Reserved(start, other)
 	held := []node.SlotClaim{virtual, other}

@@ -20,7 +20,8 @@ func closed(c <-chan struct{}) bool {
 	}
 }
 
-// The connection is probed only while no response arrives, and is lost until the API server answers again.
+// The connection is probed only while no response arrives, and is lost until the API server answers
+// again.
 func TestAPIHealth(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var disconnected atomic.Bool
