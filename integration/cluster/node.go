@@ -184,7 +184,7 @@ func (n Node) startContainerd(ctx context.Context) error {
 	}
 	ctx, cancel := context.WithTimeout(ctx, 30*time.Second)
 	defer cancel()
-	err = wait(ctx, 20*time.Millisecond, func() error {
+	err = Wait(ctx, 20*time.Millisecond, func() error {
 		if err := n.cluster.alive(containerd); err != nil {
 			cancel()
 			return err
@@ -278,7 +278,7 @@ func (n Node) awaitReady(ctx context.Context, since time.Time) error {
 	}
 	ctx, cancel := context.WithTimeout(ctx, 90*time.Second)
 	defer cancel()
-	err = wait(ctx, 100*time.Millisecond, func() error {
+	err = Wait(ctx, 100*time.Millisecond, func() error {
 		node, err := client.CoreV1().Nodes().Get(ctx, n.name, metav1.GetOptions{})
 		if err != nil {
 			return err
