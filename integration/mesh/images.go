@@ -8,7 +8,8 @@ import (
 	"akri.sh/integration/cluster/binaries"
 )
 
-// ImageFiles returns the image archives in dir, by default in the directory that `make images` writes.
+// ImageFiles returns the image archives in dir, by default in the directory that `make images`
+// writes.
 func ImageFiles(dir string) ([]string, error) {
 	if dir == "" {
 		cache, err := binaries.CacheDir()
