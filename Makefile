@@ -162,7 +162,7 @@ verify-charts: binaries ## Lint charts, compare renders with golden files, check
 	cd charts && go test -count=1 ./...
 
 .PHONY: charts
-charts: binaries ## Update the golden renders of the charts
+charts: binaries ## Rewrite the golden renders of the charts
 	cd charts && go test ./... -update
 
 .PHONY: verify-language
