@@ -123,7 +123,7 @@ verify: verify-generate verify-as-is ## Run all checks that need no cluster
 
 # These checks write no shared files, so they can run during builds.
 .PHONY: verify-as-is
-verify-as-is: verify-format verify-tidy verify-proto verify-charts verify-commits lint
+verify-as-is: verify-format verify-tidy verify-proto verify-charts verify-language verify-commits lint
 
 .PHONY: generate
 generate: $(BIN)/protoc-gen-go $(BIN)/buf $(BIN)/controller-gen ## Regenerate protobuf code, deep copies, CRDs, go.work and the charts' schemas

@@ -139,11 +139,11 @@ func allocateRepeatedly(ctx context.Context, address, id string) (took []time.Du
 	plugin := pluginapi.NewDevicePluginClient(conn)
 	request := &pluginapi.AllocateRequest{ContainerRequests: []*pluginapi.ContainerAllocateRequest{{DevicesIds: []string{id}}}}
 	for range reservations {
-		began := time.Now()
+		start := time.Now()
 		if _, err := plugin.Allocate(ctx, request); err != nil {
 			return nil, fmt.Errorf("allocate: %w", err)
 		}
-		took = append(took, time.Since(began))
+		took = append(took, time.Since(start))
 	}
 	slices.Sort(took)
 	return took, nil

@@ -6,10 +6,8 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"path/filepath"
 
 	"akri.sh/integration/cluster"
-	"akri.sh/integration/cluster/binaries"
 	"akri.sh/integration/mesh"
 )
 
@@ -36,7 +34,7 @@ func Run(ctx context.Context, options Options) (err error) {
 	if options.Only == "brokers" {
 		return b.brokers(ctx)
 	}
-	images, err := imageFiles()
+	images, err := mesh.ImageFiles("")
 	if err != nil {
 		return err
 	}
@@ -99,12 +97,4 @@ func (b *bench) measure(ctx context.Context) error {
 
 func (b *bench) progress(format string, arguments ...any) {
 	fmt.Fprintf(b.Progress, format+"\n", arguments...)
-}
-
-func imageFiles() ([]string, error) {
-	cache, err := binaries.CacheDir()
-	if err != nil {
-		return nil, err
-	}
-	return filepath.Glob(filepath.Join(cache, "images", "*.tar"))
 }

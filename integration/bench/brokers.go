@@ -97,16 +97,16 @@ func newControllerBench(config *rest.Config) (c *controllerBench, err error) {
 
 func (c *controllerBench) measure(ctx context.Context, b *bench) (*burst, error) {
 	result := &burst{}
-	began := time.Now()
+	start := time.Now()
 	if err := c.create(ctx, burstName, burstSize); err != nil {
 		return nil, err
 	}
-	result.pods = time.Since(began)
-	began = time.Now()
+	result.pods = time.Since(start)
+	start = time.Now()
 	if err := c.setPodsRunning(ctx); err != nil {
 		return nil, err
 	}
-	result.services = time.Since(began)
+	result.services = time.Since(start)
 	memory, err := readUsage("broker-controller", c.controller.PID())
 	if err != nil {
 		return nil, err

@@ -76,11 +76,11 @@ func (w *writer) measure(ctx context.Context, nodes int) (result sharing, err er
 	for i := range reservations {
 		claims := []*instancev1.SlotClaim{{Namespace: namespace, Instance: name, Index: uint32(i % sharingCapacity)}}
 		node := names[i%len(names)]
-		began := time.Now()
+		start := time.Now()
 		if _, err := w.client.ReserveSlots(ctx, &instancev1.ReserveSlotsRequest{Node: node, Claims: claims}); err != nil {
 			return result, fmt.Errorf("reserve: %w", err)
 		}
-		result.took = append(result.took, time.Since(began))
+		result.took = append(result.took, time.Since(start))
 		if _, err := w.client.ReleaseSlots(ctx, &instancev1.ReleaseSlotsRequest{Node: node, Claims: claims}); err != nil {
 			return result, fmt.Errorf("release: %w", err)
 		}

@@ -85,7 +85,7 @@ func (b *bench) turn(ctx context.Context) (took time.Duration, err error) {
 			break
 		}
 	}
-	began := time.Now()
+	start := time.Now()
 	err = mesh.Await(ctx, "free slot", func(ctx context.Context) error {
 		instance, err := b.mesh.Instances.In("default").Get(ctx, turnInstance, metav1.GetOptions{})
 		if err == nil && instance.Spec.DeviceUsage[akriv0.SlotName(turnInstance, 0)] != "" {
@@ -93,6 +93,6 @@ func (b *bench) turn(ctx context.Context) (took time.Duration, err error) {
 		}
 		return err
 	})
-	took = time.Since(began)
+	took = time.Since(start)
 	return took, errors.Join(err, b.mesh.DeleteText(ctx, turnPod))
 }

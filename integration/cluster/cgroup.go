@@ -158,7 +158,7 @@ func (g cgroups) stop(ctx context.Context, group string, grace time.Duration) er
 	}
 	waiting, cancel := context.WithTimeout(ctx, grace)
 	defer cancel()
-	if wait(waiting, 20*time.Millisecond, func() error { return g.emptyErr(group) }) == nil {
+	if Wait(waiting, 20*time.Millisecond, func() error { return g.emptyErr(group) }) == nil {
 		return nil
 	}
 	if err := g.kill(ctx, group); err != nil {
@@ -180,7 +180,7 @@ func (g cgroups) kill(ctx context.Context, group string) error {
 	}
 	ctx, cancel := context.WithTimeout(ctx, 20*time.Second)
 	defer cancel()
-	return wait(ctx, 10*time.Millisecond, func() error { return g.emptyErr(group) })
+	return Wait(ctx, 10*time.Millisecond, func() error { return g.emptyErr(group) })
 }
 
 func (g cgroups) emptyErr(group string) error {
@@ -195,7 +195,7 @@ func (g cgroups) emptyErr(group string) error {
 func (g cgroups) remove(ctx context.Context, group string) error {
 	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
 	defer cancel()
-	return wait(ctx, 20*time.Millisecond, func() error {
+	return Wait(ctx, 20*time.Millisecond, func() error {
 		var errs []error
 		for _, mount := range append([]string{g.unified}, g.legacy...) {
 			errs = append(errs, removeTree(filepath.Join(mount, group)))

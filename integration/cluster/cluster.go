@@ -13,14 +13,10 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"os/exec"
 	"slices"
 	"time"
 
 	"golang.org/x/sync/errgroup"
-	"k8s.io/client-go/kubernetes"
-	"k8s.io/client-go/rest"
-	"k8s.io/client-go/tools/clientcmd"
 
 	"akri.sh/integration/cluster/binaries"
 )
@@ -243,20 +239,6 @@ func Down(ctx context.Context, dir string) error {
 	return m.down(ctx)
 }
 
-// Kubeconfig is the path of a kubeconfig with all rights, for the machine's network namespace.
-func (c *Cluster) Kubeconfig() string { return c.kubeconfig }
-
-// RESTConfig returns a client configuration with all rights, without client-go's limit of 5
-// requests a second.
-func (c *Cluster) RESTConfig() (*rest.Config, error) {
-	config, err := clientcmd.BuildConfigFromFlags("", c.kubeconfig)
-	if err != nil {
-		return nil, fmt.Errorf("read kubeconfig: %w", err)
-	}
-	config.QPS, config.Burst = 500, 1000
-	return config, nil
-}
-
 // Nodes returns the nodes on this machine, in the order of Config.Nodes.
 func (c *Cluster) Nodes() []Node { return slices.Clone(c.nodes) }
 
@@ -271,40 +253,6 @@ func (c *Cluster) Node(name string) (Node, error) {
 		}
 	}
 	return Node{}, fmt.Errorf("the cluster has no node %q", name)
-}
-
-// Kubectl returns a kubectl command with all rights.
-func (c *Cluster) Kubectl(ctx context.Context, args ...string) *exec.Cmd {
-	return c.tool(ctx, "kubectl", args)
-}
-
-// Helm returns a helm command with all rights.
-func (c *Cluster) Helm(ctx context.Context, args ...string) *exec.Cmd {
-	return c.tool(ctx, "helm", args)
-}
-
-// tool uses the binary in the project's cache, or the one in PATH if the cache has none, as it may
-// be with an external cluster.
-func (c *Cluster) tool(ctx context.Context, name string, args []string) *exec.Cmd {
-	path, err := binaries.Path(name)
-	if err != nil {
-		path = name
-	}
-	cmd := exec.CommandContext(ctx, path, args...)
-	cmd.Env = append(os.Environ(), "KUBECONFIG="+c.kubeconfig)
-	return cmd
-}
-
-func (c *Cluster) client() (kubernetes.Interface, error) {
-	config, err := c.RESTConfig()
-	if err != nil {
-		return nil, err
-	}
-	client, err := kubernetes.NewForConfig(config)
-	if err != nil {
-		return nil, fmt.Errorf("create client: %w", err)
-	}
-	return client, nil
 }
 
 func (c *Cluster) step(step string) {

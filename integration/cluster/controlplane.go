@@ -147,7 +147,7 @@ func (c *Cluster) awaitAPI(ctx context.Context, daemons ...daemon) error {
 	}
 	ctx, cancel := context.WithTimeout(ctx, time.Minute)
 	defer cancel()
-	err = wait(ctx, 50*time.Millisecond, func() error {
+	err = Wait(ctx, 50*time.Millisecond, func() error {
 		for _, d := range daemons {
 			if err := c.alive(d); err != nil {
 				cancel() // the daemon does not restart by itself

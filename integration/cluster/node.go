@@ -8,12 +8,8 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"slices"
 	"strconv"
 	"time"
-
-	corev1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
 // Node is one node of a cluster on this machine: a network namespace and a mount namespace with a
@@ -184,7 +180,7 @@ func (n Node) startContainerd(ctx context.Context) error {
 	}
 	ctx, cancel := context.WithTimeout(ctx, 30*time.Second)
 	defer cancel()
-	err = wait(ctx, 20*time.Millisecond, func() error {
+	err = Wait(ctx, 20*time.Millisecond, func() error {
 		if err := n.cluster.alive(containerd); err != nil {
 			cancel()
 			return err
@@ -267,41 +263,4 @@ func (n Node) initPID() (int, error) {
 		return 0, fmt.Errorf("node %s is stopped", n.name)
 	}
 	return pids[0], nil
-}
-
-// awaitReady waits for a heartbeat at or after since, because the API server shows the status of a
-// stopped node for another 40 s.
-func (n Node) awaitReady(ctx context.Context, since time.Time) error {
-	client, err := n.cluster.client()
-	if err != nil {
-		return err
-	}
-	ctx, cancel := context.WithTimeout(ctx, 90*time.Second)
-	defer cancel()
-	err = wait(ctx, 100*time.Millisecond, func() error {
-		node, err := client.CoreV1().Nodes().Get(ctx, n.name, metav1.GetOptions{})
-		if err != nil {
-			return err
-		}
-		return readyAfter(node, since)
-	})
-	if err != nil {
-		return fmt.Errorf("wait for node %s: %w", n.name, err)
-	}
-	return nil
-}
-
-func readyAfter(node *corev1.Node, since time.Time) error {
-	i := slices.IndexFunc(node.Status.Conditions, func(c corev1.NodeCondition) bool { return c.Type == corev1.NodeReady })
-	if i < 0 {
-		return errors.New("the kubelet has not reported yet")
-	}
-	ready := node.Status.Conditions[i]
-	switch {
-	case ready.LastHeartbeatTime.Time.Before(since.Truncate(time.Second)):
-		return fmt.Errorf("the kubelet's last report is of %s", ready.LastHeartbeatTime.Format(time.TimeOnly))
-	case ready.Status != corev1.ConditionTrue:
-		return fmt.Errorf("the node is not ready: %s", ready.Message)
-	}
-	return nil
 }

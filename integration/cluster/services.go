@@ -59,7 +59,7 @@ func (c *Cluster) awaitServiceAccount(ctx context.Context) error {
 func await(ctx context.Context, what string, check func(context.Context) error) error {
 	ctx, cancel := context.WithTimeout(ctx, 90*time.Second)
 	defer cancel()
-	if err := wait(ctx, 100*time.Millisecond, func() error { return check(ctx) }); err != nil {
+	if err := Wait(ctx, 100*time.Millisecond, func() error { return check(ctx) }); err != nil {
 		return fmt.Errorf("wait for %s: %w", what, err)
 	}
 	return nil

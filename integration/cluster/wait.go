@@ -6,9 +6,9 @@ import (
 	"time"
 )
 
-// wait calls check immediately and then at every interval until it returns nil. If ctx ends first,
+// Wait calls check immediately and then at every interval until it returns nil. If ctx ends first,
 // the error has check's last error.
-func wait(ctx context.Context, interval time.Duration, check func() error) error {
+func Wait(ctx context.Context, interval time.Duration, check func() error) error {
 	ticker := time.NewTicker(interval)
 	defer ticker.Stop()
 	for {

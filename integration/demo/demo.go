@@ -7,12 +7,10 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"path/filepath"
 	"strings"
 	"time"
 
 	"akri.sh/integration/cluster"
-	"akri.sh/integration/cluster/binaries"
 	"akri.sh/integration/devices"
 	"akri.sh/integration/mesh"
 )
@@ -53,7 +51,7 @@ func Run(ctx context.Context, options Options) error {
 
 func (d *demo) startCluster(ctx context.Context, dir string) error {
 	d.title("Cluster: real kubelets, containerd, API server and etcd")
-	images, err := imageFiles()
+	images, err := mesh.ImageFiles("")
 	if err != nil {
 		return err
 	}
@@ -81,18 +79,6 @@ func (d *demo) startCluster(ctx context.Context, dir string) error {
 // external reports whether the cluster runs elsewhere. Its nodes do not see devices of this
 // machine.
 func (d *demo) external() bool { return len(d.mesh.Cluster.Nodes()) == 0 }
-
-func imageFiles() ([]string, error) {
-	cache, err := binaries.CacheDir()
-	if err != nil {
-		return nil, err
-	}
-	files, err := filepath.Glob(filepath.Join(cache, "images", "*.tar"))
-	if err != nil || len(files) == 0 {
-		return nil, errors.Join(err, fmt.Errorf("no images in %s; run make images", filepath.Join(cache, "images")))
-	}
-	return files, nil
-}
 
 func (d *demo) install(ctx context.Context) error {
 	d.title("Akri, installed with helm")

@@ -6,13 +6,12 @@ import (
 	"fmt"
 	"net"
 	"net/http"
-	"os"
-	"runtime"
 	"time"
 
-	"golang.org/x/sys/unix"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"akri.sh/integration/devices/netns"
 )
 
 // queryService sends a request from the pod's network to the ClusterIP of the Service and returns
@@ -53,26 +52,10 @@ func queryService(ctx context.Context, from *corev1.Pod, service string) (string
 }
 
 // dialFrom dials in the network namespace of a process.
-func dialFrom(ctx context.Context, pid int, network, address string) (net.Conn, error) {
-	namespace, err := os.Open(fmt.Sprintf("/proc/%d/ns/net", pid))
-	if err != nil {
-		return nil, err
-	}
-	defer namespace.Close()
-	type dialled struct {
-		connection net.Conn
-		err        error
-	}
-	result := make(chan dialled, 1)
-	go func() {
-		runtime.LockOSThread() // never unlocked, so that the thread ends with the goroutine
-		if err := unix.Setns(int(namespace.Fd()), unix.CLONE_NEWNET); err != nil {
-			result <- dialled{nil, fmt.Errorf("enter network namespace: %w", err)}
-			return
-		}
-		connection, err := new(net.Dialer).DialContext(ctx, network, address)
-		result <- dialled{connection, err}
-	}()
-	d := <-result
-	return d.connection, d.err
+func dialFrom(ctx context.Context, pid int, network, address string) (conn net.Conn, err error) {
+	err = netns.Do(fmt.Sprintf("/proc/%d/ns/net", pid), func() (err error) {
+		conn, err = new(net.Dialer).DialContext(ctx, network, address)
+		return err
+	})
+	return conn, err
 }

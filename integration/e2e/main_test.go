@@ -5,15 +5,12 @@ package e2e_test
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"os"
-	"path/filepath"
 	"testing"
 	"time"
 
 	"akri.sh/integration/cluster"
-	"akri.sh/integration/cluster/binaries"
 	"akri.sh/integration/mesh"
 )
 
@@ -58,14 +55,9 @@ func run(m *testing.M) int {
 }
 
 func start(ctx context.Context, progress func(string)) (*cluster.Cluster, error) {
-	cache, err := binaries.CacheDir()
+	images, err := mesh.ImageFiles(os.Getenv("AKRI_IMAGES"))
 	if err != nil {
 		return nil, err
-	}
-	dir := cmp.Or(os.Getenv("AKRI_IMAGES"), filepath.Join(cache, "images"))
-	images, err := filepath.Glob(filepath.Join(dir, "*.tar"))
-	if err != nil || len(images) == 0 {
-		return nil, errors.Join(err, fmt.Errorf("no images in %s; run make images", dir))
 	}
 	var kubelet string
 	if os.Getenv("AKRI_E2E_KUBELET") == "" {

@@ -79,7 +79,7 @@ func eachFile(dir string, handle func(name, content string) error) error {
 	if err != nil {
 		return fmt.Errorf("list files: %w", err)
 	}
-	for _, name := range strings.Fields(string(output)) {
+	for name := range strings.FieldsSeq(string(output)) {
 		if excluded.MatchString(name) {
 			continue
 		}
