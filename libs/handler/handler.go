@@ -36,7 +36,7 @@ type Send func(devices []*Device) error
 
 // Handler discovers devices.
 type Handler interface {
-	// Discover sends the complete list once it knows it, even if it is empty, and again after
+	// Discover sends the complete list as soon as possible, even if it is empty, and again after
 	// each change, until ctx ends. Calls for different Configurations run concurrently. An error
 	// ends the stream and is shown in the Configuration's status; Akri calls Discover again later.
 	// After an error marked with Invalid, Akri waits until the Configuration changes.
