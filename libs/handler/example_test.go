@@ -25,12 +25,9 @@ func Example() {
 	}
 	// The body of main:
 	_ = func() {
-		service.Main("handler-lamp", "Discovers lamps.", func(ctx context.Context, flags handler.Flags, env service.Env) error {
-			server, err := handler.New(handler.Identity{Name: "lamp", Shared: true}, flags, handler.Poll{List: list}, env)
-			if err != nil {
-				return err
-			}
-			return server.Run(ctx)
+		service.Main("handler-lamp", "Discovers lamps.", func(flags handler.Flags, env service.Env) (*handler.Server, error) {
+			identity := handler.Identity{Name: "lamp", Shared: true}
+			return handler.New(identity, flags, handler.Poll{List: list}, env)
 		})
 	}
 }

@@ -29,6 +29,11 @@ type Env struct {
 	Health  *admin.Health
 }
 
+// Runner is a service. Run works until ctx ends or the service fails.
+type Runner interface {
+	Run(ctx context.Context) error
+}
+
 // common are the flags of every service.
 type common struct {
 	AdminAddress string           `help:"Address of /metrics, /healthz and /readyz. Empty disables them." default:"${admin_address}" placeholder:"HOST:PORT"`
@@ -36,11 +41,11 @@ type common struct {
 	Version      kong.VersionFlag `help:"Print the version and exit." env:"-"`
 }
 
-// Main runs a service until it fails or the process gets SIGINT or SIGTERM; a second signal kills
-// the process. The fields of the service's Config are flags (`--socket-dir`) and environment
-// variables (`AKRI_SOCKET_DIR`), declared by kong's struct tags. Main is the whole main function of
-// a service.
-func Main[C any](name, description string, run func(context.Context, C, Env) error) {
+// Main creates a service and runs it until it fails or the process gets SIGINT or SIGTERM; a second
+// signal kills the process. The fields of the service's Config are flags (`--socket-dir`) and
+// environment variables (`AKRI_SOCKET_DIR`), declared by kong's struct tags. Main is the whole main
+// function of a service.
+func Main[C any, R Runner](name, description string, create func(C, Env) (R, error)) {
 	var cli struct {
 		Common common `embed:""`
 		Config C      `embed:""`
@@ -56,7 +61,11 @@ func Main[C any](name, description string, run func(context.Context, C, Env) err
 	context.AfterFunc(ctx, stop)
 	logger.Info("starting", zap.String("version", version.Version))
 	if err := serve(ctx, cli.Common.AdminAddress, logger, func(ctx context.Context, env Env) error {
-		return run(ctx, cli.Config, env)
+		service, err := create(cli.Config, env)
+		if err != nil {
+			return err
+		}
+		return service.Run(ctx)
 	}); err != nil {
 		logger.Error("stopped", zap.Error(err))
 		os.Exit(1)

@@ -25,13 +25,20 @@ func TestMain(m *testing.M) {
 	if os.Getenv("BE_THE_SERVICE") == "" {
 		os.Exit(m.Run())
 	}
-	service.Main("greeter", "Greets.", func(ctx context.Context, c config, env service.Env) error {
-		garbage := []metrics.Sample{{Name: "/gc/gogc:percent"}}
-		metrics.Read(garbage)
-		env.Log.Info(c.Greeting, zap.Uint64("gogc", garbage[0].Value.Uint64()))
-		<-ctx.Done()
-		return nil
-	})
+	service.Main("greeter", "Greets.", func(c config, env service.Env) (greeting, error) { return greeting{c, env}, nil })
+}
+
+type greeting struct {
+	config config
+	env    service.Env
+}
+
+func (g greeting) Run(ctx context.Context) error {
+	garbage := []metrics.Sample{{Name: "/gc/gogc:percent"}}
+	metrics.Read(garbage)
+	g.env.Log.Info(g.config.Greeting, zap.Uint64("gogc", garbage[0].Value.Uint64()))
+	<-ctx.Done()
+	return nil
 }
 
 func greeter(arguments ...string) *exec.Cmd {

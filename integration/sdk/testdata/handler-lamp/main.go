@@ -25,11 +25,8 @@ func list(_ context.Context, request handler.Request) ([]*handler.Device, error)
 }
 
 func main() {
-	service.Main("handler-lamp", "Discovers lamps.", func(ctx context.Context, flags handler.Flags, env service.Env) error {
-		server, err := handler.New(handler.Identity{Name: "lamp"}, flags, handler.Poll{List: list}, env)
-		if err != nil {
-			return err
-		}
-		return server.Run(ctx)
+	service.Main("handler-lamp", "Discovers lamps.", func(flags handler.Flags, env service.Env) (*handler.Server, error) {
+		identity := handler.Identity{Name: "lamp"}
+		return handler.New(identity, flags, handler.Poll{List: list}, env)
 	})
 }

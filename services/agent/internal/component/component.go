@@ -13,21 +13,16 @@ import (
 	"akri.sh/libs/service"
 )
 
-// Runner is a service that New of its package returned.
-type Runner interface {
-	Run(ctx context.Context) error
-}
-
 // Component creates a service.
 type Component struct {
 	Name string
 
-	create func(service.Env) (Runner, error)
+	create func(service.Env) (service.Runner, error)
 }
 
 // New returns a Component that calls create with the config.
-func New[C any, R Runner](name string, create func(C, service.Env) (R, error), config C) Component {
-	return Component{Name: name, create: func(env service.Env) (Runner, error) {
+func New[C any, R service.Runner](name string, create func(C, service.Env) (R, error), config C) Component {
+	return Component{Name: name, create: func(env service.Env) (service.Runner, error) {
 		runner, err := create(config, env)
 		if err != nil {
 			return nil, fmt.Errorf("%s: %w", name, err)
@@ -51,7 +46,7 @@ var errExited = errors.New("exited unexpectedly")
 // Required is a component whose exit ends the process.
 type Required struct {
 	name   string
-	runner Runner
+	runner service.Runner
 }
 
 // NewRequired creates the component's service and adds its health checks to those of the process.

@@ -28,7 +28,7 @@ type Restarting struct {
 
 // run is one run of a component, with the metrics and health checks that this run registers.
 type run struct {
-	runner  Runner
+	runner  service.Runner
 	err     error // why there is no runner
 	metrics *prometheus.Registry
 	health  *admin.Health

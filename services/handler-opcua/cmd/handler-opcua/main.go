@@ -2,19 +2,10 @@
 package main
 
 import (
-	"context"
-
 	"akri.sh/libs/service"
 	opcua "akri.sh/services/handler-opcua"
 )
 
 func main() {
-	service.Main("handler-opcua", "Discovers OPC UA servers.",
-		func(ctx context.Context, config opcua.Config, env service.Env) error {
-			s, err := opcua.New(config, env)
-			if err != nil {
-				return err
-			}
-			return s.Run(ctx)
-		})
+	service.Main("handler-opcua", "Discovers OPC UA servers.", opcua.New)
 }

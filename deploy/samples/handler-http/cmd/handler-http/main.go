@@ -2,8 +2,6 @@
 package main
 
 import (
-	"context"
-
 	"akri.sh/libs/handler"
 	"akri.sh/libs/service"
 
@@ -12,12 +10,8 @@ import (
 
 func main() {
 	service.Main("handler-http", "Discovers devices that an HTTP endpoint lists.",
-		func(ctx context.Context, flags handler.Flags, env service.Env) error {
+		func(flags handler.Flags, env service.Env) (*handler.Server, error) {
 			identity := handler.Identity{Name: "http", Shared: true}
-			server, err := handler.New(identity, flags, handler.Poll{List: handlerhttp.List}, env)
-			if err != nil {
-				return err
-			}
-			return server.Run(ctx)
+			return handler.New(identity, flags, handler.Poll{List: handlerhttp.List}, env)
 		})
 }
