@@ -17,7 +17,8 @@ type Options struct {
 	Dir string
 	// Rounds is the number of times that a device is plugged in and out.
 	Rounds int
-	// Only selects one measurement: `brokers`, which needs no cluster. Empty selects all.
+	// Only selects one measurement: `brokers`, which needs no cluster, or `idle`, the memory and CPU
+	// time of idle services. Empty selects all.
 	Only string
 	// Out is for the results, Progress for the steps.
 	Out, Progress io.Writer
@@ -49,6 +50,14 @@ func Run(ctx context.Context, options Options) (err error) {
 	b.progress("installing Akri")
 	if err := b.mesh.Install(ctx, "opcua.discovery.enabled=true", "onvif.discovery.enabled=true"); err != nil {
 		return err
+	}
+	if options.Only == "idle" {
+		idle, err := b.idle(ctx)
+		if err != nil {
+			return fmt.Errorf("measure the idle cluster: %w", err)
+		}
+		b.printUsage("Service, idle", idle.services...)
+		return nil
 	}
 	return b.measure(ctx)
 }
