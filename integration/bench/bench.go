@@ -17,8 +17,8 @@ type Options struct {
 	Dir string
 	// Rounds is the number of times that a device is plugged in and out.
 	Rounds int
-	// Only selects one measurement: `brokers`, which needs no cluster, or `idle`, the memory and CPU
-	// time of idle services. Empty selects all.
+	// Only selects one measurement: `brokers`, which needs no cluster, or `idle`, the memory and
+	// CPU time of idle services. Empty selects all.
 	Only string
 	// Out is for the results, Progress for the steps.
 	Out, Progress io.Writer
