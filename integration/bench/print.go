@@ -50,7 +50,7 @@ func percentile(sorted []time.Duration, percent int) string {
 	return fmt.Sprintf("%.1f ms", float64(sorted[max(0, index)].Microseconds())/1000)
 }
 
-func mib(kib int) float64 { return float64(kib) / 1024 }
+func mib(bytes int) float64 { return float64(bytes) / (1 << 20) }
 
 func kernel() string {
 	text, err := os.ReadFile("/proc/sys/kernel/osrelease")
