@@ -45,9 +45,10 @@ func (s Sources) table() (string, error) {
 		if err != nil {
 			return "", err
 		}
+		inAgent := slices.ContainsFunc(s.Handlers, func(h Handler) bool { return h.Agent && h.Service() == dependency.Name })
 		_, devices, _ := strings.Cut(description, ": Discovery Handler for ")
 		fmt.Fprintf(&table, "| [%[1]s](../services/%[1]s/README.md) | %s | `%s` | %s | %s |\n", dependency.Name, devices,
-			strings.ReplaceAll(dependency.Condition, ",", "`, `"), word(enabled, "on", "off"), word(s.inAgent(dependency.Name), "yes", "no"))
+			strings.ReplaceAll(dependency.Condition, ",", "`, `"), word(enabled, "on", "off"), word(inAgent, "yes", "no"))
 	}
 	return table.String(), nil
 }
@@ -74,10 +75,6 @@ func (s Sources) enabled(dependency Dependency) (bool, error) {
 		}
 	}
 	return true, nil
-}
-
-func (s Sources) inAgent(service string) bool {
-	return slices.ContainsFunc(s.Handlers, func(h Handler) bool { return h.Agent && h.Service() == service })
 }
 
 func word(condition bool, yes, no string) string {

@@ -49,14 +49,22 @@ type Sources struct {
 	root         string
 	Dependencies []Dependency
 	Handlers     []Handler
+
+	serviceTypes, umbrellaTypes typeFile
 }
 
 // Load reads the sources. The root is the directory of the repository.
 func Load(root string) (Sources, error) {
 	s := Sources{root: root}
 	var chart struct{ Dependencies []Dependency }
-	if err := s.decode(umbrella+"/Chart.yaml", &chart); err != nil {
-		return s, err
+	for path, into := range map[string]any{
+		umbrella + "/Chart.yaml":      &chart,
+		"charts/schema/services.yaml": &s.serviceTypes,
+		"charts/schema/akri.yaml":     &s.umbrellaTypes,
+	} {
+		if err := s.decode(path, into); err != nil {
+			return s, err
+		}
 	}
 	s.Dependencies = chart.Dependencies
 	list, err := s.read(handlerList)
@@ -76,19 +84,16 @@ func Load(root string) (Sources, error) {
 
 // Files returns the content of all generated files, by path relative to the root.
 func (s Sources) Files() (map[string][]byte, error) {
-	files := map[string][]byte{}
-	types, err := s.types()
+	schema, err := encode(s.umbrellaSchema())
 	if err != nil {
 		return nil, err
 	}
-	if files[umbrella+"/values.schema.json"], err = encode(s.umbrellaSchema(types)); err != nil {
-		return nil, err
-	}
+	files := map[string][]byte{umbrella + "/values.schema.json": schema}
 	for _, dependency := range s.Dependencies {
 		if dependency.Name == "akri-library" {
 			continue
 		}
-		if err := s.subChart(dependency.Name, types, files); err != nil {
+		if err := s.subChart(dependency.Name, files); err != nil {
 			return nil, err
 		}
 	}
@@ -98,13 +103,13 @@ func (s Sources) Files() (map[string][]byte, error) {
 
 // subChart adds the generated files of a sub-chart: all but the templates and values of a service,
 // all but the values of a handler.
-func (s Sources) subChart(name string, types types, files map[string][]byte) error {
+func (s Sources) subChart(name string, files map[string][]byte) error {
 	directory := umbrella + "/charts/" + name
 	values := map[string]any{}
 	if err := s.decode(directory+"/values.yaml", &values); err != nil {
 		return err
 	}
-	schema, err := encode(types.serviceSchema(name, values))
+	schema, err := encode(s.serviceSchema(name, values))
 	if err != nil {
 		return err
 	}

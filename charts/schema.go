@@ -10,37 +10,26 @@ import (
 // object is a JSON schema, or a part of one.
 type object = map[string]any
 
-// typeFile is a file of charts/schema.
+// typeFile is a file of charts/schema. It has the types of values.
 type typeFile struct {
 	Properties object `json:"properties"`
 	Defs       object `json:"$defs"`
 }
 
-// types are the types of values that charts/schema defines.
-type types struct{ services, umbrella typeFile }
-
-func (s Sources) types() (types, error) {
-	var t types
-	if err := s.decode("charts/schema/services.yaml", &t.services); err != nil {
-		return t, err
-	}
-	return t, s.decode("charts/schema/akri.yaml", &t.umbrella)
-}
-
 // serviceSchema returns the schema of a sub-chart. Its properties are those of its values.yaml.
-func (t types) serviceSchema(name string, values object) object {
+func (s Sources) serviceSchema(name string, values object) object {
 	properties := object{"enabled": object{"type": "boolean"}, "global": object{"type": "object"}}
 	for key, value := range values {
-		if properties[key] = t.services.Properties[key]; properties[key] == nil {
+		if properties[key] = s.serviceTypes.Properties[key]; properties[key] == nil {
 			properties[key] = typeOf(value)
 		}
 	}
-	return schema(name, properties, t.services.Defs)
+	return schema(name, properties, s.serviceTypes.Defs)
 }
 
 // umbrellaSchema returns the schema of the chart akri. The sub-charts check their own values.
-func (s Sources) umbrellaSchema(t types) object {
-	properties := maps.Clone(t.umbrella.Properties)
+func (s Sources) umbrellaSchema() object {
+	properties := maps.Clone(s.umbrellaTypes.Properties)
 	for _, dependency := range s.Dependencies {
 		properties[dependency.Name] = object{"type": "object"}
 	}
@@ -50,8 +39,8 @@ func (s Sources) umbrellaSchema(t types) object {
 			names = append(names, handler.Name)
 		}
 	}
-	defs := maps.Clone(t.services.Defs)
-	maps.Copy(defs, t.umbrella.Defs)
+	defs := maps.Clone(s.serviceTypes.Defs)
+	maps.Copy(defs, s.umbrellaTypes.Defs)
 	defs["agentHandler"] = object{"enum": names}
 	return schema("akri", properties, defs)
 }

@@ -14,11 +14,9 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/watch"
-	"k8s.io/client-go/kubernetes"
-	"k8s.io/client-go/rest"
+	watchtools "k8s.io/client-go/tools/watch"
 
 	akriv0 "akri.sh/libs/apis/akri/v0"
-	"akri.sh/libs/kube"
 	"akri.sh/libs/kube/kubetest"
 
 	"akri.sh/integration/mesh"
@@ -45,10 +43,8 @@ type burst struct {
 
 // controllerBench is an API server without nodes and a broker-controller.
 type controllerBench struct {
-	kubernetes     kubernetes.Interface
-	configurations *kube.Client[*akriv0.Configuration, *akriv0.ConfigurationList]
-	instances      *kube.Client[*akriv0.Instance, *akriv0.InstanceList]
-	controller     *process.Process
+	mesh.Clients
+	controller *process.Process
 }
 
 // brokers measures broker-controller and prints the results.
@@ -67,10 +63,11 @@ func (b *bench) burst(ctx context.Context) (result *burst, err error) {
 		return nil, err
 	}
 	defer api.Stop()
-	c, err := newControllerBench(api.Config())
+	clients, err := mesh.NewClients(api.Config())
 	if err != nil {
 		return nil, err
 	}
+	c := &controllerBench{Clients: clients}
 	if c.controller, err = process.Start(ctx, api, "broker-controller", "--admin-address=", "--log-level=error"); err != nil {
 		return nil, err
 	}
@@ -81,18 +78,6 @@ func (b *bench) burst(ctx context.Context) (result *burst, err error) {
 	}
 	b.progress("creating %d Instances in parallel", burstSize)
 	return c.measure(ctx, b)
-}
-
-func newControllerBench(config *rest.Config) (c *controllerBench, err error) {
-	c = &controllerBench{}
-	if c.kubernetes, err = kubernetes.NewForConfig(config); err != nil {
-		return nil, fmt.Errorf("create client: %w", err)
-	}
-	if c.configurations, err = kube.Configurations(config); err != nil {
-		return nil, err
-	}
-	c.instances, err = kube.Instances(config)
-	return c, err
 }
 
 func (c *controllerBench) measure(ctx context.Context, b *bench) (*burst, error) {
@@ -121,12 +106,12 @@ func (c *controllerBench) measure(ctx context.Context, b *bench) (*burst, error)
 func (c *controllerBench) create(ctx context.Context, name string, count int) error {
 	ctx, cancel := context.WithTimeout(ctx, burstTimeout)
 	defer cancel()
-	pods, err := c.kubernetes.CoreV1().Pods(namespace).Watch(ctx, metav1.ListOptions{LabelSelector: mesh.ConfigurationLabel + "=" + name})
+	pods, err := c.Kubernetes.CoreV1().Pods(namespace).Watch(ctx, metav1.ListOptions{LabelSelector: mesh.ConfigurationLabel + "=" + name})
 	if err != nil {
 		return fmt.Errorf("watch Pods: %w", err)
 	}
 	defer pods.Stop()
-	owner, err := c.configurations.In(namespace).Create(ctx, benchConfiguration(name), metav1.CreateOptions{})
+	owner, err := c.Configurations.In(namespace).Create(ctx, benchConfiguration(name), metav1.CreateOptions{})
 	if err != nil {
 		return fmt.Errorf("create Configuration: %w", err)
 	}
@@ -135,7 +120,7 @@ func (c *controllerBench) create(ctx context.Context, name string, count int) er
 	group.Go(func() error { return awaitAdded(ctx, pods, count) })
 	for i := range count {
 		group.Go(func() error {
-			_, err := c.instances.In(namespace).Create(ctx, benchInstance(owner, i), metav1.CreateOptions{})
+			_, err := c.Instances.In(namespace).Create(ctx, benchInstance(owner, i), metav1.CreateOptions{})
 			return err
 		})
 	}
@@ -144,18 +129,15 @@ func (c *controllerBench) create(ctx context.Context, name string, count int) er
 
 // awaitAdded waits for count Added events.
 func awaitAdded(ctx context.Context, events watch.Interface, count int) error {
-	for seen := 0; seen < count; {
-		select {
-		case <-ctx.Done():
-			return fmt.Errorf("received %d of %d events: %w", seen, count, ctx.Err())
-		case event, ok := <-events.ResultChan():
-			if !ok {
-				return fmt.Errorf("the watch ended after %d of %d events", seen, count)
-			}
-			if event.Type == watch.Added {
-				seen++
-			}
+	seen := 0
+	_, err := watchtools.UntilWithoutRetry(ctx, events, func(event watch.Event) (bool, error) {
+		if event.Type == watch.Added {
+			seen++
 		}
+		return seen == count, nil
+	})
+	if err != nil {
+		return fmt.Errorf("received %d of %d events: %w", seen, count, err)
 	}
 	return nil
 }
@@ -196,12 +178,12 @@ func benchInstance(owner *akriv0.Configuration, i int) *akriv0.Instance {
 func (c *controllerBench) setPodsRunning(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, burstTimeout)
 	defer cancel()
-	services, err := c.kubernetes.CoreV1().Services(namespace).Watch(ctx, metav1.ListOptions{LabelSelector: "controller=akri.sh"})
+	services, err := c.Kubernetes.CoreV1().Services(namespace).Watch(ctx, metav1.ListOptions{LabelSelector: "controller=akri.sh"})
 	if err != nil {
 		return fmt.Errorf("watch Services: %w", err)
 	}
 	defer services.Stop()
-	pods, err := c.kubernetes.CoreV1().Pods(namespace).List(ctx, metav1.ListOptions{LabelSelector: mesh.ConfigurationLabel + "=" + burstName})
+	pods, err := c.Kubernetes.CoreV1().Pods(namespace).List(ctx, metav1.ListOptions{LabelSelector: mesh.ConfigurationLabel + "=" + burstName})
 	if err != nil {
 		return fmt.Errorf("list Pods: %w", err)
 	}
@@ -211,7 +193,7 @@ func (c *controllerBench) setPodsRunning(ctx context.Context) error {
 	for _, pod := range pods.Items {
 		group.Go(func() error {
 			patch := []byte(`{"status":{"phase":"Running","startTime":"2026-01-01T00:00:00Z"}}`)
-			_, err := c.kubernetes.CoreV1().Pods(namespace).Patch(ctx, pod.Name, types.MergePatchType, patch, metav1.PatchOptions{}, "status")
+			_, err := c.Kubernetes.CoreV1().Pods(namespace).Patch(ctx, pod.Name, types.MergePatchType, patch, metav1.PatchOptions{}, "status")
 			return err
 		})
 	}
@@ -223,14 +205,14 @@ func (c *controllerBench) idleWrites(ctx context.Context) (map[string]float64, e
 	if err := pause(ctx, idleDuration/2); err != nil {
 		return nil, err
 	}
-	before, err := writesTo(ctx, c.kubernetes)
+	before, err := writesTo(ctx, c.Kubernetes)
 	if err != nil {
 		return nil, err
 	}
 	if err := pause(ctx, idleDuration); err != nil {
 		return nil, err
 	}
-	after, err := writesTo(ctx, c.kubernetes)
+	after, err := writesTo(ctx, c.Kubernetes)
 	if err != nil {
 		return nil, err
 	}

@@ -19,14 +19,13 @@ const checkpointInterval = time.Millisecond
 // offers records when a kubelet first offers a resource. The kubelet writes the devices of its
 // plugins to its checkpoint before it uses them, and before any API of the kubelet shows them.
 type offers struct {
-	mu   sync.Mutex
-	seen stamps
+	seen sync.Map // of time.Time by resource
 }
 
 // watchCheckpoints reads the checkpoints of all kubelets until ctx ends. It does not record
 // resources that are in them when it returns.
 func (b *bench) watchCheckpoints(ctx context.Context) *offers {
-	o := &offers{seen: stamps{}}
+	o := &offers{}
 	for _, node := range b.mesh.Cluster.Nodes() {
 		file := checkpoint(node)
 		last, _ := os.Stat(file) // nil if the file does not exist yet
@@ -59,7 +58,7 @@ func (o *offers) watch(ctx context.Context, file string, last os.FileInfo, befor
 			now, offered := time.Now(), registered(file)
 			for resource, ids := range offered {
 				if len(ids) > 0 && len(before[resource]) == 0 {
-					o.record(resource, now)
+					o.seen.Store(resource, now)
 				}
 			}
 			last, before = info, offered
@@ -84,24 +83,14 @@ func registered(file string) map[string][]string {
 	return checkpoint.Data.RegisteredDevices
 }
 
-func (o *offers) record(resource string, at time.Time) {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	o.seen[resource] = at
-}
-
-func (o *offers) await(ctx context.Context, resource string) (time.Time, error) {
-	for {
-		o.mu.Lock()
-		at, ok := o.seen[resource]
-		o.mu.Unlock()
-		if ok {
-			return at, nil
+func (o *offers) await(ctx context.Context, resource string) (at time.Time, err error) {
+	err = cluster.Wait(ctx, checkpointInterval, func() error {
+		seen, ok := o.seen.Load(resource)
+		if !ok {
+			return fmt.Errorf("no kubelet offers %s", resource)
 		}
-		select {
-		case <-ctx.Done():
-			return time.Time{}, fmt.Errorf("no kubelet offers %s: %w", resource, ctx.Err())
-		case <-time.After(checkpointInterval):
-		}
-	}
+		at = seen.(time.Time)
+		return nil
+	})
+	return at, err
 }

@@ -1,7 +1,6 @@
 package bench
 
 import (
-	"bufio"
 	"bytes"
 	"context"
 	"errors"
@@ -15,6 +14,7 @@ import (
 
 	"github.com/prometheus/common/expfmt"
 	"github.com/prometheus/common/model"
+	"github.com/prometheus/procfs"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
@@ -129,7 +129,7 @@ func (b *bench) pods(ctx context.Context) ([]corev1.Pod, error) {
 
 // totals returns the usage since the start.
 func (b *bench) totals(ctx context.Context) (*idle, error) {
-	writes, err := b.writes(ctx)
+	writes, err := writesTo(ctx, b.mesh.Kubernetes)
 	if err != nil {
 		return nil, err
 	}
@@ -144,10 +144,6 @@ func pause(ctx context.Context, d time.Duration) error {
 	case <-time.After(d):
 		return nil
 	}
-}
-
-func (b *bench) writes(ctx context.Context) (map[string]float64, error) {
-	return writesTo(ctx, b.mesh.Kubernetes)
 }
 
 func writesTo(ctx context.Context, api kubernetes.Interface) (map[string]float64, error) {
@@ -174,7 +170,7 @@ func writesTo(ctx context.Context, api kubernetes.Interface) (map[string]float64
 	return writes, nil
 }
 
-// usage is the memory of one process in KiB and its CPU time.
+// usage is the memory of one process in bytes and its CPU time.
 type usage struct {
 	service                    string
 	resident, private, working int
@@ -213,48 +209,39 @@ func (b *bench) services(ctx context.Context) ([]usage, error) {
 }
 
 func readUsage(service string, pid int) (usage, error) {
-	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/smaps_rollup", pid))
+	process, err := procfs.NewProc(pid)
 	if err != nil {
-		return usage{}, fmt.Errorf("read memory of %s: %w", service, err)
+		return usage{}, fmt.Errorf("find process of %s: %w", service, err)
 	}
-	used := usage{service: service}
-	lines := bufio.NewScanner(bytes.NewReader(text))
-	for lines.Scan() {
-		fields := strings.Fields(lines.Text())
-		if len(fields) < 2 {
-			continue
-		}
-		value, err := strconv.Atoi(fields[1])
-		if err != nil {
-			continue // the line with the address range
-		}
-		switch fields[0] {
-		case "Rss:":
-			used.resident = value
-		case "Anonymous:":
-			used.private = value
-		}
+	memory, memoryErr := process.ProcSMapsRollup()
+	stat, statErr := process.Stat()
+	if err := errors.Join(memoryErr, statErr); err != nil {
+		return usage{}, fmt.Errorf("read memory and CPU time of %s: %w", service, err)
 	}
-	used.cpu, err = cpuTime(pid)
-	return used, errors.Join(err, lines.Err())
+	return usage{
+		service: service, resident: int(memory.Rss), private: int(memory.Anonymous),
+		cpu: time.Duration(stat.CPUTime() * float64(time.Second)),
+	}, nil
 }
 
-// workingSet returns the working set of a process's container in KiB, as `kubectl top` shows it:
+// workingSet returns the working set of a process's container in bytes, as `kubectl top` shows it:
 // the memory of its control group without inactive file pages.
 func workingSet(pid int) (int, error) {
-	groups, err := os.ReadFile(fmt.Sprintf("/proc/%d/cgroup", pid))
+	process, err := procfs.NewProc(pid)
+	if err != nil {
+		return 0, fmt.Errorf("find process: %w", err)
+	}
+	groups, err := process.Cgroups()
 	if err != nil {
 		return 0, fmt.Errorf("read control groups: %w", err)
 	}
 	dir, usage, inactive := "", "memory.current", "inactive_file"
-	for line := range strings.Lines(string(groups)) {
-		fields := strings.SplitN(strings.TrimSpace(line), ":", 3)
+	for _, group := range groups {
 		switch {
-		case len(fields) < 3:
-		case slices.Contains(strings.Split(fields[1], ","), "memory"):
-			dir, usage, inactive = "/sys/fs/cgroup/memory"+fields[2], "memory.usage_in_bytes", "total_inactive_file"
-		case fields[1] == "" && dir == "":
-			dir = "/sys/fs/cgroup" + fields[2]
+		case slices.Contains(group.Controllers, "memory"):
+			dir, usage, inactive = "/sys/fs/cgroup/memory"+group.Path, "memory.usage_in_bytes", "total_inactive_file"
+		case len(group.Controllers) == 0 && dir == "":
+			dir = "/sys/fs/cgroup" + group.Path
 		}
 	}
 	total, totalErr := os.ReadFile(filepath.Join(dir, usage))
@@ -269,22 +256,8 @@ func workingSet(pid int) (int, error) {
 	for line := range strings.Lines(string(stat)) {
 		if value, found := strings.CutPrefix(line, inactive+" "); found {
 			unused, err := strconv.Atoi(strings.TrimSpace(value))
-			return (bytes - unused) / 1024, err
+			return bytes - unused, err
 		}
 	}
 	return 0, fmt.Errorf("memory.stat has no %s", inactive)
-}
-
-// cpuTime returns the CPU time of all threads of a process, including ended ones, in units of 10
-// ms.
-func cpuTime(pid int) (time.Duration, error) {
-	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
-	if err != nil {
-		return 0, fmt.Errorf("read CPU time: %w", err)
-	}
-	// The name in parentheses may contain spaces.
-	fields := strings.Fields(string(text[bytes.LastIndexByte(text, ')')+1:]))
-	user, userErr := strconv.ParseInt(fields[11], 10, 64)
-	system, systemErr := strconv.ParseInt(fields[12], 10, 64)
-	return time.Duration(user+system) * 10 * time.Millisecond, errors.Join(userErr, systemErr)
 }

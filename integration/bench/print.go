@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-func (b *bench) print(plugged *hotPlug, idle *idle) error {
+func (b *bench) print(plugged *hotPlug, idle *idle) {
 	fmt.Fprintf(b.Out, "%s, %d CPUs, %s, %s, %d nodes on one machine.\n\n", kernel(), runtime.NumCPU(), runtime.Version(),
 		kubernetesVersion(b), len(b.mesh.Cluster.Nodes()))
 	fmt.Fprintf(b.Out, "| Latency | n | p50 | p99 | max |\n|---|---|---|---|---|\n")
@@ -25,7 +25,6 @@ func (b *bench) print(plugged *hotPlug, idle *idle) error {
 			fmt.Fprintf(b.Out, "| %s | %.0f |\n", resource, idle.writes[resource])
 		}
 	}
-	return nil
 }
 
 func (b *bench) printLatencies(hellos, turnarounds []time.Duration, recovered recovery) {
@@ -50,7 +49,7 @@ func percentile(sorted []time.Duration, percent int) string {
 	return fmt.Sprintf("%.1f ms", float64(sorted[max(0, index)].Microseconds())/1000)
 }
 
-func mib(kib int) float64 { return float64(kib) / 1024 }
+func mib(bytes int) float64 { return float64(bytes) / (1 << 20) }
 
 func kernel() string {
 	text, err := os.ReadFile("/proc/sys/kernel/osrelease")

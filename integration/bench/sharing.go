@@ -15,7 +15,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	akriv0 "akri.sh/libs/apis/akri/v0"
-	"akri.sh/libs/kube"
 	"akri.sh/libs/kube/kubetest"
 	instancev1 "akri.sh/proto/akri/instance/v1"
 )
@@ -69,9 +68,10 @@ func (w *writer) measure(ctx context.Context, nodes int) (result sharing, err er
 	if err != nil {
 		return result, err
 	}
-	before, err := w.revision(ctx, name)
+	instances := w.Instances.In(namespace)
+	before, err := instances.Get(ctx, name, metav1.GetOptions{})
 	if err != nil {
-		return result, err
+		return result, fmt.Errorf("get Instance: %w", err)
 	}
 	for i := range reservations {
 		claims := []*instancev1.SlotClaim{{Namespace: namespace, Instance: name, Index: uint32(i % sharingCapacity)}}
@@ -85,11 +85,17 @@ func (w *writer) measure(ctx context.Context, nodes int) (result sharing, err er
 			return result, fmt.Errorf("release: %w", err)
 		}
 	}
-	after, err := w.revision(ctx, name)
+	after, err := instances.Get(ctx, name, metav1.GetOptions{})
 	if err != nil {
-		return result, err
+		return result, fmt.Errorf("get Instance: %w", err)
 	}
-	result.writes, result.bytes = float64(after.writes-before.writes-reservations)/reservations, after.bytes
+	encoded, err := json.Marshal(after)
+	if err != nil {
+		return result, fmt.Errorf("encode Instance: %w", err)
+	}
+	// The generation counts the writes of the spec.
+	result.writes = float64(after.Generation-before.Generation-reservations) / reservations
+	result.bytes = len(encoded)
 	slices.Sort(result.took)
 	result.allocated, err = w.allocations(ctx, names[0], configuration, name)
 	return result, err
@@ -97,16 +103,8 @@ func (w *writer) measure(ctx context.Context, nodes int) (result sharing, err er
 
 // prepare creates the nodes and reports one device for each of them.
 func (w *writer) prepare(ctx context.Context, configuration, instance string, count int) ([]string, error) {
-	configurations, err := kube.Configurations(w.api.Config())
-	if err != nil {
-		return nil, err
-	}
-	nodes, err := kube.Nodes(w.api.Config())
-	if err != nil {
-		return nil, err
-	}
 	capacity := int32(sharingCapacity)
-	created, err := configurations.In(namespace).Create(ctx, &akriv0.Configuration{
+	created, err := w.Configurations.In(namespace).Create(ctx, &akriv0.Configuration{
 		ObjectMeta: metav1.ObjectMeta{Name: configuration, Namespace: namespace},
 		Spec:       akriv0.ConfigurationSpec{Capacity: &capacity, DiscoveryHandler: akriv0.DiscoveryHandler{Name: "debugEcho"}},
 	}, metav1.CreateOptions{})
@@ -117,7 +115,7 @@ func (w *writer) prepare(ctx context.Context, configuration, instance string, co
 	var group errgroup.Group
 	for i := range names {
 		names[i] = fmt.Sprintf("%s-node-%03d", configuration, i)
-		if _, err := nodes.In("").Create(ctx, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: names[i]}}, metav1.CreateOptions{}); err != nil {
+		if _, err := w.Kubernetes.CoreV1().Nodes().Create(ctx, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: names[i]}}, metav1.CreateOptions{}); err != nil {
 			return nil, fmt.Errorf("create Node: %w", err)
 		}
 	}
@@ -146,29 +144,6 @@ func (w *writer) report(ctx context.Context, node, instance string, configuratio
 		return fmt.Errorf("report: %w", err)
 	}
 	return stream.CloseSend()
-}
-
-// version is the number of writes of an Instance and its size.
-type version struct {
-	writes int64
-	bytes  int
-}
-
-// revision reads the Instance. Its generation counts the writes of its spec.
-func (w *writer) revision(ctx context.Context, name string) (version, error) {
-	instances, err := kube.Instances(w.api.Config())
-	if err != nil {
-		return version{}, err
-	}
-	instance, err := instances.In(namespace).Get(ctx, name, metav1.GetOptions{})
-	if err != nil {
-		return version{}, fmt.Errorf("get Instance: %w", err)
-	}
-	text, err := json.Marshal(instance)
-	if err != nil {
-		return version{}, fmt.Errorf("encode Instance: %w", err)
-	}
-	return version{instance.Generation, len(text)}, nil
 }
 
 func (b *bench) printSharing(results []sharing) {

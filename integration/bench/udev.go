@@ -8,9 +8,9 @@ import (
 	"slices"
 	"time"
 
-	"google.golang.org/grpc"
-	"google.golang.org/grpc/credentials/insecure"
+	"github.com/prometheus/client_golang/prometheus"
 
+	"akri.sh/libs/rpc"
 	discoveryv0 "akri.sh/proto/v0"
 
 	"akri.sh/integration/devices"
@@ -50,10 +50,9 @@ func (b *bench) udevLists(ctx context.Context) (took []time.Duration, err error)
 
 // watchUdev opens a Discover stream to the handler on the first node until ctx ends.
 func (b *bench) watchUdev(ctx context.Context) (<-chan deviceList, error) {
-	conn, err := grpc.NewClient("unix://"+filepath.Join(b.mesh.Cluster.Nodes()[0].AkriDir(), "udev.sock"),
-		grpc.WithTransportCredentials(insecure.NewCredentials()), grpc.WithAuthority("localhost"))
+	conn, err := rpc.Dial("unix://"+filepath.Join(b.mesh.Cluster.Nodes()[0].AkriDir(), "udev.sock"), prometheus.NewRegistry())
 	if err != nil {
-		return nil, fmt.Errorf("dial handler-udev: %w", err)
+		return nil, err
 	}
 	context.AfterFunc(ctx, func() { _ = conn.Close() })
 	stream, err := discoveryv0.NewDiscoveryHandlerClient(conn).Discover(ctx, &discoveryv0.DiscoverRequest{

@@ -11,12 +11,13 @@ import (
 	"akri.sh/libs/rpc"
 	instancev1 "akri.sh/proto/akri/instance/v1"
 
+	"akri.sh/integration/mesh"
 	"akri.sh/integration/process"
 )
 
 // writer is a running instance-writer.
 type writer struct {
-	api     *kubetest.Server
+	mesh.Clients
 	address string
 	process *process.Process
 	conn    *grpc.ClientConn
@@ -24,7 +25,10 @@ type writer struct {
 }
 
 func startWriter(ctx context.Context, api *kubetest.Server) (w *writer, err error) {
-	w = &writer{api: api}
+	w = &writer{}
+	if w.Clients, err = mesh.NewClients(api.Config()); err != nil {
+		return nil, err
+	}
 	if w.address, err = process.FreeAddress(ctx); err != nil {
 		return nil, err
 	}

@@ -114,8 +114,11 @@ func inheritCPUSet(parent, child string) {
 	}
 }
 
-// open returns a directory handle for starting a process in the group.
+// open creates the group and returns a directory handle for starting a process in it.
 func (g cgroups) open(group string) (*os.File, error) {
+	if err := g.create(group); err != nil {
+		return nil, err
+	}
 	dir, err := os.Open(filepath.Join(g.unified, group))
 	if err != nil {
 		return nil, fmt.Errorf("open cgroup: %w", err)

@@ -27,22 +27,12 @@ func (c *Cluster) RESTConfig() (*rest.Config, error) {
 	return config, nil
 }
 
-// Kubectl returns a kubectl command with all rights.
+// Kubectl returns a kubectl command with all rights. It uses the binary in the project's cache, or
+// the one in PATH if the cache has none, as it may be with an external cluster.
 func (c *Cluster) Kubectl(ctx context.Context, args ...string) *exec.Cmd {
-	return c.tool(ctx, "kubectl", args)
-}
-
-// Helm returns a helm command with all rights.
-func (c *Cluster) Helm(ctx context.Context, args ...string) *exec.Cmd {
-	return c.tool(ctx, "helm", args)
-}
-
-// tool uses the binary in the project's cache, or the one in PATH if the cache has none, as it may
-// be with an external cluster.
-func (c *Cluster) tool(ctx context.Context, name string, args []string) *exec.Cmd {
-	path, err := binaries.Path(name)
+	path, err := binaries.Path("kubectl")
 	if err != nil {
-		path = name
+		path = "kubectl"
 	}
 	cmd := exec.CommandContext(ctx, path, args...)
 	cmd.Env = append(os.Environ(), "KUBECONFIG="+c.kubeconfig)

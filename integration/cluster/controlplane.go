@@ -32,8 +32,7 @@ func (c *Cluster) startControlPlane(ctx context.Context, a *authority) error {
 	if err := c.servers().WriteServiceAccountKey(); err != nil {
 		return err
 	}
-	etcd, server := c.etcd(), c.apiServer()
-	for _, d := range []daemon{etcd, server} {
+	for _, d := range []daemon{c.etcd(), c.apiServer()} {
 		if err := c.start(ctx, d); err != nil {
 			return err
 		}
@@ -41,7 +40,7 @@ func (c *Cluster) startControlPlane(ctx context.Context, a *authority) error {
 	if err := c.startRelay(ctx, a); err != nil {
 		return err
 	}
-	if err := c.awaitAPI(ctx, etcd, server, c.relay()); err != nil {
+	if err := c.awaitAPI(ctx); err != nil {
 		return err
 	}
 	for _, d := range []daemon{c.controllerManager(), c.scheduler()} {
@@ -140,26 +139,13 @@ func (c *Cluster) startRelay(ctx context.Context, a *authority) error {
 	return a.kubeconfig(c.kubeconfig, apiURL("127.0.0.1", listener.Addr().(*net.TCPAddr).Port), admin)
 }
 
-func (c *Cluster) awaitAPI(ctx context.Context, daemons ...daemon) error {
+func (c *Cluster) awaitAPI(ctx context.Context) error {
 	config, err := c.RESTConfig()
 	if err != nil {
 		return err
 	}
-	ctx, cancel := context.WithTimeout(ctx, time.Minute)
-	defer cancel()
-	err = Wait(ctx, 50*time.Millisecond, func() error {
-		for _, d := range daemons {
-			if err := c.alive(d); err != nil {
-				cancel() // the daemon does not restart by itself
-				return err
-			}
-		}
-		return controlplane.Ready(ctx, config)
-	})
-	if err != nil {
-		return fmt.Errorf("wait for the API server: %w", err)
-	}
-	return nil
+	return c.await(ctx, "the API server", func(ctx context.Context) error { return controlplane.Ready(ctx, config) },
+		c.etcd(), c.apiServer(), c.relay())
 }
 
 // StopAPI stops the API server. etcd and all other processes keep running.
@@ -178,5 +164,5 @@ func (c *Cluster) StartAPI(ctx context.Context) error {
 	if err := c.start(ctx, c.apiServer()); err != nil {
 		return err
 	}
-	return c.awaitAPI(ctx, c.etcd(), c.apiServer(), c.relay())
+	return c.awaitAPI(ctx)
 }

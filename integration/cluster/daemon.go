@@ -9,6 +9,7 @@ import (
 	"strconv"
 	"strings"
 	"syscall"
+	"time"
 )
 
 // daemon is a process that outlives the process that started it.
@@ -31,9 +32,6 @@ type daemon struct {
 // setsid --fork makes init the parent of the process, which collects it when it ends. nsenter
 // executes the binary without another fork.
 func (m *machine) start(ctx context.Context, d daemon) error {
-	if err := m.cgroups.create(d.cgroup); err != nil {
-		return err
-	}
 	group, err := m.cgroups.open(d.cgroup)
 	if err != nil {
 		return err
@@ -65,6 +63,25 @@ func (m *machine) alive(d daemon) error {
 	return fmt.Errorf("%s has exited; the end of %s:\n%s", d.name, m.log(d.name), tail(m.log(d.name), 5))
 }
 
+// await waits until check returns nil, at most 90 s, and only while the daemons run.
+func (m *machine) await(ctx context.Context, what string, check func(context.Context) error, daemons ...daemon) error {
+	ctx, cancel := context.WithTimeout(ctx, 90*time.Second)
+	defer cancel()
+	err := Wait(ctx, 50*time.Millisecond, func() error {
+		for _, d := range daemons {
+			if err := m.alive(d); err != nil {
+				cancel() // the daemon does not restart by itself
+				return err
+			}
+		}
+		return check(ctx)
+	})
+	if err != nil {
+		return fmt.Errorf("wait for %s: %w", what, err)
+	}
+	return nil
+}
+
 // environment has the cluster's binaries first in PATH. It adds Debian's system directories, which
 // plain su does not.
 func (m *machine) environment() []string {
@@ -85,11 +102,7 @@ func inMountsOf(pid int) string {
 // run executes a short command. Only an error contains its output. The command runs in the
 // cluster's cgroup, so that after a killed Up it creates nothing that Down has removed.
 func (m *machine) run(ctx context.Context, name string, args ...string) error {
-	helpers := m.cgroup("helpers")
-	if err := m.cgroups.create(helpers); err != nil {
-		return err
-	}
-	group, err := m.cgroups.open(helpers)
+	group, err := m.cgroups.open(m.cgroup("helpers"))
 	if err != nil {
 		return err
 	}

@@ -178,19 +178,7 @@ func (n Node) startContainerd(ctx context.Context) error {
 	if err := n.cluster.start(ctx, containerd); err != nil {
 		return err
 	}
-	ctx, cancel := context.WithTimeout(ctx, 30*time.Second)
-	defer cancel()
-	err = Wait(ctx, 20*time.Millisecond, func() error {
-		if err := n.cluster.alive(containerd); err != nil {
-			cancel()
-			return err
-		}
-		return n.dialContainerd()
-	})
-	if err != nil {
-		return fmt.Errorf("wait for containerd of node %s: %w", n.name, err)
-	}
-	return nil
+	return n.cluster.await(ctx, "containerd of node "+n.name, func(context.Context) error { return n.dialContainerd() }, containerd)
 }
 
 // dialContainerd checks that containerd runs. Its cgroup does not show that, because it also has

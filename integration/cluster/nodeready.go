@@ -18,19 +18,13 @@ func (n Node) awaitReady(ctx context.Context, since time.Time) error {
 	if err != nil {
 		return err
 	}
-	ctx, cancel := context.WithTimeout(ctx, 90*time.Second)
-	defer cancel()
-	err = Wait(ctx, 100*time.Millisecond, func() error {
+	return n.cluster.await(ctx, "node "+n.name, func(ctx context.Context) error {
 		node, err := client.CoreV1().Nodes().Get(ctx, n.name, metav1.GetOptions{})
 		if err != nil {
 			return err
 		}
 		return readyAfter(node, since)
 	})
-	if err != nil {
-		return fmt.Errorf("wait for node %s: %w", n.name, err)
-	}
-	return nil
 }
 
 func readyAfter(node *corev1.Node, since time.Time) error {

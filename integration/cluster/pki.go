@@ -24,7 +24,6 @@ type authority struct {
 	dir  string
 	cert *x509.Certificate
 	key  *ecdsa.PrivateKey
-	pem  []byte
 }
 
 // identity is the subject of a certificate: a user with its groups, a server with its addresses, or
@@ -52,9 +51,9 @@ func newAuthority(dir string) (*authority, error) {
 	if err != nil {
 		return nil, fmt.Errorf("create authority: %w", err)
 	}
-	a := &authority{dir: dir, cert: template, key: key, pem: encode("CERTIFICATE", der)}
+	a := &authority{dir: dir, cert: template, key: key}
 	// The controller manager signs certificate requests with the authority's key.
-	return a, a.write("ca", a.pem, key)
+	return a, a.write("ca", encode("CERTIFICATE", der), key)
 }
 
 func (a *authority) file(name string) string { return filepath.Join(a.dir, name) }
@@ -89,30 +88,23 @@ func (a *authority) write(file string, cert []byte, key *ecdsa.PrivateKey) error
 // kubeconfig issues a client certificate for the user and writes a self-contained kubeconfig to
 // path.
 func (a *authority) kubeconfig(path, server string, user identity) error {
-	if err := a.issue(user.fileName(), user); err != nil {
+	file := strings.ReplaceAll(user.name, ":", "-") // Kubernetes user names contain colons
+	if err := a.issue(file, user); err != nil {
 		return err
 	}
-	cert, err := os.ReadFile(a.file(user.fileName() + ".crt"))
-	if err != nil {
-		return fmt.Errorf("read certificate: %w", err)
-	}
-	key, err := os.ReadFile(a.file(user.fileName() + ".key"))
-	if err != nil {
-		return fmt.Errorf("read key: %w", err)
-	}
 	config := clientcmdapi.NewConfig()
-	config.Clusters["akri"] = &clientcmdapi.Cluster{Server: server, CertificateAuthorityData: a.pem}
-	config.AuthInfos[user.name] = &clientcmdapi.AuthInfo{ClientCertificateData: cert, ClientKeyData: key}
+	config.Clusters["akri"] = &clientcmdapi.Cluster{Server: server, CertificateAuthority: a.file("ca.crt")}
+	config.AuthInfos[user.name] = &clientcmdapi.AuthInfo{ClientCertificate: a.file(file + ".crt"), ClientKey: a.file(file + ".key")}
 	config.Contexts["akri"] = &clientcmdapi.Context{Cluster: "akri", AuthInfo: user.name}
 	config.CurrentContext = "akri"
+	if err := clientcmdapi.FlattenConfig(config); err != nil {
+		return fmt.Errorf("read certificates: %w", err)
+	}
 	if err := clientcmd.WriteToFile(*config, path); err != nil {
 		return fmt.Errorf("write kubeconfig: %w", err)
 	}
 	return nil
 }
-
-// fileName is the name without the colons that Kubernetes user names contain.
-func (i identity) fileName() string { return strings.ReplaceAll(i.name, ":", "-") }
 
 // certificate returns a template that is valid for a year.
 func certificate(subject identity) *x509.Certificate {

@@ -16,19 +16,15 @@ type prerequisite struct {
 	pkg string
 	// binaries must all be in PATH.
 	binaries []string
-	// present replaces the search for binaries.
-	present func() bool
 }
 
-func prerequisites() []prerequisite {
-	return []prerequisite{
-		{pkg: "iproute2", binaries: []string{"ip"}},
-		{pkg: "iptables", binaries: []string{"iptables", "iptables-save", "iptables-restore"}},
-		{pkg: "util-linux", binaries: []string{"nsenter", "setsid"}},
-		{pkg: "mount", binaries: []string{"mount", "umount"}},
-		{pkg: "runc", binaries: []string{"runc"}},
-		{pkg: "containernetworking-plugins", present: func() bool { _, err := cniPlugins(); return err == nil }},
-	}
+// prerequisites are all packages but that of the CNI plugins.
+var prerequisites = []prerequisite{
+	{"iproute2", []string{"ip"}},
+	{"iptables", []string{"iptables", "iptables-save", "iptables-restore"}},
+	{"util-linux", []string{"nsenter", "setsid"}},
+	{"mount", []string{"mount", "umount"}},
+	{"runc", []string{"runc"}},
 }
 
 func requireRoot() error {
@@ -62,10 +58,13 @@ func ensurePrerequisites(ctx context.Context, step func(string)) error {
 
 func missingPackages() []string {
 	var missing []string
-	for _, p := range prerequisites() {
-		if p.present != nil && !p.present() || slices.ContainsFunc(p.binaries, func(name string) bool { return !onPath(name) }) {
+	for _, p := range prerequisites {
+		if slices.ContainsFunc(p.binaries, func(name string) bool { return !onPath(name) }) {
 			missing = append(missing, p.pkg)
 		}
+	}
+	if _, err := cniPlugins(); err != nil {
+		missing = append(missing, "containernetworking-plugins")
 	}
 	return missing
 }

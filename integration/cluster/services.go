@@ -3,7 +3,6 @@ package cluster
 import (
 	"context"
 	"fmt"
-	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
@@ -32,7 +31,7 @@ func (c *Cluster) awaitDNS(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	return await(ctx, "cluster DNS", func(ctx context.Context) error {
+	return c.await(ctx, "cluster DNS", func(ctx context.Context) error {
 		set, err := client.AppsV1().DaemonSets("kube-system").Get(ctx, "coredns", metav1.GetOptions{})
 		if err != nil {
 			return err
@@ -50,17 +49,8 @@ func (c *Cluster) awaitServiceAccount(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	return await(ctx, "the default service account", func(ctx context.Context) error {
+	return c.await(ctx, "the default service account", func(ctx context.Context) error {
 		_, err := client.CoreV1().ServiceAccounts("default").Get(ctx, "default", metav1.GetOptions{})
 		return err
 	})
-}
-
-func await(ctx context.Context, what string, check func(context.Context) error) error {
-	ctx, cancel := context.WithTimeout(ctx, 90*time.Second)
-	defer cancel()
-	if err := Wait(ctx, 100*time.Millisecond, func() error { return check(ctx) }); err != nil {
-		return fmt.Errorf("wait for %s: %w", what, err)
-	}
-	return nil
 }

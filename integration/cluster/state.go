@@ -106,7 +106,7 @@ func (m *machine) revive(ctx context.Context, cfg Config) (*Cluster, error) {
 		return nil, nil //nolint:nilerr // no readable state means no cluster
 	}
 	c := m.cluster(names, cfg.Progress)
-	if err := c.awaitAPI(ctx, c.etcd(), c.apiServer(), c.relay()); err != nil {
+	if err := c.awaitAPI(ctx); err != nil {
 		return nil, ctx.Err()
 	}
 	if len(cfg.Nodes) > 0 && !slices.Equal(cfg.Nodes, names) {

@@ -32,18 +32,18 @@ func (d *demo) follow(ctx context.Context, since time.Time, expected expectation
 	defer cancel()
 	stages := []struct {
 		name  string
-		check func(context.Context) (string, error)
+		check func(context.Context, expectation) (string, error)
 	}{
-		{"Instances", d.instances(expected)},
-		{"node capacity (kubelets update it every 10 s)", d.offered(expected)},
-		{"ready brokers", d.brokersRun(expected)},
-		{"brokers that read their device", d.brokersRead(expected)},
+		{"Instances", d.instances},
+		{"node capacity (kubelets update it every 10 s)", d.offered},
+		{"ready brokers", d.brokersRun},
+		{"brokers that read their device", d.brokersRead},
 	}
 	for _, stage := range stages {
 		var result string
 		err := d.while("waiting for "+stage.name, func() error {
 			return mesh.Await(ctx, stage.name, func(ctx context.Context) (err error) {
-				result, err = stage.check(ctx)
+				result, err = stage.check(ctx, expected)
 				return err
 			})
 		})
@@ -57,74 +57,66 @@ func (d *demo) follow(ctx context.Context, since time.Time, expected expectation
 	return nil
 }
 
-func (d *demo) instances(expected expectation) func(context.Context) (string, error) {
-	return func(ctx context.Context) (string, error) {
-		found, err := d.mesh.InstancesOf(ctx, namespace, expected.configuration)
-		if err != nil {
-			return "", err
-		}
-		if len(found) != expected.instances {
-			return "", fmt.Errorf("%d of %d Instances", len(found), expected.instances)
-		}
-		return "discovered: Instances " + strings.Join(names(found), ", "), nil
+func (d *demo) instances(ctx context.Context, expected expectation) (string, error) {
+	found, err := d.mesh.InstancesOf(ctx, namespace, expected.configuration)
+	if err != nil {
+		return "", err
 	}
+	if len(found) != expected.instances {
+		return "", fmt.Errorf("%d of %d Instances", len(found), expected.instances)
+	}
+	return "discovered: Instances " + strings.Join(names(found), ", "), nil
 }
 
-func (d *demo) offered(expected expectation) func(context.Context) (string, error) {
-	return func(ctx context.Context) (string, error) {
-		found, err := d.mesh.InstancesOf(ctx, namespace, expected.configuration)
-		if err != nil {
-			return "", err
-		}
-		for _, instance := range found {
-			for _, node := range instance.Spec.Nodes {
-				offered, err := d.mesh.Capacity(ctx, node, instance.Name)
-				if err != nil {
-					return "", err
-				}
-				if offered == 0 {
-					return "", fmt.Errorf("the capacity of %s does not have %s yet", node, instance.Name)
-				}
-			}
-		}
-		return "offered: akri.sh/<instance> is in the capacity of the nodes", nil
+func (d *demo) offered(ctx context.Context, expected expectation) (string, error) {
+	found, err := d.mesh.InstancesOf(ctx, namespace, expected.configuration)
+	if err != nil {
+		return "", err
 	}
-}
-
-func (d *demo) brokersRun(expected expectation) func(context.Context) (string, error) {
-	return func(ctx context.Context) (string, error) {
-		pods, err := d.mesh.BrokersOf(ctx, namespace, expected.configuration)
-		if err != nil {
-			return "", err
-		}
-		running := slices.DeleteFunc(pods, func(pod corev1.Pod) bool { return !mesh.Ready(&pod) })
-		if len(running) != expected.brokers {
-			return "", fmt.Errorf("%d of %d brokers are ready", len(running), expected.brokers)
-		}
-		return fmt.Sprintf("used: %d brokers are ready", len(running)), nil
-	}
-}
-
-func (d *demo) brokersRead(expected expectation) func(context.Context) (string, error) {
-	return func(ctx context.Context) (string, error) {
-		if expected.content == "" {
-			return "", nil
-		}
-		pods, err := d.mesh.BrokersOf(ctx, namespace, expected.configuration)
-		if err != nil {
-			return "", err
-		}
-		for _, pod := range pods {
-			response, err := d.mesh.QueryBroker(ctx, &pod)
+	for _, instance := range found {
+		for _, node := range instance.Spec.Nodes {
+			offered, err := d.mesh.Capacity(ctx, node, instance.Name)
 			if err != nil {
 				return "", err
 			}
-			if !strings.Contains(string(response), expected.content) || !json.Valid(response) {
-				return "", fmt.Errorf("%s read %s", pod.Name, response)
+			if offered == 0 {
+				return "", fmt.Errorf("the capacity of %s does not have %s yet", node, instance.Name)
 			}
 		}
-		return fmt.Sprintf("read: each broker reads %q from its device", expected.content), nil
 	}
+	return "offered: akri.sh/<instance> is in the capacity of the nodes", nil
+}
+
+func (d *demo) brokersRun(ctx context.Context, expected expectation) (string, error) {
+	pods, err := d.mesh.BrokersOf(ctx, namespace, expected.configuration)
+	if err != nil {
+		return "", err
+	}
+	running := slices.DeleteFunc(pods, func(pod corev1.Pod) bool { return !mesh.Ready(&pod) })
+	if len(running) != expected.brokers {
+		return "", fmt.Errorf("%d of %d brokers are ready", len(running), expected.brokers)
+	}
+	return fmt.Sprintf("used: %d brokers are ready", len(running)), nil
+}
+
+func (d *demo) brokersRead(ctx context.Context, expected expectation) (string, error) {
+	if expected.content == "" {
+		return "", nil
+	}
+	pods, err := d.mesh.BrokersOf(ctx, namespace, expected.configuration)
+	if err != nil {
+		return "", err
+	}
+	for _, pod := range pods {
+		response, err := d.mesh.QueryBroker(ctx, &pod)
+		if err != nil {
+			return "", err
+		}
+		if !strings.Contains(string(response), expected.content) || !json.Valid(response) {
+			return "", fmt.Errorf("%s read %s", pod.Name, response)
+		}
+	}
+	return fmt.Sprintf("read: each broker reads %q from its device", expected.content), nil
 }
 
 // awaitRemoval waits until the Instances and brokers of a Configuration are removed, and prints

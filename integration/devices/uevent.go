@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 	"sync"
 	"time"
 
@@ -19,8 +20,7 @@ const kernelGroup = 1
 // UeventSocket receives the kernel's uevents and records when. It reads continuously because
 // netlink messages have no time stamps.
 type UeventSocket struct {
-	fd      int
-	closing chan struct{}
+	file    *os.File
 	done    chan struct{}
 	changed broadcast.Signal
 
@@ -30,19 +30,15 @@ type UeventSocket struct {
 
 // Uevents receives the kernel's uevents until Close.
 func Uevents() (*UeventSocket, error) {
-	fd, err := unix.Socket(unix.AF_NETLINK, unix.SOCK_RAW|unix.SOCK_CLOEXEC, unix.NETLINK_KOBJECT_UEVENT)
+	fd, err := unix.Socket(unix.AF_NETLINK, unix.SOCK_RAW|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, unix.NETLINK_KOBJECT_UEVENT)
 	if err != nil {
 		return nil, fmt.Errorf("open uevent socket: %w", err)
 	}
 	if err := unix.Bind(fd, &unix.SockaddrNetlink{Family: unix.AF_NETLINK, Groups: kernelGroup}); err != nil {
 		return nil, errors.Join(fmt.Errorf("bind uevent socket: %w", err), unix.Close(fd))
 	}
-	timeout := unix.NsecToTimeval(int64(100 * time.Millisecond))
-	if err := unix.SetsockoptTimeval(fd, unix.SOL_SOCKET, unix.SO_RCVTIMEO, &timeout); err != nil {
-		return nil, errors.Join(fmt.Errorf("set receive timeout: %w", err), unix.Close(fd))
-	}
 	s := &UeventSocket{
-		fd: fd, closing: make(chan struct{}), done: make(chan struct{}), changed: broadcast.NewSignal(), received: map[string]time.Time{},
+		file: os.NewFile(uintptr(fd), "uevents"), done: make(chan struct{}), changed: broadcast.NewSignal(), received: map[string]time.Time{},
 	}
 	go s.receive()
 	return s, nil
@@ -50,24 +46,21 @@ func Uevents() (*UeventSocket, error) {
 
 // Close stops receiving.
 func (s *UeventSocket) Close() {
-	close(s.closing)
+	_ = s.file.Close()
 	<-s.done
-	_ = unix.Close(s.fd)
 }
 
 func (s *UeventSocket) receive() {
 	defer close(s.done)
 	message := make([]byte, 16<<10)
 	for {
-		n, _, err := unix.Recvfrom(s.fd, message, 0)
+		n, err := s.file.Read(message)
 		now := time.Now()
-		select {
-		case <-s.closing:
+		if errors.Is(err, os.ErrClosed) {
 			return
-		default:
 		}
 		if err != nil {
-			continue // timeout or overflow; Await ends by its context if the event was lost
+			continue // overflow; Await ends by its context if the event was lost
 		}
 		header, _, _ := bytes.Cut(message[:n], []byte{0})
 		s.mu.Lock()

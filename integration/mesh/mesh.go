@@ -17,6 +17,7 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
 
 	akriv0 "akri.sh/libs/apis/akri/v0"
 	"akri.sh/libs/kube"
@@ -34,12 +35,29 @@ const (
 	DevTag = "dev"
 )
 
-// Mesh is Akri on a cluster.
-type Mesh struct {
-	Cluster        *cluster.Cluster
+// Clients of an API server.
+type Clients struct {
 	Kubernetes     kubernetes.Interface
 	Configurations *kube.Client[*akriv0.Configuration, *akriv0.ConfigurationList]
 	Instances      *kube.Client[*akriv0.Instance, *akriv0.InstanceList]
+}
+
+// NewClients returns the clients of an API server.
+func NewClients(config *rest.Config) (c Clients, err error) {
+	if c.Kubernetes, err = kubernetes.NewForConfig(config); err != nil {
+		return c, fmt.Errorf("create client: %w", err)
+	}
+	if c.Configurations, err = kube.Configurations(config); err != nil {
+		return c, err
+	}
+	c.Instances, err = kube.Instances(config)
+	return c, err
+}
+
+// Mesh is Akri on a cluster.
+type Mesh struct {
+	Clients
+	Cluster *cluster.Cluster
 	// Values are chart values for all installations, each as for --set.
 	Values []string
 
@@ -61,17 +79,11 @@ func New(ctx context.Context, c *cluster.Cluster) (*Mesh, error) {
 	if err != nil {
 		return nil, err
 	}
-	m := &Mesh{Cluster: c, root: root, bin: bin}
-	if m.Kubernetes, err = kubernetes.NewForConfig(config); err != nil {
-		return nil, fmt.Errorf("create client: %w", err)
-	}
-	if m.Configurations, err = kube.Configurations(config); err != nil {
+	clients, err := NewClients(config)
+	if err != nil {
 		return nil, err
 	}
-	if m.Instances, err = kube.Instances(config); err != nil {
-		return nil, err
-	}
-	return m, nil
+	return &Mesh{Clients: clients, Cluster: c, root: root, bin: bin}, nil
 }
 
 // Bin is the directory of helm and kubectl.

@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"slices"
-	"strconv"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -13,7 +12,7 @@ import (
 )
 
 // brokerPort is the HTTP port of the sample broker.
-const brokerPort = 8083
+const brokerPort = "8083"
 
 // ConfigurationLabel and InstanceLabel are labels of all brokers.
 const (
@@ -80,8 +79,7 @@ func quantity(list corev1.ResourceList, name string) int64 {
 // QueryBroker returns the JSON response of a sample broker: its environment and the content of its
 // devices. The request goes through the API server.
 func (m *Mesh) QueryBroker(ctx context.Context, pod *corev1.Pod) ([]byte, error) {
-	response, err := m.Kubernetes.CoreV1().RESTClient().Get().Namespace(pod.Namespace).Resource("pods").
-		Name(pod.Name + ":" + strconv.Itoa(brokerPort)).SubResource("proxy").Do(ctx).Raw()
+	response, err := m.Kubernetes.CoreV1().Pods(pod.Namespace).ProxyGet("", pod.Name, brokerPort, "", nil).DoRaw(ctx)
 	if err != nil {
 		return nil, fmt.Errorf("query broker %s: %w", pod.Name, err)
 	}

@@ -10,7 +10,6 @@ import (
 	"io/fs"
 	"os"
 	"os/exec"
-	"path/filepath"
 	"regexp"
 	"strings"
 )
@@ -29,11 +28,7 @@ var excluded = regexp.MustCompile(`(^|/)testdata/|\.pb\.go$|zz_generated|^charts
 func main() {
 	fix := flag.Bool("wrap", false, "Wrap long lines instead of checking.")
 	flag.Parse()
-	run := checkAll
-	if *fix {
-		run = wrapAll
-	}
-	problems, err := run(".")
+	problems, err := run(*fix)
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "language:", err)
 		os.Exit(1)
@@ -47,35 +42,29 @@ func main() {
 	}
 }
 
-// checkAll returns the problems of all files.
-func checkAll(dir string) (problems []string, err error) {
+// run returns the problems of all files, or wraps their long lines.
+func run(fix bool) (problems []string, err error) {
 	rules, err := parseRules(words)
 	if err != nil {
 		return nil, err
 	}
-	err = eachFile(dir, func(name, content string) error {
-		problems = append(problems, check(rules, name, content)...)
-		return nil
-	})
-	return problems, err
-}
-
-// wrapAll wraps the long lines of all files.
-func wrapAll(dir string) ([]string, error) {
-	return nil, eachFile(dir, func(name, content string) error {
+	err = eachFile(func(name, content string) error {
+		if !fix {
+			problems = append(problems, check(rules, name, content)...)
+			return nil
+		}
 		wrapped := wrap(name, content)
 		if wrapped == content {
 			return nil
 		}
-		return os.WriteFile(filepath.Join(dir, name), []byte(wrapped), 0o644)
+		return os.WriteFile(name, []byte(wrapped), 0o644)
 	})
+	return problems, err
 }
 
-// eachFile calls handle for each file below dir that git tracks or would track.
-func eachFile(dir string, handle func(name, content string) error) error {
-	list := exec.Command("git", "ls-files", "-co", "--exclude-standard", "--deduplicate")
-	list.Dir = dir
-	output, err := list.Output()
+// eachFile calls handle for each file that git tracks or would track.
+func eachFile(handle func(name, content string) error) error {
+	output, err := exec.Command("git", "ls-files", "-co", "--exclude-standard", "--deduplicate").Output()
 	if err != nil {
 		return fmt.Errorf("list files: %w", err)
 	}
@@ -83,7 +72,7 @@ func eachFile(dir string, handle func(name, content string) error) error {
 		if excluded.MatchString(name) {
 			continue
 		}
-		content, err := os.ReadFile(filepath.Join(dir, name))
+		content, err := os.ReadFile(name)
 		if errors.Is(err, fs.ErrNotExist) {
 			continue // deleted and not yet committed
 		}

@@ -38,8 +38,7 @@ func goTexts(content string) []piece {
 	}
 	var pieces []piece
 	var scan scanner.Scanner
-	files := token.NewFileSet()
-	file := files.AddFile("", -1, len(content))
+	file := token.NewFileSet().AddFile("", -1, len(content))
 	scan.Init(file, []byte(content), nil, scanner.ScanComments)
 	lines := strings.Split(content, "\n")
 	var previous token.Token
@@ -48,7 +47,7 @@ func goTexts(content string) []piece {
 		if kind == token.EOF {
 			return pieces
 		}
-		line := files.Position(position).Line
+		line := file.Line(position)
 		switch kind {
 		case token.COMMENT, token.STRING:
 			for i, text := range strings.Split(literal, "\n") {
@@ -63,7 +62,7 @@ func goTexts(content string) []piece {
 }
 
 func isGenerated(content string) bool {
-	return strings.HasPrefix(content, "// Code generated ") || strings.Contains(content, "\n// Code generated ")
+	return strings.Contains("\n"+content, "\n// Code generated ")
 }
 
 // commentColumns returns the width of a line that is only a comment, and 0 for other lines and for
@@ -91,11 +90,8 @@ func markdownTexts(content string) []piece {
 			continue
 		}
 		columns := width(line)
-		if strings.HasPrefix(line, "|") {
-			columns = 0
-		}
-		// A link keeps its URL on one line.
-		if strings.Contains(line, "](") && !strings.Contains(strings.TrimSpace(line), " ") {
+		isLink := strings.Contains(line, "](") && !strings.Contains(strings.TrimSpace(line), " ") // keeps its URL on one line
+		if isLink || strings.HasPrefix(line, "|") {
 			columns = 0
 		}
 		pieces = append(pieces, piece{line: i + 1, text: codeSpan.ReplaceAllString(line, "`"), columns: columns})

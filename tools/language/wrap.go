@@ -2,8 +2,8 @@ package main
 
 import (
 	"regexp"
+	"slices"
 	"strings"
-	"unicode/utf8"
 )
 
 var (
@@ -43,7 +43,7 @@ func wrapGo(lines []string) []string {
 			}
 			length++
 		}
-		out = append(out, wrapBlock(lines[:length], match[1], match[1], func(line string) string { return line[len(match[1]):] })...)
+		out = append(out, wrapBlock(lines[:length], match[1], match[1])...)
 		lines = lines[length:]
 	}
 	return out
@@ -67,38 +67,31 @@ func wrapMarkdown(lines []string) []string {
 			length++
 		}
 		item := listItem.FindString(lines[0])
-		out = append(out, wrapBlock(lines[:length], item, strings.Repeat(" ", len(item)), strings.TrimSpace)...)
+		out = append(out, wrapBlock(lines[:length], item, strings.Repeat(" ", len(item)))...)
 		lines = lines[length:]
 	}
 	return out
 }
 
-// wrapBlock returns the lines unchanged if all are short enough.
-func wrapBlock(lines []string, first, rest string, text func(string) string) []string {
-	short := true
-	var words []string
-	for i, line := range lines {
-		short = short && width(line) <= maxColumns
-		if i == 0 {
-			line = strings.TrimPrefix(line, first)
-			words = append(words, strings.Fields(line)...)
-			continue
-		}
-		words = append(words, strings.Fields(text(line))...)
-	}
-	if short {
+// wrapBlock returns the lines unchanged if all are short enough. The prefixes of the first line and
+// of the others are not text.
+func wrapBlock(lines []string, first, rest string) []string {
+	if !slices.ContainsFunc(lines, func(line string) bool { return width(line) > maxColumns }) {
 		return lines
 	}
+	words := strings.Fields(strings.TrimPrefix(lines[0], first))
+	for _, line := range lines[1:] {
+		words = append(words, strings.Fields(strings.TrimPrefix(line, rest))...)
+	}
 	var out []string
-	current, columns := first+words[0], width(first)+utf8.RuneCountInString(words[0])
+	current := first + words[0]
 	for _, word := range words[1:] {
-		length := utf8.RuneCountInString(word)
-		if columns+1+length > maxColumns {
+		longer := current + " " + word
+		if width(longer) > maxColumns {
 			out = append(out, current)
-			current, columns = rest+word, width(rest)+length
-			continue
+			longer = rest + word
 		}
-		current, columns = current+" "+word, columns+1+length
+		current = longer
 	}
 	return append(out, current)
 }

@@ -6,7 +6,6 @@ package broker
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"log/slog"
 	"net"
@@ -63,14 +62,7 @@ func (b *Broker) Run(ctx context.Context, listener net.Listener) error {
 	if stop() { // ctx has not ended
 		return fmt.Errorf("serve http: %w", err)
 	}
-	return errors.Join(ignoreClosed(err), <-stopped)
-}
-
-func ignoreClosed(err error) error {
-	if errors.Is(err, http.ErrServerClosed) {
-		return nil
-	}
-	return err
+	return <-stopped
 }
 
 func (b *Broker) logStart() {

@@ -1,6 +1,7 @@
 package broker
 
 import (
+	"bytes"
 	"cmp"
 	"errors"
 	"fmt"
@@ -10,7 +11,6 @@ import (
 	"strings"
 	"syscall"
 	"time"
-	"unicode"
 )
 
 const (
@@ -77,19 +77,11 @@ func head(path string) ([]byte, error) {
 }
 
 func printable(content []byte) string {
-	return strings.Map(func(r rune) rune {
-		if r < unicode.MaxASCII && unicode.IsPrint(r) {
-			return r
+	text := bytes.Clone(content)
+	for i, b := range text {
+		if b < ' ' || b > '~' {
+			text[i] = '.'
 		}
-		return '.'
-	}, string(latin1(content)))
-}
-
-// latin1 decodes each byte as one character.
-func latin1(content []byte) []rune {
-	runes := make([]rune, len(content))
-	for i, b := range content {
-		runes[i] = rune(b)
 	}
-	return runes
+	return string(text)
 }

@@ -43,12 +43,12 @@ type Fleet struct {
 
 	mu      sync.Mutex
 	random  *rand.Rand
-	plugged map[*Camera]*running
-	order   []*Camera // in which cameras were plugged, to make the use of random repeatable
+	plugged []*running // in the order of plugging, to make the use of random repeatable
 }
 
-// running has the sockets of a camera.
+// running is a camera with its sockets.
 type running struct {
+	*Camera
 	servers []*http.Server
 	senders []sender // one for each address family
 }
@@ -57,8 +57,7 @@ type running struct {
 func Start(ctx context.Context, conditions Conditions) (*Fleet, error) {
 	ctx, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	f := &Fleet{
-		conditions: conditions, stop: cancel, plugged: map[*Camera]*running{},
-		random: rand.New(rand.NewPCG(conditions.Seed, 0)),
+		conditions: conditions, stop: cancel, random: rand.New(rand.NewPCG(conditions.Seed, 0)),
 	}
 	if err := netns.Do(conditions.Namespace, func() error { return f.listen(ctx) }); err != nil {
 		f.Stop()
@@ -92,7 +91,7 @@ func (f *Fleet) Stop() {
 	}
 	f.mu.Lock()
 	plugged := f.plugged
-	f.plugged, f.order = map[*Camera]*running{}, nil
+	f.plugged = nil
 	f.mu.Unlock()
 	for _, r := range plugged {
 		r.close()
@@ -118,8 +117,7 @@ func (f *Fleet) Plug(cameras ...*Camera) error {
 				return fmt.Errorf("start camera: %w", err)
 			}
 			f.mu.Lock()
-			f.plugged[camera] = r
-			f.order = append(f.order, camera)
+			f.plugged = append(f.plugged, r)
 			f.mu.Unlock()
 		}
 		return nil
@@ -127,7 +125,7 @@ func (f *Fleet) Plug(cameras ...*Camera) error {
 }
 
 func (f *Fleet) run(camera *Camera) (*running, error) {
-	r := &running{}
+	r := &running{Camera: camera}
 	for _, address := range camera.addresses() {
 		listener, err := net.Listen("tcp", f.withZone(address).String())
 		if err != nil {
@@ -154,16 +152,15 @@ func (f *Fleet) run(camera *Camera) (*running, error) {
 
 // Unplug stops cameras without a Bye.
 func (f *Fleet) Unplug(cameras ...*Camera) {
-	for _, camera := range cameras {
-		f.mu.Lock()
-		r := f.plugged[camera]
-		delete(f.plugged, camera)
-		f.order = slices.DeleteFunc(f.order, func(c *Camera) bool { return c == camera })
-		f.mu.Unlock()
-		if r != nil {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.plugged = slices.DeleteFunc(f.plugged, func(r *running) bool {
+		unplug := slices.Contains(cameras, r.Camera)
+		if unplug {
 			r.close()
 		}
-	}
+		return unplug
+	})
 }
 
 // Hello announces a camera, which need not be plugged.
@@ -224,25 +221,24 @@ func (f *Fleet) receive(ctx context.Context, group *net.UDPConn) {
 func (f *Fleet) answerProbe(ctx context.Context, p probe, from netip.AddrPort) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	for _, camera := range f.order {
-		if !camera.hasTypes(p.Body.Probe.Types) || f.random.Float64() < f.conditions.Loss || f.random.Float64() < f.conditions.Loss {
+	for _, r := range f.plugged {
+		if !r.hasTypes(p.Body.Probe.Types) || f.random.Float64() < f.conditions.Loss || f.random.Float64() < f.conditions.Loss {
 			continue // other types, or the probe or the answer is lost
 		}
-		r := f.plugged[camera]
 		delay := time.Duration(f.random.Float64() * float64(f.conditions.Delay))
 		f.tasks.Go(func() {
 			select {
 			case <-ctx.Done():
 			case <-time.After(delay):
-				f.sendMatch(camera, r, p.MessageID, from)
+				f.sendMatch(r, p.MessageID, from)
 			}
 		})
 	}
 }
 
 // sendMatch sends from the camera's address of the probe's family.
-func (f *Fleet) sendMatch(camera *Camera, r *running, relatesTo string, to netip.AddrPort) {
-	body := "<d:ProbeMatches><d:ProbeMatch>" + camera.description() + "</d:ProbeMatch></d:ProbeMatches>"
+func (f *Fleet) sendMatch(r *running, relatesTo string, to netip.AddrPort) {
+	body := "<d:ProbeMatches><d:ProbeMatch>" + r.description() + "</d:ProbeMatch></d:ProbeMatches>"
 	for _, s := range r.senders {
 		if s.source.Is4() == to.Addr().Unmap().Is4() {
 			_, _ = s.conn.WriteToUDPAddrPort(discoveryMessage("ProbeMatches", relatesTo, body, f.sequence.Add(1)), to)
@@ -253,11 +249,7 @@ func (f *Fleet) sendMatch(camera *Camera, r *running, relatesTo string, to netip
 // hasTypes reports whether the camera has all types of a probe.
 func (c *Camera) hasTypes(types string) bool {
 	for name := range strings.FieldsSeq(types) {
-		_, local, found := strings.Cut(name, ":")
-		if !found {
-			local = name
-		}
-		if !slices.Contains(c.types(), local) {
+		if local := name[strings.Index(name, ":")+1:]; !slices.Contains(c.types(), local) {
 			return false
 		}
 	}

@@ -17,13 +17,6 @@ import (
 	"akri.sh/tools/akri-image/internal/sharedlib"
 )
 
-// Labels of every image, in addition to Builder.Labels.
-const (
-	labelTitle       = "org.opencontainers.image.title"
-	labelDescription = "org.opencontainers.image.description"
-	labelVersion     = "org.opencontainers.image.version"
-)
-
 // Builder builds images from the sources of one repository.
 type Builder struct {
 	// Root is the repository's directory.
@@ -67,9 +60,9 @@ func (a assembly) entrypoint() string { return "/bin/" + a.def.Name }
 
 func (a assembly) labels() map[string]string {
 	labels := map[string]string{
-		labelTitle:       a.def.Name,
-		labelDescription: a.def.Description,
-		labelVersion:     a.Version,
+		"org.opencontainers.image.title":       a.def.Name,
+		"org.opencontainers.image.description": a.def.Description,
+		"org.opencontainers.image.version":     a.Version,
 	}
 	maps.Copy(labels, a.Labels)
 	return labels

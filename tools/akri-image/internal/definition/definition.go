@@ -2,6 +2,7 @@
 package definition
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"os"
@@ -134,16 +135,14 @@ func read(file string) (Definition, error) {
 }
 
 func (d *Definition) setDefaults() {
-	if d.User == "" {
-		d.User = NonRoot
-	}
+	d.User = cmp.Or(d.User, NonRoot)
 	if len(d.Platforms) == 0 {
 		d.Platforms = DefaultPlatforms()
 	}
 	for i := range d.Files {
-		d.Files[i].Mode = d.Files[i].Mode.or(0o644)
+		d.Files[i].Mode = cmp.Or(d.Files[i].Mode, 0o644)
 	}
 	for i := range d.Directories {
-		d.Directories[i].Mode = d.Directories[i].Mode.or(0o755)
+		d.Directories[i].Mode = cmp.Or(d.Directories[i].Mode, 0o755)
 	}
 }

@@ -23,10 +23,3 @@ func (m *Mode) UnmarshalJSON(text []byte) error {
 	*m = Mode(bits)
 	return nil
 }
-
-func (m Mode) or(fallback Mode) Mode {
-	if m == 0 {
-		return fallback
-	}
-	return m
-}

@@ -21,27 +21,21 @@ func DefaultPlatforms() []Platform {
 // Native is the platform of this machine's images.
 func Native() Platform { return Platform{OS: "linux", Arch: runtime.GOARCH} }
 
-// ParsePlatform reads "linux/amd64" or "linux/arm64".
-func ParsePlatform(text string) (Platform, error) {
-	for _, p := range DefaultPlatforms() {
-		if p.String() == text {
-			return p, nil
-		}
-	}
-	return Platform{}, fmt.Errorf("unknown platform %q; use one of %v", text, DefaultPlatforms())
-}
-
 // String returns the usual form, such as "linux/amd64".
 func (p Platform) String() string { return p.OS + "/" + p.Arch }
 
-// UnmarshalText parses flags like ParsePlatform.
+// UnmarshalText reads "linux/amd64" or "linux/arm64", also for flags.
 func (p *Platform) UnmarshalText(text []byte) error {
-	parsed, err := ParsePlatform(string(text))
-	*p = parsed
-	return err
+	for _, known := range DefaultPlatforms() {
+		if known.String() == string(text) {
+			*p = known
+			return nil
+		}
+	}
+	return fmt.Errorf("unknown platform %q; use one of %v", text, DefaultPlatforms())
 }
 
-// UnmarshalJSON parses like ParsePlatform. Its error names the key.
+// UnmarshalJSON reads like UnmarshalText. Its error names the key.
 func (p *Platform) UnmarshalJSON(text []byte) error {
 	var value string
 	if err := json.Unmarshal(text, &value); err != nil {

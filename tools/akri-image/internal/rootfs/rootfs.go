@@ -6,7 +6,6 @@ import (
 	"archive/tar"
 	"bytes"
 	"fmt"
-	"io"
 	"maps"
 	"os"
 	"path"
@@ -110,6 +109,6 @@ func write(archive *tar.Writer, name string, e entry) error {
 	if err := archive.WriteHeader(header); err != nil {
 		return err
 	}
-	_, err := io.Copy(archive, bytes.NewReader(e.content))
+	_, err := archive.Write(e.content)
 	return err
 }

@@ -9,6 +9,7 @@ import (
 	"bytes"
 	"debug/elf"
 	"fmt"
+	"maps"
 	"os"
 	"path"
 	"path/filepath"
@@ -48,12 +49,8 @@ func Closure(binary string) ([]Library, error) {
 	if err := search.addNeeded(file, binary); err != nil {
 		return nil, err
 	}
-	libraries := make([]Library, 0, len(search.found))
-	for _, library := range search.found {
-		libraries = append(libraries, library)
-	}
-	slices.SortFunc(libraries, func(a, b Library) int { return strings.Compare(a.Path, b.Path) })
-	return libraries, nil
+	byPath := func(a, b Library) int { return strings.Compare(a.Path, b.Path) }
+	return slices.SortedFunc(maps.Values(search.found), byPath), nil
 }
 
 // interpreterOf returns the path of the dynamic loader, "" for a static binary.
