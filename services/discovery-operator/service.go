@@ -77,7 +77,7 @@ func (s *Service) Run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	s.env.Metrics.MustRegister(inventoryCollector{devices})
+	s.env.Metrics.MustRegister(deviceCount(devices))
 	s.env.Health.AddLiveness("discovery-operator socket", rpc.HealthCheck(self))
 	s.env.Health.AddReadiness("configurations", func(context.Context) error {
 		if !c.HasSynced() {

@@ -52,7 +52,7 @@ func New(config Config, env service.Env) (*Service, error) {
 	if err != nil {
 		return nil, err
 	}
-	env.Metrics.MustRegister(instanceCollector{objects.Instances})
+	env.Metrics.MustRegister(instanceCount(objects.Instances))
 	env.Health.AddReadiness("api-server", objects.Ready)
 	store, writer := reports.New(), batch.NewWriter(objects, metrics.batch)
 	reconciler, err := reconcile.New(reconcile.Options{
