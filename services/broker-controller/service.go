@@ -74,10 +74,7 @@ func New(config Config, env service.Env) (*Service, error) {
 	if err != nil {
 		return nil, err
 	}
-	cache, err := cluster.NewCache(clients)
-	if err != nil {
-		return nil, err
-	}
+	cache := cluster.NewCache(clients)
 	s := &Service{
 		config: config, env: env, rest: restConfig, clients: clients, cache: cache, metrics: newMetrics(env.Metrics, cache),
 	}
