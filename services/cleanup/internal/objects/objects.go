@@ -3,7 +3,6 @@ package objects
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 
 	batchv1 "k8s.io/api/batch/v1"
@@ -171,17 +170,9 @@ func (c *Client) ResetConfigurations(ctx context.Context, onFinalizers func(conf
 // removeFinalizers removes upstream Akri's finalizers and returns whether there were any. If the
 // object has a resourceVersion, it fails after a concurrent change.
 func (c *Client) removeFinalizers(ctx context.Context, object Object) (removed bool, err error) {
-	kept := akriv0.WithoutAgentFinalizers(object.metadata.Finalizers)
-	if len(kept) == len(object.metadata.Finalizers) {
+	patch := akriv0.AgentFinalizersPatch(object.metadata)
+	if patch == nil {
 		return false, nil
-	}
-	metadata := map[string]any{"finalizers": kept}
-	if version := object.metadata.ResourceVersion; version != "" {
-		metadata["resourceVersion"] = version
-	}
-	patch, err := json.Marshal(map[string]any{"metadata": metadata})
-	if err != nil {
-		panic(err) // strings always encode
 	}
 	if err := c.patch(ctx, object, patch); err != nil {
 		return false, fmt.Errorf("remove finalizers from %s: %w", object, err)
