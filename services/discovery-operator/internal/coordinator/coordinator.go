@@ -105,16 +105,12 @@ func (c *Coordinator) loop(ctx context.Context) {
 		table, tableChanged := c.table.Get()
 		c.pass(ctx, table, all, time.Now())
 		all = false
-		timer := time.NewTimer(time.Until(c.deadline))
 		select {
 		case <-ctx.Done():
-			timer.Stop()
 			return
 		case <-c.queue.Signal:
-			timer.Stop()
 		case <-tableChanged:
-			timer.Stop()
-		case <-timer.C:
+		case <-time.After(time.Until(c.deadline)):
 			all = true
 		}
 	}
