@@ -88,7 +88,7 @@ func (c *Cluster) createInformers() {
 	c.instances = kube.NewInformer(c.instanceClient, indexers, nil)
 	c.configurations = kube.NewInformer(c.configurationClient, nil, trimConfiguration)
 	c.nodes = kube.NewInformer(c.nodeClient, nil, trimNode)
-	c.instances.OnChange(c.dropWritten)
+	c.instances.OnEvent(c.dropWritten)
 	c.configurations.OnChange(func(string) { c.configurationChange.Set(struct{}{}) })
 	contacted := func(string) { c.health.contacted() }
 	c.instances.OnChange(contacted)
