@@ -141,8 +141,17 @@ func typed[T any](objects []any) []T {
 	return items
 }
 
-// ErrNotSynced is the error of a readiness check before the first list arrives.
-var ErrNotSynced = errors.New("not synced with the API server yet")
+// Synced returns a readiness check that fails until all informers hold a complete list.
+func Synced(informers ...interface{ HasSynced() bool }) func(context.Context) error {
+	return func(context.Context) error {
+		for _, informer := range informers {
+			if !informer.HasSynced() {
+				return errors.New("not synced with the API server yet")
+			}
+		}
+		return nil
+	}
+}
 
 // WaitForSync waits until all informers hold a complete list.
 func WaitForSync(ctx context.Context, informers ...interface{ HasSynced() bool }) error {

@@ -88,12 +88,7 @@ func (s *Service) Run(ctx context.Context) error {
 	}
 	s.env.Metrics.MustRegister(deviceCount(devices))
 	s.env.Health.AddLiveness("discovery-operator socket", rpc.HealthCheck(self))
-	s.env.Health.AddReadiness("configurations", func(context.Context) error {
-		if !c.HasSynced() {
-			return kube.ErrNotSynced
-		}
-		return nil
-	})
+	s.env.Health.AddReadiness("configurations", kube.Synced(c))
 
 	group, ctx := errgroup.WithContext(ctx)
 	group.Go(func() error { return s.serve(ctx, devices) })

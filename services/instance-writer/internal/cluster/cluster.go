@@ -130,9 +130,9 @@ func (c *Cluster) WaitForSync(ctx context.Context) error {
 }
 
 // Ready is the readiness check: the caches are complete and the API server answers.
-func (c *Cluster) Ready(context.Context) error {
-	if !c.instances.HasSynced() || !c.configurations.HasSynced() || !c.nodes.HasSynced() {
-		return kube.ErrNotSynced
+func (c *Cluster) Ready(ctx context.Context) error {
+	if err := kube.Synced(c.instances, c.configurations, c.nodes)(ctx); err != nil {
+		return err
 	}
 	return c.health.check()
 }
