@@ -19,27 +19,27 @@ type Informer[T Object] struct {
 
 // NewInformer returns an informer over all namespaces. It drops managedFields and, if trim is not
 // nil, calls trim to drop other fields that are not needed. It has no resync period.
-func NewInformer[T Object, L runtime.Object](client *Client[T, L], indexers cache.Indexers, trim func(T)) (*Informer[T], error) {
+func NewInformer[T Object, L runtime.Object](client *Client[T, L], indexers cache.Indexers, trim func(T)) *Informer[T] {
 	return NewSelectedInformer(client, metav1.ListOptions{}, indexers, trim)
 }
 
 // NewSelectedInformer is NewInformer restricted to the objects that match the selectors.
 func NewSelectedInformer[T Object, L runtime.Object](
 	client *Client[T, L], selected metav1.ListOptions, indexers cache.Indexers, trim func(T),
-) (*Informer[T], error) {
+) *Informer[T] {
 	return newInformer(client, metav1.NamespaceAll, selected, indexers, trim)
 }
 
 // NewNamedInformer is NewInformer restricted to one object. The namespace is empty for
 // cluster-scoped resources. It needs only rights on that object.
-func NewNamedInformer[T Object, L runtime.Object](client *Client[T, L], namespace, name string) (*Informer[T], error) {
+func NewNamedInformer[T Object, L runtime.Object](client *Client[T, L], namespace, name string) *Informer[T] {
 	selected := metav1.ListOptions{FieldSelector: fields.OneTermEqualSelector(metav1.ObjectNameField, name).String()}
 	return newInformer(client, namespace, selected, cache.Indexers{}, nil)
 }
 
 func newInformer[T Object, L runtime.Object](
 	client *Client[T, L], namespace string, selected metav1.ListOptions, indexers cache.Indexers, trim func(T),
-) (*Informer[T], error) {
+) *Informer[T] {
 	selectObjects := func(options *metav1.ListOptions) {
 		options.LabelSelector, options.FieldSelector = selected.LabelSelector, selected.FieldSelector
 	}
@@ -67,26 +67,44 @@ func newInformer[T Object, L runtime.Object](
 		return item, nil
 	})
 	if err != nil {
-		return nil, fmt.Errorf("set transform: %w", err)
+		panic(err) // only if the informer has started
 	}
-	return &Informer[T]{informer}, nil
+	return &Informer[T]{informer}
 }
 
 // OnChange calls f with the namespace/name key of each object that is added, changed or deleted. f
-// must not block.
-func (i *Informer[T]) OnChange(f func(key string)) error {
+// must not block. The informer must not have stopped.
+func (i *Informer[T]) OnChange(f func(key string)) {
 	notify := func(object any) {
 		if key, err := cache.DeletionHandlingMetaNamespaceKeyFunc(object); err == nil {
 			f(key)
 		}
 	}
-	_, err := i.AddEventHandler(cache.ResourceEventHandlerFuncs{
+	i.handle(cache.ResourceEventHandlerFuncs{
 		AddFunc: notify, UpdateFunc: func(_, object any) { notify(object) }, DeleteFunc: notify,
 	})
-	if err != nil {
-		return fmt.Errorf("add event handler: %w", err)
+}
+
+// OnEvent calls f when an object is added (before is nil), changed or deleted (after is nil), one
+// call after the other. f must not block. The informer must not have stopped.
+func (i *Informer[T]) OnEvent(f func(before, after T)) {
+	var none T
+	i.handle(cache.ResourceEventHandlerFuncs{
+		AddFunc:    func(after any) { f(none, after.(T)) },
+		UpdateFunc: func(before, after any) { f(before.(T), after.(T)) },
+		DeleteFunc: func(before any) {
+			if unknown, ok := before.(cache.DeletedFinalStateUnknown); ok {
+				before = unknown.Obj
+			}
+			f(before.(T), none)
+		},
+	})
+}
+
+func (i *Informer[T]) handle(handler cache.ResourceEventHandler) {
+	if _, err := i.AddEventHandler(handler); err != nil {
+		panic(err) // the informer has stopped
 	}
-	return nil
 }
 
 // Get returns an object from the cache and whether it exists. Callers must not change it: DeepCopy
@@ -123,8 +141,17 @@ func typed[T any](objects []any) []T {
 	return items
 }
 
-// ErrNotSynced is the error of a readiness check before the first list arrives.
-var ErrNotSynced = errors.New("not synced with the API server yet")
+// Synced returns a readiness check that fails until all informers hold a complete list.
+func Synced(informers ...interface{ HasSynced() bool }) func(context.Context) error {
+	return func(context.Context) error {
+		for _, informer := range informers {
+			if !informer.HasSynced() {
+				return errors.New("not synced with the API server yet")
+			}
+		}
+		return nil
+	}
+}
 
 // WaitForSync waits until all informers hold a complete list.
 func WaitForSync(ctx context.Context, informers ...interface{ HasSynced() bool }) error {

@@ -67,10 +67,23 @@ type Client[T Object, L runtime.Object] struct {
 	newList  func() L
 }
 
-// NewClient returns a client for one resource. add registers the types of its group and version.
-func NewClient[T Object, L runtime.Object](
-	config *rest.Config, resource schema.GroupVersionResource, add func(*runtime.Scheme) error, newItem func() T, newList func() L,
-) (*Client[T, L], error) {
+// pointer and listPointer are the pointers to an API type and its list. They are inferred.
+type (
+	pointer[T any] interface {
+		*T
+		Object
+	}
+	listPointer[L any] interface {
+		*L
+		runtime.Object
+	}
+)
+
+// NewClient returns a client for one resource with objects of type T in lists of type L. add
+// registers the types of its group and version.
+func NewClient[T, L any, PT pointer[T], PL listPointer[L]](
+	config *rest.Config, resource schema.GroupVersionResource, add func(*runtime.Scheme) error,
+) (*Client[PT, PL], error) {
 	scheme := runtime.NewScheme()
 	if err := add(scheme); err != nil {
 		return nil, fmt.Errorf("register %s types: %w", resource.Group, err)
@@ -88,7 +101,10 @@ func NewClient[T Object, L runtime.Object](
 	if err != nil {
 		return nil, fmt.Errorf("create client for %s: %w", resource.Resource, err)
 	}
-	return &Client[T, L]{rest: client, resource: resource, codec: runtime.NewParameterCodec(scheme), newItem: newItem, newList: newList}, nil
+	return &Client[PT, PL]{
+		rest: client, resource: resource, codec: runtime.NewParameterCodec(scheme),
+		newItem: func() PT { return new(T) }, newList: func() PL { return new(L) },
+	}, nil
 }
 
 // In returns the client for one namespace. Empty means all namespaces, or a cluster-scoped
@@ -99,21 +115,15 @@ func (c *Client[T, L]) In(namespace string) *gentype.ClientWithList[T, L] {
 
 // Configurations returns a client for Configurations.
 func Configurations(config *rest.Config) (*Client[*akriv0.Configuration, *akriv0.ConfigurationList], error) {
-	return NewClient(config, akriv0.ConfigurationResource, akriv0.AddToScheme,
-		func() *akriv0.Configuration { return &akriv0.Configuration{} },
-		func() *akriv0.ConfigurationList { return &akriv0.ConfigurationList{} })
+	return NewClient[akriv0.Configuration, akriv0.ConfigurationList](config, akriv0.ConfigurationResource, akriv0.AddToScheme)
 }
 
 // Instances returns a client for Instances.
 func Instances(config *rest.Config) (*Client[*akriv0.Instance, *akriv0.InstanceList], error) {
-	return NewClient(config, akriv0.InstanceResource, akriv0.AddToScheme,
-		func() *akriv0.Instance { return &akriv0.Instance{} },
-		func() *akriv0.InstanceList { return &akriv0.InstanceList{} })
+	return NewClient[akriv0.Instance, akriv0.InstanceList](config, akriv0.InstanceResource, akriv0.AddToScheme)
 }
 
 // Nodes returns a client for Nodes.
 func Nodes(config *rest.Config) (*Client[*corev1.Node, *corev1.NodeList], error) {
-	return NewClient(config, corev1.SchemeGroupVersion.WithResource("nodes"), corev1.AddToScheme,
-		func() *corev1.Node { return &corev1.Node{} },
-		func() *corev1.NodeList { return &corev1.NodeList{} })
+	return NewClient[corev1.Node, corev1.NodeList](config, corev1.SchemeGroupVersion.WithResource("nodes"), corev1.AddToScheme)
 }

@@ -1,9 +1,12 @@
 package brokercontroller
 
 import (
+	"cmp"
+
 	"github.com/prometheus/client_golang/prometheus"
 	corev1 "k8s.io/api/core/v1"
 
+	"akri.sh/libs/gauge"
 	"akri.sh/services/broker-controller/internal/cluster"
 	"akri.sh/services/broker-controller/internal/controller"
 	"akri.sh/services/broker-controller/internal/render"
@@ -39,7 +42,7 @@ func newMetrics(registerer prometheus.Registerer, cache cluster.Cache) *metrics 
 			}
 		}
 	}
-	registerer.MustRegister(m.writes, m.leading, m.reviews, brokerPods{cache})
+	registerer.MustRegister(m.writes, m.leading, m.reviews, brokerPodCount(cache))
 	return m
 }
 
@@ -62,30 +65,17 @@ func (m *metrics) reviewed(allowed bool) {
 	m.reviews.WithLabelValues(result).Inc()
 }
 
-var brokerPodCount = prometheus.NewDesc("akri_broker_pod_count",
-	"Broker Pods that have neither failed nor succeeded.", []string{"configuration", "node"}, nil)
-
-// brokerPods counts the Pods of the cache at each scrape, so the number is correct after a restart.
-type brokerPods struct{ cache cluster.Cache }
-
-// Describe implements prometheus.Collector.
-func (brokerPods) Describe(descriptions chan<- *prometheus.Desc) { descriptions <- brokerPodCount }
-
-// Collect implements prometheus.Collector.
-func (b brokerPods) Collect(metrics chan<- prometheus.Metric) {
-	type labels struct{ configuration, node string }
-	counts := map[labels]int{}
-	for _, pod := range b.cache.Pods.List() {
-		if pod.Status.Phase == corev1.PodFailed || pod.Status.Phase == corev1.PodSucceeded {
-			continue
+// brokerPodCount counts the Pods of the cache, so the number is correct after a restart.
+func brokerPodCount(cache cluster.Cache) prometheus.Collector {
+	help, labels := "Broker Pods that have neither failed nor succeeded.", []string{"configuration", "node"}
+	return gauge.OnScrape("akri_broker_pod_count", help, labels, func(count *prometheus.GaugeVec) {
+		for _, pod := range cache.Pods.List() {
+			if pod.Status.Phase == corev1.PodFailed || pod.Status.Phase == corev1.PodSucceeded {
+				continue
+			}
+			// Pods of Jobs run on the node that the scheduler selects.
+			node := cmp.Or(pod.Labels[render.LabelTargetNode], pod.Spec.NodeName)
+			count.WithLabelValues(pod.Labels[render.LabelConfiguration], node).Inc()
 		}
-		node := pod.Labels[render.LabelTargetNode]
-		if node == "" { // Pods of Jobs run on the node that the scheduler selects
-			node = pod.Spec.NodeName
-		}
-		counts[labels{pod.Labels[render.LabelConfiguration], node}]++
-	}
-	for l, count := range counts {
-		metrics <- prometheus.MustNewConstMetric(brokerPodCount, prometheus.GaugeValue, float64(count), l.configuration, l.node)
-	}
+	})
 }

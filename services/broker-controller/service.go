@@ -74,19 +74,11 @@ func New(config Config, env service.Env) (*Service, error) {
 	if err != nil {
 		return nil, err
 	}
-	cache, err := cluster.NewCache(clients)
-	if err != nil {
-		return nil, err
-	}
+	cache := cluster.NewCache(clients)
 	s := &Service{
 		config: config, env: env, rest: restConfig, clients: clients, cache: cache, metrics: newMetrics(env.Metrics, cache),
 	}
-	env.Health.AddReadiness("cache", func(context.Context) error {
-		if !cache.HasSynced() {
-			return kube.ErrNotSynced
-		}
-		return nil
-	})
+	env.Health.AddReadiness("cache", kube.Synced(cache))
 	if config.Webhook.Address == "" {
 		return s, nil
 	}

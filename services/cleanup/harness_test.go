@@ -64,7 +64,7 @@ func newClient[T, L any, PT interface {
 	runtime.Object
 }](t *testing.T, resource schema.GroupVersionResource, add func(*runtime.Scheme) error) *gentype.ClientWithList[PT, PL] {
 	t.Helper()
-	client, err := kube.NewClient(server.Config(), resource, add, func() PT { return new(T) }, func() PL { return new(L) })
+	client, err := kube.NewClient[T, L, PT, PL](server.Config(), resource, add)
 	require.NoError(t, err)
 	return client.In("default")
 }
@@ -116,8 +116,8 @@ func names[L runtime.Object](e *testEnv, kind lister[L]) []string {
 
 func (e *testEnv) namespace(name string) {
 	e.t.Helper()
-	client, err := kube.NewClient(server.Config(), corev1.SchemeGroupVersion.WithResource("namespaces"), corev1.AddToScheme,
-		func() *corev1.Namespace { return &corev1.Namespace{} }, func() *corev1.NamespaceList { return &corev1.NamespaceList{} })
+	client, err := kube.NewClient[corev1.Namespace, corev1.NamespaceList](
+		server.Config(), corev1.SchemeGroupVersion.WithResource("namespaces"), corev1.AddToScheme)
 	require.NoError(e.t, err)
 	_, err = client.In("").Create(e.t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}}, metav1.CreateOptions{})
 	if !apierrors.IsAlreadyExists(err) {

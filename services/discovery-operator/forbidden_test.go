@@ -6,7 +6,6 @@ import (
 	"github.com/stretchr/testify/require"
 	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/rest"
 
 	akriv0 "akri.sh/libs/apis/akri/v0"
@@ -31,13 +30,13 @@ func (h *harness) grant(inCluster bool, rule rbacv1.PolicyRule) {
 		RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "Role", Name: meta.Name}})
 }
 
-func create[T interface {
-	metav1.Object
-	runtime.Object
-}](t *testing.T, resource, namespace string, object T) {
+func create[T any, PT interface {
+	*T
+	kube.Object
+}](t *testing.T, resource, namespace string, object PT) {
 	t.Helper()
-	client, err := kube.NewClient(server.Config(), rbacv1.SchemeGroupVersion.WithResource(resource), rbacv1.AddToScheme,
-		func() T { return object }, func() *metav1.List { return &metav1.List{} })
+	client, err := kube.NewClient[T, metav1.List, PT](
+		server.Config(), rbacv1.SchemeGroupVersion.WithResource(resource), rbacv1.AddToScheme)
 	require.NoError(t, err)
 	_, err = client.In(namespace).Create(t.Context(), object, metav1.CreateOptions{})
 	require.NoError(t, err)

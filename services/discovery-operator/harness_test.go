@@ -99,8 +99,8 @@ func (h *harness) logger() *zap.Logger {
 
 func (h *harness) newNamespace() string {
 	h.t.Helper()
-	client, err := kube.NewClient(server.Config(), corev1.SchemeGroupVersion.WithResource("namespaces"), corev1.AddToScheme,
-		func() *corev1.Namespace { return &corev1.Namespace{} }, func() *corev1.NamespaceList { return &corev1.NamespaceList{} })
+	client, err := kube.NewClient[corev1.Namespace, corev1.NamespaceList](
+		server.Config(), corev1.SchemeGroupVersion.WithResource("namespaces"), corev1.AddToScheme)
 	require.NoError(h.t, err)
 	created, err := client.In("").Create(h.t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{GenerateName: "test-"}}, metav1.CreateOptions{})
 	require.NoError(h.t, err)

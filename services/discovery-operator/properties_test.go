@@ -16,8 +16,8 @@ import (
 
 func (h *harness) secrets() *gentype.ClientWithList[*corev1.Secret, *corev1.SecretList] {
 	h.t.Helper()
-	secrets, err := kube.NewClient(server.Config(), corev1.SchemeGroupVersion.WithResource("secrets"), corev1.AddToScheme,
-		func() *corev1.Secret { return &corev1.Secret{} }, func() *corev1.SecretList { return &corev1.SecretList{} })
+	secrets, err := kube.NewClient[corev1.Secret, corev1.SecretList](
+		server.Config(), corev1.SchemeGroupVersion.WithResource("secrets"), corev1.AddToScheme)
 	require.NoError(h.t, err)
 	return secrets.In(h.namespace)
 }

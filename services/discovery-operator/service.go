@@ -66,25 +66,29 @@ func New(config Config, env service.Env) (*Service, error) {
 
 // Run works until ctx ends.
 func (s *Service) Run(ctx context.Context) error {
-	conns, err := s.dial(s.config.Socket, s.config.Registrar, s.config.InstanceWriter)
+	self, err := rpc.Dial(s.config.Socket, s.env.Metrics)
 	if err != nil {
 		return err
 	}
-	defer closeAll(conns)
-	self, registrar, writer := conns[0], conns[1], conns[2]
+	defer self.Close()
+	registrar, err := rpc.Dial(s.config.Registrar, s.env.Metrics)
+	if err != nil {
+		return err
+	}
+	defer registrar.Close()
+	writer, err := rpc.Dial(s.config.InstanceWriter, s.env.Metrics)
+	if err != nil {
+		return err
+	}
+	defer writer.Close()
 	devices := &broadcast.Value[inventory.Snapshot]{}
 	c, err := s.coordinator(registrar, devices)
 	if err != nil {
 		return err
 	}
-	s.env.Metrics.MustRegister(inventoryCollector{devices})
+	s.env.Metrics.MustRegister(deviceCount(devices))
 	s.env.Health.AddLiveness("discovery-operator socket", rpc.HealthCheck(self))
-	s.env.Health.AddReadiness("configurations", func(context.Context) error {
-		if !c.HasSynced() {
-			return kube.ErrNotSynced
-		}
-		return nil
-	})
+	s.env.Health.AddReadiness("configurations", kube.Synced(c))
 
 	group, ctx := errgroup.WithContext(ctx)
 	group.Go(func() error { return s.serve(ctx, devices) })
@@ -121,23 +125,4 @@ func (s *Service) serve(ctx context.Context, devices *broadcast.Value[inventory.
 	discoveryv1.RegisterDeviceInventoryServiceServer(server, &inventoryServer{inventory: devices, stopping: ctx.Done()})
 	s.env.Log.Info("serving", zap.String("socket", s.config.Socket), zap.String("node", s.config.NodeName))
 	return rpc.Serve(ctx, server, listener)
-}
-
-func (s *Service) dial(addresses ...string) ([]*grpc.ClientConn, error) {
-	conns := make([]*grpc.ClientConn, 0, len(addresses))
-	for _, address := range addresses {
-		conn, err := rpc.Dial(address, s.env.Metrics)
-		if err != nil {
-			closeAll(conns)
-			return nil, err
-		}
-		conns = append(conns, conn)
-	}
-	return conns, nil
-}
-
-func closeAll(conns []*grpc.ClientConn) {
-	for _, conn := range conns {
-		_ = conn.Close()
-	}
 }

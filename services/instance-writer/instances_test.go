@@ -164,8 +164,8 @@ func TestInvalidDevicesAreRefused(t *testing.T) {
 
 func TestTerminatingNamespace(t *testing.T) {
 	f := newFixture(t, 1, 1)
-	namespaces, err := kube.NewClient(api.Config(), corev1.SchemeGroupVersion.WithResource("namespaces"), corev1.AddToScheme,
-		func() *corev1.Namespace { return &corev1.Namespace{} }, func() *corev1.NamespaceList { return &corev1.NamespaceList{} })
+	namespaces, err := kube.NewClient[corev1.Namespace, corev1.NamespaceList](
+		api.Config(), corev1.SchemeGroupVersion.WithResource("namespaces"), corev1.AddToScheme)
 	require.NoError(t, err)
 	terminating, err := namespaces.In("").Create(t.Context(),
 		&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{GenerateName: "terminating-"}}, metav1.CreateOptions{})

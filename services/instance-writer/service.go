@@ -15,6 +15,7 @@ import (
 	"akri.sh/libs/kube"
 	"akri.sh/libs/rpc"
 	"akri.sh/libs/service"
+	instancev1 "akri.sh/proto/akri/instance/v1"
 
 	"akri.sh/services/instance-writer/internal/batch"
 	"akri.sh/services/instance-writer/internal/cluster"
@@ -52,21 +53,21 @@ func New(config Config, env service.Env) (*Service, error) {
 	if err != nil {
 		return nil, err
 	}
-	env.Metrics.MustRegister(instanceCollector{objects.Instances})
+	env.Metrics.MustRegister(instanceCount(objects.Instances))
 	env.Health.AddReadiness("api-server", objects.Ready)
 	store, writer := reports.New(), batch.NewWriter(objects, metrics.batch)
-	reconciler, err := reconcile.New(reconcile.Options{
+	reconciler := reconcile.New(reconcile.Options{
 		Cluster: objects, Reports: store, Writer: writer, Grace: config.NodeGrace, Log: env.Log,
 	})
-	if err != nil {
-		return nil, err
-	}
-	s := &Service{address: config.Address, cluster: objects, reconciler: reconciler, stopping: make(chan struct{})}
-	s.server, err = newServer(config, env, server.Options{
+	stopping := make(chan struct{})
+	instances := server.New(server.Options{
 		Cluster: objects, Reports: store, Writer: writer, Reconciler: reconciler, Reservations: metrics.reservations,
-		Stopping: s.stopping, ConnectionLost: objects.ConnectionLost, Log: env.Log,
+		Stopping: stopping, ConnectionLost: objects.ConnectionLost, Log: env.Log,
 	})
-	return s, err
+	objects.OnInstance(instances.InstanceChanged)
+	grpcServer := rpc.NewServer(env.Log, env.Metrics, rpc.Replicated(config.ConnectionAge))
+	instancev1.RegisterInstanceServiceServer(grpcServer, instances)
+	return &Service{address: config.Address, cluster: objects, reconciler: reconciler, server: grpcServer, stopping: stopping}, nil
 }
 
 // Run serves until ctx ends. Calls are answered once the caches are complete.

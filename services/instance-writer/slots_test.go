@@ -20,8 +20,8 @@ import (
 )
 
 func (f *fixture) events(kind string) int {
-	events, err := kube.NewClient(api.Config(), corev1.SchemeGroupVersion.WithResource("events"), corev1.AddToScheme,
-		func() *corev1.Event { return &corev1.Event{} }, func() *corev1.EventList { return &corev1.EventList{} })
+	events, err := kube.NewClient[corev1.Event, corev1.EventList](
+		api.Config(), corev1.SchemeGroupVersion.WithResource("events"), corev1.AddToScheme)
 	require.NoError(f, err)
 	list, err := events.In(namespace).List(f.Context(), metav1.ListOptions{})
 	require.NoError(f, err)

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"net"
 	"os"
 	"path/filepath"
 	"time"
@@ -60,15 +59,24 @@ func New(config Config, env service.Env) (*Service, error) {
 // Run serves until ctx ends.
 func (s *Service) Run(ctx context.Context) error {
 	store := registry.OpenStore(s.env.Log, s.config.StateFile, s.config.KeepOffline)
-	tableListener, registrationListener, err := s.listen(ctx)
+	self, err := rpc.Dial(s.config.Socket, s.env.Metrics)
 	if err != nil {
 		return err
 	}
-	self, err := rpc.Dial(s.config.Socket, s.env.Metrics)
-	if err != nil {
-		return errors.Join(err, tableListener.Close(), registrationListener.Close())
-	}
 	defer self.Close()
+	// Handlers that run as other users need access to the directory.
+	if err := os.MkdirAll(s.config.HandlersDir, 0o755); err != nil {
+		return fmt.Errorf("create handlers directory: %w", err)
+	}
+	tableListener, err := rpc.Listen(ctx, s.config.Socket)
+	if err != nil {
+		return err
+	}
+	socket := filepath.Join(s.config.HandlersDir, registrationSocket)
+	registrationListener, err := rpc.ListenUnix(ctx, socket, s.config.HandlersSocketMode)
+	if err != nil {
+		return errors.Join(err, tableListener.Close())
+	}
 	s.env.Health.AddLiveness("registrar socket", rpc.HealthCheck(self))
 
 	group, ctx := errgroup.WithContext(ctx)
@@ -83,20 +91,4 @@ func (s *Service) Run(ctx context.Context) error {
 	group.Go(func() error { store.RunExpiry(ctx); return nil })
 	s.env.Log.Info("serving", zap.String("handlers_dir", s.config.HandlersDir), zap.String("socket", s.config.Socket))
 	return group.Wait()
-}
-
-func (s *Service) listen(ctx context.Context) (table, registration net.Listener, err error) {
-	// Handlers that run as other users need access to the directory.
-	if err := os.MkdirAll(s.config.HandlersDir, 0o755); err != nil {
-		return nil, nil, fmt.Errorf("create handlers directory: %w", err)
-	}
-	table, err = rpc.Listen(ctx, s.config.Socket)
-	if err != nil {
-		return nil, nil, err
-	}
-	registration, err = rpc.ListenUnix(ctx, filepath.Join(s.config.HandlersDir, registrationSocket), s.config.HandlersSocketMode)
-	if err != nil {
-		return nil, nil, errors.Join(err, table.Close())
-	}
-	return table, registration, nil
 }

@@ -21,11 +21,8 @@ type crdClient = kube.Client[*apiextensions.CustomResourceDefinition, *apiextens
 // installCRDs installs the CRDs of charts/akri-crds and waits until they are established.
 func (s *Server) installCRDs(ctx context.Context) error {
 	resource := apiextensions.SchemeGroupVersion.WithResource("customresourcedefinitions")
-	client, err := kube.NewClient(s.config, resource, apiextensions.AddToScheme,
-		func() *apiextensions.CustomResourceDefinition { return &apiextensions.CustomResourceDefinition{} },
-		func() *apiextensions.CustomResourceDefinitionList {
-			return &apiextensions.CustomResourceDefinitionList{}
-		})
+	client, err := kube.NewClient[apiextensions.CustomResourceDefinition, apiextensions.CustomResourceDefinitionList](
+		s.config, resource, apiextensions.AddToScheme)
 	if err != nil {
 		return err
 	}

@@ -37,32 +37,24 @@ const (
 )
 
 // NewCache returns a cache that is not running.
-func NewCache(clients Clients) (c Cache, err error) {
+func NewCache(clients Clients) Cache {
 	instanceIndexers := cache.Indexers{byLabelValue: indexByLabelValue, byConfiguration: func(object any) ([]string, error) {
 		instance := object.(*akriv0.Instance)
 		return []string{Key(instance.Namespace, instance.Spec.ConfigurationName)}, nil
 	}}
-	if c.Instances, err = kube.NewInformer(clients.Instances, instanceIndexers, trimInstance); err != nil {
-		return c, err
-	}
 	configurationIndexers := cache.Indexers{byLabelValue: indexByLabelValue}
-	if c.Configurations, err = kube.NewInformer(clients.Configurations, configurationIndexers, trimConfiguration); err != nil {
-		return c, err
-	}
-	brokers := metav1.ListOptions{LabelSelector: brokerSelector}
 	podIndexers := cache.Indexers{
 		byConfiguration: indexByLabel(render.LabelConfiguration), byInstance: indexByLabel(render.LabelInstance),
 	}
-	if c.Pods, err = kube.NewSelectedInformer(clients.Pods, brokers, podIndexers, trimPod); err != nil {
-		return c, err
-	}
 	jobIndexers := cache.Indexers{byInstance: indexByLabel(render.LabelInstance)}
-	if c.Jobs, err = kube.NewSelectedInformer(clients.Jobs, brokers, jobIndexers, trimJob); err != nil {
-		return c, err
+	brokers, services := metav1.ListOptions{LabelSelector: brokerSelector}, metav1.ListOptions{LabelSelector: serviceSelector}
+	return Cache{
+		Instances:      kube.NewInformer(clients.Instances, instanceIndexers, trimInstance),
+		Configurations: kube.NewInformer(clients.Configurations, configurationIndexers, trimConfiguration),
+		Pods:           kube.NewSelectedInformer(clients.Pods, brokers, podIndexers, trimPod),
+		Jobs:           kube.NewSelectedInformer(clients.Jobs, brokers, jobIndexers, trimJob),
+		Services:       kube.NewSelectedInformer(clients.Services, services, cache.Indexers{}, trimService),
 	}
-	services := metav1.ListOptions{LabelSelector: serviceSelector}
-	c.Services, err = kube.NewSelectedInformer(clients.Services, services, cache.Indexers{}, trimService)
-	return c, err
 }
 
 // Key returns the key of an object in the cache.

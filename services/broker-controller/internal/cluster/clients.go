@@ -35,16 +35,14 @@ func NewClients(config *rest.Config) (clients Clients, err error) {
 		return clients, err
 	}
 	core := corev1.SchemeGroupVersion
-	if clients.Pods, err = kube.NewClient(config, core.WithResource("pods"), corev1.AddToScheme,
-		func() *corev1.Pod { return &corev1.Pod{} }, func() *corev1.PodList { return &corev1.PodList{} }); err != nil {
+	if clients.Pods, err = kube.NewClient[corev1.Pod, corev1.PodList](config, core.WithResource("pods"), corev1.AddToScheme); err != nil {
 		return clients, err
 	}
-	if clients.Services, err = kube.NewClient(config, core.WithResource("services"), corev1.AddToScheme,
-		func() *corev1.Service { return &corev1.Service{} }, func() *corev1.ServiceList { return &corev1.ServiceList{} }); err != nil {
+	if clients.Services, err = kube.NewClient[corev1.Service, corev1.ServiceList](config, core.WithResource("services"), corev1.AddToScheme); err != nil {
 		return clients, err
 	}
-	if clients.Jobs, err = kube.NewClient(config, batchv1.SchemeGroupVersion.WithResource("jobs"), batchv1.AddToScheme,
-		func() *batchv1.Job { return &batchv1.Job{} }, func() *batchv1.JobList { return &batchv1.JobList{} }); err != nil {
+	jobs := batchv1.SchemeGroupVersion.WithResource("jobs")
+	if clients.Jobs, err = kube.NewClient[batchv1.Job, batchv1.JobList](config, jobs, batchv1.AddToScheme); err != nil {
 		return clients, err
 	}
 	plain := rest.CopyConfig(config)

@@ -21,8 +21,9 @@ const (
 // Recorder writes Events in the background. client-go's recorder counts repeated Events in one
 // object and limits their rate.
 type Recorder struct {
+	record.EventRecorder
+
 	broadcaster record.EventBroadcaster
-	recorder    record.EventRecorder
 }
 
 // NewRecorder returns a Recorder. The caller must call Stop.
@@ -36,17 +37,7 @@ func NewRecorder(config *rest.Config) (Recorder, error) {
 	broadcaster := record.NewBroadcaster()
 	broadcaster.StartRecordingToSink(&typedcorev1.EventSinkImpl{Interface: client.Events(metav1.NamespaceAll)})
 	recorder := broadcaster.NewRecorder(nil, corev1.EventSource{Component: component})
-	return Recorder{broadcaster, recorder}, nil
-}
-
-// Normal records a change.
-func (r Recorder) Normal(object *corev1.ObjectReference, reason, message string) {
-	r.recorder.Event(object, corev1.EventTypeNormal, reason, message)
-}
-
-// Warning records a failure.
-func (r Recorder) Warning(object *corev1.ObjectReference, reason, message string) {
-	r.recorder.Event(object, corev1.EventTypeWarning, reason, message)
+	return Recorder{recorder, broadcaster}, nil
 }
 
 // Stop drops the Events that are not written yet.

@@ -9,6 +9,7 @@ package controller
 
 import (
 	"context"
+	"errors"
 	"time"
 
 	"go.uber.org/zap"
@@ -75,9 +76,7 @@ func Run(ctx context.Context, options Options) error {
 		c.configurations.ShutDown()
 	})
 	defer stop()
-	unsubscribe, err := c.subscribe()
-	defer unsubscribe()
-	if err != nil {
+	if err := c.subscribe(); err != nil {
 		return err
 	}
 	var group errgroup.Group
@@ -91,44 +90,30 @@ func Run(ctx context.Context, options Options) error {
 	return group.Wait()
 }
 
-// subscribe adds event handlers that fill the queues, at first with all objects. unsubscribe
-// removes them.
-func (c *Controller) subscribe() (unsubscribe func(), err error) {
-	handlers := []struct {
-		informer cache.SharedIndexInformer
-		changed  func(old, object metav1.Object)
-	}{
-		{c.Cache.Instances, c.instanceChanged},
-		{c.Cache.Configurations, c.configurationChanged},
-		{c.Cache.Pods, c.brokerChanged},
-		{c.Cache.Jobs, c.brokerChanged},
-		{c.Cache.Services, c.brokerChanged},
-	}
-	var removals []func()
-	unsubscribe = func() {
-		for _, f := range removals {
-			f()
-		}
-	}
-	for _, h := range handlers {
-		registration, err := h.informer.AddEventHandler(cache.ResourceEventHandlerFuncs{
-			AddFunc:    func(object any) { h.changed(nil, object.(metav1.Object)) },
-			UpdateFunc: func(old, object any) { h.changed(old.(metav1.Object), object.(metav1.Object)) },
-			DeleteFunc: func(object any) {
-				if unknown, ok := object.(cache.DeletedFinalStateUnknown); ok {
-					object = unknown.Obj
-				}
-				if deleted, ok := object.(metav1.Object); ok {
-					h.changed(nil, deleted)
-				}
-			},
-		})
-		if err != nil {
-			return unsubscribe, err
-		}
-		removals = append(removals, func() { _ = h.informer.RemoveEventHandler(registration) })
-	}
-	return unsubscribe, nil
+// subscribe adds event handlers that fill the queues, at first with all objects. They stay, because
+// the cache stops with the Controller.
+func (c *Controller) subscribe() error {
+	return errors.Join(
+		onEvent(c.Cache.Instances, c.instanceChanged),
+		onEvent(c.Cache.Configurations, c.configurationChanged),
+		onEvent(c.Cache.Pods, c.brokerChanged),
+		onEvent(c.Cache.Jobs, c.brokerChanged),
+		onEvent(c.Cache.Services, c.brokerChanged),
+	)
+}
+
+func onEvent(informer cache.SharedIndexInformer, changed func(old, object metav1.Object)) error {
+	_, err := informer.AddEventHandler(cache.ResourceEventHandlerFuncs{
+		AddFunc:    func(object any) { changed(nil, object.(metav1.Object)) },
+		UpdateFunc: func(old, object any) { changed(old.(metav1.Object), object.(metav1.Object)) },
+		DeleteFunc: func(object any) {
+			if unknown, ok := object.(cache.DeletedFinalStateUnknown); ok {
+				object = unknown.Obj
+			}
+			changed(nil, object.(metav1.Object))
+		},
+	})
+	return err
 }
 
 func (c *Controller) instanceChanged(_, object metav1.Object) {

@@ -2,7 +2,6 @@ package controller
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 
 	"go.uber.org/zap"
@@ -17,16 +16,9 @@ import (
 // removeAgentFinalizers removes the finalizers of upstream Akri's agents, which would block the
 // deletion of the Configuration. Owner references replace them.
 func (c *Controller) removeAgentFinalizers(ctx context.Context, configuration *akriv0.Configuration) error {
-	if !hasAgentFinalizers(configuration) {
+	patch := akriv0.AgentFinalizersPatch(configuration)
+	if patch == nil {
 		return nil
-	}
-	// The resourceVersion makes the patch fail if another client has changed the list.
-	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{
-		"finalizers":      akriv0.WithoutAgentFinalizers(configuration.Finalizers),
-		"resourceVersion": configuration.ResourceVersion,
-	}})
-	if err != nil {
-		return fmt.Errorf("encode patch: %w", err)
 	}
 	client := c.Clients.Configurations.In(configuration.Namespace)
 	patched, err := client.Patch(ctx, configuration.Name, types.MergePatchType, patch, metav1.PatchOptions{})

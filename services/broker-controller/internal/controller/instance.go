@@ -7,6 +7,7 @@ import (
 	"strings"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/tools/cache"
@@ -43,8 +44,8 @@ func (c *Controller) reconcileInstance(ctx context.Context, key string) (time.Du
 // warnRefused records a refusal on the Instance and on the Configuration that has the spec.
 func (c *Controller) warnRefused(instance *akriv0.Instance, configuration *akriv0.Configuration, reason string, err error) {
 	if Refused(err) {
-		c.Events.Warning(cluster.InstanceReference(instance), reason, err.Error())
-		c.Events.Warning(cluster.ConfigurationReference(configuration), reason, err.Error())
+		c.Events.Event(cluster.InstanceReference(instance), corev1.EventTypeWarning, reason, err.Error())
+		c.Events.Event(cluster.ConfigurationReference(configuration), corev1.EventTypeWarning, reason, err.Error())
 	}
 }
 

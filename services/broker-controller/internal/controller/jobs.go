@@ -44,8 +44,8 @@ func (c *Controller) reconcileJob(ctx context.Context, instance *akriv0.Instance
 			errs = append(errs, err)
 			continue
 		}
-		message := fmt.Sprintf("Removed Job %s: no longer needed.", name)
-		c.Events.Normal(cluster.InstanceReference(instance), "BrokerRemoved", message)
+		c.Events.Eventf(cluster.InstanceReference(instance), corev1.EventTypeNormal, "BrokerRemoved",
+			"Removed Job %s: no longer needed.", name)
 	}
 	if create && !c.deviceInUse(instance) {
 		errs = append(errs, c.createJob(ctx, instance, configuration.Generation, spec, hash))
@@ -84,7 +84,7 @@ func (c *Controller) createJob(
 	job := render.Job(instance, generation, spec)
 	created, err := c.jobWriter(cluster.Key(instance.Namespace, instance.Name)).create(ctx, job)
 	if created {
-		c.Events.Normal(cluster.InstanceReference(instance), "BrokerCreated", fmt.Sprintf("Created Job %s.", job.Name))
+		c.Events.Eventf(cluster.InstanceReference(instance), corev1.EventTypeNormal, "BrokerCreated", "Created Job %s.", job.Name)
 	}
 	return err
 }

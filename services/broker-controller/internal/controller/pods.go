@@ -91,7 +91,7 @@ func (c *Controller) applyPods(
 			errs, failed[deletion.Name] = append(errs, err), true
 			continue
 		}
-		c.Events.Normal(reference, "BrokerRemoved", c.removedMessage(deletion))
+		c.Events.Event(reference, corev1.EventTypeNormal, "BrokerRemoved", c.removedMessage(deletion))
 	}
 	for _, creation := range changes.Create {
 		if failed[creation.Name] {
@@ -102,7 +102,7 @@ func (c *Controller) applyPods(
 			errs = append(errs, err)
 		}
 		if created {
-			c.Events.Normal(reference, "BrokerCreated", fmt.Sprintf("Created Pod %s for node %s.", creation.Name, creation.Node))
+			c.Events.Eventf(reference, corev1.EventTypeNormal, "BrokerCreated", "Created Pod %s for node %s.", creation.Name, creation.Node)
 		}
 	}
 	return errors.Join(errs...)

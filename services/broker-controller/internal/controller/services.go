@@ -2,7 +2,6 @@ package controller
 
 import (
 	"context"
-	"fmt"
 	"slices"
 	"time"
 
@@ -48,7 +47,7 @@ func (c *Controller) reconcileConfiguration(ctx context.Context, key string) (ti
 	reference := cluster.ConfigurationReference(configuration)
 	err := c.reconcileService(ctx, configuration, reference, desired, brokers)
 	if Refused(err) {
-		c.Events.Warning(reference, "ServiceRefused", err.Error())
+		c.Events.Event(reference, corev1.EventTypeWarning, "ServiceRefused", err.Error())
 	}
 	return 0, err
 }
@@ -75,7 +74,7 @@ func (c *Controller) reconcileService(
 	case plan.Create:
 		created, err := writer.create(ctx, desired)
 		if created {
-			c.Events.Normal(reference, "ServiceCreated", fmt.Sprintf("Created Service %s.", desired.Name))
+			c.Events.Eventf(reference, corev1.EventTypeNormal, "ServiceCreated", "Created Service %s.", desired.Name)
 		}
 		return err
 	case plan.Replace:
@@ -83,7 +82,7 @@ func (c *Controller) reconcileService(
 	case plan.Delete:
 		err := writer.delete(ctx, existing, nil)
 		if err == nil {
-			c.Events.Normal(reference, "ServiceRemoved", fmt.Sprintf("Removed Service %s.", existing.Name))
+			c.Events.Eventf(reference, corev1.EventTypeNormal, "ServiceRemoved", "Removed Service %s.", existing.Name)
 		}
 		return err
 	}
@@ -106,7 +105,7 @@ func (c *Controller) replaceService(
 	writer := c.serviceWriter(cluster.Key(reference.Namespace, reference.Name))
 	err := writer.update(ctx, desired)
 	if err == nil {
-		c.Events.Normal(reference, "ServiceUpdated", fmt.Sprintf("Updated Service %s.", desired.Name))
+		c.Events.Eventf(reference, corev1.EventTypeNormal, "ServiceUpdated", "Updated Service %s.", desired.Name)
 		return nil
 	}
 	if !apierrors.IsInvalid(err) {

@@ -45,7 +45,7 @@ func RenewCertificate(
 	bundle := data[CACertKey]
 	renewCA := caErr != nil || !fresh(ca.Leaf, now)
 	if !renewCA && serverErr == nil && fresh(server.Leaf, now) && validFor(server.Leaf, names, bundle, now) {
-		return data, false, earliest(renewalTime(ca.Leaf), renewalTime(server.Leaf)), nil
+		return data, false, nextRenewal(ca, server), nil
 	}
 	if renewCA {
 		if ca, err = newCA(now); err != nil {
@@ -59,7 +59,7 @@ func RenewCertificate(
 	return map[string][]byte{
 		corev1.TLSCertKey: server.certificatePEM, corev1.TLSPrivateKeyKey: server.keyPEM,
 		CACertKey: bundle, CAPrivateKeyKey: ca.keyPEM,
-	}, true, earliest(renewalTime(ca.Leaf), renewalTime(server.Leaf)), nil
+	}, true, nextRenewal(ca, server), nil
 }
 
 // CABundle returns the certificates that verify the server certificate of the Secret. A certificate
@@ -88,6 +88,10 @@ func loadKeyPair(certificatePEM, keyPEM []byte) (keyPair, error) {
 
 func renewalTime(certificate *x509.Certificate) time.Time {
 	return certificate.NotBefore.Add(certificate.NotAfter.Sub(certificate.NotBefore) * 2 / 3)
+}
+
+func nextRenewal(ca, server keyPair) time.Time {
+	return slices.MinFunc([]time.Time{renewalTime(ca.Leaf), renewalTime(server.Leaf)}, time.Time.Compare)
 }
 
 func fresh(certificate *x509.Certificate, now time.Time) bool {
@@ -161,11 +165,4 @@ func unexpired(bundle []byte, now time.Time) []byte {
 		}
 	}
 	return kept.Bytes()
-}
-
-func earliest(a, b time.Time) time.Time {
-	if a.Before(b) {
-		return a
-	}
-	return b
 }

@@ -61,13 +61,11 @@ func (w *Webhook) Maintain(ctx context.Context) {
 		} else {
 			backoff = initial
 		}
-		timer := time.NewTimer(min(after, maxWait))
 		select {
 		case <-ctx.Done():
-		case <-timer.C:
+		case <-time.After(min(after, maxWait)):
 		case <-w.changed:
 		}
-		timer.Stop()
 	}
 }
 

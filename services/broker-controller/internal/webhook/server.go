@@ -70,26 +70,20 @@ type Webhook struct {
 // New returns a Webhook. It starts nothing.
 func New(config *rest.Config, options Options) (w *Webhook, err error) {
 	w = &Webhook{Options: options, changed: broadcast.NewSignal()}
-	if w.secrets, err = kube.NewClient(config, corev1.SchemeGroupVersion.WithResource("secrets"), corev1.AddToScheme,
-		func() *corev1.Secret { return &corev1.Secret{} },
-		func() *corev1.SecretList { return &corev1.SecretList{} }); err != nil {
+	secrets := corev1.SchemeGroupVersion.WithResource("secrets")
+	if w.secrets, err = kube.NewClient[corev1.Secret, corev1.SecretList](config, secrets, corev1.AddToScheme); err != nil {
 		return nil, err
 	}
 	resource := admissionregistrationv1.SchemeGroupVersion.WithResource("validatingwebhookconfigurations")
-	if w.registrations, err = kube.NewClient(config, resource, admissionregistrationv1.AddToScheme,
-		func() *registration { return &registration{} }, func() *registrationList { return &registrationList{} }); err != nil {
+	w.registrations, err = kube.NewClient[registration, registrationList](config, resource, admissionregistrationv1.AddToScheme)
+	if err != nil {
 		return nil, err
 	}
-	if w.secret, err = kube.NewNamedInformer(w.secrets, options.Namespace, options.Secret); err != nil {
-		return nil, err
-	}
-	if w.registration, err = kube.NewNamedInformer(w.registrations, "", options.Name); err != nil {
-		return nil, err
-	}
-	if err := w.secret.OnChange(func(string) { w.loadCertificate(); w.changed.Notify() }); err != nil {
-		return nil, err
-	}
-	return w, w.registration.OnChange(func(string) { w.changed.Notify() })
+	w.secret = kube.NewNamedInformer(w.secrets, options.Namespace, options.Secret)
+	w.registration = kube.NewNamedInformer(w.registrations, "", options.Name)
+	w.secret.OnChange(func(string) { w.loadCertificate(); w.changed.Notify() })
+	w.registration.OnChange(func(string) { w.changed.Notify() })
+	return w, nil
 }
 
 // loadCertificate makes the server use the certificate of the Secret. If it is invalid, the server

@@ -3,7 +3,6 @@ package objects
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 
 	batchv1 "k8s.io/api/batch/v1"
@@ -36,11 +35,12 @@ const (
 )
 
 var (
-	instance = Kind{"Instance", akriv0.InstanceResource, ""}
-	pod      = Kind{"Pod", corev1.SchemeGroupVersion.WithResource("pods"), createdByAkri}
-	job      = Kind{"Job", batchv1.SchemeGroupVersion.WithResource("jobs"), createdByAkri}
-	svc      = Kind{"Service", corev1.SchemeGroupVersion.WithResource("services"), createdByAkri}
-	lease    = Kind{"Lease", coordinationv1.SchemeGroupVersion.WithResource("leases"), ""}
+	configuration = Kind{"Configuration", akriv0.ConfigurationResource, ""}
+	instance      = Kind{"Instance", akriv0.InstanceResource, ""}
+	pod           = Kind{"Pod", corev1.SchemeGroupVersion.WithResource("pods"), createdByAkri}
+	job           = Kind{"Job", batchv1.SchemeGroupVersion.WithResource("jobs"), createdByAkri}
+	svc           = Kind{"Service", corev1.SchemeGroupVersion.WithResource("services"), createdByAkri}
+	lease         = Kind{"Lease", coordinationv1.SchemeGroupVersion.WithResource("leases"), ""}
 
 	// Kinds in the order of deletion: a Job would create its Pods again, and Instances own the
 	// others.
@@ -64,19 +64,12 @@ func (o Object) UID() types.UID { return o.metadata.UID }
 type metadataClient = kube.Client[*metav1.PartialObjectMetadata, *metav1.PartialObjectMetadataList]
 
 // Client lists and deletes objects in all namespaces.
-type Client struct {
-	clients        map[Kind]*metadataClient
-	configurations *kube.Client[*akriv0.Configuration, *akriv0.ConfigurationList]
-}
+type Client struct{ clients map[Kind]*metadataClient }
 
 // NewClient returns a Client. It sends no request.
-func NewClient(config *rest.Config) (*Client, error) {
-	configurations, err := kube.Configurations(config)
-	if err != nil {
-		return nil, err
-	}
-	c := &Client{clients: map[Kind]*metadataClient{}, configurations: configurations}
-	for _, k := range append([]Kind{lease}, Kinds...) {
+func NewClient(config *rest.Config) (c *Client, err error) {
+	c = &Client{clients: map[Kind]*metadataClient{}}
+	for _, k := range append([]Kind{configuration, lease}, Kinds...) {
 		if c.clients[k], err = newMetadataClient(config, k); err != nil {
 			return nil, err
 		}
@@ -93,9 +86,7 @@ func newMetadataClient(config *rest.Config, k Kind) (*metadataClient, error) {
 		metav1.AddToGroupVersion(scheme, version)
 		return nil
 	}
-	return kube.NewClient(config, k.resource, add,
-		func() *metav1.PartialObjectMetadata { return &metav1.PartialObjectMetadata{} },
-		func() *metav1.PartialObjectMetadataList { return &metav1.PartialObjectMetadataList{} })
+	return kube.NewClient[metav1.PartialObjectMetadata, metav1.PartialObjectMetadataList](config, k.resource, add)
 }
 
 // List returns the objects of a kind that Akri created.
@@ -127,17 +118,15 @@ func (c *Client) list(ctx context.Context, k Kind, selector string) ([]Object, e
 // Delete removes upstream Akri's finalizers from an object and deletes it. It returns no error if
 // the object is gone.
 func (c *Client) Delete(ctx context.Context, object Object) error {
-	client, metadata := c.clients[object.kind].In(object.metadata.Namespace), object.metadata
-	if patch := finalizersPatch(metadata); patch != nil {
-		_, err := client.Patch(ctx, metadata.Name, types.MergePatchType, patch, metav1.PatchOptions{})
-		if err != nil && !apierrors.IsNotFound(err) {
-			return fmt.Errorf("remove finalizers from %s: %w", object, err)
-		}
+	if _, err := c.removeFinalizers(ctx, object); err != nil {
+		return err
 	}
+	metadata := object.metadata
 	if metadata.DeletionTimestamp != nil {
 		return nil
 	}
 	background := metav1.DeletePropagationBackground
+	client := c.clients[object.kind].In(metadata.Namespace)
 	err := client.Delete(ctx, metadata.Name, metav1.DeleteOptions{PropagationPolicy: &background})
 	if err != nil && !apierrors.IsNotFound(err) {
 		return fmt.Errorf("delete %s: %w", object, err)
@@ -158,49 +147,45 @@ func (c *Client) DeleteLease(ctx context.Context, namespace string) error {
 // because no service updates them. onFinalizers is called for each Configuration that had such
 // finalizers.
 func (c *Client) ResetConfigurations(ctx context.Context, onFinalizers func(configuration string)) error {
-	list, err := c.configurations.In(metav1.NamespaceAll).List(ctx, metav1.ListOptions{})
-	if apierrors.IsNotFound(err) {
-		return nil
-	}
+	configurations, err := c.List(ctx, configuration)
 	if err != nil {
-		return fmt.Errorf("list configurations: %w", err)
+		return err
 	}
-	for i := range list.Items {
-		configuration := &list.Items[i]
-		key := configuration.Namespace + "/" + configuration.Name
-		client := c.configurations.In(configuration.Namespace)
-		patch := []byte(`{"status":null}`)
-		_, err := client.Patch(ctx, configuration.Name, types.MergePatchType, patch, metav1.PatchOptions{}, "status")
-		if err != nil && !apierrors.IsNotFound(err) {
-			return fmt.Errorf("clear status of Configuration %s: %w", key, err)
+	for _, object := range configurations {
+		if err := c.patch(ctx, object, []byte(`{"status":null}`), "status"); err != nil {
+			return fmt.Errorf("clear status of %s: %w", object, err)
 		}
-		configuration.ResourceVersion = "" // the previous patch changed it
-		if patch = finalizersPatch(configuration); patch == nil {
-			continue
+		object.metadata.ResourceVersion = "" // the previous patch changed it
+		removed, err := c.removeFinalizers(ctx, object)
+		if err != nil {
+			return err
 		}
-		_, err = client.Patch(ctx, configuration.Name, types.MergePatchType, patch, metav1.PatchOptions{})
-		if err != nil && !apierrors.IsNotFound(err) {
-			return fmt.Errorf("remove finalizers from Configuration %s: %w", key, err)
+		if removed {
+			onFinalizers(object.metadata.Namespace + "/" + object.metadata.Name)
 		}
-		onFinalizers(key)
 	}
 	return nil
 }
 
-// finalizersPatch returns a merge patch that removes upstream Akri's finalizers, or nil if there
-// are none. If the object has a resourceVersion, the patch fails after a concurrent change.
-func finalizersPatch(object metav1.Object) []byte {
-	kept := akriv0.WithoutAgentFinalizers(object.GetFinalizers())
-	if len(kept) == len(object.GetFinalizers()) {
+// removeFinalizers removes upstream Akri's finalizers and returns whether there were any. If the
+// object has a resourceVersion, it fails after a concurrent change.
+func (c *Client) removeFinalizers(ctx context.Context, object Object) (removed bool, err error) {
+	patch := akriv0.AgentFinalizersPatch(object.metadata)
+	if patch == nil {
+		return false, nil
+	}
+	if err := c.patch(ctx, object, patch); err != nil {
+		return false, fmt.Errorf("remove finalizers from %s: %w", object, err)
+	}
+	return true, nil
+}
+
+// patch returns no error if the object is gone.
+func (c *Client) patch(ctx context.Context, object Object, patch []byte, subresources ...string) error {
+	client := c.clients[object.kind].In(object.metadata.Namespace)
+	_, err := client.Patch(ctx, object.metadata.Name, types.MergePatchType, patch, metav1.PatchOptions{}, subresources...)
+	if apierrors.IsNotFound(err) {
 		return nil
 	}
-	metadata := map[string]any{"finalizers": kept}
-	if version := object.GetResourceVersion(); version != "" {
-		metadata["resourceVersion"] = version
-	}
-	patch, err := json.Marshal(map[string]any{"metadata": metadata})
-	if err != nil {
-		panic(err) // strings always encode
-	}
-	return patch
+	return err
 }

@@ -63,22 +63,16 @@ func New(options Options) (*Coordinator, error) {
 	if err != nil {
 		return nil, err
 	}
-	informer, err := kube.NewInformer(client, indexers, trim)
-	if err != nil {
-		return nil, err
-	}
 	queue := newQueue()
-	if err := informer.OnChange(queue.add); err != nil {
-		return nil, err
-	}
 	c := &Coordinator{
-		Options: options, configurations: informer, queue: queue,
+		Options: options, configurations: kube.NewInformer(client, indexers, trim), queue: queue,
 		sessions: map[string]*sessionSet{}, entries: map[string]*inventory.Entry{},
 	}
 	c.endpoints = endpoints{
 		log: options.Log, metrics: options.Metrics, grace: options.Grace,
 		notify: queue.Notify, recheck: c.recheck, byKey: map[endpointKey]*endpoint{},
 	}
+	c.configurations.OnChange(queue.add)
 	return c, nil
 }
 
@@ -111,16 +105,12 @@ func (c *Coordinator) loop(ctx context.Context) {
 		table, tableChanged := c.table.Get()
 		c.pass(ctx, table, all, time.Now())
 		all = false
-		timer := time.NewTimer(time.Until(c.deadline))
 		select {
 		case <-ctx.Done():
-			timer.Stop()
 			return
 		case <-c.queue.Signal:
-			timer.Stop()
 		case <-tableChanged:
-			timer.Stop()
-		case <-timer.C:
+		case <-time.After(time.Until(c.deadline)):
 			all = true
 		}
 	}

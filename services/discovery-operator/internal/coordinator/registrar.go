@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/cenkalti/backoff/v5"
 	"go.uber.org/zap"
 
 	"akri.sh/libs/rpc"
@@ -40,23 +39,18 @@ func (c *Coordinator) watchHandlers(ctx context.Context) {
 // reportStatuses sends the newest reports to the registrar until ctx ends. It retries with a
 // constant delay.
 func (c *Coordinator) reportStatuses(ctx context.Context) {
-	report := func() (<-chan struct{}, error) {
-		reports, changed := c.reports.Get()
-		return changed, c.report(ctx, reports)
-	}
-	logRetry := func(err error, delay time.Duration) {
-		c.Log.Debug("reporting handler statuses failed", zap.Error(err), zap.Duration("retry_in", delay))
-	}
 	for {
-		changed, err := backoff.Retry(ctx, report, backoff.WithBackOff(backoff.NewConstantBackOff(reportDelay)),
-			backoff.WithMaxElapsedTime(0), backoff.WithNotify(logRetry))
-		if err != nil {
-			return // ctx has ended
+		reports, next := c.reports.Get()
+		var retry <-chan time.Time
+		if err := c.report(ctx, reports); err != nil {
+			c.Log.Debug("reporting handler statuses failed", zap.Error(err), zap.Duration("retry_in", reportDelay))
+			next, retry = nil, time.After(reportDelay)
 		}
 		select {
 		case <-ctx.Done():
 			return
-		case <-changed:
+		case <-next:
+		case <-retry:
 		}
 	}
 }

@@ -61,7 +61,9 @@ func (c *Coordinator) updateSessions(ctx context.Context, key string, query disc
 // stopSessions stops the sessions of a Configuration.
 func (c *Coordinator) stopSessions(key string) {
 	if set := c.sessions[key]; set != nil {
-		set.stop()
+		for endpoint := range set.sessions {
+			set.stopSession(endpoint)
+		}
 		c.Discoverer.Metrics.Delete(set.query.Name)
 		delete(c.sessions, key)
 	}
@@ -111,12 +113,6 @@ func (s *sessionSet) stopSession(key endpointKey) {
 	s.sessions[key].Stop()
 	s.endpoints.release(s.sessions[key].endpoint)
 	delete(s.sessions, key)
-}
-
-func (s *sessionSet) stop() {
-	for key := range s.sessions {
-		s.stopSession(key)
-	}
 }
 
 // retry ends the backoff of a session after its handler has registered again.

@@ -22,10 +22,9 @@ type APIServer struct {
 
 // NewAPIServer returns a Reader and WatchAPI of the API server.
 func NewAPIServer(config *rest.Config) (*APIServer, error) {
-	secrets, secretsErr := kube.NewClient(config, corev1.SchemeGroupVersion.WithResource("secrets"), corev1.AddToScheme,
-		func() *corev1.Secret { return &corev1.Secret{} }, func() *corev1.SecretList { return &corev1.SecretList{} })
-	configMaps, configMapsErr := kube.NewClient(config, corev1.SchemeGroupVersion.WithResource("configmaps"), corev1.AddToScheme,
-		func() *corev1.ConfigMap { return &corev1.ConfigMap{} }, func() *corev1.ConfigMapList { return &corev1.ConfigMapList{} })
+	core, add := corev1.SchemeGroupVersion, corev1.AddToScheme
+	secrets, secretsErr := kube.NewClient[corev1.Secret, corev1.SecretList](config, core.WithResource("secrets"), add)
+	configMaps, configMapsErr := kube.NewClient[corev1.ConfigMap, corev1.ConfigMapList](config, core.WithResource("configmaps"), add)
 	return &APIServer{secrets, configMaps}, errors.Join(secretsErr, configMapsErr)
 }
 

@@ -4,8 +4,6 @@ package cluster
 
 import (
 	"context"
-	"errors"
-	"fmt"
 	"sync"
 	"time"
 
@@ -61,9 +59,7 @@ func New(config *rest.Config, writes *prometheus.CounterVec) (*Cluster, error) {
 	if err := c.createClients(config); err != nil {
 		return nil, err
 	}
-	if err := c.createInformers(); err != nil {
-		return nil, err
-	}
+	c.createInformers()
 	for _, kind := range []string{"instance", "status", "event"} {
 		for _, result := range []string{"ok", "conflict", "error"} {
 			writes.WithLabelValues(kind, result)
@@ -82,28 +78,22 @@ func (c *Cluster) createClients(config *rest.Config) (err error) {
 	if c.nodeClient, err = kube.Nodes(config); err != nil {
 		return err
 	}
-	c.eventClient, err = kube.NewClient(config, corev1.SchemeGroupVersion.WithResource("events"), corev1.AddToScheme,
-		func() *corev1.Event { return &corev1.Event{} }, func() *corev1.EventList { return &corev1.EventList{} })
+	events := corev1.SchemeGroupVersion.WithResource("events")
+	c.eventClient, err = kube.NewClient[corev1.Event, corev1.EventList](config, events, corev1.AddToScheme)
 	return err
 }
 
-func (c *Cluster) createInformers() (err error) {
+func (c *Cluster) createInformers() {
 	indexers := cache.Indexers{byNode: nodesOf, byHolder: holdersOf, byConfiguration: configurationOf}
-	if c.instances, err = kube.NewInformer(c.instanceClient, indexers, nil); err != nil {
-		return err
-	}
-	if c.configurations, err = kube.NewInformer(c.configurationClient, nil, trimConfiguration); err != nil {
-		return err
-	}
-	if c.nodes, err = kube.NewInformer(c.nodeClient, nil, trimNode); err != nil {
-		return err
-	}
+	c.instances = kube.NewInformer(c.instanceClient, indexers, nil)
+	c.configurations = kube.NewInformer(c.configurationClient, nil, trimConfiguration)
+	c.nodes = kube.NewInformer(c.nodeClient, nil, trimNode)
+	c.instances.OnEvent(c.dropWritten)
+	c.configurations.OnChange(func(string) { c.configurationChange.Set(struct{}{}) })
 	contacted := func(string) { c.health.contacted() }
-	return errors.Join(
-		c.instances.OnChange(c.dropWritten),
-		c.configurations.OnChange(func(string) { c.configurationChange.Set(struct{}{}) }),
-		c.instances.OnChange(contacted), c.configurations.OnChange(contacted), c.nodes.OnChange(contacted),
-	)
+	c.instances.OnChange(contacted)
+	c.configurations.OnChange(contacted)
+	c.nodes.OnChange(contacted)
 }
 
 func nodesOf(object any) ([]string, error) { return object.(*akriv0.Instance).Spec.Nodes, nil }
@@ -140,9 +130,9 @@ func (c *Cluster) WaitForSync(ctx context.Context) error {
 }
 
 // Ready is the readiness check: the caches are complete and the API server answers.
-func (c *Cluster) Ready(context.Context) error {
-	if !c.instances.HasSynced() || !c.configurations.HasSynced() || !c.nodes.HasSynced() {
-		return kube.ErrNotSynced
+func (c *Cluster) Ready(ctx context.Context) error {
+	if err := kube.Synced(c.instances, c.configurations, c.nodes)(ctx); err != nil {
+		return err
 	}
 	return c.health.check()
 }
@@ -156,43 +146,19 @@ func (c *Cluster) probe(ctx context.Context) error {
 	return err
 }
 
-// Handlers are called one after the other when an object is created (before is nil), updated or
-// deleted (after is nil). They must not block.
-type Handlers struct {
-	Instance      func(before, after *akriv0.Instance)
-	Configuration func(before, after *akriv0.Configuration)
-	Node          func(before, after *corev1.Node)
+// OnInstance calls the handler when an Instance is created (before is nil), updated or deleted
+// (after is nil), one call after the other. The handler must not block.
+func (c *Cluster) OnInstance(handler func(before, after *akriv0.Instance)) {
+	c.instances.OnEvent(handler)
 }
 
-// AddHandlers registers the handlers that are not nil.
-func (c *Cluster) AddHandlers(handlers Handlers) error {
-	return errors.Join(
-		addHandler(c.instances, handlers.Instance),
-		addHandler(c.configurations, handlers.Configuration),
-		addHandler(c.nodes, handlers.Node),
-	)
+// OnConfiguration is OnInstance for Configurations.
+func (c *Cluster) OnConfiguration(handler func(before, after *akriv0.Configuration)) {
+	c.configurations.OnEvent(handler)
 }
 
-func addHandler[T kube.Object](informer *kube.Informer[T], handler func(before, after T)) error {
-	if handler == nil {
-		return nil
-	}
-	var none T
-	_, err := informer.AddEventHandler(cache.ResourceEventHandlerFuncs{
-		AddFunc:    func(after any) { handler(none, after.(T)) },
-		UpdateFunc: func(before, after any) { handler(before.(T), after.(T)) },
-		DeleteFunc: func(before any) {
-			if unknown, ok := before.(cache.DeletedFinalStateUnknown); ok {
-				before = unknown.Obj
-			}
-			handler(before.(T), none)
-		},
-	})
-	if err != nil {
-		return fmt.Errorf("add event handler: %w", err)
-	}
-	return nil
-}
+// OnNode is OnInstance for Nodes.
+func (c *Cluster) OnNode(handler func(before, after *corev1.Node)) { c.nodes.OnEvent(handler) }
 
 func (c *Cluster) countWrite(kind string, err error) {
 	result := "ok"

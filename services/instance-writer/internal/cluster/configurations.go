@@ -54,8 +54,7 @@ func (c *Cluster) getConfiguration(ctx context.Context, key types.NamespacedName
 func (c *Cluster) WaitForConfiguration(
 	ctx context.Context, key types.NamespacedName, uid types.UID, timeout time.Duration,
 ) (exists bool, err error) {
-	expired := time.NewTimer(timeout)
-	defer expired.Stop()
+	expired := time.After(timeout)
 	for {
 		_, changed := c.configurationChange.Get()
 		if cached, ok := c.configurations.Get(key.String()); ok && cached.UID == uid {
@@ -67,7 +66,7 @@ func (c *Cluster) WaitForConfiguration(
 		select {
 		case <-changed:
 		case <-time.After(configurationPollInterval):
-		case <-expired.C:
+		case <-expired:
 			return true, nil // its Instances are reconciled when the watch delivers it
 		case <-ctx.Done():
 			return false, context.Cause(ctx)

@@ -1,6 +1,7 @@
 package cluster
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 
@@ -8,7 +9,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/resourceversion"
-	"k8s.io/client-go/tools/cache"
 
 	akriv0 "akri.sh/libs/apis/akri/v0"
 )
@@ -63,17 +63,13 @@ func newer(a, b *akriv0.Instance) bool {
 }
 
 // dropWritten drops a written Instance once the watch has delivered it or its deletion.
-func (c *Cluster) dropWritten(key string) {
-	namespace, name, err := cache.SplitMetaNamespaceKey(key)
-	if err != nil {
-		return
-	}
-	instance := types.NamespacedName{Namespace: namespace, Name: name}
+func (c *Cluster) dropWritten(before, after *akriv0.Instance) {
+	key := Key(cmp.Or(after, before))
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	watched := c.Watched(instance)
-	if written := c.written[instance]; written != nil && (watched == nil || !newer(written, watched)) {
-		delete(c.written, instance)
+	watched := c.Watched(key)
+	if written := c.written[key]; written != nil && (watched == nil || !newer(written, watched)) {
+		delete(c.written, key)
 	}
 }
 

@@ -9,6 +9,7 @@ import (
 	"slices"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/sets"
 
 	akriv0 "akri.sh/libs/apis/akri/v0"
 	"akri.sh/services/instance-writer/internal/slots"
@@ -58,7 +59,7 @@ type Refusal struct {
 func Desired(in Input) Outcome {
 	current := in.Current
 	switch {
-	case current != nil && current.Spec.ConfigurationName != in.configurationName():
+	case current != nil && in.Configuration != nil && current.Spec.ConfigurationName != in.Configuration.Name:
 		return Outcome{current, configurationCollision(in)}
 	case current != nil && current.DeletionTimestamp != nil:
 		return Outcome{Instance: withoutAgentFinalizers(current)}
@@ -74,13 +75,6 @@ func Desired(in Input) Outcome {
 	return Outcome{build(in, accepted, nodes), refusals}
 }
 
-func (in Input) configurationName() string {
-	if in.Configuration != nil {
-		return in.Configuration.Name
-	}
-	return in.Current.Spec.ConfigurationName
-}
-
 func withoutAgentFinalizers(current *akriv0.Instance) *akriv0.Instance {
 	desired := current.DeepCopy()
 	desired.Finalizers = akriv0.WithoutAgentFinalizers(current.Finalizers)
@@ -90,26 +84,22 @@ func withoutAgentFinalizers(current *akriv0.Instance) *akriv0.Instance {
 // nodesOf returns the nodes that see the device: the current nodes plus the reporting nodes, minus
 // the nodes that stopped reporting it and the unavailable ones.
 func nodesOf(current *akriv0.Instance, accepted []Device, in Input) []string {
-	nodes := map[string]bool{}
+	nodes := sets.New[string]()
 	if current != nil && !ofDeletedConfiguration(current, in.Configuration) {
-		for _, node := range current.Spec.Nodes {
-			nodes[node] = true
-		}
+		nodes.Insert(current.Spec.Nodes...)
 	}
-	for _, node := range in.Absent {
-		delete(nodes, node)
-	}
+	nodes.Delete(in.Absent...)
 	// A complete report with a device that collides means that the node does not see this device.
 	for _, device := range in.Seen {
 		if device.Complete {
-			delete(nodes, device.Node)
+			nodes.Delete(device.Node)
 		}
 	}
 	for _, device := range accepted {
-		nodes[device.Node] = true
+		nodes.Insert(device.Node)
 	}
-	maps.DeleteFunc(nodes, func(node string, _ bool) bool { return in.Unavailable[node] })
-	return slices.Sorted(maps.Keys(nodes))
+	maps.DeleteFunc(nodes, func(node string, _ sets.Empty) bool { return in.Unavailable[node] })
+	return sets.List(nodes)
 }
 
 // ofDeletedConfiguration reports whether the Instance was created for a deleted Configuration with

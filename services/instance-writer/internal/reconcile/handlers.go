@@ -1,6 +1,7 @@
 package reconcile
 
 import (
+	"cmp"
 	"slices"
 
 	corev1 "k8s.io/api/core/v1"
@@ -13,10 +14,7 @@ import (
 )
 
 func (r *Reconciler) onInstance(before, after *akriv0.Instance) {
-	instance := after
-	if after == nil {
-		instance = before
-	}
+	instance := cmp.Or(after, before)
 	owner := cluster.Owner(instance)
 	r.instances.add(instanceKey{owner, instance.Name})
 	if before == nil || after == nil || !slices.Equal(slots.MalformedMessages(before), slots.MalformedMessages(after)) {
@@ -25,11 +23,7 @@ func (r *Reconciler) onInstance(before, after *akriv0.Instance) {
 }
 
 func (r *Reconciler) onConfiguration(before, after *akriv0.Configuration) {
-	configuration := after
-	if after == nil {
-		configuration = before
-	}
-	key := cluster.Key(configuration)
+	key := cluster.Key(cmp.Or(after, before))
 	if before != nil && after != nil && sameSpec(before, after) {
 		r.statuses.add(key)
 		return
@@ -50,9 +44,8 @@ func sameSpec(a, b *akriv0.Configuration) bool {
 }
 
 func (r *Reconciler) onNode(before, after *corev1.Node) {
-	node := after
+	node := cmp.Or(after, before)
 	if after == nil {
-		node = before
 		r.enqueueStatusesWith(node.Name)
 	}
 	if before == nil || after == nil || !equality.Semantic.DeepEqual(before.Status, after.Status) {

@@ -55,7 +55,7 @@ type Reconciler struct {
 }
 
 // New returns a Reconciler that observes changes now and writes during Run.
-func New(options Options) (*Reconciler, error) {
+func New(options Options) *Reconciler {
 	r := &Reconciler{
 		Options:         options,
 		instanceBackoff: newBackoff[instanceKey](),
@@ -65,8 +65,10 @@ func New(options Options) (*Reconciler, error) {
 	r.instances = newQueue("instance", options.Log, r.reconcileInstance)
 	r.statuses = newQueue("status", options.Log, r.reconcileStatus)
 	r.nodes = newQueue("node", options.Log, r.reconcileNode)
-	err := options.Cluster.AddHandlers(cluster.Handlers{Instance: r.onInstance, Configuration: r.onConfiguration, Node: r.onNode})
-	return r, err
+	options.Cluster.OnInstance(r.onInstance)
+	options.Cluster.OnConfiguration(r.onConfiguration)
+	options.Cluster.OnNode(r.onNode)
+	return r
 }
 
 // Run reconciles until ctx ends.

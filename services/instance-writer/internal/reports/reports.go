@@ -77,8 +77,8 @@ func (s *Store) Close(stream *Stream) {
 	}
 }
 
-// Put stores a report and returns the names of the Instances in it and in the previous report. It
-// returns false if the node has a newer stream.
+// Put stores a report and returns the names of the Instances in it and in the previous report, with
+// duplicates. It returns false if the node has a newer stream.
 func (s *Store) Put(stream *Stream, configuration types.NamespacedName, report *Report) (instances []string, ok bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -92,11 +92,7 @@ func (s *Store) Put(stream *Stream, configuration types.NamespacedName, report *
 	}
 	names := slices.Collect(maps.Keys(report.Devices))
 	if previous != nil {
-		for name := range previous.Devices {
-			if _, listed := report.Devices[name]; !listed {
-				names = append(names, name)
-			}
-		}
+		names = slices.AppendSeq(names, maps.Keys(previous.Devices))
 	}
 	node.reports[configuration] = report
 	return names, true
@@ -203,19 +199,18 @@ func (s *Store) ByNode(configuration types.NamespacedName, uid types.UID) map[st
 	return byNode
 }
 
-// Instances returns the names of the Instances in the reports on the Configuration.
+// Instances returns the names of the Instances in the reports on the Configuration, with
+// duplicates.
 func (s *Store) Instances(configuration types.NamespacedName) []string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	names := map[string]bool{}
+	var names []string
 	for _, node := range s.nodes {
 		if report := node.reports[configuration]; report != nil {
-			for name := range report.Devices {
-				names[name] = true
-			}
+			names = slices.AppendSeq(names, maps.Keys(report.Devices))
 		}
 	}
-	return slices.Collect(maps.Keys(names))
+	return names
 }
 
 // InstancesOn returns the names of the Instances in the node's reports, by Configuration.

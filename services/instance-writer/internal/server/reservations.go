@@ -64,7 +64,7 @@ func (s *Server) reserve(ctx context.Context, request *instancev1.ReserveSlotsRe
 	var reserved []reservation
 	instances := make([]*instancev1.Instance, 0, len(byInstance))
 	for _, requested := range byInstance {
-		instance, added, err := s.reserveOn(ctx, requested)
+		instance, added, err := batch.EditWithValue(ctx, s.Writer, requested.key, true, requested.reserve)
 		if err != nil {
 			s.rollBack(ctx, reserved)
 			return nil, err
@@ -93,11 +93,6 @@ func (s *Server) precheck(ctx context.Context, byInstance []instanceClaims) erro
 		}
 	}
 	return nil
-}
-
-// reserveOn reserves slots of one Instance. It returns the claims whose slots were free before.
-func (s *Server) reserveOn(ctx context.Context, requested instanceClaims) (*akriv0.Instance, []claim, error) {
-	return batch.EditWithValue(ctx, s.Writer, requested.key, true, requested.reserve)
 }
 
 // reserve applies the claims and returns those whose slots were free before.

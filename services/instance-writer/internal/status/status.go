@@ -63,9 +63,7 @@ func Desired(in Input) akriv0.ConfigurationStatus {
 		ObservedGeneration: in.observedGeneration(),
 		Devices:            int32(min(in.Instances, 1<<31-1)),
 		Nodes:              nodes(current.Nodes, in.Reports, in.Gone),
-	}
-	for _, condition := range current.Conditions {
-		desired.Conditions = append(desired.Conditions, *condition.DeepCopy())
+		Conditions:         slices.Clone(current.Conditions),
 	}
 	for _, condition := range conditions(desired.Nodes, in.Instances, in.MalformedSlots) {
 		condition.ObservedGeneration = desired.ObservedGeneration

@@ -51,14 +51,12 @@ func (t *Table) expiry(handler Handler) time.Time {
 func (s *Store) RunExpiry(ctx context.Context) {
 	for {
 		_, changed := s.Handlers()
-		timer := time.NewTimer(time.Until(s.expire(time.Now())))
+		next := s.expire(time.Now())
 		select {
 		case <-ctx.Done():
-			timer.Stop()
 			return
 		case <-changed:
-			timer.Stop()
-		case <-timer.C:
+		case <-time.After(time.Until(next)):
 		}
 	}
 }
