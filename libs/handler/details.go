@@ -34,8 +34,8 @@ func DecodeDetails(request Request, into any) error {
 }
 
 func readable(err error) error {
-	var typeError *yaml.TypeError
-	if !errors.As(err, &typeError) {
+	typeError, ok := errors.AsType[*yaml.TypeError](err)
+	if !ok {
 		return errors.New(strings.TrimPrefix(err.Error(), "yaml: "))
 	}
 	errs := make([]error, len(typeError.Errors))

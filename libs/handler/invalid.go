@@ -23,8 +23,8 @@ func Invalid(err error) error {
 }
 
 func isInvalid(err error) bool {
-	var mark invalidError
-	return errors.As(err, &mark)
+	_, ok := errors.AsType[invalidError](err)
+	return ok
 }
 
 // toStatus converts errors to gRPC status codes. It does not use Unavailable, which means that the

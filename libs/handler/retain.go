@@ -1,6 +1,7 @@
 package handler
 
 import (
+	"maps"
 	"sync"
 	"time"
 )
@@ -87,9 +88,5 @@ func (r *Retained[T]) Current(keep time.Duration) map[string]T {
 func (r *Retained[T]) Forget(maxAge time.Duration) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	for key, last := range r.results {
-		if time.Since(last.recorded) > maxAge {
-			delete(r.results, key)
-		}
-	}
+	maps.DeleteFunc(r.results, func(_ string, last result[T]) bool { return time.Since(last.recorded) > maxAge })
 }

@@ -22,9 +22,7 @@ func newState(m *metrics) *state {
 	return &state{metrics: m, changed: broadcast.NewSignal(), err: errors.New("not registered yet")}
 }
 
-func (s *state) streamOpened() { s.addStreams(1) }
-func (s *state) streamClosed() { s.addStreams(-1) }
-
+// addStreams changes the number of open Discover streams.
 func (s *state) addStreams(n int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

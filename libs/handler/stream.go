@@ -16,8 +16,8 @@ import (
 
 // Discover implements `v0.DiscoveryHandler`.
 func (s *Server) Discover(request *discoveryv0.DiscoverRequest, stream grpc.ServerStreamingServer[discoveryv0.DiscoverResponse]) error {
-	s.state.streamOpened()
-	defer s.state.streamClosed()
+	s.state.addStreams(1)
+	defer s.state.addStreams(-1)
 	ctx, cancel := context.WithCancel(stream.Context())
 	defer cancel()
 	go func() {

@@ -47,7 +47,11 @@ func ListenUnix(ctx context.Context, path string, mode fs.FileMode) (net.Listene
 	// Another process may replace the file before this listener is closed; Close must not remove
 	// that one.
 	listener.(*net.UnixListener).SetUnlinkOnClose(false)
-	return newOwnedListener(listener, path)
+	info, err := os.Lstat(path)
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("stat socket: %w", err), listener.Close())
+	}
+	return &ownedListener{Listener: listener, path: path, info: info}, nil
 }
 
 func listen(ctx context.Context, network, address string) (net.Listener, error) {
@@ -103,14 +107,6 @@ type ownedListener struct {
 	net.Listener
 	path string
 	info os.FileInfo
-}
-
-func newOwnedListener(listener net.Listener, path string) (net.Listener, error) {
-	info, err := os.Lstat(path)
-	if err != nil {
-		return nil, errors.Join(fmt.Errorf("stat socket: %w", err), listener.Close())
-	}
-	return &ownedListener{Listener: listener, path: path, info: info}, nil
 }
 
 func (l *ownedListener) Close() error {

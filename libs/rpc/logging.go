@@ -2,7 +2,6 @@ package rpc
 
 import (
 	"context"
-	"fmt"
 
 	"github.com/grpc-ecosystem/go-grpc-middleware/v2/interceptors/logging"
 	"go.uber.org/zap"
@@ -35,30 +34,13 @@ func callLevel(code codes.Code) logging.Level {
 	}
 }
 
-// callLogger adapts zap. It does not keep fields between calls.
+// callLogger adapts zap.
 func callLogger(logger *zap.Logger) logging.Logger {
+	sugared := logger.Sugar()
 	return logging.LoggerFunc(func(_ context.Context, level logging.Level, message string, fields ...any) {
-		check := logger.Check(zapLevel(level), message)
-		if check == nil {
-			return
-		}
-		own := make([]zap.Field, 0, len(fields)/2)
-		for i := 0; i+1 < len(fields); i += 2 {
-			own = append(own, zap.Any(fmt.Sprint(fields[i]), fields[i+1]))
-		}
-		check.Write(own...)
+		sugared.Logw(zapLevel(level), message, fields...)
 	})
 }
 
-func zapLevel(level logging.Level) zapcore.Level {
-	switch level {
-	case logging.LevelDebug:
-		return zapcore.DebugLevel
-	case logging.LevelInfo:
-		return zapcore.InfoLevel
-	case logging.LevelWarn:
-		return zapcore.WarnLevel
-	default:
-		return zapcore.ErrorLevel
-	}
-}
+// zapLevel divides by 4, the distance between two levels of package logging. Info is 0 in both.
+func zapLevel(level logging.Level) zapcore.Level { return zapcore.Level(level / 4) }

@@ -68,17 +68,16 @@ func Serve(ctx context.Context, server *grpc.Server, listeners ...net.Listener) 
 	for _, listener := range listeners {
 		go func() { failed <- server.Serve(listener) }()
 	}
+	var err error
 	select {
 	case <-ctx.Done():
-		stop(server)
-		return nil
-	case err := <-failed:
-		stop(server)
-		if err == nil || ctx.Err() != nil {
-			return nil
-		}
-		return fmt.Errorf("serve: %w", err)
+	case err = <-failed:
 	}
+	stop(server)
+	if err == nil || ctx.Err() != nil {
+		return nil
+	}
+	return fmt.Errorf("serve: %w", err)
 }
 
 func stop(server *grpc.Server) {

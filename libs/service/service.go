@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"os"
 	"os/signal"
+	"runtime"
 	"runtime/debug"
 	"syscall"
 
@@ -129,16 +130,9 @@ func NewRegistry() *prometheus.Registry {
 	build := prometheus.NewGauge(prometheus.GaugeOpts{
 		Name:        "akri_build_info",
 		Help:        "Always 1. The labels identify the build.",
-		ConstLabels: prometheus.Labels{"version": version.Version, "go": goVersion()},
+		ConstLabels: prometheus.Labels{"version": version.Version, "go": runtime.Version()},
 	})
 	build.Set(1)
 	registry.MustRegister(build, collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	return registry
-}
-
-func goVersion() string {
-	if info, ok := debug.ReadBuildInfo(); ok {
-		return info.GoVersion
-	}
-	return ""
 }

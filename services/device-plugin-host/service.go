@@ -112,10 +112,13 @@ func (s *Service) runLocked(ctx context.Context, conns connections, writer insta
 		Store: s.store, Slots: slotManager, Allocator: allocationv1.NewConfigurationAllocatorServiceClient(conns.allocator),
 		Metrics: s.metrics, Log: s.env.Log,
 	})
-	podLister := kubelet.NewPodLister(podresourcesv1.NewPodResourcesListerClient(conns.podResources), s.ownPod)
+	podResources := podresourcesv1.NewPodResourcesListerClient(conns.podResources)
 	reclaimer := slots.NewReclaimer(slots.ReclaimerConfig{
 		Manager: slotManager, Store: s.store, Log: s.env.Log, OnResult: s.metrics.addSlots,
-		PodDevices: podLister.Devices, CheckpointDevices: s.socketDir.CheckpointDevices, RewriteCheckpoint: server.ResendDevices,
+		PodDevices: func(ctx context.Context) (kubelet.Devices, error) {
+			return kubelet.PodDevices(ctx, podResources, s.ownPod)
+		},
+		CheckpointDevices: s.socketDir.CheckpointDevices, RewriteCheckpoint: server.ResendDevices,
 	})
 	group, ctx := errgroup.WithContext(ctx)
 	group.Go(func() error { return s.socketDir.Watch(ctx, slotManager.KubeletRestarted) })

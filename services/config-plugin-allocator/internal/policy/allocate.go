@@ -3,32 +3,36 @@ package policy
 import (
 	"fmt"
 	"slices"
+
+	allocationv1 "akri.sh/proto/akri/allocation/v1"
 )
 
 // Allocate maps the virtual ids of each container to slots, in the order of the request. The slots
 // of one container belong to different Instances. Containers may share an Instance while it has
 // free slots.
-func Allocate(instances []Instance, containers [][]string) ([][]Allocation, error) {
+func Allocate(
+	instances []*allocationv1.Instance, containers []*allocationv1.ContainerRequest,
+) ([]*allocationv1.ContainerAllocation, error) {
 	if err := checkDistinct(containers); err != nil {
 		return nil, err
 	}
 	claimed := claims(instances)
 	free := freeSlots(instances)
-	result := make([][]Allocation, 0, len(containers))
-	for _, ids := range containers {
-		allocations, err := allocateContainer(claimed, free, ids)
+	result := make([]*allocationv1.ContainerAllocation, 0, len(containers))
+	for _, container := range containers {
+		allocations, err := allocateContainer(claimed, free, container.GetVirtualIds())
 		if err != nil {
 			return nil, err
 		}
-		result = append(result, allocations)
+		result = append(result, &allocationv1.ContainerAllocation{Allocations: allocations})
 	}
 	return result, nil
 }
 
-func checkDistinct(containers [][]string) error {
+func checkDistinct(containers []*allocationv1.ContainerRequest) error {
 	seen := map[string]bool{}
-	for _, ids := range containers {
-		for _, id := range ids {
+	for _, container := range containers {
+		for _, id := range container.GetVirtualIds() {
 			if seen[id] {
 				return fmt.Errorf("%w: virtual device %q is requested twice", ErrInvalid, id)
 			}
@@ -44,49 +48,50 @@ type pool struct {
 	free  map[string][]uint32
 }
 
-func freeSlots(instances []Instance) *pool {
+func freeSlots(instances []*allocationv1.Instance) *pool {
 	p := &pool{names: withFreeSlot(instances), free: map[string][]uint32{}}
 	slices.Sort(p.names)
 	for _, instance := range instances {
-		p.free[instance.Name] = slices.Sorted(slices.Values(instance.Free))
+		p.free[instance.GetName()] = slices.Sorted(slices.Values(instance.GetFreeSlots()))
 	}
 	return p
 }
 
-func allocateContainer(claimed map[string]Slot, free *pool, ids []string) ([]Allocation, error) {
-	result := make([]Allocation, len(ids))
+func allocateContainer(claimed map[string]slot, free *pool, ids []string) ([]*allocationv1.Allocation, error) {
+	result := make([]*allocationv1.Allocation, len(ids))
 	used := map[string]string{} // Instance → id
-	var unclaimed []int
 	for i, id := range ids {
-		slot, err := slotOf(claimed, id)
-		if err != nil {
-			return nil, err
-		}
-		if slot == nil {
-			unclaimed = append(unclaimed, i)
+		held, ok := claimed[id]
+		if !ok {
+			if _, ok := number(id); !ok {
+				return nil, fmt.Errorf("%w: virtual device %q does not exist: its id must be claimed or a number", ErrInvalid, id)
+			}
 			continue
 		}
-		if other, ok := used[slot.Instance]; ok {
+		if other, ok := used[held.instance]; ok {
 			return nil, fmt.Errorf("%w: virtual devices %q and %q are slots of the same Instance %s, a container can use only one of them",
-				ErrExhausted, other, id, slot.Instance)
+				ErrExhausted, other, id, held.instance)
 		}
-		used[slot.Instance] = id
-		result[i] = Allocation{VirtualID: id, Slot: *slot}
+		used[held.instance] = id
+		result[i] = &allocationv1.Allocation{VirtualId: id, Instance: held.instance, Index: held.index}
 	}
-	for _, i := range unclaimed {
-		slot, ok := free.take(used)
+	for i, id := range ids {
+		if has(claimed, id) {
+			continue
+		}
+		taken, ok := free.take(used)
 		if !ok {
 			return nil, fmt.Errorf("%w: not enough distinct devices on this node: %d requested by a container, %d available",
 				ErrExhausted, len(ids), len(used))
 		}
-		used[slot.Instance] = ids[i]
-		result[i] = Allocation{VirtualID: ids[i], Slot: slot, Reserve: true}
+		used[taken.instance] = id
+		result[i] = &allocationv1.Allocation{VirtualId: id, Instance: taken.instance, Index: taken.index, Reserve: true}
 	}
 	return result, nil
 }
 
 // take removes and returns the lowest free slot of the unused Instance with most free slots.
-func (p *pool) take(used map[string]string) (Slot, bool) {
+func (p *pool) take(used map[string]string) (slot, bool) {
 	best := ""
 	for _, name := range p.names {
 		if _, ok := used[name]; !ok && len(p.free[name]) > len(p.free[best]) {
@@ -94,9 +99,9 @@ func (p *pool) take(used map[string]string) (Slot, bool) {
 		}
 	}
 	if best == "" {
-		return Slot{}, false
+		return slot{}, false
 	}
-	slot := Slot{best, p.free[best][0]}
+	lowest := p.free[best][0]
 	p.free[best] = p.free[best][1:]
-	return slot, true
+	return slot{best, lowest}, true
 }

@@ -7,9 +7,10 @@ package policy
 import (
 	"cmp"
 	"errors"
-	"fmt"
 	"slices"
 	"strconv"
+
+	allocationv1 "akri.sh/proto/akri/allocation/v1"
 )
 
 var (
@@ -19,38 +20,15 @@ var (
 	ErrExhausted = errors.New("not enough devices")
 )
 
-// Slot is a slot of an Instance.
-type Slot struct {
-	Instance string
-	Index    uint32
-}
-
-// Instance is the state of an Instance on the node.
-type Instance struct {
-	Name string
-	// Free has the slots without a holder.
-	Free []uint32
-	// Claimed has the slots that this node holds through the Configuration-level resource.
-	Claimed []Claim
-}
-
-// Claim is a slot that a virtual id holds.
-type Claim struct {
-	VirtualID string
-	Index     uint32
-}
-
-// Allocation assigns a slot to a virtual id.
-type Allocation struct {
-	VirtualID string
-	Slot      Slot
-	// Reserve is false if the id already holds the slot.
-	Reserve bool
+// slot is a slot of an Instance.
+type slot struct {
+	instance string
+	index    uint32
 }
 
 // List returns the virtual ids to advertise: all claimed ids, and one free id for each Instance
 // with a free slot. Free ids are the lowest numbers that are not claimed.
-func List(instances []Instance) []string {
+func List(instances []*allocationv1.Instance) []string {
 	claimed := claims(instances)
 	ids := make([]string, 0, len(claimed)+len(instances))
 	for id := range claimed {
@@ -71,34 +49,34 @@ func List(instances []Instance) []string {
 // claims returns the slot of each claimed id. If an id holds several slots, it returns the first.
 // That happens for a short time after the response to a reservation was lost, and no container uses
 // the other slots.
-func claims(instances []Instance) map[string]Slot {
-	claimed := map[string]Slot{}
+func claims(instances []*allocationv1.Instance) map[string]slot {
+	claimed := map[string]slot{}
 	for _, instance := range instances {
-		for _, claim := range instance.Claimed {
-			slot := Slot{instance.Name, claim.Index}
-			if other, ok := claimed[claim.VirtualID]; !ok || slot.compare(other) < 0 {
-				claimed[claim.VirtualID] = slot
+		for _, claim := range instance.GetClaimedSlots() {
+			claimedSlot := slot{instance.GetName(), claim.GetIndex()}
+			if other, ok := claimed[claim.GetVirtualId()]; !ok || claimedSlot.compare(other) < 0 {
+				claimed[claim.GetVirtualId()] = claimedSlot
 			}
 		}
 	}
 	return claimed
 }
 
-func has(claimed map[string]Slot, id string) bool {
+func has(claimed map[string]slot, id string) bool {
 	_, ok := claimed[id]
 	return ok
 }
 
-func (s Slot) compare(other Slot) int {
-	return cmp.Or(cmp.Compare(s.Instance, other.Instance), cmp.Compare(s.Index, other.Index))
+func (s slot) compare(other slot) int {
+	return cmp.Or(cmp.Compare(s.instance, other.instance), cmp.Compare(s.index, other.index))
 }
 
 // withFreeSlot returns the names of the Instances with a free slot.
-func withFreeSlot(instances []Instance) []string {
+func withFreeSlot(instances []*allocationv1.Instance) []string {
 	var names []string
 	for _, instance := range instances {
-		if len(instance.Free) > 0 {
-			names = append(names, instance.Name)
+		if len(instance.GetFreeSlots()) > 0 {
+			names = append(names, instance.GetName())
 		}
 	}
 	return names
@@ -124,15 +102,4 @@ func compareIDs(a, b string) int {
 func number(id string) (uint64, bool) {
 	n, err := strconv.ParseUint(id, 10, 64)
 	return n, err == nil && strconv.FormatUint(n, 10) == id
-}
-
-// slotOf returns the slot that the id holds, or nil if the id is free.
-func slotOf(claimed map[string]Slot, id string) (*Slot, error) {
-	if slot, ok := claimed[id]; ok {
-		return &slot, nil
-	}
-	if _, ok := number(id); !ok {
-		return nil, fmt.Errorf("%w: virtual device %q does not exist: its id must be claimed or a number", ErrInvalid, id)
-	}
-	return nil, nil
 }

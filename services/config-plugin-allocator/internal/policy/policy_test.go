@@ -5,6 +5,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	allocationv1 "akri.sh/proto/akri/allocation/v1"
 	"akri.sh/services/config-plugin-allocator/internal/policy"
 )
 
@@ -15,16 +16,16 @@ const (
 
 // The worked examples of the proposal: two cameras with a capacity of 2 each.
 var (
-	allFree       = []policy.Instance{{Name: first, Free: []uint32{0, 1}}, {Name: second, Free: []uint32{0, 1}}}
-	fourIsClaimed = []policy.Instance{{Name: first, Free: []uint32{0}, Claimed: []policy.Claim{{"4", 1}}}, {Name: second, Free: []uint32{0, 1}}}
-	allClaimed    = []policy.Instance{{Name: first, Claimed: []policy.Claim{{"0", 0}, {"1", 1}}}, {Name: second, Claimed: []policy.Claim{{"2", 0}, {"3", 1}}}}
-	threeIsUsed   = []policy.Instance{{Name: first, Free: []uint32{0, 1}}, {Name: second, Free: []uint32{0}, Claimed: []policy.Claim{{"3", 1}}}}
-	upstream      = []policy.Instance{{Name: first, Free: []uint32{1}, Claimed: []policy.Claim{{"akri-onvif-0", 0}}}, {Name: second, Free: []uint32{0, 1}}}
+	allFree       = []*allocationv1.Instance{{Name: first, FreeSlots: []uint32{0, 1}}, {Name: second, FreeSlots: []uint32{0, 1}}}
+	fourIsClaimed = []*allocationv1.Instance{{Name: first, FreeSlots: []uint32{0}, ClaimedSlots: []*allocationv1.ClaimedSlot{{VirtualId: "4", Index: 1}}}, {Name: second, FreeSlots: []uint32{0, 1}}}
+	allClaimed    = []*allocationv1.Instance{{Name: first, ClaimedSlots: []*allocationv1.ClaimedSlot{{VirtualId: "0", Index: 0}, {VirtualId: "1", Index: 1}}}, {Name: second, ClaimedSlots: []*allocationv1.ClaimedSlot{{VirtualId: "2", Index: 0}, {VirtualId: "3", Index: 1}}}}
+	threeIsUsed   = []*allocationv1.Instance{{Name: first, FreeSlots: []uint32{0, 1}}, {Name: second, FreeSlots: []uint32{0}, ClaimedSlots: []*allocationv1.ClaimedSlot{{VirtualId: "3", Index: 1}}}}
+	upstream      = []*allocationv1.Instance{{Name: first, FreeSlots: []uint32{1}, ClaimedSlots: []*allocationv1.ClaimedSlot{{VirtualId: "akri-onvif-0", Index: 0}}}, {Name: second, FreeSlots: []uint32{0, 1}}}
 )
 
 func TestList(t *testing.T) {
 	for name, c := range map[string]struct {
-		instances []policy.Instance
+		instances []*allocationv1.Instance
 		want      []string
 	}{
 		"proposal: all slots of two cameras are free": {allFree, []string{"0", "1"}},
@@ -33,52 +34,65 @@ func TestList(t *testing.T) {
 		"proposal: the reconciler freed all but 3":    {threeIsUsed, []string{"0", "1", "3"}},
 		"no Instances": {nil, []string{}},
 		"ids of upstream Akri 0.13 are unchanged, after the numbers": {upstream, []string{"0", "1", "akri-onvif-0"}},
-		"numbers sort by value":                     {[]policy.Instance{{Name: first, Claimed: []policy.Claim{{"10", 0}, {"9", 1}}}}, []string{"9", "10"}},
-		"an Instance without free slots adds no id": {[]policy.Instance{{Name: first}}, []string{}},
-		"an id that holds two slots":                {[]policy.Instance{{Name: first, Claimed: []policy.Claim{{"0", 0}, {"0", 1}}}}, []string{"0"}},
+		"numbers sort by value":                     {[]*allocationv1.Instance{{Name: first, ClaimedSlots: []*allocationv1.ClaimedSlot{{VirtualId: "10", Index: 0}, {VirtualId: "9", Index: 1}}}}, []string{"9", "10"}},
+		"an Instance without free slots adds no id": {[]*allocationv1.Instance{{Name: first}}, []string{}},
+		"an id that holds two slots":                {[]*allocationv1.Instance{{Name: first, ClaimedSlots: []*allocationv1.ClaimedSlot{{VirtualId: "0", Index: 0}, {VirtualId: "0", Index: 1}}}}, []string{"0"}},
 	} {
 		require.Equal(t, c.want, policy.List(c.instances), name)
 	}
 }
 
-func fresh(id, instance string, index uint32) policy.Allocation {
-	return policy.Allocation{VirtualID: id, Slot: policy.Slot{Instance: instance, Index: index}, Reserve: true}
+func fresh(id, instance string, index uint32) *allocationv1.Allocation {
+	return &allocationv1.Allocation{VirtualId: id, Instance: instance, Index: index, Reserve: true}
 }
 
-func kept(id, instance string, index uint32) policy.Allocation {
-	return policy.Allocation{VirtualID: id, Slot: policy.Slot{Instance: instance, Index: index}}
+func kept(id, instance string, index uint32) *allocationv1.Allocation {
+	return &allocationv1.Allocation{VirtualId: id, Instance: instance, Index: index}
+}
+
+// allocate calls Allocate with the ids of each container.
+func allocate(instances []*allocationv1.Instance, ids [][]string) (allocations [][]*allocationv1.Allocation, err error) {
+	var requests []*allocationv1.ContainerRequest
+	for _, container := range ids {
+		requests = append(requests, &allocationv1.ContainerRequest{VirtualIds: container})
+	}
+	containers, err := policy.Allocate(instances, requests)
+	for _, container := range containers {
+		allocations = append(allocations, container.GetAllocations())
+	}
+	return allocations, err
 }
 
 func TestAllocate(t *testing.T) {
-	shared := []policy.Instance{{Name: first, Free: []uint32{0, 1}}}
-	twice := []policy.Instance{{Name: second, Claimed: []policy.Claim{{"0", 1}}}, {Name: first, Claimed: []policy.Claim{{"0", 1}, {"0", 0}}}}
+	shared := []*allocationv1.Instance{{Name: first, FreeSlots: []uint32{0, 1}}}
+	twice := []*allocationv1.Instance{{Name: second, ClaimedSlots: []*allocationv1.ClaimedSlot{{VirtualId: "0", Index: 1}}}, {Name: first, ClaimedSlots: []*allocationv1.ClaimedSlot{{VirtualId: "0", Index: 1}, {VirtualId: "0", Index: 0}}}}
 	for name, c := range map[string]struct {
-		instances  []policy.Instance
+		instances  []*allocationv1.Instance
 		containers [][]string
-		want       [][]policy.Allocation
+		want       [][]*allocationv1.Allocation
 	}{
 		"proposal: 4 is mapped to its slot, 0 and 1 to free ones": {fourIsClaimed, [][]string{{"4"}, {"0"}, {"1"}},
-			[][]policy.Allocation{{kept("4", first, 1)}, {fresh("0", second, 0)}, {fresh("1", first, 0)}}},
+			[][]*allocationv1.Allocation{{kept("4", first, 1)}, {fresh("0", second, 0)}, {fresh("1", first, 0)}}},
 		"proposal: 0 and 3 in one container": {threeIsUsed, [][]string{{"0", "3"}},
-			[][]policy.Allocation{{fresh("0", first, 0), kept("3", second, 1)}}},
+			[][]*allocationv1.Allocation{{fresh("0", first, 0), kept("3", second, 1)}}},
 		"proposal: 0 and 1 in one container, 3 in another": {threeIsUsed, [][]string{{"0", "1"}, {"3"}},
-			[][]policy.Allocation{{fresh("0", first, 0), fresh("1", second, 0)}, {kept("3", second, 1)}}},
+			[][]*allocationv1.Allocation{{fresh("0", first, 0), fresh("1", second, 0)}, {kept("3", second, 1)}}},
 		"proposal: 0 and 1 after the reconciler freed their slots": {threeIsUsed, [][]string{{"0", "1"}},
-			[][]policy.Allocation{{fresh("0", first, 0), fresh("1", second, 0)}}},
+			[][]*allocationv1.Allocation{{fresh("0", first, 0), fresh("1", second, 0)}}},
 		"a claimed id keeps its slot if it is last": {threeIsUsed, [][]string{{"0"}, {"3"}},
-			[][]policy.Allocation{{fresh("0", first, 0)}, {kept("3", second, 1)}}},
-		"equal Instances in the order of their names": {[]policy.Instance{allFree[1], allFree[0]}, [][]string{{"0", "1"}},
-			[][]policy.Allocation{{fresh("0", first, 0), fresh("1", second, 0)}}},
+			[][]*allocationv1.Allocation{{fresh("0", first, 0)}, {kept("3", second, 1)}}},
+		"equal Instances in the order of their names": {[]*allocationv1.Instance{allFree[1], allFree[0]}, [][]string{{"0", "1"}},
+			[][]*allocationv1.Allocation{{fresh("0", first, 0), fresh("1", second, 0)}}},
 		"a slot of one container is not free for the next": {allFree, [][]string{{"0"}, {"1"}},
-			[][]policy.Allocation{{fresh("0", first, 0)}, {fresh("1", second, 0)}}},
+			[][]*allocationv1.Allocation{{fresh("0", first, 0)}, {fresh("1", second, 0)}}},
 		"two containers share an Instance up to its free slots": {shared, [][]string{{"0"}, {"1"}},
-			[][]policy.Allocation{{fresh("0", first, 0)}, {fresh("1", first, 1)}}},
+			[][]*allocationv1.Allocation{{fresh("0", first, 0)}, {fresh("1", first, 1)}}},
 		"an id of upstream Akri 0.13 keeps its slot": {upstream, [][]string{{"akri-onvif-0", "0"}},
-			[][]policy.Allocation{{kept("akri-onvif-0", first, 0), fresh("0", second, 0)}}},
-		"an id that holds several slots keeps the first": {twice, [][]string{{"0"}}, [][]policy.Allocation{{kept("0", first, 0)}}},
-		"an empty request gets no slots":                 {allFree, [][]string{{}}, [][]policy.Allocation{{}}},
+			[][]*allocationv1.Allocation{{kept("akri-onvif-0", first, 0), fresh("0", second, 0)}}},
+		"an id that holds several slots keeps the first": {twice, [][]string{{"0"}}, [][]*allocationv1.Allocation{{kept("0", first, 0)}}},
+		"an empty request gets no slots":                 {allFree, [][]string{{}}, [][]*allocationv1.Allocation{{}}},
 	} {
-		got, err := policy.Allocate(c.instances, c.containers)
+		got, err := allocate(c.instances, c.containers)
 		require.NoError(t, err, name)
 		require.Equal(t, c.want, got, name)
 	}
@@ -86,7 +100,7 @@ func TestAllocate(t *testing.T) {
 
 func TestAllocateRefuses(t *testing.T) {
 	for name, c := range map[string]struct {
-		instances  []policy.Instance
+		instances  []*allocationv1.Instance
 		containers [][]string
 		kind       error
 		message    string
@@ -95,14 +109,14 @@ func TestAllocateRefuses(t *testing.T) {
 			`virtual devices "0" and "1" are slots of the same Instance akri-onvif-8120fe, a container can use only one of them`},
 		"proposal: 0, 1 and 3 with two cameras": {threeIsUsed, [][]string{{"0", "1", "3"}}, policy.ErrExhausted,
 			"not enough distinct devices on this node: 3 requested by a container, 2 available"},
-		"three containers on two slots": {[]policy.Instance{{Name: first, Free: []uint32{0, 1}}}, [][]string{{"0"}, {"1"}, {"2"}}, policy.ErrExhausted,
+		"three containers on two slots": {[]*allocationv1.Instance{{Name: first, FreeSlots: []uint32{0, 1}}}, [][]string{{"0"}, {"1"}, {"2"}}, policy.ErrExhausted,
 			"not enough distinct devices on this node: 1 requested by a container, 0 available"},
 		"an id that is not a number":             {allFree, [][]string{{"camera"}}, policy.ErrInvalid, `virtual device "camera" does not exist: its id must be claimed or a number`},
 		"a number with a leading zero":           {allFree, [][]string{{"01"}}, policy.ErrInvalid, `virtual device "01" does not exist: its id must be claimed or a number`},
 		"an id requested twice by one container": {allFree, [][]string{{"0", "0"}}, policy.ErrInvalid, `virtual device "0" is requested twice`},
 		"an id requested by two containers":      {allFree, [][]string{{"0"}, {"0"}}, policy.ErrInvalid, `virtual device "0" is requested twice`},
 	} {
-		_, err := policy.Allocate(c.instances, c.containers)
+		_, err := allocate(c.instances, c.containers)
 		require.ErrorIs(t, err, c.kind, name)
 		require.ErrorContains(t, err, c.message, name)
 	}
@@ -110,7 +124,7 @@ func TestAllocateRefuses(t *testing.T) {
 
 func TestPrefer(t *testing.T) {
 	for name, c := range map[string]struct {
-		instances          []policy.Instance
+		instances          []*allocationv1.Instance
 		available, include []string
 		size               int
 		want               []string

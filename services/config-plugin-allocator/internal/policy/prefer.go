@@ -3,12 +3,14 @@ package policy
 import (
 	"fmt"
 	"slices"
+
+	allocationv1 "akri.sh/proto/akri/allocation/v1"
 )
 
 // Prefer chooses size available ids for one container: mustInclude first, then free ids, then
 // claimed ids. Allocate grants the chosen ids if any choice can be granted. Otherwise Prefer fills
 // the choice up with other available ids, and the error of Allocate reports what is missing.
-func Prefer(instances []Instance, available, mustInclude []string, size int) ([]string, error) {
+func Prefer(instances []*allocationv1.Instance, available, mustInclude []string, size int) ([]string, error) {
 	if err := checkPrefer(available, mustInclude, size); err != nil {
 		return nil, err
 	}
@@ -49,7 +51,7 @@ func checkPrefer(available, mustInclude []string, size int) error {
 
 // choice is a growing set of ids.
 type choice struct {
-	claimed  map[string]Slot
+	claimed  map[string]slot
 	withFree []string
 	ids      []string
 	chosen   map[string]bool
@@ -60,8 +62,8 @@ type choice struct {
 func (c *choice) add(id string) {
 	c.ids = append(c.ids, id)
 	c.chosen[id] = true
-	if slot, ok := c.claimed[id]; ok {
-		c.used[slot.Instance] = true
+	if held, ok := c.claimed[id]; ok {
+		c.used[held.instance] = true
 	} else {
 		c.free++
 	}
@@ -69,8 +71,8 @@ func (c *choice) add(id string) {
 
 // fits reports whether the chosen ids and this id can be mapped to distinct Instances.
 func (c *choice) fits(id string) bool {
-	if slot, ok := c.claimed[id]; ok {
-		return !c.used[slot.Instance] && c.free <= c.unused(slot.Instance)
+	if held, ok := c.claimed[id]; ok {
+		return !c.used[held.instance] && c.free <= c.unused(held.instance)
 	}
 	_, ok := number(id)
 	return ok && c.free+1 <= c.unused("")

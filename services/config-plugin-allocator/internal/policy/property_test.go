@@ -8,22 +8,24 @@ import (
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
 
+	allocationv1 "akri.sh/proto/akri/allocation/v1"
 	"akri.sh/services/config-plugin-allocator/internal/policy"
 )
 
 // state draws Instances whose slots are free, held by another node, or claimed by an id. Each id
 // claims one slot.
-var state = rapid.Custom(func(t *rapid.T) []policy.Instance {
-	instances := make([]policy.Instance, rapid.IntRange(0, 5).Draw(t, "instances"))
+var state = rapid.Custom(func(t *rapid.T) []*allocationv1.Instance {
+	instances := make([]*allocationv1.Instance, rapid.IntRange(0, 5).Draw(t, "instances"))
 	ids := rapid.Permutation([]string{"0", "1", "2", "3", "5", "8", "10", "akri-0", "akri-1"}).Draw(t, "ids")
 	for i := range instances {
-		instances[i].Name = fmt.Sprintf("akri-%06x", i)
+		instances[i] = &allocationv1.Instance{Name: fmt.Sprintf("akri-%06x", i)}
 		for index := range uint32(rapid.IntRange(1, 4).Draw(t, "capacity")) {
 			switch kind := rapid.IntRange(0, 2).Draw(t, "slot"); {
 			case kind == 0:
-				instances[i].Free = append(instances[i].Free, index)
+				instances[i].FreeSlots = append(instances[i].FreeSlots, index)
 			case kind == 1 && len(ids) > 0:
-				instances[i].Claimed = append(instances[i].Claimed, policy.Claim{VirtualID: ids[0], Index: index})
+				claim := &allocationv1.ClaimedSlot{VirtualId: ids[0], Index: index}
+				instances[i].ClaimedSlots = append(instances[i].ClaimedSlots, claim)
 				ids = ids[1:]
 			}
 		}
@@ -31,21 +33,27 @@ var state = rapid.Custom(func(t *rapid.T) []policy.Instance {
 	return instances
 })
 
+// slot is a slot of an Instance.
+type slot struct {
+	instance string
+	index    uint32
+}
+
 // claimedSlots is an independent, simpler implementation of claims.
-func claimedSlots(instances []policy.Instance) map[string]policy.Slot {
-	slots := map[string]policy.Slot{}
+func claimedSlots(instances []*allocationv1.Instance) map[string]slot {
+	slots := map[string]slot{}
 	for _, instance := range instances {
-		for _, claim := range instance.Claimed {
-			slots[claim.VirtualID] = policy.Slot{Instance: instance.Name, Index: claim.Index}
+		for _, claim := range instance.GetClaimedSlots() {
+			slots[claim.GetVirtualId()] = slot{instance.GetName(), claim.GetIndex()}
 		}
 	}
 	return slots
 }
 
-func isFree(instances []policy.Instance, slot policy.Slot) bool {
+func isFree(instances []*allocationv1.Instance, wanted slot) bool {
 	for _, instance := range instances {
-		for _, index := range instance.Free {
-			if instance.Name == slot.Instance && index == slot.Index {
+		for _, index := range instance.GetFreeSlots() {
+			if instance.GetName() == wanted.instance && index == wanted.index {
 				return true
 			}
 		}
@@ -60,7 +68,7 @@ func TestListProperties(t *testing.T) {
 		require.Equal(t, listed, policy.List(instances), "deterministic")
 		want := len(claimedSlots(instances))
 		for _, instance := range instances {
-			want += min(1, len(instance.Free))
+			want += min(1, len(instance.GetFreeSlots()))
 		}
 		require.Len(t, listed, want)
 		unique := map[string]bool{}
@@ -78,28 +86,29 @@ func TestAllocateProperties(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		instances := state.Draw(t, "state")
 		containers := split(t, rapid.Permutation(policy.List(instances)).Draw(t, "order"))
-		got, err := policy.Allocate(instances, containers)
-		again, errAgain := policy.Allocate(instances, containers)
+		got, err := allocate(instances, containers)
+		again, errAgain := allocate(instances, containers)
 		require.Equal(t, got, again, "deterministic")
 		require.Equal(t, err, errAgain)
 		if err != nil {
 			require.ErrorIs(t, err, policy.ErrExhausted)
 			return
 		}
-		used := map[policy.Slot]bool{}
+		used := map[slot]bool{}
 		for i, allocations := range got {
 			instancesOfContainer := map[string]bool{}
 			for j, a := range allocations {
-				require.Equal(t, containers[i][j], a.VirtualID)
-				require.False(t, instancesOfContainer[a.Slot.Instance], "the slots of a container belong to different Instances")
-				require.False(t, used[a.Slot], "a slot is allocated once")
-				instancesOfContainer[a.Slot.Instance], used[a.Slot] = true, true
-				if claimed, ok := claimedSlots(instances)[a.VirtualID]; ok {
-					require.Equal(t, claimed, a.Slot, "a claimed id keeps its slot")
-					require.False(t, a.Reserve)
+				allocated := slot{a.GetInstance(), a.GetIndex()}
+				require.Equal(t, containers[i][j], a.GetVirtualId())
+				require.False(t, instancesOfContainer[a.GetInstance()], "the slots of a container belong to different Instances")
+				require.False(t, used[allocated], "a slot is allocated once")
+				instancesOfContainer[a.GetInstance()], used[allocated] = true, true
+				if claimed, ok := claimedSlots(instances)[a.GetVirtualId()]; ok {
+					require.Equal(t, claimed, allocated, "a claimed id keeps its slot")
+					require.False(t, a.GetReserve())
 				} else {
-					require.True(t, isFree(instances, a.Slot))
-					require.True(t, a.Reserve)
+					require.True(t, isFree(instances, allocated))
+					require.True(t, a.GetReserve())
 				}
 			}
 		}
@@ -125,13 +134,13 @@ func TestPreferIsGrantedIfPossible(t *testing.T) {
 		got, err := policy.Prefer(instances, available, nil, size)
 		require.NoError(t, err)
 		require.Len(t, got, size)
-		_, err = policy.Allocate(instances, [][]string{got})
+		_, err = allocate(instances, [][]string{got})
 		require.Equal(t, grantable(instances, available, size), err == nil)
 	})
 }
 
 // grantable tries every choice of size ids.
-func grantable(instances []policy.Instance, available []string, size int) bool {
+func grantable(instances []*allocationv1.Instance, available []string, size int) bool {
 	for set := range 1 << len(available) {
 		var ids []string
 		for i, id := range available {
@@ -142,7 +151,7 @@ func grantable(instances []policy.Instance, available []string, size int) bool {
 		if len(ids) != size {
 			continue
 		}
-		if _, err := policy.Allocate(instances, [][]string{ids}); err == nil {
+		if _, err := allocate(instances, [][]string{ids}); err == nil {
 			return true
 		}
 	}
@@ -158,8 +167,8 @@ func TestOrderOfInstancesIsIrrelevant(t *testing.T) {
 		for i := range ids {
 			ids[i] = strconv.Itoa(100 + i)
 		}
-		got, _ := policy.Allocate(instances, [][]string{ids})
-		again, _ := policy.Allocate(shuffled, [][]string{ids})
+		got, _ := allocate(instances, [][]string{ids})
+		again, _ := allocate(shuffled, [][]string{ids})
 		require.Equal(t, got, again)
 	})
 }

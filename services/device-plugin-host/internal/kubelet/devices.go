@@ -27,32 +27,23 @@ func (d Devices) add(resource string, ids ...string) {
 	d[resource].Insert(ids...)
 }
 
-// PodLister reads the devices of Pods from the kubelet's pod-resources API.
-type PodLister struct {
-	client podresourcesv1.PodResourcesListerClient
-	ownPod types.NamespacedName
-}
-
-// NewPodLister returns a PodLister. A list counts as complete only if it contains ownPod, or any
-// Pod if ownPod is empty: after a start the kubelet lists no Pods until it has received them from
-// the API server.
-func NewPodLister(client podresourcesv1.PodResourcesListerClient, ownPod types.NamespacedName) *PodLister {
-	return &PodLister{client: client, ownPod: ownPod}
-}
-
-// Devices returns the devices of all Pods, except those of init containers. An incomplete list is
-// an error.
-func (l *PodLister) Devices(ctx context.Context) (Devices, error) {
+// PodDevices reads the devices of all Pods, except those of init containers, from the kubelet's
+// pod-resources API. An incomplete list is an error. A list counts as complete only if it contains
+// ownPod, or any Pod if ownPod is empty: after a start the kubelet lists no Pods until it has
+// received them from the API server.
+func PodDevices(
+	ctx context.Context, client podresourcesv1.PodResourcesListerClient, ownPod types.NamespacedName,
+) (Devices, error) {
 	ctx, cancel := context.WithTimeout(ctx, listTimeout)
 	defer cancel()
-	response, err := l.client.List(ctx, &podresourcesv1.ListPodResourcesRequest{})
+	response, err := client.List(ctx, &podresourcesv1.ListPodResourcesRequest{})
 	if err != nil {
 		return nil, fmt.Errorf("list pod resources: %w", err)
 	}
 	devices, complete := Devices{}, false
 	for _, pod := range response.GetPodResources() {
 		name := types.NamespacedName{Namespace: pod.GetNamespace(), Name: pod.GetName()}
-		complete = complete || l.ownPod == name || l.ownPod == types.NamespacedName{}
+		complete = complete || ownPod == name || ownPod == types.NamespacedName{}
 		for _, container := range pod.GetContainers() {
 			for _, device := range container.GetDevices() {
 				devices.add(device.GetResourceName(), device.GetDeviceIds()...)

@@ -37,7 +37,7 @@ func (s *Snapshot) allocationInstance(instance *instancev1.Instance) *allocation
 			if seen && slot.GetIndex() < instance.GetCapacity() {
 				state.FreeSlots = append(state.FreeSlots, slot.GetIndex())
 			}
-		case s.holds(slot) && slot.GetHolder().VirtualId != nil:
+		case s.Holds(slot) && slot.GetHolder().VirtualId != nil:
 			claimed := &allocationv1.ClaimedSlot{Index: slot.GetIndex(), VirtualId: slot.GetHolder().GetVirtualId()}
 			state.ClaimedSlots = append(state.ClaimedSlots, claimed)
 		}

@@ -87,7 +87,7 @@ func (s *Snapshot) SlotState(claim SlotClaim) SlotState {
 			continue
 		case slot.GetFree() != nil:
 			return SlotFree
-		case s.holds(slot) && holder.GetVirtualId() == claim.VirtualID:
+		case s.Holds(slot) && holder.GetVirtualId() == claim.VirtualID:
 			return SlotHeld
 		default:
 			return SlotTaken
@@ -101,7 +101,7 @@ func (s *Snapshot) HeldSlots() []SlotClaim {
 	var held []SlotClaim
 	for _, instance := range s.instances {
 		for _, slot := range instance.GetSlots() {
-			if s.holds(slot) {
+			if s.Holds(slot) {
 				held = append(held, NewSlotClaim(instance, slot.GetIndex(), slot.GetHolder().GetVirtualId()))
 			}
 		}
@@ -109,7 +109,7 @@ func (s *Snapshot) HeldSlots() []SlotClaim {
 	return held
 }
 
-// holds reports whether this node holds the slot, through either resource.
-func (s *Snapshot) holds(slot *instancev1.Slot) bool {
+// Holds reports whether this node holds the slot, through either resource.
+func (s *Snapshot) Holds(slot *instancev1.Slot) bool {
 	return slot.GetHolder() != nil && slot.GetHolder().GetNode() == s.Node
 }

@@ -32,7 +32,7 @@ const (
 type configurationResource struct {
 	name      string
 	store     *node.Store
-	slots     Reserver
+	slots     *slots.Manager
 	allocator allocationv1.ConfigurationAllocatorServiceClient
 
 	mu      sync.Mutex

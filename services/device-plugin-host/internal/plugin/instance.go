@@ -12,13 +12,14 @@ import (
 	akriv0 "akri.sh/libs/apis/akri/v0"
 	instancev1 "akri.sh/proto/akri/instance/v1"
 	"akri.sh/services/device-plugin-host/internal/node"
+	"akri.sh/services/device-plugin-host/internal/slots"
 )
 
 // instanceResource is akri.sh/<instance>. It has one device for each slot.
 type instanceResource struct {
 	name  string
 	store *node.Store
-	slots Reserver
+	slots *slots.Manager
 }
 
 // list returns the slots below the capacity, and slots above it that this node still holds. A slot
@@ -27,7 +28,7 @@ func (r *instanceResource) list(_ context.Context, snapshot *node.Snapshot) ([]*
 	var devices []*pluginapi.Device
 	instance := snapshot.Devices[r.name].Instance
 	for _, slot := range instance.GetSlots() {
-		held := isHeldBy(slot, snapshot.Node)
+		held := snapshot.Holds(slot) && slot.GetHolder().VirtualId == nil
 		if slot.GetIndex() >= instance.GetCapacity() && !held {
 			continue
 		}
@@ -38,12 +39,6 @@ func (r *instanceResource) list(_ context.Context, snapshot *node.Snapshot) ([]*
 		devices = append(devices, &pluginapi.Device{ID: akriv0.SlotName(r.name, int(slot.GetIndex())), Health: health})
 	}
 	return devices, nil
-}
-
-// isHeldBy reports whether the node holds the slot through the Instance-level resource.
-func isHeldBy(slot *instancev1.Slot, nodeName string) bool {
-	holder := slot.GetHolder()
-	return holder != nil && holder.GetNode() == nodeName && holder.VirtualId == nil
 }
 
 // prefer chooses free slots before slots that this node still holds for a Pod that has ended. Each

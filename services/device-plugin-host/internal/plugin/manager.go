@@ -15,6 +15,7 @@ import (
 	allocationv1 "akri.sh/proto/akri/allocation/v1"
 	"akri.sh/services/device-plugin-host/internal/kubelet"
 	"akri.sh/services/device-plugin-host/internal/node"
+	"akri.sh/services/device-plugin-host/internal/slots"
 )
 
 // disconnectGrace is how long the kubelet may take to process the end of a plugin after it closed
@@ -28,7 +29,7 @@ type Config struct {
 	SocketDir *kubelet.SocketDir
 	Registrar *kubelet.Registrar
 	Store     *node.Store
-	Slots     Reserver
+	Slots     *slots.Manager
 	Allocator allocationv1.ConfigurationAllocatorServiceClient
 	Metrics   Metrics
 	Log       *zap.Logger
@@ -42,17 +43,6 @@ type Metrics interface {
 	Allocated(level string, err error, duration time.Duration)
 	// Registered counts a registration with the kubelet.
 	Registered(err error)
-}
-
-// Reserver reserves slots for this node.
-type Reserver interface {
-	// Reserve reserves all slots or none. It returns when the reservation is stored. Its errors are
-	// gRPC statuses.
-	Reserve(ctx context.Context, claims []node.SlotClaim) error
-	// Pending returns the slots of virtual devices whose reservation was sent without a final
-	// response. The same virtual device must request the same slot again, because it could hold two
-	// otherwise.
-	Pending() []node.SlotClaim
 }
 
 // Manager runs one device plugin for each extended resource of the node.

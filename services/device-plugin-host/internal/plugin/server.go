@@ -134,10 +134,3 @@ func (s *Server) GetPreferredAllocation(
 	}
 	return response, nil
 }
-
-// PreStartContainer implements the device plugin API. The options do not request this call.
-func (s *Server) PreStartContainer(
-	context.Context, *pluginapi.PreStartContainerRequest,
-) (*pluginapi.PreStartContainerResponse, error) {
-	return &pluginapi.PreStartContainerResponse{}, nil
-}

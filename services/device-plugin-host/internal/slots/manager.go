@@ -15,6 +15,7 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
+	"k8s.io/apimachinery/pkg/util/sets"
 
 	"akri.sh/libs/rpc"
 	instancev1 "akri.sh/proto/akri/instance/v1"
@@ -47,7 +48,7 @@ type Manager struct {
 	operation *semaphore.Weighted
 	// unanswered are slots whose release was sent and not answered. The release may still be
 	// carried out.
-	unanswered map[node.SlotClaim]bool
+	unanswered sets.Set[node.SlotClaim]
 	reported   map[string]bool // lost slots and virtual devices that are logged already
 }
 
@@ -56,7 +57,7 @@ type Manager struct {
 func NewManager(client instancev1.InstanceServiceClient, store *node.Store, name string, log *zap.Logger) *Manager {
 	return &Manager{
 		client: client, store: store, node: name, log: log, tracker: NewTracker(),
-		operation: semaphore.NewWeighted(1), unanswered: map[node.SlotClaim]bool{},
+		operation: semaphore.NewWeighted(1), unanswered: sets.New[node.SlotClaim](),
 	}
 }
 
@@ -87,6 +88,7 @@ func (m *Manager) Reserve(ctx context.Context, claims []node.SlotClaim) error {
 }
 
 // Pending returns the slots of virtual devices whose reservation was sent without a final response.
+// The same virtual device must request the same slot again, because it could hold two otherwise.
 func (m *Manager) Pending() []node.SlotClaim { return m.tracker.Pending() }
 
 // KubeletRestarted resets the observed use of slots. It does not block.
@@ -96,12 +98,7 @@ func (m *Manager) KubeletRestarted() { m.tracker.Reset() }
 // the earlier call could free a slot after the Pod has got it. Release and reservation are two
 // writes, so the earlier call meets another resourceVersion.
 func (m *Manager) releaseUnanswered(ctx context.Context, claims []node.SlotClaim) error {
-	var unanswered []node.SlotClaim
-	for _, claim := range claims {
-		if m.unanswered[claim] {
-			unanswered = append(unanswered, claim)
-		}
-	}
+	unanswered := slices.DeleteFunc(slices.Clone(claims), func(claim node.SlotClaim) bool { return !m.unanswered.Has(claim) })
 	if len(unanswered) == 0 {
 		return nil
 	}
@@ -118,16 +115,12 @@ func (m *Manager) reserve(ctx context.Context, claims []node.SlotClaim) error {
 }
 
 func (m *Manager) release(ctx context.Context, claims []node.SlotClaim) error {
-	for _, claim := range claims {
-		m.unanswered[claim] = true
-	}
+	m.unanswered.Insert(claims...)
 	response, err := m.client.ReleaseSlots(ctx, &instancev1.ReleaseSlotsRequest{Node: m.node, Claims: protos(claims)})
 	if err != nil {
 		return err
 	}
-	for _, claim := range claims {
-		delete(m.unanswered, claim)
-	}
+	m.unanswered.Delete(claims...)
 	m.store.Refresh(response.GetInstances())
 	return nil
 }

@@ -62,7 +62,7 @@ func (m *Manager) takeBack(ctx context.Context, free []node.SlotClaim, result *R
 			m.log.Debug("taking back a slot in use failed", zap.String("slot", claim.Slot()), zap.Error(err))
 			continue
 		}
-		delete(m.unanswered, claim) // the reservation was a write, so an earlier release fails
+		m.unanswered.Delete(claim) // the reservation was a write, so an earlier release fails
 		m.tracker.TakenBack(claim)
 		result.TakenBack++
 		m.log.Warn("took back a slot that a pod uses and that was recorded as free", zap.String("slot", claim.Slot()))

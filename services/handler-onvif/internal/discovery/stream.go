@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"sync"
 	"time"
 
@@ -143,11 +144,7 @@ func (s *stream) update(ctx context.Context, found []cameras.Camera) (queried bo
 		}
 		queried = queried && c.info != nil
 	}
-	for uuid := range s.cameras {
-		if !present[uuid] {
-			delete(s.cameras, uuid)
-		}
-	}
+	maps.DeleteFunc(s.cameras, func(uuid string, _ *camera) bool { return !present[uuid] })
 	return queried
 }
 

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net"
 	"path"
+	"slices"
 	"strings"
 )
 
@@ -36,12 +37,10 @@ func (f InterfaceFilter) Matches(name string) bool {
 }
 
 func matchesAny(patterns []string, name string) bool {
-	for _, pattern := range patterns {
-		if ok, _ := path.Match(pattern, name); ok { // ParseInterfaceFilter checked the pattern
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(patterns, func(pattern string) bool {
+		ok, _ := path.Match(pattern, name) // ParseInterfaceFilter checked the pattern
+		return ok
+	})
 }
 
 // networkInterface is an interface and the networks, "udp4" and "udp6", that it has addresses of.

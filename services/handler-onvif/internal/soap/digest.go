@@ -7,6 +7,7 @@ import (
 	"crypto/sha256"
 	"errors"
 	"fmt"
+	"regexp"
 	"slices"
 	"strings"
 
@@ -15,6 +16,9 @@ import (
 
 // hashes are the supported hash algorithms of HTTP digest authentication, weakest first.
 var hashes = []string{"MD5", "SHA-256"}
+
+// parameter matches a parameter of a challenge. Its value is a quoted string or not quoted.
+var parameter = regexp.MustCompile(`(?:^|,)[ \t]*([A-Za-z-]+)[ \t]*=[ \t]*(?:"((?:[^"\\]|\\.)*)"|([^",]*))`)
 
 // challenge is a challenge without the "-sess" of its algorithm, which the library does not
 // support.
@@ -41,7 +45,7 @@ func authorization(headers []string, options digest.Options) (string, error) {
 }
 
 func parseChallenge(header string) (challenge, bool) {
-	parsed, err := digest.ParseChallenge(header)
+	parsed, err := digest.ParseChallenge(normalize(header))
 	if err != nil || parsed.Nonce == "" {
 		return challenge{}, false
 	}
@@ -56,6 +60,21 @@ func parseChallenge(header string) (challenge, bool) {
 	return c, c.strength >= 0 && digest.CanDigest(c.Challenge)
 }
 
+// normalize returns the challenge in the only notation that the library parses. RFC 9110 also
+// allows names in upper case, tabs and empty elements of a list. Some cameras do not quote values.
+func normalize(header string) string {
+	space := strings.IndexAny(header, " \t")
+	if space < 0 {
+		return header
+	}
+	var parameters []string
+	for _, match := range parameter.FindAllStringSubmatch(header[space:], -1) {
+		name, quoted, unquoted := strings.ToLower(match[1]), match[2], strings.TrimSpace(match[3])
+		parameters = append(parameters, fmt.Sprintf(`%s="%s"`, name, quoted+unquoted))
+	}
+	return header[:space] + " " + strings.Join(parameters, ", ")
+}
+
 func (c challenge) authorization(options digest.Options) (string, error) {
 	if c.session {
 		options.Cnonce = rand.Text()
@@ -66,7 +85,12 @@ func (c challenge) authorization(options digest.Options) (string, error) {
 		return "", err
 	}
 	credentials.Algorithm = c.algorithm
-	return credentials.String(), nil
+	header := credentials.String()
+	if c.session && credentials.QOP == "" {
+		// The library omits it, and the server needs it for the session key.
+		header += fmt.Sprintf(", cnonce=%q", options.Cnonce)
+	}
+	return header, nil
 }
 
 // sessionKey returns A1 of the "-sess" algorithms (RFC 7616, section 3.4.2).

@@ -58,9 +58,29 @@ func TestDigestMatchesVectorsOfRFCs(t *testing.T) {
 	}
 }
 
+func TestNotationsOfChallenges(t *testing.T) {
+	options := digest.Options{Method: "POST", URI: "/onvif", Username: "ada", Password: "secret", Cnonce: "c"}
+	expected, err := soap.Authorization([]string{`Digest realm="a \"b\", c=d", nonce="n/+==", algorithm=MD5, qop="auth,auth-int"`}, options)
+	require.NoError(t, err)
+	for name, header := range map[string]string{
+		"names in upper case": `DIGEST REALM="a \"b\", c=d", Nonce="n/+==", ALGORITHM=MD5, qOP="auth,auth-int"`,
+		"tabs":                "Digest\trealm=\"a \\\"b\\\", c=d\"\t,\tnonce\t=\t\"n/+==\",\talgorithm=MD5\t,qop=\"auth,auth-int\"\t",
+		"empty elements":      `Digest , realm="a \"b\", c=d",, nonce="n/+==", , algorithm=MD5, qop="auth,auth-int", `,
+		"without spaces":      `Digest realm="a \"b\", c=d",nonce="n/+==",algorithm=MD5,qop="auth,auth-int",`,
+		"other quotes":        `Digest realm="a \"b\", c=d", nonce=n/+== , algorithm="MD5", qop=auth`,
+		"second challenge":    `Digest realm="a \"b\", c=d", nonce="n/+==", algorithm=MD5, qop="auth", Basic realm="other"`,
+	} {
+		t.Run(name, func(t *testing.T) {
+			authorization, err := soap.Authorization([]string{header}, options)
+			require.NoError(t, err)
+			require.Equal(t, expected, authorization)
+		})
+	}
+}
+
 func TestUnsupportedChallenges(t *testing.T) {
 	for _, header := range []string{
-		"", "Basic realm=x", "Digest realm=x", `Digest nonce=a, qop="other"`, "Digest nonce=a, algorithm=SHA-1", "Digest nonce=a, algorithm=-sess",
+		"", "Basic realm=x", "Basic nonce=a", "Digest", "Digest realm=x", `Digest nonce="a`, `Digest nonce=a, qop="other"`, "Digest nonce=a, algorithm=SHA-1", "Digest nonce=a, algorithm=-sess",
 	} {
 		_, err := soap.Authorization([]string{header}, digest.Options{})
 		require.Error(t, err, header)
@@ -90,6 +110,9 @@ func TestServersAcceptDigest(t *testing.T) {
 		}},
 		"MD5-sess": {`, algorithm=MD5-sess, qop="auth"`, func(c *digest.Credentials, _ string) string {
 			return md5Sum(md5Sum(key(md5Sum)+":n:"+c.Cnonce) + ":n:00000001:" + c.Cnonce + ":auth:" + md5Sum("POST:/onvif"))
+		}},
+		"MD5-sess without qop": {`, algorithm=MD5-sess`, func(c *digest.Credentials, _ string) string {
+			return md5Sum(md5Sum(key(md5Sum)+":n:"+c.Cnonce) + ":n:" + md5Sum("POST:/onvif"))
 		}},
 		"SHA-256-sess": {`, algorithm=SHA-256-sess, qop="auth"`, func(c *digest.Credentials, _ string) string {
 			return sha256Sum(sha256Sum(key(sha256Sum)+":n:"+c.Cnonce) + ":n:00000001:" + c.Cnonce + ":auth:" + sha256Sum("POST:/onvif"))
@@ -122,6 +145,7 @@ func FuzzAuthorization(f *testing.F) {
 	f.Add(`Digest realm="a\"b", nonce=c, qop="auth"`)
 	f.Add(`Digest nonce="`)
 	f.Add(`digest ,,=,nonce=\`)
+	f.Add("Digest\tNONCE = a , algorithm=md5-sess,")
 	f.Fuzz(func(t *testing.T, header string) {
 		authorization, err := soap.Authorization([]string{header}, digest.Options{Username: "a\r\nb", Method: "POST", URI: "/"})
 		if err == nil {

@@ -25,20 +25,9 @@ const (
 type Application struct {
 	URI  string
 	Name string
-	Type ApplicationType
+	Type ua.ApplicationType
 	URLs []string
 }
-
-// ApplicationType is the role of an application. Its values are those of the protocol.
-type ApplicationType int
-
-// The types of applications.
-const (
-	TypeServer ApplicationType = iota
-	TypeClient
-	TypeClientAndServer
-	TypeDiscoveryServer
-)
 
 // Client sends requests to OPC UA servers. It uses one connection per call of a method.
 type Client struct {

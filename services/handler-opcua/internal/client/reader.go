@@ -130,7 +130,7 @@ func (r *reader) application() Application {
 	var name ua.LocalizedText
 	r.ReadStruct(&name)
 	application.Name = validText(name.Text)
-	application.Type = ApplicationType(r.ReadInt32())
+	application.Type = ua.ApplicationType(r.ReadUint32())
 	r.ReadString() // gateway server URI
 	r.ReadString() // discovery profile URI
 	application.URLs = r.texts()

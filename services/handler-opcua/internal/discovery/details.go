@@ -24,12 +24,12 @@ type Spec struct {
 type details struct {
 	Method *struct {
 		Standard *struct {
-			DiscoveryURLs *[]string `yaml:"discoveryUrls"`
+			DiscoveryURLs []string `yaml:"discoveryUrls"`
 		} `yaml:"standard"`
 	} `yaml:"opcuaDiscoveryMethod"`
 	ApplicationNames *struct {
-		Items  *[]string `yaml:"items"`
-		Action string    `yaml:"action"`
+		Items  []string `yaml:"items"`
+		Action string   `yaml:"action"`
 	} `yaml:"applicationNames"`
 }
 
@@ -56,7 +56,7 @@ func (d details) urls() ([]string, error) {
 	case d.Method.Standard.DiscoveryURLs == nil:
 		return []string{defaultURL}, nil
 	}
-	urls := *d.Method.Standard.DiscoveryURLs
+	urls := d.Method.Standard.DiscoveryURLs
 	var problems []error
 	if len(urls) > maxURLs {
 		problems = append(problems, fmt.Errorf("discoveryUrls: has %d URLs, must have at most %d", len(urls), maxURLs))
@@ -77,16 +77,10 @@ func (d details) filter() (Filter, error) {
 	var problems []error
 	if d.ApplicationNames.Items == nil {
 		problems = append(problems, errors.New("applicationNames: items: required"))
-		d.ApplicationNames.Items = &[]string{}
 	}
-	filter := Filter{Names: *d.ApplicationNames.Items}
-	switch action := d.ApplicationNames.Action; action {
-	case "", "Include":
-		filter.Action = Include
-	case "Exclude":
-		filter.Action = Exclude
-	default:
+	action := d.ApplicationNames.Action
+	if !slices.Contains([]string{"", "Include", "Exclude"}, action) {
 		problems = append(problems, fmt.Errorf("applicationNames: action: %q must be Include or Exclude", action))
 	}
-	return filter, errors.Join(problems...)
+	return Filter{Include: action != "Exclude", Names: d.ApplicationNames.Items}, errors.Join(problems...)
 }

@@ -5,6 +5,8 @@ import (
 	"maps"
 	"slices"
 
+	"github.com/gopcua/opcua/ua"
+
 	"akri.sh/services/handler-opcua/internal/client"
 )
 
@@ -16,32 +18,14 @@ type Server struct {
 	URI, Name string
 }
 
-// Action defines what a Filter does with the names that it lists.
-type Action int
-
-// The actions of a Filter. NoFilter selects all applications.
-const (
-	NoFilter Action = iota
-	Include
-	Exclude
-)
-
-// Filter selects applications by their exact names.
+// Filter selects applications by their exact names: those in Names if Include is true, otherwise
+// all others. The zero Filter selects all.
 type Filter struct {
-	Action Action
-	Names  []string
+	Include bool
+	Names   []string
 }
 
-func (f Filter) selects(name string) bool {
-	switch f.Action {
-	case Include:
-		return slices.Contains(f.Names, name)
-	case Exclude:
-		return !slices.Contains(f.Names, name)
-	default:
-		return true
-	}
-}
+func (f Filter) selects(name string) bool { return slices.Contains(f.Names, name) == f.Include }
 
 // Hosts returns the host names that SelectServers passes to resolves.
 func Hosts(applications map[string][]client.Application) []string {
@@ -83,9 +67,9 @@ func SelectServers(
 }
 
 func isServer(application client.Application) bool {
-	return application.Type == client.TypeServer || application.Type == client.TypeClientAndServer
+	return application.Type == ua.ApplicationTypeServer || application.Type == ua.ApplicationTypeClientAndServer
 }
 
 func isDiscoveryServer(application client.Application) bool {
-	return application.Type == client.TypeDiscoveryServer
+	return application.Type == ua.ApplicationTypeDiscoveryServer
 }

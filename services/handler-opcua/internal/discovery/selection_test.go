@@ -4,6 +4,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/gopcua/opcua/ua"
 	"github.com/stretchr/testify/require"
 
 	"akri.sh/services/handler-opcua/internal/client"
@@ -33,7 +34,7 @@ func TestURLOfServerThatAnnouncesItself(t *testing.T) {
 
 func TestURLsOfDiscoveryServer(t *testing.T) {
 	servers := discovery.SelectServers(map[string][]client.Application{"opc.tcp://10.0.0.5:4840/": {
-		{Type: client.TypeDiscoveryServer, URLs: []string{"opc.tcp://OPCTest:4840/"}},
+		{Type: ua.ApplicationTypeDiscoveryServer, URLs: []string{"opc.tcp://OPCTest:4840/"}},
 		{Name: "a", URLs: []string{"opc.tcp://OPCTest:4855/a"}},
 		{Name: "b", URLs: []string{"opc.tcp://OPCTest:4866"}},
 		{Name: "c", URLs: []string{"opc.tcp://known:4855/a"}},
@@ -50,16 +51,16 @@ func TestURLsOfDiscoveryServer(t *testing.T) {
 func TestOnlyServersAreSelectedAndOnlyOnce(t *testing.T) {
 	applications := map[string][]client.Application{
 		"opc.tcp://10.0.0.1:4840/": {
-			{Name: "server", Type: client.TypeServer, URI: "urn:1", URLs: []string{"http://known:80/x", "opc.tcp://known:1/"}},
-			{Name: "lds", Type: client.TypeDiscoveryServer, URLs: []string{"opc.tcp://known:2/"}},
-			{Name: "client", Type: client.TypeClient, URLs: []string{"opc.tcp://known:3/"}},
-			{Name: "both", Type: client.TypeClientAndServer, URLs: []string{"opc.tcp://known:4/"}},
-			{Name: "server", Type: client.TypeServer, URI: "urn:1", URLs: []string{"opc.tcp://known:1/"}},
+			{Name: "server", Type: ua.ApplicationTypeServer, URI: "urn:1", URLs: []string{"http://known:80/x", "opc.tcp://known:1/"}},
+			{Name: "lds", Type: ua.ApplicationTypeDiscoveryServer, URLs: []string{"opc.tcp://known:2/"}},
+			{Name: "client", Type: ua.ApplicationTypeClient, URLs: []string{"opc.tcp://known:3/"}},
+			{Name: "both", Type: ua.ApplicationTypeClientAndServer, URLs: []string{"opc.tcp://known:4/"}},
+			{Name: "server", Type: ua.ApplicationTypeServer, URI: "urn:1", URLs: []string{"opc.tcp://known:1/"}},
 			{Name: "https only", URLs: []string{"https://known:5/"}},
 			{Name: "no URL at all"},
 			{Name: "nonsense", URLs: []string{"opc.tcp://", "::", "opc.tcp://%zz:1/", "opc.tcp://" + strings.Repeat("x", 2000)}},
 		},
-		"opc.tcp://10.0.0.2:4840/": {{Name: "again", Type: client.TypeServer, URLs: []string{"opc.tcp://known:1/"}}},
+		"opc.tcp://10.0.0.2:4840/": {{Name: "again", Type: ua.ApplicationTypeServer, URLs: []string{"opc.tcp://known:1/"}}},
 	}
 	require.Equal(t, []discovery.Server{
 		{URL: "opc.tcp://known:1/", Name: "server", URI: "urn:1"}, {URL: "opc.tcp://known:4/", Name: "both"},
@@ -76,11 +77,11 @@ func TestFilterByApplicationName(t *testing.T) {
 		want   string
 	}{
 		"none":            {discovery.Filter{}, "aA"},
-		"include":         {discovery.Filter{Action: discovery.Include, Names: []string{"a"}}, "a"},
-		"include nothing": {discovery.Filter{Action: discovery.Include}, ""},
-		"exclude":         {discovery.Filter{Action: discovery.Exclude, Names: []string{"a", "b"}}, "A"},
-		"exclude nothing": {discovery.Filter{Action: discovery.Exclude}, "aA"},
-		"no substring":    {discovery.Filter{Action: discovery.Include, Names: []string{"aA"}}, ""},
+		"include":         {discovery.Filter{Include: true, Names: []string{"a"}}, "a"},
+		"include nothing": {discovery.Filter{Include: true}, ""},
+		"exclude":         {discovery.Filter{Names: []string{"a", "b"}}, "A"},
+		"exclude nothing": {discovery.Filter{}, "aA"},
+		"no substring":    {discovery.Filter{Include: true, Names: []string{"aA"}}, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			var names string
@@ -123,7 +124,7 @@ func FuzzSelectServers(f *testing.F) {
 		}
 		applications := []client.Application{{URLs: []string{announced}}}
 		if lds {
-			applications = append(applications, client.Application{Type: client.TypeDiscoveryServer})
+			applications = append(applications, client.Application{Type: ua.ApplicationTypeDiscoveryServer})
 		}
 		queriedApplications := map[string][]client.Application{queried: applications}
 		for _, server := range discovery.SelectServers(queriedApplications, discovery.Filter{}, resolves) {

@@ -33,19 +33,12 @@ func ParseURL(text string) (*url.URL, error) {
 	return parsed, nil
 }
 
-// parseAnnounced reads a URL that a server announces. The port is optional.
-func parseAnnounced(text string) (*url.URL, bool) {
-	parsed, err := url.Parse(text)
-	if err != nil || parsed.Scheme != scheme || parsed.Hostname() == "" || len(text) > maxURLLength {
-		return nil, false
-	}
-	return parsed, true
-}
-
-// firstURL returns the first usable URL that an application announces, parsed and as text.
+// firstURL returns the first usable URL that an application announces, parsed and as text. The port
+// is optional.
 func firstURL(announced []string) (*url.URL, string, bool) {
 	for _, text := range announced {
-		if parsed, ok := parseAnnounced(text); ok {
+		parsed, err := url.Parse(text)
+		if err == nil && parsed.Scheme == scheme && parsed.Hostname() != "" && len(text) <= maxURLLength {
 			return parsed, text, true
 		}
 	}

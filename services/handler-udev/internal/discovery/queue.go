@@ -1,6 +1,7 @@
 package discovery
 
 import (
+	"maps"
 	"path"
 	"strings"
 	"sync"
@@ -79,11 +80,7 @@ func (q *queue) take() map[string]bool {
 	changes := q.changes
 	q.changes = map[string]bool{}
 	q.mu.Unlock()
-	for devpath := range changes {
-		if covered(changes, devpath) {
-			delete(changes, devpath)
-		}
-	}
+	maps.DeleteFunc(changes, func(devpath string, _ bool) bool { return covered(changes, devpath) })
 	return changes
 }
 

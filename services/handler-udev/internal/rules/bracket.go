@@ -1,6 +1,7 @@
 package rules
 
 import (
+	"slices"
 	"strings"
 	"unicode"
 	"unicode/utf8"
@@ -14,13 +15,8 @@ type charSet struct {
 }
 
 func (s charSet) contains(char rune) bool {
-	contained := false
-	for _, r := range s.ranges {
-		contained = contained || r[0] <= char && char <= r[1]
-	}
-	for _, class := range s.classes {
-		contained = contained || class(char)
-	}
+	contained := slices.ContainsFunc(s.ranges, func(r [2]rune) bool { return r[0] <= char && char <= r[1] }) ||
+		slices.ContainsFunc(s.classes, func(class func(rune) bool) bool { return class(char) })
 	return contained != s.negated
 }
 

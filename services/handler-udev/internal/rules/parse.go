@@ -27,7 +27,7 @@ func Parse(text string) (Rule, error) {
 	}
 	// The order does not change the result. Attributes come last, because they are files to read.
 	slices.SortStableFunc(matches, func(a, b match) int { return cmp.Compare(a.key.field, b.key.field) })
-	rule := Rule{text: text}
+	var rule Rule
 	for _, m := range matches {
 		if m.key.parents {
 			rule.parents = append(rule.parents, m)

@@ -30,13 +30,9 @@ type Device interface {
 
 // Rule is a conjunction of matches.
 type Rule struct {
-	text    string
 	own     []match
 	parents []match
 }
-
-// String returns the text that Parse read.
-func (r Rule) String() string { return r.text }
 
 // Matches reports whether the rule matches the device. Its plural keys (ATTRS, DRIVERS, KERNELS,
 // SUBSYSTEMS, TAGS) must all match the device itself or all match the same ancestor.
