@@ -63,7 +63,7 @@ func (m *Manager) takeBack(ctx context.Context, free []node.SlotClaim, result *R
 			continue
 		}
 		m.unanswered.Delete(claim) // the reservation was a write, so an earlier release fails
-		m.tracker.TakenBack(claim)
+		m.tracker.TakenBack(time.Now(), claim)
 		result.TakenBack++
 		m.log.Warn("took back a slot that a pod uses and that was recorded as free", zap.String("slot", claim.Slot()))
 	}

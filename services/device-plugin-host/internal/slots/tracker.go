@@ -54,6 +54,8 @@ type slotUse struct {
 	allocated bool // to a Pod, by this process
 	// missingSince is zero while the lists of the kubelet contain the slot.
 	missingSince time.Time
+	// takenBack is when the slot was taken back. It is zero once the slot is held.
+	takenBack time.Time
 }
 
 // VirtualDevice is a device of akri.sh/<configuration> in the kubelet.
@@ -111,12 +113,13 @@ func (t *Tracker) Reserved(now time.Time, claims ...node.SlotClaim) {
 	}
 }
 
-// TakenBack records a slot that was reserved because a Pod uses it.
-func (t *Tracker) TakenBack(claim node.SlotClaim) {
+// TakenBack records a slot that was reserved because a Pod uses it. The Instance may not show the
+// reservation yet.
+func (t *Tracker) TakenBack(now time.Time, claim node.SlotClaim) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if t.slots[claim] == nil {
-		t.slots[claim] = &slotUse{seen: true}
+		t.slots[claim] = &slotUse{seen: true, takenBack: now}
 	}
 }
 
@@ -147,7 +150,7 @@ func (t *Tracker) Observe(requested, received time.Time, held []node.SlotClaim, 
 	previous := t.slots
 	t.slots = map[node.SlotClaim]*slotUse{}
 	for claim, use := range previous {
-		if use.recentlyAllocated(received) {
+		if use.recentlyAllocated(received) || received.Sub(use.takenBack) < useGrace {
 			t.slots[claim] = use // even if the slot is not held: it may be lost
 		}
 	}
@@ -160,6 +163,7 @@ func (t *Tracker) Observe(requested, received time.Time, held []node.SlotClaim, 
 		if use == nil {
 			use = &slotUse{missingSince: requested}
 		}
+		use.takenBack = time.Time{}
 		t.slots[claim] = use
 		t.setVirtual(claim, false)
 		use.observe(requested, received, claim, inUse, &result)

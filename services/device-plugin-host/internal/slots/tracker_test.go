@@ -139,3 +139,18 @@ func TestVirtualDeviceKeepsOneSlot(t *testing.T) {
 	snapshot, _ := store.Get()
 	require.Equal(t, []node.SlotClaim{other}, tracker.Lost(start, snapshot, inUse).Free, "the previous slot is not taken back")
 }
+
+// The first list after a slot was taken back may come before the Instance shows the reservation. If
+// the Pod has ended by then, the slot is idle after the next two lists, not after useGrace.
+func TestTakenBackSlotIsIdleSoon(t *testing.T) {
+	tracker := slots.NewTracker()
+	held := []node.SlotClaim{slot}
+	observe := func(after time.Duration, held []node.SlotClaim, devices kubelet.Devices) slots.Observation {
+		return tracker.Observe(start.Add(after), start.Add(after), held, devices)
+	}
+	observe(0, nil, inUse)
+	tracker.TakenBack(start, slot)
+	observe(time.Second, nil, unused)
+	require.True(t, observe(2*time.Second, held, unused).Recheck)
+	require.Equal(t, held, observe(3*time.Second, held, unused).Idle)
+}
