@@ -217,7 +217,7 @@ type HandlerStatus struct {
 	OfflineSince *metav1.Time `json:"offlineSince,omitempty"`
 }
 
-// Problem is a problem that needs user action.
+// Problem describes a state that needs action by a user.
 type Problem struct {
 	// Reason is a machine-readable code in CamelCase.
 	Reason string `json:"reason"`
