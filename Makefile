@@ -184,7 +184,7 @@ verify-commits: ## Check commit messages (fix: git rebase --interactive)
 
 .PHONY: lint
 lint: $(BIN)/golangci-lint prerequisites ## Run golangci-lint (fix: make lint-fix)
-	golangci-lint run $(addsuffix /...,$(addprefix ./,$(MODULES)))
+	golangci-lint run --allow-parallel-runners $(addsuffix /...,$(addprefix ./,$(MODULES)))
 
 .PHONY: lint-fix
 lint-fix: $(BIN)/golangci-lint ## Run golangci-lint and apply its fixes
