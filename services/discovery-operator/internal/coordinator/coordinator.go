@@ -28,13 +28,15 @@ const maxInterval = time.Hour
 
 // Options of a Coordinator.
 type Options struct {
-	Log        *zap.Logger
-	Metrics    prometheus.Registerer
-	Node       string
-	Grace      time.Duration // see grace.go
-	REST       *rest.Config
-	Registrar  *grpc.ClientConn
-	Discoverer *discovery.Discoverer
+	Log     *zap.Logger
+	Metrics prometheus.Registerer
+	Node    string
+	Grace   time.Duration // see grace.go
+	REST    *rest.Config
+	// ProbeInterval is the time between two probes of an endpoint that is used.
+	ProbeInterval time.Duration
+	Registrar     *grpc.ClientConn
+	Discoverer    *discovery.Discoverer
 	// Inventory gets each new state.
 	Inventory *broadcast.Value[inventory.Snapshot]
 }
@@ -76,7 +78,7 @@ func New(options Options) (*Coordinator, error) {
 		sessions: map[string]*sessionSet{}, entries: map[string]*inventory.Entry{},
 	}
 	c.endpoints = endpoints{
-		log: options.Log, metrics: options.Metrics, grace: options.Grace,
+		log: options.Log, metrics: options.Metrics, grace: options.Grace, probeInterval: options.ProbeInterval,
 		notify: queue.Notify, recheck: c.recheck, byKey: map[endpointKey]*endpoint{},
 	}
 	return c, nil

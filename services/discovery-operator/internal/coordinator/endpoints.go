@@ -28,12 +28,13 @@ type endpoint struct {
 
 // endpoints are all known endpoints of handlers. The goroutine of the Coordinator owns them.
 type endpoints struct {
-	log     *zap.Logger
-	metrics prometheus.Registerer
-	grace   time.Duration
-	notify  func()          // called after each change of a connection
-	recheck func(time.Time) // called with the time at which a status may change without an event
-	byKey   map[endpointKey]*endpoint
+	log           *zap.Logger
+	metrics       prometheus.Registerer
+	grace         time.Duration
+	probeInterval time.Duration
+	notify        func()          // called after each change of a connection
+	recheck       func(time.Time) // called with the time at which a status may change without an event
+	byKey         map[endpointKey]*endpoint
 }
 
 // adopt applies a table and returns the endpoints that have registered again.
@@ -83,7 +84,7 @@ func (e *endpoints) names() []string {
 // acquire connects for the first user of an endpoint.
 func (e *endpoints) acquire(ctx context.Context, endpoint *endpoint) error {
 	if endpoint.conn == nil {
-		conn, err := discovery.Dial(ctx, endpoint.handler, e.metrics, e.notify)
+		conn, err := discovery.Dial(ctx, e.target(endpoint), e.metrics, e.notify)
 		if err != nil {
 			return err
 		}
@@ -91,6 +92,10 @@ func (e *endpoints) acquire(ctx context.Context, endpoint *endpoint) error {
 	}
 	endpoint.users++
 	return nil
+}
+
+func (e *endpoints) target(endpoint *endpoint) discovery.Target {
+	return discovery.Target{Handler: endpoint.handler, ProbeInterval: e.probeInterval}
 }
 
 // release disconnects after the last user of an endpoint.

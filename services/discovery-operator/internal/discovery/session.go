@@ -192,7 +192,7 @@ func (s *Session) discover(ctx context.Context) error {
 // status of an unreachable handler.
 func (s *Session) stream(ctx context.Context, request *discoveryv0.DiscoverRequest) error {
 	opened := time.Now()
-	stream, err := discoveryv0.NewDiscoveryHandlerClient(s.Conn.conn).Discover(ctx, request, grpc.WaitForReady(true))
+	stream, err := discoveryv0.NewDiscoveryHandlerClient(s.Conn.current()).Discover(ctx, request, grpc.WaitForReady(true))
 	if err != nil {
 		return err
 	}
