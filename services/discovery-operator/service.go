@@ -111,7 +111,7 @@ func (s *Service) coordinator(registrar *grpc.ClientConn, devices *broadcast.Val
 		ProbeInterval: cmp.Or(s.config.ProbeInterval, discovery.ProbeInterval),
 		REST:          config, Registrar: registrar, Inventory: devices,
 		Discoverer: &discovery.Discoverer{
-			Log: s.env.Log, Reader: api, Watcher: properties.NewWatcher(s.env.Log, api), Metrics: discovery.NewMetrics(s.env.Metrics),
+			Log: s.env.Log, Reader: api, Watcher: properties.NewWatcher(s.env.Log, api), Metrics: discovery.NewMetrics(s.env.Metrics), Grace: s.config.HandlerGrace,
 			Policy: inventory.Policy{AllowHostPaths: s.config.AllowHostPaths, AllowProperties: s.config.AllowProperties},
 		},
 	})

@@ -94,7 +94,7 @@ func startInMemory(t *testing.T, kind registrarv1.EndpointType) *handlerInMemory
 	require.NoError(t, err)
 	log := zaptest.NewLogger(t)
 	discoverer := &discovery.Discoverer{
-		Log: log, Watcher: properties.NewWatcher(log, nil), Metrics: discovery.NewMetrics(prometheus.NewRegistry()),
+		Log: log, Watcher: properties.NewWatcher(log, nil), Metrics: discovery.NewMetrics(prometheus.NewRegistry()), Grace: grace,
 	}
 	h.session = discoverer.Start(t.Context(), discovery.Options{
 		Handler: handler, Conn: h.conn, Query: discovery.Query{Namespace: "default", Name: "cameras", Handler: "foo"}, Notify: changed.Notify,
