@@ -24,6 +24,8 @@ type endpoint struct {
 	listed bool
 	conn   *discovery.Conn // nil while no session uses it
 	users  int
+	// unusedState is the state while conn is nil: Connecting until the first probe.
+	unusedState discovery.State
 }
 
 // endpoints are all known endpoints of handlers. The goroutine of the Coordinator owns them.
@@ -50,6 +52,7 @@ func (e *endpoints) adopt(table []*registrarv1.Handler) (registered []endpointKe
 			e.byKey[key] = current
 		} else if current.handler.GetRegistration() != handler.GetRegistration() {
 			registered = append(registered, key)
+			current.unusedState = discovery.Connecting
 			if current.conn != nil {
 				current.conn.Reconnect()
 			}
@@ -98,12 +101,13 @@ func (e *endpoints) target(endpoint *endpoint) discovery.Target {
 	return discovery.Target{Handler: endpoint.handler, ProbeInterval: e.probeInterval}
 }
 
-// release disconnects after the last user of an endpoint.
+// release disconnects after the last user of an endpoint. The endpoint counts as reachable until
+// it is probed: Offline returns to Waiting.
 func (e *endpoints) release(endpoint *endpoint) {
 	endpoint.users--
 	if endpoint.users == 0 {
 		endpoint.conn.Close()
-		endpoint.conn = nil
+		endpoint.conn, endpoint.unusedState = nil, discovery.Reachable
 	}
 }
 
@@ -124,25 +128,23 @@ func (e *endpoints) reports(now time.Time) []*registrarv1.HandlerReport {
 	return reports
 }
 
-// status returns the current status of an endpoint. The status of an unused endpoint is unknown:
-// Offline stays Offline.
+// status returns the current status of an endpoint. An endpoint that is Connecting keeps its status
+// in the table, but an unused one is not Active.
 func (e *endpoints) status(endpoint *endpoint, now time.Time) registrarv1.HandlerStatus {
-	listed := endpoint.handler.GetStatus()
-	if endpoint.conn == nil {
-		if listed == registrarv1.HandlerStatus_HANDLER_STATUS_ACTIVE {
-			return registrarv1.HandlerStatus_HANDLER_STATUS_WAITING
+	state, reachable := endpoint.unusedState, registrarv1.HandlerStatus_HANDLER_STATUS_WAITING
+	if endpoint.conn != nil {
+		status := endpoint.conn.Status(now)
+		if !status.Deadline.IsZero() {
+			e.recheck(status.Deadline)
 		}
-		return listed
+		state, reachable = status.State, registrarv1.HandlerStatus_HANDLER_STATUS_ACTIVE
 	}
-	status := endpoint.conn.Status(now)
-	if !status.Deadline.IsZero() {
-		e.recheck(status.Deadline)
-	}
-	switch status.State {
-	case discovery.Reachable:
-		return registrarv1.HandlerStatus_HANDLER_STATUS_ACTIVE
-	case discovery.Unreachable:
+	listed := endpoint.handler.GetStatus()
+	switch {
+	case state == discovery.Unreachable:
 		return registrarv1.HandlerStatus_HANDLER_STATUS_OFFLINE
+	case state == discovery.Reachable, endpoint.conn == nil && listed == registrarv1.HandlerStatus_HANDLER_STATUS_ACTIVE:
+		return reachable
 	default:
 		return listed
 	}
