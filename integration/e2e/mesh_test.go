@@ -22,6 +22,7 @@ func TestMesh(t *testing.T) {
 	require.NoError(t, akri.Install(t.Context(), "opcua.discovery.enabled=true", "onvif.discovery.enabled=true"))
 	if !parallel(t, "independent", []scenario{
 		{"invalid input is refused", badInput},
+		{"a handler without a first list", silentHandler},
 		{"a Job is retried and runs once", failingJob},
 		{"a full device rejects further pods", crowdedDevice},
 		{"hot-plug", pluggedDevice},

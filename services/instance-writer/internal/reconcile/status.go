@@ -115,7 +115,7 @@ func statusReport(node string, report reports.WithRefusals) status.Report {
 	}
 	return status.Report{
 		NodeStatus: status.Node(node, devices, report.Handlers, problems),
-		Complete:   report.Complete, Generation: report.Generation,
+		Complete:   report.Complete, Answered: report.Answered, Generation: report.Generation,
 	}
 }
 

@@ -205,3 +205,34 @@ func TestInconclusiveReport(t *testing.T) {
 	report(status.Report{NodeStatus: offline, Generation: 2})
 	require.EqualValues(t, 1, configuration.Status.Nodes[0].Devices, "an incomplete report removes no device")
 }
+
+// The status follows a report without problems that is incomplete and answered: its handlers have
+// found no device so far. Its devices may still exist.
+func TestAnsweredReport(t *testing.T) {
+	configuration := &akriv0.Configuration{}
+	configuration.Generation = 1
+	silent := status.Report{NodeStatus: status.Node("a", 0, active, nil), Generation: 1, Answered: true}
+	configuration.Status = status.Desired(status.Input{Configuration: configuration, Reports: []status.Report{silent}, Gone: never, Now: early})
+	ready := meta.FindStatusCondition(configuration.Status.Conditions, akriv0.ConditionReady)
+	require.NotEqual(t, metav1.ConditionUnknown, ready.Status)
+	require.EqualValues(t, 1, ready.ObservedGeneration)
+
+	configuration.Status.Nodes[0].Devices = 2
+	got := status.Desired(status.Input{Configuration: configuration, Reports: []status.Report{silent}, Gone: never, Now: early})
+	require.EqualValues(t, 2, got.Nodes[0].Devices)
+}
+
+// A handler that can be reached again is no longer offline, even before it has answered. Other
+// problems stay until then.
+func TestHandlerReachableAgain(t *testing.T) {
+	offline := []akriv0.HandlerStatus{{Name: "udev", Endpoint: "/h.sock", Status: akriv0.HandlerOffline}}
+	configuration := &akriv0.Configuration{}
+	configuration.Status.Nodes = []akriv0.NodeStatus{node("a", offline, "HandlerOffline", "InvalidDevice")}
+	report := func(handlers []akriv0.HandlerStatus) akriv0.NodeStatus {
+		reports := []status.Report{{NodeStatus: status.Node("a", 0, handlers, nil)}}
+		return status.Desired(status.Input{Configuration: configuration, Reports: reports, Gone: never, Now: early}).Nodes[0]
+	}
+	require.Equal(t, configuration.Status.Nodes[0], report(nil))
+	require.Equal(t, configuration.Status.Nodes[0], report(offline))
+	require.Equal(t, node("a", active, "InvalidDevice"), report(active))
+}
