@@ -2,6 +2,7 @@ package instancewriter_test
 
 import (
 	"fmt"
+	"maps"
 	"testing"
 	"time"
 
@@ -31,6 +32,7 @@ func TestSharedDevice(t *testing.T) {
 	}, got.Spec)
 	require.Equal(t, f.configuration.UID, got.OwnerReferences[0].UID)
 	require.Empty(t, got.Finalizers)
+	require.Equal(t, map[string]string{akriv0.ConfigurationLabel: f.configuration.Name}, got.Labels)
 
 	incomplete := f.newReport(f.nodes[0])
 	incomplete.Complete = false
@@ -67,6 +69,25 @@ func TestCapacityFollowsTheConfiguration(t *testing.T) {
 		got := f.get(f.instanceName("foo")).Spec
 		return got.Capacity == 3 && len(got.DeviceUsage) == 3
 	})
+}
+
+// An Instance of an earlier version gets the label, with one write, when the service starts.
+func TestUpgradeAddsTheLabel(t *testing.T) {
+	f := newFixture(t, 1, 1)
+	old := start(t, grace)
+	f.reportShared("foo", old)
+	old.kill()
+	instance := f.get(f.instanceName("foo"))
+	instance.Labels = map[string]string{"room": "lab"}
+	_, err := f.instances.In(namespace).Update(t.Context(), instance, metav1.UpdateOptions{})
+	require.NoError(t, err)
+	apiProxy := newProxy(t)
+	writes := f.countWrites(apiProxy)
+	upgraded := startAt(t, apiProxy.URL, grace)
+	want := map[string]string{"room": "lab", akriv0.ConfigurationLabel: f.configuration.Name}
+	f.eventually("label", func() bool { return maps.Equal(f.get(instance.Name).Labels, want) })
+	settle(t, upgraded)
+	require.LessOrEqual(t, writes.Load(), int64(2), "the Instance and the status")
 }
 
 func TestDeletedConfiguration(t *testing.T) {

@@ -139,6 +139,7 @@ func build(in Input, accepted []Device, nodes []string) *akriv0.Instance {
 	controller := metav1.NewControllerRef(in.Configuration, akriv0.GroupVersion.WithKind("Configuration"))
 	desired.OwnerReferences = []metav1.OwnerReference{*controller}
 	desired.Spec.ConfigurationName = in.Configuration.Name
+	desired.SetConfigurationLabel()
 	desired.Spec.CDIName = akriv0.CDIName(in.Configuration.Name, akriv0.InstanceDigest(in.Name))
 	desired.Spec.Capacity = in.Configuration.Spec.CapacityOrDefault()
 	desired.Spec.Nodes = nodes

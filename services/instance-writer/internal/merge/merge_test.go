@@ -3,6 +3,7 @@ package merge_test
 import (
 	"maps"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -44,6 +45,7 @@ func TestNewInstanceMatchesUpstreamAkri(t *testing.T) {
 	require.Equal(t, &akriv0.Instance{
 		ObjectMeta: metav1.ObjectMeta{
 			Name: name, Namespace: "ns", Annotations: map[string]string{"akri.sh/device-id": "id"},
+			Labels: map[string]string{"akri.sh/configuration": "cam"},
 			OwnerReferences: []metav1.OwnerReference{{
 				APIVersion: "akri.sh/v0", Kind: "Configuration", Name: "cam", UID: "uid", Controller: &yes, BlockOwnerDeletion: &yes,
 			}},
@@ -54,6 +56,19 @@ func TestNewInstanceMatchesUpstreamAkri(t *testing.T) {
 			DeviceUsage:      map[string]string{"cam-abc123-0": "", "cam-abc123-1": ""},
 		},
 	}, got.Instance)
+}
+
+func TestConfigurationLabel(t *testing.T) {
+	current := instance(true, "id", "a")
+	current.Labels = map[string]string{"room": "lab"}
+	got := merge.Desired(merge.Input{Name: name, Configuration: configuration(2), Current: current}).Instance
+	require.Equal(t, map[string]string{"room": "lab", "akri.sh/configuration": "cam"}, got.Labels)
+	require.Equal(t, map[string]string{"room": "lab"}, current.Labels)
+
+	long := configuration(2)
+	long.Name = strings.Repeat("c", 64)
+	got = merge.Desired(merge.Input{Name: long.Name + "-abc123", Configuration: long, Seen: []merge.Device{seen("a", "id", true)}}).Instance
+	require.Empty(t, got.Labels, "a label value has at most 63 characters")
 }
 
 func TestMembership(t *testing.T) {
