@@ -43,6 +43,6 @@ const (
 	ReasonSlotMalformed = "SlotMalformed"
 	// ReasonAsExpected is the reason of conditions that are True.
 	ReasonAsExpected = "AsExpected"
-	// ReasonNoReport means that no node has reported yet.
+	// ReasonNoReport means that no node has reported what the condition is about yet.
 	ReasonNoReport = "NoReport"
 )

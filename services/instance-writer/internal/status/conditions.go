@@ -15,16 +15,27 @@ type rule struct {
 	condition string
 	// message of the condition if it is True.
 	message string
-	belongs func(reason string) bool
+	// unchecked is the message of the condition if no node works and none has a problem.
+	unchecked string
+	belongs   func(reason string) bool
 	// works reports whether a node is fine. One such node keeps the condition True despite problems
-	// of other nodes.
+	// that concern only other nodes.
 	works func(akriv0.NodeStatus) bool
 }
 
 var rules = []rule{
-	{akriv0.ConditionHandlerRegistered, "the Discovery Handler is registered", isHandlerReason, handlerReachable},
-	{akriv0.ConditionDetailsAccepted, "the Discovery Handler accepts the details", isDetailsReason, canDiscover},
-	{akriv0.ConditionDevicesAccepted, "every device has an Instance", isDeviceReason, canDiscover},
+	{
+		akriv0.ConditionHandlerRegistered, "the Discovery Handler is registered",
+		"no node has reported a Discovery Handler yet", isHandlerReason, handlerReachable,
+	},
+	{
+		akriv0.ConditionDetailsAccepted, "the Discovery Handler accepts the details",
+		"no Discovery Handler can check the details; see HandlerRegistered", isDetailsReason, canDiscover,
+	},
+	{
+		akriv0.ConditionDevicesAccepted, "every device has an Instance",
+		"no Discovery Handler has sent a list of devices yet", isDeviceReason, hasList,
+	},
 }
 
 func isHandlerReason(reason string) bool {
@@ -52,9 +63,16 @@ func handlerReachable(node akriv0.NodeStatus) bool {
 }
 
 func canDiscover(node akriv0.NodeStatus) bool {
-	return handlerReachable(node) && !slices.ContainsFunc(node.Problems, func(p akriv0.Problem) bool {
-		return p.Reason == akriv0.ReasonDiscoverFailed
-	})
+	return handlerReachable(node) && !hasProblem(node, func(reason string) bool { return reason == akriv0.ReasonDiscoverFailed })
+}
+
+// hasList reports whether a handler of the node has sent a list of devices.
+func hasList(node akriv0.NodeStatus) bool {
+	return node.Devices > 0 || handlerReachable(node) && !hasProblem(node, isDetailsReason)
+}
+
+func hasProblem(node akriv0.NodeStatus, belongs func(reason string) bool) bool {
+	return slices.ContainsFunc(node.Problems, func(p akriv0.Problem) bool { return belongs(p.Reason) })
 }
 
 // conditions returns all conditions, Ready first.
@@ -116,18 +134,17 @@ func worse(a, b metav1.ConditionStatus) bool {
 func (r rule) evaluate(nodes []akriv0.NodeStatus) metav1.Condition {
 	problems, reason := r.problems(nodes)
 	condition := asExpected(r.condition, r.message)
-	tolerated := isNodeReason(reason) && slices.ContainsFunc(nodes, r.works)
+	works := slices.ContainsFunc(nodes, r.works)
 	switch {
 	case len(nodes) == 0:
 		condition.Status, condition.Reason = metav1.ConditionUnknown, akriv0.ReasonNoReport
 		condition.Message = "no node has reported yet"
-	case len(problems) > 0 && !tolerated:
+	case len(problems) > 0 && (!works || !isNodeReason(reason)):
 		condition.Status, condition.Reason, condition.Message = metav1.ConditionFalse, reason, summarize("", problems)
 	case len(problems) > 0:
 		condition.Message = summarize(r.message+"; problems: ", problems)
-	case r.condition == akriv0.ConditionHandlerRegistered && !slices.ContainsFunc(nodes, r.works):
-		condition.Status, condition.Reason = metav1.ConditionUnknown, akriv0.ReasonNoReport
-		condition.Message = "no node has reported a Discovery Handler yet"
+	case !works:
+		condition.Status, condition.Reason, condition.Message = metav1.ConditionUnknown, akriv0.ReasonNoReport, r.unchecked
 	}
 	return condition
 }

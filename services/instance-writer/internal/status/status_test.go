@@ -2,6 +2,7 @@ package status_test
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -16,8 +17,9 @@ import (
 )
 
 var (
-	early  = time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
-	active = []akriv0.HandlerStatus{{Name: "udev", Endpoint: "/h.sock", Status: akriv0.HandlerActive}}
+	early   = time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
+	active  = []akriv0.HandlerStatus{{Name: "udev", Endpoint: "/h.sock", Status: akriv0.HandlerActive}}
+	offline = []akriv0.HandlerStatus{{Name: "udev", Endpoint: "/h.sock", Status: akriv0.HandlerOffline}}
 )
 
 func never(string) bool { return false }
@@ -43,32 +45,65 @@ func desired(nodes ...akriv0.NodeStatus) akriv0.ConfigurationStatus {
 }
 
 func TestConditions(t *testing.T) {
+	const details, devices = akriv0.ConditionDetailsAccepted, akriv0.ConditionDevicesAccepted
+	none := []akriv0.HandlerStatus(nil)
+	unseen := func(n akriv0.NodeStatus) akriv0.NodeStatus { n.Devices = 0; return n }
 	for name, c := range map[string]struct {
-		nodes       []akriv0.NodeStatus
-		failing     string
-		ready       metav1.ConditionStatus
-		reason      string
-		message     string
-		otherwiseOK bool
+		nodes   []akriv0.NodeStatus
+		failing string
+		// unknown are the conditions that were not checked.
+		unknown []string
+		ready   metav1.ConditionStatus
+		reason  string
+		message string
 	}{
-		"no report":  {nil, akriv0.ConditionHandlerRegistered, metav1.ConditionUnknown, "NoReport", "no node has reported yet", false},
-		"no problem": {[]akriv0.NodeStatus{node("a", active)}, "", metav1.ConditionTrue, "AsExpected", "1 device on 1 node", true},
-		"handler on no node": {[]akriv0.NodeStatus{node("a", nil, "HandlerNotRegistered")}, akriv0.ConditionHandlerRegistered, metav1.ConditionFalse,
-			"HandlerNotRegistered", "a: about HandlerNotRegistered", true},
-		"handler on one node of two": {[]akriv0.NodeStatus{node("a", nil, "HandlerNotRegistered"), node("b", active)}, "", metav1.ConditionTrue,
-			"AsExpected", "1 device on 2 nodes", true},
-		"bad details on one node of two": {[]akriv0.NodeStatus{node("a", active, "InvalidDetails"), node("b", active)}, akriv0.ConditionDetailsAccepted,
-			metav1.ConditionFalse, "InvalidDetails", "a: about InvalidDetails", true},
-		"forbidden Secret": {[]akriv0.NodeStatus{node("a", active, "PropertyForbidden"), node("b", active)}, akriv0.ConditionDetailsAccepted,
-			metav1.ConditionFalse, "PropertyForbidden", "a: about PropertyForbidden", true},
-		"discovery fails on the only node": {[]akriv0.NodeStatus{node("a", active, "DiscoverFailed")}, akriv0.ConditionDetailsAccepted,
-			metav1.ConditionFalse, "DiscoverFailed", "a: about DiscoverFailed", true},
-		"discovery fails on one of two": {[]akriv0.NodeStatus{node("a", active, "DiscoverFailed"), node("b", active)}, "", metav1.ConditionTrue,
-			"AsExpected", "1 device on 2 nodes", true},
-		"collision": {[]akriv0.NodeStatus{node("a", active, "DigestCollision")}, akriv0.ConditionDevicesAccepted, metav1.ConditionFalse,
-			"DigestCollision", "a: about DigestCollision", true},
-		"unknown reason": {[]akriv0.NodeStatus{node("a", active, "SomethingNew")}, akriv0.ConditionDevicesAccepted, metav1.ConditionFalse,
-			"SomethingNew", "a: about SomethingNew", true},
+		"no report": {
+			nil, "", []string{akriv0.ConditionHandlerRegistered, details, devices}, metav1.ConditionUnknown, "NoReport", "no node has reported yet",
+		},
+		"no problem": {[]akriv0.NodeStatus{node("a", active)}, "", nil, metav1.ConditionTrue, "AsExpected", "1 device on 1 node"},
+		"handler on no node": {
+			[]akriv0.NodeStatus{unseen(node("a", none, "HandlerNotRegistered"))}, akriv0.ConditionHandlerRegistered, []string{details, devices},
+			metav1.ConditionFalse, "HandlerNotRegistered", "a: about HandlerNotRegistered",
+		},
+		"handler on one node of two": {
+			[]akriv0.NodeStatus{unseen(node("a", none, "HandlerNotRegistered")), node("b", active)}, "", nil,
+			metav1.ConditionTrue, "AsExpected", "1 device on 1 node",
+		},
+		"handler offline, its devices stay": {
+			[]akriv0.NodeStatus{node("a", offline, "HandlerOffline")}, akriv0.ConditionHandlerRegistered, []string{details},
+			metav1.ConditionFalse, "HandlerOffline", "a: about HandlerOffline",
+		},
+		"bad details on one node of two": {
+			[]akriv0.NodeStatus{node("a", active, "InvalidDetails"), node("b", active)}, details, nil,
+			metav1.ConditionFalse, "InvalidDetails", "a: about InvalidDetails",
+		},
+		"bad details on the only node": {
+			[]akriv0.NodeStatus{unseen(node("a", active, "InvalidDetails"))}, details, []string{devices},
+			metav1.ConditionFalse, "InvalidDetails", "a: about InvalidDetails",
+		},
+		"forbidden Secret": {
+			[]akriv0.NodeStatus{node("a", active, "PropertyForbidden"), node("b", active)}, details, nil,
+			metav1.ConditionFalse, "PropertyForbidden", "a: about PropertyForbidden",
+		},
+		"discovery fails on the only node": {
+			[]akriv0.NodeStatus{unseen(node("a", active, "DiscoverFailed"))}, details, []string{devices},
+			metav1.ConditionFalse, "DiscoverFailed", "a: about DiscoverFailed",
+		},
+		"discovery fails on one of two": {
+			[]akriv0.NodeStatus{node("a", active, "DiscoverFailed"), node("b", active)}, "", nil,
+			metav1.ConditionTrue, "AsExpected", "1 device on 2 nodes",
+		},
+		"name taken": {
+			[]akriv0.NodeStatus{unseen(node("a", none, "NameTaken"))}, devices, []string{akriv0.ConditionHandlerRegistered, details},
+			metav1.ConditionFalse, "NameTaken", "a: about NameTaken",
+		},
+		"collision": {
+			[]akriv0.NodeStatus{node("a", active, "DigestCollision")}, devices, nil,
+			metav1.ConditionFalse, "DigestCollision", "a: about DigestCollision",
+		},
+		"unknown reason": {
+			[]akriv0.NodeStatus{node("a", active, "SomethingNew")}, devices, nil, metav1.ConditionFalse, "SomethingNew", "a: about SomethingNew",
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			got := desired(c.nodes...).Conditions
@@ -78,11 +113,15 @@ func TestConditions(t *testing.T) {
 			require.Equal(t, c.reason, ready.Reason)
 			require.Equal(t, c.message, ready.Message)
 			for _, condition := range got[1:] {
-				if condition.Type == c.failing {
-					require.Equal(t, c.ready, condition.Status)
-				} else if c.otherwiseOK {
-					require.Equal(t, metav1.ConditionTrue, condition.Status, condition.Type)
+				want := metav1.ConditionTrue
+				switch {
+				case condition.Type == c.failing:
+					want = metav1.ConditionFalse
+				case slices.Contains(c.unknown, condition.Type):
+					want = metav1.ConditionUnknown
+					require.Equal(t, akriv0.ReasonNoReport, condition.Reason)
 				}
+				require.Equal(t, want, condition.Status, condition.Type)
 			}
 		})
 	}
@@ -200,8 +239,8 @@ func TestInconclusiveReport(t *testing.T) {
 	require.EqualValues(t, 2, ready.ObservedGeneration)
 	require.Equal(t, metav1.ConditionTrue, ready.Status)
 
-	offline := node("a", active, "HandlerOffline")
-	offline.Devices = 0
-	report(status.Report{NodeStatus: offline, Generation: 2})
+	without := node("a", active, "HandlerOffline")
+	without.Devices = 0
+	report(status.Report{NodeStatus: without, Generation: 2})
 	require.EqualValues(t, 1, configuration.Status.Nodes[0].Devices, "an incomplete report removes no device")
 }
