@@ -119,14 +119,16 @@ func statusReport(node string, report reports.WithRefusals) status.Report {
 	}
 }
 
-// createEvents creates an Event for each condition that became False or True again. Events are best
-// effort.
+// createEvents creates an Event for each condition that became False or True again, except for
+// those that state no problem. Events are best effort.
 func (r *Reconciler) createEvents(ctx context.Context, configuration *akriv0.Configuration, conditions []metav1.Condition) {
 	for _, condition := range conditions {
 		previous := meta.FindStatusCondition(configuration.Status.Conditions, condition.Type)
 		eventType := corev1.EventTypeWarning
 		switch {
-		case condition.Type == akriv0.ConditionReady || previous != nil && previous.Status == condition.Status:
+		case condition.Type == akriv0.ConditionReady || condition.Type == akriv0.ConditionDevicesFound:
+			continue
+		case previous != nil && previous.Status == condition.Status:
 			continue
 		case condition.Status == metav1.ConditionTrue && previous != nil && previous.Status == metav1.ConditionFalse:
 			eventType = corev1.EventTypeNormal

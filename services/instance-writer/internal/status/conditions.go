@@ -10,6 +10,9 @@ import (
 	akriv0 "akri.sh/libs/apis/akri/v0"
 )
 
+// maxNames is the number of nodes that a message names.
+const maxNames = 5
+
 // rule derives one condition from the problems that belong to it.
 type rule struct {
 	condition string
@@ -75,9 +78,11 @@ func hasProblem(node akriv0.NodeStatus, belongs func(reason string) bool) bool {
 	return slices.ContainsFunc(node.Problems, func(p akriv0.Problem) bool { return belongs(p.Reason) })
 }
 
-// conditions returns all conditions, Ready first.
+// conditions returns all conditions, Ready first. Ready summarizes those between it and the last
+// one, DevicesFound.
 func conditions(nodes []akriv0.NodeStatus, devices int, malformedSlots []string) []metav1.Condition {
-	all := []metav1.Condition{asExpected(akriv0.ConditionReady, deviceCount(nodes, devices))}
+	found := devicesFound(nodes, devices)
+	all := []metav1.Condition{asExpected(akriv0.ConditionReady, found.Message)}
 	for _, rule := range rules {
 		all = append(all, rule.evaluate(nodes))
 	}
@@ -87,25 +92,53 @@ func conditions(nodes []akriv0.NodeStatus, devices int, malformedSlots []string)
 			all[0].Status, all[0].Reason, all[0].Message = condition.Status, condition.Reason, condition.Message
 		}
 	}
-	return all
+	return append(all, found)
+}
+
+// devicesFound is False if no node has found a device. Nodes that cannot discover do not count.
+func devicesFound(nodes []akriv0.NodeStatus, devices int) metav1.Condition {
+	condition := asExpected(akriv0.ConditionDevicesFound, deviceCount(nodes, devices))
+	if devices > 0 || slices.ContainsFunc(nodes, func(n akriv0.NodeStatus) bool { return n.Devices > 0 }) {
+		return condition
+	}
+	var examined []string
+	for _, node := range nodes {
+		if hasList(node) && !hasProblem(node, isHandlerReason) {
+			examined = append(examined, node.Name)
+		}
+	}
+	condition.Status, condition.Reason = metav1.ConditionFalse, akriv0.ReasonNothingMatched
+	condition.Message = "no device matches on " + join(examined)
+	if len(examined) == 0 {
+		condition.Status, condition.Reason = metav1.ConditionUnknown, akriv0.ReasonNoReport
+		condition.Message = "no node has a complete list of devices yet"
+	}
+	return condition
+}
+
+// join lists at most maxNames names of nodes.
+func join(names []string) string {
+	if more := len(names) - maxNames; more > 0 {
+		return fmt.Sprintf("%s and %d more", strings.Join(names[:maxNames], ", "), more)
+	}
+	return strings.Join(names, ", ")
 }
 
 func asExpected(condition, message string) metav1.Condition {
 	return metav1.Condition{Type: condition, Status: metav1.ConditionTrue, Reason: akriv0.ReasonAsExpected, Message: message}
 }
 
-// deviceCount returns for example "2 devices on 3 nodes". It counts the nodes that see devices, or
-// all nodes if there are no devices.
+// deviceCount returns for example "2 devices on 3 nodes". It counts the nodes that see devices.
 func deviceCount(nodes []akriv0.NodeStatus, devices int) string {
 	count := 0
 	for _, node := range nodes {
-		if devices == 0 || node.Devices > 0 {
+		if node.Devices > 0 {
 			count++
 		}
 	}
 	on := plural(count, "node")
 	if devices == 0 {
-		return "no devices on " + on
+		return "devices on " + on + ", none has an Instance yet; see DevicesAccepted"
 	}
 	return plural(devices, "device") + " on " + on
 }

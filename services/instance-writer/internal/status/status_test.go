@@ -107,12 +107,12 @@ func TestConditions(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			got := desired(c.nodes...).Conditions
-			require.Len(t, got, 5)
+			require.Len(t, got, 6)
 			ready := meta.FindStatusCondition(got, akriv0.ConditionReady)
 			require.Equal(t, c.ready, ready.Status)
 			require.Equal(t, c.reason, ready.Reason)
 			require.Equal(t, c.message, ready.Message)
-			for _, condition := range got[1:] {
+			for _, condition := range got[1:5] {
 				want := metav1.ConditionTrue
 				switch {
 				case condition.Type == c.failing:
@@ -178,6 +178,8 @@ func TestReplicasAgree(t *testing.T) {
 		}
 		want := desired(reported...)
 		require.Equal(t, want, configuration.Status)
+		unknown := slices.ContainsFunc(want.Conditions[1:5], func(c metav1.Condition) bool { return c.Status == metav1.ConditionUnknown })
+		require.Falsef(t, unknown && want.Conditions[0].Status == metav1.ConditionTrue, "%+v", want.Conditions)
 		write(early.Add(time.Hour), reported...)
 		require.Equal(t, want, configuration.Status)
 	})
@@ -189,20 +191,62 @@ func TestReadyMessageCountsDevices(t *testing.T) {
 		devices   []int // of each node
 		want      string
 	}{
-		{0, []int{0}, "no devices on 1 node"},
-		{0, []int{0, 0, 0}, "no devices on 3 nodes"},
+		{0, []int{0}, "no device matches on n0"},
+		{0, []int{0, 0, 0}, "no device matches on n0, n1, n2"},
+		{0, []int{0, 0, 0, 0, 0, 0, 0}, "no device matches on n0, n1, n2, n3, n4 and 2 more"},
+		{0, []int{1, 0}, "devices on 1 node, none has an Instance yet; see DevicesAccepted"},
 		{1, []int{1, 0}, "1 device on 1 node"},
 		{1, []int{1, 1}, "1 device on 2 nodes"},
 		{2, []int{2, 1, 1}, "2 devices on 3 nodes"},
 	} {
 		var nodes []akriv0.NodeStatus
 		for i, devices := range c.devices {
-			nodes = append(nodes, status.Node(fmt.Sprint(i), devices, active, nil))
+			nodes = append(nodes, status.Node(fmt.Sprintf("n%d", i), devices, active, nil))
 		}
 		got := status.Desired(status.Input{
 			Configuration: &akriv0.Configuration{}, Instances: c.instances, Reports: complete(nodes...), Gone: never, Now: early,
 		})
-		require.Equal(t, c.want, meta.FindStatusCondition(got.Conditions, akriv0.ConditionReady).Message)
+		ready := meta.FindStatusCondition(got.Conditions, akriv0.ConditionReady)
+		require.Equal(t, metav1.ConditionTrue, ready.Status)
+		require.Equal(t, c.want, ready.Message)
+		require.Equal(t, c.want, meta.FindStatusCondition(got.Conditions, akriv0.ConditionDevicesFound).Message)
+	}
+}
+
+func TestDevicesFound(t *testing.T) {
+	empty := func(name string, handlers []akriv0.HandlerStatus, problems ...string) akriv0.NodeStatus {
+		without := node(name, handlers, problems...)
+		without.Devices = 0
+		return without
+	}
+	for name, c := range map[string]struct {
+		nodes  []akriv0.NodeStatus
+		status metav1.ConditionStatus
+		reason string
+		want   string
+	}{
+		"no report":     {nil, metav1.ConditionUnknown, "NoReport", "no node has a complete list of devices yet"},
+		"no list":       {[]akriv0.NodeStatus{empty("a", nil, "HandlerNotRegistered")}, metav1.ConditionUnknown, "NoReport", "no node has a complete list of devices yet"},
+		"refused":       {[]akriv0.NodeStatus{empty("a", active, "InvalidDetails")}, metav1.ConditionUnknown, "NoReport", "no node has a complete list of devices yet"},
+		"one node":      {[]akriv0.NodeStatus{empty("a", nil, "HandlerNotRegistered"), empty("b", active)}, metav1.ConditionFalse, "NothingMatched", "no device matches on b"},
+		"no device":     {[]akriv0.NodeStatus{empty("a", active), empty("b", active)}, metav1.ConditionFalse, "NothingMatched", "no device matches on a, b"},
+		"device on one": {[]akriv0.NodeStatus{empty("a", active), node("b", active)}, metav1.ConditionTrue, "AsExpected", "1 device on 1 node"},
+		"handler lost":  {[]akriv0.NodeStatus{node("a", offline, "HandlerOffline")}, metav1.ConditionTrue, "AsExpected", "1 device on 1 node"},
+		"twin offline":  {[]akriv0.NodeStatus{empty("a", append(offline, active...), "HandlerOffline")}, metav1.ConditionUnknown, "NoReport", "no node has a complete list of devices yet"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			instances := 0
+			for _, node := range c.nodes {
+				instances = max(instances, int(node.Devices))
+			}
+			got := status.Desired(status.Input{
+				Configuration: &akriv0.Configuration{}, Instances: instances, Reports: complete(c.nodes...), Gone: never, Now: early,
+			})
+			found := meta.FindStatusCondition(got.Conditions, akriv0.ConditionDevicesFound)
+			require.Equal(t, c.status, found.Status)
+			require.Equal(t, c.reason, found.Reason)
+			require.Equal(t, c.want, found.Message)
+		})
 	}
 }
 
