@@ -10,9 +10,6 @@ import (
 	akriv0 "akri.sh/libs/apis/akri/v0"
 )
 
-// maxNames is the number of nodes that a message names.
-const maxNames = 5
-
 // rule derives one condition from the problems that belong to it.
 type rule struct {
 	condition string
@@ -116,14 +113,6 @@ func devicesFound(nodes []akriv0.NodeStatus, devices int) metav1.Condition {
 	return condition
 }
 
-// join lists at most maxNames names of nodes.
-func join(names []string) string {
-	if more := len(names) - maxNames; more > 0 {
-		return fmt.Sprintf("%s and %d more", strings.Join(names[:maxNames], ", "), more)
-	}
-	return strings.Join(names, ", ")
-}
-
 func asExpected(condition, message string) metav1.Condition {
 	return metav1.Condition{Type: condition, Status: metav1.ConditionTrue, Reason: akriv0.ReasonAsExpected, Message: message}
 }
@@ -180,48 +169,4 @@ func (r rule) evaluate(nodes []akriv0.NodeStatus) metav1.Condition {
 		condition.Status, condition.Reason, condition.Message = metav1.ConditionUnknown, akriv0.ReasonNoReport, r.unchecked
 	}
 	return condition
-}
-
-// nodeProblems are the messages of one node.
-type nodeProblems struct{ node, messages string }
-
-// problems returns the problems of this rule by node, and the reason of the condition: the first
-// problem of the Configuration or, if there is none, the first problem of a node.
-func (r rule) problems(nodes []akriv0.NodeStatus) (problems []nodeProblems, reason string) {
-	for _, node := range nodes {
-		var messages []string
-		for _, problem := range node.Problems {
-			if !r.belongs(problem.Reason) {
-				continue
-			}
-			messages = append(messages, problem.Message)
-			if reason == "" || isNodeReason(reason) && !isNodeReason(problem.Reason) {
-				reason = problem.Reason
-			}
-		}
-		if len(messages) > 0 {
-			problems = append(problems, nodeProblems{node.Name, strings.Join(messages, ", ")})
-		}
-	}
-	return problems, reason
-}
-
-// summarize lists the problems by node, up to maxMessage bytes.
-func summarize(prefix string, problems []nodeProblems) string {
-	var text strings.Builder
-	text.WriteString(prefix)
-	for i, problem := range problems {
-		part := problem.node + ": " + problem.messages
-		if i > 0 {
-			part = "; " + part
-		} else {
-			part = clip(part, maxMessage-len(prefix))
-		}
-		if text.Len()+len(part) > maxMessage {
-			fmt.Fprintf(&text, " … and %d more nodes", len(problems)-i)
-			break
-		}
-		text.WriteString(part)
-	}
-	return text.String()
 }

@@ -3,7 +3,6 @@ package status_test
 import (
 	"fmt"
 	"slices"
-	"strings"
 	"testing"
 	"time"
 
@@ -131,18 +130,6 @@ func TestTrueConditionListsNodeProblems(t *testing.T) {
 	got := desired(node("a", nil, "HandlerNotRegistered"), node("b", active))
 	require.Equal(t, "the Discovery Handler is registered; problems: a: about HandlerNotRegistered",
 		meta.FindStatusCondition(got.Conditions, akriv0.ConditionHandlerRegistered).Message)
-}
-
-func TestMessagesAreBounded(t *testing.T) {
-	var nodes []akriv0.NodeStatus
-	for i := range 500 {
-		nodes = append(nodes, akriv0.NodeStatus{Name: fmt.Sprintf("node-%03d", i), Problems: []akriv0.Problem{{Reason: "InvalidDetails", Message: strings.Repeat("ä", 2000)}}})
-	}
-	got := desired(nodes...)
-	message := meta.FindStatusCondition(got.Conditions, akriv0.ConditionReady).Message
-	require.LessOrEqual(t, len(message), 1100)
-	require.Contains(t, message, "… and 499 more nodes")
-	require.LessOrEqual(t, len(got.Nodes[0].Problems[0].Message), 512)
 }
 
 // Entries of deleted nodes are removed. Entries of nodes without a report here are kept.
