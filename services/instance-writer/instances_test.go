@@ -127,11 +127,32 @@ func TestUnavailableNode(t *testing.T) {
 	f.eventually("status without the node", func() bool { return len(f.status().Nodes) == 2 })
 }
 
+// A node keeps its slots for the grace period although its transition time is an hour ago.
+func TestGraceOfNodeWithWrongClock(t *testing.T) {
+	f := newFixture(t, 1, 2)
+	r := start(t, 2*time.Second)
+	f.reportShared("foo", r)
+	name := f.instanceName("foo")
+	require.NoError(t, reserve(r, f.nodes[1], claim(name, 0)))
+	began := time.Now()
+	f.setReadyAt(f.nodes[1], corev1.ConditionUnknown, began.Add(-time.Hour))
+	f.eventually("node not ready", func() bool { return len(f.get(name).Spec.Nodes) == 1 })
+	require.GreaterOrEqual(t, time.Since(began), 2*time.Second)
+
+	restarted := start(t, grace)
+	openReports(t, restarted).send(f.newReport(f.nodes[1], f.device("", "foo", true)))
+	require.Equal(t, f.nodes[:1], f.get(name).Spec.Nodes, "the grace period that begins again adds no node")
+}
+
 func (f *fixture) setReady(name string, ready corev1.ConditionStatus) {
+	f.setReadyAt(name, ready, time.Now())
+}
+
+func (f *fixture) setReadyAt(name string, ready corev1.ConditionStatus, transition time.Time) {
 	f.eventually("node status", func() bool {
 		node, err := f.nodeClient.In("").Get(f.Context(), name, metav1.GetOptions{})
 		require.NoError(f, err)
-		node.Status.Conditions = []corev1.NodeCondition{{Type: corev1.NodeReady, Status: ready, LastTransitionTime: metav1.Now()}}
+		node.Status.Conditions = []corev1.NodeCondition{{Type: corev1.NodeReady, Status: ready, LastTransitionTime: metav1.NewTime(transition)}}
 		_, err = f.nodeClient.In("").UpdateStatus(f.Context(), node, metav1.UpdateOptions{})
 		return err == nil
 	})

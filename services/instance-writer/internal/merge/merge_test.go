@@ -80,9 +80,15 @@ func TestMembership(t *testing.T) {
 		"a complete report without the device removes": {merge.Input{Absent: []string{"a"}}, []string{"b"}},
 		"an unavailable node is removed":               {merge.Input{Unavailable: map[string]bool{"b": true}}, []string{"a"}},
 		"an unavailable node is not added":             {merge.Input{Seen: []merge.Device{seen("c", "id", true)}, Unavailable: map[string]bool{"c": true}}, []string{"a", "b"}},
-		"a node that sees the device is added":         {merge.Input{Seen: []merge.Device{seen("c", "id", true)}}, []string{"a", "b", "c"}},
-		"the last node removes the Instance":           {merge.Input{Absent: []string{"a", "b"}}, nil},
-		"a device with a collision does not add":       {merge.Input{Seen: []merge.Device{seen("c", "other", true)}}, []string{"a", "b"}},
+		"a node that is not ready is not added": {
+			merge.Input{Seen: []merge.Device{seen("c", "id", true)}, NotReady: map[string]bool{"c": true}}, []string{"a", "b"},
+		},
+		"a node that is not ready stays": {
+			merge.Input{Seen: []merge.Device{seen("b", "id", true)}, NotReady: map[string]bool{"a": true, "b": true}}, []string{"a", "b"},
+		},
+		"a node that sees the device is added":   {merge.Input{Seen: []merge.Device{seen("c", "id", true)}}, []string{"a", "b", "c"}},
+		"the last node removes the Instance":     {merge.Input{Absent: []string{"a", "b"}}, nil},
+		"a device with a collision does not add": {merge.Input{Seen: []merge.Device{seen("c", "other", true)}}, []string{"a", "b"}},
 	} {
 		t.Run(title, func(t *testing.T) {
 			c.in.Name, c.in.Configuration, c.in.Current = name, configuration(2), instance(true, "id", "a", "b")

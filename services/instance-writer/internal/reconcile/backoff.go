@@ -8,8 +8,8 @@ import (
 
 // correctionInterval is the minimum time between two corrections of one object without a new report
 // or change. It is longer than the keepalive: if replicas disagree, one of them may hold a dead
-// stream of the node, which ends meanwhile. It also limits the writes of replicas whose clocks
-// differ.
+// stream of the node, which ends meanwhile. It also limits the writes of replicas for which
+// the grace period of a node ends at different times.
 const correctionInterval = 30 * time.Second
 
 // rateLimit allows one action per key and interval.

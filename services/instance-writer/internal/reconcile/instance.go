@@ -90,7 +90,7 @@ func (r *Reconciler) input(ctx context.Context, key instanceKey, name types.Name
 	if err != nil {
 		return merge.Input{}, err
 	}
-	input := merge.Input{Name: key.Name, Configuration: configuration, Unavailable: map[string]bool{}}
+	input := merge.Input{Name: key.Name, Configuration: configuration, Unavailable: map[string]bool{}, NotReady: map[string]bool{}}
 	if configuration == nil {
 		return input, nil
 	}
@@ -104,11 +104,11 @@ func (r *Reconciler) input(ctx context.Context, key instanceKey, name types.Name
 		nodes = append(nodes, device.Node)
 	}
 	for _, node := range nodes {
-		unavailable, _, err := r.Cluster.NodeUnavailable(ctx, node, r.Grace)
+		unavailable, remaining, err := r.Cluster.NodeUnavailable(ctx, node, r.Grace)
 		if err != nil {
 			return merge.Input{}, err
 		}
-		input.Unavailable[node] = unavailable
+		input.Unavailable[node], input.NotReady[node] = unavailable, remaining > 0
 	}
 	return input, nil
 }
