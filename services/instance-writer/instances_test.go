@@ -248,10 +248,10 @@ func TestProblemInStatusAndEvent(t *testing.T) {
 	f.eventually("not ready", func() bool { return ready().Status == metav1.ConditionFalse })
 	require.Equal(t, akriv0.ReasonHandlerNotRegistered, ready().Reason)
 	require.Equal(t, f.nodes[0]+`: no Discovery Handler named "x"`, ready().Message)
-	f.eventually("event", func() bool { return f.events(corev1.EventTypeWarning) == 1 })
+	f.eventually("event", func() bool { return len(f.events(akriv0.ReasonHandlerNotRegistered)) == 1 })
 	s.send(f.newReport(f.nodes[0], f.device("", "foo", true)))
 	f.eventually("ready", func() bool { return ready().Status == metav1.ConditionTrue && f.status().Devices == 1 })
-	f.eventually("event", func() bool { return f.events(corev1.EventTypeNormal) == 1 })
+	f.eventually("event", func() bool { return len(f.events(akriv0.ReasonAsExpected)) == 1 })
 }
 
 func TestMalformedSlot(t *testing.T) {

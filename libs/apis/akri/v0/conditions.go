@@ -51,3 +51,11 @@ const (
 	// ReasonNoReport means that no node has reported what the condition is about yet.
 	ReasonNoReport = "NoReport"
 )
+
+// Reasons of Events of a Configuration. Other Events have the reason of a condition.
+const (
+	// ReasonDeviceAdded means that a node sees a device.
+	ReasonDeviceAdded = "DeviceAdded"
+	// ReasonDeviceRemoved means that a node no longer sees a device.
+	ReasonDeviceRemoved = "DeviceRemoved"
+)
