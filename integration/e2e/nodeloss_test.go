@@ -113,12 +113,12 @@ func brokersOfLostNode(t *testing.T) {
 }
 
 // markNotReady sets the Ready condition that Kubernetes sets about 40 s after the last heartbeat,
-// and returns its transition time.
+// with a transition time of a clock that is an hour behind, and returns the time.
 func markNotReady(t *testing.T, node string) time.Time {
 	t.Helper()
-	since := time.Now().Truncate(time.Second) // the precision of the API
+	since := time.Now()
 	patch := fmt.Sprintf(`{"status":{"conditions":[{"type":"Ready","status":"Unknown","reason":"NodeStatusUnknown","lastTransitionTime":%q}]}}`,
-		since.UTC().Format(time.RFC3339))
+		since.Add(-time.Hour).UTC().Format(time.RFC3339))
 	_, err := akri.Kubernetes.CoreV1().Nodes().Patch(t.Context(), node, types.StrategicMergePatchType, []byte(patch), metav1.PatchOptions{}, "status")
 	require.NoError(t, err)
 	return since
