@@ -48,6 +48,8 @@ type testEnv struct {
 	clientset *kubernetes.Clientset
 	namespace string
 	metrics   *prometheus.Registry
+	// health of the last started controller.
+	health *admin.Health
 	// writes of the last started controller in the namespace.
 	writes *writes
 	// wrap wraps the transport of the controller, if set.
@@ -92,8 +94,8 @@ func (e *testEnv) start(options ...func(*brokercontroller.Config)) (stop func() 
 	if e.wrap != nil {
 		config.REST.Wrap(e.wrap)
 	}
-	e.metrics = prometheus.NewRegistry()
-	env := service.Env{Log: zap.NewNop(), Metrics: e.metrics, Health: &admin.Health{}}
+	e.metrics, e.health = prometheus.NewRegistry(), &admin.Health{}
+	env := service.Env{Log: zap.NewNop(), Metrics: e.metrics, Health: e.health}
 	s, err := brokercontroller.New(config, env)
 	require.NoError(e, err)
 	ctx, cancel := context.WithCancel(context.Background())

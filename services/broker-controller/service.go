@@ -165,7 +165,7 @@ func (s *Service) lead(ctx context.Context) error {
 	defer s.metrics.leading.Set(0)
 	group, ctx := errgroup.WithContext(ctx)
 	if s.webhook != nil {
-		group.Go(func() error { s.webhook.Maintain(ctx); return nil })
+		group.Go(func() error { s.webhook.Lead(ctx); return nil })
 	}
 	group.Go(func() error {
 		return controller.Run(ctx, controller.Options{
