@@ -23,10 +23,13 @@ import (
 )
 
 const (
-	leaseName     = "akri-broker-controller"
-	leaseDuration = 15 * time.Second
-	renewDeadline = 10 * time.Second
-	retryPeriod   = 2 * time.Second
+	leaseName = "akri-broker-controller"
+	// A standby replica sees the last renewal at most one retry late, and the expiry at most one
+	// retry late. client-go makes a retry up to 2.2 times the period. So a takeover takes at most
+	// 12 s + 2 x 3.3 s = 18.6 s.
+	leaseDuration = 12 * time.Second
+	renewDeadline = 8 * time.Second
+	retryPeriod   = 1500 * time.Millisecond
 )
 
 // Config of the service.
