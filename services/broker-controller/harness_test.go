@@ -84,7 +84,7 @@ func (e *testEnv) clear() {
 // start runs a controller. stop stops it and waits for its end.
 func (e *testEnv) start(options ...func(*brokercontroller.Config)) (stop func() error) {
 	e.Helper()
-	config := brokercontroller.Config{PendingMax: 5 * time.Minute, Namespace: e.namespace}
+	config := brokercontroller.Config{PendingMax: 5 * time.Minute, BrokerStartTimeout: 30 * time.Second, Namespace: e.namespace}
 	for _, f := range options {
 		f(&config)
 	}
