@@ -111,6 +111,7 @@ func TestContradictingValuesAreErrors(t *testing.T) {
 			"agent.debugEchoShared is true; set both to the same value",
 		},
 		"agent.enabled":               {set("agent.enabled=true"), "set global.agent.enabled"},
+		"agent.full":                  {set("agent.full=true"), "set global.agent.enabled"},
 		"agent without the registrar": {set("global.agent.enabled=true", "registrar.enabled=false"), "registrar.enabled is false, but global.agent.enabled is true"},
 		"disabled handler in the agent": {
 			set("global.agent.enabled=true", "udev.discovery.enabled=false"), "handler-udev is disabled, but global.agent.handlers contains udev",
