@@ -138,7 +138,9 @@ func dependencies(t *testing.T) []string {
 	t.Helper()
 	var names []string
 	for _, dependency := range sources(t).Dependencies {
-		names = append(names, dependency.Name)
+		if dependency.Alias == "" {
+			names = append(names, dependency.Name)
+		}
 	}
 	return names
 }

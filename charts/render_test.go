@@ -86,6 +86,8 @@ func TestUnknownValuesAreErrors(t *testing.T) {
 		"opcua.configuration.instanceService.targetport=80":       "targetport",
 		"handler-opcua.enabled=true,handler-opcua.hostNetworks=x": "hostNetworks",
 		"opcua.discovery.enable=true":                             "enable",
+		"udev.discovery.useNetworkConnection=maybe":               "useNetworkConnection",
+		"handler-udev.useNetworkConnections=true":                 "useNetworkConnections",
 		"broker-controller.webhook.enable=true":                   "enable",
 		"discovery-operator.rbac.secrets=all":                     "secrets",
 		"discovery-operator.rbac.secrets={Default}":               "secrets",
@@ -117,6 +119,9 @@ func TestContradictingValuesAreErrors(t *testing.T) {
 			set("global.agent.enabled=true", "udev.discovery.enabled=false"), "handler-udev is disabled, but global.agent.handlers contains udev",
 		},
 		"onvif in an agent on the Pod network": {set("global.agent.enabled=true", "global.agent.handlers={onvif}"), "set agent.hostNetwork"},
+		"network connection of a handler in the agent": {
+			set("global.agent.enabled=true", "debugEcho.discovery.useNetworkConnection=true"), "set debugEcho.discovery.useNetworkConnection=false",
+		},
 		"agent on the host network with a NetworkPolicy": {
 			set("global.agent.enabled=true", "agent.hostNetwork=true"), "set instance-writer.networkPolicy.enabled=false",
 		},
@@ -159,6 +164,27 @@ func TestValuesOfUpstreamAkri(t *testing.T) {
 	rendered, err = render(t, set("opcua.discovery.enabled=true")...)
 	require.NoError(t, err)
 	require.Contains(t, rendered, "component: handler-opcua")
+}
+
+// TestUseNetworkConnection checks upstream Akri's value, which applies to one handler, and the
+// value of the sub-chart.
+func TestUseNetworkConnection(t *testing.T) {
+	for section, service := range map[string]string{
+		"udev": "handler-udev", "debugEcho": "handler-debug-echo", "onvif": "handler-onvif", "opcua": "handler-opcua",
+	} {
+		for value, expected := range map[string]int{
+			section + ".discovery.useNetworkConnection=true": 1, section + ".discovery.useNetworkConnection=false": 0,
+			service + ".useNetworkConnection=true": 1,
+		} {
+			rendered, err := render(t, append(set(section+".discovery.enabled=true", value), "--set-string", service+".env.AKRI_PORT=10001")...)
+			require.NoError(t, err)
+			require.Equal(t, expected, strings.Count(rendered, "- name: POD_IP\n"), value)
+			require.Equal(t, expected, strings.Count(rendered, "{name: discovery, containerPort: 10001}"), value)
+			_, daemonSet, _ := strings.Cut(rendered, "name: akri-"+strings.TrimPrefix(service, "handler-")+"-discovery-daemonset\n")
+			daemonSet, _, _ = strings.Cut(daemonSet, "\n---\n")
+			require.Equal(t, expected, strings.Count(daemonSet, "fieldPath: status.podIP"), value)
+		}
+	}
 }
 
 func TestHandlerOnvifRunsOnTheHostNetwork(t *testing.T) {

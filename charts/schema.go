@@ -1,6 +1,7 @@
 package charts
 
 import (
+	"cmp"
 	"encoding/json"
 	"maps"
 	"math"
@@ -27,9 +28,13 @@ func (s Sources) types() (types, error) {
 	return t, s.decode("charts/schema/akri.yaml", &t.umbrella)
 }
 
-// serviceSchema returns the schema of a sub-chart. Its properties are those of its values.yaml.
+// serviceSchema returns the schema of a sub-chart. Its properties are those of its values.yaml, and
+// for a handler the value that the chart akri passes on.
 func (t types) serviceSchema(name string, values object) object {
 	properties := object{"enabled": object{"type": "boolean"}, "global": object{"type": "object"}}
+	if strings.HasPrefix(name, "handler-") {
+		properties["useNetworkConnection"] = object{"type": "boolean"}
+	}
 	for key, value := range values {
 		if properties[key] = t.services.Properties[key]; properties[key] == nil {
 			properties[key] = typeOf(value)
@@ -42,7 +47,7 @@ func (t types) serviceSchema(name string, values object) object {
 func (s Sources) umbrellaSchema(t types) object {
 	properties := maps.Clone(t.umbrella.Properties)
 	for _, dependency := range s.Dependencies {
-		properties[dependency.Name] = object{"type": "object"}
+		properties[cmp.Or(dependency.Alias, dependency.Name)] = object{"type": "object"}
 	}
 	names := []any{}
 	for _, handler := range s.Handlers {

@@ -33,12 +33,20 @@ spec:
           {{- include "akri.probes" $ | nindent 10 }}
           ports:
             - {name: metrics, containerPort: {{ $.Values.metricsPort | default 8080 }}}
+            {{- if $.Values.useNetworkConnection }}
+            - {name: discovery, containerPort: {{ $.Values.env.AKRI_PORT | default 10000 }}}
+            {{- end }}
           env:
             {{- include "akri.env" $ | nindent 12 }}
             {{- include "akri.nodeName" $ | nindent 12 }}
             {{- with $.Values.metricsPort }}
             - name: AKRI_ADMIN_ADDRESS
               value: {{ printf ":%v" . | quote }}
+            {{- end }}
+            {{- if $.Values.useNetworkConnection }}
+            - name: POD_IP
+              valueFrom:
+                fieldRef: {fieldPath: status.podIP}
             {{- end }}
             {{- with .env | default "" | trim }}{{ . | nindent 12 }}{{ end }}
           volumeMounts:
