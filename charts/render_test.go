@@ -200,6 +200,26 @@ func TestHandlerOnvifRunsOnTheHostNetwork(t *testing.T) {
 	}
 }
 
+// TestMetricsPorts checks that all handlers can run on the host network of one node, and that their
+// port on the Pod network is 8080.
+func TestMetricsPorts(t *testing.T) {
+	for hostNetwork, expected := range map[string][]int{"true": {1, 1, 1, 0}, "false": {0, 0, 0, 3}} {
+		rendered, err := render(t, append(set("onvif.discovery.enabled=true", "opcua.discovery.enabled=true", "debugEcho.discovery.enabled=false"),
+			set("handler-onvif.hostNetwork="+hostNetwork, "handler-opcua.hostNetwork="+hostNetwork, "handler-udev.hostNetwork="+hostNetwork)...)...)
+		require.NoError(t, err)
+		var handlers string
+		for document := range strings.SplitSeq(rendered, "\n---\n") {
+			if strings.Contains(document, "kind: DaemonSet") && strings.Contains(document, "app.kubernetes.io/component: handler-") {
+				handlers += document
+			}
+		}
+		for i, port := range []string{"9398", "9399", "9400", "8080"} {
+			require.Equal(t, expected[i], strings.Count(handlers, "{name: metrics, containerPort: "+port+"}"), "port %s, host network %s", port, hostNetwork)
+		}
+		require.Equal(t, 3-expected[3], strings.Count(handlers, "AKRI_ADMIN_ADDRESS"))
+	}
+}
+
 // TestRBACOfSecrets checks who can read Secrets: all namespaces, a list of namespaces, or none.
 func TestRBACOfSecrets(t *testing.T) {
 	for value, expected := range map[string]struct{ reads, roles int }{
