@@ -240,6 +240,7 @@ func TestReviewAllowsShippedFiles(t *testing.T) {
 				require.NoError(t, err)
 				response := reviewer.Review(t.Context(), &admissionv1.AdmissionRequest{Operation: admissionv1.Create, Object: runtime.RawExtension{Raw: object}})
 				require.True(t, response.Allowed, "%s: %+v", file, response.Result)
+				require.Empty(t, response.Warnings, file)
 				count++
 			}
 		}
