@@ -3,6 +3,7 @@ module akri.sh/charts
 go 1.26.0
 
 require (
+	akri.sh/libs/apis v0.1.0
 	akri.sh/libs/kube v0.1.0
 	github.com/stretchr/testify v1.12.1
 	k8s.io/api v0.37.2
@@ -12,7 +13,6 @@ require (
 
 require (
 	akri.sh/libs v0.1.0 // indirect
-	akri.sh/libs/apis v0.1.0 // indirect
 	github.com/davecgh/go-spew v1.1.2-0.20180830191138-d8f796af33cc // indirect
 	github.com/fxamacker/cbor/v2 v2.9.4 // indirect
 	github.com/go-logr/logr v1.4.4 // indirect

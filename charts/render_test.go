@@ -86,6 +86,8 @@ func TestUnknownValuesAreErrors(t *testing.T) {
 		"opcua.configuration.instanceService.targetport=80":       "targetport",
 		"handler-opcua.enabled=true,handler-opcua.hostNetworks=x": "hostNetworks",
 		"opcua.discovery.enable=true":                             "enable",
+		"udev.discovery.useNetworkConnection=maybe":               "useNetworkConnection",
+		"handler-udev.useNetworkConnections=true":                 "useNetworkConnections",
 		"broker-controller.webhook.enable=true":                   "enable",
 		"discovery-operator.rbac.secrets=all":                     "secrets",
 		"discovery-operator.rbac.secrets={Default}":               "secrets",
@@ -111,11 +113,15 @@ func TestContradictingValuesAreErrors(t *testing.T) {
 			"agent.debugEchoShared is true; set both to the same value",
 		},
 		"agent.enabled":               {set("agent.enabled=true"), "set global.agent.enabled"},
+		"agent.full":                  {set("agent.full=true"), "set global.agent.enabled"},
 		"agent without the registrar": {set("global.agent.enabled=true", "registrar.enabled=false"), "registrar.enabled is false, but global.agent.enabled is true"},
 		"disabled handler in the agent": {
 			set("global.agent.enabled=true", "udev.discovery.enabled=false"), "handler-udev is disabled, but global.agent.handlers contains udev",
 		},
 		"onvif in an agent on the Pod network": {set("global.agent.enabled=true", "global.agent.handlers={onvif}"), "set agent.hostNetwork"},
+		"network connection of a handler in the agent": {
+			set("global.agent.enabled=true", "debugEcho.discovery.useNetworkConnection=true"), "set debugEcho.discovery.useNetworkConnection=false",
+		},
 		"agent on the host network with a NetworkPolicy": {
 			set("global.agent.enabled=true", "agent.hostNetwork=true"), "set instance-writer.networkPolicy.enabled=false",
 		},
@@ -160,6 +166,27 @@ func TestValuesOfUpstreamAkri(t *testing.T) {
 	require.Contains(t, rendered, "component: handler-opcua")
 }
 
+// TestUseNetworkConnection checks upstream Akri's value, which applies to one handler, and the
+// value of the sub-chart.
+func TestUseNetworkConnection(t *testing.T) {
+	for section, service := range map[string]string{
+		"udev": "handler-udev", "debugEcho": "handler-debug-echo", "onvif": "handler-onvif", "opcua": "handler-opcua",
+	} {
+		for value, expected := range map[string]int{
+			section + ".discovery.useNetworkConnection=true": 1, section + ".discovery.useNetworkConnection=false": 0,
+			service + ".useNetworkConnection=true": 1,
+		} {
+			rendered, err := render(t, append(set(section+".discovery.enabled=true", value), "--set-string", service+".env.AKRI_PORT=10001")...)
+			require.NoError(t, err)
+			require.Equal(t, expected, strings.Count(rendered, "- name: POD_IP\n"), value)
+			require.Equal(t, expected, strings.Count(rendered, "{name: discovery, containerPort: 10001}"), value)
+			_, daemonSet, _ := strings.Cut(rendered, "name: akri-"+strings.TrimPrefix(service, "handler-")+"-discovery-daemonset\n")
+			daemonSet, _, _ = strings.Cut(daemonSet, "\n---\n")
+			require.Equal(t, expected, strings.Count(daemonSet, "fieldPath: status.podIP"), value)
+		}
+	}
+}
+
 func TestHandlerOnvifRunsOnTheHostNetwork(t *testing.T) {
 	rendered, err := render(t)
 	require.NoError(t, err)
@@ -170,6 +197,26 @@ func TestHandlerOnvifRunsOnTheHostNetwork(t *testing.T) {
 		require.Contains(t, rendered, "name: akri-onvif-discovery-daemonset")
 		require.Contains(t, rendered, "hostNetwork: true")
 		require.Contains(t, rendered, `value: "eth*,!veth*"`)
+	}
+}
+
+// TestMetricsPorts checks that all handlers can run on the host network of one node, and that their
+// port on the Pod network is 8080.
+func TestMetricsPorts(t *testing.T) {
+	for hostNetwork, expected := range map[string][]int{"true": {1, 1, 1, 0}, "false": {0, 0, 0, 3}} {
+		rendered, err := render(t, append(set("onvif.discovery.enabled=true", "opcua.discovery.enabled=true", "debugEcho.discovery.enabled=false"),
+			set("handler-onvif.hostNetwork="+hostNetwork, "handler-opcua.hostNetwork="+hostNetwork, "handler-udev.hostNetwork="+hostNetwork)...)...)
+		require.NoError(t, err)
+		var handlers string
+		for document := range strings.SplitSeq(rendered, "\n---\n") {
+			if strings.Contains(document, "kind: DaemonSet") && strings.Contains(document, "app.kubernetes.io/component: handler-") {
+				handlers += document
+			}
+		}
+		for i, port := range []string{"9398", "9399", "9400", "8080"} {
+			require.Equal(t, expected[i], strings.Count(handlers, "{name: metrics, containerPort: "+port+"}"), "port %s, host network %s", port, hostNetwork)
+		}
+		require.Equal(t, 3-expected[3], strings.Count(handlers, "AKRI_ADMIN_ADDRESS"))
 	}
 }
 

@@ -1,6 +1,7 @@
 package charts
 
 import (
+	"cmp"
 	"encoding/json"
 	"maps"
 	"math"
@@ -16,9 +17,13 @@ type typeFile struct {
 	Defs       object `json:"$defs"`
 }
 
-// serviceSchema returns the schema of a sub-chart. Its properties are those of its values.yaml.
+// serviceSchema returns the schema of a sub-chart. Its properties are those of its values.yaml, and
+// for a handler the value that the chart akri passes on.
 func (s Sources) serviceSchema(name string, values object) object {
 	properties := object{"enabled": object{"type": "boolean"}, "global": object{"type": "object"}}
+	if strings.HasPrefix(name, "handler-") {
+		properties["useNetworkConnection"] = object{"type": "boolean"}
+	}
 	for key, value := range values {
 		if properties[key] = s.serviceTypes.Properties[key]; properties[key] == nil {
 			properties[key] = typeOf(value)
@@ -31,7 +36,7 @@ func (s Sources) serviceSchema(name string, values object) object {
 func (s Sources) umbrellaSchema() object {
 	properties := maps.Clone(s.umbrellaTypes.Properties)
 	for _, dependency := range s.Dependencies {
-		properties[dependency.Name] = object{"type": "object"}
+		properties[cmp.Or(dependency.Alias, dependency.Name)] = object{"type": "object"}
 	}
 	names := []any{}
 	for _, handler := range s.Handlers {

@@ -26,6 +26,7 @@ func badInput(t *testing.T) {
 	}{
 		{"unknown handler name", unknownHandler},
 		{"invalid discoveryDetails", badDetails},
+		{"rule that matches nothing", nothingMatched},
 		{"malformed endpoint", malformedEndpoint},
 		{"empty device id", emptyDeviceID},
 		{"digest collision in one list", collidingDigests},
@@ -56,10 +57,12 @@ spec:
 func unknownHandler(t *testing.T) {
 	apply(t, configurationOf("e2e-unknown", "udve", ""))
 	message := awaitCondition(t, "default", "e2e-unknown", akriv0.ConditionHandlerRegistered, metav1.ConditionFalse, akriv0.ReasonHandlerNotRegistered)
-	require.Contains(t, message, `no Discovery Handler named "udve" is registered on node "node-`)
+	require.Regexp(t, `^node-.*: no Discovery Handler named "udve" is registered; registered: `, message)
 	// The list may also have handlers that were registered shortly before.
 	require.Regexp(t, "registered: .*debugEcho.*, udev", message)
 	awaitCondition(t, "default", "e2e-unknown", akriv0.ConditionReady, metav1.ConditionFalse, akriv0.ReasonHandlerNotRegistered)
+	awaitCondition(t, "default", "e2e-unknown", akriv0.ConditionDetailsAccepted, metav1.ConditionUnknown, akriv0.ReasonNoReport)
+	awaitCondition(t, "default", "e2e-unknown", akriv0.ConditionDevicesFound, metav1.ConditionUnknown, akriv0.ReasonNoReport)
 }
 
 func badDetails(t *testing.T) {
@@ -70,6 +73,16 @@ func badDetails(t *testing.T) {
 	apply(t, configurationOf("e2e-rule", "udev", `udevRules: ['KERNEL=="x", RUN="sh"']`))
 	message = awaitCondition(t, "default", "e2e-rule", akriv0.ConditionDetailsAccepted, metav1.ConditionFalse, akriv0.ReasonInvalidDetails)
 	require.Contains(t, message, "RUN")
+}
+
+// nothingMatched has two cases because an empty list of rules is valid, too.
+func nothingMatched(t *testing.T) {
+	for name, details := range map[string]string{"e2e-nothing": `udevRules: ['KERNEL=="e2e-no-such-device"']`, "e2e-no-rules": "udevRules: []"} {
+		apply(t, configurationOf(name, "udev", details))
+		message := awaitCondition(t, "default", name, akriv0.ConditionDevicesFound, metav1.ConditionFalse, akriv0.ReasonNothingMatched)
+		require.Contains(t, message, "no device matches on node-")
+		awaitCondition(t, "default", name, akriv0.ConditionReady, metav1.ConditionTrue, akriv0.ReasonAsExpected)
+	}
 }
 
 func malformedEndpoint(t *testing.T) {

@@ -29,7 +29,7 @@ var exitsBroker = strings.Replace(strings.Replace(onceBroker, "sample-broker:dev
 var neverStarts = strings.NewReplacer("sample-broker:dev", "missing:dev", "IfNotPresent", "Never").Replace(broker)
 
 // brokersThatChange checks how brokers follow their own state and that of their devices. See also
-// stuckBroker.
+// stuckBroker and pendingBroker.
 func brokersThatChange(t *testing.T) {
 	for name, run := range map[string]func(*testing.T){
 		"an ended broker is replaced with a growing delay":        endedBroker,

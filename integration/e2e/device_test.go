@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"net/http"
 	"slices"
 	"strings"
@@ -105,8 +106,12 @@ func pluggedDevice(t *testing.T) {
 	}
 	checkServices(t, byNode)
 
+	awaitDeviceEvents(t, akriv0.ReasonDeviceAdded, byNode)
 	unplug(t, zram)
 	awaitInstances(t, "default", "e2e-zram")
+	awaitDeviceEvents(t, akriv0.ReasonDeviceRemoved, byNode)
+	message := awaitCondition(t, "default", "e2e-zram", akriv0.ConditionDevicesFound, metav1.ConditionFalse, akriv0.ReasonNothingMatched)
+	require.Equal(t, "no device matches on "+strings.Join(slices.Sorted(maps.Keys(byNode)), ", "), message)
 	awaitBrokers(t, "default", "e2e-zram", 0)
 	awaitService(t, "default", "e2e-zram-svc", false)
 	for node, instance := range byNode {
@@ -121,6 +126,30 @@ func pluggedDevice(t *testing.T) {
 	for _, pod := range awaitBrokers(t, "default", "e2e-zram", len(byNode)) {
 		checkZramBroker(t, &pod, again, byNode[pod.Spec.NodeName])
 	}
+}
+
+// awaitDeviceEvents waits until Events of the Configuration name all devices.
+func awaitDeviceEvents(t *testing.T, reason string, byNode map[string]string) {
+	t.Helper()
+	configuration, err := akri.Configurations.In("default").Get(t.Context(), "e2e-zram", metav1.GetOptions{})
+	require.NoError(t, err)
+	selector := fmt.Sprintf("involvedObject.uid=%s,reason=%s", configuration.UID, reason)
+	await(t, "Events "+reason, func(ctx context.Context) error {
+		events, err := akri.Kubernetes.CoreV1().Events("default").List(ctx, metav1.ListOptions{FieldSelector: selector})
+		if err != nil {
+			return err
+		}
+		var messages []string
+		for _, event := range events.Items {
+			messages = append(messages, event.Message)
+		}
+		for node, instance := range byNode {
+			if !strings.Contains(strings.Join(messages, ", "), instance+" on "+node) {
+				return fmt.Errorf("no Event names %s on %s: %q", instance, node, messages)
+			}
+		}
+		return nil
+	})
 }
 
 const flaps = 30
@@ -173,6 +202,7 @@ func checkZramInstances(t *testing.T, zram *devices.Zram, byNode map[string]stri
 		instance, err := akri.Instances.In("default").Get(t.Context(), name, metav1.GetOptions{})
 		require.NoError(t, err)
 		require.Equal(t, []string{node}, instance.Spec.Nodes)
+		require.Equal(t, "e2e-zram", instance.Labels[akriv0.ConfigurationLabel])
 		require.False(t, instance.Spec.Shared)
 		require.EqualValues(t, 2, instance.Spec.Capacity)
 		require.Equal(t, "akri.sh/e2e-zram="+akriv0.InstanceDigest(name), instance.Spec.CDIName)

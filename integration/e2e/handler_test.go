@@ -8,14 +8,16 @@ import (
 	"github.com/stretchr/testify/require"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	akriv0 "akri.sh/libs/apis/akri/v0"
 	discoveryv0 "akri.sh/proto/v0"
 
 	"akri.sh/integration/cluster"
 )
 
-// listHandler is a Discovery Handler that uses only the v0 API. It sends its first list and those
-// of send.
+// listHandler is a Discovery Handler that uses only the v0 API. It sends its first list, if
+// that has devices, and those of send.
 type listHandler struct {
 	discoveryv0.UnimplementedDiscoveryHandlerServer
 
@@ -25,14 +27,22 @@ type listHandler struct {
 
 // Discover sends the lists and holds the stream open.
 func (h *listHandler) Discover(_ *discoveryv0.DiscoverRequest, stream discoveryv0.DiscoveryHandler_DiscoverServer) error {
-	for devices := h.devices; ; {
-		if err := stream.Send(&discoveryv0.DiscoverResponse{Devices: devices}); err != nil {
+	send := func(devices []*discoveryv0.Device) error {
+		return stream.Send(&discoveryv0.DiscoverResponse{Devices: devices})
+	}
+	if len(h.devices) > 0 {
+		if err := send(h.devices); err != nil {
 			return err
 		}
+	}
+	for {
 		select {
 		case <-stream.Context().Done():
 			return nil
-		case devices = <-h.updates:
+		case devices := <-h.updates:
+			if err := send(devices); err != nil {
+				return err
+			}
 		}
 	}
 }
@@ -54,6 +64,16 @@ func handle(t *testing.T, node cluster.Node, name string, devices ...*discoveryv
 		Name: name, Endpoint: "/var/lib/akri/" + name + ".sock", EndpointType: discoveryv0.RegisterDiscoveryHandlerRequest_UDS, Shared: true,
 	}))
 	return handler
+}
+
+// silentHandler checks that a handler that sends no empty first list, like those of upstream Akri,
+// is no problem of its Configuration.
+func silentHandler(t *testing.T) {
+	handler := handle(t, akri.Cluster.Nodes()[0], "e2eSilent")
+	apply(t, configurationOf("e2e-silent", "e2eSilent", ""))
+	awaitCondition(t, "default", "e2e-silent", akriv0.ConditionHandlerRegistered, metav1.ConditionTrue, akriv0.ReasonAsExpected)
+	handler.send(&discoveryv0.Device{Id: "x"})
+	awaitInstances(t, "default", "e2e-silent", instanceName("e2e-silent", "x", "", true))
 }
 
 func register(t *testing.T, node cluster.Node, request *discoveryv0.RegisterDiscoveryHandlerRequest) error {

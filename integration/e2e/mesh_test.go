@@ -19,9 +19,11 @@ type scenario struct {
 // TestMesh runs the scenarios on one installation: first the independent ones in parallel, then,
 // one by one, those that break or change the installation or the cluster.
 func TestMesh(t *testing.T) {
-	require.NoError(t, akri.Install(t.Context(), "opcua.discovery.enabled=true", "onvif.discovery.enabled=true"))
+	require.NoError(t, akri.Install(t.Context(), "opcua.discovery.enabled=true", "onvif.discovery.enabled=true",
+		"opcua.discovery.useNetworkConnection=true"))
 	if !parallel(t, "independent", []scenario{
 		{"invalid input is refused", badInput},
+		{"a handler without a first list", silentHandler},
 		{"a Job is retried and runs once", failingJob},
 		{"a full device rejects further pods", crowdedDevice},
 		{"hot-plug", pluggedDevice},
@@ -42,6 +44,7 @@ func TestMesh(t *testing.T) {
 		{"edits replace brokers one by one", editedBrokers},
 		{"OPC UA servers", opcuaServers},
 		{"tutorial", tutorial},
+		{"samples of the README", samplesOfTheReadme},
 		{"camera with a rotated password", authenticatedCamera},
 	}) {
 		return

@@ -13,20 +13,23 @@ import (
 )
 
 const (
-	// shortGrace and shortPending replace the default of five minutes.
+	// shortGrace and shortPending replace the default of five minutes, shortStart that of 30 s.
 	shortGrace   = 8 * time.Second
 	shortPending = 15 * time.Second
+	shortStart   = 5 * time.Second
 )
 
 // shortTimeouts checks behavior that takes minutes by default. The services keep the short
 // timeouts.
 func shortTimeouts(t *testing.T) {
 	require.NoError(t, akri.Install(t.Context(),
-		"instance-writer.env.AKRI_NODE_GRACE="+shortGrace.String(), "broker-controller.env.AKRI_PENDING_MAX="+shortPending.String()))
+		"instance-writer.env.AKRI_NODE_GRACE="+shortGrace.String(), "broker-controller.env.AKRI_PENDING_MAX="+shortPending.String(),
+		"broker-controller.brokerStartTimeout="+shortStart.String()))
+	t.Run("stuck broker is moved", stuckBroker)
 	t.Run("parallel", func(t *testing.T) {
-		t.Run("stuck broker is replaced", func(t *testing.T) {
+		t.Run("pending broker is replaced", func(t *testing.T) {
 			t.Parallel()
-			stuckBroker(t)
+			pendingBroker(t)
 		})
 		t.Run("brokers and Services follow a lost node", func(t *testing.T) {
 			t.Parallel()
@@ -35,20 +38,44 @@ func shortTimeouts(t *testing.T) {
 	})
 }
 
-// stuckBroker runs on the node that the other test does not stop: with capacity 1, the broker is on
-// the first node by name, if both nodes see the device.
+// stuckBroker cordons the node of the only broker of a shared device. The other node gets it and
+// keeps it when the first node returns.
 func stuckBroker(t *testing.T) {
-	apply(t, echoConfiguration("e2e-stuck", 1, "", "foo0"))
-	awaitTotalAllocatable(t, "e2e-stuck-8120fe", 2)
-	require.NoError(t, akri.ApplyText(t.Context(), echoConfiguration("e2e-stuck", 1, neverStarts, "foo0")))
+	apply(t, echoConfiguration("e2e-stuck", 1, broker, "foo0"))
+	first := awaitBrokers(t, "default", "e2e-stuck", 1)[0]
+	cordon(t, first.Spec.NodeName, true)
+	t.Cleanup(func() { cordon(t, first.Spec.NodeName, false) })
+	require.NoError(t, akri.Kubernetes.CoreV1().Pods("default").Delete(t.Context(), first.Name, metav1.DeleteOptions{}))
+	awaitBrokersOf(t, "e2e-stuck", "foo0", func(pods []corev1.Pod) bool {
+		return len(pods) == 1 && pods[0].Spec.NodeName != "" && pods[0].Spec.NodeName != first.Spec.NodeName
+	})
+	moved := awaitBrokers(t, "default", "e2e-stuck", 1)[0]
+	cordon(t, first.Spec.NodeName, false)
+	require.Never(t, func() bool {
+		pods, err := akri.BrokersOf(t.Context(), "default", "e2e-stuck")
+		return err == nil && (len(pods) != 1 || pods[0].UID != moved.UID)
+	}, 2*shortStart, time.Second, "a running broker must not be moved")
+}
+
+func cordon(t *testing.T, node string, unschedulable bool) {
+	t.Helper()
+	patch := fmt.Sprintf(`{"spec":{"unschedulable":%t}}`, unschedulable)
+	_, err := akri.Kubernetes.CoreV1().Nodes().Patch(context.Background(), node, types.StrategicMergePatchType, []byte(patch), metav1.PatchOptions{})
+	require.NoError(t, err)
+}
+
+// pendingBroker looks at the node that the other test does not stop. Both nodes have a broker, so
+// there is no other node for it.
+func pendingBroker(t *testing.T) {
+	apply(t, echoConfiguration("e2e-pending", 2, "", "foo0"))
+	awaitTotalAllocatable(t, "e2e-pending-8120fe", 4)
+	require.NoError(t, akri.ApplyText(t.Context(), echoConfiguration("e2e-pending", 2, neverStarts, "foo0")))
 	var first *corev1.Pod
-	await(t, "a kubelet to admit the broker", func(ctx context.Context) error {
-		pods, err := akri.BrokersOf(ctx, "default", "e2e-stuck")
-		if err == nil && (len(pods) != 1 || pods[0].Status.StartTime == nil) {
-			err = fmt.Errorf("%d brokers exist", len(pods))
-		}
-		if err == nil {
-			first = &pods[0]
+	await(t, "a kubelet to admit the broker", func(ctx context.Context) (err error) {
+		name := akri.Cluster.Nodes()[0].Name() + "-e2e-pending-8120fe-pod"
+		first, err = akri.Kubernetes.CoreV1().Pods("default").Get(ctx, name, metav1.GetOptions{})
+		if err == nil && first.Status.StartTime == nil {
+			err = fmt.Errorf("%s is not admitted", name)
 		}
 		return err
 	})
@@ -113,12 +140,12 @@ func brokersOfLostNode(t *testing.T) {
 }
 
 // markNotReady sets the Ready condition that Kubernetes sets about 40 s after the last heartbeat,
-// and returns its transition time.
+// with a transition time of a clock that is an hour behind, and returns the time.
 func markNotReady(t *testing.T, node string) time.Time {
 	t.Helper()
-	since := time.Now().Truncate(time.Second) // the precision of the API
+	since := time.Now()
 	patch := fmt.Sprintf(`{"status":{"conditions":[{"type":"Ready","status":"Unknown","reason":"NodeStatusUnknown","lastTransitionTime":%q}]}}`,
-		since.UTC().Format(time.RFC3339))
+		since.Add(-time.Hour).UTC().Format(time.RFC3339))
 	_, err := akri.Kubernetes.CoreV1().Nodes().Patch(t.Context(), node, types.StrategicMergePatchType, []byte(patch), metav1.PatchOptions{}, "status")
 	require.NoError(t, err)
 	return since

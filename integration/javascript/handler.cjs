@@ -1,7 +1,7 @@
 // A Discovery Handler in JavaScript that uses only the protobuf file of Akri:
 //   node handler.cjs DISCOVERY.PROTO NAME REGISTRATION_SOCKET ENDPOINT DEVICE...
 // ENDPOINT is the path of a socket, or HOST:PORT. It prints "registered", and "discover DETAILS"
-// for each Discover request. It exits at the end of its standard input.
+// for each Discover request. Without DEVICE it sends no list. It exits at the end of its standard input.
 "use strict";
 const fs = require("node:fs");
 const grpc = require("@grpc/grpc-js");
@@ -15,7 +15,7 @@ process.stdin.on("end", () => process.exit(0)).resume();
 
 function discover(call) {
   console.log("discover " + call.request.discovery_details);
-  call.write({ devices: devices.map((id) => ({ id, properties: { JS_DEVICE: id } })) });
+  if (devices.length > 0) call.write({ devices: devices.map((id) => ({ id, properties: { JS_DEVICE: id } })) });
   call.on("cancelled", () => call.end());
 }
 

@@ -31,6 +31,13 @@ func TestMain(m *testing.M) { kubetest.Main(m, &server) }
 
 const timeout = 30 * time.Second
 
+const (
+	waiting = registrarv1.HandlerStatus_HANDLER_STATUS_WAITING
+	active  = registrarv1.HandlerStatus_HANDLER_STATUS_ACTIVE
+	offline = registrarv1.HandlerStatus_HANDLER_STATUS_OFFLINE
+	removed = registrarv1.HandlerStatus_HANDLER_STATUS_UNSPECIFIED // not in the table
+)
+
 // environment is the registrar and the discovery-operator of a node, as processes.
 type environment struct {
 	root, dir, modules string
@@ -40,7 +47,7 @@ type environment struct {
 
 // TestHandlerInJavaScript registers a handler, uses it, kills it and starts it again.
 func TestHandlerInJavaScript(t *testing.T) {
-	e := newEnvironment(t)
+	e := newEnvironment(t, time.Hour)
 	address, err := process.FreeAddress(t.Context())
 	require.NoError(t, err)
 	for name, endpoint := range map[string]string{"js-uds": filepath.Join(e.dir, "js.sock"), "js-network": address} {
@@ -48,18 +55,52 @@ func TestHandlerInJavaScript(t *testing.T) {
 			handler := e.handle(t, name, endpoint, "one", "two")
 			e.configure(t, name)
 			e.awaitDevices(t, name, "one", "two")
-			e.awaitStatus(t, name, registrarv1.HandlerStatus_HANDLER_STATUS_ACTIVE)
+			e.awaitStatus(t, name, active)
 
 			handler.Stop()
-			e.awaitStatus(t, name, registrarv1.HandlerStatus_HANDLER_STATUS_OFFLINE)
+			e.awaitStatus(t, name, offline)
 			e.handle(t, name, endpoint, "one", "two", "three")
 			e.awaitDevices(t, name, "one", "two", "three") // fails if a device was removed meanwhile
-			e.awaitStatus(t, name, registrarv1.HandlerStatus_HANDLER_STATUS_ACTIVE)
+			e.awaitStatus(t, name, active)
 		})
 	}
 }
 
-func newEnvironment(t *testing.T) *environment {
+// A handler that sends no empty list, like those of upstream Akri, loses its devices after the
+// grace.
+func TestHandlerWithoutFirstList(t *testing.T) {
+	e := newEnvironment(t, 3*time.Second)
+	endpoint := filepath.Join(e.dir, "js.sock")
+	handler := e.handle(t, "js-silent", endpoint, "one")
+	e.configure(t, "js-silent")
+	e.awaitDevices(t, "js-silent", "one")
+	handler.Stop()
+	e.handle(t, "js-silent", endpoint)
+	e.awaitStatus(t, "js-silent", active)
+	e.awaitNoDevices(t, "js-silent")
+	e.awaitStatus(t, "js-silent", active)
+}
+
+// TestHandlerStates checks all statuses of a handler, from its registration to its removal.
+func TestHandlerStates(t *testing.T) {
+	e := newEnvironment(t, 3*time.Second)
+	handler := e.handle(t, "js-states", filepath.Join(e.dir, "js.sock"), "one")
+	e.awaitStatus(t, "js-states", waiting)
+	e.configure(t, "js-states")
+	e.awaitDevices(t, "js-states", "one")
+	e.awaitStatus(t, "js-states", active)
+
+	handler.Stop()
+	e.awaitStatus(t, "js-states", offline)
+	e.remove(t, "js-states")
+	e.awaitStatus(t, "js-states", waiting)
+	e.configure(t, "js-states")
+	e.awaitStatus(t, "js-states", offline)
+	e.awaitStatus(t, "js-states", removed)
+	e.awaitNoDevices(t, "js-states")
+}
+
+func newEnvironment(t *testing.T, grace time.Duration) *environment {
 	t.Helper()
 	root, err := binaries.Root()
 	require.NoError(t, err)
@@ -71,9 +112,9 @@ func newEnvironment(t *testing.T) *environment {
 	modules, err := node.Modules(ctx, filepath.Join(root, "integration", "javascript"))
 	require.NoError(t, err)
 	e := &environment{root: root, dir: dir, modules: modules}
-	run(t, nil, "registrar", "--handlers-dir="+dir, "--state-file="+filepath.Join(dir, "state.json"), "--socket="+e.socket("r"))
+	run(t, nil, "registrar", "--handlers-dir="+dir, "--state-file="+filepath.Join(dir, "state.json"), "--keep-offline="+grace.String(), "--socket="+e.socket("r"))
 	run(t, server, "discovery-operator", "--node-name=node-a", "--socket="+e.socket("o"), "--registrar="+e.socket("r"),
-		"--instance-writer=unix:///missing")
+		"--instance-writer=unix:///missing", "--handler-grace="+grace.String())
 	e.registrar = registrarv1.NewRegistrarServiceClient(e.dial(t, "r"))
 	e.devices, err = discoveryv1.NewDeviceInventoryServiceClient(e.dial(t, "o")).
 		WatchDevices(t.Context(), &discoveryv1.WatchDevicesRequest{}, grpc.WaitForReady(true))
@@ -129,6 +170,27 @@ func (e *environment) configure(t *testing.T, handler string) {
 	require.NoError(t, err)
 }
 
+func (e *environment) remove(t *testing.T, handler string) {
+	t.Helper()
+	client, err := kube.Configurations(server.Config())
+	require.NoError(t, err)
+	require.NoError(t, client.In("default").Delete(t.Context(), handler, metav1.DeleteOptions{}))
+}
+
+// awaitNoDevices waits for a complete list without devices.
+func (e *environment) awaitNoDevices(t *testing.T, configuration string) {
+	t.Helper()
+	for {
+		inventory, err := e.devices.Recv()
+		require.NoError(t, err)
+		for _, list := range inventory.GetConfigurations() {
+			if list.GetName() == configuration && list.GetComplete() && len(list.GetDevices()) == 0 {
+				return
+			}
+		}
+	}
+}
+
 // awaitDevices waits for a complete list of exactly these devices. It fails if a list is shorter
 // than an earlier one.
 func (e *environment) awaitDevices(t *testing.T, configuration string, ids ...string) {
@@ -164,6 +226,6 @@ func (e *environment) awaitStatus(t *testing.T, name string, status registrarv1.
 				return handler.GetStatus() == status
 			}
 		}
-		return false
+		return status == removed
 	}, timeout, 10*time.Millisecond, status.String())
 }

@@ -97,6 +97,24 @@ func TestHandlerRegistersAndStaysRegistered(t *testing.T) {
 	require.Equal(t, first.GetEndpoint(), handlertest.Receive(t, again.Requests).GetEndpoint())
 }
 
+// TestTwoHandlersOfOneName runs two handlers of one name on one node.
+func TestTwoHandlersOfOneName(t *testing.T) {
+	directory := handlertest.Directory(t)
+	registrar := handlertest.NewRegistrar()
+	registrar.Serve(t, directory)
+	for _, socket := range []string{"lamp", "lamp-2"} {
+		lists := make(chan []string, 1)
+		start(t, handler.Flags{DiscoveryHandlersDirectory: directory, SocketName: socket}, watchLists(lists))
+		request := handlertest.Receive(t, registrar.Requests)
+		require.Equal(t, "lamp", request.GetName())
+		require.Equal(t, filepath.Join(directory, socket+".sock"), request.GetEndpoint())
+		lists <- []string{socket}
+	}
+	for _, socket := range []string{"lamp", "lamp-2"} {
+		require.Equal(t, []string{socket}, ids(t, discover(t, "unix://"+filepath.Join(directory, socket+".sock"), "")))
+	}
+}
+
 func TestHandlerRegistersOnceRegistrarStarts(t *testing.T) {
 	directory := handlertest.Directory(t)
 	health, _ := start(t, handler.Flags{DiscoveryHandlersDirectory: directory}, watchLists(nil))
@@ -209,10 +227,12 @@ func TestInvalidFlagsAreRefused(t *testing.T) {
 		flags handler.Flags
 		want  string
 	}{
-		"name is a path":     {"../x", handler.Flags{DiscoveryHandlersDirectory: "/tmp"}, "handler name"},
-		"no name":            {"", handler.Flags{DiscoveryHandlersDirectory: "/tmp"}, "handler name"},
-		"relative directory": {"x", handler.Flags{DiscoveryHandlersDirectory: "tmp"}, "absolute path"},
-		"invalid address":    {"x", handler.Flags{DiscoveryHandlersDirectory: "/tmp", PodIP: "localhost"}, "--pod-ip"},
+		"name is a path":              {"../x", handler.Flags{DiscoveryHandlersDirectory: "/tmp"}, "handler name"},
+		"no name":                     {"", handler.Flags{DiscoveryHandlersDirectory: "/tmp"}, "handler name"},
+		"socket in another directory": {"x", handler.Flags{DiscoveryHandlersDirectory: "/tmp", SocketName: "../x"}, "--socket-name"},
+		"socket of the registrar":     {"x", handler.Flags{DiscoveryHandlersDirectory: "/tmp", SocketName: "agent-registration"}, "--socket-name"},
+		"relative directory":          {"x", handler.Flags{DiscoveryHandlersDirectory: "tmp"}, "absolute path"},
+		"invalid address":             {"x", handler.Flags{DiscoveryHandlersDirectory: "/tmp", PodIP: "localhost"}, "--pod-ip"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			_, err := handler.New(handler.Identity{Name: test.name}, test.flags, watchLists(nil), handlertest.Env(t))

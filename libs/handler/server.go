@@ -1,6 +1,7 @@
 package handler
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -29,6 +30,7 @@ type Identity struct {
 // Flags are the flags of every handler. Embed them in the handler's Config.
 type Flags struct {
 	DiscoveryHandlersDirectory string `help:"Directory of the registration socket and of the handler's own socket." env:"AKRI_DISCOVERY_HANDLERS_DIRECTORY,DISCOVERY_HANDLERS_DIRECTORY" default:"/var/lib/akri" placeholder:"DIR"`
+	SocketName                 string `help:"Name of the handler's own socket without .sock, for a second handler with this name on the node. Empty: the handler's name." placeholder:"NAME"`
 	PodIP                      string `name:"pod-ip" help:"IP address to serve on instead of a unix socket." env:"AKRI_POD_IP,POD_IP" placeholder:"IP"`
 	Port                       uint16 `help:"Port to serve on with --pod-ip." default:"10000"`
 }
@@ -53,6 +55,10 @@ var validName = regexp.MustCompile(`^[A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9])?$`)
 func New(identity Identity, flags Flags, handler Handler, env service.Env) (*Server, error) {
 	if !validName.MatchString(identity.Name) {
 		return nil, fmt.Errorf("handler name %q: must consist of letters, digits, '-', '_' and '.'", identity.Name)
+	}
+	flags.SocketName = cmp.Or(flags.SocketName, identity.Name)
+	if !validName.MatchString(flags.SocketName) || flags.SocketName+".sock" == registrationSocket {
+		return nil, fmt.Errorf("--socket-name %q: must consist of letters, digits, '-', '_' and '.', and must not be that of the registrar", flags.SocketName)
 	}
 	if !filepath.IsAbs(flags.DiscoveryHandlersDirectory) {
 		return nil, fmt.Errorf("--discovery-handlers-directory %q: must be an absolute path", flags.DiscoveryHandlersDirectory)
@@ -107,7 +113,7 @@ func (s *Server) address() string {
 }
 
 func (s *Server) socket() string {
-	return filepath.Join(s.flags.DiscoveryHandlersDirectory, s.identity.Name+".sock")
+	return filepath.Join(s.flags.DiscoveryHandlersDirectory, s.flags.SocketName+".sock")
 }
 
 func (s *Server) registration() *discoveryv0.RegisterDiscoveryHandlerRequest {

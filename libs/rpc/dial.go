@@ -2,6 +2,7 @@ package rpc
 
 import (
 	"fmt"
+	"math"
 	"strings"
 	"time"
 
@@ -25,10 +26,10 @@ const roundRobin = `{"loadBalancingConfig":[{"round_robin":{}}]}`
 
 // Dial returns a connection to `unix:///abs/path`, `dns:///host:port` or `host:port`. It connects
 // on first use and reconnects until it is closed. Callers set the deadlines of calls and close the
-// connection.
-func Dial(address string, registerer prometheus.Registerer) (*grpc.ClientConn, error) {
+// connection. The options come after those of the mesh.
+func Dial(address string, registerer prometheus.Registerer, options ...grpc.DialOption) (*grpc.ClientConn, error) {
 	metrics := registered(registerer, grpcprom.NewClientMetrics(grpcprom.WithClientHandlingTimeHistogram()))
-	options := []grpc.DialOption{
+	all := []grpc.DialOption{
 		grpc.WithTransportCredentials(insecure.NewCredentials()),
 		grpc.WithConnectParams(reconnect(address)),
 		grpc.WithDefaultServiceConfig(roundRobin),
@@ -39,15 +40,22 @@ func Dial(address string, registerer prometheus.Registerer) (*grpc.ClientConn, e
 	}
 	if isUnix(address) {
 		// gRPC servers in other languages refuse a path as the :authority.
-		options = append(options, grpc.WithAuthority("localhost"))
+		all = append(all, grpc.WithAuthority("localhost"))
 	} else {
-		options = append(options, grpc.WithKeepaliveParams(keepalive.ClientParameters{Time: keepaliveTime, Timeout: keepaliveTimeout}))
+		all = append(all, grpc.WithKeepaliveParams(keepalive.ClientParameters{Time: keepaliveTime, Timeout: keepaliveTimeout}))
 	}
-	conn, err := grpc.NewClient(address, options...)
+	conn, err := grpc.NewClient(address, append(all, options...)...)
 	if err != nil {
 		return nil, fmt.Errorf("dial %q: %w", address, err)
 	}
 	return conn, nil
+}
+
+// WithoutKeepalive is an option for servers of other projects. Unless they are configured
+// otherwise, gRPC servers close a connection with more than one ping in five minutes
+// (`too_many_pings`).
+func WithoutKeepalive() grpc.DialOption {
+	return grpc.WithKeepaliveParams(keepalive.ClientParameters{Time: math.MaxInt64})
 }
 
 func isUnix(address string) bool { return strings.HasPrefix(address, "unix:") }

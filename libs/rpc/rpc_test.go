@@ -132,3 +132,17 @@ func TestKeepReopensUntilContextEnds(t *testing.T) {
 	})
 	require.Equal(t, 3, calls)
 }
+
+func TestProbe(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "s.sock")
+	require.ErrorContains(t, rpc.Probe(t.Context(), "unix://"+path), "connecting failed")
+
+	frozen, err := (&net.ListenConfig{}).Listen(t.Context(), "unix", path)
+	require.NoError(t, err)
+	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+	defer cancel()
+	require.ErrorIs(t, rpc.Probe(ctx, "unix://"+path), context.DeadlineExceeded)
+	require.NoError(t, frozen.Close())
+
+	require.NoError(t, rpc.Probe(t.Context(), rpctest.Serve(t, none)))
+}

@@ -48,6 +48,8 @@ type testEnv struct {
 	clientset *kubernetes.Clientset
 	namespace string
 	metrics   *prometheus.Registry
+	// health of the last started controller.
+	health *admin.Health
 	// writes of the last started controller in the namespace.
 	writes *writes
 	// wrap wraps the transport of the controller, if set.
@@ -82,7 +84,7 @@ func (e *testEnv) clear() {
 // start runs a controller. stop stops it and waits for its end.
 func (e *testEnv) start(options ...func(*brokercontroller.Config)) (stop func() error) {
 	e.Helper()
-	config := brokercontroller.Config{PendingMax: 5 * time.Minute, Namespace: e.namespace}
+	config := brokercontroller.Config{PendingMax: 5 * time.Minute, BrokerStartTimeout: 30 * time.Second, Namespace: e.namespace}
 	for _, f := range options {
 		f(&config)
 	}
@@ -92,8 +94,8 @@ func (e *testEnv) start(options ...func(*brokercontroller.Config)) (stop func() 
 	if e.wrap != nil {
 		config.REST.Wrap(e.wrap)
 	}
-	e.metrics = prometheus.NewRegistry()
-	env := service.Env{Log: zap.NewNop(), Metrics: e.metrics, Health: &admin.Health{}}
+	e.metrics, e.health = prometheus.NewRegistry(), &admin.Health{}
+	env := service.Env{Log: zap.NewNop(), Metrics: e.metrics, Health: e.health}
 	s, err := brokercontroller.New(config, env)
 	require.NoError(e, err)
 	ctx, cancel := context.WithCancel(context.Background())

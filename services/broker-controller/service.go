@@ -23,20 +23,24 @@ import (
 )
 
 const (
-	leaseName     = "akri-broker-controller"
-	leaseDuration = 15 * time.Second
-	renewDeadline = 10 * time.Second
-	retryPeriod   = 2 * time.Second
+	leaseName = "akri-broker-controller"
+	// A standby replica sees the last renewal at most one retry late, and the expiry at most one
+	// retry late. client-go makes a retry up to 2.2 times the period. So a takeover takes at most
+	// 12 s + 2 x 3.3 s = 18.6 s.
+	leaseDuration = 12 * time.Second
+	renewDeadline = 8 * time.Second
+	retryPeriod   = 1500 * time.Millisecond
 )
 
 // Config of the service.
 type Config struct {
 	kube.Flags
-	LeaderElect bool          `help:"Use leader election with the Lease akri-broker-controller. Required for more than one replica." default:"true"`
-	Namespace   string        `help:"Namespace of the Lease and of the webhook's Secret and Service." default:"default"`
-	Identity    string        `help:"Holder of the Lease, unique among running processes. A process that restarts with the same identity leads at once. Empty: host name and a random UUID."`
-	PendingMax  time.Duration `help:"Maximum time that a broker Pod may be pending on its node before it is replaced." default:"5m"`
-	Webhook     WebhookConfig `embed:"" prefix:"webhook-"`
+	LeaderElect        bool          `help:"Use leader election with the Lease akri-broker-controller. Required for more than one replica." default:"true"`
+	Namespace          string        `help:"Namespace of the Lease and of the webhook's Secret and Service." default:"default"`
+	Identity           string        `help:"Holder of the Lease, unique among running processes. A process that restarts with the same identity leads at once. Empty: host name and a random UUID."`
+	PendingMax         time.Duration `help:"Maximum time that a broker Pod may be pending on its node before it is replaced." default:"5m"`
+	BrokerStartTimeout time.Duration `help:"Maximum time that a broker Pod may be unable to be scheduled or started on its node before another node that sees the device gets the broker." default:"30s"`
+	Webhook            WebhookConfig `embed:"" prefix:"webhook-"`
 }
 
 // WebhookConfig is the part of the Config for the validating webhook.
@@ -65,6 +69,9 @@ type Service struct {
 func New(config Config, env service.Env) (*Service, error) {
 	if config.PendingMax <= 0 {
 		return nil, fmt.Errorf("--pending-max %s: must be positive", config.PendingMax)
+	}
+	if config.BrokerStartTimeout <= 0 {
+		return nil, fmt.Errorf("--broker-start-timeout %s: must be positive", config.BrokerStartTimeout)
 	}
 	restConfig, err := config.RESTConfig(env.Log)
 	if err != nil {
@@ -157,12 +164,13 @@ func (s *Service) lead(ctx context.Context) error {
 	defer s.metrics.leading.Set(0)
 	group, ctx := errgroup.WithContext(ctx)
 	if s.webhook != nil {
-		group.Go(func() error { s.webhook.Maintain(ctx); return nil })
+		group.Go(func() error { s.webhook.Lead(ctx); return nil })
 	}
 	group.Go(func() error {
 		return controller.Run(ctx, controller.Options{
 			Clients: s.clients, Cache: s.cache, Events: events, Log: s.env.Log,
 			OnWrite: s.metrics.written, StuckAfter: s.config.PendingMax,
+			StartTimeout: s.config.BrokerStartTimeout,
 		})
 	})
 	return group.Wait()

@@ -3,14 +3,18 @@ package brokercontroller_test
 import (
 	"bytes"
 	"context"
+	"errors"
 	"net"
+	"net/http"
 	"reflect"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -66,20 +70,26 @@ func (e webhookEnv) dryRun(name, spec string) error {
 
 func (e webhookEnv) serve(options ...func(*brokercontroller.WebhookConfig)) func() error {
 	e.Helper()
+	return e.start(e.webhookConfig(options...))
+}
+
+// webhookConfig enables the webhook on a free port.
+func (e webhookEnv) webhookConfig(options ...func(*brokercontroller.WebhookConfig)) func(*brokercontroller.Config) {
+	e.Helper()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(e, err)
 	address := listener.Addr().String()
 	require.NoError(e, listener.Close())
 	_, port, err := net.SplitHostPort(address)
 	require.NoError(e, err)
-	return e.start(func(c *brokercontroller.Config) {
+	return func(c *brokercontroller.Config) {
 		c.Webhook = brokercontroller.WebhookConfig{
 			Address: address, Name: webhookName, Secret: webhookName, MakeCertificate: true, URL: "https://localhost:" + port + admission.Path,
 		}
 		for _, f := range options {
 			f(&c.Webhook)
 		}
-	})
+	}
 }
 
 func (e webhookEnv) secret() *corev1.Secret {
@@ -108,6 +118,7 @@ func TestWebhookRefusesConfigurations(t *testing.T) {
 	require.NoError(t, e.dryRun("good", podsOnly))
 	require.ErrorContains(t, e.dryRun(strings.Repeat("a", 57), podsOnly), "metadata.name: Too long")
 
+	e.eventually(func() bool { return e.policy() == admissionregistrationv1.Fail }, "failurePolicy Fail")
 	certificate := e.secret()
 	require.NoError(t, stop())
 	// While no replica runs, the API server refuses changes of specs only.
@@ -144,6 +155,96 @@ func (e webhookEnv) caBundle() []byte {
 		return nil
 	}
 	return hook.Webhooks[0].ClientConfig.CABundle
+}
+
+func (e webhookEnv) policy() admissionregistrationv1.FailurePolicyType {
+	hook, err := e.registrations().Get(e.Context(), webhookName, metav1.GetOptions{})
+	require.NoError(e, err)
+	if len(hook.Webhooks) == 0 {
+		return ""
+	}
+	return *hook.Webhooks[0].FailurePolicy
+}
+
+func (e webhookEnv) ready() bool { return e.health.Ready(e.Context()) == nil }
+
+// asStandby makes another process hold the Lease.
+func (e webhookEnv) asStandby(c *brokercontroller.Config) {
+	lease := &coordinationv1.Lease{
+		ObjectMeta: metav1.ObjectMeta{Name: "akri-broker-controller"},
+		Spec: coordinationv1.LeaseSpec{
+			HolderIdentity: new("another"), LeaseDurationSeconds: new(int32(3600)),
+			AcquireTime: &metav1.MicroTime{Time: time.Now()}, RenewTime: &metav1.MicroTime{Time: time.Now()},
+		},
+	}
+	_, err := e.clientset.CoordinationV1().Leases(e.namespace).Create(e.Context(), lease, metav1.CreateOptions{})
+	require.NoError(e, err)
+	c.LeaderElect = true
+}
+
+// A replica of a new release must become ready while the leader is of a release without the
+// webhook, else a rolling update would not end.
+func TestReadyMeansRegistered(t *testing.T) {
+	for name, option := range map[string]func(webhookEnv, *brokercontroller.Config){
+		"leader":  func(webhookEnv, *brokercontroller.Config) {},
+		"standby": webhookEnv.asStandby,
+	} {
+		t.Run(name, func(t *testing.T) {
+			e := newWebhookEnv(t)
+			var unblocked atomic.Bool
+			blocked := make(chan struct{}, 100)
+			e.wrap = func(next http.RoundTripper) http.RoundTripper {
+				return roundTripper(func(request *http.Request) (*http.Response, error) {
+					isUpdate := request.Method == http.MethodPut && strings.HasSuffix(request.URL.Path, "/"+webhookName)
+					if isUpdate && strings.Contains(request.URL.Path, "/validatingwebhookconfigurations/") && !unblocked.Load() {
+						blocked <- struct{}{}
+						return nil, errors.New("blocked")
+					}
+					return next.RoundTrip(request)
+				})
+			}
+			e.start(e.webhookConfig(), func(c *brokercontroller.Config) { option(e, c) })
+			for range 2 { // the second attempt shows that the caches have synced
+				<-blocked
+			}
+			require.ErrorContains(t, e.health.Ready(t.Context()), "webhook: the webhook is not registered yet")
+			unblocked.Store(true)
+			e.eventually(e.ready, "readiness")
+			e.eventually(func() bool { return e.dryRun("misspelt", misspelt) != nil }, "a refusal")
+		})
+	}
+}
+
+// The API server must not refuse Configurations while the Service does not route to a replica.
+func TestUnreachableWebhookIsIgnored(t *testing.T) {
+	e := newWebhookEnv(t)
+	e.serve(func(c *brokercontroller.WebhookConfig) { c.URL = "https://localhost:1" + admission.Path })
+	e.eventually(e.ready, "readiness")
+	require.Equal(t, admissionregistrationv1.Ignore, e.policy())
+	require.NoError(t, e.dryRun("misspelt", misspelt))
+}
+
+func TestStandbyWithAnotherSecretIsReady(t *testing.T) {
+	e := newWebhookEnv(t)
+	elect := func(c *brokercontroller.Config) { c.LeaderElect = true }
+	stop := e.start(e.webhookConfig(), elect)
+	e.eventually(func() bool { return e.policy() == admissionregistrationv1.Fail }, "the registration")
+	first := e.secret().Data[webhook.CACertKey]
+
+	const name = "other"
+	secrets := e.clientset.CoreV1().Secrets(e.namespace)
+	_, err := secrets.Create(t.Context(), &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: name}}, metav1.CreateOptions{})
+	require.NoError(t, err)
+	e.start(e.webhookConfig(func(c *brokercontroller.WebhookConfig) { c.Secret = name }), elect)
+	e.eventually(e.ready, "readiness")
+	secret, err := secrets.Get(t.Context(), name, metav1.GetOptions{})
+	require.NoError(t, err)
+	require.Contains(t, string(e.caBundle()), string(first))
+	require.Contains(t, string(e.caBundle()), string(secret.Data[webhook.CACertKey]))
+
+	require.NoError(t, stop())
+	e.eventually(func() bool { return bytes.Equal(secret.Data[webhook.CACertKey], e.caBundle()) }, "the CA of the new leader only")
+	e.eventually(func() bool { return e.dryRun("good", podsOnly) == nil && e.dryRun("misspelt", misspelt) != nil }, "a response")
 }
 
 func TestExternalCertificateIsUsed(t *testing.T) {

@@ -153,7 +153,14 @@ var podSpec = corev1.PodSpec{Containers: []corev1.Container{{Name: "c", Image: "
 
 func (e *testEnv) pod(name string, labels map[string]string) {
 	e.t.Helper()
-	_, err := e.pods.Create(e.t.Context(), &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: labels}, Spec: podSpec}, metav1.CreateOptions{})
+	e.podOn("", name, labels)
+}
+
+func (e *testEnv) podOn(node, name string, labels map[string]string) {
+	e.t.Helper()
+	spec := podSpec
+	spec.NodeName = node
+	_, err := e.pods.Create(e.t.Context(), &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: labels}, Spec: spec}, metav1.CreateOptions{})
 	require.NoError(e.t, err)
 }
 

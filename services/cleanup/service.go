@@ -7,6 +7,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
+	"maps"
+	"os"
+	"slices"
 	"strings"
 	"time"
 
@@ -30,8 +34,12 @@ type Config struct {
 	kube.Flags
 	Release        string        `help:"Name of the uninstalled Helm release." required:"" placeholder:"NAME"`
 	Namespace      string        `help:"Namespace of the release." default:"default" placeholder:"NAME"`
-	WritersTimeout time.Duration `help:"Maximum time to wait for the end of the release's instance-writer and broker-controller." default:"60s"`
+	WritersTimeout time.Duration `help:"Maximum time to wait for the end of the release's instance-writer and broker-controller." default:"20s"`
 	Timeout        time.Duration `help:"Maximum time of the whole cleanup." default:"150s"`
+
+	// Output receives one line for the user of helm, who sees it after the uninstallation. By
+	// default it is the standard output.
+	Output io.Writer `kong:"-"`
 }
 
 // Service is the cleanup of one release.
@@ -58,6 +66,9 @@ func New(config Config, env service.Env) (*Service, error) {
 	if err != nil {
 		return nil, err
 	}
+	if config.Output == nil {
+		config.Output = os.Stdout
+	}
 	return &Service{config: config, log: env.Log, client: client}, nil
 }
 
@@ -65,13 +76,20 @@ func New(config Config, env service.Env) (*Service, error) {
 func (s *Service) Run(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, s.config.Timeout)
 	defer cancel()
+	if err := s.clean(ctx); err != nil {
+		return errors.Join(err, s.print("Removing the objects of Akri failed: "+err.Error()))
+	}
+	return nil
+}
+
+func (s *Service) clean(ctx context.Context) error {
 	others, err := s.client.Pods(ctx, otherInstallations(s.config.Release))
 	if err != nil {
 		return err
 	}
 	if len(others) > 0 {
 		s.log.Info("nothing removed: another installation of Akri runs in this cluster", zap.Stringers("pods", others))
-		return nil
+		return s.print("Nothing removed: another installation of Akri runs in this cluster (" + summary(others) + ").")
 	}
 	if err := s.waitForWriters(ctx); err != nil {
 		return err
@@ -127,11 +145,19 @@ func (s *Service) waitForWriters(ctx context.Context) error {
 	return err
 }
 
-// deleteAll deletes objects until a list finds none.
+// print writes a line for the user of helm.
+func (s *Service) print(line string) error {
+	if _, err := fmt.Fprintln(s.config.Output, line); err != nil {
+		return fmt.Errorf("print the result: %w", err)
+	}
+	return nil
+}
+
+// deleteAll deletes objects until a list finds only Pods that are ending.
 func (s *Service) deleteAll(ctx context.Context) error {
 	var remaining []objects.Object
 	var lastErr error
-	deleted := map[types.UID]bool{}
+	deleted := map[types.UID]objects.Object{}
 	err := wait.PollUntilContextCancel(ctx, pollInterval, true, func(ctx context.Context) (bool, error) {
 		remaining, lastErr = s.deleteOnce(ctx, deleted)
 		return len(remaining) == 0 && lastErr == nil, nil
@@ -140,29 +166,31 @@ func (s *Service) deleteAll(ctx context.Context) error {
 		return errors.Join(fmt.Errorf("remove Akri's objects: %w; remaining: %s", err, summary(remaining)), lastErr)
 	}
 	s.log.Info("all objects of Akri removed", zap.Int("removed", len(deleted)))
-	return nil
+	return s.print("Removed the objects of Akri (" + objects.Count(slices.Collect(maps.Values(deleted))) + ").")
 }
 
-// deleteOnce deletes and returns the objects that exist. It logs and adds to deleted those that are
-// new.
-func (s *Service) deleteOnce(ctx context.Context, deleted map[types.UID]bool) (existing []objects.Object, err error) {
+// deleteOnce deletes the objects that exist, and returns those that do not end by themselves. It
+// logs and adds to deleted those that are new.
+func (s *Service) deleteOnce(ctx context.Context, deleted map[types.UID]objects.Object) (remaining []objects.Object, err error) {
 	var errs []error
 	for _, kind := range objects.Kinds {
 		found, err := s.client.List(ctx, kind)
 		errs = append(errs, err)
-		existing = append(existing, found...)
 		for _, object := range found {
+			if !object.Ending() {
+				remaining = append(remaining, object)
+			}
 			if err := s.client.Delete(ctx, object); err != nil {
 				errs = append(errs, err)
 				continue
 			}
-			if !deleted[object.UID()] {
-				deleted[object.UID()] = true
+			if _, known := deleted[object.UID()]; !known {
+				deleted[object.UID()] = object
 				s.log.Info("removed", zap.Stringer("object", object))
 			}
 		}
 	}
-	return existing, errors.Join(errs...)
+	return remaining, errors.Join(errs...)
 }
 
 func summary(remaining []objects.Object) string {

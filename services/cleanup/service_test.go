@@ -1,7 +1,9 @@
 package cleanup_test
 
 import (
+	"bytes"
 	"context"
+	"io"
 	"testing"
 	"time"
 
@@ -25,6 +27,7 @@ func start(t *testing.T, options ...func(*cleanup.Config)) (*observer.ObservedLo
 	t.Helper()
 	config := cleanup.Config{
 		Flags: kube.Flags{REST: server.Config()}, Release: "akri", Namespace: "default", WritersTimeout: 20 * time.Second, Timeout: 30 * time.Second,
+		Output: io.Discard,
 	}
 	for _, f := range options {
 		f(&config)
@@ -67,6 +70,22 @@ func TestRemovesOnlyObjectsOfAkri(t *testing.T) {
 	require.Zero(t, kept.Status)
 }
 
+// TestEndingBrokersAreNotAwaited deletes a broker Pod on a lost node, which never ends.
+func TestEndingBrokersAreNotAwaited(t *testing.T) {
+	e := newTestEnv(t)
+	e.instance("default", "camera-000001")
+	e.podOn("lost", "broker", createdByAkri)
+
+	var output bytes.Buffer
+	_, done := start(t, func(c *cleanup.Config) { c.Output = &output })
+	require.NoError(t, <-done)
+	require.Empty(t, names(e, e.instances))
+	broker, err := e.pods.Get(t.Context(), "broker", metav1.GetOptions{})
+	require.NoError(t, err)
+	require.NotNil(t, broker.DeletionTimestamp)
+	require.Equal(t, "Removed the objects of Akri (Instances: 1, Services: 0, Pods: 1, Jobs: 0).\n", output.String())
+}
+
 func TestEmptyClusterIsASuccess(t *testing.T) {
 	_, done := start(t)
 	require.NoError(t, <-done)
@@ -104,8 +123,10 @@ func TestAnotherInstallationKeepsItsObjects(t *testing.T) {
 		e.instance("default", "camera-000001")
 		e.pod("other-"+name, component(name, "other"))
 
-		logs, done := start(t)
+		var output bytes.Buffer
+		logs, done := start(t, func(c *cleanup.Config) { c.Output = &output })
 		require.NoError(t, <-done)
+		require.Equal(t, "Nothing removed: another installation of Akri runs in this cluster (Pod default/other-"+name+").\n", output.String())
 		require.Equal(t, 1, logs.FilterMessage("nothing removed: another installation of Akri runs in this cluster").Len())
 		require.Equal(t, []string{"camera-000001"}, names(e, e.instances))
 		e.clear()
@@ -116,8 +137,10 @@ func TestErrorListsRemainingObjects(t *testing.T) {
 	e := newTestEnv(t)
 	e.instance("default", "camera-000001", "example.com/foreign")
 
-	_, done := start(t, func(c *cleanup.Config) { c.WritersTimeout, c.Timeout = time.Second, 2*time.Second })
+	var output bytes.Buffer
+	_, done := start(t, func(c *cleanup.Config) { c.Output, c.WritersTimeout, c.Timeout = &output, time.Second, 2*time.Second })
 	require.ErrorContains(t, <-done, "remaining: Instance default/camera-000001")
+	require.Contains(t, output.String(), "remaining: Instance default/camera-000001")
 }
 
 func TestNewRefusesInvalidConfig(t *testing.T) {

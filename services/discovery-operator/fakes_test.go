@@ -82,8 +82,12 @@ func (r *fakeRegistrar) add(name, endpoint string, shared bool) {
 			}
 			return false
 		})
+		kind := registrarv1.EndpointType_ENDPOINT_TYPE_NETWORK
+		if filepath.IsAbs(endpoint) {
+			kind = registrarv1.EndpointType_ENDPOINT_TYPE_UDS
+		}
 		return append(table, &registrarv1.Handler{
-			Name: name, Endpoint: endpoint, EndpointType: registrarv1.EndpointType_ENDPOINT_TYPE_UDS, Shared: shared,
+			Name: name, Endpoint: endpoint, EndpointType: kind, Shared: shared,
 			Status: registrarv1.HandlerStatus_HANDLER_STATUS_WAITING, Registration: registration,
 		})
 	})

@@ -2,6 +2,7 @@ package operator_test
 
 import (
 	"context"
+	"os"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -37,7 +38,13 @@ const (
 
 var server *kubetest.Server
 
-func TestMain(m *testing.M) { kubetest.Main(m, &server) }
+func TestMain(m *testing.M) {
+	if address := os.Getenv(handlerProcessAddress); address != "" {
+		runHandlerProcess(address)
+		return
+	}
+	kubetest.Main(m, &server)
+}
 
 // harness runs one discovery-operator with a fake registrar and instance-writer, in a namespace of
 // its own.

@@ -3,6 +3,7 @@
 package operator
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -36,6 +37,9 @@ type Config struct {
 
 	AllowHostPaths  []string `help:"Dangerous host paths that devices may use, with all paths below them." placeholder:"PATH"`
 	AllowProperties []string `help:"Dangerous names that properties of devices may have, such as LD_PRELOAD." placeholder:"NAME"`
+
+	// ProbeInterval is the time between two probes of a connection to a handler, for tests.
+	ProbeInterval time.Duration `kong:"-"`
 }
 
 // Service is the discovery-operator.
@@ -108,9 +112,10 @@ func (s *Service) coordinator(registrar *grpc.ClientConn, devices *broadcast.Val
 	}
 	return coordinator.New(coordinator.Options{
 		Log: s.env.Log, Metrics: s.env.Metrics, Node: s.config.NodeName, Grace: s.config.HandlerGrace,
-		REST: config, Registrar: registrar, Inventory: devices,
+		ProbeInterval: cmp.Or(s.config.ProbeInterval, discovery.ProbeInterval),
+		REST:          config, Registrar: registrar, Inventory: devices,
 		Discoverer: &discovery.Discoverer{
-			Log: s.env.Log, Reader: api, Watcher: properties.NewWatcher(s.env.Log, api), Metrics: discovery.NewMetrics(s.env.Metrics),
+			Log: s.env.Log, Reader: api, Watcher: properties.NewWatcher(s.env.Log, api), Metrics: discovery.NewMetrics(s.env.Metrics), Grace: s.config.HandlerGrace,
 			Policy: inventory.Policy{AllowHostPaths: s.config.AllowHostPaths, AllowProperties: s.config.AllowProperties},
 		},
 	})

@@ -2,6 +2,7 @@ package instancewriter_test
 
 import (
 	"fmt"
+	"maps"
 	"testing"
 	"time"
 
@@ -31,6 +32,7 @@ func TestSharedDevice(t *testing.T) {
 	}, got.Spec)
 	require.Equal(t, f.configuration.UID, got.OwnerReferences[0].UID)
 	require.Empty(t, got.Finalizers)
+	require.Equal(t, map[string]string{akriv0.ConfigurationLabel: f.configuration.Name}, got.Labels)
 
 	incomplete := f.newReport(f.nodes[0])
 	incomplete.Complete = false
@@ -67,6 +69,25 @@ func TestCapacityFollowsTheConfiguration(t *testing.T) {
 		got := f.get(f.instanceName("foo")).Spec
 		return got.Capacity == 3 && len(got.DeviceUsage) == 3
 	})
+}
+
+// An Instance of an earlier version gets the label, with one write, when the service starts.
+func TestUpgradeAddsTheLabel(t *testing.T) {
+	f := newFixture(t, 1, 1)
+	old := start(t, grace)
+	f.reportShared("foo", old)
+	old.kill()
+	instance := f.get(f.instanceName("foo"))
+	instance.Labels = map[string]string{"room": "lab"}
+	_, err := f.instances.In(namespace).Update(t.Context(), instance, metav1.UpdateOptions{})
+	require.NoError(t, err)
+	apiProxy := newProxy(t)
+	writes := f.countWrites(apiProxy)
+	upgraded := startAt(t, apiProxy.URL, grace)
+	want := map[string]string{"room": "lab", akriv0.ConfigurationLabel: f.configuration.Name}
+	f.eventually("label", func() bool { return maps.Equal(f.get(instance.Name).Labels, want) })
+	settle(t, upgraded)
+	require.LessOrEqual(t, writes.Load(), int64(2), "the Instance and the status")
 }
 
 func TestDeletedConfiguration(t *testing.T) {
@@ -106,11 +127,32 @@ func TestUnavailableNode(t *testing.T) {
 	f.eventually("status without the node", func() bool { return len(f.status().Nodes) == 2 })
 }
 
+// A node keeps its slots for the grace period although its transition time is an hour ago.
+func TestGraceOfNodeWithWrongClock(t *testing.T) {
+	f := newFixture(t, 1, 2)
+	r := start(t, 2*time.Second)
+	f.reportShared("foo", r)
+	name := f.instanceName("foo")
+	require.NoError(t, reserve(r, f.nodes[1], claim(name, 0)))
+	began := time.Now()
+	f.setReadyAt(f.nodes[1], corev1.ConditionUnknown, began.Add(-time.Hour))
+	f.eventually("node not ready", func() bool { return len(f.get(name).Spec.Nodes) == 1 })
+	require.GreaterOrEqual(t, time.Since(began), 2*time.Second)
+
+	restarted := start(t, grace)
+	openReports(t, restarted).send(f.newReport(f.nodes[1], f.device("", "foo", true)))
+	require.Equal(t, f.nodes[:1], f.get(name).Spec.Nodes, "the grace period that begins again adds no node")
+}
+
 func (f *fixture) setReady(name string, ready corev1.ConditionStatus) {
+	f.setReadyAt(name, ready, time.Now())
+}
+
+func (f *fixture) setReadyAt(name string, ready corev1.ConditionStatus, transition time.Time) {
 	f.eventually("node status", func() bool {
 		node, err := f.nodeClient.In("").Get(f.Context(), name, metav1.GetOptions{})
 		require.NoError(f, err)
-		node.Status.Conditions = []corev1.NodeCondition{{Type: corev1.NodeReady, Status: ready, LastTransitionTime: metav1.Now()}}
+		node.Status.Conditions = []corev1.NodeCondition{{Type: corev1.NodeReady, Status: ready, LastTransitionTime: metav1.NewTime(transition)}}
 		_, err = f.nodeClient.In("").UpdateStatus(f.Context(), node, metav1.UpdateOptions{})
 		return err == nil
 	})
@@ -206,10 +248,10 @@ func TestProblemInStatusAndEvent(t *testing.T) {
 	f.eventually("not ready", func() bool { return ready().Status == metav1.ConditionFalse })
 	require.Equal(t, akriv0.ReasonHandlerNotRegistered, ready().Reason)
 	require.Equal(t, f.nodes[0]+`: no Discovery Handler named "x"`, ready().Message)
-	f.eventually("event", func() bool { return f.events(corev1.EventTypeWarning) == 1 })
+	f.eventually("event", func() bool { return len(f.events(akriv0.ReasonHandlerNotRegistered)) == 1 })
 	s.send(f.newReport(f.nodes[0], f.device("", "foo", true)))
 	f.eventually("ready", func() bool { return ready().Status == metav1.ConditionTrue && f.status().Devices == 1 })
-	f.eventually("event", func() bool { return f.events(corev1.EventTypeNormal) == 1 })
+	f.eventually("event", func() bool { return len(f.events(akriv0.ReasonAsExpected)) == 1 })
 }
 
 func TestMalformedSlot(t *testing.T) {

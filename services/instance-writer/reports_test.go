@@ -3,6 +3,8 @@ package instancewriter_test
 import (
 	"net/http"
 	"path"
+	"slices"
+	"strings"
 	"sync/atomic"
 	"testing"
 
@@ -10,6 +12,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	akriv0 "akri.sh/libs/apis/akri/v0"
+	instancev1 "akri.sh/proto/akri/instance/v1"
 )
 
 // An Instance that cannot be written does not delay the report of another Configuration.
@@ -60,4 +63,30 @@ func TestReadyIsUnknownBeforeReport(t *testing.T) {
 	done.ConfigurationGeneration = 1
 	s.send(done)
 	f.eventually("ready", func() bool { return ready().Status == metav1.ConditionTrue && f.status().ObservedGeneration == 1 })
+}
+
+func TestEventsOfDevices(t *testing.T) {
+	f := newFixture(t, 1, 2)
+	streams := f.reportShared("foo", start(t, grace))
+	on := func(node string) string { return f.instanceName("foo") + " on " + node }
+	f.eventually("devices added", func() bool { // in one Event or, on a slow machine, in two
+		added := strings.Split(strings.Join(f.events(akriv0.ReasonDeviceAdded), ", "), ", ")
+		return slices.Equal(slices.Sorted(slices.Values(added)), []string{on(f.nodes[0]), on(f.nodes[1])})
+	})
+	streams[1].send(f.newReport(f.nodes[1]))
+	f.eventually("device removed", func() bool { return slices.Equal(f.events(akriv0.ReasonDeviceRemoved), []string{on(f.nodes[1])}) })
+}
+
+// A problem that becomes another problem of the same condition creates another Event.
+func TestEventPerReason(t *testing.T) {
+	f := newFixture(t, 1, 1)
+	s := openReports(t, start(t, grace))
+	for _, reason := range []string{akriv0.ReasonPropertyNotFound, akriv0.ReasonPropertyForbidden} {
+		report := f.newReport(f.nodes[0])
+		report.Problems = []*instancev1.Problem{{Reason: reason, Message: "about " + reason}}
+		s.send(report)
+		f.eventually("event", func() bool {
+			return slices.Equal(f.events(reason), []string{"DetailsAccepted is False: " + f.nodes[0] + ": about " + reason})
+		})
+	}
 }

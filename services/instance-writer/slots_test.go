@@ -19,19 +19,20 @@ import (
 	instancev1 "akri.sh/proto/akri/instance/v1"
 )
 
-func (f *fixture) events(kind string) int {
+// events returns the messages of the Events of the Configuration with the reason. "": any reason.
+func (f *fixture) events(reason string) []string {
 	events, err := kube.NewClient[corev1.Event, corev1.EventList](
 		api.Config(), corev1.SchemeGroupVersion.WithResource("events"), corev1.AddToScheme)
 	require.NoError(f, err)
 	list, err := events.In(namespace).List(f.Context(), metav1.ListOptions{})
 	require.NoError(f, err)
-	count := 0
+	var messages []string
 	for _, event := range list.Items {
-		if event.InvolvedObject.UID == f.configuration.UID && event.Type == kind {
-			count++
+		if event.InvolvedObject.UID == f.configuration.UID && (reason == "" || event.Reason == reason) {
+			messages = append(messages, event.Message)
 		}
 	}
-	return count
+	return messages
 }
 
 func reserve(r *replica, node string, claims ...*instancev1.SlotClaim) error {

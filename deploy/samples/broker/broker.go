@@ -50,7 +50,7 @@ func New(config Config) *Broker {
 
 // Run logs the devices and their properties, and serves HTTP on the listener until ctx ends.
 func (b *Broker) Run(ctx context.Context, listener net.Listener) error {
-	b.logStart()
+	b.LogDevices()
 	server := &http.Server{Handler: b.handler(), ReadHeaderTimeout: headerTimeout}
 	stopped := make(chan error, 1)
 	stop := context.AfterFunc(ctx, func() {
@@ -65,7 +65,8 @@ func (b *Broker) Run(ctx context.Context, listener net.Listener) error {
 	return <-stopped
 }
 
-func (b *Broker) logStart() {
+// LogDevices reads the devices and logs them and their properties.
+func (b *Broker) LogDevices() {
 	report := b.report()
 	for key, value := range report.Env {
 		b.config.Logger.Info("device property", "env", key, "value", value)

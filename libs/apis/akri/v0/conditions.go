@@ -2,7 +2,7 @@ package v0
 
 // Condition types of a Configuration. True is the normal status of each.
 const (
-	// ConditionReady summarizes the other conditions.
+	// ConditionReady summarizes the other conditions except DevicesFound.
 	ConditionReady = "Ready"
 	// ConditionHandlerRegistered means that the Discovery Handler is registered on the nodes.
 	ConditionHandlerRegistered = "HandlerRegistered"
@@ -12,6 +12,9 @@ const (
 	ConditionDevicesAccepted = "DevicesAccepted"
 	// ConditionSlotsReadable means that all values of deviceUsage are valid.
 	ConditionSlotsReadable = "SlotsReadable"
+	// ConditionDevicesFound means that the details match at least one device. It does not affect
+	// Ready, because a Configuration may match nothing for a while.
+	ConditionDevicesFound = "DevicesFound"
 )
 
 // Reasons of Problems and conditions.
@@ -41,8 +44,18 @@ const (
 	ReasonNameTaken = "NameTaken"
 	// ReasonSlotMalformed means that a value of deviceUsage is malformed. Its slot is not offered.
 	ReasonSlotMalformed = "SlotMalformed"
+	// ReasonNothingMatched means that no node has found a device.
+	ReasonNothingMatched = "NothingMatched"
 	// ReasonAsExpected is the reason of conditions that are True.
 	ReasonAsExpected = "AsExpected"
-	// ReasonNoReport means that no node has reported yet.
+	// ReasonNoReport means that no node has reported what the condition is about yet.
 	ReasonNoReport = "NoReport"
+)
+
+// Reasons of Events of a Configuration. Other Events have the reason of a condition.
+const (
+	// ReasonDeviceAdded means that a node sees a device.
+	ReasonDeviceAdded = "DeviceAdded"
+	// ReasonDeviceRemoved means that a node no longer sees a device.
+	ReasonDeviceRemoved = "DeviceRemoved"
 )

@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"golang.org/x/crypto/blake2b"
+	"k8s.io/apimachinery/pkg/util/validation"
 )
 
 const digestBytes = 3
@@ -13,6 +14,21 @@ const digestBytes = 3
 // DeviceIDAnnotation holds the device id that the handler assigned. It distinguishes device ids
 // with the same digest.
 const DeviceIDAnnotation = "akri.sh/device-id"
+
+// ConfigurationLabel of an Instance is the name of its Configuration. An Instance whose
+// Configuration has a name that is no label value has no such label.
+const ConfigurationLabel = "akri.sh/configuration"
+
+// SetConfigurationLabel sets the ConfigurationLabel of the Instance to its configurationName.
+func (i *Instance) SetConfigurationLabel() {
+	if len(validation.IsValidLabelValue(i.Spec.ConfigurationName)) > 0 {
+		return
+	}
+	if i.Labels == nil {
+		i.Labels = map[string]string{}
+	}
+	i.Labels[ConfigurationLabel] = i.Spec.ConfigurationName
+}
 
 // Digest returns the part of an Instance's name that identifies the device: the BLAKE2b hash of the
 // device id, with an output size of three bytes (a truncated longer hash differs), as six hex

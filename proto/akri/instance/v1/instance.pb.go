@@ -32,7 +32,8 @@ type ReportDevicesRequest struct {
 	// The uid of the Configuration that was discovered. A report on a Configuration that was deleted
 	// and re-created since is ignored.
 	ConfigurationUid string `protobuf:"bytes,5,opt,name=configuration_uid,json=configurationUid,proto3" json:"configuration_uid,omitempty"`
-	// False until every handler has sent a list. `devices` may then lack devices that exist.
+	// False until every handler has sent a list, or has sent none for the grace period while its
+	// stream was open. `devices` may then lack devices that exist.
 	Complete bool      `protobuf:"varint,6,opt,name=complete,proto3" json:"complete,omitempty"`
 	Devices  []*Device `protobuf:"bytes,7,rep,name=devices,proto3" json:"devices,omitempty"`
 	// The endpoints that serve this Configuration on the node.
@@ -41,8 +42,12 @@ type ReportDevicesRequest struct {
 	Problems []*Problem `protobuf:"bytes,9,rep,name=problems,proto3" json:"problems,omitempty"`
 	// The generation of the Configuration that was discovered. 0: unknown, treated as the newest.
 	ConfigurationGeneration int64 `protobuf:"varint,10,opt,name=configuration_generation,json=configurationGeneration,proto3" json:"configuration_generation,omitempty"`
-	unknownFields           protoimpl.UnknownFields
-	sizeCache               protoimpl.SizeCache
+	// True if every handler has sent a list, or has sent none for 15 seconds while its stream was
+	// open: it has found no device so far. The status of the Configuration then follows the report
+	// even if it is not complete. A complete report is always answered.
+	Answered      bool `protobuf:"varint,11,opt,name=answered,proto3" json:"answered,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
 }
 
 func (x *ReportDevicesRequest) Reset() {
@@ -143,6 +148,13 @@ func (x *ReportDevicesRequest) GetConfigurationGeneration() int64 {
 		return x.ConfigurationGeneration
 	}
 	return 0
+}
+
+func (x *ReportDevicesRequest) GetAnswered() bool {
+	if x != nil {
+		return x.Answered
+	}
+	return false
 }
 
 type Device struct {
@@ -1290,7 +1302,7 @@ var File_akri_instance_v1_instance_proto protoreflect.FileDescriptor
 
 const file_akri_instance_v1_instance_proto_rawDesc = "" +
 	"\n" +
-	"\x1fakri/instance/v1/instance.proto\x12\x10akri.instance.v1\x1a\x1fgoogle/protobuf/timestamp.proto\"\xb5\x03\n" +
+	"\x1fakri/instance/v1/instance.proto\x12\x10akri.instance.v1\x1a\x1fgoogle/protobuf/timestamp.proto\"\xd1\x03\n" +
 	"\x14ReportDevicesRequest\x12\x12\n" +
 	"\x04node\x18\x01 \x01(\tR\x04node\x12\x1a\n" +
 	"\brevision\x18\x02 \x01(\x04R\brevision\x12\x1c\n" +
@@ -1302,7 +1314,8 @@ const file_akri_instance_v1_instance_proto_rawDesc = "" +
 	"\bhandlers\x18\b \x03(\v2\x1e.akri.instance.v1.HandlerStateR\bhandlers\x125\n" +
 	"\bproblems\x18\t \x03(\v2\x19.akri.instance.v1.ProblemR\bproblems\x129\n" +
 	"\x18configuration_generation\x18\n" +
-	" \x01(\x03R\x17configurationGeneration\"\xd5\x01\n" +
+	" \x01(\x03R\x17configurationGeneration\x12\x1a\n" +
+	"\banswered\x18\v \x01(\bR\banswered\"\xd5\x01\n" +
 	"\x06Device\x12\x1a\n" +
 	"\binstance\x18\x01 \x01(\tR\binstance\x12\x0e\n" +
 	"\x02id\x18\x02 \x01(\tR\x02id\x12\x16\n" +

@@ -110,7 +110,7 @@ func firstPerField(errs field.ErrorList) (first field.ErrorList) {
 // field it returns a warning, because Akri ignores the field.
 func (r Reviewer) checkUnknown(ctx context.Context, unknown unknownField) (*field.Error, string) {
 	if strings.HasPrefix(unknown.parent.PkgPath(), akriv0.Group) {
-		return field.Forbidden(unknown.path, "unknown field"), ""
+		return field.Forbidden(unknown.path, unknownMessage(unknown)), ""
 	}
 	exists, err := r.Schema.HasField(ctx, unknown.parent, unknown.name)
 	switch {

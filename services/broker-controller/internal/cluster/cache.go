@@ -151,7 +151,28 @@ func trimConfiguration(configuration *akriv0.Configuration) {
 func trimPod(pod *corev1.Pod) {
 	trimAnnotations(pod)
 	pod.Spec = corev1.PodSpec{NodeName: pod.Spec.NodeName}
-	pod.Status = corev1.PodStatus{Phase: pod.Status.Phase, StartTime: pod.Status.StartTime}
+	status := pod.Status
+	pod.Status = corev1.PodStatus{Phase: status.Phase, StartTime: status.StartTime}
+	switch status.Phase {
+	case corev1.PodPending:
+		pod.Status.Conditions = status.Conditions
+		pod.Status.InitContainerStatuses = trimContainers(status.InitContainerStatuses)
+		pod.Status.ContainerStatuses = trimContainers(status.ContainerStatuses)
+	case corev1.PodFailed:
+		pod.Status.Reason = status.Reason
+	}
+}
+
+// trimContainers keeps the reasons of waiting containers.
+func trimContainers(containers []corev1.ContainerStatus) (trimmed []corev1.ContainerStatus) {
+	for _, container := range containers {
+		if waiting := container.State.Waiting; waiting != nil {
+			trimmed = append(trimmed, corev1.ContainerStatus{State: corev1.ContainerState{
+				Waiting: &corev1.ContainerStateWaiting{Reason: waiting.Reason},
+			}})
+		}
+	}
+	return trimmed
 }
 
 func trimJob(job *batchv1.Job) {

@@ -39,6 +39,8 @@ type Options struct {
 	OnWrite func(kind, verb string, err error)
 	// StuckAfter is how long a broker Pod may be pending on its node.
 	StuckAfter time.Duration
+	// StartTimeout is how long a broker Pod may be unable to start before another node gets it.
+	StartTimeout time.Duration
 }
 
 // Controller reconciles while this process leads.
@@ -46,6 +48,7 @@ type Controller struct {
 	Options
 	rollout                   *rollout
 	expectations              *expectations
+	startFailures             *startFailures
 	instances, configurations queue
 }
 
@@ -68,7 +71,7 @@ func newQueue() queue {
 // Run reconciles until ctx ends. The cache must be synced.
 func Run(ctx context.Context, options Options) error {
 	c := &Controller{
-		Options: options, rollout: newRollout(), expectations: newExpectations(),
+		Options: options, rollout: newRollout(), expectations: newExpectations(), startFailures: newStartFailures(),
 		instances: newQueue(), configurations: newQueue(),
 	}
 	stop := context.AfterFunc(ctx, func() {

@@ -21,6 +21,7 @@ import (
 func (c *Controller) reconcileInstance(ctx context.Context, key string) (time.Duration, error) {
 	instance, ok := c.Cache.Instances.Get(key)
 	if !ok || instance.DeletionTimestamp != nil {
+		c.startFailures.remove(key)
 		return 0, c.deleteBrokers(ctx, key)
 	}
 	configuration, ok := c.Cache.Configurations.Get(cluster.Key(instance.Namespace, instance.Spec.ConfigurationName))

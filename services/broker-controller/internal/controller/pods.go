@@ -27,6 +27,9 @@ func (c *Controller) reconcilePods(
 		if ownedBy(pod, instance.Name) {
 			pods[pod.Name] = pod
 			existing = append(existing, planPod(pod, instance))
+			if pod.Status.Phase == corev1.PodRunning {
+				c.startFailures.started(cluster.Key(instance.Namespace, instance.Name), pod.Name)
+			}
 		}
 	}
 	desired := c.desiredPods(instance, podBroker(configuration))
@@ -45,11 +48,14 @@ func (c *Controller) reconcilePods(
 }
 
 func (c *Controller) desiredPods(instance *akriv0.Instance, broker *akriv0.BrokerSpec) plan.Desired {
-	desired := plan.Desired{Nodes: map[string]string{}, Capacity: int(instance.Spec.Capacity), StuckAfter: c.StuckAfter}
+	desired := plan.Desired{
+		Nodes: map[string]string{}, Capacity: int(instance.Spec.Capacity), StuckAfter: c.StuckAfter, StartTimeout: c.StartTimeout,
+	}
 	if broker == nil {
 		return desired
 	}
 	desired.Hash = render.PodHash(broker)
+	desired.Failures = c.startFailures.of(cluster.Key(instance.Namespace, instance.Name), desired.Hash)
 	for _, node := range instance.Spec.Nodes {
 		desired.Nodes[render.PodName(instance, node)] = node
 	}
@@ -65,6 +71,7 @@ func planPod(pod *corev1.Pod, instance *akriv0.Instance) plan.Pod {
 		Foreign:  pod.OwnerReferences[0].UID != instance.UID,
 		Hash:     pod.Annotations[render.AnnotationSpecHash],
 		Attempt:  render.Attempt(pod),
+		Blocked:  blocked(pod),
 	}
 	if pod.Status.StartTime != nil {
 		p.Started = pod.Status.StartTime.Time
@@ -84,9 +91,7 @@ func (c *Controller) applyPods(
 	failed := map[string]bool{}
 	for _, deletion := range changes.Delete {
 		pod := pods[deletion.Name]
-		if deletion.Reason == plan.Outdated {
-			c.rollout.replacing(configuration, instance, pod)
-		}
+		c.beforeDelete(instance, configuration, pod, deletion.Reason)
 		if err := writer.delete(ctx, pod, gracePeriod(deletion)); err != nil {
 			errs, failed[deletion.Name] = append(errs, err), true
 			continue
@@ -102,10 +107,25 @@ func (c *Controller) applyPods(
 			errs = append(errs, err)
 		}
 		if created {
+			c.rollout.created(configuration, instance, creation.Name)
 			c.Events.Eventf(reference, corev1.EventTypeNormal, "BrokerCreated", "Created Pod %s for node %s.", creation.Name, creation.Node)
 		}
 	}
 	return errors.Join(errs...)
+}
+
+// beforeDelete records why a Pod is deleted, before the cache can show that it is gone.
+func (c *Controller) beforeDelete(
+	instance *akriv0.Instance, configuration *akriv0.Configuration, pod *corev1.Pod, reason plan.Reason,
+) {
+	switch reason {
+	case plan.Outdated:
+		c.rollout.replacing(configuration, instance, pod)
+	case plan.Moved, plan.Stuck:
+		key, hash := cluster.Key(instance.Namespace, instance.Name), render.PodHash(podBroker(configuration))
+		c.startFailures.add(key, hash, pod, time.Now())
+		c.rollout.moved(configuration, instance, pod.Name)
+	}
 }
 
 // removedMessage returns the message of the Event for a deleted Pod.
@@ -115,6 +135,9 @@ func (c *Controller) removedMessage(deletion plan.Deletion) string {
 		return fmt.Sprintf("Replaced Pod %s: it had ended.", deletion.Name)
 	case plan.Stuck:
 		return fmt.Sprintf("Replaced Pod %s: it had not started within %s.", deletion.Name, duration.HumanDuration(c.StuckAfter))
+	case plan.Moved:
+		return fmt.Sprintf("Removed Pod %s: it could not start on its node within %s. Another node gets a broker.",
+			deletion.Name, duration.HumanDuration(c.StartTimeout))
 	case plan.Outdated:
 		return fmt.Sprintf("Replaced Pod %s: the broker spec changed.", deletion.Name)
 	default:

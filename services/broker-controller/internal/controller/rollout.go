@@ -28,6 +28,8 @@ type update struct {
 	pod        string
 	replaced   types.UID
 	generation int64
+	// moved means that the new Pod was deleted and the next one does not exist yet.
+	moved bool
 }
 
 func newRollout() *rollout { return &rollout{updates: map[types.UID]update{}} }
@@ -58,15 +60,37 @@ func (r *rollout) tryStart(
 // replacing records the Pod that the update replaces. It must be called before the Pod is deleted.
 // Pods that do not run are replaced independently of the rollout.
 func (r *rollout) replacing(configuration *akriv0.Configuration, instance *akriv0.Instance, pod *corev1.Pod) {
+	r.change(configuration, instance, func(u *update) {
+		if u.pod == "" && pod.Status.Phase == corev1.PodRunning {
+			u.pod, u.replaced = pod.Name, pod.UID
+		}
+	})
+}
+
+// moved records that the new Pod of an update is deleted because it does not start. The next Pod of
+// the Instance, perhaps on another node, takes its place.
+func (r *rollout) moved(configuration *akriv0.Configuration, instance *akriv0.Instance, pod string) {
+	r.change(configuration, instance, func(u *update) { u.moved = u.moved || u.pod == pod })
+}
+
+// created records a new Pod.
+func (r *rollout) created(configuration *akriv0.Configuration, instance *akriv0.Instance, pod string) {
+	r.change(configuration, instance, func(u *update) {
+		if u.moved {
+			u.pod, u.moved = pod, false
+		}
+	})
+}
+
+// change calls f with the update of the Instance, if there is one.
+func (r *rollout) change(configuration *akriv0.Configuration, instance *akriv0.Instance, f func(*update)) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	current, ok := r.updates[configuration.UID]
-	key := cluster.Key(instance.Namespace, instance.Name)
-	if !ok || current.instance != key || current.pod != "" || pod.Status.Phase != corev1.PodRunning {
-		return
+	if ok && current.instance == cluster.Key(instance.Namespace, instance.Name) {
+		f(&current)
+		r.updates[configuration.UID] = current
 	}
-	current.pod, current.replaced = pod.Name, pod.UID
-	r.updates[configuration.UID] = current
 }
 
 // done reports whether the new Pod runs or will not be created.
@@ -77,6 +101,9 @@ func (u update) done(cache cluster.Cache, configuration *akriv0.Configuration) b
 	instance, ok := cache.Instances.Get(u.instance)
 	if !ok {
 		return true
+	}
+	if u.moved {
+		return u.generation != configuration.Generation
 	}
 	if pod, ok := cache.Pods.Get(cluster.Key(configuration.Namespace, u.pod)); ok {
 		return pod.UID != u.replaced && pod.Status.Phase == corev1.PodRunning

@@ -25,6 +25,8 @@ const (
 	Stuck
 	// Outdated: the broker spec has changed.
 	Outdated
+	// Moved: the Pod did not start on its node in time, and another node gets a broker.
+	Moved
 )
 
 const (
@@ -49,6 +51,9 @@ type Pod struct {
 	Hash string
 	// Attempt counts the previous Pods that ended soon.
 	Attempt int
+	// Blocked means that the Pod cannot be scheduled or started on its node at present, or that the
+	// node rejected it.
+	Blocked bool
 }
 
 // Desired is the desired state of the broker Pods of an Instance.
@@ -63,6 +68,10 @@ type Desired struct {
 	MayUpdate bool
 	// StuckAfter is how long a Pod may be pending on its node.
 	StuckAfter time.Duration
+	// StartTimeout is how long a Pod may be Blocked before another node gets a broker instead.
+	StartTimeout time.Duration
+	// Failures are the nodes on which no broker started, by the name of the Pod.
+	Failures map[string]Failure
 }
 
 // Creation of a Pod.
@@ -94,44 +103,46 @@ type Pods struct {
 // ForPods compares the existing Pods with the desired state.
 func ForPods(now time.Time, desired Desired, existing []Pod) Pods {
 	existing = slices.SortedFunc(slices.Values(existing), func(a, b Pod) int { return cmp.Compare(a.Name, b.Name) })
-	selected := selectPods(desired, existing)
+	nodes := selectPods(now, desired, existing)
 	var plan Pods
+	if !nodes.retryAt.IsZero() {
+		plan.requeueAfter(nodes.retryAt.Sub(now))
+	}
 	inUse := map[string]bool{}
 	for _, pod := range existing {
 		inUse[pod.Name] = true
 		switch {
 		case pod.Deleting:
-		case pod.Foreign || !selected[pod.Name]:
+		case nodes.moved[pod.Name]:
+			plan.move(pod)
+		case pod.Foreign || !nodes.selected[pod.Name]:
 			plan.delete(pod, Unneeded)
 		default:
 			plan.keepOrReplace(now, &desired, pod)
 		}
 	}
-	for _, name := range slices.Sorted(maps.Keys(selected)) {
-		if !inUse[name] {
-			plan.Create = append(plan.Create, Creation{Name: name, Node: desired.Nodes[name]})
-		}
-	}
+	plan.createMissing(desired, nodes.selected, inUse)
 	return plan
 }
 
-// selectPods selects as many Pods as the capacity allows: running Pods first, then existing ones,
-// then by name.
-func selectPods(desired Desired, existing []Pod) map[string]bool {
-	rank := map[string]int{}
-	for _, pod := range existing {
-		rank[pod.Name] = 1
-		if pod.Phase == corev1.PodRunning && !pod.Deleting {
-			rank[pod.Name] = 2
+// createMissing creates the selected Pods. A Pod that replaces a moved one is created when the
+// moved one is gone.
+func (p *Pods) createMissing(desired Desired, selected, inUse map[string]bool) {
+	ending := 0
+	for _, deletion := range p.Delete {
+		if deletion.Reason == Moved && !deletion.Force {
+			ending++
 		}
 	}
-	candidates := slices.Sorted(maps.Keys(desired.Nodes))
-	slices.SortStableFunc(candidates, func(a, b string) int { return cmp.Compare(rank[b], rank[a]) })
-	selected := map[string]bool{}
-	for _, name := range candidates[:min(max(desired.Capacity, 0), len(candidates))] {
-		selected[name] = true
+	for _, name := range slices.Sorted(maps.Keys(selected)) {
+		switch {
+		case inUse[name]:
+		case ending > 0:
+			ending--
+		default:
+			p.Create = append(p.Create, Creation{Name: name, Node: desired.Nodes[name]})
+		}
 	}
-	return selected
 }
 
 func (p *Pods) keepOrReplace(now time.Time, desired *Desired, pod Pod) {
@@ -141,6 +152,7 @@ func (p *Pods) keepOrReplace(now time.Time, desired *Desired, pod Pod) {
 		p.updateRunning(outdated, desired, pod)
 	case corev1.PodPending, "":
 		p.replaceStuck(now, outdated, desired.StuckAfter, pod)
+		p.requeueBlocked(now, desired, pod)
 	default:
 		p.replaceEnded(now, outdated, desired, pod)
 	}
@@ -172,6 +184,14 @@ func (p *Pods) replaceStuck(now time.Time, outdated bool, stuckAfter time.Durati
 	}
 }
 
+// requeueBlocked makes the plan run again when another node can get a broker instead.
+func (p *Pods) requeueBlocked(now time.Time, desired *Desired, pod Pod) {
+	due := pod.giveUpAt(desired.StartTimeout)
+	if len(desired.Nodes) > desired.Capacity && pod.waitsToStart(desired.Hash) && now.Before(due) {
+		p.requeueAfter(due.Sub(now))
+	}
+}
+
 // replaceEnded replaces a Pod that ended: at once if it lived long enough, else when the backoff
 // since its creation has passed. A Pod that failed before a kubelet accepted it is kept for
 // StuckAfter.
@@ -188,6 +208,7 @@ func (p *Pods) replaceEnded(now time.Time, outdated bool, desired *Desired, pod 
 	}
 	if now.Before(due) {
 		p.requeueAfter(due.Sub(now))
+		p.requeueBlocked(now, desired, pod)
 		return
 	}
 	p.Delete = append(p.Delete, Deletion{Name: pod.Name, Reason: Ended, Force: true})
@@ -196,6 +217,12 @@ func (p *Pods) replaceEnded(now time.Time, outdated bool, desired *Desired, pod 
 
 func (p *Pods) delete(pod Pod, reason Reason) {
 	p.Delete = append(p.Delete, Deletion{Name: pod.Name, Reason: reason})
+}
+
+// move deletes a Pod that does not start. One that was rejected is gone at once.
+func (p *Pods) move(pod Pod) {
+	rejected := pod.Phase != corev1.PodPending && pod.Phase != ""
+	p.Delete = append(p.Delete, Deletion{Name: pod.Name, Reason: Moved, Force: rejected})
 }
 
 func (p *Pods) requeueAfter(delay time.Duration) {

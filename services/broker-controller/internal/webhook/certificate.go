@@ -109,6 +109,21 @@ func validFor(certificate *x509.Certificate, names []string, bundle []byte, now 
 	return true
 }
 
+// verifyChain verifies the chain of a server with the certificates of a bundle.
+func verifyChain(chain *tls.Certificate, bundle []byte, name string, now time.Time) error {
+	roots, intermediates := x509.NewCertPool(), x509.NewCertPool()
+	roots.AppendCertsFromPEM(bundle)
+	for _, der := range chain.Certificate[1:] {
+		if certificate, err := x509.ParseCertificate(der); err == nil {
+			intermediates.AddCert(certificate)
+		}
+	}
+	_, err := chain.Leaf.Verify(x509.VerifyOptions{
+		Roots: roots, Intermediates: intermediates, DNSName: name, CurrentTime: now,
+	})
+	return err
+}
+
 func newCA(now time.Time) (keyPair, error) {
 	return issue(now, &x509.Certificate{
 		Subject:               pkix.Name{CommonName: "akri webhook authority"},

@@ -1,12 +1,14 @@
 package webhook
 
 import (
+	"bytes"
 	"context"
 	"crypto/tls"
 	"crypto/x509"
 	"errors"
 	"fmt"
 	"net/http"
+	"slices"
 	"time"
 
 	"go.uber.org/zap"
@@ -40,9 +42,18 @@ const (
 
 var errNotFound = errors.New("does not exist; install it with the Helm chart")
 
-// Maintain renews the certificate and keeps the webhook registered until ctx ends. Only the leader
-// must call it.
-func (w *Webhook) Maintain(ctx context.Context) {
+// Lead makes this replica the one that sets the whole registration until ctx ends.
+func (w *Webhook) Lead(ctx context.Context) {
+	w.role.Store(takingOver)
+	w.changed.Notify()
+	<-ctx.Done()
+	w.role.Store(standby)
+}
+
+// maintain renews the certificate and keeps the webhook registered until ctx ends. Every replica
+// calls it: a replica that is not ready must not wait for the leader, which can be of an earlier
+// release with another Secret or without the webhook.
+func (w *Webhook) maintain(ctx context.Context) {
 	if kube.WaitForSync(ctx, w.secret, w.registration) != nil {
 		return // ctx ended
 	}
@@ -113,31 +124,68 @@ func (w *Webhook) dnsNames() []string {
 	return []string{name + ".svc", name + ".svc.cluster.local", "localhost"}
 }
 
-// register updates the ValidatingWebhookConfiguration. For the first registration it first calls
-// the webhook through the Service, because the API server refuses Configurations while a registered
-// webhook is unreachable.
-func (w *Webhook) register(ctx context.Context, bundle []byte) error {
+// register updates the ValidatingWebhookConfiguration. A standby replica only adds its CA if it is
+// missing. A Service routes to ready replicas only and a replica is ready only when the webhook is
+// registered, so the API server ignores an unreachable webhook until the leader has reached it.
+func (w *Webhook) register(ctx context.Context, own []byte) error {
 	registration, ok := w.registration.Get(w.Name)
 	if !ok {
 		return fmt.Errorf("ValidatingWebhookConfiguration %q %w", w.Name, errNotFound)
 	}
-	desired := []admissionregistrationv1.ValidatingWebhook{w.validatingWebhook(bundle)}
-	if equality.Semantic.DeepEqual(registration.Webhooks, desired) {
+	role, current := w.role.Load(), bundleOf(registration)
+	if role == standby && (bytes.Contains(current, own) || w.verify(current) == nil) {
 		return nil
 	}
-	if len(registration.Webhooks) == 0 {
-		if err := w.probe(ctx, bundle); err != nil {
-			return err
+	policy, probeErr := policyOf(registration), error(nil)
+	if policy == admissionregistrationv1.Ignore && role != standby && len(current) > 0 {
+		if probeErr = w.probe(ctx, own); probeErr == nil {
+			policy = admissionregistrationv1.Fail
 		}
 	}
-	update := registration.DeepCopy()
-	update.Webhooks = desired
-	_, err := w.registrations.In("").Update(ctx, update, metav1.UpdateOptions{})
-	if err != nil && !apierrors.IsConflict(err) {
-		return fmt.Errorf("update ValidatingWebhookConfiguration: %w", err)
+	desired := []admissionregistrationv1.ValidatingWebhook{w.validatingWebhook(newBundle(role, own, current), policy)}
+	if !equality.Semantic.DeepEqual(registration.Webhooks, desired) {
+		update := registration.DeepCopy()
+		update.Webhooks = desired
+		_, err := w.registrations.In("").Update(ctx, update, metav1.UpdateOptions{})
+		if apierrors.IsConflict(err) {
+			return nil // the change triggers the next reconciliation
+		}
+		if err != nil {
+			return fmt.Errorf("update ValidatingWebhookConfiguration: %w", err)
+		}
+		w.Log.Info("webhook registered", zap.String("failure_policy", string(policy)))
 	}
-	w.Log.Info("webhook registered")
-	return nil
+	w.role.CompareAndSwap(takingOver, leader)
+	return probeErr
+}
+
+func bundleOf(registration *registration) []byte {
+	if len(registration.Webhooks) == 0 {
+		return nil
+	}
+	return registration.Webhooks[0].ClientConfig.CABundle
+}
+
+func policyOf(registration *registration) admissionregistrationv1.FailurePolicyType {
+	if len(registration.Webhooks) == 0 || registration.Webhooks[0].FailurePolicy == nil {
+		return admissionregistrationv1.Ignore
+	}
+	return *registration.Webhooks[0].FailurePolicy
+}
+
+// newBundle returns the CA certificates to register. A leader keeps those that replicas with
+// another Secret have added since it took over, so that two replicas do not undo each other's
+// changes.
+func newBundle(role int32, own, current []byte) []byte {
+	switch {
+	case len(current) == 0 || role == takingOver:
+		return own
+	case bytes.Contains(current, own):
+		return current
+	case role == standby:
+		return slices.Concat(own, []byte("\n"), current)
+	}
+	return own
 }
 
 // probe calls the webhook in the same way as the API server.
@@ -164,7 +212,9 @@ func (w *Webhook) probe(ctx context.Context, bundle []byte) error {
 // validatingWebhook sets also the fields that the API server defaults, so that the result can be
 // compared with the registered webhook. It matches creations and changes of the spec, and neither
 // deletions nor the status.
-func (w *Webhook) validatingWebhook(bundle []byte) admissionregistrationv1.ValidatingWebhook {
+func (w *Webhook) validatingWebhook(
+	bundle []byte, policy admissionregistrationv1.FailurePolicyType,
+) admissionregistrationv1.ValidatingWebhook {
 	client := admissionregistrationv1.WebhookClientConfig{CABundle: bundle}
 	if w.URL != "" {
 		client.URL = &w.URL
@@ -183,7 +233,7 @@ func (w *Webhook) validatingWebhook(bundle []byte) admissionregistrationv1.Valid
 			},
 		}},
 		MatchConditions:         []admissionregistrationv1.MatchCondition{{Name: "spec-changes", Expression: specChanged}},
-		FailurePolicy:           new(admissionregistrationv1.Fail),
+		FailurePolicy:           &policy,
 		MatchPolicy:             new(admissionregistrationv1.Equivalent),
 		NamespaceSelector:       &metav1.LabelSelector{},
 		ObjectSelector:          &metav1.LabelSelector{},

@@ -1,5 +1,5 @@
 // Package webhook serves the validating webhook over TLS and registers it with the API server. The
-// certificate is in a Secret, so that all replicas serve with the same one. The leader renews it
+// certificate is in a Secret, so that all replicas serve with the same one. Any replica renews it
 // and publishes its CA in the ValidatingWebhookConfiguration.
 package webhook
 
@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"net"
 	"net/http"
+	"net/url"
 	"sync/atomic"
 	"time"
 
@@ -31,7 +32,17 @@ const (
 	shutdownDelay = 2 * time.Second
 )
 
-var errNoCertificate = errors.New("no certificate yet")
+var (
+	errNoCertificate = errors.New("no certificate yet")
+	errNotRegistered = errors.New("the webhook is not registered yet")
+)
+
+// Roles of a replica. A new leader removes the CA certificates of other replicas once.
+const (
+	standby int32 = iota
+	takingOver
+	leader
+)
 
 // Options of a Webhook.
 type Options struct {
@@ -43,7 +54,7 @@ type Options struct {
 	Name string
 	// Secret is the name of the Secret with the certificate.
 	Secret string
-	// MakeCertificate makes the leader create and renew the certificate.
+	// MakeCertificate makes the replicas create and renew the certificate.
 	MakeCertificate bool
 	// URL replaces the Service as the address that the API server calls.
 	URL     string
@@ -65,6 +76,7 @@ type Webhook struct {
 	registration  *kube.Informer[*registration]
 	certificate   atomic.Pointer[tls.Certificate]
 	changed       broadcast.Signal
+	role          atomic.Int32
 }
 
 // New returns a Webhook. It starts nothing.
@@ -101,12 +113,40 @@ func (w *Webhook) loadCertificate() {
 	w.certificate.Store(&certificate)
 }
 
-// Ready is a readiness check. It returns an error until there is a certificate.
+// Ready is a readiness check. It returns an error until the API server has a registration whose CA
+// verifies the certificate of this replica.
 func (w *Webhook) Ready(context.Context) error {
 	if w.certificate.Load() == nil {
 		return errNoCertificate
 	}
+	registration, ok := w.registration.Get(w.Name)
+	if !ok {
+		return fmt.Errorf("ValidatingWebhookConfiguration %q %w", w.Name, errNotFound)
+	}
+	if len(registration.Webhooks) == 0 {
+		return errNotRegistered
+	}
+	return w.verify(bundleOf(registration))
+}
+
+// verify checks the certificate as the API server does.
+func (w *Webhook) verify(bundle []byte) error {
+	certificate := w.certificate.Load()
+	if certificate == nil {
+		return errNoCertificate
+	}
+	if err := verifyChain(certificate, bundle, w.serverName(), time.Now()); err != nil {
+		return fmt.Errorf("verify the certificate with the registered CA: %w", err)
+	}
 	return nil
+}
+
+// serverName is the name that the certificate must have.
+func (w *Webhook) serverName() string {
+	if address, err := url.Parse(w.URL); err == nil && address.Host != "" {
+		return address.Hostname()
+	}
+	return w.Name + "." + w.Namespace + ".svc"
 }
 
 // Run serves until ctx ends.
@@ -118,6 +158,7 @@ func (w *Webhook) Run(ctx context.Context) error {
 	var group errgroup.Group
 	group.Go(func() error { w.secret.RunWithContext(ctx); return nil })
 	group.Go(func() error { w.registration.RunWithContext(ctx); return nil })
+	group.Go(func() error { w.maintain(ctx); return nil })
 	group.Go(func() error { return w.serve(ctx, listener) })
 	return group.Wait()
 }

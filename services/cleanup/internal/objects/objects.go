@@ -4,6 +4,8 @@ package objects
 import (
 	"context"
 	"fmt"
+	"slices"
+	"strings"
 
 	batchv1 "k8s.io/api/batch/v1"
 	coordinationv1 "k8s.io/api/coordination/v1"
@@ -60,6 +62,27 @@ func (o Object) String() string {
 
 // UID returns the UID of the object.
 func (o Object) UID() types.UID { return o.metadata.UID }
+
+// Ending reports whether the object is a Pod that the kubelet removes after its grace period. On a
+// lost node it never does.
+func (o Object) Ending() bool {
+	return o.kind == pod && o.metadata.DeletionTimestamp != nil && len(o.metadata.Finalizers) == 0
+}
+
+// Count returns the number of objects of each kind.
+func Count(objects []Object) string {
+	var counts []string
+	for _, kind := range slices.Backward(Kinds) {
+		count := 0
+		for _, object := range objects {
+			if object.kind == kind {
+				count++
+			}
+		}
+		counts = append(counts, fmt.Sprintf("%ss: %d", kind.name, count))
+	}
+	return strings.Join(counts, ", ")
+}
 
 type metadataClient = kube.Client[*metav1.PartialObjectMetadata, *metav1.PartialObjectMetadataList]
 

@@ -28,13 +28,15 @@ const maxInterval = time.Hour
 
 // Options of a Coordinator.
 type Options struct {
-	Log        *zap.Logger
-	Metrics    prometheus.Registerer
-	Node       string
-	Grace      time.Duration // see grace.go
-	REST       *rest.Config
-	Registrar  *grpc.ClientConn
-	Discoverer *discovery.Discoverer
+	Log     *zap.Logger
+	Metrics prometheus.Registerer
+	Node    string
+	Grace   time.Duration // see grace.go
+	REST    *rest.Config
+	// ProbeInterval is the time between two probes of an endpoint that is used.
+	ProbeInterval time.Duration
+	Registrar     *grpc.ClientConn
+	Discoverer    *discovery.Discoverer
 	// Inventory gets each new state.
 	Inventory *broadcast.Value[inventory.Snapshot]
 }
@@ -47,9 +49,12 @@ type Coordinator struct {
 	queue          *queue
 	table          broadcast.Value[*registrarv1.WatchHandlersResponse] // nil until the registrar has sent it
 	reports        broadcast.Value[[]*registrarv1.HandlerReport]
+	unused         broadcast.Value[[]unusedTarget]
+	probed         broadcast.Value[*probeResults]
 
 	// The loop goroutine owns the fields below.
 	handlers  *registrarv1.WatchHandlersResponse // the table that was adopted
+	results   *probeResults                      // the results that were applied
 	endpoints endpoints
 	sessions  map[string]*sessionSet // by key of the Configuration
 	entries   map[string]*inventory.Entry
@@ -69,7 +74,7 @@ func New(options Options) (*Coordinator, error) {
 		sessions: map[string]*sessionSet{}, entries: map[string]*inventory.Entry{},
 	}
 	c.endpoints = endpoints{
-		log: options.Log, metrics: options.Metrics, grace: options.Grace,
+		log: options.Log, metrics: options.Metrics, grace: options.Grace, probeInterval: options.ProbeInterval,
 		notify: queue.Notify, recheck: c.recheck, byKey: map[endpointKey]*endpoint{},
 	}
 	c.configurations.OnChange(queue.add)
@@ -85,6 +90,7 @@ func (c *Coordinator) Run(ctx context.Context) error {
 	group.Go(func() error { c.configurations.RunWithContext(ctx); return nil })
 	group.Go(func() error { c.watchHandlers(ctx); return nil })
 	group.Go(func() error { c.reportStatuses(ctx); return nil })
+	group.Go(func() error { c.probeUnused(ctx); return nil })
 	group.Go(func() error {
 		// Before the first list, a missing Configuration does not mean that it was deleted.
 		if kube.WaitForSync(ctx, c.configurations) == nil {
@@ -120,6 +126,10 @@ func (c *Coordinator) loop(ctx context.Context) {
 // if handlers changed.
 func (c *Coordinator) pass(ctx context.Context, table *registrarv1.WatchHandlersResponse, all bool, now time.Time) {
 	keys := c.queue.take()
+	if results, _ := c.probed.Get(); results != c.results {
+		c.results = results
+		c.endpoints.setProbed(results)
+	}
 	adopted, removed := c.adopt(table), c.endpoints.removeGone(now)
 	if all || adopted || removed {
 		keys = append(keys, c.configurations.GetStore().ListKeys()...)
@@ -134,6 +144,7 @@ func (c *Coordinator) pass(ctx context.Context, table *registrarv1.WatchHandlers
 		}
 	}
 	c.publish()
+	c.unused.Set(c.endpoints.unused())
 	c.reports.Set(c.endpoints.reports(now))
 }
 

@@ -24,16 +24,19 @@ type endpoint struct {
 	listed bool
 	conn   *discovery.Conn // nil while no session uses it
 	users  int
+	// unusedState is the state while conn is nil: Connecting until the first probe.
+	unusedState discovery.State
 }
 
 // endpoints are all known endpoints of handlers. The goroutine of the Coordinator owns them.
 type endpoints struct {
-	log     *zap.Logger
-	metrics prometheus.Registerer
-	grace   time.Duration
-	notify  func()          // called after each change of a connection
-	recheck func(time.Time) // called with the time at which a status may change without an event
-	byKey   map[endpointKey]*endpoint
+	log           *zap.Logger
+	metrics       prometheus.Registerer
+	grace         time.Duration
+	probeInterval time.Duration
+	notify        func()          // called after each change of a connection
+	recheck       func(time.Time) // called with the time at which a status may change without an event
+	byKey         map[endpointKey]*endpoint
 }
 
 // adopt applies a table and returns the endpoints that have registered again.
@@ -49,6 +52,7 @@ func (e *endpoints) adopt(table []*registrarv1.Handler) (registered []endpointKe
 			e.byKey[key] = current
 		} else if current.handler.GetRegistration() != handler.GetRegistration() {
 			registered = append(registered, key)
+			current.unusedState = discovery.Connecting
 			if current.conn != nil {
 				current.conn.Reconnect()
 			}
@@ -83,7 +87,7 @@ func (e *endpoints) names() []string {
 // acquire connects for the first user of an endpoint.
 func (e *endpoints) acquire(ctx context.Context, endpoint *endpoint) error {
 	if endpoint.conn == nil {
-		conn, err := discovery.Dial(ctx, endpoint.handler, e.metrics, e.notify)
+		conn, err := discovery.Dial(ctx, e.target(endpoint), e.metrics, e.notify)
 		if err != nil {
 			return err
 		}
@@ -93,12 +97,17 @@ func (e *endpoints) acquire(ctx context.Context, endpoint *endpoint) error {
 	return nil
 }
 
-// release disconnects after the last user of an endpoint.
+func (e *endpoints) target(endpoint *endpoint) discovery.Target {
+	return discovery.Target{Handler: endpoint.handler, ProbeInterval: e.probeInterval}
+}
+
+// release disconnects after the last user of an endpoint. The endpoint counts as reachable until
+// it is probed: Offline returns to Waiting.
 func (e *endpoints) release(endpoint *endpoint) {
 	endpoint.users--
 	if endpoint.users == 0 {
 		endpoint.conn.Close()
-		endpoint.conn = nil
+		endpoint.conn, endpoint.unusedState = nil, discovery.Reachable
 	}
 }
 
@@ -119,25 +128,23 @@ func (e *endpoints) reports(now time.Time) []*registrarv1.HandlerReport {
 	return reports
 }
 
-// status returns the current status of an endpoint. The status of an unused endpoint is unknown:
-// Offline stays Offline.
+// status returns the current status of an endpoint. An endpoint that is Connecting keeps its status
+// in the table, but an unused one is not Active.
 func (e *endpoints) status(endpoint *endpoint, now time.Time) registrarv1.HandlerStatus {
-	listed := endpoint.handler.GetStatus()
-	if endpoint.conn == nil {
-		if listed == registrarv1.HandlerStatus_HANDLER_STATUS_ACTIVE {
-			return registrarv1.HandlerStatus_HANDLER_STATUS_WAITING
+	state, reachable := endpoint.unusedState, registrarv1.HandlerStatus_HANDLER_STATUS_WAITING
+	if endpoint.conn != nil {
+		status := endpoint.conn.Status(now)
+		if !status.Deadline.IsZero() {
+			e.recheck(status.Deadline)
 		}
-		return listed
+		state, reachable = status.State, registrarv1.HandlerStatus_HANDLER_STATUS_ACTIVE
 	}
-	status := endpoint.conn.Status(now)
-	if !status.Deadline.IsZero() {
-		e.recheck(status.Deadline)
-	}
-	switch status.State {
-	case discovery.Reachable:
-		return registrarv1.HandlerStatus_HANDLER_STATUS_ACTIVE
-	case discovery.Unreachable:
+	listed := endpoint.handler.GetStatus()
+	switch {
+	case state == discovery.Unreachable:
 		return registrarv1.HandlerStatus_HANDLER_STATUS_OFFLINE
+	case state == discovery.Reachable, endpoint.conn == nil && listed == registrarv1.HandlerStatus_HANDLER_STATUS_ACTIVE:
+		return reachable
 	default:
 		return listed
 	}

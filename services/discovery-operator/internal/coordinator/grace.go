@@ -9,7 +9,7 @@ import (
 )
 
 // The grace (--handler-grace, five minutes) is the time after which a handler that cannot be
-// reached, or that has not registered, no longer keeps devices in the inventory.
+// reached, has not registered, or sends no list, no longer keeps devices in the inventory.
 
 // inGrace returns whether a Configuration without handlers keeps its devices: handlers may not have
 // registered yet.

@@ -127,7 +127,8 @@ func (s *sessionSet) sources() []inventory.Source {
 	for _, session := range s.sessions {
 		result := session.Result()
 		sources = append(sources, inventory.Source{
-			Handler: session.endpoint.handler, Answered: result.Answered, Devices: result.Devices, Problems: result.Problems,
+			Handler: session.endpoint.handler, Answered: result.Answered, Silent: result.Silent,
+			Devices: result.Devices, Problems: result.Problems,
 		})
 	}
 	return sources

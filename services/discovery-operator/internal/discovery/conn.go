@@ -16,6 +16,15 @@ import (
 // connectTimeout is how long a handler that has just registered counts as Connecting.
 const connectTimeout = time.Second
 
+// Target is an endpoint to connect to.
+type Target struct {
+	Handler *registrarv1.Handler
+	// ProbeInterval is the time between two probes of an open connection.
+	ProbeInterval time.Duration
+	// Options are for tests.
+	Options []grpc.DialOption
+}
+
 // State is the state of a Conn.
 type State int
 
@@ -39,12 +48,14 @@ type Status struct {
 
 // Conn is the connection to one endpoint of a handler. It reconnects by itself.
 type Conn struct {
-	conn   *grpc.ClientConn
-	cancel context.CancelFunc
-	done   chan struct{}
-	notify func()
+	target  Target
+	metrics prometheus.Registerer
+	cancel  context.CancelFunc
+	running sync.WaitGroup
+	notify  func()
 
 	mu           sync.Mutex
+	conn         *grpc.ClientConn
 	state        State
 	lostAt       time.Time
 	registeredAt time.Time
@@ -52,22 +63,33 @@ type Conn struct {
 
 // Dial starts to connect. Callers must Close the connection. notify is called after each change of
 // the state and must not block.
-func Dial(ctx context.Context, handler *registrarv1.Handler, registerer prometheus.Registerer, notify func()) (*Conn, error) {
-	conn, err := rpc.Dial(address(handler), registerer)
-	if err != nil {
+func Dial(ctx context.Context, target Target, metrics prometheus.Registerer, notify func()) (*Conn, error) {
+	ctx, cancel := context.WithCancel(ctx)
+	c := &Conn{target: target, metrics: metrics, cancel: cancel, notify: notify, lostAt: time.Now()}
+	var err error
+	if c.conn, err = c.dial(); err != nil {
+		cancel()
 		return nil, err
 	}
-	ctx, cancel := context.WithCancel(ctx)
-	c := &Conn{conn: conn, cancel: cancel, done: make(chan struct{}), notify: notify, lostAt: time.Now()}
-	go c.watch(ctx)
+	c.running.Go(func() { c.watch(ctx) })
+	c.running.Go(func() { c.probeWhileReady(ctx) })
 	return c, nil
 }
 
-func address(handler *registrarv1.Handler) string {
-	if handler.GetEndpointType() == registrarv1.EndpointType_ENDPOINT_TYPE_NETWORK {
-		return "dns:///" + handler.GetEndpoint()
+func (c *Conn) dial() (*grpc.ClientConn, error) {
+	options := append([]grpc.DialOption{rpc.WithoutKeepalive()}, c.target.Options...)
+	return rpc.Dial(c.target.address(), c.metrics, options...)
+}
+
+func (t Target) network() bool {
+	return t.Handler.GetEndpointType() == registrarv1.EndpointType_ENDPOINT_TYPE_NETWORK
+}
+
+func (t Target) address() string {
+	if t.network() {
+		return "dns:///" + t.Handler.GetEndpoint()
 	}
-	return "unix://" + handler.GetEndpoint()
+	return "unix://" + t.Handler.GetEndpoint()
 }
 
 // Status returns the status at the given time. A handler that has just registered is Connecting,
@@ -86,27 +108,38 @@ func (c *Conn) Reconnect() {
 	c.mu.Lock()
 	c.registeredAt = time.Now()
 	c.mu.Unlock()
-	c.conn.ResetConnectBackoff()
+	c.current().ResetConnectBackoff()
 }
 
 // Close closes the connection and its streams.
 func (c *Conn) Close() {
 	c.cancel()
-	<-c.done
+	c.running.Wait()
 	_ = c.conn.Close()
 }
 
+// current returns the connection, which is replaced when the endpoint does not respond.
+func (c *Conn) current() *grpc.ClientConn {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.conn
+}
+
 func (c *Conn) watch(ctx context.Context) {
-	defer close(c.done)
 	for {
-		state := c.conn.GetState()
-		if state == connectivity.Idle {
-			c.conn.Connect()
+		conn := c.current()
+		state := conn.GetState()
+		switch state {
+		case connectivity.Idle:
+			conn.Connect()
+		case connectivity.Shutdown:
+			continue // replaced
+		default:
 		}
-		if c.update(state) {
+		if c.update(conn, state) {
 			c.notify()
 		}
-		if !c.conn.WaitForStateChange(ctx, state) {
+		if !conn.WaitForStateChange(ctx, state) {
 			return
 		}
 	}
@@ -114,9 +147,12 @@ func (c *Conn) watch(ctx context.Context) {
 
 // update returns whether the state changed. A lost connection stays Reachable until an attempt to
 // reconnect fails.
-func (c *Conn) update(state connectivity.State) (changed bool) {
+func (c *Conn) update(conn *grpc.ClientConn, state connectivity.State) (changed bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	if conn != c.conn {
+		return false
+	}
 	previous := c.state
 	switch state {
 	case connectivity.Ready:

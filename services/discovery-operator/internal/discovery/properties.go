@@ -60,7 +60,7 @@ func equal(a, b map[string]*discoveryv0.ByteData) bool {
 // clearFailure removes the failure of an open stream after its properties could be read again.
 func (s *Session) clearFailure() {
 	s.mu.Lock()
-	changed := s.answered && s.failure != nil
+	changed := (s.answered || s.silent) && s.failure != nil
 	if changed {
 		s.failure = nil
 	}

@@ -48,6 +48,9 @@ type Query struct {
 type Result struct {
 	// Answered is true if Devices is a list for the Query and not of a previous session.
 	Answered bool
+	// Silent is true if the handler has sent no list to an open stream for some time: it has found
+	// no device so far.
+	Silent   bool
 	Devices  []*discoveryv0.Device
 	Problems []*instancev1.Problem
 }
@@ -59,6 +62,9 @@ type Discoverer struct {
 	Watcher *properties.Watcher
 	Policy  inventory.Policy
 	Metrics Metrics
+	// Grace is the time after which a handler that has sent no list to an open stream has no
+	// devices.
+	Grace time.Duration
 }
 
 // Options of a Session.
@@ -85,6 +91,7 @@ type Session struct {
 	mu       sync.Mutex
 	devices  []*discoveryv0.Device
 	answered bool
+	silent   bool
 	rejected []*instancev1.Problem // invalid devices of the last list
 	failure  *instancev1.Problem   // of the last attempt
 }
@@ -111,7 +118,7 @@ func (s *Session) Result() Result {
 	if s.failure != nil {
 		problems = append(problems, s.failure)
 	}
-	return Result{Answered: s.answered, Devices: s.devices, Problems: append(problems, s.rejected...)}
+	return Result{Answered: s.answered, Silent: s.silent, Devices: s.devices, Problems: append(problems, s.rejected...)}
 }
 
 // Retry ends a retry delay, because the handler has registered again.
@@ -192,12 +199,15 @@ func (s *Session) discover(ctx context.Context) error {
 // status of an unreachable handler.
 func (s *Session) stream(ctx context.Context, request *discoveryv0.DiscoverRequest) error {
 	opened := time.Now()
-	stream, err := discoveryv0.NewDiscoveryHandlerClient(s.Conn.conn).Discover(ctx, request, grpc.WaitForReady(true))
+	stream, err := discoveryv0.NewDiscoveryHandlerClient(s.Conn.current()).Discover(ctx, request, grpc.WaitForReady(true))
 	if err != nil {
 		return err
 	}
+	endSilence := s.beginSilence()
+	defer endSilence()
 	first := true
 	return useLists(ctx, stream, func(list []*discoveryv0.Device) {
+		endSilence()
 		if first {
 			s.discoverer.Metrics.succeeded(s.Query, time.Since(opened))
 			first = false
@@ -210,7 +220,7 @@ func (s *Session) use(list []*discoveryv0.Device) {
 	devices, rejected := inventory.Validate(s.discoverer.Policy, s.Handler.GetName(), s.Handler.GetEndpoint(), list)
 	s.log.Debug("list of devices received", zap.Int("devices", len(devices)), zap.Int("rejected", len(list)-len(devices)))
 	s.mu.Lock()
-	s.devices, s.answered, s.rejected, s.failure = devices, true, rejected, nil
+	s.devices, s.answered, s.silent, s.rejected, s.failure = devices, true, false, rejected, nil
 	s.mu.Unlock()
 	s.Notify()
 }

@@ -36,6 +36,8 @@ type Source struct {
 	Handler *registrarv1.Handler
 	// Answered is true if Devices is a list for the current Configuration.
 	Answered bool
+	// Silent is true if the handler has sent no list for some time: it has found no device so far.
+	Silent   bool
 	Devices  []*discoveryv0.Device // validated
 	Problems []*instancev1.Problem
 }
@@ -62,6 +64,7 @@ func Build(input Input) *Entry {
 	})
 	named, collisions := nameDevices(input, mergeSources(input.Sources))
 	entry := newEntry(input.Configuration, isComplete(input))
+	entry.Report.Answered = isAnswered(input)
 	for _, instance := range slices.Sorted(maps.Keys(named)) {
 		entry.add(instance, named[instance], input.Configuration.Spec.BrokerProperties)
 	}
@@ -74,6 +77,7 @@ func Build(input Input) *Entry {
 // namespace has. It has no devices.
 func BuildNameTaken(configuration, owner *akriv0.Configuration) *Entry {
 	entry := newEntry(configuration, true)
+	entry.Report.Answered = true
 	entry.Report.Problems = []*instancev1.Problem{nameTaken(owner)}
 	return entry
 }
@@ -103,10 +107,16 @@ func newEntry(configuration *akriv0.Configuration, complete bool) *Entry {
 
 // isComplete returns whether a device that is not in the list is gone.
 func isComplete(input Input) bool {
-	if !input.HandlersSynced || (len(input.Sources) == 0 && input.InGrace) {
-		return false
-	}
-	return !slices.ContainsFunc(input.Sources, func(s Source) bool { return !s.Answered })
+	return handlersKnown(input) && !slices.ContainsFunc(input.Sources, func(s Source) bool { return !s.Answered })
+}
+
+// isAnswered returns whether the status of the Configuration follows the list.
+func isAnswered(input Input) bool {
+	return handlersKnown(input) && !slices.ContainsFunc(input.Sources, func(s Source) bool { return !s.Answered && !s.Silent })
+}
+
+func handlersKnown(input Input) bool {
+	return input.HandlersSynced && (len(input.Sources) > 0 || !input.InGrace)
 }
 
 type device struct {

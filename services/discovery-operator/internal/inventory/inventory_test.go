@@ -244,3 +244,28 @@ func TestNameTaken(t *testing.T) {
 		Message: "the older Configuration elsewhere/cameras has the same name and names under akri.sh/ are cluster-wide; choose another name",
 	}}, entry.Report.GetProblems())
 }
+
+// A report is answered if each handler has sent a list or has found no device so far. It is
+// complete if each has sent a list.
+func TestAnswered(t *testing.T) {
+	list, silent, starting := source("/a", true, "x"), source("/b", true), source("/c", true)
+	silent.Answered, silent.Silent, starting.Answered = false, true, false
+	for name, c := range map[string]struct {
+		input              inventory.Input
+		answered, complete bool
+	}{
+		"list":                {newInput(list), true, true},
+		"silent":              {newInput(silent), true, false},
+		"silent and list":     {newInput(list, silent), true, false},
+		"silent and starting": {newInput(silent, starting), false, false},
+		"no handler":          {newInput(), true, true},
+		"no handler in grace": {inventory.Input{Configuration: configuration(), HandlersSynced: true, InGrace: true}, false, false},
+		"table unknown":       {inventory.Input{Configuration: configuration(), Sources: []inventory.Source{silent}}, false, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			report := inventory.Build(c.input).Report
+			require.Equal(t, c.answered, report.GetAnswered())
+			require.Equal(t, c.complete, report.GetComplete())
+		})
+	}
+}

@@ -149,7 +149,7 @@ func (s *reportStream) request(report *instancev1.ReportDevicesRequest) *instanc
 		Node: s.node, Revision: s.revision,
 		Namespace: report.GetNamespace(), Configuration: report.GetConfiguration(),
 		ConfigurationUid: report.GetConfigurationUid(), ConfigurationGeneration: report.GetConfigurationGeneration(),
-		Complete: report.GetComplete(), Devices: report.GetDevices(),
+		Complete: report.GetComplete(), Answered: report.GetAnswered(), Devices: report.GetDevices(),
 		Handlers: report.GetHandlers(), Problems: report.GetProblems(),
 	}
 }

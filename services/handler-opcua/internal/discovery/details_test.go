@@ -1,6 +1,7 @@
 package discovery_test
 
 import (
+	"os"
 	"strings"
 	"testing"
 
@@ -9,6 +10,20 @@ import (
 	"akri.sh/libs/handler"
 	"akri.sh/services/handler-opcua/internal/discovery"
 )
+
+// TestSample parses the Configuration in deploy/samples.
+func TestSample(t *testing.T) {
+	text, err := os.ReadFile("../../../../deploy/samples/opcua.yaml")
+	require.NoError(t, err)
+	_, details, _ := strings.Cut(string(text), "discoveryDetails: |\n")
+	details, _, found := strings.Cut(details, "\n  capacity")
+	require.True(t, found)
+	spec, err := discovery.ParseDetails(handler.Request{Details: details})
+	require.NoError(t, err)
+	require.Equal(t, discovery.Spec{
+		URLs: []string{"opc.tcp://192.0.2.10:4840/"}, Filter: discovery.Filter{Names: []string{"Simulator"}},
+	}, spec)
+}
 
 func FuzzDetails(f *testing.F) {
 	for _, seed := range []string{

@@ -41,7 +41,8 @@ type Cluster struct {
 	configurations *kube.Informer[*akriv0.Configuration]
 	nodes          *kube.Informer[*corev1.Node]
 
-	health *apiHealth
+	health   *apiHealth
+	notReady notReadyNodes
 
 	mu sync.Mutex
 	// written holds the Instances that this process wrote and that the watch has not delivered yet.
@@ -54,7 +55,10 @@ type Cluster struct {
 // New returns a Cluster whose caches are empty until Run. writes counts requests by kind and
 // result.
 func New(config *rest.Config, writes *prometheus.CounterVec) (*Cluster, error) {
-	c := &Cluster{writes: writes, written: map[types.NamespacedName]*akriv0.Instance{}}
+	c := &Cluster{
+		writes: writes, written: map[types.NamespacedName]*akriv0.Instance{},
+		notReady: notReadyNodes{byName: map[string]notReadySince{}},
+	}
 	c.health = newAPIHealth(c.probe)
 	if err := c.createClients(config); err != nil {
 		return nil, err

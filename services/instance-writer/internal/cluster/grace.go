@@ -3,11 +3,13 @@ package cluster
 import (
 	"context"
 	"fmt"
+	"sync"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 )
 
 // trimNode keeps the name and the Ready condition without its heartbeat, so that heartbeats are no
@@ -50,20 +52,59 @@ func (c *Cluster) NodeExists(ctx context.Context, name string) (bool, error) {
 }
 
 // NodeUnavailable reports whether the Node does not exist or has been not ready for longer than the
-// grace period. For a Node that is not ready within the grace period, remaining is the rest of it.
-// A Node without a Ready condition is available.
+// grace period, which begins when this process first sees that. For a Node that is not ready within
+// the grace period, remaining is the rest of it. A Node without a Ready condition is available.
 func (c *Cluster) NodeUnavailable(
 	ctx context.Context, name string, grace time.Duration,
 ) (unavailable bool, remaining time.Duration, err error) {
 	node, ok := c.nodes.Get(name)
 	if !ok {
+		c.notReady.forget(name)
 		exists, err := c.NodeExists(ctx, name)
 		return err == nil && !exists, 0, err
 	}
-	ready := readyCondition(node)
-	if ready == nil || ready.Status == corev1.ConditionTrue {
+	since, notReady := c.notReady.observe(node)
+	if !notReady {
 		return false, 0, nil
 	}
-	remaining = time.Until(ready.LastTransitionTime.Add(grace))
+	remaining = time.Until(since.Add(grace))
 	return remaining <= 0, max(remaining, 0), nil
+}
+
+// notReadyNodes records when this process first saw that a Node is not ready. The transition time
+// of the Ready condition is of the clock of another machine, which may be wrong.
+type notReadyNodes struct {
+	mu     sync.Mutex
+	byName map[string]notReadySince
+}
+
+type notReadySince struct {
+	uid types.UID
+	// transition distinguishes one period of not being ready from the next.
+	transition metav1.Time
+	since      time.Time
+}
+
+// observe returns since when this process has seen that the Node is not ready. It returns false if
+// the Node is ready.
+func (n *notReadyNodes) observe(node *corev1.Node) (since time.Time, notReady bool) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	ready := readyCondition(node)
+	if ready == nil || ready.Status == corev1.ConditionTrue {
+		delete(n.byName, node.Name)
+		return time.Time{}, false
+	}
+	known, ok := n.byName[node.Name]
+	if !ok || known.uid != node.UID || !known.transition.Equal(&ready.LastTransitionTime) {
+		known = notReadySince{node.UID, ready.LastTransitionTime, time.Now()}
+		n.byName[node.Name] = known
+	}
+	return known.since, true
+}
+
+func (n *notReadyNodes) forget(name string) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	delete(n.byName, name)
 }

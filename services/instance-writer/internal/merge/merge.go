@@ -39,6 +39,9 @@ type Input struct {
 	Absent []string
 	// Unavailable are the nodes that do not exist or have been not ready for too long.
 	Unavailable map[string]bool
+	// NotReady are the nodes that are not ready, but not for too long yet. They stay, but are not
+	// added: otherwise a replica that restarts would add a node that has been removed.
+	NotReady map[string]bool
 }
 
 // Outcome is the result of Desired.
@@ -66,7 +69,10 @@ func Desired(in Input) Outcome {
 	case in.Configuration == nil || in.Configuration.DeletionTimestamp != nil:
 		return Outcome{}
 	}
-	present := slices.DeleteFunc(slices.Clone(in.Seen), func(d Device) bool { return in.Unavailable[d.Node] })
+	present := slices.DeleteFunc(slices.Clone(in.Seen), func(d Device) bool {
+		listed := current != nil && slices.Contains(current.Spec.Nodes, d.Node)
+		return in.Unavailable[d.Node] || in.NotReady[d.Node] && !listed
+	})
 	accepted, refusals := resolveCollisions(current, present)
 	nodes := nodesOf(current, accepted, in)
 	if len(nodes) == 0 {
@@ -129,6 +135,7 @@ func build(in Input, accepted []Device, nodes []string) *akriv0.Instance {
 	controller := metav1.NewControllerRef(in.Configuration, akriv0.GroupVersion.WithKind("Configuration"))
 	desired.OwnerReferences = []metav1.OwnerReference{*controller}
 	desired.Spec.ConfigurationName = in.Configuration.Name
+	desired.SetConfigurationLabel()
 	desired.Spec.CDIName = akriv0.CDIName(in.Configuration.Name, akriv0.InstanceDigest(in.Name))
 	desired.Spec.Capacity = in.Configuration.Spec.CapacityOrDefault()
 	desired.Spec.Nodes = nodes

@@ -3,6 +3,7 @@ package merge_test
 import (
 	"maps"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -44,6 +45,7 @@ func TestNewInstanceMatchesUpstreamAkri(t *testing.T) {
 	require.Equal(t, &akriv0.Instance{
 		ObjectMeta: metav1.ObjectMeta{
 			Name: name, Namespace: "ns", Annotations: map[string]string{"akri.sh/device-id": "id"},
+			Labels: map[string]string{"akri.sh/configuration": "cam"},
 			OwnerReferences: []metav1.OwnerReference{{
 				APIVersion: "akri.sh/v0", Kind: "Configuration", Name: "cam", UID: "uid", Controller: &yes, BlockOwnerDeletion: &yes,
 			}},
@@ -56,6 +58,19 @@ func TestNewInstanceMatchesUpstreamAkri(t *testing.T) {
 	}, got.Instance)
 }
 
+func TestConfigurationLabel(t *testing.T) {
+	current := instance(true, "id", "a")
+	current.Labels = map[string]string{"room": "lab"}
+	got := merge.Desired(merge.Input{Name: name, Configuration: configuration(2), Current: current}).Instance
+	require.Equal(t, map[string]string{"room": "lab", "akri.sh/configuration": "cam"}, got.Labels)
+	require.Equal(t, map[string]string{"room": "lab"}, current.Labels)
+
+	long := configuration(2)
+	long.Name = strings.Repeat("c", 64)
+	got = merge.Desired(merge.Input{Name: long.Name + "-abc123", Configuration: long, Seen: []merge.Device{seen("a", "id", true)}}).Instance
+	require.Empty(t, got.Labels, "a label value has at most 63 characters")
+}
+
 func TestMembership(t *testing.T) {
 	for title, c := range map[string]struct {
 		in   merge.Input
@@ -65,9 +80,15 @@ func TestMembership(t *testing.T) {
 		"a complete report without the device removes": {merge.Input{Absent: []string{"a"}}, []string{"b"}},
 		"an unavailable node is removed":               {merge.Input{Unavailable: map[string]bool{"b": true}}, []string{"a"}},
 		"an unavailable node is not added":             {merge.Input{Seen: []merge.Device{seen("c", "id", true)}, Unavailable: map[string]bool{"c": true}}, []string{"a", "b"}},
-		"a node that sees the device is added":         {merge.Input{Seen: []merge.Device{seen("c", "id", true)}}, []string{"a", "b", "c"}},
-		"the last node removes the Instance":           {merge.Input{Absent: []string{"a", "b"}}, nil},
-		"a device with a collision does not add":       {merge.Input{Seen: []merge.Device{seen("c", "other", true)}}, []string{"a", "b"}},
+		"a node that is not ready is not added": {
+			merge.Input{Seen: []merge.Device{seen("c", "id", true)}, NotReady: map[string]bool{"c": true}}, []string{"a", "b"},
+		},
+		"a node that is not ready stays": {
+			merge.Input{Seen: []merge.Device{seen("b", "id", true)}, NotReady: map[string]bool{"a": true, "b": true}}, []string{"a", "b"},
+		},
+		"a node that sees the device is added":   {merge.Input{Seen: []merge.Device{seen("c", "id", true)}}, []string{"a", "b", "c"}},
+		"the last node removes the Instance":     {merge.Input{Absent: []string{"a", "b"}}, nil},
+		"a device with a collision does not add": {merge.Input{Seen: []merge.Device{seen("c", "other", true)}}, []string{"a", "b"}},
 	} {
 		t.Run(title, func(t *testing.T) {
 			c.in.Name, c.in.Configuration, c.in.Current = name, configuration(2), instance(true, "id", "a", "b")

@@ -8,39 +8,45 @@ import (
 
 // correctionInterval is the minimum time between two corrections of one object without a new report
 // or change. It is longer than the keepalive: if replicas disagree, one of them may hold a dead
-// stream of the node, which ends meanwhile. It also limits the writes of replicas whose clocks
-// differ.
+// stream of the node, which ends meanwhile. It also limits the writes of replicas for which
+// the grace period of a node ends at different times.
 const correctionInterval = 30 * time.Second
 
-// rateLimit allows one action per key and interval.
+// rateLimit allows burst actions per key at once, and then one per interval.
 type rateLimit[K comparable] struct {
 	interval time.Duration
+	burst    int
 
-	mu   sync.Mutex
-	last map[K]time.Time
+	mu sync.Mutex
+	// used is the time until which the actions of a key occupy the interval, one after the other.
+	used map[K]time.Time
 }
 
-func newRateLimit[K comparable](interval time.Duration) *rateLimit[K] {
-	return &rateLimit[K]{interval: interval, last: map[K]time.Time{}}
+func newRateLimit[K comparable](interval time.Duration, burst int) *rateLimit[K] {
+	return &rateLimit[K]{interval: interval, burst: burst, used: map[K]time.Time{}}
 }
 
 // remaining returns the time until the next action is allowed, at least zero.
 func (l *rateLimit[K]) remaining(key K) time.Duration {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return max(time.Until(l.last[key].Add(l.interval)), 0)
+	return max(time.Until(l.used[key].Add(-time.Duration(l.burst-1)*l.interval)), 0)
 }
 
 // record records an action and drops the records that no longer matter.
 func (l *rateLimit[K]) record(key K) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	for other, at := range l.last {
-		if time.Since(at) > l.interval {
-			delete(l.last, other)
+	now := time.Now()
+	for other, until := range l.used {
+		if until.Before(now) {
+			delete(l.used, other)
 		}
 	}
-	l.last[key] = time.Now()
+	if used := l.used[key]; used.After(now) {
+		now = used
+	}
+	l.used[key] = now.Add(l.interval)
 }
 
 // backoff tracks which objects have new input. An object without new input differs from its desired
@@ -53,7 +59,7 @@ type backoff[K comparable] struct {
 }
 
 func newBackoff[K comparable]() *backoff[K] {
-	return &backoff[K]{corrections: newRateLimit[K](correctionInterval), newInput: map[K]bool{}}
+	return &backoff[K]{corrections: newRateLimit[K](correctionInterval, 1), newInput: map[K]bool{}}
 }
 
 // markNew records new input for the objects.

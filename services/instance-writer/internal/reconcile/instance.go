@@ -27,6 +27,8 @@ type decision struct {
 	correction bool
 	// remaining is the time until the correction is allowed.
 	remaining time.Duration
+	// added and removed are the nodes that the edit adds to the Instance and removes from it.
+	added, removed []string
 }
 
 // reconcileInstance writes one Instance if it differs from its desired state.
@@ -48,6 +50,7 @@ func (r *Reconciler) reconcileInstance(ctx context.Context, key instanceKey) (re
 	if err == nil && result.correction && result.remaining == 0 {
 		r.instanceBackoff.corrections.record(key)
 	}
+	r.recordDevices(key, result)
 	refusals, requeueAfter := result.refusals, result.remaining
 	switch {
 	case apierrors.IsInvalid(err), apierrors.IsRequestEntityTooLargeError(err), apierrors.IsBadRequest(err):
@@ -81,6 +84,7 @@ func (r *Reconciler) decide(key instanceKey, input merge.Input, current *akriv0.
 	if result.remaining > 0 {
 		return current, result
 	}
+	result.added, result.removed = changedNodes(current, outcome.Instance)
 	return outcome.Instance, result
 }
 
@@ -90,7 +94,7 @@ func (r *Reconciler) input(ctx context.Context, key instanceKey, name types.Name
 	if err != nil {
 		return merge.Input{}, err
 	}
-	input := merge.Input{Name: key.Name, Configuration: configuration, Unavailable: map[string]bool{}}
+	input := merge.Input{Name: key.Name, Configuration: configuration, Unavailable: map[string]bool{}, NotReady: map[string]bool{}}
 	if configuration == nil {
 		return input, nil
 	}
@@ -104,11 +108,11 @@ func (r *Reconciler) input(ctx context.Context, key instanceKey, name types.Name
 		nodes = append(nodes, device.Node)
 	}
 	for _, node := range nodes {
-		unavailable, _, err := r.Cluster.NodeUnavailable(ctx, node, r.Grace)
+		unavailable, remaining, err := r.Cluster.NodeUnavailable(ctx, node, r.Grace)
 		if err != nil {
 			return merge.Input{}, err
 		}
-		input.Unavailable[node] = unavailable
+		input.Unavailable[node], input.NotReady[node] = unavailable, remaining > 0
 	}
 	return input, nil
 }

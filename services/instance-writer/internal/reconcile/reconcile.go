@@ -48,10 +48,14 @@ type Reconciler struct {
 	instances *queue[instanceKey]
 	statuses  *queue[types.NamespacedName]
 	nodes     *queue[string]
+	events    *queue[types.NamespacedName]
 
 	instanceBackoff *backoff[instanceKey]
 	statusBackoff   *backoff[types.NamespacedName]
 	statusWrites    *rateLimit[types.NamespacedName]
+	conditionEvents *rateLimit[types.NamespacedName]
+	deviceEvents    *rateLimit[types.NamespacedName]
+	deviceChanges   *deviceChanges
 }
 
 // New returns a Reconciler that observes changes now and writes during Run.
@@ -60,11 +64,15 @@ func New(options Options) *Reconciler {
 		Options:         options,
 		instanceBackoff: newBackoff[instanceKey](),
 		statusBackoff:   newBackoff[types.NamespacedName](),
-		statusWrites:    newRateLimit[types.NamespacedName](statusInterval),
+		statusWrites:    newRateLimit[types.NamespacedName](statusInterval, 1),
+		conditionEvents: newRateLimit[types.NamespacedName](eventInterval, eventBurst),
+		deviceEvents:    newRateLimit[types.NamespacedName](eventInterval, eventBurst),
+		deviceChanges:   newDeviceChanges(),
 	}
 	r.instances = newQueue("instance", options.Log, r.reconcileInstance)
 	r.statuses = newQueue("status", options.Log, r.reconcileStatus)
 	r.nodes = newQueue("node", options.Log, r.reconcileNode)
+	r.events = newQueue("event", options.Log, r.reconcileEvents)
 	options.Cluster.OnInstance(r.onInstance)
 	options.Cluster.OnConfiguration(r.onConfiguration)
 	options.Cluster.OnNode(r.onNode)
@@ -77,6 +85,7 @@ func (r *Reconciler) Run(ctx context.Context) error {
 	group.Go(func() error { return r.instances.run(ctx, instanceWorkers) })
 	group.Go(func() error { return r.statuses.run(ctx, statusWorkers) })
 	group.Go(func() error { return r.nodes.run(ctx, 1) })
+	group.Go(func() error { return r.events.run(ctx, 1) })
 	return group.Wait()
 }
 

@@ -5,11 +5,7 @@ import (
 	"slices"
 	"time"
 
-	"go.uber.org/zap"
-	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
-	"k8s.io/apimachinery/pkg/api/meta"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
 	akriv0 "akri.sh/libs/apis/akri/v0"
@@ -54,7 +50,7 @@ func (r *Reconciler) writeStatus(ctx context.Context, key types.NamespacedName, 
 	if !isNew {
 		r.statusBackoff.corrections.record(key)
 	}
-	r.createEvents(ctx, configuration, desired.Conditions)
+	r.createConditionEvents(ctx, configuration, desired.Conditions)
 	return 0, nil
 }
 
@@ -115,27 +111,6 @@ func statusReport(node string, report reports.WithRefusals) status.Report {
 	}
 	return status.Report{
 		NodeStatus: status.Node(node, devices, report.Handlers, problems),
-		Complete:   report.Complete, Generation: report.Generation,
-	}
-}
-
-// createEvents creates an Event for each condition that became False or True again. Events are best
-// effort.
-func (r *Reconciler) createEvents(ctx context.Context, configuration *akriv0.Configuration, conditions []metav1.Condition) {
-	for _, condition := range conditions {
-		previous := meta.FindStatusCondition(configuration.Status.Conditions, condition.Type)
-		eventType := corev1.EventTypeWarning
-		switch {
-		case condition.Type == akriv0.ConditionReady || previous != nil && previous.Status == condition.Status:
-			continue
-		case condition.Status == metav1.ConditionTrue && previous != nil && previous.Status == metav1.ConditionFalse:
-			eventType = corev1.EventTypeNormal
-		case condition.Status != metav1.ConditionFalse:
-			continue
-		}
-		message := condition.Type + " is " + string(condition.Status) + ": " + condition.Message
-		if err := r.Cluster.CreateEvent(ctx, configuration, eventType, condition.Reason, message); err != nil {
-			r.Log.Warn("creating Event failed", zap.String("configuration", configuration.Name), zap.Error(err))
-		}
+		Complete:   report.Complete, Answered: report.Answered, Generation: report.Generation,
 	}
 }

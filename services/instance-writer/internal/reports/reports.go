@@ -23,6 +23,8 @@ type Report struct {
 	Sequence uint64
 	// Complete means that a device that the report lacks does not exist on the node.
 	Complete bool
+	// Answered means that the status of the Configuration follows the report.
+	Answered bool
 	// Devices by name of the Instance. A name has several devices only if their digests collide.
 	Devices  map[string][]merge.Device
 	Handlers []akriv0.HandlerStatus

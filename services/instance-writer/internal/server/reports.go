@@ -218,7 +218,7 @@ func refuse(device *instancev1.Device, reason, message string) *instancev1.Refus
 func parseReport(request *instancev1.ReportDevicesRequest) (*reports.Report, []*instancev1.Refusal) {
 	report := &reports.Report{
 		UID: types.UID(request.GetConfigurationUid()), Generation: request.GetConfigurationGeneration(),
-		Complete: request.GetComplete(), Devices: map[string][]merge.Device{}, Handlers: parseHandlers(request.GetHandlers()),
+		Complete: request.GetComplete(), Answered: request.GetAnswered(), Devices: map[string][]merge.Device{}, Handlers: parseHandlers(request.GetHandlers()),
 	}
 	for _, problem := range request.GetProblems() {
 		report.Problems = append(report.Problems, akriv0.Problem{Reason: problem.GetReason(), Message: problem.GetMessage()})

@@ -15,16 +15,27 @@ type rule struct {
 	condition string
 	// message of the condition if it is True.
 	message string
-	belongs func(reason string) bool
+	// unchecked is the message of the condition if no node works and none has a problem.
+	unchecked string
+	belongs   func(reason string) bool
 	// works reports whether a node is fine. One such node keeps the condition True despite problems
-	// of other nodes.
+	// that concern only other nodes.
 	works func(akriv0.NodeStatus) bool
 }
 
 var rules = []rule{
-	{akriv0.ConditionHandlerRegistered, "the Discovery Handler is registered", isHandlerReason, handlerReachable},
-	{akriv0.ConditionDetailsAccepted, "the Discovery Handler accepts the details", isDetailsReason, canDiscover},
-	{akriv0.ConditionDevicesAccepted, "every device has an Instance", isDeviceReason, canDiscover},
+	{
+		akriv0.ConditionHandlerRegistered, "the Discovery Handler is registered",
+		"no node has reported a Discovery Handler yet", isHandlerReason, handlerReachable,
+	},
+	{
+		akriv0.ConditionDetailsAccepted, "the Discovery Handler accepts the details",
+		"no Discovery Handler can check the details; see HandlerRegistered", isDetailsReason, canDiscover,
+	},
+	{
+		akriv0.ConditionDevicesAccepted, "every device has an Instance",
+		"no Discovery Handler has sent a list of devices yet", isDeviceReason, hasList,
+	},
 }
 
 func isHandlerReason(reason string) bool {
@@ -52,14 +63,23 @@ func handlerReachable(node akriv0.NodeStatus) bool {
 }
 
 func canDiscover(node akriv0.NodeStatus) bool {
-	return handlerReachable(node) && !slices.ContainsFunc(node.Problems, func(p akriv0.Problem) bool {
-		return p.Reason == akriv0.ReasonDiscoverFailed
-	})
+	return handlerReachable(node) && !hasProblem(node, func(reason string) bool { return reason == akriv0.ReasonDiscoverFailed })
 }
 
-// conditions returns all conditions, Ready first.
+// hasList reports whether a handler of the node has sent a list of devices.
+func hasList(node akriv0.NodeStatus) bool {
+	return node.Devices > 0 || handlerReachable(node) && !hasProblem(node, isDetailsReason)
+}
+
+func hasProblem(node akriv0.NodeStatus, belongs func(reason string) bool) bool {
+	return slices.ContainsFunc(node.Problems, func(p akriv0.Problem) bool { return belongs(p.Reason) })
+}
+
+// conditions returns all conditions, Ready first. Ready summarizes those between it and the last
+// one, DevicesFound.
 func conditions(nodes []akriv0.NodeStatus, devices int, malformedSlots []string) []metav1.Condition {
-	all := []metav1.Condition{asExpected(akriv0.ConditionReady, deviceCount(nodes, devices))}
+	found := devicesFound(nodes, devices)
+	all := []metav1.Condition{asExpected(akriv0.ConditionReady, found.Message)}
 	for _, rule := range rules {
 		all = append(all, rule.evaluate(nodes))
 	}
@@ -69,25 +89,45 @@ func conditions(nodes []akriv0.NodeStatus, devices int, malformedSlots []string)
 			all[0].Status, all[0].Reason, all[0].Message = condition.Status, condition.Reason, condition.Message
 		}
 	}
-	return all
+	return append(all, found)
+}
+
+// devicesFound is False if no node has found a device. Nodes that cannot discover do not count.
+func devicesFound(nodes []akriv0.NodeStatus, devices int) metav1.Condition {
+	condition := asExpected(akriv0.ConditionDevicesFound, deviceCount(nodes, devices))
+	if devices > 0 || slices.ContainsFunc(nodes, func(n akriv0.NodeStatus) bool { return n.Devices > 0 }) {
+		return condition
+	}
+	var examined []string
+	for _, node := range nodes {
+		if hasList(node) && !hasProblem(node, isHandlerReason) {
+			examined = append(examined, node.Name)
+		}
+	}
+	condition.Status, condition.Reason = metav1.ConditionFalse, akriv0.ReasonNothingMatched
+	condition.Message = "no device matches on " + join(examined)
+	if len(examined) == 0 {
+		condition.Status, condition.Reason = metav1.ConditionUnknown, akriv0.ReasonNoReport
+		condition.Message = "no node has a complete list of devices yet"
+	}
+	return condition
 }
 
 func asExpected(condition, message string) metav1.Condition {
 	return metav1.Condition{Type: condition, Status: metav1.ConditionTrue, Reason: akriv0.ReasonAsExpected, Message: message}
 }
 
-// deviceCount returns for example "2 devices on 3 nodes". It counts the nodes that see devices, or
-// all nodes if there are no devices.
+// deviceCount returns for example "2 devices on 3 nodes". It counts the nodes that see devices.
 func deviceCount(nodes []akriv0.NodeStatus, devices int) string {
 	count := 0
 	for _, node := range nodes {
-		if devices == 0 || node.Devices > 0 {
+		if node.Devices > 0 {
 			count++
 		}
 	}
 	on := plural(count, "node")
 	if devices == 0 {
-		return "no devices on " + on
+		return "devices on " + on + ", none has an Instance yet; see DevicesAccepted"
 	}
 	return plural(devices, "device") + " on " + on
 }
@@ -116,62 +156,17 @@ func worse(a, b metav1.ConditionStatus) bool {
 func (r rule) evaluate(nodes []akriv0.NodeStatus) metav1.Condition {
 	problems, reason := r.problems(nodes)
 	condition := asExpected(r.condition, r.message)
-	tolerated := isNodeReason(reason) && slices.ContainsFunc(nodes, r.works)
+	works := slices.ContainsFunc(nodes, r.works)
 	switch {
 	case len(nodes) == 0:
 		condition.Status, condition.Reason = metav1.ConditionUnknown, akriv0.ReasonNoReport
 		condition.Message = "no node has reported yet"
-	case len(problems) > 0 && !tolerated:
+	case len(problems) > 0 && (!works || !isNodeReason(reason)):
 		condition.Status, condition.Reason, condition.Message = metav1.ConditionFalse, reason, summarize("", problems)
 	case len(problems) > 0:
 		condition.Message = summarize(r.message+"; problems: ", problems)
-	case r.condition == akriv0.ConditionHandlerRegistered && !slices.ContainsFunc(nodes, r.works):
-		condition.Status, condition.Reason = metav1.ConditionUnknown, akriv0.ReasonNoReport
-		condition.Message = "no node has reported a Discovery Handler yet"
+	case !works:
+		condition.Status, condition.Reason, condition.Message = metav1.ConditionUnknown, akriv0.ReasonNoReport, r.unchecked
 	}
 	return condition
-}
-
-// nodeProblems are the messages of one node.
-type nodeProblems struct{ node, messages string }
-
-// problems returns the problems of this rule by node, and the reason of the condition: the first
-// problem of the Configuration or, if there is none, the first problem of a node.
-func (r rule) problems(nodes []akriv0.NodeStatus) (problems []nodeProblems, reason string) {
-	for _, node := range nodes {
-		var messages []string
-		for _, problem := range node.Problems {
-			if !r.belongs(problem.Reason) {
-				continue
-			}
-			messages = append(messages, problem.Message)
-			if reason == "" || isNodeReason(reason) && !isNodeReason(problem.Reason) {
-				reason = problem.Reason
-			}
-		}
-		if len(messages) > 0 {
-			problems = append(problems, nodeProblems{node.Name, strings.Join(messages, ", ")})
-		}
-	}
-	return problems, reason
-}
-
-// summarize lists the problems by node, up to maxMessage bytes.
-func summarize(prefix string, problems []nodeProblems) string {
-	var text strings.Builder
-	text.WriteString(prefix)
-	for i, problem := range problems {
-		part := problem.node + ": " + problem.messages
-		if i > 0 {
-			part = "; " + part
-		} else {
-			part = clip(part, maxMessage-len(prefix))
-		}
-		if text.Len()+len(part) > maxMessage {
-			fmt.Fprintf(&text, " … and %d more nodes", len(problems)-i)
-			break
-		}
-		text.WriteString(part)
-	}
-	return text.String()
 }

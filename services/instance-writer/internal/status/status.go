@@ -1,10 +1,10 @@
 // Package status computes the status of a Configuration from the reports of its nodes and its
 // Instances. All replicas compute the same status.
 //
-// Ready is True if all other conditions are. A problem of the Configuration, such as invalid
-// details, makes its condition False if one node reports it. A problem of a node, such as a handler
-// that is offline, does so only if no node can discover. Otherwise the message of the True
-// condition lists it.
+// Ready is True if all other conditions except DevicesFound are. A problem of the Configuration,
+// such as invalid details, makes its condition False if one node reports it. A problem of a node,
+// such as a handler that is offline, does so only if no node can discover. Otherwise the message of
+// the True condition lists it.
 package status
 
 import (
@@ -48,13 +48,16 @@ type Report struct {
 	akriv0.NodeStatus
 	// Complete means that every handler of the node has sent a list.
 	Complete bool
+	// Answered means that every handler of the node has sent a list, or that it has found no
+	// device so far.
+	Answered bool
 	// Generation of the Configuration that the node discovered. 0: unknown, treated as the newest.
 	Generation int64
 }
 
 // conclusive reports whether the report replaces the entry of the node. A report that still waits
 // for handlers and has no problems does not.
-func (r Report) conclusive() bool { return r.Complete || len(r.Problems) > 0 }
+func (r Report) conclusive() bool { return r.Complete || r.Answered || len(r.Problems) > 0 }
 
 // Desired computes the desired status.
 func Desired(in Input) akriv0.ConfigurationStatus {
@@ -92,6 +95,9 @@ func nodes(current []akriv0.NodeStatus, reports []Report, gone func(string) bool
 	}
 	for _, report := range reports {
 		if !report.conclusive() {
+			if node, exists := byName[report.Name]; exists && handlerReachable(report.NodeStatus) {
+				byName[report.Name] = withReachableHandlers(node, report.Handlers)
+			}
 			continue
 		}
 		node := truncate(report.NodeStatus)
@@ -102,6 +108,14 @@ func nodes(current []akriv0.NodeStatus, reports []Report, gone func(string) bool
 	}
 	maps.DeleteFunc(byName, func(name string, _ akriv0.NodeStatus) bool { return gone(name) })
 	return slices.SortedFunc(maps.Values(byName), func(a, b akriv0.NodeStatus) int { return cmp.Compare(a.Name, b.Name) })
+}
+
+// withReachableHandlers returns the entry of a node whose handlers can be reached again but have
+// not answered yet.
+func withReachableHandlers(node akriv0.NodeStatus, handlers []akriv0.HandlerStatus) akriv0.NodeStatus {
+	node.Handlers = handlers
+	node.Problems = slices.DeleteFunc(slices.Clone(node.Problems), func(p akriv0.Problem) bool { return isHandlerReason(p.Reason) })
+	return node
 }
 
 // truncate limits the number of problems and the length of their messages.

@@ -2,7 +2,7 @@ package status_test
 
 import (
 	"fmt"
-	"strings"
+	"slices"
 	"testing"
 	"time"
 
@@ -16,8 +16,9 @@ import (
 )
 
 var (
-	early  = time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
-	active = []akriv0.HandlerStatus{{Name: "udev", Endpoint: "/h.sock", Status: akriv0.HandlerActive}}
+	early   = time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
+	active  = []akriv0.HandlerStatus{{Name: "udev", Endpoint: "/h.sock", Status: akriv0.HandlerActive}}
+	offline = []akriv0.HandlerStatus{{Name: "udev", Endpoint: "/h.sock", Status: akriv0.HandlerOffline}}
 )
 
 func never(string) bool { return false }
@@ -43,46 +44,83 @@ func desired(nodes ...akriv0.NodeStatus) akriv0.ConfigurationStatus {
 }
 
 func TestConditions(t *testing.T) {
+	const details, devices = akriv0.ConditionDetailsAccepted, akriv0.ConditionDevicesAccepted
+	none := []akriv0.HandlerStatus(nil)
+	unseen := func(n akriv0.NodeStatus) akriv0.NodeStatus { n.Devices = 0; return n }
 	for name, c := range map[string]struct {
-		nodes       []akriv0.NodeStatus
-		failing     string
-		ready       metav1.ConditionStatus
-		reason      string
-		message     string
-		otherwiseOK bool
+		nodes   []akriv0.NodeStatus
+		failing string
+		// unknown are the conditions that were not checked.
+		unknown []string
+		ready   metav1.ConditionStatus
+		reason  string
+		message string
 	}{
-		"no report":  {nil, akriv0.ConditionHandlerRegistered, metav1.ConditionUnknown, "NoReport", "no node has reported yet", false},
-		"no problem": {[]akriv0.NodeStatus{node("a", active)}, "", metav1.ConditionTrue, "AsExpected", "1 device on 1 node", true},
-		"handler on no node": {[]akriv0.NodeStatus{node("a", nil, "HandlerNotRegistered")}, akriv0.ConditionHandlerRegistered, metav1.ConditionFalse,
-			"HandlerNotRegistered", "a: about HandlerNotRegistered", true},
-		"handler on one node of two": {[]akriv0.NodeStatus{node("a", nil, "HandlerNotRegistered"), node("b", active)}, "", metav1.ConditionTrue,
-			"AsExpected", "1 device on 2 nodes", true},
-		"bad details on one node of two": {[]akriv0.NodeStatus{node("a", active, "InvalidDetails"), node("b", active)}, akriv0.ConditionDetailsAccepted,
-			metav1.ConditionFalse, "InvalidDetails", "a: about InvalidDetails", true},
-		"forbidden Secret": {[]akriv0.NodeStatus{node("a", active, "PropertyForbidden"), node("b", active)}, akriv0.ConditionDetailsAccepted,
-			metav1.ConditionFalse, "PropertyForbidden", "a: about PropertyForbidden", true},
-		"discovery fails on the only node": {[]akriv0.NodeStatus{node("a", active, "DiscoverFailed")}, akriv0.ConditionDetailsAccepted,
-			metav1.ConditionFalse, "DiscoverFailed", "a: about DiscoverFailed", true},
-		"discovery fails on one of two": {[]akriv0.NodeStatus{node("a", active, "DiscoverFailed"), node("b", active)}, "", metav1.ConditionTrue,
-			"AsExpected", "1 device on 2 nodes", true},
-		"collision": {[]akriv0.NodeStatus{node("a", active, "DigestCollision")}, akriv0.ConditionDevicesAccepted, metav1.ConditionFalse,
-			"DigestCollision", "a: about DigestCollision", true},
-		"unknown reason": {[]akriv0.NodeStatus{node("a", active, "SomethingNew")}, akriv0.ConditionDevicesAccepted, metav1.ConditionFalse,
-			"SomethingNew", "a: about SomethingNew", true},
+		"no report": {
+			nil, "", []string{akriv0.ConditionHandlerRegistered, details, devices}, metav1.ConditionUnknown, "NoReport", "no node has reported yet",
+		},
+		"no problem": {[]akriv0.NodeStatus{node("a", active)}, "", nil, metav1.ConditionTrue, "AsExpected", "1 device on 1 node"},
+		"handler on no node": {
+			[]akriv0.NodeStatus{unseen(node("a", none, "HandlerNotRegistered"))}, akriv0.ConditionHandlerRegistered, []string{details, devices},
+			metav1.ConditionFalse, "HandlerNotRegistered", "a: about HandlerNotRegistered",
+		},
+		"handler on one node of two": {
+			[]akriv0.NodeStatus{unseen(node("a", none, "HandlerNotRegistered")), node("b", active)}, "", nil,
+			metav1.ConditionTrue, "AsExpected", "1 device on 1 node",
+		},
+		"handler offline, its devices stay": {
+			[]akriv0.NodeStatus{node("a", offline, "HandlerOffline")}, akriv0.ConditionHandlerRegistered, []string{details},
+			metav1.ConditionFalse, "HandlerOffline", "a: about HandlerOffline",
+		},
+		"bad details on one node of two": {
+			[]akriv0.NodeStatus{node("a", active, "InvalidDetails"), node("b", active)}, details, nil,
+			metav1.ConditionFalse, "InvalidDetails", "a: about InvalidDetails",
+		},
+		"bad details on the only node": {
+			[]akriv0.NodeStatus{unseen(node("a", active, "InvalidDetails"))}, details, []string{devices},
+			metav1.ConditionFalse, "InvalidDetails", "a: about InvalidDetails",
+		},
+		"forbidden Secret": {
+			[]akriv0.NodeStatus{node("a", active, "PropertyForbidden"), node("b", active)}, details, nil,
+			metav1.ConditionFalse, "PropertyForbidden", "a: about PropertyForbidden",
+		},
+		"discovery fails on the only node": {
+			[]akriv0.NodeStatus{unseen(node("a", active, "DiscoverFailed"))}, details, []string{devices},
+			metav1.ConditionFalse, "DiscoverFailed", "a: about DiscoverFailed",
+		},
+		"discovery fails on one of two": {
+			[]akriv0.NodeStatus{node("a", active, "DiscoverFailed"), node("b", active)}, "", nil,
+			metav1.ConditionTrue, "AsExpected", "1 device on 2 nodes",
+		},
+		"name taken": {
+			[]akriv0.NodeStatus{unseen(node("a", none, "NameTaken"))}, devices, []string{akriv0.ConditionHandlerRegistered, details},
+			metav1.ConditionFalse, "NameTaken", "a: about NameTaken",
+		},
+		"collision": {
+			[]akriv0.NodeStatus{node("a", active, "DigestCollision")}, devices, nil,
+			metav1.ConditionFalse, "DigestCollision", "a: about DigestCollision",
+		},
+		"unknown reason": {
+			[]akriv0.NodeStatus{node("a", active, "SomethingNew")}, devices, nil, metav1.ConditionFalse, "SomethingNew", "a: about SomethingNew",
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			got := desired(c.nodes...).Conditions
-			require.Len(t, got, 5)
+			require.Len(t, got, 6)
 			ready := meta.FindStatusCondition(got, akriv0.ConditionReady)
 			require.Equal(t, c.ready, ready.Status)
 			require.Equal(t, c.reason, ready.Reason)
 			require.Equal(t, c.message, ready.Message)
-			for _, condition := range got[1:] {
-				if condition.Type == c.failing {
-					require.Equal(t, c.ready, condition.Status)
-				} else if c.otherwiseOK {
-					require.Equal(t, metav1.ConditionTrue, condition.Status, condition.Type)
+			for _, condition := range got[1:5] {
+				want := metav1.ConditionTrue
+				switch {
+				case condition.Type == c.failing:
+					want = metav1.ConditionFalse
+				case slices.Contains(c.unknown, condition.Type):
+					want = metav1.ConditionUnknown
+					require.Equal(t, akriv0.ReasonNoReport, condition.Reason)
 				}
+				require.Equal(t, want, condition.Status, condition.Type)
 			}
 		})
 	}
@@ -92,18 +130,6 @@ func TestTrueConditionListsNodeProblems(t *testing.T) {
 	got := desired(node("a", nil, "HandlerNotRegistered"), node("b", active))
 	require.Equal(t, "the Discovery Handler is registered; problems: a: about HandlerNotRegistered",
 		meta.FindStatusCondition(got.Conditions, akriv0.ConditionHandlerRegistered).Message)
-}
-
-func TestMessagesAreBounded(t *testing.T) {
-	var nodes []akriv0.NodeStatus
-	for i := range 500 {
-		nodes = append(nodes, akriv0.NodeStatus{Name: fmt.Sprintf("node-%03d", i), Problems: []akriv0.Problem{{Reason: "InvalidDetails", Message: strings.Repeat("ä", 2000)}}})
-	}
-	got := desired(nodes...)
-	message := meta.FindStatusCondition(got.Conditions, akriv0.ConditionReady).Message
-	require.LessOrEqual(t, len(message), 1100)
-	require.Contains(t, message, "… and 499 more nodes")
-	require.LessOrEqual(t, len(got.Nodes[0].Problems[0].Message), 512)
 }
 
 // Entries of deleted nodes are removed. Entries of nodes without a report here are kept.
@@ -139,6 +165,8 @@ func TestReplicasAgree(t *testing.T) {
 		}
 		want := desired(reported...)
 		require.Equal(t, want, configuration.Status)
+		unknown := slices.ContainsFunc(want.Conditions[1:5], func(c metav1.Condition) bool { return c.Status == metav1.ConditionUnknown })
+		require.Falsef(t, unknown && want.Conditions[0].Status == metav1.ConditionTrue, "%+v", want.Conditions)
 		write(early.Add(time.Hour), reported...)
 		require.Equal(t, want, configuration.Status)
 	})
@@ -150,20 +178,62 @@ func TestReadyMessageCountsDevices(t *testing.T) {
 		devices   []int // of each node
 		want      string
 	}{
-		{0, []int{0}, "no devices on 1 node"},
-		{0, []int{0, 0, 0}, "no devices on 3 nodes"},
+		{0, []int{0}, "no device matches on n0"},
+		{0, []int{0, 0, 0}, "no device matches on n0, n1, n2"},
+		{0, []int{0, 0, 0, 0, 0, 0, 0}, "no device matches on n0, n1, n2, n3, n4 and 2 more"},
+		{0, []int{1, 0}, "devices on 1 node, none has an Instance yet; see DevicesAccepted"},
 		{1, []int{1, 0}, "1 device on 1 node"},
 		{1, []int{1, 1}, "1 device on 2 nodes"},
 		{2, []int{2, 1, 1}, "2 devices on 3 nodes"},
 	} {
 		var nodes []akriv0.NodeStatus
 		for i, devices := range c.devices {
-			nodes = append(nodes, status.Node(fmt.Sprint(i), devices, active, nil))
+			nodes = append(nodes, status.Node(fmt.Sprintf("n%d", i), devices, active, nil))
 		}
 		got := status.Desired(status.Input{
 			Configuration: &akriv0.Configuration{}, Instances: c.instances, Reports: complete(nodes...), Gone: never, Now: early,
 		})
-		require.Equal(t, c.want, meta.FindStatusCondition(got.Conditions, akriv0.ConditionReady).Message)
+		ready := meta.FindStatusCondition(got.Conditions, akriv0.ConditionReady)
+		require.Equal(t, metav1.ConditionTrue, ready.Status)
+		require.Equal(t, c.want, ready.Message)
+		require.Equal(t, c.want, meta.FindStatusCondition(got.Conditions, akriv0.ConditionDevicesFound).Message)
+	}
+}
+
+func TestDevicesFound(t *testing.T) {
+	empty := func(name string, handlers []akriv0.HandlerStatus, problems ...string) akriv0.NodeStatus {
+		without := node(name, handlers, problems...)
+		without.Devices = 0
+		return without
+	}
+	for name, c := range map[string]struct {
+		nodes  []akriv0.NodeStatus
+		status metav1.ConditionStatus
+		reason string
+		want   string
+	}{
+		"no report":     {nil, metav1.ConditionUnknown, "NoReport", "no node has a complete list of devices yet"},
+		"no list":       {[]akriv0.NodeStatus{empty("a", nil, "HandlerNotRegistered")}, metav1.ConditionUnknown, "NoReport", "no node has a complete list of devices yet"},
+		"refused":       {[]akriv0.NodeStatus{empty("a", active, "InvalidDetails")}, metav1.ConditionUnknown, "NoReport", "no node has a complete list of devices yet"},
+		"one node":      {[]akriv0.NodeStatus{empty("a", nil, "HandlerNotRegistered"), empty("b", active)}, metav1.ConditionFalse, "NothingMatched", "no device matches on b"},
+		"no device":     {[]akriv0.NodeStatus{empty("a", active), empty("b", active)}, metav1.ConditionFalse, "NothingMatched", "no device matches on a, b"},
+		"device on one": {[]akriv0.NodeStatus{empty("a", active), node("b", active)}, metav1.ConditionTrue, "AsExpected", "1 device on 1 node"},
+		"handler lost":  {[]akriv0.NodeStatus{node("a", offline, "HandlerOffline")}, metav1.ConditionTrue, "AsExpected", "1 device on 1 node"},
+		"twin offline":  {[]akriv0.NodeStatus{empty("a", append(offline, active...), "HandlerOffline")}, metav1.ConditionUnknown, "NoReport", "no node has a complete list of devices yet"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			instances := 0
+			for _, node := range c.nodes {
+				instances = max(instances, int(node.Devices))
+			}
+			got := status.Desired(status.Input{
+				Configuration: &akriv0.Configuration{}, Instances: instances, Reports: complete(c.nodes...), Gone: never, Now: early,
+			})
+			found := meta.FindStatusCondition(got.Conditions, akriv0.ConditionDevicesFound)
+			require.Equal(t, c.status, found.Status)
+			require.Equal(t, c.reason, found.Reason)
+			require.Equal(t, c.want, found.Message)
+		})
 	}
 }
 
@@ -200,8 +270,39 @@ func TestInconclusiveReport(t *testing.T) {
 	require.EqualValues(t, 2, ready.ObservedGeneration)
 	require.Equal(t, metav1.ConditionTrue, ready.Status)
 
-	offline := node("a", active, "HandlerOffline")
-	offline.Devices = 0
-	report(status.Report{NodeStatus: offline, Generation: 2})
+	without := node("a", active, "HandlerOffline")
+	without.Devices = 0
+	report(status.Report{NodeStatus: without, Generation: 2})
 	require.EqualValues(t, 1, configuration.Status.Nodes[0].Devices, "an incomplete report removes no device")
+}
+
+// The status follows a report without problems that is incomplete and answered: its handlers have
+// found no device so far. Its devices may still exist.
+func TestAnsweredReport(t *testing.T) {
+	configuration := &akriv0.Configuration{}
+	configuration.Generation = 1
+	silent := status.Report{NodeStatus: status.Node("a", 0, active, nil), Generation: 1, Answered: true}
+	configuration.Status = status.Desired(status.Input{Configuration: configuration, Reports: []status.Report{silent}, Gone: never, Now: early})
+	ready := meta.FindStatusCondition(configuration.Status.Conditions, akriv0.ConditionReady)
+	require.NotEqual(t, metav1.ConditionUnknown, ready.Status)
+	require.EqualValues(t, 1, ready.ObservedGeneration)
+
+	configuration.Status.Nodes[0].Devices = 2
+	got := status.Desired(status.Input{Configuration: configuration, Reports: []status.Report{silent}, Gone: never, Now: early})
+	require.EqualValues(t, 2, got.Nodes[0].Devices)
+}
+
+// A handler that can be reached again is no longer offline, even before it has answered. Other
+// problems stay until then.
+func TestHandlerReachableAgain(t *testing.T) {
+	offline := []akriv0.HandlerStatus{{Name: "udev", Endpoint: "/h.sock", Status: akriv0.HandlerOffline}}
+	configuration := &akriv0.Configuration{}
+	configuration.Status.Nodes = []akriv0.NodeStatus{node("a", offline, "HandlerOffline", "InvalidDevice")}
+	report := func(handlers []akriv0.HandlerStatus) akriv0.NodeStatus {
+		reports := []status.Report{{NodeStatus: status.Node("a", 0, handlers, nil)}}
+		return status.Desired(status.Input{Configuration: configuration, Reports: reports, Gone: never, Now: early}).Nodes[0]
+	}
+	require.Equal(t, configuration.Status.Nodes[0], report(nil))
+	require.Equal(t, configuration.Status.Nodes[0], report(offline))
+	require.Equal(t, node("a", active, "InvalidDevice"), report(active))
 }

@@ -2,6 +2,7 @@
 
      context      The context of the sub-chart.
      name         Name of the DaemonSet; by default akri.name.
+     metricsPort  Port of /metrics and of the probes; by default 8080.
      token        Whether the token of the ServiceAccount is mounted.
      directories  Directories of the node to mount: handlers, mesh, kubelet.
      env, volumeMounts, volumes   YAML lists to append, or nothing. */}}
@@ -32,13 +33,21 @@ spec:
           {{- include "akri.container" $ | nindent 10 }}
           {{- include "akri.probes" $ | nindent 10 }}
           ports:
-            - {name: metrics, containerPort: {{ $.Values.metricsPort | default 8080 }}}
+            - {name: metrics, containerPort: {{ .metricsPort | default 8080 }}}
+            {{- if $.Values.useNetworkConnection }}
+            - {name: discovery, containerPort: {{ $.Values.env.AKRI_PORT | default 10000 }}}
+            {{- end }}
           env:
             {{- include "akri.env" $ | nindent 12 }}
             {{- include "akri.nodeName" $ | nindent 12 }}
-            {{- with $.Values.metricsPort }}
+            {{- with .metricsPort }}
             - name: AKRI_ADMIN_ADDRESS
               value: {{ printf ":%v" . | quote }}
+            {{- end }}
+            {{- if $.Values.useNetworkConnection }}
+            - name: POD_IP
+              valueFrom:
+                fieldRef: {fieldPath: status.podIP}
             {{- end }}
             {{- with .env | default "" | trim }}{{ . | nindent 12 }}{{ end }}
           volumeMounts:

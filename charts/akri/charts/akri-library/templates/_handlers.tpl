@@ -50,6 +50,7 @@
 {{ include "akri.daemonSet" (dict
   "context" .
   "name" (printf "%s-daemonset" (include "akri.name" .))
+  "metricsPort" (ternary .Values.metricsPort nil (.Values.hostNetwork | default false))
   "env" (include "akri.handlerEnv" (list . $needs "value"))
   "directories" (list "handlers")
   "volumeMounts" (include "akri.handlerMounts" $needs)

@@ -1,5 +1,5 @@
 // Command sample-broker reads the devices of its Pod and serves the result on :8083: GET / as JSON,
-// and GET /healthz.
+// and GET /healthz. With the argument --once it logs the result and exits, for a Job.
 package main
 
 import (
@@ -8,6 +8,7 @@ import (
 	"net"
 	"os"
 	"os/signal"
+	"slices"
 	"syscall"
 
 	"akri.sh/deploy/samples/broker"
@@ -27,14 +28,19 @@ func main() {
 }
 
 func run(ctx context.Context, logger *slog.Logger) error {
-	listener, err := net.Listen("tcp", address) //nolint:gosec // Services connect to the address of the Pod
-	if err != nil {
-		return err
-	}
-	return broker.New(broker.Config{
+	b := broker.New(broker.Config{
 		Pod:     os.Getenv("HOSTNAME"),
 		Node:    os.Getenv("NODE_NAME"),
 		Environ: os.Environ(),
 		Logger:  logger,
-	}).Run(ctx, listener)
+	})
+	if slices.Contains(os.Args[1:], "--once") {
+		b.LogDevices()
+		return nil
+	}
+	listener, err := net.Listen("tcp", address) //nolint:gosec // Services connect to the address of the Pod
+	if err != nil {
+		return err
+	}
+	return b.Run(ctx, listener)
 }

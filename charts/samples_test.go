@@ -1,0 +1,98 @@
+package charts_test
+
+import (
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	appsv1 "k8s.io/api/apps/v1"
+	"sigs.k8s.io/yaml"
+
+	akriv0 "akri.sh/libs/apis/akri/v0"
+)
+
+// sampleTag is the tag of images in the samples: the chart's appVersion.
+const sampleTag = "v0.1.0"
+
+// TestSampleImages checks that the samples use the images of the chart's appVersion, so that one
+// replacement changes all of them.
+func TestSampleImages(t *testing.T) {
+	image := regexp.MustCompile(`image: (.*)`)
+	for _, path := range samplePaths(t) {
+		for _, match := range image.FindAllStringSubmatch(read(t, path), -1) {
+			require.Equal(t, "ghcr.io/akri-mesh/sample-broker:"+sampleTag, match[1], path)
+		}
+	}
+	require.True(t, strings.Contains(read(t, "deploy/samples/README.md"), "s|ghcr.io/akri-mesh/sample-broker:"+sampleTag+"|"))
+}
+
+// TestReadmeRequestsFreeDevices checks that the README applies a sample with the devices that it
+// requests, and that neither brokers nor Deployments hold all of their slots. On a cluster with
+// enough nodes, brokers hold all slots.
+func TestReadmeRequestsFreeDevices(t *testing.T) {
+	readme := read(t, "README.md")
+	capacities, held := map[string]int{}, 0
+	for _, match := range regexp.MustCompile(`kubectl apply -f (deploy/samples/\S+)`).FindAllStringSubmatch(readme, -1) {
+		for document := range strings.SplitSeq(read(t, match[1]), "\n---\n") {
+			addCapacities(t, document, capacities)
+			held += requests(t, document)
+		}
+	}
+	requested := regexp.MustCompile(`(akri\.sh/[a-z0-9-]+): "1"`).FindAllStringSubmatch(readme, -1)
+	require.NotEmpty(t, requested)
+	for _, request := range requested {
+		require.Positive(t, capacities[request[1]], "no sample in the README leaves slots of %s free", request[1])
+		require.Greater(t, capacities[request[1]], held, "the samples in the README hold all slots of %s", request[1])
+	}
+}
+
+// addCapacities adds the resources of a Configuration without brokers for shared fake devices.
+func addCapacities(t *testing.T, document string, capacities map[string]int) {
+	t.Helper()
+	var configuration akriv0.Configuration
+	require.NoError(t, yaml.Unmarshal([]byte(document), &configuration))
+	if configuration.Kind != "Configuration" || configuration.Spec.BrokerSpec != nil {
+		return
+	}
+	var details struct{ Descriptions []string }
+	require.NoError(t, yaml.Unmarshal([]byte(configuration.Spec.DiscoveryHandler.DiscoveryDetails), &details))
+	capacity := int(configuration.Spec.CapacityOrDefault())
+	for _, device := range details.Descriptions {
+		capacities["akri.sh/"+configuration.Name+"-"+akriv0.Digest(device, "", true)] = capacity
+		capacities["akri.sh/"+configuration.Name] += capacity
+	}
+}
+
+// requests returns the number of devices that the Pods of a Deployment request.
+func requests(t *testing.T, document string) int {
+	t.Helper()
+	var deployment appsv1.Deployment
+	require.NoError(t, yaml.Unmarshal([]byte(document), &deployment))
+	if deployment.Kind != "Deployment" {
+		return 0
+	}
+	count := 0
+	for _, container := range deployment.Spec.Template.Spec.Containers {
+		for name, quantity := range container.Resources.Limits {
+			if strings.HasPrefix(string(name), "akri.sh/") {
+				count += int(quantity.Value()) * int(*deployment.Spec.Replicas)
+			}
+		}
+	}
+	return count
+}
+
+// samplePaths returns the samples, relative to the repository.
+func samplePaths(t *testing.T) []string {
+	t.Helper()
+	paths, err := filepath.Glob(filepath.Join(root, "deploy/samples/*.yaml"))
+	require.NoError(t, err)
+	require.NotEmpty(t, paths)
+	for i, path := range paths {
+		paths[i], err = filepath.Rel(root, path)
+		require.NoError(t, err)
+	}
+	return paths
+}

@@ -1,0 +1,85 @@
+package coordinator
+
+import (
+	"context"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"akri.sh/services/discovery-operator/internal/discovery"
+)
+
+const (
+	// unusedFactor is the interval of probes of unused endpoints in intervals of used ones.
+	unusedFactor = 4
+	// maxProbes is the number of unused endpoints that are probed at once.
+	maxProbes = 32
+)
+
+// unusedTarget is an endpoint without a connection.
+type unusedTarget struct {
+	discovery.Target
+	key endpointKey
+}
+
+// probeResults are the states of the unused endpoints after a round of probes.
+type probeResults struct {
+	targets []unusedTarget
+	states  []discovery.State
+}
+
+// probeUnused probes the unused endpoints at an interval until ctx ends. The registrar removes
+// those that stay unreachable.
+func (c *Coordinator) probeUnused(ctx context.Context) {
+	ticker := time.NewTicker(unusedFactor * c.ProbeInterval)
+	defer ticker.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-ticker.C:
+		}
+		if targets, _ := c.unused.Get(); len(targets) > 0 {
+			c.probed.Set(probeAll(ctx, targets))
+			c.queue.Notify()
+		}
+	}
+}
+
+func probeAll(ctx context.Context, targets []unusedTarget) *probeResults {
+	results := &probeResults{targets: targets, states: make([]discovery.State, len(targets))}
+	var probes errgroup.Group
+	probes.SetLimit(maxProbes)
+	for i, target := range targets {
+		probes.Go(func() error {
+			results.states[i] = discovery.Reachable
+			if discovery.Probe(ctx, target.Target) != nil {
+				results.states[i] = discovery.Unreachable
+			}
+			return nil
+		})
+	}
+	_ = probes.Wait()
+	return results
+}
+
+// unused returns the listed endpoints without a connection.
+func (e *endpoints) unused() []unusedTarget {
+	var targets []unusedTarget
+	for key, endpoint := range e.byKey {
+		if endpoint.listed && endpoint.conn == nil {
+			targets = append(targets, unusedTarget{e.target(endpoint), key})
+		}
+	}
+	return targets
+}
+
+// setProbed applies the results to the endpoints that have not registered since they were probed.
+func (e *endpoints) setProbed(results *probeResults) {
+	for i, target := range results.targets {
+		endpoint := e.byKey[target.key]
+		if endpoint != nil && endpoint.handler.GetRegistration() == target.Handler.GetRegistration() {
+			endpoint.unusedState = results.states[i]
+		}
+	}
+}

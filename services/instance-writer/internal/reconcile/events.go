@@ -1,0 +1,174 @@
+package reconcile
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"go.uber.org/zap"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/sets"
+
+	akriv0 "akri.sh/libs/apis/akri/v0"
+	"akri.sh/services/instance-writer/internal/cluster"
+)
+
+const (
+	// eventBurst and eventInterval limit the Events of one Configuration, separately for devices
+	// and for conditions.
+	eventBurst    = 25
+	eventInterval = time.Minute
+	// eventDelay combines the changes of devices that happen at about the same time.
+	eventDelay = time.Second
+	// maxEventDevices is the number of devices that an Event names.
+	maxEventDevices = 10
+	// maxPendingDevices is the number of changes that wait for an Event. Further ones are dropped.
+	maxPendingDevices = 1000
+)
+
+// createConditionEvents creates an Event for each problem that is new and for each that has ended.
+// Events are best effort.
+func (r *Reconciler) createConditionEvents(ctx context.Context, configuration *akriv0.Configuration, conditions []metav1.Condition) {
+	for _, condition := range conditions {
+		eventType := eventType(meta.FindStatusCondition(configuration.Status.Conditions, condition.Type), condition)
+		if eventType == "" || r.conditionEvents.remaining(cluster.Key(configuration)) > 0 {
+			continue
+		}
+		r.conditionEvents.record(cluster.Key(configuration))
+		message := condition.Type + " is " + string(condition.Status) + ": " + condition.Message
+		r.createEvent(ctx, configuration, eventType, condition.Reason, message)
+	}
+}
+
+// eventType returns the type of the Event for a change of a condition. It is empty if there should
+// be none: Ready repeats another condition, and DevicesFound states no problem.
+func eventType(previous *metav1.Condition, current metav1.Condition) string {
+	failed := previous != nil && previous.Status == metav1.ConditionFalse
+	switch {
+	case current.Type == akriv0.ConditionReady || current.Type == akriv0.ConditionDevicesFound:
+	case current.Status == metav1.ConditionFalse && (!failed || previous.Reason != current.Reason):
+		return corev1.EventTypeWarning
+	case current.Status == metav1.ConditionTrue && failed:
+		return corev1.EventTypeNormal
+	}
+	return ""
+}
+
+func (r *Reconciler) createEvent(ctx context.Context, configuration *akriv0.Configuration, eventType, reason, message string) {
+	if err := r.Cluster.CreateEvent(ctx, configuration, eventType, reason, message); err != nil {
+		r.Log.Warn("creating Event failed", zap.String("configuration", configuration.Name), zap.Error(err))
+	}
+}
+
+// recordDevices enqueues an Event if the nodes of the Instance have changed.
+func (r *Reconciler) recordDevices(key instanceKey, result decision) {
+	if len(result.added)+len(result.removed) > 0 {
+		r.deviceChanges.record(key, result.added, result.removed)
+		r.events.keys.AddAfter(key.Configuration, eventDelay)
+	}
+}
+
+// reconcileEvents creates the Events of devices that came and went since the last ones.
+func (r *Reconciler) reconcileEvents(ctx context.Context, key types.NamespacedName) (requeueAfter time.Duration, err error) {
+	if remaining := r.deviceEvents.remaining(key); remaining > 0 {
+		return remaining, nil
+	}
+	configuration, err := r.Cluster.Configuration(ctx, key)
+	if err != nil {
+		return 0, err
+	}
+	added, removed := r.deviceChanges.take(key)
+	if configuration == nil || configuration.DeletionTimestamp != nil {
+		return 0, nil
+	}
+	for reason, devices := range map[string][]string{akriv0.ReasonDeviceAdded: added, akriv0.ReasonDeviceRemoved: removed} {
+		if len(devices) > 0 {
+			r.deviceEvents.record(key)
+			r.createEvent(ctx, configuration, corev1.EventTypeNormal, reason, listDevices(devices))
+		}
+	}
+	return 0, nil
+}
+
+func listDevices(devices []string) string {
+	if more := len(devices) - maxEventDevices; more > 0 {
+		return fmt.Sprintf("%s and %d more", strings.Join(devices[:maxEventDevices], ", "), more)
+	}
+	return strings.Join(devices, ", ")
+}
+
+// changedNodes returns the nodes that only one of the Instances lists. An Instance may be nil.
+func changedNodes(before, after *akriv0.Instance) (added, removed []string) {
+	var old, current []string
+	if before != nil {
+		old = before.Spec.Nodes
+	}
+	if after != nil {
+		current = after.Spec.Nodes
+	}
+	if slices.Equal(old, current) {
+		return nil, nil
+	}
+	had, has := sets.New(old...), sets.New(current...)
+	return has.Difference(had).UnsortedList(), had.Difference(has).UnsortedList()
+}
+
+// deviceChanges collects the devices that came and went per Configuration. A device that went and
+// came back since the last Event is no change.
+type deviceChanges struct {
+	mu sync.Mutex
+	// pending has true for devices that came. The key is `<instance> on <node>`.
+	pending map[types.NamespacedName]map[string]bool
+}
+
+func newDeviceChanges() *deviceChanges {
+	return &deviceChanges{pending: map[types.NamespacedName]map[string]bool{}}
+}
+
+func (d *deviceChanges) record(key instanceKey, added, removed []string) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.pending[key.Configuration] == nil {
+		d.pending[key.Configuration] = map[string]bool{}
+	}
+	for _, node := range removed {
+		d.set(key, node, false)
+	}
+	for _, node := range added {
+		d.set(key, node, true)
+	}
+}
+
+func (d *deviceChanges) set(key instanceKey, node string, came bool) {
+	pending, device := d.pending[key.Configuration], key.Name+" on "+node
+	previous, known := pending[device]
+	switch {
+	case known && previous != came:
+		delete(pending, device)
+	case len(pending) < maxPendingDevices:
+		pending[device] = came
+	}
+}
+
+// take returns the changes since the last call in alphabetical order.
+func (d *deviceChanges) take(configuration types.NamespacedName) (added, removed []string) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	for device, came := range d.pending[configuration] {
+		if came {
+			added = append(added, device)
+		} else {
+			removed = append(removed, device)
+		}
+	}
+	delete(d.pending, configuration)
+	slices.Sort(added)
+	slices.Sort(removed)
+	return added, removed
+}

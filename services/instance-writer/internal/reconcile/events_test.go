@@ -1,0 +1,110 @@
+package reconcile //nolint:testpackage // Events are not exported
+
+import (
+	"fmt"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	akriv0 "akri.sh/libs/apis/akri/v0"
+)
+
+func TestEventType(t *testing.T) {
+	condition := func(kind string, status metav1.ConditionStatus, reason string) *metav1.Condition {
+		return &metav1.Condition{Type: kind, Status: status, Reason: reason}
+	}
+	const details = akriv0.ConditionDetailsAccepted
+	notFound := condition(details, metav1.ConditionFalse, akriv0.ReasonPropertyNotFound)
+	forbidden := condition(details, metav1.ConditionFalse, akriv0.ReasonPropertyForbidden)
+	accepted := condition(details, metav1.ConditionTrue, akriv0.ReasonAsExpected)
+	unknown := condition(details, metav1.ConditionUnknown, akriv0.ReasonNoReport)
+	for name, c := range map[string]struct {
+		previous, current *metav1.Condition
+		want              string
+	}{
+		"new problem":     {nil, notFound, "Warning"},
+		"problem":         {accepted, notFound, "Warning"},
+		"after unknown":   {unknown, notFound, "Warning"},
+		"other reason":    {notFound, forbidden, "Warning"},
+		"same reason":     {notFound, notFound, ""},
+		"problem ended":   {forbidden, accepted, "Normal"},
+		"never a problem": {unknown, accepted, ""},
+		"unknown":         {accepted, unknown, ""},
+		"first report":    {nil, accepted, ""},
+		"Ready":           {nil, condition(akriv0.ConditionReady, metav1.ConditionFalse, "X"), ""},
+		"DevicesFound":    {nil, condition(akriv0.ConditionDevicesFound, metav1.ConditionFalse, "X"), ""},
+	} {
+		t.Run(name, func(t *testing.T) { require.Equal(t, c.want, eventType(c.previous, *c.current)) })
+	}
+}
+
+func TestDeviceChanges(t *testing.T) {
+	changes, cam := newDeviceChanges(), types.NamespacedName{Namespace: "ns", Name: "cam"}
+	one, two := instanceKey{cam, "cam-1"}, instanceKey{cam, "cam-2"}
+	changes.record(two, []string{"a"}, nil)
+	changes.record(one, []string{"b", "a"}, nil)
+	changes.record(one, nil, []string{"c"})
+	changes.record(instanceKey{types.NamespacedName{Namespace: "ns", Name: "other"}, "other-1"}, []string{"a"}, nil)
+	added, removed := changes.take(cam)
+	require.Equal(t, []string{"cam-1 on a", "cam-1 on b", "cam-2 on a"}, added)
+	require.Equal(t, []string{"cam-1 on c"}, removed)
+
+	changes.record(one, nil, []string{"a"})
+	changes.record(one, []string{"a"}, nil)
+	added, removed = changes.take(cam)
+	require.Empty(t, append(added, removed...), "a device that flaps is no change")
+
+	for i := range 2 * maxPendingDevices {
+		changes.record(one, []string{fmt.Sprint(i)}, nil)
+	}
+	added, _ = changes.take(cam)
+	require.Len(t, added, maxPendingDevices)
+	require.Regexp(t, "^cam-1 on 0, .* and 990 more$", listDevices(added))
+}
+
+func TestChangedNodes(t *testing.T) {
+	instance := func(nodes ...string) *akriv0.Instance {
+		return &akriv0.Instance{Spec: akriv0.InstanceSpec{Nodes: nodes}}
+	}
+	for name, c := range map[string]struct {
+		before, after  *akriv0.Instance
+		added, removed []string
+	}{
+		"created":   {nil, instance("a"), []string{"a"}, nil},
+		"deleted":   {instance("a"), nil, nil, []string{"a"}},
+		"unchanged": {instance("a", "b"), instance("a", "b"), nil, nil},
+		"moved":     {instance("a", "b"), instance("b", "c"), []string{"c"}, []string{"a"}},
+		"none":      {nil, nil, nil, nil},
+	} {
+		t.Run(name, func(t *testing.T) {
+			added, removed := changedNodes(c.before, c.after)
+			require.ElementsMatch(t, c.added, added)
+			require.ElementsMatch(t, c.removed, removed)
+		})
+	}
+}
+
+func TestRateLimitWithBurst(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		limit := newRateLimit[string](time.Minute, 3)
+		use := func() int {
+			used := 0
+			for limit.remaining("a") == 0 {
+				limit.record("a")
+				used++
+			}
+			return used
+		}
+		require.Equal(t, 3, use())
+		require.Zero(t, limit.remaining("b"))
+		time.Sleep(limit.remaining("a")) //nolint:forbidigo // the clock of synctest
+		require.Equal(t, 1, use())
+		require.Equal(t, time.Minute, limit.remaining("a"))
+		time.Sleep(time.Hour) //nolint:forbidigo // the clock of synctest
+		require.Equal(t, 3, use(), "unused actions do not add up")
+	})
+}

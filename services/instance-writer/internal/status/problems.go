@@ -1,0 +1,79 @@
+package status
+
+import (
+	"fmt"
+	"strings"
+
+	akriv0 "akri.sh/libs/apis/akri/v0"
+)
+
+// maxNames is the number of nodes that a message names.
+const maxNames = 5
+
+// sharedProblem is a problem of all of the nodes.
+type sharedProblem struct {
+	message string
+	nodes   []string
+}
+
+// problems returns the problems of this rule in the order of the nodes, and the reason of the
+// condition: the first problem of the Configuration or, if there is none, the first problem of a
+// node.
+func (r rule) problems(nodes []akriv0.NodeStatus) (problems []*sharedProblem, reason string) {
+	byMessage := map[string]*sharedProblem{}
+	for _, node := range nodes {
+		for _, problem := range node.Problems {
+			if !r.belongs(problem.Reason) {
+				continue
+			}
+			if reason == "" || isNodeReason(reason) && !isNodeReason(problem.Reason) {
+				reason = problem.Reason
+			}
+			message := withoutNode(problem.Message, node.Name)
+			shared := byMessage[message]
+			if shared == nil {
+				shared = &sharedProblem{message: message}
+				byMessage[message] = shared
+				problems = append(problems, shared)
+			}
+			if len(shared.nodes) == 0 || shared.nodes[len(shared.nodes)-1] != node.Name {
+				shared.nodes = append(shared.nodes, node.Name)
+			}
+		}
+	}
+	return problems, reason
+}
+
+// withoutNode removes the name of the node from its message, so that nodes with the same problem
+// have the same message.
+func withoutNode(message, node string) string {
+	return strings.ReplaceAll(message, fmt.Sprintf(" on node %q", node), "")
+}
+
+// summarize lists the problems with their nodes, up to maxMessage bytes.
+func summarize(prefix string, problems []*sharedProblem) string {
+	var text strings.Builder
+	text.WriteString(prefix)
+	for i, problem := range problems {
+		part := join(problem.nodes) + ": " + problem.message
+		if i > 0 {
+			part = "; " + part
+		} else {
+			part = clip(part, maxMessage-len(prefix))
+		}
+		if text.Len()+len(part) > maxMessage {
+			fmt.Fprintf(&text, " … and %d more problems", len(problems)-i)
+			break
+		}
+		text.WriteString(part)
+	}
+	return text.String()
+}
+
+// join lists at most maxNames names of nodes.
+func join(names []string) string {
+	if more := len(names) - maxNames; more > 0 {
+		return fmt.Sprintf("%s and %d more", strings.Join(names[:maxNames], ", "), more)
+	}
+	return strings.Join(names, ", ")
+}
