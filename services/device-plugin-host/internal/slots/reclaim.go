@@ -103,6 +103,7 @@ func (r *Reclaimer) wait(ctx context.Context, delay time.Duration, earlier bool)
 }
 
 func (r *Reclaimer) reconcile(ctx context.Context) (recheck bool, err error) {
+	r.Log.Debug("reclaiming unused slots - start") // tests of upstream Akri wait for this message
 	requested := time.Now()
 	inUse, err := r.PodDevices(ctx)
 	if err != nil {
