@@ -18,12 +18,12 @@ type Result struct{ Released, TakenBack, Taken, Unknown int }
 
 // reconcile takes back the free slots that Pods use and releases the slots that no Pod uses. inUse
 // is a list of the kubelet that was requested at the given time. unused returns those of the
-// unconfirmed slots that no Pod uses. recheck reports whether another list is needed soon.
+// unconfirmed slots that no Pod uses.
 func (m *Manager) reconcile(
 	ctx context.Context, requested time.Time, inUse kubelet.Devices, unused func([]node.SlotClaim) []node.SlotClaim,
-) (result Result, recheck bool, err error) {
+) (result Result, err error) {
 	if err := m.operation.Acquire(ctx, 1); err != nil {
-		return result, false, err
+		return result, err
 	}
 	defer m.operation.Release(1)
 	snapshot, _ := m.store.Get()
@@ -37,7 +37,7 @@ func (m *Manager) reconcile(
 		ctx, cancel := context.WithTimeout(ctx, releaseTimeout)
 		defer cancel()
 		if releaseErr := m.release(ctx, idle); releaseErr != nil {
-			return result, observed.Recheck, errors.Join(err, fmt.Errorf("release %s: %w", names(idle), releaseErr))
+			return result, errors.Join(err, fmt.Errorf("release %s: %w", names(idle), releaseErr))
 		}
 		result.Released = len(idle)
 		m.log.Info("released unused slots", zap.String("slot", names(idle)))
@@ -45,7 +45,7 @@ func (m *Manager) reconcile(
 	if err == nil {
 		m.tracker.SetCompared(snapshot)
 	}
-	return result, observed.Recheck, err
+	return result, err
 }
 
 // takeBack reserves free slots that Pods use. It reserves each slot on its own, so that one failure
