@@ -203,9 +203,14 @@ func TestReclaimSlotOfShortPod(t *testing.T) {
 				for _, claim := range c.others {
 					pods.set(claim, true)
 				}
+				var released slots.Result
 				manager := slots.NewManager(writer, writer.store, "node-a", zap.NewNop())
 				reclaimer := slots.NewReclaimer(slots.ReclaimerConfig{
-					Manager: manager, Store: writer.store, Log: zap.NewNop(), OnResult: func(slots.Result) {},
+					Manager: manager, Store: writer.store, Log: zap.NewNop(),
+					OnResult: func(result slots.Result) {
+						released.Idle += result.Idle
+						released.Unconfirmed += result.Unconfirmed
+					},
 					PodDevices: pods.list, RewriteCheckpoint: func() {},
 					CheckpointDevices: func() (kubelet.Devices, error) { return kubelet.Devices{}, nil },
 				})
@@ -229,6 +234,7 @@ func TestReclaimSlotOfShortPod(t *testing.T) {
 
 				cancel()
 				require.NoError(t, <-done)
+				require.Equal(t, slots.Result{Idle: 1}, released)
 			})
 		})
 	}
