@@ -68,8 +68,8 @@ spec:
 
 const shortPodsPerResource = 3
 
-// shortPods runs pods that end at once. The kubelet's list shows each of them to device-plugin-host,
-// so that their slots are free without waiting for the reservation to expire.
+// shortPods runs pods that end at once. The kubelet's list shows each of them to
+// device-plugin-host, so that their slots are free without waiting for the reservation to expire.
 func shortPods(t *testing.T) {
 	const configuration, instance = "e2e-short", "e2e-short-8120fe"
 	apply(t, echoConfiguration(configuration, 1, "", "foo0"))
