@@ -17,8 +17,9 @@ type Options struct {
 	Dir string
 	// Rounds is the number of times that a device is plugged in and out.
 	Rounds int
-	// Only selects one measurement: `brokers`, which needs no cluster, or `idle`, the memory and
-	// CPU time of idle services. Empty selects all.
+	// Only selects one measurement: `brokers`, which needs no cluster, `idle`, the memory and CPU
+	// time of idle services, or `turnaround`, the time until the slot of a pod that ended is free.
+	// Empty selects all.
 	Only string
 	// Out is for the results, Progress for the steps.
 	Out, Progress io.Writer
@@ -51,12 +52,20 @@ func Run(ctx context.Context, options Options) (err error) {
 	if err := b.mesh.Install(ctx, "opcua.discovery.enabled=true", "onvif.discovery.enabled=true"); err != nil {
 		return err
 	}
-	if options.Only == "idle" {
+	switch options.Only {
+	case "idle":
 		idle, err := b.idle(ctx)
 		if err != nil {
 			return fmt.Errorf("measure the idle cluster: %w", err)
 		}
 		b.printUsage("Service, idle", idle.services...)
+		return nil
+	case "turnaround":
+		took, err := b.turnaround(ctx)
+		if err != nil {
+			return fmt.Errorf("measure slot turnaround: %w", err)
+		}
+		b.printLatencies(latency{turnaroundRow, took})
 		return nil
 	}
 	return b.measure(ctx)
@@ -91,7 +100,12 @@ func (b *bench) measure(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("measure sharing: %w", err)
 	}
-	b.printLatencies(hellos, turnarounds, recovered)
+	b.printLatencies(
+		latency{"Hello of a camera → Instance seen by an API watch", hellos},
+		latency{turnaroundRow, turnarounds},
+		latency{"broker Pod deleted → next broker Pod seen", recovered.brokers},
+		latency{"kubelet's device plugin socket created → resource offered", recovered.kubelets},
+	)
 	b.printSharing(shared)
 	if err := b.brokers(ctx); err != nil {
 		return err

@@ -11,13 +11,14 @@ import (
 )
 
 func (b *bench) print(plugged *hotPlug, idle *idle) {
-	fmt.Fprintf(b.Out, "%s, %d CPUs, %s, %s, %d nodes on one machine.\n\n", kernel(), runtime.NumCPU(), runtime.Version(),
+	fmt.Fprintf(b.Out, "%s, %d CPUs, %s, %s, %d nodes on one machine.\n", kernel(), runtime.NumCPU(), runtime.Version(),
 		kubernetesVersion(b), len(b.mesh.Cluster.Nodes()))
-	fmt.Fprintf(b.Out, "| Latency | n | p50 | p99 | max |\n|---|---|---|---|---|\n")
-	row(b, "kernel uevent → handler-udev's device list received", plugged.sent)
-	row(b, "kernel uevent → Instance seen by an API watch", plugged.instance)
-	row(b, "Instance seen → resource in the kubelet's checkpoint (resolution 1 ms)", plugged.capacity)
-	row(b, "Instance seen → broker Pod seen", plugged.pod)
+	b.printLatencies(
+		latency{"kernel uevent → handler-udev's device list received", plugged.sent},
+		latency{"kernel uevent → Instance seen by an API watch", plugged.instance},
+		latency{"Instance seen → resource in the kubelet's checkpoint (resolution 1 ms)", plugged.capacity},
+		latency{"Instance seen → broker Pod seen", plugged.pod},
+	)
 	b.printUsage("Service, idle", idle.services...)
 	fmt.Fprintf(b.Out, "\n| API writes in an idle minute, including those of Kubernetes | count |\n|---|---|\n")
 	for _, resource := range slices.Sorted(maps.Keys(idle.writes)) {
@@ -27,17 +28,19 @@ func (b *bench) print(plugged *hotPlug, idle *idle) {
 	}
 }
 
-func (b *bench) printLatencies(hellos, turnarounds []time.Duration, recovered recovery) {
-	fmt.Fprintf(b.Out, "\n| Latency | n | p50 | p99 | max |\n|---|---|---|---|---|\n")
-	row(b, "Hello of a camera → Instance seen by an API watch", hellos)
-	row(b, "pod ended → its slot is free for all nodes", turnarounds)
-	row(b, "broker Pod deleted → next broker Pod seen", recovered.brokers)
-	row(b, "kubelet's device plugin socket created → resource offered", recovered.kubelets)
+// latency is a row of a table of latencies.
+type latency struct {
+	name string
+	took []time.Duration
 }
 
-func row(b *bench, name string, took []time.Duration) {
-	slices.Sort(took)
-	fmt.Fprintf(b.Out, "| %s | %d | %s | %s | %s |\n", name, len(took), percentile(took, 50), percentile(took, 99), percentile(took, 100))
+func (b *bench) printLatencies(rows ...latency) {
+	fmt.Fprintf(b.Out, "\n| Latency | n | p50 | p99 | max |\n|---|---|---|---|---|\n")
+	for _, row := range rows {
+		slices.Sort(row.took)
+		fmt.Fprintf(b.Out, "| %s | %d | %s | %s | %s |\n", row.name, len(row.took),
+			percentile(row.took, 50), percentile(row.took, 99), percentile(row.took, 100))
+	}
 }
 
 // percentile returns the value that the given percentage of durations does not exceed.

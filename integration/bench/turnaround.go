@@ -15,7 +15,9 @@ import (
 )
 
 const (
-	turnarounds = 10
+	turnarounds = 30
+
+	turnaroundRow = "pod ended → its slot is free for all nodes"
 
 	turnConfiguration = `
 apiVersion: akri.sh/v0

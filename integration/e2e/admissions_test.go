@@ -13,11 +13,9 @@ import (
 	"k8s.io/apimachinery/pkg/watch"
 )
 
-// admissions records when the pods of one workload were admitted and ended, and which pods the
-// kubelet rejected.
+// admissions records when the pods of one workload ended, and which pods the kubelet rejected.
 type admissions struct {
 	mu       sync.Mutex
-	admitted map[string]time.Time
 	ended    map[string]time.Time
 	rejected map[string]string
 }
@@ -27,7 +25,7 @@ func follow(t *testing.T, app string) *admissions {
 	t.Helper()
 	pods, err := akri.Kubernetes.CoreV1().Pods("default").Watch(t.Context(), metav1.ListOptions{LabelSelector: "app=" + app})
 	require.NoError(t, err)
-	a := &admissions{admitted: map[string]time.Time{}, ended: map[string]time.Time{}, rejected: map[string]string{}}
+	a := &admissions{ended: map[string]time.Time{}, rejected: map[string]string{}}
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
@@ -47,31 +45,12 @@ func (a *admissions) record(pod *corev1.Pod, deleted bool) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	ended := pod.Status.Phase == corev1.PodFailed || pod.Status.Phase == corev1.PodSucceeded
-	if a.admitted[pod.Name].IsZero() && pod.Status.StartTime != nil {
-		a.admitted[pod.Name] = time.Now()
-	}
 	if a.ended[pod.Name].IsZero() && (deleted || ended) {
 		a.ended[pod.Name] = time.Now()
 	}
 	if ended && pod.DeletionTimestamp == nil && pod.Status.Reason != "" {
 		a.rejected[pod.Name] = fmt.Sprintf("%s on %s: %s: %s", pod.Name, pod.Spec.NodeName, pod.Status.Reason, pod.Status.Message)
 	}
-}
-
-// between returns the time from the end of the previous pod to the admission of the next one.
-func (a *admissions) between(t *testing.T, previous, next string) (took time.Duration) {
-	t.Helper()
-	await(t, "end of "+previous+" and admission of "+next, func(context.Context) error {
-		a.mu.Lock()
-		defer a.mu.Unlock()
-		ended, admitted := a.ended[previous], a.admitted[next]
-		if ended.IsZero() || admitted.IsZero() {
-			return fmt.Errorf("ended %s, admitted %s", ended, admitted)
-		}
-		took = admitted.Sub(ended)
-		return nil
-	})
-	return took
 }
 
 // summary returns the number of rejected pods and the time from the first to the last rejection.

@@ -192,8 +192,7 @@ func deniedPod(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), timeout)
 	defer cancel()
 	require.NoError(t, mesh.AwaitOffered(ctx, node, "akri.sh/e2e-denied", "0", "5"))
-	pod := strings.Replace(ownPod("denied", "e2e-denied"), `"akri.sh/e2e-denied": "1"`, `"akri.sh/e2e-denied": "2"`, 1)
-	apply(t, strings.Replace(pod, "spec:", "spec:\n  nodeName: "+node.Name(), 1))
+	apply(t, onNode(node, twoDevices("denied", "e2e-denied")))
 	await(t, "the reason in kubectl describe pod", func(ctx context.Context) error {
 		text, err := akri.Kubectl(ctx, "", "describe", "pod", "denied")
 		if err != nil {

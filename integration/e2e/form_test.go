@@ -16,8 +16,8 @@ type form struct {
 	services []string
 	// swapped are the services that a test replaces while brokers run.
 	swapped []string
-	// host is the DaemonSet that serves the kubelet.
-	host string
+	// host is the DaemonSet that serves the kubelet, hostService its service.
+	host, hostService string
 	// second is the scenario of a second pod of the DaemonSet on the same node.
 	second scenario
 }
@@ -26,8 +26,8 @@ func separate() form {
 	return form{
 		services: []string{"registrar", "discovery-operator", "device-plugin-host", "config-plugin-allocator", "handler-udev", "handler-debug-echo"},
 		swapped:  []string{"device-plugin-host", "discovery-operator"},
-		host:     "akri-device-plugin-host",
-		second:   scenario{"second device-plugin-host takes over", secondHost},
+		host:     "akri-device-plugin-host", hostService: "device-plugin-host",
+		second: scenario{"second device-plugin-host takes over", secondHost},
 	}
 }
 
@@ -36,8 +36,8 @@ func agent() form {
 		values:   []string{"global.agent.enabled=true"},
 		services: []string{"agent"},
 		swapped:  []string{"agent"},
-		host:     "akri-agent-daemonset",
-		second:   scenario{"second agent exits", secondAgent},
+		host:     "akri-agent-daemonset", hostService: "agent",
+		second: scenario{"second agent exits", secondAgent},
 	}
 }
 

@@ -4,14 +4,14 @@ import (
 	"context"
 	"fmt"
 	"os"
-	"slices"
 	"strconv"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	akriv0 "akri.sh/libs/apis/akri/v0"
 )
 
 // defaultDeletions is how often each pod is deleted unless AKRI_E2E_DELETIONS is set.
@@ -28,32 +28,38 @@ func recreatedPods(t *testing.T) {
 	}
 	apply(t, echoConfiguration("e2e-turn-i", 1, "", "foo0"))
 	apply(t, echoConfiguration("e2e-turn-c", 1, "", "foo0"))
-	for workload, resource := range map[string]string{"by-instance": "e2e-turn-i-8120fe", "by-configuration": "e2e-turn-c"} {
-		awaitTotalAllocatable(t, resource, 2)
+	for workload, used := range map[string]struct{ resource, instance string }{
+		"by-instance":      {"e2e-turn-i-8120fe", "e2e-turn-i-8120fe"},
+		"by-configuration": {"e2e-turn-c", "e2e-turn-c-8120fe"},
+	} {
+		awaitTotalAllocatable(t, used.resource, 2)
 		t.Run(workload, func(t *testing.T) {
 			t.Parallel()
-			recreate(t, workload, resource, count)
+			recreate(t, workload, used.resource, used.instance, count)
 		})
 	}
 }
 
-func recreate(t *testing.T, workload, resource string, count int) {
+// recreate checks that the kubelet admits each new pod, although the slot is recorded as held, and
+// that the slot is released because the kubelet does not list a pod that uses it any more.
+func recreate(t *testing.T, workload, resource, instance string, count int) {
 	t.Helper()
 	pods := follow(t, workload)
-	apply(t, deployment(workload, resource, 1))
+	manifest := deployment(workload, resource, 1)
+	apply(t, manifest)
 	previous := awaitRunning(t, workload, 1)[0]
 	awaitTotalAllocatable(t, resource, 1) // the scheduler has the kubelets' new status
-	took := make([]time.Duration, 0, count)
 	for range count {
 		require.NoError(t, akri.Kubernetes.CoreV1().Pods("default").Delete(t.Context(), previous.Name, metav1.DeleteOptions{}))
-		next := awaitOther(t, workload, previous.Name)
-		took = append(took, pods.between(t, previous.Name, next.Name))
-		previous = next
+		previous = awaitOther(t, workload, previous.Name)
 	}
-	slices.Sort(took)
-	t.Logf("%d deletions: the next pod was admitted %s (median), %s (maximum) after the end of the previous one", count,
-		took[len(took)/2].Round(time.Millisecond), took[len(took)-1].Round(time.Millisecond))
 	require.Empty(t, pods.rejections(), "pods that the kubelet rejected")
+
+	require.NoError(t, akri.DeleteText(t.Context(), manifest))
+	awaitFree(t, instance)
+	reasons := releases(t, akriv0.SlotName(instance, 0))
+	require.Positive(t, reasons["idle"])
+	require.Len(t, reasons, 1, "%v", reasons)
 }
 
 // awaitOther waits until the only pod of the workload is another one.

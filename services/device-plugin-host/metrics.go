@@ -15,7 +15,7 @@ type metrics struct {
 	allocations     *prometheus.CounterVec
 	allocateSeconds *prometheus.HistogramVec
 	devicePlugins   prometheus.Gauge
-	reclaimedSlots  prometheus.Counter
+	reclaimedSlots  *prometheus.CounterVec
 	lostSlots       *prometheus.CounterVec
 	registrations   *prometheus.CounterVec
 }
@@ -34,9 +34,11 @@ func newMetrics(registerer prometheus.Registerer) *metrics {
 		devicePlugins: prometheus.NewGauge(prometheus.GaugeOpts{
 			Name: "akri_device_plugins", Help: "Running device plugins: one for each extended resource.",
 		}),
-		reclaimedSlots: prometheus.NewCounter(prometheus.CounterOpts{
-			Name: "akri_reclaimed_slots_total", Help: "Slots that were released because no pod used them.",
-		}),
+		reclaimedSlots: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "akri_reclaimed_slots_total",
+			Help: "Slots that were released because no pod used them, by reason " +
+				"(idle: a pod used the slot before, unconfirmed: no pod was seen to use it).",
+		}, []string{"reason"}),
 		lostSlots: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "akri_lost_slots_total",
 			Help: "Slots that a pod uses and this node does not hold, by result " +
@@ -90,7 +92,8 @@ func (m *metrics) Registered(err error) {
 }
 
 func (m *metrics) addSlots(result slots.Result) {
-	m.reclaimedSlots.Add(float64(result.Released))
+	m.reclaimedSlots.WithLabelValues("idle").Add(float64(result.Idle))
+	m.reclaimedSlots.WithLabelValues("unconfirmed").Add(float64(result.Unconfirmed))
 	m.lostSlots.WithLabelValues("taken_back").Add(float64(result.TakenBack))
 	m.lostSlots.WithLabelValues("taken").Add(float64(result.Taken))
 	m.lostSlots.WithLabelValues("unknown").Add(float64(result.Unknown))

@@ -19,7 +19,7 @@ func main() {
 	var cli struct {
 		Dir    string `help:"Directory of the cluster, which is removed at the end." default:"/tmp/akri-bench" type:"path"`
 		Rounds int    `help:"Number of hot-plug rounds." default:"30"`
-		Only   string `help:"Only measurement to run: brokers or idle." enum:",brokers,idle" default:""`
+		Only   string `help:"Only measurement to run: brokers, idle or turnaround." enum:",brokers,idle,turnaround" default:""`
 	}
 	kong.Parse(&cli, kong.Name("akri-bench"), kong.UsageOnError(),
 		kong.Description("Measures Akri on a cluster of two nodes on this machine and prints Markdown. Needs root."))

@@ -19,6 +19,9 @@ type rollout struct {
 	mu sync.Mutex
 	// updates in progress, by Configuration.
 	updates map[types.UID]update
+	// pendingSince is when pending Pods were first seen, by Configuration and Pod. A comparison of
+	// their creation times with the time here would compare the clocks of two machines.
+	pendingSince map[types.UID]map[types.UID]time.Time
 }
 
 // update is the replacement of one broker. It lasts from before the old Pod is deleted until the
@@ -32,7 +35,9 @@ type update struct {
 	moved bool
 }
 
-func newRollout() *rollout { return &rollout{updates: map[types.UID]update{}} }
+func newRollout() *rollout {
+	return &rollout{updates: map[types.UID]update{}, pendingSince: map[types.UID]map[types.UID]time.Time{}}
+}
 
 // tryStart reports whether a broker of the Instance may be replaced now. If so, no other Instance
 // of the Configuration may until the update is done.
@@ -46,15 +51,30 @@ func (r *rollout) tryStart(
 		return current.instance == key && current.canRetry(cache, configuration)
 	}
 	delete(r.updates, configuration.UID)
-	changing := func(pod *corev1.Pod) bool {
-		starting := pod.Status.Phase == corev1.PodPending && now.Sub(pod.CreationTimestamp.Time) < stuckAfter
-		return pod.DeletionTimestamp != nil || starting
-	}
-	if slices.ContainsFunc(cache.PodsOfConfiguration(configuration.Namespace, configuration.Name), changing) {
+	if r.changing(cache, configuration, now, stuckAfter) {
 		return false
 	}
 	r.updates[configuration.UID] = update{instance: key, generation: configuration.Generation}
 	return true
+}
+
+// changing reports whether a broker of the Configuration is being deleted or starts. A Pod that has
+// been pending for stuckAfter does not count.
+func (r *rollout) changing(cache cluster.Cache, configuration *akriv0.Configuration, now time.Time, stuckAfter time.Duration) bool {
+	changing, pending := false, map[types.UID]time.Time{}
+	for _, pod := range cache.PodsOfConfiguration(configuration.Namespace, configuration.Name) {
+		if pod.Status.Phase == corev1.PodPending {
+			since, ok := r.pendingSince[configuration.UID][pod.UID]
+			if !ok {
+				since = now
+			}
+			pending[pod.UID] = since
+			changing = changing || now.Sub(since) < stuckAfter
+		}
+		changing = changing || pod.DeletionTimestamp != nil
+	}
+	r.pendingSince[configuration.UID] = pending
+	return changing
 }
 
 // replacing records the Pod that the update replaces. It must be called before the Pod is deleted.

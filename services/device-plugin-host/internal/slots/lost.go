@@ -82,6 +82,10 @@ func (t *Tracker) usedSlots(snapshot *node.Snapshot, inUse kubelet.Devices) (map
 func (t *Tracker) NeedsCheck(now time.Time, snapshot *node.Snapshot) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
+	return t.needsCheck(now, snapshot)
+}
+
+func (t *Tracker) needsCheck(now time.Time, snapshot *node.Snapshot) bool {
 	names := snapshot.InstanceNames()
 	t.compared = t.compared.Intersection(names)
 	return len(t.compared) < len(names) || len(t.lost(now, snapshot, t.lastInUse).Free) > 0

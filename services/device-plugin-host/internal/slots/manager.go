@@ -17,6 +17,7 @@ import (
 	"google.golang.org/grpc/status"
 	"k8s.io/apimachinery/pkg/util/sets"
 
+	"akri.sh/libs/broadcast"
 	"akri.sh/libs/rpc"
 	instancev1 "akri.sh/proto/akri/instance/v1"
 	"akri.sh/services/device-plugin-host/internal/node"
@@ -42,6 +43,8 @@ type Manager struct {
 	log    *zap.Logger
 
 	tracker *Tracker
+	// reserved is set when slots were reserved for a Pod.
+	reserved broadcast.Signal
 
 	// operation has weight 1. Unlike a mutex, it can be acquired with a context. It guards the
 	// fields below.
@@ -56,7 +59,7 @@ type Manager struct {
 // the store.
 func NewManager(client instancev1.InstanceServiceClient, store *node.Store, name string, log *zap.Logger) *Manager {
 	return &Manager{
-		client: client, store: store, node: name, log: log, tracker: NewTracker(),
+		client: client, store: store, node: name, log: log, tracker: NewTracker(), reserved: broadcast.NewSignal(),
 		operation: semaphore.NewWeighted(1), unanswered: sets.New[node.SlotClaim](),
 	}
 }
@@ -81,6 +84,7 @@ func (m *Manager) Reserve(ctx context.Context, claims []node.SlotClaim) error {
 	switch {
 	case err == nil:
 		m.tracker.Reserved(time.Now(), claims...)
+		m.reserved.Notify()
 	case Refused(err):
 		m.tracker.RemovePending(claims...)
 	}

@@ -12,12 +12,8 @@ import (
 	"akri.sh/services/device-plugin-host/internal/node"
 )
 
-const (
-	reclaimInterval    = time.Second
-	minReclaimInterval = 100 * time.Millisecond
-	// rewriteInterval is the shortest time between two requests to write the checkpoint file.
-	rewriteInterval = 5 * time.Second
-)
+// rewriteInterval is the shortest time between two requests to write the checkpoint file.
+const rewriteInterval = 5 * time.Second
 
 // ReclaimerConfig has the dependencies of a Reclaimer.
 type ReclaimerConfig struct {
@@ -51,8 +47,8 @@ func NewReclaimer(config ReclaimerConfig) *Reclaimer {
 		"comparing reserved slots with the devices of pods works again")}
 }
 
-// Run reconciles once a second until ctx ends, and then returns nil. It is idle while this node
-// holds no slot and no slot can be lost.
+// Run reconciles at the intervals of the tracker until ctx ends, and then returns nil. It is idle
+// while this node holds no slot and no slot can be lost.
 func (r *Reclaimer) Run(ctx context.Context) error {
 	for {
 		snapshot, changed := r.Store.Get()
@@ -65,54 +61,50 @@ func (r *Reclaimer) Run(ctx context.Context) error {
 				continue
 			}
 		}
-		delay := reclaimInterval
-		recheck, err := r.reconcile(ctx)
+		err := r.reconcile(ctx)
 		if err != nil {
 			r.Log.Debug("comparing reserved slots with the devices of pods failed",
-				zap.Error(err), zap.Duration("retry_in", delay))
+				zap.Error(err), zap.Duration("retry_in", listInterval))
 		}
 		r.failures.Record(err)
-		if recheck {
-			delay = confirmInterval
-		}
-		if !r.wait(ctx, delay, err == nil) {
+		if !r.wait(ctx, err == nil) {
 			return nil
 		}
 	}
 }
 
-// wait waits for the delay. If earlier is true it returns before that when a slot may be lost. It
-// returns false when ctx ended.
-func (r *Reclaimer) wait(ctx context.Context, delay time.Duration, earlier bool) bool {
-	due, minimum := time.After(delay), time.After(minReclaimInterval)
+// wait waits until the next list of the kubelet is due, at most listInterval. If earlier is false
+// it waits that long. It returns false when ctx ended.
+func (r *Reclaimer) wait(ctx context.Context, earlier bool) bool {
+	listed := time.Now()
 	for {
 		snapshot, changed := r.Store.Get()
-		if minimum == nil && earlier && r.Manager.tracker.NeedsCheck(time.Now(), snapshot) {
-			return true
+		interval := listInterval
+		if earlier {
+			interval = r.Manager.tracker.NextList(time.Now(), snapshot)
 		}
 		select {
 		case <-ctx.Done():
 			return false
-		case <-due:
+		case <-time.After(time.Until(listed.Add(interval))):
 			return true
-		case <-minimum:
-			minimum = nil
 		case <-changed:
+		case <-r.Manager.reserved:
 		}
 	}
 }
 
-func (r *Reclaimer) reconcile(ctx context.Context) (recheck bool, err error) {
+func (r *Reclaimer) reconcile(ctx context.Context) error {
 	r.Log.Debug("reclaiming unused slots - start") // tests of upstream Akri wait for this message
 	requested := time.Now()
 	inUse, err := r.PodDevices(ctx)
 	if err != nil {
 		r.Manager.tracker.Reset()
-		return false, err
+		return err
 	}
-	result, recheck, err := r.Manager.reconcile(ctx, requested, inUse, r.unused)
+	result, err := r.Manager.reconcile(ctx, requested, inUse, r.unused)
 	r.OnResult(result)
-	return recheck, err
+	return err
 }
 
 // unused returns the slots that are not in the kubelet's checkpoint file. The file may list Pods

@@ -19,37 +19,74 @@ import (
 	"akri.sh/services/device-plugin-host/internal/slots"
 )
 
-// fakeWriter is an instance-writer with one Instance, whose only slot node-a holds until it is
-// released.
+var (
+	first  = node.SlotClaim{Namespace: "default", Configuration: "akri-onvif", Instance: "akri-onvif-8120fe"}
+	second = node.SlotClaim{Namespace: "default", Configuration: "akri-onvif", Instance: "akri-onvif-8120fe", Index: 1}
+)
+
+// fakeWriter is an instance-writer with one Instance with two slots.
 type fakeWriter struct {
 	instancev1.InstanceServiceClient
 	store *node.Store
+
+	mu       sync.Mutex
+	revision uint64
+	holders  [2]string
 }
 
-func instanceWith(slot *instancev1.Slot, revision uint64) *instancev1.Instance {
-	return &instancev1.Instance{
-		Namespace: "default", Name: "akri-onvif-8120fe", Configuration: "akri-onvif", Capacity: 1, Revision: revision,
-		Slots: []*instancev1.Slot{slot},
-	}
-}
-
-func newFakeWriter() *fakeWriter {
+// newFakeWriter returns a fakeWriter. node-a holds the given slots.
+func newFakeWriter(held ...node.SlotClaim) *fakeWriter {
 	w := &fakeWriter{store: node.NewStore("node-a")}
-	holder := &instancev1.Slot_Holder{Holder: &instancev1.Holder{Node: "node-a"}}
-	w.store.SetInstances([]*instancev1.Instance{instanceWith(&instancev1.Slot{State: holder}, 1)}, 1)
+	for _, claim := range held {
+		w.holders[claim.Index] = "node-a"
+	}
+	w.store.SetInstances([]*instancev1.Instance{w.instance()}, 0)
 	return w
 }
 
-func (w *fakeWriter) ReleaseSlots(
-	context.Context, *instancev1.ReleaseSlotsRequest, ...grpc.CallOption,
-) (*instancev1.ReleaseSlotsResponse, error) {
-	free := instanceWith(&instancev1.Slot{State: &instancev1.Slot_Free{Free: &instancev1.Free{}}}, 2)
-	return &instancev1.ReleaseSlotsResponse{Instances: []*instancev1.Instance{free}}, nil
+func (w *fakeWriter) instance() *instancev1.Instance {
+	w.revision++
+	instance := &instancev1.Instance{
+		Namespace: first.Namespace, Name: first.Instance, Configuration: first.Configuration, Capacity: 2, Revision: w.revision,
+	}
+	for i, holder := range w.holders {
+		slot := &instancev1.Slot{Index: uint32(i), State: &instancev1.Slot_Free{Free: &instancev1.Free{}}}
+		if holder != "" {
+			slot.State = &instancev1.Slot_Holder{Holder: &instancev1.Holder{Node: holder}}
+		}
+		instance.Slots = append(instance.Slots, slot)
+	}
+	return instance
 }
 
-func (w *fakeWriter) held() bool {
+func (w *fakeWriter) set(claims []*instancev1.SlotClaim, holder string) []*instancev1.Instance {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for _, claim := range claims {
+		w.holders[claim.GetIndex()] = holder
+	}
+	return []*instancev1.Instance{w.instance()}
+}
+
+// ReserveSlots answers after the watch has shown the reservation.
+func (w *fakeWriter) ReserveSlots(
+	_ context.Context, request *instancev1.ReserveSlotsRequest, _ ...grpc.CallOption,
+) (*instancev1.ReserveSlotsResponse, error) {
+	instances := w.set(request.GetClaims(), request.GetNode())
+	w.store.Refresh(instances)
+	<-time.After(5 * time.Millisecond)
+	return &instancev1.ReserveSlotsResponse{Instances: instances}, nil
+}
+
+func (w *fakeWriter) ReleaseSlots(
+	_ context.Context, request *instancev1.ReleaseSlotsRequest, _ ...grpc.CallOption,
+) (*instancev1.ReleaseSlotsResponse, error) {
+	return &instancev1.ReleaseSlotsResponse{Instances: w.set(request.GetClaims(), "")}, nil
+}
+
+func (w *fakeWriter) holds(claim node.SlotClaim) bool {
 	snapshot, _ := w.store.Get()
-	return len(snapshot.HeldSlots()) > 0
+	return snapshot.SlotState(claim) == node.SlotHeld
 }
 
 // fakeCheckpoint is the checkpoint file of the kubelet.
@@ -88,7 +125,7 @@ func (c *fakeCheckpoint) rewritten() int {
 // devices of Pods that have ended until the kubelet writes it again.
 func TestReclaimUnconfirmedSlotByCheckpoint(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		writer := newFakeWriter()
+		writer := newFakeWriter(first)
 		allocated := kubelet.Devices{"akri.sh/akri-onvif-8120fe": sets.New("akri-onvif-8120fe-0")}
 		checkpoint := &fakeCheckpoint{devices: allocated}
 		reclaimer := slots.NewReclaimer(slots.ReclaimerConfig{
@@ -104,21 +141,101 @@ func TestReclaimUnconfirmedSlotByCheckpoint(t *testing.T) {
 		after := func(duration time.Duration) { <-time.After(duration); synctest.Wait() }
 
 		after(19500 * time.Millisecond)
-		require.True(t, writer.held())
+		require.True(t, writer.holds(first))
 		require.Zero(t, checkpoint.rewritten(), "the checkpoint is not needed yet")
 		after(12 * time.Second)
-		require.True(t, writer.held(), "the checkpoint lists the device")
+		require.True(t, writer.holds(first), "the checkpoint lists the device")
 		require.Equal(t, 3, checkpoint.rewritten(), "once in 5 s")
 		checkpoint.set(nil, errors.New("no such file"))
 		after(10 * time.Second)
-		require.True(t, writer.held(), "the checkpoint cannot be read")
+		require.True(t, writer.holds(first), "the checkpoint cannot be read")
 		require.Equal(t, 5, checkpoint.rewritten())
 		checkpoint.set(kubelet.Devices{}, nil)
 		after(time.Second)
-		require.False(t, writer.held())
+		require.False(t, writer.holds(first))
 		require.Equal(t, 5, checkpoint.rewritten())
 
 		cancel()
 		require.NoError(t, <-done)
 	})
+}
+
+// fakePods are the Pods of a kubelet. Each has one device of the Instance.
+type fakePods struct {
+	mu   sync.Mutex
+	pods map[string]bool // by device
+}
+
+func (p *fakePods) set(claim node.SlotClaim, exists bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.pods[claim.DeviceID()] = exists
+}
+
+func (p *fakePods) list(context.Context) (kubelet.Devices, error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	ids := sets.New[string]()
+	for id, exists := range p.pods {
+		if exists {
+			ids.Insert(id)
+		}
+	}
+	return kubelet.Devices{first.Resource(): ids}, nil
+}
+
+// A Pod that lives less than a second is in a list of the kubelet, whenever it starts. Its slot
+// would otherwise be released only when the checkpoint file decides, after 20 s.
+func TestReclaimSlotOfShortPod(t *testing.T) {
+	for name, c := range map[string]struct {
+		others []node.SlotClaim // held and in use
+		start  time.Duration
+	}{
+		"the node holds no slot":       {nil, 1100 * time.Millisecond},
+		"long before the next list":    {[]node.SlotClaim{first}, 1100 * time.Millisecond},
+		"shortly before the next list": {[]node.SlotClaim{first}, 1900 * time.Millisecond},
+		"during a list of the kubelet": {[]node.SlotClaim{first}, 1998 * time.Millisecond},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				writer := newFakeWriter(c.others...)
+				pods := &fakePods{pods: map[string]bool{}}
+				for _, claim := range c.others {
+					pods.set(claim, true)
+				}
+				var released slots.Result
+				manager := slots.NewManager(writer, writer.store, "node-a", zap.NewNop())
+				reclaimer := slots.NewReclaimer(slots.ReclaimerConfig{
+					Manager: manager, Store: writer.store, Log: zap.NewNop(),
+					OnResult: func(result slots.Result) {
+						released.Idle += result.Idle
+						released.Unconfirmed += result.Unconfirmed
+					},
+					PodDevices: pods.list, RewriteCheckpoint: func() {},
+					CheckpointDevices: func() (kubelet.Devices, error) { return kubelet.Devices{}, nil },
+				})
+				ctx, cancel := context.WithCancel(t.Context())
+				done := make(chan error, 1)
+				go func() { done <- reclaimer.Run(ctx) }()
+				after := func(duration time.Duration) { <-time.After(duration); synctest.Wait() }
+
+				after(c.start)
+				require.NoError(t, manager.Reserve(ctx, []node.SlotClaim{second}))
+				after(5 * time.Millisecond)
+				pods.set(second, true)
+				after(500 * time.Millisecond)
+				require.True(t, writer.holds(second))
+				pods.set(second, false)
+				after(2 * time.Second)
+				require.False(t, writer.holds(second))
+				for _, claim := range c.others {
+					require.True(t, writer.holds(claim))
+				}
+
+				cancel()
+				require.NoError(t, <-done)
+				require.Equal(t, slots.Result{Idle: 1}, released)
+			})
+		})
+	}
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"go.uber.org/zap"
@@ -12,18 +13,18 @@ import (
 	"akri.sh/services/device-plugin-host/internal/node"
 )
 
-// Result counts the slots of one reconciliation: released, taken back, lost to another holder, and
-// lost with an unknown slot.
-type Result struct{ Released, TakenBack, Taken, Unknown int }
+// Result counts the slots of one reconciliation: released because they are idle, released because
+// their use was never seen, taken back, lost to another holder, and lost with an unknown slot.
+type Result struct{ Idle, Unconfirmed, TakenBack, Taken, Unknown int }
 
 // reconcile takes back the free slots that Pods use and releases the slots that no Pod uses. inUse
 // is a list of the kubelet that was requested at the given time. unused returns those of the
-// unconfirmed slots that no Pod uses. recheck reports whether another list is needed soon.
+// unconfirmed slots that no Pod uses.
 func (m *Manager) reconcile(
 	ctx context.Context, requested time.Time, inUse kubelet.Devices, unused func([]node.SlotClaim) []node.SlotClaim,
-) (result Result, recheck bool, err error) {
+) (result Result, err error) {
 	if err := m.operation.Acquire(ctx, 1); err != nil {
-		return result, false, err
+		return result, err
 	}
 	defer m.operation.Release(1)
 	snapshot, _ := m.store.Get()
@@ -32,20 +33,35 @@ func (m *Manager) reconcile(
 	lost := m.tracker.Lost(now, snapshot, inUse)
 	m.report(lost, &result)
 	err = m.takeBack(ctx, lost.Free, &result)
-	idle := append(observed.Idle, unused(observed.Unconfirmed)...)
-	if len(idle) > 0 {
-		ctx, cancel := context.WithTimeout(ctx, releaseTimeout)
-		defer cancel()
-		if releaseErr := m.release(ctx, idle); releaseErr != nil {
-			return result, observed.Recheck, errors.Join(err, fmt.Errorf("release %s: %w", names(idle), releaseErr))
-		}
-		result.Released = len(idle)
-		m.log.Info("released unused slots", zap.String("slot", names(idle)))
+	unconfirmed := unused(observed.Unconfirmed)
+	if releaseErr := m.releaseUnused(ctx, slices.Concat(observed.Idle, unconfirmed)); releaseErr != nil {
+		return result, errors.Join(err, releaseErr)
 	}
+	result.Idle, result.Unconfirmed = len(observed.Idle), len(unconfirmed)
+	m.logReleased(observed.Idle, "idle")
+	m.logReleased(unconfirmed, "unconfirmed")
 	if err == nil {
 		m.tracker.SetCompared(snapshot)
 	}
-	return result, observed.Recheck, err
+	return result, err
+}
+
+func (m *Manager) releaseUnused(ctx context.Context, claims []node.SlotClaim) error {
+	if len(claims) == 0 {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, releaseTimeout)
+	defer cancel()
+	if err := m.release(ctx, claims); err != nil {
+		return fmt.Errorf("release %s: %w", names(claims), err)
+	}
+	return nil
+}
+
+func (m *Manager) logReleased(claims []node.SlotClaim, reason string) {
+	if len(claims) > 0 {
+		m.log.Info("released unused slots", zap.String("slot", names(claims)), zap.String("reason", reason))
+	}
 }
 
 // takeBack reserves free slots that Pods use. It reserves each slot on its own, so that one failure

@@ -13,14 +13,23 @@ import (
 	"akri.sh/services/device-plugin-host/internal/node"
 )
 
+// The intervals between two lists of the kubelet.
 const (
-	// useGrace is how long a slot may be held before a Pod is seen to use it. The kubelet allocates
-	// devices before it lists the Pod, and lists no Pods for a while after it starts.
-	useGrace = 20 * time.Second
+	// listInterval is the longest interval.
+	listInterval = time.Second
 	// confirmInterval is the shortest time between two lists without a slot before the slot counts
 	// as idle.
 	confirmInterval = 500 * time.Millisecond
+	// startInterval applies while a list is expected to contain a slot for the first time. A Pod
+	// that ends before that is not known to have used the slot.
+	startInterval = 250 * time.Millisecond
+	// lostInterval applies while a slot may be lost.
+	lostInterval = 100 * time.Millisecond
 )
+
+// useGrace is how long a slot may be held before a Pod is seen to use it. The kubelet allocates
+// devices before it lists the Pod, and lists no Pods for a while after it starts.
+const useGrace = 20 * time.Second
 
 // Tracker compares the slots that this node holds with the devices that its Pods use. It takes the
 // time as an argument and does not block.
@@ -137,8 +146,6 @@ type Observation struct {
 	Idle []node.SlotClaim
 	// Unconfirmed slots were not seen in use. The list does not contain every use.
 	Unconfirmed []node.SlotClaim
-	// Recheck is true if a list soon may show that more slots are idle.
-	Recheck bool
 }
 
 // Observe compares the held slots with a list of the kubelet that was requested and received at the
@@ -182,12 +189,31 @@ func (u *slotUse) observe(requested, received time.Time, claim node.SlotClaim, i
 	case inUse.Has(claim.Resource(), claim.DeviceID()):
 		u.seen, u.missingSince = true, time.Time{}
 	case u.missingSince.IsZero():
-		u.missingSince, result.Recheck = received, true
+		u.missingSince = received
 	case u.seen && missing >= confirmInterval:
 		result.Idle = append(result.Idle, claim)
 	case !u.seen && missing >= useGrace:
 		result.Unconfirmed = append(result.Unconfirmed, claim)
 	}
+}
+
+// NextList returns the interval from the last list of the kubelet to the next one.
+func (t *Tracker) NextList(now time.Time, snapshot *node.Snapshot) time.Duration {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.needsCheck(now, snapshot) {
+		return lostInterval
+	}
+	interval := listInterval
+	for _, use := range t.slots {
+		switch {
+		case use.recentlyAllocated(now):
+			interval = min(interval, startInterval)
+		case use.seen && !use.missingSince.IsZero():
+			interval = min(interval, confirmInterval)
+		}
+	}
+	return interval
 }
 
 // recentlyAllocated reports whether the slot was allocated to a Pod that the kubelet may not list

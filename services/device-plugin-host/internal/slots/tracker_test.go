@@ -1,6 +1,7 @@
 package slots_test
 
 import (
+	"cmp"
 	"testing"
 	"time"
 
@@ -31,46 +32,52 @@ type step struct {
 	requested   time.Duration // when the list was requested, if not at the same time
 	idle        bool          // expect both slots to be idle
 	unconfirmed bool          // expect both slots to be unconfirmed
-	recheck     bool
+	next        time.Duration // expected interval to the next list, if not a second
 }
+
+// The intervals to the next list of the kubelet.
+const (
+	confirm = 500 * time.Millisecond // a slot that was in use is missing
+	starts  = 250 * time.Millisecond // a slot was allocated and is in no list yet
+)
 
 func TestObserve(t *testing.T) {
 	for name, steps := range map[string][]step{
 		"in use, then missing twice": {
-			{at: 0, reserved: true}, {at: 1 * time.Second, devices: inUse}, {at: 2 * time.Second, devices: unused, recheck: true},
-			{at: 2500 * time.Millisecond, devices: unused, idle: true}, {at: 3500 * time.Millisecond, devices: unused, idle: true},
+			{at: 0, reserved: true}, {at: 1 * time.Second, devices: inUse}, {at: 2 * time.Second, devices: unused, next: confirm},
+			{at: 2500 * time.Millisecond, devices: unused, idle: true, next: confirm}, {at: 3500 * time.Millisecond, devices: unused, idle: true, next: confirm},
 		},
 		"in use, missing once, in use again": {
-			{at: 0, devices: inUse}, {at: 1 * time.Second, devices: unused, recheck: true}, {at: 2 * time.Second, devices: inUse},
-			{at: 3 * time.Second, devices: unused, recheck: true}, {at: 4 * time.Second, devices: unused, idle: true},
+			{at: 0, devices: inUse}, {at: 1 * time.Second, devices: unused, next: confirm}, {at: 2 * time.Second, devices: inUse},
+			{at: 3 * time.Second, devices: unused, next: confirm}, {at: 4 * time.Second, devices: unused, idle: true, next: confirm},
 		},
 		"reserved and never in use": {
-			{at: 0, reserved: true}, {at: 1 * time.Second, devices: unused}, {at: 19 * time.Second, devices: unused},
+			{at: 0, reserved: true}, {at: 1 * time.Second, devices: unused, next: starts}, {at: 19 * time.Second, devices: unused, next: starts},
 			{at: 20 * time.Second, devices: unused, unconfirmed: true},
 		},
 		"held at the start and never in use": {
 			{at: 0, devices: unused}, {at: 19 * time.Second, devices: unused}, {at: 20 * time.Second, devices: unused, unconfirmed: true},
 		},
 		"held at the start and in use": {
-			{at: 0, devices: inUse}, {at: 60 * time.Second, devices: inUse}, {at: 61 * time.Second, devices: unused, recheck: true},
-			{at: 62 * time.Second, devices: unused, idle: true},
+			{at: 0, devices: inUse}, {at: 60 * time.Second, devices: inUse}, {at: 61 * time.Second, devices: unused, next: confirm},
+			{at: 62 * time.Second, devices: unused, idle: true, next: confirm},
 		},
 		"the kubelet restarts and lists its Pods late": {
 			{at: 0, devices: inUse}, {at: 1 * time.Second, reset: true}, {at: 2 * time.Second, devices: unused},
 			{at: 10 * time.Second, devices: unused}, {at: 15 * time.Second, devices: inUse},
-			{at: 16 * time.Second, devices: unused, recheck: true}, {at: 17 * time.Second, devices: unused, idle: true},
+			{at: 16 * time.Second, devices: unused, next: confirm}, {at: 17 * time.Second, devices: unused, idle: true, next: confirm},
 		},
 		"the Pod ends while the kubelet is unavailable": {
 			{at: 0, devices: inUse}, {at: 1 * time.Second, reset: true}, {at: 100 * time.Second, devices: unused},
 			{at: 119 * time.Second, devices: unused}, {at: 120 * time.Second, devices: unused, unconfirmed: true},
 		},
 		"allocated to the next Pod before the release": {
-			{at: 0, devices: inUse}, {at: 1 * time.Second, devices: unused, recheck: true}, {at: 1400 * time.Millisecond, reserved: true},
-			{at: 1500 * time.Millisecond, devices: unused}, {at: 10 * time.Second, devices: inUse}, {at: 30 * time.Second, devices: inUse},
+			{at: 0, devices: inUse}, {at: 1 * time.Second, devices: unused, next: confirm}, {at: 1400 * time.Millisecond, reserved: true},
+			{at: 1500 * time.Millisecond, devices: unused, next: starts}, {at: 10 * time.Second, devices: inUse}, {at: 30 * time.Second, devices: inUse},
 		},
 		"a list that is older than the reservation is ignored": {
-			{at: 0, devices: inUse}, {at: 5 * time.Second, reserved: true}, {at: 6 * time.Second, requested: 4 * time.Second, devices: inUse},
-			{at: 7 * time.Second, devices: unused}, {at: 24 * time.Second, devices: unused},
+			{at: 0, devices: inUse}, {at: 5 * time.Second, reserved: true}, {at: 6 * time.Second, requested: 4 * time.Second, devices: inUse, next: starts},
+			{at: 7 * time.Second, devices: unused, next: starts}, {at: 24 * time.Second, devices: unused, next: starts},
 			{at: 25 * time.Second, devices: unused, unconfirmed: true},
 		},
 	} {
@@ -82,6 +89,7 @@ func runSteps(t *testing.T, steps []step) {
 	t.Helper()
 	held := []node.SlotClaim{slot, virtual}
 	tracker := slots.NewTracker()
+	noInstances, _ := node.NewStore("node-a").Get()
 	for _, s := range steps {
 		now := start.Add(s.at)
 		switch {
@@ -97,7 +105,7 @@ func runSteps(t *testing.T, steps []step) {
 			requested = start.Add(s.requested)
 		}
 		observed := tracker.Observe(requested, now, held, s.devices)
-		require.Equal(t, s.recheck, observed.Recheck, "after %s", s.at)
+		require.Equal(t, cmp.Or(s.next, time.Second), tracker.NextList(now, noInstances), "after %s", s.at)
 		require.Equal(t, heldIf(s.idle, held), observed.Idle, "after %s", s.at)
 		require.Equal(t, heldIf(s.unconfirmed, held), observed.Unconfirmed, "after %s", s.at)
 	}
@@ -151,6 +159,6 @@ func TestTakenBackSlotIsIdleSoon(t *testing.T) {
 	observe(0, nil, inUse)
 	tracker.TakenBack(start, slot)
 	observe(time.Second, nil, unused)
-	require.True(t, observe(2*time.Second, held, unused).Recheck)
+	require.Empty(t, observe(2*time.Second, held, unused).Idle)
 	require.Equal(t, held, observe(3*time.Second, held, unused).Idle)
 }
