@@ -19,7 +19,7 @@ const maxOverlap = time.Minute
 
 // replaceGone marks endpoints without a host as replaced if as many new endpoints of the same
 // handler can be reached. Fewer could be the replacement of any of them. Each new endpoint replaces
-// one other. It returns whether anything changed.
+// one other, the newest first. It returns whether anything changed.
 func (e *endpoints) replaceGone(now time.Time) (changed bool) {
 	gone, added := map[string][]*endpoint{}, map[string][]*endpoint{}
 	lostAt := map[string]time.Time{} // the last of those that are gone
@@ -48,7 +48,7 @@ func (e *endpoints) replaceGone(now time.Time) (changed bool) {
 		if len(replacements) < len(endpoints) {
 			continue
 		}
-		slices.SortFunc(replacements, func(a, b *endpoint) int { return a.added.Compare(b.added) })
+		slices.SortFunc(replacements, func(a, b *endpoint) int { return b.added.Compare(a.added) })
 		for i, endpoint := range endpoints {
 			endpoint.replaced, replacements[i].replacement = true, true
 			e.log.Info("discovery handler has a new endpoint", zap.String("handler", name),
