@@ -11,6 +11,7 @@ import (
 
 	akriv0 "akri.sh/libs/apis/akri/v0"
 	registrarv1 "akri.sh/proto/akri/registrar/v1"
+	discoveryv0 "akri.sh/proto/v0"
 
 	"akri.sh/integration/cluster"
 )
@@ -75,13 +76,16 @@ func hangingHandler(t *testing.T) {
 	require.Equal(t, before, observe(t, name))
 }
 
-// handlerStates follows a handler through all states with a short grace. The registrar's table has
-// the states, as the conditions of the Configuration have.
+// handlerStates follows a handler through all states with a short grace. An endpoint that cannot be
+// reached leaves the table, also if no Configuration uses it.
 func handlerStates(t *testing.T) {
 	const name = "e2e-states"
 	node := akri.Cluster.Nodes()[0]
 	handler, configuration := httpHandler(node), httpConfiguration(name)
 	device := instanceName(name, "lamp", "", true)
+	require.NoError(t, register(t, node, &discoveryv0.RegisterDiscoveryHandlerRequest{
+		Name: "e2eNowhere", Endpoint: "http://192.0.2.1:10000", EndpointType: discoveryv0.RegisterDiscoveryHandlerRequest_NETWORK,
+	}))
 	apply(t, handler)
 	awaitHandlers(t, node, "http", waiting)
 	apply(t, configuration)
@@ -108,4 +112,5 @@ func handlerStates(t *testing.T) {
 	require.GreaterOrEqual(t, time.Since(stopped.GetOfflineSince().AsTime()), shortHandlerGrace)
 	awaitCondition(t, "default", name, akriv0.ConditionHandlerRegistered, metav1.ConditionFalse, akriv0.ReasonHandlerNotRegistered)
 	awaitInstances(t, "default", name)
+	awaitHandlers(t, node, "e2eNowhere") // unused endpoints are probed every minute
 }
