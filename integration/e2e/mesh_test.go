@@ -24,6 +24,7 @@ func TestMesh(t *testing.T) {
 	if !parallel(t, "independent", []scenario{
 		{"invalid input is refused", badInput},
 		{"a handler without a first list", silentHandler},
+		{"the sample handler", sampleHandler},
 		{"a Job is retried and runs once", failingJob},
 		{"a refused pod is retried", retriedPod},
 		{"a full device rejects further pods", crowdedDevice},
@@ -46,9 +47,8 @@ func TestMesh(t *testing.T) {
 		{"brokers follow their devices", brokersThatChange},
 		{"edits replace brokers one by one", editedBrokers},
 		{"OPC UA servers", opcuaServers},
-		{"tutorial", tutorial},
 		{"samples of the README", samplesOfTheReadme},
-		{"camera with a rotated password", authenticatedCamera},
+		{"cameras", cameras},
 	}) {
 		return
 	}
@@ -66,6 +66,7 @@ func TestMesh(t *testing.T) {
 		{"slots survive failures of the cluster", slotsSurvive},
 		{"scaled and replaced services", scaleAndSwap},
 		{"change between services and agent", changedForm},
+		{"several handlers of one name", moreHandlers},
 		{"long timeouts, shortened", shortTimeouts},
 		{"uninstall", uninstall},
 	} {
