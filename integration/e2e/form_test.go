@@ -18,6 +18,8 @@ type form struct {
 	swapped []string
 	// host is the DaemonSet that serves the kubelet.
 	host string
+	// reporter is the service that reports the devices of a node.
+	reporter string
 	// second is the scenario of a second pod of the DaemonSet on the same node.
 	second scenario
 }
@@ -27,6 +29,7 @@ func separate() form {
 		services: []string{"registrar", "discovery-operator", "device-plugin-host", "config-plugin-allocator", "handler-udev", "handler-debug-echo"},
 		swapped:  []string{"device-plugin-host", "discovery-operator"},
 		host:     "akri-device-plugin-host",
+		reporter: "discovery-operator",
 		second:   scenario{"second device-plugin-host takes over", secondHost},
 	}
 }
@@ -37,6 +40,7 @@ func agent() form {
 		services: []string{"agent"},
 		swapped:  []string{"agent"},
 		host:     "akri-agent-daemonset",
+		reporter: "agent",
 		second:   scenario{"second agent exits", secondAgent},
 	}
 }

@@ -13,18 +13,22 @@ import (
 )
 
 const (
-	// shortGrace and shortPending replace the default of five minutes, shortStart that of 30 s.
+	// shortGrace and shortPending replace the default of five minutes, shortStart that of 30 s,
+	// shortReports that of one minute.
 	shortGrace   = 8 * time.Second
 	shortPending = 15 * time.Second
 	shortStart   = 5 * time.Second
+	shortReports = 6 * time.Second
 )
 
 // shortTimeouts checks behavior that takes minutes by default. The services keep the short
 // timeouts.
 func shortTimeouts(t *testing.T) {
 	require.NoError(t, akri.Install(t.Context(),
-		"instance-writer.env.AKRI_NODE_GRACE="+shortGrace.String(), "broker-controller.env.AKRI_PENDING_MAX="+shortPending.String(),
+		"instance-writer.env.AKRI_NODE_GRACE="+shortGrace.String(), "instance-writer.env.AKRI_REPORT_GRACE="+shortReports.String(),
+		"broker-controller.env.AKRI_PENDING_MAX="+shortPending.String(),
 		"broker-controller.brokerStartTimeout="+shortStart.String()))
+	t.Run("a node stops reporting", nodeStopsReporting)
 	t.Run("stuck broker is moved", stuckBroker)
 	t.Run("parallel", func(t *testing.T) {
 		t.Run("pending broker is replaced", func(t *testing.T) {

@@ -106,12 +106,12 @@ func TestConditions(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			got := desired(c.nodes...).Conditions
-			require.Len(t, got, 6)
+			require.Len(t, got, 7)
 			ready := meta.FindStatusCondition(got, akriv0.ConditionReady)
 			require.Equal(t, c.ready, ready.Status)
 			require.Equal(t, c.reason, ready.Reason)
 			require.Equal(t, c.message, ready.Message)
-			for _, condition := range got[1:5] {
+			for _, condition := range got[2:6] {
 				want := metav1.ConditionTrue
 				switch {
 				case condition.Type == c.failing:
@@ -165,7 +165,7 @@ func TestReplicasAgree(t *testing.T) {
 		}
 		want := desired(reported...)
 		require.Equal(t, want, configuration.Status)
-		unknown := slices.ContainsFunc(want.Conditions[1:5], func(c metav1.Condition) bool { return c.Status == metav1.ConditionUnknown })
+		unknown := slices.ContainsFunc(want.Conditions[2:6], func(c metav1.Condition) bool { return c.Status == metav1.ConditionUnknown })
 		require.Falsef(t, unknown && want.Conditions[0].Status == metav1.ConditionTrue, "%+v", want.Conditions)
 		write(early.Add(time.Hour), reported...)
 		require.Equal(t, want, configuration.Status)
