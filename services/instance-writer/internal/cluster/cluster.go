@@ -55,8 +55,8 @@ type Cluster struct {
 	configurationChange broadcast.Value[struct{}]
 }
 
-// New returns a Cluster whose caches are empty until Run. The namespace is that of the Lease. writes
-// counts requests by kind and result, except those to the Lease.
+// New returns a Cluster whose caches are empty until Run. The namespace is that of the Lease.
+// writes counts requests by kind and result, except those to the Lease.
 func New(config *rest.Config, namespace string, writes *prometheus.CounterVec) (*Cluster, error) {
 	c := &Cluster{
 		writes: writes, namespace: namespace, written: map[types.NamespacedName]*akriv0.Instance{},

@@ -26,8 +26,8 @@ func trimNode(node *corev1.Node) {
 	}
 }
 
-// userTaints returns the taints that keep Pods from the node, without those that Kubernetes sets for
-// the state of the node. Pods of a DaemonSet tolerate the latter.
+// userTaints returns the taints that keep Pods from the node, without those that Kubernetes sets
+// for the state of the node. Pods of a DaemonSet tolerate the latter.
 func userTaints(node *corev1.Node) []corev1.Taint {
 	var taints []corev1.Taint
 	for _, taint := range node.Spec.Taints {

@@ -42,8 +42,8 @@ func (r *Reconciler) onConfiguration(before, after *akriv0.Configuration) {
 }
 
 // recordReports records the nodes that have reported according to the status that another replica
-// wrote. This replica otherwise learns that a node is back only with its next observation, and would
-// undo the write.
+// wrote. This replica otherwise learns that a node is back only with its next observation, and
+// would undo the write.
 func (r *Reconciler) recordReports(before, after *akriv0.Configuration) {
 	previous := map[string]akriv0.NodeStatus{}
 	for _, node := range before.Status.Nodes {

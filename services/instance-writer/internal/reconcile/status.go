@@ -72,8 +72,8 @@ func (r *Reconciler) desiredStatus(ctx context.Context, configuration *akriv0.Co
 	return status.Desired(input), nil
 }
 
-// devicesOn returns a function that returns the number of Instances of the Configuration that list a
-// node.
+// devicesOn returns a function that returns the number of Instances of the Configuration that list
+// a node.
 func (r *Reconciler) devicesOn(configuration types.NamespacedName) func(node string) int {
 	return func(node string) int {
 		count := 0

@@ -59,7 +59,8 @@ func lostMessage(entry akriv0.NodeStatus, node *corev1.Node) string {
 	}
 }
 
-// listByTaints returns for example "node-c, node-d with the taint dedicated=gpu:NoSchedule; node-e".
+// listByTaints returns for example "node-c, node-d with the taint dedicated=gpu:NoSchedule;
+// node-e".
 func listByTaints(byName map[string]*corev1.Node) string {
 	grouped := newGrouping()
 	for _, name := range slices.Sorted(maps.Keys(byName)) {

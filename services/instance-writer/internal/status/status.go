@@ -2,9 +2,9 @@
 // Instances. All replicas compute the same status.
 //
 // Ready is True if all other conditions except DevicesFound and NodesReporting are, and if any node
-// reports. A problem of the Configuration, such as invalid details, makes its condition False if one
-// node reports it. A problem of a node, such as a handler that is offline, does so only if no node
-// can discover. Otherwise the message of the True condition lists it.
+// reports. A problem of the Configuration, such as invalid details, makes its condition False if
+// one node reports it. A problem of a node, such as a handler that is offline, does so only if no
+// node can discover. Otherwise the message of the True condition lists it.
 package status
 
 import (
