@@ -14,8 +14,8 @@ import (
 	akriv0 "akri.sh/libs/apis/akri/v0"
 )
 
-// nodeStopsReporting deletes discovery-operator on a node with a taint that keeps its Pods away. The
-// status names the node and the taint until discovery-operator is back. The Instances stay.
+// nodeStopsReporting deletes discovery-operator on a node with a taint that keeps its Pods away.
+// The status names the node and the taint until discovery-operator is back. The Instances stay.
 func nodeStopsReporting(t *testing.T) {
 	node := akri.Cluster.Nodes()[1].Name()
 	apply(t, echoConfiguration("e2e-reports", 2, "", "foo0"))
