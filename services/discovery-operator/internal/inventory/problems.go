@@ -5,6 +5,8 @@ import (
 	"slices"
 	"strings"
 
+	"k8s.io/apimachinery/pkg/util/duration"
+
 	akriv0 "akri.sh/libs/apis/akri/v0"
 	instancev1 "akri.sh/proto/akri/instance/v1"
 	registrarv1 "akri.sh/proto/akri/registrar/v1"
@@ -41,8 +43,9 @@ func problems(input Input) []*instancev1.Problem {
 		if handlerState(source.Handler.GetStatus()) == akriv0.HandlerOffline {
 			all = append(all, &instancev1.Problem{
 				Reason: akriv0.ReasonHandlerOffline,
-				Message: fmt.Sprintf("Discovery Handler %q at %s on node %q cannot be reached; check that it is running",
-					source.Handler.GetName(), source.Handler.GetEndpoint(), input.Node),
+				Message: fmt.Sprintf("Discovery Handler %q at %s on node %q cannot be reached; check that it is running; "+
+					"its devices are removed when it has been offline for %s",
+					source.Handler.GetName(), source.Handler.GetEndpoint(), input.Node, duration.HumanDuration(input.Grace)),
 			})
 		}
 		all = append(all, source.Problems...)
