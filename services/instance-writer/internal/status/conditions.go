@@ -75,6 +75,8 @@ func hasProblem(node akriv0.NodeStatus, belongs func(reason string) bool) bool {
 	return slices.ContainsFunc(node.Problems, func(p akriv0.Problem) bool { return belongs(p.Reason) })
 }
 
+const nothingMatchedRemedy = "; check discoveryDetails; the metrics of Akri's Discovery Handlers count the devices that they examine"
+
 // conditions returns all conditions, Ready first. Ready summarizes the others except DevicesFound,
 // and except NodesReporting while a node reports.
 func (in Input) conditions(nodes []akriv0.NodeStatus) []metav1.Condition {
@@ -97,6 +99,9 @@ func (in Input) conditions(nodes []akriv0.NodeStatus) []metav1.Condition {
 		if worse(condition.Status, ready.Status) {
 			ready.Status, ready.Reason, ready.Message = condition.Status, condition.Reason, condition.Message
 		}
+	}
+	if found.Status == metav1.ConditionFalse {
+		found.Message += nothingMatchedRemedy
 	}
 	return append(append([]metav1.Condition{ready}, all...), found)
 }
