@@ -121,6 +121,9 @@ func TestHandlerNotRegistered(t *testing.T) {
 		entry.Report.GetProblems()[0].GetMessage())
 	input.Registered = nil
 	require.True(t, strings.HasSuffix(inventory.Build(input).Report.GetProblems()[0].GetMessage(), "registered: none"))
+	input.Configuration.Spec.DiscoveryHandler.Name = "opcua"
+	require.Contains(t, inventory.Build(input).Report.GetProblems()[0].GetMessage(), "registered: none; "+
+		"enable it with the chart value opcua.discovery.enabled=true, or check that its Pod is running")
 }
 
 func TestOfflineHandlerKeepsItsDevices(t *testing.T) {

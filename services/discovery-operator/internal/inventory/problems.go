@@ -53,16 +53,23 @@ func problems(input Input) []*instancev1.Problem {
 	return all
 }
 
+// chartValues are the values of Akri's chart that enable its handlers.
+var chartValues = map[string]string{
+	"debugEcho": "debugEcho.discovery.enabled", "onvif": "onvif.discovery.enabled",
+	"opcua": "opcua.discovery.enabled", "udev": "udev.discovery.enabled",
+}
+
 func notRegistered(input Input) *instancev1.Problem {
 	registered := "none"
 	if names := slices.Compact(slices.Sorted(slices.Values(input.Registered))); len(names) > 0 {
 		registered = strings.Join(names, ", ")
 	}
-	return &instancev1.Problem{
-		Reason: akriv0.ReasonHandlerNotRegistered,
-		Message: fmt.Sprintf("no Discovery Handler named %q is registered on node %q; registered: %s",
-			input.Configuration.Spec.DiscoveryHandler.Name, input.Node, registered),
+	name := input.Configuration.Spec.DiscoveryHandler.Name
+	message := fmt.Sprintf("no Discovery Handler named %q is registered on node %q; registered: %s", name, input.Node, registered)
+	if value, ok := chartValues[name]; ok {
+		message += fmt.Sprintf("; enable it with the chart value %s=true, or check that its Pod is running", value)
 	}
+	return &instancev1.Problem{Reason: akriv0.ReasonHandlerNotRegistered, Message: message}
 }
 
 func nameTaken(owner *akriv0.Configuration) *instancev1.Problem {
