@@ -53,7 +53,7 @@ func problems(input Input) []*instancev1.Problem {
 	return all
 }
 
-// chartValues are the values of Akri's chart that enable its handlers.
+// chartValues are the values of the chart that enable its handlers.
 var chartValues = map[string]string{
 	"debugEcho": "debugEcho.discovery.enabled", "onvif": "onvif.discovery.enabled",
 	"opcua": "opcua.discovery.enabled", "udev": "udev.discovery.enabled",

@@ -40,8 +40,8 @@ type Options struct {
 	Writer  *batch.Writer
 	// Grace is how long a node may be not ready before its devices are removed.
 	Grace time.Duration
-	// ReportGrace is how long a node may be without a report stream before it does not report. 0:
-	// for ever.
+	// ReportGrace is how long a node may be without a report stream before it does not report. 0
+	// means without a limit.
 	ReportGrace time.Duration
 	Log         *zap.Logger
 }

@@ -27,8 +27,8 @@ type Options struct {
 	Connected func() []string
 	// Nodes returns the nodes that exist.
 	Nodes func() []string
-	// Observed is called after each observation. It is told whether the result of NotReporting has
-	// changed.
+	// Observed is called after each observation. changed means that the result of NotReporting is
+	// another one.
 	Observed func(changed bool)
 	Log      *zap.Logger
 }

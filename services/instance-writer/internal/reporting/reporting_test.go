@@ -92,6 +92,12 @@ func (r *replica) connect(nodes ...string) {
 	r.connected = nodes
 }
 
+// pass waits until the synthetic time has passed and all goroutines have handled it.
+func pass(duration time.Duration) {
+	<-time.After(duration)
+	synctest.Wait()
+}
+
 func (r *replica) lost() []string { return slices.Sorted(maps.Keys(r.NotReporting())) }
 
 func TestStreamsToOtherReplicas(t *testing.T) {
@@ -100,22 +106,22 @@ func TestStreamsToOtherReplicas(t *testing.T) {
 		first, second := start(t, board, "a"), start(t, board, "b")
 		defer first.stop()
 		defer second.stop()
-		time.Sleep(time.Hour)
+		pass(time.Hour)
 		require.Empty(t, append(first.lost(), second.lost()...))
 		require.Zero(t, first.changes+second.changes)
 
 		// A node that opens its stream again, to another replica.
 		second.connect()
-		time.Sleep(grace / 2)
+		pass(grace / 2)
 		first.connect("a", "b")
-		time.Sleep(time.Hour)
+		pass(time.Hour)
 		require.Empty(t, append(first.lost(), second.lost()...))
 
 		before := time.Now()
 		first.connect("a")
-		time.Sleep(grace - time.Second)
+		pass(grace - time.Second)
 		require.Empty(t, append(first.lost(), second.lost()...))
-		time.Sleep(grace/2 + time.Second)
+		pass(grace/2 + time.Second)
 		for _, replica := range []*replica{first, second} {
 			require.Equal(t, []string{"b"}, replica.lost())
 			require.WithinRange(t, replica.NotReporting()["b"], before, before.Add(grace/2))
@@ -124,7 +130,7 @@ func TestStreamsToOtherReplicas(t *testing.T) {
 		second.connect("b")
 		second.Reported("b")
 		require.Empty(t, second.lost())
-		time.Sleep(grace / 2)
+		pass(grace / 2)
 		require.Empty(t, append(first.lost(), second.lost()...))
 	})
 }
@@ -135,11 +141,11 @@ func TestReplicaStops(t *testing.T) {
 		board := &lease{values: map[string]string{}}
 		first, second := start(t, board, "a"), start(t, board, "b")
 		defer first.stop()
-		time.Sleep(grace)
+		pass(grace)
 		second.stop()
-		time.Sleep(grace)
+		pass(grace)
 		require.Empty(t, first.lost())
-		time.Sleep(grace)
+		pass(grace)
 		require.Equal(t, []string{"b"}, first.lost())
 		require.Equal(t, 1, board.replicas())
 	})
@@ -149,10 +155,10 @@ func TestReplicaStarts(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := start(t, &lease{values: map[string]string{"broken": ""}})
 		defer r.stop()
-		time.Sleep(grace - time.Second)
+		pass(grace - time.Second)
 		require.Empty(t, r.lost())
 		r.connect("a")
-		time.Sleep(2 * time.Second)
+		pass(2 * time.Second)
 		require.Equal(t, []string{"b"}, r.lost())
 	})
 }
@@ -165,15 +171,15 @@ func TestLeaseUnreachable(t *testing.T) {
 		first, second := start(t, board, "a"), start(t, board, "b")
 		defer first.stop()
 		defer second.stop()
-		time.Sleep(grace)
+		pass(grace)
 		second.connect()
-		time.Sleep(grace / 2)
+		pass(grace / 2)
 		board.setUnreachable(true)
-		time.Sleep(time.Hour)
+		pass(time.Hour)
 		board.setUnreachable(false)
-		time.Sleep(grace / 2)
+		pass(grace / 2)
 		second.connect("b")
-		time.Sleep(time.Hour)
+		pass(time.Hour)
 		require.Zero(t, first.changes+second.changes)
 	})
 }
