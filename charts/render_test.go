@@ -225,7 +225,7 @@ func TestRBACOfSecrets(t *testing.T) {
 	for value, expected := range map[string]struct{ reads, roles int }{
 		`"cluster"`: {1, 0}, `"none"`: {0, 0}, `[]`: {0, 0}, `["a","b"]`: {2, 2},
 	} {
-		arguments := append(set("broker-controller.enabled=false", "cleanup.enabled=false"), "--set-json", "discovery-operator.rbac.secrets="+value)
+		arguments := append(set("broker-controller.enabled=false", "cleanup.enabled=false", "instance-writer.enabled=false"), "--set-json", "discovery-operator.rbac.secrets="+value)
 		rendered, err := render(t, arguments...)
 		require.NoError(t, err)
 		require.Equal(t, expected.reads, strings.Count(rendered, "resources: [secrets, configmaps]"), value)

@@ -19,6 +19,8 @@ type form struct {
 	swapped []string
 	// host is the DaemonSet that serves the kubelet, hostService its service.
 	host, hostService string
+	// reporter is the service that reports the devices of a node.
+	reporter string
 	// grace has the environment variables of the times after which the registrar and
 	// discovery-operator remove an offline handler and its devices.
 	grace []string
@@ -31,8 +33,9 @@ func separate() form {
 		services: []string{"registrar", "discovery-operator", "device-plugin-host", "config-plugin-allocator", "handler-udev", "handler-debug-echo"},
 		swapped:  []string{"device-plugin-host", "discovery-operator"},
 		host:     "akri-device-plugin-host", hostService: "device-plugin-host",
-		grace:  []string{"registrar.env.AKRI_KEEP_OFFLINE", "discovery-operator.env.AKRI_HANDLER_GRACE"},
-		second: scenario{"second device-plugin-host takes over", secondHost},
+		reporter: "discovery-operator",
+		grace:    []string{"registrar.env.AKRI_KEEP_OFFLINE", "discovery-operator.env.AKRI_HANDLER_GRACE"},
+		second:   scenario{"second device-plugin-host takes over", secondHost},
 	}
 }
 
@@ -42,8 +45,9 @@ func agent() form {
 		services: []string{"agent"},
 		swapped:  []string{"agent"},
 		host:     "akri-agent-daemonset", hostService: "agent",
-		grace:  []string{"agent.env.AKRI_REGISTRAR_KEEP_OFFLINE", "agent.env.AKRI_DISCOVERY_OPERATOR_HANDLER_GRACE"},
-		second: scenario{"second agent exits", secondAgent},
+		reporter: "agent",
+		grace:    []string{"agent.env.AKRI_REGISTRAR_KEEP_OFFLINE", "agent.env.AKRI_DISCOVERY_OPERATOR_HANDLER_GRACE"},
+		second:   scenario{"second agent exits", secondAgent},
 	}
 }
 

@@ -13,10 +13,12 @@ import (
 )
 
 const (
-	// shortGrace and shortPending replace the default of five minutes, shortStart that of 30 s.
+	// shortGrace and shortPending replace the default of five minutes, shortStart that of 30 s,
+	// shortReports that of one minute.
 	shortGrace   = 8 * time.Second
 	shortPending = 15 * time.Second
 	shortStart   = 5 * time.Second
+	shortReports = 6 * time.Second
 	// shortHandlerGrace replaces five minutes. A test sees an Offline handler before it ends.
 	shortHandlerGrace = 20 * time.Second
 )
@@ -25,8 +27,10 @@ const (
 // timeouts.
 func shortTimeouts(t *testing.T) {
 	require.NoError(t, akri.Install(t.Context(), append(selectedForm().handlerGrace(shortHandlerGrace),
-		"instance-writer.env.AKRI_NODE_GRACE="+shortGrace.String(), "broker-controller.env.AKRI_PENDING_MAX="+shortPending.String(),
+		"instance-writer.env.AKRI_NODE_GRACE="+shortGrace.String(), "instance-writer.env.AKRI_REPORT_GRACE="+shortReports.String(),
+		"broker-controller.env.AKRI_PENDING_MAX="+shortPending.String(),
 		"broker-controller.brokerStartTimeout="+shortStart.String())...))
+	t.Run("a node stops reporting", nodeStopsReporting)
 	t.Run("stuck broker is moved", stuckBroker)
 	t.Run("parallel", func(t *testing.T) {
 		t.Run("pending broker is replaced", func(t *testing.T) {

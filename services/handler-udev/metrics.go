@@ -13,12 +13,16 @@ const (
 )
 
 type metrics struct {
+	devices  prometheus.Gauge
 	listings *prometheus.HistogramVec
 	lost     prometheus.Counter
 }
 
 func newMetrics(registerer prometheus.Registerer) *metrics {
 	m := &metrics{
+		devices: prometheus.NewGauge(prometheus.GaugeOpts{
+			Name: "akri_udev_devices", Help: "Devices of the kernel that rules were last matched with.",
+		}),
 		listings: prometheus.NewHistogramVec(prometheus.HistogramOpts{
 			Name:    "akri_udev_look_seconds",
 			Help:    "Time to list devices and match rules: all devices, or the part that an event is about.",
@@ -31,15 +35,16 @@ func newMetrics(registerer prometheus.Registerer) *metrics {
 	}
 	m.listings.WithLabelValues(allDevices)
 	m.listings.WithLabelValues(partOfTree)
-	registerer.MustRegister(m.listings, m.lost)
+	registerer.MustRegister(m.devices, m.listings, m.lost)
 	return m
 }
 
-// observe records a listing at and below a devpath, or of all devices for "".
-func (m *metrics) observe(top string, took time.Duration) {
+// observe implements discovery.Observe.
+func (m *metrics) observe(top string, devices int, took time.Duration) {
 	of := partOfTree
 	if top == "" {
 		of = allDevices
+		m.devices.Set(float64(devices))
 	}
 	m.listings.WithLabelValues(of).Observe(took.Seconds())
 }

@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
 	"google.golang.org/grpc/codes"
@@ -68,6 +69,23 @@ func TestRegistration(t *testing.T) {
 	request := run(t)
 	require.Equal(t, "udev", request.GetName())
 	require.False(t, request.GetShared())
+}
+
+// A rule that matches nothing: the metric shows that there are devices.
+func TestExaminedDevices(t *testing.T) {
+	metrics := prometheus.NewRegistry()
+	registration := handlertest.Run(t, func(flags handler.Flags, env service.Env) (*udev.Service, error) {
+		env.Metrics = metrics
+		return udev.New(udev.Config{Flags: flags, ResyncInterval: time.Hour, UdevDatabase: t.TempDir()}, env)
+	})
+	require.Empty(t, handlertest.Devices(t, discover(t, registration.GetEndpoint(), `udevRules: ['KERNEL=="no-such-device"']`)))
+	families, err := metrics.Gather()
+	require.NoError(t, err)
+	gauges := map[string]float64{}
+	for _, family := range families {
+		gauges[family.GetName()] = family.GetMetric()[0].GetGauge().GetValue()
+	}
+	require.Positive(t, gauges["akri_udev_devices"])
 }
 
 func TestPluggedDeviceAppearsAndDisappears(t *testing.T) {

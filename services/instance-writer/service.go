@@ -31,6 +31,8 @@ type Config struct {
 	Address       string        `help:"Address of the gRPC server." default:":9090" placeholder:"HOST:PORT"`
 	ConnectionAge time.Duration `help:"Age at which connections are closed, so that nodes spread over the replicas. 0: never." default:"10m"`
 	NodeGrace     time.Duration `help:"Time that a node may be not ready before its devices are removed." default:"5m"`
+	ReportGrace   time.Duration `help:"Time that a node may be without a report stream before the status of its Configurations shows it. 0: never." default:"1m"`
+	Namespace     string        `help:"Namespace of the Lease akri-instance-writer, with which replicas share the nodes that report." default:"default"`
 }
 
 // Service is a replica of instance-writer.
@@ -49,7 +51,7 @@ func New(config Config, env service.Env) (*Service, error) {
 		return nil, err
 	}
 	metrics := newMetrics(env.Metrics)
-	objects, err := cluster.New(restConfig, metrics.apiWrites)
+	objects, err := cluster.New(restConfig, config.Namespace, metrics.apiWrites)
 	if err != nil {
 		return nil, err
 	}
@@ -57,7 +59,7 @@ func New(config Config, env service.Env) (*Service, error) {
 	env.Health.AddReadiness("api-server", objects.Ready)
 	store, writer := reports.New(), batch.NewWriter(objects, metrics.batch)
 	reconciler := reconcile.New(reconcile.Options{
-		Cluster: objects, Reports: store, Writer: writer, Grace: config.NodeGrace, Log: env.Log,
+		Cluster: objects, Reports: store, Writer: writer, Grace: config.NodeGrace, ReportGrace: config.ReportGrace, Log: env.Log,
 	})
 	stopping := make(chan struct{})
 	instances := server.New(server.Options{

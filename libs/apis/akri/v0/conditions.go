@@ -2,7 +2,8 @@ package v0
 
 // Condition types of a Configuration. True is the normal status of each.
 const (
-	// ConditionReady summarizes the other conditions except DevicesFound.
+	// ConditionReady summarizes the other conditions except DevicesFound, and except NodesReporting
+	// while any node reports.
 	ConditionReady = "Ready"
 	// ConditionHandlerRegistered means that the Discovery Handler is registered on the nodes.
 	ConditionHandlerRegistered = "HandlerRegistered"
@@ -12,6 +13,9 @@ const (
 	ConditionDevicesAccepted = "DevicesAccepted"
 	// ConditionSlotsReadable means that all values of deviceUsage are valid.
 	ConditionSlotsReadable = "SlotsReadable"
+	// ConditionNodesReporting means that all nodes that have reported on the Configuration still
+	// do.
+	ConditionNodesReporting = "NodesReporting"
 	// ConditionDevicesFound means that the details match at least one device. It does not affect
 	// Ready, because a Configuration may match nothing for a while.
 	ConditionDevicesFound = "DevicesFound"
@@ -44,6 +48,9 @@ const (
 	ReasonNameTaken = "NameTaken"
 	// ReasonSlotMalformed means that a value of deviceUsage is malformed. Its slot is not offered.
 	ReasonSlotMalformed = "SlotMalformed"
+	// ReasonNodeNotReporting means that a node that has reported before, or that an Instance lists,
+	// no longer reports.
+	ReasonNodeNotReporting = "NodeNotReporting"
 	// ReasonNothingMatched means that no node has found a device.
 	ReasonNothingMatched = "NothingMatched"
 	// ReasonAsExpected is the reason of conditions that are True.

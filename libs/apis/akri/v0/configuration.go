@@ -181,8 +181,13 @@ type ConfigurationStatus struct {
 // NodeStatus is the state of a Configuration on one node.
 type NodeStatus struct {
 	Name string `json:"name"`
-	// Devices is the number of devices that the node sees.
+	// Devices is the number of devices that the node sees. While the node does not report, it is
+	// the number of Instances that list the node.
 	Devices int32 `json:"devices"`
+	// NotReportingSince is the time since which the node does not report. Its handlers and problems
+	// are not known then.
+	// +optional
+	NotReportingSince *metav1.Time `json:"notReportingSince,omitempty"`
 	// Handlers that serve the Configuration on the node.
 	// +optional
 	Handlers []HandlerStatus `json:"handlers,omitempty"`

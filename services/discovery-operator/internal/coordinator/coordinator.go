@@ -191,6 +191,7 @@ func (c *Coordinator) reconcile(ctx context.Context, key string, now time.Time) 
 		Node: c.Node, Configuration: configuration, Sources: sources,
 		Registered: c.endpoints.names(), HandlersSynced: c.handlers != nil,
 		InGrace:       len(sources) == 0 && c.inGrace(sessions, now),
+		Grace:         c.Grace,
 		PreviousNames: c.entries[key].Names(),
 	}))
 }

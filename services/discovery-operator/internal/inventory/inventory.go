@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"time"
 
 	akriv0 "akri.sh/libs/apis/akri/v0"
 	discoveryv1 "akri.sh/proto/akri/discovery/v1"
@@ -53,6 +54,8 @@ type Input struct {
 	HandlersSynced bool
 	// InGrace is true while the absence of a handler does not yet mean that its devices are gone.
 	InGrace bool
+	// Grace is the time that devices are kept while their handler is offline.
+	Grace time.Duration
 	// PreviousNames are the names of the previous Entry.
 	PreviousNames map[string]string
 }

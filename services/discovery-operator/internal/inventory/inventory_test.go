@@ -6,6 +6,7 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 	"google.golang.org/protobuf/proto"
@@ -120,13 +121,20 @@ func TestHandlerNotRegistered(t *testing.T) {
 		entry.Report.GetProblems()[0].GetMessage())
 	input.Registered = nil
 	require.True(t, strings.HasSuffix(inventory.Build(input).Report.GetProblems()[0].GetMessage(), "registered: none"))
+	input.Configuration.Spec.DiscoveryHandler.Name = "opcua"
+	require.Contains(t, inventory.Build(input).Report.GetProblems()[0].GetMessage(), "registered: none; "+
+		"enable it with the chart value opcua.discovery.enabled=true, or check that its Pod is running")
 }
 
 func TestOfflineHandlerKeepsItsDevices(t *testing.T) {
 	s := source("/a", true, "x")
 	s.Handler.Status = registrarv1.HandlerStatus_HANDLER_STATUS_OFFLINE
-	entry := inventory.Build(newInput(s))
+	input := newInput(s)
+	input.Grace = 5 * time.Minute
+	entry := inventory.Build(input)
 	require.Equal(t, []string{akriv0.ReasonHandlerOffline}, reasons(entry))
+	require.Equal(t, `Discovery Handler "foo" at /a on node "node-a" cannot be reached; check that it is running; `+
+		"its devices are removed when it has been offline for 5m", entry.Report.GetProblems()[0].GetMessage())
 	require.Len(t, entry.Report.GetDevices(), 1)
 	require.True(t, entry.Report.GetComplete())
 	require.Equal(t, "Offline", entry.Report.GetHandlers()[0].GetStatus())

@@ -5,6 +5,8 @@ import (
 	"slices"
 	"strings"
 
+	"k8s.io/apimachinery/pkg/util/duration"
+
 	akriv0 "akri.sh/libs/apis/akri/v0"
 	instancev1 "akri.sh/proto/akri/instance/v1"
 	registrarv1 "akri.sh/proto/akri/registrar/v1"
@@ -41,8 +43,9 @@ func problems(input Input) []*instancev1.Problem {
 		if handlerState(source.Handler.GetStatus()) == akriv0.HandlerOffline {
 			all = append(all, &instancev1.Problem{
 				Reason: akriv0.ReasonHandlerOffline,
-				Message: fmt.Sprintf("Discovery Handler %q at %s on node %q cannot be reached; check that it is running",
-					source.Handler.GetName(), source.Handler.GetEndpoint(), input.Node),
+				Message: fmt.Sprintf("Discovery Handler %q at %s on node %q cannot be reached; check that it is running; "+
+					"its devices are removed when it has been offline for %s",
+					source.Handler.GetName(), source.Handler.GetEndpoint(), input.Node, duration.HumanDuration(input.Grace)),
 			})
 		}
 		all = append(all, source.Problems...)
@@ -50,16 +53,23 @@ func problems(input Input) []*instancev1.Problem {
 	return all
 }
 
+// chartValues are the values of the chart that enable its handlers.
+var chartValues = map[string]string{
+	"debugEcho": "debugEcho.discovery.enabled", "onvif": "onvif.discovery.enabled",
+	"opcua": "opcua.discovery.enabled", "udev": "udev.discovery.enabled",
+}
+
 func notRegistered(input Input) *instancev1.Problem {
 	registered := "none"
 	if names := slices.Compact(slices.Sorted(slices.Values(input.Registered))); len(names) > 0 {
 		registered = strings.Join(names, ", ")
 	}
-	return &instancev1.Problem{
-		Reason: akriv0.ReasonHandlerNotRegistered,
-		Message: fmt.Sprintf("no Discovery Handler named %q is registered on node %q; registered: %s",
-			input.Configuration.Spec.DiscoveryHandler.Name, input.Node, registered),
+	name := input.Configuration.Spec.DiscoveryHandler.Name
+	message := fmt.Sprintf("no Discovery Handler named %q is registered on node %q; registered: %s", name, input.Node, registered)
+	if value, ok := chartValues[name]; ok {
+		message += fmt.Sprintf("; enable it with the chart value %s=true, or check that its Pod is running", value)
 	}
+	return &instancev1.Problem{Reason: akriv0.ReasonHandlerNotRegistered, Message: message}
 }
 
 func nameTaken(owner *akriv0.Configuration) *instancev1.Problem {

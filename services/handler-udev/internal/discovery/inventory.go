@@ -23,7 +23,7 @@ type Database interface {
 // Inventory serves Discover calls. Changed, Removed and Resync report what happened to devices.
 type Inventory struct {
 	database Database
-	observe  func(top string, took time.Duration)
+	observe  Observe
 	log      *zap.Logger
 	queue    *queue
 
@@ -37,9 +37,11 @@ type watcher struct {
 	changed broadcast.Signal
 }
 
-// NewInventory returns an Inventory without watchers. It calls observe after each listing with its
-// devpath ("" for all devices) and its duration.
-func NewInventory(database Database, observe func(top string, took time.Duration), log *zap.Logger) *Inventory {
+// Observe records a listing of devices at and below a devpath, or of all devices for "".
+type Observe func(top string, devices int, took time.Duration)
+
+// NewInventory returns an Inventory without watchers. It calls observe after each listing.
+func NewInventory(database Database, observe Observe, log *zap.Logger) *Inventory {
 	return &Inventory{
 		database: database, observe: observe, log: log,
 		queue: newQueue(), watchers: map[*watcher]struct{}{},
@@ -74,11 +76,13 @@ func (i *Inventory) Discover(ctx context.Context, request handler.Request, send 
 func (i *Inventory) add(w *watcher) error {
 	i.mu.Lock()
 	defer i.mu.Unlock()
+	began := time.Now()
 	devices, err := i.database.Devices("")
 	if err != nil {
 		return err
 	}
 	w.set.Refresh("", devices)
+	i.observe("", len(devices), time.Since(began))
 	i.watchers[w] = struct{}{}
 	w.changed.Notify()
 	return nil
@@ -163,5 +167,5 @@ func (i *Inventory) refresh(devpath string) {
 	for w := range i.watchers {
 		w.set.Refresh(devpath, devices)
 	}
-	i.observe(devpath, time.Since(began))
+	i.observe(devpath, len(devices), time.Since(began))
 }

@@ -52,7 +52,7 @@ func withInventory(t *testing.T, test func(f *fixture)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		f := &fixture{kernel: newFakeKernel(), sent: []string{"no list yet"}}
-		f.inventory = discovery.NewInventory(f.kernel, func(string, time.Duration) {}, zap.NewNop())
+		f.inventory = discovery.NewInventory(f.kernel, func(string, int, time.Duration) {}, zap.NewNop())
 		ctx, cancel := context.WithCancel(t.Context())
 		defer cancel()
 		go func() { _ = f.inventory.Run(ctx, resync) }()

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -30,12 +31,14 @@ const (
 
 // Cluster reads and writes objects of the API server. Objects from its caches must not be changed.
 type Cluster struct {
-	writes *prometheus.CounterVec
+	writes    *prometheus.CounterVec
+	namespace string
 
 	instanceClient      *kube.Client[*akriv0.Instance, *akriv0.InstanceList]
 	configurationClient *kube.Client[*akriv0.Configuration, *akriv0.ConfigurationList]
 	nodeClient          *kube.Client[*corev1.Node, *corev1.NodeList]
 	eventClient         *kube.Client[*corev1.Event, *corev1.EventList]
+	leaseClient         *kube.Client[*coordinationv1.Lease, *coordinationv1.LeaseList]
 
 	instances      *kube.Informer[*akriv0.Instance]
 	configurations *kube.Informer[*akriv0.Configuration]
@@ -52,11 +55,11 @@ type Cluster struct {
 	configurationChange broadcast.Value[struct{}]
 }
 
-// New returns a Cluster whose caches are empty until Run. writes counts requests by kind and
-// result.
-func New(config *rest.Config, writes *prometheus.CounterVec) (*Cluster, error) {
+// New returns a Cluster whose caches are empty until Run. The namespace is that of the Lease.
+// writes counts requests by kind and result, except those to the Lease.
+func New(config *rest.Config, namespace string, writes *prometheus.CounterVec) (*Cluster, error) {
 	c := &Cluster{
-		writes: writes, written: map[types.NamespacedName]*akriv0.Instance{},
+		writes: writes, namespace: namespace, written: map[types.NamespacedName]*akriv0.Instance{},
 		notReady: notReadyNodes{byName: map[string]notReadySince{}},
 	}
 	c.health = newAPIHealth(c.probe)
@@ -83,7 +86,11 @@ func (c *Cluster) createClients(config *rest.Config) (err error) {
 		return err
 	}
 	events := corev1.SchemeGroupVersion.WithResource("events")
-	c.eventClient, err = kube.NewClient[corev1.Event, corev1.EventList](config, events, corev1.AddToScheme)
+	if c.eventClient, err = kube.NewClient[corev1.Event, corev1.EventList](config, events, corev1.AddToScheme); err != nil {
+		return err
+	}
+	leases := coordinationv1.SchemeGroupVersion.WithResource("leases")
+	c.leaseClient, err = kube.NewClient[coordinationv1.Lease, coordinationv1.LeaseList](config, leases, coordinationv1.AddToScheme)
 	return err
 }
 

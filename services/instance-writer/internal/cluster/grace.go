@@ -3,6 +3,7 @@ package cluster
 import (
 	"context"
 	"fmt"
+	"strings"
 	"sync"
 	"time"
 
@@ -12,17 +13,33 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// trimNode keeps the name and the Ready condition without its heartbeat, so that heartbeats are no
-// changes.
+// trimNode keeps the name, the taints that users set, and the Ready condition without its
+// heartbeat, so that heartbeats are no changes.
 func trimNode(node *corev1.Node) {
-	ready := readyCondition(node)
+	ready, taints := readyCondition(node), userTaints(node)
 	*node = corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: node.Name, UID: node.UID, ResourceVersion: node.ResourceVersion}}
+	node.Spec.Taints = taints
 	if ready != nil {
 		node.Status.Conditions = []corev1.NodeCondition{
 			{Type: ready.Type, Status: ready.Status, LastTransitionTime: ready.LastTransitionTime},
 		}
 	}
 }
+
+// userTaints returns the taints that keep Pods from the node, without those that Kubernetes sets
+// for the state of the node. Pods of a DaemonSet tolerate the latter.
+func userTaints(node *corev1.Node) []corev1.Taint {
+	var taints []corev1.Taint
+	for _, taint := range node.Spec.Taints {
+		if taint.Effect != corev1.TaintEffectPreferNoSchedule && !strings.HasPrefix(taint.Key, "node.kubernetes.io/") {
+			taints = append(taints, corev1.Taint{Key: taint.Key, Value: taint.Value, Effect: taint.Effect})
+		}
+	}
+	return taints
+}
+
+// Nodes returns all Nodes.
+func (c *Cluster) Nodes() []*corev1.Node { return c.nodes.List() }
 
 func readyCondition(node *corev1.Node) *corev1.NodeCondition {
 	for i := range node.Status.Conditions {

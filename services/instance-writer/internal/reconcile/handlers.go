@@ -17,7 +17,8 @@ func (r *Reconciler) onInstance(before, after *akriv0.Instance) {
 	instance := cmp.Or(after, before)
 	owner := cluster.Owner(instance)
 	r.instances.add(instanceKey{owner, instance.Name})
-	if before == nil || after == nil || !slices.Equal(slots.MalformedMessages(before), slots.MalformedMessages(after)) {
+	if before == nil || after == nil || !slices.Equal(before.Spec.Nodes, after.Spec.Nodes) ||
+		!slices.Equal(slots.MalformedMessages(before), slots.MalformedMessages(after)) {
 		r.enqueueStatus(owner)
 	}
 }
@@ -25,6 +26,7 @@ func (r *Reconciler) onInstance(before, after *akriv0.Instance) {
 func (r *Reconciler) onConfiguration(before, after *akriv0.Configuration) {
 	key := cluster.Key(cmp.Or(after, before))
 	if before != nil && after != nil && sameSpec(before, after) {
+		r.recordReports(before, after)
 		r.statuses.add(key)
 		return
 	}
@@ -39,18 +41,55 @@ func (r *Reconciler) onConfiguration(before, after *akriv0.Configuration) {
 	r.enqueueInstances(key, names...)
 }
 
+// recordReports records the nodes that have reported according to the status that another replica
+// wrote. This replica otherwise learns that a node is back only with its next observation, and
+// would undo the write.
+func (r *Reconciler) recordReports(before, after *akriv0.Configuration) {
+	previous := map[string]akriv0.NodeStatus{}
+	for _, node := range before.Status.Nodes {
+		previous[node.Name] = node
+	}
+	for _, node := range after.Status.Nodes {
+		if node.NotReportingSince == nil && !equality.Semantic.DeepEqual(previous[node.Name], node) {
+			r.reporting.Reported(node.Name)
+		}
+	}
+}
+
 func sameSpec(a, b *akriv0.Configuration) bool {
 	return a.UID == b.UID && a.Generation == b.Generation && a.DeletionTimestamp.Equal(b.DeletionTimestamp)
 }
 
 func (r *Reconciler) onNode(before, after *corev1.Node) {
 	node := cmp.Or(after, before)
-	if after == nil {
-		r.enqueueStatusesWith(node.Name)
+	isOther := before == nil || after == nil
+	if isOther || !equality.Semantic.DeepEqual(before.Spec, after.Spec) {
+		r.nodesChanged.Store(true)
 	}
-	if before == nil || after == nil || !equality.Semantic.DeepEqual(before.Status, after.Status) {
+	if isOther || !equality.Semantic.DeepEqual(before.Status, after.Status) {
+		r.enqueueStatusesWith(node.Name)
 		r.nodes.add(node.Name)
 	}
+}
+
+// onReporting enqueues the status of all Configurations if it depends on the observation. A change
+// of Nodes waits for the next observation, so that the first report of a new Node is part of the
+// same write.
+func (r *Reconciler) onReporting(changed bool) {
+	if !r.nodesChanged.Swap(false) && !changed {
+		return
+	}
+	for _, configuration := range r.Cluster.Configurations() {
+		r.enqueueStatus(cluster.Key(configuration))
+	}
+}
+
+func (r *Reconciler) nodeNames() []string {
+	var names []string
+	for _, node := range r.Cluster.Nodes() {
+		names = append(names, node.Name)
+	}
+	return names
 }
 
 // enqueueStatusesWith enqueues the Configurations whose status has an entry of the node.

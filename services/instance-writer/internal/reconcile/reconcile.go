@@ -5,6 +5,7 @@ package reconcile
 import (
 	"context"
 	"slices"
+	"sync/atomic"
 	"time"
 
 	"go.uber.org/zap"
@@ -14,6 +15,7 @@ import (
 	akriv0 "akri.sh/libs/apis/akri/v0"
 	"akri.sh/services/instance-writer/internal/batch"
 	"akri.sh/services/instance-writer/internal/cluster"
+	"akri.sh/services/instance-writer/internal/reporting"
 	"akri.sh/services/instance-writer/internal/reports"
 	"akri.sh/services/instance-writer/internal/slots"
 )
@@ -38,7 +40,10 @@ type Options struct {
 	Writer  *batch.Writer
 	// Grace is how long a node may be not ready before its devices are removed.
 	Grace time.Duration
-	Log   *zap.Logger
+	// ReportGrace is how long a node may be without a report stream before it does not report. 0
+	// means without a limit.
+	ReportGrace time.Duration
+	Log         *zap.Logger
 }
 
 // Reconciler writes Instances and the status of Configurations.
@@ -56,6 +61,10 @@ type Reconciler struct {
 	conditionEvents *rateLimit[types.NamespacedName]
 	deviceEvents    *rateLimit[types.NamespacedName]
 	deviceChanges   *deviceChanges
+
+	reporting *reporting.Observer
+	// nodesChanged means that the status of Configurations may list other nodes.
+	nodesChanged atomic.Bool
 }
 
 // New returns a Reconciler that observes changes now and writes during Run.
@@ -73,6 +82,10 @@ func New(options Options) *Reconciler {
 	r.statuses = newQueue("status", options.Log, r.reconcileStatus)
 	r.nodes = newQueue("node", options.Log, r.reconcileNode)
 	r.events = newQueue("event", options.Log, r.reconcileEvents)
+	r.reporting = reporting.New(reporting.Options{
+		Grace: options.ReportGrace, Share: options.Cluster.ShareValue, Connected: options.Reports.Nodes, Nodes: r.nodeNames,
+		Observed: r.onReporting, Log: options.Log,
+	})
 	options.Cluster.OnInstance(r.onInstance)
 	options.Cluster.OnConfiguration(r.onConfiguration)
 	options.Cluster.OnNode(r.onNode)
@@ -86,6 +99,7 @@ func (r *Reconciler) Run(ctx context.Context) error {
 	group.Go(func() error { return r.statuses.run(ctx, statusWorkers) })
 	group.Go(func() error { return r.nodes.run(ctx, 1) })
 	group.Go(func() error { return r.events.run(ctx, 1) })
+	group.Go(func() error { r.reporting.Run(ctx); return nil })
 	return group.Wait()
 }
 
@@ -98,6 +112,7 @@ func (r *Reconciler) Report(
 	if !ok {
 		return Waiter{}, false
 	}
+	r.reporting.Reported(node)
 	for _, instance := range r.Cluster.InstancesOf(configuration) {
 		if _, seen := report.Devices[instance.Name]; !seen && concerns(instance, node) {
 			names = append(names, instance.Name)

@@ -58,7 +58,8 @@ func (r *Reconciler) desiredStatus(ctx context.Context, configuration *akriv0.Co
 	key := cluster.Key(configuration)
 	instances := r.Cluster.InstancesOf(key)
 	input := status.Input{
-		Configuration: configuration, Instances: len(instances), MalformedSlots: malformedSlots(instances), Now: time.Now(),
+		Configuration: configuration, Instances: len(instances), MalformedSlots: malformedSlots(instances),
+		Nodes: r.Cluster.Nodes(), NotReporting: r.reporting.NotReporting(), DevicesOn: r.devicesOn(key), Now: time.Now(),
 	}
 	for node, report := range r.Reports.ByNode(key, configuration.UID) {
 		input.Reports = append(input.Reports, statusReport(node, report))
@@ -69,6 +70,20 @@ func (r *Reconciler) desiredStatus(ctx context.Context, configuration *akriv0.Co
 	}
 	input.Gone = func(node string) bool { return gone[node] }
 	return status.Desired(input), nil
+}
+
+// devicesOn returns a function that returns the number of Instances of the Configuration that list
+// a node.
+func (r *Reconciler) devicesOn(configuration types.NamespacedName) func(node string) int {
+	return func(node string) int {
+		count := 0
+		for _, instance := range r.Cluster.InstancesOn(node) {
+			if cluster.Owner(instance) == configuration {
+				count++
+			}
+		}
+		return count
+	}
 }
 
 // malformedSlots returns the messages in a fixed order, so that replicas compute the same status.

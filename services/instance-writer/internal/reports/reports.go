@@ -112,6 +112,13 @@ func (s *Store) Drop(configuration types.NamespacedName, uid types.UID) {
 	}
 }
 
+// Nodes returns the nodes with an open stream.
+func (s *Store) Nodes() []string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return slices.Collect(maps.Keys(s.nodes))
+}
+
 // current returns the reports of the stream's node, or nil if the stream is closed or replaced.
 func (s *Store) current(stream *Stream) *nodeReports {
 	if node := s.nodes[stream.node]; node != nil && node.stream == stream {

@@ -75,21 +75,35 @@ func hasProblem(node akriv0.NodeStatus, belongs func(reason string) bool) bool {
 	return slices.ContainsFunc(node.Problems, func(p akriv0.Problem) bool { return belongs(p.Reason) })
 }
 
-// conditions returns all conditions, Ready first. Ready summarizes those between it and the last
-// one, DevicesFound.
-func conditions(nodes []akriv0.NodeStatus, devices int, malformedSlots []string) []metav1.Condition {
-	found := devicesFound(nodes, devices)
-	all := []metav1.Condition{asExpected(akriv0.ConditionReady, found.Message)}
+const nothingMatchedRemedy = "; check discoveryDetails; the metrics of Akri's Discovery Handlers count the devices that they examine"
+
+// conditions returns all conditions, Ready first. Ready summarizes the others except DevicesFound,
+// and except NodesReporting while a node reports.
+func (in Input) conditions(nodes []akriv0.NodeStatus) []metav1.Condition {
+	reporting := slices.DeleteFunc(slices.Clone(nodes), notReporting)
+	found := devicesFound(nodes, in.Instances)
+	ready := asExpected(akriv0.ConditionReady, found.Message)
+	all := []metav1.Condition{nodesReporting(nodes, in.Nodes)}
 	for _, rule := range rules {
-		all = append(all, rule.evaluate(nodes))
+		all = append(all, rule.evaluate(reporting))
 	}
-	all = append(all, slotsReadable(malformedSlots))
-	for _, condition := range all[1:] {
-		if worse(condition.Status, all[0].Status) {
-			all[0].Status, all[0].Reason, all[0].Message = condition.Status, condition.Reason, condition.Message
+	all = append(all, slotsReadable(in.MalformedSlots))
+	summarized := all
+	if len(reporting) > 0 {
+		summarized = all[1:]
+		if len(reporting) < len(nodes) {
+			ready.Message += "; see NodesReporting"
 		}
 	}
-	return append(all, found)
+	for _, condition := range summarized {
+		if worse(condition.Status, ready.Status) {
+			ready.Status, ready.Reason, ready.Message = condition.Status, condition.Reason, condition.Message
+		}
+	}
+	if found.Status == metav1.ConditionFalse {
+		found.Message += nothingMatchedRemedy
+	}
+	return append(append([]metav1.Condition{ready}, all...), found)
 }
 
 // devicesFound is False if no node has found a device. Nodes that cannot discover do not count.
@@ -160,7 +174,7 @@ func (r rule) evaluate(nodes []akriv0.NodeStatus) metav1.Condition {
 	switch {
 	case len(nodes) == 0:
 		condition.Status, condition.Reason = metav1.ConditionUnknown, akriv0.ReasonNoReport
-		condition.Message = "no node has reported yet"
+		condition.Message = "no node reports; see NodesReporting"
 	case len(problems) > 0 && (!works || !isNodeReason(reason)):
 		condition.Status, condition.Reason, condition.Message = metav1.ConditionFalse, reason, summarize("", problems)
 	case len(problems) > 0:

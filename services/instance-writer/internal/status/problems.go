@@ -16,11 +16,32 @@ type sharedProblem struct {
 	nodes   []string
 }
 
+// grouping groups problems by message, in the order in which they are added.
+type grouping struct {
+	byMessage map[string]*sharedProblem
+	problems  []*sharedProblem
+}
+
+func newGrouping() *grouping { return &grouping{byMessage: map[string]*sharedProblem{}} }
+
+// add adds a problem. The problems of a node must be added one after the other.
+func (g *grouping) add(node, message string) {
+	shared := g.byMessage[message]
+	if shared == nil {
+		shared = &sharedProblem{message: message}
+		g.byMessage[message] = shared
+		g.problems = append(g.problems, shared)
+	}
+	if len(shared.nodes) == 0 || shared.nodes[len(shared.nodes)-1] != node {
+		shared.nodes = append(shared.nodes, node)
+	}
+}
+
 // problems returns the problems of this rule in the order of the nodes, and the reason of the
 // condition: the first problem of the Configuration or, if there is none, the first problem of a
 // node.
 func (r rule) problems(nodes []akriv0.NodeStatus) (problems []*sharedProblem, reason string) {
-	byMessage := map[string]*sharedProblem{}
+	grouped := newGrouping()
 	for _, node := range nodes {
 		for _, problem := range node.Problems {
 			if !r.belongs(problem.Reason) {
@@ -29,19 +50,10 @@ func (r rule) problems(nodes []akriv0.NodeStatus) (problems []*sharedProblem, re
 			if reason == "" || isNodeReason(reason) && !isNodeReason(problem.Reason) {
 				reason = problem.Reason
 			}
-			message := withoutNode(problem.Message, node.Name)
-			shared := byMessage[message]
-			if shared == nil {
-				shared = &sharedProblem{message: message}
-				byMessage[message] = shared
-				problems = append(problems, shared)
-			}
-			if len(shared.nodes) == 0 || shared.nodes[len(shared.nodes)-1] != node.Name {
-				shared.nodes = append(shared.nodes, node.Name)
-			}
+			grouped.add(node.Name, withoutNode(problem.Message, node.Name))
 		}
 	}
-	return problems, reason
+	return grouped.problems, reason
 }
 
 // withoutNode removes the name of the node from its message, so that nodes with the same problem

@@ -1,10 +1,10 @@
 // Package status computes the status of a Configuration from the reports of its nodes and its
 // Instances. All replicas compute the same status.
 //
-// Ready is True if all other conditions except DevicesFound are. A problem of the Configuration,
-// such as invalid details, makes its condition False if one node reports it. A problem of a node,
-// such as a handler that is offline, does so only if no node can discover. Otherwise the message of
-// the True condition lists it.
+// Ready is True if all other conditions except DevicesFound and NodesReporting are, and if any node
+// reports. A problem of the Configuration, such as invalid details, makes its condition False if
+// one node reports it. A problem of a node, such as a handler that is offline, does so only if no
+// node can discover. Otherwise the message of the True condition lists it.
 package status
 
 import (
@@ -15,6 +15,7 @@ import (
 	"strings"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
@@ -37,6 +38,12 @@ type Input struct {
 	MalformedSlots []string
 	// Reports of the nodes that are connected to this replica. Other nodes keep their entries.
 	Reports []Report
+	// Nodes are all Nodes, with only the taints that users set.
+	Nodes []*corev1.Node
+	// NotReporting are the nodes that no longer report to any replica, and since when.
+	NotReporting map[string]time.Time
+	// DevicesOn returns the number of Instances of the Configuration that list a node.
+	DevicesOn func(node string) int
 	// Gone reports whether a node no longer exists.
 	Gone func(node string) bool
 	// Now is the transition time of conditions that change.
@@ -65,10 +72,10 @@ func Desired(in Input) akriv0.ConfigurationStatus {
 	desired := akriv0.ConfigurationStatus{
 		ObservedGeneration: in.observedGeneration(),
 		Devices:            int32(min(in.Instances, 1<<31-1)),
-		Nodes:              nodes(current.Nodes, in.Reports, in.Gone),
+		Nodes:              in.nodes(),
 		Conditions:         slices.Clone(current.Conditions),
 	}
-	for _, condition := range conditions(desired.Nodes, in.Instances, in.MalformedSlots) {
+	for _, condition := range in.conditions(desired.Nodes) {
 		condition.ObservedGeneration = desired.ObservedGeneration
 		condition.LastTransitionTime = metav1.NewTime(in.Now.Truncate(time.Second))
 		meta.SetStatusCondition(&desired.Conditions, condition)
@@ -86,28 +93,49 @@ func (in Input) observedGeneration() int64 {
 	return in.Configuration.Status.ObservedGeneration
 }
 
-// nodes replaces the entries of the reporting nodes and removes those of nodes that no longer
-// exist.
-func nodes(current []akriv0.NodeStatus, reports []Report, gone func(string) bool) []akriv0.NodeStatus {
+// nodes replaces the entries of the reporting nodes, marks those of nodes that do not report and
+// removes those of nodes that no longer exist.
+func (in Input) nodes() []akriv0.NodeStatus {
 	byName := map[string]akriv0.NodeStatus{}
-	for _, node := range current {
+	for _, node := range in.Configuration.Status.Nodes {
 		byName[node.Name] = node
 	}
-	for _, report := range reports {
-		if !report.conclusive() {
-			if node, exists := byName[report.Name]; exists && handlerReachable(report.NodeStatus) {
-				byName[report.Name] = withReachableHandlers(node, report.Handlers)
+	for name, since := range in.NotReporting {
+		in.markNotReporting(byName, name, since)
+	}
+	for _, report := range in.Reports {
+		previous, exists := byName[report.Name]
+		previous.NotReportingSince = nil
+		switch {
+		case report.conclusive():
+			node := truncate(report.NodeStatus)
+			if !report.Complete { // devices that it lacks may still exist
+				node.Devices = max(node.Devices, previous.Devices)
 			}
-			continue
+			byName[report.Name] = node
+		case exists && handlerReachable(report.NodeStatus):
+			byName[report.Name] = withReachableHandlers(previous, report.Handlers)
+		case exists:
+			byName[report.Name] = previous
 		}
-		node := truncate(report.NodeStatus)
-		if !report.Complete { // devices that it lacks may still exist
-			node.Devices = max(node.Devices, byName[node.Name].Devices)
-		}
-		byName[node.Name] = node
 	}
-	maps.DeleteFunc(byName, func(name string, _ akriv0.NodeStatus) bool { return gone(name) })
+	maps.DeleteFunc(byName, func(name string, _ akriv0.NodeStatus) bool { return in.Gone(name) })
 	return slices.SortedFunc(maps.Values(byName), func(a, b akriv0.NodeStatus) int { return cmp.Compare(a.Name, b.Name) })
+}
+
+// markNotReporting replaces the entry of a node that has reported before or that an Instance lists.
+// An entry that is marked keeps its time, so that replicas agree. The next report replaces it.
+func (in Input) markNotReporting(byName map[string]akriv0.NodeStatus, name string, since time.Time) {
+	node, exists := byName[name]
+	devices := in.DevicesOn(name)
+	if !exists && devices == 0 {
+		return
+	}
+	if node.NotReportingSince == nil {
+		node = akriv0.NodeStatus{Name: name, NotReportingSince: &metav1.Time{Time: since.Truncate(time.Second)}}
+	}
+	node.Devices = int32(min(devices, 1<<31-1))
+	byName[name] = node
 }
 
 // withReachableHandlers returns the entry of a node whose handlers can be reached again but have

@@ -106,12 +106,12 @@ func TestConditions(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			got := desired(c.nodes...).Conditions
-			require.Len(t, got, 6)
+			require.Len(t, got, 7)
 			ready := meta.FindStatusCondition(got, akriv0.ConditionReady)
 			require.Equal(t, c.ready, ready.Status)
 			require.Equal(t, c.reason, ready.Reason)
 			require.Equal(t, c.message, ready.Message)
-			for _, condition := range got[1:5] {
+			for _, condition := range got[2:6] {
 				want := metav1.ConditionTrue
 				switch {
 				case condition.Type == c.failing:
@@ -165,7 +165,7 @@ func TestReplicasAgree(t *testing.T) {
 		}
 		want := desired(reported...)
 		require.Equal(t, want, configuration.Status)
-		unknown := slices.ContainsFunc(want.Conditions[1:5], func(c metav1.Condition) bool { return c.Status == metav1.ConditionUnknown })
+		unknown := slices.ContainsFunc(want.Conditions[2:6], func(c metav1.Condition) bool { return c.Status == metav1.ConditionUnknown })
 		require.Falsef(t, unknown && want.Conditions[0].Status == metav1.ConditionTrue, "%+v", want.Conditions)
 		write(early.Add(time.Hour), reported...)
 		require.Equal(t, want, configuration.Status)
@@ -196,7 +196,7 @@ func TestReadyMessageCountsDevices(t *testing.T) {
 		ready := meta.FindStatusCondition(got.Conditions, akriv0.ConditionReady)
 		require.Equal(t, metav1.ConditionTrue, ready.Status)
 		require.Equal(t, c.want, ready.Message)
-		require.Equal(t, c.want, meta.FindStatusCondition(got.Conditions, akriv0.ConditionDevicesFound).Message)
+		require.Contains(t, meta.FindStatusCondition(got.Conditions, akriv0.ConditionDevicesFound).Message, c.want)
 	}
 }
 
@@ -215,8 +215,8 @@ func TestDevicesFound(t *testing.T) {
 		"no report":     {nil, metav1.ConditionUnknown, "NoReport", "no node has a complete list of devices yet"},
 		"no list":       {[]akriv0.NodeStatus{empty("a", nil, "HandlerNotRegistered")}, metav1.ConditionUnknown, "NoReport", "no node has a complete list of devices yet"},
 		"refused":       {[]akriv0.NodeStatus{empty("a", active, "InvalidDetails")}, metav1.ConditionUnknown, "NoReport", "no node has a complete list of devices yet"},
-		"one node":      {[]akriv0.NodeStatus{empty("a", nil, "HandlerNotRegistered"), empty("b", active)}, metav1.ConditionFalse, "NothingMatched", "no device matches on b"},
-		"no device":     {[]akriv0.NodeStatus{empty("a", active), empty("b", active)}, metav1.ConditionFalse, "NothingMatched", "no device matches on a, b"},
+		"one node":      {[]akriv0.NodeStatus{empty("a", nil, "HandlerNotRegistered"), empty("b", active)}, metav1.ConditionFalse, "NothingMatched", "no device matches on b; check discoveryDetails; the metrics of Akri's Discovery Handlers count the devices that they examine"},
+		"no device":     {[]akriv0.NodeStatus{empty("a", active), empty("b", active)}, metav1.ConditionFalse, "NothingMatched", "no device matches on a, b; check discoveryDetails; the metrics of Akri's Discovery Handlers count the devices that they examine"},
 		"device on one": {[]akriv0.NodeStatus{empty("a", active), node("b", active)}, metav1.ConditionTrue, "AsExpected", "1 device on 1 node"},
 		"handler lost":  {[]akriv0.NodeStatus{node("a", offline, "HandlerOffline")}, metav1.ConditionTrue, "AsExpected", "1 device on 1 node"},
 		"twin offline":  {[]akriv0.NodeStatus{empty("a", append(offline, active...), "HandlerOffline")}, metav1.ConditionUnknown, "NoReport", "no node has a complete list of devices yet"},

@@ -1,0 +1,81 @@
+package instancewriter_test
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"go.uber.org/zap"
+	coordinationv1 "k8s.io/api/coordination/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	akriv0 "akri.sh/libs/apis/akri/v0"
+	"akri.sh/libs/kube"
+	instancewriter "akri.sh/services/instance-writer"
+)
+
+// A node whose streams end keeps its Instances. The replicas agree that it does not report, and so
+// does a replica that starts later.
+func TestNodeStopsReporting(t *testing.T) {
+	noLeaks(t)
+	createLease(t)
+	f := newFixture(t, 1, 2)
+	observing := func() *replica {
+		return startWith(t, instancewriter.Config{
+			Flags: kube.Flags{REST: api.Config()}, NodeGrace: grace, ReportGrace: 1200 * time.Millisecond, Namespace: namespace,
+		}, zap.NewNop())
+	}
+	first, second := observing(), observing()
+	streams := f.reportShared("foo", first, second)
+	condition := func(status metav1.ConditionStatus) *metav1.Condition {
+		var found *metav1.Condition
+		f.eventually("NodesReporting", func() bool {
+			found = meta.FindStatusCondition(f.status().Conditions, akriv0.ConditionNodesReporting)
+			return found != nil && found.Status == status
+		})
+		return found
+	}
+	condition(metav1.ConditionTrue)
+	f.eventually("both nodes", func() bool { return len(f.status().Nodes) == 2 })
+
+	require.NoError(t, streams[1].CloseSend())
+	require.Contains(t, condition(metav1.ConditionFalse).Message, f.nodes[1]+": no report since ")
+	lost := f.status()
+	require.Equal(t, "1 device on 2 nodes; see NodesReporting", meta.FindStatusCondition(lost.Conditions, akriv0.ConditionReady).Message)
+	require.NotEmpty(t, lost.Nodes[0].Handlers)
+	require.Empty(t, lost.Nodes[1].Handlers)
+	require.EqualValues(t, 1, lost.Nodes[1].Devices)
+	require.Equal(t, f.nodes, f.get(f.instanceName("foo")).Spec.Nodes)
+
+	third := observing()
+	second.kill()
+	first.kill()
+	f.eventually("no node reports", func() bool { return f.status().Nodes[0].NotReportingSince != nil })
+	require.Equal(t, lost.Nodes[1], f.status().Nodes[1])
+	require.Equal(t, akriv0.ReasonNodeNotReporting, meta.FindStatusCondition(f.status().Conditions, akriv0.ConditionReady).Reason)
+
+	f.reportShared("foo", third)
+	condition(metav1.ConditionTrue)
+	for _, node := range f.status().Nodes {
+		require.NotEmpty(t, node.Handlers)
+	}
+	f.eventually("Event", func() bool { return len(f.events(akriv0.ReasonAsExpected)) > 0 })
+	require.Len(t, f.events(akriv0.ReasonAsExpected), 1)
+	require.Len(t, f.events(akriv0.ReasonNodeNotReporting), 1)
+}
+
+// createLease creates the Lease of the chart until the test ends.
+func createLease(t *testing.T) {
+	t.Helper()
+	leases := coordinationv1.SchemeGroupVersion.WithResource("leases")
+	client, err := kube.NewClient[coordinationv1.Lease, coordinationv1.LeaseList](api.Config(), leases, coordinationv1.AddToScheme)
+	require.NoError(t, err)
+	lease := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Name: "akri-instance-writer", Namespace: namespace}}
+	_, err = client.In(namespace).Create(t.Context(), lease, metav1.CreateOptions{})
+	require.NoError(t, err)
+	t.Cleanup(func() {
+		_ = client.In(namespace).Delete(context.WithoutCancel(t.Context()), lease.Name, metav1.DeleteOptions{})
+	})
+}
