@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	akriv0 "akri.sh/libs/apis/akri/v0"
+	configurationv1 "akri.sh/proto/akri/configuration/v1"
 	instancev1 "akri.sh/proto/akri/instance/v1"
 	registrarv1 "akri.sh/proto/akri/registrar/v1"
 )
@@ -47,7 +48,7 @@ func problems(input Input) []*instancev1.Problem {
 		}
 		all = append(all, source.Problems...)
 	}
-	return all
+	return append(all, input.Configuration.GetRequest().GetProblems()...)
 }
 
 func notRegistered(input Input) *instancev1.Problem {
@@ -58,14 +59,14 @@ func notRegistered(input Input) *instancev1.Problem {
 	return &instancev1.Problem{
 		Reason: akriv0.ReasonHandlerNotRegistered,
 		Message: fmt.Sprintf("no Discovery Handler named %q is registered on node %q; registered: %s",
-			input.Configuration.Spec.DiscoveryHandler.Name, input.Node, registered),
+			input.Configuration.GetHandler(), input.Node, registered),
 	}
 }
 
-func nameTaken(owner *akriv0.Configuration) *instancev1.Problem {
+func nameTaken(owner *configurationv1.Configuration) *instancev1.Problem {
 	return &instancev1.Problem{
 		Reason: akriv0.ReasonNameTaken,
 		Message: fmt.Sprintf("the older Configuration %s/%s has the same name and names under akri.sh/ are cluster-wide; "+
-			"choose another name", owner.Namespace, owner.Name),
+			"choose another name", owner.GetNamespace(), owner.GetName()),
 	}
 }
