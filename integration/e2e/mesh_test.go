@@ -46,6 +46,8 @@ func TestMesh(t *testing.T) {
 		{"tutorial", tutorial},
 		{"samples of the README", samplesOfTheReadme},
 		{"camera with a rotated password", authenticatedCamera},
+		{"node services have no rights", noNodeRights},
+		{"a node gets the properties of its handlers", propertiesOfOwnHandlers},
 	}) {
 		return
 	}

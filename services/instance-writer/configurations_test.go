@@ -286,9 +286,9 @@ func TestForbiddenSecret(t *testing.T) {
 	_, all := w.snapshot()
 	problem := all[key].GetRequest().GetProblems()[0]
 	require.Equal(t, akriv0.ReasonPropertyForbidden, problem.GetReason())
-	require.Equal(t, `discoveryProperty "password": `+account+" may not read Secret default/hidden; grant it with: "+
-		"kubectl create role akri-secret-hidden --namespace=default --verb=get,watch --resource=secrets --resource-name=hidden && "+
-		"kubectl create rolebinding akri-secret-hidden --namespace=default --role=akri-secret-hidden --serviceaccount=akri:akri-instance-writer",
+	require.Equal(t, `discoveryProperty "password": instance-writer may not read Secret default/hidden; grant the right with: `+
+		"kubectl create role akri-secret-hidden -n default --verb=get,watch --resource=secrets --resource-name=hidden && "+
+		"kubectl create rolebinding akri-secret-hidden -n default --role=akri-secret-hidden --serviceaccount=akri:akri-instance-writer",
 		problem.GetMessage())
 
 	grant(t, "roles", namespace, &rbacv1.Role{

@@ -24,11 +24,12 @@ type ForbiddenError struct {
 
 // Error returns the commands that grant the rights.
 func (e *ForbiddenError) Error() string {
-	role := "akri-" + strings.ToLower(e.Ref.Kind) + "-" + e.Ref.Name
-	return fmt.Sprintf("%s may not read %s; grant it with: "+
-		"kubectl create role %s --namespace=%s --verb=get,watch --resource=%ss --resource-name=%s && "+
-		"kubectl create rolebinding %s --namespace=%s --role=%s %s",
-		e.User, e.Ref, role, e.Ref.Namespace, strings.ToLower(e.Ref.Kind), e.Ref.Name, role, e.Ref.Namespace, role, e.subject())
+	kind := strings.ToLower(e.Ref.Kind)
+	role, namespace := "akri-"+kind+"-"+e.Ref.Name, e.Ref.Namespace
+	return fmt.Sprintf("instance-writer may not read %s; grant the right with: "+
+		"kubectl create role %s -n %s --verb=get,watch --resource=%ss --resource-name=%s && "+
+		"kubectl create rolebinding %s -n %s --role=%s %s",
+		e.Ref, role, namespace, kind, e.Ref.Name, role, namespace, role, e.subject())
 }
 
 func (e *ForbiddenError) subject() string {

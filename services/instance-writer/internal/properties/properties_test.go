@@ -74,9 +74,9 @@ func TestResolve(t *testing.T) {
 		"an object that cannot be read": {property: akriv0.DiscoveryProperty{ValueFrom: secret("", "broken", "k", true)},
 			reason: akriv0.ReasonDiscoverFailed, message: `discoveryProperty "p": connection refused`},
 		"an object that may not be read": {property: akriv0.DiscoveryProperty{ValueFrom: configMap("", "forbidden", "k", true)},
-			reason: akriv0.ReasonPropertyForbidden, message: `discoveryProperty "p": ` + user + " may not read ConfigMap own/forbidden; grant it with: " +
-				"kubectl create role akri-configmap-forbidden --namespace=own --verb=get,watch --resource=configmaps --resource-name=forbidden && " +
-				"kubectl create rolebinding akri-configmap-forbidden --namespace=own --role=akri-configmap-forbidden --serviceaccount=akri:akri-instance-writer"},
+			reason: akriv0.ReasonPropertyForbidden, message: `discoveryProperty "p": instance-writer may not read ConfigMap own/forbidden; grant the right with: ` +
+				"kubectl create role akri-configmap-forbidden -n own --verb=get,watch --resource=configmaps --resource-name=forbidden && " +
+				"kubectl create rolebinding akri-configmap-forbidden -n own --role=akri-configmap-forbidden --serviceaccount=akri:akri-instance-writer"},
 		"values that are too long": {property: akriv0.DiscoveryProperty{Value: value(strings.Repeat("x", properties.MaxBytes))},
 			reason: akriv0.ReasonInvalidDetails, message: "the values of the discoveryProperties have 1048577 bytes; at most 1048576 are allowed"},
 	} {
