@@ -229,7 +229,7 @@ func TestLargeSnapshot(t *testing.T) {
 	}
 }
 
-// A replica that is behind the one that a node has seen waits, but not for ever.
+// A replica that is behind the one that a node has seen waits, but not without a limit.
 func TestWatchConfigurationsAtRevision(t *testing.T) {
 	f := newFixture(t, 1, 0)
 	r := start(t, grace)

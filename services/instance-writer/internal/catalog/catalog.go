@@ -48,7 +48,7 @@ type Catalog struct {
 	snapshot   broadcast.Value[Snapshot]
 }
 
-// New returns an empty Catalog. changed tells it that a Configuration or a property has changed.
+// New returns an empty Catalog. changed is set when a Configuration or a property has changed.
 func New(cluster Cluster, store *properties.Store, changed broadcast.Signal) *Catalog {
 	return &Catalog{cluster: cluster, properties: store, changed: changed}
 }

@@ -26,8 +26,8 @@ const (
 
 // API reads and watches single objects.
 type API interface {
-	// Read returns the data of an object. It returns ErrNotFound, a ForbiddenError or the reason why
-	// the object cannot be read at the moment.
+	// Read returns the data of an object. It returns ErrNotFound, a ForbiddenError or the reason
+	// why the object cannot be read at the moment.
 	Read(ctx context.Context, ref Ref) (map[string][]byte, error)
 	// Watch watches an object. Only the arrival of an event matters, not its content.
 	Watch(ctx context.Context, ref Ref) (watch.Interface, error)
