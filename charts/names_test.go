@@ -33,10 +33,10 @@ func TestValuesInMessagesExist(t *testing.T) {
 }
 
 func TestChartValuesInText(t *testing.T) {
-	known := []string{"discovery-operator.rbac.secrets", "opcua.discovery.enabled", "udev.discovery.enabled"}
+	known := []string{"instance-writer.rbac.secrets", "opcua.discovery.enabled", "udev.discovery.enabled"}
 	for text, expected := range map[string][]string{
-		"set rbac.secrets, or discovery-operator.rbac.secrets=none": {"rbac.secrets", "discovery-operator.rbac.secrets"},
-		"handler opcua is off: `opcua.discovery.enabled=true`":      {"opcua.discovery.enabled"},
+		"set rbac.secrets, or instance-writer.rbac.secrets=none": {"rbac.secrets", "instance-writer.rbac.secrets"},
+		"handler opcua is off: `opcua.discovery.enabled=true`":   {"opcua.discovery.enabled"},
 		"set opcua.enabled.": {"opcua.enabled"},
 		"/var/lib/akri/udev.sock, udev.go and http://opcua.example/": nil,
 	} {

@@ -89,8 +89,8 @@ func TestUnknownValuesAreErrors(t *testing.T) {
 		"udev.discovery.useNetworkConnection=maybe":               "useNetworkConnection",
 		"handler-udev.useNetworkConnections=true":                 "useNetworkConnections",
 		"broker-controller.webhook.enable=true":                   "enable",
-		"discovery-operator.rbac.secrets=all":                     "secrets",
-		"discovery-operator.rbac.secrets={Default}":               "secrets",
+		"instance-writer.rbac.secrets=all":                        "secrets",
+		"instance-writer.rbac.configMaps={Default}":               "configMaps",
 	} {
 		t.Run(value, func(t *testing.T) {
 			_, err := render(t, set(value)...)
@@ -220,16 +220,19 @@ func TestMetricsPorts(t *testing.T) {
 	}
 }
 
-// TestRBACOfSecrets checks who can read Secrets: all namespaces, a list of namespaces, or none.
-func TestRBACOfSecrets(t *testing.T) {
-	for value, expected := range map[string]struct{ reads, roles int }{
-		`"cluster"`: {1, 0}, `"none"`: {0, 0}, `[]`: {0, 0}, `["a","b"]`: {2, 2},
-	} {
-		arguments := append(set("broker-controller.enabled=false", "cleanup.enabled=false", "instance-writer.enabled=false"), "--set-json", "discovery-operator.rbac.secrets="+value)
-		rendered, err := render(t, arguments...)
-		require.NoError(t, err)
-		require.Equal(t, expected.reads, strings.Count(rendered, "resources: [secrets, configmaps]"), value)
-		require.Equal(t, expected.roles, strings.Count(rendered, "kind: RoleBinding\n"), value)
+// TestRightsOnProperties checks which Secrets and ConfigMaps can be read: those of all namespaces,
+// of a list of namespaces, or none.
+func TestRightsOnProperties(t *testing.T) {
+	for key, resource := range map[string]string{"secrets": "secrets", "configMaps": "configmaps"} {
+		for value, expected := range map[string]struct{ reads, roles int }{
+			`"cluster"`: {1, 0}, `"none"`: {0, 0}, `[]`: {0, 0}, `["a","b"]`: {2, 2},
+		} {
+			arguments := append(set("broker-controller.enabled=false", "cleanup.enabled=false"), "--set-json", "instance-writer.rbac."+key+"="+value)
+			rendered, err := render(t, arguments...)
+			require.NoError(t, err)
+			require.Equal(t, expected.reads, strings.Count(rendered, "resources: ["+resource+"]\n"), value)
+			require.Equal(t, expected.roles, strings.Count(rendered, "kind: RoleBinding\n"), value)
+		}
 	}
 }
 
@@ -286,15 +289,11 @@ func TestAgentReplacesServices(t *testing.T) {
 // TestRights checks the rights of every service. docs/architecture.md has the same table.
 func TestRights(t *testing.T) {
 	rights := map[string][]string{
-		"akri-discovery-operator": {"configurations", "secrets", "configmaps"},
-		"akri-instance-writer":    {"instances", "configurations", "configurations/status", "configurations/finalizers", "nodes", "events"},
-		"akri-controller":         {"instances", "configurations", "instances/finalizers", "configurations/finalizers", "pods", "services", "jobs", "configurations", "events", "validatingwebhookconfigurations"},
-		"akri-cleanup":            {"instances", "configurations", "configurations/status", "pods", "services", "jobs", "leases"},
+		"akri-instance-writer": {"instances", "configurations", "configurations/status", "configurations/finalizers", "nodes", "events"},
+		"akri-controller":      {"instances", "configurations", "instances/finalizers", "configurations/finalizers", "pods", "services", "jobs", "configurations", "events", "validatingwebhookconfigurations"},
+		"akri-cleanup":         {"instances", "configurations", "configurations/status", "pods", "services", "jobs", "leases"},
 	}
 	requireRights(t, rights)
-	// Of the services that the agent runs, only discovery-operator has rights.
-	rights["akri-agent"] = rights["akri-discovery-operator"]
-	delete(rights, "akri-discovery-operator")
 	requireRights(t, rights, "global.agent.enabled=true")
 }
 

@@ -49,6 +49,8 @@ func TestMesh(t *testing.T) {
 		{"OPC UA servers", opcuaServers},
 		{"samples of the README", samplesOfTheReadme},
 		{"cameras", cameras},
+		{"node services have no rights", noNodeRights},
+		{"a node gets the properties of its handlers", propertiesOfOwnHandlers},
 	}) {
 		return
 	}

@@ -26,6 +26,8 @@ func cameras(t *testing.T) {
 }
 
 // authenticatedCamera uses the unmodified sample, whose Secret has the camera's first password.
+// authenticatedCamera uses the unmodified sample, whose Secret has the camera's first password. The
+// condition has the commands that grant the right to read the Secret.
 func authenticatedCamera(t *testing.T) {
 	cameras, err := onvif.StartOn(t.Context(), akri.Cluster, 0)
 	require.NoError(t, err)
@@ -36,6 +38,7 @@ func authenticatedCamera(t *testing.T) {
 	sample, err := akri.Manifest("deploy", "samples", "onvif.yaml")
 	require.NoError(t, err)
 	apply(t, sample)
+	grantRight(t, awaitCondition(t, "default", "onvif", akriv0.ConditionDetailsAccepted, metav1.ConditionFalse, akriv0.ReasonPropertyForbidden))
 
 	name := instanceName("onvif", camera.UUID, "", true)
 	found := awaitInstances(t, "default", "onvif", name)[0]
@@ -66,6 +69,7 @@ func authenticatedCamera(t *testing.T) {
 	})
 	require.Equal(t, instanceUIDs([]akriv0.Instance{found}), instanceUIDs(instances(t, "default", "onvif")))
 	require.Equal(t, podUIDs(before), podUIDs(awaitBrokers(t, "default", "onvif", 2)))
+	awaitCondition(t, "default", "onvif", akriv0.ConditionReady, metav1.ConditionTrue, akriv0.ReasonAsExpected)
 }
 
 // cameraConfiguration has both Services and capacity 5. The ConfigMap has a part of the

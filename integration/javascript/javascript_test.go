@@ -38,7 +38,8 @@ const (
 	removed = registrarv1.HandlerStatus_HANDLER_STATUS_UNSPECIFIED // not in the table
 )
 
-// environment is the registrar and the discovery-operator of a node, as processes.
+// environment is the registrar and the discovery-operator of a node and an instance-writer, as
+// processes.
 type environment struct {
 	root, dir, modules string
 	devices            grpc.ServerStreamingClient[discoveryv1.WatchDevicesResponse]
@@ -113,8 +114,9 @@ func newEnvironment(t *testing.T, grace time.Duration) *environment {
 	require.NoError(t, err)
 	e := &environment{root: root, dir: dir, modules: modules}
 	run(t, nil, "registrar", "--handlers-dir="+dir, "--state-file="+filepath.Join(dir, "state.json"), "--keep-offline="+grace.String(), "--socket="+e.socket("r"))
-	run(t, server, "discovery-operator", "--node-name=node-a", "--socket="+e.socket("o"), "--registrar="+e.socket("r"),
-		"--instance-writer=unix:///missing", "--handler-grace="+grace.String())
+	run(t, server, "instance-writer", "--address="+e.socket("w"))
+	run(t, nil, "discovery-operator", "--node-name=node-a", "--socket="+e.socket("o"), "--registrar="+e.socket("r"),
+		"--instance-writer="+e.socket("w"), "--handler-grace="+grace.String())
 	e.registrar = registrarv1.NewRegistrarServiceClient(e.dial(t, "r"))
 	e.devices, err = discoveryv1.NewDeviceInventoryServiceClient(e.dial(t, "o")).
 		WatchDevices(t.Context(), &discoveryv1.WatchDevicesRequest{}, grpc.WaitForReady(true))

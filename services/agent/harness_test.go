@@ -100,7 +100,6 @@ func (h *harness) configure(t *testing.T, handlers, writer string) {
 		"--debug-echo-availability-file=" + h.path("availability"), "--onvif-interfaces=lo",
 	})
 	require.NoError(t, err)
-	h.config.DiscoveryOperator.REST = server.Config()
 }
 
 // startWriter starts an instance-writer and returns its address.

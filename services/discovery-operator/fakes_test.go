@@ -14,6 +14,7 @@ import (
 
 	"akri.sh/libs/broadcast"
 	"akri.sh/libs/rpctest"
+	configurationv1 "akri.sh/proto/akri/configuration/v1"
 	instancev1 "akri.sh/proto/akri/instance/v1"
 	registrarv1 "akri.sh/proto/akri/registrar/v1"
 	discoveryv0 "akri.sh/proto/v0"
@@ -201,6 +202,8 @@ func (h *fakeHandler) Discover(request *discoveryv0.DiscoverRequest, stream grpc
 // fakeWriter records all reports and responds to them unless it is paused.
 type fakeWriter struct {
 	instancev1.UnimplementedInstanceServiceServer
+	configurations fakeConfigurations
+
 	paused   broadcast.Value[bool]
 	refusals []*instancev1.Refusal // in every response
 
@@ -210,6 +213,7 @@ type fakeWriter struct {
 
 func (w *fakeWriter) register(s grpc.ServiceRegistrar) {
 	instancev1.RegisterInstanceServiceServer(s, w)
+	configurationv1.RegisterConfigurationServiceServer(s, &w.configurations)
 }
 
 func (w *fakeWriter) ReportDevices(stream grpc.BidiStreamingServer[instancev1.ReportDevicesRequest, instancev1.ReportDevicesResponse]) error {

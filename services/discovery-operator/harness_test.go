@@ -4,7 +4,6 @@ import (
 	"context"
 	"os"
 	"path/filepath"
-	"strings"
 	"testing"
 	"time"
 
@@ -15,16 +14,12 @@ import (
 	"go.uber.org/zap/zapcore"
 	"go.uber.org/zap/zaptest"
 	"go.uber.org/zap/zaptest/observer"
-	corev1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/client-go/gentype"
 
 	"akri.sh/libs/admin"
-	akriv0 "akri.sh/libs/apis/akri/v0"
-	"akri.sh/libs/kube"
-	"akri.sh/libs/kube/kubetest"
 	"akri.sh/libs/rpctest"
 	"akri.sh/libs/service"
+	configurationv1 "akri.sh/proto/akri/configuration/v1"
+	discoveryv1 "akri.sh/proto/akri/discovery/v1"
 	instancev1 "akri.sh/proto/akri/instance/v1"
 	operator "akri.sh/services/discovery-operator"
 )
@@ -36,18 +31,15 @@ const (
 	forever = time.Hour
 )
 
-var server *kubetest.Server
-
 func TestMain(m *testing.M) {
 	if address := os.Getenv(handlerProcessAddress); address != "" {
 		runHandlerProcess(address)
 		return
 	}
-	kubetest.Main(m, &server)
+	os.Exit(m.Run())
 }
 
-// harness runs one discovery-operator with a fake registrar and instance-writer, in a namespace of
-// its own.
+// harness runs one discovery-operator with a fake registrar and instance-writer.
 type harness struct {
 	t         *testing.T
 	namespace string
@@ -56,24 +48,19 @@ type harness struct {
 	writer    *fakeWriter
 	metrics   *prometheus.Registry
 	warnings  *observer.ObservedLogs
+	health    *admin.Health
 	stop      func()
 }
 
 func newHarness(t *testing.T, grace time.Duration) *harness {
 	t.Helper()
 	current := goleak.IgnoreCurrent()
-	t.Cleanup(func() {
-		goleak.VerifyNone(t, current, // the next test uses the open connections to the API server
-			goleak.IgnoreAnyFunction("net/http.(*http2ClientConn).readLoop"),
-			goleak.IgnoreAnyFunction("golang.org/x/net/http2.(*ClientConn).readLoop"),
-			goleak.IgnoreAnyFunction("net/http/internal/http2.(*ClientConn).readLoop"))
-	})
-	h := &harness{t: t, registrar: &fakeRegistrar{}, writer: &fakeWriter{}}
-	h.namespace = h.newNamespace()
+	t.Cleanup(func() { goleak.VerifyNone(t, current) })
+	h := &harness{t: t, namespace: "default", registrar: &fakeRegistrar{}, writer: &fakeWriter{}}
 	h.config = operator.Config{
 		Socket:    "unix://" + filepath.Join(t.TempDir(), "o.sock"),
 		Registrar: rpctest.Serve(t, h.registrar.register), InstanceWriter: rpctest.Serve(t, h.writer.register),
-		NodeName: node, HandlerGrace: grace, Flags: kube.Flags{REST: server.Config()},
+		NodeName: node, HandlerGrace: grace,
 	}
 	return h
 }
@@ -81,7 +68,8 @@ func newHarness(t *testing.T, grace time.Duration) *harness {
 func (h *harness) start() {
 	h.t.Helper()
 	h.metrics = prometheus.NewRegistry()
-	s, err := operator.New(h.config, service.Env{Log: h.logger(), Metrics: h.metrics, Health: &admin.Health{}})
+	h.health = &admin.Health{}
+	s, err := operator.New(h.config, service.Env{Log: h.logger(), Metrics: h.metrics, Health: h.health})
 	require.NoError(h.t, err)
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)
@@ -104,54 +92,60 @@ func (h *harness) logger() *zap.Logger {
 	return zaptest.NewLogger(h.t, zaptest.WrapOptions(zap.WrapCore(func(c zapcore.Core) zapcore.Core { return zapcore.NewTee(c, core) })))
 }
 
-func (h *harness) newNamespace() string {
+// apply creates a Configuration with the values of its properties and returns its key.
+func (h *harness) apply(namespace, name, handler, details string, properties ...property) string {
 	h.t.Helper()
-	client, err := kube.NewClient[corev1.Namespace, corev1.NamespaceList](
-		server.Config(), corev1.SchemeGroupVersion.WithResource("namespaces"), corev1.AddToScheme)
-	require.NoError(h.t, err)
-	created, err := client.In("").Create(h.t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{GenerateName: "test-"}}, metav1.CreateOptions{})
-	require.NoError(h.t, err)
-	return created.Name
-}
-
-func (h *harness) configurations(namespace string) *gentype.ClientWithList[*akriv0.Configuration, *akriv0.ConfigurationList] {
-	h.t.Helper()
-	client, err := kube.Configurations(server.Config())
-	require.NoError(h.t, err)
-	return client.In(namespace)
-}
-
-// apply creates a Configuration and returns its key. The Configuration is deleted at the end of the
-// test.
-func (h *harness) apply(namespace, name, handler, details string, properties ...akriv0.DiscoveryProperty) string {
-	h.t.Helper()
-	_, err := h.configurations(namespace).Create(h.t.Context(), &akriv0.Configuration{
-		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name},
-		Spec: akriv0.ConfigurationSpec{DiscoveryHandler: akriv0.DiscoveryHandler{
-			Name: handler, DiscoveryDetails: details, DiscoveryProperties: properties,
-		}},
-	}, metav1.CreateOptions{})
-	require.NoError(h.t, err)
-	h.t.Cleanup(func() {
-		_ = h.configurations(namespace).Delete(context.Background(), name, metav1.DeleteOptions{})
+	request := &configurationv1.DiscoveryRequest{Details: details}
+	setProperties(request, properties)
+	h.writer.configurations.create(&configurationv1.Configuration{
+		Namespace: namespace, Name: name, Generation: 1, Handler: handler, Request: request,
 	})
 	return namespace + "/" + name
 }
 
-func (h *harness) edit(key string, change func(*akriv0.ConfigurationSpec)) {
+type property struct {
+	name  string
+	value []byte
+}
+
+func password(value string) property { return property{"password", []byte(value)} }
+
+func setProperties(request *configurationv1.DiscoveryRequest, properties []property) {
+	request.Problems, request.Properties = nil, map[string]*configurationv1.PropertyValue{}
+	for _, p := range properties {
+		request.Properties[p.name] = &configurationv1.PropertyValue{Value: p.value}
+	}
+}
+
+// edit changes the spec of a Configuration.
+func (h *harness) edit(key string, change func(*configurationv1.DiscoveryRequest)) {
 	h.t.Helper()
-	namespace, name, _ := strings.Cut(key, "/")
-	configuration, err := h.configurations(namespace).Get(h.t.Context(), name, metav1.GetOptions{})
-	require.NoError(h.t, err)
-	change(&configuration.Spec)
-	_, err = h.configurations(namespace).Update(h.t.Context(), configuration, metav1.UpdateOptions{})
-	require.NoError(h.t, err)
+	h.writer.configurations.update(key, func(configuration *configurationv1.Configuration) {
+		configuration.Generation++
+		change(configuration.GetRequest())
+	})
+}
+
+// setProperties changes the values of the properties of a Configuration.
+func (h *harness) setProperties(key string, properties ...property) {
+	h.t.Helper()
+	h.writer.configurations.update(key, func(configuration *configurationv1.Configuration) {
+		setProperties(configuration.GetRequest(), properties)
+	})
+}
+
+// setProblem replaces the values of the properties of a Configuration by a problem.
+func (h *harness) setProblem(key string, problem *instancev1.Problem) {
+	h.t.Helper()
+	h.writer.configurations.update(key, func(configuration *configurationv1.Configuration) {
+		setProperties(configuration.GetRequest(), nil)
+		configuration.GetRequest().Problems = []*instancev1.Problem{problem}
+	})
 }
 
 func (h *harness) remove(key string) {
 	h.t.Helper()
-	namespace, name, _ := strings.Cut(key, "/")
-	require.NoError(h.t, h.configurations(namespace).Delete(h.t.Context(), name, metav1.DeleteOptions{}))
+	h.writer.configurations.delete(key)
 }
 
 func (h *harness) eventually(condition func() bool, what string) {
@@ -202,6 +196,19 @@ func (h *harness) neverGone(key, id string) {
 			require.True(h.t, hasID(report, id), "no device %s in the complete report %v", id, report)
 		}
 	}
+}
+
+// inventory returns the inventory of the node.
+func (h *harness) inventory() *discoveryv1.WatchDevicesResponse {
+	h.t.Helper()
+	ctx, cancel := context.WithCancel(h.t.Context())
+	defer cancel()
+	conn := rpctest.Dial(h.t, h.config.Socket)
+	watch, err := discoveryv1.NewDeviceInventoryServiceClient(conn).WatchDevices(ctx, &discoveryv1.WatchDevicesRequest{})
+	require.NoError(h.t, err)
+	response, err := watch.Recv()
+	require.NoError(h.t, err)
+	return response
 }
 
 func sameIDs(report *instancev1.ReportDevicesRequest, ids []string) bool {

@@ -1,114 +1,120 @@
 package operator_test
 
 import (
+	"slices"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/require"
-	corev1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/client-go/gentype"
 
 	akriv0 "akri.sh/libs/apis/akri/v0"
-	"akri.sh/libs/kube"
+	configurationv1 "akri.sh/proto/akri/configuration/v1"
+	instancev1 "akri.sh/proto/akri/instance/v1"
 )
 
-func (h *harness) secrets() *gentype.ClientWithList[*corev1.Secret, *corev1.SecretList] {
-	h.t.Helper()
-	secrets, err := kube.NewClient[corev1.Secret, corev1.SecretList](
-		server.Config(), corev1.SchemeGroupVersion.WithResource("secrets"), corev1.AddToScheme)
-	require.NoError(h.t, err)
-	return secrets.In(h.namespace)
-}
+var notFound = &instancev1.Problem{Reason: akriv0.ReasonPropertyNotFound, Message: `discoveryProperty "password": Secret default/s not found`}
 
-// secret creates or updates a Secret with the key k.
-func (h *harness) secret(name, value string) {
-	h.t.Helper()
-	desired := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: name}, Data: map[string][]byte{"k": []byte(value)}}
-	_, err := h.secrets().Create(h.t.Context(), desired, metav1.CreateOptions{})
-	if apierrors.IsAlreadyExists(err) {
-		_, err = h.secrets().Update(h.t.Context(), desired, metav1.UpdateOptions{})
-	}
-	require.NoError(h.t, err)
-}
-
-// password returns a property from the Secret.
-func password(secret string, optional bool) akriv0.DiscoveryProperty {
-	return akriv0.DiscoveryProperty{Name: "password", ValueFrom: &akriv0.PropertySource{
-		SecretKeyRef: &akriv0.KeyRef{Name: secret, Key: "k", Optional: optional},
-	}}
+// Values are passed to the handler. An empty value differs from no value.
+func TestProperties(t *testing.T) {
+	h := newHarness(t, forever)
+	handler, _ := startHandler(t, h, "d", "x")
+	h.start()
+	key := h.apply(h.namespace, "properties", "foo", "d", password("hidden"), property{"empty", []byte{}}, property{"unset", nil})
+	require.Empty(t, h.reported(key, true, "x").GetProblems())
+	got := handler.received()[0].GetDiscoveryProperties()
+	require.Len(t, got, 3)
+	require.Equal(t, "hidden", string(got["password"].GetVec()))
+	require.NotNil(t, got["empty"].Vec)
+	require.Nil(t, got["unset"].Vec)
 }
 
 // A changed value is sent on a new stream. No device leaves meanwhile.
-func TestChangedSecret(t *testing.T) {
+func TestChangedProperty(t *testing.T) {
 	h := newHarness(t, forever)
 	handler, _ := startHandler(t, h, "d", "x")
-	h.secret("s", "first")
 	h.start()
-	key := h.apply(h.namespace, "rotated", "foo", "d", password("s", false))
+	key := h.apply(h.namespace, "rotated", "foo", "d", password("first"))
 	h.reported(key, true, "x")
 	for i, next := range []string{"second", "third"} {
-		changed := time.Now()
-		h.secret("s", next)
+		h.setProperties(key, password(next))
 		h.eventually(func() bool { return len(handler.received()) == i+2 && handler.openStreams() == 1 }, next)
-		t.Logf("new stream after %v", time.Since(changed))
 	}
-	require.Equal(t, []string{"first", "second", "third"}, handler.passwords())
+	h.setProperties(key)
+	h.eventually(func() bool { return len(handler.received()) == 4 }, "the request without the property")
+	require.Equal(t, []string{"first", "second", "third", ""}, handler.passwords())
+	h.reported(key, true, "x")
 	h.neverGone(key, "x")
 }
 
-// A change of a key that no property uses does not restart the stream.
-func TestUnrelatedChangeOfSecret(t *testing.T) {
+// Discovery starts when the properties have values.
+func TestMissingProperty(t *testing.T) {
 	h := newHarness(t, forever)
 	handler, _ := startHandler(t, h, "d", "x")
-	h.secret("s", "same")
 	h.start()
-	h.reported(h.apply(h.namespace, "same", "foo", "d", password("s", false)), true, "x")
-	secret, err := h.secrets().Get(t.Context(), "s", metav1.GetOptions{})
-	require.NoError(t, err)
-	secret.Data["other"] = []byte("new")
-	_, err = h.secrets().Update(t.Context(), secret, metav1.UpdateOptions{})
-	require.NoError(t, err)
-	// When the change of the second Secret is handled, that of the first one is, too.
-	h.secret("marker", "1")
-	h.reported(h.apply(h.namespace, "marker", "foo", "d", password("marker", false)), true, "x")
-	h.secret("marker", "2")
-	h.eventually(func() bool { return len(handler.received()) == 3 }, "the request with the changed marker")
-	require.Equal(t, []string{"same", "1", "2"}, handler.passwords())
+	key := h.apply(h.namespace, "missing", "foo", "d")
+	h.reported(key, true, "x")
+	other := h.apply(h.namespace, "other", "bar", "d")
+	h.setProblem(other, notFound)
+	startNamed(t, h, "bar", "d", "y")
+	require.Equal(t, notFound.GetMessage(), h.problem(other, akriv0.ReasonPropertyNotFound).GetMessage())
+	report := h.reported(other, false)
+	require.Len(t, report.GetProblems(), 1)
+	require.False(t, report.GetAnswered())
+	require.Len(t, handler.received(), 1)
+	h.setProperties(other, password("value"))
+	require.Empty(t, h.reported(other, true, "y").GetProblems())
 }
 
-// A deleted Secret is reported. The stream and its devices stay.
-func TestDeletedSecret(t *testing.T) {
+// A property that loses its value is reported. The stream and its devices stay.
+func TestLostProperty(t *testing.T) {
 	h := newHarness(t, forever)
-	handler, _ := startHandler(t, h, "d", "x")
-	h.secret("s", "value")
+	handler, kill := startHandler(t, h, "d", "x")
 	h.start()
-	key := h.apply(h.namespace, "deleted", "foo", "d", password("s", false))
+	key := h.apply(h.namespace, "lost", "foo", "d", password("value"))
 	h.reported(key, true, "x")
-	require.NoError(t, h.secrets().Delete(t.Context(), "s", metav1.DeleteOptions{}))
-	require.Contains(t, h.problem(key, akriv0.ReasonPropertyNotFound).GetMessage(), "/s not found")
+	h.setProblem(key, notFound)
+	h.problem(key, akriv0.ReasonPropertyNotFound)
 	h.reported(key, true, "x")
 	require.Equal(t, 1, handler.openStreams())
-	h.secret("s", "value")
+
+	// A handler that restarts gets the last values.
+	kill()
+	h.eventually(func() bool { return h.registrar.status(handler.endpoint) == offline }, "offline")
+	handler.serve(t)
+	h.eventually(func() bool { return len(handler.received()) == 2 }, "the request after the restart")
+	h.setProperties(key, password("value"))
 	h.eventually(func() bool {
 		reports := h.writer.reportsOf(key)
 		return len(reports[len(reports)-1].GetProblems()) == 0
 	}, "no problems")
-	require.Len(t, handler.received(), 1, "the stream with the same value stays open")
+	require.Equal(t, []string{"value", "value"}, handler.passwords(), "the stream with the same value stays open")
+	h.neverGone(key, "x")
 }
 
-// Creating and deleting an optional Secret restarts the stream.
-func TestOptionalSecret(t *testing.T) {
+// The node names its handlers, and gets the discovery requests of their Configurations only.
+func TestHandlersAreSent(t *testing.T) {
 	h := newHarness(t, forever)
-	handler, _ := startHandler(t, h, "d", "x")
+	startHandler(t, h, "d", "x")
 	h.start()
-	key := h.apply(h.namespace, "optional", "foo", "d", password("s", true))
-	h.reported(key, true, "x")
-	h.secret("s", "here")
-	h.eventually(func() bool { return len(handler.received()) == 2 }, "the request with the Secret")
-	require.NoError(t, h.secrets().Delete(t.Context(), "s", metav1.DeleteOptions{}))
-	h.eventually(func() bool { return len(handler.received()) == 3 }, "the request without the Secret")
-	require.Equal(t, []string{"", "here", ""}, handler.passwords())
-	h.neverGone(key, "x")
+	h.reported(h.apply(h.namespace, "own", "foo", "d"), true, "x")
+	handlers := func(want ...string) {
+		h.eventually(func() bool {
+			requests := h.writer.configurations.received()
+			last := requests[len(requests)-1]
+			return last.GetNode() == node && slices.Equal(last.GetHandlers(), want)
+		}, "handlers")
+	}
+	handlers("foo")
+	other := h.apply(h.namespace, "other", "bar", "d")
+	h.problem(other, akriv0.ReasonHandlerNotRegistered)
+	startNamed(t, h, "bar", "d", "y")
+	require.Empty(t, h.reported(other, true, "y").GetProblems())
+	handlers("bar", "foo")
+
+	// A handler that the registrar does not list any more, but that can be reached, is still used.
+	h.registrar.clear()
+	h.edit(other, func(request *configurationv1.DiscoveryRequest) {
+		request.BrokerProperties = map[string]string{"MINE": "1"}
+	})
+	h.eventually(func() bool { return h.reported(other, true, "y").GetDevices()[0].GetProperties()["MINE"] == "1" }, "the edit")
+	handlers("bar", "foo")
 }

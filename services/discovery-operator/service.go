@@ -15,20 +15,18 @@ import (
 	"google.golang.org/grpc"
 
 	"akri.sh/libs/broadcast"
-	"akri.sh/libs/kube"
 	"akri.sh/libs/rpc"
 	"akri.sh/libs/service"
 	discoveryv1 "akri.sh/proto/akri/discovery/v1"
+	"akri.sh/services/discovery-operator/internal/configurations"
 	"akri.sh/services/discovery-operator/internal/coordinator"
 	"akri.sh/services/discovery-operator/internal/discovery"
 	"akri.sh/services/discovery-operator/internal/inventory"
-	"akri.sh/services/discovery-operator/internal/properties"
 	"akri.sh/services/discovery-operator/internal/report"
 )
 
 // Config of the service.
 type Config struct {
-	kube.Flags
 	Socket         string        `help:"Address of the device inventory." default:"unix:///run/akri/discovery-operator.sock" placeholder:"ADDRESS"`
 	Registrar      string        `help:"Address of the registrar." default:"unix:///run/akri/registrar.sock" placeholder:"ADDRESS"`
 	InstanceWriter string        `help:"Address of the instance-writer." default:"dns:///akri-instance-writer:9090" placeholder:"ADDRESS"`
@@ -88,37 +86,28 @@ func (s *Service) Run(ctx context.Context) error {
 	}
 	defer writer.Close()
 	devices := &broadcast.Value[inventory.Snapshot]{}
-	c, err := s.coordinator(registrar, devices)
-	if err != nil {
-		return err
-	}
+	known := configurations.New(s.env.Log, s.config.NodeName, writer)
 	s.env.Metrics.MustRegister(deviceCount(devices))
 	s.env.Health.AddLiveness("discovery-operator socket", rpc.HealthCheck(self))
-	s.env.Health.AddReadiness("configurations", kube.Synced(c))
+	s.env.Health.AddReadiness("configurations", known.CheckReady)
 
 	group, ctx := errgroup.WithContext(ctx)
 	group.Go(func() error { return s.serve(ctx, devices) })
-	group.Go(func() error { return c.Run(ctx) })
+	group.Go(func() error { return s.coordinator(known, registrar, devices).Run(ctx) })
 	group.Go(func() error { report.New(s.env.Log, s.config.NodeName, devices, writer).Run(ctx); return nil })
 	return group.Wait()
 }
 
-func (s *Service) coordinator(registrar *grpc.ClientConn, devices *broadcast.Value[inventory.Snapshot]) (*coordinator.Coordinator, error) {
-	config, err := s.config.RESTConfig(s.env.Log)
-	if err != nil {
-		return nil, err
-	}
-	api, err := properties.NewAPIServer(config)
-	if err != nil {
-		return nil, err
-	}
+func (s *Service) coordinator(
+	known *configurations.Client, registrar *grpc.ClientConn, devices *broadcast.Value[inventory.Snapshot],
+) *coordinator.Coordinator {
 	return coordinator.New(coordinator.Options{
 		Log: s.env.Log, Metrics: s.env.Metrics, Node: s.config.NodeName, Grace: s.config.HandlerGrace,
-		ProbeInterval: cmp.Or(s.config.ProbeInterval, discovery.ProbeInterval),
-		Dial:          s.config.Dial,
-		REST:          config, Registrar: registrar, Inventory: devices,
+		ProbeInterval:  cmp.Or(s.config.ProbeInterval, discovery.ProbeInterval),
+		Dial:           s.config.Dial,
+		Configurations: known, Registrar: registrar, Inventory: devices,
 		Discoverer: &discovery.Discoverer{
-			Log: s.env.Log, Reader: api, Watcher: properties.NewWatcher(s.env.Log, api), Metrics: discovery.NewMetrics(s.env.Metrics), Grace: s.config.HandlerGrace,
+			Log: s.env.Log, Metrics: discovery.NewMetrics(s.env.Metrics), Grace: s.config.HandlerGrace,
 			Policy: inventory.Policy{AllowHostPaths: s.config.AllowHostPaths, AllowProperties: s.config.AllowProperties},
 		},
 	})

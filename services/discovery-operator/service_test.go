@@ -13,6 +13,7 @@ import (
 	"akri.sh/libs/rpc"
 	"akri.sh/libs/rpctest"
 	"akri.sh/libs/service"
+	configurationv1 "akri.sh/proto/akri/configuration/v1"
 	discoveryv1 "akri.sh/proto/akri/discovery/v1"
 	instancev1 "akri.sh/proto/akri/instance/v1"
 	registrarv1 "akri.sh/proto/akri/registrar/v1"
@@ -28,10 +29,15 @@ const (
 // startHandler starts and registers a handler named foo.
 func startHandler(t *testing.T, h *harness, details string, ids ...string) (handler *fakeHandler, stop func()) {
 	t.Helper()
+	return startNamed(t, h, "foo", details, ids...)
+}
+
+func startNamed(t *testing.T, h *harness, name, details string, ids ...string) (handler *fakeHandler, stop func()) {
+	t.Helper()
 	handler = newHandler(t)
 	handler.respond(details, answer{ids: ids})
 	stop = handler.serve(t)
-	h.registrar.add("foo", handler.endpoint, true)
+	h.registrar.add(name, handler.endpoint, true)
 	return handler, stop
 }
 
@@ -132,12 +138,12 @@ func TestInvalidDetails(t *testing.T) {
 	h.start()
 	good := h.apply(h.namespace, "good", "foo", "good")
 	h.reported(good, true, "x")
-	h.edit(good, func(spec *akriv0.ConfigurationSpec) { spec.DiscoveryHandler.DiscoveryDetails = "bad" })
+	h.edit(good, func(request *configurationv1.DiscoveryRequest) { request.Details = "bad" })
 	other := h.apply(h.namespace, "other", "foo", "good")
 	require.Equal(t, "line 3: unknown key \"udevRule\"", h.problem(good, akriv0.ReasonInvalidDetails).GetMessage())
 	h.reported(good, false, "x")
 	h.reported(other, true, "x")
-	h.edit(good, func(spec *akriv0.ConfigurationSpec) { spec.DiscoveryHandler.DiscoveryDetails = "good" })
+	h.edit(good, func(request *configurationv1.DiscoveryRequest) { request.Details = "good" })
 	require.Empty(t, h.reported(good, true, "x").GetProblems())
 }
 
@@ -174,14 +180,16 @@ func TestEditedConfigurationKeepsDevices(t *testing.T) {
 	h.start()
 	key := h.apply(h.namespace, "edited", "foo", "one")
 	h.reported(key, true, "x", "y")
-	h.edit(key, func(spec *akriv0.ConfigurationSpec) { spec.DiscoveryHandler.DiscoveryDetails = "two" })
+	h.edit(key, func(request *configurationv1.DiscoveryRequest) { request.Details = "two" })
 	h.reported(key, false, "x", "y")
 	handler.respond("two", answer{ids: []string{"y", "z"}})
 	h.reported(key, true, "y", "z")
 	h.neverGone(key, "y")
 
 	before := len(handler.received())
-	h.edit(key, func(spec *akriv0.ConfigurationSpec) { spec.BrokerProperties = map[string]string{"MINE": "1"} })
+	h.edit(key, func(request *configurationv1.DiscoveryRequest) {
+		request.BrokerProperties = map[string]string{"MINE": "1"}
+	})
 	h.eventually(func() bool {
 		return h.reported(key, true, "y", "z").GetDevices()[0].GetProperties()["MINE"] == "1"
 	}, "the changed property")
@@ -242,41 +250,13 @@ func TestNameTaken(t *testing.T) {
 	h := newHarness(t, forever)
 	startHandler(t, h, "d", "x")
 	h.start()
-	// If the creation times, which have a resolution of a second, are equal, the lower namespace is
-	// the owner.
-	first, second := h.namespace, h.newNamespace()
-	if second < first {
-		first, second = second, first
-	}
-	owner := h.apply(first, "twin", "foo", "d")
+	owner := h.apply("z", "twin", "foo", "d")
 	h.reported(owner, true, "x")
-	other := h.apply(second, "twin", "foo", "d")
+	other := h.apply("a", "twin", "foo", "d")
 	require.Contains(t, h.problem(other, akriv0.ReasonNameTaken).GetMessage(), "the older Configuration "+owner)
 	h.reported(other, true)
 	h.remove(owner)
 	require.Empty(t, h.reported(other, true, "x").GetProblems())
-}
-
-// Values come from Secrets. A missing Secret is reported and read after it is created.
-func TestProperties(t *testing.T) {
-	h := newHarness(t, forever)
-	handler, _ := startHandler(t, h, "d", "x")
-	h.start()
-	value := "plain"
-	key := h.apply(h.namespace, "properties", "foo", "d",
-		akriv0.DiscoveryProperty{Name: "plain", Value: &value},
-		akriv0.DiscoveryProperty{Name: "unset"},
-		akriv0.DiscoveryProperty{Name: "secret", ValueFrom: &akriv0.PropertySource{SecretKeyRef: &akriv0.KeyRef{Name: "s", Key: "k"}}})
-	require.Equal(t, `discoveryProperty "secret": Secret `+h.namespace+`/s not found`, h.problem(key, akriv0.ReasonPropertyNotFound).GetMessage())
-	require.Empty(t, handler.received())
-
-	h.secret("s", "hidden")
-	require.Empty(t, h.reported(key, true, "x").GetProblems())
-	got := handler.received()[0].GetDiscoveryProperties()
-	require.Equal(t, "plain", string(got["plain"].GetVec()))
-	require.Equal(t, "hidden", string(got["secret"].GetVec()))
-	require.Contains(t, got, "unset")
-	require.Nil(t, got["unset"].Vec)
 }
 
 // The node is served without the instance-writer. A new stream starts with the newest state.
@@ -284,8 +264,12 @@ func TestInstanceWriterDown(t *testing.T) {
 	h := newHarness(t, forever)
 	handler, _ := startHandler(t, h, "d", "x")
 	h.config.InstanceWriter = "unix://" + t.TempDir() + "/h.sock"
+	stop := rpctest.ServeAt(t, h.config.InstanceWriter, h.writer.register)
 	h.start()
 	key := h.apply(h.namespace, "alone", "foo", "d")
+	h.reported(key, true, "x")
+	stop()
+	h.writer.forget()
 	watch, err := discoveryv1.NewDeviceInventoryServiceClient(rpctest.Dial(t, h.config.Socket)).
 		WatchDevices(t.Context(), &discoveryv1.WatchDevicesRequest{}, grpc.WaitForReady(true))
 	require.NoError(t, err)
@@ -305,7 +289,7 @@ func TestInstanceWriterDown(t *testing.T) {
 	handler.respond("d", answer{ids: []string{"x", "y"}})
 	inventory(2)
 
-	stop := rpctest.ServeAt(t, h.config.InstanceWriter, h.writer.register)
+	stop = rpctest.ServeAt(t, h.config.InstanceWriter, h.writer.register)
 	h.reported(key, true, "x", "y")
 	require.Len(t, h.writer.reportsOf(key), 1, "only the newest state is reported")
 	stop()
@@ -313,6 +297,58 @@ func TestInstanceWriterDown(t *testing.T) {
 	rpctest.ServeAt(t, h.config.InstanceWriter, h.writer.register)
 	h.reported(key, true, "x", "y")
 	require.Len(t, h.writer.reportsOf(key), 1, "each entry is reported once")
+}
+
+// After a start, nothing is served before the Configurations have been received.
+func TestStartWithoutInstanceWriter(t *testing.T) {
+	h := newHarness(t, forever)
+	startHandler(t, h, "d", "x")
+	key := h.apply(h.namespace, "waits", "foo", "d")
+	h.config.InstanceWriter = "unix://" + t.TempDir() + "/h.sock"
+	h.start()
+	watch, err := discoveryv1.NewDeviceInventoryServiceClient(rpctest.Dial(t, h.config.Socket)).
+		WatchDevices(t.Context(), &discoveryv1.WatchDevicesRequest{}, grpc.WaitForReady(true))
+	require.NoError(t, err)
+	first := make(chan *discoveryv1.WatchDevicesResponse, 1)
+	go func() {
+		response, _ := watch.Recv()
+		first <- response
+	}()
+	require.ErrorContains(t, h.health.Ready(t.Context()), "no Configurations received from the instance-writer yet")
+	rpctest.ServeAt(t, h.config.InstanceWriter, h.writer.register)
+	configuration := (<-first).GetConfigurations()[0]
+	require.Equal(t, key, configuration.GetNamespace()+"/"+configuration.GetName())
+	h.reported(key, true, "x")
+	require.NoError(t, h.health.Ready(t.Context()))
+}
+
+// Configurations that change while the instance-writer is away are received afterwards. The node
+// sends the revision that it has seen.
+func TestConfigurationsAfterReconnect(t *testing.T) {
+	h := newHarness(t, forever)
+	startHandler(t, h, "d", "x")
+	h.config.InstanceWriter = "unix://" + t.TempDir() + "/h.sock"
+	stop := rpctest.ServeAt(t, h.config.InstanceWriter, h.writer.register)
+	h.start()
+	removed, edited := h.apply(h.namespace, "removed", "foo", "d"), h.apply(h.namespace, "edited", "foo", "d")
+	h.reported(removed, true, "x")
+	h.reported(edited, true, "x")
+	stop()
+	h.remove(removed)
+	h.edit(edited, func(request *configurationv1.DiscoveryRequest) { request.Details = "nothing" })
+	added := h.apply(h.namespace, "added", "foo", "d")
+	before := len(h.writer.configurations.received())
+	h.writer.forget()
+	rpctest.ServeAt(t, h.config.InstanceWriter, h.writer.register)
+	h.reported(added, true, "x")
+	h.reported(edited, true)
+	requests := h.writer.configurations.received()
+	require.EqualValues(t, 2, requests[before].GetRevision())
+	require.Equal(t, []string{"foo"}, requests[before].GetHandlers())
+	h.eventually(func() bool {
+		response := h.inventory()
+		return len(response.GetConfigurations()) == 2
+	}, "the inventory without the removed Configuration")
 }
 
 // Closed streams are reopened without warnings and without losing a change.

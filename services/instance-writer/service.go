@@ -9,16 +9,23 @@ import (
 	"net"
 	"time"
 
+	"go.uber.org/zap"
 	"golang.org/x/sync/errgroup"
 	"google.golang.org/grpc"
+	"k8s.io/client-go/rest"
 
+	akriv0 "akri.sh/libs/apis/akri/v0"
+	"akri.sh/libs/broadcast"
 	"akri.sh/libs/kube"
 	"akri.sh/libs/rpc"
 	"akri.sh/libs/service"
+	configurationv1 "akri.sh/proto/akri/configuration/v1"
 	instancev1 "akri.sh/proto/akri/instance/v1"
 
 	"akri.sh/services/instance-writer/internal/batch"
+	"akri.sh/services/instance-writer/internal/catalog"
 	"akri.sh/services/instance-writer/internal/cluster"
+	"akri.sh/services/instance-writer/internal/properties"
 	"akri.sh/services/instance-writer/internal/reconcile"
 	"akri.sh/services/instance-writer/internal/reports"
 	"akri.sh/services/instance-writer/internal/server"
@@ -40,6 +47,7 @@ type Service struct {
 	address    string
 	cluster    *cluster.Cluster
 	reconciler *reconcile.Reconciler
+	catalog    *catalog.Catalog
 	server     *grpc.Server
 	stopping   chan struct{}
 }
@@ -61,6 +69,10 @@ func New(config Config, env service.Env) (*Service, error) {
 	reconciler := reconcile.New(reconcile.Options{
 		Cluster: objects, Reports: store, Writer: writer, Grace: config.NodeGrace, ReportGrace: config.ReportGrace, Log: env.Log,
 	})
+	configurations, err := newCatalog(restConfig, objects, env.Log)
+	if err != nil {
+		return nil, err
+	}
 	stopping := make(chan struct{})
 	instances := server.New(server.Options{
 		Cluster: objects, Reports: store, Writer: writer, Reconciler: reconciler, Reservations: metrics.reservations,
@@ -69,7 +81,22 @@ func New(config Config, env service.Env) (*Service, error) {
 	objects.OnInstance(instances.InstanceChanged)
 	grpcServer := rpc.NewServer(env.Log, env.Metrics, rpc.Replicated(config.ConnectionAge))
 	instancev1.RegisterInstanceServiceServer(grpcServer, instances)
-	return &Service{address: config.Address, cluster: objects, reconciler: reconciler, server: grpcServer, stopping: stopping}, nil
+	configurationv1.RegisterConfigurationServiceServer(grpcServer, &server.ConfigurationServer{
+		Catalog: configurations, Stopping: stopping, ConnectionLost: objects.ConnectionLost,
+	})
+	return &Service{
+		address: config.Address, cluster: objects, reconciler: reconciler, catalog: configurations, server: grpcServer, stopping: stopping,
+	}, nil
+}
+
+func newCatalog(config *rest.Config, objects *cluster.Cluster, log *zap.Logger) (*catalog.Catalog, error) {
+	api, err := properties.NewAPIServer(config)
+	if err != nil {
+		return nil, err
+	}
+	changed := broadcast.NewSignal()
+	objects.OnConfiguration(func(_, _ *akriv0.Configuration) { changed.Notify() })
+	return catalog.New(objects, properties.NewStore(log, api, changed), changed), nil
 }
 
 // Run serves until ctx ends. Calls are answered once the caches are complete.
@@ -100,6 +127,7 @@ func (s *Service) Serve(ctx context.Context, listener net.Listener) error {
 			return fmt.Errorf("start: %w", err)
 		}
 		group.Go(func() error { return s.reconciler.Run(background) })
+		group.Go(func() error { s.catalog.Run(background); return nil })
 		return rpc.Serve(ctx, s.server, listener)
 	})
 	return group.Wait()

@@ -13,12 +13,10 @@ import (
 	"golang.org/x/sync/errgroup"
 	"google.golang.org/grpc"
 	"google.golang.org/protobuf/proto"
-	"k8s.io/client-go/rest"
 
-	akriv0 "akri.sh/libs/apis/akri/v0"
 	"akri.sh/libs/broadcast"
-	"akri.sh/libs/kube"
 	registrarv1 "akri.sh/proto/akri/registrar/v1"
+	"akri.sh/services/discovery-operator/internal/configurations"
 	"akri.sh/services/discovery-operator/internal/discovery"
 	"akri.sh/services/discovery-operator/internal/inventory"
 )
@@ -32,12 +30,12 @@ type Options struct {
 	Metrics prometheus.Registerer
 	Node    string
 	Grace   time.Duration // see grace.go
-	REST    *rest.Config
 	// ProbeInterval is the time between two probes of an endpoint that is used.
-	ProbeInterval time.Duration
-	Dial          discovery.Dialer // see discovery.Target
-	Registrar     *grpc.ClientConn
-	Discoverer    *discovery.Discoverer
+	ProbeInterval  time.Duration
+	Dial           discovery.Dialer // see discovery.Target
+	Configurations *configurations.Client
+	Registrar      *grpc.ClientConn
+	Discoverer     *discovery.Discoverer
 	// Inventory gets each new state.
 	Inventory *broadcast.Value[inventory.Snapshot]
 }
@@ -46,12 +44,11 @@ type Options struct {
 // current state; events only choose what it reconciles.
 type Coordinator struct {
 	Options
-	configurations *kube.Informer[*akriv0.Configuration]
-	queue          *queue
-	table          broadcast.Value[*registrarv1.WatchHandlersResponse] // nil until the registrar has sent it
-	reports        broadcast.Value[[]*registrarv1.HandlerReport]
-	unused         broadcast.Value[[]unusedTarget]
-	probed         broadcast.Value[*probeResults]
+	queue   *queue
+	table   broadcast.Value[*registrarv1.WatchHandlersResponse] // nil until the registrar has sent it
+	reports broadcast.Value[[]*registrarv1.HandlerReport]
+	unused  broadcast.Value[[]unusedTarget]
+	probed  broadcast.Value[*probeResults]
 
 	// The loop goroutine owns the fields below.
 	handlers  *registrarv1.WatchHandlersResponse // the table that was adopted
@@ -64,37 +61,32 @@ type Coordinator struct {
 }
 
 // New returns a Coordinator. It starts nothing.
-func New(options Options) (*Coordinator, error) {
-	client, err := kube.Configurations(options.REST)
-	if err != nil {
-		return nil, err
-	}
+func New(options Options) *Coordinator {
 	queue := newQueue()
 	c := &Coordinator{
-		Options: options, configurations: kube.NewInformer(client, indexers, trim), queue: queue,
+		Options: options, queue: queue,
 		sessions: map[string]*sessionSet{}, entries: map[string]*inventory.Entry{},
 	}
 	c.endpoints = endpoints{
 		log: options.Log, metrics: options.Metrics, grace: options.Grace, probeInterval: options.ProbeInterval,
 		dial: options.Dial, notify: queue.Notify, recheck: c.recheck, byKey: map[endpointKey]*endpoint{},
 	}
-	c.configurations.OnChange(queue.add)
-	return c, nil
+	c.Configurations.OnChange(queue.add)
+	return c
 }
-
-// HasSynced returns whether all Configurations have been listed.
-func (c *Coordinator) HasSynced() bool { return c.configurations.HasSynced() }
 
 // Run works until ctx ends, then ends all streams.
 func (c *Coordinator) Run(ctx context.Context) error {
 	group, ctx := errgroup.WithContext(ctx)
-	group.Go(func() error { c.configurations.RunWithContext(ctx); return nil })
+	group.Go(func() error { c.Configurations.Run(ctx); return nil })
 	group.Go(func() error { c.watchHandlers(ctx); return nil })
 	group.Go(func() error { c.reportStatuses(ctx); return nil })
 	group.Go(func() error { c.probeUnused(ctx); return nil })
 	group.Go(func() error {
-		// Before the first list, a missing Configuration does not mean that it was deleted.
-		if kube.WaitForSync(ctx, c.configurations) == nil {
+		// Before the first snapshot, a missing Configuration does not mean that it was deleted.
+		select {
+		case <-ctx.Done():
+		case <-c.Configurations.Received():
 			c.loop(ctx)
 		}
 		return nil
@@ -133,7 +125,7 @@ func (c *Coordinator) pass(ctx context.Context, table *registrarv1.WatchHandlers
 	}
 	adopted, removed, replaced := c.adopt(table, now), c.endpoints.removeGone(now), c.endpoints.replaceGone(now)
 	if all || adopted || removed || replaced {
-		keys = append(keys, c.configurations.GetStore().ListKeys()...)
+		keys = append(keys, c.Configurations.Keys()...)
 	}
 	done := map[string]bool{}
 	for _, key := range keys {
@@ -145,6 +137,7 @@ func (c *Coordinator) pass(ctx context.Context, table *registrarv1.WatchHandlers
 		}
 	}
 	c.publish()
+	c.Configurations.SetHandlers(c.endpoints.handlers())
 	c.unused.Set(c.endpoints.unused())
 	c.reports.Set(c.endpoints.reports(now))
 }
@@ -174,18 +167,18 @@ func (c *Coordinator) adopt(table *registrarv1.WatchHandlersResponse, now time.T
 }
 
 func (c *Coordinator) reconcile(ctx context.Context, key string, now time.Time) {
-	configuration, exists := c.configurations.Get(key)
-	if !exists {
+	configuration := c.Configurations.Get(key)
+	if configuration == nil {
 		c.stopSessions(key)
 		c.removeEntry(key)
 		return
 	}
-	if owner := c.owner(configuration); owner.UID != configuration.UID {
+	if owner := c.owner(configuration); owner.GetUid() != configuration.GetUid() {
 		c.stopSessions(key)
 		c.setEntry(inventory.BuildNameTaken(configuration, owner))
 		return
 	}
-	sessions := c.updateSessions(ctx, key, queryOf(configuration))
+	sessions := c.updateSessions(ctx, key, configuration)
 	sources := sessions.sources()
 	c.setEntry(inventory.Build(inventory.Input{
 		Node: c.Node, Configuration: configuration, Sources: sources,

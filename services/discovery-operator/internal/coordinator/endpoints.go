@@ -80,6 +80,17 @@ func (e *endpoints) of(handler string) map[endpointKey]*endpoint {
 	return matching
 }
 
+// handlers returns the names of all handlers, also of those that the registrar does not list any
+// more, sorted.
+func (e *endpoints) handlers() []string {
+	var names []string
+	for key := range e.byKey {
+		names = append(names, key.name)
+	}
+	slices.Sort(names)
+	return slices.Compact(names)
+}
+
 // names returns the names of the registered handlers.
 func (e *endpoints) names() []string {
 	var names []string

@@ -7,7 +7,7 @@ import (
 
 	"go.uber.org/zap"
 
-	akriv0 "akri.sh/libs/apis/akri/v0"
+	configurationv1 "akri.sh/proto/akri/configuration/v1"
 	"akri.sh/services/discovery-operator/internal/discovery"
 	"akri.sh/services/discovery-operator/internal/inventory"
 )
@@ -19,7 +19,9 @@ type sessionSet struct {
 	endpoints  *endpoints
 	notify     func() // called when the result of a session changes
 
-	query    discovery.Query
+	query discovery.Query
+	// resolved is true once the query has the values of its properties.
+	resolved bool
 	since    time.Time // start of the grace; zero until the registrar has sent its table
 	sessions map[endpointKey]session
 }
@@ -29,32 +31,28 @@ type session struct {
 	endpoint *endpoint
 }
 
-func queryOf(configuration *akriv0.Configuration) discovery.Query {
-	handler := configuration.Spec.DiscoveryHandler
-	return discovery.Query{
-		UID: string(configuration.UID), Namespace: configuration.Namespace, Name: configuration.Name,
-		Handler: handler.Name, Details: handler.DiscoveryDetails, Properties: handler.DiscoveryProperties,
-	}
-}
-
 // updateSessions creates or updates the sessions of a Configuration.
-func (c *Coordinator) updateSessions(ctx context.Context, key string, query discovery.Query) *sessionSet {
+func (c *Coordinator) updateSessions(ctx context.Context, key string, configuration *configurationv1.Configuration) *sessionSet {
 	set := c.sessions[key]
-	if set != nil && (set.query.UID != query.UID || set.query.Handler != query.Handler) {
+	if set != nil && (set.query.UID != configuration.GetUid() || set.query.Handler != configuration.GetHandler()) {
 		c.stopSessions(key) // the devices of another Configuration or handler must not be kept
 		set = nil
 	}
 	if set == nil {
 		set = &sessionSet{
 			discoverer: c.Discoverer, endpoints: &c.endpoints, notify: func() { c.queue.add(key) },
-			query: query, sessions: map[endpointKey]session{},
+			query: discovery.Query{
+				UID: configuration.GetUid(), Namespace: configuration.GetNamespace(), Name: configuration.GetName(),
+				Handler: configuration.GetHandler(),
+			},
+			sessions: map[endpointKey]session{},
 		}
 		c.sessions[key] = set
 	}
 	if set.since.IsZero() && c.handlers != nil {
 		set.since = time.Now()
 	}
-	set.update(ctx, query)
+	set.update(ctx, configuration.GetRequest())
 	return set
 }
 
@@ -76,12 +74,14 @@ func (c *Coordinator) stopAll() {
 }
 
 // update starts sessions for new endpoints and stops those of removed endpoints. If the query
-// changed, it replaces all sessions. The devices of a replaced endpoint stay until all others have
-// answered.
-func (s *sessionSet) update(ctx context.Context, query discovery.Query) {
-	changed := !reflect.DeepEqual(s.query, query)
-	s.query = query
-	endpoints := s.endpoints.of(query.Handler)
+// changed, it replaces all sessions. There are no sessions before the query is resolved. The
+// devices of a replaced endpoint stay until all others have answered.
+func (s *sessionSet) update(ctx context.Context, request *configurationv1.DiscoveryRequest) {
+	changed := s.setRequest(request)
+	endpoints := s.endpoints.of(s.query.Handler)
+	if !s.resolved {
+		endpoints = nil
+	}
 	for key, endpoint := range endpoints {
 		if current, exists := s.sessions[key]; !exists || current.endpoint != endpoint || changed {
 			s.start(ctx, key, endpoint)
@@ -102,6 +102,30 @@ func (s *sessionSet) answered(endpoints map[endpointKey]*endpoint) bool {
 		}
 	}
 	return true
+}
+
+// setRequest updates the query and returns whether it has changed. Properties that have problems
+// keep their values.
+func (s *sessionSet) setRequest(request *configurationv1.DiscoveryRequest) (changed bool) {
+	query := s.query
+	query.Details = request.GetDetails()
+	switch {
+	case request == nil: // the instance-writer does not know yet that the node has the handler
+		s.resolved, query.Properties = false, nil
+	case len(request.GetProblems()) == 0:
+		s.resolved, query.Properties = true, valuesOf(request)
+	}
+	changed = !reflect.DeepEqual(s.query, query)
+	s.query = query
+	return changed
+}
+
+func valuesOf(request *configurationv1.DiscoveryRequest) map[string][]byte {
+	values := make(map[string][]byte, len(request.GetProperties()))
+	for name, property := range request.GetProperties() {
+		values[name] = property.Value
+	}
+	return values
 }
 
 // start starts a session and stops the previous one. The devices of the previous session stay until
@@ -133,14 +157,16 @@ func (s *sessionSet) retry(key endpointKey) {
 	}
 }
 
+// sources returns the endpoints of the handler. An endpoint without a session has not answered.
 func (s *sessionSet) sources() []inventory.Source {
-	sources := make([]inventory.Source, 0, len(s.sessions))
-	for _, session := range s.sessions {
-		result := session.Result()
-		sources = append(sources, inventory.Source{
-			Handler: session.endpoint.handler, Answered: result.Answered, Silent: result.Silent,
-			Devices: result.Devices, Problems: result.Problems,
-		})
+	var sources []inventory.Source
+	for key, endpoint := range s.endpoints.of(s.query.Handler) {
+		source := inventory.Source{Handler: endpoint.handler}
+		if session, exists := s.sessions[key]; exists {
+			result := session.Result()
+			source.Answered, source.Silent, source.Devices, source.Problems = result.Answered, result.Silent, result.Devices, result.Problems
+		}
+		sources = append(sources, source)
 	}
 	return sources
 }

@@ -20,7 +20,6 @@ import (
 	registrarv1 "akri.sh/proto/akri/registrar/v1"
 	discoveryv0 "akri.sh/proto/v0"
 	"akri.sh/services/discovery-operator/internal/discovery"
-	"akri.sh/services/discovery-operator/internal/properties"
 )
 
 // silentHandler behaves like the handlers of upstream Akri: it sends no empty first list. It sends
@@ -94,7 +93,7 @@ func startInMemory(t *testing.T, kind registrarv1.EndpointType) *handlerInMemory
 	require.NoError(t, err)
 	log := zaptest.NewLogger(t)
 	discoverer := &discovery.Discoverer{
-		Log: log, Watcher: properties.NewWatcher(log, nil), Metrics: discovery.NewMetrics(prometheus.NewRegistry()), Grace: grace,
+		Log: log, Metrics: discovery.NewMetrics(prometheus.NewRegistry()), Grace: grace,
 	}
 	h.session = discoverer.Start(t.Context(), discovery.Options{
 		Handler: handler, Conn: h.conn, Query: discovery.Query{Namespace: "default", Name: "cameras", Handler: "foo"}, Notify: changed.Notify,

@@ -12,7 +12,6 @@ import (
 	akriv0 "akri.sh/libs/apis/akri/v0"
 	instancev1 "akri.sh/proto/akri/instance/v1"
 	registrarv1 "akri.sh/proto/akri/registrar/v1"
-	"akri.sh/services/discovery-operator/internal/properties"
 )
 
 // maxMessageBytes limits the text of a handler in the status of a Configuration.
@@ -23,10 +22,6 @@ const maxMessageBytes = 2 << 10
 func problemOf(err error, handler *registrarv1.Handler) *instancev1.Problem {
 	answer, _ := status.FromError(err)
 	switch {
-	case errors.Is(err, properties.ErrForbidden):
-		return newProblem(akriv0.ReasonPropertyForbidden, oneLine(err))
-	case errors.Is(err, properties.ErrNotFound):
-		return newProblem(akriv0.ReasonPropertyNotFound, oneLine(err))
 	case errors.Is(err, io.EOF), answer.Code() == codes.Unavailable, answer.Code() == codes.Canceled:
 		return nil
 	case answer.Code() == codes.InvalidArgument:
@@ -36,8 +31,6 @@ func problemOf(err error, handler *registrarv1.Handler) *instancev1.Problem {
 			fmt.Sprintf("discovery with Discovery Handler %q at %s failed: %v", handler.GetName(), handler.GetEndpoint(), err))
 	}
 }
-
-func oneLine(err error) string { return strings.ReplaceAll(err.Error(), "\n", "; ") }
 
 func newProblem(reason, message string) *instancev1.Problem {
 	if len(message) > maxMessageBytes {

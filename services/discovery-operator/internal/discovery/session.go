@@ -3,7 +3,6 @@ package discovery
 
 import (
 	"context"
-	"errors"
 	"sync"
 	"time"
 
@@ -13,25 +12,19 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
-	akriv0 "akri.sh/libs/apis/akri/v0"
 	"akri.sh/libs/broadcast"
 	"akri.sh/libs/rpc"
 	instancev1 "akri.sh/proto/akri/instance/v1"
 	registrarv1 "akri.sh/proto/akri/registrar/v1"
 	discoveryv0 "akri.sh/proto/v0"
 	"akri.sh/services/discovery-operator/internal/inventory"
-	"akri.sh/services/discovery-operator/internal/properties"
 )
 
 const (
 	initialDelay = 50 * time.Millisecond
 	maxDelay     = 30 * time.Second
-	// maxPropertyDelay is shorter: a user often creates the Secret after the Configuration.
-	maxPropertyDelay = 5 * time.Second
 	// stableAfter is the age of a stream that resets the backoff.
 	stableAfter = 10 * time.Second
-	// resolveTimeout is for all Secrets and ConfigMaps of one Configuration.
-	resolveTimeout = 10 * time.Second
 )
 
 // Query is the part of a Configuration that a handler gets.
@@ -41,7 +34,15 @@ type Query struct {
 	Name       string // of the Configuration
 	Handler    string
 	Details    string
-	Properties []akriv0.DiscoveryProperty
+	Properties map[string][]byte // nil: the property has no value
+}
+
+func (q Query) request() *discoveryv0.DiscoverRequest {
+	properties := make(map[string]*discoveryv0.ByteData, len(q.Properties))
+	for name, value := range q.Properties {
+		properties[name] = &discoveryv0.ByteData{Vec: value}
+	}
+	return &discoveryv0.DiscoverRequest{DiscoveryDetails: q.Details, DiscoveryProperties: properties}
 }
 
 // Result is the last answer of a handler.
@@ -58,8 +59,6 @@ type Result struct {
 // Discoverer starts sessions. Its fields are shared by all of them.
 type Discoverer struct {
 	Log     *zap.Logger
-	Reader  properties.Reader
-	Watcher *properties.Watcher
 	Policy  inventory.Policy
 	Metrics Metrics
 	// Grace is the time after which a handler that has sent no list to an open stream has no
@@ -81,12 +80,11 @@ type Options struct {
 // Session keeps one Discover stream open, for one Query at one endpoint.
 type Session struct {
 	Options
-	discoverer        *Discoverer
-	log               *zap.Logger
-	retry             broadcast.Signal
-	propertiesChanged broadcast.Signal
-	cancel            context.CancelFunc
-	done              chan struct{}
+	discoverer *Discoverer
+	log        *zap.Logger
+	retry      broadcast.Signal
+	cancel     context.CancelFunc
+	done       chan struct{}
 
 	mu       sync.Mutex
 	devices  []*discoveryv0.Device
@@ -103,8 +101,7 @@ func (d *Discoverer) Start(ctx context.Context, options Options) *Session {
 		Options: options, discoverer: d,
 		log: d.Log.With(zap.String("handler", options.Handler.GetName()), zap.String("endpoint", options.Handler.GetEndpoint()),
 			zap.String("configuration", options.Query.Namespace+"/"+options.Query.Name)),
-		retry: broadcast.NewSignal(), propertiesChanged: broadcast.NewSignal(),
-		cancel: cancel, done: make(chan struct{}), devices: options.Previous,
+		retry: broadcast.NewSignal(), cancel: cancel, done: make(chan struct{}), devices: options.Previous,
 	}
 	go s.run(ctx)
 	return s
@@ -132,18 +129,12 @@ func (s *Session) Stop() {
 
 func (s *Session) run(ctx context.Context) {
 	defer close(s.done)
-	refs := properties.Refs(s.Query.Namespace, s.Query.Properties)
-	defer s.discoverer.Watcher.Subscribe(ctx, refs, s.propertiesChanged)()
 	delays := rpc.NewBackOff(initialDelay, maxDelay)
 	for {
 		opened := time.Now()
-		err := s.discover(ctx)
+		err := s.stream(ctx)
 		if ctx.Err() != nil {
 			return
-		}
-		if errors.Is(err, errPropertiesChanged) {
-			s.log.Info("discoveryProperties changed, restarting the discover stream")
-			continue
 		}
 		s.fail(err)
 		if time.Since(opened) > stableAfter {
@@ -153,7 +144,7 @@ func (s *Session) run(ctx context.Context) {
 	}
 }
 
-// wait waits before the next attempt, unless the handler registers again or a property changes.
+// wait waits before the next attempt, unless the handler registers again.
 func (s *Session) wait(ctx context.Context, err error, delays *backoff.ExponentialBackOff) {
 	delay := retryDelay(err, delays)
 	s.log.Debug("discover stream ended", zap.Error(err), zap.Duration("retry_in", delay))
@@ -161,45 +152,24 @@ func (s *Session) wait(ctx context.Context, err error, delays *backoff.Exponenti
 	case <-ctx.Done():
 	case <-s.retry:
 		delays.Reset()
-	case <-s.propertiesChanged:
 	case <-time.After(delay):
 	}
 }
 
 func retryDelay(err error, delays *backoff.ExponentialBackOff) time.Duration {
-	next := min(delays.NextBackOff(), maxDelay)
-	switch {
-	case errors.Is(err, properties.ErrNotFound), errors.Is(err, properties.ErrForbidden):
-		return min(next, maxPropertyDelay)
-	case status.Code(err) == codes.InvalidArgument:
+	if status.Code(err) == codes.InvalidArgument {
 		return maxDelay // the same request most likely gets the same answer
-	default:
-		return next
 	}
-}
-
-// discover runs one stream until it ends or the properties change.
-func (s *Session) discover(ctx context.Context) error {
-	values, err := s.resolve(ctx)
-	if err != nil {
-		return err
-	}
-	ctx, cancel := context.WithCancelCause(ctx)
-	var watching sync.WaitGroup
-	watching.Go(func() { s.watchProperties(ctx, values, cancel) })
-	defer func() { cancel(nil); watching.Wait() }()
-	err = s.stream(ctx, &discoveryv0.DiscoverRequest{DiscoveryDetails: s.Query.Details, DiscoveryProperties: values})
-	if cause := context.Cause(ctx); errors.Is(cause, errPropertiesChanged) {
-		return cause
-	}
-	return err
+	return min(delays.NextBackOff(), maxDelay)
 }
 
 // stream uses the lists of one stream until it ends. It waits for the connection: Conn has the
 // status of an unreachable handler.
-func (s *Session) stream(ctx context.Context, request *discoveryv0.DiscoverRequest) error {
+func (s *Session) stream(ctx context.Context) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel() // ends the stream
 	opened := time.Now()
-	stream, err := discoveryv0.NewDiscoveryHandlerClient(s.Conn.current()).Discover(ctx, request, grpc.WaitForReady(true))
+	stream, err := discoveryv0.NewDiscoveryHandlerClient(s.Conn.current()).Discover(ctx, s.Query.request(), grpc.WaitForReady(true))
 	if err != nil {
 		return err
 	}

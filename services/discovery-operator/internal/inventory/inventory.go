@@ -10,6 +10,7 @@ import (
 	"time"
 
 	akriv0 "akri.sh/libs/apis/akri/v0"
+	configurationv1 "akri.sh/proto/akri/configuration/v1"
 	discoveryv1 "akri.sh/proto/akri/discovery/v1"
 	instancev1 "akri.sh/proto/akri/instance/v1"
 	registrarv1 "akri.sh/proto/akri/registrar/v1"
@@ -46,7 +47,7 @@ type Source struct {
 // Input is the state that an Entry is built from.
 type Input struct {
 	Node          string
-	Configuration *akriv0.Configuration
+	Configuration *configurationv1.Configuration
 	Sources       []Source
 	// Registered are the names of all handlers of the node. HandlersSynced is false until the
 	// registrar has sent them.
@@ -69,7 +70,7 @@ func Build(input Input) *Entry {
 	entry := newEntry(input.Configuration, isComplete(input))
 	entry.Report.Answered = isAnswered(input)
 	for _, instance := range slices.Sorted(maps.Keys(named)) {
-		entry.add(instance, named[instance], input.Configuration.Spec.BrokerProperties)
+		entry.add(instance, named[instance], input.Configuration.GetRequest().GetBrokerProperties())
 	}
 	entry.Report.Handlers = handlerStates(input.Sources)
 	entry.Report.Problems = append(problems(input), collisions...)
@@ -78,7 +79,7 @@ func Build(input Input) *Entry {
 
 // BuildNameTaken returns the Entry of a Configuration whose name an older Configuration of another
 // namespace has. It has no devices.
-func BuildNameTaken(configuration, owner *akriv0.Configuration) *Entry {
+func BuildNameTaken(configuration, owner *configurationv1.Configuration) *Entry {
 	entry := newEntry(configuration, true)
 	entry.Report.Answered = true
 	entry.Report.Problems = []*instancev1.Problem{nameTaken(owner)}
@@ -97,13 +98,14 @@ func (e *Entry) Names() map[string]string {
 	return names
 }
 
-func newEntry(configuration *akriv0.Configuration, complete bool) *Entry {
+func newEntry(configuration *configurationv1.Configuration, complete bool) *Entry {
+	namespace, name := configuration.GetNamespace(), configuration.GetName()
 	return &Entry{
-		Key:     configuration.Namespace + "/" + configuration.Name,
-		Devices: &discoveryv1.ConfigurationDevices{Namespace: configuration.Namespace, Name: configuration.Name, Complete: complete},
+		Key:     namespace + "/" + name,
+		Devices: &discoveryv1.ConfigurationDevices{Namespace: namespace, Name: name, Complete: complete},
 		Report: &instancev1.ReportDevicesRequest{
-			Namespace: configuration.Namespace, Configuration: configuration.Name,
-			ConfigurationUid: string(configuration.UID), Complete: complete, ConfigurationGeneration: configuration.Generation,
+			Namespace: namespace, Configuration: name,
+			ConfigurationUid: configuration.GetUid(), Complete: complete, ConfigurationGeneration: configuration.GetGeneration(),
 		},
 	}
 }
@@ -149,7 +151,7 @@ func nameDevices(input Input, devices map[string]device) (map[string]device, []*
 	for _, id := range slices.Sorted(maps.Keys(devices)) {
 		d := devices[id]
 		digest := akriv0.Digest(id, input.Node, d.shared)
-		instance := akriv0.InstanceName(input.Configuration.Name, digest)
+		instance := akriv0.InstanceName(input.Configuration.GetName(), digest)
 		other, exists := named[instance]
 		if !exists {
 			named[instance] = d

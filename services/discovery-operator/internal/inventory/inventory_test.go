@@ -10,20 +10,19 @@ import (
 
 	"github.com/stretchr/testify/require"
 	"google.golang.org/protobuf/proto"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"pgregory.net/rapid"
 
 	akriv0 "akri.sh/libs/apis/akri/v0"
+	configurationv1 "akri.sh/proto/akri/configuration/v1"
 	instancev1 "akri.sh/proto/akri/instance/v1"
 	registrarv1 "akri.sh/proto/akri/registrar/v1"
 	discoveryv0 "akri.sh/proto/v0"
 	"akri.sh/services/discovery-operator/internal/inventory"
 )
 
-func configuration() *akriv0.Configuration {
-	return &akriv0.Configuration{
-		ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "cameras", UID: "uid-1"},
-		Spec:       akriv0.ConfigurationSpec{DiscoveryHandler: akriv0.DiscoveryHandler{Name: "foo"}},
+func configuration() *configurationv1.Configuration {
+	return &configurationv1.Configuration{
+		Namespace: "default", Name: "cameras", Uid: "uid-1", Handler: "foo", Request: &configurationv1.DiscoveryRequest{},
 	}
 }
 
@@ -71,7 +70,7 @@ func TestDeviceAtTwoEndpoints(t *testing.T) {
 
 func TestBrokerPropertiesReplaceHandlerProperties(t *testing.T) {
 	input := newInput(source("/a", true, "x"))
-	input.Configuration.Spec.BrokerProperties = map[string]string{"FROM": "user", "MORE": "1"}
+	input.Configuration.Request.BrokerProperties = map[string]string{"FROM": "user", "MORE": "1"}
 	entry := inventory.Build(input)
 	want := map[string]string{"FROM": "user", "MORE": "1"}
 	require.Equal(t, want, entry.Report.GetDevices()[0].GetProperties())
@@ -121,7 +120,7 @@ func TestHandlerNotRegistered(t *testing.T) {
 		entry.Report.GetProblems()[0].GetMessage())
 	input.Registered = nil
 	require.True(t, strings.HasSuffix(inventory.Build(input).Report.GetProblems()[0].GetMessage(), "registered: none"))
-	input.Configuration.Spec.DiscoveryHandler.Name = "opcua"
+	input.Configuration.Handler = "opcua"
 	require.Contains(t, inventory.Build(input).Report.GetProblems()[0].GetMessage(), "registered: none; "+
 		"enable it with the chart value opcua.discovery.enabled=true, or check that its Pod is running")
 }

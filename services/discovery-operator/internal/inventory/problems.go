@@ -8,6 +8,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/duration"
 
 	akriv0 "akri.sh/libs/apis/akri/v0"
+	configurationv1 "akri.sh/proto/akri/configuration/v1"
 	instancev1 "akri.sh/proto/akri/instance/v1"
 	registrarv1 "akri.sh/proto/akri/registrar/v1"
 )
@@ -50,7 +51,7 @@ func problems(input Input) []*instancev1.Problem {
 		}
 		all = append(all, source.Problems...)
 	}
-	return all
+	return append(all, input.Configuration.GetRequest().GetProblems()...)
 }
 
 // chartValues are the values of the chart that enable its handlers.
@@ -64,7 +65,7 @@ func notRegistered(input Input) *instancev1.Problem {
 	if names := slices.Compact(slices.Sorted(slices.Values(input.Registered))); len(names) > 0 {
 		registered = strings.Join(names, ", ")
 	}
-	name := input.Configuration.Spec.DiscoveryHandler.Name
+	name := input.Configuration.GetHandler()
 	message := fmt.Sprintf("no Discovery Handler named %q is registered on node %q; registered: %s", name, input.Node, registered)
 	if value, ok := chartValues[name]; ok {
 		message += fmt.Sprintf("; enable it with the chart value %s=true, or check that its Pod is running", value)
@@ -72,10 +73,10 @@ func notRegistered(input Input) *instancev1.Problem {
 	return &instancev1.Problem{Reason: akriv0.ReasonHandlerNotRegistered, Message: message}
 }
 
-func nameTaken(owner *akriv0.Configuration) *instancev1.Problem {
+func nameTaken(owner *configurationv1.Configuration) *instancev1.Problem {
 	return &instancev1.Problem{
 		Reason: akriv0.ReasonNameTaken,
 		Message: fmt.Sprintf("the older Configuration %s/%s has the same name and names under akri.sh/ are cluster-wide; "+
-			"choose another name", owner.Namespace, owner.Name),
+			"choose another name", owner.GetNamespace(), owner.GetName()),
 	}
 }

@@ -3,6 +3,7 @@ package cluster
 import (
 	"context"
 	"fmt"
+	"strconv"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -20,12 +21,18 @@ const configurationPollInterval = time.Second
 // trimConfiguration drops the fields that this service does not use.
 func trimConfiguration(c *akriv0.Configuration) {
 	c.Annotations, c.Labels = nil, nil
-	c.Spec.BrokerSpec, c.Spec.InstanceServiceSpec, c.Spec.ConfigurationServiceSpec, c.Spec.BrokerProperties = nil, nil, nil, nil
-	c.Spec.DiscoveryHandler.DiscoveryDetails, c.Spec.DiscoveryHandler.DiscoveryProperties = "", nil
+	c.Spec.BrokerSpec, c.Spec.InstanceServiceSpec, c.Spec.ConfigurationServiceSpec = nil, nil, nil
 }
 
 // Configurations returns all Configurations.
 func (c *Cluster) Configurations() []*akriv0.Configuration { return c.configurations.List() }
+
+// ConfigurationRevision returns the resourceVersion up to which the watch has delivered all changes
+// of Configurations. It returns 0 if resourceVersions are not numbers; those of etcd are.
+func (c *Cluster) ConfigurationRevision() uint64 {
+	revision, _ := strconv.ParseUint(c.configurations.GetStore().LastStoreSyncResourceVersion(), 10, 64)
+	return revision
+}
 
 // Configuration returns the Configuration, or nil if the API server has none. It queries the API
 // server if the cache has none.

@@ -53,5 +53,5 @@ func TestMessagesAreBounded(t *testing.T) {
 	message := meta.FindStatusCondition(got.Conditions, akriv0.ConditionReady).Message
 	require.LessOrEqual(t, len(message), 1100)
 	require.Contains(t, message, "… and 499 more problems")
-	require.LessOrEqual(t, len(got.Nodes[0].Problems[0].Message), 512)
+	require.LessOrEqual(t, len(got.Nodes[0].Problems[0].Message), 1024)
 }

@@ -23,8 +23,9 @@ import (
 )
 
 const (
-	maxMessage         = 1024
-	maxProblemMessage  = 512
+	maxMessage = 2048
+	// maxProblemMessage fits the commands of PropertyForbidden, with long names.
+	maxProblemMessage  = 1024
 	maxProblemsPerNode = 16
 )
 

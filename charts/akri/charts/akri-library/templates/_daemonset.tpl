@@ -3,7 +3,6 @@
      context      The context of the sub-chart.
      name         Name of the DaemonSet; by default akri.name.
      metricsPort  Port of /metrics and of the probes; by default 8080.
-     token        Whether the token of the ServiceAccount is mounted.
      directories  Directories of the node to mount: handlers, mesh, kubelet.
      env, volumeMounts, volumes   YAML lists to append, or nothing. */}}
 {{- define "akri.daemonSet" -}}
@@ -23,7 +22,7 @@ spec:
     spec:
       {{- include "akri.pod" $ | nindent 6 }}
       {{- include "akri.nodePlacement" $ | nindent 6 }}
-      automountServiceAccountToken: {{ .token | default false }}
+      automountServiceAccountToken: false
       {{- if $.Values.hostNetwork }}
       hostNetwork: true
       dnsPolicy: ClusterFirstWithHostNet

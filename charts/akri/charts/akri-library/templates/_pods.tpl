@@ -26,59 +26,6 @@ subjects:
     namespace: {{ .Release.Namespace }}
 {{- end }}
 
-{{/* The rights of discovery-operator, which the agent needs too. */}}
-{{- define "akri.discoveryRights" -}}
-apiVersion: rbac.authorization.k8s.io/v1
-kind: ClusterRole
-metadata:
-  name: {{ include "akri.name" . }}
-  labels: {{- include "akri.labels" . | nindent 4 }}
-rules:
-  - apiGroups: [akri.sh]
-    resources: [configurations]
-    verbs: [get, list, watch]
-  {{- if eq (toString .Values.rbac.secrets) "cluster" }}
-  {{- include "akri.readSecrets" . | nindent 2 }}
-  {{- end }}
----
-{{ include "akri.clusterRoleBinding" . }}
-{{- if kindIs "slice" .Values.rbac.secrets }}
-{{- range .Values.rbac.secrets }}
----
-apiVersion: rbac.authorization.k8s.io/v1
-kind: Role
-metadata:
-  name: {{ include "akri.name" $ }}
-  namespace: {{ . }}
-  labels: {{- include "akri.labels" $ | nindent 4 }}
-rules:
-  {{- include "akri.readSecrets" $ | nindent 2 }}
----
-apiVersion: rbac.authorization.k8s.io/v1
-kind: RoleBinding
-metadata:
-  name: {{ include "akri.name" $ }}
-  namespace: {{ . }}
-  labels: {{- include "akri.labels" $ | nindent 4 }}
-roleRef:
-  apiGroup: rbac.authorization.k8s.io
-  kind: Role
-  name: {{ include "akri.name" $ }}
-subjects:
-  - kind: ServiceAccount
-    name: {{ include "akri.name" $ }}
-    namespace: {{ $.Release.Namespace }}
-{{- end }}
-{{- end }}
-{{- end }}
-
-{{- define "akri.readSecrets" -}}
-# The Secrets and ConfigMaps that discoveryProperties name. They are watched by name, without list.
-- apiGroups: [""]
-  resources: [secrets, configmaps]
-  verbs: [get, watch]
-{{- end }}
-
 {{/* The part of a Pod's spec that all services share. */}}
 {{- define "akri.pod" -}}
 serviceAccountName: {{ include "akri.name" . }}

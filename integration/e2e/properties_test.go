@@ -1,0 +1,171 @@
+package e2e_test
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"strings"
+	"testing"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/stretchr/testify/require"
+	"google.golang.org/grpc"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	akriv0 "akri.sh/libs/apis/akri/v0"
+	"akri.sh/libs/rpc"
+	configurationv1 "akri.sh/proto/akri/configuration/v1"
+
+	"akri.sh/integration/mesh"
+)
+
+// noNodeRights checks that the service accounts of the node plane have the rights that every
+// service account has, and that their Pods have no token of the API server.
+func noNodeRights(t *testing.T) {
+	rights := func(account string) string {
+		user := fmt.Sprintf("--as=system:serviceaccount:%s:%s", mesh.Namespace, account)
+		listed, err := akri.Kubectl(t.Context(), "", "auth", "can-i", "--list", "--namespace", mesh.Namespace, user)
+		require.NoError(t, err)
+		return listed
+	}
+	daemonSets, err := akri.Kubernetes.AppsV1().DaemonSets(mesh.Namespace).List(t.Context(), metav1.ListOptions{})
+	require.NoError(t, err)
+	require.GreaterOrEqual(t, len(daemonSets.Items), len(selectedForm().services))
+	none := rights("default")
+	for _, daemonSet := range daemonSets.Items {
+		pod := daemonSet.Spec.Template.Spec
+		require.Equal(t, none, rights(pod.ServiceAccountName), pod.ServiceAccountName)
+		require.False(t, *pod.AutomountServiceAccountToken, daemonSet.Name)
+	}
+	require.NotEqual(t, none, rights("akri-instance-writer"))
+}
+
+const cameraWithSecret = `
+apiVersion: v1
+kind: Secret
+metadata: {name: e2e-credentials, namespace: default}
+stringData: {password: first}
+---
+apiVersion: akri.sh/v0
+kind: Configuration
+metadata: {name: e2e-secret, namespace: default}
+spec:
+  discoveryHandler:
+    name: e2e-secret
+    discoveryDetails: details
+    discoveryProperties:
+      - {name: password, valueFrom: {secretKeyRef: {name: e2e-credentials, key: password}}}
+`
+
+// propertiesOfOwnHandlers checks that a node gets the values of discoveryProperties only for its
+// own handlers.
+func propertiesOfOwnHandlers(t *testing.T) {
+	apply(t, cameraWithSecret)
+	other := watchConfigurations(t, "debugEcho", "onvif", "udev")
+	require.Nil(t, other.next("e2e-secret").GetRequest())
+
+	own := watchConfigurations(t, "e2e-secret")
+	request := own.next("e2e-secret").GetRequest()
+	require.Empty(t, request.GetProperties())
+	require.Equal(t, akriv0.ReasonPropertyForbidden, request.GetProblems()[0].GetReason())
+	grantRight(t, request.GetProblems()[0].GetMessage())
+	require.Equal(t, "first", own.password())
+
+	_, err := akri.Kubectl(t.Context(), "", "patch", "secret", "e2e-credentials", "--namespace=default", `--patch={"stringData":{"password":"second"}}`)
+	require.NoError(t, err)
+	require.Equal(t, "second", own.password())
+
+	// The other node does not even learn that a value has changed.
+	_, err = akri.Kubectl(t.Context(), "", "delete", "configuration", "e2e-secret", "--namespace=default")
+	require.NoError(t, err)
+	require.Nil(t, other.next("e2e-secret"))
+	for _, configuration := range other.received {
+		if configuration.GetRequest() != nil {
+			require.Contains(t, []string{"debugEcho", "onvif", "udev"}, configuration.GetHandler())
+		}
+	}
+}
+
+// grantRight runs the commands in the message of PropertyForbidden.
+func grantRight(t *testing.T, message string) {
+	t.Helper()
+	_, commands, found := strings.Cut(message, "grant the right with: ")
+	require.True(t, found, message)
+	for command := range strings.SplitSeq(commands, " && ") {
+		arguments := strings.Fields(command)
+		require.Equal(t, []string{"kubectl", "create"}, arguments[:2], message)
+		_, err := akri.Kubectl(t.Context(), "", arguments[1:]...)
+		require.NoError(t, err)
+		t.Cleanup(func() {
+			_, err := akri.Kubectl(context.WithoutCancel(t.Context()), "", append([]string{"delete"}, arguments[2:6]...)...)
+			require.NoError(t, err)
+		})
+	}
+}
+
+// configurationWatch is a WatchConfigurations stream.
+type configurationWatch struct {
+	*testing.T
+	grpc.BidiStreamingClient[configurationv1.WatchConfigurationsRequest, configurationv1.WatchConfigurationsResponse]
+	received []*configurationv1.Configuration
+}
+
+// watchConfigurations opens a stream like a node with the handlers.
+func watchConfigurations(t *testing.T, handlers ...string) *configurationWatch {
+	t.Helper()
+	stream, err := configurationv1.NewConfigurationServiceClient(dialInstanceWriter(t)).WatchConfigurations(t.Context())
+	require.NoError(t, err)
+	require.NoError(t, stream.Send(&configurationv1.WatchConfigurationsRequest{Node: "node-e2e", Handlers: handlers}))
+	return &configurationWatch{T: t, BidiStreamingClient: stream}
+}
+
+// next receives the next state of a Configuration, or nil if it is removed.
+func (w *configurationWatch) next(name string) *configurationv1.Configuration {
+	w.Helper()
+	for {
+		response, err := w.Recv()
+		require.NoError(w, err)
+		if response.GetRemoved().GetName() == name {
+			return nil
+		}
+		changed := response.GetSnapshot().GetConfigurations()
+		if updated := response.GetUpdated(); updated != nil {
+			changed = append(changed, updated)
+		}
+		w.received = append(w.received, changed...)
+		for _, configuration := range changed {
+			if configuration.GetName() == name {
+				return configuration
+			}
+		}
+	}
+}
+
+// password receives the next value of the property.
+func (w *configurationWatch) password() string {
+	w.Helper()
+	return string(w.next("e2e-secret").GetRequest().GetProperties()["password"].GetValue())
+}
+
+// dialInstanceWriter connects from the network of a Pod on a node.
+func dialInstanceWriter(t *testing.T) *grpc.ClientConn {
+	t.Helper()
+	service, err := akri.Kubernetes.CoreV1().Services(mesh.Namespace).Get(t.Context(), "akri-instance-writer", metav1.GetOptions{})
+	require.NoError(t, err)
+	pods, err := akri.Kubernetes.CoreV1().Pods(mesh.Namespace).List(t.Context(), metav1.ListOptions{
+		LabelSelector: "app.kubernetes.io/component=" + selectedForm().services[0],
+	})
+	require.NoError(t, err)
+	pod := pods.Items[0]
+	node, err := akri.Cluster.Node(pod.Spec.NodeName)
+	require.NoError(t, err)
+	pid, err := node.ContainerPID(t.Context(), pod.Namespace, pod.Name, pod.Spec.Containers[0].Name)
+	require.NoError(t, err)
+	conn, err := rpc.Dial("passthrough:///"+net.JoinHostPort(service.Spec.ClusterIP, "9090"), prometheus.NewRegistry(),
+		grpc.WithContextDialer(func(ctx context.Context, address string) (net.Conn, error) {
+			return dialFrom(ctx, pid, "tcp", address)
+		}))
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, conn.Close()) })
+	return conn
+}

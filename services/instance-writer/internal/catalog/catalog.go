@@ -1,0 +1,138 @@
+// Package catalog holds the Configurations as the messages that nodes receive. All streams share
+// the messages.
+package catalog
+
+import (
+	"context"
+	"maps"
+
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/timestamppb"
+	"k8s.io/apimachinery/pkg/types"
+
+	akriv0 "akri.sh/libs/apis/akri/v0"
+	"akri.sh/libs/broadcast"
+	configurationv1 "akri.sh/proto/akri/configuration/v1"
+
+	"akri.sh/services/instance-writer/internal/properties"
+)
+
+// Cluster lists the Configurations.
+type Cluster interface {
+	// Configurations returns all Configurations. They must not be changed.
+	Configurations() []*akriv0.Configuration
+	// ConfigurationRevision returns the revision up to which the list has all changes.
+	ConfigurationRevision() uint64
+}
+
+// Entry is one Configuration. It is immutable. Messages with the same content are the same pointer.
+type Entry struct {
+	// Full is for nodes with the handler, Public for all others.
+	Full, Public *configurationv1.Configuration
+}
+
+// Snapshot is a state of all Configurations. It is immutable.
+type Snapshot struct {
+	// Revision is the revision up to which the Snapshot has all changes.
+	Revision uint64
+	Entries  map[types.NamespacedName]*Entry
+	// Complete is false while properties of a Configuration without Entry have not been read.
+	Complete bool
+}
+
+// Catalog holds the newest Snapshot.
+type Catalog struct {
+	cluster    Cluster
+	properties *properties.Store
+	changed    broadcast.Signal
+	snapshot   broadcast.Value[Snapshot]
+}
+
+// New returns an empty Catalog. changed is set when a Configuration or a property has changed.
+func New(cluster Cluster, store *properties.Store, changed broadcast.Signal) *Catalog {
+	return &Catalog{cluster: cluster, properties: store, changed: changed}
+}
+
+// Get returns the newest Snapshot and a channel that is closed when there is a newer one.
+func (c *Catalog) Get() (Snapshot, <-chan struct{}) { return c.snapshot.Get() }
+
+// Run updates the Snapshot until ctx ends. The caches of the cluster must be complete.
+func (c *Catalog) Run(ctx context.Context) {
+	defer c.properties.Wait()
+	for {
+		c.update(ctx)
+		select {
+		case <-ctx.Done():
+			return
+		case <-c.changed:
+		}
+	}
+}
+
+func (c *Catalog) update(ctx context.Context) {
+	previous, _ := c.snapshot.Get()
+	next := Snapshot{
+		Revision: c.cluster.ConfigurationRevision(), // not newer than the Configurations
+		Entries:  make(map[types.NamespacedName]*Entry, len(previous.Entries)), Complete: true,
+	}
+	configurations := c.cluster.Configurations()
+	refs := map[properties.Ref]struct{}{}
+	for _, configuration := range configurations {
+		properties.Refs(refs, configuration.Namespace, configuration.Spec.DiscoveryHandler.DiscoveryProperties)
+	}
+	c.properties.Watch(ctx, refs)
+	for _, configuration := range configurations {
+		key := types.NamespacedName{Namespace: configuration.Namespace, Name: configuration.Name}
+		entry := c.entry(configuration, previous.Entries[key])
+		if entry == nil {
+			next.Complete = false
+			continue
+		}
+		next.Entries[key] = entry
+	}
+	if maps.Equal(previous.Entries, next.Entries) {
+		next.Entries = previous.Entries
+	}
+	c.snapshot.Set(next)
+}
+
+// entry returns the previous Entry if nothing has changed, and while properties have not been read.
+func (c *Catalog) entry(configuration *akriv0.Configuration, previous *Entry) *Entry {
+	handler := configuration.Spec.DiscoveryHandler
+	values, problems, err := properties.Resolve(c.properties.Get, configuration.Namespace, handler.DiscoveryProperties)
+	if err != nil {
+		return previous
+	}
+	entry := newEntry(configuration, &configurationv1.DiscoveryRequest{
+		Details: handler.DiscoveryDetails, Properties: values, Problems: problems,
+		BrokerProperties: configuration.Spec.BrokerProperties,
+	})
+	switch {
+	case previous == nil:
+	case proto.Equal(previous.Full, entry.Full):
+		return previous
+	case proto.Equal(previous.Public, entry.Public):
+		entry.Public = previous.Public // other nodes do not learn that a value has changed
+	}
+	return entry
+}
+
+func newEntry(configuration *akriv0.Configuration, request *configurationv1.DiscoveryRequest) *Entry {
+	message := func(request *configurationv1.DiscoveryRequest) *configurationv1.Configuration {
+		return &configurationv1.Configuration{
+			Namespace: configuration.Namespace, Name: configuration.Name,
+			Uid: string(configuration.UID), Generation: configuration.Generation,
+			Created: timestamppb.New(configuration.CreationTimestamp.Time),
+			Handler: configuration.Spec.DiscoveryHandler.Name, Request: request,
+		}
+	}
+	return &Entry{Full: message(request), Public: message(nil)}
+}
+
+// Message returns the message for a node with the handlers.
+func (e *Entry) Message(handlers map[string]bool) *configurationv1.Configuration {
+	if handlers[e.Full.GetHandler()] {
+		return e.Full
+	}
+	return e.Public
+}
