@@ -122,13 +122,15 @@ func Verify(chain *tls.Certificate, bundle []byte, name string, now time.Time) e
 	return err
 }
 
-// Unexpired returns the certificates of a bundle that have not expired.
-func Unexpired(bundle []byte, now time.Time) []byte {
-	var kept bytes.Buffer
-	for block, rest := pem.Decode(bundle); block != nil; block, rest = pem.Decode(rest) {
-		if certificate, err := x509.ParseCertificate(block.Bytes); err == nil && now.Before(certificate.NotAfter) {
-			kept.Write(pem.EncodeToMemory(block))
+// Bundle joins certificates in PEM, without those that have expired and without duplicates.
+func Bundle(now time.Time, parts ...[]byte) []byte {
+	var bundle []byte
+	for block, rest := pem.Decode(bytes.Join(parts, nil)); block != nil; block, rest = pem.Decode(rest) {
+		encoded := pem.EncodeToMemory(block)
+		certificate, err := x509.ParseCertificate(block.Bytes)
+		if err == nil && now.Before(certificate.NotAfter) && !bytes.Contains(bundle, encoded) {
+			bundle = append(bundle, encoded...)
 		}
 	}
-	return kept.Bytes()
+	return bundle
 }

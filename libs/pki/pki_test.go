@@ -39,9 +39,10 @@ func TestServerCertificate(t *testing.T) {
 	require.Equal(t, ca.Leaf.NotAfter, late.Leaf.NotAfter, "the certificate expires with its CA")
 }
 
-func TestExpiredCertificatesLeaveTheBundle(t *testing.T) {
+func TestBundle(t *testing.T) {
 	short, long := newCA(t, now, time.Hour), newCA(t, now, 2*time.Hour)
-	bundle := slices.Concat(short.CertificatePEM, []byte("text\n"), long.CertificatePEM)
-	require.Equal(t, long.CertificatePEM, pki.Unexpired(bundle, now.Add(time.Hour)))
-	require.Empty(t, pki.Unexpired(bundle, now.Add(2*time.Hour)))
+	both := pki.Bundle(now, short.CertificatePEM, []byte("text\n"), long.CertificatePEM, short.CertificatePEM)
+	require.Equal(t, slices.Concat(short.CertificatePEM, long.CertificatePEM), both, "without duplicates")
+	require.Equal(t, long.CertificatePEM, pki.Bundle(now.Add(time.Hour), both), "without expired certificates")
+	require.Empty(t, pki.Bundle(now.Add(2*time.Hour), both))
 }

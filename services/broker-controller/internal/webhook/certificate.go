@@ -39,7 +39,7 @@ func RenewCertificate(
 		if ca, err = pki.NewCA(now, "akri webhook authority", caLifetime); err != nil {
 			return nil, false, time.Time{}, err
 		}
-		bundle = slices.Concat(ca.CertificatePEM, pki.Unexpired(bundle, now))
+		bundle = pki.Bundle(now, ca.CertificatePEM, bundle)
 	}
 	if server, err = pki.NewServer(now, ca, "akri webhook", serverLifetime, names); err != nil {
 		return nil, false, time.Time{}, err
