@@ -225,14 +225,14 @@ func TestCallsAreRefused(t *testing.T) {
 		"forged node": {forge(t, own, func(claims map[string]any) {
 			claims["kubernetes.io"].(map[string]any)["node"].(map[string]any)["name"] = other
 		}), other, "InvalidToken", codes.Unauthenticated},
-		"another service account":       {token(t, namespace, "tenant", other, audience), other, "MethodNotAllowed", codes.PermissionDenied},
-		"another service":               {token(t, namespace, operator, other, audience), other, "MethodNotAllowed", codes.PermissionDenied},
-		"same name, another namespace":  {token(t, "tenant", host, other, audience), other, "UnknownServiceAccount", codes.PermissionDenied},
-		"bound to no Pod":               {token(t, namespace, host, "", audience), other, "TokenWithoutNode", codes.PermissionDenied},
-		"Node does not exist":           {token(t, namespace, host, "f-absent", audience), "f-absent", "UnknownNode", codes.PermissionDenied},
-		"another node":                  {own, other, "OtherNode", codes.PermissionDenied},
-		"no node":                       {own, "", "OtherNode", codes.PermissionDenied},
-		"agent of another node": {token(t, namespace, agent, node, audience), other, "OtherNode", codes.PermissionDenied},
+		"another service account":      {token(t, namespace, "tenant", other, audience), other, "MethodNotAllowed", codes.PermissionDenied},
+		"another service":              {token(t, namespace, operator, other, audience), other, "MethodNotAllowed", codes.PermissionDenied},
+		"same name, another namespace": {token(t, "tenant", host, other, audience), other, "UnknownServiceAccount", codes.PermissionDenied},
+		"bound to no Pod":              {token(t, namespace, host, "", audience), other, "TokenWithoutNode", codes.PermissionDenied},
+		"Node does not exist":          {token(t, namespace, host, "f-absent", audience), "f-absent", "UnknownNode", codes.PermissionDenied},
+		"another node":                 {own, other, "OtherNode", codes.PermissionDenied},
+		"no node":                      {own, "", "OtherNode", codes.PermissionDenied},
+		"agent of another node":        {token(t, namespace, agent, node, audience), other, "OtherNode", codes.PermissionDenied},
 	} {
 		t.Run(title, func(t *testing.T) {
 			refused, client := r.refusals(c.reason), r.client(c.token)
