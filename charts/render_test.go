@@ -225,7 +225,7 @@ func TestRBACOfSecrets(t *testing.T) {
 	for value, expected := range map[string]struct{ reads, roles int }{
 		`"cluster"`: {1, 0}, `"none"`: {0, 0}, `[]`: {0, 0}, `["a","b"]`: {2, 2},
 	} {
-		arguments := append(set("broker-controller.enabled=false", "cleanup.enabled=false"), "--set-json", "discovery-operator.rbac.secrets="+value)
+		arguments := append(set("broker-controller.enabled=false", "instance-writer.enabled=false", "cleanup.enabled=false"), "--set-json", "discovery-operator.rbac.secrets="+value)
 		rendered, err := render(t, arguments...)
 		require.NoError(t, err)
 		require.Equal(t, expected.reads, strings.Count(rendered, "resources: [secrets, configmaps]"), value)
@@ -283,11 +283,37 @@ func TestAgentReplacesServices(t *testing.T) {
 	}
 }
 
+// TestTransport checks the two ways to serve nodes and the two origins of the certificates.
+func TestTransport(t *testing.T) {
+	const plainPort, ownCA = "name: grpc-plain", "resourceNames: [akri-ca]"
+	rendered, err := render(t)
+	require.NoError(t, err)
+	require.NotContains(t, rendered, plainPort)
+	require.NotContains(t, rendered, "AKRI_PLAIN_ADDRESS")
+	require.Contains(t, rendered, ownCA)
+
+	rendered, err = render(t, set("global.transport.mode=both")...)
+	require.NoError(t, err)
+	require.Equal(t, 2, strings.Count(rendered, plainPort), "container and Service")
+	require.Contains(t, rendered, "AKRI_PLAIN_ADDRESS")
+
+	rendered, err = render(t, set("global.transport.existingSecret=mine", "global.transport.caConfigMap=bundle")...)
+	require.NoError(t, err)
+	require.NotContains(t, rendered, "akri-ca")
+	require.Contains(t, rendered, "secretName: mine")
+	require.Equal(t, 2, strings.Count(rendered, "name: bundle"), "discovery-operator and device-plugin-host")
+
+	_, err = render(t, set("global.transport.existingSecret=mine")...)
+	require.ErrorContains(t, err, "set global.transport.caConfigMap to the ConfigMap")
+	_, err = render(t, set("global.transport.mode=plain")...)
+	require.ErrorContains(t, err, "value must be one of 'tls', 'both'")
+}
+
 // TestRights checks the rights of every service. docs/architecture.md has the same table.
 func TestRights(t *testing.T) {
 	rights := map[string][]string{
 		"akri-discovery-operator": {"configurations", "secrets", "configmaps"},
-		"akri-instance-writer":    {"instances", "configurations", "configurations/status", "configurations/finalizers", "nodes", "events"},
+		"akri-instance-writer":    {"instances", "configurations", "configurations/status", "configurations/finalizers", "nodes", "events", "tokenreviews"},
 		"akri-controller":         {"instances", "configurations", "instances/finalizers", "configurations/finalizers", "pods", "services", "jobs", "configurations", "events", "validatingwebhookconfigurations"},
 		"akri-cleanup":            {"instances", "configurations", "configurations/status", "pods", "services", "jobs", "leases"},
 	}

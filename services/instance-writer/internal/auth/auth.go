@@ -137,25 +137,24 @@ func (a *Authenticator) identify(ctx context.Context) (Identity, error) {
 	if err != nil {
 		return Identity{}, refuse(ReasonNoToken, "send a service account token with the audience %s: authorization: bearer TOKEN", Audience)
 	}
-	now := time.Now()
-	claims, err := a.parse(token, now)
+	expires, err := a.parse(token, time.Now())
 	if err != nil {
 		return Identity{}, err
 	}
 	key := sha256.Sum256([]byte(token))
-	known := a.known(key)
-	if known != nil && now.Before(known.nextReview) {
-		return known.Identity, nil
-	}
-	if refusal, ok := a.invalid.Get(key); ok {
-		return Identity{}, refusal.(*Refusal)
+	if identity, ok, err := a.cached(key); ok {
+		return identity, err
 	}
 	// The review goes on if this caller ends, because others wait for it too.
 	reviewed := a.reviews.DoChan(string(key[:]), func() (any, error) {
+		if identity, ok, err := a.cached(key); ok {
+			return identity, err // another call has just finished the review
+		}
+		known := a.known(key)
 		if known == nil && (!a.source(ctx).Allow() || !a.newToken.Allow()) {
 			return Identity{}, refuse(ReasonRate, "too many new tokens; retry later")
 		}
-		return a.review(context.WithoutCancel(ctx), token, key, claims.expires, known)
+		return a.review(context.WithoutCancel(ctx), token, key, expires, known)
 	})
 	select {
 	case result := <-reviewed:
@@ -163,6 +162,18 @@ func (a *Authenticator) identify(ctx context.Context) (Identity, error) {
 	case <-ctx.Done():
 		return Identity{}, ctx.Err()
 	}
+}
+
+// cached returns the result of the last review of a token. It returns false if the token must be
+// reviewed.
+func (a *Authenticator) cached(key [sha256.Size]byte) (identity Identity, ok bool, err error) {
+	if known := a.known(key); known != nil && time.Now().Before(known.nextReview) {
+		return known.Identity, true, nil
+	}
+	if refusal, ok := a.invalid.Get(key); ok {
+		return identity, true, refusal.(*Refusal)
+	}
+	return identity, false, nil
 }
 
 func (a *Authenticator) known(key [sha256.Size]byte) *caller {

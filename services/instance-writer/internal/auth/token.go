@@ -11,16 +11,12 @@ import (
 // maxTokenBytes is more than the size of a token with all fields of Kubernetes.
 const maxTokenBytes = 8 << 10
 
-type claims struct {
-	expires time.Time
-}
-
-// parse refuses tokens that the API server would refuse too, without asking it. It does not verify
-// the signature: a token that it accepts can still be forged.
-func (a *Authenticator) parse(token string, now time.Time) (claims, error) {
+// parse returns when a token expires. It refuses tokens that the API server would refuse too, without
+// asking it. It does not verify the signature: a token that it accepts can still be forged.
+func (a *Authenticator) parse(token string, now time.Time) (time.Time, error) {
 	parts := strings.Split(token, ".")
 	if len(parts) != 3 || len(token) > maxTokenBytes {
-		return claims{}, refuse(ReasonToken, "token is not a service account token")
+		return time.Time{}, refuse(ReasonToken, "token is not a service account token")
 	}
 	var payload struct {
 		Audiences audiences `json:"aud"`
@@ -34,15 +30,15 @@ func (a *Authenticator) parse(token string, now time.Time) (claims, error) {
 	expires := time.Unix(int64(payload.Expires), 0)
 	switch {
 	case err != nil:
-		return claims{}, refuse(ReasonToken, "token is not a service account token: %v", err)
+		return time.Time{}, refuse(ReasonToken, "token is not a service account token: %v", err)
 	case !slices.Contains(payload.Audiences, Audience):
-		return claims{}, refuse(ReasonAudience, "token has the audiences %q: must be %s", payload.Audiences, Audience)
+		return time.Time{}, refuse(ReasonAudience, "token has the audiences %q: must be %s", payload.Audiences, Audience)
 	case now.After(expires):
-		return claims{}, refuse(ReasonExpired, "token expired at %s", expires.UTC().Format(time.RFC3339))
+		return time.Time{}, refuse(ReasonExpired, "token expired at %s", expires.UTC().Format(time.RFC3339))
 	case !strings.HasPrefix(payload.Subject, accountsName+a.Namespace+":"):
-		return claims{}, refuse(ReasonAccount, "%q is not a service account of namespace %q", payload.Subject, a.Namespace)
+		return time.Time{}, refuse(ReasonAccount, "%q is not a service account of namespace %q", payload.Subject, a.Namespace)
 	}
-	return claims{expires}, nil
+	return expires, nil
 }
 
 // audiences is a string or a list of strings.
