@@ -46,6 +46,8 @@ func TestMesh(t *testing.T) {
 		{"tutorial", tutorial},
 		{"samples of the README", samplesOfTheReadme},
 		{"camera with a rotated password", authenticatedCamera},
+		{"callers of instance-writer are identified", strangers},
+		{"certificates are renewed", rotatedCertificates},
 	}) {
 		return
 	}

@@ -24,6 +24,9 @@ import (
 	"akri.sh/libs/rpc"
 )
 
+// rotateAnnotation on the Secret makes a replica publish the next CA at once. The replica removes it.
+const rotateAnnotation = "akri.sh/rotate"
+
 const (
 	callTimeout  = 5 * time.Second
 	initialDelay = 200 * time.Millisecond
@@ -140,11 +143,12 @@ func (m *Manager) reconcile(ctx context.Context, now time.Time) (time.Duration, 
 	if !ok {
 		return 0, fmt.Errorf("ConfigMap %q %w", m.Name, errNotFound)
 	}
-	data, next, err := m.Lifetimes.renew(now, secret.Data)
+	_, rotate := secret.Annotations[rotateAnnotation]
+	data, next, err := m.Lifetimes.renew(now, secret.Data, rotate)
 	if err != nil {
 		return 0, err
 	}
-	if !equal(data, secret.Data) {
+	if rotate || !equal(data, secret.Data) {
 		return next.Sub(now), m.updateSecret(ctx, secret, data)
 	}
 	if configMap.Data[BundleKey] != string(data[BundleKey]) {
@@ -158,6 +162,7 @@ func (m *Manager) reconcile(ctx context.Context, now time.Time) (time.Duration, 
 func (m *Manager) updateSecret(ctx context.Context, secret *corev1.Secret, data map[string][]byte) error {
 	update := secret.DeepCopy()
 	update.Data = data
+	delete(update.Annotations, rotateAnnotation)
 	_, err := m.secrets.In(m.Namespace).Update(ctx, update, metav1.UpdateOptions{})
 	if apierrors.IsConflict(err) {
 		return nil

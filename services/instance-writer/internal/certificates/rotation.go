@@ -45,8 +45,8 @@ func (l Lifetimes) Validate() error {
 //
 // A new CA is first published in the bundle and signs later, when clients trust it. The previous CA
 // stays in the bundle until all certificates that it has signed have expired. A CA that is missing,
-// damaged or expired is replaced at once.
-func (l Lifetimes) renew(now time.Time, data map[string][]byte) (renewed map[string][]byte, next time.Time, err error) {
+// damaged or expired is replaced at once. With rotate the next CA is published now.
+func (l Lifetimes) renew(now time.Time, data map[string][]byte, rotate bool) (renewed map[string][]byte, next time.Time, err error) {
 	signer := load(now, data[signerCertKey], data[signerKeyKey])
 	upcoming := load(now, data[nextCertKey], data[nextKeyKey])
 	if signer == nil || (upcoming != nil && !now.Before(l.signsFrom(upcoming))) {
@@ -57,7 +57,7 @@ func (l Lifetimes) renew(now time.Time, data map[string][]byte) (renewed map[str
 			return nil, next, err
 		}
 	}
-	if upcoming == nil && !pki.Fresh(signer.Leaf, now) {
+	if upcoming == nil && (rotate || !pki.Fresh(signer.Leaf, now)) {
 		if upcoming, err = l.newCA(now); err != nil {
 			return nil, next, err
 		}

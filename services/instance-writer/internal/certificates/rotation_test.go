@@ -17,7 +17,7 @@ var (
 
 func renewed(t *testing.T, at time.Time, data map[string][]byte) (map[string][]byte, time.Time) {
 	t.Helper()
-	after, next, err := times.renew(at, data)
+	after, next, err := times.renew(at, data, false)
 	require.NoError(t, err)
 	return after, next
 }
@@ -96,4 +96,18 @@ func TestDamagedCAIsReplaced(t *testing.T) {
 	after, _ := renewed(t, begin.Add(21*time.Hour), rotating)
 	require.Equal(t, rotating[nextCertKey], after[signerCertKey], "the published CA signs")
 	require.Contains(t, string(after[BundleKey]), string(good[signerCertKey]), "servers still have certificates of the previous CA")
+}
+
+func TestRotationOnDemand(t *testing.T) {
+	first, _ := renewed(t, begin, nil)
+	second, next, err := times.renew(begin, first, true)
+	require.NoError(t, err)
+	require.Equal(t, begin.Add(times.Publish), next)
+	require.Equal(t, first[signerCertKey], second[signerCertKey])
+	require.Contains(t, string(second[BundleKey]), string(second[nextCertKey]))
+	again, _, err := times.renew(begin, second, true)
+	require.NoError(t, err)
+	require.Equal(t, second, again, "the next CA is published already")
+	third, _ := renewed(t, next, second)
+	require.Equal(t, second[nextCertKey], third[signerCertKey])
 }
