@@ -28,15 +28,15 @@ func TestLifetimes(t *testing.T) {
 	require.ErrorContains(t, Lifetimes{CA: time.Hour}.Validate(), "must be positive")
 }
 
-// A client that reads the bundle with a delay of one hour trusts the server at every step of two
-// years, and the bundle never has more than three CAs.
+// A client that reads the bundle with a delay of one hour trusts the server at every step of 20
+// days, and the bundle never has more than three CAs.
 func TestRotationIsNeverVisibleToClients(t *testing.T) {
 	data, next := renewed(t, begin, nil)
 	mounted, published := data[BundleKey], begin // what the client has, and since when the bundle is published
 	bundle := data[BundleKey]
 	var server pki.KeyPair
 	signers := map[string]bool{}
-	for now := begin; now.Before(begin.Add(2 * 365 * 24 * time.Hour)); now = next {
+	for now := begin; now.Before(begin.Add(20 * 24 * time.Hour)); now = next {
 		same, _ := renewed(t, now.Add(-time.Second), data)
 		require.Equal(t, data, same, "a change before its time")
 		if !now.Equal(begin) {
@@ -60,7 +60,7 @@ func TestRotationIsNeverVisibleToClients(t *testing.T) {
 		signers[string(ca.CertificatePEM)] = true
 		require.LessOrEqual(t, len(pki.Bundle(now, data[BundleKey])), 3*len(ca.CertificatePEM)+30)
 	}
-	require.Greater(t, len(signers), 700)
+	require.Greater(t, len(signers), 15)
 }
 
 func earlier(a, b time.Time) time.Time {
