@@ -231,7 +231,7 @@ func TestRightsOnProperties(t *testing.T) {
 			rendered, err := render(t, arguments...)
 			require.NoError(t, err)
 			require.Equal(t, expected.reads, strings.Count(rendered, "resources: ["+resource+"]\n"), value)
-			require.Equal(t, expected.roles, strings.Count(rendered, "kind: RoleBinding\n"), value)
+			require.Equal(t, expected.roles, strings.Count(rendered, "\n  kind: Role\n  name: akri-instance-writer-"+resource+"\n"), value)
 		}
 	}
 }
@@ -286,10 +286,36 @@ func TestAgentReplacesServices(t *testing.T) {
 	}
 }
 
+// TestTransport checks the two ways to serve nodes and the two origins of the certificates.
+func TestTransport(t *testing.T) {
+	const plainPort, ownCA = "name: grpc-plain", "resourceNames: [akri-ca]"
+	rendered, err := render(t)
+	require.NoError(t, err)
+	require.NotContains(t, rendered, plainPort)
+	require.NotContains(t, rendered, "AKRI_PLAIN_ADDRESS")
+	require.Contains(t, rendered, ownCA)
+
+	rendered, err = render(t, set("global.transport.mode=both")...)
+	require.NoError(t, err)
+	require.Equal(t, 2, strings.Count(rendered, plainPort), "container and Service")
+	require.Contains(t, rendered, "AKRI_PLAIN_ADDRESS")
+
+	rendered, err = render(t, set("global.transport.existingSecret=mine", "global.transport.caConfigMap=bundle")...)
+	require.NoError(t, err)
+	require.NotContains(t, rendered, "akri-ca")
+	require.Contains(t, rendered, "secretName: mine")
+	require.Equal(t, 2, strings.Count(rendered, "name: bundle"), "discovery-operator and device-plugin-host")
+
+	_, err = render(t, set("global.transport.existingSecret=mine")...)
+	require.ErrorContains(t, err, "set global.transport.caConfigMap to the ConfigMap")
+	_, err = render(t, set("global.transport.mode=plain")...)
+	require.ErrorContains(t, err, "value must be one of 'tls', 'both'")
+}
+
 // TestRights checks the rights of every service. docs/architecture.md has the same table.
 func TestRights(t *testing.T) {
 	rights := map[string][]string{
-		"akri-instance-writer": {"instances", "configurations", "configurations/status", "configurations/finalizers", "nodes", "events"},
+		"akri-instance-writer": {"instances", "configurations", "configurations/status", "configurations/finalizers", "nodes", "events", "tokenreviews"},
 		"akri-controller":      {"instances", "configurations", "instances/finalizers", "configurations/finalizers", "pods", "services", "jobs", "configurations", "events", "validatingwebhookconfigurations"},
 		"akri-cleanup":         {"instances", "configurations", "configurations/status", "pods", "services", "jobs", "leases"},
 	}

@@ -106,7 +106,7 @@ func start(t *testing.T) (address string) {
 	t.Helper()
 	address, err := process.FreeAddress(t.Context())
 	require.NoError(t, err)
-	run(t, "instance-writer", "--address", address)
+	run(t, "instance-writer", "--address=", "--plain-address", address)
 	run(t, "broker-controller", "--leader-elect=false")
 	return address
 }

@@ -32,7 +32,7 @@ func startWriter(ctx context.Context, api *kubetest.Server) (w *writer, err erro
 	if w.address, err = process.FreeAddress(ctx); err != nil {
 		return nil, err
 	}
-	if w.process, err = process.Start(ctx, api, "instance-writer", "--address", w.address, "--admin-address=", "--log-level=error"); err != nil {
+	if w.process, err = process.Start(ctx, api, "instance-writer", "--address=", "--plain-address", w.address, "--admin-address=", "--log-level=error"); err != nil {
 		return nil, err
 	}
 	if w.conn, err = rpc.Dial(w.address, prometheus.NewRegistry()); err != nil {

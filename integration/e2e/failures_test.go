@@ -92,7 +92,9 @@ func awaitOffered(t *testing.T, node cluster.Node) {
 func apiServerStopped(t *testing.T) {
 	away, err := time.ParseDuration(cmp.Or(os.Getenv("AKRI_E2E_AWAY"), "5s"))
 	require.NoError(t, err)
+	known := knownCallers(t)
 	require.NoError(t, akri.Cluster.StopAPI(t.Context()))
+	known()
 	<-time.After(away)
 	require.NoError(t, akri.Cluster.StartAPI(t.Context()))
 	await(t, "the API server to return nodes", func(ctx context.Context) error {

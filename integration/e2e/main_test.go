@@ -7,6 +7,7 @@ import (
 	"context"
 	"fmt"
 	"os"
+	"slices"
 	"testing"
 	"time"
 
@@ -49,7 +50,7 @@ func run(m *testing.M) int {
 		fmt.Fprintln(os.Stderr, err)
 		return 1
 	}
-	akri.Values = selectedForm().values
+	akri.Values = slices.Concat(selectedForm().values, rotation)
 	progress("the cluster is ready")
 	return m.Run()
 }

@@ -51,6 +51,8 @@ func TestMesh(t *testing.T) {
 		{"cameras", cameras},
 		{"node services have no rights", noNodeRights},
 		{"a node gets the properties of its handlers", propertiesOfOwnHandlers},
+		{"callers of instance-writer are identified", strangers},
+		{"certificates are renewed", rotatedCertificates},
 	}) {
 		return
 	}

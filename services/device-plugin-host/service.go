@@ -28,13 +28,15 @@ import (
 
 // Config is filled from flags and environment.
 type Config struct {
-	NodeName          string `help:"Name of this node." required:"" env:"AKRI_NODE_NAME,AGENT_NODE_NAME"`
-	Pod               string `help:"Name of this Pod. Slots are released only while the kubelet lists it. Empty: while the kubelet lists any Pod." placeholder:"NAMESPACE/NAME"`
-	KubeletDir        string `help:"Directory of the kubelet's device plugin sockets." default:"/var/lib/kubelet/device-plugins"`
-	PodResources      string `help:"Path of the kubelet's pod-resources socket." default:"/var/lib/kubelet/pod-resources/kubelet.sock"`
-	DiscoveryOperator string `help:"Address of discovery-operator." default:"unix:///run/akri/discovery-operator.sock" placeholder:"ADDRESS"`
-	InstanceWriter    string `help:"Address of instance-writer." default:"dns:///akri-instance-writer:9090" placeholder:"ADDRESS"`
-	Allocator         string `help:"Address of config-plugin-allocator." default:"unix:///run/akri/config-plugin-allocator.sock" placeholder:"ADDRESS"`
+	NodeName            string `help:"Name of this node." required:"" env:"AKRI_NODE_NAME,AGENT_NODE_NAME"`
+	Pod                 string `help:"Name of this Pod. Slots are released only while the kubelet lists it. Empty: while the kubelet lists any Pod." placeholder:"NAMESPACE/NAME"`
+	KubeletDir          string `help:"Directory of the kubelet's device plugin sockets." default:"/var/lib/kubelet/device-plugins"`
+	PodResources        string `help:"Path of the kubelet's pod-resources socket." default:"/var/lib/kubelet/pod-resources/kubelet.sock"`
+	DiscoveryOperator   string `help:"Address of discovery-operator." default:"unix:///run/akri/discovery-operator.sock" placeholder:"ADDRESS"`
+	InstanceWriter      string `help:"Address of instance-writer." default:"dns:///akri-instance-writer:9443" placeholder:"ADDRESS"`
+	InstanceWriterCA    string `help:"File with the CA certificates that verify instance-writer. Empty: plain text." placeholder:"FILE"`
+	InstanceWriterToken string `help:"File with the service account token that is sent to instance-writer. Empty: none." placeholder:"FILE"`
+	Allocator           string `help:"Address of config-plugin-allocator." default:"unix:///run/akri/config-plugin-allocator.sock" placeholder:"ADDRESS"`
 }
 
 // Service is device-plugin-host.
@@ -45,6 +47,7 @@ type Service struct {
 	metrics   *metrics
 	store     *node.Store
 	socketDir *kubelet.SocketDir
+	identity  []grpc.DialOption
 }
 
 // New returns the service. Run starts it.
@@ -56,8 +59,12 @@ func New(config Config, env service.Env) (*Service, error) {
 	if err != nil {
 		return nil, fmt.Errorf("--pod: %w", err)
 	}
+	identity, err := rpc.Identity{CAFile: config.InstanceWriterCA, TokenFile: config.InstanceWriterToken}.DialOptions()
+	if err != nil {
+		return nil, fmt.Errorf("--instance-writer-ca, --instance-writer-token: %w", err)
+	}
 	s := &Service{
-		config: config, ownPod: ownPod, env: env, metrics: newMetrics(env.Metrics),
+		config: config, identity: identity, ownPod: ownPod, env: env, metrics: newMetrics(env.Metrics),
 		store: node.NewStore(config.NodeName), socketDir: kubelet.NewSocketDir(config.KubeletDir, env.Log),
 	}
 	env.Health.AddReadiness("sources", s.store.CheckReady)
@@ -142,14 +149,15 @@ func (s *Service) dial() (conns connections, closeAll func(), err error) {
 	for _, target := range []struct {
 		address string
 		conn    **grpc.ClientConn
+		options []grpc.DialOption
 	}{
-		{s.config.DiscoveryOperator, &conns.operator},
-		{s.config.InstanceWriter, &conns.writer},
-		{s.config.Allocator, &conns.allocator},
-		{s.socketDir.Address(), &conns.kubelet},
-		{"unix://" + s.config.PodResources, &conns.podResources},
+		{s.config.DiscoveryOperator, &conns.operator, nil},
+		{s.config.InstanceWriter, &conns.writer, s.identity},
+		{s.config.Allocator, &conns.allocator, nil},
+		{s.socketDir.Address(), &conns.kubelet, nil},
+		{"unix://" + s.config.PodResources, &conns.podResources, nil},
 	} {
-		if *target.conn, err = rpc.Dial(target.address, s.env.Metrics); err != nil {
+		if *target.conn, err = rpc.Dial(target.address, s.env.Metrics, target.options...); err != nil {
 			closeAll()
 			return conns, nil, err
 		}

@@ -27,11 +27,13 @@ import (
 
 // Config of the service.
 type Config struct {
-	Socket         string        `help:"Address of the device inventory." default:"unix:///run/akri/discovery-operator.sock" placeholder:"ADDRESS"`
-	Registrar      string        `help:"Address of the registrar." default:"unix:///run/akri/registrar.sock" placeholder:"ADDRESS"`
-	InstanceWriter string        `help:"Address of the instance-writer." default:"dns:///akri-instance-writer:9090" placeholder:"ADDRESS"`
-	NodeName       string        `help:"Name of this node." env:"AKRI_NODE_NAME,AGENT_NODE_NAME" placeholder:"NAME"`
-	HandlerGrace   time.Duration `help:"Time that devices are kept without a handler that can be reached." default:"5m"`
+	Socket              string        `help:"Address of the device inventory." default:"unix:///run/akri/discovery-operator.sock" placeholder:"ADDRESS"`
+	Registrar           string        `help:"Address of the registrar." default:"unix:///run/akri/registrar.sock" placeholder:"ADDRESS"`
+	InstanceWriter      string        `help:"Address of the instance-writer." default:"dns:///akri-instance-writer:9443" placeholder:"ADDRESS"`
+	InstanceWriterCA    string        `help:"File with the CA certificates that verify instance-writer. Empty: plain text." placeholder:"FILE"`
+	InstanceWriterToken string        `help:"File with the service account token that is sent to instance-writer. Empty: none." placeholder:"FILE"`
+	NodeName            string        `help:"Name of this node." env:"AKRI_NODE_NAME,AGENT_NODE_NAME" placeholder:"NAME"`
+	HandlerGrace        time.Duration `help:"Time that devices are kept without a handler that can be reached." default:"5m"`
 
 	AllowHostPaths  []string `help:"Dangerous host paths that devices may use, with all paths below them." placeholder:"PATH"`
 	AllowProperties []string `help:"Dangerous names that properties of devices may have, such as LD_PRELOAD." placeholder:"NAME"`
@@ -44,8 +46,9 @@ type Config struct {
 
 // Service is the discovery-operator.
 type Service struct {
-	config Config
-	env    service.Env
+	config   Config
+	env      service.Env
+	identity []grpc.DialOption
 }
 
 // New returns a service, or all problems of the configuration. It starts nothing.
@@ -62,10 +65,14 @@ func New(config Config, env service.Env) (*Service, error) {
 			problems = append(problems, fmt.Errorf("--allow-host-paths %q: must be an absolute path", path))
 		}
 	}
+	identity, err := rpc.Identity{CAFile: config.InstanceWriterCA, TokenFile: config.InstanceWriterToken}.DialOptions()
+	if err != nil {
+		problems = append(problems, fmt.Errorf("--instance-writer-ca, --instance-writer-token: %w", err))
+	}
 	if err := errors.Join(problems...); err != nil {
 		return nil, err
 	}
-	return &Service{config: config, env: env}, nil
+	return &Service{config: config, env: env, identity: identity}, nil
 }
 
 // Run works until ctx ends.
@@ -80,7 +87,7 @@ func (s *Service) Run(ctx context.Context) error {
 		return err
 	}
 	defer registrar.Close()
-	writer, err := rpc.Dial(s.config.InstanceWriter, s.env.Metrics)
+	writer, err := rpc.Dial(s.config.InstanceWriter, s.env.Metrics, s.identity...)
 	if err != nil {
 		return err
 	}

@@ -16,6 +16,9 @@ type metrics struct {
 	batch        batch.Metrics
 	apiWrites    *prometheus.CounterVec
 	reservations *prometheus.CounterVec
+
+	refusedCalls       *prometheus.CounterVec
+	refusedConnections prometheus.Counter
 }
 
 func newMetrics(registerer prometheus.Registerer) metrics {
@@ -41,6 +44,12 @@ func newMetrics(registerer prometheus.Registerer) metrics {
 		reservations: registered.NewCounterVec(prometheus.CounterOpts{
 			Name: "akri_slot_reservations_total", Help: "ReserveSlots calls, by result.",
 		}, []string{"result"}),
+		refusedCalls: registered.NewCounterVec(prometheus.CounterOpts{
+			Name: "akri_refused_calls_total", Help: "Calls that were refused because of the identity or the number of calls of the caller, by reason.",
+		}, []string{"reason"}),
+		refusedConnections: registered.NewCounter(prometheus.CounterOpts{
+			Name: "akri_refused_connections_total", Help: "Connections that were closed because their IP address had too many.",
+		}),
 	}
 }
 

@@ -57,7 +57,7 @@ func freeAddress(t testing.TB) string {
 
 func (p *process) start() {
 	command := exec.CommandContext(p.Context(), p.binary,
-		"--address", p.address, "--admin-address=", "--kubeconfig", p.kubeconfig, "--log-level=error")
+		"--address=", "--plain-address", p.address, "--admin-address=", "--kubeconfig", p.kubeconfig, "--log-level=error")
 	command.Stderr = os.Stderr
 	command.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	require.NoError(p, command.Start())

@@ -24,6 +24,7 @@ import (
 
 	"akri.sh/services/instance-writer/internal/batch"
 	"akri.sh/services/instance-writer/internal/catalog"
+	"akri.sh/services/instance-writer/internal/certificates"
 	"akri.sh/services/instance-writer/internal/cluster"
 	"akri.sh/services/instance-writer/internal/properties"
 	"akri.sh/services/instance-writer/internal/reconcile"
@@ -35,20 +36,34 @@ import (
 type Config struct {
 	kube.Flags
 
-	Address       string        `help:"Address of the gRPC server." default:":9090" placeholder:"HOST:PORT"`
-	ConnectionAge time.Duration `help:"Age at which connections are closed, so that nodes spread over the replicas. 0: never." default:"10m"`
-	NodeGrace     time.Duration `help:"Time that a node may be not ready before its devices are removed." default:"5m"`
-	ReportGrace   time.Duration `help:"Time that a node may be without a report stream before the status of its Configurations shows it. 0: never." default:"1m"`
-	Namespace     string        `help:"Namespace of the Lease akri-instance-writer, with which replicas share the nodes that report." default:"default"`
+	Address              string        `help:"Address of the gRPC server with TLS, whose callers send a service account token. Empty: disabled." default:":9443" placeholder:"HOST:PORT"`
+	PlainAddress         string        `help:"Address of a gRPC server in plain text that serves anyone, for nodes of an earlier release. Empty: disabled." placeholder:"HOST:PORT"`
+	ConnectionAge        time.Duration `help:"Age at which connections are closed, so that nodes spread over the replicas. 0: never." default:"10m"`
+	NodeGrace            time.Duration `help:"Time that a node may be not ready before its devices are removed." default:"5m"`
+	ReportGrace          time.Duration `help:"Time that a node may be without a report stream before the status of its Configurations shows it. 0: never." default:"1m"`
+	Namespace            string        `help:"Namespace of the Service, of the certificates, of the service accounts of callers and of the Lease with the nodes that report." default:"default"`
+	ConnectionsPerSource int           `help:"Maximum number of connections of one IP address." default:"64"`
+	MaxMessageBytes      int           `help:"Maximum size of a request." default:"4194304"`
+	TLS                  TLSConfig     `embed:"" prefix:"tls-"`
+}
+
+// TLSConfig selects the server certificate.
+type TLSConfig struct {
+	Dir     string `help:"Directory with tls.crt and tls.key, which are read at each handshake. Empty: certificates of a CA that instance-writer makes itself." placeholder:"DIR"`
+	Service string `help:"Name of the Service in the certificates." default:"akri-instance-writer"`
+	Name    string `help:"Name of the Secret with the CA and of the ConfigMap with the CA certificates." default:"akri-ca"`
+
+	certificates.Lifetimes `embed:"" prefix:"lifetime-"`
 }
 
 // Service is a replica of instance-writer.
 type Service struct {
-	address    string
+	config     Config
 	cluster    *cluster.Cluster
 	reconciler *reconcile.Reconciler
 	catalog    *catalog.Catalog
-	server     *grpc.Server
+	secured    *secured // nil if disabled
+	plain      *grpc.Server
 	stopping   chan struct{}
 }
 
@@ -79,14 +94,24 @@ func New(config Config, env service.Env) (*Service, error) {
 		Stopping: stopping, ConnectionLost: objects.ConnectionLost, Log: env.Log,
 	})
 	objects.OnInstance(instances.InstanceChanged)
-	grpcServer := rpc.NewServer(env.Log, env.Metrics, rpc.Replicated(config.ConnectionAge))
-	instancev1.RegisterInstanceServiceServer(grpcServer, instances)
-	configurationv1.RegisterConfigurationServiceServer(grpcServer, &server.ConfigurationServer{
-		Catalog: configurations, Stopping: stopping, ConnectionLost: objects.ConnectionLost,
-	})
-	return &Service{
-		address: config.Address, cluster: objects, reconciler: reconciler, catalog: configurations, server: grpcServer, stopping: stopping,
-	}, nil
+	register := func(grpcServer *grpc.Server) {
+		instancev1.RegisterInstanceServiceServer(grpcServer, instances)
+		configurationv1.RegisterConfigurationServiceServer(grpcServer, &server.ConfigurationServer{
+			Catalog: configurations, Stopping: stopping, ConnectionLost: objects.ConnectionLost,
+		})
+	}
+	s := &Service{config: config, cluster: objects, reconciler: reconciler, catalog: configurations, stopping: stopping}
+	if config.Address != "" {
+		if s.secured, err = newSecured(config, env, restConfig, objects, metrics); err != nil {
+			return nil, err
+		}
+		register(s.secured.server)
+	}
+	if config.PlainAddress != "" {
+		s.plain = rpc.NewServer(env.Log, env.Metrics, rpc.Replicated(config.ConnectionAge))
+		register(s.plain)
+	}
+	return s, nil
 }
 
 func newCatalog(config *rest.Config, objects *cluster.Cluster, log *zap.Logger) (*catalog.Catalog, error) {
@@ -101,17 +126,26 @@ func newCatalog(config *rest.Config, objects *cluster.Cluster, log *zap.Logger) 
 
 // Run serves until ctx ends. Calls are answered once the caches are complete.
 func (s *Service) Run(ctx context.Context) error {
-	listener, err := rpc.Listen(ctx, s.address)
-	if err != nil {
-		return err
+	var secured, plain net.Listener
+	var err error
+	if s.secured != nil {
+		if secured, err = rpc.Listen(ctx, s.config.Address); err != nil {
+			return err
+		}
+		defer secured.Close()
 	}
-	return s.Serve(ctx, listener)
+	if s.plain != nil {
+		if plain, err = rpc.Listen(ctx, s.config.PlainAddress); err != nil {
+			return err
+		}
+		defer plain.Close()
+	}
+	return s.Serve(ctx, secured, plain)
 }
 
-// Serve is Run with a listener, which it closes.
-func (s *Service) Serve(ctx context.Context, listener net.Listener) error {
-	defer func() { _ = listener.Close() }()
-	// The reconciler stops after the gRPC server, so that running calls are answered.
+// Serve is Run with listeners of the servers that are enabled. It closes them.
+func (s *Service) Serve(ctx context.Context, secured, plain net.Listener) error {
+	// The reconciler stops after the gRPC servers, so that running calls are answered.
 	background, stop := context.WithCancel(context.WithoutCancel(ctx))
 	defer stop()
 	endStreams := context.AfterFunc(ctx, func() { close(s.stopping) })
@@ -128,7 +162,14 @@ func (s *Service) Serve(ctx context.Context, listener net.Listener) error {
 		}
 		group.Go(func() error { return s.reconciler.Run(background) })
 		group.Go(func() error { s.catalog.Run(background); return nil })
-		return rpc.Serve(ctx, s.server, listener)
+		serving, ctx := errgroup.WithContext(ctx)
+		if s.secured != nil {
+			serving.Go(func() error { return s.secured.serve(ctx, secured) })
+		}
+		if s.plain != nil {
+			serving.Go(func() error { return rpc.Serve(ctx, s.plain, plain) })
+		}
+		return serving.Wait()
 	})
 	return group.Wait()
 }

@@ -22,6 +22,7 @@ import (
 
 	"akri.sh/libs/broadcast"
 	"akri.sh/libs/kube"
+	"akri.sh/libs/pki"
 )
 
 const (
@@ -135,7 +136,7 @@ func (w *Webhook) verify(bundle []byte) error {
 	if certificate == nil {
 		return errNoCertificate
 	}
-	if err := verifyChain(certificate, bundle, w.serverName(), time.Now()); err != nil {
+	if err := pki.Verify(certificate, bundle, w.serverName(), time.Now()); err != nil {
 		return fmt.Errorf("verify the certificate with the registered CA: %w", err)
 	}
 	return nil

@@ -5,11 +5,14 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"go.uber.org/zap"
 	"google.golang.org/grpc"
+	"google.golang.org/protobuf/proto"
 
+	akriv0 "akri.sh/libs/apis/akri/v0"
 	"akri.sh/libs/broadcast"
 	"akri.sh/libs/rpc"
 	instancev1 "akri.sh/proto/akri/instance/v1"
@@ -22,6 +25,8 @@ const (
 	maxInFlight = 64
 	// responseTimeout is the time after which another replica of the instance-writer is tried.
 	responseTimeout = 30 * time.Second
+	// maxReportBytes is the size of a request that instance-writer accepts, less its overhead.
+	maxReportBytes = 4<<20 - 1<<10
 )
 
 var errNoResponse = errors.New("instance-writer has not responded for " + responseTimeout.String())
@@ -145,13 +150,25 @@ func (s *reportStream) send(snapshot inventory.Snapshot) error {
 }
 
 func (s *reportStream) request(report *instancev1.ReportDevicesRequest) *instancev1.ReportDevicesRequest {
-	return &instancev1.ReportDevicesRequest{
+	request := &instancev1.ReportDevicesRequest{
 		Node: s.node, Revision: s.revision,
 		Namespace: report.GetNamespace(), Configuration: report.GetConfiguration(),
 		ConfigurationUid: report.GetConfigurationUid(), ConfigurationGeneration: report.GetConfigurationGeneration(),
 		Complete: report.GetComplete(), Answered: report.GetAnswered(), Devices: report.GetDevices(),
 		Handlers: report.GetHandlers(), Problems: report.GetProblems(),
 	}
+	if size := proto.Size(request); size > maxReportBytes {
+		withoutDevices(request, size)
+	}
+	return request
+}
+
+// withoutDevices makes a report that is too large one that changes no device and names the problem.
+func withoutDevices(request *instancev1.ReportDevicesRequest, size int) {
+	message := fmt.Sprintf("the %d devices of node %s have %d bytes of ids and properties: must be at most %d bytes; "+
+		"no device was added or removed", len(request.GetDevices()), request.GetNode(), size, maxReportBytes)
+	request.Devices, request.Complete, request.Answered = nil, false, true
+	request.Problems = append(slices.Clone(request.GetProblems()), &instancev1.Problem{Reason: akriv0.ReasonInvalidDevice, Message: message})
 }
 
 // acknowledge logs the refusals of a response, unless they are those of the last response: a new

@@ -10,9 +10,11 @@ import (
 	"sync"
 	"time"
 
+	"golang.org/x/sync/semaphore"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
@@ -27,6 +29,8 @@ const (
 	// maxUnanswered is the number of unanswered reports of a stream at which the server stops
 	// receiving.
 	maxUnanswered = 256
+	// maxUnansweredBytes limits the memory of the reports of a stream that are not answered.
+	maxUnansweredBytes = 8 << 20
 	// configurationTimeout is how long a report waits until the watch delivers its Configuration.
 	configurationTimeout = 5 * time.Second
 	// writeTimeout is shorter than the time after which a node reopens an unanswered stream.
@@ -44,6 +48,7 @@ type reportStream struct {
 	reports *reports.Stream
 	// unanswered has an element for each report without a response.
 	unanswered chan struct{}
+	bytes      *semaphore.Weighted
 	responses  chan *instancev1.ReportDevicesResponse
 }
 
@@ -56,7 +61,8 @@ func (s *Server) ReportDevices(
 	defer cancel(nil)
 	session := &reportStream{
 		Server: s, BidiStreamingServer: stream,
-		unanswered: make(chan struct{}, maxUnanswered), responses: make(chan *instancev1.ReportDevicesResponse),
+		unanswered: make(chan struct{}, maxUnanswered), bytes: semaphore.NewWeighted(maxUnansweredBytes),
+		responses: make(chan *instancev1.ReportDevicesResponse),
 	}
 	// Recv fails when this call returns, which ends the goroutine.
 	received := make(chan error, 1)
@@ -92,7 +98,12 @@ func (s *reportStream) receiveAll(ctx context.Context, cancel context.CancelCaus
 		case <-ctx.Done():
 			return context.Cause(ctx)
 		}
+		size := int64(min(proto.Size(request), maxUnansweredBytes))
+		if s.bytes.Acquire(ctx, size) != nil {
+			return context.Cause(ctx)
+		}
 		processing.Go(func() {
+			defer s.bytes.Release(size)
 			if err := s.process(ctx, request, sequence); err != nil {
 				cancel(err)
 			}

@@ -4,6 +4,7 @@
      name         Name of the DaemonSet; by default akri.name.
      metricsPort  Port of /metrics and of the probes; by default 8080.
      directories  Directories of the node to mount: handlers, mesh, kubelet.
+     callers      Prefixes of the environment variables of the components that call instance-writer.
      env, volumeMounts, volumes   YAML lists to append, or nothing. */}}
 {{- define "akri.daemonSet" -}}
 {{- $ := .context -}}
@@ -48,12 +49,33 @@ spec:
               valueFrom:
                 fieldRef: {fieldPath: status.podIP}
             {{- end }}
+            {{- range .callers }}
+            - name: AKRI_{{ . }}INSTANCE_WRITER_CA
+              value: /var/run/secrets/akri/ca.crt
+            - name: AKRI_{{ . }}INSTANCE_WRITER_TOKEN
+              value: /var/run/secrets/akri/token
+            {{- end }}
             {{- with .env | default "" | trim }}{{ . | nindent 12 }}{{ end }}
           volumeMounts:
             {{- include "akri.directoryMounts" .directories | trim | nindent 12 }}
+            {{- if .callers }}
+            - {name: identity, mountPath: /var/run/secrets/akri, readOnly: true}
+            {{- end }}
             {{- with .volumeMounts | default "" | trim }}{{ . | nindent 12 }}{{ end }}
       volumes:
         {{- include "akri.directoryVolumes" . | trim | nindent 8 }}
+        {{- if .callers }}
+        # How the Pod proves to instance-writer on which node it runs, and verifies instance-writer.
+        # The Pod starts when instance-writer has published its CA certificates.
+        - name: identity
+          projected:
+            defaultMode: 0400
+            sources:
+              - serviceAccountToken: {audience: akri-instance-writer, expirationSeconds: 3600, path: token}
+              - configMap:
+                  name: {{ include "akri.caConfigMap" $ }}
+                  items: [{key: ca.crt, path: ca.crt}]
+        {{- end }}
         {{- with .volumes | default "" | trim }}{{ . | nindent 8 }}{{ end }}
 {{- end }}
 

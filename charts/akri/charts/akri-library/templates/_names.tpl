@@ -54,3 +54,8 @@ annotations: {{- toYaml . | nindent 2 }}
 {{- range $agent.handlers }}{{ $services = append $services (printf "handler-%s" .) }}{{ end -}}
 {{- if and $agent.enabled (has .Chart.Name $services) }}yes{{ end -}}
 {{- end }}
+
+{{/* The ConfigMap with the CA certificates that verify instance-writer. */}}
+{{- define "akri.caConfigMap" -}}
+{{ ((.Values.global).transport).caConfigMap | default "akri-ca" }}
+{{- end }}

@@ -1,0 +1,136 @@
+// Package pki creates CA certificates and server certificates and decides when to renew them.
+package pki
+
+import (
+	"bytes"
+	"crypto"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/pem"
+	"fmt"
+	"math/big"
+	"time"
+)
+
+const (
+	// Backdate is the time before its creation from which a certificate is valid. It is for clients
+	// whose clocks are behind.
+	Backdate   = time.Hour
+	serialBits = 127
+)
+
+// KeyPair is a certificate with its key, parsed and in PEM.
+type KeyPair struct {
+	tls.Certificate
+
+	CertificatePEM, KeyPEM []byte
+}
+
+// Load parses a certificate and its key.
+func Load(certificatePEM, keyPEM []byte) (KeyPair, error) {
+	certificate, err := tls.X509KeyPair(certificatePEM, keyPEM)
+	if err != nil {
+		return KeyPair{}, fmt.Errorf("read certificate: %w", err)
+	}
+	return KeyPair{certificate, certificatePEM, keyPEM}, nil
+}
+
+// NewCA returns a CA with a new key.
+func NewCA(now time.Time, name string, lifetime time.Duration) (KeyPair, error) {
+	return issue(now, &x509.Certificate{
+		Subject:               pkix.Name{CommonName: name},
+		NotAfter:              now.Add(lifetime),
+		KeyUsage:              x509.KeyUsageCertSign,
+		IsCA:                  true,
+		BasicConstraintsValid: true,
+	}, nil)
+}
+
+// NewServer returns a server certificate for the DNS names with a new key. It expires with the CA
+// at the latest.
+func NewServer(now time.Time, ca KeyPair, name string, lifetime time.Duration, dnsNames []string) (KeyPair, error) {
+	expiry := now.Add(lifetime)
+	if expiry.After(ca.Leaf.NotAfter) {
+		expiry = ca.Leaf.NotAfter
+	}
+	return issue(now, &x509.Certificate{
+		Subject:     pkix.Name{CommonName: name},
+		NotAfter:    expiry,
+		KeyUsage:    x509.KeyUsageDigitalSignature,
+		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth},
+		DNSNames:    dnsNames,
+	}, &ca)
+}
+
+// issue returns a certificate with a new key. It is signed by ca, or self-signed if ca is nil.
+func issue(now time.Time, template *x509.Certificate, ca *KeyPair) (pair KeyPair, err error) {
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		return pair, fmt.Errorf("generate key: %w", err)
+	}
+	if template.SerialNumber, err = rand.Int(rand.Reader, new(big.Int).Lsh(big.NewInt(1), serialBits)); err != nil {
+		return pair, fmt.Errorf("generate serial number: %w", err)
+	}
+	template.NotBefore = now.Add(-Backdate)
+	parent, signer := template, crypto.PrivateKey(key)
+	if ca != nil {
+		parent, signer = ca.Leaf, ca.PrivateKey
+	}
+	certificate, err := x509.CreateCertificate(rand.Reader, template, parent, &key.PublicKey, signer)
+	if err != nil {
+		return pair, fmt.Errorf("sign certificate: %w", err)
+	}
+	encodedKey, err := x509.MarshalECPrivateKey(key)
+	if err != nil {
+		return pair, fmt.Errorf("encode key: %w", err)
+	}
+	return Load(
+		pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: certificate}),
+		pem.EncodeToMemory(&pem.Block{Type: "EC PRIVATE KEY", Bytes: encodedKey}))
+}
+
+// Created returns the time at which this package created the certificate.
+func Created(certificate *x509.Certificate) time.Time { return certificate.NotBefore.Add(Backdate) }
+
+// RenewalTime returns the time after two thirds of the lifetime of a certificate.
+func RenewalTime(certificate *x509.Certificate) time.Time {
+	created := Created(certificate)
+	return created.Add(certificate.NotAfter.Sub(created) * 2 / 3)
+}
+
+// Fresh reports whether a certificate is valid and need not be renewed.
+func Fresh(certificate *x509.Certificate, now time.Time) bool {
+	return !now.Before(certificate.NotBefore) && now.Before(RenewalTime(certificate))
+}
+
+// Verify verifies the chain of a server for a DNS name with the CA certificates of a bundle.
+func Verify(chain *tls.Certificate, bundle []byte, name string, now time.Time) error {
+	roots, intermediates := x509.NewCertPool(), x509.NewCertPool()
+	roots.AppendCertsFromPEM(bundle)
+	for _, der := range chain.Certificate[1:] {
+		if certificate, err := x509.ParseCertificate(der); err == nil {
+			intermediates.AddCert(certificate)
+		}
+	}
+	_, err := chain.Leaf.Verify(x509.VerifyOptions{
+		Roots: roots, Intermediates: intermediates, DNSName: name, CurrentTime: now,
+	})
+	return err
+}
+
+// Bundle joins certificates in PEM, without those that have expired and without duplicates.
+func Bundle(now time.Time, parts ...[]byte) []byte {
+	var bundle []byte
+	for block, rest := pem.Decode(bytes.Join(parts, nil)); block != nil; block, rest = pem.Decode(rest) {
+		encoded := pem.EncodeToMemory(block)
+		certificate, err := x509.ParseCertificate(block.Bytes)
+		if err == nil && now.Before(certificate.NotAfter) && !bytes.Contains(bundle, encoded) {
+			bundle = append(bundle, encoded...)
+		}
+	}
+	return bundle
+}

@@ -1,0 +1,278 @@
+// Package auth finds out who calls instance-writer. A caller sends the token of its service account,
+// which the API server reviews. The token states the node on which the caller runs, and a call may
+// name no other node.
+package auth
+
+import (
+	"context"
+	"crypto/sha256"
+	"errors"
+	"net"
+	"slices"
+	"sync"
+	"time"
+
+	middleware "github.com/grpc-ecosystem/go-grpc-middleware/v2/interceptors/auth"
+	"github.com/prometheus/client_golang/prometheus"
+	"go.uber.org/zap"
+	"golang.org/x/sync/singleflight"
+	"golang.org/x/time/rate"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/peer"
+	"k8s.io/apimachinery/pkg/util/cache"
+)
+
+// Audience of the tokens.
+const Audience = "akri-instance-writer"
+
+const (
+	// reviewInterval is the age at which a verified token is reviewed again.
+	reviewInterval = 2 * time.Minute
+	// maxAge is the age until which a verified token is valid while the API server does not answer.
+	maxAge = 10 * time.Minute
+	// retryInterval is the time between two reviews of a token while the API server does not answer.
+	retryInterval = 10 * time.Second
+	// invalidAge is the time for which an invalid token is not reviewed again.
+	invalidAge = 10 * time.Second
+
+	// maxCallers is more than the services of 1,000 nodes on one replica.
+	maxCallers = 8192
+	maxInvalid = 8192
+	maxSources = 8192
+
+	// New tokens are reviewed at this rate, after a burst for the nodes that connect to a replica
+	// that has just started.
+	newTokenRate, newTokenBurst = 20, 4 * 1024
+	// New tokens of one address are reviewed at this rate, so that one client with invalid tokens
+	// leaves reviews to others.
+	sourceRate, sourceBurst = 1, 32
+)
+
+// Identity is who calls.
+type Identity struct {
+	// ServiceAccount is the name in the namespace of instance-writer.
+	ServiceAccount string
+	Node           string
+}
+
+// Options of an Authenticator.
+type Options struct {
+	// Namespace of the service accounts.
+	Namespace string
+	// Methods lists the service accounts that may call a method. Methods that it lacks are refused.
+	Methods map[string][]string
+	// Review asks the API server.
+	Review Reviewer
+	// NodeExists reports whether there is a Node of the name.
+	NodeExists func(ctx context.Context, name string) (bool, error)
+	// Refused counts refused calls by reason.
+	Refused *prometheus.CounterVec
+	Log     *zap.Logger
+}
+
+// Authenticator identifies callers.
+type Authenticator struct {
+	Options
+
+	callers  *cache.LRUExpireCache // of *caller by digest of the token
+	invalid  *cache.LRUExpireCache // of *Refusal by digest of the token
+	sources  *cache.LRUExpireCache // of *rate.Limiter by address
+	reviews  singleflight.Group
+	newToken *rate.Limiter
+	logs     map[Reason]*rate.Sometimes
+
+	mu sync.Mutex
+	// calls are the calls in progress by node.
+	calls map[string]map[*call]struct{}
+	// unverified is the number of calls in progress, by address, whose callers were not known when
+	// they began.
+	unverified map[string]int
+}
+
+// caller is a verified token.
+type caller struct {
+	Identity
+
+	reviewed   time.Time
+	expires    time.Time
+	nextReview time.Time
+}
+
+// New returns an Authenticator.
+func New(options Options) *Authenticator {
+	a := &Authenticator{
+		Options: options,
+		callers: cache.NewLRUExpireCache(maxCallers), invalid: cache.NewLRUExpireCache(maxInvalid),
+		sources:  cache.NewLRUExpireCache(maxSources),
+		newToken: rate.NewLimiter(newTokenRate, newTokenBurst),
+		logs:     map[Reason]*rate.Sometimes{}, calls: map[string]map[*call]struct{}{}, unverified: map[string]int{},
+	}
+	for _, reason := range reasons {
+		options.Refused.WithLabelValues(string(reason))
+		a.logs[reason] = &rate.Sometimes{First: 5, Interval: 10 * time.Second}
+	}
+	return a
+}
+
+type identityKey struct{}
+
+// authenticate is the AuthFunc of the middleware. The identity is in the returned context.
+func (a *Authenticator) authenticate(ctx context.Context) (context.Context, error) {
+	method, _ := grpc.Method(ctx)
+	identity, err := a.identify(ctx)
+	if err == nil && !slices.Contains(a.Methods[method], identity.ServiceAccount) {
+		err = refuse(ReasonMethod, "service account %q may not call %s", identity.ServiceAccount, method)
+	}
+	if err != nil {
+		return nil, a.report(ctx, identity, err)
+	}
+	if verified, ok := ctx.Value(verifiedKey{}).(func()); ok {
+		verified()
+	}
+	return context.WithValue(ctx, identityKey{}, identity), nil
+}
+
+func (a *Authenticator) identify(ctx context.Context) (Identity, error) {
+	token, err := middleware.AuthFromMD(ctx, "bearer")
+	if err != nil {
+		return Identity{}, refuse(ReasonNoToken, "send a service account token with the audience %s: authorization: bearer TOKEN", Audience)
+	}
+	expires, err := a.parse(token, time.Now())
+	if err != nil {
+		return Identity{}, err
+	}
+	key := sha256.Sum256([]byte(token))
+	if identity, ok, err := a.cached(key); ok {
+		return identity, err
+	}
+	// The review goes on if this caller ends, because others wait for it too.
+	reviewed := a.reviews.DoChan(string(key[:]), func() (any, error) {
+		if identity, ok, err := a.cached(key); ok {
+			return identity, err // another call has just finished the review
+		}
+		known := a.known(key)
+		if known == nil && (!a.source(ctx).Allow() || !a.newToken.Allow()) {
+			return Identity{}, refuse(ReasonRate, "too many new tokens; retry later")
+		}
+		return a.review(context.WithoutCancel(ctx), token, key, expires, known)
+	})
+	select {
+	case result := <-reviewed:
+		return result.Val.(Identity), result.Err
+	case <-ctx.Done():
+		return Identity{}, ctx.Err()
+	}
+}
+
+// cached returns the result of the last review of a token. It returns false if the token must be
+// reviewed.
+func (a *Authenticator) cached(key [sha256.Size]byte) (identity Identity, ok bool, err error) {
+	if known := a.known(key); known != nil && time.Now().Before(known.nextReview) {
+		return known.Identity, true, nil
+	}
+	if refusal, ok := a.invalid.Get(key); ok {
+		return identity, true, refusal.(*Refusal)
+	}
+	return identity, false, nil
+}
+
+func (a *Authenticator) known(key [sha256.Size]byte) *caller {
+	if value, ok := a.callers.Get(key); ok {
+		return value.(*caller)
+	}
+	return nil
+}
+
+// source returns the limiter of the address that calls.
+func (a *Authenticator) source(ctx context.Context) *rate.Limiter {
+	address := sourceOf(ctx)
+	if limiter, ok := a.sources.Get(address); ok {
+		return limiter.(*rate.Limiter)
+	}
+	limiter := rate.NewLimiter(sourceRate, sourceBurst)
+	a.sources.Add(address, limiter, time.Minute)
+	return limiter
+}
+
+// review asks the API server about a token. While the API server does not answer, a token that was
+// verified before stays valid.
+func (a *Authenticator) review(ctx context.Context, token string, key [sha256.Size]byte, expires time.Time, known *caller) (Identity, error) {
+	ctx, cancel := context.WithTimeout(ctx, reviewTimeout)
+	defer cancel()
+	identity, err := a.verify(ctx, token)
+	now := time.Now()
+	var refusal *Refusal
+	switch {
+	case err == nil:
+		a.remember(key, &caller{identity, now, expires, now.Add(reviewInterval)})
+		return identity, nil
+	case errors.As(err, &refusal):
+		a.callers.Remove(key)
+		a.invalid.Add(key, refusal, invalidAge)
+		return identity, err
+	case known != nil:
+		a.remember(key, &caller{known.Identity, known.reviewed, expires, now.Add(retryInterval)})
+		return known.Identity, nil
+	default:
+		return identity, refuse(ReasonUnavailable, "review token: %v", err)
+	}
+}
+
+func (a *Authenticator) remember(key [sha256.Size]byte, c *caller) {
+	valid := time.Until(c.reviewed.Add(maxAge))
+	a.callers.Add(key, c, min(valid, time.Until(c.expires)))
+}
+
+func (a *Authenticator) verify(ctx context.Context, token string) (Identity, error) {
+	identity, err := a.Review(ctx, token, a.Namespace)
+	if err != nil {
+		return identity, err
+	}
+	exists, err := a.NodeExists(ctx, identity.Node)
+	if err == nil && !exists {
+		err = refuse(ReasonUnknownNode, "there is no Node %q", identity.Node)
+	}
+	return identity, err
+}
+
+// NodeDeleted forgets the callers of a node and ends their calls.
+func (a *Authenticator) NodeDeleted(node string) {
+	for _, key := range a.callers.Keys() {
+		if value, ok := a.callers.Get(key); ok && value.(*caller).Node == node {
+			a.callers.Remove(key)
+		}
+	}
+	a.endCalls(node)
+}
+
+// report counts and logs a refused call and returns its gRPC status.
+func (a *Authenticator) report(ctx context.Context, identity Identity, err error) error {
+	var refusal *Refusal
+	if !errors.As(err, &refusal) {
+		return toStatus(err)
+	}
+	a.Refused.WithLabelValues(string(refusal.Reason)).Inc()
+	a.logs[refusal.Reason].Do(func() {
+		method, _ := grpc.Method(ctx)
+		a.Log.Warn("call refused", zap.String("reason", string(refusal.Reason)), zap.String("method", method),
+			zap.String("endpoint", peerAddress(ctx)), zap.String("service_account", identity.ServiceAccount),
+			zap.String("node", identity.Node), zap.Error(err))
+	})
+	return toStatus(err)
+}
+
+func peerAddress(ctx context.Context) string {
+	if caller, ok := peer.FromContext(ctx); ok {
+		return caller.Addr.String()
+	}
+	return ""
+}
+
+// sourceOf returns the address of the caller without the port.
+func sourceOf(ctx context.Context) string {
+	address := peerAddress(ctx)
+	if host, _, err := net.SplitHostPort(address); err == nil {
+		return host
+	}
+	return address
+}

@@ -1,0 +1,212 @@
+package auth
+
+import (
+	"context"
+	"encoding/base64"
+	"errors"
+	"fmt"
+	"net"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/testutil"
+	"github.com/stretchr/testify/require"
+	"go.uber.org/zap"
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/peer"
+)
+
+// apiServer is a fake that counts reviews.
+type apiServer struct {
+	mu      sync.Mutex
+	reviews int
+	err     error
+}
+
+func (s *apiServer) review(context.Context, string, string) (Identity, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.reviews++
+	return Identity{"akri-agent", "node-a"}, s.err
+}
+
+func (s *apiServer) answer(err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.err = err
+}
+
+func newAuthenticator(s *apiServer) *Authenticator {
+	return New(Options{
+		Namespace: "akri", Review: s.review, Log: zap.NewNop(),
+		NodeExists: func(context.Context, string) (bool, error) { return true, nil },
+		Refused:    prometheus.NewCounterVec(prometheus.CounterOpts{Name: "refused"}, []string{"reason"}),
+	})
+}
+
+// newToken returns a token without a valid signature. The serial number makes it unique.
+func newToken(serial int, lifetime time.Duration) string {
+	claims := fmt.Sprintf(`{"aud":[%q],"sub":"system:serviceaccount:akri:akri-agent","exp":%d,"jti":%d}`,
+		Audience, time.Now().Add(lifetime).Unix(), serial)
+	return "e30." + base64.RawURLEncoding.EncodeToString([]byte(claims)) + ".c2ln"
+}
+
+func callWith(token, address string) context.Context {
+	ctx := peer.NewContext(context.Background(), &peer.Peer{Addr: &net.TCPAddr{IP: net.ParseIP(address), Port: 1}})
+	return metadata.NewIncomingContext(ctx, metadata.Pairs("authorization", "Bearer "+token))
+}
+
+func reasonOf(err error) Reason {
+	var refusal *Refusal
+	if errors.As(err, &refusal) {
+		return refusal.Reason
+	}
+	return ""
+}
+
+func TestTokenIsReviewedAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		api := &apiServer{}
+		a, ctx := newAuthenticator(api), callWith(newToken(0, time.Hour), "10.0.0.1")
+		var calls sync.WaitGroup
+		for range 100 {
+			calls.Go(func() {
+				_, err := a.identify(ctx)
+				require.NoError(t, err)
+			})
+		}
+		calls.Wait()
+		require.Equal(t, 1, api.reviews, "concurrent calls share a review")
+		time.Sleep(reviewInterval - time.Second)
+		_, err := a.identify(ctx)
+		require.NoError(t, err)
+		require.Equal(t, 1, api.reviews)
+		time.Sleep(time.Second)
+		_, err = a.identify(ctx)
+		require.NoError(t, err)
+		require.Equal(t, 2, api.reviews)
+
+		api.answer(refuse(ReasonToken, "the Pod was deleted"))
+		time.Sleep(reviewInterval)
+		_, err = a.identify(ctx)
+		require.Equal(t, ReasonToken, reasonOf(err))
+		api.answer(nil)
+		time.Sleep(invalidAge - time.Second)
+		_, err = a.identify(ctx)
+		require.Equal(t, ReasonToken, reasonOf(err))
+		require.Equal(t, 3, api.reviews, "an invalid token is not reviewed again at once")
+		time.Sleep(2 * time.Second)
+		_, err = a.identify(ctx)
+		require.NoError(t, err)
+	})
+}
+
+func TestKnownTokenWithoutAPIServer(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		api := &apiServer{}
+		a := newAuthenticator(api)
+		long, short := callWith(newToken(0, time.Hour), "10.0.0.1"), callWith(newToken(1, 5*time.Minute), "10.0.0.1")
+		began := time.Now()
+		for _, ctx := range []context.Context{long, short} {
+			_, err := a.identify(ctx)
+			require.NoError(t, err)
+		}
+		api.answer(errors.New("no answer"))
+		for time.Since(began) < maxAge-time.Second {
+			time.Sleep(time.Second)
+			_, err := a.identify(long)
+			require.NoError(t, err, "%s after the review", time.Since(began))
+			_, err = a.identify(short)
+			if time.Since(began) <= 5*time.Minute {
+				require.NoError(t, err)
+			} else {
+				require.Equal(t, ReasonExpired, reasonOf(err))
+			}
+		}
+		require.LessOrEqual(t, api.reviews, 2+int(2*maxAge/retryInterval), "calls do not wait for a review each")
+		time.Sleep(2 * time.Second)
+		_, err := a.identify(long)
+		require.Equal(t, ReasonUnavailable, reasonOf(err), "10 minutes after the last review")
+		api.answer(nil)
+		_, err = a.identify(long)
+		require.NoError(t, err, "a missing answer is not an invalid token")
+	})
+}
+
+// A client that sends a new token with each call causes few reviews. Other callers are reviewed.
+func TestFloodOfTokens(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		api := &apiServer{err: refuse(ReasonToken, "wrong signature")}
+		a := newAuthenticator(api)
+		const seconds = 10
+		for i := range 1000 * seconds {
+			_, err := a.identify(callWith(newToken(i, time.Hour), "10.0.0.1"))
+			require.Contains(t, []Reason{ReasonToken, ReasonRate}, reasonOf(err))
+			time.Sleep(time.Millisecond)
+		}
+		require.LessOrEqual(t, api.reviews, sourceBurst+seconds*sourceRate)
+		require.LessOrEqual(t, len(a.invalid.Keys()), maxInvalid)
+		api.answer(nil)
+		_, err := a.identify(callWith(newToken(-1, time.Hour), "10.0.0.2"))
+		require.NoError(t, err)
+	})
+}
+
+// The tokens of 1,000 nodes are reviewed at once after a restart.
+func TestAllNodesConnectAtOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		api := &apiServer{}
+		a := newAuthenticator(api)
+		for i := range 2000 {
+			_, err := a.identify(callWith(newToken(i, time.Hour), fmt.Sprintf("10.0.%d.%d", i/250, i%250)))
+			require.NoError(t, err)
+		}
+		require.Equal(t, 2000, api.reviews)
+	})
+}
+
+func TestCallsOfOneNodeAreLimited(t *testing.T) {
+	a := newAuthenticator(&apiServer{})
+	ctx := context.WithValue(t.Context(), identityKey{}, Identity{"akri-agent", "node-a"})
+	var open []*call
+	for range maxCalls {
+		opened, _, err := a.open(ctx)
+		require.NoError(t, err)
+		open = append(open, opened)
+	}
+	_, _, err := a.open(ctx)
+	require.ErrorContains(t, err, `node "node-a" has 64 calls in progress`)
+	require.InDelta(t, 1, testutil.ToFloat64(a.Refused.WithLabelValues(string(ReasonCalls))), 0)
+	_, _, err = a.open(context.WithValue(t.Context(), identityKey{}, Identity{"akri-agent", "node-b"}))
+	require.NoError(t, err)
+	a.close(open[0])
+	_, _, err = a.open(ctx)
+	require.NoError(t, err)
+}
+
+func TestInvalidTokensAreNotReviewed(t *testing.T) {
+	api := &apiServer{}
+	a := newAuthenticator(api)
+	claims := func(text string) string { return "e30." + base64.RawURLEncoding.EncodeToString([]byte(text)) + ".c2ln" }
+	for token, reason := range map[string]Reason{
+		"":                                       ReasonToken,
+		"a.b":                                    ReasonToken,
+		"a.b.c":                                  ReasonToken,
+		"a.!.c":                                  ReasonToken,
+		claims(`[]`):                             ReasonToken,
+		claims(`{"aud":1}`):                      ReasonToken,
+		claims(`{"aud":"api"}`):                  ReasonAudience,
+		claims(`{"aud":"akri-instance-writer"}`): ReasonExpired,
+		claims(`{"aud":["akri-instance-writer"],"exp":99999999999,"sub":"system:serviceaccount:kube-system:akri-agent"}`): ReasonAccount,
+		newToken(0, -time.Second): ReasonExpired,
+	} {
+		_, err := a.identify(callWith(token, "10.0.0.1"))
+		require.Equal(t, reason, reasonOf(err), "%q: %v", token, err)
+	}
+	_, err := a.identify(context.Background())
+	require.Equal(t, ReasonNoToken, reasonOf(err))
+	require.Zero(t, api.reviews)
+}

@@ -1,0 +1,169 @@
+package auth
+
+import (
+	"context"
+	"crypto/sha256"
+	"strings"
+	"sync"
+
+	"github.com/grpc-ecosystem/go-grpc-middleware/v2/interceptors"
+	middleware "github.com/grpc-ecosystem/go-grpc-middleware/v2/interceptors/auth"
+	"github.com/grpc-ecosystem/go-grpc-middleware/v2/interceptors/selector"
+	"google.golang.org/grpc"
+	healthv1 "google.golang.org/grpc/health/grpc_health_v1"
+	"google.golang.org/grpc/tap"
+)
+
+const (
+	// maxCalls is the number of calls that a node can have in progress: those of two services, and
+	// of their predecessors while they restart.
+	maxCalls = 64
+	// maxUnverified is the number of calls in progress of one address whose tokens were not known
+	// when they began.
+	maxUnverified = 8
+)
+
+// ServerOptions returns the interceptors of a server. Only its health service can be called without
+// identity.
+func (a *Authenticator) ServerOptions() []grpc.ServerOption {
+	secured := selector.MatchFunc(func(_ context.Context, call interceptors.CallMeta) bool {
+		return call.Service != healthv1.Health_ServiceDesc.ServiceName
+	})
+	return []grpc.ServerOption{
+		grpc.InTapHandle(a.admit),
+		grpc.ChainUnaryInterceptor(
+			selector.UnaryServerInterceptor(middleware.UnaryServerInterceptor(a.authenticate), secured),
+			selector.UnaryServerInterceptor(a.unary, secured)),
+		grpc.ChainStreamInterceptor(
+			selector.StreamServerInterceptor(middleware.StreamServerInterceptor(a.authenticate), secured),
+			selector.StreamServerInterceptor(a.stream, secured)),
+	}
+}
+
+// admit limits the calls of one address before their messages are received, because gRPC receives
+// the message of a unary call before it calls the interceptors. It must not block. The interceptors
+// check the token.
+func (a *Authenticator) admit(ctx context.Context, info *tap.Info) (context.Context, error) {
+	token, _ := strings.CutPrefix(strings.Join(info.Header.Get("authorization"), ""), "Bearer ")
+	if a.known(sha256.Sum256([]byte(token))) != nil {
+		return ctx, nil
+	}
+	source := sourceOf(ctx)
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.unverified[source] >= maxUnverified {
+		err := refuse(ReasonCalls, "%s has %d calls in progress with tokens that are not verified yet", source, maxUnverified)
+		return nil, a.report(ctx, Identity{}, err)
+	}
+	a.unverified[source]++
+	verified := sync.OnceFunc(func() { a.verified(source) })
+	context.AfterFunc(ctx, verified)
+	return context.WithValue(ctx, verifiedKey{}, verified), nil
+}
+
+type verifiedKey struct{}
+
+// verified is called when a call that admit counted has ended or its token is verified.
+func (a *Authenticator) verified(source string) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.unverified[source]--; a.unverified[source] == 0 {
+		delete(a.unverified, source)
+	}
+}
+
+// checkNode refuses a message that names another node than the caller's.
+func (a *Authenticator) checkNode(ctx context.Context, message any) error {
+	identity := ctx.Value(identityKey{}).(Identity)
+	named, ok := message.(interface{ GetNode() string })
+	if !ok || named.GetNode() != identity.Node {
+		node := ""
+		if ok {
+			node = named.GetNode()
+		}
+		return a.report(ctx, identity, refuse(ReasonOtherNode, "node %q may not call for node %q", identity.Node, node))
+	}
+	return nil
+}
+
+func (a *Authenticator) unary(ctx context.Context, request any, _ *grpc.UnaryServerInfo, handler grpc.UnaryHandler) (any, error) {
+	if err := a.checkNode(ctx, request); err != nil {
+		return nil, err
+	}
+	opened, ctx, err := a.open(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer a.close(opened)
+	return handler(ctx, request)
+}
+
+func (a *Authenticator) stream(server any, stream grpc.ServerStream, _ *grpc.StreamServerInfo, handler grpc.StreamHandler) error {
+	opened, ctx, err := a.open(stream.Context())
+	if err != nil {
+		return err
+	}
+	defer a.close(opened)
+	return handler(server, &checkedStream{stream, ctx, a})
+}
+
+// call is a call of a node in progress.
+type call struct {
+	node string
+	end  context.CancelCauseFunc
+}
+
+// open counts a call of a node. The context ends when the Node is deleted.
+func (a *Authenticator) open(ctx context.Context) (*call, context.Context, error) {
+	identity := ctx.Value(identityKey{}).(Identity)
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if len(a.calls[identity.Node]) >= maxCalls {
+		err := refuse(ReasonCalls, "node %q has %d calls in progress", identity.Node, maxCalls)
+		return nil, nil, a.report(ctx, identity, err)
+	}
+	if a.calls[identity.Node] == nil {
+		a.calls[identity.Node] = map[*call]struct{}{}
+	}
+	ctx, end := context.WithCancelCause(ctx)
+	opened := &call{identity.Node, end}
+	a.calls[identity.Node][opened] = struct{}{}
+	return opened, ctx, nil
+}
+
+func (a *Authenticator) close(closed *call) {
+	closed.end(nil)
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	delete(a.calls[closed.node], closed)
+	if len(a.calls[closed.node]) == 0 {
+		delete(a.calls, closed.node)
+	}
+}
+
+func (a *Authenticator) endCalls(node string) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	for open := range a.calls[node] {
+		open.end(toStatus(refuse(ReasonUnknownNode, "Node %q was deleted", node)))
+	}
+}
+
+// checkedStream checks the node of each message.
+type checkedStream struct {
+	grpc.ServerStream
+
+	ctx           context.Context //nolint:containedctx // as grpc.ServerStream
+	authenticator *Authenticator
+}
+
+// Context implements grpc.ServerStream.
+func (s *checkedStream) Context() context.Context { return s.ctx }
+
+// RecvMsg implements grpc.ServerStream.
+func (s *checkedStream) RecvMsg(message any) error {
+	if err := s.ServerStream.RecvMsg(message); err != nil {
+		return err
+	}
+	return s.authenticator.checkNode(s.ctx, message)
+}

@@ -1,0 +1,80 @@
+package auth
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"google.golang.org/genproto/googleapis/rpc/errdetails"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	akriv0 "akri.sh/libs/apis/akri/v0"
+)
+
+// Reason is why a call was refused.
+type Reason string
+
+// Reasons of refused calls.
+const (
+	ReasonNoToken     Reason = "NoToken"
+	ReasonToken       Reason = "InvalidToken"
+	ReasonExpired     Reason = "TokenExpired"
+	ReasonAudience    Reason = "WrongAudience"
+	ReasonAccount     Reason = "UnknownServiceAccount"
+	ReasonNoNode      Reason = "TokenWithoutNode"
+	ReasonUnknownNode Reason = "UnknownNode"
+	ReasonMethod      Reason = "MethodNotAllowed"
+	ReasonOtherNode   Reason = "OtherNode"
+	ReasonRate        Reason = "TooManyTokens"
+	ReasonCalls       Reason = "TooManyCalls"
+	ReasonUnavailable Reason = "ReviewFailed"
+)
+
+var reasons = []Reason{
+	ReasonNoToken, ReasonToken, ReasonExpired, ReasonAudience, ReasonAccount, ReasonNoNode, ReasonUnknownNode, ReasonMethod,
+	ReasonOtherNode, ReasonRate, ReasonCalls, ReasonUnavailable,
+}
+
+// Refusal is the error of a call that is refused.
+type Refusal struct {
+	Reason  Reason
+	message string
+}
+
+// Error implements error.
+func (r *Refusal) Error() string { return r.message }
+
+func refuse(reason Reason, format string, arguments ...any) *Refusal {
+	return &Refusal{reason, fmt.Sprintf(format, arguments...)}
+}
+
+func (r Reason) code() codes.Code {
+	switch r {
+	case ReasonNoToken, ReasonToken, ReasonExpired, ReasonAudience:
+		return codes.Unauthenticated
+	case ReasonRate, ReasonCalls:
+		return codes.ResourceExhausted
+	case ReasonUnavailable:
+		return codes.Unavailable
+	default:
+		return codes.PermissionDenied
+	}
+}
+
+// toStatus converts an error to a gRPC status with ErrorInfo details.
+func toStatus(err error) error {
+	var refusal *Refusal
+	if !errors.As(err, &refusal) {
+		if errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) {
+			return status.FromContextError(err).Err()
+		}
+		return err
+	}
+	plain := status.New(refusal.Reason.code(), refusal.message)
+	detailed, err := plain.WithDetails(&errdetails.ErrorInfo{Reason: string(refusal.Reason), Domain: akriv0.Group})
+	if err != nil {
+		return plain.Err()
+	}
+	return detailed.Err()
+}

@@ -1,0 +1,30 @@
+package certificates
+
+import (
+	"context"
+	"crypto/tls"
+	"fmt"
+	"path/filepath"
+
+	corev1 "k8s.io/api/core/v1"
+)
+
+// Dir is a directory with tls.crt and tls.key, such as a mounted Secret of cert-manager. The files
+// are read at each handshake, so that a renewed certificate is used at once.
+type Dir string
+
+// GetCertificate is tls.Config.GetCertificate.
+func (d Dir) GetCertificate(*tls.ClientHelloInfo) (*tls.Certificate, error) {
+	certificate, err := tls.LoadX509KeyPair(
+		filepath.Join(string(d), corev1.TLSCertKey), filepath.Join(string(d), corev1.TLSPrivateKeyKey))
+	if err != nil {
+		return nil, fmt.Errorf("read server certificate: %w", err)
+	}
+	return &certificate, nil
+}
+
+// Ready is a readiness check. It fails if the certificate cannot be read.
+func (d Dir) Ready(context.Context) error {
+	_, err := d.GetCertificate(nil)
+	return err
+}

@@ -1,0 +1,127 @@
+package instancewriter
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"net"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/client-go/rest"
+
+	"akri.sh/libs/rpc"
+	"akri.sh/libs/service"
+	configurationv1 "akri.sh/proto/akri/configuration/v1"
+	instancev1 "akri.sh/proto/akri/instance/v1"
+
+	"akri.sh/services/instance-writer/internal/auth"
+	"akri.sh/services/instance-writer/internal/certificates"
+	"akri.sh/services/instance-writer/internal/cluster"
+	"akri.sh/services/instance-writer/internal/limits"
+)
+
+const (
+	handshakeTimeout = 10 * time.Second
+	maxHeaderBytes   = 32 << 10
+	// maxStreams is the number of calls in progress on one connection. Clients wait before they make
+	// more.
+	maxStreams = 32
+)
+
+// Service accounts of the callers.
+const (
+	discoveryOperator = "akri-discovery-operator"
+	devicePluginHost  = "akri-device-plugin-host"
+	agent             = "akri-agent"
+)
+
+// methods lists who may call a method. Others, such as those of reflection, are refused.
+var methods = map[string][]string{
+	instancev1.InstanceService_ReportDevices_FullMethodName:                 {discoveryOperator, agent},
+	configurationv1.ConfigurationService_WatchConfigurations_FullMethodName: {discoveryOperator, agent},
+	instancev1.InstanceService_WatchInstances_FullMethodName:                {devicePluginHost, agent},
+	instancev1.InstanceService_ReserveSlots_FullMethodName:                  {devicePluginHost, agent},
+	instancev1.InstanceService_ReleaseSlots_FullMethodName:                  {devicePluginHost, agent},
+}
+
+// secured is the server with TLS, whose callers prove which node they run on.
+type secured struct {
+	server       *grpc.Server
+	certificates *certificates.Manager // nil with certificates from files
+	listen       func(net.Listener) net.Listener
+}
+
+func newSecured(config Config, env service.Env, restConfig *rest.Config, objects *cluster.Cluster, metrics metrics) (*secured, error) {
+	if config.ConnectionsPerSource <= 0 || config.MaxMessageBytes <= 0 {
+		return nil, errors.New("--connections-per-source and --max-message-bytes: must be positive")
+	}
+	review, err := auth.NewReviewer(restConfig)
+	if err != nil {
+		return nil, err
+	}
+	callers := auth.New(auth.Options{
+		Namespace: config.Namespace, Methods: methods, Review: review, NodeExists: objects.NodeExists,
+		Refused: metrics.refusedCalls, Log: env.Log,
+	})
+	objects.OnNode(func(before, after *corev1.Node) {
+		if after == nil {
+			callers.NodeDeleted(before.Name)
+		}
+	})
+	s := &secured{listen: func(listener net.Listener) net.Listener {
+		return limits.Listen(listener, config.ConnectionsPerSource, metrics.refusedConnections)
+	}}
+	getCertificate, err := s.certificateSource(config, env, restConfig)
+	if err != nil {
+		return nil, err
+	}
+	options := append([]grpc.ServerOption{
+		grpc.Creds(credentials.NewTLS(&tls.Config{MinVersion: tls.VersionTLS13, GetCertificate: getCertificate})),
+		rpc.Replicated(config.ConnectionAge), grpc.ConnectionTimeout(handshakeTimeout), grpc.MaxHeaderListSize(maxHeaderBytes),
+		grpc.MaxConcurrentStreams(maxStreams), grpc.MaxRecvMsgSize(config.MaxMessageBytes),
+	}, callers.ServerOptions()...)
+	s.server = rpc.NewServer(env.Log, env.Metrics, options...)
+	return s, nil
+}
+
+func (s *secured) certificateSource(
+	config Config, env service.Env, restConfig *rest.Config,
+) (getCertificate func(*tls.ClientHelloInfo) (*tls.Certificate, error), err error) {
+	if config.TLS.Dir != "" {
+		dir := certificates.Dir(config.TLS.Dir)
+		env.Health.AddReadiness("certificate", dir.Ready)
+		return dir.GetCertificate, nil
+	}
+	if err := config.TLS.Validate(); err != nil {
+		return nil, fmt.Errorf("--tls-lifetime: %w", err)
+	}
+	s.certificates, err = certificates.New(restConfig, certificates.Options{
+		Name: config.TLS.Name, Namespace: config.Namespace, DNSNames: config.dnsNames(),
+		Lifetimes: config.TLS.Lifetimes, Log: env.Log,
+	})
+	if err != nil {
+		return nil, err
+	}
+	env.Health.AddReadiness("certificate", s.certificates.Ready)
+	return s.certificates.GetCertificate, nil
+}
+
+// dnsNames are the names by which clients reach the Service, and localhost for port forwarding.
+func (c Config) dnsNames() []string {
+	qualified := c.TLS.Service + "." + c.Namespace
+	return []string{c.TLS.Service, qualified, qualified + ".svc", qualified + ".svc.cluster.local", "localhost"}
+}
+
+func (s *secured) serve(ctx context.Context, listener net.Listener) error {
+	group, ctx := errgroup.WithContext(ctx)
+	if s.certificates != nil {
+		group.Go(func() error { s.certificates.Run(ctx); return nil })
+	}
+	group.Go(func() error { return rpc.Serve(ctx, s.server, s.listen(listener)) })
+	return group.Wait()
+}
