@@ -40,6 +40,8 @@ type Config struct {
 
 	// ProbeInterval is the time between two probes of a connection to a handler, for tests.
 	ProbeInterval time.Duration `kong:"-"`
+	// Dial replaces connections to handlers in tests.
+	Dial discovery.Dialer `kong:"-"`
 }
 
 // Service is the discovery-operator.
@@ -113,6 +115,7 @@ func (s *Service) coordinator(registrar *grpc.ClientConn, devices *broadcast.Val
 	return coordinator.New(coordinator.Options{
 		Log: s.env.Log, Metrics: s.env.Metrics, Node: s.config.NodeName, Grace: s.config.HandlerGrace,
 		ProbeInterval: cmp.Or(s.config.ProbeInterval, discovery.ProbeInterval),
+		Dial:          s.config.Dial,
 		REST:          config, Registrar: registrar, Inventory: devices,
 		Discoverer: &discovery.Discoverer{
 			Log: s.env.Log, Reader: api, Watcher: properties.NewWatcher(s.env.Log, api), Metrics: discovery.NewMetrics(s.env.Metrics), Grace: s.config.HandlerGrace,

@@ -35,6 +35,7 @@ type Options struct {
 	REST    *rest.Config
 	// ProbeInterval is the time between two probes of an endpoint that is used.
 	ProbeInterval time.Duration
+	Dial          discovery.Dialer // see discovery.Target
 	Registrar     *grpc.ClientConn
 	Discoverer    *discovery.Discoverer
 	// Inventory gets each new state.
@@ -75,7 +76,7 @@ func New(options Options) (*Coordinator, error) {
 	}
 	c.endpoints = endpoints{
 		log: options.Log, metrics: options.Metrics, grace: options.Grace, probeInterval: options.ProbeInterval,
-		notify: queue.Notify, recheck: c.recheck, byKey: map[endpointKey]*endpoint{},
+		dial: options.Dial, notify: queue.Notify, recheck: c.recheck, byKey: map[endpointKey]*endpoint{},
 	}
 	c.configurations.OnChange(queue.add)
 	return c, nil
@@ -130,8 +131,8 @@ func (c *Coordinator) pass(ctx context.Context, table *registrarv1.WatchHandlers
 		c.results = results
 		c.endpoints.setProbed(results)
 	}
-	adopted, removed := c.adopt(table), c.endpoints.removeGone(now)
-	if all || adopted || removed {
+	adopted, removed, replaced := c.adopt(table, now), c.endpoints.removeGone(now), c.endpoints.replaceGone(now)
+	if all || adopted || removed || replaced {
 		keys = append(keys, c.configurations.GetStore().ListKeys()...)
 	}
 	done := map[string]bool{}
@@ -156,12 +157,15 @@ func (c *Coordinator) recheck(at time.Time) {
 }
 
 // adopt applies a new table of the registrar and returns whether it is new.
-func (c *Coordinator) adopt(table *registrarv1.WatchHandlersResponse) bool {
+func (c *Coordinator) adopt(table *registrarv1.WatchHandlersResponse, now time.Time) bool {
 	if table == c.handlers {
 		return false
 	}
+	if c.handlers == nil {
+		now = time.Time{}
+	}
 	c.handlers = table
-	for _, key := range c.endpoints.adopt(table.GetHandlers()) {
+	for _, key := range c.endpoints.adopt(table.GetHandlers(), now) {
 		for _, sessions := range c.sessions {
 			sessions.retry(key)
 		}

@@ -26,6 +26,10 @@ type endpoint struct {
 	users  int
 	// unusedState is the state while conn is nil: Connecting until the first probe.
 	unusedState discovery.State
+
+	// See replace.go. added is when the endpoint appeared in the table, zero for the first table.
+	added                 time.Time
+	replaced, replacement bool
 }
 
 // endpoints are all known endpoints of handlers. The goroutine of the Coordinator owns them.
@@ -34,13 +38,15 @@ type endpoints struct {
 	metrics       prometheus.Registerer
 	grace         time.Duration
 	probeInterval time.Duration
+	dial          discovery.Dialer
 	notify        func()          // called after each change of a connection
 	recheck       func(time.Time) // called with the time at which a status may change without an event
 	byKey         map[endpointKey]*endpoint
 }
 
-// adopt applies a table and returns the endpoints that have registered again.
-func (e *endpoints) adopt(table []*registrarv1.Handler) (registered []endpointKey) {
+// adopt applies a table and returns the endpoints that have registered again. The time is zero for
+// the first table.
+func (e *endpoints) adopt(table []*registrarv1.Handler, now time.Time) (registered []endpointKey) {
 	for _, endpoint := range e.byKey {
 		endpoint.listed = false
 	}
@@ -48,11 +54,12 @@ func (e *endpoints) adopt(table []*registrarv1.Handler) (registered []endpointKe
 		key := endpointKey{handler.GetName(), handler.GetEndpoint()}
 		current := e.byKey[key]
 		if current == nil {
-			current = &endpoint{}
+			current = &endpoint{added: now}
 			e.byKey[key] = current
 		} else if current.handler.GetRegistration() != handler.GetRegistration() {
 			registered = append(registered, key)
 			current.unusedState = discovery.Connecting
+			current.use(now)
 			if current.conn != nil {
 				current.conn.Reconnect()
 			}
@@ -62,11 +69,11 @@ func (e *endpoints) adopt(table []*registrarv1.Handler) (registered []endpointKe
 	return registered
 }
 
-// of returns the endpoints of a handler.
+// of returns the endpoints of a handler that are not replaced.
 func (e *endpoints) of(handler string) map[endpointKey]*endpoint {
 	matching := map[endpointKey]*endpoint{}
 	for key, endpoint := range e.byKey {
-		if key.name == handler {
+		if key.name == handler && !endpoint.replaced {
 			matching[key] = endpoint
 		}
 	}
@@ -98,7 +105,7 @@ func (e *endpoints) acquire(ctx context.Context, endpoint *endpoint) error {
 }
 
 func (e *endpoints) target(endpoint *endpoint) discovery.Target {
-	return discovery.Target{Handler: endpoint.handler, ProbeInterval: e.probeInterval}
+	return discovery.Target{Handler: endpoint.handler, ProbeInterval: e.probeInterval, Dial: e.dial}
 }
 
 // release disconnects after the last user of an endpoint. The endpoint counts as reachable until
@@ -141,7 +148,7 @@ func (e *endpoints) status(endpoint *endpoint, now time.Time) registrarv1.Handle
 	}
 	listed := endpoint.handler.GetStatus()
 	switch {
-	case state == discovery.Unreachable:
+	case state == discovery.Unreachable, endpoint.replaced:
 		return registrarv1.HandlerStatus_HANDLER_STATUS_OFFLINE
 	case state == discovery.Reachable, endpoint.conn == nil && listed == registrarv1.HandlerStatus_HANDLER_STATUS_ACTIVE:
 		return reachable

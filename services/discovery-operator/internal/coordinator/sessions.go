@@ -76,7 +76,8 @@ func (c *Coordinator) stopAll() {
 }
 
 // update starts sessions for new endpoints and stops those of removed endpoints. If the query
-// changed, it replaces all sessions.
+// changed, it replaces all sessions. The devices of a replaced endpoint stay until all others have
+// answered.
 func (s *sessionSet) update(ctx context.Context, query discovery.Query) {
 	changed := !reflect.DeepEqual(s.query, query)
 	s.query = query
@@ -86,11 +87,21 @@ func (s *sessionSet) update(ctx context.Context, query discovery.Query) {
 			s.start(ctx, key, endpoint)
 		}
 	}
-	for key := range s.sessions {
-		if endpoints[key] == nil {
+	for key, session := range s.sessions {
+		if endpoints[key] == nil && (!session.endpoint.replaced || s.answered(endpoints)) {
 			s.stopSession(key)
 		}
 	}
+}
+
+// answered returns whether all endpoints have answered the query.
+func (s *sessionSet) answered(endpoints map[endpointKey]*endpoint) bool {
+	for key := range endpoints {
+		if session, exists := s.sessions[key]; !exists || !session.Result().Answered {
+			return false
+		}
+	}
+	return true
 }
 
 // start starts a session and stops the previous one. The devices of the previous session stay until

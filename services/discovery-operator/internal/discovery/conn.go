@@ -2,7 +2,10 @@ package discovery
 
 import (
 	"context"
+	"errors"
+	"net"
 	"sync"
+	"syscall"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -21,9 +24,12 @@ type Target struct {
 	Handler *registrarv1.Handler
 	// ProbeInterval is the time between two probes of an open connection.
 	ProbeInterval time.Duration
-	// Options are for tests.
-	Options []grpc.DialOption
+	// Dial is nil, or replaces the connections of the kernel in tests.
+	Dial Dialer
 }
+
+// Dialer connects to an address.
+type Dialer = func(ctx context.Context, address string) (net.Conn, error)
 
 // State is the state of a Conn.
 type State int
@@ -41,6 +47,9 @@ type Status struct {
 	// LostAt is when the endpoint stopped being reachable. It has no meaning while State is
 	// Reachable.
 	LostAt time.Time
+	// Gone is true while an Unreachable network endpoint has no host. The address of a Pod that is
+	// deleted has none, while that of a Pod whose container restarts refuses connections.
+	Gone bool
 	// Deadline is when Connecting becomes Unreachable if the connection does not change before.
 	// Zero: never.
 	Deadline time.Time
@@ -57,6 +66,7 @@ type Conn struct {
 	mu           sync.Mutex
 	conn         *grpc.ClientConn
 	state        State
+	noHost       bool // result of the last dial of a network endpoint
 	lostAt       time.Time
 	registeredAt time.Time
 }
@@ -77,8 +87,40 @@ func Dial(ctx context.Context, target Target, metrics prometheus.Registerer, not
 }
 
 func (c *Conn) dial() (*grpc.ClientConn, error) {
-	options := append([]grpc.DialOption{rpc.WithoutKeepalive()}, c.target.Options...)
+	options := append([]grpc.DialOption{rpc.WithoutKeepalive()}, c.target.options()...)
+	if c.target.network() {
+		options = append(options, grpc.WithContextDialer(c.dialNetwork))
+	}
 	return rpc.Dial(c.target.address(), c.metrics, options...)
+}
+
+func (c *Conn) dialNetwork(ctx context.Context, address string) (net.Conn, error) {
+	dial := c.target.Dial
+	if dial == nil {
+		dial = func(ctx context.Context, address string) (net.Conn, error) {
+			return (&net.Dialer{}).DialContext(ctx, "tcp", address)
+		}
+	}
+	conn, err := dial(ctx, address)
+	if errors.Is(err, context.Canceled) {
+		return nil, err
+	}
+	noHost := err != nil && !errors.Is(err, syscall.ECONNREFUSED)
+	c.mu.Lock()
+	changed := c.noHost != noHost
+	c.noHost = noHost
+	c.mu.Unlock()
+	if changed {
+		c.notify()
+	}
+	return conn, err
+}
+
+func (t Target) options() []grpc.DialOption {
+	if t.Dial == nil {
+		return nil
+	}
+	return []grpc.DialOption{grpc.WithContextDialer(t.Dial)}
 }
 
 func (t Target) network() bool {
@@ -100,7 +142,7 @@ func (c *Conn) Status(now time.Time) Status {
 	if deadline := c.registeredAt.Add(connectTimeout); c.state == Unreachable && now.Before(deadline) {
 		return Status{State: Connecting, LostAt: c.lostAt, Deadline: deadline}
 	}
-	return Status{State: c.state, LostAt: c.lostAt}
+	return Status{State: c.state, LostAt: c.lostAt, Gone: c.state == Unreachable && c.noHost}
 }
 
 // Reconnect connects at once because the handler has registered.

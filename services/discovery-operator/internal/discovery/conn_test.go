@@ -74,7 +74,7 @@ func startInMemory(t *testing.T, kind registrarv1.EndpointType) *handlerInMemory
 	if kind == registrarv1.EndpointType_ENDPOINT_TYPE_UDS {
 		handler.Endpoint = "/h.sock"
 	}
-	dial := grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) {
+	dial := func(ctx context.Context, _ string) (net.Conn, error) {
 		h.dials.Add(1)
 		if h.refused.Load() {
 			return nil, errors.New("connection refused")
@@ -85,11 +85,11 @@ func startInMemory(t *testing.T, kind registrarv1.EndpointType) *handlerInMemory
 			return client, nil
 		}
 		return listener.DialContext(ctx)
-	})
+	}
 	var err error
 	changed := broadcast.NewSignal()
 	h.conn, err = discovery.Dial(t.Context(), discovery.Target{
-		Handler: handler, ProbeInterval: discovery.ProbeInterval, Options: []grpc.DialOption{dial},
+		Handler: handler, ProbeInterval: discovery.ProbeInterval, Dial: dial,
 	}, prometheus.NewRegistry(), changed.Notify)
 	require.NoError(t, err)
 	log := zaptest.NewLogger(t)

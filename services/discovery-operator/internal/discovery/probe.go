@@ -24,7 +24,7 @@ const (
 func Probe(ctx context.Context, target Target) error {
 	ctx, cancel := context.WithTimeout(ctx, target.ProbeInterval/3)
 	defer cancel()
-	return rpc.Probe(ctx, target.address(), target.Options...)
+	return rpc.Probe(ctx, target.address(), target.options()...)
 }
 
 // probeWhileReady probes a connected endpoint until ctx ends. An endpoint that does not respond is
