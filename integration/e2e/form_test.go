@@ -4,6 +4,7 @@ import (
 	"os"
 	"slices"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 )
@@ -18,6 +19,9 @@ type form struct {
 	swapped []string
 	// host is the DaemonSet that serves the kubelet.
 	host string
+	// grace has the environment variables of the times after which the registrar and
+	// discovery-operator remove an offline handler and its devices.
+	grace []string
 	// second is the scenario of a second pod of the DaemonSet on the same node.
 	second scenario
 }
@@ -27,6 +31,7 @@ func separate() form {
 		services: []string{"registrar", "discovery-operator", "device-plugin-host", "config-plugin-allocator", "handler-udev", "handler-debug-echo"},
 		swapped:  []string{"device-plugin-host", "discovery-operator"},
 		host:     "akri-device-plugin-host",
+		grace:    []string{"registrar.env.AKRI_KEEP_OFFLINE", "discovery-operator.env.AKRI_HANDLER_GRACE"},
 		second:   scenario{"second device-plugin-host takes over", secondHost},
 	}
 }
@@ -37,6 +42,7 @@ func agent() form {
 		services: []string{"agent"},
 		swapped:  []string{"agent"},
 		host:     "akri-agent-daemonset",
+		grace:    []string{"agent.env.AKRI_REGISTRAR_KEEP_OFFLINE", "agent.env.AKRI_DISCOVERY_OPERATOR_HANDLER_GRACE"},
 		second:   scenario{"second agent exits", secondAgent},
 	}
 }
@@ -47,6 +53,15 @@ func selectedForm() form {
 		return agent()
 	}
 	return separate()
+}
+
+// handlerGrace returns the values that set the time after which an offline handler is removed.
+func (f form) handlerGrace(grace time.Duration) []string {
+	var values []string
+	for _, variable := range f.grace {
+		values = append(values, variable+"="+grace.String())
+	}
+	return values
 }
 
 // services returns the services of the form and the cluster-wide ones.

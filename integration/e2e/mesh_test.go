@@ -24,6 +24,7 @@ func TestMesh(t *testing.T) {
 	if !parallel(t, "independent", []scenario{
 		{"invalid input is refused", badInput},
 		{"a handler without a first list", silentHandler},
+		{"the sample handler", sampleHandler},
 		{"a Job is retried and runs once", failingJob},
 		{"a full device rejects further pods", crowdedDevice},
 		{"hot-plug", pluggedDevice},
@@ -43,7 +44,6 @@ func TestMesh(t *testing.T) {
 		{"brokers follow their devices", brokersThatChange},
 		{"edits replace brokers one by one", editedBrokers},
 		{"OPC UA servers", opcuaServers},
-		{"tutorial", tutorial},
 		{"samples of the README", samplesOfTheReadme},
 		{"camera with a rotated password", authenticatedCamera},
 	}) {
@@ -63,6 +63,7 @@ func TestMesh(t *testing.T) {
 		{"slots survive failures of the cluster", slotsSurvive},
 		{"scaled and replaced services", scaleAndSwap},
 		{"change between services and agent", changedForm},
+		{"several handlers of one name", moreHandlers},
 		{"long timeouts, shortened", shortTimeouts},
 		{"uninstall", uninstall},
 	} {

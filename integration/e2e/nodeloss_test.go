@@ -17,14 +17,16 @@ const (
 	shortGrace   = 8 * time.Second
 	shortPending = 15 * time.Second
 	shortStart   = 5 * time.Second
+	// shortHandlerGrace replaces five minutes. A test sees an Offline handler before it ends.
+	shortHandlerGrace = 20 * time.Second
 )
 
 // shortTimeouts checks behavior that takes minutes by default. The services keep the short
 // timeouts.
 func shortTimeouts(t *testing.T) {
-	require.NoError(t, akri.Install(t.Context(),
+	require.NoError(t, akri.Install(t.Context(), append(selectedForm().handlerGrace(shortHandlerGrace),
 		"instance-writer.env.AKRI_NODE_GRACE="+shortGrace.String(), "broker-controller.env.AKRI_PENDING_MAX="+shortPending.String(),
-		"broker-controller.brokerStartTimeout="+shortStart.String()))
+		"broker-controller.brokerStartTimeout="+shortStart.String())...))
 	t.Run("stuck broker is moved", stuckBroker)
 	t.Run("parallel", func(t *testing.T) {
 		t.Run("pending broker is replaced", func(t *testing.T) {
@@ -34,6 +36,10 @@ func shortTimeouts(t *testing.T) {
 		t.Run("brokers and Services follow a lost node", func(t *testing.T) {
 			t.Parallel()
 			brokersOfLostNode(t)
+		})
+		t.Run("states of a handler", func(t *testing.T) {
+			t.Parallel()
+			handlerStates(t)
 		})
 	})
 }

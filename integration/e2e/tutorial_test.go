@@ -10,6 +10,13 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
+// sampleHandler has the tests with the sample handler one after the other: a node has one socket of
+// its name.
+func sampleHandler(t *testing.T) {
+	t.Run("hangs", hangingHandler)
+	t.Run("tutorial", tutorial)
+}
+
 // tutorial runs the commands of docs/handlers.md: its handler discovers the devices of an HTTP
 // endpoint, and brokers use them. It skips the commands that create a cluster and load the image.
 func tutorial(t *testing.T) {
