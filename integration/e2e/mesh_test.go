@@ -45,7 +45,7 @@ func TestMesh(t *testing.T) {
 		{"edits replace brokers one by one", editedBrokers},
 		{"OPC UA servers", opcuaServers},
 		{"samples of the README", samplesOfTheReadme},
-		{"camera with a rotated password", authenticatedCamera},
+		{"cameras", cameras},
 	}) {
 		return
 	}

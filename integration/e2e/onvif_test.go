@@ -3,17 +3,27 @@ package e2e_test
 import (
 	"context"
 	"fmt"
+	"maps"
 	"net/netip"
+	"slices"
 	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	akriv0 "akri.sh/libs/apis/akri/v0"
 
 	"akri.sh/integration/devices/onvif"
+	"akri.sh/integration/mesh"
 )
+
+// cameras has the tests with cameras one after the other, because all handlers find all cameras.
+func cameras(t *testing.T) {
+	t.Run("rotated password", authenticatedCamera)
+	t.Run("Services and a ConfigMap", servicesOfCameras)
+}
 
 // authenticatedCamera uses the unmodified sample, whose Secret has the camera's first password.
 func authenticatedCamera(t *testing.T) {
@@ -56,4 +66,86 @@ func authenticatedCamera(t *testing.T) {
 	})
 	require.Equal(t, instanceUIDs([]akriv0.Instance{found}), instanceUIDs(instances(t, "default", "onvif")))
 	require.Equal(t, podUIDs(before), podUIDs(awaitBrokers(t, "default", "onvif", 2)))
+}
+
+// cameraConfiguration has both Services and capacity 5. The ConfigMap has a part of the
+// credentials.
+const cameraConfiguration = `
+apiVersion: v1
+kind: ConfigMap
+metadata: {name: e2e-cameras, namespace: default}
+data: {username: %s}
+---
+apiVersion: akri.sh/v0
+kind: Configuration
+metadata: {name: e2e-cameras, namespace: default}
+spec:
+  discoveryHandler:
+    name: onvif
+    discoveryDetails: "identity: uuid"
+    discoveryProperties:
+    - {name: username_default, valueFrom: {configMapKeyRef: {name: e2e-cameras, key: username}}}
+    - {name: password_default, value: secret}
+  capacity: 5
+  brokerSpec:` + broker + servicesSpec
+
+// servicesOfCameras has a broker on each node for each camera. The Service of an Instance has the
+// brokers of one camera, that of the Configuration has all.
+func servicesOfCameras(t *testing.T) {
+	fleet, err := onvif.StartOn(t.Context(), akri.Cluster, 1)
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, fleet.Stop()) })
+	macs := map[string]string{}
+	for number, port := range map[int]uint16{2: 80, 3: 81} {
+		camera := onvif.Make(number, netip.AddrPortFrom(fleet.Address, port))
+		camera.Auth, camera.Username, camera.Password = onvif.WSSecurity, "viewer", "secret"
+		require.NoError(t, fleet.Plug(camera))
+		macs[instanceName("e2e-cameras", camera.UUID, "", true)] = camera.MAC
+	}
+	apply(t, fmt.Sprintf(cameraConfiguration, "wrong"))
+	names := slices.Sorted(maps.Keys(macs))
+	for _, instance := range awaitInstances(t, "default", "e2e-cameras", names...) {
+		require.Empty(t, instance.Spec.BrokerProperties["ONVIF_DEVICE_MAC_ADDRESS"], "the username is wrong")
+		require.EqualValues(t, 5, instance.Spec.Capacity)
+		require.Len(t, instance.Spec.DeviceUsage, 5)
+	}
+	before := awaitBrokers(t, "default", "e2e-cameras", len(names)*len(akri.Cluster.Nodes()))
+	byService := map[string][]string{}
+	for _, pod := range before {
+		for _, owner := range []string{"e2e-cameras", pod.Labels[mesh.InstanceLabel]} {
+			byService[owner+"-svc"] = append(byService[owner+"-svc"], pod.Name)
+		}
+	}
+	require.Len(t, byService, 1+len(names))
+	for service, pods := range byService {
+		awaitResponses(t, &before[0], service, pods)
+	}
+
+	require.NoError(t, akri.ApplyText(t.Context(), fmt.Sprintf(cameraConfiguration, "viewer")))
+	await(t, "the properties that need the new username", func(ctx context.Context) error {
+		for _, instance := range instances(t, "default", "e2e-cameras") {
+			if got := instance.Spec.BrokerProperties["ONVIF_DEVICE_MAC_ADDRESS"]; got != macs[instance.Name] {
+				return fmt.Errorf("the MAC address of %s is %q", instance.Name, got)
+			}
+		}
+		return nil
+	})
+	require.Equal(t, podUIDs(before), podUIDs(awaitBrokers(t, "default", "e2e-cameras", len(before))))
+}
+
+// awaitResponses waits until all Pods, and no others, have responded through the Service.
+func awaitResponses(t *testing.T, client *corev1.Pod, service string, pods []string) {
+	t.Helper()
+	seen := map[string]bool{}
+	await(t, fmt.Sprintf("responses of %v through Service %s", pods, service), func(ctx context.Context) error {
+		pod, err := queryService(ctx, client, service)
+		if err != nil {
+			return err
+		}
+		require.Contains(t, pods, pod)
+		if seen[pod] = true; len(seen) < len(pods) {
+			return fmt.Errorf("responses came from %v", seen)
+		}
+		return nil
+	})
 }
