@@ -15,7 +15,9 @@ import (
 )
 
 // opcuaServers runs third-party servers on the nodes' network: one that is configured directly, and
-// one that a discovery server lists. TestMesh makes the handler serve on the network.
+// one that a discovery server lists. TestMesh makes the handler serve on the network. A server that
+// is deleted from the Configuration leaves by the list of the handler's new address, after the
+// handler's Pod was replaced.
 func opcuaServers(t *testing.T) {
 	url := func(port int) string { return fmt.Sprintf("opc.tcp://%s:%d", cluster.NeighbourIP, port) }
 	lds, alone, registered := url(4840)+"/", url(4841)+"/UA/Test", url(4842)+"/line"
@@ -37,6 +39,14 @@ func opcuaServers(t *testing.T) {
 	for _, pod := range awaitBrokers(t, "default", "e2e-opcua", 2) {
 		require.Equal(t, names[pod.Labels["akri.sh/instance"]], query(t, &pod).Env["OPCUA_DISCOVERY_URL"])
 	}
+
+	handler := servicePods(t, "handler-opcua")[0]
+	node, err := akri.Cluster.Node(handler.Spec.NodeName)
+	require.NoError(t, err)
+	deletePod(t, handler.Name)
+	require.NoError(t, akri.ApplyText(t.Context(), opcuaConfiguration(alone)))
+	awaitInventory(t, node, "e2e-opcua", true, alone)
+	awaitInstances(t, "default", "e2e-opcua", instanceName("e2e-opcua", alone, "", true))
 }
 
 func opcuaConfiguration(urls ...string) string {
