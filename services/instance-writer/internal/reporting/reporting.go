@@ -110,7 +110,8 @@ func (o *Observer) observe(ctx context.Context) {
 	connected := o.Connected()
 	slices.Sort(connected)
 	value := time.Now().UTC().Format(time.RFC3339Nano) + " " + strings.Join(connected, " ")
-	values, err := o.Share(ctx, o.replica, value, o.expired(time.Now()))
+	// The values of other replicas are as old as the last observation.
+	values, err := o.Share(ctx, o.replica, value, o.expired(o.observed))
 	if err != nil {
 		if !o.failing && ctx.Err() == nil {
 			o.Log.Warn("observing which nodes report failed", zap.Error(err), zap.Duration("retry_in", o.interval()))

@@ -178,6 +178,7 @@ func TestLeaseUnreachable(t *testing.T) {
 		pass(time.Hour)
 		board.setUnreachable(false)
 		pass(grace / 2)
+		require.Equal(t, 2, board.replicas())
 		second.connect("b")
 		pass(time.Hour)
 		require.Zero(t, first.changes+second.changes)
