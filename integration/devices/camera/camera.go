@@ -77,7 +77,7 @@ func (c *Camera) Serve(listener *net.UnixListener) error {
 			return fmt.Errorf("accept: %w", err)
 		}
 		file, err := receiveFile(connection)
-		connection.Close()
+		_ = connection.Close()
 		if err != nil {
 			return err
 		}
@@ -109,22 +109,22 @@ func (s *session) ioctl(request uint32, argument []byte) error {
 		put(argument, 88, 0x04200001)
 	case 2: // VIDIOC_ENUM_FMT
 		formats := []string{"H264", "MJPG"}
-		if index := get(argument, 0); int(index) < len(formats) {
-			copy(argument[44:], formats[index])
-		} else {
+		i := int(index(argument))
+		if i >= len(formats) {
 			return unix.EINVAL
 		}
+		copy(argument[44:], formats[i])
 	case 5: // VIDIOC_S_FMT
 		put(argument, 8, uint32(s.camera.Width))
 		put(argument, 12, uint32(s.camera.Height))
 		copy(argument[16:], "MJPG")
 	case 8: // VIDIOC_REQBUFS
-		put(argument, 0, min(get(argument, 0), maxBuffers))
+		put(argument, 0, min(index(argument), maxBuffers))
 	case 9: // VIDIOC_QUERYBUF
-		put(argument, 64, get(argument, 0)*bufferSize)
+		put(argument, 64, index(argument)*bufferSize)
 		put(argument, 72, bufferSize)
 	case 15: // VIDIOC_QBUF
-		s.queued = append(s.queued, get(argument, 0))
+		s.queued = append(s.queued, index(argument))
 	case 17: // VIDIOC_DQBUF
 		return s.dequeue(argument)
 	case 18, 19, 22: // VIDIOC_STREAMON, VIDIOC_STREAMOFF, VIDIOC_S_PARM
@@ -140,12 +140,12 @@ func (s *session) dequeue(argument []byte) error {
 		return unix.EAGAIN
 	}
 	<-s.frames.C
-	index := s.queued[0]
+	next := s.queued[0]
 	s.queued = s.queued[1:]
-	if _, err := s.camera.loop.node.WriteAt(s.camera.image, int64(index)*bufferSize); err != nil {
+	if _, err := s.camera.loop.node.WriteAt(s.camera.image, int64(next)*bufferSize); err != nil {
 		return err
 	}
-	put(argument, 0, index)
+	put(argument, 0, next)
 	put(argument, 8, uint32(len(s.camera.image)))
 	return nil
 }

@@ -39,7 +39,7 @@ func (l *loop) attach(size int64) error {
 	if err != nil {
 		return err
 	}
-	defer unix.Close(fd) // the device keeps the memory
+	defer func() { _ = unix.Close(fd) }() // the device keeps the memory
 	if err := unix.Ftruncate(fd, size); err != nil {
 		return err
 	}

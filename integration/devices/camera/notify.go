@@ -97,7 +97,8 @@ func control(file *os.File, request uintptr, argument unsafe.Pointer) error {
 	return nil
 }
 
-func get(argument []byte, offset int) uint32 { return binary.NativeEndian.Uint32(argument[offset:]) }
+// index returns the first field of a structure.
+func index(argument []byte) uint32 { return binary.NativeEndian.Uint32(argument) }
 
 func put(argument []byte, offset int, value uint32) {
 	binary.NativeEndian.PutUint32(argument[offset:], value)

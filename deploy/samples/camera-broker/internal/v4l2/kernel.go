@@ -104,7 +104,7 @@ type streamParameters struct {
 func ioctl[T any](fd int, r request, argument *T) error {
 	number := r.direction<<30 | uint(unsafe.Sizeof(*argument))<<16 | 'V'<<8 | r.number
 	for {
-		_, _, errno := unix.Syscall(unix.SYS_IOCTL, uintptr(fd), uintptr(number), uintptr(unsafe.Pointer(argument)))
+		_, _, errno := unix.Syscall(unix.SYS_IOCTL, uintptr(fd), uintptr(number), uintptr(unsafe.Pointer(argument))) //nolint:gosec // the kernel's interface
 		switch {
 		case errno == 0:
 			return nil
