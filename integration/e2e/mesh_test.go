@@ -53,6 +53,9 @@ func TestMesh(t *testing.T) {
 		{"a node gets the properties of its handlers", propertiesOfOwnHandlers},
 		{"callers of instance-writer are identified", strangers},
 		{"certificates are renewed", rotatedCertificates},
+		{"sample of USB cameras", cameraSample},
+		{"sample of USB serial adapters", serialSample},
+		{"sample of OPC UA servers", opcuaSample},
 	}) {
 		return
 	}
