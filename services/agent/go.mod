@@ -6,6 +6,7 @@ require (
 	akri.sh/libs v0.1.0
 	akri.sh/libs/apis v0.1.0
 	akri.sh/libs/kube v0.1.0
+	akri.sh/proto v0.1.0
 	akri.sh/services/config-plugin-allocator v0.0.0
 	akri.sh/services/device-plugin-host v0.0.0
 	akri.sh/services/discovery-operator v0.0.0
@@ -29,7 +30,6 @@ require (
 
 require (
 	akri.sh/libs/handler v0.1.0 // indirect
-	akri.sh/proto v0.1.0 // indirect
 	github.com/beorn7/perks v1.0.1 // indirect
 	github.com/cenkalti/backoff/v5 v5.0.3 // indirect
 	github.com/cespare/xxhash/v2 v2.3.0 // indirect
@@ -61,6 +61,7 @@ require (
 	github.com/jkeiser/iter v0.0.0-20200628201005-c8aa0ae784d1 // indirect
 	github.com/jochenvg/go-udev v0.0.0-20240801134859-b65ed646224b // indirect
 	github.com/json-iterator/go v1.1.12 // indirect
+	github.com/kylelemons/godebug v1.1.0 // indirect
 	github.com/modern-go/concurrent v0.0.0-20180306012644-bacd9c7ef1dd // indirect
 	github.com/modern-go/reflect2 v1.0.3-0.20250322232337-35a7c28c31ee // indirect
 	github.com/munnerz/goautoneg v0.0.0-20191010083416-a7dc8b61c822 // indirect
