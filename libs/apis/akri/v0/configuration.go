@@ -36,8 +36,11 @@ type ConfigurationList struct {
 }
 
 // ConfigurationSpec is the desired state of a Configuration.
+//
+// +kubebuilder:validation:XValidation:rule="has(self.discoveryHandler)",message="must name a Discovery Handler",reason=FieldValueRequired,fieldPath=".discoveryHandler"
 type ConfigurationSpec struct {
 	// DiscoveryHandler selects the Discovery Handler that finds the devices.
+	// +optional
 	DiscoveryHandler DiscoveryHandler `json:"discoveryHandler"`
 	// Capacity is the number of containers, on all nodes together, that may use one device at a
 	// time.
@@ -160,7 +163,8 @@ type BrokerPodMetadata struct {
 	Annotations map[string]string `json:"annotations,omitempty"`
 }
 
-// ConfigurationStatus is the observed state of a Configuration. Only instance-writer writes it.
+// ConfigurationStatus is the observed state of a Configuration. broker-controller writes the
+// conditions SpecValid and BrokersRunning, instance-writer writes everything else.
 type ConfigurationStatus struct {
 	// ObservedGeneration is the generation of the spec that the status describes.
 	// +optional

@@ -122,6 +122,15 @@ func (r Reviewer) checkUnknown(ctx context.Context, unknown unknownField) (*fiel
 	return field.Forbidden(unknown.path, "unknown field"), ""
 }
 
+// unknownMessage describes an unknown field of Akri's types. An object that was stored before the
+// CRD refused removed fields can have one.
+func unknownMessage(unknown unknownField) string {
+	if removed, ok := akriv0.RemovedFields[unknown.name]; ok && unknown.parent == reflect.TypeFor[akriv0.ConfigurationSpec]() {
+		return removed.Message()
+	}
+	return "unknown field"
+}
+
 func refused(request *admissionv1.AdmissionRequest, errs field.ErrorList) *admissionv1.AdmissionResponse {
 	details := &metav1.StatusDetails{Group: request.Kind.Group, Kind: request.Kind.Kind, Name: request.Name}
 	messages := make([]string, 0, len(errs))
