@@ -1,7 +1,8 @@
 // Package status computes the status of a Configuration from the reports of its nodes and its
 // Instances. All replicas compute the same status.
 //
-// Ready is True if all other conditions except DevicesFound are. A problem of the Configuration,
+// Ready is True if all other conditions except DevicesFound are. The conditions of broker-controller
+// stay as they are. A problem of the Configuration,
 // such as invalid details, makes its condition False if one node reports it. A problem of a node,
 // such as a handler that is offline, does so only if no node can discover. Otherwise the message of
 // the True condition lists it.
@@ -68,7 +69,9 @@ func Desired(in Input) akriv0.ConfigurationStatus {
 		Nodes:              nodes(current.Nodes, in.Reports, in.Gone),
 		Conditions:         slices.Clone(current.Conditions),
 	}
-	for _, condition := range conditions(desired.Nodes, in.Instances, in.MalformedSlots) {
+	computed := conditions(desired.Nodes, in.Instances, in.MalformedSlots)
+	computed[0] = withBrokers(computed[0], current.Conditions)
+	for _, condition := range computed {
 		condition.ObservedGeneration = desired.ObservedGeneration
 		condition.LastTransitionTime = metav1.NewTime(in.Now.Truncate(time.Second))
 		meta.SetStatusCondition(&desired.Conditions, condition)
