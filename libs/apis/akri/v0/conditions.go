@@ -60,6 +60,8 @@ const (
 	ReasonStarting = "Starting"
 	// ReasonNotStarted means that a broker has not started in time.
 	ReasonNotStarted = "NotStarted"
+	// ReasonBrokerFailed means that a broker has ended and Kubernetes gives no reason.
+	ReasonBrokerFailed = "BrokerFailed"
 	// ReasonBrokerRefused means that the API server rejected a broker.
 	ReasonBrokerRefused = "BrokerRefused"
 	// ReasonAsExpected is the reason of conditions that are True.
