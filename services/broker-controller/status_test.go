@@ -91,7 +91,7 @@ func TestBrokersRunning(t *testing.T) {
 	c := e.configuration("echo", `{}`)
 	e.brokersRunning(metav1.ConditionTrue, akriv0.ReasonNoBroker, "")
 	e.edit("echo", podsOnly)
-	e.brokersRunning(metav1.ConditionTrue, akriv0.ReasonAsExpected, "there is no device")
+	e.brokersRunning(metav1.ConditionTrue, akriv0.ReasonAsExpected, "no device is found")
 	e.instance(c, "8120fe", 2, "node-a", "node-b")
 	e.brokersRunning(metav1.ConditionUnknown, akriv0.ReasonStarting, "0 of 2 brokers run")
 

@@ -201,7 +201,7 @@ func brokersRunning(brokers []broker) metav1.Condition {
 	}
 	switch {
 	case len(brokers) == 0:
-		condition.Message = "no broker is expected: there is no device"
+		condition.Message = "no broker is expected, because no device is found"
 	case len(causes) > 0:
 		condition.Status, condition.Reason = metav1.ConditionFalse, causes[0].reason
 		for _, cause := range causes[:min(len(causes), maxCauses)] {

@@ -1,11 +1,11 @@
 // Package status computes the status of a Configuration from the reports of its nodes and its
 // Instances. All replicas compute the same status.
 //
-// Ready is True if all other conditions except DevicesFound are. The conditions of broker-controller
-// stay as they are. A problem of the Configuration,
-// such as invalid details, makes its condition False if one node reports it. A problem of a node,
-// such as a handler that is offline, does so only if no node can discover. Otherwise the message of
-// the True condition lists it.
+// Ready is True if all other conditions except DevicesFound are. The conditions of
+// broker-controller stay as they are. A problem of the Configuration, such as invalid details,
+// makes its condition False if one node reports it. A problem of a node, such as a handler that is
+// offline, does so only if no node can discover. Otherwise the message of the True condition lists
+// it.
 package status
 
 import (
