@@ -79,10 +79,14 @@ func stateOfPod(pod *corev1.Pod) broker {
 }
 
 func (b *broker) fail(reason, message, retry string) {
+	b.set(failing, reason, message, retry)
+}
+
+func (b *broker) set(state brokerState, reason, message, retry string) {
 	if !validReason.MatchString(reason) {
 		reason = akriv0.ReasonBrokerFailed
 	}
-	b.state, b.reason, b.message, b.retry = failing, reason, message, retry
+	b.state, b.reason, b.message, b.retry = state, reason, message, retry
 }
 
 // ofContainers sets the state of a Pod that is running or pending.
@@ -97,13 +101,12 @@ func (b *broker) ofContainers(pod *corev1.Pod, containers []corev1.ContainerStat
 		}
 		return
 	}
-	b.fail(akriv0.ReasonNotStarted, "the Pod is pending; see its Events", retryByKubelet)
+	b.set(pending, akriv0.ReasonNotStarted, "the Pod is pending; see its Events", retryByKubelet)
 	for _, condition := range pod.Status.Conditions {
 		if isUnschedulable(condition) {
-			b.fail(condition.Reason, condition.Message, retryByScheduler)
+			b.set(pending, condition.Reason, condition.Message, retryByScheduler)
 		}
 	}
-	b.state = pending
 }
 
 func isBlocked(container corev1.ContainerStatus) bool {
@@ -178,8 +181,7 @@ func stateOfJob(job *batchv1.Job, pods []*corev1.Pod) broker {
 		}
 	}
 	if !retried {
-		b.fail(akriv0.ReasonNotStarted, "the Job has no Pod; see its Events", "Kubernetes tries again")
-		b.state = pending
+		b.set(pending, akriv0.ReasonNotStarted, "the Job has no Pod; see its Events", "Kubernetes tries again")
 	}
 	return b
 }
