@@ -131,7 +131,6 @@ generate: $(BIN)/protoc-gen-go $(BIN)/buf $(BIN)/controller-gen ## Regenerate pr
 	cd proto && buf generate
 	cd libs/apis && GOWORK=off controller-gen object paths=./... crd:ignoreUnexportedFields=true paths=./... output:crd:dir=../../charts/akri-crds/generated
 	@for crd in charts/akri-crds/generated/akri.sh_*.yaml; do mv $$crd charts/akri-crds/templates/$${crd##*akri.sh_}; done; rmdir charts/akri-crds/generated
-	cp charts/akri-crds/templates/*.yaml charts/akri/crds/
 	go work use ./services/*
 	cd charts && go run ./cmd/generate
 

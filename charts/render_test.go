@@ -316,7 +316,7 @@ func TestTransport(t *testing.T) {
 func TestRights(t *testing.T) {
 	rights := map[string][]string{
 		"akri-instance-writer": {"instances", "configurations", "configurations/status", "configurations/finalizers", "nodes", "events", "tokenreviews"},
-		"akri-controller":      {"instances", "configurations", "instances/finalizers", "configurations/finalizers", "pods", "services", "jobs", "configurations", "events", "validatingwebhookconfigurations"},
+		"akri-controller":      {"instances", "configurations", "instances/finalizers", "configurations/finalizers", "pods", "services", "jobs", "configurations", "configurations/status", "events", "validatingwebhookconfigurations"},
 		"akri-cleanup":         {"instances", "configurations", "configurations/status", "pods", "services", "jobs", "leases"},
 	}
 	requireRights(t, rights)

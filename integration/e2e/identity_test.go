@@ -307,8 +307,8 @@ func rotatedCertificates(t *testing.T) {
 	t.Logf("%d connections in %s while certificates were renewed every 7 s and the CA was replaced", connections, time.Since(began).Round(time.Second))
 }
 
-// knownCallers returns a check that all replicas serve a caller that they know from the first check.
-// The check needs no API server.
+// knownCallers returns a check that all replicas serve a caller that they know from the first
+// check. The check needs no API server.
 func knownCallers(t *testing.T) (check func()) {
 	t.Helper()
 	_, reserver := callersOn(t, "node-a")

@@ -41,5 +41,13 @@ func sharedDevice(t *testing.T) {
 		require.True(t, instance.Spec.Shared)
 		require.ElementsMatch(t, []string{"node-a", "node-b"}, instance.Spec.Nodes)
 		require.ElementsMatch(t, []string{"node-a", "node-b"}, values(instance.Spec.DeviceUsage), "each node must hold a slot")
+		output, err := akri.Kubectl(t.Context(), "", "get", "akrii", "--no-headers", instance.Name)
+		require.NoError(t, err)
+		columns := strings.Fields(output)
+		require.Equal(t, []string{instance.Name, "e2e-echo", instance.Annotations[akriv0.DeviceIDAnnotation], "true"}, columns[:4])
+		require.Equal(t, []string{"2", "0"}, columns[5:7], "used and free slots")
 	}
+	output, err := akri.Kubectl(t.Context(), "", "get", "akric", "--no-headers", "e2e-echo")
+	require.NoError(t, err)
+	require.Equal(t, []string{"e2e-echo", "debugEcho", "2", "2", "True", "AsExpected"}, strings.Fields(output)[:6])
 }

@@ -98,8 +98,9 @@ func (m *Mesh) Path(elements ...string) string {
 const replaceTimeout = time.Minute
 
 // Install installs the umbrella chart, or upgrades it to the given values, and waits until all
-// workloads are ready. It also waits for two things that helm does not wait for: the end of
-// replaced pods, and a response of the webhook to the API server.
+// workloads are ready. It fails if the webhook is not in force when helm returns. It also waits for
+// two things that helm does not wait for: the end of replaced pods, and that valid Configurations
+// are accepted.
 func (m *Mesh) Install(ctx context.Context, values ...string) error {
 	arguments := []string{"upgrade", "--install", Release, m.Path("charts", "akri"), "--namespace", Namespace, "--create-namespace",
 		"--wait", "--timeout", "3m", "--set", "global.image.tag=" + DevTag}
@@ -109,9 +110,38 @@ func (m *Mesh) Install(ctx context.Context, values ...string) error {
 	if _, err := m.Helm(ctx, arguments...); err != nil {
 		return err
 	}
+	if !slices.Contains(values, WithoutWebhook) {
+		if err := m.requireWebhook(ctx); err != nil {
+			return err
+		}
+	}
 	ctx, cancel := context.WithTimeout(ctx, replaceTimeout)
 	defer cancel()
 	return errors.Join(m.awaitReplaced(ctx), m.AwaitWebhook(ctx))
+}
+
+// WithoutWebhook is the chart value that disables the webhook.
+const WithoutWebhook = "broker-controller.webhook.enabled=false"
+
+const invalidConfiguration = `
+apiVersion: akri.sh/v0
+kind: Configuration
+metadata: {name: invalid, namespace: default}
+spec:
+  discoveryHandler: {name: debugEcho}
+  brokerSpec: {brokerPodSpec: {containers: []}}
+`
+
+// requireWebhook returns an error if an invalid Configuration is accepted.
+func (m *Mesh) requireWebhook(ctx context.Context) error {
+	_, err := m.Kubectl(ctx, invalidConfiguration, "apply", "--dry-run=server", "-f", "-")
+	if err == nil {
+		return errors.New("an invalid Configuration is accepted after the installation")
+	}
+	if !strings.Contains(err.Error(), "must have at least one container") {
+		return fmt.Errorf("apply an invalid Configuration: %w", err)
+	}
+	return nil
 }
 
 // AwaitWebhook waits until Configurations can be applied. The API server rejects them while the

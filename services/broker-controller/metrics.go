@@ -35,6 +35,9 @@ func newMetrics(registerer prometheus.Registerer, cache cluster.Cache) *metrics 
 	}
 	m.reviews.WithLabelValues("allowed")
 	m.reviews.WithLabelValues("refused")
+	for _, result := range []string{"ok", "error"} {
+		m.writes.WithLabelValues("Configuration", "apply", result)
+	}
 	for _, kind := range []string{"Pod", "Job", "Service"} {
 		for _, verb := range []string{"create", "delete"} {
 			for _, result := range []string{"ok", "refused", "error"} {

@@ -99,12 +99,15 @@ func New(config Config, env service.Env) (*Service, error) {
 func (s *Service) newWebhook() (*webhook.Webhook, error) {
 	config := s.config.Webhook
 	log := s.env.Log.With(zap.String("webhook", config.Name))
-	reviewer := admission.Reviewer{Schema: admission.ClusterSchema{REST: s.clients.REST}}
 	return webhook.New(s.rest, webhook.Options{
 		Address: config.Address, Namespace: s.config.Namespace, Name: config.Name, Secret: config.Secret,
 		MakeCertificate: config.MakeCertificate, URL: config.URL,
-		Handler: admission.Handler(reviewer, log, s.metrics.reviewed), Log: log,
+		Handler: admission.Handler(s.reviewer(), log, s.metrics.reviewed), Log: log,
 	})
+}
+
+func (s *Service) reviewer() admission.Reviewer {
+	return admission.Reviewer{Schema: admission.ClusterSchema{REST: s.clients.REST}}
 }
 
 // Run runs the service until ctx ends. It returns an error if the process loses the leader
@@ -168,7 +171,7 @@ func (s *Service) lead(ctx context.Context) error {
 	}
 	group.Go(func() error {
 		return controller.Run(ctx, controller.Options{
-			Clients: s.clients, Cache: s.cache, Events: events, Log: s.env.Log,
+			Clients: s.clients, Cache: s.cache, Events: events, Reviewer: s.reviewer(), Log: s.env.Log,
 			OnWrite: s.metrics.written, StuckAfter: s.config.PendingMax,
 			StartTimeout: s.config.BrokerStartTimeout,
 		})

@@ -255,7 +255,7 @@ func TestRefusedBrokerHasEventAndNoSideEffects(t *testing.T) {
 	e.eventuallyNames(e.podNames, "bad-8120fe-pod", "good-8120fe-pod")
 }
 
-func TestMalformedBrokerHasEventAndNoSideEffects(t *testing.T) {
+func TestInvalidBrokerHasNoSideEffects(t *testing.T) {
 	e := newTestEnv(t)
 	bad := e.configuration("bad", podsOnly)
 	e.start()
@@ -264,8 +264,8 @@ func TestMalformedBrokerHasEventAndNoSideEffects(t *testing.T) {
 	patch := []byte(`{"spec":{"brokerSpec":{"brokerPodSpec":{"containers":[{"name":"broker","resources":{"limits":{"cpu":"lots"}}}]}}}}`)
 	_, err := e.Configurations.In(e.namespace).Patch(t.Context(), "bad", types.MergePatchType, patch, metav1.PatchOptions{})
 	require.NoError(t, err)
-	e.hasEvent("bad", "BrokerRefused", "spec.brokerSpec: quantities must match")
-	e.hasEvent("bad-8120fe", "BrokerRefused", "spec.brokerSpec: quantities must match")
+	e.hasEvent("bad", "InvalidSpec", `SpecValid is False: spec.brokerSpec.brokerPodSpec.containers[0].resources.limits[cpu]: Invalid value: "lots"`)
+	e.instance(bad, "d2981e", 1, "node-a")
 	e.instance(e.configuration("good", podsOnly), "8120fe", 1, "node-a")
 	e.eventuallyNames(e.podNames, "bad-8120fe-pod", "good-8120fe-pod")
 }

@@ -10,6 +10,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 
 	akriv0 "akri.sh/libs/apis/akri/v0"
 	"akri.sh/libs/kube"
@@ -252,6 +253,39 @@ func TestProblemInStatusAndEvent(t *testing.T) {
 	s.send(f.newReport(f.nodes[0], f.device("", "foo", true)))
 	f.eventually("ready", func() bool { return ready().Status == metav1.ConditionTrue && f.status().Devices == 1 })
 	f.eventually("event", func() bool { return len(f.events(akriv0.ReasonAsExpected)) == 1 })
+}
+
+// Ready follows the conditions of broker-controller, which stay as they are.
+func TestReadyFollowsBrokers(t *testing.T) {
+	f := newFixture(t, 1, 1)
+	replicas := []*replica{start(t, grace), start(t, grace)}
+	f.reportShared("foo", replicas...)
+	ready := func(status metav1.ConditionStatus, reason string) func() bool {
+		return func() bool {
+			condition := meta.FindStatusCondition(f.status().Conditions, akriv0.ConditionReady)
+			return condition != nil && condition.Status == status && condition.Reason == reason
+		}
+	}
+	f.eventually("ready", ready(metav1.ConditionTrue, akriv0.ReasonAsExpected))
+	for range 3 { // replicas correct a status once in 30 s; this is no correction
+		f.applyCondition(akriv0.ConditionBrokersRunning, metav1.ConditionFalse, "ErrImagePull")
+		f.eventually("not ready", ready(metav1.ConditionFalse, "ErrImagePull"))
+		f.applyCondition(akriv0.ConditionBrokersRunning, metav1.ConditionUnknown, akriv0.ReasonStarting)
+		f.eventually("ready", ready(metav1.ConditionTrue, akriv0.ReasonAsExpected))
+	}
+	settle(t, replicas...)
+	require.Equal(t, akriv0.ReasonStarting, meta.FindStatusCondition(f.status().Conditions, akriv0.ConditionBrokersRunning).Reason)
+}
+
+// applyCondition sets a condition as broker-controller does.
+func (f *fixture) applyCondition(kind string, status metav1.ConditionStatus, reason string) {
+	f.Helper()
+	patch := fmt.Sprintf(`{"apiVersion":"akri.sh/v0","kind":"Configuration","metadata":{"name":%q},"status":{"conditions":[
+		{"type":%q,"status":%q,"reason":%q,"message":"","lastTransitionTime":"2026-01-01T00:00:00Z"}]}}`, f.configuration.Name, kind, status, reason)
+	force := true
+	_, err := f.configurations.In(namespace).Patch(f.Context(), f.configuration.Name, types.ApplyPatchType, []byte(patch),
+		metav1.PatchOptions{FieldManager: "akri-broker-controller", Force: &force}, "status")
+	require.NoError(f, err)
 }
 
 func TestMalformedSlot(t *testing.T) {

@@ -15,6 +15,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	akriv0 "akri.sh/libs/apis/akri/v0"
 	"akri.sh/libs/kube"
 	instancev1 "akri.sh/proto/akri/instance/v1"
 )
@@ -84,6 +85,23 @@ func TestInstancesHaveNoManagedFields(t *testing.T) {
 	require.NoError(t, reserve(r, f.nodes[0], claim(f.instanceName("foo"), 0)))
 	require.NoError(t, reserve(r, f.nodes[1], claim(f.instanceName("foo"), 1)))
 	require.Empty(t, f.get(f.instanceName("foo")).ManagedFields)
+}
+
+// The counts of the status are part of the write of the reservation.
+func TestReservationIsOneWrite(t *testing.T) {
+	f := newFixture(t, 2, 1)
+	apiProxy := newProxy(t)
+	r := startAt(t, apiProxy.URL, grace)
+	f.reportShared("foo", r)
+	name := f.instanceName("foo")
+	require.Equal(t, akriv0.InstanceStatus{SlotsUsed: 0, SlotsFree: 2}, f.get(name).Status)
+	f.eventually("status", func() bool { return f.status().Devices == 1 })
+	settle(t, r)
+	writes := f.countWrites(apiProxy)
+	require.NoError(t, reserve(r, f.nodes[0], claim(name, 0)))
+	require.Equal(t, akriv0.InstanceStatus{SlotsUsed: 1, SlotsFree: 1}, f.get(name).Status)
+	settle(t, r)
+	require.EqualValues(t, 1, writes.Load())
 }
 
 func TestReserveIsAllOrNothing(t *testing.T) {

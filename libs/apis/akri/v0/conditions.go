@@ -3,7 +3,7 @@ package v0
 // Condition types of a Configuration. True is the normal status of each.
 const (
 	// ConditionReady summarizes the other conditions except DevicesFound, and except NodesReporting
-	// while any node reports.
+	// while any node reports. Brokers that are starting do not affect it.
 	ConditionReady = "Ready"
 	// ConditionHandlerRegistered means that the Discovery Handler is registered on the nodes.
 	ConditionHandlerRegistered = "HandlerRegistered"
@@ -19,6 +19,11 @@ const (
 	// ConditionDevicesFound means that the details match at least one device. It does not affect
 	// Ready, because a Configuration may match nothing for a while.
 	ConditionDevicesFound = "DevicesFound"
+	// ConditionSpecValid means that the webhook would accept the spec. broker-controller writes it.
+	ConditionSpecValid = "SpecValid"
+	// ConditionBrokersRunning means that every device has its brokers, and that they run or have
+	// completed. broker-controller writes it.
+	ConditionBrokersRunning = "BrokersRunning"
 )
 
 // Reasons of Problems and conditions.
@@ -53,6 +58,18 @@ const (
 	ReasonNodeNotReporting = "NodeNotReporting"
 	// ReasonNothingMatched means that no node has found a device.
 	ReasonNothingMatched = "NothingMatched"
+	// ReasonInvalidSpec means that the webhook would refuse the spec.
+	ReasonInvalidSpec = "InvalidSpec"
+	// ReasonNoBroker means that the Configuration has no brokerSpec.
+	ReasonNoBroker = "NoBroker"
+	// ReasonStarting means that some brokers are starting.
+	ReasonStarting = "Starting"
+	// ReasonNotStarted means that a broker has not started in time.
+	ReasonNotStarted = "NotStarted"
+	// ReasonBrokerFailed means that a broker has ended and Kubernetes gives no reason.
+	ReasonBrokerFailed = "BrokerFailed"
+	// ReasonBrokerRefused means that the API server rejected a broker.
+	ReasonBrokerRefused = "BrokerRefused"
 	// ReasonAsExpected is the reason of conditions that are True.
 	ReasonAsExpected = "AsExpected"
 	// ReasonNoReport means that no node has reported what the condition is about yet.

@@ -12,9 +12,11 @@ import (
 // +kubebuilder:subresource:status
 // +kubebuilder:metadata:annotations="helm.sh/resource-policy=keep"
 // +kubebuilder:resource:shortName=akric,categories=all
+// +kubebuilder:printcolumn:name="Handler",type=string,JSONPath=`.spec.discoveryHandler.name`
 // +kubebuilder:printcolumn:name="Capacity",type=string,JSONPath=`.spec.capacity`
 // +kubebuilder:printcolumn:name="Devices",type=integer,JSONPath=`.status.devices`
 // +kubebuilder:printcolumn:name="Ready",type=string,JSONPath=`.status.conditions[?(@.type=="Ready")].status`
+// +kubebuilder:printcolumn:name="Reason",type=string,JSONPath=`.status.conditions[?(@.type=="Ready")].reason`
 // +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`
 type Configuration struct {
 	metav1.TypeMeta   `json:",inline"`
@@ -34,8 +36,11 @@ type ConfigurationList struct {
 }
 
 // ConfigurationSpec is the desired state of a Configuration.
+//
+// +kubebuilder:validation:XValidation:rule="has(self.discoveryHandler)",message="must name a Discovery Handler",reason=FieldValueRequired,fieldPath=".discoveryHandler"
 type ConfigurationSpec struct {
 	// DiscoveryHandler selects the Discovery Handler that finds the devices.
+	// +optional
 	DiscoveryHandler DiscoveryHandler `json:"discoveryHandler"`
 	// Capacity is the number of containers, on all nodes together, that may use one device at a
 	// time.
@@ -158,7 +163,8 @@ type BrokerPodMetadata struct {
 	Annotations map[string]string `json:"annotations,omitempty"`
 }
 
-// ConfigurationStatus is the observed state of a Configuration. Only instance-writer writes it.
+// ConfigurationStatus is the observed state of a Configuration. broker-controller writes the
+// conditions SpecValid and BrokersRunning, instance-writer writes everything else.
 type ConfigurationStatus struct {
 	// ObservedGeneration is the generation of the spec that the status describes.
 	// +optional

@@ -11,14 +11,21 @@ import (
 // +kubebuilder:metadata:annotations="helm.sh/resource-policy=keep"
 // +kubebuilder:resource:shortName=akrii,categories=all
 // +kubebuilder:printcolumn:name="Config",type=string,JSONPath=`.spec.configurationName`
+// +kubebuilder:printcolumn:name="Device",type=string,JSONPath=`.metadata.annotations.akri\.sh/device-id`
 // +kubebuilder:printcolumn:name="Shared",type=boolean,JSONPath=`.spec.shared`
 // +kubebuilder:printcolumn:name="Nodes",type=string,JSONPath=`.spec.nodes`
+// +kubebuilder:printcolumn:name="Used",type=integer,JSONPath=`.status.slotsUsed`
+// +kubebuilder:printcolumn:name="Free",type=integer,JSONPath=`.status.slotsFree`
 // +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`
 type Instance struct {
 	metav1.TypeMeta   `json:",inline"`
 	metav1.ObjectMeta `json:"metadata,omitempty"`
 
 	Spec InstanceSpec `json:"spec"`
+	// Status is written together with the spec: there is no status subresource, which would cost a
+	// second write for each reservation.
+	// +optional
+	Status InstanceStatus `json:"status,omitzero"`
 }
 
 // InstanceList is a list of Instances.
@@ -57,4 +64,12 @@ type InstanceSpec struct {
 	// +optional
 	// +kubebuilder:default=false
 	Shared bool `json:"shared"`
+}
+
+// InstanceStatus summarizes deviceUsage, because printer columns cannot count.
+type InstanceStatus struct {
+	// SlotsUsed is the number of slots that are reserved or whose value is malformed.
+	SlotsUsed int32 `json:"slotsUsed"`
+	// SlotsFree is the number of slots that can be reserved.
+	SlotsFree int32 `json:"slotsFree"`
 }

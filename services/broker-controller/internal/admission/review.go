@@ -13,6 +13,7 @@ import (
 
 	admissionv1 "k8s.io/api/admission/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
@@ -50,6 +51,29 @@ func (r Reviewer) Review(ctx context.Context, request *admissionv1.AdmissionRequ
 	}
 	allowed.Warnings = warnings
 	return allowed
+}
+
+// Problems returns the problems for which Review refuses a Configuration in JSON. The messages are
+// those of Review.
+func (r Reviewer) Problems(ctx context.Context, configuration []byte) ([]string, error) {
+	object, err := decodeObject(runtime.RawExtension{Raw: configuration})
+	if err != nil {
+		return nil, err
+	}
+	name, _, err := unstructured.NestedString(object, "metadata", "name")
+	if err != nil {
+		return nil, fmt.Errorf("decode: %w", err)
+	}
+	errs, _ := r.validate(ctx, name, object)
+	return messages(errs), nil
+}
+
+func messages(errs field.ErrorList) []string {
+	var all []string
+	for _, err := range errs {
+		all = append(all, err.Error())
+	}
+	return all
 }
 
 func decodeObject(raw runtime.RawExtension) (map[string]any, error) {
@@ -122,17 +146,24 @@ func (r Reviewer) checkUnknown(ctx context.Context, unknown unknownField) (*fiel
 	return field.Forbidden(unknown.path, "unknown field"), ""
 }
 
+// unknownMessage describes an unknown field of Akri's types. An object that was stored before the
+// CRD refused removed fields can have one.
+func unknownMessage(unknown unknownField) string {
+	if removed, ok := akriv0.RemovedFields[unknown.name]; ok && unknown.parent == reflect.TypeFor[akriv0.ConfigurationSpec]() {
+		return removed.Message()
+	}
+	return "unknown field"
+}
+
 func refused(request *admissionv1.AdmissionRequest, errs field.ErrorList) *admissionv1.AdmissionResponse {
 	details := &metav1.StatusDetails{Group: request.Kind.Group, Kind: request.Kind.Kind, Name: request.Name}
-	messages := make([]string, 0, len(errs))
 	for _, err := range errs {
-		messages = append(messages, err.Error())
 		details.Causes = append(details.Causes, metav1.StatusCause{
 			Type: metav1.CauseType(err.Type), Message: err.ErrorBody(), Field: err.Field,
 		})
 	}
 	return &admissionv1.AdmissionResponse{UID: request.UID, Result: &metav1.Status{
 		Status: metav1.StatusFailure, Reason: metav1.StatusReasonInvalid, Code: http.StatusUnprocessableEntity,
-		Message: strings.Join(messages, "; "), Details: details,
+		Message: strings.Join(messages(errs), "; "), Details: details,
 	}}
 }

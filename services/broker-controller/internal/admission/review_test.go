@@ -77,7 +77,6 @@ func TestReviewRefuses(t *testing.T) {
 				`spec.discoveryHandler.name: Required value`,
 			},
 		},
-		"an old field of the handler":   {`{discoveryHandler: {name: a, onvif: {}}}`, []string{`spec.discoveryHandler.onvif: Forbidden: unknown field; use spec.discoveryHandler.name and discoveryDetails`}},
 		"capacity 0":                    {head + `capacity: 0}`, []string{`spec.capacity: Invalid value: 0: must be from 1 to 1000`}},
 		"capacity that is text":         {head + `capacity: many}`, []string{`spec.capacity: Invalid value: "many": must be an integer`}},
 		"a capacity that is a fraction": {head + `capacity: 1.5}`, []string{`spec.capacity: Invalid value: "1.5": must be an integer`}},

@@ -2,6 +2,7 @@ package cluster
 
 import (
 	"context"
+	"slices"
 
 	"golang.org/x/sync/errgroup"
 	batchv1 "k8s.io/api/batch/v1"
@@ -144,35 +145,51 @@ func trimInstance(instance *akriv0.Instance) {
 
 func trimConfiguration(configuration *akriv0.Configuration) {
 	configuration.Annotations, configuration.Labels = nil, nil
-	configuration.Status = akriv0.ConfigurationStatus{}
+	configuration.Status = akriv0.ConfigurationStatus{Conditions: ownConditions(configuration.Status.Conditions)}
 	configuration.Spec.DiscoveryHandler = akriv0.DiscoveryHandler{}
+}
+
+// ownConditions returns the conditions that this service writes.
+func ownConditions(conditions []metav1.Condition) []metav1.Condition {
+	return slices.DeleteFunc(conditions, func(condition metav1.Condition) bool {
+		return condition.Type != akriv0.ConditionSpecValid && condition.Type != akriv0.ConditionBrokersRunning
+	})
 }
 
 func trimPod(pod *corev1.Pod) {
 	trimAnnotations(pod)
 	pod.Spec = corev1.PodSpec{NodeName: pod.Spec.NodeName}
 	status := pod.Status
-	pod.Status = corev1.PodStatus{Phase: status.Phase, StartTime: status.StartTime}
-	switch status.Phase {
-	case corev1.PodPending:
+	pod.Status = corev1.PodStatus{
+		Phase: status.Phase, StartTime: status.StartTime, Reason: status.Reason, Message: status.Message,
+		InitContainerStatuses: trimContainers(status.InitContainerStatuses),
+		ContainerStatuses:     trimContainers(status.ContainerStatuses),
+	}
+	if status.Phase == corev1.PodPending {
 		pod.Status.Conditions = status.Conditions
-		pod.Status.InitContainerStatuses = trimContainers(status.InitContainerStatuses)
-		pod.Status.ContainerStatuses = trimContainers(status.ContainerStatuses)
-	case corev1.PodFailed:
-		pod.Status.Reason = status.Reason
 	}
 }
 
-// trimContainers keeps the reasons of waiting containers.
+// trimContainers keeps why containers wait and how they have ended.
 func trimContainers(containers []corev1.ContainerStatus) (trimmed []corev1.ContainerStatus) {
-	for _, container := range containers {
-		if waiting := container.State.Waiting; waiting != nil {
-			trimmed = append(trimmed, corev1.ContainerStatus{State: corev1.ContainerState{
-				Waiting: &corev1.ContainerStateWaiting{Reason: waiting.Reason},
-			}})
+	for _, c := range containers {
+		if c.State.Waiting == nil && c.State.Terminated == nil && c.RestartCount == 0 {
+			continue
 		}
+		trimmed = append(trimmed, corev1.ContainerStatus{
+			Name: c.Name, RestartCount: c.RestartCount,
+			State:                corev1.ContainerState{Waiting: c.State.Waiting, Terminated: trimEnd(c.State.Terminated)},
+			LastTerminationState: corev1.ContainerState{Terminated: trimEnd(c.LastTerminationState.Terminated)},
+		})
 	}
 	return trimmed
+}
+
+func trimEnd(end *corev1.ContainerStateTerminated) *corev1.ContainerStateTerminated {
+	if end == nil {
+		return nil
+	}
+	return &corev1.ContainerStateTerminated{ExitCode: end.ExitCode, Reason: end.Reason}
 }
 
 func trimJob(job *batchv1.Job) {

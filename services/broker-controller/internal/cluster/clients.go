@@ -3,6 +3,8 @@
 package cluster
 
 import (
+	"context"
+	"encoding/json"
 	"fmt"
 
 	batchv1 "k8s.io/api/batch/v1"
@@ -24,6 +26,21 @@ type Clients struct {
 	Services       *kube.Client[*corev1.Service, *corev1.ServiceList]
 	// REST reads paths that are not resources.
 	REST rest.Interface
+}
+
+// RawConfiguration reads a Configuration. It also returns its JSON, which has fields that the Go
+// type does not have.
+func (c Clients) RawConfiguration(ctx context.Context, namespace, name string) (*akriv0.Configuration, []byte, error) {
+	path := []string{"/apis", akriv0.GroupVersion.Group, akriv0.GroupVersion.Version, "namespaces", namespace, akriv0.ConfigurationResource.Resource, name}
+	text, err := c.REST.Get().AbsPath(path...).Do(ctx).Raw()
+	if err != nil {
+		return nil, nil, err
+	}
+	configuration := &akriv0.Configuration{}
+	if err := json.Unmarshal(text, configuration); err != nil {
+		return nil, nil, err
+	}
+	return configuration, text, nil
 }
 
 // NewClients returns the clients. It sends no request.

@@ -14,12 +14,15 @@ import (
 
 	"go.uber.org/zap"
 	"golang.org/x/sync/errgroup"
+	"k8s.io/apimachinery/pkg/api/equality"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/util/workqueue"
 
 	akriv0 "akri.sh/libs/apis/akri/v0"
+	"akri.sh/services/broker-controller/internal/admission"
 	"akri.sh/services/broker-controller/internal/cluster"
 )
 
@@ -34,7 +37,9 @@ type Options struct {
 	Clients cluster.Clients
 	Cache   cluster.Cache
 	Events  cluster.Recorder
-	Log     *zap.Logger
+	// Reviewer judges specs that are stored.
+	Reviewer admission.Reviewer
+	Log      *zap.Logger
 	// OnWrite is called after each write to the API server.
 	OnWrite func(kind, verb string, err error)
 	// StuckAfter is how long a broker Pod may be pending on its node.
@@ -46,10 +51,15 @@ type Options struct {
 // Controller reconciles while this process leads.
 type Controller struct {
 	Options
-	rollout                   *rollout
-	expectations              *expectations
-	startFailures             *startFailures
-	instances, configurations queue
+	rollout       *rollout
+	expectations  *expectations
+	startFailures *startFailures
+	reviews       *reviews
+	refusals      *refusals
+	// observed Pods and Jobs of each Configuration. Only the worker of statuses uses it.
+	observed map[string]map[types.UID]observation
+
+	instances, configurations, statuses queue
 }
 
 // queue holds the keys of the objects to reconcile.
@@ -72,11 +82,13 @@ func newQueue() queue {
 func Run(ctx context.Context, options Options) error {
 	c := &Controller{
 		Options: options, rollout: newRollout(), expectations: newExpectations(), startFailures: newStartFailures(),
-		instances: newQueue(), configurations: newQueue(),
+		reviews: newReviews(), refusals: newRefusals(), observed: map[string]map[types.UID]observation{},
+		instances: newQueue(), configurations: newQueue(), statuses: newQueue(),
 	}
 	stop := context.AfterFunc(ctx, func() {
 		c.instances.ShutDown()
 		c.configurations.ShutDown()
+		c.statuses.ShutDown()
 	})
 	defer stop()
 	if err := c.subscribe(); err != nil {
@@ -90,6 +102,7 @@ func Run(ctx context.Context, options Options) error {
 		c.runWorker(ctx, c.configurations, "configuration", c.reconcileConfiguration)
 		return nil
 	})
+	group.Go(func() error { c.runWorker(ctx, c.statuses, "configuration", c.reconcileStatus); return nil })
 	return group.Wait()
 }
 
@@ -122,17 +135,26 @@ func onEvent(informer cache.SharedIndexInformer, changed func(old, object metav1
 func (c *Controller) instanceChanged(_, object metav1.Object) {
 	instance := object.(*akriv0.Instance)
 	c.instances.Add(cluster.Key(instance.Namespace, instance.Name))
-	c.configurations.Add(cluster.Key(instance.Namespace, instance.Spec.ConfigurationName))
+	c.enqueueConfiguration(cluster.Key(instance.Namespace, instance.Spec.ConfigurationName))
 }
 
-// configurationChanged ignores updates of the status, which changes with every device.
+func (c *Controller) enqueueConfiguration(key string) {
+	c.configurations.Add(key)
+	c.enqueueStatus(key)
+}
+
+// configurationChanged ignores updates of the status, which changes with every device, except those
+// of the conditions of this service.
 func (c *Controller) configurationChanged(old, object metav1.Object) {
 	if old != nil && old.GetUID() == object.GetUID() && old.GetGeneration() == object.GetGeneration() &&
 		(old.GetDeletionTimestamp() == nil) == (object.GetDeletionTimestamp() == nil) &&
 		!hasAgentFinalizers(object) {
+		if !equality.Semantic.DeepEqual(old.(*akriv0.Configuration).Status, object.(*akriv0.Configuration).Status) {
+			c.enqueueStatus(cluster.Key(object.GetNamespace(), object.GetName()))
+		}
 		return
 	}
-	c.configurations.Add(cluster.Key(object.GetNamespace(), object.GetName()))
+	c.enqueueConfiguration(cluster.Key(object.GetNamespace(), object.GetName()))
 	for _, instance := range c.Cache.InstancesOf(object.GetNamespace(), object.GetName()) {
 		c.instances.Add(cluster.Key(instance.Namespace, instance.Name))
 	}
@@ -140,7 +162,7 @@ func (c *Controller) configurationChanged(old, object metav1.Object) {
 
 func (c *Controller) brokerChanged(_, object metav1.Object) {
 	c.instances.Add(c.Cache.InstanceKeyOf(object))
-	c.configurations.Add(c.Cache.ConfigurationKeyOf(object))
+	c.enqueueConfiguration(c.Cache.ConfigurationKeyOf(object))
 }
 
 func (c *Controller) runWorker(

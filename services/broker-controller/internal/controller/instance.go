@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -22,24 +21,38 @@ func (c *Controller) reconcileInstance(ctx context.Context, key string) (time.Du
 	instance, ok := c.Cache.Instances.Get(key)
 	if !ok || instance.DeletionTimestamp != nil {
 		c.startFailures.remove(key)
+		c.refusals.set(key, nil)
 		return 0, c.deleteBrokers(ctx, key)
 	}
 	configuration, ok := c.Cache.Configurations.Get(cluster.Key(instance.Namespace, instance.Spec.ConfigurationName))
 	if !ok || configuration.DeletionTimestamp != nil {
 		return 0, nil // Kubernetes deletes the Instance and its dependents
 	}
-	if malformed := configuration.Spec.Malformed; len(malformed) > 0 {
-		// The desired state is unknown, so existing objects stay.
-		err := refusedError{message: "cannot read the Configuration: " + strings.Join(malformed, "; ")}
-		c.warnRefused(instance, configuration, "BrokerRefused", err)
+	review, current, err := c.review(ctx, configuration)
+	if err != nil || !current {
 		return 0, err
 	}
-	requeueAfter, podsErr := c.reconcilePods(ctx, instance, configuration)
-	jobErr := c.reconcileJob(ctx, instance, configuration)
-	serviceErr := c.reconcileInstanceService(ctx, instance, configuration)
-	c.warnRefused(instance, configuration, "BrokerRefused", errors.Join(podsErr, jobErr))
+	// The desired state of a part that is invalid is unknown, so existing objects stay.
+	var requeueAfter time.Duration
+	var brokerErr, serviceErr error
+	if !review.refuses(brokerPart) {
+		requeueAfter, brokerErr = c.reconcileBrokers(ctx, instance, configuration)
+	}
+	if !review.refuses(instanceServicePart) {
+		serviceErr = c.reconcileInstanceService(ctx, instance, configuration)
+	}
+	c.refusals.set(key, brokerErr)
+	c.enqueueStatus(cluster.Key(configuration.Namespace, configuration.Name))
+	c.warnRefused(instance, configuration, akriv0.ReasonBrokerRefused, brokerErr)
 	c.warnRefused(instance, configuration, "ServiceRefused", serviceErr)
-	return requeueAfter, errors.Join(podsErr, jobErr, serviceErr)
+	return requeueAfter, errors.Join(brokerErr, serviceErr)
+}
+
+func (c *Controller) reconcileBrokers(
+	ctx context.Context, instance *akriv0.Instance, configuration *akriv0.Configuration,
+) (time.Duration, error) {
+	requeueAfter, podsErr := c.reconcilePods(ctx, instance, configuration)
+	return requeueAfter, errors.Join(podsErr, c.reconcileJob(ctx, instance, configuration))
 }
 
 // warnRefused records a refusal on the Instance and on the Configuration that has the spec.

@@ -34,8 +34,9 @@ func (c *Controller) reconcileConfiguration(ctx context.Context, key string) (ti
 	if err := c.removeAgentFinalizers(ctx, configuration); err != nil || configuration.DeletionTimestamp != nil {
 		return 0, err // Kubernetes deletes the Service of a deleted Configuration
 	}
-	if len(configuration.Spec.Malformed) > 0 {
-		return 0, nil // reconcileInstance reports it
+	review, current, err := c.review(ctx, configuration)
+	if err != nil || !current || review.refuses(configurationServicePart) {
+		return 0, err
 	}
 	expectsBroker := func(instance *akriv0.Instance) bool { return c.expectsBroker(instance, configuration) }
 	expected := slices.ContainsFunc(c.Cache.InstancesOf(configuration.Namespace, configuration.Name), expectsBroker)
@@ -45,7 +46,7 @@ func (c *Controller) reconcileConfiguration(ctx context.Context, key string) (ti
 		desired = render.ConfigurationService(configuration)
 	}
 	reference := cluster.ConfigurationReference(configuration)
-	err := c.reconcileService(ctx, configuration, reference, desired, brokers)
+	err = c.reconcileService(ctx, configuration, reference, desired, brokers)
 	if Refused(err) {
 		c.Events.Event(reference, corev1.EventTypeWarning, "ServiceRefused", err.Error())
 	}

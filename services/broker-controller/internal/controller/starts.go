@@ -36,9 +36,11 @@ func blocked(pod *corev1.Pod) bool {
 }
 
 func unschedulable(conditions []corev1.PodCondition) bool {
-	return slices.ContainsFunc(conditions, func(c corev1.PodCondition) bool {
-		return c.Type == corev1.PodScheduled && c.Status == corev1.ConditionFalse && c.Reason == corev1.PodReasonUnschedulable
-	})
+	return slices.ContainsFunc(conditions, isUnschedulable)
+}
+
+func isUnschedulable(c corev1.PodCondition) bool {
+	return c.Type == corev1.PodScheduled && c.Status == corev1.ConditionFalse && c.Reason == corev1.PodReasonUnschedulable
 }
 
 func cannotStart(containers []corev1.ContainerStatus) bool {

@@ -20,6 +20,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	akriv0 "akri.sh/libs/apis/akri/v0"
+	"akri.sh/services/instance-writer/internal/slots"
 )
 
 const (
@@ -247,6 +248,9 @@ func apply(base *akriv0.Instance, batch []*pendingEdit) (desired *akriv0.Instanc
 			continue
 		}
 		desired = changed
+	}
+	if desired != nil {
+		slots.SetStatus(desired)
 	}
 	return desired, refused
 }

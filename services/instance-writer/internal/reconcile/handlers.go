@@ -11,6 +11,7 @@ import (
 	akriv0 "akri.sh/libs/apis/akri/v0"
 	"akri.sh/services/instance-writer/internal/cluster"
 	"akri.sh/services/instance-writer/internal/slots"
+	"akri.sh/services/instance-writer/internal/status"
 )
 
 func (r *Reconciler) onInstance(before, after *akriv0.Instance) {
@@ -27,6 +28,9 @@ func (r *Reconciler) onConfiguration(before, after *akriv0.Configuration) {
 	key := cluster.Key(cmp.Or(after, before))
 	if before != nil && after != nil && sameSpec(before, after) {
 		r.recordReports(before, after)
+		if !status.SameBrokers(before.Status.Conditions, after.Status.Conditions) {
+			r.statusBackoff.markNew(key)
+		}
 		r.statuses.add(key)
 		return
 	}

@@ -84,6 +84,13 @@ func MalformedMessages(instance *akriv0.Instance) []string {
 	return messages
 }
 
+// SetStatus counts the slots of the Instance.
+func SetStatus(instance *akriv0.Instance) {
+	listed := List(instance)
+	used := slices.DeleteFunc(slices.Clone(listed), Slot.Free)
+	instance.Status = akriv0.InstanceStatus{SlotsUsed: int32(len(used)), SlotsFree: int32(len(listed) - len(used))}
+}
+
 // Reserve reserves the slot for the holder. It succeeds if the holder has the slot already. It
 // returns a *Refusal and changes nothing if the slot cannot be reserved.
 func Reserve(instance *akriv0.Instance, index int, holder akriv0.SlotHolder) error {

@@ -69,6 +69,8 @@ func TestFit(t *testing.T) {
 	require.Equal(t, []slots.Slot{
 		{Index: 0}, {Index: 1}, {Index: 2, Holder: akriv0.SlotHolder{Node: "a"}}, {Index: 4, Malformed: "x:y"},
 	}, slots.List(i))
+	slots.SetStatus(i)
+	require.Equal(t, akriv0.InstanceStatus{SlotsUsed: 2, SlotsFree: 2}, i.Status)
 	slots.Release(i, 2, akriv0.SlotHolder{Node: "a"})
 	require.NotContains(t, i.Spec.DeviceUsage, "cam-abc123-2")
 }

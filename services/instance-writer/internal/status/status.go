@@ -2,9 +2,10 @@
 // Instances. All replicas compute the same status.
 //
 // Ready is True if all other conditions except DevicesFound and NodesReporting are, and if any node
-// reports. A problem of the Configuration, such as invalid details, makes its condition False if
-// one node reports it. A problem of a node, such as a handler that is offline, does so only if no
-// node can discover. Otherwise the message of the True condition lists it.
+// reports. The conditions of broker-controller stay as they are. A problem of the Configuration,
+// such as invalid details, makes its condition False if one node reports it. A problem of a node,
+// such as a handler that is offline, does so only if no node can discover. Otherwise the message of
+// the True condition lists it.
 package status
 
 import (
@@ -76,7 +77,9 @@ func Desired(in Input) akriv0.ConfigurationStatus {
 		Nodes:              in.nodes(),
 		Conditions:         slices.Clone(current.Conditions),
 	}
-	for _, condition := range in.conditions(desired.Nodes) {
+	computed := in.conditions(desired.Nodes)
+	computed[0] = withBrokers(computed[0], current.Conditions)
+	for _, condition := range computed {
 		condition.ObservedGeneration = desired.ObservedGeneration
 		condition.LastTransitionTime = metav1.NewTime(in.Now.Truncate(time.Second))
 		meta.SetStatusCondition(&desired.Conditions, condition)

@@ -1,0 +1,119 @@
+package controller
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+
+	"golang.org/x/sync/singleflight"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	akriv0 "akri.sh/libs/apis/akri/v0"
+	"akri.sh/services/broker-controller/internal/cluster"
+)
+
+// Parts of a spec that can be invalid independently of the others.
+const (
+	brokerPart               = "spec.brokerSpec"
+	instanceServicePart      = "spec.instanceServiceSpec"
+	configurationServicePart = "spec.configurationServiceSpec"
+)
+
+// review holds the problems for which the webhook would refuse a spec. The API server can store
+// such a spec while the webhook is not registered, and an earlier version can have accepted it.
+type review struct {
+	uid        types.UID
+	generation int64
+	problems   []string
+}
+
+// refuses reports whether a part of the spec is invalid. Its desired state is unknown then.
+func (r review) refuses(part string) bool {
+	return slices.ContainsFunc(r.problems, func(problem string) bool { return strings.HasPrefix(problem, part) })
+}
+
+// specValid returns the condition with the message of the webhook.
+func (r review) specValid() metav1.Condition {
+	condition := metav1.Condition{
+		Type: akriv0.ConditionSpecValid, Status: metav1.ConditionTrue, Reason: akriv0.ReasonAsExpected, Message: "the spec is valid",
+	}
+	if len(r.problems) > 0 {
+		condition.Status, condition.Reason = metav1.ConditionFalse, akriv0.ReasonInvalidSpec
+		condition.Message = strings.Join(r.problems, "; ")
+	}
+	return condition
+}
+
+// reviews holds the review of each Configuration's generation.
+type reviews struct {
+	mu       sync.Mutex
+	byKey    map[string]review
+	requests singleflight.Group
+}
+
+func newReviews() *reviews { return &reviews{byKey: map[string]review{}} }
+
+func (r *reviews) get(key string) review {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.byKey[key]
+}
+
+func (r *reviews) set(key string, result review) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.byKey[key] = result
+}
+
+func (r *reviews) remove(key string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	delete(r.byKey, key)
+}
+
+// review returns the review of the Configuration. It reads the Configuration from the API server
+// once per generation, because the cache has no unknown fields. current is false if the cache is
+// outdated: the newer Configuration arrives through the cache.
+func (c *Controller) review(ctx context.Context, configuration *akriv0.Configuration) (result review, current bool, err error) {
+	key := cluster.Key(configuration.Namespace, configuration.Name)
+	matches := func(r review) bool { return r.uid == configuration.UID && r.generation == configuration.Generation }
+	if result = c.reviews.get(key); matches(result) {
+		return result, true, nil
+	}
+	_, err, _ = c.reviews.requests.Do(key, func() (any, error) {
+		stored, raw, err := c.Clients.RawConfiguration(ctx, configuration.Namespace, configuration.Name)
+		if err != nil {
+			return nil, err
+		}
+		problems, err := c.Reviewer.Problems(ctx, raw)
+		if err != nil {
+			return nil, err
+		}
+		c.reviews.set(key, review{stored.UID, stored.Generation, withMalformed(problems, stored.Spec.Malformed)})
+		return nil, nil //nolint:nilnil // the result is in reviews
+	})
+	if apierrors.IsNotFound(err) {
+		return review{}, false, nil
+	}
+	if err != nil {
+		return review{}, false, fmt.Errorf("review Configuration: %w", err)
+	}
+	result = c.reviews.get(key)
+	return result, matches(result), nil
+}
+
+// withMalformed adds the decoding errors of parts that have no problem, in case that the decoder of
+// the webhook accepts more than that of the cache.
+func withMalformed(problems, malformed []string) []string {
+	for _, message := range malformed {
+		part, _, _ := strings.Cut(message, ":")
+		if !(review{problems: problems}).refuses(part) {
+			problems = append(problems, message)
+		}
+	}
+	return problems
+}
