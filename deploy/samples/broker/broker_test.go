@@ -48,6 +48,11 @@ func TestRead(t *testing.T) {
 	writeFile(t, short, "ab\x00\xff\n")
 	idle := filepath.Join(directory, "idle")
 	keepOpen(t, idle)
+	slow := filepath.Join(directory, "slow")
+	_, err := keepOpen(t, slow).WriteString("21.5 C")
+	if err != nil {
+		t.Fatal(err)
+	}
 
 	for name, c := range map[string]struct {
 		path string
@@ -59,6 +64,7 @@ func TestRead(t *testing.T) {
 		"zeros":               {"/dev/zero", broker.Device{BytesRead: 64, Content: strings.Repeat(".", 64)}},
 		"missing device":      {"/dev/missing", broker.Device{Error: "open /dev/missing: no such file or directory"}},
 		"device without data": {idle, broker.Device{Error: "read " + idle + ": i/o timeout"}},
+		"slow device":         {slow, broker.Device{BytesRead: 6, Content: "21.5 C"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			c.want.Env, c.want.Path = "UDEV_DEVNODE", c.path
@@ -120,7 +126,7 @@ func writeFile(t *testing.T, path, content string) {
 }
 
 // keepOpen creates a named pipe and keeps it open without writing to it.
-func keepOpen(t *testing.T, path string) {
+func keepOpen(t *testing.T, path string) *os.File {
 	t.Helper()
 	if err := syscall.Mkfifo(path, 0o600); err != nil {
 		t.Fatal(err)
@@ -130,6 +136,7 @@ func keepOpen(t *testing.T, path string) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { pipe.Close() })
+	return pipe
 }
 
 func get(t *testing.T, url string) []byte {

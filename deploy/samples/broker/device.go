@@ -2,10 +2,10 @@ package broker
 
 import (
 	"bytes"
-	"cmp"
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"os"
 	"slices"
 	"strings"
@@ -37,12 +37,11 @@ type Device struct {
 
 func readAll(properties map[string]string) []Device {
 	devices := []Device{}
-	for key, path := range properties {
+	for _, key := range slices.Sorted(maps.Keys(properties)) {
 		if strings.HasPrefix(key, devicePrefix) {
-			devices = append(devices, Read(key, path))
+			devices = append(devices, Read(key, properties[key]))
 		}
 	}
-	slices.SortFunc(devices, func(a, b Device) int { return cmp.Compare(a.Env, b.Env) })
 	return devices
 }
 
@@ -58,9 +57,10 @@ func Read(env, path string) Device {
 }
 
 // head returns the first bytes. It opens the device with O_NONBLOCK, because opening a serial port
-// waits for the carrier signal otherwise.
+// waits for the carrier signal otherwise, and with O_NOCTTY, because a byte that the port receives
+// could end the process otherwise.
 func head(path string) ([]byte, error) {
-	file, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK, 0)
+	file, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK|syscall.O_NOCTTY, 0)
 	if err != nil {
 		return nil, err
 	}
@@ -70,7 +70,8 @@ func head(path string) ([]byte, error) {
 	}
 	content := make([]byte, readSize)
 	n, err := io.ReadFull(file, content)
-	if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
+	// A serial port sends fewer bytes in this time.
+	if n > 0 || errors.Is(err, io.EOF) {
 		err = nil
 	}
 	return content[:n], err
