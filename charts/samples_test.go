@@ -22,10 +22,10 @@ func TestSampleImages(t *testing.T) {
 	image := regexp.MustCompile(`image: (.*)`)
 	for _, path := range samplePaths(t) {
 		for _, match := range image.FindAllStringSubmatch(read(t, path), -1) {
-			require.Equal(t, "ghcr.io/akri-mesh/sample-broker:"+sampleTag, match[1], path)
+			require.Regexp(t, `^ghcr\.io/akri-mesh/(sample|camera)-broker:`+regexp.QuoteMeta(sampleTag)+"$", match[1], path)
 		}
 	}
-	require.True(t, strings.Contains(read(t, "deploy/samples/README.md"), "s|ghcr.io/akri-mesh/sample-broker:"+sampleTag+"|"))
+	require.Contains(t, read(t, "deploy/samples/README.md"), `s|ghcr.io/akri-mesh/\(.*\):`+sampleTag+"|")
 }
 
 // TestReadmeRequestsFreeDevices checks that the README applies a sample with the devices that it

@@ -106,7 +106,7 @@ func get(t *testing.T, url string) (status int, body string) {
 	return response.StatusCode, string(text)
 }
 
-// next returns the next part. The reader knows its length only when the following part begins, so
+// next returns the next part. The reader finds its end only when the following part begins, so
 // the length comes from the header.
 func next(t *testing.T, parts *multipart.Reader) string {
 	t.Helper()

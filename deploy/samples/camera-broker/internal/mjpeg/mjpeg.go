@@ -21,8 +21,9 @@ const (
 
 var errNoImage = errors.New("the frame is not a JPEG image")
 
-// Complete returns the image in a frame in the format MJPG. Cameras may omit Huffman tables, because
-// MJPG implies those of the JPEG standard. Complete adds them, because JPEG decoders need them.
+// Complete returns the image in a frame in the format MJPG. Cameras may omit Huffman tables,
+// because MJPG implies those of the JPEG standard. Complete adds them, because JPEG decoders need
+// them.
 func Complete(frame []byte) ([]byte, error) {
 	end, err := headerEnd(frame)
 	if err != nil {

@@ -7,8 +7,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestSizes compares the sizes of the structures with linux/videodev2.h. The kernel knows a request
-// by its size.
+// TestSizes compares the sizes of the structures with linux/videodev2.h. The size is part of the
+// number of a request.
 func TestSizes(t *testing.T) {
 	for name, sizes := range map[string][2]uintptr{
 		"v4l2_capability":     {104, unsafe.Sizeof(capability{})},
