@@ -45,6 +45,9 @@ func TestMesh(t *testing.T) {
 		{"OPC UA servers", opcuaServers},
 		{"tutorial", tutorial},
 		{"samples of the README", samplesOfTheReadme},
+		{"sample of USB cameras", cameraSample},
+		{"sample of USB serial adapters", serialSample},
+		{"sample of OPC UA servers", opcuaSample},
 		{"camera with a rotated password", authenticatedCamera},
 	}) {
 		return

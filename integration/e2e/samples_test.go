@@ -1,23 +1,48 @@
 package e2e_test
 
 import (
+	"bytes"
 	"context"
 	"fmt"
+	"image"
+	"image/color"
+	"image/draw"
+	"image/jpeg"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"akri.sh/integration/cluster"
+	"akri.sh/integration/devices"
+	"akri.sh/integration/devices/camera"
+	"akri.sh/integration/devices/opcua"
 	"akri.sh/integration/mesh"
 )
+
+// sample returns a file of deploy/samples with replacements, which are pairs of a text and its
+// replacement.
+func sample(t *testing.T, name string, replacements ...string) string {
+	t.Helper()
+	text, err := akri.Manifest("deploy", "samples", name)
+	require.NoError(t, err)
+	for i := 0; i < len(replacements); i += 2 {
+		require.Contains(t, text, replacements[i])
+		text = strings.ReplaceAll(text, replacements[i], replacements[i+1])
+	}
+	return text
+}
 
 // samplesOfTheReadme applies the sample that the README applies, and a Pod that requests a device
 // of it. The Jobs of another sample complete.
 func samplesOfTheReadme(t *testing.T) {
 	for _, name := range []string{"deployment-configuration-level.yaml", "debug-echo-job.yaml"} {
-		sample, err := akri.Manifest("deploy", "samples", name)
-		require.NoError(t, err)
-		apply(t, sample)
+		apply(t, sample(t, name))
 	}
 	apply(t, ownPod("readme", "configuration-level-8120fe"))
 	pod := awaitReadyPod(t, "default", "readme")
@@ -37,4 +62,143 @@ func samplesOfTheReadme(t *testing.T) {
 		}
 		return nil
 	})
+}
+
+const (
+	videoGroup   = 44
+	dialoutGroup = 20
+	seccomp      = "seccompProfile: {type: RuntimeDefault}"
+)
+
+// cameraSample replaces only the rule, which the emulated camera cannot match, and the seccomp
+// profile, which emulates the camera. The rule is tested in handler-udev.
+func cameraSample(t *testing.T) {
+	const size = 32
+	device, err := camera.Plug(mjpg(t, size, color.RGBA{R: 200, A: 255}), size, size)
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, device.Unplug()) })
+	share(t, device.Node(), videoGroup)
+	serveCamera(t, device)
+	apply(t, sample(t, "udev-usb-camera.yaml",
+		`SUBSYSTEM=="video4linux", SUBSYSTEMS=="usb", ENV{ID_V4L_CAPABILITIES}=="*:capture:*"`, fmt.Sprintf("KERNEL==%q", filepath.Base(device.Node())),
+		seccomp, "seccompProfile: {type: Localhost, localhostProfile: camera.json}"))
+
+	for _, pod := range awaitBrokers(t, "default", "udev-usb-camera", len(akri.Cluster.Nodes())) {
+		picture := snapshot(t, &pod)
+		require.Equal(t, image.Rect(0, 0, size, size), picture.Bounds())
+		r, g, b, _ := picture.At(size/2, size/2).RGBA()
+		require.InDeltaSlice(t, []float64{200, 0, 0}, []float64{float64(r >> 8), float64(g >> 8), float64(b >> 8)}, 4)
+		requireFrames(t, &pod, 3)
+	}
+	// The Pods must end before the camera is unplugged.
+	require.NoError(t, akri.Configurations.In("default").Delete(t.Context(), "udev-usb-camera", metav1.DeleteOptions{}))
+	awaitBrokers(t, "default", "udev-usb-camera", 0)
+}
+
+// mjpg returns an image of one color as cameras send it, without Huffman tables.
+func mjpg(t *testing.T, size int, c color.Color) []byte {
+	t.Helper()
+	picture := image.NewRGBA(image.Rect(0, 0, size, size))
+	draw.Draw(picture, picture.Bounds(), image.NewUniform(c), image.Point{}, draw.Src)
+	var encoded bytes.Buffer
+	require.NoError(t, jpeg.Encode(&encoded, picture, nil))
+	before, tables, found := bytes.Cut(encoded.Bytes(), []byte{0xFF, 0xC4})
+	require.True(t, found)
+	length := int(tables[0])<<8 | int(tables[1])
+	return append(bytes.Clone(before), tables[length:]...)
+}
+
+// serveCamera installs the seccomp profile of the camera on all nodes and emulates the camera.
+func serveCamera(t *testing.T, device *camera.Camera) {
+	t.Helper()
+	const path = "/run/akri-camera.sock"
+	for _, node := range akri.Cluster.Nodes() {
+		profiles := filepath.Join(node.KubeletDir(), "seccomp")
+		require.NoError(t, os.MkdirAll(profiles, 0o755))
+		require.NoError(t, os.WriteFile(filepath.Join(profiles, "camera.json"), []byte(camera.Profile(path)), 0o644))
+		listener, err := net.ListenUnix("unix", &net.UnixAddr{Name: node.Path(path), Net: "unix"})
+		require.NoError(t, err)
+		served := make(chan error, 1)
+		go func() { served <- device.Serve(listener) }()
+		t.Cleanup(func() {
+			listener.Close()
+			require.NoError(t, <-served)
+		})
+	}
+}
+
+// share makes a group own a device node until the end of the test, as udev does.
+func share(t *testing.T, node string, group int) {
+	t.Helper()
+	restore, err := devices.Share(node, group)
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, restore()) })
+}
+
+func snapshot(t *testing.T, pod *corev1.Pod) image.Image {
+	t.Helper()
+	text, err := akri.Kubernetes.CoreV1().Pods(pod.Namespace).ProxyGet("", pod.Name, "8083", "snapshot.jpg", nil).DoRaw(t.Context())
+	require.NoError(t, err)
+	picture, err := jpeg.Decode(bytes.NewReader(text))
+	require.NoError(t, err)
+	return picture
+}
+
+// requireFrames reads frames of the video stream.
+func requireFrames(t *testing.T, pod *corev1.Pod, count int) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), timeout)
+	defer cancel()
+	stream, err := akri.Kubernetes.CoreV1().Pods(pod.Namespace).ProxyGet("", pod.Name, "8083", "", nil).Stream(ctx)
+	require.NoError(t, err)
+	defer stream.Close()
+	var received bytes.Buffer
+	for bytes.Count(received.Bytes(), []byte("Content-Type: image/jpeg")) < count {
+		part := make([]byte, 4096)
+		n, err := stream.Read(part)
+		require.NoError(t, err)
+		received.Write(part[:n])
+	}
+}
+
+// serialSample uses a virtual terminal instead of a serial adapter. The rule is tested in
+// handler-udev. A broker that is not a member of the group of the device cannot open it.
+func serialSample(t *testing.T) {
+	line, err := devices.OpenVT()
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, line.Close()) })
+	share(t, line.Node(), dialoutGroup)
+	rule := []string{
+		`SUBSYSTEM=="tty", SUBSYSTEMS=="usb", KERNEL=="ttyUSB[0-9]*|ttyACM[0-9]*"`, fmt.Sprintf(`SUBSYSTEM=="tty", KERNEL==%q`, line.Name()),
+	}
+	apply(t, sample(t, "udev-usb-serial.yaml", rule...))
+	apply(t, sample(t, "udev-usb-serial.yaml", append(rule, "name: udev-usb-serial", "name: e2e-no-group", "[20]", "[]")...))
+	nodes := len(akri.Cluster.Nodes())
+	brokers := awaitBrokers(t, "default", "udev-usb-serial", nodes)
+	for _, pod := range brokers {
+		query(t, &pod) // the broker responds after it has read the line for its log
+	}
+	for _, pod := range brokers {
+		require.NoError(t, line.Send("21.5 C"))
+		device := query(t, &pod).Devices[0]
+		require.Equal(t, line.Node(), device.Path)
+		require.Empty(t, device.Error)
+		require.Equal(t, "21.5 C.", device.Content)
+	}
+	for _, pod := range awaitBrokers(t, "default", "e2e-no-group", nodes) {
+		require.Equal(t, "open "+line.Node()+": permission denied", query(t, &pod).Devices[0].Error)
+	}
+}
+
+func opcuaSample(t *testing.T) {
+	const port = 4850
+	url := fmt.Sprintf("opc.tcp://%s:%d/", cluster.NeighbourIP, port)
+	serveOPCUA(t, opcua.Config{Port: port, URI: "urn:plant", Name: "Plant", Hostname: cluster.NeighbourIP})
+	apply(t, sample(t, "opcua.yaml", "opc.tcp://192.0.2.10:4840/", url))
+	for _, pod := range awaitBrokers(t, "default", "opcua", 2) {
+		environment := query(t, &pod).Env
+		require.Contains(t, environment["OPCUA_DISCOVERY_URL"], fmt.Sprintf("%s:%d", cluster.NeighbourIP, port))
+		require.Equal(t, "urn:plant", environment["OPCUA_APPLICATION_URI"])
+		require.Equal(t, "Plant", environment["OPCUA_APPLICATION_NAME"])
+	}
 }
