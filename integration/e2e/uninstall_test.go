@@ -30,7 +30,10 @@ func uninstall(t *testing.T) {
 // requireUninstalled uninstalls Akri while e2e-zram has Instances and brokers.
 func requireUninstalled(t *testing.T) {
 	t.Helper()
-	require.NoError(t, akri.Uninstall(t.Context()))
+	text, err := akri.Uninstall(t.Context())
+	require.NoError(t, err)
+	require.Regexp(t, `Removed the objects of Akri \(Instances: \d+, Services: \d+, Pods: \d+, Jobs: \d+\)\.`, text)
+	require.NotContains(t, text, "{", "users read sentences, not JSON")
 
 	left, err := akri.Instances.In("").List(t.Context(), metav1.ListOptions{})
 	require.NoError(t, err)

@@ -142,10 +142,14 @@ func (m *Mesh) awaitReplaced(ctx context.Context) error {
 	})
 }
 
-// Uninstall removes the release and waits until it is removed.
-func (m *Mesh) Uninstall(ctx context.Context) error {
-	_, err := m.Helm(ctx, "uninstall", Release, "--namespace", Namespace, "--wait", "--timeout", "3m", "--ignore-not-found")
-	return err
+// Uninstall removes the release and waits until it is removed. It returns the text that helm shows.
+func (m *Mesh) Uninstall(ctx context.Context) (string, error) {
+	command := m.command(ctx, "helm", "uninstall", Release, "--namespace", Namespace, "--wait", "--timeout", "3m", "--ignore-not-found")
+	text, err := command.CombinedOutput()
+	if err != nil {
+		return "", fmt.Errorf("helm uninstall: %w: %s", err, bytes.TrimSpace(text))
+	}
+	return string(text), nil
 }
 
 // releasedImage matches the images in samples, which are those of a release.
@@ -193,11 +197,16 @@ func (m *Mesh) Kubectl(ctx context.Context, input string, arguments ...string) (
 
 func (m *Mesh) run(ctx context.Context, name, input string, arguments ...string) (string, error) {
 	var stdout, stderr bytes.Buffer
-	command := exec.CommandContext(ctx, filepath.Join(m.bin, name), arguments...)
-	command.Env = append(os.Environ(), "KUBECONFIG="+m.Cluster.Kubeconfig())
+	command := m.command(ctx, name, arguments...)
 	command.Stdin, command.Stdout, command.Stderr = strings.NewReader(input), &stdout, &stderr
 	if err := command.Run(); err != nil {
 		return stdout.String(), fmt.Errorf("%s %s: %w: %s", name, strings.Join(arguments, " "), err, strings.TrimSpace(stderr.String()))
 	}
 	return stdout.String(), nil
+}
+
+func (m *Mesh) command(ctx context.Context, name string, arguments ...string) *exec.Cmd {
+	command := exec.CommandContext(ctx, filepath.Join(m.bin, name), arguments...)
+	command.Env = append(os.Environ(), "KUBECONFIG="+m.Cluster.Kubeconfig())
+	return command
 }
