@@ -12,6 +12,8 @@ import (
 	"github.com/cenkalti/backoff/v5"
 	"github.com/fsnotify/fsnotify"
 	"go.uber.org/zap"
+
+	"akri.sh/services/device-plugin-host/internal/failurelog"
 )
 
 const (
@@ -41,16 +43,20 @@ func (d *SocketDir) RegistrationContext(ctx context.Context, socket string) (reg
 // kubelet creates its socket, and ends the contexts of registrations that become invalid. It waits
 // for a directory that does not exist.
 func (d *SocketDir) Watch(ctx context.Context, onRestart func()) error {
-	_, _ = backoff.Retry(ctx, func() (struct{}, error) { return struct{}{}, d.watch(ctx, onRestart) },
+	failures := failurelog.New(d.log,
+		"watching the kubelet's directory keeps failing; device plugins do not register again after a restart of the kubelet",
+		"watching the kubelet's directory works again")
+	_, _ = backoff.Retry(ctx, func() (struct{}, error) { return struct{}{}, d.watch(ctx, onRestart, failures) },
 		backoff.WithBackOff(backoff.NewConstantBackOff(rewatchInterval)), backoff.WithMaxElapsedTime(0),
 		backoff.WithNotify(func(err error, delay time.Duration) {
+			failures.Record(err)
 			d.log.Debug("watching the device plugin directory failed", zap.Error(err), zap.Duration("retry_in", delay))
 		}))
 	return nil
 }
 
 // watch returns nil when ctx ends.
-func (d *SocketDir) watch(ctx context.Context, onRestart func()) error {
+func (d *SocketDir) watch(ctx context.Context, onRestart func(), failures *failurelog.Log) error {
 	watcher, err := fsnotify.NewWatcher()
 	if err != nil {
 		return fmt.Errorf("create watcher: %w", err)
@@ -59,6 +65,7 @@ func (d *SocketDir) watch(ctx context.Context, onRestart func()) error {
 	if err := watcher.Add(d.path); err != nil {
 		return fmt.Errorf("watch %s: %w", d.path, err)
 	}
+	failures.Record(nil)
 	d.invalidate(d.sockets()) // events before this moment were missed
 	return d.handleEvents(ctx, watcher, onRestart)
 }
