@@ -32,7 +32,8 @@ func requireRemedied(t *testing.T, namespace, name, message string) {
 }
 
 func brokerWithoutImage(t *testing.T) {
-	missing := strings.Replace(broker, "sample-broker", "no-such-broker", 1)
+	// Nothing listens on the port, so the kubelet's attempts fail at once.
+	missing := strings.Replace(broker, "ghcr.io/akri-mesh/sample-broker", "localhost:1/no-such-broker", 1)
 	apply(t, echoConfiguration("e2e-image", 2, missing, "foo0"))
 	requireCause(t, "default", "e2e-image", "ErrImagePull", "0 of 2 brokers run; ")
 	requireCause(t, "default", "e2e-image", "ErrImagePull", "no-such-broker:dev")
