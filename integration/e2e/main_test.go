@@ -49,7 +49,10 @@ func run(m *testing.M) int {
 		fmt.Fprintln(os.Stderr, err)
 		return 1
 	}
-	akri.Values = selectedForm().values
+	selectForm(separate())
+	if os.Getenv("AKRI_E2E_AGENT") != "" {
+		selectForm(agent())
+	}
 	progress("the cluster is ready")
 	return m.Run()
 }

@@ -15,7 +15,7 @@ import (
 )
 
 // opcuaServers runs third-party servers on the nodes' network: one that is configured directly, and
-// one that a discovery server lists. TestMesh makes the handler serve on the network.
+// one that a discovery server lists. As a separate service the handler serves on the network.
 func opcuaServers(t *testing.T) {
 	url := func(port int) string { return fmt.Sprintf("opc.tcp://%s:%d", cluster.NeighbourIP, port) }
 	lds, alone, registered := url(4840)+"/", url(4841)+"/UA/Test", url(4842)+"/line"
