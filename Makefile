@@ -100,12 +100,16 @@ test-e2e: root test-prerequisites images binaries ## Run the end-to-end tests: r
 	cd integration && go test -count=1 ./devices # alone, because other tests plug in zram devices too
 	cd integration && go test -p 2 -parallel 6 -count=1 -timeout 40m ./e2e $$(go list ./... | grep -v -e '/integration/devices$$' -e '/integration/e2e$$') # the longest first
 
+# `make test` runs those scenarios on the agent that could differ from those on separate services.
+.PHONY: test-agent
+test-agent: root test-prerequisites images binaries ## Run all end-to-end scenarios on the agent
+	cd integration && AKRI_E2E_AGENT=1 go test -parallel 6 -count=1 -timeout 40m ./e2e
+
 .PHONY: test-long
-test-long: root test-prerequisites images binaries ## Run the release tests: 100,000 slot calls, 100 pod deletions, one minute without API server, kubelet defaults, 15 minutes of silence, 1,000 cameras, the agent
+test-long: root test-prerequisites images binaries test-agent ## Run the release tests: 100,000 slot calls, 100 pod deletions, one minute without API server, kubelet defaults, 15 minutes of silence, 1,000 cameras, the agent
 	cd services/instance-writer && AKRI_MODEL_OPERATIONS=100000 go test -count=1 -timeout 30m -v -run TestSlotsAreLinearizable .
 	cd services/discovery-operator && AKRI_SILENCE=15m go test -count=1 -timeout 30m -v -run TestLongSilence .
 	cd integration && AKRI_E2E_KUBELET=default AKRI_E2E_DELETIONS=100 AKRI_E2E_AWAY=1m go test -parallel 4 -count=1 -timeout 40m -v ./e2e
-	cd integration && AKRI_E2E_AGENT=1 go test -parallel 4 -count=1 -timeout 40m -v ./e2e
 	cd integration && AKRI_ONVIF_CAMERAS=1000 go test -count=1 -v -run Many ./devices/onvif
 
 # `go test` runs the inputs in testdata/fuzz. This target searches for new ones.

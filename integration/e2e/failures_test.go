@@ -31,7 +31,7 @@ func slotsSurvive(t *testing.T) {
 	require.ElementsMatch(t, []string{"node-a", "node-b"}, holders(t))
 	for _, failure := range []scenario{
 		{"restarted kubelet", kubeletRestart},
-		selectedForm().second,
+		selected.second,
 		{"stopped API server", apiServerStopped},
 	} {
 		t.Run(failure.name, func(t *testing.T) {
@@ -161,10 +161,11 @@ func serviceSockets(t *testing.T, node cluster.Node) []string {
 }
 
 // startSecond starts a second pod of the DaemonSet that serves the node's kubelet, until the test
-// ends. It returns both pods.
+// ends. It returns both pods. The second one is not on the host network, whose ports the first one
+// uses.
 func startSecond(t *testing.T, node cluster.Node) (first, second *corev1.Pod) {
 	t.Helper()
-	daemons, err := akri.Kubernetes.AppsV1().DaemonSets(mesh.Namespace).Get(t.Context(), selectedForm().host, metav1.GetOptions{})
+	daemons, err := akri.Kubernetes.AppsV1().DaemonSets(mesh.Namespace).Get(t.Context(), selected.host, metav1.GetOptions{})
 	require.NoError(t, err)
 	pods := akri.Kubernetes.CoreV1().Pods(mesh.Namespace)
 	found, err := pods.List(t.Context(), metav1.ListOptions{
@@ -173,7 +174,7 @@ func startSecond(t *testing.T, node cluster.Node) (first, second *corev1.Pod) {
 	require.NoError(t, err)
 	require.Len(t, found.Items, 1)
 	spec := daemons.Spec.Template.Spec
-	spec.NodeName = node.Name()
+	spec.NodeName, spec.HostNetwork, spec.Containers[0].Ports[0].HostPort = node.Name(), false, 0
 	second, err = pods.Create(t.Context(), &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "second"}, Spec: spec}, metav1.CreateOptions{})
 	require.NoError(t, err)
 	t.Cleanup(func() { // if the test fails before it deletes the pod

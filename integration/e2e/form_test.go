@@ -11,8 +11,10 @@ import (
 
 // form is one of the two ways to run Akri on a node: separate services or the agent.
 type form struct {
-	// values of the chart.
+	// values of the chart for all installations.
 	values []string
+	// handlers are the values that also enable the handlers for OPC UA and ONVIF.
+	handlers []string
 	// services that run on every node.
 	services []string
 	// swapped are the services that a test replaces while brokers run.
@@ -30,6 +32,7 @@ type form struct {
 
 func separate() form {
 	return form{
+		handlers: []string{"opcua.discovery.enabled=true", "onvif.discovery.enabled=true", "opcua.discovery.useNetworkConnection=true"},
 		services: []string{"registrar", "discovery-operator", "device-plugin-host", "config-plugin-allocator", "handler-udev", "handler-debug-echo"},
 		swapped:  []string{"device-plugin-host", "discovery-operator"},
 		host:     "akri-device-plugin-host", hostService: "device-plugin-host",
@@ -41,7 +44,9 @@ func separate() form {
 
 func agent() form {
 	return form{
-		values:   []string{"global.agent.enabled=true"},
+		values: []string{"global.agent.enabled=true"},
+		handlers: []string{"opcua.discovery.enabled=true", "onvif.discovery.enabled=true",
+			"global.agent.handlers={udev,debug-echo,opcua,onvif}", "agent.hostNetwork=true", "instance-writer.networkPolicy.enabled=false"},
 		services: []string{"agent"},
 		swapped:  []string{"agent"},
 		host:     "akri-agent-daemonset", hostService: "agent",
@@ -51,12 +56,11 @@ func agent() form {
 	}
 }
 
-// selectedForm is the form of all scenarios.
-func selectedForm() form {
-	if os.Getenv("AKRI_E2E_AGENT") != "" {
-		return agent()
-	}
-	return separate()
+// selected is the form of all scenarios. TestMain and TestAgent set it.
+var selected form
+
+func selectForm(f form) {
+	selected, akri.Values = f, slices.Concat(f.values, rotation)
 }
 
 // handlerGrace returns the values that set the time after which an offline handler is removed.
@@ -70,23 +74,41 @@ func (f form) handlerGrace(grace time.Duration) []string {
 
 // services returns the services of the form and the cluster-wide ones.
 func services() []string {
-	return slices.Concat(selectedForm().services, []string{"instance-writer", "broker-controller"})
+	return slices.Concat(selected.services, []string{"instance-writer", "broker-controller"})
 }
 
-// TestAgent runs the scenarios that could differ with the agent: hot-plug, kill and uninstallation.
-// With AKRI_E2E_AGENT, TestMesh runs all scenarios with it.
+// TestAgent runs the scenarios that could differ with the agent. With AKRI_E2E_AGENT, TestMesh runs
+// all scenarios with it.
 func TestAgent(t *testing.T) {
 	if os.Getenv("AKRI_E2E_AGENT") != "" {
 		t.Skip("TestMesh runs all scenarios with the agent")
 	}
-	require.NoError(t, akri.Install(t.Context(), agent().values...))
-	killEach(t, agent().services)
-	requireUninstalled(t)
+	selectForm(agent())
+	t.Cleanup(func() { selectForm(separate()) })
+
+	require.NoError(t, akri.Install(t.Context(), selected.handlers...))
+	if !parallel(t, "embedded handlers", []scenario{
+		{"OPC UA servers", opcuaServers},
+		{"camera with a rotated password", authenticatedCamera},
+	}) {
+		return
+	}
+	for _, scenario := range []scenario{
+		{"hanging handler", hangingHandler},
+		{"restarted node", nodeRestart},
+		{"killed agent", func(t *testing.T) { killEach(t, selected.services) }},
+		{"change between services and agent", changedForm},
+		{"uninstall", uninstall},
+	} {
+		if !t.Run(scenario.name, scenario.run) {
+			return
+		}
+	}
 }
 
 func changedForm(t *testing.T) {
-	if os.Getenv("AKRI_E2E_AGENT") == "" {
-		t.Skip("runs only with AKRI_E2E_AGENT")
+	if selected.host != agent().host {
+		t.Skip("TestAgent runs it")
 	}
 	apply(t, echoConfiguration("e2e-form", 2, broker, "foo0"))
 	awaitBrokers(t, "default", "e2e-form", 2)

@@ -51,9 +51,9 @@ func httpConfiguration(name string) string {
 	return configurationOf(name, "http", "url: http://127.0.0.1:8000/devices.json")
 }
 
-// hangingHandler stops the process of a handler. The handler is Offline after two probes without
+// stoppedHandler stops the process of a handler. The handler is Offline after two probes without
 // response, and Active when the process continues. Its devices and brokers stay.
-func hangingHandler(t *testing.T) {
+func stoppedHandler(t *testing.T) {
 	const name = "e2e-hang"
 	node := akri.Cluster.Nodes()[0]
 	apply(t, httpHandler(node))

@@ -119,7 +119,7 @@ func servicePodOn(t *testing.T, service, node string) *corev1.Pod {
 // callersOn returns the identities of the services of a node that report and that reserve.
 func callersOn(t *testing.T, node string) (reporter, reserver identity) {
 	t.Helper()
-	if slices.Contains(selectedForm().services, "agent") {
+	if slices.Contains(selected.services, "agent") {
 		both := identityOf(t, servicePodOn(t, "agent", node))
 		return both, both
 	}

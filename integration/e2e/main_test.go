@@ -7,7 +7,6 @@ import (
 	"context"
 	"fmt"
 	"os"
-	"slices"
 	"testing"
 	"time"
 
@@ -50,7 +49,10 @@ func run(m *testing.M) int {
 		fmt.Fprintln(os.Stderr, err)
 		return 1
 	}
-	akri.Values = slices.Concat(selectedForm().values, rotation)
+	selectForm(separate())
+	if os.Getenv("AKRI_E2E_AGENT") != "" {
+		selectForm(agent())
+	}
 	progress("the cluster is ready")
 	return m.Run()
 }

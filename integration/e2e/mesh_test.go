@@ -19,8 +19,7 @@ type scenario struct {
 // TestMesh runs the scenarios on one installation: first the independent ones in parallel, then,
 // one by one, those that break or change the installation or the cluster.
 func TestMesh(t *testing.T) {
-	require.NoError(t, akri.Install(t.Context(), "opcua.discovery.enabled=true", "onvif.discovery.enabled=true",
-		"opcua.discovery.useNetworkConnection=true"))
+	require.NoError(t, akri.Install(t.Context(), selected.handlers...))
 	if !parallel(t, "independent", []scenario{
 		{"invalid input is refused", badInput},
 		{"a handler without a first list", silentHandler},
@@ -71,6 +70,7 @@ func TestMesh(t *testing.T) {
 	}
 	for _, scenario := range []scenario{
 		{"flapping device", flappingDevice},
+		{"hanging handler", hangingHandler},
 		{"restarted node", nodeRestart},
 		{"killed services", killServices},
 		{"slots survive failures of the cluster", slotsSurvive},

@@ -26,7 +26,7 @@ const (
 // shortTimeouts checks behavior that takes minutes by default. The services keep the short
 // timeouts.
 func shortTimeouts(t *testing.T) {
-	require.NoError(t, akri.Install(t.Context(), append(selectedForm().handlerGrace(shortHandlerGrace),
+	require.NoError(t, akri.Install(t.Context(), append(selected.handlerGrace(shortHandlerGrace),
 		"instance-writer.env.AKRI_NODE_GRACE="+shortGrace.String(), "instance-writer.env.AKRI_REPORT_GRACE="+shortReports.String(),
 		"broker-controller.env.AKRI_PENDING_MAX="+shortPending.String(),
 		"broker-controller.brokerStartTimeout="+shortStart.String())...))

@@ -30,7 +30,7 @@ func noNodeRights(t *testing.T) {
 	}
 	daemonSets, err := akri.Kubernetes.AppsV1().DaemonSets(mesh.Namespace).List(t.Context(), metav1.ListOptions{})
 	require.NoError(t, err)
-	require.GreaterOrEqual(t, len(daemonSets.Items), len(selectedForm().services))
+	require.GreaterOrEqual(t, len(daemonSets.Items), len(selected.services))
 	none := rights("default")
 	for _, daemonSet := range daemonSets.Items {
 		pod := daemonSet.Spec.Template.Spec
@@ -153,7 +153,7 @@ func dialInstanceWriter(t *testing.T) *grpc.ClientConn {
 	service, err := akri.Kubernetes.CoreV1().Services(mesh.Namespace).Get(t.Context(), "akri-instance-writer", metav1.GetOptions{})
 	require.NoError(t, err)
 	pods, err := akri.Kubernetes.CoreV1().Pods(mesh.Namespace).List(t.Context(), metav1.ListOptions{
-		LabelSelector: "app.kubernetes.io/component=" + selectedForm().services[0],
+		LabelSelector: "app.kubernetes.io/component=" + selected.services[0],
 	})
 	require.NoError(t, err)
 	pod := pods.Items[0]

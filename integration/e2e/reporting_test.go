@@ -29,7 +29,7 @@ func nodeStopsReporting(t *testing.T) {
 
 	setTaints(t, node, corev1.Taint{Key: "dedicated", Value: "e2e", Effect: corev1.TaintEffectNoSchedule})
 	t.Cleanup(func() { setTaints(t, node) })
-	for _, pod := range servicePods(t, selectedForm().reporter) {
+	for _, pod := range servicePods(t, selected.reporter) {
 		if pod.Spec.NodeName == node {
 			deletePod(t, pod.Name)
 		}

@@ -19,7 +19,7 @@ func scaleAndSwap(t *testing.T) {
 	require.Len(t, servicePods(t, "instance-writer"), 3)
 	require.Equal(t, before, observe(t, "e2e-swap"))
 
-	swapped := selectedForm().swapped
+	swapped := selected.swapped
 	tagImages(t, swapped...)
 	values := []string{"instance-writer.replicas=3"}
 	for _, service := range swapped {

@@ -13,7 +13,7 @@ import (
 // sampleHandler has the tests with the sample handler one after the other: a node has one socket of
 // its name.
 func sampleHandler(t *testing.T) {
-	t.Run("hangs", hangingHandler)
+	t.Run("hangs", stoppedHandler)
 	t.Run("tutorial", tutorial)
 }
 
