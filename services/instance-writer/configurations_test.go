@@ -255,8 +255,8 @@ func TestInvalidWatchOfConfigurations(t *testing.T) {
 		return err.Error()
 	}
 	require.Contains(t, ended(openWatch(t, r, &configurationv1.WatchConfigurationsRequest{})), "node must not be empty")
-	require.Contains(t, ended(openWatch(t, r, &configurationv1.WatchConfigurationsRequest{Node: "n", Handlers: make([]string, 1001)})),
-		"at most 1000 handlers, but this one has 1001")
+	require.Contains(t, ended(openWatch(t, r, &configurationv1.WatchConfigurationsRequest{Node: "n", Handlers: make([]string, 2001)})),
+		"at most 2000 handlers, but this one has 2001")
 	w := openWatch(t, r, &configurationv1.WatchConfigurationsRequest{Node: "n"})
 	w.snapshot()
 	require.NoError(t, w.Send(&configurationv1.WatchConfigurationsRequest{Node: "other"}))

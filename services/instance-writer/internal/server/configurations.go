@@ -17,7 +17,8 @@ import (
 )
 
 const (
-	maxHandlers = 1000
+	// maxHandlers is twice the size of the table of the registrar.
+	maxHandlers = 2000
 	// maxSnapshotBytes is the size of a part of a snapshot.
 	maxSnapshotBytes = 1 << 20
 	// revisionTimeout is how long a replica waits for a revision that a node has received from
