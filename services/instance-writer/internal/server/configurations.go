@@ -19,8 +19,9 @@ import (
 const (
 	// maxHandlers is twice the size of the table of the registrar.
 	maxHandlers = 2000
-	// maxSnapshotBytes is the size of a part of a snapshot.
-	maxSnapshotBytes = 1 << 20
+	// maxPartBytes is the size of a part of a snapshot, which gRPC buffers for each stream. After a
+	// restart, all nodes receive snapshots at once.
+	maxPartBytes = 64 << 10
 	// revisionTimeout is how long a replica waits for a revision that a node has received from
 	// another one. After the API server was restored from a backup, the revision never arrives.
 	revisionTimeout = 5 * time.Second
@@ -153,7 +154,7 @@ func (s *configurationStream) sendSnapshot(snapshot catalog.Snapshot) error {
 	for _, entry := range snapshot.Entries {
 		message := entry.Message(s.handlers)
 		bytes := proto.Size(message)
-		if size > 0 && size+bytes > maxSnapshotBytes {
+		if size > 0 && size+bytes > maxPartBytes {
 			if err := s.sendPart(part, snapshot.Revision); err != nil {
 				return err
 			}
