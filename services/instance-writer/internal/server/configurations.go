@@ -62,13 +62,19 @@ func (s *ConfigurationServer) WatchConfigurations(stream configurationServerStre
 	if err := validateWatch(first, first.GetNode()); err != nil {
 		return toStatus(err)
 	}
+	lost := s.ConnectionLost()
+	select {
+	case <-lost:
+		return errConnectionLost
+	default:
+	}
 	// Recv fails when this call returns, which ends the goroutine.
 	handlers, received := make(chan handlerSet), make(chan error, 1)
 	go func() { received <- receiveHandlers(stream, first.GetNode(), handlers) }()
 	configurations := &configurationStream{
 		configurationServerStream: stream, revision: first.GetRevision(), handlers: handlersOf(first),
 	}
-	lost, expired := s.ConnectionLost(), time.After(revisionTimeout)
+	expired := time.After(revisionTimeout)
 	for {
 		snapshot, changed := s.Catalog.Get()
 		if err := configurations.send(snapshot); err != nil {
