@@ -131,6 +131,7 @@ func TestMessagesAreReused(t *testing.T) {
 		withStatus.Status.Devices = 3
 		c.set(withStatus, configuration("b", "bar", "own"))
 		require.True(t, maps.Equal(before.Entries, c.state().Entries))
+		require.Equal(t, before.Version, c.state().Version)
 
 		c.cluster.mu.Lock()
 		c.cluster.version++
@@ -138,6 +139,7 @@ func TestMessagesAreReused(t *testing.T) {
 		c.cluster.mu.Unlock()
 		after := c.state()
 		require.Equal(t, "shared-1", password(after.Entries[key("a")]))
+		require.Greater(t, after.Version, before.Version)
 		require.Same(t, before.Entries[key("a")].Public, after.Entries[key("a")].Public)
 		require.Same(t, before.Entries[key("b")], after.Entries[key("b")])
 		require.Len(t, c.cluster.watches, 2)

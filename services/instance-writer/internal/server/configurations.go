@@ -47,6 +47,7 @@ type configurationStream struct {
 	revision uint64 // that the snapshot must have
 	started  bool   // the snapshot was sent
 	handlers handlerSet
+	version  uint64 // that was sent; 0 if handlers have changed since
 	sent     map[types.NamespacedName]*catalog.Entry
 	sentTo   handlerSet // the handlers when sent was sent
 }
@@ -90,6 +91,7 @@ func (s *ConfigurationServer) WatchConfigurations(stream configurationServerStre
 		case err := <-received:
 			return err
 		case configurations.handlers = <-handlers:
+			configurations.version = 0
 		case <-expired:
 			configurations.revision = 0
 		case <-changed:
@@ -143,6 +145,8 @@ func receiveHandlers(stream configurationServerStream, node string, handlers cha
 func (s *configurationStream) send(snapshot catalog.Snapshot) error {
 	var err error
 	switch {
+	case s.started && s.version == snapshot.Version:
+		return nil
 	case s.started:
 		err = s.sendChanges(snapshot)
 	case snapshot.Complete && snapshot.Revision >= s.revision:
@@ -151,7 +155,7 @@ func (s *configurationStream) send(snapshot catalog.Snapshot) error {
 	default:
 		return nil
 	}
-	s.sent, s.sentTo = snapshot.Entries, s.handlers
+	s.version, s.sent, s.sentTo = snapshot.Version, snapshot.Entries, s.handlers
 	return err
 }
 
