@@ -4,6 +4,7 @@ import (
 	"context"
 	"io/fs"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"slices"
 	"testing"
@@ -40,6 +41,14 @@ func TestDeviceBecomesInstanceAndResource(t *testing.T) {
 	instance, err := instances.In("default").Get(t.Context(), "echo-8120fe", metav1.GetOptions{})
 	require.NoError(t, err)
 	require.Equal(t, []string{h.node}, instance.Spec.Nodes)
+}
+
+// Nodes get everything from instance-writer. Access to the API server would be a way around it.
+func TestNoKubernetesClient(t *testing.T) {
+	dependencies, err := exec.CommandContext(t.Context(), "go", "list", "-deps", "./cmd/agent").Output()
+	require.NoError(t, err)
+	require.Contains(t, string(dependencies), "akri.sh/services/discovery-operator")
+	require.NotContains(t, string(dependencies), "k8s.io/client-go")
 }
 
 func TestComponentsShareMetricsAndHealth(t *testing.T) {

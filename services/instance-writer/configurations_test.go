@@ -211,21 +211,21 @@ func TestLargeSnapshot(t *testing.T) {
 	for range 5 {
 		f := newFixture(t, 1, 0)
 		f.edit(func(spec *akriv0.ConfigurationSpec) {
-			spec.DiscoveryHandler = akriv0.DiscoveryHandler{Name: "large", DiscoveryDetails: strings.Repeat("x", 400<<10)}
+			spec.DiscoveryHandler = akriv0.DiscoveryHandler{Name: "large", DiscoveryDetails: strings.Repeat("x", 20<<10)}
 		})
 		fixtures = append(fixtures, f)
 	}
 	for _, f := range fixtures { // until the cache has the last edit
 		f.eventually("the edit", func() bool {
 			_, all := openWatch(t, r, &configurationv1.WatchConfigurationsRequest{Node: "n", Handlers: []string{"large"}}).snapshot()
-			return len(all[namespace+"/"+f.configuration.Name].GetRequest().GetDetails()) == 400<<10
+			return len(all[namespace+"/"+f.configuration.Name].GetRequest().GetDetails()) == 20<<10
 		})
 	}
 	parts, all := openWatch(t, r, &configurationv1.WatchConfigurationsRequest{Node: "n", Handlers: []string{"large"}}).snapshot()
 	require.Len(t, all, len(fixtures))
-	require.Len(t, parts, 3)
+	require.Len(t, parts, 2)
 	for _, part := range parts {
-		require.LessOrEqual(t, proto.Size(part), 1<<20+100)
+		require.LessOrEqual(t, proto.Size(part), 64<<10+100)
 	}
 }
 
@@ -255,8 +255,8 @@ func TestInvalidWatchOfConfigurations(t *testing.T) {
 		return err.Error()
 	}
 	require.Contains(t, ended(openWatch(t, r, &configurationv1.WatchConfigurationsRequest{})), "node must not be empty")
-	require.Contains(t, ended(openWatch(t, r, &configurationv1.WatchConfigurationsRequest{Node: "n", Handlers: make([]string, 1001)})),
-		"at most 1000 handlers, but this one has 1001")
+	require.Contains(t, ended(openWatch(t, r, &configurationv1.WatchConfigurationsRequest{Node: "n", Handlers: make([]string, 2001)})),
+		"at most 2000 handlers, but this one has 2001")
 	w := openWatch(t, r, &configurationv1.WatchConfigurationsRequest{Node: "n"})
 	w.snapshot()
 	require.NoError(t, w.Send(&configurationv1.WatchConfigurationsRequest{Node: "other"}))

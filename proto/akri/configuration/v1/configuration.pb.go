@@ -197,7 +197,7 @@ func (*WatchConfigurationsResponse_Updated) isWatchConfigurationsResponse_Event(
 
 func (*WatchConfigurationsResponse_Removed) isWatchConfigurationsResponse_Event() {}
 
-// ConfigurationSnapshot is a part of a snapshot of at most 1 MiB, or a single Configuration.
+// ConfigurationSnapshot is a part of a snapshot of at most 64 KiB, or a single Configuration.
 type ConfigurationSnapshot struct {
 	state          protoimpl.MessageState `protogen:"open.v1"`
 	Configurations []*Configuration       `protobuf:"bytes,1,rep,name=configurations,proto3" json:"configurations,omitempty"`

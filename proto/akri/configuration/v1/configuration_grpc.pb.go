@@ -36,7 +36,7 @@ type ConfigurationServiceClient interface {
 	// value is a change of the Configuration. A Configuration is sent after all objects that it names
 	// have been read once, or could not be read.
 	// INVALID_ARGUMENT: the message has no node, changes the node of the stream, or has more than
-	// 1,000 handlers. UNAVAILABLE: the replica stops or has lost the API server; open the stream again.
+	// 2,000 handlers. UNAVAILABLE: the replica stops or has lost the API server; open the stream again.
 	WatchConfigurations(ctx context.Context, opts ...grpc.CallOption) (grpc.BidiStreamingClient[WatchConfigurationsRequest, WatchConfigurationsResponse], error)
 }
 
@@ -75,7 +75,7 @@ type ConfigurationServiceServer interface {
 	// value is a change of the Configuration. A Configuration is sent after all objects that it names
 	// have been read once, or could not be read.
 	// INVALID_ARGUMENT: the message has no node, changes the node of the stream, or has more than
-	// 1,000 handlers. UNAVAILABLE: the replica stops or has lost the API server; open the stream again.
+	// 2,000 handlers. UNAVAILABLE: the replica stops or has lost the API server; open the stream again.
 	WatchConfigurations(grpc.BidiStreamingServer[WatchConfigurationsRequest, WatchConfigurationsResponse]) error
 	mustEmbedUnimplementedConfigurationServiceServer()
 }

@@ -35,7 +35,10 @@ type Entry struct {
 type Snapshot struct {
 	// Revision is the revision up to which the Snapshot has all changes.
 	Revision uint64
-	Entries  map[types.NamespacedName]*Entry
+	// Version increases with each change of the Entries. Most changes of Configurations are those
+	// of their status, which nodes do not receive.
+	Version uint64
+	Entries map[types.NamespacedName]*Entry
 	// Complete is false while properties of a Configuration without Entry have not been read.
 	Complete bool
 }
@@ -73,6 +76,7 @@ func (c *Catalog) update(ctx context.Context) {
 	previous, _ := c.snapshot.Get()
 	next := Snapshot{
 		Revision: c.cluster.ConfigurationRevision(), // not newer than the Configurations
+		Version:  previous.Version + 1,
 		Entries:  make(map[types.NamespacedName]*Entry, len(previous.Entries)), Complete: true,
 	}
 	configurations := c.cluster.Configurations()
@@ -91,7 +95,7 @@ func (c *Catalog) update(ctx context.Context) {
 		next.Entries[key] = entry
 	}
 	if maps.Equal(previous.Entries, next.Entries) {
-		next.Entries = previous.Entries
+		next.Entries, next.Version = previous.Entries, previous.Version
 	}
 	c.snapshot.Set(next)
 }

@@ -17,9 +17,11 @@ import (
 )
 
 const (
-	maxHandlers = 1000
-	// maxSnapshotBytes is the size of a part of a snapshot.
-	maxSnapshotBytes = 1 << 20
+	// maxHandlers is twice the size of the table of the registrar.
+	maxHandlers = 2000
+	// maxPartBytes is the size of a part of a snapshot, which gRPC buffers for each stream. After a
+	// restart, all nodes receive snapshots at once.
+	maxPartBytes = 64 << 10
 	// revisionTimeout is how long a replica waits for a revision that a node has received from
 	// another one. After the API server was restored from a backup, the revision never arrives.
 	revisionTimeout = 5 * time.Second
@@ -45,6 +47,7 @@ type configurationStream struct {
 	revision uint64 // that the snapshot must have
 	started  bool   // the snapshot was sent
 	handlers handlerSet
+	version  uint64 // that was sent; 0 if handlers have changed since
 	sent     map[types.NamespacedName]*catalog.Entry
 	sentTo   handlerSet // the handlers when sent was sent
 }
@@ -60,13 +63,19 @@ func (s *ConfigurationServer) WatchConfigurations(stream configurationServerStre
 	if err := validateWatch(first, first.GetNode()); err != nil {
 		return toStatus(err)
 	}
+	lost := s.ConnectionLost()
+	select {
+	case <-lost:
+		return errConnectionLost
+	default:
+	}
 	// Recv fails when this call returns, which ends the goroutine.
 	handlers, received := make(chan handlerSet), make(chan error, 1)
 	go func() { received <- receiveHandlers(stream, first.GetNode(), handlers) }()
 	configurations := &configurationStream{
 		configurationServerStream: stream, revision: first.GetRevision(), handlers: handlersOf(first),
 	}
-	lost, expired := s.ConnectionLost(), time.After(revisionTimeout)
+	expired := time.After(revisionTimeout)
 	for {
 		snapshot, changed := s.Catalog.Get()
 		if err := configurations.send(snapshot); err != nil {
@@ -82,6 +91,7 @@ func (s *ConfigurationServer) WatchConfigurations(stream configurationServerStre
 		case err := <-received:
 			return err
 		case configurations.handlers = <-handlers:
+			configurations.version = 0
 		case <-expired:
 			configurations.revision = 0
 		case <-changed:
@@ -135,6 +145,8 @@ func receiveHandlers(stream configurationServerStream, node string, handlers cha
 func (s *configurationStream) send(snapshot catalog.Snapshot) error {
 	var err error
 	switch {
+	case s.started && s.version == snapshot.Version:
+		return nil
 	case s.started:
 		err = s.sendChanges(snapshot)
 	case snapshot.Complete && snapshot.Revision >= s.revision:
@@ -143,7 +155,7 @@ func (s *configurationStream) send(snapshot catalog.Snapshot) error {
 	default:
 		return nil
 	}
-	s.sent, s.sentTo = snapshot.Entries, s.handlers
+	s.version, s.sent, s.sentTo = snapshot.Version, snapshot.Entries, s.handlers
 	return err
 }
 
@@ -152,7 +164,7 @@ func (s *configurationStream) sendSnapshot(snapshot catalog.Snapshot) error {
 	for _, entry := range snapshot.Entries {
 		message := entry.Message(s.handlers)
 		bytes := proto.Size(message)
-		if size > 0 && size+bytes > maxSnapshotBytes {
+		if size > 0 && size+bytes > maxPartBytes {
 			if err := s.sendPart(part, snapshot.Revision); err != nil {
 				return err
 			}
