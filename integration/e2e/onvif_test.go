@@ -107,6 +107,7 @@ func servicesOfCameras(t *testing.T) {
 		macs[instanceName("e2e-cameras", camera.UUID, "", true)] = camera.MAC
 	}
 	apply(t, fmt.Sprintf(cameraConfiguration, "wrong"))
+	grantRight(t, awaitCondition(t, "default", "e2e-cameras", akriv0.ConditionDetailsAccepted, metav1.ConditionFalse, akriv0.ReasonPropertyForbidden))
 	names := slices.Sorted(maps.Keys(macs))
 	for _, instance := range awaitInstances(t, "default", "e2e-cameras", names...) {
 		require.Empty(t, instance.Spec.BrokerProperties["ONVIF_DEVICE_MAC_ADDRESS"], "the username is wrong")

@@ -3,17 +3,14 @@ package e2e_test
 import (
 	"context"
 	"fmt"
-	"net"
 	"strings"
 	"testing"
 
-	"github.com/prometheus/client_golang/prometheus"
 	"github.com/stretchr/testify/require"
 	"google.golang.org/grpc"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	akriv0 "akri.sh/libs/apis/akri/v0"
-	"akri.sh/libs/rpc"
 	configurationv1 "akri.sh/proto/akri/configuration/v1"
 
 	"akri.sh/integration/mesh"
@@ -110,12 +107,15 @@ type configurationWatch struct {
 	received []*configurationv1.Configuration
 }
 
-// watchConfigurations opens a stream like a node with the handlers.
+// watchConfigurations opens a stream as a node with the handlers does.
 func watchConfigurations(t *testing.T, handlers ...string) *configurationWatch {
 	t.Helper()
-	stream, err := configurationv1.NewConfigurationServiceClient(dialInstanceWriter(t)).WatchConfigurations(t.Context())
+	node := akri.Cluster.Nodes()[0].Name()
+	caller, _ := callersOn(t, node)
+	client := configurationv1.NewConfigurationServiceClient(caller.connect(t, writerAddress(t)))
+	stream, err := client.WatchConfigurations(t.Context())
 	require.NoError(t, err)
-	require.NoError(t, stream.Send(&configurationv1.WatchConfigurationsRequest{Node: "node-e2e", Handlers: handlers}))
+	require.NoError(t, stream.Send(&configurationv1.WatchConfigurationsRequest{Node: node, Handlers: handlers}))
 	return &configurationWatch{T: t, BidiStreamingClient: stream}
 }
 
@@ -145,27 +145,4 @@ func (w *configurationWatch) next(name string) *configurationv1.Configuration {
 func (w *configurationWatch) password() string {
 	w.Helper()
 	return string(w.next("e2e-secret").GetRequest().GetProperties()["password"].GetValue())
-}
-
-// dialInstanceWriter connects from the network of a Pod on a node.
-func dialInstanceWriter(t *testing.T) *grpc.ClientConn {
-	t.Helper()
-	service, err := akri.Kubernetes.CoreV1().Services(mesh.Namespace).Get(t.Context(), "akri-instance-writer", metav1.GetOptions{})
-	require.NoError(t, err)
-	pods, err := akri.Kubernetes.CoreV1().Pods(mesh.Namespace).List(t.Context(), metav1.ListOptions{
-		LabelSelector: "app.kubernetes.io/component=" + selected.services[0],
-	})
-	require.NoError(t, err)
-	pod := pods.Items[0]
-	node, err := akri.Cluster.Node(pod.Spec.NodeName)
-	require.NoError(t, err)
-	pid, err := node.ContainerPID(t.Context(), pod.Namespace, pod.Name, pod.Spec.Containers[0].Name)
-	require.NoError(t, err)
-	conn, err := rpc.Dial("passthrough:///"+net.JoinHostPort(service.Spec.ClusterIP, "9090"), prometheus.NewRegistry(),
-		grpc.WithContextDialer(func(ctx context.Context, address string) (net.Conn, error) {
-			return dialFrom(ctx, pid, "tcp", address)
-		}))
-	require.NoError(t, err)
-	t.Cleanup(func() { require.NoError(t, conn.Close()) })
-	return conn
 }
