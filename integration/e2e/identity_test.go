@@ -27,8 +27,12 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/status"
+	authenticationv1 "k8s.io/api/authentication/v1"
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
 
 	"akri.sh/libs/rpc"
 	instancev1 "akri.sh/proto/akri/instance/v1"
@@ -143,8 +147,8 @@ spec:
           - serviceAccountToken: {audience: akri-instance-writer, path: token}
 `
 
-// strangers tries to call instance-writer without the right identity.
-func strangers(t *testing.T) {
+// untrustedCallers tries to call instance-writer without the right identity.
+func untrustedCallers(t *testing.T) {
 	apply(t, echoConfiguration("e2e-identity", 2, "", "foo0"))
 	const instance = "e2e-identity-8120fe"
 	awaitInstances(t, "default", "e2e-identity", instance)
@@ -152,8 +156,8 @@ func strangers(t *testing.T) {
 	apply(t, tenant)
 	pod := awaitReadyPod(t, "default", "tenant-with-token")
 	reporter, reserver := callersOn(t, "node-a")
-	stranger := identityOf(t, pod)
-	stranger.files.CAFile = reserver.files.CAFile
+	untrusted := identityOf(t, pod)
+	untrusted.files.CAFile = reserver.files.CAFile
 	address := writerAddress(t)
 	before, refused := instances(t, "default", "e2e-identity"), refusedCalls(t)
 	expired := signed(t, reserver.token(t), func(claims map[string]any) {
@@ -167,7 +171,7 @@ func strangers(t *testing.T) {
 		code   codes.Code
 		reason string
 	}{
-		"another service account": {stranger.connect(t, address), "node-a", codes.PermissionDenied, "UnknownServiceAccount"},
+		"another service account": {untrusted.connect(t, address), "node-a", codes.PermissionDenied, "UnknownServiceAccount"},
 		"another node":            {reserver.connect(t, address), "node-b", codes.PermissionDenied, "OtherNode"},
 		"another audience":        {reserver.dialWithToken(t, address, otherAudience), "node-a", codes.Unauthenticated, "WrongAudience"},
 		"expired":                 {reserver.dialWithToken(t, address, expired), "node-a", codes.Unauthenticated, "TokenExpired"},
@@ -189,11 +193,17 @@ func strangers(t *testing.T) {
 	require.Equal(t, before, instances(t, "default", "e2e-identity"), "nothing changes")
 	require.NoError(t, watchInstances(t.Context(), reserver.connect(t, address), "node-a"), "the node itself")
 
-	_, err = akri.Kubectl(t.Context(), "", "auth", "whoami", "--token", reserver.token(t))
-	require.ErrorContains(t, err, "Unauthorized", "the API server accepts the token of a node")
+	config, err := akri.Cluster.RESTConfig()
+	require.NoError(t, err)
+	config = rest.AnonymousClientConfig(config)
+	config.BearerToken = reserver.token(t)
+	node, err := kubernetes.NewForConfig(config)
+	require.NoError(t, err)
+	_, err = node.AuthenticationV1().SelfSubjectReviews().Create(t.Context(), &authenticationv1.SelfSubjectReview{}, metav1.CreateOptions{})
+	require.True(t, apierrors.IsUnauthorized(err), "the API server accepts the token of a node: %v", err)
 }
 
-// dialWithToken sends the token as it is. An empty token sends none.
+// dialWithToken sends the token unchanged. An empty token sends none.
 func (i identity) dialWithToken(t *testing.T, address, token string) *grpc.ClientConn {
 	t.Helper()
 	options, err := i.files.DialOptions()
@@ -291,7 +301,9 @@ func rotatedCertificates(t *testing.T) {
 	require.NoError(t, err)
 	began, connections := time.Now(), 0
 	for {
-		require.NoError(t, watchInstances(t.Context(), reserver.connect(t, address), "node-b"), "%d connections in %s", connections, time.Since(began))
+		conn := reserver.connect(t, address)
+		require.NoError(t, watchInstances(t.Context(), conn, "node-b"), "%d connections in %s", connections, time.Since(began))
+		require.NoError(t, conn.Close())
 		connections++
 		current, err := secrets.Get(t.Context(), "akri-ca", metav1.GetOptions{})
 		require.NoError(t, err)
@@ -321,4 +333,21 @@ func knownCallers(t *testing.T) (check func()) {
 	}
 	check()
 	return check
+}
+
+// plainPort serves nodes of an earlier release during an upgrade.
+func plainPort(t *testing.T) {
+	apply(t, echoConfiguration("e2e-plain", 2, broker, "foo0"))
+	awaitBrokers(t, "default", "e2e-plain", 2)
+	before := observe(t, "e2e-plain")
+	_, reserver := callersOn(t, "node-a")
+	plain := reserver.dial(t, strings.Replace(writerAddress(t), ":9443", ":9090", 1),
+		grpc.WithTransportCredentials(insecure.NewCredentials()))
+	require.NoError(t, akri.Install(t.Context(), "global.transport.mode=both"))
+	require.NoError(t, watchInstances(t.Context(), plain, "node-a"))
+	require.Equal(t, before, observe(t, "e2e-plain"))
+	require.NoError(t, akri.Install(t.Context()))
+	require.Equal(t, codes.Unavailable, status.Code(watchInstances(t.Context(), plain, "node-a")))
+	require.NoError(t, watchInstances(t.Context(), reserver.connect(t, writerAddress(t)), "node-a"))
+	require.Equal(t, before, observe(t, "e2e-plain"))
 }

@@ -59,6 +59,7 @@ type TLSConfig struct {
 // Service is a replica of instance-writer.
 type Service struct {
 	config     Config
+	log        *zap.Logger
 	cluster    *cluster.Cluster
 	reconciler *reconcile.Reconciler
 	catalog    *catalog.Catalog
@@ -100,7 +101,7 @@ func New(config Config, env service.Env) (*Service, error) {
 			Catalog: configurations, Stopping: stopping, ConnectionLost: objects.ConnectionLost,
 		})
 	}
-	s := &Service{config: config, cluster: objects, reconciler: reconciler, catalog: configurations, stopping: stopping}
+	s := &Service{config: config, log: env.Log, cluster: objects, reconciler: reconciler, catalog: configurations, stopping: stopping}
 	if config.Address != "" {
 		if s.secured, err = newSecured(config, env, restConfig, objects, metrics); err != nil {
 			return nil, err
@@ -139,6 +140,7 @@ func (s *Service) Run(ctx context.Context) error {
 			return err
 		}
 		defer plain.Close()
+		s.log.Warn("serving callers without identity", zap.String("address", s.config.PlainAddress))
 	}
 	return s.Serve(ctx, secured, plain)
 }

@@ -23,13 +23,21 @@ import (
 type apiServer struct {
 	mu      sync.Mutex
 	reviews int
+	running int
+	most    int // reviews at once
 	err     error
 }
 
 func (s *apiServer) review(context.Context, string, string) (Identity, error) {
 	s.mu.Lock()
-	defer s.mu.Unlock()
 	s.reviews++
+	s.running++
+	s.most = max(s.most, s.running)
+	s.mu.Unlock()
+	<-time.After(time.Millisecond)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.running--
 	return Identity{"akri-agent", "node-a"}, s.err
 }
 
@@ -41,7 +49,7 @@ func (s *apiServer) answer(err error) {
 
 func newAuthenticator(s *apiServer) *Authenticator {
 	return New(Options{
-		Namespace: "akri", Review: s.review, Log: zap.NewNop(),
+		Namespace: "akri", Review: s.review, PerSource: 64, Log: zap.NewNop(),
 		NodeExists: func(context.Context, string) (bool, error) { return true, nil },
 		Refused:    prometheus.NewCounterVec(prometheus.CounterOpts{Name: "refused"}, []string{"reason"}),
 	})
@@ -60,8 +68,7 @@ func callWith(token, address string) context.Context {
 }
 
 func reasonOf(err error) Reason {
-	var refusal *Refusal
-	if errors.As(err, &refusal) {
+	if refusal, ok := errors.AsType[*Refusal](err); ok {
 		return refusal.Reason
 	}
 	return ""
@@ -80,25 +87,25 @@ func TestTokenIsReviewedAgain(t *testing.T) {
 		}
 		calls.Wait()
 		require.Equal(t, 1, api.reviews, "concurrent calls share a review")
-		time.Sleep(reviewInterval - time.Second)
+		<-time.After(reviewInterval - time.Second)
 		_, err := a.identify(ctx)
 		require.NoError(t, err)
 		require.Equal(t, 1, api.reviews)
-		time.Sleep(time.Second)
+		<-time.After(time.Second)
 		_, err = a.identify(ctx)
 		require.NoError(t, err)
 		require.Equal(t, 2, api.reviews)
 
 		api.answer(refuse(ReasonToken, "the Pod was deleted"))
-		time.Sleep(reviewInterval)
+		<-time.After(reviewInterval)
 		_, err = a.identify(ctx)
 		require.Equal(t, ReasonToken, reasonOf(err))
 		api.answer(nil)
-		time.Sleep(invalidAge - time.Second)
+		<-time.After(invalidAge - time.Second)
 		_, err = a.identify(ctx)
 		require.Equal(t, ReasonToken, reasonOf(err))
 		require.Equal(t, 3, api.reviews, "an invalid token is not reviewed again at once")
-		time.Sleep(2 * time.Second)
+		<-time.After(2 * time.Second)
 		_, err = a.identify(ctx)
 		require.NoError(t, err)
 	})
@@ -116,7 +123,7 @@ func TestKnownTokenWithoutAPIServer(t *testing.T) {
 		}
 		api.answer(errors.New("no answer"))
 		for time.Since(began) < maxAge-time.Second {
-			time.Sleep(time.Second)
+			<-time.After(time.Second)
 			_, err := a.identify(long)
 			require.NoError(t, err, "%s after the review", time.Since(began))
 			_, err = a.identify(short)
@@ -127,7 +134,7 @@ func TestKnownTokenWithoutAPIServer(t *testing.T) {
 			}
 		}
 		require.LessOrEqual(t, api.reviews, 2+int(2*maxAge/retryInterval), "calls do not wait for a review each")
-		time.Sleep(2 * time.Second)
+		<-time.After(2 * time.Second)
 		_, err := a.identify(long)
 		require.Equal(t, ReasonUnavailable, reasonOf(err), "10 minutes after the last review")
 		api.answer(nil)
@@ -145,9 +152,9 @@ func TestFloodOfTokens(t *testing.T) {
 		for i := range 1000 * seconds {
 			_, err := a.identify(callWith(newToken(i, time.Hour), "10.0.0.1"))
 			require.Contains(t, []Reason{ReasonToken, ReasonRate}, reasonOf(err))
-			time.Sleep(time.Millisecond)
+			<-time.After(time.Millisecond)
 		}
-		require.LessOrEqual(t, api.reviews, sourceBurst+seconds*sourceRate)
+		require.LessOrEqual(t, api.reviews, 64/tokenBurstShare+(seconds+1)*64/tokenRateShare)
 		require.LessOrEqual(t, len(a.invalid.Keys()), maxInvalid)
 		api.answer(nil)
 		_, err := a.identify(callWith(newToken(-1, time.Hour), "10.0.0.2"))
@@ -155,16 +162,21 @@ func TestFloodOfTokens(t *testing.T) {
 	})
 }
 
-// The tokens of 1,000 nodes are reviewed at once after a restart.
+// The tokens of 1,000 nodes are reviewed after a restart, a few at once.
 func TestAllNodesConnectAtOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		api := &apiServer{}
 		a := newAuthenticator(api)
+		var calls sync.WaitGroup
 		for i := range 2000 {
-			_, err := a.identify(callWith(newToken(i, time.Hour), fmt.Sprintf("10.0.%d.%d", i/250, i%250)))
-			require.NoError(t, err)
+			calls.Go(func() {
+				_, err := a.identify(callWith(newToken(i, time.Hour), fmt.Sprintf("10.0.%d.%d", i/250, i%250)))
+				require.NoError(t, err)
+			})
 		}
+		calls.Wait()
 		require.Equal(t, 2000, api.reviews)
+		require.Equal(t, maxNewReviews, api.most)
 	})
 }
 
