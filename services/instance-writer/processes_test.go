@@ -31,9 +31,7 @@ type process struct {
 // processes starts replicas that reach the API server at the host.
 func processes(t testing.TB, host string, count int) []*process {
 	t.Helper()
-	binary := filepath.Join(t.TempDir(), "instance-writer")
-	output, err := exec.CommandContext(t.Context(), "go", "build", "-o", binary, "./cmd/instance-writer").CombinedOutput()
-	require.NoError(t, err, "%s", output)
+	binary := build(t)
 	var all []*process
 	for range count {
 		p := &process{TB: t, binary: binary, kubeconfig: kubeconfig(t, host), address: freeAddress(t)}
@@ -45,6 +43,15 @@ func processes(t testing.TB, host string, count int) []*process {
 		all = append(all, p)
 	}
 	return all
+}
+
+// build returns the binary of instance-writer.
+func build(t testing.TB) string {
+	t.Helper()
+	binary := filepath.Join(t.TempDir(), "instance-writer")
+	output, err := exec.CommandContext(t.Context(), "go", "build", "-o", binary, "./cmd/instance-writer").CombinedOutput()
+	require.NoError(t, err, "%s", output)
+	return binary
 }
 
 func freeAddress(t testing.TB) string {

@@ -10,6 +10,7 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -42,6 +43,8 @@ import (
 )
 
 const (
+	pollInterval = 10 * time.Millisecond
+
 	audience = "akri-instance-writer"
 	operator = "akri-discovery-operator"
 	host     = "akri-device-plugin-host"
@@ -63,19 +66,25 @@ type securedReplica struct {
 // ConfigMap of its own.
 func startSecured(t testing.TB, host string, lifetimes certificates.Lifetimes) *securedReplica {
 	t.Helper()
-	name := "ca-" + strings.ToLower(strings.ReplaceAll(t.Name(), "/", "-"))
 	config := api.Config()
-	client, err := kubernetes.NewForConfig(config)
+	config.Host = host
+	return startSecuredWith(t, instancewriter.Config{
+		Flags: kube.Flags{REST: config}, NodeGrace: grace, TLS: instancewriter.TLSConfig{Name: createCA(t), Lifetimes: lifetimes},
+	})
+}
+
+// createCA creates the empty Secret and ConfigMap, as the chart does, and returns their name.
+func createCA(t testing.TB) string {
+	t.Helper()
+	name := "ca-" + strings.ToLower(t.Name())
+	client, err := kubernetes.NewForConfig(api.Config())
 	require.NoError(t, err)
 	object := metav1.ObjectMeta{Name: name, Namespace: namespace}
 	_, err = client.CoreV1().Secrets(namespace).Create(context.Background(), &corev1.Secret{ObjectMeta: object}, metav1.CreateOptions{})
 	require.NoError(t, err)
 	_, err = client.CoreV1().ConfigMaps(namespace).Create(context.Background(), &corev1.ConfigMap{ObjectMeta: object}, metav1.CreateOptions{})
 	require.NoError(t, err)
-	config.Host = host
-	return startSecuredWith(t, instancewriter.Config{
-		Flags: kube.Flags{REST: config}, NodeGrace: grace, TLS: instancewriter.TLSConfig{Name: name, Lifetimes: lifetimes},
-	})
+	return name
 }
 
 func startSecuredWith(t testing.TB, config instancewriter.Config) *securedReplica {
@@ -109,6 +118,16 @@ func (r *securedReplica) mountCA(name string) {
 	configMap, err := r.kubernetes.CoreV1().ConfigMaps(namespace).Get(context.Background(), name, metav1.GetOptions{})
 	require.NoError(r, err)
 	require.NoError(r, os.WriteFile(r.ca, []byte(configMap.Data[certificates.BundleKey]), 0o600))
+}
+
+// awaitCA waits until the ConfigMap has CA certificates and copies them.
+func (r *securedReplica) awaitCA(name string) {
+	r.Helper()
+	require.Eventually(r, func() bool {
+		configMap, err := r.kubernetes.CoreV1().ConfigMaps(namespace).Get(context.Background(), name, metav1.GetOptions{})
+		return err == nil && configMap.Data[certificates.BundleKey] != ""
+	}, timeout, pollInterval)
+	r.mountCA(name)
 }
 
 // bearer sends a token.
@@ -184,14 +203,26 @@ func forge(t testing.TB, token string, change func(claims map[string]any)) strin
 // refusals returns the number of refused calls with the reason.
 func (r *securedReplica) refusals(reason string) float64 {
 	r.Helper()
+	return r.counter("akri_refused_calls_total", reason)
+}
+
+func (r *securedReplica) refusedConnections() float64 {
+	r.Helper()
+	return r.counter("akri_refused_connections_total")
+}
+
+// counter returns the value of a counter with the labels.
+func (r *securedReplica) counter(name string, labels ...string) float64 {
+	r.Helper()
 	families, err := r.metrics.Gather()
 	require.NoError(r, err)
 	for _, family := range families {
-		if family.GetName() != "akri_refused_calls_total" {
-			continue
-		}
 		for _, metric := range family.GetMetric() {
-			if metric.GetLabel()[0].GetValue() == reason {
+			var values []string
+			for _, label := range metric.GetLabel() {
+				values = append(values, label.GetValue())
+			}
+			if family.GetName() == name && slices.Equal(values, labels) {
 				return metric.GetCounter().GetValue()
 			}
 		}
