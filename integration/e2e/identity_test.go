@@ -147,8 +147,8 @@ spec:
           - serviceAccountToken: {audience: akri-instance-writer, path: token}
 `
 
-// strangers tries to call instance-writer without the right identity.
-func strangers(t *testing.T) {
+// untrustedCallers tries to call instance-writer without the right identity.
+func untrustedCallers(t *testing.T) {
 	apply(t, echoConfiguration("e2e-identity", 2, "", "foo0"))
 	const instance = "e2e-identity-8120fe"
 	awaitInstances(t, "default", "e2e-identity", instance)
@@ -156,8 +156,8 @@ func strangers(t *testing.T) {
 	apply(t, tenant)
 	pod := awaitReadyPod(t, "default", "tenant-with-token")
 	reporter, reserver := callersOn(t, "node-a")
-	stranger := identityOf(t, pod)
-	stranger.files.CAFile = reserver.files.CAFile
+	untrusted := identityOf(t, pod)
+	untrusted.files.CAFile = reserver.files.CAFile
 	address := writerAddress(t)
 	before, refused := instances(t, "default", "e2e-identity"), refusedCalls(t)
 	expired := signed(t, reserver.token(t), func(claims map[string]any) {
@@ -171,7 +171,7 @@ func strangers(t *testing.T) {
 		code   codes.Code
 		reason string
 	}{
-		"another service account": {stranger.connect(t, address), "node-a", codes.PermissionDenied, "UnknownServiceAccount"},
+		"another service account": {untrusted.connect(t, address), "node-a", codes.PermissionDenied, "UnknownServiceAccount"},
 		"another node":            {reserver.connect(t, address), "node-b", codes.PermissionDenied, "OtherNode"},
 		"another audience":        {reserver.dialWithToken(t, address, otherAudience), "node-a", codes.Unauthenticated, "WrongAudience"},
 		"expired":                 {reserver.dialWithToken(t, address, expired), "node-a", codes.Unauthenticated, "TokenExpired"},
@@ -203,7 +203,7 @@ func strangers(t *testing.T) {
 	require.True(t, apierrors.IsUnauthorized(err), "the API server accepts the token of a node: %v", err)
 }
 
-// dialWithToken sends the token as it is. An empty token sends none.
+// dialWithToken sends the token unchanged. An empty token sends none.
 func (i identity) dialWithToken(t *testing.T, address, token string) *grpc.ClientConn {
 	t.Helper()
 	options, err := i.files.DialOptions()
@@ -319,8 +319,8 @@ func rotatedCertificates(t *testing.T) {
 	t.Logf("%d connections in %s while certificates were renewed every 7 s and the CA was replaced", connections, time.Since(began).Round(time.Second))
 }
 
-// knownCallers returns a check that all replicas serve a caller that they know from the first check.
-// The check needs no API server.
+// knownCallers returns a check that all replicas serve a caller that they know from the first
+// check. The check needs no API server.
 func knownCallers(t *testing.T) (check func()) {
 	t.Helper()
 	_, reserver := callersOn(t, "node-a")

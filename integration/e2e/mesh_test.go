@@ -46,7 +46,7 @@ func TestMesh(t *testing.T) {
 		{"tutorial", tutorial},
 		{"samples of the README", samplesOfTheReadme},
 		{"camera with a rotated password", authenticatedCamera},
-		{"callers of instance-writer are identified", strangers},
+		{"callers of instance-writer are identified", untrustedCallers},
 		{"certificates are renewed", rotatedCertificates},
 	}) {
 		return

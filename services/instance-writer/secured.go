@@ -27,8 +27,8 @@ import (
 const (
 	handshakeTimeout = 10 * time.Second
 	maxHeaderBytes   = 32 << 10
-	// maxStreams is the number of calls in progress on one connection. Clients wait before they make
-	// more.
+	// maxStreams is the number of calls in progress on one connection. Clients wait before they
+	// make more.
 	maxStreams = 32
 )
 

@@ -232,7 +232,7 @@ func (r *securedReplica) counter(name string, labels ...string) float64 {
 
 var slow = certificates.Lifetimes{CA: time.Hour, Server: 10 * time.Minute, Publish: 5 * time.Minute}
 
-// Each call of a stranger is refused with its reason, counted and logged. Nothing changes.
+// Each call of an untrusted client is refused with its reason, counted and logged. Nothing changes.
 func TestCallsAreRefused(t *testing.T) {
 	f := newFixture(t, 2, 2)
 	plain := start(t, grace)

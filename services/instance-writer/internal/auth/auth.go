@@ -1,6 +1,6 @@
-// Package auth finds out who calls instance-writer. A caller sends the token of its service account,
-// which the API server reviews. The token states the node on which the caller runs, and a call may
-// name no other node.
+// Package auth finds out who calls instance-writer. A caller sends the token of its service
+// account, which the API server reviews. The token states the node on which the caller runs, and a
+// call may name no other node.
 package auth
 
 import (
@@ -30,7 +30,8 @@ const (
 	reviewInterval = 2 * time.Minute
 	// maxAge is the age until which a verified token is valid while the API server does not answer.
 	maxAge = 10 * time.Minute
-	// retryInterval is the time between two reviews of a token while the API server does not answer.
+	// retryInterval is the time between two reviews of a token while the API server does not
+	// answer.
 	retryInterval = 10 * time.Second
 	// invalidAge is the time for which an invalid token is not reviewed again.
 	invalidAge = 10 * time.Second

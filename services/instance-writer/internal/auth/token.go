@@ -11,8 +11,8 @@ import (
 // maxTokenBytes is more than the size of a token with all fields of Kubernetes.
 const maxTokenBytes = 8 << 10
 
-// parse returns when a token expires. It refuses tokens that the API server would refuse too, without
-// asking it. It does not verify the signature: a token that it accepts can still be forged.
+// parse returns when a token expires. It refuses tokens that the API server would refuse too,
+// without asking it. It does not verify the signature: a token that it accepts can still be forged.
 func (a *Authenticator) parse(token string, now time.Time) (time.Time, error) {
 	parts := strings.Split(token, ".")
 	if len(parts) != 3 || len(token) > maxTokenBytes {

@@ -24,7 +24,8 @@ import (
 	"akri.sh/libs/rpc"
 )
 
-// rotateAnnotation on the Secret makes a replica publish the next CA at once. The replica removes it.
+// rotateAnnotation on the Secret makes a replica publish the next CA at once. The replica removes
+// it.
 const rotateAnnotation = "akri.sh/rotate"
 
 const (
