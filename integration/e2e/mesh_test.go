@@ -64,6 +64,7 @@ func TestMesh(t *testing.T) {
 		{"killed services", killServices},
 		{"slots survive failures of the cluster", slotsSurvive},
 		{"scaled and replaced services", scaleAndSwap},
+		{"upgrade from plain text", plainPort},
 		{"change between services and agent", changedForm},
 		{"long timeouts, shortened", shortTimeouts},
 		{"uninstall", uninstall},
