@@ -60,8 +60,7 @@ func callWith(token, address string) context.Context {
 }
 
 func reasonOf(err error) Reason {
-	var refusal *Refusal
-	if errors.As(err, &refusal) {
+	if refusal, ok := errors.AsType[*Refusal](err); ok {
 		return refusal.Reason
 	}
 	return ""
@@ -80,25 +79,25 @@ func TestTokenIsReviewedAgain(t *testing.T) {
 		}
 		calls.Wait()
 		require.Equal(t, 1, api.reviews, "concurrent calls share a review")
-		time.Sleep(reviewInterval - time.Second)
+		<-time.After(reviewInterval - time.Second)
 		_, err := a.identify(ctx)
 		require.NoError(t, err)
 		require.Equal(t, 1, api.reviews)
-		time.Sleep(time.Second)
+		<-time.After(time.Second)
 		_, err = a.identify(ctx)
 		require.NoError(t, err)
 		require.Equal(t, 2, api.reviews)
 
 		api.answer(refuse(ReasonToken, "the Pod was deleted"))
-		time.Sleep(reviewInterval)
+		<-time.After(reviewInterval)
 		_, err = a.identify(ctx)
 		require.Equal(t, ReasonToken, reasonOf(err))
 		api.answer(nil)
-		time.Sleep(invalidAge - time.Second)
+		<-time.After(invalidAge - time.Second)
 		_, err = a.identify(ctx)
 		require.Equal(t, ReasonToken, reasonOf(err))
 		require.Equal(t, 3, api.reviews, "an invalid token is not reviewed again at once")
-		time.Sleep(2 * time.Second)
+		<-time.After(2 * time.Second)
 		_, err = a.identify(ctx)
 		require.NoError(t, err)
 	})
@@ -116,7 +115,7 @@ func TestKnownTokenWithoutAPIServer(t *testing.T) {
 		}
 		api.answer(errors.New("no answer"))
 		for time.Since(began) < maxAge-time.Second {
-			time.Sleep(time.Second)
+			<-time.After(time.Second)
 			_, err := a.identify(long)
 			require.NoError(t, err, "%s after the review", time.Since(began))
 			_, err = a.identify(short)
@@ -127,7 +126,7 @@ func TestKnownTokenWithoutAPIServer(t *testing.T) {
 			}
 		}
 		require.LessOrEqual(t, api.reviews, 2+int(2*maxAge/retryInterval), "calls do not wait for a review each")
-		time.Sleep(2 * time.Second)
+		<-time.After(2 * time.Second)
 		_, err := a.identify(long)
 		require.Equal(t, ReasonUnavailable, reasonOf(err), "10 minutes after the last review")
 		api.answer(nil)
@@ -145,7 +144,7 @@ func TestFloodOfTokens(t *testing.T) {
 		for i := range 1000 * seconds {
 			_, err := a.identify(callWith(newToken(i, time.Hour), "10.0.0.1"))
 			require.Contains(t, []Reason{ReasonToken, ReasonRate}, reasonOf(err))
-			time.Sleep(time.Millisecond)
+			<-time.After(time.Millisecond)
 		}
 		require.LessOrEqual(t, api.reviews, sourceBurst+seconds*sourceRate)
 		require.LessOrEqual(t, len(a.invalid.Keys()), maxInvalid)
