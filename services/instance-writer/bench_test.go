@@ -54,6 +54,33 @@ func BenchmarkReserve(b *testing.B) {
 	}
 }
 
+// BenchmarkReserveWithIdentity compares reservations in plain text and with TLS and a token. They
+// alternate, so that both see the same load of the machine.
+func BenchmarkReserveWithIdentity(b *testing.B) {
+	f := newFixture(b, 10, 1)
+	node := f.nodes[0]
+	plain, secured := start(b, grace), startSecured(b, api.Config().Host, slow)
+	f.reportShared("foo", plain)
+	request := &instancev1.ReserveSlotsRequest{Node: node, Claims: []*instancev1.SlotClaim{claim(f.instanceName("foo"), 0)}}
+	clients := map[string]instancev1.InstanceServiceClient{
+		"plain": plain.client, "secured": secured.client(token(b, namespace, agent, node, audience)),
+	}
+	took := map[string][]time.Duration{}
+	for b.Loop() {
+		for name, client := range clients {
+			began := time.Now()
+			_, err := client.ReserveSlots(b.Context(), request)
+			took[name] = append(took[name], time.Since(began))
+			require.NoError(b, err)
+			require.NoError(b, release(plain, node, request.GetClaims()...))
+		}
+	}
+	for name, times := range took {
+		slices.Sort(times)
+		b.ReportMetric(float64(times[len(times)/2].Microseconds())/1000, name+"-p50-ms")
+	}
+}
+
 // BenchmarkThousandSharedDevices measures the time until ten nodes that report the same thousand
 // devices at once are listed in every Instance.
 func BenchmarkThousandSharedDevices(b *testing.B) {

@@ -9,6 +9,7 @@ import (
 	"net"
 	"time"
 
+	"go.uber.org/zap"
 	"golang.org/x/sync/errgroup"
 	"google.golang.org/grpc"
 
@@ -51,6 +52,7 @@ type TLSConfig struct {
 // Service is a replica of instance-writer.
 type Service struct {
 	config     Config
+	log        *zap.Logger
 	cluster    *cluster.Cluster
 	reconciler *reconcile.Reconciler
 	secured    *secured // nil if disabled
@@ -81,7 +83,7 @@ func New(config Config, env service.Env) (*Service, error) {
 		Stopping: stopping, ConnectionLost: objects.ConnectionLost, Log: env.Log,
 	})
 	objects.OnInstance(instances.InstanceChanged)
-	s := &Service{config: config, cluster: objects, reconciler: reconciler, stopping: stopping}
+	s := &Service{config: config, log: env.Log, cluster: objects, reconciler: reconciler, stopping: stopping}
 	if config.Address != "" {
 		if s.secured, err = newSecured(config, env, restConfig, objects, metrics); err != nil {
 			return nil, err
@@ -110,6 +112,7 @@ func (s *Service) Run(ctx context.Context) error {
 			return err
 		}
 		defer plain.Close()
+		s.log.Warn("serving callers without identity", zap.String("address", s.config.PlainAddress))
 	}
 	return s.Serve(ctx, secured, plain)
 }
