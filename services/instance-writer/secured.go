@@ -64,7 +64,8 @@ func newSecured(config Config, env service.Env, restConfig *rest.Config, objects
 	}
 	callers := auth.New(auth.Options{
 		Namespace: config.Namespace, Methods: methods, Review: review, NodeExists: objects.NodeExists,
-		Refused: metrics.refusedCalls, Log: env.Log,
+		PerSource: config.ConnectionsPerSource,
+		Refused:   metrics.refusedCalls, Log: env.Log,
 	})
 	objects.OnNode(func(before, after *corev1.Node) {
 		if after == nil {

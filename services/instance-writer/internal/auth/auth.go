@@ -44,9 +44,10 @@ const (
 	// New tokens are reviewed at this rate, after a burst for the nodes that connect to a replica
 	// that has just started.
 	newTokenRate, newTokenBurst = 20, 4 * 1024
-	// New tokens of one address are reviewed at this rate, so that one client with invalid tokens
-	// leaves reviews to others.
-	sourceRate, sourceBurst = 1, 32
+	// Shares of Options.PerSource for one address, so that one client with invalid tokens leaves
+	// reviews to others: new tokens at once, new tokens a second, and calls in progress whose tokens
+	// were not known when they began.
+	tokenBurstShare, tokenRateShare, unverifiedShare = 2, 64, 8
 )
 
 // Identity is who calls.
@@ -66,6 +67,9 @@ type Options struct {
 	Review Reviewer
 	// NodeExists reports whether there is a Node of the name.
 	NodeExists func(ctx context.Context, name string) (bool, error)
+	// PerSource is the number of connections that one address can have. It scales the limits of
+	// calls with unknown tokens of one address.
+	PerSource int
 	// Refused counts refused calls by reason.
 	Refused *prometheus.CounterVec
 	Log     *zap.Logger
@@ -190,7 +194,7 @@ func (a *Authenticator) source(ctx context.Context) *rate.Limiter {
 	if limiter, ok := a.sources.Get(address); ok {
 		return limiter.(*rate.Limiter)
 	}
-	limiter := rate.NewLimiter(sourceRate, sourceBurst)
+	limiter := rate.NewLimiter(rate.Limit(a.PerSource)/tokenRateShare, a.PerSource/tokenBurstShare)
 	a.sources.Add(address, limiter, time.Minute)
 	return limiter
 }

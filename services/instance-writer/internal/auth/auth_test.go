@@ -41,7 +41,7 @@ func (s *apiServer) answer(err error) {
 
 func newAuthenticator(s *apiServer) *Authenticator {
 	return New(Options{
-		Namespace: "akri", Review: s.review, Log: zap.NewNop(),
+		Namespace: "akri", Review: s.review, PerSource: 64, Log: zap.NewNop(),
 		NodeExists: func(context.Context, string) (bool, error) { return true, nil },
 		Refused:    prometheus.NewCounterVec(prometheus.CounterOpts{Name: "refused"}, []string{"reason"}),
 	})
@@ -146,7 +146,7 @@ func TestFloodOfTokens(t *testing.T) {
 			require.Contains(t, []Reason{ReasonToken, ReasonRate}, reasonOf(err))
 			<-time.After(time.Millisecond)
 		}
-		require.LessOrEqual(t, api.reviews, sourceBurst+seconds*sourceRate)
+		require.LessOrEqual(t, api.reviews, 64/tokenBurstShare+seconds*64/tokenRateShare)
 		require.LessOrEqual(t, len(a.invalid.Keys()), maxInvalid)
 		api.answer(nil)
 		_, err := a.identify(callWith(newToken(-1, time.Hour), "10.0.0.2"))

@@ -14,14 +14,9 @@ import (
 	"google.golang.org/grpc/tap"
 )
 
-const (
-	// maxCalls is the number of calls that a node can have in progress: those of two services, and
-	// of their predecessors while they restart.
-	maxCalls = 64
-	// maxUnverified is the number of calls in progress of one address whose tokens were not known
-	// when they began.
-	maxUnverified = 8
-)
+// maxCalls is the number of calls that a node can have in progress: those of two services, and of
+// their predecessors while they restart.
+const maxCalls = 64
 
 // ServerOptions returns the interceptors of a server. Only its health service can be called without
 // identity.
@@ -51,8 +46,8 @@ func (a *Authenticator) admit(ctx context.Context, info *tap.Info) (context.Cont
 	source := sourceOf(ctx)
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if a.unverified[source] >= maxUnverified {
-		err := refuse(ReasonCalls, "%s has %d calls in progress with tokens that are not verified yet", source, maxUnverified)
+	if limit := max(1, a.PerSource/unverifiedShare); a.unverified[source] >= limit {
+		err := refuse(ReasonCalls, "%s has %d calls in progress with tokens that are not verified yet", source, limit)
 		return nil, a.report(ctx, Identity{}, err)
 	}
 	a.unverified[source]++
