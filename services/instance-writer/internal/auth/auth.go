@@ -45,8 +45,8 @@ const (
 	// that has just started.
 	newTokenRate, newTokenBurst = 20, 4 * 1024
 	// Shares of Options.PerSource for one address, so that one client with invalid tokens leaves
-	// reviews to others: new tokens at once, new tokens a second, and calls in progress whose tokens
-	// were not known when they began.
+	// reviews to others: new tokens at once, new tokens a second, and calls in progress whose
+	// tokens were not known when they began.
 	tokenBurstShare, tokenRateShare, unverifiedShare = 2, 64, 8
 )
 
