@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+	"golang.org/x/sync/errgroup"
+	"google.golang.org/grpc"
 
 	instancev1 "akri.sh/proto/akri/instance/v1"
 )
@@ -111,4 +113,41 @@ func BenchmarkThousandSharedDevices(b *testing.B) {
 		}
 		b.StartTimer()
 	}
+}
+
+// BenchmarkThousandNodesConnect measures the time until the two services of 1,000 nodes have
+// connected to a replica that has just started and does not know their tokens.
+func BenchmarkThousandNodesConnect(b *testing.B) {
+	const nodes = 1000
+	f := newFixture(b, 1, nodes)
+	tokens := make([]string, 2*nodes)
+	var creating errgroup.Group
+	creating.SetLimit(20)
+	for i := range tokens {
+		creating.Go(func() error {
+			tokens[i] = token(b, namespace, agent, f.nodes[i/2], audience)
+			return nil
+		})
+	}
+	require.NoError(b, creating.Wait())
+	var took []time.Duration
+	for range b.N {
+		r := startSecured(b, api.Config().Host, slow)
+		began := time.Now()
+		var connecting errgroup.Group
+		for i, token := range tokens {
+			address := fmt.Sprintf("127.1.%d.%d", i/250, i%250+1)
+			client := instancev1.NewInstanceServiceClient(r.dial(token, from(address)))
+			connecting.Go(func() error {
+				watch, err := client.WatchInstances(b.Context(), &instancev1.WatchInstancesRequest{Node: f.nodes[i/2]}, grpc.WaitForReady(true))
+				if err == nil {
+					_, err = watch.Recv()
+				}
+				return err
+			})
+		}
+		require.NoError(b, connecting.Wait())
+		took = append(took, time.Since(began))
+	}
+	b.ReportMetric(slices.Max(took).Seconds(), "s-to-serve-all")
 }

@@ -15,6 +15,7 @@ import (
 	middleware "github.com/grpc-ecosystem/go-grpc-middleware/v2/interceptors/auth"
 	"github.com/prometheus/client_golang/prometheus"
 	"go.uber.org/zap"
+	"golang.org/x/sync/semaphore"
 	"golang.org/x/sync/singleflight"
 	"golang.org/x/time/rate"
 	"google.golang.org/grpc"
@@ -44,6 +45,10 @@ const (
 	// New tokens are reviewed at this rate, after a burst for the nodes that connect to a replica
 	// that has just started.
 	newTokenRate, newTokenBurst = 20, 4 * 1024
+	// maxNewReviews is the number of reviews of new tokens in progress. Others wait for
+	// queueTimeout.
+	maxNewReviews = 16
+	queueTimeout  = 20 * time.Second
 	// Shares of Options.PerSource for one address, so that one client with invalid tokens leaves
 	// reviews to others: new tokens at once, new tokens a second, and calls in progress whose
 	// tokens were not known when they began.
@@ -84,7 +89,9 @@ type Authenticator struct {
 	sources  *cache.LRUExpireCache // of *rate.Limiter by address
 	reviews  singleflight.Group
 	newToken *rate.Limiter
-	logs     map[Reason]*rate.Sometimes
+	// newReviews limits the reviews of new tokens in progress.
+	newReviews *semaphore.Weighted
+	logs       map[Reason]*rate.Sometimes
 
 	mu sync.Mutex
 	// calls are the calls in progress by node.
@@ -109,8 +116,8 @@ func New(options Options) *Authenticator {
 		Options: options,
 		callers: cache.NewLRUExpireCache(maxCallers), invalid: cache.NewLRUExpireCache(maxInvalid),
 		sources:  cache.NewLRUExpireCache(maxSources),
-		newToken: rate.NewLimiter(newTokenRate, newTokenBurst),
-		logs:     map[Reason]*rate.Sometimes{}, calls: map[string]map[*call]struct{}{}, unverified: map[string]int{},
+		newToken: rate.NewLimiter(newTokenRate, newTokenBurst), newReviews: semaphore.NewWeighted(maxNewReviews),
+		logs: map[Reason]*rate.Sometimes{}, calls: map[string]map[*call]struct{}{}, unverified: map[string]int{},
 	}
 	for _, reason := range reasons {
 		options.Refused.WithLabelValues(string(reason))
@@ -155,11 +162,10 @@ func (a *Authenticator) identify(ctx context.Context) (Identity, error) {
 		if identity, ok, err := a.cached(key); ok {
 			return identity, err // another call has just finished the review
 		}
-		known := a.known(key)
-		if known == nil && (!a.source(ctx).Allow() || !a.newToken.Allow()) {
-			return Identity{}, refuse(ReasonRate, "too many new tokens; retry later")
+		if known := a.known(key); known != nil {
+			return a.review(context.WithoutCancel(ctx), token, key, expires, known)
 		}
-		return a.review(context.WithoutCancel(ctx), token, key, expires, known)
+		return a.reviewNew(context.WithoutCancel(ctx), token, key, expires)
 	})
 	select {
 	case result := <-reviewed:
@@ -197,6 +203,21 @@ func (a *Authenticator) source(ctx context.Context) *rate.Limiter {
 	limiter := rate.NewLimiter(rate.Limit(a.PerSource)/tokenRateShare, a.PerSource/tokenBurstShare)
 	a.sources.Add(address, limiter, time.Minute)
 	return limiter
+}
+
+// reviewNew reviews a token that is not known. Only some of these reviews run at once, so that they
+// do not overload the API server when all nodes connect.
+func (a *Authenticator) reviewNew(ctx context.Context, token string, key [sha256.Size]byte, expires time.Time) (Identity, error) {
+	if !a.source(ctx).Allow() || !a.newToken.Allow() {
+		return Identity{}, refuse(ReasonRate, "too many new tokens; retry later")
+	}
+	waiting, cancel := context.WithTimeout(ctx, queueTimeout)
+	defer cancel()
+	if a.newReviews.Acquire(waiting, 1) != nil {
+		return Identity{}, refuse(ReasonUnavailable, "review token: waited %s for other reviews", queueTimeout)
+	}
+	defer a.newReviews.Release(1)
+	return a.review(ctx, token, key, expires, nil)
 }
 
 // review asks the API server about a token. While the API server does not answer, a token that was
