@@ -154,7 +154,7 @@ func TestFloodOfTokens(t *testing.T) {
 			require.Contains(t, []Reason{ReasonToken, ReasonRate}, reasonOf(err))
 			<-time.After(time.Millisecond)
 		}
-		require.LessOrEqual(t, api.reviews, 64/tokenBurstShare+2*seconds*64/tokenRateShare)
+		require.LessOrEqual(t, api.reviews, 64/tokenBurstShare+(seconds+1)*64/tokenRateShare)
 		require.LessOrEqual(t, len(a.invalid.Keys()), maxInvalid)
 		api.answer(nil)
 		_, err := a.identify(callWith(newToken(-1, time.Hour), "10.0.0.2"))
