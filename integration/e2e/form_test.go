@@ -1,7 +1,6 @@
 package e2e_test
 
 import (
-	"os"
 	"slices"
 	"testing"
 	"time"
@@ -75,35 +74,6 @@ func (f form) handlerGrace(grace time.Duration) []string {
 // services returns the services of the form and the cluster-wide ones.
 func services() []string {
 	return slices.Concat(selected.services, []string{"instance-writer", "broker-controller"})
-}
-
-// TestAgent runs the scenarios that could differ with the agent. With AKRI_E2E_AGENT, TestMesh runs
-// all scenarios with it.
-func TestAgent(t *testing.T) {
-	if os.Getenv("AKRI_E2E_AGENT") != "" {
-		t.Skip("TestMesh runs all scenarios with the agent")
-	}
-	selectForm(agent())
-	t.Cleanup(func() { selectForm(separate()) })
-
-	require.NoError(t, akri.Install(t.Context(), selected.handlers...))
-	if !parallel(t, "embedded handlers", []scenario{
-		{"OPC UA servers", opcuaServers},
-		{"camera with a rotated password", authenticatedCamera},
-	}) {
-		return
-	}
-	for _, scenario := range []scenario{
-		{"hanging handler", hangingHandler},
-		{"restarted node", nodeRestart},
-		{"killed agent", func(t *testing.T) { killEach(t, selected.services) }},
-		{"change between services and agent", changedForm},
-		{"uninstall", uninstall},
-	} {
-		if !t.Run(scenario.name, scenario.run) {
-			return
-		}
-	}
 }
 
 func changedForm(t *testing.T) {

@@ -2,6 +2,7 @@ package e2e_test
 
 import (
 	"context"
+	"os"
 	"testing"
 	"time"
 
@@ -84,6 +85,36 @@ func TestMesh(t *testing.T) {
 	} {
 		if !t.Run(scenario.name, scenario.run) {
 			return // later scenarios would fail for the same reason
+		}
+	}
+}
+
+// TestAgent runs the scenarios that could differ with the agent. With AKRI_E2E_AGENT, TestMesh runs
+// all scenarios with it. It follows TestMesh: while a registrar remembers an embedded handler, the
+// lists of a handler of that name on the network are incomplete.
+func TestAgent(t *testing.T) {
+	if os.Getenv("AKRI_E2E_AGENT") != "" {
+		t.Skip("TestMesh runs all scenarios with the agent")
+	}
+	selectForm(agent())
+	t.Cleanup(func() { selectForm(separate()) })
+
+	require.NoError(t, akri.Install(t.Context(), selected.handlers...))
+	if !parallel(t, "embedded handlers", []scenario{
+		{"OPC UA servers", opcuaServers},
+		{"camera with a rotated password", authenticatedCamera},
+	}) {
+		return
+	}
+	for _, scenario := range []scenario{
+		{"hanging handler", hangingHandler},
+		{"restarted node", nodeRestart},
+		{"killed agent", func(t *testing.T) { killEach(t, selected.services) }},
+		{"change between services and agent", changedForm},
+		{"uninstall", uninstall},
+	} {
+		if !t.Run(scenario.name, scenario.run) {
+			return
 		}
 	}
 }
