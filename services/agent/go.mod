@@ -5,6 +5,7 @@ go 1.26.0
 require (
 	akri.sh/libs v0.1.0
 	akri.sh/libs/apis v0.1.0
+	akri.sh/libs/handler v0.1.0
 	akri.sh/libs/kube v0.1.0
 	akri.sh/proto v0.1.0
 	akri.sh/services/config-plugin-allocator v0.0.0
@@ -29,7 +30,6 @@ require (
 )
 
 require (
-	akri.sh/libs/handler v0.1.0 // indirect
 	github.com/beorn7/perks v1.0.1 // indirect
 	github.com/cenkalti/backoff/v5 v5.0.3 // indirect
 	github.com/cespare/xxhash/v2 v2.3.0 // indirect
