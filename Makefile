@@ -46,16 +46,23 @@ binaries: $(BIN)/akri-cluster ## Build Kubernetes, etcd, containerd, CoreDNS and
 images: prerequisites $(BIN)/akri-image ## Build the images of all services into the cache
 	$(BIN)/akri-image build
 
-# A release has images for all platforms and the charts.
-TAG ?=
+# A release has images for all platforms and the charts. The shell expands TAG, not make: the name of
+# a tag can contain commands.
 REGISTRY ?= ghcr.io/akri-mesh
+RELEASE := $(BIN)/release
 
 .PHONY: release
-release: prerequisites binaries $(BIN)/akri-image ## Push images and charts: make release TAG=v1.2.3 REGISTRY=ghcr.io/me
-	@[[ "$(TAG)" =~ ^v[0-9]+\.[0-9]+\.[0-9]+ ]] || { echo "TAG=$(TAG) must be a version, such as v1.2.3"; exit 1; }
-	tools/cross.sh
-	$(BIN)/akri-image push --registry $(REGISTRY) --tag $(TAG) --version $(TAG)
-	tools/release-charts.sh $$($(BIN)/akri-cluster binaries helm)/helm $(TAG) $(REGISTRY)
+release: export TAG := $(value TAG)
+release: binaries $(BIN)/akri-image $(BIN)/cosign ## Push and sign images and charts: make release TAG=v1.2.3 REGISTRY=ghcr.io/me
+	@[[ "$$TAG" =~ ^v[0-9]+\.[0-9]+\.[0-9]+(-[0-9A-Za-z.-]+)?$$ ]] || { echo "TAG=$$TAG must be a version, such as v1.2.3"; exit 1; }
+	rm -rf $(RELEASE)
+	$(BIN)/akri-image push --registry $(REGISTRY) --tag "$$TAG" --version "$$TAG" --out $(RELEASE)
+	tools/release-charts.sh $$($(BIN)/akri-cluster binaries helm)/helm "$$TAG" $(REGISTRY) $(RELEASE)
+	tools/release-sign.sh $(RELEASE)
+
+.PHONY: release-prerequisites
+release-prerequisites: prerequisites ## Install the Debian packages for releases (as root)
+	@tools/cross.sh
 
 $(BIN)/akri-cluster $(BIN)/akri-demo $(BIN)/akri-bench: FORCE | $(BIN)
 	@cd integration && go build -o $(BIN)/ ./cmd/$(@F)
@@ -90,10 +97,14 @@ test-services: test-prerequisites binaries
 	go test -race -p 4 -parallel 8 -count=1 $(addsuffix /...,$(addprefix ./,$(LONGEST) $(filter-out integration charts $(LONGEST),$(MODULES)))) ./integration/cluster/binaries/...
 
 .PHONY: test-tools
-test-tools: test-prerequisites binaries
+test-tools: test-prerequisites binaries $(BIN)/cosign
 	cd tools/akri-image && GOWORK=off go test -count=1 ./...
 	cd tools/cluster && GOWORK=off go test -count=1 ./...
 	cd tools/language && GOWORK=off go test -count=1 ./...
+
+.PHONY: verify-release
+verify-release: prerequisites binaries $(BIN)/cosign ## Release to a registry in memory, verify the signatures, tamper
+	cd tools/akri-image && GOWORK=off go test -count=1 -v -run TestRelease .
 
 .PHONY: test-e2e
 test-e2e: root test-prerequisites images binaries ## Run the end-to-end tests: real kubelets, containerd, API server and devices
@@ -204,6 +215,10 @@ $(BIN)/controller-gen: tools/controller-gen/go.mod | $(BIN)
 
 $(BIN)/golangci-lint: tools/golangci-lint/go.mod | $(BIN)
 	$(call tool,golangci-lint,github.com/golangci/golangci-lint/v2/cmd/golangci-lint)
+	@touch $@
+
+$(BIN)/cosign: tools/cosign/go.mod | $(BIN)
+	$(call tool,cosign,github.com/sigstore/cosign/v3/cmd/cosign)
 	@touch $@
 
 .PHONY: clean
