@@ -134,7 +134,7 @@ verify: verify-generate verify-as-is ## Run all checks that need no cluster
 
 # These checks write no shared files, so they can run during builds.
 .PHONY: verify-as-is
-verify-as-is: verify-format verify-tidy verify-proto verify-charts verify-language verify-commits lint
+verify-as-is: verify-format verify-tidy verify-proto verify-charts verify-language verify-workflows verify-commits lint
 
 .PHONY: generate
 generate: $(BIN)/protoc-gen-go $(BIN)/buf $(BIN)/controller-gen ## Regenerate protobuf code, deep copies, CRDs, go.work and the charts' schemas
@@ -193,6 +193,15 @@ COMMITS_AFTER := 3f2743c
 verify-commits: ## Check commit messages (fix: git rebase --interactive)
 	@tools/commits.sh $(COMMITS_AFTER)
 
+.PHONY: verify-workflows
+verify-workflows: $(BIN)/actionlint ## Check the workflows, and that they pin actions by commit
+	actionlint
+	@tools/pinned.sh
+
+.PHONY: vulnerabilities
+vulnerabilities: $(BIN)/govulncheck prerequisites ## Search the code for known vulnerabilities that it can reach (needs vuln.go.dev, or VULNDB)
+	@tools/vulnerabilities.sh $(MODULES)
+
 .PHONY: lint
 lint: $(BIN)/golangci-lint prerequisites ## Run golangci-lint (fix: make lint-fix)
 	golangci-lint run --allow-parallel-runners $(addsuffix /...,$(addprefix ./,$(MODULES)))
@@ -215,6 +224,14 @@ $(BIN)/controller-gen: tools/controller-gen/go.mod | $(BIN)
 
 $(BIN)/golangci-lint: tools/golangci-lint/go.mod | $(BIN)
 	$(call tool,golangci-lint,github.com/golangci/golangci-lint/v2/cmd/golangci-lint)
+	@touch $@
+
+$(BIN)/actionlint: tools/actionlint/go.mod | $(BIN)
+	$(call tool,actionlint,github.com/rhysd/actionlint/cmd/actionlint)
+	@touch $@
+
+$(BIN)/govulncheck: tools/govulncheck/go.mod | $(BIN)
+	$(call tool,govulncheck,golang.org/x/vuln/cmd/govulncheck)
 	@touch $@
 
 $(BIN)/cosign: tools/cosign/go.mod | $(BIN)
