@@ -4,6 +4,7 @@ package assembly
 
 import (
 	"context"
+	"debug/buildinfo"
 	"fmt"
 	"maps"
 	"path/filepath"
@@ -50,11 +51,11 @@ type sources struct {
 func (i Image) Packages() ([]sbom.Package, error) {
 	var packages []sbom.Package
 	for _, binary := range i.binaries {
-		modules, err := sbom.Modules(binary, i.version)
+		info, err := buildinfo.ReadFile(binary)
 		if err != nil {
-			return nil, err
+			return nil, fmt.Errorf("read modules: %w", err)
 		}
-		packages = append(packages, modules...)
+		packages = append(packages, sbom.Modules(info, i.version)...)
 	}
 	for _, library := range i.libraries {
 		pkg, err := sbom.Debian(library)

@@ -1,7 +1,6 @@
 package sbom
 
 import (
-	"debug/buildinfo"
 	"fmt"
 	"os"
 	"os/exec"
@@ -13,29 +12,24 @@ import (
 )
 
 // Modules returns the Go modules of a binary and the Go release that built it. Modules of this
-// repository get version.
-func Modules(binary, version string) ([]Package, error) {
-	info, err := buildinfo.ReadFile(binary)
-	if err != nil {
-		return nil, fmt.Errorf("read modules: %w", err)
-	}
+// repository have no version of their own and get version.
+func Modules(info *debug.BuildInfo, version string) []Package {
 	found := []Package{goModule("stdlib", strings.TrimPrefix(info.GoVersion, "go"))}
 	for _, module := range append([]*debug.Module{&info.Main}, info.Deps...) {
-		name, v := module.Path, module.Version
-		if module.Replace != nil {
-			v = module.Replace.Version
-			if v != "" {
-				name = module.Replace.Path
-			}
+		switch {
+		case module.Replace == nil && module.Version != devel:
+			found = append(found, goModule(module.Path, module.Version))
+		case module.Replace != nil && module.Replace.Version != devel:
+			found = append(found, goModule(module.Replace.Path, module.Replace.Version))
+		default:
+			found = append(found, goModule(module.Path, version))
 		}
-		// A module in a directory of the repository has no version of its own.
-		if v == "" || v == "(devel)" {
-			v = version
-		}
-		found = append(found, goModule(name, v))
 	}
-	return found, nil
+	return found
 }
+
+// devel is the version of a module that was built in a directory.
+const devel = "(devel)"
 
 func goModule(name, version string) Package {
 	return *packageurl.NewPackageURL(packageurl.TypeGolang, strings.TrimSuffix(path.Dir(name), "."), path.Base(name), version, nil, "")
