@@ -31,6 +31,16 @@ const (
 	cosign = root + "/bin/cosign"
 )
 
+// workflow is the environment of the release job.
+var workflow = []string{
+	"GITHUB_SERVER_URL=https://github.com",
+	"GITHUB_REPOSITORY=akri-mesh/akri",
+	"GITHUB_REF=refs/tags/v1.2.3",
+	"GITHUB_WORKFLOW_REF=akri-mesh/akri/.github/workflows/release.yml@refs/tags/v1.2.3",
+	"GITHUB_RUN_ID=7",
+	"GITHUB_RUN_ATTEMPT=2",
+}
+
 // TestRelease makes a release with small programs as the images of all services, in a registry of
 // this process and signed with a key, and verifies it as SECURITY.md describes.
 func TestRelease(t *testing.T) {
@@ -44,14 +54,25 @@ func TestRelease(t *testing.T) {
 		}
 	})
 	t.Run("provenance", func(t *testing.T) {
-		var provenance struct {
-			BuildDefinition struct {
-				ResolvedDependencies []struct{ Digest map[string]string }
-			}
-		}
 		for _, subject := range []string{"registrar", "chart-akri"} {
+			var provenance struct {
+				BuildDefinition struct {
+					ExternalParameters   struct{ Workflow map[string]string }
+					ResolvedDependencies []struct{ Digest map[string]string }
+				}
+				RunDetails struct {
+					Builder  struct{ ID string }
+					Metadata struct{ InvocationID string }
+				}
+			}
 			r.predicate(t, "slsaprovenance1", subject, &provenance)
+			repository := "https://github.com/akri-mesh/akri"
+			require.Equal(t, map[string]string{
+				"ref": "refs/tags/v1.2.3", "repository": repository, "path": ".github/workflows/release.yml",
+			}, provenance.BuildDefinition.ExternalParameters.Workflow)
 			require.Regexp(t, "^[0-9a-f]{40}$", provenance.BuildDefinition.ResolvedDependencies[0].Digest["gitCommit"])
+			require.Equal(t, repository+"/.github/workflows/release.yml@refs/tags/v1.2.3", provenance.RunDetails.Builder.ID)
+			require.Equal(t, repository+"/actions/runs/7/attempts/2", provenance.RunDetails.Metadata.InvocationID)
 		}
 	})
 	t.Run("sbom", func(t *testing.T) {
@@ -79,6 +100,8 @@ func TestRelease(t *testing.T) {
 		ref := r.tamper(t, "cleanup")
 		r.moveSignatures(t, "cleanup", ref)
 		require.ErrorContains(t, r.verify(t, ref.String()), "digest")
+		_, err := r.output(t, cosign, "verify-attestation", "--type", "slsaprovenance1", ref.String())
+		require.ErrorContains(t, err, "digest")
 	})
 }
 
@@ -109,7 +132,8 @@ func newRelease(t *testing.T) release {
 	config := filepath.Join(t.TempDir(), "signing-config.json")
 	r.run(t, cosign, "signing-config", "create", "--out", config)
 	key := r.keyPair(t)
-	r.with("COSIGN_KEY="+key+".key", "COSIGN_PASSWORD=", "COSIGN_SIGNING_CONFIG="+config).run(t, root+"/tools/release-sign.sh", r.dir)
+	r.with(workflow...).with("COSIGN_KEY="+key+".key", "COSIGN_PASSWORD=", "COSIGN_SIGNING_CONFIG="+config).
+		run(t, root+"/tools/release-sign.sh", r.dir)
 	return r.with("COSIGN_KEY="+key+".pub", "COSIGN_INSECURE_IGNORE_TLOG=true")
 }
 
