@@ -46,16 +46,23 @@ binaries: $(BIN)/akri-cluster ## Build Kubernetes, etcd, containerd, CoreDNS and
 images: prerequisites $(BIN)/akri-image ## Build the images of all services into the cache
 	$(BIN)/akri-image build
 
-# A release has images for all platforms and the charts.
-TAG ?=
+# A release has images for all platforms and the charts. The shell expands TAG, not make: the name of
+# a tag can contain commands.
 REGISTRY ?= ghcr.io/akri-mesh
+RELEASE := $(BIN)/release
 
 .PHONY: release
-release: prerequisites binaries $(BIN)/akri-image ## Push images and charts: make release TAG=v1.2.3 REGISTRY=ghcr.io/me
-	@[[ "$(TAG)" =~ ^v[0-9]+\.[0-9]+\.[0-9]+ ]] || { echo "TAG=$(TAG) must be a version, such as v1.2.3"; exit 1; }
-	tools/cross.sh
-	$(BIN)/akri-image push --registry $(REGISTRY) --tag $(TAG) --version $(TAG)
-	tools/release-charts.sh $$($(BIN)/akri-cluster binaries helm)/helm $(TAG) $(REGISTRY)
+release: export TAG := $(value TAG)
+release: binaries $(BIN)/akri-image $(BIN)/cosign ## Push and sign images and charts: make release TAG=v1.2.3 REGISTRY=ghcr.io/me
+	@[[ "$$TAG" =~ ^v[0-9]+\.[0-9]+\.[0-9]+(-[0-9A-Za-z.-]+)?$$ ]] || { echo "TAG=$$TAG must be a version, such as v1.2.3"; exit 1; }
+	rm -rf $(RELEASE)
+	$(BIN)/akri-image push --registry $(REGISTRY) --tag "$$TAG" --version "$$TAG" --out $(RELEASE)
+	tools/release-charts.sh $$($(BIN)/akri-cluster binaries helm)/helm "$$TAG" $(REGISTRY) $(RELEASE)
+	tools/release-sign.sh $(RELEASE)
+
+.PHONY: release-prerequisites
+release-prerequisites: prerequisites ## Install the Debian packages for releases (as root)
+	@tools/cross.sh
 
 $(BIN)/akri-cluster $(BIN)/akri-demo $(BIN)/akri-bench: FORCE | $(BIN)
 	@cd integration && go build -o $(BIN)/ ./cmd/$(@F)
@@ -90,10 +97,14 @@ test-services: test-prerequisites binaries
 	go test -race -p 4 -parallel 8 -count=1 $(addsuffix /...,$(addprefix ./,$(LONGEST) $(filter-out integration charts $(LONGEST),$(MODULES)))) ./integration/cluster/binaries/...
 
 .PHONY: test-tools
-test-tools: test-prerequisites binaries
+test-tools: test-prerequisites binaries $(BIN)/cosign
 	cd tools/akri-image && GOWORK=off go test -count=1 ./...
 	cd tools/cluster && GOWORK=off go test -count=1 ./...
 	cd tools/language && GOWORK=off go test -count=1 ./...
+
+.PHONY: verify-release
+verify-release: prerequisites binaries $(BIN)/cosign ## Release to a registry in memory, verify the signatures, tamper
+	cd tools/akri-image && GOWORK=off go test -count=1 -v -run TestRelease .
 
 .PHONY: test-e2e
 test-e2e: root test-prerequisites images binaries ## Run the end-to-end tests: real kubelets, containerd, API server and devices
@@ -128,7 +139,7 @@ verify: verify-generate verify-as-is ## Run all checks that need no cluster
 
 # These checks write no shared files, so they can run during builds.
 .PHONY: verify-as-is
-verify-as-is: verify-format verify-tidy verify-proto verify-charts verify-language verify-commits lint
+verify-as-is: verify-format verify-tidy verify-proto verify-charts verify-language verify-workflows verify-commits lint
 
 .PHONY: generate
 generate: $(BIN)/protoc-gen-go $(BIN)/buf $(BIN)/controller-gen ## Regenerate protobuf code, deep copies, CRDs, go.work and the charts' schemas
@@ -186,6 +197,15 @@ COMMITS_AFTER := 3f2743c
 verify-commits: ## Check commit messages (fix: git rebase --interactive)
 	@tools/commits.sh $(COMMITS_AFTER)
 
+.PHONY: verify-workflows
+verify-workflows: $(BIN)/actionlint ## Check the workflows, and that they pin actions by commit
+	actionlint
+	@tools/pinned.sh
+
+.PHONY: vulnerabilities
+vulnerabilities: $(BIN)/govulncheck prerequisites ## Search the code for known vulnerabilities that it can reach (needs vuln.go.dev, or VULNDB)
+	@tools/vulnerabilities.sh $(MODULES)
+
 .PHONY: lint
 lint: $(BIN)/golangci-lint prerequisites ## Run golangci-lint (fix: make lint-fix)
 	golangci-lint run --allow-parallel-runners $(addsuffix /...,$(addprefix ./,$(MODULES)))
@@ -208,6 +228,18 @@ $(BIN)/controller-gen: tools/controller-gen/go.mod | $(BIN)
 
 $(BIN)/golangci-lint: tools/golangci-lint/go.mod | $(BIN)
 	$(call tool,golangci-lint,github.com/golangci/golangci-lint/v2/cmd/golangci-lint)
+	@touch $@
+
+$(BIN)/actionlint: tools/actionlint/go.mod | $(BIN)
+	$(call tool,actionlint,github.com/rhysd/actionlint/cmd/actionlint)
+	@touch $@
+
+$(BIN)/govulncheck: tools/govulncheck/go.mod | $(BIN)
+	$(call tool,govulncheck,golang.org/x/vuln/cmd/govulncheck)
+	@touch $@
+
+$(BIN)/cosign: tools/cosign/go.mod | $(BIN)
+	$(call tool,cosign,github.com/sigstore/cosign/v3/cmd/cosign)
 	@touch $@
 
 .PHONY: clean

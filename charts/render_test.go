@@ -65,6 +65,7 @@ func TestUnknownValuesAreErrors(t *testing.T) {
 		"prometheus.enable=true":                                  "enable",
 		"registrar.replicas=2":                                    "replicas",
 		"registrar.image.repo=x":                                  "repo",
+		"registrar.image.digest=sha256:1":                         "digest",
 		"discovery-operator.resources.limit.memory=1Gi":           "limit",
 		"device-plugin-host.tolerations[0].keys=x":                "keys",
 		"config-plugin-allocator.image.pullPolicy=Sometimes":      "pullPolicy",
@@ -247,6 +248,10 @@ func TestEachServiceCanHaveItsOwnImage(t *testing.T) {
 		rendered, err = render(t, set(name+".image.repository=example.com/mine", name+".image.tag=7")...)
 		require.NoError(t, err)
 		require.Contains(t, rendered, "image: example.com/mine:7\n")
+		digest := "sha256:" + strings.Repeat("a", 64)
+		rendered, err = render(t, set(name+".image.digest="+digest)...)
+		require.NoError(t, err)
+		require.Contains(t, rendered, "image: ghcr.io/akri-mesh/"+name+":v0.1.0@"+digest+"\n")
 	}
 }
 

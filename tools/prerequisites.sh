@@ -5,7 +5,7 @@ set -euo pipefail
 
 missing=()
 packages=(gcc libc6-dev libudev-dev)
-[ "${1:-}" != tests ] || packages+=(umockdev) # simulates devices
+[ "${1:-}" != tests ] || packages+=(umockdev jq) # umockdev simulates devices
 for package in "${packages[@]}"; do
   dpkg -s "$package:$(dpkg --print-architecture)" >/dev/null 2>&1 || missing+=("$package")
 done

@@ -61,11 +61,11 @@ func (c *buildCommand) build(ctx context.Context, builder assembly.Builder, def 
 		return err
 	}
 	path := c.archive(def, platform)
-	written, err := image.WriteArchive(path, ref, img)
+	written, err := image.WriteArchive(path, ref, img.OCI)
 	if err != nil {
 		return fmt.Errorf("%s: %w", def.Name, err)
 	}
-	return report(img, path, written, time.Since(started))
+	return report(img.OCI, path, written, time.Since(started))
 }
 
 func (c *buildCommand) archive(def definition.Definition, platform definition.Platform) string {

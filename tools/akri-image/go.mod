@@ -5,11 +5,14 @@ go 1.26.0
 require (
 	github.com/alecthomas/kong v1.17.0
 	github.com/google/go-containerregistry v0.22.1
+	github.com/package-url/packageurl-go v0.1.7
+	github.com/spdx/tools-golang v0.5.7
 	github.com/stretchr/testify v1.12.1
 	sigs.k8s.io/yaml v1.6.0
 )
 
 require (
+	github.com/anchore/go-struct-converter v0.1.0 // indirect
 	github.com/docker/cli v29.7.2+incompatible // indirect
 	github.com/docker/docker-credential-helpers v0.9.3 // indirect
 	github.com/google/go-cmp v0.7.0 // indirect

@@ -4,6 +4,7 @@ package assembly
 
 import (
 	"context"
+	"debug/buildinfo"
 	"fmt"
 	"maps"
 	"path/filepath"
@@ -14,6 +15,7 @@ import (
 	"akri.sh/tools/akri-image/internal/definition"
 	"akri.sh/tools/akri-image/internal/image"
 	"akri.sh/tools/akri-image/internal/rootfs"
+	"akri.sh/tools/akri-image/internal/sbom"
 	"akri.sh/tools/akri-image/internal/sharedlib"
 )
 
@@ -29,11 +31,47 @@ type Builder struct {
 	Labels map[string]string
 }
 
+// Image is the image of one platform.
+type Image struct {
+	OCI v1.Image
+	// Platform of the image.
+	Platform definition.Platform
+
+	sources // of the files in the image
+	version string
+}
+
+// sources are files of this machine.
+type sources struct {
+	binaries  []string
+	libraries []string
+}
+
+// Packages returns the Go modules and Debian packages in the image.
+func (i Image) Packages() ([]sbom.Package, error) {
+	var packages []sbom.Package
+	for _, binary := range i.binaries {
+		info, err := buildinfo.ReadFile(binary)
+		if err != nil {
+			return nil, fmt.Errorf("read modules: %w", err)
+		}
+		packages = append(packages, sbom.Modules(info, i.version)...)
+	}
+	for _, library := range i.libraries {
+		pkg, err := sbom.Debian(library)
+		if err != nil {
+			return nil, err
+		}
+		packages = append(packages, pkg)
+	}
+	return sbom.Sorted(packages), nil
+}
+
 // Image builds the image for one platform.
-func (b Builder) Image(ctx context.Context, def definition.Definition, platform definition.Platform) (v1.Image, error) {
+func (b Builder) Image(ctx context.Context, def definition.Definition, platform definition.Platform) (Image, error) {
 	a := assembly{Builder: b, def: def, platform: platform, tree: &rootfs.Tree{}}
 	if err := a.collect(ctx); err != nil {
-		return nil, fmt.Errorf("%s: %w", def.Name, err)
+		return Image{}, fmt.Errorf("%s: %w", def.Name, err)
 	}
 	img, err := image.New(image.Contents{
 		Tree:       a.tree,
@@ -43,9 +81,9 @@ func (b Builder) Image(ctx context.Context, def definition.Definition, platform 
 		Labels:     a.labels(),
 	})
 	if err != nil {
-		return nil, fmt.Errorf("%s: %w", def.Name, err)
+		return Image{}, fmt.Errorf("%s: %w", def.Name, err)
 	}
-	return img, nil
+	return Image{OCI: img, Platform: platform, sources: a.sources, version: a.Version}, nil
 }
 
 // assembly is the state of building one image.
@@ -54,6 +92,7 @@ type assembly struct {
 	def      definition.Definition
 	platform definition.Platform
 	tree     *rootfs.Tree
+	sources
 }
 
 func (a assembly) entrypoint() string { return "/bin/" + a.def.Name }
@@ -68,7 +107,7 @@ func (a assembly) labels() map[string]string {
 	return labels
 }
 
-func (a assembly) collect(ctx context.Context) error {
+func (a *assembly) collect(ctx context.Context) error {
 	if err := a.addBinary(ctx, a.entrypoint(), binary.Options{Dir: a.def.Package, Package: ".", Cgo: a.def.Cgo}); err != nil {
 		return err
 	}
@@ -91,7 +130,7 @@ func (a assembly) collect(ctx context.Context) error {
 }
 
 // addBinary compiles a binary and adds it with its shared libraries.
-func (a assembly) addBinary(ctx context.Context, path string, options binary.Options) error {
+func (a *assembly) addBinary(ctx context.Context, path string, options binary.Options) error {
 	options.Dir = filepath.Join(a.Root, options.Dir)
 	options.Platform, options.Version = a.platform, a.Version
 	output := filepath.Join(a.Work, a.platform.OS+"-"+a.platform.Arch, a.def.Name, path)
@@ -101,6 +140,7 @@ func (a assembly) addBinary(ctx context.Context, path string, options binary.Opt
 	if err := a.tree.AddFileFrom(path, 0o755, output); err != nil {
 		return err
 	}
+	a.binaries = append(a.binaries, output)
 	libraries, err := sharedlib.Closure(output)
 	if err != nil {
 		return err
@@ -109,6 +149,7 @@ func (a assembly) addBinary(ctx context.Context, path string, options binary.Opt
 		if err := a.tree.AddFileFrom(library.Path, 0o755, library.Source); err != nil {
 			return err
 		}
+		a.libraries = append(a.libraries, library.Source)
 	}
 	return nil
 }

@@ -94,7 +94,7 @@ func TestShellRedirectsOutput(t *testing.T) {
 	}
 	img, err := builder(t, thisRepository).Image(t.Context(), def, definition.Native())
 	require.NoError(t, err)
-	root := extract(t, img)
+	root := extract(t, img.OCI)
 	run(t, root, "/bin/sh", "-c", `echo "OFFLINE" > /tmp/debug-echo-availability.txt`)
 	text, err := os.ReadFile(filepath.Join(root, "tmp/debug-echo-availability.txt"))
 	require.NoError(t, err)
@@ -148,7 +148,7 @@ func build(t *testing.T, root, name string, platform definition.Platform) v1.Ima
 	t.Helper()
 	img, err := builder(t, root).Image(t.Context(), load(t, root, name), platform)
 	require.NoError(t, err)
-	return img
+	return img.OCI
 }
 
 func digest(t *testing.T, img v1.Image) string {

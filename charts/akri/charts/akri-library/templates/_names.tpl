@@ -36,10 +36,17 @@ annotations: {{- toYaml . | nindent 2 }}
 {{- end }}
 {{- end }}
 
+{{/* A released chart has the digest of its image as an annotation, not as a value: a value would
+     pin the released image also where the user sets another tag. */}}
 {{- define "akri.image" -}}
 {{- $global := (.Values.global).image | default dict -}}
 {{- $repository := .Values.image.repository | default (printf "%s/%s" ($global.registry | default "ghcr.io/akri-mesh") .Chart.Name) -}}
-{{ printf "%s:%s" $repository (toString (.Values.image.tag | default $global.tag | default .Chart.AppVersion)) }}
+{{- $tag := .Values.image.tag | default $global.tag -}}
+{{- $digest := .Values.image.digest -}}
+{{- if not (or $digest $tag .Values.image.repository) -}}
+{{- $digest = index .Chart.Annotations "akri.sh/image-digest" -}}
+{{- end -}}
+{{ printf "%s:%s" $repository (toString ($tag | default .Chart.AppVersion)) }}{{ with $digest }}@{{ . }}{{ end }}
 {{- end }}
 
 {{/* The services that the agent replaces. */}}
