@@ -24,7 +24,7 @@ func nodeStopsReporting(t *testing.T) {
 		awaitInstances(t, "default", "e2e-reports", "e2e-reports-8120fe")
 		return awaitNodeStatus(t, "e2e-reports", node)
 	}
-	require.Len(t, awaitReports().Handlers, 1)
+	require.NotEmpty(t, awaitReports().Handlers)
 	before := observe(t, "e2e-reports")
 
 	setTaints(t, node, corev1.Taint{Key: "dedicated", Value: "e2e", Effect: corev1.TaintEffectNoSchedule})
@@ -47,7 +47,7 @@ func nodeStopsReporting(t *testing.T) {
 	require.Equal(t, "reports from 1 node, none yet from "+node+" with the taint dedicated=e2e:NoSchedule", message)
 
 	setTaints(t, node)
-	require.Len(t, awaitReports().Handlers, 1)
+	require.NotEmpty(t, awaitReports().Handlers)
 	require.Equal(t, before, observe(t, "e2e-reports"))
 	awaitServices(t)
 }
