@@ -20,6 +20,7 @@ import (
 	"golang.org/x/time/rate"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/peer"
+	"google.golang.org/protobuf/proto"
 	"k8s.io/apimachinery/pkg/util/cache"
 )
 
@@ -53,6 +54,13 @@ const (
 	// reviews to others: new tokens at once, new tokens a second, and calls in progress whose
 	// tokens were not known when they began.
 	tokenBurstShare, tokenRateShare, unverifiedShare = 2, 64, 8
+
+	// The messages of one node are received at this rate in bytes a second, after a burst for the
+	// reports on all Configurations when its streams open again. A small message counts as
+	// minMessageBytes, because each costs time.
+	messageRate, messageBurst = 1 << 20, 16 << 20
+	minMessageBytes           = 4 << 10
+	maxNodes                  = 8192
 )
 
 // Identity is who calls.
@@ -87,6 +95,7 @@ type Authenticator struct {
 	callers  *cache.LRUExpireCache // of *caller by digest of the token
 	invalid  *cache.LRUExpireCache // of *Refusal by digest of the token
 	sources  *cache.LRUExpireCache // of *rate.Limiter by address
+	nodes    *cache.LRUExpireCache // of *rate.Limiter by node
 	reviews  singleflight.Group
 	newToken *rate.Limiter
 	// newReviews limits the reviews of new tokens in progress.
@@ -115,7 +124,7 @@ func New(options Options) *Authenticator {
 	a := &Authenticator{
 		Options: options,
 		callers: cache.NewLRUExpireCache(maxCallers), invalid: cache.NewLRUExpireCache(maxInvalid),
-		sources:  cache.NewLRUExpireCache(maxSources),
+		sources: cache.NewLRUExpireCache(maxSources), nodes: cache.NewLRUExpireCache(maxNodes),
 		newToken: rate.NewLimiter(newTokenRate, newTokenBurst), newReviews: semaphore.NewWeighted(maxNewReviews),
 		logs: map[Reason]*rate.Sometimes{}, calls: map[string]map[*call]struct{}{}, unverified: map[string]int{},
 	}
@@ -196,12 +205,28 @@ func (a *Authenticator) known(key [sha256.Size]byte) *caller {
 
 // source returns the limiter of the address that calls.
 func (a *Authenticator) source(ctx context.Context) *rate.Limiter {
-	address := sourceOf(ctx)
-	if limiter, ok := a.sources.Get(address); ok {
+	return limiterOf(a.sources, sourceOf(ctx), rate.Limit(a.PerSource)/tokenRateShare, a.PerSource/tokenBurstShare)
+}
+
+// awaitMessage delays the messages of a node that sends too many. Flow control then slows down the
+// node.
+func (a *Authenticator) awaitMessage(ctx context.Context, node string, message any) error {
+	size := minMessageBytes
+	if encoded, ok := message.(proto.Message); ok {
+		size = min(max(size, proto.Size(encoded)), messageBurst)
+	}
+	if err := limiterOf(a.nodes, node, messageRate, messageBurst).WaitN(ctx, size); err != nil {
+		return refuse(ReasonMessages, "node %q sends more than %d bytes a second", node, messageRate)
+	}
+	return nil
+}
+
+func limiterOf(limiters *cache.LRUExpireCache, key string, limit rate.Limit, burst int) *rate.Limiter {
+	if limiter, ok := limiters.Get(key); ok {
 		return limiter.(*rate.Limiter)
 	}
-	limiter := rate.NewLimiter(rate.Limit(a.PerSource)/tokenRateShare, a.PerSource/tokenBurstShare)
-	a.sources.Add(address, limiter, time.Minute)
+	limiter := rate.NewLimiter(limit, burst)
+	limiters.Add(key, limiter, time.Minute)
 	return limiter
 }
 

@@ -190,7 +190,7 @@ func TestCallsOfOneNodeAreLimited(t *testing.T) {
 		open = append(open, opened)
 	}
 	_, _, err := a.open(ctx)
-	require.ErrorContains(t, err, `node "node-a" has 64 calls in progress`)
+	require.ErrorContains(t, err, `node "node-a" has 16 calls in progress`)
 	require.InDelta(t, 1, testutil.ToFloat64(a.Refused.WithLabelValues(string(ReasonCalls))), 0)
 	_, _, err = a.open(context.WithValue(t.Context(), identityKey{}, Identity{"akri-agent", "node-b"}))
 	require.NoError(t, err)

@@ -16,7 +16,7 @@ import (
 
 // maxCalls is the number of calls that a node can have in progress: those of two services, and of
 // their predecessors while they restart.
-const maxCalls = 64
+const maxCalls = 16
 
 // ServerOptions returns the interceptors of a server. Only its health service can be called without
 // identity.
@@ -67,9 +67,13 @@ func (a *Authenticator) verified(source string) {
 	}
 }
 
-// checkNode refuses a message that names another node than the caller's.
-func (a *Authenticator) checkNode(ctx context.Context, message any) error {
+// checkMessage refuses a message that names another node than the caller's, and delays messages
+// that are too frequent.
+func (a *Authenticator) checkMessage(ctx context.Context, message any) error {
 	identity := ctx.Value(identityKey{}).(Identity)
+	if err := a.awaitMessage(ctx, identity.Node, message); err != nil {
+		return a.report(ctx, identity, err)
+	}
 	named, ok := message.(interface{ GetNode() string })
 	if !ok || named.GetNode() != identity.Node {
 		node := ""
@@ -82,7 +86,7 @@ func (a *Authenticator) checkNode(ctx context.Context, message any) error {
 }
 
 func (a *Authenticator) unary(ctx context.Context, request any, _ *grpc.UnaryServerInfo, handler grpc.UnaryHandler) (any, error) {
-	if err := a.checkNode(ctx, request); err != nil {
+	if err := a.checkMessage(ctx, request); err != nil {
 		return nil, err
 	}
 	opened, ctx, err := a.open(ctx)
@@ -160,5 +164,5 @@ func (s *checkedStream) RecvMsg(message any) error {
 	if err := s.ServerStream.RecvMsg(message); err != nil {
 		return err
 	}
-	return s.authenticator.checkNode(s.ctx, message)
+	return s.authenticator.checkMessage(s.ctx, message)
 }

@@ -28,12 +28,13 @@ const (
 	ReasonOtherNode   Reason = "OtherNode"
 	ReasonRate        Reason = "TooManyTokens"
 	ReasonCalls       Reason = "TooManyCalls"
+	ReasonMessages    Reason = "TooManyMessages"
 	ReasonUnavailable Reason = "ReviewFailed"
 )
 
 var reasons = []Reason{
 	ReasonNoToken, ReasonToken, ReasonExpired, ReasonAudience, ReasonAccount, ReasonNoNode, ReasonUnknownNode, ReasonMethod,
-	ReasonOtherNode, ReasonRate, ReasonCalls, ReasonUnavailable,
+	ReasonOtherNode, ReasonRate, ReasonCalls, ReasonMessages, ReasonUnavailable,
 }
 
 // Refusal is the error of a call that is refused.
@@ -53,7 +54,7 @@ func (r Reason) code() codes.Code {
 	switch r {
 	case ReasonNoToken, ReasonToken, ReasonExpired, ReasonAudience:
 		return codes.Unauthenticated
-	case ReasonRate, ReasonCalls:
+	case ReasonRate, ReasonCalls, ReasonMessages:
 		return codes.ResourceExhausted
 	case ReasonUnavailable:
 		return codes.Unavailable

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"golang.org/x/sync/semaphore"
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -24,6 +25,7 @@ import (
 
 const (
 	callTimeout     = 5 * time.Second
+	maxLookups      = 16
 	byNode          = "node"
 	byHolder        = "holder"
 	byConfiguration = "configuration"
@@ -44,6 +46,7 @@ type Cluster struct {
 	configurations *kube.Informer[*akriv0.Configuration]
 	nodes          *kube.Informer[*corev1.Node]
 
+	lookups  *semaphore.Weighted
 	health   *apiHealth
 	notReady notReadyNodes
 
@@ -60,6 +63,7 @@ type Cluster struct {
 func New(config *rest.Config, namespace string, writes *prometheus.CounterVec) (*Cluster, error) {
 	c := &Cluster{
 		writes: writes, namespace: namespace, written: map[types.NamespacedName]*akriv0.Instance{},
+		lookups:  semaphore.NewWeighted(maxLookups),
 		notReady: notReadyNodes{byName: map[string]notReadySince{}},
 	}
 	c.health = newAPIHealth(c.probe)

@@ -67,7 +67,7 @@ func (c *Cluster) WaitForConfiguration(
 		if cached, ok := c.configurations.Get(key.String()); ok && cached.UID == uid {
 			return true, nil
 		}
-		if stored, err := c.getConfiguration(ctx, key); err == nil && (stored == nil || stored.UID != uid) {
+		if stored, err := c.lookup(ctx, key); err == nil && (stored == nil || stored.UID != uid) {
 			return false, nil
 		}
 		select {
@@ -79,6 +79,16 @@ func (c *Cluster) WaitForConfiguration(
 			return false, context.Cause(ctx)
 		}
 	}
+}
+
+// lookup is getConfiguration for reports. Only some lookups run at once, so that reports on
+// Configurations that do not exist do not overload the API server.
+func (c *Cluster) lookup(ctx context.Context, key types.NamespacedName) (*akriv0.Configuration, error) {
+	if err := c.lookups.Acquire(ctx, 1); err != nil {
+		return nil, fmt.Errorf("wait for other requests: %w", err)
+	}
+	defer c.lookups.Release(1)
+	return c.getConfiguration(ctx, key)
 }
 
 // UpdateStatus writes the status of the Configuration if it has not changed since it was read.

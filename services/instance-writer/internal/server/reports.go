@@ -30,7 +30,7 @@ const (
 	// receiving.
 	maxUnanswered = 256
 	// maxUnansweredBytes limits the memory of the reports of a stream that are not answered.
-	maxUnansweredBytes = 8 << 20
+	maxUnansweredBytes = 4 << 20
 	// configurationTimeout is how long a report waits until the watch delivers its Configuration.
 	configurationTimeout = 5 * time.Second
 	// writeTimeout is shorter than the time after which a node reopens an unanswered stream.

@@ -148,6 +148,6 @@ func TestNodesReportingIsBounded(t *testing.T) {
 	}
 	slices.Reverse(in.Nodes)
 	got := status.Desired(in)
-	require.LessOrEqual(t, len(meta.FindStatusCondition(got.Conditions, akriv0.ConditionNodesReporting).Message), 1024)
+	require.LessOrEqual(t, len(meta.FindStatusCondition(got.Conditions, akriv0.ConditionNodesReporting).Message), 2048)
 	require.Equal(t, got, status.Desired(in))
 }
