@@ -77,6 +77,7 @@ func TestMesh(t *testing.T) {
 		{"scaled and replaced services", scaleAndSwap},
 		{"without the webhook", withoutWebhook},
 		{"change between services and agent", changedForm},
+		{"sockets move to other directories", movedSockets},
 		{"several handlers of one name", moreHandlers},
 		{"long timeouts, shortened", shortTimeouts},
 		{"uninstall", uninstall},

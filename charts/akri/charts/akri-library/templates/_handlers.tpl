@@ -52,7 +52,7 @@
   "name" (printf "%s-daemonset" (include "akri.name" .))
   "metricsPort" (ternary .Values.metricsPort nil (.Values.hostNetwork | default false))
   "env" (include "akri.handlerEnv" (list . $needs "value"))
-  "directories" (list "handlers")
+  (ternary "reads" "writes" (.Values.useNetworkConnection | default false)) (list "handlers")
   "volumeMounts" (include "akri.handlerMounts" $needs)
   "volumes" (include "akri.handlerVolumes" (list . $needs))) }}
 {{- end }}
