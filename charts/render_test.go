@@ -8,8 +8,6 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
-	rbacv1 "k8s.io/api/rbac/v1"
-	"sigs.k8s.io/yaml"
 )
 
 var update = flag.Bool("update", false, "write the golden files")
@@ -310,36 +308,4 @@ func TestTransport(t *testing.T) {
 	require.ErrorContains(t, err, "set global.transport.caConfigMap to the ConfigMap")
 	_, err = render(t, set("global.transport.mode=plain")...)
 	require.ErrorContains(t, err, "value must be one of 'tls', 'both'")
-}
-
-// TestRights checks the rights of every service. docs/architecture.md has the same table.
-func TestRights(t *testing.T) {
-	rights := map[string][]string{
-		"akri-instance-writer": {"instances", "configurations", "configurations/status", "configurations/finalizers", "nodes", "events", "tokenreviews"},
-		"akri-controller":      {"instances", "configurations", "instances/finalizers", "configurations/finalizers", "pods", "services", "jobs", "configurations", "configurations/status", "events", "validatingwebhookconfigurations"},
-		"akri-cleanup":         {"instances", "configurations", "configurations/status", "pods", "services", "jobs", "leases"},
-	}
-	requireRights(t, rights)
-	requireRights(t, rights, "global.agent.enabled=true")
-}
-
-func requireRights(t *testing.T, expected map[string][]string, values ...string) {
-	t.Helper()
-	rendered, err := render(t, set(values...)...)
-	require.NoError(t, err)
-	bound := map[string][]string{}
-	for document := range strings.SplitSeq(rendered, "\n---\n") {
-		var role rbacv1.ClusterRole
-		require.NoError(t, yaml.Unmarshal([]byte(document), &role))
-		if role.Kind != "ClusterRole" {
-			continue
-		}
-		for _, rule := range role.Rules {
-			require.NotContains(t, rule.Verbs, "*")
-			require.NotContains(t, rule.Resources, "*")
-			bound[role.Name] = append(bound[role.Name], rule.Resources...)
-		}
-	}
-	require.Equal(t, expected, bound)
-	require.Equal(t, len(bound), strings.Count(rendered, "automountServiceAccountToken: true"), "only ServiceAccounts with rights mount a token")
 }
