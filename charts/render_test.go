@@ -67,7 +67,8 @@ func TestUnknownValuesAreErrors(t *testing.T) {
 		"device-plugin-host.tolerations[0].keys=x":                "keys",
 		"config-plugin-allocator.image.pullPolicy=Sometimes":      "pullPolicy",
 		"instance-writer.replicas=two":                            "replicas",
-		"instance-writer.networkPolicy.enable=true":               "enable",
+		"global.networkPolicy.enable=true":                        "enable",
+		"global.networkPolicy.metrics[0].namespace=x":             "namespace",
 		"broker-controller.replica=2":                             "replica",
 		"broker-controller.securityContext.readOnlyRootFs=x":      "readOnlyRootFs",
 		"handler-udev.host.udevs=/x":                              "udevs",
@@ -121,7 +122,7 @@ func TestContradictingValuesAreErrors(t *testing.T) {
 			set("global.agent.enabled=true", "debugEcho.discovery.useNetworkConnection=true"), "set debugEcho.discovery.useNetworkConnection=false",
 		},
 		"agent on the host network with a NetworkPolicy": {
-			set("global.agent.enabled=true", "agent.hostNetwork=true"), "set instance-writer.networkPolicy.enabled=false",
+			set("global.agent.enabled=true", "agent.hostNetwork=true"), "set global.networkPolicy.nodes to the addresses of the nodes",
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -266,7 +267,7 @@ func TestAgentReplacesServices(t *testing.T) {
 			absent:  append([]string{"handler-udev"}, replaced...),
 		},
 		"host network": {
-			values:  set("global.agent.handlers={onvif}", "agent.hostNetwork=true", "instance-writer.networkPolicy.enabled=false"),
+			values:  set("global.agent.handlers={onvif}", "agent.hostNetwork=true", "global.networkPolicy.enabled=false"),
 			present: []string{"agent", "handler-udev"},
 			absent:  append([]string{"handler-onvif"}, replaced...),
 		},

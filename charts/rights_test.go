@@ -9,7 +9,6 @@ import (
 
 	"github.com/stretchr/testify/require"
 	rbacv1 "k8s.io/api/rbac/v1"
-	"sigs.k8s.io/yaml"
 )
 
 // TestRights checks that the rights of every service are those in the table of docs/security.md,
@@ -40,13 +39,8 @@ func grantedRights(t *testing.T, values ...string) []string {
 	require.NoError(t, err)
 	var rights []string
 	accounts := map[string]bool{}
-	for document := range strings.SplitSeq(rendered, "\n---\n") {
-		var role rbacv1.ClusterRole
-		require.NoError(t, yaml.Unmarshal([]byte(document), &role))
-		scope, ok := map[string]string{"ClusterRole": "cluster", "Role": "namespace"}[role.Kind]
-		if !ok {
-			continue
-		}
+	for _, role := range decode[rbacv1.ClusterRole](t, rendered, "ClusterRole", "Role") {
+		scope := map[string]string{"ClusterRole": "cluster", "Role": "namespace"}[role.Kind]
 		accounts[role.Name] = true
 		for _, rule := range role.Rules {
 			for _, resource := range rule.Resources {
