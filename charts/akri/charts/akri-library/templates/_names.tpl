@@ -47,6 +47,11 @@ annotations: {{- toYaml . | nindent 2 }}
 [registrar, discovery-operator, device-plugin-host, config-plugin-allocator]
 {{- end }}
 
+{{/* The services that run once per cluster. */}}
+{{- define "akri.clusterServices" -}}
+[instance-writer, broker-controller, cleanup]
+{{- end }}
+
 {{/* Not empty when the agent runs this service or handler. Its sub-chart renders nothing then. */}}
 {{- define "akri.inAgent" -}}
 {{- $agent := (.Values.global).agent | default dict -}}

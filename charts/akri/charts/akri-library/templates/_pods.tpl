@@ -36,7 +36,24 @@ priorityClassName: {{ . }}
 {{- with (.Values.global).imagePullSecrets }}
 imagePullSecrets: {{- toYaml . | nindent 2 }}
 {{- end }}
-securityContext: {{- toYaml .Values.podSecurityContext | nindent 2 }}
+{{- if eq (include "akri.userNamespace" .) "yes" }}
+hostUsers: false
+{{- end }}
+{{- $security := .Values.podSecurityContext }}
+{{- if has .Chart.Name (include "akri.clusterServices" . | fromYamlArray) }}
+securityContext: {{- toYaml $security | nindent 2 }}
+{{- else }}
+{{- $options := ((.Values.global).nodePlane).seLinuxOptions }}
+securityContext: {{- toYaml (merge (dict) $security (ternary (dict "seLinuxOptions" $options) dict (not (empty $options)))) | nindent 2 }}
+{{- end }}
+{{- end }}
+
+{{/* "yes" if the Pod has a user namespace. Pods on the host network cannot have one, and udev's
+     events do not reach a Pod that has one. */}}
+{{- define "akri.userNamespace" -}}
+{{- $global := .Values.global | default dict -}}
+{{- $udev := or (eq .Chart.Name "handler-udev") (and (eq .Chart.Name "agent") (has "udev" (($global.agent).handlers | default list))) -}}
+{{- if and $global.userNamespaces (not .Values.hostNetwork) (not $udev) }}yes{{ end -}}
 {{- end }}
 
 {{/* Node selection of a Deployment or Job. */}}
@@ -68,8 +85,10 @@ affinity: {{- toYaml . | nindent 2 }}
 {{/* Node selection of a Deployment with replicas: on different nodes if possible. */}}
 {{- define "akri.replicaPlacement" -}}
 {{ include "akri.placement" . }}
+{{- if not .Values.affinity.podAntiAffinity }}
 {{- if not .Values.affinity }}
 affinity:
+{{- end }}
   podAntiAffinity:
     preferredDuringSchedulingIgnoredDuringExecution:
       - weight: 100
