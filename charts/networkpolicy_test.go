@@ -95,10 +95,10 @@ func peers(list []networkingv1.NetworkPolicyPeer) string {
 		switch {
 		case peer.IPBlock != nil:
 			names = append(names, peer.IPBlock.CIDR)
-		case peer.NamespaceSelector != nil:
-			names = append(names, "Pods")
-		default:
+		case peer.PodSelector != nil:
 			names = append(names, peer.PodSelector.MatchExpressions[0].Values...)
+		default:
+			names = append(names, "Pods")
 		}
 	}
 	if len(names) == 0 {

@@ -78,6 +78,7 @@ func TestMesh(t *testing.T) {
 		{"without the webhook", withoutWebhook},
 		{"change between services and agent", changedForm},
 		{"sockets move to other directories", movedSockets},
+		{"Pod Security is enforced", podSecurity},
 		{"several handlers of one name", moreHandlers},
 		{"long timeouts, shortened", shortTimeouts},
 		{"uninstall", uninstall},

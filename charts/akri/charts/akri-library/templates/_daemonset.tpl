@@ -13,7 +13,7 @@ apiVersion: apps/v1
 kind: DaemonSet
 metadata:
   name: {{ .name | default (include "akri.name" $) }}
-  namespace: {{ $.Release.Namespace }}
+  namespace: {{ include "akri.namespace" $ }}
   labels: {{- include "akri.labels" $ | nindent 4 }}
 spec:
   selector:
@@ -51,6 +51,10 @@ spec:
                 fieldRef: {fieldPath: status.podIP}
             {{- end }}
             {{- range .callers }}
+            {{- if ne (include "akri.namespace" $) $.Release.Namespace }}
+            - name: AKRI_{{ . }}INSTANCE_WRITER
+              value: dns:///akri-instance-writer.{{ $.Release.Namespace }}:9443
+            {{- end }}
             - name: AKRI_{{ . }}INSTANCE_WRITER_CA
               value: /var/run/secrets/akri/ca.crt
             - name: AKRI_{{ . }}INSTANCE_WRITER_TOKEN

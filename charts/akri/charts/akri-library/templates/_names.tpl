@@ -52,6 +52,20 @@ annotations: {{- toYaml . | nindent 2 }}
 [instance-writer, broker-controller, cleanup]
 {{- end }}
 
+{{/* The namespace of the services of nodes. */}}
+{{- define "akri.nodeNamespace" -}}
+{{ ((.Values.global).nodePlane).namespace | default .Release.Namespace }}
+{{- end }}
+
+{{/* The namespace of a service. */}}
+{{- define "akri.namespace" -}}
+{{- if has .Chart.Name (include "akri.clusterServices" . | fromYamlArray) -}}
+{{ .Release.Namespace }}
+{{- else -}}
+{{ include "akri.nodeNamespace" . }}
+{{- end -}}
+{{- end }}
+
 {{/* Not empty when the agent runs this service or handler. Its sub-chart renders nothing then. */}}
 {{- define "akri.inAgent" -}}
 {{- $agent := (.Values.global).agent | default dict -}}

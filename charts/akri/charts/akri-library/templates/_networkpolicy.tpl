@@ -14,7 +14,7 @@ apiVersion: networking.k8s.io/v1
 kind: NetworkPolicy
 metadata:
   name: {{ include "akri.name" $ }}
-  namespace: {{ $.Release.Namespace }}
+  namespace: {{ include "akri.namespace" $ }}
   labels: {{- include "akri.labels" $ | nindent 4 }}
   {{- with .annotations }}
   annotations: {{- . | nindent 4 }}
@@ -32,7 +32,7 @@ spec:
     - ports: [{port: {{ .port }}}]
       {{- with .components }}
       from:
-        {{- include "akri.componentPeer" (list $ (append . "agent")) | nindent 8 }}
+        {{- include "akri.componentPeer" (list $ (append . "agent") (include "akri.nodeNamespace" $)) | nindent 8 }}
         {{- with $policy.nodes }}{{ toYaml . | nindent 8 }}{{ end }}
       {{- end }}
     {{- end }}
@@ -47,11 +47,11 @@ spec:
     {{- end }}
     {{- if has "instance-writer" .calls }}
     - ports: [{port: 9443}{{ if eq (include "akri.transportMode" $) "both" }}, {port: 9090}{{ end }}]
-      to: {{- include "akri.componentPeer" (list $ (list "instance-writer")) | nindent 8 }}
+      to: {{- include "akri.componentPeer" (list $ (list "instance-writer") $.Release.Namespace) | nindent 8 }}
     {{- end }}
     {{- if has "webhook" .calls }}
     - ports: [{port: 8443}]
-      to: {{- include "akri.componentPeer" (list $ (list $.Chart.Name)) | nindent 8 }}
+      to: {{- include "akri.componentPeer" (list $ (list $.Chart.Name) $.Release.Namespace) | nindent 8 }}
     {{- end }}
     {{- if has "api-server" .calls }}
     # The API server.
@@ -77,9 +77,11 @@ spec:
 {{- end }}
 {{- end }}
 
-{{/* The Pods of components: list of context and components. */}}
+{{/* The Pods of components: list of context, components and their namespace. */}}
 {{- define "akri.componentPeer" -}}
-- podSelector:
+- namespaceSelector:
+    matchLabels: {kubernetes.io/metadata.name: {{ index . 2 }}}
+  podSelector:
     matchLabels: {app.kubernetes.io/part-of: akri, app.kubernetes.io/instance: {{ (index . 0).Release.Name }}}
     matchExpressions:
       - {key: app.kubernetes.io/component, operator: In, values: {{ index . 1 | toJson }}}

@@ -4,7 +4,7 @@ apiVersion: v1
 kind: ServiceAccount
 metadata:
   name: {{ include "akri.name" . }}
-  namespace: {{ .Release.Namespace }}
+  namespace: {{ include "akri.namespace" . }}
   labels: {{- include "akri.labels" . | nindent 4 }}
 automountServiceAccountToken: false
 {{- end }}
@@ -24,6 +24,28 @@ subjects:
   - kind: ServiceAccount
     name: {{ include "akri.name" . }}
     namespace: {{ .Release.Namespace }}
+{{- end }}
+
+{{/* Binds a service's ServiceAccount to the Role of the same name: list of context and namespace of
+     the Role. */}}
+{{- define "akri.roleBinding" -}}
+{{- $namespace := index . 1 -}}
+{{- with index . 0 -}}
+apiVersion: rbac.authorization.k8s.io/v1
+kind: RoleBinding
+metadata:
+  name: {{ include "akri.name" . }}
+  namespace: {{ $namespace }}
+  labels: {{- include "akri.labels" . | nindent 4 }}
+roleRef:
+  apiGroup: rbac.authorization.k8s.io
+  kind: Role
+  name: {{ include "akri.name" . }}
+subjects:
+  - kind: ServiceAccount
+    name: {{ include "akri.name" . }}
+    namespace: {{ .Release.Namespace }}
+{{- end }}
 {{- end }}
 
 {{/* The part of a Pod's spec that all services share. */}}
