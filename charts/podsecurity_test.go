@@ -61,7 +61,7 @@ func documentedLevels(t *testing.T) map[string]string {
 // TestMounts checks the directories of the node that the Pods mount: those in which a service
 // creates sockets are writable, the others are read-only.
 func TestMounts(t *testing.T) {
-	documented := regexp.MustCompile("(?m)^\\| ([a-z-]+) \\|([^|]*)\\|([^|]*)\\|[^|]*\\|$")
+	documented := regexp.MustCompile(`(?m)^\| ([a-z-]+) \|([^|]*)\|([^|]*)\|[^|]*\|$`)
 	_, table, found := strings.Cut(read(t, "docs/security.md"), "| Service | Writable directories |")
 	require.True(t, found)
 	table, _, _ = strings.Cut(table, "\n\n")

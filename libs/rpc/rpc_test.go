@@ -91,7 +91,7 @@ func TestCloseKeepsAReplacedSocket(t *testing.T) {
 func TestModeOfSocketDirectory(t *testing.T) {
 	for name, expected := range map[string]os.FileMode{"service": 0o700, "run": 0o755} {
 		directory := filepath.Join(t.TempDir(), name)
-		require.NoError(t, os.Mkdir(directory, 0o755)) //nolint:gosec // as the kubelet does
+		require.NoError(t, os.Mkdir(directory, 0o755))
 		listener, err := rpc.ListenPrivate(t.Context(), "unix://"+filepath.Join(directory, "service.sock"))
 		require.NoError(t, err)
 		info, err := os.Stat(directory)
