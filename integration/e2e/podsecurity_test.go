@@ -33,7 +33,7 @@ func podSecurity(t *testing.T) {
 	t.Cleanup(func() { enforce(context.WithoutCancel(t.Context()), "-") })
 
 	require.NoError(t, akri.Install(t.Context(), "global.nodePlane.namespace=e2e-nodes"))
-	restartClusterServices(t)
+	restartController(t)
 	pods, err := akri.Kubernetes.CoreV1().Pods("e2e-nodes").List(t.Context(), metav1.ListOptions{})
 	require.NoError(t, err)
 	require.Len(t, pods.Items, len(selectedForm().services)*len(akri.Cluster.Nodes()))
@@ -46,13 +46,12 @@ func podSecurity(t *testing.T) {
 	require.Equal(t, before, observe(t, "e2e-levels"))
 }
 
-// restartClusterServices creates their Pods at the level that is enforced now.
-func restartClusterServices(t *testing.T) {
+// restartController creates the Pods of broker-controller at the level that is enforced now. The
+// installation replaces those of instance-writer.
+func restartController(t *testing.T) {
 	t.Helper()
 	for _, arguments := range [][]string{{"rollout", "restart"}, {"rollout", "status", "--timeout=1m"}} {
-		for _, name := range []string{"akri-instance-writer", "akri-controller-deployment"} {
-			_, err := akri.Kubectl(t.Context(), "", append(arguments, "--namespace", mesh.Namespace, "deployment/"+name)...)
-			require.NoError(t, err)
-		}
+		_, err := akri.Kubectl(t.Context(), "", append(arguments, "--namespace", mesh.Namespace, "deployment/akri-controller-deployment")...)
+		require.NoError(t, err)
 	}
 }
