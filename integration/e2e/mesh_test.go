@@ -79,6 +79,8 @@ func TestMesh(t *testing.T) {
 		{"without the webhook", withoutWebhook},
 		{"upgrade from plain text", plainPort},
 		{"change between services and agent", changedForm},
+		{"sockets move to other directories", movedSockets},
+		{"Pod Security is enforced", podSecurity},
 		{"several handlers of one name", moreHandlers},
 		{"long timeouts, shortened", shortTimeouts},
 		{"uninstall", uninstall},

@@ -26,6 +26,23 @@ func Listen(ctx context.Context, address string) (net.Listener, error) {
 	return ListenUnix(ctx, path, 0o600)
 }
 
+// ListenPrivate is Listen for a service whose sockets are for services of the node only. A
+// directory that is named like its socket, such as /run/akri/registrar/registrar.sock, belongs to
+// the service and gets the mode 0700: the kubelet creates it with mode 0755.
+func ListenPrivate(ctx context.Context, address string) (net.Listener, error) {
+	listener, err := Listen(ctx, address)
+	if err != nil {
+		return nil, err
+	}
+	path, isUnix := strings.CutPrefix(address, "unix://")
+	if directory := filepath.Dir(path); isUnix && filepath.Base(directory)+".sock" == filepath.Base(path) {
+		if err := os.Chmod(directory, 0o700); err != nil {
+			return nil, errors.Join(fmt.Errorf("set mode of socket directory: %w", err), listener.Close())
+		}
+	}
+	return listener, nil
+}
+
 // ListenUnix is Listen for the path of a unix socket, with a given mode.
 func ListenUnix(ctx context.Context, path string, mode fs.FileMode) (net.Listener, error) {
 	if !filepath.IsAbs(path) || len(path) > maxSocketPath {

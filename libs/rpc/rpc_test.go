@@ -87,6 +87,20 @@ func TestCloseKeepsAReplacedSocket(t *testing.T) {
 	require.FileExists(t, path)
 }
 
+// TestModeOfSocketDirectory checks that only a directory that is named like the socket changes.
+func TestModeOfSocketDirectory(t *testing.T) {
+	for name, expected := range map[string]os.FileMode{"service": 0o700, "run": 0o755} {
+		directory := filepath.Join(t.TempDir(), name)
+		require.NoError(t, os.Mkdir(directory, 0o755))
+		listener, err := rpc.ListenPrivate(t.Context(), "unix://"+filepath.Join(directory, "service.sock"))
+		require.NoError(t, err)
+		info, err := os.Stat(directory)
+		require.NoError(t, err)
+		require.Equal(t, expected, info.Mode().Perm(), name)
+		require.NoError(t, listener.Close())
+	}
+}
+
 func TestConnectionSurvivesServerRestart(t *testing.T) {
 	address := "unix://" + filepath.Join(t.TempDir(), "s.sock")
 	stop := rpctest.ServeAt(t, address, none)

@@ -19,7 +19,7 @@ const healthTimeout = time.Second
 
 // Config is filled from flags and environment.
 type Config struct {
-	Socket string `help:"Address to serve on." default:"unix:///run/akri/config-plugin-allocator.sock" placeholder:"ADDRESS"`
+	Socket string `help:"Address to serve on." default:"unix:///run/akri/config-plugin-allocator/config-plugin-allocator.sock" placeholder:"ADDRESS"`
 }
 
 // Service is config-plugin-allocator.
@@ -40,7 +40,7 @@ func New(config Config, env service.Env) (*Service, error) {
 
 // Run serves until ctx ends.
 func (s *Service) Run(ctx context.Context) error {
-	listener, err := rpc.Listen(ctx, s.config.Socket)
+	listener, err := rpc.ListenPrivate(ctx, s.config.Socket)
 	if err != nil {
 		return err
 	}

@@ -27,8 +27,8 @@ import (
 
 // Config of the service.
 type Config struct {
-	Socket              string        `help:"Address of the device inventory." default:"unix:///run/akri/discovery-operator.sock" placeholder:"ADDRESS"`
-	Registrar           string        `help:"Address of the registrar." default:"unix:///run/akri/registrar.sock" placeholder:"ADDRESS"`
+	Socket              string        `help:"Address of the device inventory." default:"unix:///run/akri/discovery-operator/discovery-operator.sock" placeholder:"ADDRESS"`
+	Registrar           string        `help:"Address of the registrar." default:"unix:///run/akri/registrar/registrar.sock" placeholder:"ADDRESS"`
 	InstanceWriter      string        `help:"Address of the instance-writer." default:"dns:///akri-instance-writer:9443" placeholder:"ADDRESS"`
 	InstanceWriterCA    string        `help:"File with the CA certificates that verify instance-writer. Empty: plain text." placeholder:"FILE"`
 	InstanceWriterToken string        `help:"File with the service account token that is sent to instance-writer. Empty: none." placeholder:"FILE"`
@@ -121,7 +121,7 @@ func (s *Service) coordinator(
 }
 
 func (s *Service) serve(ctx context.Context, devices *broadcast.Value[inventory.Snapshot]) error {
-	listener, err := rpc.Listen(ctx, s.config.Socket)
+	listener, err := rpc.ListenPrivate(ctx, s.config.Socket)
 	if err != nil {
 		return err
 	}

@@ -1,6 +1,7 @@
 package instancewriter
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
 	"errors"
@@ -65,7 +66,7 @@ func newSecured(config Config, env service.Env, restConfig *rest.Config, objects
 		return nil, err
 	}
 	callers := auth.New(auth.Options{
-		Namespace: config.Namespace, Methods: methods, Review: review, NodeExists: objects.NodeExists,
+		Namespace: config.nodeNamespace(), Methods: methods, Review: review, NodeExists: objects.NodeExists,
 		PerSource: config.ConnectionsPerSource,
 		Refused:   metrics.refusedCalls, Log: env.Log,
 	})
@@ -102,8 +103,8 @@ func (s *secured) certificateSource(
 		return nil, fmt.Errorf("--tls-lifetime: %w", err)
 	}
 	s.certificates, err = certificates.New(restConfig, certificates.Options{
-		Name: config.TLS.Name, Namespace: config.Namespace, DNSNames: config.dnsNames(),
-		Lifetimes: config.TLS.Lifetimes, Log: env.Log,
+		Name: config.TLS.Name, Namespace: config.Namespace, ConfigMapNamespace: config.nodeNamespace(),
+		DNSNames: config.dnsNames(), Lifetimes: config.TLS.Lifetimes, Log: env.Log,
 	})
 	if err != nil {
 		return nil, err
@@ -111,6 +112,8 @@ func (s *secured) certificateSource(
 	env.Health.AddReadiness("certificate", s.certificates.Ready)
 	return s.certificates.GetCertificate, nil
 }
+
+func (c Config) nodeNamespace() string { return cmp.Or(c.NodeNamespace, c.Namespace) }
 
 // dnsNames are the names by which clients reach the Service, and localhost for port forwarding.
 func (c Config) dnsNames() []string {

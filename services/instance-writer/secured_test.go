@@ -1,6 +1,7 @@
 package instancewriter_test
 
 import (
+	"cmp"
 	"context"
 	"encoding/base64"
 	"encoding/json"
@@ -89,7 +90,7 @@ func createCA(t testing.TB) string {
 
 func startSecuredWith(t testing.TB, config instancewriter.Config) *securedReplica {
 	t.Helper()
-	config.Address, config.Namespace, config.ConnectionsPerSource, config.MaxMessageBytes = ":0", namespace, 64, 4<<20
+	config.Address, config.Namespace, config.ConnectionsPerSource, config.MaxMessageBytes = ":0", cmp.Or(config.Namespace, namespace), 64, 4<<20
 	config.TLS.Service = "akri-instance-writer"
 	core, logs := observer.New(zap.InfoLevel)
 	r := &securedReplica{TB: t, ca: filepath.Join(t.TempDir(), "ca.crt"), metrics: prometheus.NewRegistry(), logs: logs, health: &admin.Health{}}

@@ -41,7 +41,8 @@ type Config struct {
 	ConnectionAge        time.Duration `help:"Age at which connections are closed, so that nodes spread over the replicas. 0: never." default:"10m"`
 	NodeGrace            time.Duration `help:"Time that a node may be not ready before its devices are removed." default:"5m"`
 	ReportGrace          time.Duration `help:"Time that a node may be without a report stream before the status of its Configurations shows it. 0: never." default:"1m"`
-	Namespace            string        `help:"Namespace of the Service, of the certificates, of the service accounts of callers and of the Lease with the nodes that report." default:"default"`
+	Namespace            string        `help:"Namespace of the Service, of the Secret with the CA and of the Lease with the nodes that report." default:"default"`
+	NodeNamespace        string        `help:"Namespace of the service accounts of callers and of the ConfigMap with the CA certificates. Empty: that of --namespace." placeholder:"NAME"`
 	ConnectionsPerSource int           `help:"Maximum number of connections of one IP address." default:"64"`
 	MaxMessageBytes      int           `help:"Maximum size of a request." default:"4194304"`
 	TLS                  TLSConfig     `embed:"" prefix:"tls-"`

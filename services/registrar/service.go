@@ -25,10 +25,10 @@ const registrationSocket = "agent-registration.sock"
 
 // Config of the service.
 type Config struct {
-	Socket             string        `help:"Address of the table of Discovery Handlers." default:"unix:///run/akri/registrar.sock" placeholder:"ADDRESS"`
+	Socket             string        `help:"Address of the table of Discovery Handlers." default:"unix:///run/akri/registrar/registrar.sock" placeholder:"ADDRESS"`
 	HandlersDir        string        `help:"Directory that Discovery Handlers mount. agent-registration.sock is created in it." default:"/var/lib/akri" env:"AKRI_HANDLERS_DIR,DISCOVERY_HANDLERS_DIRECTORY"`
 	HandlersSocketMode fs.FileMode   `help:"Mode of agent-registration.sock, decimal or octal such as 0o660. A process that can write to the socket decides what brokers mount: widen the mode only for handlers that do not run as root." default:"0o600" placeholder:"MODE"`
-	StateFile          string        `help:"File that keeps the table across restarts." default:"/run/akri/registrar.json"`
+	StateFile          string        `help:"File that keeps the table across restarts." default:"/run/akri/registrar/registrar.json"`
 	KeepOffline        time.Duration `help:"Time after which an offline handler is removed from the table." default:"5m"`
 }
 
@@ -68,7 +68,7 @@ func (s *Service) Run(ctx context.Context) error {
 	if err := os.MkdirAll(s.config.HandlersDir, 0o755); err != nil {
 		return fmt.Errorf("create handlers directory: %w", err)
 	}
-	tableListener, err := rpc.Listen(ctx, s.config.Socket)
+	tableListener, err := rpc.ListenPrivate(ctx, s.config.Socket)
 	if err != nil {
 		return err
 	}

@@ -43,8 +43,10 @@ var (
 
 // Options of a Manager.
 type Options struct {
-	// Name and Namespace of the Secret and the ConfigMap, which exist.
-	Name, Namespace string
+	// Name of the Secret and the ConfigMap, which exist.
+	Name string
+	// Namespace of the Secret, ConfigMapNamespace of the ConfigMap.
+	Namespace, ConfigMapNamespace string
 	// DNSNames are the names of the server.
 	DNSNames  []string
 	Lifetimes Lifetimes
@@ -80,7 +82,7 @@ func New(config *rest.Config, options Options) (m *Manager, err error) {
 		return nil, err
 	}
 	m.secret = kube.NewNamedInformer(m.secrets, options.Namespace, options.Name)
-	m.configMap = kube.NewNamedInformer(m.configMaps, options.Namespace, options.Name)
+	m.configMap = kube.NewNamedInformer(m.configMaps, options.ConfigMapNamespace, options.Name)
 	m.secret.OnChange(func(string) { m.changed.Notify() })
 	m.configMap.OnChange(func(string) { m.changed.Notify() })
 	return m, nil
@@ -135,12 +137,11 @@ func (m *Manager) Run(ctx context.Context) {
 func (m *Manager) reconcile(ctx context.Context, now time.Time) (time.Duration, error) {
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
-	key := m.Namespace + "/" + m.Name
-	secret, ok := m.secret.Get(key)
+	secret, ok := m.secret.Get(m.Namespace + "/" + m.Name)
 	if !ok {
 		return 0, fmt.Errorf("secret %q %w", m.Name, errNotFound)
 	}
-	configMap, ok := m.configMap.Get(key)
+	configMap, ok := m.configMap.Get(m.ConfigMapNamespace + "/" + m.Name)
 	if !ok {
 		return 0, fmt.Errorf("ConfigMap %q %w", m.Name, errNotFound)
 	}
@@ -178,7 +179,7 @@ func (m *Manager) updateSecret(ctx context.Context, secret *corev1.Secret, data 
 func (m *Manager) publish(ctx context.Context, configMap *corev1.ConfigMap, bundle string) error {
 	update := configMap.DeepCopy()
 	update.Data = map[string]string{BundleKey: bundle}
-	_, err := m.configMaps.In(m.Namespace).Update(ctx, update, metav1.UpdateOptions{})
+	_, err := m.configMaps.In(m.ConfigMapNamespace).Update(ctx, update, metav1.UpdateOptions{})
 	if err != nil && !apierrors.IsConflict(err) {
 		return fmt.Errorf("update ConfigMap: %w", err)
 	}

@@ -3,7 +3,8 @@
      context      The context of the sub-chart.
      name         Name of the DaemonSet; by default akri.name.
      metricsPort  Port of /metrics and of the probes; by default 8080.
-     directories  Directories of the node to mount: handlers, mesh, kubelet.
+     writes       Directories of the node in which the Pod creates sockets: names of akri.directories.
+     reads        Directories that it mounts read-only: connecting to a socket needs no more.
      callers      Prefixes of the environment variables of the components that call instance-writer.
      env, volumeMounts, volumes   YAML lists to append, or nothing. */}}
 {{- define "akri.daemonSet" -}}
@@ -12,7 +13,7 @@ apiVersion: apps/v1
 kind: DaemonSet
 metadata:
   name: {{ .name | default (include "akri.name" $) }}
-  namespace: {{ $.Release.Namespace }}
+  namespace: {{ include "akri.namespace" $ }}
   labels: {{- include "akri.labels" $ | nindent 4 }}
 spec:
   selector:
@@ -50,6 +51,10 @@ spec:
                 fieldRef: {fieldPath: status.podIP}
             {{- end }}
             {{- range .callers }}
+            {{- if ne (include "akri.namespace" $) $.Release.Namespace }}
+            - name: AKRI_{{ . }}INSTANCE_WRITER
+              value: dns:///akri-instance-writer.{{ $.Release.Namespace }}:9443
+            {{- end }}
             - name: AKRI_{{ . }}INSTANCE_WRITER_CA
               value: /var/run/secrets/akri/ca.crt
             - name: AKRI_{{ . }}INSTANCE_WRITER_TOKEN
@@ -57,7 +62,7 @@ spec:
             {{- end }}
             {{- with .env | default "" | trim }}{{ . | nindent 12 }}{{ end }}
           volumeMounts:
-            {{- include "akri.directoryMounts" .directories | trim | nindent 12 }}
+            {{- include "akri.directoryMounts" . | trim | nindent 12 }}
             {{- if .callers }}
             - {name: identity, mountPath: /var/run/secrets/akri, readOnly: true}
             {{- end }}
@@ -79,42 +84,40 @@ spec:
         {{- with .volumes | default "" | trim }}{{ . | nindent 8 }}{{ end }}
 {{- end }}
 
-{{/* The volumeMounts of directories of the node. */}}
-{{- define "akri.directoryMounts" -}}
-{{- if has "handlers" . }}
-- {name: handlers, mountPath: /var/lib/akri}
+{{/* The directories of the node that a Pod can mount, as name: [path in the container, path on the
+     node]. Each service has a directory of its own for its sockets. The argument is the context. */}}
+{{- define "akri.directories" -}}
+{{- $host := (.Values.global).host | default dict -}}
+{{- $kubelet := $host.kubelet | default "/var/lib/kubelet" -}}
+handlers: [/var/lib/akri, {{ $host.handlers | default "/var/lib/akri" }}]
+{{- range list "registrar" "discovery-operator" "config-plugin-allocator" }}
+{{ . }}: [/run/akri/{{ . }}, {{ $host.mesh | default "/run/akri" }}/{{ . }}]
 {{- end }}
-{{- if has "mesh" . }}
-- {name: mesh, mountPath: /run/akri}
-{{- end }}
-{{- if has "kubelet" . }}
-- {name: device-plugins, mountPath: /var/lib/kubelet/device-plugins}
-- {name: pod-resources, mountPath: /var/lib/kubelet/pod-resources}
+{{- range list "device-plugins" "pod-resources" }}
+{{ . }}: [/var/lib/kubelet/{{ . }}, {{ $kubelet }}/{{ . }}]
 {{- end }}
 {{- end }}
 
-{{/* The volumes of directories of the node: dict of context and directories. */}}
+{{/* The volumeMounts of directories of the node: dict of context, writes and reads. */}}
+{{- define "akri.directoryMounts" -}}
+{{- $directories := include "akri.directories" .context | fromYaml -}}
+{{- range .writes }}
+- {name: {{ . }}, mountPath: {{ index $directories . 0 }}}
+{{- end }}
+{{- range .reads }}
+- {name: {{ . }}, mountPath: {{ index $directories . 0 }}, readOnly: true}
+{{- end }}
+{{- end }}
+
+{{/* The volumes of directories of the node: dict of context, writes and reads. The kubelet's
+     directories must exist. */}}
 {{- define "akri.directoryVolumes" -}}
-{{- $host := (.context.Values.global).host | default dict }}
-{{- if has "handlers" .directories }}
-- name: handlers
-  hostPath:
-    path: {{ $host.handlers | default "/var/lib/akri" }}
-    type: DirectoryOrCreate
-{{- end }}
-{{- if has "mesh" .directories }}
-- name: mesh
-  hostPath:
-    path: {{ $host.mesh | default "/run/akri" }}
-    type: DirectoryOrCreate
-{{- end }}
-{{- if has "kubelet" .directories }}
-{{- range list "device-plugins" "pod-resources" }}
+{{- $directories := include "akri.directories" .context | fromYaml -}}
+{{- range concat (.writes | default list) (.reads | default list) }}
 - name: {{ . }}
   hostPath:
-    path: {{ $host.kubelet | default "/var/lib/kubelet" }}/{{ . }}
-    type: Directory
-{{- end }}
+    path: {{ index $directories . 1 }}
+    type: {{ ternary "Directory" "DirectoryOrCreate" (has . (list "device-plugins" "pod-resources")) }}
 {{- end }}
 {{- end }}
 

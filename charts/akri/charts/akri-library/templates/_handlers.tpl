@@ -7,6 +7,7 @@
      default      Whether the handler is enabled by default.
      section      Upstream Akri's values of the handler: <section>.discovery.enabled enables it.
      hostNetwork  Whether the handler requires the host network.
+     devices      Whether the handler connects to devices.
      env          Environment variables, from a value of the handler's sub-chart (value) and of the
                   sub-chart agent (agentValue).
      mounts       Volumes: a directory of the node, named by a value of both sub-charts
@@ -29,15 +30,17 @@
 - name: opcua
   agent: true
   section: opcua
+  devices: true
 - name: onvif
   agent: true
   section: onvif
   hostNetwork: true
+  devices: true
   env:
     - {name: AKRI_INTERFACES, value: interfaces}
 {{- end }}
 
-{{/* The ServiceAccount and DaemonSet of a Discovery Handler. Empty if the agent runs the handler. */}}
+{{/* The ServiceAccount, DaemonSet and NetworkPolicy of a Discovery Handler. Empty if the agent runs the handler. */}}
 {{- define "akri.handler" -}}
 {{- if not (include "akri.inAgent" .) }}
 {{- $context := . }}
@@ -52,9 +55,14 @@
   "name" (printf "%s-daemonset" (include "akri.name" .))
   "metricsPort" (ternary .Values.metricsPort nil (.Values.hostNetwork | default false))
   "env" (include "akri.handlerEnv" (list . $needs "value"))
-  "directories" (list "handlers")
+  (ternary "reads" "writes" (.Values.useNetworkConnection | default false)) (list "handlers")
   "volumeMounts" (include "akri.handlerMounts" $needs)
   "volumes" (include "akri.handlerVolumes" (list . $needs))) }}
+---
+{{ include "akri.networkPolicy" (dict
+  "context" .
+  "serves" (ternary (list (dict "port" "discovery" "components" (list "discovery-operator"))) list (.Values.useNetworkConnection | default false))
+  "calls" (ternary (list "devices") list ($needs.devices | default false))) }}
 {{- end }}
 {{- end }}
 

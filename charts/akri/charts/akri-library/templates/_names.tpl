@@ -54,12 +54,36 @@ annotations: {{- toYaml . | nindent 2 }}
 [registrar, discovery-operator, device-plugin-host, config-plugin-allocator]
 {{- end }}
 
+{{/* The services that run once per cluster. */}}
+{{- define "akri.clusterServices" -}}
+[instance-writer, broker-controller, cleanup]
+{{- end }}
+
+{{/* The namespace of the services of nodes. */}}
+{{- define "akri.nodeNamespace" -}}
+{{ ((.Values.global).nodePlane).namespace | default .Release.Namespace }}
+{{- end }}
+
+{{/* The namespace of a service. */}}
+{{- define "akri.namespace" -}}
+{{- if has .Chart.Name (include "akri.clusterServices" . | fromYamlArray) -}}
+{{ .Release.Namespace }}
+{{- else -}}
+{{ include "akri.nodeNamespace" . }}
+{{- end -}}
+{{- end }}
+
 {{/* Not empty when the agent runs this service or handler. Its sub-chart renders nothing then. */}}
 {{- define "akri.inAgent" -}}
 {{- $agent := (.Values.global).agent | default dict -}}
 {{- $services := include "akri.nodeServices" . | fromYamlArray -}}
 {{- range $agent.handlers }}{{ $services = append $services (printf "handler-%s" .) }}{{ end -}}
 {{- if and $agent.enabled (has .Chart.Name $services) }}yes{{ end -}}
+{{- end }}
+
+{{/* How instance-writer serves the nodes: tls, or both. */}}
+{{- define "akri.transportMode" -}}
+{{ ((.Values.global).transport).mode | default "tls" }}
 {{- end }}
 
 {{/* The ConfigMap with the CA certificates that verify instance-writer. */}}

@@ -4,7 +4,7 @@ apiVersion: v1
 kind: ServiceAccount
 metadata:
   name: {{ include "akri.name" . }}
-  namespace: {{ .Release.Namespace }}
+  namespace: {{ include "akri.namespace" . }}
   labels: {{- include "akri.labels" . | nindent 4 }}
 automountServiceAccountToken: false
 {{- end }}
@@ -26,6 +26,28 @@ subjects:
     namespace: {{ .Release.Namespace }}
 {{- end }}
 
+{{/* Binds a service's ServiceAccount to the Role of the same name: list of context and namespace of
+     the Role. */}}
+{{- define "akri.roleBinding" -}}
+{{- $namespace := index . 1 -}}
+{{- with index . 0 -}}
+apiVersion: rbac.authorization.k8s.io/v1
+kind: RoleBinding
+metadata:
+  name: {{ include "akri.name" . }}
+  namespace: {{ $namespace }}
+  labels: {{- include "akri.labels" . | nindent 4 }}
+roleRef:
+  apiGroup: rbac.authorization.k8s.io
+  kind: Role
+  name: {{ include "akri.name" . }}
+subjects:
+  - kind: ServiceAccount
+    name: {{ include "akri.name" . }}
+    namespace: {{ .Release.Namespace }}
+{{- end }}
+{{- end }}
+
 {{/* The part of a Pod's spec that all services share. */}}
 {{- define "akri.pod" -}}
 serviceAccountName: {{ include "akri.name" . }}
@@ -36,7 +58,24 @@ priorityClassName: {{ . }}
 {{- with (.Values.global).imagePullSecrets }}
 imagePullSecrets: {{- toYaml . | nindent 2 }}
 {{- end }}
-securityContext: {{- toYaml .Values.podSecurityContext | nindent 2 }}
+{{- if eq (include "akri.userNamespace" .) "yes" }}
+hostUsers: false
+{{- end }}
+{{- $security := .Values.podSecurityContext }}
+{{- if has .Chart.Name (include "akri.clusterServices" . | fromYamlArray) }}
+securityContext: {{- toYaml $security | nindent 2 }}
+{{- else }}
+{{- $options := ((.Values.global).nodePlane).seLinuxOptions }}
+securityContext: {{- toYaml (merge (dict) $security (ternary (dict "seLinuxOptions" $options) dict (not (empty $options)))) | nindent 2 }}
+{{- end }}
+{{- end }}
+
+{{/* "yes" if the Pod has a user namespace. Pods on the host network cannot have one, and udev's
+     events do not reach a Pod that has one. */}}
+{{- define "akri.userNamespace" -}}
+{{- $global := .Values.global | default dict -}}
+{{- $udev := or (eq .Chart.Name "handler-udev") (and (eq .Chart.Name "agent") (has "udev" (($global.agent).handlers | default list))) -}}
+{{- if and $global.userNamespaces (not .Values.hostNetwork) (not $udev) }}yes{{ end -}}
 {{- end }}
 
 {{/* Node selection of a Deployment or Job. */}}
@@ -68,8 +107,10 @@ affinity: {{- toYaml . | nindent 2 }}
 {{/* Node selection of a Deployment with replicas: on different nodes if possible. */}}
 {{- define "akri.replicaPlacement" -}}
 {{ include "akri.placement" . }}
+{{- if not .Values.affinity.podAntiAffinity }}
 {{- if not .Values.affinity }}
 affinity:
+{{- end }}
   podAntiAffinity:
     preferredDuringSchedulingIgnoredDuringExecution:
       - weight: 100

@@ -1,0 +1,36 @@
+package charts_test
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// TestNamespaceOfNodes checks that the services of nodes, and all that they need, can have a
+// namespace of their own.
+func TestNamespaceOfNodes(t *testing.T) {
+	rendered, err := render(t, set("global.nodePlane.namespace=nodes")...)
+	require.NoError(t, err)
+	names := map[string][]string{}
+	for _, object := range decode[metav1.PartialObjectMetadata](t, rendered, "DaemonSet", "ServiceAccount", "NetworkPolicy", "ConfigMap", "Role", "RoleBinding") {
+		if object.Namespace == "nodes" {
+			names[object.Kind] = append(names[object.Kind], object.Name)
+		}
+	}
+	services := []string{"akri-config-plugin-allocator", "akri-debug-echo-discovery", "akri-device-plugin-host", "akri-discovery-operator", "akri-registrar", "akri-udev-discovery"}
+	require.ElementsMatch(t, services, names["ServiceAccount"])
+	require.ElementsMatch(t, append(services, "akri"), names["NetworkPolicy"])
+	require.Len(t, names["DaemonSet"], len(services))
+	require.Equal(t, []string{"akri-ca"}, names["ConfigMap"])
+	require.Equal(t, []string{"akri-instance-writer"}, names["Role"])
+	require.Equal(t, []string{"akri-instance-writer"}, names["RoleBinding"])
+	for _, workload := range decode[workload](t, rendered, "DaemonSet") {
+		for _, variable := range workload.Spec.Template.Spec.Containers[0].Env {
+			if variable.Name == "AKRI_INSTANCE_WRITER" {
+				require.Equal(t, "dns:///akri-instance-writer.akri-system:9443", variable.Value)
+			}
+		}
+	}
+	require.Equal(t, documentedRights(t), grantedRights(t, "global.nodePlane.namespace=nodes"))
+}

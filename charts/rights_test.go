@@ -1,0 +1,56 @@
+package charts_test
+
+import (
+	"fmt"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	rbacv1 "k8s.io/api/rbac/v1"
+)
+
+// TestRights checks that the rights of every service are those in the table of docs/security.md,
+// verb by verb.
+func TestRights(t *testing.T) {
+	documented := documentedRights(t)
+	require.Equal(t, documented, grantedRights(t))
+	require.Equal(t, documented, grantedRights(t, "global.agent.enabled=true"))
+}
+
+// documentedRights returns the rows of the table of rights: account, scope, resource and verbs.
+func documentedRights(t *testing.T) []string {
+	t.Helper()
+	row := regexp.MustCompile("(?m)^\\| `(akri-[a-z-]+)` \\| (cluster|namespace) \\| `([^`]+)` \\| ([a-z, ]+) \\|")
+	var rights []string
+	for _, match := range row.FindAllStringSubmatch(read(t, "docs/security.md"), -1) {
+		rights = append(rights, strings.Join(match[1:], " | "))
+	}
+	slices.Sort(rights)
+	require.NotEmpty(t, rights)
+	return rights
+}
+
+// grantedRights returns the rules of all Roles in the form of documentedRights.
+func grantedRights(t *testing.T, values ...string) []string {
+	t.Helper()
+	rendered, err := render(t, set(values...)...)
+	require.NoError(t, err)
+	var rights []string
+	accounts := map[string]bool{}
+	for _, role := range decode[rbacv1.ClusterRole](t, rendered, "ClusterRole", "Role") {
+		scope := map[string]string{"ClusterRole": "cluster", "Role": "namespace"}[role.Kind]
+		accounts[role.Name] = true
+		for _, rule := range role.Rules {
+			for _, resource := range rule.Resources {
+				for _, name := range append(rule.ResourceNames, "")[:max(1, len(rule.ResourceNames))] {
+					rights = append(rights, fmt.Sprintf("%s | %s | %s | %s", role.Name, scope, strings.Trim(resource+" "+name, " "), strings.Join(rule.Verbs, ", ")))
+				}
+			}
+		}
+	}
+	require.Equal(t, len(accounts), strings.Count(rendered, "automountServiceAccountToken: true"), "only ServiceAccounts with rights mount a token")
+	slices.Sort(rights)
+	return rights
+}
