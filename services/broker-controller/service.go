@@ -49,6 +49,8 @@ type WebhookConfig struct {
 	Name            string `help:"Name of the webhook's Service and ValidatingWebhookConfiguration." default:"akri-webhook-configuration"`
 	Secret          string `help:"Name of the Secret with the webhook's certificate." default:"akri-webhook-configuration"`
 	MakeCertificate bool   `help:"Create and renew the certificate in the Secret. Disable it for certificates of cert-manager." default:"true"`
+	Authorize       bool   `help:"Check that authors of Configurations have the rights that Akri uses for them." default:"true"`
+	ClientCA        string `name:"client-ca" help:"File with the CA certificates of the client certificates of API servers. Empty: any client may send reviews." placeholder:"FILE"`
 	// URL replaces the Service in tests.
 	URL string `kong:"-"`
 }
@@ -58,6 +60,7 @@ type Service struct {
 	config  Config
 	env     service.Env
 	rest    *rest.Config
+	schema  *admission.ClusterSchema
 	clients cluster.Clients
 	cache   cluster.Cache
 	metrics *metrics
@@ -83,7 +86,7 @@ func New(config Config, env service.Env) (*Service, error) {
 	}
 	cache := cluster.NewCache(clients)
 	s := &Service{
-		config: config, env: env, rest: restConfig, clients: clients, cache: cache, metrics: newMetrics(env.Metrics, cache),
+		config: config, env: env, rest: restConfig, schema: admission.NewClusterSchema(clients.REST), clients: clients, cache: cache, metrics: newMetrics(env.Metrics, cache),
 	}
 	env.Health.AddReadiness("cache", kube.Synced(cache))
 	if config.Webhook.Address == "" {
@@ -99,15 +102,25 @@ func New(config Config, env service.Env) (*Service, error) {
 func (s *Service) newWebhook() (*webhook.Webhook, error) {
 	config := s.config.Webhook
 	log := s.env.Log.With(zap.String("webhook", config.Name))
+	reviewer := s.reviewer()
+	reviewer.Others = s.cache.Configurations.List
+	if config.Authorize {
+		authorizer, err := admission.NewAccessReviews(s.rest)
+		if err != nil {
+			return nil, err
+		}
+		reviewer.Authorizer = authorizer
+	}
 	return webhook.New(s.rest, webhook.Options{
 		Address: config.Address, Namespace: s.config.Namespace, Name: config.Name, Secret: config.Secret,
-		MakeCertificate: config.MakeCertificate, URL: config.URL,
-		Handler: admission.Handler(s.reviewer(), log, s.metrics.reviewed), Log: log,
+		MakeCertificate: config.MakeCertificate, ClientCA: config.ClientCA, URL: config.URL,
+		Handler: admission.Handler(reviewer, log, s.metrics.reviewed), Log: log,
 	})
 }
 
+// reviewer returns a Reviewer of stored specs, whose authors are not known.
 func (s *Service) reviewer() admission.Reviewer {
-	return admission.Reviewer{Schema: admission.ClusterSchema{REST: s.clients.REST}}
+	return admission.Reviewer{Schema: s.schema}
 }
 
 // Run runs the service until ctx ends. It returns an error if the process loses the leader
