@@ -89,6 +89,8 @@ func TestUnknownValuesAreErrors(t *testing.T) {
 		"udev.discovery.useNetworkConnection=maybe":               "useNetworkConnection",
 		"handler-udev.useNetworkConnections=true":                 "useNetworkConnections",
 		"broker-controller.webhook.enable=true":                   "enable",
+		"broker-controller.webhook.authorise=false":               "authorise",
+		"broker-controller.allowedNamespaces.enable=true":         "enable",
 		"instance-writer.rbac.secrets=all":                        "secrets",
 		"instance-writer.rbac.configMaps={Default}":               "configMaps",
 	} {
@@ -316,7 +318,7 @@ func TestTransport(t *testing.T) {
 func TestRights(t *testing.T) {
 	rights := map[string][]string{
 		"akri-instance-writer": {"instances", "configurations", "configurations/status", "configurations/finalizers", "nodes", "events", "tokenreviews"},
-		"akri-controller":      {"instances", "configurations", "instances/finalizers", "configurations/finalizers", "pods", "services", "jobs", "configurations", "configurations/status", "events", "validatingwebhookconfigurations"},
+		"akri-controller":      {"instances", "configurations", "instances/finalizers", "configurations/finalizers", "pods", "services", "jobs", "configurations", "configurations/status", "events", "validatingwebhookconfigurations", "subjectaccessreviews"},
 		"akri-cleanup":         {"instances", "configurations", "configurations/status", "pods", "services", "jobs", "leases"},
 	}
 	requireRights(t, rights)

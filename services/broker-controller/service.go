@@ -19,6 +19,7 @@ import (
 	"akri.sh/services/broker-controller/internal/admission"
 	"akri.sh/services/broker-controller/internal/cluster"
 	"akri.sh/services/broker-controller/internal/controller"
+	"akri.sh/services/broker-controller/internal/namespaces"
 	"akri.sh/services/broker-controller/internal/webhook"
 )
 
@@ -40,6 +41,7 @@ type Config struct {
 	Identity           string        `help:"Holder of the Lease, unique among running processes. A process that restarts with the same identity leads at once. Empty: host name and a random UUID."`
 	PendingMax         time.Duration `help:"Maximum time that a broker Pod may be pending on its node before it is replaced." default:"5m"`
 	BrokerStartTimeout time.Duration `help:"Maximum time that a broker Pod may be unable to be scheduled or started on its node before another node that sees the device gets the broker." default:"30s"`
+	AllowedNamespaces  string        `help:"Name of the ConfigMap in which to publish the allowed namespaces of Configurations. Empty: none." placeholder:"NAME"`
 	Webhook            WebhookConfig `embed:"" prefix:"webhook-"`
 }
 
@@ -181,6 +183,16 @@ func (s *Service) lead(ctx context.Context) error {
 	group, ctx := errgroup.WithContext(ctx)
 	if s.webhook != nil {
 		group.Go(func() error { s.webhook.Lead(ctx); return nil })
+	}
+	if s.config.AllowedNamespaces != "" {
+		publisher, err := namespaces.New(s.rest, namespaces.Options{
+			Namespace: s.config.Namespace, Name: s.config.AllowedNamespaces, Configurations: s.cache.Configurations,
+			Log: s.env.Log, OnWrite: s.metrics.written,
+		})
+		if err != nil {
+			return err
+		}
+		group.Go(func() error { publisher.Run(ctx); return nil })
 	}
 	group.Go(func() error {
 		return controller.Run(ctx, controller.Options{
