@@ -129,7 +129,9 @@ func TestManyUnknownFields(t *testing.T) {
 	for i := range 100_000 {
 		fmt.Fprintf(&fields, "%q: 1, ", fmt.Sprintf("f%d", i))
 	}
-	err := e.dryRun("many", `{brokerSpec: {brokerPodSpec: {containers: [{name: a, `+fields.String()+`image: a}]}}}`)
+	text := `{"apiVersion": "akri.sh/v0", "kind": "Configuration", "metadata": {"name": "many"}, "spec": {"discoveryHandler": {"name": "debugEcho"},
+		"brokerSpec": {"brokerPodSpec": {"containers": [{` + fields.String() + `"name": "a"}]}}}}`
+	_, err := e.Configurations.In(e.namespace).Patch(t.Context(), "many", types.ApplyPatchType, []byte(text), metav1.PatchOptions{FieldManager: "test"})
 	require.ErrorContains(t, err, "containers[0].f0: Forbidden: unknown field")
 	require.ErrorContains(t, err, "spec: Invalid value: has 99950 more problems")
 }
