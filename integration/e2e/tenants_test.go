@@ -13,7 +13,7 @@ import (
 )
 
 // tenantObjects are the user e2e-tenant, who may administer one namespace and write Configurations
-// there, and the Configuration and the Secret of somebody else.
+// there, and the Configuration and the Secret of another user.
 const tenantObjects = `
 apiVersion: v1
 kind: Namespace

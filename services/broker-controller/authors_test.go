@@ -70,19 +70,19 @@ func TestAuthorsNeedRights(t *testing.T) {
 	e.eventually(func() bool { return e.dryRun("misspelt", misspelt) != nil }, "the registration of the webhook")
 	require.NoError(t, e.dryRun("good", podsOnly), "an administrator has all rights")
 
-	e.author("nobody")
-	err := e.applyAs("nobody", "camera", ofAuthor)
+	e.author("none")
+	err := e.applyAs("none", "camera", ofAuthor)
 	for _, message := range []string{
 		"Akri would act for the author of the Configuration",
-		`spec.discoveryHandler.name: user "nobody" cannot use discoveryhandlers.akri.sh "onvif" in namespace "` + e.namespace + `"`,
-		`secretKeyRef: user "nobody" cannot get secrets "camera" in namespace`,
-		`spec.brokerSpec.brokerJobSpec: user "nobody" cannot create jobs.batch in namespace`,
+		`spec.discoveryHandler.name: user "none" cannot use discoveryhandlers.akri.sh "onvif" in namespace "` + e.namespace + `"`,
+		`secretKeyRef: user "none" cannot get secrets "camera" in namespace`,
+		`spec.brokerSpec.brokerJobSpec: user "none" cannot create jobs.batch in namespace`,
 	} {
 		require.ErrorContains(t, err, message)
 	}
 	_, manifests, _ := strings.Cut(err.Error(), "<<'EOF'\n")
 	e.create(strings.TrimSuffix(manifests, "EOF"))
-	e.eventually(func() bool { return e.applyAs("nobody", "camera", ofAuthor) == nil }, "the granted rights")
+	e.eventually(func() bool { return e.applyAs("none", "camera", ofAuthor) == nil }, "the granted rights")
 
 	e.author("one", rbacv1.PolicyRule{APIGroups: []string{"akri.sh"}, Resources: []string{"discoveryhandlers"}, ResourceNames: []string{"onvif"}, Verbs: []string{"use"}})
 	require.NoError(t, e.applyAs("one", "own", `{discoveryHandler: {name: onvif}}`))

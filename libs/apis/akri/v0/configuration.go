@@ -73,8 +73,9 @@ type ConfigurationSpec struct {
 	// They override those of the handler.
 	// +optional
 	BrokerProperties map[string]string `json:"brokerProperties,omitempty"`
-	// AllowedNamespaces are the namespaces, in addition to that of the Configuration, whose Pods may
-	// use the devices. To allow only its own namespace, name that. Without it, all namespaces may.
+	// AllowedNamespaces are the namespaces, in addition to that of the Configuration, whose Pods
+	// may use the devices. To allow only its own namespace, name that. Without it, all namespaces
+	// may.
 	// +optional
 	// +listType=set
 	// +kubebuilder:validation:MinItems=1

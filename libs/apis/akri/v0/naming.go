@@ -67,8 +67,8 @@ func NamesConflict(a, b string) bool {
 	return InstanceName(a, "") == InstanceName(b, "") || NamedLikeInstance(a, b) || NamedLikeInstance(b, a)
 }
 
-// NamedLikeInstance reports whether a Configuration can have the same name, and so the same extended
-// resource, as an Instance of another Configuration.
+// NamedLikeInstance reports whether a Configuration can have the same name, and so the same
+// extended resource, as an Instance of another Configuration.
 func NamedLikeInstance(name, other string) bool {
 	return InstancePrefix(name) == InstanceName(other, "")
 }

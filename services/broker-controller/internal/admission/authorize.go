@@ -28,7 +28,7 @@ const (
 	concurrentRequests = 8
 )
 
-// Authorizer knows the rights of the users of the cluster.
+// Authorizer decides about the rights of the users of the cluster.
 type Authorizer interface {
 	Allowed(ctx context.Context, user authenticationv1.UserInfo, attributes authorizationv1.ResourceAttributes) (bool, error)
 }
@@ -96,7 +96,7 @@ func unauthorized(
 }
 
 // missing returns the rights that the user does not have. A right on all objects of a kind makes
-// those on single objects unnecessary, so it is asked first.
+// those on single objects unnecessary, so it is checked first.
 func (r Reviewer) missing(ctx context.Context, user authenticationv1.UserInfo, needed []right) ([]right, error) {
 	kinds := map[authorizationv1.ResourceAttributes]bool{}
 	for _, n := range needed {

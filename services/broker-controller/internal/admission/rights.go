@@ -15,8 +15,8 @@ const (
 	verbCreate = "create"
 	verbGet    = "get"
 	verbUse    = "use"
-	// handlerResource is a virtual resource, as Kubernetes has for the verb `use`: there are no such
-	// objects, only rights on them.
+	// handlerResource is a virtual resource, as Kubernetes has for the verb `use`: there are no
+	// such objects, only rights on them.
 	handlerResource = "discoveryhandlers"
 )
 

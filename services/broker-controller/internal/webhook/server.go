@@ -176,8 +176,8 @@ func (w *Webhook) getCertificate(*tls.ClientHelloInfo) (*tls.Certificate, error)
 	return nil, errNoCertificate
 }
 
-// configForClient reads the CA certificates of clients for each connection, because they can change.
-// A nil configuration is the one of the server.
+// configForClient reads the CA certificates of clients for each connection, because they can
+// change. A nil configuration is the one of the server.
 func (w *Webhook) configForClient(*tls.ClientHelloInfo) (*tls.Config, error) {
 	if w.ClientCA == "" {
 		return nil, nil //nolint:nilnil // see above

@@ -23,8 +23,8 @@ type Store struct {
 	mu       sync.Mutex
 	received chan struct{} // closed after the first snapshot
 	byKey    byKey
-	// byName has the Configurations by the prefix of their Instances' names, and those that are named
-	// like an Instance also by the prefix of that name.
+	// byName has the Configurations by the prefix of their Instances' names, and those that are
+	// named like an Instance also by the prefix of that name.
 	byName map[string]byKey
 }
 

@@ -77,8 +77,8 @@ func Build(input Input) *Entry {
 	return entry
 }
 
-// BuildNameTaken returns the Entry of a Configuration whose name conflicts with that of an older one.
-// It has no devices.
+// BuildNameTaken returns the Entry of a Configuration whose name conflicts with that of an older
+// one. It has no devices.
 func BuildNameTaken(configuration, owner *configurationv1.Configuration) *Entry {
 	entry := newEntry(configuration, true)
 	entry.Report.Answered = true
