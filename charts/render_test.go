@@ -54,45 +54,46 @@ func TestGolden(t *testing.T) {
 
 func TestUnknownValuesAreErrors(t *testing.T) {
 	for value, message := range map[string]string{
-		"registar.enabled=false":                                  "registar",
-		"global.image.tags=x":                                     "tags",
-		"global.host.kublet=/x":                                   "kublet",
-		"global.nodePlane.tolerations[0].efect=NoSchedule":        "efect",
-		"agents.resources=x":                                      "agents",
-		"global.agent.enable=true":                                "enable",
-		"global.agent.handlers={debugEcho}":                       "handlers",
-		"global.agent.enabled=true,agent.metricPort=1":            "metricPort",
-		"prometheus.enable=true":                                  "enable",
-		"registrar.replicas=2":                                    "replicas",
-		"registrar.image.repo=x":                                  "repo",
-		"discovery-operator.resources.limit.memory=1Gi":           "limit",
-		"device-plugin-host.tolerations[0].keys=x":                "keys",
-		"config-plugin-allocator.image.pullPolicy=Sometimes":      "pullPolicy",
-		"instance-writer.replicas=two":                            "replicas",
-		"instance-writer.networkPolicy.enable=true":               "enable",
-		"broker-controller.replica=2":                             "replica",
-		"broker-controller.securityContext.readOnlyRootFs=x":      "readOnlyRootFs",
-		"handler-udev.host.udevs=/x":                              "udevs",
-		"handler-debug-echo.share=true":                           "share",
-		"onvif.discovery.enable=true":                             "enable",
-		"cleanup.timeout=soon":                                    "timeout",
-		"udev.discovery.enable=true":                              "enable",
-		"udev.configuration.discoveryDetails.rules=x":             "rules",
-		"udev.configuration.brokerPod.image.repo=x":               "repo",
-		"debugEcho.configuration.capacity=0":                      "capacity",
-		"custom.configuration.handlerName=x":                      "handlerName",
-		"onvif.configuration.discoveryDetails.scopes.item=x":      "item",
-		"opcua.configuration.brokerJob.restartPolicy=Always":      "restartPolicy",
-		"opcua.configuration.instanceService.targetport=80":       "targetport",
-		"handler-opcua.enabled=true,handler-opcua.hostNetworks=x": "hostNetworks",
-		"opcua.discovery.enable=true":                             "enable",
-		"udev.discovery.useNetworkConnection=maybe":               "useNetworkConnection",
-		"handler-udev.useNetworkConnections=true":                 "useNetworkConnections",
-		"broker-controller.webhook.enable=true":                   "enable",
-		"broker-controller.webhook.authorise=false":               "authorise",
-		"broker-controller.allowedNamespaces.enable=true":         "enable",
-		"instance-writer.rbac.secrets=all":                        "secrets",
-		"instance-writer.rbac.configMaps={Default}":               "configMaps",
+		"registar.enabled=false":                                      "registar",
+		"global.image.tags=x":                                         "tags",
+		"global.host.kublet=/x":                                       "kublet",
+		"global.nodePlane.tolerations[0].efect=NoSchedule":            "efect",
+		"agents.resources=x":                                          "agents",
+		"global.agent.enable=true":                                    "enable",
+		"global.agent.handlers={debugEcho}":                           "handlers",
+		"global.agent.enabled=true,agent.metricPort=1":                "metricPort",
+		"prometheus.enable=true":                                      "enable",
+		"registrar.replicas=2":                                        "replicas",
+		"registrar.image.repo=x":                                      "repo",
+		"discovery-operator.resources.limit.memory=1Gi":               "limit",
+		"device-plugin-host.tolerations[0].keys=x":                    "keys",
+		"config-plugin-allocator.image.pullPolicy=Sometimes":          "pullPolicy",
+		"instance-writer.replicas=two":                                "replicas",
+		"instance-writer.networkPolicy.enable=true":                   "enable",
+		"broker-controller.replica=2":                                 "replica",
+		"broker-controller.securityContext.readOnlyRootFs=x":          "readOnlyRootFs",
+		"handler-udev.host.udevs=/x":                                  "udevs",
+		"handler-debug-echo.share=true":                               "share",
+		"onvif.discovery.enable=true":                                 "enable",
+		"cleanup.timeout=soon":                                        "timeout",
+		"udev.discovery.enable=true":                                  "enable",
+		"udev.configuration.discoveryDetails.rules=x":                 "rules",
+		"udev.configuration.brokerPod.image.repo=x":                   "repo",
+		"debugEcho.configuration.capacity=0":                          "capacity",
+		"custom.configuration.handlerName=x":                          "handlerName",
+		"onvif.configuration.discoveryDetails.scopes.item=x":          "item",
+		"opcua.configuration.brokerJob.restartPolicy=Always":          "restartPolicy",
+		"opcua.configuration.instanceService.targetport=80":           "targetport",
+		"handler-opcua.enabled=true,handler-opcua.hostNetworks=x":     "hostNetworks",
+		"opcua.discovery.enable=true":                                 "enable",
+		"udev.discovery.useNetworkConnection=maybe":                   "useNetworkConnection",
+		"handler-udev.useNetworkConnections=true":                     "useNetworkConnections",
+		"broker-controller.webhook.enable=true":                       "enable",
+		"handler-onvif.enabled=true,handler-onvif.metricsAddress=lan": "metricsAddress",
+		"broker-controller.webhook.authorise=false":                   "authorise",
+		"broker-controller.allowedNamespaces.enable=true":             "enable",
+		"instance-writer.rbac.secrets=all":                            "secrets",
+		"instance-writer.rbac.configMaps={Default}":                   "configMaps",
 	} {
 		t.Run(value, func(t *testing.T) {
 			_, err := render(t, set(value)...)
@@ -186,6 +187,25 @@ func TestUseNetworkConnection(t *testing.T) {
 			daemonSet, _, _ = strings.Cut(daemonSet, "\n---\n")
 			require.Equal(t, expected, strings.Count(daemonSet, "fieldPath: status.podIP"), value)
 		}
+	}
+}
+
+// TestMetricsAddress checks which addresses of the node serve /metrics.
+func TestMetricsAddress(t *testing.T) {
+	for name, c := range map[string]struct{ values, address, probe string }{
+		"node":        {"handler-onvif.hostNetwork=true", "[$(HOST_IP)]:9398", "{path: /healthz, port: metrics}"},
+		"loopback":    {"handler-onvif.metricsAddress=loopback", "127.0.0.1:9398", "{path: /healthz, port: metrics, host: 127.0.0.1}"},
+		"all":         {"handler-onvif.metricsAddress=all", ":9398", "{path: /healthz, port: metrics}"},
+		"udev":        {"handler-udev.hostNetwork=true,handler-udev.metricsAddress=loopback", "127.0.0.1:9399", "{path: /healthz, port: metrics, host: 127.0.0.1}"},
+		"Pod network": {"global.agent.enabled=true", ":9397", "{path: /healthz, port: metrics}"},
+		"agent":       {"global.agent.enabled=true,agent.hostNetwork=true,instance-writer.networkPolicy.enabled=false", "[$(HOST_IP)]:9397", "{path: /healthz, port: metrics}"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			rendered, err := render(t, set("onvif.discovery.enabled=true", c.values)...)
+			require.NoError(t, err)
+			require.Contains(t, rendered, "name: AKRI_ADMIN_ADDRESS\n              value: \""+c.address+"\"\n")
+			require.Contains(t, rendered, "httpGet: "+c.probe+"\n")
+		})
 	}
 }
 
