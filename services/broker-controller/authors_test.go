@@ -148,7 +148,7 @@ func TestClientCertificate(t *testing.T) {
 	e.eventually(e.ready, "readiness")
 
 	post := func(certificates ...tls.Certificate) (int, string) {
-		transport := &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true, Certificates: certificates}} //nolint:gosec // the test checks the server
+		transport := &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true, Certificates: certificates}}
 		defer transport.CloseIdleConnections()
 		request, err := http.NewRequestWithContext(t.Context(), http.MethodPost, url, strings.NewReader(`{}`))
 		require.NoError(t, err)

@@ -54,7 +54,7 @@ func (r Reviewer) Review(ctx context.Context, request *admissionv1.AdmissionRequ
 	}
 	spec, errs, warnings := r.validate(ctx, request.Name, object)
 	if request.Operation == admissionv1.Create {
-		errs = append(errs, r.nameConflict(request.Namespace, request.Name)...)
+		errs = append(errs, r.nameConflict(request.Name)...)
 	}
 	if len(errs) > 0 {
 		return refused(request, errs)
@@ -68,7 +68,7 @@ func (r Reviewer) Review(ctx context.Context, request *admissionv1.AdmissionRequ
 
 // nameConflict returns an error if the Configuration has the name of an Instance of another one, or
 // if another one has a name of its Instances.
-func (r Reviewer) nameConflict(namespace, name string) field.ErrorList {
+func (r Reviewer) nameConflict(name string) field.ErrorList {
 	if r.Others == nil {
 		return nil
 	}
