@@ -187,14 +187,15 @@ func clientCertificate(t *testing.T) (tls.Certificate, []byte) {
 	return tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key}, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})
 }
 
-// TestAllowedNamespacesArePublished checks the ConfigMap of the chart's policy.
+// TestAllowedNamespacesArePublished checks the ConfigMap of the chart's policy. Other tests leave
+// Configurations with the name echo, which are older.
 func TestAllowedNamespacesArePublished(t *testing.T) {
 	e := newTestEnv(t)
 	const name = "akri-allowed-namespaces"
 	configMaps := e.clientset.CoreV1().ConfigMaps(e.namespace)
 	_, err := configMaps.Create(t.Context(), &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: name}}, metav1.CreateOptions{})
 	require.NoError(t, err)
-	e.configuration("echo", `{allowedNamespaces: [tenant]}`)
+	e.configuration("camera", `{allowedNamespaces: [tenant]}`)
 	e.start(func(c *brokercontroller.Config) { c.AllowedNamespaces = name })
 	published := func(expected map[string]string) {
 		t.Helper()
@@ -204,12 +205,12 @@ func TestAllowedNamespacesArePublished(t *testing.T) {
 			return fmt.Sprint(current.Data) == fmt.Sprint(expected)
 		}, "the ConfigMap")
 	}
-	published(map[string]string{"echo-": "tenant " + e.namespace})
-	e.edit("echo", `{allowedNamespaces: [tenant, other]}`)
-	published(map[string]string{"echo-": "other tenant " + e.namespace})
+	published(map[string]string{"camera-": "tenant " + e.namespace})
+	e.edit("camera", `{allowedNamespaces: [tenant, other]}`)
+	published(map[string]string{"camera-": "other tenant " + e.namespace})
 	_, err = configMaps.Patch(t.Context(), name, types.MergePatchType, []byte(`{"data": null}`), metav1.PatchOptions{})
 	require.NoError(t, err)
-	published(map[string]string{"echo-": "other tenant " + e.namespace})
-	e.edit("echo", `{}`)
+	published(map[string]string{"camera-": "other tenant " + e.namespace})
+	e.edit("camera", `{}`)
 	published(map[string]string{})
 }
