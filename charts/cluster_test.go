@@ -46,7 +46,7 @@ func TestLifecycle(t *testing.T) {
 	helm("uninstall", "akri-crds")
 	require.Equal(t, "configuration-level debug-echo debug-echo-job instance-level onvif opcua udev-null udev-usb-camera udev-usb-serial udev-zram",
 		kubectl("get", "akric", "-A", "-o", "jsonpath={.items[*].metadata.name}"), "CRDs and Configurations outside of the release remain")
-	require.Empty(t, kubectl("get", "all,sa,clusterroles,clusterrolebindings,roles,rolebindings,pdb,networkpolicies,secrets,validatingwebhookconfigurations", "-A",
+	require.Empty(t, kubectl("get", "all,sa,clusterroles,clusterrolebindings,roles,rolebindings,pdb,networkpolicies,secrets,configmaps,validatingwebhookconfigurations,validatingadmissionpolicies,validatingadmissionpolicybindings", "-A",
 		"-l", "app.kubernetes.io/part-of=akri", "-o", "name"))
 
 	notes := helm("install", "akri", "akri") // CRDs exist

@@ -91,6 +91,9 @@ func TestUnknownValuesAreErrors(t *testing.T) {
 		"broker-controller.webhook.enable=true":                   "enable",
 		"instance-writer.rbac.secrets=all":                        "secrets",
 		"instance-writer.rbac.configMaps={Default}":               "configMaps",
+		"handler-onvif.enabled=true,handler-onvif.metricsAddress=lan": "metricsAddress",
+		"broker-controller.webhook.authorise=false":                   "authorise",
+		"broker-controller.allowedNamespaces.enable=true":             "enable",
 	} {
 		t.Run(value, func(t *testing.T) {
 			_, err := render(t, set(value)...)
@@ -184,6 +187,25 @@ func TestUseNetworkConnection(t *testing.T) {
 			daemonSet, _, _ = strings.Cut(daemonSet, "\n---\n")
 			require.Equal(t, expected, strings.Count(daemonSet, "fieldPath: status.podIP"), value)
 		}
+	}
+}
+
+// TestMetricsAddress checks which addresses of the node serve /metrics.
+func TestMetricsAddress(t *testing.T) {
+	for name, c := range map[string]struct{ values, address, probe string }{
+		"node":        {"handler-onvif.hostNetwork=true", "[$(HOST_IP)]:9398", "{path: /healthz, port: metrics}"},
+		"loopback":    {"handler-onvif.metricsAddress=loopback", "127.0.0.1:9398", "{path: /healthz, port: metrics, host: 127.0.0.1}"},
+		"all":         {"handler-onvif.metricsAddress=all", ":9398", "{path: /healthz, port: metrics}"},
+		"udev":        {"handler-udev.hostNetwork=true,handler-udev.metricsAddress=loopback", "127.0.0.1:9399", "{path: /healthz, port: metrics, host: 127.0.0.1}"},
+		"Pod network": {"global.agent.enabled=true", ":9397", "{path: /healthz, port: metrics}"},
+		"agent":       {"global.agent.enabled=true,agent.hostNetwork=true,instance-writer.networkPolicy.enabled=false", "[$(HOST_IP)]:9397", "{path: /healthz, port: metrics}"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			rendered, err := render(t, set("onvif.discovery.enabled=true", c.values)...)
+			require.NoError(t, err)
+			require.Contains(t, rendered, "name: AKRI_ADMIN_ADDRESS\n              value: \""+c.address+"\"\n")
+			require.Contains(t, rendered, "httpGet: "+c.probe+"\n")
+		})
 	}
 }
 

@@ -54,6 +54,7 @@ func TestMesh(t *testing.T) {
 		{"cameras", cameras},
 		{"node services have no rights", noNodeRights},
 		{"a node gets the properties of its handlers", propertiesOfOwnHandlers},
+		{"a tenant gets no more than it has", tenants},
 		{"callers of instance-writer are identified", untrustedCallers},
 		{"certificates are renewed", rotatedCertificates},
 		{"sample of USB cameras", cameraSample},

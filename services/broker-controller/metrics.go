@@ -37,6 +37,7 @@ func newMetrics(registerer prometheus.Registerer, cache cluster.Cache) *metrics 
 	m.reviews.WithLabelValues("refused")
 	for _, result := range []string{"ok", "error"} {
 		m.writes.WithLabelValues("Configuration", "apply", result)
+		m.writes.WithLabelValues("ConfigMap", "update", result)
 	}
 	for _, kind := range []string{"Pod", "Job", "Service"} {
 		for _, verb := range []string{"create", "delete"} {

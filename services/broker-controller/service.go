@@ -19,6 +19,7 @@ import (
 	"akri.sh/services/broker-controller/internal/admission"
 	"akri.sh/services/broker-controller/internal/cluster"
 	"akri.sh/services/broker-controller/internal/controller"
+	"akri.sh/services/broker-controller/internal/namespaces"
 	"akri.sh/services/broker-controller/internal/webhook"
 )
 
@@ -40,6 +41,7 @@ type Config struct {
 	Identity           string        `help:"Holder of the Lease, unique among running processes. A process that restarts with the same identity leads at once. Empty: host name and a random UUID."`
 	PendingMax         time.Duration `help:"Maximum time that a broker Pod may be pending on its node before it is replaced." default:"5m"`
 	BrokerStartTimeout time.Duration `help:"Maximum time that a broker Pod may be unable to be scheduled or started on its node before another node that sees the device gets the broker." default:"30s"`
+	AllowedNamespaces  string        `help:"Name of the ConfigMap in which to publish the allowed namespaces of Configurations. Empty: none." placeholder:"NAME"`
 	Webhook            WebhookConfig `embed:"" prefix:"webhook-"`
 }
 
@@ -49,6 +51,8 @@ type WebhookConfig struct {
 	Name            string `help:"Name of the webhook's Service and ValidatingWebhookConfiguration." default:"akri-webhook-configuration"`
 	Secret          string `help:"Name of the Secret with the webhook's certificate." default:"akri-webhook-configuration"`
 	MakeCertificate bool   `help:"Create and renew the certificate in the Secret. Disable it for certificates of cert-manager." default:"true"`
+	Authorize       bool   `help:"Check that authors of Configurations have the rights that Akri uses for them." default:"true"`
+	ClientCA        string `name:"client-ca" help:"File with the CA certificates of the client certificates of API servers. Empty: any client may send reviews." placeholder:"FILE"`
 	// URL replaces the Service in tests.
 	URL string `kong:"-"`
 }
@@ -58,6 +62,7 @@ type Service struct {
 	config  Config
 	env     service.Env
 	rest    *rest.Config
+	schema  *admission.ClusterSchema
 	clients cluster.Clients
 	cache   cluster.Cache
 	metrics *metrics
@@ -83,7 +88,7 @@ func New(config Config, env service.Env) (*Service, error) {
 	}
 	cache := cluster.NewCache(clients)
 	s := &Service{
-		config: config, env: env, rest: restConfig, clients: clients, cache: cache, metrics: newMetrics(env.Metrics, cache),
+		config: config, env: env, rest: restConfig, schema: admission.NewClusterSchema(clients.REST), clients: clients, cache: cache, metrics: newMetrics(env.Metrics, cache),
 	}
 	env.Health.AddReadiness("cache", kube.Synced(cache))
 	if config.Webhook.Address == "" {
@@ -99,15 +104,25 @@ func New(config Config, env service.Env) (*Service, error) {
 func (s *Service) newWebhook() (*webhook.Webhook, error) {
 	config := s.config.Webhook
 	log := s.env.Log.With(zap.String("webhook", config.Name))
+	reviewer := s.reviewer()
+	reviewer.Others = s.cache.Configurations.List
+	if config.Authorize {
+		authorizer, err := admission.NewAccessReviews(s.rest)
+		if err != nil {
+			return nil, err
+		}
+		reviewer.Authorizer = authorizer
+	}
 	return webhook.New(s.rest, webhook.Options{
 		Address: config.Address, Namespace: s.config.Namespace, Name: config.Name, Secret: config.Secret,
-		MakeCertificate: config.MakeCertificate, URL: config.URL,
-		Handler: admission.Handler(s.reviewer(), log, s.metrics.reviewed), Log: log,
+		MakeCertificate: config.MakeCertificate, ClientCA: config.ClientCA, URL: config.URL,
+		Handler: admission.Handler(reviewer, log, s.metrics.reviewed), Log: log,
 	})
 }
 
+// reviewer returns a Reviewer of stored specs, whose authors are not known.
 func (s *Service) reviewer() admission.Reviewer {
-	return admission.Reviewer{Schema: admission.ClusterSchema{REST: s.clients.REST}}
+	return admission.Reviewer{Schema: s.schema}
 }
 
 // Run runs the service until ctx ends. It returns an error if the process loses the leader
@@ -168,6 +183,16 @@ func (s *Service) lead(ctx context.Context) error {
 	group, ctx := errgroup.WithContext(ctx)
 	if s.webhook != nil {
 		group.Go(func() error { s.webhook.Lead(ctx); return nil })
+	}
+	if s.config.AllowedNamespaces != "" {
+		publisher, err := namespaces.New(s.rest, namespaces.Options{
+			Namespace: s.config.Namespace, Name: s.config.AllowedNamespaces, Configurations: s.cache.Configurations,
+			Log: s.env.Log, OnWrite: s.metrics.written,
+		})
+		if err != nil {
+			return err
+		}
+		group.Go(func() error { publisher.Run(ctx); return nil })
 	}
 	group.Go(func() error {
 		return controller.Run(ctx, controller.Options{

@@ -275,7 +275,7 @@ func (e webhookEnv) patchConfiguration(patch string, subresources ...string) {
 
 func TestClusterSchema(t *testing.T) {
 	e := newTestEnv(t)
-	schema := admission.ClusterSchema{REST: e.REST}
+	schema := admission.NewClusterSchema(e.REST)
 	for name, c := range map[string]struct {
 		parent any
 		exists bool

@@ -259,6 +259,22 @@ func TestNameTaken(t *testing.T) {
 	require.Empty(t, h.reported(other, true, "x").GetProblems())
 }
 
+// A Configuration with the name of an Instance must not get the resource of the Instance.
+func TestNameOfAnInstance(t *testing.T) {
+	h := newHarness(t, forever)
+	startHandler(t, h, "d", "x")
+	h.start()
+	owner := h.apply("z", "echo", "foo", "d")
+	h.reported(owner, true, "x")
+	sibling := h.apply("z", "echo-aaaaaa-b", "foo", "d")
+	other := h.apply("a", "echo-8120fe", "foo", "d")
+	require.Contains(t, h.problem(other, akriv0.ReasonNameTaken).GetMessage(), "the older Configuration z/echo has Instances with this name")
+	h.reported(other, true)
+	h.reported(sibling, true, "x")
+	h.remove(owner)
+	require.Empty(t, h.reported(other, true, "x").GetProblems())
+}
+
 // The node is served without the instance-writer. A new stream starts with the newest state.
 func TestInstanceWriterDown(t *testing.T) {
 	h := newHarness(t, forever)

@@ -48,8 +48,8 @@ const (
 	ReasonInvalidDevice = "InvalidDevice"
 	// ReasonDigestCollision means that two device ids have the same digest.
 	ReasonDigestCollision = "DigestCollision"
-	// ReasonNameTaken means that an older Configuration with the same name exists in another
-	// namespace.
+	// ReasonNameTaken means that an older Configuration has the same name, or that one of both is
+	// named like an Instance of the other.
 	ReasonNameTaken = "NameTaken"
 	// ReasonSlotMalformed means that a value of deviceUsage is malformed. Its slot is not offered.
 	ReasonSlotMalformed = "SlotMalformed"

@@ -73,6 +73,16 @@ type ConfigurationSpec struct {
 	// They override those of the handler.
 	// +optional
 	BrokerProperties map[string]string `json:"brokerProperties,omitempty"`
+	// AllowedNamespaces are the namespaces, in addition to that of the Configuration, whose Pods
+	// may use the devices. To allow only its own namespace, name that. Without it, all namespaces
+	// may.
+	// +optional
+	// +listType=set
+	// +kubebuilder:validation:MinItems=1
+	// +kubebuilder:validation:MaxItems=64
+	// +kubebuilder:validation:items:MaxLength=63
+	// +kubebuilder:validation:items:Pattern=`^[a-z0-9]([-a-z0-9]*[a-z0-9])?$`
+	AllowedNamespaces []string `json:"allowedNamespaces,omitempty"`
 
 	// Malformed lists the decoding errors of brokerSpec, instanceServiceSpec and
 	// configurationServiceSpec. It is not part of the API.

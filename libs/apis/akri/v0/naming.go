@@ -61,6 +61,28 @@ func InstanceDigest(instance string) string {
 	return instance[strings.LastIndexByte(instance, '-')+1:]
 }
 
+// NamesConflict reports whether two Configurations with these names can have the same extended
+// resource: their Instances have the same names, or one is named like an Instance of the other.
+func NamesConflict(a, b string) bool {
+	return InstanceName(a, "") == InstanceName(b, "") || NamedLikeInstance(a, b) || NamedLikeInstance(b, a)
+}
+
+// NamedLikeInstance reports whether a Configuration can have the same name, and so the same
+// extended resource, as an Instance of another Configuration.
+func NamedLikeInstance(name, other string) bool {
+	return InstancePrefix(name) == InstanceName(other, "")
+}
+
+// InstancePrefix returns the name without the digest, if it is one that an Instance can have.
+func InstancePrefix(name string) string {
+	prefix := name[:max(0, len(name)-2*digestBytes)]
+	digest := name[len(prefix):]
+	if !strings.HasSuffix(prefix, "-") || strings.Trim(digest, "0123456789abcdef") != "" {
+		return ""
+	}
+	return prefix
+}
+
 // ResourceName returns the extended resource of an Instance or a Configuration, `akri.sh/<name>`.
 func ResourceName(name string) string {
 	return Group + "/" + name

@@ -37,6 +37,25 @@ func TestInstanceNames(t *testing.T) {
 	require.Equal(t, "akri.sh/akri-onvif=8120fe", akriv0.CDIName("akri-onvif", "8120fe"))
 }
 
+func TestNamesConflict(t *testing.T) {
+	for name, c := range map[string]struct {
+		a, b string
+		want bool
+	}{
+		"same name":       {"debug-echo", "debug-echo", true},
+		"a dot":           {"debug.echo", "debug-echo", true},
+		"an Instance":     {"debug-echo-8120fe", "debug-echo", true},
+		"of a dot":        {"debug-echo-8120fe", "debug.echo", true},
+		"two Instances":   {"debug-echo-8120fe", "debug-echo-a19705", false},
+		"another prefix":  {"debug-echo-8120fe", "debug", false},
+		"no hexadecimals": {"debug-echo-camera", "debug-echo", false},
+		"short":           {"echo", "", false},
+	} {
+		require.Equal(t, c.want, akriv0.NamesConflict(c.a, c.b), name)
+		require.Equal(t, c.want, akriv0.NamesConflict(c.b, c.a), name)
+	}
+}
+
 func TestSlotHolderRoundTrip(t *testing.T) {
 	for value, want := range map[string]akriv0.SlotHolder{
 		"":                      {},

@@ -160,6 +160,11 @@ func (in *ConfigurationSpec) DeepCopyInto(out *ConfigurationSpec) {
 			(*out)[key] = val
 		}
 	}
+	if in.AllowedNamespaces != nil {
+		in, out := &in.AllowedNamespaces, &out.AllowedNamespaces
+		*out = make([]string, len(*in))
+		copy(*out, *in)
+	}
 	if in.Malformed != nil {
 		in, out := &in.Malformed, &out.Malformed
 		*out = make([]string, len(*in))

@@ -15,8 +15,29 @@ import (
 // sigs.k8s.io/json and of the API server: it continues after a wrong type, and errors of quantities
 // have a path.
 type decoder struct {
-	errs    field.ErrorList
+	errs    problems
 	unknown []unknownField
+}
+
+const (
+	// maxProblems limits the problems in a response.
+	maxProblems = 50
+	// maxUnknown limits the unknown fields that are looked up in the cluster's schema.
+	maxUnknown = 1000
+)
+
+// problems are the first problems of a spec and the number of the others.
+type problems struct {
+	first   field.ErrorList
+	omitted int
+}
+
+func (p *problems) add(err *field.Error) {
+	if len(p.first) < maxProblems {
+		p.first = append(p.first, err)
+	} else {
+		p.omitted++
+	}
 }
 
 // unknownField is a field that the compiled API types do not have.
@@ -64,6 +85,10 @@ func (d *decoder) decodeStruct(path *field.Path, value any, target reflect.Value
 	for _, name := range slices.Sorted(maps.Keys(object)) {
 		if index, ok := indexes[name]; ok {
 			d.decode(path.Child(name), object[name], target.FieldByIndex(index))
+			continue
+		}
+		if len(d.unknown) == maxUnknown {
+			d.errs.omitted++
 			continue
 		}
 		d.unknown = append(d.unknown, unknownField{path.Child(name), target.Type(), name})
@@ -132,12 +157,12 @@ func (d *decoder) decodeScalar(path *field.Path, value any, target reflect.Value
 	case reflect.Int, reflect.Int32, reflect.Int64:
 		d.typeError(path, value, "an integer")
 	default:
-		d.errs = append(d.errs, field.Invalid(path, printable(value), err.Error()))
+		d.errs.add(field.Invalid(path, printable(value), err.Error()))
 	}
 }
 
 func (d *decoder) typeError(path *field.Path, value any, expected string) {
-	d.errs = append(d.errs, field.Invalid(path, printable(value), "must be "+expected))
+	d.errs.add(field.Invalid(path, printable(value), "must be "+expected))
 }
 
 // printable returns the value as an error prints it. Objects and lists are omitted.

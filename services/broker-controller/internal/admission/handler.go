@@ -1,9 +1,11 @@
 package admission
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
 	"net/http"
+	"time"
 
 	"go.uber.org/zap"
 	admissionv1 "k8s.io/api/admission/v1"
@@ -16,12 +18,27 @@ const (
 	// maxReviewBytes is more than an API server sends: two versions of an object, at most 3 MiB
 	// each.
 	maxReviewBytes = 8 << 20
+	// maxReviews limits the memory that concurrent reviews use.
+	maxReviews = 4
+	// reviewTimeout is less than the API server waits, so that the user gets the reason.
+	reviewTimeout = 8 * time.Second
 )
 
 // Handler serves Path. onReview is called after each review.
 func Handler(reviewer Reviewer, log *zap.Logger, onReview func(allowed bool)) http.Handler {
+	slots := make(chan struct{}, maxReviews)
 	mux := http.NewServeMux()
 	mux.HandleFunc("POST "+Path, func(w http.ResponseWriter, r *http.Request) {
+		ctx, cancel := context.WithTimeout(r.Context(), reviewTimeout)
+		defer cancel()
+		select {
+		case slots <- struct{}{}:
+			defer func() { <-slots }()
+		case <-ctx.Done():
+			http.Error(w, "too many concurrent reviews", http.StatusTooManyRequests)
+			return
+		}
+		r = r.WithContext(ctx)
 		var review admissionv1.AdmissionReview
 		if err := json.NewDecoder(http.MaxBytesReader(w, r.Body, maxReviewBytes)).Decode(&review); err != nil {
 			http.Error(w, fmt.Sprintf("decode AdmissionReview: %v", err), http.StatusBadRequest)

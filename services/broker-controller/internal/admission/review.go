@@ -27,7 +27,13 @@ type Schema interface {
 }
 
 // Reviewer reviews Configurations.
-type Reviewer struct{ Schema Schema }
+type Reviewer struct {
+	Schema Schema
+	// Authorizer checks the rights of authors, if it is not nil.
+	Authorizer Authorizer
+	// Others returns the Configurations of the cluster with which a new one must not conflict.
+	Others func() []*akriv0.Configuration
+}
 
 // Review answers one request of the API server.
 func (r Reviewer) Review(ctx context.Context, request *admissionv1.AdmissionRequest) *admissionv1.AdmissionResponse {
@@ -39,18 +45,45 @@ func (r Reviewer) Review(ctx context.Context, request *admissionv1.AdmissionRequ
 	if err != nil {
 		return refused(request, field.ErrorList{field.Invalid(field.NewPath("object"), field.OmitValueType{}, err.Error())})
 	}
+	var old map[string]any
 	if request.Operation == admissionv1.Update {
 		// An old object that cannot be decoded counts as different.
-		if old, err := decodeObject(request.OldObject); deleting(object) || err == nil && reflect.DeepEqual(old["spec"], object["spec"]) {
+		if old, err = decodeObject(request.OldObject); deleting(object) || err == nil && reflect.DeepEqual(old["spec"], object["spec"]) {
 			return allowed
 		}
 	}
-	errs, warnings := r.validate(ctx, request.Name, object)
+	spec, errs, warnings := r.validate(ctx, request.Name, object)
+	if request.Operation == admissionv1.Create {
+		errs = append(errs, r.nameConflict(request.Name)...)
+	}
 	if len(errs) > 0 {
 		return refused(request, errs)
 	}
+	if response := r.authorize(ctx, request, requiredRights(request.Namespace, old, object, spec)); response != nil {
+		return response
+	}
 	allowed.Warnings = warnings
 	return allowed
+}
+
+// nameConflict returns an error if the Configuration has the name of an Instance of another one, or
+// if another one has a name of its Instances.
+func (r Reviewer) nameConflict(name string) field.ErrorList {
+	if r.Others == nil {
+		return nil
+	}
+	path := field.NewPath("metadata", "name")
+	for _, other := range r.Others() {
+		const consequence = "both would have the same resource under akri.sh/; choose another name"
+		key := other.Namespace + "/" + other.Name
+		switch {
+		case akriv0.NamedLikeInstance(name, other.Name):
+			return field.ErrorList{field.Forbidden(path, fmt.Sprintf("is a name of Instances of Configuration %s; %s", key, consequence))}
+		case akriv0.NamedLikeInstance(other.Name, name):
+			return field.ErrorList{field.Forbidden(path, fmt.Sprintf("Configuration %s has a name of Instances of this one; %s", key, consequence))}
+		}
+	}
+	return nil
 }
 
 // Problems returns the problems for which Review refuses a Configuration in JSON. The messages are
@@ -64,7 +97,7 @@ func (r Reviewer) Problems(ctx context.Context, configuration []byte) ([]string,
 	if err != nil {
 		return nil, fmt.Errorf("decode: %w", err)
 	}
-	errs, _ := r.validate(ctx, name, object)
+	_, errs, _ := r.validate(ctx, name, object)
 	return messages(errs), nil
 }
 
@@ -96,25 +129,30 @@ func deleting(object map[string]any) bool {
 	return ok && metadata["deletionTimestamp"] != nil
 }
 
-func (r Reviewer) validate(ctx context.Context, name string, object map[string]any) (field.ErrorList, []string) {
-	path := field.NewPath("spec")
-	var spec akriv0.ConfigurationSpec
+func (r Reviewer) validate(
+	ctx context.Context, name string, object map[string]any,
+) (*akriv0.ConfigurationSpec, field.ErrorList, []string) {
+	path, spec := field.NewPath("spec"), &akriv0.ConfigurationSpec{}
 	var d decoder
-	d.decode(path, object["spec"], reflect.ValueOf(&spec).Elem())
+	d.decode(path, object["spec"], reflect.ValueOf(spec).Elem())
 	errs, warnings := d.errs, []string(nil)
 	for _, unknown := range d.unknown {
 		err, warning := r.checkUnknown(ctx, unknown)
 		if err != nil {
-			errs = append(errs, err)
+			errs.add(err)
 		}
-		if warning != "" {
+		if warning != "" && len(warnings) < maxProblems {
 			warnings = append(warnings, warning)
 		}
 	}
 	v := &validator{}
 	v.name(name)
-	v.spec(path, &spec)
-	return firstPerField(append(errs, v.errs...)), append(warnings, v.warnings...)
+	v.spec(path, spec)
+	all := firstPerField(append(errs.first, v.errs.first...))
+	if omitted := errs.omitted + v.errs.omitted; omitted > 0 {
+		all = append(all, field.Invalid(path, field.OmitValueType{}, fmt.Sprintf("has %d more problems", omitted)))
+	}
+	return spec, all, append(warnings, v.warnings...)
 }
 
 // firstPerField returns the first error of each field. The validator sees the zero value of fields

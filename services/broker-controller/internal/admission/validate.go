@@ -23,11 +23,11 @@ const (
 
 // validator collects the errors of a decoded spec.
 type validator struct {
-	errs     field.ErrorList
+	errs     problems
 	warnings []string
 }
 
-func (v *validator) refuse(err *field.Error) { v.errs = append(v.errs, err) }
+func (v *validator) refuse(err *field.Error) { v.errs.add(err) }
 
 func (v *validator) warn(path *field.Path, format string, arguments ...any) {
 	v.warnings = append(v.warnings, path.String()+": "+fmt.Sprintf(format, arguments...))
@@ -105,14 +105,14 @@ func (v *validator) pod(path *field.Path, spec *corev1.PodSpec, capacity int64) 
 	if spec.Resources != nil {
 		v.podResources(path.Child("resources"), spec.Resources)
 	}
-	usesDevice, errsBefore := false, len(v.errs)
+	usesDevice, errsBefore := false, len(v.errs.first)
 	for i := range spec.InitContainers {
 		usesDevice = v.container(path.Child("initContainers").Index(i), &spec.InitContainers[i], capacity) || usesDevice
 	}
 	for i := range spec.Containers {
 		usesDevice = v.container(path.Child("containers").Index(i), &spec.Containers[i], capacity) || usesDevice
 	}
-	if !usesDevice && errsBefore == len(v.errs) && len(spec.Containers) > 0 {
+	if !usesDevice && errsBefore == len(v.errs.first) && len(spec.Containers) > 0 {
 		v.warn(path.Child("containers"), "no container has %s in resources.limits, so the broker gets no device", render.Placeholder)
 	}
 }

@@ -6,11 +6,13 @@ package webhook
 import (
 	"context"
 	"crypto/tls"
+	"crypto/x509"
 	"errors"
 	"fmt"
 	"net"
 	"net/http"
 	"net/url"
+	"os"
 	"sync/atomic"
 	"time"
 
@@ -26,7 +28,8 @@ import (
 )
 
 const (
-	readTimeout     = 10 * time.Second
+	readTimeout     = 5 * time.Second
+	maxHeaderBytes  = 16 << 10
 	shutdownTimeout = 3 * time.Second
 	// shutdownDelay is how long the server accepts requests after ctx has ended, until the Service
 	// routes to other replicas only.
@@ -57,6 +60,8 @@ type Options struct {
 	Secret string
 	// MakeCertificate makes the replicas create and renew the certificate.
 	MakeCertificate bool
+	// ClientCA is the file with the CA certificates of API servers. Empty: any client is served.
+	ClientCA string
 	// URL replaces the Service as the address that the API server calls.
 	URL     string
 	Handler http.Handler
@@ -171,10 +176,48 @@ func (w *Webhook) getCertificate(*tls.ClientHelloInfo) (*tls.Certificate, error)
 	return nil, errNoCertificate
 }
 
+// configForClient reads the CA certificates of clients for each connection, because they can
+// change. A nil configuration is the one of the server.
+func (w *Webhook) configForClient(*tls.ClientHelloInfo) (*tls.Config, error) {
+	if w.ClientCA == "" {
+		return nil, nil //nolint:nilnil // see above
+	}
+	bundle, err := os.ReadFile(w.ClientCA)
+	if err != nil {
+		return nil, fmt.Errorf("read CA certificates of clients: %w", err)
+	}
+	clients := x509.NewCertPool()
+	if !clients.AppendCertsFromPEM(bundle) {
+		return nil, fmt.Errorf("%s: no CA certificate", w.ClientCA)
+	}
+	return &tls.Config{
+		MinVersion: tls.VersionTLS12, GetCertificate: w.getCertificate, NextProtos: []string{"h2", "http/1.1"},
+		ClientAuth: tls.VerifyClientCertIfGiven, ClientCAs: clients,
+	}, nil
+}
+
+// verifyClient refuses reviews of clients without a certificate. Other requests, such as the probe
+// of the leader, do nothing.
+func (w *Webhook) verifyClient(next http.Handler) http.Handler {
+	if w.ClientCA == "" {
+		return next
+	}
+	return http.HandlerFunc(func(response http.ResponseWriter, request *http.Request) {
+		if request.Method == http.MethodPost && len(request.TLS.VerifiedChains) == 0 {
+			w.Log.Info("request without a client certificate refused", zap.String("client", request.RemoteAddr))
+			http.Error(response, "a client certificate is required", http.StatusForbidden)
+			return
+		}
+		next.ServeHTTP(response, request)
+	})
+}
+
 func (w *Webhook) serve(ctx context.Context, listener net.Listener) error {
 	server := &http.Server{
-		Handler: w.Handler, ReadTimeout: readTimeout, ErrorLog: zap.NewStdLog(w.Log),
-		TLSConfig: &tls.Config{MinVersion: tls.VersionTLS12, GetCertificate: w.getCertificate},
+		Handler: w.verifyClient(w.Handler), ReadTimeout: readTimeout, ErrorLog: zap.NewStdLog(w.Log),
+		MaxHeaderBytes: maxHeaderBytes, TLSConfig: &tls.Config{
+			MinVersion: tls.VersionTLS12, GetCertificate: w.getCertificate, GetConfigForClient: w.configForClient,
+		},
 	}
 	served := make(chan error, 1)
 	go func() { served <- server.ServeTLS(listener, "", "") }()

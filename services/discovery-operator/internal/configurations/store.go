@@ -23,7 +23,9 @@ type Store struct {
 	mu       sync.Mutex
 	received chan struct{} // closed after the first snapshot
 	byKey    byKey
-	byName   map[string]byKey
+	// byName has the Configurations by the prefix of their Instances' names, and those that are
+	// named like an Instance also by the prefix of that name.
+	byName map[string]byKey
 }
 
 type byKey = map[string]*configurationv1.Configuration
@@ -53,15 +55,30 @@ func (s *Store) Keys() []string {
 	return slices.Collect(maps.Keys(s.byKey))
 }
 
-// WithNameOf returns the Configurations whose Instances have the same names as those of a
-// Configuration with the name. Extended resources have no namespace, so they compete for the names.
+// WithNameOf returns the Configurations that compete with a Configuration of the name for extended
+// resources, which have no namespace: their Instances have the same names, or one of them is named
+// like an Instance of the other.
 func (s *Store) WithNameOf(name string) []*configurationv1.Configuration {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return slices.Collect(maps.Values(s.byName[instancePrefix(name)]))
+	found := byKey{}
+	for _, prefix := range prefixes(name) {
+		maps.Copy(found, s.byName[prefix])
+	}
+	maps.DeleteFunc(found, func(_ string, other *configurationv1.Configuration) bool {
+		return !akriv0.NamesConflict(name, other.GetName())
+	})
+	return slices.Collect(maps.Values(found))
 }
 
-func instancePrefix(configuration string) string { return akriv0.InstanceName(configuration, "") }
+// prefixes returns the keys of byName for a Configuration.
+func prefixes(name string) []string {
+	own := akriv0.InstanceName(name, "")
+	if prefix := akriv0.InstancePrefix(name); prefix != "" {
+		return []string{own, prefix}
+	}
+	return []string{own}
+}
 
 // replace replaces all Configurations.
 func (s *Store) replace(all []*configurationv1.Configuration) {
@@ -88,11 +105,12 @@ func (s *Store) put(configuration *configurationv1.Configuration) {
 	s.mu.Lock()
 	changed := !proto.Equal(s.byKey[key], configuration)
 	s.byKey[key] = configuration
-	name := instancePrefix(configuration.GetName())
-	if s.byName[name] == nil {
-		s.byName[name] = byKey{}
+	for _, prefix := range prefixes(configuration.GetName()) {
+		if s.byName[prefix] == nil {
+			s.byName[prefix] = byKey{}
+		}
+		s.byName[prefix][key] = configuration
 	}
-	s.byName[name][key] = configuration
 	s.mu.Unlock()
 	if changed {
 		s.onChange(key)
@@ -103,10 +121,11 @@ func (s *Store) remove(key string) {
 	s.mu.Lock()
 	configuration := s.byKey[key]
 	delete(s.byKey, key)
-	name := instancePrefix(configuration.GetName())
-	delete(s.byName[name], key)
-	if len(s.byName[name]) == 0 {
-		delete(s.byName, name)
+	for _, prefix := range prefixes(configuration.GetName()) {
+		delete(s.byName[prefix], key)
+		if len(s.byName[prefix]) == 0 {
+			delete(s.byName, prefix)
+		}
 	}
 	s.mu.Unlock()
 	s.onChange(key)

@@ -77,12 +77,12 @@ func Build(input Input) *Entry {
 	return entry
 }
 
-// BuildNameTaken returns the Entry of a Configuration whose name an older Configuration of another
-// namespace has. It has no devices.
+// BuildNameTaken returns the Entry of a Configuration whose name conflicts with that of an older
+// one. It has no devices.
 func BuildNameTaken(configuration, owner *configurationv1.Configuration) *Entry {
 	entry := newEntry(configuration, true)
 	entry.Report.Answered = true
-	entry.Report.Problems = []*instancev1.Problem{nameTaken(owner)}
+	entry.Report.Problems = []*instancev1.Problem{nameTaken(configuration, owner)}
 	return entry
 }
 

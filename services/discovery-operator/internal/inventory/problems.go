@@ -73,10 +73,17 @@ func notRegistered(input Input) *instancev1.Problem {
 	return &instancev1.Problem{Reason: akriv0.ReasonHandlerNotRegistered, Message: message}
 }
 
-func nameTaken(owner *configurationv1.Configuration) *instancev1.Problem {
+func nameTaken(configuration, owner *configurationv1.Configuration) *instancev1.Problem {
+	relation := "the same name"
+	switch {
+	case akriv0.NamedLikeInstance(configuration.GetName(), owner.GetName()):
+		relation = "Instances with this name"
+	case akriv0.NamedLikeInstance(owner.GetName(), configuration.GetName()):
+		relation = "a name of Instances of this one"
+	}
 	return &instancev1.Problem{
 		Reason: akriv0.ReasonNameTaken,
-		Message: fmt.Sprintf("the older Configuration %s/%s has the same name and names under akri.sh/ are cluster-wide; "+
-			"choose another name", owner.GetNamespace(), owner.GetName()),
+		Message: fmt.Sprintf("the older Configuration %s/%s has %s and names under akri.sh/ are cluster-wide; "+
+			"choose another name", owner.GetNamespace(), owner.GetName(), relation),
 	}
 }

@@ -42,8 +42,7 @@ spec:
             {{- include "akri.env" $ | nindent 12 }}
             {{- include "akri.nodeName" $ | nindent 12 }}
             {{- with .metricsPort }}
-            - name: AKRI_ADMIN_ADDRESS
-              value: {{ printf ":%v" . | quote }}
+            {{- include "akri.adminAddress" (list $ .) | trim | nindent 12 }}
             {{- end }}
             {{- if $.Values.useNetworkConnection }}
             - name: POD_IP
@@ -132,4 +131,21 @@ handlers: [/var/lib/akri, {{ $host.handlers | default "/var/lib/akri" }}]
 # A restarted kubelet lists its Pods completely once the list contains this Pod.
 - name: {{ . }}
   value: $(POD_NAMESPACE)/$(POD_NAME)
+{{- end }}
+
+{{/* The address of /metrics and of the probes: list of context and port. A Pod on the host network
+     has the addresses of all networks of the node, also of the network of the devices. */}}
+{{- define "akri.adminAddress" -}}
+{{- $values := (index . 0).Values }}
+{{- $host := "" }}
+{{- if $values.hostNetwork }}
+{{- $host = get (dict "node" "[$(HOST_IP)]" "loopback" "127.0.0.1" "all" "") $values.metricsAddress }}
+{{- end }}
+{{- if contains "HOST_IP" $host }}
+- name: HOST_IP
+  valueFrom:
+    fieldRef: {fieldPath: status.hostIP}
+{{- end }}
+- name: AKRI_ADMIN_ADDRESS
+  value: {{ printf "%s:%v" $host (index . 1) | quote }}
 {{- end }}

@@ -131,12 +131,14 @@ resources: {{- toYaml .Values.resources | nindent 2 }}
 
 {{/* The probes of a long-running service, on its admin port. */}}
 {{- define "akri.probes" -}}
+{{- $host := "" -}}
+{{- if and .Values.hostNetwork (eq .Values.metricsAddress "loopback") }}{{ $host = ", host: 127.0.0.1" }}{{ end -}}
 livenessProbe:
-  httpGet: {path: /healthz, port: metrics}
+  httpGet: {path: /healthz, port: metrics{{ $host }}}
   periodSeconds: 10
   timeoutSeconds: 5
 readinessProbe:
-  httpGet: {path: /readyz, port: metrics}
+  httpGet: {path: /readyz, port: metrics{{ $host }}}
   periodSeconds: 2
   timeoutSeconds: 2
 {{- end }}

@@ -1,0 +1,75 @@
+package charts_test
+
+import (
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+// TestAllowedNamespaces checks the ValidatingAdmissionPolicy with the data that broker-controller
+// publishes for a Configuration debug.echo in the namespace prod with allowedNamespaces [tenant].
+func TestAllowedNamespaces(t *testing.T) {
+	config := kubeconfig(t)
+	kubectl := func(arguments ...string) (string, error) {
+		return run(t, "kubectl", append(arguments, "--kubeconfig", config)...)
+	}
+	manifests, err := render(t, "--namespace", "policies", "--show-only", "charts/broker-controller/templates/allowednamespaces.yaml")
+	require.NoError(t, err)
+	file := filepath.Join(t.TempDir(), "policy.yaml")
+	require.NoError(t, os.WriteFile(file, []byte(manifests), 0o600))
+	for _, namespace := range []string{"policies", "prod", "tenant", "other"} {
+		_, err = kubectl("create", "namespace", namespace)
+		require.NoError(t, err)
+	}
+	_, err = kubectl("apply", "-f", file)
+	require.NoError(t, err)
+	defer func() {
+		_, err := kubectl("delete", "-f", file)
+		require.NoError(t, err)
+	}()
+	create := func(namespace, pod string) error {
+		file := filepath.Join(t.TempDir(), "pod.yaml")
+		text := "{apiVersion: v1, kind: Pod, metadata: {name: pod, namespace: " + namespace + "}, spec: {" + pod + "}}"
+		require.NoError(t, os.WriteFile(file, []byte(text), 0o600))
+		_, err := kubectl("create", "--dry-run=server", "-f", file)
+		return err
+	}
+	requests := func(resource string) string {
+		return `containers: [{name: a, image: a}, {name: b, image: b, resources: {limits: {cpu: 1, akri.sh/` + resource + `: 1}}}]`
+	}
+	require.NoError(t, create("other", requests("debug-echo-8120fe")), "without data nothing is restricted")
+
+	_, err = kubectl("patch", "configmap", "akri-allowed-namespaces", "-n", "policies", "--patch", `{"data": {"debug-echo-": "prod tenant"}}`)
+	require.NoError(t, err)
+	require.EventuallyWithT(t, func(c *assert.CollectT) {
+		require.ErrorContains(c, create("other", requests("debug-echo-8120fe")), `Pods of namespace "other" may not use akri.sh/debug-echo-8120fe; `+
+			`an author of its Configuration can add the namespace to spec.allowedNamespaces`)
+	}, time.Minute, 100*time.Millisecond)
+	initContainer := `initContainers: [{name: i, image: a, resources: {limits: {akri.sh/debug-echo-8120fe: 1}}}], containers: [{name: a, image: a}]`
+	for name, c := range map[string]struct {
+		namespace, pod string
+		refused        bool
+	}{
+		"Configuration":                     {"other", requests("debug.echo"), true},
+		"init container":                    {"other", initContainer, true},
+		"own namespace":                     {"prod", requests("debug-echo-8120fe"), false},
+		"allowed namespace":                 {"tenant", initContainer, false},
+		"longer name":                       {"other", requests("debug-echo-8120fe0"), false},
+		"Instance of another Configuration": {"other", requests("echo-8120fe"), false},
+		"Configuration with a longer name":  {"other", requests("debug-echo-camera"), false},
+		"short name":                        {"other", requests("a"), false},
+		"resource of another vendor":        {"other", `containers: [{name: a, image: a, resources: {limits: {example.com/debug-echo: 1}}}]`, false},
+		"no resources":                      {"other", `containers: [{name: a, image: a}]`, false},
+	} {
+		err := create(c.namespace, c.pod)
+		if c.refused {
+			require.ErrorContains(t, err, "may not use akri.sh/debug", name)
+		} else {
+			require.NoError(t, err, name)
+		}
+	}
+}
