@@ -3,7 +3,8 @@
      context      The context of the sub-chart.
      name         Name of the DaemonSet; by default akri.name.
      metricsPort  Port of /metrics and of the probes; by default 8080.
-     directories  Directories of the node to mount: handlers, mesh, kubelet.
+     directories  Directories of the node to mount: handlers, mesh, kubelet; and mounts, the file with
+                  the node's mounts.
      callers      Prefixes of the environment variables of the components that call instance-writer.
      env, volumeMounts, volumes   YAML lists to append, or nothing. */}}
 {{- define "akri.daemonSet" -}}
@@ -91,6 +92,9 @@ spec:
 - {name: device-plugins, mountPath: /var/lib/kubelet/device-plugins}
 - {name: pod-resources, mountPath: /var/lib/kubelet/pod-resources}
 {{- end }}
+{{- if has "mounts" . }}
+- {name: mounts, mountPath: /host/mountinfo, readOnly: true}
+{{- end }}
 {{- end }}
 
 {{/* The volumes of directories of the node: dict of context and directories. */}}
@@ -115,6 +119,25 @@ spec:
     path: {{ $host.kubelet | default "/var/lib/kubelet" }}/{{ . }}
     type: Directory
 {{- end }}
+{{- end }}
+{{- if has "mounts" .directories }}
+# The mounts of the node, because its disks must not be devices. A container sees only its own.
+- name: mounts
+  hostPath:
+    path: /proc/1/mountinfo
+    type: File
+{{- end }}
+{{- end }}
+
+{{/* What devices may use: list of context and prefix of the environment variables of
+     discovery-operator. */}}
+{{- define "akri.deviceEnv" -}}
+{{- $prefix := index . 1 -}}
+- name: AKRI_{{ $prefix }}HOST_MOUNTS
+  value: /host/mountinfo
+{{- with ((index . 0).Values.global).allowHostPaths }}
+- name: AKRI_{{ $prefix }}ALLOW_HOST_PATHS
+  value: {{ join "," . | quote }}
 {{- end }}
 {{- end }}
 

@@ -29,12 +29,15 @@
 - name: opcua
   agent: true
   section: opcua
+  env:
+    - {name: AKRI_ALLOW_NETWORKS, value: allowNetworks}
 - name: onvif
   agent: true
   section: onvif
   hostNetwork: true
   env:
     - {name: AKRI_INTERFACES, value: interfaces}
+    - {name: AKRI_ALLOW_NETWORKS, value: allowNetworks}
 {{- end }}
 
 {{/* The ServiceAccount and DaemonSet of a Discovery Handler. Empty if the agent runs the handler. */}}
