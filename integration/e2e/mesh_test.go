@@ -56,6 +56,8 @@ func TestMesh(t *testing.T) {
 		{"a node gets the properties of its handlers", propertiesOfOwnHandlers},
 		{"callers of instance-writer are identified", strangers},
 		{"certificates are renewed", rotatedCertificates},
+		{"hostile handler", hostileHandler},
+		{"disk that the node uses", diskInUse},
 		{"sample of USB cameras", cameraSample},
 		{"sample of USB serial adapters", serialSample},
 		{"sample of OPC UA servers", opcuaSample},
