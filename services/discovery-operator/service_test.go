@@ -259,6 +259,24 @@ func TestNameTaken(t *testing.T) {
 	require.Empty(t, h.reported(other, true, "x").GetProblems())
 }
 
+// Finding 7: a Configuration cannot claim the resource of an Instance by its name. The older one
+// has devices, whichever it is.
+func TestNameOfAnInstance(t *testing.T) {
+	h := newHarness(t, forever)
+	startHandler(t, h, "d", "x")
+	h.start()
+	owner := h.apply("z", "debug.echo", "foo", "d")
+	h.reported(owner, true, "x")
+	clash := h.apply("a", "debug-echo-8120fe", "foo", "d")
+	require.Contains(t, h.problem(clash, akriv0.ReasonNameTaken).GetMessage(), "the older Configuration "+owner)
+	h.reported(clash, true)
+	h.reported(h.apply("a", "debug-echo-8120fg", "foo", "d"), true, "x")
+	h.remove(owner)
+	require.Empty(t, h.reported(clash, true, "x").GetProblems())
+	owner = h.apply("z", "debug.echo", "foo", "d")
+	require.Contains(t, h.problem(owner, akriv0.ReasonNameTaken).GetMessage(), "the older Configuration "+clash)
+}
+
 // The node is served without the instance-writer. A new stream starts with the newest state.
 func TestInstanceWriterDown(t *testing.T) {
 	h := newHarness(t, forever)

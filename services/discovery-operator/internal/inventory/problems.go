@@ -76,7 +76,7 @@ func notRegistered(input Input) *instancev1.Problem {
 func nameTaken(owner *configurationv1.Configuration) *instancev1.Problem {
 	return &instancev1.Problem{
 		Reason: akriv0.ReasonNameTaken,
-		Message: fmt.Sprintf("the older Configuration %s/%s has the same name and names under akri.sh/ are cluster-wide; "+
-			"choose another name", owner.GetNamespace(), owner.GetName()),
+		Message: fmt.Sprintf("the older Configuration %s/%s has the same name, or one name may be that of an "+
+			"Instance of the other, and names under akri.sh/ are cluster-wide; choose another name", owner.GetNamespace(), owner.GetName()),
 	}
 }
