@@ -45,7 +45,7 @@ func agent() form {
 	return form{
 		values: []string{"global.agent.enabled=true"},
 		handlers: []string{"opcua.discovery.enabled=true", "onvif.discovery.enabled=true",
-			"global.agent.handlers={udev,debug-echo,opcua,onvif}", "agent.hostNetwork=true", "instance-writer.networkPolicy.enabled=false"},
+			"global.agent.handlers={udev,debug-echo,opcua,onvif}", "agent.hostNetwork=true", "global.networkPolicy.enabled=false"},
 		services: []string{"agent"},
 		swapped:  []string{"agent"},
 		host:     "akri-agent-daemonset", hostService: "agent",

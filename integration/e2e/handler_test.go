@@ -53,15 +53,21 @@ func (h *listHandler) send(devices ...*discoveryv0.Device) { h.updates <- device
 // handle runs and registers a handler on the node until the test ends.
 func handle(t *testing.T, node cluster.Node, name string, devices ...*discoveryv0.Device) *listHandler {
 	t.Helper()
+	return handleAt(t, node, name, name, devices...)
+}
+
+// handleAt runs and registers a handler whose socket has another name.
+func handleAt(t *testing.T, node cluster.Node, name, socket string, devices ...*discoveryv0.Device) *listHandler {
+	t.Helper()
 	handler := &listHandler{devices: devices, updates: make(chan []*discoveryv0.Device)}
-	listener, err := net.Listen("unix", filepath.Join(node.AkriDir(), name+".sock"))
+	listener, err := net.Listen("unix", filepath.Join(node.AkriDir(), socket+".sock"))
 	require.NoError(t, err)
 	server := grpc.NewServer()
 	discoveryv0.RegisterDiscoveryHandlerServer(server, handler)
 	go func() { _ = server.Serve(listener) }()
 	t.Cleanup(server.Stop)
 	require.NoError(t, register(t, node, &discoveryv0.RegisterDiscoveryHandlerRequest{
-		Name: name, Endpoint: "/var/lib/akri/" + name + ".sock", EndpointType: discoveryv0.RegisterDiscoveryHandlerRequest_UDS, Shared: true,
+		Name: name, Endpoint: "/var/lib/akri/" + socket + ".sock", EndpointType: discoveryv0.RegisterDiscoveryHandlerRequest_UDS, Shared: true,
 	}))
 	return handler
 }

@@ -57,6 +57,8 @@ func TestMesh(t *testing.T) {
 		{"a tenant gets no more than it has", tenants},
 		{"callers of instance-writer are identified", untrustedCallers},
 		{"certificates are renewed", rotatedCertificates},
+		{"hostile handler", hostileHandler},
+		{"disk that the node uses", diskInUse},
 		{"sample of USB cameras", cameraSample},
 		{"sample of USB serial adapters", serialSample},
 		{"sample of OPC UA servers", opcuaSample},

@@ -60,7 +60,7 @@ func newHarness(t *testing.T, grace time.Duration) *harness {
 	h.config = operator.Config{
 		Socket:    "unix://" + filepath.Join(t.TempDir(), "o.sock"),
 		Registrar: rpctest.Serve(t, h.registrar.register), InstanceWriter: rpctest.Serve(t, h.writer.register),
-		NodeName: node, HandlerGrace: grace,
+		NodeName: node, HandlerGrace: grace, MaxDevices: 1000,
 	}
 	return h
 }

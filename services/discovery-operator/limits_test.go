@@ -130,7 +130,7 @@ func TestLastOfManyListsIsUsed(t *testing.T) {
 
 func TestDeviceLimit(t *testing.T) {
 	h := newHarness(t, forever)
-	const limit = 10_000
+	const limit = 1_000
 	handlerFunc(func(stream grpc.ServerStreamingServer[discoveryv0.DiscoverResponse]) error {
 		list := make([]*discoveryv0.Device, limit+1)
 		for i := range list {
@@ -147,7 +147,7 @@ func TestDeviceLimit(t *testing.T) {
 	key := h.apply(h.namespace, "many", "many", "d")
 	good := h.apply(h.namespace, "good", "foo", "d")
 	h.reported(good, true, "x")
-	require.Contains(t, h.problem(key, akriv0.ReasonInvalidDevice).GetMessage(), "10001 devices: only the first 10000 by id are used")
+	require.Contains(t, h.problem(key, akriv0.ReasonInvalidDevice).GetMessage(), "1001 devices: 1 are refused, because --max-devices is 1000")
 	reports := h.writer.reportsOf(key)
 	report := reports[len(reports)-1]
 	require.True(t, report.GetComplete())

@@ -20,6 +20,7 @@ import (
 	discoveryv1 "akri.sh/proto/akri/discovery/v1"
 	"akri.sh/services/discovery-operator/internal/configurations"
 	"akri.sh/services/discovery-operator/internal/coordinator"
+	"akri.sh/services/discovery-operator/internal/devicenodes"
 	"akri.sh/services/discovery-operator/internal/discovery"
 	"akri.sh/services/discovery-operator/internal/inventory"
 	"akri.sh/services/discovery-operator/internal/report"
@@ -35,11 +36,17 @@ type Config struct {
 	NodeName            string        `help:"Name of this node." env:"AKRI_NODE_NAME,AGENT_NODE_NAME" placeholder:"NAME"`
 	HandlerGrace        time.Duration `help:"Time that devices are kept without a handler that can be reached." default:"5m"`
 
-	AllowHostPaths  []string `help:"Dangerous host paths that devices may use, with all paths below them." placeholder:"PATH"`
+	MaxDevices      int      `help:"Maximum number of devices of one handler endpoint for one Configuration." default:"1000"`
+	AllowHostPaths  []string `help:"Host paths that devices may mount or use as device nodes, with all paths below them." placeholder:"PATH"`
 	AllowProperties []string `help:"Dangerous names that properties of devices may have, such as LD_PRELOAD." placeholder:"NAME"`
+	HostMounts      string   `help:"File with the mounts of the node, as of its first process. Disks of these mounts are not offered." default:"/proc/1/mountinfo" placeholder:"FILE"`
 
 	// ProbeInterval is the time between two probes of a connection to a handler, for tests.
 	ProbeInterval time.Duration `kong:"-"`
+	// DiskInterval is the time after which the use of disks is examined again, for tests.
+	DiskInterval time.Duration `kong:"-"`
+	// Sys replaces /sys in tests.
+	Sys string `kong:"-"`
 	// Dial replaces connections to handlers in tests.
 	Dial discovery.Dialer `kong:"-"`
 }
@@ -59,6 +66,9 @@ func New(config Config, env service.Env) (*Service, error) {
 	}
 	if config.HandlerGrace <= 0 {
 		problems = append(problems, fmt.Errorf("--handler-grace %v: must be more than 0", config.HandlerGrace))
+	}
+	if config.MaxDevices < 1 {
+		problems = append(problems, fmt.Errorf("--max-devices %d: must be at least 1", config.MaxDevices))
 	}
 	for _, path := range config.AllowHostPaths {
 		if !filepath.IsAbs(path) {
@@ -111,12 +121,16 @@ func (s *Service) coordinator(
 	return coordinator.New(coordinator.Options{
 		Log: s.env.Log, Metrics: s.env.Metrics, Node: s.config.NodeName, Grace: s.config.HandlerGrace,
 		ProbeInterval:  cmp.Or(s.config.ProbeInterval, discovery.ProbeInterval),
+		DiskInterval:   cmp.Or(s.config.DiskInterval, coordinator.DiskInterval),
 		Dial:           s.config.Dial,
 		Configurations: known, Registrar: registrar, Inventory: devices,
 		Discoverer: &discovery.Discoverer{
 			Log: s.env.Log, Metrics: discovery.NewMetrics(s.env.Metrics), Grace: s.config.HandlerGrace,
-			Policy: inventory.Policy{AllowHostPaths: s.config.AllowHostPaths, AllowProperties: s.config.AllowProperties},
+			Policy: inventory.Policy{
+				MaxDevices: s.config.MaxDevices, AllowHostPaths: s.config.AllowHostPaths, AllowProperties: s.config.AllowProperties,
+			},
 		},
+		Host: devicenodes.Host{Sys: cmp.Or(s.config.Sys, "/sys"), Swaps: "/proc/swaps", Mounts: s.config.HostMounts},
 	})
 }
 

@@ -429,4 +429,5 @@ func TestNewReportsAllProblems(t *testing.T) {
 	_, err := operator.New(operator.Config{}, service.Env{})
 	require.ErrorContains(t, err, "--node-name")
 	require.ErrorContains(t, err, "--handler-grace")
+	require.ErrorContains(t, err, "--max-devices")
 }

@@ -6,6 +6,7 @@ import (
 	"crypto/x509"
 	"errors"
 	"fmt"
+	"net/netip"
 	"os"
 	"time"
 
@@ -13,7 +14,9 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"akri.sh/libs/handler"
+	"akri.sh/libs/handler/address"
 	"akri.sh/libs/service"
+	"akri.sh/services/handler-onvif/internal/cameras"
 	"akri.sh/services/handler-onvif/internal/discovery"
 	"akri.sh/services/handler-onvif/internal/multicast"
 	"akri.sh/services/handler-onvif/internal/soap"
@@ -24,11 +27,13 @@ import (
 type Config struct {
 	handler.Flags
 
-	Interfaces     []string      `help:"Network interfaces with cameras: names or globs, with '!' in front to exclude." default:"!lo,!veth*,!cali*,!lxc*" placeholder:"GLOB"`
-	Interval       time.Duration `help:"Interval of probes, and of checks of each camera." default:"10s"`
-	RequestTimeout time.Duration `help:"Timeout of a request to a camera." default:"3s"`
-	Concurrency    int           `help:"Maximum number of concurrent requests to cameras. The same number applies to endpoints that never answered." default:"32"`
-	TLSCAFile      string        `name:"tls-ca-file" help:"PEM file with the authorities of the certificates of https cameras. Empty: certificates are not verified." placeholder:"FILE"`
+	Interfaces     []string       `help:"Network interfaces with cameras: names or globs, with '!' in front to exclude." default:"!lo,!veth*,!cali*,!lxc*" placeholder:"GLOB"`
+	Interval       time.Duration  `help:"Interval of probes, and of checks of each camera." default:"10s"`
+	RequestTimeout time.Duration  `help:"Timeout of a request to a camera." default:"3s"`
+	Concurrency    int            `help:"Maximum number of concurrent requests to cameras. The same number applies to endpoints that never answered." default:"32"`
+	MaxPerHost     int            `help:"Maximum number of cameras of one host." default:"64"`
+	AllowNetworks  []netip.Prefix `help:"Networks that the addresses of cameras may be in, besides the network of the interface that received them." placeholder:"CIDR"`
+	TLSCAFile      string         `name:"tls-ca-file" help:"PEM file with the authorities of the certificates of https cameras. Empty: certificates are not verified." placeholder:"FILE"`
 }
 
 // Service is the handler.
@@ -51,7 +56,10 @@ func New(config Config, env service.Env) (*Service, error) {
 		Timeout: config.RequestTimeout, Concurrency: config.Concurrency, Authorities: authorities, Observe: metrics.countRequest,
 	}
 	prober := discovery.NewProber(discovery.Options{
-		Interval: config.Interval, Client: soap.NewClient(options), UnverifiedClient: soap.NewClient(options),
+		Options: cameras.Options{
+			Interval: config.Interval, MaxPerHost: config.MaxPerHost, Policy: address.NewPolicy(config.AllowNetworks),
+		},
+		Client: soap.NewClient(options), UnverifiedClient: soap.NewClient(options),
 		Metrics: metrics.Metrics, Log: env.Log,
 	})
 	// Shared, because all nodes of a network find the same cameras.
@@ -73,6 +81,9 @@ func (c Config) validate() error {
 	}
 	if c.Concurrency < 1 {
 		problems = append(problems, fmt.Errorf("--concurrency %d: must be at least 1", c.Concurrency))
+	}
+	if c.MaxPerHost < 1 {
+		problems = append(problems, fmt.Errorf("--max-per-host %d: must be at least 1", c.MaxPerHost))
 	}
 	return errors.Join(problems...)
 }

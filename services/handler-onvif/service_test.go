@@ -25,7 +25,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 func TestServiceRegistersAsShared(t *testing.T) {
 	registration := handlertest.Run(t, func(flags handler.Flags, env service.Env) (*Service, error) {
 		return New(Config{
-			Flags: flags, Interfaces: []string{"none"}, Interval: time.Second, RequestTimeout: time.Second, Concurrency: 1,
+			Flags: flags, Interfaces: []string{"none"}, Interval: time.Second, RequestTimeout: time.Second, Concurrency: 1, MaxPerHost: 1,
 		}, env)
 	})
 	require.Equal(t, "onvif", registration.GetName())

@@ -7,9 +7,11 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"net/netip"
 	"time"
 
 	"akri.sh/libs/handler"
+	"akri.sh/libs/handler/address"
 	"akri.sh/libs/service"
 	"akri.sh/services/handler-opcua/internal/client"
 	"akri.sh/services/handler-opcua/internal/discovery"
@@ -23,6 +25,9 @@ type Config struct {
 	DialTimeout time.Duration `help:"Time limit for connecting to a server." default:"3s"`
 	Timeout     time.Duration `help:"Time limit for a response, connecting included." default:"8s"`
 	Patience    time.Duration `help:"How long the last response of a server that stopped responding counts." default:"30s"`
+
+	MaxPerHost    int            `help:"Maximum number of servers of one host." default:"64"`
+	AllowNetworks []netip.Prefix `help:"Networks that the addresses of servers may be in that a server returns, besides the network of that server." placeholder:"CIDR"`
 }
 
 // New returns the handler. Its Run serves until the context ends.
@@ -33,6 +38,8 @@ func New(config Config, env service.Env) (*handler.Server, error) {
 	options := discovery.Options{
 		Client:     client.Client{DialTimeout: config.DialTimeout, Timeout: config.Timeout},
 		LookUpHost: net.DefaultResolver.LookupHost,
+		Policy:     address.NewPolicy(config.AllowNetworks),
+		MaxPerHost: config.MaxPerHost,
 		Patience:   config.Patience,
 		Observe:    newMetrics(env.Metrics).observe,
 	}
@@ -58,6 +65,9 @@ func (c Config) validate() error {
 	}
 	if c.Patience < 0 {
 		problems = append(problems, fmt.Errorf("--patience %v: must not be negative", c.Patience))
+	}
+	if c.MaxPerHost < 1 {
+		problems = append(problems, fmt.Errorf("--max-per-host %d: must be at least 1", c.MaxPerHost))
 	}
 	return errors.Join(problems...)
 }

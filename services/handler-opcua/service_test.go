@@ -32,13 +32,16 @@ type process struct {
 	metrics      prometheus.Gatherer
 }
 
+// maxPerHost is the limit of servers of one host: all servers of the tests are on loopback.
+const maxPerHost = 8
+
 func run(t *testing.T, patience time.Duration) process {
 	t.Helper()
 	registry := prometheus.NewRegistry()
 	registration := handlertest.Run(t, func(flags handler.Flags, env service.Env) (*handler.Server, error) {
 		env.Metrics = registry
 		return opcua.New(opcua.Config{
-			Flags: flags, Interval: 20 * time.Millisecond, DialTimeout: time.Second, Timeout: time.Second, Patience: patience,
+			Flags: flags, Interval: 20 * time.Millisecond, DialTimeout: time.Second, Timeout: time.Second, Patience: patience, MaxPerHost: maxPerHost,
 		}, env)
 	})
 	return process{registration, registry}
@@ -119,6 +122,27 @@ func TestDiscoveryServerReturnsItsServers(t *testing.T) {
 	require.Equal(t, []string{registered.URL}, ids(t, stream))
 	stream = process.discover(t, details(lds.URL)+"applicationNames: {items: [multicast]}")
 	require.Equal(t, []string{multicast.URL}, ids(t, stream))
+}
+
+// Finding 10: a discovery server cannot make the handler connect to other networks, and a server
+// that announces an address of another network gets the queried host. One host is a limited number
+// of devices.
+func TestHostileServers(t *testing.T) {
+	process := run(t, time.Hour)
+	hostile, self := serve(t, 0), serve(t, 0)
+	self.set(nil, app("self", ua.ApplicationTypeServer, "opc.tcp://203.0.113.9:4840/x"))
+	applications := []*ua.ApplicationDescription{app("hostile", ua.ApplicationTypeDiscoveryServer, hostile.URL),
+		app("foreign", ua.ApplicationTypeServer, "opc.tcp://203.0.113.9:4855/"),
+		app("metadata", ua.ApplicationTypeServer, "opc.tcp://169.254.169.254:80/")}
+	for i := range 2 * maxPerHost {
+		applications = append(applications, app(fmt.Sprint("many", i), ua.ApplicationTypeServer, fmt.Sprintf("opc.tcp://127.0.0.2:%d/", 1000+i)))
+	}
+	hostile.set([]string{"opc.tcp://203.0.113.9:22/"}, applications...)
+	want := []string{strings.TrimSuffix(self.URL, "/") + "/x"}
+	for i := range maxPerHost {
+		want = append(want, fmt.Sprintf("opc.tcp://127.0.0.2:%d/", 1000+i))
+	}
+	require.ElementsMatch(t, want, ids(t, process.discover(t, details(hostile.URL, self.URL))))
 }
 
 func TestBrokenServersHideNoOther(t *testing.T) {

@@ -99,7 +99,7 @@ func TestPluggedDeviceAppearsAndDisappears(t *testing.T) {
 	require.Equal(t, map[string]string{"UDEV_DEVPATH": id, "UDEV_DEVNODE": "/dev/" + name, "KIND": "disk", "STATE": "0"}, found[id].GetProperties())
 	require.Len(t, found[id].GetDeviceSpecs(), 1)
 	spec := found[id].GetDeviceSpecs()[0]
-	require.Equal(t, []string{"/dev/" + name, "/dev/" + name, "rwm"}, []string{spec.GetHostPath(), spec.GetContainerPath(), spec.GetPermissions()})
+	require.Equal(t, []string{"/dev/" + name, "/dev/" + name, "rw"}, []string{spec.GetHostPath(), spec.GetContainerPath(), spec.GetPermissions()})
 	unplug()
 	unplugged := time.Now()
 	devices(t, stream, func(list map[string]*handler.Device) bool { return list[id] == nil })

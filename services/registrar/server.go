@@ -125,6 +125,7 @@ func toProto(handlers []registry.Handler) []*registrarv1.Handler {
 		message := &registrarv1.Handler{
 			Name: handler.Name, Endpoint: handler.Endpoint, EndpointType: registrarv1.EndpointType_ENDPOINT_TYPE_UDS,
 			Shared: handler.Shared, Status: handler.Status, Registration: handler.Registration,
+			Order: handler.Order,
 		}
 		if handler.Network {
 			message.EndpointType = registrarv1.EndpointType_ENDPOINT_TYPE_NETWORK

@@ -139,7 +139,10 @@ type Handler struct {
 	OfflineSince *timestamppb.Timestamp `protobuf:"bytes,6,opt,name=offline_since,json=offlineSince,proto3" json:"offline_since,omitempty"`
 	// Increases each time the handler registers. Clients should then connect at once instead of
 	// after a backoff.
-	Registration  uint64 `protobuf:"varint,7,opt,name=registration,proto3" json:"registration,omitempty"`
+	Registration uint64 `protobuf:"varint,7,opt,name=registration,proto3" json:"registration,omitempty"`
+	// Position in the order of first registrations. It stays until the handler is removed. A device
+	// at several endpoints of a name belongs to the endpoint with the lowest order.
+	Order         uint64 `protobuf:"varint,8,opt,name=order,proto3" json:"order,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -219,6 +222,13 @@ func (x *Handler) GetOfflineSince() *timestamppb.Timestamp {
 func (x *Handler) GetRegistration() uint64 {
 	if x != nil {
 		return x.Registration
+	}
+	return 0
+}
+
+func (x *Handler) GetOrder() uint64 {
+	if x != nil {
+		return x.Order
 	}
 	return 0
 }
@@ -537,7 +547,7 @@ var File_akri_registrar_v1_registrar_proto protoreflect.FileDescriptor
 
 const file_akri_registrar_v1_registrar_proto_rawDesc = "" +
 	"\n" +
-	"!akri/registrar/v1/registrar.proto\x12\x11akri.registrar.v1\x1a\x1fgoogle/protobuf/timestamp.proto\"\xb6\x02\n" +
+	"!akri/registrar/v1/registrar.proto\x12\x11akri.registrar.v1\x1a\x1fgoogle/protobuf/timestamp.proto\"\xcc\x02\n" +
 	"\aHandler\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x1a\n" +
 	"\bendpoint\x18\x02 \x01(\tR\bendpoint\x12D\n" +
@@ -545,7 +555,8 @@ const file_akri_registrar_v1_registrar_proto_rawDesc = "" +
 	"\x06shared\x18\x04 \x01(\bR\x06shared\x128\n" +
 	"\x06status\x18\x05 \x01(\x0e2 .akri.registrar.v1.HandlerStatusR\x06status\x12?\n" +
 	"\roffline_since\x18\x06 \x01(\v2\x1a.google.protobuf.TimestampR\fofflineSince\x12\"\n" +
-	"\fregistration\x18\a \x01(\x04R\fregistration\"\x16\n" +
+	"\fregistration\x18\a \x01(\x04R\fregistration\x12\x14\n" +
+	"\x05order\x18\b \x01(\x04R\x05order\"\x16\n" +
 	"\x14WatchHandlersRequest\"O\n" +
 	"\x15WatchHandlersResponse\x126\n" +
 	"\bhandlers\x18\x01 \x03(\v2\x1a.akri.registrar.v1.HandlerR\bhandlers\"X\n" +

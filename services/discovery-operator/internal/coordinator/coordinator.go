@@ -17,12 +17,17 @@ import (
 	"akri.sh/libs/broadcast"
 	registrarv1 "akri.sh/proto/akri/registrar/v1"
 	"akri.sh/services/discovery-operator/internal/configurations"
+	"akri.sh/services/discovery-operator/internal/devicenodes"
 	"akri.sh/services/discovery-operator/internal/discovery"
 	"akri.sh/services/discovery-operator/internal/inventory"
 )
 
-// maxInterval is the longest time between two passes over all Configurations.
-const maxInterval = time.Hour
+const (
+	// maxInterval is the longest time between two passes over all Configurations.
+	maxInterval = time.Hour
+	// DiskInterval is the same while devices are disks: the node may begin to use one.
+	DiskInterval = 10 * time.Second
+)
 
 // Options of a Coordinator.
 type Options struct {
@@ -32,10 +37,12 @@ type Options struct {
 	Grace   time.Duration // see grace.go
 	// ProbeInterval is the time between two probes of an endpoint that is used.
 	ProbeInterval  time.Duration
+	DiskInterval   time.Duration
 	Dial           discovery.Dialer // see discovery.Target
 	Configurations *configurations.Client
 	Registrar      *grpc.ClientConn
 	Discoverer     *discovery.Discoverer
+	Host           devicenodes.Host
 	// Inventory gets each new state.
 	Inventory *broadcast.Value[inventory.Snapshot]
 }
@@ -180,6 +187,7 @@ func (c *Coordinator) reconcile(ctx context.Context, key string, now time.Time) 
 	}
 	sessions := c.updateSessions(ctx, key, configuration)
 	sources := sessions.sources()
+	c.checkDeviceNodes(sources, now)
 	c.setEntry(inventory.Build(inventory.Input{
 		Node: c.Node, Configuration: configuration, Sources: sources,
 		Registered: c.endpoints.names(), HandlersSynced: c.handlers != nil,
@@ -187,6 +195,13 @@ func (c *Coordinator) reconcile(ctx context.Context, key string, now time.Time) 
 		Grace:         c.Grace,
 		PreviousNames: c.entries[key].Names(),
 	}))
+}
+
+// checkDeviceNodes removes the devices whose device nodes must not be offered now.
+func (c *Coordinator) checkDeviceNodes(sources []inventory.Source, now time.Time) {
+	if inventory.HaveDeviceNodes(sources) && c.Discoverer.Policy.CheckDeviceNodes(sources, c.Host.Read()) {
+		c.recheck(now.Add(c.DiskInterval))
+	}
 }
 
 func (c *Coordinator) setEntry(entry *inventory.Entry) {

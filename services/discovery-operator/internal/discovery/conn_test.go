@@ -20,6 +20,7 @@ import (
 	registrarv1 "akri.sh/proto/akri/registrar/v1"
 	discoveryv0 "akri.sh/proto/v0"
 	"akri.sh/services/discovery-operator/internal/discovery"
+	"akri.sh/services/discovery-operator/internal/inventory"
 )
 
 // silentHandler behaves like the handlers of upstream Akri: it sends no empty first list. It sends
@@ -93,7 +94,8 @@ func startInMemory(t *testing.T, kind registrarv1.EndpointType) *handlerInMemory
 	require.NoError(t, err)
 	log := zaptest.NewLogger(t)
 	discoverer := &discovery.Discoverer{
-		Log: log, Metrics: discovery.NewMetrics(prometheus.NewRegistry()), Grace: grace,
+		Policy: inventory.Policy{MaxDevices: 1000},
+		Log:    log, Metrics: discovery.NewMetrics(prometheus.NewRegistry()), Grace: grace,
 	}
 	h.session = discoverer.Start(t.Context(), discovery.Options{
 		Handler: handler, Conn: h.conn, Query: discovery.Query{Namespace: "default", Name: "cameras", Handler: "foo"}, Notify: changed.Notify,

@@ -187,7 +187,7 @@ func (s *Session) stream(ctx context.Context) error {
 }
 
 func (s *Session) use(list []*discoveryv0.Device) {
-	devices, rejected := inventory.Validate(s.discoverer.Policy, s.Handler.GetName(), s.Handler.GetEndpoint(), list)
+	devices, rejected := inventory.Validate(s.discoverer.Policy, s.Handler.GetName(), s.Handler.GetEndpoint(), list, s.Result().Devices)
 	s.log.Debug("list of devices received", zap.Int("devices", len(devices)), zap.Int("rejected", len(list)-len(devices)))
 	s.mu.Lock()
 	s.devices, s.answered, s.silent, s.rejected, s.failure = devices, true, false, rejected, nil

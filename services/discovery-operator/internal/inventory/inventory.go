@@ -64,7 +64,10 @@ type Input struct {
 // Build returns the Entry of a Configuration.
 func Build(input Input) *Entry {
 	slices.SortFunc(input.Sources, func(a, b Source) int {
-		return cmp.Compare(a.Handler.GetEndpoint(), b.Handler.GetEndpoint())
+		return cmp.Or(
+			cmp.Compare(a.Handler.GetOrder(), b.Handler.GetOrder()),
+			cmp.Compare(a.Handler.GetEndpoint(), b.Handler.GetEndpoint()),
+		)
 	})
 	named, collisions := nameDevices(input, mergeSources(input.Sources))
 	entry := newEntry(input.Configuration, isComplete(input))
@@ -130,7 +133,7 @@ type device struct {
 }
 
 // mergeSources returns the devices by id. Of a device at several endpoints it takes that of the
-// first endpoint.
+// endpoint that registered first, so that another endpoint cannot replace what containers get.
 func mergeSources(sources []Source) map[string]device {
 	devices := map[string]device{}
 	for _, source := range sources {
@@ -191,7 +194,7 @@ func (e *Entry) add(instance string, d device, brokerProperties map[string]strin
 	for _, spec := range d.GetDeviceSpecs() {
 		local.DeviceNodes = append(local.DeviceNodes, &discoveryv1.DeviceNode{
 			ContainerPath: spec.GetContainerPath(), HostPath: cmp.Or(spec.GetHostPath(), spec.GetContainerPath()),
-			Permissions: cmp.Or(spec.GetPermissions(), "rwm"),
+			Permissions: cmp.Or(spec.GetPermissions(), "rw"),
 		})
 	}
 	e.Devices.Devices = append(e.Devices.Devices, local)

@@ -1,6 +1,7 @@
 package inventory_test
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strconv"
@@ -57,15 +58,24 @@ func TestInstanceNames(t *testing.T) {
 	require.Empty(t, entry.Report.GetProblems())
 }
 
-// The first endpoint by name wins.
+// Finding 6: of a device at two endpoints, the first registration counts, then the name. When its
+// endpoint no longer has the device, the next endpoint offers it.
 func TestDeviceAtTwoEndpoints(t *testing.T) {
-	for range 5 {
-		entry := inventory.Build(newInput(source("/b", true, "x"), source("/a", true, "x", "y")))
-		require.Len(t, entry.Report.GetDevices(), 2)
-		for _, device := range entry.Report.GetDevices() {
-			require.Equal(t, "/a", device.GetProperties()["FROM"])
+	from := func(sources ...inventory.Source) map[string]string {
+		from := map[string]string{}
+		for _, device := range inventory.Build(newInput(sources...)).Report.GetDevices() {
+			from[device.GetId()] = device.GetProperties()["FROM"]
 		}
+		return from
 	}
+	first, second := source("/b", true, "x"), source("/a", true, "x", "y")
+	for range 5 {
+		require.Equal(t, map[string]string{"x": "/a", "y": "/a"}, from(first, second), "of an earlier registrar")
+	}
+	first.Handler.Order, second.Handler.Order = 1, 2
+	require.Equal(t, map[string]string{"x": "/b", "y": "/a"}, from(second, first))
+	first.Devices = nil
+	require.Equal(t, map[string]string{"x": "/a", "y": "/a"}, from(second, first))
 }
 
 func TestBrokerPropertiesReplaceHandlerProperties(t *testing.T) {
@@ -88,7 +98,7 @@ func TestHostPathDefaultsToContainerPath(t *testing.T) {
 	require.Equal(t, "/m", device.GetMounts()[0].GetHostPath())
 	require.True(t, device.GetMounts()[0].GetReadOnly())
 	require.Equal(t, "/dev/a", device.GetDeviceNodes()[0].GetHostPath())
-	require.Equal(t, "rwm", device.GetDeviceNodes()[0].GetPermissions())
+	require.Equal(t, "rw", device.GetDeviceNodes()[0].GetPermissions(), "finding 5: not m")
 	require.Equal(t, "/dev/c", device.GetDeviceNodes()[1].GetHostPath())
 	require.Equal(t, "r", device.GetDeviceNodes()[1].GetPermissions())
 }
@@ -187,10 +197,10 @@ func TestInvalidDevices(t *testing.T) {
 		"the value must not contain NUL":               {Id: "x", Properties: map[string]string{"K": "\x00"}},
 		`mount "m" on host path ""`:                    {Id: "x", Mounts: []*discoveryv0.Mount{{ContainerPath: "m"}}},
 		`device node "/d" on host path`:                {Id: "x", DeviceSpecs: []*discoveryv0.DeviceSpec{{ContainerPath: "/d", HostPath: "d"}}},
-		`permissions "rx": must be letters`:            {Id: "x", DeviceSpecs: []*discoveryv0.DeviceSpec{{ContainerPath: "/d", Permissions: "rx"}}},
+		`permissions "rx": must be letters`:            {Id: "x", DeviceSpecs: []*discoveryv0.DeviceSpec{{ContainerPath: "/dev/d", Permissions: "rx"}}},
 		"65 mounts and device nodes: must be at most ": {Id: "x", Mounts: make([]*discoveryv0.Mount, 65)},
 	} {
-		devices, problems := inventory.Validate(inventory.Policy{}, "foo", "/run/foo.sock", []*discoveryv0.Device{{Id: "good", Properties: map[string]string{"USB_RESOURCE_A-B.c": "1"}}, bad})
+		devices, problems := validate(inventory.Policy{}, &discoveryv0.Device{Id: "good", Properties: map[string]string{"USB_RESOURCE_A-B.c": "1"}}, bad)
 		require.Len(t, devices, 1, want)
 		require.Equal(t, "good", devices[0].GetId())
 		require.Len(t, problems, 1, want)
@@ -200,19 +210,36 @@ func TestInvalidDevices(t *testing.T) {
 	}
 }
 
+// validate validates a list of the handler "foo".
+func validate(policy inventory.Policy, list ...*discoveryv0.Device) ([]*discoveryv0.Device, []*instancev1.Problem) {
+	policy.MaxDevices = cmp.Or(policy.MaxDevices, 1000)
+	return inventory.Validate(policy, "foo", "/run/foo.sock", list, nil)
+}
+
+// Finding 10: a handler or a device cannot fill the cluster with devices, and cannot replace the
+// devices that are in use.
 func TestLimits(t *testing.T) {
 	var list []*discoveryv0.Device
-	for i := range inventory.MaxDevices + 5 {
-		list = append(list, &discoveryv0.Device{Id: fmt.Sprintf("d-%05d", i)})
+	for i := range 105 {
+		list = append(list, &discoveryv0.Device{Id: fmt.Sprintf("d-%03d", i)})
 	}
 	slices.Reverse(list)
-	devices, problems := inventory.Validate(inventory.Policy{}, "foo", "/x", append(list, list[0]))
-	require.Len(t, devices, inventory.MaxDevices)
-	require.Equal(t, "d-00000", devices[0].GetId(), "the order of the list does not matter")
+	policy := inventory.Policy{MaxDevices: 100}
+	devices, problems := validate(policy, append(slices.Clone(list), list[0])...)
+	require.Len(t, devices, 100)
+	require.Equal(t, "d-000", devices[0].GetId(), "the order of the list does not matter")
 	require.Len(t, problems, 1)
-	require.Contains(t, problems[0].GetMessage(), "10005 devices: only the first 10000 by id are used")
+	require.Contains(t, problems[0].GetMessage(), "105 devices: 5 are refused, because --max-devices is 100")
 
-	_, problems = inventory.Validate(inventory.Policy{}, "foo", "/x", make([]*discoveryv0.Device, 500))
+	forged := slices.Clone(list)
+	for i := range 50 {
+		forged = append(forged, &discoveryv0.Device{Id: fmt.Sprintf("a-%03d", i)})
+	}
+	kept, problems := inventory.Validate(policy, "foo", "/x", forged, devices)
+	require.Equal(t, devices, kept)
+	require.Contains(t, problems[0].GetMessage(), "155 devices: 55 are refused")
+
+	_, problems = validate(inventory.Policy{}, make([]*discoveryv0.Device, 500)...)
 	require.Len(t, problems, 11)
 	require.Contains(t, problems[10].GetMessage(), "490 more invalid devices")
 }
@@ -247,8 +274,9 @@ func TestNameTaken(t *testing.T) {
 	entry := inventory.BuildNameTaken(configuration(), owner)
 	require.True(t, entry.Report.GetComplete())
 	require.Equal(t, []*instancev1.Problem{{
-		Reason:  akriv0.ReasonNameTaken,
-		Message: "the older Configuration elsewhere/cameras has the same name and names under akri.sh/ are cluster-wide; choose another name",
+		Reason: akriv0.ReasonNameTaken,
+		Message: "the older Configuration elsewhere/cameras has the same name, or one name may be that of an " +
+			"Instance of the other, and names under akri.sh/ are cluster-wide; choose another name",
 	}}, entry.Report.GetProblems())
 }
 

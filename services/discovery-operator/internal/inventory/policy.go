@@ -10,29 +10,23 @@ import (
 // Policy lists the exceptions to what devices must not request. Any process that can register as a
 // handler decides what containers get.
 type Policy struct {
-	// AllowHostPaths are paths that may be mounted, with all paths below them.
+	// MaxDevices is the number of devices of one endpoint for one Configuration.
+	MaxDevices int
+	// AllowHostPaths are paths that devices may use, with all paths below them: mounts, and device
+	// nodes that are refused otherwise.
 	AllowHostPaths []string
 	// AllowProperties are names of environment variables that may be set.
 	AllowProperties []string
 }
 
-// These paths give a container control of the node or the credentials of others. Paths below
-// dangerousTrees are refused too.
-var (
-	dangerousPaths = []string{
-		"/", "/dev", "/home", "/lib", "/lib64", "/opt", "/run", "/sys", "/tmp", "/usr", "/var", "/var/lib", "/var/run",
-	}
-	dangerousTrees = []string{
-		"/bin", "/boot", "/etc", "/proc", "/root", "/sbin", "/usr/bin", "/usr/lib", "/usr/sbin",
-		"/run/akri", "/run/containerd", "/run/crio", "/run/docker", "/run/docker.sock", "/run/dbus", "/run/k3s", "/run/podman",
-		"/run/secrets", "/run/systemd",
-		"/var/lib/akri", "/var/lib/containerd", "/var/lib/containers", "/var/lib/docker", "/var/lib/etcd",
-		"/var/lib/kubelet", "/var/lib/rancher", "/var/log",
-		"/sys/fs/cgroup", "/sys/kernel",
-	}
-	// dangerousNodes are the device nodes of memory.
-	dangerousNodes = []string{"/dev/mem", "/dev/kmem", "/dev/port", "/dev/kmsg"}
-)
+// controlNodes are device nodes that give control of the node, not of one device: memory, virtual
+// machines, and the management of disks. NVMe controllers and some RAID controllers accept raw
+// commands for all of their disks.
+var controlNodes = []string{
+	"/dev/mem", "/dev/kmem", "/dev/port", "/dev/kmsg", "/dev/kvm", "/dev/vfio/vfio", "/dev/nvram",
+	"/dev/mapper/*", "/dev/loop-control", "/dev/btrfs-control", "/dev/zfs", "/dev/raw/*", "/dev/cpu/*/msr",
+	"/dev/nvme[0-9]", "/dev/nvme[0-9][0-9]", "/dev/nvme-*", "/dev/ng[0-9]*", "/dev/megaraid*", "/dev/mpt*ctl", "/dev/aac[0-9]*",
+}
 
 // dangerousNames are environment variables that change which code a process runs or which servers
 // it trusts.
@@ -57,21 +51,50 @@ func (p Policy) checkProperty(name string) error {
 	return nil
 }
 
-// checkHostPath resolves `..` and the usual symbolic link /var/run; other links are not followed.
-func (p Policy) checkHostPath(kind, host string) error {
+// checkMount allows only what the settings allow: any other directory or file may belong to the
+// node or to another workload.
+func (p Policy) checkMount(host string) error {
+	if p.allows(host) {
+		return nil
+	}
+	return notAllowed("mount", host, "")
+}
+
+// checkDeviceNode allows the device nodes of single devices. CheckDeviceNodes examines them
+// further.
+func (p Policy) checkDeviceNode(host string) error {
 	clean := path.Clean(host)
-	if clean == "/var/run" || strings.HasPrefix(clean, "/var/run/") {
-		clean = strings.TrimPrefix(clean, "/var")
-	}
-	dangerous := slices.Contains(dangerousPaths, clean) || slices.Contains(dangerousNodes, clean) ||
-		slices.ContainsFunc(dangerousTrees, func(tree string) bool { return contains(tree, clean) })
-	allowed := func(tree string) bool {
-		return contains(path.Clean(tree), path.Clean(host)) || contains(path.Clean(tree), clean)
-	}
-	if dangerous && !slices.ContainsFunc(p.AllowHostPaths, allowed) {
-		return fmt.Errorf("%s of host path %.100q, which gives access to the node; allow it with --allow-host-paths", kind, host)
+	switch {
+	case p.allows(host):
+		return nil
+	case !strings.HasPrefix(clean, "/dev/"):
+		return notAllowed("device node", host, "which is not below /dev")
+	case slices.ContainsFunc(controlNodes, func(pattern string) bool { matches, _ := path.Match(pattern, clean); return matches }):
+		return notAllowed("device node", host, "which gives control of the node")
 	}
 	return nil
+}
+
+// allows resolves `..` and the usual link /var/run. The container runtime follows other links: an
+// allowed directory must be one that only trusted users write to.
+func (p Policy) allows(host string) bool {
+	return slices.ContainsFunc(p.AllowHostPaths, func(tree string) bool { return contains(cleanPath(tree), cleanPath(host)) })
+}
+
+func cleanPath(host string) string {
+	clean := path.Clean(host)
+	if contains("/var/run", clean) {
+		return strings.TrimPrefix(clean, "/var")
+	}
+	return clean
+}
+
+func notAllowed(kind, host, reason string) error {
+	if reason != "" {
+		reason = ", " + reason
+	}
+	return fmt.Errorf("%s of host path %.100q%s; if containers may use it, allow it with --allow-host-paths "+
+		"(chart value global.allowHostPaths)", kind, host, reason)
 }
 
 // contains returns whether the tree contains the file.

@@ -16,7 +16,6 @@ import (
 
 // Limits of one list of a handler. They protect the memory of the services that handle the devices.
 const (
-	MaxDevices      = 10_000
 	maxIDBytes      = 1 << 10
 	maxProperties   = 64
 	maxPropertySize = 4 << 10
@@ -29,9 +28,9 @@ const (
 var validEnvName = regexp.MustCompile(`^[-._a-zA-Z][-._a-zA-Z0-9]*$`)
 
 // Validate splits the list of a handler's endpoint into the valid devices, sorted by id without
-// duplicates, and the problems of the others.
+// duplicates, and the problems of the others. Of too many devices, those of the previous list stay.
 func Validate(
-	policy Policy, handler, endpoint string, list []*discoveryv0.Device,
+	policy Policy, handler, endpoint string, list, previous []*discoveryv0.Device,
 ) ([]*discoveryv0.Device, []*instancev1.Problem) {
 	var problems []string
 	valid := make([]*discoveryv0.Device, 0, len(list))
@@ -44,11 +43,25 @@ func Validate(
 	}
 	slices.SortStableFunc(valid, func(a, b *discoveryv0.Device) int { return strings.Compare(a.GetId(), b.GetId()) })
 	valid = slices.CompactFunc(valid, func(a, b *discoveryv0.Device) bool { return a.GetId() == b.GetId() })
-	if len(valid) > MaxDevices {
-		problems = append(problems, fmt.Sprintf("%d devices: only the first %d by id are used", len(valid), MaxDevices))
-		valid = valid[:MaxDevices]
+	if extra := len(valid) - policy.MaxDevices; extra > 0 {
+		problems = append(problems, fmt.Sprintf("%d devices: %d are refused, because --max-devices is %d", len(valid), extra, policy.MaxDevices))
+		valid = limit(valid, previous, policy.MaxDevices)
 	}
 	return valid, invalidDevices(handler, endpoint, problems)
+}
+
+// limit returns the first devices by id, those of the previous list before others: new devices must
+// not replace devices that are in use.
+func limit(devices, previous []*discoveryv0.Device, count int) []*discoveryv0.Device {
+	known := make(map[string]bool, len(previous))
+	for _, device := range previous {
+		known[device.GetId()] = true
+	}
+	limited := slices.DeleteFunc(slices.Clone(devices), func(d *discoveryv0.Device) bool { return !known[d.GetId()] })
+	added := slices.DeleteFunc(devices, func(d *discoveryv0.Device) bool { return known[d.GetId()] })
+	limited = append(limited, added...)[:count]
+	slices.SortFunc(limited, func(a, b *discoveryv0.Device) int { return strings.Compare(a.GetId(), b.GetId()) })
+	return limited
 }
 
 // invalidDevices sorts the messages: the order of devices in a list has no meaning.
@@ -112,12 +125,12 @@ func validatePaths(policy Policy, device *discoveryv0.Device) error {
 		return fmt.Errorf("%d mounts and device nodes: must be at most %d", n, maxPaths)
 	}
 	for _, mount := range device.GetMounts() {
-		if err := validatePathPair(policy, "mount", mount.GetContainerPath(), mount.GetHostPath()); err != nil {
+		if err := validatePathPair("mount", mount.GetContainerPath(), mount.GetHostPath(), policy.checkMount); err != nil {
 			return err
 		}
 	}
 	for _, spec := range device.GetDeviceSpecs() {
-		if err := validatePathPair(policy, "device node", spec.GetContainerPath(), spec.GetHostPath()); err != nil {
+		if err := validatePathPair("device node", spec.GetContainerPath(), spec.GetHostPath(), policy.checkDeviceNode); err != nil {
 			return err
 		}
 		if strings.Trim(spec.GetPermissions(), "rwm") != "" {
@@ -129,11 +142,11 @@ func validatePaths(policy Policy, device *discoveryv0.Device) error {
 }
 
 // validatePathPair takes the container path as host path if the host path is empty.
-func validatePathPair(policy Policy, kind, container, host string) error {
+func validatePathPair(kind, container, host string, check func(host string) error) error {
 	if !validPath(container) || (host != "" && !validPath(host)) {
 		return fmt.Errorf("%s %.100q on host path %.100q: must be absolute paths", kind, container, host)
 	}
-	return policy.checkHostPath(kind, cmp.Or(host, container))
+	return check(cmp.Or(host, container))
 }
 
 func validPath(p string) bool {

@@ -5,29 +5,28 @@ import (
 	"net/netip"
 	"net/url"
 	"slices"
+
+	"akri.sh/libs/handler/address"
 )
 
 // usableAddresses returns the addresses that may be called, best first. The order is the same on
 // all nodes: http before https because upstream Akri supports only http, routable before
 // link-local, IPv4 before IPv6, otherwise as announced.
-func usableAddresses(addresses []string, sender netip.Addr) []string {
-	usable := slices.DeleteFunc(slices.Clone(addresses), func(address string) bool { return !isUsable(address, sender) })
+func (c *Cache) usableAddresses(addresses []string, sender address.Origin) []string {
+	usable := slices.DeleteFunc(slices.Clone(addresses), func(address string) bool { return !c.isUsable(address, sender) })
 	slices.SortStableFunc(usable, func(a, b string) int { return cmp.Compare(rank(a), rank(b)) })
 	return slices.Compact(usable)
 }
 
-// isUsable rejects multicast and unspecified addresses, and loopback addresses from other hosts.
-func isUsable(address string, sender netip.Addr) bool {
-	host, _ := hostAndScheme(address)
+// isUsable rejects addresses that the sender must not name. A host name is checked when it is
+// resolved.
+func (c *Cache) isUsable(announced string, sender address.Origin) bool {
+	host, _ := hostAndScheme(announced)
 	if host == "localhost" {
-		return sender.IsLoopback()
+		return sender.Addr.IsLoopback()
 	}
 	ip, err := netip.ParseAddr(host)
-	if err != nil {
-		return true // a host name
-	}
-	ip = ip.Unmap()
-	return !ip.IsUnspecified() && !ip.IsMulticast() && (!ip.IsLoopback() || sender.Unmap().IsLoopback())
+	return err != nil || c.Policy.Allows(ip, sender)
 }
 
 // isAddressOf reports whether the sender is the host of the address. The result is false for a host

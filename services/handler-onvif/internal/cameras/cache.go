@@ -8,6 +8,7 @@ import (
 	"slices"
 	"time"
 
+	"akri.sh/libs/handler/address"
 	"akri.sh/services/handler-onvif/internal/wsdiscovery"
 )
 
@@ -35,14 +36,27 @@ const (
 type Camera struct {
 	UUID   string
 	Scopes []string
-	// URL of the device service. Zone is the interface of a link-local address.
-	URL, Zone   string
+	// URL of the device service.
+	URL string
+	// Sender announced the URL.
+	Sender      address.Origin
 	ClockOffset time.Duration // the camera's time minus the local time
+}
+
+// Options of a Cache.
+type Options struct {
+	// Interval between the checks of a camera.
+	Interval time.Duration
+	// MaxPerHost is the number of cameras of one host.
+	MaxPerHost int
+	// Policy decides which addresses are called.
+	Policy address.Policy
 }
 
 // Cache is a cache of endpoints. It is not safe for concurrent use.
 type Cache struct {
-	interval   time.Duration
+	Options
+
 	endpoints  map[string]*endpoint
 	unverified map[netip.Addr]int // endpoints that do not answer, by sender
 	bytes      int
@@ -52,7 +66,7 @@ type endpoint struct {
 	uuid        string
 	scopes      []string
 	addresses   []string
-	sender      netip.Addr
+	sender      address.Origin
 	firstSeen   time.Time
 	lastSeen    time.Time
 	lastCheck   time.Time
@@ -65,15 +79,15 @@ type endpoint struct {
 	clockOffset time.Duration
 }
 
-// NewCache returns a Cache that checks each camera once per interval.
-func NewCache(interval time.Duration) *Cache {
-	return &Cache{interval: interval, endpoints: map[string]*endpoint{}, unverified: map[netip.Addr]int{}}
+// NewCache returns an empty Cache.
+func NewCache(options Options) *Cache {
+	return &Cache{Options: options, endpoints: map[string]*endpoint{}, unverified: map[netip.Addr]int{}}
 }
 
 // Announce handles the announcement of an endpoint: a ProbeMatch, or a Hello. Any sender can forge
 // one, so it causes checks and updates scopes, but does not add, move or remove a camera.
-func (c *Cache) Announce(announced wsdiscovery.Endpoint, hello bool, sender netip.Addr, now time.Time) {
-	addresses := usableAddresses(announced.Addresses, sender)
+func (c *Cache) Announce(announced wsdiscovery.Endpoint, hello bool, sender address.Origin, now time.Time) {
+	addresses := c.usableAddresses(announced.Addresses, sender)
 	if announced.Foreign || len(addresses) == 0 {
 		return
 	}
@@ -87,7 +101,7 @@ func (c *Cache) Announce(announced wsdiscovery.Endpoint, hello bool, sender neti
 			return
 		}
 	}
-	hello = hello || now.Sub(e.lastSeen) > silentIntervals*c.interval
+	hello = hello || now.Sub(e.lastSeen) > silentIntervals*c.Interval
 	moved := e.url != "" && !slices.Contains(addresses, e.url)
 	e.lastSeen = now
 	c.update(e, addresses, announced.Scopes, moved)
@@ -106,7 +120,7 @@ func (c *Cache) Announce(announced wsdiscovery.Endpoint, hello bool, sender neti
 
 // add returns false if a limit is reached.
 func (c *Cache) add(e *endpoint) bool {
-	if len(c.endpoints) >= maxEndpoints || c.unverified[e.sender.WithZone("")] >= maxUnverified || c.bytes+e.bytes() > maxBytes {
+	if len(c.endpoints) >= maxEndpoints || c.unverified[e.sender.Addr.WithZone("")] >= maxUnverified || c.bytes+e.bytes() > maxBytes {
 		return false
 	}
 	c.addUnverified(e)
@@ -160,10 +174,10 @@ func (e *endpoint) bytes() int {
 	return sum
 }
 
-func (c *Cache) addUnverified(e *endpoint) { c.unverified[e.sender.WithZone("")]++ }
+func (c *Cache) addUnverified(e *endpoint) { c.unverified[e.sender.Addr.WithZone("")]++ }
 
 func (c *Cache) removeUnverified(e *endpoint) {
-	sender := e.sender.WithZone("")
+	sender := e.sender.Addr.WithZone("")
 	if c.unverified[sender]--; c.unverified[sender] <= 0 {
 		delete(c.unverified, sender)
 	}
@@ -178,22 +192,40 @@ func (c *Cache) Bye(uuid string, now time.Time) {
 }
 
 // Cameras returns the endpoints that answer, sorted by UUID. Endpoints with the same address are
-// one camera.
-func (c *Cache) Cameras() []Camera {
+// one camera. Of the cameras of one host, the first MaxPerHost by the time of their announcement
+// count. The second result are the hosts that have more.
+func (c *Cache) Cameras() (cameras []Camera, excessive []string) {
+	byHost := map[string][]*endpoint{}
+	for url, e := range c.owners() {
+		host, _ := hostAndScheme(url)
+		byHost[host] = append(byHost[host], e)
+	}
+	cameras = []Camera{}
+	for host, endpoints := range byHost {
+		if len(endpoints) > c.MaxPerHost {
+			slices.SortFunc(endpoints, func(a, b *endpoint) int {
+				return cmp.Or(a.firstSeen.Compare(b.firstSeen), cmp.Compare(a.uuid, b.uuid))
+			})
+			endpoints, excessive = endpoints[:c.MaxPerHost], append(excessive, host)
+		}
+		for _, e := range endpoints {
+			cameras = append(cameras, Camera{UUID: e.uuid, Scopes: e.scopes, URL: e.url, Sender: e.sender, ClockOffset: e.clockOffset})
+		}
+	}
+	slices.SortFunc(cameras, func(a, b Camera) int { return cmp.Compare(a.UUID, b.UUID) })
+	slices.Sort(excessive)
+	return cameras, excessive
+}
+
+// owners returns one endpoint for each URL.
+func (c *Cache) owners() map[string]*endpoint {
 	owners := map[string]*endpoint{}
 	for _, e := range c.endpoints {
 		if e.url != "" && (owners[e.url] == nil || e.ownsBefore(owners[e.url])) {
 			owners[e.url] = e
 		}
 	}
-	cameras := make([]Camera, 0, len(owners))
-	for url, e := range owners {
-		cameras = append(cameras, Camera{
-			UUID: e.uuid, Scopes: e.scopes, URL: url, Zone: e.sender.Zone(), ClockOffset: e.clockOffset,
-		})
-	}
-	slices.SortFunc(cameras, func(a, b Camera) int { return cmp.Compare(a.UUID, b.UUID) })
-	return cameras
+	return owners
 }
 
 // ownsBefore reports whether e and not other owns their address: the endpoint that was seen first,

@@ -7,6 +7,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"akri.sh/libs/handler/address"
 	"akri.sh/services/handler-onvif/internal/cameras"
 	"akri.sh/services/handler-onvif/internal/wsdiscovery"
 )
@@ -19,8 +20,19 @@ const (
 
 var (
 	start  = time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
-	sender = netip.MustParseAddr("10.0.0.1")
+	sender = origin(netip.MustParseAddr("10.0.0.1"))
 )
+
+// origin returns a host on the network of all cameras of the tests.
+func origin(addr netip.Addr) address.Origin {
+	return address.Origin{Addr: addr, Networks: []netip.Prefix{
+		netip.MustParsePrefix("10.0.0.0/8"), netip.MustParsePrefix("fe80::/64"),
+		netip.MustParsePrefix("169.254.0.0/16"), netip.MustParsePrefix("fd00::/64"),
+	}}
+}
+
+// options have no limit of cameras.
+var options = cameras.Options{Interval: interval, MaxPerHost: 10_000}
 
 // network is a Cache and the URLs that answer checks.
 type network struct {
@@ -31,7 +43,7 @@ type network struct {
 }
 
 func newNetwork(urls ...string) *network {
-	n := &network{Cache: cameras.NewCache(interval), now: start, answers: map[string]bool{}}
+	n := &network{Cache: cameras.NewCache(options), now: start, answers: map[string]bool{}}
 	for _, url := range urls {
 		n.answers[url] = true
 	}
@@ -70,7 +82,8 @@ func (n *network) advance(d time.Duration) { n.now = n.now.Add(d) }
 // urls returns the URLs of the cameras by UUID.
 func (n *network) urls() map[string]string {
 	urls := map[string]string{}
-	for _, camera := range n.Cameras() {
+	found, _ := n.Cameras()
+	for _, camera := range found {
 		urls[camera.UUID] = camera.URL
 	}
 	return urls
@@ -96,7 +109,7 @@ func TestEmptyCache(t *testing.T) {
 	_, planned := n.Next()
 	require.False(t, planned)
 	require.Empty(t, n.check())
-	require.Empty(t, n.Cameras())
+	require.Empty(t, n.urls())
 }
 
 func TestTwoFailuresRemoveCamera(t *testing.T) {
@@ -106,14 +119,14 @@ func TestTwoFailuresRemoveCamera(t *testing.T) {
 	n.answers[url1] = false
 	n.advance(interval)
 	n.check()
-	require.Len(t, n.Cameras(), 1, "after one failure")
+	require.Len(t, n.urls(), 1, "after one failure")
 	n.advance(interval / 2)
 	n.check()
-	require.Empty(t, n.Cameras())
+	require.Empty(t, n.urls())
 	n.answers[url1] = true
 	n.advance(interval)
 	n.check()
-	require.Len(t, n.Cameras(), 1, "after a success")
+	require.Len(t, n.urls(), 1, "after a success")
 }
 
 func TestByeRemovesCameraAfterOneFailure(t *testing.T) {
@@ -124,12 +137,12 @@ func TestByeRemovesCameraAfterOneFailure(t *testing.T) {
 	n.Bye("a", n.now)
 	n.Bye("unknown", n.now)
 	require.Len(t, n.check(), 1)
-	require.Len(t, n.Cameras(), 1, "a Bye of a camera that answers")
+	require.Len(t, n.urls(), 1, "a Bye of a camera that answers")
 	n.answers[url1] = false
 	n.advance(2 * time.Second)
 	n.Bye("a", n.now)
 	n.check()
-	require.Empty(t, n.Cameras())
+	require.Empty(t, n.urls())
 }
 
 func TestHelloChecksAtMostOncePerSecond(t *testing.T) {
@@ -142,7 +155,7 @@ func TestHelloChecksAtMostOncePerSecond(t *testing.T) {
 	require.Empty(t, n.check())
 	n.advance(time.Second)
 	require.Len(t, n.check(), 1)
-	require.Len(t, n.Cameras(), 1)
+	require.Len(t, n.urls(), 1)
 	n.hello("b", url1)
 	require.Len(t, n.check(), 1, "a new endpoint is checked immediately")
 }
@@ -194,7 +207,7 @@ func TestAddressesAreFilteredAndSorted(t *testing.T) {
 			n := newNetwork()
 			from := sender
 			if test.from != "" {
-				from = netip.MustParseAddr(test.from)
+				from = origin(netip.MustParseAddr(test.from))
 			}
 			n.Announce(wsdiscovery.Endpoint{UUID: "a", Addresses: test.addresses}, false, from, n.now)
 			require.Equal(t, test.want, n.check()["a"])
@@ -203,10 +216,11 @@ func TestAddressesAreFilteredAndSorted(t *testing.T) {
 }
 
 func TestCheckHasZoneOfSender(t *testing.T) {
-	n := newNetwork("http://[fe80::1]/")
-	n.Announce(wsdiscovery.Endpoint{UUID: "a", Addresses: []string{"http://[fe80::1]/"}}, false, netip.MustParseAddr("fe80::1%eth0"), n.now)
+	n, from := newNetwork("http://[fe80::1]/"), origin(netip.MustParseAddr("fe80::1%eth0"))
+	n.Announce(wsdiscovery.Endpoint{UUID: "a", Addresses: []string{"http://[fe80::1]/"}}, false, from, n.now)
 	checks := n.Due(n.now)
-	require.Equal(t, "eth0", checks[0].Zone)
+	require.Equal(t, "eth0", checks[0].Sender.Addr.Zone())
 	n.Complete(checks[0], cameras.Result{URL: "http://[fe80::1]/", ClockOffset: time.Hour}, n.now)
-	require.Equal(t, []cameras.Camera{{UUID: "a", URL: "http://[fe80::1]/", Zone: "eth0", ClockOffset: time.Hour}}, n.Cameras())
+	found, _ := n.Cameras()
+	require.Equal(t, []cameras.Camera{{UUID: "a", URL: "http://[fe80::1]/", Sender: from, ClockOffset: time.Hour}}, found)
 }

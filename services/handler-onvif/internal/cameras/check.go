@@ -3,6 +3,8 @@ package cameras
 import (
 	"slices"
 	"time"
+
+	"akri.sh/libs/handler/address"
 )
 
 const (
@@ -22,9 +24,10 @@ const (
 // Check is a request to call the device service of an endpoint. The URLs are called in order
 // until one answers.
 type Check struct {
-	UUID, Zone string
-	URLs       []string
-	Verified   bool // the endpoint answered before
+	UUID     string
+	Sender   address.Origin // announced the URLs
+	URLs     []string
+	Verified bool // the endpoint answered before
 }
 
 // Result of a Check. The URL is empty if none answered.
@@ -43,7 +46,7 @@ func (c *Cache) Due(now time.Time) []Check {
 			c.remove(e)
 		default:
 			e.checking = true
-			due = append(due, Check{UUID: e.uuid, Zone: e.sender.Zone(), URLs: c.candidates(e), Verified: e.url != ""})
+			due = append(due, Check{UUID: e.uuid, Sender: e.sender, URLs: c.candidates(e), Verified: e.url != ""})
 		}
 	}
 	return due
@@ -85,19 +88,19 @@ func (c *Cache) succeed(e *endpoint, result Result, now time.Time) {
 		c.removeUnverified(e)
 	}
 	e.url, e.clockOffset, e.failures = result.URL, result.ClockOffset, 0
-	e.nextCheck = now.Add(c.interval)
+	e.nextCheck = now.Add(c.Interval)
 }
 
 func (c *Cache) fail(e *endpoint, now time.Time) {
 	e.failures++
 	switch {
 	case e.url != "" && (e.bye || e.failures >= maxFailures):
-		e.url, e.failures, e.bye, e.nextCheck = "", 0, false, now.Add(c.interval)
+		e.url, e.failures, e.bye, e.nextCheck = "", 0, false, now.Add(c.Interval)
 		c.addUnverified(e)
 	case e.url != "":
-		e.nextCheck = now.Add(c.interval / 2)
+		e.nextCheck = now.Add(c.Interval / 2)
 	default:
-		e.nextCheck = now.Add(min(c.interval<<min(e.failures-1, 8), maxBackoff))
+		e.nextCheck = now.Add(min(c.Interval<<min(e.failures-1, 8), maxBackoff))
 	}
 }
 
@@ -130,7 +133,7 @@ func (c *Cache) candidates(e *endpoint) []string {
 
 func (c *Cache) hasNewOwner(e *endpoint) bool {
 	for _, other := range c.endpoints {
-		if other != e && slices.Contains(other.addresses, e.url) && isAddressOf(other.sender, e.url) {
+		if other != e && slices.Contains(other.addresses, e.url) && isAddressOf(other.sender.Addr, e.url) {
 			return true
 		}
 	}

@@ -58,7 +58,7 @@ func (p *Prober) check(ctx context.Context, check cameras.Check) cameras.Result 
 		client = p.Client
 	}
 	for _, url := range check.URLs {
-		offset, err := client.ClockOffset(ctx, soap.Target{URL: url, Zone: check.Zone})
+		offset, err := client.ClockOffset(p.Policy.WithOrigin(ctx, check.Sender), soap.Target{URL: url, Zone: check.Sender.Addr.Zone()})
 		if err == nil || errors.Is(err, soap.ErrNotAuthorized) {
 			return cameras.Result{URL: url, ClockOffset: offset}
 		}

@@ -123,8 +123,8 @@ func TestAddressesAreCheckedInOrder(t *testing.T) {
 		advance(batchDelay)
 		list, _ := h.cameras(0)
 		require.Equal(t, []cameras.Camera{
-			{UUID: "door", URL: door.url, Scopes: []string{door.scope}, ClockOffset: hour},
-			{UUID: "locked", URL: locked.url, Scopes: []string{locked.scope}}, // an endpoint that requires credentials answers
+			{UUID: "door", URL: door.url, Scopes: []string{door.scope}, Sender: self, ClockOffset: hour},
+			{UUID: "locked", URL: locked.url, Scopes: []string{locked.scope}, Sender: self}, // an endpoint that requires credentials answers
 		}, list)
 		require.Equal(t, []string{getTime}, silent.requests())
 		require.Empty(t, spare.requests())

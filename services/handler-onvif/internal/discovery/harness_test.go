@@ -15,6 +15,8 @@ import (
 	"go.uber.org/goleak"
 	"go.uber.org/zap"
 
+	"akri.sh/libs/handler/address"
+	"akri.sh/services/handler-onvif/internal/cameras"
 	"akri.sh/services/handler-onvif/internal/soap"
 	"akri.sh/services/handler-onvif/internal/wsdiscovery"
 )
@@ -29,6 +31,9 @@ const (
 	getInterfaces  = string(soap.GetNetworkInterfaces)
 	getInformation = string(soap.GetDeviceInformation)
 )
+
+// self is the origin of all datagrams.
+var self = address.Origin{Addr: netip.MustParseAddr("127.0.0.1")}
 
 // fakeConn is a Conn without a network.
 type fakeConn struct {
@@ -65,7 +70,7 @@ func (c *fakeConn) Send(message []byte) (int, error) {
 	return 1, nil
 }
 
-func (c *fakeConn) Receive(ctx context.Context, handle func([]byte, netip.Addr)) error {
+func (c *fakeConn) Receive(ctx context.Context, handle func([]byte, address.Origin)) error {
 	for {
 		select {
 		case <-ctx.Done():
@@ -73,7 +78,7 @@ func (c *fakeConn) Receive(ctx context.Context, handle func([]byte, netip.Addr))
 		case err := <-c.failure:
 			return err
 		case datagram := <-c.datagrams:
-			handle([]byte(datagram), netip.MustParseAddr("127.0.0.1"))
+			handle([]byte(datagram), self)
 		}
 	}
 }
@@ -126,7 +131,8 @@ func newHarness(t *testing.T, interval time.Duration, concurrency int) *harness 
 	}
 	options := soap.Options{Timeout: time.Minute, Concurrency: concurrency, Observe: h.observe}
 	h.Prober = NewProber(Options{
-		Interval: interval, Client: soap.NewClient(options), UnverifiedClient: soap.NewClient(options), Log: zap.NewNop(),
+		Options: cameras.Options{Interval: interval, MaxPerHost: 1000},
+		Client:  soap.NewClient(options), UnverifiedClient: soap.NewClient(options), Log: zap.NewNop(),
 		Metrics: Metrics{
 			Cameras:   prometheus.NewGauge(prometheus.GaugeOpts{}),
 			Probes:    prometheus.NewCounter(prometheus.CounterOpts{}),

@@ -4,7 +4,7 @@ package discovery
 import (
 	"context"
 	"errors"
-	"net/netip"
+	"slices"
 	"sync"
 	"time"
 
@@ -13,6 +13,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"akri.sh/libs/broadcast"
+	"akri.sh/libs/handler/address"
 	"akri.sh/services/handler-onvif/internal/cameras"
 	"akri.sh/services/handler-onvif/internal/soap"
 	"akri.sh/services/handler-onvif/internal/wsdiscovery"
@@ -26,15 +27,15 @@ type Conn interface {
 	// Send sends the message on all interfaces and returns the number of successful sends.
 	Send(message []byte) (int, error)
 	// Receive calls handle for each datagram in order, until ctx ends.
-	Receive(ctx context.Context, handle func(datagram []byte, from netip.Addr)) error
+	Receive(ctx context.Context, handle func(datagram []byte, from address.Origin)) error
 	// Pending reports whether Receive has datagrams that are not handled yet.
 	Pending() bool
 }
 
 // Options of a Prober.
 type Options struct {
-	// Interval between probe rounds, and between the checks of one camera.
-	Interval time.Duration
+	// Options of the cache. Its interval is also the one between probe rounds.
+	cameras.Options
 	// Client calls cameras.
 	Client *soap.Client
 	// UnverifiedClient calls endpoints that never answered. It is separate, so that they cannot
@@ -75,13 +76,14 @@ type Prober struct {
 	burstStart      time.Time
 	burstEnd        time.Time // zero until the first burst is complete
 	lastUnsubscribe time.Time
+	excessive       []string // hosts with too many cameras
 }
 
 // NewProber returns a Prober.
 func NewProber(options Options) *Prober {
 	return &Prober{
 		Options: options, checksDue: broadcast.NewSignal(), subscribed: broadcast.NewSignal(),
-		cache: cameras.NewCache(options.Interval), subscribers: map[broadcast.Signal]bool{},
+		cache: cameras.NewCache(options.Options), subscribers: map[broadcast.Signal]bool{},
 	}
 }
 
@@ -125,7 +127,14 @@ func (p *Prober) publish() bool {
 }
 
 func (p *Prober) publishLocked() {
-	p.Metrics.Cameras.Set(float64(len(p.cache.Cameras())))
+	found, excessive := p.cache.Cameras()
+	p.Metrics.Cameras.Set(float64(len(found)))
+	for _, host := range excessive {
+		if !slices.Contains(p.excessive, host) {
+			p.Log.Warn("too many cameras of one host, the newest are ignored", zap.String("host", host), zap.Int("limit", p.MaxPerHost))
+		}
+	}
+	p.excessive = excessive
 	for signal := range p.subscribers {
 		signal.Notify()
 	}
@@ -138,10 +147,11 @@ func (p *Prober) cameras(timeout time.Duration) (list []cameras.Camera, complete
 	defer p.mu.Unlock()
 	complete = !p.burstEnd.IsZero() && time.Since(p.burstEnd) >= timeout && !p.pending() &&
 		p.cache.Pending(p.burstStart.Add(-p.Interval)) == 0
-	return p.cache.Cameras(), complete
+	list, _ = p.cache.Cameras()
+	return list, complete
 }
 
-func (p *Prober) receive(datagram []byte, from netip.Addr) {
+func (p *Prober) receive(datagram []byte, from address.Origin) {
 	message, err := wsdiscovery.Parse(datagram)
 	switch {
 	case errors.Is(err, wsdiscovery.ErrIgnored):
@@ -149,7 +159,7 @@ func (p *Prober) receive(datagram []byte, from netip.Addr) {
 		return
 	case err != nil:
 		p.Metrics.Datagrams.WithLabelValues(malformed).Inc()
-		p.Log.Debug("parsing datagram failed", zap.Stringer("endpoint", from), zap.Error(err))
+		p.Log.Debug("parsing datagram failed", zap.Stringer("endpoint", from.Addr), zap.Error(err))
 		return
 	}
 	p.Metrics.Datagrams.WithLabelValues(handled).Inc()

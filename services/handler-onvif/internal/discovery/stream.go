@@ -149,7 +149,8 @@ func (s *stream) update(ctx context.Context, found []cameras.Camera) (queried bo
 }
 
 func (s *stream) query(ctx context.Context, c cameras.Camera) {
-	target := soap.Target{URL: c.URL, Zone: c.Zone, ClockOffset: c.ClockOffset, Credentials: s.credentials.For(c.UUID)}
+	ctx = s.prober.Policy.WithOrigin(ctx, c.Sender)
+	target := soap.Target{URL: c.URL, Zone: c.Sender.Addr.Zone(), ClockOffset: c.ClockOffset, Credentials: s.credentials.For(c.UUID)}
 	result, client := queryResult{camera: c}, s.prober.Client
 	result.info.Addresses, result.err = client.Addresses(ctx, target)
 	if result.err == nil && s.details.DeviceInformation {

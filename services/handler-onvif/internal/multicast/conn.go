@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
+	"sync"
 	"syscall"
 
 	"go.uber.org/zap"
@@ -13,6 +14,8 @@ import (
 	"golang.org/x/net/ipv6"
 	"golang.org/x/sync/errgroup"
 	"golang.org/x/sys/unix"
+
+	"akri.sh/libs/handler/address"
 )
 
 const (
@@ -29,6 +32,9 @@ type Conn struct {
 	families       []family
 	joined, failed map[string]bool // by family and interface
 	queue          *queue
+
+	mu       sync.Mutex
+	networks map[int][]netip.Prefix // by index of the interface
 }
 
 // family has the sockets of an address family.
@@ -104,6 +110,7 @@ func (c *Conn) Send(message []byte) (int, error) {
 	if err != nil {
 		return 0, err
 	}
+	c.setNetworks(selected)
 	c.join(selected)
 	sent := 0
 	for _, i := range selected {
@@ -168,7 +175,7 @@ func (c *Conn) joinInterface(joined map[string]bool, f family, i networkInterfac
 }
 
 // Receive calls handle for each datagram in order, until ctx ends. Then it closes the sockets.
-func (c *Conn) Receive(ctx context.Context, handle func(datagram []byte, from netip.Addr)) error {
+func (c *Conn) Receive(ctx context.Context, handle func(datagram []byte, from address.Origin)) error {
 	group, ctx := errgroup.WithContext(ctx)
 	group.Go(func() error { return c.queue.run(ctx, handle) })
 	for _, f := range c.families {
@@ -178,7 +185,7 @@ func (c *Conn) Receive(ctx context.Context, handle func(datagram []byte, from ne
 			}
 			// Allocated on the heap: on the stack of receive, all of it would become resident.
 			buffer := make([]byte, maxDatagram)
-			group.Go(func() error { return c.receive(ctx, conn, buffer) })
+			group.Go(func() error { return c.receive(ctx, f.network, conn, buffer) })
 			stop := context.AfterFunc(ctx, func() { _ = conn.Close() })
 			defer stop()
 		}
@@ -186,9 +193,13 @@ func (c *Conn) Receive(ctx context.Context, handle func(datagram []byte, from ne
 	return group.Wait()
 }
 
-func (c *Conn) receive(ctx context.Context, conn *net.UDPConn, buffer []byte) error {
+func (c *Conn) receive(ctx context.Context, network string, conn *net.UDPConn, buffer []byte) error {
+	read, err := reader(network, conn)
+	if err != nil && ctx.Err() == nil {
+		return fmt.Errorf("request the interface of datagrams: %w", err)
+	}
 	for {
-		size, from, err := conn.ReadFromUDPAddrPort(buffer)
+		size, index, from, err := read(buffer)
 		switch {
 		case ctx.Err() != nil:
 			return nil
@@ -197,8 +208,55 @@ func (c *Conn) receive(ctx context.Context, conn *net.UDPConn, buffer []byte) er
 		case err != nil:
 			continue // an ICMP error for a sent datagram; the socket still works
 		}
-		c.queue.put(buffer[:size], from.Addr())
+		c.queue.put(buffer[:size], address.Origin{Addr: from, Networks: c.networksOf(index)})
 	}
+}
+
+// reader returns a function that reads a datagram. It returns its size, the index of the interface
+// that received it, and its sender.
+func reader(network string, conn *net.UDPConn) (func([]byte) (size, index int, from netip.Addr, err error), error) {
+	if network == "udp4" {
+		packets := ipv4.NewPacketConn(conn)
+		return func(buffer []byte) (size, index int, from netip.Addr, err error) {
+			size, control, sender, err := packets.ReadFrom(buffer)
+			if control != nil {
+				index = control.IfIndex
+			}
+			return size, index, addrOf(sender), err
+		}, packets.SetControlMessage(ipv4.FlagInterface, true)
+	}
+	packets := ipv6.NewPacketConn(conn)
+	return func(buffer []byte) (size, index int, from netip.Addr, err error) {
+		size, control, sender, err := packets.ReadFrom(buffer)
+		if control != nil {
+			index = control.IfIndex
+		}
+		return size, index, addrOf(sender), err
+	}, packets.SetControlMessage(ipv6.FlagInterface, true)
+}
+
+func addrOf(sender net.Addr) netip.Addr {
+	if udp, ok := sender.(*net.UDPAddr); ok {
+		return udp.AddrPort().Addr().Unmap()
+	}
+	return netip.Addr{}
+}
+
+func (c *Conn) setNetworks(selected []networkInterface) {
+	networks := make(map[int][]netip.Prefix, len(selected))
+	for _, i := range selected {
+		networks[i.Index] = i.prefixes
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.networks = networks
+}
+
+// networksOf returns none for an interface that is not selected.
+func (c *Conn) networksOf(index int) []netip.Prefix {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.networks[index]
 }
 
 // Pending reports whether Receive has datagrams that are not handled yet.

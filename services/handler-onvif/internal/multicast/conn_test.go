@@ -15,6 +15,7 @@ import (
 	"go.uber.org/zap"
 	"golang.org/x/sync/errgroup"
 
+	"akri.sh/libs/handler/address"
 	"akri.sh/services/handler-onvif/internal/multicast"
 )
 
@@ -64,7 +65,7 @@ func addLink(t *testing.T, name, address4, address6 string) {
 	}, 10*time.Second, time.Millisecond)
 }
 
-// open returns a Conn and what it receives, as `<datagram> from <address>`.
+// open returns a Conn and what it receives, as `<datagram> from <address> on <networks>`.
 func open(t *testing.T, patterns ...string) (*multicast.Conn, <-chan string) {
 	t.Helper()
 	filter, err := multicast.ParseInterfaceFilter(patterns)
@@ -75,7 +76,9 @@ func open(t *testing.T, patterns ...string) (*multicast.Conn, <-chan string) {
 	received := make(chan string, 100)
 	var receiving errgroup.Group
 	receiving.Go(func() error {
-		return conn.Receive(ctx, func(datagram []byte, from netip.Addr) { received <- fmt.Sprintf("%s from %s", datagram, from) })
+		return conn.Receive(ctx, func(datagram []byte, from address.Origin) {
+			received <- fmt.Sprintf("%s from %s on %s", datagram, from.Addr, from.Networks)
+		})
 	})
 	t.Cleanup(func() {
 		cancel()
@@ -114,8 +117,8 @@ func TestConnUsesSelectedInterfacesAndBothFamilies(t *testing.T) {
 	send(t, both, "hello", 4) // joins the groups
 	take(t, receivedByBoth, 4)
 	send(t, one, "again", 2)
-	require.ElementsMatch(t, []string{"again from 10.1.0.1", "again from fe80::1%one"}, take(t, receivedByOne, 2))
-	require.ElementsMatch(t, []string{"again from 10.1.0.1", "again from fe80::1%one"}, take(t, receivedByBoth, 2))
+	require.ElementsMatch(t, []string{"again from 10.1.0.1 on [10.1.0.0/24 fe80::/64]", "again from fe80::1%one on [10.1.0.0/24 fe80::/64]"}, take(t, receivedByOne, 2))
+	require.ElementsMatch(t, []string{"again from 10.1.0.1 on [10.1.0.0/24 fe80::/64]", "again from fe80::1%one on [10.1.0.0/24 fe80::/64]"}, take(t, receivedByBoth, 2))
 	require.Eventually(t, func() bool { return !both.Pending() }, 10*time.Second, time.Millisecond)
 }
 
@@ -124,7 +127,7 @@ func TestConnUsesInterfacesAddedLater(t *testing.T) {
 	send(t, conn, "before", 0)
 	addLink(t, "late", "10.4.0.1", "fe80::4")
 	send(t, conn, "up", 2)
-	require.ElementsMatch(t, []string{"up from 10.4.0.1", "up from fe80::4%late"}, take(t, received, 2))
+	require.ElementsMatch(t, []string{"up from 10.4.0.1 on [10.4.0.0/24 fe80::/64]", "up from fe80::4%late on [10.4.0.0/24 fe80::/64]"}, take(t, received, 2))
 	ip(t, "link set late down")
 	send(t, conn, "down", 0)
 }

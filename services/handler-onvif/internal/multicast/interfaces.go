@@ -5,6 +5,7 @@ package multicast
 import (
 	"fmt"
 	"net"
+	"net/netip"
 	"path"
 	"slices"
 	"strings"
@@ -47,6 +48,7 @@ func matchesAny(patterns []string, name string) bool {
 type networkInterface struct {
 	net.Interface
 	networks map[string]bool
+	prefixes []netip.Prefix
 }
 
 // interfaces lists the selected interfaces that are up and support multicast.
@@ -69,6 +71,9 @@ func interfaces(filter InterfaceFilter) ([]networkInterface, error) {
 			if network, ok := address.(*net.IPNet); ok {
 				s.networks["udp4"] = s.networks["udp4"] || network.IP.To4() != nil
 				s.networks["udp6"] = s.networks["udp6"] || network.IP.To4() == nil
+				if prefix, err := netip.ParsePrefix(network.String()); err == nil && !slices.Contains(s.prefixes, prefix.Masked()) {
+					s.prefixes = append(s.prefixes, prefix.Masked())
+				}
 			}
 		}
 		selected = append(selected, s)

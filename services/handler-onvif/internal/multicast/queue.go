@@ -2,11 +2,11 @@ package multicast
 
 import (
 	"context"
-	"net/netip"
 	"slices"
 	"sync"
 
 	"akri.sh/libs/broadcast"
+	"akri.sh/libs/handler/address"
 )
 
 // Limits of a queue.
@@ -27,13 +27,13 @@ type queue struct {
 
 type packet struct {
 	datagram []byte
-	from     netip.Addr
+	from     address.Origin
 }
 
 func newQueue() *queue { return &queue{added: broadcast.NewSignal()} }
 
 // put adds a copy of the datagram. It drops the datagram if the queue is full.
-func (q *queue) put(datagram []byte, from netip.Addr) {
+func (q *queue) put(datagram []byte, from address.Origin) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	if q.count == maxQueued || q.bytes+len(datagram) > maxQueuedBytes {
@@ -53,7 +53,7 @@ func (q *queue) pending() bool {
 }
 
 // run calls handle for each datagram in order, until ctx ends.
-func (q *queue) run(ctx context.Context, handle func([]byte, netip.Addr)) error {
+func (q *queue) run(ctx context.Context, handle func([]byte, address.Origin)) error {
 	for {
 		select {
 		case <-ctx.Done():

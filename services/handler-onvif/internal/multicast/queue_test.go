@@ -2,10 +2,11 @@ package multicast
 
 import (
 	"context"
-	"net/netip"
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"akri.sh/libs/handler/address"
 )
 
 // drain handles all queued datagrams and returns their number.
@@ -14,7 +15,7 @@ func drain(t *testing.T, q *queue) (handled int) {
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	queued := q.count
-	require.NoError(t, q.run(ctx, func([]byte, netip.Addr) {
+	require.NoError(t, q.run(ctx, func([]byte, address.Origin) {
 		require.True(t, q.pending(), "a datagram is pending while it is handled")
 		if handled++; handled == queued {
 			cancel()
@@ -31,7 +32,7 @@ func TestQueueIsBounded(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			q, datagram := newQueue(), make([]byte, test.size)
 			for range 2 * maxQueued {
-				q.put(datagram, netip.Addr{})
+				q.put(datagram, address.Origin{})
 			}
 			require.Equal(t, test.want, drain(t, q))
 		})
@@ -40,7 +41,7 @@ func TestQueueIsBounded(t *testing.T) {
 
 func TestQueueCopiesDatagrams(t *testing.T) {
 	q, buffer := newQueue(), []byte("a")
-	q.put(buffer, netip.Addr{})
+	q.put(buffer, address.Origin{})
 	buffer[0] = 'b'
 	require.Equal(t, "a", string(q.take()[0].datagram))
 }
@@ -48,7 +49,7 @@ func TestQueueCopiesDatagrams(t *testing.T) {
 func TestQueueIsEmptyAfterHandling(t *testing.T) {
 	q := newQueue()
 	for range 10 {
-		q.put([]byte("x"), netip.Addr{})
+		q.put([]byte("x"), address.Origin{})
 	}
 	require.Equal(t, 10, drain(t, q))
 	require.False(t, q.pending())

@@ -15,6 +15,8 @@ import (
 	"time"
 
 	"github.com/icholy/digest"
+
+	"akri.sh/libs/handler/address"
 )
 
 // Client calls device services with a limited number of concurrent requests.
@@ -38,7 +40,7 @@ type Options struct {
 // NewClient returns a Client.
 func NewClient(options Options) *Client {
 	transport := &http.Transport{
-		DialContext: (&net.Dialer{Timeout: options.Timeout}).DialContext,
+		DialContext: (&net.Dialer{Timeout: options.Timeout, ControlContext: address.Control}).DialContext,
 		// Cameras support few connections, and calls are seconds apart.
 		DisableKeepAlives:      true,
 		DisableCompression:     true, // a compressed response can exceed MaxBytes when decompressed

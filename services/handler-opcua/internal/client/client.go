@@ -5,6 +5,7 @@ package client
 import (
 	"context"
 	"fmt"
+	"net/netip"
 	"slices"
 	"time"
 
@@ -35,13 +36,22 @@ type Client struct {
 	DialTimeout, Timeout time.Duration
 }
 
+// Response is a response to FindServers.
+type Response struct {
+	// From is the address that responded.
+	From         netip.Addr
+	Applications []Application
+	// OnNetwork has the URLs that a discovery server received by multicast.
+	OnNetwork []string
+}
+
 // FindServers returns the applications that the server at the URL has registered: itself and, for a
-// discovery server, all that registered with it. onNetwork has the URLs that a discovery server
-// received by multicast.
-func (c Client) FindServers(ctx context.Context, url string) (applications []Application, onNetwork []string, err error) {
+// discovery server, all that registered with it.
+func (c Client) FindServers(ctx context.Context, url string) (response Response, err error) {
 	err = c.withConn(ctx, url, maxFindServersBytes, func(conn *conn) error {
+		response.From = conn.remote()
 		err := conn.request(&ua.FindServersRequest{EndpointURL: url}, &ua.FindServersResponse{},
-			func(r *reader) { applications = r.applications() })
+			func(r *reader) { response.Applications = r.applications() })
 		if err != nil {
 			return fmt.Errorf("find servers: %w", err)
 		}
@@ -50,11 +60,11 @@ func (c Client) FindServers(ctx context.Context, url string) (applications []App
 		err = conn.request(&ua.FindServersOnNetworkRequest{}, &ua.FindServersOnNetworkResponse{},
 			func(r *reader) { urls = r.serversOnNetwork() })
 		if err == nil {
-			onNetwork = urls
+			response.OnNetwork = urls
 		}
 		return nil
 	})
-	return applications, onNetwork, err
+	return response, err
 }
 
 // GetEndpoints returns how the server at the URL describes itself, and the names of the security

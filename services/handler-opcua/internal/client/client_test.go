@@ -125,7 +125,7 @@ func TestHostileResponsesAreRejected(t *testing.T) {
 	} {
 		t.Run(want, func(t *testing.T) {
 			url := serve(t, afterOpen(t, respond))
-			_, _, err := client.Client{DialTimeout: 5 * time.Second, Timeout: 20 * time.Second}.FindServers(t.Context(), url)
+			_, err := client.Client{DialTimeout: 5 * time.Second, Timeout: 20 * time.Second}.FindServers(t.Context(), url)
 			require.ErrorContains(t, err, want)
 		})
 	}
@@ -152,9 +152,11 @@ func TestChunksAreMerged(t *testing.T) {
 		_, _ = conn.Write(message("MSGC", 2, response[:30]))
 		_, _ = conn.Write(message("MSGF", 2, response[30:]))
 	}))
-	applications, onNetwork, err := client.Client{DialTimeout: 5 * time.Second, Timeout: 20 * time.Second}.FindServers(t.Context(), url)
+	found, err := client.Client{DialTimeout: 5 * time.Second, Timeout: 20 * time.Second}.FindServers(t.Context(), url)
 	require.NoError(t, err)
-	require.Empty(t, onNetwork)
+	require.Equal(t, "127.0.0.1", found.From.String())
+	require.Empty(t, found.OnNetwork)
+	applications := found.Applications
 	require.Len(t, applications, 1)
 	require.Equal(t, "urn:a", applications[0].URI)
 	require.Equal(t, "Pr\uFFFDfstand", applications[0].Name)

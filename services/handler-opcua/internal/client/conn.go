@@ -7,11 +7,14 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"net/netip"
 	"time"
 
 	"github.com/gopcua/opcua/ua"
 	"github.com/gopcua/opcua/uacp"
 	"github.com/gopcua/opcua/uasc"
+
+	"akri.sh/libs/handler/address"
 )
 
 const (
@@ -43,7 +46,7 @@ func (c Client) withConn(ctx context.Context, url string, maxBytes int, use func
 	ctx, cancel := context.WithTimeout(ctx, c.Timeout)
 	defer cancel()
 	dialer := &uacp.Dialer{
-		Dialer: &net.Dialer{Timeout: c.DialTimeout},
+		Dialer: &net.Dialer{Timeout: c.DialTimeout, ControlContext: address.Control},
 		ClientACK: &uacp.Acknowledge{
 			ReceiveBufSize: maxChunkSize, SendBufSize: uacp.DefaultSendBufSize, MaxMessageSize: uint32(maxBytes),
 			MaxChunkCount: uint32(maxBytes/minChunkSize + 1),
@@ -64,6 +67,12 @@ func (c Client) withConn(ctx context.Context, url string, maxBytes int, use func
 	}
 	_ = conn.send(uasc.MessageTypeCloseSecureChannel, &ua.CloseSecureChannelRequest{}) // the server may have closed it
 	return err
+}
+
+// remote returns the address of the server.
+func (c *conn) remote() netip.Addr {
+	remote, _ := c.RemoteAddr().(*net.TCPAddr)
+	return remote.AddrPort().Addr().Unmap()
 }
 
 func (c *conn) open(timeout time.Duration) error {

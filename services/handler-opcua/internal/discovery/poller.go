@@ -7,6 +7,7 @@ import (
 	"errors"
 	"maps"
 	"net"
+	"net/netip"
 	"slices"
 	"strings"
 	"time"
@@ -16,6 +17,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"akri.sh/libs/handler"
+	"akri.sh/libs/handler/address"
 	"akri.sh/services/handler-opcua/internal/client"
 )
 
@@ -47,6 +49,10 @@ type Options struct {
 	Client client.Client
 	// LookUpHost returns the addresses of a host name, like net.Resolver.LookupHost.
 	LookUpHost func(ctx context.Context, host string) ([]string, error)
+	// Policy decides which addresses the handler connects to that a server has named.
+	Policy address.Policy
+	// MaxPerHost is the number of servers of one host.
+	MaxPerHost int
 	// Patience is how long the last response of a server counts after the server stopped
 	// responding.
 	Patience time.Duration
@@ -59,13 +65,16 @@ type Poller struct {
 	Options
 
 	spec      Spec
-	responses handler.Retained[response]  // by configured URL
-	endpoints handler.Retained[endpoints] // by URL of a device or an unregistered server
-	hosts     handler.Retained[bool]      // whether a host name has an address
+	responses handler.Retained[response]     // by configured URL
+	endpoints handler.Retained[endpoints]    // by URL of a device or an unregistered server
+	hosts     handler.Retained[[]netip.Addr] // addresses by host; none if the name does not exist
+	foreign   handler.Retained[bool]         // refused URLs that were logged
+	excessive handler.Retained[bool]         // hosts with too many servers that were logged
 }
 
 // response is what a server returned to FindServers and FindServersOnNetwork.
 type response struct {
+	from         netip.Addr
 	applications []client.Application
 	onNetwork    []string
 }
@@ -87,20 +96,27 @@ func (p *Poller) List(ctx context.Context, request handler.Request) ([]*handler.
 	for _, response := range responses {
 		unregistered = append(unregistered, response.unregistered()...)
 	}
-	p.getEndpoints(ctx, unregistered, unregisteredLimit)
+	called := p.withOrigins(ctx, responses)
+	p.getEndpoints(called, unregistered, unregisteredLimit)
 	applications := map[string][]client.Application{}
 	for url, response := range responses {
 		applications[url] = p.applications(response)
 	}
 	p.lookUpHosts(ctx, Hosts(applications))
-	servers := SelectServers(applications, p.spec.Filter, p.hosts.Last)
+	p.refuseForeign(request.Log, applications, responses)
+	servers := SelectServers(applications, p.spec.Filter, func(queried, host string) bool {
+		return p.mayAnnounce(queried, host, origin(responses[queried].from))
+	})
+	servers = limitPerHost(request.Log, servers, p.MaxPerHost, &p.excessive)
 	urls := make([]string, len(servers))
 	for i, server := range servers {
 		urls[i] = server.URL
 	}
-	p.getEndpoints(ctx, urls, endpointsLimit)
+	p.getEndpoints(called, urls, endpointsLimit)
 	p.endpoints.Forget(2 * endpointsRefresh)
 	p.hosts.Forget(2 * endpointsRefresh)
+	p.foreign.Forget(2 * endpointsRefresh)
+	p.excessive.Forget(2 * endpointsRefresh)
 	if ctx.Err() != nil {
 		return nil, ctx.Err() // an incomplete round
 	}
@@ -144,9 +160,9 @@ func (p *Poller) findServersAt(ctx context.Context, url string) (response, error
 	if p.responses.Fresh(url, p.Patience) {
 		attempts = 1
 	}
-	return backoff.Retry(ctx, func() (received response, err error) {
-		received.applications, received.onNetwork, err = p.Client.FindServers(ctx, url)
-		return received, err
+	return backoff.Retry(ctx, func() (response, error) {
+		received, err := p.Client.FindServers(ctx, url)
+		return response{received.From, received.Applications, received.OnNetwork}, err
 	}, backoff.WithBackOff(backoff.NewConstantBackOff(retryDelay)), backoff.WithMaxTries(attempts))
 }
 
@@ -191,21 +207,27 @@ func (p *Poller) getEndpoints(ctx context.Context, urls []string, limit time.Dur
 	})
 }
 
-// lookUpHosts finds out which host names have an address. A failing name server changes nothing.
+// lookUpHosts finds the addresses of the host names. A failing name server changes nothing.
 func (p *Poller) lookUpHosts(ctx context.Context, hosts []string) {
 	names := slices.DeleteFunc(hosts, func(host string) bool {
-		isAddress := net.ParseIP(host) != nil
-		if isAddress {
-			p.hosts.Record(host, true, nil)
+		ip, err := netip.ParseAddr(host)
+		if err == nil {
+			p.hosts.Record(host, []netip.Addr{ip}, nil)
 		}
-		return isAddress
+		return err == nil
 	})
 	forEach(ctx, lookUpLimit, names, func(ctx context.Context, host string) {
-		addresses, err := p.LookUpHost(ctx, host)
+		texts, err := p.LookUpHost(ctx, host)
 		if dnsErr, ok := errors.AsType[*net.DNSError](err); ok && dnsErr.IsNotFound {
 			err = nil
 		}
-		p.hosts.Record(host, len(addresses) > 0, err)
+		var addresses []netip.Addr
+		for _, text := range texts {
+			if ip, err := netip.ParseAddr(text); err == nil {
+				addresses = append(addresses, ip)
+			}
+		}
+		p.hosts.Record(host, addresses, err)
 	})
 }
 

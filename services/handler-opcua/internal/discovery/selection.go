@@ -41,10 +41,10 @@ func Hosts(applications map[string][]client.Application) []string {
 }
 
 // SelectServers returns the servers among the applications, sorted by URL and without duplicates.
-// The map's keys are the URLs that returned the applications. resolves reports whether a host name
-// has an address.
+// The map's keys are the URLs that returned the applications. resolves reports whether the queried
+// server may announce the host: it has an address on the server's network.
 func SelectServers(
-	applications map[string][]client.Application, filter Filter, resolves func(host string) bool,
+	applications map[string][]client.Application, filter Filter, resolves func(queried, host string) bool,
 ) []Server {
 	servers := map[string]Server{}
 	for _, queried := range slices.Sorted(maps.Keys(applications)) {
@@ -55,7 +55,7 @@ func SelectServers(
 				continue
 			}
 			url := text
-			if !resolves(announced.Hostname()) {
+			if !resolves(queried, announced.Hostname()) {
 				url = reachableURL(queried, announced, text, self)
 			}
 			if _, exists := servers[url]; !exists {

@@ -133,4 +133,4 @@ func FuzzSelectServers(f *testing.F) {
 	})
 }
 
-func resolves(host string) bool { return host != "OPCTest" && host != "" }
+func resolves(_, host string) bool { return host != "OPCTest" && host != "" }

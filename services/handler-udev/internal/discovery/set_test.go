@@ -78,7 +78,7 @@ func TestOfferedDevices(t *testing.T) {
 		"no rules": {details: "udevRules: []", want: map[string]offered{}},
 		"one device": {
 			details: `udevRules: ['KERNEL=="video0"']`,
-			want:    map[string]offered{video: {map[string]string{"UDEV_DEVPATH": video, "UDEV_DEVNODE": "/dev/video0"}, []string{"/dev/video0:rwm"}}},
+			want:    map[string]offered{video: {map[string]string{"UDEV_DEVPATH": video, "UDEV_DEVNODE": "/dev/video0"}, []string{"/dev/video0:rw"}}},
 		},
 		"two rules for one device": {
 			details: "udevRules: ['KERNEL==\"video0\"', 'SUBSYSTEM==\"video4linux\"']\npermissions: r",
@@ -86,67 +86,67 @@ func TestOfferedDevices(t *testing.T) {
 		},
 		"device node of the nearest ancestor": {
 			details: `udevRules: ['KERNEL=="1-1:1.0|card1"']`,
-			want:    map[string]offered{camera: {map[string]string{"UDEV_DEVPATH": camera, "UDEV_DEVNODE": "/dev/bus/usb/001/010"}, []string{"/dev/bus/usb/001/010:rwm"}}},
+			want:    map[string]offered{camera: {map[string]string{"UDEV_DEVPATH": camera, "UDEV_DEVNODE": "/dev/bus/usb/001/010"}, []string{"/dev/bus/usb/001/010:rw"}}},
 		},
 		"no device node up to the root": {
 			details: `udevRules: ['KERNEL=="nodeless"']`,
 			want:    map[string]offered{virtual: {map[string]string{"UDEV_DEVPATH": virtual}, nil}},
 		},
 		"groups, with siblings of which one name starts with the other": {
-			details: "udevRules: ['KERNEL==\"1-1|1-10|video0|controlC1\"']\ngroupRecursive: true\npermissions: rw",
+			details: "udevRules: ['KERNEL==\"1-1|1-10|video0|controlC1\"']\ngroupRecursive: true\npermissions: rwm",
 			want: map[string]offered{
 				camera: {map[string]string{
 					"UDEV_DEVPATH": camera, "UDEV_DEVNODE_0": "/dev/bus/usb/001/010", "UDEV_DEVNODE_1": "/dev/video0", "UDEV_DEVNODE_2": "/dev/snd/controlC1",
-				}, []string{"/dev/bus/usb/001/010:rw", "/dev/video0:rw", "/dev/snd/controlC1:rw"}},
-				other: {map[string]string{"UDEV_DEVPATH": other, "UDEV_DEVNODE_0": "/dev/bus/usb/001/011"}, []string{"/dev/bus/usb/001/011:rw"}},
+				}, []string{"/dev/bus/usb/001/010:rwm", "/dev/video0:rwm", "/dev/snd/controlC1:rwm"}},
+				other: {map[string]string{"UDEV_DEVPATH": other, "UDEV_DEVNODE_0": "/dev/bus/usb/001/011"}, []string{"/dev/bus/usb/001/011:rwm"}},
 			},
 		},
 		"the same rules without groups": {
 			details: `udevRules: ['KERNEL=="1-1|video0"']`,
 			want: map[string]offered{
-				camera: {map[string]string{"UDEV_DEVPATH": camera, "UDEV_DEVNODE": "/dev/bus/usb/001/010"}, []string{"/dev/bus/usb/001/010:rwm"}},
-				video:  {map[string]string{"UDEV_DEVPATH": video, "UDEV_DEVNODE": "/dev/video0"}, []string{"/dev/video0:rwm"}},
+				camera: {map[string]string{"UDEV_DEVPATH": camera, "UDEV_DEVNODE": "/dev/bus/usb/001/010"}, []string{"/dev/bus/usb/001/010:rw"}},
+				video:  {map[string]string{"UDEV_DEVPATH": video, "UDEV_DEVNODE": "/dev/video0"}, []string{"/dev/video0:rw"}},
 			},
 		},
 		"properties of the device and of its ancestors": {
 			details: `{udevRules: ['KERNEL=="video0"'], properties: {SERIAL: "ATTRS{serial}", name: "ATTR{name}", CAN: "ENV{ID_V4L_CAPABILITIES}", NONE: "ATTR{serial}", BINARY: "ATTRS{descriptors}", HUGE: "ATTRS{huge}"}}`,
 			want: map[string]offered{video: {map[string]string{
 				"UDEV_DEVPATH": video, "UDEV_DEVNODE": "/dev/video0", "SERIAL": "0815", "name": "Webcam: wide", "CAN": ":capture:",
-			}, []string{"/dev/video0:rwm"}}},
+			}, []string{"/dev/video0:rw"}}},
 		},
 		"properties of a device with the device node of an ancestor": {
 			details: `{udevRules: ['KERNEL=="card1|1-1:1.0"'], properties: {WHAT: KERNEL, SERIAL: "ATTRS{serial}"}}`,
 			want: map[string]offered{camera: {map[string]string{
 				"UDEV_DEVPATH": camera, "UDEV_DEVNODE": "/dev/bus/usb/001/010", "WHAT": "1-1:1.0", "SERIAL": "0815",
-			}, []string{"/dev/bus/usb/001/010:rwm"}}},
+			}, []string{"/dev/bus/usb/001/010:rw"}}},
 		},
 		"properties of a group, from the first device with a value": {
 			details: `{udevRules: ['KERNEL=="1-1|video0"'], groupRecursive: true, properties: {PRODUCT: "ATTR{product}", NAME: "ATTR{name}", WHAT: SUBSYSTEM}}`,
 			want: map[string]offered{camera: {map[string]string{
 				"UDEV_DEVPATH": camera, "UDEV_DEVNODE_0": "/dev/bus/usb/001/010", "UDEV_DEVNODE_1": "/dev/video0",
 				"PRODUCT": "Webcam", "NAME": "Webcam: wide", "WHAT": "usb",
-			}, []string{"/dev/bus/usb/001/010:rwm", "/dev/video0:rwm"}}},
+			}, []string{"/dev/bus/usb/001/010:rw", "/dev/video0:rw"}}},
 		},
 		"KubeVirt variable of a USB device": {
 			details:    `udevRules: ['KERNEL=="1-10"']`,
 			properties: map[string][]byte{"devicePluginResourceName": []byte("akri.sh/udev-usb-mouse")},
 			want: map[string]offered{other: {map[string]string{
 				"UDEV_DEVPATH": other, "UDEV_DEVNODE": "/dev/bus/usb/001/011", "USB_RESOURCE_AKRI_SH_UDEV-USB-MOUSE": "1:11",
-			}, []string{"/dev/bus/usb/001/011:rwm"}}},
+			}, []string{"/dev/bus/usb/001/011:rw"}}},
 		},
 		"KubeVirt variables of a group": {
 			details:    "udevRules: ['KERNEL==\"1-1|video0\"']\ngroupRecursive: true",
 			properties: map[string][]byte{"devicePluginResourceName": []byte("a/b")},
 			want: map[string]offered{camera: {map[string]string{
 				"UDEV_DEVPATH": camera, "UDEV_DEVNODE_0": "/dev/bus/usb/001/010", "UDEV_DEVNODE_1": "/dev/video0", "USB_RESOURCE_A_B_0": "1:10",
-			}, []string{"/dev/bus/usb/001/010:rwm", "/dev/video0:rwm"}}},
+			}, []string{"/dev/bus/usb/001/010:rw", "/dev/video0:rw"}}},
 		},
 		"PCI device with passthrough": {
 			details:    `udevRules: ['KERNEL=="0000:01:00.0"']`,
 			properties: map[string][]byte{"devicePluginResourceName": []byte("a.b/gpu"), "vfioPassthrough": []byte(" True\n")},
 			want: map[string]offered{card: {map[string]string{
 				"UDEV_DEVPATH": card, "PCI_RESOURCE_A_B_GPU": "0000:01:00.0",
-			}, []string{"/dev/vfio/15:rwm", "/dev/vfio/vfio:rwm"}}},
+			}, []string{"/dev/vfio/15:rw", "/dev/vfio/vfio:rw"}}},
 		},
 		"PCI device without passthrough": {
 			details:    `udevRules: ['KERNEL=="0000:01:00.0"']`,

@@ -14,7 +14,9 @@ import (
 	"akri.sh/services/handler-udev/internal/rules"
 )
 
-const defaultPermissions = "rwm"
+// defaultPermissions has no m: the runtime creates the device nodes, and a container needs m only
+// to create them again itself.
+const defaultPermissions = "rw"
 
 var allowedPermissions = []string{"r", "w", "m", "rw", "rm", "rwm", "wm"}
 

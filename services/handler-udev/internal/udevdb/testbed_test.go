@@ -97,21 +97,21 @@ func TestCamerasAndCardsOfTestbed(t *testing.T) {
 					"UDEV_DEVNODE_0": "/dev/bus/usb/001/007", "UDEV_DEVNODE_1": "/dev/video0", "UDEV_DEVNODE_2": "/dev/video1",
 					"UDEV_DEVNODE_3": "/dev/snd/pcmC1D0c",
 				},
-				[]string{"/dev/bus/usb/001/007 rwm", "/dev/video0 rwm", "/dev/video1 rwm", "/dev/snd/pcmC1D0c rwm"},
+				[]string{"/dev/bus/usb/001/007 rw", "/dev/video0 rw", "/dev/video1 rw", "/dev/snd/pcmC1D0c rw"},
 			}},
 		},
 		"camera by its interface, for a virtual machine": {
 			details:    `{udevRules: ['DRIVER=="uvcvideo"']}`,
 			properties: map[string]string{"devicePluginResourceName": "akri.sh/webcam"},
 			want: map[string]offered{camera: {
-				map[string]string{"UDEV_DEVNODE": "/dev/bus/usb/001/007", "USB_RESOURCE_AKRI_SH_WEBCAM": "1:7"}, []string{"/dev/bus/usb/001/007 rwm"},
+				map[string]string{"UDEV_DEVNODE": "/dev/bus/usb/001/007", "USB_RESOURCE_AKRI_SH_WEBCAM": "1:7"}, []string{"/dev/bus/usb/001/007 rw"},
 			}},
 		},
 		"card with passthrough, without a device node": {
 			details:    `{udevRules: ['SUBSYSTEM=="pci", DRIVER=="vfio-pci", ATTR{class}=="0x03*"'], properties: {ID: "ENV{PCI_ID}"}}`,
 			properties: map[string]string{"devicePluginResourceName": "nvidia.com/t4", "vfioPassthrough": "true"},
 			want: map[string]offered{card: {
-				map[string]string{"PCI_RESOURCE_NVIDIA_COM_T4": "0000:01:00.0", "ID": "10DE:1EB8"}, []string{"/dev/vfio/15 rwm", "/dev/vfio/vfio rwm"},
+				map[string]string{"PCI_RESOURCE_NVIDIA_COM_T4": "0000:01:00.0", "ID": "10DE:1EB8"}, []string{"/dev/vfio/15 rw", "/dev/vfio/vfio rw"},
 			}},
 		},
 		"no device: the attributes are of different ancestors": {

@@ -43,6 +43,9 @@ type Handler struct {
 	OfflineSince time.Time `json:"offlineSince,omitzero"`
 	// Registration increases each time the handler registers.
 	Registration uint64 `json:"registration"`
+	// Order increases with each handler that is new in the table. It is 0 in a state file of a
+	// version without it.
+	Order uint64 `json:"order,omitempty"`
 }
 
 // Table holds the handlers of a node. It is not safe for concurrent use.
@@ -50,6 +53,7 @@ type Table struct {
 	keepOffline time.Duration
 	restored    time.Time
 	handlers    map[Key]Handler
+	order       uint64 // of the handler that was added last
 }
 
 // NewTable returns a table with the handlers that were saved before the process started at `now`.
@@ -58,6 +62,7 @@ func NewTable(keepOffline time.Duration, now time.Time, saved []Handler) *Table 
 	t := &Table{keepOffline: keepOffline, restored: now, handlers: map[Key]Handler{}}
 	for _, handler := range saved {
 		t.handlers[handler.Key] = handler
+		t.order = max(t.order, handler.Order)
 	}
 	return t
 }
@@ -69,11 +74,18 @@ func (t *Table) Register(key Key, network, shared bool) error {
 	if !exists && len(t.handlers) >= MaxHandlers {
 		return fmt.Errorf("%w: %d", ErrFull, MaxHandlers)
 	}
+	order := previous.Order
+	if !exists {
+		t.order++
+		order = t.order
+	}
 	status := Waiting
 	if previous.Status == Active {
 		status = Active
 	}
-	t.handlers[key] = Handler{Key: key, Network: network, Shared: shared, Status: status, Registration: previous.Registration + 1}
+	t.handlers[key] = Handler{
+		Key: key, Network: network, Shared: shared, Status: status, Registration: previous.Registration + 1, Order: order,
+	}
 	return nil
 }
 

@@ -33,7 +33,7 @@ func onlyHandler(t *testing.T, table *registry.Table) registry.Handler {
 func TestHandlerLifecycle(t *testing.T) {
 	table := registry.NewTable(keep, start, nil)
 	require.NoError(t, table.Register(udev, false, false))
-	require.Equal(t, registry.Handler{Key: udev, Status: registry.Waiting, Registration: 1}, onlyHandler(t, table))
+	require.Equal(t, registry.Handler{Key: udev, Status: registry.Waiting, Registration: 1, Order: 1}, onlyHandler(t, table))
 
 	require.True(t, table.Report(udev, 1, registry.Active, start))
 	require.False(t, table.Report(udev, 1, registry.Active, start), "a repeated report changes nothing")
@@ -54,12 +54,12 @@ func TestRegisterAgain(t *testing.T) {
 	require.NoError(t, table.Register(udev, false, false))
 	table.Report(udev, 1, registry.Active, start)
 	require.NoError(t, table.Register(udev, false, true))
-	require.Equal(t, registry.Handler{Key: udev, Shared: true, Status: registry.Active, Registration: 2}, onlyHandler(t, table))
+	require.Equal(t, registry.Handler{Key: udev, Shared: true, Status: registry.Active, Registration: 2, Order: 1}, onlyHandler(t, table))
 
 	require.False(t, table.Report(udev, 1, registry.Offline, start), "a report about an older registration is ignored")
 	require.True(t, table.Report(udev, 2, registry.Offline, start))
 	require.NoError(t, table.Register(udev, false, true))
-	require.Equal(t, registry.Handler{Key: udev, Shared: true, Status: registry.Waiting, Registration: 3}, onlyHandler(t, table))
+	require.Equal(t, registry.Handler{Key: udev, Shared: true, Status: registry.Waiting, Registration: 3, Order: 1}, onlyHandler(t, table))
 }
 
 // After a restart, offline handlers are kept for the whole time again.
@@ -70,6 +70,34 @@ func TestRestartRestartsExpiry(t *testing.T) {
 	require.Empty(t, table.Expire(restarted.Add(keep-1)))
 	require.Equal(t, offline, onlyHandler(t, table))
 	require.Len(t, table.Expire(restarted.Add(keep)), 1)
+}
+
+// Finding 6: the order of first registrations survives registering again and a restart. A handler
+// that was removed is the last when it returns.
+func TestOrder(t *testing.T) {
+	second := registry.Key{Name: "udev", Endpoint: "/a.sock"}
+	table := registry.NewTable(keep, start, nil)
+	for _, key := range []registry.Key{udev, second, udev} {
+		require.NoError(t, table.Register(key, false, false))
+	}
+	file := filepath.Join(t.TempDir(), "state.json")
+	require.NoError(t, registry.Save(file, table.List()))
+	saved, err := registry.Load(file)
+	require.NoError(t, err)
+	table = registry.NewTable(keep, start, saved)
+	orders := func() map[string]uint64 {
+		orders := map[string]uint64{}
+		for _, handler := range table.List() {
+			orders[handler.Endpoint] = handler.Order
+		}
+		return orders
+	}
+	require.Equal(t, map[string]uint64{udev.Endpoint: 1, "/a.sock": 2}, orders())
+
+	require.True(t, table.Report(udev, 2, registry.Offline, start))
+	require.Len(t, table.Expire(start.Add(keep)), 1)
+	require.NoError(t, table.Register(udev, false, false))
+	require.Equal(t, map[string]uint64{udev.Endpoint: 3, "/a.sock": 2}, orders())
 }
 
 func TestTableIsBounded(t *testing.T) {

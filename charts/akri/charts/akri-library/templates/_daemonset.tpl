@@ -95,6 +95,8 @@ handlers: [/var/lib/akri, {{ $host.handlers | default "/var/lib/akri" }}]
 {{- range list "device-plugins" "pod-resources" }}
 {{ . }}: [/var/lib/kubelet/{{ . }}, {{ $kubelet }}/{{ . }}]
 {{- end }}
+# The mounts of the node, because its disks must not be devices. A container sees only its own.
+mounts: [/host/mountinfo, /proc/1/mountinfo]
 {{- end }}
 
 {{/* The volumeMounts of directories of the node: dict of context, writes and reads. */}}
@@ -111,12 +113,25 @@ handlers: [/var/lib/akri, {{ $host.handlers | default "/var/lib/akri" }}]
 {{/* The volumes of directories of the node: dict of context, writes and reads. The kubelet's
      directories must exist. */}}
 {{- define "akri.directoryVolumes" -}}
+{{- $types := dict "device-plugins" "Directory" "pod-resources" "Directory" "mounts" "File" -}}
 {{- $directories := include "akri.directories" .context | fromYaml -}}
 {{- range concat (.writes | default list) (.reads | default list) }}
 - name: {{ . }}
   hostPath:
     path: {{ index $directories . 1 }}
-    type: {{ ternary "Directory" "DirectoryOrCreate" (has . (list "device-plugins" "pod-resources")) }}
+    type: {{ get $types . | default "DirectoryOrCreate" }}
+{{- end }}
+{{- end }}
+
+{{/* What devices may use: list of context and prefix of the environment variables of
+     discovery-operator. */}}
+{{- define "akri.deviceEnv" -}}
+{{- $prefix := index . 1 -}}
+- name: AKRI_{{ $prefix }}HOST_MOUNTS
+  value: /host/mountinfo
+{{- with ((index . 0).Values.global).allowHostPaths }}
+- name: AKRI_{{ $prefix }}ALLOW_HOST_PATHS
+  value: {{ join "," . | quote }}
 {{- end }}
 {{- end }}
 

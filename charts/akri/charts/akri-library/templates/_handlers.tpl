@@ -31,6 +31,8 @@
   agent: true
   section: opcua
   devices: true
+  env:
+    - {name: AKRI_ALLOW_NETWORKS, value: allowNetworks}
 - name: onvif
   agent: true
   section: onvif
@@ -38,6 +40,7 @@
   devices: true
   env:
     - {name: AKRI_INTERFACES, value: interfaces}
+    - {name: AKRI_ALLOW_NETWORKS, value: allowNetworks}
 {{- end }}
 
 {{/* The ServiceAccount, DaemonSet and NetworkPolicy of a Discovery Handler. Empty if the agent runs the handler. */}}

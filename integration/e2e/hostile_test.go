@@ -1,0 +1,72 @@
+package e2e_test
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	akriv0 "akri.sh/libs/apis/akri/v0"
+	discoveryv0 "akri.sh/proto/v0"
+)
+
+// hostileHandler registers a second handler with the name of another one. It cannot change what
+// containers get with the device of the first one, and cannot mount directories of the node
+// (findings 5 and 6).
+func hostileHandler(t *testing.T) {
+	const name = "e2eHostile"
+	node := akri.Cluster.Nodes()[0]
+	apply(t, configurationOf("e2e-hostile", name, ""))
+	handle(t, node, name, &discoveryv0.Device{Id: "x", Properties: map[string]string{"FROM": "first"}})
+	instance := instanceName("e2e-hostile", "x", "", true)
+	awaitInstances(t, "default", "e2e-hostile", instance)
+
+	handleAt(t, node, name, "a-"+name, // before the other endpoint by name
+		&discoveryv0.Device{Id: "x", Properties: map[string]string{"FROM": "second"}},
+		&discoveryv0.Device{Id: "mount", Mounts: []*discoveryv0.Mount{{ContainerPath: "/host", HostPath: "/"}}},
+		&discoveryv0.Device{Id: "memory", DeviceSpecs: []*discoveryv0.DeviceSpec{{ContainerPath: "/dev/mem"}}},
+		&discoveryv0.Device{Id: "link", DeviceSpecs: []*discoveryv0.DeviceSpec{{ContainerPath: "/dev/x", HostPath: "/dev/fd/0"}}},
+	)
+	message := awaitCondition(t, "default", "e2e-hostile", akriv0.ConditionDevicesAccepted, metav1.ConditionFalse, akriv0.ReasonInvalidDevice)
+	require.Contains(t, message, "allow it with --allow-host-paths (chart value global.allowHostPaths)")
+	for _, found := range awaitInstances(t, "default", "e2e-hostile", instance) {
+		require.Equal(t, "first", found.Spec.BrokerProperties["FROM"])
+	}
+}
+
+// diskInUse checks that a disk is not a device while the node uses it (finding 5). Swap, unlike a
+// mount, is in use on all nodes of the test, which share a kernel.
+func diskInUse(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "disk")
+	require.NoError(t, os.WriteFile(file, make([]byte, 1<<20), 0o600))
+	disk := command(t, "losetup", "--find", "--show", file)
+	t.Cleanup(func() { command(t, "losetup", "--detach", disk) })
+	command(t, "mkswap", disk)
+	apply(t, configurationOf("e2e-disk", "udev", `udevRules: ['SUBSYSTEM=="block", KERNEL=="`+filepath.Base(disk)+`"']`))
+	var names []string
+	for _, node := range akri.Cluster.Nodes() {
+		names = append(names, instanceName("e2e-disk", "/devices/virtual/block/"+filepath.Base(disk), node.Name(), false))
+	}
+	awaitInstances(t, "default", "e2e-disk", names...)
+
+	command(t, "swapon", disk)
+	t.Cleanup(func() { _ = exec.Command("swapoff", disk).Run() })
+	awaitInstances(t, "default", "e2e-disk")
+	require.Contains(t, awaitCondition(t, "default", "e2e-disk", akriv0.ConditionDevicesAccepted, metav1.ConditionFalse, akriv0.ReasonInvalidDevice),
+		"a disk that the node uses: "+disk+" is swap")
+
+	command(t, "swapoff", disk)
+	awaitInstances(t, "default", "e2e-disk", names...)
+}
+
+// command runs a command and returns its output without white space around it.
+func command(t *testing.T, name string, arguments ...string) string {
+	t.Helper()
+	output, err := exec.Command(name, arguments...).CombinedOutput()
+	require.NoError(t, err, "%s: %s", name, output)
+	return strings.TrimSpace(string(output))
+}

@@ -1,0 +1,222 @@
+// Package devicenodes reads from sysfs which device nodes the kernel has, and which of them are
+// disks that the node uses.
+package devicenodes
+
+import (
+	"bufio"
+	"bytes"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+)
+
+// Host has the files that are read.
+type Host struct {
+	// Sys is sysfs, which is the same in all containers of a node.
+	Sys string
+	// Swaps is /proc/swaps, which is the same in all containers of a node.
+	Swaps string
+	// Mounts is the mountinfo of the node's first process. The own mountinfo of a container does
+	// not have the mounts of the node.
+	Mounts string
+}
+
+// Table has the device nodes of the kernel.
+type Table struct {
+	nodes map[string]*disk // by path; nil if the device is not a disk
+	err   error
+}
+
+// disk is a block device.
+type disk struct {
+	path, number string
+	use          string // why it must not be offered; empty if it is not in use
+	whole        *disk  // the disk of a partition
+	partitions   []*disk
+}
+
+// Read reads the current state. A Table that could not be read completely refuses what it does not
+// know.
+func (h Host) Read() Table {
+	t := Table{nodes: map[string]*disk{}}
+	t.err = errors.Join(h.readCharacterDevices(&t), h.readDisks(&t))
+	return t
+}
+
+// IsDisk returns whether the path is a disk, a partition, or a SCSI device that gives access to
+// one.
+func (t Table) IsDisk(path string) bool { return t.nodes[path] != nil }
+
+// Check returns an error if the path is not a device node of the kernel, or if the node uses the
+// disk. It does not follow links, because their targets cannot be seen from a container.
+func (t Table) Check(path string) error {
+	disk, exists := t.nodes[path]
+	switch {
+	case !exists && t.err != nil:
+		return fmt.Errorf("which cannot be checked (%w)", t.err)
+	case !exists:
+		return errors.New("which is not the name of a device in the kernel; links are not followed")
+	case disk == nil:
+		return nil
+	case t.err != nil:
+		return fmt.Errorf("a disk, whose use by the node cannot be checked (%w)", t.err)
+	}
+	return disk.check()
+}
+
+// check examines the disk, its partitions, and the disk that it is a partition of: each of them
+// gives access to the content of the others.
+func (d *disk) check() error {
+	related := append([]*disk{d}, d.partitions...)
+	if d.whole != nil {
+		related = append(related, d.whole)
+	}
+	for _, disk := range related {
+		if disk.use != "" {
+			return fmt.Errorf("a disk that the node uses: %s %s", disk.path, disk.use)
+		}
+	}
+	return nil
+}
+
+func (h Host) readCharacterDevices(t *Table) error {
+	return eachDevice(filepath.Join(h.Sys, "dev/char"), func(_, _, node string) { t.nodes[node] = nil })
+}
+
+func (h Host) readDisks(t *Table) error {
+	byDirectory := map[string]*disk{}
+	err := eachDevice(filepath.Join(h.Sys, "dev/block"), func(number, directory, node string) {
+		disk := &disk{path: node, number: number}
+		if holders, _ := filepath.Glob(filepath.Join(directory, "holders", "*")); len(holders) > 0 {
+			disk.use = "is part of " + filepath.Base(holders[0])
+		}
+		t.nodes[node], byDirectory[directory] = disk, disk
+	})
+	for directory, disk := range byDirectory {
+		if whole := byDirectory[filepath.Dir(directory)]; whole != nil {
+			disk.whole = whole
+			whole.partitions = append(whole.partitions, disk)
+		}
+		for _, node := range scsiNodes(directory) {
+			t.nodes[node] = disk
+		}
+	}
+	return errors.Join(err, h.readSwaps(t), h.readMounts(t), h.readBtrfs(t))
+}
+
+// scsiNodes returns the character devices that send commands to a SCSI disk.
+func scsiNodes(directory string) []string {
+	var nodes []string
+	generic, _ := filepath.Glob(filepath.Join(directory, "device/scsi_generic/*"))
+	for _, entry := range generic {
+		nodes = append(nodes, "/dev/"+filepath.Base(entry))
+	}
+	bsg, _ := filepath.Glob(filepath.Join(directory, "device/bsg/*"))
+	for _, entry := range bsg {
+		nodes = append(nodes, "/dev/bsg/"+filepath.Base(entry))
+	}
+	return nodes
+}
+
+// eachDevice calls use with the number, the directory in sysfs and the path of each device with a
+// device node. A device may be removed meanwhile.
+func eachDevice(directory string, use func(number, device, node string)) error {
+	entries, err := os.ReadDir(directory)
+	if err != nil {
+		return fmt.Errorf("list devices: %w", err)
+	}
+	for _, entry := range entries {
+		device, err := filepath.EvalSymlinks(filepath.Join(directory, entry.Name()))
+		if err != nil {
+			continue
+		}
+		uevent, err := os.ReadFile(filepath.Join(device, "uevent"))
+		if err != nil {
+			continue
+		}
+		for line := range bytes.Lines(uevent) {
+			if name, found := bytes.CutPrefix(bytes.TrimSpace(line), []byte("DEVNAME=")); found {
+				use(entry.Name(), device, "/dev/"+string(name))
+			}
+		}
+	}
+	return nil
+}
+
+func (h Host) readSwaps(t *Table) error {
+	return eachLine(h.Swaps, func(fields []string) {
+		if disk := t.nodes[fields[0]]; disk != nil {
+			disk.use = "is swap"
+		}
+	})
+}
+
+// readMounts finds a mounted disk by its number, and by its path for file systems with numbers of
+// their own, such as btrfs. See proc_pid_mountinfo(5).
+func (h Host) readMounts(t *Table) error {
+	byNumber := map[string]*disk{}
+	for _, disk := range t.nodes {
+		if disk != nil {
+			byNumber[disk.number] = disk
+		}
+	}
+	mounts := 0
+	err := eachLine(h.Mounts, func(fields []string) {
+		separator := slices.Index(fields, "-")
+		if len(fields) < 5 || separator < 0 || len(fields) < separator+3 {
+			return
+		}
+		mounts++
+		for _, disk := range []*disk{byNumber[fields[2]], t.nodes[fields[separator+2]]} {
+			if disk != nil && disk.use == "" {
+				disk.use = "is mounted at " + fields[4]
+			}
+		}
+	})
+	if err == nil && mounts == 0 {
+		err = fmt.Errorf("%s has no mounts", h.Mounts)
+	}
+	return err
+}
+
+// readBtrfs finds the other devices of a mounted file system of several devices.
+func (h Host) readBtrfs(t *Table) error {
+	systems, err := filepath.Glob(filepath.Join(h.Sys, "fs/btrfs/*/devices"))
+	for _, system := range systems {
+		entries, _ := os.ReadDir(system)
+		var members []*disk
+		used := ""
+		for _, entry := range entries {
+			if disk := t.nodes["/dev/"+entry.Name()]; disk != nil {
+				members = append(members, disk)
+				if disk.use != "" {
+					used = disk.path
+				}
+			}
+		}
+		for _, disk := range members {
+			if disk.use == "" && used != "" {
+				disk.use = "has a file system with " + used
+			}
+		}
+	}
+	return err
+}
+
+func eachLine(file string, use func(fields []string)) error {
+	text, err := os.ReadFile(file)
+	if err != nil {
+		return fmt.Errorf("find the disks in use: %w", err)
+	}
+	lines := bufio.NewScanner(bytes.NewReader(text))
+	lines.Buffer(nil, len(text)+1)
+	for lines.Scan() {
+		if fields := strings.Fields(lines.Text()); len(fields) > 0 {
+			use(fields)
+		}
+	}
+	return lines.Err()
+}
