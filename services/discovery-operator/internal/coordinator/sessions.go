@@ -157,16 +157,21 @@ func (s *sessionSet) retry(key endpointKey) {
 	}
 }
 
-// sources returns the endpoints of the handler. An endpoint without a session has not answered.
+// sources returns the endpoints with a session, and the other endpoints of the handler, which have
+// not answered.
 func (s *sessionSet) sources() []inventory.Source {
 	var sources []inventory.Source
+	for _, session := range s.sessions {
+		result := session.Result()
+		sources = append(sources, inventory.Source{
+			Handler: session.endpoint.handler, Answered: result.Answered, Silent: result.Silent,
+			Devices: result.Devices, Problems: result.Problems,
+		})
+	}
 	for key, endpoint := range s.endpoints.of(s.query.Handler) {
-		source := inventory.Source{Handler: endpoint.handler}
-		if session, exists := s.sessions[key]; exists {
-			result := session.Result()
-			source.Answered, source.Silent, source.Devices, source.Problems = result.Answered, result.Silent, result.Devices, result.Problems
+		if _, exists := s.sessions[key]; !exists {
+			sources = append(sources, inventory.Source{Handler: endpoint.handler})
 		}
-		sources = append(sources, source)
 	}
 	return sources
 }

@@ -275,8 +275,8 @@ func TestNameTaken(t *testing.T) {
 	require.True(t, entry.Report.GetComplete())
 	require.Equal(t, []*instancev1.Problem{{
 		Reason: akriv0.ReasonNameTaken,
-		Message: "the older Configuration elsewhere/cameras has the same name, or one name may be that of an " +
-			"Instance of the other, and names under akri.sh/ are cluster-wide; choose another name",
+		Message: "the older Configuration elsewhere/cameras has the same name and names under akri.sh/ " +
+			"are cluster-wide; choose another name",
 	}}, entry.Report.GetProblems())
 }
 
