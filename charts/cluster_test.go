@@ -7,12 +7,18 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"akri.sh/libs/kube/kubetest"
 )
 
 // TestLifecycle installs, upgrades and uninstalls the charts on an API server without nodes. No Pod
-// runs, so it skips the cleanup hook.
+// runs, so it skips the cleanup hook. It removes the CRDs that other tests use, so the API server
+// is its own.
 func TestLifecycle(t *testing.T) {
-	access := []string{"--kubeconfig", kubeconfig(t), "--namespace", "akri-system"}
+	own, err := kubetest.Start(t.Context())
+	require.NoError(t, err)
+	t.Cleanup(own.Stop)
+	access := []string{"--kubeconfig", kubeconfigOf(t, own), "--namespace", "akri-system"}
 	helm := func(arguments ...string) string {
 		t.Helper()
 		output, err := run(t, "helm", append(arguments, access...)...)

@@ -65,8 +65,13 @@ func set(values ...string) []string {
 	return arguments
 }
 
-// kubeconfig returns a kubeconfig file for the API server of the test.
+// kubeconfig returns a kubeconfig file for the API server of the tests.
 func kubeconfig(t *testing.T) string {
+	t.Helper()
+	return kubeconfigOf(t, server)
+}
+
+func kubeconfigOf(t *testing.T, server *kubetest.Server) string {
 	t.Helper()
 	config := server.Config()
 	file := filepath.Join(t.TempDir(), "kubeconfig")
