@@ -98,26 +98,33 @@ func (m *Mesh) Path(elements ...string) string {
 const replaceTimeout = time.Minute
 
 // Install installs the umbrella chart, or upgrades it to the given values, and waits until all
-// workloads are ready. It fails if the webhook is not in force when helm returns. It also waits for
-// two things that helm does not wait for: the end of replaced pods, and that valid Configurations
-// are accepted.
+// workloads are ready. It fails if the webhook of a new installation is not in force when helm
+// returns. It also waits for two things that helm does not wait for: the end of replaced pods, and
+// that the webhook decides about Configurations.
 func (m *Mesh) Install(ctx context.Context, values ...string) error {
 	arguments := []string{"upgrade", "--install", Release, m.Path("charts", "akri"), "--namespace", Namespace, "--create-namespace",
 		"--wait", "--timeout", "3m", "--set", "global.image.tag=" + DevTag}
 	for _, value := range slices.Concat(m.Values, values) {
 		arguments = append(arguments, "--set", value)
 	}
+	_, err := m.Helm(ctx, "status", Release, "--namespace", Namespace)
+	isNew := err != nil
 	if _, err := m.Helm(ctx, arguments...); err != nil {
 		return err
 	}
-	if !slices.Contains(values, WithoutWebhook) {
+	hasWebhook := !slices.Contains(values, WithoutWebhook)
+	if isNew && hasWebhook {
 		if err := m.requireWebhook(ctx); err != nil {
 			return err
 		}
 	}
 	ctx, cancel := context.WithTimeout(ctx, replaceTimeout)
 	defer cancel()
-	return errors.Join(m.awaitReplaced(ctx), m.AwaitWebhook(ctx))
+	err = m.awaitReplaced(ctx)
+	if hasWebhook {
+		err = errors.Join(err, m.AwaitWebhook(ctx))
+	}
+	return err
 }
 
 // WithoutWebhook is the chart value that disables the webhook.
@@ -144,16 +151,18 @@ func (m *Mesh) requireWebhook(ctx context.Context) error {
 	return nil
 }
 
-// AwaitWebhook waits until Configurations can be applied. The API server rejects them while the
-// webhook is unavailable.
+// AwaitWebhook waits until the webhook decides about Configurations: the API server rejects all of
+// them while the webhook is unavailable, or accepts all of them while it is new.
 func (m *Mesh) AwaitWebhook(ctx context.Context) error {
 	manifest, err := m.Manifest("deploy", "samples", "debug-echo.yaml")
 	if err != nil {
 		return err
 	}
 	return Await(ctx, "response of the webhook", func(ctx context.Context) error {
-		_, err := m.Kubectl(ctx, manifest, "apply", "--dry-run=server", "-f", "-")
-		return err
+		if _, err := m.Kubectl(ctx, manifest, "apply", "--dry-run=server", "-f", "-"); err != nil {
+			return err
+		}
+		return m.requireWebhook(ctx)
 	})
 }
 
