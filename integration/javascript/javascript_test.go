@@ -114,7 +114,7 @@ func newEnvironment(t *testing.T, grace time.Duration) *environment {
 	require.NoError(t, err)
 	e := &environment{root: root, dir: dir, modules: modules}
 	run(t, nil, "registrar", "--handlers-dir="+dir, "--state-file="+filepath.Join(dir, "state.json"), "--keep-offline="+grace.String(), "--socket="+e.socket("r"))
-	run(t, server, "instance-writer", "--address="+e.socket("w"))
+	run(t, server, "instance-writer", "--address=", "--plain-address="+e.socket("w"))
 	run(t, nil, "discovery-operator", "--node-name=node-a", "--socket="+e.socket("o"), "--registrar="+e.socket("r"),
 		"--instance-writer="+e.socket("w"), "--handler-grace="+grace.String())
 	e.registrar = registrarv1.NewRegistrarServiceClient(e.dial(t, "r"))
