@@ -68,11 +68,12 @@ func replacedPods(t *testing.T) {
 	running, err := pods.List(t.Context(), metav1.ListOptions{LabelSelector: "app=e2e-handlers"})
 	require.NoError(t, err)
 	require.NoError(t, pods.Delete(t.Context(), running.Items[0].Name, metav1.DeleteOptions{}))
+	gone := awaitHandlers(t, node, "debugEcho", active, active, active, offline)[3]
+	require.Equal(t, running.Items[0].Status.PodIP+":10000", gone.GetEndpoint())
+	// The handler that has ended cannot answer any more, so this waits until it is replaced.
 	require.NoError(t, akri.ApplyText(t.Context(), echoConfiguration(name, 1, "", "foo0", "foo1")))
 	awaitInventory(t, node, name, true, "foo0", "foo1")
 	awaitInstances(t, "default", name, name+"-8120fe", name+"-a19705")
-	gone := awaitHandlers(t, node, "debugEcho", active, active, active, offline)[3]
-	require.Equal(t, running.Items[0].Status.PodIP+":10000", gone.GetEndpoint())
 
 	// Without Pods at new addresses, the devices stay.
 	require.NoError(t, akri.ApplyText(t.Context(), handlerDeployment(node, 0)))
