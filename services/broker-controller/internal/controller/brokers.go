@@ -65,7 +65,7 @@ func stateOfPod(pod *corev1.Pod) broker {
 	switch {
 	case pod.DeletionTimestamp != nil:
 		b.state = replaced
-	case pod.Status.Phase == corev1.PodRunning || pod.Status.Phase == corev1.PodPending || pod.Status.Phase == "":
+	case pod.Status.Phase == corev1.PodRunning || pod.Status.Phase == corev1.PodPending:
 		b.ofContainers(pod, containers)
 	case render.Attempt(pod) == 0:
 		b.state = replaced
