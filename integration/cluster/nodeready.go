@@ -12,7 +12,7 @@ import (
 )
 
 // awaitReady waits for a heartbeat at or after since, because the API server shows the status of a
-// stopped node for another 40 s.
+// stopped node for another 40 s. It fails at once if the kubelet exits.
 func (n Node) awaitReady(ctx context.Context, since time.Time) error {
 	client, err := n.cluster.client()
 	if err != nil {
@@ -24,7 +24,7 @@ func (n Node) awaitReady(ctx context.Context, since time.Time) error {
 			return err
 		}
 		return readyAfter(node, since)
-	})
+	}, n.daemon("kubelet"))
 }
 
 func readyAfter(node *corev1.Node, since time.Time) error {
