@@ -7,6 +7,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/duration"
 
 	akriv0 "akri.sh/libs/apis/akri/v0"
@@ -68,7 +69,7 @@ func planPod(pod *corev1.Pod, instance *akriv0.Instance, times plan.Times) plan.
 		Name:     pod.Name,
 		Phase:    pod.Status.Phase,
 		Deleting: pod.DeletionTimestamp != nil,
-		Foreign:  pod.OwnerReferences[0].UID != instance.UID,
+		Foreign:  !metav1.IsControlledBy(pod, instance),
 		Hash:     pod.Annotations[render.AnnotationSpecHash],
 		Attempt:  render.Attempt(pod),
 		Blocked:  blocked(pod),

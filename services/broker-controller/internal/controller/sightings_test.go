@@ -9,11 +9,9 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/cache"
 
 	akriv0 "akri.sh/libs/apis/akri/v0"
-	"akri.sh/services/broker-controller/internal/cluster"
 	"akri.sh/services/broker-controller/internal/plan"
 	"akri.sh/services/broker-controller/internal/render"
 )
@@ -123,9 +121,7 @@ func TestRolloutIgnoresOtherClocks(t *testing.T) {
 	now := time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
 	for name, offset := range otherClocks {
 		t.Run(name, func(t *testing.T) {
-			clients, err := cluster.NewClients(&rest.Config{Host: "unused"})
-			require.NoError(t, err)
-			cache := cluster.NewCache(clients)
+			cache := newCache(t)
 			configuration := &akriv0.Configuration{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "echo", UID: "c"}}
 			instance := &akriv0.Instance{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "echo-8120fe"}}
 			pod := withClock(pod(corev1.PodStatus{Phase: corev1.PodPending}), true, now.Add(offset))
