@@ -1,6 +1,7 @@
 package controller
 
 import (
+	"maps"
 	"slices"
 	"sync"
 	"time"
@@ -91,6 +92,13 @@ func (r *rollout) created(configuration *akriv0.Configuration, instance *akriv0.
 			u.pod, u.moved = pod, false
 		}
 	})
+}
+
+// remove ends the update of an Instance that is gone.
+func (r *rollout) remove(instance string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	maps.DeleteFunc(r.updates, func(_ types.UID, u update) bool { return u.instance == instance })
 }
 
 // change calls f with the update of the Instance, if there is one.
