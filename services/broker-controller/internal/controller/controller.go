@@ -201,7 +201,7 @@ func (c *Controller) reconcile(
 		queue.refused.Forget(key)
 	case ctx.Err() != nil:
 		return
-	case Refused(err):
+	case onlyRefused(err):
 		requeueAfter = wait.Jitter(queue.refused.When(key), jitter)
 		log.Error("broker or Service refused", zap.Error(err), zap.Duration("retry_in", requeueAfter))
 	default:
