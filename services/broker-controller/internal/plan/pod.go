@@ -36,9 +36,8 @@ const (
 	backoffReset = 2 * maxBackoff
 )
 
-// Times are when this process first saw a Pod in its states. The creation time of a Pod and the
-// times in its status come from the clocks of other machines, which this one's cannot be compared
-// with.
+// Times are when this process first saw a Pod and its states. They replace the creation time of a
+// Pod and the times in its status, which come from other machines, whose clocks can differ.
 type Times struct {
 	// Seen is when this process first saw the Pod.
 	Seen time.Time
