@@ -4,8 +4,8 @@
 // A node is a kubelet, containerd and kube-proxy in separate namespaces. The control plane is etcd,
 // API server, controller manager and scheduler. Services, cluster DNS, webhooks, RBAC and service
 // account tokens work as on any cluster. All state is in one directory, all processes in one cgroup
-// and all networks in namespaces named after the directory. Down removes these three. A cluster
-// changes nothing else on the machine.
+// and all networks in namespaces named after the directory. Down removes these three. Otherwise a
+// cluster changes only one setting of the machine, the limit of inotify instances.
 package cluster
 
 import (
@@ -99,6 +99,9 @@ func Open(dir string) (*Cluster, error) {
 // cluster first. If the start fails, only the logs are left.
 func Up(ctx context.Context, cfg Config) (*Cluster, error) {
 	if err := errors.Join(requireRoot(), checkNodes(cfg.Nodes)); err != nil {
+		return nil, err
+	}
+	if err := raiseInotifyInstances(inotifyInstancesFile, inotifyInstances); err != nil {
 		return nil, err
 	}
 	m, err := newMachine(cfg.Dir)

@@ -226,6 +226,16 @@ func (s *suite) kubelet(t *testing.T) {
 	s.eventually(t, "web-node-a", "exec", "web-node-b", "--", "/probe", "get", "http://"+s.running(t, "web-node-a").Status.PodIP+":8080")
 	require.NoError(t, node.StartKubelet(t.Context()))
 	require.ErrorContains(t, node.StartKubelet(t.Context()), "is running")
+
+	// The end of a kubelet's log is the reason why it did not start.
+	require.NoError(t, node.StopKubelet(t.Context()))
+	config := filepath.Join(s.dir, "nodes", "node-a", "config", "kubelet.yaml")
+	valid, err := os.ReadFile(config)
+	require.NoError(t, err)
+	require.NoError(t, os.WriteFile(config, []byte("kind: None"), 0o644))
+	require.ErrorContains(t, node.StartKubelet(t.Context()), "kubelet-node-a has exited; the end of ")
+	require.NoError(t, os.WriteFile(config, valid, 0o644))
+	require.NoError(t, node.StartKubelet(t.Context()))
 	after, err := node.ContainerPID(t.Context(), "default", "web-node-a", "main")
 	require.NoError(t, err)
 	require.Equal(t, pid, after)

@@ -6,6 +6,8 @@ var (
 	PrefixOf   = prefixOf
 	ParseTasks = parseTasks
 	ReadyAfter = readyAfter
+
+	RaiseInotifyInstances = raiseInotifyInstances
 )
 
 func ParseCgroupMounts(mounts string) (unified string, legacy []string) {

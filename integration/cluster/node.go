@@ -60,7 +60,10 @@ func (n Node) StartKubelet(ctx context.Context) error {
 	if !n.running() {
 		return fmt.Errorf("node %s is stopped; start the node first", n.name)
 	}
-	since := time.Now()
+	since, err := afterHeartbeats(ctx)
+	if err != nil {
+		return err
+	}
 	if err := n.startKubelet(ctx); err != nil {
 		return err
 	}
@@ -88,8 +91,11 @@ func (n Node) Start(ctx context.Context) error {
 }
 
 func (n Node) restart(ctx context.Context) error {
-	since := time.Now()
 	if err := n.boot(ctx); err != nil {
+		return err
+	}
+	since, err := afterHeartbeats(ctx)
+	if err != nil {
 		return err
 	}
 	if err := n.startAgents(ctx); err != nil {

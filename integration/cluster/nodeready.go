@@ -11,8 +11,20 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
+// afterHeartbeats waits until the next second begins and returns its time. Heartbeats have a
+// resolution of one second, so those of a stopped kubelet are before it.
+func afterHeartbeats(ctx context.Context) (time.Time, error) {
+	next := time.Now().Truncate(time.Second).Add(time.Second)
+	select {
+	case <-time.After(time.Until(next)):
+		return next, nil
+	case <-ctx.Done():
+		return time.Time{}, ctx.Err()
+	}
+}
+
 // awaitReady waits for a heartbeat at or after since, because the API server shows the status of a
-// stopped node for another 40 s.
+// stopped node for another 40 s. It fails at once if the kubelet exits.
 func (n Node) awaitReady(ctx context.Context, since time.Time) error {
 	client, err := n.cluster.client()
 	if err != nil {
@@ -24,7 +36,7 @@ func (n Node) awaitReady(ctx context.Context, since time.Time) error {
 			return err
 		}
 		return readyAfter(node, since)
-	})
+	}, n.daemon("kubelet"))
 }
 
 func readyAfter(node *corev1.Node, since time.Time) error {
@@ -34,7 +46,7 @@ func readyAfter(node *corev1.Node, since time.Time) error {
 	}
 	ready := node.Status.Conditions[i]
 	switch {
-	case ready.LastHeartbeatTime.Time.Before(since.Truncate(time.Second)):
+	case ready.LastHeartbeatTime.Time.Before(since):
 		return fmt.Errorf("the kubelet's last report is of %s", ready.LastHeartbeatTime.Format(time.TimeOnly))
 	case ready.Status != corev1.ConditionTrue:
 		return fmt.Errorf("the node is not ready: %s", ready.Message)

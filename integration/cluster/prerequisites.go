@@ -8,6 +8,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 )
 
@@ -30,6 +31,34 @@ var prerequisites = []prerequisite{
 func requireRoot() error {
 	if os.Geteuid() != 0 {
 		return errors.New("a cluster needs root for namespaces, mounts and control groups; run it with sudo")
+	}
+	return nil
+}
+
+const (
+	inotifyInstancesFile = "/proc/sys/fs/inotify/max_user_instances"
+	// inotifyInstances is the value that the documentation of kind recommends. A cluster of two
+	// nodes uses about 40, those of all clusters count together, and the kernel's default is 128.
+	inotifyInstances = 512
+)
+
+// raiseInotifyInstances raises the limit in the file to at least want. Without an instance a
+// kubelet exits, also later when its node restarts, and containerd and Akri's services fail.
+func raiseInotifyInstances(file string, want int) error {
+	content, err := os.ReadFile(file)
+	if err != nil {
+		return fmt.Errorf("read the limit of inotify instances: %w", err)
+	}
+	limit, err := strconv.Atoi(strings.TrimSpace(string(content)))
+	if err != nil {
+		return fmt.Errorf("parse %s: %w", file, err)
+	}
+	if limit >= want {
+		return nil
+	}
+	if err := os.WriteFile(file, []byte(strconv.Itoa(want)), 0o644); err != nil {
+		return fmt.Errorf("fs.inotify.max_user_instances is %d; run sysctl --write fs.inotify.max_user_instances=%d: %w",
+			limit, want, err)
 	}
 	return nil
 }

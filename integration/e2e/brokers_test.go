@@ -13,6 +13,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"akri.sh/integration/cluster"
 	"akri.sh/integration/mesh"
 )
 
@@ -171,6 +172,22 @@ func awaitJobPod(t *testing.T, configuration string, failures int) (ready *corev
 	return ready
 }
 
+// runningContainers returns the containers of the node that are reported as running, by id.
+func runningContainers(t *testing.T, node cluster.Node) map[string]string {
+	t.Helper()
+	pods, err := akri.Kubernetes.CoreV1().Pods("").List(t.Context(), metav1.ListOptions{FieldSelector: "spec.nodeName=" + node.Name()})
+	require.NoError(t, err)
+	running := map[string]string{}
+	for _, pod := range pods.Items {
+		for _, container := range pod.Status.ContainerStatuses {
+			if container.State.Running != nil {
+				running[container.ContainerID] = pod.Name + "/" + container.Name
+			}
+		}
+	}
+	return running
+}
+
 // nodeRestart compares only the Pods of the other node: a kubelet that boots rejects Pods whose
 // devices no plugin offers yet.
 func nodeRestart(t *testing.T) {
@@ -178,9 +195,20 @@ func nodeRestart(t *testing.T) {
 	awaitBrokers(t, "default", "e2e-off", 2)
 	before := observe(t, "e2e-off")
 	node := akri.Cluster.Nodes()[1]
+	stopped := runningContainers(t, node)
+	require.NotEmpty(t, stopped)
 	require.NoError(t, node.Stop(t.Context()))
 	markNotReady(t, node.Name())
 	require.NoError(t, node.Start(t.Context()))
+	// Until then the pods are reported as ready.
+	await(t, "the kubelet to report that the containers have ended", func(context.Context) error {
+		for id, name := range runningContainers(t, node) {
+			if stopped[id] != "" {
+				return fmt.Errorf("%s is reported as running", name)
+			}
+		}
+		return nil
+	})
 	awaitServices(t)
 	awaitBrokers(t, "default", "e2e-off", 2)
 	after := observe(t, "e2e-off")

@@ -89,8 +89,18 @@ func pendingBroker(t *testing.T) {
 		}
 		return err
 	})
+	// The time counts from when the controller sees the Pod, not by the kubelet's clock.
+	setStartTime(t, first, first.Status.StartTime.Add(-time.Hour))
 	next := awaitNextBroker(t, first)
 	require.GreaterOrEqual(t, next.CreationTimestamp.Sub(first.Status.StartTime.Time), shortPending)
+}
+
+// setStartTime sets the time of the Pod's start as a kubelet does whose clock differs.
+func setStartTime(t *testing.T, pod *corev1.Pod, start time.Time) {
+	t.Helper()
+	patch := fmt.Sprintf(`{"status":{"startTime":%q}}`, start.UTC().Format(time.RFC3339))
+	_, err := akri.Kubernetes.CoreV1().Pods(pod.Namespace).Patch(t.Context(), pod.Name, types.StrategicMergePatchType, []byte(patch), metav1.PatchOptions{}, "status")
+	require.NoError(t, err)
 }
 
 // brokersOfLostNode uses a device that both nodes share and a local device of each node.

@@ -4,7 +4,6 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
@@ -31,7 +30,7 @@ func TestBrokerOfUpstreamAkriIsKept(t *testing.T) {
 	}
 	_, err := e.Pods.In(e.namespace).Create(t.Context(), existing, metav1.CreateOptions{})
 	require.NoError(t, err)
-	e.setPhase(corev1.PodRunning, time.Now(), "echo-8120fe-pod")
+	e.setPhase(corev1.PodRunning, "echo-8120fe-pod")
 	before := e.pod("echo-8120fe-pod").UID
 	patch := []byte(`{"metadata":{"finalizers":["node-a","node.b","example.com/kept"]}}`)
 	_, err = e.Configurations.In(e.namespace).Patch(t.Context(), "echo", types.MergePatchType, patch, metav1.PatchOptions{})
@@ -61,7 +60,7 @@ func TestLongNamesWork(t *testing.T) {
 			c := e.configuration(name, withServices)
 			e.instance(c, "8120fe", 2, node, "node-a")
 			e.eventually(func() bool { return len(e.podNames()) == 2 }, "both brokers")
-			e.setPhase(corev1.PodRunning, time.Now(), e.podNames()...)
+			e.setPhase(corev1.PodRunning, e.podNames()...)
 			e.eventually(func() bool { return len(e.serviceNames()) == 2 }, "both Services")
 
 			// A restarted controller finds the same objects.
@@ -91,7 +90,7 @@ func TestNewInstanceOfSameNameGetsNewBroker(t *testing.T) {
 	c := e.configuration("echo", withServices)
 	e.instance(c, "8120fe", 1, "node-a")
 	e.eventuallyNames(e.podNames, "echo-8120fe-pod")
-	e.setPhase(corev1.PodRunning, time.Now(), "echo-8120fe-pod")
+	e.setPhase(corev1.PodRunning, "echo-8120fe-pod")
 	e.eventuallyNames(e.serviceNames, "echo-8120fe-svc", "echo-svc")
 	require.NoError(t, stop())
 	require.NoError(t, e.Instances.In(e.namespace).Delete(t.Context(), "echo-8120fe", metav1.DeleteOptions{}))
@@ -101,7 +100,7 @@ func TestNewInstanceOfSameNameGetsNewBroker(t *testing.T) {
 		pod := e.pod("echo-8120fe-pod")
 		return metav1.IsControlledBy(pod, next)
 	}, "a broker of the new Instance")
-	e.setPhase(corev1.PodRunning, time.Now(), "echo-8120fe-pod")
+	e.setPhase(corev1.PodRunning, "echo-8120fe-pod")
 	e.eventually(func() bool {
 		service, err := e.Services.In(e.namespace).Get(t.Context(), "echo-8120fe-svc", metav1.GetOptions{})
 		return err == nil && metav1.IsControlledBy(service, next)

@@ -258,7 +258,13 @@ func (e *testEnv) forceDelete(pod string) {
 }
 
 // setPhase sets the status of the Pods as the kubelet does.
-func (e *testEnv) setPhase(phase corev1.PodPhase, started time.Time, pods ...string) {
+func (e *testEnv) setPhase(phase corev1.PodPhase, pods ...string) {
+	e.Helper()
+	e.setPhaseAt(time.Now(), phase, pods...)
+}
+
+// setPhaseAt sets the status as a kubelet does whose clock shows this time.
+func (e *testEnv) setPhaseAt(started time.Time, phase corev1.PodPhase, pods ...string) {
 	e.Helper()
 	for _, name := range pods {
 		pod, start := e.pod(name), metav1.NewTime(started)

@@ -39,8 +39,10 @@ func newMetrics(registerer prometheus.Registerer, cache cluster.Cache) *metrics 
 		m.writes.WithLabelValues("Configuration", "apply", result)
 		m.writes.WithLabelValues("ConfigMap", "update", result)
 	}
-	for _, kind := range []string{"Pod", "Job", "Service"} {
-		for _, verb := range []string{"create", "delete"} {
+	for kind, verbs := range map[string][]string{
+		"Pod": {"create", "delete"}, "Job": {"create", "delete"}, "Service": {"create", "update", "delete"},
+	} {
+		for _, verb := range verbs {
 			for _, result := range []string{"ok", "refused", "error"} {
 				m.writes.WithLabelValues(kind, verb, result)
 			}

@@ -52,7 +52,7 @@ func TestBrokerThatCannotStartIsMoved(t *testing.T) {
 			e.hasEvent("echo-8120fe", "BrokerRemoved", "Removed Pod "+podOnA+": it could not start on its node within 1s. Another node gets a broker.")
 
 			// A running broker is never moved.
-			e.setPhase(corev1.PodRunning, time.Now(), podOnB)
+			e.setPhase(corev1.PodRunning, podOnB)
 			e.waitForConfigurations()
 			require.Equal(t, []string{podOnB}, e.podNames())
 		})
@@ -81,7 +81,7 @@ func TestRolloutContinuesAfterAMove(t *testing.T) {
 	e.instance(c, "8120fe", 1, "node-a", "node-b")
 	e.instance(c, "d2981e", 1, "node-a")
 	e.eventuallyNames(e.podNames, "echo-d2981e-pod", podOnA)
-	e.setPhase(corev1.PodRunning, time.Now(), "echo-d2981e-pod", podOnA)
+	e.setPhase(corev1.PodRunning, "echo-d2981e-pod", podOnA)
 	e.edit("echo", strings.Replace(podsOnly, "v1", "v2", 1))
 	isNew := func(pod string) bool {
 		containers := e.pod(pod).Spec.Containers
@@ -89,11 +89,11 @@ func TestRolloutContinuesAfterAMove(t *testing.T) {
 	}
 	e.eventually(func() bool { return isNew("echo-d2981e-pod") || isNew(podOnA) }, "the first update")
 	if isNew("echo-d2981e-pod") {
-		e.setPhase(corev1.PodRunning, time.Now(), "echo-d2981e-pod")
+		e.setPhase(corev1.PodRunning, "echo-d2981e-pod")
 		e.eventually(func() bool { return isNew(podOnA) }, "the second update")
 	}
 	e.block(podOnA, unschedulable)
 	e.eventually(func() bool { return isNew(podOnB) }, "the move")
-	e.setPhase(corev1.PodRunning, time.Now(), podOnB)
+	e.setPhase(corev1.PodRunning, podOnB)
 	e.eventually(func() bool { return isNew("echo-d2981e-pod") }, "the other update")
 }

@@ -66,14 +66,18 @@ func TestDeletedOrEndedBrokerIsReplaced(t *testing.T) {
 		"deleted": func() {
 			require.NoError(t, e.Pods.In(e.namespace).Delete(t.Context(), "echo-8120fe-pod", metav1.DeleteOptions{}))
 		},
-		"failed":    func() { e.setPhase(corev1.PodFailed, time.Now(), "echo-8120fe-pod") },
-		"succeeded": func() { e.setPhase(corev1.PodSucceeded, time.Now(), "echo-8120fe-pod") },
-		"stuck":     func() { e.setPhase(corev1.PodPending, time.Now().Add(-5*time.Minute), "echo-8120fe-pod") },
+		"failed":    func() { e.setPhase(corev1.PodFailed, "echo-8120fe-pod") },
+		"succeeded": func() { e.setPhase(corev1.PodSucceeded, "echo-8120fe-pod") },
 	} {
 		before := e.pod("echo-8120fe-pod").UID
 		end()
-		e.eventually(func() bool { now := e.pod("echo-8120fe-pod").UID; return now != "" && now != before }, name)
+		e.awaitReplacement(before, name)
 	}
+}
+
+func (e *testEnv) awaitReplacement(before types.UID, what string) {
+	e.Helper()
+	e.eventually(func() bool { now := e.pod("echo-8120fe-pod").UID; return now != "" && now != before }, what)
 }
 
 func TestStuckBrokerIsReplaced(t *testing.T) {
@@ -81,9 +85,14 @@ func TestStuckBrokerIsReplaced(t *testing.T) {
 	e.start(func(c *brokercontroller.Config) { c.PendingMax = time.Second })
 	e.instance(e.configuration("echo", podsOnly), "8120fe", 1, "node-a")
 	e.eventuallyNames(e.podNames, "echo-8120fe-pod")
-	before := e.pod("echo-8120fe-pod").UID
-	e.setPhase(corev1.PodPending, time.Now(), "echo-8120fe-pod")
-	e.eventually(func() bool { now := e.pod("echo-8120fe-pod").UID; return now != "" && now != before }, "a new Pod")
+	for clock, offset := range map[string]time.Duration{
+		"the kubelet's clock is right": 0, "it is an hour behind": -time.Hour, "it is an hour ahead": time.Hour,
+	} {
+		before, since := e.pod("echo-8120fe-pod").UID, time.Now()
+		e.setPhaseAt(since.Add(offset), corev1.PodPending, "echo-8120fe-pod")
+		e.awaitReplacement(before, clock)
+		require.GreaterOrEqual(t, time.Since(since), time.Second, clock)
+	}
 	e.hasEvent("echo-8120fe", "BrokerRemoved", "Replaced Pod echo-8120fe-pod: it had not started within 1s.")
 }
 
@@ -93,7 +102,7 @@ func TestServicesExistWhileBrokersRun(t *testing.T) {
 	e.instance(e.configuration("echo", withServices), "8120fe", 2, "node-a", "node-b")
 	e.eventuallyNames(e.podNames, "node-a-echo-8120fe-pod", "node-b-echo-8120fe-pod")
 	require.Empty(t, e.serviceNames())
-	e.setPhase(corev1.PodRunning, time.Now(), "node-a-echo-8120fe-pod")
+	e.setPhase(corev1.PodRunning, "node-a-echo-8120fe-pod")
 	e.eventuallyNames(e.serviceNames, "echo-8120fe-svc", "echo-svc")
 	before := e.address("echo-svc")
 
@@ -124,7 +133,7 @@ func TestServiceWithNewAddressIsRecreated(t *testing.T) {
 	e.start()
 	e.instance(e.configuration("echo", withServices), "8120fe", 1, "node-a")
 	e.eventuallyNames(e.podNames, "echo-8120fe-pod")
-	e.setPhase(corev1.PodRunning, time.Now(), "echo-8120fe-pod")
+	e.setPhase(corev1.PodRunning, "echo-8120fe-pod")
 	e.eventuallyNames(e.serviceNames, "echo-8120fe-svc", "echo-svc")
 	e.edit("echo", strings.ReplaceAll(withServices, "ports:", "clusterIP: None, ports:"))
 	e.eventually(func() bool {
@@ -174,7 +183,7 @@ func TestJobWaitsForPreviousBrokers(t *testing.T) {
 	e.eventuallyNames(e.podNames, "node-a-echo-8120fe-pod", "node-b-echo-8120fe-pod")
 	e.bind("node-a", "node-a-echo-8120fe-pod")
 	e.bind("node-b", "node-b-echo-8120fe-pod")
-	e.setPhase(corev1.PodRunning, time.Now(), "node-a-echo-8120fe-pod", "node-b-echo-8120fe-pod")
+	e.setPhase(corev1.PodRunning, "node-a-echo-8120fe-pod", "node-b-echo-8120fe-pod")
 	e.eventuallyNames(e.serviceNames, "echo-8120fe-svc")
 	address := e.address("echo-8120fe-svc")
 
@@ -199,7 +208,7 @@ func TestJobDoesNotWaitForLostNodes(t *testing.T) {
 	e.instance(e.configuration("echo", podsOnly), "8120fe", 2, "node-a", "node-b")
 	e.eventuallyNames(e.podNames, "node-a-echo-8120fe-pod", "node-b-echo-8120fe-pod")
 	e.bind("node-a", "node-a-echo-8120fe-pod")
-	e.setPhase(corev1.PodRunning, time.Now(), "node-a-echo-8120fe-pod")
+	e.setPhase(corev1.PodRunning, "node-a-echo-8120fe-pod")
 	e.edit("echo", oneJob)
 	e.eventuallyNames(e.podNames, "node-a-echo-8120fe-pod")
 	e.patchInstance("echo-8120fe", `{"spec":{"nodes":["node-b"]}}`)
@@ -215,7 +224,7 @@ func TestRolloutReplacesOneBrokerAtATime(t *testing.T) {
 	e.instance(c, "d2981e", 1, "node-a")
 	all := []string{"echo-d2981e-pod", "node-a-echo-8120fe-pod", "node-b-echo-8120fe-pod"}
 	e.eventuallyNames(e.podNames, all...)
-	e.setPhase(corev1.PodRunning, time.Now(), all...)
+	e.setPhase(corev1.PodRunning, all...)
 	e.edit("echo", podsOnlyV2)
 	updated := map[string]bool{}
 	for range all {
@@ -237,7 +246,7 @@ func TestRolloutReplacesOneBrokerAtATime(t *testing.T) {
 		}
 		require.Equal(t, len(all)-len(updated)-1, old)
 		updated[next] = true
-		e.setPhase(corev1.PodRunning, time.Now(), next)
+		e.setPhase(corev1.PodRunning, next)
 	}
 	e.hasEvent("echo-d2981e", "BrokerRemoved", "Replaced Pod echo-d2981e-pod: the broker spec changed.")
 }
@@ -304,7 +313,7 @@ func TestRestartCreatesOnlyMissingObjects(t *testing.T) {
 	c := e.configuration("echo", withServices)
 	e.instance(c, "8120fe", 2, "node-a", "node-b")
 	e.eventuallyNames(e.podNames, "node-a-echo-8120fe-pod", "node-b-echo-8120fe-pod")
-	e.setPhase(corev1.PodRunning, time.Now(), "node-a-echo-8120fe-pod", "node-b-echo-8120fe-pod")
+	e.setPhase(corev1.PodRunning, "node-a-echo-8120fe-pod", "node-b-echo-8120fe-pod")
 	e.eventuallyNames(e.serviceNames, "echo-8120fe-svc", "echo-svc")
 	e.hasEvent("echo", "ServiceCreated", "echo-svc")
 	require.NoError(t, stop())
@@ -342,7 +351,7 @@ func TestSameNamesInTwoNamespaces(t *testing.T) {
 	other.instance(other.configuration("echo", withServices), "8120fe", 1, "node-b")
 	e.eventuallyNames(e.podNames, "echo-8120fe-pod")
 	other.eventuallyNames(other.podNames, "echo-8120fe-pod")
-	other.setPhase(corev1.PodRunning, time.Now(), "echo-8120fe-pod")
+	other.setPhase(corev1.PodRunning, "echo-8120fe-pod")
 	other.eventuallyNames(other.serviceNames, "echo-8120fe-svc", "echo-svc")
 	require.NoError(t, other.Instances.In(other.namespace).Delete(t.Context(), "echo-8120fe", metav1.DeleteOptions{}))
 	other.eventuallyNames(other.podNames)

@@ -7,7 +7,6 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
@@ -156,7 +155,7 @@ func TestMissedChangesAreReconciledAfterAList(t *testing.T) {
 	e.instance(c, "a19705", 1, "node-a")
 	kept := e.instance(c, "d2981e", 1, "node-a")
 	e.eventuallyNames(e.podNames, "echo-8120fe-pod", "echo-a19705-pod", "echo-d2981e-pod")
-	e.setPhase(corev1.PodRunning, time.Now(), e.podNames()...)
+	e.setPhase(corev1.PodRunning, e.podNames()...)
 	e.eventuallyNames(e.serviceNames, "echo-8120fe-svc", "echo-a19705-svc", "echo-d2981e-svc", "echo-svc")
 	before := e.pod("echo-d2981e-pod")
 

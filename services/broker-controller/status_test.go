@@ -4,7 +4,6 @@ import (
 	"encoding/json"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -78,7 +77,7 @@ func TestOtherPartsOfAnInvalidSpec(t *testing.T) {
 	bad := e.store("bad", strings.Replace(withServices, "instanceServiceSpec: {ports:", "instanceServiceSpec: {port:", 1))
 	e.instance(bad, "8120fe", 1, "node-a")
 	e.eventuallyNames(e.podNames, "bad-8120fe-pod")
-	e.setPhase(corev1.PodRunning, time.Now(), "bad-8120fe-pod")
+	e.setPhase(corev1.PodRunning, "bad-8120fe-pod")
 	e.eventuallyNames(e.serviceNames, "bad-svc")
 	e.hasCondition("bad", akriv0.ConditionSpecValid, metav1.ConditionFalse, akriv0.ReasonInvalidSpec, "spec.instanceServiceSpec.port: Forbidden")
 	e.hasCondition("bad", akriv0.ConditionBrokersRunning, metav1.ConditionTrue, akriv0.ReasonAsExpected, "1 of 1 brokers run")
@@ -99,7 +98,7 @@ func TestBrokersRunning(t *testing.T) {
 	const missing = "0 of 2 brokers run; " + podOnA + ": ErrImagePull: v1: not found; the kubelet tries again at least every 5m"
 	e.brokersRunning(metav1.ConditionFalse, "ErrImagePull", missing)
 	e.hasEvent("echo", "ErrImagePull", "BrokersRunning is False: "+missing)
-	e.setPhase(corev1.PodRunning, time.Now(), podOnB)
+	e.setPhase(corev1.PodRunning, podOnB)
 	e.brokersRunning(metav1.ConditionFalse, "ErrImagePull", "1 of 2 brokers run; ")
 
 	// The same message in other words, and a new leader.
@@ -144,7 +143,7 @@ func TestRefusedBrokerInCondition(t *testing.T) {
 	e.brokersRunning(metav1.ConditionFalse, akriv0.ReasonBrokerRefused, `Akri tries again at least every 5m`)
 	e.edit("echo", podsOnly)
 	e.eventuallyNames(e.podNames, "echo-8120fe-pod")
-	e.setPhase(corev1.PodRunning, time.Now(), "echo-8120fe-pod")
+	e.setPhase(corev1.PodRunning, "echo-8120fe-pod")
 	e.brokersRunning(metav1.ConditionTrue, akriv0.ReasonAsExpected, "1 of 1 brokers run")
 }
 

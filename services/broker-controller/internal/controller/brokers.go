@@ -65,7 +65,7 @@ func stateOfPod(pod *corev1.Pod) broker {
 	switch {
 	case pod.DeletionTimestamp != nil:
 		b.state = replaced
-	case pod.Status.Phase == corev1.PodRunning || pod.Status.Phase == corev1.PodPending || pod.Status.Phase == "":
+	case pod.Status.Phase == corev1.PodRunning || pod.Status.Phase == corev1.PodPending:
 		b.ofContainers(pod, containers)
 	case render.Attempt(pod) == 0:
 		b.state = replaced
@@ -91,8 +91,9 @@ func (b *broker) set(state brokerState, reason, message, retry string) {
 
 // ofContainers sets the state of a Pod that is running or pending.
 func (b *broker) ofContainers(pod *corev1.Pod, containers []corev1.ContainerStatus) {
-	if waits := slices.IndexFunc(containers, isBlocked); waits >= 0 {
-		b.waitsFor(&containers[waits])
+	fails := func(c corev1.ContainerStatus) bool { return cannotStart(c) || isCrashLoop(c) }
+	if i := slices.IndexFunc(containers, fails); i >= 0 {
+		b.waitsFor(&containers[i])
 		return
 	}
 	if pod.Status.Phase == corev1.PodRunning {
@@ -109,9 +110,8 @@ func (b *broker) ofContainers(pod *corev1.Pod, containers []corev1.ContainerStat
 	}
 }
 
-func isBlocked(container corev1.ContainerStatus) bool {
-	waiting := container.State.Waiting
-	return waiting != nil && (waiting.Reason == reasonCrashLoop || slices.Contains(waitingReasons, waiting.Reason))
+func isCrashLoop(c corev1.ContainerStatus) bool {
+	return c.State.Waiting != nil && c.State.Waiting.Reason == reasonCrashLoop
 }
 
 // waitsFor sets the cause. The reasons and messages of the attempts to pull an image, and of the

@@ -51,6 +51,7 @@ type Options struct {
 // Controller reconciles while this process leads.
 type Controller struct {
 	Options
+	sightings     *sightings
 	rollout       *rollout
 	expectations  *expectations
 	startFailures *startFailures
@@ -80,8 +81,9 @@ func newQueue() queue {
 
 // Run reconciles until ctx ends. The cache must be synced.
 func Run(ctx context.Context, options Options) error {
+	sightings := newSightings()
 	c := &Controller{
-		Options: options, rollout: newRollout(), expectations: newExpectations(), startFailures: newStartFailures(),
+		Options: options, sightings: sightings, rollout: newRollout(options.StuckAfter, sightings), expectations: newExpectations(), startFailures: newStartFailures(),
 		reviews: newReviews(), refusals: newRefusals(), observed: map[string]map[types.UID]observation{},
 		instances: newQueue(), configurations: newQueue(), statuses: newQueue(),
 	}
@@ -109,7 +111,9 @@ func Run(ctx context.Context, options Options) error {
 // subscribe adds event handlers that fill the queues, at first with all objects. They stay, because
 // the cache stops with the Controller.
 func (c *Controller) subscribe() error {
+	_, err := c.Cache.Pods.AddEventHandler(c.sightings)
 	return errors.Join(
+		err,
 		onEvent(c.Cache.Instances, c.instanceChanged),
 		onEvent(c.Cache.Configurations, c.configurationChanged),
 		onEvent(c.Cache.Pods, c.brokerChanged),
@@ -122,14 +126,17 @@ func onEvent(informer cache.SharedIndexInformer, changed func(old, object metav1
 	_, err := informer.AddEventHandler(cache.ResourceEventHandlerFuncs{
 		AddFunc:    func(object any) { changed(nil, object.(metav1.Object)) },
 		UpdateFunc: func(old, object any) { changed(old.(metav1.Object), object.(metav1.Object)) },
-		DeleteFunc: func(object any) {
-			if unknown, ok := object.(cache.DeletedFinalStateUnknown); ok {
-				object = unknown.Obj
-			}
-			changed(nil, object.(metav1.Object))
-		},
+		DeleteFunc: func(object any) { changed(nil, deleted(object)) },
 	})
 	return err
+}
+
+// deleted returns the object of a deletion, in the last known state if the deletion was missed.
+func deleted(object any) metav1.Object {
+	if unknown, ok := object.(cache.DeletedFinalStateUnknown); ok {
+		object = unknown.Obj
+	}
+	return object.(metav1.Object)
 }
 
 func (c *Controller) instanceChanged(_, object metav1.Object) {
@@ -194,7 +201,7 @@ func (c *Controller) reconcile(
 		queue.refused.Forget(key)
 	case ctx.Err() != nil:
 		return
-	case Refused(err):
+	case onlyRefused(err):
 		requeueAfter = wait.Jitter(queue.refused.When(key), jitter)
 		log.Error("broker or Service refused", zap.Error(err), zap.Duration("retry_in", requeueAfter))
 	default:

@@ -21,6 +21,7 @@ func (c *Controller) reconcileInstance(ctx context.Context, key string) (time.Du
 	instance, ok := c.Cache.Instances.Get(key)
 	if !ok || instance.DeletionTimestamp != nil {
 		c.startFailures.remove(key)
+		c.rollout.remove(key)
 		c.refusals.set(key, nil)
 		return 0, c.deleteBrokers(ctx, key)
 	}

@@ -27,7 +27,7 @@ func (c *Controller) reconcileJob(ctx context.Context, instance *akriv0.Instance
 			existing = append(existing, plan.Job{
 				Name:     job.Name,
 				Deleting: job.DeletionTimestamp != nil,
-				Foreign:  job.OwnerReferences[0].UID != instance.UID,
+				Foreign:  !metav1.IsControlledBy(job, instance),
 				Hash:     job.Annotations[render.AnnotationSpecHash],
 			})
 		}
@@ -92,15 +92,23 @@ func (c *Controller) createJob(
 // expectsJob reports whether a Job must be created or has not finished. An unfinished Job replaces
 // Pods that fail.
 func (c *Controller) expectsJob(instance *akriv0.Instance, configuration *akriv0.Configuration) bool {
-	spec := jobSpec(configuration)
-	if spec == nil || instance.DeletionTimestamp != nil {
+	if jobSpec(configuration) == nil || instance.DeletionTimestamp != nil {
 		return false
 	}
-	desiredHash := render.Hash(spec)
-	return !slices.ContainsFunc(c.Cache.JobsOfInstance(instance.Namespace, instance.Name), func(job *batchv1.Job) bool {
+	job := c.currentJob(instance, configuration)
+	return job == nil || !finished(job)
+}
+
+// currentJob returns the Job with the spec of the Configuration, or nil.
+func (c *Controller) currentJob(instance *akriv0.Instance, configuration *akriv0.Configuration) *batchv1.Job {
+	desiredHash := render.Hash(jobSpec(configuration))
+	for _, job := range c.Cache.JobsOfInstance(instance.Namespace, instance.Name) {
 		hash := job.Annotations[render.AnnotationSpecHash]
-		return job.DeletionTimestamp == nil && (hash == "" || hash == desiredHash) && finished(job)
-	})
+		if metav1.IsControlledBy(job, instance) && job.DeletionTimestamp == nil && (hash == "" || hash == desiredHash) {
+			return job
+		}
+	}
+	return nil
 }
 
 func finished(job *batchv1.Job) bool {

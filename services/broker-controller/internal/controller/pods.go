@@ -7,6 +7,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/duration"
 
 	akriv0 "akri.sh/libs/apis/akri/v0"
@@ -21,22 +22,22 @@ const rolloutRetry = 2 * time.Second
 func (c *Controller) reconcilePods(
 	ctx context.Context, instance *akriv0.Instance, configuration *akriv0.Configuration,
 ) (time.Duration, error) {
+	now := time.Now()
 	pods := map[string]*corev1.Pod{}
 	var existing []plan.Pod
 	for _, pod := range c.Cache.PodsOfInstance(instance.Namespace, instance.Name) {
 		if ownedBy(pod, instance.Name) {
 			pods[pod.Name] = pod
-			existing = append(existing, planPod(pod, instance))
+			existing = append(existing, planPod(pod, instance, c.sightings.of(pod, now)))
 			if pod.Status.Phase == corev1.PodRunning {
 				c.startFailures.started(cluster.Key(instance.Namespace, instance.Name), pod.Name)
 			}
 		}
 	}
 	desired := c.desiredPods(instance, podBroker(configuration))
-	now := time.Now()
 	changes := plan.ForPods(now, desired, existing)
 	if changes.UpdatePending {
-		if c.rollout.tryStart(c.Cache, instance, configuration, now, c.StuckAfter) {
+		if c.rollout.tryStart(c.Cache, instance, configuration, now) {
 			desired.MayUpdate = true
 			changes = plan.ForPods(now, desired, existing)
 		}
@@ -62,21 +63,17 @@ func (c *Controller) desiredPods(instance *akriv0.Instance, broker *akriv0.Broke
 	return desired
 }
 
-func planPod(pod *corev1.Pod, instance *akriv0.Instance) plan.Pod {
-	p := plan.Pod{
+func planPod(pod *corev1.Pod, instance *akriv0.Instance, times plan.Times) plan.Pod {
+	return plan.Pod{
+		Times:    times,
 		Name:     pod.Name,
 		Phase:    pod.Status.Phase,
-		Created:  pod.CreationTimestamp.Time,
 		Deleting: pod.DeletionTimestamp != nil,
-		Foreign:  pod.OwnerReferences[0].UID != instance.UID,
+		Foreign:  !metav1.IsControlledBy(pod, instance),
 		Hash:     pod.Annotations[render.AnnotationSpecHash],
 		Attempt:  render.Attempt(pod),
 		Blocked:  blocked(pod),
 	}
-	if pod.Status.StartTime != nil {
-		p.Started = pod.Status.StartTime.Time
-	}
-	return p
 }
 
 // applyPods makes all changes, also after an error: a failure on one node must not affect the

@@ -1,6 +1,7 @@
 package controller
 
 import (
+	"maps"
 	"slices"
 	"sync"
 	"time"
@@ -19,9 +20,9 @@ type rollout struct {
 	mu sync.Mutex
 	// updates in progress, by Configuration.
 	updates map[types.UID]update
-	// pendingSince is when pending Pods were first seen, by Configuration and Pod. A comparison of
-	// their creation times with the time here would compare the clocks of two machines.
-	pendingSince map[types.UID]map[types.UID]time.Time
+	// stuckAfter is how long the rollout waits for a pending Pod.
+	stuckAfter time.Duration
+	sightings  *sightings
 }
 
 // update is the replacement of one broker. It lasts from before the old Pod is deleted until the
@@ -35,14 +36,14 @@ type update struct {
 	moved bool
 }
 
-func newRollout() *rollout {
-	return &rollout{updates: map[types.UID]update{}, pendingSince: map[types.UID]map[types.UID]time.Time{}}
+func newRollout(stuckAfter time.Duration, sightings *sightings) *rollout {
+	return &rollout{updates: map[types.UID]update{}, stuckAfter: stuckAfter, sightings: sightings}
 }
 
 // tryStart reports whether a broker of the Instance may be replaced now. If so, no other Instance
 // of the Configuration may until the update is done.
 func (r *rollout) tryStart(
-	cache cluster.Cache, instance *akriv0.Instance, configuration *akriv0.Configuration, now time.Time, stuckAfter time.Duration,
+	cache cluster.Cache, instance *akriv0.Instance, configuration *akriv0.Configuration, now time.Time,
 ) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -51,7 +52,7 @@ func (r *rollout) tryStart(
 		return current.instance == key && current.canRetry(cache, configuration)
 	}
 	delete(r.updates, configuration.UID)
-	if r.changing(cache, configuration, now, stuckAfter) {
+	if r.changing(cache, configuration, now) {
 		return false
 	}
 	r.updates[configuration.UID] = update{instance: key, generation: configuration.Generation}
@@ -60,21 +61,12 @@ func (r *rollout) tryStart(
 
 // changing reports whether a broker of the Configuration is being deleted or starts. A Pod that has
 // been pending for stuckAfter does not count.
-func (r *rollout) changing(cache cluster.Cache, configuration *akriv0.Configuration, now time.Time, stuckAfter time.Duration) bool {
-	changing, pending := false, map[types.UID]time.Time{}
-	for _, pod := range cache.PodsOfConfiguration(configuration.Namespace, configuration.Name) {
-		if pod.Status.Phase == corev1.PodPending {
-			since, ok := r.pendingSince[configuration.UID][pod.UID]
-			if !ok {
-				since = now
-			}
-			pending[pod.UID] = since
-			changing = changing || now.Sub(since) < stuckAfter
-		}
-		changing = changing || pod.DeletionTimestamp != nil
-	}
-	r.pendingSince[configuration.UID] = pending
-	return changing
+func (r *rollout) changing(cache cluster.Cache, configuration *akriv0.Configuration, now time.Time) bool {
+	pods := cache.PodsOfConfiguration(configuration.Namespace, configuration.Name)
+	return slices.ContainsFunc(pods, func(pod *corev1.Pod) bool {
+		pending := r.sightings.of(pod, now).Pending
+		return pod.DeletionTimestamp != nil || !pending.IsZero() && now.Before(pending.Add(r.stuckAfter))
+	})
 }
 
 // replacing records the Pod that the update replaces. It must be called before the Pod is deleted.
@@ -100,6 +92,13 @@ func (r *rollout) created(configuration *akriv0.Configuration, instance *akriv0.
 			u.pod, u.moved = pod, false
 		}
 	})
+}
+
+// remove ends the update of an Instance that is gone.
+func (r *rollout) remove(instance string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	maps.DeleteFunc(r.updates, func(_ types.UID, u update) bool { return u.instance == instance })
 }
 
 // change calls f with the update of the Instance, if there is one.

@@ -29,24 +29,19 @@ func blocked(pod *corev1.Pod) bool {
 	case corev1.PodFailed:
 		return slices.Contains(rejections, pod.Status.Reason) || strings.HasPrefix(pod.Status.Reason, "OutOf")
 	case corev1.PodPending:
-		return unschedulable(pod.Status.Conditions) ||
-			cannotStart(pod.Status.InitContainerStatuses) || cannotStart(pod.Status.ContainerStatuses)
+		return slices.ContainsFunc(pod.Status.Conditions, isUnschedulable) ||
+			slices.ContainsFunc(pod.Status.InitContainerStatuses, cannotStart) ||
+			slices.ContainsFunc(pod.Status.ContainerStatuses, cannotStart)
 	}
 	return false
-}
-
-func unschedulable(conditions []corev1.PodCondition) bool {
-	return slices.ContainsFunc(conditions, isUnschedulable)
 }
 
 func isUnschedulable(c corev1.PodCondition) bool {
 	return c.Type == corev1.PodScheduled && c.Status == corev1.ConditionFalse && c.Reason == corev1.PodReasonUnschedulable
 }
 
-func cannotStart(containers []corev1.ContainerStatus) bool {
-	return slices.ContainsFunc(containers, func(c corev1.ContainerStatus) bool {
-		return c.State.Waiting != nil && slices.Contains(waitingReasons, c.State.Waiting.Reason)
-	})
+func cannotStart(c corev1.ContainerStatus) bool {
+	return c.State.Waiting != nil && slices.Contains(waitingReasons, c.State.Waiting.Reason)
 }
 
 // startFailures remembers the nodes on which no broker started. A new leader starts without them,

@@ -10,7 +10,6 @@ import (
 	"sync"
 	"time"
 
-	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -20,7 +19,6 @@ import (
 
 	akriv0 "akri.sh/libs/apis/akri/v0"
 	"akri.sh/services/broker-controller/internal/cluster"
-	"akri.sh/services/broker-controller/internal/render"
 )
 
 const (
@@ -202,18 +200,6 @@ func (c *Controller) brokersOfInstance(instance *akriv0.Instance, configuration 
 	// Those beyond the expected number are being removed.
 	slices.SortStableFunc(brokers, func(a, b broker) int { return cmp.Or(cmp.Compare(a.state, b.state), cmp.Compare(a.name, b.name)) })
 	return brokers[:expected]
-}
-
-// currentJob returns the Job with the spec of the Configuration, or nil.
-func (c *Controller) currentJob(instance *akriv0.Instance, configuration *akriv0.Configuration) *batchv1.Job {
-	desiredHash := render.Hash(jobSpec(configuration))
-	for _, job := range c.Cache.JobsOfInstance(instance.Namespace, instance.Name) {
-		hash := job.Annotations[render.AnnotationSpecHash]
-		if ownedBy(job, instance.Name) && job.DeletionTimestamp == nil && (hash == "" || hash == desiredHash) {
-			return job
-		}
-	}
-	return nil
 }
 
 func restarts(pod *corev1.Pod) (count int32) {

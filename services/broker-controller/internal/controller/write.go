@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 
 	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -30,6 +31,16 @@ func (e refusedError) Unwrap() error { return e.cause }
 func Refused(err error) bool {
 	_, ok := errors.AsType[refusedError](err)
 	return ok
+}
+
+// onlyRefused reports whether the API server rejected all objects that a reconciliation could not
+// write. If one failed for another reason, a retry can fix that one.
+func onlyRefused(err error) bool {
+	var joined interface{ Unwrap() []error }
+	if errors.As(err, &joined) {
+		return !slices.ContainsFunc(joined.Unwrap(), func(err error) bool { return !onlyRefused(err) })
+	}
+	return Refused(err)
 }
 
 // writer writes objects of one kind for a key. Repeated writes are not errors.

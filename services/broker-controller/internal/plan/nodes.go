@@ -121,12 +121,12 @@ func (p Pod) waitsToStart(hash string) bool {
 // giveUpAt is when the Pod has not started within the timeout. A Pod that was rejected counts with
 // its predecessors, which were replaced after their backoff.
 func (p Pod) giveUpAt(startTimeout time.Duration) time.Time {
-	if p.Phase == corev1.PodPending || p.Phase == "" {
-		return p.Created.Add(startTimeout)
+	if p.Phase == corev1.PodPending {
+		return p.Pending.Add(startTimeout)
 	}
 	var before time.Duration
 	for attempt := range min(p.Attempt, maxShift) {
 		before += Backoff(attempt)
 	}
-	return p.Created.Add(max(startTimeout-before, Backoff(p.Attempt)))
+	return p.Seen.Add(max(startTimeout-before, Backoff(p.Attempt)))
 }

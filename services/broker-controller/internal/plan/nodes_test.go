@@ -17,7 +17,8 @@ const startTimeout = 30 * time.Second
 func TestForPodsMovesBlockedPods(t *testing.T) {
 	const running, pending, failed = corev1.PodRunning, corev1.PodPending, corev1.PodFailed
 	pod := func(node string, phase corev1.PodPhase, age time.Duration, change ...func(*plan.Pod)) plan.Pod {
-		p := plan.Pod{Name: node + "-pod", Phase: phase, Created: ago(age), Hash: "new", Blocked: phase != running}
+		p := plan.Pod{Times: times(phase, ago(age)), Name: node + "-pod", Phase: phase, Hash: "new", Blocked: phase != running}
+		p.Accepted = time.Time{}
 		for _, f := range change {
 			f(&p)
 		}
@@ -26,7 +27,7 @@ func TestForPodsMovesBlockedPods(t *testing.T) {
 	starting := func(p *plan.Pod) { p.Blocked = false }
 	deleting := func(p *plan.Pod) { p.Deleting = true }
 	outdated := func(p *plan.Pod) { p.Hash = "old" }
-	attempt := func(n int) func(*plan.Pod) { return func(p *plan.Pod) { p.Attempt, p.Started = n, p.Created } }
+	attempt := func(n int) func(*plan.Pod) { return func(p *plan.Pod) { p.Attempt, p.Accepted = n, p.Seen } }
 	move := plan.Pods{Delete: []plan.Deletion{{Name: "a-pod", Reason: plan.Moved}}}
 	create := func(node string) plan.Pods {
 		return plan.Pods{Create: []plan.Creation{{Name: node + "-pod", Node: node}}}
@@ -88,11 +89,11 @@ func TestForPodsMovesBlockedPods(t *testing.T) {
 func TestMovesRespectCapacity(t *testing.T) {
 	states := []plan.Pod{
 		{}, // no Pod
-		{Phase: corev1.PodRunning, Created: ago(time.Hour), Started: ago(time.Hour)},
-		{Phase: corev1.PodPending, Created: ago(time.Hour), Blocked: true},
-		{Phase: corev1.PodPending, Created: now, Blocked: true},
-		{Phase: corev1.PodFailed, Created: ago(time.Hour), Started: ago(time.Hour), Blocked: true},
-		{Phase: corev1.PodPending, Created: ago(time.Hour), Blocked: true, Deleting: true},
+		{Phase: corev1.PodRunning, Times: plan.Times{Seen: ago(time.Hour), Accepted: ago(time.Hour)}},
+		{Phase: corev1.PodPending, Times: plan.Times{Seen: ago(time.Hour), Pending: ago(time.Hour)}, Blocked: true},
+		{Phase: corev1.PodPending, Times: plan.Times{Seen: now, Pending: now}, Blocked: true},
+		{Phase: corev1.PodFailed, Times: plan.Times{Seen: ago(time.Hour), Accepted: ago(time.Hour)}, Blocked: true},
+		{Phase: corev1.PodPending, Times: plan.Times{Seen: ago(time.Hour), Pending: ago(time.Hour)}, Blocked: true, Deleting: true},
 	}
 	failures := []plan.Failure{{}, {At: now, Count: 1}, {At: ago(time.Hour), Count: 2}}
 	perNode := len(states) * len(failures)

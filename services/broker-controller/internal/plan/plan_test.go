@@ -16,6 +16,15 @@ const stuckAfter = 5 * time.Minute
 
 func ago(d time.Duration) time.Time { return now.Add(-d) }
 
+// times returns the times of a Pod that has been in the phase since then.
+func times(phase corev1.PodPhase, since time.Time) plan.Times {
+	t := plan.Times{Seen: since, Accepted: since}
+	if phase == corev1.PodPending {
+		t.Pending = since
+	}
+	return t
+}
+
 func desired(capacity int, nodes ...string) plan.Desired {
 	pods := map[string]string{}
 	for _, node := range nodes {
@@ -27,13 +36,14 @@ func desired(capacity int, nodes ...string) plan.Desired {
 func TestForPods(t *testing.T) {
 	listed, gone := desired(1, "a"), desired(1)
 	pod := func(phase corev1.PodPhase, age time.Duration, change ...func(*plan.Pod)) plan.Pod {
-		p := plan.Pod{Name: "a-pod", Phase: phase, Created: ago(age), Started: ago(age), Hash: "new"}
+		p := plan.Pod{Times: times(phase, ago(age)), Name: "a-pod", Phase: phase, Hash: "new"}
 		for _, f := range change {
 			f(&p)
 		}
 		return p
 	}
-	unstarted := func(p *plan.Pod) { p.Started = time.Time{} }
+	unaccepted := func(p *plan.Pod) { p.Accepted = time.Time{} }
+	acceptedAgo := func(d time.Duration) func(*plan.Pod) { return func(p *plan.Pod) { p.Accepted = ago(d) } }
 	deleting := func(p *plan.Pod) { p.Deleting = true }
 	attempt := func(n int) func(*plan.Pod) { return func(p *plan.Pod) { p.Attempt = n } }
 	hash := func(h string) func(*plan.Pod) { return func(p *plan.Pod) { p.Hash = h } }
@@ -61,12 +71,14 @@ func TestForPods(t *testing.T) {
 		"running":                           {listed, []plan.Pod{pod(running, time.Hour)}, plan.Pods{}},
 		"pending for less than 5 min":       {listed, []plan.Pod{pod(pending, 4*time.Minute)}, plan.Pods{RequeueAfter: time.Minute}},
 		"pending for 5 min":                 {listed, []plan.Pod{pod(pending, stuckAfter)}, remove(plan.Stuck)},
-		"pending without a node":            {listed, []plan.Pod{pod(pending, time.Hour, unstarted)}, plan.Pods{}},
+		"pending without a node":            {listed, []plan.Pod{pod(pending, time.Hour, unaccepted)}, plan.Pods{}},
+		"accepted after an hour":            {listed, []plan.Pod{pod(pending, time.Hour, acceptedAgo(time.Minute))}, plan.Pods{RequeueAfter: 4 * time.Minute}},
+		"pending again after an hour":       {listed, []plan.Pod{pod(pending, time.Minute, acceptedAgo(time.Hour))}, plan.Pods{RequeueAfter: 4 * time.Minute}},
 		"failed":                            {listed, []plan.Pod{pod(failed, time.Minute)}, replace(1)},
 		"succeeded":                         {listed, []plan.Pod{pod(succeeded, time.Minute)}, replace(1)},
 		"unknown":                           {listed, []plan.Pod{pod(unknown, time.Minute)}, replace(1)},
-		"failed without a node":             {listed, []plan.Pod{pod(failed, time.Minute, unstarted)}, plan.Pods{RequeueAfter: 4 * time.Minute}},
-		"failed without a node, long ago":   {listed, []plan.Pod{pod(failed, stuckAfter, unstarted)}, replace(1)},
+		"failed without a node":             {listed, []plan.Pod{pod(failed, time.Minute, unaccepted)}, plan.Pods{RequeueAfter: 4 * time.Minute}},
+		"failed without a node, long ago":   {listed, []plan.Pod{pod(failed, stuckAfter, unaccepted)}, replace(1)},
 		"failed again, within its backoff":  {listed, []plan.Pod{pod(failed, 3*time.Second, attempt(3))}, plan.Pods{RequeueAfter: 5 * time.Second}},
 		"failed again, after its backoff":   {listed, []plan.Pod{pod(failed, 8*time.Second, attempt(3))}, replace(4)},
 		"failed after a long run":           {listed, []plan.Pod{pod(failed, time.Hour, attempt(9))}, replace(0)},
@@ -91,10 +103,9 @@ func mayUpdate(d plan.Desired) plan.Desired {
 
 func TestForPodsRespectsCapacity(t *testing.T) {
 	running := func(name string) plan.Pod {
-		return plan.Pod{Name: name, Phase: corev1.PodRunning, Created: ago(time.Hour), Started: ago(time.Hour), Hash: "new"}
+		return plan.Pod{Times: times(corev1.PodRunning, ago(time.Hour)), Name: name, Phase: corev1.PodRunning, Hash: "new"}
 	}
-	pending := running("b-pod")
-	pending.Phase, pending.Started = corev1.PodPending, time.Time{}
+	pending := plan.Pod{Times: plan.Times{Seen: ago(time.Hour), Pending: ago(time.Hour)}, Name: "b-pod", Phase: corev1.PodPending, Hash: "new"}
 	for name, c := range map[string]struct {
 		desired  plan.Desired
 		existing []plan.Pod
@@ -113,7 +124,7 @@ func TestForPodsRespectsCapacity(t *testing.T) {
 
 func TestForPodsUpdatesOnePodAtATime(t *testing.T) {
 	old := func(name string) plan.Pod {
-		return plan.Pod{Name: name, Phase: corev1.PodRunning, Started: ago(time.Hour), Hash: "old"}
+		return plan.Pod{Times: times(corev1.PodRunning, ago(time.Hour)), Name: name, Phase: corev1.PodRunning, Hash: "old"}
 	}
 	got := plan.ForPods(now, mayUpdate(desired(2, "a", "b")), []plan.Pod{old("b-pod"), old("a-pod")})
 	require.Equal(t, plan.Pods{Delete: []plan.Deletion{{Name: "a-pod", Reason: plan.Outdated}}, UpdatePending: true}, got)

@@ -36,13 +36,25 @@ const (
 	backoffReset = 2 * maxBackoff
 )
 
+// Times are when this process first saw a Pod and its states. They replace the creation time of a
+// Pod and the times in its status, which come from other machines, whose clocks can differ.
+type Times struct {
+	// Seen is when this process first saw the Pod.
+	Seen time.Time
+	// Pending is since when this process has seen the Pod pending. Zero means that it is not
+	// pending. A Pod with init containers is pending again while its node boots.
+	Pending time.Time
+	// Accepted is when this process first saw that a kubelet had accepted the Pod. Zero means not
+	// yet.
+	Accepted time.Time
+}
+
 // Pod is the state of an existing broker Pod.
 type Pod struct {
-	Name    string
-	Phase   corev1.PodPhase
-	Created time.Time
-	// Started is when a kubelet accepted the Pod. Zero means not yet.
-	Started time.Time
+	Times
+
+	Name  string
+	Phase corev1.PodPhase
 	// Deleting means that the Pod is being deleted. Its name is still in use.
 	Deleting bool
 	// Foreign means that its owner is an earlier Instance of the same name.
@@ -150,7 +162,7 @@ func (p *Pods) keepOrReplace(now time.Time, desired *Desired, pod Pod) {
 	switch pod.Phase {
 	case corev1.PodRunning:
 		p.updateRunning(outdated, desired, pod)
-	case corev1.PodPending, "":
+	case corev1.PodPending:
 		p.replaceStuck(now, outdated, desired.StuckAfter, pod)
 		p.requeueBlocked(now, desired, pod)
 	default:
@@ -172,11 +184,15 @@ func (p *Pods) updateRunning(outdated bool, desired *Desired, pod Pod) {
 // replaceStuck keeps a Pod that no kubelet has accepted: the scheduler binds it when a node is
 // available.
 func (p *Pods) replaceStuck(now time.Time, outdated bool, stuckAfter time.Duration, pod Pod) {
-	due := pod.Started.Add(stuckAfter)
+	since := pod.Accepted
+	if pod.Pending.After(since) {
+		since = pod.Pending
+	}
+	due := since.Add(stuckAfter)
 	switch {
 	case outdated:
 		p.delete(pod, Outdated)
-	case pod.Started.IsZero():
+	case pod.Accepted.IsZero():
 	case now.Before(due):
 		p.requeueAfter(due.Sub(now))
 	default:
@@ -196,14 +212,14 @@ func (p *Pods) requeueBlocked(now time.Time, desired *Desired, pod Pod) {
 // since its creation has passed. A Pod that failed before a kubelet accepted it is kept for
 // StuckAfter.
 func (p *Pods) replaceEnded(now time.Time, outdated bool, desired *Desired, pod Pod) {
-	due := pod.Created.Add(Backoff(pod.Attempt))
+	due := pod.Seen.Add(Backoff(pod.Attempt))
 	attempt := pod.Attempt + 1
 	switch {
 	case outdated: // the previous spec failed, so its backoff does not apply
 		due, attempt = now, 0
-	case pod.Started.IsZero():
-		due = pod.Created.Add(desired.StuckAfter)
-	case now.Sub(pod.Created) >= backoffReset:
+	case pod.Accepted.IsZero():
+		due = pod.Seen.Add(desired.StuckAfter)
+	case now.Sub(pod.Seen) >= backoffReset:
 		attempt = 0
 	}
 	if now.Before(due) {
@@ -221,8 +237,7 @@ func (p *Pods) delete(pod Pod, reason Reason) {
 
 // move deletes a Pod that does not start. One that was rejected is gone at once.
 func (p *Pods) move(pod Pod) {
-	rejected := pod.Phase != corev1.PodPending && pod.Phase != ""
-	p.Delete = append(p.Delete, Deletion{Name: pod.Name, Reason: Moved, Force: rejected})
+	p.Delete = append(p.Delete, Deletion{Name: pod.Name, Reason: Moved, Force: pod.Phase != corev1.PodPending})
 }
 
 func (p *Pods) requeueAfter(delay time.Duration) {
