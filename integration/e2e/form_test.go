@@ -27,6 +27,8 @@ type form struct {
 	grace []string
 	// second is the scenario of a second pod of the DaemonSet on the same node.
 	second scenario
+	// own are the scenarios that need this form.
+	own []scenario
 }
 
 func separate() form {
@@ -52,10 +54,14 @@ func agent() form {
 		reporter: "agent",
 		grace:    []string{"agent.env.AKRI_REGISTRAR_KEEP_OFFLINE", "agent.env.AKRI_DISCOVERY_OPERATOR_HANDLER_GRACE"},
 		second:   scenario{"second agent exits", secondAgent},
+		own: []scenario{
+			{"hanging handler", hangingHandler},
+			{"change between services and agent", changedForm},
+		},
 	}
 }
 
-// selected is the form of all scenarios. TestMain and TestAgent set it.
+// selected is the form of the scenarios of a test.
 var selected form
 
 func selectForm(f form) {
@@ -76,10 +82,8 @@ func services() []string {
 	return slices.Concat(selected.services, []string{"instance-writer", "broker-controller"})
 }
 
+// changedForm replaces the agent by separate services and back while brokers run.
 func changedForm(t *testing.T) {
-	if selected.host != agent().host {
-		t.Skip("TestAgent runs it")
-	}
 	apply(t, echoConfiguration("e2e-form", 2, broker, "foo0"))
 	awaitBrokers(t, "default", "e2e-form", 2)
 	before := observe(t, "e2e-form")

@@ -159,6 +159,8 @@ func untrustedCallers(t *testing.T) {
 	untrusted := identityOf(t, pod)
 	untrusted.files.CAFile = reserver.files.CAFile
 	address := writerAddress(t)
+	ctx, cancel := context.WithTimeout(t.Context(), timeout)
+	defer cancel()
 	before, refused := instances(t, "default", "e2e-identity"), refusedCalls(t)
 	expired := signed(t, reserver.token(t), func(claims map[string]any) {
 		claims["exp"] = time.Now().Add(-time.Minute).Unix()
@@ -178,9 +180,9 @@ func untrustedCallers(t *testing.T) {
 		"no token":                {reserver.dialWithToken(t, address, ""), "node-a", codes.Unauthenticated, "NoToken"},
 	} {
 		client := instancev1.NewInstanceServiceClient(c.conn)
-		_, err := client.ReserveSlots(t.Context(), &instancev1.ReserveSlotsRequest{Node: c.node, Claims: claims})
+		_, err := client.ReserveSlots(ctx, &instancev1.ReserveSlotsRequest{Node: c.node, Claims: claims})
 		require.Equal(t, c.code, status.Code(err), "%s: %v", name, err)
-		_, err = client.ReleaseSlots(t.Context(), &instancev1.ReleaseSlotsRequest{Node: c.node, Claims: claims})
+		_, err = client.ReleaseSlots(ctx, &instancev1.ReleaseSlotsRequest{Node: c.node, Claims: claims})
 		require.Equal(t, c.code, status.Code(err), "%s: %v", name, err)
 		require.Equal(t, c.code, status.Code(watchInstances(t.Context(), c.conn, c.node)), name)
 		require.Equal(t, c.code, status.Code(report(t, client, c.node, before[0].UID)), name)
