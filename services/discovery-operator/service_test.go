@@ -5,7 +5,6 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
-	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
@@ -286,20 +285,15 @@ func TestInstanceWriterDown(t *testing.T) {
 	h.reported(key, true, "x")
 	stop()
 	h.writer.forget()
-	watch, err := discoveryv1.NewDeviceInventoryServiceClient(rpctest.Dial(t, h.config.Socket)).
-		WatchDevices(t.Context(), &discoveryv1.WatchDevicesRequest{}, grpc.WaitForReady(true))
-	require.NoError(t, err)
 	inventory := func(ids int) {
-		h.eventually(func() bool {
-			response, err := watch.Recv()
-			require.NoError(t, err)
+		h.awaitInventory(func(response *discoveryv1.WatchDevicesResponse) bool {
 			for _, configuration := range response.GetConfigurations() {
 				if configuration.GetNamespace()+"/"+configuration.GetName() == key {
 					return configuration.GetComplete() && len(configuration.GetDevices()) == ids
 				}
 			}
 			return false
-		}, "inventory")
+		})
 	}
 	inventory(1)
 	handler.respond("d", answer{ids: []string{"x", "y"}})
@@ -322,9 +316,7 @@ func TestStartWithoutInstanceWriter(t *testing.T) {
 	key := h.apply(h.namespace, "waits", "foo", "d")
 	h.config.InstanceWriter = "unix://" + t.TempDir() + "/h.sock"
 	h.start()
-	watch, err := discoveryv1.NewDeviceInventoryServiceClient(rpctest.Dial(t, h.config.Socket)).
-		WatchDevices(t.Context(), &discoveryv1.WatchDevicesRequest{}, grpc.WaitForReady(true))
-	require.NoError(t, err)
+	watch := h.watchDevices()
 	first := make(chan *discoveryv1.WatchDevicesResponse, 1)
 	go func() {
 		response, _ := watch.Recv()
@@ -361,10 +353,9 @@ func TestConfigurationsAfterReconnect(t *testing.T) {
 	requests := h.writer.configurations.received()
 	require.EqualValues(t, 2, requests[before].GetRevision())
 	require.Equal(t, []string{"foo"}, requests[before].GetHandlers())
-	h.eventually(func() bool {
-		response := h.inventory()
-		return len(response.GetConfigurations()) == 2
-	}, "the inventory without the removed Configuration")
+	h.awaitInventory(func(response *discoveryv1.WatchDevicesResponse) bool {
+		return len(response.GetConfigurations()) == 2 // without the removed Configuration
+	})
 }
 
 // Closed streams are reopened without warnings and without losing a change.
@@ -411,14 +402,9 @@ func TestOneReportInFlight(t *testing.T) {
 	h.reported(key, true, "a")
 	handler.respond("d", answer{ids: []string{"a", "b"}})
 	handler.respond("d", answer{ids: []string{"a", "b", "c"}})
-	watch, err := discoveryv1.NewDeviceInventoryServiceClient(rpctest.Dial(t, h.config.Socket)).
-		WatchDevices(t.Context(), &discoveryv1.WatchDevicesRequest{})
-	require.NoError(t, err)
-	h.eventually(func() bool {
-		response, err := watch.Recv()
-		require.NoError(t, err)
+	h.awaitInventory(func(response *discoveryv1.WatchDevicesResponse) bool {
 		return len(response.GetConfigurations()[0].GetDevices()) == 3
-	}, "inventory")
+	})
 	require.Len(t, h.writer.reportsOf(key), 1)
 	h.writer.paused.Set(false)
 	h.reported(key, true, "a", "b", "c")
