@@ -16,14 +16,14 @@ import (
 	"akri.sh/integration/mesh"
 )
 
-// hangingHandler makes handler-debug-echo hang in the agent of one node. Other handlers of the
-// agent work and the agent stops in time.
+// hangingHandler makes handler-debug-echo hang on one node. Other handlers work, also those of the
+// same process, and the process stops in time.
 func hangingHandler(t *testing.T) {
 	hanging, other := akri.Cluster.Nodes()[0], akri.Cluster.Nodes()[1]
 	both := []string{hanging.Name(), other.Name()}
 	apply(t, echoConfiguration("e2e-hang", 1, "", "foo0"))
 	awaitNodes(t, "e2e-hang-8120fe", both...)
-	pod := servicePodOn(t, "agent", hanging.Name())
+	pod := servicePodOn(t, selected.process("handler-debug-echo"), hanging.Name())
 	blockDebugEcho(t, hanging, pod)
 	require.NoError(t, akri.ApplyText(t.Context(), echoConfiguration("e2e-hang", 1, "", "foo0", "foo1")))
 	awaitNodes(t, "e2e-hang-a19705", other.Name())
@@ -35,7 +35,7 @@ func hangingHandler(t *testing.T) {
 	awaitNodes(t, "e2e-hang-a19705", other.Name())
 	requireUnchanged(t, pod)
 
-	require.Zero(t, deleteAndAwaitExit(t, pod), "the agent must stop by itself")
+	require.Zero(t, deleteAndAwaitExit(t, pod), "the process must stop by itself")
 	awaitNodes(t, "e2e-hang-a19705", both...)
 }
 

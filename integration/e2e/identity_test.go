@@ -15,7 +15,6 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
-	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -123,11 +122,8 @@ func servicePodOn(t *testing.T, service, node string) *corev1.Pod {
 // callersOn returns the identities of the services of a node that report and that reserve.
 func callersOn(t *testing.T, node string) (reporter, reserver identity) {
 	t.Helper()
-	if slices.Contains(selected.services, "agent") {
-		both := identityOf(t, servicePodOn(t, "agent", node))
-		return both, both
-	}
-	return identityOf(t, servicePodOn(t, "discovery-operator", node)), identityOf(t, servicePodOn(t, "device-plugin-host", node))
+	return identityOf(t, servicePodOn(t, selected.process("discovery-operator"), node)),
+		identityOf(t, servicePodOn(t, selected.process("device-plugin-host"), node))
 }
 
 const tenant = `

@@ -42,6 +42,7 @@ func TestAgent(t *testing.T) {
 	}
 	inOrder(t, slices.Concat(
 		[]scenario{
+			{"hanging handler", hangingHandler},
 			{"restarted node", nodeRestart},
 			{"killed agent", func(t *testing.T) { killEach(t, selected.services) }},
 		},
@@ -109,6 +110,7 @@ func allScenarios(t *testing.T) {
 	inOrder(t, slices.Concat(
 		[]scenario{
 			{"flapping device", flappingDevice},
+			{"hanging handler", hangingHandler},
 			{"restarted node", nodeRestart},
 			{"killed services", killServices},
 			{"slots survive failures of the cluster", slotsSurvive},

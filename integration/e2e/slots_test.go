@@ -33,7 +33,7 @@ func twoDevices(name, resource string) string {
 func releases(t *testing.T, slot string) map[string]int {
 	t.Helper()
 	counts := map[string]int{}
-	for _, pod := range servicePods(t, selected.hostService) {
+	for _, pod := range servicePods(t, selected.process("device-plugin-host")) {
 		for line := range strings.Lines(logs(t, pod.Name)) {
 			var entry struct{ Message, Slot, Reason string }
 			if json.Unmarshal([]byte(line), &entry) == nil && entry.Message == "released unused slots" &&
