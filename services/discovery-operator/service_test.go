@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+	"go.uber.org/zap"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
@@ -382,6 +383,24 @@ func TestInstanceWriterClosesStreams(t *testing.T) {
 	h.reported(key, true, "x", "y")
 	h.eventually(func() bool { return first() >= 5 }, "the fifth stream")
 	require.Len(t, h.warnings.All(), 1, "the refusal is logged once")
+}
+
+// A Configuration that is created again gets a new log message for the same refusal.
+func TestRefusalOfRecreatedConfiguration(t *testing.T) {
+	h := newHarness(t, forever)
+	startHandler(t, h, "d", "x")
+	h.writer.refusals = []*instancev1.Refusal{{Instance: "again-8120fe", Reason: akriv0.ReasonDigestCollision}}
+	h.start()
+	key := h.apply(h.namespace, "again", "foo", "d")
+	logged := func(count int) {
+		h.eventually(func() bool { return h.warnings.FilterField(zap.String("configuration", key)).Len() == count }, "the refusal in the log")
+	}
+	logged(1)
+	h.remove(key)
+	h.awaitInventory(func(response *discoveryv1.WatchDevicesResponse) bool { return len(response.GetConfigurations()) == 0 })
+	h.reported(h.apply(h.namespace, "other", "foo", "d"), true, "x") // a report after the removal
+	h.apply(h.namespace, "again", "foo", "d")
+	logged(2)
 }
 
 // The next report of a Configuration waits for the response to the last one.
