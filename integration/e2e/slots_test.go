@@ -29,7 +29,7 @@ func twoDevices(name, resource string) string {
 }
 
 // releases returns how often the slot was released since the pods of Akri started, by the reason in
-// their logs: idle, if the kubelet listed a pod that used the slot, or unconfirmed, after 20 s.
+// their logs: idle, if the kubelet listed a pod that used the slot, or unconfirmed.
 func releases(t *testing.T, slot string) map[string]int {
 	t.Helper()
 	counts := map[string]int{}
