@@ -62,7 +62,7 @@ release: binaries $(BIN)/akri-image $(BIN)/cosign ## Push and sign images and ch
 
 .PHONY: release-prerequisites
 release-prerequisites: prerequisites ## Install the Debian packages for releases (as root)
-	@tools/cross.sh
+	@tools/release-prerequisites.sh
 
 $(BIN)/akri-cluster $(BIN)/akri-demo $(BIN)/akri-bench: FORCE | $(BIN)
 	@cd integration && go build -o $(BIN)/ ./cmd/$(@F)
