@@ -338,10 +338,10 @@ func plainPort(t *testing.T) {
 	apply(t, echoConfiguration("e2e-plain", 2, broker, "foo0"))
 	awaitBrokers(t, "default", "e2e-plain", 2)
 	before := observe(t, "e2e-plain")
-	_, reserver := callersOn(t, "node-a")
+	require.NoError(t, akri.Install(t.Context(), "global.transport.mode=both"))
+	_, reserver := callersOn(t, "node-a") // the agent's Pod is a new one if it had other values
 	plain := reserver.dial(t, strings.Replace(writerAddress(t), ":9443", ":9090", 1),
 		grpc.WithTransportCredentials(insecure.NewCredentials()))
-	require.NoError(t, akri.Install(t.Context(), "global.transport.mode=both"))
 	require.NoError(t, watchInstances(t.Context(), plain, "node-a"))
 	require.Equal(t, before, observe(t, "e2e-plain"))
 	require.NoError(t, akri.Install(t.Context()))
