@@ -62,7 +62,7 @@ release: binaries $(BIN)/akri-image $(BIN)/cosign ## Push and sign images and ch
 
 .PHONY: release-prerequisites
 release-prerequisites: prerequisites ## Install the Debian packages for releases (as root)
-	@tools/cross.sh
+	@tools/release-prerequisites.sh
 
 $(BIN)/akri-cluster $(BIN)/akri-demo $(BIN)/akri-bench: FORCE | $(BIN)
 	@cd integration && go build -o $(BIN)/ ./cmd/$(@F)
@@ -114,7 +114,7 @@ test-e2e: root test-prerequisites images binaries ## Run the end-to-end tests: r
 # `make test` runs those scenarios on the agent that could differ from those on separate services.
 .PHONY: test-agent
 test-agent: root test-prerequisites images binaries ## Run all end-to-end scenarios on the agent
-	cd integration && AKRI_E2E_AGENT=1 go test -parallel 6 -count=1 -timeout 40m ./e2e
+	cd integration && AKRI_E2E_AGENT=1 go test -parallel 6 -count=1 -timeout 40m -run TestAgent ./e2e
 
 .PHONY: test-long
 test-long: root test-prerequisites images binaries test-agent ## Run the release tests: 100,000 slot calls, 100 pod deletions, one minute without API server, kubelet defaults, 15 minutes of silence, 1,000 cameras, the agent

@@ -141,13 +141,13 @@ func brokerOfNodeWithoutDevice(t *testing.T) {
 	kept, left := nodes[0].Name()+"-"+instanceName("e2e-left", "camera", "", true)+"-pod", nodes[1].Name()
 	awaitService(t, "default", "e2e-left-svc", true)
 
-	leaving.send()
+	leaving.send(t)
 	after := awaitBrokers(t, "default", "e2e-left", 1)
 	require.Equal(t, before[kept], podUIDs(after)[kept])
 	awaitHolders(t, "e2e-left", nodes[0].Name())
 	awaitService(t, "default", "e2e-left-svc", true)
 
-	leaving.send(device)
+	leaving.send(t, device)
 	require.Equal(t, before[kept], podUIDs(awaitBrokers(t, "default", "e2e-left", 2))[kept])
 	awaitHolders(t, "e2e-left", nodes[0].Name(), left)
 }

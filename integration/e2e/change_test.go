@@ -99,7 +99,7 @@ func changedDevice(t *testing.T) {
 	before := awaitReadyPod(t, "default", "changed-before")
 	requireDevice(t, before, "/dev/before")
 
-	handler.send(device("/dev/after"))
+	handler.send(t, device("/dev/after"))
 	await(t, "the Instance to show the change", func(context.Context) error {
 		if got := instances(t, "default", "e2e-changed")[0].Spec.BrokerProperties["UDEV_DEVNODE"]; got != "/dev/after" {
 			return errors.New(got)

@@ -52,13 +52,7 @@ func pinned(manifest, node string) string {
 // holders returns the holders of all slots in use.
 func holders(t *testing.T) []string {
 	t.Helper()
-	var held []string
-	for _, holder := range instances(t, "default", "e2e-fail")[0].Spec.DeviceUsage {
-		if holder != "" {
-			held = append(held, holder)
-		}
-	}
-	return held
+	return slotHolders(instances(t, "default", "e2e-fail")[0].Spec.DeviceUsage)
 }
 
 // holding returns the pods that hold slots, with their restart counts.

@@ -18,15 +18,15 @@ type form struct {
 	services []string
 	// swapped are the services that a test replaces while brokers run.
 	swapped []string
-	// host is the DaemonSet that serves the kubelet, hostService its service.
-	host, hostService string
-	// reporter is the service that reports the devices of a node.
-	reporter string
+	// host is the DaemonSet that serves the kubelet.
+	host string
 	// grace has the environment variables of the times after which the registrar and
 	// discovery-operator remove an offline handler and its devices.
 	grace []string
 	// second is the scenario of a second pod of the DaemonSet on the same node.
 	second scenario
+	// own are the scenarios that need this form.
+	own []scenario
 }
 
 func separate() form {
@@ -34,8 +34,7 @@ func separate() form {
 		handlers: []string{"opcua.discovery.enabled=true", "onvif.discovery.enabled=true", "opcua.discovery.useNetworkConnection=true"},
 		services: []string{"registrar", "discovery-operator", "device-plugin-host", "config-plugin-allocator", "handler-udev", "handler-debug-echo"},
 		swapped:  []string{"device-plugin-host", "discovery-operator"},
-		host:     "akri-device-plugin-host", hostService: "device-plugin-host",
-		reporter: "discovery-operator",
+		host:     "akri-device-plugin-host",
 		grace:    []string{"registrar.env.AKRI_KEEP_OFFLINE", "discovery-operator.env.AKRI_HANDLER_GRACE"},
 		second:   scenario{"second device-plugin-host takes over", secondHost},
 	}
@@ -48,18 +47,26 @@ func agent() form {
 			"global.agent.handlers={udev,debug-echo,opcua,onvif}", "agent.hostNetwork=true", "global.networkPolicy.enabled=false"},
 		services: []string{"agent"},
 		swapped:  []string{"agent"},
-		host:     "akri-agent-daemonset", hostService: "agent",
-		reporter: "agent",
+		host:     "akri-agent-daemonset",
 		grace:    []string{"agent.env.AKRI_REGISTRAR_KEEP_OFFLINE", "agent.env.AKRI_DISCOVERY_OPERATOR_HANDLER_GRACE"},
 		second:   scenario{"second agent exits", secondAgent},
+		own:      []scenario{{"change between services and agent", changedForm}},
 	}
 }
 
-// selected is the form of all scenarios. TestMain and TestAgent set it.
+// selected is the form of the scenarios of a test.
 var selected form
 
 func selectForm(f form) {
 	selected, akri.Values = f, slices.Concat(f.values, rotation)
+}
+
+// process returns the service whose process on a node runs the component.
+func (f form) process(component string) string {
+	if slices.Contains(f.services, component) {
+		return component
+	}
+	return "agent"
 }
 
 // handlerGrace returns the values that set the time after which an offline handler is removed.
@@ -76,10 +83,8 @@ func services() []string {
 	return slices.Concat(selected.services, []string{"instance-writer", "broker-controller"})
 }
 
+// changedForm replaces the agent by separate services and back while brokers run.
 func changedForm(t *testing.T) {
-	if selected.host != agent().host {
-		t.Skip("TestAgent runs it")
-	}
 	apply(t, echoConfiguration("e2e-form", 2, broker, "foo0"))
 	awaitBrokers(t, "default", "e2e-form", 2)
 	before := observe(t, "e2e-form")

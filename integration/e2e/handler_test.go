@@ -4,10 +4,10 @@ import (
 	"net"
 	"path/filepath"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 	"google.golang.org/grpc"
-	"google.golang.org/grpc/credentials/insecure"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	akriv0 "akri.sh/libs/apis/akri/v0"
@@ -48,7 +48,14 @@ func (h *listHandler) Discover(_ *discoveryv0.DiscoverRequest, stream discoveryv
 }
 
 // send sends another list on the open stream.
-func (h *listHandler) send(devices ...*discoveryv0.Device) { h.updates <- devices }
+func (h *listHandler) send(t *testing.T, devices ...*discoveryv0.Device) {
+	t.Helper()
+	select {
+	case h.updates <- devices:
+	case <-time.After(timeout):
+		require.FailNow(t, "no open stream")
+	}
+}
 
 // handle runs and registers a handler on the node until the test ends.
 func handle(t *testing.T, node cluster.Node, name string, devices ...*discoveryv0.Device) *listHandler {
@@ -78,16 +85,13 @@ func silentHandler(t *testing.T) {
 	handler := handle(t, akri.Cluster.Nodes()[0], "e2eSilent")
 	apply(t, configurationOf("e2e-silent", "e2eSilent", ""))
 	awaitCondition(t, "default", "e2e-silent", akriv0.ConditionHandlerRegistered, metav1.ConditionTrue, akriv0.ReasonAsExpected)
-	handler.send(&discoveryv0.Device{Id: "x"})
+	handler.send(t, &discoveryv0.Device{Id: "x"})
 	awaitInstances(t, "default", "e2e-silent", instanceName("e2e-silent", "x", "", true))
 }
 
 func register(t *testing.T, node cluster.Node, request *discoveryv0.RegisterDiscoveryHandlerRequest) error {
 	t.Helper()
-	conn, err := grpc.NewClient("unix://"+filepath.Join(node.AkriDir(), "agent-registration.sock"),
-		grpc.WithTransportCredentials(insecure.NewCredentials()), grpc.WithAuthority("localhost"))
-	require.NoError(t, err)
-	defer conn.Close()
-	_, err = discoveryv0.NewRegistrationClient(conn).RegisterDiscoveryHandler(t.Context(), request)
+	conn := dialSocket(t, filepath.Join(node.AkriDir(), "agent-registration.sock"))
+	_, err := discoveryv0.NewRegistrationClient(conn).RegisterDiscoveryHandler(t.Context(), request)
 	return err
 }

@@ -28,7 +28,12 @@ const (
 // grpcurl.
 func dialNode(t *testing.T, node cluster.Node, service string) *grpc.ClientConn {
 	t.Helper()
-	conn, err := grpc.NewClient("unix://"+filepath.Join(node.RunDir(), service, service+".sock"),
+	return dialSocket(t, filepath.Join(node.RunDir(), service, service+".sock"))
+}
+
+func dialSocket(t *testing.T, path string) *grpc.ClientConn {
+	t.Helper()
+	conn, err := grpc.NewClient("unix://"+path,
 		grpc.WithTransportCredentials(insecure.NewCredentials()), grpc.WithAuthority("localhost"))
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = conn.Close() })

@@ -16,17 +16,14 @@ import (
 	"akri.sh/integration/mesh"
 )
 
-// hangingHandler makes handler-debug-echo hang in the agent of one node. Other handlers of the
-// agent work and the agent stops in time.
+// hangingHandler makes handler-debug-echo hang on one node. Other handlers work, also those of the
+// same process, and the process stops in time.
 func hangingHandler(t *testing.T) {
-	if selected.host != agent().host {
-		t.Skip("TestAgent runs it")
-	}
 	hanging, other := akri.Cluster.Nodes()[0], akri.Cluster.Nodes()[1]
 	both := []string{hanging.Name(), other.Name()}
 	apply(t, echoConfiguration("e2e-hang", 1, "", "foo0"))
 	awaitNodes(t, "e2e-hang-8120fe", both...)
-	pod := podOn(t, hanging)
+	pod := servicePodOn(t, selected.process("handler-debug-echo"), hanging.Name())
 	blockDebugEcho(t, hanging, pod)
 	require.NoError(t, akri.ApplyText(t.Context(), echoConfiguration("e2e-hang", 1, "", "foo0", "foo1")))
 	awaitNodes(t, "e2e-hang-a19705", other.Name())
@@ -38,17 +35,8 @@ func hangingHandler(t *testing.T) {
 	awaitNodes(t, "e2e-hang-a19705", other.Name())
 	requireUnchanged(t, pod)
 
-	require.Zero(t, deleteAndAwaitExit(t, pod), "the agent must stop by itself")
+	require.Zero(t, deleteAndAwaitExit(t, pod), "the process must stop by itself")
 	awaitNodes(t, "e2e-hang-a19705", both...)
-}
-
-// podOn returns the pod of the agent on the node.
-func podOn(t *testing.T, node cluster.Node) *corev1.Pod {
-	t.Helper()
-	pods := servicePods(t, "agent")
-	i := slices.IndexFunc(pods, func(pod corev1.Pod) bool { return pod.Spec.NodeName == node.Name() })
-	require.NotEqual(t, -1, i)
-	return &pods[i]
 }
 
 // blockDebugEcho makes the availability file a FIFO. Opening it blocks in the kernel until another

@@ -15,7 +15,6 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
-	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -123,11 +122,8 @@ func servicePodOn(t *testing.T, service, node string) *corev1.Pod {
 // callersOn returns the identities of the services of a node that report and that reserve.
 func callersOn(t *testing.T, node string) (reporter, reserver identity) {
 	t.Helper()
-	if slices.Contains(selected.services, "agent") {
-		both := identityOf(t, servicePodOn(t, "agent", node))
-		return both, both
-	}
-	return identityOf(t, servicePodOn(t, "discovery-operator", node)), identityOf(t, servicePodOn(t, "device-plugin-host", node))
+	return identityOf(t, servicePodOn(t, selected.process("discovery-operator"), node)),
+		identityOf(t, servicePodOn(t, selected.process("device-plugin-host"), node))
 }
 
 const tenant = `
@@ -159,6 +155,8 @@ func untrustedCallers(t *testing.T) {
 	untrusted := identityOf(t, pod)
 	untrusted.files.CAFile = reserver.files.CAFile
 	address := writerAddress(t)
+	ctx, cancel := context.WithTimeout(t.Context(), timeout)
+	defer cancel()
 	before, refused := instances(t, "default", "e2e-identity"), refusedCalls(t)
 	expired := signed(t, reserver.token(t), func(claims map[string]any) {
 		claims["exp"] = time.Now().Add(-time.Minute).Unix()
@@ -178,9 +176,9 @@ func untrustedCallers(t *testing.T) {
 		"no token":                {reserver.dialWithToken(t, address, ""), "node-a", codes.Unauthenticated, "NoToken"},
 	} {
 		client := instancev1.NewInstanceServiceClient(c.conn)
-		_, err := client.ReserveSlots(t.Context(), &instancev1.ReserveSlotsRequest{Node: c.node, Claims: claims})
+		_, err := client.ReserveSlots(ctx, &instancev1.ReserveSlotsRequest{Node: c.node, Claims: claims})
 		require.Equal(t, c.code, status.Code(err), "%s: %v", name, err)
-		_, err = client.ReleaseSlots(t.Context(), &instancev1.ReleaseSlotsRequest{Node: c.node, Claims: claims})
+		_, err = client.ReleaseSlots(ctx, &instancev1.ReleaseSlotsRequest{Node: c.node, Claims: claims})
 		require.Equal(t, c.code, status.Code(err), "%s: %v", name, err)
 		require.Equal(t, c.code, status.Code(watchInstances(t.Context(), c.conn, c.node)), name)
 		require.Equal(t, c.code, status.Code(report(t, client, c.node, before[0].UID)), name)
@@ -340,10 +338,10 @@ func plainPort(t *testing.T) {
 	apply(t, echoConfiguration("e2e-plain", 2, broker, "foo0"))
 	awaitBrokers(t, "default", "e2e-plain", 2)
 	before := observe(t, "e2e-plain")
-	_, reserver := callersOn(t, "node-a")
+	require.NoError(t, akri.Install(t.Context(), "global.transport.mode=both"))
+	_, reserver := callersOn(t, "node-a") // the agent's Pod is a new one if it had other values
 	plain := reserver.dial(t, strings.Replace(writerAddress(t), ":9443", ":9090", 1),
 		grpc.WithTransportCredentials(insecure.NewCredentials()))
-	require.NoError(t, akri.Install(t.Context(), "global.transport.mode=both"))
 	require.NoError(t, watchInstances(t.Context(), plain, "node-a"))
 	require.Equal(t, before, observe(t, "e2e-plain"))
 	require.NoError(t, akri.Install(t.Context()))

@@ -26,9 +26,8 @@ func TestMain(m *testing.M) { os.Exit(run(m)) }
 const fastKubelet = "nodeStatusUpdateFrequency: 1s\nnodeStatusReportFrequency: 5m"
 
 // run starts the cluster in AKRI_E2E_DIR with the images in AKRI_IMAGES and runs the tests.
-// AKRI_E2E_KEEP=1 keeps the cluster, for debugging and for a faster next run. AKRI_E2E_AGENT=1
-// tests the agent instead of separate services. AKRI_E2E_KUBELET=default uses the default kubelet
-// configuration.
+// AKRI_E2E_KEEP=1 keeps the cluster, for debugging and for a faster next run.
+// AKRI_E2E_KUBELET=default uses the default kubelet configuration.
 func run(m *testing.M) int {
 	ctx := context.Background()
 	started := time.Now()
@@ -48,10 +47,6 @@ func run(m *testing.M) int {
 	if akri, err = mesh.New(ctx, running); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		return 1
-	}
-	selectForm(separate())
-	if os.Getenv("AKRI_E2E_AGENT") != "" {
-		selectForm(agent())
 	}
 	progress("the cluster is ready")
 	return m.Run()

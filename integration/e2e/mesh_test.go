@@ -3,6 +3,7 @@ package e2e_test
 import (
 	"context"
 	"os"
+	"slices"
 	"testing"
 	"time"
 
@@ -17,9 +18,43 @@ type scenario struct {
 	run  func(*testing.T)
 }
 
-// TestMesh runs the scenarios on one installation: first the independent ones in parallel, then,
-// one by one, those that break or change the installation or the cluster.
+// TestMesh runs all scenarios with separate services.
 func TestMesh(t *testing.T) {
+	selectForm(separate())
+	allScenarios(t)
+}
+
+// TestAgent runs the scenarios that could differ with the agent, and with AKRI_E2E_AGENT all of
+// them. It follows TestMesh: while a registrar remembers an embedded handler, the lists of a
+// handler of that name on the network are incomplete.
+func TestAgent(t *testing.T) {
+	selectForm(agent())
+	if os.Getenv("AKRI_E2E_AGENT") != "" {
+		allScenarios(t)
+		return
+	}
+	require.NoError(t, akri.Install(t.Context(), selected.handlers...))
+	if !parallel(t, "embedded handlers", []scenario{
+		{"OPC UA servers", opcuaServers},
+		{"camera with a rotated password", authenticatedCamera},
+	}) {
+		return
+	}
+	inOrder(t, slices.Concat(
+		[]scenario{
+			{"hanging handler", hangingHandler},
+			{"restarted node", nodeRestart},
+			{"killed agent", func(t *testing.T) { killEach(t, selected.services) }},
+		},
+		selected.own,
+		[]scenario{{"uninstall", uninstall}},
+	))
+}
+
+// allScenarios runs all scenarios on one installation: first the independent ones in parallel,
+// then, one by one, those that break or change the installation or the cluster.
+func allScenarios(t *testing.T) {
+	t.Helper()
 	require.NoError(t, akri.Install(t.Context(), selected.handlers...))
 	if !parallel(t, "independent", []scenario{
 		{"invalid input is refused", badInput},
@@ -72,52 +107,33 @@ func TestMesh(t *testing.T) {
 	}) {
 		return
 	}
-	for _, scenario := range []scenario{
-		{"flapping device", flappingDevice},
-		{"hanging handler", hangingHandler},
-		{"restarted node", nodeRestart},
-		{"killed services", killServices},
-		{"slots survive failures of the cluster", slotsSurvive},
-		{"scaled and replaced services", scaleAndSwap},
-		{"without the webhook", withoutWebhook},
-		{"upgrade from plain text", plainPort},
-		{"change between services and agent", changedForm},
-		{"sockets move to other directories", movedSockets},
-		{"Pod Security is enforced", podSecurity},
-		{"several handlers of one name", moreHandlers},
-		{"long timeouts, shortened", shortTimeouts},
-		{"uninstall", uninstall},
-	} {
-		if !t.Run(scenario.name, scenario.run) {
-			return // later scenarios would fail for the same reason
-		}
-	}
+	inOrder(t, slices.Concat(
+		[]scenario{
+			{"flapping device", flappingDevice},
+			{"hanging handler", hangingHandler},
+			{"restarted node", nodeRestart},
+			{"killed services", killServices},
+			{"slots survive failures of the cluster", slotsSurvive},
+			{"scaled and replaced services", scaleAndSwap},
+			{"without the webhook", withoutWebhook},
+			{"upgrade from plain text", plainPort},
+		},
+		selected.own,
+		[]scenario{
+			{"sockets move to other directories", movedSockets},
+			{"Pod Security is enforced", podSecurity},
+			{"several handlers of one name", moreHandlers},
+			{"long timeouts, shortened", shortTimeouts},
+			{"uninstall", uninstall},
+		},
+	))
 }
 
-// TestAgent runs the scenarios that could differ with the agent. With AKRI_E2E_AGENT, TestMesh runs
-// all scenarios with it. It follows TestMesh: while a registrar remembers an embedded handler, the
-// lists of a handler of that name on the network are incomplete.
-func TestAgent(t *testing.T) {
-	if os.Getenv("AKRI_E2E_AGENT") != "" {
-		t.Skip("TestMesh runs all scenarios with the agent")
-	}
-	selectForm(agent())
-	t.Cleanup(func() { selectForm(separate()) })
-
-	require.NoError(t, akri.Install(t.Context(), selected.handlers...))
-	if !parallel(t, "embedded handlers", []scenario{
-		{"OPC UA servers", opcuaServers},
-		{"camera with a rotated password", authenticatedCamera},
-	}) {
-		return
-	}
-	for _, scenario := range []scenario{
-		{"hanging handler", hangingHandler},
-		{"restarted node", nodeRestart},
-		{"killed agent", func(t *testing.T) { killEach(t, selected.services) }},
-		{"change between services and agent", changedForm},
-		{"uninstall", uninstall},
-	} {
+// inOrder runs scenarios one by one. It stops after the first that fails: later scenarios would
+// fail for the same reason.
+func inOrder(t *testing.T, scenarios []scenario) {
+	t.Helper()
+	for _, scenario := range scenarios {
 		if !t.Run(scenario.name, scenario.run) {
 			return
 		}

@@ -113,7 +113,9 @@ func watchConfigurations(t *testing.T, handlers ...string) *configurationWatch {
 	node := akri.Cluster.Nodes()[0].Name()
 	caller, _ := callersOn(t, node)
 	client := configurationv1.NewConfigurationServiceClient(caller.connect(t, writerAddress(t)))
-	stream, err := client.WatchConfigurations(t.Context())
+	ctx, cancel := context.WithTimeout(t.Context(), 2*timeout)
+	t.Cleanup(cancel)
+	stream, err := client.WatchConfigurations(ctx)
 	require.NoError(t, err)
 	require.NoError(t, stream.Send(&configurationv1.WatchConfigurationsRequest{Node: node, Handlers: handlers}))
 	return &configurationWatch{T: t, BidiStreamingClient: stream}

@@ -29,11 +29,7 @@ func nodeStopsReporting(t *testing.T) {
 
 	setTaints(t, node, corev1.Taint{Key: "dedicated", Value: "e2e", Effect: corev1.TaintEffectNoSchedule})
 	t.Cleanup(func() { setTaints(t, node) })
-	for _, pod := range servicePods(t, selected.reporter) {
-		if pod.Spec.NodeName == node {
-			deletePod(t, pod.Name)
-		}
-	}
+	deletePod(t, servicePodOn(t, selected.process("discovery-operator"), node).Name)
 	message := awaitCondition(t, "default", "e2e-reports", akriv0.ConditionNodesReporting, metav1.ConditionFalse, akriv0.ReasonNodeNotReporting)
 	require.Regexp(t, "^"+node+": no report since 20.*; check that discovery-operator is running there and tolerates the taint dedicated=e2e:NoSchedule$", message)
 	message = awaitCondition(t, "default", "e2e-reports", akriv0.ConditionReady, metav1.ConditionTrue, akriv0.ReasonAsExpected)

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
@@ -29,11 +30,11 @@ func twoDevices(name, resource string) string {
 }
 
 // releases returns how often the slot was released since the pods of Akri started, by the reason in
-// their logs: idle, if the kubelet listed a pod that used the slot, or unconfirmed, after 20 s.
+// their logs: idle, if the kubelet listed a pod that used the slot, or unconfirmed.
 func releases(t *testing.T, slot string) map[string]int {
 	t.Helper()
 	counts := map[string]int{}
-	for _, pod := range servicePods(t, selected.hostService) {
+	for _, pod := range servicePods(t, selected.process("device-plugin-host")) {
 		for line := range strings.Lines(logs(t, pod.Name)) {
 			var entry struct{ Message, Slot, Reason string }
 			if json.Unmarshal([]byte(line), &entry) == nil && entry.Message == "released unused slots" &&
@@ -133,13 +134,17 @@ func slotHolders(usage map[string]string) (holders []string) {
 
 // retriedPod is the example of the proposal: a pod requests two devices on a node whose virtual
 // devices are slots of the same Instance, because no slot of the other one is free. It is refused,
-// and granted after the slots that no pod uses were reclaimed.
+// and granted after the slots that no pod uses were reclaimed. One of these is the slot that its
+// init container got before.
 func retriedPod(t *testing.T) {
+	const beside = "e2e-beside-8120fe"
 	const configuration, foo0, foo1 = "e2e-retry", "e2e-retry-8120fe", "e2e-retry-a19705"
 	node, other := akri.Cluster.Nodes()[0], akri.Cluster.Nodes()[1]
+	apply(t, echoConfiguration("e2e-beside", 1, "", "foo0"))
 	apply(t, echoConfiguration(configuration, 2, "", "foo0", "foo1"))
 	awaitInstances(t, "default", configuration, foo0, foo1)
 	awaitAllocatable(t, other.Name(), foo1, 2)
+	awaitAllocatable(t, node.Name(), beside, 1)
 	holder := onNode(other, twoDevices("retry-holder", foo1))
 	apply(t, holder)
 	awaitReadyPod(t, "default", "retry-holder")
@@ -150,8 +155,13 @@ func retriedPod(t *testing.T) {
 	defer cancel()
 	require.NoError(t, mesh.AwaitOffered(ctx, node, akriv0.ResourceName(configuration), "0", "1"))
 
-	refused := onNode(node, twoDevices("retry-refused", configuration))
-	apply(t, refused)
+	apply(t, onNode(node, strings.Replace(twoDevices("retry-refused", configuration), "  containers:", `  initContainers:
+  - name: init
+    image: ghcr.io/akri-mesh/registrar:dev
+    imagePullPolicy: IfNotPresent
+    args: ["--version"]
+    resources: {limits: {"akri.sh/`+beside+`": "1"}}
+  containers:`, 1)))
 	await(t, "the refusal", func(ctx context.Context) error {
 		pod, err := akri.Kubernetes.CoreV1().Pods("default").Get(ctx, "retry-refused", metav1.GetOptions{})
 		if err == nil && (pod.Status.Reason != "UnexpectedAdmissionError" || !strings.Contains(pod.Status.Message,
@@ -161,6 +171,10 @@ func retriedPod(t *testing.T) {
 		return err
 	})
 
+	refused := time.Now()
+	awaitFree(t, beside)
+	t.Logf("the slot of the init container is free %s after the refusal", time.Since(refused).Round(time.Millisecond))
+	require.Equal(t, map[string]int{"unconfirmed": 1}, releases(t, akriv0.SlotName(beside, 0)))
 	require.NoError(t, akri.DeleteText(t.Context(), holder))
 	awaitFree(t, foo0)
 	awaitFree(t, foo1)

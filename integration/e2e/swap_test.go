@@ -1,11 +1,9 @@
 package e2e_test
 
 import (
-	"os/exec"
 	"testing"
 
 	"github.com/stretchr/testify/require"
-	corev1 "k8s.io/api/core/v1"
 )
 
 const otherTag = "other"
@@ -41,8 +39,6 @@ func scaleAndSwap(t *testing.T) {
 	apply(t, ownPod("after-swap", "e2e-after"))
 	awaitReadyPod(t, "default", "after-swap")
 	require.Equal(t, before, observe(t, "e2e-swap"))
-	require.Equal(t, 4, len(before.brokers))
-	require.Equal(t, corev1.PodRunning, awaitBrokers(t, "default", "e2e-swap", 4)[0].Status.Phase)
 }
 
 // tagImages adds a second tag to images on all nodes.
@@ -51,7 +47,6 @@ func tagImages(t *testing.T, names ...string) {
 	for _, node := range akri.Cluster.Nodes() {
 		for _, name := range names {
 			ref := "ghcr.io/akri-mesh/" + name
-			var command *exec.Cmd
 			command, err := node.Command(t.Context(), "ctr", "--namespace", "k8s.io", "images", "tag", "--force", ref+":dev", ref+":"+otherTag)
 			require.NoError(t, err)
 			output, err := command.CombinedOutput()

@@ -43,6 +43,7 @@ const (
 type environment struct {
 	root, dir, modules string
 	devices            grpc.ServerStreamingClient[discoveryv1.WatchDevicesResponse]
+	longest            map[string]int // number of devices in the longest list, by Configuration
 	registrar          registrarv1.RegistrarServiceClient
 }
 
@@ -108,18 +109,18 @@ func newEnvironment(t *testing.T, grace time.Duration) *environment {
 	dir, err := os.MkdirTemp("", "js") //nolint:usetesting // socket paths must be short
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = os.RemoveAll(dir) })
-	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute) // the first call installs the modules
-	defer cancel()
+	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute) // the first test installs the modules
+	t.Cleanup(cancel)
 	modules, err := node.Modules(ctx, filepath.Join(root, "integration", "javascript"))
 	require.NoError(t, err)
-	e := &environment{root: root, dir: dir, modules: modules}
+	e := &environment{root: root, dir: dir, modules: modules, longest: map[string]int{}}
 	run(t, nil, "registrar", "--handlers-dir="+dir, "--state-file="+filepath.Join(dir, "state.json"), "--keep-offline="+grace.String(), "--socket="+e.socket("r"))
 	run(t, server, "instance-writer", "--address=", "--plain-address="+e.socket("w"))
 	run(t, nil, "discovery-operator", "--node-name=node-a", "--socket="+e.socket("o"), "--registrar="+e.socket("r"),
 		"--instance-writer="+e.socket("w"), "--handler-grace="+grace.String())
 	e.registrar = registrarv1.NewRegistrarServiceClient(e.dial(t, "r"))
 	e.devices, err = discoveryv1.NewDeviceInventoryServiceClient(e.dial(t, "o")).
-		WatchDevices(t.Context(), &discoveryv1.WatchDevicesRequest{}, grpc.WaitForReady(true))
+		WatchDevices(ctx, &discoveryv1.WatchDevicesRequest{}, grpc.WaitForReady(true))
 	require.NoError(t, err)
 	return e
 }
@@ -194,10 +195,9 @@ func (e *environment) awaitNoDevices(t *testing.T, configuration string) {
 }
 
 // awaitDevices waits for a complete list of exactly these devices. It fails if a list is shorter
-// than an earlier one.
+// than an earlier one, also of an earlier call.
 func (e *environment) awaitDevices(t *testing.T, configuration string, ids ...string) {
 	t.Helper()
-	longest := 0
 	for {
 		inventory, err := e.devices.Recv()
 		require.NoError(t, err)
@@ -205,9 +205,9 @@ func (e *environment) awaitDevices(t *testing.T, configuration string, ids ...st
 			if list.GetName() != configuration {
 				continue
 			}
-			require.GreaterOrEqual(t, len(list.GetDevices()), longest, "a device was removed: %v", list)
-			longest = len(list.GetDevices())
-			if list.GetComplete() && longest == len(ids) {
+			require.GreaterOrEqual(t, len(list.GetDevices()), e.longest[configuration], "a device was removed: %v", list)
+			e.longest[configuration] = len(list.GetDevices())
+			if list.GetComplete() && len(list.GetDevices()) == len(ids) {
 				for _, device := range list.GetDevices() {
 					require.Contains(t, ids, device.GetId())
 					require.Equal(t, device.GetId(), device.GetProperties()["JS_DEVICE"])

@@ -119,6 +119,7 @@ func TestConnectionSurvivesServerRestart(t *testing.T) {
 }
 
 func TestServeStopsWithOpenStreams(t *testing.T) {
+	t.Parallel()
 	listener, err := rpc.Listen(t.Context(), "unix://"+filepath.Join(t.TempDir(), "s.sock"))
 	require.NoError(t, err)
 	ctx, cancel := context.WithCancel(t.Context())
@@ -132,6 +133,38 @@ func TestServeStopsWithOpenStreams(t *testing.T) {
 	require.NoError(t, err)
 	cancel()
 	require.NoError(t, <-done)
+}
+
+// A call that ignores the end of its context cannot be ended. It does not delay the process.
+func TestServeStopsWithHangingCall(t *testing.T) {
+	t.Parallel()
+	listener, err := rpc.Listen(t.Context(), "unix://"+filepath.Join(t.TempDir(), "s.sock"))
+	require.NoError(t, err)
+	called, release, returned := make(chan struct{}), make(chan struct{}), make(chan struct{})
+	hang := grpc.UnknownServiceHandler(func(any, grpc.ServerStream) error {
+		defer close(returned)
+		close(called)
+		<-release
+		return nil
+	})
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan error, 1)
+	go func() {
+		done <- rpc.Serve(ctx, rpc.NewServer(zaptest.NewLogger(t), prometheus.NewRegistry(), hang), listener)
+	}()
+	conn := rpctest.Dial(t, "unix://"+listener.Addr().String())
+	_, err = conn.NewStream(t.Context(), &grpc.StreamDesc{ServerStreams: true}, "/test.Test/Hang")
+	require.NoError(t, err)
+	<-called
+	cancel()
+	require.NoError(t, <-done)
+	select {
+	case <-returned:
+		require.Fail(t, "the call must still hang")
+	default:
+	}
+	close(release)
+	<-returned
 }
 
 func TestKeepReopensUntilContextEnds(t *testing.T) {

@@ -26,6 +26,9 @@ const (
 	// maxMessageBytes fits the devices of one Configuration at the limit of 10,000.
 	maxMessageBytes = 64 << 20
 	stopTimeout     = 5 * time.Second
+	// cancelTimeout is how long cut calls have to return. Calls that hang do not delay the end of
+	// the process: the kubelet kills it after 10 s.
+	cancelTimeout = time.Second
 	// bufferBytes is the size of the read and the write buffer of a connection. Most messages are
 	// shorter. gRPC's default of 32 KiB would take 8 MiB for the connections of 250 nodes.
 	bufferBytes = 4 << 10
@@ -62,7 +65,8 @@ func NewServer(logger *zap.Logger, registerer prometheus.Registerer, options ...
 }
 
 // Serve serves on the listeners until ctx ends. Running calls then have five seconds to finish;
-// streams that are still open after that are cut.
+// calls and streams that are still open after that are cut. Serve returns at most one second later,
+// even if a call does not return.
 func Serve(ctx context.Context, server *grpc.Server, listeners ...net.Listener) error {
 	failed := make(chan error, len(listeners))
 	for _, listener := range listeners {
@@ -81,9 +85,21 @@ func Serve(ctx context.Context, server *grpc.Server, listeners ...net.Listener) 
 }
 
 func stop(server *grpc.Server) {
-	kill := time.AfterFunc(stopTimeout, server.Stop)
-	defer kill.Stop()
-	server.GracefulStop()
+	stopped := make(chan struct{})
+	go func() {
+		defer close(stopped)
+		server.GracefulStop() // waits for all calls, also after Stop
+	}()
+	select {
+	case <-stopped:
+		return
+	case <-time.After(stopTimeout):
+	}
+	server.Stop()
+	select {
+	case <-stopped:
+	case <-time.After(cancelTimeout):
+	}
 }
 
 func serverMetrics(registerer prometheus.Registerer) *grpcprom.ServerMetrics {

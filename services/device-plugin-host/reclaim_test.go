@@ -90,6 +90,26 @@ func TestInitContainerKeepsSlot(t *testing.T) {
 	f.awaitUsage(first, "")
 }
 
+// The kubelet rejects a Pod if one of its resources is refused. The slots of the others are
+// released with its next list, not after 20 s.
+func TestSlotOfRejectedPodIsReleased(t *testing.T) {
+	t.Parallel()
+	f := startFixture(t)
+	f.writer.put(first, "akri-onvif", 1)
+	f.writer.put(second, "akri-onvif", 1, "node-b")
+	f.seeCameras()
+	f.awaitDevices("akri.sh/"+first, all(healthy, first+"-0"))
+	f.awaitDevices("akri.sh/"+second, all(unhealthy, second+"-0"))
+	f.kubelet.setAllocated(map[string][]string{})
+	_, err := f.kubelet.allocate("akri.sh/"+first, ids(first+"-0"))
+	require.NoError(t, err)
+	f.awaitPodLists(2)
+	require.Equal(t, []string{"node-a"}, f.writer.usage(first))
+	_, err = f.kubelet.allocate("akri.sh/"+second, ids(second+"-0"))
+	require.Error(t, err)
+	f.awaitUsage(first, "")
+}
+
 // awaitCheckpoint waits until a plugin has sent its devices again, so that the kubelet writes its
 // checkpoint file.
 func (f *fixture) awaitCheckpoint() {

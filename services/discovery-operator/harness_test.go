@@ -14,6 +14,7 @@ import (
 	"go.uber.org/zap/zapcore"
 	"go.uber.org/zap/zaptest"
 	"go.uber.org/zap/zaptest/observer"
+	"google.golang.org/grpc"
 
 	"akri.sh/libs/admin"
 	"akri.sh/libs/rpctest"
@@ -198,17 +199,28 @@ func (h *harness) neverGone(key, id string) {
 	}
 }
 
-// inventory returns the inventory of the node.
-func (h *harness) inventory() *discoveryv1.WatchDevicesResponse {
+// watchDevices opens a stream of the inventory of the node, with a deadline.
+func (h *harness) watchDevices() grpc.ServerStreamingClient[discoveryv1.WatchDevicesResponse] {
 	h.t.Helper()
-	ctx, cancel := context.WithCancel(h.t.Context())
-	defer cancel()
-	conn := rpctest.Dial(h.t, h.config.Socket)
-	watch, err := discoveryv1.NewDeviceInventoryServiceClient(conn).WatchDevices(ctx, &discoveryv1.WatchDevicesRequest{})
+	ctx, cancel := context.WithTimeout(h.t.Context(), soon)
+	h.t.Cleanup(cancel)
+	watch, err := discoveryv1.NewDeviceInventoryServiceClient(rpctest.Dial(h.t, h.config.Socket)).
+		WatchDevices(ctx, &discoveryv1.WatchDevicesRequest{}, grpc.WaitForReady(true))
 	require.NoError(h.t, err)
-	response, err := watch.Recv()
-	require.NoError(h.t, err)
-	return response
+	return watch
+}
+
+// awaitInventory waits until the inventory of the node meets the condition.
+func (h *harness) awaitInventory(condition func(*discoveryv1.WatchDevicesResponse) bool) {
+	h.t.Helper()
+	watch := h.watchDevices()
+	for {
+		response, err := watch.Recv()
+		require.NoError(h.t, err)
+		if condition(response) {
+			return
+		}
+	}
 }
 
 func sameIDs(report *instancev1.ReportDevicesRequest, ids []string) bool {

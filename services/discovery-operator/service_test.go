@@ -5,7 +5,7 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
-	"google.golang.org/grpc"
+	"go.uber.org/zap"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
@@ -286,20 +286,15 @@ func TestInstanceWriterDown(t *testing.T) {
 	h.reported(key, true, "x")
 	stop()
 	h.writer.forget()
-	watch, err := discoveryv1.NewDeviceInventoryServiceClient(rpctest.Dial(t, h.config.Socket)).
-		WatchDevices(t.Context(), &discoveryv1.WatchDevicesRequest{}, grpc.WaitForReady(true))
-	require.NoError(t, err)
 	inventory := func(ids int) {
-		h.eventually(func() bool {
-			response, err := watch.Recv()
-			require.NoError(t, err)
+		h.awaitInventory(func(response *discoveryv1.WatchDevicesResponse) bool {
 			for _, configuration := range response.GetConfigurations() {
 				if configuration.GetNamespace()+"/"+configuration.GetName() == key {
 					return configuration.GetComplete() && len(configuration.GetDevices()) == ids
 				}
 			}
 			return false
-		}, "inventory")
+		})
 	}
 	inventory(1)
 	handler.respond("d", answer{ids: []string{"x", "y"}})
@@ -322,9 +317,7 @@ func TestStartWithoutInstanceWriter(t *testing.T) {
 	key := h.apply(h.namespace, "waits", "foo", "d")
 	h.config.InstanceWriter = "unix://" + t.TempDir() + "/h.sock"
 	h.start()
-	watch, err := discoveryv1.NewDeviceInventoryServiceClient(rpctest.Dial(t, h.config.Socket)).
-		WatchDevices(t.Context(), &discoveryv1.WatchDevicesRequest{}, grpc.WaitForReady(true))
-	require.NoError(t, err)
+	watch := h.watchDevices()
 	first := make(chan *discoveryv1.WatchDevicesResponse, 1)
 	go func() {
 		response, _ := watch.Recv()
@@ -361,10 +354,9 @@ func TestConfigurationsAfterReconnect(t *testing.T) {
 	requests := h.writer.configurations.received()
 	require.EqualValues(t, 2, requests[before].GetRevision())
 	require.Equal(t, []string{"foo"}, requests[before].GetHandlers())
-	h.eventually(func() bool {
-		response := h.inventory()
-		return len(response.GetConfigurations()) == 2
-	}, "the inventory without the removed Configuration")
+	h.awaitInventory(func(response *discoveryv1.WatchDevicesResponse) bool {
+		return len(response.GetConfigurations()) == 2 // without the removed Configuration
+	})
 }
 
 // Closed streams are reopened without warnings and without losing a change.
@@ -393,6 +385,24 @@ func TestInstanceWriterClosesStreams(t *testing.T) {
 	require.Len(t, h.warnings.All(), 1, "the refusal is logged once")
 }
 
+// A Configuration that is created again gets a new log message for the same refusal.
+func TestRefusalOfRecreatedConfiguration(t *testing.T) {
+	h := newHarness(t, forever)
+	startHandler(t, h, "d", "x")
+	h.writer.refusals = []*instancev1.Refusal{{Instance: "again-8120fe", Reason: akriv0.ReasonDigestCollision}}
+	h.start()
+	key := h.apply(h.namespace, "again", "foo", "d")
+	logged := func(count int) {
+		h.eventually(func() bool { return h.warnings.FilterField(zap.String("configuration", key)).Len() == count }, "the refusal in the log")
+	}
+	logged(1)
+	h.remove(key)
+	h.awaitInventory(func(response *discoveryv1.WatchDevicesResponse) bool { return len(response.GetConfigurations()) == 0 })
+	h.reported(h.apply(h.namespace, "other", "foo", "d"), true, "x") // a report after the removal
+	h.apply(h.namespace, "again", "foo", "d")
+	logged(2)
+}
+
 // The next report of a Configuration waits for the response to the last one.
 func TestOneReportInFlight(t *testing.T) {
 	h := newHarness(t, forever)
@@ -411,14 +421,9 @@ func TestOneReportInFlight(t *testing.T) {
 	h.reported(key, true, "a")
 	handler.respond("d", answer{ids: []string{"a", "b"}})
 	handler.respond("d", answer{ids: []string{"a", "b", "c"}})
-	watch, err := discoveryv1.NewDeviceInventoryServiceClient(rpctest.Dial(t, h.config.Socket)).
-		WatchDevices(t.Context(), &discoveryv1.WatchDevicesRequest{})
-	require.NoError(t, err)
-	h.eventually(func() bool {
-		response, err := watch.Recv()
-		require.NoError(t, err)
+	h.awaitInventory(func(response *discoveryv1.WatchDevicesResponse) bool {
 		return len(response.GetConfigurations()[0].GetDevices()) == 3
-	}, "inventory")
+	})
 	require.Len(t, h.writer.reportsOf(key), 1)
 	h.writer.paused.Set(false)
 	h.reported(key, true, "a", "b", "c")

@@ -88,6 +88,16 @@ func (r *testRegistrar) list(t *testing.T) []*registrarv1.Handler {
 	return response.GetHandlers()
 }
 
+// watch opens a stream of the table, with a deadline.
+func (r *testRegistrar) watch(t *testing.T) grpc.ServerStreamingClient[registrarv1.WatchHandlersResponse] {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	t.Cleanup(cancel)
+	stream, err := r.client(t).WatchHandlers(ctx, &registrarv1.WatchHandlersRequest{}, grpc.WaitForReady(true))
+	require.NoError(t, err)
+	return stream
+}
+
 func report(t *testing.T, client registrarv1.RegistrarServiceClient, registration uint64, status registrarv1.HandlerStatus) {
 	t.Helper()
 	_, err := client.ReportHandlerStatus(t.Context(), &registrarv1.ReportHandlerStatusRequest{Reports: []*registrarv1.HandlerReport{
@@ -104,8 +114,7 @@ func TestWatchHandlers(t *testing.T) {
 	config.KeepOffline = 50 * time.Millisecond
 	r := start(t, config)
 	client := r.client(t)
-	watch, err := client.WatchHandlers(t.Context(), &registrarv1.WatchHandlersRequest{}, grpc.WaitForReady(true))
-	require.NoError(t, err)
+	watch := r.watch(t)
 	next := func() []*registrarv1.Handler {
 		response, err := watch.Recv()
 		require.NoError(t, err)
@@ -180,8 +189,7 @@ func TestRestart(t *testing.T) {
 	socket, err := os.Stat(r.registrationSocket())
 	require.NoError(t, err)
 	require.Equal(t, os.FileMode(0o666), socket.Mode().Perm(), "the mode is the configured one")
-	watch, err := r.client(t).WatchHandlers(t.Context(), &registrarv1.WatchHandlersRequest{})
-	require.NoError(t, err)
+	watch := r.watch(t)
 	_, err = watch.Recv()
 	require.NoError(t, err)
 
@@ -209,9 +217,7 @@ func TestCorruptStateFileIsNotFatal(t *testing.T) {
 
 func TestSlowWatcherGetsLastTable(t *testing.T) {
 	r := start(t, configIn(t.TempDir()))
-	client := r.client(t)
-	watch, err := client.WatchHandlers(t.Context(), &registrarv1.WatchHandlersRequest{}, grpc.WaitForReady(true))
-	require.NoError(t, err)
+	watch := r.watch(t)
 	for range 50 {
 		require.NoError(t, r.register(t, udev))
 	}

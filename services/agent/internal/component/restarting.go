@@ -23,8 +23,8 @@ const (
 	// checkInterval is the interval of the kubelet's liveness probes.
 	checkInterval = 10 * time.Second
 	checkTimeout  = 2 * time.Second
-	// stopTimeout is longer than the 5 s in which libs/rpc lets calls finish, and shorter than the
-	// 10 s after which the kubelet kills the process.
+	// stopTimeout is longer than the 6 s after which libs/rpc leaves calls alone, and shorter than
+	// the 10 s after which the kubelet kills the process.
 	stopTimeout = 8 * time.Second
 )
 

@@ -237,6 +237,9 @@ func (p *plugin) allocate(ctx context.Context, request *pluginapi.AllocateReques
 	p.Metrics.Allocated(p.level, err, time.Since(started))
 	if err != nil {
 		p.Log.Info("allocation refused", zap.String("resource", p.name), zap.Error(err))
+		if ctx.Err() == nil { // otherwise the kubelet may have restarted
+			p.Slots.AllocationRefused()
+		}
 		return nil, err
 	}
 	return &pluginapi.AllocateResponse{ContainerResponses: responses}, nil

@@ -95,6 +95,10 @@ func (m *Manager) Reserve(ctx context.Context, claims []node.SlotClaim) error {
 // The same virtual device must request the same slot again, because it could hold two otherwise.
 func (m *Manager) Pending() []node.SlotClaim { return m.tracker.Pending() }
 
+// AllocationRefused records that the kubelet's last allocation was refused. The Pod may have got
+// slots of other resources before.
+func (m *Manager) AllocationRefused() { m.tracker.Refused(time.Now()) }
+
 // KubeletRestarted resets the observed use of slots. It does not block.
 func (m *Manager) KubeletRestarted() { m.tracker.Reset() }
 

@@ -160,6 +160,45 @@ func TestReclaimUnconfirmedSlotByCheckpoint(t *testing.T) {
 	})
 }
 
+// A Pod whose next resource is refused does not run. Its slot is released with the next list unless
+// the checkpoint file lists it, and is not taken back.
+func TestReclaimSlotOfRejectedPod(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		writer := newFakeWriter()
+		checkpoint := &fakeCheckpoint{devices: kubelet.Devices{first.Resource(): sets.New(first.DeviceID())}}
+		manager := slots.NewManager(writer, writer.store, "node-a", zap.NewNop())
+		var released slots.Result
+		reclaimer := slots.NewReclaimer(slots.ReclaimerConfig{
+			Manager: manager, Store: writer.store, Log: zap.NewNop(),
+			OnResult:          func(result slots.Result) { released.Unconfirmed += result.Unconfirmed },
+			PodDevices:        func(context.Context) (kubelet.Devices, error) { return kubelet.Devices{}, nil },
+			CheckpointDevices: checkpoint.read, RewriteCheckpoint: checkpoint.rewrite,
+		})
+		ctx, cancel := context.WithCancel(t.Context())
+		done := make(chan error, 1)
+		go func() { done <- reclaimer.Run(ctx) }()
+		after := func(duration time.Duration) { <-time.After(duration); synctest.Wait() }
+
+		require.NoError(t, manager.Reserve(ctx, []node.SlotClaim{first}))
+		require.NoError(t, manager.Reserve(ctx, []node.SlotClaim{second}))
+		after(2 * time.Second)
+		require.True(t, writer.holds(second), "the kubelet may list the Pod later")
+		manager.AllocationRefused()
+		after(2 * time.Second)
+		require.False(t, writer.holds(second))
+		require.True(t, writer.holds(first), "the checkpoint lists the device")
+		require.Equal(t, 1, checkpoint.rewritten())
+		checkpoint.set(kubelet.Devices{}, nil)
+		after(30 * time.Second)
+		require.False(t, writer.holds(first))
+		require.False(t, writer.holds(second))
+
+		cancel()
+		require.NoError(t, <-done)
+		require.Equal(t, slots.Result{Unconfirmed: 2}, released)
+	})
+}
+
 // fakePods are the Pods of a kubelet. Each has one device of the Instance.
 type fakePods struct {
 	mu   sync.Mutex

@@ -37,6 +37,7 @@ func (m *Manager) reconcile(
 	if releaseErr := m.releaseUnused(ctx, slices.Concat(observed.Idle, unconfirmed)); releaseErr != nil {
 		return result, errors.Join(err, releaseErr)
 	}
+	m.tracker.Released(unconfirmed...)
 	result.Idle, result.Unconfirmed = len(observed.Idle), len(unconfirmed)
 	m.logReleased(observed.Idle, "idle")
 	m.logReleased(unconfirmed, "unconfirmed")

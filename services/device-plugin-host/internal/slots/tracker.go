@@ -36,7 +36,8 @@ const useGrace = 20 * time.Second
 //
 // A slot that was in use is idle when two lists of the kubelet, at least confirmInterval apart, do
 // not contain it. A slot that was not in use since it was reserved, or since the kubelet restarted,
-// is unconfirmed after useGrace. A slot that a Pod uses and that this node does not hold is lost.
+// is unconfirmed after useGrace, or in the next list after a refused allocation. A slot that a Pod
+// uses and that this node does not hold is lost.
 type Tracker struct {
 	mu    sync.Mutex
 	slots map[node.SlotClaim]*slotUse
@@ -44,6 +45,9 @@ type Tracker struct {
 	virtual map[VirtualDevice]virtualSlot
 	// pending has the slots of virtual devices whose reservation was sent without a final response.
 	pending map[VirtualDevice]node.SlotClaim
+	// refused is when an allocation was refused last. The kubelet then rejects the Pod. It admits
+	// Pods one after the other, so it has recorded the devices of all Pods that it admitted before.
+	refused time.Time
 	// lastInUse is the last list of the kubelet. compared has the Instances that existed then and
 	// still exist.
 	lastInUse kubelet.Devices
@@ -122,6 +126,22 @@ func (t *Tracker) Reserved(now time.Time, claims ...node.SlotClaim) {
 	}
 }
 
+// Refused records that an allocation was refused.
+func (t *Tracker) Refused(now time.Time) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.refused = now
+}
+
+// Released records that unconfirmed slots were released. They are not lost.
+func (t *Tracker) Released(claims ...node.SlotClaim) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for _, claim := range claims {
+		delete(t.slots, claim)
+	}
+}
+
 // TakenBack records a slot that was reserved because a Pod uses it. The Instance may not show the
 // reservation yet.
 func (t *Tracker) TakenBack(now time.Time, claim node.SlotClaim) {
@@ -173,7 +193,7 @@ func (t *Tracker) Observe(requested, received time.Time, held []node.SlotClaim, 
 		use.takenBack = time.Time{}
 		t.slots[claim] = use
 		t.setVirtual(claim, false)
-		use.observe(requested, received, claim, inUse, &result)
+		use.observe(requested, received, t.refused, claim, inUse, &result)
 	}
 	maps.DeleteFunc(t.virtual, func(device VirtualDevice, slot virtualSlot) bool {
 		return t.slots[slot.claim] == nil && !inUse.Has(device.Resource, device.ID)
@@ -182,8 +202,9 @@ func (t *Tracker) Observe(requested, received time.Time, held []node.SlotClaim, 
 	return result
 }
 
-func (u *slotUse) observe(requested, received time.Time, claim node.SlotClaim, inUse kubelet.Devices, result *Observation) {
+func (u *slotUse) observe(requested, received, refused time.Time, claim node.SlotClaim, inUse kubelet.Devices, result *Observation) {
 	missing := received.Sub(u.missingSince)
+	rejected := u.missingSince.Before(refused) && refused.Before(requested)
 	switch {
 	case u.missingSince.After(requested): // the list is older than the reservation
 	case inUse.Has(claim.Resource(), claim.DeviceID()):
@@ -192,7 +213,7 @@ func (u *slotUse) observe(requested, received time.Time, claim node.SlotClaim, i
 		u.missingSince = received
 	case u.seen && missing >= confirmInterval:
 		result.Idle = append(result.Idle, claim)
-	case !u.seen && missing >= useGrace:
+	case !u.seen && (rejected || missing >= useGrace):
 		result.Unconfirmed = append(result.Unconfirmed, claim)
 	}
 }

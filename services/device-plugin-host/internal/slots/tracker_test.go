@@ -22,11 +22,12 @@ var (
 	start   = time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 )
 
-// step is one event of a tracker and the expected observation. It is an observation unless reserved
-// or reset is set.
+// step is one event of a tracker and the expected observation. It is an observation unless
+// reserved, refused or reset is set.
 type step struct {
 	at          time.Duration // since the start
 	reserved    bool          // both slots are reserved
+	refused     bool          // an allocation is refused
 	reset       bool          // the kubelet is unavailable
 	devices     kubelet.Devices
 	requested   time.Duration // when the list was requested, if not at the same time
@@ -80,6 +81,28 @@ func TestObserve(t *testing.T) {
 			{at: 7 * time.Second, devices: unused, next: starts}, {at: 24 * time.Second, devices: unused, next: starts},
 			{at: 25 * time.Second, devices: unused, unconfirmed: true},
 		},
+		"the allocation of the next resource is refused": {
+			{at: 0, reserved: true}, {at: 1 * time.Second, refused: true},
+			{at: 2 * time.Second, devices: unused, unconfirmed: true, next: starts},
+		},
+		"a list that is older than the refusal is ignored": {
+			{at: 0, reserved: true}, {at: 2 * time.Second, refused: true},
+			{at: 3 * time.Second, requested: 1 * time.Second, devices: unused, next: starts},
+			{at: 4 * time.Second, devices: unused, unconfirmed: true, next: starts},
+		},
+		"reserved after a refusal": {
+			{at: 0, refused: true}, {at: 1 * time.Second, reserved: true}, {at: 2 * time.Second, devices: unused, next: starts},
+			{at: 21 * time.Second, devices: unused, unconfirmed: true},
+		},
+		"in use at a refusal": {
+			{at: 0, reserved: true}, {at: 1 * time.Second, devices: inUse}, {at: 2 * time.Second, refused: true},
+			{at: 3 * time.Second, devices: inUse}, {at: 4 * time.Second, devices: unused, next: confirm},
+			{at: 5 * time.Second, devices: unused, idle: true, next: confirm},
+		},
+		"the kubelet restarts after a refusal": {
+			{at: 0, reserved: true}, {at: 1 * time.Second, refused: true}, {at: 2 * time.Second, reset: true},
+			{at: 3 * time.Second, devices: unused}, {at: 23 * time.Second, devices: unused, unconfirmed: true},
+		},
 	} {
 		t.Run(name, func(t *testing.T) { runSteps(t, steps) })
 	}
@@ -95,6 +118,9 @@ func runSteps(t *testing.T, steps []step) {
 		switch {
 		case s.reserved:
 			tracker.Reserved(now, held...)
+			continue
+		case s.refused:
+			tracker.Refused(now)
 			continue
 		case s.reset:
 			tracker.Reset()

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"time"
 
@@ -146,6 +147,7 @@ func (s *reportStream) send(snapshot inventory.Snapshot) error {
 		s.inFlight[s.revision] = entry.Key
 	}
 	s.sent = sent
+	maps.DeleteFunc(s.refusals, func(key, _ string) bool { _, exists := sent[key]; return !exists })
 	return nil
 }
 

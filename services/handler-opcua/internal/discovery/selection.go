@@ -27,7 +27,7 @@ type Filter struct {
 
 func (f Filter) selects(name string) bool { return slices.Contains(f.Names, name) == f.Include }
 
-// Hosts returns the host names that SelectServers passes to resolves.
+// Hosts returns the hosts that SelectServers passes to mayAnnounce: names and addresses.
 func Hosts(applications map[string][]client.Application) []string {
 	hosts := map[string]struct{}{}
 	for _, list := range applications {
@@ -41,10 +41,10 @@ func Hosts(applications map[string][]client.Application) []string {
 }
 
 // SelectServers returns the servers among the applications, sorted by URL and without duplicates.
-// The map's keys are the URLs that returned the applications. resolves reports whether the queried
-// server may announce the host: it has an address on the server's network.
+// The map's keys are the URLs that returned the applications. mayAnnounce reports whether the host
+// has an address that the queried server may announce.
 func SelectServers(
-	applications map[string][]client.Application, filter Filter, resolves func(queried, host string) bool,
+	applications map[string][]client.Application, filter Filter, mayAnnounce func(queried, host string) bool,
 ) []Server {
 	servers := map[string]Server{}
 	for _, queried := range slices.Sorted(maps.Keys(applications)) {
@@ -55,7 +55,7 @@ func SelectServers(
 				continue
 			}
 			url := text
-			if !resolves(queried, announced.Hostname()) {
+			if !mayAnnounce(queried, announced.Hostname()) {
 				url = reachableURL(queried, announced, text, self)
 			}
 			if _, exists := servers[url]; !exists {

@@ -9,7 +9,7 @@
      hostNetwork  Whether the handler requires the host network.
      devices      Whether the handler connects to devices.
      env          Environment variables, from a value of the handler's sub-chart (value) and of the
-                  sub-chart agent (agentValue).
+                  sub-chart agent (agentValue). In the agent, AKRI_<FLAG> is AKRI_<HANDLER>_<FLAG>.
      mounts       Volumes: a directory of the node, named by a value of both sub-charts
                   (hostPathValue), or an emptyDir. */}}
 {{- define "akri.handlers" -}}
@@ -32,15 +32,15 @@
   section: opcua
   devices: true
   env:
-    - {name: AKRI_ALLOW_NETWORKS, value: allowNetworks}
+    - {name: AKRI_ALLOW_NETWORKS, value: allowNetworks, agentValue: opcuaAllowNetworks}
 - name: onvif
   agent: true
   section: onvif
   hostNetwork: true
   devices: true
   env:
-    - {name: AKRI_INTERFACES, value: interfaces}
-    - {name: AKRI_ALLOW_NETWORKS, value: allowNetworks}
+    - {name: AKRI_INTERFACES, value: interfaces, agentValue: onvifInterfaces}
+    - {name: AKRI_ALLOW_NETWORKS, value: allowNetworks, agentValue: onvifAllowNetworks}
 {{- end }}
 
 {{/* The ServiceAccount, DaemonSet and NetworkPolicy of a Discovery Handler. Empty if the agent runs the handler. */}}
@@ -73,13 +73,15 @@
      "agentValue". A list is joined with commas. An empty value sets no variable. */}}
 {{- define "akri.handlerEnv" -}}
 {{- $context := index . 0 }}
+{{- $handler := index . 1 }}
 {{- $key := index . 2 }}
-{{- range (index . 1).env }}
+{{- $prefix := ternary (printf "AKRI_%s_" (upper (toString $handler.name))) "AKRI_" (eq $key "agentValue") }}
+{{- range $handler.env }}
 {{- if hasKey . $key }}
 {{- $value := index $context.Values (index . $key) }}
 {{- if kindIs "slice" $value }}{{ $value = join "," $value }}{{ end }}
 {{- if ne (toString $value) "" }}
-- name: {{ .name }}
+- name: {{ regexReplaceAll "^AKRI_" .name $prefix }}
   value: {{ $value | quote }}
 {{- end }}
 {{- end }}
