@@ -23,7 +23,8 @@ import (
 const (
 	instanceWorkers = 16
 	statusWorkers   = 4
-	// statusInterval is the minimum time between two writes of the status of one Configuration.
+	// statusInterval is the minimum time between two writes of the status of one Configuration, for
+	// each hundred nodes.
 	statusInterval = time.Second
 )
 
@@ -83,7 +84,7 @@ func New(options Options) *Reconciler {
 	r.nodes = newQueue("node", options.Log, r.reconcileNode)
 	r.events = newQueue("event", options.Log, r.reconcileEvents)
 	r.reporting = reporting.New(reporting.Options{
-		Grace: options.ReportGrace, Share: options.Cluster.ShareValue, Connected: options.Reports.Nodes, Nodes: r.nodeNames,
+		Grace: options.ReportGrace, Share: options.Cluster.ShareValue, Connected: options.Reports.Nodes, Failing: r.failing, Nodes: r.nodeNames,
 		Observed: r.onReporting, Log: options.Log,
 	})
 	options.Cluster.OnInstance(r.onInstance)

@@ -7,6 +7,7 @@ import (
 	"maps"
 	"slices"
 	"sync"
+	"time"
 
 	"k8s.io/apimachinery/pkg/types"
 
@@ -29,6 +30,8 @@ type Report struct {
 	Devices  map[string][]merge.Device
 	Handlers []akriv0.HandlerStatus
 	Problems []akriv0.Problem
+	// ProblemsSince is when the first report with these problems came. Put sets it.
+	ProblemsSince time.Time
 }
 
 // WithRefusals is a report and the devices in it that were refused.
@@ -95,6 +98,10 @@ func (s *Store) Put(stream *Stream, configuration types.NamespacedName, report *
 	names := slices.Collect(maps.Keys(report.Devices))
 	if previous != nil {
 		names = slices.AppendSeq(names, maps.Keys(previous.Devices))
+	}
+	report.ProblemsSince = time.Now()
+	if previous != nil && slices.Equal(previous.Problems, report.Problems) {
+		report.ProblemsSince = previous.ProblemsSince
 	}
 	node.reports[configuration] = report
 	return names, true
