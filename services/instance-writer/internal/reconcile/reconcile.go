@@ -17,7 +17,6 @@ import (
 	"akri.sh/services/instance-writer/internal/cluster"
 	"akri.sh/services/instance-writer/internal/reporting"
 	"akri.sh/services/instance-writer/internal/reports"
-	"akri.sh/services/instance-writer/internal/slots"
 )
 
 const (
@@ -114,8 +113,8 @@ func (r *Reconciler) Report(
 		return Waiter{}, false
 	}
 	r.reporting.Reported(node)
-	for _, instance := range r.Cluster.InstancesOf(configuration) {
-		if _, seen := report.Devices[instance.Name]; !seen && concerns(instance, node) {
+	for _, instance := range r.instancesWith(node) {
+		if cluster.Owner(instance) == configuration {
 			names = append(names, instance.Name)
 		}
 	}
@@ -134,9 +133,10 @@ func instanceKeys(configuration types.NamespacedName, names []string) []instance
 	return keys
 }
 
-// concerns reports whether the Instance lists the node or the node holds one of its slots.
-func concerns(instance *akriv0.Instance, node string) bool {
-	return slices.Contains(instance.Spec.Nodes, node) || slices.Contains(slots.Holders(instance), node)
+// instancesWith returns the Instances that list the node or of which it holds a slot, with
+// duplicates.
+func (r *Reconciler) instancesWith(node string) []*akriv0.Instance {
+	return append(r.Cluster.InstancesOn(node), r.Cluster.InstancesHeldBy(node)...)
 }
 
 // reconcileNode enqueues all Instances of the node now and when its grace period ends.
@@ -145,7 +145,7 @@ func (r *Reconciler) reconcileNode(ctx context.Context, name string) (time.Durat
 	if err != nil {
 		return 0, err
 	}
-	for _, instance := range append(r.Cluster.InstancesOn(name), r.Cluster.InstancesHeldBy(name)...) {
+	for _, instance := range r.instancesWith(name) {
 		r.enqueueInstances(cluster.Owner(instance), instance.Name)
 	}
 	for configuration, names := range r.Reports.InstancesOn(name) {

@@ -32,11 +32,21 @@ func (r *Reconciler) writeStatus(ctx context.Context, key types.NamespacedName, 
 	if err != nil || configuration == nil || configuration.DeletionTimestamp != nil {
 		return 0, err
 	}
+	interval := r.statusInterval()
+	remaining := r.statusWrites.remaining(key)
+	if interval > statusInterval && remaining > 0 {
+		return remaining, nil // computing the status of many nodes takes time, too
+	}
 	desired, err := r.desiredStatus(ctx, configuration)
-	if err != nil || equality.Semantic.DeepEqual(configuration.Status, desired) {
+	if err != nil {
 		return 0, err
 	}
-	remaining := r.statusWrites.remaining(key)
+	if equality.Semantic.DeepEqual(configuration.Status, desired) {
+		if interval > statusInterval {
+			r.statusWrites.record(key)
+		}
+		return 0, nil
+	}
 	if !isNew {
 		remaining = max(remaining, r.statusBackoff.remaining(key))
 	}
@@ -48,12 +58,17 @@ func (r *Reconciler) writeStatus(ctx context.Context, key types.NamespacedName, 
 	if err := r.Cluster.UpdateStatus(ctx, updated); err != nil {
 		return 0, err
 	}
-	r.statusWrites.recordFor(key, statusInterval*time.Duration(max(1, len(r.Cluster.Nodes())/100)))
+	r.statusWrites.recordFor(key, interval)
 	if !isNew {
 		r.statusBackoff.corrections.record(key)
 	}
 	r.createConditionEvents(ctx, configuration, desired.Conditions)
 	return 0, nil
+}
+
+// statusInterval returns the minimum time between two writes of the status of one Configuration.
+func (r *Reconciler) statusInterval() time.Duration {
+	return statusInterval * time.Duration(max(1, len(r.Cluster.Nodes())/100))
 }
 
 func (r *Reconciler) desiredStatus(ctx context.Context, configuration *akriv0.Configuration) (akriv0.ConfigurationStatus, error) {
