@@ -53,6 +53,8 @@ type Cluster struct {
 	mu sync.Mutex
 	// written holds the Instances that this process wrote and that the watch has not delivered yet.
 	written map[types.NamespacedName]*akriv0.Instance
+	// deleted holds the Instances that this process deleted while the watch still shows them.
+	deleted map[types.NamespacedName]*akriv0.Instance
 
 	// configurationChange is set at each change of a Configuration.
 	configurationChange broadcast.Value[struct{}]
@@ -62,7 +64,7 @@ type Cluster struct {
 // writes counts requests by kind and result, except those to the Lease.
 func New(config *rest.Config, namespace string, writes *prometheus.CounterVec) (*Cluster, error) {
 	c := &Cluster{
-		writes: writes, namespace: namespace, written: map[types.NamespacedName]*akriv0.Instance{},
+		writes: writes, namespace: namespace, written: map[types.NamespacedName]*akriv0.Instance{}, deleted: map[types.NamespacedName]*akriv0.Instance{},
 		lookups:  semaphore.NewWeighted(maxLookups),
 		notReady: notReadyNodes{byName: map[string]notReadySince{}},
 	}

@@ -32,13 +32,16 @@ func (c *Cluster) InstancesHeldBy(node string) []*akriv0.Instance {
 }
 
 // Cached returns the newer of the Instance that the watch delivered and the one that this process
-// wrote. It returns nil if there is neither.
+// wrote. It returns nil if there is neither, or if this process deleted it.
 func (c *Cluster) Cached(key types.NamespacedName) *akriv0.Instance {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	watched := c.Watched(key)
 	if written := c.written[key]; written != nil && newer(written, watched) {
 		return written
+	}
+	if deleted := c.deleted[key]; deleted != nil && watched != nil && !newer(watched, deleted) {
+		return nil
 	}
 	return watched
 }
@@ -62,7 +65,8 @@ func newer(a, b *akriv0.Instance) bool {
 	return err == nil && order > 0
 }
 
-// dropWritten drops a written Instance once the watch has delivered it or its deletion.
+// dropWritten drops a written Instance once the watch has delivered it or its deletion, and a
+// deleted Instance once the watch has delivered its deletion or a newer one.
 func (c *Cluster) dropWritten(before, after *akriv0.Instance) {
 	key := Key(cmp.Or(after, before))
 	c.mu.Lock()
@@ -70,6 +74,9 @@ func (c *Cluster) dropWritten(before, after *akriv0.Instance) {
 	watched := c.Watched(key)
 	if written := c.written[key]; written != nil && (watched == nil || !newer(written, watched)) {
 		delete(c.written, key)
+	}
+	if deleted := c.deleted[key]; deleted != nil && (watched == nil || newer(watched, deleted)) {
+		delete(c.deleted, key)
 	}
 }
 
@@ -80,6 +87,16 @@ func (c *Cluster) addWritten(instance *akriv0.Instance) {
 	key := Key(instance)
 	if newer(instance, c.Watched(key)) {
 		c.written[key] = instance
+	}
+}
+
+// addDeleted records that the Instance was deleted, unless the watch has delivered that.
+func (c *Cluster) addDeleted(instance *akriv0.Instance) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	key := Key(instance)
+	if watched := c.Watched(key); watched != nil && !newer(watched, instance) {
+		c.deleted[key] = instance
 	}
 }
 
@@ -144,6 +161,7 @@ func (c *Cluster) Delete(ctx context.Context, instance *akriv0.Instance) error {
 	if err != nil {
 		return fmt.Errorf("delete Instance: %w", err)
 	}
+	c.addDeleted(instance)
 	return nil
 }
 

@@ -34,11 +34,15 @@ type decision struct {
 // reconcileInstance writes one Instance if it differs from its desired state.
 func (r *Reconciler) reconcileInstance(ctx context.Context, key instanceKey) (requeueAfter time.Duration, err error) {
 	name := types.NamespacedName{Namespace: key.Configuration.Namespace, Name: key.Name}
+	// Before input is called, which then reads all that is marked as new.
+	isNew := r.instanceBackoff.takeNew(key)
 	input, err := r.input(ctx, key, name)
 	if err != nil {
+		if isNew {
+			r.instanceBackoff.markNew(key)
+		}
 		return 0, err
 	}
-	isNew := r.instanceBackoff.takeNew(key)
 	apply := func(current *akriv0.Instance) (*akriv0.Instance, decision, error) {
 		desired, result := r.decide(key, input, current, isNew)
 		return desired, result, nil
