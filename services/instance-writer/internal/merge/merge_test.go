@@ -41,7 +41,7 @@ func instance(shared bool, id string, nodes ...string) *akriv0.Instance {
 func TestNewInstanceMatchesUpstreamAkri(t *testing.T) {
 	got := merge.Desired(merge.Input{Name: name, Configuration: configuration(2), Seen: []merge.Device{seen("b", "id", true), seen("a", "id", true)}})
 	yes := true
-	require.Empty(t, got.Refusals)
+	require.Empty(t, got.Others)
 	require.Equal(t, &akriv0.Instance{
 		ObjectMeta: metav1.ObjectMeta{
 			Name: name, Namespace: "ns", Annotations: map[string]string{"akri.sh/device-id": "id"},
@@ -133,30 +133,31 @@ func TestLoweredCapacityKeepsHeldSlots(t *testing.T) {
 	require.Equal(t, map[string]string{name + "-0": "", name + "-1": "a"}, got.Instance.Spec.DeviceUsage)
 }
 
-func TestCollisions(t *testing.T) {
-	other := configuration(1)
-	other.Name = "c.am"
+// An Instance stays that of its device if another device has the same name.
+func TestOtherDevices(t *testing.T) {
 	for title, c := range map[string]struct {
 		current *akriv0.Instance
-		in      merge.Input
-		want    string
+		other   merge.Device
 	}{
-		"another id": {instance(true, "id", "a"), merge.Input{Configuration: configuration(2), Seen: []merge.Device{seen("b", "x", true)}},
-			`device id "x" has the same digest as "id"; discover one of the devices with another Configuration`},
-		"a local device of another node": {instance(false, "id", "a"), merge.Input{Configuration: configuration(2), Seen: []merge.Device{seen("b", "id", false)}},
-			`device id "id" of node "b" has the same digest as that of node "a"; discover one of the devices with another Configuration`},
-		"another Configuration": {instance(true, "id", "a"), merge.Input{Configuration: other, Seen: []merge.Device{seen("b", "id", true)}},
-			`Instance "cam-abc123" belongs to Configuration "cam"; rename one of the Configurations`},
+		"another id":                     {instance(true, "id", "a"), seen("b", "x", true)},
+		"a local device of another node": {instance(false, "id", "a"), seen("b", "id", false)},
 	} {
 		t.Run(title, func(t *testing.T) {
-			c.in.Name, c.in.Current = name, c.current
-			got := merge.Desired(c.in)
-			require.Equal(t, c.current, got.Instance)
-			require.Len(t, got.Refusals, 1)
-			require.Equal(t, akriv0.ReasonDigestCollision, got.Refusals[0].Reason)
-			require.Equal(t, c.want, got.Refusals[0].Message)
+			got := merge.Desired(merge.Input{Name: name, Configuration: configuration(2), Current: c.current, Seen: []merge.Device{c.other}})
+			require.Equal(t, merge.Outcome{Instance: c.current, Others: []merge.Device{c.other}}, got)
 		})
 	}
+}
+
+func TestInstanceOfAnotherConfiguration(t *testing.T) {
+	other := configuration(1)
+	other.Name = "c.am"
+	current := instance(true, "id", "a")
+	got := merge.Desired(merge.Input{Name: name, Configuration: other, Current: current, Seen: []merge.Device{seen("b", "id", true)}})
+	require.Equal(t, current, got.Instance)
+	require.Len(t, got.Refusals, 1)
+	require.Equal(t, akriv0.ReasonDigestCollision, got.Refusals[0].Reason)
+	require.Equal(t, `Instance "cam-abc123" belongs to Configuration "cam"; rename one of the Configurations`, got.Refusals[0].Message)
 }
 
 func TestUpstreamInstanceIsAdopted(t *testing.T) {

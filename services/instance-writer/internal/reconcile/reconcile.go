@@ -27,12 +27,6 @@ const (
 	statusInterval = time.Second
 )
 
-// instanceKey identifies an Instance, which may not exist yet.
-type instanceKey struct {
-	Configuration types.NamespacedName
-	Name          string
-}
-
 // Options of a Reconciler.
 type Options struct {
 	Cluster *cluster.Cluster
@@ -50,12 +44,13 @@ type Options struct {
 type Reconciler struct {
 	Options
 
-	instances *queue[instanceKey]
+	// instances has groups, which may have no Instance yet.
+	instances *queue[cluster.Group]
 	statuses  *queue[types.NamespacedName]
 	nodes     *queue[string]
 	events    *queue[types.NamespacedName]
 
-	instanceBackoff *backoff[instanceKey]
+	instanceBackoff *backoff[cluster.Group]
 	statusBackoff   *backoff[types.NamespacedName]
 	statusWrites    *rateLimit[types.NamespacedName]
 	conditionEvents *rateLimit[types.NamespacedName]
@@ -71,14 +66,14 @@ type Reconciler struct {
 func New(options Options) *Reconciler {
 	r := &Reconciler{
 		Options:         options,
-		instanceBackoff: newBackoff[instanceKey](),
+		instanceBackoff: newBackoff[cluster.Group](),
 		statusBackoff:   newBackoff[types.NamespacedName](),
 		statusWrites:    newRateLimit[types.NamespacedName](statusInterval, 1),
 		conditionEvents: newRateLimit[types.NamespacedName](eventInterval, eventBurst),
 		deviceEvents:    newRateLimit[types.NamespacedName](eventInterval, eventBurst),
 		deviceChanges:   newDeviceChanges(),
 	}
-	r.instances = newQueue("instance", options.Log, r.reconcileInstance)
+	r.instances = newQueue("instance", options.Log, r.reconcileInstances)
 	r.statuses = newQueue("status", options.Log, r.reconcileStatus)
 	r.nodes = newQueue("node", options.Log, r.reconcileNode)
 	r.events = newQueue("event", options.Log, r.reconcileEvents)
@@ -115,22 +110,22 @@ func (r *Reconciler) Report(
 	r.reporting.Reported(node)
 	for _, instance := range r.instancesWith(node) {
 		if cluster.Owner(instance) == configuration {
-			names = append(names, instance.Name)
+			names = append(names, akriv0.ShortInstanceName(instance.Name))
 		}
 	}
 	slices.Sort(names)
 	r.enqueueStatus(configuration)
-	keys := instanceKeys(configuration, slices.Compact(names))
-	r.instanceBackoff.markNew(keys...)
-	return r.instances.addAndWait(keys), true
+	groups := groupsOf(configuration, slices.Compact(names))
+	r.instanceBackoff.markNew(groups...)
+	return r.instances.addAndWait(groups), true
 }
 
-func instanceKeys(configuration types.NamespacedName, names []string) []instanceKey {
-	keys := make([]instanceKey, 0, len(names))
-	for _, name := range names {
-		keys = append(keys, instanceKey{configuration, name})
+func groupsOf(configuration types.NamespacedName, shortNames []string) []cluster.Group {
+	groups := make([]cluster.Group, 0, len(shortNames))
+	for _, name := range shortNames {
+		groups = append(groups, cluster.Group{Configuration: configuration, ShortName: name})
 	}
-	return keys
+	return groups
 }
 
 // instancesWith returns the Instances that list the node or of which it holds a slot, with
@@ -146,10 +141,10 @@ func (r *Reconciler) reconcileNode(ctx context.Context, name string) (time.Durat
 		return 0, err
 	}
 	for _, instance := range r.instancesWith(name) {
-		r.enqueueInstances(cluster.Owner(instance), instance.Name)
+		r.enqueueInstances(cluster.GroupOf(instance))
 	}
-	for configuration, names := range r.Reports.InstancesOn(name) {
-		r.enqueueInstances(configuration, names...)
+	for configuration, names := range r.Reports.ShortNamesOn(name) {
+		r.enqueueInstances(groupsOf(configuration, names)...)
 	}
 	return remaining, nil
 }

@@ -26,7 +26,8 @@ type Report struct {
 	Complete bool
 	// Answered means that the status of the Configuration follows the report.
 	Answered bool
-	// Devices by name of the Instance. A name has several devices only if their digests collide.
+	// Devices by short name of their Instance. A name has several devices only if their digests
+	// collide.
 	Devices  map[string][]merge.Device
 	Handlers []akriv0.HandlerStatus
 	Problems []akriv0.Problem
@@ -50,7 +51,7 @@ type Store struct {
 }
 
 // nodeReports holds the reports of one node and their refusals by Configuration. Refusals are
-// grouped by name of the Instance.
+// grouped by short name.
 type nodeReports struct {
 	stream   *Stream
 	reports  map[types.NamespacedName]*Report
@@ -82,9 +83,9 @@ func (s *Store) Close(stream *Stream) {
 	}
 }
 
-// Put stores a report and returns the names of the Instances in it and in the previous report, with
+// Put stores a report and returns the short names in it and in the previous report, with
 // duplicates. It returns false if the node has a newer stream.
-func (s *Store) Put(stream *Stream, configuration types.NamespacedName, report *Report) (instances []string, ok bool) {
+func (s *Store) Put(stream *Stream, configuration types.NamespacedName, report *Report) (names []string, ok bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	node := s.current(stream)
@@ -95,7 +96,7 @@ func (s *Store) Put(stream *Stream, configuration types.NamespacedName, report *
 	if previous != nil && previous.Sequence > report.Sequence {
 		return nil, true
 	}
-	names := slices.Collect(maps.Keys(report.Devices))
+	names = slices.Collect(maps.Keys(report.Devices))
 	if previous != nil {
 		names = slices.AppendSeq(names, maps.Keys(previous.Devices))
 	}
@@ -134,10 +135,10 @@ func (s *Store) current(stream *Stream) *nodeReports {
 	return nil
 }
 
-// Devices returns the devices with the name of the Instance in the reports on the Configuration,
-// and the nodes whose complete report has none.
+// Devices returns the devices with the short name in the reports on the Configuration, and the
+// nodes whose complete report has none.
 func (s *Store) Devices(
-	configuration types.NamespacedName, uid types.UID, instance string,
+	configuration types.NamespacedName, uid types.UID, shortName string,
 ) (seen []merge.Device, absent []string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -145,8 +146,8 @@ func (s *Store) Devices(
 		report := node.reports[configuration]
 		switch {
 		case report == nil || report.UID != uid:
-		case len(report.Devices[instance]) > 0:
-			seen = append(seen, report.Devices[instance]...)
+		case len(report.Devices[shortName]) > 0:
+			seen = append(seen, report.Devices[shortName]...)
 		case report.Complete:
 			absent = append(absent, name)
 		}
@@ -154,8 +155,9 @@ func (s *Store) Devices(
 	return seen, absent
 }
 
-// SetRefusals replaces the refusals of an Instance's devices and reports whether they changed.
-func (s *Store) SetRefusals(configuration types.NamespacedName, instance string, refusals []merge.Refusal) (changed bool) {
+// SetRefusals replaces the refusals of the devices with the short name and reports whether they
+// changed.
+func (s *Store) SetRefusals(configuration types.NamespacedName, shortName string, refusals []merge.Refusal) (changed bool) {
 	byNode := map[string][]merge.Refusal{}
 	for _, refusal := range refusals {
 		byNode[refusal.Node] = append(byNode[refusal.Node], refusal)
@@ -163,28 +165,28 @@ func (s *Store) SetRefusals(configuration types.NamespacedName, instance string,
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for name, node := range s.nodes {
-		changed = node.setRefusals(configuration, instance, byNode[name]) || changed
+		changed = node.setRefusals(configuration, shortName, byNode[name]) || changed
 	}
 	return changed
 }
 
-func (n *nodeReports) setRefusals(configuration types.NamespacedName, instance string, refusals []merge.Refusal) (changed bool) {
+func (n *nodeReports) setRefusals(configuration types.NamespacedName, shortName string, refusals []merge.Refusal) (changed bool) {
 	equal := func(a, b merge.Refusal) bool { return a.ID == b.ID && a.Message == b.Message }
-	if slices.EqualFunc(n.refusals[configuration][instance], refusals, equal) || n.reports[configuration] == nil {
+	if slices.EqualFunc(n.refusals[configuration][shortName], refusals, equal) || n.reports[configuration] == nil {
 		return false
 	}
 	if len(refusals) == 0 {
-		delete(n.refusals[configuration], instance)
+		delete(n.refusals[configuration], shortName)
 		return true
 	}
 	if n.refusals[configuration] == nil {
 		n.refusals[configuration] = map[string][]merge.Refusal{}
 	}
-	n.refusals[configuration][instance] = refusals
+	n.refusals[configuration][shortName] = refusals
 	return true
 }
 
-// Refusals returns the refusals of a node's report, ordered by name of the Instance.
+// Refusals returns the refusals of a node's report, ordered by short name.
 func (s *Store) Refusals(node string, configuration types.NamespacedName) []merge.Refusal {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -215,9 +217,8 @@ func (s *Store) ByNode(configuration types.NamespacedName, uid types.UID) map[st
 	return byNode
 }
 
-// Instances returns the names of the Instances in the reports on the Configuration, with
-// duplicates.
-func (s *Store) Instances(configuration types.NamespacedName) []string {
+// ShortNames returns the short names in the reports on the Configuration, with duplicates.
+func (s *Store) ShortNames(configuration types.NamespacedName) []string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	var names []string
@@ -229,8 +230,8 @@ func (s *Store) Instances(configuration types.NamespacedName) []string {
 	return names
 }
 
-// InstancesOn returns the names of the Instances in the node's reports, by Configuration.
-func (s *Store) InstancesOn(node string) map[types.NamespacedName][]string {
+// ShortNamesOn returns the short names in the node's reports, by Configuration.
+func (s *Store) ShortNamesOn(node string) map[types.NamespacedName][]string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	names := map[types.NamespacedName][]string{}
