@@ -20,7 +20,7 @@ type Device struct {
 	Node       string
 	ID         string
 	Shared     bool
-	Properties map[string]string
+	Properties Properties
 	// Complete means that the report lists all devices of the node.
 	Complete bool
 }
@@ -175,7 +175,7 @@ func setProperties(desired *akriv0.Instance, accepted []Device) {
 		}
 		if device.Node == desired.Spec.Nodes[0] {
 			desired.Spec.Shared = device.Shared
-			desired.Spec.BrokerProperties = maps.Clone(device.Properties)
+			desired.Spec.BrokerProperties = device.Properties.Map()
 		}
 	}
 }

@@ -25,7 +25,7 @@ func configuration(capacity int32) *akriv0.Configuration {
 }
 
 func seen(node, id string, shared bool) merge.Device {
-	return merge.Device{Node: node, ID: id, Shared: shared, Complete: true, Properties: map[string]string{"FROM": node}}
+	return merge.Device{Node: node, ID: id, Shared: shared, Complete: true, Properties: merge.NewProperties(map[string]string{"FROM": node})}
 }
 
 func instance(shared bool, id string, nodes ...string) *akriv0.Instance {
