@@ -87,10 +87,12 @@ func (r *replica) reconcile(t require.TestingT) []merge.Refusal {
 		Input:     merge.Input{Name: name, Configuration: configuration(1)},
 		Instances: slices.Collect(maps.Values(r.cache)),
 	}
-	for node, devices := range r.reports {
-		if group.Seen = append(group.Seen, devices...); len(devices) == 0 {
-			group.Absent = append(group.Absent, node)
-		}
+	for _, devices := range r.reports {
+		group.Seen = append(group.Seen, devices...)
+	}
+	group.Absent = func(node string) bool {
+		devices, reported := r.reports[node]
+		return reported && len(devices) == 0
 	}
 	refusals, err := group.Reconcile(func(name string, exact bool, desired func(*akriv0.Instance) merge.Outcome) (merge.Outcome, error) {
 		if r.beforeEdit != nil {

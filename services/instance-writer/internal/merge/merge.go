@@ -37,8 +37,9 @@ type Input struct {
 	Seen []Device
 	// Eligible reports whether a device may have the name. nil: each device may.
 	Eligible func(Device) bool
-	// Absent are the nodes whose complete report, held by this replica, has no such device.
-	Absent []string
+	// Absent returns whether the node has a complete report, held by this replica, without such a
+	// device.
+	Absent func(node string) bool
 	// Unavailable are the nodes that do not exist or have been not ready for too long.
 	Unavailable map[string]bool
 	// NotReady are the nodes that are not ready, but not for too long yet. They stay, but are not
@@ -115,7 +116,7 @@ func nodesOf(current *akriv0.Instance, accepted []Device, in Input) []string {
 	if current != nil && !ofDeletedConfiguration(current, in.Configuration) {
 		nodes.Insert(current.Spec.Nodes...)
 	}
-	nodes.Delete(in.Absent...)
+	maps.DeleteFunc(nodes, func(node string, _ sets.Empty) bool { return in.absent(node) })
 	// A complete report with another device of the same short name means that the node does not see
 	// this device.
 	for _, device := range in.Seen {
@@ -137,6 +138,8 @@ func ofDeletedConfiguration(current *akriv0.Instance, configuration *akriv0.Conf
 	return controller != nil && controller.UID != configuration.UID && current.Annotations[akriv0.DeviceIDAnnotation] != ""
 }
 
+func (in Input) absent(node string) bool { return in.Absent != nil && in.Absent(node) }
+
 // hasLeft returns a function that reports whether a node is known not to see the device. Slots of
 // other nodes stay reserved, even if the nodes are not listed: a Pod may be using them.
 func (in Input) hasLeft(nodes []string) func(node string) bool {
@@ -145,7 +148,7 @@ func (in Input) hasLeft(nodes []string) func(node string) bool {
 			return false
 		}
 		collides := func(d Device) bool { return d.Node == node && d.Complete }
-		return in.Unavailable[node] || slices.Contains(in.Absent, node) || slices.ContainsFunc(in.Seen, collides)
+		return in.Unavailable[node] || in.absent(node) || slices.ContainsFunc(in.Seen, collides)
 	}
 }
 

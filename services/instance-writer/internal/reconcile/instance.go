@@ -143,7 +143,10 @@ func (r *Reconciler) input(ctx context.Context, group cluster.Group) (merge.Grou
 	if configuration == nil {
 		return input, nil
 	}
-	input.Seen, input.Absent = r.Reports.Devices(group.Configuration, configuration.UID, group.ShortName)
+	input.Seen = r.Reports.Devices(group.Configuration, configuration.UID, group.ShortName)
+	input.Absent = func(node string) bool {
+		return r.Reports.Absent(group.Configuration, configuration.UID, group.ShortName, node)
+	}
 	var nodes []string
 	for _, instance := range input.Instances {
 		nodes = append(nodes, instance.Spec.Nodes...)

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/sets"
 
 	akriv0 "akri.sh/libs/apis/akri/v0"
 	"akri.sh/services/instance-writer/internal/merge"
@@ -48,6 +49,15 @@ type Stream struct{ node string }
 type Store struct {
 	mu    sync.Mutex
 	nodes map[string]*nodeReports
+	// names has the nodes whose reports have a device with a short name.
+	names map[nameKey]sets.Set[string]
+	// refused are the short names with refusals.
+	refused sets.Set[nameKey]
+}
+
+type nameKey struct {
+	configuration types.NamespacedName
+	shortName     string
 }
 
 // nodeReports holds the reports of one node and their refusals by Configuration. Refusals are
@@ -59,12 +69,15 @@ type nodeReports struct {
 }
 
 // New returns an empty Store.
-func New() *Store { return &Store{nodes: map[string]*nodeReports{}} }
+func New() *Store {
+	return &Store{nodes: map[string]*nodeReports{}, names: map[nameKey]sets.Set[string]{}, refused: sets.New[nameKey]()}
+}
 
 // Open starts a stream of the node and drops the reports of its previous stream.
 func (s *Store) Open(node string) *Stream {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	s.remove(node)
 	stream := &Stream{node: node}
 	s.nodes[node] = &nodeReports{
 		stream:   stream,
@@ -79,7 +92,37 @@ func (s *Store) Close(stream *Stream) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.current(stream) != nil {
-		delete(s.nodes, stream.node)
+		s.remove(stream.node)
+	}
+}
+
+func (s *Store) remove(node string) {
+	if reports := s.nodes[node]; reports != nil {
+		for configuration, report := range reports.reports {
+			s.index(node, configuration, report, nil)
+		}
+		delete(s.nodes, node)
+	}
+}
+
+// index updates names for a report that replaces the previous one. Both may be nil.
+func (s *Store) index(node string, configuration types.NamespacedName, previous, report *Report) {
+	if previous != nil {
+		for name := range previous.Devices {
+			key := nameKey{configuration, name}
+			if s.names[key].Delete(node); len(s.names[key]) == 0 {
+				delete(s.names, key)
+			}
+		}
+	}
+	if report != nil {
+		for name := range report.Devices {
+			key := nameKey{configuration, name}
+			if s.names[key] == nil {
+				s.names[key] = sets.New[string]()
+			}
+			s.names[key].Insert(node)
+		}
 	}
 }
 
@@ -104,6 +147,7 @@ func (s *Store) Put(stream *Stream, configuration types.NamespacedName, report *
 	if previous != nil && slices.Equal(previous.Problems, report.Problems) {
 		report.ProblemsSince = previous.ProblemsSince
 	}
+	s.index(stream.node, configuration, previous, report)
 	node.reports[configuration] = report
 	return names, true
 }
@@ -112,8 +156,9 @@ func (s *Store) Put(stream *Stream, configuration types.NamespacedName, report *
 func (s *Store) Drop(configuration types.NamespacedName, uid types.UID) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for _, node := range s.nodes {
+	for name, node := range s.nodes {
 		if report := node.reports[configuration]; report != nil && report.UID == uid {
+			s.index(name, configuration, report, nil)
 			delete(node.reports, configuration)
 			delete(node.refusals, configuration)
 		}
@@ -135,24 +180,29 @@ func (s *Store) current(stream *Stream) *nodeReports {
 	return nil
 }
 
-// Devices returns the devices with the short name in the reports on the Configuration, and the
-// nodes whose complete report has none.
-func (s *Store) Devices(
-	configuration types.NamespacedName, uid types.UID, shortName string,
-) (seen []merge.Device, absent []string) {
+// Devices returns the devices with the short name in the reports on the Configuration.
+func (s *Store) Devices(configuration types.NamespacedName, uid types.UID, shortName string) []merge.Device {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for name, node := range s.nodes {
-		report := node.reports[configuration]
-		switch {
-		case report == nil || report.UID != uid:
-		case len(report.Devices[shortName]) > 0:
-			seen = append(seen, report.Devices[shortName]...)
-		case report.Complete:
-			absent = append(absent, name)
+	var devices []merge.Device
+	for node := range s.names[nameKey{configuration, shortName}] {
+		if report := s.nodes[node].reports[configuration]; report.UID == uid {
+			devices = append(devices, report.Devices[shortName]...)
 		}
 	}
-	return seen, absent
+	return devices
+}
+
+// Absent returns whether the complete report of the node has no device with the short name.
+func (s *Store) Absent(configuration types.NamespacedName, uid types.UID, shortName, node string) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	reports := s.nodes[node]
+	if reports == nil {
+		return false
+	}
+	report := reports.reports[configuration]
+	return report != nil && report.UID == uid && report.Complete && len(report.Devices[shortName]) == 0
 }
 
 // SetRefusals replaces the refusals of the devices with the short name and reports whether they
@@ -164,6 +214,13 @@ func (s *Store) SetRefusals(configuration types.NamespacedName, shortName string
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	key := nameKey{configuration, shortName}
+	if len(refusals) == 0 && !s.refused.Has(key) {
+		return false
+	}
+	if s.refused.Insert(key); len(refusals) == 0 {
+		s.refused.Delete(key)
+	}
 	for name, node := range s.nodes {
 		changed = node.setRefusals(configuration, shortName, byNode[name]) || changed
 	}
