@@ -38,6 +38,8 @@ func TestLifecycle(t *testing.T) {
 	require.Equal(t, "akri-custom akri-debug-echo akri-onvif akri-opcua akri-udev",
 		kubectl("get", "akric", "-n", "akri-system", "-o", "jsonpath={.items[*].metadata.name}"))
 
+	kubectl("wait", "flowschema/akri-instance-writer", "--for=condition=Dangling=False", "--timeout=30s")
+
 	helm("upgrade", "akri", "akri", "--values", "testdata/options.values.yaml", "--set", "prometheus.enabled=false")
 	require.Empty(t, kubectl("get", "akric", "-A", "-o", "name"))
 	require.Equal(t, "3", kubectl("get", "deployment", "akri-instance-writer", "-n", "akri-system", "-o", "jsonpath={.spec.replicas}"))
@@ -52,7 +54,7 @@ func TestLifecycle(t *testing.T) {
 	helm("uninstall", "akri-crds")
 	require.Equal(t, "configuration-level debug-echo debug-echo-job instance-level onvif opcua udev-null udev-usb-camera udev-usb-serial udev-zram",
 		kubectl("get", "akric", "-A", "-o", "jsonpath={.items[*].metadata.name}"), "CRDs and Configurations outside of the release remain")
-	require.Empty(t, kubectl("get", "all,sa,clusterroles,clusterrolebindings,roles,rolebindings,pdb,networkpolicies,secrets,configmaps,validatingwebhookconfigurations,validatingadmissionpolicies,validatingadmissionpolicybindings", "-A",
+	require.Empty(t, kubectl("get", "all,sa,clusterroles,clusterrolebindings,roles,rolebindings,pdb,flowschemas,networkpolicies,secrets,configmaps,validatingwebhookconfigurations,validatingadmissionpolicies,validatingadmissionpolicybindings", "-A",
 		"-l", "app.kubernetes.io/part-of=akri", "-o", "name"))
 
 	notes := helm("install", "akri", "akri") // CRDs exist

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"net"
 	"os"
 	"path/filepath"
@@ -53,14 +54,80 @@ func (i *inventory) WatchDevices(_ *discoveryv1.WatchDevicesRequest, stream grpc
 	return nil
 }
 
-// allocations measures the duration of the kubelet's Allocate calls to a device-plugin-host with a
-// config-plugin-allocator. Each call reserves its slot again.
-func (w *writer) allocations(ctx context.Context, node, configuration, instance string) (took map[string][]time.Duration, err error) {
+// allocation is a kind of Allocate call.
+type allocation struct{ transport, level string }
+
+// allocations measures the duration of the kubelet's Allocate calls to a device-plugin-host for
+// each transport, with a config-plugin-allocator. Each call reserves its slot again. The transports
+// alternate.
+func allocations(
+	ctx context.Context, node, configuration, instance string, transports []transport,
+) (took map[allocation][]time.Duration, err error) {
+	var hosts []*pluginHost
+	defer func() {
+		for _, host := range hosts {
+			err = errors.Join(err, host.stop())
+		}
+	}()
+	for _, transport := range transports {
+		host, err := startHost(ctx, node, configuration, instance, transport)
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w", transport.name, err)
+		}
+		hosts = append(hosts, host)
+	}
+	took = map[allocation][]time.Duration{}
+	for level, id := range map[string]string{
+		instanceLevel:      akriv0.SlotName(instance, sharingCapacity-1), // virtual devices use the lowest slots
+		configurationLevel: "0",
+	} {
+		request := &pluginapi.AllocateRequest{ContainerRequests: []*pluginapi.ContainerAllocateRequest{{DevicesIds: []string{id}}}}
+		for i := range warmUp + reservations {
+			for j := range hosts {
+				host := hosts[(i+j)%len(hosts)]
+				start := time.Now()
+				if _, err := host.plugins[level].Allocate(ctx, request); err != nil {
+					return nil, fmt.Errorf("allocate, %s: %w", host.transport.name, err)
+				}
+				if kind := (allocation{host.transport.name, level}); i >= warmUp {
+					took[kind] = append(took[kind], time.Since(start))
+				}
+			}
+		}
+	}
+	sortAll(took)
+	return took, nil
+}
+
+// pluginHost is a running device-plugin-host with a fake kubelet.
+type pluginHost struct {
+	transport transport
+	plugins   map[string]pluginapi.DevicePluginClient // by level
+	cleanups  []func() error                          // in the order in which they were added
+}
+
+func (h *pluginHost) stop() error {
+	var errs []error
+	for _, cleanUp := range slices.Backward(h.cleanups) {
+		errs = append(errs, cleanUp())
+	}
+	return errors.Join(errs...)
+}
+
+// startHost starts a device-plugin-host and waits until it has registered the resources of a
+// device.
+func startHost(ctx context.Context, node, configuration, instance string, transport transport) (h *pluginHost, err error) {
+	h = &pluginHost{transport: transport, plugins: map[string]pluginapi.DevicePluginClient{}}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, h.stop())
+		}
+	}()
 	dir, err := os.MkdirTemp("", "akri-bench-")
 	if err != nil {
-		return nil, fmt.Errorf("create directory: %w", err)
+		return h, fmt.Errorf("create directory: %w", err)
 	}
-	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
+	h.cleanups = append(h.cleanups, func() error { return os.RemoveAll(dir) })
 	socket := func(name string) string { return "unix://" + filepath.Join(dir, name) }
 	registered := make(chan *pluginapi.RegisterRequest, 10)
 	stop, err := serveNode(ctx, dir, registered, &discoveryv1.WatchDevicesResponse{Configurations: []*discoveryv1.ConfigurationDevices{{
@@ -68,35 +135,36 @@ func (w *writer) allocations(ctx context.Context, node, configuration, instance 
 		Devices: []*discoveryv1.Device{{Instance: instance, Id: "camera", Shared: true, Properties: map[string]string{"URL": "rtsp://10.0.0.1"}}},
 	}}})
 	if err != nil {
-		return nil, err
+		return h, err
 	}
-	defer stop()
+	h.cleanups = append(h.cleanups, func() error { stop(); return nil })
 	allocator, err := process.Start(ctx, nil, "config-plugin-allocator", "--socket", socket("allocator.sock"), "--admin-address=", "--log-level=error")
 	if err != nil {
-		return nil, err
+		return h, err
 	}
-	defer func() { err = errors.Join(err, allocator.Stop()) }()
+	h.cleanups = append(h.cleanups, allocator.Stop)
 	host, err := process.Start(ctx, nil, "device-plugin-host", "--node-name", node, "--kubelet-dir", dir, "--pod-resources", filepath.Join(dir, "none.sock"),
-		"--discovery-operator", socket("operator.sock"), "--instance-writer", w.address, "--allocator", socket("allocator.sock"),
+		"--discovery-operator", socket("operator.sock"), "--instance-writer", transport.address, "--allocator", socket("allocator.sock"),
+		"--instance-writer-ca", transport.identity.CAFile, "--instance-writer-token", transport.identity.TokenFile,
 		"--admin-address=", "--log-level=error")
 	if err != nil {
-		return nil, err
+		return h, err
 	}
-	defer func() { err = errors.Join(err, host.Stop()) }()
-	endpoints, err := awaitEndpoints(ctx, registered, akriv0.ResourceName(instance), akriv0.ResourceName(configuration))
+	h.cleanups = append(h.cleanups, host.Stop)
+	resources := map[string]string{instanceLevel: akriv0.ResourceName(instance), configurationLevel: akriv0.ResourceName(configuration)}
+	endpoints, err := awaitEndpoints(ctx, registered, slices.Collect(maps.Values(resources))...)
 	if err != nil {
-		return nil, err
+		return h, err
 	}
-	took = map[string][]time.Duration{}
-	for level, device := range map[string]struct{ resource, id string }{
-		instanceLevel:      {akriv0.ResourceName(instance), akriv0.SlotName(instance, sharingCapacity-1)}, // virtual devices use the lowest slots
-		configurationLevel: {akriv0.ResourceName(configuration), "0"},
-	} {
-		if took[level], err = allocateRepeatedly(ctx, socket(endpoints[device.resource]), device.id); err != nil {
-			return nil, err
+	for level, resource := range resources {
+		conn, err := rpc.Dial(socket(endpoints[resource]), prometheus.NewRegistry())
+		if err != nil {
+			return h, err
 		}
+		h.cleanups = append(h.cleanups, conn.Close)
+		h.plugins[level] = pluginapi.NewDevicePluginClient(conn)
 	}
-	return took, nil
+	return h, nil
 }
 
 // serveNode serves the kubelet and the discovery-operator of a node in a directory.
@@ -128,23 +196,4 @@ func awaitEndpoints(ctx context.Context, registered <-chan *pluginapi.RegisterRe
 		}
 	}
 	return endpoints, nil
-}
-
-func allocateRepeatedly(ctx context.Context, address, id string) (took []time.Duration, err error) {
-	conn, err := rpc.Dial(address, prometheus.NewRegistry())
-	if err != nil {
-		return nil, err
-	}
-	defer func() { err = errors.Join(err, conn.Close()) }()
-	plugin := pluginapi.NewDevicePluginClient(conn)
-	request := &pluginapi.AllocateRequest{ContainerRequests: []*pluginapi.ContainerAllocateRequest{{DevicesIds: []string{id}}}}
-	for range reservations {
-		start := time.Now()
-		if _, err := plugin.Allocate(ctx, request); err != nil {
-			return nil, fmt.Errorf("allocate: %w", err)
-		}
-		took = append(took, time.Since(start))
-	}
-	slices.Sort(took)
-	return took, nil
 }

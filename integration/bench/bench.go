@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"time"
 
 	"akri.sh/integration/cluster"
 	"akri.sh/integration/mesh"
@@ -18,9 +19,14 @@ type Options struct {
 	// Rounds is the number of times that a device is plugged in and out.
 	Rounds int
 	// Only selects one measurement: `brokers`, which needs no cluster, `idle`, the memory and CPU
-	// time of idle services, or `turnaround`, the time until the slot of a pod that ended is free.
-	// Empty selects all.
+	// time of idle services, `turnaround`, the time until the slot of a pod that ended is free,
+	// `sharing`, the reservations, which needs no cluster, or `scale`, one instance-writer and many
+	// simulated nodes, which needs no cluster. Empty selects all but `scale`.
 	Only string
+	// Nodes are the numbers of nodes of `scale`, Idle is the time for which it measures without
+	// changes.
+	Nodes []int
+	Idle  time.Duration
 	// Out is for the results, Progress for the steps.
 	Out, Progress io.Writer
 }
@@ -33,8 +39,13 @@ type bench struct {
 // Run measures and prints Markdown.
 func Run(ctx context.Context, options Options) (err error) {
 	b := &bench{Options: options}
-	if options.Only == "brokers" {
+	switch options.Only { // those without a cluster
+	case "brokers":
 		return b.brokers(ctx)
+	case "sharing":
+		return b.sharing(ctx)
+	case "scale":
+		return b.scales(ctx)
 	}
 	images, err := mesh.ImageFiles("")
 	if err != nil {
@@ -96,17 +107,15 @@ func (b *bench) measure(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("measure recovery: %w", err)
 	}
-	shared, err := b.share(ctx)
-	if err != nil {
-		return fmt.Errorf("measure sharing: %w", err)
-	}
 	b.printLatencies(
 		latency{"Hello of a camera → Instance seen by an API watch", hellos},
 		latency{turnaroundRow, turnarounds},
 		latency{"broker Pod deleted → next broker Pod seen", recovered.brokers},
 		latency{"kubelet's device plugin socket created → resource offered", recovered.kubelets},
 	)
-	b.printSharing(shared)
+	if err := b.sharing(ctx); err != nil {
+		return err
+	}
 	if err := b.brokers(ctx); err != nil {
 		return err
 	}

@@ -1,11 +1,9 @@
 package bench
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
-	"strings"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -216,12 +214,7 @@ func (c *controllerBench) idleWrites(ctx context.Context) (map[string]float64, e
 	if err != nil {
 		return nil, err
 	}
-	for request, count := range after {
-		if after[request] = count - before[request]; after[request] == 0 || strings.HasSuffix(request, " leases") {
-			delete(after, request)
-		}
-	}
-	return after, nil
+	return writesSince(before, after), nil
 }
 
 func (b *bench) printBurst(result *burst) {
@@ -229,5 +222,5 @@ func (b *bench) printBurst(result *burst) {
 	fmt.Fprintf(b.Out, "| Instances created → all broker Pods seen | %.1f s |\n", result.pods.Seconds())
 	fmt.Fprintf(b.Out, "| Pods set to Running → all Services seen | %.1f s |\n", result.services.Seconds())
 	fmt.Fprintf(b.Out, "| memory afterwards | RSS %.1f MiB, private %.1f MiB |\n", mib(result.memory.resident), mib(result.memory.private))
-	fmt.Fprintf(b.Out, "| API writes in an idle minute, without Leases | %s |\n", cmp.Or(strings.TrimPrefix(fmt.Sprint(result.writes), "map[]"), "none"))
+	fmt.Fprintf(b.Out, "| API writes in an idle minute, without Leases | %s |\n", orNone(result.writes))
 }

@@ -170,6 +170,17 @@ func writesTo(ctx context.Context, api kubernetes.Interface) (map[string]float64
 	return writes, nil
 }
 
+// writesSince returns the writes between two calls of writesTo, without those of Leases.
+func writesSince(before, after map[string]float64) map[string]float64 {
+	writes := map[string]float64{}
+	for request, count := range after {
+		if count > before[request] && !strings.HasSuffix(request, " leases") {
+			writes[request] = count - before[request]
+		}
+	}
+	return writes
+}
+
 // usage is the memory of one process in bytes and its CPU time.
 type usage struct {
 	service                    string

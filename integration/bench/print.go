@@ -8,11 +8,12 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"k8s.io/client-go/kubernetes"
 )
 
 func (b *bench) print(plugged *hotPlug, idle *idle) {
-	fmt.Fprintf(b.Out, "%s, %d CPUs, %s, %s, %d nodes on one machine.\n", kernel(), runtime.NumCPU(), runtime.Version(),
-		kubernetesVersion(b), len(b.mesh.Cluster.Nodes()))
+	b.printMachine(fmt.Sprintf("%s, %d nodes on one machine", kubernetesVersion(b.mesh.Kubernetes), len(b.mesh.Cluster.Nodes())))
 	b.printLatencies(
 		latency{"kernel uevent → handler-udev's device list received", plugged.sent},
 		latency{"kernel uevent → Instance seen by an API watch", plugged.instance},
@@ -26,6 +27,10 @@ func (b *bench) print(plugged *hotPlug, idle *idle) {
 			fmt.Fprintf(b.Out, "| %s | %.0f |\n", resource, idle.writes[resource])
 		}
 	}
+}
+
+func (b *bench) printMachine(software string) {
+	fmt.Fprintf(b.Out, "%s, %d CPUs, %s, %s.\n", kernel(), runtime.NumCPU(), runtime.Version(), software)
 }
 
 // latency is a row of a table of latencies.
@@ -62,8 +67,8 @@ func kernel() string {
 	return "Linux " + strings.TrimSpace(string(text))
 }
 
-func kubernetesVersion(b *bench) string {
-	version, err := b.mesh.Kubernetes.Discovery().ServerVersion()
+func kubernetesVersion(api kubernetes.Interface) string {
+	version, err := api.Discovery().ServerVersion()
 	if err != nil {
 		return "Kubernetes " + err.Error()
 	}

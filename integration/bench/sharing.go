@@ -17,22 +17,38 @@ import (
 	akriv0 "akri.sh/libs/apis/akri/v0"
 	"akri.sh/libs/kube/kubetest"
 	instancev1 "akri.sh/proto/akri/instance/v1"
+
+	"akri.sh/integration/simulation"
 )
 
 const (
 	sharingCapacity = 10
 	reservations    = 300
-	namespace       = "default"
+	warmUp          = 10 // calls that open connections and review tokens
+	namespace       = simulation.Namespace
+
+	plainText, withTLS = "plain", "TLS"
 )
 
 // sharing is the cost of reserving a slot of a device that several nodes share.
 type sharing struct {
 	nodes int
-	took  []time.Duration
-	// allocated are the durations of Allocate by the level of the resource.
-	allocated map[string][]time.Duration
+	// reserved are the durations of ReserveSlots by transport.
+	reserved map[string][]time.Duration
+	// allocated are the durations of Allocate by transport and level of the resource.
+	allocated map[allocation][]time.Duration
 	writes    float64 // API writes per reservation
 	bytes     int     // size of the Instance
+}
+
+// sharing measures reservations and prints the results.
+func (b *bench) sharing(ctx context.Context) error {
+	results, err := b.share(ctx)
+	if err != nil {
+		return fmt.Errorf("measure sharing: %w", err)
+	}
+	b.printSharing(results)
+	return nil
 }
 
 // share measures a separate instance-writer and API server. The nodes are simulated by their
@@ -59,7 +75,6 @@ func (b *bench) share(ctx context.Context) (results []sharing, err error) {
 	return results, nil
 }
 
-// measure reserves and releases the slots one by one, each for another node.
 func (w *writer) measure(ctx context.Context, nodes int) (result sharing, err error) {
 	result.nodes = nodes
 	configuration := "share" + strconv.Itoa(nodes)
@@ -68,24 +83,18 @@ func (w *writer) measure(ctx context.Context, nodes int) (result sharing, err er
 	if err != nil {
 		return result, err
 	}
-	instances := w.Instances.In(namespace)
-	before, err := instances.Get(ctx, name, metav1.GetOptions{})
+	transports, err := w.transports(ctx, names[0])
+	if err != nil {
+		return result, err
+	}
+	before, err := w.Instances.In(namespace).Get(ctx, name, metav1.GetOptions{})
 	if err != nil {
 		return result, fmt.Errorf("get Instance: %w", err)
 	}
-	for i := range reservations {
-		claims := []*instancev1.SlotClaim{{Namespace: namespace, Instance: name, Index: uint32(i % sharingCapacity)}}
-		node := names[i%len(names)]
-		start := time.Now()
-		if _, err := w.client.ReserveSlots(ctx, &instancev1.ReserveSlotsRequest{Node: node, Claims: claims}); err != nil {
-			return result, fmt.Errorf("reserve: %w", err)
-		}
-		result.took = append(result.took, time.Since(start))
-		if _, err := w.client.ReleaseSlots(ctx, &instancev1.ReleaseSlotsRequest{Node: node, Claims: claims}); err != nil {
-			return result, fmt.Errorf("release: %w", err)
-		}
+	if result.reserved, err = reserveRepeatedly(ctx, names[0], name, transports); err != nil {
+		return result, err
 	}
-	after, err := instances.Get(ctx, name, metav1.GetOptions{})
+	after, err := w.Instances.In(namespace).Get(ctx, name, metav1.GetOptions{})
 	if err != nil {
 		return result, fmt.Errorf("get Instance: %w", err)
 	}
@@ -93,12 +102,52 @@ func (w *writer) measure(ctx context.Context, nodes int) (result sharing, err er
 	if err != nil {
 		return result, fmt.Errorf("encode Instance: %w", err)
 	}
-	// The generation counts the writes of the spec.
-	result.writes = float64(after.Generation-before.Generation-reservations) / reservations
+	// The generation counts the writes of the spec. Each slot is also released.
+	made := float64(len(transports) * (warmUp + reservations))
+	result.writes = (float64(after.Generation-before.Generation) - made) / made
 	result.bytes = len(encoded)
-	slices.Sort(result.took)
-	result.allocated, err = w.allocations(ctx, names[0], configuration, name)
+	result.allocated, err = allocations(ctx, names[0], configuration, name, transports)
 	return result, err
+}
+
+// reserveRepeatedly reserves and releases the slots one by one. The transports alternate, and also
+// which of them is first, so that all see the same load of the machine.
+func reserveRepeatedly(ctx context.Context, node, instance string, transports []transport) (_ map[string][]time.Duration, err error) {
+	took := map[string][]time.Duration{}
+	clients := map[string]instancev1.InstanceServiceClient{}
+	for _, transport := range transports {
+		conn, err := transport.dial()
+		if err != nil {
+			return nil, err
+		}
+		defer conn.Close()
+		clients[transport.name] = instancev1.NewInstanceServiceClient(conn)
+	}
+	for i := range warmUp + reservations {
+		claims := []*instancev1.SlotClaim{{Namespace: namespace, Instance: instance, Index: uint32(i % sharingCapacity)}}
+		for j := range transports {
+			transport := transports[(i+j)%len(transports)]
+			client := clients[transport.name]
+			start := time.Now()
+			if _, err := client.ReserveSlots(ctx, &instancev1.ReserveSlotsRequest{Node: node, Claims: claims}); err != nil {
+				return nil, fmt.Errorf("reserve, %s: %w", transport.name, err)
+			}
+			if i >= warmUp {
+				took[transport.name] = append(took[transport.name], time.Since(start))
+			}
+			if _, err := client.ReleaseSlots(ctx, &instancev1.ReleaseSlotsRequest{Node: node, Claims: claims}); err != nil {
+				return nil, fmt.Errorf("release, %s: %w", transport.name, err)
+			}
+		}
+	}
+	sortAll(took)
+	return took, nil
+}
+
+func sortAll[K comparable](took map[K][]time.Duration) {
+	for _, durations := range took {
+		slices.Sort(durations)
+	}
 }
 
 // prepare creates the nodes and reports one device for each of them.
@@ -126,7 +175,7 @@ func (w *writer) prepare(ctx context.Context, configuration, instance string, co
 }
 
 func (w *writer) report(ctx context.Context, node, instance string, configuration *akriv0.Configuration) error {
-	stream, err := w.client.ReportDevices(ctx, grpc.WaitForReady(true))
+	stream, err := w.plain.ReportDevices(ctx, grpc.WaitForReady(true))
 	if err != nil {
 		return fmt.Errorf("report: %w", err)
 	}
@@ -147,14 +196,23 @@ func (w *writer) report(ctx context.Context, node, instance string, configuratio
 }
 
 func (b *bench) printSharing(results []sharing) {
-	fmt.Fprintf(b.Out, "\n| Nodes that share a device | reservations | p50 | p99 | API writes per reservation | Instance size |\n|---|---|---|---|---|---|\n")
+	fmt.Fprintf(b.Out, "\n| Nodes that share a device | reservations | plain p50 | p99 | TLS p50 | p99 | ratio of p50 | API writes per reservation | Instance size |\n"+
+		"|---|---|---|---|---|---|---|---|---|\n")
 	for _, r := range results {
-		fmt.Fprintf(b.Out, "| %d | %d | %s | %s | %.2f | %.1f KiB |\n", r.nodes, len(r.took), percentile(r.took, 50), percentile(r.took, 99), r.writes, float64(r.bytes)/1024)
+		plain, tls := r.reserved[plainText], r.reserved[withTLS]
+		fmt.Fprintf(b.Out, "| %d | %d | %s | %.2f | %.1f KiB |\n", r.nodes, len(plain), compared(plain, tls), r.writes, float64(r.bytes)/1024)
 	}
-	fmt.Fprintf(b.Out, "\n| Nodes that share a device | Allocate calls | by Instance p50 | p99 | by Configuration p50 | p99 |\n|---|---|---|---|---|---|\n")
+	fmt.Fprintf(b.Out, "\n| Nodes that share a device, level | Allocate calls | plain p50 | p99 | TLS p50 | p99 | ratio of p50 |\n|---|---|---|---|---|---|---|\n")
 	for _, r := range results {
-		byInstance, byConfiguration := r.allocated[instanceLevel], r.allocated[configurationLevel]
-		fmt.Fprintf(b.Out, "| %d | %d | %s | %s | %s | %s |\n", r.nodes, len(byInstance),
-			percentile(byInstance, 50), percentile(byInstance, 99), percentile(byConfiguration, 50), percentile(byConfiguration, 99))
+		for _, level := range []string{instanceLevel, configurationLevel} {
+			plain, tls := r.allocated[allocation{plainText, level}], r.allocated[allocation{withTLS, level}]
+			fmt.Fprintf(b.Out, "| %d, %s | %d | %s |\n", r.nodes, level, len(plain), compared(plain, tls))
+		}
 	}
+}
+
+// compared are the columns that compare two transports.
+func compared(plain, tls []time.Duration) string {
+	ratio := float64(tls[len(tls)/2]) / float64(plain[len(plain)/2])
+	return fmt.Sprintf("%s | %s | %s | %s | %.2f", percentile(plain, 50), percentile(plain, 99), percentile(tls, 50), percentile(tls, 99), ratio)
 }

@@ -21,28 +21,32 @@ import (
 
 // Process is a running service.
 type Process struct {
-	dir string
-	cmd *exec.Cmd
+	dir    string
+	memory memoryGroup
+	binary string
+	flags  []string
+	cmd    *exec.Cmd
 }
 
 // Start builds a service and starts it with the flags. If api is not nil, the service gets a
-// kubeconfig of that API server.
-func Start(ctx context.Context, api *kubetest.Server, name string, flags ...string) (p *Process, err error) {
+// kubeconfig of that API server. ctx limits the build; the process runs until Stop.
+func Start(ctx context.Context, api *kubetest.Server, name string, flags ...string) (_ *Process, err error) {
 	root, err := binaries.Root()
 	if err != nil {
 		return nil, err
 	}
-	p = &Process{}
+	p := &Process{flags: flags}
 	if p.dir, err = os.MkdirTemp("", "akri-process-"); err != nil {
 		return nil, fmt.Errorf("create directory: %w", err)
 	}
 	defer func() {
 		if err != nil {
-			err = errors.Join(err, os.RemoveAll(p.dir))
+			err = errors.Join(err, p.memory.remove(), os.RemoveAll(p.dir))
 		}
 	}()
-	binary := filepath.Join(p.dir, name)
-	build := exec.CommandContext(ctx, "go", "build", "-o", binary, "./services/"+name+"/cmd/"+name)
+	// In a fixed place, so that it is linked once for several processes.
+	p.binary = filepath.Join(root, "bin", "services", name)
+	build := exec.CommandContext(ctx, "go", "build", "-o", p.binary, "./services/"+name+"/cmd/"+name)
 	build.Dir = root
 	if output, err := build.CombinedOutput(); err != nil {
 		return nil, fmt.Errorf("build %s: %w: %s", name, err, output)
@@ -52,25 +56,46 @@ func Start(ctx context.Context, api *kubetest.Server, name string, flags ...stri
 		if err := writeKubeconfig(api, kubeconfig); err != nil {
 			return nil, err
 		}
-		flags = append([]string{"--kubeconfig", kubeconfig}, flags...)
+		p.flags = append([]string{"--kubeconfig", kubeconfig}, flags...)
 	}
-	p.cmd = exec.CommandContext(ctx, binary, flags...)
+	if p.memory, err = newMemoryGroup(filepath.Base(p.dir)); err != nil {
+		return nil, err
+	}
+	return p, p.start()
+}
+
+func (p *Process) start() error {
+	p.cmd = exec.Command(p.binary, p.flags...) //nolint:noctx // Stop ends it
 	p.cmd.Stderr = os.Stderr
 	p.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	if err := p.cmd.Start(); err != nil {
-		return nil, fmt.Errorf("start %s: %w", name, err)
+		return fmt.Errorf("start %s: %w", filepath.Base(p.binary), err)
 	}
-	return p, nil
+	if err := p.memory.add(p.PID()); err != nil {
+		p.kill()
+		return err
+	}
+	return nil
+}
+
+func (p *Process) kill() {
+	_ = p.cmd.Process.Kill()
+	_ = p.cmd.Wait() // the error is that it was killed
 }
 
 // PID is the process id.
 func (p *Process) PID() int { return p.cmd.Process.Pid }
 
+// Restart kills the process with SIGKILL and starts it again.
+func (p *Process) Restart() error {
+	p.kill()
+	return p.start()
+}
+
 // Stop kills the process.
 func (p *Process) Stop() error {
-	_ = p.cmd.Process.Kill()
-	_ = p.cmd.Wait() // the error is that it was killed
-	return os.RemoveAll(p.dir)
+	p.kill()
+	return errors.Join(p.memory.remove(), os.RemoveAll(p.dir))
 }
 
 // FreeAddress returns an unused TCP address of the loopback.

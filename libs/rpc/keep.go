@@ -2,6 +2,7 @@ package rpc
 
 import (
 	"context"
+	"sync"
 	"time"
 
 	"github.com/cenkalti/backoff/v5"
@@ -13,13 +14,19 @@ const warnAttempt = 6
 
 // Keep keeps a stream open until ctx ends: it calls open again each time it returns, after a
 // backoff that grows from 50 ms to maxInterval, with jitter. open calls healthy once the stream
-// works, which resets the backoff. A stream that fails repeatedly is logged once as a warning.
+// works. A stream that has worked for maxInterval resets the backoff, so that clients do not
+// overload a server that fails soon after each start. A stream that fails repeatedly is logged once
+// as a warning.
 func Keep(ctx context.Context, logger *zap.Logger, maxInterval time.Duration, open func(ctx context.Context, healthy func()) error) {
 	delays := NewBackOff(50*time.Millisecond, maxInterval)
 	for attempt := 1; ctx.Err() == nil; attempt++ {
-		err := open(ctx, func() { delays.Reset(); attempt = 1 })
+		var since time.Time
+		err := open(ctx, sync.OnceFunc(func() { since = time.Now(); attempt = 1 }))
 		if ctx.Err() != nil {
 			return
+		}
+		if !since.IsZero() && time.Since(since) >= maxInterval {
+			delays.Reset()
 		}
 		delay := delays.NextBackOff()
 		level, message := zap.DebugLevel, "stream ended"

@@ -7,11 +7,13 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
+	"go.uber.org/zap"
 	"go.uber.org/zap/zaptest"
 	"google.golang.org/grpc"
 	healthv1 "google.golang.org/grpc/health/grpc_health_v1"
@@ -178,6 +180,34 @@ func TestKeepReopensUntilContextEnds(t *testing.T) {
 		return nil
 	})
 	require.Equal(t, 3, calls)
+}
+
+// A stream that ends soon after it has worked does not reset the backoff.
+func TestKeepBacksOffFromStreamsThatEndSoon(t *testing.T) {
+	const maxInterval = 5 * time.Second
+	for name, c := range map[string]struct{ lifetime, want time.Duration }{
+		"soon": {time.Second, maxInterval / 2}, "late": {maxInterval, 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				ctx, cancel := context.WithCancel(t.Context())
+				ended, delay := time.Now(), time.Duration(0)
+				calls := 0
+				rpc.Keep(ctx, zap.NewNop(), maxInterval, func(_ context.Context, healthy func()) error {
+					delay = time.Since(ended)
+					healthy()
+					time.Sleep(c.lifetime)
+					ended = time.Now()
+					if calls++; calls == 30 {
+						cancel()
+					}
+					return nil
+				})
+				require.GreaterOrEqual(t, delay, c.want)
+				require.LessOrEqual(t, delay, max(c.want*3, 100*time.Millisecond))
+			})
+		})
+	}
 }
 
 func TestProbe(t *testing.T) {

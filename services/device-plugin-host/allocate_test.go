@@ -62,6 +62,29 @@ func TestAllocateInstanceReservesSlot(t *testing.T) {
 	require.Equal(t, []string{"node-a", "node-a", "node-a"}, f.writer.usage(first))
 }
 
+// A container gets the device of its Instance, and not another device with the same short name.
+func TestAllocateColliding(t *testing.T) {
+	const long = first + "55e2ca"
+	f := startFixture(t)
+	one, two := camera(first, "rtsp://first"), camera(first, "rtsp://second")
+	one.Id, two.Id = "one", "two"
+	two.DeviceNodes[0] = &discoveryv1.DeviceNode{HostPath: "/dev/" + long, ContainerPath: "/dev/" + long, Permissions: "rw"}
+	f.operator.set(cameras(one, two))
+	f.writer.putDevice("one", first, "akri-onvif", 1)
+	f.writer.putDevice("two", long, "akri-onvif", 1)
+	f.awaitDevices("akri.sh/"+first, all(healthy, first+"-0"))
+	f.awaitDevices("akri.sh/"+long, all(healthy, long+"-0"))
+
+	responses, err := f.kubelet.allocate("akri.sh/"+long, ids(long+"-0"))
+	require.NoError(t, err)
+	requireResponses(t, []*pluginapi.ContainerAllocateResponse{response(long, "8120FE55E2CA", "rtsp://second")}, responses)
+	require.Equal(t, []string{"node-a"}, f.writer.usage(long))
+	require.Equal(t, []string{""}, f.writer.usage(first))
+	responses, err = f.kubelet.allocate("akri.sh/"+first, ids(first+"-0"))
+	require.NoError(t, err)
+	requireResponses(t, []*pluginapi.ContainerAllocateResponse{response(first, "8120FE", "rtsp://first")}, responses)
+}
+
 func TestAllocateRefusals(t *testing.T) {
 	f := startFixture(t)
 	f.seeCameras()

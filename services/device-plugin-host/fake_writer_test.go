@@ -37,11 +37,17 @@ type fakeWriter struct {
 
 func newFakeWriter() *fakeWriter { return &fakeWriter{instances: map[string]*instancev1.Instance{}} }
 
-// put creates or replaces an Instance whose slots have the given values of deviceUsage.
+// put creates or replaces an Instance whose slots have the given values of deviceUsage. Its device
+// id is unknown.
 func (w *fakeWriter) put(name, configuration string, capacity uint32, usage ...string) {
+	w.putDevice("", name, configuration, capacity, usage...)
+}
+
+// putDevice is put for an Instance whose device id is known.
+func (w *fakeWriter) putDevice(id, name, configuration string, capacity uint32, usage ...string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	instance := &instancev1.Instance{Namespace: "default", Name: name, Configuration: configuration, Capacity: capacity}
+	instance := &instancev1.Instance{Namespace: "default", Name: name, Configuration: configuration, Capacity: capacity, DeviceId: id}
 	for index := range max(int(capacity), len(usage)) {
 		value := ""
 		if index < len(usage) {

@@ -222,7 +222,7 @@ func cameras(devices ...*discoveryv1.Device) *discoveryv1.ConfigurationDevices {
 
 func camera(instance, url string) *discoveryv1.Device {
 	return &discoveryv1.Device{
-		Instance: instance, Id: url, Shared: true,
+		Instance: instance, Id: instance, Shared: true,
 		Properties:  map[string]string{"URL": url},
 		Mounts:      []*discoveryv1.Mount{{ContainerPath: "/etc/camera", HostPath: "/etc/akri/camera", ReadOnly: true}},
 		DeviceNodes: []*discoveryv1.DeviceNode{{HostPath: "/dev/" + instance, Permissions: "rw"}},

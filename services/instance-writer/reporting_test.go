@@ -2,6 +2,7 @@ package instancewriter_test
 
 import (
 	"context"
+	"strings"
 	"testing"
 	"time"
 
@@ -13,6 +14,7 @@ import (
 
 	akriv0 "akri.sh/libs/apis/akri/v0"
 	"akri.sh/libs/kube"
+	instancev1 "akri.sh/proto/akri/instance/v1"
 	instancewriter "akri.sh/services/instance-writer"
 )
 
@@ -78,4 +80,54 @@ func createLease(t *testing.T) {
 	t.Cleanup(func() {
 		_ = client.In(namespace).Delete(context.WithoutCancel(t.Context()), lease.Name, metav1.DeleteOptions{})
 	})
+}
+
+// Two replicas write one status of a cluster that has more nodes than the status lists. Each has
+// the reports of other nodes.
+func TestStatusOfManyNodes(t *testing.T) {
+	noLeaks(t)
+	createLease(t)
+	f := newFixture(t, 1, 40)
+	config := instancewriter.Config{
+		Flags: kube.Flags{REST: api.Config()}, NodeGrace: grace, ReportGrace: 3 * time.Second, Namespace: namespace,
+	}
+	replicas := []*replica{startWith(t, config, zap.NewNop()), startWith(t, config, zap.NewNop())}
+	var streams []*stream
+	report := func(i int, problems ...*instancev1.Problem) {
+		request := f.newReport(f.nodes[i])
+		if request.Problems = problems; len(problems) > 0 {
+			request.Handlers = nil
+		}
+		require.Empty(t, streams[i].send(request))
+	}
+	missing := &instancev1.Problem{Reason: akriv0.ReasonHandlerNotRegistered, Message: "no udev"}
+	for i := range f.nodes {
+		streams = append(streams, openReports(f, replicas[i%2]))
+		report(i, missing)
+	}
+	registered := func(status metav1.ConditionStatus, message string) akriv0.ConfigurationStatus {
+		t.Helper()
+		var got akriv0.ConfigurationStatus
+		f.eventually(message, func() bool {
+			got = f.status()
+			condition := meta.FindStatusCondition(got.Conditions, akriv0.ConditionHandlerRegistered)
+			return condition != nil && condition.Status == status && strings.Contains(condition.Message, message)
+		})
+		return got
+	}
+	got := registered(metav1.ConditionFalse, " and others: no udev")
+	f.eventually("all nodes", func() bool { got = f.status(); return got.NodesReporting == 40 && len(got.Nodes) == 32 })
+
+	// The handler works on one node. The other replica reads that in the Lease.
+	report(0)
+	registered(metav1.ConditionTrue, "the Discovery Handler is registered; problems: ")
+	for i := 2; i < 40; i += 2 {
+		report(i)
+	}
+	f.eventually("the nodes of one replica", func() bool { return len(f.status().Nodes) == 20 })
+	for i := 1; i < 40; i += 2 {
+		report(i)
+	}
+	f.eventually("no problem", func() bool { return len(f.status().Nodes) == 0 })
+	require.EqualValues(t, 40, f.status().NodesReporting)
 }

@@ -41,6 +41,20 @@ func TestFailingWriteDelaysNoOtherReport(t *testing.T) {
 	require.False(t, f.deleted(f.instanceName("foo")))
 }
 
+// A report is answered after its write, also if the Instance has just changed: the watch event of
+// that change must not make the report a correction, which would be delayed.
+func TestReportIsAnsweredAfterItsWrite(t *testing.T) {
+	f := newFixture(t, 1, 1)
+	s, node := openReports(t, start(t, grace)), f.nodes[0]
+	device := f.device(node, "foo", false)
+	for range 300 {
+		s.send(f.newReport(node, device))
+		require.False(t, f.deleted(device.GetInstance()))
+		s.send(f.newReport(node))
+		require.True(t, f.deleted(device.GetInstance()))
+	}
+}
+
 // Ready is Unknown until a node has reported on the spec.
 func TestReadyIsUnknownBeforeReport(t *testing.T) {
 	f := newFixture(t, 1, 1)

@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/signal"
 	"syscall"
+	"time"
 
 	"github.com/alecthomas/kong"
 
@@ -17,13 +18,18 @@ func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	context.AfterFunc(ctx, stop)
 	var cli struct {
-		Dir    string `help:"Directory of the cluster, which is removed at the end." default:"/tmp/akri-bench" type:"path"`
-		Rounds int    `help:"Number of hot-plug rounds." default:"30"`
-		Only   string `help:"Only measurement to run: brokers, idle or turnaround." enum:",brokers,idle,turnaround" default:""`
+		Dir    string        `help:"Directory of the cluster, which is removed at the end." default:"/tmp/akri-bench" type:"path"`
+		Rounds int           `help:"Number of hot-plug rounds." default:"30"`
+		Only   string        `help:"Only measurement to run: brokers, idle, scale, sharing or turnaround." enum:",brokers,idle,scale,sharing,turnaround" default:""`
+		Nodes  []int         `help:"Numbers of simulated nodes for scale." default:"100,500,1000"`
+		Idle   time.Duration `help:"Time for which scale measures without changes." default:"12m"`
 	}
 	kong.Parse(&cli, kong.Name("akri-bench"), kong.UsageOnError(),
 		kong.Description("Measures Akri on a cluster of two nodes on this machine and prints Markdown. Needs root."))
-	if err := bench.Run(ctx, bench.Options{Dir: cli.Dir, Rounds: cli.Rounds, Only: cli.Only, Out: os.Stdout, Progress: os.Stderr}); err != nil {
+	err := bench.Run(ctx, bench.Options{
+		Dir: cli.Dir, Rounds: cli.Rounds, Only: cli.Only, Nodes: cli.Nodes, Idle: cli.Idle, Out: os.Stdout, Progress: os.Stderr,
+	})
+	if err != nil {
 		fmt.Fprintln(os.Stderr, "akri-bench:", err)
 		os.Exit(1)
 	}

@@ -182,7 +182,11 @@ type ConfigurationStatus struct {
 	// Devices is the number of Instances.
 	// +optional
 	Devices int32 `json:"devices"`
-	// Nodes lists the handlers, devices and problems of each node.
+	// NodesReporting is the number of nodes that report.
+	// +optional
+	NodesReporting int32 `json:"nodesReporting"`
+	// Nodes lists the handlers, devices and problems of each node. If the cluster has more than 32
+	// nodes, it lists the nodes with problems, up to 32, the most recent problems first.
 	// +optional
 	// +listType=map
 	// +listMapKey=name
@@ -210,6 +214,9 @@ type NodeStatus struct {
 	// Problems on the node.
 	// +optional
 	Problems []Problem `json:"problems,omitempty"`
+	// ProblemsSince is the time since which the node has these problems.
+	// +optional
+	ProblemsSince *metav1.Time `json:"problemsSince,omitempty"`
 }
 
 // HandlerState is the state of a registered Discovery Handler.
@@ -242,7 +249,8 @@ type HandlerStatus struct {
 type Problem struct {
 	// Reason is a machine-readable code in CamelCase.
 	Reason string `json:"reason"`
-	// Message states what is wrong, where, and how to fix it.
+	// Message states what is wrong, where, and how to fix it. In a long status it is empty if it is
+	// that of the first node in the list with the same reason.
 	Message string `json:"message"`
 }
 

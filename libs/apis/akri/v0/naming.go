@@ -9,7 +9,16 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation"
 )
 
-const digestBytes = 3
+// A digest in the name of an Instance has digestDigits hex digits, or longDigits if another device
+// of the Configuration has the short name.
+const (
+	digestDigits = 6
+	longDigits   = 12
+)
+
+// MaxResourceName is the maximum length of the name of an Instance or a Configuration, because the
+// API server refuses longer names after `akri.sh/` in the resources of a Pod.
+const MaxResourceName = validation.LabelValueMaxLength
 
 // DeviceIDAnnotation holds the device id that the handler assigned. It distinguishes device ids
 // with the same digest.
@@ -34,10 +43,20 @@ func (i *Instance) SetConfigurationLabel() {
 // device id, with an output size of three bytes (a truncated longer hash differs), as six hex
 // digits. For local devices the node name is appended to the id.
 func Digest(id, node string, shared bool) string {
+	return hash(id, node, shared, digestDigits)
+}
+
+// LongDigest returns the Digest and six digits of the hash with an output size of six bytes. It is
+// part of the Instance's name if another device of the Configuration has the name with the Digest.
+func LongDigest(id, node string, shared bool) string {
+	return Digest(id, node, shared) + hash(id, node, shared, longDigits)[digestDigits:]
+}
+
+func hash(id, node string, shared bool, digits int) string {
 	if !shared {
 		id += node
 	}
-	h, err := blake2b.New(digestBytes, nil)
+	h, err := blake2b.New(digits/2, nil)
 	if err != nil {
 		panic(err) // only an invalid output size or key
 	}
@@ -61,6 +80,19 @@ func InstanceDigest(instance string) string {
 	return instance[strings.LastIndexByte(instance, '-')+1:]
 }
 
+// ShortInstanceName returns the name of an Instance with the digest cut to six digits. All devices
+// of a Configuration with the same Digest have the same short name.
+func ShortInstanceName(instance string) string {
+	if digest := InstanceDigest(instance); isDigest(digest) && len(digest) == longDigits {
+		return strings.TrimSuffix(instance, digest[digestDigits:])
+	}
+	return instance
+}
+
+func isDigest(digits string) bool {
+	return (len(digits) == digestDigits || len(digits) == longDigits) && strings.Trim(digits, "0123456789abcdef") == ""
+}
+
 // NamesConflict reports whether two Configurations with these names can have the same extended
 // resource: their Instances have the same names, or one is named like an Instance of the other.
 func NamesConflict(a, b string) bool {
@@ -75,12 +107,11 @@ func NamedLikeInstance(name, other string) bool {
 
 // InstancePrefix returns the name without the digest, if it is one that an Instance can have.
 func InstancePrefix(name string) string {
-	prefix := name[:max(0, len(name)-2*digestBytes)]
-	digest := name[len(prefix):]
-	if !strings.HasSuffix(prefix, "-") || strings.Trim(digest, "0123456789abcdef") != "" {
+	digest := InstanceDigest(name)
+	if len(digest) == len(name) || !isDigest(digest) {
 		return ""
 	}
-	return prefix
+	return strings.TrimSuffix(name, digest)
 }
 
 // ResourceName returns the extended resource of an Instance or a Configuration, `akri.sh/<name>`.

@@ -30,6 +30,34 @@ func TestDigestMatchesUpstreamAkri(t *testing.T) {
 	}
 }
 
+// The long digest never changes: Instances that exist have it in their names.
+func TestLongDigest(t *testing.T) {
+	for _, c := range []struct {
+		id, node string
+		shared   bool
+		want     string
+	}{
+		{"foo0", "", true, "8120fe55e2ca"},
+		{"foo1", "node-a", false, "d2981e3eac53"},
+		{"", "", true, "cec7ea0767f9"},
+	} {
+		require.Equal(t, c.want, akriv0.LongDigest(c.id, c.node, c.shared))
+	}
+}
+
+func TestShortInstanceName(t *testing.T) {
+	for name, want := range map[string]string{
+		"camera-8120fe":              "camera-8120fe",
+		"camera-8120fe012345":        "camera-8120fe",
+		"camera-8120fe0123":          "camera-8120fe0123",
+		"camera-8120fe01234x":        "camera-8120fe01234x",
+		"camera-8120fe012345-a19705": "camera-8120fe012345-a19705",
+		"camera":                     "camera",
+	} {
+		require.Equal(t, want, akriv0.ShortInstanceName(name), name)
+	}
+}
+
 func TestInstanceNames(t *testing.T) {
 	require.Equal(t, "akri-debug-echo-8120fe", akriv0.InstanceName("akri-debug-echo", "8120fe"))
 	require.Equal(t, "a-b-c-8120fe", akriv0.InstanceName("a.b/c", "8120fe"))
@@ -50,6 +78,8 @@ func TestNamesConflict(t *testing.T) {
 		"another prefix":  {"debug-echo-8120fe", "debug", false},
 		"no hexadecimals": {"debug-echo-camera", "debug-echo", false},
 		"short":           {"echo", "", false},
+		"a long digest":   {"debug-echo-8120fe012345", "debug-echo", true},
+		"a date":          {"debug-echo-20260101", "debug-echo", false},
 	} {
 		require.Equal(t, c.want, akriv0.NamesConflict(c.a, c.b), name)
 		require.Equal(t, c.want, akriv0.NamesConflict(c.b, c.a), name)

@@ -159,7 +159,10 @@ func (x *ReportDevicesRequest) GetAnswered() bool {
 
 type Device struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// `<configuration>-<digest>`.
+	// `<configuration>-<digest>` with a digest of six digits. It depends only on the Configuration,
+	// the id and, for a local device, the node. Devices with the same digest have the same value. If
+	// another device has the Instance with this name, the name of this device's Instance has a digest
+	// of twelve digits, which begins with the six.
 	Instance string `protobuf:"bytes,1,opt,name=instance,proto3" json:"instance,omitempty"`
 	Id       string `protobuf:"bytes,2,opt,name=id,proto3" json:"id,omitempty"`
 	Shared   bool   `protobuf:"varint,3,opt,name=shared,proto3" json:"shared,omitempty"`
@@ -405,11 +408,12 @@ func (x *ReportDevicesResponse) GetRefusals() []*Refusal {
 }
 
 type Refusal struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Instance      string                 `protobuf:"bytes,1,opt,name=instance,proto3" json:"instance,omitempty"`
-	DeviceId      string                 `protobuf:"bytes,2,opt,name=device_id,json=deviceId,proto3" json:"device_id,omitempty"`
-	Reason        string                 `protobuf:"bytes,3,opt,name=reason,proto3" json:"reason,omitempty"`
-	Message       string                 `protobuf:"bytes,4,opt,name=message,proto3" json:"message,omitempty"`
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// As in Device.
+	Instance      string `protobuf:"bytes,1,opt,name=instance,proto3" json:"instance,omitempty"`
+	DeviceId      string `protobuf:"bytes,2,opt,name=device_id,json=deviceId,proto3" json:"device_id,omitempty"`
+	Reason        string `protobuf:"bytes,3,opt,name=reason,proto3" json:"reason,omitempty"`
+	Message       string `protobuf:"bytes,4,opt,name=message,proto3" json:"message,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -747,7 +751,10 @@ type Instance struct {
 	Properties map[string]string `protobuf:"bytes,7,rep,name=properties,proto3" json:"properties,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
 	// The resourceVersion of the object, which increases with each write. It orders the states that a
 	// receiver gets from several streams and responses. 0: unknown, treated as the newest.
-	Revision      uint64 `protobuf:"varint,8,opt,name=revision,proto3" json:"revision,omitempty"`
+	Revision uint64 `protobuf:"varint,8,opt,name=revision,proto3" json:"revision,omitempty"`
+	// The id of the device. Empty: unknown, because upstream Akri created the Instance, or because an
+	// earlier version of instance-writer sends it. The name then identifies the device.
+	DeviceId      string `protobuf:"bytes,9,opt,name=device_id,json=deviceId,proto3" json:"device_id,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -836,6 +843,13 @@ func (x *Instance) GetRevision() uint64 {
 		return x.Revision
 	}
 	return 0
+}
+
+func (x *Instance) GetDeviceId() string {
+	if x != nil {
+		return x.DeviceId
+	}
+	return ""
 }
 
 // Slot is one entry of `deviceUsage`.
@@ -1355,7 +1369,7 @@ const file_akri_instance_v1_instance_proto_rawDesc = "" +
 	"\vInstanceKey\x12\x1c\n" +
 	"\tnamespace\x18\x01 \x01(\tR\tnamespace\x12\x12\n" +
 	"\x04name\x18\x02 \x01(\tR\x04name\x12\x1a\n" +
-	"\brevision\x18\x03 \x01(\x04R\brevision\"\xeb\x02\n" +
+	"\brevision\x18\x03 \x01(\x04R\brevision\"\x88\x03\n" +
 	"\bInstance\x12\x1c\n" +
 	"\tnamespace\x18\x01 \x01(\tR\tnamespace\x12\x12\n" +
 	"\x04name\x18\x02 \x01(\tR\x04name\x12$\n" +
@@ -1366,7 +1380,8 @@ const file_akri_instance_v1_instance_proto_rawDesc = "" +
 	"\n" +
 	"properties\x18\a \x03(\v2*.akri.instance.v1.Instance.PropertiesEntryR\n" +
 	"properties\x12\x1a\n" +
-	"\brevision\x18\b \x01(\x04R\brevision\x1a=\n" +
+	"\brevision\x18\b \x01(\x04R\brevision\x12\x1b\n" +
+	"\tdevice_id\x18\t \x01(\tR\bdeviceId\x1a=\n" +
 	"\x0fPropertiesEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xa7\x01\n" +

@@ -17,7 +17,8 @@ import (
 const (
 	minCapacity = 1
 	maxCapacity = 1000
-	// digestLength is the length of the suffix that an Instance's name adds to the Configuration's.
+	// digestLength is the length of the suffix that an Instance's name adds to the Configuration's. A
+	// longer digest does not count: few Configurations have a device with one.
 	digestLength = len("-8120fe")
 )
 
@@ -35,7 +36,7 @@ func (v *validator) warn(path *field.Path, format string, arguments ...any) {
 
 // name checks that the resource name of an Instance does not exceed the kubelet's limit.
 func (v *validator) name(name string) {
-	if limit := validation.LabelValueMaxLength - digestLength; len(name) > limit {
+	if limit := akriv0.MaxResourceName - digestLength; len(name) > limit {
 		v.refuse(field.TooLong(field.NewPath("metadata", "name"), name, limit))
 	}
 }

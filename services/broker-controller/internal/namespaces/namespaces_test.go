@@ -38,6 +38,10 @@ func TestAllowed(t *testing.T) {
 		"name of an Instance": {
 			[]*akriv0.Configuration{configuration(0, "evil", "camera-8120fe", "evil"), configuration(time.Hour, "prod", "camera")}, map[string]string{},
 		},
+		"long name of an Instance": {
+			[]*akriv0.Configuration{configuration(0, "evil", "camera-8120fe55e2ca", "evil"), configuration(time.Hour, "prod", "camera")},
+			map[string]string{},
+		},
 		"older name of an Instance": {
 			[]*akriv0.Configuration{configuration(0, "evil", "camera", "evil"), configuration(time.Hour, "prod", "camera-8120fe", "a")},
 			map[string]string{"camera-8120fe-": "a prod"},

@@ -35,7 +35,7 @@ type Device struct {
 }
 
 func newSnapshot(
-	node string, instances map[types.NamespacedName]*instancev1.Instance, devices map[types.NamespacedName]map[string]*discoveryv1.Device,
+	node string, instances map[types.NamespacedName]*instancev1.Instance, seen map[types.NamespacedName]devices,
 ) *Snapshot {
 	s := &Snapshot{
 		Node: node, Devices: map[string]Device{}, Configurations: map[string]types.NamespacedName{}, byName: maps.Clone(instances),
@@ -45,7 +45,7 @@ func newSnapshot(
 	})
 	for _, instance := range s.instances {
 		configuration := configurationOf(instance)
-		spec := devices[configuration][instance.GetName()]
+		spec := seen[configuration].of(instance)
 		if _, exists := s.Devices[instance.GetName()]; spec == nil || exists {
 			continue
 		}

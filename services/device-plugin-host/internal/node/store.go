@@ -23,7 +23,7 @@ type Store struct {
 
 	mu                                 sync.Mutex
 	instances                          map[types.NamespacedName]*instancev1.Instance
-	devices                            map[types.NamespacedName]map[string]*discoveryv1.Device // Configuration → Instance → device
+	devices                            map[types.NamespacedName]devices // by Configuration
 	devicesReceived, instancesReceived bool
 
 	snapshot broadcast.Value[*Snapshot]
@@ -34,7 +34,7 @@ func NewStore(node string) *Store {
 	s := &Store{
 		node:      node,
 		instances: map[types.NamespacedName]*instancev1.Instance{},
-		devices:   map[types.NamespacedName]map[string]*discoveryv1.Device{},
+		devices:   map[types.NamespacedName]devices{},
 	}
 	s.publish()
 	return s
@@ -61,17 +61,17 @@ func (s *Store) CheckReady(context.Context) error {
 func (s *Store) SetDevices(configurations []*discoveryv1.ConfigurationDevices) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	all := make(map[types.NamespacedName]map[string]*discoveryv1.Device, len(configurations))
+	all := make(map[types.NamespacedName]devices, len(configurations))
 	for _, configuration := range configurations {
 		name := types.NamespacedName{Namespace: configuration.GetNamespace(), Name: configuration.GetName()}
-		devices := map[string]*discoveryv1.Device{}
+		seen := devices{}
 		if !configuration.GetComplete() {
-			maps.Copy(devices, s.devices[name])
+			maps.Copy(seen, s.devices[name])
 		}
 		for _, device := range configuration.GetDevices() {
-			devices[device.GetInstance()] = device
+			seen.put(device)
 		}
-		all[name] = devices
+		all[name] = seen
 	}
 	s.devices, s.devicesReceived = all, true
 	s.publish()

@@ -108,6 +108,62 @@ func TestFirstNamespaceWinsAmongEqualNames(t *testing.T) {
 	require.Equal(t, map[string]types.NamespacedName{"c": {Namespace: "a", Name: "c"}}, snapshot.Configurations)
 }
 
+// Two devices have one short name. Only the device id identifies the device of an Instance.
+func TestDevicesWithOneShortName(t *testing.T) {
+	const short, long = "c-8120fe", "c-8120fe55e2ca"
+	one, two := &discoveryv1.Device{Instance: short, Id: "one"}, &discoveryv1.Device{Instance: short, Id: "two"}
+	withID := func(name, id string) *instancev1.Instance {
+		i := instance("ns", name, 1, "")
+		i.DeviceId = id
+		return i
+	}
+	for name, c := range map[string]struct {
+		devices   []*discoveryv1.Device
+		instances []*instancev1.Instance
+		want      map[string]string // Instance → id
+	}{
+		"ids":                          {[]*discoveryv1.Device{one, two}, []*instancev1.Instance{withID(short, "two"), withID(long, "one")}, map[string]string{short: "two", long: "one"}},
+		"an id that is not seen":       {[]*discoveryv1.Device{one}, []*instancev1.Instance{withID(short, "two")}, map[string]string{}},
+		"unknown id of one device":     {[]*discoveryv1.Device{one}, []*instancev1.Instance{withID(short, "")}, map[string]string{short: "one"}},
+		"unknown id of two devices":    {[]*discoveryv1.Device{one, two}, []*instancev1.Instance{withID(short, "")}, map[string]string{}},
+		"unknown id and a longer name": {[]*discoveryv1.Device{one}, []*instancev1.Instance{withID(long, "")}, map[string]string{}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := node.NewStore("node-a")
+			s.SetInstances(c.instances, 0)
+			s.SetDevices([]*discoveryv1.ConfigurationDevices{{Namespace: "ns", Name: "c", Complete: true, Devices: c.devices}})
+			snapshot, _ := s.Get()
+			got := map[string]string{}
+			for name, device := range snapshot.Devices {
+				got[name] = device.Spec.GetId()
+			}
+			require.Equal(t, c.want, got)
+		})
+	}
+}
+
+// An incomplete list replaces the devices in it and keeps the others, also those with one short name.
+func TestIncompleteListKeepsDevices(t *testing.T) {
+	const short, long = "c-8120fe", "c-8120fe55e2ca"
+	s := node.NewStore("node-a")
+	one, two := instance("ns", short, 1, ""), instance("ns", long, 1, "")
+	one.DeviceId, two.DeviceId = "one", "two"
+	s.SetInstances([]*instancev1.Instance{one, two}, 0)
+	list := func(complete bool, devices ...*discoveryv1.Device) {
+		s.SetDevices([]*discoveryv1.ConfigurationDevices{{Namespace: "ns", Name: "c", Complete: complete, Devices: devices}})
+	}
+	list(true, &discoveryv1.Device{Instance: short, Id: "one"}, &discoveryv1.Device{Instance: short, Id: "two"})
+	before, _ := s.Get()
+	list(false, &discoveryv1.Device{Instance: short, Id: "two", Shared: true})
+	after, _ := s.Get()
+	require.False(t, before.Devices[long].Spec.GetShared())
+	require.True(t, after.Devices[long].Spec.GetShared())
+	require.Equal(t, "one", after.Devices[short].Spec.GetId())
+	list(true)
+	snapshot, _ := s.Get()
+	require.Empty(t, snapshot.Devices)
+}
+
 func TestUnseenDeviceKeepsClaimsAndHasNoFreeSlots(t *testing.T) {
 	s := node.NewStore("node-a")
 	id := "0"

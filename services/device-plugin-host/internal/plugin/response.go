@@ -18,12 +18,12 @@ import (
 // the order of Instance names wins. KEY_<HASH> is always that of its device.
 func containerResponse(devices []node.Device) *pluginapi.ContainerAllocateResponse {
 	devices = slices.SortedFunc(slices.Values(devices), func(a, b node.Device) int {
-		return cmp.Compare(a.Spec.GetInstance(), b.Spec.GetInstance())
+		return cmp.Compare(a.Instance.GetName(), b.Instance.GetName())
 	})
 	response := &pluginapi.ContainerAllocateResponse{Envs: map[string]string{}}
 	suffixed := map[string]string{}
 	for _, device := range devices {
-		hash := strings.ToUpper(akriv0.InstanceDigest(device.Spec.GetInstance()))
+		hash := strings.ToUpper(akriv0.InstanceDigest(device.Instance.GetName()))
 		for key, value := range device.Spec.GetProperties() {
 			response.Envs[key] = value
 			suffixed[key+"_"+hash] = value

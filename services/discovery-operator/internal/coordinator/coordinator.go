@@ -191,9 +191,8 @@ func (c *Coordinator) reconcile(ctx context.Context, key string, now time.Time) 
 	c.setEntry(inventory.Build(inventory.Input{
 		Node: c.Node, Configuration: configuration, Sources: sources,
 		Registered: c.endpoints.names(), HandlersSynced: c.handlers != nil,
-		InGrace:       len(sources) == 0 && c.inGrace(sessions, now),
-		Grace:         c.Grace,
-		PreviousNames: c.entries[key].Names(),
+		InGrace: len(sources) == 0 && c.inGrace(sessions, now),
+		Grace:   c.Grace,
 	}))
 }
 

@@ -4,7 +4,6 @@ package inventory
 
 import (
 	"cmp"
-	"fmt"
 	"maps"
 	"slices"
 	"time"
@@ -57,8 +56,6 @@ type Input struct {
 	InGrace bool
 	// Grace is the time that devices are kept while their handler is offline.
 	Grace time.Duration
-	// PreviousNames are the names of the previous Entry.
-	PreviousNames map[string]string
 }
 
 // Build returns the Entry of a Configuration.
@@ -69,14 +66,14 @@ func Build(input Input) *Entry {
 			cmp.Compare(a.Handler.GetEndpoint(), b.Handler.GetEndpoint()),
 		)
 	})
-	named, collisions := nameDevices(input, mergeSources(input.Sources))
 	entry := newEntry(input.Configuration, isComplete(input))
 	entry.Report.Answered = isAnswered(input)
-	for _, instance := range slices.Sorted(maps.Keys(named)) {
-		entry.add(instance, named[instance], input.Configuration.GetRequest().GetBrokerProperties())
+	devices := mergeSources(input.Sources)
+	for _, id := range slices.Sorted(maps.Keys(devices)) {
+		entry.add(input, devices[id])
 	}
 	entry.Report.Handlers = handlerStates(input.Sources)
-	entry.Report.Problems = append(problems(input), collisions...)
+	entry.Report.Problems = problems(input)
 	return entry
 }
 
@@ -87,18 +84,6 @@ func BuildNameTaken(configuration, owner *configurationv1.Configuration) *Entry 
 	entry.Report.Answered = true
 	entry.Report.Problems = []*instancev1.Problem{nameTaken(configuration, owner)}
 	return entry
-}
-
-// Names maps the Instances of an Entry to device ids. The Names of nil are empty.
-func (e *Entry) Names() map[string]string {
-	names := map[string]string{}
-	if e == nil {
-		return names
-	}
-	for _, device := range e.Devices.GetDevices() {
-		names[device.GetInstance()] = device.GetId()
-	}
-	return names
 }
 
 func newEntry(configuration *configurationv1.Configuration, complete bool) *Entry {
@@ -146,41 +131,15 @@ func mergeSources(sources []Source) map[string]device {
 	return devices
 }
 
-// nameDevices returns the devices by the name of their Instance. If two ids have one name, the
-// device that had the name before keeps it, otherwise the first by id gets it.
-func nameDevices(input Input, devices map[string]device) (map[string]device, []*instancev1.Problem) {
-	named := map[string]device{}
-	var collisions []*instancev1.Problem
-	for _, id := range slices.Sorted(maps.Keys(devices)) {
-		d := devices[id]
-		digest := akriv0.Digest(id, input.Node, d.shared)
-		instance := akriv0.InstanceName(input.Configuration.GetName(), digest)
-		other, exists := named[instance]
-		if !exists {
-			named[instance] = d
-			continue
-		}
-		kept, refused := other.GetId(), id
-		if input.PreviousNames[instance] == id {
-			kept, refused = id, other.GetId()
-			named[instance] = d
-		}
-		collisions = append(collisions, &instancev1.Problem{
-			Reason: akriv0.ReasonDigestCollision,
-			Message: fmt.Sprintf("device ids %q and %q have the same digest %s: %q is offered, %q is not; change one of the ids",
-				kept, refused, digest, kept, refused),
-		})
-	}
-	return named, collisions
-}
-
 // add adds a device. brokerProperties replace properties of the handler with the same name.
-func (e *Entry) add(instance string, d device, brokerProperties map[string]string) {
+func (e *Entry) add(input Input, d device) {
+	digest := akriv0.Digest(d.GetId(), input.Node, d.shared)
+	instance := akriv0.InstanceName(input.Configuration.GetName(), digest)
 	properties := maps.Clone(d.GetProperties())
 	if properties == nil {
 		properties = map[string]string{}
 	}
-	maps.Copy(properties, brokerProperties)
+	maps.Copy(properties, input.Configuration.GetRequest().GetBrokerProperties())
 	e.Report.Devices = append(e.Report.Devices, &instancev1.Device{
 		Instance: instance, Id: d.GetId(), Shared: d.shared, Properties: properties,
 	})

@@ -29,6 +29,7 @@ const (
 	byNode          = "node"
 	byHolder        = "holder"
 	byConfiguration = "configuration"
+	byShortName     = "short name"
 )
 
 // Cluster reads and writes objects of the API server. Objects from its caches must not be changed.
@@ -52,7 +53,9 @@ type Cluster struct {
 
 	mu sync.Mutex
 	// written holds the Instances that this process wrote and that the watch has not delivered yet.
-	written map[types.NamespacedName]*akriv0.Instance
+	written cache.Indexer
+	// deleted holds the Instances that this process deleted while the watch still shows them.
+	deleted map[types.NamespacedName]*akriv0.Instance
 
 	// configurationChange is set at each change of a Configuration.
 	configurationChange broadcast.Value[struct{}]
@@ -62,7 +65,8 @@ type Cluster struct {
 // writes counts requests by kind and result, except those to the Lease.
 func New(config *rest.Config, namespace string, writes *prometheus.CounterVec) (*Cluster, error) {
 	c := &Cluster{
-		writes: writes, namespace: namespace, written: map[types.NamespacedName]*akriv0.Instance{},
+		writes: writes, namespace: namespace, deleted: map[types.NamespacedName]*akriv0.Instance{},
+		written:  cache.NewIndexer(cache.MetaNamespaceKeyFunc, cache.Indexers{byShortName: shortNameOf}),
 		lookups:  semaphore.NewWeighted(maxLookups),
 		notReady: notReadyNodes{byName: map[string]notReadySince{}},
 	}
@@ -99,7 +103,7 @@ func (c *Cluster) createClients(config *rest.Config) (err error) {
 }
 
 func (c *Cluster) createInformers() {
-	indexers := cache.Indexers{byNode: nodesOf, byHolder: holdersOf, byConfiguration: configurationOf}
+	indexers := cache.Indexers{byNode: nodesOf, byHolder: holdersOf, byConfiguration: configurationOf, byShortName: shortNameOf}
 	c.instances = kube.NewInformer(c.instanceClient, indexers, nil)
 	c.configurations = kube.NewInformer(c.configurationClient, nil, trimConfiguration)
 	c.nodes = kube.NewInformer(c.nodeClient, nil, trimNode)
@@ -119,10 +123,27 @@ func configurationOf(object any) ([]string, error) {
 	return []string{Owner(object.(*akriv0.Instance)).String()}, nil
 }
 
+func shortNameOf(object any) ([]string, error) {
+	return []string{GroupOf(object.(*akriv0.Instance)).String()}, nil
+}
+
 // Owner returns the key of the Instance's Configuration.
 func Owner(instance *akriv0.Instance) types.NamespacedName {
 	return types.NamespacedName{Namespace: instance.Namespace, Name: instance.Spec.ConfigurationName}
 }
+
+// Group identifies the Instances of a Configuration with one short name.
+type Group struct {
+	Configuration types.NamespacedName
+	ShortName     string
+}
+
+// GroupOf returns the group of the Instance.
+func GroupOf(instance *akriv0.Instance) Group {
+	return Group{Owner(instance), akriv0.ShortInstanceName(instance.Name)}
+}
+
+func (g Group) String() string { return g.Configuration.String() + "/" + g.ShortName }
 
 // Key returns the namespace and name of an object.
 func Key(object kube.Object) types.NamespacedName {

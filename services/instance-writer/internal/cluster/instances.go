@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"slices"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -31,16 +32,56 @@ func (c *Cluster) InstancesHeldBy(node string) []*akriv0.Instance {
 	return c.instances.ByIndex(byHolder, node)
 }
 
+// InstancesIn returns the Instances of the group, each as Cached does.
+func (c *Cluster) InstancesIn(group Group) []*akriv0.Instance {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	instances := c.instances.ByIndex(byShortName, group.String())
+	written, err := c.written.ByIndex(byShortName, group.String())
+	if err != nil {
+		panic(err) // the index was not declared
+	}
+	for _, object := range written {
+		instance := object.(*akriv0.Instance)
+		i := slices.IndexFunc(instances, func(watched *akriv0.Instance) bool { return watched.Name == instance.Name })
+		switch {
+		case i < 0:
+			instances = append(instances, instance)
+		case newer(instance, instances[i]):
+			instances[i] = instance
+		}
+	}
+	return slices.DeleteFunc(instances, c.isDeleted)
+}
+
 // Cached returns the newer of the Instance that the watch delivered and the one that this process
-// wrote. It returns nil if there is neither.
+// wrote. It returns nil if there is neither, or if this process deleted it.
 func (c *Cluster) Cached(key types.NamespacedName) *akriv0.Instance {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	watched := c.Watched(key)
-	if written := c.written[key]; written != nil && newer(written, watched) {
+	if written := c.lastWritten(key); written != nil && newer(written, watched) {
 		return written
 	}
+	if watched != nil && c.isDeleted(watched) {
+		return nil
+	}
 	return watched
+}
+
+// isDeleted reports whether this process deleted the Instance that the watch delivered. It is called
+// with mu held.
+func (c *Cluster) isDeleted(watched *akriv0.Instance) bool {
+	deleted := c.deleted[Key(watched)]
+	return deleted != nil && !newer(watched, deleted)
+}
+
+// lastWritten is called with mu held.
+func (c *Cluster) lastWritten(key types.NamespacedName) *akriv0.Instance {
+	if object, exists, _ := c.written.GetByKey(key.String()); exists {
+		return object.(*akriv0.Instance)
+	}
+	return nil
 }
 
 // Watched returns the Instance that the watch delivered, or nil.
@@ -62,14 +103,18 @@ func newer(a, b *akriv0.Instance) bool {
 	return err == nil && order > 0
 }
 
-// dropWritten drops a written Instance once the watch has delivered it or its deletion.
+// dropWritten drops a written Instance once the watch has delivered it or its deletion, and a
+// deleted Instance once the watch has delivered its deletion or a newer one.
 func (c *Cluster) dropWritten(before, after *akriv0.Instance) {
 	key := Key(cmp.Or(after, before))
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	watched := c.Watched(key)
-	if written := c.written[key]; written != nil && (watched == nil || !newer(written, watched)) {
-		delete(c.written, key)
+	if written := c.lastWritten(key); written != nil && (watched == nil || !newer(written, watched)) {
+		_ = c.written.Delete(written)
+	}
+	if deleted := c.deleted[key]; deleted != nil && (watched == nil || newer(watched, deleted)) {
+		delete(c.deleted, key)
 	}
 }
 
@@ -77,16 +122,27 @@ func (c *Cluster) addWritten(instance *akriv0.Instance) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	instance.ManagedFields = nil
+	if newer(instance, c.Watched(Key(instance))) {
+		_ = c.written.Add(instance)
+	}
+}
+
+// addDeleted records that the Instance was deleted, unless the watch has delivered that.
+func (c *Cluster) addDeleted(instance *akriv0.Instance) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
 	key := Key(instance)
-	if newer(instance, c.Watched(key)) {
-		c.written[key] = instance
+	if watched := c.Watched(key); watched != nil && !newer(watched, instance) {
+		c.deleted[key] = instance
 	}
 }
 
 func (c *Cluster) forgetWritten(key types.NamespacedName) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	delete(c.written, key)
+	if written := c.lastWritten(key); written != nil {
+		_ = c.written.Delete(written)
+	}
 }
 
 // Get reads the Instance from the API server. It returns nil if the Instance does not exist.
@@ -144,6 +200,7 @@ func (c *Cluster) Delete(ctx context.Context, instance *akriv0.Instance) error {
 	if err != nil {
 		return fmt.Errorf("delete Instance: %w", err)
 	}
+	c.addDeleted(instance)
 	return nil
 }
 

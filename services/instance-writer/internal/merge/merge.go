@@ -20,7 +20,7 @@ type Device struct {
 	Node       string
 	ID         string
 	Shared     bool
-	Properties map[string]string
+	Properties Properties
 	// Complete means that the report lists all devices of the node.
 	Complete bool
 }
@@ -33,10 +33,13 @@ type Input struct {
 	Configuration *akriv0.Configuration
 	// Current is the Instance, or nil if it does not exist. Desired does not change it.
 	Current *akriv0.Instance
-	// Seen are the devices with this name in the reports of this replica.
+	// Seen are the devices with the short name of the Instance in the reports of this replica.
 	Seen []Device
-	// Absent are the nodes whose complete report, held by this replica, lacks the device.
-	Absent []string
+	// Eligible reports whether a device may have the name. nil: each device may.
+	Eligible func(Device) bool
+	// Absent returns whether the node has a complete report, held by this replica, without such a
+	// device.
+	Absent func(node string) bool
 	// Unavailable are the nodes that do not exist or have been not ready for too long.
 	Unavailable map[string]bool
 	// NotReady are the nodes that are not ready, but not for too long yet. They stay, but are not
@@ -48,6 +51,10 @@ type Input struct {
 type Outcome struct {
 	// Instance is the desired Instance, or nil if it should not exist.
 	Instance *akriv0.Instance
+	// Accepted are the devices that the Instance represents.
+	Accepted []Device
+	// Others are eligible devices that the Instance does not represent.
+	Others   []Device
 	Refusals []Refusal
 }
 
@@ -63,22 +70,37 @@ func Desired(in Input) Outcome {
 	current := in.Current
 	switch {
 	case current != nil && in.Configuration != nil && current.Spec.ConfigurationName != in.Configuration.Name:
-		return Outcome{current, configurationCollision(in)}
+		return Outcome{Instance: current, Refusals: configurationCollision(in)}
 	case current != nil && current.DeletionTimestamp != nil:
 		return Outcome{Instance: withoutAgentFinalizers(current)}
 	case in.Configuration == nil || in.Configuration.DeletionTimestamp != nil:
 		return Outcome{}
 	}
-	present := slices.DeleteFunc(slices.Clone(in.Seen), func(d Device) bool {
+	accepted, others := split(current, slices.DeleteFunc(in.eligible(), func(d Device) bool {
 		listed := current != nil && slices.Contains(current.Spec.Nodes, d.Node)
 		return in.Unavailable[d.Node] || in.NotReady[d.Node] && !listed
-	})
-	accepted, refusals := resolveCollisions(current, present)
-	nodes := nodesOf(current, accepted, in)
-	if len(nodes) == 0 {
-		return Outcome{Refusals: refusals}
+	}))
+	outcome := Outcome{Accepted: accepted, Others: others}
+	if nodes := nodesOf(current, accepted, in); len(nodes) > 0 {
+		outcome.Instance = build(in, accepted, nodes)
 	}
-	return Outcome{build(in, accepted, nodes), refusals}
+	return outcome
+}
+
+// eligible returns a new slice.
+func (in Input) eligible() []Device {
+	return slices.DeleteFunc(slices.Clone(in.Seen), func(d Device) bool { return in.Eligible != nil && !in.Eligible(d) })
+}
+
+// configurationCollision refuses all devices because the Instance belongs to another Configuration.
+// Two names of Configurations can give one name of an Instance because `.` is replaced by `-`.
+func configurationCollision(in Input) []Refusal {
+	var refusals []Refusal
+	for _, device := range in.eligible() {
+		refusals = append(refusals, collision(device, "Instance %q belongs to Configuration %q; rename one of the Configurations",
+			in.Name, in.Current.Spec.ConfigurationName))
+	}
+	return refusals
 }
 
 func withoutAgentFinalizers(current *akriv0.Instance) *akriv0.Instance {
@@ -94,8 +116,9 @@ func nodesOf(current *akriv0.Instance, accepted []Device, in Input) []string {
 	if current != nil && !ofDeletedConfiguration(current, in.Configuration) {
 		nodes.Insert(current.Spec.Nodes...)
 	}
-	nodes.Delete(in.Absent...)
-	// A complete report with a device that collides means that the node does not see this device.
+	maps.DeleteFunc(nodes, func(node string, _ sets.Empty) bool { return in.absent(node) })
+	// A complete report with another device of the same short name means that the node does not see
+	// this device.
 	for _, device := range in.Seen {
 		if device.Complete {
 			nodes.Delete(device.Node)
@@ -115,6 +138,8 @@ func ofDeletedConfiguration(current *akriv0.Instance, configuration *akriv0.Conf
 	return controller != nil && controller.UID != configuration.UID && current.Annotations[akriv0.DeviceIDAnnotation] != ""
 }
 
+func (in Input) absent(node string) bool { return in.Absent != nil && in.Absent(node) }
+
 // hasLeft returns a function that reports whether a node is known not to see the device. Slots of
 // other nodes stay reserved, even if the nodes are not listed: a Pod may be using them.
 func (in Input) hasLeft(nodes []string) func(node string) bool {
@@ -123,7 +148,7 @@ func (in Input) hasLeft(nodes []string) func(node string) bool {
 			return false
 		}
 		collides := func(d Device) bool { return d.Node == node && d.Complete }
-		return in.Unavailable[node] || slices.Contains(in.Absent, node) || slices.ContainsFunc(in.Seen, collides)
+		return in.Unavailable[node] || in.absent(node) || slices.ContainsFunc(in.Seen, collides)
 	}
 }
 
@@ -153,7 +178,7 @@ func setProperties(desired *akriv0.Instance, accepted []Device) {
 		}
 		if device.Node == desired.Spec.Nodes[0] {
 			desired.Spec.Shared = device.Shared
-			desired.Spec.BrokerProperties = maps.Clone(device.Properties)
+			desired.Spec.BrokerProperties = device.Properties.Map()
 		}
 	}
 }

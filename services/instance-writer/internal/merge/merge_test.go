@@ -25,7 +25,12 @@ func configuration(capacity int32) *akriv0.Configuration {
 }
 
 func seen(node, id string, shared bool) merge.Device {
-	return merge.Device{Node: node, ID: id, Shared: shared, Complete: true, Properties: map[string]string{"FROM": node}}
+	return merge.Device{Node: node, ID: id, Shared: shared, Complete: true, Properties: merge.NewProperties(map[string]string{"FROM": node})}
+}
+
+// among returns a function that returns whether a node is one of the nodes.
+func among(nodes ...string) func(string) bool {
+	return func(node string) bool { return slices.Contains(nodes, node) }
 }
 
 func instance(shared bool, id string, nodes ...string) *akriv0.Instance {
@@ -41,7 +46,7 @@ func instance(shared bool, id string, nodes ...string) *akriv0.Instance {
 func TestNewInstanceMatchesUpstreamAkri(t *testing.T) {
 	got := merge.Desired(merge.Input{Name: name, Configuration: configuration(2), Seen: []merge.Device{seen("b", "id", true), seen("a", "id", true)}})
 	yes := true
-	require.Empty(t, got.Refusals)
+	require.Empty(t, got.Others)
 	require.Equal(t, &akriv0.Instance{
 		ObjectMeta: metav1.ObjectMeta{
 			Name: name, Namespace: "ns", Annotations: map[string]string{"akri.sh/device-id": "id"},
@@ -77,7 +82,7 @@ func TestMembership(t *testing.T) {
 		want []string
 	}{
 		"no report changes nothing":                    {merge.Input{}, []string{"a", "b"}},
-		"a complete report without the device removes": {merge.Input{Absent: []string{"a"}}, []string{"b"}},
+		"a complete report without the device removes": {merge.Input{Absent: among("a")}, []string{"b"}},
 		"an unavailable node is removed":               {merge.Input{Unavailable: map[string]bool{"b": true}}, []string{"a"}},
 		"an unavailable node is not added":             {merge.Input{Seen: []merge.Device{seen("c", "id", true)}, Unavailable: map[string]bool{"c": true}}, []string{"a", "b"}},
 		"a node that is not ready is not added": {
@@ -87,7 +92,7 @@ func TestMembership(t *testing.T) {
 			merge.Input{Seen: []merge.Device{seen("b", "id", true)}, NotReady: map[string]bool{"a": true, "b": true}}, []string{"a", "b"},
 		},
 		"a node that sees the device is added":   {merge.Input{Seen: []merge.Device{seen("c", "id", true)}}, []string{"a", "b", "c"}},
-		"the last node removes the Instance":     {merge.Input{Absent: []string{"a", "b"}}, nil},
+		"the last node removes the Instance":     {merge.Input{Absent: among("a", "b")}, nil},
 		"a device with a collision does not add": {merge.Input{Seen: []merge.Device{seen("c", "other", true)}}, []string{"a", "b"}},
 	} {
 		t.Run(title, func(t *testing.T) {
@@ -105,7 +110,7 @@ func TestMembership(t *testing.T) {
 func TestRemovedNodeLosesItsSlots(t *testing.T) {
 	current := instance(true, "id", "a", "b")
 	current.Spec.DeviceUsage = map[string]string{name + "-0": "a", name + "-1": "C:0:b"}
-	got := merge.Desired(merge.Input{Name: name, Configuration: configuration(2), Current: current, Absent: []string{"a"}})
+	got := merge.Desired(merge.Input{Name: name, Configuration: configuration(2), Current: current, Absent: among("a")})
 	require.Equal(t, map[string]string{name + "-0": "", name + "-1": "C:0:b"}, got.Instance.Spec.DeviceUsage)
 }
 
@@ -119,7 +124,7 @@ func TestRecreatedConfiguration(t *testing.T) {
 	got := merge.Desired(in).Instance
 	require.Equal(t, []string{"b"}, got.Spec.Nodes, "node a has not reported for the new Configuration")
 	require.Equal(t, map[string]string{name + "-0": "a", name + "-1": ""}, got.Spec.DeviceUsage, "a Pod on node a may be using the slot")
-	in.Current, in.Absent = got, []string{"a"}
+	in.Current, in.Absent = got, among("a")
 	require.Empty(t, merge.Desired(in).Instance.Spec.DeviceUsage[name+"-0"])
 	in.Current, in.Seen, in.Absent = current, nil, nil
 	require.Nil(t, merge.Desired(in).Instance, "no node sees the device")
@@ -133,30 +138,31 @@ func TestLoweredCapacityKeepsHeldSlots(t *testing.T) {
 	require.Equal(t, map[string]string{name + "-0": "", name + "-1": "a"}, got.Instance.Spec.DeviceUsage)
 }
 
-func TestCollisions(t *testing.T) {
-	other := configuration(1)
-	other.Name = "c.am"
+// An Instance stays that of its device if another device has the same name.
+func TestOtherDevices(t *testing.T) {
 	for title, c := range map[string]struct {
 		current *akriv0.Instance
-		in      merge.Input
-		want    string
+		other   merge.Device
 	}{
-		"another id": {instance(true, "id", "a"), merge.Input{Configuration: configuration(2), Seen: []merge.Device{seen("b", "x", true)}},
-			`device id "x" has the same digest as "id"; discover one of the devices with another Configuration`},
-		"a local device of another node": {instance(false, "id", "a"), merge.Input{Configuration: configuration(2), Seen: []merge.Device{seen("b", "id", false)}},
-			`device id "id" of node "b" has the same digest as that of node "a"; discover one of the devices with another Configuration`},
-		"another Configuration": {instance(true, "id", "a"), merge.Input{Configuration: other, Seen: []merge.Device{seen("b", "id", true)}},
-			`Instance "cam-abc123" belongs to Configuration "cam"; rename one of the Configurations`},
+		"another id":                     {instance(true, "id", "a"), seen("b", "x", true)},
+		"a local device of another node": {instance(false, "id", "a"), seen("b", "id", false)},
 	} {
 		t.Run(title, func(t *testing.T) {
-			c.in.Name, c.in.Current = name, c.current
-			got := merge.Desired(c.in)
-			require.Equal(t, c.current, got.Instance)
-			require.Len(t, got.Refusals, 1)
-			require.Equal(t, akriv0.ReasonDigestCollision, got.Refusals[0].Reason)
-			require.Equal(t, c.want, got.Refusals[0].Message)
+			got := merge.Desired(merge.Input{Name: name, Configuration: configuration(2), Current: c.current, Seen: []merge.Device{c.other}})
+			require.Equal(t, merge.Outcome{Instance: c.current, Others: []merge.Device{c.other}}, got)
 		})
 	}
+}
+
+func TestInstanceOfAnotherConfiguration(t *testing.T) {
+	other := configuration(1)
+	other.Name = "c.am"
+	current := instance(true, "id", "a")
+	got := merge.Desired(merge.Input{Name: name, Configuration: other, Current: current, Seen: []merge.Device{seen("b", "id", true)}})
+	require.Equal(t, current, got.Instance)
+	require.Len(t, got.Refusals, 1)
+	require.Equal(t, akriv0.ReasonDigestCollision, got.Refusals[0].Reason)
+	require.Equal(t, `Instance "cam-abc123" belongs to Configuration "cam"; rename one of the Configurations`, got.Refusals[0].Message)
 }
 
 func TestUpstreamInstanceIsAdopted(t *testing.T) {
@@ -180,7 +186,7 @@ func TestDeletion(t *testing.T) {
 	require.Nil(t, merge.Desired(merge.Input{Name: name, Current: current}).Instance)
 	now := metav1.Now()
 	current.DeletionTimestamp, current.Finalizers = &now, []string{"a"}
-	got := merge.Desired(merge.Input{Name: name, Configuration: configuration(1), Current: current, Absent: []string{"a"}}).Instance
+	got := merge.Desired(merge.Input{Name: name, Configuration: configuration(1), Current: current, Absent: among("a")}).Instance
 	require.Empty(t, got.Finalizers)
 	require.Equal(t, current.Spec, got.Spec)
 }
@@ -188,16 +194,18 @@ func TestDeletion(t *testing.T) {
 // drawInput draws reports of five nodes on a shared device; some of the nodes are unavailable.
 func drawInput(t *rapid.T) merge.Input {
 	in := merge.Input{Name: name, Configuration: configuration(rapid.Int32Range(1, 4).Draw(t, "capacity")), Unavailable: map[string]bool{}}
+	var absent []string
 	for _, node := range []string{"a", "b", "c", "d", "e"} {
 		switch rapid.IntRange(0, 3).Draw(t, node) {
 		case 0:
 			in.Seen = append(in.Seen, seen(node, "id", true))
 		case 1:
-			in.Absent = append(in.Absent, node)
+			absent = append(absent, node)
 		case 2:
 			in.Unavailable[node] = true
 		}
 	}
+	in.Absent = among(absent...)
 	if rapid.Bool().Draw(t, "exists") {
 		in.Current = instance(true, "id", rapid.SliceOfNDistinct(rapid.SampledFrom([]string{"a", "b", "c", "d", "e"}), 1, 5, rapid.ID).Draw(t, "nodes")...)
 		for i := range 4 {
@@ -262,9 +270,12 @@ func split(t *rapid.T, whole merge.Input) []merge.Input {
 		r := &replicas[rapid.IntRange(0, 1).Draw(t, "holder")]
 		r.Seen = append(r.Seen, device)
 	}
-	for _, node := range whole.Absent {
-		r := &replicas[rapid.IntRange(0, 1).Draw(t, "holder")]
-		r.Absent = append(r.Absent, node)
+	holders := map[string]int{}
+	for _, node := range []string{"a", "b", "c", "d", "e"} {
+		holders[node] = rapid.IntRange(0, 1).Draw(t, "holder")
+	}
+	for i := range replicas {
+		replicas[i].Absent = func(node string) bool { return holders[node] == i && whole.Absent(node) }
 	}
 	return replicas
 }

@@ -34,7 +34,10 @@ func (l *rateLimit[K]) remaining(key K) time.Duration {
 }
 
 // record records an action and drops the records that no longer matter.
-func (l *rateLimit[K]) record(key K) {
+func (l *rateLimit[K]) record(key K) { l.recordFor(key, l.interval) }
+
+// recordFor records an action that occupies another interval.
+func (l *rateLimit[K]) recordFor(key K, interval time.Duration) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	now := time.Now()
@@ -46,7 +49,7 @@ func (l *rateLimit[K]) record(key K) {
 	if used := l.used[key]; used.After(now) {
 		now = used
 	}
-	l.used[key] = now.Add(l.interval)
+	l.used[key] = now.Add(interval)
 }
 
 // backoff tracks which objects have new input. An object without new input differs from its desired

@@ -67,10 +67,10 @@ func (r *Reconciler) createEvent(ctx context.Context, configuration *akriv0.Conf
 }
 
 // recordDevices enqueues an Event if the nodes of the Instance have changed.
-func (r *Reconciler) recordDevices(key instanceKey, result decision) {
+func (r *Reconciler) recordDevices(configuration types.NamespacedName, instance string, result decision) {
 	if len(result.added)+len(result.removed) > 0 {
-		r.deviceChanges.record(key, result.added, result.removed)
-		r.events.keys.AddAfter(key.Configuration, eventDelay)
+		r.deviceChanges.record(configuration, instance, result.added, result.removed)
+		r.events.keys.AddAfter(configuration, eventDelay)
 	}
 }
 
@@ -131,22 +131,21 @@ func newDeviceChanges() *deviceChanges {
 	return &deviceChanges{pending: map[types.NamespacedName]map[string]bool{}}
 }
 
-func (d *deviceChanges) record(key instanceKey, added, removed []string) {
+func (d *deviceChanges) record(configuration types.NamespacedName, instance string, added, removed []string) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if d.pending[key.Configuration] == nil {
-		d.pending[key.Configuration] = map[string]bool{}
+	if d.pending[configuration] == nil {
+		d.pending[configuration] = map[string]bool{}
 	}
 	for _, node := range removed {
-		d.set(key, node, false)
+		set(d.pending[configuration], instance+" on "+node, false)
 	}
 	for _, node := range added {
-		d.set(key, node, true)
+		set(d.pending[configuration], instance+" on "+node, true)
 	}
 }
 
-func (d *deviceChanges) set(key instanceKey, node string, came bool) {
-	pending, device := d.pending[key.Configuration], key.Name+" on "+node
+func set(pending map[string]bool, device string, came bool) {
 	previous, known := pending[device]
 	switch {
 	case known && previous != came:

@@ -44,22 +44,22 @@ func TestEventType(t *testing.T) {
 
 func TestDeviceChanges(t *testing.T) {
 	changes, cam := newDeviceChanges(), types.NamespacedName{Namespace: "ns", Name: "cam"}
-	one, two := instanceKey{cam, "cam-1"}, instanceKey{cam, "cam-2"}
-	changes.record(two, []string{"a"}, nil)
-	changes.record(one, []string{"b", "a"}, nil)
-	changes.record(one, nil, []string{"c"})
-	changes.record(instanceKey{types.NamespacedName{Namespace: "ns", Name: "other"}, "other-1"}, []string{"a"}, nil)
+	const one, two = "cam-1", "cam-2"
+	changes.record(cam, two, []string{"a"}, nil)
+	changes.record(cam, one, []string{"b", "a"}, nil)
+	changes.record(cam, one, nil, []string{"c"})
+	changes.record(types.NamespacedName{Namespace: "ns", Name: "other"}, "other-1", []string{"a"}, nil)
 	added, removed := changes.take(cam)
 	require.Equal(t, []string{"cam-1 on a", "cam-1 on b", "cam-2 on a"}, added)
 	require.Equal(t, []string{"cam-1 on c"}, removed)
 
-	changes.record(one, nil, []string{"a"})
-	changes.record(one, []string{"a"}, nil)
+	changes.record(cam, one, nil, []string{"a"})
+	changes.record(cam, one, []string{"a"}, nil)
 	added, removed = changes.take(cam)
 	require.Empty(t, append(added, removed...), "a device that flaps is no change")
 
 	for i := range 2 * maxPendingDevices {
-		changes.record(one, []string{fmt.Sprint(i)}, nil)
+		changes.record(cam, one, []string{fmt.Sprint(i)}, nil)
 	}
 	added, _ = changes.take(cam)
 	require.Len(t, added, maxPendingDevices)

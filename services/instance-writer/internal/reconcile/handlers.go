@@ -15,12 +15,11 @@ import (
 )
 
 func (r *Reconciler) onInstance(before, after *akriv0.Instance) {
-	instance := cmp.Or(after, before)
-	owner := cluster.Owner(instance)
-	r.instances.add(instanceKey{owner, instance.Name})
+	group := cluster.GroupOf(cmp.Or(after, before))
+	r.instances.add(group)
 	if before == nil || after == nil || !slices.Equal(before.Spec.Nodes, after.Spec.Nodes) ||
 		!slices.Equal(slots.MalformedMessages(before), slots.MalformedMessages(after)) {
-		r.enqueueStatus(owner)
+		r.enqueueStatus(group.Configuration)
 	}
 }
 
@@ -35,14 +34,14 @@ func (r *Reconciler) onConfiguration(before, after *akriv0.Configuration) {
 		return
 	}
 	r.enqueueStatus(key)
-	names := r.Reports.Instances(key)
+	groups := groupsOf(key, r.Reports.ShortNames(key))
 	for _, instance := range r.Cluster.InstancesOf(key) {
-		names = append(names, instance.Name)
+		groups = append(groups, cluster.GroupOf(instance))
 	}
 	if before != nil && (after == nil || after.UID != before.UID) {
 		r.Reports.Drop(key, before.UID)
 	}
-	r.enqueueInstances(key, names...)
+	r.enqueueInstances(groups...)
 }
 
 // recordReports records the nodes that have reported according to the status that another replica
@@ -105,11 +104,11 @@ func (r *Reconciler) enqueueStatusesWith(node string) {
 	}
 }
 
-// enqueueInstances enqueues Instances with new input.
-func (r *Reconciler) enqueueInstances(configuration types.NamespacedName, names ...string) {
-	for _, key := range instanceKeys(configuration, names) {
-		r.instanceBackoff.markNew(key)
-		r.instances.add(key)
+// enqueueInstances enqueues groups of Instances with new input.
+func (r *Reconciler) enqueueInstances(groups ...cluster.Group) {
+	for _, group := range groups {
+		r.instanceBackoff.markNew(group)
+		r.instances.add(group)
 	}
 }
 

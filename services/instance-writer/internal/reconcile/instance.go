@@ -10,6 +10,7 @@ import (
 
 	akriv0 "akri.sh/libs/apis/akri/v0"
 	"akri.sh/services/instance-writer/internal/batch"
+	"akri.sh/services/instance-writer/internal/cluster"
 	"akri.sh/services/instance-writer/internal/merge"
 	"akri.sh/services/instance-writer/internal/slots"
 )
@@ -20,89 +21,136 @@ const (
 	reasonNotPermitted = "NotPermitted"
 )
 
+// run is one reconciliation of a group.
+type run struct {
+	*Reconciler
+	group cluster.Group
+	// isNew means that the group has new input: its changes are no corrections.
+	isNew bool
+	// remaining is the time until a correction is allowed.
+	remaining time.Duration
+
+	corrected, rejected bool
+	requeueAfter        time.Duration
+}
+
 // decision is the outcome of one run of the edit of an Instance.
 type decision struct {
-	refusals []merge.Refusal
+	merge.Outcome
 	// correction means that the Instance differs from its desired state without new input.
 	correction bool
-	// remaining is the time until the correction is allowed.
-	remaining time.Duration
 	// added and removed are the nodes that the edit adds to the Instance and removes from it.
 	added, removed []string
 }
 
-// reconcileInstance writes one Instance if it differs from its desired state.
-func (r *Reconciler) reconcileInstance(ctx context.Context, key instanceKey) (requeueAfter time.Duration, err error) {
-	name := types.NamespacedName{Namespace: key.Configuration.Namespace, Name: key.Name}
-	input, err := r.input(ctx, key, name)
+// reconcileInstances writes the Instances of the group that differ from their desired state.
+func (r *Reconciler) reconcileInstances(ctx context.Context, group cluster.Group) (requeueAfter time.Duration, err error) {
+	// Before input is called, which then reads all that is marked as new.
+	isNew := r.instanceBackoff.takeNew(group)
+	input, err := r.input(ctx, group)
+	if err != nil {
+		if isNew {
+			r.instanceBackoff.markNew(group)
+		}
+		return 0, err
+	}
+	run := &run{Reconciler: r, group: group, isNew: isNew}
+	if !run.isNew {
+		run.remaining = r.instanceBackoff.remaining(group)
+	}
+	refusals, err := input.Reconcile(func(name string, exact bool, desired func(*akriv0.Instance) merge.Outcome) (merge.Outcome, error) {
+		return run.edit(ctx, name, exact, desired)
+	})
+	if run.isNew && (err != nil || run.rejected) {
+		r.instanceBackoff.markNew(group)
+	}
+	if run.corrected {
+		r.instanceBackoff.corrections.record(group)
+	}
 	if err != nil {
 		return 0, err
 	}
-	isNew := r.instanceBackoff.takeNew(key)
+	if r.Reports.SetRefusals(group.Configuration, group.ShortName, refusals) {
+		r.enqueueStatus(group.Configuration)
+	}
+	return run.requeueAfter, nil
+}
+
+// edit is the merge.Edit of the run. It refuses the devices of an Instance that the API server
+// rejects.
+func (r *run) edit(
+	ctx context.Context, name string, exact bool, desired func(current *akriv0.Instance) merge.Outcome,
+) (merge.Outcome, error) {
+	key := types.NamespacedName{Namespace: r.group.Configuration.Namespace, Name: name}
 	apply := func(current *akriv0.Instance) (*akriv0.Instance, decision, error) {
-		desired, result := r.decide(key, input, current, isNew)
-		return desired, result, nil
+		result := r.decide(current, desired)
+		return result.Instance, result, nil
 	}
-	_, result, err := batch.EditWithValue(ctx, r.Writer, name, false, apply)
-	if err != nil && isNew {
-		r.instanceBackoff.markNew(key)
-	}
-	if err == nil && result.correction && result.remaining == 0 {
-		r.instanceBackoff.corrections.record(key)
-	}
-	r.recordDevices(key, result)
-	refusals, requeueAfter := result.refusals, result.remaining
+	_, result, err := batch.EditWithValue(ctx, r.Writer, key, exact, apply)
 	switch {
 	case apierrors.IsInvalid(err), apierrors.IsRequestEntityTooLargeError(err), apierrors.IsBadRequest(err):
-		refusals = refuseAll(input.Seen, akriv0.ReasonInvalidDevice, err)
+		return r.reject(key, desired, akriv0.ReasonInvalidDevice, err), nil
 	case apierrors.IsForbidden(err):
 		// A quota or a terminating namespace: reports must not wait until a user resolves it.
-		refusals, requeueAfter = refuseAll(input.Seen, reasonNotPermitted, err), forbiddenRetry
+		r.requeueAfter = forbiddenRetry
+		return r.reject(key, desired, reasonNotPermitted, err), nil
 	case err != nil:
-		return 0, err
+		return merge.Outcome{}, err
 	}
-	if r.Reports.SetRefusals(key.Configuration, key.Name, refusals) {
-		r.enqueueStatus(key.Configuration)
+	if result.correction && r.remaining > 0 {
+		r.requeueAfter = r.remaining
 	}
-	return requeueAfter, nil
+	r.corrected = r.corrected || result.correction && r.remaining == 0
+	r.recordDevices(r.group.Configuration, name, result)
+	return result.Outcome, nil
 }
 
 // decide returns the desired Instance, or the current one if a correction is not allowed yet.
-func (r *Reconciler) decide(key instanceKey, input merge.Input, current *akriv0.Instance, isNew bool) (*akriv0.Instance, decision) {
-	var outcome merge.Outcome
-	if current != nil || input.Configuration != nil {
-		input.Current = current
-		outcome = merge.Desired(input)
+func (r *run) decide(current *akriv0.Instance, desired func(*akriv0.Instance) merge.Outcome) decision {
+	result := decision{Outcome: desired(current)}
+	result.correction = !r.isNew && !equality.Semantic.DeepEqual(current, result.Instance)
+	if result.correction && r.remaining > 0 {
+		result.Instance = current
 	}
-	result := decision{
-		refusals:   outcome.Refusals,
-		correction: !isNew && !equality.Semantic.DeepEqual(current, outcome.Instance),
-	}
-	if result.correction {
-		result.remaining = r.instanceBackoff.remaining(key)
-	}
-	if result.remaining > 0 {
-		return current, result
-	}
-	result.added, result.removed = changedNodes(current, outcome.Instance)
-	return outcome.Instance, result
+	result.added, result.removed = changedNodes(current, result.Instance)
+	return result
 }
 
-// input collects the input of the merge except the current Instance.
-func (r *Reconciler) input(ctx context.Context, key instanceKey, name types.NamespacedName) (merge.Input, error) {
-	configuration, err := r.Cluster.Configuration(ctx, key.Configuration)
-	if err != nil {
-		return merge.Input{}, err
+// reject refuses the devices of the Instance. The other devices of the group are not affected.
+func (r *run) reject(key types.NamespacedName, desired func(*akriv0.Instance) merge.Outcome, reason string, err error) merge.Outcome {
+	r.rejected = true
+	current := r.Cluster.Cached(key)
+	outcome := desired(current)
+	outcome.Instance = current
+	for _, device := range outcome.Accepted {
+		outcome.Refusals = append(outcome.Refusals, merge.Refusal{Device: device, Reason: reason, Message: err.Error()})
 	}
-	input := merge.Input{Name: key.Name, Configuration: configuration, Unavailable: map[string]bool{}, NotReady: map[string]bool{}}
+	return outcome
+}
+
+// input collects the input of the merge.
+func (r *Reconciler) input(ctx context.Context, group cluster.Group) (merge.Group, error) {
+	configuration, err := r.Cluster.Configuration(ctx, group.Configuration)
+	if err != nil {
+		return merge.Group{}, err
+	}
+	input := merge.Group{
+		Input: merge.Input{
+			Name: group.ShortName, Configuration: configuration, Unavailable: map[string]bool{}, NotReady: map[string]bool{},
+		},
+		Instances: r.Cluster.InstancesIn(group),
+	}
 	if configuration == nil {
 		return input, nil
 	}
-	input.Seen, input.Absent = r.Reports.Devices(key.Configuration, configuration.UID, key.Name)
+	input.Seen = r.Reports.Devices(group.Configuration, configuration.UID, group.ShortName)
+	input.Absent = func(node string) bool {
+		return r.Reports.Absent(group.Configuration, configuration.UID, group.ShortName, node)
+	}
 	var nodes []string
-	if current := r.Cluster.Cached(name); current != nil {
-		nodes = append(nodes, current.Spec.Nodes...)
-		nodes = append(nodes, slots.Holders(current)...)
+	for _, instance := range input.Instances {
+		nodes = append(nodes, instance.Spec.Nodes...)
+		nodes = append(nodes, slots.Holders(instance)...)
 	}
 	for _, device := range input.Seen {
 		nodes = append(nodes, device.Node)
@@ -110,18 +158,9 @@ func (r *Reconciler) input(ctx context.Context, key instanceKey, name types.Name
 	for _, node := range nodes {
 		unavailable, remaining, err := r.Cluster.NodeUnavailable(ctx, node, r.Grace)
 		if err != nil {
-			return merge.Input{}, err
+			return merge.Group{}, err
 		}
 		input.Unavailable[node], input.NotReady[node] = unavailable, remaining > 0
 	}
 	return input, nil
-}
-
-// refuseAll refuses devices whose Instance the API server has rejected.
-func refuseAll(devices []merge.Device, reason string, err error) []merge.Refusal {
-	var refusals []merge.Refusal
-	for _, device := range devices {
-		refusals = append(refusals, merge.Refusal{Device: device, Reason: reason, Message: err.Error()})
-	}
-	return refusals
 }

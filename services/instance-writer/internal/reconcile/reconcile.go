@@ -17,21 +17,15 @@ import (
 	"akri.sh/services/instance-writer/internal/cluster"
 	"akri.sh/services/instance-writer/internal/reporting"
 	"akri.sh/services/instance-writer/internal/reports"
-	"akri.sh/services/instance-writer/internal/slots"
 )
 
 const (
 	instanceWorkers = 16
 	statusWorkers   = 4
-	// statusInterval is the minimum time between two writes of the status of one Configuration.
+	// statusInterval is the minimum time between two writes of the status of one Configuration, for
+	// each hundred nodes.
 	statusInterval = time.Second
 )
-
-// instanceKey identifies an Instance, which may not exist yet.
-type instanceKey struct {
-	Configuration types.NamespacedName
-	Name          string
-}
 
 // Options of a Reconciler.
 type Options struct {
@@ -50,12 +44,13 @@ type Options struct {
 type Reconciler struct {
 	Options
 
-	instances *queue[instanceKey]
+	// instances has groups, which may have no Instance yet.
+	instances *queue[cluster.Group]
 	statuses  *queue[types.NamespacedName]
 	nodes     *queue[string]
 	events    *queue[types.NamespacedName]
 
-	instanceBackoff *backoff[instanceKey]
+	instanceBackoff *backoff[cluster.Group]
 	statusBackoff   *backoff[types.NamespacedName]
 	statusWrites    *rateLimit[types.NamespacedName]
 	conditionEvents *rateLimit[types.NamespacedName]
@@ -71,19 +66,19 @@ type Reconciler struct {
 func New(options Options) *Reconciler {
 	r := &Reconciler{
 		Options:         options,
-		instanceBackoff: newBackoff[instanceKey](),
+		instanceBackoff: newBackoff[cluster.Group](),
 		statusBackoff:   newBackoff[types.NamespacedName](),
 		statusWrites:    newRateLimit[types.NamespacedName](statusInterval, 1),
 		conditionEvents: newRateLimit[types.NamespacedName](eventInterval, eventBurst),
 		deviceEvents:    newRateLimit[types.NamespacedName](eventInterval, eventBurst),
 		deviceChanges:   newDeviceChanges(),
 	}
-	r.instances = newQueue("instance", options.Log, r.reconcileInstance)
+	r.instances = newQueue("instance", options.Log, r.reconcileInstances)
 	r.statuses = newQueue("status", options.Log, r.reconcileStatus)
 	r.nodes = newQueue("node", options.Log, r.reconcileNode)
 	r.events = newQueue("event", options.Log, r.reconcileEvents)
 	r.reporting = reporting.New(reporting.Options{
-		Grace: options.ReportGrace, Share: options.Cluster.ShareValue, Connected: options.Reports.Nodes, Nodes: r.nodeNames,
+		Grace: options.ReportGrace, Share: options.Cluster.ShareValue, Connected: options.Reports.Nodes, Failing: r.failing, Nodes: r.nodeNames,
 		Observed: r.onReporting, Log: options.Log,
 	})
 	options.Cluster.OnInstance(r.onInstance)
@@ -113,29 +108,30 @@ func (r *Reconciler) Report(
 		return Waiter{}, false
 	}
 	r.reporting.Reported(node)
-	for _, instance := range r.Cluster.InstancesOf(configuration) {
-		if _, seen := report.Devices[instance.Name]; !seen && concerns(instance, node) {
-			names = append(names, instance.Name)
+	for _, instance := range r.instancesWith(node) {
+		if cluster.Owner(instance) == configuration {
+			names = append(names, akriv0.ShortInstanceName(instance.Name))
 		}
 	}
 	slices.Sort(names)
 	r.enqueueStatus(configuration)
-	keys := instanceKeys(configuration, slices.Compact(names))
-	r.instanceBackoff.markNew(keys...)
-	return r.instances.addAndWait(keys), true
+	groups := groupsOf(configuration, slices.Compact(names))
+	r.instanceBackoff.markNew(groups...)
+	return r.instances.addAndWait(groups), true
 }
 
-func instanceKeys(configuration types.NamespacedName, names []string) []instanceKey {
-	keys := make([]instanceKey, 0, len(names))
-	for _, name := range names {
-		keys = append(keys, instanceKey{configuration, name})
+func groupsOf(configuration types.NamespacedName, shortNames []string) []cluster.Group {
+	groups := make([]cluster.Group, 0, len(shortNames))
+	for _, name := range shortNames {
+		groups = append(groups, cluster.Group{Configuration: configuration, ShortName: name})
 	}
-	return keys
+	return groups
 }
 
-// concerns reports whether the Instance lists the node or the node holds one of its slots.
-func concerns(instance *akriv0.Instance, node string) bool {
-	return slices.Contains(instance.Spec.Nodes, node) || slices.Contains(slots.Holders(instance), node)
+// instancesWith returns the Instances that list the node or of which it holds a slot, with
+// duplicates.
+func (r *Reconciler) instancesWith(node string) []*akriv0.Instance {
+	return append(r.Cluster.InstancesOn(node), r.Cluster.InstancesHeldBy(node)...)
 }
 
 // reconcileNode enqueues all Instances of the node now and when its grace period ends.
@@ -144,11 +140,11 @@ func (r *Reconciler) reconcileNode(ctx context.Context, name string) (time.Durat
 	if err != nil {
 		return 0, err
 	}
-	for _, instance := range append(r.Cluster.InstancesOn(name), r.Cluster.InstancesHeldBy(name)...) {
-		r.enqueueInstances(cluster.Owner(instance), instance.Name)
+	for _, instance := range r.instancesWith(name) {
+		r.enqueueInstances(cluster.GroupOf(instance))
 	}
-	for configuration, names := range r.Reports.InstancesOn(name) {
-		r.enqueueInstances(configuration, names...)
+	for configuration, names := range r.Reports.ShortNamesOn(name) {
+		r.enqueueInstances(groupsOf(configuration, names)...)
 	}
 	return remaining, nil
 }

@@ -6,7 +6,9 @@ import (
 	"time"
 
 	"k8s.io/apimachinery/pkg/api/equality"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/sets"
 
 	akriv0 "akri.sh/libs/apis/akri/v0"
 	"akri.sh/services/instance-writer/internal/cluster"
@@ -30,11 +32,21 @@ func (r *Reconciler) writeStatus(ctx context.Context, key types.NamespacedName, 
 	if err != nil || configuration == nil || configuration.DeletionTimestamp != nil {
 		return 0, err
 	}
+	interval := r.statusInterval()
+	remaining := r.statusWrites.remaining(key)
+	if interval > statusInterval && remaining > 0 {
+		return remaining, nil // computing the status of many nodes takes time, too
+	}
 	desired, err := r.desiredStatus(ctx, configuration)
-	if err != nil || equality.Semantic.DeepEqual(configuration.Status, desired) {
+	if err != nil {
 		return 0, err
 	}
-	remaining := r.statusWrites.remaining(key)
+	if equality.Semantic.DeepEqual(configuration.Status, desired) {
+		if interval > statusInterval {
+			r.statusWrites.record(key)
+		}
+		return 0, nil
+	}
 	if !isNew {
 		remaining = max(remaining, r.statusBackoff.remaining(key))
 	}
@@ -46,12 +58,17 @@ func (r *Reconciler) writeStatus(ctx context.Context, key types.NamespacedName, 
 	if err := r.Cluster.UpdateStatus(ctx, updated); err != nil {
 		return 0, err
 	}
-	r.statusWrites.record(key)
+	r.statusWrites.recordFor(key, interval)
 	if !isNew {
 		r.statusBackoff.corrections.record(key)
 	}
 	r.createConditionEvents(ctx, configuration, desired.Conditions)
 	return 0, nil
+}
+
+// statusInterval returns the minimum time between two writes of the status of one Configuration.
+func (r *Reconciler) statusInterval() time.Duration {
+	return statusInterval * time.Duration(max(1, len(r.Cluster.Nodes())/100))
 }
 
 func (r *Reconciler) desiredStatus(ctx context.Context, configuration *akriv0.Configuration) (akriv0.ConfigurationStatus, error) {
@@ -60,6 +77,10 @@ func (r *Reconciler) desiredStatus(ctx context.Context, configuration *akriv0.Co
 	input := status.Input{
 		Configuration: configuration, Instances: len(instances), MalformedSlots: malformedSlots(instances),
 		Nodes: r.Cluster.Nodes(), NotReporting: r.reporting.NotReporting(), DevicesOn: r.devicesOn(key), Now: time.Now(),
+		Unlisted: status.Unlisted{
+			Reporting: r.reporting.Reporting, Settled: r.reporting.Settled(), WithDevices: withDevices(instances),
+			Works: status.AllWorks &^ status.Works(r.reporting.FailingElsewhere(string(configuration.UID))),
+		},
 	}
 	for node, report := range r.Reports.ByNode(key, configuration.UID) {
 		input.Reports = append(input.Reports, statusReport(node, report))
@@ -84,6 +105,30 @@ func (r *Reconciler) devicesOn(configuration types.NamespacedName) func(node str
 		}
 		return count
 	}
+}
+
+// withDevices returns the number of nodes that the Instances list.
+func withDevices(instances []*akriv0.Instance) int {
+	nodes := sets.New[string]()
+	for _, instance := range instances {
+		nodes.Insert(instance.Spec.Nodes...)
+	}
+	return nodes.Len()
+}
+
+// failing returns what works on no node with a stream to this replica, by uid of the Configuration.
+func (r *Reconciler) failing() map[string]uint8 {
+	failing := map[string]uint8{}
+	for _, configuration := range r.Cluster.Configurations() {
+		var works status.Works
+		for node, report := range r.Reports.ByNode(cluster.Key(configuration), configuration.UID) {
+			works |= status.WorksOn(statusReport(node, report).NodeStatus)
+		}
+		if works != status.AllWorks {
+			failing[string(configuration.UID)] = uint8(status.AllWorks &^ works)
+		}
+	}
+	return failing
 }
 
 // malformedSlots returns the messages in a fixed order, so that replicas compute the same status.
@@ -124,8 +169,12 @@ func statusReport(node string, report reports.WithRefusals) status.Report {
 	for _, sameName := range report.Devices {
 		devices += len(sameName)
 	}
+	entry := status.Node(node, devices, report.Handlers, problems)
+	if len(problems) > 0 {
+		entry.ProblemsSince = &metav1.Time{Time: report.ProblemsSince.Truncate(time.Second)}
+	}
 	return status.Report{
-		NodeStatus: status.Node(node, devices, report.Handlers, problems),
+		NodeStatus: entry,
 		Complete:   report.Complete, Answered: report.Answered, Generation: report.Generation,
 	}
 }

@@ -1,12 +1,15 @@
 // Package reporting observes which nodes have a report stream to any replica. The replicas publish
-// the nodes of their streams to each other.
+// the nodes of their streams to each other, and which Configurations do not work on any of them.
 package reporting
 
 import (
 	"context"
 	"crypto/rand"
+	"fmt"
 	"maps"
+	"math"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -25,10 +28,13 @@ type Options struct {
 	Share func(ctx context.Context, replica, value string, deleted []string) (map[string]string, error)
 	// Connected returns the nodes with a stream to this replica.
 	Connected func() []string
+	// Failing returns a bit for each thing that works on no node of Connected, by uid of the
+	// Configuration. It lacks Configurations without such a bit.
+	Failing func() map[string]uint8
 	// Nodes returns the nodes that exist.
 	Nodes func() []string
-	// Observed is called after each observation. changed means that the result of NotReporting is
-	// another one.
+	// Observed is called after each observation. changed means that the result of another method
+	// has changed.
 	Observed func(changed bool)
 	Log      *zap.Logger
 }
@@ -45,9 +51,15 @@ type Observer struct {
 	absent map[string]time.Time
 	// notReporting are the nodes that have been absent for the grace period.
 	notReporting map[string]time.Time
+	// reporting are the nodes that have had a stream within the grace period.
+	reporting sets.Set[string]
+	// elsewhere has what fails on the nodes of each other replica.
+	elsewhere []map[string]uint8
+	settled   bool
 
 	// The goroutine of Run owns the fields below.
 	others   map[string]publication
+	started  time.Time
 	observed time.Time // the last observation
 	failing  bool
 }
@@ -56,14 +68,43 @@ type Observer struct {
 type publication struct {
 	value string
 	// since is when this replica first saw the value.
-	since time.Time
+	since   time.Time
+	nodes   []string
+	failing map[string]uint8
+}
+
+// encode returns for example "2026-11-22T10:00:00Z node-a node-b 0d3e…=3". No name of a node
+// contains the separator, so that earlier versions ignore what fails.
+func encode(now time.Time, nodes []string, failing map[string]uint8) string {
+	fields := append([]string{now.UTC().Format(time.RFC3339Nano)}, slices.Sorted(slices.Values(nodes))...)
+	for _, uid := range slices.Sorted(maps.Keys(failing)) {
+		fields = append(fields, fmt.Sprintf("%s=%x", uid, failing[uid]))
+	}
+	return strings.Join(fields, " ")
+}
+
+func decode(value string, now time.Time) publication {
+	p := publication{value: value, since: now, failing: map[string]uint8{}}
+	_, fields, _ := strings.Cut(value, " ")
+	for field := range strings.FieldsSeq(fields) {
+		uid, bits, ok := strings.Cut(field, "=")
+		if !ok {
+			p.nodes = append(p.nodes, field)
+			continue
+		}
+		if parsed, err := strconv.ParseUint(bits, 16, 8); err == nil {
+			p.failing[uid] = uint8(parsed)
+		}
+	}
+	return p
 }
 
 // New returns an Observer. It starts nothing.
 func New(options Options) *Observer {
 	return &Observer{
 		Options: options, replica: rand.Text(),
-		absent: map[string]time.Time{}, notReporting: map[string]time.Time{}, others: map[string]publication{},
+		absent: map[string]time.Time{}, notReporting: map[string]time.Time{}, reporting: sets.New[string](),
+		others: map[string]publication{}, settled: options.Grace <= 0,
 	}
 }
 
@@ -72,6 +113,7 @@ func (o *Observer) Run(ctx context.Context) {
 	if o.Grace <= 0 {
 		return
 	}
+	o.started = time.Now()
 	ticker := time.NewTicker(o.interval())
 	defer ticker.Stop()
 	for {
@@ -97,19 +139,45 @@ func (o *Observer) NotReporting() map[string]time.Time {
 	return maps.Clone(o.notReporting)
 }
 
+// Reporting returns whether the node has had a stream to any replica within the grace period.
+func (o *Observer) Reporting(node string) bool {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.reporting.Has(node)
+}
+
+// FailingElsewhere returns what works on no node of any other replica.
+func (o *Observer) FailingElsewhere(uid string) uint8 {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	failing := uint8(math.MaxUint8)
+	for _, replica := range o.elsewhere {
+		failing &= replica[uid]
+	}
+	return failing
+}
+
+// Settled returns whether this replica has observed for the grace period. Before, it does not know
+// all nodes of other replicas, nor those that have lost their stream to one.
+func (o *Observer) Settled() bool {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.settled
+}
+
 // Reported records that a node has reported to any replica.
 func (o *Observer) Reported(node string) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	delete(o.absent, node)
 	delete(o.notReporting, node)
+	o.reporting.Insert(node)
 }
 
 // observe publishes the nodes of this replica and reads those of the others.
 func (o *Observer) observe(ctx context.Context) {
 	connected := o.Connected()
-	slices.Sort(connected)
-	value := time.Now().UTC().Format(time.RFC3339Nano) + " " + strings.Join(connected, " ")
+	value := encode(time.Now(), connected, o.Failing())
 	// The values of other replicas are as old as the last observation.
 	values, err := o.Share(ctx, o.replica, value, o.expired(o.observed))
 	if err != nil {
@@ -117,12 +185,25 @@ func (o *Observer) observe(ctx context.Context) {
 			o.Log.Warn("observing which nodes report failed", zap.Error(err), zap.Duration("retry_in", o.interval()))
 		}
 		o.failing = true
+		o.Observed(o.settle(time.Now()))
 		return
 	}
 	o.failing = false
 	now := time.Now()
 	o.update(values, now)
-	o.Observed(o.record(o.present(connected, now), now))
+	settled := o.settle(now)
+	o.Observed(o.record(o.present(connected, now), now) || settled)
+}
+
+// settle reports whether the Observer is settled now and was not before.
+func (o *Observer) settle(now time.Time) bool {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.settled || now.Sub(o.started) < o.Grace {
+		return false
+	}
+	o.settled = true
+	return true
 }
 
 // update records the values of the other replicas.
@@ -130,7 +211,7 @@ func (o *Observer) update(values map[string]string, now time.Time) {
 	maps.DeleteFunc(o.others, func(replica string, _ publication) bool { _, exists := values[replica]; return !exists })
 	for replica, value := range values {
 		if replica != o.replica && o.others[replica].value != value {
-			o.others[replica] = publication{value, now}
+			o.others[replica] = decode(value, now)
 		}
 	}
 }
@@ -152,15 +233,15 @@ func (o *Observer) present(connected []string, now time.Time) sets.Set[string] {
 	expired := o.expired(now)
 	for replica, publication := range o.others {
 		if !slices.Contains(expired, replica) {
-			_, nodes, _ := strings.Cut(publication.value, " ")
-			present.Insert(strings.Fields(nodes)...)
+			present.Insert(publication.nodes...)
 		}
 	}
 	return present
 }
 
-// record updates which nodes are absent and reports whether other nodes than before do not report.
+// record updates what the methods return and reports whether that has changed.
 func (o *Observer) record(present sets.Set[string], now time.Time) (changed bool) {
+	elsewhere := o.failingElsewhere()
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	known := o.absent
@@ -169,7 +250,7 @@ func (o *Observer) record(present sets.Set[string], now time.Time) (changed bool
 	}
 	o.observed = now
 	o.absent = map[string]time.Time{}
-	notReporting := map[string]time.Time{}
+	notReporting, reporting := map[string]time.Time{}, present
 	for _, node := range o.Nodes() {
 		if present.Has(node) {
 			continue
@@ -179,11 +260,27 @@ func (o *Observer) record(present sets.Set[string], now time.Time) (changed bool
 			since = now
 		}
 		o.absent[node] = since
-		if now.Sub(since) >= o.Grace {
+		switch {
+		case now.Sub(since) >= o.Grace:
 			notReporting[node] = since
+		case o.reporting.Has(node):
+			reporting.Insert(node)
 		}
 	}
-	changed = !maps.Equal(notReporting, o.notReporting)
-	o.notReporting = notReporting
+	changed = !maps.Equal(notReporting, o.notReporting) || !reporting.Equal(o.reporting) ||
+		!slices.EqualFunc(elsewhere, o.elsewhere, maps.Equal[map[string]uint8, map[string]uint8])
+	o.notReporting, o.reporting, o.elsewhere = notReporting, reporting, elsewhere
 	return changed
+}
+
+// failingElsewhere returns what fails on the nodes of each other replica that has nodes.
+func (o *Observer) failingElsewhere() []map[string]uint8 {
+	var elsewhere []map[string]uint8
+	expired := o.expired(time.Now())
+	for _, replica := range slices.Sorted(maps.Keys(o.others)) {
+		if p := o.others[replica]; len(p.nodes) > 0 && !slices.Contains(expired, replica) {
+			elsewhere = append(elsewhere, p.failing)
+		}
+	}
+	return elsewhere
 }

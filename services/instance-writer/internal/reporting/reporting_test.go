@@ -57,7 +57,9 @@ type replica struct {
 
 	mu        sync.Mutex
 	connected []string
-	changes   int
+	failing   map[string]uint8
+	known     map[string]time.Time
+	changes   int // of NotReporting
 }
 
 func start(t *testing.T, lease *lease, connected ...string) *replica {
@@ -70,11 +72,17 @@ func start(t *testing.T, lease *lease, connected ...string) *replica {
 			defer r.mu.Unlock()
 			return slices.Clone(r.connected)
 		},
+		Failing: func() map[string]uint8 {
+			r.mu.Lock()
+			defer r.mu.Unlock()
+			return r.failing
+		},
 		Nodes: func() []string { return []string{"a", "b"} },
 		Observed: func(changed bool) {
 			r.mu.Lock()
 			defer r.mu.Unlock()
-			if changed {
+			if known := r.NotReporting(); changed && !maps.Equal(known, r.known) {
+				r.known = known
 				r.changes++
 			}
 		},
@@ -90,6 +98,12 @@ func (r *replica) connect(nodes ...string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.connected = nodes
+}
+
+func (r *replica) fail(failing map[string]uint8) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.failing = failing
 }
 
 // pass waits until the synthetic time has passed and all goroutines have handled it.
@@ -182,5 +196,66 @@ func TestLeaseUnreachable(t *testing.T) {
 		second.connect("b")
 		pass(time.Hour)
 		require.Zero(t, first.changes+second.changes)
+	})
+}
+
+// A node that moves to another replica reports all the time, even if no publication has it.
+func TestNodeMoves(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		board := &lease{values: map[string]string{}}
+		first, second := start(t, board, "a"), start(t, board)
+		defer first.stop()
+		defer second.stop()
+		pass(grace)
+		for _, replica := range []*replica{first, second} {
+			require.True(t, replica.Settled())
+			require.True(t, replica.Reporting("a"))
+			require.False(t, replica.Reporting("b"))
+		}
+		first.connect()
+		pass(grace - time.Second)
+		require.True(t, first.Reporting("a"))
+		second.connect("a")
+		pass(time.Hour)
+		require.True(t, first.Reporting("a"))
+		second.connect()
+		pass(2 * grace)
+		require.False(t, first.Reporting("a"))
+	})
+}
+
+// A replica without nodes does not count.
+func TestFailingElsewhere(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		board := &lease{values: map[string]string{"earlier": "2026-01-01T00:00:00Z"}}
+		first, second, third := start(t, board, "a"), start(t, board, "b"), start(t, board)
+		defer first.stop()
+		defer third.stop()
+		require.EqualValues(t, 255, first.FailingElsewhere("uid"), "before the first observation")
+		second.fail(map[string]uint8{"uid": 3})
+		pass(grace)
+		require.EqualValues(t, 3, first.FailingElsewhere("uid"))
+		require.Zero(t, first.FailingElsewhere("other"))
+		require.Zero(t, second.FailingElsewhere("uid"))
+		require.Zero(t, third.FailingElsewhere("uid"), "it fails on the nodes of one of two replicas")
+		first.fail(map[string]uint8{"uid": 6})
+		pass(grace)
+		require.EqualValues(t, 2, third.FailingElsewhere("uid"))
+		second.stop()
+		pass(grace)
+		require.EqualValues(t, 6, third.FailingElsewhere("uid"))
+		require.EqualValues(t, 255, first.FailingElsewhere("uid"))
+	})
+}
+
+// Without the Lease, a replica settles with the nodes of its own.
+func TestSettlesWithoutLease(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := start(t, &lease{unreachable: true}, "a")
+		defer r.stop()
+		pass(grace - time.Second)
+		require.False(t, r.Settled())
+		pass(2 * time.Second)
+		require.True(t, r.Settled())
 	})
 }

@@ -7,8 +7,10 @@ import (
 	"maps"
 	"slices"
 	"sync"
+	"time"
 
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/sets"
 
 	akriv0 "akri.sh/libs/apis/akri/v0"
 	"akri.sh/services/instance-writer/internal/merge"
@@ -25,10 +27,13 @@ type Report struct {
 	Complete bool
 	// Answered means that the status of the Configuration follows the report.
 	Answered bool
-	// Devices by name of the Instance. A name has several devices only if their digests collide.
+	// Devices by short name of their Instance. A name has several devices only if their digests
+	// collide.
 	Devices  map[string][]merge.Device
 	Handlers []akriv0.HandlerStatus
 	Problems []akriv0.Problem
+	// ProblemsSince is when the first report with these problems came. Put sets it.
+	ProblemsSince time.Time
 }
 
 // WithRefusals is a report and the devices in it that were refused.
@@ -44,10 +49,19 @@ type Stream struct{ node string }
 type Store struct {
 	mu    sync.Mutex
 	nodes map[string]*nodeReports
+	// names has the nodes whose reports have a device with a short name.
+	names map[nameKey]sets.Set[string]
+	// refused are the short names with refusals.
+	refused sets.Set[nameKey]
+}
+
+type nameKey struct {
+	configuration types.NamespacedName
+	shortName     string
 }
 
 // nodeReports holds the reports of one node and their refusals by Configuration. Refusals are
-// grouped by name of the Instance.
+// grouped by short name.
 type nodeReports struct {
 	stream   *Stream
 	reports  map[types.NamespacedName]*Report
@@ -55,12 +69,15 @@ type nodeReports struct {
 }
 
 // New returns an empty Store.
-func New() *Store { return &Store{nodes: map[string]*nodeReports{}} }
+func New() *Store {
+	return &Store{nodes: map[string]*nodeReports{}, names: map[nameKey]sets.Set[string]{}, refused: sets.New[nameKey]()}
+}
 
 // Open starts a stream of the node and drops the reports of its previous stream.
 func (s *Store) Open(node string) *Stream {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	s.remove(node)
 	stream := &Stream{node: node}
 	s.nodes[node] = &nodeReports{
 		stream:   stream,
@@ -75,13 +92,43 @@ func (s *Store) Close(stream *Stream) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.current(stream) != nil {
-		delete(s.nodes, stream.node)
+		s.remove(stream.node)
 	}
 }
 
-// Put stores a report and returns the names of the Instances in it and in the previous report, with
+func (s *Store) remove(node string) {
+	if reports := s.nodes[node]; reports != nil {
+		for configuration, report := range reports.reports {
+			s.index(node, configuration, report, nil)
+		}
+		delete(s.nodes, node)
+	}
+}
+
+// index updates names for a report that replaces the previous one. Both may be nil.
+func (s *Store) index(node string, configuration types.NamespacedName, previous, report *Report) {
+	if previous != nil {
+		for name := range previous.Devices {
+			key := nameKey{configuration, name}
+			if s.names[key].Delete(node); len(s.names[key]) == 0 {
+				delete(s.names, key)
+			}
+		}
+	}
+	if report != nil {
+		for name := range report.Devices {
+			key := nameKey{configuration, name}
+			if s.names[key] == nil {
+				s.names[key] = sets.New[string]()
+			}
+			s.names[key].Insert(node)
+		}
+	}
+}
+
+// Put stores a report and returns the short names in it and in the previous report, with
 // duplicates. It returns false if the node has a newer stream.
-func (s *Store) Put(stream *Stream, configuration types.NamespacedName, report *Report) (instances []string, ok bool) {
+func (s *Store) Put(stream *Stream, configuration types.NamespacedName, report *Report) (names []string, ok bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	node := s.current(stream)
@@ -92,10 +139,15 @@ func (s *Store) Put(stream *Stream, configuration types.NamespacedName, report *
 	if previous != nil && previous.Sequence > report.Sequence {
 		return nil, true
 	}
-	names := slices.Collect(maps.Keys(report.Devices))
+	names = slices.Collect(maps.Keys(report.Devices))
 	if previous != nil {
 		names = slices.AppendSeq(names, maps.Keys(previous.Devices))
 	}
+	report.ProblemsSince = time.Now()
+	if previous != nil && slices.Equal(previous.Problems, report.Problems) {
+		report.ProblemsSince = previous.ProblemsSince
+	}
+	s.index(stream.node, configuration, previous, report)
 	node.reports[configuration] = report
 	return names, true
 }
@@ -104,8 +156,9 @@ func (s *Store) Put(stream *Stream, configuration types.NamespacedName, report *
 func (s *Store) Drop(configuration types.NamespacedName, uid types.UID) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for _, node := range s.nodes {
+	for name, node := range s.nodes {
 		if report := node.reports[configuration]; report != nil && report.UID == uid {
+			s.index(name, configuration, report, nil)
 			delete(node.reports, configuration)
 			delete(node.refusals, configuration)
 		}
@@ -127,57 +180,70 @@ func (s *Store) current(stream *Stream) *nodeReports {
 	return nil
 }
 
-// Devices returns the devices with the name of the Instance in the reports on the Configuration,
-// and the nodes whose complete report has none.
-func (s *Store) Devices(
-	configuration types.NamespacedName, uid types.UID, instance string,
-) (seen []merge.Device, absent []string) {
+// Devices returns the devices with the short name in the reports on the Configuration.
+func (s *Store) Devices(configuration types.NamespacedName, uid types.UID, shortName string) []merge.Device {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for name, node := range s.nodes {
-		report := node.reports[configuration]
-		switch {
-		case report == nil || report.UID != uid:
-		case len(report.Devices[instance]) > 0:
-			seen = append(seen, report.Devices[instance]...)
-		case report.Complete:
-			absent = append(absent, name)
+	var devices []merge.Device
+	for node := range s.names[nameKey{configuration, shortName}] {
+		if report := s.nodes[node].reports[configuration]; report.UID == uid {
+			devices = append(devices, report.Devices[shortName]...)
 		}
 	}
-	return seen, absent
+	return devices
 }
 
-// SetRefusals replaces the refusals of an Instance's devices and reports whether they changed.
-func (s *Store) SetRefusals(configuration types.NamespacedName, instance string, refusals []merge.Refusal) (changed bool) {
+// Absent returns whether the complete report of the node has no device with the short name.
+func (s *Store) Absent(configuration types.NamespacedName, uid types.UID, shortName, node string) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	reports := s.nodes[node]
+	if reports == nil {
+		return false
+	}
+	report := reports.reports[configuration]
+	return report != nil && report.UID == uid && report.Complete && len(report.Devices[shortName]) == 0
+}
+
+// SetRefusals replaces the refusals of the devices with the short name and reports whether they
+// changed.
+func (s *Store) SetRefusals(configuration types.NamespacedName, shortName string, refusals []merge.Refusal) (changed bool) {
 	byNode := map[string][]merge.Refusal{}
 	for _, refusal := range refusals {
 		byNode[refusal.Node] = append(byNode[refusal.Node], refusal)
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	key := nameKey{configuration, shortName}
+	if len(refusals) == 0 && !s.refused.Has(key) {
+		return false
+	}
+	if s.refused.Insert(key); len(refusals) == 0 {
+		s.refused.Delete(key)
+	}
 	for name, node := range s.nodes {
-		changed = node.setRefusals(configuration, instance, byNode[name]) || changed
+		changed = node.setRefusals(configuration, shortName, byNode[name]) || changed
 	}
 	return changed
 }
 
-func (n *nodeReports) setRefusals(configuration types.NamespacedName, instance string, refusals []merge.Refusal) (changed bool) {
+func (n *nodeReports) setRefusals(configuration types.NamespacedName, shortName string, refusals []merge.Refusal) (changed bool) {
 	equal := func(a, b merge.Refusal) bool { return a.ID == b.ID && a.Message == b.Message }
-	if slices.EqualFunc(n.refusals[configuration][instance], refusals, equal) || n.reports[configuration] == nil {
+	if slices.EqualFunc(n.refusals[configuration][shortName], refusals, equal) || n.reports[configuration] == nil {
 		return false
 	}
 	if len(refusals) == 0 {
-		delete(n.refusals[configuration], instance)
+		delete(n.refusals[configuration], shortName)
 		return true
 	}
 	if n.refusals[configuration] == nil {
 		n.refusals[configuration] = map[string][]merge.Refusal{}
 	}
-	n.refusals[configuration][instance] = refusals
+	n.refusals[configuration][shortName] = refusals
 	return true
 }
 
-// Refusals returns the refusals of a node's report, ordered by name of the Instance.
+// Refusals returns the refusals of a node's report, ordered by short name.
 func (s *Store) Refusals(node string, configuration types.NamespacedName) []merge.Refusal {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -208,9 +274,8 @@ func (s *Store) ByNode(configuration types.NamespacedName, uid types.UID) map[st
 	return byNode
 }
 
-// Instances returns the names of the Instances in the reports on the Configuration, with
-// duplicates.
-func (s *Store) Instances(configuration types.NamespacedName) []string {
+// ShortNames returns the short names in the reports on the Configuration, with duplicates.
+func (s *Store) ShortNames(configuration types.NamespacedName) []string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	var names []string
@@ -222,8 +287,8 @@ func (s *Store) Instances(configuration types.NamespacedName) []string {
 	return names
 }
 
-// InstancesOn returns the names of the Instances in the node's reports, by Configuration.
-func (s *Store) InstancesOn(node string) map[types.NamespacedName][]string {
+// ShortNamesOn returns the short names in the node's reports, by Configuration.
+func (s *Store) ShortNamesOn(node string) map[types.NamespacedName][]string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	names := map[types.NamespacedName][]string{}

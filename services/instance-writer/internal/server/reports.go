@@ -243,7 +243,7 @@ func parseReport(request *instancev1.ReportDevicesRequest) (*reports.Report, []*
 		}
 		report.Devices[device.GetInstance()] = append(report.Devices[device.GetInstance()], merge.Device{
 			Node: request.GetNode(), ID: device.GetId(), Shared: device.GetShared(),
-			Properties: device.GetProperties(), Complete: request.GetComplete(),
+			Properties: merge.NewProperties(device.GetProperties()), Complete: request.GetComplete(),
 		})
 	}
 	return report, invalid

@@ -122,7 +122,8 @@ func toProto(instance *akriv0.Instance) *instancev1.Instance {
 		Namespace: instance.Namespace, Name: instance.Name, Configuration: instance.Spec.ConfigurationName,
 		Capacity: uint32(max(instance.Spec.Capacity, 0)),
 		Shared:   instance.Spec.Shared, Properties: instance.Spec.BrokerProperties,
-		Slots: make([]*instancev1.Slot, 0, len(listed)),
+		DeviceId: instance.Annotations[akriv0.DeviceIDAnnotation],
+		Slots:    make([]*instancev1.Slot, 0, len(listed)),
 	}
 	for _, slot := range listed {
 		message.Slots = append(message.Slots, slotToProto(slot))

@@ -21,20 +21,22 @@ type rule struct {
 	// works reports whether a node is fine. One such node keeps the condition True despite problems
 	// that concern only other nodes.
 	works func(akriv0.NodeStatus) bool
+	// bit stands for works.
+	bit Works
 }
 
 var rules = []rule{
 	{
 		akriv0.ConditionHandlerRegistered, "the Discovery Handler is registered",
-		"no node has reported a Discovery Handler yet", isHandlerReason, handlerReachable,
+		"no node has reported a Discovery Handler yet", isHandlerReason, handlerReachable, worksHandler,
 	},
 	{
 		akriv0.ConditionDetailsAccepted, "the Discovery Handler accepts the details",
-		"no Discovery Handler can check the details; see HandlerRegistered", isDetailsReason, canDiscover,
+		"no Discovery Handler can check the details; see HandlerRegistered", isDetailsReason, canDiscover, worksDiscovery,
 	},
 	{
 		akriv0.ConditionDevicesAccepted, "every device has an Instance",
-		"no Discovery Handler has sent a list of devices yet", isDeviceReason, hasList,
+		"no Discovery Handler has sent a list of devices yet", isDeviceReason, hasList, worksList,
 	},
 }
 
@@ -79,19 +81,18 @@ const nothingMatchedRemedy = "; check discoveryDetails; the metrics of Akri's Di
 
 // conditions returns all conditions, Ready first. Ready summarizes the others except DevicesFound,
 // and except NodesReporting while a node reports.
-func (in Input) conditions(nodes []akriv0.NodeStatus) []metav1.Condition {
-	reporting := slices.DeleteFunc(slices.Clone(nodes), notReporting)
+func (in Input) conditions(nodes summary) []metav1.Condition {
 	found := devicesFound(nodes, in.Instances)
 	ready := asExpected(akriv0.ConditionReady, found.Message)
-	all := []metav1.Condition{nodesReporting(nodes, in.Nodes)}
+	all := []metav1.Condition{nodesReporting(nodes, in.Nodes, in.Unlisted.Settled)}
 	for _, rule := range rules {
-		all = append(all, rule.evaluate(reporting))
+		all = append(all, rule.evaluate(nodes))
 	}
 	all = append(all, slotsReadable(in.MalformedSlots))
 	summarized := all
-	if len(reporting) > 0 {
+	if nodes.reporting > 0 {
 		summarized = all[1:]
-		if len(reporting) < len(nodes) {
+		if nodes.lost > 0 {
 			ready.Message += "; see NodesReporting"
 		}
 	}
@@ -107,24 +108,37 @@ func (in Input) conditions(nodes []akriv0.NodeStatus) []metav1.Condition {
 }
 
 // devicesFound is False if no node has found a device. Nodes that cannot discover do not count.
-func devicesFound(nodes []akriv0.NodeStatus, devices int) metav1.Condition {
-	condition := asExpected(akriv0.ConditionDevicesFound, deviceCount(nodes, devices))
-	if devices > 0 || slices.ContainsFunc(nodes, func(n akriv0.NodeStatus) bool { return n.Devices > 0 }) {
+func devicesFound(nodes summary, devices int) metav1.Condition {
+	condition := asExpected(akriv0.ConditionDevicesFound, deviceCount(nodes.withDevices, devices))
+	if devices > 0 || nodes.withDevices > 0 {
 		return condition
 	}
-	var examined []string
-	for _, node := range nodes {
-		if hasList(node) && !hasProblem(node, isHandlerReason) {
-			examined = append(examined, node.Name)
-		}
-	}
 	condition.Status, condition.Reason = metav1.ConditionFalse, akriv0.ReasonNothingMatched
-	condition.Message = "no device matches on " + join(examined)
-	if len(examined) == 0 {
+	switch {
+	case nodes.works&worksExamined == 0:
 		condition.Status, condition.Reason = metav1.ConditionUnknown, akriv0.ReasonNoReport
 		condition.Message = "no node has a complete list of devices yet"
+	case nodes.large:
+		condition.Message = "no device matches on any node"
+	default:
+		condition.Message = "no device matches on " + join(names(nodes.listed, examined))
 	}
 	return condition
+}
+
+// examined reports whether the node has a complete list of devices.
+func examined(node akriv0.NodeStatus) bool {
+	return hasList(node) && !hasProblem(node, isHandlerReason)
+}
+
+func names(nodes []akriv0.NodeStatus, matches func(akriv0.NodeStatus) bool) []string {
+	var names []string
+	for _, node := range nodes {
+		if matches(node) {
+			names = append(names, node.Name)
+		}
+	}
+	return names
 }
 
 func asExpected(condition, message string) metav1.Condition {
@@ -132,14 +146,8 @@ func asExpected(condition, message string) metav1.Condition {
 }
 
 // deviceCount returns for example "2 devices on 3 nodes". It counts the nodes that see devices.
-func deviceCount(nodes []akriv0.NodeStatus, devices int) string {
-	count := 0
-	for _, node := range nodes {
-		if node.Devices > 0 {
-			count++
-		}
-	}
-	on := plural(count, "node")
+func deviceCount(nodes, devices int) string {
+	on := plural(nodes, "node")
 	if devices == 0 {
 		return "devices on " + on + ", none has an Instance yet; see DevicesAccepted"
 	}
@@ -167,12 +175,12 @@ func worse(a, b metav1.ConditionStatus) bool {
 	return rank[a] > rank[b]
 }
 
-func (r rule) evaluate(nodes []akriv0.NodeStatus) metav1.Condition {
-	problems, reason := r.problems(nodes)
+func (r rule) evaluate(nodes summary) metav1.Condition {
+	problems, reason := r.problems(slices.DeleteFunc(slices.Clone(nodes.listed), notReporting), nodes.large)
 	condition := asExpected(r.condition, r.message)
-	works := slices.ContainsFunc(nodes, r.works)
+	works := nodes.works&r.bit != 0
 	switch {
-	case len(nodes) == 0:
+	case nodes.reporting == 0:
 		condition.Status, condition.Reason = metav1.ConditionUnknown, akriv0.ReasonNoReport
 		condition.Message = "no node reports; see NodesReporting"
 	case len(problems) > 0 && (!works || !isNodeReason(reason)):

@@ -14,21 +14,26 @@ const maxNames = 5
 type sharedProblem struct {
 	message string
 	nodes   []string
+	// partial means that other nodes may have the problem, too.
+	partial bool
 }
 
 // grouping groups problems by message, in the order in which they are added.
 type grouping struct {
 	byMessage map[string]*sharedProblem
 	problems  []*sharedProblem
+	partial   bool
 }
 
-func newGrouping() *grouping { return &grouping{byMessage: map[string]*sharedProblem{}} }
+func newGrouping(partial bool) *grouping {
+	return &grouping{byMessage: map[string]*sharedProblem{}, partial: partial}
+}
 
 // add adds a problem. The problems of a node must be added one after the other.
 func (g *grouping) add(node, message string) {
 	shared := g.byMessage[message]
 	if shared == nil {
-		shared = &sharedProblem{message: message}
+		shared = &sharedProblem{message: message, partial: g.partial}
 		g.byMessage[message] = shared
 		g.problems = append(g.problems, shared)
 	}
@@ -40,8 +45,8 @@ func (g *grouping) add(node, message string) {
 // problems returns the problems of this rule in the order of the nodes, and the reason of the
 // condition: the first problem of the Configuration or, if there is none, the first problem of a
 // node.
-func (r rule) problems(nodes []akriv0.NodeStatus) (problems []*sharedProblem, reason string) {
-	grouped := newGrouping()
+func (r rule) problems(nodes []akriv0.NodeStatus, partial bool) (problems []*sharedProblem, reason string) {
+	grouped := newGrouping(partial)
 	for _, node := range nodes {
 		for _, problem := range node.Problems {
 			if !r.belongs(problem.Reason) {
@@ -67,7 +72,7 @@ func summarize(prefix string, problems []*sharedProblem) string {
 	var text strings.Builder
 	text.WriteString(prefix)
 	for i, problem := range problems {
-		part := join(problem.nodes) + ": " + problem.message
+		part := problem.on() + ": " + problem.message
 		if i > 0 {
 			part = "; " + part
 		} else {
@@ -80,6 +85,14 @@ func summarize(prefix string, problems []*sharedProblem) string {
 		text.WriteString(part)
 	}
 	return text.String()
+}
+
+// on lists the nodes that have the problem.
+func (p *sharedProblem) on() string {
+	if p.partial && len(p.nodes) > maxNames {
+		return strings.Join(p.nodes[:maxNames], ", ") + " and others"
+	}
+	return join(p.nodes)
 }
 
 // join lists at most maxNames names of nodes.

@@ -14,29 +14,28 @@ import (
 
 func notReporting(node akriv0.NodeStatus) bool { return node.NotReportingSince != nil }
 
-// nodesReporting is False if a node no longer reports. It lists the nodes without an entry only for
-// information, because discovery-operator may run on some of the nodes only.
-func nodesReporting(entries []akriv0.NodeStatus, nodes []*corev1.Node) metav1.Condition {
+// nodesReporting is False if a node no longer reports. It lists the nodes that have not reported
+// only for information, because discovery-operator may run on some of the nodes only.
+func nodesReporting(known summary, nodes []*corev1.Node, settled bool) metav1.Condition {
 	byName := map[string]*corev1.Node{}
 	for _, node := range nodes {
 		byName[node.Name] = node
 	}
-	reporting, lost := 0, newGrouping()
-	for _, entry := range entries {
+	lost := newGrouping(known.large)
+	for _, entry := range known.listed {
 		if notReporting(entry) {
 			lost.add(entry.Name, lostMessage(entry, byName[entry.Name]))
-		} else {
-			reporting++
 		}
 		delete(byName, entry.Name)
 	}
-	condition := asExpected(akriv0.ConditionNodesReporting, "reports from "+plural(reporting, "node"))
+	maps.DeleteFunc(byName, func(name string, _ *corev1.Node) bool { return known.large && !settled || known.unlisted(name) })
+	condition := asExpected(akriv0.ConditionNodesReporting, "reports from "+plural(known.reporting, "node"))
 	introduction := ", none yet from "
 	switch {
 	case len(lost.problems) > 0:
 		condition.Status, condition.Reason = metav1.ConditionFalse, akriv0.ReasonNodeNotReporting
 		condition.Message, introduction = summarize("", lost.problems), "; no report yet from "
-	case reporting == 0:
+	case known.reporting == 0:
 		condition.Status, condition.Reason = metav1.ConditionUnknown, akriv0.ReasonNoReport
 		condition.Message, introduction = "no node has reported yet", ": "
 	}
@@ -62,13 +61,13 @@ func lostMessage(entry akriv0.NodeStatus, node *corev1.Node) string {
 // listByTaints returns for example "node-c, node-d with the taint dedicated=gpu:NoSchedule;
 // node-e".
 func listByTaints(byName map[string]*corev1.Node) string {
-	grouped := newGrouping()
+	grouped := newGrouping(false)
 	for _, name := range slices.Sorted(maps.Keys(byName)) {
 		grouped.add(name, taintsOf(byName[name]))
 	}
 	var parts []string
 	for _, group := range grouped.problems {
-		part := join(group.nodes)
+		part := group.on()
 		if group.message != "" {
 			part += " with " + group.message
 		}

@@ -28,6 +28,7 @@ func reportingInput(lost ...string) status.Input {
 		Nodes:        []*corev1.Node{kubernetesNode("a"), kubernetesNode("b"), kubernetesNode("c")},
 		NotReporting: map[string]time.Time{},
 		DevicesOn:    func(node string) int { return strings.Count("a b", node) },
+		Unlisted:     status.Unlisted{Reporting: never, Settled: true},
 	}
 	in.Configuration.Status.Nodes = []akriv0.NodeStatus{node("a", active), node("b", active, "InvalidDevice")}
 	for _, name := range lost {

@@ -28,6 +28,8 @@ const (
 	// maxProblemMessage fits the commands of PropertyForbidden, with long names.
 	maxProblemMessage  = 1024
 	maxProblemsPerNode = 16
+	// maxListed is the number of nodes that a status lists.
+	maxListed = 32
 )
 
 // Input of Desired.
@@ -44,12 +46,28 @@ type Input struct {
 	Nodes []*corev1.Node
 	// NotReporting are the nodes that no longer report to any replica, and since when.
 	NotReporting map[string]time.Time
+	// Unlisted is what is known about the nodes that the status of a large cluster does not list.
+	Unlisted Unlisted
 	// DevicesOn returns the number of Instances of the Configuration that list a node.
 	DevicesOn func(node string) int
 	// Gone reports whether a node no longer exists.
 	Gone func(node string) bool
 	// Now is the transition time of conditions that change.
 	Now time.Time
+}
+
+// Unlisted describes nodes without an entry. In a cluster with more nodes than a status lists, the
+// status has entries of nodes with problems only.
+type Unlisted struct {
+	// Reporting returns whether the node reports to any replica.
+	Reporting func(node string) bool
+	// Settled means that Reporting and Works include the nodes of other replicas. A replica that
+	// has just started does not know them.
+	Settled bool
+	// Works is what works on a node of another replica.
+	Works Works
+	// WithDevices is the number of nodes that the Instances list.
+	WithDevices int
 }
 
 // Report is the entry of one node according to its report.
@@ -71,19 +89,22 @@ func (r Report) conclusive() bool { return r.Complete || r.Answered || len(r.Pro
 // Desired computes the desired status.
 func Desired(in Input) akriv0.ConfigurationStatus {
 	current := in.Configuration.Status
+	nodes := in.summarizeNodes()
 	desired := akriv0.ConfigurationStatus{
 		ObservedGeneration: in.observedGeneration(),
 		Devices:            int32(min(in.Instances, 1<<31-1)),
-		Nodes:              in.nodes(),
+		NodesReporting:     int32(nodes.reporting),
+		Nodes:              nodes.listed,
 		Conditions:         slices.Clone(current.Conditions),
 	}
-	computed := in.conditions(desired.Nodes)
+	computed := in.conditions(nodes)
 	computed[0] = withBrokers(computed[0], current.Conditions)
 	for _, condition := range computed {
 		condition.ObservedGeneration = desired.ObservedGeneration
 		condition.LastTransitionTime = metav1.NewTime(in.Now.Truncate(time.Second))
 		meta.SetStatusCondition(&desired.Conditions, condition)
 	}
+	fit(&desired)
 	return desired
 }
 
@@ -101,7 +122,7 @@ func (in Input) observedGeneration() int64 {
 // removes those of nodes that no longer exist.
 func (in Input) nodes() []akriv0.NodeStatus {
 	byName := map[string]akriv0.NodeStatus{}
-	for _, node := range in.Configuration.Status.Nodes {
+	for _, node := range expand(in.Configuration.Status.Nodes) {
 		byName[node.Name] = node
 	}
 	for name, since := range in.NotReporting {
@@ -112,7 +133,8 @@ func (in Input) nodes() []akriv0.NodeStatus {
 		previous.NotReportingSince = nil
 		switch {
 		case report.conclusive():
-			node := truncate(report.NodeStatus)
+			node := limitProblems(report.NodeStatus, maxProblemsPerNode, maxProblemMessage)
+			node.ProblemsSince = problemsSince(node, previous)
 			if !report.Complete { // devices that it lacks may still exist
 				node.Devices = max(node.Devices, previous.Devices)
 			}
@@ -125,6 +147,18 @@ func (in Input) nodes() []akriv0.NodeStatus {
 	}
 	maps.DeleteFunc(byName, func(name string, _ akriv0.NodeStatus) bool { return in.Gone(name) })
 	return slices.SortedFunc(maps.Values(byName), func(a, b akriv0.NodeStatus) int { return cmp.Compare(a.Name, b.Name) })
+}
+
+// problemsSince returns the time of the previous entry if it has the same problems, so that
+// replicas agree.
+func problemsSince(node, previous akriv0.NodeStatus) *metav1.Time {
+	switch {
+	case len(node.Problems) == 0:
+		return nil
+	case previous.ProblemsSince != nil && sameProblems(node, previous):
+		return previous.ProblemsSince
+	}
+	return node.ProblemsSince
 }
 
 // markNotReporting replaces the entry of a node that has reported before or that an Instance lists.
@@ -147,20 +181,23 @@ func (in Input) markNotReporting(byName map[string]akriv0.NodeStatus, name strin
 func withReachableHandlers(node akriv0.NodeStatus, handlers []akriv0.HandlerStatus) akriv0.NodeStatus {
 	node.Handlers = handlers
 	node.Problems = slices.DeleteFunc(slices.Clone(node.Problems), func(p akriv0.Problem) bool { return isHandlerReason(p.Reason) })
+	if len(node.Problems) == 0 {
+		node.ProblemsSince = nil
+	}
 	return node
 }
 
-// truncate limits the number of problems and the length of their messages.
-func truncate(node akriv0.NodeStatus) akriv0.NodeStatus {
+// limitProblems limits the number of problems and the length of their messages.
+func limitProblems(node akriv0.NodeStatus, number, length int) akriv0.NodeStatus {
 	node.Problems = slices.Clone(node.Problems)
-	if more := len(node.Problems) - maxProblemsPerNode; more > 0 {
-		node.Problems = node.Problems[:maxProblemsPerNode]
-		last := &node.Problems[maxProblemsPerNode-1]
-		last.Message = fmt.Sprintf("%s … and %d more problems", clip(last.Message, maxProblemMessage), more)
-		return node
-	}
+	more := len(node.Problems) - number
+	node.Problems = node.Problems[:min(number, len(node.Problems))]
 	for i := range node.Problems {
-		node.Problems[i].Message = clip(node.Problems[i].Message, maxProblemMessage)
+		node.Problems[i].Message = clip(node.Problems[i].Message, length)
+	}
+	if more > 0 {
+		last := &node.Problems[number-1]
+		last.Message = fmt.Sprintf("%s … and %d more problems", last.Message, more)
 	}
 	return node
 }

@@ -1,0 +1,62 @@
+package simulation
+
+import (
+	"context"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	akriv0 "akri.sh/libs/apis/akri/v0"
+)
+
+func stored(nodes []string, property, holder string) *akriv0.Instance {
+	instance := &akriv0.Instance{}
+	instance.Name = "cameras-1"
+	instance.Spec.Nodes = nodes
+	instance.Spec.BrokerProperties = map[string]string{"P": property}
+	instance.Spec.DeviceUsage = map[string]string{"cameras-1-0": holder}
+	return instance
+}
+
+func TestModelComparesInstances(t *testing.T) {
+	m := NewModel()
+	m.set("cameras-1", "a", map[string]string{"P": "1"})
+	m.set("cameras-1", "b", map[string]string{"P": "2"})
+	m.Hold("cameras-1", "cameras-1-0", "a")
+	both := []string{"a", "b"}
+	for title, instance := range map[string]*akriv0.Instance{
+		"does not exist":   nil,
+		"lacks a node":     stored([]string{"a"}, "1", "a"),
+		"has another node": stored([]string{"a", "c"}, "1", "a"),
+		"other properties": stored(both, "2", "a"),
+		"slot is lost":     stored(both, "1", ""),
+		"other holder":     stored(both, "1", "b"),
+	} {
+		m.observe("cameras-1", instance)
+		require.False(t, m.Matches("cameras-1"), title)
+	}
+	m.observe("cameras-1", stored(both, "1", "a"))
+	require.True(t, m.Matches("cameras-1"))
+	m.observe("cameras-2", stored(both, "1", ""))
+	require.Equal(t, 1, m.Differing(), "an Instance of no device")
+}
+
+func TestModelReportsWrongDeletions(t *testing.T) {
+	m := NewModel()
+	m.set("cameras-1", "a", map[string]string{"P": "1"})
+	m.observe("cameras-1", stored([]string{"a"}, "1", ""))
+	m.RemoveNode("a")
+	m.observe("cameras-1", nil)
+	_, err := m.Await(t.Context())
+	require.NoError(t, err)
+	require.Empty(t, m.Deleted())
+
+	m.set("cameras-1", "a", map[string]string{"P": "1"})
+	m.observe("cameras-1", stored([]string{"a"}, "1", ""))
+	m.observe("cameras-1", nil)
+	require.Equal(t, []string{"cameras-1"}, m.Deleted())
+	ended, cancel := context.WithCancel(t.Context())
+	cancel()
+	_, err = m.Await(ended)
+	require.ErrorContains(t, err, "1 Instances differ, such as cameras-1: 1 nodes see it, an Instance exists: false")
+}

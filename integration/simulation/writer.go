@@ -1,0 +1,84 @@
+package simulation
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+
+	"akri.sh/libs/kube/kubetest"
+
+	"akri.sh/integration/process"
+)
+
+// Service accounts of the callers of instance-writer.
+const (
+	DiscoveryOperator = "akri-discovery-operator"
+	DevicePluginHost  = "akri-device-plugin-host"
+)
+
+const (
+	// Namespace of all objects.
+	Namespace = "default"
+
+	writerService = "akri-instance-writer"
+)
+
+// Writer is an instance-writer in a process of its own.
+type Writer struct {
+	*process.Process
+	// Address serves with TLS, PlainAddress in plain text.
+	Address, PlainAddress string
+}
+
+// StartWriter starts an instance-writer. Its objects are those of NewIdentities.
+func StartWriter(ctx context.Context, api *kubetest.Server) (w *Writer, err error) {
+	w = &Writer{}
+	if w.Address, err = process.FreeAddress(ctx); err != nil {
+		return nil, err
+	}
+	if w.PlainAddress, err = process.FreeAddress(ctx); err != nil {
+		return nil, err
+	}
+	w.Process, err = process.Start(ctx, api, "instance-writer",
+		"--address", w.Address, "--plain-address", w.PlainAddress, "--namespace", Namespace, "--admin-address=", "--log-level=error")
+	return w, err
+}
+
+// NamedAddress is Address with a name of the server's certificate.
+func (w *Writer) NamedAddress() (string, error) {
+	_, port, err := net.SplitHostPort(w.Address)
+	return net.JoinHostPort("localhost", port), err
+}
+
+// Writers are the replicas of instance-writer.
+type Writers []*Writer
+
+// StartWriters starts replicas of instance-writer.
+func StartWriters(ctx context.Context, api *kubetest.Server, count int) (replicas Writers, err error) {
+	for range count {
+		replica, err := StartWriter(ctx, api)
+		if err != nil {
+			return nil, errors.Join(fmt.Errorf("start replica: %w", err), replicas.Stop())
+		}
+		replicas = append(replicas, replica)
+	}
+	return replicas, nil
+}
+
+// Addresses are the addresses that serve with TLS.
+func (w Writers) Addresses() (addresses []string) {
+	for _, replica := range w {
+		addresses = append(addresses, replica.Address)
+	}
+	return addresses
+}
+
+// Stop kills all replicas.
+func (w Writers) Stop() error {
+	var errs []error
+	for _, replica := range w {
+		errs = append(errs, replica.Stop())
+	}
+	return errors.Join(errs...)
+}
