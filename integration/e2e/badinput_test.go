@@ -29,8 +29,6 @@ func badInput(t *testing.T) {
 		{"rule that matches nothing", nothingMatched},
 		{"malformed endpoint", malformedEndpoint},
 		{"empty device id", emptyDeviceID},
-		{"digest collision in one list", collidingDigests},
-		{"digest collision between nodes", collidingNodes},
 		{"capacity 0", capacityZero},
 	} {
 		t.Run(input.name, func(t *testing.T) {
@@ -99,50 +97,6 @@ func emptyDeviceID(t *testing.T) {
 	require.Contains(t, message, "e2eEmpty")
 	require.Contains(t, message, "empty")
 	awaitInstances(t, "default", "e2e-empty", instanceName("e2e-empty", "good", "", true))
-}
-
-// collision returns two ids with the same digest. About 5,000 ids are enough for 16.7 million
-// digests.
-func collision() (string, string) {
-	seen := map[string]string{}
-	for i := 0; ; i++ {
-		id := fmt.Sprintf("device-%d", i)
-		digest := akriv0.Digest(id, "", true)
-		if other, ok := seen[digest]; ok {
-			return other, id
-		}
-		seen[digest] = id
-	}
-}
-
-func collidingDigests(t *testing.T) {
-	first, second := collision()
-	handle(t, akri.Cluster.Nodes()[0], "e2eCollide", &discoveryv0.Device{Id: first}, &discoveryv0.Device{Id: second}, &discoveryv0.Device{Id: "good"})
-	apply(t, configurationOf("e2e-collide", "e2eCollide", ""))
-	message := awaitCondition(t, "default", "e2e-collide", akriv0.ConditionDevicesAccepted, metav1.ConditionFalse, akriv0.ReasonDigestCollision)
-	require.Contains(t, message, first)
-	require.Contains(t, message, second)
-	awaitInstances(t, "default", "e2e-collide", instanceName("e2e-collide", first, "", true), instanceName("e2e-collide", "good", "", true))
-}
-
-func collidingNodes(t *testing.T) {
-	first, second := collision()
-	apply(t, configurationOf("e2e-nodes", "e2eNodes", ""))
-	nodes := akri.Cluster.Nodes()
-	handle(t, nodes[0], "e2eNodes", &discoveryv0.Device{Id: first})
-	name := instanceName("e2e-nodes", first, "", true)
-	before := awaitInstances(t, "default", "e2e-nodes", name)
-	handle(t, nodes[1], "e2eNodes", &discoveryv0.Device{Id: second}, &discoveryv0.Device{Id: "good"})
-	message := awaitCondition(t, "default", "e2e-nodes", akriv0.ConditionDevicesAccepted, metav1.ConditionFalse, akriv0.ReasonDigestCollision)
-	require.Contains(t, message, first)
-	require.Contains(t, message, second)
-	after := awaitInstances(t, "default", "e2e-nodes", name, instanceName("e2e-nodes", "good", "", true))
-	for _, instance := range after {
-		if instance.Name == name {
-			require.Equal(t, before[0].UID, instance.UID)
-			require.Equal(t, []string{nodes[0].Name()}, instance.Spec.Nodes)
-		}
-	}
 }
 
 func capacityZero(t *testing.T) {

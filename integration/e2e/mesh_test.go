@@ -65,6 +65,8 @@ func allScenarios(t *testing.T) {
 		{"a full device rejects further pods", crowdedDevice},
 		{"hot-plug", pluggedDevice},
 		{"shared device", sharedDevice},
+		{"devices with one digest", collidingDevices},
+		{"devices of two nodes with one digest", collidingNodes},
 		{"user pods", ownPods},
 		{"devices of several containers", severalDevices},
 		{"one pod uses both resource levels", bothLevels},

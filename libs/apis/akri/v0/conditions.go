@@ -46,7 +46,8 @@ const (
 	// ReasonInvalidDevice means that a handler sent an invalid device, for example one without an
 	// id.
 	ReasonInvalidDevice = "InvalidDevice"
-	// ReasonDigestCollision means that two device ids have the same digest.
+	// ReasonDigestCollision means that a device has the digest of another one and that no longer
+	// name is possible.
 	ReasonDigestCollision = "DigestCollision"
 	// ReasonNameTaken means that an older Configuration has the same name, or that one of both is
 	// named like an Instance of the other.

@@ -17,8 +17,8 @@ import (
 const (
 	minCapacity = 1
 	maxCapacity = 1000
-	// digestLength is the length of the suffix that an Instance's name adds to the Configuration's. A
-	// longer digest does not count: few Configurations have a device with one.
+	// digestLength is the length of the suffix that an Instance's name adds to the Configuration's.
+	// A longer digest does not count: few Configurations have a device with one.
 	digestLength = len("-8120fe")
 )
 

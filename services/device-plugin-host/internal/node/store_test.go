@@ -142,7 +142,8 @@ func TestDevicesWithOneShortName(t *testing.T) {
 	}
 }
 
-// An incomplete list replaces the devices in it and keeps the others, also those with one short name.
+// An incomplete list replaces the devices in it and keeps the others, also those with one short
+// name.
 func TestIncompleteListKeepsDevices(t *testing.T) {
 	const short, long = "c-8120fe", "c-8120fe55e2ca"
 	s := node.NewStore("node-a")

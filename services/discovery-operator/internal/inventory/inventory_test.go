@@ -171,8 +171,8 @@ func colliding() (first, second string) {
 	}
 }
 
-// Devices with one digest are reported with the same short name. instance-writer gives one of them a
-// longer name.
+// Devices with one digest are reported with the same short name. instance-writer gives one of them
+// a longer name.
 func TestDigestCollision(t *testing.T) {
 	first, second := colliding()
 	entry := inventory.Build(newInput(source("/a", true, second, first, "other")))

@@ -184,7 +184,7 @@ func TestDeviceWithBothNames(t *testing.T) {
 	require.Equal(t, map[string][]string{"id": {longName(seen("", "id", true))}, "x": {name}}, r.api.names())
 }
 
-// The cache says that another device has the short name.
+// The cache shows that another device has the short name.
 func TestOutdatedShortName(t *testing.T) {
 	api, x := newInstances(), seen("b", "x", true)
 	first, second := newReplica(api), newReplica(api)

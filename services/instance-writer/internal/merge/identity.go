@@ -18,8 +18,8 @@ func (i identity) is(device Device) bool {
 	return device.ID == i.id && (device.Shared || device.Node == i.node)
 }
 
-// identityOf returns the identity of an Instance. It returns false if the Instance does not exist or
-// was created by upstream Akri: its identity is not known.
+// identityOf returns the identity of an Instance. It returns false if the Instance does not exist
+// or was created by upstream Akri: its identity is not known.
 func identityOf(instance *akriv0.Instance) (identity, bool) {
 	if instance == nil || instance.Annotations[akriv0.DeviceIDAnnotation] == "" {
 		return identity{}, false
