@@ -17,7 +17,6 @@ import (
 	"akri.sh/services/instance-writer/internal/cluster"
 	"akri.sh/services/instance-writer/internal/reporting"
 	"akri.sh/services/instance-writer/internal/reports"
-	"akri.sh/services/instance-writer/internal/slots"
 )
 
 const (
@@ -113,8 +112,8 @@ func (r *Reconciler) Report(
 		return Waiter{}, false
 	}
 	r.reporting.Reported(node)
-	for _, instance := range r.Cluster.InstancesOf(configuration) {
-		if _, seen := report.Devices[instance.Name]; !seen && concerns(instance, node) {
+	for _, instance := range r.instancesOf(node) {
+		if cluster.Owner(instance) == configuration {
 			names = append(names, instance.Name)
 		}
 	}
@@ -133,9 +132,10 @@ func instanceKeys(configuration types.NamespacedName, names []string) []instance
 	return keys
 }
 
-// concerns reports whether the Instance lists the node or the node holds one of its slots.
-func concerns(instance *akriv0.Instance, node string) bool {
-	return slices.Contains(instance.Spec.Nodes, node) || slices.Contains(slots.Holders(instance), node)
+// instancesOf returns the Instances that list the node or of which it holds a slot, with
+// duplicates.
+func (r *Reconciler) instancesOf(node string) []*akriv0.Instance {
+	return append(r.Cluster.InstancesOn(node), r.Cluster.InstancesHeldBy(node)...)
 }
 
 // reconcileNode enqueues all Instances of the node now and when its grace period ends.
@@ -144,7 +144,7 @@ func (r *Reconciler) reconcileNode(ctx context.Context, name string) (time.Durat
 	if err != nil {
 		return 0, err
 	}
-	for _, instance := range append(r.Cluster.InstancesOn(name), r.Cluster.InstancesHeldBy(name)...) {
+	for _, instance := range r.instancesOf(name) {
 		r.enqueueInstances(cluster.Owner(instance), instance.Name)
 	}
 	for configuration, names := range r.Reports.InstancesOn(name) {
