@@ -42,6 +42,7 @@ type scale struct {
 	writes                                  map[string]float64
 	refused                                 map[string]int
 	deleted                                 int
+	collisions                              int
 	localConfiguration, sharedConfiguration int // bytes
 	kubernetes                              string
 }
@@ -149,6 +150,7 @@ func (s *scaleRun) appear(ctx context.Context) (err error) {
 		node.Start(ctx)
 	}
 	s.result.appeared, err = s.awaitInstances(ctx, start)
+	s.result.collisions = s.Model.Refused()
 	if err != nil {
 		return err
 	}
@@ -317,7 +319,8 @@ func (b *bench) printScales(results []*scale) {
 		{"working set / private memory, peak", func(s *scale) string { return bothMiB(s.peak) }},
 		{"TokenReviews a second, mean / most in 10 s", func(s *scale) string { return fmt.Sprintf("%.1f / %.1f", s.reviews, s.mostReviews) }},
 		{"API writes without Leases, idle", func(s *scale) string { return orNone(s.writes) }},
-		{"refused devices", func(s *scale) string { return orNone(s.refused) }},
+		{"devices with a digest collision", func(s *scale) string { return strconv.Itoa(s.collisions) }},
+		{"refused devices in responses; `NotWritten` is a late response", func(s *scale) string { return orNone(s.refused) }},
 		{"Instances deleted while a node saw the device", func(s *scale) string { return strconv.Itoa(s.deleted) }},
 		{"a device comes or goes on one node → seen by an API watch, p50 / p99", func(s *scale) string {
 			return percentile(s.single, 50) + " / " + percentile(s.single, 99)

@@ -31,10 +31,6 @@ type Process struct {
 // Start builds a service and starts it with the flags. If api is not nil, the service gets a
 // kubeconfig of that API server. ctx limits the build; the process runs until Stop.
 func Start(ctx context.Context, api *kubetest.Server, name string, flags ...string) (_ *Process, err error) {
-	root, err := binaries.Root()
-	if err != nil {
-		return nil, err
-	}
 	p := &Process{flags: flags}
 	if p.dir, err = os.MkdirTemp("", "akri-process-"); err != nil {
 		return nil, fmt.Errorf("create directory: %w", err)
@@ -44,12 +40,8 @@ func Start(ctx context.Context, api *kubetest.Server, name string, flags ...stri
 			err = errors.Join(err, p.memory.remove(), os.RemoveAll(p.dir))
 		}
 	}()
-	// In a fixed place, so that it is linked once for several processes.
-	p.binary = filepath.Join(root, "bin", "services", name)
-	build := exec.CommandContext(ctx, "go", "build", "-o", p.binary, "./services/"+name+"/cmd/"+name)
-	build.Dir = root
-	if output, err := build.CombinedOutput(); err != nil {
-		return nil, fmt.Errorf("build %s: %w: %s", name, err, output)
+	if p.binary, err = build(ctx, name, p.dir); err != nil {
+		return nil, err
 	}
 	if api != nil {
 		kubeconfig := filepath.Join(p.dir, "kubeconfig")
@@ -61,7 +53,34 @@ func Start(ctx context.Context, api *kubetest.Server, name string, flags ...stri
 	if p.memory, err = newMemoryGroup(filepath.Base(p.dir)); err != nil {
 		return nil, err
 	}
-	return p, p.start()
+	if err := p.start(); err != nil {
+		return nil, err
+	}
+	return p, nil
+}
+
+// build builds a service and copies its binary to a directory, where later builds do not change it.
+// The original is in a fixed place, so that it is linked once for several processes.
+func build(ctx context.Context, name, dir string) (string, error) {
+	root, err := binaries.Root()
+	if err != nil {
+		return "", err
+	}
+	built := filepath.Join(root, "bin", "services", name)
+	command := exec.CommandContext(ctx, "go", "build", "-o", built, "./services/"+name+"/cmd/"+name)
+	command.Dir = root
+	if output, err := command.CombinedOutput(); err != nil {
+		return "", fmt.Errorf("build %s: %w: %s", name, err, output)
+	}
+	content, err := os.ReadFile(built)
+	if err != nil {
+		return "", fmt.Errorf("read binary: %w", err)
+	}
+	binary := filepath.Join(dir, name)
+	if err := os.WriteFile(binary, content, 0o755); err != nil { //nolint:gosec // an executable
+		return "", fmt.Errorf("copy binary: %w", err)
+	}
+	return binary, nil
 }
 
 func (p *Process) start() error {

@@ -10,6 +10,7 @@ import (
 	akriv0 "akri.sh/libs/apis/akri/v0"
 	"akri.sh/libs/broadcast"
 	"akri.sh/libs/kube"
+	instancev1 "akri.sh/proto/akri/instance/v1"
 )
 
 // Model holds what the nodes see and compares it with the Instances that a watch of the API server
@@ -25,6 +26,7 @@ type Model struct {
 
 // state is the state of one Instance.
 type state struct {
+	shared  bool
 	seen    map[string]map[string]string // properties of the device by node that sees it
 	holders map[string]string            // by slot
 	stored  *akriv0.Instance             // nil: none
@@ -58,8 +60,11 @@ func (m *Model) observe(name string, stored *akriv0.Instance) {
 	})
 }
 
-func (m *Model) set(name, node string, properties map[string]string) {
-	m.change(name, func(s *state) { s.seen[node] = properties })
+func (m *Model) set(node string, device *instancev1.Device) {
+	m.change(device.GetInstance(), func(s *state) {
+		s.shared = device.GetShared()
+		s.seen[node] = device.GetProperties()
+	})
 }
 
 func (m *Model) remove(name, node string) {
@@ -118,8 +123,8 @@ func (s *state) difference() string {
 		return fmt.Sprintf("%d nodes see it, an Instance exists: %t", len(s.seen), s.stored != nil)
 	}
 	spec := s.stored.Spec
-	if len(spec.Nodes) != len(s.seen) {
-		return fmt.Sprintf("has %d nodes, expected %d", len(spec.Nodes), len(s.seen))
+	if expected := len(s.seen) - s.refused(); len(spec.Nodes) != expected {
+		return fmt.Sprintf("has %d nodes, expected %d", len(spec.Nodes), expected)
 	}
 	for _, node := range spec.Nodes {
 		if _, sees := s.seen[node]; !sees {
@@ -135,6 +140,24 @@ func (s *state) difference() string {
 		}
 	}
 	return ""
+}
+
+// refused is the number of nodes whose local device has a digest collision: all but one.
+func (s *state) refused() int {
+	if s.shared || len(s.seen) == 0 {
+		return 0
+	}
+	return len(s.seen) - 1
+}
+
+// Refused returns the number of devices with a digest collision.
+func (m *Model) Refused() (count int) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for _, s := range m.instances {
+		count += s.refused()
+	}
+	return count
 }
 
 // Matches reports whether an Instance is as expected.

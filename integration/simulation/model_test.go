@@ -7,6 +7,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	akriv0 "akri.sh/libs/apis/akri/v0"
+	instancev1 "akri.sh/proto/akri/instance/v1"
 )
 
 func stored(nodes []string, property, holder string) *akriv0.Instance {
@@ -18,10 +19,14 @@ func stored(nodes []string, property, holder string) *akriv0.Instance {
 	return instance
 }
 
+func device(instance, property string, shared bool) *instancev1.Device {
+	return &instancev1.Device{Instance: instance, Shared: shared, Properties: map[string]string{"P": property}}
+}
+
 func TestModelComparesInstances(t *testing.T) {
 	m := NewModel()
-	m.set("cameras-1", "a", map[string]string{"P": "1"})
-	m.set("cameras-1", "b", map[string]string{"P": "2"})
+	m.set("a", device("cameras-1", "1", true))
+	m.set("b", device("cameras-1", "2", true))
 	m.Hold("cameras-1", "cameras-1-0", "a")
 	both := []string{"a", "b"}
 	for title, instance := range map[string]*akriv0.Instance{
@@ -43,7 +48,7 @@ func TestModelComparesInstances(t *testing.T) {
 
 func TestModelReportsWrongDeletions(t *testing.T) {
 	m := NewModel()
-	m.set("cameras-1", "a", map[string]string{"P": "1"})
+	m.set("a", device("cameras-1", "1", true))
 	m.observe("cameras-1", stored([]string{"a"}, "1", ""))
 	m.RemoveNode("a")
 	m.observe("cameras-1", nil)
@@ -51,7 +56,7 @@ func TestModelReportsWrongDeletions(t *testing.T) {
 	require.NoError(t, err)
 	require.Empty(t, m.Deleted())
 
-	m.set("cameras-1", "a", map[string]string{"P": "1"})
+	m.set("a", device("cameras-1", "1", true))
 	m.observe("cameras-1", stored([]string{"a"}, "1", ""))
 	m.observe("cameras-1", nil)
 	require.Equal(t, []string{"cameras-1"}, m.Deleted())
@@ -59,4 +64,13 @@ func TestModelReportsWrongDeletions(t *testing.T) {
 	cancel()
 	_, err = m.Await(ended)
 	require.ErrorContains(t, err, "1 Instances differ, such as cameras-1: 1 nodes see it, an Instance exists: false")
+}
+
+func TestModelAllowsDigestCollisions(t *testing.T) {
+	m := NewModel()
+	m.set("a", device("cameras-1", "1", false))
+	m.set("b", device("cameras-1", "1", false))
+	require.Equal(t, 1, m.Refused())
+	m.observe("cameras-1", stored([]string{"b"}, "1", ""))
+	require.True(t, m.Matches("cameras-1"))
 }

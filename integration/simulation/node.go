@@ -49,9 +49,6 @@ type NodeOptions struct {
 	Model *Model
 }
 
-// notWritten is the reason of a refusal that the server continues to retry.
-const notWritten = "NotWritten"
-
 // The streams of a node.
 const (
 	reportStream = iota
@@ -119,7 +116,7 @@ func Device(configuration *akriv0.Configuration, node, id string, shared bool, p
 func (n *Node) Set(configuration *akriv0.Configuration, devices ...*instancev1.Device) {
 	n.change(configuration, func(all map[string]*instancev1.Device) {
 		for _, device := range devices {
-			n.Model.set(device.GetInstance(), n.Name, device.GetProperties())
+			n.Model.set(n.Name, device)
 			all[device.GetInstance()] = device
 		}
 	})
@@ -213,7 +210,8 @@ func (n *Node) AnsweredSince(t time.Time) bool {
 	return true
 }
 
-// Refused adds the number of devices that were refused, by reason, to the counts.
+// Refused adds the number of devices that responses have refused, by reason, to the counts. A
+// response that is late has the reason NotWritten for all devices of its report.
 func (n *Node) Refused(counts map[string]int) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -272,8 +270,6 @@ func receive(
 	}
 }
 
-// refuse records refused devices. Their Instances are not those of the node, unless the write is
-// only late.
 func (n *Node) refuse(refusals []*instancev1.Refusal) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -282,9 +278,6 @@ func (n *Node) refuse(refusals []*instancev1.Refusal) {
 			n.refused[refusal.GetReason()] = map[string]bool{}
 		}
 		n.refused[refusal.GetReason()][refusal.GetInstance()] = true
-		if refusal.GetReason() != notWritten {
-			n.Model.remove(refusal.GetInstance(), n.Name)
-		}
 	}
 }
 

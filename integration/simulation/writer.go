@@ -32,8 +32,8 @@ type Writer struct {
 }
 
 // StartWriter starts an instance-writer. Its objects are those of NewIdentities.
-func StartWriter(ctx context.Context, api *kubetest.Server) (w *Writer, err error) {
-	w = &Writer{}
+func StartWriter(ctx context.Context, api *kubetest.Server) (_ *Writer, err error) {
+	w := &Writer{}
 	if w.Address, err = process.FreeAddress(ctx); err != nil {
 		return nil, err
 	}
@@ -42,7 +42,10 @@ func StartWriter(ctx context.Context, api *kubetest.Server) (w *Writer, err erro
 	}
 	w.Process, err = process.Start(ctx, api, "instance-writer",
 		"--address", w.Address, "--plain-address", w.PlainAddress, "--namespace", Namespace, "--admin-address=", "--log-level=error")
-	return w, err
+	if err != nil {
+		return nil, err
+	}
+	return w, nil
 }
 
 // NamedAddress is Address with a name of the server's certificate.
