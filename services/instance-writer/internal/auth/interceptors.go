@@ -115,19 +115,32 @@ type call struct {
 // open counts a call of a node. The context ends when the Node is deleted.
 func (a *Authenticator) open(ctx context.Context) (*call, context.Context, error) {
 	identity := ctx.Value(identityKey{}).(Identity)
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	if len(a.calls[identity.Node]) >= maxCalls {
-		err := refuse(ReasonCalls, "node %q has %d calls in progress", identity.Node, maxCalls)
-		return nil, nil, a.report(ctx, identity, err)
-	}
-	if a.calls[identity.Node] == nil {
-		a.calls[identity.Node] = map[*call]struct{}{}
-	}
 	ctx, end := context.WithCancelCause(ctx)
 	opened := &call{identity.Node, end}
-	a.calls[identity.Node][opened] = struct{}{}
+	if !a.add(opened) {
+		end(nil)
+		return nil, nil, a.report(ctx, identity, refuse(ReasonCalls, "node %q has %d calls in progress", identity.Node, maxCalls))
+	}
+	// The Node may have been deleted before the call was added, so that NodeDeleted did not end it.
+	if exists, err := a.NodeExists(ctx, identity.Node); err == nil && !exists {
+		a.close(opened)
+		return nil, nil, a.report(ctx, identity, refuse(ReasonUnknownNode, "there is no Node %q", identity.Node))
+	}
 	return opened, ctx, nil
+}
+
+// add returns false if the node has too many calls.
+func (a *Authenticator) add(opened *call) bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if len(a.calls[opened.node]) >= maxCalls {
+		return false
+	}
+	if a.calls[opened.node] == nil {
+		a.calls[opened.node] = map[*call]struct{}{}
+	}
+	a.calls[opened.node][opened] = struct{}{}
+	return true
 }
 
 func (a *Authenticator) close(closed *call) {
