@@ -106,9 +106,8 @@ type Authenticator struct {
 	mu sync.Mutex
 	// calls are the calls in progress by node.
 	calls map[string]map[*call]struct{}
-	// unverified is the number of calls in progress, by address, whose callers were not known when
-	// they began.
-	unverified map[string]int
+	// admitted is the number of calls in progress whose messages can be received.
+	admitted map[sender]int
 }
 
 // caller is a verified token.
@@ -127,7 +126,7 @@ func New(options Options) *Authenticator {
 		callers: cache.NewLRUExpireCache(maxCallers), invalid: cache.NewLRUExpireCache(maxInvalid),
 		sources: cache.NewLRUExpireCache(maxSources), nodes: cache.NewLRUExpireCache(maxNodes),
 		newToken: rate.NewLimiter(newTokenRate, newTokenBurst), newReviews: semaphore.NewWeighted(maxNewReviews),
-		logs: map[Reason]*rate.Sometimes{}, calls: map[string]map[*call]struct{}{}, unverified: map[string]int{},
+		logs: map[Reason]*rate.Sometimes{}, calls: map[string]map[*call]struct{}{}, admitted: map[sender]int{},
 	}
 	for _, reason := range reasons {
 		options.Refused.WithLabelValues(string(reason))

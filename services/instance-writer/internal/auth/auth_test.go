@@ -20,6 +20,7 @@ import (
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/peer"
 	"google.golang.org/grpc/status"
+	"google.golang.org/grpc/tap"
 	"google.golang.org/protobuf/proto"
 
 	instancev1 "akri.sh/proto/akri/instance/v1"
@@ -259,6 +260,41 @@ func TestMessagesOfOneNodeAreLimited(t *testing.T) {
 			})
 		})
 	}
+}
+
+// The calls of a node are also limited before their messages are received.
+func TestCallsAreAdmitted(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a := newAuthenticator(&apiServer{})
+		begin := func(token string) (end func(), err error) {
+			ctx, end := context.WithCancel(callWith(token, "10.0.0.1"))
+			_, err = a.admit(ctx, &tap.Info{Header: metadata.Pairs("authorization", "Bearer "+token)})
+			return end, err
+		}
+		known := newToken(0, time.Hour)
+		_, err := a.identify(callWith(known, "10.0.0.1"))
+		require.NoError(t, err)
+		for token, limit := range map[string]int{known: maxCalls, newToken(1, time.Hour): 64 / unverifiedShare} {
+			var ends []func()
+			for range limit {
+				end, err := begin(token)
+				require.NoError(t, err)
+				ends = append(ends, end)
+			}
+			_, err := begin(token)
+			require.Equal(t, codes.ResourceExhausted, status.Code(err))
+			require.ErrorContains(t, err, fmt.Sprintf("has %d calls in progress", limit))
+			ends[0]()
+			synctest.Wait()
+			ends[0], err = begin(token)
+			require.NoError(t, err)
+			for _, end := range ends {
+				end()
+			}
+			synctest.Wait()
+			require.Empty(t, a.admitted)
+		}
+	})
 }
 
 func TestInvalidTokensAreNotReviewed(t *testing.T) {
