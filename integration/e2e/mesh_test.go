@@ -73,6 +73,7 @@ func TestMesh(t *testing.T) {
 		return
 	}
 	for _, scenario := range []scenario{
+		{"evicted Pods", evictedPods},
 		{"flapping device", flappingDevice},
 		{"hanging handler", hangingHandler},
 		{"restarted node", nodeRestart},
