@@ -17,11 +17,13 @@ import (
 	"regexp"
 	"strconv"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/stretchr/testify/require"
+	"go.uber.org/zap"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials/insecure"
@@ -288,21 +290,27 @@ func writerLogs(t *testing.T) string {
 	return text
 }
 
-// rotatedCertificates replaces the CA while a node connects again and again. Each connection works.
+// rotatedCertificates replaces the CA while a node connects again and again, and while pods with a
+// device are deleted. Each connection works, and no stream is closed for a second.
 func rotatedCertificates(t *testing.T) {
 	_, reserver := callersOn(t, "node-b")
 	address := writerAddress(t)
+	apply(t, echoConfiguration("e2e-rotate", 2, "", "foo0"))
+	awaitTotalAllocatable(t, "e2e-rotate-8120fe", 4)
+	apply(t, deployment("rotate", "e2e-rotate-8120fe", 2))
+	longest := keepStream(t, reserver.connect(t, address), "node-b")
 	secrets := akri.Kubernetes.CoreV1().Secrets(mesh.Namespace)
 	first, err := secrets.Get(t.Context(), "akri-ca", metav1.GetOptions{})
 	require.NoError(t, err)
 	_, err = akri.Kubectl(t.Context(), "", "annotate", "secret", "akri-ca", "--namespace", mesh.Namespace, "akri.sh/rotate=now")
 	require.NoError(t, err)
-	began, connections := time.Now(), 0
+	began, connections, deleted := time.Now(), 0, 0
 	for {
 		conn := reserver.connect(t, address)
 		require.NoError(t, watchInstances(t.Context(), conn, "node-b"), "%d connections in %s", connections, time.Since(began))
 		require.NoError(t, conn.Close())
 		connections++
+		deleted += deleteRunning(t, "rotate", 2)
 		current, err := secrets.Get(t.Context(), "akri-ca", metav1.GetOptions{})
 		require.NoError(t, err)
 		if !bytes.Equal(first.Data["signer.crt"], current.Data["signer.crt"]) && time.Since(began) > 2*time.Minute {
@@ -314,7 +322,67 @@ func rotatedCertificates(t *testing.T) {
 	bundle, err := os.ReadFile(reserver.files.CAFile)
 	require.NoError(t, err)
 	require.NotEqual(t, string(first.Data["ca.crt"]), string(bundle), "the kubelet has updated the mounted CA certificates")
-	t.Logf("%d connections in %s while certificates were renewed every 7 s and the CA was replaced", connections, time.Since(began).Round(time.Second))
+	require.Less(t, longest(), time.Second, "a stream was closed")
+	require.Greater(t, deleted, 5)
+	t.Logf("%d connections and %d deleted pods in %s while certificates were renewed every 7 s and the CA was replaced; a stream was closed for %s at most",
+		connections, deleted, time.Since(began).Round(time.Second), longest())
+}
+
+// deleteRunning deletes a pod of the workload if all its pods run. It returns the number of deleted
+// pods.
+func deleteRunning(t *testing.T, app string, replicas int) int {
+	t.Helper()
+	running, err := runningPods(t.Context(), app)
+	require.NoError(t, err)
+	if len(running) != replicas {
+		return 0
+	}
+	require.NoError(t, akri.Kubernetes.CoreV1().Pods("default").Delete(t.Context(), running[0].Name, metav1.DeleteOptions{}))
+	return 1
+}
+
+// keepStream keeps a stream of a node open until the end of the test, as device-plugin-host does.
+// longest returns the longest time for which the stream was closed.
+func keepStream(t *testing.T, conn *grpc.ClientConn, node string) (longest func() time.Duration) {
+	t.Helper()
+	require.NoError(t, watchInstances(t.Context(), conn, node), "the first connection")
+	var mu sync.Mutex
+	closed, most := time.Now(), time.Duration(0) // closed is zero while the stream is open
+	set := func(open bool) {
+		mu.Lock()
+		defer mu.Unlock()
+		switch {
+		case open && !closed.IsZero():
+			closed, most = time.Time{}, max(most, time.Since(closed))
+		case !open && closed.IsZero():
+			closed = time.Now()
+		}
+	}
+	ctx, stop := context.WithCancel(t.Context())
+	done := make(chan struct{})
+	t.Cleanup(func() { stop(); <-done })
+	go func() {
+		defer close(done)
+		rpc.Keep(ctx, zap.NewNop(), 2*time.Second, func(ctx context.Context, healthy func()) error {
+			stream, err := instancev1.NewInstanceServiceClient(conn).WatchInstances(ctx, &instancev1.WatchInstancesRequest{Node: node})
+			for err == nil {
+				if _, err = stream.Recv(); err == nil {
+					healthy()
+					set(true)
+				}
+			}
+			set(false)
+			return err
+		})
+	}()
+	return func() time.Duration {
+		mu.Lock()
+		defer mu.Unlock()
+		if !closed.IsZero() {
+			return max(most, time.Since(closed))
+		}
+		return most
+	}
 }
 
 // knownCallers returns a check that all replicas serve a caller that they know from the first

@@ -111,6 +111,7 @@ func allScenarios(t *testing.T) {
 	}
 	inOrder(t, slices.Concat(
 		[]scenario{
+			{"evicted Pods", evictedPods},
 			{"flapping device", flappingDevice},
 			{"hanging handler", hangingHandler},
 			{"restarted node", nodeRestart},

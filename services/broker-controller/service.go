@@ -4,6 +4,7 @@
 package brokercontroller
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"os"
@@ -31,6 +32,9 @@ const (
 	leaseDuration = 12 * time.Second
 	renewDeadline = 8 * time.Second
 	retryPeriod   = 1500 * time.Millisecond
+	// defaultSettleTime is more than the delay with which API servers get a changed registration of
+	// the webhook.
+	defaultSettleTime = 5 * time.Second
 )
 
 // Config of the service.
@@ -53,8 +57,9 @@ type WebhookConfig struct {
 	MakeCertificate bool   `help:"Create and renew the certificate in the Secret. Disable it for certificates of cert-manager." default:"true"`
 	Authorize       bool   `help:"Check that authors of Configurations have the rights that Akri uses for them." default:"true"`
 	ClientCA        string `name:"client-ca" help:"File with the CA certificates of the client certificates of API servers. Empty: any client may send reviews." placeholder:"FILE"`
-	// URL replaces the Service in tests.
-	URL string `kong:"-"`
+	// URL and SettleTime replace the Service and defaultSettleTime in tests.
+	URL        string        `kong:"-"`
+	SettleTime time.Duration `kong:"-"`
 }
 
 // Service is a broker-controller.
@@ -116,7 +121,8 @@ func (s *Service) newWebhook() (*webhook.Webhook, error) {
 	return webhook.New(s.rest, webhook.Options{
 		Address: config.Address, Namespace: s.config.Namespace, Name: config.Name, Secret: config.Secret,
 		MakeCertificate: config.MakeCertificate, ClientCA: config.ClientCA, URL: config.URL,
-		Handler: admission.Handler(reviewer, log, s.metrics.reviewed), Log: log,
+		SettleTime: cmp.Or(config.SettleTime, defaultSettleTime),
+		Handler:    admission.Handler(reviewer, log, s.metrics.reviewed), Log: log,
 	})
 }
 

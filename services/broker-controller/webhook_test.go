@@ -8,10 +8,12 @@ import (
 	"net/http"
 	"reflect"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	coordinationv1 "k8s.io/api/coordination/v1"
@@ -85,6 +87,7 @@ func (e webhookEnv) webhookConfig(options ...func(*brokercontroller.WebhookConfi
 	return func(c *brokercontroller.Config) {
 		c.Webhook = brokercontroller.WebhookConfig{
 			Address: address, Name: webhookName, Secret: webhookName, MakeCertificate: true, URL: "https://localhost:" + port + admission.Path,
+			SettleTime: 200 * time.Millisecond,
 		}
 		for _, f := range options {
 			f(&c.Webhook)
@@ -257,6 +260,51 @@ func TestExternalCertificateIsUsed(t *testing.T) {
 	e.eventually(func() bool { return bytes.Equal(second[webhook.CACertKey], e.caBundle()) }, "the new CA bundle")
 	e.eventually(func() bool { return e.dryRun("good", podsOnly) == nil }, "a response with the new certificate")
 	require.Equal(t, second, e.secret().Data, "the Secret must not change")
+}
+
+// No review fails while the CA is replaced, also if the new CA bundle does not have the old CA.
+func TestReplacedCAFailsNoReview(t *testing.T) {
+	for name, c := range map[string]struct {
+		made    bool
+		replace func(webhookEnv)
+	}{
+		"made here": {true, func(e webhookEnv) {
+			secret := e.secret()
+			delete(secret.Data, webhook.CAPrivateKeyKey)
+			_, err := e.clientset.CoreV1().Secrets(e.namespace).Update(e.Context(), secret, metav1.UpdateOptions{})
+			require.NoError(e, err)
+		}},
+		"made elsewhere": {false, func(e webhookEnv) { e.issue(0) }},
+	} {
+		t.Run(name, func(t *testing.T) {
+			e := newWebhookEnv(t)
+			if !c.made {
+				e.issue(0)
+			}
+			e.serve(func(config *brokercontroller.WebhookConfig) { config.MakeCertificate = c.made })
+			e.eventually(func() bool { return e.policy() == admissionregistrationv1.Fail }, "the registration")
+			ctx, stop := context.WithCancel(t.Context())
+			var reviews sync.WaitGroup
+			defer reviews.Wait()
+			defer stop()
+			for range 2 {
+				reviews.Go(func() {
+					for ctx.Err() == nil {
+						assert.NoError(t, e.dryRun("good", podsOnly))
+					}
+				})
+			}
+			for range 3 {
+				before := e.caBundle()
+				c.replace(e)
+				e.eventually(func() bool {
+					secret := e.secret().Data
+					return len(secret[webhook.CAPrivateKeyKey]) > 0 == c.made && !bytes.Equal(before, secret[webhook.CACertKey]) &&
+						bytes.Equal(secret[webhook.CACertKey], e.caBundle())
+				}, "the new CA without others")
+			}
+		})
+	}
 }
 
 func TestOldCertificateIsRenewed(t *testing.T) {

@@ -8,12 +8,14 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 	"google.golang.org/grpc"
@@ -30,7 +32,7 @@ const memoryLimit = 256 << 20
 
 // startSecuredProcess starts an instance-writer with TLS in its own process, with the memory
 // settings of the chart. peak returns the most memory that it had.
-func startSecuredProcess(t *testing.T) (r *securedReplica, peak func() int) {
+func startSecuredProcess(t testing.TB) (r *securedReplica, peak func() int) {
 	t.Helper()
 	client, err := kubernetes.NewForConfig(api.Config())
 	require.NoError(t, err)
@@ -58,40 +60,86 @@ func startSecuredProcess(t *testing.T) (r *securedReplica, peak func() int) {
 func TestFloodOfOneNode(t *testing.T) {
 	f := newFixture(t, 2, 2)
 	r, peak := startSecuredProcess(t)
-	flooder, served := token(t, namespace, agent, f.nodes[0], audience), token(t, namespace, agent, f.nodes[1], audience)
-	client := instancev1.NewInstanceServiceClient(r.dial(served, from("127.0.0.2")))
-	reports, err := client.ReportDevices(t.Context())
-	require.NoError(t, err)
-	name := f.instanceName("foo")
-	require.NoError(t, reports.Send(f.newReport(f.nodes[1], f.device("", "foo", true))))
+	call, flooder := f.reserver(r), token(t, namespace, agent, f.nodes[0], audience)
+	large := f.newReport(f.nodes[0], f.device("", strings.Repeat("x", 64<<20), true))
+	requireTooLarge(t, t.Context(), r.client(flooder), large)
+	var refused atomic.Int64
+	stop := f.flood(r, flooder, &refused)
+	defer stop()
+	for calls := 0; calls < 50 || refused.Load() < 2000; calls++ {
+		require.NoError(t, call())
+	}
+	require.Less(t, peak(), memoryLimit)
+	t.Logf("%d MiB at most, %d streams refused", peak()>>20, refused.Load())
+}
+
+// BenchmarkReserveDuringFlood compares reservations of a node without and during a flood of another
+// node. They alternate, so that both see the same load of the machine. The flood shares the CPUs
+// with the server.
+func BenchmarkReserveDuringFlood(b *testing.B) {
+	f := newFixture(b, 2, 2)
+	r, _ := startSecuredProcess(b)
+	call, flooder := f.reserver(r), token(b, namespace, agent, f.nodes[0], audience)
+	took := map[string][]time.Duration{}
+	for b.Loop() {
+		took["without"] = append(took["without"], timesOf(b, 50, call)...)
+		stop := f.flood(r, flooder, new(atomic.Int64))
+		took["during"] = append(took["during"], timesOf(b, 50, call)...)
+		stop()
+	}
+	for name, times := range took {
+		slices.Sort(times)
+		b.ReportMetric(float64(times[len(times)/2].Microseconds())/1000, name+"-p50-ms")
+	}
+}
+
+// reserver returns a call that reserves a slot for the second node.
+func (f *fixture) reserver(r *securedReplica) (call func() error) {
+	f.Helper()
+	client := instancev1.NewInstanceServiceClient(r.dial(token(f, namespace, agent, f.nodes[1], audience), from("127.0.0.2")))
+	reports, err := client.ReportDevices(f.Context())
+	require.NoError(f, err)
+	require.NoError(f, reports.Send(f.newReport(f.nodes[1], f.device("", "foo", true))))
 	_, err = reports.Recv()
-	require.NoError(t, err)
-	call := func() error {
-		request := &instancev1.ReserveSlotsRequest{Node: f.nodes[1], Claims: []*instancev1.SlotClaim{claim(name, 0)}}
-		_, err := client.ReserveSlots(t.Context(), request)
+	require.NoError(f, err)
+	request := &instancev1.ReserveSlotsRequest{Node: f.nodes[1], Claims: []*instancev1.SlotClaim{claim(f.instanceName("foo"), 0)}}
+	return func() error {
+		_, err := client.ReserveSlots(f.Context(), request)
 		return err
 	}
-	require.NoError(t, call())
+}
 
-	ctx, stop := context.WithCancel(t.Context())
-	var flood sync.WaitGroup
-	defer func() { stop(); flood.Wait() }()
-	large := f.newReport(f.nodes[0], f.device("", strings.Repeat("x", 64<<20), true))
-	requireTooLarge(t, ctx, r.client(flooder), large)
+// timesOf returns how long each of some calls takes.
+func timesOf(t testing.TB, calls int, call func() error) (times []time.Duration) {
+	t.Helper()
+	for range calls {
+		began := time.Now()
+		require.NoError(t, call())
+		times = append(times, time.Since(began))
+	}
+	return times
+}
+
+// flood opens connections and streams with the token of the first node and sends reports until stop
+// is called.
+func (f *fixture) flood(r *securedReplica, token string, refused *atomic.Int64) (stop func()) {
+	f.Helper()
+	ctx, cancel := context.WithCancel(f.Context())
+	var running sync.WaitGroup
 	// As large as allowed. Their Configuration does not exist, so each waits for it.
-	large = f.newReport(f.nodes[0], f.device("", strings.Repeat("x", 3<<20), true))
-	small := f.newReport(f.nodes[0])
-	small.Configuration, large.Configuration = "absent", "absent"
-	var refused atomic.Int64
+	large := f.newReport(f.nodes[0], f.device("", strings.Repeat("x", 3<<20), true))
+	large.Configuration = "absent"
 	for range 4 {
-		conn := instancev1.NewInstanceServiceClient(r.dial(flooder))
+		conn := r.dial(token)
+		client := instancev1.NewInstanceServiceClient(conn)
 		for i := range 2500 {
-			report := small
+			report := f.newReport(f.nodes[0])
+			report.Configuration = fmt.Sprintf("absent-%d", i)
 			if i%100 == 0 { // encoding a large report for each stream would be most of the test's time
 				report = large
 			}
-			flood.Go(func() {
-				stream, err := conn.ReportDevices(ctx)
+			running.Go(func() {
+				stream, err := client.ReportDevices(ctx)
 				for err == nil {
 					if err = stream.Send(report); err != nil {
 						_, err = stream.Recv()
@@ -103,18 +151,19 @@ func TestFloodOfOneNode(t *testing.T) {
 			})
 		}
 	}
+	var idle []net.Conn
 	for range 1000 {
 		conn, err := new(net.Dialer).DialContext(ctx, "tcp", r.address)
-		require.NoError(t, err)
-		defer conn.Close()
+		require.NoError(f, err)
+		idle = append(idle, conn)
 	}
-	for range 20 {
-		require.NoError(t, call())
+	return func() {
+		cancel()
+		running.Wait()
+		for _, conn := range idle {
+			_ = conn.Close()
+		}
 	}
-	require.Eventually(t, func() bool { return refused.Load() > 100 }, timeout, pollInterval)
-	require.NoError(t, call())
-	require.Less(t, peak(), memoryLimit)
-	t.Logf("%d MiB at most, %d streams refused", peak()>>20, refused.Load())
 }
 
 // from makes connections from a local address.

@@ -1,6 +1,7 @@
 package instancewriter_test
 
 import (
+	"fmt"
 	"net/http"
 	"path"
 	"slices"
@@ -9,6 +10,8 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	akriv0 "akri.sh/libs/apis/akri/v0"
@@ -103,4 +106,37 @@ func TestEventPerReason(t *testing.T) {
 			return slices.Equal(f.events(reason), []string{"DetailsAccepted is False: " + f.nodes[0] + ": about " + reason})
 		})
 	}
+}
+
+// Reports on Configurations that do not exist cause few requests to the API server.
+func TestReportsOnAbsentConfigurations(t *testing.T) {
+	f := newFixture(t, 1, 1)
+	apiProxy := newProxy(t)
+	var lookups atomic.Int64
+	apiProxy.rejectIf(func(r *http.Request) bool {
+		if strings.HasPrefix(path.Base(r.URL.Path), "absent") {
+			lookups.Add(1)
+		}
+		return false
+	})
+	s := openReports(t, startAt(t, apiProxy.URL, grace))
+	absent := f.newReport(f.nodes[0])
+	absent.Configuration = "absent"
+	for range 100 {
+		require.Empty(t, s.send(absent))
+	}
+	require.EqualValues(t, 1, lookups.Load(), "a Configuration is looked up once")
+
+	for i := range 200 {
+		absent.Configuration = fmt.Sprintf("absent-%d", i)
+		require.NoError(t, s.Send(absent))
+	}
+	err := error(nil)
+	for err == nil {
+		_, err = s.Recv()
+	}
+	require.Equal(t, codes.Unavailable, status.Code(err), err)
+	require.ErrorContains(t, err, "too many reports on unknown Configurations")
+	require.Less(t, lookups.Load(), int64(200))
+	openReports(t, startAt(t, apiProxy.URL, grace)).send(f.newReport(f.nodes[0]))
 }

@@ -32,6 +32,9 @@ const (
 	// maxStreams is the number of calls in progress on one connection. Clients wait before they
 	// make more.
 	maxStreams = 32
+	// windowBytes is what a client can send on a stream before it is read. By default gRPC raises
+	// it to 16 MiB for fast clients.
+	windowBytes = 256 << 10
 )
 
 // Service accounts of the callers.
@@ -86,6 +89,7 @@ func newSecured(config Config, env service.Env, restConfig *rest.Config, objects
 		grpc.Creds(credentials.NewTLS(&tls.Config{MinVersion: tls.VersionTLS13, GetCertificate: getCertificate})),
 		rpc.Replicated(config.ConnectionAge), grpc.ConnectionTimeout(handshakeTimeout), grpc.MaxHeaderListSize(maxHeaderBytes),
 		grpc.MaxConcurrentStreams(maxStreams), grpc.MaxRecvMsgSize(config.MaxMessageBytes),
+		grpc.StaticStreamWindowSize(windowBytes), grpc.StaticConnWindowSize(windowBytes),
 	}, callers.ServerOptions()...)
 	s.server = rpc.NewServer(env.Log, env.Metrics, options...)
 	return s, nil

@@ -39,6 +39,7 @@ type Config struct {
 	Address              string        `help:"Address of the gRPC server with TLS, whose callers send a service account token. Empty: disabled." default:":9443" placeholder:"HOST:PORT"`
 	PlainAddress         string        `help:"Address of a gRPC server in plain text that serves anyone, for nodes of an earlier release. Empty: disabled." placeholder:"HOST:PORT"`
 	ConnectionAge        time.Duration `help:"Age at which connections are closed, so that nodes spread over the replicas. 0: never." default:"10m"`
+	ShutdownDelay        time.Duration `help:"Time to serve after the signal to stop, until the Service routes to other replicas only." default:"2s"`
 	NodeGrace            time.Duration `help:"Time that a node may be not ready before its devices are removed." default:"5m"`
 	ReportGrace          time.Duration `help:"Time that a node may be without a report stream before the status of its Configurations shows it. 0: never." default:"1m"`
 	Namespace            string        `help:"Namespace of the Service, of the Secret with the CA and of the Lease with the nodes that report." default:"default"`
@@ -151,7 +152,9 @@ func (s *Service) Serve(ctx context.Context, secured, plain net.Listener) error 
 	// The reconciler stops after the gRPC servers, so that running calls are answered.
 	background, stop := context.WithCancel(context.WithoutCancel(ctx))
 	defer stop()
-	endStreams := context.AfterFunc(ctx, func() { close(s.stopping) })
+	serving, stopServing := delay(ctx, s.config.ShutdownDelay)
+	defer stopServing()
+	endStreams := context.AfterFunc(serving, func() { close(s.stopping) })
 	defer endStreams()
 	var group errgroup.Group
 	group.Go(func() error { s.cluster.Run(background); return nil })
@@ -165,14 +168,21 @@ func (s *Service) Serve(ctx context.Context, secured, plain net.Listener) error 
 		}
 		group.Go(func() error { return s.reconciler.Run(background) })
 		group.Go(func() error { s.catalog.Run(background); return nil })
-		serving, ctx := errgroup.WithContext(ctx)
+		servers, ctx := errgroup.WithContext(serving)
 		if s.secured != nil {
-			serving.Go(func() error { return s.secured.serve(ctx, secured) })
+			servers.Go(func() error { return s.secured.serve(ctx, secured) })
 		}
 		if s.plain != nil {
-			serving.Go(func() error { return rpc.Serve(ctx, s.plain, plain) })
+			servers.Go(func() error { return rpc.Serve(ctx, s.plain, plain) })
 		}
-		return serving.Wait()
+		return servers.Wait()
 	})
 	return group.Wait()
+}
+
+// delay returns a context that ends some time after the given one.
+func delay(ctx context.Context, by time.Duration) (context.Context, context.CancelFunc) {
+	delayed, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	context.AfterFunc(ctx, func() { time.AfterFunc(by, cancel) })
+	return delayed, cancel
 }

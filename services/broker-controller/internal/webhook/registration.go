@@ -100,7 +100,15 @@ func (w *Webhook) reconcile(ctx context.Context) (time.Duration, error) {
 	if len(bundle) == 0 {
 		return 0, fmt.Errorf("secret %q: %w", w.Secret, errNoCertificate)
 	}
-	return after, w.register(ctx, bundle)
+	registration, ok := w.registration.Get(w.Name)
+	if !ok {
+		return 0, fmt.Errorf("ValidatingWebhookConfiguration %q %w", w.Name, errNotFound)
+	}
+	changes, settled, err := w.changeCertificate(secret, bundleOf(registration))
+	if err != nil {
+		return 0, err
+	}
+	return min(after, changes), w.register(ctx, registration, bundle, settled)
 }
 
 func (w *Webhook) renew(ctx context.Context, secret *corev1.Secret) (bool, time.Duration, error) {
@@ -127,13 +135,9 @@ func (w *Webhook) dnsNames() []string {
 // register updates the ValidatingWebhookConfiguration. A standby replica only adds its CA if it is
 // missing. A Service routes to ready replicas only and a replica is ready only when the webhook is
 // registered, so the API server ignores an unreachable webhook until the leader has reached it.
-func (w *Webhook) register(ctx context.Context, own []byte) error {
-	registration, ok := w.registration.Get(w.Name)
-	if !ok {
-		return fmt.Errorf("ValidatingWebhookConfiguration %q %w", w.Name, errNotFound)
-	}
+func (w *Webhook) register(ctx context.Context, registration *registration, own []byte, settled bool) error {
 	role, current := w.role.Load(), bundleOf(registration)
-	if role == standby && (bytes.Contains(current, own) || w.verify(current) == nil) {
+	if role == standby && (bytes.Contains(current, own) || settled && w.verify(w.certificate.Load(), current) == nil) {
 		return nil
 	}
 	policy, probeErr := policyOf(registration), error(nil)
@@ -142,7 +146,7 @@ func (w *Webhook) register(ctx context.Context, own []byte) error {
 			policy = admissionregistrationv1.Fail
 		}
 	}
-	desired := []admissionregistrationv1.ValidatingWebhook{w.validatingWebhook(newBundle(role, own, current), policy)}
+	desired := []admissionregistrationv1.ValidatingWebhook{w.validatingWebhook(newBundle(role, settled, own, current), policy)}
 	if !equality.Semantic.DeepEqual(registration.Webhooks, desired) {
 		update := registration.DeepCopy()
 		update.Webhooks = desired
@@ -155,7 +159,9 @@ func (w *Webhook) register(ctx context.Context, own []byte) error {
 		}
 		w.Log.Info("webhook registered", zap.String("failure_policy", string(policy)))
 	}
-	w.role.CompareAndSwap(takingOver, leader)
+	if settled {
+		w.role.CompareAndSwap(takingOver, leader)
+	}
 	return probeErr
 }
 
@@ -173,16 +179,16 @@ func policyOf(registration *registration) admissionregistrationv1.FailurePolicyT
 	return *registration.Webhooks[0].FailurePolicy
 }
 
-// newBundle returns the CA certificates to register. A leader keeps those that replicas with
-// another Secret have added since it took over, so that two replicas do not undo each other's
-// changes.
-func newBundle(role int32, own, current []byte) []byte {
+// newBundle returns the CA certificates to register. Those of the certificates that replicas still
+// serve stay until all have changed. A leader keeps those that replicas with another Secret have
+// added since it took over, so that two replicas do not undo each other's changes.
+func newBundle(role int32, settled bool, own, current []byte) []byte {
 	switch {
-	case len(current) == 0 || role == takingOver:
+	case len(current) == 0 || settled && role == takingOver:
 		return own
 	case bytes.Contains(current, own):
 		return current
-	case role == standby:
+	case role == standby || !settled:
 		return slices.Concat(own, []byte("\n"), current)
 	}
 	return own

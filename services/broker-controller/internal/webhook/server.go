@@ -63,9 +63,11 @@ type Options struct {
 	// ClientCA is the file with the CA certificates of API servers. Empty: any client is served.
 	ClientCA string
 	// URL replaces the Service as the address that the API server calls.
-	URL     string
-	Handler http.Handler
-	Log     *zap.Logger
+	URL string
+	// SettleTime is the time in which all API servers use a changed registration.
+	SettleTime time.Duration
+	Handler    http.Handler
+	Log        *zap.Logger
 }
 
 type (
@@ -81,6 +83,7 @@ type Webhook struct {
 	secret        *kube.Informer[*corev1.Secret]
 	registration  *kube.Informer[*registration]
 	certificate   atomic.Pointer[tls.Certificate]
+	trusted       trust
 	changed       broadcast.Signal
 	role          atomic.Int32
 }
@@ -99,32 +102,14 @@ func New(config *rest.Config, options Options) (w *Webhook, err error) {
 	}
 	w.secret = kube.NewNamedInformer(w.secrets, options.Namespace, options.Secret)
 	w.registration = kube.NewNamedInformer(w.registrations, "", options.Name)
-	w.secret.OnChange(func(string) { w.loadCertificate(); w.changed.Notify() })
+	w.secret.OnChange(func(string) { w.changed.Notify() })
 	w.registration.OnChange(func(string) { w.changed.Notify() })
 	return w, nil
-}
-
-// loadCertificate makes the server use the certificate of the Secret. If it is invalid, the server
-// keeps the previous one.
-func (w *Webhook) loadCertificate() {
-	secret, ok := w.secret.Get(w.Namespace + "/" + w.Secret)
-	if !ok || len(secret.Data[corev1.TLSCertKey]) == 0 {
-		return
-	}
-	certificate, err := tls.X509KeyPair(secret.Data[corev1.TLSCertKey], secret.Data[corev1.TLSPrivateKeyKey])
-	if err != nil {
-		w.Log.Error("reading the webhook's certificate failed", zap.String("secret", w.Secret), zap.Error(err))
-		return
-	}
-	w.certificate.Store(&certificate)
 }
 
 // Ready is a readiness check. It returns an error until the API server has a registration whose CA
 // verifies the certificate of this replica.
 func (w *Webhook) Ready(context.Context) error {
-	if w.certificate.Load() == nil {
-		return errNoCertificate
-	}
 	registration, ok := w.registration.Get(w.Name)
 	if !ok {
 		return fmt.Errorf("ValidatingWebhookConfiguration %q %w", w.Name, errNotFound)
@@ -132,12 +117,11 @@ func (w *Webhook) Ready(context.Context) error {
 	if len(registration.Webhooks) == 0 {
 		return errNotRegistered
 	}
-	return w.verify(bundleOf(registration))
+	return w.verify(w.certificate.Load(), bundleOf(registration))
 }
 
-// verify checks the certificate as the API server does.
-func (w *Webhook) verify(bundle []byte) error {
-	certificate := w.certificate.Load()
+// verify checks a certificate as the API server does.
+func (w *Webhook) verify(certificate *tls.Certificate, bundle []byte) error {
 	if certificate == nil {
 		return errNoCertificate
 	}
@@ -219,6 +203,9 @@ func (w *Webhook) serve(ctx context.Context, listener net.Listener) error {
 			MinVersion: tls.VersionTLS12, GetCertificate: w.getCertificate, GetConfigForClient: w.configForClient,
 		},
 	}
+	// Without this a request on an idle connection could fail when the server closes it. API
+	// servers do not repeat requests to webhooks.
+	server.SetKeepAlivesEnabled(false)
 	served := make(chan error, 1)
 	go func() { served <- server.ServeTLS(listener, "", "") }()
 	select {

@@ -61,6 +61,7 @@ const (
 	messageRate, messageBurst = 1 << 20, 16 << 20
 	minMessageBytes           = 4 << 10
 	maxNodes                  = 8192
+	limiterAge                = time.Minute
 )
 
 // Identity is who calls.
@@ -105,9 +106,8 @@ type Authenticator struct {
 	mu sync.Mutex
 	// calls are the calls in progress by node.
 	calls map[string]map[*call]struct{}
-	// unverified is the number of calls in progress, by address, whose callers were not known when
-	// they began.
-	unverified map[string]int
+	// admitted is the number of calls in progress whose messages can be received.
+	admitted map[sender]int
 }
 
 // caller is a verified token.
@@ -126,7 +126,7 @@ func New(options Options) *Authenticator {
 		callers: cache.NewLRUExpireCache(maxCallers), invalid: cache.NewLRUExpireCache(maxInvalid),
 		sources: cache.NewLRUExpireCache(maxSources), nodes: cache.NewLRUExpireCache(maxNodes),
 		newToken: rate.NewLimiter(newTokenRate, newTokenBurst), newReviews: semaphore.NewWeighted(maxNewReviews),
-		logs: map[Reason]*rate.Sometimes{}, calls: map[string]map[*call]struct{}{}, unverified: map[string]int{},
+		logs: map[Reason]*rate.Sometimes{}, calls: map[string]map[*call]struct{}{}, admitted: map[sender]int{},
 	}
 	for _, reason := range reasons {
 		options.Refused.WithLabelValues(string(reason))
@@ -205,7 +205,7 @@ func (a *Authenticator) known(key [sha256.Size]byte) *caller {
 
 // source returns the limiter of the address that calls.
 func (a *Authenticator) source(ctx context.Context) *rate.Limiter {
-	return limiterOf(a.sources, sourceOf(ctx), rate.Limit(a.PerSource)/tokenRateShare, a.PerSource/tokenBurstShare)
+	return a.limiter(a.sources, sourceOf(ctx), rate.Limit(a.PerSource)/tokenRateShare, a.PerSource/tokenBurstShare)
 }
 
 // awaitMessage delays the messages of a node that sends too many. Flow control then slows down the
@@ -215,19 +215,23 @@ func (a *Authenticator) awaitMessage(ctx context.Context, node string, message a
 	if encoded, ok := message.(proto.Message); ok {
 		size = min(max(size, proto.Size(encoded)), messageBurst)
 	}
-	if err := limiterOf(a.nodes, node, messageRate, messageBurst).WaitN(ctx, size); err != nil {
+	if err := a.limiter(a.nodes, node, messageRate, messageBurst).WaitN(ctx, size); err != nil {
 		return refuse(ReasonMessages, "node %q sends more than %d bytes a second", node, messageRate)
 	}
 	return nil
 }
 
-func limiterOf(limiters *cache.LRUExpireCache, key string, limit rate.Limit, burst int) *rate.Limiter {
-	if limiter, ok := limiters.Get(key); ok {
-		return limiter.(*rate.Limiter)
+// limiter returns the limiter of the key. A limiter that is not used for limiterAge is at its burst
+// again and is forgotten.
+func (a *Authenticator) limiter(limiters *cache.LRUExpireCache, key string, limit rate.Limit, burst int) *rate.Limiter {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	value, ok := limiters.Get(key)
+	if !ok {
+		value = rate.NewLimiter(limit, burst)
 	}
-	limiter := rate.NewLimiter(limit, burst)
-	limiters.Add(key, limiter, time.Minute)
-	return limiter
+	limiters.Add(key, value, limiterAge)
+	return value.(*rate.Limiter)
 }
 
 // reviewNew reviews a token that is not known. Only some of these reviews run at once, so that they

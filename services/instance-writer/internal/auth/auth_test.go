@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -15,8 +16,14 @@ import (
 	"github.com/prometheus/client_golang/prometheus/testutil"
 	"github.com/stretchr/testify/require"
 	"go.uber.org/zap"
+	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/peer"
+	"google.golang.org/grpc/status"
+	"google.golang.org/grpc/tap"
+	"google.golang.org/protobuf/proto"
+
+	instancev1 "akri.sh/proto/akri/instance/v1"
 )
 
 // apiServer is a fake that counts reviews.
@@ -197,6 +204,97 @@ func TestCallsOfOneNodeAreLimited(t *testing.T) {
 	a.close(open[0])
 	_, _, err = a.open(ctx)
 	require.NoError(t, err)
+}
+
+// A call is refused if its Node is deleted after the token was verified and before the call is
+// recorded.
+func TestNodeIsDeletedAsACallStarts(t *testing.T) {
+	a := newAuthenticator(&apiServer{})
+	exists := true
+	a.NodeExists = func(context.Context, string) (bool, error) { return exists, nil }
+	identity, err := a.identify(callWith(newToken(0, time.Hour), "10.0.0.1"))
+	require.NoError(t, err)
+	exists = false
+	a.NodeDeleted(identity.Node)
+	_, _, err = a.open(context.WithValue(t.Context(), identityKey{}, identity))
+	require.ErrorContains(t, err, `there is no Node "node-a"`)
+	require.InDelta(t, 1, testutil.ToFloat64(a.Refused.WithLabelValues(string(ReasonUnknownNode))), 0)
+	require.Empty(t, a.calls)
+}
+
+// A node can send messageBurst at once and then messageRate, for as long as it sends.
+func TestMessagesOfOneNodeAreLimited(t *testing.T) {
+	of := func(node string) context.Context {
+		return context.WithValue(context.Background(), identityKey{}, Identity{"akri-agent", node})
+	}
+	for name, id := range map[string]string{"small": "x", "large": strings.Repeat("x", 1<<16)} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				a := newAuthenticator(&apiServer{})
+				report := &instancev1.ReportDevicesRequest{Devices: []*instancev1.Device{{Id: id}}}
+				size := max(minMessageBytes, proto.Size(report))
+				send := func(ctx context.Context, node string) error {
+					report.Node = node
+					return a.checkMessage(ctx, report)
+				}
+				began := time.Now()
+				for range messageBurst / size {
+					require.NoError(t, send(of("node-a"), "node-a"))
+				}
+				require.Less(t, time.Since(began), time.Second, "the burst is not delayed")
+				const seconds = 150
+				for range seconds * messageRate / size {
+					require.NoError(t, send(of("node-a"), "node-a"))
+				}
+				require.InDelta(t, seconds, time.Since(began).Seconds(), 1)
+
+				ctx, cancel := context.WithTimeout(of("node-a"), time.Millisecond)
+				defer cancel()
+				err := send(ctx, "node-a")
+				require.ErrorContains(t, err, `node "node-a" sends more than 1048576 bytes a second`)
+				require.Equal(t, codes.ResourceExhausted, status.Code(err))
+				require.InDelta(t, 1, testutil.ToFloat64(a.Refused.WithLabelValues(string(ReasonMessages))), 0)
+				began = time.Now()
+				require.NoError(t, send(of("node-b"), "node-b"))
+				require.Zero(t, time.Since(began), "another node is not delayed")
+			})
+		})
+	}
+}
+
+// The calls of a node are also limited before their messages are received.
+func TestCallsAreAdmitted(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a := newAuthenticator(&apiServer{})
+		begin := func(token string) (end func(), err error) {
+			ctx, end := context.WithCancel(callWith(token, "10.0.0.1"))
+			_, err = a.admit(ctx, &tap.Info{Header: metadata.Pairs("authorization", "Bearer "+token)})
+			return end, err
+		}
+		known := newToken(0, time.Hour)
+		_, err := a.identify(callWith(known, "10.0.0.1"))
+		require.NoError(t, err)
+		for token, limit := range map[string]int{known: maxCalls, newToken(1, time.Hour): 64 / unverifiedShare} {
+			var ends []func()
+			for range limit {
+				end, err := begin(token)
+				require.NoError(t, err)
+				ends = append(ends, end)
+			}
+			_, err := begin(token)
+			require.Equal(t, codes.ResourceExhausted, status.Code(err))
+			require.ErrorContains(t, err, fmt.Sprintf("has %d calls in progress", limit))
+			ends[0]()
+			synctest.Wait()
+			ends[0], err = begin(token)
+			require.NoError(t, err)
+			for _, end := range ends {
+				end()
+			}
+			synctest.Wait()
+			require.Empty(t, a.admitted)
+		}
+	})
 }
 
 func TestInvalidTokensAreNotReviewed(t *testing.T) {

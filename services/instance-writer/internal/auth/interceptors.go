@@ -35,36 +35,54 @@ func (a *Authenticator) ServerOptions() []grpc.ServerOption {
 	}
 }
 
-// admit limits the calls of one address before their messages are received, because gRPC receives
-// the message of a unary call before it calls the interceptors. It must not block. The interceptors
-// check the token.
+// admit limits the calls before their messages are received, because gRPC receives the message of a
+// unary call before it calls the interceptors. It counts a call with a known token for the node,
+// and any other call for its address until the token is verified. It must not block. The
+// interceptors check the token.
 func (a *Authenticator) admit(ctx context.Context, info *tap.Info) (context.Context, error) {
 	token, _ := strings.CutPrefix(strings.Join(info.Header.Get("authorization"), ""), "Bearer ")
-	if a.known(sha256.Sum256([]byte(token))) != nil {
+	if known := a.known(sha256.Sum256([]byte(token))); known != nil {
+		end, ok := a.begin(sender{node: known.Node}, maxCalls)
+		if !ok {
+			return nil, a.report(ctx, known.Identity, tooManyCalls(known.Node))
+		}
+		context.AfterFunc(ctx, end)
 		return ctx, nil
 	}
-	source := sourceOf(ctx)
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	if limit := max(1, a.PerSource/unverifiedShare); a.unverified[source] >= limit {
+	source, limit := sourceOf(ctx), max(1, a.PerSource/unverifiedShare)
+	end, ok := a.begin(sender{address: source}, limit)
+	if !ok {
 		err := refuse(ReasonCalls, "%s has %d calls in progress with tokens that are not verified yet", source, limit)
 		return nil, a.report(ctx, Identity{}, err)
 	}
-	a.unverified[source]++
-	verified := sync.OnceFunc(func() { a.verified(source) })
-	context.AfterFunc(ctx, verified)
-	return context.WithValue(ctx, verifiedKey{}, verified), nil
+	context.AfterFunc(ctx, end)
+	return context.WithValue(ctx, verifiedKey{}, end), nil
 }
 
 type verifiedKey struct{}
 
-// verified is called when a call that admit counted has ended or its token is verified.
-func (a *Authenticator) verified(source string) {
+// sender is a node, or an address whose token is not verified yet.
+type sender struct{ node, address string }
+
+// begin counts a call. It returns false if the limit is reached. end can be called several times.
+func (a *Authenticator) begin(from sender, limit int) (end func(), ok bool) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if a.unverified[source]--; a.unverified[source] == 0 {
-		delete(a.unverified, source)
+	if a.admitted[from] >= limit {
+		return nil, false
 	}
+	a.admitted[from]++
+	return sync.OnceFunc(func() {
+		a.mu.Lock()
+		defer a.mu.Unlock()
+		if a.admitted[from]--; a.admitted[from] == 0 {
+			delete(a.admitted, from)
+		}
+	}), true
+}
+
+func tooManyCalls(node string) *Refusal {
+	return refuse(ReasonCalls, "node %q has %d calls in progress", node, maxCalls)
 }
 
 // checkMessage refuses a message that names another node than the caller's, and delays messages
@@ -115,19 +133,32 @@ type call struct {
 // open counts a call of a node. The context ends when the Node is deleted.
 func (a *Authenticator) open(ctx context.Context) (*call, context.Context, error) {
 	identity := ctx.Value(identityKey{}).(Identity)
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	if len(a.calls[identity.Node]) >= maxCalls {
-		err := refuse(ReasonCalls, "node %q has %d calls in progress", identity.Node, maxCalls)
-		return nil, nil, a.report(ctx, identity, err)
-	}
-	if a.calls[identity.Node] == nil {
-		a.calls[identity.Node] = map[*call]struct{}{}
-	}
 	ctx, end := context.WithCancelCause(ctx)
 	opened := &call{identity.Node, end}
-	a.calls[identity.Node][opened] = struct{}{}
+	if !a.add(opened) {
+		end(nil)
+		return nil, nil, a.report(ctx, identity, tooManyCalls(identity.Node))
+	}
+	// The Node may have been deleted before the call was added, so that NodeDeleted did not end it.
+	if exists, err := a.NodeExists(ctx, identity.Node); err == nil && !exists {
+		a.close(opened)
+		return nil, nil, a.report(ctx, identity, refuse(ReasonUnknownNode, "there is no Node %q", identity.Node))
+	}
 	return opened, ctx, nil
+}
+
+// add returns false if the node has too many calls.
+func (a *Authenticator) add(opened *call) bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if len(a.calls[opened.node]) >= maxCalls {
+		return false
+	}
+	if a.calls[opened.node] == nil {
+		a.calls[opened.node] = map[*call]struct{}{}
+	}
+	a.calls[opened.node][opened] = struct{}{}
+	return true
 }
 
 func (a *Authenticator) close(closed *call) {

@@ -8,11 +8,12 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
-	"golang.org/x/sync/semaphore"
+	"golang.org/x/time/rate"
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	lrucache "k8s.io/apimachinery/pkg/util/cache"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/cache"
 
@@ -25,11 +26,16 @@ import (
 
 const (
 	callTimeout     = 5 * time.Second
-	maxLookups      = 16
 	byNode          = "node"
 	byHolder        = "holder"
 	byConfiguration = "configuration"
 	byShortName     = "short name"
+
+	// lookupRate is the number of Configurations that are looked up for reports in a second, and at
+	// once.
+	lookupRate = 20
+	maxAbsent  = 4096
+	absentAge  = time.Minute
 )
 
 // Cluster reads and writes objects of the API server. Objects from its caches must not be changed.
@@ -47,7 +53,8 @@ type Cluster struct {
 	configurations *kube.Informer[*akriv0.Configuration]
 	nodes          *kube.Informer[*corev1.Node]
 
-	lookups  *semaphore.Weighted
+	lookups  *rate.Limiter
+	absent   *lrucache.LRUExpireCache // of configurationVersion
 	health   *apiHealth
 	notReady notReadyNodes
 
@@ -67,7 +74,8 @@ func New(config *rest.Config, namespace string, writes *prometheus.CounterVec) (
 	c := &Cluster{
 		writes: writes, namespace: namespace, deleted: map[types.NamespacedName]*akriv0.Instance{},
 		written:  cache.NewIndexer(cache.MetaNamespaceKeyFunc, cache.Indexers{byShortName: shortNameOf}),
-		lookups:  semaphore.NewWeighted(maxLookups),
+		lookups:  rate.NewLimiter(lookupRate, lookupRate),
+		absent:   lrucache.NewLRUExpireCache(maxAbsent),
 		notReady: notReadyNodes{byName: map[string]notReadySince{}},
 	}
 	c.health = newAPIHealth(c.probe)

@@ -2,6 +2,7 @@ package cluster
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strconv"
 	"time"
@@ -56,39 +57,51 @@ func (c *Cluster) getConfiguration(ctx context.Context, key types.NamespacedName
 	return configuration, nil
 }
 
+// ErrBusy is returned while too many reports are on Configurations that the watch has not
+// delivered.
+var ErrBusy = errors.New("too many reports on unknown Configurations")
+
+// configurationVersion distinguishes a Configuration from an earlier one of the same name.
+type configurationVersion struct {
+	types.NamespacedName
+
+	uid types.UID
+}
+
 // WaitForConfiguration waits until the watch has delivered the Configuration with the uid. It
 // returns false if the API server does not have it, and true after the timeout.
+//
+// A Configuration that does not exist is looked up once, because uids do not return. Lookups have a
+// limited rate, so that a node that invents Configurations does not slow down others.
 func (c *Cluster) WaitForConfiguration(
 	ctx context.Context, key types.NamespacedName, uid types.UID, timeout time.Duration,
 ) (exists bool, err error) {
 	expired := time.After(timeout)
+	late, version := ErrBusy, configurationVersion{key, uid}
 	for {
 		_, changed := c.configurationChange.Get()
 		if cached, ok := c.configurations.Get(key.String()); ok && cached.UID == uid {
 			return true, nil
 		}
-		if stored, err := c.lookup(ctx, key); err == nil && (stored == nil || stored.UID != uid) {
+		if _, absent := c.absent.Get(version); absent {
 			return false, nil
+		}
+		if c.lookups.Allow() {
+			late = nil
+			if stored, err := c.getConfiguration(ctx, key); err == nil && (stored == nil || stored.UID != uid) {
+				c.absent.Add(version, nil, absentAge)
+				return false, nil
+			}
 		}
 		select {
 		case <-changed:
 		case <-time.After(configurationPollInterval):
 		case <-expired:
-			return true, nil // its Instances are reconciled when the watch delivers it
+			return late == nil, late // its Instances are reconciled when the watch delivers it
 		case <-ctx.Done():
 			return false, context.Cause(ctx)
 		}
 	}
-}
-
-// lookup is getConfiguration for reports. Only some lookups run at once, so that reports on
-// Configurations that do not exist do not overload the API server.
-func (c *Cluster) lookup(ctx context.Context, key types.NamespacedName) (*akriv0.Configuration, error) {
-	if err := c.lookups.Acquire(ctx, 1); err != nil {
-		return nil, fmt.Errorf("wait for other requests: %w", err)
-	}
-	defer c.lookups.Release(1)
-	return c.getConfiguration(ctx, key)
 }
 
 // UpdateStatus writes the status of the Configuration if it has not changed since it was read.

@@ -21,6 +21,7 @@ import (
 	akriv0 "akri.sh/libs/apis/akri/v0"
 	instancev1 "akri.sh/proto/akri/instance/v1"
 
+	"akri.sh/services/instance-writer/internal/cluster"
 	"akri.sh/services/instance-writer/internal/merge"
 	"akri.sh/services/instance-writer/internal/reports"
 )
@@ -180,6 +181,9 @@ func (s *reportStream) apply(
 	key := types.NamespacedName{Namespace: request.GetNamespace(), Name: request.GetConfiguration()}
 	response := &instancev1.ReportDevicesResponse{Revision: request.GetRevision()}
 	exists, err := s.Cluster.WaitForConfiguration(ctx, key, types.UID(request.GetConfigurationUid()), configurationTimeout)
+	if errors.Is(err, cluster.ErrBusy) {
+		return nil, toStatus(err)
+	}
 	if err != nil {
 		return nil, err
 	}
