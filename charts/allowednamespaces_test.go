@@ -55,12 +55,12 @@ func TestAllowedNamespaces(t *testing.T) {
 		refused        bool
 	}{
 		"Configuration":                     {"other", requests("debug.echo"), true},
-		"Instance with a longer digest":     {"other", requests("debug-echo-8120fe55e2ca"), true},
+		"Instance with a longer digest":     {"other", requests("debug-echo-8120fex55e2ca"), true},
 		"init container":                    {"other", initContainer, true},
 		"own namespace":                     {"prod", requests("debug-echo-8120fe"), false},
 		"allowed namespace":                 {"tenant", initContainer, false},
 		"longer name":                       {"other", requests("debug-echo-8120fe0"), false},
-		"name that is too long":             {"other", requests("debug-echo-8120fe55e2ca0"), false},
+		"name that is too long":             {"other", requests("debug-echo-8120fex55e2ca0"), false},
 		"Instance of another Configuration": {"other", requests("echo-8120fe"), false},
 		"Configuration with a longer name":  {"other", requests("debug-echo-camera"), false},
 		"short name":                        {"other", requests("a"), false},

@@ -6,7 +6,7 @@ import (
 )
 
 // suffixed matches KEY_<HASH>, where HASH is the digest of the Instance.
-var suffixed = regexp.MustCompile(`^(.+)_[0-9A-F]{6}$`)
+var suffixed = regexp.MustCompile(`^(.+)_[0-9A-F]{6}(X[0-9A-F]{6})?$`)
 
 // Properties returns the device properties in an environment. Akri sets each property as KEY and as
 // KEY_<HASH>. A variable without such a pair is a property only if it starts with UDEV_ or

@@ -3,18 +3,17 @@ package v0
 import (
 	"encoding/hex"
 	"fmt"
+	"regexp"
 	"strings"
 
 	"golang.org/x/crypto/blake2b"
 	"k8s.io/apimachinery/pkg/util/validation"
 )
 
-// A digest in the name of an Instance has digestDigits hex digits, or longDigits if another device
-// of the Configuration has the short name.
-const (
-	digestDigits = 6
-	longDigits   = 12
-)
+// digestPattern matches the digest in the name of an Instance: six digits, or more if another
+// device of the Configuration has the short name. The `x` keeps the name apart from those of
+// Configurations, which may end with a MAC address or another number.
+var digestPattern = regexp.MustCompile(`^([0-9a-f]{6})(x[0-9a-f]{6})?$`)
 
 // MaxResourceName is the maximum length of the name of an Instance or a Configuration, because the
 // API server refuses longer names after `akri.sh/` in the resources of a Pod.
@@ -43,20 +42,21 @@ func (i *Instance) SetConfigurationLabel() {
 // device id, with an output size of three bytes (a truncated longer hash differs), as six hex
 // digits. For local devices the node name is appended to the id.
 func Digest(id, node string, shared bool) string {
-	return hash(id, node, shared, digestDigits)
+	return hash(id, node, shared, 3)
 }
 
-// LongDigest returns the Digest and six digits of the hash with an output size of six bytes. It is
-// part of the Instance's name if another device of the Configuration has the name with the Digest.
+// LongDigest returns the Digest, `x`, and the last six digits of the hash with an output size of
+// six bytes. It is part of the Instance's name if another device of the Configuration has the name
+// with the Digest.
 func LongDigest(id, node string, shared bool) string {
-	return Digest(id, node, shared) + hash(id, node, shared, longDigits)[digestDigits:]
+	return Digest(id, node, shared) + "x" + hash(id, node, shared, 6)[6:]
 }
 
-func hash(id, node string, shared bool, digits int) string {
+func hash(id, node string, shared bool, bytes int) string {
 	if !shared {
 		id += node
 	}
-	h, err := blake2b.New(digits/2, nil)
+	h, err := blake2b.New(bytes, nil)
 	if err != nil {
 		panic(err) // only an invalid output size or key
 	}
@@ -83,14 +83,10 @@ func InstanceDigest(instance string) string {
 // ShortInstanceName returns the name of an Instance with the digest cut to six digits. All devices
 // of a Configuration with the same Digest have the same short name.
 func ShortInstanceName(instance string) string {
-	if digest := InstanceDigest(instance); isDigest(digest) && len(digest) == longDigits {
-		return strings.TrimSuffix(instance, digest[digestDigits:])
+	if match := digestPattern.FindStringSubmatch(InstanceDigest(instance)); match != nil {
+		return strings.TrimSuffix(instance, match[2])
 	}
 	return instance
-}
-
-func isDigest(digits string) bool {
-	return (len(digits) == digestDigits || len(digits) == longDigits) && strings.Trim(digits, "0123456789abcdef") == ""
 }
 
 // NamesConflict reports whether two Configurations with these names can have the same extended
@@ -108,7 +104,7 @@ func NamedLikeInstance(name, other string) bool {
 // InstancePrefix returns the name without the digest, if it is one that an Instance can have.
 func InstancePrefix(name string) string {
 	digest := InstanceDigest(name)
-	if len(digest) == len(name) || !isDigest(digest) {
+	if len(digest) == len(name) || !digestPattern.MatchString(digest) {
 		return ""
 	}
 	return strings.TrimSuffix(name, digest)

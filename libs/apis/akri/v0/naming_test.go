@@ -37,9 +37,9 @@ func TestLongDigest(t *testing.T) {
 		shared   bool
 		want     string
 	}{
-		{"foo0", "", true, "8120fe55e2ca"},
-		{"foo1", "node-a", false, "d2981e3eac53"},
-		{"", "", true, "cec7ea0767f9"},
+		{"foo0", "", true, "8120fex55e2ca"},
+		{"foo1", "node-a", false, "d2981ex3eac53"},
+		{"", "", true, "cec7eax0767f9"},
 	} {
 		require.Equal(t, c.want, akriv0.LongDigest(c.id, c.node, c.shared))
 	}
@@ -47,12 +47,13 @@ func TestLongDigest(t *testing.T) {
 
 func TestShortInstanceName(t *testing.T) {
 	for name, want := range map[string]string{
-		"camera-8120fe":              "camera-8120fe",
-		"camera-8120fe012345":        "camera-8120fe",
-		"camera-8120fe0123":          "camera-8120fe0123",
-		"camera-8120fe01234x":        "camera-8120fe01234x",
-		"camera-8120fe012345-a19705": "camera-8120fe012345-a19705",
-		"camera":                     "camera",
+		"camera-8120fe":               "camera-8120fe",
+		"camera-8120fex012345":        "camera-8120fe",
+		"camera-8120fe012345":         "camera-8120fe012345",
+		"camera-8120fex01234":         "camera-8120fex01234",
+		"camera-8120fex01234x":        "camera-8120fex01234x",
+		"camera-8120fex012345-a19705": "camera-8120fex012345-a19705",
+		"camera":                      "camera",
 	} {
 		require.Equal(t, want, akriv0.ShortInstanceName(name), name)
 	}
@@ -78,7 +79,8 @@ func TestNamesConflict(t *testing.T) {
 		"another prefix":  {"debug-echo-8120fe", "debug", false},
 		"no hexadecimals": {"debug-echo-camera", "debug-echo", false},
 		"short":           {"echo", "", false},
-		"a long digest":   {"debug-echo-8120fe012345", "debug-echo", true},
+		"a long digest":   {"debug-echo-8120fex012345", "debug-echo", true},
+		"a MAC address":   {"debug-echo-8120fe012345", "debug-echo", false},
 		"a date":          {"debug-echo-20260101", "debug-echo", false},
 	} {
 		require.Equal(t, c.want, akriv0.NamesConflict(c.a, c.b), name)

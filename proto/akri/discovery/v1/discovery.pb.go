@@ -175,8 +175,8 @@ func (x *ConfigurationDevices) GetDevices() []*Device {
 type Device struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// `<configuration>-<digest>` with a digest of six digits, as in akri.instance.v1. It is the name
-	// of the Instance, unless another device has it: the name then has a digest of twelve digits,
-	// which begins with the six.
+	// of the Instance, unless another device has it: the name then has a longer digest, which
+	// begins with the six digits.
 	Instance string `protobuf:"bytes,1,opt,name=instance,proto3" json:"instance,omitempty"`
 	// Id that the handler sent.
 	Id string `protobuf:"bytes,2,opt,name=id,proto3" json:"id,omitempty"`

@@ -161,8 +161,8 @@ type Device struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// `<configuration>-<digest>` with a digest of six digits. It depends only on the Configuration,
 	// the id and, for a local device, the node. Devices with the same digest have the same value. If
-	// another device has the Instance with this name, the name of this device's Instance has a digest
-	// of twelve digits, which begins with the six.
+	// another device has the Instance with this name, the name of this device's Instance has a longer
+	// digest: the six digits, `x`, and six further digits.
 	Instance string `protobuf:"bytes,1,opt,name=instance,proto3" json:"instance,omitempty"`
 	Id       string `protobuf:"bytes,2,opt,name=id,proto3" json:"id,omitempty"`
 	Shared   bool   `protobuf:"varint,3,opt,name=shared,proto3" json:"shared,omitempty"`

@@ -39,7 +39,7 @@ func TestAllowed(t *testing.T) {
 			[]*akriv0.Configuration{configuration(0, "evil", "camera-8120fe", "evil"), configuration(time.Hour, "prod", "camera")}, map[string]string{},
 		},
 		"long name of an Instance": {
-			[]*akriv0.Configuration{configuration(0, "evil", "camera-8120fe55e2ca", "evil"), configuration(time.Hour, "prod", "camera")},
+			[]*akriv0.Configuration{configuration(0, "evil", "camera-8120fex55e2ca", "evil"), configuration(time.Hour, "prod", "camera")},
 			map[string]string{},
 		},
 		"older name of an Instance": {

@@ -69,8 +69,8 @@ func (c *Cluster) Cached(key types.NamespacedName) *akriv0.Instance {
 	return watched
 }
 
-// isDeleted reports whether this process deleted the Instance that the watch delivered. It is called
-// with mu held.
+// isDeleted reports whether this process deleted the Instance that the watch delivered. It is
+// called with mu held.
 func (c *Cluster) isDeleted(watched *akriv0.Instance) bool {
 	deleted := c.deleted[Key(watched)]
 	return deleted != nil && !newer(watched, deleted)
