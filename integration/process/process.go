@@ -77,7 +77,7 @@ func build(ctx context.Context, name, dir string) (string, error) {
 		return "", fmt.Errorf("read binary: %w", err)
 	}
 	binary := filepath.Join(dir, name)
-	if err := os.WriteFile(binary, content, 0o755); err != nil { //nolint:gosec // an executable
+	if err := os.WriteFile(binary, content, 0o755); err != nil {
 		return "", fmt.Errorf("copy binary: %w", err)
 	}
 	return binary, nil

@@ -26,10 +26,13 @@ type Model struct {
 
 // state is the state of one Instance.
 type state struct {
-	shared  bool
-	seen    map[string]map[string]string // properties of the device by node that sees it
-	holders map[string]string            // by slot
-	stored  *akriv0.Instance             // nil: none
+	shared bool
+	// collided means that a device was refused because of its digest. Its Instance is deleted with
+	// the other device, and created again.
+	collided bool
+	seen     map[string]map[string]string // properties of the device by node that sees it
+	holders  map[string]string            // by slot
+	stored   *akriv0.Instance             // nil: none
 }
 
 // NewModel returns a Model without devices.
@@ -53,7 +56,7 @@ func (m *Model) Watch(ctx context.Context, client *kube.Client[*akriv0.Instance,
 
 func (m *Model) observe(name string, stored *akriv0.Instance) {
 	m.change(name, func(s *state) {
-		if stored == nil && len(s.seen) > 0 {
+		if stored == nil && len(s.seen) > 0 && !s.collided {
 			m.deleted = append(m.deleted, name)
 		}
 		s.stored = stored
@@ -64,6 +67,7 @@ func (m *Model) set(node string, device *instancev1.Device) {
 	m.change(device.GetInstance(), func(s *state) {
 		s.shared = device.GetShared()
 		s.seen[node] = device.GetProperties()
+		s.collided = s.collided || s.refused() > 0
 	})
 }
 
