@@ -53,6 +53,8 @@ type scaleRun struct {
 	*simulation.Cluster
 	local, shared *akriv0.Configuration
 	result        *scale
+	// restarting is held while the process of instance-writer changes.
+	restarting sync.Mutex
 }
 
 // scales measures one instance-writer and simulated nodes, for each number of nodes.
@@ -180,8 +182,11 @@ func (s *scaleRun) awaitInstances(ctx context.Context, start time.Time) (time.Du
 
 // restart kills instance-writer.
 func (s *scaleRun) restart(ctx context.Context) error {
+	s.restarting.Lock()
 	killed := time.Now()
-	if err := s.Writers[0].Restart(); err != nil {
+	err := s.Writers[0].Restart()
+	s.restarting.Unlock()
+	if err != nil {
 		return err
 	}
 	at, err := simulation.AwaitAnswers(ctx, s.Nodes, killed)
@@ -279,6 +284,8 @@ func (s *scaleRun) vanish(ctx context.Context) (err error) {
 }
 
 func (s *scaleRun) memory() (usage, error) {
+	s.restarting.Lock()
+	defer s.restarting.Unlock()
 	pid := s.Writers[0].PID()
 	used, err := readUsage("instance-writer", pid)
 	if err != nil {
@@ -294,7 +301,7 @@ func (s *scaleRun) recordPeak(ctx context.Context) (stop func()) {
 	var recording sync.WaitGroup
 	recording.Go(func() {
 		for pause(ctx, memoryInterval) == nil {
-			// There is no process for a moment while it restarts.
+			// After an error the next sample counts.
 			if used, err := s.memory(); err == nil {
 				peak := &s.result.peak
 				peak.private, peak.working = max(peak.private, used.private), max(peak.working, used.working)
