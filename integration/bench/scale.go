@@ -152,7 +152,7 @@ func (s *scaleRun) appear(ctx context.Context) (err error) {
 		node.Start(ctx)
 	}
 	s.result.appeared, err = s.awaitInstances(ctx, start)
-	s.result.collisions = s.Model.Refused()
+	s.result.collisions = s.Model.Collisions()
 	if err != nil {
 		return err
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"maps"
+	"slices"
 	"sync"
 	"time"
 
@@ -24,15 +25,13 @@ type Model struct {
 	deleted []string
 }
 
-// state is the state of one Instance.
+// state is the state of the Instances with one short name: one of a shared device, or one for each
+// node that sees a local device.
 type state struct {
-	shared bool
-	// collided means that a device was refused because of its digest. Its Instance is deleted with
-	// the other device, and created again.
-	collided bool
-	seen     map[string]map[string]string // properties of the device by node that sees it
-	holders  map[string]string            // by slot
-	stored   *akriv0.Instance             // nil: none
+	shared  bool
+	seen    map[string]map[string]string // properties of the device by node that sees it
+	holders map[string]string            // by slot
+	stored  map[string]*akriv0.Instance  // by name
 }
 
 // NewModel returns a Model without devices.
@@ -55,11 +54,16 @@ func (m *Model) Watch(ctx context.Context, client *kube.Client[*akriv0.Instance,
 }
 
 func (m *Model) observe(name string, stored *akriv0.Instance) {
-	m.change(name, func(s *state) {
-		if stored == nil && len(s.seen) > 0 && !s.collided {
+	m.change(akriv0.ShortInstanceName(name), func(s *state) {
+		previous := s.stored[name]
+		if stored != nil {
+			s.stored[name] = stored
+			return
+		}
+		delete(s.stored, name)
+		if previous != nil && (s.shared && len(s.seen) > 0 || slices.ContainsFunc(previous.Spec.Nodes, s.sees)) {
 			m.deleted = append(m.deleted, name)
 		}
-		s.stored = stored
 	})
 }
 
@@ -67,7 +71,6 @@ func (m *Model) set(node string, device *instancev1.Device) {
 	m.change(device.GetInstance(), func(s *state) {
 		s.shared = device.GetShared()
 		s.seen[node] = device.GetProperties()
-		s.collided = s.collided || s.refused() > 0
 	})
 }
 
@@ -85,7 +88,7 @@ func (m *Model) RemoveNode(node string) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	for name, s := range m.instances {
-		if _, sees := s.seen[node]; sees {
+		if s.sees(node) {
 			delete(s.seen, node)
 			m.compare(name, s)
 		}
@@ -97,7 +100,7 @@ func (m *Model) change(name string, change func(*state)) {
 	defer m.mu.Unlock()
 	s := m.instances[name]
 	if s == nil {
-		s = &state{seen: map[string]map[string]string{}, holders: map[string]string{}}
+		s = &state{seen: map[string]map[string]string{}, holders: map[string]string{}, stored: map[string]*akriv0.Instance{}}
 		m.instances[name] = s
 	}
 	change(s)
@@ -118,20 +121,43 @@ func (m *Model) compare(name string, s *state) {
 	}
 }
 
-// difference returns how the stored Instance differs from what is expected. Empty: it does not.
+func (s *state) sees(node string) bool {
+	_, sees := s.seen[node]
+	return sees
+}
+
+// expected is the number of Instances.
+func (s *state) expected() int {
+	if s.shared {
+		return min(1, len(s.seen))
+	}
+	return len(s.seen)
+}
+
+// difference returns how the stored Instances differ from what is expected. Empty: they do not.
 func (s *state) difference() string {
-	if s.stored == nil || len(s.seen) == 0 {
-		if s.stored == nil && len(s.seen) == 0 {
-			return ""
+	if len(s.stored) != s.expected() {
+		return fmt.Sprintf("%d nodes see it, %d Instances exist", len(s.seen), len(s.stored))
+	}
+	nodes := map[string]bool{}
+	for _, instance := range s.stored {
+		if difference := s.differenceOf(instance); difference != "" {
+			return difference
 		}
-		return fmt.Sprintf("%d nodes see it, an Instance exists: %t", len(s.seen), s.stored != nil)
+		for _, node := range instance.Spec.Nodes {
+			nodes[node] = true
+		}
 	}
-	spec := s.stored.Spec
-	if expected := len(s.seen) - s.refused(); len(spec.Nodes) != expected {
-		return fmt.Sprintf("has %d nodes, expected %d", len(spec.Nodes), expected)
+	if len(nodes) != len(s.seen) {
+		return fmt.Sprintf("has %d nodes, expected %d", len(nodes), len(s.seen))
 	}
+	return ""
+}
+
+func (s *state) differenceOf(instance *akriv0.Instance) string {
+	spec := instance.Spec
 	for _, node := range spec.Nodes {
-		if _, sees := s.seen[node]; !sees {
+		if !s.sees(node) {
 			return "has node " + node
 		}
 	}
@@ -146,20 +172,12 @@ func (s *state) difference() string {
 	return ""
 }
 
-// refused is the number of nodes whose local device has a digest collision: all but one.
-func (s *state) refused() int {
-	if s.shared || len(s.seen) == 0 {
-		return 0
-	}
-	return len(s.seen) - 1
-}
-
-// Refused returns the number of devices with a digest collision.
-func (m *Model) Refused() (count int) {
+// Collisions returns the number of devices whose short name another device has.
+func (m *Model) Collisions() (count int) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	for _, s := range m.instances {
-		count += s.refused()
+		count += max(0, s.expected()-1)
 	}
 	return count
 }

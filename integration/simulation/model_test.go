@@ -63,14 +63,25 @@ func TestModelReportsWrongDeletions(t *testing.T) {
 	ended, cancel := context.WithCancel(t.Context())
 	cancel()
 	_, err = m.Await(ended)
-	require.ErrorContains(t, err, "1 Instances differ, such as cameras-1: 1 nodes see it, an Instance exists: false")
+	require.ErrorContains(t, err, "1 Instances differ, such as cameras-1: 1 nodes see it, 0 Instances exist")
 }
 
-func TestModelAllowsDigestCollisions(t *testing.T) {
+func TestModelComparesCollidingDevices(t *testing.T) {
+	const short, long = "cameras-8120fe", "cameras-8120fex55e2ca"
 	m := NewModel()
-	m.set("a", device("cameras-1", "1", false))
-	m.set("b", device("cameras-1", "1", false))
-	require.Equal(t, 1, m.Refused())
-	m.observe("cameras-1", stored([]string{"b"}, "1", ""))
-	require.True(t, m.Matches("cameras-1"))
+	m.set("a", device(short, "1", false))
+	m.set("b", device(short, "2", false))
+	require.Equal(t, 1, m.Collisions())
+	m.observe(short, stored([]string{"b"}, "2", ""))
+	require.False(t, m.Matches(short))
+	m.observe(long, stored([]string{"b"}, "2", ""))
+	require.False(t, m.Matches(short))
+	m.observe(long, stored([]string{"a"}, "1", ""))
+	require.True(t, m.Matches(short))
+	m.remove(short, "b")
+	m.observe(short, nil)
+	require.True(t, m.Matches(short))
+	require.Empty(t, m.Deleted())
+	m.observe(long, nil)
+	require.Equal(t, []string{long}, m.Deleted())
 }
