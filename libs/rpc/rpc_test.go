@@ -196,7 +196,7 @@ func TestKeepBacksOffFromStreamsThatEndSoon(t *testing.T) {
 				rpc.Keep(ctx, zap.NewNop(), maxInterval, func(_ context.Context, healthy func()) error {
 					delay = time.Since(ended)
 					healthy()
-					time.Sleep(c.lifetime)
+					<-time.After(c.lifetime)
 					ended = time.Now()
 					if calls++; calls == 30 {
 						cancel()
