@@ -2,6 +2,7 @@ package reconcile
 
 import (
 	"context"
+	"slices"
 	"time"
 
 	"k8s.io/apimachinery/pkg/api/equality"
@@ -19,6 +20,10 @@ const (
 	// forbiddenRetry is the retry interval after the API server has forbidden a write.
 	forbiddenRetry     = 30 * time.Second
 	reasonNotPermitted = "NotPermitted"
+	// manyNodes is the number of nodes that share a device from which on its Instance is reconciled
+	// at most once in sharedInterval.
+	manyNodes      = 32
+	sharedInterval = 500 * time.Millisecond
 )
 
 // run is one reconciliation of a group.
@@ -45,6 +50,9 @@ type decision struct {
 
 // reconcileInstances writes the Instances of the group that differ from their desired state.
 func (r *Reconciler) reconcileInstances(ctx context.Context, group cluster.Group) (requeueAfter time.Duration, err error) {
+	if delay := r.sharedRuns.remaining(group); delay > 0 {
+		return 0, postponedError{delay}
+	}
 	// Before input is called, which then reads all that is marked as new.
 	isNew := r.instanceBackoff.takeNew(group)
 	input, err := r.input(ctx, group)
@@ -61,6 +69,9 @@ func (r *Reconciler) reconcileInstances(ctx context.Context, group cluster.Group
 	refusals, err := input.Reconcile(func(name string, exact bool, desired func(*akriv0.Instance) merge.Outcome) (merge.Outcome, error) {
 		return run.edit(ctx, name, exact, desired)
 	})
+	if isWidelyShared(input.Instances) {
+		r.sharedRuns.record(group)
+	}
 	if run.isNew && (err != nil || run.rejected) {
 		r.instanceBackoff.markNew(group)
 	}
@@ -74,6 +85,12 @@ func (r *Reconciler) reconcileInstances(ctx context.Context, group cluster.Group
 		r.enqueueStatus(group.Configuration)
 	}
 	return run.requeueAfter, nil
+}
+
+// isWidelyShared reports whether many nodes share a device of the group. When they connect at the
+// same time, one write for each of them would write its Instance, with all its nodes, many times.
+func isWidelyShared(instances []*akriv0.Instance) bool {
+	return slices.ContainsFunc(instances, func(i *akriv0.Instance) bool { return len(i.Spec.Nodes) > manyNodes })
 }
 
 // edit is the merge.Edit of the run. It refuses the devices of an Instance that the API server

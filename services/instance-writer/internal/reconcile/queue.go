@@ -20,8 +20,14 @@ const (
 // ErrStopped is the error of Waiter.Wait after the queue has stopped.
 var ErrStopped = errors.New("stopping")
 
+// postponedError is the error for a key that is not processed yet. It is processed after the delay.
+type postponedError struct{ delay time.Duration }
+
+// Error implements error.
+func (e postponedError) Error() string { return "postponed for " + e.delay.String() }
+
 // processFunc processes one key. A positive requeueAfter processes the key again after that time. A
-// key that fails is retried with backoff.
+// key that fails is retried with backoff, or after the delay of a postponedError.
 type processFunc[K comparable] func(ctx context.Context, key K) (requeueAfter time.Duration, err error)
 
 // queue is a workqueue whose callers can wait until a key has been processed.
@@ -105,6 +111,11 @@ func (q *queue[K]) processNext(ctx context.Context) bool {
 	defer q.keys.Done(key)
 	waiting := q.takeWaiting(key)
 	requeueAfter, err := q.process(ctx, key)
+	if later, ok := errors.AsType[postponedError](err); ok {
+		q.putWaiting(key, waiting)
+		q.keys.AddAfter(key, later.delay)
+		return ctx.Err() == nil
+	}
 	if err != nil {
 		q.putWaiting(key, waiting)
 		q.keys.AddRateLimited(key)

@@ -61,6 +61,26 @@ func TestAddDuringProcessing(t *testing.T) {
 	})
 }
 
+// A key that is postponed is not answered before it has been processed.
+func TestPostponed(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		start := time.Now()
+		q, stop := runQueue(t, func(context.Context, string) (time.Duration, error) {
+			if elapsed := time.Since(start); elapsed < time.Second {
+				return 0, postponedError{time.Second - elapsed}
+			}
+			return 0, nil
+		})
+		defer stop()
+		first := q.addAndWait([]string{"a"})
+		synctest.Wait()
+		second := q.addAndWait([]string{"a"})
+		require.NoError(t, first.Wait(t.Context()))
+		require.NoError(t, second.Wait(t.Context()))
+		require.Equal(t, time.Second, time.Since(start))
+	})
+}
+
 func TestRequeueAfter(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var calls atomic.Int64

@@ -51,6 +51,7 @@ type Reconciler struct {
 	events    *queue[types.NamespacedName]
 
 	instanceBackoff *backoff[cluster.Group]
+	sharedRuns      *rateLimit[cluster.Group]
 	statusBackoff   *backoff[types.NamespacedName]
 	statusWrites    *rateLimit[types.NamespacedName]
 	conditionEvents *rateLimit[types.NamespacedName]
@@ -67,6 +68,7 @@ func New(options Options) *Reconciler {
 	r := &Reconciler{
 		Options:         options,
 		instanceBackoff: newBackoff[cluster.Group](),
+		sharedRuns:      newRateLimit[cluster.Group](sharedInterval, 1),
 		statusBackoff:   newBackoff[types.NamespacedName](),
 		statusWrites:    newRateLimit[types.NamespacedName](statusInterval, 1),
 		conditionEvents: newRateLimit[types.NamespacedName](eventInterval, eventBurst),
