@@ -90,6 +90,7 @@ func newSecured(config Config, env service.Env, restConfig *rest.Config, objects
 		rpc.Replicated(config.ConnectionAge), grpc.ConnectionTimeout(handshakeTimeout), grpc.MaxHeaderListSize(maxHeaderBytes),
 		grpc.MaxConcurrentStreams(maxStreams), grpc.MaxRecvMsgSize(config.MaxMessageBytes),
 		grpc.StaticStreamWindowSize(windowBytes), grpc.StaticConnWindowSize(windowBytes),
+		grpc.ReadBufferSize(0), // TLS has a buffer
 	}, callers.ServerOptions()...)
 	s.server = rpc.NewServer(env.Log, env.Metrics, options...)
 	return s, nil
