@@ -53,13 +53,13 @@ func TestConnectionAge(t *testing.T) {
 	f := newFixture(t, 2, 1)
 	core, logged := observer.New(zap.InfoLevel)
 	r := startWith(t, instancewriter.Config{
-		Flags: kube.Flags{REST: api.Config()}, NodeGrace: grace, ConnectionAge: 200 * time.Millisecond,
+		Flags: kube.Flags{REST: api.Config()}, NodeGrace: grace, ConnectionAge: time.Second, // and as much for running calls
 	}, zap.New(core))
 	f.reportShared("foo", r)
 	name, node := f.instanceName("foo"), f.nodes[0]
 	snapshots := keepWatching(t, r, node)
 	before := logged.Len()
-	for snapshots() < 4 {
+	for snapshots() < 3 {
 		require.NoError(t, reserve(r, node, claim(name, 0)))
 		require.NoError(t, release(r, node, claim(name, 0)))
 	}
