@@ -53,7 +53,18 @@ type Store struct {
 	names map[nameKey]sets.Set[string]
 	// refused are the short names with refusals.
 	refused sets.Set[nameKey]
+	// closed has the refusals of nodes whose streams have closed. Most nodes reconnect at once and
+	// report the same devices, so that their status does not change meanwhile.
+	closed map[string]closedStream
 }
+
+type closedStream struct {
+	at       time.Time
+	refusals refusals
+}
+
+// closedAge is longer than a node takes to reconnect.
+const closedAge = time.Minute
 
 type nameKey struct {
 	configuration types.NamespacedName
@@ -65,12 +76,17 @@ type nameKey struct {
 type nodeReports struct {
 	stream   *Stream
 	reports  map[types.NamespacedName]*Report
-	refusals map[types.NamespacedName]map[string][]merge.Refusal
+	refusals refusals
 }
+
+type refusals = map[types.NamespacedName]map[string][]merge.Refusal
 
 // New returns an empty Store.
 func New() *Store {
-	return &Store{nodes: map[string]*nodeReports{}, names: map[nameKey]sets.Set[string]{}, refused: sets.New[nameKey]()}
+	return &Store{
+		nodes: map[string]*nodeReports{}, names: map[nameKey]sets.Set[string]{}, refused: sets.New[nameKey](),
+		closed: map[string]closedStream{},
+	}
 }
 
 // Open starts a stream of the node and drops the reports of its previous stream.
@@ -79,11 +95,12 @@ func (s *Store) Open(node string) *Stream {
 	defer s.mu.Unlock()
 	s.remove(node)
 	stream := &Stream{node: node}
-	s.nodes[node] = &nodeReports{
-		stream:   stream,
-		reports:  map[types.NamespacedName]*Report{},
-		refusals: map[types.NamespacedName]map[string][]merge.Refusal{},
+	opened := &nodeReports{stream: stream, reports: map[types.NamespacedName]*Report{}, refusals: s.closed[node].refusals}
+	if opened.refusals == nil {
+		opened.refusals = refusals{}
 	}
+	delete(s.closed, node)
+	s.nodes[node] = opened
 	return stream
 }
 
@@ -102,6 +119,11 @@ func (s *Store) remove(node string) {
 			s.index(node, configuration, report, nil)
 		}
 		delete(s.nodes, node)
+		now := time.Now()
+		maps.DeleteFunc(s.closed, func(_ string, c closedStream) bool { return now.Sub(c.at) > closedAge })
+		if len(reports.refusals) > 0 {
+			s.closed[node] = closedStream{now, reports.refusals}
+		}
 	}
 }
 
@@ -147,6 +169,7 @@ func (s *Store) Put(stream *Stream, configuration types.NamespacedName, report *
 	if previous != nil && slices.Equal(previous.Problems, report.Problems) {
 		report.ProblemsSince = previous.ProblemsSince
 	}
+	maps.DeleteFunc(node.refusals[configuration], func(name string, _ []merge.Refusal) bool { return len(report.Devices[name]) == 0 })
 	s.index(stream.node, configuration, previous, report)
 	node.reports[configuration] = report
 	return names, true
