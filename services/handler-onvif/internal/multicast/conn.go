@@ -92,14 +92,16 @@ func listen(ctx context.Context, network, address string) (*net.UDPConn, error) 
 
 // setOptions shares the port with other processes, and limits a socket to its own group
 // memberships: other processes may have joined the group on interfaces that the filter excludes.
+// The kernel does not record the interface of a datagram that it receives before packetInfo is set.
 func setOptions(fd int, network string) error {
-	level, multicastAll := unix.IPPROTO_IP, unix.IP_MULTICAST_ALL
+	level, multicastAll, packetInfo := unix.IPPROTO_IP, unix.IP_MULTICAST_ALL, unix.IP_PKTINFO
 	if network == "udp6" {
-		level, multicastAll = unix.IPPROTO_IPV6, unix.IPV6_MULTICAST_ALL
+		level, multicastAll, packetInfo = unix.IPPROTO_IPV6, unix.IPV6_MULTICAST_ALL, unix.IPV6_RECVPKTINFO
 	}
 	return errors.Join(
 		unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_REUSEADDR, 1),
 		unix.SetsockoptInt(fd, level, multicastAll, 0),
+		unix.SetsockoptInt(fd, level, packetInfo, 1),
 	)
 }
 
