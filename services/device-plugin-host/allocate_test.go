@@ -64,7 +64,7 @@ func TestAllocateInstanceReservesSlot(t *testing.T) {
 
 // A container gets the device of its Instance, and not another device with the same short name.
 func TestAllocateColliding(t *testing.T) {
-	const long = first + "55e2ca"
+	const long = first + "x55e2ca"
 	f := startFixture(t)
 	one, two := camera(first, "rtsp://first"), camera(first, "rtsp://second")
 	one.Id, two.Id = "one", "two"
@@ -77,7 +77,7 @@ func TestAllocateColliding(t *testing.T) {
 
 	responses, err := f.kubelet.allocate("akri.sh/"+long, ids(long+"-0"))
 	require.NoError(t, err)
-	requireResponses(t, []*pluginapi.ContainerAllocateResponse{response(long, "8120FE55E2CA", "rtsp://second")}, responses)
+	requireResponses(t, []*pluginapi.ContainerAllocateResponse{response(long, "8120FEX55E2CA", "rtsp://second")}, responses)
 	require.Equal(t, []string{"node-a"}, f.writer.usage(long))
 	require.Equal(t, []string{""}, f.writer.usage(first))
 	responses, err = f.kubelet.allocate("akri.sh/"+first, ids(first+"-0"))

@@ -110,7 +110,7 @@ func TestFirstNamespaceWinsAmongEqualNames(t *testing.T) {
 
 // Two devices have one short name. Only the device id identifies the device of an Instance.
 func TestDevicesWithOneShortName(t *testing.T) {
-	const short, long = "c-8120fe", "c-8120fe55e2ca"
+	const short, long = "c-8120fe", "c-8120fex55e2ca"
 	one, two := &discoveryv1.Device{Instance: short, Id: "one"}, &discoveryv1.Device{Instance: short, Id: "two"}
 	withID := func(name, id string) *instancev1.Instance {
 		i := instance("ns", name, 1, "")
@@ -145,7 +145,7 @@ func TestDevicesWithOneShortName(t *testing.T) {
 // An incomplete list replaces the devices in it and keeps the others, also those with one short
 // name.
 func TestIncompleteListKeepsDevices(t *testing.T) {
-	const short, long = "c-8120fe", "c-8120fe55e2ca"
+	const short, long = "c-8120fe", "c-8120fex55e2ca"
 	s := node.NewStore("node-a")
 	one, two := instance("ns", short, 1, ""), instance("ns", long, 1, "")
 	one.DeviceId, two.DeviceId = "one", "two"

@@ -94,7 +94,7 @@ func (d Device) longName(configuration string) string {
 }
 
 func nameTooLong(device Device, short, long string) Refusal {
-	const digits = len("-8120fe012345")
+	const digits = len("-8120fex012345")
 	return collision(device, "device id %q: another device has the name %s, and %s is longer than %d characters; "+
 		"use a Configuration whose name has at most %d characters",
 		device.ID, short, long, akriv0.MaxResourceName, akriv0.MaxResourceName-digits)

@@ -215,7 +215,7 @@ func TestRefusedCollisions(t *testing.T) {
 	require.Equal(t, akriv0.ReasonDigestCollision, refusals[0].Reason)
 	require.Equal(t, `device id "x": another device has the name cam-abc123, and `+
 		akriv0.InstanceName(long.Name, akriv0.LongDigest("x", "", true))+
-		` is longer than 63 characters; use a Configuration whose name has at most 50 characters`, refusals[0].Message)
+		` is longer than 63 characters; use a Configuration whose name has at most 49 characters`, refusals[0].Message)
 
 	// Two device ids with the same long digest: the Instance is already that of another id.
 	r, x := newReplica(newInstances()), seen("b", "x", true)
