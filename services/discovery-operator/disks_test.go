@@ -18,8 +18,12 @@ import (
 func TestDiskIsMountedLater(t *testing.T) {
 	h := newHarness(t, forever)
 	h.config.Sys, h.config.HostMounts, h.config.DiskInterval = t.TempDir(), filepath.Join(t.TempDir(), "mountinfo"), 10*time.Millisecond
-	write(t, filepath.Join(h.config.Sys, "dev/block/8:0/uevent"), "DEVNAME=akri-test\n")
-	write(t, filepath.Join(h.config.Sys, "dev/char/1:3/uevent"), "DEVNAME=null\n")
+	for link, name := range map[string]string{"dev/block/8:0": "akri-test", "dev/char/1:3": "null"} {
+		write(t, filepath.Join(h.config.Sys, "devices", name, "uevent"), "DEVNAME="+name+"\n")
+		link = filepath.Join(h.config.Sys, link)
+		require.NoError(t, os.MkdirAll(filepath.Dir(link), 0o700))
+		require.NoError(t, os.Symlink("../../devices/"+name, link))
+	}
 	const unused = "22 27 0:21 / /proc rw - proc proc rw\n"
 	write(t, h.config.HostMounts, unused)
 	handlerFunc(func(stream grpc.ServerStreamingServer[discoveryv0.DiscoverResponse]) error {

@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 )
 
 // Host has the files that are read.
@@ -26,8 +27,11 @@ type Host struct {
 
 // Table has the device nodes of the kernel.
 type Table struct {
-	nodes map[string]*disk // by path; nil if the device is not a disk
-	err   error
+	disks map[string]*disk // by path
+	err   error            // of reading the disks
+	// characters reads the paths of the character devices. A node has hundreds of them, and most
+	// devices with device nodes are known before it is called.
+	characters func() (map[string]bool, error)
 }
 
 // disk is a block device.
@@ -41,30 +45,32 @@ type disk struct {
 // Read reads the current state. A Table that could not be read completely refuses what it does not
 // know.
 func (h Host) Read() Table {
-	t := Table{nodes: map[string]*disk{}}
-	t.err = errors.Join(h.readCharacterDevices(&t), h.readDisks(&t))
+	t := Table{disks: map[string]*disk{}, characters: sync.OnceValues(h.readCharacterDevices)}
+	t.err = h.readDisks(&t)
 	return t
 }
 
 // IsDisk returns whether the path is a disk, a partition, or a SCSI device that gives access to
 // one.
-func (t Table) IsDisk(path string) bool { return t.nodes[path] != nil }
+func (t Table) IsDisk(path string) bool { return t.disks[path] != nil }
 
 // Check returns an error if the path is not a device node of the kernel, or if the node uses the
 // disk. It does not follow links, because their targets cannot be seen from a container.
 func (t Table) Check(path string) error {
-	disk, exists := t.nodes[path]
-	switch {
-	case !exists && t.err != nil:
-		return fmt.Errorf("which cannot be checked (%w)", t.err)
-	case !exists:
-		return errors.New("which is not the name of a device in the kernel; links are not followed")
-	case disk == nil:
-		return nil
-	case t.err != nil:
-		return fmt.Errorf("a disk, whose use by the node cannot be checked (%w)", t.err)
+	if disk := t.disks[path]; disk != nil {
+		if t.err != nil {
+			return fmt.Errorf("a disk, whose use by the node cannot be checked (%w)", t.err)
+		}
+		return disk.check()
 	}
-	return disk.check()
+	characters, err := t.characters()
+	switch err := errors.Join(t.err, err); {
+	case characters[path]:
+		return nil
+	case err != nil:
+		return fmt.Errorf("which cannot be checked (%w)", err)
+	}
+	return errors.New("which is not the name of a device in the kernel; links are not followed")
 }
 
 // check examines the disk, its partitions, and the disk that it is a partition of: each of them
@@ -82,8 +88,10 @@ func (d *disk) check() error {
 	return nil
 }
 
-func (h Host) readCharacterDevices(t *Table) error {
-	return eachDevice(filepath.Join(h.Sys, "dev/char"), func(_, _, node string) { t.nodes[node] = nil })
+func (h Host) readCharacterDevices() (map[string]bool, error) {
+	characters := map[string]bool{}
+	err := eachDevice(filepath.Join(h.Sys, "dev/char"), func(_, _, node string) { characters[node] = true })
+	return characters, err
 }
 
 func (h Host) readDisks(t *Table) error {
@@ -93,7 +101,7 @@ func (h Host) readDisks(t *Table) error {
 		if holders, _ := filepath.Glob(filepath.Join(directory, "holders", "*")); len(holders) > 0 {
 			disk.use = "is part of " + filepath.Base(holders[0])
 		}
-		t.nodes[node], byDirectory[directory] = disk, disk
+		t.disks[node], byDirectory[directory] = disk, disk
 	})
 	for directory, disk := range byDirectory {
 		if whole := byDirectory[filepath.Dir(directory)]; whole != nil {
@@ -101,7 +109,7 @@ func (h Host) readDisks(t *Table) error {
 			whole.partitions = append(whole.partitions, disk)
 		}
 		for _, node := range scsiNodes(directory) {
-			t.nodes[node] = disk
+			t.disks[node] = disk
 		}
 	}
 	return errors.Join(err, h.readSwaps(t), h.readMounts(t), h.readBtrfs(t))
@@ -129,10 +137,11 @@ func eachDevice(directory string, use func(number, device, node string)) error {
 		return fmt.Errorf("list devices: %w", err)
 	}
 	for _, entry := range entries {
-		device, err := filepath.EvalSymlinks(filepath.Join(directory, entry.Name()))
+		target, err := os.Readlink(filepath.Join(directory, entry.Name()))
 		if err != nil {
 			continue
 		}
+		device := filepath.Join(directory, target) // the path of a device in sysfs has no other links
 		uevent, err := os.ReadFile(filepath.Join(device, "uevent"))
 		if err != nil {
 			continue
@@ -148,7 +157,7 @@ func eachDevice(directory string, use func(number, device, node string)) error {
 
 func (h Host) readSwaps(t *Table) error {
 	return eachLine(h.Swaps, func(fields []string) {
-		if disk := t.nodes[fields[0]]; disk != nil {
+		if disk := t.disks[fields[0]]; disk != nil {
 			disk.use = "is swap"
 		}
 	})
@@ -158,10 +167,8 @@ func (h Host) readSwaps(t *Table) error {
 // their own, such as btrfs. See proc_pid_mountinfo(5).
 func (h Host) readMounts(t *Table) error {
 	byNumber := map[string]*disk{}
-	for _, disk := range t.nodes {
-		if disk != nil {
-			byNumber[disk.number] = disk
-		}
+	for _, disk := range t.disks {
+		byNumber[disk.number] = disk
 	}
 	mounts := 0
 	err := eachLine(h.Mounts, func(fields []string) {
@@ -170,7 +177,7 @@ func (h Host) readMounts(t *Table) error {
 			return
 		}
 		mounts++
-		for _, disk := range []*disk{byNumber[fields[2]], t.nodes[fields[separator+2]]} {
+		for _, disk := range []*disk{byNumber[fields[2]], t.disks[fields[separator+2]]} {
 			if disk != nil && disk.use == "" {
 				disk.use = "is mounted at " + fields[4]
 			}
@@ -190,7 +197,7 @@ func (h Host) readBtrfs(t *Table) error {
 		var members []*disk
 		used := ""
 		for _, entry := range entries {
-			if disk := t.nodes["/dev/"+entry.Name()]; disk != nil {
+			if disk := t.disks["/dev/"+entry.Name()]; disk != nil {
 				members = append(members, disk)
 				if disk.use != "" {
 					used = disk.path

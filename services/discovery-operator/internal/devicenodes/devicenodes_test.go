@@ -33,7 +33,7 @@ func newNode(t *testing.T) node {
 			n.write("sys/devices/"+directory+"/uevent", "MAJOR=1\nDEVNAME="+name+"\nDEVTYPE=x\n")
 			link := filepath.Join(n.root, "sys/dev", kind, number)
 			require.NoError(t, os.MkdirAll(filepath.Dir(link), 0o700))
-			require.NoError(t, os.Symlink(filepath.Join(n.root, "sys/devices", directory), link))
+			require.NoError(t, os.Symlink(filepath.Join("../../devices", directory), link))
 		}
 	}
 	n.write("sys/devices/scsi/block/sda/device/scsi_generic/sg0/dev", "21:0")
