@@ -152,7 +152,7 @@ func TestServeStopsWithHangingCall(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan error, 1)
 	go func() {
-		done <- rpc.Serve(ctx, rpc.NewServer(zaptest.NewLogger(t), prometheus.NewRegistry(), hang), listener)
+		done <- rpc.Serve(ctx, rpc.NewServer(zap.NewNop(), prometheus.NewRegistry(), hang), listener)
 	}()
 	conn := rpctest.Dial(t, "unix://"+listener.Addr().String())
 	_, err = conn.NewStream(t.Context(), &grpc.StreamDesc{ServerStreams: true}, "/test.Test/Hang")
