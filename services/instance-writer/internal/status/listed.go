@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"slices"
 
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	akriv0 "akri.sh/libs/apis/akri/v0"
@@ -141,8 +142,8 @@ func sameProblems(a, b akriv0.NodeStatus) bool {
 
 // fit limits the status to maxBytes. It first removes repeated messages, which expand restores.
 // Only a status with many long messages then loses text, and at last nodes; replicas may disagree
-// on it.
-func fit(status *akriv0.ConfigurationStatus) {
+// on it. own are the conditions that it may shorten.
+func fit(status *akriv0.ConfigurationStatus, own []metav1.Condition) {
 	steps := []func(*akriv0.NodeStatus){
 		limitMessages(512), limitMessages(256), limitMessages(128), limitMessages(64),
 		func(node *akriv0.NodeStatus) { *node = limitProblems(*node, 1, 64) },
@@ -155,10 +156,13 @@ func fit(status *akriv0.ConfigurationStatus) {
 			steps[0](&status.Nodes[i])
 		}
 	}
-	for limit := maxMessage / 2; size(*status) > maxBytes; limit /= 2 {
+	// The conditions of other writers alone can exceed maxBytes.
+	for limit := maxMessage / 2; size(*status) > maxBytes && limit >= 64; limit /= 2 {
 		status.Nodes = status.Nodes[:len(status.Nodes)/2]
 		for i := range status.Conditions {
-			status.Conditions[i].Message = clip(status.Conditions[i].Message, max(limit, 64))
+			if condition := &status.Conditions[i]; meta.FindStatusCondition(own, condition.Type) != nil {
+				condition.Message = clip(condition.Message, limit)
+			}
 		}
 	}
 }

@@ -205,6 +205,22 @@ func TestHostileMessagesFit(t *testing.T) {
 	require.Len(t, r.configuration.Status.Nodes[0].Problems, 1)
 }
 
+// Conditions of other writers stay as they are, whatever their size.
+func TestOtherConditionsStay(t *testing.T) {
+	r := newReplicas(2)
+	r.report(0, active, problem("InvalidDevice", strings.Repeat("x", 1000)))
+	for i := range 100 {
+		r.configuration.Status.Conditions = append(r.configuration.Status.Conditions, metav1.Condition{
+			Type: fmt.Sprintf("Other%d", i), Status: metav1.ConditionTrue, Reason: "Other", Message: strings.Repeat("y", 1000),
+		})
+	}
+	others := slices.Clone(r.configuration.Status.Conditions)
+	got := r.desired(0)
+	require.Equal(t, others, got.Conditions[:len(others)])
+	require.Equal(t, metav1.ConditionFalse, condition(got, akriv0.ConditionReady).Status)
+	require.Len(t, got.Conditions, len(others)+7)
+}
+
 // Replicas agree in any order, with any problems.
 func TestReplicasOfManyNodesAgree(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {

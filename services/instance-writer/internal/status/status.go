@@ -104,7 +104,7 @@ func Desired(in Input) akriv0.ConfigurationStatus {
 		condition.LastTransitionTime = metav1.NewTime(in.Now.Truncate(time.Second))
 		meta.SetStatusCondition(&desired.Conditions, condition)
 	}
-	fit(&desired)
+	fit(&desired, computed)
 	return desired
 }
 
