@@ -20,8 +20,7 @@ const (
 	// forbiddenRetry is the retry interval after the API server has forbidden a write.
 	forbiddenRetry     = 30 * time.Second
 	reasonNotPermitted = "NotPermitted"
-	// manyNodes is the number of nodes that share a device from which on its Instance is reconciled
-	// at most once in sharedInterval.
+	// An Instance with more than manyNodes nodes is reconciled at most once in sharedInterval.
 	manyNodes      = 32
 	sharedInterval = 500 * time.Millisecond
 )
@@ -87,8 +86,8 @@ func (r *Reconciler) reconcileInstances(ctx context.Context, group cluster.Group
 	return run.requeueAfter, nil
 }
 
-// isWidelyShared reports whether many nodes share a device of the group. When they connect at the
-// same time, one write for each of them would write its Instance, with all its nodes, many times.
+// isWidelyShared reports whether many nodes share a device of the group. Its Instance lists all of
+// them, so that one write for each node that connects would be too much.
 func isWidelyShared(instances []*akriv0.Instance) bool {
 	return slices.ContainsFunc(instances, func(i *akriv0.Instance) bool { return len(i.Spec.Nodes) > manyNodes })
 }

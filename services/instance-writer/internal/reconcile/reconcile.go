@@ -22,9 +22,8 @@ import (
 const (
 	instanceWorkers = 16
 	statusWorkers   = 4
-	// statusInterval is the minimum time between two writes of the status of one Configuration, for
-	// each hundred nodes.
-	statusInterval = time.Second
+	// minStatusInterval is the statusInterval of a cluster with up to a hundred nodes.
+	minStatusInterval = time.Second
 )
 
 // Options of a Reconciler.
@@ -70,7 +69,7 @@ func New(options Options) *Reconciler {
 		instanceBackoff: newBackoff[cluster.Group](),
 		sharedRuns:      newRateLimit[cluster.Group](sharedInterval, 1),
 		statusBackoff:   newBackoff[types.NamespacedName](),
-		statusWrites:    newRateLimit[types.NamespacedName](statusInterval, 1),
+		statusWrites:    newRateLimit[types.NamespacedName](minStatusInterval, 1),
 		conditionEvents: newRateLimit[types.NamespacedName](eventInterval, eventBurst),
 		deviceEvents:    newRateLimit[types.NamespacedName](eventInterval, eventBurst),
 		deviceChanges:   newDeviceChanges(),

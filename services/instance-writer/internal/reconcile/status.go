@@ -34,7 +34,7 @@ func (r *Reconciler) writeStatus(ctx context.Context, key types.NamespacedName, 
 	}
 	interval := r.statusInterval()
 	remaining := r.statusWrites.remaining(key)
-	if interval > statusInterval && remaining > 0 {
+	if interval > minStatusInterval && remaining > 0 {
 		return remaining, nil // computing the status of many nodes takes time, too
 	}
 	desired, err := r.desiredStatus(ctx, configuration)
@@ -42,7 +42,7 @@ func (r *Reconciler) writeStatus(ctx context.Context, key types.NamespacedName, 
 		return 0, err
 	}
 	if equality.Semantic.DeepEqual(configuration.Status, desired) {
-		if interval > statusInterval {
+		if interval > minStatusInterval {
 			r.statusWrites.record(key)
 		}
 		return 0, nil
@@ -68,7 +68,7 @@ func (r *Reconciler) writeStatus(ctx context.Context, key types.NamespacedName, 
 
 // statusInterval returns the minimum time between two writes of the status of one Configuration.
 func (r *Reconciler) statusInterval() time.Duration {
-	return statusInterval * time.Duration(max(1, len(r.Cluster.Nodes())/100))
+	return minStatusInterval * time.Duration(max(1, len(r.Cluster.Nodes())/100))
 }
 
 func (r *Reconciler) desiredStatus(ctx context.Context, configuration *akriv0.Configuration) (akriv0.ConfigurationStatus, error) {
