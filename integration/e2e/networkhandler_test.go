@@ -64,12 +64,11 @@ func replacedPods(t *testing.T) {
 	awaitInventory(t, node, name, true, "bar0", "foo0", "foo1")
 
 	// The Deployment creates the next Pod while this one terminates.
+	deleted := awaitRunning(t, "e2e-handlers", 2)[0]
 	pods := akri.Kubernetes.CoreV1().Pods("default")
-	running, err := pods.List(t.Context(), metav1.ListOptions{LabelSelector: "app=e2e-handlers"})
-	require.NoError(t, err)
-	require.NoError(t, pods.Delete(t.Context(), running.Items[0].Name, metav1.DeleteOptions{}))
+	require.NoError(t, pods.Delete(t.Context(), deleted.Name, metav1.DeleteOptions{}))
 	gone := awaitHandlers(t, node, "debugEcho", active, active, active, offline)[3]
-	require.Equal(t, running.Items[0].Status.PodIP+":10000", gone.GetEndpoint())
+	require.Equal(t, deleted.Status.PodIP+":10000", gone.GetEndpoint())
 	// The handler that has ended cannot answer any more, so this waits until it is replaced.
 	require.NoError(t, akri.ApplyText(t.Context(), echoConfiguration(name, 1, "", "foo0", "foo1")))
 	awaitInventory(t, node, name, true, "foo0", "foo1")
