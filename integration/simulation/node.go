@@ -331,16 +331,19 @@ func (n *Node) watchConfigurations(ctx context.Context, healthy func()) error {
 }
 
 func (n *Node) watchInstances(ctx context.Context, healthy func()) error {
-	stream, err := n.host.WatchInstances(ctx, &instancev1.WatchInstancesRequest{Node: n.Name})
+	stream, err := n.host.WatchInstances(ctx, &instancev1.WatchInstancesRequest{Node: n.Name, Parts: true})
 	if err != nil {
 		return err
 	}
 	answered := sync.OnceFunc(func() { n.answered[instanceStream].Store(time.Now().UnixNano()) })
 	for {
-		if _, err := stream.Recv(); err != nil {
+		response, err := stream.Recv()
+		if err != nil {
 			return err
 		}
 		healthy()
-		answered()
+		if !response.GetSnapshot().GetMore() {
+			answered()
+		}
 	}
 }

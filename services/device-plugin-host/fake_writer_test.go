@@ -129,11 +129,11 @@ func (w *fakeWriter) failNext(errs ...error) {
 	w.errs = errs
 }
 
-func (w *fakeWriter) WatchInstances(_ *instancev1.WatchInstancesRequest, stream grpc.ServerStreamingServer[instancev1.WatchInstancesResponse]) error {
+func (w *fakeWriter) WatchInstances(request *instancev1.WatchInstancesRequest, stream grpc.ServerStreamingServer[instancev1.WatchInstancesResponse]) error {
 	sent := map[string]uint64{}
 	for first := true; ; first = false {
 		_, changed := w.changed.Get()
-		for _, event := range w.events(sent, first) {
+		for _, event := range w.events(sent, first, request.GetParts()) {
 			if err := stream.Send(event); err != nil {
 				return err
 			}
@@ -146,8 +146,8 @@ func (w *fakeWriter) WatchInstances(_ *instancev1.WatchInstancesRequest, stream 
 	}
 }
 
-// events returns the events since the sent revisions.
-func (w *fakeWriter) events(sent map[string]uint64, first bool) []*instancev1.WatchInstancesResponse {
+// events returns the events since the sent revisions. Each part of a snapshot has one Instance.
+func (w *fakeWriter) events(sent map[string]uint64, first, inParts bool) []*instancev1.WatchInstancesResponse {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	var events []*instancev1.WatchInstancesResponse
@@ -160,7 +160,17 @@ func (w *fakeWriter) events(sent map[string]uint64, first bool) []*instancev1.Wa
 		}
 	}
 	if first {
-		return []*instancev1.WatchInstancesResponse{{Event: &instancev1.WatchInstancesResponse_Snapshot{Snapshot: &instancev1.InstanceSnapshot{Instances: all, Revision: w.revision}}}}
+		parts := []*instancev1.InstanceSnapshot{{Instances: all, Revision: w.revision}}
+		for inParts && len(parts[len(parts)-1].GetInstances()) > 1 {
+			part := parts[len(parts)-1]
+			parts = append(parts, &instancev1.InstanceSnapshot{Instances: part.GetInstances()[1:], Revision: w.revision})
+			part.Instances, part.More = part.GetInstances()[:1], true
+		}
+		events = nil
+		for _, part := range parts {
+			events = append(events, &instancev1.WatchInstancesResponse{Event: &instancev1.WatchInstancesResponse_Snapshot{Snapshot: part}})
+		}
+		return events
 	}
 	for name := range sent {
 		if w.instances[name] == nil {

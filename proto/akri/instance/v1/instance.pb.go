@@ -477,8 +477,10 @@ func (x *Refusal) GetMessage() string {
 }
 
 type WatchInstancesRequest struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Node          string                 `protobuf:"bytes,1,opt,name=node,proto3" json:"node,omitempty"`
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Node  string                 `protobuf:"bytes,1,opt,name=node,proto3" json:"node,omitempty"`
+	// True if the receiver joins the parts of a snapshot. Otherwise the snapshot has one part.
+	Parts         bool `protobuf:"varint,2,opt,name=parts,proto3" json:"parts,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -518,6 +520,13 @@ func (x *WatchInstancesRequest) GetNode() string {
 		return x.Node
 	}
 	return ""
+}
+
+func (x *WatchInstancesRequest) GetParts() bool {
+	if x != nil {
+		return x.Parts
+	}
+	return false
 }
 
 type WatchInstancesResponse struct {
@@ -601,7 +610,7 @@ type isWatchInstancesResponse_Event interface {
 }
 
 type WatchInstancesResponse_Snapshot struct {
-	// Replaces all Instances that the receiver has.
+	// Replaces all Instances that the receiver has, once its last part has arrived.
 	Snapshot *InstanceSnapshot `protobuf:"bytes,1,opt,name=snapshot,proto3,oneof"`
 }
 
@@ -627,7 +636,9 @@ type InstanceSnapshot struct {
 	Instances []*Instance            `protobuf:"bytes,1,rep,name=instances,proto3" json:"instances,omitempty"`
 	// The revision up to which the sender has seen every change. The receiver keeps an Instance with
 	// a newer revision even if it is absent here. 0: unknown, treated as the newest.
-	Revision      uint64 `protobuf:"varint,2,opt,name=revision,proto3" json:"revision,omitempty"`
+	Revision uint64 `protobuf:"varint,2,opt,name=revision,proto3" json:"revision,omitempty"`
+	// True if the next message is another part of this snapshot.
+	More          bool `protobuf:"varint,3,opt,name=more,proto3" json:"more,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -674,6 +685,13 @@ func (x *InstanceSnapshot) GetRevision() uint64 {
 		return x.Revision
 	}
 	return 0
+}
+
+func (x *InstanceSnapshot) GetMore() bool {
+	if x != nil {
+		return x.More
+	}
+	return false
 }
 
 type InstanceKey struct {
@@ -1355,17 +1373,19 @@ const file_akri_instance_v1_instance_proto_rawDesc = "" +
 	"\binstance\x18\x01 \x01(\tR\binstance\x12\x1b\n" +
 	"\tdevice_id\x18\x02 \x01(\tR\bdeviceId\x12\x16\n" +
 	"\x06reason\x18\x03 \x01(\tR\x06reason\x12\x18\n" +
-	"\amessage\x18\x04 \x01(\tR\amessage\"+\n" +
+	"\amessage\x18\x04 \x01(\tR\amessage\"A\n" +
 	"\x15WatchInstancesRequest\x12\x12\n" +
-	"\x04node\x18\x01 \x01(\tR\x04node\"\xd6\x01\n" +
+	"\x04node\x18\x01 \x01(\tR\x04node\x12\x14\n" +
+	"\x05parts\x18\x02 \x01(\bR\x05parts\"\xd6\x01\n" +
 	"\x16WatchInstancesResponse\x12@\n" +
 	"\bsnapshot\x18\x01 \x01(\v2\".akri.instance.v1.InstanceSnapshotH\x00R\bsnapshot\x126\n" +
 	"\aupdated\x18\x02 \x01(\v2\x1a.akri.instance.v1.InstanceH\x00R\aupdated\x129\n" +
 	"\aremoved\x18\x03 \x01(\v2\x1d.akri.instance.v1.InstanceKeyH\x00R\aremovedB\a\n" +
-	"\x05event\"h\n" +
+	"\x05event\"|\n" +
 	"\x10InstanceSnapshot\x128\n" +
 	"\tinstances\x18\x01 \x03(\v2\x1a.akri.instance.v1.InstanceR\tinstances\x12\x1a\n" +
-	"\brevision\x18\x02 \x01(\x04R\brevision\"[\n" +
+	"\brevision\x18\x02 \x01(\x04R\brevision\x12\x12\n" +
+	"\x04more\x18\x03 \x01(\bR\x04more\"[\n" +
 	"\vInstanceKey\x12\x1c\n" +
 	"\tnamespace\x18\x01 \x01(\tR\tnamespace\x12\x12\n" +
 	"\x04name\x18\x02 \x01(\tR\x04name\x12\x1a\n" +

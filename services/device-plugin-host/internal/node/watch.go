@@ -31,10 +31,24 @@ func (s *Store) WatchDevices(
 // WatchInstances copies the Instances of instance-writer that list this node into the store until
 // ctx ends, and then returns nil.
 func (s *Store) WatchInstances(ctx context.Context, client instancev1.InstanceServiceClient, log *zap.Logger) error {
+	var parts []*instancev1.Instance // of a snapshot
 	return watch(ctx, log,
 		func(ctx context.Context) (grpc.ServerStreamingClient[instancev1.WatchInstancesResponse], error) {
-			return client.WatchInstances(ctx, &instancev1.WatchInstancesRequest{Node: s.node})
-		}, s.apply)
+			parts = nil
+			return client.WatchInstances(ctx, &instancev1.WatchInstancesRequest{Node: s.node, Parts: true})
+		},
+		func(response *instancev1.WatchInstancesResponse) {
+			snapshot := response.GetSnapshot()
+			if snapshot == nil {
+				s.apply(response)
+				return
+			}
+			parts = append(parts, snapshot.GetInstances()...)
+			if !snapshot.GetMore() {
+				s.SetInstances(parts, snapshot.GetRevision())
+				parts = nil
+			}
+		})
 }
 
 // watch calls apply with each response of a stream that it keeps open until ctx ends.
@@ -56,10 +70,9 @@ func watch[T any](
 	return nil
 }
 
+// apply applies a change.
 func (s *Store) apply(response *instancev1.WatchInstancesResponse) {
 	switch event := response.GetEvent().(type) {
-	case *instancev1.WatchInstancesResponse_Snapshot:
-		s.SetInstances(event.Snapshot.GetInstances(), event.Snapshot.GetRevision())
 	case *instancev1.WatchInstancesResponse_Updated:
 		s.Update(event.Updated)
 	case *instancev1.WatchInstancesResponse_Removed:

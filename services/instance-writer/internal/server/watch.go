@@ -8,6 +8,7 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
 	"k8s.io/apimachinery/pkg/types"
 
 	akriv0 "akri.sh/libs/apis/akri/v0"
@@ -20,6 +21,9 @@ import (
 // InstanceChanged notifies the streams of the nodes that the Instance lists or listed. before or
 // after is nil if the Instance is new or deleted.
 func (s *Server) InstanceChanged(before, after *akriv0.Instance) {
+	if before != nil && after != nil && before.ResourceVersion == after.ResourceVersion {
+		return // the watch has listed the Instance again
+	}
 	for _, instance := range []*akriv0.Instance{before, after} {
 		if instance != nil {
 			s.subscriptions.notify(cluster.Key(instance), instance.Spec.Nodes...)
@@ -27,13 +31,12 @@ func (s *Server) InstanceChanged(before, after *akriv0.Instance) {
 	}
 }
 
-// instanceStream is a WatchInstances stream.
+// instanceStream is a WatchInstances stream. It does not store what it has sent: a change during
+// the snapshot can be sent twice, and receivers ignore what they have.
 type instanceStream struct {
 	*Server
 	grpc.ServerStreamingServer[instancev1.WatchInstancesResponse]
 	node string
-	// sent is the resourceVersion of each Instance that was sent.
-	sent map[types.NamespacedName]string
 }
 
 // WatchInstances sends a snapshot, then each change.
@@ -51,8 +54,8 @@ func (s *Server) WatchInstances(
 	}
 	subscription := s.subscriptions.subscribe(request.GetNode())
 	defer subscription.close()
-	instances := instanceStream{s, stream, request.GetNode(), map[types.NamespacedName]string{}}
-	if err := instances.sendSnapshot(); err != nil {
+	instances := instanceStream{s, stream, request.GetNode()}
+	if err := instances.sendSnapshot(request.GetParts()); err != nil {
 		return err
 	}
 	for {
@@ -77,14 +80,27 @@ func (s *Server) WatchInstances(
 	}
 }
 
-func (s instanceStream) sendSnapshot() error {
+func (s instanceStream) sendSnapshot(inParts bool) error {
 	// The revision is read before the Instances, so that it is not newer than they are.
-	snapshot := &instancev1.InstanceSnapshot{Revision: revision(s.Cluster.Revision())}
+	part, size := &instancev1.InstanceSnapshot{Revision: revision(s.Cluster.Revision())}, 0
 	for _, instance := range s.Cluster.InstancesOn(s.node) {
-		s.sent[cluster.Key(instance)] = instance.ResourceVersion
-		snapshot.Instances = append(snapshot.Instances, toProto(instance))
+		message := toProto(instance)
+		bytes := proto.Size(message)
+		if inParts && size > 0 && size+bytes > maxPartBytes {
+			part.More = true
+			if err := s.sendPart(part); err != nil {
+				return err
+			}
+			part, size = &instancev1.InstanceSnapshot{Revision: part.GetRevision()}, 0
+		}
+		part.Instances = append(part.Instances, message)
+		size += bytes
 	}
-	event := &instancev1.WatchInstancesResponse_Snapshot{Snapshot: snapshot}
+	return s.sendPart(part)
+}
+
+func (s instanceStream) sendPart(part *instancev1.InstanceSnapshot) error {
+	event := &instancev1.WatchInstancesResponse_Snapshot{Snapshot: part}
 	if err := s.Send(&instancev1.WatchInstancesResponse{Event: event}); err != nil {
 		return fmt.Errorf("send snapshot: %w", err)
 	}
@@ -93,21 +109,14 @@ func (s instanceStream) sendSnapshot() error {
 
 func (s instanceStream) sendChange(key types.NamespacedName) error {
 	current := revision(s.Cluster.Revision()) // not newer than the Instance
-	instance := s.Cluster.Watched(key)
-	listed := instance != nil && slices.Contains(instance.Spec.Nodes, s.node)
 	response := &instancev1.WatchInstancesResponse{}
-	switch {
-	case listed && s.sent[key] != instance.ResourceVersion:
-		s.sent[key] = instance.ResourceVersion
+	if instance := s.Cluster.Watched(key); instance != nil && slices.Contains(instance.Spec.Nodes, s.node) {
 		response.Event = &instancev1.WatchInstancesResponse_Updated{Updated: toProto(instance)}
-	case !listed:
+	} else {
 		// Sent even if this stream has not sent the Instance: the receiver may have it from another
 		// replica.
-		delete(s.sent, key)
 		removed := &instancev1.InstanceKey{Namespace: key.Namespace, Name: key.Name, Revision: current}
 		response.Event = &instancev1.WatchInstancesResponse_Removed{Removed: removed}
-	default:
-		return nil
 	}
 	if err := s.Send(response); err != nil {
 		return fmt.Errorf("send change: %w", err)

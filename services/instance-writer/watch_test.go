@@ -1,0 +1,50 @@
+package instancewriter_test
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	instancev1 "akri.sh/proto/akri/instance/v1"
+)
+
+// Receivers of earlier releases take each message for a whole snapshot.
+func TestInstancesInParts(t *testing.T) {
+	const count = 4
+	f := newFixture(t, 1, 1)
+	r := start(t, grace)
+	var devices []*instancev1.Device
+	for i := range count {
+		device := f.device("", fmt.Sprint("foo", i), true)
+		device.Properties["LONG"] = strings.Repeat("x", 40<<10)
+		devices = append(devices, device)
+	}
+	require.Empty(t, openReports(t, r).send(f.newReport(f.nodes[0], devices...)))
+	snapshot := func(inParts bool) (names map[string]bool, messages int) {
+		watch, err := r.client.WatchInstances(t.Context(), &instancev1.WatchInstancesRequest{Node: f.nodes[0], Parts: inParts})
+		require.NoError(t, err)
+		names = map[string]bool{}
+		for more := true; more; messages++ {
+			response, err := watch.Recv()
+			require.NoError(t, err)
+			part := response.GetSnapshot()
+			require.NotNil(t, part)
+			require.NotZero(t, part.GetRevision())
+			for _, instance := range part.GetInstances() {
+				names[instance.GetName()] = true
+			}
+			more = part.GetMore()
+		}
+		return names, messages
+	}
+	f.eventually("all Instances in one message", func() bool {
+		names, messages := snapshot(false)
+		require.Equal(t, 1, messages)
+		return len(names) == count
+	})
+	names, messages := snapshot(true)
+	require.Len(t, names, count)
+	require.Equal(t, count, messages)
+}
