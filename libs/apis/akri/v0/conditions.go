@@ -49,6 +49,9 @@ const (
 	// ReasonDigestCollision means that a device has the digest of another one and that no longer
 	// name is possible.
 	ReasonDigestCollision = "DigestCollision"
+	// ReasonTooManyDevices means that a node reports more devices than instance-writer accepts of
+	// one node.
+	ReasonTooManyDevices = "TooManyDevices"
 	// ReasonNameTaken means that an older Configuration has the same name, or that one of both is
 	// named like an Instance of the other.
 	ReasonNameTaken = "NameTaken"

@@ -29,7 +29,7 @@ const (
 	byNode          = "node"
 	byHolder        = "holder"
 	byConfiguration = "configuration"
-	byShortName     = "short name"
+	byGroup         = "group"
 
 	// lookupRate is the number of Configurations that are looked up for reports in a second, and at
 	// once.
@@ -73,7 +73,7 @@ type Cluster struct {
 func New(config *rest.Config, namespace string, writes *prometheus.CounterVec) (*Cluster, error) {
 	c := &Cluster{
 		writes: writes, namespace: namespace, deleted: map[types.NamespacedName]*akriv0.Instance{},
-		written:  cache.NewIndexer(cache.MetaNamespaceKeyFunc, cache.Indexers{byShortName: shortNameOf}),
+		written:  cache.NewIndexer(cache.MetaNamespaceKeyFunc, cache.Indexers{byGroup: longNamed}),
 		lookups:  rate.NewLimiter(lookupRate, lookupRate),
 		absent:   lrucache.NewLRUExpireCache(maxAbsent),
 		notReady: notReadyNodes{byName: map[string]notReadySince{}},
@@ -111,7 +111,7 @@ func (c *Cluster) createClients(config *rest.Config) (err error) {
 }
 
 func (c *Cluster) createInformers() {
-	indexers := cache.Indexers{byNode: nodesOf, byHolder: holdersOf, byConfiguration: configurationOf, byShortName: shortNameOf}
+	indexers := cache.Indexers{byNode: nodesOf, byHolder: holdersOf, byConfiguration: configurationOf, byGroup: longNamed}
 	c.instances = kube.NewInformer(c.instanceClient, indexers, nil)
 	c.configurations = kube.NewInformer(c.configurationClient, nil, trimConfiguration)
 	c.nodes = kube.NewInformer(c.nodeClient, nil, trimNode)
@@ -131,8 +131,14 @@ func configurationOf(object any) ([]string, error) {
 	return []string{Owner(object.(*akriv0.Instance)).String()}, nil
 }
 
-func shortNameOf(object any) ([]string, error) {
-	return []string{GroupOf(object.(*akriv0.Instance)).String()}, nil
+// longNamed returns the group of an Instance with a longer name. Almost all Instances have the
+// short name and need no index.
+func longNamed(object any) ([]string, error) {
+	group := GroupOf(object.(*akriv0.Instance))
+	if group.ShortName == object.(*akriv0.Instance).Name {
+		return nil, nil
+	}
+	return []string{group.String()}, nil
 }
 
 // Owner returns the key of the Instance's Configuration.

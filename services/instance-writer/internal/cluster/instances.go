@@ -4,12 +4,12 @@ import (
 	"cmp"
 	"context"
 	"fmt"
-	"slices"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/resourceversion"
+	"k8s.io/apimachinery/pkg/util/sets"
 
 	akriv0 "akri.sh/libs/apis/akri/v0"
 )
@@ -36,22 +36,25 @@ func (c *Cluster) InstancesHeldBy(node string) []*akriv0.Instance {
 func (c *Cluster) InstancesIn(group Group) []*akriv0.Instance {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	instances := c.instances.ByIndex(byShortName, group.String())
-	written, err := c.written.ByIndex(byShortName, group.String())
+	names := sets.New(group.ShortName)
+	for _, watched := range c.instances.ByIndex(byGroup, group.String()) {
+		names.Insert(watched.Name)
+	}
+	written, err := c.written.ByIndex(byGroup, group.String())
 	if err != nil {
 		panic(err) // the index was not declared
 	}
 	for _, object := range written {
-		instance := object.(*akriv0.Instance)
-		i := slices.IndexFunc(instances, func(watched *akriv0.Instance) bool { return watched.Name == instance.Name })
-		switch {
-		case i < 0:
+		names.Insert(object.(*akriv0.Instance).Name)
+	}
+	var instances []*akriv0.Instance
+	for name := range names {
+		instance := c.cached(types.NamespacedName{Namespace: group.Configuration.Namespace, Name: name})
+		if instance != nil && GroupOf(instance) == group {
 			instances = append(instances, instance)
-		case newer(instance, instances[i]):
-			instances[i] = instance
 		}
 	}
-	return slices.DeleteFunc(instances, c.isDeleted)
+	return instances
 }
 
 // Cached returns the newer of the Instance that the watch delivered and the one that this process
@@ -59,6 +62,11 @@ func (c *Cluster) InstancesIn(group Group) []*akriv0.Instance {
 func (c *Cluster) Cached(key types.NamespacedName) *akriv0.Instance {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	return c.cached(key)
+}
+
+// cached is called with mu held.
+func (c *Cluster) cached(key types.NamespacedName) *akriv0.Instance {
 	watched := c.Watched(key)
 	if written := c.lastWritten(key); written != nil && newer(written, watched) {
 		return written

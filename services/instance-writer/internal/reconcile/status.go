@@ -165,11 +165,7 @@ func statusReport(node string, report reports.WithRefusals) status.Report {
 	for _, refusal := range report.Refusals {
 		problems = append(problems, akriv0.Problem{Reason: refusal.Reason, Message: refusal.Message})
 	}
-	devices := 0
-	for _, sameName := range report.Devices {
-		devices += len(sameName)
-	}
-	entry := status.Node(node, devices, report.Handlers, problems)
+	entry := status.Node(node, len(report.Devices), report.Handlers, problems)
 	if len(problems) > 0 {
 		entry.ProblemsSince = &metav1.Time{Time: report.ProblemsSince.Truncate(time.Second)}
 	}

@@ -4,6 +4,7 @@
 package reports
 
 import (
+	"fmt"
 	"maps"
 	"slices"
 	"sync"
@@ -27,9 +28,10 @@ type Report struct {
 	Complete bool
 	// Answered means that the status of the Configuration follows the report.
 	Answered bool
-	// Devices by short name of their Instance. A name has several devices only if their digests
-	// collide.
-	Devices  map[string][]merge.Device
+	Devices  Devices
+	// Excess are the devices that Put removed from Devices because the node has too many. The
+	// caller of Put clears it.
+	Excess   Devices
 	Handlers []akriv0.HandlerStatus
 	Problems []akriv0.Problem
 	// ProblemsSince is when the first report with these problems came. Put sets it.
@@ -49,8 +51,8 @@ type Stream struct{ node string }
 type Store struct {
 	mu    sync.Mutex
 	nodes map[string]*nodeReports
-	// names has the nodes whose reports have a device with a short name.
-	names map[nameKey]sets.Set[string]
+	// names has the nodes whose reports have a device with a short name, in order.
+	names map[nameKey][]string
 	// refused are the short names with refusals.
 	refused sets.Set[nameKey]
 	// closed has the refusals of nodes whose streams have closed. Most nodes reconnect at once and
@@ -62,6 +64,9 @@ type closedStream struct {
 	at       time.Time
 	refusals refusals
 }
+
+// maxNodeDevices is the number of devices that are accepted of one node.
+const maxNodeDevices = 10_000
 
 // closedAge is longer than a node takes to reconnect.
 const closedAge = time.Minute
@@ -84,7 +89,7 @@ type refusals = map[types.NamespacedName]map[string][]merge.Refusal
 // New returns an empty Store.
 func New() *Store {
 	return &Store{
-		nodes: map[string]*nodeReports{}, names: map[nameKey]sets.Set[string]{}, refused: sets.New[nameKey](),
+		nodes: map[string]*nodeReports{}, names: map[nameKey][]string{}, refused: sets.New[nameKey](),
 		closed: map[string]closedStream{},
 	}
 }
@@ -130,20 +135,23 @@ func (s *Store) remove(node string) {
 // index updates names for a report that replaces the previous one. Both may be nil.
 func (s *Store) index(node string, configuration types.NamespacedName, previous, report *Report) {
 	if previous != nil {
-		for name := range previous.Devices {
+		for _, name := range previous.Devices.shortNames() {
 			key := nameKey{configuration, name}
-			if s.names[key].Delete(node); len(s.names[key]) == 0 {
+			nodes := s.names[key]
+			if at, found := slices.BinarySearch(nodes, node); found {
+				nodes = slices.Delete(nodes, at, at+1)
+			}
+			if s.names[key] = nodes; len(nodes) == 0 {
 				delete(s.names, key)
 			}
 		}
 	}
 	if report != nil {
-		for name := range report.Devices {
+		for _, name := range report.Devices.shortNames() {
 			key := nameKey{configuration, name}
-			if s.names[key] == nil {
-				s.names[key] = sets.New[string]()
+			if at, found := slices.BinarySearch(s.names[key], node); !found {
+				s.names[key] = slices.Insert(s.names[key], at, node)
 			}
-			s.names[key].Insert(node)
 		}
 	}
 }
@@ -161,18 +169,43 @@ func (s *Store) Put(stream *Stream, configuration types.NamespacedName, report *
 	if previous != nil && previous.Sequence > report.Sequence {
 		return nil, true
 	}
-	names = slices.Collect(maps.Keys(report.Devices))
+	report.limit(maxNodeDevices - node.devicesOfOthers(configuration))
+	names = report.Devices.shortNames()
 	if previous != nil {
-		names = slices.AppendSeq(names, maps.Keys(previous.Devices))
+		names = append(names, previous.Devices.shortNames()...)
 	}
 	report.ProblemsSince = time.Now()
 	if previous != nil && slices.Equal(previous.Problems, report.Problems) {
 		report.ProblemsSince = previous.ProblemsSince
 	}
-	maps.DeleteFunc(node.refusals[configuration], func(name string, _ []merge.Refusal) bool { return len(report.Devices[name]) == 0 })
+	maps.DeleteFunc(node.refusals[configuration], func(name string, _ []merge.Refusal) bool { return !report.Devices.has(name) })
 	s.index(stream.node, configuration, previous, report)
 	node.reports[configuration] = report
 	return names, true
+}
+
+// devicesOfOthers returns the number of devices in the reports on other Configurations.
+func (n *nodeReports) devicesOfOthers(configuration types.NamespacedName) (devices int) {
+	for other, report := range n.reports {
+		if other != configuration {
+			devices += len(report.Devices)
+		}
+	}
+	return devices
+}
+
+// limit removes devices beyond a number. The report is then not complete, so that their Instances
+// stay.
+func (r *Report) limit(devices int) {
+	if len(r.Devices) <= devices {
+		return
+	}
+	r.Excess, r.Devices = r.Devices[devices:], slices.Clone(r.Devices[:devices])
+	r.Complete, r.Answered = false, r.Answered || r.Complete
+	r.Problems = append(r.Problems, akriv0.Problem{
+		Reason:  akriv0.ReasonTooManyDevices,
+		Message: fmt.Sprintf("%d devices are not accepted: a node can have %d devices of all Configurations", len(r.Excess), maxNodeDevices),
+	})
 }
 
 // Drop removes the reports on a deleted Configuration.
@@ -208,9 +241,9 @@ func (s *Store) Devices(configuration types.NamespacedName, uid types.UID, short
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	var devices []merge.Device
-	for node := range s.names[nameKey{configuration, shortName}] {
+	for _, node := range s.names[nameKey{configuration, shortName}] {
 		if report := s.nodes[node].reports[configuration]; report.UID == uid {
-			devices = append(devices, report.Devices[shortName]...)
+			devices = append(devices, report.of(node, shortName)...)
 		}
 	}
 	return devices
@@ -225,7 +258,7 @@ func (s *Store) Absent(configuration types.NamespacedName, uid types.UID, shortN
 		return false
 	}
 	report := reports.reports[configuration]
-	return report != nil && report.UID == uid && report.Complete && len(report.Devices[shortName]) == 0
+	return report != nil && report.UID == uid && report.Complete && !report.Devices.has(shortName)
 }
 
 // SetRefusals replaces the refusals of the devices with the short name and reports whether they
@@ -304,7 +337,7 @@ func (s *Store) ShortNames(configuration types.NamespacedName) []string {
 	var names []string
 	for _, node := range s.nodes {
 		if report := node.reports[configuration]; report != nil {
-			names = slices.AppendSeq(names, maps.Keys(report.Devices))
+			names = append(names, report.Devices.shortNames()...)
 		}
 	}
 	return names
@@ -317,7 +350,7 @@ func (s *Store) ShortNamesOn(node string) map[types.NamespacedName][]string {
 	names := map[types.NamespacedName][]string{}
 	if reports := s.nodes[node]; reports != nil {
 		for configuration, report := range reports.reports {
-			names[configuration] = slices.Collect(maps.Keys(report.Devices))
+			names[configuration] = report.Devices.shortNames()
 		}
 	}
 	return names

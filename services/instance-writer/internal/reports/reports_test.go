@@ -20,16 +20,22 @@ func TestStore(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		store, streams := reports.New(), map[string]*reports.Stream{}
 		last := map[string]map[types.NamespacedName]*reports.Report{}
+		devices := map[*reports.Report]map[string][]merge.Device{}
 		sequence := uint64(0)
 		report := func(t *rapid.T, node string, configuration types.NamespacedName) *reports.Report {
 			sequence++
 			report := &reports.Report{
 				UID: types.UID(rapid.SampledFrom([]string{"1", "2"}).Draw(t, "uid")), Sequence: sequence,
-				Complete: rapid.Bool().Draw(t, "complete"), Devices: map[string][]merge.Device{},
+				Complete: rapid.Bool().Draw(t, "complete"),
 			}
+			devices[report] = map[string][]merge.Device{}
 			for _, name := range rapid.SliceOfDistinct(rapid.SampledFrom(names), rapid.ID).Draw(t, "names") {
-				report.Devices[name] = []merge.Device{{Node: node, ID: fmt.Sprint(configuration, name)}}
+				for i := range rapid.IntRange(1, 2).Draw(t, "with one digest") {
+					device := merge.Device{Node: node, ID: fmt.Sprint(configuration, name, i), Complete: report.Complete}
+					devices[report][name] = append(devices[report][name], device)
+				}
 			}
+			report.Devices = reports.NewDevices(devices[report])
 			return report
 		}
 		t.Repeat(map[string]func(*rapid.T){
@@ -70,8 +76,8 @@ func TestStore(t *testing.T) {
 						for _, node := range nodes {
 							report := last[node][configuration]
 							if current := report != nil && report.UID == "1"; current {
-								seen = append(seen, report.Devices[name]...)
-								require.Equal(t, report.Complete && len(report.Devices[name]) == 0, store.Absent(configuration, "1", name, node))
+								seen = append(seen, devices[report][name]...)
+								require.Equal(t, report.Complete && len(devices[report][name]) == 0, store.Absent(configuration, "1", name, node))
 							} else {
 								require.False(t, store.Absent(configuration, "1", name, node))
 							}
@@ -90,7 +96,7 @@ func TestRefusals(t *testing.T) {
 	store := reports.New()
 	device := merge.Device{Node: "a", ID: "id"}
 	stream := store.Open("a")
-	_, ok := store.Put(stream, configuration, &reports.Report{UID: "1", Devices: map[string][]merge.Device{"cam-1": {device}}})
+	_, ok := store.Put(stream, configuration, &reports.Report{UID: "1", Devices: reports.NewDevices(map[string][]merge.Device{"cam-1": {device}})})
 	require.True(t, ok)
 	refusals := []merge.Refusal{{Device: device, Reason: "InvalidDevice", Message: "too long"}}
 	require.False(t, store.SetRefusals(configuration, "cam-1", nil))
@@ -102,7 +108,7 @@ func TestRefusals(t *testing.T) {
 	store.Close(stream)
 	require.Empty(t, store.Refusals("a", configuration))
 	stream = store.Open("a")
-	_, ok = store.Put(stream, configuration, &reports.Report{UID: "1", Devices: map[string][]merge.Device{"cam-1": {device}}})
+	_, ok = store.Put(stream, configuration, &reports.Report{UID: "1", Devices: reports.NewDevices(map[string][]merge.Device{"cam-1": {device}})})
 	require.True(t, ok)
 	require.Equal(t, refusals, store.Refusals("a", configuration))
 	require.False(t, store.SetRefusals(configuration, "cam-1", refusals))
@@ -113,4 +119,38 @@ func TestRefusals(t *testing.T) {
 	require.True(t, store.SetRefusals(configuration, "cam-1", nil))
 	require.Empty(t, store.Refusals("a", configuration))
 	require.False(t, store.SetRefusals(configuration, "cam-1", nil))
+}
+
+// A node with too many devices keeps the Instances of those that are not accepted.
+func TestDevicesOfANodeAreLimited(t *testing.T) {
+	const limit = 10_000
+	configuration, other := types.NamespacedName{Namespace: "ns", Name: "cam"}, types.NamespacedName{Namespace: "ns", Name: "other"}
+	store := reports.New()
+	stream := store.Open("a")
+	put := func(configuration types.NamespacedName, prefix string, count int) *reports.Report {
+		devices := map[string][]merge.Device{}
+		for i := range count {
+			name := fmt.Sprintf("%s-%05d", prefix, i)
+			devices[name] = []merge.Device{{Node: "a", ID: name}}
+		}
+		report := &reports.Report{UID: "1", Complete: true, Devices: reports.NewDevices(devices)}
+		_, ok := store.Put(stream, configuration, report)
+		require.True(t, ok)
+		return report
+	}
+	require.Empty(t, put(configuration, "cam", limit).Problems)
+	require.Empty(t, put(configuration, "cam", limit-1).Problems)
+
+	report := put(other, "other", 3)
+	require.Len(t, report.Devices, 1)
+	require.Len(t, report.Excess, 2)
+	require.Equal(t, "TooManyDevices", report.Problems[0].Reason)
+	require.Equal(t, "2 devices are not accepted: a node can have 10000 devices of all Configurations", report.Problems[0].Message)
+	require.True(t, report.Answered)
+	require.NotEmpty(t, store.Devices(other, "1", "other-00000"))
+	require.Empty(t, store.Devices(other, "1", "other-00001"))
+	require.False(t, store.Absent(other, "1", "other-00001", "a"))
+
+	put(configuration, "cam", 10)
+	require.Empty(t, put(other, "other", 3).Problems)
 }

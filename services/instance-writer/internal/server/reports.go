@@ -197,6 +197,12 @@ func (s *reportStream) apply(
 	if !ok {
 		return nil, status.Errorf(codes.Aborted, "node %q has opened a newer stream", s.node)
 	}
+	for instance, id := range report.Excess.All() {
+		response.Refusals = append(response.Refusals, &instancev1.Refusal{
+			Instance: instance, DeviceId: id, Reason: akriv0.ReasonTooManyDevices,
+		})
+	}
+	report.Excess = nil
 	waitCtx, cancel := context.WithTimeoutCause(ctx, writeTimeout, errLate)
 	defer cancel()
 	err = waiter.Wait(waitCtx)
@@ -233,23 +239,24 @@ func refuse(device *instancev1.Device, reason, message string) *instancev1.Refus
 func parseReport(request *instancev1.ReportDevicesRequest) (*reports.Report, []*instancev1.Refusal) {
 	report := &reports.Report{
 		UID: types.UID(request.GetConfigurationUid()), Generation: request.GetConfigurationGeneration(),
-		Complete: request.GetComplete(), Answered: request.GetAnswered(), Devices: map[string][]merge.Device{}, Handlers: parseHandlers(request.GetHandlers()),
+		Complete: request.GetComplete(), Answered: request.GetAnswered(), Handlers: parseHandlers(request.GetHandlers()),
 	}
 	for _, problem := range request.GetProblems() {
 		report.Problems = append(report.Problems, akriv0.Problem{Reason: problem.GetReason(), Message: problem.GetMessage()})
 	}
 	var invalid []*instancev1.Refusal
+	devices := map[string][]merge.Device{}
 	for _, device := range request.GetDevices() {
 		if message := validateDevice(request, device); message != "" {
 			invalid = append(invalid, refuse(device, akriv0.ReasonInvalidDevice, message))
 			report.Problems = append(report.Problems, akriv0.Problem{Reason: akriv0.ReasonInvalidDevice, Message: message})
 			continue
 		}
-		report.Devices[device.GetInstance()] = append(report.Devices[device.GetInstance()], merge.Device{
-			Node: request.GetNode(), ID: device.GetId(), Shared: device.GetShared(),
-			Properties: merge.NewProperties(device.GetProperties()), Complete: request.GetComplete(),
+		devices[device.GetInstance()] = append(devices[device.GetInstance()], merge.Device{
+			ID: device.GetId(), Shared: device.GetShared(), Properties: merge.NewProperties(device.GetProperties()),
 		})
 	}
+	report.Devices = reports.NewDevices(devices)
 	return report, invalid
 }
 
