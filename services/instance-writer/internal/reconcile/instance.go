@@ -2,7 +2,6 @@ package reconcile
 
 import (
 	"context"
-	"slices"
 	"time"
 
 	"k8s.io/apimachinery/pkg/api/equality"
@@ -23,6 +22,9 @@ const (
 	// An Instance with more than manyNodes nodes is reconciled at most once in sharedInterval.
 	manyNodes      = 32
 	sharedInterval = 500 * time.Millisecond
+	// After a write the interval is sharedInterval for each nodesPerInterval nodes: the cost of a
+	// write grows with the number of nodes, and so does the number of nodes that connect.
+	nodesPerInterval = 250
 )
 
 // run is one reconciliation of a group.
@@ -34,13 +36,15 @@ type run struct {
 	// remaining is the time until a correction is allowed.
 	remaining time.Duration
 
-	corrected, rejected bool
-	requeueAfter        time.Duration
+	corrected, rejected, changed bool
+	requeueAfter                 time.Duration
 }
 
 // decision is the outcome of one run of the edit of an Instance.
 type decision struct {
 	merge.Outcome
+	// changed means that the edit changes the Instance.
+	changed bool
 	// correction means that the Instance differs from its desired state without new input.
 	correction bool
 	// added and removed are the nodes that the edit adds to the Instance and removes from it.
@@ -68,8 +72,12 @@ func (r *Reconciler) reconcileInstances(ctx context.Context, group cluster.Group
 	refusals, err := input.Reconcile(func(name string, exact bool, desired func(*akriv0.Instance) merge.Outcome) (merge.Outcome, error) {
 		return run.edit(ctx, name, exact, desired)
 	})
-	if isWidelyShared(input.Instances) {
-		r.sharedRuns.record(group)
+	if nodes := mostNodes(input.Instances); nodes > manyNodes {
+		interval := sharedInterval
+		if run.changed {
+			interval *= time.Duration(1 + nodes/nodesPerInterval)
+		}
+		r.sharedRuns.recordFor(group, interval)
 	}
 	if run.isNew && (err != nil || run.rejected) {
 		r.instanceBackoff.markNew(group)
@@ -86,10 +94,13 @@ func (r *Reconciler) reconcileInstances(ctx context.Context, group cluster.Group
 	return run.requeueAfter, nil
 }
 
-// isWidelyShared reports whether many nodes share a device of the group. Its Instance lists all of
-// them, so that one write for each node that connects would be too much.
-func isWidelyShared(instances []*akriv0.Instance) bool {
-	return slices.ContainsFunc(instances, func(i *akriv0.Instance) bool { return len(i.Spec.Nodes) > manyNodes })
+// mostNodes returns the largest number of nodes of an Instance. An Instance lists all nodes that
+// share its device, so that one write for each node that connects would be too much.
+func mostNodes(instances []*akriv0.Instance) (nodes int) {
+	for _, instance := range instances {
+		nodes = max(nodes, len(instance.Spec.Nodes))
+	}
+	return nodes
 }
 
 // edit is the merge.Edit of the run. It refuses the devices of an Instance that the API server
@@ -117,6 +128,7 @@ func (r *run) edit(
 		r.requeueAfter = r.remaining
 	}
 	r.corrected = r.corrected || result.correction && r.remaining == 0
+	r.changed = r.changed || result.changed
 	r.recordDevices(r.group.Configuration, name, result)
 	return result.Outcome, nil
 }
@@ -124,9 +136,10 @@ func (r *run) edit(
 // decide returns the desired Instance, or the current one if a correction is not allowed yet.
 func (r *run) decide(current *akriv0.Instance, desired func(*akriv0.Instance) merge.Outcome) decision {
 	result := decision{Outcome: desired(current)}
-	result.correction = !r.isNew && !equality.Semantic.DeepEqual(current, result.Instance)
+	result.changed = !equality.Semantic.DeepEqual(current, result.Instance)
+	result.correction = !r.isNew && result.changed
 	if result.correction && r.remaining > 0 {
-		result.Instance = current
+		result.Instance, result.changed = current, false
 	}
 	result.added, result.removed = changedNodes(current, result.Instance)
 	return result
