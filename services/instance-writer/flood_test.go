@@ -32,8 +32,8 @@ import (
 const memoryLimit = 256 << 20
 
 // startSecuredProcess starts an instance-writer with TLS in its own process, with the memory
-// settings of the chart. peak returns the most memory that it had.
-func startSecuredProcess(t testing.TB) (r *securedReplica, peak func() int) {
+// settings that the chart has for the limit. peak returns the most memory that it had.
+func startSecuredProcess(t testing.TB, memoryLimit int) (r *securedReplica, peak func() int) {
 	t.Helper()
 	client, err := kubernetes.NewForConfig(api.Config())
 	require.NoError(t, err)
@@ -60,7 +60,7 @@ func startSecuredProcess(t testing.TB) (r *securedReplica, peak func() int) {
 // is served, and memory stays below the limit.
 func TestFloodOfOneNode(t *testing.T) {
 	f := newFixture(t, 2, 2)
-	r, peak := startSecuredProcess(t)
+	r, peak := startSecuredProcess(t, memoryLimit)
 	call, flooder := f.reserver(r), token(t, namespace, agent, f.nodes[0], audience)
 	large := f.newReport(f.nodes[0], f.device("", strings.Repeat("x", 64<<20), true))
 	requireTooLarge(t, t.Context(), r.client(flooder), large)
@@ -79,7 +79,7 @@ func TestFloodOfOneNode(t *testing.T) {
 // its own with a low priority, because the node that floods does not share the CPUs of the server.
 func BenchmarkReserveDuringFlood(b *testing.B) {
 	f := newFixture(b, 2, 2)
-	r, _ := startSecuredProcess(b)
+	r, _ := startSecuredProcess(b, memoryLimit)
 	call := f.reserver(r)
 	flood := strings.Join([]string{r.address, r.ca, token(b, namespace, agent, f.nodes[0], audience), f.nodes[0]}, " ")
 	took := map[string][]time.Duration{}

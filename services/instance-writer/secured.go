@@ -70,8 +70,8 @@ func newSecured(config Config, env service.Env, restConfig *rest.Config, objects
 	}
 	callers := auth.New(auth.Options{
 		Namespace: config.nodeNamespace(), Methods: methods, Review: review, NodeExists: objects.NodeExists,
-		PerSource: config.ConnectionsPerSource,
-		Refused:   metrics.refusedCalls, Log: env.Log,
+		PerSource: config.ConnectionsPerSource, Memory: checkMemory,
+		Refused: metrics.refusedCalls, Log: env.Log,
 	})
 	objects.OnNode(func(before, after *corev1.Node) {
 		if after == nil {
@@ -94,6 +94,16 @@ func newSecured(config Config, env service.Env, restConfig *rest.Config, objects
 	}, callers.ServerOptions()...)
 	s.server = rpc.NewServer(env.Log, env.Metrics, options...)
 	return s, nil
+}
+
+// checkMemory fails before the process needs more memory than its limit. Nodes without a stream try
+// again, and reach another replica if there is one. Reservations are not refused.
+func checkMemory() error {
+	if memory := limits.ReadMemory(); memory.Exhausted() {
+		return fmt.Errorf("this replica needs %d of %d MiB of memory and accepts no more nodes; start more replicas or raise the limit",
+			memory.Used>>20, memory.Limit>>20)
+	}
+	return nil
 }
 
 func (s *secured) certificateSource(

@@ -57,8 +57,8 @@ func (s *apiServer) answer(err error) {
 func newAuthenticator(s *apiServer) *Authenticator {
 	return New(Options{
 		Namespace: "akri", Review: s.review, PerSource: 64, Log: zap.NewNop(),
-		NodeExists: func(context.Context, string) (bool, error) { return true, nil },
-		Refused:    prometheus.NewCounterVec(prometheus.CounterOpts{Name: "refused"}, []string{"reason"}),
+		NodeExists: func(context.Context, string) (bool, error) { return true, nil }, Memory: func() error { return nil },
+		Refused: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "refused"}, []string{"reason"}),
 	})
 }
 

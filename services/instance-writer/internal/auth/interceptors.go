@@ -121,6 +121,9 @@ func (a *Authenticator) stream(server any, stream grpc.ServerStream, _ *grpc.Str
 		return err
 	}
 	defer a.close(opened)
+	if err := a.Memory(); err != nil {
+		return a.report(ctx, ctx.Value(identityKey{}).(Identity), refuse(ReasonMemory, "%v", err))
+	}
 	return handler(server, &checkedStream{stream, ctx, a})
 }
 

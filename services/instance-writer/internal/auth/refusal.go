@@ -29,12 +29,13 @@ const (
 	ReasonRate        Reason = "TooManyTokens"
 	ReasonCalls       Reason = "TooManyCalls"
 	ReasonMessages    Reason = "TooManyMessages"
+	ReasonMemory      Reason = "NotEnoughMemory"
 	ReasonUnavailable Reason = "ReviewFailed"
 )
 
 var reasons = []Reason{
 	ReasonNoToken, ReasonToken, ReasonExpired, ReasonAudience, ReasonAccount, ReasonNoNode, ReasonUnknownNode, ReasonMethod,
-	ReasonOtherNode, ReasonRate, ReasonCalls, ReasonMessages, ReasonUnavailable,
+	ReasonOtherNode, ReasonRate, ReasonCalls, ReasonMessages, ReasonMemory, ReasonUnavailable,
 }
 
 // Refusal is the error of a call that is refused.
@@ -54,7 +55,7 @@ func (r Reason) code() codes.Code {
 	switch r {
 	case ReasonNoToken, ReasonToken, ReasonExpired, ReasonAudience:
 		return codes.Unauthenticated
-	case ReasonRate, ReasonCalls, ReasonMessages:
+	case ReasonRate, ReasonCalls, ReasonMessages, ReasonMemory:
 		return codes.ResourceExhausted
 	case ReasonUnavailable:
 		return codes.Unavailable
