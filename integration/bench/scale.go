@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"runtime/debug"
 	"slices"
 	"strconv"
 	"strings"
@@ -29,6 +30,7 @@ const (
 	memoryInterval          = 250 * time.Millisecond
 	reviewInterval          = 10 * time.Second
 	tokenReviews            = "POST tokenreviews"
+	simulationGC            = 400 // percent
 )
 
 // scale is the result for one number of nodes.
@@ -59,6 +61,8 @@ type scaleRun struct {
 
 // scales measures one instance-writer and simulated nodes, for each number of nodes.
 func (b *bench) scales(ctx context.Context) error {
+	// The simulated nodes use the CPUs of instance-writer and of the API server.
+	defer debug.SetGCPercent(debug.SetGCPercent(simulationGC))
 	var results []*scale
 	for _, nodes := range b.Nodes {
 		result, err := b.scale(ctx, nodes)
