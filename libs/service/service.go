@@ -6,6 +6,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"math"
 	"os"
 	"os/signal"
 	"runtime"
@@ -103,10 +104,14 @@ func describeFlag(value *kong.Value) string {
 
 // limitGarbage makes the collector run at 1.5 times the live heap unless GOGC is set. A node
 // service has 1 MiB of live heap; with Go's default it would grow to 4 MiB before the first
-// collection.
+// collection. The charts set GOMEMLIMIT to the limit of the container. A tenth of it is for what Go
+// does not count, such as buffers of the kernel for connections.
 func limitGarbage() {
 	if os.Getenv("GOGC") == "" {
 		debug.SetGCPercent(50)
+	}
+	if limit := debug.SetMemoryLimit(-1); limit < math.MaxInt64 {
+		debug.SetMemoryLimit(limit / 10 * 9)
 	}
 }
 

@@ -2,7 +2,9 @@ package service_test
 
 import (
 	"context"
+	"fmt"
 	"io"
+	"math"
 	"os"
 	"os/exec"
 	"runtime/metrics"
@@ -34,9 +36,9 @@ type greeting struct {
 }
 
 func (g greeting) Run(ctx context.Context) error {
-	garbage := []metrics.Sample{{Name: "/gc/gogc:percent"}}
+	garbage := []metrics.Sample{{Name: "/gc/gogc:percent"}, {Name: "/gc/gomemlimit:bytes"}}
 	metrics.Read(garbage)
-	g.env.Log.Info(g.config.Greeting, zap.Uint64("gogc", garbage[0].Value.Uint64()))
+	g.env.Log.Info(g.config.Greeting, zap.Uint64("gogc", garbage[0].Value.Uint64()), zap.Uint64("limit", garbage[1].Value.Uint64()))
 	<-ctx.Done()
 	return nil
 }
@@ -79,6 +81,14 @@ func TestDefaultOfGOGC(t *testing.T) {
 	for gogc, want := range map[string]string{"": `"gogc":50`, "80": `"gogc":80`} {
 		command := greeter()
 		command.Env = append(command.Env, "GOGC="+gogc)
+		require.Contains(t, runs(t, command), want)
+	}
+}
+
+func TestMemoryLimit(t *testing.T) {
+	for limit, want := range map[string]string{"": fmt.Sprintf(`"limit":%d`, math.MaxInt64), "100MiB": fmt.Sprintf(`"limit":%d`, 90<<20)} {
+		command := greeter()
+		command.Env = append(command.Env, "GOMEMLIMIT="+limit)
 		require.Contains(t, runs(t, command), want)
 	}
 }

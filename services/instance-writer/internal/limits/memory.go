@@ -14,7 +14,7 @@ const memoryPercent = 85
 type Memory struct {
 	// Used is what a garbage collection cannot free.
 	Used uint64
-	// Limit is GOMEMLIMIT, or 0 if it is not set.
+	// Limit is Go's memory limit, or 0 if there is none.
 	Limit uint64
 }
 
