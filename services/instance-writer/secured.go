@@ -60,7 +60,9 @@ type secured struct {
 	listen       func(net.Listener) net.Listener
 }
 
-func newSecured(config Config, env service.Env, restConfig *rest.Config, objects *cluster.Cluster, metrics metrics) (*secured, error) {
+func newSecured(
+	config Config, env service.Env, restConfig *rest.Config, objects *cluster.Cluster, metrics metrics, first ...grpc.ServerOption,
+) (*secured, error) {
 	if config.ConnectionsPerSource <= 0 || config.MaxMessageBytes <= 0 {
 		return nil, errors.New("--connections-per-source and --max-message-bytes: must be positive")
 	}
@@ -85,13 +87,14 @@ func newSecured(config Config, env service.Env, restConfig *rest.Config, objects
 	if err != nil {
 		return nil, err
 	}
-	options := append([]grpc.ServerOption{
+	options := append(first,
 		grpc.Creds(credentials.NewTLS(&tls.Config{MinVersion: tls.VersionTLS13, GetCertificate: getCertificate})),
 		rpc.Replicated(config.ConnectionAge), grpc.ConnectionTimeout(handshakeTimeout), grpc.MaxHeaderListSize(maxHeaderBytes),
 		grpc.MaxConcurrentStreams(maxStreams), grpc.MaxRecvMsgSize(config.MaxMessageBytes),
 		grpc.StaticStreamWindowSize(windowBytes), grpc.StaticConnWindowSize(windowBytes),
 		grpc.ReadBufferSize(0), // TLS has a buffer
-	}, callers.ServerOptions()...)
+	)
+	options = append(options, callers.ServerOptions()...)
 	s.server = rpc.NewServer(env.Log, env.Metrics, options...)
 	return s, nil
 }

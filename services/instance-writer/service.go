@@ -12,6 +12,8 @@ import (
 	"go.uber.org/zap"
 	"golang.org/x/sync/errgroup"
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 	"k8s.io/client-go/rest"
 
 	akriv0 "akri.sh/libs/apis/akri/v0"
@@ -68,6 +70,7 @@ type Service struct {
 	secured    *secured // nil if disabled
 	plain      *grpc.Server
 	stopping   chan struct{}
+	synced     chan struct{}
 }
 
 // New returns a Service. It opens no connection.
@@ -103,15 +106,18 @@ func New(config Config, env service.Env) (*Service, error) {
 			Catalog: configurations, Stopping: stopping, ConnectionLost: objects.ConnectionLost,
 		})
 	}
-	s := &Service{config: config, log: env.Log, cluster: objects, reconciler: reconciler, catalog: configurations, stopping: stopping}
+	s := &Service{
+		config: config, log: env.Log, cluster: objects, reconciler: reconciler, catalog: configurations,
+		stopping: stopping, synced: make(chan struct{}),
+	}
 	if config.Address != "" {
-		if s.secured, err = newSecured(config, env, restConfig, objects, metrics); err != nil {
+		if s.secured, err = newSecured(config, env, restConfig, objects, metrics, s.waitForCaches()...); err != nil {
 			return nil, err
 		}
 		register(s.secured.server)
 	}
 	if config.PlainAddress != "" {
-		s.plain = rpc.NewServer(env.Log, env.Metrics, rpc.Replicated(config.ConnectionAge))
+		s.plain = rpc.NewServer(env.Log, env.Metrics, append(s.waitForCaches(), rpc.Replicated(config.ConnectionAge))...)
 		register(s.plain)
 	}
 	return s, nil
@@ -160,24 +166,56 @@ func (s *Service) Serve(ctx context.Context, secured, plain net.Listener) error 
 	group.Go(func() error { s.cluster.Run(background); return nil })
 	group.Go(func() error {
 		defer stop()
-		if err := s.cluster.WaitForSync(ctx); err != nil {
-			if ctx.Err() != nil {
-				return nil
+		servers, serving := errgroup.WithContext(serving)
+		servers.Go(func() error {
+			if err := s.cluster.WaitForSync(ctx); err != nil {
+				if ctx.Err() != nil {
+					return nil
+				}
+				return fmt.Errorf("start: %w", err)
 			}
-			return fmt.Errorf("start: %w", err)
-		}
-		group.Go(func() error { return s.reconciler.Run(background) })
-		group.Go(func() error { s.catalog.Run(background); return nil })
-		servers, ctx := errgroup.WithContext(serving)
+			group.Go(func() error { return s.reconciler.Run(background) })
+			group.Go(func() error { s.catalog.Run(background); return nil })
+			close(s.synced)
+			return nil
+		})
 		if s.secured != nil {
-			servers.Go(func() error { return s.secured.serve(ctx, secured) })
+			servers.Go(func() error { return s.secured.serve(serving, secured) })
 		}
 		if s.plain != nil {
-			servers.Go(func() error { return rpc.Serve(ctx, s.plain, plain) })
+			servers.Go(func() error { return rpc.Serve(serving, s.plain, plain) })
 		}
 		return servers.Wait()
 	})
 	return group.Wait()
+}
+
+// waitForCaches returns interceptors that delay calls until the caches are complete. The nodes make
+// their connections meanwhile: after a restart a thousand handshakes take as long as the caches.
+func (s *Service) waitForCaches() []grpc.ServerOption {
+	wait := func(ctx context.Context) error {
+		select {
+		case <-s.synced:
+			return nil
+		case <-ctx.Done():
+			return status.FromContextError(ctx.Err()).Err()
+		case <-s.stopping:
+			return status.Error(codes.Unavailable, "stopping")
+		}
+	}
+	unary := func(ctx context.Context, request any, _ *grpc.UnaryServerInfo, handler grpc.UnaryHandler) (any, error) {
+		if err := wait(ctx); err != nil {
+			return nil, err
+		}
+		return handler(ctx, request)
+	}
+	stream := func(server any, stream grpc.ServerStream, _ *grpc.StreamServerInfo, handler grpc.StreamHandler) error {
+		if err := wait(stream.Context()); err != nil {
+			return err
+		}
+		return handler(server, stream)
+	}
+	return []grpc.ServerOption{grpc.ChainUnaryInterceptor(unary), grpc.ChainStreamInterceptor(stream)}
 }
 
 // delay returns a context that ends some time after the given one.
