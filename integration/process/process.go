@@ -25,13 +25,19 @@ type Process struct {
 	memory memoryGroup
 	binary string
 	flags  []string
+	env    []string
 	cmd    *exec.Cmd
 }
 
 // Start builds a service and starts it with the flags. If api is not nil, the service gets a
 // kubeconfig of that API server. ctx limits the build; the process runs until Stop.
-func Start(ctx context.Context, api *kubetest.Server, name string, flags ...string) (_ *Process, err error) {
-	p := &Process{flags: flags}
+func Start(ctx context.Context, api *kubetest.Server, name string, flags ...string) (*Process, error) {
+	return StartWithEnv(ctx, api, nil, name, flags...)
+}
+
+// StartWithEnv is Start with additional environment variables.
+func StartWithEnv(ctx context.Context, api *kubetest.Server, env []string, name string, flags ...string) (_ *Process, err error) {
+	p := &Process{flags: flags, env: env}
 	if p.dir, err = os.MkdirTemp("", "akri-process-"); err != nil {
 		return nil, fmt.Errorf("create directory: %w", err)
 	}
@@ -85,6 +91,7 @@ func build(ctx context.Context, name, dir string) (string, error) {
 
 func (p *Process) start() error {
 	p.cmd = exec.Command(p.binary, p.flags...) //nolint:noctx // Stop ends it
+	p.cmd.Env = append(os.Environ(), p.env...)
 	p.cmd.Stderr = os.Stderr
 	p.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	if err := p.cmd.Start(); err != nil {

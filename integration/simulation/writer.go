@@ -22,6 +22,8 @@ const (
 	Namespace = "default"
 
 	writerService = "akri-instance-writer"
+	// memoryLimit is the limit of the container in the chart.
+	memoryLimit = "384MiB"
 )
 
 // Writer is an instance-writer in a process of its own.
@@ -40,7 +42,7 @@ func StartWriter(ctx context.Context, api *kubetest.Server) (_ *Writer, err erro
 	if w.PlainAddress, err = process.FreeAddress(ctx); err != nil {
 		return nil, err
 	}
-	w.Process, err = process.Start(ctx, api, "instance-writer",
+	w.Process, err = process.StartWithEnv(ctx, api, []string{"GOMEMLIMIT=" + memoryLimit}, "instance-writer",
 		"--address", w.Address, "--plain-address", w.PlainAddress, "--namespace", Namespace, "--admin-address=", "--log-level=error")
 	if err != nil {
 		return nil, err

@@ -28,7 +28,7 @@ import (
 	instancev1 "akri.sh/proto/akri/instance/v1"
 )
 
-// memoryLimit is the limit of the container in the chart.
+// memoryLimit is less than the limit of the container in the chart.
 const memoryLimit = 256 << 20
 
 // startSecuredProcess starts an instance-writer with TLS in its own process, with the memory
