@@ -6,8 +6,8 @@ import (
 	"runtime/metrics"
 )
 
-// memoryPercent is the part of the memory limit above which there is no room for more nodes. The
-// rest is for garbage, of which a process that is near its limit needs some.
+// memoryPercent is the part of the memory limit above which new nodes are refused. The rest is for
+// garbage: without it the collector would run all the time.
 const memoryPercent = 85
 
 // Memory is the use of memory of this process in bytes.
@@ -37,5 +37,5 @@ func ReadMemory() Memory {
 	return memory
 }
 
-// Exhausted reports whether there is no room for more nodes.
+// Exhausted reports whether new nodes must be refused.
 func (m Memory) Exhausted() bool { return m.Limit > 0 && m.Used > m.Limit/100*memoryPercent }
