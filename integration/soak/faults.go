@@ -23,6 +23,9 @@ const (
 	killInterval, faultInterval = 4 * time.Second, 10 * time.Second
 	// faultTimeout limits one fault with its repair.
 	faultTimeout = 3 * time.Minute
+	// outageInterval is the least time between two failures of the API server. client-go doubles its
+	// delays until a watch has worked for two minutes.
+	outageInterval = 3 * time.Minute
 )
 
 // fault breaks a part of the cluster and repairs it. The processes on the first node and its
@@ -48,11 +51,13 @@ func (s *soak) breakThings(ctx, run context.Context, random *rand.Rand) {
 		run, cancel := context.WithTimeout(run, faultTimeout)
 		defer cancel()
 		done, err := f.make(s, run, random)
-		if err != nil && !errors.Is(run.Err(), context.Canceled) {
+		switch {
+		case errors.Is(run.Err(), context.Canceled):
+		case err != nil:
 			s.violated(fmt.Errorf("fault %s: %w", f.kind, err))
-			return
+		case done != "":
+			s.did(f.kind, "%s", done)
 		}
-		s.did(f.kind, "%s", done)
 	})
 }
 
@@ -147,6 +152,9 @@ func (s *soak) cordon(ctx context.Context, node string, unschedulable bool) erro
 }
 
 func (s *soak) killAPI(ctx context.Context, random *rand.Rand) (string, error) {
+	if time.Since(s.lastOutage()) < outageInterval {
+		return "", nil
+	}
 	s.apiDown()
 	defer s.apiDown()
 	if err := s.mesh.Cluster.KillAPI(ctx); err != nil {

@@ -19,11 +19,19 @@ import (
 const logInterval = 2 * time.Second
 
 // expectedErrors are error messages that faults of the soak cause, with the reason.
-var expectedErrors = []struct{ message, reason string }{}
+var expectedErrors = map[string]string{
+	"Failed to watch":               "client-go, while the API server is down, or has not loaded its roles yet",
+	"Error retrieving lease lock":   "client-go, likewise",
+	"Failed to update lease":        "client-go, likewise",
+	"Error updating lease lock":     "client-go, likewise",
+	"Failed to update lock":         "client-go, likewise",
+	"Error initially creating lock": "client-go, likewise",
+}
 
-// logReader reads the logs of Akri's containers on all nodes as they are written. The kubelet
+// logReader copies the logs of Akri's containers on all nodes as they are written. The kubelet
 // deletes those of containers that were replaced.
 type logReader struct {
+	dir     string
 	offsets map[string]int64
 }
 
@@ -61,12 +69,28 @@ func (l *logReader) readFile(path string, found func(file, line string)) error {
 	}
 	complete := text[:bytes.LastIndexByte(text, '\n')+1]
 	l.offsets[path] += int64(len(complete))
+	if err := l.copy(path, complete); err != nil {
+		return err
+	}
 	for line := range strings.Lines(string(complete)) {
 		if message := unexpected(line); message != "" {
 			found(path, message)
 		}
 	}
 	return nil
+}
+
+// copy appends text to a file for all containers of a Pod with the name. It has the name of the Pod
+// and of the container.
+func (l *logReader) copy(path string, text []byte) error {
+	pod, container := filepath.Base(filepath.Dir(filepath.Dir(path))), filepath.Base(filepath.Dir(path))
+	name := strings.Split(pod, "_")[1] + "_" + container + ".log"
+	file, err := os.OpenFile(filepath.Join(l.dir, name), os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o644)
+	if err != nil {
+		return fmt.Errorf("open copy of log: %w", err)
+	}
+	_, err = file.Write(text)
+	return errors.Join(err, file.Close())
 }
 
 // unexpected returns the message of a line that reports a panic, or an error that is not expected.
@@ -84,10 +108,8 @@ func unexpected(line string) string {
 	if json.Unmarshal([]byte(text), &entry) != nil || entry.Level == "debug" || entry.Level == "info" || entry.Level == "warn" || entry.Level == "" {
 		return ""
 	}
-	for _, expected := range expectedErrors {
-		if strings.Contains(text, expected.message) {
-			return ""
-		}
+	if _, expected := expectedErrors[entry.Message]; expected {
+		return ""
 	}
 	return text
 }

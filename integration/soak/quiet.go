@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"time"
 
 	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -22,9 +23,15 @@ import (
 func (s *soak) settle(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, s.Settle)
 	defer cancel()
+	reported := time.Now()
 	return cluster.Wait(ctx, scanInterval, func() error {
 		s.reap(ctx)
-		return s.settled(ctx)
+		err := s.settled(ctx)
+		if err != nil && time.Since(reported) > progressInterval {
+			s.progress("waiting: %v", err)
+			reported = time.Now()
+		}
+		return err
 	})
 }
 

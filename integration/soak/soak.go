@@ -9,7 +9,7 @@ import (
 	"fmt"
 	"io"
 	"math/rand/v2"
-	"path/filepath"
+	"os"
 	"sync"
 	"time"
 
@@ -19,9 +19,9 @@ import (
 
 // Options of a run.
 type Options struct {
-	// Dir is the directory of the cluster, which is removed at the end, except its logs after a
-	// violation.
-	Dir string
+	// Dir is the directory of the cluster, which is removed at the end. Logs is the directory of the
+	// logs of Akri, which stays.
+	Dir, Logs string
 	// Images is the directory of the images. Empty: that of `make images`.
 	Images string
 	// Duration is the time of the changes and quiet phases, without the start of the cluster.
@@ -64,7 +64,10 @@ func Run(ctx context.Context, options Options) (err error) {
 	if err != nil {
 		return err
 	}
-	r := newRecord(options.Progress, filepath.Join(options.Dir, "log"))
+	if err := errors.Join(os.RemoveAll(options.Logs), os.MkdirAll(options.Logs, 0o755)); err != nil {
+		return fmt.Errorf("create directory of logs: %w", err)
+	}
+	r := newRecord(options.Progress, options.Logs)
 	r.progress("seed %d, %s on %v", options.Seed, options.Duration, options.Nodes)
 	running, err := cluster.Up(ctx, cluster.Config{
 		Dir: options.Dir, Nodes: options.Nodes, Images: images, Kubelet: fastKubelet, Progress: func(step string) { r.progress("%s", step) },
@@ -127,7 +130,7 @@ func (s *soak) start(ctx context.Context, background *sync.WaitGroup) error {
 	if err := errors.Join(s.watcher.start(ctx, background), s.startLocals(ctx, background)); err != nil {
 		return err
 	}
-	logs := &logReader{offsets: map[string]int64{}}
+	logs := &logReader{dir: s.Logs, offsets: map[string]int64{}}
 	background.Go(func() {
 		_ = every(ctx, logInterval, func() {
 			err := logs.read(s.mesh.Cluster.Nodes(), func(file, line string) { s.violated(fmt.Errorf("unexpected log of %s: %s", file, line)) })

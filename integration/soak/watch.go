@@ -154,6 +154,12 @@ func (w *watcher) running() map[string]user {
 	return w.users
 }
 
+func (w *watcher) lastOutage() time.Time {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.outage
+}
+
 // scanAll compares the running containers with the Instances until ctx ends.
 func (w *watcher) scanAll(ctx context.Context) {
 	ticker := time.NewTicker(scanInterval)
@@ -189,8 +195,9 @@ func (w *watcher) rescan() (before, after map[string]user, ok bool) {
 // checkReleased compares the versions in which slots were released with the containers that ran
 // before and after a watch showed them.
 func (w *watcher) checkReleased(before, after map[string]user) {
+	outage := w.lastOutage()
 	w.mu.Lock()
-	versions, outage := w.released, w.outage
+	versions := w.released
 	w.released = nil
 	w.mu.Unlock()
 	running := both(before, after)
