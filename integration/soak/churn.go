@@ -126,7 +126,8 @@ func (s *soak) changeDevice(ctx context.Context, random *rand.Rand) (string, err
 	}
 	p := c.places[random.IntN(len(c.places))]
 	_, present := c.present[p]
-	if !present && !s.free(c, c.instance(p)) {
+	// A device that is absent must wait, so devices are removed less often than they are added.
+	if present && random.IntN(2) == 0 || !present && !s.free(c, c.instance(p)) {
 		return "", nil
 	}
 	s.model.update(func() {
@@ -208,7 +209,7 @@ func (s *soak) changeCapacity(ctx context.Context, random *rand.Rand) (string, e
 // changeConfiguration deletes a Configuration, or creates one that was deleted before.
 func (s *soak) changeConfiguration(ctx context.Context, random *rand.Rand) (string, error) {
 	c := s.model.configurations[random.IntN(len(s.model.configurations))]
-	if c.exists && s.matches(c) {
+	if c.exists && s.matches(c) && random.IntN(3) == 0 {
 		s.model.update(func() { c.exists, c.removed = false, time.Now() })
 		return c.name + " deleted", write(ctx, "deletion of "+c.name, func(ctx context.Context) error {
 			return ignoreNotFound(s.mesh.Configurations.In(namespace).Delete(ctx, c.name, metav1.DeleteOptions{}))

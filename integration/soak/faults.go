@@ -23,8 +23,8 @@ const (
 	killInterval, faultInterval = 4 * time.Second, 10 * time.Second
 	// faultTimeout limits one fault with its repair.
 	faultTimeout = 3 * time.Minute
-	// outageInterval is the least time between two failures of the API server. client-go doubles its
-	// delays until a watch has worked for two minutes.
+	// outageInterval is the least time between two failures of the API server. client-go doubles
+	// its delays until a watch has worked for two minutes.
 	outageInterval = 3 * time.Minute
 )
 

@@ -158,12 +158,12 @@ func TestCheckAllocatable(t *testing.T) {
 
 func TestUnexpectedLogs(t *testing.T) {
 	for line, want := range map[string]string{
-		`2026-11-22T14:00:00Z stderr F {"level":"info","message":"starting"}`:         "",
-		`2026-11-22T14:00:00Z stderr F {"level":"error","message":"Failed to watch"}`: "",
-		`2026-11-22T14:00:00Z stderr F {"level":"error","message":"slot is lost"}`:    `{"level":"error","message":"slot is lost"}`,
-		"2026-11-22T14:00:00Z stderr F panic: runtime error: invalid memory address":  "panic: runtime error: invalid memory address",
-		"2026-11-22T14:00:00Z stderr F fatal error: concurrent map writes":            "fatal error: concurrent map writes",
-		"2026-11-22T14:00:00Z stderr F a line of text":                                "",
+		`2026-11-22T14:00:00Z stderr F {"level":"info","message":"starting"}`:                         "",
+		`2026-11-22T14:00:00Z stderr F {"level":"error","message":"watch","logger":"UnhandledError"}`: "",
+		`2026-11-22T14:00:00Z stderr F {"level":"error","message":"slot is lost"}`:                    `{"level":"error","message":"slot is lost"}`,
+		"2026-11-22T14:00:00Z stderr F panic: runtime error: invalid memory address":                  "panic: runtime error: invalid memory address",
+		"2026-11-22T14:00:00Z stderr F fatal error: concurrent map writes":                            "fatal error: concurrent map writes",
+		"2026-11-22T14:00:00Z stderr F a line of text":                                                "",
 		"incomplete": "",
 	} {
 		require.Equal(t, want, unexpected(line))

@@ -9,6 +9,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -18,14 +19,10 @@ import (
 
 const logInterval = 2 * time.Second
 
-// expectedErrors are error messages that faults of the soak cause, with the reason.
+// expectedErrors are parts of error messages that faults of the soak cause, with the reason.
 var expectedErrors = map[string]string{
-	"Failed to watch":               "client-go, while the API server is down, or has not loaded its roles yet",
-	"Error retrieving lease lock":   "client-go, likewise",
-	"Failed to update lease":        "client-go, likewise",
-	"Error updating lease lock":     "client-go, likewise",
-	"Failed to update lock":         "client-go, likewise",
-	"Error initially creating lock": "client-go, likewise",
+	`"logger":"UnhandledError"`:    "client-go, while the API server is down or has not loaded its roles yet",
+	`"Error retrieving lease lock`: "client-go, likewise",
 }
 
 // logReader copies the logs of Akri's containers on all nodes as they are written. The kubelet
@@ -104,12 +101,14 @@ func unexpected(line string) string {
 	if strings.HasPrefix(text, "panic:") || strings.HasPrefix(text, "fatal error:") {
 		return text
 	}
-	var entry struct{ Level, Message, Error string }
-	if json.Unmarshal([]byte(text), &entry) != nil || entry.Level == "debug" || entry.Level == "info" || entry.Level == "warn" || entry.Level == "" {
+	var entry struct{ Level string }
+	if json.Unmarshal([]byte(text), &entry) != nil || !slices.Contains([]string{"error", "dpanic", "panic", "fatal"}, entry.Level) {
 		return ""
 	}
-	if _, expected := expectedErrors[entry.Message]; expected {
-		return ""
+	for expected := range expectedErrors {
+		if strings.Contains(text, expected) {
+			return ""
+		}
 	}
 	return text
 }

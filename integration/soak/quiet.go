@@ -19,6 +19,47 @@ import (
 	"akri.sh/integration/mesh"
 )
 
+// restore brings all devices and Configurations back, with the first capacity and all replicas, and
+// waits until the cluster is as the model. Otherwise the quantities of two quiet phases would
+// differ because the devices do.
+func (s *soak) restore(ctx context.Context) error {
+	settling, cancel := context.WithTimeout(ctx, s.Settle)
+	defer cancel()
+	for _, c := range s.model.configurations {
+		err := cluster.Wait(settling, scanInterval, func() error {
+			s.reap(settling)
+			if c.exists && !s.matches(c) || !c.exists && !s.gone(c) || !s.allFree(c) {
+				return fmt.Errorf("devices of %s cannot return yet", c.name)
+			}
+			return nil
+		})
+		if err != nil {
+			return err
+		}
+		s.model.update(func() {
+			c.exists, c.capacity = true, c.capacities[0]
+			for _, p := range c.places {
+				c.present[p] += 0 // a device that is absent has no entry
+			}
+			for _, w := range c.workloads {
+				w.replicas = w.max
+			}
+		})
+		if err := s.write(settling, c); err != nil {
+			return err
+		}
+	}
+	return s.settle(ctx)
+}
+
+// allFree reports whether all absent devices can return.
+func (s *soak) allFree(c *configuration) bool {
+	return !slices.ContainsFunc(c.places, func(p place) bool {
+		_, present := c.present[p]
+		return !present && !s.free(c, c.instance(p))
+	})
+}
+
 // settle waits until the state of the cluster is that of the model.
 func (s *soak) settle(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, s.Settle)

@@ -19,8 +19,8 @@ import (
 
 // Options of a run.
 type Options struct {
-	// Dir is the directory of the cluster, which is removed at the end. Logs is the directory of the
-	// logs of Akri, which stays.
+	// Dir is the directory of the cluster, which is removed at the end. Logs is the directory of
+	// the logs of Akri, which stays.
 	Dir, Logs string
 	// Images is the directory of the images. Empty: that of `make images`.
 	Images string
@@ -154,10 +154,16 @@ func (s *soak) create(ctx context.Context) error {
 	err = errors.Join(err, s.writeHandler(ctx, handlerPods(true)))
 	for _, c := range s.model.configurations {
 		s.model.update(func() { c.exists = true })
-		err = errors.Join(err, s.writeDevices(ctx, c), s.writeConfiguration(ctx, c))
-		for _, w := range c.workloads {
-			err = errors.Join(err, s.writeWorkload(ctx, c, w))
-		}
+		err = errors.Join(err, s.write(ctx, c))
+	}
+	return err
+}
+
+// write writes all objects and devices of a Configuration as the model has them.
+func (s *soak) write(ctx context.Context, c *configuration) error {
+	err := errors.Join(s.writeDevices(ctx, c), s.writeConfiguration(ctx, c))
+	for _, w := range c.workloads {
+		err = errors.Join(err, s.writeWorkload(ctx, c, w))
 	}
 	return err
 }
@@ -179,14 +185,20 @@ func (s *soak) changePhase(ctx context.Context, phase uint64, duration time.Dura
 // quietPhase waits until the cluster is as the model and measures.
 func (s *soak) quietPhase(ctx context.Context) {
 	start := time.Now()
-	if err := s.settle(ctx); err != nil {
+	err := s.settle(ctx)
+	if err == nil {
+		removed := s.removeFailed(ctx)
+		s.progress("the state is that of the model after %s; deleted %d Pods that kubelets rejected", time.Since(start).Round(time.Millisecond), removed)
+	}
+	if err == nil && s.Growth {
+		err = s.restore(ctx)
+	}
+	if err != nil {
 		if ctx.Err() == nil {
 			s.violated(fmt.Errorf("the state is not that of the model: %w", err), s.instances.List(), s.configurations.List())
 		}
 		return
 	}
-	removed := s.removeFailed(ctx)
-	s.progress("the state is that of the model after %s; deleted %d Pods that kubelets rejected", time.Since(start).Round(time.Millisecond), removed)
 	for range quietSamples {
 		if pause(ctx, quietInterval) != nil {
 			return
