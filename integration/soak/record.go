@@ -22,15 +22,16 @@ type record struct {
 	mu         sync.Mutex
 	started    time.Time
 	out        io.Writer
-	logs       string // the directory of all logs
+	logs       string    // the directory of all logs
+	actions    io.Writer // for all actions
 	counts     map[string]int
 	recent     []string
 	violations []string
 	seen       map[string]bool
 }
 
-func newRecord(out io.Writer, logs string) *record {
-	return &record{started: time.Now(), out: out, logs: logs, counts: map[string]int{}, seen: map[string]bool{}}
+func newRecord(out io.Writer, logs string, actions io.Writer) *record {
+	return &record{started: time.Now(), out: out, logs: logs, actions: actions, counts: map[string]int{}, seen: map[string]bool{}}
 }
 
 // did records an action of the kind.
@@ -38,7 +39,9 @@ func (r *record) did(kind, format string, arguments ...any) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.counts[kind]++
-	r.recent = append(r.recent, fmt.Sprintf("%s %s: %s", r.elapsed(), kind, fmt.Sprintf(format, arguments...)))
+	action := fmt.Sprintf("%s %s %s: %s", time.Now().UTC().Format(time.RFC3339Nano), r.elapsed(), kind, fmt.Sprintf(format, arguments...))
+	fmt.Fprintln(r.actions, action)
+	r.recent = append(r.recent, action)
 	r.recent = r.recent[max(0, len(r.recent)-recentActions):]
 }
 

@@ -10,6 +10,7 @@ import (
 	"io"
 	"math/rand/v2"
 	"os"
+	"path/filepath"
 	"sync"
 	"time"
 
@@ -67,7 +68,12 @@ func Run(ctx context.Context, options Options) (err error) {
 	if err := errors.Join(os.RemoveAll(options.Logs), os.MkdirAll(options.Logs, 0o755)); err != nil {
 		return fmt.Errorf("create directory of logs: %w", err)
 	}
-	r := newRecord(options.Progress, options.Logs)
+	actions, err := os.Create(filepath.Join(options.Logs, "actions.log"))
+	if err != nil {
+		return fmt.Errorf("create list of actions: %w", err)
+	}
+	defer func() { err = errors.Join(err, actions.Close()) }()
+	r := newRecord(options.Progress, options.Logs, actions)
 	r.progress("seed %d, %s on %v", options.Seed, options.Duration, options.Nodes)
 	running, err := cluster.Up(ctx, cluster.Config{
 		Dir: options.Dir, Nodes: options.Nodes, Images: images, Kubelet: fastKubelet, Progress: func(step string) { r.progress("%s", step) },

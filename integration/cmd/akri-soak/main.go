@@ -20,7 +20,7 @@ func main() {
 	context.AfterFunc(ctx, stop) // a second signal ends the process
 	var cli struct {
 		Dir      string        `help:"Directory of the cluster, which is removed at the end." default:"/tmp/akri-soak" type:"path"`
-		Logs     string        `help:"Directory of the logs of Akri, which is emptied first." default:"/tmp/akri-soak-logs" type:"path"`
+		Logs     string        `help:"Directory of the logs of Akri and of the actions, which is emptied first." default:"/tmp/akri-soak-logs" type:"path"`
 		Duration time.Duration `help:"Duration of the run." default:"1h"`
 		Churn    time.Duration `help:"Time of changes between two quiet phases." default:"1m"`
 		Settle   time.Duration `help:"Maximum time until the state is that of the model." default:"3m"`
