@@ -32,6 +32,7 @@ type change struct {
 
 var changes = []change{
 	{"device", 10, (*soak).changeDevice},
+	{"zram", 3, (*soak).changeZram},
 	{"device-properties", 4, (*soak).changeLocal},
 	{"properties", 4, (*soak).changeProperties},
 	{"capacity", 2, (*soak).changeCapacity},
@@ -121,7 +122,7 @@ func (s *soak) matches(c *configuration) bool {
 // changeDevice removes a device or adds it.
 func (s *soak) changeDevice(ctx context.Context, random *rand.Rand) (string, error) {
 	c := s.random(random)
-	if c == nil || c.handler == "http" || !s.matches(c) {
+	if c == nil || c.handler == "http" || c.handler == udevHandler || !s.matches(c) {
 		return "", nil
 	}
 	p := c.places[random.IntN(len(c.places))]

@@ -111,6 +111,8 @@ func (c *configuration) instances(nodes []string) map[string]expected {
 		}
 		if p.node != "" {
 			e.nodes = []string{p.node}
+		}
+		if c.handler == localHandler {
 			e.properties[localProperty] = strconv.Itoa(state)
 		}
 		all[c.instance(p)] = e

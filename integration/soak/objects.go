@@ -58,6 +58,8 @@ func (c *configuration) details() string {
 	case "debugEcho":
 		text, _ := json.Marshal(c.descriptions()) // strings only
 		return fmt.Sprintf("descriptions: %s", text)
+	case udevHandler:
+		return c.rules()
 	case "http":
 		return "url: http://127.0.0.1:8000/devices.json"
 	}
@@ -138,8 +140,8 @@ func handlerPods(run bool) *appsv1.DaemonSet {
 	}
 }
 
-// devices is the ConfigMap with the list of the endpoint of handler-http.
-func devices() *corev1.ConfigMap {
+// deviceList is the ConfigMap with the list of the endpoint of handler-http.
+func deviceList() *corev1.ConfigMap {
 	type device struct {
 		Name string `json:"name"`
 	}

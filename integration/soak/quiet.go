@@ -39,7 +39,9 @@ func (s *soak) restore(ctx context.Context) error {
 		s.model.update(func() {
 			c.exists, c.capacity = true, c.capacities[0]
 			for _, p := range c.places {
-				c.present[p] += 0 // a device that is absent has no entry
+				if c.handler != udevHandler {
+					c.present[p] += 0 // a device that is absent has no entry
+				}
 			}
 			for _, w := range c.workloads {
 				w.replicas = w.max
@@ -48,6 +50,9 @@ func (s *soak) restore(ctx context.Context) error {
 		if err := s.write(settling, c); err != nil {
 			return err
 		}
+	}
+	if err := s.plugAll(settling); err != nil {
+		return err
 	}
 	return s.settle(ctx)
 }

@@ -34,6 +34,8 @@ type Options struct {
 	Agent bool
 	// Nodes are the names of the nodes, at least two.
 	Nodes []string
+	// Zram is the number of zram devices. All clusters of the machine see them.
+	Zram int
 	// Seed selects the changes. Their times differ between two runs.
 	Seed uint64
 	// Growth makes slopes over their limits errors.
@@ -56,6 +58,7 @@ type soak struct {
 	*measurements
 	model  *model
 	locals map[string]*localDevices
+	zram   []*block
 }
 
 // Run runs a soak and prints a table. If ctx ends, it prints the table of the time until then. The
@@ -84,6 +87,11 @@ func Run(ctx context.Context, options Options) (err error) {
 	defer func() { err = errors.Join(err, running.Down(context.WithoutCancel(ctx))) }()
 	s, err := newSoak(ctx, options, running, r)
 	if err != nil {
+		return err
+	}
+	// The devices are unplugged before the cluster is removed.
+	defer func() { err = errors.Join(err, s.unplugZram(ctx)) }()
+	if err := s.plugZram(ctx); err != nil {
 		return err
 	}
 	return s.run(ctx)
@@ -155,7 +163,7 @@ func (s *soak) start(ctx context.Context, background *sync.WaitGroup) error {
 
 func (s *soak) create(ctx context.Context) error {
 	err := write(ctx, "devices", func(ctx context.Context) error {
-		return apply(ctx, devices(), s.mesh.Kubernetes.CoreV1().ConfigMaps(namespace).Patch)
+		return apply(ctx, deviceList(), s.mesh.Kubernetes.CoreV1().ConfigMaps(namespace).Patch)
 	})
 	err = errors.Join(err, s.writeHandler(ctx, handlerPods(true)))
 	for _, c := range s.model.configurations {

@@ -26,6 +26,7 @@ func main() {
 		Settle   time.Duration `help:"Maximum time until the state is that of the model." default:"3m"`
 		Form     string        `help:"Form of the node services: services or agent." enum:"services,agent" default:"services"`
 		Nodes    []string      `help:"Names of the nodes, at least two." default:"node-a,node-b"`
+		Zram     int           `help:"Number of zram devices, which all clusters of the machine see." default:"2"`
 		Seed     uint64        `help:"Seed of the changes. 0: a random one."`
 	}
 	kong.Parse(&cli, kong.Name("akri-soak"), kong.UsageOnError(), kong.Description(
@@ -35,7 +36,7 @@ func main() {
 	}
 	err := soak.Run(ctx, soak.Options{
 		Dir: cli.Dir, Logs: cli.Logs, Duration: cli.Duration, Churn: cli.Churn, Settle: cli.Settle, Agent: cli.Form == "agent", Nodes: cli.Nodes,
-		Seed: cli.Seed, Growth: true, Out: os.Stdout, Progress: os.Stderr,
+		Zram: cli.Zram, Seed: cli.Seed, Growth: true, Out: os.Stdout, Progress: os.Stderr,
 	})
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "akri-soak:", err)
