@@ -11,6 +11,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"akri.sh/integration/cluster"
 	"akri.sh/integration/mesh"
 )
 
@@ -78,11 +79,15 @@ func pick[T any](random *rand.Rand, items []T, weight func(T) int) T {
 func write(ctx context.Context, what string, f func(context.Context) error) error {
 	ctx, cancel := context.WithTimeout(ctx, writeTimeout)
 	defer cancel()
-	return mesh.Await(ctx, what, func(ctx context.Context) error {
+	err := cluster.Wait(ctx, writeInterval, func() error {
 		ctx, cancel := context.WithTimeout(ctx, callTimeout)
 		defer cancel()
 		return f(ctx)
 	})
+	if err != nil {
+		return fmt.Errorf("write %s: %w", what, err)
+	}
+	return nil
 }
 
 // writeConfiguration creates or changes a Configuration as the model has it.

@@ -62,6 +62,8 @@ type limit struct {
 	// perHour and share are the allowed growth in an hour, absolute and as a part of the mean.
 	// A slope must exceed both.
 	perHour, share float64
+	// warmUp is the time in hours after which the quantity is constant.
+	warmUp float64
 }
 
 // grows reports whether a slope exceeds its limit.

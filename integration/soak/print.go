@@ -18,9 +18,10 @@ func (m *measurements) rows(warmUp float64) []series {
 	longest := map[string]series{}
 	for _, measured := range m.series {
 		s := *measured
-		s.quiet = slices.DeleteFunc(slices.Clone(s.quiet), func(p point) bool { return p.hours < warmUp })
+		s.quiet = s.after(max(warmUp, limits[s.quantity].warmUp))
 		key := s.quantity + "\x00" + s.name
-		if other, exists := longest[key]; !exists || len(s.quiet) > len(other.quiet) {
+		other, exists := longest[key]
+		if !exists || cmp.Or(cmp.Compare(len(s.quiet), len(other.quiet)), cmp.Compare(s.process, other.process)) > 0 {
 			longest[key] = s
 		}
 	}
@@ -34,6 +35,15 @@ func (m *measurements) rows(warmUp float64) []series {
 		return cmp.Or(cmp.Compare(slices.Index(quantities, a.quantity), slices.Index(quantities, b.quantity)), strings.Compare(a.name, b.name))
 	})
 	return rows
+}
+
+// after returns the points after the warm-up, or the last point if there are none.
+func (s *series) after(warmUp float64) []point {
+	first := slices.IndexFunc(s.quiet, func(p point) bool { return p.hours >= warmUp })
+	if first < 0 {
+		first = max(0, len(s.quiet)-1)
+	}
+	return s.quiet[first:]
 }
 
 // print prints the table. It returns an error for each slope over its limit.

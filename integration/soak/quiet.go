@@ -223,18 +223,20 @@ func (s *soak) checkBrokersOf(c *configuration, jobs []batchv1.Job) error {
 	return nil
 }
 
-// removeFailed deletes the Pods of workloads that a kubelet rejected. Kubernetes keeps thousands of
-// them. It returns their number.
-func (s *soak) removeFailed(ctx context.Context) (count int) {
+// cleanUp deletes what Kubernetes keeps for an hour or longer: Events, and the Pods of workloads
+// that a kubelet rejected. It returns the number of these Pods.
+func (s *soak) cleanUp(ctx context.Context) (count int) {
 	for _, pod := range s.pods.List() {
 		if pod.Labels[workloadLabel] != "" && ended(pod) {
 			count++
 		}
 	}
-	if count > 0 {
-		// The next call repeats a deletion that fails.
-		_ = s.mesh.Kubernetes.CoreV1().Pods(namespace).DeleteCollection(ctx, metav1.DeleteOptions{},
-			metav1.ListOptions{LabelSelector: workloadLabel, FieldSelector: "status.phase=Failed"})
+	core := s.mesh.Kubernetes.CoreV1()
+	// The next call repeats a deletion that fails.
+	_ = core.Pods(namespace).DeleteCollection(ctx, metav1.DeleteOptions{},
+		metav1.ListOptions{LabelSelector: workloadLabel, FieldSelector: "status.phase=Failed"})
+	for _, events := range []string{namespace, mesh.Namespace} {
+		_ = core.Events(events).DeleteCollection(ctx, metav1.DeleteOptions{}, metav1.ListOptions{})
 	}
 	return count
 }

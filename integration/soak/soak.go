@@ -201,7 +201,7 @@ func (s *soak) quietPhase(ctx context.Context) {
 	start := time.Now()
 	err := s.settle(ctx)
 	if err == nil {
-		removed := s.removeFailed(ctx)
+		removed := s.cleanUp(ctx)
 		s.progress("the state is that of the model after %s; deleted %d Pods that kubelets rejected", time.Since(start).Round(time.Millisecond), removed)
 	}
 	if err == nil && s.Growth {
@@ -225,7 +225,8 @@ func (s *soak) quietPhase(ctx context.Context) {
 	s.endPhase()
 }
 
-// finish prints the table. The first quarter of the run is the warm-up.
+// finish prints the table. The first quarter of the run is the warm-up, or more for some
+// quantities.
 func (s *soak) finish(ctx context.Context) error {
 	fmt.Fprintf(s.Out, "\nSeed %d, %s. %s.\n", s.Seed, time.Since(s.measurements.started).Round(time.Second), s.summary())
 	growth := s.print(s.Out, time.Since(s.measurements.started).Hours()/4)

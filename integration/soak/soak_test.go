@@ -27,7 +27,7 @@ func TestSoak(t *testing.T) {
 	t.Logf("AKRI_SOAK_SEED=%d", seed)
 	require.NoError(t, soak.Run(t.Context(), soak.Options{
 		Dir: dir, Logs: filepath.Join(t.ArtifactDir(), "logs"), Images: os.Getenv("AKRI_IMAGES"),
-		Duration: 90 * time.Second, Churn: 25 * time.Second, Settle: 90 * time.Second,
+		Duration: 90 * time.Second, Churn: 25 * time.Second, Settle: 3 * time.Minute,
 		Nodes: []string{"node-a", "node-b"}, Seed: seed, Out: t.Output(), Progress: t.Output(),
 	}))
 }
