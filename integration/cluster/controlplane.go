@@ -181,6 +181,25 @@ func (c *Cluster) StartAPI(ctx context.Context) error {
 	return c.awaitAPI(ctx)
 }
 
+// RestartExited starts the controller manager, the scheduler and the proxy of the control plane if
+// they have exited, and returns their names. A kubelet does that for static Pods. kube-scheduler
+// exits if it finds its cache inconsistent, which happens when the API server was away.
+func (c *Cluster) RestartExited(ctx context.Context) (names []string, err error) {
+	if c.machine == nil {
+		return nil, ErrExternal
+	}
+	for _, d := range []daemon{c.controllerManager(), c.scheduler(), c.controlPlaneProxy()} {
+		if c.alive(d) == nil {
+			continue
+		}
+		if err := c.start(ctx, d); err != nil {
+			return names, err
+		}
+		names = append(names, d.name)
+	}
+	return names, nil
+}
+
 // EtcdMetrics returns the metrics of etcd in the Prometheus text format.
 func (c *Cluster) EtcdMetrics(ctx context.Context) ([]byte, error) {
 	if c.machine == nil {

@@ -164,6 +164,19 @@ func (s *soak) killAPI(ctx context.Context, random *rand.Rand) (string, error) {
 	return fmt.Sprintf("away for %s", away), errors.Join(pause(ctx, away), s.mesh.Cluster.StartAPI(ctx))
 }
 
+// restartExited restarts parts of the control plane that exit, until ctx ends.
+func (s *soak) restartExited(ctx context.Context) {
+	_ = every(ctx, restartInterval, func() {
+		names, err := s.mesh.Cluster.RestartExited(ctx)
+		for _, name := range names {
+			s.did("restarted-"+name, "it had exited")
+		}
+		if err != nil && ctx.Err() == nil {
+			s.violated(err)
+		}
+	})
+}
+
 // stopHandler removes the Pods of a Discovery Handler for a while. Its devices stay, because the
 // handler is not away for five minutes.
 func (s *soak) stopHandler(ctx context.Context, random *rand.Rand) (string, error) {

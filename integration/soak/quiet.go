@@ -65,13 +65,14 @@ func (s *soak) allFree(c *configuration) bool {
 	})
 }
 
-// settle waits until the state of the cluster is that of the model.
+// settle waits until the state of the cluster is that of the model. The error has the difference.
 func (s *soak) settle(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, s.Settle)
+	waiting, cancel := context.WithTimeout(ctx, s.Settle)
 	defer cancel()
 	reported := time.Now()
-	return cluster.Wait(ctx, scanInterval, func() error {
+	return cluster.Wait(waiting, scanInterval, func() error {
 		s.reap(ctx)
+		// Not with the deadline, which would replace the difference.
 		err := s.settled(ctx)
 		if err != nil && time.Since(reported) > progressInterval {
 			s.progress("waiting: %v", err)
@@ -83,6 +84,8 @@ func (s *soak) settle(ctx context.Context) error {
 
 // settled returns the first difference between the state of the cluster and the model.
 func (s *soak) settled(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	defer cancel()
 	instances, err := s.checkInstances()
 	if err != nil {
 		return err

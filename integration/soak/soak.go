@@ -46,6 +46,7 @@ type Options struct {
 
 const (
 	measureInterval, progressInterval = 5 * time.Second, 10 * time.Second
+	restartInterval                   = 5 * time.Second
 	// quietSamples is the number of samples of a quiet phase.
 	quietSamples, quietInterval = 5, 2 * time.Second
 	// fastKubelet has the settings that device-plugin-host's README recommends.
@@ -153,6 +154,7 @@ func (s *soak) start(ctx context.Context, background *sync.WaitGroup) error {
 			}
 		})
 	})
+	background.Go(func() { s.restartExited(ctx) })
 	background.Go(func() {
 		_ = every(ctx, progressInterval, func() {
 			s.progress("%d Instances, %d containers with devices; %s", len(s.instances.List()), len(s.running()), s.summary())

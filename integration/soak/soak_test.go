@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"math/rand/v2"
 	"os"
-	"path/filepath"
 	"strconv"
 	"testing"
 	"time"
@@ -15,7 +14,8 @@ import (
 )
 
 // TestSoak is a short soak. It checks the invariants; slopes of a minute mean nothing.
-// AKRI_SOAK_SEED repeats the changes of a run.
+// AKRI_SOAK_SEED repeats the changes of a run, AKRI_SOAK_DIR is the directory of the cluster. The
+// logs stay in a directory beside it.
 func TestSoak(t *testing.T) {
 	seed := rand.Uint64()
 	if text := os.Getenv("AKRI_SOAK_SEED"); text != "" {
@@ -26,7 +26,7 @@ func TestSoak(t *testing.T) {
 	dir := cmp.Or(os.Getenv("AKRI_SOAK_DIR"), "/tmp/akri-soak-test")
 	t.Logf("AKRI_SOAK_SEED=%d", seed)
 	require.NoError(t, soak.Run(t.Context(), soak.Options{
-		Dir: dir, Logs: filepath.Join(t.ArtifactDir(), "logs"), Images: os.Getenv("AKRI_IMAGES"),
+		Dir: dir, Logs: dir + "-logs", Images: os.Getenv("AKRI_IMAGES"),
 		Duration: 90 * time.Second, Churn: 25 * time.Second, Settle: 3 * time.Minute,
 		Nodes: []string{"node-a", "node-b"}, Seed: seed, Out: t.Output(), Progress: t.Output(),
 	}))
