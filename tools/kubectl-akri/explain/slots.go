@@ -1,0 +1,118 @@
+package explain
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+
+	akriv0 "akri.sh/libs/apis/akri/v0"
+)
+
+// Slot is one slot of a device.
+type Slot struct {
+	Namespace     string `json:"namespace"`
+	Configuration string `json:"configuration"`
+	Instance      string `json:"instance"`
+	Slot          string `json:"slot"`
+	// Node that holds the slot. Empty: the slot is free.
+	Node string `json:"node,omitempty"`
+	// Resource through which the slot is held.
+	Resource string `json:"resource,omitempty"`
+	// Pods on the node that use the resource, as namespace/name. If the node holds several slots of
+	// the resource, each of the Pods may use any of them.
+	Pods []string `json:"pods,omitempty"`
+	// Problem of a malformed value.
+	Problem string `json:"problem,omitempty"`
+}
+
+// SlotsOf returns the slots of the Instance, by index.
+func (s *Snapshot) SlotsOf(instance *akriv0.Instance) []Slot {
+	names := map[string]bool{}
+	for i := range int(instance.Spec.Capacity) {
+		names[akriv0.SlotName(instance.Name, i)] = true
+	}
+	for name := range instance.Spec.DeviceUsage {
+		names[name] = true
+	}
+	sorted := slices.SortedFunc(maps.Keys(names), func(a, b string) int {
+		return cmp.Or(cmp.Compare(len(a), len(b)), cmp.Compare(a, b))
+	})
+	slots := make([]Slot, 0, len(sorted))
+	for _, name := range sorted {
+		slots = append(slots, s.slot(instance, name))
+	}
+	return slots
+}
+
+func (s *Snapshot) slot(instance *akriv0.Instance, name string) Slot {
+	slot := Slot{Namespace: instance.Namespace, Configuration: instance.Spec.ConfigurationName, Instance: instance.Name, Slot: name}
+	holder, err := akriv0.ParseSlotHolder(instance.Spec.DeviceUsage[name])
+	switch {
+	case err != nil:
+		slot.Problem = err.Error()
+		return slot
+	case holder.Free():
+		return slot
+	}
+	slot.Node, slot.Resource = holder.Node, akriv0.ResourceName(instance.Name)
+	if holder.Configuration {
+		slot.Resource = akriv0.ResourceName(instance.Spec.ConfigurationName)
+	}
+	for _, pod := range s.usersOf(slot.Node, strings.TrimPrefix(slot.Resource, akriv0.Group+"/")) {
+		slot.Pods = append(slot.Pods, pod.Namespace+"/"+pod.Name)
+	}
+	return slot
+}
+
+// usersOf returns the Pods on the node that have been allocated the resource, by name.
+func (s *Snapshot) usersOf(node, resource string) []*corev1.Pod {
+	var users []*corev1.Pod
+	for i := range s.Pods {
+		pod := &s.Pods[i]
+		if pod.Spec.NodeName == node && !ended(pod) && DeviceRequests(pod)[resource] > 0 {
+			users = append(users, pod)
+		}
+	}
+	slices.SortFunc(users, func(a, b *corev1.Pod) int {
+		return cmp.Or(cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name))
+	})
+	return users
+}
+
+// freeSlots counts the slots that can be reserved.
+func freeSlots(slots []Slot) int {
+	free := 0
+	for _, slot := range slots {
+		if slot.Node == "" && slot.Problem == "" {
+			free++
+		}
+	}
+	return free
+}
+
+const maxHolders = 6
+
+// holders lists who holds the slots: "node-a (default/camera-broker)".
+func holders(slots []Slot) string {
+	var parts []string
+	for _, slot := range slots {
+		if slot.Node == "" {
+			continue
+		}
+		part := slot.Node
+		if len(slot.Pods) > 0 {
+			part += " (" + strings.Join(slot.Pods, ", ") + ")"
+		}
+		if !slices.Contains(parts, part) {
+			parts = append(parts, part)
+		}
+	}
+	if more := len(parts) - maxHolders; more > 0 {
+		parts = append(parts[:maxHolders], fmt.Sprintf("and %d more", more))
+	}
+	return strings.Join(parts, ", ")
+}
