@@ -65,12 +65,6 @@ func refused(c *akriv0.Configuration, message string) Cause {
 			Text:    "Or allow such Pods in the namespace.",
 			Command: fmt.Sprintf("kubectl label namespace %s --overwrite pod-security.kubernetes.io/enforce=privileged", c.Namespace),
 		})
-	case strings.Contains(message, "failed calling webhook"):
-		cause.ID = WebhookRefused
-		cause.Remedies = []Remedy{{
-			Text:    "Start the service of the webhook that the message names, or exclude the namespace from the webhook.",
-			Command: "kubectl get mutatingwebhookconfigurations,validatingwebhookconfigurations",
-		}}
 	case strings.Contains(message, "admission webhook"):
 		cause.ID = WebhookRefused
 		cause.Remedies = append(cause.Remedies, Remedy{

@@ -254,7 +254,7 @@ func (s *Snapshot) notReporting(c *akriv0.Configuration, message string) Cause {
 		if node.NotReportingSince == nil {
 			continue
 		}
-		if n := find(s.Nodes, "", node.Name); n != nil && !nodeReady(n) {
+		if n := find(s.Nodes, "", node.Name); n != nil && !NodeReady(n) {
 			cause.Remedies = append(cause.Remedies, Remedy{Text: "Find out why the node is not ready.", Command: "kubectl describe node " + node.Name})
 			continue
 		}

@@ -61,7 +61,7 @@ func (s *Snapshot) seenLink(instance *akriv0.Instance) Link {
 }
 
 func (s *Snapshot) slotsLink(instance *akriv0.Instance) Link {
-	slots := s.SlotsOf(instance)
+	slots := s.Slots(instance)
 	for _, slot := range slots {
 		if slot.Problem != "" {
 			return partial(LinkSlots, slot.Problem, Cause{ID: SlotMalformed, Message: slot.Problem, Remedies: freeMalformed([]*akriv0.Instance{instance})})

@@ -175,7 +175,7 @@ func (s *Snapshot) notAdvertised(nodeName string, instance *akriv0.Instance) *Ca
 	if node == nil {
 		return nil
 	}
-	if !nodeReady(node) {
+	if !NodeReady(node) {
 		return &Cause{ID: NodeNotReady, Message: nodeName + " is not ready", Remedies: []Remedy{
 			{Text: "Find out why.", Command: "kubectl describe node " + nodeName},
 		}}
@@ -227,10 +227,7 @@ func (s *Snapshot) unschedulable(pod *corev1.Pod, message string) Cause {
 		if !strings.Contains(message, "Insufficient "+akriv0.ResourceName(name)) {
 			continue
 		}
-		var slots []Slot
-		for _, instance := range s.instancesOfResource(name) {
-			slots = append(slots, s.SlotsOf(instance)...)
-		}
+		slots := s.Slots(s.instancesOfResource(name)...)
 		if int64(freeSlots(slots)) < count {
 			return capacityUsed(name, slots)
 		}
@@ -264,8 +261,11 @@ func capacityUsed(name string, slots []Slot) Cause {
 	return cause
 }
 
-// unavailable is part of the kubelet's message if it has fewer healthy devices than requested.
-const unavailable = "requested number of devices unavailable"
+// isUnavailable reports whether the kubelet has fewer healthy devices than the Pod requests. Its
+// messages are those of `devicesToAllocate` in its device manager.
+func isUnavailable(message string) bool {
+	return strings.Contains(message, "requested number of devices unavailable") || strings.Contains(message, "no healthy devices present")
+}
 
 // admittedLink evaluates whether the kubelet accepted the Pod.
 func (s *Snapshot) admittedLink(pod *corev1.Pod) Link {
@@ -275,7 +275,7 @@ func (s *Snapshot) admittedLink(pod *corev1.Pod) Link {
 	cause := Cause{ID: PodRejected, Message: pod.Status.Reason + ": " + pod.Status.Message}
 	again := Remedy{Text: "Delete the Pod. Its controller creates another one; otherwise apply its manifest again.", Command: deletePod(pod)}
 	switch {
-	case strings.Contains(pod.Status.Message, unavailable):
+	case isUnavailable(pod.Status.Message):
 		cause.ID = OutdatedNodeStatus
 		cause.Message = fmt.Sprintf("%s had no free slot when the Pod arrived. The scheduler did not know yet that another node had reserved it", pod.Spec.NodeName)
 		if metav1.GetControllerOf(pod) == nil {
@@ -330,7 +330,7 @@ func (s *Snapshot) slotLink(pod *corev1.Pod) Link {
 func (s *Snapshot) heldSlots(resource, node string) []string {
 	var held []string
 	for _, instance := range s.instancesOfResource(resource) {
-		for _, slot := range s.SlotsOf(instance) {
+		for _, slot := range slotsOf(instance) {
 			if slot.Node == node && slot.Resource == akriv0.ResourceName(resource) {
 				held = append(held, slot.Slot)
 			}
@@ -352,7 +352,7 @@ func containerLink(pod *corev1.Pod) Link {
 		return ok(LinkContainer, "all have completed")
 	case pod.Status.Phase == corev1.PodFailed:
 		return broken(LinkContainer, Cause{ID: PodFailed, Message: failure(pod, statuses), Remedies: []Remedy{logs(pod, "", false)}})
-	case pod.Status.Phase == corev1.PodRunning && podReady(pod):
+	case pod.Status.Phase == corev1.PodRunning && PodReady(pod):
 		return ok(LinkContainer, "all are ready")
 	case pod.Status.Phase == corev1.PodRunning:
 		return pending(LinkContainer, "not ready yet")

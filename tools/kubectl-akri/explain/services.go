@@ -63,7 +63,7 @@ func (s *Snapshot) service(service Service) Service {
 		if len(pod.Spec.Containers) > 0 {
 			versions[imageVersion(pod.Spec.Containers[0].Image)] = true
 		}
-		if !podReady(pod) && pod.Spec.NodeName != "" && !slices.Contains(service.NotReadyOn, pod.Spec.NodeName) {
+		if !PodReady(pod) && pod.Spec.NodeName != "" && !slices.Contains(service.NotReadyOn, pod.Spec.NodeName) {
 			service.NotReadyOn = append(service.NotReadyOn, pod.Spec.NodeName)
 		}
 	}
@@ -213,7 +213,7 @@ type NodeWithout struct {
 // NodesWithoutAkri returns the nodes without a Pod of discovery-operator or the agent.
 func (s *Snapshot) NodesWithoutAkri() []NodeWithout {
 	tolerations, found := s.nodeTolerations()
-	if !found || !s.readable("pods") || !s.readable("nodes") {
+	if !found || s.OneNamespace || !s.readable("pods") || !s.readable("nodes") {
 		return nil
 	}
 	var nodes []NodeWithout

@@ -7,8 +7,6 @@ import (
 	"slices"
 	"strings"
 
-	corev1 "k8s.io/api/core/v1"
-
 	akriv0 "akri.sh/libs/apis/akri/v0"
 )
 
@@ -29,8 +27,21 @@ type Slot struct {
 	Problem string `json:"problem,omitempty"`
 }
 
-// SlotsOf returns the slots of the Instance, by index.
-func (s *Snapshot) SlotsOf(instance *akriv0.Instance) []Slot {
+// Slots returns the slots of the Instances with the Pods that use them.
+func (s *Snapshot) Slots(instances ...*akriv0.Instance) []Slot {
+	slots := []Slot{}
+	for _, instance := range instances {
+		slots = append(slots, slotsOf(instance)...)
+	}
+	users := s.users()
+	for i := range slots {
+		slots[i].Pods = users[user{slots[i].Node, slots[i].Resource}]
+	}
+	return slots
+}
+
+// slotsOf returns the slots of the Instance, by index.
+func slotsOf(instance *akriv0.Instance) []Slot {
 	names := map[string]bool{}
 	for i := range int(instance.Spec.Capacity) {
 		names[akriv0.SlotName(instance.Name, i)] = true
@@ -43,12 +54,12 @@ func (s *Snapshot) SlotsOf(instance *akriv0.Instance) []Slot {
 	})
 	slots := make([]Slot, 0, len(sorted))
 	for _, name := range sorted {
-		slots = append(slots, s.slot(instance, name))
+		slots = append(slots, slotOf(instance, name))
 	}
 	return slots
 }
 
-func (s *Snapshot) slot(instance *akriv0.Instance, name string) Slot {
+func slotOf(instance *akriv0.Instance, name string) Slot {
 	slot := Slot{Namespace: instance.Namespace, Configuration: instance.Spec.ConfigurationName, Instance: instance.Name, Slot: name}
 	holder, err := akriv0.ParseSlotHolder(instance.Spec.DeviceUsage[name])
 	switch {
@@ -62,24 +73,28 @@ func (s *Snapshot) slot(instance *akriv0.Instance, name string) Slot {
 	if holder.Configuration {
 		slot.Resource = akriv0.ResourceName(instance.Spec.ConfigurationName)
 	}
-	for _, pod := range s.usersOf(slot.Node, strings.TrimPrefix(slot.Resource, akriv0.Group+"/")) {
-		slot.Pods = append(slot.Pods, pod.Namespace+"/"+pod.Name)
-	}
 	return slot
 }
 
-// usersOf returns the Pods on the node that have been allocated the resource, by name.
-func (s *Snapshot) usersOf(node, resource string) []*corev1.Pod {
-	var users []*corev1.Pod
+// user is a resource that a node uses.
+type user struct{ node, resource string }
+
+// users returns the Pods that use resources, as namespace/name, by name.
+func (s *Snapshot) users() map[user][]string {
+	users := map[user][]string{}
 	for i := range s.Pods {
 		pod := &s.Pods[i]
-		if pod.Spec.NodeName == node && !ended(pod) && DeviceRequests(pod)[resource] > 0 {
-			users = append(users, pod)
+		if pod.Spec.NodeName == "" || ended(pod) {
+			continue
+		}
+		for name := range DeviceRequests(pod) {
+			key := user{pod.Spec.NodeName, akriv0.ResourceName(name)}
+			users[key] = append(users[key], pod.Namespace+"/"+pod.Name)
 		}
 	}
-	slices.SortFunc(users, func(a, b *corev1.Pod) int {
-		return cmp.Or(cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name))
-	})
+	for _, pods := range users {
+		slices.Sort(pods)
+	}
 	return users
 }
 

@@ -31,11 +31,12 @@ type Snapshot struct {
 	DaemonSets  []appsv1.DaemonSet
 	Deployments []appsv1.Deployment
 	Webhooks    []admissionregistrationv1.ValidatingWebhookConfiguration
-	// Events are those of Configurations, Instances and brokers. They are optional.
-	Events []corev1.Event
 	// Unreadable names the resources that the user may not list. Nothing follows from their
 	// absence.
 	Unreadable []string
+	// OneNamespace is true if Pods, Jobs, Configurations and Instances are only those of one
+	// namespace, because the user may not list those of others.
+	OneNamespace bool
 }
 
 // Labels of Akri's workloads and Pods, which the chart sets.
@@ -149,13 +150,15 @@ func ended(pod *corev1.Pod) bool {
 	return pod.Status.Phase == corev1.PodFailed || pod.Status.Phase == corev1.PodSucceeded
 }
 
-func nodeReady(node *corev1.Node) bool {
+// NodeReady reports whether the Node is ready.
+func NodeReady(node *corev1.Node) bool {
 	return slices.ContainsFunc(node.Status.Conditions, func(c corev1.NodeCondition) bool {
 		return c.Type == corev1.NodeReady && c.Status == corev1.ConditionTrue
 	})
 }
 
-func podReady(pod *corev1.Pod) bool {
+// PodReady reports whether the Pod is ready.
+func PodReady(pod *corev1.Pod) bool {
 	return slices.ContainsFunc(pod.Status.Conditions, func(c corev1.PodCondition) bool {
 		return c.Type == corev1.PodReady && c.Status == corev1.ConditionTrue
 	})
