@@ -17,7 +17,7 @@ func Configuration(s *Snapshot, namespace, name string) Explanation {
 	e := Explanation{Kind: "Configuration", Namespace: namespace, Name: name}
 	c := find(s.Configurations, namespace, name)
 	if c == nil {
-		e.Links = []Link{s.servicesLink(), s.noConfiguration(namespace, name)}
+		e.Links = []Link{s.ServicesLink(), s.noConfiguration(namespace, name)}
 		return e
 	}
 	e.Links = s.discovery(c)
@@ -44,7 +44,7 @@ func (s *Snapshot) noConfiguration(namespace, name string) Link {
 
 // discovery returns the links from the handler to the Instances of the Configuration.
 func (s *Snapshot) discovery(c *akriv0.Configuration) []Link {
-	return []Link{s.servicesLink(), s.handlerLink(c), s.acceptedLink(c), s.activeLink(c), foundLink(c), s.instancesLink(c)}
+	return []Link{s.ServicesLink(), s.handlerLink(c), s.acceptedLink(c), s.activeLink(c), foundLink(c), s.instancesLink(c)}
 }
 
 func condition(c *akriv0.Configuration, kind string) metav1.Condition {
@@ -234,7 +234,7 @@ func (s *Snapshot) activeLink(c *akriv0.Configuration) Link {
 		causes = append(causes, s.notReporting(c, reporting.Message))
 	}
 	for _, node := range s.NodesWithoutAkri() {
-		causes = append(causes, s.nodeWithoutCause(node))
+		causes = append(causes, s.NodeWithoutCause(node))
 	}
 	switch {
 	case c.Status.NodesReporting == 0 && len(causes) > 0:

@@ -49,7 +49,7 @@ func (s *Snapshot) noInstance(namespace, name string) []Link {
 		}
 		return append(e.Links, broken(LinkSeen, missing))
 	}
-	return []Link{s.servicesLink(), broken(LinkSeen, missing)}
+	return []Link{s.ServicesLink(), broken(LinkSeen, missing)}
 }
 
 func (s *Snapshot) seenLink(instance *akriv0.Instance) Link {

@@ -24,7 +24,7 @@ func Pod(s *Snapshot, namespace, name string) Explanation {
 	}
 	instances, unknown := s.devicesOf(pod)
 	if unknown != nil {
-		e.Links = []Link{s.servicesLink(), *unknown}
+		e.Links = []Link{s.ServicesLink(), *unknown}
 		return e
 	}
 	e.Links = s.discoveryOf(instances)
@@ -117,7 +117,7 @@ func (s *Snapshot) discoveryOf(instances []*akriv0.Instance) []Link {
 			return relax(s.discovery(c))
 		}
 	}
-	return relax([]Link{s.servicesLink()})
+	return relax([]Link{s.ServicesLink()})
 }
 
 // resources checks that the nodes of the Instances advertise them.

@@ -95,8 +95,8 @@ func Versions(services []Service) []string {
 	return slices.Sorted(maps.Keys(seen))
 }
 
-// servicesLink checks Akri's own workloads.
-func (s *Snapshot) servicesLink() Link {
+// ServicesLink checks the workloads of Akri.
+func (s *Snapshot) ServicesLink() Link {
 	if !s.readable("deployments") || !s.readable("daemonsets") {
 		return skipped(LinkServices, "not checked: you may not list the workloads of Akri")
 	}
@@ -254,7 +254,8 @@ func tolerated(tolerations []corev1.Toleration, taint corev1.Taint) bool {
 	})
 }
 
-func (s *Snapshot) nodeWithoutCause(node NodeWithout) Cause {
+// NodeWithoutCause returns why Akri does not run on the node.
+func (s *Snapshot) NodeWithoutCause(node NodeWithout) Cause {
 	release, namespace := s.release()
 	cause := Cause{ID: NodeWithoutAkri, Message: "Akri does not run on " + node.Node}
 	if len(node.Taints) == 0 {

@@ -37,6 +37,8 @@ type Snapshot struct {
 	// OneNamespace is true if Pods, Jobs, Configurations and Instances are only those of one
 	// namespace, because the user may not list those of others.
 	OneNamespace bool
+	// NoAPI is true if the cluster does not have the types of Akri.
+	NoAPI bool
 }
 
 // Labels of Akri's workloads and Pods, which the chart sets.

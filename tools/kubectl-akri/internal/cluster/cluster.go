@@ -174,7 +174,10 @@ func (l *lister) list(ctx context.Context, resource string, namespaced bool, rea
 		l.snapshot.Unreadable = append(l.snapshot.Unreadable, resource)
 		return nil
 	case apierrors.IsNotFound(err):
-		return ErrNoAPI
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		l.snapshot.NoAPI = true
+		return nil
 	default:
 		return fmt.Errorf("list %s: %w", resource, err)
 	}

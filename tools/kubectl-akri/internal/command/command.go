@@ -40,7 +40,7 @@ func New() *cobra.Command {
 	flags := root.PersistentFlags()
 	flags.StringVar(&o.rules.ExplicitPath, clientcmd.RecommendedConfigPathFlag, "", "Kubeconfig file.")
 	clientcmd.BindOverrideFlags(&o.overrides, flags, clientcmd.RecommendedConfigOverrideFlags(""))
-	root.AddCommand(o.explain(), o.status(), o.devices(), o.slots(), o.handlers(), o.watch())
+	root.AddCommand(o.explain(), o.status(), o.devices(), o.slots(), o.handlers(), o.watch(), o.check())
 	return root
 }
 
@@ -102,5 +102,8 @@ func (o *options) snapshot(ctx context.Context) (*explain.Snapshot, string, erro
 		return nil, "", err
 	}
 	snapshot, err := client.Snapshot(ctx, namespace)
+	if err == nil && snapshot.NoAPI {
+		err = cluster.ErrNoAPI
+	}
 	return snapshot, namespace, err
 }

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"io"
 
+	"akri.sh/tools/kubectl-akri/check"
 	"akri.sh/tools/kubectl-akri/explain"
 )
 
@@ -67,6 +68,21 @@ func Remedies(w io.Writer, remedies []explain.Remedy) {
 		fmt.Fprintf(w, "  %s\n", remedy.Text)
 		if remedy.Command != "" {
 			fmt.Fprintf(w, "    %s\n", remedy.Command)
+		}
+	}
+}
+
+// Checks writes one line for each check, and what to do about those that have not passed.
+func Checks(w io.Writer, results []check.Result) {
+	var rows [][]string
+	for _, result := range results {
+		rows = append(rows, []string{string(result.Outcome), result.Name, clip(result.Message)})
+	}
+	table(w, rows...)
+	for _, result := range results {
+		if result.Outcome != check.Passed {
+			fmt.Fprintf(w, "\n%s: %s: %s\n", result.Outcome, result.Name, result.Message)
+			Remedies(w, result.Remedies)
 		}
 	}
 }
