@@ -82,7 +82,7 @@ func (s *Snapshot) handlerLink(c *akriv0.Configuration) Link {
 	}
 	switch {
 	case len(causes) == 0:
-		return ok(LinkHandler, fmt.Sprintf("%q on %s", c.Spec.DiscoveryHandler.Name, nodeList(activeNodes(c))))
+		return ok(LinkHandler, handlerMessage(c))
 	case registered.Status == metav1.ConditionFalse:
 		first := slices.IndexFunc(causes, func(cause Cause) bool { return cause.ID == HandlerOffline })
 		if registered.Reason == akriv0.ReasonHandlerOffline && first > 0 {
@@ -92,6 +92,15 @@ func (s *Snapshot) handlerLink(c *akriv0.Configuration) Link {
 	default:
 		return partial(LinkHandler, registered.Message, causes...)
 	}
+}
+
+// handlerMessage names the nodes with the handler, if the status lists them.
+func handlerMessage(c *akriv0.Configuration) string {
+	message := strconv.Quote(c.Spec.DiscoveryHandler.Name)
+	if nodes := activeNodes(c); len(nodes) > 0 {
+		message += " on " + nodeList(nodes)
+	}
+	return message
 }
 
 // chartValues are the values of the chart that enable the handlers of Akri.

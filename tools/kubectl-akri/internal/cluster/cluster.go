@@ -45,6 +45,7 @@ func New(config *rest.Config) (*Client, error) {
 		return nil, err
 	}
 	config.ContentType = "application/vnd.kubernetes.protobuf"
+	config.AcceptContentTypes = "application/vnd.kubernetes.protobuf,application/json"
 	if c.Kubernetes, err = kubernetes.NewForConfig(config); err != nil {
 		return nil, fmt.Errorf("create client: %w", err)
 	}

@@ -2,7 +2,6 @@ package command
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"slices"
@@ -60,9 +59,6 @@ func follow(ctx context.Context, w io.Writer, client *cluster.Client, namespace 
 		},
 	})
 	informer.RunWithContext(ctx)
-	if err := context.Cause(ctx); err != nil && !errors.Is(err, context.Canceled) {
-		return err
-	}
 	return nil
 }
 
