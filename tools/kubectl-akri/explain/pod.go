@@ -229,7 +229,7 @@ func (s *Snapshot) unschedulable(pod *corev1.Pod, message string) Cause {
 		}
 		slots := s.Slots(s.instancesOfResource(name)...)
 		if int64(freeSlots(slots)) < count {
-			return capacityUsed(name, slots)
+			return s.capacityUsed(name, slots)
 		}
 	}
 	return Cause{ID: Unschedulable, Message: message, Remedies: []Remedy{
@@ -238,18 +238,11 @@ func (s *Snapshot) unschedulable(pod *corev1.Pod, message string) Cause {
 	}}
 }
 
-func capacityUsed(name string, slots []Slot) Cause {
+func (s *Snapshot) capacityUsed(name string, slots []Slot) Cause {
 	cause := Cause{ID: CapacityUsed, Message: fmt.Sprintf("%d of %d slots of %s are held, by %s",
 		len(slots)-freeSlots(slots), len(slots), akriv0.ResourceName(name), holders(slots))}
-	for _, slot := range slots {
-		if len(slot.Pods) == 0 {
-			continue
-		}
-		namespace, pod, _ := strings.Cut(slot.Pods[0], "/")
-		cause.Remedies = append(cause.Remedies, Remedy{
-			Text: "Delete a Pod that uses it.", Command: fmt.Sprintf("kubectl delete pod %s --namespace %s", pod, namespace),
-		})
-		break
+	if pod := s.holder(slots); pod != nil {
+		cause.Remedies = append(cause.Remedies, Remedy{Text: "Delete a Pod that uses it.", Command: deletePod(pod)})
 	}
 	if len(slots) > 0 {
 		cause.Remedies = append(cause.Remedies, Remedy{
@@ -259,6 +252,26 @@ func capacityUsed(name string, slots []Slot) Cause {
 		})
 	}
 	return cause
+}
+
+// holder returns a Pod that uses one of the slots, if possible one that is not created again.
+func (s *Snapshot) holder(slots []Slot) (found *corev1.Pod) {
+	for _, slot := range slots {
+		for _, name := range slot.Pods {
+			namespace, pod, _ := strings.Cut(name, "/")
+			user := find(s.Pods, namespace, pod)
+			if user == nil {
+				continue
+			}
+			if metav1.GetControllerOf(user) == nil {
+				return user
+			}
+			if found == nil {
+				found = user
+			}
+		}
+	}
+	return found
 }
 
 // isUnavailable reports whether the kubelet has fewer healthy devices than the Pod requests. Its

@@ -22,8 +22,12 @@ func Overview(w io.Writer, o status.Overview, client string, wide bool) {
 		versions += " (VERSION SKEW)"
 	}
 	fmt.Fprintf(w, "Akri %s, kubectl akri %s\n", orNone(versions), client)
-	fmt.Fprintf(w, "%d devices, %d of %d slots held, %d of %d brokers ready\n",
-		o.Devices, o.Slots.Used, o.Slots.Total, o.Brokers.Used, o.Brokers.Total)
+	devices := "devices"
+	if o.Devices == 1 {
+		devices = "device"
+	}
+	fmt.Fprintf(w, "%d %s, %d of %d slots held, %d of %d brokers ready\n",
+		o.Devices, devices, o.Slots.Used, o.Slots.Total, o.Brokers.Used, o.Brokers.Total)
 	if len(o.Unreadable) > 0 {
 		fmt.Fprintf(w, "You may not list: %s\n", strings.Join(o.Unreadable, ", "))
 	}
