@@ -60,6 +60,12 @@ release: binaries $(BIN)/akri-image $(BIN)/cosign ## Push and sign images and ch
 	tools/release-charts.sh $$($(BIN)/akri-cluster binaries helm)/helm "$$TAG" $(REGISTRY) $(RELEASE)
 	tools/release-sign.sh $(RELEASE)
 
+.PHONY: release-kubectl-akri
+release-kubectl-akri: export TAG := $(value TAG)
+release-kubectl-akri: ## Build the archives of kubectl akri for all platforms and its krew manifest: make release-kubectl-akri TAG=v1.2.3
+	@[[ "$$TAG" =~ ^v[0-9]+\.[0-9]+\.[0-9]+(-[0-9A-Za-z.-]+)?$$ ]] || { echo "TAG=$$TAG must be a version, such as v1.2.3"; exit 1; }
+	tools/release-kubectl-akri.sh "$$TAG" $(RELEASE)/kubectl-akri
+
 .PHONY: release-prerequisites
 release-prerequisites: prerequisites ## Install the Debian packages for releases (as root)
 	@tools/release-prerequisites.sh
