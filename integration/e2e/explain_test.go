@@ -1,10 +1,14 @@
 package e2e_test
 
 import (
+	"bufio"
+	"compress/gzip"
 	"context"
 	"encoding/base64"
 	"encoding/json"
+	"errors"
 	"fmt"
+	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -60,8 +64,7 @@ func (e explanation) cause(id string) (cause, error) {
 
 // kubectlAkri runs kubectl with the plugin that `make kubectl-akri` builds.
 func kubectlAkri(ctx context.Context, arguments ...string) (string, error) {
-	command := exec.CommandContext(ctx, filepath.Join(akri.Bin(), "kubectl"), append([]string{"akri"}, arguments...)...)
-	command.Env = append(os.Environ(), "KUBECONFIG="+akri.Cluster.Kubeconfig(), "PATH="+akri.Path("bin")+":"+os.Getenv("PATH"))
+	command := akriCommand(ctx, arguments...)
 	var stderr strings.Builder
 	command.Stderr = &stderr
 	text, err := command.Output()
@@ -69,6 +72,12 @@ func kubectlAkri(ctx context.Context, arguments ...string) (string, error) {
 		return string(text), fmt.Errorf("kubectl akri %s: %w: %s", strings.Join(arguments, " "), err, stderr.String())
 	}
 	return string(text), nil
+}
+
+func akriCommand(ctx context.Context, arguments ...string) *exec.Cmd {
+	command := exec.CommandContext(ctx, filepath.Join(akri.Bin(), "kubectl"), append([]string{"akri"}, arguments...)...)
+	command.Env = append(os.Environ(), "KUBECONFIG="+akri.Cluster.Kubeconfig(), "PATH="+akri.Path("bin")+":"+os.Getenv("PATH"))
+	return command
 }
 
 // brokenCluster is a state of the cluster and its explanation.
@@ -124,17 +133,20 @@ spec:
 `
 
 // inNamespace moves a Configuration to a namespace that it creates.
-func inNamespace(namespace, configuration string, labels string) string {
+func inNamespace(namespace, configuration, labels string) string {
 	return fmt.Sprintf("{apiVersion: v1, kind: Namespace, metadata: {name: %s, labels: {%s}}}\n---", namespace, labels) +
 		strings.Replace(configuration, "namespace: default", "namespace: "+namespace, 1)
 }
 
 // whyWebhook refuses all Pods of a namespace: it is the webhook of Akri, which accepts only
-// Configurations.
+// Configurations. An API server calls a new webhook some time after it was created.
 func whyWebhook(t *testing.T) {
 	own, err := akri.Kubernetes.AdmissionregistrationV1().ValidatingWebhookConfigurations().Get(t.Context(), "akri-webhook-configuration", metav1.GetOptions{})
 	require.NoError(t, err)
-	whyRefused("why-webhook", "", fmt.Sprintf(`
+	apply(t, fmt.Sprintf(`
+apiVersion: v1
+kind: Namespace
+metadata: {name: why-webhook}
 ---
 apiVersion: admissionregistration.k8s.io/v1
 kind: ValidatingWebhookConfiguration
@@ -148,14 +160,23 @@ webhooks:
   rules: [{apiGroups: [""], apiVersions: [v1], resources: [pods], operations: [CREATE]}]
   sideEffects: None
   admissionReviewVersions: [v1]
-`, mesh.Namespace, base64.StdEncoding.EncodeToString(own.Webhooks[0].ClientConfig.CABundle)))(t)
+`, mesh.Namespace, base64.StdEncoding.EncodeToString(own.Webhooks[0].ClientConfig.CABundle)))
+	await(t, "a refused Pod", func(ctx context.Context) error {
+		_, err := akri.Kubectl(ctx, "", "run", "refused", "--image=none", "--namespace=why-webhook", "--dry-run=server")
+		if err == nil {
+			return errors.New("the Pod is accepted")
+		}
+		require.ErrorContains(t, err, "why.akri.sh")
+		return nil
+	})
+	apply(t, strings.Replace(echoConfiguration("why-webhook", 1, broker, "foo0"), "namespace: default", "namespace: why-webhook", 1))
+	awaitCondition(t, "why-webhook", "why-webhook", akriv0.ConditionBrokersRunning, metav1.ConditionFalse, akriv0.ReasonBrokerRefused)
 }
 
-func whyRefused(namespace, labels, more string) func(*testing.T) {
-	return func(t *testing.T) {
-		apply(t, inNamespace(namespace, echoConfiguration(namespace, 1, broker, "foo0"), labels)+more)
-		awaitCondition(t, namespace, namespace, akriv0.ConditionBrokersRunning, metav1.ConditionFalse, akriv0.ReasonBrokerRefused)
-	}
+// whySecurity runs a broker in a namespace that does not allow it.
+func whySecurity(t *testing.T) {
+	apply(t, inNamespace("why-security", echoConfiguration("why-security", 1, broker, "foo0"), "pod-security.kubernetes.io/enforce: restricted"))
+	awaitCondition(t, "why-security", "why-security", akriv0.ConditionBrokersRunning, metav1.ConditionFalse, akriv0.ReasonBrokerRefused)
 }
 
 func whyOffline(t *testing.T) {
@@ -241,7 +262,7 @@ func explainedCauses(t *testing.T) {
 		{"outdated node status", whyLate, "pod why-late", "OutdatedNodeStatus", "no free slot", "kubectl delete pod why-late"},
 		{"broker image", why("why-image", echoConfiguration("why-image", 1, strings.Replace(broker, "ghcr.io/akri-mesh/sample-broker", "localhost:1/none", 1), "foo0"),
 			akriv0.ConditionBrokersRunning, "ErrImagePull"), "configuration why-image", "ImageNotPulled", "localhost:1/none", "kubectl edit configuration.akri.sh why-image"},
-		{"Pod Security", whyRefused("why-security", "pod-security.kubernetes.io/enforce: restricted", ""),
+		{"Pod Security", whySecurity,
 			"configuration why-security --namespace=why-security", "PodSecurity", "violates PodSecurity", "kubectl label namespace why-security"},
 		{"webhook", whyWebhook,
 			"configuration why-webhook --namespace=why-webhook", "WebhookRefused", "why.akri.sh", "kubectl get mutatingwebhookconfigurations"},
@@ -262,6 +283,9 @@ func explainedInstallation(t *testing.T) {
 		_, err := akri.Kubectl(ctx, "", append(arguments, controller...)...)
 		require.NoError(t, err)
 	}
+	awaitCondition(t, "default", "why-works", akriv0.ConditionReady, metav1.ConditionTrue, akriv0.ReasonAsExpected)
+	output, err := kubectlAkri(t.Context(), "check")
+	require.NoError(t, err, output)
 	for _, broken := range []brokenCluster{
 		{"node without Akri", func(t *testing.T) {
 			apply(t, "{apiVersion: v1, kind: Node, metadata: {name: why-tainted}, spec: {taints: [{key: why, value: gpu, effect: NoSchedule}]}}")
@@ -281,8 +305,101 @@ func explainedInstallation(t *testing.T) {
 				require.NoError(t, akri.AwaitWebhook(context.WithoutCancel(t.Context())))
 			})
 			kubectl(t.Context(), "scale", "--replicas=0")
+			_, err := kubectlAkri(t.Context(), "check")
+			require.ErrorContains(t, err, "a check has failed")
 		}, "configuration why-new", "WebhookUnavailable", "refuses new", "kubectl scale deployment akri-controller-deployment"},
 	} {
 		t.Run(broken.name, broken.check)
 	}
+}
+
+const whyReport = `
+apiVersion: v1
+kind: Secret
+metadata: {name: why-report, namespace: default}
+stringData: {password: why-secret-hunter22}
+---
+apiVersion: akri.sh/v0
+kind: Configuration
+metadata: {name: why-report, namespace: default}
+spec:
+  discoveryHandler:
+    name: debugEcho
+    discoveryDetails: 'descriptions: [foo0]'
+    discoveryProperties:
+      - {name: password, value: why-property-hunter22}
+      - {name: other, valueFrom: {secretKeyRef: {name: why-report, key: password, optional: true}}}
+  brokerProperties: {LOGIN_TOKEN: why-broker-hunter22}
+`
+
+// reportedProblem checks that an archive for a report has the objects and logs of Akri and no
+// secret, and that the other commands list the device.
+func reportedProblem(t *testing.T) {
+	apply(t, whyReport)
+	await(t, "the conditions of why-report", func(ctx context.Context) error {
+		c, err := akri.Configurations.In("default").Get(ctx, "why-report", metav1.GetOptions{})
+		if err == nil && len(c.Status.Conditions) == 0 {
+			err = errors.New("no conditions")
+		}
+		return err
+	})
+	archive, err := kubectlAkri(t.Context(), "bundle", "--file=-")
+	require.NoError(t, err)
+	text := unpack(t, archive)
+	require.NotContains(t, text, "hunter22")
+	for _, part := range []string{"name: why-report", "LOGIN_TOKEN: MASKED", "akri-instance-writer", `"service":"discovery-operator"`, "Configuration default/why-report"} {
+		require.Contains(t, text, part)
+	}
+
+	name := instanceName("e2e-report", "foo0", "", true)
+	apply(t, echoConfiguration("e2e-report", 2, "", "foo0"))
+	awaitInstances(t, "default", "e2e-report", name)
+	for command, part := range map[string]string{
+		"devices --namespace=default": name, "slots --all-namespaces": akriv0.SlotName(name, 1), "handlers": "default/e2e-report", "status": "e2e-report",
+		"__complete explain instance e2e": name, "status --as=why-nobody": "You may not list: configurations, daemonsets, deployments, instances, jobs, nodes, pods",
+	} {
+		await(t, "output of "+command, func(ctx context.Context) error {
+			output, err := kubectlAkri(ctx, strings.Fields(command)...)
+			if err == nil && !strings.Contains(output, part) {
+				err = fmt.Errorf("the output has no %q: %s", part, output)
+			}
+			return err
+		})
+	}
+}
+
+// unpack returns the text of all files of a compressed archive.
+func unpack(t *testing.T, archive string) string {
+	t.Helper()
+	uncompressed, err := gzip.NewReader(strings.NewReader(archive))
+	require.NoError(t, err)
+	text, err := io.ReadAll(uncompressed)
+	require.NoError(t, err)
+	return string(text)
+}
+
+// watchedDevice checks that watch shows a device that comes and goes.
+func watchedDevice(t *testing.T) {
+	ctx, cancel := context.WithTimeout(t.Context(), timeout)
+	defer cancel()
+	command := akriCommand(ctx, "watch", "--namespace=default")
+	output, err := command.StdoutPipe()
+	require.NoError(t, err)
+	require.NoError(t, command.Start())
+	lines := bufio.NewScanner(output)
+	next := func(sign string) {
+		for lines.Scan() {
+			if fields := strings.Fields(lines.Text()); fields[1] == sign && fields[2] == "default/"+instanceName("e2e-watch", "foo0", "", true) {
+				return
+			}
+		}
+		require.FailNow(t, "no line with "+sign)
+	}
+	manifest := echoConfiguration("e2e-watch", 1, "", "foo0")
+	apply(t, manifest)
+	next("+")
+	require.NoError(t, akri.DeleteText(t.Context(), manifest))
+	next("-")
+	require.NoError(t, command.Process.Signal(os.Interrupt))
+	require.NoError(t, command.Wait())
 }

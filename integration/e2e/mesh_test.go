@@ -100,6 +100,8 @@ func allScenarios(t *testing.T) {
 		{"sample of USB serial adapters", serialSample},
 		{"sample of OPC UA servers", opcuaSample},
 		{"explain names the cause", explainedCauses},
+		{"a report without secrets", reportedProblem},
+		{"watch shows a device", watchedDevice},
 	}) {
 		return
 	}
