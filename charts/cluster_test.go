@@ -40,12 +40,16 @@ func TestLifecycle(t *testing.T) {
 
 	kubectl("wait", "flowschema/akri-instance-writer", "--for=condition=Dangling=False", "--timeout=30s")
 
+	rules := `{"spec": {"variables": [{"name": "allowed", "expression": "{}"}], "validations": [{"expression": "size(variables.allowed) == 0"}]}}`
+	kubectl("patch", "validatingadmissionpolicy", "akri-allowed-namespaces", "--type=merge", "--patch", rules)
+	helm("upgrade", "akri", "akri", "--values", "testdata/agent.values.yaml")
+	require.Equal(t, "allowed size(variables.allowed) == 0", kubectl("get", "validatingadmissionpolicy", "akri-allowed-namespaces",
+		"-o", "jsonpath={.spec.variables[*].name} {.spec.validations[*].expression}"), "an upgrade keeps what broker-controller wrote")
+	require.Equal(t, "akri-agent-daemonset", kubectl("get", "daemonsets", "-n", "akri-system", "-o", "jsonpath={.items[*].metadata.name}"))
+
 	helm("upgrade", "akri", "akri", "--values", "testdata/options.values.yaml", "--set", "prometheus.enabled=false")
 	require.Empty(t, kubectl("get", "akric", "-A", "-o", "name"))
 	require.Equal(t, "3", kubectl("get", "deployment", "akri-instance-writer", "-n", "akri-system", "-o", "jsonpath={.spec.replicas}"))
-
-	helm("upgrade", "akri", "akri", "--values", "testdata/agent.values.yaml")
-	require.Equal(t, "akri-agent-daemonset", kubectl("get", "daemonsets", "-n", "akri-system", "-o", "jsonpath={.items[*].metadata.name}"))
 
 	helm("upgrade", "--install", "akri-crds", "akri-crds", "--take-ownership")
 	kubectl("apply", "-n", "default", "--validate=strict", "-f", filepath.Join("..", "deploy", "samples"))

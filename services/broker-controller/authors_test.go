@@ -19,7 +19,6 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
-	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -185,32 +184,4 @@ func clientCertificate(t *testing.T) (tls.Certificate, []byte) {
 	der, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
 	require.NoError(t, err)
 	return tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key}, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})
-}
-
-// TestAllowedNamespacesArePublished checks the ConfigMap of the chart's policy. Other tests leave
-// Configurations with the name echo, which are older.
-func TestAllowedNamespacesArePublished(t *testing.T) {
-	e := newTestEnv(t)
-	const name = "akri-allowed-namespaces"
-	configMaps := e.clientset.CoreV1().ConfigMaps(e.namespace)
-	_, err := configMaps.Create(t.Context(), &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: name}}, metav1.CreateOptions{})
-	require.NoError(t, err)
-	e.configuration("camera", `{allowedNamespaces: [tenant]}`)
-	e.start(func(c *brokercontroller.Config) { c.AllowedNamespaces = name })
-	published := func(expected map[string]string) {
-		t.Helper()
-		e.eventually(func() bool {
-			current, err := configMaps.Get(t.Context(), name, metav1.GetOptions{})
-			require.NoError(t, err)
-			return fmt.Sprint(current.Data) == fmt.Sprint(expected)
-		}, "the ConfigMap")
-	}
-	published(map[string]string{"camera-": "tenant " + e.namespace})
-	e.edit("camera", `{allowedNamespaces: [tenant, other]}`)
-	published(map[string]string{"camera-": "other tenant " + e.namespace})
-	_, err = configMaps.Patch(t.Context(), name, types.MergePatchType, []byte(`{"data": null}`), metav1.PatchOptions{})
-	require.NoError(t, err)
-	published(map[string]string{"camera-": "other tenant " + e.namespace})
-	e.edit("camera", `{}`)
-	published(map[string]string{})
 }

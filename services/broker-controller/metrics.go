@@ -37,7 +37,7 @@ func newMetrics(registerer prometheus.Registerer, cache cluster.Cache) *metrics 
 	m.reviews.WithLabelValues("refused")
 	for _, result := range []string{"ok", "error"} {
 		m.writes.WithLabelValues("Configuration", "apply", result)
-		m.writes.WithLabelValues("ConfigMap", "update", result)
+		m.writes.WithLabelValues("ValidatingAdmissionPolicy", "update", result)
 	}
 	for kind, verbs := range map[string][]string{
 		"Pod": {"create", "delete"}, "Job": {"create", "delete"}, "Service": {"create", "update", "delete"},

@@ -45,7 +45,7 @@ type Config struct {
 	Identity           string        `help:"Holder of the Lease, unique among running processes. A process that restarts with the same identity leads at once. Empty: host name and a random UUID."`
 	PendingMax         time.Duration `help:"Maximum time that a broker Pod may be pending on its node before it is replaced." default:"5m"`
 	BrokerStartTimeout time.Duration `help:"Maximum time that a broker Pod may be unable to be scheduled or started on its node before another node that sees the device gets the broker." default:"30s"`
-	AllowedNamespaces  string        `help:"Name of the ConfigMap in which to publish the allowed namespaces of Configurations. Empty: none." placeholder:"NAME"`
+	AllowedNamespaces  string        `help:"Name of the ValidatingAdmissionPolicy into which to write the allowed namespaces of Configurations. Empty: none." placeholder:"NAME"`
 	Webhook            WebhookConfig `embed:"" prefix:"webhook-"`
 }
 
@@ -73,6 +73,8 @@ type Service struct {
 	metrics *metrics
 	// webhook is nil if it is disabled.
 	webhook *webhook.Webhook
+	// publisher is nil if allowed namespaces are not enforced.
+	publisher *namespaces.Publisher
 }
 
 // New validates the configuration and creates the clients. It starts nothing.
@@ -96,6 +98,14 @@ func New(config Config, env service.Env) (*Service, error) {
 		config: config, env: env, rest: restConfig, schema: admission.NewClusterSchema(clients.REST), clients: clients, cache: cache, metrics: newMetrics(env.Metrics, cache),
 	}
 	env.Health.AddReadiness("cache", kube.Synced(cache))
+	if config.AllowedNamespaces != "" {
+		s.publisher, err = namespaces.New(restConfig, namespaces.Options{
+			Policy: config.AllowedNamespaces, Configurations: cache.Configurations, Log: env.Log, OnWrite: s.metrics.written,
+		})
+		if err != nil {
+			return nil, err
+		}
+	}
 	if config.Webhook.Address == "" {
 		return s, nil
 	}
@@ -140,6 +150,9 @@ func (s *Service) Run(ctx context.Context) error {
 	group.Go(func() error { s.cache.Run(ctx); return nil })
 	if s.webhook != nil {
 		group.Go(func() error { return s.webhook.Run(ctx) })
+	}
+	if s.publisher != nil {
+		group.Go(func() error { s.publisher.Watch(ctx); return nil })
 	}
 	group.Go(func() error {
 		defer cancel()
@@ -190,15 +203,8 @@ func (s *Service) lead(ctx context.Context) error {
 	if s.webhook != nil {
 		group.Go(func() error { s.webhook.Lead(ctx); return nil })
 	}
-	if s.config.AllowedNamespaces != "" {
-		publisher, err := namespaces.New(s.rest, namespaces.Options{
-			Namespace: s.config.Namespace, Name: s.config.AllowedNamespaces, Configurations: s.cache.Configurations,
-			Log: s.env.Log, OnWrite: s.metrics.written,
-		})
-		if err != nil {
-			return err
-		}
-		group.Go(func() error { publisher.Run(ctx); return nil })
+	if s.publisher != nil {
+		group.Go(func() error { s.publisher.Lead(ctx); return nil })
 	}
 	group.Go(func() error {
 		return controller.Run(ctx, controller.Options{

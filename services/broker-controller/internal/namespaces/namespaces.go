@@ -1,19 +1,20 @@
-// Package namespaces publishes which namespaces may use the devices of Configurations. The API
-// server enforces it with the ValidatingAdmissionPolicy of the chart, whose parameters are a
-// ConfigMap: parameters in all namespaces, such as Configurations, are not possible.
+// Package namespaces writes which namespaces may use the devices of Configurations into the
+// ValidatingAdmissionPolicy of the chart, which the API server enforces. The policy has no
+// parameters: Configurations of all namespaces cannot be parameters, and the API server stops
+// watching ConfigMaps when the last policy with one is deleted.
 package namespaces
 
 import (
 	"cmp"
 	"context"
 	"fmt"
-	"maps"
 	"slices"
 	"strings"
 	"time"
 
 	"go.uber.org/zap"
-	corev1 "k8s.io/api/core/v1"
+	admissionv1 "k8s.io/api/admissionregistration/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/wait"
@@ -35,46 +36,44 @@ const (
 
 // Options of a Publisher.
 type Options struct {
-	// Namespace and Name of the ConfigMap. The chart creates it.
-	Namespace, Name string
-	Configurations  *kube.Informer[*akriv0.Configuration]
-	Log             *zap.Logger
-	OnWrite         func(kind, verb string, err error)
+	// Policy is the name of the ValidatingAdmissionPolicy. The chart creates it.
+	Policy         string
+	Configurations *kube.Informer[*akriv0.Configuration]
+	Log            *zap.Logger
+	OnWrite        func(kind, verb string, err error)
 }
 
-// Publisher keeps the ConfigMap up to date.
+// Publisher keeps the policy up to date.
 type Publisher struct {
 	Options
-	client    *kube.Client[*corev1.ConfigMap, *corev1.ConfigMapList]
-	configMap *kube.Informer[*corev1.ConfigMap]
-	changed   broadcast.Signal
+	client  *kube.Client[*admissionv1.ValidatingAdmissionPolicy, *admissionv1.ValidatingAdmissionPolicyList]
+	policy  *kube.Informer[*admissionv1.ValidatingAdmissionPolicy]
+	changed broadcast.Signal
 }
 
 // New returns a Publisher. It starts nothing.
 func New(config *rest.Config, options Options) (*Publisher, error) {
-	resource := corev1.SchemeGroupVersion.WithResource("configmaps")
-	client, err := kube.NewClient[corev1.ConfigMap, corev1.ConfigMapList](config, resource, corev1.AddToScheme)
+	resource := admissionv1.SchemeGroupVersion.WithResource("validatingadmissionpolicies")
+	client, err := kube.NewClient[admissionv1.ValidatingAdmissionPolicy, admissionv1.ValidatingAdmissionPolicyList](
+		config, resource, admissionv1.AddToScheme)
 	if err != nil {
 		return nil, err
 	}
 	p := &Publisher{
-		Options: options, client: client, configMap: kube.NewNamedInformer(client, options.Namespace, options.Name),
+		Options: options, client: client, policy: kube.NewNamedInformer(client, "", options.Policy),
 		changed: broadcast.NewSignal(),
 	}
-	p.configMap.OnChange(func(string) { p.changed.Notify() })
+	p.policy.OnChange(func(string) { p.changed.Notify() })
 	p.Configurations.OnChange(func(string) { p.changed.Notify() })
 	return p, nil
 }
 
-// Run publishes until ctx ends. The Configurations must be synced.
-func (p *Publisher) Run(ctx context.Context) {
-	stopped := make(chan struct{})
-	go func() {
-		defer close(stopped)
-		p.configMap.RunWithContext(ctx)
-	}()
-	defer func() { <-stopped }()
-	if kube.WaitForSync(ctx, p.configMap) != nil {
+// Watch watches the policy until ctx ends.
+func (p *Publisher) Watch(ctx context.Context) { p.policy.RunWithContext(ctx) }
+
+// Lead publishes until ctx ends. Watch must run, and the Configurations must be synced.
+func (p *Publisher) Lead(ctx context.Context) {
+	if kube.WaitForSync(ctx, p.policy) != nil {
 		return // ctx ended
 	}
 	initial := wait.Backoff{
@@ -102,23 +101,23 @@ func (p *Publisher) Run(ctx context.Context) {
 func (p *Publisher) publish(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
-	current, ok := p.configMap.Get(p.Namespace + "/" + p.Name)
+	current, ok := p.policy.Get(p.Policy)
 	if !ok {
-		return fmt.Errorf("ConfigMap %q does not exist; install it with the Helm chart", p.Name)
+		return fmt.Errorf("ValidatingAdmissionPolicy %q does not exist; install it with the Helm chart", p.Policy)
 	}
-	data := Allowed(p.Configurations.List())
-	if maps.Equal(current.Data, data) {
+	variables, validations := rules(Allowed(p.Configurations.List()))
+	if equality.Semantic.DeepEqual(current.Spec.Variables, variables) && equality.Semantic.DeepEqual(current.Spec.Validations, validations) {
 		return nil
 	}
 	update := current.DeepCopy()
-	update.Data = data
-	_, err := p.client.In(p.Namespace).Update(ctx, update, metav1.UpdateOptions{})
-	p.OnWrite("ConfigMap", "update", err)
+	update.Spec.Variables, update.Spec.Validations = variables, validations
+	_, err := p.client.In("").Update(ctx, update, metav1.UpdateOptions{})
+	p.OnWrite("ValidatingAdmissionPolicy", "update", err)
 	if apierrors.IsConflict(err) {
 		return nil // the change triggers the next update
 	}
 	if err != nil {
-		return fmt.Errorf("update ConfigMap: %w", err)
+		return fmt.Errorf("update ValidatingAdmissionPolicy: %w", err)
 	}
 	return nil
 }
