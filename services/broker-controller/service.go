@@ -6,6 +6,7 @@ package brokercontroller
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"time"
@@ -141,8 +142,7 @@ func (s *Service) reviewer() admission.Reviewer {
 	return admission.Reviewer{Schema: s.schema}
 }
 
-// Run runs the service until ctx ends. It returns an error if the process loses the leader
-// election; the process must then restart.
+// Run runs the service until ctx ends.
 func (s *Service) Run(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -164,7 +164,9 @@ func (s *Service) Run(ctx context.Context) error {
 	return group.Wait()
 }
 
-// elect calls lead when this process is the leader.
+// elect calls lead when this process is the leader. A leader that loses its Lease stops to lead and
+// is a candidate again. It does not exit, because the webhook would be away until the API server
+// has answered the requests of a new process.
 func (s *Service) elect(ctx context.Context) error {
 	if !s.config.LeaderElect {
 		return s.lead(ctx)
@@ -177,7 +179,12 @@ func (s *Service) elect(ctx context.Context) error {
 		REST: s.rest, Namespace: s.config.Namespace, Name: leaseName, Identity: identity,
 		LeaseDuration: leaseDuration, RenewDeadline: renewDeadline, RetryPeriod: retryPeriod, Log: s.env.Log,
 	}
-	return election.Run(ctx, s.lead)
+	for {
+		if err := election.Run(ctx, s.lead); ctx.Err() != nil || !errors.Is(err, cluster.ErrLeaseLost) {
+			return err
+		}
+		s.env.Log.Warn("lost the Lease; waiting to lead again")
+	}
 }
 
 func (s *Service) identity() (string, error) {

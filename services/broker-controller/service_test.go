@@ -3,11 +3,16 @@ package brokercontroller_test
 import (
 	"context"
 	"errors"
+	"fmt"
+	"net/http"
+	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus/testutil"
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
 	corev1 "k8s.io/api/core/v1"
@@ -342,6 +347,44 @@ func TestStandbyTakesOver(t *testing.T) {
 	require.NoError(t, stop())
 	e.instance(c, "a19705", 1, "node-a")
 	e.eventuallyNames(e.jobNames, "echo-8120fe-1-job", "echo-a19705-1-job")
+}
+
+// TestLostLease takes the Lease from a leader. The process goes on, is a candidate, and leads again
+// without repeating its work.
+func TestLostLease(t *testing.T) {
+	e := newTestEnv(t)
+	var refused atomic.Bool
+	e.wrap = func(next http.RoundTripper) http.RoundTripper {
+		return roundTripper(func(request *http.Request) (*http.Response, error) {
+			if refused.Load() && strings.Contains(request.URL.Path, "/leases/") {
+				return nil, errors.New("connection refused")
+			}
+			return next.RoundTrip(request)
+		})
+	}
+	e.start(func(c *brokercontroller.Config) { c.LeaderElect = true })
+	leads := func(expected float64) {
+		t.Helper()
+		const leading = "akri_broker_controller_leading"
+		require.EventuallyWithT(t, func(c *assert.CollectT) {
+			require.NoError(c, testutil.GatherAndCompare(e.metrics, strings.NewReader(
+				"# HELP "+leading+" 1 if this process is the leader, else 0.\n# TYPE "+leading+" gauge\n"+
+					leading+" "+fmt.Sprint(expected)+"\n"), leading))
+		}, 2*timeout, pollInterval)
+	}
+	leads(1)
+	c := e.configuration("echo", oneJob)
+	e.instance(c, "8120fe", 1, "node-a")
+	e.eventuallyNames(e.jobNames, "echo-8120fe-1-job")
+	refused.Store(true)
+	leads(0)
+	e.instance(c, "a19705", 1, "node-a")
+	refused.Store(false)
+	leads(1)
+	e.eventuallyNames(e.jobNames, "echo-8120fe-1-job", "echo-a19705-1-job")
+	e.eventuallyNames(func() []string {
+		return slices.DeleteFunc(e.writes.list(), func(write string) bool { return write != "POST jobs" })
+	}, "POST jobs", "POST jobs")
 }
 
 func TestSameNamesInTwoNamespaces(t *testing.T) {

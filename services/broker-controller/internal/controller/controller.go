@@ -93,7 +93,9 @@ func Run(ctx context.Context, options Options) error {
 		c.statuses.ShutDown()
 	})
 	defer stop()
-	if err := c.subscribe(); err != nil {
+	unsubscribe, err := c.subscribe()
+	defer unsubscribe()
+	if err != nil {
 		return err
 	}
 	var group errgroup.Group
@@ -110,25 +112,38 @@ func Run(ctx context.Context, options Options) error {
 
 // subscribe adds event handlers that fill the queues, at first with all objects. They stay, because
 // the cache stops with the Controller.
-func (c *Controller) subscribe() error {
-	_, err := c.Cache.Pods.AddEventHandler(c.sightings)
-	return errors.Join(
-		err,
-		onEvent(c.Cache.Instances, c.instanceChanged),
-		onEvent(c.Cache.Configurations, c.configurationChanged),
-		onEvent(c.Cache.Pods, c.brokerChanged),
-		onEvent(c.Cache.Jobs, c.brokerChanged),
-		onEvent(c.Cache.Services, c.brokerChanged),
-	)
+// subscribe handles the events of the cache until unsubscribe is called.
+func (c *Controller) subscribe() (unsubscribe func(), err error) {
+	var removals []func() error
+	add := func(informer cache.SharedIndexInformer, handler cache.ResourceEventHandler) {
+		registration, failure := informer.AddEventHandler(handler)
+		if failure != nil {
+			err = errors.Join(err, failure)
+			return
+		}
+		removals = append(removals, func() error { return informer.RemoveEventHandler(registration) })
+	}
+	add(c.Cache.Pods, c.sightings)
+	add(c.Cache.Instances, onEvent(c.instanceChanged))
+	add(c.Cache.Configurations, onEvent(c.configurationChanged))
+	add(c.Cache.Pods, onEvent(c.brokerChanged))
+	add(c.Cache.Jobs, onEvent(c.brokerChanged))
+	add(c.Cache.Services, onEvent(c.brokerChanged))
+	return func() {
+		for _, remove := range removals {
+			if err := remove(); err != nil {
+				c.Log.Error("removing an event handler failed", zap.Error(err))
+			}
+		}
+	}, err
 }
 
-func onEvent(informer cache.SharedIndexInformer, changed func(old, object metav1.Object)) error {
-	_, err := informer.AddEventHandler(cache.ResourceEventHandlerFuncs{
+func onEvent(changed func(old, object metav1.Object)) cache.ResourceEventHandler {
+	return cache.ResourceEventHandlerFuncs{
 		AddFunc:    func(object any) { changed(nil, object.(metav1.Object)) },
 		UpdateFunc: func(old, object any) { changed(old.(metav1.Object), object.(metav1.Object)) },
 		DeleteFunc: func(object any) { changed(nil, deleted(object)) },
-	})
-	return err
+	}
 }
 
 // deleted returns the object of a deletion, in the last known state if the deletion was missed.
