@@ -64,7 +64,7 @@ release: binaries $(BIN)/akri-image $(BIN)/cosign ## Push and sign images and ch
 release-prerequisites: prerequisites ## Install the Debian packages for releases (as root)
 	@tools/release-prerequisites.sh
 
-$(BIN)/akri-cluster $(BIN)/akri-demo $(BIN)/akri-bench: FORCE | $(BIN)
+$(BIN)/akri-cluster $(BIN)/akri-demo $(BIN)/akri-bench $(BIN)/akri-soak: FORCE | $(BIN)
 	@cd integration && go build -o $(BIN)/ ./cmd/$(@F)
 
 $(BIN)/akri-image: FORCE | $(BIN)
@@ -137,6 +137,10 @@ bench: root images binaries $(BIN)/akri-bench ## Measure and print the tables of
 .PHONY: bench-scale
 bench-scale: root binaries $(BIN)/akri-bench ## Measure 100, 500 and 1,000 simulated nodes and print the table of docs/scale.md (about an hour)
 	$(BIN)/akri-bench --only scale
+
+.PHONY: soak
+soak: root images binaries $(BIN)/akri-soak ## Change everything and kill processes on a real cluster for an hour, check invariants and print the table of docs/soak.md
+	$(BIN)/akri-soak
 
 ##@ Verify, and fix
 

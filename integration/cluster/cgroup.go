@@ -138,9 +138,20 @@ func (g cgroups) processList(group string) string {
 	return filepath.Join(g.unified, group, "cgroup.procs")
 }
 
+// pods is the directory of a group that createForPods created, in a hierarchy in which runc puts
+// containers.
+func (g cgroups) pods(group string) string {
+	return filepath.Join(append(slices.Clone(g.legacy), g.unified)[0], group)
+}
+
 // processes returns the group's own processes, without those of groups below it.
 func (g cgroups) processes(group string) []int {
-	list, err := os.ReadFile(g.processList(group))
+	return processesIn(filepath.Join(g.unified, group))
+}
+
+// processesIn returns the processes of the group in a directory.
+func processesIn(dir string) []int {
+	list, err := os.ReadFile(filepath.Join(dir, "cgroup.procs"))
 	if err != nil {
 		return nil
 	}

@@ -2,13 +2,47 @@ package cluster
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"io/fs"
 	"os/exec"
+	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
 	"syscall"
 )
+
+// Container is a running container, or the sandbox of a Pod.
+type Container struct {
+	// PodUID is the uid of the Pod, ID that of the container in containerd.
+	PodUID, ID string
+	// PID is the machine's process id of the main process.
+	PID int
+}
+
+// Containers returns the running containers of all Pods. It reads the control groups, so it does
+// not depend on containerd, the kubelet and the API server.
+func (n Node) Containers() ([]Container, error) {
+	var found []Container
+	err := filepath.WalkDir(n.cluster.cgroups.pods(n.cluster.podCgroup(n.name)), func(path string, entry fs.DirEntry, err error) error {
+		if errors.Is(err, fs.ErrNotExist) {
+			return nil // the container has ended
+		}
+		if err != nil || !entry.IsDir() {
+			return err
+		}
+		uid, isContainer := strings.CutPrefix(filepath.Base(filepath.Dir(path)), "pod")
+		if pids := processesIn(path); isContainer && len(pids) > 0 {
+			found = append(found, Container{PodUID: uid, ID: filepath.Base(path), PID: slices.Min(pids)})
+		}
+		return nil
+	})
+	if err != nil {
+		return nil, fmt.Errorf("list containers of node %s: %w", n.name, err)
+	}
+	return found, nil
+}
 
 // KillContainer sends a signal to the main process of a running container. Kubernetes is not
 // involved, as in a crash.

@@ -3,12 +3,18 @@ package cluster
 import (
 	"context"
 	"fmt"
+	"io"
 	"net"
+	"net/http"
+	"net/url"
 	"os"
+	"path/filepath"
 	"strconv"
 	"time"
 
 	"akri.sh/libs/kube/kubetest/controlplane"
+
+	"akri.sh/integration/devices/netns"
 )
 
 // controlPlane is the scope name of the processes that run on no node.
@@ -156,6 +162,14 @@ func (c *Cluster) StopAPI(ctx context.Context) error {
 	return c.cgroups.stop(ctx, c.apiServer().cgroup, 10*time.Second)
 }
 
+// KillAPI kills the API server with SIGKILL.
+func (c *Cluster) KillAPI(ctx context.Context) error {
+	if c.machine == nil {
+		return ErrExternal
+	}
+	return c.kill(ctx, c.apiServer())
+}
+
 // StartAPI starts the API server again and returns when it is ready.
 func (c *Cluster) StartAPI(ctx context.Context) error {
 	if c.machine == nil {
@@ -165,4 +179,58 @@ func (c *Cluster) StartAPI(ctx context.Context) error {
 		return err
 	}
 	return c.awaitAPI(ctx)
+}
+
+// RestartExited starts the controller manager, the scheduler and the proxy of the control plane if
+// they have exited, and returns their names. A kubelet does that for static Pods. kube-scheduler
+// exits if it finds its cache inconsistent, which happens when the API server was away.
+func (c *Cluster) RestartExited(ctx context.Context) (names []string, err error) {
+	if c.machine == nil {
+		return nil, ErrExternal
+	}
+	for _, d := range []daemon{c.controllerManager(), c.scheduler(), c.controlPlaneProxy()} {
+		if c.alive(d) == nil {
+			continue
+		}
+		if err := c.start(ctx, d); err != nil {
+			return names, err
+		}
+		names = append(names, d.name)
+	}
+	return names, nil
+}
+
+// EtcdMetrics returns the metrics of etcd in the Prometheus text format.
+func (c *Cluster) EtcdMetrics(ctx context.Context) ([]byte, error) {
+	if c.machine == nil {
+		return nil, ErrExternal
+	}
+	url, err := url.Parse(c.servers().EtcdClientURL)
+	if err != nil {
+		return nil, fmt.Errorf("parse address of etcd: %w", err)
+	}
+	// http.Transport dials in another goroutine, which is not in the network namespace.
+	var conn net.Conn
+	err = netns.Do(filepath.Join(netnsDir, c.netns(controlPlane)), func() (err error) {
+		conn, err = (&net.Dialer{}).DialContext(ctx, "tcp", url.Host)
+		return err
+	})
+	if err != nil {
+		return nil, fmt.Errorf("dial etcd: %w", err)
+	}
+	defer conn.Close()
+	client := http.Client{Transport: &http.Transport{
+		DisableKeepAlives: true,
+		DialContext:       func(context.Context, string, string) (net.Conn, error) { return conn, nil },
+	}}
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, url.JoinPath("metrics").String(), nil)
+	if err != nil {
+		return nil, fmt.Errorf("get metrics of etcd: %w", err)
+	}
+	response, err := client.Do(request)
+	if err != nil {
+		return nil, fmt.Errorf("get metrics of etcd: %w", err)
+	}
+	defer response.Body.Close()
+	return io.ReadAll(response.Body)
 }

@@ -55,6 +55,14 @@ func (m *machine) start(ctx context.Context, d daemon) error {
 	return nil
 }
 
+// kill kills the daemon and its children with SIGKILL. It can be started again.
+func (m *machine) kill(ctx context.Context, d daemon) error {
+	if err := m.cgroups.kill(ctx, d.cgroup); err != nil {
+		return err
+	}
+	return m.cgroups.remove(ctx, d.cgroup)
+}
+
 // alive returns nil while the daemon runs, and otherwise an error with the end of its log.
 func (m *machine) alive(d daemon) error {
 	if m.cgroups.populated(d.cgroup) {

@@ -55,6 +55,11 @@ func (n Node) StopKubelet(ctx context.Context) error {
 	return n.cluster.cgroups.stop(ctx, n.daemon("kubelet").cgroup, 10*time.Second)
 }
 
+// KillKubelet kills the kubelet with SIGKILL and keeps the containers running.
+func (n Node) KillKubelet(ctx context.Context) error {
+	return n.cluster.kill(ctx, n.daemon("kubelet"))
+}
+
 // StartKubelet starts the kubelet and waits until it reports the node as ready.
 func (n Node) StartKubelet(ctx context.Context) error {
 	if !n.running() {

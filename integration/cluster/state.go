@@ -112,13 +112,8 @@ func (m *machine) revive(ctx context.Context, cfg Config) (*Cluster, error) {
 	if len(cfg.Nodes) > 0 && !slices.Equal(cfg.Nodes, names) {
 		return nil, fmt.Errorf("the cluster in %s runs with the nodes %q, not %q; take it down first", m.dir, names, cfg.Nodes)
 	}
-	for _, d := range []daemon{c.controllerManager(), c.scheduler(), c.controlPlaneProxy()} {
-		if m.alive(d) == nil {
-			continue
-		}
-		if err := m.start(ctx, d); err != nil {
-			return nil, err
-		}
+	if _, err := c.RestartExited(ctx); err != nil {
+		return nil, err
 	}
 	for _, node := range c.nodes {
 		if err := node.revive(ctx); err != nil {

@@ -1,0 +1,193 @@
+package soak
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"syscall"
+	"time"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"akri.sh/integration/cluster"
+	"akri.sh/integration/mesh"
+)
+
+const (
+	killInterval, faultInterval = 4 * time.Second, 10 * time.Second
+	// faultTimeout limits one fault with its repair.
+	faultTimeout = 3 * time.Minute
+	// outageInterval is the least time between two failures of the API server. client-go doubles
+	// its delays until a watch has worked for two minutes.
+	outageInterval = 3 * time.Minute
+)
+
+// fault breaks a part of the cluster and repairs it. The processes on the first node and its
+// replicas of the cluster services run during the whole soak, so that their memory can be compared.
+type fault struct {
+	kind   string
+	weight int
+	make   func(*soak, context.Context, *rand.Rand) (string, error)
+}
+
+var faults = []fault{
+	{"kubelet", 3, (*soak).killKubelet},
+	{"node", 2, (*soak).stopNode},
+	{"cordon", 2, (*soak).cordonNode},
+	{"api-server", 1, (*soak).killAPI},
+	{"handler-pods", 2, (*soak).stopHandler},
+}
+
+// breakThings makes one fault after the other until ctx ends. Repairs end with run.
+func (s *soak) breakThings(ctx, run context.Context, random *rand.Rand) {
+	_ = every(ctx, faultInterval, func() {
+		f := pick(random, faults, func(f fault) int { return f.weight })
+		run, cancel := context.WithTimeout(run, faultTimeout)
+		defer cancel()
+		done, err := f.make(s, run, random)
+		switch {
+		case errors.Is(run.Err(), context.Canceled):
+		case err != nil:
+			s.violated(fmt.Errorf("fault %s: %w", f.kind, err))
+		case done != "":
+			s.did(f.kind, "%s", done)
+		}
+	})
+}
+
+// killServices kills one container of Akri after the other until ctx ends.
+func (s *soak) killServices(ctx context.Context, random *rand.Rand) {
+	_ = every(ctx, killInterval, func() {
+		pods := s.servicePods()
+		pods = slices.DeleteFunc(pods, func(pod *corev1.Pod) bool {
+			return pod.Spec.NodeName == s.model.nodes[0] || pod.Status.Phase != corev1.PodRunning || pod.DeletionTimestamp != nil
+		})
+		if len(pods) == 0 {
+			return
+		}
+		pod := pods[random.IntN(len(pods))]
+		for _, status := range pod.Status.ContainerStatuses {
+			if s.kill(pod, status) {
+				s.did("killed-"+pod.Labels["app.kubernetes.io/component"], "%s on %s", pod.Name, pod.Spec.NodeName)
+			}
+		}
+	})
+}
+
+// kill kills the main process of a container and reports whether it ran.
+func (s *soak) kill(pod *corev1.Pod, status corev1.ContainerStatus) bool {
+	node, err := s.mesh.Cluster.Node(pod.Spec.NodeName)
+	if err != nil {
+		return false
+	}
+	containers, err := node.Containers()
+	if err != nil {
+		return false
+	}
+	at := slices.IndexFunc(containers, func(c cluster.Container) bool { return strings.HasSuffix(status.ContainerID, "/"+c.ID) })
+	if at < 0 {
+		return false
+	}
+	s.allow(string(pod.UID), status.Name, 1)
+	if syscall.Kill(containers[at].PID, syscall.SIGKILL) != nil {
+		s.allow(string(pod.UID), status.Name, -1)
+		return false
+	}
+	return true
+}
+
+// servicePods returns the Pods of Akri, by name.
+func (s *soak) servicePods() []*corev1.Pod {
+	pods := slices.DeleteFunc(s.pods.List(), func(pod *corev1.Pod) bool {
+		return pod.Namespace != mesh.Namespace || pod.Labels["app.kubernetes.io/part-of"] != "akri"
+	})
+	slices.SortFunc(pods, byName)
+	return pods
+}
+
+func (s *soak) killKubelet(ctx context.Context, random *rand.Rand) (string, error) {
+	nodes := s.mesh.Cluster.Nodes()
+	node := nodes[random.IntN(len(nodes))]
+	if err := node.KillKubelet(ctx); err != nil {
+		return "", err
+	}
+	away := time.Duration(random.IntN(4)) * time.Second
+	return fmt.Sprintf("%s, away for %s", node.Name(), away), errors.Join(pause(ctx, away), node.StartKubelet(ctx))
+}
+
+func (s *soak) stopNode(ctx context.Context, random *rand.Rand) (string, error) {
+	nodes := s.mesh.Cluster.Nodes()[1:]
+	node := nodes[random.IntN(len(nodes))]
+	for _, pod := range s.servicePods() {
+		if pod.Spec.NodeName == node.Name() {
+			for _, container := range pod.Spec.Containers {
+				s.allow(string(pod.UID), container.Name, 1)
+			}
+		}
+	}
+	if err := node.Stop(ctx); err != nil {
+		return "", err
+	}
+	away := time.Duration(2+random.IntN(6)) * time.Second
+	return fmt.Sprintf("%s, away for %s", node.Name(), away), errors.Join(pause(ctx, away), node.Start(ctx))
+}
+
+func (s *soak) cordonNode(ctx context.Context, random *rand.Rand) (string, error) {
+	node := s.model.nodes[random.IntN(len(s.model.nodes))]
+	return node, errors.Join(s.cordon(ctx, node, true), pause(ctx, 5*time.Second), s.cordon(ctx, node, false))
+}
+
+func (s *soak) cordon(ctx context.Context, node string, unschedulable bool) error {
+	patch := fmt.Sprintf(`{"spec":{"unschedulable":%t}}`, unschedulable)
+	return write(ctx, "change of "+node, func(ctx context.Context) error {
+		_, err := s.mesh.Kubernetes.CoreV1().Nodes().Patch(ctx, node, types.StrategicMergePatchType, []byte(patch), metav1.PatchOptions{})
+		return err
+	})
+}
+
+func (s *soak) killAPI(ctx context.Context, random *rand.Rand) (string, error) {
+	if time.Since(s.lastOutage()) < outageInterval {
+		return "", nil
+	}
+	s.apiDown()
+	defer s.apiDown()
+	if err := s.mesh.Cluster.KillAPI(ctx); err != nil {
+		return "", err
+	}
+	away := time.Duration(random.IntN(4)) * time.Second
+	return fmt.Sprintf("away for %s", away), errors.Join(pause(ctx, away), s.mesh.Cluster.StartAPI(ctx))
+}
+
+// restartExited restarts parts of the control plane that exit, until ctx ends.
+func (s *soak) restartExited(ctx context.Context) {
+	_ = every(ctx, restartInterval, func() {
+		names, err := s.mesh.Cluster.RestartExited(ctx)
+		for _, name := range names {
+			s.did("restarted-"+name, "it had exited")
+		}
+		if err != nil && ctx.Err() == nil {
+			s.violated(err)
+		}
+	})
+}
+
+// stopHandler removes the Pods of a Discovery Handler for a while. Its devices stay, because the
+// handler is not away for five minutes.
+func (s *soak) stopHandler(ctx context.Context, random *rand.Rand) (string, error) {
+	away := time.Duration(2+random.IntN(6)) * time.Second
+	return fmt.Sprintf("away for %s", away), errors.Join(s.writeHandler(ctx, handlerPods(false)), pause(ctx, away), s.writeHandler(ctx, handlerPods(true)))
+}
+
+func (s *soak) writeHandler(ctx context.Context, set *appsv1.DaemonSet) error {
+	return write(ctx, set.Name, func(ctx context.Context) error {
+		return apply(ctx, set, s.mesh.Kubernetes.AppsV1().DaemonSets(namespace).Patch)
+	})
+}
+
+func byName(a, b *corev1.Pod) int { return strings.Compare(a.Name, b.Name) }
