@@ -60,12 +60,24 @@ release: binaries $(BIN)/akri-image $(BIN)/cosign ## Push and sign images and ch
 	tools/release-charts.sh $$($(BIN)/akri-cluster binaries helm)/helm "$$TAG" $(REGISTRY) $(RELEASE)
 	tools/release-sign.sh $(RELEASE)
 
+.PHONY: release-kubectl-akri
+release-kubectl-akri: export TAG := $(value TAG)
+release-kubectl-akri: ## Build the archives of kubectl akri for all platforms and its krew manifest: make release-kubectl-akri TAG=v1.2.3
+	@[[ "$$TAG" =~ ^v[0-9]+\.[0-9]+\.[0-9]+(-[0-9A-Za-z.-]+)?$$ ]] || { echo "TAG=$$TAG must be a version, such as v1.2.3"; exit 1; }
+	tools/release-kubectl-akri.sh "$$TAG" $(RELEASE)/kubectl-akri
+
 .PHONY: release-prerequisites
 release-prerequisites: prerequisites ## Install the Debian packages for releases (as root)
 	@tools/release-prerequisites.sh
 
 $(BIN)/akri-cluster $(BIN)/akri-demo $(BIN)/akri-bench $(BIN)/akri-soak: FORCE | $(BIN)
 	@cd integration && go build -o $(BIN)/ ./cmd/$(@F)
+
+# CGO_ENABLED=0 as in a release: the binary needs no library of the user's machine.
+.PHONY: kubectl-akri
+kubectl-akri: $(BIN)/kubectl-akri ## Build kubectl akri, the plugin of kubectl
+$(BIN)/kubectl-akri: FORCE | $(BIN)
+	@cd tools/kubectl-akri && CGO_ENABLED=0 go build -trimpath -o $(BIN)/ .
 
 $(BIN)/akri-image: FORCE | $(BIN)
 	@cd tools/akri-image && GOWORK=off go build -o $(BIN)/ .
@@ -107,13 +119,13 @@ verify-release: prerequisites binaries $(BIN)/cosign ## Release to a registry in
 	cd tools/akri-image && GOWORK=off go test -count=1 -v -run TestRelease .
 
 .PHONY: test-e2e
-test-e2e: root test-prerequisites images binaries ## Run the end-to-end tests: real kubelets, containerd, API server and devices
+test-e2e: root test-prerequisites images binaries $(BIN)/kubectl-akri ## Run the end-to-end tests: real kubelets, containerd, API server and devices
 	cd integration && go test -count=1 ./devices # alone, because other tests plug in zram devices too
 	cd integration && go test -p 2 -parallel 6 -count=1 -timeout 40m ./e2e $$(go list ./... | grep -v -e '/integration/devices$$' -e '/integration/e2e$$') # the longest first
 
 # `make test` runs those scenarios on the agent that could differ from those on separate services.
 .PHONY: test-agent
-test-agent: root test-prerequisites images binaries ## Run all end-to-end scenarios on the agent
+test-agent: root test-prerequisites images binaries $(BIN)/kubectl-akri ## Run all end-to-end scenarios on the agent
 	cd integration && AKRI_E2E_AGENT=1 go test -parallel 6 -count=1 -timeout 40m -run TestAgent ./e2e
 
 .PHONY: test-long

@@ -99,6 +99,9 @@ func allScenarios(t *testing.T) {
 		{"sample of USB cameras", cameraSample},
 		{"sample of USB serial adapters", serialSample},
 		{"sample of OPC UA servers", opcuaSample},
+		{"explain names the cause", explainedCauses},
+		{"a report without secrets", reportedProblem},
+		{"watch shows a device", watchedDevice},
 	}) {
 		return
 	}
@@ -119,6 +122,7 @@ func allScenarios(t *testing.T) {
 			{"slots survive failures of the cluster", slotsSurvive},
 			{"scaled and replaced services", scaleAndSwap},
 			{"without the webhook", withoutWebhook},
+			{"explain names what is not installed", explainedInstallation},
 			{"upgrade from plain text", plainPort},
 		},
 		selected.own,

@@ -1,0 +1,405 @@
+package e2e_test
+
+import (
+	"bufio"
+	"compress/gzip"
+	"context"
+	"encoding/base64"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	akriv0 "akri.sh/libs/apis/akri/v0"
+	discoveryv0 "akri.sh/proto/v0"
+
+	"akri.sh/integration/mesh"
+)
+
+// explanation is the output of `kubectl akri explain -o json`.
+type explanation struct {
+	Links []struct {
+		State  string
+		Causes []cause
+	}
+}
+
+type cause struct {
+	ID, Message string
+	Remedies    []struct{ Text, Command string }
+}
+
+// cause returns the cause with the id, which must be that of the first broken link, or that of a
+// link that works in part if none is broken.
+func (e explanation) cause(id string) (cause, error) {
+	var ids []string
+	for _, state := range []string{"Broken", "Partial"} {
+		for _, link := range e.Links {
+			if link.State != state {
+				continue
+			}
+			for _, c := range link.Causes {
+				if c.ID == id {
+					return c, nil
+				}
+				ids = append(ids, c.ID)
+			}
+			if state == "Broken" {
+				return cause{}, fmt.Errorf("the causes are %v", ids)
+			}
+		}
+	}
+	return cause{}, fmt.Errorf("the causes are %v", ids)
+}
+
+// kubectlAkri runs kubectl with the plugin that `make kubectl-akri` builds.
+func kubectlAkri(ctx context.Context, arguments ...string) (string, error) {
+	command := akriCommand(ctx, arguments...)
+	var stderr strings.Builder
+	command.Stderr = &stderr
+	text, err := command.Output()
+	if err != nil {
+		return string(text), fmt.Errorf("kubectl akri %s: %w: %s", strings.Join(arguments, " "), err, stderr.String())
+	}
+	return string(text), nil
+}
+
+func akriCommand(ctx context.Context, arguments ...string) *exec.Cmd {
+	command := exec.CommandContext(ctx, filepath.Join(akri.Bin(), "kubectl"), append([]string{"akri"}, arguments...)...)
+	command.Env = append(os.Environ(), "KUBECONFIG="+akri.Cluster.Kubeconfig(), "PATH="+akri.Path("bin")+":"+os.Getenv("PATH"))
+	return command
+}
+
+// brokenCluster is a state of the cluster and its explanation.
+type brokenCluster struct {
+	name    string
+	prepare func(*testing.T)
+	// object is the kind, the name and, optionally, flags.
+	object string
+	cause  string
+	// message and remedy are parts of the cause's message and of a command.
+	message, remedy string
+}
+
+// check waits for the explanation. The API server may answer lists of the command from a cache that
+// is some milliseconds older than what prepare has seen.
+func (b brokenCluster) check(t *testing.T) {
+	b.prepare(t)
+	var found cause
+	await(t, "cause "+b.cause, func(ctx context.Context) error {
+		text, err := kubectlAkri(ctx, append([]string{"explain", "--output=json"}, strings.Fields(b.object)...)...)
+		require.NoError(t, err)
+		var e explanation
+		require.NoError(t, json.Unmarshal([]byte(text), &e), "%s", text)
+		if found, err = e.cause(b.cause); err != nil {
+			return fmt.Errorf("%w: %s", err, text)
+		}
+		return nil
+	})
+	require.Contains(t, found.Message, b.message)
+	require.True(t, slices.ContainsFunc(found.Remedies, func(r struct{ Text, Command string }) bool {
+		return strings.Contains(r.Command, b.remedy)
+	}), "%+v", found.Remedies)
+}
+
+// why is the name of a Configuration and its broken condition.
+func why(name, configuration, condition, reason string) func(*testing.T) {
+	return func(t *testing.T) {
+		apply(t, configuration)
+		awaitCondition(t, "default", name, condition, metav1.ConditionFalse, reason)
+	}
+}
+
+const whySecret = `
+apiVersion: akri.sh/v0
+kind: Configuration
+metadata: {name: why-secret, namespace: default}
+spec:
+  discoveryHandler:
+    name: debugEcho
+    discoveryDetails: 'descriptions: [foo0]'
+    discoveryProperties:
+      - {name: password, valueFrom: {secretKeyRef: {name: why-login, key: password}}}
+`
+
+// inNamespace moves a Configuration to a namespace that it creates.
+func inNamespace(namespace, configuration, labels string) string {
+	return fmt.Sprintf("{apiVersion: v1, kind: Namespace, metadata: {name: %s, labels: {%s}}}\n---", namespace, labels) +
+		strings.Replace(configuration, "namespace: default", "namespace: "+namespace, 1)
+}
+
+// whyWebhook refuses all Pods of a namespace: it is the webhook of Akri, which accepts only
+// Configurations. An API server calls a new webhook some time after it was created.
+func whyWebhook(t *testing.T) {
+	own, err := akri.Kubernetes.AdmissionregistrationV1().ValidatingWebhookConfigurations().Get(t.Context(), "akri-webhook-configuration", metav1.GetOptions{})
+	require.NoError(t, err)
+	apply(t, fmt.Sprintf(`
+apiVersion: v1
+kind: Namespace
+metadata: {name: why-webhook}
+---
+apiVersion: admissionregistration.k8s.io/v1
+kind: ValidatingWebhookConfiguration
+metadata: {name: why-webhook}
+webhooks:
+- name: why.akri.sh
+  clientConfig:
+    service: {name: akri-webhook-configuration, namespace: %s, path: /validate}
+    caBundle: %s
+  namespaceSelector: {matchLabels: {kubernetes.io/metadata.name: why-webhook}}
+  rules: [{apiGroups: [""], apiVersions: [v1], resources: [pods], operations: [CREATE]}]
+  sideEffects: None
+  admissionReviewVersions: [v1]
+`, mesh.Namespace, base64.StdEncoding.EncodeToString(own.Webhooks[0].ClientConfig.CABundle)))
+	await(t, "a refused Pod", func(ctx context.Context) error {
+		_, err := akri.Kubectl(ctx, "", "run", "refused", "--image=none", "--namespace=why-webhook", "--dry-run=server")
+		if err == nil {
+			return errors.New("the Pod is accepted")
+		}
+		require.ErrorContains(t, err, "why.akri.sh")
+		return nil
+	})
+	apply(t, strings.Replace(echoConfiguration("why-webhook", 1, broker, "foo0"), "namespace: default", "namespace: why-webhook", 1))
+	awaitCondition(t, "why-webhook", "why-webhook", akriv0.ConditionBrokersRunning, metav1.ConditionFalse, akriv0.ReasonBrokerRefused)
+}
+
+// whySecurity runs a broker in a namespace that does not allow it.
+func whySecurity(t *testing.T) {
+	apply(t, inNamespace("why-security", echoConfiguration("why-security", 1, broker, "foo0"), "pod-security.kubernetes.io/enforce: restricted"))
+	awaitCondition(t, "why-security", "why-security", akriv0.ConditionBrokersRunning, metav1.ConditionFalse, akriv0.ReasonBrokerRefused)
+}
+
+func whyOffline(t *testing.T) {
+	node := akri.Cluster.Nodes()[0]
+	apply(t, configurationOf("why-offline", "whyOffline", ""))
+	t.Run("registered", func(t *testing.T) { // its end stops the handler
+		handle(t, node, "whyOffline", &discoveryv0.Device{Id: "x"})
+		awaitInstances(t, "default", "why-offline", instanceName("why-offline", "x", "", true))
+	})
+	awaitCondition(t, "default", "why-offline", akriv0.ConditionHandlerRegistered, metav1.ConditionFalse, akriv0.ReasonHandlerOffline)
+}
+
+// whyCollision uses a name that leaves no room for the longer digest.
+var whyCollisionName = "why-" + strings.Repeat("collision-", 5) + "x"
+
+func whyCollision(t *testing.T) {
+	first, second := collision()
+	why(whyCollisionName, echoConfiguration(whyCollisionName, 1, "", first, second), akriv0.ConditionDevicesAccepted, akriv0.ReasonDigestCollision)(t)
+}
+
+// whyFull runs a Pod that holds the only slot of a device.
+func whyFull(name string) func(*testing.T) {
+	return func(t *testing.T) {
+		apply(t, echoConfiguration(name, 1, "", "foo0"))
+		awaitTotalAllocatable(t, name+"-8120fe", 2)
+		apply(t, ownPod(name+"-holder", name+"-8120fe"))
+		awaitReadyPod(t, "default", name+"-holder")
+	}
+}
+
+func awaitPod(t *testing.T, name, what string, is func(*corev1.Pod) bool) {
+	t.Helper()
+	await(t, what, func(ctx context.Context) error {
+		pod, err := akri.Kubernetes.CoreV1().Pods("default").Get(ctx, name, metav1.GetOptions{})
+		if err == nil && !is(pod) {
+			err = fmt.Errorf("status: %+v", pod.Status)
+		}
+		return err
+	})
+}
+
+func whyUnschedulable(pod, resource string) func(*testing.T) {
+	return func(t *testing.T) {
+		apply(t, ownPod(pod, resource))
+		awaitPod(t, pod, "an unschedulable Pod", func(pod *corev1.Pod) bool {
+			return slices.ContainsFunc(pod.Status.Conditions, func(c corev1.PodCondition) bool { return c.Reason == corev1.PodReasonUnschedulable })
+		})
+	}
+}
+
+// whyLate places a Pod on a node whose slots are held, as the scheduler does with an outdated
+// status of the node.
+func whyLate(t *testing.T) {
+	whyFull("why-late")(t)
+	apply(t, onNode(akri.Cluster.Nodes()[1], ownPod("why-late", "why-late-8120fe")))
+	awaitPod(t, "why-late", "a rejected Pod", func(pod *corev1.Pod) bool { return pod.Status.Reason == "UnexpectedAdmissionError" })
+}
+
+func whyTaken(t *testing.T) {
+	apply(t, echoConfiguration("why-taken", 1, "", "foo0"))
+	awaitInstances(t, "default", "why-taken", "why-taken-8120fe")
+	apply(t, inNamespace("why-taken", echoConfiguration("why-taken", 1, "", "foo0"), ""))
+	awaitCondition(t, "why-taken", "why-taken", akriv0.ConditionDevicesAccepted, metav1.ConditionFalse, akriv0.ReasonNameTaken)
+}
+
+// explainedCauses prepares broken clusters, and checks that explain names the cause and the remedy.
+func explainedCauses(t *testing.T) {
+	for _, broken := range []brokenCluster{
+		{"no such handler", why("why-handler", configurationOf("why-handler", "udve", ""), akriv0.ConditionHandlerRegistered, akriv0.ReasonHandlerNotRegistered),
+			"configuration why-handler", "NoSuchHandler", `"udve"`, `{"name":"udev"}`},
+		{"handler offline", whyOffline, "configuration why-offline", "HandlerOffline", "cannot be reached", "kubectl get pods"},
+		{"details refused", why("why-details", configurationOf("why-details", "udev", "udevRuels: []"), akriv0.ConditionDetailsAccepted, akriv0.ReasonInvalidDetails),
+			"configuration why-details", "DetailsRefused", "udevRuels", "kubectl edit configuration.akri.sh why-details"},
+		{"nothing matches", why("why-nothing", configurationOf("why-nothing", "udev", `udevRules: ['KERNEL=="why"']`), akriv0.ConditionDevicesFound, akriv0.ReasonNothingMatched),
+			"configuration why-nothing", "NothingMatched", "no device matches on node-", "discoveryDetails"},
+		{"Secret right missing", why("why-secret", whySecret, akriv0.ConditionDetailsAccepted, akriv0.ReasonPropertyForbidden),
+			"configuration why-secret", "SecretRightMissing", "why-login", "kubectl create rolebinding"},
+		{"collision", whyCollision, "configuration " + whyCollisionName, "DigestCollision", "at most 49 characters", "kubectl delete configuration.akri.sh"},
+		{"name taken", whyTaken, "configuration why-taken --namespace=why-taken", "NameTaken", "default/why-taken", "kubectl delete configuration.akri.sh why-taken"},
+		{"capacity used up", func(t *testing.T) { whyFull("why-full")(t); whyUnschedulable("why-full", "why-full-8120fe")(t) },
+			"pod why-full", "CapacityUsed", "default/why-full-holder", "kubectl delete pod why-full-holder"},
+		{"unknown resource", whyUnschedulable("why-typo", "why-no-such-device"), "pod why-typo", "ResourceUnknown", "why-no-such-device", "kubectl akri devices"},
+		{"outdated node status", whyLate, "pod why-late", "OutdatedNodeStatus", "no free slot", "kubectl delete pod why-late"},
+		{"broker image", why("why-image", echoConfiguration("why-image", 1, strings.Replace(broker, "ghcr.io/akri-mesh/sample-broker", "localhost:1/none", 1), "foo0"),
+			akriv0.ConditionBrokersRunning, "ErrImagePull"), "configuration why-image", "ImageNotPulled", "localhost:1/none", "kubectl edit configuration.akri.sh why-image"},
+		{"Pod Security", whySecurity,
+			"configuration why-security --namespace=why-security", "PodSecurity", "violates PodSecurity", "kubectl label namespace why-security"},
+		{"webhook", whyWebhook,
+			"configuration why-webhook --namespace=why-webhook", "WebhookRefused", "why.akri.sh", "kubectl get mutatingwebhookconfigurations"},
+	} {
+		t.Run(broken.name, func(t *testing.T) {
+			t.Parallel()
+			broken.check(t)
+		})
+	}
+}
+
+// explainedInstallation breaks parts of the installation, one after the other.
+func explainedInstallation(t *testing.T) {
+	apply(t, echoConfiguration("why-works", 1, "", "foo0"))
+	awaitInstances(t, "default", "why-works", "why-works-8120fe")
+	controller := []string{"deployment/akri-controller-deployment", "--namespace", mesh.Namespace}
+	kubectl := func(ctx context.Context, arguments ...string) {
+		_, err := akri.Kubectl(ctx, "", append(arguments, controller...)...)
+		require.NoError(t, err)
+	}
+	awaitCondition(t, "default", "why-works", akriv0.ConditionReady, metav1.ConditionTrue, akriv0.ReasonAsExpected)
+	output, err := kubectlAkri(t.Context(), "check")
+	require.NoError(t, err, output)
+	for _, broken := range []brokenCluster{
+		{"node without Akri", func(t *testing.T) {
+			apply(t, "{apiVersion: v1, kind: Node, metadata: {name: why-tainted}, spec: {taints: [{key: why, value: gpu, effect: NoSchedule}]}}")
+		}, "configuration why-works", "NodeWithoutAkri", "why=gpu:NoSchedule", "kubectl taint node why-tainted why=gpu:NoSchedule-"},
+		{"version skew", func(t *testing.T) {
+			t.Cleanup(func() {
+				kubectl(context.WithoutCancel(t.Context()), "rollout", "undo")
+				kubectl(context.WithoutCancel(t.Context()), "rollout", "status", "--timeout=1m")
+			})
+			_, err := akri.Kubectl(t.Context(), "", append([]string{"set", "image"}, append(controller, "broker-controller=localhost:1/broker-controller:v0.0.1")...)...)
+			require.NoError(t, err)
+		}, "configuration why-works", "VersionSkew", "v0.0.1: broker-controller", "kubectl rollout status"},
+		{"webhook without a replica", func(t *testing.T) {
+			t.Cleanup(func() {
+				kubectl(context.WithoutCancel(t.Context()), "scale", "--replicas=1")
+				kubectl(context.WithoutCancel(t.Context()), "rollout", "status", "--timeout=1m")
+				require.NoError(t, akri.AwaitWebhook(context.WithoutCancel(t.Context())))
+			})
+			kubectl(t.Context(), "scale", "--replicas=0")
+			_, err := kubectlAkri(t.Context(), "check")
+			require.ErrorContains(t, err, "a check has failed")
+		}, "configuration why-new", "WebhookUnavailable", "refuses new", "kubectl scale deployment akri-controller-deployment"},
+	} {
+		t.Run(broken.name, broken.check)
+	}
+}
+
+const whyReport = `
+apiVersion: v1
+kind: Secret
+metadata: {name: why-report, namespace: default}
+stringData: {password: why-secret-hunter22}
+---
+apiVersion: akri.sh/v0
+kind: Configuration
+metadata: {name: why-report, namespace: default}
+spec:
+  discoveryHandler:
+    name: debugEcho
+    discoveryDetails: 'descriptions: [foo0]'
+    discoveryProperties:
+      - {name: password, value: why-property-hunter22}
+      - {name: other, valueFrom: {secretKeyRef: {name: why-report, key: password, optional: true}}}
+  brokerProperties: {LOGIN_TOKEN: why-broker-hunter22}
+`
+
+// reportedProblem checks that an archive for a report has the objects and logs of Akri and no
+// secret, and that the other commands list the device.
+func reportedProblem(t *testing.T) {
+	apply(t, whyReport)
+	await(t, "the conditions of why-report", func(ctx context.Context) error {
+		c, err := akri.Configurations.In("default").Get(ctx, "why-report", metav1.GetOptions{})
+		if err == nil && len(c.Status.Conditions) == 0 {
+			err = errors.New("no conditions")
+		}
+		return err
+	})
+	archive, err := kubectlAkri(t.Context(), "bundle", "--file=-")
+	require.NoError(t, err)
+	text := unpack(t, archive)
+	require.NotContains(t, text, "hunter22")
+	for _, part := range []string{"name: why-report", "LOGIN_TOKEN: MASKED", "akri-instance-writer", `"service":"discovery-operator"`, "Configuration default/why-report"} {
+		require.Contains(t, text, part)
+	}
+
+	name := instanceName("e2e-report", "foo0", "", true)
+	apply(t, echoConfiguration("e2e-report", 2, "", "foo0"))
+	awaitInstances(t, "default", "e2e-report", name)
+	for command, part := range map[string]string{
+		"devices --namespace=default": name, "slots --all-namespaces": akriv0.SlotName(name, 1), "handlers": "default/e2e-report", "status": "e2e-report",
+		"__complete explain instance e2e": name, "status --as=why-nobody": "You may not list: configurations, daemonsets, deployments, instances, jobs, nodes, pods",
+	} {
+		await(t, "output of "+command, func(ctx context.Context) error {
+			output, err := kubectlAkri(ctx, strings.Fields(command)...)
+			if err == nil && !strings.Contains(output, part) {
+				err = fmt.Errorf("the output has no %q: %s", part, output)
+			}
+			return err
+		})
+	}
+}
+
+// unpack returns the text of all files of a compressed archive.
+func unpack(t *testing.T, archive string) string {
+	t.Helper()
+	uncompressed, err := gzip.NewReader(strings.NewReader(archive))
+	require.NoError(t, err)
+	text, err := io.ReadAll(uncompressed)
+	require.NoError(t, err)
+	return string(text)
+}
+
+// watchedDevice checks that watch shows a device that comes and goes.
+func watchedDevice(t *testing.T) {
+	ctx, cancel := context.WithTimeout(t.Context(), timeout)
+	defer cancel()
+	command := akriCommand(ctx, "watch", "--namespace=default")
+	output, err := command.StdoutPipe()
+	require.NoError(t, err)
+	require.NoError(t, command.Start())
+	lines := bufio.NewScanner(output)
+	next := func(sign string) {
+		for lines.Scan() {
+			if fields := strings.Fields(lines.Text()); fields[1] == sign && fields[2] == "default/"+instanceName("e2e-watch", "foo0", "", true) {
+				return
+			}
+		}
+		require.FailNow(t, "no line with "+sign)
+	}
+	manifest := echoConfiguration("e2e-watch", 1, "", "foo0")
+	apply(t, manifest)
+	next("+")
+	require.NoError(t, akri.DeleteText(t.Context(), manifest))
+	next("-")
+	require.NoError(t, command.Process.Signal(os.Interrupt))
+	require.NoError(t, command.Wait())
+}

@@ -1,0 +1,200 @@
+// Package check finds out whether a cluster is ready for Akri, and whether an installation works.
+// It is pure, like package explain.
+package check
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/version"
+
+	akriv0 "akri.sh/libs/apis/akri/v0"
+	"akri.sh/tools/kubectl-akri/explain"
+	"akri.sh/tools/kubectl-akri/status"
+)
+
+// Outcome of a check.
+type Outcome string
+
+// Outcomes. Only Failed makes the command fail.
+const (
+	Passed  Outcome = "Passed"
+	Warning Outcome = "Warning"
+	Failed  Outcome = "Failed"
+)
+
+// Result of one check.
+type Result struct {
+	Name     string           `json:"name"`
+	Outcome  Outcome          `json:"outcome"`
+	Message  string           `json:"message"`
+	Remedies []explain.Remedy `json:"remedies,omitempty"`
+}
+
+// Facts are what checks need in addition to a Snapshot.
+type Facts struct {
+	// Version of the API server, such as v1.30.2.
+	Version string
+	// Namespace to install into.
+	Namespace string
+	// Enforced is the Pod Security level that the namespace enforces, or nothing.
+	Enforced string
+	// MissingRights are rights that an installation needs and the user does not have.
+	MissingRights []string
+}
+
+// Of checks the installation, or whether one is possible if there is none.
+func Of(s *explain.Snapshot, facts Facts) []Result {
+	results := []Result{kubernetesVersion(facts.Version)}
+	if len(s.DaemonSets) == 0 && len(s.Deployments) == 0 && s.Unreadable == nil {
+		return append(results, readyNodes(s), podSecurity(facts), rights(facts))
+	}
+	results = append(results, services(s), webhook(s), nodesWithout(s))
+	return append(results, configurations(s)...)
+}
+
+// HasFailed reports whether a check has failed.
+func HasFailed(results []Result) bool {
+	return slices.ContainsFunc(results, func(r Result) bool { return r.Outcome == Failed })
+}
+
+func passed(name, message string) Result {
+	return Result{Name: name, Outcome: Passed, Message: message}
+}
+
+// minimum is the kubeVersion of the chart.
+const minimum = "1.30.0"
+
+func kubernetesVersion(found string) Result {
+	const name = "Kubernetes version"
+	parsed, err := version.ParseGeneric(found)
+	switch {
+	case err != nil:
+		return Result{Name: name, Outcome: Warning, Message: fmt.Sprintf("%q is no version", found)}
+	case parsed.LessThan(version.MustParseGeneric(minimum)):
+		return Result{Name: name, Outcome: Failed, Message: fmt.Sprintf("%s is older than v%s", found, minimum),
+			Remedies: []explain.Remedy{{Text: "Upgrade Kubernetes."}}}
+	default:
+		return passed(name, found)
+	}
+}
+
+func readyNodes(s *explain.Snapshot) Result {
+	const name = "nodes"
+	ready := 0
+	for i := range s.Nodes {
+		if explain.NodeReady(&s.Nodes[i]) && s.Nodes[i].Labels[corev1.LabelOSStable] != "windows" {
+			ready++
+		}
+	}
+	if ready == 0 {
+		return Result{Name: name, Outcome: Failed, Message: "no Linux node is ready", Remedies: []explain.Remedy{{
+			Text: "Find out why.", Command: "kubectl describe nodes",
+		}}}
+	}
+	return passed(name, fmt.Sprintf("%d Linux nodes are ready", ready))
+}
+
+func podSecurity(facts Facts) Result {
+	const name = "Pod Security"
+	if facts.Enforced == "" || facts.Enforced == "privileged" {
+		return passed(name, "the namespace "+facts.Namespace+" allows Pods that mount directories of the node")
+	}
+	return Result{
+		Name: name, Outcome: Failed,
+		Message: fmt.Sprintf("the namespace %s enforces %q, but the services of nodes mount directories of the node", facts.Namespace, facts.Enforced),
+		Remedies: []explain.Remedy{
+			{Text: "Give the services of nodes a namespace of their own.", Command: "helm install akri charts/akri --namespace " + facts.Namespace +
+				" --set global.nodePlane.namespace=NODE-NAMESPACE --wait"},
+			{Text: "Or allow such Pods.", Command: "kubectl label namespace " + facts.Namespace + " --overwrite pod-security.kubernetes.io/enforce=privileged"},
+		},
+	}
+}
+
+func rights(facts Facts) Result {
+	const name = "rights to install"
+	if len(facts.MissingRights) == 0 {
+		return passed(name, "you have them")
+	}
+	return Result{Name: name, Outcome: Failed, Message: "you may not " + strings.Join(facts.MissingRights, ", "), Remedies: []explain.Remedy{{
+		Text: "Let a user with the role cluster-admin install Akri.",
+	}}}
+}
+
+func services(s *explain.Snapshot) Result {
+	link := s.ServicesLink()
+	result := Result{Name: "services", Outcome: Failed, Message: link.Message}
+	switch link.State {
+	case explain.OK:
+		result.Outcome = Passed
+	case explain.Skipped:
+		result.Outcome = Warning
+	}
+	for _, cause := range link.Causes {
+		result.Remedies = append(result.Remedies, cause.Remedies...)
+	}
+	return result
+}
+
+// webhook checks that the API server calls the webhook.
+func webhook(s *explain.Snapshot) Result {
+	const name = "webhook"
+	if slices.Contains(s.Unreadable, "validatingwebhookconfigurations") {
+		return Result{Name: name, Outcome: Warning, Message: "not checked: you may not list ValidatingWebhookConfigurations"}
+	}
+	if len(s.Webhooks) == 0 {
+		return Result{Name: name, Outcome: Warning, Message: "it is disabled: invalid Configurations are only found later"}
+	}
+	for i := range s.Webhooks {
+		for _, registered := range s.Webhooks[i].Webhooks {
+			if len(registered.ClientConfig.CABundle) == 0 {
+				return Result{Name: name, Outcome: Failed, Message: "its registration " + s.Webhooks[i].Name + " has no CA certificate", Remedies: []explain.Remedy{{
+					Text: "Read why broker-controller does not register it.", Command: "kubectl logs --all-namespaces --tail=50 --prefix --selector " +
+						explain.ComponentLabel + "=broker-controller",
+				}}}
+			}
+		}
+	}
+	return passed(name, "the API server calls it")
+}
+
+func nodesWithout(s *explain.Snapshot) Result {
+	const name = "nodes"
+	result := passed(name, fmt.Sprintf("Akri runs on all %d nodes", len(s.Nodes)))
+	for i, node := range s.NodesWithoutAkri() {
+		cause := s.NodeWithoutCause(node)
+		if i == 0 {
+			result = Result{Name: name, Outcome: Warning}
+		} else {
+			result.Message += "; "
+		}
+		result.Message += cause.Message
+		result.Remedies = append(result.Remedies, cause.Remedies...)
+	}
+	return result
+}
+
+// configurations returns a result for each Configuration that is not ready, or one for all.
+func configurations(s *explain.Snapshot) []Result {
+	var results []Result
+	for i := range s.Configurations {
+		c := &s.Configurations[i]
+		ready := status.Condition(c, akriv0.ConditionReady)
+		if ready.Status == metav1.ConditionTrue {
+			continue
+		}
+		result := Result{Name: "Configuration " + c.Namespace + "/" + c.Name, Outcome: Failed, Message: ready.Message}
+		e := explain.Configuration(s, c.Namespace, c.Name)
+		if cause := e.Cause(); cause != nil {
+			result.Message, result.Remedies = string(cause.ID)+": "+cause.Message, cause.Remedies
+		}
+		results = append(results, result)
+	}
+	if len(results) == 0 {
+		return []Result{passed("Configurations", fmt.Sprintf("all %d are ready", len(s.Configurations)))}
+	}
+	return results
+}

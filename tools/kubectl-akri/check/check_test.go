@@ -1,0 +1,77 @@
+package check_test
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"akri.sh/tools/kubectl-akri/check"
+	"akri.sh/tools/kubectl-akri/explain"
+	"akri.sh/tools/kubectl-akri/internal/fixture"
+)
+
+const fixtures = "../explain/testdata/"
+
+// outcomes returns the names of the results that have not passed.
+func outcomes(results []check.Result) map[string]check.Outcome {
+	found := map[string]check.Outcome{}
+	for _, result := range results {
+		if result.Outcome != check.Passed {
+			found[result.Name] = result.Outcome
+		}
+	}
+	return found
+}
+
+func TestBeforeInstallation(t *testing.T) {
+	nodes := fixture.Load(t, fixtures+"healthy.yaml").Nodes
+	good := check.Facts{Version: "v1.30.0", Namespace: "akri-system"}
+	for _, c := range []struct {
+		name  string
+		empty bool
+		facts func(*check.Facts)
+		want  map[string]check.Outcome
+	}{
+		{"ready", false, func(*check.Facts) {}, map[string]check.Outcome{}},
+		{"old", false, func(f *check.Facts) { f.Version = "v1.29.9" }, map[string]check.Outcome{"Kubernetes version": check.Failed}},
+		{"pre-release", false, func(f *check.Facts) { f.Version = "v1.31.0-rc.1+k3s1" }, map[string]check.Outcome{}},
+		{"no version", false, func(f *check.Facts) { f.Version = "" }, map[string]check.Outcome{"Kubernetes version": check.Warning}},
+		{"Pod Security", false, func(f *check.Facts) { f.Enforced = "restricted" }, map[string]check.Outcome{"Pod Security": check.Failed}},
+		{"rights", false, func(f *check.Facts) { f.MissingRights = []string{"create clusterroles"} }, map[string]check.Outcome{"rights to install": check.Failed}},
+		{"no node", true, func(*check.Facts) {}, map[string]check.Outcome{"nodes": check.Failed}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			s := &explain.Snapshot{NoAPI: true}
+			if !c.empty {
+				s.Nodes = nodes
+			}
+			facts := good
+			c.facts(&facts)
+			require.Equal(t, c.want, outcomes(check.Of(s, facts)))
+		})
+	}
+}
+
+func TestInstallation(t *testing.T) {
+	for file, want := range map[string]map[string]check.Outcome{
+		"healthy":           {},
+		"tainted-node":      {"nodes": check.Warning},
+		"version-skew":      {"services": check.Failed},
+		"service-not-ready": {"services": check.Failed},
+		"webhook-away":      {"services": check.Failed},
+		"misspelt-handler":  {"Configuration default/camera": check.Failed},
+	} {
+		t.Run(file, func(t *testing.T) {
+			files := []string{fixtures + "healthy.yaml"}
+			if file != "healthy" {
+				files = append(files, fixtures+file+".yaml")
+			}
+			results := check.Of(fixture.Load(t, files...), check.Facts{Version: "v1.36.3"})
+			require.Equal(t, want, outcomes(results))
+			require.Equal(t, file != "healthy" && file != "tainted-node", check.HasFailed(results))
+		})
+	}
+	s := fixture.Load(t, fixtures+"healthy.yaml")
+	s.Webhooks[0].Webhooks[0].ClientConfig.CABundle = nil
+	require.Equal(t, map[string]check.Outcome{"webhook": check.Failed}, outcomes(check.Of(s, check.Facts{Version: "v1.36.3"})))
+}

@@ -1,0 +1,133 @@
+package explain
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	akriv0 "akri.sh/libs/apis/akri/v0"
+)
+
+// Slot is one slot of a device.
+type Slot struct {
+	Namespace     string `json:"namespace"`
+	Configuration string `json:"configuration"`
+	Instance      string `json:"instance"`
+	Slot          string `json:"slot"`
+	// Node that holds the slot. Empty: the slot is free.
+	Node string `json:"node,omitempty"`
+	// Resource through which the slot is held.
+	Resource string `json:"resource,omitempty"`
+	// Pods on the node that use the resource, as namespace/name. If the node holds several slots of
+	// the resource, each of the Pods may use any of them.
+	Pods []string `json:"pods,omitempty"`
+	// Problem of a malformed value.
+	Problem string `json:"problem,omitempty"`
+}
+
+// Slots returns the slots of the Instances with the Pods that use them.
+func (s *Snapshot) Slots(instances ...*akriv0.Instance) []Slot {
+	slots := []Slot{}
+	for _, instance := range instances {
+		slots = append(slots, slotsOf(instance)...)
+	}
+	users := s.users()
+	for i := range slots {
+		slots[i].Pods = users[user{slots[i].Node, slots[i].Resource}]
+	}
+	return slots
+}
+
+// slotsOf returns the slots of the Instance, by index.
+func slotsOf(instance *akriv0.Instance) []Slot {
+	names := map[string]bool{}
+	for i := range int(instance.Spec.Capacity) {
+		names[akriv0.SlotName(instance.Name, i)] = true
+	}
+	for name := range instance.Spec.DeviceUsage {
+		names[name] = true
+	}
+	sorted := slices.SortedFunc(maps.Keys(names), func(a, b string) int {
+		return cmp.Or(cmp.Compare(len(a), len(b)), cmp.Compare(a, b))
+	})
+	slots := make([]Slot, 0, len(sorted))
+	for _, name := range sorted {
+		slots = append(slots, slotOf(instance, name))
+	}
+	return slots
+}
+
+func slotOf(instance *akriv0.Instance, name string) Slot {
+	slot := Slot{Namespace: instance.Namespace, Configuration: instance.Spec.ConfigurationName, Instance: instance.Name, Slot: name}
+	holder, err := akriv0.ParseSlotHolder(instance.Spec.DeviceUsage[name])
+	switch {
+	case err != nil:
+		slot.Problem = err.Error()
+		return slot
+	case holder.Free():
+		return slot
+	}
+	slot.Node, slot.Resource = holder.Node, akriv0.ResourceName(instance.Name)
+	if holder.Configuration {
+		slot.Resource = akriv0.ResourceName(instance.Spec.ConfigurationName)
+	}
+	return slot
+}
+
+// user is a resource that a node uses.
+type user struct{ node, resource string }
+
+// users returns the Pods that use resources, as namespace/name, by name.
+func (s *Snapshot) users() map[user][]string {
+	users := map[user][]string{}
+	for i := range s.Pods {
+		pod := &s.Pods[i]
+		if pod.Spec.NodeName == "" || ended(pod) {
+			continue
+		}
+		for name := range DeviceRequests(pod) {
+			key := user{pod.Spec.NodeName, akriv0.ResourceName(name)}
+			users[key] = append(users[key], pod.Namespace+"/"+pod.Name)
+		}
+	}
+	for _, pods := range users {
+		slices.Sort(pods)
+	}
+	return users
+}
+
+// freeSlots counts the slots that can be reserved.
+func freeSlots(slots []Slot) int {
+	free := 0
+	for _, slot := range slots {
+		if slot.Node == "" && slot.Problem == "" {
+			free++
+		}
+	}
+	return free
+}
+
+const maxHolders = 6
+
+// holders lists who holds the slots: "node-a (default/camera-broker)".
+func holders(slots []Slot) string {
+	var parts []string
+	for _, slot := range slots {
+		if slot.Node == "" {
+			continue
+		}
+		part := slot.Node
+		if len(slot.Pods) > 0 {
+			part += " (" + strings.Join(slot.Pods, ", ") + ")"
+		}
+		if !slices.Contains(parts, part) {
+			parts = append(parts, part)
+		}
+	}
+	if more := len(parts) - maxHolders; more > 0 {
+		parts = append(parts[:maxHolders], fmt.Sprintf("and %d more", more))
+	}
+	return strings.Join(parts, ", ")
+}

@@ -1,0 +1,186 @@
+// Package explain finds out from listed API objects why a device is missing or a Pod does not run.
+// It follows the chain from the Discovery Handler to the container and names the first broken link,
+// its cause and the remedy. Its functions are pure: they read a Snapshot, and neither call the API
+// server nor print.
+package explain
+
+import (
+	"cmp"
+	"maps"
+	"slices"
+	"strings"
+
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+	appsv1 "k8s.io/api/apps/v1"
+	batchv1 "k8s.io/api/batch/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	akriv0 "akri.sh/libs/apis/akri/v0"
+)
+
+// Snapshot has the objects that explanations follow from, of all namespaces.
+type Snapshot struct {
+	Configurations []akriv0.Configuration
+	Instances      []akriv0.Instance
+	Nodes          []corev1.Node
+	// Pods are those of Akri and those that request devices.
+	Pods []corev1.Pod
+	Jobs []batchv1.Job
+	// DaemonSets, Deployments and Webhooks are those of Akri.
+	DaemonSets  []appsv1.DaemonSet
+	Deployments []appsv1.Deployment
+	Webhooks    []admissionregistrationv1.ValidatingWebhookConfiguration
+	// Unreadable names the resources that the user may not list. Nothing follows from their
+	// absence.
+	Unreadable []string
+	// OneNamespace is true if Pods, Jobs, Configurations and Instances are only those of one
+	// namespace, because the user may not list those of others.
+	OneNamespace bool
+	// NoAPI is true if the cluster does not have the types of Akri.
+	NoAPI bool
+}
+
+// Labels of Akri's workloads and Pods, which the chart sets.
+const (
+	PartOfLabel    = "app.kubernetes.io/part-of"
+	PartOf         = "akri"
+	ComponentLabel = "app.kubernetes.io/component"
+	releaseLabel   = "app.kubernetes.io/instance"
+)
+
+// Components of Akri that explanations name.
+const (
+	instanceWriter    = "instance-writer"
+	brokerController  = "broker-controller"
+	discoveryOperator = "discovery-operator"
+	devicePluginHost  = "device-plugin-host"
+	agent             = "agent"
+)
+
+func (s *Snapshot) readable(resource string) bool { return !slices.Contains(s.Unreadable, resource) }
+
+// find returns the object with the name, or nil.
+func find[T any, P interface {
+	*T
+	metav1.Object
+}](objects []T, namespace, name string) P {
+	for i := range objects {
+		if object := P(&objects[i]); object.GetName() == name && object.GetNamespace() == namespace {
+			return object
+		}
+	}
+	return nil
+}
+
+// InstancesOf returns the Instances of the Configuration, by name.
+func (s *Snapshot) InstancesOf(c *akriv0.Configuration) []*akriv0.Instance {
+	var found []*akriv0.Instance
+	for i := range s.Instances {
+		if instance := &s.Instances[i]; instance.Namespace == c.Namespace && instance.Spec.ConfigurationName == c.Name {
+			found = append(found, instance)
+		}
+	}
+	slices.SortFunc(found, func(a, b *akriv0.Instance) int { return cmp.Compare(a.Name, b.Name) })
+	return found
+}
+
+// BrokersOf returns the broker Pods of the Instance, also those of Jobs, by name.
+func (s *Snapshot) BrokersOf(instance *akriv0.Instance) []*corev1.Pod {
+	var found []*corev1.Pod
+	for i := range s.Pods {
+		pod := &s.Pods[i]
+		if pod.Namespace == instance.Namespace && s.instanceOfBroker(pod) == instance.Name {
+			found = append(found, pod)
+		}
+	}
+	slices.SortFunc(found, func(a, b *corev1.Pod) int { return cmp.Compare(a.Name, b.Name) })
+	return found
+}
+
+// instanceOfBroker returns the name of the Instance that owns a broker Pod or its Job.
+func (s *Snapshot) instanceOfBroker(pod *corev1.Pod) string {
+	owner := metav1.GetControllerOf(pod)
+	if owner != nil && owner.Kind == "Job" {
+		job := find(s.Jobs, pod.Namespace, owner.Name)
+		if job == nil {
+			return ""
+		}
+		owner = metav1.GetControllerOf(job)
+	}
+	if owner == nil || owner.Kind != "Instance" {
+		return ""
+	}
+	return owner.Name
+}
+
+// podsOn returns the Pods of Akri's components on the node.
+func (s *Snapshot) podsOn(node string, components ...string) []*corev1.Pod {
+	var found []*corev1.Pod
+	for i := range s.Pods {
+		pod := &s.Pods[i]
+		if IsAkri(pod) && pod.Spec.NodeName == node && slices.Contains(components, pod.Labels[ComponentLabel]) {
+			found = append(found, pod)
+		}
+	}
+	return found
+}
+
+// IsAkri reports whether the object is part of Akri's installation.
+func IsAkri(object metav1.Object) bool { return object.GetLabels()[PartOfLabel] == PartOf }
+
+// DeviceRequests returns the names of Akri's resources that the Pod requests, without `akri.sh/`,
+// and how many.
+func DeviceRequests(pod *corev1.Pod) map[string]int64 {
+	requests := map[string]int64{}
+	for _, container := range slices.Concat(pod.Spec.InitContainers, pod.Spec.Containers) {
+		for name, quantity := range container.Resources.Limits {
+			if device, ok := strings.CutPrefix(string(name), akriv0.Group+"/"); ok {
+				requests[device] += quantity.Value()
+			}
+		}
+	}
+	return requests
+}
+
+func requestedDevices(pod *corev1.Pod) []string {
+	return slices.Sorted(maps.Keys(DeviceRequests(pod)))
+}
+
+// ended reports whether the Pod uses no devices any more.
+func ended(pod *corev1.Pod) bool {
+	return pod.Status.Phase == corev1.PodFailed || pod.Status.Phase == corev1.PodSucceeded
+}
+
+// NodeReady reports whether the Node is ready.
+func NodeReady(node *corev1.Node) bool {
+	return slices.ContainsFunc(node.Status.Conditions, func(c corev1.NodeCondition) bool {
+		return c.Type == corev1.NodeReady && c.Status == corev1.ConditionTrue
+	})
+}
+
+// PodReady reports whether the Pod is ready.
+func PodReady(pod *corev1.Pod) bool {
+	return slices.ContainsFunc(pod.Status.Conditions, func(c corev1.PodCondition) bool {
+		return c.Type == corev1.PodReady && c.Status == corev1.ConditionTrue
+	})
+}
+
+// release returns the name and namespace of Akri's Helm release, as far as they are known.
+func (s *Snapshot) release() (name, namespace string) {
+	for i := range s.Deployments {
+		if d := &s.Deployments[i]; d.Labels[ComponentLabel] == instanceWriter {
+			return cmp.Or(d.Labels[releaseLabel], PartOf), d.Namespace
+		}
+	}
+	return PartOf, "akri-system"
+}
+
+// nodeNamespace returns the namespace of the node services.
+func (s *Snapshot) nodeNamespace() string {
+	if len(s.DaemonSets) > 0 {
+		return s.DaemonSets[0].Namespace
+	}
+	_, namespace := s.release()
+	return namespace
+}

@@ -1,0 +1,185 @@
+// Package cluster lists the objects of a Snapshot.
+package cluster
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+
+	"golang.org/x/sync/errgroup"
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+	appsv1 "k8s.io/api/apps/v1"
+	batchv1 "k8s.io/api/batch/v1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+
+	akriv0 "akri.sh/libs/apis/akri/v0"
+	"akri.sh/libs/kube"
+	"akri.sh/libs/version"
+	"akri.sh/tools/kubectl-akri/explain"
+)
+
+// Client reads a cluster with the rights of the user.
+type Client struct {
+	Kubernetes     kubernetes.Interface
+	Configurations *kube.Client[*akriv0.Configuration, *akriv0.ConfigurationList]
+	Instances      *kube.Client[*akriv0.Instance, *akriv0.InstanceList]
+}
+
+// New returns a client. The API server limits its requests, not the client.
+func New(config *rest.Config) (*Client, error) {
+	config = rest.CopyConfig(config)
+	config.QPS = -1
+	config.UserAgent = "kubectl-akri/" + version.Version
+	c := &Client{}
+	var err error
+	if c.Configurations, err = kube.Configurations(config); err != nil {
+		return nil, err
+	}
+	if c.Instances, err = kube.Instances(config); err != nil {
+		return nil, err
+	}
+	config.ContentType = "application/vnd.kubernetes.protobuf"
+	config.AcceptContentTypes = "application/vnd.kubernetes.protobuf,application/json"
+	if c.Kubernetes, err = kubernetes.NewForConfig(config); err != nil {
+		return nil, fmt.Errorf("create client: %w", err)
+	}
+	return c, nil
+}
+
+// FromCache are the options of a list that the API server answers from memory.
+func FromCache() metav1.ListOptions { return metav1.ListOptions{ResourceVersion: "0"} }
+
+func ofAkri() metav1.ListOptions {
+	options := FromCache()
+	options.LabelSelector = explain.PartOfLabel + "=" + explain.PartOf
+	return options
+}
+
+// Snapshot lists what explanations need. If the user may not list the objects of all namespaces, it
+// lists those of the given one.
+func (c *Client) Snapshot(ctx context.Context, namespace string) (*explain.Snapshot, error) {
+	l := &lister{snapshot: &explain.Snapshot{}, namespace: namespace}
+	group, ctx := errgroup.WithContext(ctx)
+	list := func(resource string, namespaced bool, read func(ctx context.Context, namespace string) error) {
+		group.Go(func() error { return l.list(ctx, resource, namespaced, read) })
+	}
+	s := l.snapshot
+	list("configurations", true, func(ctx context.Context, namespace string) error {
+		list, err := c.Configurations.In(namespace).List(ctx, FromCache())
+		if err == nil {
+			s.Configurations = list.Items
+		}
+		return err
+	})
+	list("instances", true, func(ctx context.Context, namespace string) error {
+		list, err := c.Instances.In(namespace).List(ctx, FromCache())
+		if err == nil {
+			s.Instances = list.Items
+		}
+		return err
+	})
+	list("pods", true, func(ctx context.Context, namespace string) error {
+		list, err := c.Kubernetes.CoreV1().Pods(namespace).List(ctx, FromCache())
+		if err == nil {
+			s.Pods = slices.DeleteFunc(list.Items, func(pod corev1.Pod) bool { return !isRelevant(&pod) })
+		}
+		return err
+	})
+	list("jobs", true, func(ctx context.Context, namespace string) error {
+		options := FromCache()
+		options.LabelSelector = "controller=" + akriv0.Group
+		list, err := c.Kubernetes.BatchV1().Jobs(namespace).List(ctx, options)
+		s.Jobs = items(list, err, func(list *batchv1.JobList) []batchv1.Job { return list.Items })
+		return err
+	})
+	list("nodes", false, func(ctx context.Context, _ string) error {
+		list, err := c.Kubernetes.CoreV1().Nodes().List(ctx, FromCache())
+		s.Nodes = items(list, err, func(list *corev1.NodeList) []corev1.Node { return list.Items })
+		return err
+	})
+	c.listWorkloads(s, list)
+	if err := group.Wait(); err != nil {
+		return nil, err
+	}
+	slices.Sort(s.Unreadable)
+	return s, nil
+}
+
+// listWorkloads lists Akri's own objects.
+func (c *Client) listWorkloads(s *explain.Snapshot, list func(string, bool, func(context.Context, string) error)) {
+	list("daemonsets", false, func(ctx context.Context, _ string) error {
+		list, err := c.Kubernetes.AppsV1().DaemonSets("").List(ctx, ofAkri())
+		s.DaemonSets = items(list, err, func(list *appsv1.DaemonSetList) []appsv1.DaemonSet { return list.Items })
+		return err
+	})
+	list("deployments", false, func(ctx context.Context, _ string) error {
+		list, err := c.Kubernetes.AppsV1().Deployments("").List(ctx, ofAkri())
+		s.Deployments = items(list, err, func(list *appsv1.DeploymentList) []appsv1.Deployment { return list.Items })
+		return err
+	})
+	list("validatingwebhookconfigurations", false, func(ctx context.Context, _ string) error {
+		list, err := c.Kubernetes.AdmissionregistrationV1().ValidatingWebhookConfigurations().List(ctx, ofAkri())
+		s.Webhooks = items(list, err, func(list *admissionregistrationv1.ValidatingWebhookConfigurationList) []admissionregistrationv1.ValidatingWebhookConfiguration {
+			return list.Items
+		})
+		return err
+	})
+}
+
+func items[L, T any](list L, err error, of func(L) []T) []T {
+	if err != nil {
+		return nil
+	}
+	return of(list)
+}
+
+// isRelevant reports whether the Pod is one of Akri or requests devices.
+func isRelevant(pod *corev1.Pod) bool {
+	return explain.IsAkri(pod) || pod.Labels[akriv0.ConfigurationLabel] != "" || len(explain.DeviceRequests(pod)) > 0
+}
+
+// ErrNoAPI means that the cluster does not have the API of Akri.
+var ErrNoAPI = errors.New("the cluster has no akri.sh API: install Akri with helm install akri charts/akri --namespace akri-system --create-namespace --wait")
+
+// lister fills a Snapshot from several goroutines. Each writes another field.
+type lister struct {
+	namespace string
+
+	mu       sync.Mutex
+	snapshot *explain.Snapshot
+}
+
+// list calls read for all namespaces and, if that is forbidden, for one.
+func (l *lister) list(ctx context.Context, resource string, namespaced bool, read func(context.Context, string) error) error {
+	err := read(ctx, "")
+	if apierrors.IsForbidden(err) && namespaced && l.namespace != "" {
+		if err = read(ctx, l.namespace); err == nil {
+			l.mu.Lock()
+			defer l.mu.Unlock()
+			l.snapshot.OneNamespace = true
+			return nil
+		}
+	}
+	switch {
+	case err == nil:
+		return nil
+	case apierrors.IsForbidden(err):
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		l.snapshot.Unreadable = append(l.snapshot.Unreadable, resource)
+		return nil
+	case apierrors.IsNotFound(err):
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		l.snapshot.NoAPI = true
+		return nil
+	default:
+		return fmt.Errorf("list %s: %w", resource, err)
+	}
+}

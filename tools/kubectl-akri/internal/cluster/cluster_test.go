@@ -1,0 +1,88 @@
+package cluster_test
+
+import (
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	"k8s.io/client-go/rest"
+
+	"akri.sh/tools/kubectl-akri/internal/cluster"
+)
+
+// pods are one of Akri, one that requests a device, and one that does not.
+const pods = `{"kind": "PodList", "apiVersion": "v1", "items": [
+	{"metadata": {"name": "registrar", "labels": {"app.kubernetes.io/part-of": "akri"}}},
+	{"metadata": {"name": "user"}, "spec": {"containers": [{"name": "main", "resources": {"limits": {"akri.sh/camera": "1"}}}]}},
+	{"metadata": {"name": "other"}, "spec": {"containers": [{"name": "main"}]}}]}`
+
+func list(path string) string {
+	switch {
+	case strings.HasSuffix(path, "/pods"):
+		return pods
+	case strings.HasSuffix(path, "/configurations"):
+		return `{"kind": "ConfigurationList", "apiVersion": "akri.sh/v0", "items": [{"metadata": {"name": "camera"}}]}`
+	default:
+		return `{"items": []}`
+	}
+}
+
+// apiServer answers with the code, or with lists if it is 200.
+func apiServer(t *testing.T, code func(path string) int) *cluster.Client {
+	t.Helper()
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Content-Type", "application/json")
+		w.WriteHeader(code(r.URL.Path))
+		text := list(r.URL.Path)
+		if code := code(r.URL.Path); code != http.StatusOK {
+			reason := strings.ReplaceAll(http.StatusText(code), " ", "")
+			text = `{"kind": "Status", "apiVersion": "v1", "status": "Failure", "reason": "` + reason + `", "message": "test"}`
+		}
+		_, _ = w.Write([]byte(text))
+	}))
+	t.Cleanup(server.Close)
+	client, err := cluster.New(&rest.Config{Host: server.URL})
+	require.NoError(t, err)
+	return client
+}
+
+func TestSnapshot(t *testing.T) {
+	s, err := apiServer(t, func(string) int { return http.StatusOK }).Snapshot(t.Context(), "default")
+	require.NoError(t, err)
+	require.False(t, s.OneNamespace)
+	require.Empty(t, s.Unreadable)
+	require.Len(t, s.Configurations, 1)
+	require.Len(t, s.Pods, 2, "only Pods of Akri, and those that request devices")
+}
+
+// A user with rights in one namespace sees what is in it.
+func TestOneNamespace(t *testing.T) {
+	s, err := apiServer(t, func(path string) int {
+		if strings.Contains(path, "/namespaces/default/") {
+			return http.StatusOK
+		}
+		return http.StatusForbidden
+	}).Snapshot(t.Context(), "default")
+	require.NoError(t, err)
+	require.True(t, s.OneNamespace)
+	require.Equal(t, []string{"daemonsets", "deployments", "nodes", "validatingwebhookconfigurations"}, s.Unreadable)
+	require.Len(t, s.Configurations, 1)
+}
+
+func TestNoAPI(t *testing.T) {
+	s, err := apiServer(t, func(path string) int {
+		if strings.Contains(path, "/akri.sh/") {
+			return http.StatusNotFound
+		}
+		return http.StatusOK
+	}).Snapshot(t.Context(), "default")
+	require.NoError(t, err)
+	require.True(t, s.NoAPI)
+}
+
+func TestError(t *testing.T) {
+	_, err := apiServer(t, func(string) int { return http.StatusBadRequest }).Snapshot(t.Context(), "default")
+	require.ErrorContains(t, err, "list ")
+}

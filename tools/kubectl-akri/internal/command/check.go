@@ -1,0 +1,91 @@
+package command
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+
+	"github.com/spf13/cobra"
+	authorizationv1 "k8s.io/api/authorization/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"akri.sh/tools/kubectl-akri/check"
+	"akri.sh/tools/kubectl-akri/internal/cluster"
+	"akri.sh/tools/kubectl-akri/internal/print"
+)
+
+// errChecks is the error of a check that has failed, for the exit code.
+var errChecks = errors.New("a check has failed")
+
+// defaultNamespace is that of the documentation.
+const defaultNamespace = "akri-system"
+
+func (o *options) check() *cobra.Command {
+	return o.withOutput(&cobra.Command{
+		Use:   "check",
+		Short: "Checks that Akri works, or that it can be installed. The exit code is 1 if a check fails.",
+		Long: `Checks that Akri works or, if it is not installed, that it can be installed into the namespace of
+--namespace (akri-system). The exit code is 1 if a check fails. Warnings do not change it.`,
+		Args: cobra.NoArgs,
+		RunE: func(c *cobra.Command, _ []string) error {
+			client, namespace, err := o.connect()
+			if err != nil {
+				return err
+			}
+			snapshot, err := client.Snapshot(c.Context(), namespace)
+			if err != nil {
+				return err
+			}
+			if o.overrides.Context.Namespace == "" {
+				namespace = defaultNamespace
+			}
+			facts, err := factsOf(c.Context(), client, namespace)
+			if err != nil {
+				return err
+			}
+			results := check.Of(snapshot, facts)
+			err = print.Value(c.OutOrStdout(), o.output, results, func(w io.Writer, _ bool) { print.Checks(w, results) })
+			if err == nil && check.HasFailed(results) {
+				err = errChecks
+			}
+			return err
+		},
+	})
+}
+
+func factsOf(ctx context.Context, client *cluster.Client, namespace string) (check.Facts, error) {
+	facts := check.Facts{Namespace: namespace}
+	version, err := client.Kubernetes.Discovery().ServerVersion()
+	if err != nil {
+		return facts, fmt.Errorf("read the version of the API server: %w", err)
+	}
+	facts.Version = version.GitVersion
+	object, err := client.Kubernetes.CoreV1().Namespaces().Get(ctx, namespace, metav1.GetOptions{})
+	switch {
+	case err == nil:
+		facts.Enforced = object.Labels["pod-security.kubernetes.io/enforce"]
+	case !apierrors.IsNotFound(err) && !apierrors.IsForbidden(err):
+		return facts, fmt.Errorf("read namespace: %w", err)
+	}
+	for _, resource := range []struct{ group, name string }{
+		{"apiextensions.k8s.io", "customresourcedefinitions"},
+		{"rbac.authorization.k8s.io", "clusterroles"},
+		{"rbac.authorization.k8s.io", "clusterrolebindings"},
+		{"admissionregistration.k8s.io", "validatingwebhookconfigurations"},
+		{"apps", "daemonsets"},
+	} {
+		review := &authorizationv1.SelfSubjectAccessReview{Spec: authorizationv1.SelfSubjectAccessReviewSpec{
+			ResourceAttributes: &authorizationv1.ResourceAttributes{Namespace: namespace, Verb: "create", Group: resource.group, Resource: resource.name},
+		}}
+		review, err := client.Kubernetes.AuthorizationV1().SelfSubjectAccessReviews().Create(ctx, review, metav1.CreateOptions{})
+		if err != nil {
+			return facts, fmt.Errorf("review rights: %w", err)
+		}
+		if !review.Status.Allowed {
+			facts.MissingRights = append(facts.MissingRights, "create "+resource.name)
+		}
+	}
+	return facts, nil
+}

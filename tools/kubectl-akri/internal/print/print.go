@@ -1,0 +1,67 @@
+// Package print renders results as text, JSON or YAML.
+package print
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"strings"
+	"text/tabwriter"
+	"time"
+
+	"k8s.io/apimachinery/pkg/util/duration"
+	"sigs.k8s.io/yaml"
+)
+
+// Formats of -o.
+const (
+	Text = ""
+	Wide = "wide"
+	JSON = "json"
+	YAML = "yaml"
+)
+
+// Value writes the value as JSON or YAML, or calls text for the other formats.
+func Value(w io.Writer, format string, value any, text func(w io.Writer, wide bool)) error {
+	switch format {
+	case Text, Wide:
+		text(w, format == Wide)
+		return nil
+	case JSON:
+		encoder := json.NewEncoder(w)
+		encoder.SetIndent("", "  ")
+		encoder.SetEscapeHTML(false)
+		return encoder.Encode(value)
+	case YAML:
+		encoded, err := yaml.Marshal(value)
+		if err == nil {
+			_, err = w.Write(encoded)
+		}
+		return err
+	default:
+		return fmt.Errorf("output format %q is unknown: use json, yaml or wide", format)
+	}
+}
+
+// table writes rows with aligned columns.
+func table(w io.Writer, rows ...[]string) {
+	aligned := tabwriter.NewWriter(w, 0, 0, 3, ' ', 0)
+	for _, row := range rows {
+		_, _ = fmt.Fprintln(aligned, strings.TrimRight(strings.Join(row, "\t"), "\t"))
+	}
+	_ = aligned.Flush()
+}
+
+func age(since time.Time, now time.Time) string {
+	if since.IsZero() {
+		return "<unknown>"
+	}
+	return duration.HumanDuration(now.Sub(since))
+}
+
+func orNone(text string) string {
+	if text == "" {
+		return "-"
+	}
+	return text
+}

@@ -1,0 +1,53 @@
+package print_test
+
+import (
+	"bytes"
+	"flag"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"akri.sh/tools/kubectl-akri/explain"
+	"akri.sh/tools/kubectl-akri/internal/fixture"
+	"akri.sh/tools/kubectl-akri/internal/print"
+	"akri.sh/tools/kubectl-akri/status"
+)
+
+var update = flag.Bool("update", false, "write the golden files")
+
+const fixtures = "../../explain/testdata/"
+
+// TestText compares the text of each command with a golden file.
+func TestText(t *testing.T) {
+	skew := fixture.Load(t, fixtures+"healthy.yaml", fixtures+"tainted-node.yaml", fixtures+"version-skew.yaml", fixtures+"misspelt-handler.yaml")
+	healthy := fixture.Load(t, fixtures+"healthy.yaml")
+	now := time.Date(2026, 1, 2, 15, 4, 5, 0, time.UTC)
+	var out bytes.Buffer
+	for _, c := range []struct {
+		name  string
+		write func()
+	}{
+		{"broken", func() { print.Explanation(&out, explain.Configuration(skew, "default", "camera")) }},
+		{"explained", func() { print.Explanation(&out, explain.Configuration(healthy, "default", "camera")) }},
+		{"overview", func() { print.Overview(&out, status.Of(skew), "v0.1.0", false) }},
+		{"devices", func() { print.Devices(&out, status.Devices(healthy, ""), now, false) }},
+		{"devices-wide", func() { print.Devices(&out, status.Devices(healthy, ""), now, true) }},
+		{"slots", func() { print.Slots(&out, status.Slots(healthy, ""), true) }},
+		{"handlers", func() { print.Handlers(&out, status.Handlers(healthy), now, true) }},
+	} {
+		out.Reset()
+		c.write()
+		fixture.Golden(t, "testdata/"+c.name+".golden", out.String(), *update)
+	}
+}
+
+func TestFormats(t *testing.T) {
+	value := map[string]string{"a": "<b>"}
+	for format, want := range map[string]string{print.JSON: "{\n  \"a\": \"<b>\"\n}\n", print.YAML: "a: <b>\n"} {
+		var out bytes.Buffer
+		require.NoError(t, print.Value(&out, format, value, nil))
+		require.Equal(t, want, out.String())
+	}
+	require.ErrorContains(t, print.Value(nil, "jsno", value, nil), `"jsno" is unknown`)
+}

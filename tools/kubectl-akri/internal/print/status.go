@@ -1,0 +1,166 @@
+package print
+
+import (
+	"fmt"
+	"io"
+	"strings"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"akri.sh/tools/kubectl-akri/explain"
+	"akri.sh/tools/kubectl-akri/status"
+)
+
+// maxNodes is the number of nodes up to which status lists those without problems, too.
+const maxNodes = 20
+
+// Overview writes the state of the installation on one screen.
+func Overview(w io.Writer, o status.Overview, client string, wide bool) {
+	versions := strings.Join(o.Versions, ", ")
+	if len(o.Versions) > 1 {
+		versions += " (VERSION SKEW)"
+	}
+	fmt.Fprintf(w, "Akri %s, kubectl akri %s\n", orNone(versions), client)
+	devices := "devices"
+	if o.Devices == 1 {
+		devices = "device"
+	}
+	fmt.Fprintf(w, "%d %s, %d of %d slots held, %d of %d brokers ready\n",
+		o.Devices, devices, o.Slots.Used, o.Slots.Total, o.Brokers.Used, o.Brokers.Total)
+	if len(o.Unreadable) > 0 {
+		fmt.Fprintf(w, "You may not list: %s\n", strings.Join(o.Unreadable, ", "))
+	}
+	fmt.Fprintln(w)
+	services(w, o.Services)
+	fmt.Fprintln(w)
+	nodes(w, o.Nodes, wide)
+	fmt.Fprintln(w)
+	configurations(w, o.Configurations)
+}
+
+func services(w io.Writer, services []explain.Service) {
+	rows := [][]string{{"SERVICE", "KIND", "READY", "VERSION", "NOT READY ON"}}
+	for _, s := range services {
+		rows = append(rows, []string{
+			s.Component, s.Kind, fmt.Sprintf("%d/%d", s.Ready, s.Desired), strings.Join(s.Versions, ", "), strings.Join(s.NotReadyOn, ", "),
+		})
+	}
+	table(w, rows...)
+}
+
+func nodes(w io.Writer, nodes []status.Node, wide bool) {
+	rows := [][]string{{"NODE", "AKRI", "DEVICES", "SLOTS HELD"}}
+	left := 0
+	for _, n := range nodes {
+		state := nodeState(n)
+		if state == "ready" && len(nodes) > maxNodes && !wide {
+			left++
+			continue
+		}
+		rows = append(rows, []string{n.Name, state, fmt.Sprint(n.Devices), fmt.Sprint(n.SlotsHeld)})
+	}
+	table(w, rows...)
+	if left > 0 {
+		fmt.Fprintf(w, "and %d nodes without problems (-o wide lists them)\n", left)
+	}
+}
+
+func nodeState(n status.Node) string {
+	switch {
+	case !n.Ready:
+		return "Node is not ready"
+	case !n.Akri && len(n.Taints) > 0:
+		return "does not run, taint " + strings.Join(n.Taints, ", ")
+	case !n.Akri:
+		return "does not run"
+	case len(n.NotReady) > 0:
+		return "not ready: " + strings.Join(n.NotReady, ", ")
+	default:
+		return "ready"
+	}
+}
+
+func configurations(w io.Writer, all []status.Configuration) {
+	rows := [][]string{{"NAMESPACE", "CONFIGURATION", "HANDLER", "DEVICES", "SLOTS", "BROKERS", "READY", "REASON"}}
+	for _, c := range all {
+		rows = append(rows, []string{
+			c.Namespace, c.Name, c.Handler, fmt.Sprint(c.Devices), c.Slots.String(), c.Brokers.String(), string(c.Ready), c.Reason,
+		})
+	}
+	table(w, rows...)
+	for _, c := range all {
+		if c.Ready != metav1.ConditionTrue {
+			fmt.Fprintf(w, "\n%s/%s is not ready: %s\n  kubectl akri explain configuration %s --namespace %s\n", c.Namespace, c.Name, c.Message, c.Name, c.Namespace)
+		}
+	}
+}
+
+// Devices writes one line for each device.
+func Devices(w io.Writer, devices []status.Device, now time.Time, wide bool) {
+	header := []string{"NAMESPACE", "INSTANCE", "CONFIGURATION", "DEVICE", "SHARED", "NODES", "SLOTS", "AGE"}
+	if wide {
+		header = append(header, "HANDLER", "RESOURCE")
+	}
+	rows := [][]string{header}
+	for _, d := range devices {
+		row := []string{
+			d.Namespace, d.Instance, d.Configuration, d.ID, fmt.Sprint(d.Shared), short(d.Nodes, wide), d.Slots.String(), age(d.Created.Time, now),
+		}
+		if wide {
+			row = append(row, d.Handler, d.Resource)
+		}
+		rows = append(rows, row)
+	}
+	table(w, rows...)
+}
+
+// short lists at most three names.
+func short(names []string, wide bool) string {
+	if len(names) > 3 && !wide {
+		return fmt.Sprintf("%s +%d", strings.Join(names[:3], ","), len(names)-3)
+	}
+	return orNone(strings.Join(names, ","))
+}
+
+// Slots writes one line for each slot.
+func Slots(w io.Writer, slots []explain.Slot, wide bool) {
+	header := []string{"NAMESPACE", "SLOT", "NODE", "POD"}
+	if wide {
+		header = []string{"NAMESPACE", "SLOT", "NODE", "POD", "RESOURCE", "CONFIGURATION"}
+	}
+	rows := [][]string{header}
+	for _, s := range slots {
+		node := s.Node
+		if s.Problem != "" {
+			node = "MALFORMED: " + s.Problem
+		}
+		row := []string{s.Namespace, s.Slot, orNone(node), orNone(strings.Join(s.Pods, ","))}
+		if wide {
+			row = append(row, orNone(s.Resource), s.Configuration)
+		}
+		rows = append(rows, row)
+	}
+	table(w, rows...)
+}
+
+// Handlers writes one line for each endpoint of a handler.
+func Handlers(w io.Writer, handlers []status.Handler, now time.Time, wide bool) {
+	header := []string{"NODE", "HANDLER", "STATUS", "CONFIGURATIONS"}
+	if wide {
+		header = append(header, "ENDPOINT")
+	}
+	rows := [][]string{header}
+	for _, h := range handlers {
+		state := string(h.Status)
+		if h.OfflineSince != nil {
+			state += " for " + age(h.OfflineSince.Time, now)
+		}
+		row := []string{h.Node, h.Name, state, strings.Join(h.Configurations, ",")}
+		if wide {
+			row = append(row, h.Endpoint)
+		}
+		rows = append(rows, row)
+	}
+	table(w, rows...)
+}

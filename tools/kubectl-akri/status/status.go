@@ -1,0 +1,271 @@
+// Package status summarizes the listed API objects of an installation. Its functions are pure, like
+// those of package explain.
+package status
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	akriv0 "akri.sh/libs/apis/akri/v0"
+	"akri.sh/tools/kubectl-akri/explain"
+)
+
+// Overview is the state of an installation.
+type Overview struct {
+	// Versions of Akri's Pods. More than one is version skew.
+	Versions       []string          `json:"versions"`
+	Services       []explain.Service `json:"services"`
+	Nodes          []Node            `json:"nodes"`
+	Configurations []Configuration   `json:"configurations"`
+	Devices        int               `json:"devices"`
+	Slots          Count             `json:"slots"`
+	Brokers        Count             `json:"brokers"`
+	// Unreadable names the resources that the user may not list.
+	Unreadable []string `json:"unreadable,omitempty"`
+}
+
+// Count is a number of something, and how many of them are held or ready.
+type Count struct {
+	Used  int `json:"used"`
+	Total int `json:"total"`
+}
+
+func (c Count) String() string { return fmt.Sprintf("%d/%d", c.Used, c.Total) }
+
+func (c *Count) add(other Count) {
+	c.Used += other.Used
+	c.Total += other.Total
+}
+
+// Node is the state of Akri on a node.
+type Node struct {
+	Name  string `json:"name"`
+	Ready bool   `json:"ready"`
+	// Akri is true if the node services run on the node.
+	Akri bool `json:"akri"`
+	// NotReady lists the components of Akri whose Pods on the node are not ready.
+	NotReady []string `json:"notReady,omitempty"`
+	// Taints that keep Akri away.
+	Taints []string `json:"taints,omitempty"`
+	// Devices that the node sees.
+	Devices int `json:"devices"`
+	// SlotsHeld is the number of slots that the node holds.
+	SlotsHeld int `json:"slotsHeld"`
+}
+
+// Configuration is the state of a Configuration.
+type Configuration struct {
+	Namespace string                 `json:"namespace"`
+	Name      string                 `json:"name"`
+	Handler   string                 `json:"handler"`
+	Devices   int                    `json:"devices"`
+	Slots     Count                  `json:"slots"`
+	Brokers   Count                  `json:"brokers"`
+	Ready     metav1.ConditionStatus `json:"ready"`
+	Reason    string                 `json:"reason"`
+	Message   string                 `json:"message"`
+}
+
+// Of returns the overview.
+func Of(s *explain.Snapshot) Overview {
+	o := Overview{Services: s.Services(), Unreadable: s.Unreadable, Devices: len(s.Instances)}
+	o.Versions = explain.Versions(o.Services)
+	byConfiguration := countByConfiguration(s)
+	for i := range s.Configurations {
+		c := &s.Configurations[i]
+		line := byConfiguration[c.Namespace+"/"+c.Name]
+		line.Namespace, line.Name, line.Handler = c.Namespace, c.Name, c.Spec.DiscoveryHandler.Name
+		ready := Condition(c, akriv0.ConditionReady)
+		line.Ready, line.Reason, line.Message = ready.Status, ready.Reason, ready.Message
+		o.Configurations = append(o.Configurations, line)
+		o.Slots.add(line.Slots)
+		o.Brokers.add(line.Brokers)
+	}
+	slices.SortFunc(o.Configurations, func(a, b Configuration) int {
+		return cmp.Or(cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name))
+	})
+	o.Nodes = nodes(s, o.Services)
+	return o
+}
+
+// Condition returns the condition of the Configuration, Unknown if it has none.
+func Condition(c *akriv0.Configuration, kind string) metav1.Condition {
+	for _, condition := range c.Status.Conditions {
+		if condition.Type == kind {
+			return condition
+		}
+	}
+	return metav1.Condition{Type: kind, Status: metav1.ConditionUnknown, Reason: akriv0.ReasonNoReport}
+}
+
+// countByConfiguration counts devices, slots and brokers.
+func countByConfiguration(s *explain.Snapshot) map[string]Configuration {
+	counts := map[string]Configuration{}
+	for i := range s.Instances {
+		instance := &s.Instances[i]
+		key := instance.Namespace + "/" + instance.Spec.ConfigurationName
+		count := counts[key]
+		count.Devices++
+		count.Slots.add(slotCount(instance))
+		counts[key] = count
+	}
+	for i := range s.Pods {
+		pod := &s.Pods[i]
+		configuration := pod.Labels[akriv0.ConfigurationLabel]
+		if configuration == "" || pod.Labels["controller"] != akriv0.Group || pod.Status.Phase == corev1.PodSucceeded {
+			continue
+		}
+		key := pod.Namespace + "/" + configuration
+		count := counts[key]
+		count.Brokers.Total++
+		if explain.PodReady(pod) {
+			count.Brokers.Used++
+		}
+		counts[key] = count
+	}
+	return counts
+}
+
+func slotCount(instance *akriv0.Instance) Count {
+	return Count{Used: int(instance.Status.SlotsUsed), Total: int(instance.Status.SlotsUsed + instance.Status.SlotsFree)}
+}
+
+func nodes(s *explain.Snapshot, services []explain.Service) []Node {
+	held, devices := map[string]int{}, map[string]int{}
+	for i := range s.Instances {
+		for _, node := range s.Instances[i].Spec.Nodes {
+			devices[node]++
+		}
+		for _, value := range s.Instances[i].Spec.DeviceUsage {
+			if holder, err := akriv0.ParseSlotHolder(value); err == nil && !holder.Free() {
+				held[holder.Node]++
+			}
+		}
+	}
+	without := map[string]explain.NodeWithout{}
+	for _, node := range s.NodesWithoutAkri() {
+		without[node.Node] = node
+	}
+	var lines []Node
+	for i := range s.Nodes {
+		node := &s.Nodes[i]
+		missing, isWithout := without[node.Name]
+		line := Node{Name: node.Name, Ready: explain.NodeReady(node), Akri: !isWithout, Devices: devices[node.Name], SlotsHeld: held[node.Name]}
+		for _, taint := range missing.Taints {
+			line.Taints = append(line.Taints, taint.ToString())
+		}
+		for _, service := range services {
+			if slices.Contains(service.NotReadyOn, node.Name) {
+				line.NotReady = append(line.NotReady, service.Component)
+			}
+		}
+		lines = append(lines, line)
+	}
+	slices.SortFunc(lines, func(a, b Node) int { return cmp.Compare(a.Name, b.Name) })
+	return lines
+}
+
+// Device is one Instance.
+type Device struct {
+	Namespace     string      `json:"namespace"`
+	Instance      string      `json:"instance"`
+	Configuration string      `json:"configuration"`
+	Handler       string      `json:"handler,omitempty"`
+	ID            string      `json:"id"`
+	Shared        bool        `json:"shared"`
+	Nodes         []string    `json:"nodes"`
+	Slots         Count       `json:"slots"`
+	Resource      string      `json:"resource"`
+	Created       metav1.Time `json:"created"`
+}
+
+// Age returns the time since the Instance was created.
+func (d Device) Age(now time.Time) time.Duration { return now.Sub(d.Created.Time) }
+
+// Devices returns the Instances in the namespace, or all if it is empty.
+func Devices(s *explain.Snapshot, namespace string) []Device {
+	handlers := map[string]string{}
+	for i := range s.Configurations {
+		c := &s.Configurations[i]
+		handlers[c.Namespace+"/"+c.Name] = c.Spec.DiscoveryHandler.Name
+	}
+	devices := []Device{}
+	for i := range s.Instances {
+		if instance := &s.Instances[i]; namespace == "" || instance.Namespace == namespace {
+			device := DeviceOf(instance)
+			device.Handler = handlers[device.Namespace+"/"+device.Configuration]
+			devices = append(devices, device)
+		}
+	}
+	slices.SortFunc(devices, func(a, b Device) int {
+		return cmp.Or(cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Instance, b.Instance))
+	})
+	return devices
+}
+
+// DeviceOf returns the device of an Instance, without its handler.
+func DeviceOf(instance *akriv0.Instance) Device {
+	return Device{
+		Namespace: instance.Namespace, Instance: instance.Name, Configuration: instance.Spec.ConfigurationName,
+		ID: instance.Annotations[akriv0.DeviceIDAnnotation], Shared: instance.Spec.Shared, Nodes: instance.Spec.Nodes,
+		Slots: slotCount(instance), Resource: akriv0.ResourceName(instance.Name), Created: instance.CreationTimestamp,
+	}
+}
+
+// Slots returns the slots of the Instances in the namespace, or all if it is empty.
+func Slots(s *explain.Snapshot, namespace string) []explain.Slot {
+	var instances []*akriv0.Instance
+	for i := range s.Instances {
+		if instance := &s.Instances[i]; namespace == "" || instance.Namespace == namespace {
+			instances = append(instances, instance)
+		}
+	}
+	slices.SortFunc(instances, func(a, b *akriv0.Instance) int {
+		return cmp.Or(cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name))
+	})
+	return s.Slots(instances...)
+}
+
+// Handler is an endpoint of a Discovery Handler on a node.
+type Handler struct {
+	Node         string              `json:"node"`
+	Name         string              `json:"name"`
+	Endpoint     string              `json:"endpoint"`
+	Status       akriv0.HandlerState `json:"status"`
+	OfflineSince *metav1.Time        `json:"offlineSince,omitempty"`
+	// Configurations that use it, as namespace/name.
+	Configurations []string `json:"configurations"`
+}
+
+// Handlers returns the handlers that Configurations use, as their status has them. Above 32 nodes,
+// a status has only nodes with problems.
+func Handlers(s *explain.Snapshot) []Handler {
+	type endpoint struct{ node, name, address string }
+	found := map[endpoint]*Handler{}
+	handlers := []Handler{}
+	for i := range s.Configurations {
+		c := &s.Configurations[i]
+		for _, node := range c.Status.Nodes {
+			for _, h := range node.Handlers {
+				key := endpoint{node.Name, h.Name, h.Endpoint}
+				if found[key] == nil {
+					found[key] = &Handler{Node: node.Name, Name: h.Name, Endpoint: h.Endpoint, Status: h.Status, OfflineSince: h.OfflineSince}
+				}
+				found[key].Configurations = append(found[key].Configurations, c.Namespace+"/"+c.Name)
+			}
+		}
+	}
+	for _, handler := range found {
+		slices.Sort(handler.Configurations)
+		handlers = append(handlers, *handler)
+	}
+	slices.SortFunc(handlers, func(a, b Handler) int {
+		return cmp.Or(cmp.Compare(a.Node, b.Node), cmp.Compare(a.Name, b.Name), cmp.Compare(a.Endpoint, b.Endpoint))
+	})
+	return handlers
+}
