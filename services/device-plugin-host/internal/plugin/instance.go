@@ -10,8 +10,8 @@ import (
 	pluginapi "k8s.io/kubelet/pkg/apis/deviceplugin/v1beta1"
 
 	akriv0 "akri.sh/libs/apis/akri/v0"
+	"akri.sh/libs/node"
 	instancev1 "akri.sh/proto/akri/instance/v1"
-	"akri.sh/services/device-plugin-host/internal/node"
 	"akri.sh/services/device-plugin-host/internal/slots"
 )
 

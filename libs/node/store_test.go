@@ -6,9 +6,9 @@ import (
 	"github.com/stretchr/testify/require"
 	"k8s.io/apimachinery/pkg/types"
 
+	"akri.sh/libs/node"
 	discoveryv1 "akri.sh/proto/akri/discovery/v1"
 	instancev1 "akri.sh/proto/akri/instance/v1"
-	"akri.sh/services/device-plugin-host/internal/node"
 )
 
 func instance(namespace, name string, revision uint64, node string) *instancev1.Instance {
