@@ -237,7 +237,8 @@ func checkZramBroker(t *testing.T, pod *corev1.Pod, zram *devices.Zram, instance
 	}
 	await(t, "the broker's slot", func(ctx context.Context) error {
 		object, err := akri.Instances.In("default").Get(ctx, instance, metav1.GetOptions{})
-		if err == nil && !slices.Contains(values(object.Spec.DeviceUsage), pod.Spec.NodeName) {
+		holdsSlot := func(holder string) bool { return holder == pod.Spec.NodeName || strings.HasPrefix(holder, "D:") }
+		if err == nil && !slices.ContainsFunc(values(object.Spec.DeviceUsage), holdsSlot) {
 			err = fmt.Errorf("deviceUsage is %v", object.Spec.DeviceUsage)
 		}
 		return err
