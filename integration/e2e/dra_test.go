@@ -194,6 +194,7 @@ func killedWithClaims(t *testing.T) {
 			require.NoError(t, err)
 			require.NoError(t, node.KillContainer(t.Context(), pod.Namespace, pod.Name, pod.Spec.Containers[0].Name, syscall.SIGKILL))
 		}
+		awaitRestarted(t, service)
 		useAndDelete(t, "after-"+service, "e2e-killed")
 		requireClaims(t, instance, 2)
 		require.Equal(t, before, podUIDs(awaitRunning(t, "killed", 2)), "%s was killed", service)
@@ -212,6 +213,20 @@ func killedWithClaims(t *testing.T) {
 		files += len(claimFiles(t, node))
 	}
 	require.Equal(t, 2, files, "CDI files")
+}
+
+// awaitRestarted waits until the containers of the service have restarted and are ready. The kubelet
+// tries to prepare a claim again only after a minute if it cannot call the plugin.
+func awaitRestarted(t *testing.T, service string) {
+	t.Helper()
+	await(t, "restart of "+service, func(ctx context.Context) error {
+		for _, pod := range servicePods(t, service) {
+			if len(pod.Status.ContainerStatuses) == 0 || pod.Status.ContainerStatuses[0].RestartCount == 0 || !mesh.Ready(&pod) {
+				return fmt.Errorf("%s is not ready", pod.Name)
+			}
+		}
+		return ctx.Err()
+	})
 }
 
 // useAndDelete runs a pod that uses a device until it is ready.
@@ -236,31 +251,46 @@ func claimFiles(t *testing.T, node cluster.Node) (files []string) {
 	return files
 }
 
-// bothForms moves a node to device plugins while pods use its devices through ResourceClaims, and
-// back. The slots of both forms together never exceed the capacity.
+// bothForms uses a device on a node with device plugins and on another one at the same time, and moves
+// the first node to Dynamic Resource Allocation and back. The slots of both forms together never
+// exceed the capacity.
 func bothForms(t *testing.T) {
 	const instance = "e2e-forms-8120fe"
 	nodes := akri.Cluster.Nodes()
-	apply(t, echoConfiguration("e2e-forms", 3, "", "foo0"))
-	apply(t, selecting(nodes[1], ownPod("claim-before", "e2e-forms")))
-	first := awaitReadyPod(t, "default", "claim-before")
-	requireClaims(t, instance, 1)
-
 	setResources(t, nodes[1], akriv0.ResourcesDevicePlugin)
 	t.Cleanup(func() { setResources(t, nodes[1], "") })
+	apply(t, echoConfiguration("e2e-forms", 3, "", "foo0"))
 	awaitAllocatable(t, nodes[1].Name(), "e2e-forms", 1) // a node offers one virtual device for each device
 	apply(t, selecting(nodes[1], ownPod("plugin", "e2e-forms")))
 	awaitReadyPod(t, "default", "plugin")
-	apply(t, selecting(nodes[0], ownPod("claim-after", "e2e-forms")))
-	awaitReadyPod(t, "default", "claim-after")
-	usage := awaitUsage(t, instance, "to be full", func(usage map[string]string) bool { return len(slotHolders(usage)) == 3 })
-	require.ElementsMatch(t, []string{"D:" + nodes[0].Name(), "D:" + nodes[1].Name(), "C:" + nodes[1].Name()}, slotHolders(usage))
-	requireUnchanged(t, first)
+	for _, name := range []string{"claim-1", "claim-2"} {
+		apply(t, selecting(nodes[0], ownPod(name, "e2e-forms")))
+		awaitReadyPod(t, "default", name)
+	}
+	require.ElementsMatch(t, []string{"D:" + nodes[0].Name(), "D:" + nodes[0].Name(), "C:" + nodes[1].Name()},
+		slotHolders(instances(t, "default", "e2e-forms")[0].Spec.DeviceUsage))
 
 	// The fourth pod waits, and gets the slot of the pod that used a device plugin.
-	apply(t, selecting(nodes[0], ownPod("waiting", "e2e-forms")))
-	await(t, "the scheduler to find no device for the fourth pod", func(ctx context.Context) error {
-		pod, err := akri.Kubernetes.CoreV1().Pods("default").Get(ctx, "waiting", metav1.GetOptions{})
+	apply(t, selecting(nodes[0], ownPod("claim-3", "e2e-forms")))
+	awaitUnschedulable(t, "claim-3")
+	require.NoError(t, akri.Kubernetes.CoreV1().Pods("default").Delete(t.Context(), "plugin", metav1.DeleteOptions{}))
+	awaitReadyPod(t, "default", "claim-3")
+	requireClaims(t, instance, 3)
+
+	setResources(t, nodes[1], "")
+	require.NoError(t, akri.Kubernetes.CoreV1().Pods("default").Delete(t.Context(), "claim-1", metav1.DeleteOptions{}))
+	apply(t, selecting(nodes[1], ownPod("claim-4", "e2e-forms")))
+	moved := awaitReadyPod(t, "default", "claim-4")
+	requireClaims(t, instance, 3)
+	setResources(t, nodes[1], akriv0.ResourcesDevicePlugin)
+	requireClaims(t, instance, 3)
+	requireUnchanged(t, moved)
+}
+
+func awaitUnschedulable(t *testing.T, name string) {
+	t.Helper()
+	await(t, "pod "+name+" to wait for a device", func(ctx context.Context) error {
+		pod, err := akri.Kubernetes.CoreV1().Pods("default").Get(ctx, name, metav1.GetOptions{})
 		if err != nil {
 			return err
 		}
@@ -271,15 +301,6 @@ func bothForms(t *testing.T) {
 		}
 		return fmt.Errorf("the conditions are %v", pod.Status.Conditions)
 	})
-	require.NoError(t, akri.Kubernetes.CoreV1().Pods("default").Delete(t.Context(), "plugin", metav1.DeleteOptions{}))
-	awaitReadyPod(t, "default", "waiting")
-	requireClaims(t, instance, 3)
-
-	setResources(t, nodes[1], "")
-	require.NoError(t, akri.Kubernetes.CoreV1().Pods("default").Delete(t.Context(), "claim-before", metav1.DeleteOptions{}))
-	apply(t, selecting(nodes[1], ownPod("claim-again", "e2e-forms")))
-	awaitReadyPod(t, "default", "claim-again")
-	requireClaims(t, instance, 3)
 }
 
 // selecting returns the manifest of a pod that the scheduler places on the node.

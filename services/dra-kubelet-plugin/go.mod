@@ -9,6 +9,7 @@ require (
 	akri.sh/libs/node v0.1.0
 	akri.sh/proto v0.1.0
 	github.com/prometheus/client_golang v1.25.0
+	github.com/stretchr/testify v1.12.1
 	go.uber.org/zap v1.28.0
 	golang.org/x/sync v0.24.0
 	google.golang.org/grpc v1.85.0

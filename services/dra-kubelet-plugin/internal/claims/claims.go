@@ -22,9 +22,9 @@ import (
 
 const (
 	// prepareTimeout bounds the wait for a device that this node does not see yet, or for a slot
-	// that another Pod still holds. The kubelet waits for 45 s, and tries again about 10 s after an
-	// error.
-	prepareTimeout = 20 * time.Second
+	// that another Pod still holds. The kubelet waits for 45 s. After an error it tries again only
+	// when it next syncs the Pod, after 60 to 90 s.
+	prepareTimeout = 40 * time.Second
 	callTimeout    = 2 * time.Second
 	// retryInterval is the time between two attempts if the state of the node does not change.
 	retryInterval = 500 * time.Millisecond
@@ -110,9 +110,11 @@ func (m *Manager) Prepare(ctx context.Context, claim *resourcev1.ResourceClaim) 
 		}
 		select {
 		case <-ctx.Done():
-			return nil, err
 		case <-changed:
 		case <-time.After(retryInterval):
+		}
+		if ctx.Err() != nil {
+			return nil, err
 		}
 	}
 }
