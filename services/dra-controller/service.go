@@ -1,7 +1,7 @@
 // Package dracontroller publishes the devices of Instances for Dynamic Resource Allocation: a
-// ResourceSlice for each device, and a DeviceClass for each Configuration and each Instance, so that
-// Pods request the same extended resources as with device plugins. Any number of replicas can run.
-// One leads, the others are on standby.
+// ResourceSlice for each device, and a DeviceClass for each Configuration and each Instance, so
+// that Pods request the same extended resources as with device plugins. Any number of replicas can
+// run. One leads, the others are on standby.
 package dracontroller
 
 import (

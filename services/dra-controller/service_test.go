@@ -18,6 +18,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/stretchr/testify/require"
 	"go.uber.org/zap"
+	"go.uber.org/zap/zaptest/observer"
 	corev1 "k8s.io/api/core/v1"
 	resourcev1 "k8s.io/api/resource/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -48,6 +49,10 @@ type fixture struct {
 
 	mu     sync.Mutex
 	writes []string // the method and the name of each object
+	// logged are the warnings of the controller.
+	logged *observer.ObservedLogs
+	// unsupported is a field that the API server drops.
+	unsupported atomic.Pointer[string]
 }
 
 const namespace = "default"
@@ -83,10 +88,12 @@ func create[T runtime.Object](t *testing.T, client creator[T], object T) {
 }
 
 func (f *fixture) run() {
+	core, logged := observer.New(zap.WarnLevel)
+	f.logged = logged
 	config := dracontroller.Config{Namespace: namespace}
 	config.REST = server.Config()
 	config.REST.Wrap(f.record)
-	s, err := dracontroller.New(config, service.Env{Log: zap.NewNop(), Metrics: prometheus.NewRegistry(), Health: &admin.Health{}})
+	s, err := dracontroller.New(config, service.Env{Log: zap.New(core), Metrics: prometheus.NewRegistry(), Health: &admin.Health{}})
 	require.NoError(f, err)
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)
@@ -116,7 +123,7 @@ func (f *fixture) record(next http.RoundTripper) http.RoundTripper {
 		if request.Method != http.MethodGet {
 			name := path.Base(request.URL.Path)
 			if request.Method == http.MethodPost {
-				name = nameInBody(f, request)
+				name = f.nameInBody(request)
 			}
 			if !strings.Contains(name, "settle-") {
 				f.mu.Lock()
@@ -128,13 +135,17 @@ func (f *fixture) record(next http.RoundTripper) http.RoundTripper {
 	})
 }
 
-// nameInBody returns the name of the object that a request creates.
-func nameInBody(t require.TestingT, request *http.Request) string {
+// nameInBody returns the name of the object that a request creates. It removes the unsupported
+// field from the request.
+func (f *fixture) nameInBody(request *http.Request) string {
 	body, err := io.ReadAll(request.Body)
-	require.NoError(t, err)
-	request.Body = io.NopCloser(bytes.NewReader(body))
+	require.NoError(f, err)
 	var object metav1.PartialObjectMetadata
-	require.NoError(t, json.Unmarshal(body, &object))
+	require.NoError(f, json.Unmarshal(body, &object))
+	if unsupported := f.unsupported.Load(); unsupported != nil {
+		body = bytes.ReplaceAll(body, []byte(*unsupported), nil)
+	}
+	request.Body, request.ContentLength = io.NopCloser(bytes.NewReader(body)), int64(len(body))
 	return object.Name
 }
 
@@ -315,6 +326,19 @@ func TestForeignChanges(t *testing.T) {
 	f.eventually(func() bool {
 		return f.slice("cameras-a19705").Spec.Devices[0].Attributes["instance"].StringValue != nil
 	})
+}
+
+// An API server of an earlier version drops fields. The message names the version that is required.
+func TestUnsupportedVersion(t *testing.T) {
+	f := start(t)
+	field := `,"extendedResourceName":"akri.sh/cameras"`
+	f.unsupported.Store(&field)
+	f.addConfiguration("cameras")
+	f.eventually(func() bool {
+		return f.logged.FilterField(zap.String("name", "cameras.akri.sh")).Len() > 0
+	})
+	entry := f.logged.FilterField(zap.String("name", "cameras.akri.sh")).All()[0]
+	require.Contains(t, entry.ContextMap()["error"], "requires Kubernetes 1.36 or later")
 }
 
 // Without the DeviceClass of the chart nothing is written. All objects belong to the next one.

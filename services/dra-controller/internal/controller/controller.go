@@ -47,8 +47,8 @@ type key struct {
 type controller struct {
 	Options
 	queue   workqueue.TypedRateLimitingInterface[key]
-	classes writer[*resourcev1.DeviceClass, *resourcev1.DeviceClassList]
-	slices  writer[*resourcev1.ResourceSlice, *resourcev1.ResourceSliceList]
+	classes classWriter
+	slices  sliceWriter
 }
 
 // Run reconciles until ctx ends. The cache must be synced.
@@ -57,9 +57,8 @@ func Run(ctx context.Context, options Options) error {
 		Options: options,
 		queue: workqueue.NewTypedRateLimitingQueue(
 			workqueue.NewTypedItemExponentialFailureRateLimiter[key](minRetry, maxRetry)),
-		classes: writer[*resourcev1.DeviceClass, *resourcev1.DeviceClassList]{"DeviceClass", options.Clients.Classes, options.OnWrite},
-		slices:  writer[*resourcev1.ResourceSlice, *resourcev1.ResourceSliceList]{"ResourceSlice", options.Clients.Slices, options.OnWrite},
 	}
+	c.classes, c.slices = newWriters(options)
 	defer context.AfterFunc(ctx, c.queue.ShutDown)()
 	c.subscribe()
 	var group errgroup.Group

@@ -2,7 +2,9 @@ package controller
 
 import (
 	"context"
+	"errors"
 
+	resourcev1 "k8s.io/api/resource/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -10,25 +12,53 @@ import (
 	"akri.sh/libs/kube"
 )
 
+// errUnsupported is the error of a write that the API server has accepted without a field that it
+// does not have, or whose feature gate is off.
+var errUnsupported = errors.New(
+	"the API server dropped a field; Dynamic Resource Allocation of Akri requires Kubernetes 1.36 or later with its default feature gates")
+
 // writer writes the objects of one kind.
 type writer[T kube.Object, L runtime.Object] struct {
 	kind    string
 	client  *kube.Client[T, L]
 	onWrite func(kind, verb string, err error)
+	// complete reports whether a written object has all fields.
+	complete func(T) bool
 }
 
+func newWriters(options Options) (classWriter, sliceWriter) {
+	classes := classWriter{"DeviceClass", options.Clients.Classes, options.OnWrite, func(class *resourcev1.DeviceClass) bool {
+		return class.Spec.ExtendedResourceName != nil
+	}}
+	slices := sliceWriter{"ResourceSlice", options.Clients.Slices, options.OnWrite, func(slice *resourcev1.ResourceSlice) bool {
+		return slice.Spec.Devices[0].AllowMultipleAllocations != nil
+	}}
+	return classes, slices
+}
+
+type (
+	classWriter = writer[*resourcev1.DeviceClass, *resourcev1.DeviceClassList]
+	sliceWriter = writer[*resourcev1.ResourceSlice, *resourcev1.ResourceSliceList]
+)
+
 func (w writer[T, L]) create(ctx context.Context, object T) error {
-	_, err := w.client.In(metav1.NamespaceNone).Create(ctx, object, metav1.CreateOptions{})
-	w.onWrite(w.kind, "create", err)
+	created, err := w.client.In(metav1.NamespaceNone).Create(ctx, object, metav1.CreateOptions{})
+	return w.written("create", created, err)
+}
+
+func (w writer[T, L]) written(verb string, object T, err error) error {
+	if err == nil && !w.complete(object) {
+		err = errUnsupported
+	}
+	w.onWrite(w.kind, verb, err)
 	return err
 }
 
 // update replaces the current object. It fails if the object has changed since it was read.
 func (w writer[T, L]) update(ctx context.Context, current, object T) error {
 	object.SetResourceVersion(current.GetResourceVersion())
-	_, err := w.client.In(metav1.NamespaceNone).Update(ctx, object, metav1.UpdateOptions{})
-	w.onWrite(w.kind, "update", err)
-	return err
+	updated, err := w.client.In(metav1.NamespaceNone).Update(ctx, object, metav1.UpdateOptions{})
+	return w.written("update", updated, err)
 }
 
 func (w writer[T, L]) remove(ctx context.Context, current T) error {
