@@ -81,7 +81,8 @@ func TestReserveErrors(t *testing.T) {
 	require.Equal(t, map[string]string{name + "-0": f.nodes[0], name + "-1": ""}, f.get(name).Spec.DeviceUsage)
 }
 
-// The slots of ResourceClaims and of device plugins share the capacity. Each claim releases its own.
+// The slots of ResourceClaims and of device plugins share the capacity. Each claim releases its
+// own.
 func TestReserveForClaims(t *testing.T) {
 	f := newFixture(t, 2, 1)
 	r := start(t, grace)

@@ -22,9 +22,9 @@ import (
 // ErrLeaseLost means that the Lease was not renewed in time, so another process may lead.
 var ErrLeaseLost = errors.New("lost the leader election lease")
 
-// The times of client-go's leaderelection. A standby replica sees the last renewal at most one retry
-// late, and the expiry at most one retry late. client-go makes a retry up to 2.2 times the period. So
-// a takeover takes at most 12 s + 2 x 3.3 s = 18.6 s.
+// The times of client-go's leaderelection. A standby replica sees the last renewal at most one
+// retry late, and the expiry at most one retry late. client-go makes a retry up to 2.2 times the
+// period. So a takeover takes at most 12 s + 2 x 3.3 s = 18.6 s.
 const (
 	leaseDuration = 12 * time.Second
 	renewDeadline = 8 * time.Second
