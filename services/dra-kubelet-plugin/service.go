@@ -1,5 +1,5 @@
-// Package drakubeletplugin is dra-kubelet-plugin, the driver akri.sh of Dynamic Resource Allocation on
-// a node. The scheduler allocates devices to ResourceClaims. This service prepares them for the
+// Package drakubeletplugin is dra-kubelet-plugin, the driver akri.sh of Dynamic Resource Allocation
+// on a node. The scheduler allocates devices to ResourceClaims. This service prepares them for the
 // kubelet: it reserves their slots and writes what containers get.
 package drakubeletplugin
 

@@ -1,6 +1,6 @@
-// Package cdi writes what the containers of a prepared ResourceClaim get, in a file of the Container
-// Device Interface (CDI) for each claim. The file also records the slots that are reserved for the
-// claim, so that there is nothing else to keep between two runs of the service.
+// Package cdi writes what the containers of a prepared ResourceClaim get, in a file of the
+// Container Device Interface (CDI) for each claim. The file also records the slots that are
+// reserved for the claim, so that there is nothing else to keep between two runs of the service.
 package cdi
 
 import (
@@ -126,8 +126,8 @@ func (f *Files) read(uid string) (slots []node.SlotClaim, err error) {
 	return slots, nil
 }
 
-// edits returns the form of CDI of what a container gets. CDI refuses a device that changes nothing,
-// so that a device without properties, mounts and device nodes sets a variable.
+// edits returns the form of CDI of what a container gets. CDI refuses a device that changes
+// nothing, so that a device without properties, mounts and device nodes sets a variable.
 func edits(uid string, container node.Container) (edits cdispec.ContainerEdits) {
 	if len(container.Env)+len(container.DeviceNodes)+len(container.Mounts) == 0 {
 		edits.Env = []string{"AKRI_CLAIM=" + uid}

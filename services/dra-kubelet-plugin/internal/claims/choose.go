@@ -29,8 +29,8 @@ func (a allocated) request() string {
 // exclusive reports whether the device takes a slot. Admin access does not.
 func (a allocated) exclusive() bool { return a.AdminAccess == nil || !*a.AdminAccess }
 
-// devicesOf returns the devices of the claim that are Akri's. It fails if this node does not see one
-// of them: a broker must not start without its device.
+// devicesOf returns the devices of the claim that are Akri's. It fails if this node does not see
+// one of them: a broker must not start without its device.
 func devicesOf(claim *resourcev1.ResourceClaim, snapshot *node.Snapshot) ([]allocated, error) {
 	if claim.Status.Allocation == nil {
 		return nil, status.Error(codes.InvalidArgument, "the ResourceClaim is not allocated")

@@ -1,6 +1,6 @@
-// Package claims prepares ResourceClaims on a node: it reserves a slot of each device and writes what
-// containers get. deviceUsage in the Instances is the record of slots, as for device plugins: a
-// container gets a device only after its slot was reserved.
+// Package claims prepares ResourceClaims on a node: it reserves a slot of each device and writes
+// what containers get. deviceUsage in the Instances is the record of slots, as for device plugins:
+// a container gets a device only after its slot was reserved.
 package claims
 
 import (
@@ -34,7 +34,8 @@ const (
 type Files interface {
 	Write(claim cdi.Claim) error
 	Remove(uid string) error
-	// Slots returns the slots of all claims by uid. With an error it returns those that it can read.
+	// Slots returns the slots of all claims by uid. With an error it returns those that it can
+	// read.
 	Slots() (map[string][]node.SlotClaim, error)
 }
 
@@ -62,8 +63,8 @@ type Metrics interface {
 	SetPrepared(claims int)
 	// Released counts slots that were released because their claim is not prepared on this node.
 	Released(slots int)
-	// Lost counts the slots of prepared claims that were recorded as free, and were reserved again or
-	// taken by another holder before that.
+	// Lost counts the slots of prepared claims that were recorded as free, and were reserved again
+	// or taken by another holder before that.
 	Lost(takenBack, taken int)
 }
 
@@ -81,8 +82,8 @@ type Manager struct {
 	taken map[node.SlotClaim]bool
 }
 
-// New returns a Manager with the claims that are in the files. A file that cannot be read is logged:
-// its claim counts as prepared, and its slots are those that the Instances record.
+// New returns a Manager with the claims that are in the files. A file that cannot be read is
+// logged: its claim counts as prepared, and its slots are those that the Instances record.
 func New(options Options) (*Manager, error) {
 	m := &Manager{Options: options, operation: semaphore.NewWeighted(1), taken: map[node.SlotClaim]bool{}}
 	var err error
@@ -148,8 +149,8 @@ func (m *Manager) attempt(ctx context.Context, claim *resourcev1.ResourceClaim) 
 	return prepared(uid, devices), nil
 }
 
-// write records the claim and its slots. The file exists before the slots are reserved, so that they
-// are released even if this process ends before it gets the response.
+// write records the claim and its slots. The file exists before the slots are reserved, so that
+// they are released even if this process ends before it gets the response.
 func (m *Manager) write(uid string, reserved []node.SlotClaim, devices []allocated) error {
 	claim := cdi.Claim{UID: uid, Slots: reserved, Containers: map[string]node.Container{}}
 	byRequest := map[string][]node.Device{}
@@ -176,8 +177,8 @@ func (m *Manager) forget(uid string) error {
 	return nil
 }
 
-// prepared returns the devices of the claim for the kubelet, which gives a container the CDI devices
-// of all devices of its requests.
+// prepared returns the devices of the claim for the kubelet, which gives a container the CDI
+// devices of all devices of its requests.
 func prepared(uid string, devices []allocated) []Device {
 	named := map[string]bool{}
 	result := make([]Device, 0, len(devices))
@@ -192,8 +193,8 @@ func prepared(uid string, devices []allocated) []Device {
 	return result
 }
 
-// Unprepare removes the file of the claim and releases its slots. A release that fails is repeated in
-// the background, so that a Pod can end without instance-writer.
+// Unprepare removes the file of the claim and releases its slots. A release that fails is repeated
+// in the background, so that a Pod can end without instance-writer.
 func (m *Manager) Unprepare(ctx context.Context, uid string) error {
 	if err := m.operation.Acquire(ctx, 1); err != nil {
 		return status.Error(codes.Unavailable, "another claim is being prepared")

@@ -14,8 +14,9 @@ import (
 const reconcileInterval = time.Second
 
 // Run compares the slots of the prepared claims with the Instances whenever these change, until ctx
-// ends, and then returns nil. It releases slots of claims that are not prepared, and reserves slots of
-// prepared claims again that are recorded as free, because the Instance was created again or edited.
+// ends, and then returns nil. It releases slots of claims that are not prepared, and reserves slots
+// of prepared claims again that are recorded as free, because the Instance was created again or
+// edited.
 func (m *Manager) Run(ctx context.Context) error {
 	for {
 		_, changed := m.Store.Get()
