@@ -2,7 +2,7 @@ package drakubeletplugin
 
 import (
 	"context"
-	"fmt"
+	"errors"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -39,7 +39,7 @@ type server struct {
 // checkReady is a readiness check: it fails until the kubelet has registered the plugin.
 func (s *server) checkReady(context.Context) error {
 	if !s.registered.Load() {
-		return fmt.Errorf("not registered with the kubelet yet")
+		return errors.New("not registered with the kubelet yet")
 	}
 	return nil
 }
