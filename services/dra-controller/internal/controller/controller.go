@@ -1,11 +1,13 @@
 // Package controller writes the DeviceClasses and ResourceSlices that Configurations, Instances and
 // Nodes require. It is level-triggered: after any change it compares the objects that the change
 // concerns with those of the API server, and writes only what differs. A stale cache is harmless:
-// names are deterministic, updates carry a resourceVersion, and deletions a uid.
+// names are deterministic, updates carry a resourceVersion, and deletions a uid. Expectations
+// prevent that a stale cache repeats this process's own writes.
 package controller
 
 import (
 	"context"
+	"fmt"
 	"maps"
 	"time"
 
@@ -19,6 +21,7 @@ import (
 	"k8s.io/client-go/util/workqueue"
 
 	akriv0 "akri.sh/libs/apis/akri/v0"
+	"akri.sh/libs/kube"
 	"akri.sh/services/dra-controller/internal/desired"
 )
 
@@ -44,11 +47,15 @@ type key struct {
 	name    string
 }
 
+// String returns the key of the expectations.
+func (k key) String() string { return fmt.Sprint(k.isClass, "/", k.name) }
+
 type controller struct {
 	Options
-	queue   workqueue.TypedRateLimitingInterface[key]
-	classes classWriter
-	slices  sliceWriter
+	queue        workqueue.TypedRateLimitingInterface[key]
+	expectations *kube.Expectations
+	classes      classWriter
+	slices       sliceWriter
 }
 
 // Run reconciles until ctx ends. The cache must be synced.
@@ -57,8 +64,9 @@ func Run(ctx context.Context, options Options) error {
 		Options: options,
 		queue: workqueue.NewTypedRateLimitingQueue(
 			workqueue.NewTypedItemExponentialFailureRateLimiter[key](minRetry, maxRetry)),
+		expectations: kube.NewExpectations(),
 	}
-	c.classes, c.slices = newWriters(options)
+	c.classes, c.slices = c.classWriter(), c.sliceWriter()
 	defer context.AfterFunc(ctx, c.queue.ShutDown)()
 	c.subscribe()
 	var group errgroup.Group
@@ -129,6 +137,10 @@ func (c *controller) reconcileNext(ctx context.Context) bool {
 		return false
 	}
 	defer c.queue.Done(item)
+	if !c.expectations.Satisfied(item.String()) {
+		c.queue.AddAfter(item, kube.ExpectationRecheck)
+		return true
+	}
 	ctx, cancel := context.WithTimeout(ctx, writeTimeout)
 	defer cancel()
 	err := c.reconcile(ctx, item)

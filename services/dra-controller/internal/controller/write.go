@@ -24,16 +24,30 @@ type writer[T kube.Object, L runtime.Object] struct {
 	onWrite func(kind, verb string, err error)
 	// complete reports whether a written object has all fields.
 	complete func(T) bool
+	// expect is called with a written object.
+	expect func(T)
 }
 
-func newWriters(options Options) (classWriter, sliceWriter) {
-	classes := classWriter{"DeviceClass", options.Clients.Classes, options.OnWrite, func(class *resourcev1.DeviceClass) bool {
-		return class.Spec.ExtendedResourceName != nil
-	}}
-	slices := sliceWriter{"ResourceSlice", options.Clients.Slices, options.OnWrite, func(slice *resourcev1.ResourceSlice) bool {
-		return slice.Spec.Devices[0].AllowMultipleAllocations != nil
-	}}
-	return classes, slices
+func (c *controller) classWriter() classWriter {
+	return classWriter{
+		kind: "DeviceClass", client: c.Clients.Classes, onWrite: c.OnWrite,
+		complete: func(class *resourcev1.DeviceClass) bool { return class.Spec.ExtendedResourceName != nil },
+		expect: func(class *resourcev1.DeviceClass) {
+			c.expectations.Expect(key{isClass: true, name: class.Name}.String(), c.Cache.Classes.GetStore(), class.ResourceVersion)
+		},
+	}
+}
+
+func (c *controller) sliceWriter() sliceWriter {
+	return sliceWriter{
+		kind: "ResourceSlice", client: c.Clients.Slices, onWrite: c.OnWrite,
+		complete: func(slice *resourcev1.ResourceSlice) bool {
+			return slice.Spec.Devices[0].AllowMultipleAllocations != nil
+		},
+		expect: func(slice *resourcev1.ResourceSlice) {
+			c.expectations.Expect(key{name: slice.Name}.String(), c.Cache.Slices.GetStore(), slice.ResourceVersion)
+		},
+	}
 }
 
 type (
@@ -47,8 +61,11 @@ func (w writer[T, L]) create(ctx context.Context, object T) error {
 }
 
 func (w writer[T, L]) written(verb string, object T, err error) error {
-	if err == nil && !w.complete(object) {
-		err = errUnsupported
+	if err == nil {
+		w.expect(object)
+		if !w.complete(object) {
+			err = errUnsupported
+		}
 	}
 	w.onWrite(w.kind, verb, err)
 	return err
