@@ -74,7 +74,7 @@ func (f *Files) Write(claim Claim) error {
 			Name: deviceName(claim.UID, request), ContainerEdits: edits(claim.UID, claim.Containers[request]),
 		})
 	}
-	if spec.Version, err = cdiapi.MinimumRequiredVersion(spec); err != nil {
+	if spec.Version, err = cdispec.MinimumRequiredVersion(spec); err != nil {
 		return fmt.Errorf("choose version of the CDI file: %w", err)
 	}
 	if err := f.specs.WriteSpec(spec, fileName(claim.UID)); err != nil {
@@ -104,8 +104,8 @@ func (f *Files) Slots() (map[string][]node.SlotClaim, error) {
 	}
 	var errs []error
 	for _, entry := range entries {
-		uid, isClaim := strings.CutPrefix(entry.Name(), strings.TrimSuffix(fileName(""), extension))
-		if uid, isClaim = strings.CutSuffix(uid, extension); !isClaim || entry.Name() != fileName(uid) {
+		uid := strings.TrimSuffix(strings.TrimPrefix(entry.Name(), strings.TrimSuffix(fileName(""), extension)), extension)
+		if entry.Name() != fileName(uid) {
 			continue
 		}
 		if all[uid], err = f.read(uid); err != nil {
