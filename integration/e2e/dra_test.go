@@ -188,17 +188,23 @@ func killedWithClaims(t *testing.T) {
 	apply(t, deployment("killed", "e2e-killed", 2))
 	before := podUIDs(awaitRunning(t, "killed", 2))
 	requireClaims(t, instance, 2)
-	for _, service := range []string{"dra-kubelet-plugin", "dra-controller", "instance-writer"} {
+	services := []string{"dra-kubelet-plugin", "dra-controller", "instance-writer"}
+	for _, service := range services {
 		for _, pod := range servicePods(t, service) {
 			node, err := akri.Cluster.Node(pod.Spec.NodeName)
 			require.NoError(t, err)
 			require.NoError(t, node.KillContainer(t.Context(), pod.Namespace, pod.Name, pod.Spec.Containers[0].Name, syscall.SIGKILL))
 		}
-		awaitRestarted(t, service)
-		useAndDelete(t, "after-"+service, "e2e-killed")
-		requireClaims(t, instance, 2)
-		require.Equal(t, before, podUIDs(awaitRunning(t, "killed", 2)), "%s was killed", service)
 	}
+	for _, service := range services {
+		awaitRestarted(t, service)
+	}
+	manifest := ownPod("after-kill", "e2e-killed")
+	apply(t, manifest)
+	awaitReadyPod(t, "default", "after-kill")
+	require.NoError(t, akri.DeleteText(t.Context(), manifest))
+	requireClaims(t, instance, 2)
+	require.Equal(t, before, podUIDs(awaitRunning(t, "killed", 2)))
 
 	apply(t, ownPod("kubelet", "e2e-killed"))
 	node, err := akri.Cluster.Node(awaitReadyPod(t, "default", "kubelet").Spec.NodeName)
@@ -227,15 +233,6 @@ func awaitRestarted(t *testing.T, service string) {
 		}
 		return ctx.Err()
 	})
-}
-
-// useAndDelete runs a pod that uses a device until it is ready.
-func useAndDelete(t *testing.T, name, resource string) {
-	t.Helper()
-	manifest := ownPod(name, resource)
-	apply(t, manifest)
-	awaitReadyPod(t, "default", name)
-	require.NoError(t, akri.DeleteText(t.Context(), manifest))
 }
 
 // claimFiles returns the CDI files of ResourceClaims on the node.
