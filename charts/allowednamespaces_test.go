@@ -1,14 +1,63 @@
 package charts_test
 
 import (
+	"fmt"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 )
+
+// claim is a ResourceClaim that the scheduler allocates.
+const claim = `
+apiVersion: resource.k8s.io/v1
+kind: ResourceClaim
+metadata: {name: claim, namespace: NAMESPACE}
+spec: {devices: {requests: [{name: r, exactly: {deviceClassName: akri.sh}}]}}
+`
+
+// TestAllowedNamespacesOfClaims checks the policy for devices that the scheduler allocates.
+func TestAllowedNamespacesOfClaims(t *testing.T) {
+	config := kubeconfig(t)
+	kubectl := func(arguments ...string) (string, error) {
+		return run(t, "kubectl", append(arguments, "--kubeconfig", config)...)
+	}
+	write := func(text string) string {
+		file := filepath.Join(t.TempDir(), "object.yaml")
+		require.NoError(t, os.WriteFile(file, []byte(text), 0o600))
+		return file
+	}
+	manifests, err := render(t, append(set("global.resources=dra"), "--namespace", "claims",
+		"--show-only", "charts/dra-controller/templates/allowednamespaces.yaml")...)
+	require.NoError(t, err)
+	for _, namespace := range []string{"claims", "claims-own", "claims-other"} {
+		_, err = kubectl("create", "namespace", namespace)
+		require.NoError(t, err)
+		_, err = kubectl("create", "-f", write(strings.ReplaceAll(claim, "NAMESPACE", namespace)))
+		require.NoError(t, err)
+	}
+	_, err = kubectl("create", "configmap", "akri-allowed-namespaces", "-n", "claims", "--from-literal=debug-echo-=claims-own")
+	require.NoError(t, err)
+	_, err = kubectl("apply", "-f", write(manifests))
+	require.NoError(t, err)
+	allocate := func(namespace, driver, device string) error {
+		patch := fmt.Sprintf(`{"status": {"allocation": {"devices": {"results": [{"request": "r", "driver": %q, "pool": "p", "device": %q}]}}}}`, driver, device)
+		_, err := kubectl("patch", "resourceclaim", "claim", "-n", namespace, "--subresource=status", "--type=merge", "--dry-run=server", "--patch", patch)
+		return err
+	}
+	require.EventuallyWithT(t, func(c *assert.CollectT) {
+		require.ErrorContains(c, allocate("claims-other", "akri.sh", "debug-echo-8120fe"),
+			`ResourceClaims of namespace "claims-other" may not use debug-echo-8120fe; an author of its Configuration can add`)
+	}, time.Minute, 100*time.Millisecond)
+	require.ErrorContains(t, allocate("claims-other", "akri.sh", "debug-echo-8120fex55e2ca"), "may not use")
+	require.NoError(t, allocate("claims-own", "akri.sh", "debug-echo-8120fe"))
+	require.NoError(t, allocate("claims-other", "akri.sh", "echo-8120fe"), "a device of another Configuration")
+	require.NoError(t, allocate("claims-other", "gpu.example.com", "debug-echo-8120fe"), "a device of another driver")
+}
 
 // TestAllowedNamespaces checks the ValidatingAdmissionPolicy with the data that broker-controller
 // publishes for a Configuration debug.echo in the namespace prod with allowedNamespaces [tenant].

@@ -7,15 +7,14 @@ import (
 	"cmp"
 	"context"
 	"fmt"
-	"os"
 	"time"
 
 	"go.uber.org/zap"
 	"golang.org/x/sync/errgroup"
-	"k8s.io/apimachinery/pkg/util/uuid"
 	"k8s.io/client-go/rest"
 
 	"akri.sh/libs/kube"
+	"akri.sh/libs/kube/leader"
 	"akri.sh/libs/service"
 	"akri.sh/services/broker-controller/internal/admission"
 	"akri.sh/services/broker-controller/internal/cluster"
@@ -26,12 +25,6 @@ import (
 
 const (
 	leaseName = "akri-broker-controller"
-	// A standby replica sees the last renewal at most one retry late, and the expiry at most one
-	// retry late. client-go makes a retry up to 2.2 times the period. So a takeover takes at most
-	// 12 s + 2 x 3.3 s = 18.6 s.
-	leaseDuration = 12 * time.Second
-	renewDeadline = 8 * time.Second
-	retryPeriod   = 1500 * time.Millisecond
 	// defaultSettleTime is more than the delay with which API servers get a changed registration of
 	// the webhook.
 	defaultSettleTime = 5 * time.Second
@@ -156,26 +149,11 @@ func (s *Service) elect(ctx context.Context) error {
 	if !s.config.LeaderElect {
 		return s.lead(ctx)
 	}
-	identity, err := s.identity()
+	election, err := leader.New(s.rest, s.config.Namespace, leaseName, s.config.Identity, s.env.Log)
 	if err != nil {
 		return err
 	}
-	election := cluster.Election{
-		REST: s.rest, Namespace: s.config.Namespace, Name: leaseName, Identity: identity,
-		LeaseDuration: leaseDuration, RenewDeadline: renewDeadline, RetryPeriod: retryPeriod, Log: s.env.Log,
-	}
 	return election.Run(ctx, s.lead)
-}
-
-func (s *Service) identity() (string, error) {
-	if s.config.Identity != "" {
-		return s.config.Identity, nil
-	}
-	host, err := os.Hostname()
-	if err != nil {
-		return "", fmt.Errorf("get host name: %w", err)
-	}
-	return host + "_" + string(uuid.NewUUID()), nil
 }
 
 func (s *Service) lead(ctx context.Context) error {
