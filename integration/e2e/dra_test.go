@@ -122,48 +122,33 @@ func requireClaims(t *testing.T, instance string, count int) {
 	})
 }
 
-const claimOfAttribute = `
-apiVersion: resource.k8s.io/v1
-kind: ResourceClaimTemplate
-metadata: {name: second-device, namespace: default}
-spec:
-  spec:
-    devices:
-      requests:
-      - name: device
-        exactly:
-          deviceClassName: akri.sh
-          selectors:
-          - cel:
-              expression: >-
-                device.attributes["akri.sh"].configuration == "e2e-attribute" &&
-                device.attributes["akri.sh"].DEBUG_ECHO_DESCRIPTION == "foo1"
----
+const twoContainers = `
 apiVersion: v1
 kind: Pod
-metadata: {name: by-attribute, namespace: default}
+metadata: {name: two-containers, namespace: default}
 spec:
   terminationGracePeriodSeconds: 1
-  resourceClaims: [{name: device, resourceClaimTemplateName: second-device}]
+  resourceClaims: [{name: device, resourceClaimTemplateName: dra-selector}]
   containers:
   - {name: one, image: "cluster.invalid/pause:1", imagePullPolicy: IfNotPresent, resources: {claims: [{name: device}]}}
   - {name: other, image: "cluster.invalid/pause:1", imagePullPolicy: IfNotPresent, resources: {claims: [{name: device}]}}
 `
 
-// selectedDevice selects a device by a property that its Configuration publishes. Two containers
-// share it, and its one slot.
+// selectedDevice applies the sample, which selects a device by a property that its Configuration
+// publishes. Two containers of another pod share one slot.
 func selectedDevice(t *testing.T) {
-	configuration := echoConfiguration("e2e-attribute", 1, "", "foo0", "foo1")
-	apply(t, strings.Replace(configuration, "namespace: default}", `namespace: default, annotations: {akri.sh/attributes: DEBUG_ECHO_DESCRIPTION}}`, 1))
-	apply(t, claimOfAttribute)
-	pod := awaitReadyPod(t, "default", "by-attribute")
+	apply(t, sample(t, "dra-selector.yaml"))
+	first := awaitRunning(t, "dra-selector", 1)[0]
+	require.Equal(t, "foo1", environment(t, &first, "app")["DEBUG_ECHO_DESCRIPTION"])
+	apply(t, twoContainers)
+	pod := awaitReadyPod(t, "default", "two-containers")
 	for _, container := range pod.Spec.Containers {
 		env := environment(t, pod, container.Name)
 		require.Equal(t, "foo1", env["DEBUG_ECHO_DESCRIPTION"])
 		require.Equal(t, "foo1", env["DEBUG_ECHO_DESCRIPTION_A19705"])
 	}
-	requireClaims(t, "e2e-attribute-a19705", 1)
-	requireClaims(t, "e2e-attribute-8120fe", 0)
+	requireClaims(t, "dra-selector-a19705", 2)
+	requireClaims(t, "dra-selector-8120fe", 0)
 }
 
 // severalClaims checks that a container that requests two devices of a Configuration gets two
