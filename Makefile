@@ -121,7 +121,8 @@ verify-release: prerequisites binaries $(BIN)/cosign ## Release to a registry in
 .PHONY: test-e2e
 test-e2e: root test-prerequisites images binaries $(BIN)/kubectl-akri ## Run the end-to-end tests: real kubelets, containerd, API server and devices
 	cd integration && go test -count=1 ./devices # alone, because other tests plug in zram devices too
-	cd integration && go test -p 2 -parallel 6 -count=1 -timeout 40m ./e2e $$(go list ./... | grep -v -e '/integration/devices$$' -e '/integration/e2e$$') # the longest first
+	cd integration && go test -p 2 -parallel 6 -count=1 -timeout 40m ./e2e $$(go list ./... | grep -v -e '/integration/devices$$' -e '/integration/e2e$$' -e '/integration/soak$$') # the longest first
+	cd integration && go test -count=1 -timeout 10m ./soak # alone, because its load would slow down the others
 
 # `make test` runs those scenarios on the agent that could differ from those on separate services.
 .PHONY: test-agent
