@@ -9,9 +9,10 @@ type point struct{ hours, value float64 }
 
 // line is a least-squares fit.
 type line struct {
-	// slope is the growth in an hour, t is slope divided by its standard error.
-	slope, t, mean float64
-	points         int
+	// slope is the growth in an hour, t is slope divided by its standard error. increase is the
+	// growth from the first to the last point.
+	slope, t, mean, increase float64
+	points                   int
 }
 
 // significant is the least t of a slope that counts. The values of a process that does not leak are
@@ -44,6 +45,7 @@ func fit(points []point) (l line) {
 		return l
 	}
 	l.slope = xy / xx
+	l.increase = l.slope * (points[len(points)-1].hours - points[0].hours)
 	var residuals float64
 	for _, p := range points {
 		residual := p.value - l.mean - l.slope*(p.hours-hours)
@@ -59,8 +61,9 @@ func fit(points []point) (l line) {
 
 // limit is the growth that a series may have.
 type limit struct {
-	// perHour and share are the allowed growth in an hour, absolute and as a part of the mean.
-	// A slope must exceed both.
+	// perHour is the allowed growth in an hour, share that from the first to the last point, as a
+	// part of the mean. Growth must exceed both. Without the second, small changes of a short run
+	// would be extrapolated.
 	perHour, share float64
 	// warmUp is the time in hours after which the quantity is constant.
 	warmUp float64
@@ -68,5 +71,5 @@ type limit struct {
 
 // grows reports whether a slope exceeds its limit.
 func (l line) grows(limit limit) bool {
-	return l.points >= minPoints && l.t > significant && l.slope > limit.perHour && l.slope > limit.share*l.mean
+	return l.points >= minPoints && l.t > significant && l.slope > limit.perHour && l.increase > limit.share*l.mean
 }

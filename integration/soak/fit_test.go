@@ -40,6 +40,7 @@ func TestGrows(t *testing.T) {
 		"leak without noise":     {samples(10, 3, 0), true},
 		"below the limit":        {samples(10, 0.5, 0), false},
 		"small part of the mean": {samples(100, 2, 0), false},
+		"short run":              {samples(100, 12, 0)[:20], false},
 		"shrinks":                {samples(10, -3, 0.5), false},
 		"too few points":         {samples(10, 3, 0)[:minPoints-1], false},
 	} {

@@ -116,11 +116,17 @@ func ended(pod *corev1.Pod) bool {
 	return pod.Status.Phase == corev1.PodSucceeded || pod.Status.Phase == corev1.PodFailed
 }
 
-// checkRestarts returns an error if a container of a service restarted more often than allowed, or
-// ended for a reason other than SIGKILL.
+// startError is the reason of a container whose process did not start, for example because the
+// kubelet was killed meanwhile. It counts as a restart.
+const startError = "StartError"
+
+// checkRestarts returns an error if a container of a service restarted more often than allowed.
 func checkRestarts(pod *corev1.Pod, allowed func(uid, container string) int) error {
 	for _, status := range pod.Status.ContainerStatuses {
 		last := status.LastTerminationState.Terminated
+		if last != nil && last.Reason == startError {
+			continue
+		}
 		if limit := allowed(string(pod.UID), status.Name); int(status.RestartCount) > limit {
 			reason := "unknown"
 			if last != nil {

@@ -129,6 +129,8 @@ func TestCheckRestarts(t *testing.T) {
 	}}}}
 	require.NoError(t, checkRestarts(pod, func(string, string) int { return 1 }))
 	require.ErrorContains(t, checkRestarts(pod, func(string, string) int { return 0 }), "registrar-1/registrar restarted 1 times, expected at most 0 (last: Error, exit code 2")
+	pod.Status.ContainerStatuses[0].LastTerminationState.Terminated.Reason = startError
+	require.NoError(t, checkRestarts(pod, func(string, string) int { return 0 }))
 }
 
 func TestCheckAllocatable(t *testing.T) {

@@ -119,6 +119,7 @@ func (w *watcher) podChanged(_, pod *corev1.Pod) {
 		if err := checkRestarts(pod, w.allowed); err != nil {
 			w.violated(err, pod)
 		}
+		w.counted(pod)
 	}
 	if instance := pod.Labels[mesh.InstanceLabel]; instance != "" && metav1.GetControllerOf(pod) != nil && metav1.GetControllerOf(pod).Kind == "Instance" {
 		if err := checkBrokers(w.pods.List(), instance, w.model.capacityOf(pod.Labels[mesh.ConfigurationLabel])); err != nil {
@@ -132,6 +133,16 @@ func (w *watcher) allow(uid, container string, restarts int) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.restarts[uid+"/"+container] += restarts
+}
+
+// counted allows the restarts that a Pod has, so that the next check is about further ones.
+func (w *watcher) counted(pod *corev1.Pod) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for _, status := range pod.Status.ContainerStatuses {
+		key := string(pod.UID) + "/" + status.Name
+		w.restarts[key] = max(w.restarts[key], int(status.RestartCount))
+	}
 }
 
 func (w *watcher) allowed(uid, container string) int {
