@@ -356,7 +356,7 @@ func reportedProblem(t *testing.T) {
 	awaitInstances(t, "default", "e2e-report", name)
 	for command, part := range map[string]string{
 		"devices --namespace=default": name, "slots --all-namespaces": akriv0.SlotName(name, 1), "handlers": "default/e2e-report", "status": "e2e-report",
-		"__complete explain instance e2e": name, "status --as=why-nobody": "You may not list: configurations, daemonsets, deployments, instances, jobs, nodes, pods",
+		"__complete explain instance e2e": name, "status --as=why-no-rights": "You may not list: configurations, daemonsets, deployments, instances, jobs, nodes, pods",
 	} {
 		await(t, "output of "+command, func(ctx context.Context) error {
 			output, err := kubectlAkri(ctx, strings.Fields(command)...)

@@ -145,12 +145,32 @@ func (c *Conn) Status(now time.Time) Status {
 	return Status{State: c.state, LostAt: c.lostAt, Gone: c.state == Unreachable && c.noHost}
 }
 
-// Reconnect connects at once because the handler has registered.
+// Reconnect connects at once because the handler has registered. It does not use
+// ClientConn.ResetConnectBackoff, which reads a map of the ClientConn without its lock: the process
+// can crash (grpc-go pull request 9155).
 func (c *Conn) Reconnect() {
 	c.mu.Lock()
 	c.registeredAt = time.Now()
+	state, lostAt := c.state, c.lostAt
 	c.mu.Unlock()
-	c.current().ResetConnectBackoff()
+	if c.current().GetState() != connectivity.Ready {
+		c.replace(state, lostAt)
+	}
+}
+
+// replace closes the connection and starts to connect again. The state is that of the Conn until
+// the first attempt ends.
+func (c *Conn) replace(state State, lostAt time.Time) {
+	conn, err := c.dial()
+	if err != nil {
+		return // the address was valid before
+	}
+	c.mu.Lock()
+	previous := c.conn
+	c.conn, c.state, c.lostAt = conn, state, lostAt
+	c.mu.Unlock()
+	_ = previous.Close()
+	c.notify()
 }
 
 // Close closes the connection and its streams.

@@ -168,3 +168,42 @@ func TestRefusedProbes(t *testing.T) {
 		})
 	}
 }
+
+// A handler that registers again is connected at once. The back-off of the connection is 5 seconds
+// then.
+func TestReconnect(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := startInMemory(t, registrarv1.EndpointType_ENDPOINT_TYPE_NETWORK)
+		h.refused.Store(true)
+		<-time.After(time.Minute + time.Second)
+		require.Equal(t, discovery.Unreachable, h.state())
+		h.refused.Store(false)
+		h.conn.Reconnect()
+		h.session.Retry()
+		synctest.Wait()
+		require.Equal(t, discovery.Reachable, h.state())
+		h.lists <- []string{"x"}
+		synctest.Wait()
+		require.Len(t, h.session.Result().Devices, 1)
+
+		connections := h.dials.Load()
+		h.conn.Reconnect()
+		synctest.Wait()
+		require.Equal(t, connections, h.dials.Load(), "an open connection is kept")
+	})
+}
+
+// The ClientConn changes the map that ResetConnectBackoff reads right after Dial. The race detector
+// finds the two.
+func TestReconnectAfterDial(t *testing.T) {
+	for range 100 {
+		conn, err := discovery.Dial(t.Context(), discovery.Target{
+			Handler:       &registrarv1.Handler{Name: "foo", Endpoint: "/h.sock"},
+			ProbeInterval: discovery.ProbeInterval,
+			Dial:          func(context.Context, string) (net.Conn, error) { return nil, errors.New("connection refused") },
+		}, prometheus.NewRegistry(), func() {})
+		require.NoError(t, err)
+		conn.Reconnect()
+		conn.Close()
+	}
+}

@@ -44,7 +44,7 @@ func (c *Conn) probeWhileReady(ctx context.Context) {
 			continue
 		}
 		if failures++; failures == maxProbeFailures && ctx.Err() == nil {
-			c.replace()
+			c.replace(Unreachable, time.Now())
 			failures = 0
 		}
 	}
@@ -55,18 +55,4 @@ func (c *Conn) probeWhileReady(ctx context.Context) {
 // does not respond is lost: one whose socket file was removed still serves its streams.
 func (c *Conn) isLost(err error) bool {
 	return c.target.network() && err != nil || errors.Is(err, context.DeadlineExceeded)
-}
-
-// replace closes the connection and starts to connect again.
-func (c *Conn) replace() {
-	conn, err := c.dial()
-	if err != nil {
-		return // the address was valid before
-	}
-	c.mu.Lock()
-	previous := c.conn
-	c.conn, c.state, c.lostAt = conn, Unreachable, time.Now()
-	c.mu.Unlock()
-	_ = previous.Close()
-	c.notify()
 }
