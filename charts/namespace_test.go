@@ -1,16 +1,18 @@
 package charts_test
 
 import (
+	"slices"
 	"testing"
 
 	"github.com/stretchr/testify/require"
+	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
 // TestNamespaceOfNodes checks that the services of nodes, and all that they need, can have a
 // namespace of their own.
 func TestNamespaceOfNodes(t *testing.T) {
-	rendered, err := render(t, set("global.nodePlane.namespace=nodes")...)
+	rendered, err := render(t, set("global.nodePlane.namespace=nodes", "global.resources=dra")...)
 	require.NoError(t, err)
 	names := map[string][]string{}
 	for _, object := range decode[metav1.PartialObjectMetadata](t, rendered, "DaemonSet", "ServiceAccount", "NetworkPolicy", "ConfigMap", "Role", "RoleBinding") {
@@ -18,7 +20,7 @@ func TestNamespaceOfNodes(t *testing.T) {
 			names[object.Kind] = append(names[object.Kind], object.Name)
 		}
 	}
-	services := []string{"akri-config-plugin-allocator", "akri-debug-echo-discovery", "akri-device-plugin-host", "akri-discovery-operator", "akri-registrar", "akri-udev-discovery"}
+	services := []string{"akri-config-plugin-allocator", "akri-debug-echo-discovery", "akri-device-plugin-host", "akri-discovery-operator", "akri-dra-kubelet-plugin", "akri-registrar", "akri-udev-discovery"}
 	require.ElementsMatch(t, services, names["ServiceAccount"])
 	require.ElementsMatch(t, append(services, "akri"), names["NetworkPolicy"])
 	require.Len(t, names["DaemonSet"], len(services))
@@ -32,5 +34,9 @@ func TestNamespaceOfNodes(t *testing.T) {
 			}
 		}
 	}
-	require.Equal(t, documentedRights(t), grantedRights(t, "global.nodePlane.namespace=nodes"))
+	require.Equal(t, documentedRights(t), grantedRights(t, "global.nodePlane.namespace=nodes", "global.resources=dra"))
+	for _, binding := range decode[rbacv1.ClusterRoleBinding](t, rendered, "ClusterRoleBinding") {
+		namespace := map[bool]string{true: "nodes", false: "akri-system"}[slices.Contains(services, binding.Name)]
+		require.Equal(t, namespace, binding.Subjects[0].Namespace, binding.Name)
+	}
 }

@@ -14,7 +14,7 @@ import (
 
 // everything enables all services on the Pod network, and all ports.
 var everything = set("onvif.discovery.enabled=true", "opcua.discovery.enabled=true", "opcua.discovery.useNetworkConnection=true",
-	"handler-onvif.hostNetwork=false", "global.transport.mode=both")
+	"handler-onvif.hostNetwork=false", "global.transport.mode=both", "global.resources=dra")
 
 // TestNetworkPolicies checks what each service can reach and who can reach it. It evaluates the
 // policies by their labels and ports, because no maintained library does.
@@ -23,9 +23,11 @@ func TestNetworkPolicies(t *testing.T) {
 		"registrar":               {"from Pods to metrics"},
 		"config-plugin-allocator": {"from Pods to metrics"},
 		"device-plugin-host":      {"from Pods to metrics", "to DNS", "to instance-writer 9443,9090"},
+		"dra-kubelet-plugin":      {"from Pods to metrics", "to DNS", "to instance-writer 9443,9090", "to anywhere TCP"},
+		"dra-controller":          {"from Pods to metrics", "to DNS", "to anywhere TCP"},
 		"discovery-operator":      {"from Pods to metrics", "to DNS", "to instance-writer 9443,9090", "to anywhere TCP", "to Pods TCP"},
-		"instance-writer": {"from Pods to metrics", "from discovery-operator,device-plugin-host,agent to grpc",
-			"from discovery-operator,device-plugin-host,agent to grpc-plain", "to DNS", "to anywhere TCP"},
+		"instance-writer": {"from Pods to metrics", "from discovery-operator,device-plugin-host,dra-kubelet-plugin,agent to grpc",
+			"from discovery-operator,device-plugin-host,dra-kubelet-plugin,agent to grpc-plain", "to DNS", "to anywhere TCP"},
 		"broker-controller":  {"from Pods to metrics", "from anywhere to webhook", "to DNS", "to broker-controller 8443", "to anywhere TCP"},
 		"cleanup":            {"from Pods to metrics", "to DNS", "to anywhere TCP"},
 		"handler-udev":       {"from Pods to metrics"},

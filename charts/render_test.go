@@ -94,6 +94,7 @@ func TestUnknownValuesAreErrors(t *testing.T) {
 		"handler-onvif.enabled=true,handler-onvif.metricsAddress=lan": "metricsAddress",
 		"broker-controller.webhook.authorise=false":                   "authorise",
 		"broker-controller.allowedNamespaces.enable=true":             "enable",
+		"global.resources=DRA":                                        "resources",
 	} {
 		t.Run(value, func(t *testing.T) {
 			_, err := render(t, set(value)...)
@@ -124,6 +125,9 @@ func TestContradictingValuesAreErrors(t *testing.T) {
 		"onvif in an agent on the Pod network": {set("global.agent.enabled=true", "global.agent.handlers={onvif}"), "set agent.hostNetwork"},
 		"network connection of a handler in the agent": {
 			set("global.agent.enabled=true", "debugEcho.discovery.useNetworkConnection=true"), "set debugEcho.discovery.useNetworkConnection=false",
+		},
+		"agent with Dynamic Resource Allocation": {
+			set("global.agent.enabled=true", "global.resources=dra"), "global.resources is dra, which the agent does not support",
 		},
 		"agent on the host network with a NetworkPolicy": {
 			set("global.agent.enabled=true", "agent.hostNetwork=true"), "set global.networkPolicy.nodes to the addresses of the nodes",

@@ -237,7 +237,10 @@ func checkZramBroker(t *testing.T, pod *corev1.Pod, zram *devices.Zram, instance
 	}
 	await(t, "the broker's slot", func(ctx context.Context) error {
 		object, err := akri.Instances.In("default").Get(ctx, instance, metav1.GetOptions{})
-		if err == nil && !slices.Contains(values(object.Spec.DeviceUsage), pod.Spec.NodeName) {
+		if err == nil && !slices.ContainsFunc(values(object.Spec.DeviceUsage), func(value string) bool {
+			holder, err := akriv0.ParseSlotHolder(value)
+			return err == nil && holder.Node == pod.Spec.NodeName
+		}) {
 			err = fmt.Errorf("deviceUsage is %v", object.Spec.DeviceUsage)
 		}
 		return err

@@ -30,6 +30,7 @@ require (
 )
 
 require (
+	akri.sh/libs/node v0.1.0 // indirect
 	github.com/beorn7/perks v1.0.1 // indirect
 	github.com/cenkalti/backoff/v5 v5.0.3 // indirect
 	github.com/cespare/xxhash/v2 v2.3.0 // indirect
@@ -101,6 +102,7 @@ replace (
 	akri.sh/libs/apis => ../../libs/apis
 	akri.sh/libs/handler => ../../libs/handler
 	akri.sh/libs/kube => ../../libs/kube
+	akri.sh/libs/node => ../../libs/node
 	akri.sh/proto => ../../proto
 	akri.sh/services/config-plugin-allocator => ../config-plugin-allocator
 	akri.sh/services/device-plugin-host => ../device-plugin-host

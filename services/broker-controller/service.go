@@ -8,15 +8,14 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
 	"time"
 
 	"go.uber.org/zap"
 	"golang.org/x/sync/errgroup"
-	"k8s.io/apimachinery/pkg/util/uuid"
 	"k8s.io/client-go/rest"
 
 	"akri.sh/libs/kube"
+	"akri.sh/libs/kube/leader"
 	"akri.sh/libs/service"
 	"akri.sh/services/broker-controller/internal/admission"
 	"akri.sh/services/broker-controller/internal/cluster"
@@ -27,12 +26,6 @@ import (
 
 const (
 	leaseName = "akri-broker-controller"
-	// A standby replica sees the last renewal at most one retry late, and the expiry at most one
-	// retry late. client-go makes a retry up to 2.2 times the period. So a takeover takes at most
-	// 12 s + 2 x 3.3 s = 18.6 s.
-	leaseDuration = 12 * time.Second
-	renewDeadline = 8 * time.Second
-	retryPeriod   = 1500 * time.Millisecond
 	// defaultSettleTime is more than the delay with which API servers get a changed registration of
 	// the webhook.
 	defaultSettleTime = 5 * time.Second
@@ -46,7 +39,7 @@ type Config struct {
 	Identity           string        `help:"Holder of the Lease, unique among running processes. A process that restarts with the same identity leads at once. Empty: host name and a random UUID."`
 	PendingMax         time.Duration `help:"Maximum time that a broker Pod may be pending on its node before it is replaced." default:"5m"`
 	BrokerStartTimeout time.Duration `help:"Maximum time that a broker Pod may be unable to be scheduled or started on its node before another node that sees the device gets the broker." default:"30s"`
-	AllowedNamespaces  string        `help:"Name of the ValidatingAdmissionPolicy into which to write the allowed namespaces of Configurations. Empty: none." placeholder:"NAME"`
+	AllowedNamespaces  []string      `help:"ValidatingAdmissionPolicies into which to write the allowed namespaces of Configurations: akri-allowed-namespaces for Pods, akri-allowed-namespaces-of-claims for ResourceClaims." placeholder:"NAME"`
 	Webhook            WebhookConfig `embed:"" prefix:"webhook-"`
 }
 
@@ -73,9 +66,8 @@ type Service struct {
 	cache   cluster.Cache
 	metrics *metrics
 	// webhook is nil if it is disabled.
-	webhook *webhook.Webhook
-	// publisher is nil if allowed namespaces are not enforced.
-	publisher *namespaces.Publisher
+	webhook    *webhook.Webhook
+	publishers []*namespaces.Publisher
 }
 
 // New validates the configuration and creates the clients. It starts nothing.
@@ -99,13 +91,14 @@ func New(config Config, env service.Env) (*Service, error) {
 		config: config, env: env, rest: restConfig, schema: admission.NewClusterSchema(clients.REST), clients: clients, cache: cache, metrics: newMetrics(env.Metrics, cache),
 	}
 	env.Health.AddReadiness("cache", kube.Synced(cache))
-	if config.AllowedNamespaces != "" {
-		s.publisher, err = namespaces.New(restConfig, namespaces.Options{
-			Policy: config.AllowedNamespaces, Configurations: cache.Configurations, Log: env.Log, OnWrite: s.metrics.written,
+	for _, policy := range config.AllowedNamespaces {
+		publisher, err := namespaces.New(restConfig, namespaces.Options{
+			Policy: policy, Configurations: cache.Configurations, Log: env.Log, OnWrite: s.metrics.written,
 		})
 		if err != nil {
-			return nil, err
+			return nil, fmt.Errorf("--allowed-namespaces: %w", err)
 		}
+		s.publishers = append(s.publishers, publisher)
 	}
 	if config.Webhook.Address == "" {
 		return s, nil
@@ -151,8 +144,8 @@ func (s *Service) Run(ctx context.Context) error {
 	if s.webhook != nil {
 		group.Go(func() error { return s.webhook.Run(ctx) })
 	}
-	if s.publisher != nil {
-		group.Go(func() error { s.publisher.Watch(ctx); return nil })
+	for _, publisher := range s.publishers {
+		group.Go(func() error { publisher.Watch(ctx); return nil })
 	}
 	group.Go(func() error {
 		defer cancel()
@@ -171,31 +164,16 @@ func (s *Service) elect(ctx context.Context) error {
 	if !s.config.LeaderElect {
 		return s.lead(ctx)
 	}
-	identity, err := s.identity()
+	election, err := leader.New(s.rest, s.config.Namespace, leaseName, s.config.Identity, s.env.Log)
 	if err != nil {
 		return err
 	}
-	election := cluster.Election{
-		REST: s.rest, Namespace: s.config.Namespace, Name: leaseName, Identity: identity,
-		LeaseDuration: leaseDuration, RenewDeadline: renewDeadline, RetryPeriod: retryPeriod, Log: s.env.Log,
-	}
 	for {
-		if err := election.Run(ctx, s.lead); ctx.Err() != nil || !errors.Is(err, cluster.ErrLeaseLost) {
+		if err := election.Run(ctx, s.lead); ctx.Err() != nil || !errors.Is(err, leader.ErrLeaseLost) {
 			return err
 		}
 		s.env.Log.Warn("lost the Lease; waiting to lead again")
 	}
-}
-
-func (s *Service) identity() (string, error) {
-	if s.config.Identity != "" {
-		return s.config.Identity, nil
-	}
-	host, err := os.Hostname()
-	if err != nil {
-		return "", fmt.Errorf("get host name: %w", err)
-	}
-	return host + "_" + string(uuid.NewUUID()), nil
 }
 
 func (s *Service) lead(ctx context.Context) error {
@@ -210,8 +188,8 @@ func (s *Service) lead(ctx context.Context) error {
 	if s.webhook != nil {
 		group.Go(func() error { s.webhook.Lead(ctx); return nil })
 	}
-	if s.publisher != nil {
-		group.Go(func() error { s.publisher.Lead(ctx); return nil })
+	for _, publisher := range s.publishers {
+		group.Go(func() error { publisher.Lead(ctx); return nil })
 	}
 	group.Go(func() error {
 		return controller.Run(ctx, controller.Options{

@@ -100,7 +100,7 @@ func (s *Service) clean(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if err := s.client.DeleteLease(ctx, s.config.Namespace); err != nil {
+	if err := s.client.DeleteLeases(ctx, s.config.Namespace); err != nil {
 		return err
 	}
 	return s.deleteAll(ctx)

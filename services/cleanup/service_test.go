@@ -52,6 +52,7 @@ func TestRemovesOnlyObjectsOfAkri(t *testing.T) {
 	e.service("mine", nil)
 	e.job("broker-job", createdByAkri)
 	e.lease("akri-broker-controller")
+	e.lease("akri-dra-controller")
 	e.lease("mine")
 
 	logs, done := start(t)

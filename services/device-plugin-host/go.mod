@@ -5,6 +5,7 @@ go 1.26.0
 require (
 	akri.sh/libs v0.1.0
 	akri.sh/libs/apis v0.1.0
+	akri.sh/libs/node v0.1.0
 	akri.sh/proto v0.1.0
 	github.com/cenkalti/backoff/v5 v5.0.3
 	github.com/fsnotify/fsnotify v1.10.1
@@ -56,5 +57,6 @@ require (
 replace (
 	akri.sh/libs => ../../libs
 	akri.sh/libs/apis => ../../libs/apis
+	akri.sh/libs/node => ../../libs/node
 	akri.sh/proto => ../../proto
 )

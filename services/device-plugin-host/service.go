@@ -15,13 +15,13 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	podresourcesv1 "k8s.io/kubelet/pkg/apis/podresources/v1"
 
+	"akri.sh/libs/node"
 	"akri.sh/libs/rpc"
 	"akri.sh/libs/service"
 	allocationv1 "akri.sh/proto/akri/allocation/v1"
 	discoveryv1 "akri.sh/proto/akri/discovery/v1"
 	instancev1 "akri.sh/proto/akri/instance/v1"
 	"akri.sh/services/device-plugin-host/internal/kubelet"
-	"akri.sh/services/device-plugin-host/internal/node"
 	"akri.sh/services/device-plugin-host/internal/plugin"
 	"akri.sh/services/device-plugin-host/internal/slots"
 )

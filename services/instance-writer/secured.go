@@ -41,6 +41,7 @@ const (
 const (
 	discoveryOperator = "akri-discovery-operator"
 	devicePluginHost  = "akri-device-plugin-host"
+	draKubeletPlugin  = "akri-dra-kubelet-plugin"
 	agent             = "akri-agent"
 )
 
@@ -48,9 +49,9 @@ const (
 var methods = map[string][]string{
 	instancev1.InstanceService_ReportDevices_FullMethodName:                 {discoveryOperator, agent},
 	configurationv1.ConfigurationService_WatchConfigurations_FullMethodName: {discoveryOperator, agent},
-	instancev1.InstanceService_WatchInstances_FullMethodName:                {devicePluginHost, agent},
-	instancev1.InstanceService_ReserveSlots_FullMethodName:                  {devicePluginHost, agent},
-	instancev1.InstanceService_ReleaseSlots_FullMethodName:                  {devicePluginHost, agent},
+	instancev1.InstanceService_WatchInstances_FullMethodName:                {devicePluginHost, draKubeletPlugin, agent},
+	instancev1.InstanceService_ReserveSlots_FullMethodName:                  {devicePluginHost, draKubeletPlugin, agent},
+	instancev1.InstanceService_ReleaseSlots_FullMethodName:                  {devicePluginHost, draKubeletPlugin, agent},
 }
 
 // secured is the server with TLS, whose callers prove which node they run on.

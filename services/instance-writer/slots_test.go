@@ -53,7 +53,7 @@ func TestReserveErrors(t *testing.T) {
 	name := f.instanceName("foo")
 	require.NoError(t, reserve(r, f.nodes[0], claim(name, 0)))
 	require.NoError(t, reserve(r, f.nodes[0], claim(name, 0)), "a repeated reservation succeeds")
-	colon := "a:b"
+	colon, empty, uid := "a:b", "", "uid"
 	for title, c := range map[string]struct {
 		node   string
 		claim  *instancev1.SlotClaim
@@ -66,6 +66,9 @@ func TestReserveErrors(t *testing.T) {
 		"no instance":    {f.nodes[1], claim("nothing", 0), codes.NotFound, "InstanceNotFound"},
 		"no node":        {"", claim(name, 0), codes.InvalidArgument, "InvalidRequest"},
 		"bad virtual id": {f.nodes[1], &instancev1.SlotClaim{Namespace: namespace, Instance: name, VirtualId: &colon}, codes.InvalidArgument, "InvalidRequest"},
+		"no claim uid":   {f.nodes[1], &instancev1.SlotClaim{Namespace: namespace, Instance: name, ClaimUid: &empty}, codes.InvalidArgument, "InvalidRequest"},
+		"two ids": {f.nodes[1], &instancev1.SlotClaim{Namespace: namespace, Instance: name, ClaimUid: &uid, VirtualId: &uid},
+			codes.InvalidArgument, "InvalidRequest"},
 	} {
 		t.Run(title, func(t *testing.T) {
 			got := status.Convert(reserve(r, c.node, c.claim))
@@ -76,6 +79,32 @@ func TestReserveErrors(t *testing.T) {
 		})
 	}
 	require.Equal(t, map[string]string{name + "-0": f.nodes[0], name + "-1": ""}, f.get(name).Spec.DeviceUsage)
+}
+
+// The slots of ResourceClaims and of device plugins share the capacity. Each claim releases its
+// own.
+func TestReserveForClaims(t *testing.T) {
+	f := newFixture(t, 2, 1)
+	r := start(t, grace)
+	f.reportShared("foo", r)
+	name := f.instanceName("foo")
+	forClaim := func(uid string, index uint32) *instancev1.SlotClaim {
+		return &instancev1.SlotClaim{Namespace: namespace, Instance: name, Index: index, ClaimUid: &uid}
+	}
+	response, err := r.client.ReserveSlots(t.Context(), &instancev1.ReserveSlotsRequest{
+		Node: f.nodes[0], Claims: []*instancev1.SlotClaim{forClaim("one", 0)},
+	})
+	require.NoError(t, err)
+	require.Equal(t, "one", response.GetInstances()[0].GetSlots()[0].GetClaim().GetUid())
+	require.Equal(t, f.nodes[0], response.GetInstances()[0].GetSlots()[0].GetClaim().GetNode())
+	require.ErrorContains(t, reserve(r, f.nodes[0], forClaim("two", 0)), `held by "D:one:`+f.nodes[0]+`"`)
+	require.Error(t, reserve(r, f.nodes[0], claim(name, 0)), "a device plugin of the same node")
+	require.NoError(t, reserve(r, f.nodes[0], claim(name, 1)))
+	require.Error(t, reserve(r, f.nodes[0], forClaim("two", 1)))
+	require.NoError(t, release(r, f.nodes[0], forClaim("two", 0), claim(name, 0)))
+	require.Equal(t, "D:one:"+f.nodes[0], f.get(name).Spec.DeviceUsage[name+"-0"])
+	require.NoError(t, release(r, f.nodes[0], forClaim("one", 0)))
+	require.Equal(t, map[string]string{name + "-0": "", name + "-1": f.nodes[0]}, f.get(name).Spec.DeviceUsage)
 }
 
 func TestInstancesHaveNoManagedFields(t *testing.T) {

@@ -51,8 +51,9 @@ type InstanceSpec struct {
 	// +optional
 	BrokerProperties map[string]string `json:"brokerProperties,omitempty"`
 	// DeviceUsage maps each slot to its holder. The key is `<instance>-<index>`. The value is empty
-	// (free), `<node>` (reserved through akri.sh/<instance>) or `C:<virtual id>:<node>` (reserved
-	// through akri.sh/<configuration>). A slot without an entry is free.
+	// (free), `<node>` (reserved through akri.sh/<instance>), `C:<virtual id>:<node>` (reserved
+	// through akri.sh/<configuration>) or `D:<uid>:<node>` (reserved for the ResourceClaim with the
+	// uid). A slot without an entry is free.
 	// +optional
 	// +mapType=granular
 	DeviceUsage map[string]string `json:"deviceUsage,omitempty"`

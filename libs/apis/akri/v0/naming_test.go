@@ -94,6 +94,7 @@ func TestSlotHolderRoundTrip(t *testing.T) {
 		"node-a":                {Node: "node-a"},
 		"C:0:node-b":            {Node: "node-b", VirtualID: "0", Configuration: true},
 		"C:akri-onvif-3:node.b": {Node: "node.b", VirtualID: "akri-onvif-3", Configuration: true},
+		"D:1b4e28ba-2fa1:node":  {Node: "node", Claim: "1b4e28ba-2fa1"},
 	} {
 		got, err := akriv0.ParseSlotHolder(value)
 		require.NoError(t, err)
@@ -103,7 +104,7 @@ func TestSlotHolderRoundTrip(t *testing.T) {
 }
 
 func TestParseSlotHolderRejectsMalformed(t *testing.T) {
-	for _, value := range []string{"C:node-a", "C::node-a", "C:0:", "C:", "a:b", "C:0:a:b", ":"} {
+	for _, value := range []string{"C:node-a", "C::node-a", "C:0:", "C:", "a:b", "C:0:a:b", ":", "D:node-a", "D::node-a", "D:uid:", "E:uid:node-a"} {
 		_, err := akriv0.ParseSlotHolder(value)
 		require.ErrorContains(t, err, "is malformed", "value %q", value)
 	}
@@ -120,7 +121,7 @@ func TestSlotIndex(t *testing.T) {
 }
 
 func FuzzParseSlotHolder(f *testing.F) {
-	for _, seed := range []string{"", "node-a", "C:0:node-b", "C:node-a", "C::"} {
+	for _, seed := range []string{"", "node-a", "C:0:node-b", "C:node-a", "C::", "D:uid:node-b"} {
 		f.Add(seed)
 	}
 	f.Fuzz(func(t *testing.T, value string) {

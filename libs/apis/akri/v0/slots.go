@@ -13,40 +13,47 @@ type SlotHolder struct {
 	VirtualID string
 	// Configuration is true if the slot is held through akri.sh/<configuration>.
 	Configuration bool
+	// Claim is the uid of the ResourceClaim that holds the slot, if Dynamic Resource Allocation
+	// allocated the device. The other forms are those of device plugins.
+	Claim string
 }
 
-const configurationPrefix = "C:"
+const (
+	configurationPrefix = "C:"
+	claimPrefix         = "D:"
+)
 
 // Free reports whether the slot is free.
 func (h SlotHolder) Free() bool { return h == SlotHolder{} }
 
-// String returns the value for deviceUsage: empty, `<node>` or `C:<virtual id>:<node>`.
+// String returns the value for deviceUsage: empty, `<node>`, `C:<virtual id>:<node>` or `D:<uid of
+// the ResourceClaim>:<node>`.
 func (h SlotHolder) String() string {
-	if h.Configuration {
+	switch {
+	case h.Configuration:
 		return configurationPrefix + h.VirtualID + ":" + h.Node
+	case h.Claim != "":
+		return claimPrefix + h.Claim + ":" + h.Node
+	default:
+		return h.Node
 	}
-	return h.Node
 }
 
 // ParseSlotHolder parses a value of deviceUsage. It accepts both forms of virtual id: `<n>`, and
 // `<configuration>-<n>` as upstream Akri 0.13 writes it.
 func ParseSlotHolder(value string) (SlotHolder, error) {
-	rest, isConfiguration := strings.CutPrefix(value, configurationPrefix)
-	if !isConfiguration {
-		if strings.ContainsRune(value, ':') {
-			return SlotHolder{}, malformedHolder(value)
-		}
+	parts := strings.Split(value, ":")
+	switch {
+	case len(parts) == 1:
 		return SlotHolder{Node: value}, nil
+	case len(parts) != 3 || parts[1] == "" || parts[2] == "":
+	case strings.HasPrefix(value, configurationPrefix):
+		return SlotHolder{Node: parts[2], VirtualID: parts[1], Configuration: true}, nil
+	case strings.HasPrefix(value, claimPrefix):
+		return SlotHolder{Node: parts[2], Claim: parts[1]}, nil
 	}
-	id, node, ok := strings.Cut(rest, ":")
-	if !ok || id == "" || node == "" || strings.ContainsRune(node, ':') {
-		return SlotHolder{}, malformedHolder(value)
-	}
-	return SlotHolder{Node: node, VirtualID: id, Configuration: true}, nil
-}
-
-func malformedHolder(value string) error {
-	return fmt.Errorf(`slot value %q is malformed: it must be empty, "<node>" or "C:<virtual id>:<node>"`, value)
+	return SlotHolder{}, fmt.Errorf(
+		`slot value %q is malformed: it must be empty, "<node>", "C:<virtual id>:<node>" or "D:<claim uid>:<node>"`, value)
 }
 
 // SlotName returns `<instance>-<index>`, which is the key in deviceUsage and the kubelet's device

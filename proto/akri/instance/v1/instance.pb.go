@@ -879,6 +879,7 @@ type Slot struct {
 	//	*Slot_Free
 	//	*Slot_Holder
 	//	*Slot_Malformed
+	//	*Slot_Claim
 	State         isSlot_State `protobuf_oneof:"state"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -955,6 +956,15 @@ func (x *Slot) GetMalformed() string {
 	return ""
 }
 
+func (x *Slot) GetClaim() *ClaimHolder {
+	if x != nil {
+		if x, ok := x.State.(*Slot_Claim); ok {
+			return x.Claim
+		}
+	}
+	return nil
+}
+
 type isSlot_State interface {
 	isSlot_State()
 }
@@ -972,11 +982,19 @@ type Slot_Malformed struct {
 	Malformed string `protobuf:"bytes,4,opt,name=malformed,proto3,oneof"`
 }
 
+type Slot_Claim struct {
+	// A ResourceClaim holds the slot. Device plugins treat it as the slot of another node, also
+	// those that do not have this field.
+	Claim *ClaimHolder `protobuf:"bytes,5,opt,name=claim,proto3,oneof"`
+}
+
 func (*Slot_Free) isSlot_State() {}
 
 func (*Slot_Holder) isSlot_State() {}
 
 func (*Slot_Malformed) isSlot_State() {}
+
+func (*Slot_Claim) isSlot_State() {}
 
 type Free struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -1067,20 +1085,75 @@ func (x *Holder) GetVirtualId() string {
 	return ""
 }
 
+// ClaimHolder is a ResourceClaim of Dynamic Resource Allocation.
+type ClaimHolder struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Node          string                 `protobuf:"bytes,1,opt,name=node,proto3" json:"node,omitempty"`
+	Uid           string                 `protobuf:"bytes,2,opt,name=uid,proto3" json:"uid,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ClaimHolder) Reset() {
+	*x = ClaimHolder{}
+	mi := &file_akri_instance_v1_instance_proto_msgTypes[14]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ClaimHolder) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ClaimHolder) ProtoMessage() {}
+
+func (x *ClaimHolder) ProtoReflect() protoreflect.Message {
+	mi := &file_akri_instance_v1_instance_proto_msgTypes[14]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ClaimHolder.ProtoReflect.Descriptor instead.
+func (*ClaimHolder) Descriptor() ([]byte, []int) {
+	return file_akri_instance_v1_instance_proto_rawDescGZIP(), []int{14}
+}
+
+func (x *ClaimHolder) GetNode() string {
+	if x != nil {
+		return x.Node
+	}
+	return ""
+}
+
+func (x *ClaimHolder) GetUid() string {
+	if x != nil {
+		return x.Uid
+	}
+	return ""
+}
+
 type SlotClaim struct {
 	state     protoimpl.MessageState `protogen:"open.v1"`
 	Namespace string                 `protobuf:"bytes,1,opt,name=namespace,proto3" json:"namespace,omitempty"`
 	Instance  string                 `protobuf:"bytes,2,opt,name=instance,proto3" json:"instance,omitempty"`
 	Index     uint32                 `protobuf:"varint,3,opt,name=index,proto3" json:"index,omitempty"`
 	// Set if the claim is made through the Configuration-level resource.
-	VirtualId     *string `protobuf:"bytes,4,opt,name=virtual_id,json=virtualId,proto3,oneof" json:"virtual_id,omitempty"`
+	VirtualId *string `protobuf:"bytes,4,opt,name=virtual_id,json=virtualId,proto3,oneof" json:"virtual_id,omitempty"`
+	// Set if the claim is made for the ResourceClaim with this uid.
+	ClaimUid      *string `protobuf:"bytes,5,opt,name=claim_uid,json=claimUid,proto3,oneof" json:"claim_uid,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *SlotClaim) Reset() {
 	*x = SlotClaim{}
-	mi := &file_akri_instance_v1_instance_proto_msgTypes[14]
+	mi := &file_akri_instance_v1_instance_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1092,7 +1165,7 @@ func (x *SlotClaim) String() string {
 func (*SlotClaim) ProtoMessage() {}
 
 func (x *SlotClaim) ProtoReflect() protoreflect.Message {
-	mi := &file_akri_instance_v1_instance_proto_msgTypes[14]
+	mi := &file_akri_instance_v1_instance_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1105,7 +1178,7 @@ func (x *SlotClaim) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SlotClaim.ProtoReflect.Descriptor instead.
 func (*SlotClaim) Descriptor() ([]byte, []int) {
-	return file_akri_instance_v1_instance_proto_rawDescGZIP(), []int{14}
+	return file_akri_instance_v1_instance_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *SlotClaim) GetNamespace() string {
@@ -1136,6 +1209,13 @@ func (x *SlotClaim) GetVirtualId() string {
 	return ""
 }
 
+func (x *SlotClaim) GetClaimUid() string {
+	if x != nil && x.ClaimUid != nil {
+		return *x.ClaimUid
+	}
+	return ""
+}
+
 type ReserveSlotsRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Node          string                 `protobuf:"bytes,1,opt,name=node,proto3" json:"node,omitempty"`
@@ -1146,7 +1226,7 @@ type ReserveSlotsRequest struct {
 
 func (x *ReserveSlotsRequest) Reset() {
 	*x = ReserveSlotsRequest{}
-	mi := &file_akri_instance_v1_instance_proto_msgTypes[15]
+	mi := &file_akri_instance_v1_instance_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1158,7 +1238,7 @@ func (x *ReserveSlotsRequest) String() string {
 func (*ReserveSlotsRequest) ProtoMessage() {}
 
 func (x *ReserveSlotsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_akri_instance_v1_instance_proto_msgTypes[15]
+	mi := &file_akri_instance_v1_instance_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1171,7 +1251,7 @@ func (x *ReserveSlotsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReserveSlotsRequest.ProtoReflect.Descriptor instead.
 func (*ReserveSlotsRequest) Descriptor() ([]byte, []int) {
-	return file_akri_instance_v1_instance_proto_rawDescGZIP(), []int{15}
+	return file_akri_instance_v1_instance_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *ReserveSlotsRequest) GetNode() string {
@@ -1198,7 +1278,7 @@ type ReserveSlotsResponse struct {
 
 func (x *ReserveSlotsResponse) Reset() {
 	*x = ReserveSlotsResponse{}
-	mi := &file_akri_instance_v1_instance_proto_msgTypes[16]
+	mi := &file_akri_instance_v1_instance_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1210,7 +1290,7 @@ func (x *ReserveSlotsResponse) String() string {
 func (*ReserveSlotsResponse) ProtoMessage() {}
 
 func (x *ReserveSlotsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_akri_instance_v1_instance_proto_msgTypes[16]
+	mi := &file_akri_instance_v1_instance_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1223,7 +1303,7 @@ func (x *ReserveSlotsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReserveSlotsResponse.ProtoReflect.Descriptor instead.
 func (*ReserveSlotsResponse) Descriptor() ([]byte, []int) {
-	return file_akri_instance_v1_instance_proto_rawDescGZIP(), []int{16}
+	return file_akri_instance_v1_instance_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *ReserveSlotsResponse) GetInstances() []*Instance {
@@ -1243,7 +1323,7 @@ type ReleaseSlotsRequest struct {
 
 func (x *ReleaseSlotsRequest) Reset() {
 	*x = ReleaseSlotsRequest{}
-	mi := &file_akri_instance_v1_instance_proto_msgTypes[17]
+	mi := &file_akri_instance_v1_instance_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1255,7 +1335,7 @@ func (x *ReleaseSlotsRequest) String() string {
 func (*ReleaseSlotsRequest) ProtoMessage() {}
 
 func (x *ReleaseSlotsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_akri_instance_v1_instance_proto_msgTypes[17]
+	mi := &file_akri_instance_v1_instance_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1268,7 +1348,7 @@ func (x *ReleaseSlotsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReleaseSlotsRequest.ProtoReflect.Descriptor instead.
 func (*ReleaseSlotsRequest) Descriptor() ([]byte, []int) {
-	return file_akri_instance_v1_instance_proto_rawDescGZIP(), []int{17}
+	return file_akri_instance_v1_instance_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *ReleaseSlotsRequest) GetNode() string {
@@ -1295,7 +1375,7 @@ type ReleaseSlotsResponse struct {
 
 func (x *ReleaseSlotsResponse) Reset() {
 	*x = ReleaseSlotsResponse{}
-	mi := &file_akri_instance_v1_instance_proto_msgTypes[18]
+	mi := &file_akri_instance_v1_instance_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1307,7 +1387,7 @@ func (x *ReleaseSlotsResponse) String() string {
 func (*ReleaseSlotsResponse) ProtoMessage() {}
 
 func (x *ReleaseSlotsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_akri_instance_v1_instance_proto_msgTypes[18]
+	mi := &file_akri_instance_v1_instance_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1320,7 +1400,7 @@ func (x *ReleaseSlotsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReleaseSlotsResponse.ProtoReflect.Descriptor instead.
 func (*ReleaseSlotsResponse) Descriptor() ([]byte, []int) {
-	return file_akri_instance_v1_instance_proto_rawDescGZIP(), []int{18}
+	return file_akri_instance_v1_instance_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *ReleaseSlotsResponse) GetInstances() []*Instance {
@@ -1404,26 +1484,33 @@ const file_akri_instance_v1_instance_proto_rawDesc = "" +
 	"\tdevice_id\x18\t \x01(\tR\bdeviceId\x1a=\n" +
 	"\x0fPropertiesEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xa7\x01\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xde\x01\n" +
 	"\x04Slot\x12\x14\n" +
 	"\x05index\x18\x01 \x01(\rR\x05index\x12,\n" +
 	"\x04free\x18\x02 \x01(\v2\x16.akri.instance.v1.FreeH\x00R\x04free\x122\n" +
 	"\x06holder\x18\x03 \x01(\v2\x18.akri.instance.v1.HolderH\x00R\x06holder\x12\x1e\n" +
-	"\tmalformed\x18\x04 \x01(\tH\x00R\tmalformedB\a\n" +
+	"\tmalformed\x18\x04 \x01(\tH\x00R\tmalformed\x125\n" +
+	"\x05claim\x18\x05 \x01(\v2\x1d.akri.instance.v1.ClaimHolderH\x00R\x05claimB\a\n" +
 	"\x05state\"\x06\n" +
 	"\x04Free\"O\n" +
 	"\x06Holder\x12\x12\n" +
 	"\x04node\x18\x01 \x01(\tR\x04node\x12\"\n" +
 	"\n" +
 	"virtual_id\x18\x02 \x01(\tH\x00R\tvirtualId\x88\x01\x01B\r\n" +
-	"\v_virtual_id\"\x8e\x01\n" +
+	"\v_virtual_id\"3\n" +
+	"\vClaimHolder\x12\x12\n" +
+	"\x04node\x18\x01 \x01(\tR\x04node\x12\x10\n" +
+	"\x03uid\x18\x02 \x01(\tR\x03uid\"\xbe\x01\n" +
 	"\tSlotClaim\x12\x1c\n" +
 	"\tnamespace\x18\x01 \x01(\tR\tnamespace\x12\x1a\n" +
 	"\binstance\x18\x02 \x01(\tR\binstance\x12\x14\n" +
 	"\x05index\x18\x03 \x01(\rR\x05index\x12\"\n" +
 	"\n" +
-	"virtual_id\x18\x04 \x01(\tH\x00R\tvirtualId\x88\x01\x01B\r\n" +
-	"\v_virtual_id\"^\n" +
+	"virtual_id\x18\x04 \x01(\tH\x00R\tvirtualId\x88\x01\x01\x12 \n" +
+	"\tclaim_uid\x18\x05 \x01(\tH\x01R\bclaimUid\x88\x01\x01B\r\n" +
+	"\v_virtual_idB\f\n" +
+	"\n" +
+	"_claim_uid\"^\n" +
 	"\x13ReserveSlotsRequest\x12\x12\n" +
 	"\x04node\x18\x01 \x01(\tR\x04node\x123\n" +
 	"\x06claims\x18\x02 \x03(\v2\x1b.akri.instance.v1.SlotClaimR\x06claims\"P\n" +
@@ -1452,7 +1539,7 @@ func file_akri_instance_v1_instance_proto_rawDescGZIP() []byte {
 	return file_akri_instance_v1_instance_proto_rawDescData
 }
 
-var file_akri_instance_v1_instance_proto_msgTypes = make([]protoimpl.MessageInfo, 21)
+var file_akri_instance_v1_instance_proto_msgTypes = make([]protoimpl.MessageInfo, 22)
 var file_akri_instance_v1_instance_proto_goTypes = []any{
 	(*ReportDevicesRequest)(nil),   // 0: akri.instance.v1.ReportDevicesRequest
 	(*Device)(nil),                 // 1: akri.instance.v1.Device
@@ -1468,47 +1555,49 @@ var file_akri_instance_v1_instance_proto_goTypes = []any{
 	(*Slot)(nil),                   // 11: akri.instance.v1.Slot
 	(*Free)(nil),                   // 12: akri.instance.v1.Free
 	(*Holder)(nil),                 // 13: akri.instance.v1.Holder
-	(*SlotClaim)(nil),              // 14: akri.instance.v1.SlotClaim
-	(*ReserveSlotsRequest)(nil),    // 15: akri.instance.v1.ReserveSlotsRequest
-	(*ReserveSlotsResponse)(nil),   // 16: akri.instance.v1.ReserveSlotsResponse
-	(*ReleaseSlotsRequest)(nil),    // 17: akri.instance.v1.ReleaseSlotsRequest
-	(*ReleaseSlotsResponse)(nil),   // 18: akri.instance.v1.ReleaseSlotsResponse
-	nil,                            // 19: akri.instance.v1.Device.PropertiesEntry
-	nil,                            // 20: akri.instance.v1.Instance.PropertiesEntry
-	(*timestamppb.Timestamp)(nil),  // 21: google.protobuf.Timestamp
+	(*ClaimHolder)(nil),            // 14: akri.instance.v1.ClaimHolder
+	(*SlotClaim)(nil),              // 15: akri.instance.v1.SlotClaim
+	(*ReserveSlotsRequest)(nil),    // 16: akri.instance.v1.ReserveSlotsRequest
+	(*ReserveSlotsResponse)(nil),   // 17: akri.instance.v1.ReserveSlotsResponse
+	(*ReleaseSlotsRequest)(nil),    // 18: akri.instance.v1.ReleaseSlotsRequest
+	(*ReleaseSlotsResponse)(nil),   // 19: akri.instance.v1.ReleaseSlotsResponse
+	nil,                            // 20: akri.instance.v1.Device.PropertiesEntry
+	nil,                            // 21: akri.instance.v1.Instance.PropertiesEntry
+	(*timestamppb.Timestamp)(nil),  // 22: google.protobuf.Timestamp
 }
 var file_akri_instance_v1_instance_proto_depIdxs = []int32{
 	1,  // 0: akri.instance.v1.ReportDevicesRequest.devices:type_name -> akri.instance.v1.Device
 	2,  // 1: akri.instance.v1.ReportDevicesRequest.handlers:type_name -> akri.instance.v1.HandlerState
 	3,  // 2: akri.instance.v1.ReportDevicesRequest.problems:type_name -> akri.instance.v1.Problem
-	19, // 3: akri.instance.v1.Device.properties:type_name -> akri.instance.v1.Device.PropertiesEntry
-	21, // 4: akri.instance.v1.HandlerState.offline_since:type_name -> google.protobuf.Timestamp
+	20, // 3: akri.instance.v1.Device.properties:type_name -> akri.instance.v1.Device.PropertiesEntry
+	22, // 4: akri.instance.v1.HandlerState.offline_since:type_name -> google.protobuf.Timestamp
 	5,  // 5: akri.instance.v1.ReportDevicesResponse.refusals:type_name -> akri.instance.v1.Refusal
 	8,  // 6: akri.instance.v1.WatchInstancesResponse.snapshot:type_name -> akri.instance.v1.InstanceSnapshot
 	10, // 7: akri.instance.v1.WatchInstancesResponse.updated:type_name -> akri.instance.v1.Instance
 	9,  // 8: akri.instance.v1.WatchInstancesResponse.removed:type_name -> akri.instance.v1.InstanceKey
 	10, // 9: akri.instance.v1.InstanceSnapshot.instances:type_name -> akri.instance.v1.Instance
 	11, // 10: akri.instance.v1.Instance.slots:type_name -> akri.instance.v1.Slot
-	20, // 11: akri.instance.v1.Instance.properties:type_name -> akri.instance.v1.Instance.PropertiesEntry
+	21, // 11: akri.instance.v1.Instance.properties:type_name -> akri.instance.v1.Instance.PropertiesEntry
 	12, // 12: akri.instance.v1.Slot.free:type_name -> akri.instance.v1.Free
 	13, // 13: akri.instance.v1.Slot.holder:type_name -> akri.instance.v1.Holder
-	14, // 14: akri.instance.v1.ReserveSlotsRequest.claims:type_name -> akri.instance.v1.SlotClaim
-	10, // 15: akri.instance.v1.ReserveSlotsResponse.instances:type_name -> akri.instance.v1.Instance
-	14, // 16: akri.instance.v1.ReleaseSlotsRequest.claims:type_name -> akri.instance.v1.SlotClaim
-	10, // 17: akri.instance.v1.ReleaseSlotsResponse.instances:type_name -> akri.instance.v1.Instance
-	0,  // 18: akri.instance.v1.InstanceService.ReportDevices:input_type -> akri.instance.v1.ReportDevicesRequest
-	6,  // 19: akri.instance.v1.InstanceService.WatchInstances:input_type -> akri.instance.v1.WatchInstancesRequest
-	15, // 20: akri.instance.v1.InstanceService.ReserveSlots:input_type -> akri.instance.v1.ReserveSlotsRequest
-	17, // 21: akri.instance.v1.InstanceService.ReleaseSlots:input_type -> akri.instance.v1.ReleaseSlotsRequest
-	4,  // 22: akri.instance.v1.InstanceService.ReportDevices:output_type -> akri.instance.v1.ReportDevicesResponse
-	7,  // 23: akri.instance.v1.InstanceService.WatchInstances:output_type -> akri.instance.v1.WatchInstancesResponse
-	16, // 24: akri.instance.v1.InstanceService.ReserveSlots:output_type -> akri.instance.v1.ReserveSlotsResponse
-	18, // 25: akri.instance.v1.InstanceService.ReleaseSlots:output_type -> akri.instance.v1.ReleaseSlotsResponse
-	22, // [22:26] is the sub-list for method output_type
-	18, // [18:22] is the sub-list for method input_type
-	18, // [18:18] is the sub-list for extension type_name
-	18, // [18:18] is the sub-list for extension extendee
-	0,  // [0:18] is the sub-list for field type_name
+	14, // 14: akri.instance.v1.Slot.claim:type_name -> akri.instance.v1.ClaimHolder
+	15, // 15: akri.instance.v1.ReserveSlotsRequest.claims:type_name -> akri.instance.v1.SlotClaim
+	10, // 16: akri.instance.v1.ReserveSlotsResponse.instances:type_name -> akri.instance.v1.Instance
+	15, // 17: akri.instance.v1.ReleaseSlotsRequest.claims:type_name -> akri.instance.v1.SlotClaim
+	10, // 18: akri.instance.v1.ReleaseSlotsResponse.instances:type_name -> akri.instance.v1.Instance
+	0,  // 19: akri.instance.v1.InstanceService.ReportDevices:input_type -> akri.instance.v1.ReportDevicesRequest
+	6,  // 20: akri.instance.v1.InstanceService.WatchInstances:input_type -> akri.instance.v1.WatchInstancesRequest
+	16, // 21: akri.instance.v1.InstanceService.ReserveSlots:input_type -> akri.instance.v1.ReserveSlotsRequest
+	18, // 22: akri.instance.v1.InstanceService.ReleaseSlots:input_type -> akri.instance.v1.ReleaseSlotsRequest
+	4,  // 23: akri.instance.v1.InstanceService.ReportDevices:output_type -> akri.instance.v1.ReportDevicesResponse
+	7,  // 24: akri.instance.v1.InstanceService.WatchInstances:output_type -> akri.instance.v1.WatchInstancesResponse
+	17, // 25: akri.instance.v1.InstanceService.ReserveSlots:output_type -> akri.instance.v1.ReserveSlotsResponse
+	19, // 26: akri.instance.v1.InstanceService.ReleaseSlots:output_type -> akri.instance.v1.ReleaseSlotsResponse
+	23, // [23:27] is the sub-list for method output_type
+	19, // [19:23] is the sub-list for method input_type
+	19, // [19:19] is the sub-list for extension type_name
+	19, // [19:19] is the sub-list for extension extendee
+	0,  // [0:19] is the sub-list for field type_name
 }
 
 func init() { file_akri_instance_v1_instance_proto_init() }
@@ -1525,16 +1614,17 @@ func file_akri_instance_v1_instance_proto_init() {
 		(*Slot_Free)(nil),
 		(*Slot_Holder)(nil),
 		(*Slot_Malformed)(nil),
+		(*Slot_Claim)(nil),
 	}
 	file_akri_instance_v1_instance_proto_msgTypes[13].OneofWrappers = []any{}
-	file_akri_instance_v1_instance_proto_msgTypes[14].OneofWrappers = []any{}
+	file_akri_instance_v1_instance_proto_msgTypes[15].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_akri_instance_v1_instance_proto_rawDesc), len(file_akri_instance_v1_instance_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   21,
+			NumMessages:   22,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

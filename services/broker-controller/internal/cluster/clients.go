@@ -1,5 +1,5 @@
 // Package cluster reads and writes API objects: typed clients, caches of the objects that decisions
-// depend on, Events and the leader election.
+// depend on, and Events.
 package cluster
 
 import (

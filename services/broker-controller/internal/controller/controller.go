@@ -22,6 +22,7 @@ import (
 	"k8s.io/client-go/util/workqueue"
 
 	akriv0 "akri.sh/libs/apis/akri/v0"
+	"akri.sh/libs/kube"
 	"akri.sh/services/broker-controller/internal/admission"
 	"akri.sh/services/broker-controller/internal/cluster"
 )
@@ -53,7 +54,7 @@ type Controller struct {
 	Options
 	sightings     *sightings
 	rollout       *rollout
-	expectations  *expectations
+	expectations  *kube.Expectations
 	startFailures *startFailures
 	reviews       *reviews
 	refusals      *refusals
@@ -83,7 +84,7 @@ func newQueue() queue {
 func Run(ctx context.Context, options Options) error {
 	sightings := newSightings()
 	c := &Controller{
-		Options: options, sightings: sightings, rollout: newRollout(options.StuckAfter, sightings), expectations: newExpectations(), startFailures: newStartFailures(),
+		Options: options, sightings: sightings, rollout: newRollout(options.StuckAfter, sightings), expectations: kube.NewExpectations(), startFailures: newStartFailures(),
 		reviews: newReviews(), refusals: newRefusals(), observed: map[string]map[types.UID]observation{},
 		instances: newQueue(), configurations: newQueue(), statuses: newQueue(),
 	}
@@ -203,8 +204,8 @@ func (c *Controller) runWorker(
 func (c *Controller) reconcile(
 	ctx context.Context, queue queue, key string, log *zap.Logger, reconcile func(context.Context, string) (time.Duration, error),
 ) {
-	if !c.expectations.satisfied(key) {
-		queue.AddAfter(key, expectationRecheck)
+	if !c.expectations.Satisfied(key) {
+		queue.AddAfter(key, kube.ExpectationRecheck)
 		return
 	}
 	limited, cancel := context.WithTimeout(ctx, reconcileTimeout)

@@ -28,7 +28,7 @@ func (c *Controller) removeAgentFinalizers(ctx context.Context, configuration *a
 	if err != nil {
 		return fmt.Errorf("remove finalizers from Configuration: %w", err)
 	}
-	c.expectations.expect(cluster.Key(patched.Namespace, patched.Name), c.Cache.Configurations.GetStore(), patched.ResourceVersion)
+	c.expectations.Expect(cluster.Key(patched.Namespace, patched.Name), c.Cache.Configurations.GetStore(), patched.ResourceVersion)
 	c.Log.Info("removed upstream Akri's finalizers", zap.String("configuration", configuration.Namespace+"/"+configuration.Name))
 	return nil
 }

@@ -119,7 +119,7 @@ func (c *Controller) applyConditions(ctx context.Context, configuration *akriv0.
 		return fmt.Errorf("apply conditions: %w", err)
 	}
 	key := cluster.Key(configuration.Namespace, configuration.Name)
-	c.expectations.expect(key, c.Cache.Configurations.GetStore(), applied.ResourceVersion)
+	c.expectations.Expect(key, c.Cache.Configurations.GetStore(), applied.ResourceVersion)
 	c.recordConditions(configuration, conditions)
 	return nil
 }

@@ -55,7 +55,7 @@ type writer[T kube.Object, L runtime.Object] struct {
 func newWriter[T kube.Object, L runtime.Object](
 	c *Controller, key, kind string, client *kube.Client[T, L], cache *kube.Informer[T],
 ) writer[T, L] {
-	expect := func(version string) { c.expectations.expect(key, cache.GetStore(), version) }
+	expect := func(version string) { c.expectations.Expect(key, cache.GetStore(), version) }
 	return writer[T, L]{kind, client, c.OnWrite, expect}
 }
 

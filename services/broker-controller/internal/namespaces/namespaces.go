@@ -1,7 +1,7 @@
 // Package namespaces writes which namespaces may use the devices of Configurations into the
-// ValidatingAdmissionPolicy of the chart, which the API server enforces. The policy has no
-// parameters: Configurations of all namespaces cannot be parameters, and the API server stops
-// watching ConfigMaps when the last policy with one is deleted.
+// ValidatingAdmissionPolicies of the chart, which the API server enforces. They have no parameters:
+// Configurations of all namespaces cannot be parameters, and the API server stops watching
+// ConfigMaps when the last policy with one is deleted.
 package namespaces
 
 import (
@@ -36,7 +36,7 @@ const (
 
 // Options of a Publisher.
 type Options struct {
-	// Policy is the name of the ValidatingAdmissionPolicy. The chart creates it.
+	// Policy is the name of the ValidatingAdmissionPolicy, Pods or Claims. The chart creates it.
 	Policy         string
 	Configurations *kube.Informer[*akriv0.Configuration]
 	Log            *zap.Logger
@@ -48,11 +48,16 @@ type Publisher struct {
 	Options
 	client  *kube.Client[*admissionv1.ValidatingAdmissionPolicy, *admissionv1.ValidatingAdmissionPolicyList]
 	policy  *kube.Informer[*admissionv1.ValidatingAdmissionPolicy]
+	rules   rules
 	changed broadcast.Signal
 }
 
 // New returns a Publisher. It starts nothing.
 func New(config *rest.Config, options Options) (*Publisher, error) {
+	rules, ok := rulesOf[options.Policy]
+	if !ok {
+		return nil, fmt.Errorf("policy %q is unknown; the policies are %q and %q", options.Policy, Pods, Claims)
+	}
 	resource := admissionv1.SchemeGroupVersion.WithResource("validatingadmissionpolicies")
 	client, err := kube.NewClient[admissionv1.ValidatingAdmissionPolicy, admissionv1.ValidatingAdmissionPolicyList](
 		config, resource, admissionv1.AddToScheme)
@@ -60,7 +65,7 @@ func New(config *rest.Config, options Options) (*Publisher, error) {
 		return nil, err
 	}
 	p := &Publisher{
-		Options: options, client: client, policy: kube.NewNamedInformer(client, "", options.Policy),
+		Options: options, rules: rules, client: client, policy: kube.NewNamedInformer(client, "", options.Policy),
 		changed: broadcast.NewSignal(),
 	}
 	p.policy.OnChange(func(string) { p.changed.Notify() })
@@ -105,7 +110,7 @@ func (p *Publisher) publish(ctx context.Context) error {
 	if !ok {
 		return fmt.Errorf("ValidatingAdmissionPolicy %q does not exist; install it with the Helm chart", p.Policy)
 	}
-	variables, validations := rules(Allowed(p.Configurations.List()))
+	variables, validations := p.rules.with(Allowed(p.Configurations.List()))
 	if equality.Semantic.DeepEqual(current.Spec.Variables, variables) && equality.Semantic.DeepEqual(current.Spec.Validations, validations) {
 		return nil
 	}

@@ -14,22 +14,52 @@ import (
 // maxExpression is less than the 100,000 characters to which CEL limits an expression.
 const maxExpression = 64 << 10
 
-// The resources of each container that the namespace may not use. A resource is named like a
-// Configuration or like an Instance, which has a prefix and a digest.
-const refused = `(object.spec.containers + object.spec.?initContainers.orValue([])).map(c,
+// Names of the policies.
+const (
+	Pods   = "akri-allowed-namespaces"
+	Claims = "akri-allowed-namespaces-of-claims"
+)
+
+// rules are CEL expressions of a policy.
+type rules struct {
+	// refused are the devices that the namespace may not use.
+	refused string
+	// isValid is whether there are none.
+	isValid string
+	message string
+}
+
+const remedy = ` +
+  '; an author of its Configuration can add the namespace to spec.allowedNamespaces'`
+
+var rulesOf = map[string]rules{
+	// The resources of each container. A resource is named like a Configuration or like an
+	// Instance, which has a prefix and a digest.
+	Pods: {
+		refused: `(object.spec.containers + object.spec.?initContainers.orValue([])).map(c,
   c.?resources.?limits.orValue({}).filter(name, name.startsWith('akri.sh/') &&
   [name.substring(8).replace('.', '-') + '-',
   name.matches('^akri[.]sh/.*-[0-9a-f]{6}(x[0-9a-f]{6})?$') ? name.substring(8, name.lastIndexOf('-') + 1) : ''
   ].exists(prefix, variables.allowed.exists(allowed, prefix in allowed &&
-  !(request.namespace in allowed[prefix].split(' '))))))`
+  !(request.namespace in allowed[prefix].split(' '))))))`,
+		isValid: "variables.refused.all(names, size(names) == 0)",
+		message: `'Pods of namespace "' + request.namespace + '" may not use ' +
+  variables.refused.filter(names, size(names) > 0)[0][0]` + remedy,
+	},
+	// A device is named like its Instance.
+	Claims: {
+		refused: `object.status.allocation.devices.results.filter(r, r.driver == 'akri.sh' &&
+  [r.device.substring(0, r.device.lastIndexOf('-') + 1)].exists(prefix, variables.allowed.exists(allowed,
+  prefix in allowed && !(request.namespace in allowed[prefix].split(' ')))))`,
+		isValid: "size(variables.refused) == 0",
+		message: `'ResourceClaims of namespace "' + request.namespace + '" may not use ' +
+  variables.refused[0].device` + remedy,
+	},
+}
 
-const message = `'Pods of namespace "' + request.namespace + '" may not use ' +
-  variables.refused.filter(names, size(names) > 0)[0][0] +
-  '; an author of its Configuration can add the namespace to spec.allowedNamespaces'`
-
-// rules returns the variables and validations of the policy for the result of Allowed. Both are nil
+// with returns the variables and validations of the policy for the result of Allowed. Both are nil
 // if nothing is restricted.
-func rules(allowed map[string]string) ([]admissionv1.Variable, []admissionv1.Validation) {
+func (r rules) with(allowed map[string]string) ([]admissionv1.Variable, []admissionv1.Validation) {
 	if len(allowed) == 0 {
 		return nil, nil
 	}
@@ -42,10 +72,9 @@ func rules(allowed map[string]string) ([]admissionv1.Variable, []admissionv1.Val
 	}
 	variables = append(variables,
 		admissionv1.Variable{Name: "allowed", Expression: "[" + strings.Join(names, ", ") + "]"},
-		admissionv1.Variable{Name: "refused", Expression: refused})
+		admissionv1.Variable{Name: "refused", Expression: r.refused})
 	return variables, []admissionv1.Validation{{
-		Expression: "variables.refused.all(names, size(names) == 0)", MessageExpression: message,
-		Reason: new(metav1.StatusReasonForbidden),
+		Expression: r.isValid, MessageExpression: r.message, Reason: new(metav1.StatusReasonForbidden),
 	}}
 }
 

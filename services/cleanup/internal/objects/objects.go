@@ -28,13 +28,11 @@ type Kind struct {
 	selector string
 }
 
-const (
-	// leaseName is the Lease of the broker-controller's leader election. Helm does not delete it,
-	// because the controller creates it.
-	leaseName = "akri-broker-controller"
+const createdByAkri = "controller=" + akriv0.Group
 
-	createdByAkri = "controller=" + akriv0.Group
-)
+// leaseNames are the Leases of leader elections. Helm does not delete them, because the controllers
+// create them. A controller of the next installation would wait until they expire.
+var leaseNames = []string{"akri-broker-controller", "akri-dra-controller"}
 
 var (
 	configuration = Kind{"Configuration", akriv0.ConfigurationResource, ""}
@@ -157,11 +155,14 @@ func (c *Client) Delete(ctx context.Context, object Object) error {
 	return nil
 }
 
-// DeleteLease deletes the Lease of the broker-controller. It returns no error if the Lease is gone.
-func (c *Client) DeleteLease(ctx context.Context, namespace string) error {
-	err := c.clients[lease].In(namespace).Delete(ctx, leaseName, metav1.DeleteOptions{})
-	if err != nil && !apierrors.IsNotFound(err) {
-		return fmt.Errorf("delete Lease %s/%s: %w", namespace, leaseName, err)
+// DeleteLeases deletes the Leases of leader elections. It returns no error for a Lease that is
+// gone.
+func (c *Client) DeleteLeases(ctx context.Context, namespace string) error {
+	for _, name := range leaseNames {
+		err := c.clients[lease].In(namespace).Delete(ctx, name, metav1.DeleteOptions{})
+		if err != nil && !apierrors.IsNotFound(err) {
+			return fmt.Errorf("delete Lease %s/%s: %w", namespace, name, err)
+		}
 	}
 	return nil
 }

@@ -12,8 +12,8 @@ import (
 	"google.golang.org/protobuf/proto"
 	pluginapi "k8s.io/kubelet/pkg/apis/deviceplugin/v1beta1"
 
+	"akri.sh/libs/node"
 	allocationv1 "akri.sh/proto/akri/allocation/v1"
-	"akri.sh/services/device-plugin-host/internal/node"
 	"akri.sh/services/device-plugin-host/internal/slots"
 )
 

@@ -2,7 +2,6 @@ package plugin
 
 import (
 	"context"
-	"hash/fnv"
 	"slices"
 
 	"google.golang.org/grpc/codes"
@@ -10,8 +9,8 @@ import (
 	pluginapi "k8s.io/kubelet/pkg/apis/deviceplugin/v1beta1"
 
 	akriv0 "akri.sh/libs/apis/akri/v0"
+	"akri.sh/libs/node"
 	instancev1 "akri.sh/proto/akri/instance/v1"
-	"akri.sh/services/device-plugin-host/internal/node"
 	"akri.sh/services/device-plugin-host/internal/slots"
 )
 
@@ -41,15 +40,13 @@ func (r *instanceResource) list(_ context.Context, snapshot *node.Snapshot) ([]*
 	return devices, nil
 }
 
-// prefer chooses free slots before slots that this node still holds for a Pod that has ended. Each
-// node starts at another slot, so that two nodes that allocate at the same time rarely choose the
-// same slot.
+// prefer chooses free slots before slots that this node still holds for a Pod that has ended.
 func (r *instanceResource) prefer(_ context.Context, request *pluginapi.ContainerPreferredAllocationRequest) ([]string, error) {
 	snapshot, _ := r.store.Get()
 	instance := snapshot.Devices[r.name].Instance
 	rank := map[string]uint32{}
 	for _, slot := range instance.GetSlots() {
-		order := (slot.GetIndex() + startIndex(snapshot.Node)) % max(1, instance.GetCapacity())
+		order := snapshot.Rank(instance, slot.GetIndex())
 		if slot.GetFree() == nil {
 			order += instance.GetCapacity()
 		}
@@ -65,12 +62,6 @@ func (r *instanceResource) prefer(_ context.Context, request *pluginapi.Containe
 		}
 	}
 	return chosen, nil
-}
-
-func startIndex(nodeName string) uint32 {
-	hash := fnv.New32a()
-	_, _ = hash.Write([]byte(nodeName))
-	return hash.Sum32() % 1024
 }
 
 // allocate reserves the slots of all containers.

@@ -12,9 +12,9 @@ import (
 
 	akriv0 "akri.sh/libs/apis/akri/v0"
 	"akri.sh/libs/broadcast"
+	"akri.sh/libs/node"
 	allocationv1 "akri.sh/proto/akri/allocation/v1"
 	"akri.sh/services/device-plugin-host/internal/kubelet"
-	"akri.sh/services/device-plugin-host/internal/node"
 	"akri.sh/services/device-plugin-host/internal/slots"
 )
 

@@ -18,8 +18,8 @@ import (
 	pluginapi "k8s.io/kubelet/pkg/apis/deviceplugin/v1beta1"
 
 	"akri.sh/libs/broadcast"
+	"akri.sh/libs/node"
 	"akri.sh/libs/rpc"
-	"akri.sh/services/device-plugin-host/internal/node"
 )
 
 // SocketPattern matches the names of the plugins' sockets.

@@ -7,8 +7,8 @@ import (
 	"time"
 
 	akriv0 "akri.sh/libs/apis/akri/v0"
+	"akri.sh/libs/node"
 	"akri.sh/services/device-plugin-host/internal/kubelet"
-	"akri.sh/services/device-plugin-host/internal/node"
 )
 
 // Lost has the slots that Pods of this node use and that the node does not hold. Slots are lost

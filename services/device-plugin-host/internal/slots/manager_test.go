@@ -10,7 +10,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
-	"akri.sh/services/device-plugin-host/internal/node"
+	"akri.sh/libs/node"
 )
 
 func TestReserveTimesOutDuringRelease(t *testing.T) {

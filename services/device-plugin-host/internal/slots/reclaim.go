@@ -7,9 +7,9 @@ import (
 
 	"go.uber.org/zap"
 
+	"akri.sh/libs/node"
 	"akri.sh/services/device-plugin-host/internal/failurelog"
 	"akri.sh/services/device-plugin-host/internal/kubelet"
-	"akri.sh/services/device-plugin-host/internal/node"
 )
 
 // rewriteInterval is the shortest time between two requests to write the checkpoint file.

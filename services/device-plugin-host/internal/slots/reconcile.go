@@ -9,8 +9,8 @@ import (
 
 	"go.uber.org/zap"
 
+	"akri.sh/libs/node"
 	"akri.sh/services/device-plugin-host/internal/kubelet"
-	"akri.sh/services/device-plugin-host/internal/node"
 )
 
 // Result counts the slots of one reconciliation: released because they are idle, released because

@@ -197,10 +197,11 @@ func groupByInstance(node string, claims []*instancev1.SlotClaim) ([]instanceCla
 			return nil, invalidRequestError("namespace and instance of a claim must not be empty")
 		}
 		key := types.NamespacedName{Namespace: c.GetNamespace(), Name: c.GetInstance()}
-		holder := akriv0.SlotHolder{Node: node, VirtualID: c.GetVirtualId(), Configuration: c.VirtualId != nil}
-		if parsed, err := akriv0.ParseSlotHolder(holder.String()); err != nil || parsed != holder {
-			return nil, invalidRequestError(
-				fmt.Sprintf("holder %q is malformed: neither node nor virtual id may be empty or contain ':'", holder))
+		holder := akriv0.SlotHolder{Node: node, VirtualID: c.GetVirtualId(), Configuration: c.VirtualId != nil, Claim: c.GetClaimUid()}
+		parsed, err := akriv0.ParseSlotHolder(holder.String())
+		if err != nil || parsed != holder || (c.ClaimUid != nil && c.GetClaimUid() == "") {
+			return nil, invalidRequestError(fmt.Sprintf(
+				"holder %q is malformed: node, virtual id and claim uid may not be empty or contain ':', and only one id may be set", holder))
 		}
 		byKey[key] = append(byKey[key], claim{int(c.GetIndex()), holder})
 	}

@@ -154,6 +154,8 @@ func slotToProto(slot slots.Slot) *instancev1.Slot {
 		message.State = &instancev1.Slot_Malformed{Malformed: slot.Malformed}
 	case slot.Free():
 		message.State = &instancev1.Slot_Free{Free: &instancev1.Free{}}
+	case slot.Holder.Claim != "":
+		message.State = &instancev1.Slot_Claim{Claim: &instancev1.ClaimHolder{Node: slot.Holder.Node, Uid: slot.Holder.Claim}}
 	default:
 		holder := &instancev1.Holder{Node: slot.Holder.Node}
 		if slot.Holder.Configuration {

@@ -77,7 +77,7 @@ func MalformedMessages(instance *akriv0.Instance) []string {
 	for _, slot := range List(instance) {
 		if slot.Malformed != "" {
 			messages = append(messages, fmt.Sprintf("slot %q is not offered because its value %q is malformed; "+
-				`set it to "" (free), "<node>" or "C:<virtual id>:<node>"`,
+				`set it to "" (free), "<node>", "C:<virtual id>:<node>" or "D:<claim uid>:<node>"`,
 				akriv0.SlotName(instance.Name, slot.Index), slot.Malformed))
 		}
 	}

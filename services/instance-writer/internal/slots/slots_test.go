@@ -23,6 +23,7 @@ func instance(capacity int32, usage map[string]string, nodes ...string) *akriv0.
 
 func TestReserve(t *testing.T) {
 	virtual := akriv0.SlotHolder{Node: "a", VirtualID: "3", Configuration: true}
+	claim := akriv0.SlotHolder{Node: "a", Claim: "uid"}
 	for name, c := range map[string]struct {
 		value  string
 		index  int
@@ -36,6 +37,10 @@ func TestReserve(t *testing.T) {
 		"an own slot in upstream Akri's form":           {"C:cam-3:a", 0, virtual, "", "C:cam-3:a"},
 		"a slot of another node":                        {"b", 0, akriv0.SlotHolder{Node: "a"}, slots.Held, "b"},
 		"a slot of the node through the other resource": {"C:1:a", 0, akriv0.SlotHolder{Node: "a"}, slots.Held, "C:1:a"},
+		"a free slot is reserved for a claim":           {"", 0, claim, "", "D:uid:a"},
+		"a slot of the claim is reserved again":         {"D:uid:a", 0, claim, "", "D:uid:a"},
+		"a slot of another claim":                       {"D:other:a", 0, claim, slots.Held, "D:other:a"},
+		"a slot of a claim of the node":                 {"D:uid:a", 0, akriv0.SlotHolder{Node: "a"}, slots.Held, "D:uid:a"},
 		"a malformed value":                             {"C:::", 0, akriv0.SlotHolder{Node: "a"}, slots.Malformed, "C:::"},
 		"a node that the Instance does not list":        {"", 0, akriv0.SlotHolder{Node: "z"}, slots.NodeNotListed, ""},
 		"an index at the capacity":                      {"", 2, akriv0.SlotHolder{Node: "a"}, slots.OutOfRange, ""},
@@ -79,12 +84,16 @@ var (
 	nodes   = []string{"a", "b", "c"}
 	holders = rapid.Custom(func(t *rapid.T) akriv0.SlotHolder {
 		h := akriv0.SlotHolder{Node: rapid.SampledFrom(nodes).Draw(t, "node")}
-		if rapid.Bool().Draw(t, "virtual") {
-			h.Configuration, h.VirtualID = true, strconv.Itoa(rapid.IntRange(0, 3).Draw(t, "id"))
+		id := strconv.Itoa(rapid.IntRange(0, 3).Draw(t, "id"))
+		switch rapid.SampledFrom([]string{"node", "virtual", "claim"}).Draw(t, "form") {
+		case "virtual":
+			h.Configuration, h.VirtualID = true, id
+		case "claim":
+			h.Claim = id
 		}
 		return h
 	})
-	values = rapid.OneOf(rapid.SampledFrom([]string{"", "a", "b", "gone", "C:1:a", "C:cam-2:b", "C:bad", "x:y"}), rapid.String())
+	values = rapid.OneOf(rapid.SampledFrom([]string{"", "a", "b", "gone", "C:1:a", "C:cam-2:b", "C:bad", "D:1:a", "D:2:gone", "x:y"}), rapid.String())
 )
 
 // drawInstance draws an Instance with any deviceUsage, including slots above a lowered capacity.

@@ -6,6 +6,8 @@
      writes       Directories of the node in which the Pod creates sockets: names of akri.directories.
      reads        Directories that it mounts read-only: connecting to a socket needs no more.
      callers      Prefixes of the environment variables of the components that call instance-writer.
+     apiServer    Whether the Pod calls the API server.
+     nodeLabels   Labels of the nodes, in addition to the values, as a dict.
      env, volumeMounts, volumes   YAML lists to append, or nothing. */}}
 {{- define "akri.daemonSet" -}}
 {{- $ := .context -}}
@@ -23,8 +25,8 @@ spec:
     metadata: {{- include "akri.podMetadata" $ | nindent 6 }}
     spec:
       {{- include "akri.pod" $ | nindent 6 }}
-      {{- include "akri.nodePlacement" $ | nindent 6 }}
-      automountServiceAccountToken: false
+      {{- include "akri.nodePlacement" (list $ (.nodeLabels | default dict)) | nindent 6 }}
+      automountServiceAccountToken: {{ .apiServer | default false }}
       {{- if $.Values.hostNetwork }}
       hostNetwork: true
       dnsPolicy: ClusterFirstWithHostNet
@@ -95,6 +97,8 @@ handlers: [/var/lib/akri, {{ $host.handlers | default "/var/lib/akri" }}]
 {{- range list "device-plugins" "pod-resources" }}
 {{ . }}: [/var/lib/kubelet/{{ . }}, {{ $kubelet }}/{{ . }}]
 {{- end }}
+plugins-registry: [/var/lib/kubelet/plugins_registry, {{ $kubelet }}/plugins_registry]
+cdi: [/var/run/cdi, {{ $host.cdi | default "/var/run/cdi" }}]
 # The mounts of the node, because its disks must not be devices. A container sees only its own.
 mounts: [/host/mountinfo, /proc/1/mountinfo]
 {{- end }}
@@ -113,7 +117,7 @@ mounts: [/host/mountinfo, /proc/1/mountinfo]
 {{/* The volumes of directories of the node: dict of context, writes and reads. The kubelet's
      directories must exist. */}}
 {{- define "akri.directoryVolumes" -}}
-{{- $types := dict "device-plugins" "Directory" "pod-resources" "Directory" "mounts" "File" -}}
+{{- $types := dict "device-plugins" "Directory" "pod-resources" "Directory" "plugins-registry" "Directory" "mounts" "File" -}}
 {{- $directories := include "akri.directories" .context | fromYaml -}}
 {{- range concat (.writes | default list) (.reads | default list) }}
 - name: {{ . }}

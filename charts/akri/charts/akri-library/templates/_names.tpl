@@ -56,7 +56,12 @@ annotations: {{- toYaml . | nindent 2 }}
 
 {{/* The services that run once per cluster. */}}
 {{- define "akri.clusterServices" -}}
-[instance-writer, broker-controller, cleanup]
+[instance-writer, broker-controller, dra-controller, cleanup]
+{{- end }}
+
+{{/* Not empty with Dynamic Resource Allocation. */}}
+{{- define "akri.dra" -}}
+{{- if eq ((.Values.global).resources | default "devicePlugin") "dra" }}yes{{ end -}}
 {{- end }}
 
 {{/* The namespace of the services of nodes. */}}

@@ -23,7 +23,7 @@ roleRef:
 subjects:
   - kind: ServiceAccount
     name: {{ include "akri.name" . }}
-    namespace: {{ .Release.Namespace }}
+    namespace: {{ include "akri.namespace" . }}
 {{- end }}
 
 {{/* Binds a service's ServiceAccount to the Role of the same name: list of context and namespace of
@@ -91,17 +91,27 @@ affinity: {{- toYaml . | nindent 2 }}
 {{- end }}
 {{- end }}
 
-{{/* Node selection of a DaemonSet: the values of global.nodePlane and of the service, merged. */}}
+{{/* Node selection of a DaemonSet: the values of global.nodePlane and of the service, and labels,
+     merged: list of context and labels. */}}
 {{- define "akri.nodePlacement" -}}
+{{- $labels := index . 1 -}}
+{{- with index . 0 -}}
 {{- $plane := (.Values.global).nodePlane | default dict -}}
 nodeSelector:
-  {{- toYaml (merge (dict "kubernetes.io/os" "linux") .Values.nodeSelector ($plane.nodeSelector | default dict)) | nindent 2 }}
+  {{- toYaml (merge (dict "kubernetes.io/os" "linux") $labels .Values.nodeSelector ($plane.nodeSelector | default dict)) | nindent 2 }}
 {{- with concat ($plane.tolerations | default list) .Values.tolerations }}
 tolerations: {{- toYaml . | nindent 2 }}
 {{- end }}
 {{- with .Values.affinity }}
 affinity: {{- toYaml . | nindent 2 }}
 {{- end }}
+{{- end }}
+{{- end }}
+
+{{/* The labels of the nodes of a service of device plugins: with Dynamic Resource Allocation, those
+     that keep device plugins. */}}
+{{- define "akri.devicePluginNodes" -}}
+{{- if include "akri.dra" . }}akri.sh/resources: devicePlugin{{ end -}}
 {{- end }}
 
 {{/* Node selection of a Deployment with replicas: on different nodes if possible. */}}
@@ -162,4 +172,35 @@ readinessProbe:
 - name: AKRI_NODE_NAME
   valueFrom:
     fieldRef: {fieldPath: spec.nodeName}
+{{- end }}
+
+{{/* The environment of a service that elects a leader. */}}
+{{- define "akri.leaderEnv" -}}
+# The namespace of the leader-election Lease.
+- name: AKRI_NAMESPACE
+  valueFrom:
+    fieldRef: {fieldPath: metadata.namespace}
+- name: POD_NAME
+  valueFrom:
+    fieldRef: {fieldPath: metadata.name}
+- name: POD_UID
+  valueFrom:
+    fieldRef: {fieldPath: metadata.uid}
+# Unique per Pod, so that a restarted container still holds the Lease.
+- name: AKRI_IDENTITY
+  value: $(POD_NAME)_$(POD_UID)
+{{- end }}
+
+{{/* Keeps a replica of a Deployment while others are evicted. */}}
+{{- define "akri.podDisruptionBudget" -}}
+apiVersion: policy/v1
+kind: PodDisruptionBudget
+metadata:
+  name: {{ include "akri.name" . }}
+  namespace: {{ .Release.Namespace }}
+  labels: {{- include "akri.labels" . | nindent 4 }}
+spec:
+  maxUnavailable: 1
+  selector:
+    matchLabels: {{- include "akri.selector" . | nindent 6 }}
 {{- end }}

@@ -6,9 +6,9 @@ import (
 	"github.com/stretchr/testify/require"
 	"k8s.io/apimachinery/pkg/types"
 
+	"akri.sh/libs/node"
 	discoveryv1 "akri.sh/proto/akri/discovery/v1"
 	instancev1 "akri.sh/proto/akri/instance/v1"
-	"akri.sh/services/device-plugin-host/internal/node"
 )
 
 func instance(namespace, name string, revision uint64, node string) *instancev1.Instance {
@@ -179,4 +179,34 @@ func TestUnseenDeviceKeepsClaimsAndHasNoFreeSlots(t *testing.T) {
 	require.Len(t, state.GetInstances(), 1)
 	require.Empty(t, state.GetInstances()[0].GetFreeSlots())
 	require.Equal(t, "0", state.GetInstances()[0].GetClaimedSlots()[0].GetVirtualId())
+}
+
+// Device plugins treat a slot of a ResourceClaim as one of another node, also on the node of the
+// claim: they neither offer nor release it.
+func TestSlotsOfClaims(t *testing.T) {
+	s := node.NewStore("node-a")
+	i := instance("default", "c-111111", 1, "")
+	for index, holder := range []string{"node-a", "node-b"} {
+		i.Slots = append(i.Slots, &instancev1.Slot{
+			Index: uint32(index) + 1, State: &instancev1.Slot_Claim{Claim: &instancev1.ClaimHolder{Node: holder, Uid: "uid"}},
+		})
+	}
+	i.Capacity = 3
+	s.SetInstances([]*instancev1.Instance{i}, 1)
+	s.SetDevices([]*discoveryv1.ConfigurationDevices{{
+		Namespace: "default", Name: "c", Complete: true, Devices: []*discoveryv1.Device{{Id: "d", Instance: "c-111111"}},
+	}})
+	snapshot, _ := s.Get()
+	require.Empty(t, snapshot.HeldSlots())
+	own := node.NewSlotClaim(i, 1, "")
+	require.Equal(t, node.SlotTaken, snapshot.SlotState(own))
+	own.ClaimUID = "other"
+	require.Equal(t, node.SlotTaken, snapshot.SlotState(own))
+	own.ClaimUID = "uid"
+	require.Equal(t, node.SlotHeld, snapshot.SlotState(own))
+	require.Equal(t, []node.SlotClaim{own}, snapshot.ClaimSlots())
+	state := snapshot.AllocationState(types.NamespacedName{Namespace: "default", Name: "c"}).GetInstances()
+	require.Len(t, state, 1)
+	require.Equal(t, []uint32{0}, state[0].GetFreeSlots())
+	require.Empty(t, state[0].GetClaimedSlots())
 }

@@ -1,4 +1,4 @@
-package controller
+package kube
 
 import (
 	"sync"
@@ -8,9 +8,9 @@ import (
 )
 
 const (
-	// expectationRecheck is when to check the caches again. The change itself usually arrives
+	// ExpectationRecheck is when to check the caches again. The change itself usually arrives
 	// earlier.
-	expectationRecheck = 100 * time.Millisecond
+	ExpectationRecheck = 100 * time.Millisecond
 	// expectationTimeout is for versions that never arrive, because the API server was restored
 	// from a backup.
 	expectationTimeout = 30 * time.Second
@@ -22,9 +22,9 @@ type store interface {
 	LastStoreSyncResourceVersion() string
 }
 
-// expectations delay the reconciliation of a key until the caches contain the previous writes for
+// Expectations delay the reconciliation of a key until the caches contain the previous writes for
 // it. A stale cache would repeat them.
-type expectations struct {
+type Expectations struct {
 	mu    sync.Mutex
 	byKey map[string]expectation
 }
@@ -35,10 +35,11 @@ type expectation struct {
 	until    time.Time
 }
 
-func newExpectations() *expectations { return &expectations{byKey: map[string]expectation{}} }
+// NewExpectations returns Expectations without writes.
+func NewExpectations() *Expectations { return &Expectations{byKey: map[string]expectation{}} }
 
-// expect records that an object was written for the key, and its version.
-func (e *expectations) expect(key string, in store, version string) {
+// Expect records that an object was written for the key, and its version.
+func (e *Expectations) Expect(key string, in store, version string) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	versions := e.byKey[key].versions
@@ -49,9 +50,9 @@ func (e *expectations) expect(key string, in store, version string) {
 	e.byKey[key] = expectation{versions, time.Now().Add(expectationTimeout)}
 }
 
-// satisfied reports whether the caches contain all writes for the key. After a timeout, and for
+// Satisfied reports whether the caches contain all writes for the key. After a timeout, and for
 // versions that cannot be compared, it returns true: repeated writes are harmless.
-func (e *expectations) satisfied(key string) bool {
+func (e *Expectations) Satisfied(key string) bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if expected := e.byKey[key]; time.Now().Before(expected.until) {

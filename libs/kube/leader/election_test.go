@@ -1,4 +1,4 @@
-package cluster_test
+package leader_test
 
 import (
 	"context"
@@ -14,7 +14,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 
 	"akri.sh/libs/kube/kubetest"
-	"akri.sh/services/broker-controller/internal/cluster"
+	"akri.sh/libs/kube/leader"
 )
 
 var server *kubetest.Server
@@ -50,7 +50,7 @@ func run(t *testing.T, lease, identity string, leaseDuration time.Duration, lead
 		c.next = next
 		return c
 	})
-	election := cluster.Election{
+	election := leader.Election{
 		REST: config, Namespace: "default", Name: lease, Identity: identity, Log: zap.NewNop(),
 		LeaseDuration: leaseDuration, RenewDeadline: 600 * time.Millisecond, RetryPeriod: 50 * time.Millisecond,
 	}
@@ -97,7 +97,7 @@ func TestDisconnectedLeaderStopsBeforeTheNext(t *testing.T) {
 	receive(t, first.leads)
 	second := run(t, "disconnected", "second", time.Second, &leaders)
 	first.disconnected.Store(true)
-	require.ErrorIs(t, receive(t, first.result), cluster.ErrLeaseLost)
+	require.ErrorIs(t, receive(t, first.result), leader.ErrLeaseLost)
 	receive(t, second.leads)
 	second.stop()
 	require.NoError(t, receive(t, second.result))

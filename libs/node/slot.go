@@ -2,6 +2,7 @@ package node
 
 import (
 	"cmp"
+	"hash/fnv"
 
 	"k8s.io/apimachinery/pkg/types"
 
@@ -18,6 +19,8 @@ type SlotClaim struct {
 	// VirtualID is set if the resource is akri.sh/<configuration>. It is empty if the resource is
 	// akri.sh/<instance>.
 	VirtualID string
+	// ClaimUID is set if the slot is for a ResourceClaim. Resource and DeviceID then do not apply.
+	ClaimUID string
 }
 
 // NewSlotClaim returns the claim of one slot of the Instance.
@@ -53,13 +56,16 @@ func (c SlotClaim) Proto() *instancev1.SlotClaim {
 	if c.VirtualID != "" {
 		claim.VirtualId = &c.VirtualID
 	}
+	if c.ClaimUID != "" {
+		claim.ClaimUid = &c.ClaimUID
+	}
 	return claim
 }
 
-// Compare orders claims by namespace, Instance, index and virtual id.
+// Compare orders claims by namespace, Instance, index, virtual id and uid of the ResourceClaim.
 func (c SlotClaim) Compare(other SlotClaim) int {
-	return cmp.Or(cmp.Compare(c.Namespace, other.Namespace), cmp.Compare(c.Instance, other.Instance),
-		cmp.Compare(c.Index, other.Index), cmp.Compare(c.VirtualID, other.VirtualID))
+	return cmp.Or(cmp.Compare(c.Namespace, other.Namespace), cmp.Compare(c.Instance, other.Instance), cmp.Compare(c.Index, other.Index),
+		cmp.Compare(c.VirtualID, other.VirtualID), cmp.Compare(c.ClaimUID, other.ClaimUID))
 }
 
 // SlotState is the state of a slot with respect to a claim.
@@ -70,7 +76,8 @@ const (
 	SlotAbsent SlotState = iota
 	// SlotFree means that the slot can be reserved.
 	SlotFree
-	// SlotHeld means that this node holds the slot through the resource of the claim.
+	// SlotHeld means that this node holds the slot through the resource of the claim, or for its
+	// ResourceClaim.
 	SlotHeld
 	// SlotTaken means that another node or another resource holds the slot, or that its record is
 	// malformed.
@@ -81,13 +88,12 @@ const (
 func (s *Snapshot) SlotState(claim SlotClaim) SlotState {
 	instance := s.byName[types.NamespacedName{Namespace: claim.Namespace, Name: claim.Instance}]
 	for _, slot := range instance.GetSlots() {
-		holder := slot.GetHolder()
 		switch {
 		case slot.GetIndex() != claim.Index:
 			continue
 		case slot.GetFree() != nil:
 			return SlotFree
-		case s.Holds(slot) && holder.GetVirtualId() == claim.VirtualID:
+		case s.holdsFor(slot, claim):
 			return SlotHeld
 		default:
 			return SlotTaken
@@ -96,7 +102,30 @@ func (s *Snapshot) SlotState(claim SlotClaim) SlotState {
 	return SlotAbsent
 }
 
-// HeldSlots returns the slots that this node holds, even if it does not see their devices.
+func (s *Snapshot) holdsFor(slot *instancev1.Slot, claim SlotClaim) bool {
+	if claim.ClaimUID != "" {
+		return slot.GetClaim().GetNode() == s.Node && slot.GetClaim().GetUid() == claim.ClaimUID
+	}
+	return s.Holds(slot) && slot.GetHolder().GetVirtualId() == claim.VirtualID
+}
+
+// ClaimSlots returns the slots that this node holds for ResourceClaims.
+func (s *Snapshot) ClaimSlots() []SlotClaim {
+	var held []SlotClaim
+	for _, instance := range s.instances {
+		for _, slot := range instance.GetSlots() {
+			if holder := slot.GetClaim(); holder != nil && holder.GetNode() == s.Node {
+				claim := NewSlotClaim(instance, slot.GetIndex(), "")
+				claim.ClaimUID = holder.GetUid()
+				held = append(held, claim)
+			}
+		}
+	}
+	return held
+}
+
+// HeldSlots returns the slots that this node holds through device plugins, even if it does not see
+// their devices.
 func (s *Snapshot) HeldSlots() []SlotClaim {
 	var held []SlotClaim
 	for _, instance := range s.instances {
@@ -112,4 +141,12 @@ func (s *Snapshot) HeldSlots() []SlotClaim {
 // Holds reports whether this node holds the slot, through either resource.
 func (s *Snapshot) Holds(slot *instancev1.Slot) bool {
 	return slot.GetHolder() != nil && slot.GetHolder().GetNode() == s.Node
+}
+
+// Rank orders the slots of an Instance by preference, from 0. Each node starts at another slot, so
+// that two nodes that reserve at the same time rarely choose the same one.
+func (s *Snapshot) Rank(instance *instancev1.Instance, index uint32) uint32 {
+	hash := fnv.New32a()
+	_, _ = hash.Write([]byte(s.Node))
+	return (index + hash.Sum32()%1024) % max(1, instance.GetCapacity())
 }

@@ -1,14 +1,17 @@
-package cluster
+// Package leader elects one of the replicas of a service by a Lease.
+package leader
 
 import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 	"time"
 
 	"go.uber.org/zap"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/uuid"
 	coordinationv1client "k8s.io/client-go/kubernetes/typed/coordination/v1"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/leaderelection"
@@ -18,6 +21,15 @@ import (
 
 // ErrLeaseLost means that the Lease was not renewed in time, so another process may lead.
 var ErrLeaseLost = errors.New("lost the leader election lease")
+
+// The times of client-go's leaderelection. A standby replica sees the last renewal at most one
+// retry late, and the expiry at most one retry late. client-go makes a retry up to 2.2 times the
+// period. So a takeover takes at most 12 s + 2 x 3.3 s = 18.6 s.
+const (
+	leaseDuration = 12 * time.Second
+	renewDeadline = 8 * time.Second
+	retryPeriod   = 1500 * time.Millisecond
+)
 
 // Election elects a leader by a Lease.
 type Election struct {
@@ -29,6 +41,21 @@ type Election struct {
 	// LeaseDuration, RenewDeadline and RetryPeriod are those of client-go's leaderelection.
 	LeaseDuration, RenewDeadline, RetryPeriod time.Duration
 	Log                                       *zap.Logger
+}
+
+// New returns the election of a service. An empty identity becomes the host name and a random UUID.
+func New(config *rest.Config, namespace, name, identity string, log *zap.Logger) (Election, error) {
+	if identity == "" {
+		host, err := os.Hostname()
+		if err != nil {
+			return Election{}, fmt.Errorf("get host name: %w", err)
+		}
+		identity = host + "_" + string(uuid.NewUUID())
+	}
+	return Election{
+		REST: config, Namespace: namespace, Name: name, Identity: identity,
+		LeaseDuration: leaseDuration, RenewDeadline: renewDeadline, RetryPeriod: retryPeriod, Log: log,
+	}, nil
 }
 
 // Run waits until this process leads, calls lead and releases the Lease when lead has returned. The

@@ -1,0 +1,337 @@
+package e2e_test
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	akriv0 "akri.sh/libs/apis/akri/v0"
+
+	"akri.sh/integration/cluster"
+	"akri.sh/integration/mesh"
+)
+
+// dynamic is the form with Dynamic Resource Allocation.
+func dynamic() form {
+	return form{
+		values:   []string{"global.resources=dra"},
+		services: []string{"registrar", "discovery-operator", "dra-kubelet-plugin", "handler-udev", "handler-debug-echo"},
+	}
+}
+
+// TestDRA runs scenarios with Dynamic Resource Allocation on an installation of its own.
+func TestDRA(t *testing.T) {
+	selectForm(dynamic())
+	require.NoError(t, akri.Install(t.Context()))
+	if !parallel(t, "independent", []scenario{
+		{"hot-plug", pluggedClaim},
+		{"more pods than slots", crowdedClaims},
+		{"a claim selects by an attribute", selectedDevice},
+		{"several devices of a container", severalClaims},
+	}) {
+		return
+	}
+	inOrder(t, []scenario{
+		{"killed services", killedWithClaims},
+		{"node by node", bothForms},
+		{"uninstall", uninstallDRA},
+	})
+}
+
+// pluggedClaim plugs in a device while its brokers can use it only through ResourceClaims.
+func pluggedClaim(t *testing.T) {
+	apply(t, zramConfiguration)
+	plugged := time.Now()
+	zram := plug(t, "first content")
+	byNode := zramInstances(zram)
+	awaitInstances(t, "default", "e2e-zram", values(byNode)...)
+	brokers := awaitBrokers(t, "default", "e2e-zram", len(byNode))
+	t.Logf("%d brokers were ready %s after the device was plugged in", len(brokers), time.Since(plugged).Round(time.Millisecond))
+	for _, pod := range brokers {
+		checkZramBroker(t, &pod, zram, byNode[pod.Spec.NodeName])
+		require.NotNil(t, pod.Status.ExtendedResourceClaimStatus)
+	}
+	unplug(t, zram)
+	awaitInstances(t, "default", "e2e-zram")
+	awaitBrokers(t, "default", "e2e-zram", 0)
+	for _, instance := range byNode {
+		awaitSlice(t, instance, false)
+	}
+}
+
+// awaitSlice waits until the Instance has, or has no, ResourceSlice.
+func awaitSlice(t *testing.T, instance string, exists bool) {
+	t.Helper()
+	await(t, fmt.Sprintf("ResourceSlice of %s, exists: %t", instance, exists), func(ctx context.Context) error {
+		list, err := akri.Kubernetes.ResourceV1().ResourceSlices().List(ctx, metav1.ListOptions{
+			FieldSelector: "metadata.name=default." + instance + ".akri.sh",
+		})
+		if err == nil && (len(list.Items) == 1) != exists {
+			err = fmt.Errorf("%d ResourceSlices have the name", len(list.Items))
+		}
+		return err
+	})
+}
+
+// crowdedClaims runs more pods on two nodes than the device's capacity. The others wait: no pod is
+// refused by a kubelet.
+func crowdedClaims(t *testing.T) {
+	const instance = "e2e-claims-8120fe"
+	apply(t, echoConfiguration("e2e-claims", 3, "", "foo0"))
+	awaitSlice(t, instance, true)
+	pods := follow(t, "claims")
+	manifest := deployment("claims", "e2e-claims", 6)
+	apply(t, manifest)
+	running := awaitRunning(t, "claims", 3)
+	for range 3 {
+		deleted := time.Now()
+		previous := running[0].Name
+		require.NoError(t, akri.Kubernetes.CoreV1().Pods("default").Delete(t.Context(), previous, metav1.DeleteOptions{}))
+		await(t, "the replacement of pod "+previous, func(ctx context.Context) (err error) {
+			running, err = runningPods(ctx, "claims")
+			if err == nil && (len(running) != 3 || slices.ContainsFunc(running, func(pod corev1.Pod) bool { return pod.Name == previous })) {
+				err = fmt.Errorf("%d pods run", len(running))
+			}
+			return err
+		})
+		t.Logf("another pod ran %s after a pod was deleted", time.Since(deleted).Round(time.Millisecond))
+		requireClaims(t, instance, 3)
+	}
+	require.Empty(t, pods.rejections(), "pods that the kubelet rejected")
+	require.NoError(t, akri.DeleteText(t.Context(), manifest))
+	awaitFree(t, instance)
+}
+
+// requireClaims checks that ResourceClaims hold so many slots of the Instance, and nothing else
+// does.
+func requireClaims(t *testing.T, instance string, count int) {
+	t.Helper()
+	awaitUsage(t, instance, fmt.Sprintf("to have %d claims", count), func(usage map[string]string) bool {
+		holders := slotHolders(usage)
+		return len(holders) == count && !slices.ContainsFunc(holders, func(holder string) bool { return !strings.HasPrefix(holder, "D:") })
+	})
+}
+
+const twoContainers = `
+apiVersion: v1
+kind: Pod
+metadata: {name: two-containers, namespace: default}
+spec:
+  terminationGracePeriodSeconds: 1
+  resourceClaims: [{name: device, resourceClaimTemplateName: dra-selector}]
+  containers:
+  - {name: one, image: "cluster.invalid/pause:1", imagePullPolicy: IfNotPresent, resources: {claims: [{name: device}]}}
+  - {name: other, image: "cluster.invalid/pause:1", imagePullPolicy: IfNotPresent, resources: {claims: [{name: device}]}}
+`
+
+// selectedDevice applies the sample, which selects a device by a property that its Configuration
+// publishes. Two containers of another pod share one slot.
+func selectedDevice(t *testing.T) {
+	apply(t, sample(t, "dra-selector.yaml"))
+	first := awaitRunning(t, "dra-selector", 1)[0]
+	require.Equal(t, "foo1", environment(t, &first, "app")["DEBUG_ECHO_DESCRIPTION"])
+	apply(t, twoContainers)
+	pod := awaitReadyPod(t, "default", "two-containers")
+	for _, container := range pod.Spec.Containers {
+		env := environment(t, pod, container.Name)
+		require.Equal(t, "foo1", env["DEBUG_ECHO_DESCRIPTION"])
+		require.Equal(t, "foo1", env["DEBUG_ECHO_DESCRIPTION_A19705"])
+	}
+	requireClaims(t, "dra-selector-a19705", 2)
+	requireClaims(t, "dra-selector-8120fe", 0)
+}
+
+// severalClaims checks that a container that requests two devices of a Configuration gets two
+// different ones.
+func severalClaims(t *testing.T) {
+	apply(t, echoConfiguration("e2e-two", 2, "", "foo0", "foo1"))
+	apply(t, twoDevices("two", "e2e-two"))
+	pod := awaitReadyPod(t, "default", "two")
+	env := query(t, pod).Env
+	require.Equal(t, "foo0", env["DEBUG_ECHO_DESCRIPTION_8120FE"])
+	require.Equal(t, "foo1", env["DEBUG_ECHO_DESCRIPTION_A19705"])
+	require.Equal(t, "foo1", env["DEBUG_ECHO_DESCRIPTION"], "the last in the order of Instance names")
+	requireClaims(t, "e2e-two-8120fe", 1)
+	requireClaims(t, "e2e-two-a19705", 1)
+}
+
+// killedWithClaims kills each service and the kubelets while pods use devices. These keep running,
+// a pod that is deleted meanwhile leaves nothing behind, and a new one runs.
+func killedWithClaims(t *testing.T) {
+	const instance = "e2e-killed-8120fe"
+	apply(t, echoConfiguration("e2e-killed", 3, "", "foo0"))
+	apply(t, deployment("killed", "e2e-killed", 2))
+	before := podUIDs(awaitRunning(t, "killed", 2))
+	requireClaims(t, instance, 2)
+	services := []string{"dra-kubelet-plugin", "dra-controller", "instance-writer"}
+	for _, service := range services {
+		for _, pod := range servicePods(t, service) {
+			node, err := akri.Cluster.Node(pod.Spec.NodeName)
+			require.NoError(t, err)
+			require.NoError(t, node.KillContainer(t.Context(), pod.Namespace, pod.Name, pod.Spec.Containers[0].Name, syscall.SIGKILL))
+		}
+	}
+	for _, service := range services {
+		awaitRestarted(t, service)
+	}
+	manifest := ownPod("after-kill", "e2e-killed")
+	apply(t, manifest)
+	awaitReadyPod(t, "default", "after-kill")
+	require.NoError(t, akri.DeleteText(t.Context(), manifest))
+	requireClaims(t, instance, 2)
+	require.Equal(t, before, podUIDs(awaitRunning(t, "killed", 2)))
+
+	apply(t, ownPod("kubelet", "e2e-killed"))
+	node, err := akri.Cluster.Node(awaitReadyPod(t, "default", "kubelet").Spec.NodeName)
+	require.NoError(t, err)
+	require.NoError(t, node.StopKubelet(t.Context()))
+	require.NoError(t, akri.Kubernetes.CoreV1().Pods("default").Delete(t.Context(), "kubelet", metav1.DeleteOptions{}))
+	require.NoError(t, node.StartKubelet(t.Context()))
+	requireClaims(t, instance, 2)
+	require.Equal(t, before, podUIDs(awaitRunning(t, "killed", 2)))
+	files := 0
+	for _, node := range akri.Cluster.Nodes() {
+		files += len(claimFiles(t, node))
+	}
+	require.Equal(t, 2, files, "CDI files")
+}
+
+// awaitRestarted waits until the containers of the service have restarted and are ready. The
+// kubelet tries to prepare a claim again only after a minute if it cannot call the plugin.
+func awaitRestarted(t *testing.T, service string) {
+	t.Helper()
+	await(t, "restart of "+service, func(ctx context.Context) error {
+		for _, pod := range servicePods(t, service) {
+			if len(pod.Status.ContainerStatuses) == 0 || pod.Status.ContainerStatuses[0].RestartCount == 0 || !mesh.Ready(&pod) {
+				return fmt.Errorf("%s is not ready", pod.Name)
+			}
+		}
+		return ctx.Err()
+	})
+}
+
+// claimFiles returns the CDI files of ResourceClaims on the node.
+func claimFiles(t *testing.T, node cluster.Node) (files []string) {
+	t.Helper()
+	entries, err := os.ReadDir(node.Path("/run/cdi"))
+	require.NoError(t, err)
+	for _, entry := range entries {
+		if strings.HasPrefix(entry.Name(), "akri.sh-claim_") {
+			files = append(files, entry.Name())
+		}
+	}
+	return files
+}
+
+// bothForms uses a device on a node with device plugins and on another one at the same time, and
+// moves the first node to Dynamic Resource Allocation and back. The slots of both forms together
+// never exceed the capacity.
+func bothForms(t *testing.T) {
+	const instance = "e2e-forms-8120fe"
+	nodes := akri.Cluster.Nodes()
+	setResources(t, nodes[1], akriv0.ResourcesDevicePlugin)
+	t.Cleanup(func() { setResources(t, nodes[1], "") })
+	apply(t, echoConfiguration("e2e-forms", 3, "", "foo0"))
+	awaitAllocatable(t, nodes[1].Name(), "e2e-forms", 1) // a node offers one virtual device for each device
+	apply(t, selecting(nodes[1], ownPod("plugin", "e2e-forms")))
+	awaitReadyPod(t, "default", "plugin")
+	for _, name := range []string{"claim-1", "claim-2"} {
+		apply(t, selecting(nodes[0], ownPod(name, "e2e-forms")))
+		awaitReadyPod(t, "default", name)
+	}
+	require.ElementsMatch(t, []string{"D:" + nodes[0].Name(), "D:" + nodes[0].Name(), "C:" + nodes[1].Name()},
+		slotHolders(instances(t, "default", "e2e-forms")[0].Spec.DeviceUsage))
+
+	// The fourth pod waits, and gets the slot of the pod that used a device plugin.
+	apply(t, selecting(nodes[0], ownPod("claim-3", "e2e-forms")))
+	awaitUnschedulable(t, "claim-3")
+	require.NoError(t, akri.Kubernetes.CoreV1().Pods("default").Delete(t.Context(), "plugin", metav1.DeleteOptions{}))
+	awaitReadyPod(t, "default", "claim-3")
+	requireClaims(t, instance, 3)
+
+	setResources(t, nodes[1], "")
+	require.NoError(t, akri.Kubernetes.CoreV1().Pods("default").Delete(t.Context(), "claim-1", metav1.DeleteOptions{}))
+	apply(t, selecting(nodes[1], ownPod("claim-4", "e2e-forms")))
+	moved := awaitReadyPod(t, "default", "claim-4")
+	requireClaims(t, instance, 3)
+	setResources(t, nodes[1], akriv0.ResourcesDevicePlugin)
+	requireUnchanged(t, moved)
+	requireClaims(t, instance, 3)
+	require.NoError(t, akri.DeleteText(t.Context(), ownPod("claim-4", "e2e-forms")))
+	requireClaims(t, instance, 2)
+}
+
+func awaitUnschedulable(t *testing.T, name string) {
+	t.Helper()
+	await(t, "pod "+name+" to wait for a device", func(ctx context.Context) error {
+		pod, err := akri.Kubernetes.CoreV1().Pods("default").Get(ctx, name, metav1.GetOptions{})
+		if err != nil {
+			return err
+		}
+		for _, condition := range pod.Status.Conditions {
+			if condition.Type == corev1.PodScheduled && condition.Status == corev1.ConditionFalse {
+				return nil
+			}
+		}
+		return fmt.Errorf("the conditions are %v", pod.Status.Conditions)
+	})
+}
+
+// selecting returns the manifest of a pod that the scheduler places on the node.
+func selecting(node cluster.Node, pod string) string {
+	return strings.Replace(pod, "spec:", "spec:\n  nodeSelector: {kubernetes.io/hostname: "+node.Name()+"}", 1)
+}
+
+// setResources sets the label with the form of the node, and waits until device-plugin-host runs
+// there or has ended.
+func setResources(t *testing.T, node cluster.Node, value string) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(t.Context()), timeout)
+	defer cancel()
+	label := "null"
+	if value != "" {
+		label = `"` + value + `"`
+	}
+	patch := fmt.Sprintf(`{"metadata": {"labels": {%q: %s}}}`, akriv0.ResourcesLabel, label)
+	_, err := akri.Kubernetes.CoreV1().Nodes().Patch(ctx, node.Name(), types.MergePatchType, []byte(patch), metav1.PatchOptions{})
+	require.NoError(t, err)
+	ofNode := metav1.ListOptions{LabelSelector: "app.kubernetes.io/component=device-plugin-host", FieldSelector: "spec.nodeName=" + node.Name()}
+	require.NoError(t, mesh.Await(ctx, "form of "+node.Name(), func(ctx context.Context) error {
+		pods, err := akri.Kubernetes.CoreV1().Pods(mesh.Namespace).List(ctx, ofNode)
+		if err != nil {
+			return err
+		}
+		if len(pods.Items) == 0 == (value == "") && !slices.ContainsFunc(pods.Items, func(pod corev1.Pod) bool { return !mesh.Ready(&pod) }) {
+			return nil
+		}
+		return fmt.Errorf("%d pods of device-plugin-host exist", len(pods.Items))
+	}))
+}
+
+// uninstallDRA checks that the objects for the scheduler are removed with the release.
+func uninstallDRA(t *testing.T) {
+	apply(t, echoConfiguration("e2e-gone", 1, "", "foo0"))
+	awaitSlice(t, "e2e-gone-8120fe", true)
+	_, err := akri.Uninstall(t.Context())
+	require.NoError(t, err)
+	await(t, "removal of DeviceClasses and ResourceSlices", func(ctx context.Context) error {
+		output, err := akri.Kubectl(ctx, "", "get", "deviceclasses,resourceslices", "-o", "name")
+		if err == nil && strings.Contains(output, "akri.sh") {
+			err = fmt.Errorf("left: %s", output)
+		}
+		return err
+	})
+	for _, node := range akri.Cluster.Nodes() {
+		require.Empty(t, claimFiles(t, node))
+	}
+}

@@ -1,0 +1,21 @@
+package v0
+
+// Driver is the name of the driver of Dynamic Resource Allocation, and of the DeviceClass that
+// selects all of its devices.
+const Driver = Group
+
+// ResourcesLabel of a Node states how Pods on it get devices if Akri is installed with Dynamic
+// Resource Allocation: through device plugins if its value is ResourcesDevicePlugin.
+const (
+	ResourcesLabel        = Group + "/resources"
+	ResourcesDevicePlugin = "devicePlugin"
+)
+
+// PropertiesAnnotation of a Configuration lists the properties, separated by commas, that become
+// attributes of its devices in ResourceSlices. Others do not: many users may read ResourceSlices,
+// and properties can contain credentials.
+const PropertiesAnnotation = Group + "/attributes"
+
+// DevicePool returns the name of the pool of the device of an Instance in ResourceSlices. The name
+// of the device in it is that of the Instance.
+func DevicePool(namespace, instance string) string { return namespace + "/" + instance }

@@ -1,0 +1,128 @@
+package controller
+
+import (
+	"context"
+
+	"golang.org/x/sync/errgroup"
+	corev1 "k8s.io/api/core/v1"
+	resourcev1 "k8s.io/api/resource/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/cache"
+
+	akriv0 "akri.sh/libs/apis/akri/v0"
+	"akri.sh/libs/kube"
+	"akri.sh/services/dra-controller/internal/desired"
+)
+
+// Clients has a client for each kind of object.
+type Clients struct {
+	Instances      *kube.Client[*akriv0.Instance, *akriv0.InstanceList]
+	Configurations *kube.Client[*akriv0.Configuration, *akriv0.ConfigurationList]
+	Nodes          *kube.Client[*corev1.Node, *corev1.NodeList]
+	Classes        *kube.Client[*resourcev1.DeviceClass, *resourcev1.DeviceClassList]
+	Slices         *kube.Client[*resourcev1.ResourceSlice, *resourcev1.ResourceSliceList]
+}
+
+// NewClients returns the clients. It sends no request.
+func NewClients(config *rest.Config) (clients Clients, err error) {
+	if clients.Instances, err = kube.Instances(config); err != nil {
+		return clients, err
+	}
+	if clients.Configurations, err = kube.Configurations(config); err != nil {
+		return clients, err
+	}
+	if clients.Nodes, err = kube.Nodes(config); err != nil {
+		return clients, err
+	}
+	classes := resourcev1.SchemeGroupVersion.WithResource("deviceclasses")
+	if clients.Classes, err = kube.NewClient[resourcev1.DeviceClass, resourcev1.DeviceClassList](config, classes, resourcev1.AddToScheme); err != nil {
+		return clients, err
+	}
+	slices := resourcev1.SchemeGroupVersion.WithResource("resourceslices")
+	clients.Slices, err = kube.NewClient[resourcev1.ResourceSlice, resourcev1.ResourceSliceList](config, slices, resourcev1.AddToScheme)
+	return clients, err
+}
+
+// Cache holds the objects that decisions depend on, without the fields that are not needed.
+type Cache struct {
+	Instances      *kube.Informer[*akriv0.Instance]
+	Configurations *kube.Informer[*akriv0.Configuration]
+	Nodes          *kube.Informer[*corev1.Node]
+	// Classes and Slices are those of this service, Owner is the DeviceClass of the chart.
+	Classes *kube.Informer[*resourcev1.DeviceClass]
+	Slices  *kube.Informer[*resourcev1.ResourceSlice]
+	Owner   *kube.Informer[*resourcev1.DeviceClass]
+}
+
+// Indexes of the cache.
+const (
+	byName          = "name"
+	byNode          = "node"
+	byConfiguration = "configuration"
+)
+
+// NewCache returns a cache that is not running.
+func NewCache(clients Clients) Cache {
+	names := func(object any) ([]string, error) { return []string{object.(metav1.Object).GetName()}, nil }
+	instanceIndexers := cache.Indexers{
+		byName: names,
+		byNode: func(object any) ([]string, error) { return object.(*akriv0.Instance).Spec.Nodes, nil },
+		byConfiguration: func(object any) ([]string, error) {
+			instance := object.(*akriv0.Instance)
+			return []string{instance.Namespace + "/" + instance.Spec.ConfigurationName}, nil
+		},
+	}
+	managed := metav1.ListOptions{LabelSelector: desired.LabelManagedBy + "=" + desired.ManagedBy}
+	ofDriver := metav1.ListOptions{
+		FieldSelector: fields.OneTermEqualSelector(resourcev1.ResourceSliceSelectorDriver, akriv0.Driver).String(),
+	}
+	return Cache{
+		Instances:      kube.NewInformer(clients.Instances, instanceIndexers, nil),
+		Configurations: kube.NewInformer(clients.Configurations, cache.Indexers{byName: names}, trimConfiguration),
+		Nodes:          kube.NewInformer(clients.Nodes, cache.Indexers{}, trimNode),
+		Classes:        kube.NewSelectedInformer(clients.Classes, managed, cache.Indexers{}, nil),
+		Slices:         kube.NewSelectedInformer(clients.Slices, ofDriver, cache.Indexers{}, nil),
+		Owner:          kube.NewNamedInformer(clients.Classes, metav1.NamespaceNone, akriv0.Driver),
+	}
+}
+
+func trimConfiguration(configuration *akriv0.Configuration) {
+	configuration.Status = akriv0.ConfigurationStatus{}
+	configuration.Spec = akriv0.ConfigurationSpec{DiscoveryHandler: akriv0.DiscoveryHandler{Name: configuration.Spec.DiscoveryHandler.Name}}
+}
+
+func trimNode(node *corev1.Node) {
+	kept := map[string]string{}
+	for _, name := range []string{corev1.LabelHostname, akriv0.ResourcesLabel} {
+		if value, exists := node.Labels[name]; exists {
+			kept[name] = value
+		}
+	}
+	node.Labels, node.Annotations = kept, nil
+	node.Spec, node.Status = corev1.NodeSpec{}, corev1.NodeStatus{}
+}
+
+func (c Cache) informers() []cache.SharedIndexInformer {
+	return []cache.SharedIndexInformer{c.Instances, c.Configurations, c.Nodes, c.Classes, c.Slices, c.Owner}
+}
+
+// HasSynced reports whether the first list of every kind has arrived.
+func (c Cache) HasSynced() bool {
+	for _, informer := range c.informers() {
+		if !informer.HasSynced() {
+			return false
+		}
+	}
+	return true
+}
+
+// Run keeps the cache up to date until ctx ends.
+func (c Cache) Run(ctx context.Context) {
+	var group errgroup.Group
+	for _, informer := range c.informers() {
+		group.Go(func() error { informer.RunWithContext(ctx); return nil })
+	}
+	_ = group.Wait()
+}

@@ -1,0 +1,91 @@
+package controller
+
+import (
+	"context"
+	"errors"
+
+	resourcev1 "k8s.io/api/resource/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+
+	"akri.sh/libs/kube"
+)
+
+// errUnsupported is the error of a write that the API server has accepted without a field that it
+// does not have, or whose feature gate is off.
+var errUnsupported = errors.New(
+	"the API server dropped a field; Dynamic Resource Allocation of Akri requires Kubernetes 1.36 or later with its default feature gates")
+
+// writer writes the objects of one kind.
+type writer[T kube.Object, L runtime.Object] struct {
+	kind    string
+	client  *kube.Client[T, L]
+	onWrite func(kind, verb string, err error)
+	// complete reports whether a written object has all fields.
+	complete func(T) bool
+	// expect is called with a written object.
+	expect func(T)
+}
+
+func (c *controller) classWriter() classWriter {
+	return classWriter{
+		kind: "DeviceClass", client: c.Clients.Classes, onWrite: c.OnWrite,
+		complete: func(class *resourcev1.DeviceClass) bool { return class.Spec.ExtendedResourceName != nil },
+		expect: func(class *resourcev1.DeviceClass) {
+			c.expectations.Expect(key{isClass: true, name: class.Name}.String(), c.Cache.Classes.GetStore(), class.ResourceVersion)
+		},
+	}
+}
+
+func (c *controller) sliceWriter() sliceWriter {
+	return sliceWriter{
+		kind: "ResourceSlice", client: c.Clients.Slices, onWrite: c.OnWrite,
+		complete: func(slice *resourcev1.ResourceSlice) bool {
+			return slice.Spec.Devices[0].AllowMultipleAllocations != nil
+		},
+		expect: func(slice *resourcev1.ResourceSlice) {
+			c.expectations.Expect(key{name: slice.Name}.String(), c.Cache.Slices.GetStore(), slice.ResourceVersion)
+		},
+	}
+}
+
+type (
+	classWriter = writer[*resourcev1.DeviceClass, *resourcev1.DeviceClassList]
+	sliceWriter = writer[*resourcev1.ResourceSlice, *resourcev1.ResourceSliceList]
+)
+
+func (w writer[T, L]) create(ctx context.Context, object T) error {
+	created, err := w.client.In(metav1.NamespaceNone).Create(ctx, object, metav1.CreateOptions{})
+	return w.written("create", created, err)
+}
+
+func (w writer[T, L]) written(verb string, object T, err error) error {
+	if err == nil {
+		w.expect(object)
+		if !w.complete(object) {
+			err = errUnsupported
+		}
+	}
+	w.onWrite(w.kind, verb, err)
+	return err
+}
+
+// update replaces the current object. It fails if the object has changed since it was read.
+func (w writer[T, L]) update(ctx context.Context, current, object T) error {
+	object.SetResourceVersion(current.GetResourceVersion())
+	updated, err := w.client.In(metav1.NamespaceNone).Update(ctx, object, metav1.UpdateOptions{})
+	return w.written("update", updated, err)
+}
+
+func (w writer[T, L]) remove(ctx context.Context, current T) error {
+	uid := current.GetUID()
+	err := w.client.In(metav1.NamespaceNone).Delete(ctx, current.GetName(), metav1.DeleteOptions{
+		Preconditions: &metav1.Preconditions{UID: &uid},
+	})
+	if apierrors.IsNotFound(err) {
+		return nil // the cache is older
+	}
+	w.onWrite(w.kind, "delete", err)
+	return err
+}

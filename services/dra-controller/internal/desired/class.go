@@ -1,0 +1,70 @@
+package desired
+
+import (
+	"fmt"
+	"strings"
+
+	resourcev1 "k8s.io/api/resource/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/validation"
+
+	akriv0 "akri.sh/libs/apis/akri/v0"
+)
+
+// LabelManagedBy of DeviceClasses and ResourceSlices has the value ManagedBy.
+const (
+	LabelManagedBy = "app.kubernetes.io/managed-by"
+	ManagedBy      = "akri-dra-controller"
+)
+
+// ClassName returns the name of the DeviceClass of the extended resource akri.sh/<name>.
+func ClassName(name string) string { return name + "." + akriv0.Group }
+
+// ResourceOfClass returns the name in the extended resource of a DeviceClass. It is empty if
+// ClassName does not return such a name.
+func ResourceOfClass(class string) string {
+	name, ok := strings.CutSuffix(class, "."+akriv0.Group)
+	if !ok {
+		return ""
+	}
+	return name
+}
+
+// ConfigurationClass returns the DeviceClass for any device of a Configuration.
+func ConfigurationClass(name string, owner metav1.OwnerReference) *resourcev1.DeviceClass {
+	return class(name, attributeConfiguration, owner)
+}
+
+// InstanceClass returns the DeviceClass for one device.
+func InstanceClass(name string, owner metav1.OwnerReference) *resourcev1.DeviceClass {
+	return class(name, attributeInstance, owner)
+}
+
+// class returns nil if the name is too long for an extended resource of a Pod.
+func class(name, attribute string, owner metav1.OwnerReference) *resourcev1.DeviceClass {
+	if len(name) > akriv0.MaxResourceName || len(validation.IsDNS1123Subdomain(name)) > 0 {
+		return nil
+	}
+	selector := fmt.Sprintf("device.driver == %q && device.attributes[%q].%s == %q", akriv0.Driver, akriv0.Driver, attribute, name)
+	return &resourcev1.DeviceClass{
+		ObjectMeta: objectMeta(ClassName(name), owner),
+		Spec: resourcev1.DeviceClassSpec{
+			Selectors:            []resourcev1.DeviceSelector{{CEL: &resourcev1.CELDeviceSelector{Expression: selector}}},
+			ExtendedResourceName: new(akriv0.ResourceName(name)),
+		},
+	}
+}
+
+func objectMeta(name string, owner metav1.OwnerReference) metav1.ObjectMeta {
+	return metav1.ObjectMeta{
+		Name: name, Labels: map[string]string{LabelManagedBy: ManagedBy}, OwnerReferences: []metav1.OwnerReference{owner},
+	}
+}
+
+// Owner returns the reference to the DeviceClass that the chart creates. It owns all others and the
+// ResourceSlices, so that the garbage collector removes them with the release.
+func Owner(class *resourcev1.DeviceClass) metav1.OwnerReference {
+	return metav1.OwnerReference{
+		APIVersion: resourcev1.SchemeGroupVersion.String(), Kind: "DeviceClass", Name: class.Name, UID: class.UID,
+	}
+}

@@ -1,0 +1,127 @@
+package desired_test
+
+import (
+	"flag"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/yaml"
+
+	akriv0 "akri.sh/libs/apis/akri/v0"
+	"akri.sh/services/dra-controller/internal/desired"
+)
+
+var update = flag.Bool("update", false, "write the golden files")
+
+var owner = metav1.OwnerReference{APIVersion: "resource.k8s.io/v1", Kind: "DeviceClass", Name: "akri.sh", UID: "uid"}
+
+func golden(t *testing.T, name string, object any) {
+	t.Helper()
+	got, err := yaml.Marshal(object)
+	require.NoError(t, err)
+	path := filepath.Join("testdata", name+".golden.yaml")
+	if *update {
+		require.NoError(t, os.WriteFile(path, got, 0o600))
+	}
+	want, err := os.ReadFile(path)
+	require.NoError(t, err)
+	require.Equal(t, string(want), string(got))
+}
+
+func device(shared bool, nodes ...*corev1.Node) desired.Device {
+	device := desired.Device{
+		Configuration: &akriv0.Configuration{
+			ObjectMeta: metav1.ObjectMeta{Annotations: map[string]string{
+				akriv0.PropertiesAnnotation: "SERIAL, missing,LONG,no-name,shared",
+			}},
+			Spec: akriv0.ConfigurationSpec{DiscoveryHandler: akriv0.DiscoveryHandler{Name: "udev"}},
+		},
+		Instance: &akriv0.Instance{
+			ObjectMeta: metav1.ObjectMeta{Namespace: "factory", Name: "cameras-8120fe"},
+			Spec: akriv0.InstanceSpec{
+				ConfigurationName: "cameras", Capacity: 3, Shared: shared,
+				BrokerProperties: map[string]string{
+					"SERIAL": "X1", "LONG": strings.Repeat("x", 65), "no-name": "x", "shared": "x", "PASSWORD": "secret",
+				},
+			},
+		},
+		Nodes: nodes,
+	}
+	for _, node := range nodes {
+		device.Instance.Spec.Nodes = append(device.Instance.Spec.Nodes, node.Name)
+	}
+	return device
+}
+
+func node(name string, labels ...string) *corev1.Node {
+	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{corev1.LabelHostname: "host-" + name}}}
+	for _, value := range labels {
+		node.Labels[akriv0.ResourcesLabel] = value
+	}
+	return node
+}
+
+func TestDesiredObjects(t *testing.T) {
+	golden(t, "shared-slice", desired.Slice(device(true, node("b"), node("a"), node("c", akriv0.ResourcesDevicePlugin)), owner))
+	golden(t, "local-slice", desired.Slice(device(false, node("a", "dra")), owner))
+	golden(t, "configuration-class", desired.ConfigurationClass("cameras", owner))
+	golden(t, "instance-class", desired.InstanceClass("cameras-8120fe", owner))
+}
+
+// Claims get the slots that device plugins do not hold.
+func TestCapacity(t *testing.T) {
+	for name, c := range map[string]struct {
+		usage    map[string]string
+		expected int64
+	}{
+		"all free":                     {nil, 3},
+		"held by claims":               {map[string]string{"cameras-8120fe-0": "D:uid:a", "cameras-8120fe-1": "D:other:b"}, 3},
+		"held by device plugins":       {map[string]string{"cameras-8120fe-0": "a", "cameras-8120fe-1": "C:1:b"}, 1},
+		"malformed":                    {map[string]string{"cameras-8120fe-2": "x:y"}, 2},
+		"above a lowered capacity":     {map[string]string{"cameras-8120fe-3": "a"}, 3},
+		"all held by device plugins":   {map[string]string{"cameras-8120fe-0": "a", "cameras-8120fe-1": "b", "cameras-8120fe-2": "C:0:a"}, 0},
+		"the keys of another Instance": {map[string]string{"cameras-8120ff-0": "a"}, 3},
+	} {
+		t.Run(name, func(t *testing.T) {
+			device := device(true, node("a"))
+			device.Instance.Spec.DeviceUsage = c.usage
+			slice := desired.Slice(device, owner)
+			if c.expected == 0 {
+				require.Nil(t, slice)
+				return
+			}
+			slots := slice.Spec.Devices[0].Capacity["slots"].Value
+			require.Equal(t, c.expected, slots.Value())
+		})
+	}
+}
+
+func TestNoSlice(t *testing.T) {
+	long := device(true, node("a"))
+	long.Instance.Name = strings.Repeat("a", 64)
+	for name, device := range map[string]desired.Device{
+		"no node exists":                 device(true),
+		"all nodes use device plugins":   device(true, node("a", akriv0.ResourcesDevicePlugin)),
+		"the name is too long for a Pod": long,
+		"a local device of another form": device(false, node("a", akriv0.ResourcesDevicePlugin)),
+	} {
+		require.Nil(t, desired.Slice(device, owner), name)
+	}
+	require.Nil(t, desired.ConfigurationClass(strings.Repeat("a", 64), owner))
+}
+
+func TestNames(t *testing.T) {
+	namespace, instance := desired.InstanceOfSlice(desired.SliceName("factory", "cameras-8120fe"))
+	require.Equal(t, []string{"factory", "cameras-8120fe"}, []string{namespace, instance})
+	for _, name := range []string{"other", "node-a-akri.sh-x7k2p", "a.akri.sh.example", ".akri.sh"} {
+		namespace, instance := desired.InstanceOfSlice(name)
+		require.Empty(t, namespace+instance, name)
+	}
+	require.Equal(t, "line.a", desired.ResourceOfClass(desired.ClassName("line.a")))
+	require.Empty(t, desired.ResourceOfClass("gpu.example.com"))
+}

@@ -1,0 +1,171 @@
+// Package desired returns the DeviceClasses and ResourceSlices that Configurations, Instances and
+// Nodes require. It is pure: the same input gives the same objects on every replica.
+package desired
+
+import (
+	"maps"
+	"regexp"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	resourcev1 "k8s.io/api/resource/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/validation"
+
+	akriv0 "akri.sh/libs/apis/akri/v0"
+)
+
+// Attributes of each device.
+const (
+	attributeNamespace     = "namespace"
+	attributeConfiguration = "configuration"
+	attributeInstance      = "instance"
+	attributeHandler       = "handler"
+	attributeShared        = "shared"
+)
+
+// slots is the capacity that each allocation consumes one of.
+const slots = "slots"
+
+// maxProperties leaves room for the other attributes and the capacity: a device has at most 32.
+const maxProperties = 24
+
+// attributeName matches the names that the API server accepts.
+var attributeName = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]*$`)
+
+// Device is a device and what its ResourceSlice depends on.
+type Device struct {
+	Instance *akriv0.Instance
+	// Configuration is nil if it does not exist.
+	Configuration *akriv0.Configuration
+	// Nodes are those of the Instance that exist.
+	Nodes []*corev1.Node
+}
+
+// SliceName returns the name of the ResourceSlice of an Instance. Neither a namespace nor the name
+// of an Instance contains a dot.
+func SliceName(namespace, instance string) string {
+	return namespace + "." + instance + "." + akriv0.Group
+}
+
+// InstanceOfSlice returns the namespace and name of the Instance of a ResourceSlice. They are empty
+// if SliceName does not return such a name.
+func InstanceOfSlice(name string) (namespace, instance string) {
+	prefix, _ := strings.CutSuffix(name, "."+akriv0.Group)
+	namespace, instance, _ = strings.Cut(prefix, ".")
+	if SliceName(namespace, instance) != name {
+		return "", ""
+	}
+	return namespace, instance
+}
+
+// Slice returns the ResourceSlice of a device: a pool with one slice and one device, so that a
+// change of the device is one write of a small object. It returns nil if no Pod can get the device
+// through a ResourceClaim: none of its nodes uses Dynamic Resource Allocation, or device plugins
+// hold all of its slots.
+func Slice(device Device, owner metav1.OwnerReference) *resourcev1.ResourceSlice {
+	instance := device.Instance
+	free := claimableSlots(instance)
+	nodes := slices.DeleteFunc(slices.Clone(device.Nodes), func(node *corev1.Node) bool {
+		return node.Labels[akriv0.ResourcesLabel] == akriv0.ResourcesDevicePlugin
+	})
+	if free == 0 || len(nodes) == 0 || len(validation.IsDNS1123Label(instance.Name)) > 0 {
+		return nil
+	}
+	slice := &resourcev1.ResourceSlice{
+		ObjectMeta: objectMeta(SliceName(instance.Namespace, instance.Name), owner),
+		Spec: resourcev1.ResourceSliceSpec{
+			Driver: akriv0.Driver,
+			Pool: resourcev1.ResourcePool{
+				Name: akriv0.DevicePool(instance.Namespace, instance.Name), Generation: 1, ResourceSliceCount: 1,
+			},
+			Devices: []resourcev1.Device{{
+				Name: instance.Name, Attributes: attributes(device),
+				// The allocations of a device consume its slots, one each.
+				AllowMultipleAllocations: new(true),
+				Capacity:                 map[resourcev1.QualifiedName]resourcev1.DeviceCapacity{slots: capacity(free)},
+			}},
+		},
+	}
+	setNodes(&slice.Spec, nodes, instance.Spec.Shared)
+	return slice
+}
+
+// claimableSlots returns the number of slots below the capacity that are free or held by
+// ResourceClaims.
+func claimableSlots(instance *akriv0.Instance) (count int64) {
+	for index := range int(instance.Spec.Capacity) {
+		holder, err := akriv0.ParseSlotHolder(instance.Spec.DeviceUsage[akriv0.SlotName(instance.Name, index)])
+		if err == nil && (holder.Free() || holder.Claim != "") {
+			count++
+		}
+	}
+	return count
+}
+
+func capacity(slots int64) resourcev1.DeviceCapacity {
+	one := resource.MustParse("1")
+	return resourcev1.DeviceCapacity{
+		Value:         *resource.NewQuantity(slots, resource.DecimalSI),
+		RequestPolicy: &resourcev1.CapacityRequestPolicy{Default: &one, ValidValues: []resource.Quantity{one}},
+	}
+}
+
+// setNodes selects the nodes by name if there is one, which costs the scheduler least, and by their
+// host names otherwise: a node selector cannot list the names of several nodes.
+func setNodes(spec *resourcev1.ResourceSliceSpec, nodes []*corev1.Node, shared bool) {
+	if !shared && len(nodes) == 1 {
+		spec.NodeName = &nodes[0].Name
+		return
+	}
+	hosts := make([]string, 0, len(nodes))
+	for _, node := range nodes {
+		hosts = append(hosts, node.Labels[corev1.LabelHostname])
+	}
+	slices.Sort(hosts)
+	spec.NodeSelector = &corev1.NodeSelector{NodeSelectorTerms: []corev1.NodeSelectorTerm{{
+		MatchExpressions: []corev1.NodeSelectorRequirement{
+			{Key: corev1.LabelHostname, Operator: corev1.NodeSelectorOpIn, Values: slices.Compact(hosts)},
+		},
+	}}}
+}
+
+func attributes(device Device) map[resourcev1.QualifiedName]resourcev1.DeviceAttribute {
+	all := properties(device)
+	maps.Copy(all, map[resourcev1.QualifiedName]resourcev1.DeviceAttribute{
+		attributeNamespace:     {StringValue: &device.Instance.Namespace},
+		attributeConfiguration: {StringValue: &device.Instance.Spec.ConfigurationName},
+		attributeInstance:      {StringValue: &device.Instance.Name},
+		attributeShared:        {BoolValue: &device.Instance.Spec.Shared},
+	})
+	if device.Configuration != nil {
+		all[attributeHandler] = resourcev1.DeviceAttribute{StringValue: &device.Configuration.Spec.DiscoveryHandler.Name}
+	}
+	maps.DeleteFunc(all, func(_ resourcev1.QualifiedName, attribute resourcev1.DeviceAttribute) bool {
+		return attribute.StringValue != nil && len(*attribute.StringValue) > resourcev1.DeviceAttributeMaxValueLength
+	})
+	return all
+}
+
+// properties returns the properties that the Configuration names, in the order of their names up to
+// the limit.
+func properties(device Device) map[resourcev1.QualifiedName]resourcev1.DeviceAttribute {
+	named := map[resourcev1.QualifiedName]resourcev1.DeviceAttribute{}
+	if device.Configuration == nil {
+		return named
+	}
+	names := strings.Split(device.Configuration.Annotations[akriv0.PropertiesAnnotation], ",")
+	for i, name := range names {
+		names[i] = strings.TrimSpace(name)
+	}
+	slices.Sort(names)
+	for _, name := range names {
+		value, exists := device.Instance.Spec.BrokerProperties[name]
+		if exists && len(named) < maxProperties && len(name) <= resourcev1.DeviceMaxIDLength && attributeName.MatchString(name) {
+			named[resourcev1.QualifiedName(name)] = resourcev1.DeviceAttribute{StringValue: &value}
+		}
+	}
+	return named
+}

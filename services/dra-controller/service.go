@@ -1,0 +1,87 @@
+// Package dracontroller publishes the devices of Instances for Dynamic Resource Allocation: a
+// ResourceSlice for each device, and a DeviceClass for each Configuration and each Instance, so
+// that Pods request the same extended resources as with device plugins. Any number of replicas can
+// run. One leads, the others are on standby.
+package dracontroller
+
+import (
+	"context"
+
+	"golang.org/x/sync/errgroup"
+	"k8s.io/client-go/rest"
+
+	"akri.sh/libs/kube"
+	"akri.sh/libs/kube/leader"
+	"akri.sh/libs/service"
+	"akri.sh/services/dra-controller/internal/controller"
+)
+
+const leaseName = "akri-dra-controller"
+
+// Config of the service.
+type Config struct {
+	kube.Flags
+	LeaderElect bool   `help:"Use leader election with the Lease akri-dra-controller. Required for more than one replica." default:"true"`
+	Namespace   string `help:"Namespace of the Lease." default:"default"`
+	Identity    string `help:"Holder of the Lease, unique among running processes. A process that restarts with the same identity leads at once. Empty: host name and a random UUID."`
+}
+
+// Service is a dra-controller.
+type Service struct {
+	config  Config
+	env     service.Env
+	rest    *rest.Config
+	clients controller.Clients
+	cache   controller.Cache
+	metrics *metrics
+}
+
+// New creates the clients. It starts nothing.
+func New(config Config, env service.Env) (*Service, error) {
+	restConfig, err := config.RESTConfig(env.Log)
+	if err != nil {
+		return nil, err
+	}
+	clients, err := controller.NewClients(restConfig)
+	if err != nil {
+		return nil, err
+	}
+	cache := controller.NewCache(clients)
+	env.Health.AddReadiness("cache", kube.Synced(cache))
+	return &Service{config: config, env: env, rest: restConfig, clients: clients, cache: cache, metrics: newMetrics(env.Metrics)}, nil
+}
+
+// Run runs the service until ctx ends. It returns an error if the process loses the leader
+// election; the process must then restart.
+func (s *Service) Run(ctx context.Context) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	group, ctx := errgroup.WithContext(ctx)
+	group.Go(func() error { s.cache.Run(ctx); return nil })
+	group.Go(func() error {
+		defer cancel()
+		if kube.WaitForSync(ctx, s.cache) != nil {
+			return nil // ctx ended
+		}
+		return s.elect(ctx)
+	})
+	return group.Wait()
+}
+
+// elect calls lead when this process is the leader.
+func (s *Service) elect(ctx context.Context) error {
+	if !s.config.LeaderElect {
+		return s.lead(ctx)
+	}
+	election, err := leader.New(s.rest, s.config.Namespace, leaseName, s.config.Identity, s.env.Log)
+	if err != nil {
+		return err
+	}
+	return election.Run(ctx, s.lead)
+}
+
+func (s *Service) lead(ctx context.Context) error {
+	s.metrics.leading.Set(1)
+	defer s.metrics.leading.Set(0)
+	return controller.Run(ctx, controller.Options{Clients: s.clients, Cache: s.cache, Log: s.env.Log, OnWrite: s.metrics.written})
+}

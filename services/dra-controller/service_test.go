@@ -1,0 +1,360 @@
+package dracontroller_test
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"path"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/stretchr/testify/require"
+	"go.uber.org/zap"
+	"go.uber.org/zap/zaptest/observer"
+	corev1 "k8s.io/api/core/v1"
+	resourcev1 "k8s.io/api/resource/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/kubernetes"
+
+	"akri.sh/libs/admin"
+	akriv0 "akri.sh/libs/apis/akri/v0"
+	"akri.sh/libs/kube"
+	"akri.sh/libs/kube/kubetest"
+	"akri.sh/libs/service"
+	dracontroller "akri.sh/services/dra-controller"
+)
+
+var server *kubetest.Server
+
+func TestMain(m *testing.M) { kubetest.Main(m, &server) }
+
+const timeout = 15 * time.Second
+
+// fixture is a controller on the API server. Its methods act as instance-writer and the chart.
+type fixture struct {
+	*testing.T
+	clientset      *kubernetes.Clientset
+	instances      *kube.Client[*akriv0.Instance, *akriv0.InstanceList]
+	configurations *kube.Client[*akriv0.Configuration, *akriv0.ConfigurationList]
+
+	mu     sync.Mutex
+	writes []string // the method and the name of each object
+	// logged are the warnings of the controller.
+	logged *observer.ObservedLogs
+	// unsupported is a field that the API server drops.
+	unsupported atomic.Pointer[string]
+}
+
+const namespace = "default"
+
+// start starts a controller on an empty API server with the nodes a and b, and the DeviceClass of
+// the chart.
+func start(t *testing.T) *fixture {
+	f := &fixture{T: t}
+	var err error
+	f.clientset, err = kubernetes.NewForConfig(server.Config())
+	require.NoError(t, err)
+	f.instances, err = kube.Instances(server.Config())
+	require.NoError(t, err)
+	f.configurations, err = kube.Configurations(server.Config())
+	require.NoError(t, err)
+	f.addNode("a")
+	f.addNode("b")
+	create(t, f.clientset.ResourceV1().DeviceClasses(), &resourcev1.DeviceClass{ObjectMeta: metav1.ObjectMeta{Name: akriv0.Driver}})
+	t.Cleanup(f.clear)
+	f.run()
+	return f
+}
+
+// creator is a typed client.
+type creator[T runtime.Object] interface {
+	Create(ctx context.Context, object T, options metav1.CreateOptions) (T, error)
+}
+
+func create[T runtime.Object](t *testing.T, client creator[T], object T) {
+	t.Helper()
+	_, err := client.Create(t.Context(), object, metav1.CreateOptions{})
+	require.NoError(t, err)
+}
+
+func (f *fixture) run() {
+	core, logged := observer.New(zap.WarnLevel)
+	f.logged = logged
+	config := dracontroller.Config{Namespace: namespace}
+	config.REST = server.Config()
+	config.REST.Wrap(f.record)
+	s, err := dracontroller.New(config, service.Env{Log: zap.New(core), Metrics: prometheus.NewRegistry(), Health: &admin.Health{}})
+	require.NoError(f, err)
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan error, 1)
+	go func() { done <- s.Run(ctx) }()
+	f.Cleanup(func() {
+		cancel()
+		require.NoError(f, <-done)
+	})
+}
+
+func (f *fixture) clear() {
+	ctx, all := context.Background(), metav1.ListOptions{}
+	require.NoError(f, f.instances.In(namespace).DeleteCollection(ctx, metav1.DeleteOptions{}, all))
+	require.NoError(f, f.configurations.In(namespace).DeleteCollection(ctx, metav1.DeleteOptions{}, all))
+	require.NoError(f, f.clientset.CoreV1().Nodes().DeleteCollection(ctx, metav1.DeleteOptions{}, all))
+	require.NoError(f, f.clientset.ResourceV1().DeviceClasses().DeleteCollection(ctx, metav1.DeleteOptions{}, all))
+	require.NoError(f, f.clientset.ResourceV1().ResourceSlices().DeleteCollection(ctx, metav1.DeleteOptions{}, all))
+}
+
+type roundTripper func(*http.Request) (*http.Response, error)
+
+func (r roundTripper) RoundTrip(request *http.Request) (*http.Response, error) { return r(request) }
+
+// record records the writes of the controller, except those of settle.
+func (f *fixture) record(next http.RoundTripper) http.RoundTripper {
+	return roundTripper(func(request *http.Request) (*http.Response, error) {
+		if request.Method != http.MethodGet {
+			name := path.Base(request.URL.Path)
+			if request.Method == http.MethodPost {
+				name = f.nameInBody(request)
+			}
+			if !strings.Contains(name, "settle-") {
+				f.mu.Lock()
+				f.writes = append(f.writes, request.Method+" "+name)
+				f.mu.Unlock()
+			}
+		}
+		return next.RoundTrip(request)
+	})
+}
+
+// nameInBody returns the name of the object that a request creates. It removes the unsupported
+// field from the request.
+func (f *fixture) nameInBody(request *http.Request) string {
+	body, err := io.ReadAll(request.Body)
+	require.NoError(f, err)
+	var object metav1.PartialObjectMetadata
+	require.NoError(f, json.Unmarshal(body, &object))
+	if unsupported := f.unsupported.Load(); unsupported != nil {
+		body = bytes.ReplaceAll(body, []byte(*unsupported), nil)
+	}
+	request.Body, request.ContentLength = io.NopCloser(bytes.NewReader(body)), int64(len(body))
+	return object.Name
+}
+
+// written returns the writes since the last call.
+func (f *fixture) written() []string {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	written := f.writes
+	f.writes = nil
+	return written
+}
+
+func (f *fixture) addNode(name string) {
+	create(f.T, f.clientset.CoreV1().Nodes(), &corev1.Node{
+		ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{corev1.LabelHostname: name}},
+	})
+}
+
+func (f *fixture) addConfiguration(name string) {
+	create(f.T, f.configurations.In(namespace), &akriv0.Configuration{
+		ObjectMeta: metav1.ObjectMeta{Name: name},
+		Spec:       akriv0.ConfigurationSpec{DiscoveryHandler: akriv0.DiscoveryHandler{Name: "debugEcho"}},
+	})
+}
+
+func (f *fixture) addInstance(name string, shared bool, nodes ...string) {
+	create(f.T, f.instances.In(namespace), &akriv0.Instance{
+		ObjectMeta: metav1.ObjectMeta{Name: name},
+		Spec:       akriv0.InstanceSpec{ConfigurationName: "cameras", CDIName: "akri.sh/cameras=x", Capacity: 2, Shared: shared, Nodes: nodes},
+	})
+}
+
+func (f *fixture) editInstance(name string, edit func(*akriv0.Instance)) {
+	f.Helper()
+	instance, err := f.instances.In(namespace).Get(f.Context(), name, metav1.GetOptions{})
+	require.NoError(f, err)
+	edit(instance)
+	_, err = f.instances.In(namespace).Update(f.Context(), instance, metav1.UpdateOptions{})
+	require.NoError(f, err)
+}
+
+func (f *fixture) eventually(condition func() bool) {
+	f.Helper()
+	require.Eventually(f, condition, timeout, 10*time.Millisecond)
+}
+
+// slice returns the ResourceSlice of the Instance, or nil.
+func (f *fixture) slice(instance string) *resourcev1.ResourceSlice {
+	slice, err := f.clientset.ResourceV1().ResourceSlices().Get(f.Context(), namespace+"."+instance+".akri.sh", metav1.GetOptions{})
+	if apierrors.IsNotFound(err) {
+		return nil
+	}
+	require.NoError(f, err)
+	return slice
+}
+
+func (f *fixture) awaitSlots(instance string, expected int64) {
+	f.Helper()
+	f.eventually(func() bool {
+		slice := f.slice(instance)
+		if slice == nil {
+			return expected == 0
+		}
+		slots := slice.Spec.Devices[0].Capacity["slots"].Value
+		return slots.Value() == expected
+	})
+}
+
+func (f *fixture) classes() []string {
+	list, err := f.clientset.ResourceV1().DeviceClasses().List(f.Context(), metav1.ListOptions{})
+	require.NoError(f, err)
+	var names []string
+	for _, class := range list.Items {
+		names = append(names, class.Name)
+	}
+	return names
+}
+
+// settle waits until the controller has seen all changes of Nodes, Instances and Configurations. It
+// returns the writes since the last call.
+func (f *fixture) settle() []string {
+	f.Helper()
+	name := fmt.Sprintf("settle-%d", settleCount.Add(1))
+	f.addNode(name)
+	f.addInstance(name, false, name)
+	f.addConfiguration(name + "-configuration")
+	f.awaitSlots(name, 2)
+	f.eventually(func() bool { return slices.Contains(f.classes(), name+"-configuration.akri.sh") })
+	return f.written()
+}
+
+var settleCount atomic.Int32
+
+func TestObjectsFollowInstances(t *testing.T) {
+	f := start(t)
+	f.addConfiguration("cameras")
+	f.addInstance("cameras-8120fe", true, "a", "b")
+	f.awaitSlots("cameras-8120fe", 2)
+	f.eventually(func() bool { return len(f.classes()) == 3 })
+	require.ElementsMatch(t, []string{"akri.sh", "cameras.akri.sh", "cameras-8120fe.akri.sh"}, f.classes())
+	require.ElementsMatch(t, []string{"POST cameras.akri.sh", "POST cameras-8120fe.akri.sh", "POST default.cameras-8120fe.akri.sh"}, f.settle())
+	require.Equal(t, []string{"a", "b"}, f.slice("cameras-8120fe").Spec.NodeSelector.NodeSelectorTerms[0].MatchExpressions[0].Values)
+	require.Equal(t, "DeviceClass", f.slice("cameras-8120fe").OwnerReferences[0].Kind)
+
+	f.editInstance("cameras-8120fe", func(i *akriv0.Instance) { i.Spec.DeviceUsage = map[string]string{"cameras-8120fe-0": "a"} })
+	f.awaitSlots("cameras-8120fe", 1)
+	require.EqualValues(t, 2, f.slice("cameras-8120fe").Spec.Pool.Generation)
+	require.Equal(t, []string{"PUT default.cameras-8120fe.akri.sh"}, f.settle(), "one write for one change")
+
+	f.editInstance("cameras-8120fe", func(i *akriv0.Instance) {
+		i.Spec.DeviceUsage = map[string]string{"cameras-8120fe-0": "a", "cameras-8120fe-1": "D:uid:b"}
+	})
+	require.Empty(t, f.settle(), "a slot of a ResourceClaim changes nothing")
+	f.editInstance("cameras-8120fe", func(i *akriv0.Instance) { i.Spec.DeviceUsage["cameras-8120fe-1"] = "b" })
+	f.awaitSlots("cameras-8120fe", 0)
+	f.editInstance("cameras-8120fe", func(i *akriv0.Instance) { i.Spec.DeviceUsage = nil })
+	f.awaitSlots("cameras-8120fe", 2)
+
+	require.NoError(t, f.instances.In(namespace).Delete(t.Context(), "cameras-8120fe", metav1.DeleteOptions{}))
+	require.NoError(t, f.configurations.In(namespace).Delete(t.Context(), "cameras", metav1.DeleteOptions{}))
+	f.awaitSlots("cameras-8120fe", 0)
+	f.eventually(func() bool { return !strings.Contains(strings.Join(f.classes(), " "), "cameras") })
+}
+
+func TestLabelOfNode(t *testing.T) {
+	f := start(t)
+	f.addInstance("cameras-8120fe", true, "a", "b")
+	f.addInstance("cameras-a19705", false, "a")
+	f.awaitSlots("cameras-a19705", 2)
+	require.Equal(t, "a", *f.slice("cameras-a19705").Spec.NodeName)
+	nodes := f.clientset.CoreV1().Nodes()
+	label := func(value string) {
+		node, err := nodes.Get(t.Context(), "a", metav1.GetOptions{})
+		require.NoError(t, err)
+		node.Labels[akriv0.ResourcesLabel] = value
+		_, err = nodes.Update(t.Context(), node, metav1.UpdateOptions{})
+		require.NoError(t, err)
+	}
+	label(akriv0.ResourcesDevicePlugin)
+	f.awaitSlots("cameras-a19705", 0)
+	f.eventually(func() bool {
+		return len(f.slice("cameras-8120fe").Spec.NodeSelector.NodeSelectorTerms[0].MatchExpressions[0].Values) == 1
+	})
+	label("")
+	f.awaitSlots("cameras-a19705", 2)
+	f.settle()
+	node, err := nodes.Get(t.Context(), "a", metav1.GetOptions{})
+	require.NoError(t, err)
+	node.Status.Conditions = []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionTrue}}
+	_, err = nodes.UpdateStatus(t.Context(), node, metav1.UpdateOptions{})
+	require.NoError(t, err)
+	require.Empty(t, f.settle(), "the status of a Node changes nothing")
+}
+
+// Objects that others delete or edit are restored. ResourceSlices of the driver that others create
+// are deleted: a kubelet may create those of its node.
+func TestForeignChanges(t *testing.T) {
+	f := start(t)
+	f.addInstance("cameras-a19705", false, "a")
+	f.awaitSlots("cameras-a19705", 2)
+	client := f.clientset.ResourceV1().ResourceSlices()
+	require.NoError(t, client.DeleteCollection(t.Context(), metav1.DeleteOptions{}, metav1.ListOptions{}))
+	f.awaitSlots("cameras-a19705", 2)
+
+	forged := f.slice("cameras-a19705").DeepCopy()
+	forged.ObjectMeta = metav1.ObjectMeta{Name: "forged"}
+	forged.Spec.Pool.Name = "forged"
+	create(t, client, forged)
+	f.eventually(func() bool {
+		_, err := client.Get(t.Context(), "forged", metav1.GetOptions{})
+		return apierrors.IsNotFound(err)
+	})
+
+	edited := f.slice("cameras-a19705")
+	edited.Spec.Devices[0].Attributes = nil
+	_, err := client.Update(t.Context(), edited, metav1.UpdateOptions{})
+	require.NoError(t, err)
+	f.eventually(func() bool {
+		return f.slice("cameras-a19705").Spec.Devices[0].Attributes["instance"].StringValue != nil
+	})
+}
+
+// An API server of an earlier version drops fields. The message names the version that is required.
+func TestUnsupportedVersion(t *testing.T) {
+	f := start(t)
+	field := `,"extendedResourceName":"akri.sh/cameras"`
+	f.unsupported.Store(&field)
+	f.addConfiguration("cameras")
+	f.eventually(func() bool {
+		return f.logged.FilterField(zap.String("name", "cameras.akri.sh")).Len() > 0
+	})
+	entry := f.logged.FilterField(zap.String("name", "cameras.akri.sh")).All()[0]
+	require.Contains(t, entry.ContextMap()["error"], "requires Kubernetes 1.36 or later")
+}
+
+// Without the DeviceClass of the chart nothing is written. All objects belong to the next one.
+func TestOwner(t *testing.T) {
+	f := start(t)
+	classes := f.clientset.ResourceV1().DeviceClasses()
+	f.addInstance("cameras-8120fe", true, "a")
+	f.awaitSlots("cameras-8120fe", 2)
+	f.settle()
+	require.NoError(t, classes.Delete(t.Context(), akriv0.Driver, metav1.DeleteOptions{}))
+	f.addInstance("cameras-a19705", true, "a")
+	create(t, classes, &resourcev1.DeviceClass{ObjectMeta: metav1.ObjectMeta{Name: akriv0.Driver}})
+	owner, err := classes.Get(t.Context(), akriv0.Driver, metav1.GetOptions{})
+	require.NoError(t, err)
+	f.awaitSlots("cameras-a19705", 2)
+	f.eventually(func() bool {
+		return f.slice("cameras-8120fe").OwnerReferences[0].UID == owner.UID && f.slice("cameras-a19705").OwnerReferences[0].UID == owner.UID
+	})
+}

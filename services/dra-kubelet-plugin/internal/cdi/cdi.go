@@ -1,0 +1,153 @@
+// Package cdi writes what the containers of a prepared ResourceClaim get, in a file of the
+// Container Device Interface (CDI) for each claim. The file also records the slots that are
+// reserved for the claim, so that there is nothing else to keep between two runs of the service.
+package cdi
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	cdiapi "tags.cncf.io/container-device-interface/pkg/cdi"
+	cdispec "tags.cncf.io/container-device-interface/specs-go"
+
+	akriv0 "akri.sh/libs/apis/akri/v0"
+	"akri.sh/libs/node"
+)
+
+const (
+	class = "claim"
+	kind  = akriv0.Group + "/" + class
+	// slotsAnnotation of a file has the slots of the claim.
+	slotsAnnotation = akriv0.Group + "/slots"
+	extension       = ".json"
+)
+
+// Claim is a ResourceClaim that is prepared, or whose preparation has begun.
+type Claim struct {
+	UID string
+	// Slots are reserved for the claim, or a reservation of them was sent.
+	Slots []node.SlotClaim
+	// Containers has what the containers with a request of the claim get, by request.
+	Containers map[string]node.Container
+}
+
+// Files are the files of claims in a directory that the container runtime reads.
+type Files struct {
+	directory string
+	specs     *cdiapi.Cache
+}
+
+// NewFiles returns the files in the directory.
+func NewFiles(directory string) (*Files, error) {
+	specs, err := cdiapi.NewCache(cdiapi.WithSpecDirs(directory), cdiapi.WithAutoRefresh(false))
+	if err != nil {
+		return nil, fmt.Errorf("open CDI directory: %w", err)
+	}
+	return &Files{directory: directory, specs: specs}, nil
+}
+
+// DeviceID returns the CDI device of a request.
+func DeviceID(uid, request string) string { return kind + "=" + deviceName(uid, request) }
+
+func deviceName(uid, request string) string { return uid + "-" + request }
+
+func fileName(uid string) string {
+	return cdiapi.GenerateTransientSpecName(akriv0.Group, class, uid) + extension
+}
+
+// Write creates or replaces the file of the claim.
+func (f *Files) Write(claim Claim) error {
+	record, err := json.Marshal(claim.Slots)
+	if err != nil {
+		return fmt.Errorf("encode slots: %w", err)
+	}
+	spec := &cdispec.Spec{Kind: kind, Annotations: map[string]string{slotsAnnotation: string(record)}}
+	for _, request := range slices.Sorted(maps.Keys(claim.Containers)) {
+		spec.Devices = append(spec.Devices, cdispec.Device{
+			Name: deviceName(claim.UID, request), ContainerEdits: edits(claim.UID, claim.Containers[request]),
+		})
+	}
+	if spec.Version, err = cdispec.MinimumRequiredVersion(spec); err != nil {
+		return fmt.Errorf("choose version of the CDI file: %w", err)
+	}
+	if err := f.specs.WriteSpec(spec, fileName(claim.UID)); err != nil {
+		return fmt.Errorf("write CDI file: %w", err)
+	}
+	return nil
+}
+
+// Remove removes the file of the claim, if it exists.
+func (f *Files) Remove(uid string) error {
+	if err := f.specs.RemoveSpec(fileName(uid)); err != nil {
+		return fmt.Errorf("remove CDI file: %w", err)
+	}
+	return nil
+}
+
+// Slots returns the slots of all claims with a file, by the uid of the claim. A file that cannot be
+// read is an error in addition to the others.
+func (f *Files) Slots() (map[string][]node.SlotClaim, error) {
+	all := map[string][]node.SlotClaim{}
+	entries, err := os.ReadDir(f.directory)
+	if errors.Is(err, fs.ErrNotExist) {
+		return all, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("list CDI files: %w", err)
+	}
+	var errs []error
+	for _, entry := range entries {
+		uid := strings.TrimSuffix(strings.TrimPrefix(entry.Name(), strings.TrimSuffix(fileName(""), extension)), extension)
+		if entry.Name() != fileName(uid) {
+			continue
+		}
+		if all[uid], err = f.read(uid); err != nil {
+			errs = append(errs, err)
+		}
+	}
+	return all, errors.Join(errs...)
+}
+
+func (f *Files) read(uid string) (slots []node.SlotClaim, err error) {
+	spec, err := cdiapi.ReadSpec(filepath.Join(f.directory, fileName(uid)), 0)
+	if err != nil {
+		return nil, fmt.Errorf("read CDI file: %w", err)
+	}
+	if err := json.Unmarshal([]byte(spec.Annotations[slotsAnnotation]), &slots); err != nil {
+		return nil, fmt.Errorf("decode slots in %s: %w", spec.GetPath(), err)
+	}
+	return slots, nil
+}
+
+// edits returns the form of CDI of what a container gets. CDI refuses a device that changes
+// nothing, so that a device without properties, mounts and device nodes sets a variable.
+func edits(uid string, container node.Container) (edits cdispec.ContainerEdits) {
+	if len(container.Env)+len(container.DeviceNodes)+len(container.Mounts) == 0 {
+		edits.Env = []string{"AKRI_CLAIM=" + uid}
+	}
+	for _, name := range slices.Sorted(maps.Keys(container.Env)) {
+		edits.Env = append(edits.Env, name+"="+container.Env[name])
+	}
+	for _, n := range container.DeviceNodes {
+		edits.DeviceNodes = append(edits.DeviceNodes, &cdispec.DeviceNode{
+			Path: n.GetContainerPath(), HostPath: n.GetHostPath(), Permissions: n.GetPermissions(),
+		})
+	}
+	for _, m := range container.Mounts {
+		options := []string{"rbind", "rprivate", "rw"} // those of mounts of device plugins
+		if m.GetReadOnly() {
+			options[2] = "ro"
+		}
+		edits.Mounts = append(edits.Mounts, &cdispec.Mount{
+			HostPath: m.GetHostPath(), ContainerPath: m.GetContainerPath(), Options: options, Type: "bind",
+		})
+	}
+	return edits
+}

@@ -1,0 +1,80 @@
+package cdi_test
+
+import (
+	"flag"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	cdiapi "tags.cncf.io/container-device-interface/pkg/cdi"
+
+	"akri.sh/libs/node"
+	discoveryv1 "akri.sh/proto/akri/discovery/v1"
+	"akri.sh/services/dra-kubelet-plugin/internal/cdi"
+)
+
+var update = flag.Bool("update", false, "write the golden files")
+
+var claim = cdi.Claim{
+	UID:   "1b4e28ba-2fa1",
+	Slots: []node.SlotClaim{{Namespace: "default", Configuration: "cameras", Instance: "cameras-8120fe", Index: 2, ClaimUID: "1b4e28ba-2fa1"}},
+	Containers: map[string]node.Container{
+		"camera": {
+			Env:         map[string]string{"URL": "rtsp://a", "URL_8120FE": "rtsp://a"},
+			Mounts:      []*discoveryv1.Mount{{HostPath: "/etc/akri/camera", ContainerPath: "/etc/camera", ReadOnly: true}},
+			DeviceNodes: []*discoveryv1.DeviceNode{{HostPath: "/dev/video0", ContainerPath: "/dev/cam", Permissions: "rw"}},
+		},
+		"nothing": {},
+	},
+}
+
+func TestFile(t *testing.T) {
+	directory := t.TempDir()
+	files, err := cdi.NewFiles(directory)
+	require.NoError(t, err)
+	require.NoError(t, files.Write(claim))
+	require.NoError(t, files.Write(claim), "a file is replaced")
+	path := filepath.Join(directory, "akri.sh-claim_1b4e28ba-2fa1.json")
+	content, err := os.ReadFile(path)
+	require.NoError(t, err)
+	golden := filepath.Join("testdata", "claim.golden.json")
+	if *update {
+		require.NoError(t, os.WriteFile(golden, content, 0o600))
+	}
+	expected, err := os.ReadFile(golden)
+	require.NoError(t, err)
+	require.JSONEq(t, string(expected), string(content))
+	info, err := os.Stat(path)
+	require.NoError(t, err)
+	require.Equal(t, os.FileMode(0o600), info.Mode(), "properties can contain credentials")
+
+	// The container runtime finds the devices.
+	cache, err := cdiapi.NewCache(cdiapi.WithSpecDirs(directory), cdiapi.WithAutoRefresh(false))
+	require.NoError(t, err)
+	require.Empty(t, cache.GetErrors())
+	require.ElementsMatch(t, []string{cdi.DeviceID(claim.UID, "camera"), cdi.DeviceID(claim.UID, "nothing")}, cache.ListDevices())
+}
+
+func TestSlots(t *testing.T) {
+	directory := filepath.Join(t.TempDir(), "absent")
+	files, err := cdi.NewFiles(directory)
+	require.NoError(t, err)
+	slots, err := files.Slots()
+	require.NoError(t, err)
+	require.Empty(t, slots)
+
+	require.NoError(t, files.Write(claim))
+	for name, content := range map[string]string{
+		"gpu.example.com-claim_1.json": "{}", "akri.sh-claim.json": "{}", "akri.sh-claim_x.json.tmp": "", "akri.sh-claim_damaged.json": "{",
+	} {
+		require.NoError(t, os.WriteFile(filepath.Join(directory, name), []byte(content), 0o600))
+	}
+	slots, err = files.Slots()
+	require.ErrorContains(t, err, "akri.sh-claim_damaged.json")
+	require.Equal(t, map[string][]node.SlotClaim{claim.UID: claim.Slots, "damaged": nil}, slots)
+
+	require.NoError(t, files.Remove(claim.UID))
+	require.NoError(t, files.Remove(claim.UID), "a repeated call succeeds")
+	require.NoFileExists(t, filepath.Join(directory, "akri.sh-claim_1b4e28ba-2fa1.json"))
+}

@@ -1,0 +1,112 @@
+package claims
+
+import (
+	"slices"
+	"strings"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	resourcev1 "k8s.io/api/resource/v1"
+
+	akriv0 "akri.sh/libs/apis/akri/v0"
+	"akri.sh/libs/node"
+	instancev1 "akri.sh/proto/akri/instance/v1"
+)
+
+// allocated is a device that the scheduler allocated to a claim.
+type allocated struct {
+	resourcev1.DeviceRequestAllocationResult
+	node.Device
+}
+
+// request returns the name of the request in the claim. That of an alternative is
+// `<request>/<alternative>`.
+func (a allocated) request() string {
+	name, _, _ := strings.Cut(a.Request, "/")
+	return name
+}
+
+// exclusive reports whether the device takes a slot. Admin access does not.
+func (a allocated) exclusive() bool { return a.AdminAccess == nil || !*a.AdminAccess }
+
+// devicesOf returns the devices of the claim that are Akri's. It fails if this node does not see
+// one of them: a broker must not start without its device.
+func devicesOf(claim *resourcev1.ResourceClaim, snapshot *node.Snapshot) ([]allocated, error) {
+	if claim.Status.Allocation == nil {
+		return nil, status.Error(codes.InvalidArgument, "the ResourceClaim is not allocated")
+	}
+	var devices []allocated
+	for _, result := range claim.Status.Allocation.Devices.Results {
+		if result.Driver != akriv0.Driver {
+			continue
+		}
+		device, exists := snapshot.Devices[result.Device]
+		if !exists || akriv0.DevicePool(device.Instance.GetNamespace(), device.Instance.GetName()) != result.Pool {
+			return nil, status.Errorf(codes.NotFound, "node %q does not see the device of Instance %q", snapshot.Node, result.Pool)
+		}
+		devices = append(devices, allocated{result, device})
+	}
+	return devices, nil
+}
+
+// choose returns a free slot for each device. It keeps those of the previous slots that are of the
+// same Instances, because their reservation may have succeeded.
+func choose(uid string, devices []allocated, previous []node.SlotClaim, snapshot *node.Snapshot) ([]node.SlotClaim, error) {
+	var chosen []node.SlotClaim
+	previous = slices.Clone(previous)
+	for _, device := range devices {
+		if !device.exclusive() {
+			continue
+		}
+		ofInstance := func(claim node.SlotClaim) bool {
+			return claim.Namespace == device.Instance.GetNamespace() && claim.Instance == device.Instance.GetName()
+		}
+		if i := slices.IndexFunc(previous, ofInstance); i >= 0 {
+			chosen = append(chosen, previous[i])
+			previous = slices.Delete(previous, i, i+1)
+			continue
+		}
+		claim, err := chooseFree(uid, device.Instance, chosen, snapshot)
+		if err != nil {
+			return nil, err
+		}
+		chosen = append(chosen, claim)
+	}
+	return chosen, nil
+}
+
+func chooseFree(uid string, instance *instancev1.Instance, chosen []node.SlotClaim, snapshot *node.Snapshot) (node.SlotClaim, error) {
+	var best *node.SlotClaim
+	for _, slot := range instance.GetSlots() {
+		claim := node.NewSlotClaim(instance, slot.GetIndex(), "")
+		claim.ClaimUID = uid
+		if slot.GetFree() == nil || slot.GetIndex() >= instance.GetCapacity() || slices.Contains(chosen, claim) {
+			continue
+		}
+		if best == nil || snapshot.Rank(instance, claim.Index) < snapshot.Rank(instance, best.Index) {
+			best = &claim
+		}
+	}
+	if best == nil {
+		return node.SlotClaim{}, status.Errorf(codes.FailedPrecondition, "all slots of Instance %q are reserved: by %s",
+			instance.GetName(), strings.Join(holders(instance), ", "))
+	}
+	return *best, nil
+}
+
+// holders describes who holds the slots of the Instance.
+func holders(instance *instancev1.Instance) []string {
+	var holders []string
+	for _, slot := range instance.GetSlots() {
+		switch {
+		case slot.GetClaim() != nil:
+			holders = append(holders, "a ResourceClaim with uid "+slot.GetClaim().GetUid()+" on node "+slot.GetClaim().GetNode())
+		case slot.GetHolder() != nil:
+			holders = append(holders, "a device plugin on node "+slot.GetHolder().GetNode())
+		case slot.GetFree() == nil:
+			holders = append(holders, "a malformed value")
+		}
+	}
+	slices.Sort(holders)
+	return slices.Compact(holders)
+}

@@ -1,0 +1,262 @@
+// Package claims prepares ResourceClaims on a node: it reserves a slot of each device and writes
+// what containers get. deviceUsage in the Instances is the record of slots, as for device plugins:
+// a container gets a device only after its slot was reserved.
+package claims
+
+import (
+	"context"
+	"slices"
+	"time"
+
+	"go.uber.org/zap"
+	"golang.org/x/sync/semaphore"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	resourcev1 "k8s.io/api/resource/v1"
+
+	"akri.sh/libs/node"
+	instancev1 "akri.sh/proto/akri/instance/v1"
+	"akri.sh/services/dra-kubelet-plugin/internal/cdi"
+)
+
+const (
+	// prepareTimeout bounds the wait for a device that this node does not see yet, or for a slot
+	// that another Pod still holds. The kubelet waits for 45 s. After an error it tries again only
+	// when it next syncs the Pod, after 60 to 90 s.
+	prepareTimeout = 40 * time.Second
+	callTimeout    = 2 * time.Second
+	// retryInterval is the time between two attempts if the state of the node does not change.
+	retryInterval = 500 * time.Millisecond
+)
+
+// Files keep the claims that are prepared.
+type Files interface {
+	Write(claim cdi.Claim) error
+	Remove(uid string) error
+	// Slots returns the slots of all claims by uid. With an error it returns those that it can
+	// read.
+	Slots() (map[string][]node.SlotClaim, error)
+}
+
+// Device is a prepared device of a claim.
+type Device struct {
+	Request, Pool, Name string
+	ShareID             *string
+	// CDIDevices are the names of what the containers with the request get. The first device of a
+	// request has that of all its devices.
+	CDIDevices []string
+}
+
+// Options of a Manager.
+type Options struct {
+	Client  instancev1.InstanceServiceClient
+	Store   *node.Store
+	Files   Files
+	Node    string
+	Log     *zap.Logger
+	Metrics Metrics
+}
+
+// Metrics counts what the Manager does in the background.
+type Metrics interface {
+	SetPrepared(claims int)
+	// Released counts slots that were released because their claim is not prepared on this node.
+	Released(slots int)
+	// Lost counts the slots of prepared claims that were recorded as free, and were reserved again
+	// or taken by another holder before that.
+	Lost(takenBack, taken int)
+}
+
+// Manager prepares and unprepares claims, one operation at a time.
+type Manager struct {
+	Options
+
+	// operation has weight 1. Unlike a mutex, it can be acquired with a context. It guards the
+	// fields below.
+	operation *semaphore.Weighted
+	// prepared has the slots of the claims with a file. A claim is added before its slots are
+	// reserved.
+	prepared map[string][]node.SlotClaim
+	// taken are the lost slots that are logged already.
+	taken map[node.SlotClaim]bool
+}
+
+// New returns a Manager with the claims that are in the files. A file that cannot be read is
+// logged: its claim counts as prepared, and its slots are those that the Instances record.
+func New(options Options) (*Manager, error) {
+	m := &Manager{Options: options, operation: semaphore.NewWeighted(1), taken: map[node.SlotClaim]bool{}}
+	var err error
+	if m.prepared, err = options.Files.Slots(); m.prepared == nil {
+		return nil, err
+	}
+	if err != nil {
+		options.Log.Warn("reading the file of a prepared claim failed", zap.Error(err))
+	}
+	options.Metrics.SetPrepared(len(m.prepared))
+	return m, nil
+}
+
+// Prepare reserves the slots of the claim and writes what its containers get. It is idempotent. It
+// waits for a device that this node does not see yet and for a slot to become free. The error is a
+// gRPC status with a message for users.
+func (m *Manager) Prepare(ctx context.Context, claim *resourcev1.ResourceClaim) ([]Device, error) {
+	ctx, cancel := context.WithTimeout(ctx, prepareTimeout)
+	defer cancel()
+	for {
+		_, changed := m.Store.Get()
+		devices, err := m.attempt(ctx, claim)
+		if err == nil || !slices.Contains([]codes.Code{codes.NotFound, codes.FailedPrecondition, codes.Unavailable}, status.Code(err)) {
+			return devices, err
+		}
+		select {
+		case <-ctx.Done():
+		case <-changed:
+		case <-time.After(retryInterval):
+		}
+		if ctx.Err() != nil {
+			return nil, err
+		}
+	}
+}
+
+func (m *Manager) attempt(ctx context.Context, claim *resourcev1.ResourceClaim) ([]Device, error) {
+	if err := m.operation.Acquire(ctx, 1); err != nil {
+		return nil, status.Error(codes.Unavailable, "another claim is being prepared")
+	}
+	defer m.operation.Release(1)
+	snapshot, _ := m.Store.Get()
+	devices, err := devicesOf(claim, snapshot)
+	if err != nil {
+		return nil, err
+	}
+	uid := string(claim.UID)
+	reserved, err := choose(uid, devices, m.prepared[uid], snapshot)
+	if err != nil {
+		return nil, err
+	}
+	if err := m.write(uid, reserved, devices); err != nil {
+		return nil, err
+	}
+	if err := m.reserve(ctx, reserved); err != nil {
+		if refused(err) { // the next attempt chooses other slots
+			if forgetErr := m.forget(uid); forgetErr != nil {
+				return nil, forgetErr
+			}
+		}
+		return nil, err
+	}
+	return prepared(uid, devices), nil
+}
+
+// write records the claim and its slots. The file exists before the slots are reserved, so that
+// they are released even if this process ends before it gets the response.
+func (m *Manager) write(uid string, reserved []node.SlotClaim, devices []allocated) error {
+	claim := cdi.Claim{UID: uid, Slots: reserved, Containers: map[string]node.Container{}}
+	byRequest := map[string][]node.Device{}
+	for _, device := range devices {
+		byRequest[device.request()] = append(byRequest[device.request()], device.Device)
+	}
+	for request, devices := range byRequest {
+		claim.Containers[request] = node.NewContainer(devices)
+	}
+	if err := m.Files.Write(claim); err != nil {
+		return status.Error(codes.Internal, err.Error())
+	}
+	m.prepared[uid] = reserved
+	m.Metrics.SetPrepared(len(m.prepared))
+	return nil
+}
+
+func (m *Manager) forget(uid string) error {
+	if err := m.Files.Remove(uid); err != nil {
+		return status.Error(codes.Internal, err.Error())
+	}
+	delete(m.prepared, uid)
+	m.Metrics.SetPrepared(len(m.prepared))
+	return nil
+}
+
+// prepared returns the devices of the claim for the kubelet, which gives a container the CDI
+// devices of all devices of its requests.
+func prepared(uid string, devices []allocated) []Device {
+	named := map[string]bool{}
+	result := make([]Device, 0, len(devices))
+	for _, device := range devices {
+		prepared := Device{Request: device.request(), Pool: device.Pool, Name: device.DeviceRequestAllocationResult.Device, ShareID: (*string)(device.ShareID)}
+		if !named[prepared.Request] {
+			prepared.CDIDevices = []string{cdi.DeviceID(uid, prepared.Request)}
+			named[prepared.Request] = true
+		}
+		result = append(result, prepared)
+	}
+	return result
+}
+
+// Unprepare removes the file of the claim and releases its slots. A release that fails is repeated
+// in the background, so that a Pod can end without instance-writer.
+func (m *Manager) Unprepare(ctx context.Context, uid string) error {
+	if err := m.operation.Acquire(ctx, 1); err != nil {
+		return status.Error(codes.Unavailable, "another claim is being prepared")
+	}
+	defer m.operation.Release(1)
+	snapshot, _ := m.Store.Get()
+	held := m.prepared[uid]
+	for _, claim := range snapshot.ClaimSlots() {
+		if claim.ClaimUID == uid && !slices.Contains(held, claim) {
+			held = append(held, claim)
+		}
+	}
+	if err := m.forget(uid); err != nil {
+		return err
+	}
+	if err := m.release(ctx, held); err != nil {
+		m.Log.Warn("releasing the slots of a claim failed, retrying", zap.String("claim", uid), zap.Error(err))
+	}
+	return nil
+}
+
+func (m *Manager) reserve(ctx context.Context, claims []node.SlotClaim) error {
+	if len(claims) == 0 {
+		return nil // admin access
+	}
+	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	defer cancel()
+	request := &instancev1.ReserveSlotsRequest{Node: m.Node, Claims: protos(claims)}
+	response, err := m.Client.ReserveSlots(ctx, request, grpc.WaitForReady(true))
+	if status.Code(err) == codes.DeadlineExceeded {
+		return status.Error(codes.Unavailable, "instance-writer did not confirm the reservation")
+	}
+	if err != nil {
+		return err
+	}
+	m.Store.Refresh(response.GetInstances())
+	return nil
+}
+
+func (m *Manager) release(ctx context.Context, claims []node.SlotClaim) error {
+	if len(claims) == 0 {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	defer cancel()
+	response, err := m.Client.ReleaseSlots(ctx, &instancev1.ReleaseSlotsRequest{Node: m.Node, Claims: protos(claims)})
+	if err != nil {
+		return err
+	}
+	m.Store.Refresh(response.GetInstances())
+	return nil
+}
+
+// refused reports whether the slot cannot be reserved. Another may be free.
+func refused(err error) bool {
+	return slices.Contains([]codes.Code{codes.FailedPrecondition, codes.OutOfRange, codes.NotFound}, status.Code(err))
+}
+
+func protos(claims []node.SlotClaim) []*instancev1.SlotClaim {
+	result := make([]*instancev1.SlotClaim, 0, len(claims))
+	for _, claim := range claims {
+		result = append(result, claim.Proto())
+	}
+	return result
+}

@@ -1,0 +1,332 @@
+package claims_test
+
+import (
+	"context"
+	"os"
+	"path/filepath"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"go.uber.org/zap"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	resourcev1 "k8s.io/api/resource/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"akri.sh/libs/node"
+	discoveryv1 "akri.sh/proto/akri/discovery/v1"
+	"akri.sh/services/dra-kubelet-plugin/internal/cdi"
+	"akri.sh/services/dra-kubelet-plugin/internal/claims"
+)
+
+const (
+	first  = "c-111111"
+	second = "c-222222"
+)
+
+var unavailable = status.Error(codes.Unavailable, "no replica")
+
+// recorder counts what the Manager reports.
+type recorder struct {
+	mu                        sync.Mutex
+	prepared                  int
+	released, takenBack, lost int
+}
+
+func (r *recorder) SetPrepared(claims int) { r.update(func() { r.prepared = claims }) }
+func (r *recorder) Released(slots int)     { r.update(func() { r.released += slots }) }
+func (r *recorder) Lost(back, taken int)   { r.update(func() { r.takenBack += back; r.lost += taken }) }
+func (r *recorder) update(f func())        { r.mu.Lock(); defer r.mu.Unlock(); f() }
+func (r *recorder) counts() [4]int {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return [4]int{r.prepared, r.released, r.takenBack, r.lost}
+}
+
+// fixture is a Manager on node-a, which sees the devices first and second.
+type fixture struct {
+	*claims.Manager
+	t         *testing.T
+	store     *node.Store
+	writer    *fakeWriter
+	directory string
+	metrics   *recorder
+}
+
+func newFixture(t *testing.T) *fixture {
+	store := node.NewStore("node-a")
+	f := &fixture{t: t, store: store, writer: &fakeWriter{store: store, usage: map[string][]string{}}, directory: t.TempDir()}
+	f.see(first, second)
+	f.start()
+	return f
+}
+
+// start starts the Manager, or another one after the process has ended.
+func (f *fixture) start() {
+	files, err := cdi.NewFiles(f.directory)
+	require.NoError(f.t, err)
+	f.metrics = &recorder{}
+	f.Manager, err = claims.New(claims.Options{
+		Client: f.writer, Store: f.store, Files: files, Node: "node-a", Log: zap.NewNop(), Metrics: f.metrics,
+	})
+	require.NoError(f.t, err)
+}
+
+func (f *fixture) see(instances ...string) {
+	var devices []*discoveryv1.Device
+	for _, name := range instances {
+		devices = append(devices, &discoveryv1.Device{
+			Id: name, Instance: name, Properties: map[string]string{"URL": "rtsp://" + name},
+			DeviceNodes: []*discoveryv1.DeviceNode{{HostPath: "/dev/" + name, Permissions: "rw"}},
+		})
+	}
+	f.store.SetDevices([]*discoveryv1.ConfigurationDevices{{Namespace: "default", Name: "c", Complete: true, Devices: devices}})
+}
+
+// run runs the comparison in the background until the test ends.
+func (f *fixture) run() {
+	ctx, cancel := context.WithCancel(f.t.Context())
+	done := make(chan error, 1)
+	go func() { done <- f.Run(ctx) }()
+	f.t.Cleanup(func() { cancel(); require.NoError(f.t, <-done) })
+}
+
+func (f *fixture) files() []string {
+	paths, err := filepath.Glob(filepath.Join(f.directory, "*"))
+	require.NoError(f.t, err)
+	return paths
+}
+
+// result is the allocation of an Instance for a request.
+func result(request, instance string) resourcev1.DeviceRequestAllocationResult {
+	return resourcev1.DeviceRequestAllocationResult{
+		Request: request, Driver: "akri.sh", Pool: "default/" + instance, Device: instance, ShareID: new(types.UID("share-" + instance)),
+	}
+}
+
+func claim(uid string, results ...resourcev1.DeviceRequestAllocationResult) *resourcev1.ResourceClaim {
+	return &resourcev1.ResourceClaim{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "claim", UID: types.UID(uid)},
+		Status: resourcev1.ResourceClaimStatus{Allocation: &resourcev1.AllocationResult{
+			Devices: resourcev1.DeviceAllocationResult{Results: results},
+		}},
+	}
+}
+
+func TestPrepareAndUnprepare(t *testing.T) {
+	f := newFixture(t)
+	f.writer.put(first, "", "")
+	devices, err := f.Prepare(t.Context(), claim("one", result("r", first)))
+	require.NoError(t, err)
+	require.Equal(t, []claims.Device{{
+		Request: "r", Pool: "default/" + first, Name: first, ShareID: new("share-" + first), CDIDevices: []string{"akri.sh/claim=one-r"},
+	}}, devices)
+	used := f.writer.used(first)
+	require.ElementsMatch(t, []string{"D:one:node-a", ""}, used)
+	require.Len(t, f.files(), 1)
+	require.Equal(t, [4]int{1}, f.metrics.counts())
+
+	again, err := f.Prepare(t.Context(), claim("one", result("r", first)))
+	require.NoError(t, err, "a repeated call succeeds")
+	require.Equal(t, devices, again)
+	require.Equal(t, used, f.writer.used(first))
+
+	require.NoError(t, f.Unprepare(t.Context(), "one"))
+	require.Equal(t, []string{"", ""}, f.writer.used(first))
+	require.Empty(t, f.files())
+	require.NoError(t, f.Unprepare(t.Context(), "one"), "a repeated call succeeds")
+	require.Equal(t, [4]int{}, f.metrics.counts())
+}
+
+// A container gets the devices of its requests, merged as with device plugins: the kubelet collects
+// the CDI devices of all devices of a request.
+func TestRequests(t *testing.T) {
+	f := newFixture(t)
+	f.writer.put(first, "", "")
+	f.writer.put(second, "")
+	other := result("r", "gpu-0")
+	other.Driver = "gpu.example.com"
+	devices, err := f.Prepare(t.Context(), claim("one", result("r", second), other, result("r", first), result("s/preferred", first)))
+	require.NoError(t, err)
+	require.Len(t, devices, 3)
+	require.Equal(t, []string{"akri.sh/claim=one-r"}, devices[0].CDIDevices)
+	require.Empty(t, devices[1].CDIDevices)
+	require.Equal(t, "s", devices[2].Request)
+	require.Equal(t, []string{"akri.sh/claim=one-s"}, devices[2].CDIDevices)
+	require.Equal(t, []string{"D:one:node-a", "D:one:node-a"}, f.writer.used(first), "a slot for each allocation")
+	require.Equal(t, []string{"D:one:node-a"}, f.writer.used(second))
+}
+
+// Admin access to a device takes no slot.
+func TestAdminAccess(t *testing.T) {
+	f := newFixture(t)
+	f.writer.put(first, "node-b")
+	diagnostics := result("r", first)
+	diagnostics.AdminAccess = new(true)
+	_, err := f.Prepare(t.Context(), claim("one", diagnostics))
+	require.NoError(t, err)
+	require.Len(t, f.files(), 1)
+	require.Equal(t, []string{"node-b"}, f.writer.used(first))
+	require.Zero(t, f.writer.count())
+}
+
+func TestPrepareWaitsForSlot(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFixture(t)
+		f.writer.put(first, "node-b", "D:other:node-a")
+		started := time.Now()
+		_, err := f.Prepare(t.Context(), claim("one", result("r", first)))
+		require.Equal(t, codes.FailedPrecondition, status.Code(err))
+		require.ErrorContains(t, err, `all slots of Instance "c-111111" are reserved: `+
+			"by a ResourceClaim with uid other on node node-a, a device plugin on node node-b")
+		require.Equal(t, 40*time.Second, time.Since(started))
+		require.Empty(t, f.files())
+
+		answered := make(chan error, 1)
+		go func() {
+			_, err := f.Prepare(t.Context(), claim("one", result("r", first)))
+			answered <- err
+		}()
+		synctest.Wait()
+		f.writer.put(first, "", "D:other:node-a")
+		require.NoError(t, <-answered)
+		require.Equal(t, []string{"D:one:node-a", "D:other:node-a"}, f.writer.used(first))
+	})
+}
+
+// The scheduler can allocate a device before this node sees it.
+func TestPrepareWaitsForDevice(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFixture(t)
+		f.see(second)
+		f.writer.put(first, "")
+		_, err := f.Prepare(t.Context(), claim("one", result("r", first)))
+		require.Equal(t, codes.NotFound, status.Code(err))
+		require.ErrorContains(t, err, `node "node-a" does not see the device of Instance "default/c-111111"`)
+		answered := make(chan error, 1)
+		go func() {
+			_, err := f.Prepare(t.Context(), claim("one", result("r", first)))
+			answered <- err
+		}()
+		synctest.Wait()
+		f.see(first, second)
+		require.NoError(t, <-answered)
+	})
+}
+
+func TestPrepareErrors(t *testing.T) {
+	f := newFixture(t)
+	f.writer.put(first, "", "")
+	unallocated := claim("one")
+	unallocated.Status.Allocation = nil
+	_, err := f.Prepare(t.Context(), unallocated)
+	require.Equal(t, codes.InvalidArgument, status.Code(err))
+
+	// Another node reserves the slot first.
+	f.writer.fail(status.Error(codes.FailedPrecondition, "held"), unavailable)
+	_, err = f.Prepare(t.Context(), claim("one", result("r", first)))
+	require.NoError(t, err)
+	require.ElementsMatch(t, []string{"D:one:node-a", ""}, f.writer.used(first))
+}
+
+// A process that is killed at any moment leaks neither slots nor files.
+func TestRestart(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFixture(t)
+		f.writer.put(first, "", "", "D:gone:node-a", "D:elsewhere:node-b")
+		_, err := f.Prepare(t.Context(), claim("one", result("r", first)))
+		require.NoError(t, err)
+		used := f.writer.used(first)
+
+		f.start()
+		f.run()
+		synctest.Wait()
+		require.Equal(t, "", f.writer.used(first)[2], "its claim is not prepared")
+		require.Equal(t, used[:2], f.writer.used(first)[:2])
+		require.Equal(t, "D:elsewhere:node-b", f.writer.used(first)[3])
+		require.Equal(t, [4]int{1, 1}, f.metrics.counts())
+		_, err = f.Prepare(t.Context(), claim("one", result("r", first)))
+		require.NoError(t, err)
+		require.Equal(t, used[:2], f.writer.used(first)[:2])
+		require.NoError(t, f.Unprepare(t.Context(), "one"))
+		require.Equal(t, []string{"", "", "", "D:elsewhere:node-b"}, f.writer.used(first))
+	})
+}
+
+// The process ends after the slot was reserved and before it got the response.
+func TestUnansweredReservation(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFixture(t)
+		f.writer.put(first, "", "")
+		f.writer.fail(unavailable)
+		ctx, cancel := context.WithTimeout(t.Context(), time.Millisecond)
+		defer cancel()
+		_, err := f.Prepare(ctx, claim("one", result("r", first)))
+		require.Equal(t, codes.Unavailable, status.Code(err))
+		require.Len(t, f.files(), 1, "the slot may be reserved")
+		f.start()
+		f.run()
+		require.NoError(t, f.Unprepare(t.Context(), "one"))
+		synctest.Wait()
+		require.Equal(t, []string{"", ""}, f.writer.used(first))
+		require.Empty(t, f.files())
+	})
+}
+
+// A Pod can end while instance-writer is down. Its slot is released later.
+func TestUnprepareWithoutWriter(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFixture(t)
+		f.run()
+		f.writer.put(first, "")
+		_, err := f.Prepare(t.Context(), claim("one", result("r", first)))
+		require.NoError(t, err)
+		f.writer.fail(unavailable, unavailable, unavailable)
+		require.NoError(t, f.Unprepare(t.Context(), "one"))
+		require.Empty(t, f.files())
+		require.Equal(t, []string{"D:one:node-a"}, f.writer.used(first))
+		<-time.After(5 * time.Second)
+		synctest.Wait()
+		require.Equal(t, []string{""}, f.writer.used(first))
+	})
+}
+
+// The Instance is deleted and created again, or edited, while a container uses the device.
+func TestLostSlots(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFixture(t)
+		f.run()
+		f.writer.put(first, "")
+		f.writer.put(second, "")
+		_, err := f.Prepare(t.Context(), claim("one", result("r", first), result("r", second)))
+		require.NoError(t, err)
+		f.writer.put(first, "")
+		f.writer.put(second, "node-b")
+		synctest.Wait()
+		require.Equal(t, []string{"D:one:node-a"}, f.writer.used(first))
+		require.Equal(t, []string{"node-b"}, f.writer.used(second))
+		require.Equal(t, [4]int{1, 0, 1, 1}, f.metrics.counts(), "each is counted once")
+	})
+}
+
+// The claim of a file that cannot be read keeps its slots until it is unprepared.
+func TestDamagedFile(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFixture(t)
+		f.writer.put(first, "")
+		_, err := f.Prepare(t.Context(), claim("one", result("r", first)))
+		require.NoError(t, err)
+		require.NoError(t, os.WriteFile(f.files()[0], []byte("{"), 0o600))
+		f.start()
+		f.run()
+		synctest.Wait()
+		require.Equal(t, []string{"D:one:node-a"}, f.writer.used(first))
+		require.NoError(t, f.Unprepare(t.Context(), "one"))
+		require.Equal(t, []string{""}, f.writer.used(first))
+		require.Empty(t, f.files())
+	})
+}

@@ -1,0 +1,146 @@
+package drakubeletplugin
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"go.uber.org/zap"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	resourcev1 "k8s.io/api/resource/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	drav1 "k8s.io/kubelet/pkg/apis/dra/v1"
+	registrationv1 "k8s.io/kubelet/pkg/apis/pluginregistration/v1"
+
+	akriv0 "akri.sh/libs/apis/akri/v0"
+	"akri.sh/libs/kube"
+	"akri.sh/services/dra-kubelet-plugin/internal/claims"
+)
+
+// getTimeout bounds the request for a ResourceClaim.
+const getTimeout = 5 * time.Second
+
+// server implements the APIs of the kubelet for plugins. Kubernetes' kubeletplugin package is not
+// used, because it needs the typed clientset.
+type server struct {
+	drav1.UnimplementedDRAPluginServer
+	registrationv1.UnimplementedRegistrationServer
+
+	claims         *claims.Manager
+	resourceClaims *kube.Client[*resourcev1.ResourceClaim, *resourcev1.ResourceClaimList]
+	metrics        *metrics
+	log            *zap.Logger
+	registered     atomic.Bool
+}
+
+// checkReady is a readiness check: it fails until the kubelet has registered the plugin.
+func (s *server) checkReady(context.Context) error {
+	if !s.registered.Load() {
+		return errors.New("not registered with the kubelet yet")
+	}
+	return nil
+}
+
+// GetInfo implements the registration API. The plugin serves on the socket of the registration.
+func (s *server) GetInfo(context.Context, *registrationv1.InfoRequest) (*registrationv1.PluginInfo, error) {
+	return &registrationv1.PluginInfo{
+		Type: registrationv1.DRAPlugin, Name: akriv0.Driver, SupportedVersions: []string{drav1.DRAPluginService},
+	}, nil
+}
+
+// NotifyRegistrationStatus implements the registration API. The kubelet repeats a registration that
+// failed.
+func (s *server) NotifyRegistrationStatus(
+	_ context.Context, result *registrationv1.RegistrationStatus,
+) (*registrationv1.RegistrationStatusResponse, error) {
+	s.registered.Store(result.GetPluginRegistered())
+	if result.GetPluginRegistered() {
+		s.log.Info("registered with the kubelet", zap.String("driver", akriv0.Driver))
+	} else {
+		s.log.Error("the kubelet refused the registration", zap.String("reason", result.GetError()))
+	}
+	return &registrationv1.RegistrationStatusResponse{}, nil
+}
+
+// NodePrepareResources implements the DRA plugin API.
+func (s *server) NodePrepareResources(
+	ctx context.Context, request *drav1.NodePrepareResourcesRequest,
+) (*drav1.NodePrepareResourcesResponse, error) {
+	response := &drav1.NodePrepareResourcesResponse{Claims: map[string]*drav1.NodePrepareResourceResponse{}}
+	var mu sync.Mutex
+	forEach(request.GetClaims(), func(claim *drav1.Claim) {
+		started := time.Now()
+		devices, err := s.prepare(ctx, claim)
+		s.metrics.preparedClaim(err, time.Since(started))
+		result := &drav1.NodePrepareResourceResponse{Devices: devices}
+		if err != nil {
+			result.Error = status.Convert(err).Message()
+			s.log.Warn("preparing a claim failed", zap.String("claim", claim.GetNamespace()+"/"+claim.GetName()), zap.Error(err))
+		}
+		mu.Lock()
+		defer mu.Unlock()
+		response.Claims[claim.GetUid()] = result
+	})
+	return response, nil
+}
+
+func (s *server) prepare(ctx context.Context, claim *drav1.Claim) ([]*drav1.Device, error) {
+	object, err := s.resourceClaim(ctx, claim)
+	if err != nil {
+		return nil, err
+	}
+	prepared, err := s.claims.Prepare(ctx, object)
+	if err != nil {
+		return nil, err
+	}
+	devices := make([]*drav1.Device, 0, len(prepared))
+	for _, device := range prepared {
+		devices = append(devices, &drav1.Device{
+			RequestNames: []string{device.Request}, PoolName: device.Pool, DeviceName: device.Name,
+			CdiDeviceIds: device.CDIDevices, ShareId: device.ShareID,
+		})
+	}
+	return devices, nil
+}
+
+// resourceClaim returns the claim, whose allocation names the devices.
+func (s *server) resourceClaim(ctx context.Context, claim *drav1.Claim) (*resourcev1.ResourceClaim, error) {
+	ctx, cancel := context.WithTimeout(ctx, getTimeout)
+	defer cancel()
+	object, err := s.resourceClaims.In(claim.GetNamespace()).Get(ctx, claim.GetName(), metav1.GetOptions{})
+	if err != nil {
+		return nil, status.Errorf(codes.Unavailable, "get ResourceClaim: %v", err)
+	}
+	if string(object.UID) != claim.GetUid() {
+		return nil, status.Errorf(codes.NotFound, "ResourceClaim %q was created again", claim.GetName())
+	}
+	return object, nil
+}
+
+// NodeUnprepareResources implements the DRA plugin API.
+func (s *server) NodeUnprepareResources(
+	ctx context.Context, request *drav1.NodeUnprepareResourcesRequest,
+) (*drav1.NodeUnprepareResourcesResponse, error) {
+	response := &drav1.NodeUnprepareResourcesResponse{Claims: map[string]*drav1.NodeUnprepareResourceResponse{}}
+	for _, claim := range request.GetClaims() {
+		result := &drav1.NodeUnprepareResourceResponse{}
+		if err := s.claims.Unprepare(ctx, claim.GetUid()); err != nil {
+			result.Error = status.Convert(err).Message()
+			s.log.Warn("unpreparing a claim failed", zap.String("claim", claim.GetNamespace()+"/"+claim.GetName()), zap.Error(err))
+		}
+		response.Claims[claim.GetUid()] = result
+	}
+	return response, nil
+}
+
+// forEach calls f for all items at once, because a claim may wait for its slot, and waits.
+func forEach[T any](items []T, f func(T)) {
+	var group sync.WaitGroup
+	for _, item := range items {
+		group.Go(func() { f(item) })
+	}
+	group.Wait()
+}

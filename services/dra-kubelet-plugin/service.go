@@ -1,0 +1,118 @@
+// Package drakubeletplugin is dra-kubelet-plugin, the driver akri.sh of Dynamic Resource Allocation
+// on a node. The scheduler allocates devices to ResourceClaims. This service prepares them for the
+// kubelet: it reserves their slots and writes what containers get.
+package drakubeletplugin
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"golang.org/x/sync/errgroup"
+	"google.golang.org/grpc"
+	resourcev1 "k8s.io/api/resource/v1"
+	drav1 "k8s.io/kubelet/pkg/apis/dra/v1"
+	registrationv1 "k8s.io/kubelet/pkg/apis/pluginregistration/v1"
+
+	akriv0 "akri.sh/libs/apis/akri/v0"
+	"akri.sh/libs/kube"
+	"akri.sh/libs/node"
+	"akri.sh/libs/rpc"
+	"akri.sh/libs/service"
+	discoveryv1 "akri.sh/proto/akri/discovery/v1"
+	instancev1 "akri.sh/proto/akri/instance/v1"
+	"akri.sh/services/dra-kubelet-plugin/internal/cdi"
+	"akri.sh/services/dra-kubelet-plugin/internal/claims"
+)
+
+// Config is filled from flags and environment.
+type Config struct {
+	kube.Flags
+	NodeName            string `help:"Name of this node." required:"" env:"AKRI_NODE_NAME"`
+	RegistryDir         string `help:"Directory in which the kubelet looks for plugins." default:"/var/lib/kubelet/plugins_registry"`
+	CDIDir              string `name:"cdi-dir" help:"Directory for files of the Container Device Interface." default:"/var/run/cdi"`
+	DiscoveryOperator   string `help:"Address of discovery-operator." default:"unix:///run/akri/discovery-operator/discovery-operator.sock" placeholder:"ADDRESS"`
+	InstanceWriter      string `help:"Address of instance-writer." default:"dns:///akri-instance-writer:9443" placeholder:"ADDRESS"`
+	InstanceWriterCA    string `help:"File with the CA certificates that verify instance-writer. Empty: plain text." placeholder:"FILE"`
+	InstanceWriterToken string `help:"File with the service account token that is sent to instance-writer. Empty: none." placeholder:"FILE"`
+}
+
+// Service is dra-kubelet-plugin.
+type Service struct {
+	config   Config
+	env      service.Env
+	metrics  *metrics
+	store    *node.Store
+	identity []grpc.DialOption
+	server   *server
+}
+
+// New returns the service. Run starts it.
+func New(config Config, env service.Env) (*Service, error) {
+	if config.NodeName == "" {
+		return nil, errors.New("--node-name: must not be empty")
+	}
+	identity, err := rpc.Identity{CAFile: config.InstanceWriterCA, TokenFile: config.InstanceWriterToken}.DialOptions()
+	if err != nil {
+		return nil, fmt.Errorf("--instance-writer-ca, --instance-writer-token: %w", err)
+	}
+	restConfig, err := config.RESTConfig(env.Log)
+	if err != nil {
+		return nil, err
+	}
+	resourceClaims, err := kube.NewClient[resourcev1.ResourceClaim, resourcev1.ResourceClaimList](
+		restConfig, resourcev1.SchemeGroupVersion.WithResource("resourceclaims"), resourcev1.AddToScheme)
+	if err != nil {
+		return nil, err
+	}
+	s := &Service{config: config, env: env, identity: identity, metrics: newMetrics(env.Metrics), store: node.NewStore(config.NodeName)}
+	s.server = &server{resourceClaims: resourceClaims, metrics: s.metrics, log: env.Log}
+	env.Health.AddReadiness("sources", s.store.CheckReady)
+	env.Health.AddReadiness("kubelet", s.server.checkReady)
+	return s, nil
+}
+
+// Run serves until ctx ends.
+func (s *Service) Run(ctx context.Context) error {
+	operator, err := rpc.Dial(s.config.DiscoveryOperator, s.env.Metrics)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = operator.Close() }()
+	writer, err := rpc.Dial(s.config.InstanceWriter, s.env.Metrics, s.identity...)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = writer.Close() }()
+	instances := instancev1.NewInstanceServiceClient(writer)
+	files, err := cdi.NewFiles(s.config.CDIDir)
+	if err != nil {
+		return err
+	}
+	s.server.claims, err = claims.New(claims.Options{
+		Client: instances, Store: s.store, Files: files, Node: s.config.NodeName, Log: s.env.Log, Metrics: s.metrics,
+	})
+	if err != nil {
+		return err
+	}
+	group, ctx := errgroup.WithContext(ctx)
+	group.Go(func() error { return s.serve(ctx) })
+	group.Go(func() error { return s.server.claims.Run(ctx) })
+	group.Go(func() error {
+		return s.store.WatchDevices(ctx, discoveryv1.NewDeviceInventoryServiceClient(operator), s.env.Log)
+	})
+	group.Go(func() error { return s.store.WatchInstances(ctx, instances, s.env.Log) })
+	return group.Wait()
+}
+
+// serve serves the kubelet. It finds the socket in its directory, also after it has restarted.
+func (s *Service) serve(ctx context.Context) error {
+	listener, err := rpc.Listen(ctx, "unix://"+s.config.RegistryDir+"/"+akriv0.Driver+".sock")
+	if err != nil {
+		return err
+	}
+	grpcServer := rpc.NewServer(s.env.Log, s.env.Metrics)
+	drav1.RegisterDRAPluginServer(grpcServer, s.server)
+	registrationv1.RegisterRegistrationServer(grpcServer, s.server)
+	return rpc.Serve(ctx, grpcServer, listener)
+}

@@ -1,0 +1,180 @@
+package drakubeletplugin_test
+
+import (
+	"context"
+	"encoding/json"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
+	"go.uber.org/zap"
+	"google.golang.org/grpc"
+	resourcev1 "k8s.io/api/resource/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/rest"
+	drav1 "k8s.io/kubelet/pkg/apis/dra/v1"
+	registrationv1 "k8s.io/kubelet/pkg/apis/pluginregistration/v1"
+
+	"akri.sh/libs/admin"
+	"akri.sh/libs/rpctest"
+	"akri.sh/libs/service"
+	discoveryv1 "akri.sh/proto/akri/discovery/v1"
+	instancev1 "akri.sh/proto/akri/instance/v1"
+	drakubeletplugin "akri.sh/services/dra-kubelet-plugin"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// fakeOperator is a discovery-operator that sees one camera.
+type fakeOperator struct {
+	discoveryv1.UnimplementedDeviceInventoryServiceServer
+}
+
+// WatchDevices implements the API of discovery-operator.
+func (fakeOperator) WatchDevices(
+	_ *discoveryv1.WatchDevicesRequest, stream grpc.ServerStreamingServer[discoveryv1.WatchDevicesResponse],
+) error {
+	camera := &discoveryv1.Device{Id: "camera", Instance: "cameras-8120fe", Properties: map[string]string{"URL": "rtsp://camera"}}
+	err := stream.Send(&discoveryv1.WatchDevicesResponse{Configurations: []*discoveryv1.ConfigurationDevices{
+		{Namespace: "default", Name: "cameras", Complete: true, Devices: []*discoveryv1.Device{camera}},
+	}})
+	<-stream.Context().Done()
+	return err
+}
+
+// fakeWriter is an instance-writer with the Instance of the camera, which has one slot.
+type fakeWriter struct {
+	instancev1.UnimplementedInstanceServiceServer
+	mu     sync.Mutex
+	holder string // uid of a ResourceClaim
+}
+
+func (w *fakeWriter) instance() *instancev1.Instance {
+	slot := &instancev1.Slot{State: &instancev1.Slot_Free{Free: &instancev1.Free{}}}
+	if w.holder != "" {
+		slot.State = &instancev1.Slot_Claim{Claim: &instancev1.ClaimHolder{Node: "node-a", Uid: w.holder}}
+	}
+	return &instancev1.Instance{
+		Namespace: "default", Name: "cameras-8120fe", Configuration: "cameras", Capacity: 1, DeviceId: "camera", Slots: []*instancev1.Slot{slot},
+	}
+}
+
+func (w *fakeWriter) set(holder string) *instancev1.Instance {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.holder = holder
+	return w.instance()
+}
+
+func (w *fakeWriter) current() string {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.holder
+}
+
+// WatchInstances implements the API of instance-writer.
+func (w *fakeWriter) WatchInstances(
+	_ *instancev1.WatchInstancesRequest, stream grpc.ServerStreamingServer[instancev1.WatchInstancesResponse],
+) error {
+	w.mu.Lock()
+	snapshot := &instancev1.InstanceSnapshot{Instances: []*instancev1.Instance{w.instance()}}
+	w.mu.Unlock()
+	err := stream.Send(&instancev1.WatchInstancesResponse{Event: &instancev1.WatchInstancesResponse_Snapshot{Snapshot: snapshot}})
+	<-stream.Context().Done()
+	return err
+}
+
+// ReserveSlots implements the API of instance-writer.
+func (w *fakeWriter) ReserveSlots(_ context.Context, request *instancev1.ReserveSlotsRequest) (*instancev1.ReserveSlotsResponse, error) {
+	return &instancev1.ReserveSlotsResponse{Instances: []*instancev1.Instance{w.set(request.GetClaims()[0].GetClaimUid())}}, nil
+}
+
+// ReleaseSlots implements the API of instance-writer.
+func (w *fakeWriter) ReleaseSlots(context.Context, *instancev1.ReleaseSlotsRequest) (*instancev1.ReleaseSlotsResponse, error) {
+	return &instancev1.ReleaseSlotsResponse{Instances: []*instancev1.Instance{w.set("")}}, nil
+}
+
+// fakeAPIServer returns the address of an API server that has one ResourceClaim.
+func fakeAPIServer(t *testing.T) string {
+	claim := resourcev1.ResourceClaim{
+		TypeMeta:   metav1.TypeMeta{APIVersion: "resource.k8s.io/v1", Kind: "ResourceClaim"},
+		ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "claim", UID: "uid"},
+		Status: resourcev1.ResourceClaimStatus{Allocation: &resourcev1.AllocationResult{Devices: resourcev1.DeviceAllocationResult{
+			Results: []resourcev1.DeviceRequestAllocationResult{{
+				Request: "r", Driver: "akri.sh", Pool: "default/cameras-8120fe", Device: "cameras-8120fe", ShareID: new(types.UID("share")),
+			}},
+		}}},
+	}
+	server := httptest.NewServer(http.HandlerFunc(func(response http.ResponseWriter, request *http.Request) {
+		if request.URL.Path != "/apis/resource.k8s.io/v1/namespaces/default/resourceclaims/claim" {
+			http.NotFound(response, request)
+			return
+		}
+		response.Header().Set("Content-Type", "application/json")
+		_ = json.NewEncoder(response).Encode(claim)
+	}))
+	t.Cleanup(server.Close)
+	return server.URL
+}
+
+// The kubelet registers the plugin, prepares a claim and unprepares it.
+func TestKubelet(t *testing.T) {
+	writer, directory := &fakeWriter{}, t.TempDir()
+	config := drakubeletplugin.Config{
+		NodeName: "node-a", RegistryDir: filepath.Join(directory, "registry"), CDIDir: filepath.Join(directory, "cdi"),
+		DiscoveryOperator: rpctest.Serve(t, func(r grpc.ServiceRegistrar) { discoveryv1.RegisterDeviceInventoryServiceServer(r, fakeOperator{}) }),
+		InstanceWriter:    rpctest.Serve(t, func(r grpc.ServiceRegistrar) { instancev1.RegisterInstanceServiceServer(r, writer) }),
+	}
+	config.REST = &rest.Config{Host: fakeAPIServer(t)}
+	health := &admin.Health{}
+	s, err := drakubeletplugin.New(config, service.Env{Log: zap.NewNop(), Metrics: prometheus.NewRegistry(), Health: health})
+	require.NoError(t, err)
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan error, 1)
+	go func() { done <- s.Run(ctx) }()
+	t.Cleanup(func() { cancel(); require.NoError(t, <-done) })
+
+	conn := rpctest.Dial(t, "unix://"+filepath.Join(config.RegistryDir, "akri.sh.sock"))
+	registration, plugin := registrationv1.NewRegistrationClient(conn), drav1.NewDRAPluginClient(conn)
+	info, err := registration.GetInfo(t.Context(), &registrationv1.InfoRequest{}, grpc.WaitForReady(true))
+	require.NoError(t, err)
+	require.Equal(t, "DRAPlugin akri.sh", info.GetType()+" "+info.GetName())
+	require.Equal(t, []string{"v1.DRAPlugin"}, info.GetSupportedVersions())
+	require.Empty(t, info.GetEndpoint(), "the kubelet uses the socket of the registration")
+	require.Error(t, health.Ready(t.Context()))
+	_, err = registration.NotifyRegistrationStatus(t.Context(), &registrationv1.RegistrationStatus{PluginRegistered: true})
+	require.NoError(t, err)
+	require.Eventually(t, func() bool { return health.Ready(t.Context()) == nil }, 10*time.Second, 10*time.Millisecond)
+
+	claims := []*drav1.Claim{{Namespace: "default", Name: "claim", Uid: "uid"}, {Namespace: "default", Name: "claim", Uid: "earlier"}, {Namespace: "default", Name: "none", Uid: "none"}}
+	prepared, err := plugin.NodePrepareResources(t.Context(), &drav1.NodePrepareResourcesRequest{Claims: claims})
+	require.NoError(t, err)
+	require.Len(t, prepared.GetClaims(), len(claims), "the kubelet wants a result for each claim")
+	require.Empty(t, prepared.GetClaims()["uid"].GetError())
+	device := prepared.GetClaims()["uid"].GetDevices()[0]
+	require.Equal(t, []string{"r"}, device.GetRequestNames())
+	require.Equal(t, "default/cameras-8120fe cameras-8120fe share", device.GetPoolName()+" "+device.GetDeviceName()+" "+device.GetShareId())
+	require.Equal(t, []string{"akri.sh/claim=uid-r"}, device.GetCdiDeviceIds())
+	require.Contains(t, prepared.GetClaims()["earlier"].GetError(), `ResourceClaim "claim" was created again`)
+	require.Contains(t, prepared.GetClaims()["none"].GetError(), "get ResourceClaim")
+	require.Equal(t, "uid", writer.current())
+	content, err := os.ReadFile(filepath.Join(config.CDIDir, "akri.sh-claim_uid.json"))
+	require.NoError(t, err)
+	require.Contains(t, string(content), `"URL_8120FE=rtsp://camera"`)
+
+	for range 2 {
+		unprepared, err := plugin.NodeUnprepareResources(t.Context(), &drav1.NodeUnprepareResourcesRequest{Claims: claims[:1]})
+		require.NoError(t, err)
+		require.Empty(t, unprepared.GetClaims()["uid"].GetError())
+		require.Empty(t, writer.current())
+	}
+	require.NoFileExists(t, filepath.Join(config.CDIDir, "akri.sh-claim_uid.json"))
+}
