@@ -1,12 +1,15 @@
 package brokercontroller_test
 
 import (
+	"context"
 	"encoding/json"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	admissionv1 "k8s.io/api/admissionregistration/v1"
 	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -115,6 +118,41 @@ func TestBrokersRunning(t *testing.T) {
 	e.block(podOnA, corev1.PodStatus{Phase: corev1.PodRunning})
 	e.brokersRunning(metav1.ConditionTrue, akriv0.ReasonAsExpected, "2 of 2 brokers run")
 	e.hasEvent("echo", akriv0.ReasonAsExpected, "BrokersRunning is True: 2 of 2 brokers run")
+}
+
+// An admission webhook of the cluster does not answer.
+func TestWebhookOfOthersFails(t *testing.T) {
+	e := newTestEnv(t)
+	webhooks := e.clientset.AdmissionregistrationV1().ValidatingWebhookConfigurations()
+	registration := &admissionv1.ValidatingWebhookConfiguration{ObjectMeta: metav1.ObjectMeta{Name: "policies"}}
+	registration.Webhooks = []admissionv1.ValidatingWebhook{{
+		Name: "pods.policies.example.com", AdmissionReviewVersions: []string{"v1"}, SideEffects: new(admissionv1.SideEffectClassNone),
+		ClientConfig: admissionv1.WebhookClientConfig{URL: new("https://127.0.0.1:1/")},
+		Rules: []admissionv1.RuleWithOperations{{
+			Operations: []admissionv1.OperationType{admissionv1.Create},
+			Rule:       admissionv1.Rule{APIGroups: []string{""}, APIVersions: []string{"v1"}, Resources: []string{"pods"}},
+		}},
+		NamespaceSelector: &metav1.LabelSelector{MatchLabels: map[string]string{corev1.LabelMetadataName: e.namespace}},
+	}}
+	_, err := webhooks.Create(t.Context(), registration, metav1.CreateOptions{})
+	require.NoError(t, err)
+	var once sync.Once
+	remove := func() {
+		once.Do(func() {
+			require.NoError(t, webhooks.Delete(context.Background(), registration.Name, metav1.DeleteOptions{}))
+		})
+	}
+	defer remove()
+	require.EventuallyWithT(t, func(c *assert.CollectT) { // the API server uses new registrations after a moment
+		require.ErrorContains(c, e.createPod(e.namespace, `containers: [{name: a, image: a}]`), "failed calling webhook")
+	}, timeout, pollInterval)
+	e.start()
+	e.instance(e.configuration("echo", podsOnly), "8120fe", 1, "node-a")
+	e.brokersRunning(metav1.ConditionFalse, akriv0.ReasonBrokerRefused, `failed calling webhook "pods.policies.example.com"`)
+	remove()
+	e.eventuallyNames(e.podNames, "echo-8120fe-pod")
+	e.setPhase(corev1.PodRunning, "echo-8120fe-pod")
+	e.brokersRunning(metav1.ConditionTrue, akriv0.ReasonAsExpected, "1 of 1 brokers run")
 }
 
 // conditionWrites counts the writes of the last started controller to the status of echo.

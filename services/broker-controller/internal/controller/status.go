@@ -53,9 +53,13 @@ func (r *refusals) get(instance string) string {
 func (r *refusals) set(instance string, err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if refused, ok := errors.AsType[refusedError](err); ok {
+	refused, ok := errors.AsType[refusedError](err)
+	switch {
+	case ok:
 		r.byKey[instance] = refused.message
-	} else {
+	case webhookFailed(err):
+		r.byKey[instance] = err.Error()
+	default:
 		delete(r.byKey, instance)
 	}
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 
 	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -31,6 +32,12 @@ func (e refusedError) Unwrap() error { return e.cause }
 func Refused(err error) bool {
 	_, ok := errors.AsType[refusedError](err)
 	return ok
+}
+
+// webhookFailed reports whether the API server could not call an admission webhook of the cluster.
+// It is retried soon, unlike a refusal, but it can last until somebody mends the webhook.
+func webhookFailed(err error) bool {
+	return apierrors.IsInternalError(err) && strings.Contains(err.Error(), "failed calling webhook")
 }
 
 // onlyRefused reports whether the API server rejected all objects that a reconciliation could not
