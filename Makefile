@@ -203,11 +203,11 @@ metrics: test-prerequisites binaries ## Write the tables of docs/metrics.md (the
 	AKRI_UPDATE_METRICS=1 go test -count=1 -p 1 -run Metrics $$(grep -rl --include=*_test.go libs/metricstest\" libs services | xargs -n1 dirname | sort -u | sed 's|^|./|')
 
 .PHONY: verify-charts
-verify-charts: binaries ## Lint charts, compare renders with golden files, check that misspelt values are errors (fix: make charts)
+verify-charts: test-prerequisites binaries ## Lint charts, compare renders with golden files, check that misspelt values are errors (fix: make charts)
 	cd charts && go test -count=1 ./...
 
 .PHONY: charts
-charts: binaries ## Regenerate the charts' schemas, the table of handlers and the golden renders
+charts: test-prerequisites binaries ## Regenerate the charts' schemas, the table of handlers and the golden renders
 	cd charts && go run ./cmd/generate && go test ./... -update
 
 .PHONY: verify-language
