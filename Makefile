@@ -197,12 +197,17 @@ verify-tidy: ## Check that go.mod files are tidy and agree on versions (fix: mak
 verify-proto: $(BIN)/buf ## Check the style of protobuf files and that v0 and released APIs are compatible
 	cd proto && buf lint && buf breaking --against released.binpb
 
+# One package at a time, because all write the same file.
+.PHONY: metrics
+metrics: test-prerequisites binaries ## Write the tables of docs/metrics.md (the tests of the services check them)
+	AKRI_UPDATE_METRICS=1 go test -count=1 -p 1 -run Metrics $$(grep -rl --include=*_test.go libs/metricstest\" libs services | xargs -n1 dirname | sort -u | sed 's|^|./|')
+
 .PHONY: verify-charts
-verify-charts: binaries ## Lint charts, compare renders with golden files, check that misspelt values are errors (fix: make charts)
+verify-charts: test-prerequisites binaries ## Lint charts, compare renders with golden files, check that misspelt values are errors (fix: make charts)
 	cd charts && go test -count=1 ./...
 
 .PHONY: charts
-charts: binaries ## Regenerate the charts' schemas, the table of handlers and the golden renders
+charts: test-prerequisites binaries ## Regenerate the charts' schemas, the table of handlers and the golden renders
 	cd charts && go run ./cmd/generate && go test ./... -update
 
 .PHONY: verify-language

@@ -43,6 +43,13 @@ type Handler struct {
 	Agent bool
 }
 
+// Alert is an alert of the chart akri.
+type Alert struct {
+	Name     string `json:"alert"`
+	Expr     string
+	Severity string
+}
+
 // Service returns the name of the handler's service, image and sub-chart.
 func (h Handler) Service() string { return "handler-" + h.Name }
 
@@ -51,6 +58,7 @@ type Sources struct {
 	root         string
 	Dependencies []Dependency
 	Handlers     []Handler
+	Alerts       []Alert
 
 	serviceTypes, umbrellaTypes typeFile
 }
@@ -60,9 +68,10 @@ func Load(root string) (Sources, error) {
 	s := Sources{root: root}
 	var chart struct{ Dependencies []Dependency }
 	for path, into := range map[string]any{
-		umbrella + "/Chart.yaml":      &chart,
-		"charts/schema/services.yaml": &s.serviceTypes,
-		"charts/schema/akri.yaml":     &s.umbrellaTypes,
+		umbrella + "/Chart.yaml":        &chart,
+		"charts/schema/services.yaml":   &s.serviceTypes,
+		"charts/schema/akri.yaml":       &s.umbrellaTypes,
+		umbrella + "/files/alerts.yaml": &s.Alerts,
 	} {
 		if err := s.decode(path, into); err != nil {
 			return s, err

@@ -47,6 +47,11 @@ func (s Sources) umbrellaSchema() object {
 	defs := maps.Clone(s.serviceTypes.Defs)
 	maps.Copy(defs, s.umbrellaTypes.Defs)
 	defs["agentHandler"] = object{"enum": names}
+	alerts := []any{}
+	for _, alert := range s.Alerts {
+		alerts = append(alerts, alert.Name)
+	}
+	defs["alert"] = object{"enum": alerts}
 	return schema("akri", properties, defs)
 }
 

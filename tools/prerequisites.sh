@@ -14,6 +14,8 @@ if [ "${1:-}" = tests ]; then
   # Independent devices, clients and handlers run on Node.js, from Debian or elsewhere.
   command -v node >/dev/null || missing+=(nodejs)
   command -v npm >/dev/null || missing+=(npm)
+  # promtool tests the alerts of the chart, Prometheus evaluates them.
+  command -v promtool >/dev/null && command -v prometheus >/dev/null || missing+=(prometheus)
 fi
 # The tests plug in zram devices. The module may not be loaded yet.
 [ -e /sys/class/zram-control ] || modprobe zram 2>/dev/null || true

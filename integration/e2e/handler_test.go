@@ -23,6 +23,8 @@ type listHandler struct {
 
 	devices []*discoveryv0.Device
 	updates chan []*discoveryv0.Device
+	// stop ends the handler before the end of the test.
+	stop func()
 }
 
 // Discover sends the lists and holds the stream open.
@@ -70,6 +72,7 @@ func handleAt(t *testing.T, node cluster.Node, name, socket string, devices ...*
 	listener, err := net.Listen("unix", filepath.Join(node.AkriDir(), socket+".sock"))
 	require.NoError(t, err)
 	server := grpc.NewServer()
+	handler.stop = server.Stop
 	discoveryv0.RegisterDiscoveryHandlerServer(server, handler)
 	go func() { _ = server.Serve(listener) }()
 	t.Cleanup(server.Stop)

@@ -102,6 +102,7 @@ func allScenarios(t *testing.T) {
 		{"explain names the cause", explainedCauses},
 		{"a report without secrets", reportedProblem},
 		{"watch shows a device", watchedDevice},
+		{"alerts fire and clear", alertsOfIncidents},
 	}) {
 		return
 	}

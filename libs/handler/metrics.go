@@ -25,7 +25,7 @@ func newMetrics(name string, registerer prometheus.Registerer) *metrics {
 			Name: "akri_handler_lists_sent_total", Help: "Device lists sent. Repeated lists are not sent.",
 		}),
 		registrations: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "akri_handler_registrations_total", Help: "Attempts to register with the registrar, by result.",
+			Name: "akri_handler_registrations_total", Help: "Attempts to register with the registrar, by result (accepted, failed).",
 		}, []string{"result"}),
 	}
 	for _, result := range []string{accepted, failed} {

@@ -15,6 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"go.uber.org/zap"
 
+	"akri.sh/libs/metricstest"
 	"akri.sh/libs/service"
 )
 
@@ -113,14 +114,6 @@ func runs(t *testing.T, command *exec.Cmd) string {
 	return seen.String() + string(rest)
 }
 
-func TestRegistryHasBuildInfo(t *testing.T) {
-	registry := service.NewRegistry()
-	families, err := registry.Gather()
-	require.NoError(t, err)
-	require.Contains(t, func() (names []string) {
-		for _, family := range families {
-			names = append(names, family.GetName())
-		}
-		return names
-	}(), "akri_build_info")
+func TestMetricsAreDocumented(t *testing.T) {
+	metricstest.Check(t, service.NewRegistry(), "../../docs/metrics.md", "Every service")
 }

@@ -2,6 +2,7 @@ package brokercontroller
 
 import (
 	"cmp"
+	"crypto/x509"
 
 	"github.com/prometheus/client_golang/prometheus"
 	corev1 "k8s.io/api/core/v1"
@@ -22,7 +23,7 @@ func newMetrics(registerer prometheus.Registerer, cache cluster.Cache) *metrics 
 	m := &metrics{
 		writes: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "akri_broker_writes_total",
-			Help: "Writes to the API server. The result is ok, refused (the API server rejected the object) or error.",
+			Help: "Writes to the API server, by kind, verb and result (ok, refused: the API server rejected the object, error).",
 		}, []string{"kind", "verb", "result"}),
 		leading: prometheus.NewGauge(prometheus.GaugeOpts{
 			Name: "akri_broker_controller_leading",
@@ -30,7 +31,7 @@ func newMetrics(registerer prometheus.Registerer, cache cluster.Cache) *metrics 
 		}),
 		reviews: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "akri_broker_controller_reviews_total",
-			Help: "Configurations that the webhook reviewed. The result is allowed or refused.",
+			Help: "Configurations that the webhook reviewed, by result (allowed, refused).",
 		}, []string{"result"}),
 	}
 	m.reviews.WithLabelValues("allowed")
@@ -73,7 +74,7 @@ func (m *metrics) reviewed(allowed bool) {
 
 // brokerPodCount counts the Pods of the cache, so the number is correct after a restart.
 func brokerPodCount(cache cluster.Cache) prometheus.Collector {
-	help, labels := "Broker Pods that have neither failed nor succeeded.", []string{"configuration", "node"}
+	help, labels := "Broker Pods that have neither failed nor succeeded, by Configuration and node.", []string{"configuration", "node"}
 	return gauge.OnScrape("akri_broker_pod_count", help, labels, func(count *prometheus.GaugeVec) {
 		for _, pod := range cache.Pods.List() {
 			if pod.Status.Phase == corev1.PodFailed || pod.Status.Phase == corev1.PodSucceeded {
@@ -82,6 +83,15 @@ func brokerPodCount(cache cluster.Cache) prometheus.Collector {
 			// Pods of Jobs run on the node that the scheduler selects.
 			node := cmp.Or(pod.Labels[render.LabelTargetNode], pod.Spec.NodeName)
 			count.WithLabelValues(pod.Labels[render.LabelConfiguration], node).Inc()
+		}
+	})
+}
+
+func certificateExpiry(served func() *x509.Certificate) prometheus.Collector {
+	help := "Expiry of the certificate of the webhook in seconds since 1970."
+	return gauge.OnScrape("akri_certificate_expiry_timestamp_seconds", help, []string{"certificate"}, func(expiry *prometheus.GaugeVec) {
+		if certificate := served(); certificate != nil {
+			expiry.WithLabelValues("webhook").Set(float64(certificate.NotAfter.Unix()))
 		}
 	})
 }

@@ -107,6 +107,7 @@ func New(config Config, env service.Env) (*Service, error) {
 		return nil, err
 	}
 	env.Health.AddReadiness("webhook", s.webhook.Ready)
+	env.Metrics.MustRegister(certificateExpiry(s.webhook.Served))
 	return s, nil
 }
 

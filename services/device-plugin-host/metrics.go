@@ -51,6 +51,7 @@ func newMetrics(registerer prometheus.Registerer) *metrics {
 	}
 	registerer.MustRegister(m.allocations, m.allocateSeconds, m.devicePlugins, m.reclaimedSlots, m.lostSlots, m.registrations)
 	for _, level := range []string{"instance", "configuration"} {
+		m.allocateSeconds.WithLabelValues(level)
 		for _, result := range []string{"granted", "refused", "failed"} {
 			m.allocations.WithLabelValues(level, result)
 		}

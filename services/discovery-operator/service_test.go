@@ -10,6 +10,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	akriv0 "akri.sh/libs/apis/akri/v0"
+	"akri.sh/libs/metricstest"
 	"akri.sh/libs/rpc"
 	"akri.sh/libs/rpctest"
 	"akri.sh/libs/service"
@@ -39,6 +40,14 @@ func startNamed(t *testing.T, h *harness, name, details string, ids ...string) (
 	stop = handler.serve(t)
 	h.registrar.add(name, handler.endpoint, true)
 	return handler, stop
+}
+
+func TestMetricsAreDocumented(t *testing.T) {
+	h := newHarness(t, forever)
+	startHandler(t, h, "d", "x")
+	h.start()
+	h.reported(h.apply(h.namespace, "metrics", "foo", "d"), true, "x")
+	metricstest.Check(t, h.metrics, "../../docs/metrics.md", "discovery-operator")
 }
 
 // A registered handler is used when a Configuration is created and waits after it is deleted.

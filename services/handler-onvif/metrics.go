@@ -34,7 +34,7 @@ func newMetrics(registerer prometheus.Registerer) metrics {
 			}, []string{"result"}),
 		},
 		requests: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "akri_onvif_requests_total", Help: "Requests to device services, by operation and result.",
+			Name: "akri_onvif_requests_total", Help: "Requests to device services, by operation and result (answered, unauthorized, failed).",
 		}, []string{"operation", "result"}),
 	}
 	for _, result := range discovery.DatagramResults {

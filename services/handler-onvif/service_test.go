@@ -64,7 +64,7 @@ akri_onvif_datagrams_total{result="malformed"} 0
 # HELP akri_onvif_probes_total Probes sent. A probe on all interfaces counts once.
 # TYPE akri_onvif_probes_total counter
 akri_onvif_probes_total 0
-# HELP akri_onvif_requests_total Requests to device services, by operation and result.
+# HELP akri_onvif_requests_total Requests to device services, by operation and result (answered, unauthorized, failed).
 # TYPE akri_onvif_requests_total counter
 akri_onvif_requests_total{operation="GetDeviceInformation",result="answered"} 0
 akri_onvif_requests_total{operation="GetDeviceInformation",result="failed"} 0

@@ -13,7 +13,7 @@ type metrics struct{ requests *prometheus.CounterVec }
 func newMetrics(registerer prometheus.Registerer) *metrics {
 	m := &metrics{requests: prometheus.NewCounterVec(prometheus.CounterOpts{
 		Name: "akri_opcua_questions_total",
-		Help: "FindServers requests to OPC UA servers, by result.",
+		Help: "FindServers requests to OPC UA servers, by result (answered, failed).",
 	}, []string{"result"})}
 	for _, result := range []string{answered, failed} {
 		m.requests.WithLabelValues(result)

@@ -25,7 +25,7 @@ func newMetrics(registerer prometheus.Registerer) *metrics {
 		}),
 		listings: prometheus.NewHistogramVec(prometheus.HistogramOpts{
 			Name:    "akri_udev_look_seconds",
-			Help:    "Time to list devices and match rules: all devices, or the part that an event is about.",
+			Help:    "Time to list devices and match rules (all: all devices, part: those that an event is about).",
 			Buckets: []float64{.0002, .0005, .001, .0025, .005, .01, .025, .05, .1, .25, 1},
 		}, []string{"of"}),
 		lost: prometheus.NewCounter(prometheus.CounterOpts{

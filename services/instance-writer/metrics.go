@@ -1,6 +1,7 @@
 package instancewriter
 
 import (
+	"crypto/x509"
 	"strconv"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -10,12 +11,16 @@ import (
 	"akri.sh/libs/gauge"
 
 	"akri.sh/services/instance-writer/internal/batch"
+	"akri.sh/services/instance-writer/internal/slots"
 )
 
 type metrics struct {
 	batch        batch.Metrics
 	apiWrites    *prometheus.CounterVec
 	reservations *prometheus.CounterVec
+
+	deviceChanges *prometheus.CounterVec
+	reportSeconds prometheus.Histogram
 
 	refusedCalls       *prometheus.CounterVec
 	refusedConnections prometheus.Counter
@@ -39,13 +44,21 @@ func newMetrics(registerer prometheus.Registerer) metrics {
 			}),
 		},
 		apiWrites: registered.NewCounterVec(prometheus.CounterOpts{
-			Name: "akri_api_writes_total", Help: "Write requests to the API server, by kind of object and result.",
+			Name: "akri_api_writes_total", Help: "Write requests to the API server, by kind (instance, status, event) and result (ok, conflict, error). An idle cluster adds none.",
 		}, []string{"kind", "result"}),
 		reservations: registered.NewCounterVec(prometheus.CounterOpts{
-			Name: "akri_slot_reservations_total", Help: "ReserveSlots calls, by result.",
+			Name: "akri_slot_reservations_total", Help: "ReserveSlots calls, by result: ok or a reason of the README.",
 		}, []string{"result"}),
+		deviceChanges: registered.NewCounterVec(prometheus.CounterOpts{
+			Name: "akri_device_changes_total",
+			Help: "Devices that the first node sees (added) or that no node sees any more (removed), by Configuration and change.",
+		}, []string{"configuration", "change"}),
+		reportSeconds: registered.NewHistogram(prometheus.HistogramOpts{
+			Name: "akri_report_seconds", Help: "Time from receiving the report of a node until its Instances are written.",
+			Buckets: []float64{.001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 20},
+		}),
 		refusedCalls: registered.NewCounterVec(prometheus.CounterOpts{
-			Name: "akri_refused_calls_total", Help: "Calls that were refused because of the identity or the number of calls of the caller, by reason.",
+			Name: "akri_refused_calls_total", Help: "Calls that were refused because of the identity or the number of calls of the caller, by reason (see docs/security.md).",
 		}, []string{"reason"}),
 		refusedConnections: registered.NewCounter(prometheus.CounterOpts{
 			Name: "akri_refused_connections_total", Help: "Connections that were closed because their IP address had too many.",
@@ -53,11 +66,64 @@ func newMetrics(registerer prometheus.Registerer) metrics {
 	}
 }
 
-func instanceCount(list func() []*akriv0.Instance) prometheus.Collector {
-	labels := []string{"configuration", "is_shared"}
-	return gauge.OnScrape("akri_instance_count", "Number of Instances.", labels, func(count *prometheus.GaugeVec) {
+func instances(list func() []*akriv0.Instance) prometheus.Collector {
+	help, labels := "Instances, by Configuration.", []string{"configuration", "is_shared"}
+	return gauge.OnScrape("akri_instances", help, labels, func(count *prometheus.GaugeVec) {
 		for _, instance := range list() {
 			count.WithLabelValues(instance.Spec.ConfigurationName, strconv.FormatBool(instance.Spec.Shared)).Inc()
+		}
+	})
+}
+
+func slotCount(list func() []*akriv0.Instance) prometheus.Collector {
+	help, labels := "Slots, by Configuration and state (free, used, malformed).", []string{"configuration", "state"}
+	return gauge.OnScrape("akri_slots", help, labels, func(count *prometheus.GaugeVec) {
+		for _, instance := range list() {
+			for _, state := range []string{"free", "used", "malformed"} {
+				count.WithLabelValues(instance.Spec.ConfigurationName, state) // exists at zero
+			}
+			for _, slot := range slots.List(instance) {
+				count.WithLabelValues(instance.Spec.ConfigurationName, stateOf(slot)).Inc()
+			}
+		}
+	})
+}
+
+func stateOf(slot slots.Slot) string {
+	switch {
+	case slot.Malformed != "":
+		return "malformed"
+	case slot.Free():
+		return "free"
+	default:
+		return "used"
+	}
+}
+
+func conditions(list func() []*akriv0.Configuration) prometheus.Collector {
+	help := "1 for the present status (True, False, Unknown) of each condition of a Configuration."
+	labels := []string{"configuration_namespace", "configuration", "condition", "status"}
+	return gauge.OnScrape("akri_configuration_condition", help, labels, func(present *prometheus.GaugeVec) {
+		for _, configuration := range list() {
+			for _, condition := range configuration.Status.Conditions {
+				present.WithLabelValues(configuration.Namespace, configuration.Name, condition.Type, string(condition.Status)).Set(1)
+			}
+		}
+	})
+}
+
+func reportingNodes(count func() int) prometheus.Collector {
+	return prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+		Name: "akri_reporting_nodes", Help: "Nodes with a report stream to any replica.",
+	}, func() float64 { return float64(count()) })
+}
+
+// certificateExpiry exports the expiry of the certificates that list returns by name.
+func certificateExpiry(list func() map[string]*x509.Certificate) prometheus.Collector {
+	help := "Expiry of certificates in seconds since 1970 (server: of the gRPC server, ca: the one that signed it)."
+	return gauge.OnScrape("akri_certificate_expiry_timestamp_seconds", help, []string{"certificate"}, func(expiry *prometheus.GaugeVec) {
+		for name, certificate := range list() {
+			expiry.WithLabelValues(name).Set(float64(certificate.NotAfter.Unix()))
 		}
 	})
 }

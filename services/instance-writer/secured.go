@@ -116,6 +116,7 @@ func (s *secured) certificateSource(
 	if config.TLS.Dir != "" {
 		dir := certificates.Dir(config.TLS.Dir)
 		env.Health.AddReadiness("certificate", dir.Ready)
+		env.Metrics.MustRegister(certificateExpiry(dir.Served))
 		return dir.GetCertificate, nil
 	}
 	if err := config.TLS.Validate(); err != nil {
@@ -129,6 +130,7 @@ func (s *secured) certificateSource(
 		return nil, err
 	}
 	env.Health.AddReadiness("certificate", s.certificates.Ready)
+	env.Metrics.MustRegister(certificateExpiry(s.certificates.Served))
 	return s.certificates.GetCertificate, nil
 }
 

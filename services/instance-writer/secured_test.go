@@ -204,16 +204,17 @@ func forge(t testing.TB, token string, change func(claims map[string]any)) strin
 // refusals returns the number of refused calls with the reason.
 func (r *securedReplica) refusals(reason string) float64 {
 	r.Helper()
-	return r.counter("akri_refused_calls_total", reason)
+	return r.value("akri_refused_calls_total", reason)
 }
 
 func (r *securedReplica) refusedConnections() float64 {
 	r.Helper()
-	return r.counter("akri_refused_connections_total")
+	return r.value("akri_refused_connections_total")
 }
 
-// counter returns the value of a counter with the labels.
-func (r *securedReplica) counter(name string, labels ...string) float64 {
+// value returns the value of a counter or gauge with the label values, in the order of the labels'
+// names.
+func (r *securedReplica) value(name string, labels ...string) float64 {
 	r.Helper()
 	families, err := r.metrics.Gather()
 	require.NoError(r, err)
@@ -224,7 +225,7 @@ func (r *securedReplica) counter(name string, labels ...string) float64 {
 				values = append(values, label.GetValue())
 			}
 			if family.GetName() == name && slices.Equal(values, labels) {
-				return metric.GetCounter().GetValue()
+				return metric.GetCounter().GetValue() + metric.GetGauge().GetValue()
 			}
 		}
 	}

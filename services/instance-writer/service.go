@@ -84,24 +84,28 @@ func New(config Config, env service.Env) (*Service, error) {
 	if err != nil {
 		return nil, err
 	}
-	env.Metrics.MustRegister(instanceCount(objects.Instances))
+	env.Metrics.MustRegister(instances(objects.Instances), slotCount(objects.Instances), conditions(objects.Configurations))
 	env.Health.AddReadiness("api-server", objects.Ready)
 	store, writer := reports.New(), batch.NewWriter(objects, metrics.batch)
 	reconciler := reconcile.New(reconcile.Options{
-		Cluster: objects, Reports: store, Writer: writer, Grace: config.NodeGrace, ReportGrace: config.ReportGrace, Log: env.Log,
+		Cluster: objects, Reports: store, Writer: writer, Grace: config.NodeGrace, ReportGrace: config.ReportGrace,
+		DeviceChanges: metrics.deviceChanges, Log: env.Log,
 	})
+	if config.ReportGrace > 0 {
+		env.Metrics.MustRegister(reportingNodes(reconciler.ReportingNodes))
+	}
 	configurations, err := newCatalog(restConfig, objects, env.Log)
 	if err != nil {
 		return nil, err
 	}
 	stopping := make(chan struct{})
-	instances := server.New(server.Options{
-		Cluster: objects, Reports: store, Writer: writer, Reconciler: reconciler, Reservations: metrics.reservations,
+	instanceServer := server.New(server.Options{
+		Cluster: objects, Reports: store, Writer: writer, Reconciler: reconciler, Reservations: metrics.reservations, ReportSeconds: metrics.reportSeconds,
 		Stopping: stopping, ConnectionLost: objects.ConnectionLost, Log: env.Log,
 	})
-	objects.OnInstance(instances.InstanceChanged)
+	objects.OnInstance(instanceServer.InstanceChanged)
 	register := func(grpcServer *grpc.Server) {
-		instancev1.RegisterInstanceServiceServer(grpcServer, instances)
+		instancev1.RegisterInstanceServiceServer(grpcServer, instanceServer)
 		configurationv1.RegisterConfigurationServiceServer(grpcServer, &server.ConfigurationServer{
 			Catalog: configurations, Stopping: stopping, ConnectionLost: objects.ConnectionLost,
 		})

@@ -12,14 +12,14 @@ type metrics struct{ accepted, refused prometheus.Counter }
 
 func newMetrics(registerer prometheus.Registerer, store *registry.Store) metrics {
 	registrations := prometheus.NewCounterVec(prometheus.CounterOpts{
-		Name: "akri_registrations_total", Help: "Registrations of Discovery Handlers, by result.",
+		Name: "akri_registrations_total", Help: "Registrations of Discovery Handlers, by result (accepted, refused).",
 	}, []string{"result"})
 	registerer.MustRegister(registrations, handlerCount(store))
 	return metrics{accepted: registrations.WithLabelValues("accepted"), refused: registrations.WithLabelValues("refused")}
 }
 
 func handlerCount(store *registry.Store) prometheus.Collector {
-	help, labels := "Registered endpoints of Discovery Handlers, by handler and status.", []string{"name", "status"}
+	help, labels := "Registered endpoints of Discovery Handlers, by handler and status (Waiting, Active, Offline).", []string{"name", "status"}
 	return gauge.OnScrape("akri_discovery_handlers", help, labels, func(count *prometheus.GaugeVec) {
 		handlers, _ := store.Handlers()
 		for _, handler := range handlers {

@@ -18,6 +18,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"akri.sh/libs/admin"
+	"akri.sh/libs/metricstest"
 	"akri.sh/libs/rpctest"
 	"akri.sh/libs/service"
 	registrarv1 "akri.sh/proto/akri/registrar/v1"
@@ -168,16 +169,22 @@ func TestMalformedRegistrationIsRefused(t *testing.T) {
 	require.NoError(t, r.register(t, udev), "a valid registration is not affected")
 	require.Len(t, r.list(t), 1)
 	require.NoError(t, testutil.GatherAndCompare(r.metrics, strings.NewReader(`
-# HELP akri_discovery_handlers Registered endpoints of Discovery Handlers, by handler and status.
+# HELP akri_discovery_handlers Registered endpoints of Discovery Handlers, by handler and status (Waiting, Active, Offline).
 # TYPE akri_discovery_handlers gauge
 akri_discovery_handlers{name="udev",status="Active"} 0
 akri_discovery_handlers{name="udev",status="Offline"} 0
 akri_discovery_handlers{name="udev",status="Waiting"} 1
-# HELP akri_registrations_total Registrations of Discovery Handlers, by result.
+# HELP akri_registrations_total Registrations of Discovery Handlers, by result (accepted, refused).
 # TYPE akri_registrations_total counter
 akri_registrations_total{result="accepted"} 1
 akri_registrations_total{result="refused"} 4
 `), "akri_discovery_handlers", "akri_registrations_total"))
+}
+
+func TestMetricsAreDocumented(t *testing.T) {
+	r := start(t, configIn(t.TempDir()))
+	require.NoError(t, r.register(t, udev))
+	metricstest.Check(t, r.metrics, "../../docs/metrics.md", "registrar")
 }
 
 // The table survives a restart. A stop removes the sockets.

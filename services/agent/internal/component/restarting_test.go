@@ -14,6 +14,7 @@ import (
 	"go.uber.org/zap/zaptest/observer"
 
 	"akri.sh/libs/admin"
+	"akri.sh/libs/metricstest"
 	"akri.sh/libs/service"
 	"akri.sh/services/agent/internal/component"
 )
@@ -143,4 +144,15 @@ func TestExitedHandlerIsNotHealthy(t *testing.T) {
 		r.cancel()
 		<-r.stopped
 	})
+}
+
+func TestMetricsAreDocumented(t *testing.T) {
+	registry := prometheus.NewRegistry()
+	create := func(struct{}, service.Env) (runnerFunc, error) {
+		return func(context.Context) error { return nil }, nil
+	}
+	env := service.Env{Log: zap.NewNop(), Metrics: registry, Health: &admin.Health{}}
+	_, err := component.NewRestarting(component.New("handler-x", create, struct{}{}), env)
+	require.NoError(t, err)
+	metricstest.Check(t, registry, "../../../../docs/metrics.md", "agent")
 }

@@ -120,6 +120,14 @@ func (w *Webhook) Ready(context.Context) error {
 	return w.verify(w.certificate.Load(), bundleOf(registration))
 }
 
+// Served returns the server certificate, or nil before the first one.
+func (w *Webhook) Served() *x509.Certificate {
+	if certificate := w.certificate.Load(); certificate != nil {
+		return certificate.Leaf
+	}
+	return nil
+}
+
 // verify checks a certificate as the API server does.
 func (w *Webhook) verify(certificate *tls.Certificate, bundle []byte) error {
 	if certificate == nil {

@@ -20,7 +20,7 @@ func NewMetrics(registerer prometheus.Registerer) Metrics {
 			Buckets: []float64{.001, .005, .025, .1, .25, .5, 1, 1.5, 2, 3, 5, 10, 60},
 		}, []string{"configuration"}),
 		results: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "akri_discovery_response_result", Help: "Discover requests, by Discovery Handler and result.",
+			Name: "akri_discovery_response_result", Help: "Discover requests, by Discovery Handler and result (Success, Fail).",
 		}, []string{"discovery_handler_name", "result"}),
 	}
 	registerer.MustRegister(m.seconds, m.results)

@@ -7,6 +7,7 @@ import (
 	"bytes"
 	"context"
 	"crypto/tls"
+	"crypto/x509"
 	"errors"
 	"fmt"
 	"sync/atomic"
@@ -68,7 +69,7 @@ type Manager struct {
 
 type signed struct {
 	certificate tls.Certificate
-	signer      []byte
+	signer      pki.KeyPair
 }
 
 // New returns a Manager. It starts nothing.
@@ -94,6 +95,15 @@ func (m *Manager) GetCertificate(*tls.ClientHelloInfo) (*tls.Certificate, error)
 		return &current.certificate, nil
 	}
 	return nil, errNoCertificate
+}
+
+// Served returns the server certificate and the CA that signed it, or none before the first one.
+func (m *Manager) Served() map[string]*x509.Certificate {
+	current := m.signed.Load()
+	if current == nil {
+		return nil
+	}
+	return map[string]*x509.Certificate{"server": current.certificate.Leaf, "ca": current.signer.Leaf}
 }
 
 // Ready is a readiness check. It fails until the replica has a server certificate.
@@ -190,7 +200,7 @@ func (m *Manager) publish(ctx context.Context, configMap *corev1.ConfigMap, bund
 // CA is published at that time.
 func (m *Manager) sign(now time.Time, data map[string][]byte) (time.Duration, error) {
 	current := m.signed.Load()
-	if current == nil || !bytes.Equal(current.signer, data[signerCertKey]) || !pki.Fresh(current.certificate.Leaf, now) {
+	if current == nil || !bytes.Equal(current.signer.CertificatePEM, data[signerCertKey]) || !pki.Fresh(current.certificate.Leaf, now) {
 		ca, err := pki.Load(data[signerCertKey], data[signerKeyKey])
 		if err != nil {
 			return 0, err
@@ -199,7 +209,7 @@ func (m *Manager) sign(now time.Time, data map[string][]byte) (time.Duration, er
 		if err != nil {
 			return 0, err
 		}
-		current = &signed{server.Certificate, ca.CertificatePEM}
+		current = &signed{server.Certificate, ca}
 		m.signed.Store(current)
 	}
 	return pki.RenewalTime(current.certificate.Leaf).Sub(now), nil

@@ -3,6 +3,7 @@ package certificates
 import (
 	"context"
 	"crypto/tls"
+	"crypto/x509"
 	"fmt"
 	"path/filepath"
 
@@ -21,6 +22,15 @@ func (d Dir) GetCertificate(*tls.ClientHelloInfo) (*tls.Certificate, error) {
 		return nil, fmt.Errorf("read server certificate: %w", err)
 	}
 	return &certificate, nil
+}
+
+// Served returns the server certificate, or none if it cannot be read.
+func (d Dir) Served() map[string]*x509.Certificate {
+	certificate, err := d.GetCertificate(nil)
+	if err != nil {
+		return nil
+	}
+	return map[string]*x509.Certificate{"server": certificate.Leaf}
 }
 
 // Ready is a readiness check. It fails if the certificate cannot be read.

@@ -28,6 +28,12 @@ func trimConfiguration(c *akriv0.Configuration) {
 // Configurations returns all Configurations.
 func (c *Cluster) Configurations() []*akriv0.Configuration { return c.configurations.List() }
 
+// HasConfiguration returns whether the watch has delivered the Configuration.
+func (c *Cluster) HasConfiguration(key types.NamespacedName) bool {
+	_, ok := c.configurations.Get(key.String())
+	return ok
+}
+
 // ConfigurationRevision returns the resourceVersion up to which the watch has delivered all changes
 // of Configurations. It returns 0 if resourceVersions are not numbers; those of etcd are.
 func (c *Cluster) ConfigurationRevision() uint64 {

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"slices"
 
+	"github.com/prometheus/client_golang/prometheus"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/types"
@@ -32,6 +33,12 @@ func (r *Reconciler) onConfiguration(before, after *akriv0.Configuration) {
 		}
 		r.statuses.add(key)
 		return
+	}
+	if after == nil {
+		r.DeviceChanges.DeletePartialMatch(prometheus.Labels{"configuration": key.Name})
+	} else {
+		r.DeviceChanges.WithLabelValues(key.Name, "added") // exists at zero
+		r.DeviceChanges.WithLabelValues(key.Name, "removed")
 	}
 	r.enqueueStatus(key)
 	groups := groupsOf(key, r.Reports.ShortNames(key))

@@ -49,6 +49,8 @@ type decision struct {
 	correction bool
 	// added and removed are the nodes that the edit adds to the Instance and removes from it.
 	added, removed []string
+	// created means that the edit creates the Instance.
+	created bool
 }
 
 // reconcileInstances writes the Instances of the group that differ from their desired state.
@@ -142,6 +144,7 @@ func (r *run) decide(current *akriv0.Instance, desired func(*akriv0.Instance) me
 		result.Instance, result.changed = current, false
 	}
 	result.added, result.removed = changedNodes(current, result.Instance)
+	result.created = current == nil && result.Instance != nil
 	return result
 }
 

@@ -8,6 +8,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	"go.uber.org/zap"
 	"golang.org/x/sync/errgroup"
 	"k8s.io/apimachinery/pkg/types"
@@ -36,7 +37,10 @@ type Options struct {
 	// ReportGrace is how long a node may be without a report stream before it does not report. 0
 	// means without a limit.
 	ReportGrace time.Duration
-	Log         *zap.Logger
+	// DeviceChanges counts created and deleted Instances by Configuration and change (added,
+	// removed).
+	DeviceChanges *prometheus.CounterVec
+	Log           *zap.Logger
 }
 
 // Reconciler writes Instances and the status of Configurations.
@@ -98,6 +102,9 @@ func (r *Reconciler) Run(ctx context.Context) error {
 	group.Go(func() error { r.reporting.Run(ctx); return nil })
 	return group.Wait()
 }
+
+// ReportingNodes returns the number of nodes with a report stream to any replica.
+func (r *Reconciler) ReportingNodes() int { return r.reporting.Count() }
 
 // Report stores a report. The Waiter waits until the API server holds its outcome. Report returns
 // false if the node has a newer stream.

@@ -146,6 +146,13 @@ func (o *Observer) Reporting(node string) bool {
 	return o.reporting.Has(node)
 }
 
+// Count returns the number of nodes that have had a stream to any replica within the grace period.
+func (o *Observer) Count() int {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.reporting.Len()
+}
+
 // FailingElsewhere returns what works on no node of any other replica.
 func (o *Observer) FailingElsewhere(uid string) uint8 {
 	o.mu.Lock()

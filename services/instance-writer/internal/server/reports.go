@@ -114,10 +114,12 @@ func (s *reportStream) receiveAll(ctx context.Context, cancel context.CancelCaus
 
 // process hands the response to one report to respond.
 func (s *reportStream) process(ctx context.Context, request *instancev1.ReportDevicesRequest, sequence uint64) error {
+	received := time.Now()
 	response, err := s.apply(ctx, request, sequence)
 	if err != nil {
 		return err
 	}
+	s.ReportSeconds.Observe(time.Since(received).Seconds())
 	select {
 	case s.responses <- response:
 		return nil

@@ -21,6 +21,8 @@ type Options struct {
 	Reconciler *reconcile.Reconciler
 	// Reservations counts calls of ReserveSlots by result.
 	Reservations *prometheus.CounterVec
+	// ReportSeconds observes the time from receiving a report to its outcome.
+	ReportSeconds prometheus.Observer
 	// Stopping is closed when streams should end.
 	Stopping <-chan struct{}
 	// ConnectionLost returns a channel that is closed while the API server does not answer. Streams
