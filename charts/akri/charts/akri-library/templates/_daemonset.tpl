@@ -18,6 +18,7 @@ metadata:
   namespace: {{ include "akri.namespace" $ }}
   labels: {{- include "akri.labels" $ | nindent 4 }}
 spec:
+  revisionHistoryLimit: {{ $.Values.revisionHistoryLimit }}
   selector:
     matchLabels: {{- include "akri.selector" $ | nindent 6 }}
   updateStrategy: {{- toYaml $.Values.updateStrategy | nindent 4 }}

@@ -6,6 +6,9 @@ metadata:
   name: {{ include "akri.name" . }}
   namespace: {{ include "akri.namespace" . }}
   labels: {{- include "akri.labels" . | nindent 4 }}
+  {{- with .Values.serviceAccountAnnotations }}
+  annotations: {{- toYaml . | nindent 4 }}
+  {{- end }}
 automountServiceAccountToken: false
 {{- end }}
 
@@ -117,6 +120,12 @@ affinity: {{- toYaml . | nindent 2 }}
 {{/* Node selection of a Deployment with replicas: on different nodes if possible. */}}
 {{- define "akri.replicaPlacement" -}}
 {{ include "akri.placement" . }}
+{{- with .Values.topologySpreadConstraints }}
+topologySpreadConstraints:
+  {{- range . }}
+  - {{ toYaml (merge (dict) . (dict "labelSelector" (dict "matchLabels" (include "akri.selector" $ | fromYaml)))) | nindent 4 | trim }}
+  {{- end }}
+{{- end }}
 {{- if not .Values.affinity.podAntiAffinity }}
 {{- if not .Values.affinity }}
 affinity:
@@ -137,6 +146,11 @@ image: {{ include "akri.image" . }}
 imagePullPolicy: {{ .Values.image.pullPolicy | default ((.Values.global).image).pullPolicy | default "IfNotPresent" }}
 securityContext: {{- toYaml .Values.securityContext | nindent 2 }}
 resources: {{- toYaml .Values.resources | nindent 2 }}
+{{- if ne .Chart.Name "cleanup" }}
+{{- with .Values.extraArgs }}
+args: {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- end }}
 {{- end }}
 
 {{/* The probes of a long-running service, on its admin port. */}}
@@ -164,6 +178,9 @@ readinessProbe:
 {{- range $name, $value := .Values.env }}
 - name: {{ $name }}
   value: {{ $value | quote }}
+{{- end }}
+{{- with .Values.extraEnv }}
+{{ toYaml . }}
 {{- end }}
 {{- end }}
 
