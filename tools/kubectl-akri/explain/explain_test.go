@@ -84,6 +84,7 @@ func TestPartial(t *testing.T) {
 		{"handler-offline-on-one-node", "configuration", "camera", explain.LinkHandler, explain.HandlerOffline},
 		{"handler-offline", "pod", "node-a-camera-8120fe-pod", explain.LinkHandler, explain.HandlerOffline},
 		{"tainted-node", "configuration", "camera", explain.LinkActive, explain.NodeWithoutAkri},
+		{"removed-node", "configuration", "camera", explain.LinkActive, explain.NodeWithoutAkri},
 		{"node-not-reporting", "configuration", "camera", explain.LinkActive, explain.NodeNotReporting},
 		{"malformed-slot", "configuration", "camera", explain.LinkInstances, explain.SlotMalformed},
 		{"service-not-ready", "configuration", "camera", explain.LinkServices, explain.ServiceNotReady},

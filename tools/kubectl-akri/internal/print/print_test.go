@@ -10,6 +10,7 @@ import (
 
 	"akri.sh/tools/kubectl-akri/explain"
 	"akri.sh/tools/kubectl-akri/internal/fixture"
+	"akri.sh/tools/kubectl-akri/internal/forget"
 	"akri.sh/tools/kubectl-akri/internal/print"
 	"akri.sh/tools/kubectl-akri/status"
 )
@@ -35,6 +36,8 @@ func TestText(t *testing.T) {
 		{"devices-wide", func() { print.Devices(&out, status.Devices(healthy, ""), now, true) }},
 		{"slots", func() { print.Slots(&out, status.Slots(healthy, ""), true) }},
 		{"handlers", func() { print.Handlers(&out, status.Handlers(healthy), now, true) }},
+		{"plan", func() { print.Plan(&out, forget.Of(healthy, "node-b")) }},
+		{"plan-of-no-change", func() { print.Plan(&out, forget.Of(healthy, "node-x")) }},
 	} {
 		out.Reset()
 		c.write()
