@@ -12,9 +12,9 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 
+	"akri.sh/libs/inspect/cluster"
+	"akri.sh/libs/inspect/explain"
 	"akri.sh/libs/version"
-	"akri.sh/tools/kubectl-akri/explain"
-	"akri.sh/tools/kubectl-akri/internal/cluster"
 	"akri.sh/tools/kubectl-akri/internal/print"
 )
 

@@ -10,8 +10,8 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"akri.sh/tools/kubectl-akri/explain"
-	"akri.sh/tools/kubectl-akri/internal/cluster"
+	"akri.sh/libs/inspect/cluster"
+	"akri.sh/libs/inspect/explain"
 	"akri.sh/tools/kubectl-akri/internal/forget"
 	"akri.sh/tools/kubectl-akri/internal/print"
 )

@@ -18,8 +18,8 @@ import (
 	"k8s.io/client-go/util/retry"
 
 	akriv0 "akri.sh/libs/apis/akri/v0"
-	"akri.sh/tools/kubectl-akri/explain"
-	"akri.sh/tools/kubectl-akri/internal/cluster"
+	"akri.sh/libs/inspect/cluster"
+	"akri.sh/libs/inspect/explain"
 )
 
 // components report the devices of a node, or reserve their slots. While one runs, it would add

@@ -9,10 +9,10 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	akriv0 "akri.sh/libs/apis/akri/v0"
+	"akri.sh/libs/inspect/cluster"
+	"akri.sh/libs/inspect/explain"
+	"akri.sh/libs/inspect/fixture"
 	"akri.sh/libs/kube/kubetest"
-	"akri.sh/tools/kubectl-akri/explain"
-	"akri.sh/tools/kubectl-akri/internal/cluster"
-	"akri.sh/tools/kubectl-akri/internal/fixture"
 	"akri.sh/tools/kubectl-akri/internal/forget"
 )
 
@@ -79,7 +79,7 @@ func TestApply(t *testing.T) {
 }
 
 func TestObstacles(t *testing.T) {
-	healthy := fixture.Load(t, "../../explain/testdata/healthy.yaml")
+	healthy := fixture.Load(t, "../../../../libs/inspect/explain/testdata/healthy.yaml")
 	require.Equal(t, []string{
 		"Akri still runs on node-b (device-plugin-host, discovery-operator): keep its DaemonSets off the node first, with a taint or global.nodePlane.nodeSelector",
 		"Pods on node-b use devices: default/node-b-camera-8120fe-pod",

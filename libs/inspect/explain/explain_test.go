@@ -8,8 +8,8 @@ import (
 	"github.com/stretchr/testify/require"
 	"sigs.k8s.io/yaml"
 
-	"akri.sh/tools/kubectl-akri/explain"
-	"akri.sh/tools/kubectl-akri/internal/fixture"
+	"akri.sh/libs/inspect/explain"
+	"akri.sh/libs/inspect/fixture"
 )
 
 var update = flag.Bool("update", false, "write the golden files")
