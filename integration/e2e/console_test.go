@@ -16,7 +16,7 @@ import (
 
 // consoleDevice checks in a browser that a device appears without a reload, and goes again.
 func consoleDevice(t *testing.T) {
-	ctx, cancel := context.WithTimeout(t.Context(), timeout)
+	ctx, cancel := context.WithTimeout(t.Context(), 3*timeout)
 	defer cancel()
 	command := akriCommand(ctx, "console")
 	output, err := command.StdoutPipe()

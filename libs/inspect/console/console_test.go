@@ -186,7 +186,7 @@ func TestStream(t *testing.T) {
 func TestLocal(t *testing.T) {
 	handler := console.Local("secret", console.Handler(load(t)))
 	call := func(path string, cookies ...*http.Cookie) *httptest.ResponseRecorder {
-		r := httptest.NewRequest(http.MethodGet, path, nil)
+		r := httptest.NewRequest(http.MethodGet, "http://127.0.0.1:8000"+path, nil)
 		for _, cookie := range cookies {
 			r.AddCookie(cookie)
 		}
@@ -197,11 +197,12 @@ func TestLocal(t *testing.T) {
 	for _, path := range []string{"/", "/static/console.js", "/?token=", "/?token=wrong"} {
 		require.Equal(t, http.StatusForbidden, call(path).Code, path)
 	}
-	require.Equal(t, http.StatusForbidden, call("/", &http.Cookie{Name: "akri-console", Value: "wrong"}).Code)
+	require.Equal(t, http.StatusForbidden, call("/", &http.Cookie{Name: "akri-console-8000", Value: "wrong"}).Code)
 	w := call("/?token=secret")
 	require.Equal(t, http.StatusSeeOther, w.Code)
 	cookies := w.Result().Cookies()
 	require.Len(t, cookies, 1)
+	require.Equal(t, "akri-console-8000", cookies[0].Name)
 	require.True(t, cookies[0].HttpOnly)
 	require.Equal(t, http.SameSiteStrictMode, cookies[0].SameSite)
 	require.Equal(t, http.StatusOK, call("/", cookies...).Code)
