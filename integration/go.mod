@@ -5,9 +5,12 @@ go 1.26.0
 require (
 	akri.sh/libs v0.1.0
 	akri.sh/libs/apis v0.1.0
+	akri.sh/libs/inspect v0.1.0
 	akri.sh/libs/kube v0.1.0
 	akri.sh/proto v0.1.0
 	github.com/alecthomas/kong v1.17.0
+	github.com/chromedp/cdproto v0.159.0
+	github.com/chromedp/chromedp v0.23.0
 	github.com/google/go-containerregistry v0.22.1
 	github.com/prometheus/client_golang v1.25.0
 	github.com/prometheus/common v0.72.0
@@ -33,6 +36,7 @@ require (
 	github.com/davecgh/go-spew v1.1.2-0.20180830191138-d8f796af33cc // indirect
 	github.com/emicklei/go-restful/v3 v3.13.0 // indirect
 	github.com/fxamacker/cbor/v2 v2.9.4 // indirect
+	github.com/go-json-experiment/json v0.0.0-20260213210345-44df1a37e875 // indirect
 	github.com/go-logr/logr v1.4.4 // indirect
 	github.com/go-logr/zapr v1.3.0 // indirect
 	github.com/go-openapi/jsonpointer v1.0.0 // indirect
@@ -88,6 +92,7 @@ require (
 replace (
 	akri.sh/libs => ../libs
 	akri.sh/libs/apis => ../libs/apis
+	akri.sh/libs/inspect => ../libs/inspect
 	akri.sh/libs/kube => ../libs/kube
 	akri.sh/proto => ../proto
 )

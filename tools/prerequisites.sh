@@ -6,7 +6,8 @@ set -euo pipefail
 missing=()
 packages=(gcc libc6-dev libudev-dev)
 # umockdev simulates devices, iproute2 their networks. curl is used by docs/handlers.md, jq by releases.
-[ "${1:-}" != tests ] || packages+=(umockdev iproute2 curl jq)
+# chromium opens the pages of the console.
+[ "${1:-}" != tests ] || packages+=(umockdev iproute2 curl jq chromium)
 for package in "${packages[@]}"; do
   dpkg -s "$package:$(dpkg --print-architecture)" >/dev/null 2>&1 || missing+=("$package")
 done

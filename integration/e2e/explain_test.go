@@ -288,7 +288,7 @@ func explainedInstallation(t *testing.T) {
 	require.NoError(t, err, output)
 	for _, broken := range []brokenCluster{
 		{"node without Akri", func(t *testing.T) {
-			apply(t, "{apiVersion: v1, kind: Node, metadata: {name: why-tainted}, spec: {taints: [{key: why, value: gpu, effect: NoSchedule}]}}")
+			apply(t, whyTainted)
 		}, "configuration why-works", "NodeWithoutAkri", "why=gpu:NoSchedule", "kubectl taint node why-tainted why=gpu:NoSchedule-"},
 		{"version skew", func(t *testing.T) {
 			t.Cleanup(func() {
@@ -311,6 +311,38 @@ func explainedInstallation(t *testing.T) {
 	} {
 		t.Run(broken.name, broken.check)
 	}
+	t.Run("forgotten node", forgottenNode)
+}
+
+const whyTainted = "{apiVersion: v1, kind: Node, metadata: {name: why-tainted}, spec: {taints: [{key: why, value: gpu, effect: NoSchedule}]}}"
+
+// forgottenNode forgets a node on which Akri does not run, although an Instance lists it.
+func forgottenNode(t *testing.T) {
+	apply(t, whyTainted)
+	nodes := []string{akri.Cluster.Nodes()[0].Name(), akri.Cluster.Nodes()[1].Name()}
+	name := instanceName("why-works", "foo0", "", true)
+	edit := fmt.Sprintf(`{"spec":{"nodes":[%q,%q,"why-tainted"],"deviceUsage":{%q:"why-tainted"}}}`,
+		nodes[0], nodes[1], akriv0.SlotName(name, 0))
+	_, err := akri.Kubectl(t.Context(), "", "patch", "instance.akri.sh", name, "--type=merge", "--patch="+edit)
+	require.NoError(t, err)
+	_, err = kubectlAkri(t.Context(), "forget", nodes[0], "--yes")
+	require.ErrorContains(t, err, "Akri still runs on "+nodes[0])
+	_, err = kubectlAkri(t.Context(), "forget", "why-tainted") // the standard input is empty
+	require.ErrorContains(t, err, "nothing was changed")
+	await(t, "forgotten node", func(ctx context.Context) error {
+		output, err := kubectlAkri(ctx, "forget", "why-tainted", "--yes")
+		if err != nil || !strings.Contains(output, "No Instance lists the node") {
+			return fmt.Errorf("%w: %s", cmp.Or(err, errors.New("the node is listed")), output)
+		}
+		return nil
+	})
+	await(t, "free slot", func(ctx context.Context) error {
+		instance, err := akri.Instances.In("default").Get(ctx, name, metav1.GetOptions{})
+		if err == nil && (instance.Status.SlotsFree != 1 || !slices.Equal(instance.Spec.Nodes, nodes)) {
+			err = fmt.Errorf("spec %+v, status %+v", instance.Spec, instance.Status)
+		}
+		return err
+	})
 }
 
 const whyReport = `

@@ -116,6 +116,7 @@ func allScenarios(t *testing.T) {
 	inOrder(t, slices.Concat(
 		[]scenario{
 			{"evicted Pods", evictedPods},
+			{"console shows a device", consoleDevice},
 			{"flapping device", flappingDevice},
 			{"hanging handler", hangingHandler},
 			{"restarted node", nodeRestart},

@@ -30,6 +30,14 @@ func NewSelectedInformer[T Object, L runtime.Object](
 	return newInformer(client, metav1.NamespaceAll, selected, indexers, trim)
 }
 
+// NewNamespacedInformer is NewSelectedInformer restricted to one namespace, or to none if it is
+// empty.
+func NewNamespacedInformer[T Object, L runtime.Object](
+	client *Client[T, L], namespace string, selected metav1.ListOptions, trim func(T),
+) *Informer[T] {
+	return newInformer(client, namespace, selected, cache.Indexers{}, trim)
+}
+
 // NewNamedInformer is NewInformer restricted to one object. The namespace is empty for
 // cluster-scoped resources. It needs only rights on that object.
 func NewNamedInformer[T Object, L runtime.Object](client *Client[T, L], namespace, name string) *Informer[T] {

@@ -5,14 +5,14 @@ go 1.26.0
 require (
 	akri.sh/libs v0.1.0
 	akri.sh/libs/apis v0.1.0
-	akri.sh/libs/kube v0.0.0-00010101000000-000000000000
+	akri.sh/libs/inspect v0.1.0
+	akri.sh/libs/kube v0.1.0
 	github.com/spf13/cobra v1.10.2
 	github.com/stretchr/testify v1.12.1
 	golang.org/x/sync v0.24.0
 	k8s.io/api v0.37.2
 	k8s.io/apimachinery v0.37.2
 	k8s.io/client-go v0.37.2
-	k8s.io/klog/v2 v2.140.0
 	sigs.k8s.io/yaml v1.6.0
 )
 
@@ -60,6 +60,8 @@ require (
 	google.golang.org/protobuf v1.36.12 // indirect
 	gopkg.in/evanphx/json-patch.v4 v4.13.0 // indirect
 	gopkg.in/inf.v0 v0.9.1 // indirect
+	k8s.io/apiextensions-apiserver v0.37.2 // indirect
+	k8s.io/klog/v2 v2.140.0 // indirect
 	k8s.io/kube-openapi v0.0.0-20260721132016-d427ff9ee9ad // indirect
 	k8s.io/utils v0.0.0-20260626114624-be93311217bd // indirect
 	sigs.k8s.io/json v0.0.0-20250730193827-2d320260d730 // indirect
@@ -70,5 +72,6 @@ require (
 replace (
 	akri.sh/libs => ../../libs
 	akri.sh/libs/apis => ../../libs/apis
+	akri.sh/libs/inspect => ../../libs/inspect
 	akri.sh/libs/kube => ../../libs/kube
 )

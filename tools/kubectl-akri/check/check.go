@@ -12,8 +12,8 @@ import (
 	"k8s.io/apimachinery/pkg/util/version"
 
 	akriv0 "akri.sh/libs/apis/akri/v0"
-	"akri.sh/tools/kubectl-akri/explain"
-	"akri.sh/tools/kubectl-akri/status"
+	"akri.sh/libs/inspect/explain"
+	"akri.sh/libs/inspect/status"
 )
 
 // Outcome of a check.

@@ -5,12 +5,12 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"akri.sh/libs/inspect/explain"
+	"akri.sh/libs/inspect/fixture"
 	"akri.sh/tools/kubectl-akri/check"
-	"akri.sh/tools/kubectl-akri/explain"
-	"akri.sh/tools/kubectl-akri/internal/fixture"
 )
 
-const fixtures = "../explain/testdata/"
+const fixtures = "../../../libs/inspect/explain/testdata/"
 
 // outcomes returns the names of the results that have not passed.
 func outcomes(results []check.Result) map[string]check.Outcome {

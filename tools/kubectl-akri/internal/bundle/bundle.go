@@ -19,12 +19,12 @@ import (
 	"sigs.k8s.io/yaml"
 
 	akriv0 "akri.sh/libs/apis/akri/v0"
+	"akri.sh/libs/inspect/cluster"
+	"akri.sh/libs/inspect/explain"
+	"akri.sh/libs/inspect/mask"
+	"akri.sh/libs/inspect/status"
 	"akri.sh/libs/version"
-	"akri.sh/tools/kubectl-akri/explain"
-	"akri.sh/tools/kubectl-akri/internal/cluster"
-	"akri.sh/tools/kubectl-akri/internal/mask"
 	"akri.sh/tools/kubectl-akri/internal/print"
-	"akri.sh/tools/kubectl-akri/status"
 )
 
 const (

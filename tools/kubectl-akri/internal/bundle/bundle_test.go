@@ -17,9 +17,9 @@ import (
 	"k8s.io/client-go/kubernetes/fake"
 
 	akriv0 "akri.sh/libs/apis/akri/v0"
+	"akri.sh/libs/inspect/cluster"
+	"akri.sh/libs/inspect/fixture"
 	"akri.sh/tools/kubectl-akri/internal/bundle"
-	"akri.sh/tools/kubectl-akri/internal/cluster"
-	"akri.sh/tools/kubectl-akri/internal/fixture"
 )
 
 const jwt = "eyJhbGciOiJSUzI1NiJ9.eyJzdWIiOiJha3JpIn0.c2lnbmF0dXJl"
@@ -46,7 +46,7 @@ func files(t *testing.T, text []byte) map[string]string {
 
 // TestNoSecrets puts secrets where users have them and checks that no file has one.
 func TestNoSecrets(t *testing.T) {
-	s := fixture.Load(t, "../../explain/testdata/healthy.yaml", "../../explain/testdata/details-refused.yaml")
+	s := fixture.Load(t, "../../../../libs/inspect/explain/testdata/healthy.yaml", "../../../../libs/inspect/explain/testdata/details-refused.yaml")
 	const property, variable, applied, secret = "property-hunter22", "variable-hunter22", "applied-hunter22", "secret-hunter22"
 	value := property
 	c := &s.Configurations[0]

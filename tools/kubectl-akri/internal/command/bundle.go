@@ -9,9 +9,9 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"akri.sh/tools/kubectl-akri/explain"
+	"akri.sh/libs/inspect/cluster"
+	"akri.sh/libs/inspect/explain"
 	"akri.sh/tools/kubectl-akri/internal/bundle"
-	"akri.sh/tools/kubectl-akri/internal/cluster"
 )
 
 func (o *options) bundle() *cobra.Command {

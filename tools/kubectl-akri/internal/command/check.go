@@ -11,8 +11,8 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"akri.sh/libs/inspect/cluster"
 	"akri.sh/tools/kubectl-akri/check"
-	"akri.sh/tools/kubectl-akri/internal/cluster"
 	"akri.sh/tools/kubectl-akri/internal/print"
 )
 

@@ -12,9 +12,9 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 
+	"akri.sh/libs/inspect/cluster"
+	"akri.sh/libs/inspect/explain"
 	"akri.sh/libs/version"
-	"akri.sh/tools/kubectl-akri/explain"
-	"akri.sh/tools/kubectl-akri/internal/cluster"
 	"akri.sh/tools/kubectl-akri/internal/print"
 )
 
@@ -40,7 +40,7 @@ func New() *cobra.Command {
 	flags := root.PersistentFlags()
 	flags.StringVar(&o.rules.ExplicitPath, clientcmd.RecommendedConfigPathFlag, "", "Kubeconfig file.")
 	clientcmd.BindOverrideFlags(&o.overrides, flags, clientcmd.RecommendedConfigOverrideFlags(""))
-	root.AddCommand(o.explain(), o.status(), o.devices(), o.slots(), o.handlers(), o.watch(), o.check(), o.bundle())
+	root.AddCommand(o.explain(), o.status(), o.devices(), o.slots(), o.handlers(), o.watch(), o.check(), o.bundle(), o.forget(), o.console())
 	return root
 }
 

@@ -7,7 +7,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"akri.sh/tools/kubectl-akri/explain"
+	"akri.sh/libs/inspect/explain"
 	"akri.sh/tools/kubectl-akri/internal/print"
 )
 

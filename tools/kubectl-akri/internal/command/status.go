@@ -6,9 +6,9 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"akri.sh/libs/inspect/status"
 	"akri.sh/libs/version"
 	"akri.sh/tools/kubectl-akri/internal/print"
-	"akri.sh/tools/kubectl-akri/status"
 )
 
 func (o *options) status() *cobra.Command {

@@ -16,8 +16,8 @@ import (
 	"k8s.io/client-go/tools/cache"
 
 	akriv0 "akri.sh/libs/apis/akri/v0"
-	"akri.sh/tools/kubectl-akri/internal/cluster"
-	"akri.sh/tools/kubectl-akri/status"
+	"akri.sh/libs/inspect/cluster"
+	"akri.sh/libs/inspect/status"
 )
 
 func (o *options) watch() *cobra.Command {

@@ -4,8 +4,8 @@ import (
 	"fmt"
 	"io"
 
+	"akri.sh/libs/inspect/explain"
 	"akri.sh/tools/kubectl-akri/check"
-	"akri.sh/tools/kubectl-akri/explain"
 )
 
 var marks = map[explain.State]string{

@@ -8,15 +8,16 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"akri.sh/tools/kubectl-akri/explain"
-	"akri.sh/tools/kubectl-akri/internal/fixture"
+	"akri.sh/libs/inspect/explain"
+	"akri.sh/libs/inspect/fixture"
+	"akri.sh/libs/inspect/status"
+	"akri.sh/tools/kubectl-akri/internal/forget"
 	"akri.sh/tools/kubectl-akri/internal/print"
-	"akri.sh/tools/kubectl-akri/status"
 )
 
 var update = flag.Bool("update", false, "write the golden files")
 
-const fixtures = "../../explain/testdata/"
+const fixtures = "../../../../libs/inspect/explain/testdata/"
 
 // TestText compares the text of each command with a golden file.
 func TestText(t *testing.T) {
@@ -35,6 +36,8 @@ func TestText(t *testing.T) {
 		{"devices-wide", func() { print.Devices(&out, status.Devices(healthy, ""), now, true) }},
 		{"slots", func() { print.Slots(&out, status.Slots(healthy, ""), true) }},
 		{"handlers", func() { print.Handlers(&out, status.Handlers(healthy), now, true) }},
+		{"plan", func() { print.Plan(&out, forget.Of(healthy, "node-b")) }},
+		{"plan-of-no-change", func() { print.Plan(&out, forget.Of(healthy, "node-x")) }},
 	} {
 		out.Reset()
 		c.write()

@@ -8,8 +8,8 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"akri.sh/tools/kubectl-akri/explain"
-	"akri.sh/tools/kubectl-akri/status"
+	"akri.sh/libs/inspect/explain"
+	"akri.sh/libs/inspect/status"
 )
 
 // maxNodes is the number of nodes up to which status lists those without problems, too.

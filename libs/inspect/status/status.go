@@ -12,7 +12,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	akriv0 "akri.sh/libs/apis/akri/v0"
-	"akri.sh/tools/kubectl-akri/explain"
+	"akri.sh/libs/inspect/explain"
 )
 
 // Overview is the state of an installation.

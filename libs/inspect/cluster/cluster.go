@@ -19,9 +19,9 @@ import (
 	"k8s.io/client-go/rest"
 
 	akriv0 "akri.sh/libs/apis/akri/v0"
+	"akri.sh/libs/inspect/explain"
 	"akri.sh/libs/kube"
 	"akri.sh/libs/version"
-	"akri.sh/tools/kubectl-akri/explain"
 )
 
 // Client reads a cluster with the rights of the user.

@@ -8,8 +8,8 @@ import (
 	"github.com/stretchr/testify/require"
 	"sigs.k8s.io/yaml"
 
-	"akri.sh/tools/kubectl-akri/explain"
-	"akri.sh/tools/kubectl-akri/internal/fixture"
+	"akri.sh/libs/inspect/explain"
+	"akri.sh/libs/inspect/fixture"
 )
 
 var update = flag.Bool("update", false, "write the golden files")
@@ -84,6 +84,7 @@ func TestPartial(t *testing.T) {
 		{"handler-offline-on-one-node", "configuration", "camera", explain.LinkHandler, explain.HandlerOffline},
 		{"handler-offline", "pod", "node-a-camera-8120fe-pod", explain.LinkHandler, explain.HandlerOffline},
 		{"tainted-node", "configuration", "camera", explain.LinkActive, explain.NodeWithoutAkri},
+		{"removed-node", "configuration", "camera", explain.LinkActive, explain.NodeWithoutAkri},
 		{"node-not-reporting", "configuration", "camera", explain.LinkActive, explain.NodeNotReporting},
 		{"malformed-slot", "configuration", "camera", explain.LinkInstances, explain.SlotMalformed},
 		{"service-not-ready", "configuration", "camera", explain.LinkServices, explain.ServiceNotReady},

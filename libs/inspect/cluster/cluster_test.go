@@ -9,7 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"k8s.io/client-go/rest"
 
-	"akri.sh/tools/kubectl-akri/internal/cluster"
+	"akri.sh/libs/inspect/cluster"
 )
 
 // pods are one of Akri, one that requests a device, and one that does not.

@@ -10,9 +10,9 @@ import (
 	"sigs.k8s.io/yaml"
 
 	akriv0 "akri.sh/libs/apis/akri/v0"
-	"akri.sh/tools/kubectl-akri/explain"
-	"akri.sh/tools/kubectl-akri/internal/fixture"
-	"akri.sh/tools/kubectl-akri/status"
+	"akri.sh/libs/inspect/explain"
+	"akri.sh/libs/inspect/fixture"
+	"akri.sh/libs/inspect/status"
 )
 
 var update = flag.Bool("update", false, "write the golden files")

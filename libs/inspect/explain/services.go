@@ -263,6 +263,7 @@ func (s *Snapshot) NodeWithoutCause(node NodeWithout) Cause {
 			{Text: "Compare the labels of the node with global.nodePlane.nodeSelector.", Command: "kubectl get node " + node.Node + " --show-labels"},
 			{Text: "Read the values.", Command: fmt.Sprintf("helm get values %s --namespace %s --all", release, namespace)},
 		}
+		cause.Remedies = append(cause.Remedies, s.forget(node.Node)...)
 		return cause
 	}
 	var taints, tolerations []string
@@ -277,7 +278,18 @@ func (s *Snapshot) NodeWithoutCause(node NodeWithout) Cause {
 			release, namespace, strings.Join(tolerations, ","))},
 		{Text: "Or remove the taint.", Command: "kubectl taint node " + node.Node + " " + strings.Join(taints, "- ") + "-"},
 	}
+	cause.Remedies = append(cause.Remedies, s.forget(node.Node)...)
 	return cause
+}
+
+// forget is the remedy for a node that Akri should not run on. Its devices stay until then.
+func (s *Snapshot) forget(node string) []Remedy {
+	for i := range s.Instances {
+		if slices.Contains(s.Instances[i].Spec.Nodes, node) {
+			return []Remedy{{Text: "Or remove the devices of the node, if Akri should not run there.", Command: "kubectl akri forget " + node}}
+		}
+	}
+	return nil
 }
 
 const maxNodes = 5

@@ -1,0 +1,324 @@
+package cluster
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+	appsv1 "k8s.io/api/apps/v1"
+	batchv1 "k8s.io/api/batch/v1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/cache"
+
+	akriv0 "akri.sh/libs/apis/akri/v0"
+	"akri.sh/libs/broadcast"
+	"akri.sh/libs/inspect/explain"
+	"akri.sh/libs/kube"
+)
+
+const (
+	// probeInterval and probeTimeout limit the time until an API server that does not answer is
+	// noticed.
+	probeInterval = 2 * time.Second
+	probeTimeout  = 3 * time.Second
+)
+
+// Cache has the objects of a Snapshot in memory, and follows their changes.
+type Cache struct {
+	client    *Client
+	informers []cache.SharedIndexInformer
+	changes   broadcast.Value[int]
+
+	configurations *kube.Informer[*akriv0.Configuration]
+	instances      *kube.Informer[*akriv0.Instance]
+	pods           *kube.Informer[*corev1.Pod]
+	jobs           *kube.Informer[*batchv1.Job]
+	nodes          *kube.Informer[*corev1.Node]
+	daemonSets     *kube.Informer[*appsv1.DaemonSet]
+	deployments    *kube.Informer[*appsv1.Deployment]
+	webhooks       *kube.Informer[*admissionregistrationv1.ValidatingWebhookConfiguration]
+	events         *kube.Informer[*corev1.Event]
+	// rights has Unreadable, OneNamespace and NoAPI.
+	rights explain.Snapshot
+
+	mu      sync.Mutex
+	version int
+	health  Health
+}
+
+// Health is the state of the connection to the API server.
+type Health struct {
+	// Problem is empty if the API server answers.
+	Problem string
+	// Since is the time of the last answer before the Problem.
+	Since time.Time
+}
+
+// NewCache returns a Cache. It calls the API server to find out what the user may list: the objects
+// of all namespaces, those of the given one, or none.
+func NewCache(ctx context.Context, config *rest.Config, namespace string) (*Cache, error) {
+	client, err := New(config)
+	if err != nil {
+		return nil, err
+	}
+	config = rest.CopyConfig(config)
+	config.QPS = -1
+	c := &Cache{client: client, health: Health{Since: time.Now()}}
+	b := &builder{ctx: ctx, config: config, cache: c, lister: &lister{snapshot: &c.rights, namespace: namespace}}
+	ofAkri := metav1.ListOptions{LabelSelector: explain.PartOfLabel + "=" + explain.PartOf}
+	c.configurations = follow[akriv0.Configuration, akriv0.ConfigurationList](b, source{
+		akriv0.ConfigurationResource, akriv0.AddToScheme, true, metav1.ListOptions{},
+	}, nil)
+	c.instances = follow[akriv0.Instance, akriv0.InstanceList](b, source{
+		akriv0.InstanceResource, akriv0.AddToScheme, true, metav1.ListOptions{},
+	}, nil)
+	c.pods = follow[corev1.Pod, corev1.PodList](b, source{
+		corev1.SchemeGroupVersion.WithResource("pods"), corev1.AddToScheme, true, metav1.ListOptions{},
+	}, trimPod)
+	c.jobs = follow[batchv1.Job, batchv1.JobList](b, source{
+		batchv1.SchemeGroupVersion.WithResource("jobs"), batchv1.AddToScheme, true, metav1.ListOptions{LabelSelector: "controller=" + akriv0.Group},
+	}, nil)
+	c.nodes = follow[corev1.Node, corev1.NodeList](b, source{
+		corev1.SchemeGroupVersion.WithResource("nodes"), corev1.AddToScheme, false, metav1.ListOptions{},
+	}, trimNode)
+	c.daemonSets = follow[appsv1.DaemonSet, appsv1.DaemonSetList](b, source{
+		appsv1.SchemeGroupVersion.WithResource("daemonsets"), appsv1.AddToScheme, false, ofAkri,
+	}, nil)
+	c.deployments = follow[appsv1.Deployment, appsv1.DeploymentList](b, source{
+		appsv1.SchemeGroupVersion.WithResource("deployments"), appsv1.AddToScheme, false, ofAkri,
+	}, nil)
+	webhooks := admissionregistrationv1.SchemeGroupVersion.WithResource("validatingwebhookconfigurations")
+	c.webhooks = follow[admissionregistrationv1.ValidatingWebhookConfiguration, admissionregistrationv1.ValidatingWebhookConfigurationList](b, source{
+		webhooks, admissionregistrationv1.AddToScheme, false, ofAkri,
+	}, nil)
+	c.events = follow[corev1.Event, corev1.EventList](b, source{
+		corev1.SchemeGroupVersion.WithResource("events"), corev1.AddToScheme, true,
+		metav1.ListOptions{FieldSelector: "involvedObject.apiVersion=" + akriv0.GroupVersion.String()},
+	}, nil)
+	slices.Sort(c.rights.Unreadable)
+	if b.err == nil && c.rights.NoAPI {
+		b.err = ErrNoAPI
+	}
+	return c, b.err
+}
+
+// builder creates the informers of a Cache.
+type builder struct {
+	ctx    context.Context
+	config *rest.Config
+	cache  *Cache
+	lister *lister
+	err    error
+}
+
+// source is what an informer lists.
+type source struct {
+	resource   schema.GroupVersionResource
+	add        func(*runtime.Scheme) error
+	namespaced bool
+	selected   metav1.ListOptions
+}
+
+// follow returns an informer, or nil if the user may not list the objects. A short list finds that
+// out, because an informer would repeat it without a limit.
+func follow[T, L any, P interface {
+	*T
+	kube.Object
+}, PL interface {
+	*L
+	runtime.Object
+}](b *builder, s source, trim func(P)) *kube.Informer[P] {
+	if b.err != nil {
+		return nil
+	}
+	client, err := kube.NewClient[T, L, P, PL](b.config, s.resource, s.add)
+	if err != nil {
+		b.err = err
+		return nil
+	}
+	var informer *kube.Informer[P]
+	b.err = b.lister.list(b.ctx, s.resource.Resource, s.namespaced, func(ctx context.Context, namespace string) error {
+		options := s.selected
+		options.Limit = 1
+		if _, err := client.In(namespace).List(ctx, options); err != nil {
+			return err
+		}
+		informer = kube.NewNamespacedInformer(client, namespace, s.selected, trim)
+		return nil
+	})
+	if informer == nil {
+		return nil
+	}
+	// The console shows that the API server does not answer. client-go would write a line for each
+	// attempt.
+	if err := informer.SetWatchErrorHandlerWithContext(func(context.Context, *cache.Reflector, error) {}); err != nil {
+		b.err = fmt.Errorf("create informer: %w", err)
+		return nil
+	}
+	informer.OnChange(func(string) { b.cache.notify() })
+	b.cache.informers = append(b.cache.informers, informer)
+	return informer
+}
+
+// trimPod keeps the name of a Pod that is neither of Akri nor requests devices.
+func trimPod(pod *corev1.Pod) {
+	if !isRelevant(pod) {
+		*pod = corev1.Pod{ObjectMeta: metav1.ObjectMeta{
+			Name: pod.Name, Namespace: pod.Namespace, UID: pod.UID, ResourceVersion: pod.ResourceVersion,
+		}}
+	}
+}
+
+// trimNode removes what changes often or is long, and is not shown.
+func trimNode(node *corev1.Node) {
+	node.Status.Images = nil
+	for i := range node.Status.Conditions {
+		node.Status.Conditions[i].LastHeartbeatTime = metav1.Time{}
+	}
+}
+
+// Run follows the changes until ctx ends.
+func (c *Cache) Run(ctx context.Context) {
+	var running sync.WaitGroup
+	for _, informer := range c.informers {
+		running.Go(func() { informer.RunWithContext(ctx) })
+	}
+	running.Go(func() { c.probe(ctx) })
+	running.Wait()
+}
+
+// Synced waits until the Cache is complete.
+func (c *Cache) Synced(ctx context.Context) error {
+	var synced []interface{ HasSynced() bool }
+	for _, informer := range c.informers {
+		synced = append(synced, informer)
+	}
+	return kube.WaitForSync(ctx, synced...)
+}
+
+// probe calls the API server at an interval. A watch does not show that the API server is away: no
+// event is expected.
+func (c *Cache) probe(ctx context.Context) {
+	ticker := time.NewTicker(probeInterval)
+	defer ticker.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-ticker.C:
+		}
+		c.record(c.call(ctx), time.Now())
+	}
+}
+
+func (c *Cache) call(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, probeTimeout)
+	defer cancel()
+	err := c.client.Kubernetes.Discovery().RESTClient().Get().AbsPath("/version").Do(ctx).Error()
+	if apierrors.IsForbidden(err) {
+		return nil // it answers
+	}
+	return err
+}
+
+func (c *Cache) record(err error, now time.Time) {
+	c.mu.Lock()
+	old := c.health.Problem
+	if err == nil {
+		c.health = Health{Since: now}
+	} else {
+		c.health.Problem = err.Error()
+	}
+	changed := c.health.Problem != old
+	c.mu.Unlock()
+	if changed {
+		c.notify()
+	}
+}
+
+func (c *Cache) notify() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.version++
+	c.changes.Set(c.version)
+}
+
+// Changed returns a channel that is closed at the next change.
+func (c *Cache) Changed() <-chan struct{} {
+	_, changed := c.changes.Get()
+	return changed
+}
+
+// Health returns the state of the connection to the API server.
+func (c *Cache) Health() Health {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.health
+}
+
+// Snapshot returns the objects. Callers must not change them.
+func (c *Cache) Snapshot() *explain.Snapshot {
+	s := c.rights
+	s.Configurations = values(c.configurations, nil)
+	s.Instances = values(c.instances, nil)
+	s.Pods = values(c.pods, isRelevant)
+	s.Jobs = values(c.jobs, nil)
+	s.Nodes = values(c.nodes, nil)
+	s.DaemonSets = values(c.daemonSets, nil)
+	s.Deployments = values(c.deployments, nil)
+	s.Webhooks = values(c.webhooks, nil)
+	return &s
+}
+
+// Events returns the Events about Instances and Configurations, the newest first.
+func (c *Cache) Events() []corev1.Event {
+	events := values(c.events, nil)
+	slices.SortFunc(events, func(a, b corev1.Event) int {
+		return cmp.Or(EventTime(&b).Compare(EventTime(&a)), cmp.Compare(b.Name, a.Name))
+	})
+	return events
+}
+
+// EventTime returns when the Event was last seen.
+func EventTime(event *corev1.Event) time.Time {
+	switch {
+	case event.Series != nil:
+		return event.Series.LastObservedTime.Time
+	case !event.LastTimestamp.IsZero():
+		return event.LastTimestamp.Time
+	case !event.EventTime.IsZero():
+		return event.EventTime.Time
+	default:
+		return event.CreationTimestamp.Time
+	}
+}
+
+// values returns the objects of an informer, ordered by namespace and name.
+func values[T any, P interface {
+	*T
+	kube.Object
+}](informer *kube.Informer[P], keep func(P) bool) []T {
+	if informer == nil {
+		return nil
+	}
+	objects := informer.List()
+	slices.SortFunc(objects, func(a, b P) int {
+		return cmp.Or(cmp.Compare(a.GetNamespace(), b.GetNamespace()), cmp.Compare(a.GetName(), b.GetName()))
+	})
+	found := make([]T, 0, len(objects))
+	for _, object := range objects {
+		if keep == nil || keep(object) {
+			found = append(found, *object)
+		}
+	}
+	return found
+}

@@ -1,0 +1,139 @@
+package cluster_test
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/rest"
+
+	akriv0 "akri.sh/libs/apis/akri/v0"
+	"akri.sh/libs/inspect/cluster"
+	"akri.sh/libs/kube/kubetest"
+)
+
+var server *kubetest.Server
+
+func TestMain(m *testing.M) { kubetest.Main(m, &server) }
+
+// cached returns a Cache that is complete.
+func cached(t *testing.T, config *rest.Config) *cluster.Cache {
+	t.Helper()
+	cache, err := cluster.NewCache(t.Context(), config, "default")
+	require.NoError(t, err)
+	running, stop := context.WithCancel(t.Context())
+	stopped := make(chan struct{})
+	go func() { defer close(stopped); cache.Run(running) }()
+	t.Cleanup(func() { stop(); <-stopped })
+	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	defer cancel()
+	require.NoError(t, cache.Synced(ctx))
+	return cache
+}
+
+func await(t *testing.T, cache *cluster.Cache, what string, is func() bool) {
+	t.Helper()
+	timeout := time.After(30 * time.Second)
+	for changed := cache.Changed(); !is(); changed = cache.Changed() {
+		select {
+		case <-changed:
+		case <-timeout:
+			require.FailNow(t, "no "+what)
+		}
+	}
+}
+
+func instance(namespace, name string) *akriv0.Instance {
+	return &akriv0.Instance{
+		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name},
+		Spec:       akriv0.InstanceSpec{ConfigurationName: "camera", CDIName: "akri.sh/camera=1", Capacity: 1},
+	}
+}
+
+func pod(name string, labels map[string]string) *corev1.Pod {
+	return &corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{Name: name, Labels: labels},
+		Spec:       corev1.PodSpec{Containers: []corev1.Container{{Name: "main", Image: "none"}}},
+	}
+}
+
+func TestCacheFollowsChanges(t *testing.T) {
+	client, err := cluster.New(server.Config())
+	require.NoError(t, err)
+	cache := cached(t, server.Config())
+	require.Empty(t, cache.Snapshot().Unreadable)
+	for _, p := range []*corev1.Pod{pod("registrar", map[string]string{"app.kubernetes.io/part-of": "akri"}), pod("other", nil)} {
+		_, err = client.Kubernetes.CoreV1().Pods("default").Create(t.Context(), p, metav1.CreateOptions{})
+		require.NoError(t, err)
+	}
+	_, err = client.Instances.In("default").Create(t.Context(), instance("default", "camera-1"), metav1.CreateOptions{})
+	require.NoError(t, err)
+	for kind, apiVersion := range map[string]string{"Instance": "akri.sh/v0", "Pod": "v1"} {
+		_, err = client.Kubernetes.CoreV1().Events("default").Create(t.Context(), &corev1.Event{
+			ObjectMeta:     metav1.ObjectMeta{GenerateName: "event-"},
+			InvolvedObject: corev1.ObjectReference{APIVersion: apiVersion, Kind: kind, Namespace: "default", Name: "camera-1"},
+		}, metav1.CreateOptions{})
+		require.NoError(t, err)
+	}
+	await(t, cache, "objects", func() bool {
+		s := cache.Snapshot()
+		return len(s.Instances) == 1 && len(s.Pods) == 1 && s.Pods[0].Name == "registrar" && len(cache.Events()) == 1
+	})
+	require.NoError(t, client.Instances.In("default").Delete(t.Context(), "camera-1", metav1.DeleteOptions{}))
+	await(t, cache, "deletion", func() bool { return len(cache.Snapshot().Instances) == 0 })
+	require.NoError(t, client.Kubernetes.CoreV1().Pods("default").DeleteCollection(t.Context(), metav1.DeleteOptions{}, metav1.ListOptions{}))
+}
+
+func TestCacheShowsThatTheAPIServerIsAway(t *testing.T) {
+	client, err := cluster.New(server.Config())
+	require.NoError(t, err)
+	cache := cached(t, server.Config())
+	require.Empty(t, cache.Health().Problem)
+	require.NoError(t, server.Pause())
+	defer func() { require.NoError(t, server.Resume()) }()
+	await(t, cache, "problem", func() bool { return cache.Health().Problem != "" })
+	require.NoError(t, server.Resume())
+	await(t, cache, "recovery", func() bool { return cache.Health().Problem == "" })
+	_, err = client.Instances.In("default").Create(t.Context(), instance("default", "camera-2"), metav1.CreateOptions{})
+	require.NoError(t, err)
+	await(t, cache, "new Instance", func() bool { return len(cache.Snapshot().Instances) == 1 })
+	require.NoError(t, client.Instances.In("default").Delete(t.Context(), "camera-2", metav1.DeleteOptions{}))
+}
+
+// A user with rights in one namespace sees what is in it.
+func TestCacheOfOneNamespace(t *testing.T) {
+	client, err := cluster.New(server.Config())
+	require.NoError(t, err)
+	for _, namespace := range []string{"default", "kube-system"} {
+		_, err = client.Instances.In(namespace).Create(t.Context(), instance(namespace, "camera-3"), metav1.CreateOptions{})
+		require.NoError(t, err)
+	}
+	_, err = client.Kubernetes.RbacV1().Roles("default").Create(t.Context(), &rbacv1.Role{
+		ObjectMeta: metav1.ObjectMeta{Name: "viewer"},
+		Rules:      []rbacv1.PolicyRule{{APIGroups: []string{"akri.sh"}, Resources: []string{"instances"}, Verbs: []string{"list", "watch"}}},
+	}, metav1.CreateOptions{})
+	require.NoError(t, err)
+	_, err = client.Kubernetes.RbacV1().RoleBindings("default").Create(t.Context(), &rbacv1.RoleBinding{
+		ObjectMeta: metav1.ObjectMeta{Name: "viewer"},
+		Subjects:   []rbacv1.Subject{{Kind: rbacv1.UserKind, APIGroup: rbacv1.GroupName, Name: "viewer"}},
+		RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "Role", Name: "viewer"},
+	}, metav1.CreateOptions{})
+	require.NoError(t, err)
+	config := server.Config()
+	config.Impersonate.UserName = "viewer"
+	// The authorizer of the API server reads Roles from a cache.
+	require.Eventually(t, func() bool {
+		cache, err := cluster.NewCache(t.Context(), config, "default")
+		return err == nil && cache.Snapshot().OneNamespace
+	}, 30*time.Second, 50*time.Millisecond)
+	s := cached(t, config).Snapshot()
+	require.Len(t, s.Instances, 1)
+	require.Equal(t, "default", s.Instances[0].Namespace)
+	require.Equal(t, []string{
+		"configurations", "daemonsets", "deployments", "events", "jobs", "nodes", "pods", "validatingwebhookconfigurations",
+	}, s.Unreadable)
+}

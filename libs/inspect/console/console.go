@@ -1,0 +1,149 @@
+// Package console serves pages that show the devices of Akri and explain why one is missing. The
+// pages are rendered on the server, follow the cluster with server-sent events, and load nothing
+// from elsewhere.
+package console
+
+import (
+	"bytes"
+	"embed"
+	"fmt"
+	"html/template"
+	"io/fs"
+	"net/http"
+	"strings"
+
+	"akri.sh/libs/inspect/cluster"
+	"akri.sh/libs/inspect/explain"
+	"akri.sh/libs/version"
+)
+
+// maxStreams is the number of pages that can be open at once. Further ones are shown and do not
+// follow the cluster.
+const maxStreams = 100
+
+// policy allows scripts, styles and requests of the console itself, and nothing else.
+const policy = "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src 'self'; " +
+	"form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
+
+//go:embed templates/*.html
+var templateFiles embed.FS
+
+//go:embed static
+var staticFiles embed.FS
+
+// Source has the objects to show.
+type Source interface {
+	// Snapshot returns the objects. The console does not change them.
+	Snapshot() *explain.Snapshot
+	// Events returns the Events about Configurations and Instances, the newest first.
+	Events() []Event
+	// Health returns the state of the connection to the API server.
+	Health() cluster.Health
+	// Changed returns a channel that is closed at the next change of the above.
+	Changed() <-chan struct{}
+}
+
+type console struct {
+	source  Source
+	streams chan struct{}
+}
+
+// Handler returns the handler of all pages. It serves everyone: the caller restricts who may send
+// requests.
+func Handler(source Source) http.Handler {
+	c := &console{source: source, streams: make(chan struct{}, maxStreams)}
+	mux := http.NewServeMux()
+	static, err := fs.Sub(staticFiles, "static")
+	if err != nil {
+		panic(err) // the directory is embedded
+	}
+	mux.Handle("GET /static/", http.StripPrefix("/static/", http.FileServerFS(static)))
+	for pattern, page := range pages {
+		mux.Handle("GET "+pattern, c.page(page))
+	}
+	return withHeaders(mux)
+}
+
+func withHeaders(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		header := w.Header()
+		header.Set("Content-Security-Policy", policy)
+		header.Set("X-Content-Type-Options", "nosniff")
+		header.Set("Referrer-Policy", "no-referrer")
+		header.Set("Cross-Origin-Opener-Policy", "same-origin")
+		header.Set("Cross-Origin-Resource-Policy", "same-origin")
+		header.Set("Cache-Control", "no-store")
+		next.ServeHTTP(w, r)
+	})
+}
+
+// page is one page.
+type page struct {
+	// template is the name of the file.
+	template string
+	// section of the navigation.
+	section string
+	// data returns the title and what the template shows. found is false if the object does not
+	// exist.
+	data func(v view) (title string, data any, found bool)
+}
+
+// view is what a page shows: the objects and the request.
+type view struct {
+	*explain.Snapshot
+	source Source
+	r      *http.Request
+}
+
+// document is the value of the layout.
+type document struct {
+	Title, Section, Version string
+	Sections                []section
+	Health                  cluster.Health
+	Unreadable              []string
+	OneNamespace            bool
+	Data                    any
+}
+
+type section struct{ Path, Name string }
+
+var sections = []section{
+	{"/", "Overview"}, {"/devices", "Devices"}, {"/configurations", "Configurations"}, {"/handlers", "Handlers"}, {"/events", "Events"},
+}
+
+func (c *console) page(p page) http.Handler {
+	parsed := template.Must(template.New("layout.html").Funcs(functions).ParseFS(templateFiles, "templates/layout.html", "templates/parts.html", "templates/"+p.template))
+	render := func(r *http.Request, name string) ([]byte, bool, error) {
+		snapshot := c.source.Snapshot()
+		title, data, found := p.data(view{snapshot, c.source, r})
+		var out bytes.Buffer
+		err := parsed.ExecuteTemplate(&out, name, document{
+			Title: title, Section: p.section, Version: version.Version, Sections: sections, Health: c.source.Health(),
+			Unreadable: snapshot.Unreadable, OneNamespace: snapshot.OneNamespace, Data: data,
+		})
+		if err != nil {
+			err = fmt.Errorf("render %s: %w", p.template, err)
+		}
+		return out.Bytes(), found, err
+	}
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Vary", "Accept")
+		if strings.Contains(r.Header.Get("Accept"), "text/event-stream") {
+			c.stream(w, r, func() ([]byte, error) {
+				live, _, err := render(r, "live")
+				return live, err
+			})
+			return
+		}
+		text, found, err := render(r, "layout.html")
+		if err != nil {
+			http.Error(w, err.Error(), http.StatusInternalServerError)
+			return
+		}
+		w.Header().Set("Content-Type", "text/html; charset=utf-8")
+		if !found {
+			w.WriteHeader(http.StatusNotFound)
+		}
+		_, _ = w.Write(text)
+	})
+}

@@ -1,0 +1,209 @@
+package console_test
+
+import (
+	"bufio"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	akriv0 "akri.sh/libs/apis/akri/v0"
+	"akri.sh/libs/broadcast"
+	"akri.sh/libs/inspect/cluster"
+	"akri.sh/libs/inspect/console"
+	"akri.sh/libs/inspect/explain"
+	"akri.sh/libs/inspect/fixture"
+)
+
+// source has objects that the test changes.
+type source struct {
+	mu       sync.Mutex
+	snapshot explain.Snapshot
+	events   []corev1.Event
+	health   cluster.Health
+	changes  broadcast.Value[int]
+}
+
+func (s *source) change(f func()) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	f()
+	s.changes.Set(0)
+}
+
+func (s *source) Snapshot() *explain.Snapshot {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	snapshot := s.snapshot
+	return &snapshot
+}
+
+func (s *source) Events() []corev1.Event { return s.events }
+
+func (s *source) Health() cluster.Health {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.health
+}
+
+func (s *source) Changed() <-chan struct{} {
+	_, changed := s.changes.Get()
+	return changed
+}
+
+func load(t *testing.T, files ...string) *source {
+	t.Helper()
+	paths := []string{"../explain/testdata/healthy.yaml"}
+	for _, file := range files {
+		paths = append(paths, "../explain/testdata/"+file+".yaml")
+	}
+	return &source{snapshot: *fixture.Load(t, paths...)}
+}
+
+func get(t *testing.T, s console.Source, path string) *httptest.ResponseRecorder {
+	t.Helper()
+	w := httptest.NewRecorder()
+	console.Handler(s).ServeHTTP(w, httptest.NewRequest(http.MethodGet, path, nil))
+	return w
+}
+
+func TestPages(t *testing.T) {
+	s := load(t, "tainted-node")
+	s.snapshot.Instances[0].Spec.BrokerProperties = map[string]string{"LOGIN": "hunter22"}
+	s.snapshot.Unreadable = []string{"jobs"}
+	s.events = []corev1.Event{{
+		InvolvedObject: corev1.ObjectReference{Kind: "Configuration", Namespace: "default", Name: "camera"}, Type: "Normal", Reason: "DeviceAdded",
+		Message: "camera-8120fe was added", LastTimestamp: metav1.NewTime(time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)),
+	}}
+	for path, parts := range map[string][]string{
+		"/":                                      {"2/2</strong> slots", "You may not list: jobs", "broker-controller", "taint dedicated=gpu:NoSchedule"},
+		"/devices":                               {"1 device<", "camera-8120fe", "node-a, node-b"},
+		"/devices?q=CAM-1+node-b":                {"1 device<", "camera-8120fe"},
+		"/devices/default/camera-8120fe":         {"LOGIN", "camera-8120fe-0", "default/node-a-camera-8120fe-pod", "2026-01-02 03:04:05", "camera-8120fe was added"},
+		"/configurations":                        {"default/camera"},
+		"/configurations/default/camera":         {"SlotsReadable", "camera-8120fe", "devices found"},
+		"/pods/default/node-a-camera-8120fe-pod": {"containers run"},
+		"/handlers":                              {"node-a", "Active"},
+		"/events":                                {"DeviceAdded", `href="/configurations/default/camera"`},
+		"/static/console.js":                     {"EventSource"},
+	} {
+		w := get(t, s, path)
+		require.Equal(t, http.StatusOK, w.Code, path)
+		require.NotContains(t, w.Body.String(), "hunter22", path)
+		require.Contains(t, w.Header().Get("Content-Security-Policy"), "default-src 'none'", path)
+		require.Equal(t, "no-store", w.Header().Get("Cache-Control"), path)
+		for _, part := range parts {
+			require.Contains(t, w.Body.String(), part, path)
+		}
+	}
+}
+
+func TestExplanation(t *testing.T) {
+	page := get(t, load(t, "misspelt-handler"), "/configurations/default/camera").Body.String()
+	require.Contains(t, page, "NoSuchHandler")
+	require.Contains(t, page, "kubectl patch configuration.akri.sh camera")
+}
+
+func TestMissingObjects(t *testing.T) {
+	for _, path := range []string{"/devices/default/none", "/configurations/default/none", "/pods/default/none", "/none"} {
+		require.Equal(t, http.StatusNotFound, get(t, load(t), path).Code, path)
+	}
+	w := httptest.NewRecorder()
+	console.Handler(load(t)).ServeHTTP(w, httptest.NewRequest(http.MethodPost, "/devices", nil))
+	require.Equal(t, http.StatusMethodNotAllowed, w.Code)
+}
+
+// A device chooses its id.
+func TestHostileDevice(t *testing.T) {
+	s := load(t)
+	s.snapshot.Instances[0].Annotations[akriv0.DeviceIDAnnotation] = "<script>alert(1)</script>\n\ndata: x"
+	for _, path := range []string{"/devices", "/devices?q=%22%3E%3Cscript%3Ealert(1)", "/devices/default/camera-8120fe", "/devices/default/%3Cscript%3Ealert(1)"} {
+		require.NotContains(t, get(t, s, path).Body.String(), "<script>alert", path)
+	}
+}
+
+func TestSearch(t *testing.T) {
+	s := load(t)
+	for i := range 1200 {
+		s.snapshot.Instances = append(s.snapshot.Instances, akriv0.Instance{
+			ObjectMeta: metav1.ObjectMeta{Namespace: "many", Name: fmt.Sprintf("disk-%d", i)},
+			Spec:       akriv0.InstanceSpec{ConfigurationName: "disk", Nodes: []string{fmt.Sprintf("node-%d", i%10)}},
+			Status:     akriv0.InstanceStatus{SlotsFree: 1, SlotsUsed: int32(i % 2)},
+		})
+	}
+	for query, want := range map[string]string{
+		"":                            "1201 devices; the first 1000 are shown",
+		"?q=disk-77+many":             "11 of 1201 devices<",
+		"?node=node-3":                "120 of 1201 devices<",
+		"?configuration=many/disk":    "1200 of 1201 devices; the first 1000",
+		"?slots=full":                 "1 of 1201 devices<",
+		"?slots=free&node=node-b":     "0 of 1201 devices<",
+		"?configuration=default/disk": "0 of 1201 devices<",
+	} {
+		require.Contains(t, get(t, s, "/devices"+query).Body.String(), want, query)
+	}
+}
+
+// TestStream checks that an open page gets the changes that it shows, and no others.
+func TestStream(t *testing.T) {
+	s := load(t)
+	server := httptest.NewServer(console.Handler(s))
+	defer server.Close()
+	request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, server.URL+"/devices", nil)
+	require.NoError(t, err)
+	request.Header.Set("Accept", "text/event-stream")
+	response, err := server.Client().Do(request)
+	require.NoError(t, err)
+	defer response.Body.Close()
+	require.Equal(t, "text/event-stream", response.Header.Get("Content-Type"))
+	lines := bufio.NewScanner(response.Body)
+	next := func() string {
+		var message strings.Builder
+		for lines.Scan() && lines.Text() != "" {
+			line, isData := strings.CutPrefix(lines.Text(), "data: ")
+			require.True(t, isData, lines.Text())
+			message.WriteString(line + "\n")
+		}
+		return message.String()
+	}
+	require.Contains(t, next(), "1 device<")
+	s.change(func() { s.snapshot.Nodes = nil }) // this page does not show nodes
+	s.change(func() { s.snapshot.Instances = nil })
+	require.Contains(t, next(), "0 devices<")
+	s.change(func() { s.health = cluster.Health{Problem: "connection refused"} })
+	require.Contains(t, next(), "The API server does not answer")
+	s.change(func() { s.health = cluster.Health{} })
+	require.NotContains(t, next(), "The API server does not answer")
+}
+
+func TestLocal(t *testing.T) {
+	handler := console.Local("secret", console.Handler(load(t)))
+	call := func(path string, cookies ...*http.Cookie) *httptest.ResponseRecorder {
+		r := httptest.NewRequest(http.MethodGet, "http://127.0.0.1:8000"+path, nil)
+		for _, cookie := range cookies {
+			r.AddCookie(cookie)
+		}
+		w := httptest.NewRecorder()
+		handler.ServeHTTP(w, r)
+		return w
+	}
+	for _, path := range []string{"/", "/static/console.js", "/?token=", "/?token=wrong"} {
+		require.Equal(t, http.StatusForbidden, call(path).Code, path)
+	}
+	require.Equal(t, http.StatusForbidden, call("/", &http.Cookie{Name: "akri-console-8000", Value: "wrong"}).Code)
+	w := call("/?token=secret")
+	require.Equal(t, http.StatusSeeOther, w.Code)
+	cookies := w.Result().Cookies()
+	require.Len(t, cookies, 1)
+	require.Equal(t, "akri-console-8000", cookies[0].Name)
+	require.True(t, cookies[0].HttpOnly)
+	require.Equal(t, http.SameSiteStrictMode, cookies[0].SameSite)
+	require.Equal(t, http.StatusOK, call("/", cookies...).Code)
+}
