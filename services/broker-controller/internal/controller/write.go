@@ -35,7 +35,7 @@ func Refused(err error) bool {
 }
 
 // webhookFailed reports whether the API server could not call an admission webhook of the cluster.
-// It is retried soon, unlike a refusal, but it can last until somebody mends the webhook.
+// Unlike a refusal it is retried soon, but it can last until a user repairs the webhook.
 func webhookFailed(err error) bool {
 	return apierrors.IsInternalError(err) && strings.Contains(err.Error(), "failed calling webhook")
 }
