@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -102,8 +103,10 @@ func (w *fakeWriter) ReleaseSlots(context.Context, *instancev1.ReleaseSlotsReque
 	return &instancev1.ReleaseSlotsResponse{Instances: []*instancev1.Instance{w.set("")}}, nil
 }
 
-// fakeAPIServer returns the address of an API server that has one ResourceClaim.
+// fakeAPIServer returns the address of an API server that has one ResourceClaim. It refuses the
+// first request.
 func fakeAPIServer(t *testing.T) string {
+	var requests atomic.Int32
 	claim := resourcev1.ResourceClaim{
 		TypeMeta:   metav1.TypeMeta{APIVersion: "resource.k8s.io/v1", Kind: "ResourceClaim"},
 		ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "claim", UID: "uid"},
@@ -114,6 +117,10 @@ func fakeAPIServer(t *testing.T) string {
 		}}},
 	}
 	server := httptest.NewServer(http.HandlerFunc(func(response http.ResponseWriter, request *http.Request) {
+		if requests.Add(1) == 1 {
+			response.WriteHeader(http.StatusServiceUnavailable)
+			return
+		}
 		if request.URL.Path != "/apis/resource.k8s.io/v1/namespaces/default/resourceclaims/claim" {
 			http.NotFound(response, request)
 			return
