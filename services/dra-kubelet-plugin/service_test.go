@@ -21,6 +21,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/rest"
+	drahealthv1alpha1 "k8s.io/kubelet/pkg/apis/dra-health/v1alpha1"
 	drav1 "k8s.io/kubelet/pkg/apis/dra/v1"
 	registrationv1 "k8s.io/kubelet/pkg/apis/pluginregistration/v1"
 
@@ -176,6 +177,18 @@ func TestKubelet(t *testing.T) {
 	content, err := os.ReadFile(filepath.Join(config.CDIDir, "akri.sh-claim_uid.json"))
 	require.NoError(t, err)
 	require.Contains(t, string(content), `"URL_8120FE=rtsp://camera"`)
+
+	// The first message of each stream is a change for the kubelet.
+	stream, err := drahealthv1alpha1.NewDRAResourceHealthClient(conn).NodeWatchResources(t.Context(), &drahealthv1alpha1.NodeWatchResourcesRequest{})
+	require.NoError(t, err)
+	for _, health := range []drahealthv1alpha1.HealthStatus{drahealthv1alpha1.HealthStatus_UNKNOWN, drahealthv1alpha1.HealthStatus_HEALTHY} {
+		response, err := stream.Recv()
+		require.NoError(t, err)
+		require.Len(t, response.GetDevices(), 1)
+		require.Equal(t, health, response.GetDevices()[0].GetHealth())
+		require.Equal(t, "default/cameras-8120fe cameras-8120fe",
+			response.GetDevices()[0].GetDevice().GetPoolName()+" "+response.GetDevices()[0].GetDevice().GetDeviceName())
+	}
 
 	for range 2 {
 		unprepared, err := plugin.NodeUnprepareResources(t.Context(), &drav1.NodeUnprepareResourcesRequest{Claims: claims[:1]})

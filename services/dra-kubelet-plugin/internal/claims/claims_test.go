@@ -344,6 +344,33 @@ func TestLostSlots(t *testing.T) {
 	})
 }
 
+// The health of a device is that this node sees it. A claim keeps its device in the list.
+func TestHealth(t *testing.T) {
+	f := newFixture(t)
+	devices, _, err := f.Health(t.Context())
+	require.NoError(t, err)
+	require.Nil(t, devices, "instance-writer has sent no Instances")
+	f.writer.put(first, "")
+	f.writer.put(second, "")
+	_, err = f.Prepare(t.Context(), claim("one", result("r", first)))
+	require.NoError(t, err)
+	expect := func(expected ...claims.Health) {
+		t.Helper()
+		devices, _, err := f.Health(t.Context())
+		require.NoError(t, err)
+		require.Equal(t, expected, devices)
+	}
+	lost := claims.Health{Pool: "default/" + first, Name: first}
+	other := claims.Health{Pool: "default/" + second, Name: second, Healthy: true}
+	expect(claims.Health{Pool: lost.Pool, Name: first, Healthy: true}, other)
+	f.see(second)
+	expect(lost, other)
+	f.writer.remove(first)
+	expect(lost, other)
+	require.NoError(t, f.Unprepare(t.Context(), "one"))
+	expect(other)
+}
+
 // The claim of a file that cannot be read keeps its slots until it is unprepared.
 func TestDamagedFile(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
