@@ -51,6 +51,7 @@ func TestDRA(t *testing.T) {
 		{"stopped API server", claimsWithoutAPI},
 		{"restarted node", claimsOfRestartedNode},
 		{"unplugged during the preparation", unpluggedClaims},
+		{"random failures", randomFailures},
 		{"node by node", bothForms},
 		{"uninstall", uninstallDRA},
 	})
