@@ -41,6 +41,9 @@ func TestDRA(t *testing.T) {
 		{"a claim selects by an attribute", selectedDevice},
 		{"several devices of a container", severalClaims},
 		{"a Pod follows its device", followedDevice},
+		{"a preferred device", preferredDevice},
+		{"two devices of one node", pairOfDevices},
+		{"admin access", diagnosedDevice},
 		{"instance-writer refuses a claim", refusedClaims},
 	}) {
 		return
