@@ -152,7 +152,8 @@ func awaitDeviceEvents(t *testing.T, reason string, byNode map[string]string) {
 	})
 }
 
-const flaps = 30
+// defaultFlaps is how often a device is unplugged unless AKRI_E2E_FLAPS is set.
+const defaultFlaps = 20
 
 // flappingDevice unplugs a device when its brokers are scheduled, while the kubelets allocate it,
 // and plugs it in again immediately. A kubelet that crashed would fail the rest of the test.
@@ -163,7 +164,7 @@ func flappingDevice(t *testing.T) {
 	defer pods.Stop()
 	nodes := len(akri.Cluster.Nodes())
 	scheduled := map[types.UID]bool{}
-	for range flaps {
+	for range repetitions(t, "AKRI_E2E_FLAPS", defaultFlaps) {
 		zram := plug(t, "")
 		awaitScheduled(t, pods, scheduled, nodes)
 		unplug(t, zram)

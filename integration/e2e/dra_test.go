@@ -1,17 +1,19 @@
 package e2e_test
 
 import (
+	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"slices"
 	"strings"
-	"syscall"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
@@ -38,11 +40,21 @@ func TestDRA(t *testing.T) {
 		{"more pods than slots", crowdedClaims},
 		{"a claim selects by an attribute", selectedDevice},
 		{"several devices of a container", severalClaims},
+		{"a Pod follows its device", followedDevice},
+		{"a preferred device", preferredDevice},
+		{"two devices of one node", pairOfDevices},
+		{"admin access", diagnosedDevice},
+		{"instance-writer refuses a claim", refusedClaims},
 	}) {
 		return
 	}
 	inOrder(t, []scenario{
 		{"killed services", killedWithClaims},
+		{"interrupted preparation", interruptedClaims},
+		{"stopped API server", claimsWithoutAPI},
+		{"restarted node", claimsOfRestartedNode},
+		{"unplugged during the preparation", unpluggedClaims},
+		{"random failures", randomFailures},
 		{"node by node", bothForms},
 		{"uninstall", uninstallDRA},
 	})
@@ -149,6 +161,60 @@ func selectedDevice(t *testing.T) {
 	}
 	requireClaims(t, "dra-selector-a19705", 2)
 	requireClaims(t, "dra-selector-8120fe", 0)
+
+	// Pods of a device that is removed keep running. Their status has its health.
+	awaitHealth(t, "two-containers", corev1.ResourceHealthStatusHealthy, "")
+	apply(t, sample(t, "dra-selector.yaml", "[foo0, foo1]", "[foo0]"))
+	awaitHealth(t, "two-containers", corev1.ResourceHealthStatusUnhealthy, fmt.Sprintf("node %q does not see the device", pod.Spec.NodeName))
+	requireUnchanged(t, pod)
+}
+
+// awaitHealth waits until the status of each container has the health of its device.
+func awaitHealth(t *testing.T, name string, health corev1.ResourceHealthStatus, message string) {
+	t.Helper()
+	await(t, fmt.Sprintf("health %s of pod %s", health, name), func(ctx context.Context) error {
+		pod, err := akri.Kubernetes.CoreV1().Pods("default").Get(ctx, name, metav1.GetOptions{})
+		if err != nil {
+			return err
+		}
+		for _, container := range pod.Status.ContainerStatuses {
+			resources := container.AllocatedResourcesStatus
+			if len(resources) != 1 || len(resources[0].Resources) != 1 {
+				return fmt.Errorf("the resources are %+v", resources)
+			}
+			got, text := resources[0].Resources[0], ""
+			if got.Message != nil {
+				text = *got.Message
+			}
+			if got.Health != health || text != message {
+				return fmt.Errorf("the health is %s %q", got.Health, text)
+			}
+		}
+		return nil
+	})
+}
+
+// followedDevice applies the sample whose Pod is evicted when its device is removed.
+func followedDevice(t *testing.T) {
+	apply(t, sample(t, "dra-follow.yaml"))
+	pod := awaitRunning(t, "dra-follow", 1)[0]
+	first := environment(t, &pod, "app")["DEBUG_ECHO_DESCRIPTION"]
+	other := map[string]string{"foo0": "foo1", "foo1": "foo0"}[first]
+	require.NoError(t, akri.ApplyText(t.Context(), sample(t, "dra-follow.yaml", "[foo0, foo1]", "["+other+"]")))
+	lost := time.Now()
+	await(t, "the eviction of "+pod.Name, func(ctx context.Context) error {
+		current, err := akri.Kubernetes.CoreV1().Pods("default").Get(ctx, pod.Name, metav1.GetOptions{})
+		if apierrors.IsNotFound(err) || err == nil && current.DeletionTimestamp != nil {
+			return nil
+		}
+		return cmp.Or(err, errors.New("the pod is not deleted"))
+	})
+	next := awaitRunning(t, "dra-follow", 1)[0]
+	t.Logf("the next Pod runs with another device %s after the first one was removed", time.Since(lost).Round(time.Millisecond))
+	require.Equal(t, other, environment(t, &next, "app")["DEBUG_ECHO_DESCRIPTION"])
+	for _, instance := range instances(t, "default", "dra-follow") {
+		requireClaims(t, instance.Name, 1)
+	}
 }
 
 // severalClaims checks that a container that requests two devices of a Configuration gets two
@@ -173,16 +239,14 @@ func killedWithClaims(t *testing.T) {
 	apply(t, deployment("killed", "e2e-killed", 2))
 	before := podUIDs(awaitRunning(t, "killed", 2))
 	requireClaims(t, instance, 2)
-	services := []string{"dra-kubelet-plugin", "dra-controller", "instance-writer"}
-	for _, service := range services {
+	var awaitRestarted []func()
+	for _, service := range []string{"dra-kubelet-plugin", "dra-controller", "instance-writer"} {
 		for _, pod := range servicePods(t, service) {
-			node, err := akri.Cluster.Node(pod.Spec.NodeName)
-			require.NoError(t, err)
-			require.NoError(t, node.KillContainer(t.Context(), pod.Namespace, pod.Name, pod.Spec.Containers[0].Name, syscall.SIGKILL))
+			awaitRestarted = append(awaitRestarted, killPod(t, pod))
 		}
 	}
-	for _, service := range services {
-		awaitRestarted(t, service)
+	for _, await := range awaitRestarted {
+		await()
 	}
 	manifest := ownPod("after-kill", "e2e-killed")
 	apply(t, manifest)
@@ -204,20 +268,6 @@ func killedWithClaims(t *testing.T) {
 		files += len(claimFiles(t, node))
 	}
 	require.Equal(t, 2, files, "CDI files")
-}
-
-// awaitRestarted waits until the containers of the service have restarted and are ready. The
-// kubelet tries to prepare a claim again only after a minute if it cannot call the plugin.
-func awaitRestarted(t *testing.T, service string) {
-	t.Helper()
-	await(t, "restart of "+service, func(ctx context.Context) error {
-		for _, pod := range servicePods(t, service) {
-			if len(pod.Status.ContainerStatuses) == 0 || pod.Status.ContainerStatuses[0].RestartCount == 0 || !mesh.Ready(&pod) {
-				return fmt.Errorf("%s is not ready", pod.Name)
-			}
-		}
-		return ctx.Err()
-	})
 }
 
 // claimFiles returns the CDI files of ResourceClaims on the node.

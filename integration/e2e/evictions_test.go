@@ -4,8 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
-	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -29,12 +27,7 @@ const defaultEvictions = 4
 // certificate and CA. The webhook decides about each Configuration meanwhile, and no stream of a
 // node is closed for a second.
 func evictedPods(t *testing.T) {
-	evictions := defaultEvictions
-	if text := os.Getenv("AKRI_E2E_EVICTIONS"); text != "" {
-		var err error
-		evictions, err = strconv.Atoi(text)
-		require.NoError(t, err, "AKRI_E2E_EVICTIONS")
-	}
+	evictions := repetitions(t, "AKRI_E2E_EVICTIONS", defaultEvictions)
 	require.NoError(t, akri.Install(t.Context(), "broker-controller.replicas=2"))
 	_, reserver := callersOn(t, "node-b")
 	longest := keepStream(t, reserver.connect(t, writerAddress(t)), "node-b")

@@ -4,6 +4,7 @@ import (
 	"context"
 	"os"
 	"slices"
+	"strconv"
 	"testing"
 	"time"
 
@@ -160,6 +161,18 @@ func parallel(t *testing.T, name string, scenarios []scenario) bool {
 			})
 		}
 	})
+}
+
+// repetitions returns the number in the environment variable, or the default.
+func repetitions(t *testing.T, variable string, byDefault int) int {
+	t.Helper()
+	text := os.Getenv(variable)
+	if text == "" {
+		return byDefault
+	}
+	count, err := strconv.Atoi(text)
+	require.NoError(t, err, variable)
+	return count
 }
 
 // plug plugs in a device until unplug or the end of the test.

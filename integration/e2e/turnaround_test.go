@@ -3,8 +3,6 @@ package e2e_test
 import (
 	"context"
 	"fmt"
-	"os"
-	"strconv"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -20,12 +18,7 @@ const defaultDeletions = 5
 // recreatedPods repeatedly deletes the pod that holds the only slot of a device: one pod requests
 // the Instance and another the Configuration. Both nodes see both devices.
 func recreatedPods(t *testing.T) {
-	count := defaultDeletions
-	if text := os.Getenv("AKRI_E2E_DELETIONS"); text != "" {
-		var err error
-		count, err = strconv.Atoi(text)
-		require.NoError(t, err, "AKRI_E2E_DELETIONS")
-	}
+	deletions := repetitions(t, "AKRI_E2E_DELETIONS", defaultDeletions)
 	apply(t, echoConfiguration("e2e-turn-i", 1, "", "foo0"))
 	apply(t, echoConfiguration("e2e-turn-c", 1, "", "foo0"))
 	for workload, used := range map[string]struct{ resource, instance string }{
@@ -35,7 +28,7 @@ func recreatedPods(t *testing.T) {
 		awaitTotalAllocatable(t, used.resource, 2)
 		t.Run(workload, func(t *testing.T) {
 			t.Parallel()
-			recreate(t, workload, used.resource, used.instance, count)
+			recreate(t, workload, used.resource, used.instance, deletions)
 		})
 	}
 }

@@ -270,6 +270,40 @@ func TestObjectsFollowInstances(t *testing.T) {
 	f.eventually(func() bool { return !strings.Contains(strings.Join(f.classes(), " "), "cameras") })
 }
 
+// The slice of a removed device stays with a taint, so that Kubernetes evicts the Pods that use it.
+func TestLostDevices(t *testing.T) {
+	f := start(t)
+	f.addConfiguration("cameras")
+	configuration, err := f.configurations.In(namespace).Get(t.Context(), "cameras", metav1.GetOptions{})
+	require.NoError(t, err)
+	configuration.Annotations = map[string]string{akriv0.LostDevicesAnnotation: akriv0.EvictPods}
+	_, err = f.configurations.In(namespace).Update(t.Context(), configuration, metav1.UpdateOptions{})
+	require.NoError(t, err)
+	f.addInstance("cameras-8120fe", true, "a")
+	f.awaitSlots("cameras-8120fe", 2)
+	f.settle()
+	taints := func() []resourcev1.DeviceTaint { return f.slice("cameras-8120fe").Spec.Devices[0].Taints }
+	require.Empty(t, taints())
+	lose := func() {
+		require.NoError(t, f.instances.In(namespace).Delete(t.Context(), "cameras-8120fe", metav1.DeleteOptions{}))
+		f.eventually(func() bool { return len(taints()) == 1 })
+	}
+
+	lose()
+	require.Equal(t, "akri.sh/lost NoExecute", taints()[0].Key+" "+string(taints()[0].Effect))
+	require.Contains(t, f.settle(), "PUT default.cameras-8120fe.akri.sh")
+	require.Empty(t, f.settle(), "one write for one change")
+	f.addInstance("cameras-8120fe", true, "a")
+	f.eventually(func() bool { return len(taints()) == 0 })
+
+	lose()
+	lost := f.slice("cameras-8120fe")
+	lost.Spec.Devices[0].Taints[0].TimeAdded = new(metav1.NewTime(time.Now().Add(-time.Hour)))
+	_, err = f.clientset.ResourceV1().ResourceSlices().Update(t.Context(), lost, metav1.UpdateOptions{})
+	require.NoError(t, err)
+	f.awaitSlots("cameras-8120fe", 0)
+}
+
 func TestLabelOfNode(t *testing.T) {
 	f := start(t)
 	f.addInstance("cameras-8120fe", true, "a", "b")

@@ -33,7 +33,7 @@ func newMetrics(registerer prometheus.Registerer) *metrics {
 		}),
 		releasedSlots: prometheus.NewCounter(prometheus.CounterOpts{
 			Name: "akri_dra_released_slots_total",
-			Help: "Slots that were released because their ResourceClaim was not prepared on this node.",
+			Help: "Slots that were released because no ResourceClaim that is prepared on this node used them.",
 		}),
 		lostSlots: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "akri_dra_lost_slots_total",

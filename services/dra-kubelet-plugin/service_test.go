@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -20,6 +21,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/rest"
+	drahealthv1alpha1 "k8s.io/kubelet/pkg/apis/dra-health/v1alpha1"
 	drav1 "k8s.io/kubelet/pkg/apis/dra/v1"
 	registrationv1 "k8s.io/kubelet/pkg/apis/pluginregistration/v1"
 
@@ -102,8 +104,10 @@ func (w *fakeWriter) ReleaseSlots(context.Context, *instancev1.ReleaseSlotsReque
 	return &instancev1.ReleaseSlotsResponse{Instances: []*instancev1.Instance{w.set("")}}, nil
 }
 
-// fakeAPIServer returns the address of an API server that has one ResourceClaim.
+// fakeAPIServer returns the address of an API server that has one ResourceClaim. It refuses the
+// first request.
 func fakeAPIServer(t *testing.T) string {
+	var requests atomic.Int32
 	claim := resourcev1.ResourceClaim{
 		TypeMeta:   metav1.TypeMeta{APIVersion: "resource.k8s.io/v1", Kind: "ResourceClaim"},
 		ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "claim", UID: "uid"},
@@ -114,6 +118,10 @@ func fakeAPIServer(t *testing.T) string {
 		}}},
 	}
 	server := httptest.NewServer(http.HandlerFunc(func(response http.ResponseWriter, request *http.Request) {
+		if requests.Add(1) == 1 {
+			response.WriteHeader(http.StatusServiceUnavailable)
+			return
+		}
 		if request.URL.Path != "/apis/resource.k8s.io/v1/namespaces/default/resourceclaims/claim" {
 			http.NotFound(response, request)
 			return
@@ -169,6 +177,18 @@ func TestKubelet(t *testing.T) {
 	content, err := os.ReadFile(filepath.Join(config.CDIDir, "akri.sh-claim_uid.json"))
 	require.NoError(t, err)
 	require.Contains(t, string(content), `"URL_8120FE=rtsp://camera"`)
+
+	// The first message of each stream is a change for the kubelet.
+	stream, err := drahealthv1alpha1.NewDRAResourceHealthClient(conn).NodeWatchResources(t.Context(), &drahealthv1alpha1.NodeWatchResourcesRequest{})
+	require.NoError(t, err)
+	for _, health := range []drahealthv1alpha1.HealthStatus{drahealthv1alpha1.HealthStatus_UNKNOWN, drahealthv1alpha1.HealthStatus_HEALTHY} {
+		response, err := stream.Recv()
+		require.NoError(t, err)
+		require.Len(t, response.GetDevices(), 1)
+		require.Equal(t, health, response.GetDevices()[0].GetHealth())
+		require.Equal(t, "default/cameras-8120fe cameras-8120fe",
+			response.GetDevices()[0].GetDevice().GetPoolName()+" "+response.GetDevices()[0].GetDevice().GetDeviceName())
+	}
 
 	for range 2 {
 		unprepared, err := plugin.NodeUnprepareResources(t.Context(), &drav1.NodeUnprepareResourcesRequest{Claims: claims[:1]})

@@ -16,6 +16,13 @@ const (
 // and properties can contain credentials.
 const PropertiesAnnotation = Group + "/attributes"
 
+// LostDevicesAnnotation of a Configuration with the value EvictPods makes Kubernetes evict the Pods
+// whose ResourceClaims have a device that was removed.
+const (
+	LostDevicesAnnotation = Group + "/lost-devices"
+	EvictPods             = "NoExecute"
+)
+
 // DevicePool returns the name of the pool of the device of an Instance in ResourceSlices. The name
 // of the device in it is that of the Instance.
 func DevicePool(namespace, instance string) string { return namespace + "/" + instance }

@@ -205,6 +205,8 @@ func (c *controller) reconcileSlice(ctx context.Context, name string, owner meta
 	switch {
 	case wanted == nil && !exists:
 		return nil
+	case wanted == nil && c.evictsPods(current):
+		return c.reconcileLost(ctx, current)
 	case wanted == nil:
 		return c.slices.remove(ctx, current)
 	case !exists:
@@ -221,6 +223,29 @@ func (c *controller) reconcileSlice(ctx context.Context, name string, owner meta
 	default:
 		wanted.Spec.Pool.Generation = generation + 1
 		return c.slices.update(ctx, current, wanted)
+	}
+}
+
+// evictsPods reports whether the slice is that of a device that was removed, and whose
+// Configuration has its Pods evicted.
+func (c *controller) evictsPods(slice *resourcev1.ResourceSlice) bool {
+	namespace, instance := desired.InstanceOfSlice(slice.Name)
+	configuration, exists := c.Cache.Configurations.Get(namespace + "/" + desired.ConfigurationOf(slice))
+	_, isPresent := c.Cache.Instances.Get(namespace + "/" + instance)
+	return exists && !isPresent && desired.EvictsPods(configuration)
+}
+
+// reconcileLost taints the device, and removes the slice later.
+func (c *controller) reconcileLost(ctx context.Context, current *resourcev1.ResourceSlice) error {
+	left, tainted := desired.LostTimeLeft(current, time.Now())
+	switch {
+	case !tainted:
+		return c.slices.update(ctx, current, desired.Lost(current))
+	case left <= 0:
+		return c.slices.remove(ctx, current)
+	default:
+		c.queue.AddAfter(key{name: current.Name}, left)
+		return nil
 	}
 }
 

@@ -22,8 +22,8 @@ type writer[T kube.Object, L runtime.Object] struct {
 	kind    string
 	client  *kube.Client[T, L]
 	onWrite func(kind, verb string, err error)
-	// complete reports whether a written object has all fields.
-	complete func(T) bool
+	// complete reports whether a written object has all fields of the wanted one.
+	complete func(written, wanted T) bool
 	// expect is called with a written object.
 	expect func(T)
 }
@@ -31,7 +31,7 @@ type writer[T kube.Object, L runtime.Object] struct {
 func (c *controller) classWriter() classWriter {
 	return classWriter{
 		kind: "DeviceClass", client: c.Clients.Classes, onWrite: c.OnWrite,
-		complete: func(class *resourcev1.DeviceClass) bool { return class.Spec.ExtendedResourceName != nil },
+		complete: func(class, _ *resourcev1.DeviceClass) bool { return class.Spec.ExtendedResourceName != nil },
 		expect: func(class *resourcev1.DeviceClass) {
 			c.expectations.Expect(key{isClass: true, name: class.Name}.String(), c.Cache.Classes.GetStore(), class.ResourceVersion)
 		},
@@ -41,8 +41,9 @@ func (c *controller) classWriter() classWriter {
 func (c *controller) sliceWriter() sliceWriter {
 	return sliceWriter{
 		kind: "ResourceSlice", client: c.Clients.Slices, onWrite: c.OnWrite,
-		complete: func(slice *resourcev1.ResourceSlice) bool {
-			return slice.Spec.Devices[0].AllowMultipleAllocations != nil
+		complete: func(slice, wanted *resourcev1.ResourceSlice) bool {
+			device := slice.Spec.Devices[0]
+			return device.AllowMultipleAllocations != nil && len(device.Taints) == len(wanted.Spec.Devices[0].Taints)
 		},
 		expect: func(slice *resourcev1.ResourceSlice) {
 			c.expectations.Expect(key{name: slice.Name}.String(), c.Cache.Slices.GetStore(), slice.ResourceVersion)
@@ -57,13 +58,13 @@ type (
 
 func (w writer[T, L]) create(ctx context.Context, object T) error {
 	created, err := w.client.In(metav1.NamespaceNone).Create(ctx, object, metav1.CreateOptions{})
-	return w.written("create", created, err)
+	return w.written("create", created, object, err)
 }
 
-func (w writer[T, L]) written(verb string, object T, err error) error {
+func (w writer[T, L]) written(verb string, object, wanted T, err error) error {
 	if err == nil {
 		w.expect(object)
-		if !w.complete(object) {
+		if !w.complete(object, wanted) {
 			err = errUnsupported
 		}
 	}
@@ -75,7 +76,7 @@ func (w writer[T, L]) written(verb string, object T, err error) error {
 func (w writer[T, L]) update(ctx context.Context, current, object T) error {
 	object.SetResourceVersion(current.GetResourceVersion())
 	updated, err := w.client.In(metav1.NamespaceNone).Update(ctx, object, metav1.UpdateOptions{})
-	return w.written("update", updated, err)
+	return w.written("update", updated, object, err)
 }
 
 func (w writer[T, L]) remove(ctx context.Context, current T) error {

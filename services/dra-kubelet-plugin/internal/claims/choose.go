@@ -49,8 +49,8 @@ func devicesOf(claim *resourcev1.ResourceClaim, snapshot *node.Snapshot) ([]allo
 	return devices, nil
 }
 
-// choose returns a free slot for each device. It keeps those of the previous slots that are of the
-// same Instances, because their reservation may have succeeded.
+// choose returns a slot for each device. It keeps those of the previous slots that are of the same
+// Instances, because their reservation may have succeeded.
 func choose(uid string, devices []allocated, previous []node.SlotClaim, snapshot *node.Snapshot) ([]node.SlotClaim, error) {
 	var chosen []node.SlotClaim
 	previous = slices.Clone(previous)
@@ -66,7 +66,7 @@ func choose(uid string, devices []allocated, previous []node.SlotClaim, snapshot
 			previous = slices.Delete(previous, i, i+1)
 			continue
 		}
-		claim, err := chooseFree(uid, device.Instance, chosen, snapshot)
+		claim, err := chooseSlot(uid, device.Instance, chosen, snapshot)
 		if err != nil {
 			return nil, err
 		}
@@ -75,16 +75,24 @@ func choose(uid string, devices []allocated, previous []node.SlotClaim, snapshot
 	return chosen, nil
 }
 
-func chooseFree(uid string, instance *instancev1.Instance, chosen []node.SlotClaim, snapshot *node.Snapshot) (node.SlotClaim, error) {
+// chooseSlot returns a slot that the claim holds already, because its file was lost in a reboot, or
+// else a free one.
+func chooseSlot(uid string, instance *instancev1.Instance, chosen []node.SlotClaim, snapshot *node.Snapshot) (node.SlotClaim, error) {
 	var best *node.SlotClaim
-	for _, slot := range instance.GetSlots() {
-		claim := node.NewSlotClaim(instance, slot.GetIndex(), "")
+	for index := range instance.GetCapacity() {
+		claim := node.NewSlotClaim(instance, index, "")
 		claim.ClaimUID = uid
-		if slot.GetFree() == nil || slot.GetIndex() >= instance.GetCapacity() || slices.Contains(chosen, claim) {
+		if slices.Contains(chosen, claim) {
 			continue
 		}
-		if best == nil || snapshot.Rank(instance, claim.Index) < snapshot.Rank(instance, best.Index) {
-			best = &claim
+		switch snapshot.SlotState(claim) {
+		case node.SlotHeld:
+			return claim, nil
+		case node.SlotFree:
+			if best == nil || snapshot.Rank(instance, index) < snapshot.Rank(instance, best.Index) {
+				best = &claim
+			}
+		case node.SlotTaken, node.SlotAbsent:
 		}
 	}
 	if best == nil {

@@ -15,17 +15,14 @@ import (
 	"google.golang.org/grpc/status"
 	resourcev1 "k8s.io/api/resource/v1"
 
+	"akri.sh/libs/broadcast"
 	"akri.sh/libs/node"
 	instancev1 "akri.sh/proto/akri/instance/v1"
 	"akri.sh/services/dra-kubelet-plugin/internal/cdi"
 )
 
 const (
-	// prepareTimeout bounds the wait for a device that this node does not see yet, or for a slot
-	// that another Pod still holds. The kubelet waits for 45 s. After an error it tries again only
-	// when it next syncs the Pod, after 60 to 90 s.
-	prepareTimeout = 40 * time.Second
-	callTimeout    = 2 * time.Second
+	callTimeout = 2 * time.Second
 	// retryInterval is the time between two attempts if the state of the node does not change.
 	retryInterval = 500 * time.Millisecond
 )
@@ -61,7 +58,7 @@ type Options struct {
 // Metrics counts what the Manager does in the background.
 type Metrics interface {
 	SetPrepared(claims int)
-	// Released counts slots that were released because their claim is not prepared on this node.
+	// Released counts slots that were released because no prepared claim used them.
 	Released(slots int)
 	// Lost counts the slots of prepared claims that were recorded as free, and were reserved again
 	// or taken by another holder before that.
@@ -75,17 +72,20 @@ type Manager struct {
 	// operation has weight 1. Unlike a mutex, it can be acquired with a context. It guards the
 	// fields below.
 	operation *semaphore.Weighted
-	// prepared has the slots of the claims with a file. A claim is added before its slots are
-	// reserved.
+	// prepared has the slots of the claims with a file, or nil if the file cannot be read. A claim
+	// is added before its slots are reserved.
 	prepared map[string][]node.SlotClaim
 	// taken are the lost slots that are logged already.
 	taken map[node.SlotClaim]bool
+
+	// unreleased is set when a release has failed.
+	unreleased broadcast.Signal
 }
 
 // New returns a Manager with the claims that are in the files. A file that cannot be read is
 // logged: its claim counts as prepared, and its slots are those that the Instances record.
 func New(options Options) (*Manager, error) {
-	m := &Manager{Options: options, operation: semaphore.NewWeighted(1), taken: map[node.SlotClaim]bool{}}
+	m := &Manager{Options: options, operation: semaphore.NewWeighted(1), taken: map[node.SlotClaim]bool{}, unreleased: broadcast.NewSignal()}
 	var err error
 	if m.prepared, err = options.Files.Slots(); m.prepared == nil {
 		return nil, err
@@ -98,16 +98,17 @@ func New(options Options) (*Manager, error) {
 }
 
 // Prepare reserves the slots of the claim and writes what its containers get. It is idempotent. It
-// waits for a device that this node does not see yet and for a slot to become free. The error is a
-// gRPC status with a message for users.
+// waits for a device that this node does not see yet, for a slot to become free, and for
+// instance-writer, until ctx ends. The error is a gRPC status with a message for users.
 func (m *Manager) Prepare(ctx context.Context, claim *resourcev1.ResourceClaim) ([]Device, error) {
-	ctx, cancel := context.WithTimeout(ctx, prepareTimeout)
-	defer cancel()
-	for {
+	for waits := false; ; waits = true {
 		_, changed := m.Store.Get()
 		devices, err := m.attempt(ctx, claim)
-		if err == nil || !slices.Contains([]codes.Code{codes.NotFound, codes.FailedPrecondition, codes.Unavailable}, status.Code(err)) {
+		if err == nil || status.Code(err) == codes.InvalidArgument {
 			return devices, err
+		}
+		if !waits {
+			m.Log.Info("a claim waits to be prepared", zap.String("claim", claim.Namespace+"/"+claim.Name), zap.Error(err))
 		}
 		select {
 		case <-ctx.Done():
@@ -212,6 +213,7 @@ func (m *Manager) Unprepare(ctx context.Context, uid string) error {
 	}
 	if err := m.release(ctx, held); err != nil {
 		m.Log.Warn("releasing the slots of a claim failed, retrying", zap.String("claim", uid), zap.Error(err))
+		m.unreleased.Notify()
 	}
 	return nil
 }

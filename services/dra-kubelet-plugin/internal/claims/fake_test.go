@@ -34,6 +34,14 @@ func (w *fakeWriter) put(instance string, usage ...string) {
 	w.publish()
 }
 
+// remove removes an Instance.
+func (w *fakeWriter) remove(instance string) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	delete(w.usage, instance)
+	w.publish()
+}
+
 func (w *fakeWriter) publish() {
 	w.revision++
 	var all []*instancev1.Instance

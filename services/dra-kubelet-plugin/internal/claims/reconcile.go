@@ -3,6 +3,7 @@ package claims
 import (
 	"context"
 	"errors"
+	"slices"
 	"time"
 
 	"go.uber.org/zap"
@@ -14,8 +15,8 @@ import (
 const reconcileInterval = time.Second
 
 // Run compares the slots of the prepared claims with the Instances whenever these change, until ctx
-// ends, and then returns nil. It releases slots of claims that are not prepared, and reserves slots
-// of prepared claims again that are recorded as free, because the Instance was created again or
+// ends, and then returns nil. It releases slots that no prepared claim uses, and reserves slots of
+// prepared claims again that are recorded as free, because the Instance was created again or
 // edited.
 func (m *Manager) Run(ctx context.Context) error {
 	for {
@@ -29,6 +30,7 @@ func (m *Manager) Run(ctx context.Context) error {
 		case <-ctx.Done():
 			return nil
 		case <-changed:
+		case <-m.unreleased:
 		case <-retry:
 		}
 	}
@@ -43,13 +45,16 @@ func (m *Manager) reconcile(ctx context.Context) error {
 		return nil // the sources have not sent their state yet
 	}
 	snapshot, _ := m.Store.Get()
-	return errors.Join(m.releaseUnprepared(ctx, snapshot), m.takeBack(ctx, snapshot))
+	return errors.Join(m.releaseUnused(ctx, snapshot), m.takeBack(ctx, snapshot))
 }
 
-func (m *Manager) releaseUnprepared(ctx context.Context, snapshot *node.Snapshot) error {
+// releaseUnused releases all slots of claims that are not prepared, and those slots of prepared
+// claims that are not the chosen ones.
+func (m *Manager) releaseUnused(ctx context.Context, snapshot *node.Snapshot) error {
 	var unused []node.SlotClaim
 	for _, claim := range snapshot.ClaimSlots() {
-		if _, exists := m.prepared[claim.ClaimUID]; !exists {
+		slots, exists := m.prepared[claim.ClaimUID]
+		if !exists || slots != nil && !slices.Contains(slots, claim) {
 			unused = append(unused, claim)
 		}
 	}
@@ -58,7 +63,7 @@ func (m *Manager) releaseUnprepared(ctx context.Context, snapshot *node.Snapshot
 	}
 	m.Metrics.Released(len(unused))
 	for _, claim := range unused {
-		m.Log.Info("released a slot of a claim that is not prepared", zap.String("slot", claim.Slot()), zap.String("claim", claim.ClaimUID))
+		m.Log.Info("released a slot that no prepared claim uses", zap.String("slot", claim.Slot()), zap.String("claim", claim.ClaimUID))
 	}
 	return nil
 }

@@ -1,0 +1,259 @@
+package e2e_test
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"akri.sh/integration/cluster"
+	"akri.sh/integration/mesh"
+)
+
+// refusedClaims checks a Pod that the scheduler places although instance-writer refuses its slot. A
+// claim of two Pods on two nodes is such a case: the scheduler counts one slot, each node reserves
+// one. The Pod waits and starts when a slot is free. With AKRI_E2E_REFUSED=1 a Pod waits until the
+// preparation fails after 40 s, and an Event names the holders.
+func refusedClaims(t *testing.T) {
+	const freed, kept = "e2e-refused-8120fe", "e2e-refused-a19705"
+	node, other := akri.Cluster.Nodes()[1], akri.Cluster.Nodes()[0]
+	apply(t, echoConfiguration("e2e-refused", 2, "", "foo0", "foo1"))
+	refuse(t, freed, other, node)
+	awaitLog(t, pluginOn(t, node).Name, `"a claim waits to be prepared","service":"dra-kubelet-plugin","claim":"default/`+freed+`"`)
+	require.NoError(t, akri.Kubernetes.CoreV1().Pods("default").Delete(t.Context(), freed+"-first", metav1.DeleteOptions{}))
+	awaitReadyPod(t, "default", freed)
+
+	if os.Getenv("AKRI_E2E_REFUSED") == "" {
+		return
+	}
+	refuse(t, kept, other, node)
+	holders := "a ResourceClaim with uid " + claimUID(t, kept) + " on node " + other.Name() + ", a device plugin on node " + node.Name()
+	await(t, "an Event with the holders", func(ctx context.Context) error {
+		events, err := akri.Kubernetes.CoreV1().Events("default").List(ctx, metav1.ListOptions{
+			FieldSelector: "involvedObject.name=" + kept + ",reason=FailedPrepareDynamicResources",
+		})
+		if err != nil {
+			return err
+		}
+		if !slices.ContainsFunc(events.Items, func(event corev1.Event) bool { return strings.Contains(event.Message, holders) }) {
+			return fmt.Errorf("no Event contains %q: %v", holders, events.Items)
+		}
+		return nil
+	})
+}
+
+// refuse runs a Pod with a claim for a slot of the Instance on the other node, and starts one with
+// the same claim on the node. The second slot is recorded for the device plugin of the node.
+func refuse(t *testing.T, instance string, other, node cluster.Node) {
+	t.Helper()
+	apply(t, namedClaim(instance))
+	apply(t, selecting(other, claimingPod(instance+"-first", instance)))
+	awaitReadyPod(t, "default", instance+"-first")
+	takeFreeSlot(t, instance, node.Name())
+	apply(t, selecting(node, claimingPod(instance, instance)))
+}
+
+// namedClaim returns a ResourceClaim for a slot of the Instance, which has its name.
+func namedClaim(instance string) string {
+	return fmt.Sprintf(`
+apiVersion: resource.k8s.io/v1
+kind: ResourceClaim
+metadata: {name: %[1]s, namespace: default}
+spec: {devices: {requests: [{name: device, exactly: {deviceClassName: %[1]s.akri.sh}}]}}
+`, instance)
+}
+
+func claimUID(t *testing.T, name string) string {
+	t.Helper()
+	claim, err := akri.Kubernetes.ResourceV1().ResourceClaims("default").Get(t.Context(), name, metav1.GetOptions{})
+	require.NoError(t, err)
+	return string(claim.UID)
+}
+
+// claimingPod returns a Pod with a ResourceClaim.
+func claimingPod(name, claim string) string {
+	return strings.Replace(ownPod(name, ""), `limits: {"akri.sh/": "1"}`,
+		"claims: [{name: device}]\n  resourceClaims: [{name: device, resourceClaimName: "+claim+"}]", 1)
+}
+
+// takeFreeSlot records the free slot of the Instance for the device plugin of a node.
+func takeFreeSlot(t *testing.T, instance, node string) {
+	t.Helper()
+	object, err := akri.Instances.In("default").Get(t.Context(), instance, metav1.GetOptions{})
+	require.NoError(t, err)
+	taken := false
+	for slot, holder := range object.Spec.DeviceUsage {
+		if holder == "" && !taken {
+			object.Spec.DeviceUsage[slot], taken = node, true
+		}
+	}
+	require.True(t, taken, "%v", object.Spec.DeviceUsage)
+	_, err = akri.Instances.In("default").Update(t.Context(), object, metav1.UpdateOptions{})
+	require.NoError(t, err)
+}
+
+// pluginOn returns the Pod of dra-kubelet-plugin on the node.
+func pluginOn(t *testing.T, node cluster.Node) corev1.Pod {
+	t.Helper()
+	pods := servicePods(t, "dra-kubelet-plugin")
+	i := slices.IndexFunc(pods, func(pod corev1.Pod) bool { return pod.Spec.NodeName == node.Name() })
+	require.GreaterOrEqual(t, i, 0, "dra-kubelet-plugin does not run on %s", node.Name())
+	return pods[i]
+}
+
+// killPod kills the container of a Pod. The returned function waits until it is ready again.
+func killPod(t *testing.T, pod corev1.Pod) func() {
+	t.Helper()
+	node, err := akri.Cluster.Node(pod.Spec.NodeName)
+	require.NoError(t, err)
+	require.NoError(t, node.KillContainer(t.Context(), pod.Namespace, pod.Name, pod.Spec.Containers[0].Name, syscall.SIGKILL))
+	return func() {
+		t.Helper()
+		await(t, "restart of "+pod.Name, func(ctx context.Context) error {
+			current, err := akri.Kubernetes.CoreV1().Pods(pod.Namespace).Get(ctx, pod.Name, metav1.GetOptions{})
+			if err == nil && (!mesh.Ready(current) || current.Status.ContainerStatuses[0].ContainerID == pod.Status.ContainerStatuses[0].ContainerID) {
+				err = fmt.Errorf("the containers are %+v", current.Status.ContainerStatuses)
+			}
+			return err
+		})
+	}
+}
+
+// interruptedClaims kills the kubelet and then the plugin while they prepare a claim. A claim is
+// deleted while the plugin does not run. Nothing leaks.
+func interruptedClaims(t *testing.T) {
+	const instance = "e2e-cut-8120fe"
+	node := akri.Cluster.Nodes()[0]
+	apply(t, echoConfiguration("e2e-cut", 3, "", "foo0"))
+	awaitSlice(t, instance, true)
+	before := len(claimFiles(t, node))
+
+	apply(t, selecting(node, ownPod("cut-kubelet", "e2e-cut")))
+	awaitFiles(t, node, before+1)
+	require.NoError(t, node.KillKubelet(t.Context()))
+	require.NoError(t, node.StartKubelet(t.Context()))
+	returned := time.Now()
+	awaitReadyPod(t, "default", "cut-kubelet")
+	t.Logf("the Pod is ready %s after the kubelet", time.Since(returned).Round(time.Millisecond))
+	requireClaims(t, instance, 1)
+
+	manifest := namedClaim(instance) + "---" + selecting(node, claimingPod("cut-plugin", instance))
+	apply(t, manifest)
+	plugin := pluginOn(t, node)
+	awaitFiles(t, node, before+2)
+	awaitRestarted := killPod(t, plugin)
+	require.NoError(t, akri.DeleteText(t.Context(), manifest))
+	requireClaims(t, instance, 1)
+	awaitFiles(t, node, before+1)
+	awaitRestarted()
+	require.NoError(t, akri.DeleteText(t.Context(), ownPod("cut-kubelet", "e2e-cut")))
+	awaitFree(t, instance)
+	awaitFiles(t, node, before)
+}
+
+// awaitFiles waits until the node has the files of so many claims. It polls often, to find the
+// moment of a preparation.
+func awaitFiles(t *testing.T, node cluster.Node, count int) {
+	t.Helper()
+	deadline := time.Now().Add(timeout)
+	for found := claimFiles(t, node); len(found) != count; found = claimFiles(t, node) {
+		if time.Now().After(deadline) {
+			logState(t)
+			require.FailNow(t, "CDI files", "%s has %v, want %d", node.Name(), found, count)
+		}
+		<-time.After(time.Millisecond)
+	}
+}
+
+// claimsWithoutAPI stops the API server for AKRI_E2E_AWAY, kills a plugin meanwhile, and restarts a
+// container.
+func claimsWithoutAPI(t *testing.T) {
+	const instance = "e2e-away-8120fe"
+	away, err := time.ParseDuration(cmp.Or(os.Getenv("AKRI_E2E_AWAY"), "5s"))
+	require.NoError(t, err)
+	node := akri.Cluster.Nodes()[1]
+	apply(t, echoConfiguration("e2e-away", 3, "", "foo0"))
+	apply(t, selecting(node, ownPod("away", "e2e-away")))
+	before := awaitReadyPod(t, "default", "away")
+	plugin := pluginOn(t, node)
+	require.NoError(t, akri.Cluster.KillAPI(t.Context()))
+	awaitRestarted := killPod(t, plugin)
+	require.NoError(t, node.KillContainer(t.Context(), "default", "away", "main", syscall.SIGKILL))
+	<-time.After(away)
+	require.NoError(t, akri.Cluster.StartAPI(t.Context()))
+	_, err = akri.Cluster.RestartExited(t.Context())
+	require.NoError(t, err)
+	returned := time.Now()
+	awaitRestarted()
+	apply(t, selecting(node, ownPod("returned", "e2e-away")))
+	awaitReadyPod(t, "default", "returned")
+	t.Logf("another Pod is ready %s after the API server", time.Since(returned).Round(time.Millisecond))
+	requireClaims(t, instance, 2)
+	await(t, "the container to be restarted", func(ctx context.Context) error {
+		pod, err := akri.Kubernetes.CoreV1().Pods("default").Get(ctx, "away", metav1.GetOptions{})
+		if err == nil && (pod.UID != before.UID || pod.Status.ContainerStatuses[0].RestartCount != 1 || !mesh.Ready(pod)) {
+			err = fmt.Errorf("the status is %+v", pod.Status)
+		}
+		return err
+	})
+	awaitServices(t)
+}
+
+// claimsOfRestartedNode restarts a node: its Pods run again with their claims, one slot each.
+func claimsOfRestartedNode(t *testing.T) {
+	const instance = "e2e-reboot-8120fe"
+	node := akri.Cluster.Nodes()[1]
+	apply(t, echoConfiguration("e2e-reboot", 6, "", "foo0"))
+	before := map[string]string{}
+	for _, name := range []string{"reboot-1", "reboot-2"} {
+		apply(t, selecting(node, ownPod(name, "e2e-reboot")))
+		before[name] = string(awaitReadyPod(t, "default", name).UID)
+	}
+	require.NoError(t, node.Stop(t.Context()))
+	require.NoError(t, node.Start(t.Context()))
+	returned := time.Now()
+	for name, uid := range before {
+		await(t, "restart of pod "+name, func(ctx context.Context) error {
+			pod, err := akri.Kubernetes.CoreV1().Pods("default").Get(ctx, name, metav1.GetOptions{})
+			if err == nil && (string(pod.UID) != uid || pod.Status.ContainerStatuses[0].RestartCount != 1 || !mesh.Ready(pod)) {
+				err = fmt.Errorf("the status is %+v", pod.Status)
+			}
+			return err
+		})
+	}
+	t.Logf("the Pods are ready %s after the node", time.Since(returned).Round(time.Millisecond))
+	requireClaims(t, instance, 2)
+	require.Len(t, claimFiles(t, node), 2)
+	awaitServices(t)
+}
+
+// unpluggedClaims unplugs a device while its claims are being prepared. No kubelet and no plugin
+// ends.
+func unpluggedClaims(t *testing.T) {
+	before := restarts(t, "dra-kubelet-plugin")
+	flappingDevice(t)
+	require.Equal(t, before, restarts(t, "dra-kubelet-plugin"))
+	for _, node := range akri.Cluster.Nodes() {
+		require.Equal(t, cluster.Running, node.State())
+	}
+}
+
+func restarts(t *testing.T, service string) map[string]int32 {
+	t.Helper()
+	found := map[string]int32{}
+	for _, pod := range servicePods(t, service) {
+		for _, container := range pod.Status.ContainerStatuses {
+			found[pod.Name] += container.RestartCount
+		}
+	}
+	return found
+}
