@@ -40,6 +40,7 @@ type Runner interface {
 type common struct {
 	AdminAddress string           `help:"Address of /metrics, /healthz and /readyz. Empty disables them." default:"${admin_address}" placeholder:"HOST:PORT"`
 	LogLevel     string           `help:"Log level: ${enum}." enum:"debug,info,warn,error" default:"info"`
+	LogFormat    string           `help:"Log format: ${enum}." enum:"json,text" default:"json"`
 	Version      kong.VersionFlag `help:"Print the version and exit." env:"-"`
 }
 
@@ -53,7 +54,7 @@ func Main[C any, R Runner](name, description string, create func(C, Env) (R, err
 		Config C      `embed:""`
 	}
 	parse(name, description, &cli)
-	logger, err := log.New(name, cli.Common.LogLevel)
+	logger, err := log.New(name, cli.Common.LogLevel, cli.Common.LogFormat)
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(2)

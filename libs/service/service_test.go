@@ -78,6 +78,11 @@ func TestSignalStopsTheService(t *testing.T) {
 	require.Contains(t, runs(t, greeter()), `"message":"stopped"`)
 }
 
+func TestTextLogs(t *testing.T) {
+	logs := runs(t, greeter("--log-format=text"))
+	require.Regexp(t, `(?m)^20\d\d-\d\d-\d\d \d\d:\d\d:\d\d\.\d{3}\tINFO\thello\t\{"service": "greeter"`, logs)
+}
+
 func TestDefaultOfGOGC(t *testing.T) {
 	for gogc, want := range map[string]string{"": `"gogc":50`, "80": `"gogc":80`} {
 		command := greeter()
