@@ -23,7 +23,7 @@ import (
 // have the device, no Pod is refused, and no slot is lost.
 func randomFailures(t *testing.T) {
 	const instance, capacity = "e2e-random-8120fe", 3
-	duration, err := time.ParseDuration(cmp.Or(os.Getenv("AKRI_E2E_RANDOM"), "30s"))
+	duration, err := time.ParseDuration(cmp.Or(os.Getenv("AKRI_E2E_RANDOM"), "15s"))
 	require.NoError(t, err, "AKRI_E2E_RANDOM")
 	apply(t, echoConfiguration("e2e-random", capacity, "", "foo0")+"  brokerProperties: {E2E_RANDOM: held}\n")
 	awaitSlice(t, instance, true)
