@@ -10,6 +10,10 @@ import (
 	"path/filepath"
 	"strconv"
 	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
+	runtimev1 "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
 // Node is one node of a cluster on this machine: a network namespace and a mount namespace with a
@@ -189,23 +193,47 @@ func (n Node) startContainerd(ctx context.Context) error {
 	if err := n.cluster.start(ctx, containerd); err != nil {
 		return err
 	}
-	return n.cluster.await(ctx, "containerd of node "+n.name, func(context.Context) error { return n.dialContainerd() }, containerd)
+	return n.cluster.await(ctx, "containerd of node "+n.name, n.callContainerd, containerd)
+}
+
+// callContainerd checks that containerd serves the kubelet. It accepts connections before its
+// runtime service is initialized, and a kubelet that starts in between exits.
+func (n Node) callContainerd(ctx context.Context) error {
+	socket, err := n.containerdSocket()
+	if err != nil {
+		return err
+	}
+	conn, err := grpc.NewClient("unix://"+socket, grpc.WithTransportCredentials(insecure.NewCredentials()))
+	if err != nil {
+		return fmt.Errorf("connect to containerd: %w", err)
+	}
+	defer conn.Close()
+	_, err = runtimev1.NewRuntimeServiceClient(conn).Version(ctx, &runtimev1.VersionRequest{})
+	return err
 }
 
 // dialContainerd checks that containerd runs. Its cgroup does not show that, because it also has
 // the shims, which outlive containerd.
 func (n Node) dialContainerd() error {
-	pid, err := n.initPID()
+	socket, err := n.containerdSocket()
 	if err != nil {
 		return err
 	}
-	// A path in /proc is short enough for a socket address. The cluster's directory may be too
-	// long.
-	conn, err := net.Dial("unix", filepath.Join("/proc", strconv.Itoa(pid), "root/run/containerd/containerd.sock"))
+	conn, err := net.Dial("unix", socket)
 	if err != nil {
 		return fmt.Errorf("dial containerd: %w", err)
 	}
 	return conn.Close()
+}
+
+// containerdSocket returns a path in /proc, which is short enough for a socket address. The
+// cluster's directory may be too long.
+func (n Node) containerdSocket() (string, error) {
+	pid, err := n.initPID()
+	if err != nil {
+		return "", err
+	}
+	return filepath.Join("/proc", strconv.Itoa(pid), "root/run/containerd/containerd.sock"), nil
 }
 
 // startAgents starts the kubelet and kube-proxy.
