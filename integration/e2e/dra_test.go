@@ -263,11 +263,16 @@ func killedWithClaims(t *testing.T) {
 	require.NoError(t, node.StartKubelet(t.Context()))
 	requireClaims(t, instance, 2)
 	require.Equal(t, before, podUIDs(awaitRunning(t, "killed", 2)))
-	files := 0
-	for _, node := range akri.Cluster.Nodes() {
-		files += len(claimFiles(t, node))
-	}
-	require.Equal(t, 2, files, "CDI files")
+	await(t, "the files of two claims", func(context.Context) error {
+		files := 0
+		for _, node := range akri.Cluster.Nodes() {
+			files += len(claimFiles(t, node))
+		}
+		if files != 2 {
+			return fmt.Errorf("the nodes have %d", files)
+		}
+		return nil
+	})
 }
 
 // claimFiles returns the CDI files of ResourceClaims on the node.
@@ -372,6 +377,9 @@ func setResources(t *testing.T, node cluster.Node, value string) {
 func uninstallDRA(t *testing.T) {
 	apply(t, echoConfiguration("e2e-gone", 1, "", "foo0"))
 	awaitSlice(t, "e2e-gone-8120fe", true)
+	for _, node := range akri.Cluster.Nodes() {
+		awaitFiles(t, node, 0) // those of earlier scenarios are gone
+	}
 	_, err := akri.Uninstall(t.Context())
 	require.NoError(t, err)
 	await(t, "removal of DeviceClasses and ResourceSlices", func(ctx context.Context) error {

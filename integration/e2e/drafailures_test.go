@@ -135,10 +135,10 @@ func interruptedClaims(t *testing.T) {
 	node := akri.Cluster.Nodes()[0]
 	apply(t, echoConfiguration("e2e-cut", 3, "", "foo0"))
 	awaitSlice(t, instance, true)
-	before := len(claimFiles(t, node))
+	awaitFiles(t, node, 0) // those of earlier scenarios are gone
 
 	apply(t, selecting(node, ownPod("cut-kubelet", "e2e-cut")))
-	awaitFiles(t, node, before+1)
+	awaitFiles(t, node, 1)
 	require.NoError(t, node.KillKubelet(t.Context()))
 	require.NoError(t, node.StartKubelet(t.Context()))
 	returned := time.Now()
@@ -149,15 +149,15 @@ func interruptedClaims(t *testing.T) {
 	manifest := namedClaim(instance) + "---" + selecting(node, claimingPod("cut-plugin", instance))
 	apply(t, manifest)
 	plugin := pluginOn(t, node)
-	awaitFiles(t, node, before+2)
+	awaitFiles(t, node, 2)
 	awaitRestarted := killPod(t, plugin)
 	require.NoError(t, akri.DeleteText(t.Context(), manifest))
 	requireClaims(t, instance, 1)
-	awaitFiles(t, node, before+1)
+	awaitFiles(t, node, 1)
 	awaitRestarted()
 	require.NoError(t, akri.DeleteText(t.Context(), ownPod("cut-kubelet", "e2e-cut")))
 	awaitFree(t, instance)
-	awaitFiles(t, node, before)
+	awaitFiles(t, node, 0)
 }
 
 // awaitFiles waits until the node has the files of so many claims. It polls often, to find the
@@ -232,7 +232,7 @@ func claimsOfRestartedNode(t *testing.T) {
 	}
 	t.Logf("the Pods are ready %s after the node", time.Since(returned).Round(time.Millisecond))
 	requireClaims(t, instance, 2)
-	require.Len(t, claimFiles(t, node), 2)
+	awaitFiles(t, node, 2)
 	awaitServices(t)
 }
 
