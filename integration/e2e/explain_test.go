@@ -18,6 +18,7 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
@@ -99,7 +100,9 @@ func (b brokenCluster) check(t *testing.T) {
 	var found cause
 	await(t, "cause "+b.cause, func(ctx context.Context) error {
 		text, err := kubectlAkri(ctx, append([]string{"explain", "--output=json"}, strings.Fields(b.object)...)...)
-		require.NoError(t, err)
+		if err != nil {
+			return err
+		}
 		var e explanation
 		require.NoError(t, json.Unmarshal([]byte(text), &e), "%s", text)
 		if found, err = e.cause(b.cause); err != nil {
@@ -304,6 +307,7 @@ func explainedInstallation(t *testing.T) {
 				kubectl(context.WithoutCancel(t.Context()), "rollout", "status", "--timeout=1m")
 				require.NoError(t, akri.AwaitWebhook(context.WithoutCancel(t.Context())))
 			})
+			awaitRequiredWebhook(t)
 			kubectl(t.Context(), "scale", "--replicas=0")
 			_, err := kubectlAkri(t.Context(), "check")
 			require.ErrorContains(t, err, "a check has failed")
@@ -312,6 +316,20 @@ func explainedInstallation(t *testing.T) {
 		t.Run(broken.name, broken.check)
 	}
 	t.Run("forgotten node", forgottenNode)
+}
+
+// awaitRequiredWebhook waits until the API server refuses Configurations without the webhook. A
+// registration does not require the webhook in its first seconds.
+func awaitRequiredWebhook(t *testing.T) {
+	t.Helper()
+	registrations := akri.Kubernetes.AdmissionregistrationV1().ValidatingWebhookConfigurations()
+	await(t, "failurePolicy Fail", func(ctx context.Context) error {
+		registration, err := registrations.Get(ctx, "akri-webhook-configuration", metav1.GetOptions{})
+		if err == nil && (len(registration.Webhooks) == 0 || *registration.Webhooks[0].FailurePolicy != admissionregistrationv1.Fail) {
+			err = fmt.Errorf("the webhooks are %+v", registration.Webhooks)
+		}
+		return err
+	})
 }
 
 const whyTainted = "{apiVersion: v1, kind: Node, metadata: {name: why-tainted}, spec: {taints: [{key: why, value: gpu, effect: NoSchedule}]}}"
