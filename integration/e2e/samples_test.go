@@ -44,6 +44,8 @@ func samplesOfTheReadme(t *testing.T) {
 	for _, name := range []string{"deployment-configuration-level.yaml", "debug-echo-job.yaml"} {
 		apply(t, sample(t, name))
 	}
+	// Two nodes that reserve the same slot at the same time refuse one of the Pods.
+	awaitRunning(t, "deployment-configuration-level", 1)
 	apply(t, ownPod("readme", "configuration-level-8120fe"))
 	pod := awaitReadyPod(t, "default", "readme")
 	require.Equal(t, "foo0", query(t, pod).Env["DEBUG_ECHO_DESCRIPTION_8120FE"])
