@@ -1,4 +1,4 @@
-// Package forget removes the devices of a node on which the services of nodes run no more.
+// Package forget removes the devices of a node on which the services of nodes no longer run.
 //
 // instance-writer keeps the devices of such a node, because it cannot distinguish a node that was
 // removed from Akri from one whose services are down. Only a user can decide that they do not
@@ -24,7 +24,7 @@ import (
 
 // components report the devices of a node, or reserve their slots. While one runs, it would add
 // again what was forgotten.
-var components = []string{"discovery-operator", "device-plugin-host", "agent"}
+var components = []string{"discovery-operator", "device-plugin-host", "dra-kubelet-plugin", "agent"}
 
 // Plan is what is known about a node, and what should be removed.
 type Plan struct {

@@ -85,6 +85,12 @@ func TestObstacles(t *testing.T) {
 		"Pods on node-b use devices: default/node-b-camera-8120fe-pod",
 	}, forget.Of(healthy, "node-b").Obstacles)
 	for i := range healthy.Pods {
+		if labels := healthy.Pods[i].Labels; labels[explain.ComponentLabel] == "device-plugin-host" {
+			labels[explain.ComponentLabel] = "dra-kubelet-plugin"
+		}
+	}
+	require.Contains(t, forget.Of(healthy, "node-b").Obstacles[0], "(discovery-operator, dra-kubelet-plugin)")
+	for i := range healthy.Pods {
 		healthy.Pods[i].Status.Phase = corev1.PodFailed
 	}
 	require.Empty(t, forget.Of(healthy, "node-b").Obstacles)
