@@ -48,3 +48,33 @@ func TestInstancesInParts(t *testing.T) {
 	require.Len(t, names, count)
 	require.Equal(t, count, messages)
 }
+
+// A node that joins an Instance causes no message to the other nodes.
+func TestOnlyConcernedNodesAreInformed(t *testing.T) {
+	f := newFixture(t, 2, 2)
+	r := start(t, grace)
+	name := f.instanceName("foo")
+	open := func(node string) func() *instancev1.Instance {
+		watch, err := r.client.WatchInstances(t.Context(), &instancev1.WatchInstancesRequest{Node: node})
+		require.NoError(t, err)
+		snapshot, err := watch.Recv()
+		require.NoError(t, err)
+		require.Empty(t, snapshot.GetSnapshot().GetInstances())
+		return func() *instancev1.Instance {
+			response, err := watch.Recv()
+			require.NoError(t, err)
+			require.Equal(t, name, response.GetUpdated().GetName())
+			return response.GetUpdated()
+		}
+	}
+	first, second := open(f.nodes[0]), open(f.nodes[1])
+	report := func(node string) { openReports(t, r).send(f.newReport(node, f.device("", "foo", true))) }
+	report(f.nodes[0])
+	created := first().GetRevision()
+	report(f.nodes[1])
+	require.Greater(t, second().GetRevision(), created)
+	require.NoError(t, reserve(r, f.nodes[1], claim(name, 0)))
+	reserved := func(instance *instancev1.Instance) string { return instance.GetSlots()[0].GetHolder().GetNode() }
+	require.Equal(t, f.nodes[1], reserved(second()))
+	require.Equal(t, f.nodes[1], reserved(first()), "the next message of the first node")
+}

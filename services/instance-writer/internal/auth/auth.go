@@ -139,9 +139,8 @@ func New(options Options) *Authenticator {
 
 type identityKey struct{}
 
-// authenticate is the AuthFunc of the middleware. The identity is in the returned context.
-func (a *Authenticator) authenticate(ctx context.Context) (context.Context, error) {
-	method, _ := grpc.Method(ctx)
+// authenticate checks that the caller may call the method. The identity is in the returned context.
+func (a *Authenticator) authenticate(ctx context.Context, method string) (context.Context, error) {
 	identity, err := a.identify(ctx)
 	if err == nil && !slices.Contains(a.Methods[method], identity.ServiceAccount) {
 		err = refuse(ReasonMethod, "service account %q may not call %s", identity.ServiceAccount, method)

@@ -6,9 +6,6 @@ import (
 	"strings"
 	"sync"
 
-	"github.com/grpc-ecosystem/go-grpc-middleware/v2/interceptors"
-	middleware "github.com/grpc-ecosystem/go-grpc-middleware/v2/interceptors/auth"
-	"github.com/grpc-ecosystem/go-grpc-middleware/v2/interceptors/selector"
 	"google.golang.org/grpc"
 	healthv1 "google.golang.org/grpc/health/grpc_health_v1"
 	"google.golang.org/grpc/tap"
@@ -21,18 +18,13 @@ const maxCalls = 16
 // ServerOptions returns the interceptors of a server. Only its health service can be called without
 // identity.
 func (a *Authenticator) ServerOptions() []grpc.ServerOption {
-	secured := selector.MatchFunc(func(_ context.Context, call interceptors.CallMeta) bool {
-		return call.Service != healthv1.Health_ServiceDesc.ServiceName
-	})
 	return []grpc.ServerOption{
-		grpc.InTapHandle(a.admit),
-		grpc.ChainUnaryInterceptor(
-			selector.UnaryServerInterceptor(middleware.UnaryServerInterceptor(a.authenticate), secured),
-			selector.UnaryServerInterceptor(a.unary, secured)),
-		grpc.ChainStreamInterceptor(
-			selector.StreamServerInterceptor(middleware.StreamServerInterceptor(a.authenticate), secured),
-			selector.StreamServerInterceptor(a.stream, secured)),
+		grpc.InTapHandle(a.admit), grpc.ChainUnaryInterceptor(a.unary), grpc.ChainStreamInterceptor(a.stream),
 	}
+}
+
+func anonymous(method string) bool {
+	return strings.HasPrefix(method, "/"+healthv1.Health_ServiceDesc.ServiceName+"/")
 }
 
 // admit limits the calls before their messages are received, because gRPC receives the message of a
@@ -103,7 +95,14 @@ func (a *Authenticator) checkMessage(ctx context.Context, message any) error {
 	return nil
 }
 
-func (a *Authenticator) unary(ctx context.Context, request any, _ *grpc.UnaryServerInfo, handler grpc.UnaryHandler) (any, error) {
+func (a *Authenticator) unary(ctx context.Context, request any, info *grpc.UnaryServerInfo, handler grpc.UnaryHandler) (any, error) {
+	if anonymous(info.FullMethod) {
+		return handler(ctx, request)
+	}
+	ctx, err := a.authenticate(ctx, info.FullMethod)
+	if err != nil {
+		return nil, err
+	}
 	if err := a.checkMessage(ctx, request); err != nil {
 		return nil, err
 	}
@@ -115,16 +114,29 @@ func (a *Authenticator) unary(ctx context.Context, request any, _ *grpc.UnarySer
 	return handler(ctx, request)
 }
 
-func (a *Authenticator) stream(server any, stream grpc.ServerStream, _ *grpc.StreamServerInfo, handler grpc.StreamHandler) error {
-	opened, ctx, err := a.open(stream.Context())
+// stream is one interceptor, because a stream waits inside of it: the stack of each further
+// interceptor takes memory for each stream of a node.
+func (a *Authenticator) stream(server any, stream grpc.ServerStream, info *grpc.StreamServerInfo, handler grpc.StreamHandler) error {
+	if anonymous(info.FullMethod) {
+		return handler(server, stream)
+	}
+	opened, ctx, err := a.openStream(stream.Context(), info.FullMethod)
 	if err != nil {
 		return err
 	}
 	defer a.close(opened)
-	if err := a.Memory(); err != nil {
-		return a.report(ctx, ctx.Value(identityKey{}).(Identity), refuse(ReasonMemory, "%v", err))
-	}
 	return handler(server, &checkedStream{stream, ctx, a})
+}
+
+func (a *Authenticator) openStream(ctx context.Context, method string) (*call, context.Context, error) {
+	ctx, err := a.authenticate(ctx, method)
+	if err != nil {
+		return nil, nil, err
+	}
+	if err := a.Memory(); err != nil {
+		return nil, nil, a.report(ctx, ctx.Value(identityKey{}).(Identity), refuse(ReasonMemory, "%v", err))
+	}
+	return a.open(ctx)
 }
 
 // call is a call of a node in progress.

@@ -1,6 +1,7 @@
 package server
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strconv"
@@ -10,6 +11,7 @@ import (
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/sets"
 
 	akriv0 "akri.sh/libs/apis/akri/v0"
 	instancev1 "akri.sh/proto/akri/instance/v1"
@@ -18,17 +20,35 @@ import (
 	"akri.sh/services/instance-writer/internal/slots"
 )
 
-// InstanceChanged notifies the streams of the nodes that the Instance lists or listed. before or
-// after is nil if the Instance is new or deleted.
+// InstanceChanged notifies the streams of the nodes that the change concerns. before or after is
+// nil if the Instance is new or deleted.
 func (s *Server) InstanceChanged(before, after *akriv0.Instance) {
 	if before != nil && after != nil && before.ResourceVersion == after.ResourceVersion {
 		return // the watch has listed the Instance again
 	}
-	for _, instance := range []*akriv0.Instance{before, after} {
-		if instance != nil {
-			s.subscriptions.notify(cluster.Key(instance), instance.Spec.Nodes...)
-		}
+	s.subscriptions.notify(cluster.Key(cmp.Or(after, before)), concerned(before, after)...)
+}
+
+// concerned returns the nodes that must know of the change: those that the Instance lists or
+// listed. If only its nodes have changed, the other nodes have what they need: without this rule
+// each node that joins would cause a message to each node that shares a device with it.
+func concerned(before, after *akriv0.Instance) []string {
+	switch {
+	case before == nil:
+		return after.Spec.Nodes
+	case after == nil:
+		return before.Spec.Nodes
 	}
+	listed, lists := sets.New(before.Spec.Nodes...), sets.New(after.Spec.Nodes...)
+	if onlyRevisionDiffers(toProto(before), toProto(after)) {
+		return listed.SymmetricDifference(lists).UnsortedList()
+	}
+	return listed.Union(lists).UnsortedList()
+}
+
+func onlyRevisionDiffers(a, b *instancev1.Instance) bool {
+	a.Revision, b.Revision = 0, 0
+	return proto.Equal(a, b)
 }
 
 // instanceStream is a WatchInstances stream. It does not store what it has sent: a change during
