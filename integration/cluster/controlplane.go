@@ -1,7 +1,9 @@
 package cluster
 
 import (
+	"bytes"
 	"context"
+	"encoding/json"
 	"fmt"
 	"io"
 	"net"
@@ -202,12 +204,54 @@ func (c *Cluster) RestartExited(ctx context.Context) (names []string, err error)
 
 // EtcdMetrics returns the metrics of etcd in the Prometheus text format.
 func (c *Cluster) EtcdMetrics(ctx context.Context) ([]byte, error) {
+	text, err := c.requestEtcd(ctx, http.MethodGet, "metrics", nil)
+	if err != nil {
+		return nil, fmt.Errorf("get metrics of etcd: %w", err)
+	}
+	return text, nil
+}
+
+// EtcdRevision returns the revision of the last change in etcd.
+func (c *Cluster) EtcdRevision(ctx context.Context) (string, error) {
+	// The key is that of no object. The header of each response has the revision.
+	text, err := c.requestEtcd(ctx, http.MethodPost, "v3/kv/range", map[string]any{"key": []byte("/none"), "count_only": true})
+	var response struct{ Header struct{ Revision string } }
+	if err == nil {
+		err = json.Unmarshal(text, &response)
+	}
+	if err != nil {
+		return "", fmt.Errorf("get revision of etcd: %w", err)
+	}
+	return response.Header.Revision, nil
+}
+
+// CompactEtcd deletes the history before the revision, as kube-apiserver does every five minutes.
+func (c *Cluster) CompactEtcd(ctx context.Context, revision string) error {
+	_, err := c.requestEtcd(ctx, http.MethodPost, "v3/kv/compaction", map[string]any{"revision": revision, "physical": true})
+	if err != nil {
+		return fmt.Errorf("compact etcd: %w", err)
+	}
+	return nil
+}
+
+// requestEtcd sends an HTTP request with a body in JSON, if it is not nil.
+func (c *Cluster) requestEtcd(ctx context.Context, method, path string, body any) ([]byte, error) {
 	if c.machine == nil {
 		return nil, ErrExternal
 	}
 	url, err := url.Parse(c.servers().EtcdClientURL)
 	if err != nil {
-		return nil, fmt.Errorf("parse address of etcd: %w", err)
+		return nil, fmt.Errorf("parse address: %w", err)
+	}
+	var content []byte
+	if body != nil {
+		if content, err = json.Marshal(body); err != nil {
+			return nil, fmt.Errorf("encode request: %w", err)
+		}
+	}
+	request, err := http.NewRequestWithContext(ctx, method, url.JoinPath(path).String(), bytes.NewReader(content))
+	if err != nil {
+		return nil, err
 	}
 	// http.Transport dials in another goroutine, which is not in the network namespace.
 	var conn net.Conn
@@ -216,21 +260,21 @@ func (c *Cluster) EtcdMetrics(ctx context.Context) ([]byte, error) {
 		return err
 	})
 	if err != nil {
-		return nil, fmt.Errorf("dial etcd: %w", err)
+		return nil, fmt.Errorf("dial: %w", err)
 	}
 	defer conn.Close()
 	client := http.Client{Transport: &http.Transport{
 		DisableKeepAlives: true,
 		DialContext:       func(context.Context, string, string) (net.Conn, error) { return conn, nil },
 	}}
-	request, err := http.NewRequestWithContext(ctx, http.MethodGet, url.JoinPath("metrics").String(), nil)
-	if err != nil {
-		return nil, fmt.Errorf("get metrics of etcd: %w", err)
-	}
 	response, err := client.Do(request)
 	if err != nil {
-		return nil, fmt.Errorf("get metrics of etcd: %w", err)
+		return nil, err
 	}
 	defer response.Body.Close()
-	return io.ReadAll(response.Body)
+	text, err := io.ReadAll(response.Body)
+	if err == nil && response.StatusCode != http.StatusOK {
+		err = fmt.Errorf("%s: %s", response.Status, text)
+	}
+	return text, err
 }

@@ -94,6 +94,8 @@ func (s *soak) kill(pod *corev1.Pod, status corev1.ContainerStatus) bool {
 	if at < 0 {
 		return false
 	}
+	s.killing.Lock()
+	defer s.killing.Unlock()
 	s.allow(string(pod.UID), status.Name, 1)
 	if syscall.Kill(containers[at].PID, syscall.SIGKILL) != nil {
 		s.allow(string(pod.UID), status.Name, -1)
@@ -124,18 +126,35 @@ func (s *soak) killKubelet(ctx context.Context, random *rand.Rand) (string, erro
 func (s *soak) stopNode(ctx context.Context, random *rand.Rand) (string, error) {
 	nodes := s.mesh.Cluster.Nodes()[1:]
 	node := nodes[random.IntN(len(nodes))]
-	for _, pod := range s.servicePods() {
-		if pod.Spec.NodeName == node.Name() {
-			for _, container := range pod.Spec.Containers {
-				s.allow(string(pod.UID), container.Name, 1)
-			}
-		}
-	}
-	if err := node.Stop(ctx); err != nil {
+	if err := s.stopContainers(ctx, node); err != nil {
 		return "", err
 	}
 	away := time.Duration(2+random.IntN(6)) * time.Second
 	return fmt.Sprintf("%s, away for %s", node.Name(), away), errors.Join(pause(ctx, away), node.Start(ctx))
+}
+
+// stopContainers stops the node with all its containers. One that is being restarted at that moment
+// restarts twice more: the kubelet counts the container that it had created, and starts another.
+func (s *soak) stopContainers(ctx context.Context, node cluster.Node) error {
+	s.killing.Lock()
+	defer s.killing.Unlock()
+	containers, err := node.Containers()
+	if err != nil {
+		return err
+	}
+	for _, pod := range s.servicePods() {
+		if pod.Spec.NodeName != node.Name() {
+			continue
+		}
+		for _, status := range pod.Status.ContainerStatuses {
+			restarts := 1
+			if !slices.ContainsFunc(containers, func(c cluster.Container) bool { return strings.HasSuffix(status.ContainerID, "/"+c.ID) }) {
+				restarts = 2
+			}
+			s.allow(string(pod.UID), status.Name, restarts)
+		}
+	}
+	return node.Stop(ctx)
 }
 
 func (s *soak) cordonNode(ctx context.Context, random *rand.Rand) (string, error) {

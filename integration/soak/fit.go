@@ -65,8 +65,6 @@ type limit struct {
 	// part of the mean. Growth must exceed both. Without the second, small changes of a short run
 	// would be extrapolated.
 	perHour, share float64
-	// warmUp is the time in hours after which the quantity is constant.
-	warmUp float64
 }
 
 // grows reports whether a slope exceeds its limit.

@@ -38,9 +38,8 @@ var limits = map[string]limit{
 	goroutines:  {perHour: 1, share: 0.02},
 	descriptors: {perHour: 1, share: 0.02},
 	objects:     {perHour: 1, share: 0.02},
-	// The API server compacts etcd every five minutes and keeps the revisions of the last five.
-	etcdSize:   {perHour: 1, share: 0.05, warmUp: 15.0 / 60},
-	checkpoint: {perHour: 1, share: 0.02},
+	etcdSize:    {perHour: 1, share: 0.05},
+	checkpoint:  {perHour: 1, share: 0.02},
 }
 
 // series are the values of one quantity of one process or kind.

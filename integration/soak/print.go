@@ -18,7 +18,7 @@ func (m *measurements) rows(warmUp float64) []series {
 	longest := map[string]series{}
 	for _, measured := range m.series {
 		s := *measured
-		s.quiet = s.after(max(warmUp, limits[s.quantity].warmUp))
+		s.quiet = s.after(warmUp)
 		key := s.quantity + "\x00" + s.name
 		other, exists := longest[key]
 		if !exists || cmp.Or(cmp.Compare(len(s.quiet), len(other.quiet)), cmp.Compare(s.process, other.process)) > 0 {

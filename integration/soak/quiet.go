@@ -243,3 +243,20 @@ func (s *soak) cleanUp(ctx context.Context) (count int) {
 	}
 	return count
 }
+
+// compact deletes the history of etcd before the last quiet phase. kube-apiserver does that every
+// five minutes, but not in the first minutes after its start, so that the size would depend on when
+// it was killed.
+func (s *soak) compact(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	defer cancel()
+	revision, err := s.mesh.Cluster.EtcdRevision(ctx)
+	if err != nil {
+		return err
+	}
+	if s.revision != "" {
+		err = s.mesh.Cluster.CompactEtcd(ctx, s.revision)
+	}
+	s.revision = revision
+	return err
+}

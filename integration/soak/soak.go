@@ -60,6 +60,10 @@ type soak struct {
 	model  *model
 	locals map[string]*localDevices
 	zram   []*block
+	// killing is held while containers are killed.
+	killing sync.Mutex
+	// revision of etcd at the end of the last quiet phase, or empty.
+	revision string
 }
 
 // Run runs a soak and prints a table. If ctx ends, it prints the table of the time until then. The
@@ -215,6 +219,9 @@ func (s *soak) quietPhase(ctx context.Context) {
 		}
 		return
 	}
+	if err := s.compact(ctx); err != nil && ctx.Err() == nil {
+		s.progress("%v", err) // the next quiet phase compacts
+	}
 	for range quietSamples {
 		if pause(ctx, quietInterval) != nil {
 			return
@@ -227,8 +234,7 @@ func (s *soak) quietPhase(ctx context.Context) {
 	s.endPhase()
 }
 
-// finish prints the table. The first quarter of the run is the warm-up, or more for some
-// quantities.
+// finish prints the table. The first quarter of the run is the warm-up.
 func (s *soak) finish(ctx context.Context) error {
 	fmt.Fprintf(s.Out, "\nSeed %d, %s. %s.\n", s.Seed, time.Since(s.measurements.started).Round(time.Second), s.summary())
 	growth := s.print(s.Out, time.Since(s.measurements.started).Hours()/4)

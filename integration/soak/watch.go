@@ -3,6 +3,7 @@ package soak
 import (
 	"context"
 	"fmt"
+	"maps"
 	"slices"
 	"sync"
 	"time"
@@ -51,6 +52,7 @@ type watcher struct {
 	released []version
 	users    map[string]user // the containers of the last scan
 	restarts map[string]int  // the allowed number, by Pod and container
+	forced   map[string]bool // the Pods that were deleted by force, by UID
 	outage   time.Time       // the last time at which the API server was down
 	scan     broadcast.Signal
 }
@@ -69,7 +71,7 @@ func newWatcher(m *mesh.Mesh, r *record, desired *model) (*watcher, error) {
 		return nil, err
 	}
 	return &watcher{
-		record: r, mesh: m, model: desired, restarts: map[string]int{}, scan: broadcast.NewSignal(),
+		record: r, mesh: m, model: desired, restarts: map[string]int{}, forced: map[string]bool{}, scan: broadcast.NewSignal(),
 		caches: caches{
 			instances:      kube.NewInformer(m.Instances, nil, nil),
 			configurations: kube.NewInformer(m.Configurations, nil, nil),
@@ -133,6 +135,14 @@ func (w *watcher) allow(uid, container string, restarts int) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.restarts[uid+"/"+container] += restarts
+}
+
+// forces records that a Pod is deleted by force. The kubelet forgets the devices of such a Pod at
+// once, so that a slot is free while its container still ends.
+func (w *watcher) forces(uid string) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.forced[uid] = true
 }
 
 // counted allows the restarts that a Pod has, so that the next check is about further ones.
@@ -203,6 +213,15 @@ func (w *watcher) rescan() (before, after map[string]user, ok bool) {
 	return before, after, true
 }
 
+// holders returns the containers of two lists whose devices have slots.
+func (w *watcher) holders(before, after map[string]user) map[string]user {
+	running := both(before, after)
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	maps.DeleteFunc(running, func(_ string, u user) bool { return w.forced[u.PodUID] })
+	return running
+}
+
 // checkReleased compares the versions in which slots were released with the containers that ran
 // before and after a watch showed them.
 func (w *watcher) checkReleased(before, after map[string]user) {
@@ -211,7 +230,7 @@ func (w *watcher) checkReleased(before, after map[string]user) {
 	versions := w.released
 	w.released = nil
 	w.mu.Unlock()
-	running := both(before, after)
+	running := w.holders(before, after)
 	for _, v := range versions {
 		if v.at.Sub(outage) < outageAge || !w.model.wants(v.instance.Name) {
 			continue
@@ -240,7 +259,7 @@ func (w *watcher) checkStored(ctx context.Context, before map[string]user) {
 	if !ok {
 		return
 	}
-	running := both(before, after)
+	running := w.holders(before, after)
 	for _, instance := range list.Items {
 		if !w.model.wants(instance.Name) {
 			continue
