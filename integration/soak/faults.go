@@ -116,7 +116,10 @@ func (s *soak) servicePods() []*corev1.Pod {
 func (s *soak) killKubelet(ctx context.Context, random *rand.Rand) (string, error) {
 	nodes := s.mesh.Cluster.Nodes()
 	node := nodes[random.IntN(len(nodes))]
-	if err := node.KillKubelet(ctx); err != nil {
+	s.killing.Lock()
+	err := errors.Join(s.allowRestarts(node, 0, 1), node.KillKubelet(ctx))
+	s.killing.Unlock()
+	if err != nil {
 		return "", err
 	}
 	away := time.Duration(random.IntN(4)) * time.Second
@@ -133,11 +136,20 @@ func (s *soak) stopNode(ctx context.Context, random *rand.Rand) (string, error) 
 	return fmt.Sprintf("%s, away for %s", node.Name(), away), errors.Join(pause(ctx, away), node.Start(ctx))
 }
 
-// stopContainers stops the node with all its containers. One that is being restarted at that moment
-// restarts twice more: the kubelet counts the container that it had created, and starts another.
+// stopContainers stops the node with all its containers.
 func (s *soak) stopContainers(ctx context.Context, node cluster.Node) error {
 	s.killing.Lock()
 	defer s.killing.Unlock()
+	if err := s.allowRestarts(node, 1, 2); err != nil {
+		return err
+	}
+	return node.Stop(ctx)
+}
+
+// allowRestarts allows restarts of each container of Akri on the node: of one that runs, and of one
+// that is being restarted at the moment. If the kubelet is killed after it has created a container,
+// it counts this container and starts another.
+func (s *soak) allowRestarts(node cluster.Node, running, starting int) error {
 	containers, err := node.Containers()
 	if err != nil {
 		return err
@@ -147,14 +159,14 @@ func (s *soak) stopContainers(ctx context.Context, node cluster.Node) error {
 			continue
 		}
 		for _, status := range pod.Status.ContainerStatuses {
-			restarts := 1
-			if !slices.ContainsFunc(containers, func(c cluster.Container) bool { return strings.HasSuffix(status.ContainerID, "/"+c.ID) }) {
-				restarts = 2
+			restarts := starting
+			if slices.ContainsFunc(containers, func(c cluster.Container) bool { return strings.HasSuffix(status.ContainerID, "/"+c.ID) }) {
+				restarts = running
 			}
 			s.allow(string(pod.UID), status.Name, restarts)
 		}
 	}
-	return node.Stop(ctx)
+	return nil
 }
 
 func (s *soak) cordonNode(ctx context.Context, random *rand.Rand) (string, error) {
