@@ -39,8 +39,11 @@ func pairOfDevices(t *testing.T) {
 
 // diagnosedDevice applies the sample with admin access: a second Pod uses the device without a
 // slot.
-func diagnosedDevice(t *testing.T) {
-	apply(t, sample(t, "dra-diagnostics.yaml"))
+func diagnosedDevice(t *testing.T) { diagnose(t) }
+
+func diagnose(t *testing.T, replacements ...string) {
+	t.Helper()
+	apply(t, sample(t, "dra-diagnostics.yaml", replacements...))
 	app := awaitRunning(t, "dra-diagnostics", 1)[0]
 	var diagnostics corev1.Pod
 	await(t, "the Pod for diagnostics", func(ctx context.Context) error {
