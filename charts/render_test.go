@@ -137,6 +137,9 @@ func TestContradictingValuesAreErrors(t *testing.T) {
 		"agent with Dynamic Resource Allocation": {
 			set("global.agent.enabled=true", "global.resources=dra"), "global.resources is dra, which the agent does not support",
 		},
+		"Dynamic Resource Allocation before 1.34": {
+			append(set("global.resources=dra"), "--kube-version=1.33.9"), "requires Kubernetes 1.34 or later",
+		},
 		"agent on the host network with a NetworkPolicy": {
 			set("global.agent.enabled=true", "agent.hostNetwork=true"), "set global.networkPolicy.nodes to the addresses of the nodes",
 		},

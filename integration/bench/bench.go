@@ -20,7 +20,9 @@ type Options struct {
 	Rounds int
 	// Only selects one measurement: `brokers`, which needs no cluster, `idle`, the memory and CPU
 	// time of idle services, `turnaround`, the time until the slot of a pod that ended is free,
-	// `sharing`, the reservations, which needs no cluster, or `scale`, one instance-writer and many
+	// `sharing`, the reservations, which needs no cluster, `dra`, device plugins and Dynamic
+	// Resource Allocation, `dra-idle`, the memory of the services of the latter, `scheduling`, the
+	// scheduler with both, which needs no cluster, or `scale`, one instance-writer and many
 	// simulated nodes, which needs no cluster. Empty selects all but `scale`.
 	Only string
 	// Nodes are the numbers of nodes of `scale`, Idle is the time for which it measures without
@@ -44,6 +46,8 @@ func Run(ctx context.Context, options Options) (err error) {
 		return b.brokers(ctx)
 	case "sharing":
 		return b.sharing(ctx)
+	case "scheduling":
+		return b.scheduling(ctx)
 	case "scale":
 		return b.scales(ctx)
 	}
@@ -71,6 +75,10 @@ func Run(ctx context.Context, options Options) (err error) {
 		}
 		b.printUsage("Service, idle", idle.services...)
 		return nil
+	case "dra":
+		return b.dra(ctx)
+	case "dra-idle":
+		return b.draIdle(ctx)
 	case "turnaround":
 		took, err := b.turnaround(ctx)
 		if err != nil {
@@ -116,13 +124,19 @@ func (b *bench) measure(ctx context.Context) error {
 	if err := b.sharing(ctx); err != nil {
 		return err
 	}
+	if err := b.scheduling(ctx); err != nil {
+		return err
+	}
 	if err := b.brokers(ctx); err != nil {
 		return err
 	}
 	if err := b.agent(ctx, idle.services); err != nil {
 		return fmt.Errorf("measure the agent: %w", err)
 	}
-	return nil
+	if err := b.dra(ctx); err != nil {
+		return err
+	}
+	return b.draIdle(ctx)
 }
 
 func (b *bench) progress(format string, arguments ...any) {

@@ -32,6 +32,9 @@ type Config struct {
 	Images []string
 	// Kubelet has additional fields of KubeletConfiguration for all kubelets, as YAML.
 	Kubelet string
+	// EmulatedVersion is the version, such as 1.34, whose features API server, controller manager
+	// and scheduler have. Default: their own.
+	EmulatedVersion string
 	// Progress is called when a step begins, from several goroutines. It may be nil.
 	Progress func(step string)
 }
@@ -48,7 +51,8 @@ type Cluster struct {
 // machine is what a cluster uses of this machine: its directory, names and control groups.
 type machine struct {
 	layout
-	cgroups cgroups
+	cgroups         cgroups
+	emulatedVersion string
 }
 
 // ErrExternal is returned by operations that need a cluster on this machine.
@@ -87,11 +91,11 @@ func Open(dir string) (*Cluster, error) {
 	if err != nil {
 		return nil, err
 	}
-	names, err := m.readState()
+	s, err := m.readState()
 	if err != nil {
 		return nil, err
 	}
-	return m.cluster(names, nil), nil
+	return m.cluster(s, nil), nil
 }
 
 // Up starts a cluster and returns when its nodes and its DNS are ready. If one runs in the same
@@ -131,14 +135,15 @@ func (m *machine) create(ctx context.Context, cfg Config) (*Cluster, error) {
 	if len(names) == 0 {
 		names = []string{"node-a", "node-b"}
 	}
-	c := m.cluster(names, cfg.Progress)
+	s := state{Nodes: names, EmulatedVersion: cfg.EmulatedVersion}
+	c := m.cluster(s, cfg.Progress)
 	c.kubelet = cfg.Kubelet
 	if err := m.clean(ctx, "log"); err != nil {
 		return nil, fmt.Errorf("remove the previous cluster: %w", err)
 	}
 	err := c.bringUp(ctx)
 	if err == nil {
-		err = m.writeState(names)
+		err = m.writeState(s)
 	}
 	if err != nil {
 		// The cleanup also runs if the caller's context has ended.

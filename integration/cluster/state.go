@@ -14,7 +14,8 @@ import (
 
 // state is written when the cluster is up. A directory without it has the remains of a crash.
 type state struct {
-	Nodes []string `json:"nodes"`
+	Nodes           []string `json:"nodes"`
+	EmulatedVersion string   `json:"emulatedVersion,omitempty"`
 }
 
 func newMachine(dir string) (*machine, error) {
@@ -29,32 +30,32 @@ func newMachine(dir string) (*machine, error) {
 	return &machine{layout: l, cgroups: groups}, nil
 }
 
-func (m *machine) cluster(names []string, progress func(string)) *Cluster {
+func (m *machine) cluster(s state, progress func(string)) *Cluster {
+	m.emulatedVersion = s.EmulatedVersion
 	c := &Cluster{machine: m, kubeconfig: m.path("kubeconfig"), progress: progress}
-	for i, name := range names {
+	for i, name := range s.Nodes {
 		c.nodes = append(c.nodes, Node{cluster: c, name: name, index: i})
 	}
 	return c
 }
 
-func (m *machine) readState() ([]string, error) {
+func (m *machine) readState() (s state, err error) {
 	content, err := os.ReadFile(m.path("state.json"))
 	if errors.Is(err, fs.ErrNotExist) {
-		return nil, fmt.Errorf("no cluster runs in %s", m.dir)
+		return s, fmt.Errorf("no cluster runs in %s", m.dir)
 	}
 	if err != nil {
-		return nil, fmt.Errorf("read state: %w", err)
+		return s, fmt.Errorf("read state: %w", err)
 	}
-	var s state
 	if err := json.Unmarshal(content, &s); err != nil {
-		return nil, fmt.Errorf("read state: %w", err)
+		return s, fmt.Errorf("read state: %w", err)
 	}
-	return s.Nodes, nil
+	return s, nil
 }
 
 // writeState is the last step of Up. The rename is atomic.
-func (m *machine) writeState(nodes []string) error {
-	content, err := json.Marshal(state{Nodes: nodes})
+func (m *machine) writeState(s state) error {
+	content, err := json.Marshal(s)
 	if err != nil {
 		return fmt.Errorf("encode state: %w", err)
 	}
@@ -101,16 +102,19 @@ func sameFile(file *os.File, path string) bool {
 // revive starts the stopped parts of the cluster in the directory and returns it, or returns nil if
 // its API server does not run.
 func (m *machine) revive(ctx context.Context, cfg Config) (*Cluster, error) {
-	names, err := m.readState()
+	s, err := m.readState()
 	if err != nil {
 		return nil, nil //nolint:nilerr // no readable state means no cluster
 	}
-	c := m.cluster(names, cfg.Progress)
+	c := m.cluster(s, cfg.Progress)
 	if err := c.awaitAPI(ctx); err != nil {
 		return nil, ctx.Err()
 	}
-	if len(cfg.Nodes) > 0 && !slices.Equal(cfg.Nodes, names) {
-		return nil, fmt.Errorf("the cluster in %s runs with the nodes %q, not %q; take it down first", m.dir, names, cfg.Nodes)
+	if len(cfg.Nodes) > 0 && !slices.Equal(cfg.Nodes, s.Nodes) {
+		return nil, fmt.Errorf("the cluster in %s runs with the nodes %q, not %q; take it down first", m.dir, s.Nodes, cfg.Nodes)
+	}
+	if cfg.EmulatedVersion != s.EmulatedVersion {
+		return nil, fmt.Errorf("the cluster in %s emulates the version %q, not %q; take it down first", m.dir, s.EmulatedVersion, cfg.EmulatedVersion)
 	}
 	if _, err := c.RestartExited(ctx); err != nil {
 		return nil, err

@@ -1,5 +1,5 @@
-// Package demo shows Akri on a real cluster: a device is plugged in, discovered, offered, used and
-// unplugged.
+// Package demo shows Akri on a real cluster, with device plugins and with Dynamic Resource
+// Allocation: a device is plugged in, discovered, offered, used and unplugged.
 package demo
 
 import (
@@ -9,6 +9,9 @@ import (
 	"io"
 	"strings"
 	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"akri.sh/integration/cluster"
 	"akri.sh/integration/devices"
@@ -29,22 +32,39 @@ type demo struct {
 	*report
 	mesh  *mesh.Mesh
 	nodes int
+	form  *form
 }
+
+// form is one of the two ways in which Pods get devices.
+type form struct {
+	name string
+	// resources is the value of global.resources.
+	resources string
+	// shared and plugged are the times until the brokers of shared devices and of the device that
+	// was plugged in are ready.
+	shared, plugged time.Duration
+}
+
+const dynamic = "dra"
 
 // Run runs the demo. The cluster keeps running.
 func Run(ctx context.Context, options Options) error {
 	d := &demo{report: newReport(options.Out)}
-	steps := []func(context.Context) error{
-		func(ctx context.Context) error { return d.startCluster(ctx, options.Dir) },
-		d.install,
-		d.shareEcho,
-		d.hotPlug,
+	if err := d.startCluster(ctx, options.Dir); err != nil {
+		return err
 	}
-	for _, step := range steps {
-		if err := step(ctx); err != nil {
-			return err
+	forms := []*form{{name: "device plugins", resources: "devicePlugin"}, {name: "Dynamic Resource Allocation", resources: dynamic}}
+	if d.external() { // its version may be too old
+		forms = forms[:1]
+	}
+	for _, d.form = range forms {
+		for _, step := range []func(context.Context) error{d.install, d.shareEcho, d.hotPlug} {
+			if err := step(ctx); err != nil {
+				return err
+			}
 		}
 	}
+	d.compare(forms)
 	d.hints()
 	return nil
 }
@@ -81,12 +101,37 @@ func (d *demo) startCluster(ctx context.Context, dir string) error {
 func (d *demo) external() bool { return len(d.mesh.Cluster.Nodes()) == 0 }
 
 func (d *demo) install(ctx context.Context) error {
-	d.title("Akri, installed with helm")
-	err := d.while("helm is installing Akri and waiting for the workloads", func() error { return d.mesh.Install(ctx) })
+	d.title("Akri, installed with helm, with " + d.form.name)
+	if err := d.removeConfigurations(ctx); err != nil {
+		return err
+	}
+	err := d.while("helm is installing Akri and waiting for the workloads", func() error {
+		return d.mesh.Install(ctx, "global.resources="+d.form.resources)
+	})
 	if err != nil {
 		return err
 	}
 	d.done("all services are ready")
+	return nil
+}
+
+// removeConfigurations removes those of the demo, because the services of one form cannot end the
+// Pods of the other one.
+func (d *demo) removeConfigurations(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, stepTimeout)
+	defer cancel()
+	for _, name := range []string{"debug-echo", "udev-zram", "udev-null"} {
+		err := d.mesh.Configurations.In(namespace).Delete(ctx, name, metav1.DeleteOptions{})
+		if err != nil && !apierrors.IsNotFound(err) {
+			return fmt.Errorf("remove Configuration: %w", err)
+		}
+		err = mesh.Await(ctx, "removal of the brokers", func(ctx context.Context) error {
+			return none(d.mesh.BrokersOf(ctx, namespace, name))
+		})
+		if err != nil {
+			return err
+		}
+	}
 	return nil
 }
 
@@ -99,7 +144,7 @@ func (d *demo) shareEcho(ctx context.Context) error {
 	}
 	d.done("Configuration applied")
 	const devices, capacity = 2, 2
-	err := d.follow(ctx, since, expectation{
+	err := d.follow(ctx, since, &d.form.shared, expectation{
 		configuration: "debug-echo", instances: devices, brokers: devices * min(capacity, d.nodes),
 	})
 	if err == nil && d.external() {
@@ -134,7 +179,7 @@ func (d *demo) hotPlug(ctx context.Context) error {
 	}
 	d.done("%s is plugged in (%s)", zram.Node(), zram.DevPath())
 	expected := expectation{configuration: "udev-zram", instances: d.nodes, brokers: d.nodes, content: zram.Content}
-	if err := d.follow(ctx, since, expected); err != nil {
+	if err := d.follow(ctx, since, &d.form.plugged, expected); err != nil {
 		return errors.Join(err, unplug())
 	}
 	if err := d.table(ctx); err != nil {
@@ -157,7 +202,7 @@ func (d *demo) showNull(ctx context.Context) error {
 	if err := d.mesh.Apply(ctx, "deploy", "samples", "udev-null.yaml"); err != nil {
 		return err
 	}
-	if err := d.follow(ctx, since, expectation{configuration: "udev-null", instances: d.nodes, brokers: d.nodes}); err != nil {
+	if err := d.follow(ctx, since, &d.form.plugged, expectation{configuration: "udev-null", instances: d.nodes, brokers: d.nodes}); err != nil {
 		return err
 	}
 	return d.table(ctx)
@@ -166,6 +211,17 @@ func (d *demo) showNull(ctx context.Context) error {
 func (d *demo) table(ctx context.Context) error {
 	fmt.Fprintln(d.out)
 	return d.mesh.PrintTable(ctx, d.out)
+}
+
+// compare prints the times of both forms.
+func (d *demo) compare(forms []*form) {
+	if len(forms) < 2 {
+		return
+	}
+	d.title("Brokers are ready after")
+	for _, form := range forms {
+		fmt.Fprintf(d.out, "  %-28s shared devices %5.1f s   plugged-in device %5.1f s\n", form.name, form.shared.Seconds(), form.plugged.Seconds())
+	}
 }
 
 func (d *demo) hints() {
@@ -177,6 +233,7 @@ The cluster keeps running. Try:
   kubectl get akric,akrii,pods,services
   kubectl describe akric debug-echo
   kubectl get nodes -o custom-columns=NODE:.metadata.name,ALLOCATABLE:.status.allocatable
+  kubectl get resourceslices,deviceclasses,resourceclaims
 `, d.mesh.Cluster.Kubeconfig(), d.mesh.Bin())
 	if d.external() {
 		fmt.Fprintf(d.out, "  helm uninstall %s --namespace %s             # uninstall Akri\n", mesh.Release, mesh.Namespace)

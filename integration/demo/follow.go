@@ -9,6 +9,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	resourcev1 "k8s.io/api/resource/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	akriv0 "akri.sh/libs/apis/akri/v0"
@@ -26,17 +27,26 @@ type expectation struct {
 	content string
 }
 
-// follow waits for each stage from a device to its broker and prints the time since the start.
-func (d *demo) follow(ctx context.Context, since time.Time, expected expectation) error {
+// stage is a stage from a device to its broker.
+type stage struct {
+	name string
+	// check returns the result, or an error until the stage is reached.
+	check func(context.Context, expectation) (string, error)
+}
+
+// follow waits for each stage from a device to its broker and prints the time since the start. It
+// sets ready to the time until the brokers are ready.
+func (d *demo) follow(ctx context.Context, since time.Time, ready *time.Duration, expected expectation) error {
 	ctx, cancel := context.WithTimeout(ctx, stepTimeout)
 	defer cancel()
-	stages := []struct {
-		name  string
-		check func(context.Context, expectation) (string, error)
-	}{
+	stages := []stage{
 		{"Instances", d.instances},
-		{"node capacity (kubelets update it every 10 s)", d.offered},
-		{"ready brokers", d.brokersRun},
+		d.offer(),
+		{"ready brokers", func(ctx context.Context, expected expectation) (result string, err error) {
+			result, err = d.brokersRun(ctx, expected)
+			*ready = time.Since(since)
+			return result, err
+		}},
 		{"brokers that read their device", d.brokersRead},
 	}
 	for _, stage := range stages {
@@ -66,6 +76,34 @@ func (d *demo) instances(ctx context.Context, expected expectation) (string, err
 		return "", fmt.Errorf("%d of %d Instances", len(found), expected.instances)
 	}
 	return "discovered: Instances " + strings.Join(names(found), ", "), nil
+}
+
+// offer is the stage in which the scheduler sees the devices.
+func (d *demo) offer() stage {
+	if d.form.resources == dynamic {
+		return stage{"ResourceSlices", d.published}
+	}
+	return stage{"node capacity (kubelets update it every 10 s)", d.offered}
+}
+
+func (d *demo) published(ctx context.Context, expected expectation) (string, error) {
+	found, err := d.mesh.InstancesOf(ctx, namespace, expected.configuration)
+	if err != nil {
+		return "", err
+	}
+	list, err := d.mesh.Kubernetes.ResourceV1().ResourceSlices().List(ctx, metav1.ListOptions{})
+	if err != nil {
+		return "", fmt.Errorf("list ResourceSlices: %w", err)
+	}
+	for _, instance := range found {
+		hasPool := func(slice resourcev1.ResourceSlice) bool {
+			return slice.Spec.Pool.Name == akriv0.DevicePool(instance.Namespace, instance.Name)
+		}
+		if !slices.ContainsFunc(list.Items, hasPool) {
+			return "", fmt.Errorf("%s has no ResourceSlice yet", instance.Name)
+		}
+	}
+	return "offered: the scheduler sees the devices in ResourceSlices", nil
 }
 
 func (d *demo) offered(ctx context.Context, expected expectation) (string, error) {

@@ -45,6 +45,7 @@ func TestDRA(t *testing.T) {
 		{"two devices of one node", pairOfDevices},
 		{"admin access", diagnosedDevice},
 		{"instance-writer refuses a claim", refusedClaims},
+		{"a claim with another driver", secondDriver},
 	}) {
 		return
 	}

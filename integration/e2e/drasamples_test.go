@@ -15,6 +15,10 @@ const description = "DEBUG_ECHO_DESCRIPTION"
 // preferredDevice applies the sample whose first Pod gets the preferred device, and the second one
 // the other.
 func preferredDevice(t *testing.T) {
+	// The scheduler takes the other device if it sees that first.
+	apply(t, sample(t, "dra-preferred.yaml", "replicas: 2", "replicas: 0"))
+	awaitSlice(t, "dra-preferred-8120fe", true)
+	awaitSlice(t, "dra-preferred-a19705", true)
 	apply(t, sample(t, "dra-preferred.yaml", "replicas: 2", "replicas: 1"))
 	first := awaitRunning(t, "dra-preferred", 1)[0]
 	require.Equal(t, "foo1", environment(t, &first, "app")[description])
@@ -39,8 +43,11 @@ func pairOfDevices(t *testing.T) {
 
 // diagnosedDevice applies the sample with admin access: a second Pod uses the device without a
 // slot.
-func diagnosedDevice(t *testing.T) {
-	apply(t, sample(t, "dra-diagnostics.yaml"))
+func diagnosedDevice(t *testing.T) { diagnose(t) }
+
+func diagnose(t *testing.T, replacements ...string) {
+	t.Helper()
+	apply(t, sample(t, "dra-diagnostics.yaml", replacements...))
 	app := awaitRunning(t, "dra-diagnostics", 1)[0]
 	var diagnostics corev1.Pod
 	await(t, "the Pod for diagnostics", func(ctx context.Context) error {

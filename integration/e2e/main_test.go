@@ -27,7 +27,8 @@ const fastKubelet = "nodeStatusUpdateFrequency: 1s\nnodeStatusReportFrequency: 5
 
 // run starts the cluster in AKRI_E2E_DIR with the images in AKRI_IMAGES and runs the tests.
 // AKRI_E2E_KEEP=1 keeps the cluster, for debugging and for a faster next run.
-// AKRI_E2E_KUBELET=default uses the default kubelet configuration.
+// AKRI_E2E_KUBELET=default uses the default kubelet configuration. AKRI_E2E_KUBERNETES=1.34 runs
+// TestEarlierKubernetes with the features of Kubernetes 1.34.
 func run(m *testing.M) int {
 	ctx := context.Background()
 	started := time.Now()
@@ -62,5 +63,9 @@ func start(ctx context.Context, progress func(string)) (*cluster.Cluster, error)
 		kubelet = fastKubelet
 	}
 	// The cluster of KUBECONFIG is never used, because the tests install, kill and uninstall.
-	return cluster.Up(ctx, cluster.Config{Dir: cmp.Or(os.Getenv("AKRI_E2E_DIR"), "/tmp/akri-e2e"), Images: images, Kubelet: kubelet, Progress: progress})
+	config := cluster.Config{Dir: cmp.Or(os.Getenv("AKRI_E2E_DIR"), "/tmp/akri-e2e"), Images: images, Kubelet: kubelet, Progress: progress}
+	if config.EmulatedVersion = os.Getenv("AKRI_E2E_KUBERNETES"); config.EmulatedVersion != "" {
+		config.Kubelet += "\n" + earlierKubelet
+	}
+	return cluster.Up(ctx, config)
 }

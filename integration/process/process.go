@@ -36,8 +36,22 @@ func Start(ctx context.Context, api *kubetest.Server, name string, flags ...stri
 }
 
 // StartWithEnv is Start with additional environment variables.
-func StartWithEnv(ctx context.Context, api *kubetest.Server, env []string, name string, flags ...string) (_ *Process, err error) {
+func StartWithEnv(ctx context.Context, api *kubetest.Server, env []string, name string, flags ...string) (*Process, error) {
 	p := &Process{flags: flags, env: env}
+	return p.run(api, func() (err error) {
+		p.binary, err = build(ctx, name, p.dir)
+		return err
+	})
+}
+
+// StartBinary starts a binary with the flags and a kubeconfig of the API server.
+func StartBinary(api *kubetest.Server, binary string, flags ...string) (*Process, error) {
+	p := &Process{binary: binary, flags: flags}
+	return p.run(api, func() error { return nil })
+}
+
+// run calls prepare with the directory of the process, and starts it.
+func (p *Process) run(api *kubetest.Server, prepare func() error) (_ *Process, err error) {
 	if p.dir, err = os.MkdirTemp("", "akri-process-"); err != nil {
 		return nil, fmt.Errorf("create directory: %w", err)
 	}
@@ -46,7 +60,7 @@ func StartWithEnv(ctx context.Context, api *kubetest.Server, env []string, name 
 			err = errors.Join(err, p.memory.remove(), os.RemoveAll(p.dir))
 		}
 	}()
-	if p.binary, err = build(ctx, name, p.dir); err != nil {
+	if err := prepare(); err != nil {
 		return nil, err
 	}
 	if api != nil {
@@ -54,7 +68,7 @@ func StartWithEnv(ctx context.Context, api *kubetest.Server, env []string, name 
 		if err := writeKubeconfig(api, kubeconfig); err != nil {
 			return nil, err
 		}
-		p.flags = append([]string{"--kubeconfig", kubeconfig}, flags...)
+		p.flags = append([]string{"--kubeconfig", kubeconfig}, p.flags...)
 	}
 	if p.memory, err = newMemoryGroup(filepath.Base(p.dir)); err != nil {
 		return nil, err

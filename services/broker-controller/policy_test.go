@@ -136,20 +136,23 @@ func TestAllowedNamespacesOfClaims(t *testing.T) {
 		require.NoError(t, err)
 		t.Cleanup(func() { require.NoError(t, claims.Delete(context.Background(), "claim", metav1.DeleteOptions{})) })
 	}
-	allocate := func(namespace, driver, device string) error {
-		patch := fmt.Sprintf(`{"status": {"allocation": {"devices": {"results": [{"request": "r", "driver": %q, "pool": "p", "device": %q}]}}}}`, driver, device)
+	allocate := func(namespace, driver, instance, device string) error {
+		patch := fmt.Sprintf(`{"status": {"allocation": {"devices": {"results": [{"request": "r", "driver": %q, "pool": %q, "device": %q}]}}}}`,
+			driver, "default/"+instance, device)
 		_, err := e.clientset.ResourceV1().ResourceClaims(namespace).Patch(t.Context(), "claim", types.MergePatchType, []byte(patch),
 			metav1.PatchOptions{DryRun: []string{metav1.DryRunAll}}, "status")
 		return err
 	}
 	require.EventuallyWithT(t, func(c *assert.CollectT) {
-		require.ErrorContains(c, allocate(other, "akri.sh", "usb-camera-8120fe"),
-			fmt.Sprintf(`ResourceClaims of namespace %q may not use usb-camera-8120fe; an author of its Configuration can add`, other))
+		require.ErrorContains(c, allocate(other, "akri.sh", "usb-camera-8120fe", "usb-camera-8120fe"),
+			fmt.Sprintf(`ResourceClaims of namespace %q may not use default/usb-camera-8120fe; an author of its Configuration can add`, other))
 	}, time.Minute, 100*time.Millisecond)
-	require.ErrorContains(t, allocate(other, "akri.sh", "usb-camera-8120fex55e2ca"), "may not use")
-	require.NoError(t, allocate(e.namespace, "akri.sh", "usb-camera-8120fe"))
-	require.NoError(t, allocate(other, "akri.sh", "camera-8120fe"), "a device of another Configuration")
-	require.NoError(t, allocate(other, "gpu.example.com", "usb-camera-8120fe"), "a device of another driver")
+	require.ErrorContains(t, allocate(other, "akri.sh", "usb-camera-8120fe", "usb-camera-8120fe-1"), "may not use", "the device of a slot")
+	const long = "usb-camera-8120fex55e2ca"
+	require.ErrorContains(t, allocate(other, "akri.sh", long, long), "may not use")
+	require.NoError(t, allocate(e.namespace, "akri.sh", "usb-camera-8120fe", "usb-camera-8120fe"))
+	require.NoError(t, allocate(other, "akri.sh", "camera-8120fe", "camera-8120fe"), "a device of another Configuration")
+	require.NoError(t, allocate(other, "gpu.example.com", "usb-camera-8120fe", "usb-camera-8120fe"), "a device of another driver")
 }
 
 func TestUnknownPolicy(t *testing.T) {

@@ -43,6 +43,7 @@ const timeout = 15 * time.Second
 // fixture is a controller on the API server. Its methods act as instance-writer and the chart.
 type fixture struct {
 	*testing.T
+	server         *kubetest.Server
 	clientset      *kubernetes.Clientset
 	instances      *kube.Client[*akriv0.Instance, *akriv0.InstanceList]
 	configurations *kube.Client[*akriv0.Configuration, *akriv0.ConfigurationList]
@@ -59,8 +60,10 @@ const namespace = "default"
 
 // start starts a controller on an empty API server with the nodes a and b, and the DeviceClass of
 // the chart.
-func start(t *testing.T) *fixture {
-	f := &fixture{T: t}
+func start(t *testing.T) *fixture { return startOn(t, server) }
+
+func startOn(t *testing.T, server *kubetest.Server) *fixture {
+	f := &fixture{T: t, server: server}
 	var err error
 	f.clientset, err = kubernetes.NewForConfig(server.Config())
 	require.NoError(t, err)
@@ -91,7 +94,7 @@ func (f *fixture) run() {
 	core, logged := observer.New(zap.WarnLevel)
 	f.logged = logged
 	config := dracontroller.Config{Namespace: namespace}
-	config.REST = server.Config()
+	config.REST = f.server.Config()
 	config.REST.Wrap(f.record)
 	s, err := dracontroller.New(config, service.Env{Log: zap.New(core), Metrics: prometheus.NewRegistry(), Health: &admin.Health{}})
 	require.NoError(f, err)
@@ -117,10 +120,11 @@ type roundTripper func(*http.Request) (*http.Response, error)
 
 func (r roundTripper) RoundTrip(request *http.Request) (*http.Response, error) { return r(request) }
 
-// record records the writes of the controller, except those of settle.
+// record records the writes of the controller, except those of settle and those that are not
+// stored.
 func (f *fixture) record(next http.RoundTripper) http.RoundTripper {
 	return roundTripper(func(request *http.Request) (*http.Response, error) {
-		if request.Method != http.MethodGet {
+		if request.Method != http.MethodGet && !request.URL.Query().Has("dryRun") {
 			name := path.Base(request.URL.Path)
 			if request.Method == http.MethodPost {
 				name = f.nameInBody(request)
@@ -209,7 +213,11 @@ func (f *fixture) awaitSlots(instance string, expected int64) {
 		if slice == nil {
 			return expected == 0
 		}
-		slots := slice.Spec.Devices[0].Capacity["slots"].Value
+		device := slice.Spec.Devices[0]
+		if device.AllowMultipleAllocations == nil {
+			return int64(len(slice.Spec.Devices)) == expected
+		}
+		slots := device.Capacity["slots"].Value
 		return slots.Value() == expected
 	})
 }
@@ -362,8 +370,8 @@ func TestForeignChanges(t *testing.T) {
 	})
 }
 
-// An API server of an earlier version drops fields. The message names the version that is required.
-func TestUnsupportedVersion(t *testing.T) {
+// An API server that is replaced by an earlier version drops fields.
+func TestReplacedAPIServer(t *testing.T) {
 	f := start(t)
 	field := `,"extendedResourceName":"akri.sh/cameras"`
 	f.unsupported.Store(&field)
@@ -372,7 +380,32 @@ func TestUnsupportedVersion(t *testing.T) {
 		return f.logged.FilterField(zap.String("name", "cameras.akri.sh")).Len() > 0
 	})
 	entry := f.logged.FilterField(zap.String("name", "cameras.akri.sh")).All()[0]
-	require.Contains(t, entry.ContextMap()["error"], "requires Kubernetes 1.36 or later")
+	require.Contains(t, entry.ContextMap()["error"], "all API servers must have the same version")
+}
+
+// Kubernetes 1.34 and 1.35 have no optional features: each slot is a device, and classes have no
+// extended resource. No write is repeated.
+func TestEarlierVersion(t *testing.T) {
+	earlier, err := kubetest.Start(t.Context(), "--emulated-version=kube=1.34")
+	require.NoError(t, err)
+	t.Cleanup(earlier.Stop)
+	f := startOn(t, earlier)
+	f.addConfiguration("cameras")
+	f.addInstance("cameras-8120fe", true, "a", "b")
+	f.awaitSlots("cameras-8120fe", 2)
+	require.ElementsMatch(t, []string{"POST cameras.akri.sh", "POST cameras-8120fe.akri.sh", "POST default.cameras-8120fe.akri.sh"}, f.settle())
+	class, err := f.clientset.ResourceV1().DeviceClasses().Get(t.Context(), "cameras.akri.sh", metav1.GetOptions{})
+	require.NoError(t, err)
+	require.Nil(t, class.Spec.ExtendedResourceName)
+
+	f.editInstance("cameras-8120fe", func(i *akriv0.Instance) {
+		i.Spec.DeviceUsage = map[string]string{"cameras-8120fe-0": "a", "cameras-8120fe-1": "D:uid:b"}
+	})
+	f.awaitSlots("cameras-8120fe", 1)
+	require.Equal(t, "cameras-8120fe-1", f.slice("cameras-8120fe").Spec.Devices[0].Name)
+	require.Equal(t, []string{"PUT default.cameras-8120fe.akri.sh"}, f.settle(), "one write for one change")
+	require.Empty(t, f.settle())
+	require.Zero(t, f.logged.Len(), "%v", f.logged.All())
 }
 
 // Without the DeviceClass of the chart nothing is written. All objects belong to the next one.

@@ -9,7 +9,7 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
-	drahealthv1alpha1 "k8s.io/kubelet/pkg/apis/dra-health/v1alpha1"
+	drahealthv1 "k8s.io/kubelet/pkg/apis/dra-health/v1"
 
 	"akri.sh/services/dra-kubelet-plugin/internal/claims"
 )
@@ -23,7 +23,7 @@ const (
 
 // healthServer reports the health of devices to the kubelet.
 type healthServer struct {
-	drahealthv1alpha1.UnimplementedDRAResourceHealthServer
+	drahealthv1.UnimplementedDRAResourceHealthServer
 	claims   *claims.Manager
 	node     string
 	stopping <-chan struct{}
@@ -34,7 +34,7 @@ type healthServer struct {
 // reboot the kubelet starts Pods before this plugin. It would repeat their preparation only after
 // 60 to 90 s.
 func (s *healthServer) NodeWatchResources(
-	_ *drahealthv1alpha1.NodeWatchResourcesRequest, stream grpc.ServerStreamingServer[drahealthv1alpha1.NodeWatchResourcesResponse],
+	_ *drahealthv1.NodeWatchResourcesRequest, stream grpc.ServerStreamingServer[drahealthv1.NodeWatchResourcesResponse],
 ) error {
 	first := true
 	for {
@@ -83,27 +83,27 @@ func (s *healthServer) awaitChange(ctx context.Context, last []claims.Health, ch
 	}
 }
 
-func unknown(claims.Health) drahealthv1alpha1.HealthStatus {
-	return drahealthv1alpha1.HealthStatus_UNKNOWN
+func unknown(claims.Health) drahealthv1.HealthStatus {
+	return drahealthv1.HealthStatus_UNKNOWN
 }
 
-func seen(device claims.Health) drahealthv1alpha1.HealthStatus {
+func seen(device claims.Health) drahealthv1.HealthStatus {
 	if device.Healthy {
-		return drahealthv1alpha1.HealthStatus_HEALTHY
+		return drahealthv1.HealthStatus_HEALTHY
 	}
-	return drahealthv1alpha1.HealthStatus_UNHEALTHY
+	return drahealthv1.HealthStatus_UNHEALTHY
 }
 
 func (s *healthServer) response(
-	devices []claims.Health, state func(claims.Health) drahealthv1alpha1.HealthStatus,
-) *drahealthv1alpha1.NodeWatchResourcesResponse {
-	response := &drahealthv1alpha1.NodeWatchResourcesResponse{}
+	devices []claims.Health, state func(claims.Health) drahealthv1.HealthStatus,
+) *drahealthv1.NodeWatchResourcesResponse {
+	response := &drahealthv1.NodeWatchResourcesResponse{}
 	for _, device := range devices {
-		health := &drahealthv1alpha1.DeviceHealth{
-			Device: &drahealthv1alpha1.DeviceIdentifier{PoolName: device.Pool, DeviceName: device.Name},
+		health := &drahealthv1.DeviceHealth{
+			Device: &drahealthv1.DeviceIdentifier{PoolName: device.Pool, DeviceName: device.Name},
 			Health: state(device), LastUpdatedTime: time.Now().Unix(), HealthCheckTimeoutSeconds: int64(healthTimeout.Seconds()),
 		}
-		if health.GetHealth() == drahealthv1alpha1.HealthStatus_UNHEALTHY {
+		if health.GetHealth() == drahealthv1.HealthStatus_UNHEALTHY {
 			health.Message = fmt.Sprintf("node %q does not see the device", s.node)
 		}
 		response.Devices = append(response.Devices, health)

@@ -13,6 +13,8 @@ import (
 	resourcev1 "k8s.io/api/resource/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	drahealthv1 "k8s.io/kubelet/pkg/apis/dra-health/v1"
+	drahealthv1alpha1 "k8s.io/kubelet/pkg/apis/dra-health/v1alpha1"
 	drav1 "k8s.io/kubelet/pkg/apis/dra/v1"
 	registrationv1 "k8s.io/kubelet/pkg/apis/pluginregistration/v1"
 
@@ -55,7 +57,9 @@ func (s *server) checkReady(context.Context) error {
 // GetInfo implements the registration API. The plugin serves on the socket of the registration.
 func (s *server) GetInfo(context.Context, *registrationv1.InfoRequest) (*registrationv1.PluginInfo, error) {
 	return &registrationv1.PluginInfo{
-		Type: registrationv1.DRAPlugin, Name: akriv0.Driver, SupportedVersions: []string{drav1.DRAPluginService},
+		Type: registrationv1.DRAPlugin, Name: akriv0.Driver,
+		// The kubelet of 1.36 uses the v1alpha1 API of health, that of 1.37 prefers v1.
+		SupportedVersions: []string{drav1.DRAPluginService, drahealthv1.DRAResourceHealthService, drahealthv1alpha1.DRAResourceHealthService},
 	}, nil
 }
 

@@ -11,6 +11,7 @@ import (
 	"golang.org/x/sync/errgroup"
 	"google.golang.org/grpc"
 	resourcev1 "k8s.io/api/resource/v1"
+	drahealthv1 "k8s.io/kubelet/pkg/apis/dra-health/v1"
 	drahealthv1alpha1 "k8s.io/kubelet/pkg/apis/dra-health/v1alpha1"
 	drav1 "k8s.io/kubelet/pkg/apis/dra/v1"
 	registrationv1 "k8s.io/kubelet/pkg/apis/pluginregistration/v1"
@@ -114,7 +115,9 @@ func (s *Service) serve(ctx context.Context) error {
 	}
 	grpcServer := rpc.NewServer(s.env.Log, s.env.Metrics)
 	drav1.RegisterDRAPluginServer(grpcServer, s.server)
-	drahealthv1alpha1.RegisterDRAResourceHealthServer(grpcServer, &healthServer{claims: s.server.claims, node: s.config.NodeName, stopping: ctx.Done()})
+	health := &healthServer{claims: s.server.claims, node: s.config.NodeName, stopping: ctx.Done()}
+	drahealthv1.RegisterDRAResourceHealthServer(grpcServer, health)
+	drahealthv1alpha1.RegisterDRAResourceHealthServer(grpcServer, drahealthv1.V1ServerWrapper{Server: health})
 	registrationv1.RegisterRegistrationServer(grpcServer, s.server)
 	return rpc.Serve(ctx, grpcServer, listener)
 }

@@ -21,6 +21,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/rest"
+	drahealthv1 "k8s.io/kubelet/pkg/apis/dra-health/v1"
 	drahealthv1alpha1 "k8s.io/kubelet/pkg/apis/dra-health/v1alpha1"
 	drav1 "k8s.io/kubelet/pkg/apis/dra/v1"
 	registrationv1 "k8s.io/kubelet/pkg/apis/pluginregistration/v1"
@@ -155,7 +156,7 @@ func TestKubelet(t *testing.T) {
 	info, err := registration.GetInfo(t.Context(), &registrationv1.InfoRequest{}, grpc.WaitForReady(true))
 	require.NoError(t, err)
 	require.Equal(t, "DRAPlugin akri.sh", info.GetType()+" "+info.GetName())
-	require.Equal(t, []string{"v1.DRAPlugin"}, info.GetSupportedVersions())
+	require.Equal(t, []string{"v1.DRAPlugin", "v1.DRAResourceHealth", "v1alpha1.DRAResourceHealth"}, info.GetSupportedVersions())
 	require.Empty(t, info.GetEndpoint(), "the kubelet uses the socket of the registration")
 	require.Error(t, health.Ready(t.Context()))
 	_, err = registration.NotifyRegistrationStatus(t.Context(), &registrationv1.RegistrationStatus{PluginRegistered: true})
@@ -179,15 +180,20 @@ func TestKubelet(t *testing.T) {
 	require.Contains(t, string(content), `"URL_8120FE=rtsp://camera"`)
 
 	// The first message of each stream is a change for the kubelet.
-	stream, err := drahealthv1alpha1.NewDRAResourceHealthClient(conn).NodeWatchResources(t.Context(), &drahealthv1alpha1.NodeWatchResourcesRequest{})
-	require.NoError(t, err)
-	for _, health := range []drahealthv1alpha1.HealthStatus{drahealthv1alpha1.HealthStatus_UNKNOWN, drahealthv1alpha1.HealthStatus_HEALTHY} {
-		response, err := stream.Recv()
-		require.NoError(t, err)
-		require.Len(t, response.GetDevices(), 1)
-		require.Equal(t, health, response.GetDevices()[0].GetHealth())
-		require.Equal(t, "default/cameras-8120fe cameras-8120fe",
-			response.GetDevices()[0].GetDevice().GetPoolName()+" "+response.GetDevices()[0].GetDevice().GetDeviceName())
+	for version, client := range map[string]drahealthv1.DRAResourceHealthClient{
+		"v1":       drahealthv1.NewDRAResourceHealthClient(conn),
+		"v1alpha1": drahealthv1.V1Alpha1ClientWrapper{Client: drahealthv1alpha1.NewDRAResourceHealthClient(conn)},
+	} {
+		stream, err := client.NodeWatchResources(t.Context(), &drahealthv1.NodeWatchResourcesRequest{})
+		require.NoError(t, err, version)
+		for _, health := range []drahealthv1.HealthStatus{drahealthv1.HealthStatus_UNKNOWN, drahealthv1.HealthStatus_HEALTHY} {
+			response, err := stream.Recv()
+			require.NoError(t, err, version)
+			require.Len(t, response.GetDevices(), 1)
+			require.Equal(t, health, response.GetDevices()[0].GetHealth())
+			require.Equal(t, "default/cameras-8120fe cameras-8120fe",
+				response.GetDevices()[0].GetDevice().GetPoolName()+" "+response.GetDevices()[0].GetDevice().GetDeviceName())
+		}
 	}
 
 	for range 2 {

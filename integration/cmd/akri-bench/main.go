@@ -20,7 +20,7 @@ func main() {
 	var cli struct {
 		Dir    string        `help:"Directory of the cluster, which is removed at the end." default:"/tmp/akri-bench" type:"path"`
 		Rounds int           `help:"Number of hot-plug rounds." default:"30"`
-		Only   string        `help:"Only measurement to run: brokers, idle, scale, sharing or turnaround." enum:",brokers,idle,scale,sharing,turnaround" default:""`
+		Only   string        `help:"Only measurement to run: brokers, dra, dra-idle, idle, scale, scheduling, sharing or turnaround." enum:",brokers,dra,dra-idle,idle,scale,scheduling,sharing,turnaround" default:""`
 		Nodes  []int         `help:"Numbers of simulated nodes for scale." default:"100,500,1000"`
 		Idle   time.Duration `help:"Time for which scale measures without changes." default:"12m"`
 	}

@@ -50,9 +50,9 @@ func run(m *testing.M, server **Server) int {
 	return m.Run()
 }
 
-// Start starts etcd and the API server, installs the Akri CRDs, and returns when the server is
-// ready.
-func Start(ctx context.Context) (server *Server, err error) {
+// Start starts etcd and the API server with additional flags, installs the Akri CRDs, and returns
+// when the server is ready.
+func Start(ctx context.Context, flags ...string) (server *Server, err error) {
 	binDir, err := findBinaries()
 	if err != nil {
 		return nil, err
@@ -69,7 +69,7 @@ func Start(ctx context.Context) (server *Server, err error) {
 	}()
 	ctx, cancel := context.WithTimeout(ctx, startTimeout)
 	defer cancel()
-	if err := s.start(binDir); err != nil {
+	if err := s.start(binDir, flags); err != nil {
 		return nil, err
 	}
 	if err := s.waitReady(ctx); err != nil {
@@ -99,7 +99,7 @@ func (s *Server) Pause() error { return s.apiServer.Process.Signal(syscall.SIGST
 // Resume ends a Pause.
 func (s *Server) Resume() error { return s.apiServer.Process.Signal(syscall.SIGCONT) }
 
-func (s *Server) start(binDir string) error {
+func (s *Server) start(binDir string, additional []string) error {
 	ports, err := freePorts(3)
 	if err != nil {
 		return err
@@ -121,6 +121,7 @@ func (s *Server) start(binDir string) error {
 	}
 	flags := append(servers.APIServerFlags(), "--cert-dir="+filepath.Join(s.dir, "pki"), "--token-auth-file="+tokens,
 		"--authorization-mode=RBAC", "--disable-admission-plugins=ServiceAccount")
+	flags = append(flags, additional...)
 	if s.apiServer, err = s.command(filepath.Join(binDir, controlplane.APIServer), flags); err != nil {
 		return err
 	}

@@ -24,5 +24,6 @@ const (
 )
 
 // DevicePool returns the name of the pool of the device of an Instance in ResourceSlices. The name
-// of the device in it is that of the Instance.
+// of the device in it is that of the Instance. If the scheduler allocates a device only once, the
+// pool has a device for each slot, with the name of the slot.
 func DevicePool(namespace, instance string) string { return namespace + "/" + instance }

@@ -46,14 +46,14 @@ var rulesOf = map[string]rules{
 		message: `'Pods of namespace "' + request.namespace + '" may not use ' +
   variables.refused.filter(names, size(names) > 0)[0][0]` + remedy,
 	},
-	// A device is named like its Instance.
+	// A pool is named like its Instance, after the namespace.
 	Claims: {
 		refused: `object.status.allocation.devices.results.filter(r, r.driver == 'akri.sh' &&
-  [r.device.substring(0, r.device.lastIndexOf('-') + 1)].exists(prefix, variables.allowed.exists(allowed,
+  [r.pool.substring(r.pool.indexOf('/') + 1, r.pool.lastIndexOf('-') + 1)].exists(prefix, variables.allowed.exists(allowed,
   prefix in allowed && !(request.namespace in allowed[prefix].split(' ')))))`,
 		isValid: "size(variables.refused) == 0",
 		message: `'ResourceClaims of namespace "' + request.namespace + '" may not use ' +
-  variables.refused[0].device` + remedy,
+  variables.refused[0].pool` + remedy,
 	},
 }
 

@@ -52,6 +52,7 @@ func (k key) String() string { return fmt.Sprint(k.isClass, "/", k.name) }
 
 type controller struct {
 	Options
+	features     desired.Features
 	queue        workqueue.TypedRateLimitingInterface[key]
 	expectations *kube.Expectations
 	classes      classWriter
@@ -67,6 +68,9 @@ func Run(ctx context.Context, options Options) error {
 		expectations: kube.NewExpectations(),
 	}
 	c.classes, c.slices = c.classWriter(), c.sliceWriter()
+	if err := c.awaitFeatures(ctx); err != nil {
+		return nil //nolint:nilerr // ctx ended
+	}
 	defer context.AfterFunc(ctx, c.queue.ShutDown)()
 	c.subscribe()
 	var group errgroup.Group
@@ -191,9 +195,9 @@ func (c *controller) reconcileClass(ctx context.Context, name string, owner meta
 func (c *controller) class(name string, owner metav1.OwnerReference) *resourcev1.DeviceClass {
 	switch {
 	case len(c.Cache.Configurations.ByIndex(byName, name)) > 0:
-		return desired.ConfigurationClass(name, owner)
+		return c.features.ConfigurationClass(name, owner)
 	case len(c.Cache.Instances.ByIndex(byName, name)) > 0:
-		return desired.InstanceClass(name, owner)
+		return c.features.InstanceClass(name, owner)
 	default:
 		return nil
 	}
@@ -232,7 +236,7 @@ func (c *controller) evictsPods(slice *resourcev1.ResourceSlice) bool {
 	namespace, instance := desired.InstanceOfSlice(slice.Name)
 	configuration, exists := c.Cache.Configurations.Get(namespace + "/" + desired.ConfigurationOf(slice))
 	_, isPresent := c.Cache.Instances.Get(namespace + "/" + instance)
-	return exists && !isPresent && desired.EvictsPods(configuration)
+	return exists && !isPresent && c.features.EvictsPods(configuration)
 }
 
 // reconcileLost taints the device, and removes the slice later.
@@ -271,7 +275,7 @@ func (c *controller) slice(name string, owner metav1.OwnerReference) *resourcev1
 			device.Nodes = append(device.Nodes, node)
 		}
 	}
-	return desired.Slice(device, owner)
+	return c.features.Slice(device, owner)
 }
 
 func sameMetadata(current, wanted metav1.Object) bool {

@@ -12,10 +12,10 @@ import (
 	"akri.sh/libs/kube"
 )
 
-// errUnsupported is the error of a write that the API server has accepted without a field that it
-// does not have, or whose feature gate is off.
+// errUnsupported is the error of a write that the API server has accepted without a field of a
+// feature that an API server had when this process became the leader.
 var errUnsupported = errors.New(
-	"the API server dropped a field; Dynamic Resource Allocation of Akri requires Kubernetes 1.36 or later with its default feature gates")
+	"the API server dropped a field; all API servers must have the same version and feature gates, restart dra-controller when they do")
 
 // writer writes the objects of one kind.
 type writer[T kube.Object, L runtime.Object] struct {
@@ -31,7 +31,9 @@ type writer[T kube.Object, L runtime.Object] struct {
 func (c *controller) classWriter() classWriter {
 	return classWriter{
 		kind: "DeviceClass", client: c.Clients.Classes, onWrite: c.OnWrite,
-		complete: func(class, _ *resourcev1.DeviceClass) bool { return class.Spec.ExtendedResourceName != nil },
+		complete: func(class, wanted *resourcev1.DeviceClass) bool {
+			return (class.Spec.ExtendedResourceName == nil) == (wanted.Spec.ExtendedResourceName == nil)
+		},
 		expect: func(class *resourcev1.DeviceClass) {
 			c.expectations.Expect(key{isClass: true, name: class.Name}.String(), c.Cache.Classes.GetStore(), class.ResourceVersion)
 		},
@@ -42,8 +44,9 @@ func (c *controller) sliceWriter() sliceWriter {
 	return sliceWriter{
 		kind: "ResourceSlice", client: c.Clients.Slices, onWrite: c.OnWrite,
 		complete: func(slice, wanted *resourcev1.ResourceSlice) bool {
-			device := slice.Spec.Devices[0]
-			return device.AllowMultipleAllocations != nil && len(device.Taints) == len(wanted.Spec.Devices[0].Taints)
+			device, wantedDevice := slice.Spec.Devices[0], wanted.Spec.Devices[0]
+			return (device.AllowMultipleAllocations == nil) == (wantedDevice.AllowMultipleAllocations == nil) &&
+				len(device.Taints) == len(wantedDevice.Taints)
 		},
 		expect: func(slice *resourcev1.ResourceSlice) {
 			c.expectations.Expect(key{name: slice.Name}.String(), c.Cache.Slices.GetStore(), slice.ResourceVersion)

@@ -31,28 +31,29 @@ func ResourceOfClass(class string) string {
 }
 
 // ConfigurationClass returns the DeviceClass for any device of a Configuration.
-func ConfigurationClass(name string, owner metav1.OwnerReference) *resourcev1.DeviceClass {
-	return class(name, attributeConfiguration, owner)
+func (f Features) ConfigurationClass(name string, owner metav1.OwnerReference) *resourcev1.DeviceClass {
+	return f.class(name, attributeConfiguration, owner)
 }
 
 // InstanceClass returns the DeviceClass for one device.
-func InstanceClass(name string, owner metav1.OwnerReference) *resourcev1.DeviceClass {
-	return class(name, attributeInstance, owner)
+func (f Features) InstanceClass(name string, owner metav1.OwnerReference) *resourcev1.DeviceClass {
+	return f.class(name, attributeInstance, owner)
 }
 
 // class returns nil if the name is too long for an extended resource of a Pod.
-func class(name, attribute string, owner metav1.OwnerReference) *resourcev1.DeviceClass {
+func (f Features) class(name, attribute string, owner metav1.OwnerReference) *resourcev1.DeviceClass {
 	if len(name) > akriv0.MaxResourceName || len(validation.IsDNS1123Subdomain(name)) > 0 {
 		return nil
 	}
 	selector := fmt.Sprintf("device.driver == %q && device.attributes[%q].%s == %q", akriv0.Driver, akriv0.Driver, attribute, name)
-	return &resourcev1.DeviceClass{
+	class := &resourcev1.DeviceClass{
 		ObjectMeta: objectMeta(ClassName(name), owner),
-		Spec: resourcev1.DeviceClassSpec{
-			Selectors:            []resourcev1.DeviceSelector{{CEL: &resourcev1.CELDeviceSelector{Expression: selector}}},
-			ExtendedResourceName: new(akriv0.ResourceName(name)),
-		},
+		Spec:       resourcev1.DeviceClassSpec{Selectors: []resourcev1.DeviceSelector{{CEL: &resourcev1.CELDeviceSelector{Expression: selector}}}},
 	}
+	if f.ExtendedResources {
+		class.Spec.ExtendedResourceName = new(akriv0.ResourceName(name))
+	}
+	return class
 }
 
 func objectMeta(name string, owner metav1.OwnerReference) metav1.ObjectMeta {

@@ -9,6 +9,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
+	resourcev1 "k8s.io/api/resource/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/yaml"
 
@@ -19,6 +20,8 @@ import (
 var update = flag.Bool("update", false, "write the golden files")
 
 var owner = metav1.OwnerReference{APIVersion: "resource.k8s.io/v1", Kind: "DeviceClass", Name: "akri.sh", UID: "uid"}
+
+var all = desired.AllFeatures()
 
 func golden(t *testing.T, name string, object any) {
 	t.Helper()
@@ -67,10 +70,28 @@ func node(name string, labels ...string) *corev1.Node {
 }
 
 func TestDesiredObjects(t *testing.T) {
-	golden(t, "shared-slice", desired.Slice(device(true, node("b"), node("a"), node("c", akriv0.ResourcesDevicePlugin)), owner))
-	golden(t, "local-slice", desired.Slice(device(false, node("a", "dra")), owner))
-	golden(t, "configuration-class", desired.ConfigurationClass("cameras", owner))
-	golden(t, "instance-class", desired.InstanceClass("cameras-8120fe", owner))
+	golden(t, "shared-slice", all.Slice(device(true, node("b"), node("a"), node("c", akriv0.ResourcesDevicePlugin)), owner))
+	golden(t, "local-slice", all.Slice(device(false, node("a", "dra")), owner))
+	golden(t, "configuration-class", all.ConfigurationClass("cameras", owner))
+	golden(t, "instance-class", all.InstanceClass("cameras-8120fe", owner))
+}
+
+// Without optional features each slot is a device, and classes have no extended resource.
+func TestNoFeatures(t *testing.T) {
+	none, device := desired.Features{}, device(true, node("a"))
+	device.Instance.Spec.DeviceUsage = map[string]string{"cameras-8120fe-0": "D:uid:a", "cameras-8120fe-1": "a"}
+	golden(t, "slots-slice", none.Slice(device, owner))
+	golden(t, "plain-class", none.ConfigurationClass("cameras", owner))
+	require.False(t, none.EvictsPods(&akriv0.Configuration{
+		ObjectMeta: metav1.ObjectMeta{Annotations: map[string]string{akriv0.LostDevicesAnnotation: akriv0.EvictPods}},
+	}))
+
+	device.Instance.Spec.Capacity = 200
+	require.Len(t, none.Slice(device, owner).Spec.Devices, resourcev1.ResourceSliceMaxDevices)
+	require.Len(t, desired.Features{Taints: true}.Slice(device, owner).Spec.Devices, resourcev1.ResourceSliceMaxDevicesWithAdvancedFeatures)
+	device.Instance.Name = strings.Repeat("a", 62)
+	require.Nil(t, none.Slice(device, owner), "the names of the slots are too long")
+	require.NotNil(t, all.Slice(device, owner))
 }
 
 // Claims get the slots that device plugins do not hold.
@@ -90,7 +111,7 @@ func TestCapacity(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			device := device(true, node("a"))
 			device.Instance.Spec.DeviceUsage = c.usage
-			slice := desired.Slice(device, owner)
+			slice := all.Slice(device, owner)
 			if c.expected == 0 {
 				require.Nil(t, slice)
 				return
@@ -110,9 +131,9 @@ func TestNoSlice(t *testing.T) {
 		"the name is too long for a Pod": long,
 		"a local device of another form": device(false, node("a", akriv0.ResourcesDevicePlugin)),
 	} {
-		require.Nil(t, desired.Slice(device, owner), name)
+		require.Nil(t, all.Slice(device, owner), name)
 	}
-	require.Nil(t, desired.ConfigurationClass(strings.Repeat("a", 64), owner))
+	require.Nil(t, all.ConfigurationClass(strings.Repeat("a", 64), owner))
 }
 
 func TestNames(t *testing.T) {

@@ -17,14 +17,14 @@ const (
 )
 
 // EvictsPods reports whether the Pods of devices that were removed must be evicted.
-func EvictsPods(configuration *akriv0.Configuration) bool {
-	return configuration.Annotations[akriv0.LostDevicesAnnotation] == akriv0.EvictPods
+func (f Features) EvictsPods(configuration *akriv0.Configuration) bool {
+	return f.Taints && configuration.Annotations[akriv0.LostDevicesAnnotation] == akriv0.EvictPods
 }
 
 // ConfigurationOf returns the name of the Configuration of the device. It is empty for slices that
 // Slice does not return.
 func ConfigurationOf(slice *resourcev1.ResourceSlice) string {
-	if len(slice.Spec.Devices) != 1 {
+	if len(slice.Spec.Devices) == 0 {
 		return ""
 	}
 	name := slice.Spec.Devices[0].Attributes[attributeConfiguration].StringValue
@@ -38,7 +38,9 @@ func ConfigurationOf(slice *resourcev1.ResourceSlice) string {
 func Lost(current *resourcev1.ResourceSlice) *resourcev1.ResourceSlice {
 	lost := current.DeepCopy()
 	lost.Spec.Pool.Generation++
-	lost.Spec.Devices[0].Taints = []resourcev1.DeviceTaint{{Key: lostTaint, Effect: resourcev1.DeviceTaintEffectNoExecute}}
+	for i := range lost.Spec.Devices {
+		lost.Spec.Devices[i].Taints = []resourcev1.DeviceTaint{{Key: lostTaint, Effect: resourcev1.DeviceTaintEffectNoExecute}}
+	}
 	return lost
 }
 

@@ -61,17 +61,17 @@ func InstanceOfSlice(name string) (namespace, instance string) {
 	return namespace, instance
 }
 
-// Slice returns the ResourceSlice of a device: a pool with one slice and one device, so that a
-// change of the device is one write of a small object. It returns nil if no Pod can get the device
-// through a ResourceClaim: none of its nodes uses Dynamic Resource Allocation, or device plugins
-// hold all of its slots.
-func Slice(device Device, owner metav1.OwnerReference) *resourcev1.ResourceSlice {
+// Slice returns the ResourceSlice of a device: a pool with one slice, so that a change of the
+// device is one write of a small object. It returns nil if no Pod can get the device through a
+// ResourceClaim: none of its nodes uses Dynamic Resource Allocation, or device plugins hold all of
+// its slots.
+func (f Features) Slice(device Device, owner metav1.OwnerReference) *resourcev1.ResourceSlice {
 	instance := device.Instance
-	free := claimableSlots(instance)
+	devices := f.devices(device)
 	nodes := slices.DeleteFunc(slices.Clone(device.Nodes), func(node *corev1.Node) bool {
 		return node.Labels[akriv0.ResourcesLabel] == akriv0.ResourcesDevicePlugin
 	})
-	if free == 0 || len(nodes) == 0 || len(validation.IsDNS1123Label(instance.Name)) > 0 {
+	if len(devices) == 0 || len(nodes) == 0 {
 		return nil
 	}
 	slice := &resourcev1.ResourceSlice{
@@ -81,28 +81,43 @@ func Slice(device Device, owner metav1.OwnerReference) *resourcev1.ResourceSlice
 			Pool: resourcev1.ResourcePool{
 				Name: akriv0.DevicePool(instance.Namespace, instance.Name), Generation: 1, ResourceSliceCount: 1,
 			},
-			Devices: []resourcev1.Device{{
-				Name: instance.Name, Attributes: attributes(device),
-				// The allocations of a device consume its slots, one each.
-				AllowMultipleAllocations: new(true),
-				Capacity:                 map[resourcev1.QualifiedName]resourcev1.DeviceCapacity{slots: capacity(free)},
-			}},
+			Devices: devices,
 		},
 	}
 	setNodes(&slice.Spec, nodes, instance.Spec.Shared)
 	return slice
 }
 
-// claimableSlots returns the number of slots below the capacity that are free or held by
-// ResourceClaims.
-func claimableSlots(instance *akriv0.Instance) (count int64) {
-	for index := range int(instance.Spec.Capacity) {
-		holder, err := akriv0.ParseSlotHolder(instance.Spec.DeviceUsage[akriv0.SlotName(instance.Name, index)])
-		if err == nil && (holder.Free() || holder.Claim != "") {
-			count++
+// devices returns one device whose allocations consume its slots, one each, or one device for each
+// slot if the scheduler allocates a device only once. It returns none if no slot can be claimed, or
+// if the API server accepts no such name.
+func (f Features) devices(device Device) (devices []resourcev1.Device) {
+	names := claimableSlots(device.Instance)
+	if f.ConsumableCapacity && len(names) > 0 {
+		all := resourcev1.Device{
+			Name: device.Instance.Name, Attributes: attributes(device), AllowMultipleAllocations: new(true),
+			Capacity: map[resourcev1.QualifiedName]resourcev1.DeviceCapacity{slots: capacity(int64(len(names)))},
+		}
+		devices = []resourcev1.Device{all}
+	} else {
+		for _, name := range names[:min(len(names), f.maxDevices())] {
+			devices = append(devices, resourcev1.Device{Name: name, Attributes: attributes(device)})
 		}
 	}
-	return count
+	return slices.DeleteFunc(devices, func(device resourcev1.Device) bool { return len(validation.IsDNS1123Label(device.Name)) > 0 })
+}
+
+// claimableSlots returns the names of the slots below the capacity that are free or held by
+// ResourceClaims.
+func claimableSlots(instance *akriv0.Instance) (names []string) {
+	for index := range int(instance.Spec.Capacity) {
+		name := akriv0.SlotName(instance.Name, index)
+		holder, err := akriv0.ParseSlotHolder(instance.Spec.DeviceUsage[name])
+		if err == nil && (holder.Free() || holder.Claim != "") {
+			names = append(names, name)
+		}
+	}
+	return names
 }
 
 func capacity(slots int64) resourcev1.DeviceCapacity {

@@ -44,13 +44,43 @@ type Files struct {
 	specs     *cdiapi.Cache
 }
 
-// NewFiles returns the files in the directory.
+// NewFiles returns the files in the directory. It removes temporary files that a process left which
+// was killed while it wrote.
 func NewFiles(directory string) (*Files, error) {
+	if err := removeTemporary(directory); err != nil {
+		return nil, err
+	}
 	specs, err := cdiapi.NewCache(cdiapi.WithSpecDirs(directory), cdiapi.WithAutoRefresh(false))
 	if err != nil {
 		return nil, fmt.Errorf("open CDI directory: %w", err)
 	}
 	return &Files{directory: directory, specs: specs}, nil
+}
+
+// removeTemporary removes the temporary files of cdiapi.Cache with claims of Akri. Those of other
+// drivers have the same names.
+func removeTemporary(directory string) error {
+	paths, err := filepath.Glob(filepath.Join(directory, "spec.*.tmp"))
+	if err != nil {
+		return fmt.Errorf("list temporary CDI files: %w", err)
+	}
+	for _, path := range paths {
+		content, err := os.ReadFile(path)
+		if errors.Is(err, fs.ErrNotExist) {
+			continue // another driver has finished its file
+		}
+		if err != nil {
+			return fmt.Errorf("read temporary CDI file: %w", err)
+		}
+		var spec cdispec.Spec
+		if json.Unmarshal(content, &spec) != nil || spec.Kind != kind {
+			continue
+		}
+		if err := os.Remove(path); err != nil {
+			return fmt.Errorf("remove temporary CDI file: %w", err)
+		}
+	}
+	return nil
 }
 
 // DeviceID returns the CDI device of a request.

@@ -1,6 +1,7 @@
 package cdi_test
 
 import (
+	"errors"
 	"flag"
 	"os"
 	"path/filepath"
@@ -54,6 +55,24 @@ func TestFile(t *testing.T) {
 	require.NoError(t, err)
 	require.Empty(t, cache.GetErrors())
 	require.ElementsMatch(t, []string{cdi.DeviceID(claim.UID, "camera"), cdi.DeviceID(claim.UID, "nothing")}, cache.ListDevices())
+}
+
+// Only complete files of this driver are known to be its own.
+func TestTemporaryFiles(t *testing.T) {
+	directory := t.TempDir()
+	files := map[string]string{
+		"spec.1.tmp": `{"kind":"akri.sh/claim"}`, "spec.2.tmp": `{"kind":"gpu.example.com/claim"}`, "spec.3.tmp": "",
+		"akri.sh-claim_1.json": `{"kind":"akri.sh/claim"}`, "gpu.example.com-claim_1.json": `{"kind":"gpu.example.com/claim"}`,
+	}
+	for name, content := range files {
+		require.NoError(t, os.WriteFile(filepath.Join(directory, name), []byte(content), 0o600))
+	}
+	_, err := cdi.NewFiles(directory)
+	require.NoError(t, err)
+	for name := range files {
+		_, err := os.Stat(filepath.Join(directory, name))
+		require.Equal(t, name == "spec.1.tmp", errors.Is(err, os.ErrNotExist), name)
+	}
 }
 
 func TestSlots(t *testing.T) {

@@ -17,6 +17,8 @@ import (
 type allocated struct {
 	resourcev1.DeviceRequestAllocationResult
 	node.Device
+	// slot is the index of the slot that the scheduler chose, or -1 if it counts slots only.
+	slot int
 }
 
 // request returns the name of the request in the claim. That of an alternative is
@@ -40,11 +42,16 @@ func devicesOf(claim *resourcev1.ResourceClaim, snapshot *node.Snapshot) ([]allo
 		if result.Driver != akriv0.Driver {
 			continue
 		}
-		device, exists := snapshot.Devices[result.Device]
-		if !exists || akriv0.DevicePool(device.Instance.GetNamespace(), device.Instance.GetName()) != result.Pool {
+		namespace, name, _ := strings.Cut(result.Pool, "/")
+		device, exists := snapshot.Devices[name]
+		slot, err := akriv0.SlotIndex(name, result.Device)
+		if result.Device == name {
+			slot, err = -1, nil
+		}
+		if !exists || device.Instance.GetNamespace() != namespace || err != nil {
 			return nil, status.Errorf(codes.NotFound, "node %q does not see the device of Instance %q", snapshot.Node, result.Pool)
 		}
-		devices = append(devices, allocated{result, device})
+		devices = append(devices, allocated{result, device, slot})
 	}
 	return devices, nil
 }
@@ -66,7 +73,7 @@ func choose(uid string, devices []allocated, previous []node.SlotClaim, snapshot
 			previous = slices.Delete(previous, i, i+1)
 			continue
 		}
-		claim, err := chooseSlot(uid, device.Instance, chosen, snapshot)
+		claim, err := chooseSlot(uid, device, chosen, snapshot)
 		if err != nil {
 			return nil, err
 		}
@@ -76,9 +83,16 @@ func choose(uid string, devices []allocated, previous []node.SlotClaim, snapshot
 }
 
 // chooseSlot returns a slot that the claim holds already, because its file was lost in a reboot, or
-// else a free one.
-func chooseSlot(uid string, instance *instancev1.Instance, chosen []node.SlotClaim, snapshot *node.Snapshot) (node.SlotClaim, error) {
+// else a free one, the one of the scheduler if possible.
+func chooseSlot(uid string, device allocated, chosen []node.SlotClaim, snapshot *node.Snapshot) (node.SlotClaim, error) {
 	var best *node.SlotClaim
+	instance := device.Instance
+	rank := func(index uint32) int64 {
+		if int64(index) == int64(device.slot) {
+			return -1
+		}
+		return int64(snapshot.Rank(instance, index))
+	}
 	for index := range instance.GetCapacity() {
 		claim := node.NewSlotClaim(instance, index, "")
 		claim.ClaimUID = uid
@@ -89,7 +103,7 @@ func chooseSlot(uid string, instance *instancev1.Instance, chosen []node.SlotCla
 		case node.SlotHeld:
 			return claim, nil
 		case node.SlotFree:
-			if best == nil || snapshot.Rank(instance, index) < snapshot.Rank(instance, best.Index) {
+			if best == nil || rank(index) < rank(best.Index) {
 				best = &claim
 			}
 		case node.SlotTaken, node.SlotAbsent:

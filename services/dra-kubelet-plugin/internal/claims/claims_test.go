@@ -117,6 +117,36 @@ func claim(uid string, results ...resourcev1.DeviceRequestAllocationResult) *res
 	}
 }
 
+// ofSlot is the allocation of a slot that is a device.
+func ofSlot(request, instance, slot string) resourcev1.DeviceRequestAllocationResult {
+	return resourcev1.DeviceRequestAllocationResult{Request: request, Driver: "akri.sh", Pool: "default/" + instance, Device: slot}
+}
+
+// The claim gets the slot that the scheduler allocated, or another one if a device plugin has it.
+func TestSlotsAsDevices(t *testing.T) {
+	f := newFixture(t)
+	f.writer.put(first, "", "", "", "")
+	devices, err := f.Prepare(t.Context(), claim("one", ofSlot("r", first, first+"-1"), ofSlot("s", first, first+"-3")))
+	require.NoError(t, err)
+	require.Equal(t, []claims.Device{
+		{Request: "r", Pool: "default/" + first, Name: first + "-1", CDIDevices: []string{"akri.sh/claim=one-r"}},
+		{Request: "s", Pool: "default/" + first, Name: first + "-3", CDIDevices: []string{"akri.sh/claim=one-s"}},
+	}, devices)
+	require.Equal(t, []string{"", "D:one:node-a", "", "D:one:node-a"}, f.writer.used(first))
+
+	f.writer.put(first, "node-a", "D:one:node-a", "", "D:one:node-a")
+	_, err = f.Prepare(t.Context(), claim("two", ofSlot("r", first, first+"-0")))
+	require.NoError(t, err)
+	require.Equal(t, []string{"node-a", "D:one:node-a", "D:two:node-a", "D:one:node-a"}, f.writer.used(first))
+	require.NoError(t, f.Unprepare(t.Context(), "one"))
+	require.Equal(t, []string{"node-a", "", "D:two:node-a", ""}, f.writer.used(first))
+
+	ctx, cancel := context.WithTimeout(t.Context(), time.Millisecond)
+	defer cancel()
+	_, err = f.Prepare(ctx, claim("three", ofSlot("r", first, second+"-0")))
+	require.ErrorContains(t, err, "does not see the device")
+}
+
 func TestPrepareAndUnprepare(t *testing.T) {
 	f := newFixture(t)
 	f.writer.put(first, "", "")

@@ -1,0 +1,261 @@
+package bench
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"slices"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"akri.sh/integration/cluster"
+	"akri.sh/integration/devices"
+	"akri.sh/integration/mesh"
+)
+
+const (
+	// containersInterval is the resolution of the times at which containers run.
+	containersInterval = 20 * time.Millisecond
+	// pluginRounds are fewer than with DRA, because each takes about ten seconds.
+	pluginRounds = 5
+	deletions    = 20
+	idleDevices  = 100
+
+	nextConfiguration = `
+apiVersion: akri.sh/v0
+kind: Configuration
+metadata: {name: bench-next, namespace: default}
+spec:
+  discoveryHandler: {name: debugEcho, discoveryDetails: 'descriptions: ["foo0"]'}
+  brokerProperties: {BENCH_NEXT: held}
+---
+apiVersion: apps/v1
+kind: Deployment
+metadata: {name: bench-next, namespace: default}
+spec:
+  replicas: 2
+  selector: {matchLabels: {app: bench-next}}
+  template:
+    metadata: {labels: {app: bench-next}}
+    spec:
+      terminationGracePeriodSeconds: 1
+      containers:
+      - name: main
+        image: ghcr.io/akri-mesh/sample-broker:dev
+        imagePullPolicy: IfNotPresent
+        resources: {limits: {"akri.sh/bench-next": "1"}}
+`
+)
+
+// reaction has how long Pods wait for devices.
+type reaction struct {
+	// used are the times from a uevent to the containers of the brokers, next those from the
+	// deletion of a Pod to the container of the Pod that gets its slot.
+	used, next []time.Duration
+}
+
+// dra measures device plugins and Dynamic Resource Allocation, one after the other on the same
+// cluster, and prints the results.
+func (b *bench) dra(ctx context.Context) error {
+	b.progress("installing Akri with device plugins")
+	if err := b.mesh.Install(ctx); err != nil {
+		return err
+	}
+	plugins, err := b.reaction(ctx, min(b.Rounds, pluginRounds), min(b.Rounds, pluginRounds))
+	if err != nil {
+		return fmt.Errorf("measure device plugins: %w", err)
+	}
+	b.progress("installing Akri with Dynamic Resource Allocation")
+	if err := b.mesh.Install(ctx, "global.resources=dra"); err != nil {
+		return err
+	}
+	dynamic, err := b.reaction(ctx, b.Rounds, min(b.Rounds, deletions))
+	if err != nil {
+		return fmt.Errorf("measure Dynamic Resource Allocation: %w", err)
+	}
+	prepared, err := b.preparations(ctx)
+	if err != nil {
+		return fmt.Errorf("measure preparations: %w", err)
+	}
+	b.printLatencies(
+		latency{"device plugins: plugged in → the broker's container runs", plugins.used},
+		latency{"DRA: plugged in → the broker's container runs", dynamic.used},
+		latency{"device plugins: Pod deleted → the next Pod's container runs", plugins.next},
+		latency{"DRA: Pod deleted → the next Pod's container runs", dynamic.next},
+		latency{"DRA: NodePrepareResources without a reservation", prepared.without},
+		latency{"DRA: NodePrepareResources with a reservation", prepared.with},
+	)
+	return nil
+}
+
+// draIdle prints the memory of the services of Dynamic Resource Allocation with many devices.
+func (b *bench) draIdle(ctx context.Context) error {
+	if err := b.mesh.Install(ctx, "global.resources=dra"); err != nil {
+		return err
+	}
+	var descriptions bytes.Buffer
+	for i := range idleDevices {
+		fmt.Fprintf(&descriptions, " device%d,", i)
+	}
+	manifest := fmt.Sprintf(`
+apiVersion: akri.sh/v0
+kind: Configuration
+metadata: {name: idle-many, namespace: default}
+spec: {discoveryHandler: {name: debugEcho, discoveryDetails: 'descriptions: [%s]'}}
+`, descriptions.String())
+	if err := b.mesh.ApplyText(ctx, manifest); err != nil {
+		return err
+	}
+	b.progress("measuring memory with %d devices", idleDevices)
+	found, err := b.idleMinute(ctx)
+	if err != nil {
+		return err
+	}
+	services := slices.DeleteFunc(found.services, func(u usage) bool {
+		return u.service != "dra-controller" && u.service != "dra-kubelet-plugin"
+	})
+	b.printUsage(fmt.Sprintf("Service, idle, %d devices", idleDevices), services...)
+	return b.mesh.DeleteText(ctx, manifest)
+}
+
+func (b *bench) reaction(ctx context.Context, plugs, deletions int) (result reaction, err error) {
+	if result.used, err = b.used(ctx, plugs); err != nil {
+		return result, err
+	}
+	result.next, err = b.next(ctx, deletions)
+	return result, err
+}
+
+func (b *bench) used(ctx context.Context, rounds int) (took []time.Duration, err error) {
+	b.progress("plugging in a device %d times until its brokers run", rounds)
+	if err := b.mesh.ApplyText(ctx, configuration); err != nil {
+		return nil, err
+	}
+	uevents, err := devices.Uevents()
+	if err != nil {
+		return nil, err
+	}
+	defer uevents.Close()
+	for round := range rounds + 1 { // the first fills caches
+		durations, err := b.useOnce(ctx, uevents)
+		if err != nil {
+			return nil, fmt.Errorf("round %d: %w", round, err)
+		}
+		if round > 0 {
+			took = append(took, durations...)
+		}
+	}
+	return took, b.mesh.DeleteText(ctx, configuration)
+}
+
+func (b *bench) useOnce(ctx context.Context, uevents *devices.UeventSocket) (took []time.Duration, err error) {
+	ctx, cancel := context.WithTimeout(ctx, roundTimeout)
+	defer cancel()
+	zram, err := devices.PlugZram(ctx, "bench")
+	if err != nil {
+		return nil, err
+	}
+	defer func() {
+		err = errors.Join(err, zram.Unplug(context.WithoutCancel(ctx)), b.awaitRemoval(ctx, b.instancesOf(zram)))
+	}()
+	plugged, err := uevents.Await(ctx, "add", zram.DevPath())
+	if err != nil {
+		return nil, err
+	}
+	nodes := b.mesh.Cluster.Nodes()
+	running := map[string]bool{}
+	err = cluster.Wait(ctx, containersInterval, func() error {
+		for _, node := range nodes {
+			if !running[node.Name()] && len(containersWith(node, "UDEV_DEVNODE="+zram.Node())) > 0 {
+				running[node.Name()] = true
+				took = append(took, time.Since(plugged))
+			}
+		}
+		if len(running) < len(nodes) {
+			return fmt.Errorf("containers run on %d of %d nodes", len(running), len(nodes))
+		}
+		return nil
+	})
+	return took, err
+}
+
+// containersWith returns the processes of the node's containers whose environment has the variable.
+func containersWith(node cluster.Node, variable string) (pids []int) {
+	containers, _ := node.Containers() // those that are missing are found the next time
+	for _, container := range containers {
+		environment, err := os.ReadFile(fmt.Sprintf("/proc/%d/environ", container.PID))
+		if err == nil && bytes.Contains(environment, []byte(variable+"\x00")) {
+			pids = append(pids, container.PID)
+		}
+	}
+	return pids
+}
+
+// next deletes the Pod with the only slot of a device while another Pod waits for it.
+func (b *bench) next(ctx context.Context, count int) (took []time.Duration, err error) {
+	b.progress("deleting %d Pods for whose device others wait", count)
+	if err := b.mesh.ApplyText(ctx, nextConfiguration); err != nil {
+		return nil, err
+	}
+	for range count {
+		duration, err := b.deleteHolder(ctx)
+		if err != nil {
+			return nil, err
+		}
+		took = append(took, duration)
+	}
+	return took, b.mesh.DeleteText(ctx, nextConfiguration)
+}
+
+func (b *bench) deleteHolder(ctx context.Context) (time.Duration, error) {
+	ctx, cancel := context.WithTimeout(ctx, roundTimeout)
+	defer cancel()
+	pods := b.mesh.Kubernetes.CoreV1().Pods(namespace)
+	var holder string
+	err := mesh.Await(ctx, "a running Pod and a waiting one", func(ctx context.Context) error {
+		list, err := pods.List(ctx, metav1.ListOptions{LabelSelector: "app=bench-next"})
+		if err != nil {
+			return err
+		}
+		holder = ""
+		waiting := 0
+		for _, pod := range list.Items {
+			switch {
+			case mesh.Ready(&pod):
+				holder = pod.Name
+			case pod.DeletionTimestamp == nil && pod.Spec.NodeName == "" && len(pod.Status.Conditions) > 0:
+				waiting++
+			}
+		}
+		if holder == "" || waiting == 0 {
+			return fmt.Errorf("%d Pods exist, %d wait for the scheduler", len(list.Items), waiting)
+		}
+		return nil
+	})
+	if err != nil {
+		return 0, err
+	}
+	previous := b.holders()
+	start := time.Now()
+	if err := pods.Delete(ctx, holder, metav1.DeleteOptions{}); err != nil {
+		return 0, fmt.Errorf("delete Pod: %w", err)
+	}
+	err = cluster.Wait(ctx, containersInterval, func() error {
+		if !slices.ContainsFunc(b.holders(), func(pid int) bool { return !slices.Contains(previous, pid) }) {
+			return errors.New("no other container has the device")
+		}
+		return nil
+	})
+	return time.Since(start), err
+}
+
+// holders returns the containers that have the device of the test.
+func (b *bench) holders() (pids []int) {
+	for _, node := range b.mesh.Cluster.Nodes() {
+		pids = append(pids, containersWith(node, "BENCH_NEXT=held")...)
+	}
+	return pids
+}

@@ -1,0 +1,97 @@
+package e2e_test
+
+import (
+	"os"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	akriv0 "akri.sh/libs/apis/akri/v0"
+)
+
+// earlierKubelet switches off what kubelets of Kubernetes 1.34 and 1.35 do not have. Unlike the
+// other components a kubelet cannot emulate a version.
+const earlierKubelet = `featureGates:
+  DRAConsumableCapacity: false
+  DRADeviceTaints: false
+  DRAExtendedResource: false
+  DRAPartitionableDevices: false
+  ResourceHealthStatus: false
+  ResourceHealthStatusMessage: false
+`
+
+// TestEarlierKubernetes uses devices through ResourceClaims with the features of the version in
+// AKRI_E2E_KUBERNETES, 1.34 or 1.35: each slot is a device, and Pods cannot request extended
+// resources.
+func TestEarlierKubernetes(t *testing.T) {
+	if os.Getenv("AKRI_E2E_KUBERNETES") == "" {
+		t.Skip("AKRI_E2E_KUBERNETES names no version")
+	}
+	selectForm(dynamic())
+	require.NoError(t, akri.Install(t.Context()))
+	if !parallel(t, "claims", []scenario{
+		{"more pods than slots", earlierClaims},
+		{"a preferred device", preferredDevice},
+		{"two devices of one node", pairOfDevices},
+		{"admin access", diagnosedBusyDevice},
+		{"brokers wait", earlierBrokers},
+	}) {
+		return
+	}
+	inOrder(t, []scenario{
+		{"both forms", earlierForms},
+		{"uninstall", uninstallDRA},
+	})
+}
+
+// earlierClaims runs more Pods than slots, and two containers that share one.
+func earlierClaims(t *testing.T) {
+	const instance = "dra-selector-a19705"
+	apply(t, sample(t, "dra-selector.yaml", "replicas: 1", "replicas: 3", "capacity: 2", "capacity: 3"))
+	pods := follow(t, "dra-selector")
+	first := awaitRunning(t, "dra-selector", 3)[0]
+	requireClaims(t, instance, 3)
+	apply(t, twoContainers)
+	awaitUnschedulable(t, "two-containers")
+	require.NoError(t, akri.Kubernetes.AppsV1().Deployments("default").Delete(t.Context(), "dra-selector", metav1.DeleteOptions{}))
+	pod := awaitReadyPod(t, "default", "two-containers")
+	for _, container := range pod.Spec.Containers {
+		require.Equal(t, "foo1", environment(t, pod, container.Name)[description], "the device of pod %s", first.Name)
+	}
+	requireClaims(t, instance, 1)
+	require.Empty(t, pods.rejections(), "pods that the kubelet rejected")
+	require.NoError(t, akri.DeleteText(t.Context(), twoContainers))
+	awaitFree(t, instance)
+}
+
+// diagnosedBusyDevice applies the sample with admin access to a device without a free slot.
+func diagnosedBusyDevice(t *testing.T) { diagnose(t, "capacity: 2", "capacity: 1") }
+
+// earlierBrokers checks that the status of a Configuration shows that its brokers cannot run.
+func earlierBrokers(t *testing.T) {
+	apply(t, echoConfiguration("e2e-earlier", 1, broker, "foo0"))
+	message := awaitCondition(t, "default", "e2e-earlier", akriv0.ConditionBrokersRunning, metav1.ConditionFalse, "Unschedulable")
+	require.Contains(t, message, "Insufficient akri.sh/e2e-earlier-8120fe")
+}
+
+// earlierForms uses a device on a node with device plugins, where brokers run, and on another one.
+func earlierForms(t *testing.T) {
+	const instance = "e2e-earlier-forms-8120fe"
+	nodes := akri.Cluster.Nodes()
+	setResources(t, nodes[1], akriv0.ResourcesDevicePlugin)
+	t.Cleanup(func() { setResources(t, nodes[1], "") })
+	apply(t, echoConfiguration("e2e-earlier-forms", 2, "", "foo0"))
+	awaitAllocatable(t, nodes[1].Name(), instance, 2)
+	apply(t, selecting(nodes[1], ownPod("plugin", instance)))
+	awaitReadyPod(t, "default", "plugin")
+	apply(t, namedClaim(instance))
+	apply(t, selecting(nodes[0], claimingPod("claim", instance)))
+	awaitReadyPod(t, "default", "claim")
+	require.ElementsMatch(t, []string{nodes[1].Name(), "D:" + nodes[0].Name()},
+		slotHolders(instances(t, "default", "e2e-earlier-forms")[0].Spec.DeviceUsage))
+	for _, name := range []string{"plugin", "claim"} {
+		require.NoError(t, akri.Kubernetes.CoreV1().Pods("default").Delete(t.Context(), name, metav1.DeleteOptions{}))
+	}
+	awaitFree(t, instance)
+}
