@@ -1,4 +1,5 @@
-// Searches the pages that search-index.js lists. A page matches if it contains all words.
+// Searches the pages that search-index.js lists. A page matches if it contains all words. Pages with
+// words in the title come first, then those that contain the words most often.
 const root = new URL(".", document.querySelector("link[rel=stylesheet]").href);
 const field = document.getElementById("search");
 const results = document.getElementById("results");
@@ -12,9 +13,10 @@ function search(query) {
     const text = page.text.toLowerCase();
     if (!words.every((word) => title.includes(word) || text.includes(word))) continue;
     const inTitle = words.filter((word) => title.includes(word)).length;
-    found.push({ page, position: Math.max(0, text.indexOf(words[0]) - 40), rank: inTitle });
+    const count = words.reduce((sum, word) => sum + text.split(word).length - 1, 0);
+    found.push({ page, position: Math.max(0, text.indexOf(words[0]) - 40), inTitle, count });
   }
-  return found.sort((a, b) => b.rank - a.rank).slice(0, 20);
+  return found.sort((a, b) => b.inTitle - a.inTitle || b.count - a.count).slice(0, 20);
 }
 
 field.addEventListener("input", () => {
