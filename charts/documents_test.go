@@ -2,6 +2,7 @@ package charts_test
 
 import (
 	"io/fs"
+	"maps"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -65,9 +66,7 @@ func TestEachServiceHasAPage(t *testing.T) {
 func documents(t *testing.T) map[string]string {
 	t.Helper()
 	found := files(t, "docs", ".md")
-	for path, content := range files(t, "services", "README.md") {
-		found[path] = content
-	}
+	maps.Copy(found, files(t, "services", "README.md"))
 	return found
 }
 
