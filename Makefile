@@ -82,14 +82,28 @@ $(BIN)/kubectl-akri: FORCE | $(BIN)
 $(BIN)/akri-image: FORCE | $(BIN)
 	@cd tools/akri-image && GOWORK=off go build -o $(BIN)/ .
 
-$(BIN)/language: FORCE | $(BIN)
-	@cd tools/language && GOWORK=off go build -o $(BIN)/ .
+$(BIN)/language $(BIN)/links: FORCE | $(BIN)
+	@cd tools/$(@F) && GOWORK=off go build -o $(BIN)/ .
 
 $(BIN):
 	@mkdir -p $@
 
 .PHONY: FORCE
 FORCE:
+
+##@ Document
+
+# Pages, navigation and templates: docs/site/hugo.yaml.
+SITE := $(BIN)/docs
+hugo := hugo --source docs/site --noBuildLock --panicOnWarning
+
+.PHONY: docs
+docs: $(BIN)/hugo ## Build the site of the documentation in bin/docs; its pages work without a server and offline
+	@$(hugo) --destination $(SITE) --cleanDestinationDir --quiet
+
+.PHONY: docs-serve
+docs-serve: $(BIN)/hugo ## Serve the site at http://localhost:1313 and rebuild it after changes
+	$(hugo) server --renderToMemory
 
 ##@ Test
 
@@ -113,6 +127,7 @@ test-tools: test-prerequisites binaries $(BIN)/cosign
 	cd tools/akri-image && GOWORK=off go test -count=1 ./...
 	cd tools/cluster && GOWORK=off go test -count=1 ./...
 	cd tools/language && GOWORK=off go test -count=1 ./...
+	cd tools/links && GOWORK=off go test -count=1 ./...
 
 .PHONY: verify-release
 verify-release: prerequisites binaries $(BIN)/cosign ## Release to a registry in memory, verify the signatures, tamper
@@ -163,7 +178,7 @@ verify: verify-generate verify-as-is ## Run all checks that need no cluster
 
 # These checks write no shared files, so they can run during builds.
 .PHONY: verify-as-is
-verify-as-is: verify-format verify-tidy verify-proto verify-charts verify-language verify-workflows verify-commits lint
+verify-as-is: verify-format verify-tidy verify-proto verify-charts verify-docs verify-language verify-workflows verify-commits lint
 
 .PHONY: generate
 generate: $(BIN)/protoc-gen-go $(BIN)/buf $(BIN)/controller-gen ## Regenerate protobuf code, deep copies, CRDs, go.work and the charts' schemas
@@ -203,6 +218,10 @@ verify-proto: $(BIN)/buf ## Check the style of protobuf files and that v0 and re
 metrics: test-prerequisites binaries ## Write the tables of docs/metrics.md (the tests of the services check them)
 	AKRI_UPDATE_METRICS=1 go test -count=1 -p 1 -run Metrics $$(grep -rl --include=*_test.go libs/metricstest\" libs services | xargs -n1 dirname | sort -u | sed 's|^|./|')
 
+.PHONY: flags
+flags: ## Write the tables of flags in the READMEs of the services (their tests check them)
+	AKRI_UPDATE_FLAGS=1 go test -count=1 -run '^TestFlags$$' $(addprefix ./,$(filter services/%,$(MODULES)))
+
 .PHONY: verify-charts
 verify-charts: test-prerequisites binaries ## Lint charts, compare renders with golden files, check that misspelt values are errors (fix: make charts)
 	cd charts && go test -count=1 ./...
@@ -210,6 +229,10 @@ verify-charts: test-prerequisites binaries ## Lint charts, compare renders with 
 .PHONY: charts
 charts: test-prerequisites binaries ## Regenerate the charts' schemas, the table of handlers and the golden renders
 	cd charts && go run ./cmd/generate && go test ./... -update
+
+.PHONY: verify-docs
+verify-docs: docs $(BIN)/links ## Build the site, check links and headings in it and in all Markdown files
+	@$(BIN)/links $(SITE)
 
 .PHONY: verify-language
 verify-language: $(BIN)/language ## Check words, line width and test names (fix: make wrap, and edit as the messages state)
@@ -249,6 +272,12 @@ $(BIN)/buf: tools/buf/go.mod | $(BIN)
 
 $(BIN)/protoc-gen-go: tools/protoc-gen/go.mod | $(BIN)
 	$(call tool,protoc-gen,google.golang.org/protobuf/cmd/protoc-gen-go google.golang.org/grpc/cmd/protoc-gen-go-grpc)
+	@touch $@
+
+# CGO_ENABLED=0 omits what needs a C compiler; this site does not use it.
+$(BIN)/hugo: export CGO_ENABLED = 0
+$(BIN)/hugo: tools/hugo/go.mod | $(BIN)
+	$(call tool,hugo,github.com/gohugoio/hugo)
 	@touch $@
 
 $(BIN)/controller-gen: tools/controller-gen/go.mod | $(BIN)

@@ -111,8 +111,16 @@ func (s Sources) Files() (map[string][]byte, error) {
 	if err := s.crds(files); err != nil {
 		return nil, err
 	}
-	files[handlerDocs], err = s.documentation()
-	return files, err
+	for path, page := range map[string]func() ([]byte, error){
+		handlerDocs:     s.documentation,
+		valuesReference: s.valuesPage,
+		crdReference:    func() ([]byte, error) { return crdPage(files) },
+	} {
+		if files[path], err = page(); err != nil {
+			return nil, err
+		}
+	}
+	return files, nil
 }
 
 // subChart adds the generated files of a sub-chart: all but the templates and values of a service,

@@ -26,8 +26,8 @@ func TestMain(m *testing.M) { kubetest.Main(m, &server) }
 // commandTimeout is the time limit of a command. Most take less than a second.
 const commandTimeout = 2 * time.Minute
 
-// run executes helm or kubectl, which `make binaries` builds, and returns the standard output.
-func run(t *testing.T, name string, arguments ...string) (string, error) {
+// binary returns the path of helm or kubectl, which `make binaries` builds.
+func binary(t *testing.T, name string) string {
 	t.Helper()
 	cache := os.Getenv("AKRI_CACHE")
 	if cache == "" {
@@ -35,9 +35,15 @@ func run(t *testing.T, name string, arguments ...string) (string, error) {
 		require.NoError(t, err)
 		cache = filepath.Join(user, "akri")
 	}
+	return filepath.Join(cache, "bin", name)
+}
+
+// run executes helm or kubectl and returns the standard output.
+func run(t *testing.T, name string, arguments ...string) (string, error) {
+	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), commandTimeout)
 	defer cancel()
-	command := exec.CommandContext(ctx, filepath.Join(cache, "bin", name), arguments...)
+	command := exec.CommandContext(ctx, binary(t, name), arguments...)
 	// SIGQUIT prints the stacks of all goroutines.
 	command.Cancel = func() error { return command.Process.Signal(syscall.SIGQUIT) }
 	home := t.TempDir()

@@ -16,7 +16,7 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// TestValuesInMessagesExist checks that each chart value that a message of a service or a README
+// TestValuesInMessagesExist checks that each chart value that a message of a service or a page
 // names is a value of the chart akri. A name without its first keys is an error too.
 func TestValuesInMessagesExist(t *testing.T) {
 	known := valueNames(t)
@@ -68,7 +68,8 @@ func chartValues(text string, known []string) []string {
 	return names
 }
 
-// messages returns the string literals of the services, and their READMEs, by path.
+// messages returns the string literals of the services, their READMEs and the pages in docs, by
+// path.
 func messages(t *testing.T) map[string][]string {
 	t.Helper()
 	found := map[string][]string{}
@@ -86,6 +87,12 @@ func messages(t *testing.T) map[string][]string {
 			return err
 		})
 		require.NoError(t, err)
+	}
+	for path, content := range files(t, "docs", ".md") {
+		if strings.HasPrefix(path, "docs/upstream/") || path == "docs/reference/values.md" {
+			continue // code of other projects, names relative to a value
+		}
+		found[path] = strings.Split(content, "\n")
 	}
 	found["README.md"] = strings.Split(read(t, "README.md"), "\n")
 	return found

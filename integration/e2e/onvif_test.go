@@ -25,9 +25,8 @@ func cameras(t *testing.T) {
 	t.Run("Services and a ConfigMap", servicesOfCameras)
 }
 
-// authenticatedCamera uses the unmodified sample, whose Secret has the camera's first password.
-// authenticatedCamera uses the unmodified sample, whose Secret has the camera's first password. The
-// condition has the commands that grant the right to read the Secret.
+// authenticatedCamera runs the tutorial with the unmodified sample, whose Secret has the camera's
+// first password. The condition has the commands that grant the right to read the Secret.
 func authenticatedCamera(t *testing.T) {
 	cameras, err := onvif.StartOn(t.Context(), akri.Cluster, 0)
 	require.NoError(t, err)
@@ -35,10 +34,16 @@ func authenticatedCamera(t *testing.T) {
 	camera := onvif.Make(1, netip.AddrPortFrom(cameras.Address, 80))
 	camera.Auth, camera.Username, camera.Password = onvif.WSSecurity, "admin", "change-me"
 	require.NoError(t, cameras.Plug(camera))
-	sample, err := akri.Manifest("deploy", "samples", "onvif.yaml")
-	require.NoError(t, err)
-	apply(t, sample)
-	grantRight(t, awaitCondition(t, "default", "onvif", akriv0.ConditionDetailsAccepted, metav1.ConditionFalse, akriv0.ReasonPropertyForbidden))
+	manifest := sample(t, "onvif.yaml")
+	run := tutorialOf(t, "tutorials/onvif.md", "onvif.yaml", manifest)
+	t.Cleanup(func() {
+		shell(t, "kubectl delete --ignore-not-found rolebinding,role akri-secret-onvif-credentials")
+	})
+	output := run("Set the password", "akri-system", mesh.Namespace)
+	commands := section(t, "tutorials/onvif.md", "## Set the password", "akri-system", mesh.Namespace)
+	grant := strings.TrimSpace(commands[strings.Index(commands, "kubectl create role"):])
+	require.Contains(t, strings.ReplaceAll(output, " && ", "\n"), grant, "the message has other commands than the page")
+	require.Contains(t, run("Find the cameras"), camera.MAC) // only with the password
 
 	name := instanceName("onvif", camera.UUID, "", true)
 	found := awaitInstances(t, "default", "onvif", name)[0]
@@ -59,7 +64,7 @@ func authenticatedCamera(t *testing.T) {
 	cameras.Unplug(camera)
 	camera.Password, camera.Firmware = "rotated", "2.0"
 	require.NoError(t, cameras.Plug(camera))
-	require.NoError(t, akri.ApplyText(t.Context(), strings.Replace(sample, "change-me", camera.Password, 1)))
+	require.NoError(t, akri.ApplyText(t.Context(), strings.Replace(manifest, "change-me", camera.Password, 1)))
 	await(t, "the firmware version that needs the new password", func(ctx context.Context) error {
 		instance, err := akri.Instances.In("default").Get(ctx, name, metav1.GetOptions{})
 		if err == nil && instance.Spec.BrokerProperties["ONVIF_DEVICE_FIRMWARE_VERSION"] != "2.0" {
@@ -70,6 +75,7 @@ func authenticatedCamera(t *testing.T) {
 	require.Equal(t, instanceUIDs([]akriv0.Instance{found}), instanceUIDs(instances(t, "default", "onvif")))
 	require.Equal(t, podUIDs(before), podUIDs(awaitBrokers(t, "default", "onvif", 2)))
 	awaitCondition(t, "default", "onvif", akriv0.ConditionReady, metav1.ConditionTrue, akriv0.ReasonAsExpected)
+	run("Remove it")
 }
 
 // cameraConfiguration has both Services and capacity 5. The ConfigMap has a part of the

@@ -38,9 +38,11 @@ func sample(t *testing.T, name string, replacements ...string) string {
 	return text
 }
 
-// samplesOfTheReadme applies the sample that the README applies, and a Pod that requests a device
-// of it. The Jobs of another sample complete.
+// samplesOfTheReadme runs the commands of docs/start.md, applies the sample that the README
+// applies, and a Pod that requests a device of it. The Jobs of another sample complete.
 func samplesOfTheReadme(t *testing.T) {
+	start := tutorialOf(t, "start.md", "debug-echo.yaml", sample(t, "debug-echo.yaml"))
+	require.Contains(t, start("Try it"), "debug-echo-8120fe")
 	for _, name := range []string{"deployment-configuration-level.yaml", "debug-echo-job.yaml"} {
 		apply(t, sample(t, name))
 	}
@@ -72,8 +74,9 @@ const (
 	seccomp      = "seccompProfile: {type: RuntimeDefault}"
 )
 
-// cameraSample replaces only the rule, which the emulated camera cannot match, and the seccomp
-// profile, which emulates the camera. The rule is tested in handler-udev.
+// cameraSample runs the tutorial. In the sample it replaces only the rule, which the emulated
+// camera cannot match, and the seccomp profile, which emulates the camera. The rule is tested in
+// handler-udev.
 func cameraSample(t *testing.T) {
 	const size = 32
 	device, err := camera.Plug(mjpg(t, size, color.RGBA{R: 200, A: 255}), size, size)
@@ -81,9 +84,11 @@ func cameraSample(t *testing.T) {
 	t.Cleanup(func() { require.NoError(t, device.Unplug()) })
 	share(t, device.Node(), videoGroup)
 	serveCamera(t, device)
-	apply(t, sample(t, "udev-usb-camera.yaml",
+	run := tutorialOf(t, "tutorials/usb-camera.md", "udev-usb-camera.yaml", sample(t, "udev-usb-camera.yaml",
 		`SUBSYSTEM=="video4linux", SUBSYSTEMS=="usb", ENV{ID_V4L_CAPABILITIES}=="*:capture:*"`, fmt.Sprintf("KERNEL==%q", filepath.Base(device.Node())),
 		seccomp, "seccompProfile: {type: Localhost, localhostProfile: camera.json}"))
+	require.Contains(t, run("Discover it"), fmt.Sprintf(`"UDEV_DEVNODE":%q`, device.Node()))
+	run("Watch the video", "snapshot.jpg > snapshot.jpg", "snapshot.jpg > "+filepath.Join(t.TempDir(), "snapshot.jpg"))
 
 	for _, pod := range awaitBrokers(t, "default", "udev-usb-camera", len(akri.Cluster.Nodes())) {
 		picture := snapshot(t, &pod)
@@ -93,7 +98,7 @@ func cameraSample(t *testing.T) {
 		requireFrames(t, &pod, 3)
 	}
 	// The Pods must end before the camera is unplugged.
-	require.NoError(t, akri.Configurations.In("default").Delete(t.Context(), "udev-usb-camera", metav1.DeleteOptions{}))
+	run("Remove it")
 	awaitBrokers(t, "default", "udev-usb-camera", 0)
 }
 
@@ -163,8 +168,8 @@ func requireFrames(t *testing.T, pod *corev1.Pod, count int) {
 	}
 }
 
-// serialSample uses a virtual terminal instead of a serial adapter. The rule is tested in
-// handler-udev. A broker that is not a member of the group of the device cannot open it.
+// serialSample runs the tutorial with a virtual terminal instead of a serial adapter. The rule is
+// tested in handler-udev. A broker that is not a member of the group of the device cannot open it.
 func serialSample(t *testing.T) {
 	line, err := devices.OpenVT()
 	require.NoError(t, err)
@@ -173,8 +178,10 @@ func serialSample(t *testing.T) {
 	rule := []string{
 		`SUBSYSTEM=="tty", SUBSYSTEMS=="usb", KERNEL=="ttyUSB[0-9]*|ttyACM[0-9]*"`, fmt.Sprintf(`SUBSYSTEM=="tty", KERNEL==%q`, line.Name()),
 	}
-	apply(t, sample(t, "udev-usb-serial.yaml", rule...))
+	run := tutorialOf(t, "tutorials/serial-adapter.md", "udev-usb-serial.yaml", sample(t, "udev-usb-serial.yaml", rule...))
+	run("Discover it")
 	apply(t, sample(t, "udev-usb-serial.yaml", append(rule, "name: udev-usb-serial", "name: e2e-no-group", "[20]", "[]")...))
+	run("Use it")
 	nodes := len(akri.Cluster.Nodes())
 	brokers := awaitBrokers(t, "default", "udev-usb-serial", nodes)
 	for _, pod := range brokers {
@@ -190,17 +197,22 @@ func serialSample(t *testing.T) {
 	for _, pod := range awaitBrokers(t, "default", "e2e-no-group", nodes) {
 		require.Equal(t, "open "+line.Node()+": permission denied", query(t, &pod).Devices[0].Error)
 	}
+	run("Remove it")
 }
 
+// opcuaSample runs the tutorial.
 func opcuaSample(t *testing.T) {
 	const port = 4850
 	url := fmt.Sprintf("opc.tcp://%s:%d/", cluster.NeighbourIP, port)
 	serveOPCUA(t, opcua.Config{Port: port, URI: "urn:plant", Name: "Plant", Hostname: cluster.NeighbourIP})
-	apply(t, sample(t, "opcua.yaml", "opc.tcp://192.0.2.10:4840/", url))
+	run := tutorialOf(t, "tutorials/opcua.md", "opcua.yaml", sample(t, "opcua.yaml"))
+	require.Contains(t, run("Watch a server", "URL=opc.tcp://192.0.2.10:4840/", "URL="+url), "urn:plant")
+	require.Contains(t, run("Use it"), "urn:plant")
 	for _, pod := range awaitBrokers(t, "default", "opcua", 2) {
 		environment := query(t, &pod).Env
 		require.Contains(t, environment["OPCUA_DISCOVERY_URL"], fmt.Sprintf("%s:%d", cluster.NeighbourIP, port))
 		require.Equal(t, "urn:plant", environment["OPCUA_APPLICATION_URI"])
 		require.Equal(t, "Plant", environment["OPCUA_APPLICATION_NAME"])
 	}
+	run("Remove it")
 }

@@ -1,8 +1,10 @@
 package e2e_test
 
 import (
+	"context"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"regexp"
 	"strings"
 	"testing"
@@ -25,12 +27,12 @@ func tutorial(t *testing.T) {
 			shell(t, "kubectl delete --ignore-not-found -f deploy/samples/handler-http/"+file+".yaml")
 		}
 	})
-	output := shell(t, section(t, "### Try it without a cluster"))
+	output := shell(t, section(t, "handlers.md", "### Try it without a cluster"))
 	require.Contains(t, output, "ok")
 	// The handler registers again if the registrar's socket was created at that moment.
 	require.Regexp(t, `akri_handler_registrations_total\{handler="http",result="accepted"\} [1-9]`, output)
 
-	commands := section(t, "### Run it on a cluster")
+	commands := section(t, "handlers.md", "### Run it on a cluster")
 	for _, skipped := range []string{"make demo", "bin/akri-cluster load", "export KUBECONFIG="} {
 		first, rest, _ := strings.Cut(commands, "\n")
 		require.True(t, strings.HasPrefix(first, skipped), "%q", first)
@@ -49,19 +51,42 @@ func tutorial(t *testing.T) {
 
 var console = regexp.MustCompile("(?s)```console\n(.*?)```")
 
-// section returns the console commands below a heading of the tutorial.
-func section(t *testing.T, heading string) string {
+// section returns the console commands below a heading of a page in docs, with those below its
+// subheadings. The other code blocks are for nodes, or change the installation. Replacements are
+// pairs of a text and its replacement.
+func section(t *testing.T, page, heading string, replacements ...string) string {
 	t.Helper()
-	text, err := os.ReadFile(akri.Path("docs", "handlers.md"))
+	text, err := os.ReadFile(akri.Path("docs", page))
 	require.NoError(t, err)
-	_, below, found := strings.Cut(string(text), heading+"\n")
-	require.True(t, found, "docs/handlers.md has no %q", heading)
+	_, below, found := strings.Cut(string(text), "\n"+heading+"\n")
+	require.True(t, found, "docs/%s has no %q", page, heading)
 	below, _, _ = strings.Cut(below, "\n#")
 	var commands strings.Builder
 	for _, block := range console.FindAllStringSubmatch(below, -1) {
 		commands.WriteString(block[1])
 	}
-	return commands.String()
+	require.NotEmpty(t, commands.String(), "docs/%s has no console commands below %q", page, heading)
+	result := commands.String()
+	for i := 0; i < len(replacements); i += 2 {
+		result = strings.ReplaceAll(result, replacements[i], replacements[i+1])
+	}
+	return result
+}
+
+// tutorialOf returns a function that runs the commands of a section of a tutorial and returns their
+// output. The commands get another manifest instead of the sample, with the images and the devices
+// of the tests. At the end of the test the objects are deleted.
+func tutorialOf(t *testing.T, page, sample, manifest string) func(heading string, replacements ...string) string {
+	t.Helper()
+	file := filepath.Join(t.TempDir(), sample)
+	require.NoError(t, os.WriteFile(file, []byte(manifest), 0o600))
+	t.Cleanup(func() { require.NoError(t, akri.DeleteText(context.WithoutCancel(t.Context()), manifest)) })
+	return func(heading string, replacements ...string) string {
+		t.Helper()
+		output := shell(t, section(t, page, "## "+heading, append(replacements, "deploy/samples/"+sample, file)...))
+		t.Log(output)
+		return output
+	}
 }
 
 // shell runs commands in the repository and returns their output.

@@ -76,9 +76,25 @@ func Main[C any, R Runner](name, description string, create func(C, Env) (R, err
 	logger.Info("stopped")
 }
 
+// Flags returns the flags of a service with this Config, for its documentation.
+func Flags[C any]() []*kong.Flag {
+	var cli struct {
+		Common common `embed:""`
+		Config C      `embed:""`
+	}
+	return newParser("", "", &cli).Model.Flags
+}
+
 // parse fills cli from arguments and environment. It exits the process on --help, --version and on
 // errors.
 func parse(name, description string, cli any) {
+	if _, err := newParser(name, description, cli).Parse(os.Args[1:]); err != nil {
+		fmt.Fprintf(os.Stderr, "%s: %v\nRun %s --help for the list of flags.\n", name, err, name)
+		os.Exit(2)
+	}
+}
+
+func newParser(name, description string, cli any) *kong.Kong {
 	parser, err := kong.New(cli,
 		kong.Name(name), kong.Description(description), kong.DefaultEnvars("AKRI"), kong.ValueFormatter(describeFlag),
 		kong.Vars{
@@ -88,10 +104,7 @@ func parse(name, description string, cli any) {
 	if err != nil {
 		panic(err) // a wrong struct tag
 	}
-	if _, err := parser.Parse(os.Args[1:]); err != nil {
-		fmt.Fprintf(os.Stderr, "%s: %v\nRun %s --help for the list of flags.\n", name, err, name)
-		os.Exit(2)
-	}
+	return parser
 }
 
 // describeFlag adds the default where kong's help does not show it: it shows the placeholder
