@@ -16,7 +16,7 @@ import (
 
 	akriv0 "akri.sh/libs/apis/akri/v0"
 	"akri.sh/libs/broadcast"
-	"akri.sh/libs/inspect/cluster"
+	"akri.sh/libs/inspect/cache"
 	"akri.sh/libs/inspect/console"
 	"akri.sh/libs/inspect/explain"
 	"akri.sh/libs/inspect/fixture"
@@ -27,7 +27,7 @@ type source struct {
 	mu       sync.Mutex
 	snapshot explain.Snapshot
 	events   []corev1.Event
-	health   cluster.Health
+	health   cache.Health
 	changes  broadcast.Value[int]
 }
 
@@ -47,7 +47,7 @@ func (s *source) Snapshot() *explain.Snapshot {
 
 func (s *source) Events() []corev1.Event { return s.events }
 
-func (s *source) Health() cluster.Health {
+func (s *source) Health() cache.Health {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.health
@@ -177,9 +177,9 @@ func TestStream(t *testing.T) {
 	s.change(func() { s.snapshot.Nodes = nil }) // this page does not show nodes
 	s.change(func() { s.snapshot.Instances = nil })
 	require.Contains(t, next(), "0 devices<")
-	s.change(func() { s.health = cluster.Health{Problem: "connection refused"} })
+	s.change(func() { s.health = cache.Health{Problem: "connection refused"} })
 	require.Contains(t, next(), "The API server does not answer")
-	s.change(func() { s.health = cluster.Health{} })
+	s.change(func() { s.health = cache.Health{} })
 	require.NotContains(t, next(), "The API server does not answer")
 }
 

@@ -1,4 +1,4 @@
-package cluster_test
+package cache_test
 
 import (
 	"context"
@@ -12,6 +12,7 @@ import (
 	"k8s.io/client-go/rest"
 
 	akriv0 "akri.sh/libs/apis/akri/v0"
+	"akri.sh/libs/inspect/cache"
 	"akri.sh/libs/inspect/cluster"
 	"akri.sh/libs/kube/kubetest"
 )
@@ -21,9 +22,9 @@ var server *kubetest.Server
 func TestMain(m *testing.M) { kubetest.Main(m, &server) }
 
 // cached returns a Cache that is complete.
-func cached(t *testing.T, config *rest.Config) *cluster.Cache {
+func cached(t *testing.T, config *rest.Config) *cache.Cache {
 	t.Helper()
-	cache, err := cluster.NewCache(t.Context(), config, "default")
+	cache, err := cache.New(t.Context(), config, "default")
 	require.NoError(t, err)
 	running, stop := context.WithCancel(t.Context())
 	stopped := make(chan struct{})
@@ -35,7 +36,7 @@ func cached(t *testing.T, config *rest.Config) *cluster.Cache {
 	return cache
 }
 
-func await(t *testing.T, cache *cluster.Cache, what string, is func() bool) {
+func await(t *testing.T, cache *cache.Cache, what string, is func() bool) {
 	t.Helper()
 	timeout := time.After(30 * time.Second)
 	for changed := cache.Changed(); !is(); changed = cache.Changed() {
@@ -127,7 +128,7 @@ func TestCacheOfOneNamespace(t *testing.T) {
 	config.Impersonate.UserName = "viewer"
 	// The authorizer of the API server reads Roles from a cache.
 	require.Eventually(t, func() bool {
-		cache, err := cluster.NewCache(t.Context(), config, "default")
+		cache, err := cache.New(t.Context(), config, "default")
 		return err == nil && cache.Snapshot().OneNamespace
 	}, 30*time.Second, 50*time.Millisecond)
 	s := cached(t, config).Snapshot()
