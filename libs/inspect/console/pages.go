@@ -46,12 +46,8 @@ var functions = template.FuncMap{
 	"join":      func(texts []string) string { return strings.Join(texts, ", ") },
 	"lower":     func(text any) string { return strings.ToLower(fmt.Sprint(text)) },
 	"eventTime": func(event Event) time.Time { return cache.EventTime(&event) },
-	"count": func(n int, noun string) string {
-		if n == 1 {
-			return "1 " + noun
-		}
-		return fmt.Sprintf("%d %ss", n, noun)
-	},
+	"count":     status.Plural,
+	"noun":      func(n int, noun string) string { return strings.TrimPrefix(status.Plural(n, noun), fmt.Sprint(n)+" ") },
 }
 
 func overview(v view) (string, any, bool) { return "Overview", status.Of(v.Snapshot), true }
