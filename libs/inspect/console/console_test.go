@@ -3,10 +3,12 @@ package console_test
 import (
 	"bufio"
 	"fmt"
+	"io"
 	"net/http"
 	"net/http/httptest"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -181,6 +183,51 @@ func TestStream(t *testing.T) {
 	require.Contains(t, next(), "The API server does not answer")
 	s.change(func() { s.health = cache.Health{} })
 	require.NotContains(t, next(), "The API server does not answer")
+}
+
+// TestViewerIsRefused checks that an open page ends when its viewer is not admitted any more.
+func TestViewerIsRefused(t *testing.T) {
+	s := load(t)
+	var refused atomic.Bool
+	server := httptest.NewServer(console.Restricted(func(*http.Request) (console.Viewer, http.Handler) {
+		if refused.Load() {
+			return console.Viewer{}, http.NotFoundHandler()
+		}
+		return console.Viewer{Source: s, Name: "jane", CanLogOut: true}, nil
+	}))
+	defer server.Close()
+	get := func(accept string) *http.Response {
+		request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, server.URL+"/devices", nil)
+		require.NoError(t, err)
+		request.Header.Set("Accept", accept)
+		response, err := server.Client().Do(request)
+		require.NoError(t, err)
+		return response
+	}
+	page := get("text/html")
+	text, err := io.ReadAll(page.Body)
+	require.NoError(t, err)
+	require.NoError(t, page.Body.Close())
+	require.Contains(t, string(text), "jane")
+	require.Contains(t, string(text), `action="/logout"`)
+
+	open := get("text/event-stream")
+	defer open.Body.Close()
+	lines := bufio.NewScanner(open.Body)
+	require.True(t, lines.Scan())
+	refused.Store(true)
+	s.change(func() { s.snapshot.Instances = nil })
+	var last string
+	for lines.Scan() {
+		if lines.Text() != "" {
+			last += lines.Text() + "\n"
+		}
+	}
+	require.NoError(t, lines.Err(), "the stream ends")
+	require.True(t, strings.HasSuffix(last, "event: reload\ndata:\n"), last)
+	page = get("text/html")
+	require.NoError(t, page.Body.Close())
+	require.Equal(t, http.StatusNotFound, page.StatusCode, "the refusal answers")
 }
 
 func TestLocal(t *testing.T) {
