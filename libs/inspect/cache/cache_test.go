@@ -108,8 +108,8 @@ func TestCacheShowsThatTheAPIServerIsAway(t *testing.T) {
 	require.NoError(t, client.Instances.In("default").Delete(t.Context(), "camera-2", metav1.DeleteOptions{}))
 }
 
-// TestCacheHasNoSecrets searches what the Cache has of objects with a password in each field that can
-// have one.
+// TestCacheHasNoSecrets searches what the Cache has of objects with a password in each field that
+// can have one.
 func TestCacheHasNoSecrets(t *testing.T) {
 	const password = "hunter22"
 	client, err := cluster.New(server.Config())
