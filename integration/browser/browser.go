@@ -127,6 +127,12 @@ func isReplaced(err error) bool {
 		strings.Contains(err.Error(), "Inspected target navigated")
 }
 
+// Number returns the value of an expression in JavaScript.
+func (b *Browser) Number(t *testing.T, expression string) float64 {
+	t.Helper()
+	return run(t, b, expression, chromedp.Evaluate[float64](expression))
+}
+
 // Show sets the size of the window and the color scheme (light or dark).
 func (b *Browser) Show(t *testing.T, width, height int64, scheme string) {
 	t.Helper()
