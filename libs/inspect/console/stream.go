@@ -8,8 +8,10 @@ import (
 )
 
 const (
-	// minInterval is the time between two updates of a page.
-	minInterval = 300 * time.Millisecond
+	// minInterval is the time between two updates of a page. It is longer for a page that takes
+	// long: busyShare times as long as its last update took.
+	minInterval = 100 * time.Millisecond
+	busyShare   = 10
 	// keepAlive is the time after which a stream without updates gets a comment, so that proxies
 	// keep it open, and the viewer must still be admitted.
 	keepAlive = 15 * time.Second
@@ -41,8 +43,9 @@ func (c *console) stream(w http.ResponseWriter, r *http.Request, render func(Vie
 			_ = write(w, []byte(reload))
 			return
 		}
-		changed := viewer.Changed()
+		changed, begin := viewer.Changed(), time.Now()
 		live, err := render(viewer)
+		took := time.Since(begin)
 		if err != nil {
 			return
 		}
@@ -58,18 +61,18 @@ func (c *console) stream(w http.ResponseWriter, r *http.Request, render func(Vie
 			}
 			written = time.Now()
 		}
-		if !wait(r, changed) {
+		if !wait(r, max(minInterval, busyShare*took), changed) {
 			return
 		}
 	}
 }
 
-// wait returns after a change, or after some time without one. It returns false if the stream has
-// ended.
-func wait(r *http.Request, changed <-chan struct{}) bool {
+// wait returns after an interval and a change, or after some time without one. It returns false if
+// the stream has ended.
+func wait(r *http.Request, interval time.Duration, changed <-chan struct{}) bool {
 	idle := time.NewTimer(keepAlive)
 	defer idle.Stop()
-	pause := time.NewTimer(minInterval)
+	pause := time.NewTimer(interval)
 	defer pause.Stop()
 	select {
 	case <-r.Context().Done():
