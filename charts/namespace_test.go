@@ -12,7 +12,7 @@ import (
 // TestNamespaceOfNodes checks that the services of nodes, and all that they need, can have a
 // namespace of their own.
 func TestNamespaceOfNodes(t *testing.T) {
-	rendered, err := render(t, set("global.nodePlane.namespace=nodes", "global.resources=dra")...)
+	rendered, err := render(t, set("global.nodePlane.namespace=nodes", "global.resources=dra", "console.enabled=true")...)
 	require.NoError(t, err)
 	names := map[string][]string{}
 	for _, object := range decode[metav1.PartialObjectMetadata](t, rendered, "DaemonSet", "ServiceAccount", "NetworkPolicy", "ConfigMap", "Role", "RoleBinding") {
@@ -34,7 +34,7 @@ func TestNamespaceOfNodes(t *testing.T) {
 			}
 		}
 	}
-	require.Equal(t, documentedRights(t), grantedRights(t, "global.nodePlane.namespace=nodes", "global.resources=dra"))
+	require.Equal(t, documentedRights(t), grantedRights(t, "global.nodePlane.namespace=nodes", "global.resources=dra", "console.enabled=true"))
 	for _, binding := range decode[rbacv1.ClusterRoleBinding](t, rendered, "ClusterRoleBinding") {
 		namespace := map[bool]string{true: "nodes", false: "akri-system"}[slices.Contains(services, binding.Name)]
 		require.Equal(t, namespace, binding.Subjects[0].Namespace, binding.Name)

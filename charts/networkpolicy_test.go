@@ -14,7 +14,7 @@ import (
 
 // everything enables all services on the Pod network, and all ports.
 var everything = set("onvif.discovery.enabled=true", "opcua.discovery.enabled=true", "opcua.discovery.useNetworkConnection=true",
-	"handler-onvif.hostNetwork=false", "global.transport.mode=both", "global.resources=dra")
+	"handler-onvif.hostNetwork=false", "global.transport.mode=both", "global.resources=dra", "console.enabled=true")
 
 // TestNetworkPolicies checks what each service can reach and who can reach it. It evaluates the
 // policies by their labels and ports, because no maintained library does.
@@ -29,6 +29,7 @@ func TestNetworkPolicies(t *testing.T) {
 		"instance-writer": {"from Pods to metrics", "from discovery-operator,device-plugin-host,dra-kubelet-plugin,agent to grpc",
 			"from discovery-operator,device-plugin-host,dra-kubelet-plugin,agent to grpc-plain", "to DNS", "to anywhere TCP"},
 		"broker-controller":  {"from Pods to metrics", "from anywhere to webhook", "to DNS", "to broker-controller 8443", "to anywhere TCP"},
+		"console":            {"from Pods to metrics", "from anywhere to https", "to DNS", "to anywhere TCP"},
 		"cleanup":            {"from Pods to metrics", "to DNS", "to anywhere TCP"},
 		"handler-udev":       {"from Pods to metrics"},
 		"handler-debug-echo": {"from Pods to metrics"},

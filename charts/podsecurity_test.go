@@ -23,7 +23,7 @@ func TestPodSecurity(t *testing.T) {
 		}}, metav1.CreateOptions{})
 		require.NoError(t, err)
 	}
-	rendered, err := render(t, set("onvif.discovery.enabled=true", "opcua.discovery.enabled=true", "global.resources=dra")...)
+	rendered, err := render(t, set("onvif.discovery.enabled=true", "opcua.discovery.enabled=true", "global.resources=dra", "console.enabled=true")...)
 	require.NoError(t, err)
 	agent, err := render(t, set("global.agent.enabled=true")...)
 	require.NoError(t, err)
@@ -69,7 +69,7 @@ func TestMounts(t *testing.T) {
 	for _, match := range documented.FindAllStringSubmatch(table, -1) {
 		expected[match[1]] = append(paths(match[2], ""), paths(match[3], " (read-only)")...)
 	}
-	rendered, err := render(t, set("onvif.discovery.enabled=true", "opcua.discovery.enabled=true", "global.resources=dra")...)
+	rendered, err := render(t, set("onvif.discovery.enabled=true", "opcua.discovery.enabled=true", "global.resources=dra", "console.enabled=true")...)
 	require.NoError(t, err)
 	agent, err := render(t, set("global.agent.enabled=true")...)
 	require.NoError(t, err)

@@ -103,6 +103,8 @@ func TestUnknownValuesAreErrors(t *testing.T) {
 		"broker-controller.webhook.authorise=false":                   "authorise",
 		"broker-controller.allowedNamespaces.enable=true":             "enable",
 		"global.resources=DRA":                                        "resources",
+		"console.enabled=true,console.allowFroms[0].ipBlock.cidr=x":   "allowFroms",
+		"console.enabled=true,console.proxy.containers[0].name=x":     "image",
 	} {
 		t.Run(value, func(t *testing.T) {
 			_, err := render(t, set(value)...)

@@ -15,9 +15,9 @@ import (
 // verb by verb.
 func TestRights(t *testing.T) {
 	documented := documentedRights(t)
-	require.Equal(t, documented, grantedRights(t, "global.resources=dra"))
+	require.Equal(t, documented, grantedRights(t, "global.resources=dra", "console.enabled=true"))
 	byDefault := slices.DeleteFunc(slices.Clone(documented), func(right string) bool {
-		return strings.HasPrefix(right, "akri-dra-") || strings.Contains(right, "of-claims")
+		return strings.HasPrefix(right, "akri-dra-") || strings.HasPrefix(right, "akri-console") || strings.Contains(right, "of-claims")
 	})
 	require.Equal(t, byDefault, grantedRights(t))
 	require.Equal(t, byDefault, grantedRights(t, "global.agent.enabled=true"))

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -30,21 +31,24 @@ type Browser struct {
 	ctx context.Context
 	// origin is the only server that pages may load from.
 	origin string
+	// expected are parts of errors that are no problems.
+	expected []string
 
 	mu       sync.Mutex
 	problems []string
 }
 
 // Start starts Chromium, which stops at the end of the test. The test fails if the page writes an
-// error to the console, throws an exception, or requests a URL outside of the origin.
-func Start(t *testing.T, origin string) *Browser {
+// error to the console, throws an exception, or requests a URL outside of the origin. Errors with
+// an expected part do not count. Chromium accepts every certificate.
+func Start(t *testing.T, origin string, expected ...string) *Browser {
 	t.Helper()
 	options := append(chromedp.DefaultExecAllocatorOptions[:],
 		chromedp.ExecPath("chromium"), chromedp.NoSandbox, // the tests run as root
-		chromedp.WSURLReadTimeout(timeout), chromedp.WindowSize(1280, 900))
+		chromedp.WSURLReadTimeout(timeout), chromedp.WindowSize(1280, 900), chromedp.IgnoreCertErrors)
 	allocator, stop := chromedp.NewExecAllocator(context.WithoutCancel(t.Context()), options...)
 	ctx, closePage := chromedp.NewContext(allocator)
-	b := &Browser{ctx: ctx, origin: origin}
+	b := &Browser{ctx: ctx, origin: origin, expected: expected}
 	t.Cleanup(func() {
 		closePage()
 		stop()
@@ -76,7 +80,7 @@ func (b *Browser) observe(event any) {
 			problem = fmt.Sprintf("console.error: %v", event.Args)
 		}
 	}
-	if problem != "" {
+	if problem != "" && !slices.ContainsFunc(b.expected, func(part string) bool { return strings.Contains(problem, part) }) {
 		b.mu.Lock()
 		defer b.mu.Unlock()
 		b.problems = append(b.problems, problem)
@@ -103,10 +107,30 @@ func run[T any](t *testing.T, b *Browser, what string, action chromedp.Action[T]
 	return result
 }
 
-// Await waits until an expression in JavaScript is true.
+// Await waits until an expression in JavaScript is true, also in a page to which this one leads.
 func (b *Browser) Await(t *testing.T, expression string) {
 	t.Helper()
-	run(t, b, expression, chromedp.Poll[chromedp.Void](expression, chromedp.WithPollingTimeout(timeout), chromedp.WithPollingInterval(50*time.Millisecond)))
+	poll := chromedp.Poll[chromedp.Void](expression, chromedp.WithPollingTimeout(timeout), chromedp.WithPollingInterval(50*time.Millisecond))
+	run(t, b, expression, func(ctx context.Context, target *chromedp.Target) (chromedp.Void, error) {
+		for {
+			result, err := poll(ctx, target)
+			if err == nil || !isReplaced(err) {
+				return result, err
+			}
+		}
+	})
+}
+
+// isReplaced reports whether another page has replaced the one in which an expression ran.
+func isReplaced(err error) bool {
+	return strings.Contains(err.Error(), "Cannot find context") || strings.Contains(err.Error(), "Execution context was destroyed") ||
+		strings.Contains(err.Error(), "Inspected target navigated")
+}
+
+// Number returns the value of an expression in JavaScript.
+func (b *Browser) Number(t *testing.T, expression string) float64 {
+	t.Helper()
+	return run(t, b, expression, chromedp.Evaluate[float64](expression))
 }
 
 // Show sets the size of the window and the color scheme (light or dark).

@@ -17,6 +17,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	akriv0 "akri.sh/libs/apis/akri/v0"
+	"akri.sh/libs/inspect/cache"
 	"akri.sh/libs/inspect/cluster"
 	"akri.sh/libs/inspect/console"
 	"akri.sh/libs/kube/kubetest"
@@ -123,7 +124,7 @@ func camera(i int) *akriv0.Instance {
 // serve runs the console and returns its address.
 func serve(t *testing.T) string {
 	t.Helper()
-	cache, err := cluster.NewCache(t.Context(), server.Config(), "default")
+	cache, err := cache.New(t.Context(), server.Config(), "default")
 	require.NoError(t, err)
 	ctx, stop := context.WithCancel(t.Context())
 	stopped := make(chan struct{})

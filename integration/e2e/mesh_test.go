@@ -118,6 +118,7 @@ func allScenarios(t *testing.T) {
 		[]scenario{
 			{"evicted Pods", evictedPods},
 			{"console shows a device", consoleDevice},
+			{"console in the cluster", consoleOfTheCluster},
 			{"flapping device", flappingDevice},
 			{"hanging handler", hangingHandler},
 			{"restarted node", nodeRestart},

@@ -15,6 +15,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/client-go/rest"
 
+	"akri.sh/libs/pki"
 	"akri.sh/libs/rpc"
 	"akri.sh/libs/service"
 	configurationv1 "akri.sh/proto/akri/configuration/v1"
@@ -114,7 +115,7 @@ func (s *secured) certificateSource(
 	config Config, env service.Env, restConfig *rest.Config,
 ) (getCertificate func(*tls.ClientHelloInfo) (*tls.Certificate, error), err error) {
 	if config.TLS.Dir != "" {
-		dir := certificates.Dir(config.TLS.Dir)
+		dir := pki.Dir(config.TLS.Dir)
 		env.Health.AddReadiness("certificate", dir.Ready)
 		env.Metrics.MustRegister(certificateExpiry(dir.Served))
 		return dir.GetCertificate, nil

@@ -3,23 +3,21 @@ package cluster
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"slices"
-	"sync"
 
 	"golang.org/x/sync/errgroup"
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	appsv1 "k8s.io/api/apps/v1"
 	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 
 	akriv0 "akri.sh/libs/apis/akri/v0"
 	"akri.sh/libs/inspect/explain"
+	"akri.sh/libs/inspect/rights"
 	"akri.sh/libs/kube"
 	"akri.sh/libs/version"
 )
@@ -64,12 +62,12 @@ func ofAkri() metav1.ListOptions {
 // Snapshot lists what explanations need. If the user may not list the objects of all namespaces, it
 // lists those of the given one.
 func (c *Client) Snapshot(ctx context.Context, namespace string) (*explain.Snapshot, error) {
-	l := &lister{snapshot: &explain.Snapshot{}, namespace: namespace}
+	l := rights.Finder{Snapshot: &explain.Snapshot{}, Namespace: namespace}
 	group, ctx := errgroup.WithContext(ctx)
 	list := func(resource string, namespaced bool, read func(ctx context.Context, namespace string) error) {
-		group.Go(func() error { return l.list(ctx, resource, namespaced, read) })
+		group.Go(func() error { return l.Find(ctx, resource, namespaced, read) })
 	}
-	s := l.snapshot
+	s := l.Snapshot
 	list("configurations", true, func(ctx context.Context, namespace string) error {
 		list, err := c.Configurations.In(namespace).List(ctx, FromCache())
 		if err == nil {
@@ -87,7 +85,7 @@ func (c *Client) Snapshot(ctx context.Context, namespace string) (*explain.Snaps
 	list("pods", true, func(ctx context.Context, namespace string) error {
 		list, err := c.Kubernetes.CoreV1().Pods(namespace).List(ctx, FromCache())
 		if err == nil {
-			s.Pods = slices.DeleteFunc(list.Items, func(pod corev1.Pod) bool { return !isRelevant(&pod) })
+			s.Pods = slices.DeleteFunc(list.Items, func(pod corev1.Pod) bool { return !explain.IsRelevant(&pod) })
 		}
 		return err
 	})
@@ -139,47 +137,5 @@ func items[L, T any](list L, err error, of func(L) []T) []T {
 	return of(list)
 }
 
-// isRelevant reports whether the Pod is one of Akri or requests devices.
-func isRelevant(pod *corev1.Pod) bool {
-	return explain.IsAkri(pod) || pod.Labels[akriv0.ConfigurationLabel] != "" || len(explain.DeviceRequests(pod)) > 0
-}
-
 // ErrNoAPI means that the cluster does not have the API of Akri.
-var ErrNoAPI = errors.New("the cluster has no akri.sh API: install Akri with helm install akri charts/akri --namespace akri-system --create-namespace --wait")
-
-// lister fills a Snapshot from several goroutines. Each writes another field.
-type lister struct {
-	namespace string
-
-	mu       sync.Mutex
-	snapshot *explain.Snapshot
-}
-
-// list calls read for all namespaces and, if that is forbidden, for one.
-func (l *lister) list(ctx context.Context, resource string, namespaced bool, read func(context.Context, string) error) error {
-	err := read(ctx, "")
-	if apierrors.IsForbidden(err) && namespaced && l.namespace != "" {
-		if err = read(ctx, l.namespace); err == nil {
-			l.mu.Lock()
-			defer l.mu.Unlock()
-			l.snapshot.OneNamespace = true
-			return nil
-		}
-	}
-	switch {
-	case err == nil:
-		return nil
-	case apierrors.IsForbidden(err):
-		l.mu.Lock()
-		defer l.mu.Unlock()
-		l.snapshot.Unreadable = append(l.snapshot.Unreadable, resource)
-		return nil
-	case apierrors.IsNotFound(err):
-		l.mu.Lock()
-		defer l.mu.Unlock()
-		l.snapshot.NoAPI = true
-		return nil
-	default:
-		return fmt.Errorf("list %s: %w", resource, err)
-	}
-}
+var ErrNoAPI = rights.ErrNoAPI

@@ -12,7 +12,7 @@ import (
 	"net/http"
 	"strings"
 
-	"akri.sh/libs/inspect/cluster"
+	"akri.sh/libs/inspect/cache"
 	"akri.sh/libs/inspect/explain"
 	"akri.sh/libs/version"
 )
@@ -38,20 +38,40 @@ type Source interface {
 	// Events returns the Events about Configurations and Instances, the newest first.
 	Events() []Event
 	// Health returns the state of the connection to the API server.
-	Health() cluster.Health
+	Health() cache.Health
 	// Changed returns a channel that is closed at the next change of the above.
 	Changed() <-chan struct{}
 }
 
+// Viewer sends requests.
+type Viewer struct {
+	// Source has what the viewer may see, as it was when the request was admitted.
+	Source
+	// Name of the user, or empty.
+	Name string
+	// CanLogOut adds a button that sends POST /logout.
+	CanLogOut bool
+}
+
+// Admit returns the sender of a request, or a handler that answers the request instead, such as a
+// login page. It is also called while a page is open, which is loaded again after a refusal.
+type Admit func(r *http.Request) (Viewer, http.Handler)
+
 type console struct {
-	source  Source
+	admit   Admit
 	streams chan struct{}
 }
 
 // Handler returns the handler of all pages. It serves everyone: the caller restricts who may send
 // requests.
 func Handler(source Source) http.Handler {
-	c := &console{source: source, streams: make(chan struct{}, maxStreams)}
+	return Restricted(func(*http.Request) (Viewer, http.Handler) { return Viewer{Source: source}, nil })
+}
+
+// Restricted returns the handler of all pages for senders that are admitted. Everyone gets the
+// style sheet and the scripts.
+func Restricted(admit Admit) http.Handler {
+	c := &console{admit: admit, streams: make(chan struct{}, maxStreams)}
 	mux := http.NewServeMux()
 	static, err := fs.Sub(staticFiles, "static")
 	if err != nil {
@@ -61,10 +81,11 @@ func Handler(source Source) http.Handler {
 	for pattern, page := range pages {
 		mux.Handle("GET "+pattern, c.page(page))
 	}
-	return withHeaders(mux)
+	return Headers(mux)
 }
 
-func withHeaders(next http.Handler) http.Handler {
+// Headers adds headers with which browsers protect the pages.
+func Headers(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		header := w.Header()
 		header.Set("Content-Security-Policy", policy)
@@ -91,7 +112,7 @@ type page struct {
 // view is what a page shows: the objects and the request.
 type view struct {
 	*explain.Snapshot
-	source Source
+	viewer Viewer
 	r      *http.Request
 }
 
@@ -99,9 +120,11 @@ type view struct {
 type document struct {
 	Title, Section, Version string
 	Sections                []section
-	Health                  cluster.Health
+	Health                  cache.Health
 	Unreadable              []string
 	OneNamespace            bool
+	User                    string
+	CanLogOut               bool
 	Data                    any
 }
 
@@ -113,13 +136,14 @@ var sections = []section{
 
 func (c *console) page(p page) http.Handler {
 	parsed := template.Must(template.New("layout.html").Funcs(functions).ParseFS(templateFiles, "templates/layout.html", "templates/parts.html", "templates/"+p.template))
-	render := func(r *http.Request, name string) ([]byte, bool, error) {
-		snapshot := c.source.Snapshot()
-		title, data, found := p.data(view{snapshot, c.source, r})
+	render := func(r *http.Request, viewer Viewer, name string) ([]byte, bool, error) {
+		snapshot := viewer.Snapshot()
+		title, data, found := p.data(view{snapshot, viewer, r})
 		var out bytes.Buffer
 		err := parsed.ExecuteTemplate(&out, name, document{
-			Title: title, Section: p.section, Version: version.Version, Sections: sections, Health: c.source.Health(),
-			Unreadable: snapshot.Unreadable, OneNamespace: snapshot.OneNamespace, Data: data,
+			Title: title, Section: p.section, Version: version.Version, Sections: sections, Health: viewer.Health(),
+			Unreadable: snapshot.Unreadable, OneNamespace: snapshot.OneNamespace,
+			User: viewer.Name, CanLogOut: viewer.CanLogOut, Data: data,
 		})
 		if err != nil {
 			err = fmt.Errorf("render %s: %w", p.template, err)
@@ -129,13 +153,18 @@ func (c *console) page(p page) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Vary", "Accept")
 		if strings.Contains(r.Header.Get("Accept"), "text/event-stream") {
-			c.stream(w, r, func() ([]byte, error) {
-				live, _, err := render(r, "live")
+			c.stream(w, r, func(viewer Viewer) ([]byte, error) {
+				live, _, err := render(r, viewer, "live")
 				return live, err
 			})
 			return
 		}
-		text, found, err := render(r, "layout.html")
+		viewer, refusal := c.admit(r)
+		if refusal != nil {
+			refusal.ServeHTTP(w, r)
+			return
+		}
+		text, found, err := render(r, viewer, "layout.html")
 		if err != nil {
 			http.Error(w, err.Error(), http.StatusInternalServerError)
 			return

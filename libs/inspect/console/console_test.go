@@ -3,10 +3,12 @@ package console_test
 import (
 	"bufio"
 	"fmt"
+	"io"
 	"net/http"
 	"net/http/httptest"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -16,7 +18,7 @@ import (
 
 	akriv0 "akri.sh/libs/apis/akri/v0"
 	"akri.sh/libs/broadcast"
-	"akri.sh/libs/inspect/cluster"
+	"akri.sh/libs/inspect/cache"
 	"akri.sh/libs/inspect/console"
 	"akri.sh/libs/inspect/explain"
 	"akri.sh/libs/inspect/fixture"
@@ -27,7 +29,7 @@ type source struct {
 	mu       sync.Mutex
 	snapshot explain.Snapshot
 	events   []corev1.Event
-	health   cluster.Health
+	health   cache.Health
 	changes  broadcast.Value[int]
 }
 
@@ -47,7 +49,7 @@ func (s *source) Snapshot() *explain.Snapshot {
 
 func (s *source) Events() []corev1.Event { return s.events }
 
-func (s *source) Health() cluster.Health {
+func (s *source) Health() cache.Health {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.health
@@ -177,10 +179,55 @@ func TestStream(t *testing.T) {
 	s.change(func() { s.snapshot.Nodes = nil }) // this page does not show nodes
 	s.change(func() { s.snapshot.Instances = nil })
 	require.Contains(t, next(), "0 devices<")
-	s.change(func() { s.health = cluster.Health{Problem: "connection refused"} })
+	s.change(func() { s.health = cache.Health{Problem: "connection refused"} })
 	require.Contains(t, next(), "The API server does not answer")
-	s.change(func() { s.health = cluster.Health{} })
+	s.change(func() { s.health = cache.Health{} })
 	require.NotContains(t, next(), "The API server does not answer")
+}
+
+// TestViewerIsRefused checks that an open page ends when its viewer is not admitted any more.
+func TestViewerIsRefused(t *testing.T) {
+	s := load(t)
+	var refused atomic.Bool
+	server := httptest.NewServer(console.Restricted(func(*http.Request) (console.Viewer, http.Handler) {
+		if refused.Load() {
+			return console.Viewer{}, http.NotFoundHandler()
+		}
+		return console.Viewer{Source: s, Name: "jane", CanLogOut: true}, nil
+	}))
+	defer server.Close()
+	get := func(accept string) *http.Response {
+		request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, server.URL+"/devices", nil)
+		require.NoError(t, err)
+		request.Header.Set("Accept", accept)
+		response, err := server.Client().Do(request)
+		require.NoError(t, err)
+		return response
+	}
+	page := get("text/html")
+	text, err := io.ReadAll(page.Body)
+	require.NoError(t, err)
+	require.NoError(t, page.Body.Close())
+	require.Contains(t, string(text), "jane")
+	require.Contains(t, string(text), `action="/logout"`)
+
+	open := get("text/event-stream")
+	defer open.Body.Close()
+	lines := bufio.NewScanner(open.Body)
+	require.True(t, lines.Scan())
+	refused.Store(true)
+	s.change(func() { s.snapshot.Instances = nil })
+	var last string
+	for lines.Scan() {
+		if lines.Text() != "" {
+			last += lines.Text() + "\n"
+		}
+	}
+	require.NoError(t, lines.Err(), "the stream ends")
+	require.True(t, strings.HasSuffix(last, "event: reload\ndata:\n"), last)
+	page = get("text/html")
+	require.NoError(t, page.Body.Close())
+	require.Equal(t, http.StatusNotFound, page.StatusCode, "the refusal answers")
 }
 
 func TestLocal(t *testing.T) {

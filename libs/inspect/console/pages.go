@@ -13,7 +13,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	akriv0 "akri.sh/libs/apis/akri/v0"
-	"akri.sh/libs/inspect/cluster"
+	"akri.sh/libs/inspect/cache"
 	"akri.sh/libs/inspect/explain"
 	"akri.sh/libs/inspect/status"
 )
@@ -45,13 +45,9 @@ var functions = template.FuncMap{
 	"time":      func(t time.Time) string { return t.UTC().Format("2006-01-02 15:04:05") },
 	"join":      func(texts []string) string { return strings.Join(texts, ", ") },
 	"lower":     func(text any) string { return strings.ToLower(fmt.Sprint(text)) },
-	"eventTime": func(event Event) time.Time { return cluster.EventTime(&event) },
-	"count": func(n int, noun string) string {
-		if n == 1 {
-			return "1 " + noun
-		}
-		return fmt.Sprintf("%d %ss", n, noun)
-	},
+	"eventTime": func(event Event) time.Time { return cache.EventTime(&event) },
+	"count":     status.Plural,
+	"noun":      func(n int, noun string) string { return strings.TrimPrefix(status.Plural(n, noun), fmt.Sprint(n)+" ") },
 }
 
 func overview(v view) (string, any, bool) { return "Overview", status.Of(v.Snapshot), true }
@@ -241,14 +237,14 @@ func handlers(v view) (string, any, bool) {
 }
 
 func events(v view) (string, any, bool) {
-	all := v.source.Events()
+	all := v.viewer.Events()
 	return "Events", all[:min(len(all), maxEvents)], true
 }
 
 // history returns the newest Events about an object.
 func (v view) history(kind, namespace, name string) []Event {
 	var found []Event
-	for _, event := range v.source.Events() {
+	for _, event := range v.viewer.Events() {
 		object := event.InvolvedObject
 		if object.Kind == kind && object.Namespace == namespace && object.Name == name && len(found) < maxHistory {
 			found = append(found, event)

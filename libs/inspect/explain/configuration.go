@@ -237,7 +237,7 @@ func activeNodes(c *akriv0.Configuration) []string {
 // activeLink evaluates which nodes report, and which do not run Akri.
 func (s *Snapshot) activeLink(c *akriv0.Configuration) Link {
 	reporting := condition(c, akriv0.ConditionNodesReporting)
-	message := fmt.Sprintf("%d nodes", c.Status.NodesReporting)
+	message := plural(int(c.Status.NodesReporting), "node")
 	var causes []Cause
 	if reporting.Status == metav1.ConditionFalse {
 		causes = append(causes, s.notReporting(c, reporting.Message))

@@ -239,8 +239,8 @@ func (s *Snapshot) unschedulable(pod *corev1.Pod, message string) Cause {
 }
 
 func (s *Snapshot) capacityUsed(name string, slots []Slot) Cause {
-	cause := Cause{ID: CapacityUsed, Message: fmt.Sprintf("%d of %d slots of %s are held, by %s",
-		len(slots)-freeSlots(slots), len(slots), akriv0.ResourceName(name), holders(slots))}
+	cause := Cause{ID: CapacityUsed, Message: fmt.Sprintf("%d of %s of %s held, by %s",
+		len(slots)-freeSlots(slots), plural(len(slots), "slot"), akriv0.ResourceName(name), holders(slots))}
 	if pod := s.holder(slots); pod != nil {
 		cause.Remedies = append(cause.Remedies, Remedy{Text: "Delete a Pod that uses it.", Command: deletePod(pod)})
 	}
@@ -419,7 +419,7 @@ func containerCause(pod *corev1.Pod, status *corev1.ContainerStatus) *Cause {
 }
 
 func crash(status *corev1.ContainerStatus) string {
-	message := fmt.Sprintf("container %q ends repeatedly (%d restarts)", status.Name, status.RestartCount)
+	message := fmt.Sprintf("container %q ends repeatedly (%s)", status.Name, plural(int(status.RestartCount), "restart"))
 	if end := status.LastTerminationState.Terminated; end != nil {
 		message += fmt.Sprintf(", last with exit code %d (%s)", end.ExitCode, end.Reason)
 	}

@@ -118,7 +118,7 @@ func (s *Snapshot) ServicesLink() Link {
 	if cause := s.versionSkew(services); cause != nil {
 		causes = append(causes, *cause)
 	}
-	message := fmt.Sprintf("%d services, version %s", len(services), strings.Join(Versions(services), ", "))
+	message := fmt.Sprintf("%s, version %s", plural(len(services), "service"), strings.Join(Versions(services), ", "))
 	switch {
 	case stopped:
 		slices.SortStableFunc(causes, func(a, b Cause) int { return rank(a.ID) - rank(b.ID) })
@@ -140,7 +140,7 @@ func (s *Snapshot) notReady(service Service) *Cause {
 	if service.Ready >= service.Desired && (service.Desired > 0 || service.Kind == "DaemonSet") {
 		return nil
 	}
-	message := fmt.Sprintf("%d of %d Pods of %s are ready", service.Ready, service.Desired, service.Component)
+	message := fmt.Sprintf("%d of %s of %s ready", service.Ready, plural(int(service.Desired), "Pod"), service.Component)
 	if len(service.NotReadyOn) > 0 {
 		message += "; not ready on " + nodeList(service.NotReadyOn)
 	}

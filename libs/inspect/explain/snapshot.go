@@ -34,8 +34,8 @@ type Snapshot struct {
 	// Unreadable names the resources that the user may not list. Nothing follows from their
 	// absence.
 	Unreadable []string
-	// OneNamespace is true if Pods, Jobs, Configurations and Instances are only those of one
-	// namespace, because the user may not list those of others.
+	// OneNamespace is true if Pods, Jobs, Configurations or Instances are only those of one
+	// namespace, or of some, because the user may not list those of others.
 	OneNamespace bool
 	// NoAPI is true if the cluster does not have the types of Akri.
 	NoAPI bool
@@ -128,6 +128,11 @@ func (s *Snapshot) podsOn(node string, components ...string) []*corev1.Pod {
 
 // IsAkri reports whether the object is part of Akri's installation.
 func IsAkri(object metav1.Object) bool { return object.GetLabels()[PartOfLabel] == PartOf }
+
+// IsRelevant reports whether the Pod is one of Akri, a broker, or requests devices.
+func IsRelevant(pod *corev1.Pod) bool {
+	return IsAkri(pod) || pod.Labels[akriv0.ConfigurationLabel] != "" || len(DeviceRequests(pod)) > 0
+}
 
 // DeviceRequests returns the names of Akri's resources that the Pod requests, without `akri.sh/`,
 // and how many.

@@ -29,6 +29,14 @@ type Overview struct {
 	Unreadable []string `json:"unreadable,omitempty"`
 }
 
+// Plural returns a number with its noun.
+func Plural(count int, noun string) string {
+	if count == 1 {
+		return "1 " + noun
+	}
+	return fmt.Sprintf("%d %ss", count, noun)
+}
+
 // Count is a number of something, and how many of them are held or ready.
 type Count struct {
 	Used  int `json:"used"`

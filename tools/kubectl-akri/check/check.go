@@ -95,7 +95,7 @@ func readyNodes(s *explain.Snapshot) Result {
 			Text: "Find out why.", Command: "kubectl describe nodes",
 		}}}
 	}
-	return passed(name, fmt.Sprintf("%d Linux nodes are ready", ready))
+	return passed(name, status.Plural(ready, "Linux node")+" ready")
 }
 
 func podSecurity(facts Facts) Result {
@@ -163,7 +163,7 @@ func webhook(s *explain.Snapshot) Result {
 
 func nodesWithout(s *explain.Snapshot) Result {
 	const name = "nodes"
-	result := passed(name, fmt.Sprintf("Akri runs on all %d nodes", len(s.Nodes)))
+	result := passed(name, "Akri runs on every node")
 	for i, node := range s.NodesWithoutAkri() {
 		cause := s.NodeWithoutCause(node)
 		if i == 0 {
@@ -194,7 +194,7 @@ func configurations(s *explain.Snapshot) []Result {
 		results = append(results, result)
 	}
 	if len(results) == 0 {
-		return []Result{passed("Configurations", fmt.Sprintf("all %d are ready", len(s.Configurations)))}
+		return []Result{passed("Configurations", "every Configuration is ready")}
 	}
 	return results
 }

@@ -62,6 +62,8 @@ function follow() {
     const parsed = new DOMParser().parseFromString('<div id="live">' + message.data + '</div>', 'text/html');
     morphChildren(live, parsed.getElementById('live'));
   };
+  // The user is logged out, or may not see the page any more.
+  source.addEventListener('reload', () => location.reload());
   source.onerror = () => {
     disconnected.hidden = false;
     // The browser connects again, unless the server has answered with an error.
@@ -82,5 +84,8 @@ if (form) {
     }, 200);
   });
 }
+
+// The login page sends a message, so that all pages of a user who logs out show it.
+new BroadcastChannel('akri-login').onmessage = () => location.reload();
 
 follow();

@@ -15,7 +15,7 @@ import (
 	"golang.org/x/sync/errgroup"
 	"k8s.io/client-go/rest"
 
-	"akri.sh/libs/inspect/cluster"
+	"akri.sh/libs/inspect/cache"
 	"akri.sh/libs/inspect/console"
 )
 
@@ -50,7 +50,7 @@ nothing.`,
 }
 
 func serveConsole(ctx context.Context, w io.Writer, config *rest.Config, namespace string, port uint16) error {
-	cache, err := cluster.NewCache(ctx, config, namespace)
+	cache, err := cache.New(ctx, config, namespace)
 	if err != nil {
 		return err
 	}
@@ -83,7 +83,7 @@ func serveConsole(ctx context.Context, w io.Writer, config *rest.Config, namespa
 }
 
 // await waits for the first lists.
-func await(ctx context.Context, cache *cluster.Cache) error {
+func await(ctx context.Context, cache *cache.Cache) error {
 	ctx, cancel := context.WithTimeout(ctx, startTimeout)
 	defer cancel()
 	return cache.Synced(ctx)

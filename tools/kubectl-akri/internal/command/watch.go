@@ -84,7 +84,7 @@ func (c *changes) set(object any) {
 	case !slices.Equal(old.Nodes, device.Nodes):
 		c.write("~", device, "on "+nodesOf(device)+", before on "+nodesOf(old))
 	case old.Slots != device.Slots:
-		c.write("~", device, fmt.Sprintf("%d of %d slots held, before %d", device.Slots.Used, device.Slots.Total, old.Slots.Used))
+		c.write("~", device, fmt.Sprintf("%d of %s held, before %d", device.Slots.Used, status.Plural(device.Slots.Total, "slot"), old.Slots.Used))
 	}
 }
 

@@ -22,12 +22,8 @@ func Overview(w io.Writer, o status.Overview, client string, wide bool) {
 		versions += " (VERSION SKEW)"
 	}
 	fmt.Fprintf(w, "Akri %s, kubectl akri %s\n", orNone(versions), client)
-	devices := "devices"
-	if o.Devices == 1 {
-		devices = "device"
-	}
-	fmt.Fprintf(w, "%d %s, %d of %d slots held, %d of %d brokers ready\n",
-		o.Devices, devices, o.Slots.Used, o.Slots.Total, o.Brokers.Used, o.Brokers.Total)
+	fmt.Fprintf(w, "%s, %d of %s held, %d of %s ready\n", status.Plural(o.Devices, "device"),
+		o.Slots.Used, status.Plural(o.Slots.Total, "slot"), o.Brokers.Used, status.Plural(o.Brokers.Total, "broker"))
 	if len(o.Unreadable) > 0 {
 		fmt.Fprintf(w, "You may not list: %s\n", strings.Join(o.Unreadable, ", "))
 	}
@@ -62,7 +58,7 @@ func nodes(w io.Writer, nodes []status.Node, wide bool) {
 	}
 	table(w, rows...)
 	if left > 0 {
-		fmt.Fprintf(w, "and %d nodes without problems (-o wide lists them)\n", left)
+		fmt.Fprintf(w, "and %s without problems (-o wide lists them)\n", status.Plural(left, "node"))
 	}
 }
 

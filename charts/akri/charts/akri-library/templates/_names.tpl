@@ -56,7 +56,7 @@ annotations: {{- toYaml . | nindent 2 }}
 
 {{/* The services that run once per cluster. */}}
 {{- define "akri.clusterServices" -}}
-[instance-writer, broker-controller, dra-controller, cleanup]
+[instance-writer, broker-controller, dra-controller, console, cleanup]
 {{- end }}
 
 {{/* Not empty with Dynamic Resource Allocation. */}}

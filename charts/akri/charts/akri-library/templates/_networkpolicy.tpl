@@ -3,8 +3,9 @@
 
      context      The context of the sub-chart.
      annotations  YAML, or nothing.
-     serves       Ports besides metrics: a list of port and components. The agent stands for the
-                  components that it replaces. Without components, every source can connect.
+     serves       Ports besides metrics: a list of port and components or from, a list of peers.
+                  The agent stands for the components that it replaces. Without components and
+                  peers, every source can connect.
      calls        Destinations: instance-writer, api-server, webhook, handlers, devices. */}}
 {{- define "akri.networkPolicy" -}}
 {{- $ := .context -}}
@@ -34,6 +35,9 @@ spec:
       from:
         {{- include "akri.componentPeer" (list $ (append . "agent") (include "akri.nodeNamespace" $)) | nindent 8 }}
         {{- with $policy.nodes }}{{ toYaml . | nindent 8 }}{{ end }}
+      {{- end }}
+      {{- with .from }}
+      from: {{- toYaml . | nindent 8 }}
       {{- end }}
     {{- end }}
   egress:

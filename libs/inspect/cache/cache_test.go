@@ -1,17 +1,21 @@
-package cluster_test
+package cache_test
 
 import (
 	"context"
+	"encoding/json"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
+	appsv1 "k8s.io/api/apps/v1"
+	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/rest"
 
 	akriv0 "akri.sh/libs/apis/akri/v0"
+	"akri.sh/libs/inspect/cache"
 	"akri.sh/libs/inspect/cluster"
 	"akri.sh/libs/kube/kubetest"
 )
@@ -21,9 +25,9 @@ var server *kubetest.Server
 func TestMain(m *testing.M) { kubetest.Main(m, &server) }
 
 // cached returns a Cache that is complete.
-func cached(t *testing.T, config *rest.Config) *cluster.Cache {
+func cached(t *testing.T, config *rest.Config) *cache.Cache {
 	t.Helper()
-	cache, err := cluster.NewCache(t.Context(), config, "default")
+	cache, err := cache.New(t.Context(), config, "default")
 	require.NoError(t, err)
 	running, stop := context.WithCancel(t.Context())
 	stopped := make(chan struct{})
@@ -35,7 +39,7 @@ func cached(t *testing.T, config *rest.Config) *cluster.Cache {
 	return cache
 }
 
-func await(t *testing.T, cache *cluster.Cache, what string, is func() bool) {
+func await(t *testing.T, cache *cache.Cache, what string, is func() bool) {
 	t.Helper()
 	timeout := time.After(30 * time.Second)
 	for changed := cache.Changed(); !is(); changed = cache.Changed() {
@@ -104,6 +108,86 @@ func TestCacheShowsThatTheAPIServerIsAway(t *testing.T) {
 	require.NoError(t, client.Instances.In("default").Delete(t.Context(), "camera-2", metav1.DeleteOptions{}))
 }
 
+// TestCacheHasNoSecrets searches what the Cache has of objects with a password in each field that
+// can have one.
+func TestCacheHasNoSecrets(t *testing.T) {
+	const password = "hunter22"
+	client, err := cluster.New(server.Config())
+	require.NoError(t, err)
+	ctx, meta := t.Context(), metav1.ObjectMeta{
+		Name: "secrets", Namespace: "default", Labels: map[string]string{"app.kubernetes.io/part-of": "akri", "controller": "akri.sh"},
+		Annotations: map[string]string{corev1.LastAppliedConfigAnnotation: password},
+	}
+	spec := corev1.PodSpec{RestartPolicy: corev1.RestartPolicyNever, Containers: []corev1.Container{{
+		Name: "main", Image: "none", Command: []string{password}, Args: []string{password}, Env: []corev1.EnvVar{{Name: "P", Value: password}},
+	}}}
+	labels := map[string]string{"a": "b"}
+	template := corev1.PodTemplateSpec{ObjectMeta: metav1.ObjectMeta{Labels: labels}, Spec: spec}
+	template.Spec.RestartPolicy = corev1.RestartPolicyAlways
+	selector := &metav1.LabelSelector{MatchLabels: labels}
+	c := &akriv0.Configuration{ObjectMeta: meta}
+	c.Spec.DiscoveryHandler.Name = "onvif"
+	c.Spec.DiscoveryHandler.DiscoveryProperties = []akriv0.DiscoveryProperty{{Name: "P", Value: new(password)}}
+	c.Spec.BrokerProperties = map[string]string{"P": password}
+	c.Spec.BrokerSpec = &akriv0.BrokerSpec{BrokerPodSpec: &spec}
+	i := instance("default", "secrets")
+	i.Spec.BrokerProperties = map[string]string{"P": password}
+	kubernetes := client.Kubernetes
+	for _, create := range []func() error{
+		func() error {
+			_, err := client.Configurations.In("default").Create(ctx, c, metav1.CreateOptions{})
+			return err
+		},
+		func() error {
+			_, err := client.Instances.In("default").Create(ctx, i, metav1.CreateOptions{})
+			return err
+		},
+		func() error {
+			_, err := kubernetes.CoreV1().Pods("default").Create(ctx, &corev1.Pod{ObjectMeta: meta, Spec: spec}, metav1.CreateOptions{})
+			return err
+		},
+		func() error {
+			_, err := kubernetes.BatchV1().Jobs("default").Create(ctx, &batchv1.Job{ObjectMeta: meta, Spec: batchv1.JobSpec{
+				Template: corev1.PodTemplateSpec{Spec: spec},
+			}}, metav1.CreateOptions{})
+			return err
+		},
+		func() error {
+			_, err := kubernetes.AppsV1().DaemonSets("default").Create(ctx, &appsv1.DaemonSet{
+				ObjectMeta: meta, Spec: appsv1.DaemonSetSpec{Selector: selector, Template: template},
+			}, metav1.CreateOptions{})
+			return err
+		},
+		func() error {
+			_, err := kubernetes.AppsV1().Deployments("default").Create(ctx, &appsv1.Deployment{
+				ObjectMeta: meta, Spec: appsv1.DeploymentSpec{Selector: selector, Template: template},
+			}, metav1.CreateOptions{})
+			return err
+		},
+	} {
+		require.NoError(t, create())
+	}
+	snapshot := cached(t, server.Config()).Snapshot()
+	for kind, objects := range map[string]int{
+		"Configurations": len(snapshot.Configurations), "Instances": len(snapshot.Instances), "Pods": len(snapshot.Pods), "Jobs": len(snapshot.Jobs),
+		"DaemonSets": len(snapshot.DaemonSets), "Deployments": len(snapshot.Deployments),
+	} {
+		require.Equal(t, 1, objects, kind)
+	}
+	require.Equal(t, map[string]string{"P": ""}, snapshot.Instances[0].Spec.BrokerProperties, "the names stay")
+	require.NotNil(t, snapshot.Configurations[0].Spec.BrokerSpec)
+	text, err := json.Marshal(snapshot)
+	require.NoError(t, err)
+	require.NotContains(t, string(text), password)
+
+	require.NoError(t, client.Configurations.In("default").Delete(ctx, "secrets", metav1.DeleteOptions{}))
+	require.NoError(t, client.Instances.In("default").Delete(ctx, "secrets", metav1.DeleteOptions{}))
+	require.NoError(t, kubernetes.CoreV1().Pods("default").Delete(ctx, "secrets", metav1.DeleteOptions{}))
+	require.NoError(t, kubernetes.BatchV1().Jobs("default").Delete(ctx, "secrets", metav1.DeleteOptions{}))
+	require.NoError(t, kubernetes.AppsV1().DaemonSets("default").Delete(ctx, "secrets", metav1.DeleteOptions{}))
+	require.NoError(t, kubernetes.AppsV1().Deployments("default").Delete(ctx, "secrets", metav1.DeleteOptions{}))
+}
+
 // A user with rights in one namespace sees what is in it.
 func TestCacheOfOneNamespace(t *testing.T) {
 	client, err := cluster.New(server.Config())
@@ -127,7 +211,7 @@ func TestCacheOfOneNamespace(t *testing.T) {
 	config.Impersonate.UserName = "viewer"
 	// The authorizer of the API server reads Roles from a cache.
 	require.Eventually(t, func() bool {
-		cache, err := cluster.NewCache(t.Context(), config, "default")
+		cache, err := cache.New(t.Context(), config, "default")
 		return err == nil && cache.Snapshot().OneNamespace
 	}, 30*time.Second, 50*time.Millisecond)
 	s := cached(t, config).Snapshot()

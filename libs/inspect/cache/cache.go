@@ -1,4 +1,5 @@
-package cluster
+// Package cache keeps the objects of a Snapshot in memory.
+package cache
 
 import (
 	"cmp"
@@ -16,12 +17,14 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/runtime/serializer"
 	"k8s.io/client-go/rest"
-	"k8s.io/client-go/tools/cache"
+	clientcache "k8s.io/client-go/tools/cache"
 
 	akriv0 "akri.sh/libs/apis/akri/v0"
 	"akri.sh/libs/broadcast"
 	"akri.sh/libs/inspect/explain"
+	"akri.sh/libs/inspect/rights"
 	"akri.sh/libs/kube"
 )
 
@@ -34,8 +37,8 @@ const (
 
 // Cache has the objects of a Snapshot in memory, and follows their changes.
 type Cache struct {
-	client    *Client
-	informers []cache.SharedIndexInformer
+	server    rest.Interface
+	informers []clientcache.SharedIndexInformer
 	changes   broadcast.Value[int]
 
 	configurations *kube.Informer[*akriv0.Configuration]
@@ -63,39 +66,53 @@ type Health struct {
 	Since time.Time
 }
 
-// NewCache returns a Cache. It calls the API server to find out what the user may list: the objects
-// of all namespaces, those of the given one, or none.
-func NewCache(ctx context.Context, config *rest.Config, namespace string) (*Cache, error) {
-	client, err := New(config)
-	if err != nil {
-		return nil, err
+// New returns a Cache of what the user may list: the objects of all namespaces, those of the given
+// one, or none. It calls the API server to find that out.
+func New(ctx context.Context, config *rest.Config, namespace string) (*Cache, error) {
+	c, err := build(ctx, config, &rights.Finder{Snapshot: &explain.Snapshot{}, Namespace: namespace})
+	if err == nil && c.rights.NoAPI {
+		err = rights.ErrNoAPI
 	}
+	return c, err
+}
+
+// NewOfAll returns a Cache of the objects of all namespaces, which the caller may list. It does not
+// call the API server.
+func NewOfAll(config *rest.Config) (*Cache, error) {
+	return build(context.Background(), config, nil)
+}
+
+// build returns a Cache. Without a finder all objects can be listed.
+func build(ctx context.Context, config *rest.Config, finder *rights.Finder) (*Cache, error) {
 	config = rest.CopyConfig(config)
 	config.QPS = -1
-	c := &Cache{client: client, health: Health{Since: time.Now()}}
-	b := &builder{ctx: ctx, config: config, cache: c, lister: &lister{snapshot: &c.rights, namespace: namespace}}
+	c := &Cache{health: Health{Since: time.Now()}}
+	b := &builder{ctx: ctx, config: config, cache: c, finder: finder}
+	if c.server, b.err = newServer(config); b.err != nil {
+		return nil, b.err
+	}
 	ofAkri := metav1.ListOptions{LabelSelector: explain.PartOfLabel + "=" + explain.PartOf}
 	c.configurations = follow[akriv0.Configuration, akriv0.ConfigurationList](b, source{
 		akriv0.ConfigurationResource, akriv0.AddToScheme, true, metav1.ListOptions{},
-	}, nil)
+	}, trimConfiguration)
 	c.instances = follow[akriv0.Instance, akriv0.InstanceList](b, source{
 		akriv0.InstanceResource, akriv0.AddToScheme, true, metav1.ListOptions{},
-	}, nil)
+	}, trimInstance)
 	c.pods = follow[corev1.Pod, corev1.PodList](b, source{
 		corev1.SchemeGroupVersion.WithResource("pods"), corev1.AddToScheme, true, metav1.ListOptions{},
 	}, trimPod)
 	c.jobs = follow[batchv1.Job, batchv1.JobList](b, source{
 		batchv1.SchemeGroupVersion.WithResource("jobs"), batchv1.AddToScheme, true, metav1.ListOptions{LabelSelector: "controller=" + akriv0.Group},
-	}, nil)
+	}, trimJob)
 	c.nodes = follow[corev1.Node, corev1.NodeList](b, source{
 		corev1.SchemeGroupVersion.WithResource("nodes"), corev1.AddToScheme, false, metav1.ListOptions{},
 	}, trimNode)
 	c.daemonSets = follow[appsv1.DaemonSet, appsv1.DaemonSetList](b, source{
 		appsv1.SchemeGroupVersion.WithResource("daemonsets"), appsv1.AddToScheme, false, ofAkri,
-	}, nil)
+	}, trimDaemonSet)
 	c.deployments = follow[appsv1.Deployment, appsv1.DeploymentList](b, source{
 		appsv1.SchemeGroupVersion.WithResource("deployments"), appsv1.AddToScheme, false, ofAkri,
-	}, nil)
+	}, trimDeployment)
 	webhooks := admissionregistrationv1.SchemeGroupVersion.WithResource("validatingwebhookconfigurations")
 	c.webhooks = follow[admissionregistrationv1.ValidatingWebhookConfiguration, admissionregistrationv1.ValidatingWebhookConfigurationList](b, source{
 		webhooks, admissionregistrationv1.AddToScheme, false, ofAkri,
@@ -104,11 +121,22 @@ func NewCache(ctx context.Context, config *rest.Config, namespace string) (*Cach
 		corev1.SchemeGroupVersion.WithResource("events"), corev1.AddToScheme, true,
 		metav1.ListOptions{FieldSelector: "involvedObject.apiVersion=" + akriv0.GroupVersion.String()},
 	}, nil)
-	slices.Sort(c.rights.Unreadable)
-	if b.err == nil && c.rights.NoAPI {
-		b.err = ErrNoAPI
+	if finder != nil {
+		c.rights = *finder.Snapshot
+		slices.Sort(c.rights.Unreadable)
 	}
 	return c, b.err
+}
+
+// newServer returns a client for the paths of the API server.
+func newServer(config *rest.Config) (rest.Interface, error) {
+	config = rest.CopyConfig(config)
+	config.NegotiatedSerializer = serializer.NewCodecFactory(runtime.NewScheme()).WithoutConversion()
+	client, err := rest.UnversionedRESTClientFor(config)
+	if err != nil {
+		return nil, fmt.Errorf("create client: %w", err)
+	}
+	return client, nil
 }
 
 // builder creates the informers of a Cache.
@@ -116,7 +144,7 @@ type builder struct {
 	ctx    context.Context
 	config *rest.Config
 	cache  *Cache
-	lister *lister
+	finder *rights.Finder
 	err    error
 }
 
@@ -145,45 +173,32 @@ func follow[T, L any, P interface {
 		b.err = err
 		return nil
 	}
-	var informer *kube.Informer[P]
-	b.err = b.lister.list(b.ctx, s.resource.Resource, s.namespaced, func(ctx context.Context, namespace string) error {
-		options := s.selected
-		options.Limit = 1
-		if _, err := client.In(namespace).List(ctx, options); err != nil {
+	namespace, found := "", true
+	if b.finder != nil {
+		found = false
+		b.err = b.finder.Find(b.ctx, s.resource.Resource, s.namespaced, func(ctx context.Context, in string) error {
+			options := s.selected
+			options.Limit = 1
+			_, err := client.In(in).List(ctx, options)
+			if err == nil {
+				namespace, found = in, true
+			}
 			return err
-		}
-		informer = kube.NewNamespacedInformer(client, namespace, s.selected, trim)
-		return nil
-	})
-	if informer == nil {
+		})
+	}
+	if !found {
 		return nil
 	}
+	informer := kube.NewNamespacedInformer(client, namespace, s.selected, trim)
 	// The console shows that the API server does not answer. client-go would write a line for each
 	// attempt.
-	if err := informer.SetWatchErrorHandlerWithContext(func(context.Context, *cache.Reflector, error) {}); err != nil {
+	if err := informer.SetWatchErrorHandlerWithContext(func(context.Context, *clientcache.Reflector, error) {}); err != nil {
 		b.err = fmt.Errorf("create informer: %w", err)
 		return nil
 	}
 	informer.OnChange(func(string) { b.cache.notify() })
 	b.cache.informers = append(b.cache.informers, informer)
 	return informer
-}
-
-// trimPod keeps the name of a Pod that is neither of Akri nor requests devices.
-func trimPod(pod *corev1.Pod) {
-	if !isRelevant(pod) {
-		*pod = corev1.Pod{ObjectMeta: metav1.ObjectMeta{
-			Name: pod.Name, Namespace: pod.Namespace, UID: pod.UID, ResourceVersion: pod.ResourceVersion,
-		}}
-	}
-}
-
-// trimNode removes what changes often or is long, and is not shown.
-func trimNode(node *corev1.Node) {
-	node.Status.Images = nil
-	for i := range node.Status.Conditions {
-		node.Status.Conditions[i].LastHeartbeatTime = metav1.Time{}
-	}
 }
 
 // Run follows the changes until ctx ends.
@@ -196,14 +211,13 @@ func (c *Cache) Run(ctx context.Context) {
 	running.Wait()
 }
 
-// Synced waits until the Cache is complete.
-func (c *Cache) Synced(ctx context.Context) error {
-	var synced []interface{ HasSynced() bool }
-	for _, informer := range c.informers {
-		synced = append(synced, informer)
-	}
-	return kube.WaitForSync(ctx, synced...)
+// HasSynced returns whether the Cache is complete.
+func (c *Cache) HasSynced() bool {
+	return !slices.ContainsFunc(c.informers, func(informer clientcache.SharedIndexInformer) bool { return !informer.HasSynced() })
 }
+
+// Synced waits until the Cache is complete.
+func (c *Cache) Synced(ctx context.Context) error { return kube.WaitForSync(ctx, c) }
 
 // probe calls the API server at an interval. A watch does not show that the API server is away: no
 // event is expected.
@@ -223,7 +237,7 @@ func (c *Cache) probe(ctx context.Context) {
 func (c *Cache) call(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, probeTimeout)
 	defer cancel()
-	err := c.client.Kubernetes.Discovery().RESTClient().Get().AbsPath("/version").Do(ctx).Error()
+	err := c.server.Get().AbsPath("/version").Do(ctx).Error()
 	if apierrors.IsForbidden(err) {
 		return nil // it answers
 	}
@@ -270,7 +284,7 @@ func (c *Cache) Snapshot() *explain.Snapshot {
 	s := c.rights
 	s.Configurations = values(c.configurations, nil)
 	s.Instances = values(c.instances, nil)
-	s.Pods = values(c.pods, isRelevant)
+	s.Pods = values(c.pods, explain.IsRelevant)
 	s.Jobs = values(c.jobs, nil)
 	s.Nodes = values(c.nodes, nil)
 	s.DaemonSets = values(c.daemonSets, nil)

@@ -1,4 +1,4 @@
-package certificates
+package pki
 
 import (
 	"context"
@@ -6,8 +6,6 @@ import (
 	"crypto/x509"
 	"fmt"
 	"path/filepath"
-
-	corev1 "k8s.io/api/core/v1"
 )
 
 // Dir is a directory with tls.crt and tls.key, such as a mounted Secret of cert-manager. The files
@@ -17,7 +15,7 @@ type Dir string
 // GetCertificate is tls.Config.GetCertificate.
 func (d Dir) GetCertificate(*tls.ClientHelloInfo) (*tls.Certificate, error) {
 	certificate, err := tls.LoadX509KeyPair(
-		filepath.Join(string(d), corev1.TLSCertKey), filepath.Join(string(d), corev1.TLSPrivateKeyKey))
+		filepath.Join(string(d), "tls.crt"), filepath.Join(string(d), "tls.key"))
 	if err != nil {
 		return nil, fmt.Errorf("read server certificate: %w", err)
 	}

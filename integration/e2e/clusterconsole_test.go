@@ -1,0 +1,114 @@
+package e2e_test
+
+import (
+	"bufio"
+	"context"
+	"crypto/tls"
+	"io"
+	"net/http"
+	"net/http/cookiejar"
+	"net/url"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"akri.sh/integration/mesh"
+)
+
+// consoleViewers are a service account that may list what the console shows, as docs/console.md
+// grants it, and one without rights.
+const consoleViewers = `
+apiVersion: v1
+kind: ServiceAccount
+metadata: {name: e2e-viewer}
+---
+apiVersion: v1
+kind: ServiceAccount
+metadata: {name: e2e-no-rights}
+---
+apiVersion: rbac.authorization.k8s.io/v1
+kind: ClusterRole
+metadata: {name: e2e-viewer}
+rules:
+  - {apiGroups: [akri.sh], resources: [configurations, instances], verbs: [list]}
+  - {apiGroups: ["", batch, apps], resources: [pods, nodes, events, jobs, daemonsets, deployments], verbs: [list]}
+  - {apiGroups: [admissionregistration.k8s.io], resources: [validatingwebhookconfigurations], verbs: [list]}
+---
+apiVersion: rbac.authorization.k8s.io/v1
+kind: ClusterRoleBinding
+metadata: {name: e2e-viewer}
+roleRef: {apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: e2e-viewer}
+subjects: [{kind: ServiceAccount, name: e2e-viewer, namespace: default}]
+`
+
+// consoleOfTheCluster installs the console. A service account logs in with its token and sees a
+// device, another one learns which right it lacks.
+func consoleOfTheCluster(t *testing.T) {
+	require.NoError(t, akri.Install(t.Context(), "console.enabled=true"))
+	apply(t, consoleViewers)
+	apply(t, echoConfiguration("e2e-console", 1, "", "foo0"))
+	awaitInstances(t, "default", "e2e-console", "e2e-console-8120fe")
+	address := forward(t, "service/akri-console", "443")
+
+	page := logIn(t, address, "e2e-viewer", "/devices?q=e2e-console")
+	require.Equal(t, http.StatusOK, page.code)
+	require.Contains(t, page.text, "default/e2e-console-8120fe")
+	require.Contains(t, page.text, "system:serviceaccount:default:e2e-viewer")
+	require.NotContains(t, page.text, "You may not list")
+
+	page = logIn(t, address, "e2e-no-rights", "/devices")
+	require.Equal(t, http.StatusForbidden, page.code)
+	require.Contains(t, page.text, "system:serviceaccount:default:e2e-no-rights may not list configurations.akri.sh or instances.akri.sh")
+	require.NotContains(t, page.text, "e2e-console")
+
+	require.NoError(t, akri.Install(t.Context()))
+}
+
+type consolePage struct {
+	code int
+	text string
+}
+
+// logIn logs in with a token of a service account and returns the page to which the login leads.
+func logIn(t *testing.T, address, account, next string) consolePage {
+	t.Helper()
+	token, err := akri.Kubectl(t.Context(), "", "create", "token", account)
+	require.NoError(t, err)
+	jar, err := cookiejar.New(nil)
+	require.NoError(t, err)
+	transport := &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}}
+	defer transport.CloseIdleConnections()
+	client := &http.Client{Transport: transport, Jar: jar, Timeout: timeout}
+	form := url.Values{"token": {token}, "next": {next}}
+	request, err := http.NewRequestWithContext(t.Context(), http.MethodPost, "https://"+address+"/login", strings.NewReader(form.Encode()))
+	require.NoError(t, err)
+	request.Header.Set("Content-Type", "application/x-www-form-urlencoded")
+	response, err := client.Do(request)
+	require.NoError(t, err)
+	defer response.Body.Close()
+	text, err := io.ReadAll(response.Body)
+	require.NoError(t, err)
+	return consolePage{response.StatusCode, string(text)}
+}
+
+// forward forwards a port of the machine to Akri's namespace until the end of the test. It returns
+// the address.
+func forward(t *testing.T, object, port string) string {
+	t.Helper()
+	ctx, cancel := context.WithCancel(t.Context())
+	command := exec.CommandContext(ctx, filepath.Join(akri.Bin(), "kubectl"), "port-forward", "--namespace", mesh.Namespace, object, ":"+port)
+	command.Env = append(os.Environ(), "KUBECONFIG="+akri.Cluster.Kubeconfig())
+	output, err := command.StdoutPipe()
+	require.NoError(t, err)
+	require.NoError(t, command.Start())
+	t.Cleanup(func() { cancel(); _ = command.Wait() })
+	line, err := bufio.NewReader(output).ReadString('\n')
+	require.NoError(t, err)
+	_, rest, found := strings.Cut(line, "Forwarding from ")
+	require.True(t, found, line)
+	return strings.Fields(rest)[0]
+}

@@ -1,0 +1,185 @@
+// Package review asks the API server whose a token is, and what its user may list. It keeps the
+// answers for a short time and limits how many tokens are reviewed.
+package review
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/json"
+	"fmt"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"golang.org/x/sync/semaphore"
+	authenticationv1 "k8s.io/api/authentication/v1"
+	authorizationv1 "k8s.io/api/authorization/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/cache"
+	"k8s.io/client-go/rest"
+
+	"akri.sh/libs/kube"
+)
+
+const (
+	maxUsers, maxInvalid = 1024, 4096
+	// maxRights is enough for 10 users without rights in all namespaces, in 150 namespaces.
+	maxRights = 8192
+	// maxReviews is the number of reviews in progress.
+	maxReviews = 16
+)
+
+// Refusal means that a token is not valid.
+type Refusal struct{ message string }
+
+func (r *Refusal) Error() string { return r.message }
+
+// LimitError means that a token was not reviewed.
+type LimitError struct{ RetryAfter time.Duration }
+
+func (e *LimitError) Error() string {
+	return fmt.Sprintf("too many tokens that are not valid; try again in %s", e.RetryAfter.Round(time.Second))
+}
+
+// User is the user of a token.
+type User struct {
+	authenticationv1.UserInfo
+
+	// key identifies the user with all groups.
+	key string
+	// expires is zero if the token does not state it.
+	expires time.Time
+}
+
+// Reviewer reviews tokens and rights.
+type Reviewer struct {
+	tokens   *kube.Client[*authenticationv1.TokenReview, *authenticationv1.TokenReview]
+	rights   *kube.Client[*authorizationv1.SubjectAccessReview, *authorizationv1.SubjectAccessReview]
+	users    *kept[User] // by digest of the token
+	decided  *kept[bool] // by user, resource and namespace
+	invalid  *cache.LRUExpireCache
+	limits   *limits
+	inFlight *semaphore.Weighted
+	count    *prometheus.CounterVec
+}
+
+// New returns a Reviewer. It counts reviews by resource and result.
+func New(config *rest.Config, count *prometheus.CounterVec) (*Reviewer, error) {
+	r := &Reviewer{
+		users: keep[User](maxUsers), decided: keep[bool](maxRights), invalid: cache.NewLRUExpireCache(maxInvalid),
+		limits: newLimits(), inFlight: semaphore.NewWeighted(maxReviews), count: count,
+	}
+	var err error
+	// There are no lists of reviews.
+	r.tokens, err = kube.NewClient[authenticationv1.TokenReview, authenticationv1.TokenReview](
+		config, authenticationv1.SchemeGroupVersion.WithResource(tokenReviews), authenticationv1.AddToScheme)
+	if err != nil {
+		return nil, err
+	}
+	r.rights, err = kube.NewClient[authorizationv1.SubjectAccessReview, authorizationv1.SubjectAccessReview](
+		config, authorizationv1.SchemeGroupVersion.WithResource(accessReviews), authorizationv1.AddToScheme)
+	return r, err
+}
+
+// Resources of the reviews.
+const (
+	tokenReviews  = "tokenreviews"
+	accessReviews = "subjectaccessreviews"
+)
+
+// Results of reviews.
+const (
+	resultOK, resultRefused, resultError = "ok", "refused", "error"
+)
+
+// Counted lists the labels with which reviews are counted.
+func Counted() [][]string {
+	var labels [][]string
+	for _, resource := range []string{tokenReviews, accessReviews} {
+		for _, result := range []string{resultOK, resultRefused, resultError} {
+			labels = append(labels, []string{resource, result})
+		}
+	}
+	return labels
+}
+
+// User returns the user of a token that a client of the address sent. It returns a Refusal, a
+// LimitError, or another error if the API server does not answer.
+func (r *Reviewer) User(ctx context.Context, token, address string) (User, error) {
+	digest := sha256.Sum256([]byte(token))
+	key := string(digest[:])
+	if !r.users.known(key) {
+		if refusal, found := r.invalid.Get(key); found {
+			return User{}, refusal.(*Refusal)
+		}
+		if refusal := check(token); refusal != nil {
+			return User{}, refusal
+		}
+		if err := r.limits.admit(address); err != nil {
+			return User{}, err
+		}
+	}
+	user, err := r.users.get(ctx, key, func(ctx context.Context) (User, error) {
+		user, err := r.review(ctx, token)
+		if refusal, ok := err.(*Refusal); ok { //nolint:errorlint // not wrapped
+			r.limits.failed(address)
+			r.invalid.Add(key, refusal, interval)
+		}
+		return user, err
+	})
+	if err == nil && !user.expires.IsZero() && time.Now().After(user.expires) {
+		return User{}, expired(user.expires)
+	}
+	return user, err
+}
+
+func (r *Reviewer) review(ctx context.Context, token string) (user User, err error) {
+	if err := r.inFlight.Acquire(ctx, 1); err != nil {
+		return user, fmt.Errorf("review token: %w", err)
+	}
+	defer r.inFlight.Release(1)
+	review := &authenticationv1.TokenReview{Spec: authenticationv1.TokenReviewSpec{Token: token}}
+	reviewed, err := r.tokens.In("").Create(ctx, review, metav1.CreateOptions{})
+	if err != nil {
+		r.count.WithLabelValues(tokenReviews, resultError).Inc()
+		return user, fmt.Errorf("create TokenReview: %w", err)
+	}
+	if !reviewed.Status.Authenticated || reviewed.Status.User.Username == "" {
+		r.count.WithLabelValues(tokenReviews, resultRefused).Inc()
+		return user, &Refusal{"the API server does not accept the token"}
+	}
+	r.count.WithLabelValues(tokenReviews, resultOK).Inc()
+	identity, err := json.Marshal(reviewed.Status.User)
+	if err != nil {
+		return user, fmt.Errorf("encode user: %w", err)
+	}
+	digest := sha256.Sum256(identity)
+	return User{UserInfo: reviewed.Status.User, key: string(digest[:]), expires: expiry(token)}, nil
+}
+
+// MayList returns whether the user may list the objects of a namespace, or of all if it is empty.
+func (r *Reviewer) MayList(ctx context.Context, user User, resource schema.GroupResource, namespace string) (bool, error) {
+	return r.decided.get(ctx, user.key+resource.String()+"/"+namespace, func(ctx context.Context) (bool, error) {
+		if err := r.inFlight.Acquire(ctx, 1); err != nil {
+			return false, fmt.Errorf("review rights: %w", err)
+		}
+		defer r.inFlight.Release(1)
+		extra := map[string]authorizationv1.ExtraValue{}
+		for key, value := range user.Extra {
+			extra[key] = authorizationv1.ExtraValue(value)
+		}
+		reviewed, err := r.rights.In("").Create(ctx, &authorizationv1.SubjectAccessReview{Spec: authorizationv1.SubjectAccessReviewSpec{
+			User: user.Username, UID: user.UID, Groups: user.Groups, Extra: extra,
+			ResourceAttributes: &authorizationv1.ResourceAttributes{
+				Verb: "list", Group: resource.Group, Resource: resource.Resource, Namespace: namespace,
+			},
+		}}, metav1.CreateOptions{})
+		if err != nil {
+			r.count.WithLabelValues(accessReviews, resultError).Inc()
+			return false, fmt.Errorf("create SubjectAccessReview: %w", err)
+		}
+		allowed := reviewed.Status.Allowed && !reviewed.Status.Denied
+		r.count.WithLabelValues(accessReviews, map[bool]string{true: resultOK, false: resultRefused}[allowed]).Inc()
+		return allowed, nil
+	})
+}

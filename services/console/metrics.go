@@ -1,0 +1,47 @@
+package console
+
+import (
+	"crypto/x509"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"akri.sh/libs/gauge"
+	"akri.sh/services/console/internal/review"
+	"akri.sh/services/console/internal/session"
+)
+
+type metrics struct {
+	logins  *prometheus.CounterVec
+	reviews *prometheus.CounterVec
+}
+
+func newMetrics(registerer prometheus.Registerer) metrics {
+	m := metrics{
+		logins: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "akri_console_logins_total",
+			Help: "Logins, by result (accepted, refused, limited: not verified because of too many that were refused, error: the API server did not answer).",
+		}, []string{"result"}),
+		reviews: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "akri_console_reviews_total",
+			Help: "TokenReviews and SubjectAccessReviews, by resource and result (ok, refused, error).",
+		}, []string{"resource", "result"}),
+	}
+	registerer.MustRegister(m.logins, m.reviews)
+	for _, result := range []string{session.Accepted, session.Refused, session.Limited, session.Failed} {
+		m.logins.WithLabelValues(result)
+	}
+	for _, labels := range review.Counted() {
+		m.reviews.WithLabelValues(labels...)
+	}
+	return m
+}
+
+// certificateExpiry exports the expiry of the certificates that list returns by name.
+func certificateExpiry(list func() map[string]*x509.Certificate) prometheus.Collector {
+	help := "Expiry of certificates in seconds since 1970 (console: of the pages)."
+	return gauge.OnScrape("akri_certificate_expiry_timestamp_seconds", help, []string{"certificate"}, func(expiry *prometheus.GaugeVec) {
+		for _, certificate := range list() {
+			expiry.WithLabelValues("console").Set(float64(certificate.NotAfter.Unix()))
+		}
+	})
+}

@@ -1,0 +1,20 @@
+package console
+
+import (
+	"crypto/x509"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"akri.sh/libs/metricstest"
+)
+
+func TestMetricsAreDocumented(t *testing.T) {
+	registry := prometheus.NewRegistry()
+	newMetrics(registry)
+	registry.MustRegister(certificateExpiry(func() map[string]*x509.Certificate {
+		return map[string]*x509.Certificate{"server": {NotAfter: time.Now()}}
+	}))
+	metricstest.Check(t, registry, "../../docs/metrics.md", "console")
+}
