@@ -45,6 +45,11 @@ func (r *fakeRegistrar) WatchHandlers(_ *registrarv1.WatchHandlersRequest, strea
 	}
 }
 
+func (r *fakeRegistrar) ListHandlers(context.Context, *registrarv1.ListHandlersRequest) (*registrarv1.ListHandlersResponse, error) {
+	table, _ := r.table.Get()
+	return &registrarv1.ListHandlersResponse{Handlers: table}, nil
+}
+
 func (r *fakeRegistrar) ReportHandlerStatus(_ context.Context, request *registrarv1.ReportHandlerStatusRequest) (*registrarv1.ReportHandlerStatusResponse, error) {
 	r.update(func(table []*registrarv1.Handler) []*registrarv1.Handler {
 		for i, handler := range table {
