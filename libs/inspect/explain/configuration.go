@@ -98,7 +98,7 @@ func (s *Snapshot) handlerLink(c *akriv0.Configuration) Link {
 func handlerMessage(c *akriv0.Configuration) string {
 	message := strconv.Quote(c.Spec.DiscoveryHandler.Name)
 	if nodes := activeNodes(c); len(nodes) > 0 {
-		message += " on " + nodeList(nodes)
+		message += " on " + NodeList(nodes)
 	}
 	return message
 }

@@ -165,7 +165,7 @@ func advertisedMessage(instances []*akriv0.Instance) string {
 	if len(instances) > 1 {
 		return "all nodes advertise their devices"
 	}
-	return fmt.Sprintf("%s on %s", akriv0.ResourceName(instances[0].Name), nodeList(instances[0].Spec.Nodes))
+	return fmt.Sprintf("%s on %s", akriv0.ResourceName(instances[0].Name), NodeList(instances[0].Spec.Nodes))
 }
 
 // notAdvertised returns the cause if the node does not have the resource of the Instance. A kubelet
