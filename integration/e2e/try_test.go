@@ -13,6 +13,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
 	akriv0 "akri.sh/libs/apis/akri/v0"
 	"akri.sh/libs/trial"
 
@@ -69,7 +71,7 @@ func problem(t *testing.T, results []trial.Result, reason string) string {
 
 func tried(t *testing.T) {
 	for _, s := range []scenario{
-		{"devices", triedDevices}, {"problems", triedProblems}, {"rights", triedRights}, {"interrupted", triedInterrupted},
+		{"devices", triedDevices}, {"problems", triedProblems}, {"rights", triedRights}, {"interrupted", triedInterrupted}, {"closest device", explainedMiss},
 	} {
 		t.Run(s.name, func(t *testing.T) {
 			t.Parallel()
@@ -99,6 +101,13 @@ func triedDevices(t *testing.T) {
 	require.NoError(t, err)
 	require.Regexp(t, nodes[0].Name()+","+nodes[1].Name()+` +foo0 +true`, text)
 
+	text, err = kubectlAkri(t.Context(), "try", "udev", "--rule="+closeRule)
+	require.NoError(t, err)
+	require.Contains(t, text, "No device matches on "+nodes[0].Name()+", "+nodes[1].Name())
+	for _, node := range nodes {
+		require.Contains(t, text, "closest: "+closestOn(node.Name()))
+	}
+
 	results, err = tryOn(t.Context(), "udev", `--rule=KERNEL=="e2e-nothing"`, "--node="+nodes[1].Name())()
 	require.NoError(t, err)
 	require.Equal(t, []trial.Result{{Node: nodes[1].Name(), Answered: true}}, results)
@@ -113,6 +122,57 @@ func triedProblems(t *testing.T) {
 	require.Regexp(t, "registered: .*debugEcho.*udev", problem(t, results, akriv0.ReasonHandlerNotRegistered))
 	_, err = try(t.Context(), "onvif", "--node=e2e-no-such-node")
 	require.ErrorContains(t, err, `discovery-operator does not run on the node "e2e-no-such-node"`)
+}
+
+// closeRule matches no device. /dev/null comes close.
+const closeRule = `SUBSYSTEM=="mem", KERNEL=="nul?", ENV{DEVNAME}=="/dev/e2e"`
+
+func closestOn(node string) string {
+	return "/dev/null on " + node + `: SUBSYSTEM=="mem", KERNEL=="nul?" matched, ENV{DEVNAME}=="/dev/e2e" did not: it is "/dev/null"`
+}
+
+// explainedMiss checks that explain names the device that comes close, if its user may run commands
+// in the Pods of Akri, and the cause in any case.
+func explainedMiss(t *testing.T) {
+	apply(t, `
+apiVersion: rbac.authorization.k8s.io/v1
+kind: ClusterRole
+metadata: {name: e2e-reads}
+rules: [{apiGroups: ["*"], resources: ["*"], verbs: [list]}]
+---
+apiVersion: rbac.authorization.k8s.io/v1
+kind: ClusterRoleBinding
+metadata: {name: e2e-reads}
+roleRef: {apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: e2e-reads}
+subjects: [{apiGroup: rbac.authorization.k8s.io, kind: User, name: e2e-reads}]
+`)
+	apply(t, configurationOf("e2e-miss", "udev", "udevRules: ['"+closeRule+"']"))
+	awaitCondition(t, "default", "e2e-miss", akriv0.ConditionDevicesFound, metav1.ConditionFalse, akriv0.ReasonNothingMatched)
+	explained := func(ctx context.Context, flags ...string) (cause, error) {
+		text, err := kubectlAkri(ctx, append([]string{"explain", "configuration", "e2e-miss", "--output=json"}, flags...)...)
+		if err != nil {
+			return cause{}, err
+		}
+		var e explanation
+		require.NoError(t, json.Unmarshal([]byte(text), &e), "%s", text)
+		return e.cause("NothingMatched")
+	}
+	await(t, "the devices that come close", func(ctx context.Context) error { // within the time limit of explain
+		found, err := explained(ctx)
+		for _, node := range akri.Cluster.Nodes() {
+			if err == nil && !slices.Contains(found.Closest, closestOn(node.Name())) {
+				err = fmt.Errorf("the closest are %q", found.Closest)
+			}
+		}
+		return err
+	})
+	await(t, "an explanation for a user without the right", func(ctx context.Context) error { // RBAC is cached
+		found, err := explained(ctx, "--as=e2e-reads")
+		if err == nil && len(found.Closest) > 0 {
+			err = fmt.Errorf("the closest are %q", found.Closest)
+		}
+		return err
+	})
 }
 
 // triedRights is done by users who may list Pods, and one of them may also run commands in them.

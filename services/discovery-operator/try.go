@@ -30,6 +30,8 @@ const (
 	maxTrial = 5 * time.Minute
 	// registrarTimeout is the time for the table of handlers.
 	registrarTimeout = 5 * time.Second
+	// explainTimeout is the time for the devices that come close.
+	explainTimeout = 2 * time.Second
 )
 
 // TryCommand returns the command `try`, which answers a trial.Request. The configuration of the
@@ -69,8 +71,16 @@ func (c Config) try(ctx context.Context, request trial.Request) (*trial.Result, 
 	if err != nil {
 		return nil, err
 	}
+	var registered []string
+	for _, handler := range handlers {
+		registered = append(registered, handler.GetName())
+	}
+	handlers = slices.DeleteFunc(slices.Clone(handlers), func(h *registrarv1.Handler) bool { return h.GetName() != request.Handler })
 	listed, cancel := context.WithTimeout(ctx, request.Timeout)
 	defer cancel()
+	if request.OnlyClosest {
+		return &trial.Result{Node: c.NodeName, Closest: c.closest(listed, handlers, request)}, nil
+	}
 	sources := c.sources(listed, handlers, request)
 	if ctx.Err() != nil {
 		return nil, fmt.Errorf("try: %w", ctx.Err())
@@ -78,14 +88,26 @@ func (c Config) try(ctx context.Context, request trial.Request) (*trial.Result, 
 	if inventory.HaveDeviceNodes(sources) {
 		c.policy().CheckDeviceNodes(sources, c.host().Read())
 	}
-	var registered []string
-	for _, handler := range handlers {
-		registered = append(registered, handler.GetName())
-	}
-	return resultOf(inventory.Build(inventory.Input{
+	result := resultOf(inventory.Build(inventory.Input{
 		Node: c.NodeName, Configuration: &configurationv1.Configuration{Handler: request.Handler},
 		Sources: sources, Registered: registered, HandlersSynced: true,
-	}), c.NodeName, sources), nil
+	}), c.NodeName, sources)
+	if result.Answered && len(result.Devices) == 0 && len(result.Problems) == 0 {
+		result.Closest = c.closest(ctx, handlers, request)
+	}
+	return result, nil
+}
+
+// closest calls the endpoints of the handler one after the other until one explains.
+func (c Config) closest(ctx context.Context, handlers []*registrarv1.Handler, request trial.Request) []trial.Miss {
+	ctx, cancel := context.WithTimeout(ctx, explainTimeout)
+	defer cancel()
+	for _, handler := range handlers {
+		if misses := discovery.Closest(ctx, discovery.Target{Handler: handler, Dial: c.Dial}, request.Details); len(misses) > 0 {
+			return misses
+		}
+	}
+	return nil
 }
 
 // handlers returns the registrar's table.
@@ -106,7 +128,6 @@ func (c Config) handlers(ctx context.Context) ([]*registrarv1.Handler, error) {
 
 // sources calls all endpoints of the handler at once.
 func (c Config) sources(ctx context.Context, handlers []*registrarv1.Handler, request trial.Request) []inventory.Source {
-	handlers = slices.DeleteFunc(slices.Clone(handlers), func(h *registrarv1.Handler) bool { return h.GetName() != request.Handler })
 	sources := make([]inventory.Source, len(handlers))
 	query := discovery.Query{Handler: request.Handler, Details: request.Details}
 	var calls sync.WaitGroup

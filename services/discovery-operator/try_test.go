@@ -5,6 +5,8 @@ import (
 	"encoding/json"
 	"io"
 	"path/filepath"
+	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -15,6 +17,7 @@ import (
 	akriv0 "akri.sh/libs/apis/akri/v0"
 	"akri.sh/libs/rpctest"
 	"akri.sh/libs/trial"
+	handlerv1 "akri.sh/proto/akri/handler/v1"
 	operator "akri.sh/services/discovery-operator"
 )
 
@@ -117,6 +120,31 @@ func TestTrySeveralEndpoints(t *testing.T) {
 	require.False(t, result.Devices[1].Shared)
 	require.Len(t, result.Problems, 1)
 	require.Equal(t, akriv0.ReasonHandlerOffline, result.Problems[0].Reason)
+}
+
+// A handler that explains is called if no device matches. Its explanation is limited.
+func TestTryClosest(t *testing.T) {
+	tr := newTrials(t)
+	tr.add(t, true, nil) // does not explain
+	handler := newHandler(t)
+	handler.respond("d", answer{ids: []string{"a"}})
+	value, long := "video", strings.Repeat("ä", 300)
+	handler.closest = []*handlerv1.NearMiss{{Device: "/dev/x", Met: []string{"A"}, Missed: "B", Value: &value}, {Device: "/dev/y", Missed: "C", Value: &long}}
+	handler.closest = append(handler.closest, slices.Repeat([]*handlerv1.NearMiss{{Device: "/dev/z", Met: []string{"A"}, Missed: "B"}}, 5)...)
+	handler.serve(t)
+	tr.registrar.add("foo", handler.endpoint, true)
+	for _, request := range []trial.Request{
+		{Handler: "foo", Details: "none", Timeout: soon}, {Handler: "foo", Details: "d", Timeout: soon, OnlyClosest: true},
+	} {
+		result := tr.try(t, request)
+		require.Empty(t, result.Devices)
+		require.Len(t, result.Closest, 5)
+		require.Equal(t, `A matched, B did not: it is "video"`, result.Closest[0].String())
+		require.Equal(t, `C did not match: it is "`+strings.Repeat("ä", 256)+`"`, result.Closest[1].String())
+		require.Equal(t, `A matched, B did not: the device has none`, result.Closest[2].String())
+	}
+	require.Empty(t, tr.try(t, trial.Request{Handler: "foo", Details: "d", Timeout: soon}).Closest)
+	require.Len(t, handler.received(), 2) // OnlyClosest needs no list
 }
 
 // The stream to the handler ends when its user disconnects, and after a result.

@@ -14,8 +14,10 @@ import (
 	"github.com/spf13/cobra"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/client-go/kubernetes"
 	"sigs.k8s.io/yaml"
 
+	akriv0 "akri.sh/libs/apis/akri/v0"
 	"akri.sh/libs/inspect/cluster"
 	"akri.sh/libs/inspect/explain"
 	"akri.sh/libs/trial"
@@ -160,6 +162,41 @@ func (o *options) runTry(c *cobra.Command, request trial.Request, node string) e
 		err = errNoAnswer
 	}
 	return err
+}
+
+// Limits of the devices that explain shows for a Configuration that no device matches.
+const (
+	closestTimeout = 1500 * time.Millisecond
+	maxClosestPods = 10
+)
+
+// closest returns the devices that come close to the details of a Configuration. It returns none if
+// the user may not run commands in Pods of Akri, or if the handler does not explain.
+func (o *options) closest(ctx context.Context, s *explain.Snapshot, namespace, name string) []string {
+	ctx, cancel := context.WithTimeout(ctx, closestTimeout)
+	defer cancel()
+	i := slices.IndexFunc(s.Configurations, func(c akriv0.Configuration) bool { return c.Namespace == namespace && c.Name == name })
+	pods := closestPods(s, &s.Configurations[i])
+	config, _, err := o.restConfig()
+	if err != nil || len(pods) == 0 {
+		return nil
+	}
+	client, err := kubernetes.NewForConfig(config)
+	if err != nil || try.Allowed(ctx, client, pods) != nil {
+		return nil
+	}
+	handler := s.Configurations[i].Spec.DiscoveryHandler
+	request := trial.Request{Handler: handler.Name, Details: handler.DiscoveryDetails, Timeout: closestTimeout}
+	return try.AllClosest(ctx, try.NewExec(client, config), pods, request)
+}
+
+// closestPods returns the Pods on nodes with the handler, as far as the status lists them.
+func closestPods(s *explain.Snapshot, c *akriv0.Configuration) []corev1.Pod {
+	nodes := explain.ActiveNodes(c)
+	pods := slices.DeleteFunc(try.Pods(s.Pods), func(pod corev1.Pod) bool {
+		return len(nodes) > 0 && !slices.Contains(nodes, pod.Spec.NodeName)
+	})
+	return pods[:min(len(pods), maxClosestPods)]
 }
 
 // trialPods returns the Pods that can try. The namespace is that of Akri, for users who may not

@@ -32,7 +32,7 @@ var trials = []trial.Result{
 		{ID: "cam-1", Shared: true},
 	}, Problems: []trial.Problem{{Reason: "InvalidDevice", Message: "a disk that the node uses"}}},
 	{Node: "node-c", Answered: true},
-	{Node: "node-d", Answered: true},
+	{Node: "node-d", Answered: true, Closest: []trial.Miss{{Device: "/dev/video0", Met: []string{`KERNEL=="video*"`}, Missed: `ATTRS{idVendor}=="046d"`}}},
 	{Node: "node-e", Problems: []trial.Problem{{Reason: "InvalidDetails", Message: "unknown key"}}},
 	{Node: "node-f", Problems: []trial.Problem{{Reason: "InvalidDetails", Message: "unknown key"}}},
 }

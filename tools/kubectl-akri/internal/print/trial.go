@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"akri.sh/libs/trial"
+	"akri.sh/tools/kubectl-akri/internal/try"
 )
 
 // Trial writes the devices that match, the nodes without a match, and the problems.
@@ -41,6 +42,12 @@ func Trial(w io.Writer, results []trial.Result, wide bool) {
 	}
 	for _, text := range slices.Sorted(maps.Keys(problems)) {
 		paragraph("%s: %s", strings.Join(problems[text], ", "), text)
+	}
+	for i, miss := range try.Closest(results) {
+		if i == 0 && separate {
+			fmt.Fprintln(w)
+		}
+		fmt.Fprintf(w, "closest: %s\n", miss)
 	}
 }
 

@@ -12,6 +12,7 @@ import (
 	"k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/remotecommand"
+	"k8s.io/klog/v2"
 	"k8s.io/streaming/pkg/httpstream"
 )
 
@@ -47,7 +48,8 @@ func NewExec(client kubernetes.Interface, config *rest.Config) Exec {
 		if err != nil {
 			return fmt.Errorf("create connection: %w", err)
 		}
-		return executor.StreamWithContext(ctx, remotecommand.StreamOptions{Stdin: in, Stdout: out, Stderr: problems})
+		// The error is returned. client-go would also log it, and each stream that ends with ctx.
+		return executor.StreamWithContext(klog.NewContext(ctx, klog.Logger{}), remotecommand.StreamOptions{Stdin: in, Stdout: out, Stderr: problems})
 	}
 }
 

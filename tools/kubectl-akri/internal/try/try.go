@@ -65,6 +65,14 @@ func component(pod *corev1.Pod) string { return pod.Labels[explain.ComponentLabe
 // All tries the request in all Pods at once, and returns the results in their order, without
 // secrets. It calls finished with each node that has a result.
 func All(ctx context.Context, exec Exec, pods []corev1.Pod, request trial.Request, finished func(node string)) ([]trial.Result, error) {
+	results := each(ctx, exec, pods, request, finished)
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
+	return masked(results)
+}
+
+func each(ctx context.Context, exec Exec, pods []corev1.Pod, request trial.Request, finished func(node string)) []trial.Result {
 	results := make([]trial.Result, len(pods))
 	var group errgroup.Group
 	group.SetLimit(maxCalls)
@@ -76,10 +84,36 @@ func All(ctx context.Context, exec Exec, pods []corev1.Pod, request trial.Reques
 		})
 	}
 	_ = group.Wait()
-	if err := ctx.Err(); err != nil {
-		return nil, err
+	return results
+}
+
+// maxClosest is the number of devices of all nodes that are shown.
+const maxClosest = 5
+
+// AllClosest returns the lines of Closest for the request. Nodes without a result when ctx ends are
+// left out.
+func AllClosest(ctx context.Context, exec Exec, pods []corev1.Pod, request trial.Request) []string {
+	request.OnlyClosest = true
+	results, err := masked(each(ctx, exec, pods, request, func(string) {}))
+	if err != nil {
+		return nil
 	}
-	return masked(results)
+	return Closest(results)
+}
+
+// Closest returns one line for each device that comes close to matching: the closest of each node,
+// then the next ones.
+func Closest(results []trial.Result) []string {
+	var lines []string
+	for rank := range maxClosest {
+		for _, result := range results {
+			if rank < len(result.Closest) && len(lines) < maxClosest {
+				miss := result.Closest[rank]
+				lines = append(lines, fmt.Sprintf("%s on %s: %s", miss.Device, result.Node, miss))
+			}
+		}
+	}
+	return lines
 }
 
 func one(ctx context.Context, exec Exec, pod *corev1.Pod, request trial.Request) trial.Result {
