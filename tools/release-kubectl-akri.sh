@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # release-kubectl-akri.sh TAG DIR: builds the archives of kubectl akri for all platforms of its krew
-# manifest, and the manifest. Equal sources give equal archives.
+# manifest, and the manifest with their sums. Equal sources give equal archives. GITHUB_REPOSITORY is
+# the repository whose release has the archives.
 set -euo pipefail
 
 tag=$1 dir=$2
@@ -9,7 +10,7 @@ source=$root/tools/kubectl-akri
 content=$(mktemp -d)
 trap 'rm -rf "$content"' EXIT
 mkdir -p "$dir"
-sed "s/VERSION/$tag/g; /^#/d" "$source/krew.yaml" > "$dir/akri.yaml"
+sed "s|akri-mesh/akri|${GITHUB_REPOSITORY:-akri-mesh/akri}|; s/VERSION/$tag/g; /^#/d" "$source/krew.yaml" > "$dir/akri.yaml"
 for platform in $(sed -n 's/.*SHA256-//p' "$source/krew.yaml"); do
   os=${platform%-*} arch=${platform#*-} archive=$dir/kubectl-akri-$platform.tar.gz
   rm -f "$content"/*
@@ -21,3 +22,4 @@ for platform in $(sed -n 's/.*SHA256-//p' "$source/krew.yaml"); do
   sum=$(sha256sum "$archive")
   sed -i "s/SHA256-$platform$/${sum%% *}/" "$dir/akri.yaml"
 done
+(cd "$dir" && sed -n 's|.*/\(kubectl-akri-.*\)|\1|p; s|.*sha256: ||p' akri.yaml | paste - - | awk '{print $2 "  " $1}' | sha256sum --check --strict)

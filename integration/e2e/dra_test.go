@@ -82,6 +82,36 @@ func pluggedClaim(t *testing.T) {
 	}
 }
 
+// explainWaiting checks that explain names the Pods that use the device for one that waits, and
+// finds no broken link for one that runs.
+func explainWaiting(t *testing.T, app string, running []corev1.Pod) {
+	t.Helper()
+	var waiting string
+	await(t, "an unschedulable Pod", func(ctx context.Context) error {
+		pods, err := akri.Kubernetes.CoreV1().Pods("default").List(ctx, metav1.ListOptions{LabelSelector: "app=" + app})
+		if err != nil {
+			return err
+		}
+		for _, pod := range pods.Items {
+			if slices.ContainsFunc(pod.Status.Conditions, func(c corev1.PodCondition) bool { return c.Reason == corev1.PodReasonUnschedulable }) {
+				waiting = pod.Name
+				return nil
+			}
+		}
+		return errors.New("no Pod is unschedulable")
+	})
+	brokenCluster{
+		prepare: func(*testing.T) {}, object: "pod " + waiting, cause: "CapacityUsed", message: "default/" + running[0].Name, remedy: "kubectl delete pod",
+	}.check(t)
+	await(t, "an explanation without a broken link", func(ctx context.Context) error {
+		text, err := kubectlAkri(ctx, "explain", "pod", running[0].Name)
+		if err == nil && !strings.Contains(text, "No link is broken.") {
+			err = errors.New(text)
+		}
+		return err
+	})
+}
+
 // awaitSlice waits until the Instance has, or has no, ResourceSlice.
 func awaitSlice(t *testing.T, instance string, exists bool) {
 	t.Helper()
@@ -106,6 +136,7 @@ func crowdedClaims(t *testing.T) {
 	manifest := deployment("claims", "e2e-claims", 6)
 	apply(t, manifest)
 	running := awaitRunning(t, "claims", 3)
+	explainWaiting(t, "claims", running)
 	for range 3 {
 		deleted := time.Now()
 		previous := running[0].Name

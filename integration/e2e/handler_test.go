@@ -3,6 +3,7 @@ package e2e_test
 import (
 	"net"
 	"path/filepath"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -25,10 +26,14 @@ type listHandler struct {
 	updates chan []*discoveryv0.Device
 	// stop ends the handler before the end of the test.
 	stop func()
+	// streams is the number of open Discover streams.
+	streams atomic.Int32
 }
 
 // Discover sends the lists and holds the stream open.
 func (h *listHandler) Discover(_ *discoveryv0.DiscoverRequest, stream discoveryv0.DiscoveryHandler_DiscoverServer) error {
+	h.streams.Add(1)
+	defer h.streams.Add(-1)
 	send := func(devices []*discoveryv0.Device) error {
 		return stream.Send(&discoveryv0.DiscoverResponse{Devices: devices})
 	}

@@ -103,6 +103,7 @@ func allScenarios(t *testing.T) {
 		{"explain names the cause", explainedCauses},
 		{"a report without secrets", reportedProblem},
 		{"watch shows a device", watchedDevice},
+		{"try finds devices", tried},
 		{"alerts fire and clear", alertsOfIncidents},
 	}) {
 		return

@@ -47,6 +47,10 @@ func authenticatedCamera(t *testing.T) {
 
 	name := instanceName("onvif", camera.UUID, "", true)
 	found := awaitInstances(t, "default", "onvif", name)[0]
+	await(t, "the camera that try finds", func(ctx context.Context) error {
+		_, err := tryOn(ctx, "onvif")(camera.URL() + "-" + camera.UUID)
+		return err
+	})
 	require.Equal(t, map[string]string{
 		"ONVIF_DEVICE_SERVICE_URL": camera.URL(), "ONVIF_DEVICE_UUID": camera.UUID,
 		"ONVIF_DEVICE_IP_ADDRESS": cameras.Address.String(), "ONVIF_DEVICE_MAC_ADDRESS": camera.MAC, // only with the password

@@ -37,6 +37,10 @@ func opcuaServers(t *testing.T) {
 		want = append(want, name)
 	}
 	awaitInstances(t, "default", "e2e-opcua", want...)
+	await(t, "servers that try finds", func(ctx context.Context) error {
+		_, err := tryOn(ctx, "opcua", "--url="+lds, "--url="+alone)(alone, registered)
+		return err
+	})
 	for _, pod := range awaitBrokers(t, "default", "e2e-opcua", 2) {
 		require.Equal(t, names[pod.Labels["akri.sh/instance"]], query(t, &pod).Env["OPCUA_DISCOVERY_URL"])
 	}

@@ -16,6 +16,7 @@ import (
 
 	"akri.sh/libs/rpc"
 	"akri.sh/libs/service"
+	handlerv1 "akri.sh/proto/akri/handler/v1"
 	discoveryv0 "akri.sh/proto/v0"
 )
 
@@ -38,6 +39,7 @@ type Flags struct {
 // Server serves and registers a Handler.
 type Server struct {
 	discoveryv0.UnimplementedDiscoveryHandlerServer
+	handlerv1.UnimplementedExplainServiceServer
 
 	identity Identity
 	flags    Flags
@@ -90,6 +92,7 @@ func (s *Server) Run(ctx context.Context) error {
 	}
 	server := rpc.NewServer(s.log, s.env.Metrics)
 	discoveryv0.RegisterDiscoveryHandlerServer(server, s)
+	handlerv1.RegisterExplainServiceServer(server, s)
 	self, err := rpc.Dial(s.address(), s.env.Metrics)
 	if err != nil {
 		return errors.Join(err, listener.Close())

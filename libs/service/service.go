@@ -44,16 +44,38 @@ type common struct {
 	Version      kong.VersionFlag `help:"Print the version and exit." env:"-"`
 }
 
+// Command is a task of a binary besides its service, such as `discovery-operator try`. It has the
+// flags and the environment variables of the service.
+type Command[C any] struct {
+	Name, Help string
+	// Run gets a context that ends with SIGINT or SIGTERM. Its error is written to the standard
+	// error, and the exit code is then 1.
+	Run func(ctx context.Context, config C) error
+}
+
 // Main creates a service and runs it until it fails or the process gets SIGINT or SIGTERM; a second
 // signal kills the process. The fields of the service's Config are flags (`--socket-dir`) and
-// environment variables (`AKRI_SOCKET_DIR`), declared by kong's struct tags. Main is the whole main
-// function of a service.
-func Main[C any, R Runner](name, description string, create func(C, Env) (R, error)) {
+// environment variables (`AKRI_SOCKET_DIR`), declared by kong's struct tags. If the first argument
+// names a command, Main runs that instead. Main is the whole main function of a service.
+func Main[C any, R Runner](name, description string, create func(C, Env) (R, error), commands ...Command[C]) {
 	var cli struct {
 		Common common `embed:""`
 		Config C      `embed:""`
 	}
-	parse(name, description, &cli)
+	var options []kong.Option
+	for i, command := range commands {
+		if i == 0 { // without a command, the service runs
+			options = append(options, kong.DynamicCommand("run", "Run the service.", "", &struct{}{}, `default:"1"`))
+		}
+		options = append(options, kong.DynamicCommand(command.Name, command.Help, "", &struct{}{}))
+	}
+	selected := parse(name, description, &cli, options...)
+	for _, command := range commands {
+		if command.Name == selected {
+			runCommand(func(ctx context.Context) error { return command.Run(ctx, cli.Config) })
+			return
+		}
+	}
 	logger, err := log.New(name, cli.Common.LogLevel, cli.Common.LogFormat)
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
@@ -76,6 +98,16 @@ func Main[C any, R Runner](name, description string, create func(C, Env) (R, err
 	logger.Info("stopped")
 }
 
+func runCommand(run func(ctx context.Context) error) {
+	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
+	err := run(ctx)
+	stop()
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+}
+
 // Flags returns the flags of a service with this Config, for its documentation.
 func Flags[C any]() []*kong.Flag {
 	var cli struct {
@@ -85,22 +117,24 @@ func Flags[C any]() []*kong.Flag {
 	return newParser("", "", &cli).Model.Flags
 }
 
-// parse fills cli from arguments and environment. It exits the process on --help, --version and on
-// errors.
-func parse(name, description string, cli any) {
-	if _, err := newParser(name, description, cli).Parse(os.Args[1:]); err != nil {
+// parse fills cli from arguments and environment, and returns the name of the command. It exits the
+// process on --help, --version and on errors.
+func parse(name, description string, cli any, options ...kong.Option) (command string) {
+	parsed, err := newParser(name, description, cli, options...).Parse(os.Args[1:])
+	if err != nil {
 		fmt.Fprintf(os.Stderr, "%s: %v\nRun %s --help for the list of flags.\n", name, err, name)
 		os.Exit(2)
 	}
+	return parsed.Command()
 }
 
-func newParser(name, description string, cli any) *kong.Kong {
-	parser, err := kong.New(cli,
+func newParser(name, description string, cli any, options ...kong.Option) *kong.Kong {
+	parser, err := kong.New(cli, append(options,
 		kong.Name(name), kong.Description(description), kong.DefaultEnvars("AKRI"), kong.ValueFormatter(describeFlag),
 		kong.Vars{
 			"version":       name + " " + version.Version,
 			"admin_address": ":" + cmp.Or(os.Getenv("METRICS_PORT"), "8080"), // upstream Akri's manifests set METRICS_PORT
-		})
+		})...)
 	if err != nil {
 		panic(err) // a wrong struct tag
 	}

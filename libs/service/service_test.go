@@ -2,6 +2,7 @@ package service_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"math"
@@ -28,7 +29,14 @@ func TestMain(m *testing.M) {
 	if os.Getenv("BE_THE_SERVICE") == "" {
 		os.Exit(m.Run())
 	}
-	service.Main("greeter", "Greets.", func(c config, env service.Env) (greeting, error) { return greeting{c, env}, nil })
+	service.Main("greeter", "Greets.", func(c config, env service.Env) (greeting, error) { return greeting{c, env}, nil },
+		service.Command[config]{Name: "echo", Help: "Write the greeting.", Run: func(_ context.Context, c config) error {
+			fmt.Println(c.Greeting)
+			if c.Greeting == "refused" {
+				return errors.New("no greeting")
+			}
+			return nil
+		}})
 }
 
 type greeting struct {
@@ -58,6 +66,23 @@ func TestVersionAndHelp(t *testing.T) {
 	require.NoError(t, err)
 	require.Contains(t, string(output), "$AKRI_GREETING")
 	require.Contains(t, string(output), "Default: :8080")
+}
+
+// A command has the environment variables and the flags of the service.
+func TestCommand(t *testing.T) {
+	output, err := greeter("echo").Output()
+	require.NoError(t, err)
+	require.Equal(t, "hello\n", string(output))
+	command := greeter("echo", "--greeting=refused")
+	var problem strings.Builder
+	command.Stderr = &problem
+	output, err = command.Output()
+	require.ErrorContains(t, err, "exit status 1")
+	require.Equal(t, "refused\n", string(output))
+	require.Equal(t, "no greeting\n", problem.String())
+	text, err := greeter("dance").CombinedOutput()
+	require.ErrorContains(t, err, "exit status 2")
+	require.Contains(t, string(text), "unexpected argument dance")
 }
 
 func TestMetricsPortSetsAdminAddress(t *testing.T) {

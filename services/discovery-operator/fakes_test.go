@@ -15,6 +15,7 @@ import (
 	"akri.sh/libs/broadcast"
 	"akri.sh/libs/rpctest"
 	configurationv1 "akri.sh/proto/akri/configuration/v1"
+	handlerv1 "akri.sh/proto/akri/handler/v1"
 	instancev1 "akri.sh/proto/akri/instance/v1"
 	registrarv1 "akri.sh/proto/akri/registrar/v1"
 	discoveryv0 "akri.sh/proto/v0"
@@ -43,6 +44,11 @@ func (r *fakeRegistrar) WatchHandlers(_ *registrarv1.WatchHandlersRequest, strea
 			return stream.Context().Err()
 		}
 	}
+}
+
+func (r *fakeRegistrar) ListHandlers(context.Context, *registrarv1.ListHandlersRequest) (*registrarv1.ListHandlersResponse, error) {
+	table, _ := r.table.Get()
+	return &registrarv1.ListHandlersResponse{Handlers: table}, nil
 }
 
 func (r *fakeRegistrar) ReportHandlerStatus(_ context.Context, request *registrarv1.ReportHandlerStatusRequest) (*registrarv1.ReportHandlerStatusResponse, error) {
@@ -118,7 +124,9 @@ type answer struct {
 // fakeHandler has an answer for each discoveryDetails. Without an answer it sends an empty list.
 type fakeHandler struct {
 	discoveryv0.UnimplementedDiscoveryHandlerServer
+	handlerv1.UnimplementedExplainServiceServer
 	endpoint string
+	closest  []*handlerv1.NearMiss // nil: the handler does not explain
 	answers  broadcast.Value[map[string]answer]
 
 	mu       sync.Mutex
@@ -133,7 +141,16 @@ func newHandler(t *testing.T) *fakeHandler {
 
 func (h *fakeHandler) serve(t *testing.T) (stop func()) {
 	t.Helper()
-	return rpctest.ServeAt(t, "unix://"+h.endpoint, func(s grpc.ServiceRegistrar) { discoveryv0.RegisterDiscoveryHandlerServer(s, h) })
+	return rpctest.ServeAt(t, "unix://"+h.endpoint, func(s grpc.ServiceRegistrar) {
+		discoveryv0.RegisterDiscoveryHandlerServer(s, h)
+		if h.closest != nil {
+			handlerv1.RegisterExplainServiceServer(s, h)
+		}
+	})
+}
+
+func (h *fakeHandler) Explain(context.Context, *handlerv1.ExplainRequest) (*handlerv1.ExplainResponse, error) {
+	return &handlerv1.ExplainResponse{Closest: h.closest}, nil
 }
 
 // respond sets the answer to the details, also on open streams.

@@ -126,12 +126,20 @@ func (s *Service) coordinator(
 		Configurations: known, Registrar: registrar, Inventory: devices,
 		Discoverer: &discovery.Discoverer{
 			Log: s.env.Log, Metrics: discovery.NewMetrics(s.env.Metrics), Grace: s.config.HandlerGrace,
-			Policy: inventory.Policy{
-				MaxDevices: s.config.MaxDevices, AllowHostPaths: s.config.AllowHostPaths, AllowProperties: s.config.AllowProperties,
-			},
+			Policy: s.config.policy(),
 		},
-		Host: devicenodes.Host{Sys: cmp.Or(s.config.Sys, "/sys"), Swaps: "/proc/swaps", Mounts: s.config.HostMounts},
+		Host: s.config.host(),
 	})
+}
+
+// policy returns what devices may request.
+func (c Config) policy() inventory.Policy {
+	return inventory.Policy{MaxDevices: c.MaxDevices, AllowHostPaths: c.AllowHostPaths, AllowProperties: c.AllowProperties}
+}
+
+// host returns the files that show the disks that the node uses.
+func (c Config) host() devicenodes.Host {
+	return devicenodes.Host{Sys: cmp.Or(c.Sys, "/sys"), Swaps: "/proc/swaps", Mounts: c.HostMounts}
 }
 
 func (s *Service) serve(ctx context.Context, devices *broadcast.Value[inventory.Snapshot]) error {

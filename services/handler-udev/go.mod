@@ -5,6 +5,7 @@ go 1.26.0
 require (
 	akri.sh/libs v0.1.0
 	akri.sh/libs/handler v0.1.0
+	akri.sh/proto v0.1.0
 	github.com/fsnotify/fsnotify v1.10.1
 	github.com/jochenvg/go-udev v0.0.0-20240801134859-b65ed646224b
 	github.com/prometheus/client_golang v1.25.0
@@ -17,7 +18,6 @@ require (
 )
 
 require (
-	akri.sh/proto v0.1.0 // indirect
 	github.com/alecthomas/kong v1.17.0 // indirect
 	github.com/beorn7/perks v1.0.1 // indirect
 	github.com/cenkalti/backoff/v5 v5.0.3 // indirect

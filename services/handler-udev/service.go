@@ -41,7 +41,7 @@ func New(config Config, env service.Env) (*Service, error) {
 	database := &udevdb.Database{}
 	inventory := discovery.NewInventory(database, metrics.observe, env.Log)
 	// Not shared: a device of the kernel is on one node.
-	server, err := handler.New(handler.Identity{Name: "udev"}, config.Flags, handler.Watch(inventory.Discover), env)
+	server, err := handler.New(handler.Identity{Name: "udev"}, config.Flags, inventory, env)
 	if err != nil {
 		return nil, err
 	}

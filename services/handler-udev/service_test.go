@@ -1,6 +1,7 @@
 package udev_test
 
 import (
+	"context"
 	"os"
 	"strings"
 	"testing"
@@ -14,7 +15,9 @@ import (
 
 	"akri.sh/libs/handler"
 	"akri.sh/libs/handler/handlertest"
+	"akri.sh/libs/rpctest"
 	"akri.sh/libs/service"
+	handlerv1 "akri.sh/proto/akri/handler/v1"
 	udev "akri.sh/services/handler-udev"
 )
 
@@ -137,6 +140,26 @@ func TestInvalidRulesAreRejectedWithPosition(t *testing.T) {
 	require.Equal(t, codes.InvalidArgument, status.Code(err))
 	require.ErrorContains(t, err, "udevRules[1]")
 	require.ErrorContains(t, err, "position 14: key RUN is not supported")
+}
+
+// A rule with a wrong name shows the device that has the other values.
+func TestClosestDevice(t *testing.T) {
+	client := handlerv1.NewExplainServiceClient(rpctest.Dial(t, "unix://"+run(t).GetEndpoint()))
+	explain := func(rule string) (*handlerv1.ExplainResponse, error) {
+		ctx, cancel := context.WithTimeout(t.Context(), handlertest.Timeout)
+		defer cancel()
+		return client.Explain(ctx, &handlerv1.ExplainRequest{DiscoveryDetails: "udevRules: ['" + rule + "']"})
+	}
+	response, err := explain(`SUBSYSTEM=="mem", ENV{DEVNAME}=="/dev/nil", KERNEL=="nul?"`)
+	require.NoError(t, err)
+	require.NotEmpty(t, response.GetClosest())
+	closest := response.GetClosest()[0]
+	require.Equal(t, "/dev/null", closest.GetDevice())
+	require.Equal(t, []string{`SUBSYSTEM=="mem"`, `KERNEL=="nul?"`}, closest.GetMet())
+	require.Equal(t, `ENV{DEVNAME}=="/dev/nil"`, closest.GetMissed())
+	require.Equal(t, "/dev/null", closest.GetValue())
+	_, err = explain(`RUN+="x"`)
+	require.Equal(t, codes.InvalidArgument, status.Code(err))
 }
 
 func BenchmarkPlugToSend(b *testing.B) {

@@ -61,6 +61,9 @@ const (
 	// ResourceNotAdvertised means that the node's kubelet does not have the resource of a device
 	// that the node sees.
 	ResourceNotAdvertised CauseID = "ResourceNotAdvertised"
+	// DriverMissing means that dra-kubelet-plugin does not run on a node that uses Dynamic Resource
+	// Allocation.
+	DriverMissing CauseID = "DriverMissing"
 	// CapacityUsed means that all slots of the device are held.
 	CapacityUsed CauseID = "CapacityUsed"
 	// Unschedulable means that the scheduler finds no node for a reason other than the device.

@@ -97,8 +97,8 @@ func (s *Snapshot) handlerLink(c *akriv0.Configuration) Link {
 // handlerMessage names the nodes with the handler, if the status lists them.
 func handlerMessage(c *akriv0.Configuration) string {
 	message := strconv.Quote(c.Spec.DiscoveryHandler.Name)
-	if nodes := activeNodes(c); len(nodes) > 0 {
-		message += " on " + nodeList(nodes)
+	if nodes := ActiveNodes(c); len(nodes) > 0 {
+		message += " on " + NodeList(nodes)
 	}
 	return message
 }
@@ -223,8 +223,8 @@ func grantRemedies(message string) []Remedy {
 	return remedies
 }
 
-// activeNodes returns the nodes whose handlers serve the Configuration.
-func activeNodes(c *akriv0.Configuration) []string {
+// ActiveNodes returns the nodes whose handlers serve the Configuration.
+func ActiveNodes(c *akriv0.Configuration) []string {
 	var names []string
 	for _, node := range c.Status.Nodes {
 		if slices.ContainsFunc(node.Handlers, func(h akriv0.HandlerStatus) bool { return h.Status != akriv0.HandlerOffline }) {

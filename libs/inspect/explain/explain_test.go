@@ -3,6 +3,7 @@ package explain_test
 import (
 	"flag"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -23,6 +24,17 @@ func explainObject(s *explain.Snapshot, kind, name string) explain.Explanation {
 	default:
 		return explain.Pod(s, "default", name)
 	}
+}
+
+// load returns a healthy cluster with the differences of the file. Files of Dynamic Resource
+// Allocation are differences to dra.yaml.
+func load(t *testing.T, file string) *explain.Snapshot {
+	t.Helper()
+	files := []string{"testdata/healthy.yaml"}
+	if strings.HasPrefix(file, "dra") {
+		files = append(files, "testdata/dra.yaml")
+	}
+	return fixture.Load(t, append(files, filepath.Join("testdata", file+".yaml"))...)
 }
 
 // TestCauses explains objects of a healthy cluster with the differences of testdata/<case>.yaml.
@@ -61,10 +73,11 @@ func TestCauses(t *testing.T) {
 		{"no-healthy-device", "pod", "late", explain.LinkAdmitted, explain.OutdatedNodeStatus},
 		{"allocation-refused", "pod", "late", explain.LinkAdmitted, explain.AllocationRefused},
 		{"slot-not-held", "pod", "stray", explain.LinkSlot, explain.SlotNotHeld},
+		{"dra-capacity-used", "pod", "waiting", explain.LinkScheduled, explain.CapacityUsed},
 		{"no-device", "pod", "plain", explain.LinkResource, explain.NoDeviceRequested},
 	} {
 		t.Run(c.file+"/"+c.kind, func(t *testing.T) {
-			e := explainObject(fixture.Load(t, "testdata/healthy.yaml", filepath.Join("testdata", c.file+".yaml")), c.kind, c.name)
+			e := explainObject(load(t, c.file), c.kind, c.name)
 			golden(t, c.file+"."+c.kind, e)
 			require.NotNil(t, e.Broken())
 			require.Equal(t, c.broken, e.Broken().Name)
@@ -90,9 +103,11 @@ func TestPartial(t *testing.T) {
 		{"service-not-ready", "configuration", "camera", explain.LinkServices, explain.ServiceNotReady},
 		{"version-skew", "configuration", "camera", explain.LinkServices, explain.VersionSkew},
 		{"capacity-used", "instance", "camera-8120fe", explain.LinkSlots, explain.CapacityUsed},
+		{"dra-driver-missing", "configuration", "camera", explain.LinkResource, explain.DriverMissing},
+		{"dra-mixed-forms", "configuration", "camera", explain.LinkResource, explain.ResourceNotAdvertised},
 	} {
 		t.Run(c.file+"/"+c.kind, func(t *testing.T) {
-			e := explainObject(fixture.Load(t, "testdata/healthy.yaml", filepath.Join("testdata", c.file+".yaml")), c.kind, c.name)
+			e := explainObject(load(t, c.file), c.kind, c.name)
 			golden(t, c.file+"."+c.kind, e)
 			require.Nil(t, e.Broken())
 			var found []explain.CauseID
@@ -108,9 +123,12 @@ func TestPartial(t *testing.T) {
 
 // TestHealthy checks that a chain without problems has no broken link.
 func TestHealthy(t *testing.T) {
-	for kind, name := range map[string]string{"configuration": "camera", "pod": "node-a-camera-8120fe-pod"} {
-		e := explainObject(fixture.Load(t, "testdata/healthy.yaml"), kind, name)
-		golden(t, "healthy."+kind, e)
+	for _, c := range []struct{ file, kind, name string }{
+		{"healthy", "configuration", "camera"}, {"healthy", "pod", "node-a-camera-8120fe-pod"},
+		{"dra", "configuration", "camera"}, {"dra", "pod", "any"},
+	} {
+		e := explainObject(load(t, c.file), c.kind, c.name)
+		golden(t, c.file+"."+c.kind, e)
 		for _, link := range e.Links {
 			require.Equal(t, explain.OK, link.State, link.Name)
 		}

@@ -47,6 +47,9 @@ type Cause struct {
 	Message string  `json:"message"`
 	// Remedies are alternatives or steps, in the order in which to try them.
 	Remedies []Remedy `json:"remedies,omitempty"`
+	// Closest are devices that come close to the details, for NothingMatched. They are not in the
+	// Snapshot: callers that can call handlers add them.
+	Closest []string `json:"closest,omitempty"`
 }
 
 // Remedy is what a user can do.

@@ -57,7 +57,7 @@ func (s *Snapshot) seenLink(instance *akriv0.Instance) Link {
 	if len(instance.Spec.Nodes) == 0 {
 		return pending(LinkSeen, fmt.Sprintf("device %q is seen by no node", id))
 	}
-	return ok(LinkSeen, fmt.Sprintf("device %q on %s", id, nodeList(instance.Spec.Nodes)))
+	return ok(LinkSeen, fmt.Sprintf("device %q on %s", id, NodeList(instance.Spec.Nodes)))
 }
 
 func (s *Snapshot) slotsLink(instance *akriv0.Instance) Link {

@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strings"
 
+	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
@@ -165,7 +166,7 @@ func advertisedMessage(instances []*akriv0.Instance) string {
 	if len(instances) > 1 {
 		return "all nodes advertise their devices"
 	}
-	return fmt.Sprintf("%s on %s", akriv0.ResourceName(instances[0].Name), nodeList(instances[0].Spec.Nodes))
+	return fmt.Sprintf("%s on %s", akriv0.ResourceName(instances[0].Name), NodeList(instances[0].Spec.Nodes))
 }
 
 // notAdvertised returns the cause if the node does not have the resource of the Instance. A kubelet
@@ -180,6 +181,9 @@ func (s *Snapshot) notAdvertised(nodeName string, instance *akriv0.Instance) *Ca
 			{Text: "Find out why.", Command: "kubectl describe node " + nodeName},
 		}}
 	}
+	if s.usesClaims(node) {
+		return s.noDriver(nodeName)
+	}
 	resource := corev1.ResourceName(akriv0.ResourceName(instance.Name))
 	if capacity, has := node.Status.Capacity[resource]; has && !capacity.IsZero() {
 		return nil
@@ -190,6 +194,28 @@ func (s *Snapshot) notAdvertised(nodeName string, instance *akriv0.Instance) *Ca
 		ID: ResourceNotAdvertised, Message: fmt.Sprintf("%s does not advertise %s; a new device takes up to 10s", nodeName, resource),
 		Remedies: []Remedy{
 			{Text: "Check that device-plugin-host runs on the node.", Command: "kubectl get pods --output wide " + pods},
+			{Text: "Read its logs.", Command: "kubectl logs --tail=50 " + pods},
+		},
+	}
+}
+
+// usesClaims reports whether Pods on the node get devices through ResourceClaims. The kubelet of
+// such a node advertises no resources of Akri.
+func (s *Snapshot) usesClaims(node *corev1.Node) bool {
+	return node.Labels[akriv0.ResourcesLabel] != akriv0.ResourcesDevicePlugin &&
+		slices.ContainsFunc(s.DaemonSets, func(d appsv1.DaemonSet) bool { return d.Labels[ComponentLabel] == draKubeletPlugin })
+}
+
+// noDriver returns the cause if dra-kubelet-plugin is not ready on the node.
+func (s *Snapshot) noDriver(node string) *Cause {
+	if !s.readable("pods") || s.OneNamespace || slices.ContainsFunc(s.podsOn(node, draKubeletPlugin), PodReady) {
+		return nil
+	}
+	pods := fmt.Sprintf("--namespace %s --field-selector spec.nodeName=%s --selector %s=%s", s.nodeNamespace(), node, ComponentLabel, draKubeletPlugin)
+	return &Cause{
+		ID: DriverMissing, Message: fmt.Sprintf("%s is not ready on %s, so no Pod there starts with a device", draKubeletPlugin, node),
+		Remedies: []Remedy{
+			{Text: "Read why its Pod is not ready.", Command: "kubectl describe pods " + pods},
 			{Text: "Read its logs.", Command: "kubectl logs --tail=50 " + pods},
 		},
 	}
@@ -220,11 +246,15 @@ func (s *Snapshot) scheduledLink(pod *corev1.Pod) Link {
 	return pending(LinkScheduled, "the scheduler has not decided yet")
 }
 
+// notAllocated is the message of the scheduler about a node whose devices it cannot allocate to the
+// ResourceClaims of a Pod.
+const notAllocated = "cannot allocate all claims"
+
 // unschedulable returns the cause for the message of the scheduler: a device if one is used up,
 // otherwise what the scheduler states.
 func (s *Snapshot) unschedulable(pod *corev1.Pod, message string) Cause {
 	for name, count := range DeviceRequests(pod) {
-		if !strings.Contains(message, "Insufficient "+akriv0.ResourceName(name)) {
+		if !strings.Contains(message, "Insufficient "+akriv0.ResourceName(name)) && !strings.Contains(message, notAllocated) {
 			continue
 		}
 		slots := s.Slots(s.instancesOfResource(name)...)
@@ -344,7 +374,7 @@ func (s *Snapshot) heldSlots(resource, node string) []string {
 	var held []string
 	for _, instance := range s.instancesOfResource(resource) {
 		for _, slot := range slotsOf(instance) {
-			if slot.Node == node && slot.Resource == akriv0.ResourceName(resource) {
+			if slot.Node == node && (slot.Resource == akriv0.ResourceName(resource) || slot.Claim != "") {
 				held = append(held, slot.Slot)
 			}
 		}

@@ -142,7 +142,7 @@ func (s *Snapshot) notReady(service Service) *Cause {
 	}
 	message := fmt.Sprintf("%d of %s of %s ready", service.Ready, plural(int(service.Desired), "Pod"), service.Component)
 	if len(service.NotReadyOn) > 0 {
-		message += "; not ready on " + nodeList(service.NotReadyOn)
+		message += "; not ready on " + NodeList(service.NotReadyOn)
 	}
 	selector := fmt.Sprintf("--namespace %s --selector %s=%s", service.Namespace, ComponentLabel, service.Component)
 	cause := &Cause{ID: ServiceNotReady, Message: message, Remedies: []Remedy{
@@ -294,8 +294,8 @@ func (s *Snapshot) forget(node string) []Remedy {
 
 const maxNodes = 5
 
-// nodeList lists at most maxNodes names.
-func nodeList(names []string) string {
+// NodeList lists at most maxNodes names.
+func NodeList(names []string) string {
 	if more := len(names) - maxNodes; more > 0 {
 		return fmt.Sprintf("%s and %d more", strings.Join(names[:maxNodes], ", "), more)
 	}

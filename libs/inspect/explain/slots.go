@@ -20,6 +20,9 @@ type Slot struct {
 	Node string `json:"node,omitempty"`
 	// Resource through which the slot is held.
 	Resource string `json:"resource,omitempty"`
+	// Claim is the uid of the ResourceClaim that holds the slot. Its Pod can request the resource
+	// of the Instance or of the Configuration.
+	Claim string `json:"claim,omitempty"`
 	// Pods on the node that use the resource, as namespace/name. If the node holds several slots of
 	// the resource, each of the Pods may use any of them.
 	Pods []string `json:"pods,omitempty"`
@@ -36,6 +39,10 @@ func (s *Snapshot) Slots(instances ...*akriv0.Instance) []Slot {
 	users := s.users()
 	for i := range slots {
 		slots[i].Pods = users[user{slots[i].Node, slots[i].Resource}]
+		if slots[i].Claim != "" {
+			ofConfiguration := users[user{slots[i].Node, akriv0.ResourceName(slots[i].Configuration)}]
+			slots[i].Pods = slices.Sorted(slices.Values(slices.Concat(slots[i].Pods, ofConfiguration)))
+		}
 	}
 	return slots
 }
@@ -69,7 +76,7 @@ func slotOf(instance *akriv0.Instance, name string) Slot {
 	case holder.Free():
 		return slot
 	}
-	slot.Node, slot.Resource = holder.Node, akriv0.ResourceName(instance.Name)
+	slot.Node, slot.Resource, slot.Claim = holder.Node, akriv0.ResourceName(instance.Name), holder.Claim
 	if holder.Configuration {
 		slot.Resource = akriv0.ResourceName(instance.Spec.ConfigurationName)
 	}

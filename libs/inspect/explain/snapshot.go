@@ -55,6 +55,7 @@ const (
 	brokerController  = "broker-controller"
 	discoveryOperator = "discovery-operator"
 	devicePluginHost  = "device-plugin-host"
+	draKubeletPlugin  = "dra-kubelet-plugin"
 	agent             = "agent"
 )
 

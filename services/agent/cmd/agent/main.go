@@ -2,10 +2,14 @@
 package main
 
 import (
+	"os"
+
 	"akri.sh/libs/service"
 	"akri.sh/services/agent"
+	operator "akri.sh/services/discovery-operator"
 )
 
 func main() {
-	service.Main("agent", "Runs all node services in one process, for small nodes.", agent.New)
+	service.Main("agent", "Runs all node services in one process, for small nodes.", agent.New,
+		operator.TryCommand(func(c agent.Config) operator.Config { return c.DiscoveryOperator }, os.Stdin, os.Stdout))
 }

@@ -2,6 +2,8 @@
 package main
 
 import (
+	"os"
+
 	"akri.sh/libs/service"
 	operator "akri.sh/services/discovery-operator"
 )
@@ -9,5 +11,5 @@ import (
 func main() {
 	service.Main("discovery-operator",
 		"Discovers the devices of Configurations with the node's Discovery Handlers.",
-		operator.New)
+		operator.New, operator.TryCommand(func(c operator.Config) operator.Config { return c }, os.Stdin, os.Stdout))
 }

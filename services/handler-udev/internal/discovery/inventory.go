@@ -48,7 +48,7 @@ func NewInventory(database Database, observe Observe, log *zap.Logger) *Inventor
 	}
 }
 
-// Discover implements handler.Watch.
+// Discover implements handler.Handler.
 func (i *Inventory) Discover(ctx context.Context, request handler.Request, send handler.Send) error {
 	spec, err := ParseSpec(request)
 	if err != nil {

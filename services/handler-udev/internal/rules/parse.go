@@ -105,6 +105,7 @@ func (p *parser) matches() ([]match, error) {
 }
 
 func (p *parser) match() (match, error) {
+	start := p.pos
 	key, name, err := p.key()
 	if err != nil {
 		return match{}, err
@@ -122,7 +123,7 @@ func (p *parser) match() (match, error) {
 	if key.field == subsystem && (value == "bus" || value == "class" || value == "subsystem") {
 		value = "bus|class|subsystem" // equal for udev
 	}
-	return match{key: key, name: name, negated: negated, pattern: newPattern(value)}, nil
+	return match{key: key, name: name, negated: negated, pattern: newPattern(value), position: start, text: p.text[start:p.pos]}, nil
 }
 
 func (p *parser) key() (key, string, error) {

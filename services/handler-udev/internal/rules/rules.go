@@ -63,6 +63,9 @@ type match struct {
 	name    string
 	negated bool
 	pattern pattern
+	// position and text are those in the rule.
+	position int
+	text     string
 }
 
 func (m match) matches(device Device) bool {

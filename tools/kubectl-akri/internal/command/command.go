@@ -40,7 +40,7 @@ func New() *cobra.Command {
 	flags := root.PersistentFlags()
 	flags.StringVar(&o.rules.ExplicitPath, clientcmd.RecommendedConfigPathFlag, "", "Kubeconfig file.")
 	clientcmd.BindOverrideFlags(&o.overrides, flags, clientcmd.RecommendedConfigOverrideFlags(""))
-	root.AddCommand(o.explain(), o.status(), o.devices(), o.slots(), o.handlers(), o.watch(), o.check(), o.bundle(), o.forget(), o.console())
+	root.AddCommand(o.explain(), o.status(), o.devices(), o.slots(), o.handlers(), o.watch(), o.try(), o.check(), o.bundle(), o.forget(), o.console())
 	return root
 }
 

@@ -59,6 +59,9 @@ func clip(message string) string {
 
 func writeCause(w io.Writer, title string, cause explain.Cause) {
 	fmt.Fprintf(w, "\n%s: %s: %s\n", title, cause.ID, cause.Message)
+	for _, device := range cause.Closest {
+		fmt.Fprintf(w, "  closest: %s\n", device)
+	}
 	Remedies(w, cause.Remedies)
 }
 

@@ -3,6 +3,7 @@ package print_test
 import (
 	"bytes"
 	"flag"
+	"strings"
 	"testing"
 	"time"
 
@@ -11,6 +12,7 @@ import (
 	"akri.sh/libs/inspect/explain"
 	"akri.sh/libs/inspect/fixture"
 	"akri.sh/libs/inspect/status"
+	"akri.sh/libs/trial"
 	"akri.sh/tools/kubectl-akri/internal/forget"
 	"akri.sh/tools/kubectl-akri/internal/print"
 )
@@ -18,6 +20,22 @@ import (
 var update = flag.Bool("update", false, "write the golden files")
 
 const fixtures = "../../../../libs/inspect/explain/testdata/"
+
+// trials have a device that two nodes see, local devices with the same id, and problems.
+var trials = []trial.Result{
+	{Node: "node-a", Answered: true, Devices: []trial.Device{
+		{ID: "cam-1", Shared: true, Properties: map[string]string{"URL": "http://cam-1/", "MODEL": strings.Repeat("long ", 30)}},
+		{ID: "/devices/video0", DeviceNodes: []string{"/dev/video0"}, Properties: map[string]string{"UDEV_DEVNODE": "/dev/video0"}},
+	}},
+	{Node: "node-b", Answered: true, Devices: []trial.Device{
+		{ID: "/devices/video0", DeviceNodes: []string{"/dev/video0"}, Properties: map[string]string{"UDEV_DEVNODE": "/dev/video0"}},
+		{ID: "cam-1", Shared: true},
+	}, Problems: []trial.Problem{{Reason: "InvalidDevice", Message: "a disk that the node uses"}}},
+	{Node: "node-c", Answered: true},
+	{Node: "node-d", Answered: true, Closest: []trial.Miss{{Device: "/dev/video0", Met: []string{`KERNEL=="video*"`}, Missed: `ATTRS{idVendor}=="046d"`}}},
+	{Node: "node-e", Problems: []trial.Problem{{Reason: "InvalidDetails", Message: "unknown key"}}},
+	{Node: "node-f", Problems: []trial.Problem{{Reason: "InvalidDetails", Message: "unknown key"}}},
+}
 
 // TestText compares the text of each command with a golden file.
 func TestText(t *testing.T) {
@@ -36,6 +54,9 @@ func TestText(t *testing.T) {
 		{"devices-wide", func() { print.Devices(&out, status.Devices(healthy, ""), now, true) }},
 		{"slots", func() { print.Slots(&out, status.Slots(healthy, ""), true) }},
 		{"handlers", func() { print.Handlers(&out, status.Handlers(healthy), now, true) }},
+		{"trial", func() { print.Trial(&out, trials, false) }},
+		{"trial-wide", func() { print.Trial(&out, trials, true) }},
+		{"trial-without-device", func() { print.Trial(&out, trials[2:], false) }},
 		{"plan", func() { print.Plan(&out, forget.Of(healthy, "node-b")) }},
 		{"plan-of-no-change", func() { print.Plan(&out, forget.Of(healthy, "node-x")) }},
 	} {
