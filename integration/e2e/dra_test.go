@@ -55,7 +55,8 @@ func TestDRA(t *testing.T) {
 		{"restarted node", claimsOfRestartedNode},
 		{"unplugged during the preparation", unpluggedClaims},
 		{"random failures", randomFailures},
-		{"node by node", bothForms},
+		{"both forms", bothForms},
+		{"a node moves and returns", movedNode},
 		{"uninstall", uninstallDRA},
 	})
 }
@@ -288,9 +289,8 @@ func claimFiles(t *testing.T, node cluster.Node) (files []string) {
 	return files
 }
 
-// bothForms uses a device on a node with device plugins and on another one at the same time, and
-// moves the first node to Dynamic Resource Allocation and back. The slots of both forms together
-// never exceed the capacity.
+// bothForms uses a device on a node with device plugins and on another one at the same time. The
+// slots of both forms together never exceed the capacity.
 func bothForms(t *testing.T) {
 	const instance = "e2e-forms-8120fe"
 	nodes := akri.Cluster.Nodes()
@@ -313,17 +313,6 @@ func bothForms(t *testing.T) {
 	require.NoError(t, akri.Kubernetes.CoreV1().Pods("default").Delete(t.Context(), "plugin", metav1.DeleteOptions{}))
 	awaitReadyPod(t, "default", "claim-3")
 	requireClaims(t, instance, 3)
-
-	setResources(t, nodes[1], "")
-	require.NoError(t, akri.Kubernetes.CoreV1().Pods("default").Delete(t.Context(), "claim-1", metav1.DeleteOptions{}))
-	apply(t, selecting(nodes[1], ownPod("claim-4", "e2e-forms")))
-	moved := awaitReadyPod(t, "default", "claim-4")
-	requireClaims(t, instance, 3)
-	setResources(t, nodes[1], akriv0.ResourcesDevicePlugin)
-	requireUnchanged(t, moved)
-	requireClaims(t, instance, 3)
-	require.NoError(t, akri.DeleteText(t.Context(), ownPod("claim-4", "e2e-forms")))
-	requireClaims(t, instance, 2)
 }
 
 func awaitUnschedulable(t *testing.T, name string) {
