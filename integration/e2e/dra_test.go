@@ -31,9 +31,18 @@ func dynamic() form {
 	}
 }
 
-// TestDRA runs scenarios with Dynamic Resource Allocation on an installation of its own.
+// dynamicAgent is the form with Dynamic Resource Allocation in the agent.
+func dynamicAgent() form {
+	return form{values: slices.Concat(dynamic().values, agent().values), services: []string{"agent"}}
+}
+
+// TestDRA runs scenarios with Dynamic Resource Allocation on an installation of its own, with
+// AKRI_E2E_AGENT on the agent.
 func TestDRA(t *testing.T) {
 	selectForm(dynamic())
+	if os.Getenv("AKRI_E2E_AGENT") != "" {
+		selectForm(dynamicAgent())
+	}
 	require.NoError(t, akri.Install(t.Context()))
 	if !parallel(t, "independent", []scenario{
 		{"hot-plug", pluggedClaim},
@@ -241,7 +250,7 @@ func killedWithClaims(t *testing.T) {
 	before := podUIDs(awaitRunning(t, "killed", 2))
 	requireClaims(t, instance, 2)
 	var awaitRestarted []func()
-	for _, service := range []string{"dra-kubelet-plugin", "dra-controller", "instance-writer"} {
+	for _, service := range []string{selected.process("dra-kubelet-plugin"), "dra-controller", "instance-writer"} {
 		for _, pod := range servicePods(t, service) {
 			awaitRestarted = append(awaitRestarted, killPod(t, pod))
 		}

@@ -97,3 +97,25 @@ func awaitRestartedContainer(t *testing.T, before *corev1.Pod) {
 		return err
 	})
 }
+
+// agentWithClaims changes the agent to Dynamic Resource Allocation and back while a Pod uses a
+// device.
+func agentWithClaims(t *testing.T) {
+	const instance = "e2e-agent-claims-8120fe"
+	apply(t, echoConfiguration("e2e-agent-claims", 2, "", "foo0"))
+	apply(t, ownPod("agent-plugin", "e2e-agent-claims"))
+	before := awaitReadyPod(t, "default", "agent-plugin")
+	require.NoError(t, akri.Install(t.Context(), "global.resources=dra"))
+	apply(t, ownPod("agent-claim", "e2e-agent-claims"))
+	claim := awaitReadyPod(t, "default", "agent-claim")
+	requireUnchanged(t, before)
+	requireHolders(t, instance, "C:"+before.Spec.NodeName, "D:"+claim.Spec.NodeName)
+	for _, name := range []string{"agent-plugin", "agent-claim"} {
+		require.NoError(t, akri.Kubernetes.CoreV1().Pods("default").Delete(t.Context(), name, metav1.DeleteOptions{}))
+	}
+	awaitFree(t, instance)
+	require.NoError(t, akri.Install(t.Context()))
+	apply(t, ownPod("agent-returned", "e2e-agent-claims"))
+	returned := awaitReadyPod(t, "default", "agent-returned")
+	requireHolders(t, instance, "C:"+returned.Spec.NodeName)
+}

@@ -50,7 +50,7 @@ func agent() form {
 		host:     "akri-agent-daemonset",
 		grace:    []string{"agent.env.AKRI_REGISTRAR_KEEP_OFFLINE", "agent.env.AKRI_DISCOVERY_OPERATOR_HANDLER_GRACE"},
 		second:   scenario{"second agent exits", secondAgent},
-		own:      []scenario{{"change between services and agent", changedForm}},
+		own:      []scenario{{"change between services and agent", changedForm}, {"agent with claims", agentWithClaims}},
 	}
 }
 

@@ -32,7 +32,7 @@ import (
 // Config is filled from flags and environment.
 type Config struct {
 	kube.Flags
-	NodeName            string `help:"Name of this node." required:"" env:"AKRI_NODE_NAME"`
+	NodeName            string `help:"Name of this node." required:"" env:"AKRI_NODE_NAME,AGENT_NODE_NAME"`
 	Pod                 string `help:"Name of this Pod. Slots of device plugins are released only while the kubelet lists it. Empty: while the kubelet lists any Pod." placeholder:"NAMESPACE/NAME"`
 	KubeletDir          string `help:"Directory of the kubelet's device plugin sockets." default:"/var/lib/kubelet/device-plugins"`
 	PodResources        string `help:"Path of the kubelet's pod-resources socket." default:"/var/lib/kubelet/pod-resources/kubelet.sock"`
