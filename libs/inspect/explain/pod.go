@@ -220,11 +220,15 @@ func (s *Snapshot) scheduledLink(pod *corev1.Pod) Link {
 	return pending(LinkScheduled, "the scheduler has not decided yet")
 }
 
+// claimsNotAllocated is what the scheduler states about a node on which it finds no device with
+// Dynamic Resource Allocation.
+const claimsNotAllocated = "cannot allocate all claims"
+
 // unschedulable returns the cause for the message of the scheduler: a device if one is used up,
 // otherwise what the scheduler states.
 func (s *Snapshot) unschedulable(pod *corev1.Pod, message string) Cause {
 	for name, count := range DeviceRequests(pod) {
-		if !strings.Contains(message, "Insufficient "+akriv0.ResourceName(name)) {
+		if !strings.Contains(message, "Insufficient "+akriv0.ResourceName(name)) && !strings.Contains(message, claimsNotAllocated) {
 			continue
 		}
 		slots := s.Slots(s.instancesOfResource(name)...)
