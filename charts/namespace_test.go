@@ -34,7 +34,8 @@ func TestNamespaceOfNodes(t *testing.T) {
 			}
 		}
 	}
-	require.Equal(t, documentedRights(t), grantedRights(t, "global.nodePlane.namespace=nodes", "global.resources=dra", "console.enabled=true"))
+	require.Equal(t, documentedRights(t, "akri-agent "),
+		grantedRights(t, "global.nodePlane.namespace=nodes", "global.resources=dra", "console.enabled=true"))
 	for _, binding := range decode[rbacv1.ClusterRoleBinding](t, rendered, "ClusterRoleBinding") {
 		namespace := map[bool]string{true: "nodes", false: "akri-system"}[slices.Contains(services, binding.Name)]
 		require.Equal(t, namespace, binding.Subjects[0].Namespace, binding.Name)

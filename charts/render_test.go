@@ -136,8 +136,9 @@ func TestContradictingValuesAreErrors(t *testing.T) {
 		"network connection of a handler in the agent": {
 			set("global.agent.enabled=true", "debugEcho.discovery.useNetworkConnection=true"), "set debugEcho.discovery.useNetworkConnection=false",
 		},
-		"agent with Dynamic Resource Allocation": {
-			set("global.agent.enabled=true", "global.resources=dra"), "global.resources is dra, which the agent does not support",
+		"agent without the driver of Dynamic Resource Allocation": {
+			set("global.agent.enabled=true", "global.resources=dra", "dra-kubelet-plugin.enabled=false"),
+			"dra-kubelet-plugin.enabled is false, but global.agent.enabled is true",
 		},
 		"Dynamic Resource Allocation before 1.34": {
 			append(set("global.resources=dra"), "--kube-version=1.33.9"), "requires Kubernetes 1.34 or later",
@@ -309,6 +310,11 @@ func TestAgentReplacesServices(t *testing.T) {
 			values:  append(set("udev.discovery.enabled=false"), "--set-json", "global.agent.handlers=[]"),
 			present: []string{"agent", "handler-debug-echo"},
 			absent:  append([]string{"handler-udev"}, replaced...),
+		},
+		"Dynamic Resource Allocation": { // device plugins run on the nodes that keep them
+			values:  set("global.resources=dra"),
+			present: []string{"agent", "dra-controller", "device-plugin-host", "config-plugin-allocator"},
+			absent:  []string{"registrar", "discovery-operator", "dra-kubelet-plugin"},
 		},
 		"host network": {
 			values:  set("global.agent.handlers={onvif}", "agent.hostNetwork=true", "global.networkPolicy.enabled=false"),

@@ -115,8 +115,13 @@ func awaitService(t *testing.T, namespace, name string, exists bool) {
 	})
 }
 
+// awaitAllocatable waits for the status of the node. With Dynamic Resource Allocation the scheduler
+// does not use it, and Pods wait for their devices.
 func awaitAllocatable(t *testing.T, node, resource string, want int64) {
 	t.Helper()
+	if selected.dynamic {
+		return
+	}
 	await(t, fmt.Sprintf("%d allocatable akri.sh/%s on %s", want, resource, node), func(ctx context.Context) error {
 		got, err := akri.Allocatable(ctx, node, resource)
 		if err == nil && got != want {

@@ -164,7 +164,7 @@ func awaitHolders(t *testing.T, configuration string, want ...string) {
 		var nodes, holders []string
 		for _, instance := range found {
 			nodes = append(nodes, instance.Spec.Nodes...)
-			holders = append(holders, slices.DeleteFunc(values(instance.Spec.DeviceUsage), func(holder string) bool { return holder == "" })...)
+			holders = append(holders, holderNodes(instance.Spec.DeviceUsage)...)
 		}
 		slices.Sort(nodes)
 		slices.Sort(holders)

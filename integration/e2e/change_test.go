@@ -142,8 +142,13 @@ func recreatedConfiguration(t *testing.T) {
 		return all
 	}
 	held := usage()
-	require.Equal(t, byInstance.Spec.NodeName, held[0])
-	require.Regexp(t, "^C:[0-9]+:"+byConfiguration.Spec.NodeName+"$", held[1])
+	if selected.dynamic {
+		require.Regexp(t, "^D:[^:]+:"+byInstance.Spec.NodeName+"$", held[0])
+		require.Regexp(t, "^D:[^:]+:"+byConfiguration.Spec.NodeName+"$", held[1])
+	} else {
+		require.Equal(t, byInstance.Spec.NodeName, held[0])
+		require.Regexp(t, "^C:[0-9]+:"+byConfiguration.Spec.NodeName+"$", held[1])
+	}
 
 	require.NoError(t, akri.DeleteText(t.Context(), manifest))
 	awaitInstances(t, "default", "e2e-again")

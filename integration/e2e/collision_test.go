@@ -49,7 +49,7 @@ func collidingDevices(t *testing.T) {
 	}
 	for _, instance := range instances(t, "default", configuration) {
 		require.Equal(t, ids[instance.Name], instance.Annotations[akriv0.DeviceIDAnnotation])
-		require.ElementsMatch(t, []string{"node-a", "node-b"}, values(instance.Spec.DeviceUsage))
+		require.ElementsMatch(t, []string{"node-a", "node-b"}, holderNodes(instance.Spec.DeviceUsage))
 	}
 }
 

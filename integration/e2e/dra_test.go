@@ -31,9 +31,18 @@ func dynamic() form {
 	}
 }
 
-// TestDRA runs scenarios with Dynamic Resource Allocation on an installation of its own.
+// dynamicAgent is the form with Dynamic Resource Allocation in the agent.
+func dynamicAgent() form {
+	return form{values: slices.Concat(dynamic().values, agent().values), services: []string{"agent"}}
+}
+
+// TestDRA runs scenarios with Dynamic Resource Allocation on an installation of its own, with
+// AKRI_E2E_AGENT on the agent.
 func TestDRA(t *testing.T) {
 	selectForm(dynamic())
+	if os.Getenv("AKRI_E2E_AGENT") != "" {
+		selectForm(dynamicAgent())
+	}
 	require.NoError(t, akri.Install(t.Context()))
 	if !parallel(t, "independent", []scenario{
 		{"hot-plug", pluggedClaim},
@@ -56,7 +65,8 @@ func TestDRA(t *testing.T) {
 		{"restarted node", claimsOfRestartedNode},
 		{"unplugged during the preparation", unpluggedClaims},
 		{"random failures", randomFailures},
-		{"node by node", bothForms},
+		{"both forms", bothForms},
+		{"a node moves and returns", movedNode},
 		{"uninstall", uninstallDRA},
 	})
 }
@@ -272,7 +282,7 @@ func killedWithClaims(t *testing.T) {
 	before := podUIDs(awaitRunning(t, "killed", 2))
 	requireClaims(t, instance, 2)
 	var awaitRestarted []func()
-	for _, service := range []string{"dra-kubelet-plugin", "dra-controller", "instance-writer"} {
+	for _, service := range []string{selected.process("dra-kubelet-plugin"), "dra-controller", "instance-writer"} {
 		for _, pod := range servicePods(t, service) {
 			awaitRestarted = append(awaitRestarted, killPod(t, pod))
 		}
@@ -320,9 +330,8 @@ func claimFiles(t *testing.T, node cluster.Node) (files []string) {
 	return files
 }
 
-// bothForms uses a device on a node with device plugins and on another one at the same time, and
-// moves the first node to Dynamic Resource Allocation and back. The slots of both forms together
-// never exceed the capacity.
+// bothForms uses a device on a node with device plugins and on another one at the same time. The
+// slots of both forms together never exceed the capacity.
 func bothForms(t *testing.T) {
 	const instance = "e2e-forms-8120fe"
 	nodes := akri.Cluster.Nodes()
@@ -345,17 +354,6 @@ func bothForms(t *testing.T) {
 	require.NoError(t, akri.Kubernetes.CoreV1().Pods("default").Delete(t.Context(), "plugin", metav1.DeleteOptions{}))
 	awaitReadyPod(t, "default", "claim-3")
 	requireClaims(t, instance, 3)
-
-	setResources(t, nodes[1], "")
-	require.NoError(t, akri.Kubernetes.CoreV1().Pods("default").Delete(t.Context(), "claim-1", metav1.DeleteOptions{}))
-	apply(t, selecting(nodes[1], ownPod("claim-4", "e2e-forms")))
-	moved := awaitReadyPod(t, "default", "claim-4")
-	requireClaims(t, instance, 3)
-	setResources(t, nodes[1], akriv0.ResourcesDevicePlugin)
-	requireUnchanged(t, moved)
-	requireClaims(t, instance, 3)
-	require.NoError(t, akri.DeleteText(t.Context(), ownPod("claim-4", "e2e-forms")))
-	requireClaims(t, instance, 2)
 }
 
 func awaitUnschedulable(t *testing.T, name string) {

@@ -28,7 +28,8 @@ func refusedClaims(t *testing.T) {
 	node, other := akri.Cluster.Nodes()[1], akri.Cluster.Nodes()[0]
 	apply(t, echoConfiguration("e2e-refused", 2, "", "foo0", "foo1"))
 	refuse(t, freed, other, node)
-	awaitLog(t, pluginOn(t, node).Name, `"a claim waits to be prepared","service":"dra-kubelet-plugin","claim":"default/`+freed+`"`)
+	service := map[bool]string{false: "dra-kubelet-plugin", true: `agent","part":"dra-kubelet-plugin`}[selected.process("dra-kubelet-plugin") == "agent"]
+	awaitLog(t, pluginOn(t, node).Name, `"a claim waits to be prepared","service":"`+service+`","claim":"default/`+freed+`"`)
 	require.NoError(t, akri.Kubernetes.CoreV1().Pods("default").Delete(t.Context(), freed+"-first", metav1.DeleteOptions{}))
 	awaitReadyPod(t, "default", freed)
 
@@ -104,7 +105,7 @@ func takeFreeSlot(t *testing.T, instance, node string) {
 // pluginOn returns the Pod of dra-kubelet-plugin on the node.
 func pluginOn(t *testing.T, node cluster.Node) corev1.Pod {
 	t.Helper()
-	pods := servicePods(t, "dra-kubelet-plugin")
+	pods := servicePods(t, selected.process("dra-kubelet-plugin"))
 	i := slices.IndexFunc(pods, func(pod corev1.Pod) bool { return pod.Spec.NodeName == node.Name() })
 	require.GreaterOrEqual(t, i, 0, "dra-kubelet-plugin does not run on %s", node.Name())
 	return pods[i]
@@ -239,9 +240,10 @@ func claimsOfRestartedNode(t *testing.T) {
 // unpluggedClaims unplugs a device while its claims are being prepared. No kubelet and no plugin
 // ends.
 func unpluggedClaims(t *testing.T) {
-	before := restarts(t, "dra-kubelet-plugin")
+	plugin := selected.process("dra-kubelet-plugin")
+	before := restarts(t, plugin)
 	flappingDevice(t)
-	require.Equal(t, before, restarts(t, "dra-kubelet-plugin"))
+	require.Equal(t, before, restarts(t, plugin))
 	for _, node := range akri.Cluster.Nodes() {
 		require.Equal(t, cluster.Running, node.State())
 	}

@@ -68,7 +68,7 @@ func randomFailure() (string, func(*testing.T)) {
 	case n < 6:
 		return "deleted Pod", deleteRandomPod
 	case n < 8:
-		service := []string{"dra-kubelet-plugin", "dra-controller", "instance-writer", "discovery-operator"}[rand.IntN(4)]
+		service := []string{selected.process("dra-kubelet-plugin"), "dra-controller", "instance-writer", selected.process("discovery-operator")}[rand.IntN(4)]
 		return service, func(t *testing.T) { t.Helper(); replaceRandomPod(t, service) }
 	case n < 9:
 		return "cordon", func(t *testing.T) { t.Helper(); cordon(t, node.Name(), rand.IntN(2) == 0) }

@@ -234,6 +234,9 @@ func whyUnschedulable(pod, resource string) func(*testing.T) {
 // whyLate places a Pod on a node whose slots are held, as the scheduler does with an outdated
 // status of the node.
 func whyLate(t *testing.T) {
+	if selected.dynamic {
+		t.Skip("concerns only device plugins: the kubelet refuses a Pod")
+	}
 	whyFull("why-late")(t)
 	apply(t, onNode(akri.Cluster.Nodes()[1], ownPod("why-late", "why-late-8120fe")))
 	awaitPod(t, "why-late", "a rejected Pod", func(pod *corev1.Pod) bool { return pod.Status.Reason == "UnexpectedAdmissionError" })

@@ -52,7 +52,7 @@ func pinned(manifest, node string) string {
 // holders returns the holders of all slots in use.
 func holders(t *testing.T) []string {
 	t.Helper()
-	return slotHolders(instances(t, "default", "e2e-fail")[0].Spec.DeviceUsage)
+	return holderNodes(instances(t, "default", "e2e-fail")[0].Spec.DeviceUsage)
 }
 
 // holding returns the pods that hold slots, with their restart counts.

@@ -1,6 +1,7 @@
 package e2e_test
 
 import (
+	"os"
 	"slices"
 	"testing"
 	"time"
@@ -27,6 +28,41 @@ type form struct {
 	second scenario
 	// own are the scenarios that need this form.
 	own []scenario
+	// dynamic is set if all nodes have Dynamic Resource Allocation.
+	dynamic bool
+}
+
+// resources returns the form, or with AKRI_E2E_RESOURCES=dra the same with Dynamic Resource
+// Allocation instead of device plugins.
+func (f form) resources() form {
+	if os.Getenv("AKRI_E2E_RESOURCES") != "dra" {
+		return f
+	}
+	f.dynamic = true
+	f.values = slices.Concat(f.values, []string{"global.resources=dra"})
+	withoutPlugins := func(services []string) []string {
+		kept := slices.DeleteFunc(slices.Clone(services), func(service string) bool {
+			return service == "device-plugin-host" || service == "config-plugin-allocator"
+		})
+		if len(kept) < len(services) {
+			kept = append(kept, "dra-kubelet-plugin")
+		}
+		return kept
+	}
+	f.services, f.swapped = withoutPlugins(f.services), withoutPlugins(f.swapped)
+	f.second.run = devicePlugins("one process manages the slots of device plugins", f.second.run)
+	return f
+}
+
+// devicePlugins returns the scenario, which is skipped with Dynamic Resource Allocation for the
+// reason.
+func devicePlugins(reason string, run func(*testing.T)) func(*testing.T) {
+	return func(t *testing.T) {
+		if selected.dynamic {
+			t.Skip("concerns only device plugins: " + reason)
+		}
+		run(t)
+	}
 }
 
 func separate() form {
@@ -50,7 +86,7 @@ func agent() form {
 		host:     "akri-agent-daemonset",
 		grace:    []string{"agent.env.AKRI_REGISTRAR_KEEP_OFFLINE", "agent.env.AKRI_DISCOVERY_OPERATOR_HANDLER_GRACE"},
 		second:   scenario{"second agent exits", secondAgent},
-		own:      []scenario{{"change between services and agent", changedForm}},
+		own:      []scenario{{"change between services and agent", changedForm}, {"agent with claims", devicePlugins("the agent moves from device plugins", agentWithClaims)}},
 	}
 }
 
@@ -63,6 +99,9 @@ func selectForm(f form) {
 
 // process returns the service whose process on a node runs the component.
 func (f form) process(component string) string {
+	if f.dynamic && component == "device-plugin-host" {
+		component = "dra-kubelet-plugin"
+	}
 	if slices.Contains(f.services, component) {
 		return component
 	}
@@ -80,7 +119,11 @@ func (f form) handlerGrace(grace time.Duration) []string {
 
 // services returns the services of the form and the cluster-wide ones.
 func services() []string {
-	return slices.Concat(selected.services, []string{"instance-writer", "broker-controller"})
+	all := slices.Concat(selected.services, []string{"instance-writer", "broker-controller"})
+	if selected.dynamic {
+		all = append(all, "dra-controller")
+	}
+	return all
 }
 
 // changedForm replaces the agent by separate services and back while brokers run.

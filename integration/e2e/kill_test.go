@@ -16,7 +16,8 @@ import (
 )
 
 // servesBrokers are the services that a new broker needs.
-var servesBrokers = map[string]bool{"device-plugin-host": true, "config-plugin-allocator": true, "agent": true, "broker-controller": true}
+var servesBrokers = map[string]bool{"device-plugin-host": true, "config-plugin-allocator": true, "agent": true, "broker-controller": true,
+	"dra-kubelet-plugin": true, "dra-controller": true}
 
 // state is the state that failures of services must not change.
 type state struct {

@@ -19,9 +19,10 @@ type scenario struct {
 	run  func(*testing.T)
 }
 
-// TestMesh runs all scenarios with separate services.
+// TestMesh runs all scenarios with separate services. With AKRI_E2E_RESOURCES=dra it runs those
+// that do not concern only device plugins with Dynamic Resource Allocation, as TestAgent does.
 func TestMesh(t *testing.T) {
-	selectForm(separate())
+	selectForm(separate().resources())
 	allScenarios(t)
 }
 
@@ -29,7 +30,7 @@ func TestMesh(t *testing.T) {
 // them. It follows TestMesh: while a registrar remembers an embedded handler, the lists of a
 // handler of that name on the network are incomplete.
 func TestAgent(t *testing.T) {
-	selectForm(agent())
+	selectForm(agent().resources())
 	if os.Getenv("AKRI_E2E_AGENT") != "" {
 		allScenarios(t)
 		return
@@ -62,23 +63,23 @@ func allScenarios(t *testing.T) {
 		{"a handler without a first list", silentHandler},
 		{"the sample handler", sampleHandler},
 		{"a Job is retried and runs once", failingJob},
-		{"a refused pod is retried", retriedPod},
-		{"a full device rejects further pods", crowdedDevice},
+		{"a refused pod is retried", devicePlugins("the kubelet refuses a Pod", retriedPod)},
+		{"a full device rejects further pods", devicePlugins("the kubelet refuses Pods", crowdedDevice)},
 		{"hot-plug", pluggedDevice},
 		{"shared device", sharedDevice},
 		{"devices with one digest", collidingDevices},
 		{"devices of two nodes with one digest", collidingNodes},
 		{"user pods", ownPods},
-		{"devices of several containers", severalDevices},
-		{"one pod uses both resource levels", bothLevels},
-		{"the device with the most free slots", mostFreeDevice},
-		{"pods that end at once", shortPods},
+		{"devices of several containers", devicePlugins("virtual devices", severalDevices)},
+		{"one pod uses both resource levels", devicePlugins("the resources in the status of nodes", bothLevels)},
+		{"the device with the most free slots", devicePlugins("the policy of config-plugin-allocator", mostFreeDevice)},
+		{"pods that end at once", devicePlugins("the reason of a release, idle or unconfirmed", shortPods)},
 		{"changed capacity", changedCapacity},
 		{"changed device", changedDevice},
 		{"recreated Configuration", recreatedConfiguration},
 		{"two Configurations with the same name", sameName},
-		{"pods wait for devices", waitingPods},
-		{"a denied pod reports the reason", deniedPod},
+		{"pods wait for devices", devicePlugins("virtual devices", waitingPods)},
+		{"a denied pod reports the reason", devicePlugins("the kubelet refuses a Pod", deniedPod)},
 		{"Services of brokers", servicesOfBrokers},
 		{"the webhook reports all mistakes", rejectedByWebhook},
 		{"old YAML names the fields of today", oldYAML},
@@ -90,7 +91,7 @@ func allScenarios(t *testing.T) {
 		{"OPC UA servers", opcuaServers},
 		{"samples of the README", samplesOfTheReadme},
 		{"cameras", cameras},
-		{"node services have no rights", noNodeRights},
+		{"node services have no rights", devicePlugins("dra-kubelet-plugin may get ResourceClaims", noNodeRights)},
 		{"a node gets the properties of its handlers", propertiesOfOwnHandlers},
 		{"a tenant gets no more than it has", tenants},
 		{"callers of instance-writer are identified", untrustedCallers},
@@ -110,7 +111,7 @@ func allScenarios(t *testing.T) {
 	}
 	// The first does not need broker-controller, and the second affects only broker-controller.
 	if !parallel(t, "pairs", []scenario{
-		{"a recreated pod gets the device again", recreatedPods},
+		{"a recreated pod gets the device again", devicePlugins("the reason of a release, idle or unconfirmed", recreatedPods)},
 		{"killed leader of broker-controller", leaderKilled},
 	}) {
 		return

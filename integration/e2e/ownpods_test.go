@@ -40,6 +40,11 @@ func ownPods(t *testing.T) {
 	require.Equal(t, "foo1", response.Env["DEBUG_ECHO_DESCRIPTION_A19705"])
 	require.Equal(t, "foo1", response.Env["DEBUG_ECHO_DESCRIPTION"])
 
+	if selected.dynamic {
+		requireClaims(t, "e2e-own-8120fe", 1)
+		requireClaims(t, "e2e-own-a19705", 1)
+		return
+	}
 	usage := map[string]string{}
 	for _, instance := range instances(t, "default", "e2e-own") {
 		maps.Copy(usage, instance.Spec.DeviceUsage)

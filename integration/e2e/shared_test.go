@@ -40,7 +40,7 @@ func sharedDevice(t *testing.T) {
 	for _, instance := range instances(t, "default", "e2e-echo") {
 		require.True(t, instance.Spec.Shared)
 		require.ElementsMatch(t, []string{"node-a", "node-b"}, instance.Spec.Nodes)
-		require.ElementsMatch(t, []string{"node-a", "node-b"}, values(instance.Spec.DeviceUsage), "each node must hold a slot")
+		require.ElementsMatch(t, []string{"node-a", "node-b"}, holderNodes(instance.Spec.DeviceUsage), "each node must hold a slot")
 		output, err := akri.Kubectl(t.Context(), "", "get", "akrii", "--no-headers", instance.Name)
 		require.NoError(t, err)
 		columns := strings.Fields(output)

@@ -118,7 +118,7 @@ func mostFreeDevice(t *testing.T) {
 	}
 }
 
-// slotHolders returns the holders of the slots that are not free, as <node> or C:<node>.
+// slotHolders returns the holders of the slots that are not free, as <node>, C:<node> or D:<node>.
 func slotHolders(usage map[string]string) (holders []string) {
 	for _, holder := range usage {
 		if level, rest, ok := strings.Cut(holder, ":"); ok {
@@ -130,6 +130,14 @@ func slotHolders(usage map[string]string) (holders []string) {
 		}
 	}
 	return holders
+}
+
+// holderNodes returns the node of each slot that is not free.
+func holderNodes(usage map[string]string) (nodes []string) {
+	for _, holder := range slotHolders(usage) {
+		nodes = append(nodes, holder[strings.LastIndex(holder, ":")+1:])
+	}
+	return nodes
 }
 
 // retriedPod is the example of the proposal: a pod requests two devices on a node whose virtual

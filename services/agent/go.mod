@@ -11,6 +11,7 @@ require (
 	akri.sh/services/config-plugin-allocator v0.0.0
 	akri.sh/services/device-plugin-host v0.0.0
 	akri.sh/services/discovery-operator v0.0.0
+	akri.sh/services/dra-kubelet-plugin v0.0.0
 	akri.sh/services/handler-debug-echo v0.0.0
 	akri.sh/services/handler-onvif v0.0.0
 	akri.sh/services/handler-opcua v0.0.0
@@ -66,6 +67,7 @@ require (
 	github.com/modern-go/concurrent v0.0.0-20180306012644-bacd9c7ef1dd // indirect
 	github.com/modern-go/reflect2 v1.0.3-0.20250322232337-35a7c28c31ee // indirect
 	github.com/munnerz/goautoneg v0.0.0-20191010083416-a7dc8b61c822 // indirect
+	github.com/opencontainers/runtime-spec v1.3.0 // indirect
 	github.com/pmezard/go-difflib v1.0.1-0.20181226105442-5d4384ee4fb2 // indirect
 	github.com/prometheus/client_model v0.6.3 // indirect
 	github.com/prometheus/common v0.72.0 // indirect
@@ -95,6 +97,8 @@ require (
 	sigs.k8s.io/randfill v1.0.0 // indirect
 	sigs.k8s.io/structured-merge-diff/v6 v6.4.2 // indirect
 	sigs.k8s.io/yaml v1.6.0 // indirect
+	tags.cncf.io/container-device-interface v1.1.1 // indirect
+	tags.cncf.io/container-device-interface/specs-go v1.1.1 // indirect
 )
 
 replace (
@@ -107,6 +111,7 @@ replace (
 	akri.sh/services/config-plugin-allocator => ../config-plugin-allocator
 	akri.sh/services/device-plugin-host => ../device-plugin-host
 	akri.sh/services/discovery-operator => ../discovery-operator
+	akri.sh/services/dra-kubelet-plugin => ../dra-kubelet-plugin
 	akri.sh/services/handler-debug-echo => ../handler-debug-echo
 	akri.sh/services/handler-onvif => ../handler-onvif
 	akri.sh/services/handler-opcua => ../handler-opcua

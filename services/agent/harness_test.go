@@ -53,7 +53,7 @@ type harness struct {
 	stop func() error
 }
 
-func newHarness(t *testing.T, handlers string) *harness {
+func newHarness(t *testing.T, handlers string, flags ...string) *harness {
 	t.Helper()
 	noLeaks(t)
 	directory, err := os.MkdirTemp("", "a") //nolint:usetesting // paths of t.TempDir are too long for sockets
@@ -62,7 +62,7 @@ func newHarness(t *testing.T, handlers string) *harness {
 	h := &harness{t: t, directory: directory, node: filepath.Base(directory), kubelet: &kubelet{resources: map[string]bool{}}}
 	h.node = "node-" + h.node[1:]
 	rpctest.ServeAt(t, h.address("kubelet.sock"), func(r grpc.ServiceRegistrar) { pluginapi.RegisterRegistrationServer(r, h.kubelet) })
-	h.configure(t, handlers, h.startWriter())
+	h.configure(t, handlers, h.startWriter(), flags...)
 	return h
 }
 
@@ -82,13 +82,13 @@ func (h *harness) path(name string) string    { return filepath.Join(h.directory
 func (h *harness) address(name string) string { return "unix://" + h.path(name) }
 
 // configure parses the flags like the agent does. All sockets are in the directory of the test.
-func (h *harness) configure(t *testing.T, handlers, writer string) {
+func (h *harness) configure(t *testing.T, handlers, writer string, flags ...string) {
 	t.Helper()
 	t.Setenv("AGENT_NODE_NAME", h.node)
 	t.Setenv("DISCOVERY_HANDLERS_DIRECTORY", h.directory)
 	parser, err := kong.New(&h.config, kong.DefaultEnvars("AKRI"))
 	require.NoError(t, err)
-	_, err = parser.Parse([]string{
+	_, err = parser.Parse(append([]string{
 		"--handlers=" + handlers,
 		"--registrar-socket=" + h.address("r"), "--registrar-state-file=" + h.path("state.json"),
 		"--discovery-operator-socket=" + h.address("o"), "--discovery-operator-registrar=" + h.address("r"),
@@ -97,8 +97,11 @@ func (h *harness) configure(t *testing.T, handlers, writer string) {
 		"--device-plugin-host-kubelet-dir=" + h.directory, "--device-plugin-host-pod-resources=" + h.path("pods"),
 		"--device-plugin-host-discovery-operator=" + h.address("o"), "--device-plugin-host-allocator=" + h.address("c"),
 		"--device-plugin-host-instance-writer=" + writer,
+		"--dra-kubelet-plugin-kubelet-dir=" + h.directory, "--dra-kubelet-plugin-pod-resources=" + h.path("pods"),
+		"--dra-kubelet-plugin-registry-dir=" + h.path("registry"), "--dra-kubelet-plugin-cdi-dir=" + h.path("cdi"),
+		"--dra-kubelet-plugin-discovery-operator=" + h.address("o"), "--dra-kubelet-plugin-instance-writer=" + writer,
 		"--debug-echo-availability-file=" + h.path("availability"), "--onvif-interfaces=lo",
-	})
+	}, flags...))
 	require.NoError(t, err)
 }
 

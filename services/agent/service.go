@@ -1,7 +1,7 @@
-// Package agent runs all node services in one process: registrar, discovery-operator,
-// device-plugin-host, config-plugin-allocator and, by flag, Discovery Handlers. Each component is
-// the same package as the service of its name. The components communicate over the same sockets as
-// separate services, so custom handlers can register.
+// Package agent runs all node services in one process: registrar, discovery-operator, the services
+// of device plugins or of Dynamic Resource Allocation, and, by flag, Discovery Handlers. Each
+// component is the same package as the service of its name. The components communicate over the
+// same sockets as separate services, so custom handlers can register.
 package agent
 
 import (
@@ -16,6 +16,7 @@ import (
 	allocator "akri.sh/services/config-plugin-allocator"
 	devicepluginhost "akri.sh/services/device-plugin-host"
 	operator "akri.sh/services/discovery-operator"
+	drakubeletplugin "akri.sh/services/dra-kubelet-plugin"
 	debugecho "akri.sh/services/handler-debug-echo"
 	onvif "akri.sh/services/handler-onvif"
 	opcua "akri.sh/services/handler-opcua"
@@ -26,12 +27,14 @@ import (
 // Config of the service. The flags of a component are prefixed with its name.
 type Config struct {
 	Handlers        []string `help:"Discovery Handlers to run: ${enum}." enum:"debug-echo,onvif,opcua,udev"`
+	Resources       string   `help:"How Pods get devices: ${enum}. With dra the agent runs dra-kubelet-plugin instead of device-plugin-host and config-plugin-allocator." enum:"devicePlugin,dra" default:"devicePlugin"`
 	EnableDebugEcho bool     `help:"Upstream Akri's name for --handlers=debug-echo." env:"AKRI_ENABLE_DEBUG_ECHO,ENABLE_DEBUG_ECHO"`
 
 	Registrar             registrar.Config        `embed:"" prefix:"registrar-"`
 	DiscoveryOperator     operator.Config         `embed:"" prefix:"discovery-operator-"`
 	DevicePluginHost      devicepluginhost.Config `embed:"" prefix:"device-plugin-host-"`
 	ConfigPluginAllocator allocator.Config        `embed:"" prefix:"config-plugin-allocator-"`
+	DRAKubeletPlugin      drakubeletplugin.Config `embed:"" prefix:"dra-kubelet-plugin-"`
 
 	DebugEcho debugecho.Config `embed:"" prefix:"debug-echo-"`
 	Onvif     onvif.Config     `embed:"" prefix:"onvif-"`
@@ -41,12 +44,16 @@ type Config struct {
 
 // required returns the components without which a node cannot work.
 func (c Config) required() []component.Component {
-	return []component.Component{
+	components := []component.Component{
 		component.New("registrar", registrar.New, c.Registrar),
 		component.New("discovery-operator", operator.New, c.DiscoveryOperator),
-		component.New("config-plugin-allocator", allocator.New, c.ConfigPluginAllocator),
-		component.New("device-plugin-host", devicepluginhost.New, c.DevicePluginHost),
 	}
+	if c.Resources == "dra" {
+		return append(components, component.New("dra-kubelet-plugin", drakubeletplugin.New, c.DRAKubeletPlugin))
+	}
+	return append(components,
+		component.New("config-plugin-allocator", allocator.New, c.ConfigPluginAllocator),
+		component.New("device-plugin-host", devicepluginhost.New, c.DevicePluginHost))
 }
 
 // handlers returns the enabled Discovery Handlers.

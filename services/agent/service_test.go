@@ -4,17 +4,19 @@ import (
 	"context"
 	"io/fs"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"slices"
 	"testing"
 
 	"github.com/stretchr/testify/require"
+	"google.golang.org/grpc"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	registrationv1 "k8s.io/kubelet/pkg/apis/pluginregistration/v1"
 
 	akriv0 "akri.sh/libs/apis/akri/v0"
 	"akri.sh/libs/kube"
 	"akri.sh/libs/rpc"
+	"akri.sh/libs/rpctest"
 	"akri.sh/services/agent"
 )
 
@@ -43,12 +45,33 @@ func TestDeviceBecomesInstanceAndResource(t *testing.T) {
 	require.Equal(t, []string{h.node}, instance.Spec.Nodes)
 }
 
-// Nodes get everything from instance-writer. Access to the API server would be a way around it.
-func TestNoKubernetesClient(t *testing.T) {
-	dependencies, err := exec.CommandContext(t.Context(), "go", "list", "-deps", "./cmd/agent").Output()
+// With Dynamic Resource Allocation the agent serves the driver, and advertises no devices.
+func TestDynamicResourceAllocation(t *testing.T) {
+	h := newHarness(t, "debug-echo", "--resources=dra")
+	h.config.DRAKubeletPlugin.REST = server.Config()
+	h.startAgent()
+	registration := registrationv1.NewRegistrationClient(rpctest.Dial(t, h.address("registry/akri.sh.sock")))
+	info, err := registration.GetInfo(t.Context(), &registrationv1.InfoRequest{}, grpc.WaitForReady(true))
 	require.NoError(t, err)
-	require.Contains(t, string(dependencies), "akri.sh/services/discovery-operator")
-	require.NotContains(t, string(dependencies), "k8s.io/client-go")
+	require.Equal(t, "akri.sh", info.GetName())
+	_, err = registration.NotifyRegistrationStatus(t.Context(), &registrationv1.RegistrationStatus{PluginRegistered: true})
+	require.NoError(t, err)
+	awaitReady(t, h.health)
+	_, err = h.value("akri_dra_prepared_claims", "part", "dra-kubelet-plugin")
+	require.NoError(t, err)
+	_, err = h.value("akri_device_plugins", "part", "device-plugin-host")
+	require.Error(t, err)
+	require.NoError(t, h.stop())
+}
+
+// With device plugins the agent does not use the API server: nodes get everything from
+// instance-writer.
+func TestNoAPIServerWithDevicePlugins(t *testing.T) {
+	h := newHarness(t, "debug-echo")
+	h.config.DRAKubeletPlugin.Kubeconfig = h.path("missing")
+	h.startAgent()
+	awaitReady(t, h.health)
+	require.NoError(t, h.stop())
 }
 
 func TestComponentsShareMetricsAndHealth(t *testing.T) {

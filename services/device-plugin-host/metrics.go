@@ -7,7 +7,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
-	"akri.sh/services/device-plugin-host/internal/slots"
+	"akri.sh/libs/node/slots"
 )
 
 // metrics implements plugin.Metrics.
@@ -15,13 +15,13 @@ type metrics struct {
 	allocations     *prometheus.CounterVec
 	allocateSeconds *prometheus.HistogramVec
 	devicePlugins   prometheus.Gauge
-	reclaimedSlots  *prometheus.CounterVec
-	lostSlots       *prometheus.CounterVec
+	slots           *slots.Metrics
 	registrations   *prometheus.CounterVec
 }
 
 func newMetrics(registerer prometheus.Registerer) *metrics {
 	m := &metrics{
+		slots: slots.NewMetrics(registerer),
 		allocations: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "akri_allocations_total",
 			Help: "Allocate calls of the kubelet, by level (instance, configuration) and result (granted, refused, failed).",
@@ -34,29 +34,18 @@ func newMetrics(registerer prometheus.Registerer) *metrics {
 		devicePlugins: prometheus.NewGauge(prometheus.GaugeOpts{
 			Name: "akri_device_plugins", Help: "Running device plugins: one for each extended resource.",
 		}),
-		reclaimedSlots: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "akri_reclaimed_slots_total",
-			Help: "Slots that were released because no pod used them, by reason " +
-				"(idle: a pod used the slot before, unconfirmed: no pod was seen to use it).",
-		}, []string{"reason"}),
-		lostSlots: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "akri_lost_slots_total",
-			Help: "Slots that a pod uses and this node does not hold, by result " +
-				"(taken_back, taken: recorded for another holder, unknown: the slot of a virtual device is unknown).",
-		}, []string{"result"}),
 		registrations: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "akri_kubelet_registrations_total",
 			Help: "Registrations of device plugins with the kubelet, by result (success, failure).",
 		}, []string{"result"}),
 	}
-	registerer.MustRegister(m.allocations, m.allocateSeconds, m.devicePlugins, m.reclaimedSlots, m.lostSlots, m.registrations)
+	registerer.MustRegister(m.allocations, m.allocateSeconds, m.devicePlugins, m.registrations)
 	for _, level := range []string{"instance", "configuration"} {
 		m.allocateSeconds.WithLabelValues(level)
 		for _, result := range []string{"granted", "refused", "failed"} {
 			m.allocations.WithLabelValues(level, result)
 		}
 	}
-	m.addSlots(slots.Result{})
 	m.registrations.WithLabelValues("success")
 	m.registrations.WithLabelValues("failure")
 	return m
@@ -90,12 +79,4 @@ func (m *metrics) Registered(err error) {
 		result = "failure"
 	}
 	m.registrations.WithLabelValues(result).Inc()
-}
-
-func (m *metrics) addSlots(result slots.Result) {
-	m.reclaimedSlots.WithLabelValues("idle").Add(float64(result.Idle))
-	m.reclaimedSlots.WithLabelValues("unconfirmed").Add(float64(result.Unconfirmed))
-	m.lostSlots.WithLabelValues("taken_back").Add(float64(result.TakenBack))
-	m.lostSlots.WithLabelValues("taken").Add(float64(result.Taken))
-	m.lostSlots.WithLabelValues("unknown").Add(float64(result.Unknown))
 }

@@ -7,15 +7,14 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strings"
 
 	"go.uber.org/zap"
 	"golang.org/x/sync/errgroup"
 	"google.golang.org/grpc"
 	"k8s.io/apimachinery/pkg/types"
-	podresourcesv1 "k8s.io/kubelet/pkg/apis/podresources/v1"
 
 	"akri.sh/libs/node"
+	"akri.sh/libs/node/slots"
 	"akri.sh/libs/rpc"
 	"akri.sh/libs/service"
 	allocationv1 "akri.sh/proto/akri/allocation/v1"
@@ -23,7 +22,6 @@ import (
 	instancev1 "akri.sh/proto/akri/instance/v1"
 	"akri.sh/services/device-plugin-host/internal/kubelet"
 	"akri.sh/services/device-plugin-host/internal/plugin"
-	"akri.sh/services/device-plugin-host/internal/slots"
 )
 
 // Config is filled from flags and environment.
@@ -55,7 +53,7 @@ func New(config Config, env service.Env) (*Service, error) {
 	if config.NodeName == "" {
 		return nil, errors.New("--node-name: must not be empty")
 	}
-	ownPod, err := parsePodName(config.Pod)
+	ownPod, err := slots.ParsePod(config.Pod)
 	if err != nil {
 		return nil, fmt.Errorf("--pod: %w", err)
 	}
@@ -69,15 +67,6 @@ func New(config Config, env service.Env) (*Service, error) {
 	}
 	env.Health.AddReadiness("sources", s.store.CheckReady)
 	return s, nil
-}
-
-// parsePodName parses namespace/name. The empty string is the empty name.
-func parsePodName(pod string) (types.NamespacedName, error) {
-	namespace, name, ok := strings.Cut(pod, "/")
-	if pod != "" && (!ok || namespace == "" || name == "") {
-		return types.NamespacedName{}, fmt.Errorf("%q must have the form namespace/name", pod)
-	}
-	return types.NamespacedName{Namespace: namespace, Name: name}, nil
 }
 
 // Run serves until ctx ends.
@@ -100,7 +89,7 @@ func (s *Service) Run(ctx context.Context) error {
 // runLocked runs the device plugins and the reclaimer after other processes on this node have
 // ended. The watches run before that, so that a process that stands by can take over at once.
 func (s *Service) runLocked(ctx context.Context, conns connections, writer instancev1.InstanceServiceClient) error {
-	unlock, err := s.socketDir.Lock(ctx)
+	unlock, err := slots.Lock(ctx, s.config.KubeletDir, s.env.Log)
 	if err != nil {
 		if ctx.Err() != nil {
 			return nil
@@ -119,13 +108,10 @@ func (s *Service) runLocked(ctx context.Context, conns connections, writer insta
 		Store: s.store, Slots: slotManager, Allocator: allocationv1.NewConfigurationAllocatorServiceClient(conns.allocator),
 		Metrics: s.metrics, Log: s.env.Log,
 	})
-	podResources := podresourcesv1.NewPodResourcesListerClient(conns.podResources)
+	pods := slots.NewKubelet(conns.podResources, s.ownPod, s.config.KubeletDir)
 	reclaimer := slots.NewReclaimer(slots.ReclaimerConfig{
-		Manager: slotManager, Store: s.store, Log: s.env.Log, OnResult: s.metrics.addSlots,
-		PodDevices: func(ctx context.Context) (kubelet.Devices, error) {
-			return kubelet.PodDevices(ctx, podResources, s.ownPod)
-		},
-		CheckpointDevices: s.socketDir.CheckpointDevices, RewriteCheckpoint: server.ResendDevices,
+		Manager: slotManager, Store: s.store, Log: s.env.Log, OnResult: s.metrics.slots.Add,
+		PodDevices: pods.PodDevices, CheckpointDevices: pods.CheckpointDevices, RewriteCheckpoint: server.ResendDevices,
 	})
 	group, ctx := errgroup.WithContext(ctx)
 	group.Go(func() error { return s.socketDir.Watch(ctx, slotManager.KubeletRestarted) })

@@ -6,6 +6,8 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
+
+	"akri.sh/libs/node/slots"
 )
 
 // metrics implements claims.Metrics.
@@ -15,10 +17,13 @@ type metrics struct {
 	claims         prometheus.Gauge
 	releasedSlots  prometheus.Counter
 	lostSlots      *prometheus.CounterVec
+	// devicePluginSlots counts slots of Pods that got devices from device plugins.
+	devicePluginSlots *slots.Metrics
 }
 
 func newMetrics(registerer prometheus.Registerer) *metrics {
 	m := &metrics{
+		devicePluginSlots: slots.NewMetrics(registerer),
 		prepares: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "akri_dra_prepares_total",
 			Help: "Preparations of ResourceClaims, by result (prepared, refused, failed).",

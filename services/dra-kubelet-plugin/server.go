@@ -20,6 +20,7 @@ import (
 
 	akriv0 "akri.sh/libs/apis/akri/v0"
 	"akri.sh/libs/kube"
+	"akri.sh/libs/node/slots"
 	"akri.sh/services/dra-kubelet-plugin/internal/claims"
 )
 
@@ -40,6 +41,7 @@ type server struct {
 	registrationv1.UnimplementedRegistrationServer
 
 	claims         *claims.Manager
+	slots          *slots.Manager
 	resourceClaims *kube.Client[*resourcev1.ResourceClaim, *resourcev1.ResourceClaimList]
 	metrics        *metrics
 	log            *zap.Logger
@@ -63,12 +65,13 @@ func (s *server) GetInfo(context.Context, *registrationv1.InfoRequest) (*registr
 	}, nil
 }
 
-// NotifyRegistrationStatus implements the registration API. The kubelet repeats a registration that
-// failed.
+// NotifyRegistrationStatus implements the registration API. The kubelet registers the plugin when
+// it starts, and repeats a registration that failed.
 func (s *server) NotifyRegistrationStatus(
 	_ context.Context, result *registrationv1.RegistrationStatus,
 ) (*registrationv1.RegistrationStatusResponse, error) {
 	s.registered.Store(result.GetPluginRegistered())
+	s.slots.KubeletRestarted()
 	if result.GetPluginRegistered() {
 		s.log.Info("registered with the kubelet", zap.String("driver", akriv0.Driver))
 	} else {

@@ -1,6 +1,7 @@
 // Package drakubeletplugin is dra-kubelet-plugin, the driver akri.sh of Dynamic Resource Allocation
 // on a node. The scheduler allocates devices to ResourceClaims. This service prepares them for the
-// kubelet: it reserves their slots and writes what containers get.
+// kubelet: it reserves their slots and writes what containers get. It also releases the slots of
+// Pods that got devices from device plugins before the node had this form.
 package drakubeletplugin
 
 import (
@@ -11,6 +12,7 @@ import (
 	"golang.org/x/sync/errgroup"
 	"google.golang.org/grpc"
 	resourcev1 "k8s.io/api/resource/v1"
+	"k8s.io/apimachinery/pkg/types"
 	drahealthv1 "k8s.io/kubelet/pkg/apis/dra-health/v1"
 	drahealthv1alpha1 "k8s.io/kubelet/pkg/apis/dra-health/v1alpha1"
 	drav1 "k8s.io/kubelet/pkg/apis/dra/v1"
@@ -19,6 +21,7 @@ import (
 	akriv0 "akri.sh/libs/apis/akri/v0"
 	"akri.sh/libs/kube"
 	"akri.sh/libs/node"
+	"akri.sh/libs/node/slots"
 	"akri.sh/libs/rpc"
 	"akri.sh/libs/service"
 	discoveryv1 "akri.sh/proto/akri/discovery/v1"
@@ -30,7 +33,10 @@ import (
 // Config is filled from flags and environment.
 type Config struct {
 	kube.Flags
-	NodeName            string `help:"Name of this node." required:"" env:"AKRI_NODE_NAME"`
+	NodeName            string `help:"Name of this node." required:"" env:"AKRI_NODE_NAME,AGENT_NODE_NAME"`
+	Pod                 string `help:"Name of this Pod. Slots of device plugins are released only while the kubelet lists it. Empty: while the kubelet lists any Pod." placeholder:"NAMESPACE/NAME"`
+	KubeletDir          string `help:"Directory of the kubelet's device plugin sockets." default:"/var/lib/kubelet/device-plugins"`
+	PodResources        string `help:"Path of the kubelet's pod-resources socket." default:"/var/lib/kubelet/pod-resources/kubelet.sock"`
 	RegistryDir         string `help:"Directory in which the kubelet looks for plugins." default:"/var/lib/kubelet/plugins_registry"`
 	CDIDir              string `name:"cdi-dir" help:"Directory for files of the Container Device Interface." default:"/var/run/cdi"`
 	DiscoveryOperator   string `help:"Address of discovery-operator." default:"unix:///run/akri/discovery-operator/discovery-operator.sock" placeholder:"ADDRESS"`
@@ -42,6 +48,7 @@ type Config struct {
 // Service is dra-kubelet-plugin.
 type Service struct {
 	config   Config
+	ownPod   types.NamespacedName
 	env      service.Env
 	metrics  *metrics
 	store    *node.Store
@@ -53,6 +60,10 @@ type Service struct {
 func New(config Config, env service.Env) (*Service, error) {
 	if config.NodeName == "" {
 		return nil, errors.New("--node-name: must not be empty")
+	}
+	ownPod, err := slots.ParsePod(config.Pod)
+	if err != nil {
+		return nil, fmt.Errorf("--pod: %w", err)
 	}
 	identity, err := rpc.Identity{CAFile: config.InstanceWriterCA, TokenFile: config.InstanceWriterToken}.DialOptions()
 	if err != nil {
@@ -67,7 +78,9 @@ func New(config Config, env service.Env) (*Service, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &Service{config: config, env: env, identity: identity, metrics: newMetrics(env.Metrics), store: node.NewStore(config.NodeName)}
+	s := &Service{
+		config: config, ownPod: ownPod, env: env, identity: identity, metrics: newMetrics(env.Metrics), store: node.NewStore(config.NodeName),
+	}
 	s.server = &server{resourceClaims: resourceClaims, metrics: s.metrics, log: env.Log}
 	env.Health.AddReadiness("sources", s.store.CheckReady)
 	env.Health.AddReadiness("kubelet", s.server.checkReady)
@@ -86,6 +99,11 @@ func (s *Service) Run(ctx context.Context) error {
 		return err
 	}
 	defer func() { _ = writer.Close() }()
+	podResources, err := rpc.Dial("unix://"+s.config.PodResources, s.env.Metrics)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = podResources.Close() }()
 	instances := instancev1.NewInstanceServiceClient(writer)
 	files, err := cdi.NewFiles(s.config.CDIDir)
 	if err != nil {
@@ -97,9 +115,11 @@ func (s *Service) Run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	s.server.slots = slots.NewManager(instances, s.store, s.config.NodeName, s.env.Log)
 	group, ctx := errgroup.WithContext(ctx)
 	group.Go(func() error { return s.serve(ctx) })
 	group.Go(func() error { return s.server.claims.Run(ctx) })
+	group.Go(func() error { return s.newReclaimer(podResources, s.server.slots).Run(ctx) })
 	group.Go(func() error {
 		return s.store.WatchDevices(ctx, discoveryv1.NewDeviceInventoryServiceClient(operator), s.env.Log)
 	})

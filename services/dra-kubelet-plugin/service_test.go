@@ -56,14 +56,18 @@ func (fakeOperator) WatchDevices(
 // fakeWriter is an instance-writer with the Instance of the camera, which has one slot.
 type fakeWriter struct {
 	instancev1.UnimplementedInstanceServiceServer
-	mu     sync.Mutex
-	holder string // uid of a ResourceClaim
+	mu           sync.Mutex
+	holder       string // uid of a ResourceClaim
+	devicePlugin bool   // a device plugin of the node holds the slot
 }
 
 func (w *fakeWriter) instance() *instancev1.Instance {
 	slot := &instancev1.Slot{State: &instancev1.Slot_Free{Free: &instancev1.Free{}}}
 	if w.holder != "" {
 		slot.State = &instancev1.Slot_Claim{Claim: &instancev1.ClaimHolder{Node: "node-a", Uid: w.holder}}
+	}
+	if w.devicePlugin {
+		slot.State = &instancev1.Slot_Holder{Holder: &instancev1.Holder{Node: "node-a"}}
 	}
 	return &instancev1.Instance{
 		Namespace: "default", Name: "cameras-8120fe", Configuration: "cameras", Capacity: 1, DeviceId: "camera", Slots: []*instancev1.Slot{slot},
@@ -73,8 +77,14 @@ func (w *fakeWriter) instance() *instancev1.Instance {
 func (w *fakeWriter) set(holder string) *instancev1.Instance {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.holder = holder
+	w.holder, w.devicePlugin = holder, false
 	return w.instance()
+}
+
+func (w *fakeWriter) heldByDevicePlugin() bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.devicePlugin
 }
 
 func (w *fakeWriter) current() string {
@@ -134,15 +144,20 @@ func fakeAPIServer(t *testing.T) string {
 	return server.URL
 }
 
-// The kubelet registers the plugin, prepares a claim and unprepares it.
-func TestKubelet(t *testing.T) {
-	writer, directory := &fakeWriter{}, t.TempDir()
+// startService starts the service until the end of the test.
+func startService(t *testing.T, writer *fakeWriter) (drakubeletplugin.Config, *admin.Health) {
+	t.Helper()
+	directory, err := os.MkdirTemp("", "d") //nolint:usetesting // paths of t.TempDir are too long for sockets
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, os.RemoveAll(directory)) })
 	config := drakubeletplugin.Config{
 		NodeName: "node-a", RegistryDir: filepath.Join(directory, "registry"), CDIDir: filepath.Join(directory, "cdi"),
+		Pod: "akri/plugin", KubeletDir: filepath.Join(directory, "plugins"), PodResources: filepath.Join(directory, "pods.sock"),
 		DiscoveryOperator: rpctest.Serve(t, func(r grpc.ServiceRegistrar) { discoveryv1.RegisterDeviceInventoryServiceServer(r, fakeOperator{}) }),
 		InstanceWriter:    rpctest.Serve(t, func(r grpc.ServiceRegistrar) { instancev1.RegisterInstanceServiceServer(r, writer) }),
 	}
 	config.REST = &rest.Config{Host: fakeAPIServer(t)}
+	require.NoError(t, os.Mkdir(config.KubeletDir, 0o700))
 	health := &admin.Health{}
 	s, err := drakubeletplugin.New(config, service.Env{Log: zap.NewNop(), Metrics: prometheus.NewRegistry(), Health: health})
 	require.NoError(t, err)
@@ -150,7 +165,13 @@ func TestKubelet(t *testing.T) {
 	done := make(chan error, 1)
 	go func() { done <- s.Run(ctx) }()
 	t.Cleanup(func() { cancel(); require.NoError(t, <-done) })
+	return config, health
+}
 
+// The kubelet registers the plugin, prepares a claim and unprepares it.
+func TestKubelet(t *testing.T) {
+	writer := &fakeWriter{}
+	config, health := startService(t, writer)
 	conn := rpctest.Dial(t, "unix://"+filepath.Join(config.RegistryDir, "akri.sh.sock"))
 	registration, plugin := registrationv1.NewRegistrationClient(conn), drav1.NewDRAPluginClient(conn)
 	info, err := registration.GetInfo(t.Context(), &registrationv1.InfoRequest{}, grpc.WaitForReady(true))

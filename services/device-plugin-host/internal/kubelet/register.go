@@ -8,7 +8,7 @@ import (
 	"google.golang.org/grpc"
 	pluginapi "k8s.io/kubelet/pkg/apis/deviceplugin/v1beta1"
 
-	"akri.sh/services/device-plugin-host/internal/failurelog"
+	"akri.sh/libs/failurelog"
 )
 
 // registerTimeout includes the call with which the kubelet dials the plugin before it answers.

@@ -13,7 +13,7 @@ import (
 	"github.com/fsnotify/fsnotify"
 	"go.uber.org/zap"
 
-	"akri.sh/services/device-plugin-host/internal/failurelog"
+	"akri.sh/libs/failurelog"
 )
 
 const (

@@ -1,5 +1,5 @@
-// Package kubelet is the client side of the kubelet: it registers device plugins, detects restarts
-// of the kubelet, and reads which devices the kubelet has allocated to Pods.
+// Package kubelet is the client side of the kubelet: it registers device plugins and detects
+// restarts of the kubelet.
 package kubelet
 
 import (
@@ -13,10 +13,7 @@ import (
 	"akri.sh/libs/rpc"
 )
 
-const (
-	socketName     = "kubelet.sock"
-	checkpointName = "kubelet_internal_checkpoint"
-)
+const socketName = "kubelet.sock"
 
 // SocketDir is the directory of the sockets of the kubelet and its device plugins. The kubelet
 // empties it when it starts.

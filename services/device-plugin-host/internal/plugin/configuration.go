@@ -13,8 +13,8 @@ import (
 	pluginapi "k8s.io/kubelet/pkg/apis/deviceplugin/v1beta1"
 
 	"akri.sh/libs/node"
+	"akri.sh/libs/node/slots"
 	allocationv1 "akri.sh/proto/akri/allocation/v1"
-	"akri.sh/services/device-plugin-host/internal/slots"
 )
 
 const (

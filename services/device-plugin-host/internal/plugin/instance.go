@@ -10,8 +10,8 @@ import (
 
 	akriv0 "akri.sh/libs/apis/akri/v0"
 	"akri.sh/libs/node"
+	"akri.sh/libs/node/slots"
 	instancev1 "akri.sh/proto/akri/instance/v1"
-	"akri.sh/services/device-plugin-host/internal/slots"
 )
 
 // instanceResource is akri.sh/<instance>. It has one device for each slot.

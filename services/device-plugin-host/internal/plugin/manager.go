@@ -13,9 +13,9 @@ import (
 	akriv0 "akri.sh/libs/apis/akri/v0"
 	"akri.sh/libs/broadcast"
 	"akri.sh/libs/node"
+	"akri.sh/libs/node/slots"
 	allocationv1 "akri.sh/proto/akri/allocation/v1"
 	"akri.sh/services/device-plugin-host/internal/kubelet"
-	"akri.sh/services/device-plugin-host/internal/slots"
 )
 
 // disconnectGrace is how long the kubelet may take to process the end of a plugin after it closed

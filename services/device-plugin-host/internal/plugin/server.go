@@ -42,7 +42,7 @@ func (s *Server) Run(ctx context.Context) error { return rpc.Serve(ctx, s.grpc) 
 
 // ResendDevices makes one of the plugins send its devices again. The kubelet then writes its
 // checkpoint file.
-func (s *Server) ResendDevices() {
+func (s *Server) ResendDevices(context.Context, string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, session := range s.sessions {

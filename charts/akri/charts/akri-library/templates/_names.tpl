@@ -49,9 +49,14 @@ annotations: {{- toYaml . | nindent 2 }}
 {{ printf "%s:%s" $repository (toString ($tag | default .Chart.AppVersion)) }}{{ with $digest }}@{{ . }}{{ end }}
 {{- end }}
 
-{{/* The services that the agent replaces. */}}
+{{/* The services that the agent replaces. With Dynamic Resource Allocation, those of device plugins run
+     in Pods of their own, on the nodes that keep device plugins. */}}
 {{- define "akri.nodeServices" -}}
+{{- if include "akri.dra" . -}}
+[registrar, discovery-operator, dra-kubelet-plugin]
+{{- else -}}
 [registrar, discovery-operator, device-plugin-host, config-plugin-allocator]
+{{- end -}}
 {{- end }}
 
 {{/* The services that run once per cluster. */}}

@@ -10,7 +10,6 @@ import (
 	"go.uber.org/zap"
 
 	"akri.sh/libs/node"
-	"akri.sh/services/device-plugin-host/internal/kubelet"
 )
 
 // Result counts the slots of one reconciliation: released because they are idle, released because
@@ -21,7 +20,7 @@ type Result struct{ Idle, Unconfirmed, TakenBack, Taken, Unknown int }
 // is a list of the kubelet that was requested at the given time. unused returns those of the
 // unconfirmed slots that no Pod uses.
 func (m *Manager) reconcile(
-	ctx context.Context, requested time.Time, inUse kubelet.Devices, unused func([]node.SlotClaim) []node.SlotClaim,
+	ctx context.Context, requested time.Time, inUse Devices, unused func([]node.SlotClaim) []node.SlotClaim,
 ) (result Result, err error) {
 	if err := m.operation.Acquire(ctx, 1); err != nil {
 		return result, err

@@ -14,9 +14,8 @@ import (
 	"k8s.io/apimachinery/pkg/util/sets"
 
 	"akri.sh/libs/node"
+	"akri.sh/libs/node/slots"
 	instancev1 "akri.sh/proto/akri/instance/v1"
-	"akri.sh/services/device-plugin-host/internal/kubelet"
-	"akri.sh/services/device-plugin-host/internal/slots"
 )
 
 var (
@@ -92,24 +91,24 @@ func (w *fakeWriter) holds(claim node.SlotClaim) bool {
 // fakeCheckpoint is the checkpoint file of the kubelet.
 type fakeCheckpoint struct {
 	mu       sync.Mutex
-	devices  kubelet.Devices
+	devices  slots.Devices
 	err      error
 	rewrites int
 }
 
-func (c *fakeCheckpoint) set(devices kubelet.Devices, err error) {
+func (c *fakeCheckpoint) set(devices slots.Devices, err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.devices, c.err = devices, err
 }
 
-func (c *fakeCheckpoint) read() (kubelet.Devices, error) {
+func (c *fakeCheckpoint) read() (slots.Devices, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.devices, c.err
 }
 
-func (c *fakeCheckpoint) rewrite() {
+func (c *fakeCheckpoint) rewrite(context.Context, string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.rewrites++
@@ -126,12 +125,12 @@ func (c *fakeCheckpoint) rewritten() int {
 func TestReclaimUnconfirmedSlotByCheckpoint(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		writer := newFakeWriter(first)
-		allocated := kubelet.Devices{"akri.sh/akri-onvif-8120fe": sets.New("akri-onvif-8120fe-0")}
+		allocated := slots.Devices{"akri.sh/akri-onvif-8120fe": sets.New("akri-onvif-8120fe-0")}
 		checkpoint := &fakeCheckpoint{devices: allocated}
 		reclaimer := slots.NewReclaimer(slots.ReclaimerConfig{
 			Manager: slots.NewManager(writer, writer.store, "node-a", zap.NewNop()),
 			Store:   writer.store, Log: zap.NewNop(), OnResult: func(slots.Result) {},
-			PodDevices:        func(context.Context) (kubelet.Devices, error) { return kubelet.Devices{}, nil },
+			PodDevices:        func(context.Context) (slots.Devices, error) { return slots.Devices{}, nil },
 			CheckpointDevices: checkpoint.read,
 			RewriteCheckpoint: checkpoint.rewrite,
 		})
@@ -150,7 +149,7 @@ func TestReclaimUnconfirmedSlotByCheckpoint(t *testing.T) {
 		after(10 * time.Second)
 		require.True(t, writer.holds(first), "the checkpoint cannot be read")
 		require.Equal(t, 5, checkpoint.rewritten())
-		checkpoint.set(kubelet.Devices{}, nil)
+		checkpoint.set(slots.Devices{}, nil)
 		after(time.Second)
 		require.False(t, writer.holds(first))
 		require.Equal(t, 5, checkpoint.rewritten())
@@ -165,13 +164,13 @@ func TestReclaimUnconfirmedSlotByCheckpoint(t *testing.T) {
 func TestReclaimSlotOfRejectedPod(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		writer := newFakeWriter()
-		checkpoint := &fakeCheckpoint{devices: kubelet.Devices{first.Resource(): sets.New(first.DeviceID())}}
+		checkpoint := &fakeCheckpoint{devices: slots.Devices{first.Resource(): sets.New(first.DeviceID())}}
 		manager := slots.NewManager(writer, writer.store, "node-a", zap.NewNop())
 		var released slots.Result
 		reclaimer := slots.NewReclaimer(slots.ReclaimerConfig{
 			Manager: manager, Store: writer.store, Log: zap.NewNop(),
 			OnResult:          func(result slots.Result) { released.Unconfirmed += result.Unconfirmed },
-			PodDevices:        func(context.Context) (kubelet.Devices, error) { return kubelet.Devices{}, nil },
+			PodDevices:        func(context.Context) (slots.Devices, error) { return slots.Devices{}, nil },
 			CheckpointDevices: checkpoint.read, RewriteCheckpoint: checkpoint.rewrite,
 		})
 		ctx, cancel := context.WithCancel(t.Context())
@@ -188,7 +187,7 @@ func TestReclaimSlotOfRejectedPod(t *testing.T) {
 		require.False(t, writer.holds(second))
 		require.True(t, writer.holds(first), "the checkpoint lists the device")
 		require.Equal(t, 1, checkpoint.rewritten())
-		checkpoint.set(kubelet.Devices{}, nil)
+		checkpoint.set(slots.Devices{}, nil)
 		after(30 * time.Second)
 		require.False(t, writer.holds(first))
 		require.False(t, writer.holds(second))
@@ -211,7 +210,7 @@ func (p *fakePods) set(claim node.SlotClaim, exists bool) {
 	p.pods[claim.DeviceID()] = exists
 }
 
-func (p *fakePods) list(context.Context) (kubelet.Devices, error) {
+func (p *fakePods) list(context.Context) (slots.Devices, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	ids := sets.New[string]()
@@ -220,7 +219,7 @@ func (p *fakePods) list(context.Context) (kubelet.Devices, error) {
 			ids.Insert(id)
 		}
 	}
-	return kubelet.Devices{first.Resource(): ids}, nil
+	return slots.Devices{first.Resource(): ids}, nil
 }
 
 // A Pod that lives less than a second is in a list of the kubelet, whenever it starts. Its slot
@@ -250,8 +249,8 @@ func TestReclaimSlotOfShortPod(t *testing.T) {
 						released.Idle += result.Idle
 						released.Unconfirmed += result.Unconfirmed
 					},
-					PodDevices: pods.list, RewriteCheckpoint: func() {},
-					CheckpointDevices: func() (kubelet.Devices, error) { return kubelet.Devices{}, nil },
+					PodDevices: pods.list, RewriteCheckpoint: func(context.Context, string) {},
+					CheckpointDevices: func() (slots.Devices, error) { return slots.Devices{}, nil },
 				})
 				ctx, cancel := context.WithCancel(t.Context())
 				done := make(chan error, 1)

@@ -10,7 +10,6 @@ import (
 	"k8s.io/apimachinery/pkg/util/sets"
 
 	"akri.sh/libs/node"
-	"akri.sh/services/device-plugin-host/internal/kubelet"
 )
 
 // The intervals between two lists of the kubelet.
@@ -50,7 +49,7 @@ type Tracker struct {
 	refused time.Time
 	// lastInUse is the last list of the kubelet. compared has the Instances that existed then and
 	// still exist.
-	lastInUse kubelet.Devices
+	lastInUse Devices
 	compared  sets.Set[types.NamespacedName]
 }
 
@@ -170,7 +169,7 @@ type Observation struct {
 
 // Observe compares the held slots with a list of the kubelet that was requested and received at the
 // given times.
-func (t *Tracker) Observe(requested, received time.Time, held []node.SlotClaim, inUse kubelet.Devices) Observation {
+func (t *Tracker) Observe(requested, received time.Time, held []node.SlotClaim, inUse Devices) Observation {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	var result Observation
@@ -202,7 +201,7 @@ func (t *Tracker) Observe(requested, received time.Time, held []node.SlotClaim, 
 	return result
 }
 
-func (u *slotUse) observe(requested, received, refused time.Time, claim node.SlotClaim, inUse kubelet.Devices, result *Observation) {
+func (u *slotUse) observe(requested, received, refused time.Time, claim node.SlotClaim, inUse Devices, result *Observation) {
 	missing := received.Sub(u.missingSince)
 	rejected := u.missingSince.Before(refused) && refused.Before(requested)
 	switch {

@@ -9,16 +9,15 @@ import (
 	"k8s.io/apimachinery/pkg/util/sets"
 
 	"akri.sh/libs/node"
+	"akri.sh/libs/node/slots"
 	instancev1 "akri.sh/proto/akri/instance/v1"
-	"akri.sh/services/device-plugin-host/internal/kubelet"
-	"akri.sh/services/device-plugin-host/internal/slots"
 )
 
 var (
 	slot    = node.SlotClaim{Namespace: "default", Configuration: "akri-onvif", Instance: "akri-onvif-8120fe", Index: 1}
 	virtual = node.SlotClaim{Namespace: "default", Configuration: "akri-onvif", Instance: "akri-onvif-8120fe", Index: 2, VirtualID: "0"}
-	inUse   = kubelet.Devices{"akri.sh/akri-onvif-8120fe": sets.New("akri-onvif-8120fe-1"), "akri.sh/akri-onvif": sets.New("0")}
-	unused  = kubelet.Devices{}
+	inUse   = slots.Devices{"akri.sh/akri-onvif-8120fe": sets.New("akri-onvif-8120fe-1"), "akri.sh/akri-onvif": sets.New("0")}
+	unused  = slots.Devices{}
 	start   = time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 )
 
@@ -29,7 +28,7 @@ type step struct {
 	reserved    bool          // both slots are reserved
 	refused     bool          // an allocation is refused
 	reset       bool          // the kubelet is unavailable
-	devices     kubelet.Devices
+	devices     slots.Devices
 	requested   time.Duration // when the list was requested, if not at the same time
 	idle        bool          // expect both slots to be idle
 	unconfirmed bool          // expect both slots to be unconfirmed
@@ -179,7 +178,7 @@ func TestVirtualDeviceKeepsOneSlot(t *testing.T) {
 func TestTakenBackSlotIsIdleSoon(t *testing.T) {
 	tracker := slots.NewTracker()
 	held := []node.SlotClaim{slot}
-	observe := func(after time.Duration, held []node.SlotClaim, devices kubelet.Devices) slots.Observation {
+	observe := func(after time.Duration, held []node.SlotClaim, devices slots.Devices) slots.Observation {
 		return tracker.Observe(start.Add(after), start.Add(after), held, devices)
 	}
 	observe(0, nil, inUse)

@@ -1,18 +1,24 @@
-package kubelet
+package slots
 
 import (
 	"context"
 	"encoding/json"
 	"fmt"
 	"os"
+	"path/filepath"
+	"strings"
 	"time"
 
+	"google.golang.org/grpc"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/sets"
 	podresourcesv1 "k8s.io/kubelet/pkg/apis/podresources/v1"
 )
 
-const listTimeout = 2 * time.Second
+const (
+	listTimeout    = 2 * time.Second
+	checkpointName = "kubelet_internal_checkpoint"
+)
 
 // Devices are the ids of devices by extended resource.
 type Devices map[string]sets.Set[string]
@@ -27,23 +33,43 @@ func (d Devices) add(resource string, ids ...string) {
 	d[resource].Insert(ids...)
 }
 
+// ParsePod parses namespace/name. The empty string is the empty name.
+func ParsePod(pod string) (types.NamespacedName, error) {
+	namespace, name, ok := strings.Cut(pod, "/")
+	if pod != "" && (!ok || namespace == "" || name == "") {
+		return types.NamespacedName{}, fmt.Errorf("%q must have the form namespace/name", pod)
+	}
+	return types.NamespacedName{Namespace: namespace, Name: name}, nil
+}
+
+// Kubelet reads which devices the kubelet has allocated to Pods.
+type Kubelet struct {
+	pods   podresourcesv1.PodResourcesListerClient
+	ownPod types.NamespacedName
+	dir    string
+}
+
+// NewKubelet returns the kubelet with a connection to its pod-resources socket and its directory of
+// device plugins. ownPod is the Pod of this process, or empty.
+func NewKubelet(podResources grpc.ClientConnInterface, ownPod types.NamespacedName, dir string) *Kubelet {
+	return &Kubelet{pods: podresourcesv1.NewPodResourcesListerClient(podResources), ownPod: ownPod, dir: dir}
+}
+
 // PodDevices reads the devices of all Pods, except those of init containers, from the kubelet's
 // pod-resources API. An incomplete list is an error. A list counts as complete only if it contains
-// ownPod, or any Pod if ownPod is empty: after a start the kubelet lists no Pods until it has
-// received them from the API server.
-func PodDevices(
-	ctx context.Context, client podresourcesv1.PodResourcesListerClient, ownPod types.NamespacedName,
-) (Devices, error) {
+// the Pod of this process, or any Pod if that is empty: after a start the kubelet lists no Pods
+// until it has received them from the API server.
+func (k *Kubelet) PodDevices(ctx context.Context) (Devices, error) {
 	ctx, cancel := context.WithTimeout(ctx, listTimeout)
 	defer cancel()
-	response, err := client.List(ctx, &podresourcesv1.ListPodResourcesRequest{})
+	response, err := k.pods.List(ctx, &podresourcesv1.ListPodResourcesRequest{})
 	if err != nil {
 		return nil, fmt.Errorf("list pod resources: %w", err)
 	}
 	devices, complete := Devices{}, false
 	for _, pod := range response.GetPodResources() {
 		name := types.NamespacedName{Namespace: pod.GetNamespace(), Name: pod.GetName()}
-		complete = complete || ownPod == name || ownPod == types.NamespacedName{}
+		complete = complete || k.ownPod == name || k.ownPod == types.NamespacedName{}
 		for _, container := range pod.GetContainers() {
 			for _, device := range container.GetDevices() {
 				devices.add(device.GetResourceName(), device.GetDeviceIds()...)
@@ -71,8 +97,8 @@ type checkpoint struct {
 // manager. Unlike the pod-resources API it includes the devices of init containers. The kubelet
 // writes the file when it allocates a device and when a plugin sends its device list, but not when
 // a Pod ends.
-func (d *SocketDir) CheckpointDevices() (Devices, error) {
-	content, err := os.ReadFile(d.Path(checkpointName))
+func (k *Kubelet) CheckpointDevices() (Devices, error) {
+	content, err := os.ReadFile(filepath.Join(k.dir, checkpointName))
 	if err != nil {
 		return nil, fmt.Errorf("read kubelet checkpoint: %w", err)
 	}

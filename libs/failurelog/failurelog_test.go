@@ -10,7 +10,7 @@ import (
 	"go.uber.org/zap"
 	"go.uber.org/zap/zaptest/observer"
 
-	"akri.sh/services/device-plugin-host/internal/failurelog"
+	"akri.sh/libs/failurelog"
 )
 
 func TestRecordLogsLastingFailureOnce(t *testing.T) {

@@ -2,14 +2,14 @@ package slots
 
 import (
 	"context"
+	"errors"
 	"slices"
 	"time"
 
 	"go.uber.org/zap"
 
+	"akri.sh/libs/failurelog"
 	"akri.sh/libs/node"
-	"akri.sh/services/device-plugin-host/internal/failurelog"
-	"akri.sh/services/device-plugin-host/internal/kubelet"
 )
 
 // rewriteInterval is the shortest time between two requests to write the checkpoint file.
@@ -21,12 +21,16 @@ type ReclaimerConfig struct {
 	Store   *node.Store
 	Log     *zap.Logger
 	// PodDevices returns the devices of all Pods, except those of init containers.
-	PodDevices func(context.Context) (kubelet.Devices, error)
+	PodDevices func(context.Context) (Devices, error)
 	// CheckpointDevices returns the devices in the kubelet's checkpoint file. It includes the
 	// devices of init containers, and of Pods that ended after the file was written.
-	CheckpointDevices func() (kubelet.Devices, error)
-	// RewriteCheckpoint makes the kubelet write the file again. It does not block.
-	RewriteCheckpoint func()
+	CheckpointDevices func() (Devices, error)
+	// RewriteCheckpoint makes the kubelet write the file again. resource is that of an unconfirmed
+	// slot.
+	RewriteCheckpoint func(ctx context.Context, resource string)
+	// Lock is called before each reconciliation, and unlock after it, if this process does not hold
+	// the lock all the time. While it returns ErrLocked nothing is reconciled.
+	Lock func() (unlock func(), err error)
 	// OnResult is called with the result of each reconciliation.
 	OnResult func(Result)
 }
@@ -42,6 +46,9 @@ type Reclaimer struct {
 
 // NewReclaimer returns a Reclaimer. Run starts it.
 func NewReclaimer(config ReclaimerConfig) *Reclaimer {
+	if config.Lock == nil {
+		config.Lock = func() (func(), error) { return func() {}, nil }
+	}
 	return &Reclaimer{ReclaimerConfig: config, failures: failurelog.New(config.Log,
 		"comparing reserved slots with the devices of pods keeps failing; unused slots may stay reserved",
 		"comparing reserved slots with the devices of pods works again")}
@@ -62,12 +69,16 @@ func (r *Reclaimer) Run(ctx context.Context) error {
 			}
 		}
 		err := r.reconcile(ctx)
+		locked := errors.Is(err, ErrLocked)
+		if locked {
+			err = nil
+		}
 		if err != nil {
 			r.Log.Debug("comparing reserved slots with the devices of pods failed",
 				zap.Error(err), zap.Duration("retry_in", listInterval))
 		}
 		r.failures.Record(err)
-		if !r.wait(ctx, err == nil) {
+		if !r.wait(ctx, err == nil && !locked) {
 			return nil
 		}
 	}
@@ -95,6 +106,12 @@ func (r *Reclaimer) wait(ctx context.Context, earlier bool) bool {
 }
 
 func (r *Reclaimer) reconcile(ctx context.Context) error {
+	unlock, err := r.Lock()
+	if err != nil {
+		r.Manager.tracker.Reset()
+		return err
+	}
+	defer unlock()
 	r.Log.Debug("reclaiming unused slots - start") // tests of upstream Akri wait for this message
 	requested := time.Now()
 	inUse, err := r.PodDevices(ctx)
@@ -102,14 +119,15 @@ func (r *Reclaimer) reconcile(ctx context.Context) error {
 		r.Manager.tracker.Reset()
 		return err
 	}
-	result, err := r.Manager.reconcile(ctx, requested, inUse, r.unused)
+	unused := func(unconfirmed []node.SlotClaim) []node.SlotClaim { return r.unused(ctx, unconfirmed) }
+	result, err := r.Manager.reconcile(ctx, requested, inUse, unused)
 	r.OnResult(result)
 	return err
 }
 
 // unused returns the slots that are not in the kubelet's checkpoint file. The file may list Pods
 // that have ended, so it is written again for the next reconciliations.
-func (r *Reclaimer) unused(unconfirmed []node.SlotClaim) []node.SlotClaim {
+func (r *Reclaimer) unused(ctx context.Context, unconfirmed []node.SlotClaim) []node.SlotClaim {
 	if len(unconfirmed) == 0 {
 		return nil
 	}
@@ -126,7 +144,7 @@ func (r *Reclaimer) unused(unconfirmed []node.SlotClaim) []node.SlotClaim {
 	}
 	if len(unused) < len(unconfirmed) && time.Since(r.rewritten) >= rewriteInterval {
 		r.rewritten = time.Now()
-		r.RewriteCheckpoint()
+		r.RewriteCheckpoint(ctx, unconfirmed[0].Resource())
 	}
 	return unused
 }

@@ -8,7 +8,6 @@ import (
 
 	akriv0 "akri.sh/libs/apis/akri/v0"
 	"akri.sh/libs/node"
-	"akri.sh/services/device-plugin-host/internal/kubelet"
 )
 
 // Lost has the slots that Pods of this node use and that the node does not hold. Slots are lost
@@ -25,13 +24,13 @@ type Lost struct {
 
 // Lost returns the slots that Pods use, or that were allocated recently, and that this node does
 // not hold.
-func (t *Tracker) Lost(now time.Time, snapshot *node.Snapshot, inUse kubelet.Devices) Lost {
+func (t *Tracker) Lost(now time.Time, snapshot *node.Snapshot, inUse Devices) Lost {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return t.lost(now, snapshot, inUse)
 }
 
-func (t *Tracker) lost(now time.Time, snapshot *node.Snapshot, inUse kubelet.Devices) Lost {
+func (t *Tracker) lost(now time.Time, snapshot *node.Snapshot, inUse Devices) Lost {
 	var lost Lost
 	used, unknown := t.usedSlots(snapshot, inUse)
 	for claim, use := range t.slots {
@@ -56,7 +55,7 @@ func (t *Tracker) lost(now time.Time, snapshot *node.Snapshot, inUse kubelet.Dev
 
 // usedSlots returns the slots of the devices in use, and the virtual devices in use whose slot is
 // unknown.
-func (t *Tracker) usedSlots(snapshot *node.Snapshot, inUse kubelet.Devices) (map[node.SlotClaim]bool, map[VirtualDevice]bool) {
+func (t *Tracker) usedSlots(snapshot *node.Snapshot, inUse Devices) (map[node.SlotClaim]bool, map[VirtualDevice]bool) {
 	used, unknown := map[node.SlotClaim]bool{}, map[VirtualDevice]bool{}
 	for name, instance := range snapshot.Instances() {
 		for id := range inUse[akriv0.ResourceName(name)] {
