@@ -3,11 +3,12 @@ package main
 
 import (
 	"akri.sh/libs/service"
+	"akri.sh/libs/tracing"
 	operator "akri.sh/services/discovery-operator"
 )
 
 func main() {
 	service.Main("discovery-operator",
 		"Discovers the devices of Configurations with the node's Discovery Handlers.",
-		operator.New)
+		tracing.Service("discovery-operator", operator.New))
 }
