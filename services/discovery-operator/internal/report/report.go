@@ -114,7 +114,7 @@ func (s *reportStream) run(
 	defer timeout.Stop()
 	for {
 		snapshot, changed := s.inventory.Get()
-		if err := s.send(snapshot); err != nil {
+		if err := s.send(ctx, snapshot); err != nil {
 			return err
 		}
 		select {
@@ -140,7 +140,7 @@ func (s *reportStream) run(
 
 // send sends the entries that changed since they were sent. It sends at most one report of a
 // Configuration at a time, so that the next report has the newest entry.
-func (s *reportStream) send(snapshot inventory.Snapshot) error {
+func (s *reportStream) send(ctx context.Context, snapshot inventory.Snapshot) error {
 	if !snapshot.Ready {
 		return nil
 	}
@@ -155,7 +155,7 @@ func (s *reportStream) send(snapshot inventory.Snapshot) error {
 			continue
 		}
 		s.revision++
-		traced, span := s.startSpan(entry)
+		traced, span := s.startSpan(ctx, entry)
 		s.inFlight[s.revision] = sentReport{entry, span}
 		request := s.request(entry.Report)
 		request.Traceparent = tracing.Parent(traced)
@@ -172,8 +172,7 @@ func (s *reportStream) send(snapshot inventory.Snapshot) error {
 
 // startSpan starts a span for the first report of a list. The report is sent again on each new
 // stream.
-func (s *reportStream) startSpan(entry *inventory.Entry) (context.Context, trace.Span) {
-	ctx := context.Background()
+func (s *reportStream) startSpan(ctx context.Context, entry *inventory.Entry) (context.Context, trace.Span) {
 	if s.traced[entry.Key] != entry {
 		ctx = tracing.WithParent(ctx, entry.Traceparent)
 	}
