@@ -12,6 +12,7 @@ import (
 
 	"akri.sh/libs/rpc"
 	"akri.sh/libs/service"
+	"akri.sh/libs/tracing"
 	allocationv1 "akri.sh/proto/akri/allocation/v1"
 )
 
@@ -44,7 +45,7 @@ func (s *Service) Run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	grpcServer := rpc.NewServer(s.log, s.metrics)
+	grpcServer := rpc.NewServer(s.log, s.metrics, tracing.ServerOptions()...)
 	allocationv1.RegisterConfigurationAllocatorServiceServer(grpcServer, s.server)
 	s.log.Info("serving", zap.String("endpoint", s.config.Socket))
 	return rpc.Serve(ctx, grpcServer, listener)

@@ -17,6 +17,7 @@ import (
 	"akri.sh/libs/node/slots"
 	"akri.sh/libs/rpc"
 	"akri.sh/libs/service"
+	"akri.sh/libs/tracing"
 	allocationv1 "akri.sh/proto/akri/allocation/v1"
 	discoveryv1 "akri.sh/proto/akri/discovery/v1"
 	instancev1 "akri.sh/proto/akri/instance/v1"
@@ -143,7 +144,7 @@ func (s *Service) dial() (conns connections, closeAll func(), err error) {
 		{s.socketDir.Address(), &conns.kubelet, nil},
 		{"unix://" + s.config.PodResources, &conns.podResources, nil},
 	} {
-		if *target.conn, err = rpc.Dial(target.address, s.env.Metrics, target.options...); err != nil {
+		if *target.conn, err = rpc.Dial(target.address, s.env.Metrics, append(tracing.DialOptions(), target.options...)...); err != nil {
 			closeAll()
 			return conns, nil, err
 		}

@@ -24,6 +24,7 @@ import (
 	"akri.sh/libs/node/slots"
 	"akri.sh/libs/rpc"
 	"akri.sh/libs/service"
+	"akri.sh/libs/tracing"
 	discoveryv1 "akri.sh/proto/akri/discovery/v1"
 	instancev1 "akri.sh/proto/akri/instance/v1"
 	"akri.sh/services/dra-kubelet-plugin/internal/cdi"
@@ -94,7 +95,7 @@ func (s *Service) Run(ctx context.Context) error {
 		return err
 	}
 	defer func() { _ = operator.Close() }()
-	writer, err := rpc.Dial(s.config.InstanceWriter, s.env.Metrics, s.identity...)
+	writer, err := rpc.Dial(s.config.InstanceWriter, s.env.Metrics, append(tracing.DialOptions(), s.identity...)...)
 	if err != nil {
 		return err
 	}
@@ -133,7 +134,7 @@ func (s *Service) serve(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	grpcServer := rpc.NewServer(s.env.Log, s.env.Metrics)
+	grpcServer := rpc.NewServer(s.env.Log, s.env.Metrics, tracing.ServerOptions()...)
 	drav1.RegisterDRAPluginServer(grpcServer, s.server)
 	health := &healthServer{claims: s.server.claims, node: s.config.NodeName, stopping: ctx.Done()}
 	drahealthv1.RegisterDRAResourceHealthServer(grpcServer, health)

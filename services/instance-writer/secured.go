@@ -18,6 +18,7 @@ import (
 	"akri.sh/libs/pki"
 	"akri.sh/libs/rpc"
 	"akri.sh/libs/service"
+	"akri.sh/libs/tracing"
 	configurationv1 "akri.sh/proto/akri/configuration/v1"
 	instancev1 "akri.sh/proto/akri/instance/v1"
 
@@ -96,7 +97,7 @@ func newSecured(
 		grpc.StaticStreamWindowSize(windowBytes), grpc.StaticConnWindowSize(windowBytes),
 		grpc.ReadBufferSize(0), // TLS has a buffer
 	)
-	options = append(options, callers.ServerOptions()...)
+	options = append(append(options, callers.ServerOptions()...), tracing.ServerOptions()...)
 	s.server = rpc.NewServer(env.Log, env.Metrics, options...)
 	return s, nil
 }

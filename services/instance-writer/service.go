@@ -21,6 +21,7 @@ import (
 	"akri.sh/libs/kube"
 	"akri.sh/libs/rpc"
 	"akri.sh/libs/service"
+	"akri.sh/libs/tracing"
 	configurationv1 "akri.sh/proto/akri/configuration/v1"
 	instancev1 "akri.sh/proto/akri/instance/v1"
 
@@ -121,7 +122,7 @@ func New(config Config, env service.Env) (*Service, error) {
 		register(s.secured.server)
 	}
 	if config.PlainAddress != "" {
-		s.plain = rpc.NewServer(env.Log, env.Metrics, append(s.waitForCaches(), rpc.Replicated(config.ConnectionAge))...)
+		s.plain = rpc.NewServer(env.Log, env.Metrics, append(append(s.waitForCaches(), rpc.Replicated(config.ConnectionAge)), tracing.ServerOptions()...)...)
 		register(s.plain)
 	}
 	return s, nil

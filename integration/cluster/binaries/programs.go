@@ -57,6 +57,7 @@ func Programs() []Program {
 	return append(list,
 		Program{Name: "coredns", Module: "tools/coredns", Package: "."},
 		Program{Name: "helm", Module: "tools/helm", Package: "helm.sh/helm/v4/cmd/helm"},
+		Program{Name: "otelcol", Module: "tools/otelcol", Package: "."},
 	)
 }
 

@@ -45,7 +45,9 @@ type ReportDevicesRequest struct {
 	// True if every handler has sent a list, or has sent none for 15 seconds while its stream was
 	// open: it has found no device so far. The status of the Configuration then follows the report
 	// even if it is not complete. A complete report is always answered.
-	Answered      bool `protobuf:"varint,11,opt,name=answered,proto3" json:"answered,omitempty"`
+	Answered bool `protobuf:"varint,11,opt,name=answered,proto3" json:"answered,omitempty"`
+	// The span that caused the report, as in the W3C header traceparent. Empty: not traced.
+	Traceparent   string `protobuf:"bytes,12,opt,name=traceparent,proto3" json:"traceparent,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -155,6 +157,13 @@ func (x *ReportDevicesRequest) GetAnswered() bool {
 		return x.Answered
 	}
 	return false
+}
+
+func (x *ReportDevicesRequest) GetTraceparent() string {
+	if x != nil {
+		return x.Traceparent
+	}
+	return ""
 }
 
 type Device struct {
@@ -1414,7 +1423,7 @@ var File_akri_instance_v1_instance_proto protoreflect.FileDescriptor
 
 const file_akri_instance_v1_instance_proto_rawDesc = "" +
 	"\n" +
-	"\x1fakri/instance/v1/instance.proto\x12\x10akri.instance.v1\x1a\x1fgoogle/protobuf/timestamp.proto\"\xd1\x03\n" +
+	"\x1fakri/instance/v1/instance.proto\x12\x10akri.instance.v1\x1a\x1fgoogle/protobuf/timestamp.proto\"\xf3\x03\n" +
 	"\x14ReportDevicesRequest\x12\x12\n" +
 	"\x04node\x18\x01 \x01(\tR\x04node\x12\x1a\n" +
 	"\brevision\x18\x02 \x01(\x04R\brevision\x12\x1c\n" +
@@ -1427,7 +1436,8 @@ const file_akri_instance_v1_instance_proto_rawDesc = "" +
 	"\bproblems\x18\t \x03(\v2\x19.akri.instance.v1.ProblemR\bproblems\x129\n" +
 	"\x18configuration_generation\x18\n" +
 	" \x01(\x03R\x17configurationGeneration\x12\x1a\n" +
-	"\banswered\x18\v \x01(\bR\banswered\"\xd5\x01\n" +
+	"\banswered\x18\v \x01(\bR\banswered\x12 \n" +
+	"\vtraceparent\x18\f \x01(\tR\vtraceparent\"\xd5\x01\n" +
 	"\x06Device\x12\x1a\n" +
 	"\binstance\x18\x01 \x01(\tR\binstance\x12\x0e\n" +
 	"\x02id\x18\x02 \x01(\tR\x02id\x12\x16\n" +

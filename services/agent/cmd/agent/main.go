@@ -5,11 +5,12 @@ import (
 	"os"
 
 	"akri.sh/libs/service"
+	"akri.sh/libs/tracing"
 	"akri.sh/services/agent"
 	operator "akri.sh/services/discovery-operator"
 )
 
 func main() {
-	service.Main("agent", "Runs all node services in one process, for small nodes.", agent.New,
+	service.Main("agent", "Runs all node services in one process, for small nodes.", tracing.Service("agent", agent.New),
 		operator.TryCommand(func(c agent.Config) operator.Config { return c.DiscoveryOperator }, os.Stdin, os.Stdout))
 }

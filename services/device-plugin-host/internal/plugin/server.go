@@ -15,6 +15,7 @@ import (
 	pluginapi "k8s.io/kubelet/pkg/apis/deviceplugin/v1beta1"
 
 	"akri.sh/libs/rpc"
+	"akri.sh/libs/tracing"
 	"akri.sh/services/device-plugin-host/internal/kubelet"
 )
 
@@ -32,7 +33,7 @@ type Server struct {
 // NewServer returns a Server.
 func NewServer(log *zap.Logger, metrics prometheus.Registerer) *Server {
 	s := &Server{sessions: map[string]*session{}}
-	s.grpc = rpc.NewServer(log, metrics, grpc.StatsHandler(statsHandler{s}))
+	s.grpc = rpc.NewServer(log, metrics, append(tracing.ServerOptions(), grpc.StatsHandler(statsHandler{s}))...)
 	pluginapi.RegisterDevicePluginServer(s.grpc, s)
 	return s
 }

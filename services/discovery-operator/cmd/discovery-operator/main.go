@@ -5,11 +5,13 @@ import (
 	"os"
 
 	"akri.sh/libs/service"
+	"akri.sh/libs/tracing"
 	operator "akri.sh/services/discovery-operator"
 )
 
 func main() {
 	service.Main("discovery-operator",
 		"Discovers the devices of Configurations with the node's Discovery Handlers.",
-		operator.New, operator.TryCommand(func(c operator.Config) operator.Config { return c }, os.Stdin, os.Stdout))
+		tracing.Service("discovery-operator", operator.New),
+		operator.TryCommand(func(c operator.Config) operator.Config { return c }, os.Stdin, os.Stdout))
 }

@@ -165,7 +165,7 @@ func (s *sessionSet) sources() []inventory.Source {
 		result := session.Result()
 		sources = append(sources, inventory.Source{
 			Handler: session.endpoint.handler, Answered: result.Answered, Silent: result.Silent,
-			Devices: result.Devices, Problems: result.Problems,
+			Devices: result.Devices, Problems: result.Problems, Traceparent: session.TakeTraceparent(),
 		})
 	}
 	for key, endpoint := range s.endpoints.of(s.query.Handler) {

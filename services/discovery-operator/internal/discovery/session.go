@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/cenkalti/backoff/v5"
+	"go.opentelemetry.io/otel/attribute"
 	"go.uber.org/zap"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
@@ -14,6 +15,7 @@ import (
 
 	"akri.sh/libs/broadcast"
 	"akri.sh/libs/rpc"
+	"akri.sh/libs/tracing"
 	instancev1 "akri.sh/proto/akri/instance/v1"
 	registrarv1 "akri.sh/proto/akri/registrar/v1"
 	discoveryv0 "akri.sh/proto/v0"
@@ -92,6 +94,8 @@ type Session struct {
 	silent   bool
 	rejected []*instancev1.Problem // invalid devices of the last list
 	failure  *instancev1.Problem   // of the last attempt
+	// traceparent is the span of the last list, until TakeTraceparent returns it.
+	traceparent string
 }
 
 // Start returns a running session. It ends with ctx or Stop.
@@ -116,6 +120,15 @@ func (s *Session) Result() Result {
 		problems = append(problems, s.failure)
 	}
 	return Result{Answered: s.answered, Silent: s.silent, Devices: s.devices, Problems: append(problems, s.rejected...)}
+}
+
+// TakeTraceparent returns the span of the last list once. It is empty if the list is not traced.
+func (s *Session) TakeTraceparent() string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	traceparent := s.traceparent
+	s.traceparent = ""
+	return traceparent
 }
 
 // Retry ends a retry delay, because the handler has registered again.
@@ -182,15 +195,20 @@ func (s *Session) stream(ctx context.Context) error {
 			s.discoverer.Metrics.succeeded(s.Query, time.Since(opened))
 			first = false
 		}
-		s.use(list)
+		s.use(ctx, list)
 	})
 }
 
-func (s *Session) use(list []*discoveryv0.Device) {
+func (s *Session) use(ctx context.Context, list []*discoveryv0.Device) {
+	ctx, span := tracing.Start(ctx, "receive list of devices",
+		attribute.String("akri.handler", s.Handler.GetName()), attribute.String("akri.configuration", s.Query.Namespace+"/"+s.Query.Name),
+		attribute.Int("akri.devices", len(list)))
+	defer span.End()
 	devices, rejected := inventory.Validate(s.discoverer.Policy, s.Handler.GetName(), s.Handler.GetEndpoint(), list, s.Result().Devices)
 	s.log.Debug("list of devices received", zap.Int("devices", len(devices)), zap.Int("rejected", len(list)-len(devices)))
 	s.mu.Lock()
 	s.devices, s.answered, s.silent, s.rejected, s.failure = devices, true, false, rejected, nil
+	s.traceparent = tracing.Parent(ctx)
 	s.mu.Unlock()
 	s.Notify()
 }

@@ -30,6 +30,9 @@ type Entry struct {
 	Devices *discoveryv1.ConfigurationDevices
 	// Report is the report to the instance-writer without node and revision.
 	Report *instancev1.ReportDevicesRequest
+	// Traceparent is the span of the list that changed the Entry. It is empty if another change
+	// did, or if the list is not traced.
+	Traceparent string
 }
 
 // Source is one endpoint of the handler of a Configuration and its last list.
@@ -41,6 +44,8 @@ type Source struct {
 	Silent   bool
 	Devices  []*discoveryv0.Device // validated
 	Problems []*instancev1.Problem
+	// Traceparent is the span of a list that is new.
+	Traceparent string
 }
 
 // Input is the state that an Entry is built from.
@@ -68,6 +73,9 @@ func Build(input Input) *Entry {
 	})
 	entry := newEntry(input.Configuration, isComplete(input))
 	entry.Report.Answered = isAnswered(input)
+	for _, source := range input.Sources {
+		entry.Traceparent = cmp.Or(entry.Traceparent, source.Traceparent)
+	}
 	devices := mergeSources(input.Sources)
 	for _, id := range slices.Sorted(maps.Keys(devices)) {
 		entry.add(input, devices[id])

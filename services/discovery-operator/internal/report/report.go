@@ -9,6 +9,8 @@ import (
 	"slices"
 	"time"
 
+	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/trace"
 	"go.uber.org/zap"
 	"google.golang.org/grpc"
 	"google.golang.org/protobuf/proto"
@@ -16,6 +18,7 @@ import (
 	akriv0 "akri.sh/libs/apis/akri/v0"
 	"akri.sh/libs/broadcast"
 	"akri.sh/libs/rpc"
+	"akri.sh/libs/tracing"
 	instancev1 "akri.sh/proto/akri/instance/v1"
 	"akri.sh/services/discovery-operator/internal/inventory"
 )
@@ -42,13 +45,15 @@ type Reporter struct {
 	inventory *broadcast.Value[inventory.Snapshot]
 	client    instancev1.InstanceServiceClient
 
-	refusals map[string]string // the logged refusals, by key of the Configuration
+	refusals map[string]string           // the logged refusals, by key of the Configuration
+	traced   map[string]*inventory.Entry // the acknowledged entries, by key
 }
 
 // New returns a Reporter. It starts nothing.
-func New(log *zap.Logger, node string, inventory *broadcast.Value[inventory.Snapshot], conn *grpc.ClientConn) *Reporter {
+func New(log *zap.Logger, node string, snapshots *broadcast.Value[inventory.Snapshot], conn *grpc.ClientConn) *Reporter {
 	return &Reporter{
-		log: log, node: node, inventory: inventory, client: instancev1.NewInstanceServiceClient(conn), refusals: map[string]string{},
+		log: log, node: node, inventory: snapshots, client: instancev1.NewInstanceServiceClient(conn),
+		refusals: map[string]string{}, traced: map[string]*inventory.Entry{},
 	}
 }
 
@@ -64,8 +69,12 @@ func (r *Reporter) Run(ctx context.Context) {
 		responses := make(chan *instancev1.ReportDevicesResponse)
 		ended := make(chan error, 1)
 		go func() { ended <- receive(ctx, stream, responses) }()
-		s := &reportStream{Reporter: r, stream: stream, inFlight: map[uint64]string{}}
-		return s.run(ctx, responses, ended, healthy)
+		s := &reportStream{Reporter: r, stream: stream, inFlight: map[uint64]sentReport{}}
+		err = s.run(ctx, responses, ended, healthy)
+		for _, sent := range s.inFlight {
+			tracing.End(sent.span, err)
+		}
+		return err
 	})
 }
 
@@ -89,7 +98,13 @@ type reportStream struct {
 	stream   clientStream
 	revision uint64
 	sent     map[string]*inventory.Entry // the last entry sent, by key
-	inFlight map[uint64]string           // keys of reports without response, by revision
+	inFlight map[uint64]sentReport       // reports without response, by revision
+}
+
+// sentReport is a report without response.
+type sentReport struct {
+	entry *inventory.Entry
+	span  trace.Span
 }
 
 func (s *reportStream) run(
@@ -99,7 +114,7 @@ func (s *reportStream) run(
 	defer timeout.Stop()
 	for {
 		snapshot, changed := s.inventory.Get()
-		if err := s.send(snapshot); err != nil {
+		if err := s.send(ctx, snapshot); err != nil {
 			return err
 		}
 		select {
@@ -125,13 +140,13 @@ func (s *reportStream) run(
 
 // send sends the entries that changed since they were sent. It sends at most one report of a
 // Configuration at a time, so that the next report has the newest entry.
-func (s *reportStream) send(snapshot inventory.Snapshot) error {
+func (s *reportStream) send(ctx context.Context, snapshot inventory.Snapshot) error {
 	if !snapshot.Ready {
 		return nil
 	}
 	waiting := map[string]bool{}
-	for _, key := range s.inFlight {
-		waiting[key] = true
+	for _, report := range s.inFlight {
+		waiting[report.entry.Key] = true
 	}
 	sent := make(map[string]*inventory.Entry, len(snapshot.Entries)) // without deleted Configurations
 	for _, entry := range snapshot.Entries {
@@ -140,15 +155,29 @@ func (s *reportStream) send(snapshot inventory.Snapshot) error {
 			continue
 		}
 		s.revision++
-		if err := s.stream.Send(s.request(entry.Report)); err != nil {
+		traced, span := s.startSpan(ctx, entry)
+		s.inFlight[s.revision] = sentReport{entry, span}
+		request := s.request(entry.Report)
+		request.Traceparent = tracing.Parent(traced)
+		if err := s.stream.Send(request); err != nil {
 			return fmt.Errorf("send report: %w", err)
 		}
 		sent[entry.Key] = entry
-		s.inFlight[s.revision] = entry.Key
 	}
 	s.sent = sent
 	maps.DeleteFunc(s.refusals, func(key, _ string) bool { _, exists := sent[key]; return !exists })
+	maps.DeleteFunc(s.traced, func(key string, _ *inventory.Entry) bool { _, exists := sent[key]; return !exists })
 	return nil
+}
+
+// startSpan starts a span for the first report of a list. The report is sent again on each new
+// stream.
+func (s *reportStream) startSpan(ctx context.Context, entry *inventory.Entry) (context.Context, trace.Span) {
+	if s.traced[entry.Key] != entry {
+		ctx = tracing.WithParent(ctx, entry.Traceparent)
+	}
+	return tracing.Child(ctx, "report devices",
+		attribute.String("akri.configuration", entry.Key), attribute.Int("akri.devices", len(entry.Report.GetDevices())))
 }
 
 func (s *reportStream) request(report *instancev1.ReportDevicesRequest) *instancev1.ReportDevicesRequest {
@@ -176,8 +205,14 @@ func withoutDevices(request *instancev1.ReportDevicesRequest, size int) {
 // acknowledge logs the refusals of a response, unless they are those of the last response: a new
 // stream gets all refusals again.
 func (s *reportStream) acknowledge(response *instancev1.ReportDevicesResponse) {
-	configuration := s.inFlight[response.GetRevision()]
+	report, sent := s.inFlight[response.GetRevision()]
+	if !sent {
+		return
+	}
 	delete(s.inFlight, response.GetRevision())
+	tracing.End(report.span, nil)
+	configuration := report.entry.Key
+	s.traced[configuration] = report.entry
 	refusals := fmt.Sprint(response.GetRefusals())
 	if s.refusals[configuration] == refusals {
 		return

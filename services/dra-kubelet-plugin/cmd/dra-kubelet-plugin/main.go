@@ -3,11 +3,12 @@ package main
 
 import (
 	"akri.sh/libs/service"
+	"akri.sh/libs/tracing"
 	drakubeletplugin "akri.sh/services/dra-kubelet-plugin"
 )
 
 func main() {
 	service.Main("dra-kubelet-plugin",
 		"Prepares ResourceClaims for the devices of a node.",
-		drakubeletplugin.New)
+		tracing.Service("dra-kubelet-plugin", drakubeletplugin.New))
 }

@@ -6,6 +6,7 @@
 package batch
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -15,11 +16,13 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"go.opentelemetry.io/otel/attribute"
 	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/types"
 
 	akriv0 "akri.sh/libs/apis/akri/v0"
+	"akri.sh/libs/tracing"
 	"akri.sh/services/instance-writer/internal/slots"
 )
 
@@ -256,9 +259,11 @@ func apply(base *akriv0.Instance, batch []*pendingEdit) (desired *akriv0.Instanc
 }
 
 // save creates, updates or deletes the Instance.
-func (w *Writer) save(ctx context.Context, base, desired *akriv0.Instance) (*akriv0.Instance, error) {
+func (w *Writer) save(ctx context.Context, base, desired *akriv0.Instance) (saved *akriv0.Instance, err error) {
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
+	ctx, span := tracing.Child(ctx, "write Instance", attribute.String("akri.instance", cmp.Or(desired, base).Name))
+	defer func() { tracing.End(span, err) }()
 	timer := prometheus.NewTimer(w.metrics.Seconds)
 	defer timer.ObserveDuration()
 	switch {
@@ -271,7 +276,6 @@ func (w *Writer) save(ctx context.Context, base, desired *akriv0.Instance) (*akr
 	if len(finalizers) < len(base.Finalizers) { // upstream Akri's agents would not remove them
 		released := base.DeepCopy()
 		released.Finalizers = finalizers
-		var err error
 		if base, err = w.store.Update(ctx, released); err != nil {
 			return nil, err
 		}

@@ -7,6 +7,7 @@ import (
 	"sync"
 	"time"
 
+	"go.opentelemetry.io/otel/trace"
 	"go.uber.org/zap"
 	"golang.org/x/sync/errgroup"
 	"k8s.io/client-go/util/workqueue"
@@ -38,8 +39,14 @@ type queue[K comparable] struct {
 	keys    workqueue.TypedRateLimitingInterface[K]
 
 	mu      sync.Mutex
-	waiting map[K][]chan struct{}
+	waiting map[K][]waiting
 	stopped chan struct{}
+}
+
+// waiting is a caller that waits for a key.
+type waiting struct {
+	processed chan struct{}
+	span      trace.SpanContext
 }
 
 // newQueue returns a queue that processes keys during run.
@@ -48,7 +55,7 @@ func newQueue[K comparable](name string, log *zap.Logger, process processFunc[K]
 	return &queue[K]{
 		name: name, log: log, process: process,
 		keys:    workqueue.NewTypedRateLimitingQueue[K](jitter[K]{limiter}),
-		waiting: map[K][]chan struct{}{},
+		waiting: map[K][]waiting{},
 		stopped: make(chan struct{}),
 	}
 }
@@ -62,12 +69,12 @@ type Waiter struct {
 }
 
 // addAndWait adds the keys. The Waiter waits until each is processed successfully by a run that
-// starts after this call.
-func (q *queue[K]) addAndWait(keys []K) Waiter {
+// starts after this call. The run is part of the trace of the first caller that waits for it.
+func (q *queue[K]) addAndWait(ctx context.Context, keys []K) Waiter {
 	waiter := Waiter{make([]chan struct{}, len(keys)), q.stopped}
 	for i, key := range keys {
 		waiter.processed[i] = make(chan struct{})
-		q.putWaiting(key, waiter.processed[i:i+1:i+1])
+		q.putWaiting(key, []waiting{{waiter.processed[i], trace.SpanContextFromContext(ctx)}})
 		q.keys.Add(key)
 	}
 	return waiter
@@ -110,7 +117,7 @@ func (q *queue[K]) processNext(ctx context.Context) bool {
 	}
 	defer q.keys.Done(key)
 	waiting := q.takeWaiting(key)
-	requeueAfter, err := q.process(ctx, key)
+	requeueAfter, err := q.process(traced(ctx, waiting), key)
 	if later, ok := errors.AsType[postponedError](err); ok {
 		q.putWaiting(key, waiting)
 		q.keys.AddAfter(key, later.delay)
@@ -123,8 +130,8 @@ func (q *queue[K]) processNext(ctx context.Context) bool {
 			zap.Int("attempt", q.keys.NumRequeues(key)))
 		return ctx.Err() == nil
 	}
-	for _, processed := range waiting {
-		close(processed)
+	for _, caller := range waiting {
+		close(caller.processed)
 	}
 	q.keys.Forget(key)
 	if requeueAfter > 0 {
@@ -133,7 +140,17 @@ func (q *queue[K]) processNext(ctx context.Context) bool {
 	return ctx.Err() == nil
 }
 
-func (q *queue[K]) takeWaiting(key K) []chan struct{} {
+// traced returns ctx with the span of the first caller that has one.
+func traced(ctx context.Context, callers []waiting) context.Context {
+	for _, caller := range callers {
+		if caller.span.IsValid() {
+			return trace.ContextWithSpanContext(ctx, caller.span)
+		}
+	}
+	return ctx
+}
+
+func (q *queue[K]) takeWaiting(key K) []waiting {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	waiting := q.waiting[key]
@@ -141,13 +158,13 @@ func (q *queue[K]) takeWaiting(key K) []chan struct{} {
 	return waiting
 }
 
-func (q *queue[K]) putWaiting(key K, waiting []chan struct{}) {
-	if len(waiting) == 0 {
+func (q *queue[K]) putWaiting(key K, callers []waiting) {
+	if len(callers) == 0 {
 		return
 	}
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	q.waiting[key] = append(waiting, q.waiting[key]...)
+	q.waiting[key] = append(callers, q.waiting[key]...)
 }
 
 // jitter spreads retries, so that replicas whose writes conflicted do not conflict again.

@@ -34,7 +34,7 @@ func TestWaitIncludesRetries(t *testing.T) {
 			return 0, nil
 		})
 		defer stop()
-		require.NoError(t, q.addAndWait([]string{"a"}).Wait(t.Context()))
+		require.NoError(t, q.addAndWait(t.Context(), []string{"a"}).Wait(t.Context()))
 		require.EqualValues(t, 3, calls.Load())
 	})
 }
@@ -50,9 +50,9 @@ func TestAddDuringProcessing(t *testing.T) {
 			return 0, nil
 		})
 		defer stop()
-		first := q.addAndWait([]string{"a"})
+		first := q.addAndWait(t.Context(), []string{"a"})
 		synctest.Wait()
-		second := q.addAndWait([]string{"a"})
+		second := q.addAndWait(t.Context(), []string{"a"})
 		q.add("a")
 		close(gate)
 		require.NoError(t, first.Wait(t.Context()))
@@ -72,9 +72,9 @@ func TestPostponed(t *testing.T) {
 			return 0, nil
 		})
 		defer stop()
-		first := q.addAndWait([]string{"a"})
+		first := q.addAndWait(t.Context(), []string{"a"})
 		synctest.Wait()
-		second := q.addAndWait([]string{"a"})
+		second := q.addAndWait(t.Context(), []string{"a"})
 		require.NoError(t, first.Wait(t.Context()))
 		require.NoError(t, second.Wait(t.Context()))
 		require.Equal(t, time.Second, time.Since(start))
@@ -102,7 +102,7 @@ func TestRequeueAfter(t *testing.T) {
 func TestWaitEndsWhenQueueStops(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		q, stop := runQueue(t, func(context.Context, string) (time.Duration, error) { return 0, errors.New("never") })
-		waiter := q.addAndWait([]string{"a"})
+		waiter := q.addAndWait(t.Context(), []string{"a"})
 		synctest.Wait()
 		stop()
 		require.ErrorIs(t, waiter.Wait(t.Context()), ErrStopped)

@@ -107,9 +107,9 @@ func (r *Reconciler) Run(ctx context.Context) error {
 func (r *Reconciler) ReportingNodes() int { return r.reporting.Count() }
 
 // Report stores a report. The Waiter waits until the API server holds its outcome. Report returns
-// false if the node has a newer stream.
+// false if the node has a newer stream. The writes are part of the trace of ctx.
 func (r *Reconciler) Report(
-	stream *reports.Stream, node string, configuration types.NamespacedName, report *reports.Report,
+	ctx context.Context, stream *reports.Stream, node string, configuration types.NamespacedName, report *reports.Report,
 ) (Waiter, bool) {
 	names, ok := r.Reports.Put(stream, configuration, report)
 	if !ok {
@@ -125,7 +125,7 @@ func (r *Reconciler) Report(
 	r.enqueueStatus(configuration)
 	groups := groupsOf(configuration, slices.Compact(names))
 	r.instanceBackoff.markNew(groups...)
-	return r.instances.addAndWait(groups), true
+	return r.instances.addAndWait(ctx, groups), true
 }
 
 func groupsOf(configuration types.NamespacedName, shortNames []string) []cluster.Group {

@@ -10,6 +10,7 @@ import (
 	"sync"
 	"time"
 
+	"go.opentelemetry.io/otel/attribute"
 	"golang.org/x/sync/semaphore"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
@@ -19,6 +20,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	akriv0 "akri.sh/libs/apis/akri/v0"
+	"akri.sh/libs/tracing"
 	instancev1 "akri.sh/proto/akri/instance/v1"
 
 	"akri.sh/services/instance-writer/internal/cluster"
@@ -115,7 +117,11 @@ func (s *reportStream) receiveAll(ctx context.Context, cancel context.CancelCaus
 // process hands the response to one report to respond.
 func (s *reportStream) process(ctx context.Context, request *instancev1.ReportDevicesRequest, sequence uint64) error {
 	received := time.Now()
-	response, err := s.apply(ctx, request, sequence)
+	traced, span := tracing.Child(tracing.WithParent(ctx, request.GetTraceparent()), "apply report",
+		attribute.String("akri.node", s.node), attribute.String("akri.configuration", request.GetNamespace()+"/"+request.GetConfiguration()),
+		attribute.Int("akri.devices", len(request.GetDevices())))
+	response, err := s.apply(traced, request, sequence)
+	tracing.End(span, err)
 	if err != nil {
 		return err
 	}
@@ -195,7 +201,7 @@ func (s *reportStream) apply(
 	report, invalid := parseReport(request)
 	report.Sequence = sequence
 	response.Refusals = invalid
-	waiter, ok := s.Reconciler.Report(s.reports, s.node, key, report)
+	waiter, ok := s.Reconciler.Report(ctx, s.reports, s.node, key, report)
 	if !ok {
 		return nil, status.Errorf(codes.Aborted, "node %q has opened a newer stream", s.node)
 	}

@@ -41,7 +41,8 @@ spec:
       {{- end }}
     {{- end }}
   egress:
-    {{- if .calls }}
+    {{- $traced := include "akri.traced" $ }}
+    {{- if or .calls $traced }}
     # DNS. 5353 is the port of OpenShift's DNS Pods.
     - ports:
         - {port: 53, protocol: UDP}
@@ -75,6 +76,13 @@ spec:
     # Devices.
     - ports: [{protocol: TCP}, {protocol: UDP}]
       {{- with $policy.devices }}
+      to: {{- toYaml . | nindent 8 }}
+      {{- end }}
+    {{- end }}
+    {{- if $traced }}
+    # The collector of traces.
+    - ports: [{protocol: TCP}]
+      {{- with $policy.collector }}
       to: {{- toYaml . | nindent 8 }}
       {{- end }}
     {{- end }}

@@ -179,9 +179,31 @@ readinessProbe:
 - name: {{ $name }}
   value: {{ $value | quote }}
 {{- end }}
+{{- if include "akri.traced" . }}
+- name: OTEL_EXPORTER_OTLP_ENDPOINT
+  value: {{ .Values.global.tracing.endpoint | quote }}
+- name: OTEL_TRACES_SAMPLER
+  value: parentbased_traceidratio
+- name: OTEL_TRACES_SAMPLER_ARG
+  value: {{ .Values.global.tracing.ratio | quote }}
+- name: OTEL_POD_NAME
+  valueFrom:
+    fieldRef: {fieldPath: metadata.name}
+- name: OTEL_NODE_NAME
+  valueFrom:
+    fieldRef: {fieldPath: spec.nodeName}
+- name: OTEL_RESOURCE_ATTRIBUTES
+  value: k8s.pod.name=$(OTEL_POD_NAME),k8s.node.name=$(OTEL_NODE_NAME)
+{{- end }}
 {{- with .Values.extraEnv }}
 {{ toYaml . }}
 {{- end }}
+{{- end }}
+
+{{/* Not empty if the service sends traces. */}}
+{{- define "akri.traced" -}}
+{{- $traced := list "agent" "config-plugin-allocator" "device-plugin-host" "discovery-operator" "dra-kubelet-plugin" "instance-writer" -}}
+{{- if and (((.Values.global).tracing).endpoint) (has .Chart.Name $traced) }}true{{ end }}
 {{- end }}
 
 {{/* The name of the Pod's node. */}}
