@@ -383,6 +383,46 @@ func TestReplacedAPIServer(t *testing.T) {
 	require.Contains(t, entry.ContextMap()["error"], "all API servers must have the same version")
 }
 
+// A claim that is deleted while a device is allocated to it causes a write, because the scheduler
+// does not retry the Pods that wait for the device.
+func TestClaimDeletedWithItsDevice(t *testing.T) {
+	f := start(t)
+	f.addConfiguration("cameras")
+	f.addInstance("cameras-000001", true, "a")
+	f.awaitSlots("cameras-000001", 2)
+	generation := f.slice("cameras-000001").Spec.Pool.Generation
+	claims := f.clientset.ResourceV1().ResourceClaims(namespace)
+	remove := func(name string, deallocated bool) {
+		create(t, claims, &resourcev1.ResourceClaim{
+			ObjectMeta: metav1.ObjectMeta{Name: name},
+			Spec: resourcev1.ResourceClaimSpec{Devices: resourcev1.DeviceClaim{Requests: []resourcev1.DeviceRequest{
+				{Name: "camera", Exactly: &resourcev1.ExactDeviceRequest{DeviceClassName: akriv0.Driver}},
+			}}},
+		})
+		for _, allocation := range []*resourcev1.AllocationResult{
+			{Devices: resourcev1.DeviceAllocationResult{Results: []resourcev1.DeviceRequestAllocationResult{
+				{Request: "camera", Driver: akriv0.Driver, Pool: akriv0.DevicePool(namespace, "cameras-000001"), Device: "cameras-000001"},
+			}}},
+			nil,
+		} {
+			claim, err := claims.Get(t.Context(), name, metav1.GetOptions{})
+			require.NoError(t, err)
+			claim.Status.Allocation = allocation
+			_, err = claims.UpdateStatus(t.Context(), claim, metav1.UpdateOptions{})
+			require.NoError(t, err)
+			if !deallocated {
+				break
+			}
+		}
+		require.NoError(t, claims.Delete(t.Context(), name, metav1.DeleteOptions{}))
+	}
+	remove("deallocated", true)
+	remove("allocated", false)
+	f.eventually(func() bool { return f.slice("cameras-000001").Spec.Pool.Generation > generation })
+	f.settle()
+	require.Equal(t, generation+1, f.slice("cameras-000001").Spec.Pool.Generation, "one write")
+}
+
 // Kubernetes 1.34 and 1.35 have no optional features: each slot is a device, and classes have no
 // extended resource. No write is repeated.
 func TestEarlierVersion(t *testing.T) {

@@ -23,6 +23,7 @@ type Clients struct {
 	Nodes          *kube.Client[*corev1.Node, *corev1.NodeList]
 	Classes        *kube.Client[*resourcev1.DeviceClass, *resourcev1.DeviceClassList]
 	Slices         *kube.Client[*resourcev1.ResourceSlice, *resourcev1.ResourceSliceList]
+	Claims         *kube.Client[*resourcev1.ResourceClaim, *resourcev1.ResourceClaimList]
 }
 
 // NewClients returns the clients. It sends no request.
@@ -41,7 +42,11 @@ func NewClients(config *rest.Config) (clients Clients, err error) {
 		return clients, err
 	}
 	slices := resourcev1.SchemeGroupVersion.WithResource("resourceslices")
-	clients.Slices, err = kube.NewClient[resourcev1.ResourceSlice, resourcev1.ResourceSliceList](config, slices, resourcev1.AddToScheme)
+	if clients.Slices, err = kube.NewClient[resourcev1.ResourceSlice, resourcev1.ResourceSliceList](config, slices, resourcev1.AddToScheme); err != nil {
+		return clients, err
+	}
+	claims := resourcev1.SchemeGroupVersion.WithResource("resourceclaims")
+	clients.Claims, err = kube.NewClient[resourcev1.ResourceClaim, resourcev1.ResourceClaimList](config, claims, resourcev1.AddToScheme)
 	return clients, err
 }
 
@@ -54,6 +59,8 @@ type Cache struct {
 	Classes *kube.Informer[*resourcev1.DeviceClass]
 	Slices  *kube.Informer[*resourcev1.ResourceSlice]
 	Owner   *kube.Informer[*resourcev1.DeviceClass]
+	// Claims have only the devices of Akri that are allocated to them.
+	Claims *kube.Informer[*resourcev1.ResourceClaim]
 }
 
 // Indexes of the cache.
@@ -85,6 +92,7 @@ func NewCache(clients Clients) Cache {
 		Classes:        kube.NewSelectedInformer(clients.Classes, managed, cache.Indexers{}, nil),
 		Slices:         kube.NewSelectedInformer(clients.Slices, ofDriver, cache.Indexers{}, nil),
 		Owner:          kube.NewNamedInformer(clients.Classes, metav1.NamespaceNone, akriv0.Driver),
+		Claims:         kube.NewInformer(clients.Claims, cache.Indexers{}, trimClaim),
 	}
 }
 
@@ -104,8 +112,29 @@ func trimNode(node *corev1.Node) {
 	node.Spec, node.Status = corev1.NodeSpec{}, corev1.NodeStatus{}
 }
 
+func trimClaim(claim *resourcev1.ResourceClaim) {
+	var results []resourcev1.DeviceRequestAllocationResult
+	for _, result := range allocated(claim) {
+		if result.Driver == akriv0.Driver {
+			results = append(results, resourcev1.DeviceRequestAllocationResult{Driver: result.Driver, Pool: result.Pool})
+		}
+	}
+	claim.Labels, claim.Annotations, claim.OwnerReferences = nil, nil, nil
+	claim.Spec, claim.Status = resourcev1.ResourceClaimSpec{}, resourcev1.ResourceClaimStatus{}
+	if len(results) > 0 {
+		claim.Status.Allocation = &resourcev1.AllocationResult{Devices: resourcev1.DeviceAllocationResult{Results: results}}
+	}
+}
+
+func allocated(claim *resourcev1.ResourceClaim) []resourcev1.DeviceRequestAllocationResult {
+	if claim.Status.Allocation == nil {
+		return nil
+	}
+	return claim.Status.Allocation.Devices.Results
+}
+
 func (c Cache) informers() []cache.SharedIndexInformer {
-	return []cache.SharedIndexInformer{c.Instances, c.Configurations, c.Nodes, c.Classes, c.Slices, c.Owner}
+	return []cache.SharedIndexInformer{c.Instances, c.Configurations, c.Nodes, c.Classes, c.Slices, c.Owner, c.Claims}
 }
 
 // HasSynced reports whether the first list of every kind has arrived.

@@ -9,6 +9,8 @@ import (
 	"context"
 	"fmt"
 	"maps"
+	"strings"
+	"sync"
 	"time"
 
 	"go.uber.org/zap"
@@ -18,6 +20,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/client-go/util/workqueue"
 
 	akriv0 "akri.sh/libs/apis/akri/v0"
@@ -57,6 +60,10 @@ type controller struct {
 	expectations *kube.Expectations
 	classes      classWriter
 	slices       sliceWriter
+
+	mu sync.Mutex
+	// repeated are the names of the slices to write again although they do not differ.
+	repeated sets.Set[string]
 }
 
 // Run reconciles until ctx ends. The cache must be synced.
@@ -65,7 +72,7 @@ func Run(ctx context.Context, options Options) error {
 		Options: options,
 		queue: workqueue.NewTypedRateLimitingQueue(
 			workqueue.NewTypedItemExponentialFailureRateLimiter[key](minRetry, maxRetry)),
-		expectations: kube.NewExpectations(),
+		expectations: kube.NewExpectations(), repeated: sets.New[string](),
 	}
 	c.classes, c.slices = c.classWriter(), c.sliceWriter()
 	if err := c.awaitFeatures(ctx); err != nil {
@@ -97,6 +104,11 @@ func (c *controller) subscribe() {
 	c.Cache.Classes.OnChange(func(name string) { c.queue.Add(key{isClass: true, name: name}) })
 	c.Cache.Slices.OnChange(func(name string) { c.queue.Add(key{name: name}) })
 	c.Cache.Owner.OnChange(func(string) { c.ownerChanged() })
+	c.Cache.Claims.OnEvent(func(before, after *resourcev1.ResourceClaim) {
+		if after == nil {
+			c.claimDeleted(before)
+		}
+	})
 }
 
 // newest returns the object after an event, or the one before a deletion.
@@ -105,6 +117,31 @@ func newest[T any](before, after *T) *T {
 		return before
 	}
 	return after
+}
+
+// claimDeleted writes the slices of the devices again that were allocated to the claim until it was
+// deleted. If the scheduler cannot bind a Pod, for example because it was deleted meanwhile, it
+// deletes the claim that it made for the Pod's extended resources, but does not retry other Pods
+// that wait for the device. It retries them after a change of the slice, otherwise up to five
+// minutes later. All other claims are deallocated before they are deleted.
+func (c *controller) claimDeleted(claim *resourcev1.ResourceClaim) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, result := range allocated(claim) {
+		namespace, instance, _ := strings.Cut(result.Pool, "/")
+		name := desired.SliceName(namespace, instance)
+		c.repeated.Insert(name)
+		c.queue.Add(key{name: name})
+	}
+}
+
+// takeRepeated reports whether the slice must be written again.
+func (c *controller) takeRepeated(name string) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	repeated := c.repeated.Has(name)
+	c.repeated.Delete(name)
+	return repeated
 }
 
 func (c *controller) instanceChanged(instance *akriv0.Instance) {
@@ -203,7 +240,15 @@ func (c *controller) class(name string, owner metav1.OwnerReference) *resourcev1
 	}
 }
 
-func (c *controller) reconcileSlice(ctx context.Context, name string, owner metav1.OwnerReference) error {
+func (c *controller) reconcileSlice(ctx context.Context, name string, owner metav1.OwnerReference) (err error) {
+	repeated := c.takeRepeated(name)
+	defer func() {
+		if repeated && err != nil {
+			c.mu.Lock()
+			defer c.mu.Unlock()
+			c.repeated.Insert(name)
+		}
+	}()
 	wanted := c.slice(name, owner)
 	current, exists := c.Cache.Slices.Get(name)
 	switch {
@@ -220,7 +265,7 @@ func (c *controller) reconcileSlice(ctx context.Context, name string, owner meta
 	generation := current.Spec.Pool.Generation
 	wanted.Spec.Pool.Generation = generation
 	switch {
-	case sameMetadata(current, wanted) && equality.Semantic.DeepEqual(current.Spec, wanted.Spec):
+	case !repeated && sameMetadata(current, wanted) && equality.Semantic.DeepEqual(current.Spec, wanted.Spec):
 		return nil
 	case immutable(current.Spec) != immutable(wanted.Spec):
 		return c.slices.remove(ctx, current) // its event causes the creation
