@@ -8,5 +8,6 @@ import (
 )
 
 func TestFlags(t *testing.T) {
-	flagstest.Check[agent.Config](t, "registrar-", "discovery-operator-", "device-plugin-host-", "config-plugin-allocator-", "debug-echo-", "onvif-", "opcua-", "udev-")
+	flagstest.Check[agent.Config](t, "registrar-", "discovery-operator-", "device-plugin-host-", "dra-kubelet-plugin-",
+		"config-plugin-allocator-", "debug-echo-", "onvif-", "opcua-", "udev-")
 }

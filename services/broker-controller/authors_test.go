@@ -19,6 +19,7 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+	authorizationv1 "k8s.io/api/authorization/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -44,6 +45,16 @@ func (e webhookEnv) author(user string, rules ...rbacv1.PolicyRule) {
 		Subjects: []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: rbacv1.UserKind, Name: user}},
 	}, metav1.CreateOptions{})
 	require.NoError(e, err)
+	// The authorizer learns of the Role from a watch.
+	e.eventually(func() bool {
+		review, err := e.clientset.AuthorizationV1().SubjectAccessReviews().Create(e.Context(), &authorizationv1.SubjectAccessReview{
+			Spec: authorizationv1.SubjectAccessReviewSpec{User: user, ResourceAttributes: &authorizationv1.ResourceAttributes{
+				Namespace: e.namespace, Verb: "patch", Group: "akri.sh", Resource: "configurations",
+			}},
+		}, metav1.CreateOptions{})
+		require.NoError(e, err)
+		return review.Status.Allowed
+	}, "the rights of "+user)
 }
 
 // applyAs applies a Configuration as a user.
