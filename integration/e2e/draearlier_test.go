@@ -8,6 +8,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	akriv0 "akri.sh/libs/apis/akri/v0"
+	"akri.sh/libs/inspect/explain"
 )
 
 // earlierKubelet switches off what kubelets of Kubernetes 1.34 and 1.35 do not have. Unlike the
@@ -73,6 +74,11 @@ func earlierBrokers(t *testing.T) {
 	apply(t, echoConfiguration("e2e-earlier", 1, broker, "foo0"))
 	message := awaitCondition(t, "default", "e2e-earlier", akriv0.ConditionBrokersRunning, metav1.ConditionFalse, "Unschedulable")
 	require.Contains(t, message, "Insufficient akri.sh/e2e-earlier-8120fe")
+	brokenCluster{
+		object: "configuration e2e-earlier", cause: string(explain.FeatureMissing),
+		message: "only through ResourceClaims", remedy: "kubectl label node",
+		prepare: func(*testing.T) {},
+	}.check(t)
 }
 
 // earlierForms uses a device on a node with device plugins, where brokers run, and on another one.

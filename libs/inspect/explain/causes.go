@@ -64,6 +64,9 @@ const (
 	// DriverMissing means that dra-kubelet-plugin does not run on a node that uses Dynamic Resource
 	// Allocation.
 	DriverMissing CauseID = "DriverMissing"
+	// FeatureMissing means that the cluster does not allocate extended resources with Dynamic
+	// Resource Allocation.
+	FeatureMissing CauseID = "FeatureMissing"
 	// CapacityUsed means that all slots of the device are held.
 	CapacityUsed CauseID = "CapacityUsed"
 	// Unschedulable means that the scheduler finds no node for a reason other than the device.

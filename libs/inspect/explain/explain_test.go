@@ -74,6 +74,7 @@ func TestCauses(t *testing.T) {
 		{"allocation-refused", "pod", "late", explain.LinkAdmitted, explain.AllocationRefused},
 		{"slot-not-held", "pod", "stray", explain.LinkSlot, explain.SlotNotHeld},
 		{"dra-capacity-used", "pod", "waiting", explain.LinkScheduled, explain.CapacityUsed},
+		{"dra-feature-missing", "pod", "waiting", explain.LinkScheduled, explain.FeatureMissing},
 		{"no-device", "pod", "plain", explain.LinkResource, explain.NoDeviceRequested},
 	} {
 		t.Run(c.file+"/"+c.kind, func(t *testing.T) {

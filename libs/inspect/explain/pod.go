@@ -257,15 +257,48 @@ func (s *Snapshot) unschedulable(pod *corev1.Pod, message string) Cause {
 		if !strings.Contains(message, "Insufficient "+akriv0.ResourceName(name)) && !strings.Contains(message, notAllocated) {
 			continue
 		}
-		slots := s.Slots(s.instancesOfResource(name)...)
+		instances := s.instancesOfResource(name)
+		slots := s.Slots(instances...)
 		if int64(freeSlots(slots)) < count {
 			return s.capacityUsed(name, slots)
+		}
+		if cause := s.featureMissing(name, instances, message); cause != nil {
+			return *cause
 		}
 	}
 	return Cause{ID: Unschedulable, Message: message, Remedies: []Remedy{
 		{Text: "Read what the scheduler states about each node.", Command: fmt.Sprintf("kubectl describe pod %s --namespace %s", pod.Name, pod.Namespace)},
 		{Text: "Compare with the taints and free resources of the nodes that see the device.", Command: "kubectl describe nodes"},
 	}}
+}
+
+// featureMissing returns the cause if the scheduler looks for the resource in the status of nodes,
+// and all nodes that see the devices have them only for ResourceClaims.
+func (s *Snapshot) featureMissing(name string, instances []*akriv0.Instance, message string) *Cause {
+	if !strings.Contains(message, "Insufficient "+akriv0.ResourceName(name)) {
+		return nil
+	}
+	last := ""
+	for _, instance := range instances {
+		for _, nodeName := range instance.Spec.Nodes {
+			if node := find(s.Nodes, "", nodeName); node == nil || !s.usesClaims(node) {
+				return nil
+			}
+			last = nodeName
+		}
+	}
+	if last == "" {
+		return nil
+	}
+	return &Cause{
+		ID: FeatureMissing,
+		Message: fmt.Sprintf("the nodes with %s use Dynamic Resource Allocation, and this cluster allocates it only through ResourceClaims; "+
+			"requests as those of this Pod require Kubernetes 1.36", akriv0.ResourceName(name)),
+		Remedies: []Remedy{
+			{Text: "Let a node that sees the device use device plugins.", Command: fmt.Sprintf("kubectl label node %s %s=%s", last, akriv0.ResourcesLabel, akriv0.ResourcesDevicePlugin)},
+			{Text: "Or read the version of the cluster, and whether the feature gate DRAExtendedResource is off.", Command: "kubectl version"},
+		},
+	}
 }
 
 func (s *Snapshot) capacityUsed(name string, slots []Slot) Cause {
