@@ -30,7 +30,7 @@ func slotsSurvive(t *testing.T) {
 	}
 	require.ElementsMatch(t, []string{"node-a", "node-b"}, holders(t))
 	for _, failure := range []scenario{
-		{"restarted kubelet", kubeletRestart},
+		{"restarted kubelet", devicePlugins("the kubelet offers no resources", kubeletRestart)},
 		selected.second,
 		{"stopped API server", apiServerStopped},
 	} {

@@ -29,8 +29,12 @@ func movedSockets(t *testing.T) {
 // open.
 func requireOwnDirectories(t *testing.T, directory string) {
 	t.Helper()
+	services := []string{"registrar", "discovery-operator"}
+	if !selected.dynamic {
+		services = append(services, "config-plugin-allocator")
+	}
 	for _, node := range akri.Cluster.Nodes() {
-		for _, service := range []string{"registrar", "discovery-operator", "config-plugin-allocator"} {
+		for _, service := range services {
 			own := filepath.Join(node.Path(directory), service)
 			require.Equal(t, []string{filepath.Join(own, service+".sock")}, sockets(t, own))
 			info, err := os.Stat(own)
