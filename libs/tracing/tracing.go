@@ -8,7 +8,6 @@ package tracing
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"os"
 	"strings"
@@ -71,7 +70,12 @@ func (r traceRunner) Run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	return errors.Join(r.Runner.Run(ctx), stop())
+	defer func() {
+		if err := stop(); err != nil {
+			r.log.Warn("sending the last traces failed", zap.Error(err))
+		}
+	}()
+	return r.Runner.Run(ctx)
 }
 
 // errorInterval is the least time between two logged errors. A collector that is not reachable
@@ -113,10 +117,7 @@ func start(ctx context.Context, name string) (stop func() error, err error) {
 	return func() error {
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), flushTimeout)
 		defer cancel()
-		if err := provider.Shutdown(ctx); err != nil && ctx.Err() == nil {
-			return fmt.Errorf("send the last traces: %w", err)
-		}
-		return nil
+		return provider.Shutdown(ctx)
 	}, nil
 }
 

@@ -41,7 +41,7 @@ func TestDisabled(t *testing.T) {
 	}))
 }
 
-// The end of a service does not wait for a collector that does not answer.
+// A collector that cannot be reached causes warnings, and no error of the service.
 func TestUnreachableCollector(t *testing.T) {
 	listener, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
 	require.NoError(t, err)
@@ -63,9 +63,9 @@ func TestUnreachableCollector(t *testing.T) {
 		tracing.End(second, failed)
 		tracing.End(first, nil)
 		require.False(t, trace.SpanContextFromContext(tracing.WithParent(context.Background(), "invalid")).IsValid())
-		return failed
+		return nil
 	})
-	require.ErrorIs(t, err, failed)
+	require.NoError(t, err)
 	require.Regexp(t, "^00-[0-9a-f]{32}-[0-9a-f]{16}-01$", parent)
-	require.LessOrEqual(t, logs.Len(), 1)
+	require.Equal(t, 1, logs.FilterMessage("sending the last traces failed").Len())
 }
