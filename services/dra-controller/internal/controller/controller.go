@@ -10,7 +10,6 @@ import (
 	"fmt"
 	"maps"
 	"strings"
-	"sync"
 	"time"
 
 	"go.uber.org/zap"
@@ -20,7 +19,6 @@ import (
 	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/client-go/util/workqueue"
 
 	akriv0 "akri.sh/libs/apis/akri/v0"
@@ -48,6 +46,8 @@ type Options struct {
 type key struct {
 	isClass bool
 	name    string
+	// again means that a slice is written also if it does not differ.
+	again bool
 }
 
 // String returns the key of the expectations.
@@ -60,10 +60,6 @@ type controller struct {
 	expectations *kube.Expectations
 	classes      classWriter
 	slices       sliceWriter
-
-	mu sync.Mutex
-	// repeated are the names of the slices to write again although they do not differ.
-	repeated sets.Set[string]
 }
 
 // Run reconciles until ctx ends. The cache must be synced.
@@ -72,7 +68,7 @@ func Run(ctx context.Context, options Options) error {
 		Options: options,
 		queue: workqueue.NewTypedRateLimitingQueue(
 			workqueue.NewTypedItemExponentialFailureRateLimiter[key](minRetry, maxRetry)),
-		expectations: kube.NewExpectations(), repeated: sets.New[string](),
+		expectations: kube.NewExpectations(),
 	}
 	c.classes, c.slices = c.classWriter(), c.sliceWriter()
 	if err := c.awaitFeatures(ctx); err != nil {
@@ -125,23 +121,10 @@ func newest[T any](before, after *T) *T {
 // that wait for the device. It retries them after a change of the slice, otherwise up to five
 // minutes later. All other claims are deallocated before they are deleted.
 func (c *controller) claimDeleted(claim *resourcev1.ResourceClaim) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
 	for _, result := range allocated(claim) {
 		namespace, instance, _ := strings.Cut(result.Pool, "/")
-		name := desired.SliceName(namespace, instance)
-		c.repeated.Insert(name)
-		c.queue.Add(key{name: name})
+		c.queue.Add(key{name: desired.SliceName(namespace, instance), again: true})
 	}
-}
-
-// takeRepeated reports whether the slice must be written again.
-func (c *controller) takeRepeated(name string) bool {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	repeated := c.repeated.Has(name)
-	c.repeated.Delete(name)
-	return repeated
 }
 
 func (c *controller) instanceChanged(instance *akriv0.Instance) {
@@ -208,7 +191,7 @@ func (c *controller) reconcile(ctx context.Context, item key) error {
 	if item.isClass {
 		return c.reconcileClass(ctx, item.name, desired.Owner(owner))
 	}
-	return c.reconcileSlice(ctx, item.name, desired.Owner(owner))
+	return c.reconcileSlice(ctx, item.name, item.again, desired.Owner(owner))
 }
 
 func (c *controller) reconcileClass(ctx context.Context, name string, owner metav1.OwnerReference) error {
@@ -240,15 +223,7 @@ func (c *controller) class(name string, owner metav1.OwnerReference) *resourcev1
 	}
 }
 
-func (c *controller) reconcileSlice(ctx context.Context, name string, owner metav1.OwnerReference) (err error) {
-	repeated := c.takeRepeated(name)
-	defer func() {
-		if repeated && err != nil {
-			c.mu.Lock()
-			defer c.mu.Unlock()
-			c.repeated.Insert(name)
-		}
-	}()
+func (c *controller) reconcileSlice(ctx context.Context, name string, again bool, owner metav1.OwnerReference) error {
 	wanted := c.slice(name, owner)
 	current, exists := c.Cache.Slices.Get(name)
 	switch {
@@ -265,7 +240,7 @@ func (c *controller) reconcileSlice(ctx context.Context, name string, owner meta
 	generation := current.Spec.Pool.Generation
 	wanted.Spec.Pool.Generation = generation
 	switch {
-	case !repeated && sameMetadata(current, wanted) && equality.Semantic.DeepEqual(current.Spec, wanted.Spec):
+	case !again && sameMetadata(current, wanted) && equality.Semantic.DeepEqual(current.Spec, wanted.Spec):
 		return nil
 	case immutable(current.Spec) != immutable(wanted.Spec):
 		return c.slices.remove(ctx, current) // its event causes the creation
