@@ -62,6 +62,15 @@ func (c SlotClaim) Proto() *instancev1.SlotClaim {
 	return claim
 }
 
+// Protos returns the claims in the API of instance-writer.
+func Protos(claims []SlotClaim) []*instancev1.SlotClaim {
+	result := make([]*instancev1.SlotClaim, 0, len(claims))
+	for _, claim := range claims {
+		result = append(result, claim.Proto())
+	}
+	return result
+}
+
 // Compare orders claims by namespace, Instance, index, virtual id and uid of the ResourceClaim.
 func (c SlotClaim) Compare(other SlotClaim) int {
 	return cmp.Or(cmp.Compare(c.Namespace, other.Namespace), cmp.Compare(c.Instance, other.Instance), cmp.Compare(c.Index, other.Index),

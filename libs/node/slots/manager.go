@@ -114,7 +114,7 @@ func (m *Manager) releaseUnanswered(ctx context.Context, claims []node.SlotClaim
 }
 
 func (m *Manager) reserve(ctx context.Context, claims []node.SlotClaim) error {
-	request := &instancev1.ReserveSlotsRequest{Node: m.node, Claims: protos(claims)}
+	request := &instancev1.ReserveSlotsRequest{Node: m.node, Claims: node.Protos(claims)}
 	response, err := m.client.ReserveSlots(ctx, request, grpc.WaitForReady(true))
 	if err == nil {
 		m.store.Refresh(response.GetInstances())
@@ -124,7 +124,7 @@ func (m *Manager) reserve(ctx context.Context, claims []node.SlotClaim) error {
 
 func (m *Manager) release(ctx context.Context, claims []node.SlotClaim) error {
 	m.unanswered.Insert(claims...)
-	response, err := m.client.ReleaseSlots(ctx, &instancev1.ReleaseSlotsRequest{Node: m.node, Claims: protos(claims)})
+	response, err := m.client.ReleaseSlots(ctx, &instancev1.ReleaseSlotsRequest{Node: m.node, Claims: node.Protos(claims)})
 	if err != nil {
 		return err
 	}
@@ -165,14 +165,6 @@ func transient(err error) bool {
 // available.
 func Refused(err error) bool {
 	return slices.Contains([]codes.Code{codes.FailedPrecondition, codes.OutOfRange, codes.NotFound}, status.Code(err))
-}
-
-func protos(claims []node.SlotClaim) []*instancev1.SlotClaim {
-	result := make([]*instancev1.SlotClaim, 0, len(claims))
-	for _, claim := range claims {
-		result = append(result, claim.Proto())
-	}
-	return result
 }
 
 func names(claims []node.SlotClaim) string {

@@ -17,6 +17,7 @@ import (
 
 	"akri.sh/libs/broadcast"
 	"akri.sh/libs/node"
+	"akri.sh/libs/node/slots"
 	instancev1 "akri.sh/proto/akri/instance/v1"
 	"akri.sh/services/dra-kubelet-plugin/internal/cdi"
 )
@@ -140,7 +141,7 @@ func (m *Manager) attempt(ctx context.Context, claim *resourcev1.ResourceClaim) 
 		return nil, err
 	}
 	if err := m.reserve(ctx, reserved); err != nil {
-		if refused(err) { // the next attempt chooses other slots
+		if slots.Refused(err) { // the next attempt chooses other slots
 			if forgetErr := m.forget(uid); forgetErr != nil {
 				return nil, forgetErr
 			}
@@ -224,7 +225,7 @@ func (m *Manager) reserve(ctx context.Context, claims []node.SlotClaim) error {
 	}
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
-	request := &instancev1.ReserveSlotsRequest{Node: m.Node, Claims: protos(claims)}
+	request := &instancev1.ReserveSlotsRequest{Node: m.Node, Claims: node.Protos(claims)}
 	response, err := m.Client.ReserveSlots(ctx, request, grpc.WaitForReady(true))
 	if status.Code(err) == codes.DeadlineExceeded {
 		return status.Error(codes.Unavailable, "instance-writer did not confirm the reservation")
@@ -242,23 +243,10 @@ func (m *Manager) release(ctx context.Context, claims []node.SlotClaim) error {
 	}
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
-	response, err := m.Client.ReleaseSlots(ctx, &instancev1.ReleaseSlotsRequest{Node: m.Node, Claims: protos(claims)})
+	response, err := m.Client.ReleaseSlots(ctx, &instancev1.ReleaseSlotsRequest{Node: m.Node, Claims: node.Protos(claims)})
 	if err != nil {
 		return err
 	}
 	m.Store.Refresh(response.GetInstances())
 	return nil
-}
-
-// refused reports whether the slot cannot be reserved. Another may be free.
-func refused(err error) bool {
-	return slices.Contains([]codes.Code{codes.FailedPrecondition, codes.OutOfRange, codes.NotFound}, status.Code(err))
-}
-
-func protos(claims []node.SlotClaim) []*instancev1.SlotClaim {
-	result := make([]*instancev1.SlotClaim, 0, len(claims))
-	for _, claim := range claims {
-		result = append(result, claim.Proto())
-	}
-	return result
 }
