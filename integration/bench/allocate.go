@@ -27,18 +27,6 @@ const (
 	registerTimeout                   = 10 * time.Second
 )
 
-// kubelet is a fake kubelet that records registrations.
-type kubelet struct {
-	pluginapi.UnimplementedRegistrationServer
-	registered chan *pluginapi.RegisterRequest
-}
-
-// Register is part of the device plugin API.
-func (k *kubelet) Register(_ context.Context, request *pluginapi.RegisterRequest) (*pluginapi.Empty, error) {
-	k.registered <- request
-	return &pluginapi.Empty{}, nil
-}
-
 // inventory is a fake discovery-operator with one device.
 type inventory struct {
 	discoveryv1.UnimplementedDeviceInventoryServiceServer
@@ -169,17 +157,19 @@ func startHost(ctx context.Context, node, configuration, instance string, transp
 
 // serveNode serves the kubelet and the discovery-operator of a node in a directory.
 func serveNode(ctx context.Context, dir string, registered chan *pluginapi.RegisterRequest, devices *discoveryv1.WatchDevicesResponse) (stop func(), err error) {
-	server := grpc.NewServer()
-	pluginapi.RegisterRegistrationServer(server, &kubelet{registered: registered})
-	discoveryv1.RegisterDeviceInventoryServiceServer(server, &inventory{response: devices})
-	for _, name := range []string{"kubelet.sock", "operator.sock"} {
-		listener, err := (&net.ListenConfig{}).Listen(ctx, "unix", filepath.Join(dir, name))
-		if err != nil {
-			return nil, fmt.Errorf("serve a node: %w", err)
-		}
-		go func() { _ = server.Serve(listener) }() // ends with the server
+	stopKubelet, err := process.ServeKubelet(ctx, dir, registered)
+	if err != nil {
+		return nil, err
 	}
-	return server.Stop, nil
+	listener, err := (&net.ListenConfig{}).Listen(ctx, "unix", filepath.Join(dir, "operator.sock"))
+	if err != nil {
+		stopKubelet()
+		return nil, fmt.Errorf("serve a node: %w", err)
+	}
+	server := grpc.NewServer()
+	discoveryv1.RegisterDeviceInventoryServiceServer(server, &inventory{response: devices})
+	go func() { _ = server.Serve(listener) }() // ends with the server
+	return func() { server.Stop(); stopKubelet() }, nil
 }
 
 // awaitEndpoints waits until all resources are registered and returns their sockets.

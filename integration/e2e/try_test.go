@@ -207,7 +207,7 @@ subjects: [{apiGroup: rbac.authorization.k8s.io, kind: User, name: e2e-tries}]
 	})
 	_, err := try(t.Context(), "udev", rule, "--as=e2e-lists", "--namespace="+mesh.Namespace)
 	require.ErrorContains(t, err, "you need the right to create pods/exec in the namespace "+mesh.Namespace)
-	_, err = try(t.Context(), "udev", rule, "--as=e2e-nobody")
+	_, err = try(t.Context(), "udev", rule, "--as=e2e-without-rights")
 	require.ErrorContains(t, err, "list the Pods of Akri, whose namespace --namespace can name")
 }
 

@@ -259,7 +259,7 @@ func (s *soak) deletePod(ctx context.Context, random *rand.Rand) (string, error)
 	options := metav1.NewPreconditionDeleteOptions(string(pod.UID))
 	if random.IntN(4) == 0 {
 		options.GracePeriodSeconds = new(int64)
-		s.forces(string(pod.UID))
+		s.recordForced(string(pod.UID))
 	}
 	return fmt.Sprintf("%s on %s, forced: %t", pod.Name, pod.Spec.NodeName, options.GracePeriodSeconds != nil), s.deleteOne(ctx, pod, *options)
 }

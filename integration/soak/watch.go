@@ -137,9 +137,9 @@ func (w *watcher) allow(uid, container string, restarts int) {
 	w.restarts[uid+"/"+container] += restarts
 }
 
-// forces records that a Pod is deleted by force. The kubelet forgets the devices of such a Pod at
-// once, so that a slot is free while its container still ends.
-func (w *watcher) forces(uid string) {
+// recordForced records that a Pod is deleted by force. The kubelet forgets the devices of such a
+// Pod at once, so that a slot is free while its container still ends.
+func (w *watcher) recordForced(uid string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.forced[uid] = true

@@ -6,7 +6,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
-	"net"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -165,18 +164,6 @@ type node struct {
 	registered chan *pluginapi.RegisterRequest
 }
 
-// kubelet records registrations.
-type kubelet struct {
-	pluginapi.UnimplementedRegistrationServer
-	registered chan *pluginapi.RegisterRequest
-}
-
-// Register is part of the device plugin API.
-func (k *kubelet) Register(_ context.Context, request *pluginapi.RegisterRequest) (*pluginapi.Empty, error) {
-	k.registered <- request
-	return &pluginapi.Empty{}, nil
-}
-
 func (n *node) socket(name string) string { return "unix://" + filepath.Join(n.dir, name+".sock") }
 
 func startNode(t *testing.T, collector string) *node {
@@ -185,12 +172,9 @@ func startNode(t *testing.T, collector string) *node {
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = os.RemoveAll(dir) })
 	n := &node{dir: dir, registered: make(chan *pluginapi.RegisterRequest, 10)}
-	listener, err := (&net.ListenConfig{}).Listen(t.Context(), "unix", filepath.Join(dir, "kubelet.sock"))
+	stop, err := process.ServeKubelet(t.Context(), dir, n.registered)
 	require.NoError(t, err)
-	registration := grpc.NewServer()
-	pluginapi.RegisterRegistrationServer(registration, &kubelet{registered: n.registered})
-	go func() { _ = registration.Serve(listener) }() // ends with the server
-	t.Cleanup(registration.Stop)
+	t.Cleanup(stop)
 
 	env := []string{"OTEL_EXPORTER_OTLP_ENDPOINT=http://" + collector, "OTEL_BSP_SCHEDULE_DELAY=100"}
 	run := func(api *kubetest.Server, service string, flags ...string) {
