@@ -158,18 +158,28 @@ func (b *bench) useOnce(ctx context.Context, uevents *devices.UeventSocket) (too
 	if err != nil {
 		return nil, err
 	}
+	variable := "UDEV_DEVNODE=" + zram.Node()
+	nodes := b.mesh.Cluster.Nodes()
 	defer func() {
-		err = errors.Join(err, zram.Unplug(context.WithoutCancel(ctx)), b.awaitRemoval(ctx, b.instancesOf(zram)))
+		err = errors.Join(err, zram.Unplug(context.WithoutCancel(ctx)), b.awaitRemoval(ctx, b.instancesOf(zram)),
+			// The next round counts the containers of its own brokers only.
+			cluster.Wait(ctx, containersInterval, func() error {
+				for _, node := range nodes {
+					if pids := containersWith(node, variable); len(pids) > 0 {
+						return fmt.Errorf("containers of removed brokers run on node %s: %v", node.Name(), pids)
+					}
+				}
+				return nil
+			}))
 	}()
 	plugged, err := uevents.Await(ctx, "add", zram.DevPath())
 	if err != nil {
 		return nil, err
 	}
-	nodes := b.mesh.Cluster.Nodes()
 	running := map[string]bool{}
 	err = cluster.Wait(ctx, containersInterval, func() error {
 		for _, node := range nodes {
-			if !running[node.Name()] && len(containersWith(node, "UDEV_DEVNODE="+zram.Node())) > 0 {
+			if !running[node.Name()] && len(containersWith(node, variable)) > 0 {
 				running[node.Name()] = true
 				took = append(took, time.Since(plugged))
 			}

@@ -13,7 +13,9 @@ import (
 
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
+	resourcev1 "k8s.io/api/resource/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/watch"
 
 	"akri.sh/integration/cluster"
 	"akri.sh/integration/mesh"
@@ -61,6 +63,65 @@ func refuse(t *testing.T, instance string, other, node cluster.Node) {
 	awaitReadyPod(t, "default", instance+"-first")
 	takeFreeSlot(t, instance, node.Name())
 	apply(t, selecting(node, claimingPod(instance, instance)))
+}
+
+// deletedClaims deletes the claim of a Pod's extended resources while the scheduler binds the Pod,
+// as the garbage collector does if the Pod is deleted then. kube-scheduler keeps the device for two
+// minutes, and retries the Pods that wait for it after five, or when a slice changes. It runs with
+// AKRI_E2E_REFUSED=1, because it takes more than two minutes.
+func deletedClaims(t *testing.T) {
+	const instance, attempts = "e2e-bound-8120fe", 20
+	if os.Getenv("AKRI_E2E_REFUSED") == "" {
+		t.Skip("AKRI_E2E_REFUSED is not set")
+	}
+	apply(t, echoConfiguration("e2e-bound", 1, "", "foo0"))
+	awaitSlice(t, instance, true)
+	for attempt := range attempts {
+		bound, waiting := fmt.Sprint("bound-", attempt), fmt.Sprint("waiting-", attempt)
+		deleteClaimWhenCreated(t, bound, ownPod(bound, instance))
+		apply(t, ownPod(waiting, instance))
+		start := time.Now()
+		ctx, cancel := context.WithTimeout(t.Context(), 4*time.Minute)
+		err := mesh.Await(ctx, "Pod "+waiting, func(ctx context.Context) error {
+			pod, err := akri.Kubernetes.CoreV1().Pods("default").Get(ctx, waiting, metav1.GetOptions{})
+			if err == nil && !mesh.Ready(pod) {
+				err = fmt.Errorf("the conditions are %v", pod.Status.Conditions)
+			}
+			return err
+		})
+		cancel()
+		require.NoError(t, err)
+		t.Logf("attempt %d: the Pod waited %s", attempt, time.Since(start).Round(time.Second))
+		if time.Since(start) > time.Minute {
+			return // the scheduler kept the device
+		}
+		require.NoError(t, akri.Kubernetes.CoreV1().Pods("default").Delete(t.Context(), waiting, metav1.DeleteOptions{}))
+		requireClaims(t, instance, 0)
+	}
+	t.Errorf("kube-scheduler kept the device in none of %d attempts: dra-controller no longer needs to write slices again", attempts)
+}
+
+// deleteClaimWhenCreated creates a Pod, and deletes it and its claim as soon as the claim exists.
+func deleteClaimWhenCreated(t *testing.T, name, manifest string) {
+	t.Helper()
+	claims := akri.Kubernetes.ResourceV1().ResourceClaims("default")
+	ctx, cancel := context.WithTimeout(t.Context(), timeout)
+	defer cancel()
+	events, err := claims.Watch(ctx, metav1.ListOptions{})
+	require.NoError(t, err)
+	defer events.Stop()
+	apply(t, manifest)
+	now := metav1.DeleteOptions{GracePeriodSeconds: new(int64)}
+	for event := range events.ResultChan() {
+		claim, isClaim := event.Object.(*resourcev1.ResourceClaim)
+		if !isClaim || event.Type != watch.Added || claim.GenerateName != name+"-extended-resources-" {
+			continue
+		}
+		require.NoError(t, claims.Delete(t.Context(), claim.Name, now))
+		require.NoError(t, akri.Kubernetes.CoreV1().Pods("default").Delete(t.Context(), name, now))
+		return
+	}
+	require.FailNow(t, "no claim was created for "+name)
 }
 
 // namedClaim returns a ResourceClaim for a slot of the Instance, which has its name.

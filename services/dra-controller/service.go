@@ -6,6 +6,7 @@ package dracontroller
 
 import (
 	"context"
+	"time"
 
 	"golang.org/x/sync/errgroup"
 	"k8s.io/client-go/rest"
@@ -21,9 +22,10 @@ const leaseName = "akri-dra-controller"
 // Config of the service.
 type Config struct {
 	kube.Flags
-	LeaderElect bool   `help:"Use leader election with the Lease akri-dra-controller. Required for more than one replica." default:"true"`
-	Namespace   string `help:"Namespace of the Lease." default:"default"`
-	Identity    string `help:"Holder of the Lease, unique among running processes. A process that restarts with the same identity leads at once. Empty: host name and a random UUID."`
+	LeaderElect    bool          `help:"Use leader election with the Lease akri-dra-controller. Required for more than one replica." default:"true"`
+	Namespace      string        `help:"Namespace of the Lease." default:"default"`
+	Identity       string        `help:"Holder of the Lease, unique among running processes. A process that restarts with the same identity leads at once. Empty: host name and a random UUID."`
+	BindingTimeout time.Duration `help:"Time after which kube-scheduler gives up a ResourceClaim that was deleted while it bound the Pod. Pods that wait for the device are then retried." default:"125s"`
 }
 
 // Service is a dra-controller.
@@ -83,5 +85,8 @@ func (s *Service) elect(ctx context.Context) error {
 func (s *Service) lead(ctx context.Context) error {
 	s.metrics.leading.Set(1)
 	defer s.metrics.leading.Set(0)
-	return controller.Run(ctx, controller.Options{Clients: s.clients, Cache: s.cache, Log: s.env.Log, OnWrite: s.metrics.written})
+	return controller.Run(ctx, controller.Options{
+		Clients: s.clients, Cache: s.cache, Log: s.env.Log,
+		BindingTimeout: s.config.BindingTimeout, OnWrite: s.metrics.written,
+	})
 }

@@ -93,7 +93,7 @@ func create[T runtime.Object](t *testing.T, client creator[T], object T) {
 func (f *fixture) run() {
 	core, logged := observer.New(zap.WarnLevel)
 	f.logged = logged
-	config := dracontroller.Config{Namespace: namespace}
+	config := dracontroller.Config{Namespace: namespace, BindingTimeout: 2 * time.Second}
 	config.REST = f.server.Config()
 	config.REST.Wrap(f.record)
 	s, err := dracontroller.New(config, service.Env{Log: zap.New(core), Metrics: prometheus.NewRegistry(), Health: &admin.Health{}})
@@ -421,6 +421,30 @@ func TestClaimDeletedWithItsDevice(t *testing.T) {
 	f.eventually(func() bool { return f.slice("cameras-000001").Spec.Pool.Generation > generation })
 	f.settle()
 	require.Equal(t, generation+1, f.slice("cameras-000001").Spec.Pool.Generation, "one write")
+}
+
+// The garbage collector deletes the claim of extended resources of a Pod that was deleted while the
+// scheduler bound it. The scheduler can keep the device for a while, and does not retry the Pods
+// that wait for it.
+func TestClaimDeletedWhileItIsBound(t *testing.T) {
+	f := start(t)
+	f.addConfiguration("cameras")
+	f.addInstance("cameras-000001", true, "a")
+	f.awaitSlots("cameras-000001", 2)
+	generation := f.slice("cameras-000001").Spec.Pool.Generation
+	claims := f.clientset.ResourceV1().ResourceClaims(namespace)
+	for i, class := range []string{"cameras.akri.sh", "cameras-000001.akri.sh"} {
+		create(t, claims, &resourcev1.ResourceClaim{
+			ObjectMeta: metav1.ObjectMeta{Name: "bound", Annotations: map[string]string{resourcev1.ExtendedResourceClaimAnnotation: "true"}},
+			Spec: resourcev1.ResourceClaimSpec{Devices: resourcev1.DeviceClaim{Requests: []resourcev1.DeviceRequest{
+				{Name: "container-0-request-0", Exactly: &resourcev1.ExactDeviceRequest{DeviceClassName: class}},
+			}}},
+		})
+		require.NoError(t, claims.Delete(t.Context(), "bound", metav1.DeleteOptions{}))
+		for write := range int64(2) {
+			f.eventually(func() bool { return f.slice("cameras-000001").Spec.Pool.Generation == generation+int64(i)*2+write+1 })
+		}
+	}
 }
 
 // Kubernetes 1.34 and 1.35 have no optional features: each slot is a device, and classes have no

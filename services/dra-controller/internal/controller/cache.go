@@ -59,7 +59,8 @@ type Cache struct {
 	Classes *kube.Informer[*resourcev1.DeviceClass]
 	Slices  *kube.Informer[*resourcev1.ResourceSlice]
 	Owner   *kube.Informer[*resourcev1.DeviceClass]
-	// Claims have only the devices of Akri that are allocated to them.
+	// Claims have only the devices of Akri that are allocated to them and, if they are of extended
+	// resources, the classes of their requests.
 	Claims *kube.Informer[*resourcev1.ResourceClaim]
 }
 
@@ -119,8 +120,19 @@ func trimClaim(claim *resourcev1.ResourceClaim) {
 			results = append(results, resourcev1.DeviceRequestAllocationResult{Driver: result.Driver, Pool: result.Pool})
 		}
 	}
+	var requests []resourcev1.DeviceRequest
+	if _, ofExtendedResources := claim.Annotations[resourcev1.ExtendedResourceClaimAnnotation]; ofExtendedResources {
+		for _, request := range claim.Spec.Devices.Requests {
+			if request.Exactly != nil {
+				requests = append(requests, resourcev1.DeviceRequest{
+					Exactly: &resourcev1.ExactDeviceRequest{DeviceClassName: request.Exactly.DeviceClassName},
+				})
+			}
+		}
+	}
 	claim.Labels, claim.Annotations, claim.OwnerReferences = nil, nil, nil
-	claim.Spec, claim.Status = resourcev1.ResourceClaimSpec{}, resourcev1.ResourceClaimStatus{}
+	claim.Spec = resourcev1.ResourceClaimSpec{Devices: resourcev1.DeviceClaim{Requests: requests}}
+	claim.Status = resourcev1.ResourceClaimStatus{}
 	if len(results) > 0 {
 		claim.Status.Allocation = &resourcev1.AllocationResult{Devices: resourcev1.DeviceAllocationResult{Results: results}}
 	}

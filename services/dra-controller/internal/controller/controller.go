@@ -9,7 +9,6 @@ import (
 	"context"
 	"fmt"
 	"maps"
-	"strings"
 	"time"
 
 	"go.uber.org/zap"
@@ -38,6 +37,9 @@ type Options struct {
 	Clients Clients
 	Cache   Cache
 	Log     *zap.Logger
+	// BindingTimeout is the time after which the scheduler gives up a claim that was deleted while
+	// it bound the Pod.
+	BindingTimeout time.Duration
 	// OnWrite is called after each write to the API server.
 	OnWrite func(kind, verb string, err error)
 }
@@ -46,7 +48,8 @@ type Options struct {
 type key struct {
 	isClass bool
 	name    string
-	// again means that a slice is written also if it does not differ.
+	// again means that a slice is written also if it does not differ. With a class it means one
+	// slice of its devices.
 	again bool
 }
 
@@ -100,10 +103,13 @@ func (c *controller) subscribe() {
 	c.Cache.Classes.OnChange(func(name string) { c.queue.Add(key{isClass: true, name: name}) })
 	c.Cache.Slices.OnChange(func(name string) { c.queue.Add(key{name: name}) })
 	c.Cache.Owner.OnChange(func(string) { c.ownerChanged() })
+	claims := seenClaims{}
 	c.Cache.Claims.OnEvent(func(before, after *resourcev1.ResourceClaim) {
-		if after == nil {
-			c.claimDeleted(before)
+		if after != nil {
+			claims.add(after)
+			return
 		}
+		c.claimDeleted(before, claims.remove(before))
 	})
 }
 
@@ -113,18 +119,6 @@ func newest[T any](before, after *T) *T {
 		return before
 	}
 	return after
-}
-
-// claimDeleted writes the slices of the devices again that were allocated to the claim until it was
-// deleted. If the scheduler cannot bind a Pod, for example because it was deleted meanwhile, it
-// deletes the claim that it made for the Pod's extended resources, but does not retry other Pods
-// that wait for the device. It retries them after a change of the slice, otherwise up to five
-// minutes later. All other claims are deallocated before they are deleted.
-func (c *controller) claimDeleted(claim *resourcev1.ResourceClaim) {
-	for _, result := range allocated(claim) {
-		namespace, instance, _ := strings.Cut(result.Pool, "/")
-		c.queue.Add(key{name: desired.SliceName(namespace, instance), again: true})
-	}
 }
 
 func (c *controller) instanceChanged(instance *akriv0.Instance) {
@@ -188,10 +182,27 @@ func (c *controller) reconcile(ctx context.Context, item key) error {
 	if !exists {
 		return nil
 	}
-	if item.isClass {
+	switch {
+	case item.isClass && item.again:
+		c.writeAgain(item.name)
+		return nil
+	case item.isClass:
 		return c.reconcileClass(ctx, item.name, desired.Owner(owner))
+	default:
+		return c.reconcileSlice(ctx, item.name, item.again, desired.Owner(owner))
 	}
-	return c.reconcileSlice(ctx, item.name, item.again, desired.Owner(owner))
+}
+
+// writeAgain writes one slice of the class again. The scheduler then retries all Pods.
+func (c *controller) writeAgain(class string) {
+	name := desired.ResourceOfClass(class)
+	instances := c.Cache.Instances.ByIndex(byName, name)
+	for _, configuration := range c.Cache.Configurations.ByIndex(byName, name) {
+		instances = append(instances, c.Cache.Instances.ByIndex(byConfiguration, configuration.Namespace+"/"+name)...)
+	}
+	if len(instances) > 0 {
+		c.queue.Add(key{name: desired.SliceName(instances[0].Namespace, instances[0].Name), again: true})
+	}
 }
 
 func (c *controller) reconcileClass(ctx context.Context, name string, owner metav1.OwnerReference) error {
