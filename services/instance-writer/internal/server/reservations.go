@@ -65,6 +65,9 @@ func (s *Server) reserve(ctx context.Context, request *instancev1.ReserveSlotsRe
 	instances := make([]*instancev1.Instance, 0, len(byInstance))
 	for _, requested := range byInstance {
 		instance, added, err := batch.EditWithValue(ctx, s.Writer, requested.key, true, requested.reserve)
+		if err == nil && instance == nil {
+			err = requested.errDeleted()
+		}
 		if err != nil {
 			s.rollBack(ctx, reserved)
 			return nil, err
@@ -95,10 +98,16 @@ func (s *Server) precheck(ctx context.Context, byInstance []instanceClaims) erro
 	return nil
 }
 
+// errDeleted is the error of an Instance that does not exist, or that was deleted in the write that
+// also had the edit of this call.
+func (c instanceClaims) errDeleted() error {
+	return fmt.Errorf("%w: %q", errInstanceNotFound, c.key.Name)
+}
+
 // reserve applies the claims and returns those whose slots were free before.
 func (c instanceClaims) reserve(current *akriv0.Instance) (desired *akriv0.Instance, added []claim, err error) {
 	if current == nil || current.DeletionTimestamp != nil {
-		return nil, nil, fmt.Errorf("%w: %q", errInstanceNotFound, c.key.Name)
+		return nil, nil, c.errDeleted()
 	}
 	for _, claim := range c.claims {
 		if !holds(current, claim) {
@@ -172,11 +181,15 @@ func (s *Server) ReleaseSlots(ctx context.Context, request *instancev1.ReleaseSl
 func (s *Server) releaseOn(ctx context.Context, requested instanceClaims) (*akriv0.Instance, error) {
 	apply := func(current *akriv0.Instance) (*akriv0.Instance, error) {
 		if current == nil {
-			return nil, errInstanceNotFound
+			return nil, requested.errDeleted()
 		}
 		return requested.release(current), nil
 	}
-	return s.Writer.Edit(ctx, requested.key, batch.Edit{Exact: true, Apply: apply})
+	instance, err := s.Writer.Edit(ctx, requested.key, batch.Edit{Exact: true, Apply: apply})
+	if err == nil && instance == nil {
+		err = requested.errDeleted()
+	}
+	return instance, err
 }
 
 func (c instanceClaims) release(current *akriv0.Instance) *akriv0.Instance {

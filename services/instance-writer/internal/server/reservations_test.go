@@ -14,6 +14,9 @@ import (
 
 	akriv0 "akri.sh/libs/apis/akri/v0"
 	instancev1 "akri.sh/proto/akri/instance/v1"
+
+	"akri.sh/services/instance-writer/internal/batch"
+	"akri.sh/services/instance-writer/internal/server"
 )
 
 // store holds Instances by name. update is called before each update.
@@ -34,7 +37,10 @@ func (s store) Create(context.Context, *akriv0.Instance) (*akriv0.Instance, erro
 	panic("unexpected")
 }
 
-func (s store) Delete(context.Context, *akriv0.Instance) error { panic("unexpected") }
+func (s store) Delete(_ context.Context, instance *akriv0.Instance) error {
+	delete(s.instances, instance.Name)
+	return nil
+}
 
 func (s store) Update(_ context.Context, instance *akriv0.Instance) (*akriv0.Instance, error) {
 	if err := s.update(instance); err != nil {
@@ -121,4 +127,55 @@ func TestReserveAbandonedDuringWrite(t *testing.T) {
 		require.NoError(t, <-first)
 		require.NoError(t, <-second)
 	})
+}
+
+// An Instance is deleted in the write that also reserves or releases its slots.
+func TestDeletedInTheSameWrite(t *testing.T) {
+	const name = "cam-8120fe"
+	claims := []*instancev1.SlotClaim{claim(name, 1)}
+	for call, expect := range map[string]struct {
+		send func(context.Context, *server.Server) error
+		code codes.Code
+	}{
+		"reserve": {func(ctx context.Context, s *server.Server) error {
+			_, err := s.ReserveSlots(ctx, &instancev1.ReserveSlotsRequest{Node: "n", Claims: claims})
+			return err
+		}, codes.NotFound},
+		"release": {func(ctx context.Context, s *server.Server) error {
+			_, err := s.ReleaseSlots(ctx, &instancev1.ReleaseSlotsRequest{Node: "n", Claims: claims})
+			return err
+		}, codes.OK},
+	} {
+		t.Run(call, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				updating, gate := make(chan struct{}), make(chan struct{})
+				s := newServer(store{
+					instances: map[string]*akriv0.Instance{name: instance(name, nil)},
+					update:    func(*akriv0.Instance) error { updating <- struct{}{}; <-gate; return nil },
+				}, nil)
+				start := func(call func() error) <-chan error {
+					ended := make(chan error, 1)
+					go func() { ended <- call() }()
+					synctest.Wait()
+					return ended
+				}
+				first := start(func() error { // writes
+					_, err := s.ReserveSlots(t.Context(), &instancev1.ReserveSlotsRequest{Node: "n", Claims: []*instancev1.SlotClaim{claim(name, 0)}})
+					return err
+				})
+				<-updating
+				second := start(func() error { return expect.send(t.Context(), s) })
+				deleted := start(func() error {
+					_, err := s.Writer.Edit(t.Context(), types.NamespacedName{Namespace: "default", Name: name}, batch.Edit{
+						Apply: func(*akriv0.Instance) (*akriv0.Instance, error) { return nil, nil },
+					})
+					return err
+				})
+				close(gate)
+				require.NoError(t, <-first)
+				require.Equal(t, expect.code, status.Code(<-second))
+				require.NoError(t, <-deleted)
+			})
+		})
+	}
 }
