@@ -55,6 +55,7 @@ func TestDRA(t *testing.T) {
 		{"admin access", diagnosedDevice},
 		{"instance-writer refuses a claim", refusedClaims},
 		{"a claim with another driver", secondDriver},
+		{"explain names the cause", explainedClaims},
 	}) {
 		return
 	}

@@ -50,6 +50,9 @@ func refusedClaims(t *testing.T) {
 		}
 		return nil
 	})
+	brokenCluster{
+		prepare: func(*testing.T) {}, object: "pod " + kept, cause: "ClaimNotPrepared", message: holders, remedy: "kubectl akri slots",
+	}.check(t)
 }
 
 // refuse runs a Pod with a claim for a slot of the Instance on the other node, and starts one with
