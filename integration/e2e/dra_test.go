@@ -56,6 +56,7 @@ func TestDRA(t *testing.T) {
 		{"instance-writer refuses a claim", refusedClaims},
 		{"a claim with another driver", secondDriver},
 		{"explain names the cause", explainedClaims},
+		{"sample of USB serial adapters", serialSample},
 	}) {
 		return
 	}

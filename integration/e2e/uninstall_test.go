@@ -31,7 +31,8 @@ func uninstall(t *testing.T) {
 	require.NoError(t, akri.DeleteText(t.Context(), zramConfiguration))
 }
 
-// requireUninstalled uninstalls Akri while e2e-zram has Instances and, with device plugins, brokers.
+// requireUninstalled uninstalls Akri while e2e-zram has Instances and, with device plugins,
+// brokers.
 func requireUninstalled(t *testing.T) {
 	t.Helper()
 	text, err := akri.Uninstall(t.Context())
