@@ -137,7 +137,7 @@ func TestPartial(t *testing.T) {
 func TestHealthy(t *testing.T) {
 	for _, c := range []struct{ file, kind, name string }{
 		{"healthy", "configuration", "camera"}, {"healthy", "pod", "node-a-camera-8120fe-pod"},
-		{"dra", "configuration", "camera"}, {"dra", "pod", "any"}, {"dra-two-devices", "pod", "any"}, {"dra-claimed", "pod", "viewer"},
+		{"dra", "configuration", "camera"}, {"dra", "pod", "any"}, {"dra-two-devices", "pod", "any"}, {"dra-claimed", "pod", "viewer"}, {"dra-agent", "pod", "any"},
 	} {
 		e := explainObject(load(t, c.file), c.kind, c.name)
 		golden(t, c.file+"."+c.kind, e)

@@ -214,36 +214,37 @@ func (s *Snapshot) notAdvertised(nodeName string, instance *akriv0.Instance) *Ca
 	if capacity, has := node.Status.Capacity[resource]; has && !capacity.IsZero() {
 		return nil
 	}
-	pods := fmt.Sprintf("--namespace %s --field-selector spec.nodeName=%s --selector '%s in (%s,%s)'",
-		s.nodeNamespace(), nodeName, ComponentLabel, devicePluginHost, agent)
 	return &Cause{
 		ID: ResourceNotAdvertised, Message: fmt.Sprintf("%s does not advertise %s; a new device takes up to 10s", nodeName, resource),
-		Remedies: []Remedy{
-			{Text: "Check that device-plugin-host runs on the node.", Command: "kubectl get pods --output wide " + pods},
-			{Text: "Read its logs.", Command: "kubectl logs --tail=50 " + pods},
-		},
+		Remedies: s.readPods("Check that device-plugin-host runs on the node.", nodeName, devicePluginHost),
+	}
+}
+
+// readPods returns the remedies to look at the Pod of the service, or of the agent, on the node.
+func (s *Snapshot) readPods(text, node, service string) []Remedy {
+	selector := fmt.Sprintf("--namespace %s --selector '%s in (%s,%s)'", s.nodeNamespace(), ComponentLabel, service, agent)
+	return []Remedy{
+		{Text: text, Command: fmt.Sprintf("kubectl get pods --output wide %s --field-selector spec.nodeName=%s", selector, node)},
+		{Text: "Read its logs.", Command: "kubectl logs --tail=50 --prefix " + selector},
 	}
 }
 
 // usesClaims reports whether Pods on the node get devices through ResourceClaims. The kubelet of
-// such a node advertises no resources of Akri.
+// such a node advertises no resources of Akri. dra-controller runs also with the agent.
 func (s *Snapshot) usesClaims(node *corev1.Node) bool {
 	return node.Labels[akriv0.ResourcesLabel] != akriv0.ResourcesDevicePlugin &&
-		slices.ContainsFunc(s.DaemonSets, func(d appsv1.DaemonSet) bool { return d.Labels[ComponentLabel] == draKubeletPlugin })
+		(slices.ContainsFunc(s.DaemonSets, func(d appsv1.DaemonSet) bool { return d.Labels[ComponentLabel] == draKubeletPlugin }) ||
+			slices.ContainsFunc(s.Deployments, func(d appsv1.Deployment) bool { return d.Labels[ComponentLabel] == draController }))
 }
 
 // noDriver returns the cause if dra-kubelet-plugin is not ready on the node.
 func (s *Snapshot) noDriver(node string) *Cause {
-	if !s.readable("pods") || s.OneNamespace || slices.ContainsFunc(s.podsOn(node, draKubeletPlugin), PodReady) {
+	if !s.readable("pods") || s.OneNamespace || slices.ContainsFunc(s.podsOn(node, draKubeletPlugin, agent), PodReady) {
 		return nil
 	}
-	pods := fmt.Sprintf("--namespace %s --field-selector spec.nodeName=%s --selector %s=%s", s.nodeNamespace(), node, ComponentLabel, draKubeletPlugin)
 	return &Cause{
 		ID: DriverMissing, Message: fmt.Sprintf("%s is not ready on %s, so no Pod there starts with a device", draKubeletPlugin, node),
-		Remedies: []Remedy{
-			{Text: "Read why its Pod is not ready.", Command: "kubectl describe pods " + pods},
-			{Text: "Read its logs.", Command: "kubectl logs --tail=50 " + pods},
-		},
+		Remedies: s.readPods("Read whether its Pod is ready.", node, draKubeletPlugin),
 	}
 }
 

@@ -66,6 +66,7 @@ const (
 	discoveryOperator = "discovery-operator"
 	devicePluginHost  = "device-plugin-host"
 	draKubeletPlugin  = "dra-kubelet-plugin"
+	draController     = "dra-controller"
 	agent             = "agent"
 )
 
