@@ -56,6 +56,8 @@ func TestDRA(t *testing.T) {
 		{"instance-writer refuses a claim", refusedClaims},
 		{"a claim with another driver", secondDriver},
 		{"a claim is deleted while it is bound", deletedClaims},
+		{"explain names the cause", explainedClaims},
+		{"sample of USB serial adapters", serialSample},
 	}) {
 		return
 	}

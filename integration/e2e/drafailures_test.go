@@ -38,8 +38,17 @@ func refusedClaims(t *testing.T) {
 	if os.Getenv("AKRI_E2E_REFUSED") == "" {
 		return
 	}
-	refuse(t, kept, other, node)
-	holders := "a ResourceClaim with uid " + claimUID(t, kept) + " on node " + other.Name() + ", a device plugin on node " + node.Name()
+	// The slot of a device plugin would be released before the node gives up.
+	apply(t, namedClaim(kept))
+	apply(t, selecting(other, claimingPod(kept+"-first", kept)))
+	apply(t, selecting(other, ownPod(kept+"-second", kept)))
+	awaitReadyPod(t, "default", kept+"-first")
+	second := awaitReadyPod(t, "default", kept+"-second")
+	apply(t, selecting(node, claimingPod(kept, kept)))
+	holder := func(claim string) string {
+		return "a ResourceClaim with uid " + claimUID(t, claim) + " on node " + other.Name()
+	}
+	holders := []string{holder(kept), holder(second.Status.ExtendedResourceClaimStatus.ResourceClaimName)}
 	await(t, "an Event with the holders", func(ctx context.Context) error {
 		events, err := akri.Kubernetes.CoreV1().Events("default").List(ctx, metav1.ListOptions{
 			FieldSelector: "involvedObject.name=" + kept + ",reason=FailedPrepareDynamicResources",
@@ -47,11 +56,16 @@ func refusedClaims(t *testing.T) {
 		if err != nil {
 			return err
 		}
-		if !slices.ContainsFunc(events.Items, func(event corev1.Event) bool { return strings.Contains(event.Message, holders) }) {
+		if !slices.ContainsFunc(events.Items, func(event corev1.Event) bool {
+			return strings.Contains(event.Message, holders[0]) && strings.Contains(event.Message, holders[1])
+		}) {
 			return fmt.Errorf("no Event contains %q: %v", holders, events.Items)
 		}
 		return nil
 	})
+	brokenCluster{
+		prepare: func(*testing.T) {}, object: "pod " + kept, cause: "ClaimNotPrepared", message: holders[0], remedy: "kubectl akri slots",
+	}.check(t)
 }
 
 // refuse runs a Pod with a claim for a slot of the Instance on the other node, and starts one with

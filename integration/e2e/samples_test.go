@@ -194,9 +194,6 @@ func serialSample(t *testing.T) {
 		require.Empty(t, device.Error)
 		require.Equal(t, "21.5 C.", device.Content)
 	}
-	if selected.dynamic {
-		return // device nodes belong to the user of the container, see the limits in docs/dra.md
-	}
 	for _, pod := range awaitBrokers(t, "default", "e2e-no-group", nodes) {
 		require.Equal(t, "open "+line.Node()+": permission denied", query(t, &pod).Devices[0].Error)
 	}

@@ -23,11 +23,16 @@ func uninstall(t *testing.T) {
 	awaitInstances(t, "default", "e2e-zram", values(zramInstances(zram))...)
 	awaitBrokers(t, "default", "e2e-zram", len(akri.Cluster.Nodes()))
 	awaitService(t, "default", "e2e-zram-svc", true)
+	if selected.dynamic { // the kubelet cannot end Pods with claims without the driver
+		require.NoError(t, akri.ApplyText(t.Context(), strings.Replace(zramConfiguration, "  brokerSpec:"+broker, "", 1)))
+		awaitBrokers(t, "default", "e2e-zram", 0)
+	}
 	requireUninstalled(t)
 	require.NoError(t, akri.DeleteText(t.Context(), zramConfiguration))
 }
 
-// requireUninstalled uninstalls Akri while e2e-zram has Instances and brokers.
+// requireUninstalled uninstalls Akri while e2e-zram has Instances and, with device plugins,
+// brokers.
 func requireUninstalled(t *testing.T) {
 	t.Helper()
 	text, err := akri.Uninstall(t.Context())

@@ -40,6 +40,7 @@ type Config struct {
 	PodResources        string `help:"Path of the kubelet's pod-resources socket." default:"/var/lib/kubelet/pod-resources/kubelet.sock"`
 	RegistryDir         string `help:"Directory in which the kubelet looks for plugins." default:"/var/lib/kubelet/plugins_registry"`
 	CDIDir              string `name:"cdi-dir" help:"Directory for files of the Container Device Interface." default:"/var/run/cdi"`
+	HostDev             string `help:"Directory /dev of the node. Device nodes in containers have the owner, group and mode of those in it." default:"/dev" placeholder:"DIRECTORY"`
 	DiscoveryOperator   string `help:"Address of discovery-operator." default:"unix:///run/akri/discovery-operator/discovery-operator.sock" placeholder:"ADDRESS"`
 	InstanceWriter      string `help:"Address of instance-writer." default:"dns:///akri-instance-writer:9443" placeholder:"ADDRESS"`
 	InstanceWriterCA    string `help:"File with the CA certificates that verify instance-writer. Empty: plain text." placeholder:"FILE"`
@@ -106,7 +107,7 @@ func (s *Service) Run(ctx context.Context) error {
 	}
 	defer func() { _ = podResources.Close() }()
 	instances := instancev1.NewInstanceServiceClient(writer)
-	files, err := cdi.NewFiles(s.config.CDIDir)
+	files, err := cdi.NewFiles(s.config.CDIDir, s.config.HostDev)
 	if err != nil {
 		return err
 	}

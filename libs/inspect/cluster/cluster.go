@@ -11,6 +11,8 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
+	resourcev1 "k8s.io/api/resource/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
@@ -63,9 +65,9 @@ func ofAkri() metav1.ListOptions {
 // lists those of the given one.
 func (c *Client) Snapshot(ctx context.Context, namespace string) (*explain.Snapshot, error) {
 	l := rights.Finder{Snapshot: &explain.Snapshot{}, Namespace: namespace}
-	group, ctx := errgroup.WithContext(ctx)
+	group, groupCtx := errgroup.WithContext(ctx)
 	list := func(resource string, namespaced bool, read func(ctx context.Context, namespace string) error) {
-		group.Go(func() error { return l.Find(ctx, resource, namespaced, read) })
+		group.Go(func() error { return l.Find(groupCtx, resource, namespaced, read) })
 	}
 	s := l.Snapshot
 	list("configurations", true, func(ctx context.Context, namespace string) error {
@@ -85,7 +87,7 @@ func (c *Client) Snapshot(ctx context.Context, namespace string) (*explain.Snaps
 	list("pods", true, func(ctx context.Context, namespace string) error {
 		list, err := c.Kubernetes.CoreV1().Pods(namespace).List(ctx, FromCache())
 		if err == nil {
-			s.Pods = slices.DeleteFunc(list.Items, func(pod corev1.Pod) bool { return !explain.IsRelevant(&pod) })
+			s.Pods = slices.DeleteFunc(list.Items, func(pod corev1.Pod) bool { return !explain.IsRelevant(&pod) && !explain.HasClaims(&pod) })
 		}
 		return err
 	})
@@ -105,8 +107,57 @@ func (c *Client) Snapshot(ctx context.Context, namespace string) (*explain.Snaps
 	if err := group.Wait(); err != nil {
 		return nil, err
 	}
+	if slices.ContainsFunc(s.Pods, func(pod corev1.Pod) bool { return explain.HasClaims(&pod) }) {
+		if err := c.listClaims(ctx, &l); err != nil {
+			return nil, err
+		}
+	}
+	s.Pods = slices.DeleteFunc(s.Pods, func(pod corev1.Pod) bool { return !explain.IsRelevant(&pod) && !s.ClaimsDevices(&pod) })
 	slices.Sort(s.Unreadable)
 	return s, nil
+}
+
+// listClaims lists what explains Pods with ResourceClaims. A cluster without this version of the
+// API has none.
+func (c *Client) listClaims(ctx context.Context, l *rights.Finder) error {
+	s := l.Snapshot
+	group, ctx := errgroup.WithContext(ctx)
+	list := func(resource string, namespaced bool, read func(ctx context.Context, namespace string) error) {
+		group.Go(func() error {
+			return l.Find(ctx, resource, namespaced, func(ctx context.Context, namespace string) error {
+				err := read(ctx, namespace)
+				if apierrors.IsNotFound(err) {
+					return nil
+				}
+				return err
+			})
+		})
+	}
+	list("resourceclaims", true, func(ctx context.Context, namespace string) error {
+		list, err := c.Kubernetes.ResourceV1().ResourceClaims(namespace).List(ctx, FromCache())
+		s.ResourceClaims = items(list, err, func(list *resourcev1.ResourceClaimList) []resourcev1.ResourceClaim { return list.Items })
+		return err
+	})
+	list("resourceclaimtemplates", true, func(ctx context.Context, namespace string) error {
+		list, err := c.Kubernetes.ResourceV1().ResourceClaimTemplates(namespace).List(ctx, FromCache())
+		s.ResourceClaimTemplates = items(list, err, func(list *resourcev1.ResourceClaimTemplateList) []resourcev1.ResourceClaimTemplate { return list.Items })
+		return err
+	})
+	list("resourceslices", false, func(ctx context.Context, _ string) error {
+		options := FromCache()
+		options.FieldSelector = resourcev1.ResourceSliceSelectorDriver + "=" + akriv0.Driver
+		list, err := c.Kubernetes.ResourceV1().ResourceSlices().List(ctx, options)
+		s.ResourceSlices = items(list, err, func(list *resourcev1.ResourceSliceList) []resourcev1.ResourceSlice { return list.Items })
+		return err
+	})
+	list("events", true, func(ctx context.Context, namespace string) error {
+		options := FromCache()
+		options.FieldSelector = "reason=FailedPrepareDynamicResources"
+		list, err := c.Kubernetes.CoreV1().Events(namespace).List(ctx, options)
+		s.Unprepared = items(list, err, func(list *corev1.EventList) []corev1.Event { return list.Items })
+		return err
+	})
+	return group.Wait()
 }
 
 // listWorkloads lists Akri's own objects.

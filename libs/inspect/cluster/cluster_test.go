@@ -12,16 +12,25 @@ import (
 	"akri.sh/libs/inspect/cluster"
 )
 
-// pods are one of Akri, one that requests a device, and one that does not.
+// pods are one of Akri, two that request a device, one of them with a ResourceClaim, and two that
+// do not, one of them with a ResourceClaim of another driver.
 const pods = `{"kind": "PodList", "apiVersion": "v1", "items": [
 	{"metadata": {"name": "registrar", "labels": {"app.kubernetes.io/part-of": "akri"}}},
 	{"metadata": {"name": "user"}, "spec": {"containers": [{"name": "main", "resources": {"limits": {"akri.sh/camera": "1"}}}]}},
+	{"metadata": {"name": "claiming", "namespace": "default"}, "spec": {"resourceClaims": [{"name": "device", "resourceClaimName": "camera"}]}},
+	{"metadata": {"name": "gpu", "namespace": "default"}, "spec": {"resourceClaims": [{"name": "device", "resourceClaimName": "gpu"}]}},
 	{"metadata": {"name": "other"}, "spec": {"containers": [{"name": "main"}]}}]}`
+
+const claims = `{"kind": "ResourceClaimList", "apiVersion": "resource.k8s.io/v1", "items": [
+	{"metadata": {"name": "camera", "namespace": "default"}, "spec": {"devices": {"requests": [{"name": "a", "exactly": {"deviceClassName": "camera.akri.sh"}}]}}},
+	{"metadata": {"name": "gpu", "namespace": "default"}, "spec": {"devices": {"requests": [{"name": "a", "exactly": {"deviceClassName": "gpu.example.com"}}]}}}]}`
 
 func list(path string) string {
 	switch {
 	case strings.HasSuffix(path, "/pods"):
 		return pods
+	case strings.HasSuffix(path, "/resourceclaims"):
+		return claims
 	case strings.HasSuffix(path, "/configurations"):
 		return `{"kind": "ConfigurationList", "apiVersion": "akri.sh/v0", "items": [{"metadata": {"name": "camera"}}]}`
 	default:
@@ -54,7 +63,12 @@ func TestSnapshot(t *testing.T) {
 	require.False(t, s.OneNamespace)
 	require.Empty(t, s.Unreadable)
 	require.Len(t, s.Configurations, 1)
-	require.Len(t, s.Pods, 2, "only Pods of Akri, and those that request devices")
+	var names []string
+	for _, pod := range s.Pods {
+		names = append(names, pod.Name)
+	}
+	require.Equal(t, []string{"registrar", "user", "claiming"}, names, "only Pods of Akri, and those that request devices")
+	require.Len(t, s.ResourceClaims, 2)
 }
 
 // A user with rights in one namespace sees what is in it.
@@ -67,7 +81,20 @@ func TestOneNamespace(t *testing.T) {
 	}).Snapshot(t.Context(), "default")
 	require.NoError(t, err)
 	require.True(t, s.OneNamespace)
-	require.Equal(t, []string{"daemonsets", "deployments", "nodes", "validatingwebhookconfigurations"}, s.Unreadable)
+	require.Equal(t, []string{"daemonsets", "deployments", "nodes", "resourceslices", "validatingwebhookconfigurations"}, s.Unreadable)
+	require.Len(t, s.Configurations, 1)
+}
+
+// A cluster of an earlier version has no ResourceClaims.
+func TestNoClaims(t *testing.T) {
+	s, err := apiServer(t, func(path string) int {
+		if strings.Contains(path, "/resource.k8s.io/") {
+			return http.StatusNotFound
+		}
+		return http.StatusOK
+	}).Snapshot(t.Context(), "default")
+	require.NoError(t, err)
+	require.False(t, s.NoAPI)
 	require.Len(t, s.Configurations, 1)
 }
 

@@ -69,6 +69,19 @@ const (
 	FeatureMissing CauseID = "FeatureMissing"
 	// CapacityUsed means that all slots of the device are held.
 	CapacityUsed CauseID = "CapacityUsed"
+	// ClaimNotFound means that a ResourceClaim or a ResourceClaimTemplate that a Pod names does not
+	// exist.
+	ClaimNotFound CauseID = "ClaimNotFound"
+	// NoDeviceSelected means that no device matches a request of a ResourceClaim.
+	NoDeviceSelected CauseID = "NoDeviceSelected"
+	// DeviceTainted means that all devices that match a request of a ResourceClaim have a taint
+	// that it does not tolerate.
+	DeviceTainted CauseID = "DeviceTainted"
+	// ClaimNotPrepared means that the node could not prepare a ResourceClaim of the Pod.
+	ClaimNotPrepared CauseID = "ClaimNotPrepared"
+	// SchedulerBypassed means that a Pod runs without its device, because it was created with the
+	// name of its node, so that the scheduler did not allocate the device.
+	SchedulerBypassed CauseID = "SchedulerBypassed"
 	// Unschedulable means that the scheduler finds no node for a reason other than the device.
 	Unschedulable CauseID = "Unschedulable"
 	// OutdatedNodeStatus means that the scheduler placed the Pod before the node had reported that

@@ -11,6 +11,7 @@ import (
 
 	"akri.sh/libs/inspect/explain"
 	"akri.sh/libs/inspect/fixture"
+	"akri.sh/libs/inspect/selector"
 )
 
 var update = flag.Bool("update", false, "write the golden files")
@@ -34,7 +35,9 @@ func load(t *testing.T, file string) *explain.Snapshot {
 	if strings.HasPrefix(file, "dra") {
 		files = append(files, "testdata/dra.yaml")
 	}
-	return fixture.Load(t, append(files, filepath.Join("testdata", file+".yaml"))...)
+	s := fixture.Load(t, append(files, filepath.Join("testdata", file+".yaml"))...)
+	s.Selectors = selector.New()
+	return s
 }
 
 // TestCauses explains objects of a healthy cluster with the differences of testdata/<case>.yaml.
@@ -75,6 +78,14 @@ func TestCauses(t *testing.T) {
 		{"slot-not-held", "pod", "stray", explain.LinkSlot, explain.SlotNotHeld},
 		{"dra-capacity-used", "pod", "waiting", explain.LinkScheduled, explain.CapacityUsed},
 		{"dra-feature-missing", "pod", "waiting", explain.LinkScheduled, explain.FeatureMissing},
+		{"dra-scheduler-bypassed", "pod", "direct", explain.LinkSlot, explain.SchedulerBypassed},
+		{"dra-claim-not-found", "pod", "viewer", explain.LinkScheduled, explain.ClaimNotFound},
+		{"dra-template-not-found", "pod", "viewer", explain.LinkScheduled, explain.ClaimNotFound},
+		{"dra-no-device-selected", "pod", "viewer", explain.LinkScheduled, explain.NoDeviceSelected},
+		{"dra-no-slice", "pod", "viewer", explain.LinkScheduled, explain.CapacityUsed},
+		{"dra-claims-used", "pod", "viewer", explain.LinkScheduled, explain.CapacityUsed},
+		{"dra-device-tainted", "pod", "viewer", explain.LinkScheduled, explain.DeviceTainted},
+		{"dra-claim-not-prepared", "pod", "viewer", explain.LinkSlot, explain.ClaimNotPrepared},
 		{"no-device", "pod", "plain", explain.LinkResource, explain.NoDeviceRequested},
 	} {
 		t.Run(c.file+"/"+c.kind, func(t *testing.T) {
@@ -126,7 +137,7 @@ func TestPartial(t *testing.T) {
 func TestHealthy(t *testing.T) {
 	for _, c := range []struct{ file, kind, name string }{
 		{"healthy", "configuration", "camera"}, {"healthy", "pod", "node-a-camera-8120fe-pod"},
-		{"dra", "configuration", "camera"}, {"dra", "pod", "any"},
+		{"dra", "configuration", "camera"}, {"dra", "pod", "any"}, {"dra-two-devices", "pod", "any"}, {"dra-claimed", "pod", "viewer"}, {"dra-agent", "pod", "any"},
 	} {
 		e := explainObject(load(t, c.file), c.kind, c.name)
 		golden(t, c.file+"."+c.kind, e)
@@ -134,6 +145,14 @@ func TestHealthy(t *testing.T) {
 			require.Equal(t, explain.OK, link.State, link.Name)
 		}
 	}
+}
+
+// Without an evaluation of selectors nothing follows from them.
+func TestSelectorsAreNotEvaluated(t *testing.T) {
+	s := load(t, "dra-no-device-selected")
+	s.Selectors = nil
+	e := explain.Pod(s, "default", "viewer")
+	require.Equal(t, explain.Unschedulable, e.Cause().ID)
 }
 
 func TestMissingObjects(t *testing.T) {

@@ -73,7 +73,7 @@ func (s *Snapshot) slotsLink(instance *akriv0.Instance) Link {
 		message += ", by " + by
 	}
 	if free == 0 {
-		return partial(LinkSlots, message, s.capacityUsed(instance.Name, slots))
+		return partial(LinkSlots, message, s.capacityUsed(akriv0.ResourceName(instance.Name), slots))
 	}
 	return ok(LinkSlots, message)
 }

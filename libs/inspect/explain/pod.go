@@ -1,6 +1,7 @@
 package explain
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -29,9 +30,12 @@ func Pod(s *Snapshot, namespace, name string) Explanation {
 		return e
 	}
 	e.Links = s.discoveryOf(instances)
-	if pod.Spec.NodeName == "" {
+	switch {
+	case len(instances) == 0: // no device matches the claims
+		e.Links = append(e.Links, skipped(LinkResource, "not checked: the devices depend on the ResourceClaims"))
+	case pod.Spec.NodeName == "":
 		e.Links = append(e.Links, s.resources(instances...))
-	} else {
+	default:
 		e.Links = append(e.Links, s.resourceOn(pod.Spec.NodeName, instances))
 	}
 	e.Links = append(e.Links, s.podLinks(pod)...)
@@ -42,14 +46,18 @@ func Pod(s *Snapshot, namespace, name string) Explanation {
 // requests none.
 func (s *Snapshot) devicesOf(pod *corev1.Pod) ([]*akriv0.Instance, *Link) {
 	requested := requestedDevices(pod)
-	if len(requested) == 0 {
+	if len(requested) == 0 && !s.ClaimsDevices(pod) {
 		link := broken(LinkResource, Cause{
-			ID: NoDeviceRequested, Message: "no container of the Pod has a resource of " + akriv0.Group + " in its limits",
+			ID: NoDeviceRequested, Message: "no container of the Pod has a resource of " + akriv0.Group + " in its limits, and no ResourceClaim of it requests a device",
 			Remedies: []Remedy{{Text: "Add a limit. These resources exist:", Command: "kubectl akri devices --all-namespaces"}},
 		})
 		return nil, &link
 	}
-	var instances []*akriv0.Instance
+	instances, unknown := s.claimedDevices(pod)
+	if unknown != "" {
+		link := s.unknownResource(unknown)
+		return nil, &link
+	}
 	for _, name := range requested {
 		found := s.instancesOfResource(name)
 		if len(found) == 0 {
@@ -94,7 +102,7 @@ func (s *Snapshot) unknownResource(name string) Link {
 		cause.Message += fmt.Sprintf("; the nearest name is %s", akriv0.ResourceName(similar))
 	}
 	cause.Remedies = []Remedy{
-		{Text: "Name an existing resource in the limits of the Pod, and create it again.", Command: "kubectl akri devices --all-namespaces"},
+		{Text: "Name an existing resource in the limits or the claim of the Pod, and create it again.", Command: "kubectl akri devices --all-namespaces"},
 	}
 	return broken(LinkResource, cause)
 }
@@ -121,7 +129,7 @@ func (s *Snapshot) discoveryOf(instances []*akriv0.Instance) []Link {
 	return relax([]Link{s.ServicesLink()})
 }
 
-// resources checks that the nodes of the Instances advertise them.
+// resources checks that Pods on the nodes of the Instances can get them.
 func (s *Snapshot) resources(instances ...*akriv0.Instance) Link {
 	if len(instances) == 0 {
 		return skipped(LinkResource, "no device is found")
@@ -158,15 +166,33 @@ func (s *Snapshot) advertised(instances []*akriv0.Instance, nodes func(*akriv0.I
 	case advertised == 0:
 		return skipped(LinkResource, "no node sees the device")
 	default:
-		return ok(LinkResource, advertisedMessage(instances))
+		return ok(LinkResource, s.availableMessage(instances, nodes))
 	}
 }
 
-func advertisedMessage(instances []*akriv0.Instance) string {
-	if len(instances) > 1 {
+// availableMessage states how Pods on the nodes get the Instances.
+func (s *Snapshot) availableMessage(instances []*akriv0.Instance, nodes func(*akriv0.Instance) []string) string {
+	if len(instances) == 1 {
+		return fmt.Sprintf("%s on %s", akriv0.ResourceName(instances[0].Name), NodeList(instances[0].Spec.Nodes))
+	}
+	claims, advertise := false, false
+	for _, instance := range instances {
+		for _, name := range nodes(instance) {
+			if node := find(s.Nodes, "", name); node != nil && s.usesClaims(node) {
+				claims = true
+			} else {
+				advertise = true
+			}
+		}
+	}
+	switch {
+	case claims && advertise:
+		return "all nodes advertise their devices or run " + draKubeletPlugin
+	case claims:
+		return draKubeletPlugin + " runs on all nodes of the devices"
+	default:
 		return "all nodes advertise their devices"
 	}
-	return fmt.Sprintf("%s on %s", akriv0.ResourceName(instances[0].Name), NodeList(instances[0].Spec.Nodes))
 }
 
 // notAdvertised returns the cause if the node does not have the resource of the Instance. A kubelet
@@ -188,36 +214,37 @@ func (s *Snapshot) notAdvertised(nodeName string, instance *akriv0.Instance) *Ca
 	if capacity, has := node.Status.Capacity[resource]; has && !capacity.IsZero() {
 		return nil
 	}
-	pods := fmt.Sprintf("--namespace %s --field-selector spec.nodeName=%s --selector '%s in (%s,%s)'",
-		s.nodeNamespace(), nodeName, ComponentLabel, devicePluginHost, agent)
 	return &Cause{
 		ID: ResourceNotAdvertised, Message: fmt.Sprintf("%s does not advertise %s; a new device takes up to 10s", nodeName, resource),
-		Remedies: []Remedy{
-			{Text: "Check that device-plugin-host runs on the node.", Command: "kubectl get pods --output wide " + pods},
-			{Text: "Read its logs.", Command: "kubectl logs --tail=50 " + pods},
-		},
+		Remedies: s.readPods("Check that device-plugin-host runs on the node.", nodeName, devicePluginHost),
+	}
+}
+
+// readPods returns the remedies to look at the Pod of the service, or of the agent, on the node.
+func (s *Snapshot) readPods(text, node, service string) []Remedy {
+	selector := fmt.Sprintf("--namespace %s --selector '%s in (%s,%s)'", s.nodeNamespace(), ComponentLabel, service, agent)
+	return []Remedy{
+		{Text: text, Command: fmt.Sprintf("kubectl get pods --output wide %s --field-selector spec.nodeName=%s", selector, node)},
+		{Text: "Read its logs.", Command: "kubectl logs --tail=50 --prefix " + selector},
 	}
 }
 
 // usesClaims reports whether Pods on the node get devices through ResourceClaims. The kubelet of
-// such a node advertises no resources of Akri.
+// such a node advertises no resources of Akri. dra-controller runs also with the agent.
 func (s *Snapshot) usesClaims(node *corev1.Node) bool {
 	return node.Labels[akriv0.ResourcesLabel] != akriv0.ResourcesDevicePlugin &&
-		slices.ContainsFunc(s.DaemonSets, func(d appsv1.DaemonSet) bool { return d.Labels[ComponentLabel] == draKubeletPlugin })
+		(slices.ContainsFunc(s.DaemonSets, func(d appsv1.DaemonSet) bool { return d.Labels[ComponentLabel] == draKubeletPlugin }) ||
+			slices.ContainsFunc(s.Deployments, func(d appsv1.Deployment) bool { return d.Labels[ComponentLabel] == draController }))
 }
 
 // noDriver returns the cause if dra-kubelet-plugin is not ready on the node.
 func (s *Snapshot) noDriver(node string) *Cause {
-	if !s.readable("pods") || s.OneNamespace || slices.ContainsFunc(s.podsOn(node, draKubeletPlugin), PodReady) {
+	if !s.readable("pods") || s.OneNamespace || slices.ContainsFunc(s.podsOn(node, draKubeletPlugin, agent), PodReady) {
 		return nil
 	}
-	pods := fmt.Sprintf("--namespace %s --field-selector spec.nodeName=%s --selector %s=%s", s.nodeNamespace(), node, ComponentLabel, draKubeletPlugin)
 	return &Cause{
 		ID: DriverMissing, Message: fmt.Sprintf("%s is not ready on %s, so no Pod there starts with a device", draKubeletPlugin, node),
-		Remedies: []Remedy{
-			{Text: "Read why its Pod is not ready.", Command: "kubectl describe pods " + pods},
-			{Text: "Read its logs.", Command: "kubectl logs --tail=50 " + pods},
-		},
+		Remedies: s.readPods("Read whether its Pod is ready.", node, draKubeletPlugin),
 	}
 }
 
@@ -238,6 +265,9 @@ func (s *Snapshot) scheduledLink(pod *corev1.Pod) Link {
 	if pod.Spec.NodeName != "" {
 		return ok(LinkScheduled, "on "+pod.Spec.NodeName)
 	}
+	if cause := s.missingClaim(pod); cause != nil {
+		return broken(LinkScheduled, *cause)
+	}
 	for _, condition := range pod.Status.Conditions {
 		if condition.Type == corev1.PodScheduled && condition.Status == corev1.ConditionFalse {
 			return broken(LinkScheduled, s.unschedulable(pod, condition.Message))
@@ -253,6 +283,9 @@ const notAllocated = "cannot allocate all claims"
 // unschedulable returns the cause for the message of the scheduler: a device if one is used up,
 // otherwise what the scheduler states.
 func (s *Snapshot) unschedulable(pod *corev1.Pod, message string) Cause {
+	if cause := s.unallocated(pod); cause != nil {
+		return *cause
+	}
 	for name, count := range DeviceRequests(pod) {
 		if !strings.Contains(message, "Insufficient "+akriv0.ResourceName(name)) && !strings.Contains(message, notAllocated) {
 			continue
@@ -260,7 +293,7 @@ func (s *Snapshot) unschedulable(pod *corev1.Pod, message string) Cause {
 		instances := s.instancesOfResource(name)
 		slots := s.Slots(instances...)
 		if int64(freeSlots(slots)) < count {
-			return s.capacityUsed(name, slots)
+			return s.capacityUsed(akriv0.ResourceName(name), slots)
 		}
 		if cause := s.featureMissing(name, instances, message); cause != nil {
 			return *cause
@@ -301,9 +334,10 @@ func (s *Snapshot) featureMissing(name string, instances []*akriv0.Instance, mes
 	}
 }
 
-func (s *Snapshot) capacityUsed(name string, slots []Slot) Cause {
+// capacityUsed returns the cause for the slots of a resource or of several devices.
+func (s *Snapshot) capacityUsed(of string, slots []Slot) Cause {
 	cause := Cause{ID: CapacityUsed, Message: fmt.Sprintf("%d of %s of %s held, by %s",
-		len(slots)-freeSlots(slots), plural(len(slots), "slot"), akriv0.ResourceName(name), holders(slots))}
+		len(slots)-freeSlots(slots), plural(len(slots), "slot"), of, holders(slots))}
 	if pod := s.holder(slots); pod != nil {
 		cause.Remedies = append(cause.Remedies, Remedy{Text: "Delete a Pod that uses it.", Command: deletePod(pod)})
 	}
@@ -382,32 +416,55 @@ func (s *Snapshot) slotLink(pod *corev1.Pod) Link {
 	if ended(pod) {
 		return skipped(LinkSlot, "the Pod has ended")
 	}
+	if cause := s.notPrepared(pod); cause != nil {
+		return broken(LinkSlot, *cause)
+	}
 	var held []string
 	for _, name := range requestedDevices(pod) {
-		found := s.heldSlots(name, pod.Spec.NodeName)
+		found := s.heldSlots(pod, name)
 		if len(found) == 0 {
-			if pod.Status.Phase == corev1.PodPending {
-				return pending(LinkSlot, "none yet")
-			}
-			return broken(LinkSlot, Cause{
-				ID: SlotNotHeld, Message: fmt.Sprintf("%s holds no slot of %s, although the Pod runs", pod.Spec.NodeName, akriv0.ResourceName(name)),
-				Remedies: []Remedy{
-					{Text: "Compare the slots with the Pods. The node takes a slot back if it is free.", Command: "kubectl akri slots --all-namespaces"},
-					{Text: "Otherwise delete the Pod: another one may use the device, too.", Command: deletePod(pod)},
-				},
-			})
+			return s.noSlot(pod, akriv0.ResourceName(name), s.bypassed(pod, name))
 		}
 		held = append(held, found...)
 	}
-	return ok(LinkSlot, strings.Join(held, ", "))
+	for _, claim := range s.claimsOf(pod) {
+		if claim.claim == nil || withoutSlots(claim.claim) {
+			continue
+		}
+		found := s.slotsOfClaim(string(claim.claim.UID), pod.Spec.NodeName)
+		if len(found) == 0 {
+			return s.noSlot(pod, claim.String(), nil)
+		}
+		held = append(held, found...)
+	}
+	return ok(LinkSlot, cmp.Or(strings.Join(held, ", "), "none is needed"))
 }
 
-// heldSlots returns the slots that the node holds through the resource.
-func (s *Snapshot) heldSlots(resource, node string) []string {
+// noSlot returns the link of a Pod whose node holds no slot of what it requests.
+func (s *Snapshot) noSlot(pod *corev1.Pod, of string, cause *Cause) Link {
+	if pod.Status.Phase == corev1.PodPending {
+		return pending(LinkSlot, "none yet")
+	}
+	if cause != nil {
+		return broken(LinkSlot, *cause)
+	}
+	return broken(LinkSlot, Cause{
+		ID: SlotNotHeld, Message: fmt.Sprintf("%s holds no slot of %s, although the Pod runs", pod.Spec.NodeName, of),
+		Remedies: []Remedy{
+			{Text: "Compare the slots with the Pods. The node takes a slot back if it is free.", Command: "kubectl akri slots --all-namespaces"},
+			{Text: "Otherwise delete the Pod: another one may use the device, too.", Command: deletePod(pod)},
+		},
+	})
+}
+
+// heldSlots returns the slots that the node of the Pod holds through the resource. Those of claims
+// are not those of a Pod without a claim.
+func (s *Snapshot) heldSlots(pod *corev1.Pod, resource string) []string {
+	claimed := pod.Status.ExtendedResourceClaimStatus != nil
 	var held []string
 	for _, instance := range s.instancesOfResource(resource) {
 		for _, slot := range slotsOf(instance) {
-			if slot.Node == node && (slot.Resource == akriv0.ResourceName(resource) || slot.Claim != "") {
+			if slot.Node == pod.Spec.NodeName && (slot.Claim == "" && slot.Resource == akriv0.ResourceName(resource) || slot.Claim != "" && claimed) {
 				held = append(held, slot.Slot)
 			}
 		}

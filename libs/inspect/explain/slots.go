@@ -39,7 +39,12 @@ func (s *Snapshot) Slots(instances ...*akriv0.Instance) []Slot {
 	users := s.users()
 	for i := range slots {
 		slots[i].Pods = users[user{slots[i].Node, slots[i].Resource}]
-		if slots[i].Claim != "" {
+		if slots[i].Claim == "" {
+			continue
+		}
+		if pods := s.usersOfClaim(slots[i].Claim, slots[i].Node); len(pods) > 0 {
+			slots[i].Pods = pods
+		} else {
 			ofConfiguration := users[user{slots[i].Node, akriv0.ResourceName(slots[i].Configuration)}]
 			slots[i].Pods = slices.Sorted(slices.Values(slices.Concat(slots[i].Pods, ofConfiguration)))
 		}

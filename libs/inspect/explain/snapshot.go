@@ -14,6 +14,7 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
+	resourcev1 "k8s.io/api/resource/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	akriv0 "akri.sh/libs/apis/akri/v0"
@@ -27,6 +28,15 @@ type Snapshot struct {
 	// Pods are those of Akri and those that request devices.
 	Pods []corev1.Pod
 	Jobs []batchv1.Job
+	// ResourceClaims, ResourceClaimTemplates, the ResourceSlices of Akri's driver, and Unprepared
+	// are listed only if a Pod has a ResourceClaim.
+	ResourceClaims         []resourcev1.ResourceClaim
+	ResourceClaimTemplates []resourcev1.ResourceClaimTemplate
+	ResourceSlices         []resourcev1.ResourceSlice
+	// Unprepared are the Events about Pods whose ResourceClaims a node could not prepare.
+	Unprepared []corev1.Event
+	// Selectors evaluates the selectors of claims. If it is nil, nothing follows from them.
+	Selectors Selectors
 	// DaemonSets, Deployments and Webhooks are those of Akri.
 	DaemonSets  []appsv1.DaemonSet
 	Deployments []appsv1.Deployment
@@ -56,8 +66,18 @@ const (
 	discoveryOperator = "discovery-operator"
 	devicePluginHost  = "device-plugin-host"
 	draKubeletPlugin  = "dra-kubelet-plugin"
+	draController     = "dra-controller"
 	agent             = "agent"
 )
+
+// Selectors evaluates CEL selectors. Package selector implements it.
+type Selectors interface {
+	// Matches reports whether the selector selects the device. An attribute that the device does
+	// not have is an error.
+	Matches(expression, driver string, device *resourcev1.Device) (bool, error)
+	// Terms returns the operands of the conjunction that the selector is.
+	Terms(expression string) []string
+}
 
 func (s *Snapshot) readable(resource string) bool { return !slices.Contains(s.Unreadable, resource) }
 

@@ -13,6 +13,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"syscall"
 
 	cdiapi "tags.cncf.io/container-device-interface/pkg/cdi"
 	cdispec "tags.cncf.io/container-device-interface/specs-go"
@@ -41,12 +42,14 @@ type Claim struct {
 // Files are the files of claims in a directory that the container runtime reads.
 type Files struct {
 	directory string
-	specs     *cdiapi.Cache
+	// dev is where the directory /dev of the node is.
+	dev   string
+	specs *cdiapi.Cache
 }
 
 // NewFiles returns the files in the directory. It removes temporary files that a process left which
-// was killed while it wrote.
-func NewFiles(directory string) (*Files, error) {
+// was killed while it wrote. Device nodes are read in dev, which is /dev of the node.
+func NewFiles(directory, dev string) (*Files, error) {
 	if err := removeTemporary(directory); err != nil {
 		return nil, err
 	}
@@ -54,7 +57,7 @@ func NewFiles(directory string) (*Files, error) {
 	if err != nil {
 		return nil, fmt.Errorf("open CDI directory: %w", err)
 	}
-	return &Files{directory: directory, specs: specs}, nil
+	return &Files{directory: directory, dev: dev, specs: specs}, nil
 }
 
 // removeTemporary removes the temporary files of cdiapi.Cache with claims of Akri. Those of other
@@ -92,7 +95,7 @@ func fileName(uid string) string {
 	return cdiapi.GenerateTransientSpecName(akriv0.Group, class, uid) + extension
 }
 
-// Write creates or replaces the file of the claim.
+// Write creates or replaces the file of the claim. It fails if a device node does not exist.
 func (f *Files) Write(claim Claim) error {
 	record, err := json.Marshal(claim.Slots)
 	if err != nil {
@@ -100,9 +103,11 @@ func (f *Files) Write(claim Claim) error {
 	}
 	spec := &cdispec.Spec{Kind: kind, Annotations: map[string]string{slotsAnnotation: string(record)}}
 	for _, request := range slices.Sorted(maps.Keys(claim.Containers)) {
-		spec.Devices = append(spec.Devices, cdispec.Device{
-			Name: deviceName(claim.UID, request), ContainerEdits: edits(claim.UID, claim.Containers[request]),
-		})
+		edits, err := f.edits(claim.UID, claim.Containers[request])
+		if err != nil {
+			return err
+		}
+		spec.Devices = append(spec.Devices, cdispec.Device{Name: deviceName(claim.UID, request), ContainerEdits: edits})
 	}
 	if spec.Version, err = cdispec.MinimumRequiredVersion(spec); err != nil {
 		return fmt.Errorf("choose version of the CDI file: %w", err)
@@ -158,7 +163,7 @@ func (f *Files) read(uid string) (slots []node.SlotClaim, err error) {
 
 // edits returns the form of CDI of what a container gets. CDI refuses a device that changes
 // nothing, so that a device without properties, mounts and device nodes sets a variable.
-func edits(uid string, container node.Container) (edits cdispec.ContainerEdits) {
+func (f *Files) edits(uid string, container node.Container) (edits cdispec.ContainerEdits, err error) {
 	if len(container.Env)+len(container.DeviceNodes)+len(container.Mounts) == 0 {
 		edits.Env = []string{"AKRI_CLAIM=" + uid}
 	}
@@ -166,9 +171,11 @@ func edits(uid string, container node.Container) (edits cdispec.ContainerEdits) 
 		edits.Env = append(edits.Env, name+"="+container.Env[name])
 	}
 	for _, n := range container.DeviceNodes {
-		edits.DeviceNodes = append(edits.DeviceNodes, &cdispec.DeviceNode{
-			Path: n.GetContainerPath(), HostPath: n.GetHostPath(), Permissions: n.GetPermissions(),
-		})
+		added := &cdispec.DeviceNode{Path: n.GetContainerPath(), HostPath: n.GetHostPath(), Permissions: n.GetPermissions()}
+		if err := f.setOwner(added); err != nil {
+			return edits, err
+		}
+		edits.DeviceNodes = append(edits.DeviceNodes, added)
 	}
 	for _, m := range container.Mounts {
 		options := []string{"rbind", "rprivate", "rw"} // those of mounts of device plugins
@@ -179,5 +186,26 @@ func edits(uid string, container node.Container) (edits cdispec.ContainerEdits) 
 			HostPath: m.GetHostPath(), ContainerPath: m.GetContainerPath(), Options: options, Type: "bind",
 		})
 	}
-	return edits
+	return edits, nil
+}
+
+// setOwner sets the owner, the group and the mode of the node's device node, as the runtime does
+// for device plugins. With CDI it would give the device node to the user of the container. One that
+// is not below /dev belongs to root.
+func (f *Files) setOwner(n *cdispec.DeviceNode) error {
+	n.UID, n.GID = new(uint32), new(uint32)
+	name, found := strings.CutPrefix(filepath.Clean(n.HostPath), "/dev/")
+	if !found {
+		return nil
+	}
+	info, err := os.Lstat(filepath.Join(f.dev, name))
+	if err != nil {
+		return fmt.Errorf("read device node: %w", err)
+	}
+	stat, ok := info.Sys().(*syscall.Stat_t)
+	if !ok {
+		return fmt.Errorf("read device node: the owner of %s is unknown", n.HostPath)
+	}
+	n.UID, n.GID, n.FileMode = &stat.Uid, &stat.Gid, new(info.Mode().Perm())
+	return nil
 }

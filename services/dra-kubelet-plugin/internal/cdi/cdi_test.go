@@ -24,15 +24,25 @@ var claim = cdi.Claim{
 		"camera": {
 			Env:         map[string]string{"URL": "rtsp://a", "URL_8120FE": "rtsp://a"},
 			Mounts:      []*discoveryv1.Mount{{HostPath: "/etc/akri/camera", ContainerPath: "/etc/camera", ReadOnly: true}},
-			DeviceNodes: []*discoveryv1.DeviceNode{{HostPath: "/dev/video0", ContainerPath: "/dev/cam", Permissions: "rw"}},
+			DeviceNodes: []*discoveryv1.DeviceNode{{HostPath: "/srv/video0", ContainerPath: "/dev/cam", Permissions: "rw"}},
 		},
 		"nothing": {},
 	},
 }
 
+// dev returns a directory with a device node.
+func dev(t *testing.T) string {
+	t.Helper()
+	directory := t.TempDir()
+	path := filepath.Join(directory, "video0")
+	require.NoError(t, os.WriteFile(path, nil, 0o600))
+	require.NoError(t, os.Chmod(path, 0o660))
+	return directory
+}
+
 func TestFile(t *testing.T) {
 	directory := t.TempDir()
-	files, err := cdi.NewFiles(directory)
+	files, err := cdi.NewFiles(directory, dev(t))
 	require.NoError(t, err)
 	require.NoError(t, files.Write(claim))
 	require.NoError(t, files.Write(claim), "a file is replaced")
@@ -57,6 +67,34 @@ func TestFile(t *testing.T) {
 	require.ElementsMatch(t, []string{cdi.DeviceID(claim.UID, "camera"), cdi.DeviceID(claim.UID, "nothing")}, cache.ListDevices())
 }
 
+// A container must not get a device node that does not exist: the runtime would give a later one to
+// the user of the container. One that is not below /dev belongs to root.
+func TestOwnerOfDeviceNode(t *testing.T) {
+	directory := t.TempDir()
+	files, err := cdi.NewFiles(directory, dev(t))
+	require.NoError(t, err)
+	for _, c := range []struct{ path, want string }{
+		{"/dev/absent", "read device node"}, {"/dev/../video0", ""}, {"/srv/video0", ""}, {"/dev/video0", ""}, {"/dev//video0", ""},
+	} {
+		claim := cdi.Claim{UID: "x", Containers: map[string]node.Container{"camera": {DeviceNodes: []*discoveryv1.DeviceNode{{HostPath: c.path, ContainerPath: "/dev/x"}}}}}
+		err := files.Write(claim)
+		if c.want != "" {
+			require.ErrorContains(t, err, c.want, c.path)
+			require.NoFileExists(t, filepath.Join(directory, "akri.sh-claim_x.json"))
+			continue
+		}
+		require.NoError(t, err, c.path)
+		spec, err := cdiapi.ReadSpec(filepath.Join(directory, "akri.sh-claim_x.json"), 0)
+		require.NoError(t, err)
+		added := spec.Devices[0].ContainerEdits.DeviceNodes[0]
+		uid, gid, mode := uint32(0), uint32(0), (*os.FileMode)(nil)
+		if path := filepath.Clean(c.path); path == "/dev/video0" {
+			uid, gid, mode = uint32(os.Getuid()), uint32(os.Getgid()), new(os.FileMode(0o660))
+		}
+		require.Equal(t, []any{&uid, &gid, mode}, []any{added.UID, added.GID, added.FileMode}, c.path)
+	}
+}
+
 // Only complete files of this driver are known to be its own.
 func TestTemporaryFiles(t *testing.T) {
 	directory := t.TempDir()
@@ -67,7 +105,7 @@ func TestTemporaryFiles(t *testing.T) {
 	for name, content := range files {
 		require.NoError(t, os.WriteFile(filepath.Join(directory, name), []byte(content), 0o600))
 	}
-	_, err := cdi.NewFiles(directory)
+	_, err := cdi.NewFiles(directory, dev(t))
 	require.NoError(t, err)
 	for name := range files {
 		_, err := os.Stat(filepath.Join(directory, name))
@@ -77,7 +115,7 @@ func TestTemporaryFiles(t *testing.T) {
 
 func TestSlots(t *testing.T) {
 	directory := filepath.Join(t.TempDir(), "absent")
-	files, err := cdi.NewFiles(directory)
+	files, err := cdi.NewFiles(directory, dev(t))
 	require.NoError(t, err)
 	slots, err := files.Slots()
 	require.NoError(t, err)

@@ -54,12 +54,16 @@ type fixture struct {
 	store     *node.Store
 	writer    *fakeWriter
 	directory string
+	dev       string
 	metrics   *recorder
 }
 
 func newFixture(t *testing.T) *fixture {
 	store := node.NewStore("node-a")
-	f := &fixture{t: t, store: store, writer: &fakeWriter{store: store, usage: map[string][]string{}}, directory: t.TempDir()}
+	f := &fixture{t: t, store: store, writer: &fakeWriter{store: store, usage: map[string][]string{}}, directory: t.TempDir(), dev: t.TempDir()}
+	for _, name := range []string{first, second} {
+		require.NoError(t, os.WriteFile(filepath.Join(f.dev, name), nil, 0o600))
+	}
 	f.see(first, second)
 	f.start()
 	return f
@@ -67,7 +71,7 @@ func newFixture(t *testing.T) *fixture {
 
 // start starts the Manager, or another one after the process has ended.
 func (f *fixture) start() {
-	files, err := cdi.NewFiles(f.directory)
+	files, err := cdi.NewFiles(f.directory, f.dev)
 	require.NoError(f.t, err)
 	f.metrics = &recorder{}
 	f.Manager, err = claims.New(claims.Options{

@@ -14,6 +14,7 @@ import (
 
 	"akri.sh/libs/inspect/cluster"
 	"akri.sh/libs/inspect/explain"
+	"akri.sh/libs/inspect/selector"
 	"akri.sh/libs/version"
 	"akri.sh/tools/kubectl-akri/internal/print"
 )
@@ -105,5 +106,9 @@ func (o *options) snapshot(ctx context.Context) (*explain.Snapshot, string, erro
 	if err == nil && snapshot.NoAPI {
 		err = cluster.ErrNoAPI
 	}
-	return snapshot, namespace, err
+	if err != nil {
+		return nil, "", err
+	}
+	snapshot.Selectors = selector.New()
+	return snapshot, namespace, nil
 }

@@ -102,6 +102,8 @@ plugins-registry: [/var/lib/kubelet/plugins_registry, {{ $kubelet }}/plugins_reg
 cdi: [/var/run/cdi, {{ $host.cdi | default "/var/run/cdi" }}]
 # The mounts of the node, because its disks must not be devices. A container sees only its own.
 mounts: [/host/mountinfo, /proc/1/mountinfo]
+# The owners of the node's device nodes. A container has a /dev of its own.
+devices: [/host/dev, /dev]
 {{- end }}
 
 {{/* The volumeMounts of directories of the node: dict of context, writes and reads. */}}
@@ -111,14 +113,14 @@ mounts: [/host/mountinfo, /proc/1/mountinfo]
 - {name: {{ . }}, mountPath: {{ index $directories . 0 }}}
 {{- end }}
 {{- range .reads }}
-- {name: {{ . }}, mountPath: {{ index $directories . 0 }}, readOnly: true}
+- {name: {{ . }}, mountPath: {{ index $directories . 0 }}, readOnly: true{{ if eq . "devices" }}, recursiveReadOnly: IfPossible{{ end }}}
 {{- end }}
 {{- end }}
 
 {{/* The volumes of directories of the node: dict of context, writes and reads. The kubelet's
      directories must exist. */}}
 {{- define "akri.directoryVolumes" -}}
-{{- $types := dict "device-plugins" "Directory" "pod-resources" "Directory" "plugins-registry" "Directory" "mounts" "File" -}}
+{{- $types := dict "device-plugins" "Directory" "pod-resources" "Directory" "plugins-registry" "Directory" "mounts" "File" "devices" "Directory" -}}
 {{- $directories := include "akri.directories" .context | fromYaml -}}
 {{- range concat (.writes | default list) (.reads | default list) }}
 - name: {{ . }}
@@ -138,6 +140,13 @@ mounts: [/host/mountinfo, /proc/1/mountinfo]
 - name: AKRI_{{ $prefix }}ALLOW_HOST_PATHS
   value: {{ join "," . | quote }}
 {{- end }}
+{{- end }}
+
+{{/* Where /dev of the node is, for dra-kubelet-plugin. The argument is the prefix of its environment
+     variables. */}}
+{{- define "akri.hostDev" -}}
+- name: AKRI_{{ . }}HOST_DEV
+  value: /host/dev
 {{- end }}
 
 {{/* The namespace and name of the Pod, in an environment variable. The argument is its name. */}}

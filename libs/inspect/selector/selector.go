@@ -1,0 +1,73 @@
+// Package selector evaluates the CEL selectors of ResourceClaims as the scheduler does. It is apart
+// from package explain because the CEL library is large.
+package selector
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/google/cel-go/cel"
+	"github.com/google/cel-go/common/ast"
+	"github.com/google/cel-go/common/operators"
+	"github.com/google/cel-go/parser"
+	resourcev1 "k8s.io/api/resource/v1"
+	dracel "k8s.io/dynamic-resource-allocation/cel"
+)
+
+// Evaluator evaluates selectors. It compiles each of them once, and is not safe for concurrent use.
+type Evaluator struct {
+	compiled map[string]dracel.CompilationResult
+}
+
+// New returns an Evaluator.
+func New() *Evaluator { return &Evaluator{compiled: map[string]dracel.CompilationResult{}} }
+
+// Matches reports whether the selector selects the device of the driver. An attribute that the
+// device does not have is an error.
+func (e *Evaluator) Matches(expression, driver string, device *resourcev1.Device) (bool, error) {
+	compiled, known := e.compiled[expression]
+	if !known {
+		compiled = dracel.GetCompiler(dracel.Features{EnableConsumableCapacity: true}).CompileCELExpression(expression, dracel.Options{DisableCostEstimation: true})
+		e.compiled[expression] = compiled
+	}
+	if compiled.Error != nil {
+		return false, fmt.Errorf("compile selector: %w", compiled.Error)
+	}
+	matches, _, err := compiled.DeviceMatches(context.Background(), dracel.Device{
+		Driver: driver, AllowMultipleAllocations: device.AllowMultipleAllocations, Attributes: device.Attributes, Capacity: device.Capacity,
+	})
+	if err != nil {
+		return false, fmt.Errorf("evaluate selector: %w", err)
+	}
+	return matches, nil
+}
+
+// Terms returns the operands of the conjunction that the selector is, or the selector if it is
+// none.
+func (*Evaluator) Terms(expression string) []string {
+	env, err := cel.NewEnv()
+	if err != nil {
+		return []string{expression}
+	}
+	parsed, issues := env.Parse(expression)
+	if issues.Err() != nil {
+		return []string{expression}
+	}
+	var terms []string
+	var split func(ast.Expr)
+	split = func(e ast.Expr) {
+		if e.Kind() == ast.CallKind && e.AsCall().FunctionName() == operators.LogicalAnd {
+			for _, operand := range e.AsCall().Args() {
+				split(operand)
+			}
+			return
+		}
+		text, err := parser.Unparse(e, parsed.NativeRep().SourceInfo())
+		if err != nil {
+			text = expression
+		}
+		terms = append(terms, text)
+	}
+	split(parsed.NativeRep().Expr())
+	return terms
+}
