@@ -73,6 +73,34 @@ func TestSubChartsAreDependencies(t *testing.T) {
 	require.ElementsMatch(t, directories(t, "charts/akri/charts/*"), dependencies(t))
 }
 
+// TestServicesHaveCommonValues checks the values that charts/README.md lists for every service.
+func TestServicesHaveCommonValues(t *testing.T) {
+	common := []string{
+		"image", "logLevel", "env", "extraEnv", "extraArgs", "resources", "nodeSelector", "tolerations", "affinity", "priorityClassName",
+		"podAnnotations", "podLabels", "serviceAccountAnnotations", "podSecurityContext", "securityContext",
+	}
+	daemonSet := []string{"updateStrategy", "revisionHistoryLimit"}
+	deployment := []string{"replicas", "strategy", "topologySpreadConstraints", "revisionHistoryLimit"}
+	kinds := map[string][]string{
+		"akri-library": nil, "cleanup": common,
+		"broker-controller": append(deployment, common...), "console": append(deployment, common...),
+		"dra-controller": append(deployment, common...), "instance-writer": append(deployment, common...),
+	}
+	for _, name := range directories(t, "charts/akri/charts/*") {
+		expected, found := kinds[name]
+		if !found {
+			expected = append(daemonSet, common...)
+		}
+		values := map[string]any{}
+		if expected != nil {
+			require.NoError(t, yaml.Unmarshal([]byte(read(t, "charts/akri/charts/"+name+"/values.yaml")), &values))
+		}
+		for _, value := range expected {
+			require.Contains(t, values, value, name)
+		}
+	}
+}
+
 func TestOneVersionOfAllCharts(t *testing.T) {
 	files, err := filepath.Glob("akri/charts/*/Chart.yaml")
 	require.NoError(t, err)

@@ -1,6 +1,8 @@
 package cluster_test
 
 import (
+	"context"
+	"errors"
 	"os"
 	"path/filepath"
 	"testing"
@@ -140,4 +142,18 @@ func TestInotifyInstancesAreRaised(t *testing.T) {
 	err := cluster.RaiseInotifyInstances("/proc/sys/kernel/ngroups_max", 1<<30)
 	require.ErrorContains(t, err, "run sysctl --write fs.inotify.max_user_instances=")
 	require.Error(t, cluster.RaiseInotifyInstances(filepath.Join(t.TempDir(), "missing"), 512))
+}
+
+func TestWaitErrorHasReason(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	calls := 0
+	err := cluster.Wait(ctx, time.Millisecond, func() error {
+		if calls++; calls == 1 {
+			return errors.New("4 of 2 Instances")
+		}
+		cancel()
+		return ctx.Err()
+	})
+	require.ErrorIs(t, err, context.Canceled)
+	require.ErrorContains(t, err, "4 of 2 Instances")
 }

@@ -178,7 +178,9 @@ func (d *demo) hotPlug(ctx context.Context) error {
 		return zram.Unplug(ctx)
 	}
 	d.done("%s is plugged in (%s)", zram.Node(), zram.DevPath())
-	expected := expectation{configuration: "udev-zram", instances: d.nodes, brokers: d.nodes, content: zram.Content}
+	expected := expectation{
+		configuration: "udev-zram", device: zram.DevPath(), instances: d.nodes, brokers: d.nodes, content: zram.Content,
+	}
 	if err := d.follow(ctx, since, &d.form.plugged, expected); err != nil {
 		return errors.Join(err, unplug())
 	}
@@ -191,7 +193,7 @@ func (d *demo) hotPlug(ctx context.Context) error {
 		return err
 	}
 	d.done("%s is unplugged", zram.Node())
-	if err := d.awaitRemoval(ctx, since, expected.configuration); err != nil {
+	if err := d.awaitRemoval(ctx, since, expected); err != nil {
 		return err
 	}
 	return d.table(ctx)

@@ -21,7 +21,9 @@ const namespace = metav1.NamespaceDefault
 
 // expectation is the expected result of a Configuration.
 type expectation struct {
-	configuration      string
+	configuration string
+	// device is the id of the only device to follow, empty for all. The machine may have others.
+	device             string
 	instances, brokers int
 	// content that each broker reads from its device, empty without a readable device.
 	content string
@@ -67,8 +69,40 @@ func (d *demo) follow(ctx context.Context, since time.Time, ready *time.Duration
 	return nil
 }
 
-func (d *demo) instances(ctx context.Context, expected expectation) (string, error) {
+// instancesOf returns the Instances of the devices to follow.
+func (d *demo) instancesOf(ctx context.Context, expected expectation) ([]akriv0.Instance, error) {
 	found, err := d.mesh.InstancesOf(ctx, namespace, expected.configuration)
+	return slices.DeleteFunc(found, func(instance akriv0.Instance) bool {
+		return expected.device != "" && instance.Annotations[akriv0.DeviceIDAnnotation] != expected.device
+	}), err
+}
+
+// brokersOf returns the brokers of the devices to follow.
+func (d *demo) brokersOf(ctx context.Context, expected expectation) ([]corev1.Pod, error) {
+	found, err := d.instancesOf(ctx, expected)
+	if err != nil {
+		return nil, err
+	}
+	pods, err := d.mesh.BrokersOf(ctx, namespace, expected.configuration)
+	return slices.DeleteFunc(pods, func(pod corev1.Pod) bool { return !belongs(pod, found) }), err
+}
+
+// orphans returns the brokers of removed Instances.
+func (d *demo) orphans(ctx context.Context, configuration string) ([]corev1.Pod, error) {
+	found, err := d.mesh.InstancesOf(ctx, namespace, configuration)
+	if err != nil {
+		return nil, err
+	}
+	pods, err := d.mesh.BrokersOf(ctx, namespace, configuration)
+	return slices.DeleteFunc(pods, func(pod corev1.Pod) bool { return belongs(pod, found) }), err
+}
+
+func belongs(broker corev1.Pod, instances []akriv0.Instance) bool {
+	return slices.Contains(names(instances), broker.Labels[mesh.InstanceLabel])
+}
+
+func (d *demo) instances(ctx context.Context, expected expectation) (string, error) {
+	found, err := d.instancesOf(ctx, expected)
 	if err != nil {
 		return "", err
 	}
@@ -87,7 +121,7 @@ func (d *demo) offer() stage {
 }
 
 func (d *demo) published(ctx context.Context, expected expectation) (string, error) {
-	found, err := d.mesh.InstancesOf(ctx, namespace, expected.configuration)
+	found, err := d.instancesOf(ctx, expected)
 	if err != nil {
 		return "", err
 	}
@@ -107,7 +141,7 @@ func (d *demo) published(ctx context.Context, expected expectation) (string, err
 }
 
 func (d *demo) offered(ctx context.Context, expected expectation) (string, error) {
-	found, err := d.mesh.InstancesOf(ctx, namespace, expected.configuration)
+	found, err := d.instancesOf(ctx, expected)
 	if err != nil {
 		return "", err
 	}
@@ -126,7 +160,7 @@ func (d *demo) offered(ctx context.Context, expected expectation) (string, error
 }
 
 func (d *demo) brokersRun(ctx context.Context, expected expectation) (string, error) {
-	pods, err := d.mesh.BrokersOf(ctx, namespace, expected.configuration)
+	pods, err := d.brokersOf(ctx, expected)
 	if err != nil {
 		return "", err
 	}
@@ -141,7 +175,7 @@ func (d *demo) brokersRead(ctx context.Context, expected expectation) (string, e
 	if expected.content == "" {
 		return "", nil
 	}
-	pods, err := d.mesh.BrokersOf(ctx, namespace, expected.configuration)
+	pods, err := d.brokersOf(ctx, expected)
 	if err != nil {
 		return "", err
 	}
@@ -157,14 +191,14 @@ func (d *demo) brokersRead(ctx context.Context, expected expectation) (string, e
 	return fmt.Sprintf("read: each broker reads %q from its device", expected.content), nil
 }
 
-// awaitRemoval waits until the Instances and brokers of a Configuration are removed, and prints
-// when.
-func (d *demo) awaitRemoval(ctx context.Context, since time.Time, configuration string) error {
+// awaitRemoval waits until the Instances that are followed and their brokers are removed, and
+// prints when.
+func (d *demo) awaitRemoval(ctx context.Context, since time.Time, expected expectation) error {
 	ctx, cancel := context.WithTimeout(ctx, stepTimeout)
 	defer cancel()
 	err := d.while("waiting for the removal of the Instances", func() error {
 		return mesh.Await(ctx, "removal of the Instances", func(ctx context.Context) error {
-			return none(d.mesh.InstancesOf(ctx, namespace, configuration))
+			return none(d.instancesOf(ctx, expected))
 		})
 	})
 	if err != nil {
@@ -173,7 +207,7 @@ func (d *demo) awaitRemoval(ctx context.Context, since time.Time, configuration 
 	d.since(since, "removed: Instances")
 	err = d.while("waiting for the removal of the brokers", func() error {
 		return mesh.Await(ctx, "removal of the brokers", func(ctx context.Context) error {
-			return none(d.mesh.BrokersOf(ctx, namespace, configuration))
+			return none(d.orphans(ctx, expected.configuration))
 		})
 	})
 	if err != nil {

@@ -39,8 +39,8 @@ func authenticatedCamera(t *testing.T) {
 	t.Cleanup(func() {
 		shell(t, "kubectl delete --ignore-not-found rolebinding,role akri-secret-onvif-credentials")
 	})
-	output := run("Set the password", "akri-system", mesh.Namespace)
-	commands := section(t, "tutorials/onvif.md", "## Set the password", "akri-system", mesh.Namespace)
+	output := run("Set the password")
+	commands := section(t, "tutorials/onvif.md", "## Set the password")
 	grant := strings.TrimSpace(commands[strings.Index(commands, "kubectl create role"):])
 	require.Contains(t, strings.ReplaceAll(output, " && ", "\n"), grant, "the message has other commands than the page")
 	require.Contains(t, run("Find the cameras"), camera.MAC) // only with the password

@@ -27,8 +27,8 @@ import (
 )
 
 const (
-	// Namespace that Akri is installed into.
-	Namespace = "akri"
+	// Namespace that Akri is installed into, as in the documents.
+	Namespace = "akri-system"
 	// Release is the name of the helm release.
 	Release = "akri"
 	// DevTag is the tag of images built from this source tree.

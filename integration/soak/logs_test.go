@@ -9,7 +9,7 @@ import (
 )
 
 func TestLogReader(t *testing.T) {
-	dir := filepath.Join(t.TempDir(), "akri_registrar-1_uid", "registrar")
+	dir := filepath.Join(t.TempDir(), "akri-system_registrar-1_uid", "registrar")
 	require.NoError(t, os.MkdirAll(dir, 0o755))
 	path := filepath.Join(dir, "0.log")
 	logs := &logReader{dir: t.TempDir(), offsets: map[string]int64{}}

@@ -120,7 +120,7 @@ func (s *Snapshot) noSuchHandler(c *akriv0.Configuration, message string) Cause 
 		release, namespace := s.release()
 		return Cause{ID: NoSuchHandler, Message: message, Remedies: []Remedy{{
 			Text:    "Enable the handler.",
-			Command: fmt.Sprintf("helm upgrade %s charts/akri --namespace %s --reuse-values --set %s=true --wait", release, namespace, value),
+			Command: fmt.Sprintf("helm upgrade %s charts/akri --namespace %s --reset-then-reuse-values --set %s=true --wait", release, namespace, value),
 		}}}
 	}
 	cause := Cause{ID: NoSuchHandler, Message: message, Remedies: []Remedy{{

@@ -113,6 +113,8 @@ func TestPartial(t *testing.T) {
 		{"node-not-reporting", "configuration", "camera", explain.LinkActive, explain.NodeNotReporting},
 		{"malformed-slot", "configuration", "camera", explain.LinkInstances, explain.SlotMalformed},
 		{"service-not-ready", "configuration", "camera", explain.LinkServices, explain.ServiceNotReady},
+		{"service-crashes", "configuration", "camera", explain.LinkServices, explain.ServiceNotReady},
+		{"service-images", "configuration", "camera", explain.LinkServices, explain.ImageNotPulled},
 		{"version-skew", "configuration", "camera", explain.LinkServices, explain.VersionSkew},
 		{"capacity-used", "instance", "camera-8120fe", explain.LinkSlots, explain.CapacityUsed},
 		{"dra-driver-missing", "configuration", "camera", explain.LinkResource, explain.DriverMissing},

@@ -52,12 +52,16 @@ func (s *Snapshot) Services() []Service {
 	return services
 }
 
+func (s Service) owns(pod *corev1.Pod) bool {
+	return IsAkri(pod) && pod.Namespace == s.Namespace && pod.Labels[ComponentLabel] == s.Component && !ended(pod)
+}
+
 // service adds what the Pods of the service show.
 func (s *Snapshot) service(service Service) Service {
 	versions := map[string]bool{}
 	for i := range s.Pods {
 		pod := &s.Pods[i]
-		if !IsAkri(pod) || pod.Namespace != service.Namespace || pod.Labels[ComponentLabel] != service.Component || ended(pod) {
+		if !service.owns(pod) {
 			continue
 		}
 		if len(pod.Spec.Containers) > 0 {
@@ -108,12 +112,25 @@ func (s *Snapshot) ServicesLink() Link {
 		})
 	}
 	var causes []Cause
+	var withoutImage []Service
 	stopped := false
 	for _, service := range services {
-		if cause := s.notReady(service); cause != nil {
-			causes = append(causes, *cause)
-			stopped = stopped || service.Ready == 0
+		cause := s.notReady(service)
+		if cause == nil {
+			continue
 		}
+		stopped = stopped || service.Ready == 0
+		if waiting := s.waiting(service); waiting == nil {
+			causes = append(causes, *cause)
+		} else if waiting.ID == ImageNotPulled && cause.ID == ServiceNotReady {
+			withoutImage = append(withoutImage, service)
+		} else {
+			cause.Message += ": " + waiting.Message
+			causes = append(causes, *cause)
+		}
+	}
+	if len(withoutImage) > 0 {
+		causes = append(causes, s.imagesNotPulled(withoutImage))
 	}
 	if cause := s.versionSkew(services); cause != nil {
 		causes = append(causes, *cause)
@@ -132,7 +149,37 @@ func (s *Snapshot) ServicesLink() Link {
 
 // rank orders the causes of the services: the webhook has a more precise message than its Pods.
 func rank(id CauseID) int {
-	return slices.Index([]CauseID{WebhookUnavailable, ServiceNotReady, VersionSkew}, id)
+	return slices.Index([]CauseID{WebhookUnavailable, ImageNotPulled, ServiceNotReady, VersionSkew}, id)
+}
+
+// waiting returns why a container of the service waits, or nil if none does.
+func (s *Snapshot) waiting(service Service) *Cause {
+	for i := range s.Pods {
+		pod := &s.Pods[i]
+		if !service.owns(pod) {
+			continue
+		}
+		for j := range pod.Status.ContainerStatuses {
+			if cause := containerCause(pod, &pod.Status.ContainerStatuses[j]); cause != nil {
+				return cause
+			}
+		}
+	}
+	return nil
+}
+
+// imagesNotPulled returns one cause for all services whose images are not available, because they
+// usually have the same registry and tag.
+func (s *Snapshot) imagesNotPulled(services []Service) Cause {
+	release, namespace := s.release()
+	return Cause{
+		ID: ImageNotPulled, Message: plural(len(services), "service") + " without an image: " + s.waiting(services[0]).Message,
+		Remedies: []Remedy{{
+			Text: "Set a registry and a tag that have the images, or copy the images to the nodes.",
+			Command: fmt.Sprintf("helm upgrade %s charts/akri --namespace %s --reset-then-reuse-values --set global.image.registry=REGISTRY,global.image.tag=TAG",
+				release, namespace),
+		}},
+	}
 }
 
 // notReady returns the cause if Pods of the service are not ready.
@@ -274,7 +321,7 @@ func (s *Snapshot) NodeWithoutCause(node NodeWithout) Cause {
 	cause.Message += ", because it does not tolerate " + strings.Join(taints, ", ")
 	cause.Remedies = []Remedy{
 		{Text: "Tolerate the taint.", Command: fmt.Sprintf(
-			"helm upgrade %s charts/akri --namespace %s --reuse-values --set-json 'global.nodePlane.tolerations=[%s]'",
+			"helm upgrade %s charts/akri --namespace %s --reset-then-reuse-values --set-json 'global.nodePlane.tolerations=[%s]'",
 			release, namespace, strings.Join(tolerations, ","))},
 		{Text: "Or remove the taint.", Command: "kubectl taint node " + node.Node + " " + strings.Join(taints, "- ") + "-"},
 	}

@@ -159,11 +159,13 @@ func nodes(s *explain.Snapshot, services []explain.Service) []Node {
 	for _, node := range s.NodesWithoutAkri() {
 		without[node.Node] = node
 	}
+	causes := s.ServicesLink().Causes
+	installed := len(causes) == 0 || causes[0].ID != explain.NotInstalled
 	var lines []Node
 	for i := range s.Nodes {
 		node := &s.Nodes[i]
 		missing, isWithout := without[node.Name]
-		line := Node{Name: node.Name, Ready: explain.NodeReady(node), Akri: !isWithout, Devices: devices[node.Name], SlotsHeld: held[node.Name]}
+		line := Node{Name: node.Name, Ready: explain.NodeReady(node), Akri: installed && !isWithout, Devices: devices[node.Name], SlotsHeld: held[node.Name]}
 		for _, taint := range missing.Taints {
 			line.Taints = append(line.Taints, taint.ToString())
 		}

@@ -31,6 +31,14 @@ func TestOverview(t *testing.T) {
 	}
 }
 
+func TestNotInstalled(t *testing.T) {
+	s := fixture.Load(t, healthy)
+	s.DaemonSets, s.Deployments, s.Pods = nil, nil, nil
+	for _, node := range status.Of(s).Nodes {
+		require.False(t, node.Akri, node.Name)
+	}
+}
+
 func TestHandlersOfAllConfigurations(t *testing.T) {
 	s := fixture.Load(t, healthy)
 	other := *s.Configurations[0].DeepCopy()

@@ -149,7 +149,11 @@ func webhook(s *explain.Snapshot) Result {
 		return Result{Name: name, Outcome: Warning, Message: "it is disabled: invalid Configurations are only found later"}
 	}
 	for i := range s.Webhooks {
-		for _, registered := range s.Webhooks[i].Webhooks {
+		all := s.Webhooks[i].Webhooks
+		if len(all) == 0 {
+			return Result{Name: name, Outcome: Warning, Message: "broker-controller has not registered it yet"}
+		}
+		for _, registered := range all {
 			if len(registered.ClientConfig.CABundle) == 0 {
 				return Result{Name: name, Outcome: Failed, Message: "its registration " + s.Webhooks[i].Name + " has no CA certificate", Remedies: []explain.Remedy{{
 					Text: "Read why broker-controller does not register it.", Command: "kubectl logs --all-namespaces --tail=50 --prefix --selector " +

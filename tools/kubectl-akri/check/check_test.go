@@ -58,6 +58,7 @@ func TestInstallation(t *testing.T) {
 		"tainted-node":      {"nodes": check.Warning},
 		"version-skew":      {"services": check.Failed},
 		"service-not-ready": {"services": check.Failed},
+		"service-images":    {"services": check.Failed},
 		"webhook-away":      {"services": check.Failed},
 		"misspelt-handler":  {"Configuration default/camera": check.Failed},
 	} {
@@ -74,4 +75,6 @@ func TestInstallation(t *testing.T) {
 	s := fixture.Load(t, fixtures+"healthy.yaml")
 	s.Webhooks[0].Webhooks[0].ClientConfig.CABundle = nil
 	require.Equal(t, map[string]check.Outcome{"webhook": check.Failed}, outcomes(check.Of(s, check.Facts{Version: "v1.36.3"})))
+	s.Webhooks[0].Webhooks = nil
+	require.Equal(t, map[string]check.Outcome{"webhook": check.Warning}, outcomes(check.Of(s, check.Facts{Version: "v1.36.3"})))
 }

@@ -112,3 +112,11 @@ func (o *options) snapshot(ctx context.Context) (*explain.Snapshot, string, erro
 	snapshot.Selectors = selector.New()
 	return snapshot, namespace, nil
 }
+
+// oneArgument is cobra.ExactArgs(1) with an error that shows what to name.
+func oneArgument(c *cobra.Command, arguments []string) error {
+	if len(arguments) != 1 {
+		return fmt.Errorf("name one object: %s", c.Use)
+	}
+	return nil
+}

@@ -32,7 +32,7 @@ func (o *options) explain() *cobra.Command {
 It follows the chain from the Discovery Handler to the container, marks the first broken link, and
 shows its cause and the commands that remedy it.`,
 		Example:           "  kubectl akri explain configuration camera\n  kubectl akri explain pod camera-8120fe-pod --namespace default",
-		Args:              cobra.RangeArgs(1, 2),
+		Args:              cobra.MaximumNArgs(2),
 		ValidArgsFunction: o.completeExplain,
 		RunE: func(c *cobra.Command, arguments []string) error {
 			kind, name, err := objectOf(arguments)

@@ -27,7 +27,7 @@ Devices of a node stay while its services are down, because these may return. Af
 from a node that remains in the cluster, this command removes the node from Instances, releases its
 slots, and deletes the Instances of devices that no other node sees. The brokers of these devices
 end. A node that runs Akri again reports its devices again.`,
-		Args:              cobra.ExactArgs(1),
+		Args:              oneArgument,
 		ValidArgsFunction: o.completeNode,
 		RunE: func(c *cobra.Command, arguments []string) error {
 			client, namespace, err := o.connect()

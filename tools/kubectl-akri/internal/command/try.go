@@ -59,7 +59,7 @@ Instance and no broker is created.`,
   kubectl akri try onvif --node node-a
   kubectl akri try opcua --url opc.tcp://10.1.2.3:4840/
   kubectl akri try http --details details.yaml`,
-		Args:              cobra.ExactArgs(1),
+		Args:              oneArgument,
 		ValidArgsFunction: o.completeHandler,
 		RunE: func(c *cobra.Command, arguments []string) error {
 			request, err := flags.request(c.InOrStdin(), arguments[0])
