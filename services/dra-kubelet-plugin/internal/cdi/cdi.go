@@ -191,14 +191,23 @@ func (f *Files) edits(uid string, container node.Container) (edits cdispec.Conta
 
 // setOwner sets the owner, the group and the mode of the node's device node, as the runtime does
 // for device plugins. With CDI it would give the device node to the user of the container. One that
-// is not below /dev belongs to root.
+// is not below /dev belongs to root. A link is resolved, because CDI does not accept one.
 func (f *Files) setOwner(n *cdispec.DeviceNode) error {
 	n.UID, n.GID = new(uint32), new(uint32)
 	name, found := strings.CutPrefix(filepath.Clean(n.HostPath), "/dev/")
 	if !found {
 		return nil
 	}
-	info, err := os.Lstat(filepath.Join(f.dev, name))
+	path, err := filepath.EvalSymlinks(filepath.Join(f.dev, name))
+	if err != nil {
+		return fmt.Errorf("read device node: %w", err)
+	}
+	resolved, err := filepath.Rel(f.dev, path)
+	if err != nil || !filepath.IsLocal(resolved) {
+		return fmt.Errorf("read device node: the link %s leads out of /dev", n.HostPath)
+	}
+	n.HostPath = filepath.Join("/dev", resolved)
+	info, err := os.Lstat(path)
 	if err != nil {
 		return fmt.Errorf("read device node: %w", err)
 	}

@@ -5,6 +5,7 @@ import (
 	"flag"
 	"os"
 	"path/filepath"
+	"slices"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -71,10 +72,14 @@ func TestFile(t *testing.T) {
 // the user of the container. One that is not below /dev belongs to root.
 func TestOwnerOfDeviceNode(t *testing.T) {
 	directory := t.TempDir()
-	files, err := cdi.NewFiles(directory, dev(t))
+	devices := dev(t)
+	require.NoError(t, os.Mkdir(filepath.Join(devices, "by-id"), 0o700))
+	require.NoError(t, os.Symlink("../video0", filepath.Join(devices, "by-id", "camera")))
+	require.NoError(t, os.Symlink(directory, filepath.Join(devices, "outside")))
+	files, err := cdi.NewFiles(directory, devices)
 	require.NoError(t, err)
 	for _, c := range []struct{ path, want string }{
-		{"/dev/absent", "read device node"}, {"/dev/../video0", ""}, {"/srv/video0", ""}, {"/dev/video0", ""}, {"/dev//video0", ""},
+		{"/dev/absent", "read device node"}, {"/dev/outside", "leads out of /dev"}, {"/dev/by-id/camera", ""}, {"/dev/../video0", ""}, {"/srv/video0", ""}, {"/dev/video0", ""}, {"/dev//video0", ""},
 	} {
 		claim := cdi.Claim{UID: "x", Containers: map[string]node.Container{"camera": {DeviceNodes: []*discoveryv1.DeviceNode{{HostPath: c.path, ContainerPath: "/dev/x"}}}}}
 		err := files.Write(claim)
@@ -88,10 +93,11 @@ func TestOwnerOfDeviceNode(t *testing.T) {
 		require.NoError(t, err)
 		added := spec.Devices[0].ContainerEdits.DeviceNodes[0]
 		uid, gid, mode := uint32(0), uint32(0), (*os.FileMode)(nil)
-		if path := filepath.Clean(c.path); path == "/dev/video0" {
+		if added.HostPath == "/dev/video0" {
 			uid, gid, mode = uint32(os.Getuid()), uint32(os.Getgid()), new(os.FileMode(0o660))
 		}
 		require.Equal(t, []any{&uid, &gid, mode}, []any{added.UID, added.GID, added.FileMode}, c.path)
+		require.Equal(t, slices.Contains([]string{"/dev/by-id/camera", "/dev/video0", "/dev//video0"}, c.path), mode != nil, c.path)
 	}
 }
 
