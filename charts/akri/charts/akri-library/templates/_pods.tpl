@@ -73,12 +73,12 @@ securityContext: {{- toYaml (merge (dict) $security (ternary (dict "seLinuxOptio
 {{- end }}
 {{- end }}
 
-{{/* "yes" if the Pod has a user namespace. Pods on the host network cannot have one, and udev's
-     events do not reach a Pod that has one. */}}
+{{/* "yes" if the Pod has a user namespace. Pods on the host network cannot have one, udev's events do
+     not reach a Pod that has one, and the kernel cannot map the users of /dev and of files in /proc. */}}
 {{- define "akri.userNamespace" -}}
 {{- $global := .Values.global | default dict -}}
-{{- $udev := or (eq .Chart.Name "handler-udev") (and (eq .Chart.Name "agent") (has "udev" (($global.agent).handlers | default list))) -}}
-{{- if and $global.userNamespaces (not .Values.hostNetwork) (not $udev) }}yes{{ end -}}
+{{- $mapped := not (has .Chart.Name (list "handler-udev" "discovery-operator" "dra-kubelet-plugin" "agent")) -}}
+{{- if and $global.userNamespaces (not .Values.hostNetwork) $mapped }}yes{{ end -}}
 {{- end }}
 
 {{/* Node selection of a Deployment or Job. */}}
