@@ -82,8 +82,8 @@ func cleanUp(t *testing.T, objects deleter, name string) {
 	})
 }
 
-// namespace creates a namespace with a Configuration and an Instance. The namespace remains: without
-// a controller manager it would be terminating for good.
+// namespace creates a namespace with a Configuration and an Instance. The namespace remains:
+// without a controller manager it would be terminating for good.
 func (s *site) namespace(t *testing.T, name string) {
 	t.Helper()
 	ctx := t.Context()
