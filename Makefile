@@ -224,8 +224,8 @@ metrics: test-prerequisites binaries ## Write the tables of docs/metrics.md (the
 	AKRI_UPDATE_METRICS=1 go test -count=1 -p 1 -run Metrics $$(grep -rl --include=*_test.go libs/metricstest\" libs services | xargs -n1 dirname | sort -u | sed 's|^|./|')
 
 .PHONY: flags
-flags: ## Write the tables of flags in the READMEs of the services (their tests check them)
-	AKRI_UPDATE_FLAGS=1 go test -count=1 -run '^TestFlags$$' $(addprefix ./,$(filter services/%,$(MODULES)))
+flags: ## Write the tables of flags in the READMEs of the services and docs/kubectl-akri.md (their tests check them)
+	AKRI_UPDATE_FLAGS=1 go test -count=1 -run '^TestFlags$$' $(addprefix ./,$(filter services/%,$(MODULES))) ./tools/kubectl-akri/internal/command
 
 .PHONY: verify-charts
 verify-charts: test-prerequisites binaries ## Lint charts, compare renders with golden files, check that misspelt values are errors (fix: make charts)

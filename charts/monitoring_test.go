@@ -83,6 +83,13 @@ func TestValuesOfAlerts(t *testing.T) {
 	}
 }
 
+func TestNoAlertOfADisabledBrokerController(t *testing.T) {
+	_, rules := renderRules(t, set("broker-controller.enabled=false")...)
+	for _, rule := range rules {
+		require.NotContains(t, rule.Expr, "absent(akri_broker_controller_leading)", rule.Alert)
+	}
+}
+
 func TestEachAlertHasASectionOfTheRunbook(t *testing.T) {
 	var sections, alerts []string
 	for _, match := range regexp.MustCompile(`(?m)^## (.*)$`).FindAllStringSubmatch(read(t, "docs/runbook.md"), -1) {

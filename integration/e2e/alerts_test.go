@@ -8,32 +8,30 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"net/http/httptest"
 	"net/url"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/yaml"
 
 	discoveryv0 "akri.sh/proto/v0"
+
+	"akri.sh/integration/mesh"
 )
 
-// alertValues make the alerts of the test fire as soon as Prometheus sees the problem.
-const alertValues = `prometheus:
-  rules:
-    enabled: true
-    for: {AkriHandlerOffline: 0s, AkriSlotsUsedUp: 0s}
-    flapping: {window: 20s, changes: 1}
-`
-
-// prometheusConfig scrapes Pods through the API server, because nodes have network namespaces of
-// their own. Debian's Prometheus cannot read Pods from the API server.
+// prometheusConfig gets the targets from an HTTP server of the test, because Debian's Prometheus
+// cannot read Pods from the API server. It scrapes Pods through the API server, because nodes have
+// network namespaces of their own.
 const prometheusConfig = `
 global: {scrape_interval: 1s, evaluation_interval: 1s}
 rule_files: [rules.yaml]
@@ -41,15 +39,42 @@ scrape_configs:
   - job_name: akri
     scheme: https
     tls_config: {ca_file: ca.crt, cert_file: client.crt, key_file: client.key}
-    static_configs:
+    http_sd_configs: [{url: %s, refresh_interval: 1s}]
 `
 
-// target is a static_config. The arguments are the address of the API server, the namespace and the
-// name of the Pod.
-const target = `
-      - targets: [%[1]s]
-        labels: {__metrics_path__: "/api/v1/namespaces/%[2]s/pods/%[3]s:8080/proxy/metrics", instance: %[3]s}
-`
+// alertedServices are the services that export the metrics of the alerts.
+func alertedServices() []string {
+	all := []string{selected.process("registrar"), selected.process("device-plugin-host"), "instance-writer", "broker-controller"}
+	slices.Sort(all)
+	return slices.Compact(all)
+}
+
+// serveTargets serves the present Pods of the services as the targets of Prometheus.
+func serveTargets(t *testing.T, apiServer string) *httptest.Server {
+	t.Helper()
+	type group struct {
+		Targets []string          `json:"targets"`
+		Labels  map[string]string `json:"labels"`
+	}
+	selector := fmt.Sprintf("app.kubernetes.io/component in (%s)", strings.Join(alertedServices(), ","))
+	server := httptest.NewServer(http.HandlerFunc(func(response http.ResponseWriter, request *http.Request) {
+		pods, err := akri.Kubernetes.CoreV1().Pods(mesh.Namespace).List(request.Context(), metav1.ListOptions{LabelSelector: selector})
+		if err != nil {
+			http.Error(response, err.Error(), http.StatusBadGateway)
+			return
+		}
+		groups := []group{}
+		for _, pod := range pods.Items {
+			groups = append(groups, group{[]string{apiServer}, map[string]string{
+				"__metrics_path__": fmt.Sprintf("/api/v1/namespaces/%s/pods/%s:8080/proxy/metrics", pod.Namespace, pod.Name), "instance": pod.Name,
+			}})
+		}
+		response.Header().Set("Content-Type", "application/json")
+		_ = json.NewEncoder(response).Encode(groups) // Prometheus keeps the targets if it fails
+	}))
+	t.Cleanup(server.Close)
+	return server
+}
 
 // prometheusServer is a running Prometheus with the rules of the chart.
 type prometheusServer struct{ url string }
@@ -67,14 +92,8 @@ func startPrometheus(t *testing.T) prometheusServer {
 	write("ca.crt", config.CAData)
 	write("client.crt", config.CertData)
 	write("client.key", config.KeyData)
-	write("rules.yaml", chartRules(t, directory))
-	targets := ""
-	for _, service := range []string{selected.process("registrar"), "instance-writer", "broker-controller"} {
-		for _, pod := range servicePods(t, service) {
-			targets += fmt.Sprintf(target, host.Host, pod.Namespace, pod.Name)
-		}
-	}
-	write("prometheus.yml", []byte(prometheusConfig+targets))
+	write("rules.yaml", chartRules(t))
+	write("prometheus.yml", fmt.Appendf(nil, prometheusConfig, serveTargets(t, host.Host).URL))
 
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
@@ -102,17 +121,21 @@ func startPrometheus(t *testing.T) prometheusServer {
 	return p
 }
 
-// chartRules returns the spec of the PrometheusRule that the chart renders.
-func chartRules(t *testing.T, directory string) []byte {
+var (
+	ruleFor    = regexp.MustCompile(`"for":"\w+"`)
+	ruleWindow = regexp.MustCompile(`\[\w+\]`)
+)
+
+// chartRules returns the spec of the PrometheusRule that the chart renders. Alerts fire at once and
+// clear 20 s after the last failure that they count.
+func chartRules(t *testing.T) []byte {
 	t.Helper()
-	values := filepath.Join(directory, "values.yaml")
-	require.NoError(t, os.WriteFile(values, []byte(alertValues), 0o600))
 	rendered, err := akri.Helm(t.Context(), "template", "akri", akri.Path("charts", "akri"),
-		"--values", values, "--show-only", "templates/prometheusrule.yaml")
+		"--set", "prometheus.rules.enabled=true,prometheus.rules.flapping.changes=1", "--show-only", "templates/prometheusrule.yaml")
 	require.NoError(t, err)
 	var rule struct{ Spec json.RawMessage }
 	require.NoError(t, yaml.Unmarshal([]byte(rendered), &rule))
-	return rule.Spec
+	return ruleWindow.ReplaceAll(ruleFor.ReplaceAll(rule.Spec, []byte(`"for":"0s"`)), []byte("[20s]"))
 }
 
 // get returns the body of a response.
@@ -141,87 +164,152 @@ func (p prometheusServer) data(ctx context.Context, path string, into any) error
 	return json.Unmarshal(body, &struct{ Data any }{into})
 }
 
-// fires returns whether an alert with the label fires.
-func (p prometheusServer) fires(ctx context.Context, name, label, value string) (bool, error) {
-	var active struct {
-		Alerts []struct {
-			Labels map[string]string
-			State  string
-		}
-	}
-	if err := p.data(ctx, "/api/v1/alerts", &active); err != nil {
-		return false, err
-	}
-	for _, alert := range active.Alerts {
-		if alert.Labels["alertname"] == name && alert.Labels[label] == value && alert.State == "firing" {
-			return true, nil
-		}
-	}
-	return false, nil
+// count returns the number of series of an expression.
+func (p prometheusServer) count(ctx context.Context, expression string) (int, error) {
+	var found struct{ Result []json.RawMessage }
+	err := p.data(ctx, "/api/v1/query?query="+url.QueryEscape(expression), &found)
+	return len(found.Result), err
 }
 
-// awaitAlert waits until an alert with the label fires or does not.
-func (p prometheusServer) awaitAlert(t *testing.T, name, label, value string, want bool) {
+// awaitSeries waits until an expression has series or has none.
+func (p prometheusServer) awaitSeries(t *testing.T, expression string, want bool) {
 	t.Helper()
-	await(t, fmt.Sprintf("alert %s with %s=%q, firing: %t", name, label, value, want), func(ctx context.Context) error {
-		firing, err := p.fires(ctx, name, label, value)
-		if err == nil && firing != want {
-			err = fmt.Errorf("firing: %t", firing)
+	await(t, fmt.Sprintf("series of %s: %t", expression, want), func(ctx context.Context) error {
+		found, err := p.count(ctx, expression)
+		if err == nil && (found > 0) != want {
+			err = fmt.Errorf("%d series", found)
 		}
 		return err
 	})
 }
 
-// awaitSeries waits until Prometheus has a series.
-func (p prometheusServer) awaitSeries(t *testing.T, series string) {
+// firing is the expression of the firing alerts with the labels.
+func firing(name, labels string) string {
+	return fmt.Sprintf(`ALERTS{alertstate="firing",alertname="%s",%s}`, name, labels)
+}
+
+// awaitFiring waits until an alert with the labels fires.
+func (p prometheusServer) awaitFiring(t *testing.T, name, labels string) {
 	t.Helper()
-	await(t, "series "+series, func(ctx context.Context) error {
-		var found struct{ Result []json.RawMessage }
-		if err := p.data(ctx, "/api/v1/query?query="+url.QueryEscape(series), &found); err != nil {
-			return err
-		}
-		if len(found.Result) == 0 {
-			return errors.New("no series")
+	p.awaitSeries(t, firing(name, labels), true)
+}
+
+// awaitCleared waits until no alert with the labels fires.
+func (p prometheusServer) awaitCleared(t *testing.T, name, labels string) {
+	t.Helper()
+	p.awaitSeries(t, firing(name, labels), false)
+}
+
+// refusedByTest is the message of the policies of refuseWrites.
+const refusedByTest = "refused by the test"
+
+// refuseWrites makes the API server refuse to write Instances and Leases that match the CEL
+// expression, as the admission webhook of another product can. The returned function ends that.
+func refuseWrites(t *testing.T, policy, expression string) (accept func()) {
+	t.Helper()
+	manifest := fmt.Sprintf(`
+apiVersion: admissionregistration.k8s.io/v1
+kind: ValidatingAdmissionPolicy
+metadata: {name: %[1]s}
+spec:
+  matchConstraints:
+    resourceRules:
+    - {apiGroups: [akri.sh], apiVersions: ["*"], operations: [CREATE, UPDATE], resources: [instances]}
+    - {apiGroups: [coordination.k8s.io], apiVersions: ["*"], operations: [CREATE, UPDATE], resources: [leases]}
+  matchConditions: [{name: objects, expression: %[2]q}]
+  validations: [{expression: "false", reason: Forbidden, message: %[3]s}]
+---
+apiVersion: admissionregistration.k8s.io/v1
+kind: ValidatingAdmissionPolicyBinding
+metadata: {name: %[1]s}
+spec: {policyName: %[1]s, validationActions: [Deny]}
+`, policy, expression, refusedByTest)
+	apply(t, manifest)
+	return func() { require.NoError(t, akri.DeleteText(t.Context(), manifest)) }
+}
+
+// awaitRefused waits until the API server refuses to write an object.
+func awaitRefused(t *testing.T, namespace, kind, name string) {
+	t.Helper()
+	await(t, "refusal to write "+name, func(ctx context.Context) error {
+		_, err := akri.Kubectl(ctx, "", "annotate", "--dry-run=server", "--namespace", namespace, kind, name, "akri.sh/e2e=refused")
+		if err == nil || !strings.Contains(err.Error(), refusedByTest) {
+			return fmt.Errorf("write %s: %w", name, err)
 		}
 		return nil
 	})
 }
 
-// alertsOfIncidents causes incidents. Their alerts fire, and clear when the incidents end.
+// recordHolder records a holder of all slots of the Instance, as a user or a restored backup can.
+func recordHolder(t *testing.T, instance, holder string) {
+	t.Helper()
+	object, err := akri.Instances.In("default").Get(t.Context(), instance, metav1.GetOptions{})
+	require.NoError(t, err)
+	for slot := range object.Spec.DeviceUsage {
+		object.Spec.DeviceUsage[slot] = holder
+	}
+	_, err = akri.Instances.In("default").Update(t.Context(), object, metav1.UpdateOptions{})
+	require.NoError(t, err)
+}
+
+// alertsOfIncidents causes incidents that concern only its Configurations. Their alerts fire, and
+// clear when the incidents end.
 func alertsOfIncidents(t *testing.T) {
 	const configuration, handlerName = "e2e-alerts", "e2eAlerts"
+	const labels = `configuration="e2e-alerts"`
 	p := startPrometheus(t)
 	node, device := akri.Cluster.Nodes()[0], &discoveryv0.Device{Id: "x"}
+	onInstance := fmt.Sprintf("instance=%q", servicePodOn(t, selected.process("device-plugin-host"), node.Name()).Name)
 	handler := handle(t, node, handlerName, device)
 	instance := instanceName(configuration, "x", "", true)
 	apply(t, configurationOf(configuration, handlerName, ""))
 	awaitInstances(t, "default", configuration, instance)
+	awaitAllocatable(t, node.Name(), instance, 1)
+	noHandler := configurationOf("e2e-alerts-unready", "e2eNoSuchHandler", "")
+	apply(t, noHandler)
 
 	pod := ownPod("e2e-alerts", instance)
 	apply(t, pod)
-	p.awaitAlert(t, "AkriSlotsUsedUp", "configuration", configuration, true)
+	p.awaitFiring(t, "AkriSlotsUsedUp", labels)
+	recordHolder(t, instance, akri.Cluster.Nodes()[1].Name())
+	p.awaitFiring(t, "AkriSlotsTaken", onInstance)
 	require.NoError(t, akri.DeleteText(t.Context(), pod))
-	p.awaitAlert(t, "AkriSlotsUsedUp", "configuration", configuration, false)
+	recordHolder(t, instance, "")
+	p.awaitCleared(t, "AkriSlotsUsedUp", labels)
+	p.awaitFiring(t, "AkriConfigurationNotReady", `configuration="e2e-alerts-unready"`)
+	require.NoError(t, akri.DeleteText(t.Context(), noHandler))
 
-	p.awaitSeries(t, `akri_device_changes_total{configuration="e2e-alerts",change="removed"} == 0`)
+	accept := refuseWrites(t, "e2e-alerts", `object.metadata.name == "`+instance+`"`)
+	awaitRefused(t, "default", "akrii", instance)
+	apply(t, pod)
+	p.awaitFiring(t, "AkriAllocationsFailing", onInstance)
+	p.awaitFiring(t, "AkriAPIWritesFailing", `kind="instance"`)
+	require.NoError(t, akri.DeleteText(t.Context(), pod))
+	accept()
+
+	p.awaitSeries(t, `akri_device_changes_total{configuration="e2e-alerts",change="removed"} == 0`, true)
 	// On a busy machine, two flaps can take longer than the window of the alert.
 	await(t, "alert AkriDeviceFlapping", func(ctx context.Context) error {
 		handler.send(t)
 		awaitInstances(t, "default", configuration)
 		handler.send(t, device)
 		awaitInstances(t, "default", configuration, instance)
-		firing, err := p.fires(ctx, "AkriDeviceFlapping", "configuration", configuration)
-		if err == nil && !firing {
+		found, err := p.count(ctx, firing("AkriDeviceFlapping", labels))
+		if err == nil && found == 0 {
 			err = errors.New("it does not fire")
 		}
 		return err
 	})
 
 	handler.stop()
-	p.awaitAlert(t, "AkriHandlerOffline", "name", handlerName, true)
+	p.awaitFiring(t, "AkriHandlerOffline", fmt.Sprintf("name=%q", handlerName))
 	handle(t, node, handlerName, device)
-	p.awaitAlert(t, "AkriHandlerOffline", "name", handlerName, false)
-	p.awaitAlert(t, "AkriDeviceFlapping", "configuration", configuration, false)
+	p.awaitCleared(t, "AkriHandlerOffline", fmt.Sprintf("name=%q", handlerName))
+	p.awaitCleared(t, "AkriDeviceFlapping", labels)
+	p.awaitCleared(t, "AkriConfigurationNotReady", `configuration="e2e-alerts-unready"`)
+	p.awaitCleared(t, "AkriSlotsTaken", onInstance)
+	p.awaitCleared(t, "AkriAllocationsFailing", onInstance)
+	p.awaitCleared(t, "AkriAPIWritesFailing", `kind="instance"`)
 	p.requireDocumented(t)
 }
 

@@ -32,7 +32,8 @@ func shortTimeouts(t *testing.T) {
 		"instance-writer.env.AKRI_NODE_GRACE="+shortGrace.String(), "instance-writer.env.AKRI_REPORT_GRACE="+shortReports.String(),
 		"broker-controller.env.AKRI_PENDING_MAX="+shortPending.String(),
 		"broker-controller.brokerStartTimeout="+shortStart.String())...))
-	t.Run("a node stops reporting", nodeStopsReporting)
+	p := startPrometheus(t)
+	t.Run("a node stops reporting", func(t *testing.T) { nodeStopsReporting(t, p) })
 	t.Run("stuck broker is moved", stuckBroker)
 	t.Run("parallel", func(t *testing.T) {
 		t.Run("pending broker is replaced", func(t *testing.T) {

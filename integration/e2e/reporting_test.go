@@ -16,7 +16,8 @@ import (
 
 // nodeStopsReporting deletes discovery-operator on a node with a taint that keeps its Pods away.
 // The status names the node and the taint until discovery-operator is back. The Instances stay.
-func nodeStopsReporting(t *testing.T) {
+func nodeStopsReporting(t *testing.T, p prometheusServer) {
+	t.Helper()
 	node := akri.Cluster.Nodes()[1].Name()
 	apply(t, echoConfiguration("e2e-reports", 2, "", "foo0"))
 	awaitReports := func() akriv0.NodeStatus {
@@ -36,6 +37,7 @@ func nodeStopsReporting(t *testing.T) {
 	require.Equal(t, "1 device on 2 nodes; see NodesReporting", message)
 	require.Empty(t, awaitNodeStatus(t, "e2e-reports", node).Handlers)
 	require.Equal(t, before, observe(t, "e2e-reports"))
+	p.awaitFiring(t, "AkriNodesNotReporting", `configuration="e2e-reports"`)
 
 	// The node has never reported on this Configuration.
 	apply(t, echoConfiguration("e2e-unreported", 1, "", "foo0"))

@@ -117,7 +117,7 @@ func TestDefaultOfGOGC(t *testing.T) {
 }
 
 func TestMemoryLimit(t *testing.T) {
-	for limit, want := range map[string]string{"": fmt.Sprintf(`"limit":%d`, math.MaxInt64), "100MiB": fmt.Sprintf(`"limit":%d`, 90<<20)} {
+	for limit, want := range map[string]string{"": fmt.Sprintf(`"limit":%d`, int64(math.MaxInt64)), "100MiB": fmt.Sprintf(`"limit":%d`, 90<<20)} {
 		command := greeter()
 		command.Env = append(command.Env, "GOMEMLIMIT="+limit)
 		require.Contains(t, runs(t, command), want)

@@ -21,6 +21,7 @@ import (
 	authorizationv1 "k8s.io/api/authorization/v1"
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"akri.sh/libs/admin"
@@ -67,22 +68,41 @@ func start(t *testing.T) *site {
 	return &site{client, "https://" + listener.Addr().String()}
 }
 
-// namespace creates a namespace with a Configuration and an Instance.
+// deleter deletes an object by its name.
+type deleter interface {
+	Delete(ctx context.Context, name string, options metav1.DeleteOptions) error
+}
+
+// cleanUp deletes an object at the end of the test. The tests share an API server, also repeated
+// ones.
+func cleanUp(t *testing.T, objects deleter, name string) {
+	t.Helper()
+	t.Cleanup(func() {
+		require.NoError(t, objects.Delete(context.WithoutCancel(t.Context()), name, metav1.DeleteOptions{}))
+	})
+}
+
+// namespace creates a namespace with a Configuration and an Instance. The namespace remains:
+// without a controller manager it would be terminating for good.
 func (s *site) namespace(t *testing.T, name string) {
 	t.Helper()
 	ctx := t.Context()
 	_, err := s.Kubernetes.CoreV1().Namespaces().Create(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}}, metav1.CreateOptions{})
-	require.NoError(t, err)
+	if !apierrors.IsAlreadyExists(err) {
+		require.NoError(t, err)
+	}
 	configuration := &akriv0.Configuration{ObjectMeta: metav1.ObjectMeta{Name: "cameras", Namespace: name}}
 	configuration.Spec.DiscoveryHandler.Name = "onvif"
 	_, err = s.Configurations.In(name).Create(ctx, configuration, metav1.CreateOptions{})
 	require.NoError(t, err)
+	cleanUp(t, s.Configurations.In(name), configuration.Name)
 	s.device(t, name, "cameras-"+name)
-	_, err = s.Kubernetes.CoreV1().Events(name).Create(ctx, &corev1.Event{
+	event, err := s.Kubernetes.CoreV1().Events(name).Create(ctx, &corev1.Event{
 		ObjectMeta: metav1.ObjectMeta{GenerateName: "event-"}, Message: "message of " + name,
 		InvolvedObject: corev1.ObjectReference{APIVersion: "akri.sh/v0", Kind: "Configuration", Namespace: name, Name: "cameras"},
 	}, metav1.CreateOptions{})
 	require.NoError(t, err)
+	cleanUp(t, s.Kubernetes.CoreV1().Events(name), event.Name)
 }
 
 func (s *site) device(t *testing.T, namespace, name string) {
@@ -95,6 +115,7 @@ func (s *site) device(t *testing.T, namespace, name string) {
 		},
 	}, metav1.CreateOptions{})
 	require.NoError(t, err)
+	cleanUp(t, s.Instances.In(namespace), name)
 }
 
 // token creates a service account and returns a token of it.
@@ -103,6 +124,7 @@ func (s *site) token(t *testing.T, account string) string {
 	accounts := s.Kubernetes.CoreV1().ServiceAccounts("default")
 	_, err := accounts.Create(t.Context(), &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: account}}, metav1.CreateOptions{})
 	require.NoError(t, err)
+	cleanUp(t, accounts, account)
 	token, err := accounts.CreateToken(t.Context(), account, &authenticationv1.TokenRequest{}, metav1.CreateOptions{})
 	require.NoError(t, err)
 	return token.Status.Token
@@ -121,20 +143,25 @@ func (s *site) grant(t *testing.T, account, namespace string) {
 	ctx, rbac := t.Context(), s.Kubernetes.RbacV1()
 	subjects := []rbacv1.Subject{{Kind: "ServiceAccount", Namespace: "default", Name: account}}
 	meta := metav1.ObjectMeta{Name: account}
+	require.Eventually(t, func() bool { return !s.mayList(t, account, namespace) }, deadline, 20*time.Millisecond, "rights of the run before")
 	if namespace == "" {
 		_, err := rbac.ClusterRoles().Create(ctx, &rbacv1.ClusterRole{ObjectMeta: meta, Rules: viewing}, metav1.CreateOptions{})
 		require.NoError(t, err)
+		cleanUp(t, rbac.ClusterRoles(), account)
 		_, err = rbac.ClusterRoleBindings().Create(ctx, &rbacv1.ClusterRoleBinding{
 			ObjectMeta: meta, Subjects: subjects, RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: account},
 		}, metav1.CreateOptions{})
 		require.NoError(t, err)
+		cleanUp(t, rbac.ClusterRoleBindings(), account)
 	} else {
 		_, err := rbac.Roles(namespace).Create(ctx, &rbacv1.Role{ObjectMeta: meta, Rules: viewing}, metav1.CreateOptions{})
 		require.NoError(t, err)
+		cleanUp(t, rbac.Roles(namespace), account)
 		_, err = rbac.RoleBindings(namespace).Create(ctx, &rbacv1.RoleBinding{
 			ObjectMeta: meta, Subjects: subjects, RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "Role", Name: account},
 		}, metav1.CreateOptions{})
 		require.NoError(t, err)
+		cleanUp(t, rbac.RoleBindings(namespace), account)
 	}
 	// The authorizer of the API server reads Roles from a cache.
 	require.Eventually(t, func() bool { return s.mayList(t, account, namespace) }, deadline, 20*time.Millisecond)

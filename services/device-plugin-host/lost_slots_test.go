@@ -62,6 +62,17 @@ func TestTakenSlotIsReportedOnce(t *testing.T) {
 	f.awaitLostSlots("taken_back")
 }
 
+// The node holds no slot then, but must compare the lists of the kubelet.
+func TestOnlySlotIsTaken(t *testing.T) {
+	t.Parallel()
+	f := startFixture(t)
+	f.pods.set("akri.sh/"+first, first+"-0")
+	f.writer.put(first, "akri-onvif", 1, "node-a")
+	f.awaitPodLists(2)
+	f.writer.put(first, "akri-onvif", 1, "node-b")
+	f.awaitLostSlots("taken")
+}
+
 func TestUnknownVirtualSlotIsReportedOnce(t *testing.T) {
 	t.Parallel()
 	f := startFixture(t)

@@ -77,13 +77,14 @@ func (t *Tracker) usedSlots(snapshot *node.Snapshot, inUse Devices) (map[node.Sl
 }
 
 // NeedsCheck reports whether the lists of the kubelet are needed although the node holds no slot:
-// an Instance is new, or a slot is free that was in use in the last list.
+// an Instance is new, or a slot that was in use in the last list is free or has another holder.
 func (t *Tracker) NeedsCheck(now time.Time, snapshot *node.Snapshot) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	return t.needsCheck(now, snapshot)
+	return t.needsCheck(now, snapshot) || len(t.lost(now, snapshot, t.lastInUse).Taken) > 0
 }
 
+// needsCheck reports whether a list can show slots to take back, so that it is needed soon.
 func (t *Tracker) needsCheck(now time.Time, snapshot *node.Snapshot) bool {
 	names := snapshot.InstanceNames()
 	t.compared = t.compared.Intersection(names)

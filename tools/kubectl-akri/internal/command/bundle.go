@@ -40,7 +40,7 @@ masked: read the archive before you publish it.`,
 			return writeBundle(c.Context(), c.OutOrStdout(), file, client, snapshot)
 		},
 	}
-	c.Flags().StringVarP(&file, "file", "f", "", "File to write, - for the standard output. By default akri-bundle-<time>.tar.gz.")
+	c.Flags().StringVarP(&file, "file", "f", "", "File to write, - for the standard output. By default akri-bundle-TIME.tar.gz.")
 	return c
 }
 

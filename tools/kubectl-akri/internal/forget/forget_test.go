@@ -1,6 +1,7 @@
 package forget_test
 
 import (
+	"context"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -39,6 +40,10 @@ func TestApply(t *testing.T) {
 	} {
 		_, err := instances.Create(t.Context(), i, metav1.CreateOptions{})
 		require.NoError(t, err)
+		t.Cleanup(func() { // for the next run of a repeated test
+			err := instances.Delete(context.WithoutCancel(t.Context()), i.Name, metav1.DeleteOptions{})
+			require.True(t, err == nil || apierrors.IsNotFound(err), "%v", err)
+		})
 	}
 	snapshot, err := client.Snapshot(t.Context(), "default")
 	require.NoError(t, err)
