@@ -23,7 +23,7 @@ const logInterval = 2 * time.Second
 var expectedErrors = map[string]string{
 	`"logger":"UnhandledError"`:                    "client-go, while the API server is down or has not loaded its roles yet",
 	`"Error retrieving lease lock`:                 "client-go, likewise",
-	`"Failed to update lease"`:                     "client-go, likewise",
+	`update lease","service"`:                      "client-go, likewise",
 	`"Unable to write event`:                       "client-go, likewise, and when a leader has lost its Lease",
 	`"Unexpected error when reading response body`: "client-go, likewise",
 	`"slot of a virtual device in use is unknown`:  "device-plugin-host restarted while an Instance did not list the slot of a Pod: its device was away",
