@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
@@ -18,7 +19,12 @@ import (
 // await waits until check returns nil. On timeout it logs the state of the cluster and fails.
 func await(t *testing.T, what string, check func(context.Context) error) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), timeout)
+	awaitWithin(t, timeout, what, check)
+}
+
+func awaitWithin(t *testing.T, limit time.Duration, what string, check func(context.Context) error) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), limit)
 	defer cancel()
 	if err := mesh.Await(ctx, what, check); err != nil {
 		logState(t)
@@ -69,11 +75,19 @@ func awaitInstances(t *testing.T, namespace, configuration string, want ...strin
 	return found
 }
 
+// preparationTimeout is the time for a Pod whose preparation failed because dra-kubelet-plugin
+// restarted: the kubelet repeats it after up to 90 s.
+const preparationTimeout = 150 * time.Second
+
 // awaitBrokers waits until the Configuration has exactly count brokers and all are ready.
 func awaitBrokers(t *testing.T, namespace, configuration string, count int) []corev1.Pod {
 	t.Helper()
+	limit := timeout
+	if selected.dynamic {
+		limit = preparationTimeout
+	}
 	var brokers []corev1.Pod
-	await(t, fmt.Sprintf("%d ready brokers of %s", count, configuration), func(ctx context.Context) (err error) {
+	awaitWithin(t, limit, fmt.Sprintf("%d ready brokers of %s", count, configuration), func(ctx context.Context) (err error) {
 		if brokers, err = akri.BrokersOf(ctx, namespace, configuration); err != nil {
 			return err
 		}
