@@ -15,7 +15,7 @@ for platform in $(sed -n 's/.*SHA256-//p' "$source/krew.yaml"); do
   os=${platform%-*} arch=${platform#*-} archive=$dir/kubectl-akri-$platform.tar.gz
   rm -f "$content"/*
   cp "$root/LICENSE" "$source/kubectl_complete-akri" "$content"
-  (cd "$source" && CGO_ENABLED=0 GOOS=$os GOARCH=$arch go build -trimpath -buildvcs=false \
+  (cd "$source" && CGO_ENABLED=0 GOOS=$os GOARCH=$arch GOARM=7 go build -trimpath -buildvcs=false \
     -ldflags "-s -w -X akri.sh/libs/version.Version=$tag" -o "$content/" .)
   chmod -R u=rwX,go=rX "$content"
   tar --sort=name --owner=0 --group=0 --numeric-owner --mtime=@0 -C "$content" -c . | gzip -n > "$archive"

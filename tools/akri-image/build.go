@@ -71,7 +71,7 @@ func (c *buildCommand) build(ctx context.Context, builder assembly.Builder, def 
 func (c *buildCommand) archive(def definition.Definition, platform definition.Platform) string {
 	file := def.Name
 	if len(c.Platform) > 1 {
-		file += "-" + platform.Arch
+		file += "-" + platform.Machine()
 	}
 	return filepath.Join(c.Out, file+".tar")
 }

@@ -40,10 +40,10 @@ func TestBuildWritesArchivesOnce(t *testing.T) {
 
 func TestBuildArchiveNames(t *testing.T) {
 	tool, out := compile(t), t.TempDir()
-	tool.run(t, "build", "--definitions", definitions, "--work", tool.work, "--out", out, "--platform", "linux/amd64,linux/arm64", "hello")
+	tool.run(t, "build", "--definitions", definitions, "--work", tool.work, "--out", out, "--platform", "linux/amd64,linux/arm64,linux/arm/v7", "hello")
 	archives, err := filepath.Glob(out + "/*")
 	require.NoError(t, err)
-	require.Equal(t, []string{out + "/hello-amd64.tar", out + "/hello-arm64.tar"}, archives)
+	require.Equal(t, []string{out + "/hello-amd64.tar", out + "/hello-arm64.tar", out + "/hello-armv7.tar"}, archives)
 }
 
 func TestPushUploadsAllPlatforms(t *testing.T) {
@@ -57,12 +57,12 @@ func TestPushUploadsAllPlatforms(t *testing.T) {
 	require.NoError(t, err)
 	digest, err := index.Digest()
 	require.NoError(t, err)
-	require.Contains(t, text, ref.String()+"@"+digest.String()+" 2 platforms")
+	require.Contains(t, text, ref.String()+"@"+digest.String()+" 3 platforms")
 }
 
 func TestListPrintsDefinitions(t *testing.T) {
 	text := compile(t).run(t, "list", "--definitions", definitions)
-	require.Regexp(t, `(?m)^hello +hello +65532:65532 +\[linux/amd64 linux/arm64\]$`, text)
+	require.Regexp(t, `(?m)^hello +hello +65532:65532 +\[linux/amd64 linux/arm64 linux/arm/v7\]$`, text)
 }
 
 func TestInvalidDefinitionIsAnError(t *testing.T) {

@@ -19,7 +19,7 @@ import (
 
 type pushCommand struct {
 	buildFlags
-	Platform []definition.Platform `default:"linux/amd64,linux/arm64" env:"AKRI_PLATFORM" help:"Platforms to build for."`
+	Platform []definition.Platform `default:"linux/amd64,linux/arm64,linux/arm/v7" env:"AKRI_PLATFORM" help:"Platforms to build for."`
 	Out      string                `env:"AKRI_OUT" help:"Directory for NAME.digest, which has the image by digest, and NAME.spdx.json, its SBOM (default: none)."`
 }
 

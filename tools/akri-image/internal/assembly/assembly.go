@@ -133,7 +133,7 @@ func (a *assembly) collect(ctx context.Context) error {
 func (a *assembly) addBinary(ctx context.Context, path string, options binary.Options) error {
 	options.Dir = filepath.Join(a.Root, options.Dir)
 	options.Platform, options.Version = a.platform, a.Version
-	output := filepath.Join(a.Work, a.platform.OS+"-"+a.platform.Arch, a.def.Name, path)
+	output := filepath.Join(a.Work, a.platform.OS+"-"+a.platform.Machine(), a.def.Name, path)
 	if err := binary.Compile(ctx, options, output); err != nil {
 		return err
 	}

@@ -64,7 +64,7 @@ func environment(options Options) ([]string, error) {
 	env := append([]string{"GOGC=400"}, os.Environ()...)
 	env = append(env,
 		"GOWORK=off", "GOFLAGS=-mod=readonly",
-		"GOOS="+options.Platform.OS, "GOARCH="+options.Platform.Arch, "GOAMD64=v1", "GOARM64=v8.0",
+		"GOOS="+options.Platform.OS, "GOARCH="+options.Platform.Arch, "GOAMD64=v1", "GOARM64=v8.0", "GOARM=7",
 	)
 	if options.Cgo == nil {
 		return append(env, "CGO_ENABLED=0"), nil
@@ -77,15 +77,16 @@ func environment(options Options) ([]string, error) {
 		"CGO_CFLAGS=-O2", "CGO_CPPFLAGS=", "CGO_LDFLAGS=-Wl,--build-id=none"), nil
 }
 
-// compilers names the C compiler for each architecture on Debian.
-var compilers = map[string]string{
-	"amd64": "x86_64-linux-gnu-gcc",
-	"arm64": "aarch64-linux-gnu-gcc",
+// debian names the C compiler and the packages for each architecture on Debian.
+var debian = map[string]struct{ compiler, arch string }{
+	"amd64": {"x86_64-linux-gnu-gcc", "amd64"},
+	"arm64": {"aarch64-linux-gnu-gcc", "arm64"},
+	"arm":   {"arm-linux-gnueabihf-gcc", "armhf"},
 }
 
 // Compiler returns the C compiler for a platform, or an error that names the missing packages.
 func Compiler(platform definition.Platform, cgo definition.Cgo) (string, error) {
-	compiler := compilers[platform.Arch]
+	compiler := debian[platform.Arch].compiler
 	if platform == definition.Native() {
 		compiler = "gcc"
 	}
@@ -101,7 +102,7 @@ func Compiler(platform definition.Platform, cgo definition.Cgo) (string, error) 
 		needs[0] = "a C cross compiler " + compiler
 	}
 	for _, pkg := range cgo.Packages {
-		needs = append(needs, pkg+":"+platform.Arch)
+		needs = append(needs, pkg+":"+debian[platform.Arch].arch)
 	}
 	return "", fmt.Errorf("%s needs %s", platform, strings.Join(needs, " and "))
 }

@@ -61,6 +61,7 @@ func config(contents Contents) *v1.ConfigFile {
 	return &v1.ConfigFile{
 		OS:           contents.Platform.OS,
 		Architecture: contents.Platform.Arch,
+		Variant:      contents.Platform.Variant,
 		Created:      v1.Time{Time: rootfs.Epoch},
 		RootFS:       v1.RootFS{Type: "layers"},
 		Config: v1.Config{

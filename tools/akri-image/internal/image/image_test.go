@@ -77,7 +77,7 @@ func TestPushCreatesIndex(t *testing.T) {
 	server := httptest.NewServer(registry.New())
 	defer server.Close()
 	ref := tag(t, strings.TrimPrefix(server.URL, "http://")+"/akri-mesh/a:v1")
-	pushed, err := image.Push(t.Context(), ref, newImage(t, "amd64", "a"), newImage(t, "arm64", "a"))
+	pushed, err := image.Push(t.Context(), ref, newImage(t, "amd64", "a"), newImage(t, "arm64", "a"), newImage(t, "arm/v7", "a"))
 	require.NoError(t, err)
 
 	index, err := remote.Index(ref)
@@ -92,7 +92,7 @@ func TestPushCreatesIndex(t *testing.T) {
 	for _, descriptor := range manifest.Manifests {
 		platforms = append(platforms, descriptor.Platform.String())
 	}
-	require.Equal(t, []string{"linux/amd64", "linux/arm64"}, platforms)
+	require.Equal(t, []string{"linux/amd64", "linux/arm64", "linux/arm/v7"}, platforms)
 }
 
 func TestPushErrorNamesImage(t *testing.T) {
@@ -105,11 +105,13 @@ func TestPushErrorNamesImage(t *testing.T) {
 
 func newImage(t *testing.T, arch, content string) v1.Image {
 	t.Helper()
+	var platform definition.Platform
+	require.NoError(t, platform.UnmarshalText([]byte("linux/"+arch)))
 	tree := &rootfs.Tree{}
 	require.NoError(t, tree.AddFile("/bin/a", 0o755, []byte(content)))
 	img, err := image.New(image.Contents{
 		Tree:       tree,
-		Platform:   definition.Platform{OS: "linux", Arch: arch},
+		Platform:   platform,
 		User:       "1:2",
 		Entrypoint: []string{"/bin/a"},
 		Labels:     map[string]string{"key": "value"},

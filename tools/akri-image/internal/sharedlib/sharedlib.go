@@ -29,6 +29,7 @@ type Library struct {
 var triplets = map[elf.Machine]string{
 	elf.EM_X86_64:  "x86_64-linux-gnu",
 	elf.EM_AARCH64: "aarch64-linux-gnu",
+	elf.EM_ARM:     "arm-linux-gnueabihf",
 }
 
 // Closure returns the libraries of a binary sorted by path, and none for a static binary.
