@@ -67,6 +67,14 @@ func TestAlertsFireAndClear(t *testing.T) {
 	}
 }
 
+// TestAlertOfDRAController runs the scenarios of testdata/alerts-dra.test.yaml.
+func TestAlertOfDRAController(t *testing.T) {
+	text, _ := renderRules(t, set("global.resources=dra")...)
+	scenarios, err := os.ReadFile("testdata/alerts-dra.test.yaml")
+	require.NoError(t, err)
+	promtool(t, map[string][]byte{"rules.yaml": text, "test.yaml": scenarios}, "test", "rules", "test.yaml")
+}
+
 func TestValuesOfAlerts(t *testing.T) {
 	_, rules := renderRules(t, set("prometheus.rules.for.AkriHandlerOffline=0s", "prometheus.rules.disabled={AkriNoLeader}",
 		"prometheus.rules.flapping.window=20s", "prometheus.rules.runbook=https://example.com/runbook")...)

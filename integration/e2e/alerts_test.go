@@ -313,6 +313,45 @@ func alertsOfIncidents(t *testing.T) {
 	p.requireDocumented(t)
 }
 
+// scaleService sets the number of replicas of a service and returns the previous one.
+func scaleService(t *testing.T, service string, replicas int32) (previous int32) {
+	t.Helper()
+	deployments := akri.Kubernetes.AppsV1().Deployments(mesh.Namespace)
+	list, err := deployments.List(t.Context(), metav1.ListOptions{LabelSelector: "app.kubernetes.io/component=" + service})
+	require.NoError(t, err)
+	require.Len(t, list.Items, 1)
+	object, err := deployments.GetScale(t.Context(), list.Items[0].Name, metav1.GetOptions{})
+	require.NoError(t, err)
+	previous, object.Spec.Replicas = object.Spec.Replicas, replicas
+	_, err = deployments.UpdateScale(t.Context(), object.Name, object, metav1.UpdateOptions{})
+	require.NoError(t, err)
+	return previous
+}
+
+// alertsOfServices stops services. At the end no alert fires. It follows a scenario with the same
+// Prometheus. values are those of the installation.
+func alertsOfServices(t *testing.T, p prometheusServer, values []string) {
+	t.Helper()
+	if selected.dynamic {
+		t.Skip("the incidents do not differ with Dynamic Resource Allocation")
+	}
+	// The server certificates of the installation have a lifetime of 10 s.
+	p.awaitFiring(t, "AkriCertificateExpiring", `certificate="server"`)
+	alerts := map[string]string{"instance-writer": firing("AkriInstanceWriterDown", ""), "broker-controller": firing("AkriNoLeader", `service="broker-controller"`)}
+	replicas := map[string]int32{}
+	for service := range alerts {
+		replicas[service] = scaleService(t, service, 0)
+	}
+	for _, alert := range alerts {
+		p.awaitSeries(t, alert, true)
+	}
+	for service, count := range replicas {
+		scaleService(t, service, count)
+	}
+	require.NoError(t, akri.Install(t.Context(), append(values, "instance-writer.env.AKRI_TLS_LIFETIME_SERVER=24h")...))
+	p.awaitSeries(t, "ALERTS", false)
+}
+
 var documentedMetric = regexp.MustCompile("(?m)^\\| `(akri_\\w+)` ")
 
 // requireDocumented compares the metrics that Prometheus has scraped with docs/metrics.md.

@@ -28,12 +28,14 @@ const (
 // shortTimeouts checks behavior that takes minutes by default. The services keep the short
 // timeouts.
 func shortTimeouts(t *testing.T) {
-	require.NoError(t, akri.Install(t.Context(), append(selected.handlerGrace(shortHandlerGrace),
+	values := append(selected.handlerGrace(shortHandlerGrace),
 		"instance-writer.env.AKRI_NODE_GRACE="+shortGrace.String(), "instance-writer.env.AKRI_REPORT_GRACE="+shortReports.String(),
 		"broker-controller.env.AKRI_PENDING_MAX="+shortPending.String(),
-		"broker-controller.brokerStartTimeout="+shortStart.String())...))
+		"broker-controller.brokerStartTimeout="+shortStart.String())
+	require.NoError(t, akri.Install(t.Context(), values...))
 	p := startPrometheus(t)
 	t.Run("a node stops reporting", func(t *testing.T) { nodeStopsReporting(t, p) })
+	t.Run("alerts of services fire and clear", func(t *testing.T) { alertsOfServices(t, p, values) })
 	t.Run("stuck broker is moved", stuckBroker)
 	t.Run("parallel", func(t *testing.T) {
 		t.Run("pending broker is replaced", func(t *testing.T) {
