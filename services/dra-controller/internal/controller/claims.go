@@ -19,18 +19,40 @@ type seenClaim struct {
 	wasAllocated bool
 }
 
-func (s seenClaims) add(claim *resourcev1.ResourceClaim) {
+// add returns whether a device was allocated to the claim since the last call. Claims in the first
+// list are not new.
+func (s seenClaims) add(claim *resourcev1.ResourceClaim) (newlyAllocated bool) {
 	seen, exists := s[claim.UID]
 	if !exists {
 		seen.since = time.Now()
 	}
-	seen.wasAllocated = seen.wasAllocated || len(allocated(claim)) > 0
+	isAllocated := len(allocated(claim)) > 0
+	newlyAllocated = exists && isAllocated && !seen.wasAllocated
+	seen.wasAllocated = seen.wasAllocated || isAllocated
 	s[claim.UID] = seen
+	return newlyAllocated
 }
 
 func (s seenClaims) remove(claim *resourcev1.ResourceClaim) seenClaim {
 	defer delete(s, claim.UID)
 	return s[claim.UID]
+}
+
+// countedTwice is longer than the time for which the scheduler counts an allocation twice.
+const countedTwice = 2 * time.Second
+
+// claimAllocated makes the scheduler retry the Pods that wait for a device with several slots.
+// Until the scheduler has seen its own write of an allocation, for up to about a second, it counts
+// the slots of the claim twice, and refuses Pods for which slots are free. It retries them after a
+// change of a slice, otherwise up to five minutes later.
+func (c *controller) claimAllocated(claim *resourcev1.ResourceClaim) {
+	for _, result := range allocated(claim) {
+		namespace, instanceName, _ := strings.Cut(result.Pool, "/")
+		instance, exists := c.Cache.Instances.Get(namespace + "/" + instanceName)
+		if exists && instance.Spec.Capacity > 1 && c.features.ConsumableCapacity {
+			c.queue.AddAfter(key{name: desired.SliceName(namespace, instanceName), again: true}, countedTwice)
+		}
+	}
 }
 
 // claimDeleted makes the scheduler retry the Pods that wait for a device of a deleted claim. It

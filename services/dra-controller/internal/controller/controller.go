@@ -105,11 +105,12 @@ func (c *controller) subscribe() {
 	c.Cache.Owner.OnChange(func(string) { c.ownerChanged() })
 	claims := seenClaims{}
 	c.Cache.Claims.OnEvent(func(before, after *resourcev1.ResourceClaim) {
-		if after != nil {
-			claims.add(after)
-			return
+		switch {
+		case after == nil:
+			c.claimDeleted(before, claims.remove(before))
+		case claims.add(after):
+			c.claimAllocated(after)
 		}
-		c.claimDeleted(before, claims.remove(before))
 	})
 }
 
