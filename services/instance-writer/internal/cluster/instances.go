@@ -126,23 +126,35 @@ func (c *Cluster) dropWritten(before, after *akriv0.Instance) {
 	}
 }
 
+// addWritten records the Instance, unless the watch has delivered it or a later state.
 func (c *Cluster) addWritten(instance *akriv0.Instance) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	instance.ManagedFields = nil
-	if newer(instance, c.Watched(Key(instance))) {
+	if watched, deleted := c.watchedSince(instance); !deleted && newer(instance, watched) {
 		_ = c.written.Add(instance)
 	}
 }
 
-// addDeleted records that the Instance was deleted, unless the watch has delivered that.
+// addDeleted records that the Instance was deleted, unless the watch has delivered that or a later
+// state. The watch may not have delivered the Instance itself yet.
 func (c *Cluster) addDeleted(instance *akriv0.Instance) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	key := Key(instance)
-	if watched := c.Watched(key); watched != nil && !newer(watched, instance) {
-		c.deleted[key] = instance
+	if watched, deleted := c.watchedSince(instance); !deleted && (watched == nil || !newer(watched, instance)) {
+		c.deleted[Key(instance)] = instance
 	}
+}
+
+// watchedSince returns the Instance that the watch delivered. If there is none, deleted reports
+// whether the watch has delivered the version of the given Instance, and then its deletion.
+func (c *Cluster) watchedSince(instance *akriv0.Instance) (watched *akriv0.Instance, deleted bool) {
+	revision := c.Revision() // not newer than the Instance
+	if watched = c.Watched(Key(instance)); watched != nil {
+		return watched, false
+	}
+	order, err := resourceversion.CompareResourceVersion(revision, instance.ResourceVersion)
+	return nil, err == nil && order >= 0
 }
 
 func (c *Cluster) forgetWritten(key types.NamespacedName) {

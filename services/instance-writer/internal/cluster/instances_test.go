@@ -1,0 +1,80 @@
+package cluster
+
+import (
+	"encoding/json"
+	"net/http"
+	"net/http/httptest"
+	"testing"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/stretchr/testify/require"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/rest"
+
+	akriv0 "akri.sh/libs/apis/akri/v0"
+)
+
+// newUnwatched returns a Cluster without a watch. Tests add to its store what a watch delivers. The
+// API server returns the Instance for each request.
+func newUnwatched(t *testing.T, instance *akriv0.Instance) *Cluster {
+	t.Helper()
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", "application/json")
+		_ = json.NewEncoder(w).Encode(instance)
+	}))
+	t.Cleanup(server.Close)
+	writes := prometheus.NewCounterVec(prometheus.CounterOpts{Name: "writes"}, []string{"kind", "result"})
+	c, err := New(&rest.Config{Host: server.URL}, "default", writes)
+	require.NoError(t, err)
+	return c
+}
+
+func newInstance(version string) *akriv0.Instance {
+	return &akriv0.Instance{
+		TypeMeta:   metav1.TypeMeta{APIVersion: "akri.sh/v0", Kind: "Instance"},
+		ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "cam-8120fe", UID: "uid", ResourceVersion: version},
+		Spec:       akriv0.InstanceSpec{ConfigurationName: "cam", Nodes: []string{"n"}},
+	}
+}
+
+// An Instance is created and deleted before the watch delivers its creation.
+func TestDeletedBeforeTheWatchShowsIt(t *testing.T) {
+	for _, older := range []*akriv0.Instance{nil, newInstance("5")} {
+		instance := newInstance("10")
+		c := newUnwatched(t, instance)
+		if older != nil {
+			require.NoError(t, c.instances.GetStore().Add(older))
+		}
+		created, err := c.Create(t.Context(), instance)
+		require.NoError(t, err)
+		require.Equal(t, "10", c.Cached(Key(instance)).ResourceVersion)
+		require.NoError(t, c.Delete(t.Context(), created))
+		require.Nil(t, c.Cached(Key(instance)))
+
+		require.NoError(t, c.instances.GetStore().Add(instance))
+		c.dropWritten(nil, instance)
+		require.Nil(t, c.Cached(Key(instance)), "the watch delivers what was deleted")
+		require.Empty(t, c.InstancesIn(GroupOf(instance)))
+
+		gone := newInstance("11")
+		require.NoError(t, c.instances.GetStore().Delete(gone))
+		c.dropWritten(instance, nil)
+		require.Empty(t, c.deleted)
+		require.NoError(t, c.instances.GetStore().Add(newInstance("12")))
+		require.Equal(t, "12", c.Cached(Key(instance)).ResourceVersion)
+	}
+}
+
+// Another replica deletes an Instance, and the watch delivers that, before the response to its
+// creation arrives.
+func TestDeletedBeforeTheResponse(t *testing.T) {
+	instance := newInstance("10")
+	c := newUnwatched(t, instance)
+	require.NoError(t, c.instances.GetStore().Add(instance))
+	require.NoError(t, c.instances.GetStore().Delete(newInstance("11")))
+	created, err := c.Create(t.Context(), instance)
+	require.NoError(t, err)
+	require.Nil(t, c.Cached(Key(instance)))
+	require.NoError(t, c.Delete(t.Context(), created))
+	require.Empty(t, c.deleted)
+}
