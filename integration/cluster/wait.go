@@ -2,12 +2,13 @@ package cluster
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 )
 
 // Wait calls check immediately and then at every interval until it returns nil. If ctx ends first,
-// the error has check's last error before that.
+// the error has check's last error that does not only report that.
 func Wait(ctx context.Context, interval time.Duration, check func() error) error {
 	ticker := time.NewTicker(interval)
 	defer ticker.Stop()
@@ -17,7 +18,7 @@ func Wait(ctx context.Context, interval time.Duration, check func() error) error
 		if err == nil {
 			return nil
 		}
-		if last == nil || ctx.Err() == nil { // an error of the ended ctx hides the reason
+		if last == nil || ctx.Err() == nil || !errors.Is(err, ctx.Err()) { // an error of the ended ctx hides the reason
 			last = err
 		}
 		select {
