@@ -8,7 +8,7 @@ import (
 )
 
 // Wait calls check immediately and then at every interval until it returns nil. If ctx ends first,
-// the error has check's last error that does not only report that.
+// the error has check's last error. An error that only states the end of ctx does not count.
 func Wait(ctx context.Context, interval time.Duration, check func() error) error {
 	ticker := time.NewTicker(interval)
 	defer ticker.Stop()

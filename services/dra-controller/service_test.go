@@ -25,6 +25,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/kubernetes"
+	resourceclient "k8s.io/client-go/kubernetes/typed/resource/v1"
 
 	"akri.sh/libs/admin"
 	akriv0 "akri.sh/libs/apis/akri/v0"
@@ -383,15 +384,20 @@ func TestReplacedAPIServer(t *testing.T) {
 	require.Contains(t, entry.ContextMap()["error"], "all API servers must have the same version")
 }
 
-// A claim that is deleted while a device is allocated to it causes a write, because the scheduler
-// does not retry the Pods that wait for the device.
-func TestClaimDeletedWithItsDevice(t *testing.T) {
-	f := start(t)
+// startWithCamera starts a controller that has published the shared device cameras-000001. It
+// returns the generation of its slice.
+func startWithCamera(t *testing.T) (f *fixture, claims resourceclient.ResourceClaimInterface, generation int64) {
+	f = start(t)
 	f.addConfiguration("cameras")
 	f.addInstance("cameras-000001", true, "a")
 	f.awaitSlots("cameras-000001", 2)
-	generation := f.slice("cameras-000001").Spec.Pool.Generation
-	claims := f.clientset.ResourceV1().ResourceClaims(namespace)
+	return f, f.clientset.ResourceV1().ResourceClaims(namespace), f.slice("cameras-000001").Spec.Pool.Generation
+}
+
+// A claim that is deleted while a device is allocated to it causes a write, because the scheduler
+// does not retry the Pods that wait for the device.
+func TestClaimDeletedWithItsDevice(t *testing.T) {
+	f, claims, generation := startWithCamera(t)
 	remove := func(name string, deallocated bool) {
 		create(t, claims, &resourcev1.ResourceClaim{
 			ObjectMeta: metav1.ObjectMeta{Name: name},
@@ -428,12 +434,7 @@ func TestClaimDeletedWithItsDevice(t *testing.T) {
 // scheduler bound it. The scheduler can keep the device for a while, and does not retry the Pods
 // that wait for it.
 func TestClaimDeletedWhileItIsBound(t *testing.T) {
-	f := start(t)
-	f.addConfiguration("cameras")
-	f.addInstance("cameras-000001", true, "a")
-	f.awaitSlots("cameras-000001", 2)
-	generation := f.slice("cameras-000001").Spec.Pool.Generation
-	claims := f.clientset.ResourceV1().ResourceClaims(namespace)
+	f, claims, generation := startWithCamera(t)
 	for i, class := range []string{"cameras.akri.sh", "cameras-000001.akri.sh"} {
 		create(t, claims, &resourcev1.ResourceClaim{
 			ObjectMeta: metav1.ObjectMeta{Name: "bound", Annotations: map[string]string{resourcev1.ExtendedResourceClaimAnnotation: "true"}},

@@ -496,7 +496,7 @@ func (s *Snapshot) bypassed(pod *corev1.Pod, name string) *Cause {
 	}
 	return &Cause{
 		ID: SchedulerBypassed,
-		Message: fmt.Sprintf("the Pod runs on %s without %s: it has no ResourceClaim, as a Pod that is created with spec.nodeName, which the scheduler does not see",
+		Message: fmt.Sprintf("the Pod runs on %s without %s: it has no ResourceClaim, because the scheduler does not process a Pod that is created with spec.nodeName",
 			pod.Spec.NodeName, akriv0.ResourceName(name)),
 		Remedies: []Remedy{
 			{Text: "Create the Pod with a nodeSelector instead of nodeName: {kubernetes.io/hostname: " + pod.Spec.NodeName + "}.", Command: deletePod(pod)},

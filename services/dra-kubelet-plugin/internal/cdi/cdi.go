@@ -172,7 +172,7 @@ func (f *Files) edits(uid string, container node.Container) (edits cdispec.Conta
 	}
 	for _, n := range container.DeviceNodes {
 		added := &cdispec.DeviceNode{Path: n.GetContainerPath(), HostPath: n.GetHostPath(), Permissions: n.GetPermissions()}
-		if err := f.setOwner(added); err != nil {
+		if err := f.completeDeviceNode(added); err != nil {
 			return edits, err
 		}
 		edits.DeviceNodes = append(edits.DeviceNodes, added)
@@ -189,10 +189,11 @@ func (f *Files) edits(uid string, container node.Container) (edits cdispec.Conta
 	return edits, nil
 }
 
-// setOwner sets the owner, the group and the mode of the node's device node, as the runtime does
-// for device plugins. With CDI it would give the device node to the user of the container. One that
-// is not below /dev belongs to root. A link is resolved, because CDI does not accept one.
-func (f *Files) setOwner(n *cdispec.DeviceNode) error {
+// completeDeviceNode does what the runtime does for device plugins, but not for CDI. It sets the
+// owner, the group and the mode of the node's device node: the runtime would give the device node
+// to the user of the container. It resolves a link, which the runtime would refuse. A device node
+// that is not below /dev belongs to root.
+func (f *Files) completeDeviceNode(n *cdispec.DeviceNode) error {
 	n.UID, n.GID = new(uint32), new(uint32)
 	name, found := strings.CutPrefix(filepath.Clean(n.HostPath), "/dev/")
 	if !found {

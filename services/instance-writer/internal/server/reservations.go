@@ -66,7 +66,7 @@ func (s *Server) reserve(ctx context.Context, request *instancev1.ReserveSlotsRe
 	for _, requested := range byInstance {
 		instance, added, err := batch.EditWithValue(ctx, s.Writer, requested.key, true, requested.reserve)
 		if err == nil && instance == nil {
-			err = requested.errDeleted()
+			err = requested.errNotFound()
 		}
 		if err != nil {
 			s.rollBack(ctx, reserved)
@@ -98,16 +98,16 @@ func (s *Server) precheck(ctx context.Context, byInstance []instanceClaims) erro
 	return nil
 }
 
-// errDeleted is the error of an Instance that does not exist, or that was deleted in the write that
-// also had the edit of this call.
-func (c instanceClaims) errDeleted() error {
+// errNotFound is the error for an Instance that does not exist, also because it was deleted in the
+// same write as the claims.
+func (c instanceClaims) errNotFound() error {
 	return fmt.Errorf("%w: %q", errInstanceNotFound, c.key.Name)
 }
 
 // reserve applies the claims and returns those whose slots were free before.
 func (c instanceClaims) reserve(current *akriv0.Instance) (desired *akriv0.Instance, added []claim, err error) {
 	if current == nil || current.DeletionTimestamp != nil {
-		return nil, nil, c.errDeleted()
+		return nil, nil, c.errNotFound()
 	}
 	for _, claim := range c.claims {
 		if !holds(current, claim) {
@@ -181,13 +181,13 @@ func (s *Server) ReleaseSlots(ctx context.Context, request *instancev1.ReleaseSl
 func (s *Server) releaseOn(ctx context.Context, requested instanceClaims) (*akriv0.Instance, error) {
 	apply := func(current *akriv0.Instance) (*akriv0.Instance, error) {
 		if current == nil {
-			return nil, requested.errDeleted()
+			return nil, requested.errNotFound()
 		}
 		return requested.release(current), nil
 	}
 	instance, err := s.Writer.Edit(ctx, requested.key, batch.Edit{Exact: true, Apply: apply})
 	if err == nil && instance == nil {
-		err = requested.errDeleted()
+		err = requested.errNotFound()
 	}
 	return instance, err
 }

@@ -96,16 +96,22 @@ func (c expiringContext) Err() error {
 	return err
 }
 
+// newGatedServer returns a server with the Instance. Each update sends to updating, and then waits
+// for gate.
+func newGatedServer(name string) (s *server.Server, updating <-chan struct{}, gate chan struct{}) {
+	started, gate := make(chan struct{}), make(chan struct{})
+	return newServer(store{
+		instances: map[string]*akriv0.Instance{name: instance(name, nil)},
+		update:    func(*akriv0.Instance) error { started <- struct{}{}; <-gate; return nil },
+	}, nil), started, gate
+}
+
 // A reservation is abandoned while the goroutine of another call applies it. The race detector must
 // not see a variable of the abandoned call.
 func TestReserveAbandonedDuringWrite(t *testing.T) {
 	const name = "cam-8120fe"
 	synctest.Test(t, func(t *testing.T) {
-		updating, gate := make(chan struct{}), make(chan struct{})
-		s := newServer(store{
-			instances: map[string]*akriv0.Instance{name: instance(name, nil)},
-			update:    func(*akriv0.Instance) error { updating <- struct{}{}; <-gate; return nil },
-		}, nil)
+		s, updating, gate := newGatedServer(name)
 		reserve := func(ctx context.Context, index uint32) <-chan error {
 			ended := make(chan error, 1)
 			go func() {
@@ -148,11 +154,7 @@ func TestDeletedInTheSameWrite(t *testing.T) {
 	} {
 		t.Run(call, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				updating, gate := make(chan struct{}), make(chan struct{})
-				s := newServer(store{
-					instances: map[string]*akriv0.Instance{name: instance(name, nil)},
-					update:    func(*akriv0.Instance) error { updating <- struct{}{}; <-gate; return nil },
-				}, nil)
+				s, updating, gate := newGatedServer(name)
 				start := func(call func() error) <-chan error {
 					ended := make(chan error, 1)
 					go func() { ended <- call() }()
