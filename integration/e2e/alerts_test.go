@@ -26,6 +26,7 @@ import (
 
 	discoveryv0 "akri.sh/proto/v0"
 
+	"akri.sh/integration/cluster"
 	"akri.sh/integration/mesh"
 )
 
@@ -45,6 +46,9 @@ scrape_configs:
 // alertedServices are the services that export the metrics of the alerts.
 func alertedServices() []string {
 	all := []string{selected.process("registrar"), selected.process("device-plugin-host"), "instance-writer", "broker-controller"}
+	if selected.dynamic {
+		all = append(all, "dra-controller")
+	}
 	slices.Sort(all)
 	return slices.Compact(all)
 }
@@ -130,8 +134,9 @@ var (
 // clear 20 s after the last failure that they count.
 func chartRules(t *testing.T) []byte {
 	t.Helper()
+	values := append([]string{"prometheus.rules.enabled=true", "prometheus.rules.flapping.changes=1"}, selected.values...)
 	rendered, err := akri.Helm(t.Context(), "template", "akri", akri.Path("charts", "akri"),
-		"--set", "prometheus.rules.enabled=true,prometheus.rules.flapping.changes=1", "--show-only", "templates/prometheusrule.yaml")
+		"--set", strings.Join(values, ","), "--show-only", "templates/prometheusrule.yaml")
 	require.NoError(t, err)
 	var rule struct{ Spec json.RawMessage }
 	require.NoError(t, yaml.Unmarshal([]byte(rendered), &rule))
@@ -328,16 +333,60 @@ func scaleService(t *testing.T, service string, replicas int32) (previous int32)
 	return previous
 }
 
+// hangWrites makes writes of the Configuration's Instances hang, as the admission webhook of
+// another product does if its server accepts connections but does not respond. The returned
+// function ends that.
+func hangWrites(t *testing.T, configuration string) (resume func()) {
+	t.Helper()
+	// The kernel accepts connections.
+	server, err := akri.Cluster.Neighbour(t.Context(), "python3", "-c",
+		"import signal, socket; server = socket.create_server(('', 9443)); signal.pause()")
+	require.NoError(t, err)
+	require.NoError(t, server.Start())
+	t.Cleanup(func() { _ = server.Wait() }) // the context of the test has ended
+	manifest := fmt.Sprintf(`
+apiVersion: admissionregistration.k8s.io/v1
+kind: ValidatingWebhookConfiguration
+metadata: {name: %[1]s}
+webhooks:
+- name: hangs.example.com
+  clientConfig: {url: "https://%[2]s:9443/"}
+  rules: [{apiGroups: [akri.sh], apiVersions: ["*"], operations: [CREATE, UPDATE], resources: [instances]}]
+  matchConditions: [{name: configuration, expression: object.spec.configurationName == %[1]q}]
+  failurePolicy: Ignore
+  timeoutSeconds: 30
+  sideEffects: None
+  admissionReviewVersions: [v1]
+`, configuration, cluster.NeighbourIP)
+	apply(t, manifest)
+	instance := fmt.Sprintf(`{apiVersion: akri.sh/v0, kind: Instance, metadata: {name: %[1]s, namespace: default}, spec: {
+configurationName: %[1]s, capacity: 1, cdiName: akri.sh/%[1]s=x, shared: true, nodes: [], deviceUsage: {}}}`, configuration)
+	await(t, "a write that hangs", func(ctx context.Context) error {
+		_, err := akri.Kubectl(ctx, instance, "create", "--dry-run=server", "--request-timeout=2s", "--filename=-")
+		if err == nil || !strings.Contains(err.Error(), "Timeout") {
+			return fmt.Errorf("create %s: %w", configuration, err)
+		}
+		return nil
+	})
+	return func() { require.NoError(t, akri.DeleteText(t.Context(), manifest)) }
+}
+
 // alertsOfServices stops services. At the end no alert fires. It follows a scenario with the same
 // Prometheus. values are those of the installation.
 func alertsOfServices(t *testing.T, p prometheusServer, values []string) {
 	t.Helper()
-	if selected.dynamic {
-		t.Skip("chartRules has the alerts for device plugins")
-	}
+	resume := hangWrites(t, "e2e-hangs")
+	apply(t, echoConfiguration("e2e-hangs", 1, "", "foo0"))
+	p.awaitFiring(t, "AkriAPIWritesFailing", `kind="instance"`) // after 5 s without a response
+	resume()
+	p.awaitFiring(t, "AkriReportsSlow", "")
+	awaitInstances(t, "default", "e2e-hangs", "e2e-hangs-8120fe")
 	// The server certificates of the installation have a lifetime of 10 s.
 	p.awaitFiring(t, "AkriCertificateExpiring", `certificate="server"`)
 	alerts := map[string]string{"instance-writer": firing("AkriInstanceWriterDown", ""), "broker-controller": firing("AkriNoLeader", `service="broker-controller"`)}
+	if selected.dynamic {
+		alerts["dra-controller"] = firing("AkriNoLeader", `service="dra-controller"`)
+	}
 	replicas := map[string]int32{}
 	for service := range alerts {
 		replicas[service] = scaleService(t, service, 0)
