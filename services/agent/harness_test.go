@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -49,6 +50,8 @@ type harness struct {
 	kubelet   *kubelet
 	metrics   *prometheus.Registry
 	health    *admin.Health
+	// connections counts those that the agent opened to instance-writer.
+	connections atomic.Int32
 	// stop stops the agent and returns the result of Run.
 	stop func() error
 }
@@ -112,12 +115,29 @@ func (h *harness) startWriter() string {
 	require.NoError(h.t, err)
 	writer, err := instancewriter.New(instancewriter.Config{Flags: kube.Flags{REST: server.Config()}, PlainAddress: ":0", NodeGrace: time.Hour}, env(h.t))
 	require.NoError(h.t, err)
-	stop := background(func(ctx context.Context) error { return writer.Serve(ctx, nil, listener) })
+	counting := &countingListener{listener, &h.connections}
+	stop := background(func(ctx context.Context) error { return writer.Serve(ctx, nil, counting) })
 	h.t.Cleanup(func() { require.NoError(h.t, stop()) })
 	address := listener.Addr().String()
 	_, err = healthv1.NewHealthClient(rpctest.Dial(h.t, address)).Check(h.t.Context(), &healthv1.HealthCheckRequest{}, grpc.WaitForReady(true))
 	require.NoError(h.t, err)
+	h.connections.Store(0)
 	return address
+}
+
+// countingListener counts the connections that it accepts.
+type countingListener struct {
+	net.Listener
+
+	accepted *atomic.Int32
+}
+
+func (l *countingListener) Accept() (net.Conn, error) {
+	conn, err := l.Listener.Accept()
+	if err == nil {
+		l.accepted.Add(1)
+	}
+	return conn, err
 }
 
 func (h *harness) startAgent() {

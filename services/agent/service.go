@@ -9,9 +9,13 @@ import (
 	"errors"
 	"slices"
 
+	"github.com/prometheus/client_golang/prometheus"
 	"golang.org/x/sync/errgroup"
+	"google.golang.org/grpc"
 
+	"akri.sh/libs/rpc"
 	"akri.sh/libs/service"
+	"akri.sh/libs/tracing"
 	"akri.sh/services/agent/internal/component"
 	allocator "akri.sh/services/config-plugin-allocator"
 	devicepluginhost "akri.sh/services/device-plugin-host"
@@ -42,13 +46,39 @@ type Config struct {
 	Udev      udev.Config      `embed:"" prefix:"udev-"`
 }
 
+// writer is how a component reaches instance-writer.
+type writer struct{ address, ca, token string }
+
+// shareWriter dials the one connection to instance-writer that the components use if their flags
+// for it are equal. instance-writer then has one TLS connection per node instead of two.
+func (c *Config) shareWriter(env service.Env) (*grpc.ClientConn, error) {
+	operator := writer{c.DiscoveryOperator.InstanceWriter, c.DiscoveryOperator.InstanceWriterCA, c.DiscoveryOperator.InstanceWriterToken}
+	host := writer{c.DevicePluginHost.InstanceWriter, c.DevicePluginHost.InstanceWriterCA, c.DevicePluginHost.InstanceWriterToken}
+	if c.dynamic() {
+		host = writer{c.DRAKubeletPlugin.InstanceWriter, c.DRAKubeletPlugin.InstanceWriterCA, c.DRAKubeletPlugin.InstanceWriterToken}
+	}
+	if operator != host {
+		return nil, nil
+	}
+	identity, err := rpc.Identity{CAFile: operator.ca, TokenFile: operator.token}.DialOptions()
+	if err != nil {
+		return nil, nil // the components return the error
+	}
+	labeled := prometheus.WrapRegistererWith(prometheus.Labels{"part": "agent"}, env.Metrics)
+	conn, err := rpc.Dial(operator.address, labeled, append(tracing.DialOptions(), identity...)...)
+	c.DiscoveryOperator.Writer, c.DevicePluginHost.Writer, c.DRAKubeletPlugin.Writer = conn, conn, conn
+	return conn, err
+}
+
+func (c Config) dynamic() bool { return c.Resources == "dra" }
+
 // required returns the components without which a node cannot work.
 func (c Config) required() []component.Component {
 	components := []component.Component{
 		component.New("registrar", registrar.New, c.Registrar),
 		component.New("discovery-operator", operator.New, c.DiscoveryOperator),
 	}
-	if c.Resources == "dra" {
+	if c.dynamic() {
 		return append(components, component.New("dra-kubelet-plugin", drakubeletplugin.New, c.DRAKubeletPlugin))
 	}
 	return append(components,
@@ -74,12 +104,14 @@ func (c Config) handlers() []component.Component {
 type Service struct {
 	required []*component.Required
 	handlers []*component.Restarting
+	// writer is the connection to instance-writer. It is nil if the components have their own.
+	writer *grpc.ClientConn
 }
 
-// New checks the configuration of all components. It starts nothing.
+// New checks the configuration of all components. It opens no connection and starts no component.
 func New(config Config, env service.Env) (*Service, error) {
-	s := &Service{}
-	var errs []error
+	writer, err := config.shareWriter(env)
+	s, errs := &Service{writer: writer}, []error{err}
 	for _, c := range config.required() {
 		required, err := component.NewRequired(c, env)
 		s.required, errs = append(s.required, required), append(errs, err)
@@ -88,13 +120,24 @@ func New(config Config, env service.Env) (*Service, error) {
 		handler, err := component.NewRestarting(c, env)
 		s.handlers, errs = append(s.handlers, handler), append(errs, err)
 	}
-	return s, errors.Join(errs...)
+	if err := errors.Join(errs...); err != nil {
+		s.closeWriter()
+		return nil, err
+	}
+	return s, nil
+}
+
+func (s *Service) closeWriter() {
+	if s.writer != nil {
+		_ = s.writer.Close()
+	}
 }
 
 // Run runs all components until ctx ends or a required component exits: the kubelet then restarts
 // the process, as it would restart the separate service. A handler that exits is restarted within
 // the process.
 func (s *Service) Run(ctx context.Context) error {
+	defer s.closeWriter()
 	group, ctx := errgroup.WithContext(ctx)
 	for _, required := range s.required {
 		group.Go(func() error { return required.Run(ctx) })

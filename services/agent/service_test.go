@@ -43,6 +43,8 @@ func TestDeviceBecomesInstanceAndResource(t *testing.T) {
 	instance, err := instances.In("default").Get(t.Context(), "echo-8120fe", metav1.GetOptions{})
 	require.NoError(t, err)
 	require.Equal(t, []string{h.node}, instance.Spec.Nodes)
+	awaitReady(t, h.health)
+	require.EqualValues(t, 1, h.connections.Load(), "the components share a connection")
 }
 
 // With Dynamic Resource Allocation the agent serves the driver, and advertises no devices.
@@ -57,6 +59,7 @@ func TestDynamicResourceAllocation(t *testing.T) {
 	_, err = registration.NotifyRegistrationStatus(t.Context(), &registrationv1.RegistrationStatus{PluginRegistered: true})
 	require.NoError(t, err)
 	awaitReady(t, h.health)
+	require.EqualValues(t, 1, h.connections.Load(), "the components share a connection")
 	_, err = h.value("akri_dra_prepared_claims", "part", "dra-kubelet-plugin")
 	require.NoError(t, err)
 	_, err = h.value("akri_device_plugins", "part", "device-plugin-host")

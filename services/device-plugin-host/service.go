@@ -36,6 +36,8 @@ type Config struct {
 	InstanceWriterCA    string `help:"File with the CA certificates that verify instance-writer. Empty: plain text." placeholder:"FILE"`
 	InstanceWriterToken string `help:"File with the service account token that is sent to instance-writer. Empty: none." placeholder:"FILE"`
 	Allocator           string `help:"Address of config-plugin-allocator." default:"unix:///run/akri/config-plugin-allocator/config-plugin-allocator.sock" placeholder:"ADDRESS"`
+	// Writer replaces the connection to instance-writer if components of a process share it.
+	Writer *grpc.ClientConn `kong:"-"`
 }
 
 // Service is device-plugin-host.
@@ -127,6 +129,7 @@ type connections struct {
 }
 
 func (s *Service) dial() (conns connections, closeAll func(), err error) {
+	conns.writer = s.config.Writer
 	var open []*grpc.ClientConn
 	closeAll = func() {
 		for _, conn := range open {
@@ -144,6 +147,9 @@ func (s *Service) dial() (conns connections, closeAll func(), err error) {
 		{s.socketDir.Address(), &conns.kubelet, nil},
 		{"unix://" + s.config.PodResources, &conns.podResources, nil},
 	} {
+		if *target.conn != nil {
+			continue
+		}
 		if *target.conn, err = rpc.Dial(target.address, s.env.Metrics, append(tracing.DialOptions(), target.options...)...); err != nil {
 			closeAll()
 			return conns, nil, err

@@ -49,6 +49,8 @@ type Config struct {
 	Sys string `kong:"-"`
 	// Dial replaces connections to handlers in tests.
 	Dial discovery.Dialer `kong:"-"`
+	// Writer replaces the connection to instance-writer if components of a process share it.
+	Writer *grpc.ClientConn `kong:"-"`
 }
 
 // Service is the discovery-operator.
@@ -97,11 +99,13 @@ func (s *Service) Run(ctx context.Context) error {
 		return err
 	}
 	defer registrar.Close()
-	writer, err := rpc.Dial(s.config.InstanceWriter, s.env.Metrics, s.identity...)
-	if err != nil {
-		return err
+	writer := s.config.Writer
+	if writer == nil {
+		if writer, err = rpc.Dial(s.config.InstanceWriter, s.env.Metrics, s.identity...); err != nil {
+			return err
+		}
+		defer writer.Close()
 	}
-	defer writer.Close()
 	devices := &broadcast.Value[inventory.Snapshot]{}
 	known := configurations.New(s.env.Log, s.config.NodeName, writer)
 	s.env.Metrics.MustRegister(deviceCount(devices))

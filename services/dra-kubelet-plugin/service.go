@@ -45,6 +45,8 @@ type Config struct {
 	InstanceWriter      string `help:"Address of instance-writer." default:"dns:///akri-instance-writer:9443" placeholder:"ADDRESS"`
 	InstanceWriterCA    string `help:"File with the CA certificates that verify instance-writer. Empty: plain text." placeholder:"FILE"`
 	InstanceWriterToken string `help:"File with the service account token that is sent to instance-writer. Empty: none." placeholder:"FILE"`
+	// Writer replaces the connection to instance-writer if components of a process share it.
+	Writer *grpc.ClientConn `kong:"-"`
 }
 
 // Service is dra-kubelet-plugin.
@@ -96,11 +98,14 @@ func (s *Service) Run(ctx context.Context) error {
 		return err
 	}
 	defer func() { _ = operator.Close() }()
-	writer, err := rpc.Dial(s.config.InstanceWriter, s.env.Metrics, append(tracing.DialOptions(), s.identity...)...)
-	if err != nil {
-		return err
+	writer := s.config.Writer
+	if writer == nil {
+		writer, err = rpc.Dial(s.config.InstanceWriter, s.env.Metrics, append(tracing.DialOptions(), s.identity...)...)
+		if err != nil {
+			return err
+		}
+		defer func() { _ = writer.Close() }()
 	}
-	defer func() { _ = writer.Close() }()
 	podResources, err := rpc.Dial("unix://"+s.config.PodResources, s.env.Metrics)
 	if err != nil {
 		return err
