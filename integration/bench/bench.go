@@ -29,6 +29,8 @@ type Options struct {
 	// changes.
 	Nodes []int
 	Idle  time.Duration
+	// Agent selects the agent for the nodes of `scale`.
+	Agent bool
 	// Out is for the results, Progress for the steps.
 	Out, Progress io.Writer
 }

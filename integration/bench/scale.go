@@ -77,7 +77,7 @@ func (b *bench) scales(ctx context.Context) error {
 
 func (b *bench) scale(ctx context.Context, nodes int) (_ *scale, err error) {
 	cluster, err := simulation.NewCluster(ctx, simulation.Options{
-		Nodes: nodes, Replicas: 1, Handlers: []string{"onvif", "udev"},
+		Nodes: nodes, Replicas: 1, Agent: b.Agent, Handlers: []string{"onvif", "udev"},
 		Progress: func(format string, arguments ...any) {
 			b.progress("%d nodes: "+format, append([]any{nodes}, arguments...)...)
 		},

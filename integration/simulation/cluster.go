@@ -26,6 +26,8 @@ const (
 // Options of a Cluster.
 type Options struct {
 	Nodes, Replicas int
+	// Agent is set if each node has the agent instead of separate services.
+	Agent bool
 	// Handlers are the names of the Discovery Handlers of each node.
 	Handlers []string
 	// Progress is called with each step.
@@ -69,7 +71,7 @@ func NewCluster(ctx context.Context, options Options) (c *Cluster, err error) {
 	if err = c.identities.AwaitCA(ctx); err != nil {
 		return c, err
 	}
-	options.Progress("creating %d Nodes, and the tokens of two Pods on each", options.Nodes)
+	options.Progress("creating %d Nodes, and tokens of Pods on each", options.Nodes)
 	if err = c.createNodes(ctx, options); err != nil {
 		return c, err
 	}
@@ -82,7 +84,7 @@ func (c *Cluster) createNodes(ctx context.Context, options Options) error {
 	group.SetLimit(parallelRequests)
 	for i := range c.Nodes {
 		group.Go(func() (err error) {
-			c.Nodes[i], err = c.createNode(ctx, NodeOptions{
+			c.Nodes[i], err = c.createNode(ctx, options.Agent, NodeOptions{
 				Name:    fmt.Sprintf("node-%04d", i),
 				Source:  net.IPv4(127, 1, byte(i/nodesPerSubnet), byte(i%nodesPerSubnet+1)),
 				Writers: c.Writers.Addresses(), Handlers: options.Handlers, Model: c.Model,
@@ -93,17 +95,23 @@ func (c *Cluster) createNodes(ctx context.Context, options Options) error {
 	return group.Wait()
 }
 
-func (c *Cluster) createNode(ctx context.Context, options NodeOptions) (*Node, error) {
+func (c *Cluster) createNode(ctx context.Context, agent bool, options NodeOptions) (*Node, error) {
 	object := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: options.Name}}
 	if _, err := c.Kubernetes.CoreV1().Nodes().Create(ctx, object, metav1.CreateOptions{}); err != nil {
 		return nil, fmt.Errorf("create Node: %w", err)
 	}
+	operator, host := DiscoveryOperator, DevicePluginHost
+	if agent {
+		operator, host = Agent, ""
+	}
 	var err error
-	if options.Operator, err = c.identities.Of(ctx, DiscoveryOperator, options.Name); err != nil {
+	if options.Operator, err = c.identities.Of(ctx, operator, options.Name); err != nil {
 		return nil, err
 	}
-	if options.Host, err = c.identities.Of(ctx, DevicePluginHost, options.Name); err != nil {
-		return nil, err
+	if host != "" {
+		if options.Host, err = c.identities.Of(ctx, host, options.Name); err != nil {
+			return nil, err
+		}
 	}
 	return NewNode(options)
 }

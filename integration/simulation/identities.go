@@ -39,7 +39,7 @@ func NewIdentities(ctx context.Context, client kubernetes.Interface) (*Identitie
 	_, configMapErr := client.CoreV1().ConfigMaps(Namespace).Create(ctx, &corev1.ConfigMap{ObjectMeta: object(caName)}, create)
 	_, leaseErr := client.CoordinationV1().Leases(Namespace).Create(ctx, &coordinationv1.Lease{ObjectMeta: object(writerService)}, create)
 	errs := []error{secretErr, configMapErr, leaseErr}
-	for _, account := range []string{DiscoveryOperator, DevicePluginHost} {
+	for _, account := range []string{DiscoveryOperator, DevicePluginHost, Agent} {
 		_, err := client.CoreV1().ServiceAccounts(Namespace).Create(ctx, &corev1.ServiceAccount{ObjectMeta: object(account)}, create)
 		errs = append(errs, err)
 	}

@@ -41,7 +41,8 @@ type NodeOptions struct {
 	// Writers are the addresses of the replicas. Each connection uses one of them at random, as
 	// with a ClusterIP.
 	Writers []string
-	// Operator and Host are the identities of discovery-operator and device-plugin-host.
+	// Operator and Host are the identities of discovery-operator and device-plugin-host. In the
+	// agent both use the connection of Operator, and Host is empty.
 	Operator, Host rpc.Identity
 	// Handlers are the names of the Discovery Handlers.
 	Handlers []string
@@ -84,11 +85,15 @@ func NewNode(options NodeOptions) (*Node, error) {
 	if n.operator, err = n.dial(options.Operator); err != nil {
 		return nil, err
 	}
-	host, err := n.dial(options.Host)
-	if err != nil {
-		return nil, errors.Join(err, n.operator.Close())
+	host := n.operator
+	n.conns = []*grpc.ClientConn{n.operator}
+	if options.Host != (rpc.Identity{}) {
+		if host, err = n.dial(options.Host); err != nil {
+			return nil, errors.Join(err, n.operator.Close())
+		}
+		n.conns = append(n.conns, host)
 	}
-	n.host, n.conns = instancev1.NewInstanceServiceClient(host), []*grpc.ClientConn{n.operator, host}
+	n.host = instancev1.NewInstanceServiceClient(host)
 	return n, nil
 }
 

@@ -15,6 +15,7 @@ import (
 const (
 	DiscoveryOperator = "akri-discovery-operator"
 	DevicePluginHost  = "akri-device-plugin-host"
+	Agent             = "akri-agent"
 )
 
 const (

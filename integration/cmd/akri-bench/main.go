@@ -23,11 +23,12 @@ func main() {
 		Only   string        `help:"Only measurement to run: brokers, dra, dra-idle, idle, scale, scheduling, sharing or turnaround." enum:",brokers,dra,dra-idle,idle,scale,scheduling,sharing,turnaround" default:""`
 		Nodes  []int         `help:"Numbers of simulated nodes for scale." default:"100,500,1000"`
 		Idle   time.Duration `help:"Time for which scale measures without changes." default:"12m"`
+		Agent  bool          `help:"Simulate nodes with the agent in scale, which has one connection to instance-writer instead of two."`
 	}
 	kong.Parse(&cli, kong.Name("akri-bench"), kong.UsageOnError(),
 		kong.Description("Measures Akri on a cluster of two nodes on this machine and prints Markdown. Needs root."))
 	err := bench.Run(ctx, bench.Options{
-		Dir: cli.Dir, Rounds: cli.Rounds, Only: cli.Only, Nodes: cli.Nodes, Idle: cli.Idle, Out: os.Stdout, Progress: os.Stderr,
+		Dir: cli.Dir, Rounds: cli.Rounds, Only: cli.Only, Nodes: cli.Nodes, Idle: cli.Idle, Agent: cli.Agent, Out: os.Stdout, Progress: os.Stderr,
 	})
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "akri-bench:", err)
