@@ -61,7 +61,8 @@ func (g Group) Reconcile(edit Edit) ([]Refusal, error) {
 func (g Group) short(current *akriv0.Instance) Outcome {
 	in := g.Input
 	in.Current = current
-	in.Eligible = func(device Device) bool { return represents(current, device) || !g.hasLongName(device) }
+	own := identityOf(current)
+	in.Eligible = func(device Device) bool { return own.is(device) || !g.hasLongName(device) }
 	return Desired(in)
 }
 
@@ -70,8 +71,9 @@ func (g Group) short(current *akriv0.Instance) Outcome {
 func (g Group) long(name string, current, short *akriv0.Instance) Outcome {
 	in := g.Input
 	in.Name, in.Current = name, current
+	shortOwn := identityOf(short)
 	in.Eligible = func(device Device) bool {
-		return device.longName(g.Configuration.Name) == name && !represents(short, device)
+		return device.longName(g.Configuration.Name) == name && !shortOwn.is(device)
 	}
 	return Desired(in)
 }
@@ -86,7 +88,7 @@ func (g Group) longNames() sets.Set[string] {
 
 func (g Group) hasLongName(device Device) bool {
 	name := device.longName(g.Configuration.Name)
-	return slices.ContainsFunc(g.Instances, func(i *akriv0.Instance) bool { return i.Name == name && represents(i, device) })
+	return slices.ContainsFunc(g.Instances, func(i *akriv0.Instance) bool { return i.Name == name && identityOf(i).is(device) })
 }
 
 func (d Device) longName(configuration string) string {

@@ -7,34 +7,31 @@ import (
 	akriv0 "akri.sh/libs/apis/akri/v0"
 )
 
-// identity is the device that an Instance represents.
+// identity is the device that an Instance represents. The zero value is that of no device.
 type identity struct {
 	id string
 	// node of a local device.
 	node string
 }
 
+// is reports whether the identity is known to be that of the device.
 func (i identity) is(device Device) bool {
-	return device.ID == i.id && (device.Shared || device.Node == i.node)
+	return i.known() && device.ID == i.id && (device.Shared || device.Node == i.node)
 }
 
-// identityOf returns the identity of an Instance. It returns false if the Instance does not exist
-// or was created by upstream Akri: its identity is not known.
-func identityOf(instance *akriv0.Instance) (identity, bool) {
+func (i identity) known() bool { return i.id != "" }
+
+// identityOf returns the identity of an Instance. It is not known if the Instance does not exist or
+// was created by upstream Akri.
+func identityOf(instance *akriv0.Instance) identity {
 	if instance == nil || instance.Annotations[akriv0.DeviceIDAnnotation] == "" {
-		return identity{}, false
+		return identity{}
 	}
-	known := identity{id: instance.Annotations[akriv0.DeviceIDAnnotation]}
+	own := identity{id: instance.Annotations[akriv0.DeviceIDAnnotation]}
 	if len(instance.Spec.Nodes) > 0 {
-		known.node = slices.Min(instance.Spec.Nodes)
+		own.node = slices.Min(instance.Spec.Nodes)
 	}
-	return known, true
-}
-
-// represents reports whether the Instance is known to be that of the device.
-func represents(instance *akriv0.Instance, device Device) bool {
-	known, ok := identityOf(instance)
-	return ok && known.is(device)
+	return own
 }
 
 // split returns the devices that the Instance represents and the others. An Instance without an
@@ -43,12 +40,12 @@ func split(current *akriv0.Instance, devices []Device) (accepted, others []Devic
 	ordered := slices.SortedFunc(slices.Values(devices), func(a, b Device) int {
 		return cmp.Or(cmp.Compare(a.Node, b.Node), cmp.Compare(a.ID, b.ID))
 	})
-	own, ok := identityOf(current)
+	own := identityOf(current)
 	for _, device := range ordered {
-		if !ok && mayAdopt(current, device) {
-			own, ok = identity{device.ID, device.Node}, true
+		if !own.known() && mayAdopt(current, device) {
+			own = identity{device.ID, device.Node}
 		}
-		if ok && own.is(device) {
+		if own.is(device) {
 			accepted = append(accepted, device)
 		} else {
 			others = append(others, device)

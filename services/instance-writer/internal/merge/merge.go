@@ -77,8 +77,8 @@ func Desired(in Input) Outcome {
 		return Outcome{}
 	}
 	accepted, others := split(current, slices.DeleteFunc(in.eligible(), func(d Device) bool {
-		listed := current != nil && slices.Contains(current.Spec.Nodes, d.Node)
-		return in.Unavailable[d.Node] || in.NotReady[d.Node] && !listed
+		listed := func() bool { return current != nil && slices.Contains(current.Spec.Nodes, d.Node) }
+		return in.Unavailable[d.Node] || in.NotReady[d.Node] && !listed()
 	}))
 	outcome := Outcome{Accepted: accepted, Others: others}
 	if nodes := nodesOf(current, accepted, in); len(nodes) > 0 {

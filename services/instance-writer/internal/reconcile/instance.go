@@ -192,7 +192,12 @@ func (r *Reconciler) input(ctx context.Context, group cluster.Group) (merge.Grou
 		if err != nil {
 			return merge.Group{}, err
 		}
-		input.Unavailable[node], input.NotReady[node] = unavailable, remaining > 0
+		if unavailable {
+			input.Unavailable[node] = true
+		}
+		if remaining > 0 {
+			input.NotReady[node] = true
+		}
 	}
 	return input, nil
 }

@@ -72,9 +72,12 @@ type Waiter struct {
 // starts after this call. The run is part of the trace of the first caller that waits for it.
 func (q *queue[K]) addAndWait(ctx context.Context, keys []K) Waiter {
 	waiter := Waiter{make([]chan struct{}, len(keys)), q.stopped}
+	span := trace.SpanContextFromContext(ctx)
 	for i, key := range keys {
 		waiter.processed[i] = make(chan struct{})
-		q.putWaiting(key, []waiting{{waiter.processed[i], trace.SpanContextFromContext(ctx)}})
+		q.mu.Lock()
+		q.waiting[key] = append(q.waiting[key], waiting{waiter.processed[i], span})
+		q.mu.Unlock()
 		q.keys.Add(key)
 	}
 	return waiter
@@ -158,6 +161,7 @@ func (q *queue[K]) takeWaiting(key K) []waiting {
 	return waiting
 }
 
+// putWaiting puts the callers of a failed run before those that came during it.
 func (q *queue[K]) putWaiting(key K, callers []waiting) {
 	if len(callers) == 0 {
 		return
