@@ -67,10 +67,10 @@ func (c *Cluster) Cached(key types.NamespacedName) *akriv0.Instance {
 
 // cached is called with mu held.
 func (c *Cluster) cached(key types.NamespacedName) *akriv0.Instance {
-	watched := c.Watched(key)
-	if written := c.lastWritten(key); written != nil && newer(written, watched) {
+	if written := c.lastWritten(key); written != nil && c.isAhead(written) {
 		return written
 	}
+	watched := c.Watched(key)
 	if watched != nil && c.isDeleted(watched) {
 		return nil
 	}
@@ -112,16 +112,16 @@ func newer(a, b *akriv0.Instance) bool {
 }
 
 // dropWritten drops a written Instance once the watch has delivered it or its deletion, and a
-// deleted Instance once the watch has delivered its deletion or a newer one.
+// deleted Instance once the watch has delivered its deletion or a newer one. before or after may be
+// those of an earlier Instance with the same name.
 func (c *Cluster) dropWritten(before, after *akriv0.Instance) {
 	key := Key(cmp.Or(after, before))
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	watched := c.Watched(key)
-	if written := c.lastWritten(key); written != nil && (watched == nil || !newer(written, watched)) {
+	if written := c.lastWritten(key); written != nil && !c.isAhead(written) {
 		_ = c.written.Delete(written)
 	}
-	if deleted := c.deleted[key]; deleted != nil && (watched == nil || newer(watched, deleted)) {
+	if deleted := c.deleted[key]; deleted != nil && !c.deletionIsAhead(deleted) {
 		delete(c.deleted, key)
 	}
 }
@@ -131,7 +131,7 @@ func (c *Cluster) addWritten(instance *akriv0.Instance) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	instance.ManagedFields = nil
-	if watched, deleted := c.watchedSince(instance); !deleted && newer(instance, watched) {
+	if c.isAhead(instance) {
 		_ = c.written.Add(instance)
 	}
 }
@@ -141,9 +141,22 @@ func (c *Cluster) addWritten(instance *akriv0.Instance) {
 func (c *Cluster) addDeleted(instance *akriv0.Instance) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if watched, deleted := c.watchedSince(instance); !deleted && (watched == nil || !newer(watched, instance)) {
+	if c.deletionIsAhead(instance) {
 		c.deleted[Key(instance)] = instance
 	}
+}
+
+// isAhead reports whether the watch has delivered neither the written Instance nor a later state.
+func (c *Cluster) isAhead(written *akriv0.Instance) bool {
+	watched, deleted := c.watchedSince(written)
+	return !deleted && newer(written, watched)
+}
+
+// deletionIsAhead reports whether the watch has delivered neither the deletion of the Instance nor a
+// later state.
+func (c *Cluster) deletionIsAhead(instance *akriv0.Instance) bool {
+	watched, deleted := c.watchedSince(instance)
+	return !deleted && (watched == nil || !newer(watched, instance))
 }
 
 // watchedSince returns the Instance that the watch delivered. If there is none, deleted reports

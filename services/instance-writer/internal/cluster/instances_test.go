@@ -65,6 +65,45 @@ func TestDeletedBeforeTheWatchShowsIt(t *testing.T) {
 	}
 }
 
+// An Instance is deleted, created and deleted again before the watch delivers any of that.
+func TestCreatedAgainBeforeTheWatchShowsIt(t *testing.T) {
+	instance := newInstance("10")
+	c := newUnwatched(t, instance)
+	store := c.instances.GetStore()
+	require.NoError(t, store.Add(newInstance("10")))
+	require.NoError(t, c.Delete(t.Context(), newInstance("10")))
+	instance.ResourceVersion = "12"
+	created, err := c.Create(t.Context(), instance)
+	require.NoError(t, err)
+	first := newInstance("11")
+
+	deleteFirst := func() {
+		require.NoError(t, store.Delete(first))
+		c.dropWritten(newInstance("10"), nil)
+	}
+	deleteFirst()
+	require.NotNil(t, c.Cached(Key(instance)), "the watch delivers the deletion of the first")
+	require.Len(t, c.InstancesIn(GroupOf(instance)), 1)
+
+	require.NoError(t, store.Add(newInstance("10")))
+	require.NoError(t, c.Delete(t.Context(), created))
+	deleteFirst()
+	require.NoError(t, store.Add(newInstance("12")))
+	c.dropWritten(nil, newInstance("12"))
+	require.Nil(t, c.Cached(Key(instance)), "the second is deleted, too")
+}
+
+// The watch is interrupted, and lists a state in which the Instance no longer exists.
+func TestDeletedWhileTheWatchIsInterrupted(t *testing.T) {
+	instance := newInstance("10")
+	c := newUnwatched(t, instance)
+	_, err := c.Create(t.Context(), instance)
+	require.NoError(t, err)
+	require.NotNil(t, c.Cached(Key(instance)))
+	require.NoError(t, c.instances.GetStore().Replace(nil, "20"))
+	require.Nil(t, c.Cached(Key(instance)))
+}
+
 // Another replica deletes an Instance, and the watch delivers that, before the response to its
 // creation arrives.
 func TestDeletedBeforeTheResponse(t *testing.T) {
