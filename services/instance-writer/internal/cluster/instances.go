@@ -152,8 +152,8 @@ func (c *Cluster) isAhead(written *akriv0.Instance) bool {
 	return !deleted && newer(written, watched)
 }
 
-// deletionIsAhead reports whether the watch has delivered neither the deletion of the Instance nor a
-// later state.
+// deletionIsAhead reports whether the watch has delivered neither the deletion of the Instance nor
+// a later state.
 func (c *Cluster) deletionIsAhead(instance *akriv0.Instance) bool {
 	watched, deleted := c.watchedSince(instance)
 	return !deleted && (watched == nil || !newer(watched, instance))
