@@ -54,6 +54,14 @@ func TestLifecycle(t *testing.T) {
 	helm("upgrade", "--install", "akri-crds", "akri-crds", "--take-ownership")
 	kubectl("apply", "--validate=strict", "-f", filepath.Join("..", "deploy", "samples"))
 
+	// The hook before the uninstallation fails, because no Pod runs. It deletes this Deployment.
+	helm("upgrade", "akri", "akri", "--values", "testdata/dra.values.yaml")
+	kubectl("delete", "deployment", "akri-controller-deployment", "-n", "akri-system")
+	_, err = run(t, "helm", append([]string{"uninstall", "akri", "--timeout", "5s"}, access...)...)
+	require.ErrorContains(t, err, "akri-cleanup-brokers")
+	helm("rollback", "akri", "4")
+	kubectl("get", "deployment", "akri-controller-deployment", "-n", "akri-system")
+
 	helm("uninstall", "akri", "--no-hooks")
 	helm("uninstall", "akri-crds")
 	require.Equal(t, "configuration-level debug-echo debug-echo-job dra-diagnostics dra-follow dra-pair-accelerator dra-pair-camera dra-preferred dra-selector instance-level onvif opcua udev-null udev-usb-camera udev-usb-serial udev-zram",

@@ -61,6 +61,7 @@ func traffic(t *testing.T, values []string) map[string][]string {
 			continue
 		}
 		require.Len(t, selected, 2, pod.Labels)
+		rules[component(workload)] = nil // a component can have two workloads
 		for _, policy := range selected {
 			require.Len(t, policy.Spec.PolicyTypes, 2)
 			rules[component(workload)] = append(rules[component(workload)], describe(t, policy, pod.Spec)...)

@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
 var update = flag.Bool("update", false, "write the golden files")
@@ -332,6 +333,40 @@ func TestAgentReplacesServices(t *testing.T) {
 				require.NotContains(t, rendered, "app.kubernetes.io/component: "+component+"\n")
 			}
 		})
+	}
+}
+
+// TestHooks checks which objects helm creates while it uninstalls a release, and that it removes
+// them.
+func TestHooks(t *testing.T) {
+	const after, both = "post-delete", "pre-delete,post-delete"
+	for value, expected := range map[string]map[string]string{
+		"global.resources=devicePlugin": {"Job akri-cleanup": after, "others": after},
+		"global.resources=dra":          {"Job akri-cleanup": after, "Job akri-cleanup-brokers": "pre-delete", "others": both},
+		"global.resources=dra,global.agent.enabled=true": {
+			"Job akri-cleanup": after, "Job akri-cleanup-brokers": "pre-delete", "others": both,
+		},
+		"global.resources=dra,cleanup.enabled=false":     {},
+		"global.resources=dra,cleanupHook.enabled=false": {},
+	} {
+		rendered, err := render(t, set(value)...)
+		require.NoError(t, err)
+		found := map[string]string{}
+		for _, object := range decode[metav1.PartialObjectMetadata](t, rendered, "Job", "ServiceAccount", "ClusterRole", "ClusterRoleBinding", "Role", "RoleBinding", "NetworkPolicy") {
+			hooks := object.Annotations["helm.sh/hook"]
+			require.Equal(t, hooks != "", strings.HasPrefix(object.Name, "akri-cleanup"), "%s: %s", value, object.Name)
+			switch {
+			case hooks == "":
+				continue
+			case object.Kind == "Job":
+				found[object.Kind+" "+object.Name] = hooks
+			default:
+				found["others"] = hooks
+				require.Equal(t, expected["others"], hooks, "%s: %s %s", value, object.Kind, object.Name)
+			}
+			require.Equal(t, "before-hook-creation,hook-succeeded,hook-failed", object.Annotations["helm.sh/hook-delete-policy"])
+		}
+		require.Equal(t, expected, found, value)
 	}
 }
 

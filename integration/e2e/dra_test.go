@@ -406,15 +406,22 @@ func setResources(t *testing.T, node cluster.Node, value string) {
 	}))
 }
 
-// uninstallDRA checks that the objects for the scheduler are removed with the release.
+// uninstallDRA ends a broker with its release.
 func uninstallDRA(t *testing.T) {
-	apply(t, echoConfiguration("e2e-gone", 1, "", "foo0"))
-	awaitSlice(t, "e2e-gone-8120fe", true)
 	for _, node := range akri.Cluster.Nodes() {
 		awaitFiles(t, node, 0) // those of earlier scenarios are gone
 	}
-	_, err := akri.Uninstall(t.Context())
-	require.NoError(t, err)
+	apply(t, echoConfiguration("e2e-gone", 1, broker, "foo0"))
+	awaitBrokers(t, "default", "e2e-gone", 1)
+	uninstallWithSlices(t)
+}
+
+// uninstallWithSlices checks that the objects for the scheduler and the files of claims are removed
+// with the release.
+func uninstallWithSlices(t *testing.T) {
+	t.Helper()
+	awaitSlice(t, "e2e-gone-8120fe", true)
+	requireUninstalled(t, "e2e-gone", true)
 	await(t, "removal of DeviceClasses and ResourceSlices", func(ctx context.Context) error {
 		output, err := akri.Kubectl(ctx, "", "get", "deviceclasses,resourceslices", "-o", "name")
 		if err == nil && strings.Contains(output, "akri.sh") {

@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	akriv0 "akri.sh/libs/apis/akri/v0"
@@ -42,7 +43,7 @@ func TestEarlierKubernetes(t *testing.T) {
 	}
 	inOrder(t, []scenario{
 		{"both forms", earlierForms},
-		{"uninstall", uninstallDRA},
+		{"uninstall", uninstallEarlier},
 	})
 }
 
@@ -100,4 +101,11 @@ func earlierForms(t *testing.T) {
 		require.NoError(t, akri.Kubernetes.CoreV1().Pods("default").Delete(t.Context(), name, metav1.DeleteOptions{}))
 	}
 	awaitFree(t, instance)
+}
+
+// uninstallEarlier uninstalls Akri while a broker waits, because its resource has no device.
+func uninstallEarlier(t *testing.T) {
+	apply(t, echoConfiguration("e2e-gone", 1, broker, "foo0"))
+	awaitBrokersOf(t, "e2e-gone", "foo0", func(pods []corev1.Pod) bool { return len(pods) == 1 })
+	uninstallWithSlices(t)
 }

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io/fs"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 
@@ -23,20 +24,18 @@ func uninstall(t *testing.T) {
 	awaitInstances(t, "default", "e2e-zram", values(zramInstances(zram))...)
 	awaitBrokers(t, "default", "e2e-zram", len(akri.Cluster.Nodes()))
 	awaitService(t, "default", "e2e-zram-svc", true)
-	if selected.dynamic { // the kubelet cannot end Pods with claims without the driver
-		require.NoError(t, akri.ApplyText(t.Context(), strings.Replace(zramConfiguration, "  brokerSpec:"+broker, "", 1)))
-		awaitBrokers(t, "default", "e2e-zram", 0)
-	}
-	requireUninstalled(t)
+	requireUninstalled(t, "e2e-zram", selected.dynamic)
 	require.NoError(t, akri.DeleteText(t.Context(), zramConfiguration))
 }
 
-// requireUninstalled uninstalls Akri while e2e-zram has Instances and, with device plugins,
-// brokers.
-func requireUninstalled(t *testing.T) {
+// requireUninstalled uninstalls Akri while a Configuration in the namespace default has Instances
+// and brokers. claims is set if the brokers have ResourceClaims: they end before the driver does.
+func requireUninstalled(t *testing.T, configuration string, claims bool) {
 	t.Helper()
 	text, err := akri.Uninstall(t.Context())
 	require.NoError(t, err)
+	ended := regexp.MustCompile(`Removed the brokers \(Pods: [1-9]\d*, Jobs: \d+\)\.`).MatchString(text)
+	require.Equal(t, claims, ended, text)
 	require.Regexp(t, `Removed the objects of Akri \(Instances: \d+, Services: \d+, Pods: \d+, Jobs: \d+\)\.`, text)
 	require.NotContains(t, text, "{", "users read sentences, not JSON")
 
@@ -62,9 +61,9 @@ func requireUninstalled(t *testing.T) {
 		}
 		return err
 	})
-	configuration, err := akri.Configurations.In("default").Get(t.Context(), "e2e-zram", metav1.GetOptions{})
+	kept, err := akri.Configurations.In("default").Get(t.Context(), configuration, metav1.GetOptions{})
 	require.NoError(t, err, "the user's Configuration must stay")
-	require.Empty(t, configuration.Finalizers)
+	require.Empty(t, kept.Finalizers)
 	for _, node := range akri.Cluster.Nodes() {
 		for _, dir := range []string{node.AkriDir(), node.RunDir(), filepath.Join(node.KubeletDir(), "device-plugins")} {
 			require.Empty(t, sockets(t, dir), "sockets in %s", dir)

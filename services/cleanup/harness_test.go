@@ -4,11 +4,14 @@ import (
 	"context"
 	"slices"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
+	appsv1 "k8s.io/api/apps/v1"
 	batchv1 "k8s.io/api/batch/v1"
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -38,6 +41,7 @@ type testEnv struct {
 	services       *gentype.ClientWithList[*corev1.Service, *corev1.ServiceList]
 	jobs           *gentype.ClientWithList[*batchv1.Job, *batchv1.JobList]
 	leases         *gentype.ClientWithList[*coordinationv1.Lease, *coordinationv1.LeaseList]
+	deployments    *gentype.ClientWithList[*appsv1.Deployment, *appsv1.DeploymentList]
 }
 
 func newTestEnv(t *testing.T) *testEnv {
@@ -50,6 +54,7 @@ func newTestEnv(t *testing.T) *testEnv {
 		services:       newClient[corev1.Service, corev1.ServiceList](t, corev1.SchemeGroupVersion.WithResource("services"), corev1.AddToScheme),
 		jobs:           newClient[batchv1.Job, batchv1.JobList](t, batchv1.SchemeGroupVersion.WithResource("jobs"), batchv1.AddToScheme),
 		leases:         newClient[coordinationv1.Lease, coordinationv1.LeaseList](t, coordinationv1.SchemeGroupVersion.WithResource("leases"), coordinationv1.AddToScheme),
+		deployments:    newClient[appsv1.Deployment, appsv1.DeploymentList](t, appsv1.SchemeGroupVersion.WithResource("deployments"), appsv1.AddToScheme),
 	}
 	t.Cleanup(e.clear)
 	return e
@@ -84,6 +89,9 @@ func (e *testEnv) clear() {
 	}
 	for _, name := range names(e, e.leases) {
 		_ = e.leases.Delete(ctx, name, options)
+	}
+	for _, name := range names(e, e.deployments) {
+		_ = e.deployments.Delete(ctx, name, options)
 	}
 	for _, name := range names(e, e.instances) {
 		_ = e.instances.Delete(ctx, name, options)
@@ -164,6 +172,15 @@ func (e *testEnv) podOn(node, name string, labels map[string]string) {
 	require.NoError(e.t, err)
 }
 
+// awaitDeletion waits until a Pod is being deleted.
+func (e *testEnv) awaitDeletion(name string) {
+	e.t.Helper()
+	require.Eventually(e.t, func() bool {
+		pod, err := e.pods.Get(context.WithoutCancel(e.t.Context()), name, metav1.GetOptions{})
+		return err == nil && pod.DeletionTimestamp != nil
+	}, 10*time.Second, 10*time.Millisecond)
+}
+
 func (e *testEnv) service(name string, labels map[string]string) {
 	e.t.Helper()
 	_, err := e.services.Create(e.t.Context(), &corev1.Service{
@@ -186,4 +203,50 @@ func (e *testEnv) lease(name string) {
 	e.t.Helper()
 	_, err := e.leases.Create(e.t.Context(), &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Name: name}}, metav1.CreateOptions{})
 	require.NoError(e.t, err)
+}
+
+// brokerController creates the Deployment of broker-controller with the labels.
+func (e *testEnv) brokerController(labels map[string]string) {
+	e.t.Helper()
+	selector := map[string]string{"app": "broker-controller"}
+	_, err := e.deployments.Create(e.t.Context(), &appsv1.Deployment{
+		ObjectMeta: metav1.ObjectMeta{Name: "akri-controller-deployment", Labels: labels},
+		Spec: appsv1.DeploymentSpec{
+			Selector: &metav1.LabelSelector{MatchLabels: selector},
+			Template: corev1.PodTemplateSpec{ObjectMeta: metav1.ObjectMeta{Labels: selector}, Spec: podSpec},
+		},
+	}, metav1.CreateOptions{})
+	require.NoError(e.t, err)
+}
+
+// allow gives a user rights, and waits until the API server grants them.
+func (e *testEnv) allow(user string, rules ...rbacv1.PolicyRule) {
+	e.t.Helper()
+	ctx, metadata := context.WithoutCancel(e.t.Context()), metav1.ObjectMeta{Name: user}
+	roles, err := kube.NewClient[rbacv1.ClusterRole, rbacv1.ClusterRoleList](
+		server.Config(), rbacv1.SchemeGroupVersion.WithResource("clusterroles"), rbacv1.AddToScheme)
+	require.NoError(e.t, err)
+	bindings, err := kube.NewClient[rbacv1.ClusterRoleBinding, rbacv1.ClusterRoleBindingList](
+		server.Config(), rbacv1.SchemeGroupVersion.WithResource("clusterrolebindings"), rbacv1.AddToScheme)
+	require.NoError(e.t, err)
+	_, err = roles.In("").Create(ctx, &rbacv1.ClusterRole{ObjectMeta: metadata, Rules: rules}, metav1.CreateOptions{})
+	require.NoError(e.t, err)
+	_, err = bindings.In("").Create(ctx, &rbacv1.ClusterRoleBinding{
+		ObjectMeta: metadata, Subjects: []rbacv1.Subject{{Kind: rbacv1.UserKind, Name: user}},
+		RoleRef: rbacv1.RoleRef{Kind: "ClusterRole", Name: user},
+	}, metav1.CreateOptions{})
+	require.NoError(e.t, err)
+	e.t.Cleanup(func() {
+		_ = bindings.In("").Delete(ctx, user, metav1.DeleteOptions{})
+		_ = roles.In("").Delete(ctx, user, metav1.DeleteOptions{})
+	})
+
+	config := server.Config()
+	config.Impersonate.UserName = user
+	pods, err := kube.NewClient[corev1.Pod, corev1.PodList](config, corev1.SchemeGroupVersion.WithResource("pods"), corev1.AddToScheme)
+	require.NoError(e.t, err)
+	require.Eventually(e.t, func() bool {
+		_, err := pods.In("").List(ctx, metav1.ListOptions{})
+		return err == nil
+	}, 10*time.Second, 10*time.Millisecond)
 }

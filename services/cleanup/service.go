@@ -1,6 +1,7 @@
 // Package cleanup deletes the objects that Akri created in a cluster: Instances, brokers and their
 // Services in all namespaces, and the finalizers of upstream Akri. It runs once, after `helm
-// uninstall`. Configurations stay, because users created them.
+// uninstall`. Configurations stay, because users created them. With Dynamic Resource Allocation it
+// also runs before, to end the brokers while the driver runs.
 package cleanup
 
 import (
@@ -32,13 +33,13 @@ const (
 // Config of the service.
 type Config struct {
 	kube.Flags
-	Release        string        `help:"Name of the uninstalled Helm release." required:"" placeholder:"NAME"`
-	Namespace      string        `help:"Namespace of the release." default:"default" placeholder:"NAME"`
-	WritersTimeout time.Duration `help:"Maximum time to wait for the end of the release's instance-writer and broker-controller." default:"20s"`
-	Timeout        time.Duration `help:"Maximum time of the whole cleanup." default:"150s"`
+	Release         string        `help:"Name of the Helm release." required:"" placeholder:"NAME"`
+	Namespace       string        `help:"Namespace of the release." default:"default" placeholder:"NAME"`
+	BeforeUninstall bool          `help:"Only stop broker-controller and end the brokers, before the release is uninstalled."`
+	WritersTimeout  time.Duration `help:"Maximum time to wait for the end of the release's instance-writer and broker-controller." default:"20s"`
+	Timeout         time.Duration `help:"Maximum time of the whole cleanup." default:"150s"`
 
-	// Output receives one line for the user of helm, who sees it after the uninstallation. By
-	// default it is the standard output.
+	// Output receives one line for the user of helm. By default it is the standard output.
 	Output io.Writer `kong:"-"`
 }
 
@@ -73,13 +74,19 @@ func New(config Config, env service.Env) (*Service, error) {
 }
 
 // Run returns nil when all objects are deleted, or if another installation of Akri uses them.
+// Before the uninstallation it also returns nil if brokers have not ended in time.
 func (s *Service) Run(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, s.config.Timeout)
 	defer cancel()
-	if err := s.clean(ctx); err != nil {
-		return errors.Join(err, s.print("Removing the objects of Akri failed: "+err.Error()))
+	err := s.clean(ctx)
+	if err == nil {
+		return nil
 	}
-	return nil
+	what := "objects of Akri"
+	if s.config.BeforeUninstall {
+		what = "brokers"
+	}
+	return errors.Join(err, s.print("Removing the "+what+" failed: "+err.Error()))
 }
 
 func (s *Service) clean(ctx context.Context) error {
@@ -91,7 +98,10 @@ func (s *Service) clean(ctx context.Context) error {
 		s.log.Info("nothing removed: another installation of Akri runs in this cluster", zap.Stringers("pods", others))
 		return s.print("Nothing removed: another installation of Akri runs in this cluster (" + summary(others) + ").")
 	}
-	if err := s.waitForWriters(ctx); err != nil {
+	if s.config.BeforeUninstall {
+		return s.endBrokers(ctx)
+	}
+	if err := s.waitForWriters(ctx, "instance-writer,broker-controller"); err != nil {
 		return err
 	}
 	err = s.client.ResetConfigurations(ctx, func(configuration string) {
@@ -103,13 +113,12 @@ func (s *Service) clean(ctx context.Context) error {
 	if err := s.client.DeleteLeases(ctx, s.config.Namespace); err != nil {
 		return err
 	}
-	return s.deleteAll(ctx)
-}
-
-// writers selects the Pods of a release that write to the API server.
-func writers(release string) string {
-	return "app.kubernetes.io/part-of=akri,app.kubernetes.io/instance=" + release +
-		",app.kubernetes.io/component in (instance-writer,broker-controller)"
+	deleted, left, err := s.deleteAll(ctx, objects.Kinds, func(o objects.Object) bool { return !o.Ending() })
+	if err != nil || len(left) > 0 {
+		return errors.Join(fmt.Errorf("remove Akri's objects: %w; remaining: %s", ctx.Err(), summary(left)), err)
+	}
+	s.log.Info("all objects of Akri removed", zap.Int("removed", len(deleted)))
+	return s.print("Removed the objects of Akri (" + objects.Count(deleted, objects.Kinds) + ").")
 }
 
 // otherInstallations selects the Pods of other releases that own Instances. The component agent is
@@ -119,14 +128,16 @@ func otherInstallations(release string) string {
 		",app.kubernetes.io/component in (instance-writer,agent)"
 }
 
-// waitForWriters waits until no service can create the deleted objects again. The wait is limited,
-// because a Pod on a lost node does not end.
-func (s *Service) waitForWriters(ctx context.Context) error {
+// waitForWriters waits until the components, which could create the deleted objects again, have
+// ended. The wait is limited, because a Pod on a lost node does not end.
+func (s *Service) waitForWriters(ctx context.Context, components string) error {
+	selector := "app.kubernetes.io/part-of=akri,app.kubernetes.io/instance=" + s.config.Release +
+		",app.kubernetes.io/component in (" + components + ")"
 	limited, cancel := context.WithTimeout(ctx, s.config.WritersTimeout)
 	defer cancel()
 	var last int
 	err := wait.PollUntilContextCancel(limited, pollInterval, true, func(ctx context.Context) (bool, error) {
-		pods, err := s.client.Pods(ctx, writers(s.config.Release))
+		pods, err := s.client.Pods(ctx, selector)
 		if err != nil {
 			s.log.Warn("listing the release's Pods failed", zap.Error(err))
 			return false, nil
@@ -153,33 +164,32 @@ func (s *Service) print(line string) error {
 	return nil
 }
 
-// deleteAll deletes objects until a list finds only Pods that are ending.
-func (s *Service) deleteAll(ctx context.Context) error {
-	var remaining []objects.Object
-	var lastErr error
-	deleted := map[types.UID]objects.Object{}
-	err := wait.PollUntilContextCancel(ctx, pollInterval, true, func(ctx context.Context) (bool, error) {
-		remaining, lastErr = s.deleteOnce(ctx, deleted)
-		return len(remaining) == 0 && lastErr == nil, nil
+// deleteAll deletes the objects of the kinds until a list finds none that is awaited. It returns
+// the deleted ones. If ctx ends before, it also returns those that are left, and the error of the
+// last attempt that was complete.
+func (s *Service) deleteAll(ctx context.Context, kinds []objects.Kind, awaited func(objects.Object) bool) (deleted, left []objects.Object, err error) {
+	known := map[types.UID]objects.Object{}
+	err = errors.New("no attempt was complete")
+	_ = wait.PollUntilContextCancel(ctx, pollInterval, true, func(ctx context.Context) (bool, error) {
+		found, failed := s.deleteOnce(ctx, kinds, known)
+		if ctx.Err() != nil {
+			return false, ctx.Err()
+		}
+		left, err = slices.DeleteFunc(found, func(o objects.Object) bool { return !awaited(o) }), failed
+		return len(left) == 0 && err == nil, nil
 	})
-	if err != nil {
-		return errors.Join(fmt.Errorf("remove Akri's objects: %w; remaining: %s", err, summary(remaining)), lastErr)
-	}
-	s.log.Info("all objects of Akri removed", zap.Int("removed", len(deleted)))
-	return s.print("Removed the objects of Akri (" + objects.Count(slices.Collect(maps.Values(deleted))) + ").")
+	return slices.Collect(maps.Values(known)), left, err
 }
 
-// deleteOnce deletes the objects that exist, and returns those that do not end by themselves. It
-// logs and adds to deleted those that are new.
-func (s *Service) deleteOnce(ctx context.Context, deleted map[types.UID]objects.Object) (remaining []objects.Object, err error) {
+// deleteOnce deletes the objects that exist and returns them. It logs and adds to deleted those
+// that are new.
+func (s *Service) deleteOnce(ctx context.Context, kinds []objects.Kind, deleted map[types.UID]objects.Object) (found []objects.Object, err error) {
 	var errs []error
-	for _, kind := range objects.Kinds {
-		found, err := s.client.List(ctx, kind)
+	for _, kind := range kinds {
+		list, err := s.client.List(ctx, kind)
 		errs = append(errs, err)
-		for _, object := range found {
-			if !object.Ending() {
-				remaining = append(remaining, object)
-			}
+		found = append(found, list...)
+		for _, object := range list {
 			if err := s.client.Delete(ctx, object); err != nil {
 				errs = append(errs, err)
 				continue
@@ -190,7 +200,7 @@ func (s *Service) deleteOnce(ctx context.Context, deleted map[types.UID]objects.
 			}
 		}
 	}
-	return remaining, errors.Join(errs...)
+	return found, errors.Join(errs...)
 }
 
 func summary(remaining []objects.Object) string {

@@ -25,6 +25,11 @@ func TestMain(m *testing.M) { kubetest.Main(m, &server) }
 // start runs the service and returns its log and its result.
 func start(t *testing.T, options ...func(*cleanup.Config)) (*observer.ObservedLogs, <-chan error) {
 	t.Helper()
+	return startWith(context.WithoutCancel(t.Context()), t, options...)
+}
+
+func startWith(ctx context.Context, t *testing.T, options ...func(*cleanup.Config)) (*observer.ObservedLogs, <-chan error) {
+	t.Helper()
 	config := cleanup.Config{
 		Flags: kube.Flags{REST: server.Config()}, Release: "akri", Namespace: "default", WritersTimeout: 20 * time.Second, Timeout: 30 * time.Second,
 		Output: io.Discard,
@@ -36,7 +41,7 @@ func start(t *testing.T, options ...func(*cleanup.Config)) (*observer.ObservedLo
 	s, err := cleanup.New(config, service.Env{Log: zap.New(core)})
 	require.NoError(t, err)
 	done := make(chan error, 1)
-	go func() { done <- s.Run(context.WithoutCancel(t.Context())) }()
+	go func() { done <- s.Run(ctx) }()
 	return logs, done
 }
 

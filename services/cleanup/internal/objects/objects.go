@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 
+	appsv1 "k8s.io/api/apps/v1"
 	batchv1 "k8s.io/api/batch/v1"
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -28,7 +29,11 @@ type Kind struct {
 	selector string
 }
 
-const createdByAkri = "controller=" + akriv0.Group
+const (
+	createdByAkri = "controller=" + akriv0.Group
+	// brokerController is the Deployment of broker-controller, whose name is upstream Akri's.
+	brokerController = "akri-controller-deployment"
+)
 
 // leaseNames are the Leases of leader elections. Helm does not delete them, because the controllers
 // create them. A controller of the next installation would wait until they expire.
@@ -41,10 +46,13 @@ var (
 	job           = Kind{"Job", batchv1.SchemeGroupVersion.WithResource("jobs"), createdByAkri}
 	svc           = Kind{"Service", corev1.SchemeGroupVersion.WithResource("services"), createdByAkri}
 	lease         = Kind{"Lease", coordinationv1.SchemeGroupVersion.WithResource("leases"), ""}
+	deployment    = Kind{"Deployment", appsv1.SchemeGroupVersion.WithResource("deployments"), ""}
 
 	// Kinds in the order of deletion: a Job would create its Pods again, and Instances own the
 	// others.
 	Kinds = []Kind{job, pod, svc, instance}
+	// Brokers are the kinds of brokers, in the order of deletion.
+	Brokers = []Kind{job, pod}
 )
 
 // Object is an object of a Kind. Only its metadata is read.
@@ -67,10 +75,10 @@ func (o Object) Ending() bool {
 	return o.kind == pod && o.metadata.DeletionTimestamp != nil && len(o.metadata.Finalizers) == 0
 }
 
-// Count returns the number of objects of each kind.
-func Count(objects []Object) string {
+// Count returns the number of objects of each of the kinds.
+func Count(objects []Object, kinds []Kind) string {
 	var counts []string
-	for _, kind := range slices.Backward(Kinds) {
+	for _, kind := range slices.Backward(kinds) {
 		count := 0
 		for _, object := range objects {
 			if object.kind == kind {
@@ -90,7 +98,7 @@ type Client struct{ clients map[Kind]*metadataClient }
 // NewClient returns a Client. It sends no request.
 func NewClient(config *rest.Config) (c *Client, err error) {
 	c = &Client{clients: map[Kind]*metadataClient{}}
-	for _, k := range append([]Kind{configuration, lease}, Kinds...) {
+	for _, k := range append([]Kind{configuration, lease, deployment}, Kinds...) {
 		if c.clients[k], err = newMetadataClient(config, k); err != nil {
 			return nil, err
 		}
@@ -153,6 +161,22 @@ func (c *Client) Delete(ctx context.Context, object Object) error {
 		return fmt.Errorf("delete %s: %w", object, err)
 	}
 	return nil
+}
+
+// DeleteBrokerController deletes the Deployment of the broker-controller of a release. It returns
+// no error if there is none, or if the Deployment is not part of the release.
+func (c *Client) DeleteBrokerController(ctx context.Context, namespace, release string) error {
+	found, err := c.clients[deployment].In(namespace).Get(ctx, brokerController, metav1.GetOptions{})
+	if apierrors.IsNotFound(err) {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("get Deployment %s/%s: %w", namespace, brokerController, err)
+	}
+	if found.Labels["app.kubernetes.io/instance"] != release {
+		return nil
+	}
+	return c.Delete(ctx, Object{deployment, found})
 }
 
 // DeleteLeases deletes the Leases of leader elections. It returns no error for a Lease that is
