@@ -12,10 +12,9 @@ import (
 )
 
 // TestLifecycle installs, upgrades and uninstalls the charts on an API server without nodes. No Pod
-// runs, so it skips the cleanup hook. It removes the CRDs that other tests use, so the API server
-// is its own.
+// runs, so it skips the cleanup hook. The chart installs the CRDs, so the API server is its own.
 func TestLifecycle(t *testing.T) {
-	own, err := kubetest.Start(t.Context())
+	own, err := kubetest.StartWithoutCRDs(t.Context())
 	require.NoError(t, err)
 	t.Cleanup(own.Stop)
 	access := []string{"--kubeconfig", kubeconfigOf(t, own), "--namespace", "akri-system"}
@@ -32,7 +31,6 @@ func TestLifecycle(t *testing.T) {
 		return output
 	}
 
-	kubectl("delete", "crd", "configurations.akri.sh", "instances.akri.sh")
 	// The cluster has no CRD of PodMonitors: all values but prometheus.
 	helm("install", "akri", "akri", "--create-namespace", "--values", "testdata/brokers.values.yaml")
 	require.Equal(t, "akri-custom akri-debug-echo akri-onvif akri-opcua akri-udev",

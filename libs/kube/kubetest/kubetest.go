@@ -52,7 +52,22 @@ func run(m *testing.M, server **Server) int {
 
 // Start starts etcd and the API server with additional flags, installs the Akri CRDs, and returns
 // when the server is ready.
-func Start(ctx context.Context, flags ...string) (server *Server, err error) {
+func Start(ctx context.Context, flags ...string) (*Server, error) {
+	server, err := StartWithoutCRDs(ctx, flags...)
+	if err != nil {
+		return nil, err
+	}
+	ctx, cancel := context.WithTimeout(ctx, startTimeout)
+	defer cancel()
+	if err := server.installCRDs(ctx); err != nil {
+		server.Stop()
+		return nil, err
+	}
+	return server, nil
+}
+
+// StartWithoutCRDs is Start without the Akri CRDs.
+func StartWithoutCRDs(ctx context.Context, flags ...string) (server *Server, err error) {
 	binDir, err := findBinaries()
 	if err != nil {
 		return nil, err
@@ -75,7 +90,7 @@ func Start(ctx context.Context, flags ...string) (server *Server, err error) {
 	if err := s.waitReady(ctx); err != nil {
 		return nil, err
 	}
-	return s, s.installCRDs(ctx)
+	return s, nil
 }
 
 // Config returns a client configuration with all rights.
