@@ -77,7 +77,7 @@ func (b *bench) scales(ctx context.Context) error {
 
 func (b *bench) scale(ctx context.Context, nodes int) (_ *scale, err error) {
 	cluster, err := simulation.NewCluster(ctx, simulation.Options{
-		Nodes: nodes, Replicas: 1, Agent: b.Agent, Handlers: []string{"onvif", "udev"},
+		Nodes: nodes, Replicas: 1, Agent: b.Agent, Memory: memoryFor(nodes), Handlers: []string{"onvif", "udev"},
 		Progress: func(format string, arguments ...any) {
 			b.progress("%d nodes: "+format, append([]any{nodes}, arguments...)...)
 		},
@@ -117,6 +117,16 @@ func (b *bench) scale(ctx context.Context, nodes int) (_ *scale, err error) {
 	}
 	s.result.deleted = len(s.Model.Deleted())
 	return s.result, nil
+}
+
+// memoryFor returns the limit that docs/scale.md gives for one replica in MiB, or 0 if that of the
+// chart is enough.
+func memoryFor(nodes int) int {
+	if nodes <= 1000 {
+		return 0
+	}
+	instances := nodes*scaleLocal + scaleShared
+	return int((16 + 0.16*float64(nodes) + 6*float64(instances)/1024) / 0.7)
 }
 
 // step prints progress until run returns.

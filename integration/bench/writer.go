@@ -39,7 +39,7 @@ func startWriter(ctx context.Context, api *kubetest.Server) (w *writer, err erro
 	if w.identities, err = simulation.NewIdentities(ctx, w.Kubernetes); err != nil {
 		return w, err
 	}
-	if w.Writer, err = simulation.StartWriter(ctx, api); err != nil {
+	if w.Writer, err = simulation.StartWriter(ctx, api, 0); err != nil {
 		return w, err
 	}
 	if err = w.identities.AwaitCA(ctx); err != nil {

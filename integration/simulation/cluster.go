@@ -26,6 +26,8 @@ const (
 // Options of a Cluster.
 type Options struct {
 	Nodes, Replicas int
+	// Memory is the limit of each instance-writer in MiB, or 0 for that of the chart.
+	Memory int
 	// Agent is set if each node has the agent instead of separate services.
 	Agent bool
 	// Handlers are the names of the Discovery Handlers of each node.
@@ -65,7 +67,7 @@ func NewCluster(ctx context.Context, options Options) (c *Cluster, err error) {
 	if c.identities, err = NewIdentities(ctx, c.Kubernetes); err != nil {
 		return c, err
 	}
-	if c.Writers, err = StartWriters(ctx, c.api, options.Replicas); err != nil {
+	if c.Writers, err = StartWriters(ctx, c.api, options.Replicas, options.Memory); err != nil {
 		return c, err
 	}
 	if err = c.identities.AwaitCA(ctx); err != nil {

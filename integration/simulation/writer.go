@@ -1,6 +1,7 @@
 package simulation
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -23,8 +24,8 @@ const (
 	Namespace = "default"
 
 	writerService = "akri-instance-writer"
-	// memoryLimit is the limit of the container in the chart.
-	memoryLimit = "384MiB"
+	// defaultMemory is the limit of the container in the chart in MiB.
+	defaultMemory = 384
 )
 
 // Writer is an instance-writer in a process of its own.
@@ -34,8 +35,9 @@ type Writer struct {
 	Address, PlainAddress string
 }
 
-// StartWriter starts an instance-writer. Its objects are those of NewIdentities.
-func StartWriter(ctx context.Context, api *kubetest.Server) (_ *Writer, err error) {
+// StartWriter starts an instance-writer. Its objects are those of NewIdentities. memory is its
+// limit in MiB, or 0 for that of the chart.
+func StartWriter(ctx context.Context, api *kubetest.Server, memory int) (_ *Writer, err error) {
 	w := &Writer{}
 	if w.Address, err = process.FreeAddress(ctx); err != nil {
 		return nil, err
@@ -43,7 +45,8 @@ func StartWriter(ctx context.Context, api *kubetest.Server) (_ *Writer, err erro
 	if w.PlainAddress, err = process.FreeAddress(ctx); err != nil {
 		return nil, err
 	}
-	w.Process, err = process.StartWithEnv(ctx, api, []string{"GOMEMLIMIT=" + memoryLimit}, "instance-writer",
+	limit := fmt.Sprintf("GOMEMLIMIT=%dMiB", cmp.Or(memory, defaultMemory))
+	w.Process, err = process.StartWithEnv(ctx, api, []string{limit}, "instance-writer",
 		"--address", w.Address, "--plain-address", w.PlainAddress, "--namespace", Namespace, "--admin-address=", "--log-level=error")
 	if err != nil {
 		return nil, err
@@ -61,9 +64,9 @@ func (w *Writer) NamedAddress() (string, error) {
 type Writers []*Writer
 
 // StartWriters starts replicas of instance-writer.
-func StartWriters(ctx context.Context, api *kubetest.Server, count int) (replicas Writers, err error) {
+func StartWriters(ctx context.Context, api *kubetest.Server, count, memory int) (replicas Writers, err error) {
 	for range count {
-		replica, err := StartWriter(ctx, api)
+		replica, err := StartWriter(ctx, api, memory)
 		if err != nil {
 			return nil, errors.Join(fmt.Errorf("start replica: %w", err), replicas.Stop())
 		}
