@@ -187,12 +187,12 @@ func plug(t *testing.T, content string) *devices.Zram {
 	return zram
 }
 
-// unplug unplugs a device. It can be called again.
-func unplug(t *testing.T, zram *devices.Zram) {
+// unplug unplugs a device. It can be called again for a zram device.
+func unplug(t *testing.T, device interface{ Unplug(context.Context) error }) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(t.Context()), 10*time.Second)
 	defer cancel()
-	require.NoError(t, zram.Unplug(ctx))
+	require.NoError(t, device.Unplug(ctx))
 }
 
 // apply applies a manifest and deletes it at the end of the test.

@@ -79,9 +79,9 @@ const (
 // handler-udev.
 func cameraSample(t *testing.T) {
 	const size = 32
-	device, err := camera.Plug(mjpg(t, size, color.RGBA{R: 200, A: 255}), size, size)
+	device, err := camera.Plug(t.Context(), mjpg(t, size, color.RGBA{R: 200, A: 255}), size, size)
 	require.NoError(t, err)
-	t.Cleanup(func() { require.NoError(t, device.Unplug()) })
+	t.Cleanup(func() { unplug(t, device) })
 	share(t, device.Node(), videoGroup)
 	serveCamera(t, device)
 	run := tutorialOf(t, "tutorials/usb-camera.md", "udev-usb-camera.yaml", sample(t, "udev-usb-camera.yaml",

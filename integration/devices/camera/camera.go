@@ -6,6 +6,7 @@
 package camera
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"net"
@@ -32,11 +33,11 @@ type Camera struct {
 }
 
 // Plug adds a camera that sends the image, in the format MJPG.
-func Plug(image []byte, width, height int) (*Camera, error) {
+func Plug(ctx context.Context, image []byte, width, height int) (*Camera, error) {
 	if len(image) > bufferSize {
 		return nil, fmt.Errorf("the image has %d bytes, more than %d", len(image), bufferSize)
 	}
-	loop, err := addLoop(maxBuffers * bufferSize)
+	loop, err := addLoop(ctx, maxBuffers*bufferSize)
 	if err != nil {
 		return nil, err
 	}
@@ -47,9 +48,9 @@ func Plug(image []byte, width, height int) (*Camera, error) {
 func (c *Camera) Node() string { return c.loop.path() }
 
 // Unplug removes the camera after the end of all containers that use it.
-func (c *Camera) Unplug() error {
+func (c *Camera) Unplug(ctx context.Context) error {
 	c.serving.Wait()
-	return c.loop.remove()
+	return c.loop.remove(ctx)
 }
 
 // Profile returns a seccomp profile for containers that use the camera. They can run on the node on

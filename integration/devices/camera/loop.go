@@ -1,13 +1,17 @@
 package camera
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"os"
 	"strconv"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
+
+const retryPause = 10 * time.Millisecond
 
 // loop is a new loop device. Containers can map its memory, like that of a camera.
 type loop struct {
@@ -16,7 +20,7 @@ type loop struct {
 }
 
 // addLoop adds a loop device of the given size.
-func addLoop(size int64) (*loop, error) {
+func addLoop(ctx context.Context, size int64) (*loop, error) {
 	number, err := controlLoops(unix.LOOP_CTL_ADD, -1) // the lowest free number
 	if err != nil {
 		return nil, fmt.Errorf("add loop device: %w", err)
@@ -26,7 +30,7 @@ func addLoop(size int64) (*loop, error) {
 		err = l.attach(size)
 	}
 	if err != nil {
-		return nil, errors.Join(fmt.Errorf("configure %s: %w", l.path(), err), l.remove())
+		return nil, errors.Join(fmt.Errorf("configure %s: %w", l.path(), err), l.remove(ctx))
 	}
 	return l, nil
 }
@@ -46,14 +50,24 @@ func (l *loop) attach(size int64) error {
 	return unix.IoctlLoopConfigure(int(l.node.Fd()), &unix.LoopConfig{Fd: uint32(fd)})
 }
 
-// remove removes the device. No other process may have it open.
-func (l *loop) remove() error {
+// remove removes the device. It retries while a process has the device open, as each child of this
+// process has until it executes its program.
+func (l *loop) remove(ctx context.Context) error {
 	var errs []error
 	if l.node != nil {
 		errs = append(errs, unix.IoctlSetInt(int(l.node.Fd()), unix.LOOP_CLR_FD, 0), l.node.Close())
 	}
-	_, err := controlLoops(unix.LOOP_CTL_REMOVE, l.number)
-	return errors.Join(append(errs, err)...)
+	for {
+		_, err := controlLoops(unix.LOOP_CTL_REMOVE, l.number)
+		if !errors.Is(err, unix.EBUSY) {
+			return errors.Join(append(errs, err)...)
+		}
+		select {
+		case <-ctx.Done():
+			return errors.Join(append(errs, fmt.Errorf("remove %s: %w", l.path(), err))...)
+		case <-time.After(retryPause):
+		}
+	}
 }
 
 func controlLoops(request uintptr, number int) (int, error) {
