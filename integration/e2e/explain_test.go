@@ -263,7 +263,11 @@ func explainedCauses(t *testing.T) {
 			"configuration why-secret", "SecretRightMissing", "why-login", "kubectl create rolebinding"},
 		{"collision", whyCollision, "configuration " + whyCollisionName, "DigestCollision", "at most 49 characters", "kubectl delete configuration.akri.sh"},
 		{"name taken", whyTaken, "configuration why-taken --namespace=why-taken", "NameTaken", "default/why-taken", "kubectl delete configuration.akri.sh why-taken"},
-		{"capacity used up", func(t *testing.T) { whyFull("why-full")(t); whyUnschedulable("why-full", "why-full-8120fe")(t) },
+		{"capacity used up", func(t *testing.T) {
+			whyFull("why-full")(t)
+			awaitTotalAllocatable(t, "why-full-8120fe", 1) // otherwise the kubelet can refuse the Pod
+			whyUnschedulable("why-full", "why-full-8120fe")(t)
+		},
 			"pod why-full", "CapacityUsed", "default/why-full-holder", "kubectl delete pod why-full-holder"},
 		{"unknown resource", whyUnschedulable("why-typo", "why-no-such-device"), "pod why-typo", "ResourceUnknown", "why-no-such-device", "kubectl akri devices"},
 		{"outdated node status", whyLate, "pod why-late", "OutdatedNodeStatus", "no free slot", "kubectl delete pod why-late"},
