@@ -126,7 +126,7 @@ func memoryFor(nodes int) int {
 		return 0
 	}
 	instances := nodes*scaleLocal + scaleShared
-	return int((16 + 0.16*float64(nodes) + 6*float64(instances)/1024) / 0.7)
+	return int((16 + 0.16*float64(nodes) + 6*float64(instances)/1024) / 0.55)
 }
 
 // step prints progress until run returns.
