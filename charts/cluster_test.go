@@ -52,7 +52,8 @@ func TestLifecycle(t *testing.T) {
 	helm("upgrade", "--install", "akri-crds", "akri-crds", "--take-ownership")
 	kubectl("apply", "--validate=strict", "-f", filepath.Join("..", "deploy", "samples"))
 
-	// The hook before the uninstallation fails, because no Pod runs. It deletes this Deployment.
+	// No Pod runs, so the hook before the uninstallation fails. The test deletes the Deployment
+	// that the hook would delete.
 	helm("upgrade", "akri", "akri", "--values", "testdata/dra.values.yaml")
 	kubectl("delete", "deployment", "akri-controller-deployment", "-n", "akri-system")
 	_, err = run(t, "helm", append([]string{"uninstall", "akri", "--timeout", "5s"}, access...)...)

@@ -23,9 +23,6 @@ import (
 )
 
 const (
-	scheduledPods = 500
-	// scheduledSlowly is the number of Pods for devices that all nodes see, which take longer.
-	scheduledSlowly = 100
 	schedulingNodes = 50
 	// scheduledInterval is the resolution of the time at which all Pods are scheduled.
 	scheduledInterval = 100 * time.Millisecond
@@ -39,18 +36,25 @@ type schedulingCase struct {
 	claims, shared, classes bool
 	// resource is requested by each Pod, or empty.
 	resource string
-	pods     int
+}
+
+// pods returns the number of Pods to schedule. Devices that all nodes see take longer.
+func (c schedulingCase) pods() int {
+	if c.shared {
+		return 100
+	}
+	return 500
 }
 
 func schedulingCases() []schedulingCase {
 	burst := akriv0.ResourceName(burstName)
 	return []schedulingCase{
-		{name: "without devices", pods: scheduledPods},
-		{name: "device plugins, devices of one node each", resource: burst, pods: scheduledPods},
-		{name: "DRA, devices of one node each", claims: true, classes: true, resource: burst, pods: scheduledPods},
-		{name: "the same without DeviceClasses of Instances", claims: true, resource: burst, pods: scheduledPods},
-		{name: "DRA, devices that all nodes see", claims: true, shared: true, classes: true, resource: burst, pods: scheduledSlowly},
-		{name: "the same without DeviceClasses of Instances", claims: true, shared: true, resource: burst, pods: scheduledSlowly},
+		{name: "without devices"},
+		{name: "device plugins, devices of one node each", resource: burst},
+		{name: "DRA, devices of one node each", claims: true, classes: true, resource: burst},
+		{name: "the same without DeviceClasses of Instances", claims: true, resource: burst},
+		{name: "DRA, devices that all nodes see", claims: true, shared: true, classes: true, resource: burst},
+		{name: "the same without DeviceClasses of Instances", claims: true, shared: true, resource: burst},
 	}
 }
 
@@ -60,12 +64,12 @@ func (b *bench) scheduling(ctx context.Context) error {
 	var published []time.Duration
 	fmt.Fprintf(b.Out, "\n| %d nodes, %d devices | Pods | created → all scheduled | Pods/s |\n|---|---|---|---|\n", schedulingNodes, burstSize)
 	for _, c := range schedulingCases() {
-		b.progress("scheduling %d Pods: %s", c.pods, c.name)
+		b.progress("scheduling %d Pods: %s", c.pods(), c.name)
 		result, err := c.measure(ctx)
 		if err != nil {
 			return fmt.Errorf("measure scheduling, %s: %w", c.name, err)
 		}
-		fmt.Fprintf(b.Out, "| %s | %d | %.1f s | %.1f |\n", c.name, c.pods, result.scheduled.Seconds(), float64(c.pods)/result.scheduled.Seconds())
+		fmt.Fprintf(b.Out, "| %s | %d | %.1f s | %.1f |\n", c.name, c.pods(), result.scheduled.Seconds(), float64(c.pods())/result.scheduled.Seconds())
 		if c.claims {
 			published = append(published, result.published)
 		}
@@ -117,7 +121,7 @@ func (c schedulingCase) measure(ctx context.Context) (result scheduling, err err
 	if _, err := c.schedule(ctx, clients, 1); err != nil { // the scheduler has read all objects
 		return result, err
 	}
-	result.scheduled, err = c.schedule(ctx, clients, c.pods)
+	result.scheduled, err = c.schedule(ctx, clients, c.pods())
 	return result, err
 }
 

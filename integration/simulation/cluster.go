@@ -102,18 +102,15 @@ func (c *Cluster) createNode(ctx context.Context, agent bool, options NodeOption
 	if _, err := c.Kubernetes.CoreV1().Nodes().Create(ctx, object, metav1.CreateOptions{}); err != nil {
 		return nil, fmt.Errorf("create Node: %w", err)
 	}
-	operator, host := DiscoveryOperator, DevicePluginHost
-	if agent {
-		operator, host = Agent, ""
-	}
+	operator := DiscoveryOperator
 	var err error
-	if options.Operator, err = c.identities.Of(ctx, operator, options.Name); err != nil {
+	if agent {
+		operator = Agent
+	} else if options.Host, err = c.identities.Of(ctx, DevicePluginHost, options.Name); err != nil {
 		return nil, err
 	}
-	if host != "" {
-		if options.Host, err = c.identities.Of(ctx, host, options.Name); err != nil {
-			return nil, err
-		}
+	if options.Operator, err = c.identities.Of(ctx, operator, options.Name); err != nil {
+		return nil, err
 	}
 	return NewNode(options)
 }

@@ -10,8 +10,9 @@ import (
 
 // endBrokers stops broker-controller, which would create the brokers again, deletes all brokers and
 // waits until they have ended: the kubelet cannot end a Pod with a ResourceClaim without the
-// driver. Brokers that are left at the end of the time are no error, because an error would end the
-// uninstallation. A request that fails is one: a user can repair its cause while the driver runs.
+// driver. Brokers that have not ended at the timeout are no error, because helm stops the
+// uninstallation after an error. A failed request is an error: the user can remove its cause while
+// the driver runs.
 func (s *Service) endBrokers(ctx context.Context) error {
 	// An upgrade or a rollback creates the Deployment again.
 	if err := s.client.DeleteBrokerController(ctx, s.config.Namespace, s.config.Release); err != nil {
