@@ -239,7 +239,7 @@ func anyExact(batch []*pendingEdit) bool {
 // apply runs the edits one after the other. refused reports whether an exact edit returned an
 // error.
 func apply(base *akriv0.Instance, batch []*pendingEdit) (desired *akriv0.Instance, refused bool) {
-	desired = base.DeepCopy()
+	desired = base // each edit gets a copy
 	for _, edit := range batch {
 		if edit.ctx.Err() != nil {
 			edit.result, edit.err = nil, context.Cause(edit.ctx)
@@ -252,7 +252,7 @@ func apply(base *akriv0.Instance, batch []*pendingEdit) (desired *akriv0.Instanc
 		}
 		desired = changed
 	}
-	if desired != nil {
+	if desired != nil && desired != base {
 		slots.SetStatus(desired)
 	}
 	return desired, refused

@@ -121,11 +121,18 @@ func Release(instance *akriv0.Instance, index int, holder akriv0.SlotHolder) {
 	}
 }
 
-// Holders returns the nodes that hold slots of the Instance.
+// Holders returns the nodes that hold slots of the Instance, in no particular order.
 func Holders(instance *akriv0.Instance) []string {
 	var nodes []string
-	for _, slot := range List(instance) {
-		if node := slot.Holder.Node; node != "" && !slices.Contains(nodes, node) {
+	for key, value := range instance.Spec.DeviceUsage {
+		if value == "" {
+			continue
+		}
+		index, err := akriv0.SlotIndex(instance.Name, key)
+		if err != nil {
+			continue
+		}
+		if node := at(instance, index).Holder.Node; node != "" && !slices.Contains(nodes, node) {
 			nodes = append(nodes, node)
 		}
 	}
@@ -156,6 +163,9 @@ func Fit(instance *akriv0.Instance, hasLeft func(node string) bool) {
 // `<n>`.
 func at(instance *akriv0.Instance, index int) Slot {
 	value := instance.Spec.DeviceUsage[akriv0.SlotName(instance.Name, index)]
+	if value == "" {
+		return Slot{Index: index}
+	}
 	holder, err := akriv0.ParseSlotHolder(value)
 	if err != nil {
 		return Slot{Index: index, Malformed: value}
