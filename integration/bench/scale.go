@@ -13,9 +13,12 @@ import (
 	"sync"
 	"time"
 
+	"golang.org/x/sync/errgroup"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	akriv0 "akri.sh/libs/apis/akri/v0"
+	"akri.sh/libs/kube"
+	"akri.sh/libs/kube/kubetest"
 	instancev1 "akri.sh/proto/akri/instance/v1"
 
 	"akri.sh/integration/simulation"
@@ -31,6 +34,8 @@ const (
 	reviewInterval          = 10 * time.Second
 	tokenReviews            = "POST tokenreviews"
 	simulationGC            = 400 // percent
+	// referenceRequests is the number of Instances that instance-writer creates at once.
+	referenceRequests = 16
 )
 
 // scale is the result for one number of nodes.
@@ -47,6 +52,10 @@ type scale struct {
 	collisions                              int
 	localConfiguration, sharedConfiguration int // bytes
 	kubernetes                              string
+	// instances are those of all nodes. reference is the time in which a client without nodes and
+	// instance-writer creates them.
+	instances []akriv0.Instance
+	reference time.Duration
 }
 
 // scaleRun is a measurement with one number of nodes.
@@ -68,6 +77,10 @@ func (b *bench) scales(ctx context.Context) error {
 		result, err := b.scale(ctx, nodes)
 		if err != nil {
 			return fmt.Errorf("measure %d nodes: %w", nodes, err)
+		}
+		b.progress("%d nodes: a client creates the same Instances", nodes)
+		if result.reference, err = createInstances(ctx, result.instances); err != nil {
+			return fmt.Errorf("create the Instances of %d nodes: %w", nodes, err)
 		}
 		results = append(results, result)
 	}
@@ -117,6 +130,36 @@ func (b *bench) scale(ctx context.Context, nodes int) (_ *scale, err error) {
 	}
 	s.result.deleted = len(s.Model.Deleted())
 	return s.result, nil
+}
+
+// createInstances creates the Instances on an API server that has nothing else to do.
+func createInstances(ctx context.Context, instances []akriv0.Instance) (time.Duration, error) {
+	api, err := kubetest.Start(ctx)
+	if err != nil {
+		return 0, err
+	}
+	defer api.Stop()
+	config := api.Config()
+	config.QPS = -1 // no limit, as for instance-writer
+	client, err := kube.Instances(config)
+	if err != nil {
+		return 0, err
+	}
+	start := time.Now()
+	group, ctx := errgroup.WithContext(ctx)
+	group.SetLimit(referenceRequests)
+	for _, instance := range instances {
+		group.Go(func() error {
+			instance.ObjectMeta = metav1.ObjectMeta{
+				Name: instance.Name, Namespace: instance.Namespace, Labels: instance.Labels, Annotations: instance.Annotations,
+				OwnerReferences: instance.OwnerReferences,
+			}
+			_, err := client.In(instance.Namespace).Create(ctx, &instance, metav1.CreateOptions{})
+			return err
+		})
+	}
+	err = group.Wait()
+	return time.Since(start), err
 }
 
 // memoryFor returns the limit that docs/scale.md gives for one replica in MiB, or 0 if that of the
@@ -170,8 +213,15 @@ func (s *scaleRun) appear(ctx context.Context) (err error) {
 	if err != nil {
 		return err
 	}
-	_, err = simulation.AwaitAnswers(ctx, s.Nodes, start)
-	return err
+	if _, err = simulation.AwaitAnswers(ctx, s.Nodes, start); err != nil {
+		return err
+	}
+	list, err := s.Instances.In(namespace).List(ctx, metav1.ListOptions{})
+	if err != nil {
+		return fmt.Errorf("list Instances: %w", err)
+	}
+	s.result.instances = list.Items
+	return nil
 }
 
 func (s *scaleRun) localDevice(node *simulation.Node, index int) *instancev1.Device {
@@ -335,6 +385,7 @@ func (b *bench) printScales(results []*scale) {
 		value func(*scale) string
 	}{
 		{"all nodes connect → all Instances right", func(s *scale) string { return seconds(s.appeared) }},
+		{"the same Instances created by a client, without nodes and instance-writer", func(s *scale) string { return seconds(s.reference) }},
 		{"`kill -9` of instance-writer → every node answered", func(s *scale) string { return seconds(s.restarted) }},
 		{"working set / private memory, idle", func(s *scale) string { return bothMiB(s.idle) }},
 		{"working set / private memory, peak", func(s *scale) string { return bothMiB(s.peak) }},
