@@ -74,7 +74,7 @@ spec:
 // serveOPCUA runs servers on the nodes' network until the test ends.
 func serveOPCUA(t *testing.T, configs ...opcua.Config) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute) // the first call installs the modules
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Minute) // the first call installs the modules
 	t.Cleanup(cancel)
 	var group errgroup.Group
 	for _, config := range configs {

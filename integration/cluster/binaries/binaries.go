@@ -71,7 +71,7 @@ func Ensure(ctx context.Context, progress func(step string), names ...string) (s
 		return "", err
 	}
 	dir := filepath.Join(cache, "bin")
-	unlock, err := lock(dir)
+	unlock, err := Lock(dir)
 	if err != nil {
 		return "", err
 	}
@@ -89,8 +89,9 @@ func Ensure(ctx context.Context, progress func(step string), names ...string) (s
 	return dir, nil
 }
 
-// lock locks the cache directory. The kernel releases the lock when the process ends.
-func lock(dir string) (func(), error) {
+// Lock creates and locks a directory of the cache. The kernel releases the lock when the process
+// ends.
+func Lock(dir string) (unlock func(), err error) {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return nil, fmt.Errorf("create cache directory: %w", err)
 	}

@@ -14,7 +14,6 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
-	"syscall"
 
 	"akri.sh/integration/cluster/binaries"
 )
@@ -44,6 +43,12 @@ func Modules(ctx context.Context, source string) (string, error) {
 		return "", err
 	}
 	target := filepath.Join(cache, "node", hex.EncodeToString(sum.Sum(nil))[:16])
+	// The servers of a test, and those of tests of other packages, start at once.
+	unlock, err := binaries.Lock(filepath.Dir(target))
+	if err != nil {
+		return "", err
+	}
+	defer unlock()
 	if _, err := os.Stat(target); err == nil {
 		return target, nil
 	}
@@ -52,9 +57,6 @@ func Modules(ctx context.Context, source string) (string, error) {
 
 // install installs into a temporary directory and renames it, so that a target is always complete.
 func install(ctx context.Context, target string, content map[string][]byte) error {
-	if err := os.MkdirAll(filepath.Dir(target), 0o755); err != nil {
-		return fmt.Errorf("create cache: %w", err)
-	}
 	building, err := os.MkdirTemp(filepath.Dir(target), "building-")
 	if err != nil {
 		return fmt.Errorf("create cache: %w", err)
@@ -70,7 +72,7 @@ func install(ctx context.Context, target string, content map[string][]byte) erro
 	if output, err := command.CombinedOutput(); err != nil {
 		return fmt.Errorf("npm ci: %w: %s", err, bytes.TrimSpace(output))
 	}
-	if err := os.Rename(building, target); err != nil && !errors.Is(err, os.ErrExist) && !errors.Is(err, syscall.ENOTEMPTY) {
+	if err := os.Rename(building, target); err != nil {
 		return fmt.Errorf("move modules: %w", err)
 	}
 	return nil

@@ -61,7 +61,7 @@ func properties(url, uri, name string) map[string]string {
 // start runs servers until the test ends.
 func start(t *testing.T, configs ...opcua.Config) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute) // the first run installs the npm modules
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Minute) // the first run installs the npm modules
 	t.Cleanup(cancel)
 	var starting errgroup.Group
 	for _, config := range configs {
