@@ -22,8 +22,8 @@ func (s *Service) endBrokers(ctx context.Context) error {
 		return err
 	}
 	deleted, left, err := s.deleteAll(ctx, objects.Brokers, func(objects.Object) bool { return true })
-	if err == nil && errors.Is(ctx.Err(), context.Canceled) {
-		err = ctx.Err() // the process was stopped before the end of the time
+	if errors.Is(ctx.Err(), context.Canceled) { // not the end of the time
+		return fmt.Errorf("stopped before all brokers had ended: %w", ctx.Err())
 	}
 	if err != nil {
 		return err

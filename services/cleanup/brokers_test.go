@@ -3,6 +3,8 @@ package cleanup_test
 import (
 	"bytes"
 	"context"
+	"net/http"
+	"strings"
 	"testing"
 	"time"
 
@@ -145,14 +147,47 @@ func TestRefusedRequestsAreErrors(t *testing.T) {
 	}
 }
 
-// TestStoppedProcessIsAnError stops the process, so that its Job starts another one.
+// TestStoppedProcessIsAnError stops the process in its first attempt or a later one, so that its
+// Job starts another process.
 func TestStoppedProcessIsAnError(t *testing.T) {
-	e := newTestEnv(t)
-	e.podOn("node-a", "broker", createdByAkri)
+	for name, request := range map[string]stopAfter{
+		"first attempt":  {method: http.MethodDelete, path: "/pods/broker", count: 1},
+		"second attempt": {method: http.MethodGet, path: "/jobs", count: 2},
+	} {
+		t.Run(name, func(t *testing.T) {
+			e := newTestEnv(t)
+			e.podOn("node-a", "broker", createdByAkri)
 
-	ctx, cancel := context.WithCancel(t.Context())
-	_, done := startWith(ctx, t, before)
-	e.awaitDeletion("broker")
-	cancel()
-	require.ErrorIs(t, <-done, context.Canceled)
+			ctx, cancel := context.WithCancel(t.Context())
+			defer cancel()
+			request.stop = cancel
+			_, done := startWith(ctx, t, before, func(c *cleanup.Config) {
+				c.REST.Wrap(func(next http.RoundTripper) http.RoundTripper {
+					request.RoundTripper = next
+					return &request
+				})
+			})
+			require.ErrorIs(t, <-done, context.Canceled)
+			require.Equal(t, []string{"broker"}, names(e, e.pods))
+		})
+	}
+}
+
+// stopAfter stops the process after a number of requests, which it makes one at a time.
+type stopAfter struct {
+	http.RoundTripper
+
+	method, path string
+	count        int
+	stop         func()
+}
+
+func (s *stopAfter) RoundTrip(request *http.Request) (*http.Response, error) {
+	response, err := s.RoundTripper.RoundTrip(request)
+	if request.Method == s.method && strings.HasSuffix(request.URL.Path, s.path) {
+		if s.count--; s.count == 0 {
+			s.stop()
+		}
+	}
+	return response, err
 }
