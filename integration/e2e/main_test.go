@@ -51,6 +51,10 @@ func run(m *testing.M) int {
 		fmt.Fprintln(os.Stderr, err)
 		return 1
 	}
+	if _, err := os.Stat(akri.Path("bin/kubectl-akri")); err != nil {
+		fmt.Fprintln(os.Stderr, "run `make kubectl-akri` first:", err)
+		return 1
+	}
 	progress("the cluster is ready")
 	return m.Run()
 }
