@@ -18,6 +18,7 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+	"golang.org/x/sync/errgroup"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	healthv1 "google.golang.org/grpc/health/grpc_health_v1"
@@ -181,12 +182,16 @@ func (f *fixture) flood(r *securedReplica, token string, refused *atomic.Int64) 
 			})
 		}
 	}
-	var idle []net.Conn
-	for range 1000 {
-		conn, err := new(net.Dialer).DialContext(ctx, "tcp", r.address)
-		require.NoError(f, err)
-		idle = append(idle, conn)
+	// At once: the streams use the CPUs, so that each connection takes long.
+	idle := make([]net.Conn, 1000)
+	var connecting errgroup.Group
+	for i := range idle {
+		connecting.Go(func() (err error) {
+			idle[i], err = new(net.Dialer).DialContext(ctx, "tcp", r.address)
+			return err
+		})
 	}
+	require.NoError(f, connecting.Wait())
 	return func() {
 		cancel()
 		running.Wait()
