@@ -115,14 +115,15 @@ func (s *Server) Pause() error { return s.apiServer.Process.Signal(syscall.SIGST
 func (s *Server) Resume() error { return s.apiServer.Process.Signal(syscall.SIGCONT) }
 
 func (s *Server) start(binDir string, additional []string) error {
-	ports, err := freePorts(3)
+	host := ownAddress()
+	ports, err := freePorts(host, 3)
 	if err != nil {
 		return err
 	}
 	servers := controlplane.Config{
 		Dir: s.dir, EtcdDataDir: filepath.Join(s.dir, "etcd"),
-		EtcdClientURL: "http://127.0.0.1:" + ports[0], EtcdPeerURL: "http://127.0.0.1:" + ports[1],
-		BindAddress: "127.0.0.1", SecurePort: ports[2], ServiceCIDR: "10.96.0.0/24",
+		EtcdClientURL: "http://" + net.JoinHostPort(host, ports[0]), EtcdPeerURL: "http://" + net.JoinHostPort(host, ports[1]),
+		BindAddress: host, SecurePort: ports[2], ServiceCIDR: "10.96.0.0/24",
 	}
 	if err := servers.WriteServiceAccountKey(); err != nil {
 		return err
@@ -141,7 +142,7 @@ func (s *Server) start(binDir string, additional []string) error {
 		return err
 	}
 	s.config = &rest.Config{
-		Host: "https://127.0.0.1:" + ports[2], BearerToken: token, QPS: -1,
+		Host: "https://" + net.JoinHostPort(host, ports[2]), BearerToken: token, QPS: -1,
 		TLSClientConfig: rest.TLSClientConfig{Insecure: true},
 	}
 	return nil
@@ -170,10 +171,14 @@ func (s *Server) waitReady(ctx context.Context) error {
 		return controlplane.Ready(ctx, s.config) == nil, nil
 	})
 	if err != nil {
-		output, _ := os.ReadFile(s.logFile(controlplane.APIServer))
-		return fmt.Errorf("wait for the API server: %w\n%s", err, output[max(0, len(output)-2000):])
+		return fmt.Errorf("wait for the API server: %w\n%s\n%s", err, s.lastOutput(controlplane.Etcd), s.lastOutput(controlplane.APIServer))
 	}
 	return nil
+}
+
+func (s *Server) lastOutput(name string) string {
+	output, _ := os.ReadFile(s.logFile(name))
+	return fmt.Sprintf("%s: %s", name, output[max(0, len(output)-2000):])
 }
 
 // findBinaries returns the directory of the binaries that `make binaries` builds.
@@ -195,10 +200,17 @@ func findBinaries() (string, error) {
 	return binDir, nil
 }
 
-func freePorts(n int) ([]string, error) {
+// ownAddress returns a loopback address that no other process uses. On 127.0.0.1 another test could
+// listen on a free port before etcd or the API server does.
+func ownAddress() string {
+	pid := os.Getpid() // at most 22 bits
+	return net.IPv4(127, byte(pid>>16), byte(pid>>8), byte(pid)).String()
+}
+
+func freePorts(host string, n int) ([]string, error) {
 	ports := make([]string, 0, n)
 	for range n {
-		listener, err := net.Listen("tcp", "127.0.0.1:0")
+		listener, err := net.Listen("tcp", net.JoinHostPort(host, "0"))
 		if err != nil {
 			return nil, fmt.Errorf("find a free port: %w", err)
 		}
