@@ -98,33 +98,25 @@ func (m *Mesh) Path(elements ...string) string {
 const replaceTimeout = time.Minute
 
 // Install installs the umbrella chart, or upgrades it to the given values, and waits until all
-// workloads are ready. It fails if the webhook of a new installation is not in force when helm
-// returns. It also waits for two things that helm does not wait for: the end of replaced pods, and
-// that the webhook decides about Configurations.
+// workloads are ready. It fails if the webhook is not in force when helm returns. It also waits for
+// the end of replaced pods, for which helm does not wait.
 func (m *Mesh) Install(ctx context.Context, values ...string) error {
 	arguments := []string{"upgrade", "--install", Release, m.Path("charts", "akri"), "--namespace", Namespace, "--create-namespace",
 		"--wait", "--timeout", "3m", "--set", "global.image.tag=" + DevTag}
 	for _, value := range slices.Concat(m.Values, values) {
 		arguments = append(arguments, "--set", value)
 	}
-	_, err := m.Helm(ctx, "status", Release, "--namespace", Namespace)
-	isNew := err != nil
 	if _, err := m.Helm(ctx, arguments...); err != nil {
 		return err
 	}
-	hasWebhook := !slices.Contains(values, WithoutWebhook)
-	if isNew && hasWebhook {
+	if !slices.Contains(values, WithoutWebhook) {
 		if err := m.requireWebhook(ctx); err != nil {
 			return err
 		}
 	}
 	ctx, cancel := context.WithTimeout(ctx, replaceTimeout)
 	defer cancel()
-	err = m.awaitReplaced(ctx)
-	if hasWebhook {
-		err = errors.Join(err, m.AwaitWebhook(ctx))
-	}
-	return err
+	return m.awaitReplaced(ctx)
 }
 
 // WithoutWebhook is the chart value that disables the webhook.
