@@ -77,15 +77,21 @@ func startSecured(t testing.TB, host string, lifetimes certificates.Lifetimes) *
 // createCA creates the empty Secret and ConfigMap, as the chart does, and returns their name.
 func createCA(t testing.TB) string {
 	t.Helper()
-	name := "ca-" + strings.ToLower(t.Name())
+	return createCAIn(t, namespace, namespace)
+}
+
+// createCAIn is createCA with the namespaces of the Secret and the ConfigMap.
+func createCAIn(t testing.TB, secrets, configMaps string) string {
+	t.Helper()
 	client, err := kubernetes.NewForConfig(api.Config())
 	require.NoError(t, err)
-	object := metav1.ObjectMeta{Name: name, Namespace: namespace}
-	_, err = client.CoreV1().Secrets(namespace).Create(context.Background(), &corev1.Secret{ObjectMeta: object}, metav1.CreateOptions{})
+	object := metav1.ObjectMeta{GenerateName: "ca-"}
+	secret, err := client.CoreV1().Secrets(secrets).Create(context.Background(), &corev1.Secret{ObjectMeta: object}, metav1.CreateOptions{})
 	require.NoError(t, err)
-	_, err = client.CoreV1().ConfigMaps(namespace).Create(context.Background(), &corev1.ConfigMap{ObjectMeta: object}, metav1.CreateOptions{})
+	object = metav1.ObjectMeta{Name: secret.Name}
+	_, err = client.CoreV1().ConfigMaps(configMaps).Create(context.Background(), &corev1.ConfigMap{ObjectMeta: object}, metav1.CreateOptions{})
 	require.NoError(t, err)
-	return name
+	return secret.Name
 }
 
 func startSecuredWith(t testing.TB, config instancewriter.Config) *securedReplica {
@@ -353,8 +359,12 @@ func TestDeletedNodeLosesAccess(t *testing.T) {
 // Certificates are renewed every few seconds, and the CA too. A client that reads the CA bundle
 // with a delay connects at any time.
 func TestCertificatesRotate(t *testing.T) {
-	r := startSecured(t, api.Config().Host, certificates.Lifetimes{CA: 12 * time.Second, Server: 2 * time.Second, Publish: 2 * time.Second})
-	name := "ca-testcertificatesrotate"
+	name := createCA(t)
+	r := startSecuredWith(t, instancewriter.Config{
+		Flags: kube.Flags{REST: api.Config()}, NodeGrace: grace, TLS: instancewriter.TLSConfig{
+			Name: name, Lifetimes: certificates.Lifetimes{CA: 12 * time.Second, Server: 2 * time.Second, Publish: 2 * time.Second},
+		},
+	})
 	leaves, cas := map[string]bool{}, map[string]bool{}
 	mounted := time.Now()
 	for len(cas) < 3 || len(leaves) < 6 {
