@@ -100,16 +100,21 @@ func New(options Options) (*Manager, error) {
 
 // Prepare reserves the slots of the claim and writes what its containers get. It is idempotent. It
 // waits for a device that this node does not see yet, for a slot to become free, and for
-// instance-writer, until ctx ends. The error is a gRPC status with a message for users.
+// instance-writer, until ctx ends. The error is a gRPC status with a message for users, that of the
+// last attempt that ctx did not interrupt.
 func (m *Manager) Prepare(ctx context.Context, claim *resourcev1.ResourceClaim) ([]Device, error) {
-	for waits := false; ; waits = true {
+	var cause error
+	for {
 		_, changed := m.Store.Get()
 		devices, err := m.attempt(ctx, claim)
 		if err == nil || status.Code(err) == codes.InvalidArgument {
 			return devices, err
 		}
-		if !waits {
+		if cause == nil {
 			m.Log.Info("a claim waits to be prepared", zap.String("claim", claim.Namespace+"/"+claim.Name), zap.Error(err))
+		}
+		if cause == nil || ctx.Err() == nil {
+			cause = err
 		}
 		select {
 		case <-ctx.Done():
@@ -117,7 +122,7 @@ func (m *Manager) Prepare(ctx context.Context, claim *resourcev1.ResourceClaim) 
 		case <-time.After(retryInterval):
 		}
 		if ctx.Err() != nil {
-			return nil, err
+			return nil, cause
 		}
 	}
 }

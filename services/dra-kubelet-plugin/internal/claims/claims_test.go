@@ -254,6 +254,26 @@ func TestPrepareWaitsForDevice(t *testing.T) {
 	})
 }
 
+// The user needs the reason why the claim was not prepared before its time was over.
+func TestInterruptedPrepareReturnsCause(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFixture(t)
+		f.writer.put(first, "")
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		held := status.Error(codes.FailedPrecondition, "slot 0 is held")
+		f.writer.errs = []error{held, status.FromContextError(context.Canceled).Err()}
+		f.writer.onCall = func() {
+			if f.writer.calls == 2 {
+				cancel()
+			}
+		}
+		_, err := f.Prepare(ctx, claim("one", result("r", first)))
+		require.Equal(t, 2, f.writer.calls)
+		require.ErrorIs(t, err, held)
+	})
+}
+
 func TestPrepareErrors(t *testing.T) {
 	f := newFixture(t)
 	f.writer.put(first, "", "")

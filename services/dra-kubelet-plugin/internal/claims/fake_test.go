@@ -24,6 +24,7 @@ type fakeWriter struct {
 	usage    map[string][]string // deviceUsage by Instance
 	errs     []error             // of the next calls
 	calls    int
+	onCall   func() // called in each call, if set
 }
 
 // put sets the slots of an Instance of the Configuration c.
@@ -114,6 +115,9 @@ func (w *fakeWriter) ReleaseSlots(
 
 func (w *fakeWriter) next() (err error) {
 	w.calls++
+	if w.onCall != nil {
+		w.onCall()
+	}
 	if len(w.errs) > 0 {
 		err, w.errs = w.errs[0], w.errs[1:]
 	}
