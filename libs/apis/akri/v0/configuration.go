@@ -252,6 +252,47 @@ type Problem struct {
 	// Message states what is wrong, where, and how to fix it. In a long status it is empty if it is
 	// that of the first node in the list with the same reason.
 	Message string `json:"message"`
+	// Subject is the object that has the problem. Without it, that is the Configuration.
+	// +optional
+	Subject *Subject `json:"subject,omitempty"`
+	// Evidence is what was found instead, one fact each. For HandlerNotRegistered it has the names
+	// of the handlers that are registered. It is left out together with the message.
+	// +optional
+	Evidence []string `json:"evidence,omitempty"`
+	// Wait states what Akri does later if the problem remains.
+	// +optional
+	Wait *Wait `json:"wait,omitempty"`
+}
+
+// Same reports whether both are the same problem. The other fields follow from the reason and the
+// message, except the times of a Wait, which can begin again.
+func (p Problem) Same(other Problem) bool { return p.Reason == other.Reason && p.Message == other.Message }
+
+// Subject identifies an object that a problem is about.
+type Subject struct {
+	// Kind is DiscoveryHandler, Secret or ConfigMap, for example.
+	Kind string `json:"kind"`
+	// +optional
+	Namespace string `json:"namespace,omitempty"`
+	Name      string `json:"name"`
+}
+
+// Kinds of a Subject that are not kinds of Kubernetes.
+const (
+	// SubjectHandler is a Discovery Handler, by the name under which it registers.
+	SubjectHandler = "DiscoveryHandler"
+)
+
+// Wait describes a state that Akri tolerates until a time.
+type Wait struct {
+	// Awaited is what ends the wait, for example "the Discovery Handler can be reached".
+	Awaited string `json:"awaited"`
+	// Since is when the state began, by the clock of the node that reports it.
+	Since metav1.Time `json:"since"`
+	// Until is when Then happens, by the same clock.
+	Until metav1.Time `json:"until"`
+	// Then is what happens, for example "its devices are removed".
+	Then string `json:"then"`
 }
 
 // CapacityOrDefault returns the capacity, which is 1 by default.

@@ -314,7 +314,14 @@ type Problem struct {
 	// `InvalidDevice`, `DigestCollision`, …
 	Reason string `protobuf:"bytes,1,opt,name=reason,proto3" json:"reason,omitempty"`
 	// States what is wrong, where, and how to fix it.
-	Message       string `protobuf:"bytes,2,opt,name=message,proto3" json:"message,omitempty"`
+	Message string `protobuf:"bytes,2,opt,name=message,proto3" json:"message,omitempty"`
+	// What has the problem. Absent: the Configuration.
+	Subject *Subject `protobuf:"bytes,3,opt,name=subject,proto3" json:"subject,omitempty"`
+	// What was found instead, one fact each. HandlerNotRegistered: the names of the handlers that are
+	// registered on the node. Other reasons have none.
+	Evidence []string `protobuf:"bytes,4,rep,name=evidence,proto3" json:"evidence,omitempty"`
+	// What Akri does later if the problem remains. Absent: nothing.
+	Wait          *Wait `protobuf:"bytes,5,opt,name=wait,proto3" json:"wait,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -363,6 +370,162 @@ func (x *Problem) GetMessage() string {
 	return ""
 }
 
+func (x *Problem) GetSubject() *Subject {
+	if x != nil {
+		return x.Subject
+	}
+	return nil
+}
+
+func (x *Problem) GetEvidence() []string {
+	if x != nil {
+		return x.Evidence
+	}
+	return nil
+}
+
+func (x *Problem) GetWait() *Wait {
+	if x != nil {
+		return x.Wait
+	}
+	return nil
+}
+
+// Subject identifies an object that a problem is about.
+type Subject struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// `DiscoveryHandler`, `Secret` or `ConfigMap`, …
+	Kind string `protobuf:"bytes,1,opt,name=kind,proto3" json:"kind,omitempty"`
+	// Empty for objects without a namespace.
+	Namespace     string `protobuf:"bytes,2,opt,name=namespace,proto3" json:"namespace,omitempty"`
+	Name          string `protobuf:"bytes,3,opt,name=name,proto3" json:"name,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Subject) Reset() {
+	*x = Subject{}
+	mi := &file_akri_instance_v1_instance_proto_msgTypes[4]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Subject) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Subject) ProtoMessage() {}
+
+func (x *Subject) ProtoReflect() protoreflect.Message {
+	mi := &file_akri_instance_v1_instance_proto_msgTypes[4]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Subject.ProtoReflect.Descriptor instead.
+func (*Subject) Descriptor() ([]byte, []int) {
+	return file_akri_instance_v1_instance_proto_rawDescGZIP(), []int{4}
+}
+
+func (x *Subject) GetKind() string {
+	if x != nil {
+		return x.Kind
+	}
+	return ""
+}
+
+func (x *Subject) GetNamespace() string {
+	if x != nil {
+		return x.Namespace
+	}
+	return ""
+}
+
+func (x *Subject) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+// Wait describes a state that Akri tolerates until a time.
+type Wait struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// What ends the wait, for example `the Discovery Handler can be reached`.
+	Awaited string `protobuf:"bytes,1,opt,name=awaited,proto3" json:"awaited,omitempty"`
+	// By the clock of the node.
+	Since *timestamppb.Timestamp `protobuf:"bytes,2,opt,name=since,proto3" json:"since,omitempty"`
+	Until *timestamppb.Timestamp `protobuf:"bytes,3,opt,name=until,proto3" json:"until,omitempty"`
+	// What happens at `until`, for example `its devices are removed`.
+	Then          string `protobuf:"bytes,4,opt,name=then,proto3" json:"then,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Wait) Reset() {
+	*x = Wait{}
+	mi := &file_akri_instance_v1_instance_proto_msgTypes[5]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Wait) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Wait) ProtoMessage() {}
+
+func (x *Wait) ProtoReflect() protoreflect.Message {
+	mi := &file_akri_instance_v1_instance_proto_msgTypes[5]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Wait.ProtoReflect.Descriptor instead.
+func (*Wait) Descriptor() ([]byte, []int) {
+	return file_akri_instance_v1_instance_proto_rawDescGZIP(), []int{5}
+}
+
+func (x *Wait) GetAwaited() string {
+	if x != nil {
+		return x.Awaited
+	}
+	return ""
+}
+
+func (x *Wait) GetSince() *timestamppb.Timestamp {
+	if x != nil {
+		return x.Since
+	}
+	return nil
+}
+
+func (x *Wait) GetUntil() *timestamppb.Timestamp {
+	if x != nil {
+		return x.Until
+	}
+	return nil
+}
+
+func (x *Wait) GetThen() string {
+	if x != nil {
+		return x.Then
+	}
+	return ""
+}
+
 type ReportDevicesResponse struct {
 	state    protoimpl.MessageState `protogen:"open.v1"`
 	Revision uint64                 `protobuf:"varint,1,opt,name=revision,proto3" json:"revision,omitempty"`
@@ -374,7 +537,7 @@ type ReportDevicesResponse struct {
 
 func (x *ReportDevicesResponse) Reset() {
 	*x = ReportDevicesResponse{}
-	mi := &file_akri_instance_v1_instance_proto_msgTypes[4]
+	mi := &file_akri_instance_v1_instance_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -386,7 +549,7 @@ func (x *ReportDevicesResponse) String() string {
 func (*ReportDevicesResponse) ProtoMessage() {}
 
 func (x *ReportDevicesResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_akri_instance_v1_instance_proto_msgTypes[4]
+	mi := &file_akri_instance_v1_instance_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -399,7 +562,7 @@ func (x *ReportDevicesResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReportDevicesResponse.ProtoReflect.Descriptor instead.
 func (*ReportDevicesResponse) Descriptor() ([]byte, []int) {
-	return file_akri_instance_v1_instance_proto_rawDescGZIP(), []int{4}
+	return file_akri_instance_v1_instance_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *ReportDevicesResponse) GetRevision() uint64 {
@@ -429,7 +592,7 @@ type Refusal struct {
 
 func (x *Refusal) Reset() {
 	*x = Refusal{}
-	mi := &file_akri_instance_v1_instance_proto_msgTypes[5]
+	mi := &file_akri_instance_v1_instance_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -441,7 +604,7 @@ func (x *Refusal) String() string {
 func (*Refusal) ProtoMessage() {}
 
 func (x *Refusal) ProtoReflect() protoreflect.Message {
-	mi := &file_akri_instance_v1_instance_proto_msgTypes[5]
+	mi := &file_akri_instance_v1_instance_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -454,7 +617,7 @@ func (x *Refusal) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Refusal.ProtoReflect.Descriptor instead.
 func (*Refusal) Descriptor() ([]byte, []int) {
-	return file_akri_instance_v1_instance_proto_rawDescGZIP(), []int{5}
+	return file_akri_instance_v1_instance_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *Refusal) GetInstance() string {
@@ -496,7 +659,7 @@ type WatchInstancesRequest struct {
 
 func (x *WatchInstancesRequest) Reset() {
 	*x = WatchInstancesRequest{}
-	mi := &file_akri_instance_v1_instance_proto_msgTypes[6]
+	mi := &file_akri_instance_v1_instance_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -508,7 +671,7 @@ func (x *WatchInstancesRequest) String() string {
 func (*WatchInstancesRequest) ProtoMessage() {}
 
 func (x *WatchInstancesRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_akri_instance_v1_instance_proto_msgTypes[6]
+	mi := &file_akri_instance_v1_instance_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -521,7 +684,7 @@ func (x *WatchInstancesRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchInstancesRequest.ProtoReflect.Descriptor instead.
 func (*WatchInstancesRequest) Descriptor() ([]byte, []int) {
-	return file_akri_instance_v1_instance_proto_rawDescGZIP(), []int{6}
+	return file_akri_instance_v1_instance_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *WatchInstancesRequest) GetNode() string {
@@ -552,7 +715,7 @@ type WatchInstancesResponse struct {
 
 func (x *WatchInstancesResponse) Reset() {
 	*x = WatchInstancesResponse{}
-	mi := &file_akri_instance_v1_instance_proto_msgTypes[7]
+	mi := &file_akri_instance_v1_instance_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -564,7 +727,7 @@ func (x *WatchInstancesResponse) String() string {
 func (*WatchInstancesResponse) ProtoMessage() {}
 
 func (x *WatchInstancesResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_akri_instance_v1_instance_proto_msgTypes[7]
+	mi := &file_akri_instance_v1_instance_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -577,7 +740,7 @@ func (x *WatchInstancesResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchInstancesResponse.ProtoReflect.Descriptor instead.
 func (*WatchInstancesResponse) Descriptor() ([]byte, []int) {
-	return file_akri_instance_v1_instance_proto_rawDescGZIP(), []int{7}
+	return file_akri_instance_v1_instance_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *WatchInstancesResponse) GetEvent() isWatchInstancesResponse_Event {
@@ -654,7 +817,7 @@ type InstanceSnapshot struct {
 
 func (x *InstanceSnapshot) Reset() {
 	*x = InstanceSnapshot{}
-	mi := &file_akri_instance_v1_instance_proto_msgTypes[8]
+	mi := &file_akri_instance_v1_instance_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -666,7 +829,7 @@ func (x *InstanceSnapshot) String() string {
 func (*InstanceSnapshot) ProtoMessage() {}
 
 func (x *InstanceSnapshot) ProtoReflect() protoreflect.Message {
-	mi := &file_akri_instance_v1_instance_proto_msgTypes[8]
+	mi := &file_akri_instance_v1_instance_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -679,7 +842,7 @@ func (x *InstanceSnapshot) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use InstanceSnapshot.ProtoReflect.Descriptor instead.
 func (*InstanceSnapshot) Descriptor() ([]byte, []int) {
-	return file_akri_instance_v1_instance_proto_rawDescGZIP(), []int{8}
+	return file_akri_instance_v1_instance_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *InstanceSnapshot) GetInstances() []*Instance {
@@ -715,7 +878,7 @@ type InstanceKey struct {
 
 func (x *InstanceKey) Reset() {
 	*x = InstanceKey{}
-	mi := &file_akri_instance_v1_instance_proto_msgTypes[9]
+	mi := &file_akri_instance_v1_instance_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -727,7 +890,7 @@ func (x *InstanceKey) String() string {
 func (*InstanceKey) ProtoMessage() {}
 
 func (x *InstanceKey) ProtoReflect() protoreflect.Message {
-	mi := &file_akri_instance_v1_instance_proto_msgTypes[9]
+	mi := &file_akri_instance_v1_instance_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -740,7 +903,7 @@ func (x *InstanceKey) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use InstanceKey.ProtoReflect.Descriptor instead.
 func (*InstanceKey) Descriptor() ([]byte, []int) {
-	return file_akri_instance_v1_instance_proto_rawDescGZIP(), []int{9}
+	return file_akri_instance_v1_instance_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *InstanceKey) GetNamespace() string {
@@ -788,7 +951,7 @@ type Instance struct {
 
 func (x *Instance) Reset() {
 	*x = Instance{}
-	mi := &file_akri_instance_v1_instance_proto_msgTypes[10]
+	mi := &file_akri_instance_v1_instance_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -800,7 +963,7 @@ func (x *Instance) String() string {
 func (*Instance) ProtoMessage() {}
 
 func (x *Instance) ProtoReflect() protoreflect.Message {
-	mi := &file_akri_instance_v1_instance_proto_msgTypes[10]
+	mi := &file_akri_instance_v1_instance_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -813,7 +976,7 @@ func (x *Instance) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Instance.ProtoReflect.Descriptor instead.
 func (*Instance) Descriptor() ([]byte, []int) {
-	return file_akri_instance_v1_instance_proto_rawDescGZIP(), []int{10}
+	return file_akri_instance_v1_instance_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *Instance) GetNamespace() string {
@@ -896,7 +1059,7 @@ type Slot struct {
 
 func (x *Slot) Reset() {
 	*x = Slot{}
-	mi := &file_akri_instance_v1_instance_proto_msgTypes[11]
+	mi := &file_akri_instance_v1_instance_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -908,7 +1071,7 @@ func (x *Slot) String() string {
 func (*Slot) ProtoMessage() {}
 
 func (x *Slot) ProtoReflect() protoreflect.Message {
-	mi := &file_akri_instance_v1_instance_proto_msgTypes[11]
+	mi := &file_akri_instance_v1_instance_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -921,7 +1084,7 @@ func (x *Slot) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Slot.ProtoReflect.Descriptor instead.
 func (*Slot) Descriptor() ([]byte, []int) {
-	return file_akri_instance_v1_instance_proto_rawDescGZIP(), []int{11}
+	return file_akri_instance_v1_instance_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *Slot) GetIndex() uint32 {
@@ -1013,7 +1176,7 @@ type Free struct {
 
 func (x *Free) Reset() {
 	*x = Free{}
-	mi := &file_akri_instance_v1_instance_proto_msgTypes[12]
+	mi := &file_akri_instance_v1_instance_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1025,7 +1188,7 @@ func (x *Free) String() string {
 func (*Free) ProtoMessage() {}
 
 func (x *Free) ProtoReflect() protoreflect.Message {
-	mi := &file_akri_instance_v1_instance_proto_msgTypes[12]
+	mi := &file_akri_instance_v1_instance_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1038,7 +1201,7 @@ func (x *Free) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Free.ProtoReflect.Descriptor instead.
 func (*Free) Descriptor() ([]byte, []int) {
-	return file_akri_instance_v1_instance_proto_rawDescGZIP(), []int{12}
+	return file_akri_instance_v1_instance_proto_rawDescGZIP(), []int{14}
 }
 
 type Holder struct {
@@ -1052,7 +1215,7 @@ type Holder struct {
 
 func (x *Holder) Reset() {
 	*x = Holder{}
-	mi := &file_akri_instance_v1_instance_proto_msgTypes[13]
+	mi := &file_akri_instance_v1_instance_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1064,7 +1227,7 @@ func (x *Holder) String() string {
 func (*Holder) ProtoMessage() {}
 
 func (x *Holder) ProtoReflect() protoreflect.Message {
-	mi := &file_akri_instance_v1_instance_proto_msgTypes[13]
+	mi := &file_akri_instance_v1_instance_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1077,7 +1240,7 @@ func (x *Holder) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Holder.ProtoReflect.Descriptor instead.
 func (*Holder) Descriptor() ([]byte, []int) {
-	return file_akri_instance_v1_instance_proto_rawDescGZIP(), []int{13}
+	return file_akri_instance_v1_instance_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *Holder) GetNode() string {
@@ -1105,7 +1268,7 @@ type ClaimHolder struct {
 
 func (x *ClaimHolder) Reset() {
 	*x = ClaimHolder{}
-	mi := &file_akri_instance_v1_instance_proto_msgTypes[14]
+	mi := &file_akri_instance_v1_instance_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1117,7 +1280,7 @@ func (x *ClaimHolder) String() string {
 func (*ClaimHolder) ProtoMessage() {}
 
 func (x *ClaimHolder) ProtoReflect() protoreflect.Message {
-	mi := &file_akri_instance_v1_instance_proto_msgTypes[14]
+	mi := &file_akri_instance_v1_instance_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1130,7 +1293,7 @@ func (x *ClaimHolder) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ClaimHolder.ProtoReflect.Descriptor instead.
 func (*ClaimHolder) Descriptor() ([]byte, []int) {
-	return file_akri_instance_v1_instance_proto_rawDescGZIP(), []int{14}
+	return file_akri_instance_v1_instance_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *ClaimHolder) GetNode() string {
@@ -1162,7 +1325,7 @@ type SlotClaim struct {
 
 func (x *SlotClaim) Reset() {
 	*x = SlotClaim{}
-	mi := &file_akri_instance_v1_instance_proto_msgTypes[15]
+	mi := &file_akri_instance_v1_instance_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1174,7 +1337,7 @@ func (x *SlotClaim) String() string {
 func (*SlotClaim) ProtoMessage() {}
 
 func (x *SlotClaim) ProtoReflect() protoreflect.Message {
-	mi := &file_akri_instance_v1_instance_proto_msgTypes[15]
+	mi := &file_akri_instance_v1_instance_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1187,7 +1350,7 @@ func (x *SlotClaim) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SlotClaim.ProtoReflect.Descriptor instead.
 func (*SlotClaim) Descriptor() ([]byte, []int) {
-	return file_akri_instance_v1_instance_proto_rawDescGZIP(), []int{15}
+	return file_akri_instance_v1_instance_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *SlotClaim) GetNamespace() string {
@@ -1235,7 +1398,7 @@ type ReserveSlotsRequest struct {
 
 func (x *ReserveSlotsRequest) Reset() {
 	*x = ReserveSlotsRequest{}
-	mi := &file_akri_instance_v1_instance_proto_msgTypes[16]
+	mi := &file_akri_instance_v1_instance_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1247,7 +1410,7 @@ func (x *ReserveSlotsRequest) String() string {
 func (*ReserveSlotsRequest) ProtoMessage() {}
 
 func (x *ReserveSlotsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_akri_instance_v1_instance_proto_msgTypes[16]
+	mi := &file_akri_instance_v1_instance_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1260,7 +1423,7 @@ func (x *ReserveSlotsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReserveSlotsRequest.ProtoReflect.Descriptor instead.
 func (*ReserveSlotsRequest) Descriptor() ([]byte, []int) {
-	return file_akri_instance_v1_instance_proto_rawDescGZIP(), []int{16}
+	return file_akri_instance_v1_instance_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *ReserveSlotsRequest) GetNode() string {
@@ -1287,7 +1450,7 @@ type ReserveSlotsResponse struct {
 
 func (x *ReserveSlotsResponse) Reset() {
 	*x = ReserveSlotsResponse{}
-	mi := &file_akri_instance_v1_instance_proto_msgTypes[17]
+	mi := &file_akri_instance_v1_instance_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1299,7 +1462,7 @@ func (x *ReserveSlotsResponse) String() string {
 func (*ReserveSlotsResponse) ProtoMessage() {}
 
 func (x *ReserveSlotsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_akri_instance_v1_instance_proto_msgTypes[17]
+	mi := &file_akri_instance_v1_instance_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1312,7 +1475,7 @@ func (x *ReserveSlotsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReserveSlotsResponse.ProtoReflect.Descriptor instead.
 func (*ReserveSlotsResponse) Descriptor() ([]byte, []int) {
-	return file_akri_instance_v1_instance_proto_rawDescGZIP(), []int{17}
+	return file_akri_instance_v1_instance_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *ReserveSlotsResponse) GetInstances() []*Instance {
@@ -1332,7 +1495,7 @@ type ReleaseSlotsRequest struct {
 
 func (x *ReleaseSlotsRequest) Reset() {
 	*x = ReleaseSlotsRequest{}
-	mi := &file_akri_instance_v1_instance_proto_msgTypes[18]
+	mi := &file_akri_instance_v1_instance_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1344,7 +1507,7 @@ func (x *ReleaseSlotsRequest) String() string {
 func (*ReleaseSlotsRequest) ProtoMessage() {}
 
 func (x *ReleaseSlotsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_akri_instance_v1_instance_proto_msgTypes[18]
+	mi := &file_akri_instance_v1_instance_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1357,7 +1520,7 @@ func (x *ReleaseSlotsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReleaseSlotsRequest.ProtoReflect.Descriptor instead.
 func (*ReleaseSlotsRequest) Descriptor() ([]byte, []int) {
-	return file_akri_instance_v1_instance_proto_rawDescGZIP(), []int{18}
+	return file_akri_instance_v1_instance_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *ReleaseSlotsRequest) GetNode() string {
@@ -1384,7 +1547,7 @@ type ReleaseSlotsResponse struct {
 
 func (x *ReleaseSlotsResponse) Reset() {
 	*x = ReleaseSlotsResponse{}
-	mi := &file_akri_instance_v1_instance_proto_msgTypes[19]
+	mi := &file_akri_instance_v1_instance_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1396,7 +1559,7 @@ func (x *ReleaseSlotsResponse) String() string {
 func (*ReleaseSlotsResponse) ProtoMessage() {}
 
 func (x *ReleaseSlotsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_akri_instance_v1_instance_proto_msgTypes[19]
+	mi := &file_akri_instance_v1_instance_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1409,7 +1572,7 @@ func (x *ReleaseSlotsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReleaseSlotsResponse.ProtoReflect.Descriptor instead.
 func (*ReleaseSlotsResponse) Descriptor() ([]byte, []int) {
-	return file_akri_instance_v1_instance_proto_rawDescGZIP(), []int{19}
+	return file_akri_instance_v1_instance_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *ReleaseSlotsResponse) GetInstances() []*Instance {
@@ -1452,10 +1615,22 @@ const file_akri_instance_v1_instance_proto_rawDesc = "" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x1a\n" +
 	"\bendpoint\x18\x02 \x01(\tR\bendpoint\x12\x16\n" +
 	"\x06status\x18\x03 \x01(\tR\x06status\x12?\n" +
-	"\roffline_since\x18\x04 \x01(\v2\x1a.google.protobuf.TimestampR\fofflineSince\";\n" +
+	"\roffline_since\x18\x04 \x01(\v2\x1a.google.protobuf.TimestampR\fofflineSince\"\xb8\x01\n" +
 	"\aProblem\x12\x16\n" +
 	"\x06reason\x18\x01 \x01(\tR\x06reason\x12\x18\n" +
-	"\amessage\x18\x02 \x01(\tR\amessage\"j\n" +
+	"\amessage\x18\x02 \x01(\tR\amessage\x123\n" +
+	"\asubject\x18\x03 \x01(\v2\x19.akri.instance.v1.SubjectR\asubject\x12\x1a\n" +
+	"\bevidence\x18\x04 \x03(\tR\bevidence\x12*\n" +
+	"\x04wait\x18\x05 \x01(\v2\x16.akri.instance.v1.WaitR\x04wait\"O\n" +
+	"\aSubject\x12\x12\n" +
+	"\x04kind\x18\x01 \x01(\tR\x04kind\x12\x1c\n" +
+	"\tnamespace\x18\x02 \x01(\tR\tnamespace\x12\x12\n" +
+	"\x04name\x18\x03 \x01(\tR\x04name\"\x98\x01\n" +
+	"\x04Wait\x12\x18\n" +
+	"\aawaited\x18\x01 \x01(\tR\aawaited\x120\n" +
+	"\x05since\x18\x02 \x01(\v2\x1a.google.protobuf.TimestampR\x05since\x120\n" +
+	"\x05until\x18\x03 \x01(\v2\x1a.google.protobuf.TimestampR\x05until\x12\x12\n" +
+	"\x04then\x18\x04 \x01(\tR\x04then\"j\n" +
 	"\x15ReportDevicesResponse\x12\x1a\n" +
 	"\brevision\x18\x01 \x01(\x04R\brevision\x125\n" +
 	"\brefusals\x18\x02 \x03(\v2\x19.akri.instance.v1.RefusalR\brefusals\"t\n" +
@@ -1549,65 +1724,71 @@ func file_akri_instance_v1_instance_proto_rawDescGZIP() []byte {
 	return file_akri_instance_v1_instance_proto_rawDescData
 }
 
-var file_akri_instance_v1_instance_proto_msgTypes = make([]protoimpl.MessageInfo, 22)
+var file_akri_instance_v1_instance_proto_msgTypes = make([]protoimpl.MessageInfo, 24)
 var file_akri_instance_v1_instance_proto_goTypes = []any{
 	(*ReportDevicesRequest)(nil),   // 0: akri.instance.v1.ReportDevicesRequest
 	(*Device)(nil),                 // 1: akri.instance.v1.Device
 	(*HandlerState)(nil),           // 2: akri.instance.v1.HandlerState
 	(*Problem)(nil),                // 3: akri.instance.v1.Problem
-	(*ReportDevicesResponse)(nil),  // 4: akri.instance.v1.ReportDevicesResponse
-	(*Refusal)(nil),                // 5: akri.instance.v1.Refusal
-	(*WatchInstancesRequest)(nil),  // 6: akri.instance.v1.WatchInstancesRequest
-	(*WatchInstancesResponse)(nil), // 7: akri.instance.v1.WatchInstancesResponse
-	(*InstanceSnapshot)(nil),       // 8: akri.instance.v1.InstanceSnapshot
-	(*InstanceKey)(nil),            // 9: akri.instance.v1.InstanceKey
-	(*Instance)(nil),               // 10: akri.instance.v1.Instance
-	(*Slot)(nil),                   // 11: akri.instance.v1.Slot
-	(*Free)(nil),                   // 12: akri.instance.v1.Free
-	(*Holder)(nil),                 // 13: akri.instance.v1.Holder
-	(*ClaimHolder)(nil),            // 14: akri.instance.v1.ClaimHolder
-	(*SlotClaim)(nil),              // 15: akri.instance.v1.SlotClaim
-	(*ReserveSlotsRequest)(nil),    // 16: akri.instance.v1.ReserveSlotsRequest
-	(*ReserveSlotsResponse)(nil),   // 17: akri.instance.v1.ReserveSlotsResponse
-	(*ReleaseSlotsRequest)(nil),    // 18: akri.instance.v1.ReleaseSlotsRequest
-	(*ReleaseSlotsResponse)(nil),   // 19: akri.instance.v1.ReleaseSlotsResponse
-	nil,                            // 20: akri.instance.v1.Device.PropertiesEntry
-	nil,                            // 21: akri.instance.v1.Instance.PropertiesEntry
-	(*timestamppb.Timestamp)(nil),  // 22: google.protobuf.Timestamp
+	(*Subject)(nil),                // 4: akri.instance.v1.Subject
+	(*Wait)(nil),                   // 5: akri.instance.v1.Wait
+	(*ReportDevicesResponse)(nil),  // 6: akri.instance.v1.ReportDevicesResponse
+	(*Refusal)(nil),                // 7: akri.instance.v1.Refusal
+	(*WatchInstancesRequest)(nil),  // 8: akri.instance.v1.WatchInstancesRequest
+	(*WatchInstancesResponse)(nil), // 9: akri.instance.v1.WatchInstancesResponse
+	(*InstanceSnapshot)(nil),       // 10: akri.instance.v1.InstanceSnapshot
+	(*InstanceKey)(nil),            // 11: akri.instance.v1.InstanceKey
+	(*Instance)(nil),               // 12: akri.instance.v1.Instance
+	(*Slot)(nil),                   // 13: akri.instance.v1.Slot
+	(*Free)(nil),                   // 14: akri.instance.v1.Free
+	(*Holder)(nil),                 // 15: akri.instance.v1.Holder
+	(*ClaimHolder)(nil),            // 16: akri.instance.v1.ClaimHolder
+	(*SlotClaim)(nil),              // 17: akri.instance.v1.SlotClaim
+	(*ReserveSlotsRequest)(nil),    // 18: akri.instance.v1.ReserveSlotsRequest
+	(*ReserveSlotsResponse)(nil),   // 19: akri.instance.v1.ReserveSlotsResponse
+	(*ReleaseSlotsRequest)(nil),    // 20: akri.instance.v1.ReleaseSlotsRequest
+	(*ReleaseSlotsResponse)(nil),   // 21: akri.instance.v1.ReleaseSlotsResponse
+	nil,                            // 22: akri.instance.v1.Device.PropertiesEntry
+	nil,                            // 23: akri.instance.v1.Instance.PropertiesEntry
+	(*timestamppb.Timestamp)(nil),  // 24: google.protobuf.Timestamp
 }
 var file_akri_instance_v1_instance_proto_depIdxs = []int32{
 	1,  // 0: akri.instance.v1.ReportDevicesRequest.devices:type_name -> akri.instance.v1.Device
 	2,  // 1: akri.instance.v1.ReportDevicesRequest.handlers:type_name -> akri.instance.v1.HandlerState
 	3,  // 2: akri.instance.v1.ReportDevicesRequest.problems:type_name -> akri.instance.v1.Problem
-	20, // 3: akri.instance.v1.Device.properties:type_name -> akri.instance.v1.Device.PropertiesEntry
-	22, // 4: akri.instance.v1.HandlerState.offline_since:type_name -> google.protobuf.Timestamp
-	5,  // 5: akri.instance.v1.ReportDevicesResponse.refusals:type_name -> akri.instance.v1.Refusal
-	8,  // 6: akri.instance.v1.WatchInstancesResponse.snapshot:type_name -> akri.instance.v1.InstanceSnapshot
-	10, // 7: akri.instance.v1.WatchInstancesResponse.updated:type_name -> akri.instance.v1.Instance
-	9,  // 8: akri.instance.v1.WatchInstancesResponse.removed:type_name -> akri.instance.v1.InstanceKey
-	10, // 9: akri.instance.v1.InstanceSnapshot.instances:type_name -> akri.instance.v1.Instance
-	11, // 10: akri.instance.v1.Instance.slots:type_name -> akri.instance.v1.Slot
-	21, // 11: akri.instance.v1.Instance.properties:type_name -> akri.instance.v1.Instance.PropertiesEntry
-	12, // 12: akri.instance.v1.Slot.free:type_name -> akri.instance.v1.Free
-	13, // 13: akri.instance.v1.Slot.holder:type_name -> akri.instance.v1.Holder
-	14, // 14: akri.instance.v1.Slot.claim:type_name -> akri.instance.v1.ClaimHolder
-	15, // 15: akri.instance.v1.ReserveSlotsRequest.claims:type_name -> akri.instance.v1.SlotClaim
-	10, // 16: akri.instance.v1.ReserveSlotsResponse.instances:type_name -> akri.instance.v1.Instance
-	15, // 17: akri.instance.v1.ReleaseSlotsRequest.claims:type_name -> akri.instance.v1.SlotClaim
-	10, // 18: akri.instance.v1.ReleaseSlotsResponse.instances:type_name -> akri.instance.v1.Instance
-	0,  // 19: akri.instance.v1.InstanceService.ReportDevices:input_type -> akri.instance.v1.ReportDevicesRequest
-	6,  // 20: akri.instance.v1.InstanceService.WatchInstances:input_type -> akri.instance.v1.WatchInstancesRequest
-	16, // 21: akri.instance.v1.InstanceService.ReserveSlots:input_type -> akri.instance.v1.ReserveSlotsRequest
-	18, // 22: akri.instance.v1.InstanceService.ReleaseSlots:input_type -> akri.instance.v1.ReleaseSlotsRequest
-	4,  // 23: akri.instance.v1.InstanceService.ReportDevices:output_type -> akri.instance.v1.ReportDevicesResponse
-	7,  // 24: akri.instance.v1.InstanceService.WatchInstances:output_type -> akri.instance.v1.WatchInstancesResponse
-	17, // 25: akri.instance.v1.InstanceService.ReserveSlots:output_type -> akri.instance.v1.ReserveSlotsResponse
-	19, // 26: akri.instance.v1.InstanceService.ReleaseSlots:output_type -> akri.instance.v1.ReleaseSlotsResponse
-	23, // [23:27] is the sub-list for method output_type
-	19, // [19:23] is the sub-list for method input_type
-	19, // [19:19] is the sub-list for extension type_name
-	19, // [19:19] is the sub-list for extension extendee
-	0,  // [0:19] is the sub-list for field type_name
+	22, // 3: akri.instance.v1.Device.properties:type_name -> akri.instance.v1.Device.PropertiesEntry
+	24, // 4: akri.instance.v1.HandlerState.offline_since:type_name -> google.protobuf.Timestamp
+	4,  // 5: akri.instance.v1.Problem.subject:type_name -> akri.instance.v1.Subject
+	5,  // 6: akri.instance.v1.Problem.wait:type_name -> akri.instance.v1.Wait
+	24, // 7: akri.instance.v1.Wait.since:type_name -> google.protobuf.Timestamp
+	24, // 8: akri.instance.v1.Wait.until:type_name -> google.protobuf.Timestamp
+	7,  // 9: akri.instance.v1.ReportDevicesResponse.refusals:type_name -> akri.instance.v1.Refusal
+	10, // 10: akri.instance.v1.WatchInstancesResponse.snapshot:type_name -> akri.instance.v1.InstanceSnapshot
+	12, // 11: akri.instance.v1.WatchInstancesResponse.updated:type_name -> akri.instance.v1.Instance
+	11, // 12: akri.instance.v1.WatchInstancesResponse.removed:type_name -> akri.instance.v1.InstanceKey
+	12, // 13: akri.instance.v1.InstanceSnapshot.instances:type_name -> akri.instance.v1.Instance
+	13, // 14: akri.instance.v1.Instance.slots:type_name -> akri.instance.v1.Slot
+	23, // 15: akri.instance.v1.Instance.properties:type_name -> akri.instance.v1.Instance.PropertiesEntry
+	14, // 16: akri.instance.v1.Slot.free:type_name -> akri.instance.v1.Free
+	15, // 17: akri.instance.v1.Slot.holder:type_name -> akri.instance.v1.Holder
+	16, // 18: akri.instance.v1.Slot.claim:type_name -> akri.instance.v1.ClaimHolder
+	17, // 19: akri.instance.v1.ReserveSlotsRequest.claims:type_name -> akri.instance.v1.SlotClaim
+	12, // 20: akri.instance.v1.ReserveSlotsResponse.instances:type_name -> akri.instance.v1.Instance
+	17, // 21: akri.instance.v1.ReleaseSlotsRequest.claims:type_name -> akri.instance.v1.SlotClaim
+	12, // 22: akri.instance.v1.ReleaseSlotsResponse.instances:type_name -> akri.instance.v1.Instance
+	0,  // 23: akri.instance.v1.InstanceService.ReportDevices:input_type -> akri.instance.v1.ReportDevicesRequest
+	8,  // 24: akri.instance.v1.InstanceService.WatchInstances:input_type -> akri.instance.v1.WatchInstancesRequest
+	18, // 25: akri.instance.v1.InstanceService.ReserveSlots:input_type -> akri.instance.v1.ReserveSlotsRequest
+	20, // 26: akri.instance.v1.InstanceService.ReleaseSlots:input_type -> akri.instance.v1.ReleaseSlotsRequest
+	6,  // 27: akri.instance.v1.InstanceService.ReportDevices:output_type -> akri.instance.v1.ReportDevicesResponse
+	9,  // 28: akri.instance.v1.InstanceService.WatchInstances:output_type -> akri.instance.v1.WatchInstancesResponse
+	19, // 29: akri.instance.v1.InstanceService.ReserveSlots:output_type -> akri.instance.v1.ReserveSlotsResponse
+	21, // 30: akri.instance.v1.InstanceService.ReleaseSlots:output_type -> akri.instance.v1.ReleaseSlotsResponse
+	27, // [27:31] is the sub-list for method output_type
+	23, // [23:27] is the sub-list for method input_type
+	23, // [23:23] is the sub-list for extension type_name
+	23, // [23:23] is the sub-list for extension extendee
+	0,  // [0:23] is the sub-list for field type_name
 }
 
 func init() { file_akri_instance_v1_instance_proto_init() }
@@ -1615,26 +1796,26 @@ func file_akri_instance_v1_instance_proto_init() {
 	if File_akri_instance_v1_instance_proto != nil {
 		return
 	}
-	file_akri_instance_v1_instance_proto_msgTypes[7].OneofWrappers = []any{
+	file_akri_instance_v1_instance_proto_msgTypes[9].OneofWrappers = []any{
 		(*WatchInstancesResponse_Snapshot)(nil),
 		(*WatchInstancesResponse_Updated)(nil),
 		(*WatchInstancesResponse_Removed)(nil),
 	}
-	file_akri_instance_v1_instance_proto_msgTypes[11].OneofWrappers = []any{
+	file_akri_instance_v1_instance_proto_msgTypes[13].OneofWrappers = []any{
 		(*Slot_Free)(nil),
 		(*Slot_Holder)(nil),
 		(*Slot_Malformed)(nil),
 		(*Slot_Claim)(nil),
 	}
-	file_akri_instance_v1_instance_proto_msgTypes[13].OneofWrappers = []any{}
 	file_akri_instance_v1_instance_proto_msgTypes[15].OneofWrappers = []any{}
+	file_akri_instance_v1_instance_proto_msgTypes[17].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_akri_instance_v1_instance_proto_rawDesc), len(file_akri_instance_v1_instance_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   22,
+			NumMessages:   24,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

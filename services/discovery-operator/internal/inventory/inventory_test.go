@@ -276,6 +276,7 @@ func TestNameTaken(t *testing.T) {
 		Reason: akriv0.ReasonNameTaken,
 		Message: "the older Configuration elsewhere/cameras has the same name and names under akri.sh/ " +
 			"are cluster-wide; choose another name",
+		Subject: &instancev1.Subject{Kind: "Configuration", Namespace: "elsewhere", Name: "cameras"},
 	}}, entry.Report.GetProblems())
 }
 

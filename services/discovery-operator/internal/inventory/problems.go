@@ -47,6 +47,7 @@ func problems(input Input) []*instancev1.Problem {
 				Message: fmt.Sprintf("Discovery Handler %q at %s on node %q cannot be reached; check that it is running; "+
 					"its devices are removed when it has been offline for %s",
 					source.Handler.GetName(), source.Handler.GetEndpoint(), input.Node, duration.HumanDuration(input.Grace)),
+				Subject: &instancev1.Subject{Kind: akriv0.SubjectHandler, Name: source.Handler.GetName()},
 			})
 		}
 		all = append(all, source.Problems...)
@@ -61,16 +62,21 @@ var chartValues = map[string]string{
 }
 
 func notRegistered(input Input) *instancev1.Problem {
+	names := slices.Compact(slices.Sorted(slices.Values(input.Registered)))
 	registered := "none"
-	if names := slices.Compact(slices.Sorted(slices.Values(input.Registered))); len(names) > 0 {
+	if len(names) > 0 {
 		registered = strings.Join(names, ", ")
 	}
 	name := input.Configuration.GetHandler()
+
 	message := fmt.Sprintf("no Discovery Handler named %q is registered on node %q; registered: %s", name, input.Node, registered)
 	if value, ok := chartValues[name]; ok {
 		message += fmt.Sprintf("; enable it with the chart value %s=true, or check that its Pod is running", value)
 	}
-	return &instancev1.Problem{Reason: akriv0.ReasonHandlerNotRegistered, Message: message}
+	return &instancev1.Problem{
+		Reason: akriv0.ReasonHandlerNotRegistered, Message: message,
+		Subject: &instancev1.Subject{Kind: akriv0.SubjectHandler, Name: name}, Evidence: names,
+	}
 }
 
 func nameTaken(configuration, owner *configurationv1.Configuration) *instancev1.Problem {
@@ -85,5 +91,6 @@ func nameTaken(configuration, owner *configurationv1.Configuration) *instancev1.
 		Reason: akriv0.ReasonNameTaken,
 		Message: fmt.Sprintf("the older Configuration %s/%s has %s and names under akri.sh/ are cluster-wide; "+
 			"choose another name", owner.GetNamespace(), owner.GetName(), relation),
+		Subject: &instancev1.Subject{Kind: "Configuration", Namespace: owner.GetNamespace(), Name: owner.GetName()},
 	}
 }

@@ -24,19 +24,9 @@ type ForbiddenError struct {
 
 // Error returns the commands that grant the rights.
 func (e *ForbiddenError) Error() string {
-	kind := strings.ToLower(e.Ref.Kind)
-	role, namespace := "akri-"+kind+"-"+e.Ref.Name, e.Ref.Namespace
-	return fmt.Sprintf("instance-writer may not read %s; grant the right with: "+
-		"kubectl create role %s -n %s --verb=get,watch --resource=%ss --resource-name=%s && "+
-		"kubectl create rolebinding %s -n %s --role=%s %s",
-		e.Ref, role, namespace, kind, e.Ref.Name, role, namespace, role, e.subject())
-}
-
-func (e *ForbiddenError) subject() string {
-	if account, isAccount := strings.CutPrefix(e.User, "system:serviceaccount:"); isAccount {
-		return "--serviceaccount=" + account
-	}
-	return "--user=" + e.User
+	subject := akriv0.Subject{Kind: e.Ref.Kind, Namespace: e.Ref.Namespace, Name: e.Ref.Name}
+	return fmt.Sprintf("instance-writer may not read %s; grant the right with: %s",
+		e.Ref, strings.Join(akriv0.GrantCommands(subject, e.User), " && "))
 }
 
 func reasonOf(err error) string {

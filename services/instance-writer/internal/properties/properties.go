@@ -74,7 +74,8 @@ func Resolve(
 		case errors.Is(err, ErrUnread):
 			return nil, nil, err
 		case err != nil:
-			missing.add(property.Name, err)
+			ref, _, _ := source(namespace, property)
+			missing.add(property.Name, ref, err)
 		case value != nil:
 			values[property.Name] = value
 			size += len(property.Name) + len(value.GetValue())
@@ -126,18 +127,19 @@ type failures []failure
 
 type failure struct {
 	names []string
+	ref   Ref
 	err   error
 }
 
 // add adds a property. Properties with the same error, such as those of one Secret, share it.
-func (f *failures) add(name string, err error) {
+func (f *failures) add(name string, ref Ref, err error) {
 	for i := range *f {
 		if (*f)[i].err.Error() == err.Error() {
 			(*f)[i].names = append((*f)[i].names, name)
 			return
 		}
 	}
-	*f = append(*f, failure{[]string{name}, err})
+	*f = append(*f, failure{[]string{name}, ref, err})
 }
 
 func (f *failures) problems() []*instancev1.Problem {
@@ -146,6 +148,7 @@ func (f *failures) problems() []*instancev1.Problem {
 		problems = append(problems, &instancev1.Problem{
 			Reason:  reasonOf(failure.err),
 			Message: fmt.Sprintf("discoveryProperty %s: %v", quoted(failure.names), failure.err),
+			Subject: &instancev1.Subject{Kind: failure.ref.Kind, Namespace: failure.ref.Namespace, Name: failure.ref.Name},
 		})
 	}
 	return problems

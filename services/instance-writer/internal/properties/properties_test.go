@@ -42,6 +42,10 @@ func configMap(namespace, name, key string, optional bool) *akriv0.PropertySourc
 	return &akriv0.PropertySource{ConfigMapKeyRef: &akriv0.KeyRef{Namespace: namespace, Name: name, Key: key, Optional: optional}}
 }
 
+func subject(kind, namespace, name string) *instancev1.Subject {
+	return &instancev1.Subject{Kind: kind, Namespace: namespace, Name: name}
+}
+
 func TestResolve(t *testing.T) {
 	stored := objects{
 		"Secret own/s":      {"k": []byte("in own"), "empty": nil},
@@ -56,6 +60,7 @@ func TestResolve(t *testing.T) {
 		unset    bool   // the property has no value
 		reason   string
 		message  string
+		subject  *instancev1.Subject
 	}{
 		"a value":                                {property: akriv0.DiscoveryProperty{Value: value("x")}, want: []byte("x")},
 		"an empty value":                         {property: akriv0.DiscoveryProperty{Value: value("")}, want: []byte{}},
@@ -68,15 +73,19 @@ func TestResolve(t *testing.T) {
 		"an optional object that does not exist": {property: akriv0.DiscoveryProperty{ValueFrom: secret("", "none", "k", true)}},
 		"an optional key that does not exist":    {property: akriv0.DiscoveryProperty{ValueFrom: configMap("other", "c", "k", true)}},
 		"an object that does not exist": {property: akriv0.DiscoveryProperty{ValueFrom: secret("", "none", "k", false)},
-			reason: akriv0.ReasonPropertyNotFound, message: `discoveryProperty "p": Secret own/none not found`},
+			reason: akriv0.ReasonPropertyNotFound, message: `discoveryProperty "p": Secret own/none not found`,
+			subject: subject("Secret", "own", "none")},
 		"a key that does not exist": {property: akriv0.DiscoveryProperty{ValueFrom: configMap("other", "c", "k", false)},
-			reason: akriv0.ReasonPropertyNotFound, message: `discoveryProperty "p": key "k" of ConfigMap other/c not found`},
+			reason: akriv0.ReasonPropertyNotFound, message: `discoveryProperty "p": key "k" of ConfigMap other/c not found`,
+			subject: subject("ConfigMap", "other", "c")},
 		"an object that cannot be read": {property: akriv0.DiscoveryProperty{ValueFrom: secret("", "broken", "k", true)},
-			reason: akriv0.ReasonDiscoverFailed, message: `discoveryProperty "p": connection refused`},
+			reason: akriv0.ReasonDiscoverFailed, message: `discoveryProperty "p": connection refused`,
+			subject: subject("Secret", "own", "broken")},
 		"an object that may not be read": {property: akriv0.DiscoveryProperty{ValueFrom: configMap("", "forbidden", "k", true)},
 			reason: akriv0.ReasonPropertyForbidden, message: `discoveryProperty "p": instance-writer may not read ConfigMap own/forbidden; grant the right with: ` +
 				"kubectl create role akri-configmap-forbidden -n own --verb=get,watch --resource=configmaps --resource-name=forbidden && " +
-				"kubectl create rolebinding akri-configmap-forbidden -n own --role=akri-configmap-forbidden --serviceaccount=akri:akri-instance-writer"},
+				"kubectl create rolebinding akri-configmap-forbidden -n own --role=akri-configmap-forbidden --serviceaccount=akri:akri-instance-writer",
+			subject: subject("ConfigMap", "own", "forbidden")},
 		"values that are too long": {property: akriv0.DiscoveryProperty{Value: value(strings.Repeat("x", properties.MaxBytes))},
 			reason: akriv0.ReasonInvalidDetails, message: "the values of the discoveryProperties have 1048577 bytes; at most 1048576 are allowed"},
 	} {
@@ -86,7 +95,7 @@ func TestResolve(t *testing.T) {
 			require.NoError(t, err)
 			switch {
 			case c.reason != "":
-				require.Equal(t, []*instancev1.Problem{{Reason: c.reason, Message: c.message}}, problems)
+				require.Equal(t, []*instancev1.Problem{{Reason: c.reason, Message: c.message, Subject: c.subject}}, problems)
 				require.Empty(t, got)
 			case c.want == nil && !c.unset:
 				require.Empty(t, problems)
@@ -107,8 +116,8 @@ func TestResolveNamesAllMissingValues(t *testing.T) {
 	})
 	require.NoError(t, err)
 	require.Equal(t, []*instancev1.Problem{
-		{Reason: akriv0.ReasonPropertyNotFound, Message: `discoveryProperty "a", "c": Secret own/s not found`},
-		{Reason: akriv0.ReasonPropertyNotFound, Message: `discoveryProperty "b": ConfigMap own/c not found`},
+		{Reason: akriv0.ReasonPropertyNotFound, Message: `discoveryProperty "a", "c": Secret own/s not found`, Subject: subject("Secret", "own", "s")},
+		{Reason: akriv0.ReasonPropertyNotFound, Message: `discoveryProperty "b": ConfigMap own/c not found`, Subject: subject("ConfigMap", "own", "c")},
 	}, problems)
 }
 

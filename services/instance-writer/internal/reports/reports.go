@@ -175,7 +175,7 @@ func (s *Store) Put(stream *Stream, configuration types.NamespacedName, report *
 		names = append(names, previous.Devices.shortNames()...)
 	}
 	report.ProblemsSince = time.Now()
-	if previous != nil && slices.Equal(previous.Problems, report.Problems) {
+	if previous != nil && slices.EqualFunc(previous.Problems, report.Problems, akriv0.Problem.Same) {
 		report.ProblemsSince = previous.ProblemsSince
 	}
 	maps.DeleteFunc(node.refusals[configuration], func(name string, _ []merge.Refusal) bool { return !report.Devices.has(name) })

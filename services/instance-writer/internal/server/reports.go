@@ -247,10 +247,8 @@ func refuse(device *instancev1.Device, reason, message string) *instancev1.Refus
 func parseReport(request *instancev1.ReportDevicesRequest) (*reports.Report, []*instancev1.Refusal) {
 	report := &reports.Report{
 		UID: types.UID(request.GetConfigurationUid()), Generation: request.GetConfigurationGeneration(),
-		Complete: request.GetComplete(), Answered: request.GetAnswered(), Handlers: parseHandlers(request.GetHandlers()),
-	}
-	for _, problem := range request.GetProblems() {
-		report.Problems = append(report.Problems, akriv0.Problem{Reason: problem.GetReason(), Message: problem.GetMessage()})
+		Complete: request.GetComplete(), Answered: request.GetAnswered(),
+		Handlers: parseHandlers(request.GetHandlers()), Problems: parseProblems(request.GetProblems()),
 	}
 	var invalid []*instancev1.Refusal
 	devices := map[string][]merge.Device{}

@@ -179,29 +179,29 @@ func size(status akriv0.ConfigurationStatus) int {
 	return len(encoded)
 }
 
-// shareMessages removes the messages that an earlier node has with the same reason. expand restores
-// them, so that every replica has them.
+// shareMessages removes the messages that an earlier node has with the same reason, and their
+// evidence. expand restores them, so that every replica has them.
 func shareMessages(nodes []akriv0.NodeStatus) []akriv0.NodeStatus {
-	return withMessages(nodes, func(problem *akriv0.Problem, node, first string) {
-		if withoutNode(problem.Message, node) == first {
-			problem.Message = ""
+	return withMessages(nodes, func(problem *akriv0.Problem, node string, first akriv0.Problem) {
+		if withoutNode(problem.Message, node) == first.Message {
+			problem.Message, problem.Evidence = "", nil
 		}
 	})
 }
 
 func expand(nodes []akriv0.NodeStatus) []akriv0.NodeStatus {
-	return withMessages(nodes, func(problem *akriv0.Problem, _, first string) {
+	return withMessages(nodes, func(problem *akriv0.Problem, _ string, first akriv0.Problem) {
 		if problem.Message == "" {
-			problem.Message = first
+			problem.Message, problem.Evidence = first.Message, first.Evidence
 		}
 	})
 }
 
 // withMessages calls change with each problem whose reason an earlier problem has, and with the
-// message of the first one. It returns changed copies.
-func withMessages(nodes []akriv0.NodeStatus, change func(problem *akriv0.Problem, node, first string)) []akriv0.NodeStatus {
+// first one, whose message does not name its node. It returns changed copies.
+func withMessages(nodes []akriv0.NodeStatus, change func(problem *akriv0.Problem, node string, first akriv0.Problem)) []akriv0.NodeStatus {
 	changed := slices.Clone(nodes)
-	firsts := map[string]string{}
+	firsts := map[string]akriv0.Problem{}
 	for i := range changed {
 		node := &changed[i]
 		node.Problems = slices.Clone(node.Problems)
@@ -210,7 +210,9 @@ func withMessages(nodes []akriv0.NodeStatus, change func(problem *akriv0.Problem
 			if first, exists := firsts[problem.Reason]; exists {
 				change(problem, node.Name, first)
 			} else {
-				firsts[problem.Reason] = withoutNode(problem.Message, node.Name)
+				first := *problem
+				first.Message = withoutNode(problem.Message, node.Name)
+				firsts[problem.Reason] = first
 			}
 		}
 	}

@@ -56,7 +56,7 @@ func (r *replicas) report(i int, handlers []akriv0.HandlerStatus, problems ...ak
 	if len(problems) > 0 {
 		entry.ProblemsSince = &metav1.Time{Time: r.now}
 	}
-	if slices.Equal(problems, report.Problems) {
+	if slices.EqualFunc(problems, report.Problems, akriv0.Problem.Same) {
 		entry.ProblemsSince = report.ProblemsSince
 	}
 	report.NodeStatus = entry

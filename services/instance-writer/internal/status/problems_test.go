@@ -1,6 +1,7 @@
 package status_test
 
 import (
+	"encoding/json"
 	"fmt"
 	"strings"
 	"testing"
@@ -54,4 +55,25 @@ func TestMessagesAreBounded(t *testing.T) {
 	require.LessOrEqual(t, len(message), 1100)
 	require.Contains(t, message, "… and 29 more problems")
 	require.LessOrEqual(t, len(got.Nodes[0].Problems[0].Message), 1024)
+}
+
+// A node can choose all texts of a problem.
+func TestFactsAreBounded(t *testing.T) {
+	long := strings.Repeat("x", 1000)
+	var nodes []akriv0.NodeStatus
+	for i := range 32 {
+		nodes = append(nodes, akriv0.NodeStatus{Name: fmt.Sprintf("node-%03d", i), Problems: []akriv0.Problem{{
+			Reason: "InvalidDetails", Message: fmt.Sprint(i), Evidence: []string{"one", long, long},
+			Subject: &akriv0.Subject{Kind: long, Namespace: long, Name: long},
+			Wait:    &akriv0.Wait{Awaited: long, Then: long},
+		}}})
+	}
+
+	got := desired(nodes...)
+	encoded, err := json.Marshal(got)
+	require.NoError(t, err)
+	require.LessOrEqual(t, len(encoded), 16<<10)
+
+	one := desired(nodes[0])
+	require.Equal(t, []string{"one", long}, one.Nodes[0].Problems[0].Evidence)
 }

@@ -28,6 +28,8 @@ const (
 	// maxProblemMessage fits the commands of PropertyForbidden, with long names.
 	maxProblemMessage  = 1024
 	maxProblemsPerNode = 16
+	// maxName is the length of a name in Kubernetes.
+	maxName = 253
 	// maxListed is the number of nodes that a status lists.
 	maxListed = 32
 )
@@ -193,13 +195,34 @@ func limitProblems(node akriv0.NodeStatus, number, length int) akriv0.NodeStatus
 	more := len(node.Problems) - number
 	node.Problems = node.Problems[:min(number, len(node.Problems))]
 	for i := range node.Problems {
-		node.Problems[i].Message = clip(node.Problems[i].Message, length)
+		node.Problems[i] = limitProblem(node.Problems[i], length)
 	}
 	if more > 0 {
 		last := &node.Problems[number-1]
 		last.Message = fmt.Sprintf("%s … and %d more problems", last.Message, more)
 	}
 	return node
+}
+
+// limitProblem limits the length of each text of the problem, which a node can choose.
+func limitProblem(problem akriv0.Problem, length int) akriv0.Problem {
+	problem.Message = clip(problem.Message, length)
+
+	total := 0
+	for i, fact := range problem.Evidence {
+		if total += len(fact); total > length {
+			problem.Evidence = problem.Evidence[:i:i]
+			break
+		}
+	}
+
+	if s := problem.Subject; s != nil {
+		problem.Subject = &akriv0.Subject{Kind: clip(s.Kind, maxName), Namespace: clip(s.Namespace, maxName), Name: clip(s.Name, maxName)}
+	}
+	if w := problem.Wait; w != nil {
+		problem.Wait = &akriv0.Wait{Awaited: clip(w.Awaited, maxName), Since: w.Since, Until: w.Until, Then: clip(w.Then, maxName)}
+	}
+	return problem
 }
 
 // clip shortens a text to at most limit bytes. It does not split characters.
