@@ -229,6 +229,10 @@ metrics: test-prerequisites binaries ## Write the tables of docs/metrics.md (the
 flags: ## Write the tables of flags in the READMEs of the services and docs/kubectl-akri.md (their tests check them)
 	AKRI_UPDATE_FLAGS=1 go test -count=1 -run '^TestFlags$$' $(addprefix ./,$(filter services/%,$(MODULES))) ./tools/kubectl-akri/internal/command
 
+.PHONY: explanations
+explanations: ## Write the golden files of kubectl akri explain and the table of causes in docs/kubectl-akri.md (their tests check them)
+	go test -count=1 ./libs/inspect/explain -update
+
 .PHONY: verify-charts
 verify-charts: test-prerequisites binaries ## Lint charts, compare renders with golden files, check that misspelt values are errors (fix: make charts)
 	cd charts && go test -count=1 ./...

@@ -18,7 +18,9 @@ const lastApplied = corev1.LastAppliedConfigAnnotation
 
 func trimConfiguration(c *akriv0.Configuration) {
 	delete(c.Annotations, lastApplied)
-	c.Spec.DiscoveryHandler.DiscoveryProperties = nil
+	for i := range c.Spec.DiscoveryHandler.DiscoveryProperties {
+		c.Spec.DiscoveryHandler.DiscoveryProperties[i].Value = nil
+	}
 	c.Spec.BrokerProperties = nil
 	if c.Spec.BrokerSpec != nil {
 		c.Spec.BrokerSpec = &akriv0.BrokerSpec{}
@@ -47,7 +49,7 @@ func trimPod(pod *corev1.Pod) {
 
 func podSpec(spec corev1.PodSpec) corev1.PodSpec {
 	return corev1.PodSpec{
-		NodeName: spec.NodeName, NodeSelector: spec.NodeSelector, Tolerations: spec.Tolerations, RestartPolicy: spec.RestartPolicy,
+		NodeName: spec.NodeName, ServiceAccountName: spec.ServiceAccountName, NodeSelector: spec.NodeSelector, Tolerations: spec.Tolerations, RestartPolicy: spec.RestartPolicy,
 		InitContainers: containers(spec.InitContainers), Containers: containers(spec.Containers),
 	}
 }

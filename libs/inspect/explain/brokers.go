@@ -1,9 +1,6 @@
 package explain
 
 import (
-	"fmt"
-	"strings"
-
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
@@ -24,7 +21,7 @@ func (s *Snapshot) brokers(c *akriv0.Configuration, instances []*akriv0.Instance
 	for _, instance := range instances {
 		pods = append(pods, s.BrokersOf(instance)...)
 	}
-	created := createdLink(c, len(pods))
+	created := s.createdLink(c, pods)
 	if len(pods) == 0 {
 		return []Link{created}
 	}
@@ -34,49 +31,24 @@ func (s *Snapshot) brokers(c *akriv0.Configuration, instances []*akriv0.Instance
 }
 
 // createdLink evaluates whether the API server accepts the brokers.
-func createdLink(c *akriv0.Configuration, pods int) Link {
+func (s *Snapshot) createdLink(c *akriv0.Configuration, pods []*corev1.Pod) Link {
 	running := condition(c, akriv0.ConditionBrokersRunning)
-	message := plural(pods, "broker Pod")
-	if running.Status == metav1.ConditionFalse && strings.Contains(running.Message, akriv0.ReasonBrokerRefused+": ") {
-		cause := refused(c, running.Message)
-		if pods > 0 {
-			return partial(LinkCreated, message+"; "+cause.Message, cause)
-		}
-		return broken(LinkCreated, cause)
+	t := target{Snapshot: s, configuration: c, brokers: pods}
+	if running.Status == metav1.ConditionFalse && running.Reason == akriv0.ReasonBrokerRefused {
+		t.refusal = running.Message
 	}
-	if pods > 0 {
-		return ok(LinkCreated, message)
-	}
-	if running.Status == metav1.ConditionFalse {
-		return broken(LinkCreated, Cause{ID: PodFailed, Message: running.Message, Remedies: []Remedy{{
-			Text: "Read the Events of the Configuration.", Command: fmt.Sprintf("kubectl describe configuration.akri.sh %s --namespace %s", c.Name, c.Namespace),
-		}}})
-	}
-	return pending(LinkCreated, running.Message)
-}
 
-// refused returns the cause for the API server's message.
-func refused(c *akriv0.Configuration, message string) Cause {
-	cause := Cause{ID: BrokerRefused, Message: message, Remedies: []Remedy{edit(c)}}
-	switch {
-	case strings.Contains(message, "violates PodSecurity"):
-		cause.ID = PodSecurity
-		cause.Remedies = append(cause.Remedies, Remedy{
-			Text:    "Or allow such Pods in the namespace.",
-			Command: fmt.Sprintf("kubectl label namespace %s --overwrite pod-security.kubernetes.io/enforce=privileged", c.Namespace),
-		})
-	case strings.Contains(message, "admission webhook"):
-		cause.ID = WebhookRefused
-		cause.Remedies = append(cause.Remedies, Remedy{
-			Text: "Or exclude the namespace from the webhook that the message names.", Command: "kubectl get mutatingwebhookconfigurations,validatingwebhookconfigurations",
-		})
-	case strings.Contains(message, "exceeded quota"):
-		cause.ID = QuotaExceeded
-		cause.Remedies = []Remedy{{
-			Text: "Raise the quota, or delete what uses it.", Command: fmt.Sprintf("kubectl describe resourcequota --namespace %s", c.Namespace),
-		}}
+	message := plural(len(pods), "broker Pod")
+	switch cause := t.firstCause(LinkCreated); {
+	case cause != nil && len(pods) > 0:
+		return partial(LinkCreated, message+"; "+cause.Message, *cause)
+	case cause != nil:
+		return broken(LinkCreated, *cause)
+	case len(pods) > 0:
+		return ok(LinkCreated, message)
+	default:
+		return pending(LinkCreated, running.Message)
 	}
-	return cause
 }
 
 // combined returns the links of several Pods as one chain: the worst state of each link.

@@ -2,7 +2,9 @@ package explain_test
 
 import (
 	"flag"
+	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 
@@ -14,7 +16,7 @@ import (
 	"akri.sh/libs/inspect/selector"
 )
 
-var update = flag.Bool("update", false, "write the golden files")
+var update = flag.Bool("update", false, "write the golden files and the table of causes")
 
 func explainObject(s *explain.Snapshot, kind, name string) explain.Explanation {
 	switch kind {
@@ -40,113 +42,67 @@ func load(t *testing.T, file string) *explain.Snapshot {
 	return s
 }
 
-// TestCauses explains objects of a healthy cluster with the differences of testdata/<case>.yaml.
-// The golden files have all links and remedies.
+// expected is a line of a file in testdata. The file has the differences to a healthy cluster. The
+// line states what is explained, and the link with its cause, or OK if all links work:
+//
+//	# explain: pod waiting: Pod scheduled: Broken: CapacityUsed
+var expected = regexp.MustCompile(`(?m)^# explain: (\w+) ([\w-]+): (?:OK|(.+): (Broken|Partial): (\w+))$`)
+
+// TestCauses compares the explanations of all files in testdata with their golden files, which have
+// all links and remedies.
 func TestCauses(t *testing.T) {
-	for _, c := range []struct {
-		file, kind, name string
-		broken           string // link
-		want             explain.CauseID
-	}{
-		{"misspelt-handler", "configuration", "camera", explain.LinkHandler, explain.NoSuchHandler},
-		{"disabled-handler", "configuration", "camera", explain.LinkHandler, explain.NoSuchHandler},
-		{"handler-offline", "configuration", "camera", explain.LinkHandler, explain.HandlerOffline},
-		{"details-refused", "configuration", "camera", explain.LinkAccepted, explain.DetailsRefused},
-		{"secret-right-missing", "configuration", "camera", explain.LinkAccepted, explain.SecretRightMissing},
-		{"property-not-found", "configuration", "camera", explain.LinkAccepted, explain.PropertyNotFound},
-		{"discovery-failed", "configuration", "camera", explain.LinkAccepted, explain.DiscoveryFailed},
-		{"name-taken", "configuration", "camera", explain.LinkAccepted, explain.NameTaken},
-		{"invalid-spec", "configuration", "camera", explain.LinkAccepted, explain.SpecInvalid},
-		{"nothing-matched", "configuration", "camera", explain.LinkFound, explain.NothingMatched},
-		{"nothing-matched", "instance", "camera-8120fe", explain.LinkFound, explain.NothingMatched},
-		{"digest-collision", "configuration", "camera", explain.LinkInstances, explain.DigestCollision},
-		{"not-advertised", "configuration", "camera", explain.LinkResource, explain.ResourceNotAdvertised},
-		{"webhook-away", "configuration", "new", explain.LinkServices, explain.WebhookUnavailable},
-		{"pod-security", "configuration", "camera", explain.LinkCreated, explain.PodSecurity},
-		{"webhook-refused", "configuration", "camera", explain.LinkCreated, explain.WebhookRefused},
-		{"quota", "instance", "camera-8120fe", explain.LinkCreated, explain.QuotaExceeded},
-		{"image", "configuration", "camera", explain.LinkContainer, explain.ImageNotPulled},
-		{"crash-loop", "instance", "camera-8120fe", explain.LinkContainer, explain.CrashLoop},
-		{"capacity-used", "pod", "waiting", explain.LinkScheduled, explain.CapacityUsed},
-		{"capacity-used-of-configuration", "pod", "waiting", explain.LinkScheduled, explain.CapacityUsed},
-		{"unknown-resource", "pod", "waiting", explain.LinkResource, explain.ResourceUnknown},
-		{"resource-of-broken-configuration", "pod", "waiting", explain.LinkResource, explain.DetailsRefused},
-		{"unschedulable", "pod", "waiting", explain.LinkScheduled, explain.Unschedulable},
-		{"outdated-node-status", "pod", "late", explain.LinkAdmitted, explain.OutdatedNodeStatus},
-		{"no-healthy-device", "pod", "late", explain.LinkAdmitted, explain.OutdatedNodeStatus},
-		{"allocation-refused", "pod", "late", explain.LinkAdmitted, explain.AllocationRefused},
-		{"slot-not-held", "pod", "stray", explain.LinkSlot, explain.SlotNotHeld},
-		{"dra-capacity-used", "pod", "waiting", explain.LinkScheduled, explain.CapacityUsed},
-		{"dra-feature-missing", "pod", "waiting", explain.LinkScheduled, explain.FeatureMissing},
-		{"dra-scheduler-bypassed", "pod", "direct", explain.LinkSlot, explain.SchedulerBypassed},
-		{"dra-claim-not-found", "pod", "viewer", explain.LinkScheduled, explain.ClaimNotFound},
-		{"dra-template-not-found", "pod", "viewer", explain.LinkScheduled, explain.ClaimNotFound},
-		{"dra-no-device-selected", "pod", "viewer", explain.LinkScheduled, explain.NoDeviceSelected},
-		{"dra-no-slice", "pod", "viewer", explain.LinkScheduled, explain.CapacityUsed},
-		{"dra-claims-used", "pod", "viewer", explain.LinkScheduled, explain.CapacityUsed},
-		{"dra-device-tainted", "pod", "viewer", explain.LinkScheduled, explain.DeviceTainted},
-		{"dra-claim-not-prepared", "pod", "viewer", explain.LinkSlot, explain.ClaimNotPrepared},
-		{"no-device", "pod", "plain", explain.LinkResource, explain.NoDeviceRequested},
-	} {
-		t.Run(c.file+"/"+c.kind, func(t *testing.T) {
-			e := explainObject(load(t, c.file), c.kind, c.name)
-			golden(t, c.file+"."+c.kind, e)
-			require.NotNil(t, e.Broken())
-			require.Equal(t, c.broken, e.Broken().Name)
-			require.Equal(t, c.want, e.Cause().ID)
-			require.NotEmpty(t, e.Cause().Remedies)
-		})
+	files, err := filepath.Glob("testdata/*.yaml")
+	require.NoError(t, err)
+	tested := map[explain.CauseID]bool{}
+	for _, file := range files {
+		text, err := os.ReadFile(file)
+		require.NoError(t, err)
+		name := strings.TrimSuffix(filepath.Base(file), ".yaml")
+		cases := expected.FindAllStringSubmatch(string(text), -1)
+		require.NotEmpty(t, cases, "%s: begin the file with a line as the comment of `expected` describes", file)
+		for _, c := range cases {
+			t.Run(name+"/"+c[1], func(t *testing.T) {
+				e := explainObject(load(t, name), c[1], c[2])
+				golden(t, name+"."+c[1], e)
+				checkLinks(t, e, c[3], explain.State(c[4]), explain.CauseID(c[5]))
+			})
+			tested[explain.CauseID(c[5])] = true
+		}
+	}
+	for id := range documented(t) {
+		require.True(t, tested[id] || notRules[id], "no file in testdata has the cause %s", id)
 	}
 }
 
-// TestPartial explains objects that work in part.
-func TestPartial(t *testing.T) {
-	for _, c := range []struct {
-		file, kind, name string
-		partial          string // link
-		want             explain.CauseID
-	}{
-		{"handler-offline-on-one-node", "configuration", "camera", explain.LinkHandler, explain.HandlerOffline},
-		{"handler-offline", "pod", "node-a-camera-8120fe-pod", explain.LinkHandler, explain.HandlerOffline},
-		{"tainted-node", "configuration", "camera", explain.LinkActive, explain.NodeWithoutAkri},
-		{"removed-node", "configuration", "camera", explain.LinkActive, explain.NodeWithoutAkri},
-		{"node-not-reporting", "configuration", "camera", explain.LinkActive, explain.NodeNotReporting},
-		{"malformed-slot", "configuration", "camera", explain.LinkInstances, explain.SlotMalformed},
-		{"service-not-ready", "configuration", "camera", explain.LinkServices, explain.ServiceNotReady},
-		{"service-crashes", "configuration", "camera", explain.LinkServices, explain.ServiceNotReady},
-		{"service-images", "configuration", "camera", explain.LinkServices, explain.ImageNotPulled},
-		{"version-skew", "configuration", "camera", explain.LinkServices, explain.VersionSkew},
-		{"capacity-used", "instance", "camera-8120fe", explain.LinkSlots, explain.CapacityUsed},
-		{"dra-driver-missing", "configuration", "camera", explain.LinkResource, explain.DriverMissing},
-		{"dra-mixed-forms", "configuration", "camera", explain.LinkResource, explain.ResourceNotAdvertised},
-	} {
-		t.Run(c.file+"/"+c.kind, func(t *testing.T) {
-			e := explainObject(load(t, c.file), c.kind, c.name)
-			golden(t, c.file+"."+c.kind, e)
-			require.Nil(t, e.Broken())
-			var found []explain.CauseID
-			for _, link := range e.Links {
-				if link.State == explain.Partial && link.Name == c.partial {
-					found = append(found, link.Causes[0].ID)
-				}
-			}
-			require.Equal(t, []explain.CauseID{c.want}, found)
-		})
-	}
-}
+// notRules are the causes that no file in testdata can have: the object does not exist, or Akri is
+// not installed. Other tests have them.
+var notRules = map[explain.CauseID]bool{explain.NotFound: true, explain.NotInstalled: true}
 
-// TestHealthy checks that a chain without problems has no broken link.
-func TestHealthy(t *testing.T) {
-	for _, c := range []struct{ file, kind, name string }{
-		{"healthy", "configuration", "camera"}, {"healthy", "pod", "node-a-camera-8120fe-pod"},
-		{"dra", "configuration", "camera"}, {"dra", "pod", "any"}, {"dra-two-devices", "pod", "any"}, {"dra-claimed", "pod", "viewer"}, {"dra-agent", "pod", "any"},
-	} {
-		e := explainObject(load(t, c.file), c.kind, c.name)
-		golden(t, c.file+"."+c.kind, e)
+// checkLinks requires the link to have the state and the cause, and no other link to be broken.
+// Without a link, all must be OK.
+func checkLinks(t *testing.T, e explain.Explanation, name string, state explain.State, id explain.CauseID) {
+	t.Helper()
+	if name == "" {
 		for _, link := range e.Links {
 			require.Equal(t, explain.OK, link.State, link.Name)
 		}
+		return
 	}
+
+	for _, link := range e.Links {
+		if link.Name != name {
+			require.False(t, link.State == explain.Broken && state == explain.Partial, link.Name)
+			continue
+		}
+		require.Equal(t, state, link.State)
+		require.Equal(t, id, link.Causes[0].ID)
+		require.NotEmpty(t, link.Causes[0].Remedies)
+		if state == explain.Broken {
+			require.Equal(t, name, e.Broken().Name)
+		}
+		return
+	}
+	require.Fail(t, "no such link", name)
 }
 
 // Without an evaluation of selectors nothing follows from them.
@@ -179,6 +135,21 @@ func TestUnreadable(t *testing.T) {
 func TestNotInstalled(t *testing.T) {
 	e := explain.Configuration(&explain.Snapshot{}, "default", "camera")
 	require.Equal(t, explain.NotInstalled, e.Cause().ID)
+}
+
+// A node reports problems, so their texts must not get into commands.
+func TestRemediesFollowFromTheSpec(t *testing.T) {
+	s := load(t, "secret-right-missing")
+	for i := range s.Configurations[0].Status.Nodes {
+		problem := &s.Configurations[0].Status.Nodes[i].Problems[0]
+		problem.Subject.Name = "other"
+		problem.Message = "grant the right with: kubectl create clusterrolebinding x --clusterrole=cluster-admin --user=y"
+	}
+	e := explain.Configuration(s, "default", "camera")
+	require.Equal(t, explain.SecretRightMissing, e.Cause().ID)
+	for _, remedy := range e.Cause().Remedies {
+		require.Empty(t, remedy.Command)
+	}
 }
 
 func golden(t *testing.T, name string, value any) {

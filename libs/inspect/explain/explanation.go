@@ -41,24 +41,6 @@ const (
 	LinkContainer = "containers run"
 )
 
-// Cause is a known reason why a link does not work.
-type Cause struct {
-	ID      CauseID `json:"id"`
-	Message string  `json:"message"`
-	// Remedies are alternatives or steps, in the order in which to try them.
-	Remedies []Remedy `json:"remedies,omitempty"`
-	// Closest are devices that come close to the details, for NothingMatched. They are not in the
-	// Snapshot: callers that can call handlers add them.
-	Closest []string `json:"closest,omitempty"`
-}
-
-// Remedy is what a user can do.
-type Remedy struct {
-	Text string `json:"text"`
-	// Command to type. Words in capitals are to be replaced.
-	Command string `json:"command,omitempty"`
-}
-
 // Explanation is the chain of one object.
 type Explanation struct {
 	Kind      string `json:"kind"`

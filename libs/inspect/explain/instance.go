@@ -31,25 +31,18 @@ func Instance(s *Snapshot, namespace, name string) Explanation {
 // noInstance explains the Configuration that would have the Instance.
 func (s *Snapshot) noInstance(namespace, name string) []Link {
 	prefix := akriv0.InstancePrefix(name)
-	missing := Cause{ID: NotFound, Message: fmt.Sprintf("there is no Instance %s in the namespace %s", name, namespace), Remedies: []Remedy{
-		{Text: "List the devices.", Command: "kubectl akri devices --all-namespaces"},
-	}}
 	for i := range s.Configurations {
 		c := &s.Configurations[i]
 		if c.Namespace != namespace || prefix == "" || akriv0.InstanceName(c.Name, "") != prefix {
 			continue
 		}
-		missing.Message += fmt.Sprintf(": no handler reports its device to the Configuration %s", c.Name)
-		missing.Remedies = append(missing.Remedies, Remedy{
-			Text: "Read when the device was removed.", Command: fmt.Sprintf("kubectl describe configuration.akri.sh %s --namespace %s", c.Name, c.Namespace),
-		})
 		e := Explanation{Links: s.discovery(c)}
 		if e.Broken() != nil {
 			return e.Links
 		}
-		return append(e.Links, broken(LinkSeen, missing))
+		return append(e.Links, broken(LinkSeen, noInstance(c, namespace, name)))
 	}
-	return []Link{s.ServicesLink(), broken(LinkSeen, missing)}
+	return []Link{s.ServicesLink(), broken(LinkSeen, noInstance(nil, namespace, name))}
 }
 
 func (s *Snapshot) seenLink(instance *akriv0.Instance) Link {
@@ -62,18 +55,18 @@ func (s *Snapshot) seenLink(instance *akriv0.Instance) Link {
 
 func (s *Snapshot) slotsLink(instance *akriv0.Instance) Link {
 	slots := s.Slots(instance)
-	for _, slot := range slots {
-		if slot.Problem != "" {
-			return partial(LinkSlots, slot.Problem, Cause{ID: SlotMalformed, Message: slot.Problem, Remedies: freeMalformed([]*akriv0.Instance{instance})})
-		}
-	}
-	free := freeSlots(slots)
-	message := fmt.Sprintf("%d of %d held", len(slots)-free, len(slots))
+	message := fmt.Sprintf("%d of %d held", len(slots)-freeSlots(slots), len(slots))
 	if by := holders(slots); by != "" {
 		message += ", by " + by
 	}
-	if free == 0 {
-		return partial(LinkSlots, message, s.capacityUsed(akriv0.ResourceName(instance.Name), slots))
+
+	cause := target{Snapshot: s, instances: []*akriv0.Instance{instance}}.firstCause(LinkSlots)
+	switch {
+	case cause == nil:
+		return ok(LinkSlots, message)
+	case cause.ID == SlotMalformed:
+		return partial(LinkSlots, cause.Message, *cause)
+	default:
+		return partial(LinkSlots, message, *cause)
 	}
-	return ok(LinkSlots, message)
 }

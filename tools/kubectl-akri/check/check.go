@@ -168,8 +168,7 @@ func webhook(s *explain.Snapshot) Result {
 func nodesWithout(s *explain.Snapshot) Result {
 	const name = "nodes"
 	result := passed(name, "Akri runs on every node")
-	for i, node := range s.NodesWithoutAkri() {
-		cause := s.NodeWithoutCause(node)
+	for i, cause := range s.NodeWithoutCauses() {
 		if i == 0 {
 			result = Result{Name: name, Outcome: Warning}
 		} else {

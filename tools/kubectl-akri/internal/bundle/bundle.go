@@ -21,9 +21,9 @@ import (
 	akriv0 "akri.sh/libs/apis/akri/v0"
 	"akri.sh/libs/inspect/cluster"
 	"akri.sh/libs/inspect/explain"
-	"akri.sh/libs/inspect/mask"
 	"akri.sh/libs/inspect/status"
 	"akri.sh/libs/version"
+	"akri.sh/tools/kubectl-akri/internal/mask"
 	"akri.sh/tools/kubectl-akri/internal/print"
 )
 

@@ -3,6 +3,7 @@ package print
 import (
 	"fmt"
 	"io"
+	"time"
 
 	"akri.sh/libs/inspect/explain"
 	"akri.sh/tools/kubectl-akri/check"
@@ -59,8 +60,11 @@ func clip(message string) string {
 
 func writeCause(w io.Writer, title string, cause explain.Cause) {
 	fmt.Fprintf(w, "\n%s: %s: %s\n", title, cause.ID, cause.Message)
-	for _, device := range cause.Closest {
+	for _, device := range cause.Evidence {
 		fmt.Fprintf(w, "  closest: %s\n", device)
+	}
+	if wait := cause.Wait; wait != nil {
+		fmt.Fprintf(w, "  at %s: %s, unless %s\n", wait.Until.UTC().Format(time.RFC3339), wait.Then, wait.Awaited)
 	}
 	Remedies(w, cause.Remedies)
 }

@@ -20,8 +20,8 @@ import (
 	utilexec "k8s.io/client-go/util/exec"
 
 	"akri.sh/libs/inspect/explain"
-	"akri.sh/libs/inspect/mask"
 	"akri.sh/libs/trial"
+	"akri.sh/tools/kubectl-akri/internal/mask"
 )
 
 // Components are those whose Pods have the command `try`.

@@ -6,7 +6,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"akri.sh/libs/inspect/mask"
+	"akri.sh/tools/kubectl-akri/internal/mask"
 )
 
 const jwt = "eyJhbGciOiJSUzI1NiJ9.eyJzdWIiOiJha3JpIn0.c2lnbmF0dXJl"

@@ -1,0 +1,121 @@
+package explain
+
+import (
+	"fmt"
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+
+	akriv0 "akri.sh/libs/apis/akri/v0"
+)
+
+// ImageNotPulled means that the node cannot get the image of a container.
+const ImageNotPulled CauseID = "ImageNotPulled"
+
+// CrashLoop means that a container ends repeatedly.
+const CrashLoop CauseID = "CrashLoop"
+
+// ContainerNotCreated means that the kubelet cannot create a container.
+const ContainerNotCreated CauseID = "ContainerNotCreated"
+
+func init() {
+	register(
+		rule{ImageNotPulled, LinkContainer, 0, whenWaiting(ImageNotPulled, imageNotPulled)},
+		rule{CrashLoop, LinkContainer, 1, whenWaiting(CrashLoop, crashLoop)},
+		rule{ContainerNotCreated, LinkContainer, 2, whenWaiting(ContainerNotCreated, containerNotCreated)},
+		rule{ImageNotPulled, LinkServices, 2, imagesNotPulled},
+	)
+}
+
+// causeOfWaiting returns the cause for the reason for which a container waits, or nothing if it
+// starts.
+func causeOfWaiting(reason string) CauseID {
+	switch reason {
+	case "", "ContainerCreating", "PodInitializing":
+		return ""
+	case "ErrImagePull", "ImagePullBackOff", "InvalidImageName", "ErrImageNeverPull", "ImageInspectError", "RegistryUnavailable":
+		return ImageNotPulled
+	case "CrashLoopBackOff":
+		return CrashLoop
+	default:
+		return ContainerNotCreated
+	}
+}
+
+// whenWaiting finds the containers that wait because of the cause.
+func whenWaiting(id CauseID, cause func(*corev1.Pod, corev1.ContainerStatus) Cause) func(target) []Cause {
+	return func(t target) []Cause {
+		var causes []Cause
+		for _, status := range containers(t.pod) {
+			if status.State.Waiting != nil && causeOfWaiting(status.State.Waiting.Reason) == id {
+				causes = append(causes, cause(t.pod, status))
+			}
+		}
+		return causes
+	}
+}
+
+func containers(pod *corev1.Pod) []corev1.ContainerStatus {
+	return slices.Concat(pod.Status.InitContainerStatuses, pod.Status.ContainerStatuses)
+}
+
+func waitingText(status corev1.ContainerStatus) string {
+	return fmt.Sprintf("container %q: %s: %s", status.Name, status.State.Waiting.Reason, status.State.Waiting.Message)
+}
+
+func imageNotPulled(pod *corev1.Pod, status corev1.ContainerStatus) Cause {
+	return Cause{Message: waitingText(status), Remedies: []Remedy{
+		{Text: "Correct the name of the image " + status.Image + ", or make it available to " + pod.Spec.NodeName + ".", Command: editOwner(pod)},
+		{Text: "If the registry needs a login: create a Secret, and name it in imagePullSecrets.", Command: fmt.Sprintf(
+			"kubectl create secret docker-registry NAME --namespace %s --docker-server=REGISTRY --docker-username=USER --docker-password=PASSWORD", pod.Namespace)},
+	}}
+}
+
+// editOwner returns the command that edits what the Pod is created from.
+func editOwner(pod *corev1.Pod) string {
+	if configuration := pod.Labels[akriv0.ConfigurationLabel]; configuration != "" {
+		return fmt.Sprintf("kubectl edit configuration.akri.sh %s --namespace %s", configuration, pod.Namespace)
+	}
+	return fmt.Sprintf("kubectl edit pod %s --namespace %s", pod.Name, pod.Namespace)
+}
+
+func crashLoop(pod *corev1.Pod, status corev1.ContainerStatus) Cause {
+	cause := Cause{
+		Message:  fmt.Sprintf("container %q ends repeatedly (%s)", status.Name, plural(int(status.RestartCount), "restart")),
+		Remedies: []Remedy{readLogs(pod, " --container "+status.Name+" --previous"), describePod("Read the Events of the Pod.", pod)},
+	}
+	if end := status.LastTerminationState.Terminated; end != nil {
+		cause.Message += fmt.Sprintf(", last with exit code %d (%s)", end.ExitCode, end.Reason)
+	}
+	return cause
+}
+
+func containerNotCreated(pod *corev1.Pod, status corev1.ContainerStatus) Cause {
+	return Cause{Message: waitingText(status), Remedies: []Remedy{describePod("Read the Events of the Pod.", pod)}}
+}
+
+// imagesNotPulled returns one cause for all services whose images are not available, because they
+// usually have the same registry and tag.
+func imagesNotPulled(t target) []Cause {
+	services := slices.DeleteFunc(slices.Clone(t.services), func(s Service) bool { return !t.withoutImage(s) })
+	if len(services) == 0 {
+		return nil
+	}
+	return []Cause{{
+		Message: plural(len(services), "service") + " without an image: " + t.waiting(services[0]).Message,
+		Remedies: []Remedy{{
+			Text:    "Set a registry and a tag that have the images, or copy the images to the nodes.",
+			Command: t.upgrade("--set global.image.registry=REGISTRY,global.image.tag=TAG"),
+		}},
+	}}
+}
+
+// withoutImage reports whether the service is not complete because of its image, and nothing else
+// follows from that.
+func (s *Snapshot) withoutImage(service Service) bool {
+	if service.complete() || s.servesRequiredWebhook(service) && service.Ready == 0 {
+		return false
+	}
+	waiting := s.waiting(service)
+	return waiting != nil && waiting.ID == ImageNotPulled
+}

@@ -1,0 +1,19 @@
+package explain
+
+import akriv0 "akri.sh/libs/apis/akri/v0"
+
+// DeviceRefused means that Akri does not accept a device of the handler.
+const DeviceRefused CauseID = "DeviceRefused"
+
+func init() { register(rule{DeviceRefused, LinkInstances, 1, deviceRefused}) }
+
+// deviceRefused finds all reasons of which no other cause is.
+func deviceRefused(t target) []Cause {
+	switch condition(t.configuration, akriv0.ConditionDevicesAccepted).Reason {
+	case akriv0.ReasonNameTaken, akriv0.ReasonDigestCollision:
+		return nil
+	}
+	return whenFalse(akriv0.ConditionDevicesAccepted, "", func(target) []Remedy {
+		return []Remedy{{Text: "Correct the Discovery Handler, which sent the device.", Command: "kubectl akri handlers"}}
+	})(t)
+}

@@ -1,0 +1,126 @@
+package explain
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/klog/v2"
+
+	akriv0 "akri.sh/libs/apis/akri/v0"
+)
+
+// NodeWithoutAkri means that the node services do not run on a node, for example because of a
+// taint.
+const NodeWithoutAkri CauseID = "NodeWithoutAkri"
+
+func init() {
+	register(rule{NodeWithoutAkri, LinkActive, 1, func(t target) []Cause { return t.NodeWithoutCauses() }})
+}
+
+// NodeWithoutCauses returns a cause for each node on which the node services do not run.
+func (s *Snapshot) NodeWithoutCauses() []Cause {
+	var causes []Cause
+	for _, node := range s.NodesWithoutAkri() {
+		cause := Cause{
+			ID: NodeWithoutAkri, Subject: &akriv0.Subject{Kind: "Node", Name: node.Node}, Message: "Akri does not run on " + node.Node,
+		}
+		if len(node.Taints) == 0 {
+			cause.Remedies = s.compareLabels(node.Node)
+		} else {
+			cause.Message += ", because it does not tolerate " + strings.Join(taintNames(node.Taints), ", ")
+			cause.Remedies = s.tolerate(node)
+		}
+		cause.Remedies = append(cause.Remedies, s.forget(node.Node)...)
+		causes = append(causes, cause)
+	}
+	return causes
+}
+
+func taintNames(taints []corev1.Taint) []string {
+	var names []string
+	for _, taint := range taints {
+		names = append(names, taint.ToString())
+	}
+	return names
+}
+
+func (s *Snapshot) compareLabels(node string) []Remedy {
+	release, namespace := s.release()
+	return []Remedy{
+		{Text: "Compare the labels of the node with global.nodePlane.nodeSelector.", Command: "kubectl get node " + node + " --show-labels"},
+		{Text: "Read the values.", Command: fmt.Sprintf("helm get values %s --namespace %s --all", release, namespace)},
+	}
+}
+
+func (s *Snapshot) tolerate(node NodeWithout) []Remedy {
+	var tolerations []string
+	for _, taint := range node.Taints {
+		tolerations = append(tolerations, fmt.Sprintf(`{"key":%q,"operator":"Equal","value":%q,"effect":%q}`, taint.Key, taint.Value, taint.Effect))
+	}
+	return []Remedy{
+		{Text: "Tolerate the taint.", Command: s.upgrade("--set-json 'global.nodePlane.tolerations=[" + strings.Join(tolerations, ",") + "]'")},
+		{Text: "Or remove the taint.", Command: "kubectl taint node " + node.Node + " " + strings.Join(taintNames(node.Taints), "- ") + "-"},
+	}
+}
+
+// forget is the remedy for a node that Akri should not run on. Its devices stay until then.
+func (s *Snapshot) forget(node string) []Remedy {
+	if !slices.ContainsFunc(s.Instances, func(i akriv0.Instance) bool { return slices.Contains(i.Spec.Nodes, node) }) {
+		return nil
+	}
+	return []Remedy{{Text: "Or remove the devices of the node, if Akri should not run there.", Command: "kubectl akri forget " + node}}
+}
+
+// NodeWithout is a node on which the node services do not run.
+type NodeWithout struct {
+	Node string `json:"node"`
+	// Taints that the DaemonSet does not tolerate.
+	Taints []corev1.Taint `json:"taints,omitempty"`
+}
+
+// NodesWithoutAkri returns the nodes without a Pod of discovery-operator or the agent.
+func (s *Snapshot) NodesWithoutAkri() []NodeWithout {
+	tolerations, found := s.nodeTolerations()
+	if !found || s.OneNamespace || !s.readable("pods") || !s.readable("nodes") {
+		return nil
+	}
+
+	var nodes []NodeWithout
+	for i := range s.Nodes {
+		node := &s.Nodes[i]
+		if len(s.podsOn(node.Name, discoveryOperator, agent)) > 0 {
+			continue
+		}
+		without := NodeWithout{Node: node.Name}
+		for _, taint := range node.Spec.Taints {
+			if !tolerated(tolerations, taint) {
+				without.Taints = append(without.Taints, taint)
+			}
+		}
+		nodes = append(nodes, without)
+	}
+	return nodes
+}
+
+// nodeTolerations returns the tolerations of the node services.
+func (s *Snapshot) nodeTolerations() ([]corev1.Toleration, bool) {
+	for i := range s.DaemonSets {
+		if component := s.DaemonSets[i].Labels[ComponentLabel]; component == discoveryOperator || component == agent {
+			return s.DaemonSets[i].Spec.Template.Spec.Tolerations, true
+		}
+	}
+	return nil, false
+}
+
+// tolerated reports whether a Pod of a DaemonSet with the tolerations is scheduled in spite of the
+// taint. Kubernetes adds tolerations for the states of the node itself.
+func tolerated(tolerations []corev1.Toleration, taint corev1.Taint) bool {
+	if taint.Effect == corev1.TaintEffectPreferNoSchedule || strings.HasPrefix(taint.Key, "node.kubernetes.io/") {
+		return true
+	}
+	return slices.ContainsFunc(tolerations, func(t corev1.Toleration) bool {
+		return t.ToleratesTaint(klog.Background(), &taint, true)
+	})
+}

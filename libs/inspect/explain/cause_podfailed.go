@@ -1,0 +1,45 @@
+package explain
+
+import (
+	"fmt"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	akriv0 "akri.sh/libs/apis/akri/v0"
+)
+
+// PodFailed means that the Pod has ended with an error.
+const PodFailed CauseID = "PodFailed"
+
+func init() {
+	register(rule{PodFailed, LinkContainer, 3, podFailed}, rule{PodFailed, LinkCreated, 4, brokersFailed})
+}
+
+func podFailed(t target) []Cause {
+	if t.pod.Status.Phase != corev1.PodFailed {
+		return nil
+	}
+
+	message := strings.TrimSuffix(t.pod.Status.Reason+": "+t.pod.Status.Message, ": ")
+	for _, status := range containers(t.pod) {
+		if end := status.State.Terminated; end != nil && end.ExitCode != 0 {
+			message = fmt.Sprintf("container %q ended with exit code %d (%s)", status.Name, end.ExitCode, end.Reason)
+			break
+		}
+	}
+	return []Cause{{Message: message, Remedies: []Remedy{readLogs(t.pod, "")}}}
+}
+
+// brokersFailed finds brokers whose Pods do not exist any more.
+func brokersFailed(t target) []Cause {
+	running := condition(t.configuration, akriv0.ConditionBrokersRunning)
+	if t.refusal != "" || len(t.brokers) > 0 || running.Status != metav1.ConditionFalse {
+		return nil
+	}
+	return []Cause{{Message: running.Message, Remedies: []Remedy{{
+		Text:    "Read the Events of the Configuration.",
+		Command: fmt.Sprintf("kubectl describe configuration.akri.sh %s --namespace %s", t.configuration.Name, t.configuration.Namespace),
+	}}}}
+}

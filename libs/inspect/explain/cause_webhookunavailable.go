@@ -1,0 +1,35 @@
+package explain
+
+import (
+	"slices"
+
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+)
+
+// WebhookUnavailable means that no replica serves the webhook, so that the API server refuses new
+// and changed Configurations.
+const WebhookUnavailable CauseID = "WebhookUnavailable"
+
+func init() { register(rule{WebhookUnavailable, LinkServices, 1, webhookUnavailable}) }
+
+func webhookUnavailable(t target) []Cause {
+	var causes []Cause
+	for _, service := range t.services {
+		if t.servesRequiredWebhook(service) && service.Ready == 0 {
+			cause := t.notReady(service)
+			cause.Message += "; the API server refuses new and changed Configurations" + t.waitingMessage(service)
+			causes = append(causes, cause)
+		}
+	}
+	return causes
+}
+
+// servesRequiredWebhook reports whether the API server refuses Configurations without the service.
+func (s *Snapshot) servesRequiredWebhook(service Service) bool {
+	return service.Component == brokerController &&
+		slices.ContainsFunc(s.Webhooks, func(configuration admissionregistrationv1.ValidatingWebhookConfiguration) bool {
+			return slices.ContainsFunc(configuration.Webhooks, func(w admissionregistrationv1.ValidatingWebhook) bool {
+				return w.FailurePolicy == nil || *w.FailurePolicy == admissionregistrationv1.Fail
+			})
+		})
+}
