@@ -266,7 +266,9 @@ type Problem struct {
 
 // Same reports whether both are the same problem. The other fields follow from the reason and the
 // message, except the times of a Wait, which can begin again.
-func (p Problem) Same(other Problem) bool { return p.Reason == other.Reason && p.Message == other.Message }
+func (p Problem) Same(other Problem) bool {
+	return p.Reason == other.Reason && p.Message == other.Message
+}
 
 // Subject identifies an object that a problem is about.
 type Subject struct {
