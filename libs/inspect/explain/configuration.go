@@ -10,6 +10,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	akriv0 "akri.sh/libs/apis/akri/v0"
+	"akri.sh/libs/catalog"
 )
 
 // Configuration explains a Configuration.
@@ -103,24 +104,13 @@ func handlerMessage(c *akriv0.Configuration) string {
 	return message
 }
 
-// chartValues are the values of the chart that enable the handlers of Akri.
-var chartValues = map[string]string{
-	"debugEcho": "debugEcho.discovery.enabled", "onvif": "onvif.discovery.enabled",
-	"opcua": "opcua.discovery.enabled", "udev": "udev.discovery.enabled",
-}
-
-// components are the components of the handlers of Akri.
-var components = map[string]string{
-	"debugEcho": "handler-debug-echo", "onvif": "handler-onvif", "opcua": "handler-opcua", "udev": "handler-udev",
-}
-
 func (s *Snapshot) noSuchHandler(c *akriv0.Configuration, message string) Cause {
 	name := c.Spec.DiscoveryHandler.Name
-	if value, ok := chartValues[name]; ok {
+	if handler, own := catalog.Find(name); own {
 		release, namespace := s.release()
 		return Cause{ID: NoSuchHandler, Message: message, Remedies: []Remedy{{
 			Text:    "Enable the handler.",
-			Command: fmt.Sprintf("helm upgrade %s charts/akri --namespace %s --reset-then-reuse-values --set %s=true --wait", release, namespace, value),
+			Command: fmt.Sprintf("helm upgrade %s charts/akri --namespace %s --reset-then-reuse-values --set %s=true --wait", release, namespace, handler.Value),
 		}}}
 	}
 	cause := Cause{ID: NoSuchHandler, Message: message, Remedies: []Remedy{{
@@ -145,10 +135,9 @@ func registeredNames(message string) []string {
 
 func (s *Snapshot) handlerOffline(c *akriv0.Configuration, message string) Cause {
 	cause := Cause{ID: HandlerOffline, Message: message}
-	handler := c.Spec.DiscoveryHandler.Name
 	selector := "--all-namespaces --output wide"
-	if component, own := components[handler]; own {
-		selector = fmt.Sprintf("--namespace %s --output wide --selector %s=%s", s.nodeNamespace(), ComponentLabel, component)
+	if handler, own := catalog.Find(c.Spec.DiscoveryHandler.Name); own {
+		selector = fmt.Sprintf("--namespace %s --output wide --selector %s=%s", s.nodeNamespace(), ComponentLabel, handler.Component)
 	}
 	cause.Remedies = []Remedy{
 		{Text: "Check that the Pods of the handler run.", Command: "kubectl get pods " + selector},
