@@ -1,7 +1,6 @@
 package charts_test
 
 import (
-	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -118,26 +117,21 @@ func TestEachHandlerCanBeEnabled(t *testing.T) {
 	for _, service := range directories(t, "services/handler-*") {
 		rendered, err := render(t, set(service+".enabled=true")...)
 		require.NoError(t, err)
-		require.Contains(t, rendered, "kind: DaemonSet\nmetadata:\n  name: akri-"+strings.TrimPrefix(service, "handler-")+"-discovery-daemonset\n")
+		daemonSetOf(t, rendered, service)
 		rendered, err = render(t, set(service+".enabled=false")...)
 		require.NoError(t, err)
 		require.NotContains(t, rendered, "app.kubernetes.io/component: "+service+"\n")
 	}
 }
 
-// TestHostPorts checks that sub-charts that can run on the host network use different ports there,
-// and that charts/README.md lists them.
+// TestHostPorts checks that sub-charts that can run on the host network use different ports there.
 func TestHostPorts(t *testing.T) {
 	used := map[int]string{}
 	for _, service := range dependencies(t) {
 		if service == "akri-library" {
 			continue
 		}
-		var values struct {
-			HostNetwork *bool
-			MetricsPort int
-		}
-		require.NoError(t, yaml.Unmarshal([]byte(read(t, "charts/akri/charts/"+service+"/values.yaml")), &values))
+		values := values(t, service)
 		if values.HostNetwork == nil {
 			require.Zero(t, values.MetricsPort, "%s does not run on the host network", service)
 			continue
@@ -145,9 +139,20 @@ func TestHostPorts(t *testing.T) {
 		require.NotZero(t, values.MetricsPort, "%s needs a metricsPort for the host network", service)
 		require.Empty(t, used[values.MetricsPort], "%s: port %d is in use", service, values.MetricsPort)
 		used[values.MetricsPort] = service
-		row := fmt.Sprintf("| %d | `%s` |", values.MetricsPort, service)
-		require.True(t, strings.Contains(read(t, "charts/README.md"), row), "charts/README.md lacks the port: %s", row)
 	}
+}
+
+// hostValues are the values of a sub-chart about the host network.
+type hostValues struct {
+	HostNetwork *bool
+	MetricsPort int
+}
+
+func values(t *testing.T, service string) hostValues {
+	t.Helper()
+	var values hostValues
+	require.NoError(t, yaml.Unmarshal([]byte(read(t, "charts/akri/charts/"+service+"/values.yaml")), &values))
+	return values
 }
 
 func sources(t *testing.T) charts.Sources {

@@ -80,7 +80,8 @@ func (s Sources) handlers() ([]Handler, error) {
 		}
 		handlers = append(handlers, handler)
 	}
-	// The agent has environment variables of all handlers. Their order must not change in an upgrade.
+	// The agent has environment variables of all handlers. Their order must not change in an
+	// upgrade.
 	slices.SortFunc(handlers, func(a, b Handler) int {
 		byDefault := strings.Compare(word(a.Default, "on", "out"), word(b.Default, "on", "out"))
 		return cmp.Or(byDefault, strings.Compare(b.Service, a.Service))
