@@ -6,7 +6,12 @@ import (
 	"strings"
 )
 
-const handlerDocs = "docs/handlers.md"
+const (
+	handlerDocs  = "docs/handlers.md"
+	securityDocs = "docs/security.md"
+	navigation   = "docs/README.md"
+	chartsDocs   = "charts/README.md"
+)
 
 // replaced returns a file with another text between the lines that mark it as generated.
 func (s Sources) replaced(path, name, text string) ([]byte, error) {
@@ -43,6 +48,63 @@ func (s Sources) handlersPage() ([]byte, error) {
 			strings.ReplaceAll(dependency.Condition, ",", "`, `"), word(h.Default, "on", "off"), word(h.Agent, "yes", "no"))
 	}
 	return s.replaced(handlerDocs, "handlers", table.String())
+}
+
+// securityPage returns docs/security.md with what the Pods of each handler get.
+func (s Sources) securityPage() ([]byte, error) {
+	var table strings.Builder
+	table.WriteString("| Handler | Directories of the node | Connects to devices | Host network |\n|---|---|---|---|\n")
+	for _, h := range s.Handlers {
+		var directories []string
+		for _, mount := range h.Mounts {
+			if mount.HostPath != "" {
+				directories = append(directories, "`"+mount.HostPath+"`"+word(mount.ReadOnly, " (read-only)", ""))
+			}
+		}
+		fmt.Fprintf(&table, "| %s | %s | %s | %s |\n", h.Service, strings.Join(directories, ", "),
+			word(*h.Network, "yes", "no"), word(h.HostNetwork, "yes", "no"))
+	}
+	return s.replaced(securityDocs, "handlers", table.String())
+}
+
+// navigationPage returns docs/README.md with the pages of all services.
+func (s Sources) navigationPage() ([]byte, error) {
+	var list strings.Builder
+	for _, service := range slices.Sorted(slices.Values(s.services())) {
+		fmt.Fprintf(&list, "- [%[1]s](../services/%[1]s/README.md)\n", service)
+	}
+	return s.replaced(navigation, "services", list.String())
+}
+
+// chartsPage returns charts/README.md with the ports that services use on the host network.
+func (s Sources) chartsPage() ([]byte, error) {
+	var rows []string
+	for _, service := range s.services() {
+		var values struct {
+			HostNetwork bool
+			MetricsPort int
+		}
+		if err := s.decode(umbrella+"/charts/"+service+"/values.yaml", &values); err != nil {
+			return nil, err
+		}
+		if values.MetricsPort != 0 {
+			rows = append(rows, fmt.Sprintf("| %d | `%s` | `/metrics` and probes%s |\n", values.MetricsPort, service,
+				word(values.HostNetwork, "", ", if `"+service+".hostNetwork`")))
+		}
+	}
+	slices.Sort(rows)
+	return s.replaced(chartsDocs, "ports", "| Port | Sub-chart | Purpose |\n|---|---|---|\n"+strings.Join(rows, ""))
+}
+
+// services returns the names of the sub-charts of services.
+func (s Sources) services() []string {
+	var names []string
+	for _, dependency := range s.Dependencies {
+		if dependency.Name != "akri-library" {
+			names = append(names, dependency.Name)
+		}
+	}
+	return names
 }
 
 func word(condition bool, yes, no string) string {

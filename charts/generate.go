@@ -1,5 +1,5 @@
-// Package charts generates files of the Helm charts from the list of sub-charts, their values,
-// the definitions of the images and the declarations of the Discovery Handlers, and what other files
+// Package charts generates files of the Helm charts from the list of sub-charts, their values, the
+// definitions of the images and the declarations of the Discovery Handlers, and what other files
 // contain of these. Its tests check the charts.
 package charts
 
@@ -86,11 +86,8 @@ func (s Sources) Files() (map[string][]byte, error) {
 		return nil, err
 	}
 	files := map[string][]byte{umbrella + "/values.schema.json": schema, umbrellaChart: s.chart}
-	for _, dependency := range s.Dependencies {
-		if dependency.Name == "akri-library" {
-			continue
-		}
-		if err := s.subChart(dependency.Name, files); err != nil {
+	for _, service := range s.services() {
+		if err := s.subChart(service, files); err != nil {
 			return nil, err
 		}
 	}
@@ -101,6 +98,9 @@ func (s Sources) Files() (map[string][]byte, error) {
 		handlerList:     s.handlerTemplate,
 		catalog:         s.catalog,
 		handlerDocs:     s.handlersPage,
+		securityDocs:    s.securityPage,
+		navigation:      s.navigationPage,
+		chartsDocs:      s.chartsPage,
 		valuesReference: s.valuesPage,
 		crdReference:    func() ([]byte, error) { return crdPage(files) },
 	} {

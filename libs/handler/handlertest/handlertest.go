@@ -74,8 +74,8 @@ func Env(tb testing.TB) service.Env {
 	return service.Env{Log: zaptest.NewLogger(tb), Metrics: prometheus.NewRegistry(), Health: &admin.Health{}}
 }
 
-// Run runs a handler and a Registrar until the test ends and returns the handler's registration. Its
-// name must be that in handler.yaml, which the handlers of this project have.
+// Run runs a handler and a Registrar until the test ends and returns the handler's registration.
+// Its name must be that in handler.yaml, which the handlers of this project have.
 func Run[S interface {
 	Run(ctx context.Context) error
 }](tb testing.TB, start func(handler.Flags, service.Env) (S, error)) *Registration {
