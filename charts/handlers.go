@@ -2,7 +2,6 @@ package charts
 
 import (
 	"bytes"
-	"cmp"
 	"errors"
 	"fmt"
 	"go/format"
@@ -72,21 +71,22 @@ func (s Sources) handlers() ([]Handler, error) {
 	if err := s.decode(umbrella+"/values.yaml", &umbrellaValues); err != nil {
 		return nil, err
 	}
-	var handlers []Handler
-	for _, directory := range directories {
+
+	// The agent has environment variables of all handlers, in this order. An upgrade must not change
+	// it.
+	var enabled, disabled []Handler
+	for _, directory := range slices.Backward(directories) {
 		handler, err := s.handler(filepath.Base(directory), umbrellaValues)
-		if err != nil {
+		switch {
+		case err != nil:
 			return nil, err
+		case handler.Default:
+			enabled = append(enabled, handler)
+		default:
+			disabled = append(disabled, handler)
 		}
-		handlers = append(handlers, handler)
 	}
-	// The agent has environment variables of all handlers. Their order must not change in an
-	// upgrade.
-	slices.SortFunc(handlers, func(a, b Handler) int {
-		byDefault := strings.Compare(word(a.Default, "on", "out"), word(b.Default, "on", "out"))
-		return cmp.Or(byDefault, strings.Compare(b.Service, a.Service))
-	})
-	return handlers, nil
+	return append(enabled, disabled...), nil
 }
 
 func (s Sources) handler(service string, umbrellaValues object) (Handler, error) {
@@ -98,6 +98,7 @@ func (s Sources) handler(service string, umbrellaValues object) (Handler, error)
 	if err := yaml.UnmarshalStrict(text, &h); err != nil {
 		return h, fmt.Errorf("decode %s: %w", path, err)
 	}
+
 	var errs []error
 	if h.Name == "" {
 		errs = append(errs, fmt.Errorf("%s: name: required: the name with which the handler registers", path))
@@ -116,8 +117,12 @@ func (s Sources) complete(h *Handler, umbrellaValues object) error {
 		return err
 	}
 	h.HostNetwork, _ = values["hostNetwork"].(bool)
-	for i := range h.Mounts {
-		h.Mounts[i].HostPath, _ = lookup(values, h.Mounts[i].HostPathValue).(string)
+	for i, mount := range h.Mounts {
+		path, found := lookup(values, mount.HostPathValue).(string)
+		if !found && mount.EmptyDir == nil {
+			return fmt.Errorf("%s: mount %s: needs the value %q or an emptyDir", h.Service, mount.Name, mount.HostPathValue)
+		}
+		h.Mounts[i].HostPath = path
 	}
 
 	h.Value = h.Name + ".discovery.enabled"
