@@ -70,7 +70,7 @@ func Load(root string) (Sources, error) {
 	if s.Handlers, err = s.handlers(); err != nil {
 		return s, err
 	}
-	if s.chart, err = s.replaced(umbrellaChart, "handlers", handlerDependencies(s.Handlers)); err != nil {
+	if s.chart, err = s.replaced(umbrellaChart, "handlers", s.handlerDependencies()); err != nil {
 		return s, err
 	}
 	var chart struct{ Dependencies []Dependency }
