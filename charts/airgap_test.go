@@ -17,14 +17,12 @@ import (
 func TestImageList(t *testing.T) {
 	values := filepath.Join(t.TempDir(), "values.yaml")
 	require.NoError(t, os.WriteFile(values, []byte(`
-onvif: {discovery: {enabled: true}}
-opcua: {discovery: {enabled: true}}
 udev: {configuration: {enabled: true, discoveryDetails: {udevRules: ['KERNEL=="x"']}, brokerPod: {image: {repository: example.com/broker}}}}
 `), 0o600))
 	var listed []string
 	for _, set := range []string{"global.resources=devicePlugin", "global.resources=dra", "global.agent.enabled=true", "console.enabled=true"} {
 		for _, block := range regexp.MustCompile("(?s)```console\n(.*?)```").FindAllStringSubmatch(read(t, "docs/how-to/air-gap.md"), -1) {
-			commands := strings.ReplaceAll(block[1], "--values values.yaml", "--values "+values+" --set "+set)
+			commands := strings.ReplaceAll(block[1], "--values values.yaml", "--values "+values+" "+strings.Join(append(allHandlers(t), "--set", set), " "))
 			command := exec.CommandContext(t.Context(), "bash", "-euo", "pipefail", "-c", commands)
 			command.Dir, command.Env = root, append(os.Environ(), "PATH="+filepath.Dir(binary(t, "helm"))+":"+os.Getenv("PATH"))
 			output, err := command.Output()

@@ -52,16 +52,6 @@ func TestMetricsInDocumentsExist(t *testing.T) {
 	}
 }
 
-// TestEachServiceHasAPage checks the navigation of the site.
-func TestEachServiceHasAPage(t *testing.T) {
-	for _, service := range dependencies(t) {
-		if service == "akri-library" {
-			continue
-		}
-		require.Contains(t, read(t, "docs/README.md"), "- ["+service+"](../services/"+service+"/README.md)\n")
-	}
-}
-
 // documents returns the pages in docs and the READMEs of services, by path.
 func documents(t *testing.T) map[string]string {
 	t.Helper()

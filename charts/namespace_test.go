@@ -2,6 +2,7 @@ package charts_test
 
 import (
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -20,7 +21,12 @@ func TestNamespaceOfNodes(t *testing.T) {
 			names[object.Kind] = append(names[object.Kind], object.Name)
 		}
 	}
-	services := []string{"akri-config-plugin-allocator", "akri-debug-echo-discovery", "akri-device-plugin-host", "akri-discovery-operator", "akri-dra-kubelet-plugin", "akri-registrar", "akri-udev-discovery"}
+	services := []string{"akri-config-plugin-allocator", "akri-device-plugin-host", "akri-discovery-operator", "akri-dra-kubelet-plugin", "akri-registrar"}
+	for _, handler := range sources(t).Handlers {
+		if handler.Default {
+			services = append(services, "akri-"+strings.TrimPrefix(handler.Service, "handler-")+"-discovery")
+		}
+	}
 	require.ElementsMatch(t, services, names["ServiceAccount"])
 	require.ElementsMatch(t, append(services, "akri"), names["NetworkPolicy"])
 	require.Len(t, names["DaemonSet"], len(services))

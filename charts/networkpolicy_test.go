@@ -12,14 +12,10 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 )
 
-// everything enables all services on the Pod network, and all ports.
-var everything = set("onvif.discovery.enabled=true", "opcua.discovery.enabled=true", "opcua.discovery.useNetworkConnection=true",
-	"handler-onvif.hostNetwork=false", "global.transport.mode=both", "global.resources=dra", "console.enabled=true")
-
 // TestNetworkPolicies checks what each service can reach and who can reach it. It evaluates the
 // policies by their labels and ports, because no maintained library does.
 func TestNetworkPolicies(t *testing.T) {
-	require.Equal(t, map[string][]string{
+	expected := map[string][]string{
 		"registrar":               {"from Pods to metrics"},
 		"config-plugin-allocator": {"from Pods to metrics"},
 		"device-plugin-host":      {"from Pods to metrics", "to DNS", "to instance-writer 9443,9090"},
@@ -28,14 +24,22 @@ func TestNetworkPolicies(t *testing.T) {
 		"discovery-operator":      {"from Pods to metrics", "to DNS", "to instance-writer 9443,9090", "to anywhere TCP", "to Pods TCP"},
 		"instance-writer": {"from Pods to metrics", "from discovery-operator,device-plugin-host,dra-kubelet-plugin,agent to grpc",
 			"from discovery-operator,device-plugin-host,dra-kubelet-plugin,agent to grpc-plain", "to DNS", "to anywhere TCP"},
-		"broker-controller":  {"from Pods to metrics", "from anywhere to webhook", "to DNS", "to broker-controller 8443", "to anywhere TCP"},
-		"console":            {"from Pods to metrics", "from anywhere to https", "to DNS", "to anywhere TCP"},
-		"cleanup":            {"from Pods to metrics", "to DNS", "to anywhere TCP"},
-		"handler-udev":       {"from Pods to metrics"},
-		"handler-debug-echo": {"from Pods to metrics"},
-		"handler-onvif":      {"from Pods to metrics", "to DNS", "to anywhere TCP,UDP"},
-		"handler-opcua":      {"from Pods to metrics", "from discovery-operator,agent to discovery", "to DNS", "to anywhere TCP,UDP"},
-	}, traffic(t, everything))
+		"broker-controller": {"from Pods to metrics", "from anywhere to webhook", "to DNS", "to broker-controller 8443", "to anywhere TCP"},
+		"console":           {"from Pods to metrics", "from anywhere to https", "to DNS", "to anywhere TCP"},
+		"cleanup":           {"from Pods to metrics", "to DNS", "to anywhere TCP"},
+	}
+	values := append(set("global.transport.mode=both", "global.resources=dra", "console.enabled=true"), allHandlers(t)...)
+	for _, handler := range sources(t).Handlers {
+		expected[handler.Service] = []string{"from Pods to metrics", "from discovery-operator,agent to discovery"}
+		if *handler.Network {
+			expected[handler.Service] = append(expected[handler.Service], "to DNS", "to anywhere TCP,UDP")
+		}
+		values = append(values, set(handler.Service+".useNetworkConnection=true")...)
+		if handler.HostNetwork {
+			values = append(values, set(handler.Service+".hostNetwork=false")...)
+		}
+	}
+	require.Equal(t, expected, traffic(t, values))
 
 	agent := traffic(t, append(set("global.agent.enabled=true", "global.agent.handlers={udev,debug-echo,onvif,opcua}", "agent.hostNetwork=true"),
 		"--set-json", `global.networkPolicy.nodes=[{"ipBlock":{"cidr":"192.0.2.0/24"}}]`))

@@ -23,7 +23,7 @@ func TestPodSecurity(t *testing.T) {
 		}}, metav1.CreateOptions{})
 		require.NoError(t, err)
 	}
-	rendered, err := render(t, set("onvif.discovery.enabled=true", "opcua.discovery.enabled=true", "global.resources=dra", "console.enabled=true")...)
+	rendered, err := render(t, append(allHandlers(t), set("global.resources=dra", "console.enabled=true")...)...)
 	require.NoError(t, err)
 	agent, err := render(t, set("global.agent.enabled=true")...)
 	require.NoError(t, err)
@@ -53,6 +53,12 @@ func documentedLevels(t *testing.T) map[string]string {
 	for _, match := range row.FindAllStringSubmatch(read(t, "docs/security.md"), -1) {
 		for service := range strings.SplitSeq(match[1], ", ") {
 			documented[service] = match[2]
+			if service == "all handlers" {
+				delete(documented, service)
+				for _, handler := range sources(t).Handlers {
+					documented[handler.Service] = match[2]
+				}
+			}
 		}
 	}
 	return documented
@@ -69,7 +75,15 @@ func TestMounts(t *testing.T) {
 	for _, match := range documented.FindAllStringSubmatch(table, -1) {
 		expected[match[1]] = append(paths(match[2], ""), paths(match[3], " (read-only)")...)
 	}
-	rendered, err := render(t, set("onvif.discovery.enabled=true", "opcua.discovery.enabled=true", "global.resources=dra", "console.enabled=true")...)
+	for _, handler := range sources(t).Handlers {
+		expected[handler.Service] = []string{"/var/lib/akri"}
+		for _, mount := range handler.Mounts {
+			if mount.HostPath != "" {
+				expected[handler.Service] = append(expected[handler.Service], mount.HostPath+map[bool]string{true: " (read-only)"}[mount.ReadOnly])
+			}
+		}
+	}
+	rendered, err := render(t, append(allHandlers(t), set("global.resources=dra", "console.enabled=true")...)...)
 	require.NoError(t, err)
 	agent, err := render(t, set("global.agent.enabled=true")...)
 	require.NoError(t, err)

@@ -39,17 +39,14 @@ func (s Sources) valuesPage() ([]byte, error) {
 
 	services := map[string][]value{}
 	charts := map[value]int{}
-	for _, dependency := range s.Dependencies {
-		if dependency.Name == "akri-library" || dependency.Alias != "" {
-			continue
-		}
-		values, err := s.values(umbrella + "/charts/" + dependency.Name)
+	for _, service := range s.services() {
+		values, err := s.values(umbrella + "/charts/" + service)
 		if err != nil {
 			return nil, err
 		}
-		services[dependency.Name] = values
+		services[service] = values
 		for _, v := range values {
-			charts[v.ofService(dependency.Name)]++
+			charts[v.ofService(service)]++
 		}
 	}
 	shared := func(name string) func(value) bool {

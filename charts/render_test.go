@@ -2,6 +2,7 @@ package charts_test
 
 import (
 	"flag"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -13,10 +14,28 @@ import (
 
 var update = flag.Bool("update", false, "write the golden files")
 
-// components are the sub-charts with a running workload in a default installation.
-var components = []string{
-	"registrar", "discovery-operator", "device-plugin-host", "config-plugin-allocator", "instance-writer", "broker-controller",
-	"handler-udev", "handler-debug-echo",
+// components returns the sub-charts with a running workload in a default installation.
+func components(t *testing.T) []string {
+	t.Helper()
+	names := []string{
+		"registrar", "discovery-operator", "device-plugin-host", "config-plugin-allocator", "instance-writer", "broker-controller",
+	}
+	for _, handler := range sources(t).Handlers {
+		if handler.Default {
+			names = append(names, handler.Service)
+		}
+	}
+	return names
+}
+
+// allHandlers returns the arguments of helm that enable all handlers.
+func allHandlers(t *testing.T) []string {
+	t.Helper()
+	var values []string
+	for _, handler := range sources(t).Handlers {
+		values = append(values, handler.Value+"=true")
+	}
+	return set(values...)
 }
 
 func TestLint(t *testing.T) {
@@ -156,12 +175,12 @@ func TestContradictingValuesAreErrors(t *testing.T) {
 }
 
 func TestEachServiceCanBeDisabled(t *testing.T) {
-	for _, name := range components {
+	for _, name := range components(t) {
 		t.Run(name, func(t *testing.T) {
 			rendered, err := render(t, set(name+".enabled=false")...)
 			require.NoError(t, err)
 			require.NotContains(t, rendered, "app.kubernetes.io/component: "+name+"\n")
-			for _, other := range components {
+			for _, other := range components(t) {
 				if other != name {
 					require.Contains(t, rendered, "app.kubernetes.io/component: "+other+"\n")
 				}
@@ -191,20 +210,19 @@ func TestValuesOfUpstreamAkri(t *testing.T) {
 // TestUseNetworkConnection checks upstream Akri's value, which applies to one handler, and the
 // value of the sub-chart.
 func TestUseNetworkConnection(t *testing.T) {
-	for section, service := range map[string]string{
-		"udev": "handler-udev", "debugEcho": "handler-debug-echo", "onvif": "handler-onvif", "opcua": "handler-opcua",
-	} {
-		for value, expected := range map[string]int{
-			section + ".discovery.useNetworkConnection=true": 1, section + ".discovery.useNetworkConnection=false": 0,
-			service + ".useNetworkConnection=true": 1,
-		} {
-			rendered, err := render(t, append(set(section+".discovery.enabled=true", value), "--set-string", service+".env.AKRI_PORT=10001")...)
+	for _, handler := range sources(t).Handlers {
+		service := handler.Service
+		values := map[string]int{service + ".useNetworkConnection=true": 1, service + ".useNetworkConnection=false": 0}
+		if handler.Upstream() {
+			values[handler.Name+".discovery.useNetworkConnection=true"] = 1
+			values[handler.Name+".discovery.useNetworkConnection=false"] = 0
+		}
+		for value, expected := range values {
+			rendered, err := render(t, append(set(handler.Value+"=true", value), "--set-string", service+".env.AKRI_PORT=10001")...)
 			require.NoError(t, err)
 			require.Equal(t, expected, strings.Count(rendered, "- name: POD_IP\n"), value)
 			require.Equal(t, expected, strings.Count(rendered, "{name: discovery, containerPort: 10001}"), value)
-			_, daemonSet, _ := strings.Cut(rendered, "name: akri-"+strings.TrimPrefix(service, "handler-")+"-discovery-daemonset\n")
-			daemonSet, _, _ = strings.Cut(daemonSet, "\n---\n")
-			require.Equal(t, expected, strings.Count(daemonSet, "fieldPath: status.podIP"), value)
+			require.Equal(t, expected, strings.Count(daemonSetOf(t, rendered, service), "fieldPath: status.podIP"), value)
 		}
 	}
 }
@@ -242,23 +260,30 @@ func TestHandlerOnvifRunsOnTheHostNetwork(t *testing.T) {
 }
 
 // TestMetricsPorts checks that all handlers can run on the host network of one node, and that their
-// port on the Pod network is 8080.
+// port on the Pod network is 8080. TestHostPorts checks that their ports differ.
 func TestMetricsPorts(t *testing.T) {
-	for hostNetwork, expected := range map[string][]int{"true": {1, 1, 1, 0}, "false": {0, 0, 0, 3}} {
-		rendered, err := render(t, append(set("onvif.discovery.enabled=true", "opcua.discovery.enabled=true", "debugEcho.discovery.enabled=false"),
-			set("handler-onvif.hostNetwork="+hostNetwork, "handler-opcua.hostNetwork="+hostNetwork, "handler-udev.hostNetwork="+hostNetwork)...)...)
-		require.NoError(t, err)
-		var handlers string
-		for document := range strings.SplitSeq(rendered, "\n---\n") {
-			if strings.Contains(document, "kind: DaemonSet") && strings.Contains(document, "app.kubernetes.io/component: handler-") {
-				handlers += document
-			}
+	for _, handler := range sources(t).Handlers {
+		port := values(t, handler.Service).MetricsPort
+		if port == 0 {
+			continue
 		}
-		for i, port := range []string{"9398", "9399", "9400", "8080"} {
-			require.Equal(t, expected[i], strings.Count(handlers, "{name: metrics, containerPort: "+port+"}"), "port %s, host network %s", port, hostNetwork)
+		for hostNetwork, expected := range map[string]int{"true": port, "false": 8080} {
+			rendered, err := render(t, set(handler.Value+"=true", handler.Service+".hostNetwork="+hostNetwork)...)
+			require.NoError(t, err)
+			daemonSet := daemonSetOf(t, rendered, handler.Service)
+			require.Contains(t, daemonSet, fmt.Sprintf("{name: metrics, containerPort: %d}", expected))
+			require.Equal(t, hostNetwork == "true", strings.Contains(daemonSet, "AKRI_ADMIN_ADDRESS"))
 		}
-		require.Equal(t, 3-expected[3], strings.Count(handlers, "AKRI_ADMIN_ADDRESS"))
 	}
+}
+
+// daemonSetOf returns the DaemonSet of a handler in rendered manifests.
+func daemonSetOf(t *testing.T, rendered, service string) string {
+	t.Helper()
+	_, daemonSet, found := strings.Cut(rendered, "kind: DaemonSet\nmetadata:\n  name: akri-"+strings.TrimPrefix(service, "handler-")+"-discovery-daemonset\n")
+	require.True(t, found, service)
+	daemonSet, _, _ = strings.Cut(daemonSet, "\n---\n")
+	return daemonSet
 }
 
 // TestRightsOnProperties checks which Secrets and ConfigMaps can be read: those of all namespaces,
@@ -278,10 +303,10 @@ func TestRightsOnProperties(t *testing.T) {
 }
 
 func TestEachServiceCanHaveItsOwnImage(t *testing.T) {
-	for _, name := range components {
+	for _, name := range components(t) {
 		rendered, err := render(t, set("global.image.tag=v1", "global.image.registry=registry.example.com/akri", name+".image.tag=v2")...)
 		require.NoError(t, err)
-		for _, other := range components {
+		for _, other := range components(t) {
 			tag := map[bool]string{true: "v2", false: "v1"}[other == name]
 			require.Contains(t, rendered, "image: registry.example.com/akri/"+other+":"+tag+"\n")
 		}

@@ -41,7 +41,7 @@ func (s Sources) umbrellaSchema() object {
 	names := []any{}
 	for _, handler := range s.Handlers {
 		if handler.Agent {
-			names = append(names, handler.Name)
+			names = append(names, handler.id())
 		}
 	}
 	defs := maps.Clone(s.serviceTypes.Defs)

@@ -27,7 +27,7 @@ import (
 func dynamic() form {
 	return form{
 		values:   []string{"global.resources=dra"},
-		services: []string{"registrar", "discovery-operator", "dra-kubelet-plugin", "handler-udev", "handler-debug-echo"},
+		services: append([]string{"registrar", "discovery-operator", "dra-kubelet-plugin"}, defaultHandlers()...),
 	}
 }
 

@@ -7,13 +7,15 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"akri.sh/libs/catalog"
 )
 
 // form is one of the two ways to run Akri on a node: separate services or the agent.
 type form struct {
 	// values of the chart for all installations.
 	values []string
-	// handlers are the values that also enable the handlers for OPC UA and ONVIF.
+	// handlers are the values that also enable the handlers that are off by default.
 	handlers []string
 	// services that run on every node.
 	services []string
@@ -67,8 +69,8 @@ func devicePlugins(reason string, run func(*testing.T)) func(*testing.T) {
 
 func separate() form {
 	return form{
-		handlers: []string{"opcua.discovery.enabled=true", "onvif.discovery.enabled=true", "opcua.discovery.useNetworkConnection=true"},
-		services: []string{"registrar", "discovery-operator", "device-plugin-host", "config-plugin-allocator", "handler-udev", "handler-debug-echo"},
+		handlers: append(allHandlers(), "opcua.discovery.useNetworkConnection=true"),
+		services: append([]string{"registrar", "discovery-operator", "device-plugin-host", "config-plugin-allocator"}, defaultHandlers()...),
 		swapped:  []string{"device-plugin-host", "discovery-operator"},
 		host:     "akri-device-plugin-host",
 		grace:    []string{"registrar.env.AKRI_KEEP_OFFLINE", "discovery-operator.env.AKRI_HANDLER_GRACE"},
@@ -79,8 +81,8 @@ func separate() form {
 func agent() form {
 	return form{
 		values: []string{"global.agent.enabled=true"},
-		handlers: []string{"opcua.discovery.enabled=true", "onvif.discovery.enabled=true",
-			"global.agent.handlers={udev,debug-echo,opcua,onvif}", "agent.hostNetwork=true", "global.networkPolicy.enabled=false"},
+		handlers: append(allHandlers(),
+			"global.agent.handlers={udev,debug-echo,opcua,onvif}", "agent.hostNetwork=true", "global.networkPolicy.enabled=false"),
 		services: []string{"agent"},
 		swapped:  []string{"agent"},
 		host:     "akri-agent-daemonset",
@@ -88,6 +90,26 @@ func agent() form {
 		second:   scenario{"second agent exits", secondAgent},
 		own:      []scenario{{"change between services and agent", changedForm}, {"agent with claims", devicePlugins("the agent moves from device plugins", agentWithClaims)}},
 	}
+}
+
+// allHandlers returns the values that enable all handlers of the project.
+func allHandlers() []string {
+	var values []string
+	for _, handler := range catalog.Handlers {
+		values = append(values, handler.Value+"=true")
+	}
+	return values
+}
+
+// defaultHandlers returns the components of the handlers that are enabled by default.
+func defaultHandlers() []string {
+	var components []string
+	for _, handler := range catalog.Handlers {
+		if handler.Default {
+			components = append(components, handler.Component)
+		}
+	}
+	return components
 }
 
 // selected is the form of the scenarios of a test.

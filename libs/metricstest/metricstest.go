@@ -85,18 +85,21 @@ func compare(t *testing.T, file, section, table string) {
 	t.Helper()
 	content, err := os.ReadFile(file)
 	require.NoError(t, err)
-	before, rest, found := strings.Cut(string(content), "\n## "+section+"\n")
-	require.True(t, found, "%s has no section %q", file, section)
-	own, after, followed := strings.Cut(rest, "\n## ")
+	sections := strings.Split(string(content), "\n## ")
+	i := slices.IndexFunc(sections, func(s string) bool { return strings.HasPrefix(s, section+"\n") })
 	if os.Getenv("AKRI_UPDATE_METRICS") == "" {
-		require.Equal(t, tablePattern.FindString(own), table, "section %q of %s; fix: make metrics", section, file)
+		require.GreaterOrEqual(t, i, 0, "%s has no section %q; fix: make metrics", file, section)
+		require.Equal(t, tablePattern.FindString(sections[i]), table, "section %q of %s; fix: make metrics", section, file)
 		return
 	}
-	position := tablePattern.FindStringIndex(own)
-	require.NotNil(t, position, "section %q of %s has no table", section, file)
-	updated := before + "\n## " + section + "\n" + own[:position[0]] + table + own[position[1]:]
-	if followed {
-		updated += "\n## " + after
+
+	if i < 0 { // a new service
+		i = slices.IndexFunc(sections[1:], func(s string) bool { return s > section }) + 1
+		require.Positive(t, i, "%s has no section after %q", file, section)
+		sections = slices.Insert(sections, i, section+"\n\n|\n")
 	}
-	require.NoError(t, os.WriteFile(file, []byte(updated), 0o644))
+	position := tablePattern.FindStringIndex(sections[i])
+	require.NotNil(t, position, "section %q of %s has no table", section, file)
+	sections[i] = sections[i][:position[0]] + table + sections[i][position[1]:]
+	require.NoError(t, os.WriteFile(file, []byte(strings.Join(sections, "\n## ")), 0o644))
 }

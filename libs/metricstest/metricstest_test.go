@@ -12,9 +12,12 @@ import (
 	"akri.sh/libs/metricstest"
 )
 
-const document = "# Metrics\n\n## first\n\n| a |\n\n## second\n\nText.\n\n" +
-	"| Metric | Type | Labels | Meaning |\n|---|---|---|---|\n" +
-	"| `akri_lamps` | gauge | `color` | Lamps, by color. |\n\nText.\n"
+const (
+	first = "# Metrics\n\n## first\n\n| a |\n\n"
+	table = "| Metric | Type | Labels | Meaning |\n|---|---|---|---|\n" +
+		"| `akri_lamps` | gauge | `color` | Lamps, by color. |\n"
+	document = first + "## second\n\nText.\n\n" + table + "\nText.\n"
+)
 
 // The tests of the services compare the sections.
 func TestDocumentHasNoOtherSections(t *testing.T) {
@@ -36,9 +39,23 @@ func TestDocumentHasNoOtherSections(t *testing.T) {
 func TestCheck(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "metrics.md")
 	require.NoError(t, os.WriteFile(file, []byte(document), 0o600))
+	metricstest.Check(t, lamps(), file, "second")
+}
+
+func TestUpdateAddsSections(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "metrics.md")
+	require.NoError(t, os.WriteFile(file, []byte(first+"## third\n"), 0o600))
+	t.Setenv("AKRI_UPDATE_METRICS", "1")
+	metricstest.Check(t, lamps(), file, "second")
+	updated, err := os.ReadFile(file)
+	require.NoError(t, err)
+	require.Equal(t, first+"## second\n\n"+table+"\n## third\n", string(updated))
+}
+
+func lamps() *prometheus.Registry {
 	registry := prometheus.NewRegistry()
 	lamps := prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "akri_lamps", Help: "Lamps, by color."}, []string{"color"})
 	registry.MustRegister(lamps)
 	lamps.WithLabelValues("red")
-	metricstest.Check(t, registry, file, "second")
+	return registry
 }

@@ -195,7 +195,12 @@ func (r release) packages(t *testing.T, image string) []string {
 func (r release) images(t *testing.T, values ...string) map[string]string {
 	t.Helper()
 	args := []string{"template", "akri", "oci://" + r.registry + "/charts/akri", "--version", "1.2.3"}
-	for _, value := range append(values, "opcua.discovery.enabled=true", "onvif.discovery.enabled=true") {
+	for _, service := range services(t) {
+		if strings.HasPrefix(service, "handler-") {
+			values = append(values, service+".enabled=true")
+		}
+	}
+	for _, value := range values {
 		args = append(args, "--set", value)
 	}
 	text := r.run(t, helm(t), args...)

@@ -4,6 +4,7 @@ package handlertest
 
 import (
 	"context"
+	"errors"
 	"os"
 	"path/filepath"
 	"testing"
@@ -12,6 +13,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/stretchr/testify/require"
 	"go.uber.org/zap/zaptest"
+	"go.yaml.in/yaml/v3"
 	"google.golang.org/grpc"
 
 	"akri.sh/libs/admin"
@@ -73,6 +75,7 @@ func Env(tb testing.TB) service.Env {
 }
 
 // Run runs a handler and a Registrar until the test ends and returns the handler's registration.
+// Its name must be that in handler.yaml, which the handlers of this project have.
 func Run[S interface {
 	Run(ctx context.Context) error
 }](tb testing.TB, start func(handler.Flags, service.Env) (S, error)) *Registration {
@@ -85,7 +88,21 @@ func Run[S interface {
 	done := make(chan error, 1)
 	go func() { done <- s.Run(ctx) }()
 	tb.Cleanup(func() { cancel(); require.NoError(tb, <-done) })
-	return Receive(tb, registrar.Requests)
+	registration := Receive(tb, registrar.Requests)
+	requireDeclared(tb, registration.GetName())
+	return registration
+}
+
+func requireDeclared(tb testing.TB, name string) {
+	tb.Helper()
+	content, err := os.ReadFile("handler.yaml")
+	if errors.Is(err, os.ErrNotExist) {
+		return
+	}
+	require.NoError(tb, err)
+	var declared struct{ Name string }
+	require.NoError(tb, yaml.Unmarshal(content, &declared))
+	require.Equal(tb, declared.Name, name, "the name in handler.yaml, the name with which the handler registers")
 }
 
 // Receive returns the next value of the channel. It fails the test after Timeout.

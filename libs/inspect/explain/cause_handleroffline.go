@@ -4,6 +4,7 @@ import (
 	"fmt"
 
 	akriv0 "akri.sh/libs/apis/akri/v0"
+	"akri.sh/libs/catalog"
 )
 
 // HandlerOffline means that the handler has registered and cannot be reached.
@@ -19,8 +20,8 @@ func handlerOffline(t target) []Cause {
 	}
 
 	selector := "--all-namespaces --output wide"
-	if component, own := components[t.configuration.Spec.DiscoveryHandler.Name]; own {
-		selector = fmt.Sprintf("--namespace %s --output wide --selector %s=%s", t.nodeNamespace(), ComponentLabel, component)
+	if handler, own := catalog.Find(t.configuration.Spec.DiscoveryHandler.Name); own {
+		selector = fmt.Sprintf("--namespace %s --output wide --selector %s=%s", t.nodeNamespace(), ComponentLabel, handler.Component)
 	}
 	cause := problemCause(problems, registered.Message)
 	cause.Remedies = []Remedy{{Text: "Check that the Pods of the handler run.", Command: "kubectl get pods " + selector}}

@@ -5,6 +5,7 @@ import (
 	"strconv"
 
 	akriv0 "akri.sh/libs/apis/akri/v0"
+	"akri.sh/libs/catalog"
 )
 
 // NoSuchHandler means that no handler has the name in the Configuration.
@@ -21,8 +22,8 @@ func noSuchHandler(t target) []Cause {
 
 	cause := problemCause(problems, registered.Message)
 	name := t.configuration.Spec.DiscoveryHandler.Name
-	if value, ok := chartValues[name]; ok {
-		cause.Remedies = []Remedy{{Text: "Enable the handler.", Command: t.upgrade("--set " + value + "=true --wait")}}
+	if handler, own := catalog.Find(name); own {
+		cause.Remedies = []Remedy{{Text: "Enable the handler.", Command: t.upgrade("--set " + handler.Value + "=true --wait")}}
 		return []Cause{cause}
 	}
 

@@ -73,17 +73,6 @@ func handlerMessage(c *akriv0.Configuration) string {
 	return message
 }
 
-// chartValues are the values of the chart that enable the handlers of Akri.
-var chartValues = map[string]string{
-	"debugEcho": "debugEcho.discovery.enabled", "onvif": "onvif.discovery.enabled",
-	"opcua": "opcua.discovery.enabled", "udev": "udev.discovery.enabled",
-}
-
-// components are the components of the handlers of Akri.
-var components = map[string]string{
-	"debugEcho": "handler-debug-echo", "onvif": "handler-onvif", "opcua": "handler-opcua", "udev": "handler-udev",
-}
-
 // acceptedLink evaluates what the webhook and the handler have to accept.
 func (s *Snapshot) acceptedLink(c *akriv0.Configuration) Link {
 	if cause := (target{Snapshot: s, configuration: c}).firstCause(LinkAccepted); cause != nil {

@@ -8,6 +8,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/duration"
 
 	akriv0 "akri.sh/libs/apis/akri/v0"
+	"akri.sh/libs/catalog"
 	configurationv1 "akri.sh/proto/akri/configuration/v1"
 	instancev1 "akri.sh/proto/akri/instance/v1"
 	registrarv1 "akri.sh/proto/akri/registrar/v1"
@@ -55,12 +56,6 @@ func problems(input Input) []*instancev1.Problem {
 	return append(all, input.Configuration.GetRequest().GetProblems()...)
 }
 
-// chartValues are the values of the chart that enable its handlers.
-var chartValues = map[string]string{
-	"debugEcho": "debugEcho.discovery.enabled", "onvif": "onvif.discovery.enabled",
-	"opcua": "opcua.discovery.enabled", "udev": "udev.discovery.enabled",
-}
-
 func notRegistered(input Input) *instancev1.Problem {
 	names := slices.Compact(slices.Sorted(slices.Values(input.Registered)))
 	registered := "none"
@@ -70,8 +65,8 @@ func notRegistered(input Input) *instancev1.Problem {
 	name := input.Configuration.GetHandler()
 
 	message := fmt.Sprintf("no Discovery Handler named %q is registered on node %q; registered: %s", name, input.Node, registered)
-	if value, ok := chartValues[name]; ok {
-		message += fmt.Sprintf("; enable it with the chart value %s=true, or check that its Pod is running", value)
+	if handler, own := catalog.Find(name); own {
+		message += fmt.Sprintf("; enable it with the chart value %s=true, or check that its Pod is running", handler.Value)
 	}
 	return &instancev1.Problem{
 		Reason: akriv0.ReasonHandlerNotRegistered, Message: message,

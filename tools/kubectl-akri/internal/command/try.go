@@ -18,6 +18,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	akriv0 "akri.sh/libs/apis/akri/v0"
+	"akri.sh/libs/catalog"
 	"akri.sh/libs/inspect/cluster"
 	"akri.sh/libs/inspect/explain"
 	"akri.sh/libs/trial"
@@ -287,7 +288,10 @@ func (o *options) completeHandler(c *cobra.Command, arguments []string, _ string
 	if len(arguments) > 0 {
 		return nil, cobra.ShellCompDirectiveNoFileComp
 	}
-	names := []string{"debugEcho", "onvif", "opcua", "udev"}
+	var names []string
+	for _, handler := range catalog.Handlers {
+		names = append(names, handler.Name)
+	}
 	if snapshot, _, err := o.snapshot(c.Context()); err == nil {
 		for i := range snapshot.Configurations {
 			names = append(names, snapshot.Configurations[i].Spec.DiscoveryHandler.Name)
