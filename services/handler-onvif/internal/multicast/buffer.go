@@ -9,20 +9,20 @@ import (
 	"akri.sh/libs/handler/address"
 )
 
-// Limits of a queue.
+// Limits of a receiveBuffer.
 const (
-	maxQueued      = 8192
-	maxQueuedBytes = 8 << 20
+	maxBuffered      = 8192
+	maxBufferedBytes = 8 << 20
 )
 
-// queue holds received datagrams until they are handled. Socket buffers alone hold the answers of a
-// few dozen cameras.
-type queue struct {
+// receiveBuffer holds received datagrams until they are handled. Socket buffers alone hold the
+// answers of a few dozen cameras.
+type receiveBuffer struct {
 	added broadcast.Signal
 
 	mu           sync.Mutex
 	packets      []packet
-	count, bytes int // of datagrams that are queued or being handled
+	count, bytes int // of datagrams that are buffered or being handled
 }
 
 type packet struct {
@@ -30,57 +30,57 @@ type packet struct {
 	from     address.Origin
 }
 
-func newQueue() *queue { return &queue{added: broadcast.NewSignal()} }
+func newReceiveBuffer() *receiveBuffer { return &receiveBuffer{added: broadcast.NewSignal()} }
 
-// put adds a copy of the datagram. It drops the datagram if the queue is full.
-func (q *queue) put(datagram []byte, from address.Origin) {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	if q.count == maxQueued || q.bytes+len(datagram) > maxQueuedBytes {
+// put adds a copy of the datagram. It drops the datagram if the buffer is full.
+func (b *receiveBuffer) put(datagram []byte, from address.Origin) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.count == maxBuffered || b.bytes+len(datagram) > maxBufferedBytes {
 		return
 	}
-	q.packets = append(q.packets, packet{slices.Clone(datagram), from})
-	q.count++
-	q.bytes += len(datagram)
-	q.added.Notify()
+	b.packets = append(b.packets, packet{slices.Clone(datagram), from})
+	b.count++
+	b.bytes += len(datagram)
+	b.added.Notify()
 }
 
-// pending reports whether datagrams are queued or being handled.
-func (q *queue) pending() bool {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	return q.count > 0
+// pending reports whether datagrams are buffered or being handled.
+func (b *receiveBuffer) pending() bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.count > 0
 }
 
 // run calls handle for each datagram in order, until ctx ends.
-func (q *queue) run(ctx context.Context, handle func([]byte, address.Origin)) error {
+func (b *receiveBuffer) run(ctx context.Context, handle func([]byte, address.Origin)) error {
 	for {
 		select {
 		case <-ctx.Done():
 			return nil
-		case <-q.added:
+		case <-b.added:
 		}
-		for _, p := range q.take() {
+		for _, p := range b.take() {
 			if ctx.Err() != nil {
 				return nil
 			}
 			handle(p.datagram, p.from)
-			q.done(p)
+			b.done(p)
 		}
 	}
 }
 
-func (q *queue) take() []packet {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	packets := q.packets
-	q.packets = nil
+func (b *receiveBuffer) take() []packet {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	packets := b.packets
+	b.packets = nil
 	return packets
 }
 
-func (q *queue) done(p packet) {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	q.count--
-	q.bytes -= len(p.datagram)
+func (b *receiveBuffer) done(p packet) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.count--
+	b.bytes -= len(p.datagram)
 }
