@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
+	"sync"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
@@ -147,6 +149,23 @@ func typed[T any](objects []any) []T {
 		items = append(items, object.(T))
 	}
 	return items
+}
+
+// Informers run together.
+type Informers []cache.SharedIndexInformer
+
+// Run keeps the caches up to date until ctx ends.
+func (i Informers) Run(ctx context.Context) {
+	var group sync.WaitGroup
+	for _, informer := range i {
+		group.Go(func() { informer.RunWithContext(ctx) })
+	}
+	group.Wait()
+}
+
+// HasSynced reports whether the first list of every kind has arrived.
+func (i Informers) HasSynced() bool {
+	return !slices.ContainsFunc(i, func(informer cache.SharedIndexInformer) bool { return !informer.HasSynced() })
 }
 
 // Synced returns a readiness check that fails until all informers hold a complete list.
