@@ -111,9 +111,8 @@ func Run(ctx context.Context, options Options) error {
 	return group.Wait()
 }
 
-// subscribe adds event handlers that fill the queues, at first with all objects. They stay, because
-// the cache stops with the Controller.
-// subscribe handles the events of the cache until unsubscribe is called.
+// subscribe fills the queues from the events of the cache until unsubscribe is called, at first with
+// all objects.
 func (c *Controller) subscribe() (unsubscribe func(), err error) {
 	var removals []func() error
 	add := func(informer cache.SharedIndexInformer, handler cache.ResourceEventHandler) {
