@@ -4,6 +4,7 @@ import (
 	"context"
 	"time"
 
+	"go.uber.org/zap"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/util/wait"
 
@@ -22,7 +23,8 @@ const (
 
 // Loop reconciles objects that rarely change, all of them each time.
 type Loop struct {
-	// Changed is set when one of the objects changes.
+	// Objects run elsewhere. Changed is set when one of them changes.
+	Objects Informers
 	Changed broadcast.Signal
 	// Reconcile compares and writes. It returns when to continue if nothing changes.
 	Reconcile func(ctx context.Context) (after time.Duration, err error)
@@ -30,13 +32,17 @@ type Loop struct {
 	Timeout time.Duration
 	// FirstRetry and MaxRetry are the first and the longest pause after a failure.
 	FirstRetry, MaxRetry time.Duration
-	// Failed logs a failure.
-	Failed func(err error, retryIn time.Duration)
+	// Log is a method of a Logger, which logs the message Failed after a failure.
+	Log    func(message string, fields ...zap.Field)
+	Failed string
 }
 
-// Run reconciles until ctx ends. A conflict is no failure: it means that the object has changed,
-// and that the cache will have the change.
+// Run waits until the objects have synced and reconciles until ctx ends. A conflict is no failure:
+// it means that the object has changed, and that the cache will have the change.
 func (l Loop) Run(ctx context.Context) {
+	if WaitForSync(ctx, l.Objects) != nil {
+		return // ctx ended
+	}
 	initial := wait.Backoff{
 		Duration: l.FirstRetry, Factor: retryFactor, Jitter: retryJitter, Steps: retrySteps, Cap: l.MaxRetry,
 	}
@@ -50,7 +56,7 @@ func (l Loop) Run(ctx context.Context) {
 			after = MaxWait
 		case err != nil:
 			after = backoff.Step()
-			l.Failed(err, after)
+			l.Log(l.Failed, zap.Error(err), zap.Duration("retry_in", after))
 		default:
 			backoff = initial
 		}

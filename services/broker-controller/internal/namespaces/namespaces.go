@@ -72,14 +72,10 @@ func (p *Publisher) Watch(ctx context.Context) { p.policy.RunWithContext(ctx) }
 
 // Lead publishes until ctx ends. Watch must run, and the Configurations must be synced.
 func (p *Publisher) Lead(ctx context.Context) {
-	if kube.WaitForSync(ctx, p.policy) != nil {
-		return // ctx ended
-	}
 	kube.Loop{
-		Changed: p.changed, Reconcile: p.publish, Timeout: requestTimeout, FirstRetry: initialBackoff, MaxRetry: maxBackoff,
-		Failed: func(err error, retryIn time.Duration) {
-			p.Log.Error("publishing the allowed namespaces of Configurations failed", zap.Error(err), zap.Duration("retry_in", retryIn))
-		},
+		Objects: kube.Informers{p.policy}, Changed: p.changed, Reconcile: p.publish, Timeout: requestTimeout,
+		FirstRetry: initialBackoff, MaxRetry: maxBackoff,
+		Log: p.Log.Error, Failed: "publishing the allowed namespaces of Configurations failed",
 	}.Run(ctx)
 }
 

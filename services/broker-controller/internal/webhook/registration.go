@@ -45,16 +45,14 @@ func (w *Webhook) Lead(ctx context.Context) {
 // calls it: a replica that is not ready must not wait for the leader, which can be of an earlier
 // release with another Secret or without the webhook.
 func (w *Webhook) maintain(ctx context.Context) {
-	if kube.WaitForSync(ctx, w.secret, w.registration) != nil {
-		return // ctx ended
-	}
 	kube.Loop{
-		Changed: w.changed, Reconcile: w.reconcile, Timeout: requestTimeout, FirstRetry: initialBackoff, MaxRetry: maxBackoff,
-		Failed: func(err error, retryIn time.Duration) {
-			w.Log.Warn("registering the webhook failed", zap.Error(err), zap.Duration("retry_in", retryIn))
-		},
+		Objects: w.objects(), Changed: w.changed, Reconcile: w.reconcile, Timeout: requestTimeout,
+		FirstRetry: initialBackoff, MaxRetry: maxBackoff,
+		Log: w.Log.Warn, Failed: "registering the webhook failed",
 	}.Run(ctx)
 }
+
+func (w *Webhook) objects() kube.Informers { return kube.Informers{w.secret, w.registration} }
 
 // reconcile returns when to reconcile again even if no object changes.
 func (w *Webhook) reconcile(ctx context.Context) (time.Duration, error) {

@@ -140,7 +140,7 @@ func (w *Webhook) Run(ctx context.Context) error {
 		return fmt.Errorf("listen for the webhook: %w", err)
 	}
 	var group errgroup.Group
-	group.Go(func() error { kube.Informers{w.secret, w.registration}.Run(ctx); return nil })
+	group.Go(func() error { w.objects().Run(ctx); return nil })
 	group.Go(func() error { w.maintain(ctx); return nil })
 	group.Go(func() error { return w.serve(ctx, listener) })
 	return group.Wait()

@@ -90,19 +90,15 @@ func (m *Manager) Signer() *x509.Certificate { return m.signer.Load() }
 
 // Run renews the certificates until ctx ends.
 func (m *Manager) Run(ctx context.Context) {
-	informers := kube.Informers{m.secret, m.configMap}
+	objects := kube.Informers{m.secret, m.configMap}
 	var watching sync.WaitGroup
-	watching.Go(func() { informers.Run(ctx) })
-	defer watching.Wait()
-	if kube.WaitForSync(ctx, informers) != nil {
-		return // ctx ended
-	}
+	watching.Go(func() { objects.Run(ctx) })
 	kube.Loop{
-		Changed: m.changed, Reconcile: m.reconcile, Timeout: callTimeout, FirstRetry: initialDelay, MaxRetry: maxDelay,
-		Failed: func(err error, retryIn time.Duration) {
-			m.log.Warn("renewing the certificates failed", zap.Error(err), zap.Duration("retry_in", retryIn))
-		},
+		Objects: objects, Changed: m.changed, Reconcile: m.reconcile, Timeout: callTimeout,
+		FirstRetry: initialDelay, MaxRetry: maxDelay,
+		Log: m.log.Warn, Failed: "renewing the certificates failed",
 	}.Run(ctx)
+	watching.Wait()
 }
 
 // reconcile makes one change at a time. A change of the Secret or the ConfigMap makes the loop
