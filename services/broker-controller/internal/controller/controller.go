@@ -108,8 +108,8 @@ func Run(ctx context.Context, options Options) error {
 	return group.Wait()
 }
 
-// subscribe fills the queues from the events of the cache until unsubscribe is called, at first with
-// all objects.
+// subscribe fills the queues from the events of the cache until unsubscribe is called. It starts
+// with all objects.
 func (c *Controller) subscribe() (unsubscribe func()) {
 	removals := []func(){
 		c.Cache.Pods.OnEvent(c.sightings.changed),
