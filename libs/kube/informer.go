@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
+	"sync"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
@@ -81,7 +83,7 @@ func newInformer[T Object, L runtime.Object](
 }
 
 // OnChange calls f with the namespace/name key of each object that is added, changed or deleted. f
-// must not block. The informer must not have stopped.
+// must not block.
 func (i *Informer[T]) OnChange(f func(key string)) {
 	notify := func(object any) {
 		if key, err := cache.DeletionHandlingMetaNamespaceKeyFunc(object); err == nil {
@@ -94,10 +96,10 @@ func (i *Informer[T]) OnChange(f func(key string)) {
 }
 
 // OnEvent calls f when an object is added (before is nil), changed or deleted (after is nil), one
-// call after the other. f must not block. The informer must not have stopped.
-func (i *Informer[T]) OnEvent(f func(before, after T)) {
+// call after the other, until remove is called. f must not block.
+func (i *Informer[T]) OnEvent(f func(before, after T)) (remove func()) {
 	var none T
-	i.handle(cache.ResourceEventHandlerFuncs{
+	return i.handle(cache.ResourceEventHandlerFuncs{
 		AddFunc:    func(after any) { f(none, after.(T)) },
 		UpdateFunc: func(before, after any) { f(before.(T), after.(T)) },
 		DeleteFunc: func(before any) {
@@ -109,9 +111,15 @@ func (i *Informer[T]) OnEvent(f func(before, after T)) {
 	})
 }
 
-func (i *Informer[T]) handle(handler cache.ResourceEventHandler) {
-	if _, err := i.AddEventHandler(handler); err != nil {
-		panic(err) // the informer has stopped
+func (i *Informer[T]) handle(handler cache.ResourceEventHandler) (remove func()) {
+	registration, err := i.AddEventHandler(handler)
+	if err != nil {
+		return func() {} // the informer has stopped, so there are no events
+	}
+	return func() {
+		if err := i.RemoveEventHandler(registration); err != nil {
+			panic(err) // the registration is not one of the informer
+		}
 	}
 }
 
@@ -147,6 +155,23 @@ func typed[T any](objects []any) []T {
 		items = append(items, object.(T))
 	}
 	return items
+}
+
+// Informers run together.
+type Informers []cache.SharedIndexInformer
+
+// Run keeps the caches up to date until ctx ends.
+func (i Informers) Run(ctx context.Context) {
+	var group sync.WaitGroup
+	for _, informer := range i {
+		group.Go(func() { informer.RunWithContext(ctx) })
+	}
+	group.Wait()
+}
+
+// HasSynced reports whether the first list of every kind has arrived.
+func (i Informers) HasSynced() bool {
+	return !slices.ContainsFunc(i, func(informer cache.SharedIndexInformer) bool { return !informer.HasSynced() })
 }
 
 // Synced returns a readiness check that fails until all informers hold a complete list.

@@ -127,3 +127,8 @@ func Instances(config *rest.Config) (*Client[*akriv0.Instance, *akriv0.InstanceL
 func Nodes(config *rest.Config) (*Client[*corev1.Node, *corev1.NodeList], error) {
 	return NewClient[corev1.Node, corev1.NodeList](config, corev1.SchemeGroupVersion.WithResource("nodes"), corev1.AddToScheme)
 }
+
+// Secrets returns a client for Secrets.
+func Secrets(config *rest.Config) (*Client[*corev1.Secret, *corev1.SecretList], error) {
+	return NewClient[corev1.Secret, corev1.SecretList](config, corev1.SchemeGroupVersion.WithResource("secrets"), corev1.AddToScheme)
+}

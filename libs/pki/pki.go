@@ -1,4 +1,5 @@
-// Package pki creates CA certificates and server certificates and decides when to renew them.
+// Package pki creates CA certificates and server certificates and decides when to renew them. An
+// Issuer does so for a service, and a Source has the certificate that a server uses.
 package pki
 
 import (
@@ -31,16 +32,16 @@ type KeyPair struct {
 }
 
 // Load parses a certificate and its key.
-func Load(certificatePEM, keyPEM []byte) (KeyPair, error) {
+func Load(certificatePEM, keyPEM []byte) (*KeyPair, error) {
 	certificate, err := tls.X509KeyPair(certificatePEM, keyPEM)
 	if err != nil {
-		return KeyPair{}, fmt.Errorf("read certificate: %w", err)
+		return nil, fmt.Errorf("read certificate: %w", err)
 	}
-	return KeyPair{certificate, certificatePEM, keyPEM}, nil
+	return &KeyPair{certificate, certificatePEM, keyPEM}, nil
 }
 
 // NewCA returns a CA with a new key.
-func NewCA(now time.Time, name string, lifetime time.Duration) (KeyPair, error) {
+func NewCA(now time.Time, name string, lifetime time.Duration) (*KeyPair, error) {
 	return issue(now, &x509.Certificate{
 		Subject:               pkix.Name{CommonName: name},
 		NotAfter:              now.Add(lifetime),
@@ -52,7 +53,7 @@ func NewCA(now time.Time, name string, lifetime time.Duration) (KeyPair, error) 
 
 // NewServer returns a server certificate for the DNS names with a new key. It expires with the CA
 // at the latest.
-func NewServer(now time.Time, ca KeyPair, name string, lifetime time.Duration, dnsNames []string) (KeyPair, error) {
+func NewServer(now time.Time, ca *KeyPair, name string, lifetime time.Duration, dnsNames []string) (*KeyPair, error) {
 	expiry := now.Add(lifetime)
 	if expiry.After(ca.Leaf.NotAfter) {
 		expiry = ca.Leaf.NotAfter
@@ -63,17 +64,18 @@ func NewServer(now time.Time, ca KeyPair, name string, lifetime time.Duration, d
 		KeyUsage:    x509.KeyUsageDigitalSignature,
 		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth},
 		DNSNames:    dnsNames,
-	}, &ca)
+	}, ca)
 }
 
 // issue returns a certificate with a new key. It is signed by ca, or self-signed if ca is nil.
-func issue(now time.Time, template *x509.Certificate, ca *KeyPair) (pair KeyPair, err error) {
+func issue(now time.Time, template *x509.Certificate, ca *KeyPair) (*KeyPair, error) {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
-		return pair, fmt.Errorf("generate key: %w", err)
+		return nil, fmt.Errorf("generate key: %w", err)
 	}
-	if template.SerialNumber, err = rand.Int(rand.Reader, new(big.Int).Lsh(big.NewInt(1), serialBits)); err != nil {
-		return pair, fmt.Errorf("generate serial number: %w", err)
+	template.SerialNumber, err = rand.Int(rand.Reader, new(big.Int).Lsh(big.NewInt(1), serialBits))
+	if err != nil {
+		return nil, fmt.Errorf("generate serial number: %w", err)
 	}
 	template.NotBefore = now.Add(-Backdate)
 	parent, signer := template, crypto.PrivateKey(key)
@@ -82,11 +84,11 @@ func issue(now time.Time, template *x509.Certificate, ca *KeyPair) (pair KeyPair
 	}
 	certificate, err := x509.CreateCertificate(rand.Reader, template, parent, &key.PublicKey, signer)
 	if err != nil {
-		return pair, fmt.Errorf("sign certificate: %w", err)
+		return nil, fmt.Errorf("sign certificate: %w", err)
 	}
 	encodedKey, err := x509.MarshalECPrivateKey(key)
 	if err != nil {
-		return pair, fmt.Errorf("encode key: %w", err)
+		return nil, fmt.Errorf("encode key: %w", err)
 	}
 	return Load(
 		pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: certificate}),
@@ -108,10 +110,10 @@ func Fresh(certificate *x509.Certificate, now time.Time) bool {
 }
 
 // Verify verifies the chain of a server for a DNS name with the CA certificates of a bundle.
-func Verify(chain *tls.Certificate, bundle []byte, name string, now time.Time) error {
+func Verify(chain *KeyPair, bundle []byte, name string, now time.Time) error {
 	roots, intermediates := x509.NewCertPool(), x509.NewCertPool()
 	roots.AppendCertsFromPEM(bundle)
-	for _, der := range chain.Certificate[1:] {
+	for _, der := range chain.Certificate.Certificate[1:] {
 		if certificate, err := x509.ParseCertificate(der); err == nil {
 			intermediates.AddCert(certificate)
 		}

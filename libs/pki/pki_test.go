@@ -12,7 +12,7 @@ import (
 
 var now = time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 
-func newCA(t *testing.T, at time.Time, lifetime time.Duration) pki.KeyPair {
+func newCA(t *testing.T, at time.Time, lifetime time.Duration) *pki.KeyPair {
 	t.Helper()
 	ca, err := pki.NewCA(at, "ca", lifetime)
 	require.NoError(t, err)
@@ -24,11 +24,11 @@ func TestServerCertificate(t *testing.T) {
 	server, err := pki.NewServer(now, ca, "server", 3*time.Hour, []string{"writer"})
 	require.NoError(t, err)
 	bundle := slices.Concat(other.CertificatePEM, ca.CertificatePEM)
-	require.NoError(t, pki.Verify(&server.Certificate, bundle, "writer", now.Add(-pki.Backdate)))
-	require.NoError(t, pki.Verify(&server.Certificate, bundle, "writer", now.Add(3*time.Hour)))
-	require.Error(t, pki.Verify(&server.Certificate, bundle, "writer", now.Add(3*time.Hour+time.Second)))
-	require.Error(t, pki.Verify(&server.Certificate, bundle, "reader", now))
-	require.Error(t, pki.Verify(&server.Certificate, other.CertificatePEM, "writer", now))
+	require.NoError(t, pki.Verify(server, bundle, "writer", now.Add(-pki.Backdate)))
+	require.NoError(t, pki.Verify(server, bundle, "writer", now.Add(3*time.Hour)))
+	require.Error(t, pki.Verify(server, bundle, "writer", now.Add(3*time.Hour+time.Second)))
+	require.Error(t, pki.Verify(server, bundle, "reader", now))
+	require.Error(t, pki.Verify(server, other.CertificatePEM, "writer", now))
 
 	require.Equal(t, now.Add(2*time.Hour), pki.RenewalTime(server.Leaf))
 	require.True(t, pki.Fresh(server.Leaf, now.Add(2*time.Hour-time.Second)))

@@ -8,6 +8,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"akri.sh/libs/gauge"
+	"akri.sh/libs/pki"
 	"akri.sh/services/broker-controller/internal/cluster"
 	"akri.sh/services/broker-controller/internal/controller"
 	"akri.sh/services/broker-controller/internal/render"
@@ -87,11 +88,7 @@ func brokerPodCount(cache cluster.Cache) prometheus.Collector {
 	})
 }
 
-func certificateExpiry(served func() *x509.Certificate) prometheus.Collector {
+func certificateExpiry(certificate func() *x509.Certificate) prometheus.Collector {
 	help := "Expiry of the certificate of the webhook in seconds since 1970."
-	return gauge.OnScrape("akri_certificate_expiry_timestamp_seconds", help, []string{"certificate"}, func(expiry *prometheus.GaugeVec) {
-		if certificate := served(); certificate != nil {
-			expiry.WithLabelValues("webhook").Set(float64(certificate.NotAfter.Unix()))
-		}
-	})
+	return pki.Expiry(help, map[string]func() *x509.Certificate{"webhook": certificate})
 }

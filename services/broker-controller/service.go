@@ -6,7 +6,6 @@ package brokercontroller
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"time"
 
@@ -16,6 +15,7 @@ import (
 
 	"akri.sh/libs/kube"
 	"akri.sh/libs/kube/leader"
+	"akri.sh/libs/pki"
 	"akri.sh/libs/service"
 	"akri.sh/services/broker-controller/internal/admission"
 	"akri.sh/services/broker-controller/internal/cluster"
@@ -107,7 +107,7 @@ func New(config Config, env service.Env) (*Service, error) {
 		return nil, err
 	}
 	env.Health.AddReadiness("webhook", s.webhook.Ready)
-	env.Metrics.MustRegister(certificateExpiry(s.webhook.Served))
+	env.Metrics.MustRegister(certificateExpiry(pki.Source(s.webhook.GetCertificate).Leaf))
 	return s, nil
 }
 
@@ -136,45 +136,21 @@ func (s *Service) reviewer() admission.Reviewer {
 	return admission.Reviewer{Schema: s.schema}
 }
 
-// Run runs the service until ctx ends.
+// Run runs the service until ctx ends. A leader that loses its Lease stops to lead and is a
+// candidate again. It does not exit, because the webhook would be away until the API server has
+// answered the requests of a new process.
 func (s *Service) Run(ctx context.Context) error {
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
-	group, ctx := errgroup.WithContext(ctx)
-	group.Go(func() error { s.cache.Run(ctx); return nil })
+	replica := leader.Replica{
+		REST: s.rest, Elect: s.config.LeaderElect, Namespace: s.config.Namespace, Lease: leaseName, Identity: s.config.Identity,
+		StandbyWhenLost: true, Cache: s.cache.Informers, Lead: s.lead, Leading: s.metrics.leading, Log: s.env.Log,
+	}
 	if s.webhook != nil {
-		group.Go(func() error { return s.webhook.Run(ctx) })
+		replica.All = append(replica.All, s.webhook.Run)
 	}
 	for _, publisher := range s.publishers {
-		group.Go(func() error { publisher.Watch(ctx); return nil })
+		replica.All = append(replica.All, func(ctx context.Context) error { publisher.Watch(ctx); return nil })
 	}
-	group.Go(func() error {
-		defer cancel()
-		if kube.WaitForSync(ctx, s.cache) != nil {
-			return nil // ctx ended
-		}
-		return s.elect(ctx)
-	})
-	return group.Wait()
-}
-
-// elect calls lead when this process is the leader. A leader that loses its Lease stops to lead and
-// is a candidate again. It does not exit, because the webhook would be away until the API server
-// has answered the requests of a new process.
-func (s *Service) elect(ctx context.Context) error {
-	if !s.config.LeaderElect {
-		return s.lead(ctx)
-	}
-	election, err := leader.New(s.rest, s.config.Namespace, leaseName, s.config.Identity, s.env.Log)
-	if err != nil {
-		return err
-	}
-	for {
-		if err := election.Run(ctx, s.lead); ctx.Err() != nil || !errors.Is(err, leader.ErrLeaseLost) {
-			return err
-		}
-		s.env.Log.Warn("lost the Lease; waiting to lead again")
-	}
+	return replica.Run(ctx)
 }
 
 func (s *Service) lead(ctx context.Context) error {
@@ -183,8 +159,6 @@ func (s *Service) lead(ctx context.Context) error {
 		return err
 	}
 	defer events.Stop()
-	s.metrics.leading.Set(1)
-	defer s.metrics.leading.Set(0)
 	group, ctx := errgroup.WithContext(ctx)
 	if s.webhook != nil {
 		group.Go(func() error { s.webhook.Lead(ctx); return nil })

@@ -5,7 +5,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
-	"akri.sh/libs/gauge"
+	"akri.sh/libs/pki"
 	"akri.sh/services/console/internal/review"
 	"akri.sh/services/console/internal/session"
 )
@@ -36,12 +36,7 @@ func newMetrics(registerer prometheus.Registerer) metrics {
 	return m
 }
 
-// certificateExpiry exports the expiry of the certificates that list returns by name.
-func certificateExpiry(list func() map[string]*x509.Certificate) prometheus.Collector {
+func certificateExpiry(certificate func() *x509.Certificate) prometheus.Collector {
 	help := "Expiry of certificates in seconds since 1970 (console: of the pages)."
-	return gauge.OnScrape("akri_certificate_expiry_timestamp_seconds", help, []string{"certificate"}, func(expiry *prometheus.GaugeVec) {
-		for _, certificate := range list() {
-			expiry.WithLabelValues("console").Set(float64(certificate.NotAfter.Unix()))
-		}
-	})
+	return pki.Expiry(help, map[string]func() *x509.Certificate{"console": certificate})
 }

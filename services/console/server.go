@@ -3,7 +3,6 @@ package console
 import (
 	"context"
 	"crypto/tls"
-	"crypto/x509"
 	"errors"
 	"fmt"
 	"net"
@@ -20,7 +19,6 @@ import (
 	"akri.sh/libs/kube"
 	"akri.sh/libs/pki"
 	"akri.sh/services/console/internal/access"
-	"akri.sh/services/console/internal/certificate"
 	"akri.sh/services/console/internal/review"
 	"akri.sh/services/console/internal/session"
 )
@@ -79,23 +77,6 @@ func unavailable(message string) http.Handler {
 	})
 }
 
-// certificates has the server certificate.
-type certificates interface {
-	GetCertificate(hello *tls.ClientHelloInfo) (*tls.Certificate, error)
-	Served() map[string]*x509.Certificate
-	Ready(ctx context.Context) error
-}
-
-func newCertificates(config Config, log *zap.Logger) certificates {
-	if config.TLS.Dir != "" {
-		return pki.Dir(config.TLS.Dir)
-	}
-	service := config.TLS.Service
-	return certificate.New([]string{
-		service, service + "." + config.Namespace, service + "." + config.Namespace + ".svc", "localhost",
-	}, log)
-}
-
 // checkPlain returns an error unless the address is empty or one of the loopback interface.
 func checkPlain(address string) error {
 	if address == "" {
@@ -120,8 +101,8 @@ func (s *Service) server(ctx context.Context) *http.Server {
 	}
 }
 
-// serve serves until ctx ends, in plain text if there are no certificates.
-func serve(ctx context.Context, server *http.Server, listener net.Listener, certificates certificates) error {
+// serve serves until ctx ends, in plain text if there is no certificate.
+func serve(ctx context.Context, server *http.Server, listener net.Listener, certificate pki.Source) error {
 	stopped := make(chan struct{})
 	defer func() { <-stopped }()
 	ctx, cancel := context.WithCancel(ctx)
@@ -137,10 +118,10 @@ func serve(ctx context.Context, server *http.Server, listener net.Listener, cert
 	}()
 	listener = netutil.LimitListener(listener, maxConnections)
 	var err error
-	if certificates == nil {
+	if certificate == nil {
 		err = server.Serve(listener)
 	} else {
-		server.TLSConfig = &tls.Config{MinVersion: tls.VersionTLS12, GetCertificate: certificates.GetCertificate}
+		server.TLSConfig = &tls.Config{MinVersion: tls.VersionTLS12, GetCertificate: certificate}
 		err = server.ServeTLS(listener, "", "")
 	}
 	if !errors.Is(err, http.ErrServerClosed) {

@@ -14,6 +14,7 @@ import (
 
 	"akri.sh/libs/inspect/cache"
 	"akri.sh/libs/kube"
+	"akri.sh/libs/pki"
 	"akri.sh/libs/service"
 	"akri.sh/services/console/internal/review"
 	"akri.sh/services/console/internal/session"
@@ -41,7 +42,7 @@ type Service struct {
 	log     *zap.Logger
 	cache   *cache.Cache
 	handler http.Handler
-	secured certificates // nil if disabled
+	secured pki.Source // nil if disabled
 }
 
 // New returns a Service. It opens no connection.
@@ -68,9 +69,9 @@ func New(config Config, env service.Env) (*Service, error) {
 	env.Health.AddReadiness("cache", kube.Synced(objects))
 	s := &Service{config: config, log: env.Log, cache: objects, handler: newHandler(objects, sessions, reviewer)}
 	if config.Address != "" {
-		s.secured = newCertificates(config, env.Log)
+		s.secured = newCertificate(config, env.Log)
 		env.Health.AddReadiness("certificate", s.secured.Ready)
-		env.Metrics.MustRegister(certificateExpiry(s.secured.Served))
+		env.Metrics.MustRegister(certificateExpiry(s.secured.Leaf))
 	}
 	return s, nil
 }

@@ -41,25 +41,25 @@ func requireResponses(t require.TestingT, expected, actual []*pluginapi.Containe
 func TestAllocateInstanceReservesSlot(t *testing.T) {
 	f := startFixture(t)
 	f.seeCameras()
-	f.writer.put(first, "akri-onvif", 3)
+	f.writer.Put(first, "akri-onvif", 3)
 	resource := "akri.sh/" + first
 	f.awaitDevices(resource, all(healthy, first+"-0", first+"-1", first+"-2"))
 
 	responses, err := f.kubelet.allocate(resource, ids(first+"-1"))
 	require.NoError(t, err)
 	requireResponses(t, []*pluginapi.ContainerAllocateResponse{response(first, "8120FE", "rtsp://first")}, responses)
-	require.Equal(t, []string{"", "node-a", ""}, f.writer.usage(first), "reserved before the response")
+	require.Equal(t, []string{"", "node-a", ""}, f.writer.Usage(first), "reserved before the response")
 
-	writes := f.writer.writes
+	writes := f.writer.Writes()
 	_, err = f.kubelet.allocate(resource, ids(first+"-1"))
 	require.NoError(t, err, "a repeated call succeeds")
-	require.Equal(t, writes, f.writer.writes)
+	require.Equal(t, writes, f.writer.Writes())
 
 	responses, err = f.kubelet.allocate(resource, ids(first+"-0", first+"-1"), ids(first+"-2"), ids())
 	require.NoError(t, err)
 	expected := response(first, "8120FE", "rtsp://first")
 	requireResponses(t, []*pluginapi.ContainerAllocateResponse{expected, expected, {}}, responses)
-	require.Equal(t, []string{"node-a", "node-a", "node-a"}, f.writer.usage(first))
+	require.Equal(t, []string{"node-a", "node-a", "node-a"}, f.writer.Usage(first))
 }
 
 // A container gets the device of its Instance, and not another device with the same short name.
@@ -70,16 +70,16 @@ func TestAllocateColliding(t *testing.T) {
 	one.Id, two.Id = "one", "two"
 	two.DeviceNodes[0] = &discoveryv1.DeviceNode{HostPath: "/dev/" + long, ContainerPath: "/dev/" + long, Permissions: "rw"}
 	f.operator.set(cameras(one, two))
-	f.writer.putDevice("one", first, "akri-onvif", 1)
-	f.writer.putDevice("two", long, "akri-onvif", 1)
+	f.writer.PutDevice("one", first, "akri-onvif", 1)
+	f.writer.PutDevice("two", long, "akri-onvif", 1)
 	f.awaitDevices("akri.sh/"+first, all(healthy, first+"-0"))
 	f.awaitDevices("akri.sh/"+long, all(healthy, long+"-0"))
 
 	responses, err := f.kubelet.allocate("akri.sh/"+long, ids(long+"-0"))
 	require.NoError(t, err)
 	requireResponses(t, []*pluginapi.ContainerAllocateResponse{response(long, "8120FEX55E2CA", "rtsp://second")}, responses)
-	require.Equal(t, []string{"node-a"}, f.writer.usage(long))
-	require.Equal(t, []string{""}, f.writer.usage(first))
+	require.Equal(t, []string{"node-a"}, f.writer.Usage(long))
+	require.Equal(t, []string{""}, f.writer.Usage(first))
 	responses, err = f.kubelet.allocate("akri.sh/"+first, ids(first+"-0"))
 	require.NoError(t, err)
 	requireResponses(t, []*pluginapi.ContainerAllocateResponse{response(first, "8120FE", "rtsp://first")}, responses)
@@ -88,11 +88,11 @@ func TestAllocateColliding(t *testing.T) {
 func TestAllocateRefusals(t *testing.T) {
 	f := startFixture(t)
 	f.seeCameras()
-	f.writer.put(first, "akri-onvif", 2, "", "node-b")
-	f.writer.put(second, "akri-onvif", 1)
+	f.writer.Put(first, "akri-onvif", 2, "", "node-b")
+	f.writer.Put(second, "akri-onvif", 1)
 	f.awaitDevices("akri.sh/"+first, map[string]string{first + "-0": healthy, first + "-1": unhealthy})
 	f.awaitDevices(configuration, all(healthy, "0", "1"))
-	f.writer.remove(second)
+	f.writer.Remove(second)
 	f.awaitDevices(configuration, map[string]string{"0": healthy, "1": unhealthy})
 	f.awaitDevices("akri.sh/"+second, all(unhealthy, second+"-0"))
 	for name, c := range map[string]struct {
@@ -111,12 +111,12 @@ func TestAllocateRefusals(t *testing.T) {
 		require.Equal(t, c.code, status.Code(err), name)
 		require.Equal(t, c.message, status.Convert(err).Message(), name)
 	}
-	require.Equal(t, []string{"", "node-b"}, f.writer.usage(first))
+	require.Equal(t, []string{"", "node-b"}, f.writer.Usage(first))
 }
 
 func TestAllocateReturnsCurrentProperties(t *testing.T) {
 	f := startFixture(t)
-	f.writer.put(first, "akri-onvif", 1)
+	f.writer.Put(first, "akri-onvif", 1)
 	f.operator.set(cameras(camera(first, "rtsp://old")))
 	f.awaitDevices("akri.sh/"+first, all(healthy, first+"-0"))
 	f.operator.set(cameras(camera(first, "rtsp://new")))
@@ -172,39 +172,39 @@ func TestAllocateConfigurationExamples(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			f := startFixture(t)
-			f.writer.put(first, "akri-onvif", 2, c.first...)
-			f.writer.put(second, "akri-onvif", 2, c.second...)
+			f.writer.Put(first, "akri-onvif", 2, c.first...)
+			f.writer.Put(second, "akri-onvif", 2, c.second...)
 			f.seeCameras()
 			f.awaitDevices(configuration, all(healthy, c.devices...))
 			responses, err := f.kubelet.allocate(configuration, c.containers...)
 			require.Equal(t, c.code, status.Code(err), "%v", err)
 			requireResponses(t, c.expected, responses)
-			require.Equal(t, c.usage, [2][]string{f.writer.usage(first), f.writer.usage(second)})
+			require.Equal(t, c.usage, [2][]string{f.writer.Usage(first), f.writer.Usage(second)})
 		})
 	}
 }
 
 func TestAllocateRetriesWithAnotherSlot(t *testing.T) {
 	f := startFixture(t)
-	f.writer.put(first, "akri-onvif", 2)
+	f.writer.Put(first, "akri-onvif", 2)
 	f.seeCameras()
 	f.awaitDevices(configuration, all(healthy, "0"))
-	f.writer.setPaused(true) // the next change is sent after the reservation is refused
-	f.writer.put(first, "akri-onvif", 2, "node-b")
+	f.writer.SetPaused(true) // the next change is sent after the reservation is refused
+	f.writer.Put(first, "akri-onvif", 2, "node-b")
 	answered := make(chan error, 1)
 	go func() {
 		_, err := f.kubelet.allocate(configuration, ids("0"))
 		answered <- err
 	}()
-	f.eventually(func(c *assert.CollectT) { require.Equal(c, 1, f.writer.refused()) })
-	f.writer.setPaused(false)
+	f.eventually(func(c *assert.CollectT) { require.Equal(c, 1, f.writer.Refused()) })
+	f.writer.SetPaused(false)
 	require.NoError(t, <-answered)
-	require.Equal(t, []string{"node-b", "C:0:node-a"}, f.writer.usage(first))
+	require.Equal(t, []string{"node-b", "C:0:node-a"}, f.writer.Usage(first))
 }
 
 func TestAllocateSurvivesWriterRestart(t *testing.T) {
 	f := startFixture(t)
-	f.writer.put(first, "akri-onvif", 2)
+	f.writer.Put(first, "akri-onvif", 2)
 	f.seeCameras()
 	f.awaitDevices("akri.sh/"+first, all(healthy, first+"-0", first+"-1"))
 	f.stopWriter()
@@ -215,9 +215,9 @@ func TestAllocateSurvivesWriterRestart(t *testing.T) {
 	}()
 	f.startWriter()
 	require.NoError(t, <-answered)
-	require.Equal(t, []string{"node-a", ""}, f.writer.usage(first))
+	require.Equal(t, []string{"node-a", ""}, f.writer.Usage(first))
 
-	f.writer.failNext(status.Error(codes.Unavailable, "conflict"), status.Error(codes.Unavailable, "conflict"))
+	f.writer.FailNext(status.Error(codes.Unavailable, "conflict"), status.Error(codes.Unavailable, "conflict"))
 	_, err := f.kubelet.allocate("akri.sh/"+first, ids(first+"-1"))
 	require.NoError(t, err, "a transient error is retried")
 }
@@ -225,7 +225,7 @@ func TestAllocateSurvivesWriterRestart(t *testing.T) {
 func TestAllocateFailsWithoutWriter(t *testing.T) {
 	t.Parallel()
 	f := startFixture(t)
-	f.writer.put(first, "akri-onvif", 1)
+	f.writer.Put(first, "akri-onvif", 1)
 	f.seeCameras()
 	f.awaitDevices("akri.sh/"+first, all(healthy, first+"-0"))
 	f.stopWriter()
@@ -237,8 +237,8 @@ func TestAllocateFailsWithoutWriter(t *testing.T) {
 
 func TestPreferredAllocation(t *testing.T) {
 	f := startFixture(t)
-	f.writer.put(first, "akri-onvif", 4, "", "node-a")
-	f.writer.put(second, "akri-onvif", 2, "C:0:node-a", "C:1:node-a")
+	f.writer.Put(first, "akri-onvif", 4, "", "node-a")
+	f.writer.Put(second, "akri-onvif", 2, "C:0:node-a", "C:1:node-a")
 	f.seeCameras()
 	f.awaitDevices("akri.sh/"+first, all(healthy, first+"-0", first+"-1", first+"-2", first+"-3"))
 	f.awaitDevices(configuration, all(healthy, "0", "1", "2"))
@@ -262,8 +262,8 @@ func (f *fixture) prefer(t *testing.T, resource string, size int32, include []st
 
 func TestAllocateMergesDevices(t *testing.T) {
 	f := startFixture(t)
-	f.writer.put(first, "akri-onvif", 1)
-	f.writer.put(second, "akri-onvif", 1)
+	f.writer.Put(first, "akri-onvif", 1)
+	f.writer.Put(second, "akri-onvif", 1)
 	one, two := camera(first, "a"), camera(second, "b")
 	one.Properties["KIND"], two.Properties["ONLY"] = "dome", "two"
 	null := &discoveryv1.DeviceNode{HostPath: "/dev/null", ContainerPath: "/dev/cam", Permissions: "r"}

@@ -16,13 +16,13 @@ import (
 
 func TestAdvertiseInstancesAndConfigurations(t *testing.T) {
 	f := startFixture(t)
-	f.writer.put(first, "akri-onvif", 2)
-	f.writer.put("unseen-8120fe", "unseen", 1)
+	f.writer.Put(first, "akri-onvif", 2)
+	f.writer.Put("unseen-8120fe", "unseen", 1)
 	f.seeCameras()
 	f.awaitDevices("akri.sh/"+first, all(healthy, first+"-0", first+"-1"))
 	f.awaitDevices(configuration, all(healthy, "0"))
 
-	f.writer.put(second, "akri-onvif", 2)
+	f.writer.Put(second, "akri-onvif", 2)
 	f.awaitDevices("akri.sh/"+second, all(healthy, second+"-0", second+"-1"))
 	f.awaitDevices(configuration, all(healthy, "0", "1"))
 	devices, _ := f.kubelet.devices("akri.sh/unseen-8120fe")
@@ -32,13 +32,13 @@ func TestAdvertiseInstancesAndConfigurations(t *testing.T) {
 func TestTakenSlotIsUnhealthy(t *testing.T) {
 	f := startFixture(t)
 	f.seeCameras()
-	f.writer.put(first, "akri-onvif", 5, "", "node-b", "node-a", "C:0:node-a", "C:nonsense")
+	f.writer.Put(first, "akri-onvif", 5, "", "node-b", "node-a", "C:0:node-a", "C:nonsense")
 	f.awaitDevices("akri.sh/"+first, map[string]string{
 		first + "-0": healthy, first + "-1": unhealthy, first + "-2": healthy, first + "-3": unhealthy, first + "-4": unhealthy,
 	})
 	f.awaitDevices(configuration, all(healthy, "0", "1"))
 
-	f.writer.put(first, "akri-onvif", 2, "", "")
+	f.writer.Put(first, "akri-onvif", 2, "", "")
 	f.awaitDevices("akri.sh/"+first, all(healthy, first+"-0", first+"-1"))
 	f.awaitDevices(configuration, all(healthy, "0"))
 }
@@ -46,22 +46,22 @@ func TestTakenSlotIsUnhealthy(t *testing.T) {
 func TestCapacityChange(t *testing.T) {
 	f := startFixture(t)
 	f.seeCameras()
-	f.writer.put(first, "akri-onvif", 1)
+	f.writer.Put(first, "akri-onvif", 1)
 	f.awaitDevices("akri.sh/"+first, all(healthy, first+"-0"))
-	f.writer.put(first, "akri-onvif", 3, "", "node-b", "node-a")
+	f.writer.Put(first, "akri-onvif", 3, "", "node-b", "node-a")
 	f.awaitDevices("akri.sh/"+first, map[string]string{first + "-0": healthy, first + "-1": unhealthy, first + "-2": healthy})
-	f.writer.put(first, "akri-onvif", 1, "", "node-b", "node-a")
+	f.writer.Put(first, "akri-onvif", 1, "", "node-b", "node-a")
 	f.awaitDevices("akri.sh/"+first, all(healthy, first+"-0", first+"-2"))
 }
 
 func TestOnlyChangesAreSent(t *testing.T) {
 	f := startFixture(t)
 	f.seeCameras()
-	f.writer.put(first, "akri-onvif", 1)
-	f.writer.put(second, "akri-onvif", 1)
+	f.writer.Put(first, "akri-onvif", 1)
+	f.writer.Put(second, "akri-onvif", 1)
 	f.awaitDevices("akri.sh/"+second, all(healthy, second+"-0"))
 	f.awaitDevices("akri.sh/"+first, all(healthy, first+"-0"))
-	f.writer.put(second, "akri-onvif", 2)
+	f.writer.Put(second, "akri-onvif", 2)
 	f.awaitDevices("akri.sh/"+second, all(healthy, second+"-0", second+"-1"))
 	require.Equal(t, 2, f.kubelet.lists("akri.sh/"+second))
 	require.Equal(t, 1, f.kubelet.lists("akri.sh/"+first))
@@ -70,7 +70,7 @@ func TestOnlyChangesAreSent(t *testing.T) {
 func TestRegisterAgainAfterKubeletRestart(t *testing.T) {
 	f := startFixture(t)
 	f.seeCameras()
-	f.writer.put(first, "akri-onvif", 1)
+	f.writer.Put(first, "akri-onvif", 1)
 	f.awaitDevices("akri.sh/"+first, all(healthy, first+"-0"))
 	f.awaitDevices(configuration, all(healthy, "0"))
 	for range 3 {
@@ -89,7 +89,7 @@ func TestKubeletRestartWithHundredsOfResources(t *testing.T) {
 	var devices []*discoveryv1.Device
 	for i := range count {
 		name := fmt.Sprintf("akri-onvif-%06x", i)
-		f.writer.put(name, "akri-onvif", 5)
+		f.writer.Put(name, "akri-onvif", 5)
 		devices = append(devices, camera(name, "rtsp://"+name))
 	}
 	f.operator.set(cameras(devices...))
@@ -122,7 +122,7 @@ func (f *fixture) awaitResources(count int) {
 func TestRemovedSocketIsCreatedAgain(t *testing.T) {
 	f := startFixture(t)
 	f.seeCameras()
-	f.writer.put(first, "akri-onvif", 1)
+	f.writer.Put(first, "akri-onvif", 1)
 	f.awaitDevices("akri.sh/"+first, all(healthy, first+"-0"))
 	f.awaitDevices(configuration, all(healthy, "0"))
 	for _, socket := range f.sockets() {
@@ -135,7 +135,7 @@ func TestRemovedSocketIsCreatedAgain(t *testing.T) {
 func TestRegisterAgainAfterDisconnect(t *testing.T) {
 	f := startFixture(t)
 	f.seeCameras()
-	f.writer.put(first, "akri-onvif", 1)
+	f.writer.Put(first, "akri-onvif", 1)
 	f.awaitDevices("akri.sh/"+first, all(healthy, first+"-0"))
 	f.kubelet.closeConnections()
 	f.eventually(func(c *assert.CollectT) { require.Equal(c, 2, f.kubelet.registered("akri.sh/"+first)) })
@@ -148,7 +148,7 @@ func TestRegisterAgainAfterDisconnectBeforeList(t *testing.T) {
 	f.kubelet.hangUps = 1
 	f.kubelet.mu.Unlock()
 	f.seeCameras()
-	f.writer.put(first, "akri-onvif", 1)
+	f.writer.Put(first, "akri-onvif", 1)
 	f.awaitDevices("akri.sh/"+first, all(healthy, first+"-0"))
 	f.awaitDevices(configuration, all(healthy, "0"))
 	require.Equal(t, 3, f.kubelet.registered("akri.sh/"+first)+f.kubelet.registered(configuration))
@@ -157,12 +157,12 @@ func TestRegisterAgainAfterDisconnectBeforeList(t *testing.T) {
 func TestDeviceThatReturnsSoonKeepsRegistration(t *testing.T) {
 	f := startFixture(t)
 	f.seeCameras()
-	f.writer.put(first, "akri-onvif", 1)
+	f.writer.Put(first, "akri-onvif", 1)
 	f.awaitDevices("akri.sh/"+first, all(healthy, first+"-0"))
 	for range 3 {
-		f.writer.remove(first)
+		f.writer.Remove(first)
 		f.awaitDevices("akri.sh/"+first, all(unhealthy, first+"-0"))
-		f.writer.put(first, "akri-onvif", 1)
+		f.writer.Put(first, "akri-onvif", 1)
 		f.awaitDevices("akri.sh/"+first, all(healthy, first+"-0"))
 	}
 	_, err := f.kubelet.allocate("akri.sh/"+first, ids(first+"-0"))
@@ -175,15 +175,15 @@ func TestReturnedDeviceRegistersAfterDisconnect(t *testing.T) {
 	f := startFixture(t)
 	resource := "akri.sh/" + first
 	f.seeCameras()
-	f.writer.put(first, "akri-onvif", 1)
+	f.writer.Put(first, "akri-onvif", 1)
 	f.awaitDevices(resource, all(healthy, first+"-0"))
 	f.kubelet.mu.Lock()
 	f.kubelet.disconnectDelay = 300 * time.Millisecond
 	f.kubelet.mu.Unlock()
 	for range 2 {
-		f.writer.remove(first)
+		f.writer.Remove(first)
 		f.awaitDevices(resource, map[string]string{})
-		f.writer.put(first, "akri-onvif", 1)
+		f.writer.Put(first, "akri-onvif", 1)
 		f.awaitDevices(resource, all(healthy, first+"-0"))
 	}
 	f.eventually(func(c *assert.CollectT) { require.Equal(c, 2, f.kubelet.disconnected(resource)) })
@@ -196,15 +196,15 @@ func TestReturnedDeviceRegistersAfterDisconnect(t *testing.T) {
 func TestRemovedDeviceMayReturn(t *testing.T) {
 	f := startFixture(t)
 	f.seeCameras()
-	f.writer.put(first, "akri-onvif", 1)
-	f.writer.put(second, "akri-onvif", 1)
+	f.writer.Put(first, "akri-onvif", 1)
+	f.writer.Put(second, "akri-onvif", 1)
 	f.awaitDevices("akri.sh/"+first, all(healthy, first+"-0"))
 	f.awaitDevices(configuration, all(healthy, "0", "1"))
 	for range 3 {
-		f.writer.remove(first)
+		f.writer.Remove(first)
 		f.awaitRemoved("akri.sh/" + first)
 		f.awaitDevices(configuration, all(healthy, "0"))
-		f.writer.put(first, "akri-onvif", 1)
+		f.writer.Put(first, "akri-onvif", 1)
 		f.awaitDevices("akri.sh/"+first, all(healthy, first+"-0"))
 	}
 	f.operator.set(cameras())
@@ -216,8 +216,8 @@ func TestRemovedDeviceMayReturn(t *testing.T) {
 func TestIncompleteListRemovesNoDevice(t *testing.T) {
 	f := startFixture(t)
 	f.seeCameras()
-	f.writer.put(first, "akri-onvif", 1)
-	f.writer.put(second, "akri-onvif", 1)
+	f.writer.Put(first, "akri-onvif", 1)
+	f.writer.Put(second, "akri-onvif", 1)
 	f.awaitDevices("akri.sh/"+first, all(healthy, first+"-0"))
 	f.awaitDevices("akri.sh/"+second, all(healthy, second+"-0"))
 	incomplete := cameras(camera(second, "rtsp://moved"))
@@ -235,7 +235,7 @@ func TestKubeletStartsLater(t *testing.T) {
 	f := startFixture(t)
 	f.kubelet.stop()
 	f.seeCameras()
-	f.writer.put(first, "akri-onvif", 1)
+	f.writer.Put(first, "akri-onvif", 1)
 	f.eventually(func(c *assert.CollectT) { require.NotEmpty(c, f.sockets()) })
 	f.kubelet = startKubelet(t, f.config.KubeletDir)
 	f.awaitDevices("akri.sh/"+first, all(healthy, first+"-0"))
@@ -244,7 +244,7 @@ func TestKubeletStartsLater(t *testing.T) {
 func TestStopAndStartRemoveSockets(t *testing.T) {
 	f := startFixture(t)
 	f.seeCameras()
-	f.writer.put(first, "akri-onvif", 1)
+	f.writer.Put(first, "akri-onvif", 1)
 	f.awaitDevices("akri.sh/"+first, all(healthy, first+"-0"))
 	f.stopHost()
 	require.Empty(t, f.sockets())
@@ -267,9 +267,9 @@ func TestStopAndStartRemoveSockets(t *testing.T) {
 func TestStopAnswersRunningAllocate(t *testing.T) {
 	f := startFixture(t)
 	f.seeCameras()
-	f.writer.put(first, "akri-onvif", 1)
+	f.writer.Put(first, "akri-onvif", 1)
 	f.awaitDevices("akri.sh/"+first, all(healthy, first+"-0"))
-	f.writer.hangReservations()
+	f.writer.HangReservations()
 	answered := make(chan error, 1)
 	go func() {
 		_, err := f.kubelet.allocate("akri.sh/"+first, ids(first+"-0"))
@@ -277,16 +277,16 @@ func TestStopAnswersRunningAllocate(t *testing.T) {
 	}()
 	f.awaitHangingReservation()
 	f.cancelHost()
-	f.writer.answerReservations() // the next attempt succeeds
+	f.writer.AnswerReservations() // the next attempt succeeds
 	require.NoError(t, <-answered)
 	f.stopHost()
-	require.Equal(t, []string{"node-a"}, f.writer.usage(first))
+	require.Equal(t, []string{"node-a"}, f.writer.Usage(first))
 }
 
 func (f *fixture) awaitHangingReservation() {
 	f.t.Helper()
 	f.eventually(func(c *assert.CollectT) {
-		_, reservations := f.writer.hanging()
+		_, reservations := f.writer.Hanging()
 		require.Positive(c, reservations)
 	})
 }
@@ -294,7 +294,7 @@ func (f *fixture) awaitHangingReservation() {
 func (f *fixture) awaitHangingRelease() {
 	f.t.Helper()
 	f.eventually(func(c *assert.CollectT) {
-		releases, _ := f.writer.hanging()
+		releases, _ := f.writer.Hanging()
 		require.Positive(c, releases)
 	})
 }

@@ -10,7 +10,7 @@ import (
 func TestSecondHostStandsBy(t *testing.T) {
 	f := startFixture(t)
 	f.seeCameras()
-	f.writer.put(first, "akri-onvif", 2)
+	f.writer.Put(first, "akri-onvif", 2)
 	f.awaitDevices(configuration, all(healthy, "0"))
 	_, err := f.kubelet.allocate(configuration, ids("0"))
 	require.NoError(t, err)
@@ -25,7 +25,7 @@ func TestSecondHostStandsBy(t *testing.T) {
 	stopFirst()
 	f.awaitDevices(configuration, all(healthy, "0", "1"))
 	require.Equal(t, 2, f.kubelet.registered(configuration))
-	require.Equal(t, []string{"C:0:node-a", ""}, f.writer.usage(first))
+	require.Equal(t, []string{"C:0:node-a", ""}, f.writer.Usage(first))
 	f.pods.set("")
 	f.awaitUsage(first, "", "")
 }

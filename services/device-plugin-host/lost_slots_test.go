@@ -15,16 +15,16 @@ func TestLostSlotIsTakenBack(t *testing.T) {
 	} {
 		for name, lose := range map[string]func(f *fixture){
 			"Instance created again": func(f *fixture) {
-				f.writer.remove(first)
+				f.writer.Remove(first)
 				f.awaitRemoved("akri.sh/" + first)
-				f.writer.put(first, "akri-onvif", 1)
+				f.writer.Put(first, "akri-onvif", 1)
 			},
-			"slot freed by a user": func(f *fixture) { f.writer.put(first, "akri-onvif", 1) },
+			"slot freed by a user": func(f *fixture) { f.writer.Put(first, "akri-onvif", 1) },
 		} {
 			t.Run(resource+" "+name, func(t *testing.T) {
 				t.Parallel()
 				f := startFixture(t)
-				f.writer.put(first, "akri-onvif", 1)
+				f.writer.Put(first, "akri-onvif", 1)
 				f.seeCameras()
 				f.awaitDevices(resource, all(healthy, c.id))
 				_, err := f.kubelet.allocate(resource, ids(c.id))
@@ -47,7 +47,7 @@ func TestLostSlotIsTakenBackAfterStart(t *testing.T) {
 	t.Parallel()
 	f := startFixture(t)
 	f.pods.set("akri.sh/"+first, first+"-0")
-	f.writer.put(first, "akri-onvif", 2)
+	f.writer.Put(first, "akri-onvif", 2)
 	f.awaitUsage(first, "node-a", "")
 }
 
@@ -55,7 +55,7 @@ func TestTakenSlotIsReportedOnce(t *testing.T) {
 	t.Parallel()
 	f := startFixture(t)
 	f.pods.set("akri.sh/"+first, first+"-0", first+"-1")
-	f.writer.put(first, "akri-onvif", 2, "node-b")
+	f.writer.Put(first, "akri-onvif", 2, "node-b")
 	f.awaitUsage(first, "node-b", "node-a")
 	f.awaitPodLists(3)
 	require.Equal(t, 1.0, f.lostSlots("taken"))
@@ -67,9 +67,9 @@ func TestOnlySlotIsTaken(t *testing.T) {
 	t.Parallel()
 	f := startFixture(t)
 	f.pods.set("akri.sh/"+first, first+"-0")
-	f.writer.put(first, "akri-onvif", 1, "node-a")
+	f.writer.Put(first, "akri-onvif", 1, "node-a")
 	f.awaitPodLists(2)
-	f.writer.put(first, "akri-onvif", 1, "node-b")
+	f.writer.Put(first, "akri-onvif", 1, "node-b")
 	f.awaitLostSlots("taken")
 }
 
@@ -77,7 +77,7 @@ func TestUnknownVirtualSlotIsReportedOnce(t *testing.T) {
 	t.Parallel()
 	f := startFixture(t)
 	f.pods.set(configuration, "7")
-	f.writer.put(first, "akri-onvif", 2, "node-a")
+	f.writer.Put(first, "akri-onvif", 2, "node-a")
 	f.awaitPodLists(3)
 	require.Equal(t, 1.0, f.lostSlots("unknown"))
 }
@@ -87,11 +87,11 @@ func TestNewlyAllocatedSlotIsTakenBack(t *testing.T) {
 	t.Parallel()
 	f := startFixture(t)
 	resource, id := "akri.sh/"+first, first+"-0"
-	f.writer.put(first, "akri-onvif", 1)
+	f.writer.Put(first, "akri-onvif", 1)
 	f.seeCameras()
 	f.awaitDevices(resource, all(healthy, id))
 	_, err := f.kubelet.allocate(resource, ids(id))
 	require.NoError(t, err)
-	f.writer.put(first, "akri-onvif", 1)
+	f.writer.Put(first, "akri-onvif", 1)
 	f.awaitUsage(first, "node-a")
 }

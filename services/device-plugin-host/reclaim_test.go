@@ -19,7 +19,7 @@ func TestSlotIsReleasedAfterPodEnds(t *testing.T) {
 		t.Run(resource, func(t *testing.T) {
 			t.Parallel()
 			f := startFixture(t)
-			f.writer.put(first, "akri-onvif", 1)
+			f.writer.Put(first, "akri-onvif", 1)
 			f.seeCameras()
 			f.awaitDevices(resource, all(healthy, c.id))
 			f.eventually(func(c *assert.CollectT) { require.Equal(c, 1, f.pods.listed(), "an Instance is new") })
@@ -28,7 +28,7 @@ func TestSlotIsReleasedAfterPodEnds(t *testing.T) {
 			require.NoError(t, err)
 			f.pods.set(resource, c.id)
 			f.awaitPodLists(2)
-			require.Equal(t, []string{c.usage}, f.writer.usage(first))
+			require.Equal(t, []string{c.usage}, f.writer.Usage(first))
 
 			f.pods.set(resource)
 			ended := time.Now()
@@ -41,7 +41,7 @@ func TestSlotIsReleasedAfterPodEnds(t *testing.T) {
 func TestIncompletePodListReleasesNothing(t *testing.T) {
 	t.Parallel()
 	f := startFixture(t)
-	f.writer.put(first, "akri-onvif", 1, "node-a")
+	f.writer.Put(first, "akri-onvif", 1, "node-a")
 	f.pods.set("akri.sh/"+first, first+"-0")
 	f.awaitPodLists(2)
 	for name, change := range map[string]func(){
@@ -54,7 +54,7 @@ func TestIncompletePodListReleasesNothing(t *testing.T) {
 		change()
 		f.pods.mu.Unlock()
 		f.awaitPodLists(3)
-		require.Equal(t, []string{"node-a"}, f.writer.usage(first), name)
+		require.Equal(t, []string{"node-a"}, f.writer.Usage(first), name)
 	}
 }
 
@@ -62,7 +62,7 @@ func TestSlotsHeldAtStart(t *testing.T) {
 	t.Parallel()
 	f := startFixture(t)
 	f.pods.set("akri.sh/"+first, first+"-1")
-	f.writer.put(first, "akri-onvif", 3, "node-a", "node-a", "node-b")
+	f.writer.Put(first, "akri-onvif", 3, "node-a", "node-a", "node-b")
 	f.awaitPodLists(2)
 	f.pods.set("")
 	f.awaitUsage(first, "node-a", "", "node-b")
@@ -74,7 +74,7 @@ func TestInitContainerKeepsSlot(t *testing.T) {
 	t.Parallel()
 	f := startFixture(t)
 	resource, id := "akri.sh/"+first, first+"-0"
-	f.writer.put(first, "akri-onvif", 1)
+	f.writer.Put(first, "akri-onvif", 1)
 	f.seeCameras()
 	f.awaitDevices(resource, all(healthy, id))
 	f.awaitDevices(configuration, all(healthy, "0"))
@@ -84,7 +84,7 @@ func TestInitContainerKeepsSlot(t *testing.T) {
 	f.awaitDevices(configuration, map[string]string{}) // no other list is sent after this one
 	f.awaitCheckpoint()
 	f.awaitPodLists(2)
-	require.Equal(t, []string{"node-a"}, f.writer.usage(first))
+	require.Equal(t, []string{"node-a"}, f.writer.Usage(first))
 	f.kubelet.setAllocated(map[string][]string{})
 	f.awaitCheckpoint()
 	f.awaitUsage(first, "")
@@ -95,8 +95,8 @@ func TestInitContainerKeepsSlot(t *testing.T) {
 func TestSlotOfRejectedPodIsReleased(t *testing.T) {
 	t.Parallel()
 	f := startFixture(t)
-	f.writer.put(first, "akri-onvif", 1)
-	f.writer.put(second, "akri-onvif", 1, "node-b")
+	f.writer.Put(first, "akri-onvif", 1)
+	f.writer.Put(second, "akri-onvif", 1, "node-b")
 	f.seeCameras()
 	f.awaitDevices("akri.sh/"+first, all(healthy, first+"-0"))
 	f.awaitDevices("akri.sh/"+second, all(unhealthy, second+"-0"))
@@ -104,7 +104,7 @@ func TestSlotOfRejectedPodIsReleased(t *testing.T) {
 	_, err := f.kubelet.allocate("akri.sh/"+first, ids(first+"-0"))
 	require.NoError(t, err)
 	f.awaitPodLists(2)
-	require.Equal(t, []string{"node-a"}, f.writer.usage(first))
+	require.Equal(t, []string{"node-a"}, f.writer.Usage(first))
 	_, err = f.kubelet.allocate("akri.sh/"+second, ids(second+"-0"))
 	require.Error(t, err)
 	f.awaitUsage(first, "")
@@ -125,14 +125,14 @@ func TestUnansweredReleaseKeepsNewReservation(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			f := startFixture(t)
-			f.writer.checksRevision = checksRevision
+			f.writer.ChecksRevision = checksRevision
 			resource, id := "akri.sh/"+first, first+"-0"
 			f.pods.set(resource, id)
-			f.writer.put(first, "akri-onvif", 1, "node-a")
+			f.writer.Put(first, "akri-onvif", 1, "node-a")
 			f.seeCameras()
 			f.awaitDevices(resource, all(healthy, id))
 			f.awaitPodLists(2)
-			f.writer.hangReleases()
+			f.writer.HangReleases()
 			f.pods.set("")
 			f.awaitHangingRelease()
 			answered := make(chan error, 1)
@@ -140,15 +140,15 @@ func TestUnansweredReleaseKeepsNewReservation(t *testing.T) {
 				_, err := f.kubelet.allocate(resource, ids(id))
 				answered <- err
 			}()
-			late := f.writer.answerReleases()
+			late := f.writer.AnswerReleases()
 			require.NoError(t, <-answered)
 			f.pods.set(resource, id)
-			require.Equal(t, []string{"node-a"}, f.writer.usage(first))
+			require.Equal(t, []string{"node-a"}, f.writer.Usage(first))
 			for _, release := range late {
 				release()
 			}
 			if checksRevision {
-				require.Equal(t, []string{"node-a"}, f.writer.usage(first))
+				require.Equal(t, []string{"node-a"}, f.writer.Usage(first))
 			}
 			f.awaitUsage(first, "node-a")
 		})
@@ -159,16 +159,16 @@ func TestReleaseDoesNotDelayRegistration(t *testing.T) {
 	t.Parallel()
 	f := startFixture(t)
 	f.pods.set("akri.sh/"+first, first+"-0")
-	f.writer.put(first, "akri-onvif", 1, "node-a")
+	f.writer.Put(first, "akri-onvif", 1, "node-a")
 	f.seeCameras()
 	f.awaitDevices("akri.sh/"+first, all(healthy, first+"-0"))
 	f.awaitPodLists(2)
-	f.writer.hangReleases()
+	f.writer.HangReleases()
 	f.pods.set("")
 	f.awaitHangingRelease()
 	f.kubelet.stop()
 	f.kubelet = startKubelet(t, f.config.KubeletDir)
 	f.awaitDevices("akri.sh/"+first, all(healthy, first+"-0"))
-	require.Zero(t, f.writer.timedOutReleases(), "the release still hangs")
-	f.writer.answerReleases()
+	require.Zero(t, f.writer.TimedOutReleases(), "the release still hangs")
+	f.writer.AnswerReleases()
 }

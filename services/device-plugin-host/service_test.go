@@ -18,6 +18,7 @@ import (
 	podresourcesv1 "k8s.io/kubelet/pkg/apis/podresources/v1"
 
 	"akri.sh/libs/admin"
+	"akri.sh/libs/node/instancetest"
 	"akri.sh/libs/rpctest"
 	"akri.sh/libs/service"
 	discoveryv1 "akri.sh/proto/akri/discovery/v1"
@@ -73,7 +74,7 @@ func run(m *testing.M) int {
 type fixture struct {
 	t        *testing.T
 	operator *fakeOperator
-	writer   *fakeWriter
+	writer   *instancetest.Writer
 	kubelet  *fakeKubelet
 	pods     *fakePods
 	config   devicepluginhost.Config
@@ -88,7 +89,7 @@ type fixture struct {
 
 func startFixture(t *testing.T) *fixture {
 	t.Helper()
-	f := &fixture{t: t, operator: &fakeOperator{}, writer: newFakeWriter(), pods: &fakePods{}}
+	f := &fixture{t: t, operator: &fakeOperator{}, writer: instancetest.New(), pods: &fakePods{}}
 	f.pods.set("")
 	dir := shortDir(t)
 	writer := "unix://" + filepath.Join(dir, "writer.sock")
@@ -174,7 +175,7 @@ func (f *fixture) awaitRemoved(resource string) {
 
 func (f *fixture) awaitUsage(instance string, expected ...string) {
 	f.t.Helper()
-	f.eventually(func(c *assert.CollectT) { require.Equal(c, expected, f.writer.usage(instance)) })
+	f.eventually(func(c *assert.CollectT) { require.Equal(c, expected, f.writer.Usage(instance)) })
 }
 
 // awaitPodLists waits until the Pods were listed that many times more.

@@ -8,7 +8,6 @@ import (
 	"context"
 	"time"
 
-	"golang.org/x/sync/errgroup"
 	"k8s.io/client-go/rest"
 
 	"akri.sh/libs/kube"
@@ -56,35 +55,13 @@ func New(config Config, env service.Env) (*Service, error) {
 // Run runs the service until ctx ends. It returns an error if the process loses the leader
 // election; the process must then restart.
 func (s *Service) Run(ctx context.Context) error {
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
-	group, ctx := errgroup.WithContext(ctx)
-	group.Go(func() error { s.cache.Run(ctx); return nil })
-	group.Go(func() error {
-		defer cancel()
-		if kube.WaitForSync(ctx, s.cache) != nil {
-			return nil // ctx ended
-		}
-		return s.elect(ctx)
-	})
-	return group.Wait()
-}
-
-// elect calls lead when this process is the leader.
-func (s *Service) elect(ctx context.Context) error {
-	if !s.config.LeaderElect {
-		return s.lead(ctx)
-	}
-	election, err := leader.New(s.rest, s.config.Namespace, leaseName, s.config.Identity, s.env.Log)
-	if err != nil {
-		return err
-	}
-	return election.Run(ctx, s.lead)
+	return leader.Replica{
+		REST: s.rest, Elect: s.config.LeaderElect, Namespace: s.config.Namespace, Lease: leaseName, Identity: s.config.Identity,
+		Cache: s.cache.Informers, Lead: s.lead, Leading: s.metrics.leading, Log: s.env.Log,
+	}.Run(ctx)
 }
 
 func (s *Service) lead(ctx context.Context) error {
-	s.metrics.leading.Set(1)
-	defer s.metrics.leading.Set(0)
 	return controller.Run(ctx, controller.Options{
 		Clients: s.clients, Cache: s.cache, Log: s.env.Log,
 		BindingTimeout: s.config.BindingTimeout, OnWrite: s.metrics.written,

@@ -16,11 +16,12 @@ import (
 	pluginapi "k8s.io/kubelet/pkg/apis/deviceplugin/v1beta1"
 	podresourcesv1 "k8s.io/kubelet/pkg/apis/podresources/v1"
 
+	"akri.sh/libs/node/instancetest"
 	"akri.sh/libs/node/slots"
 	"akri.sh/libs/rpctest"
 )
 
-const resource, device = "akri.sh/cameras-8120fe", "cameras-8120fe-0"
+const resource, device = "akri.sh/" + camera, camera + "-0"
 
 // fakeKubelet lists Pods and accepts device plugins. It writes its checkpoint when a plugin sends
 // its devices.
@@ -109,43 +110,46 @@ func (k *fakeKubelet) awaitLists(t *testing.T, more int) {
 	require.Eventually(t, func() bool { return listed() >= before+more }, 10*time.Second, 10*time.Millisecond)
 }
 
+// held reports whether a device plugin holds the slot of the camera.
+func held(writer *instancetest.Writer) bool { return writer.Usage(camera)[0] == "node-a" }
+
 // A Pod that got its device from a device plugin keeps its slot until it ends.
 func TestSlotOfDevicePluginIsReleased(t *testing.T) {
 	t.Parallel()
-	writer := &fakeWriter{devicePlugin: true}
+	writer := newWriter("node-a")
 	config, _ := startService(t, writer)
 	kubelet := startKubelet(t, config.KubeletDir, config.PodResources, device)
 	kubelet.awaitLists(t, 3)
-	require.True(t, writer.heldByDevicePlugin())
+	require.True(t, held(writer))
 
 	kubelet.set()
-	require.Eventually(t, func() bool { return !writer.heldByDevicePlugin() }, 10*time.Second, 10*time.Millisecond)
+	require.Eventually(t, func() bool { return !held(writer) }, 10*time.Second, 10*time.Millisecond)
 }
 
 // While device-plugin-host runs on the node it alone releases slots: it has a record of those that
 // it granted a moment ago.
 func TestDevicePluginHostReleasesItsSlots(t *testing.T) {
 	t.Parallel()
-	writer := &fakeWriter{devicePlugin: true}
+	writer := newWriter("node-a")
 	config, _ := startService(t, writer)
 	kubelet := startKubelet(t, config.KubeletDir, config.PodResources, device)
 	kubelet.awaitLists(t, 1)
 	unlock, err := slots.Lock(t.Context(), config.KubeletDir, zap.NewNop())
 	require.NoError(t, err)
 	kubelet.set()
-	require.Never(t, func() bool { return !writer.heldByDevicePlugin() }, 3*time.Second, 10*time.Millisecond)
+	require.Never(t, func() bool { return !held(writer) }, 3*time.Second, 10*time.Millisecond)
 	kubelet.set(device)
 	unlock()
 	kubelet.awaitLists(t, 2)
 	kubelet.set()
-	require.Eventually(t, func() bool { return !writer.heldByDevicePlugin() }, 10*time.Second, 10*time.Millisecond)
+	require.Eventually(t, func() bool { return !held(writer) }, 10*time.Second, 10*time.Millisecond)
 }
 
 // The kubelet lists no devices of init containers. Its checkpoint does, and it writes the file only
 // when a device plugin sends its devices, which no plugin on the node does.
 func TestSlotOfInitContainerIsReleased(t *testing.T) {
 	t.Parallel()
-	writer := &fakeWriter{devicePlugin: true}
+	writer := newWriter("node-a")
 	config, _ := startService(t, writer)
 	kubelet := startKubelet(t, config.KubeletDir, config.PodResources)
 	kubelet.mu.Lock()
@@ -153,7 +157,7 @@ func TestSlotOfInitContainerIsReleased(t *testing.T) {
 	kubelet.writeCheckpoint()
 	kubelet.allocated = ""
 	kubelet.mu.Unlock()
-	require.Eventually(t, func() bool { return !writer.heldByDevicePlugin() }, time.Minute, 10*time.Millisecond)
+	require.Eventually(t, func() bool { return !held(writer) }, time.Minute, 10*time.Millisecond)
 	kubelet.mu.Lock()
 	defer kubelet.mu.Unlock()
 	require.Equal(t, []string{resource + "[]"}, kubelet.received)

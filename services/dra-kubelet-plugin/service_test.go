@@ -7,7 +7,6 @@ import (
 	"net/http/httptest"
 	"os"
 	"path/filepath"
-	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -27,6 +26,7 @@ import (
 	registrationv1 "k8s.io/kubelet/pkg/apis/pluginregistration/v1"
 
 	"akri.sh/libs/admin"
+	"akri.sh/libs/node/instancetest"
 	"akri.sh/libs/rpctest"
 	"akri.sh/libs/service"
 	discoveryv1 "akri.sh/proto/akri/discovery/v1"
@@ -35,6 +35,8 @@ import (
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+const camera = "cameras-8120fe"
 
 // fakeOperator is a discovery-operator that sees one camera.
 type fakeOperator struct {
@@ -45,7 +47,7 @@ type fakeOperator struct {
 func (fakeOperator) WatchDevices(
 	_ *discoveryv1.WatchDevicesRequest, stream grpc.ServerStreamingServer[discoveryv1.WatchDevicesResponse],
 ) error {
-	camera := &discoveryv1.Device{Id: "camera", Instance: "cameras-8120fe", Properties: map[string]string{"URL": "rtsp://camera"}}
+	camera := &discoveryv1.Device{Id: "camera", Instance: camera, Properties: map[string]string{"URL": "rtsp://camera"}}
 	err := stream.Send(&discoveryv1.WatchDevicesResponse{Configurations: []*discoveryv1.ConfigurationDevices{
 		{Namespace: "default", Name: "cameras", Complete: true, Devices: []*discoveryv1.Device{camera}},
 	}})
@@ -53,66 +55,12 @@ func (fakeOperator) WatchDevices(
 	return err
 }
 
-// fakeWriter is an instance-writer with the Instance of the camera, which has one slot.
-type fakeWriter struct {
-	instancev1.UnimplementedInstanceServiceServer
-	mu           sync.Mutex
-	holder       string // uid of a ResourceClaim
-	devicePlugin bool   // a device plugin of the node holds the slot
-}
-
-func (w *fakeWriter) instance() *instancev1.Instance {
-	slot := &instancev1.Slot{State: &instancev1.Slot_Free{Free: &instancev1.Free{}}}
-	if w.holder != "" {
-		slot.State = &instancev1.Slot_Claim{Claim: &instancev1.ClaimHolder{Node: "node-a", Uid: w.holder}}
-	}
-	if w.devicePlugin {
-		slot.State = &instancev1.Slot_Holder{Holder: &instancev1.Holder{Node: "node-a"}}
-	}
-	return &instancev1.Instance{
-		Namespace: "default", Name: "cameras-8120fe", Configuration: "cameras", Capacity: 1, DeviceId: "camera", Slots: []*instancev1.Slot{slot},
-	}
-}
-
-func (w *fakeWriter) set(holder string) *instancev1.Instance {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	w.holder, w.devicePlugin = holder, false
-	return w.instance()
-}
-
-func (w *fakeWriter) heldByDevicePlugin() bool {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	return w.devicePlugin
-}
-
-func (w *fakeWriter) current() string {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	return w.holder
-}
-
-// WatchInstances implements the API of instance-writer.
-func (w *fakeWriter) WatchInstances(
-	_ *instancev1.WatchInstancesRequest, stream grpc.ServerStreamingServer[instancev1.WatchInstancesResponse],
-) error {
-	w.mu.Lock()
-	snapshot := &instancev1.InstanceSnapshot{Instances: []*instancev1.Instance{w.instance()}}
-	w.mu.Unlock()
-	err := stream.Send(&instancev1.WatchInstancesResponse{Event: &instancev1.WatchInstancesResponse_Snapshot{Snapshot: snapshot}})
-	<-stream.Context().Done()
-	return err
-}
-
-// ReserveSlots implements the API of instance-writer.
-func (w *fakeWriter) ReserveSlots(_ context.Context, request *instancev1.ReserveSlotsRequest) (*instancev1.ReserveSlotsResponse, error) {
-	return &instancev1.ReserveSlotsResponse{Instances: []*instancev1.Instance{w.set(request.GetClaims()[0].GetClaimUid())}}, nil
-}
-
-// ReleaseSlots implements the API of instance-writer.
-func (w *fakeWriter) ReleaseSlots(context.Context, *instancev1.ReleaseSlotsRequest) (*instancev1.ReleaseSlotsResponse, error) {
-	return &instancev1.ReleaseSlotsResponse{Instances: []*instancev1.Instance{w.set("")}}, nil
+// newWriter returns an instance-writer with the Instance of the camera, whose slot has the value in
+// deviceUsage.
+func newWriter(usage string) *instancetest.Writer {
+	writer := instancetest.New()
+	writer.PutDevice("camera", camera, "cameras", 1, usage)
+	return writer
 }
 
 // fakeAPIServer returns the address of an API server that has one ResourceClaim. It refuses the
@@ -145,7 +93,7 @@ func fakeAPIServer(t *testing.T) string {
 }
 
 // startService starts the service until the end of the test.
-func startService(t *testing.T, writer *fakeWriter) (drakubeletplugin.Config, *admin.Health) {
+func startService(t *testing.T, writer *instancetest.Writer) (drakubeletplugin.Config, *admin.Health) {
 	t.Helper()
 	directory, err := os.MkdirTemp("", "d") //nolint:usetesting // paths of t.TempDir are too long for sockets
 	require.NoError(t, err)
@@ -170,7 +118,7 @@ func startService(t *testing.T, writer *fakeWriter) (drakubeletplugin.Config, *a
 
 // The kubelet registers the plugin, prepares a claim and unprepares it.
 func TestKubelet(t *testing.T) {
-	writer := &fakeWriter{}
+	writer := newWriter("")
 	config, health := startService(t, writer)
 	conn := rpctest.Dial(t, "unix://"+filepath.Join(config.RegistryDir, "akri.sh.sock"))
 	registration, plugin := registrationv1.NewRegistrationClient(conn), drav1.NewDRAPluginClient(conn)
@@ -195,7 +143,7 @@ func TestKubelet(t *testing.T) {
 	require.Equal(t, []string{"akri.sh/claim=uid-r"}, device.GetCdiDeviceIds())
 	require.Contains(t, prepared.GetClaims()["earlier"].GetError(), `ResourceClaim "claim" was created again`)
 	require.Contains(t, prepared.GetClaims()["none"].GetError(), "get ResourceClaim")
-	require.Equal(t, "uid", writer.current())
+	require.Equal(t, []string{"D:uid:node-a"}, writer.Usage(camera))
 	content, err := os.ReadFile(filepath.Join(config.CDIDir, "akri.sh-claim_uid.json"))
 	require.NoError(t, err)
 	require.Contains(t, string(content), `"URL_8120FE=rtsp://camera"`)
@@ -221,7 +169,7 @@ func TestKubelet(t *testing.T) {
 		unprepared, err := plugin.NodeUnprepareResources(t.Context(), &drav1.NodeUnprepareResourcesRequest{Claims: claims[:1]})
 		require.NoError(t, err)
 		require.Empty(t, unprepared.GetClaims()["uid"].GetError())
-		require.Empty(t, writer.current())
+		require.Equal(t, []string{""}, writer.Usage(camera))
 	}
 	require.NoFileExists(t, filepath.Join(config.CDIDir, "akri.sh-claim_uid.json"))
 }

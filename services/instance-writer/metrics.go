@@ -9,6 +9,7 @@ import (
 
 	akriv0 "akri.sh/libs/apis/akri/v0"
 	"akri.sh/libs/gauge"
+	"akri.sh/libs/pki"
 
 	"akri.sh/services/instance-writer/internal/batch"
 	"akri.sh/services/instance-writer/internal/slots"
@@ -118,12 +119,6 @@ func reportingNodes(count func() int) prometheus.Collector {
 	}, func() float64 { return float64(count()) })
 }
 
-// certificateExpiry exports the expiry of the certificates that list returns by name.
-func certificateExpiry(list func() map[string]*x509.Certificate) prometheus.Collector {
-	help := "Expiry of certificates in seconds since 1970 (server: of the gRPC server, ca: the one that signed it)."
-	return gauge.OnScrape("akri_certificate_expiry_timestamp_seconds", help, []string{"certificate"}, func(expiry *prometheus.GaugeVec) {
-		for name, certificate := range list() {
-			expiry.WithLabelValues(name).Set(float64(certificate.NotAfter.Unix()))
-		}
-	})
+func certificateExpiry(certificates map[string]func() *x509.Certificate) prometheus.Collector {
+	return pki.Expiry("Expiry of certificates in seconds since 1970 (server: of the gRPC server, ca: the one that signed it).", certificates)
 }

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"crypto/tls"
+	"crypto/x509"
 	"errors"
 	"fmt"
 	"net"
@@ -86,12 +87,12 @@ func newSecured(
 	s := &secured{listen: func(listener net.Listener) net.Listener {
 		return limits.Listen(listener, config.ConnectionsPerSource, metrics.refusedConnections)
 	}}
-	getCertificate, err := s.certificateSource(config, env, restConfig)
+	certificate, err := s.certificateSource(config, env, restConfig)
 	if err != nil {
 		return nil, err
 	}
 	options := append(first,
-		grpc.Creds(credentials.NewTLS(&tls.Config{MinVersion: tls.VersionTLS13, GetCertificate: getCertificate})),
+		grpc.Creds(credentials.NewTLS(&tls.Config{MinVersion: tls.VersionTLS13, GetCertificate: certificate})),
 		rpc.Replicated(config.ConnectionAge), grpc.ConnectionTimeout(handshakeTimeout), grpc.MaxHeaderListSize(maxHeaderBytes),
 		grpc.MaxConcurrentStreams(maxStreams), grpc.MaxRecvMsgSize(config.MaxMessageBytes),
 		grpc.StaticStreamWindowSize(windowBytes), grpc.StaticConnWindowSize(windowBytes),
@@ -112,28 +113,28 @@ func checkMemory() error {
 	return nil
 }
 
-func (s *secured) certificateSource(
-	config Config, env service.Env, restConfig *rest.Config,
-) (getCertificate func(*tls.ClientHelloInfo) (*tls.Certificate, error), err error) {
+// certificateSource returns the Source of the server certificate, with its readiness and metrics.
+func (s *secured) certificateSource(config Config, env service.Env, restConfig *rest.Config) (source pki.Source, err error) {
+	exported := map[string]func() *x509.Certificate{}
 	if config.TLS.Dir != "" {
-		dir := pki.Dir(config.TLS.Dir)
-		env.Health.AddReadiness("certificate", dir.Ready)
-		env.Metrics.MustRegister(certificateExpiry(dir.Served))
-		return dir.GetCertificate, nil
+		source = pki.Dir(config.TLS.Dir)
+	} else {
+		if err := config.TLS.Validate(); err != nil {
+			return nil, fmt.Errorf("--tls-lifetime: %w", err)
+		}
+		s.certificates, err = certificates.New(restConfig, certificates.Options{
+			Name: config.TLS.Name, Namespace: config.Namespace, ConfigMapNamespace: config.nodeNamespace(),
+			DNSNames: config.dnsNames(), Lifetimes: config.TLS.Lifetimes, Log: env.Log,
+		})
+		if err != nil {
+			return nil, err
+		}
+		source, exported["ca"] = s.certificates.GetCertificate, s.certificates.Signer
 	}
-	if err := config.TLS.Validate(); err != nil {
-		return nil, fmt.Errorf("--tls-lifetime: %w", err)
-	}
-	s.certificates, err = certificates.New(restConfig, certificates.Options{
-		Name: config.TLS.Name, Namespace: config.Namespace, ConfigMapNamespace: config.nodeNamespace(),
-		DNSNames: config.dnsNames(), Lifetimes: config.TLS.Lifetimes, Log: env.Log,
-	})
-	if err != nil {
-		return nil, err
-	}
-	env.Health.AddReadiness("certificate", s.certificates.Ready)
-	env.Metrics.MustRegister(certificateExpiry(s.certificates.Served))
-	return s.certificates.GetCertificate, nil
+	exported["server"] = source.Leaf
+	env.Health.AddReadiness("certificate", source.Ready)
+	env.Metrics.MustRegister(certificateExpiry(exported))
+	return source, nil
 }
 
 func (c Config) nodeNamespace() string { return cmp.Or(c.NodeNamespace, c.Namespace) }

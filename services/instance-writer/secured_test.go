@@ -65,7 +65,7 @@ type securedReplica struct {
 
 // startSecured starts a replica that reaches the API server at the host, with a Secret and a
 // ConfigMap of its own.
-func startSecured(t testing.TB, host string, lifetimes certificates.Lifetimes) *securedReplica {
+func startSecured(t testing.TB, host string, lifetimes pki.Lifetimes) *securedReplica {
 	t.Helper()
 	config := api.Config()
 	config.Host = host
@@ -238,7 +238,7 @@ func (r *securedReplica) value(name string, labels ...string) float64 {
 	return 0
 }
 
-var slow = certificates.Lifetimes{CA: time.Hour, Server: 10 * time.Minute, Publish: 5 * time.Minute}
+var slow = pki.Lifetimes{CA: time.Hour, Server: 10 * time.Minute, Publish: 5 * time.Minute}
 
 // Each call of an untrusted client is refused with its reason, counted and logged. Nothing changes.
 func TestCallsAreRefused(t *testing.T) {
@@ -362,7 +362,7 @@ func TestCertificatesRotate(t *testing.T) {
 	name := createCA(t)
 	r := startSecuredWith(t, instancewriter.Config{
 		Flags: kube.Flags{REST: api.Config()}, NodeGrace: grace, TLS: instancewriter.TLSConfig{
-			Name: name, Lifetimes: certificates.Lifetimes{CA: 12 * time.Second, Server: 2 * time.Second, Publish: 2 * time.Second},
+			Name: name, Lifetimes: pki.Lifetimes{CA: 12 * time.Second, Server: 2 * time.Second, Publish: 2 * time.Second},
 		},
 	})
 	leaves, cas := map[string]bool{}, map[string]bool{}

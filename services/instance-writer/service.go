@@ -19,6 +19,7 @@ import (
 	akriv0 "akri.sh/libs/apis/akri/v0"
 	"akri.sh/libs/broadcast"
 	"akri.sh/libs/kube"
+	"akri.sh/libs/pki"
 	"akri.sh/libs/rpc"
 	"akri.sh/libs/service"
 	"akri.sh/libs/tracing"
@@ -27,7 +28,6 @@ import (
 
 	"akri.sh/services/instance-writer/internal/batch"
 	"akri.sh/services/instance-writer/internal/catalog"
-	"akri.sh/services/instance-writer/internal/certificates"
 	"akri.sh/services/instance-writer/internal/cluster"
 	"akri.sh/services/instance-writer/internal/properties"
 	"akri.sh/services/instance-writer/internal/reconcile"
@@ -58,7 +58,7 @@ type TLSConfig struct {
 	Service string `help:"Name of the Service in the certificates." default:"akri-instance-writer"`
 	Name    string `help:"Name of the Secret with the CA and of the ConfigMap with the CA certificates." default:"akri-ca"`
 
-	certificates.Lifetimes `embed:"" prefix:"lifetime-"`
+	pki.Lifetimes `embed:"" prefix:"lifetime-"`
 }
 
 // Service is a replica of instance-writer.

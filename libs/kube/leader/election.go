@@ -43,8 +43,10 @@ type Election struct {
 	Log                                       *zap.Logger
 }
 
-// New returns the election of a service. An empty identity becomes the host name and a random UUID.
-func New(config *rest.Config, namespace, name, identity string, log *zap.Logger) (Election, error) {
+// newElection returns the election of a service. An empty identity becomes the host name and a
+// random UUID.
+func newElection(r Replica) (Election, error) {
+	identity := r.Identity
 	if identity == "" {
 		host, err := os.Hostname()
 		if err != nil {
@@ -53,8 +55,8 @@ func New(config *rest.Config, namespace, name, identity string, log *zap.Logger)
 		identity = host + "_" + string(uuid.NewUUID())
 	}
 	return Election{
-		REST: config, Namespace: namespace, Name: name, Identity: identity,
-		LeaseDuration: leaseDuration, RenewDeadline: renewDeadline, RetryPeriod: retryPeriod, Log: log,
+		REST: r.REST, Namespace: r.Namespace, Name: r.Lease, Identity: identity,
+		LeaseDuration: leaseDuration, RenewDeadline: renewDeadline, RetryPeriod: retryPeriod, Log: r.Log,
 	}, nil
 }
 

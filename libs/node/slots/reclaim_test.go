@@ -14,6 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/sets"
 
 	"akri.sh/libs/node"
+	"akri.sh/libs/node/instancetest"
 	"akri.sh/libs/node/slots"
 	instancev1 "akri.sh/proto/akri/instance/v1"
 )
@@ -23,64 +24,31 @@ var (
 	second = node.SlotClaim{Namespace: "default", Configuration: "akri-onvif", Instance: "akri-onvif-8120fe", Index: 1}
 )
 
-// fakeWriter is an instance-writer with one Instance with two slots.
+// fakeWriter is an instance-writer with one Instance with two slots. It answers reservations after
+// the watch has shown them.
 type fakeWriter struct {
 	instancev1.InstanceServiceClient
 	store *node.Store
-
-	mu       sync.Mutex
-	revision uint64
-	holders  [2]string
 }
 
 // newFakeWriter returns a fakeWriter. node-a holds the given slots.
 func newFakeWriter(held ...node.SlotClaim) *fakeWriter {
-	w := &fakeWriter{store: node.NewStore("node-a")}
+	var usage [2]string
 	for _, claim := range held {
-		w.holders[claim.Index] = "node-a"
+		usage[claim.Index] = "node-a"
 	}
-	w.store.SetInstances([]*instancev1.Instance{w.instance()}, 0)
-	return w
+	writer, store := instancetest.New(), node.NewStore("node-a")
+	writer.OnChange = store.SetInstances
+	writer.Put(first.Instance, first.Configuration, 2, usage[:]...)
+	return &fakeWriter{writer.Client(), store}
 }
 
-func (w *fakeWriter) instance() *instancev1.Instance {
-	w.revision++
-	instance := &instancev1.Instance{
-		Namespace: first.Namespace, Name: first.Instance, Configuration: first.Configuration, Capacity: 2, Revision: w.revision,
-	}
-	for i, holder := range w.holders {
-		slot := &instancev1.Slot{Index: uint32(i), State: &instancev1.Slot_Free{Free: &instancev1.Free{}}}
-		if holder != "" {
-			slot.State = &instancev1.Slot_Holder{Holder: &instancev1.Holder{Node: holder}}
-		}
-		instance.Slots = append(instance.Slots, slot)
-	}
-	return instance
-}
-
-func (w *fakeWriter) set(claims []*instancev1.SlotClaim, holder string) []*instancev1.Instance {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	for _, claim := range claims {
-		w.holders[claim.GetIndex()] = holder
-	}
-	return []*instancev1.Instance{w.instance()}
-}
-
-// ReserveSlots answers after the watch has shown the reservation.
 func (w *fakeWriter) ReserveSlots(
-	_ context.Context, request *instancev1.ReserveSlotsRequest, _ ...grpc.CallOption,
+	ctx context.Context, request *instancev1.ReserveSlotsRequest, options ...grpc.CallOption,
 ) (*instancev1.ReserveSlotsResponse, error) {
-	instances := w.set(request.GetClaims(), request.GetNode())
-	w.store.Refresh(instances)
+	response, err := w.InstanceServiceClient.ReserveSlots(ctx, request, options...)
 	<-time.After(5 * time.Millisecond)
-	return &instancev1.ReserveSlotsResponse{Instances: instances}, nil
-}
-
-func (w *fakeWriter) ReleaseSlots(
-	_ context.Context, request *instancev1.ReleaseSlotsRequest, _ ...grpc.CallOption,
-) (*instancev1.ReleaseSlotsResponse, error) {
-	return &instancev1.ReleaseSlotsResponse{Instances: w.set(request.GetClaims(), "")}, nil
+	return response, err
 }
 
 func (w *fakeWriter) holds(claim node.SlotClaim) bool {

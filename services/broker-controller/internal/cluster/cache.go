@@ -1,10 +1,8 @@
 package cluster
 
 import (
-	"context"
 	"slices"
 
-	"golang.org/x/sync/errgroup"
 	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -17,6 +15,8 @@ import (
 
 // Cache holds the objects that decisions depend on, without the fields that are not needed.
 type Cache struct {
+	kube.Informers
+
 	Instances      *kube.Informer[*akriv0.Instance]
 	Configurations *kube.Informer[*akriv0.Configuration]
 	// Pods, Jobs and Services have the labels of brokers. Their specs are dropped.
@@ -49,13 +49,15 @@ func NewCache(clients Clients) Cache {
 	}
 	jobIndexers := cache.Indexers{byInstance: indexByLabel(render.LabelInstance)}
 	brokers, services := metav1.ListOptions{LabelSelector: brokerSelector}, metav1.ListOptions{LabelSelector: serviceSelector}
-	return Cache{
+	c := Cache{
 		Instances:      kube.NewInformer(clients.Instances, instanceIndexers, trimInstance),
 		Configurations: kube.NewInformer(clients.Configurations, configurationIndexers, trimConfiguration),
 		Pods:           kube.NewSelectedInformer(clients.Pods, brokers, podIndexers, trimPod),
 		Jobs:           kube.NewSelectedInformer(clients.Jobs, brokers, jobIndexers, trimJob),
 		Services:       kube.NewSelectedInformer(clients.Services, services, cache.Indexers{}, trimService),
 	}
+	c.Informers = kube.Informers{c.Instances, c.Configurations, c.Pods, c.Jobs, c.Services}
+	return c
 }
 
 // Key returns the key of an object in the cache.
@@ -121,21 +123,6 @@ func (c Cache) PodsOfConfiguration(namespace, configuration string) []*corev1.Po
 // JobsOfInstance returns the broker Jobs of the Instance.
 func (c Cache) JobsOfInstance(namespace, instance string) []*batchv1.Job {
 	return c.Jobs.ByIndex(byInstance, Key(namespace, render.LabelValue(instance)))
-}
-
-// HasSynced reports whether the first list of every kind has arrived.
-func (c Cache) HasSynced() bool {
-	return c.Instances.HasSynced() && c.Configurations.HasSynced() &&
-		c.Pods.HasSynced() && c.Jobs.HasSynced() && c.Services.HasSynced()
-}
-
-// Run keeps the cache up to date until ctx ends.
-func (c Cache) Run(ctx context.Context) {
-	var group errgroup.Group
-	for _, informer := range []cache.SharedIndexInformer{c.Instances, c.Configurations, c.Pods, c.Jobs, c.Services} {
-		group.Go(func() error { informer.RunWithContext(ctx); return nil })
-	}
-	_ = group.Wait()
 }
 
 func trimInstance(instance *akriv0.Instance) {

@@ -8,17 +8,18 @@
 package controller
 
 import (
+	"cmp"
 	"context"
-	"errors"
 	"time"
 
 	"go.uber.org/zap"
 	"golang.org/x/sync/errgroup"
+	batchv1 "k8s.io/api/batch/v1"
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/wait"
-	"k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/util/workqueue"
 
 	akriv0 "akri.sh/libs/apis/akri/v0"
@@ -94,11 +95,7 @@ func Run(ctx context.Context, options Options) error {
 		c.statuses.ShutDown()
 	})
 	defer stop()
-	unsubscribe, err := c.subscribe()
-	defer unsubscribe()
-	if err != nil {
-		return err
-	}
+	defer c.subscribe()()
 	var group errgroup.Group
 	for range instanceWorkers {
 		group.Go(func() error { c.runWorker(ctx, c.instances, "instance", c.reconcileInstance); return nil })
@@ -111,52 +108,25 @@ func Run(ctx context.Context, options Options) error {
 	return group.Wait()
 }
 
-// subscribe adds event handlers that fill the queues, at first with all objects. They stay, because
-// the cache stops with the Controller.
-// subscribe handles the events of the cache until unsubscribe is called.
-func (c *Controller) subscribe() (unsubscribe func(), err error) {
-	var removals []func() error
-	add := func(informer cache.SharedIndexInformer, handler cache.ResourceEventHandler) {
-		registration, failure := informer.AddEventHandler(handler)
-		if failure != nil {
-			err = errors.Join(err, failure)
-			return
-		}
-		removals = append(removals, func() error { return informer.RemoveEventHandler(registration) })
+// subscribe fills the queues from the events of the cache until unsubscribe is called. It starts
+// with all objects.
+func (c *Controller) subscribe() (unsubscribe func()) {
+	removals := []func(){
+		c.Cache.Pods.OnEvent(c.sightings.changed),
+		c.Cache.Instances.OnEvent(func(before, after *akriv0.Instance) { c.instanceChanged(cmp.Or(after, before)) }),
+		c.Cache.Configurations.OnEvent(c.configurationChanged),
+		c.Cache.Pods.OnEvent(func(before, after *corev1.Pod) { c.brokerChanged(cmp.Or(after, before)) }),
+		c.Cache.Jobs.OnEvent(func(before, after *batchv1.Job) { c.brokerChanged(cmp.Or(after, before)) }),
+		c.Cache.Services.OnEvent(func(before, after *corev1.Service) { c.brokerChanged(cmp.Or(after, before)) }),
 	}
-	add(c.Cache.Pods, c.sightings)
-	add(c.Cache.Instances, onEvent(c.instanceChanged))
-	add(c.Cache.Configurations, onEvent(c.configurationChanged))
-	add(c.Cache.Pods, onEvent(c.brokerChanged))
-	add(c.Cache.Jobs, onEvent(c.brokerChanged))
-	add(c.Cache.Services, onEvent(c.brokerChanged))
 	return func() {
 		for _, remove := range removals {
-			if err := remove(); err != nil {
-				c.Log.Error("removing an event handler failed", zap.Error(err))
-			}
+			remove()
 		}
-	}, err
-}
-
-func onEvent(changed func(old, object metav1.Object)) cache.ResourceEventHandler {
-	return cache.ResourceEventHandlerFuncs{
-		AddFunc:    func(object any) { changed(nil, object.(metav1.Object)) },
-		UpdateFunc: func(old, object any) { changed(old.(metav1.Object), object.(metav1.Object)) },
-		DeleteFunc: func(object any) { changed(nil, deleted(object)) },
 	}
 }
 
-// deleted returns the object of a deletion, in the last known state if the deletion was missed.
-func deleted(object any) metav1.Object {
-	if unknown, ok := object.(cache.DeletedFinalStateUnknown); ok {
-		object = unknown.Obj
-	}
-	return object.(metav1.Object)
-}
-
-func (c *Controller) instanceChanged(_, object metav1.Object) {
-	instance := object.(*akriv0.Instance)
+func (c *Controller) instanceChanged(instance *akriv0.Instance) {
 	c.instances.Add(cluster.Key(instance.Namespace, instance.Name))
 	c.enqueueConfiguration(cluster.Key(instance.Namespace, instance.Spec.ConfigurationName))
 }
@@ -168,22 +138,23 @@ func (c *Controller) enqueueConfiguration(key string) {
 
 // configurationChanged ignores updates of the status, which changes with every device, except those
 // of the conditions of this service.
-func (c *Controller) configurationChanged(old, object metav1.Object) {
-	if old != nil && old.GetUID() == object.GetUID() && old.GetGeneration() == object.GetGeneration() &&
-		(old.GetDeletionTimestamp() == nil) == (object.GetDeletionTimestamp() == nil) &&
-		!hasAgentFinalizers(object) {
-		if !equality.Semantic.DeepEqual(old.(*akriv0.Configuration).Status, object.(*akriv0.Configuration).Status) {
-			c.enqueueStatus(cluster.Key(object.GetNamespace(), object.GetName()))
+func (c *Controller) configurationChanged(before, after *akriv0.Configuration) {
+	configuration := cmp.Or(after, before)
+	key := cluster.Key(configuration.Namespace, configuration.Name)
+	if before != nil && after != nil && before.UID == after.UID && before.Generation == after.Generation &&
+		(before.DeletionTimestamp == nil) == (after.DeletionTimestamp == nil) && !hasAgentFinalizers(after) {
+		if !equality.Semantic.DeepEqual(before.Status, after.Status) {
+			c.enqueueStatus(key)
 		}
 		return
 	}
-	c.enqueueConfiguration(cluster.Key(object.GetNamespace(), object.GetName()))
-	for _, instance := range c.Cache.InstancesOf(object.GetNamespace(), object.GetName()) {
+	c.enqueueConfiguration(key)
+	for _, instance := range c.Cache.InstancesOf(configuration.Namespace, configuration.Name) {
 		c.instances.Add(cluster.Key(instance.Namespace, instance.Name))
 	}
 }
 
-func (c *Controller) brokerChanged(_, object metav1.Object) {
+func (c *Controller) brokerChanged(object metav1.Object) {
 	c.instances.Add(c.Cache.InstanceKeyOf(object))
 	c.enqueueConfiguration(c.Cache.ConfigurationKeyOf(object))
 }

@@ -19,31 +19,16 @@ type sightings struct {
 
 func newSightings() *sightings { return &sightings{byPod: map[types.UID]plan.Times{}} }
 
-// OnAdd implements cache.ResourceEventHandler.
-func (s *sightings) OnAdd(object any, _ bool) { s.record(object.(*corev1.Pod)) }
-
-// OnUpdate implements cache.ResourceEventHandler. After a missed deletion, old is another Pod of
-// the same name.
-func (s *sightings) OnUpdate(old, object any) {
-	if previous := old.(*corev1.Pod); previous.UID != object.(*corev1.Pod).UID {
-		s.remove(previous)
+// changed handles an event. After a missed deletion, before is another Pod of the same name.
+func (s *sightings) changed(before, after *corev1.Pod) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if before != nil && (after == nil || before.UID != after.UID) {
+		delete(s.byPod, before.UID)
 	}
-	s.record(object.(*corev1.Pod))
-}
-
-// OnDelete implements cache.ResourceEventHandler.
-func (s *sightings) OnDelete(object any) { s.remove(deleted(object).(*corev1.Pod)) }
-
-func (s *sightings) record(pod *corev1.Pod) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.byPod[pod.UID] = withSighting(s.byPod[pod.UID], pod, time.Now())
-}
-
-func (s *sightings) remove(pod *corev1.Pod) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	delete(s.byPod, pod.UID)
+	if after != nil {
+		s.byPod[after.UID] = withSighting(s.byPod[after.UID], after, time.Now())
+	}
 }
 
 // of returns the times of a Pod. The cache can have a Pod whose event has not arrived yet.

@@ -9,7 +9,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/client-go/tools/cache"
 
 	akriv0 "akri.sh/libs/apis/akri/v0"
 	"akri.sh/services/broker-controller/internal/plan"
@@ -49,11 +48,7 @@ func TestSightingsIgnoreOtherClocks(t *testing.T) {
 					{state(corev1.PodFailed, true), plan.Times{Seen: at(0), Accepted: at(1)}},
 				} {
 					require.Equal(t, step.want, s.of(step.state, at(minute)), "before the event")
-					if previous == nil {
-						s.OnAdd(step.state, false)
-					} else {
-						s.OnUpdate(previous, step.state)
-					}
+					s.changed(previous, step.state)
 					require.Equal(t, step.want, s.of(step.state, at(60)))
 					previous = step.state
 					<-time.After(time.Minute)
@@ -68,10 +63,10 @@ func TestSightingsOfDeletedPodsAreRemoved(t *testing.T) {
 	of := func(uid types.UID) *corev1.Pod {
 		return &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "echo-8120fe-pod", UID: uid}}
 	}
-	s.OnAdd(of("first"), true)
-	s.OnUpdate(of("first"), of("second"))
+	s.changed(nil, of("first"))
+	s.changed(of("first"), of("second"))
 	require.NotContains(t, s.byPod, types.UID("first"))
-	s.OnDelete(cache.DeletedFinalStateUnknown{Obj: of("second")})
+	s.changed(of("second"), nil)
 	require.Empty(t, s.byPod)
 	s.of(of("second"), time.Now())
 	require.Empty(t, s.byPod, "a Pod without an event can be gone")

@@ -15,10 +15,8 @@ import (
 	"go.uber.org/zap"
 	admissionv1 "k8s.io/api/admissionregistration/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/cache"
 
 	akriv0 "akri.sh/libs/apis/akri/v0"
 	"akri.sh/libs/broadcast"
@@ -29,9 +27,6 @@ const (
 	requestTimeout = 10 * time.Second
 	initialBackoff = 500 * time.Millisecond
 	maxBackoff     = 30 * time.Second
-	backoffFactor  = 2
-	backoffJitter  = 0.2
-	backoffSteps   = 10
 )
 
 // Options of a Publisher.
@@ -46,8 +41,7 @@ type Options struct {
 // Publisher keeps the policy up to date.
 type Publisher struct {
 	Options
-	client  *kube.Client[*admissionv1.ValidatingAdmissionPolicy, *admissionv1.ValidatingAdmissionPolicyList]
-	policy  *kube.Informer[*admissionv1.ValidatingAdmissionPolicy]
+	policy  *kube.Named[*admissionv1.ValidatingAdmissionPolicy]
 	rules   rules
 	changed broadcast.Signal
 }
@@ -64,12 +58,12 @@ func New(config *rest.Config, options Options) (*Publisher, error) {
 	if err != nil {
 		return nil, err
 	}
+	changed := broadcast.NewSignal()
 	p := &Publisher{
-		Options: options, rules: rules, client: client, policy: kube.NewNamedInformer(client, "", options.Policy),
-		changed: broadcast.NewSignal(),
+		Options: options, rules: rules, changed: changed,
+		policy: kube.NewNamed(client, "ValidatingAdmissionPolicy", cache.NewObjectName("", options.Policy), changed),
 	}
-	p.policy.OnChange(func(string) { p.changed.Notify() })
-	p.Configurations.OnChange(func(string) { p.changed.Notify() })
+	p.Configurations.OnChange(func(string) { changed.Notify() })
 	return p, nil
 }
 
@@ -78,53 +72,27 @@ func (p *Publisher) Watch(ctx context.Context) { p.policy.RunWithContext(ctx) }
 
 // Lead publishes until ctx ends. Watch must run, and the Configurations must be synced.
 func (p *Publisher) Lead(ctx context.Context) {
-	if kube.WaitForSync(ctx, p.policy) != nil {
-		return // ctx ended
-	}
-	initial := wait.Backoff{
-		Duration: initialBackoff, Factor: backoffFactor, Jitter: backoffJitter, Steps: backoffSteps, Cap: maxBackoff,
-	}
-	backoff := initial
-	for {
-		var retry <-chan time.Time
-		if err := p.publish(ctx); err != nil && ctx.Err() == nil {
-			after := backoff.Step()
-			p.Log.Error("publishing the allowed namespaces of Configurations failed", zap.Error(err), zap.Duration("retry_in", after))
-			retry = time.After(after)
-		} else {
-			backoff = initial
-		}
-		select {
-		case <-ctx.Done():
-			return
-		case <-p.changed:
-		case <-retry:
-		}
-	}
+	kube.Loop{
+		Objects: kube.Informers{p.policy}, Changed: p.changed, Reconcile: p.publish, Timeout: requestTimeout,
+		FirstRetry: initialBackoff, MaxRetry: maxBackoff,
+		Log: p.Log.Error, Failed: "publishing the allowed namespaces of Configurations failed",
+	}.Run(ctx)
 }
 
-func (p *Publisher) publish(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
-	defer cancel()
-	current, ok := p.policy.Get(p.Policy)
-	if !ok {
-		return fmt.Errorf("ValidatingAdmissionPolicy %q does not exist; install it with the Helm chart", p.Policy)
+func (p *Publisher) publish(ctx context.Context) (time.Duration, error) {
+	current, err := p.policy.Current()
+	if err != nil {
+		return 0, err
 	}
 	variables, validations := p.rules.with(Allowed(p.Configurations.List()))
 	if equality.Semantic.DeepEqual(current.Spec.Variables, variables) && equality.Semantic.DeepEqual(current.Spec.Validations, validations) {
-		return nil
+		return kube.MaxWait, nil
 	}
 	update := current.DeepCopy()
 	update.Spec.Variables, update.Spec.Validations = variables, validations
-	_, err := p.client.In("").Update(ctx, update, metav1.UpdateOptions{})
+	err = p.policy.Update(ctx, update)
 	p.OnWrite("ValidatingAdmissionPolicy", "update", err)
-	if apierrors.IsConflict(err) {
-		return nil // the change triggers the next update
-	}
-	if err != nil {
-		return fmt.Errorf("update ValidatingAdmissionPolicy: %w", err)
-	}
-	return nil
+	return kube.MaxWait, err
 }
 
 // Allowed returns the namespaces, separated by spaces, for the Configurations that have

@@ -1,7 +1,6 @@
 package webhook
 
 import (
-	"slices"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -16,38 +15,42 @@ const (
 	CAPrivateKeyKey = "ca.key"
 )
 
-const (
-	caLifetime     = 10 * 365 * 24 * time.Hour
-	serverLifetime = 90 * 24 * time.Hour
-)
+// lifetimes has no time to publish a CA before it signs: the certificate is in the Secret, and
+// changeCertificate delays its use.
+var lifetimes = pki.Lifetimes{CA: 10 * 365 * 24 * time.Hour, Server: 90 * 24 * time.Hour}
 
 // RenewCertificate returns the data that the Secret should have, whether it differs from the
 // current data, and the time of the next renewal. It renews a certificate after two thirds of its
-// lifetime, or when it is not valid for all names. A new CA certificate is added to the bundle and
-// the old one stays until it expires, because other replicas can still serve with it.
+// lifetime, or when it is not valid for all names.
 func RenewCertificate(
 	now time.Time, data map[string][]byte, names []string,
 ) (renewed map[string][]byte, changed bool, next time.Time, err error) {
-	ca, caErr := pki.Load(data[CACertKey], data[CAPrivateKeyKey])
-	server, serverErr := pki.Load(data[corev1.TLSCertKey], data[corev1.TLSPrivateKeyKey])
-	bundle := data[CACertKey]
-	renewCA := caErr != nil || !pki.Fresh(ca.Leaf, now)
-	if !renewCA && serverErr == nil && pki.Fresh(server.Leaf, now) && validFor(server, names, bundle, now) {
-		return data, false, nextRenewal(ca, server), nil
+	// A damaged certificate is a missing one. Behind the CA that signs are those before it. They
+	// are loaded with it and so stay until they expire, because other replicas can still serve with
+	// their certificates.
+	ca, _ := pki.Load(data[CACertKey], data[CAPrivateKeyKey])
+	current, _ := pki.Load(data[corev1.TLSCertKey], data[corev1.TLSPrivateKeyKey])
+	stored := pki.Authority{Signer: ca, Bundle: data[CACertKey]}
+	issuer := pki.Issuer{Name: "akri webhook", DNSNames: names, Lifetimes: lifetimes}
+
+	authority, next, err := issuer.RenewCA(now, stored, false)
+	if err != nil {
+		return nil, false, next, err
 	}
-	if renewCA {
-		if ca, err = pki.NewCA(now, "akri webhook authority", caLifetime); err != nil {
-			return nil, false, time.Time{}, err
-		}
-		bundle = pki.Bundle(now, ca.CertificatePEM, bundle)
+	server, err := issuer.RenewServer(now, current, authority.Signer)
+	if err != nil {
+		return nil, false, next, err
 	}
-	if server, err = pki.NewServer(now, ca, "akri webhook", serverLifetime, names); err != nil {
-		return nil, false, time.Time{}, err
+	if renewal := pki.RenewalTime(server.Leaf); renewal.Before(next) {
+		next = renewal
+	}
+	if server == current && authority.Equal(stored) {
+		return data, false, next, nil
 	}
 	return map[string][]byte{
 		corev1.TLSCertKey: server.CertificatePEM, corev1.TLSPrivateKeyKey: server.KeyPEM,
-		CACertKey: bundle, CAPrivateKeyKey: ca.KeyPEM,
-	}, true, nextRenewal(ca, server), nil
+		CACertKey: authority.Bundle, CAPrivateKeyKey: authority.Signer.KeyPEM,
+	}, true, next, nil
 }
 
 // CABundle returns the certificates that verify the server certificate of the Secret. A certificate
@@ -57,14 +60,4 @@ func CABundle(data map[string][]byte) []byte {
 		return data[CACertKey]
 	}
 	return data[corev1.TLSCertKey]
-}
-
-func nextRenewal(ca, server pki.KeyPair) time.Time {
-	return slices.MinFunc([]time.Time{pki.RenewalTime(ca.Leaf), pki.RenewalTime(server.Leaf)}, time.Time.Compare)
-}
-
-func validFor(server pki.KeyPair, names []string, bundle []byte, now time.Time) bool {
-	return !slices.ContainsFunc(names, func(name string) bool {
-		return pki.Verify(&server.Certificate, bundle, name, now) != nil
-	})
 }

@@ -1,13 +1,14 @@
 package webhook
 
 import (
-	"bytes"
-	"crypto/tls"
 	"fmt"
 	"time"
 
 	"go.uber.org/zap"
 	corev1 "k8s.io/api/core/v1"
+
+	"akri.sh/libs/kube"
+	"akri.sh/libs/pki"
 )
 
 // trust is the CA bundle that API servers are sure to use.
@@ -25,30 +26,30 @@ type trust struct {
 // changes after two of them, because it then removes the CA certificates that are not in the
 // Secret.
 func (w *Webhook) changeCertificate(secret *corev1.Secret, registered []byte) (after time.Duration, settled bool, err error) {
-	next, err := tls.X509KeyPair(secret.Data[corev1.TLSCertKey], secret.Data[corev1.TLSPrivateKeyKey])
+	next, err := pki.Load(secret.Data[corev1.TLSCertKey], secret.Data[corev1.TLSPrivateKeyKey])
 	if err != nil {
-		return 0, false, fmt.Errorf("read certificate of Secret %q: %w", w.Secret, err)
+		return 0, false, fmt.Errorf("secret %q: %w", w.Secret, err)
 	}
-	served := w.certificate.Load()
-	if served != nil && bytes.Equal(served.Certificate[0], next.Certificate[0]) {
-		return maxWait, true, nil
+	served := w.Current.Load()
+	if served != nil && served.Leaf.Equal(next.Leaf) {
+		return kube.MaxWait, true, nil
 	}
 	if served != nil && w.verify(served, registered) == nil {
-		if remaining := w.untilTrusted(&next, registered); remaining > 0 {
+		if remaining := w.untilTrusted(next, registered); remaining > 0 {
 			return remaining, false, nil
 		}
 	}
-	w.certificate.Store(&next)
+	w.Current.Store(next)
 	w.role.CompareAndSwap(leader, takingOver)
 	w.Log.Info("certificate of the webhook changed", zap.Time("expires_at", next.Leaf.NotAfter))
-	return maxWait, true, nil
+	return kube.MaxWait, true, nil
 }
 
 // untilTrusted returns how long to wait until all API servers accept a certificate.
-func (w *Webhook) untilTrusted(next *tls.Certificate, registered []byte) time.Duration {
+func (w *Webhook) untilTrusted(next *pki.KeyPair, registered []byte) time.Duration {
 	if w.verify(next, w.trusted.bundle) != nil {
 		if w.verify(next, registered) != nil {
-			return maxWait // the registration triggers the next reconciliation
+			return kube.MaxWait // the registration triggers the next reconciliation
 		}
 		w.trusted = trust{registered, time.Now()}
 	}

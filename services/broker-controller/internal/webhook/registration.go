@@ -5,7 +5,6 @@ import (
 	"context"
 	"crypto/tls"
 	"crypto/x509"
-	"errors"
 	"fmt"
 	"net/http"
 	"slices"
@@ -15,12 +14,11 @@ import (
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/util/wait"
 
 	akriv0 "akri.sh/libs/apis/akri/v0"
 	"akri.sh/libs/kube"
+	"akri.sh/libs/pki"
 	"akri.sh/services/broker-controller/internal/admission"
 )
 
@@ -31,16 +29,9 @@ const (
 	requestTimeout = 10 * time.Second
 	initialBackoff = 500 * time.Millisecond
 	maxBackoff     = 3 * time.Second // at first, the webhook's own Pod is not ready yet
-	backoffFactor  = 2
-	backoffJitter  = 0.2
-	backoffSteps   = 10
-	// maxWait limits timers, because they do not follow changes of the wall clock.
-	maxWait     = 24 * time.Hour
-	specChanged = "request.operation == 'CREATE' || (!has(object.metadata.deletionTimestamp) && " +
+	specChanged    = "request.operation == 'CREATE' || (!has(object.metadata.deletionTimestamp) && " +
 		"object.metadata.generation != oldObject.metadata.generation)"
 )
-
-var errNotFound = errors.New("does not exist; install it with the Helm chart")
 
 // Lead makes this replica the one that sets the whole registration until ctx ends.
 func (w *Webhook) Lead(ctx context.Context) {
@@ -54,41 +45,22 @@ func (w *Webhook) Lead(ctx context.Context) {
 // calls it: a replica that is not ready must not wait for the leader, which can be of an earlier
 // release with another Secret or without the webhook.
 func (w *Webhook) maintain(ctx context.Context) {
-	if kube.WaitForSync(ctx, w.secret, w.registration) != nil {
-		return // ctx ended
-	}
-	initial := wait.Backoff{
-		Duration: initialBackoff, Factor: backoffFactor, Jitter: backoffJitter, Steps: backoffSteps, Cap: maxBackoff,
-	}
-	backoff := initial
-	for {
-		after, err := w.reconcile(ctx)
-		if ctx.Err() != nil {
-			return
-		}
-		if err != nil {
-			after = backoff.Step()
-			w.Log.Warn("registering the webhook failed", zap.Error(err), zap.Duration("retry_in", after))
-		} else {
-			backoff = initial
-		}
-		select {
-		case <-ctx.Done():
-		case <-time.After(min(after, maxWait)):
-		case <-w.changed:
-		}
-	}
+	kube.Loop{
+		Objects: w.objects(), Changed: w.changed, Reconcile: w.reconcile, Timeout: requestTimeout,
+		FirstRetry: initialBackoff, MaxRetry: maxBackoff,
+		Log: w.Log.Warn, Failed: "registering the webhook failed",
+	}.Run(ctx)
 }
+
+func (w *Webhook) objects() kube.Informers { return kube.Informers{w.secret, w.registration} }
 
 // reconcile returns when to reconcile again even if no object changes.
 func (w *Webhook) reconcile(ctx context.Context) (time.Duration, error) {
-	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
-	defer cancel()
-	secret, ok := w.secret.Get(w.Namespace + "/" + w.Secret)
-	if !ok {
-		return 0, fmt.Errorf("secret %q: %w", w.Secret, errNotFound)
+	secret, err := w.secret.Current()
+	if err != nil {
+		return 0, err
 	}
-	after := maxWait
+	after := kube.MaxWait
 	if w.MakeCertificate {
 		renewed, next, err := w.renew(ctx, secret)
 		if err != nil || renewed {
@@ -98,11 +70,11 @@ func (w *Webhook) reconcile(ctx context.Context) (time.Duration, error) {
 	}
 	bundle := CABundle(secret.Data)
 	if len(bundle) == 0 {
-		return 0, fmt.Errorf("secret %q: %w", w.Secret, errNoCertificate)
+		return 0, fmt.Errorf("secret %q: %w", w.Secret, pki.ErrNoCertificate)
 	}
-	registration, ok := w.registration.Get(w.Name)
-	if !ok {
-		return 0, fmt.Errorf("ValidatingWebhookConfiguration %q %w", w.Name, errNotFound)
+	registration, err := w.registration.Current()
+	if err != nil {
+		return 0, err
 	}
 	changes, settled, err := w.changeCertificate(secret, bundleOf(registration))
 	if err != nil {
@@ -119,9 +91,8 @@ func (w *Webhook) renew(ctx context.Context, secret *corev1.Secret) (bool, time.
 	}
 	update := secret.DeepCopy()
 	update.Data = data
-	_, err = w.secrets.In(w.Namespace).Update(ctx, update, metav1.UpdateOptions{})
-	if err != nil && !apierrors.IsConflict(err) {
-		return false, 0, fmt.Errorf("update Secret: %w", err)
+	if err := w.secret.Update(ctx, update); err != nil {
+		return false, 0, err
 	}
 	w.Log.Info("certificate of the webhook created", zap.Time("renewed_at", next))
 	return true, next.Sub(now), nil
@@ -137,7 +108,7 @@ func (w *Webhook) dnsNames() []string {
 // registered, so the API server ignores an unreachable webhook until the leader has reached it.
 func (w *Webhook) register(ctx context.Context, registration *registration, own []byte, settled bool) error {
 	role, current := w.role.Load(), bundleOf(registration)
-	if role == standby && (bytes.Contains(current, own) || settled && w.verify(w.certificate.Load(), current) == nil) {
+	if role == standby && (bytes.Contains(current, own) || settled && w.verify(w.Current.Load(), current) == nil) {
 		return nil
 	}
 	policy, probeErr := policyOf(registration), error(nil)
@@ -150,12 +121,8 @@ func (w *Webhook) register(ctx context.Context, registration *registration, own 
 	if !equality.Semantic.DeepEqual(registration.Webhooks, desired) {
 		update := registration.DeepCopy()
 		update.Webhooks = desired
-		_, err := w.registrations.In("").Update(ctx, update, metav1.UpdateOptions{})
-		if apierrors.IsConflict(err) {
-			return nil // the change triggers the next reconciliation
-		}
-		if err != nil {
-			return fmt.Errorf("update ValidatingWebhookConfiguration: %w", err)
+		if err := w.registration.Update(ctx, update); err != nil {
+			return err
 		}
 		w.Log.Info("webhook registered", zap.String("failure_policy", string(policy)))
 	}

@@ -21,6 +21,7 @@ import (
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/cache"
 
 	"akri.sh/libs/broadcast"
 	"akri.sh/libs/kube"
@@ -36,10 +37,7 @@ const (
 	shutdownDelay = 2 * time.Second
 )
 
-var (
-	errNoCertificate = errors.New("no certificate yet")
-	errNotRegistered = errors.New("the webhook is not registered yet")
-)
+var errNotRegistered = errors.New("the webhook is not registered yet")
 
 // Roles of a replica. A new leader removes the CA certificates of other replicas once.
 const (
@@ -70,68 +68,56 @@ type Options struct {
 	Log        *zap.Logger
 }
 
-type (
-	registration     = admissionregistrationv1.ValidatingWebhookConfiguration
-	registrationList = admissionregistrationv1.ValidatingWebhookConfigurationList
-)
+type registration = admissionregistrationv1.ValidatingWebhookConfiguration
 
 // Webhook is one replica of the webhook.
 type Webhook struct {
+	pki.Current
 	Options
-	secrets       *kube.Client[*corev1.Secret, *corev1.SecretList]
-	registrations *kube.Client[*registration, *registrationList]
-	secret        *kube.Informer[*corev1.Secret]
-	registration  *kube.Informer[*registration]
-	certificate   atomic.Pointer[tls.Certificate]
-	trusted       trust
-	changed       broadcast.Signal
-	role          atomic.Int32
+	secret       *kube.Named[*corev1.Secret]
+	registration *kube.Named[*registration]
+	trusted      trust
+	changed      broadcast.Signal
+	role         atomic.Int32
 }
 
 // New returns a Webhook. It starts nothing.
-func New(config *rest.Config, options Options) (w *Webhook, err error) {
-	w = &Webhook{Options: options, changed: broadcast.NewSignal()}
-	secrets := corev1.SchemeGroupVersion.WithResource("secrets")
-	if w.secrets, err = kube.NewClient[corev1.Secret, corev1.SecretList](config, secrets, corev1.AddToScheme); err != nil {
-		return nil, err
-	}
-	resource := admissionregistrationv1.SchemeGroupVersion.WithResource("validatingwebhookconfigurations")
-	w.registrations, err = kube.NewClient[registration, registrationList](config, resource, admissionregistrationv1.AddToScheme)
+func New(config *rest.Config, options Options) (*Webhook, error) {
+	secrets, err := kube.Secrets(config)
 	if err != nil {
 		return nil, err
 	}
-	w.secret = kube.NewNamedInformer(w.secrets, options.Namespace, options.Secret)
-	w.registration = kube.NewNamedInformer(w.registrations, "", options.Name)
-	w.secret.OnChange(func(string) { w.changed.Notify() })
-	w.registration.OnChange(func(string) { w.changed.Notify() })
-	return w, nil
+	resource := admissionregistrationv1.SchemeGroupVersion.WithResource("validatingwebhookconfigurations")
+	registrations, err := kube.NewClient[registration, admissionregistrationv1.ValidatingWebhookConfigurationList](
+		config, resource, admissionregistrationv1.AddToScheme)
+	if err != nil {
+		return nil, err
+	}
+	changed := broadcast.NewSignal()
+	return &Webhook{
+		Options: options, changed: changed,
+		secret:       kube.NewNamed(secrets, "Secret", cache.NewObjectName(options.Namespace, options.Secret), changed),
+		registration: kube.NewNamed(registrations, "ValidatingWebhookConfiguration", cache.NewObjectName("", options.Name), changed),
+	}, nil
 }
 
 // Ready is a readiness check. It returns an error until the API server has a registration whose CA
 // verifies the certificate of this replica.
 func (w *Webhook) Ready(context.Context) error {
-	registration, ok := w.registration.Get(w.Name)
-	if !ok {
-		return fmt.Errorf("ValidatingWebhookConfiguration %q %w", w.Name, errNotFound)
+	registration, err := w.registration.Current()
+	if err != nil {
+		return err
 	}
 	if len(registration.Webhooks) == 0 {
 		return errNotRegistered
 	}
-	return w.verify(w.certificate.Load(), bundleOf(registration))
-}
-
-// Served returns the server certificate, or nil before the first one.
-func (w *Webhook) Served() *x509.Certificate {
-	if certificate := w.certificate.Load(); certificate != nil {
-		return certificate.Leaf
-	}
-	return nil
+	return w.verify(w.Current.Load(), bundleOf(registration))
 }
 
 // verify checks a certificate as the API server does.
-func (w *Webhook) verify(certificate *tls.Certificate, bundle []byte) error {
+func (w *Webhook) verify(certificate *pki.KeyPair, bundle []byte) error {
 	if certificate == nil {
-		return errNoCertificate
+		return pki.ErrNoCertificate
 	}
 	if err := pki.Verify(certificate, bundle, w.serverName(), time.Now()); err != nil {
 		return fmt.Errorf("verify the certificate with the registered CA: %w", err)
@@ -154,18 +140,10 @@ func (w *Webhook) Run(ctx context.Context) error {
 		return fmt.Errorf("listen for the webhook: %w", err)
 	}
 	var group errgroup.Group
-	group.Go(func() error { w.secret.RunWithContext(ctx); return nil })
-	group.Go(func() error { w.registration.RunWithContext(ctx); return nil })
+	group.Go(func() error { w.objects().Run(ctx); return nil })
 	group.Go(func() error { w.maintain(ctx); return nil })
 	group.Go(func() error { return w.serve(ctx, listener) })
 	return group.Wait()
-}
-
-func (w *Webhook) getCertificate(*tls.ClientHelloInfo) (*tls.Certificate, error) {
-	if certificate := w.certificate.Load(); certificate != nil {
-		return certificate, nil
-	}
-	return nil, errNoCertificate
 }
 
 // configForClient reads the CA certificates of clients for each connection, because they can
@@ -183,7 +161,7 @@ func (w *Webhook) configForClient(*tls.ClientHelloInfo) (*tls.Config, error) {
 		return nil, fmt.Errorf("%s: no CA certificate", w.ClientCA)
 	}
 	return &tls.Config{
-		MinVersion: tls.VersionTLS12, GetCertificate: w.getCertificate, NextProtos: []string{"h2", "http/1.1"},
+		MinVersion: tls.VersionTLS12, GetCertificate: w.GetCertificate, NextProtos: []string{"h2", "http/1.1"},
 		ClientAuth: tls.VerifyClientCertIfGiven, ClientCAs: clients,
 	}, nil
 }
@@ -208,7 +186,7 @@ func (w *Webhook) serve(ctx context.Context, listener net.Listener) error {
 	server := &http.Server{
 		Handler: w.verifyClient(w.Handler), ReadTimeout: readTimeout, ErrorLog: zap.NewStdLog(w.Log),
 		MaxHeaderBytes: maxHeaderBytes, TLSConfig: &tls.Config{
-			MinVersion: tls.VersionTLS12, GetCertificate: w.getCertificate, GetConfigForClient: w.configForClient,
+			MinVersion: tls.VersionTLS12, GetCertificate: w.GetCertificate, GetConfigForClient: w.configForClient,
 		},
 	}
 	// Without this a request on an idle connection could fail when the server closes it. API

@@ -51,7 +51,7 @@ type Options struct {
 // current state; events only choose what it reconciles.
 type Coordinator struct {
 	Options
-	queue   *queue
+	pending *pending
 	table   broadcast.Value[*registrarv1.WatchHandlersResponse] // nil until the registrar has sent it
 	reports broadcast.Value[[]*registrarv1.HandlerReport]
 	unused  broadcast.Value[[]unusedTarget]
@@ -69,16 +69,16 @@ type Coordinator struct {
 
 // New returns a Coordinator. It starts nothing.
 func New(options Options) *Coordinator {
-	queue := newQueue()
+	pending := newPending()
 	c := &Coordinator{
-		Options: options, queue: queue,
+		Options: options, pending: pending,
 		sessions: map[string]*sessionSet{}, entries: map[string]*inventory.Entry{},
 	}
 	c.endpoints = endpoints{
 		log: options.Log, metrics: options.Metrics, grace: options.Grace, probeInterval: options.ProbeInterval,
-		dial: options.Dial, notify: queue.Notify, recheck: c.recheck, byKey: map[endpointKey]*endpoint{},
+		dial: options.Dial, notify: pending.Notify, recheck: c.recheck, byKey: map[endpointKey]*endpoint{},
 	}
-	c.Configurations.OnChange(queue.add)
+	c.Configurations.OnChange(pending.add)
 	return c
 }
 
@@ -114,7 +114,7 @@ func (c *Coordinator) loop(ctx context.Context) {
 		select {
 		case <-ctx.Done():
 			return
-		case <-c.queue.Signal:
+		case <-c.pending.Signal:
 		case <-tableChanged:
 		case <-time.After(time.Until(c.deadline)):
 			all = true
@@ -122,10 +122,10 @@ func (c *Coordinator) loop(ctx context.Context) {
 	}
 }
 
-// pass reconciles the Configurations in the queue. It also reconciles all others if all is true or
+// pass reconciles the pending Configurations. It also reconciles all others if all is true or
 // if handlers changed.
 func (c *Coordinator) pass(ctx context.Context, table *registrarv1.WatchHandlersResponse, all bool, now time.Time) {
-	keys := c.queue.take()
+	keys := c.pending.take()
 	if results, _ := c.probed.Get(); results != c.results {
 		c.results = results
 		c.endpoints.setProbed(results)

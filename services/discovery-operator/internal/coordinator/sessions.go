@@ -40,7 +40,7 @@ func (c *Coordinator) updateSessions(ctx context.Context, key string, configurat
 	}
 	if set == nil {
 		set = &sessionSet{
-			discoverer: c.Discoverer, endpoints: &c.endpoints, notify: func() { c.queue.add(key) },
+			discoverer: c.Discoverer, endpoints: &c.endpoints, notify: func() { c.pending.add(key) },
 			query: discovery.Query{
 				UID: configuration.GetUid(), Namespace: configuration.GetNamespace(), Name: configuration.GetName(),
 				Handler: configuration.GetHandler(),

@@ -41,7 +41,7 @@ func (c *Coordinator) probeUnused(ctx context.Context) {
 		}
 		if targets, _ := c.unused.Get(); len(targets) > 0 {
 			c.probed.Set(probeAll(ctx, targets))
-			c.queue.Notify()
+			c.pending.Notify()
 		}
 	}
 }

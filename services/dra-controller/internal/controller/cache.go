@@ -1,9 +1,6 @@
 package controller
 
 import (
-	"context"
-
-	"golang.org/x/sync/errgroup"
 	corev1 "k8s.io/api/core/v1"
 	resourcev1 "k8s.io/api/resource/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -52,6 +49,8 @@ func NewClients(config *rest.Config) (clients Clients, err error) {
 
 // Cache holds the objects that decisions depend on, without the fields that are not needed.
 type Cache struct {
+	kube.Informers
+
 	Instances      *kube.Informer[*akriv0.Instance]
 	Configurations *kube.Informer[*akriv0.Configuration]
 	Nodes          *kube.Informer[*corev1.Node]
@@ -86,7 +85,7 @@ func NewCache(clients Clients) Cache {
 	ofDriver := metav1.ListOptions{
 		FieldSelector: fields.OneTermEqualSelector(resourcev1.ResourceSliceSelectorDriver, akriv0.Driver).String(),
 	}
-	return Cache{
+	c := Cache{
 		Instances:      kube.NewInformer(clients.Instances, instanceIndexers, nil),
 		Configurations: kube.NewInformer(clients.Configurations, cache.Indexers{byName: names}, trimConfiguration),
 		Nodes:          kube.NewInformer(clients.Nodes, cache.Indexers{}, trimNode),
@@ -95,6 +94,8 @@ func NewCache(clients Clients) Cache {
 		Owner:          kube.NewNamedInformer(clients.Classes, metav1.NamespaceNone, akriv0.Driver),
 		Claims:         kube.NewInformer(clients.Claims, cache.Indexers{}, trimClaim),
 	}
+	c.Informers = kube.Informers{c.Instances, c.Configurations, c.Nodes, c.Classes, c.Slices, c.Owner, c.Claims}
+	return c
 }
 
 func trimConfiguration(configuration *akriv0.Configuration) {
@@ -143,27 +144,4 @@ func allocated(claim *resourcev1.ResourceClaim) []resourcev1.DeviceRequestAlloca
 		return nil
 	}
 	return claim.Status.Allocation.Devices.Results
-}
-
-func (c Cache) informers() []cache.SharedIndexInformer {
-	return []cache.SharedIndexInformer{c.Instances, c.Configurations, c.Nodes, c.Classes, c.Slices, c.Owner, c.Claims}
-}
-
-// HasSynced reports whether the first list of every kind has arrived.
-func (c Cache) HasSynced() bool {
-	for _, informer := range c.informers() {
-		if !informer.HasSynced() {
-			return false
-		}
-	}
-	return true
-}
-
-// Run keeps the cache up to date until ctx ends.
-func (c Cache) Run(ctx context.Context) {
-	var group errgroup.Group
-	for _, informer := range c.informers() {
-		group.Go(func() error { informer.RunWithContext(ctx); return nil })
-	}
-	_ = group.Wait()
 }

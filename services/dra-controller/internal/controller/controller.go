@@ -6,6 +6,7 @@
 package controller
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"maps"
@@ -93,11 +94,11 @@ func Run(ctx context.Context, options Options) error {
 // subscribe fills the queue, at first with all objects. The handlers stay, because the cache stops
 // with the controller.
 func (c *controller) subscribe() {
-	c.Cache.Instances.OnEvent(func(before, after *akriv0.Instance) { c.instanceChanged(newest(before, after)) })
-	c.Cache.Configurations.OnEvent(func(before, after *akriv0.Configuration) { c.configurationChanged(newest(before, after)) })
+	c.Cache.Instances.OnEvent(func(before, after *akriv0.Instance) { c.instanceChanged(cmp.Or(after, before)) })
+	c.Cache.Configurations.OnEvent(func(before, after *akriv0.Configuration) { c.configurationChanged(cmp.Or(after, before)) })
 	c.Cache.Nodes.OnEvent(func(before, after *corev1.Node) {
 		if before == nil || after == nil || !maps.Equal(before.Labels, after.Labels) {
-			c.nodeChanged(newest(before, after).Name)
+			c.nodeChanged(cmp.Or(after, before).Name)
 		}
 	})
 	c.Cache.Classes.OnChange(func(name string) { c.queue.Add(key{isClass: true, name: name}) })
@@ -112,14 +113,6 @@ func (c *controller) subscribe() {
 			c.claimAllocated(after)
 		}
 	})
-}
-
-// newest returns the object after an event, or the one before a deletion.
-func newest[T any](before, after *T) *T {
-	if after == nil {
-		return before
-	}
-	return after
 }
 
 func (c *controller) instanceChanged(instance *akriv0.Instance) {

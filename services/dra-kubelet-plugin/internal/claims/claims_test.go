@@ -18,6 +18,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"akri.sh/libs/node"
+	"akri.sh/libs/node/instancetest"
 	discoveryv1 "akri.sh/proto/akri/discovery/v1"
 	"akri.sh/services/dra-kubelet-plugin/internal/cdi"
 	"akri.sh/services/dra-kubelet-plugin/internal/claims"
@@ -52,7 +53,7 @@ type fixture struct {
 	*claims.Manager
 	t         *testing.T
 	store     *node.Store
-	writer    *fakeWriter
+	writer    *instancetest.Writer
 	directory string
 	dev       string
 	metrics   *recorder
@@ -60,7 +61,8 @@ type fixture struct {
 
 func newFixture(t *testing.T) *fixture {
 	store := node.NewStore("node-a")
-	f := &fixture{t: t, store: store, writer: &fakeWriter{store: store, usage: map[string][]string{}}, directory: t.TempDir(), dev: t.TempDir()}
+	f := &fixture{t: t, store: store, writer: instancetest.New(), directory: t.TempDir(), dev: t.TempDir()}
+	f.writer.OnChange = store.SetInstances // the watch is never late
 	for _, name := range []string{first, second} {
 		require.NoError(t, os.WriteFile(filepath.Join(f.dev, name), nil, 0o600))
 	}
@@ -75,7 +77,7 @@ func (f *fixture) start() {
 	require.NoError(f.t, err)
 	f.metrics = &recorder{}
 	f.Manager, err = claims.New(claims.Options{
-		Client: f.writer, Store: f.store, Files: files, Node: "node-a", Log: zap.NewNop(), Metrics: f.metrics,
+		Client: f.writer.Client(), Store: f.store, Files: files, Node: "node-a", Log: zap.NewNop(), Metrics: f.metrics,
 	})
 	require.NoError(f.t, err)
 }
@@ -89,6 +91,11 @@ func (f *fixture) see(instances ...string) {
 		})
 	}
 	f.store.SetDevices([]*discoveryv1.ConfigurationDevices{{Namespace: "default", Name: "c", Complete: true, Devices: devices}})
+}
+
+// put sets the slots of an Instance of the Configuration c.
+func (f *fixture) put(instance string, usage ...string) {
+	f.writer.PutDevice(instance, instance, "c", uint32(len(usage)), usage...)
 }
 
 // run runs the comparison in the background until the test ends.
@@ -129,21 +136,21 @@ func ofSlot(request, instance, slot string) resourcev1.DeviceRequestAllocationRe
 // The claim gets the slot that the scheduler allocated, or another one if a device plugin has it.
 func TestSlotsAsDevices(t *testing.T) {
 	f := newFixture(t)
-	f.writer.put(first, "", "", "", "")
+	f.put(first, "", "", "", "")
 	devices, err := f.Prepare(t.Context(), claim("one", ofSlot("r", first, first+"-1"), ofSlot("s", first, first+"-3")))
 	require.NoError(t, err)
 	require.Equal(t, []claims.Device{
 		{Request: "r", Pool: "default/" + first, Name: first + "-1", CDIDevices: []string{"akri.sh/claim=one-r"}},
 		{Request: "s", Pool: "default/" + first, Name: first + "-3", CDIDevices: []string{"akri.sh/claim=one-s"}},
 	}, devices)
-	require.Equal(t, []string{"", "D:one:node-a", "", "D:one:node-a"}, f.writer.used(first))
+	require.Equal(t, []string{"", "D:one:node-a", "", "D:one:node-a"}, f.writer.Usage(first))
 
-	f.writer.put(first, "node-a", "D:one:node-a", "", "D:one:node-a")
+	f.put(first, "node-a", "D:one:node-a", "", "D:one:node-a")
 	_, err = f.Prepare(t.Context(), claim("two", ofSlot("r", first, first+"-0")))
 	require.NoError(t, err)
-	require.Equal(t, []string{"node-a", "D:one:node-a", "D:two:node-a", "D:one:node-a"}, f.writer.used(first))
+	require.Equal(t, []string{"node-a", "D:one:node-a", "D:two:node-a", "D:one:node-a"}, f.writer.Usage(first))
 	require.NoError(t, f.Unprepare(t.Context(), "one"))
-	require.Equal(t, []string{"node-a", "", "D:two:node-a", ""}, f.writer.used(first))
+	require.Equal(t, []string{"node-a", "", "D:two:node-a", ""}, f.writer.Usage(first))
 
 	ctx, cancel := context.WithTimeout(t.Context(), time.Millisecond)
 	defer cancel()
@@ -153,13 +160,13 @@ func TestSlotsAsDevices(t *testing.T) {
 
 func TestPrepareAndUnprepare(t *testing.T) {
 	f := newFixture(t)
-	f.writer.put(first, "", "")
+	f.put(first, "", "")
 	devices, err := f.Prepare(t.Context(), claim("one", result("r", first)))
 	require.NoError(t, err)
 	require.Equal(t, []claims.Device{{
 		Request: "r", Pool: "default/" + first, Name: first, ShareID: new("share-" + first), CDIDevices: []string{"akri.sh/claim=one-r"},
 	}}, devices)
-	used := f.writer.used(first)
+	used := f.writer.Usage(first)
 	require.ElementsMatch(t, []string{"D:one:node-a", ""}, used)
 	require.Len(t, f.files(), 1)
 	require.Equal(t, [4]int{1}, f.metrics.counts())
@@ -167,10 +174,10 @@ func TestPrepareAndUnprepare(t *testing.T) {
 	again, err := f.Prepare(t.Context(), claim("one", result("r", first)))
 	require.NoError(t, err, "a repeated call succeeds")
 	require.Equal(t, devices, again)
-	require.Equal(t, used, f.writer.used(first))
+	require.Equal(t, used, f.writer.Usage(first))
 
 	require.NoError(t, f.Unprepare(t.Context(), "one"))
-	require.Equal(t, []string{"", ""}, f.writer.used(first))
+	require.Equal(t, []string{"", ""}, f.writer.Usage(first))
 	require.Empty(t, f.files())
 	require.NoError(t, f.Unprepare(t.Context(), "one"), "a repeated call succeeds")
 	require.Equal(t, [4]int{}, f.metrics.counts())
@@ -180,8 +187,8 @@ func TestPrepareAndUnprepare(t *testing.T) {
 // the CDI devices of all devices of a request.
 func TestRequests(t *testing.T) {
 	f := newFixture(t)
-	f.writer.put(first, "", "")
-	f.writer.put(second, "")
+	f.put(first, "", "")
+	f.put(second, "")
 	other := result("r", "gpu-0")
 	other.Driver = "gpu.example.com"
 	devices, err := f.Prepare(t.Context(), claim("one", result("r", second), other, result("r", first), result("s/preferred", first)))
@@ -191,27 +198,27 @@ func TestRequests(t *testing.T) {
 	require.Empty(t, devices[1].CDIDevices)
 	require.Equal(t, "s", devices[2].Request)
 	require.Equal(t, []string{"akri.sh/claim=one-s"}, devices[2].CDIDevices)
-	require.Equal(t, []string{"D:one:node-a", "D:one:node-a"}, f.writer.used(first), "a slot for each allocation")
-	require.Equal(t, []string{"D:one:node-a"}, f.writer.used(second))
+	require.Equal(t, []string{"D:one:node-a", "D:one:node-a"}, f.writer.Usage(first), "a slot for each allocation")
+	require.Equal(t, []string{"D:one:node-a"}, f.writer.Usage(second))
 }
 
 // Admin access to a device takes no slot.
 func TestAdminAccess(t *testing.T) {
 	f := newFixture(t)
-	f.writer.put(first, "node-b")
+	f.put(first, "node-b")
 	diagnostics := result("r", first)
 	diagnostics.AdminAccess = new(true)
 	_, err := f.Prepare(t.Context(), claim("one", diagnostics))
 	require.NoError(t, err)
 	require.Len(t, f.files(), 1)
-	require.Equal(t, []string{"node-b"}, f.writer.used(first))
-	require.Zero(t, f.writer.count())
+	require.Equal(t, []string{"node-b"}, f.writer.Usage(first))
+	require.Zero(t, f.writer.Calls())
 }
 
 func TestPrepareWaitsForSlot(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFixture(t)
-		f.writer.put(first, "node-b", "D:other:node-a")
+		f.put(first, "node-b", "D:other:node-a")
 		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 		defer cancel()
 		_, err := f.Prepare(ctx, claim("one", result("r", first)))
@@ -226,9 +233,9 @@ func TestPrepareWaitsForSlot(t *testing.T) {
 			answered <- err
 		}()
 		synctest.Wait()
-		f.writer.put(first, "", "D:other:node-a")
+		f.put(first, "", "D:other:node-a")
 		require.NoError(t, <-answered)
-		require.Equal(t, []string{"D:one:node-a", "D:other:node-a"}, f.writer.used(first))
+		require.Equal(t, []string{"D:one:node-a", "D:other:node-a"}, f.writer.Usage(first))
 	})
 }
 
@@ -237,7 +244,7 @@ func TestPrepareWaitsForDevice(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFixture(t)
 		f.see(second)
-		f.writer.put(first, "")
+		f.put(first, "")
 		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 		defer cancel()
 		_, err := f.Prepare(ctx, claim("one", result("r", first)))
@@ -258,58 +265,58 @@ func TestPrepareWaitsForDevice(t *testing.T) {
 func TestInterruptedPrepareReturnsCause(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFixture(t)
-		f.writer.put(first, "")
+		f.put(first, "")
 		ctx, cancel := context.WithCancel(t.Context())
 		defer cancel()
 		held := status.Error(codes.FailedPrecondition, "slot 0 is held")
-		f.writer.errs = []error{held, status.FromContextError(context.Canceled).Err()}
-		f.writer.onCall = func() {
-			if f.writer.calls == 2 {
+		f.writer.FailNext(held, status.FromContextError(context.Canceled).Err())
+		f.writer.OnCall = func(call int) {
+			if call == 2 {
 				cancel()
 			}
 		}
 		_, err := f.Prepare(ctx, claim("one", result("r", first)))
-		require.Equal(t, 2, f.writer.calls)
+		require.Equal(t, 2, f.writer.Calls())
 		require.ErrorIs(t, err, held)
 	})
 }
 
 func TestPrepareErrors(t *testing.T) {
 	f := newFixture(t)
-	f.writer.put(first, "", "")
+	f.put(first, "", "")
 	unallocated := claim("one")
 	unallocated.Status.Allocation = nil
 	_, err := f.Prepare(t.Context(), unallocated)
 	require.Equal(t, codes.InvalidArgument, status.Code(err))
 
 	// Another node reserves the slot first.
-	f.writer.fail(status.Error(codes.FailedPrecondition, "held"), unavailable)
+	f.writer.FailNext(status.Error(codes.FailedPrecondition, "held"), unavailable)
 	_, err = f.Prepare(t.Context(), claim("one", result("r", first)))
 	require.NoError(t, err)
-	require.ElementsMatch(t, []string{"D:one:node-a", ""}, f.writer.used(first))
+	require.ElementsMatch(t, []string{"D:one:node-a", ""}, f.writer.Usage(first))
 }
 
 // A process that is killed at any moment leaks neither slots nor files.
 func TestRestart(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFixture(t)
-		f.writer.put(first, "", "", "D:gone:node-a", "D:elsewhere:node-b")
+		f.put(first, "", "", "D:gone:node-a", "D:elsewhere:node-b")
 		_, err := f.Prepare(t.Context(), claim("one", result("r", first)))
 		require.NoError(t, err)
-		used := f.writer.used(first)
+		used := f.writer.Usage(first)
 
 		f.start()
 		f.run()
 		synctest.Wait()
-		require.Equal(t, "", f.writer.used(first)[2], "its claim is not prepared")
-		require.Equal(t, used[:2], f.writer.used(first)[:2])
-		require.Equal(t, "D:elsewhere:node-b", f.writer.used(first)[3])
+		require.Equal(t, "", f.writer.Usage(first)[2], "its claim is not prepared")
+		require.Equal(t, used[:2], f.writer.Usage(first)[:2])
+		require.Equal(t, "D:elsewhere:node-b", f.writer.Usage(first)[3])
 		require.Equal(t, [4]int{1, 1}, f.metrics.counts())
 		_, err = f.Prepare(t.Context(), claim("one", result("r", first)))
 		require.NoError(t, err)
-		require.Equal(t, used[:2], f.writer.used(first)[:2])
+		require.Equal(t, used[:2], f.writer.Usage(first)[:2])
 		require.NoError(t, f.Unprepare(t.Context(), "one"))
-		require.Equal(t, []string{"", "", "", "D:elsewhere:node-b"}, f.writer.used(first))
+		require.Equal(t, []string{"", "", "", "D:elsewhere:node-b"}, f.writer.Usage(first))
 	})
 }
 
@@ -318,14 +325,14 @@ func TestRestart(t *testing.T) {
 func TestReboot(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFixture(t)
-		f.writer.put(first, "", "", "D:one:node-a", "D:one:node-b", "")
+		f.put(first, "", "", "D:one:node-a", "D:one:node-b", "")
 		_, err := f.Prepare(t.Context(), claim("one", result("r", first)))
 		require.NoError(t, err)
-		require.Equal(t, []string{"", "", "D:one:node-a", "D:one:node-b", ""}, f.writer.used(first))
-		f.writer.put(first, "D:one:node-a", "", "D:one:node-a", "D:one:node-b", "")
+		require.Equal(t, []string{"", "", "D:one:node-a", "D:one:node-b", ""}, f.writer.Usage(first))
+		f.put(first, "D:one:node-a", "", "D:one:node-a", "D:one:node-b", "")
 		f.run()
 		synctest.Wait()
-		require.Equal(t, []string{"", "", "D:one:node-a", "D:one:node-b", ""}, f.writer.used(first), "one slot for one device")
+		require.Equal(t, []string{"", "", "D:one:node-a", "D:one:node-b", ""}, f.writer.Usage(first), "one slot for one device")
 	})
 }
 
@@ -333,11 +340,11 @@ func TestReboot(t *testing.T) {
 func TestPrepareWaitsForWriter(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFixture(t)
-		f.writer.put(first, "")
-		f.writer.fail(status.Error(codes.ResourceExhausted, "too many calls"), status.Error(codes.PermissionDenied, "unknown node"))
+		f.put(first, "")
+		f.writer.FailNext(status.Error(codes.ResourceExhausted, "too many calls"), status.Error(codes.PermissionDenied, "unknown node"))
 		_, err := f.Prepare(t.Context(), claim("one", result("r", first)))
 		require.NoError(t, err)
-		require.Equal(t, []string{"D:one:node-a"}, f.writer.used(first))
+		require.Equal(t, []string{"D:one:node-a"}, f.writer.Usage(first))
 	})
 }
 
@@ -345,8 +352,8 @@ func TestPrepareWaitsForWriter(t *testing.T) {
 func TestUnansweredReservation(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFixture(t)
-		f.writer.put(first, "", "")
-		f.writer.fail(unavailable)
+		f.put(first, "", "")
+		f.writer.FailNext(unavailable)
 		ctx, cancel := context.WithTimeout(t.Context(), time.Millisecond)
 		defer cancel()
 		_, err := f.Prepare(ctx, claim("one", result("r", first)))
@@ -356,7 +363,7 @@ func TestUnansweredReservation(t *testing.T) {
 		f.run()
 		require.NoError(t, f.Unprepare(t.Context(), "one"))
 		synctest.Wait()
-		require.Equal(t, []string{"", ""}, f.writer.used(first))
+		require.Equal(t, []string{"", ""}, f.writer.Usage(first))
 		require.Empty(t, f.files())
 	})
 }
@@ -366,17 +373,17 @@ func TestUnprepareWithoutWriter(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFixture(t)
 		f.run()
-		f.writer.put(first, "")
+		f.put(first, "")
 		_, err := f.Prepare(t.Context(), claim("one", result("r", first)))
 		require.NoError(t, err)
 		synctest.Wait() // the comparison of this change must not repeat the release
-		f.writer.fail(unavailable, unavailable, unavailable)
+		f.writer.FailNext(unavailable, unavailable, unavailable)
 		require.NoError(t, f.Unprepare(t.Context(), "one"))
 		require.Empty(t, f.files())
-		require.Equal(t, []string{"D:one:node-a"}, f.writer.used(first))
+		require.Equal(t, []string{"D:one:node-a"}, f.writer.Usage(first))
 		<-time.After(5 * time.Second)
 		synctest.Wait()
-		require.Equal(t, []string{""}, f.writer.used(first))
+		require.Equal(t, []string{""}, f.writer.Usage(first))
 	})
 }
 
@@ -385,15 +392,15 @@ func TestLostSlots(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFixture(t)
 		f.run()
-		f.writer.put(first, "")
-		f.writer.put(second, "")
+		f.put(first, "")
+		f.put(second, "")
 		_, err := f.Prepare(t.Context(), claim("one", result("r", first), result("r", second)))
 		require.NoError(t, err)
-		f.writer.put(first, "")
-		f.writer.put(second, "node-b")
+		f.put(first, "")
+		f.put(second, "node-b")
 		synctest.Wait()
-		require.Equal(t, []string{"D:one:node-a"}, f.writer.used(first))
-		require.Equal(t, []string{"node-b"}, f.writer.used(second))
+		require.Equal(t, []string{"D:one:node-a"}, f.writer.Usage(first))
+		require.Equal(t, []string{"node-b"}, f.writer.Usage(second))
 		require.Equal(t, [4]int{1, 0, 1, 1}, f.metrics.counts(), "each is counted once")
 	})
 }
@@ -404,8 +411,8 @@ func TestHealth(t *testing.T) {
 	devices, _, err := f.Health(t.Context())
 	require.NoError(t, err)
 	require.Nil(t, devices, "instance-writer has sent no Instances")
-	f.writer.put(first, "")
-	f.writer.put(second, "")
+	f.put(first, "")
+	f.put(second, "")
 	_, err = f.Prepare(t.Context(), claim("one", result("r", first)))
 	require.NoError(t, err)
 	expect := func(expected ...claims.Health) {
@@ -419,7 +426,7 @@ func TestHealth(t *testing.T) {
 	expect(claims.Health{Pool: lost.Pool, Name: first, Healthy: true}, other)
 	f.see(second)
 	expect(lost, other)
-	f.writer.remove(first)
+	f.writer.Remove(first)
 	expect(lost, other)
 	require.NoError(t, f.Unprepare(t.Context(), "one"))
 	expect(other)
@@ -429,16 +436,16 @@ func TestHealth(t *testing.T) {
 func TestDamagedFile(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFixture(t)
-		f.writer.put(first, "")
+		f.put(first, "")
 		_, err := f.Prepare(t.Context(), claim("one", result("r", first)))
 		require.NoError(t, err)
 		require.NoError(t, os.WriteFile(f.files()[0], []byte("{"), 0o600))
 		f.start()
 		f.run()
 		synctest.Wait()
-		require.Equal(t, []string{"D:one:node-a"}, f.writer.used(first))
+		require.Equal(t, []string{"D:one:node-a"}, f.writer.Usage(first))
 		require.NoError(t, f.Unprepare(t.Context(), "one"))
-		require.Equal(t, []string{""}, f.writer.used(first))
+		require.Equal(t, []string{""}, f.writer.Usage(first))
 		require.Empty(t, f.files())
 	})
 }

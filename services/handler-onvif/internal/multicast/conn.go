@@ -31,7 +31,7 @@ type Conn struct {
 	log            *zap.Logger
 	families       []family
 	joined, failed map[string]bool // by family and interface
-	queue          *queue
+	received       *receiveBuffer
 
 	mu       sync.Mutex
 	networks map[int][]netip.Prefix // by index of the interface
@@ -49,7 +49,7 @@ type family struct {
 // Open opens the sockets for one group of each family. It skips a family that the node does not
 // support.
 func Open(ctx context.Context, groups []netip.AddrPort, filter InterfaceFilter, log *zap.Logger) (*Conn, error) {
-	c := &Conn{filter: filter, log: log, joined: map[string]bool{}, failed: map[string]bool{}, queue: newQueue()}
+	c := &Conn{filter: filter, log: log, joined: map[string]bool{}, failed: map[string]bool{}, received: newReceiveBuffer()}
 	var problems []error
 	for _, group := range groups {
 		f := family{network: "udp4", group: net.UDPAddrFromAddrPort(group)}
@@ -179,7 +179,7 @@ func (c *Conn) joinInterface(joined map[string]bool, f family, i networkInterfac
 // Receive calls handle for each datagram in order, until ctx ends. Then it closes the sockets.
 func (c *Conn) Receive(ctx context.Context, handle func(datagram []byte, from address.Origin)) error {
 	group, ctx := errgroup.WithContext(ctx)
-	group.Go(func() error { return c.queue.run(ctx, handle) })
+	group.Go(func() error { return c.received.run(ctx, handle) })
 	for _, f := range c.families {
 		for _, conn := range []*net.UDPConn{f.sender, f.member} {
 			if conn == nil {
@@ -210,7 +210,7 @@ func (c *Conn) receive(ctx context.Context, network string, conn *net.UDPConn, b
 		case err != nil:
 			continue // an ICMP error for a sent datagram; the socket still works
 		}
-		c.queue.put(buffer[:size], address.Origin{Addr: from, Networks: c.networksOf(index)})
+		c.received.put(buffer[:size], address.Origin{Addr: from, Networks: c.networksOf(index)})
 	}
 }
 
@@ -262,4 +262,4 @@ func (c *Conn) networksOf(index int) []netip.Prefix {
 }
 
 // Pending reports whether Receive has datagrams that are not handled yet.
-func (c *Conn) Pending() bool { return c.queue.pending() }
+func (c *Conn) Pending() bool { return c.received.pending() }

@@ -25,7 +25,7 @@ type Inventory struct {
 	database Database
 	observe  Observe
 	log      *zap.Logger
-	queue    *queue
+	pending  *pending
 
 	mu       sync.Mutex
 	watchers map[*watcher]struct{}
@@ -44,7 +44,7 @@ type Observe func(top string, devices int, took time.Duration)
 func NewInventory(database Database, observe Observe, log *zap.Logger) *Inventory {
 	return &Inventory{
 		database: database, observe: observe, log: log,
-		queue: newQueue(), watchers: map[*watcher]struct{}{},
+		pending: newPending(), watchers: map[*watcher]struct{}{},
 	}
 }
 
@@ -110,26 +110,26 @@ func (i *Inventory) Run(ctx context.Context, resync time.Duration) error {
 		case <-ctx.Done():
 			return nil
 		case <-ticker.C:
-			i.queue.addAll()
-		case <-i.queue.ready:
-			i.apply(i.queue.take())
+			i.pending.addAll()
+		case <-i.pending.ready:
+			i.apply(i.pending.take())
 		}
 	}
 }
 
 // Changed reports that the device at a devpath is new or different.
-func (i *Inventory) Changed(devpath string) { i.queue.add(devpath, false) }
+func (i *Inventory) Changed(devpath string) { i.pending.add(devpath, false) }
 
 // Removed reports that the device at a devpath was removed. Sysfs may still show it, so it is not
 // listed now. It is listed after a delay, because the listing for another event may have shown it
 // in the meantime.
 func (i *Inventory) Removed(devpath string) {
-	i.queue.add(devpath, true)
-	i.queue.addDelayed(devpath)
+	i.pending.add(devpath, true)
+	i.pending.addDelayed(devpath)
 }
 
 // Resync reports that any device may have changed.
-func (i *Inventory) Resync() { i.queue.addAll() }
+func (i *Inventory) Resync() { i.pending.addAll() }
 
 // apply updates all watchers. Removals come after the listings, which may still show the removed
 // devices.

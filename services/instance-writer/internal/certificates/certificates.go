@@ -4,25 +4,30 @@
 package certificates
 
 import (
-	"bytes"
 	"context"
-	"crypto/tls"
 	"crypto/x509"
-	"errors"
-	"fmt"
+	"sync"
 	"sync/atomic"
 	"time"
 
 	"go.uber.org/zap"
 	corev1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/cache"
 
 	"akri.sh/libs/broadcast"
 	"akri.sh/libs/kube"
 	"akri.sh/libs/pki"
-	"akri.sh/libs/rpc"
+)
+
+// Keys of the Secret. The ConfigMap has BundleKey only.
+const (
+	// BundleKey has the certificates of all CAs that clients must trust.
+	BundleKey = "ca.crt"
+	// The CA that signs now.
+	signerCertKey, signerKeyKey = "signer.crt", "signer.key"
+	// The CA that signs next. Clients already trust it.
+	nextCertKey, nextKeyKey = "next.crt", "next.key"
 )
 
 // rotateAnnotation on the Secret makes a replica publish the next CA at once. The replica removes
@@ -33,13 +38,6 @@ const (
 	callTimeout  = 5 * time.Second
 	initialDelay = 200 * time.Millisecond
 	maxDelay     = 30 * time.Second
-	// maxWait limits timers, because they do not follow changes of the wall clock.
-	maxWait = time.Hour
-)
-
-var (
-	errNoCertificate = errors.New("no server certificate yet")
-	errNotFound      = errors.New("does not exist; install it with the Helm chart")
 )
 
 // Options of a Manager.
@@ -50,167 +48,116 @@ type Options struct {
 	Namespace, ConfigMapNamespace string
 	// DNSNames are the names of the server.
 	DNSNames  []string
-	Lifetimes Lifetimes
+	Lifetimes pki.Lifetimes
 	Log       *zap.Logger
 }
 
 // Manager maintains the certificates of one replica.
 type Manager struct {
-	Options
+	pki.Current
 
-	secrets    *kube.Client[*corev1.Secret, *corev1.SecretList]
-	configMaps *kube.Client[*corev1.ConfigMap, *corev1.ConfigMapList]
-	secret     *kube.Informer[*corev1.Secret]
-	configMap  *kube.Informer[*corev1.ConfigMap]
-	changed    broadcast.Signal
-	// signed is the server certificate and the CA that signed it.
-	signed atomic.Pointer[signed]
-}
-
-type signed struct {
-	certificate tls.Certificate
-	signer      pki.KeyPair
+	issuer    pki.Issuer
+	log       *zap.Logger
+	secret    *kube.Named[*corev1.Secret]
+	configMap *kube.Named[*corev1.ConfigMap]
+	changed   broadcast.Signal
+	// signer is the CA that signed the current certificate.
+	signer atomic.Pointer[x509.Certificate]
 }
 
 // New returns a Manager. It starts nothing.
-func New(config *rest.Config, options Options) (m *Manager, err error) {
-	m = &Manager{Options: options, changed: broadcast.NewSignal()}
-	secrets, configMaps := corev1.SchemeGroupVersion.WithResource("secrets"), corev1.SchemeGroupVersion.WithResource("configmaps")
-	if m.secrets, err = kube.NewClient[corev1.Secret, corev1.SecretList](config, secrets, corev1.AddToScheme); err != nil {
+func New(config *rest.Config, options Options) (*Manager, error) {
+	secrets, err := kube.Secrets(config)
+	if err != nil {
 		return nil, err
 	}
-	if m.configMaps, err = kube.NewClient[corev1.ConfigMap, corev1.ConfigMapList](config, configMaps, corev1.AddToScheme); err != nil {
+	configMaps, err := kube.NewClient[corev1.ConfigMap, corev1.ConfigMapList](
+		config, corev1.SchemeGroupVersion.WithResource("configmaps"), corev1.AddToScheme)
+	if err != nil {
 		return nil, err
 	}
-	m.secret = kube.NewNamedInformer(m.secrets, options.Namespace, options.Name)
-	m.configMap = kube.NewNamedInformer(m.configMaps, options.ConfigMapNamespace, options.Name)
-	m.secret.OnChange(func(string) { m.changed.Notify() })
-	m.configMap.OnChange(func(string) { m.changed.Notify() })
-	return m, nil
+	changed := broadcast.NewSignal()
+	return &Manager{
+		issuer: pki.Issuer{Name: "akri instance-writer", DNSNames: options.DNSNames, Lifetimes: options.Lifetimes},
+		log:    options.Log, changed: changed,
+		secret:    kube.NewNamed(secrets, "Secret", cache.NewObjectName(options.Namespace, options.Name), changed),
+		configMap: kube.NewNamed(configMaps, "ConfigMap", cache.NewObjectName(options.ConfigMapNamespace, options.Name), changed),
+	}, nil
 }
 
-// GetCertificate is tls.Config.GetCertificate.
-func (m *Manager) GetCertificate(*tls.ClientHelloInfo) (*tls.Certificate, error) {
-	if current := m.signed.Load(); current != nil {
-		return &current.certificate, nil
-	}
-	return nil, errNoCertificate
-}
-
-// Served returns the server certificate and the CA that signed it, or none before the first one.
-func (m *Manager) Served() map[string]*x509.Certificate {
-	current := m.signed.Load()
-	if current == nil {
-		return nil
-	}
-	return map[string]*x509.Certificate{"server": current.certificate.Leaf, "ca": current.signer.Leaf}
-}
-
-// Ready is a readiness check. It fails until the replica has a server certificate.
-func (m *Manager) Ready(context.Context) error {
-	_, err := m.GetCertificate(nil)
-	return err
-}
+// Signer returns the CA that signed the current certificate, or nil before the first one.
+func (m *Manager) Signer() *x509.Certificate { return m.signer.Load() }
 
 // Run renews the certificates until ctx ends.
 func (m *Manager) Run(ctx context.Context) {
-	done := make(chan struct{}, 2)
-	go func() { m.secret.RunWithContext(ctx); done <- struct{}{} }()
-	go func() { m.configMap.RunWithContext(ctx); done <- struct{}{} }()
-	defer func() { <-done; <-done }()
-	if kube.WaitForSync(ctx, m.secret, m.configMap) != nil {
-		return // ctx ended
-	}
-	delays := rpc.NewBackOff(initialDelay, maxDelay)
-	for {
-		after, err := m.reconcile(ctx, time.Now())
-		if ctx.Err() != nil {
-			return
-		}
-		if err != nil {
-			after = delays.NextBackOff()
-			m.Log.Warn("renewing the certificates failed", zap.Error(err), zap.Duration("retry_in", after))
-		} else {
-			delays.Reset()
-		}
-		select {
-		case <-ctx.Done():
-			return
-		case <-time.After(min(after, maxWait)):
-		case <-m.changed:
-		}
-	}
+	objects := kube.Informers{m.secret, m.configMap}
+	var watching sync.WaitGroup
+	watching.Go(func() { objects.Run(ctx) })
+	kube.Loop{
+		Objects: objects, Changed: m.changed, Reconcile: m.reconcile, Timeout: callTimeout,
+		FirstRetry: initialDelay, MaxRetry: maxDelay,
+		Log: m.log.Warn, Failed: "renewing the certificates failed",
+	}.Run(ctx)
+	watching.Wait()
 }
 
-// reconcile makes one change at a time and returns when to continue. A change of the Secret or the
-// ConfigMap makes Run continue at once.
-func (m *Manager) reconcile(ctx context.Context, now time.Time) (time.Duration, error) {
-	ctx, cancel := context.WithTimeout(ctx, callTimeout)
-	defer cancel()
-	secret, ok := m.secret.Get(m.Namespace + "/" + m.Name)
-	if !ok {
-		return 0, fmt.Errorf("secret %q %w", m.Name, errNotFound)
-	}
-	configMap, ok := m.configMap.Get(m.ConfigMapNamespace + "/" + m.Name)
-	if !ok {
-		return 0, fmt.Errorf("ConfigMap %q %w", m.Name, errNotFound)
-	}
-	_, rotate := secret.Annotations[rotateAnnotation]
-	data, next, err := m.Lifetimes.renew(now, secret.Data, rotate)
+// reconcile makes one change at a time. A change of the Secret or the ConfigMap makes the loop
+// continue at once.
+func (m *Manager) reconcile(ctx context.Context) (time.Duration, error) {
+	secret, err := m.secret.Current()
 	if err != nil {
 		return 0, err
 	}
-	if rotate || !equal(data, secret.Data) {
-		return next.Sub(now), m.updateSecret(ctx, secret, data)
-	}
-	if configMap.Data[BundleKey] != string(data[BundleKey]) {
-		return next.Sub(now), m.publish(ctx, configMap, string(data[BundleKey]))
-	}
-	renewal, err := m.sign(now, data)
-	return min(next.Sub(now), renewal), err
-}
-
-// updateSecret fails with a conflict, which is no error, if another replica was faster.
-func (m *Manager) updateSecret(ctx context.Context, secret *corev1.Secret, data map[string][]byte) error {
-	update := secret.DeepCopy()
-	update.Data = data
-	delete(update.Annotations, rotateAnnotation)
-	_, err := m.secrets.In(m.Namespace).Update(ctx, update, metav1.UpdateOptions{})
-	if apierrors.IsConflict(err) {
-		return nil
-	}
+	configMap, err := m.configMap.Current()
 	if err != nil {
-		return fmt.Errorf("update Secret: %w", err)
+		return 0, err
 	}
-	m.Log.Info("CA of instance-writer renewed", zap.String("secret", m.Name))
-	return nil
+
+	now, stored := time.Now(), read(secret)
+	_, rotate := secret.Annotations[rotateAnnotation]
+	authority, next, err := m.issuer.RenewCA(now, stored, rotate)
+	if err != nil {
+		return 0, err
+	}
+	if rotate || !authority.Equal(stored) {
+		return next.Sub(now), m.store(ctx, secret, authority)
+	}
+	if bundle := string(authority.Bundle); configMap.Data[BundleKey] != bundle {
+		update := configMap.DeepCopy()
+		update.Data = map[string]string{BundleKey: bundle}
+		return next.Sub(now), m.configMap.Update(ctx, update)
+	}
+
+	// The CA is published now.
+	server, err := m.issuer.RenewServer(now, m.Load(), authority.Signer)
+	if err != nil {
+		return 0, err
+	}
+	m.Store(server)
+	m.signer.Store(authority.Signer.Leaf)
+	return min(next.Sub(now), pki.RenewalTime(server.Leaf).Sub(now)), nil
 }
 
-func (m *Manager) publish(ctx context.Context, configMap *corev1.ConfigMap, bundle string) error {
-	update := configMap.DeepCopy()
-	update.Data = map[string]string{BundleKey: bundle}
-	_, err := m.configMaps.In(m.ConfigMapNamespace).Update(ctx, update, metav1.UpdateOptions{})
-	if err != nil && !apierrors.IsConflict(err) {
-		return fmt.Errorf("update ConfigMap: %w", err)
-	}
-	return nil
+// read returns the Authority in the Secret. A damaged CA is a missing one.
+func read(secret *corev1.Secret) pki.Authority {
+	signer, _ := pki.Load(secret.Data[signerCertKey], secret.Data[signerKeyKey])
+	next, _ := pki.Load(secret.Data[nextCertKey], secret.Data[nextKeyKey])
+	return pki.Authority{Signer: signer, Next: next, Bundle: secret.Data[BundleKey]}
 }
 
-// sign renews the server certificate if necessary and returns the time until its next renewal. The
-// CA is published at that time.
-func (m *Manager) sign(now time.Time, data map[string][]byte) (time.Duration, error) {
-	current := m.signed.Load()
-	if current == nil || !bytes.Equal(current.signer.CertificatePEM, data[signerCertKey]) || !pki.Fresh(current.certificate.Leaf, now) {
-		ca, err := pki.Load(data[signerCertKey], data[signerKeyKey])
-		if err != nil {
-			return 0, err
-		}
-		server, err := pki.NewServer(now, ca, "akri instance-writer", m.Lifetimes.Server, m.DNSNames)
-		if err != nil {
-			return 0, err
-		}
-		current = &signed{server.Certificate, ca}
-		m.signed.Store(current)
+func (m *Manager) store(ctx context.Context, secret *corev1.Secret, authority pki.Authority) error {
+	update := secret.DeepCopy()
+	delete(update.Annotations, rotateAnnotation)
+	update.Data = map[string][]byte{
+		BundleKey:     authority.Bundle,
+		signerCertKey: authority.Signer.CertificatePEM, signerKeyKey: authority.Signer.KeyPEM,
 	}
-	return pki.RenewalTime(current.certificate.Leaf).Sub(now), nil
+	if next := authority.Next; next != nil {
+		update.Data[nextCertKey], update.Data[nextKeyKey] = next.CertificatePEM, next.KeyPEM
+	}
+	if err := m.secret.Update(ctx, update); err != nil {
+		return err
+	}
+	m.log.Info("CA of instance-writer renewed", zap.String("secret", secret.Name))
+	return nil
 }

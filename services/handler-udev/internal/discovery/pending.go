@@ -13,13 +13,13 @@ import (
 const (
 	// removalDelay is how long sysfs may still show a device after the uevent of its removal.
 	removalDelay = 250 * time.Millisecond
-	// maxChanges limits the queue. Beyond it, all devices are listed.
+	// maxChanges limits the changes that are pending. Beyond it, all devices are listed.
 	maxChanges = 256
 )
 
-// queue collects changes until they are taken, so that a flood of events causes a bounded number of
-// listings.
-type queue struct {
+// pending collects changes until they are taken, so that a flood of events causes a bounded number
+// of listings.
+type pending struct {
 	ready broadcast.Signal
 
 	mu      sync.Mutex
@@ -27,59 +27,59 @@ type queue struct {
 	delayed map[string]*time.Timer
 }
 
-func newQueue() *queue {
-	return &queue{ready: broadcast.NewSignal(), changes: map[string]bool{}, delayed: map[string]*time.Timer{}}
+func newPending() *pending {
+	return &pending{ready: broadcast.NewSignal(), changes: map[string]bool{}, delayed: map[string]*time.Timer{}}
 }
 
 // add adds a change of a device. It ignores drivers, modules and other kernel objects.
-func (q *queue) add(devpath string, removed bool) {
+func (p *pending) add(devpath string, removed bool) {
 	if !strings.HasPrefix(devpath, "/devices/") || path.Clean(devpath) != devpath {
 		return
 	}
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	defer q.ready.Notify()
-	if _, all := q.changes[""]; all {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	defer p.ready.Notify()
+	if _, all := p.changes[""]; all {
 		return
 	}
-	if len(q.changes) >= maxChanges {
-		q.changes = map[string]bool{"": false}
+	if len(p.changes) >= maxChanges {
+		p.changes = map[string]bool{"": false}
 		return
 	}
-	q.changes[devpath] = removed
+	p.changes[devpath] = removed
 }
 
 // addDelayed adds a change of a removed device when sysfs no longer shows it. Only the last removal
 // of a device counts: after an earlier one, the device may be back and about to be removed again.
-func (q *queue) addDelayed(devpath string) {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	if timer := q.delayed[devpath]; timer != nil {
+func (p *pending) addDelayed(devpath string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if timer := p.delayed[devpath]; timer != nil {
 		timer.Reset(removalDelay)
 		return
 	}
-	q.delayed[devpath] = time.AfterFunc(removalDelay, func() {
-		q.mu.Lock()
-		delete(q.delayed, devpath)
-		q.mu.Unlock()
-		q.add(devpath, false)
+	p.delayed[devpath] = time.AfterFunc(removalDelay, func() {
+		p.mu.Lock()
+		delete(p.delayed, devpath)
+		p.mu.Unlock()
+		p.add(devpath, false)
 	})
 }
 
 // addAll adds a change of all devices. It replaces the other changes.
-func (q *queue) addAll() {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	q.changes = map[string]bool{"": false}
-	q.ready.Notify()
+func (p *pending) addAll() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.changes = map[string]bool{"": false}
+	p.ready.Notify()
 }
 
 // take removes and returns the changes, without those that a change of an ancestor covers.
-func (q *queue) take() map[string]bool {
-	q.mu.Lock()
-	changes := q.changes
-	q.changes = map[string]bool{}
-	q.mu.Unlock()
+func (p *pending) take() map[string]bool {
+	p.mu.Lock()
+	changes := p.changes
+	p.changes = map[string]bool{}
+	p.mu.Unlock()
 	maps.DeleteFunc(changes, func(devpath string, _ bool) bool { return covered(changes, devpath) })
 	return changes
 }
