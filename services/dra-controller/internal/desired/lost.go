@@ -45,8 +45,9 @@ func Lost(current *resourcev1.ResourceSlice) *resourcev1.ResourceSlice {
 	return lost
 }
 
-// LostWait returns how long the slice with the taint stays, and false without the taint. The API
-// server sets the time of the taint, so that it survives a restart of the process.
+// LostWait returns how long the slice with the taint stays, and false without the taint. Unlike
+// other waits it begins by the clock of the API server, which sets the time of the taint: that time
+// survives a restart of the process.
 func LostWait(slice *resourcev1.ResourceSlice) (grace.Wait, bool) {
 	for _, taint := range slice.Spec.Devices[0].Taints {
 		if taint.Key == lostTaint && taint.TimeAdded != nil {
