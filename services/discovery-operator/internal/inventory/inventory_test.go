@@ -14,6 +14,7 @@ import (
 	"pgregory.net/rapid"
 
 	akriv0 "akri.sh/libs/apis/akri/v0"
+	"akri.sh/libs/grace"
 	configurationv1 "akri.sh/proto/akri/configuration/v1"
 	instancev1 "akri.sh/proto/akri/instance/v1"
 	registrarv1 "akri.sh/proto/akri/registrar/v1"
@@ -121,10 +122,10 @@ func TestComplete(t *testing.T) {
 	}{
 		"all handlers answered":             {newInput(source("/a", true), source("/b", true)), true},
 		"one handler did not answer":        {newInput(source("/a", true), unanswered), false},
-		"no handler within the grace":       {inventory.Input{Configuration: configuration(), HandlersSynced: true, InGrace: true}, false},
+		"no handler within the grace":       {inventory.Input{Configuration: configuration(), HandlersSynced: true, Unregistered: &grace.Wait{}}, false},
 		"no handler after the grace":        {inventory.Input{Configuration: configuration(), HandlersSynced: true}, true},
 		"handlers not synced":               {inventory.Input{Configuration: configuration()}, false},
-		"handler answered within the grace": {inventory.Input{Configuration: configuration(), HandlersSynced: true, InGrace: true, Sources: []inventory.Source{source("/a", true)}}, true},
+		"handler answered within the grace": {inventory.Input{Configuration: configuration(), HandlersSynced: true, Unregistered: &grace.Wait{}, Sources: []inventory.Source{source("/a", true)}}, true},
 	} {
 		require.Equal(t, c.want, inventory.Build(c.input).Report.GetComplete(), name)
 	}
@@ -294,7 +295,7 @@ func TestAnswered(t *testing.T) {
 		"silent and list":     {newInput(list, silent), true, false},
 		"silent and starting": {newInput(silent, starting), false, false},
 		"no handler":          {newInput(), true, true},
-		"no handler in grace": {inventory.Input{Configuration: configuration(), HandlersSynced: true, InGrace: true}, false, false},
+		"no handler in grace": {inventory.Input{Configuration: configuration(), HandlersSynced: true, Unregistered: &grace.Wait{}}, false, false},
 		"table unknown":       {inventory.Input{Configuration: configuration(), Sources: []inventory.Source{silent}}, false, false},
 	} {
 		t.Run(name, func(t *testing.T) {

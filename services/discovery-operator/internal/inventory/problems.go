@@ -4,10 +4,12 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	"k8s.io/apimachinery/pkg/util/duration"
 
 	akriv0 "akri.sh/libs/apis/akri/v0"
+	"akri.sh/libs/grace"
 	configurationv1 "akri.sh/proto/akri/configuration/v1"
 	instancev1 "akri.sh/proto/akri/instance/v1"
 	registrarv1 "akri.sh/proto/akri/registrar/v1"
@@ -42,17 +44,30 @@ func problems(input Input) []*instancev1.Problem {
 	}
 	for _, source := range input.Sources {
 		if handlerState(source.Handler.GetStatus()) == akriv0.HandlerOffline {
-			all = append(all, &instancev1.Problem{
-				Reason: akriv0.ReasonHandlerOffline,
-				Message: fmt.Sprintf("Discovery Handler %q at %s on node %q cannot be reached; check that it is running; "+
-					"its devices are removed when it has been offline for %s",
-					source.Handler.GetName(), source.Handler.GetEndpoint(), input.Node, duration.HumanDuration(input.Grace)),
-				Subject: &instancev1.Subject{Kind: akriv0.SubjectHandler, Name: source.Handler.GetName()},
-			})
+			all = append(all, offline(input, source.Handler))
 		}
 		all = append(all, source.Problems...)
 	}
 	return append(all, input.Configuration.GetRequest().GetProblems()...)
+}
+
+// Reachable is what is awaited of a handler that is offline.
+const Reachable = "the Discovery Handler can be reached"
+
+// HandlerWait returns how long the devices of a handler are kept.
+func HandlerWait(awaited string, since time.Time, period time.Duration) grace.Wait {
+	return grace.Wait{Awaited: awaited, Since: since, For: period, Then: "its devices are removed"}
+}
+
+func offline(input Input, handler *registrarv1.Handler) *instancev1.Problem {
+	wait := HandlerWait(Reachable, handler.GetOfflineSince().AsTime(), input.Grace)
+	return &instancev1.Problem{
+		Reason: akriv0.ReasonHandlerOffline,
+		Message: fmt.Sprintf("Discovery Handler %q at %s on node %q cannot be reached; check that it is running; "+
+			"%s when it has been offline for %s",
+			handler.GetName(), handler.GetEndpoint(), input.Node, wait.Then, duration.HumanDuration(wait.For)),
+		Subject: &instancev1.Subject{Kind: akriv0.SubjectHandler, Name: handler.GetName()},
+	}
 }
 
 // chartValues are the values of the chart that enable its handlers.
