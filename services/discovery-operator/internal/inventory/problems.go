@@ -6,6 +6,7 @@ import (
 	"strings"
 	"time"
 
+	"google.golang.org/protobuf/types/known/timestamppb"
 	"k8s.io/apimachinery/pkg/util/duration"
 
 	akriv0 "akri.sh/libs/apis/akri/v0"
@@ -59,6 +60,16 @@ func HandlerWait(awaited string, since time.Time, period time.Duration) grace.Wa
 	return grace.Wait{Awaited: awaited, Since: since, For: period, Then: "its devices are removed"}
 }
 
+// waitMessage has no time but those of the wait: each report that differs from the last one is sent.
+func waitMessage(wait *grace.Wait) *instancev1.Wait {
+	if wait == nil {
+		return nil
+	}
+	return &instancev1.Wait{
+		Awaited: wait.Awaited, Since: timestamppb.New(wait.Since), Until: timestamppb.New(wait.Until()), Then: wait.Then,
+	}
+}
+
 func offline(input Input, handler *registrarv1.Handler) *instancev1.Problem {
 	wait := HandlerWait(Reachable, handler.GetOfflineSince().AsTime(), input.Grace)
 	return &instancev1.Problem{
@@ -67,6 +78,7 @@ func offline(input Input, handler *registrarv1.Handler) *instancev1.Problem {
 			"%s when it has been offline for %s",
 			handler.GetName(), handler.GetEndpoint(), input.Node, wait.Then, duration.HumanDuration(wait.For)),
 		Subject: &instancev1.Subject{Kind: akriv0.SubjectHandler, Name: handler.GetName()},
+		Wait:    waitMessage(&wait),
 	}
 }
 
@@ -91,6 +103,7 @@ func notRegistered(input Input) *instancev1.Problem {
 	return &instancev1.Problem{
 		Reason: akriv0.ReasonHandlerNotRegistered, Message: message,
 		Subject: &instancev1.Subject{Kind: akriv0.SubjectHandler, Name: name}, Evidence: names,
+		Wait: waitMessage(input.Unregistered),
 	}
 }
 
