@@ -58,8 +58,8 @@ type Input struct {
 	// registrar has sent them.
 	Registered     []string
 	HandlersSynced bool
-	// Unregistered is how long the absence of a handler does not yet mean that its devices are gone.
-	// It is nil after that.
+	// Unregistered is how long devices are kept while no handler is registered. It is nil after
+	// that.
 	Unregistered *grace.Wait
 	// Grace is the time that devices are kept while their handler is offline.
 	Grace time.Duration

@@ -60,7 +60,8 @@ func HandlerWait(awaited string, since time.Time, period time.Duration) grace.Wa
 	return grace.Wait{Awaited: awaited, Since: since, For: period, Then: "its devices are removed"}
 }
 
-// waitMessage has no time but those of the wait: each report that differs from the last one is sent.
+// waitMessage must return the same times while the state lasts: each report that differs from the
+// last one is sent.
 func waitMessage(wait *grace.Wait) *instancev1.Wait {
 	if wait == nil {
 		return nil

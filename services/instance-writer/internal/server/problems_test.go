@@ -1,4 +1,4 @@
-package server
+package server //nolint:testpackage // parseProblems is not exported
 
 import (
 	"encoding/json"
