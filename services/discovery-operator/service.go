@@ -123,7 +123,7 @@ func (s *Service) coordinator(
 	known *configurations.Client, registrar *grpc.ClientConn, devices *broadcast.Value[inventory.Snapshot],
 ) *coordinator.Coordinator {
 	return coordinator.New(coordinator.Options{
-		Log: s.env.Log, Metrics: s.env.Metrics, Node: s.config.NodeName, Grace: s.config.HandlerGrace,
+		Log: s.env.Log, Metrics: s.env.Metrics, Node: s.config.NodeName,
 		ProbeInterval:  cmp.Or(s.config.ProbeInterval, discovery.ProbeInterval),
 		DiskInterval:   cmp.Or(s.config.DiskInterval, coordinator.DiskInterval),
 		Dial:           s.config.Dial,

@@ -1,6 +1,7 @@
 package operator_test
 
 import (
+	"fmt"
 	"testing"
 	"time"
 
@@ -111,6 +112,30 @@ func TestDevicesSurviveHandlerRestart(t *testing.T) {
 		return len(reports[len(reports)-1].GetProblems()) == 0
 	}, "no problems")
 	h.neverGone(key, "x")
+}
+
+// Each report causes work in the cluster, so the report of a handler that stays absent does not
+// change.
+func TestReportOfAbsentHandlerIsStable(t *testing.T) {
+	h := newHarness(t, forever)
+	_, kill := startHandler(t, h, "d", "x")
+	h.start()
+	h.registrar.add("debugEcho", "/nowhere", true)
+	gone, missing := h.apply(h.namespace, "gone", "foo", "d"), h.apply(h.namespace, "missing", "bar", "d")
+	h.reported(gone, true, "x")
+	kill()
+	wait := h.problem(gone, akriv0.ReasonHandlerOffline).GetWait()
+	require.Equal(t, h.reported(gone, true, "x").GetHandlers()[0].GetOfflineSince(), wait.GetSince())
+	require.Equal(t, forever, wait.GetUntil().AsTime().Sub(wait.GetSince().AsTime()))
+	wait = h.problem(missing, akriv0.ReasonHandlerNotRegistered).GetWait()
+	require.Equal(t, forever, wait.GetUntil().AsTime().Sub(wait.GetSince().AsTime()))
+
+	reports := len(h.writer.reportsOf(gone)) + len(h.writer.reportsOf(missing))
+	for i := range 3 {
+		h.registrar.add("debugEcho", "/nowhere", true) // reconciles all Configurations
+		h.reported(h.apply(h.namespace, fmt.Sprint("zz-later-", i), "debugEcho", "d"), false)
+	}
+	require.Equal(t, reports, len(h.writer.reportsOf(gone))+len(h.writer.reportsOf(missing)))
 }
 
 func TestDevicesChange(t *testing.T) {

@@ -10,6 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	akriv0 "akri.sh/libs/apis/akri/v0"
+	"akri.sh/libs/grace"
 	"akri.sh/services/broker-controller/internal/cluster"
 	"akri.sh/services/broker-controller/internal/render"
 )
@@ -64,8 +65,8 @@ func (r *rollout) tryStart(
 func (r *rollout) changing(cache cluster.Cache, configuration *akriv0.Configuration, now time.Time) bool {
 	pods := cache.PodsOfConfiguration(configuration.Namespace, configuration.Name)
 	return slices.ContainsFunc(pods, func(pod *corev1.Pod) bool {
-		pending := r.sightings.of(pod, now).Pending
-		return pod.DeletionTimestamp != nil || !pending.IsZero() && now.Before(pending.Add(r.stuckAfter))
+		start := grace.Wait{Awaited: "the Pod starts", Since: r.sightings.of(pod, now).Pending, For: r.stuckAfter, Then: "the rollout continues"}
+		return pod.DeletionTimestamp != nil || !start.Over(now)
 	})
 }
 

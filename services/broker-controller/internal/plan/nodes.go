@@ -7,6 +7,8 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+
+	"akri.sh/libs/grace"
 )
 
 // Failure records that brokers did not start on a node.
@@ -48,9 +50,8 @@ type selection struct {
 	selected map[string]bool
 	// moved Pods do not start and are not selected, because another node has precedence.
 	moved map[string]bool
-	// retryAt is when another node can replace a selected Pod that does not start. Zero means
-	// never.
-	retryAt time.Time
+	// retry is when another node can replace a selected Pod that does not start.
+	retry grace.Next
 }
 
 // selectPods selects as many Pods as the capacity allows: running Pods first, then existing ones,
@@ -68,8 +69,8 @@ func selectPods(now time.Time, desired Desired, existing []Pod) selection {
 		switch {
 		case c.preference == doesNotStart && capacity > 0:
 			s.moved[c.name] = true
-		case waiting && (s.retryAt.IsZero() || c.retryAt.Before(s.retryAt)):
-			s.retryAt = c.retryAt
+		case waiting:
+			s.retry.Include(c.retryAt)
 		}
 	}
 	return s
@@ -107,7 +108,7 @@ func preferencePod(now time.Time, desired Desired, pod Pod) int {
 	switch {
 	case pod.Phase == corev1.PodRunning && !pod.Deleting:
 		return hasRunningPod
-	case pod.waitsToStart(desired.Hash) && !now.Before(pod.giveUpAt(desired.StartTimeout)):
+	case pod.waitsToStart(desired.Hash) && pod.start(desired.StartTimeout).Over(now):
 		return doesNotStart
 	}
 	return hasPod
@@ -118,15 +119,16 @@ func (p Pod) waitsToStart(hash string) bool {
 	return p.Blocked && !p.Deleting && !p.Foreign && (p.Hash == "" || p.Hash == hash)
 }
 
-// giveUpAt is when the Pod has not started within the timeout. A Pod that was rejected counts with
-// its predecessors, which were replaced after their backoff.
-func (p Pod) giveUpAt(startTimeout time.Duration) time.Time {
-	if p.Phase == corev1.PodPending {
-		return p.Pending.Add(startTimeout)
+// start is the wait for the Pod to start on its node. A Pod that was rejected counts with its
+// predecessors, which were replaced after their backoff.
+func (p Pod) start(timeout time.Duration) grace.Wait {
+	wait := grace.Wait{Awaited: "the Pod starts on its node", Since: p.Pending, For: timeout, Then: "another node gets a broker"}
+	if p.Phase != corev1.PodPending {
+		var before time.Duration
+		for attempt := range min(p.Attempt, maxShift) {
+			before += Backoff(attempt)
+		}
+		wait.Since, wait.For = p.Seen, max(timeout-before, Backoff(p.Attempt))
 	}
-	var before time.Duration
-	for attempt := range min(p.Attempt, maxShift) {
-		before += Backoff(attempt)
-	}
-	return p.Seen.Add(max(startTimeout-before, Backoff(p.Attempt)))
+	return wait
 }

@@ -9,6 +9,8 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+
+	"akri.sh/libs/grace"
 )
 
 // Reason for the deletion of a Pod.
@@ -36,8 +38,8 @@ const (
 	backoffReset = 2 * maxBackoff
 )
 
-// Times are when this process first saw a Pod and its states. They replace the creation time of a
-// Pod and the times in its status, which come from other machines, whose clocks can differ.
+// Times are when this process first saw a Pod and its states: see package grace. The creation time
+// of a Pod and the times in its status come from other machines.
 type Times struct {
 	// Seen is when this process first saw the Pod.
 	Seen time.Time
@@ -117,9 +119,7 @@ func ForPods(now time.Time, desired Desired, existing []Pod) Pods {
 	existing = slices.SortedFunc(slices.Values(existing), func(a, b Pod) int { return cmp.Compare(a.Name, b.Name) })
 	nodes := selectPods(now, desired, existing)
 	var plan Pods
-	if !nodes.retryAt.IsZero() {
-		plan.requeueAfter(nodes.retryAt.Sub(now))
-	}
+	plan.requeueAfter(nodes.retry.At.Sub(now))
 	inUse := map[string]bool{}
 	for _, pod := range existing {
 		inUse[pod.Name] = true
@@ -184,17 +184,16 @@ func (p *Pods) updateRunning(outdated bool, desired *Desired, pod Pod) {
 // replaceStuck keeps a Pod that no kubelet has accepted: the scheduler binds it when a node is
 // available.
 func (p *Pods) replaceStuck(now time.Time, outdated bool, stuckAfter time.Duration, pod Pod) {
-	since := pod.Accepted
-	if pod.Pending.After(since) {
-		since = pod.Pending
+	start := grace.Wait{Awaited: "the Pod starts", Since: pod.Accepted, For: stuckAfter, Then: "it is replaced"}
+	if pod.Pending.After(start.Since) {
+		start.Since = pod.Pending
 	}
-	due := since.Add(stuckAfter)
 	switch {
 	case outdated:
 		p.delete(pod, Outdated)
 	case pod.Accepted.IsZero():
-	case now.Before(due):
-		p.requeueAfter(due.Sub(now))
+	case !start.Over(now):
+		p.requeueAfter(start.Left(now))
 	default:
 		p.delete(pod, Stuck)
 	}
@@ -202,9 +201,8 @@ func (p *Pods) replaceStuck(now time.Time, outdated bool, stuckAfter time.Durati
 
 // requeueBlocked makes the plan run again when another node can get a broker instead.
 func (p *Pods) requeueBlocked(now time.Time, desired *Desired, pod Pod) {
-	due := pod.giveUpAt(desired.StartTimeout)
-	if len(desired.Nodes) > desired.Capacity && pod.waitsToStart(desired.Hash) && now.Before(due) {
-		p.requeueAfter(due.Sub(now))
+	if len(desired.Nodes) > desired.Capacity && pod.waitsToStart(desired.Hash) {
+		p.requeueAfter(pod.start(desired.StartTimeout).Left(now))
 	}
 }
 
@@ -212,18 +210,18 @@ func (p *Pods) requeueBlocked(now time.Time, desired *Desired, pod Pod) {
 // since its creation has passed. A Pod that failed before a kubelet accepted it is kept for
 // StuckAfter.
 func (p *Pods) replaceEnded(now time.Time, outdated bool, desired *Desired, pod Pod) {
-	due := pod.Seen.Add(Backoff(pod.Attempt))
+	ended := grace.Wait{Awaited: "the broker spec changes", Since: pod.Seen, For: Backoff(pod.Attempt), Then: "the Pod is replaced"}
 	attempt := pod.Attempt + 1
 	switch {
 	case outdated: // the previous spec failed, so its backoff does not apply
-		due, attempt = now, 0
+		ended, attempt = grace.Wait{}, 0
 	case pod.Accepted.IsZero():
-		due = pod.Seen.Add(desired.StuckAfter)
+		ended.For = desired.StuckAfter
 	case now.Sub(pod.Seen) >= backoffReset:
 		attempt = 0
 	}
-	if now.Before(due) {
-		p.requeueAfter(due.Sub(now))
+	if !ended.Over(now) {
+		p.requeueAfter(ended.Left(now))
 		p.requeueBlocked(now, desired, pod)
 		return
 	}
@@ -240,8 +238,9 @@ func (p *Pods) move(pod Pod) {
 	p.Delete = append(p.Delete, Deletion{Name: pod.Name, Reason: Moved, Force: pod.Phase != corev1.PodPending})
 }
 
+// requeueAfter makes the plan run again after the delay, unless it has passed.
 func (p *Pods) requeueAfter(delay time.Duration) {
-	if p.RequeueAfter == 0 || delay < p.RequeueAfter {
+	if delay > 0 && (p.RequeueAfter == 0 || delay < p.RequeueAfter) {
 		p.RequeueAfter = delay
 	}
 }

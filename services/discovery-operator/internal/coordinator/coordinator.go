@@ -15,6 +15,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"akri.sh/libs/broadcast"
+	"akri.sh/libs/grace"
 	registrarv1 "akri.sh/proto/akri/registrar/v1"
 	"akri.sh/services/discovery-operator/internal/configurations"
 	"akri.sh/services/discovery-operator/internal/devicenodes"
@@ -34,7 +35,6 @@ type Options struct {
 	Log     *zap.Logger
 	Metrics prometheus.Registerer
 	Node    string
-	Grace   time.Duration // see grace.go
 	// ProbeInterval is the time between two probes of an endpoint that is used.
 	ProbeInterval  time.Duration
 	DiskInterval   time.Duration
@@ -63,8 +63,8 @@ type Coordinator struct {
 	endpoints endpoints
 	sessions  map[string]*sessionSet // by key of the Configuration
 	entries   map[string]*inventory.Entry
-	changed   bool      // entries differ from the published ones
-	deadline  time.Time // of the next pass over all Configurations
+	changed   bool       // entries differ from the published ones
+	next      grace.Next // pass over all Configurations
 }
 
 // New returns a Coordinator. It starts nothing.
@@ -75,8 +75,8 @@ func New(options Options) *Coordinator {
 		sessions: map[string]*sessionSet{}, entries: map[string]*inventory.Entry{},
 	}
 	c.endpoints = endpoints{
-		log: options.Log, metrics: options.Metrics, grace: options.Grace, probeInterval: options.ProbeInterval,
-		dial: options.Dial, notify: pending.Notify, recheck: c.recheck, byKey: map[endpointKey]*endpoint{},
+		log: options.Log, metrics: options.Metrics, grace: options.Discoverer.Grace, probeInterval: options.ProbeInterval,
+		dial: options.Dial, notify: pending.Notify, next: &c.next, byKey: map[endpointKey]*endpoint{},
 	}
 	c.Configurations.OnChange(pending.add)
 	return c
@@ -106,7 +106,7 @@ func (c *Coordinator) loop(ctx context.Context) {
 	all := true
 	for {
 		if all {
-			c.deadline = time.Now().Add(maxInterval)
+			c.next = grace.Next{At: time.Now().Add(maxInterval)}
 		}
 		table, tableChanged := c.table.Get()
 		c.pass(ctx, table, all, time.Now())
@@ -116,7 +116,7 @@ func (c *Coordinator) loop(ctx context.Context) {
 			return
 		case <-c.pending.Signal:
 		case <-tableChanged:
-		case <-time.After(time.Until(c.deadline)):
+		case <-time.After(time.Until(c.next.At)):
 			all = true
 		}
 	}
@@ -147,13 +147,6 @@ func (c *Coordinator) pass(ctx context.Context, table *registrarv1.WatchHandlers
 	c.Configurations.SetHandlers(c.endpoints.handlers())
 	c.unused.Set(c.endpoints.unused())
 	c.reports.Set(c.endpoints.reports(now))
-}
-
-// recheck sets the deadline if the time is earlier.
-func (c *Coordinator) recheck(at time.Time) {
-	if at.Before(c.deadline) {
-		c.deadline = at
-	}
 }
 
 // adopt applies a new table of the registrar and returns whether it is new.
@@ -191,15 +184,14 @@ func (c *Coordinator) reconcile(ctx context.Context, key string, now time.Time) 
 	c.setEntry(inventory.Build(inventory.Input{
 		Node: c.Node, Configuration: configuration, Sources: sources,
 		Registered: c.endpoints.names(), HandlersSynced: c.handlers != nil,
-		InGrace: len(sources) == 0 && c.inGrace(sessions, now),
-		Grace:   c.Grace,
+		Unregistered: c.unregistered(sessions, sources, now), Grace: c.Discoverer.Grace,
 	}))
 }
 
 // checkDeviceNodes removes the devices whose device nodes must not be offered now.
 func (c *Coordinator) checkDeviceNodes(sources []inventory.Source, now time.Time) {
 	if inventory.HaveDeviceNodes(sources) && c.Discoverer.Policy.CheckDeviceNodes(sources, c.Host.Read()) {
-		c.recheck(now.Add(c.DiskInterval))
+		c.next.Include(now.Add(c.DiskInterval))
 	}
 }
 

@@ -9,6 +9,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"go.uber.org/zap"
 
+	"akri.sh/libs/grace"
 	registrarv1 "akri.sh/proto/akri/registrar/v1"
 	"akri.sh/services/discovery-operator/internal/discovery"
 )
@@ -39,8 +40,8 @@ type endpoints struct {
 	grace         time.Duration
 	probeInterval time.Duration
 	dial          discovery.Dialer
-	notify        func()          // called after each change of a connection
-	recheck       func(time.Time) // called with the time at which a status may change without an event
+	notify        func()      // called after each change of a connection
+	next          *grace.Next // when a status may change without an event
 	byKey         map[endpointKey]*endpoint
 }
 
@@ -152,9 +153,7 @@ func (e *endpoints) status(endpoint *endpoint, now time.Time) registrarv1.Handle
 	state, reachable := endpoint.unusedState, registrarv1.HandlerStatus_HANDLER_STATUS_WAITING
 	if endpoint.conn != nil {
 		status := endpoint.conn.Status(now)
-		if !status.Deadline.IsZero() {
-			e.recheck(status.Deadline)
-		}
+		e.next.Include(status.Deadline)
 		state, reachable = status.State, registrarv1.HandlerStatus_HANDLER_STATUS_ACTIVE
 	}
 	listed := endpoint.handler.GetStatus()

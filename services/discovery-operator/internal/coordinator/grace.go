@@ -5,23 +5,20 @@ import (
 
 	"go.uber.org/zap"
 
+	"akri.sh/libs/grace"
 	"akri.sh/services/discovery-operator/internal/discovery"
+	"akri.sh/services/discovery-operator/internal/inventory"
 )
 
-// The grace (--handler-grace, five minutes) is the time after which a handler that cannot be
-// reached, has not registered, or sends no list, no longer keeps devices in the inventory.
-
-// inGrace returns whether a Configuration without handlers keeps its devices: handlers may not have
-// registered yet.
-func (c *Coordinator) inGrace(sessions *sessionSet, now time.Time) bool {
-	if c.handlers == nil {
-		return true
+// unregistered returns how long a Configuration without handlers keeps its devices: handlers may
+// not have registered yet. It returns nil after that, and if there are handlers.
+func (c *Coordinator) unregistered(sessions *sessionSet, sources []inventory.Source, now time.Time) *grace.Wait {
+	wait := inventory.HandlerWait("the Discovery Handler registers", sessions.since, c.Discoverer.Grace)
+	if len(sources) > 0 || wait.Over(now) {
+		return nil
 	}
-	if end := sessions.since.Add(c.Grace); now.Before(end) {
-		c.recheck(end)
-		return true
-	}
-	return false
+	c.next.Include(wait.Until())
+	return &wait
 }
 
 // removeGone removes the endpoints that are not in the table and have been unreachable for the
@@ -36,8 +33,8 @@ func (e *endpoints) removeGone(now time.Time) (removed bool) {
 			if status.State == discovery.Reachable {
 				continue
 			}
-			if end := status.LostAt.Add(e.grace); now.Before(end) {
-				e.recheck(end)
+			if wait := inventory.HandlerWait(inventory.Reachable, status.LostAt, e.grace); !wait.Over(now) {
+				e.next.Include(wait.Until())
 				continue
 			}
 		}

@@ -63,8 +63,8 @@ type Discoverer struct {
 	Log     *zap.Logger
 	Policy  inventory.Policy
 	Metrics Metrics
-	// Grace is the time after which a handler that has sent no list to an open stream has no
-	// devices.
+	// Grace is how long devices are kept while their handler has not registered, cannot be reached,
+	// or sends no list to an open stream.
 	Grace time.Duration
 }
 
@@ -186,7 +186,7 @@ func (s *Session) stream(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	endSilence := s.beginSilence()
+	endSilence := s.beginSilence(ctx)
 	defer endSilence()
 	first := true
 	return useLists(ctx, stream, func(list []*discoveryv0.Device) {

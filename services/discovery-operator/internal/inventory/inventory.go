@@ -9,6 +9,7 @@ import (
 	"time"
 
 	akriv0 "akri.sh/libs/apis/akri/v0"
+	"akri.sh/libs/grace"
 	configurationv1 "akri.sh/proto/akri/configuration/v1"
 	discoveryv1 "akri.sh/proto/akri/discovery/v1"
 	instancev1 "akri.sh/proto/akri/instance/v1"
@@ -57,8 +58,9 @@ type Input struct {
 	// registrar has sent them.
 	Registered     []string
 	HandlersSynced bool
-	// InGrace is true while the absence of a handler does not yet mean that its devices are gone.
-	InGrace bool
+	// Unregistered is how long devices are kept while no handler is registered. It is nil after
+	// that.
+	Unregistered *grace.Wait
 	// Grace is the time that devices are kept while their handler is offline.
 	Grace time.Duration
 }
@@ -117,7 +119,7 @@ func isAnswered(input Input) bool {
 }
 
 func handlersKnown(input Input) bool {
-	return input.HandlersSynced && (len(input.Sources) > 0 || !input.InGrace)
+	return input.HandlersSynced && (len(input.Sources) > 0 || input.Unregistered == nil)
 }
 
 type device struct {

@@ -11,9 +11,11 @@ import (
 
 	"github.com/stretchr/testify/require"
 	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/timestamppb"
 	"pgregory.net/rapid"
 
 	akriv0 "akri.sh/libs/apis/akri/v0"
+	"akri.sh/libs/grace"
 	configurationv1 "akri.sh/proto/akri/configuration/v1"
 	instancev1 "akri.sh/proto/akri/instance/v1"
 	registrarv1 "akri.sh/proto/akri/registrar/v1"
@@ -121,10 +123,10 @@ func TestComplete(t *testing.T) {
 	}{
 		"all handlers answered":             {newInput(source("/a", true), source("/b", true)), true},
 		"one handler did not answer":        {newInput(source("/a", true), unanswered), false},
-		"no handler within the grace":       {inventory.Input{Configuration: configuration(), HandlersSynced: true, InGrace: true}, false},
+		"no handler within the grace":       {inventory.Input{Configuration: configuration(), HandlersSynced: true, Unregistered: &grace.Wait{}}, false},
 		"no handler after the grace":        {inventory.Input{Configuration: configuration(), HandlersSynced: true}, true},
 		"handlers not synced":               {inventory.Input{Configuration: configuration()}, false},
-		"handler answered within the grace": {inventory.Input{Configuration: configuration(), HandlersSynced: true, InGrace: true, Sources: []inventory.Source{source("/a", true)}}, true},
+		"handler answered within the grace": {inventory.Input{Configuration: configuration(), HandlersSynced: true, Unregistered: &grace.Wait{}, Sources: []inventory.Source{source("/a", true)}}, true},
 	} {
 		require.Equal(t, c.want, inventory.Build(c.input).Report.GetComplete(), name)
 	}
@@ -139,6 +141,13 @@ func TestHandlerNotRegistered(t *testing.T) {
 		entry.Report.GetProblems()[0].GetMessage())
 	input.Registered = nil
 	require.True(t, strings.HasSuffix(inventory.Build(input).Report.GetProblems()[0].GetMessage(), "registered: none"))
+	require.Nil(t, entry.Report.GetProblems()[0].GetWait(), "its devices are gone")
+	wait := inventory.HandlerWait("the Discovery Handler registers", time.Unix(1e9, 0), time.Minute)
+	input.Unregistered = &wait
+	require.Equal(t, &instancev1.Wait{
+		Awaited: "the Discovery Handler registers", Then: "its devices are removed",
+		Since: &timestamppb.Timestamp{Seconds: 1e9}, Until: &timestamppb.Timestamp{Seconds: 1e9 + 60},
+	}, inventory.Build(input).Report.GetProblems()[0].GetWait())
 	input.Configuration.Handler = "opcua"
 	require.Contains(t, inventory.Build(input).Report.GetProblems()[0].GetMessage(), "registered: none; "+
 		"enable it with the chart value opcua.discovery.enabled=true, or check that its Pod is running")
@@ -147,12 +156,17 @@ func TestHandlerNotRegistered(t *testing.T) {
 func TestOfflineHandlerKeepsItsDevices(t *testing.T) {
 	s := source("/a", true, "x")
 	s.Handler.Status = registrarv1.HandlerStatus_HANDLER_STATUS_OFFLINE
+	s.Handler.OfflineSince = &timestamppb.Timestamp{Seconds: 1e9}
 	input := newInput(s)
 	input.Grace = 5 * time.Minute
 	entry := inventory.Build(input)
 	require.Equal(t, []string{akriv0.ReasonHandlerOffline}, reasons(entry))
 	require.Equal(t, `Discovery Handler "foo" at /a on node "node-a" cannot be reached; check that it is running; `+
 		"its devices are removed when it has been offline for 5m", entry.Report.GetProblems()[0].GetMessage())
+	require.Equal(t, &instancev1.Wait{
+		Awaited: "the Discovery Handler can be reached", Then: "its devices are removed",
+		Since: s.Handler.GetOfflineSince(), Until: &timestamppb.Timestamp{Seconds: 1e9 + 300},
+	}, entry.Report.GetProblems()[0].GetWait())
 	require.Len(t, entry.Report.GetDevices(), 1)
 	require.True(t, entry.Report.GetComplete())
 	require.Equal(t, "Offline", entry.Report.GetHandlers()[0].GetStatus())
@@ -294,7 +308,7 @@ func TestAnswered(t *testing.T) {
 		"silent and list":     {newInput(list, silent), true, false},
 		"silent and starting": {newInput(silent, starting), false, false},
 		"no handler":          {newInput(), true, true},
-		"no handler in grace": {inventory.Input{Configuration: configuration(), HandlersSynced: true, InGrace: true}, false, false},
+		"no handler in grace": {inventory.Input{Configuration: configuration(), HandlersSynced: true, Unregistered: &grace.Wait{}}, false, false},
 		"table unknown":       {inventory.Input{Configuration: configuration(), Sources: []inventory.Source{silent}}, false, false},
 	} {
 		t.Run(name, func(t *testing.T) {

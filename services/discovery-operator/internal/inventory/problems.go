@@ -4,11 +4,14 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
+	"google.golang.org/protobuf/types/known/timestamppb"
 	"k8s.io/apimachinery/pkg/util/duration"
 
 	akriv0 "akri.sh/libs/apis/akri/v0"
 	"akri.sh/libs/catalog"
+	"akri.sh/libs/grace"
 	configurationv1 "akri.sh/proto/akri/configuration/v1"
 	instancev1 "akri.sh/proto/akri/instance/v1"
 	registrarv1 "akri.sh/proto/akri/registrar/v1"
@@ -43,17 +46,42 @@ func problems(input Input) []*instancev1.Problem {
 	}
 	for _, source := range input.Sources {
 		if handlerState(source.Handler.GetStatus()) == akriv0.HandlerOffline {
-			all = append(all, &instancev1.Problem{
-				Reason: akriv0.ReasonHandlerOffline,
-				Message: fmt.Sprintf("Discovery Handler %q at %s on node %q cannot be reached; check that it is running; "+
-					"its devices are removed when it has been offline for %s",
-					source.Handler.GetName(), source.Handler.GetEndpoint(), input.Node, duration.HumanDuration(input.Grace)),
-				Subject: &instancev1.Subject{Kind: akriv0.SubjectHandler, Name: source.Handler.GetName()},
-			})
+			all = append(all, offline(input, source.Handler))
 		}
 		all = append(all, source.Problems...)
 	}
 	return append(all, input.Configuration.GetRequest().GetProblems()...)
+}
+
+// Reachable is what is awaited of a handler that is offline.
+const Reachable = "the Discovery Handler can be reached"
+
+// HandlerWait returns how long the devices of a handler are kept.
+func HandlerWait(awaited string, since time.Time, period time.Duration) grace.Wait {
+	return grace.Wait{Awaited: awaited, Since: since, For: period, Then: "its devices are removed"}
+}
+
+// waitMessage must return the same times while the state lasts: each report that differs from the
+// last one is sent.
+func waitMessage(wait *grace.Wait) *instancev1.Wait {
+	if wait == nil {
+		return nil
+	}
+	return &instancev1.Wait{
+		Awaited: wait.Awaited, Since: timestamppb.New(wait.Since), Until: timestamppb.New(wait.Until()), Then: wait.Then,
+	}
+}
+
+func offline(input Input, handler *registrarv1.Handler) *instancev1.Problem {
+	wait := HandlerWait(Reachable, handler.GetOfflineSince().AsTime(), input.Grace)
+	return &instancev1.Problem{
+		Reason: akriv0.ReasonHandlerOffline,
+		Message: fmt.Sprintf("Discovery Handler %q at %s on node %q cannot be reached; check that it is running; "+
+			"%s when it has been offline for %s",
+			handler.GetName(), handler.GetEndpoint(), input.Node, wait.Then, duration.HumanDuration(wait.For)),
+		Subject: &instancev1.Subject{Kind: akriv0.SubjectHandler, Name: handler.GetName()},
+		Wait:    waitMessage(&wait),
+	}
 }
 
 func notRegistered(input Input) *instancev1.Problem {
@@ -71,6 +99,7 @@ func notRegistered(input Input) *instancev1.Problem {
 	return &instancev1.Problem{
 		Reason: akriv0.ReasonHandlerNotRegistered, Message: message,
 		Subject: &instancev1.Subject{Kind: akriv0.SubjectHandler, Name: name}, Evidence: names,
+		Wait: waitMessage(input.Unregistered),
 	}
 }
 

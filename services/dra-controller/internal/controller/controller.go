@@ -266,14 +266,15 @@ func (c *controller) evictsPods(slice *resourcev1.ResourceSlice) bool {
 
 // reconcileLost taints the device, and removes the slice later.
 func (c *controller) reconcileLost(ctx context.Context, current *resourcev1.ResourceSlice) error {
-	left, tainted := desired.LostTimeLeft(current, time.Now())
+	wait, tainted := desired.LostWait(current)
+	now := time.Now()
 	switch {
 	case !tainted:
 		return c.slices.update(ctx, current, desired.Lost(current))
-	case left <= 0:
+	case wait.Over(now):
 		return c.slices.remove(ctx, current)
 	default:
-		c.queue.AddAfter(key{name: current.Name}, left)
+		c.queue.AddAfter(key{name: current.Name}, wait.Left(now))
 		return nil
 	}
 }

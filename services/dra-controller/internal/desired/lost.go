@@ -6,6 +6,7 @@ import (
 	resourcev1 "k8s.io/api/resource/v1"
 
 	akriv0 "akri.sh/libs/apis/akri/v0"
+	"akri.sh/libs/grace"
 )
 
 const (
@@ -44,12 +45,14 @@ func Lost(current *resourcev1.ResourceSlice) *resourcev1.ResourceSlice {
 	return lost
 }
 
-// LostTimeLeft returns how long the slice with the taint stays, and false without the taint.
-func LostTimeLeft(slice *resourcev1.ResourceSlice, now time.Time) (time.Duration, bool) {
+// LostWait returns how long the slice with the taint stays, and false without the taint. Unlike
+// other waits it begins by the clock of the API server, which sets the time of the taint: that time
+// survives a restart of the process.
+func LostWait(slice *resourcev1.ResourceSlice) (grace.Wait, bool) {
 	for _, taint := range slice.Spec.Devices[0].Taints {
 		if taint.Key == lostTaint && taint.TimeAdded != nil {
-			return taint.TimeAdded.Add(lostTime).Sub(now), true
+			return grace.Wait{Awaited: "the device returns", Since: taint.TimeAdded.Time, For: lostTime, Then: "the slice is removed"}, true
 		}
 	}
-	return 0, false
+	return grace.Wait{}, false
 }

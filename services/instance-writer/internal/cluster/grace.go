@@ -11,6 +11,8 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+
+	"akri.sh/libs/grace"
 )
 
 // trimNode keeps the name, the taints that users set, and the Ready condition without its
@@ -69,10 +71,10 @@ func (c *Cluster) NodeExists(ctx context.Context, name string) (bool, error) {
 }
 
 // NodeUnavailable reports whether the Node does not exist or has been not ready for longer than the
-// grace period, which begins when this process first sees that. For a Node that is not ready within
-// the grace period, remaining is the rest of it. A Node without a Ready condition is available.
+// period. For a Node that is not ready within the period, remaining is the rest of it. A Node
+// without a Ready condition is available.
 func (c *Cluster) NodeUnavailable(
-	ctx context.Context, name string, grace time.Duration,
+	ctx context.Context, name string, period time.Duration,
 ) (unavailable bool, remaining time.Duration, err error) {
 	node, ok := c.nodes.Get(name)
 	if !ok {
@@ -84,12 +86,12 @@ func (c *Cluster) NodeUnavailable(
 	if !notReady {
 		return false, 0, nil
 	}
-	remaining = time.Until(since.Add(grace))
-	return remaining <= 0, max(remaining, 0), nil
+	wait, now := grace.Wait{Awaited: "the Node is ready", Since: since, For: period, Then: "its devices are removed"}, time.Now()
+	return wait.Over(now), wait.Left(now), nil
 }
 
-// notReadyNodes records when this process first saw that a Node is not ready. The transition time
-// of the Ready condition is of the clock of another machine, which may be wrong.
+// notReadyNodes records when this process first saw that a Node is not ready: the transition time
+// of the Ready condition is of the clock of another machine.
 type notReadyNodes struct {
 	mu     sync.Mutex
 	byName map[string]notReadySince

@@ -16,6 +16,8 @@ import (
 
 	"go.uber.org/zap"
 	"k8s.io/apimachinery/pkg/util/sets"
+
+	"akri.sh/libs/grace"
 )
 
 // Options of an Observer.
@@ -39,8 +41,8 @@ type Options struct {
 	Log      *zap.Logger
 }
 
-// Observer observes which nodes report. It counts time from its own observations, because the
-// clocks of other machines may be wrong.
+// Observer observes which nodes report. It counts time from its own observations: see package
+// grace.
 type Observer struct {
 	Options
 
@@ -267,8 +269,9 @@ func (o *Observer) record(present sets.Set[string], now time.Time) (changed bool
 			since = now
 		}
 		o.absent[node] = since
+		stream := grace.Wait{Awaited: "the node opens a report stream", Since: since, For: o.Grace, Then: "it does not report"}
 		switch {
-		case now.Sub(since) >= o.Grace:
+		case stream.Over(now):
 			notReporting[node] = since
 		case o.reporting.Has(node):
 			reporting.Insert(node)

@@ -1,6 +1,8 @@
 package server
 
 import (
+	"time"
+
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	akriv0 "akri.sh/libs/apis/akri/v0"
@@ -17,10 +19,10 @@ func parseProblems(problems []*instancev1.Problem) []akriv0.Problem {
 		}
 
 		if wait := problem.GetWait(); wait != nil {
-			p.Wait = &akriv0.Wait{
-				Awaited: wait.GetAwaited(), Then: wait.GetThen(),
-				Since: metav1.NewTime(wait.GetSince().AsTime()), Until: metav1.NewTime(wait.GetUntil().AsTime()),
-			}
+			p.Wait = &akriv0.Wait{Awaited: wait.GetAwaited(), Then: wait.GetThen()}
+			// The API server stores whole seconds.
+			p.Wait.Since = metav1.NewTime(wait.GetSince().AsTime().Truncate(time.Second))
+			p.Wait.Until = metav1.NewTime(wait.GetUntil().AsTime().Truncate(time.Second))
 		}
 		parsed = append(parsed, p)
 	}

@@ -6,6 +6,8 @@ import (
 	"time"
 
 	"go.uber.org/zap"
+
+	"akri.sh/libs/grace"
 )
 
 // idleInterval is the time between checks for expired handlers while no handler is offline.
@@ -15,7 +17,7 @@ const idleInterval = time.Hour
 func (t *Table) Expire(now time.Time) []Key {
 	var expired []Key
 	for key, handler := range t.handlers {
-		if handler.Status == Offline && !t.expiry(handler).After(now) {
+		if handler.Status == Offline && t.offline(handler).Over(now) {
 			expired = append(expired, key)
 			delete(t.handlers, key)
 		}
@@ -25,26 +27,24 @@ func (t *Table) Expire(now time.Time) []Key {
 }
 
 // NextExpiry returns when the next handler expires. It returns false if no handler is offline.
-func (t *Table) NextExpiry() (next time.Time, offline bool) {
+func (t *Table) NextExpiry() (at time.Time, offline bool) {
+	var next grace.Next
 	for _, handler := range t.handlers {
-		if handler.Status != Offline {
-			continue
-		}
-		if at := t.expiry(handler); !offline || at.Before(next) {
-			next, offline = at, true
+		if handler.Status == Offline {
+			next.Include(t.offline(handler).Until())
 		}
 	}
-	return next, offline
+	return next.At, !next.At.IsZero()
 }
 
-// expiry returns when an offline handler expires. A restart of the process restarts the time:
-// handlers could not register while it was down.
-func (t *Table) expiry(handler Handler) time.Time {
+// offline returns how long the table keeps an offline handler. A restart of the process restarts
+// the time: handlers could not register while it was down.
+func (t *Table) offline(handler Handler) grace.Wait {
 	since := handler.OfflineSince
 	if since.Before(t.restored) {
 		since = t.restored
 	}
-	return since.Add(t.keepOffline)
+	return grace.Wait{Awaited: "the Discovery Handler can be reached", Since: since, For: t.keepOffline, Then: "it is removed"}
 }
 
 // RunExpiry removes expired handlers until ctx ends.
