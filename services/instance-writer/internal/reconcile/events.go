@@ -3,6 +3,7 @@ package reconcile
 import (
 	"context"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"sync"
@@ -185,4 +186,37 @@ func (d *deviceChanges) take(configuration types.NamespacedName) (added, removed
 	slices.Sort(added)
 	slices.Sort(removed)
 	return added, removed
+}
+
+// rateLimit allows burst actions per key at once, and then one per interval.
+type rateLimit[K comparable] struct {
+	interval time.Duration
+	burst    int
+
+	mu sync.Mutex
+	// used is the time until which the actions of a key occupy the interval, one after the other.
+	used map[K]time.Time
+}
+
+func newRateLimit[K comparable](interval time.Duration, burst int) *rateLimit[K] {
+	return &rateLimit[K]{interval: interval, burst: burst, used: map[K]time.Time{}}
+}
+
+// remaining returns the time until the next action is allowed, at least zero.
+func (l *rateLimit[K]) remaining(key K) time.Duration {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return max(time.Until(l.used[key].Add(-time.Duration(l.burst-1)*l.interval)), 0)
+}
+
+// record records an action and drops the records that no longer matter.
+func (l *rateLimit[K]) record(key K) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	now := time.Now()
+	maps.DeleteFunc(l.used, func(_ K, until time.Time) bool { return until.Before(now) })
+	if used := l.used[key]; used.After(now) {
+		now = used
+	}
+	l.used[key] = now.Add(l.interval)
 }

@@ -27,17 +27,11 @@ const (
 	nodesPerInterval = 250
 )
 
-// run is one reconciliation of a group.
-type run struct {
+// groupRun is one run for a group.
+type groupRun struct {
 	*Reconciler
+	run
 	group cluster.Group
-	// isNew means that the group has new input: its changes are no corrections.
-	isNew bool
-	// remaining is the time until a correction is allowed.
-	remaining time.Duration
-
-	corrected, rejected, changed bool
-	requeueAfter                 time.Duration
 }
 
 // decision is the outcome of one run of the edit of an Instance.
@@ -45,8 +39,8 @@ type decision struct {
 	merge.Outcome
 	// changed means that the edit changes the Instance.
 	changed bool
-	// correction means that the Instance differs from its desired state without new input.
-	correction bool
+	// early means that it would change the Instance, but that this is a correction and too early.
+	early bool
 	// added and removed are the nodes that the edit adds to the Instance and removes from it.
 	added, removed []string
 	// created means that the edit creates the Instance.
@@ -55,59 +49,47 @@ type decision struct {
 
 // reconcileInstances writes the Instances of the group that differ from their desired state.
 func (r *Reconciler) reconcileInstances(ctx context.Context, group cluster.Group) (requeueAfter time.Duration, err error) {
-	if delay := r.sharedRuns.remaining(group); delay > 0 {
-		return 0, postponedError{delay}
-	}
-	// Before input is called, which then reads all that is marked as new.
-	isNew := r.instanceBackoff.takeNew(group)
-	input, err := r.input(ctx, group)
+	begun, err := r.instanceSchedule.begin(group)
 	if err != nil {
-		if isNew {
-			r.instanceBackoff.markNew(group)
-		}
 		return 0, err
 	}
-	run := &run{Reconciler: r, group: group, isNew: isNew}
-	if !run.isNew {
-		run.remaining = r.instanceBackoff.remaining(group)
+	input, err := r.input(ctx, group)
+	if err != nil {
+		return r.instanceSchedule.end(group, begun, err)
 	}
+
+	run := &groupRun{Reconciler: r, run: begun, group: group}
 	refusals, err := input.Reconcile(func(name string, exact bool, desired func(*akriv0.Instance) merge.Outcome) (merge.Outcome, error) {
 		return run.edit(ctx, name, exact, desired)
 	})
-	if nodes := mostNodes(input.Instances); nodes > manyNodes {
-		interval := sharedInterval
-		if run.changed {
-			interval *= time.Duration(1 + nodes/nodesPerInterval)
-		}
-		r.sharedRuns.recordFor(group, interval)
-	}
-	if run.isNew && (err != nil || run.rejected) {
-		r.instanceBackoff.markNew(group)
-	}
-	if run.corrected {
-		r.instanceBackoff.corrections.record(group)
-	}
-	if err != nil {
-		return 0, err
-	}
-	if r.Reports.SetRefusals(group.Configuration, group.ShortName, refusals) {
+	run.interval = runInterval(input.Instances, run.written)
+
+	if err == nil && r.Reports.SetRefusals(group.Configuration, group.ShortName, refusals) {
 		r.enqueueStatus(group.Configuration)
 	}
-	return run.requeueAfter, nil
+	return r.instanceSchedule.end(group, run.run, err)
 }
 
-// mostNodes returns the largest number of nodes of an Instance. An Instance lists all nodes that
-// share its device, so that one write for each node that connects would be too much.
-func mostNodes(instances []*akriv0.Instance) (nodes int) {
+// runInterval returns the minimum time until the next run for Instances with many nodes. An
+// Instance lists all nodes that share its device, so that one write for each node that connects
+// would be too much.
+func runInterval(instances []*akriv0.Instance, written bool) time.Duration {
+	nodes := 0
 	for _, instance := range instances {
 		nodes = max(nodes, len(instance.Spec.Nodes))
 	}
-	return nodes
+	switch {
+	case nodes <= manyNodes:
+		return 0
+	case !written:
+		return sharedInterval
+	}
+	return sharedInterval * time.Duration(1+nodes/nodesPerInterval)
 }
 
 // edit is the merge.Edit of the run. It refuses the devices of an Instance that the API server
 // rejects.
-func (r *run) edit(
+func (r *groupRun) edit(
 	ctx context.Context, name string, exact bool, desired func(current *akriv0.Instance) merge.Outcome,
 ) (merge.Outcome, error) {
 	key := types.NamespacedName{Namespace: r.group.Configuration.Namespace, Name: name}
@@ -126,22 +108,20 @@ func (r *run) edit(
 	case err != nil:
 		return merge.Outcome{}, err
 	}
-	if result.correction && r.remaining > 0 {
-		r.requeueAfter = r.remaining
+	if result.early {
+		r.requeueAfter = r.wait
 	}
-	r.corrected = r.corrected || result.correction && r.remaining == 0
-	r.changed = r.changed || result.changed
+	r.written = r.written || result.changed
 	r.recordDevices(r.group.Configuration, name, result)
 	return result.Outcome, nil
 }
 
 // decide returns the desired Instance, or the current one if a correction is not allowed yet.
-func (r *run) decide(current *akriv0.Instance, desired func(*akriv0.Instance) merge.Outcome) decision {
+func (r *groupRun) decide(current *akriv0.Instance, desired func(*akriv0.Instance) merge.Outcome) decision {
 	result := decision{Outcome: desired(current)}
 	result.changed = !equality.Semantic.DeepEqual(current, result.Instance)
-	result.correction = !r.isNew && result.changed
-	if result.correction && r.remaining > 0 {
-		result.Instance, result.changed = current, false
+	if result.changed && r.wait > 0 {
+		result.Instance, result.changed, result.early = current, false, true
 	}
 	result.added, result.removed = changedNodes(current, result.Instance)
 	result.created = current == nil && result.Instance != nil
@@ -149,8 +129,8 @@ func (r *run) decide(current *akriv0.Instance, desired func(*akriv0.Instance) me
 }
 
 // reject refuses the devices of the Instance. The other devices of the group are not affected.
-func (r *run) reject(key types.NamespacedName, desired func(*akriv0.Instance) merge.Outcome, reason string, err error) merge.Outcome {
-	r.rejected = true
+func (r *groupRun) reject(key types.NamespacedName, desired func(*akriv0.Instance) merge.Outcome, reason string, err error) merge.Outcome {
+	r.refused = true
 	current := r.Cluster.Cached(key)
 	outcome := desired(current)
 	outcome.Instance = current
