@@ -95,7 +95,7 @@ func NewWriter(store Store, metrics Metrics) *Writer {
 }
 
 // EditWithValue is Writer.Edit for an apply function that also returns a value. It returns the
-// value of the last run of apply, or the zero value after an error.
+// value of the last run of apply, also after an error, or the zero value if ctx has ended.
 func EditWithValue[T any](
 	ctx context.Context, writer *Writer, key types.NamespacedName, exact bool,
 	apply func(current *akriv0.Instance) (desired *akriv0.Instance, value T, err error),
@@ -107,10 +107,10 @@ func EditWithValue[T any](
 		latest = value
 		return desired, err
 	}})
-	if err != nil {
-		return nil, none, err
+	if err != nil && ctx.Err() != nil {
+		return nil, none, context.Cause(ctx)
 	}
-	return instance, latest, nil
+	return instance, latest, err
 }
 
 // Edit applies the edit and returns the Instance as the API server stores it, or nil if it does not

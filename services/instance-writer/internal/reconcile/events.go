@@ -67,27 +67,23 @@ func (r *Reconciler) createEvent(ctx context.Context, configuration *akriv0.Conf
 	}
 }
 
-// recordDevices enqueues an Event if the nodes of the Instance have changed.
-func (r *Reconciler) recordDevices(configuration types.NamespacedName, instance string, result decision) {
-	if len(result.added)+len(result.removed) > 0 {
-		r.countDevice(configuration, result)
-		r.deviceChanges.record(configuration, instance, result.added, result.removed)
-		r.events.keys.AddAfter(configuration, eventDelay)
-	}
-}
-
-// countDevice counts an Instance that was created or deleted. It ignores a Configuration that was
-// deleted: its series have been removed.
-func (r *Reconciler) countDevice(configuration types.NamespacedName, result decision) {
-	if !r.Cluster.HasConfiguration(configuration) {
+// recordDevices counts and enqueues an Event if the nodes of the Instance have changed.
+func (r *Reconciler) recordDevices(configuration types.NamespacedName, change change) {
+	added, removed := changedNodes(change.before, change.Instance)
+	if len(added)+len(removed) == 0 {
 		return
 	}
-	switch {
-	case result.created:
-		r.DeviceChanges.WithLabelValues(configuration.Name, "added").Inc()
-	case result.Instance == nil:
-		r.DeviceChanges.WithLabelValues(configuration.Name, "removed").Inc()
+	// The series of a Configuration that was deleted have been removed.
+	if r.Cluster.HasConfiguration(configuration) {
+		switch {
+		case change.before == nil:
+			r.DeviceChanges.WithLabelValues(configuration.Name, "added").Inc()
+		case change.Instance == nil:
+			r.DeviceChanges.WithLabelValues(configuration.Name, "removed").Inc()
+		}
 	}
+	r.deviceChanges.record(configuration, change.name, added, removed)
+	r.events.keys.AddAfter(configuration, eventDelay)
 }
 
 // reconcileEvents creates the Events of devices that came and went since the last ones.

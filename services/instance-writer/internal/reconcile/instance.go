@@ -2,6 +2,8 @@ package reconcile
 
 import (
 	"context"
+	"errors"
+	"slices"
 	"time"
 
 	"k8s.io/apimachinery/pkg/api/equality"
@@ -29,45 +31,68 @@ const (
 
 // groupRun is one run for a group.
 type groupRun struct {
-	*Reconciler
 	run
-	group cluster.Group
+	key    cluster.Group
+	writer *batch.Writer
+	// changes are those that were written.
+	changes []change
 }
 
-// decision is the outcome of one run of the edit of an Instance.
-type decision struct {
+// change is the outcome of the edit of an Instance.
+type change struct {
 	merge.Outcome
+	name   string
+	before *akriv0.Instance
 	// changed means that the edit changes the Instance.
 	changed bool
 	// early means that it would change the Instance, but that this is a correction and too early.
 	early bool
-	// added and removed are the nodes that the edit adds to the Instance and removes from it.
-	added, removed []string
-	// created means that the edit creates the Instance.
-	created bool
 }
 
 // reconcileInstances writes the Instances of the group that differ from their desired state.
-func (r *Reconciler) reconcileInstances(ctx context.Context, group cluster.Group) (requeueAfter time.Duration, err error) {
-	begun, err := r.instanceSchedule.begin(group)
+func (r *Reconciler) reconcileInstances(ctx context.Context, key cluster.Group) (requeueAfter time.Duration, err error) {
+	begun, err := r.instanceSchedule.begin(key)
 	if err != nil {
 		return 0, err
 	}
-	input, err := r.input(ctx, group)
+	group, err := r.group(ctx, key)
 	if err != nil {
-		return r.instanceSchedule.end(group, begun, err)
+		return r.instanceSchedule.end(key, begun, err)
 	}
 
-	run := &groupRun{Reconciler: r, run: begun, group: group}
-	refusals, err := input.Reconcile(func(name string, exact bool, desired func(*akriv0.Instance) merge.Outcome) (merge.Outcome, error) {
-		return run.edit(ctx, name, exact, desired)
-	})
-	run.interval = runInterval(input.Instances, run.written)
+	run := &groupRun{run: begun, key: key, writer: r.Writer}
+	refusals, err := run.write(ctx, group)
+	run.interval = runInterval(group.Instances, run.written)
 
-	if err == nil && r.Reports.SetRefusals(group.Configuration, group.ShortName, refusals) {
-		r.enqueueStatus(group.Configuration)
+	for _, change := range run.changes {
+		r.recordDevices(key.Configuration, change)
 	}
-	return r.instanceSchedule.end(group, run.run, err)
+	if err == nil && r.Reports.SetRefusals(key.Configuration, key.ShortName, refusals) {
+		r.enqueueStatus(key.Configuration)
+	}
+	return r.instanceSchedule.end(key, run.run, err)
+}
+
+// write writes the Instances of the group and returns the devices that are not part of one.
+func (r *groupRun) write(ctx context.Context, group merge.Group) ([]merge.Refusal, error) {
+	short, err := r.edit(ctx, group, group.Name, false)
+	if err == nil && len(short.Others) > 0 {
+		// The cache may not show that the short name has become free, or is that of another device.
+		short, err = r.edit(ctx, group, group.Name, true)
+	}
+	if err != nil {
+		return nil, err
+	}
+
+	group.Short = short.Instance
+	names, tooLong := group.LongNames(short.Others)
+	refusals := slices.Concat(short.Refusals, tooLong)
+	var errs []error
+	for _, name := range names {
+		long, err := r.edit(ctx, group, name, false)
+		refusals, errs = append(refusals, long.Refusals...), append(errs, err)
+	}
+	return refusals, errors.Join(errs...)
 }
 
 // runInterval returns the minimum time until the next run for Instances with many nodes. An
@@ -87,84 +112,74 @@ func runInterval(instances []*akriv0.Instance, written bool) time.Duration {
 	return sharedInterval * time.Duration(1+nodes/nodesPerInterval)
 }
 
-// edit is the merge.Edit of the run. It refuses the devices of an Instance that the API server
-// rejects.
-func (r *groupRun) edit(
-	ctx context.Context, name string, exact bool, desired func(current *akriv0.Instance) merge.Outcome,
-) (merge.Outcome, error) {
-	key := types.NamespacedName{Namespace: r.group.Configuration.Namespace, Name: name}
-	apply := func(current *akriv0.Instance) (*akriv0.Instance, decision, error) {
-		result := r.decide(current, desired)
+// edit makes the Instance with the name the desired one, unless that is a correction and too early.
+// If exact, the outcome is based on the API server and not only on a cache.
+func (r *groupRun) edit(ctx context.Context, group merge.Group, name string, exact bool) (merge.Outcome, error) {
+	key := types.NamespacedName{Namespace: r.key.Configuration.Namespace, Name: name}
+	_, result, err := batch.EditWithValue(ctx, r.writer, key, exact, func(current *akriv0.Instance) (*akriv0.Instance, change, error) {
+		result := change{Outcome: group.Desired(name, current), name: name, before: current}
+		result.changed = !equality.Semantic.DeepEqual(current, result.Instance)
+		if result.changed && r.wait > 0 {
+			result.Instance, result.changed, result.early = current, false, true
+		}
 		return result.Instance, result, nil
-	}
-	_, result, err := batch.EditWithValue(ctx, r.Writer, key, exact, apply)
+	})
+
 	switch {
 	case apierrors.IsInvalid(err), apierrors.IsRequestEntityTooLargeError(err), apierrors.IsBadRequest(err):
-		return r.reject(key, desired, akriv0.ReasonInvalidDevice, err), nil
+		return r.refuse(result, akriv0.ReasonInvalidDevice, err), nil
 	case apierrors.IsForbidden(err):
 		// A quota or a terminating namespace: reports must not wait until a user resolves it.
 		r.requeueAfter = forbiddenRetry
-		return r.reject(key, desired, reasonNotPermitted, err), nil
+		return r.refuse(result, reasonNotPermitted, err), nil
 	case err != nil:
 		return merge.Outcome{}, err
-	}
-	if result.early {
+	case result.early:
 		r.requeueAfter = r.wait
+	case result.changed:
+		r.written, r.changes = true, append(r.changes, result)
 	}
-	r.written = r.written || result.changed
-	r.recordDevices(r.group.Configuration, name, result)
 	return result.Outcome, nil
 }
 
-// decide returns the desired Instance, or the current one if a correction is not allowed yet.
-func (r *groupRun) decide(current *akriv0.Instance, desired func(*akriv0.Instance) merge.Outcome) decision {
-	result := decision{Outcome: desired(current)}
-	result.changed = !equality.Semantic.DeepEqual(current, result.Instance)
-	if result.changed && r.wait > 0 {
-		result.Instance, result.changed, result.early = current, false, true
-	}
-	result.added, result.removed = changedNodes(current, result.Instance)
-	result.created = current == nil && result.Instance != nil
-	return result
-}
-
-// reject refuses the devices of the Instance. The other devices of the group are not affected.
-func (r *groupRun) reject(key types.NamespacedName, desired func(*akriv0.Instance) merge.Outcome, reason string, err error) merge.Outcome {
+// refuse refuses the devices of an Instance that the API server has refused, and keeps the previous
+// one. The other devices of the group are not affected.
+func (r *groupRun) refuse(result change, reason string, err error) merge.Outcome {
 	r.refused = true
-	current := r.Cluster.Cached(key)
-	outcome := desired(current)
-	outcome.Instance = current
+	outcome := result.Outcome
+	outcome.Instance = result.before
 	for _, device := range outcome.Accepted {
 		outcome.Refusals = append(outcome.Refusals, merge.Refusal{Device: device, Reason: reason, Message: err.Error()})
 	}
 	return outcome
 }
 
-// input collects the input of the merge.
-func (r *Reconciler) input(ctx context.Context, group cluster.Group) (merge.Group, error) {
-	configuration, err := r.Cluster.Configuration(ctx, group.Configuration)
+// group collects the input for the group.
+func (r *Reconciler) group(ctx context.Context, key cluster.Group) (merge.Group, error) {
+	configuration, err := r.Cluster.Configuration(ctx, key.Configuration)
 	if err != nil {
 		return merge.Group{}, err
 	}
-	input := merge.Group{
+	group := merge.Group{
 		Input: merge.Input{
-			Name: group.ShortName, Configuration: configuration, Unavailable: map[string]bool{}, NotReady: map[string]bool{},
+			Name: key.ShortName, Configuration: configuration, Unavailable: map[string]bool{}, NotReady: map[string]bool{},
 		},
-		Instances: r.Cluster.InstancesIn(group),
+		Instances: r.Cluster.InstancesIn(key),
 	}
 	if configuration == nil {
-		return input, nil
+		return group, nil
 	}
-	input.Seen = r.Reports.Devices(group.Configuration, configuration.UID, group.ShortName)
-	input.Absent = func(node string) bool {
-		return r.Reports.Absent(group.Configuration, configuration.UID, group.ShortName, node)
+	group.Seen = r.Reports.Devices(key.Configuration, configuration.UID, key.ShortName)
+	group.Absent = func(node string) bool {
+		return r.Reports.Absent(key.Configuration, configuration.UID, key.ShortName, node)
 	}
+
 	var nodes []string
-	for _, instance := range input.Instances {
+	for _, instance := range group.Instances {
 		nodes = append(nodes, instance.Spec.Nodes...)
 		nodes = append(nodes, slots.Holders(instance)...)
 	}
-	for _, device := range input.Seen {
+	for _, device := range group.Seen {
 		nodes = append(nodes, device.Node)
 	}
 	for _, node := range nodes {
@@ -173,11 +188,11 @@ func (r *Reconciler) input(ctx context.Context, group cluster.Group) (merge.Grou
 			return merge.Group{}, err
 		}
 		if unavailable {
-			input.Unavailable[node] = true
+			group.Unavailable[node] = true
 		}
 		if remaining > 0 {
-			input.NotReady[node] = true
+			group.NotReady[node] = true
 		}
 	}
-	return input, nil
+	return group, nil
 }
