@@ -9,10 +9,10 @@ import (
 	akriv0 "akri.sh/libs/apis/akri/v0"
 )
 
-// Group is the input for all devices of a Configuration with one short name. Almost always that is
-// one device. A device keeps the name that it has. A device without a name gets the short name if
-// no device has it, and otherwise a name with a longer digest.
-type Group struct {
+// GroupInput is the input for all devices of a Configuration with one short name. Almost always
+// that is one device. A device keeps the name that it has. A device without a name gets the short
+// name if no device has it, and otherwise a name with a longer digest.
+type GroupInput struct {
 	// Input of each Instance, with the short name. Current and Eligible are not set.
 	Input
 	// Instances are the known Instances with the short name or with a longer one.
@@ -23,7 +23,7 @@ type Group struct {
 }
 
 // Desired returns the desired Instance with the name: the short name or one of LongNames.
-func (g Group) Desired(name string, current *akriv0.Instance) Outcome {
+func (g GroupInput) Desired(name string, current *akriv0.Instance) Outcome {
 	in := g.Input
 	in.Name, in.Current = name, current
 	if name == g.Name {
@@ -43,7 +43,7 @@ func (g Group) Desired(name string, current *akriv0.Instance) Outcome {
 
 // LongNames returns the longer names of the known Instances and of the devices that the Instance
 // with the short name does not represent. It refuses devices whose longer name is too long.
-func (g Group) LongNames(others []Device) (names []string, refusals []Refusal) {
+func (g GroupInput) LongNames(others []Device) (names []string, refusals []Refusal) {
 	distinct := sets.New[string]()
 	for _, instance := range g.Instances {
 		distinct.Insert(instance.Name)
@@ -60,12 +60,12 @@ func (g Group) LongNames(others []Device) (names []string, refusals []Refusal) {
 	return sets.List(distinct), refusals
 }
 
-func (g Group) hasLongName(device Device) bool {
+func (g GroupInput) hasLongName(device Device) bool {
 	name := g.longName(device)
 	return slices.ContainsFunc(g.Instances, func(i *akriv0.Instance) bool { return i.Name == name && identityOf(i).is(device) })
 }
 
-func (g Group) longName(d Device) string {
+func (g GroupInput) longName(d Device) string {
 	return akriv0.InstanceName(g.Configuration.Name, akriv0.LongDigest(d.ID, d.Node, d.Shared))
 }
 

@@ -141,8 +141,8 @@ func (r *replica) write(name string, base, desired *akriv0.Instance) (*akriv0.In
 	return written, nil
 }
 
-func (r *replica) group(configuration *akriv0.Configuration) merge.Group {
-	group := merge.Group{
+func (r *replica) group(configuration *akriv0.Configuration) merge.GroupInput {
+	group := merge.GroupInput{
 		Input:     merge.Input{Name: name, Configuration: configuration},
 		Instances: slices.Collect(maps.Values(r.cache)),
 	}
@@ -156,7 +156,7 @@ func (r *replica) group(configuration *akriv0.Configuration) merge.Group {
 	return group
 }
 
-func (r *replica) run(t require.TestingT, group merge.Group) (*groupRun, []merge.Refusal, error) {
+func (r *replica) run(t require.TestingT, group merge.GroupInput) (*groupRun, []merge.Refusal, error) {
 	r.t = t
 	none := prometheus.NewHistogram(prometheus.HistogramOpts{Name: "none"})
 	conflicts := prometheus.NewCounter(prometheus.CounterOpts{Name: "conflicts"})

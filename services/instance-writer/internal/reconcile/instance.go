@@ -74,7 +74,7 @@ func (r *Reconciler) reconcileInstances(ctx context.Context, key cluster.Group) 
 }
 
 // write writes the Instances of the group and returns the devices that are not part of one.
-func (r *groupRun) write(ctx context.Context, group merge.Group) ([]merge.Refusal, error) {
+func (r *groupRun) write(ctx context.Context, group merge.GroupInput) ([]merge.Refusal, error) {
 	short, err := r.edit(ctx, group, group.Name, false)
 	if err == nil && len(short.Others) > 0 {
 		// The cache may not show that the short name has become free, or is that of another device.
@@ -114,7 +114,7 @@ func runInterval(instances []*akriv0.Instance, written bool) time.Duration {
 
 // edit makes the Instance with the name the desired one, unless that is a correction and too early.
 // If exact, the outcome is based on the API server and not only on a cache.
-func (r *groupRun) edit(ctx context.Context, group merge.Group, name string, exact bool) (merge.Outcome, error) {
+func (r *groupRun) edit(ctx context.Context, group merge.GroupInput, name string, exact bool) (merge.Outcome, error) {
 	key := types.NamespacedName{Namespace: r.key.Configuration.Namespace, Name: name}
 	_, result, err := batch.EditWithValue(ctx, r.writer, key, exact, func(current *akriv0.Instance) (*akriv0.Instance, change, error) {
 		result := change{Outcome: group.Desired(name, current), name: name, before: current}
@@ -155,12 +155,12 @@ func (r *groupRun) refuse(result change, reason string, err error) merge.Outcome
 }
 
 // group collects the input for the group.
-func (r *Reconciler) group(ctx context.Context, key cluster.Group) (merge.Group, error) {
+func (r *Reconciler) group(ctx context.Context, key cluster.Group) (merge.GroupInput, error) {
 	configuration, err := r.Cluster.Configuration(ctx, key.Configuration)
 	if err != nil {
-		return merge.Group{}, err
+		return merge.GroupInput{}, err
 	}
-	group := merge.Group{
+	group := merge.GroupInput{
 		Input: merge.Input{
 			Name: key.ShortName, Configuration: configuration, Unavailable: map[string]bool{}, NotReady: map[string]bool{},
 		},
@@ -185,7 +185,7 @@ func (r *Reconciler) group(ctx context.Context, key cluster.Group) (merge.Group,
 	for _, node := range nodes {
 		unavailable, remaining, err := r.Cluster.NodeUnavailable(ctx, node, r.Grace)
 		if err != nil {
-			return merge.Group{}, err
+			return merge.GroupInput{}, err
 		}
 		if unavailable {
 			group.Unavailable[node] = true

@@ -156,7 +156,7 @@ func (r *Reconciler) goneNodes(ctx context.Context, input status.Input) (map[str
 	return gone, nil
 }
 
-func statusReport(node string, report reports.WithRefusals) status.Report {
+func statusReport(node string, report reports.WithRefusals) status.NodeReport {
 	problems := slices.Clone(report.Problems)
 	for _, refusal := range report.Refusals {
 		problems = append(problems, akriv0.Problem{Reason: refusal.Reason, Message: refusal.Message})
@@ -165,7 +165,7 @@ func statusReport(node string, report reports.WithRefusals) status.Report {
 	if len(problems) > 0 {
 		entry.ProblemsSince = &metav1.Time{Time: report.ProblemsSince.Truncate(time.Second)}
 	}
-	return status.Report{
+	return status.NodeReport{
 		NodeStatus: entry,
 		Complete:   report.Complete, Answered: report.Answered, Generation: report.Generation,
 	}
