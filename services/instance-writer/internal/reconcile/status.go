@@ -79,7 +79,7 @@ func (r *Reconciler) desiredStatus(ctx context.Context, configuration *akriv0.Co
 		},
 	}
 	for node, report := range r.Reports.ByNode(key, configuration.UID) {
-		input.Reports = append(input.Reports, statusReport(node, report))
+		input.Reports = append(input.Reports, r.nodeReport(key, node, report))
 	}
 	gone, err := r.goneNodes(ctx, input)
 	if err != nil {
@@ -117,8 +117,9 @@ func (r *Reconciler) failing() map[string]uint8 {
 	failing := map[string]uint8{}
 	for _, configuration := range r.Cluster.Configurations() {
 		var works status.Works
-		for node, report := range r.Reports.ByNode(cluster.Key(configuration), configuration.UID) {
-			works |= status.WorksOn(statusReport(node, report).NodeStatus)
+		key := cluster.Key(configuration)
+		for node, report := range r.Reports.ByNode(key, configuration.UID) {
+			works |= status.WorksOn(r.nodeReport(key, node, report).NodeStatus)
 		}
 		if works != status.AllWorks {
 			failing[string(configuration.UID)] = uint8(status.AllWorks &^ works)
@@ -156,9 +157,10 @@ func (r *Reconciler) goneNodes(ctx context.Context, input status.Input) (map[str
 	return gone, nil
 }
 
-func statusReport(node string, report reports.WithRefusals) status.NodeReport {
+// nodeReport returns the report of a node, with a problem for each refused device.
+func (r *Reconciler) nodeReport(configuration types.NamespacedName, node string, report *reports.Report) status.NodeReport {
 	problems := slices.Clone(report.Problems)
-	for _, refusal := range report.Refusals {
+	for _, refusal := range r.Reports.Refusals(node, configuration) {
 		problems = append(problems, akriv0.Problem{Reason: refusal.Reason, Message: refusal.Message})
 	}
 	entry := status.Node(node, len(report.Devices), report.Handlers, problems)
