@@ -13,7 +13,7 @@ import (
 // that is one device. A device keeps the name that it has. A device without a name gets the short
 // name if no device has it, and otherwise a name with a longer digest.
 type GroupInput struct {
-	// Input of each Instance, with the short name. Current and Eligible are not set.
+	// Input of each Instance, with the short name. Current is not set.
 	Input
 	// Instances are the known Instances with the short name or with a longer one.
 	Instances []*akriv0.Instance
@@ -28,12 +28,12 @@ func (g GroupInput) Desired(name string, current *akriv0.Instance) Outcome {
 	in.Name, in.Current = name, current
 	if name == g.Name {
 		own := identityOf(current)
-		in.Eligible = func(device Device) bool { return own.is(device) || !g.hasLongName(device) }
+		in.eligible = func(device Device) bool { return own.is(device) || !g.hasLongName(device) }
 		return Desired(in)
 	}
 	// Two replicas can give both names to one device. The longer one then loses its nodes.
 	short := identityOf(g.Short)
-	in.Eligible = func(device Device) bool { return g.longName(device) == name && !short.is(device) }
+	in.eligible = func(device Device) bool { return g.longName(device) == name && !short.is(device) }
 	outcome := Desired(in)
 	for _, device := range outcome.Others {
 		outcome.Refusals = append(outcome.Refusals, sameDigest(device, name))

@@ -23,8 +23,8 @@ const correctionInterval = 30 * time.Second
 //     changed it. It is corrected at most once in correctionInterval.
 //   - A run can set an interval in which the object is not reconciled again, also not with new
 //     input, because it is expensive.
-//   - A run can request another one without any change, for example after a correction that was too
-//     early.
+//   - A run can request another one without any change: when a correction was too early, or when
+//     the API server has forbidden a write.
 //
 // The queue repeats a run that has failed.
 type schedule[K comparable] struct {
