@@ -79,7 +79,8 @@ func (s *schedule[K]) begin(key K) (run, error) {
 		return run{isNew: true}, nil
 	}
 	if wait := time.Until(next.correction); wait > 0 {
-		return run{wait: wait + rand.N(correctionInterval/10)}, nil // replicas do not write at once
+		// The jitter spreads the corrections of several replicas.
+		return run{wait: wait + rand.N(correctionInterval/10)}, nil
 	}
 	return run{}, nil
 }
