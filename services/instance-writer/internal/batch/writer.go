@@ -68,15 +68,15 @@ type Writer struct {
 	store   Store
 	metrics Metrics
 
-	mu     sync.Mutex
-	queues map[types.NamespacedName]*queue
+	mu      sync.Mutex
+	pending map[types.NamespacedName]*pendingEdits
 }
 
-// queue holds the edits of one Instance that wait for the next write.
-type queue struct {
-	callers int           // the queue is removed with its last caller
+// pendingEdits are the edits of one Instance that wait for the next write.
+type pendingEdits struct {
+	callers int           // the entry of pending is removed with the last one
 	writing chan struct{} // has an element during a write
-	pending []*pendingEdit
+	edits   []*pendingEdit
 }
 
 type pendingEdit struct {
@@ -91,11 +91,11 @@ type pendingEdit struct {
 
 // NewWriter returns a Writer.
 func NewWriter(store Store, metrics Metrics) *Writer {
-	return &Writer{store: store, metrics: metrics, queues: map[types.NamespacedName]*queue{}}
+	return &Writer{store: store, metrics: metrics, pending: map[types.NamespacedName]*pendingEdits{}}
 }
 
 // EditWithValue is Writer.Edit for an apply function that also returns a value. It returns the
-// value of the last run of apply, or the zero value after an error.
+// value of the last run of apply, also after an error, or the zero value if ctx has ended.
 func EditWithValue[T any](
 	ctx context.Context, writer *Writer, key types.NamespacedName, exact bool,
 	apply func(current *akriv0.Instance) (desired *akriv0.Instance, value T, err error),
@@ -107,10 +107,10 @@ func EditWithValue[T any](
 		latest = value
 		return desired, err
 	}})
-	if err != nil {
-		return nil, none, err
+	if err != nil && ctx.Err() != nil {
+		return nil, none, context.Cause(ctx)
 	}
-	return instance, latest, nil
+	return instance, latest, err
 }
 
 // Edit applies the edit and returns the Instance as the API server stores it, or nil if it does not
@@ -118,51 +118,51 @@ func EditWithValue[T any](
 // not started by then is dropped.
 func (w *Writer) Edit(ctx context.Context, key types.NamespacedName, edit Edit) (*akriv0.Instance, error) {
 	own := &pendingEdit{Edit: edit, ctx: ctx, done: make(chan struct{})}
-	queue := w.enqueue(key, own)
-	defer w.leave(key, queue)
+	pending := w.add(key, own)
+	defer w.leave(key, pending)
 	select {
 	case <-own.done:
-	case queue.writing <- struct{}{}:
-		w.writePending(context.WithoutCancel(ctx), key, queue, own)
-		<-queue.writing
+	case pending.writing <- struct{}{}:
+		w.writePending(context.WithoutCancel(ctx), key, pending, own)
+		<-pending.writing
 	case <-ctx.Done():
 		return nil, context.Cause(ctx)
 	}
 	return own.result, own.err
 }
 
-func (w *Writer) enqueue(key types.NamespacedName, own *pendingEdit) *queue {
+func (w *Writer) add(key types.NamespacedName, own *pendingEdit) *pendingEdits {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	q := w.queues[key]
-	if q == nil {
-		q = &queue{writing: make(chan struct{}, 1)}
-		w.queues[key] = q
+	pending := w.pending[key]
+	if pending == nil {
+		pending = &pendingEdits{writing: make(chan struct{}, 1)}
+		w.pending[key] = pending
 	}
-	q.callers++
-	q.pending = append(q.pending, own)
-	return q
+	pending.callers++
+	pending.edits = append(pending.edits, own)
+	return pending
 }
 
-func (w *Writer) leave(key types.NamespacedName, q *queue) {
+func (w *Writer) leave(key types.NamespacedName, pending *pendingEdits) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if q.callers--; q.callers == 0 {
-		delete(w.queues, key)
+	if pending.callers--; pending.callers == 0 {
+		delete(w.pending, key)
 	}
 }
 
 // writePending applies all pending edits in one write. It does nothing if an earlier batch included
-// own. Only the goroutine that has put the element into q.writing calls it.
-func (w *Writer) writePending(ctx context.Context, key types.NamespacedName, q *queue, own *pendingEdit) {
+// own. Only the goroutine that has put the element into pending.writing calls it.
+func (w *Writer) writePending(ctx context.Context, key types.NamespacedName, pending *pendingEdits, own *pendingEdit) {
 	select {
 	case <-own.done:
 		return
 	default:
 	}
 	w.mu.Lock()
-	batch := q.pending
-	q.pending = nil
+	batch := pending.edits
+	pending.edits = nil
 	w.mu.Unlock()
 	w.metrics.Batch.Observe(float64(len(batch)))
 	err := w.write(ctx, key, batch)

@@ -17,8 +17,8 @@ import (
 	"akri.sh/services/instance-writer/internal/properties"
 )
 
-// Cluster lists the Configurations.
-type Cluster interface {
+// Lister lists the Configurations.
+type Lister interface {
 	// Configurations returns all Configurations. They must not be changed.
 	Configurations() []*akriv0.Configuration
 	// ConfigurationRevision returns the revision up to which the list has all changes.
@@ -45,15 +45,15 @@ type Snapshot struct {
 
 // Catalog holds the newest Snapshot.
 type Catalog struct {
-	cluster    Cluster
+	lister     Lister
 	properties *properties.Store
 	changed    broadcast.Signal
 	snapshot   broadcast.Value[Snapshot]
 }
 
 // New returns an empty Catalog. changed is set when a Configuration or a property has changed.
-func New(cluster Cluster, store *properties.Store, changed broadcast.Signal) *Catalog {
-	return &Catalog{cluster: cluster, properties: store, changed: changed}
+func New(lister Lister, store *properties.Store, changed broadcast.Signal) *Catalog {
+	return &Catalog{lister: lister, properties: store, changed: changed}
 }
 
 // Get returns the newest Snapshot and a channel that is closed when there is a newer one.
@@ -75,11 +75,11 @@ func (c *Catalog) Run(ctx context.Context) {
 func (c *Catalog) update(ctx context.Context) {
 	previous, _ := c.snapshot.Get()
 	next := Snapshot{
-		Revision: c.cluster.ConfigurationRevision(), // not newer than the Configurations
+		Revision: c.lister.ConfigurationRevision(), // not newer than the Configurations
 		Version:  previous.Version + 1,
 		Entries:  make(map[types.NamespacedName]*Entry, len(previous.Entries)), Complete: true,
 	}
-	configurations := c.cluster.Configurations()
+	configurations := c.lister.Configurations()
 	refs := map[properties.Ref]struct{}{}
 	for _, configuration := range configurations {
 		properties.Refs(refs, configuration.Namespace, configuration.Spec.DiscoveryHandler.DiscoveryProperties)

@@ -1,7 +1,6 @@
 package merge
 
 import (
-	"errors"
 	"fmt"
 	"slices"
 
@@ -10,89 +9,64 @@ import (
 	akriv0 "akri.sh/libs/apis/akri/v0"
 )
 
-// Group is the input for all devices of a Configuration with one short name. Almost always that is
-// one device. A device whose short name another device has gets a longer digest.
-type Group struct {
-	// Input of each Instance, with the short name. Current and Eligible are not set.
+// GroupInput is the input for all devices of a Configuration with one short name. Almost always
+// that is one device. A device keeps the name that it has. A device without a name gets the short
+// name if no device has it, and otherwise a name with a longer digest.
+type GroupInput struct {
+	// Input of each Instance, with the short name. Current is not set.
 	Input
-	// Instances are the known Instances with the short name or with a longer digest.
+	// Instances are the known Instances with the short name or with a longer one.
 	Instances []*akriv0.Instance
+	// Short is the Instance with the short name after it was written. It is written first, because
+	// the longer names depend on it.
+	Short *akriv0.Instance
 }
 
-// Edit makes the Instance with the name what desired returns, and returns the result of the last
-// call of desired. If exact, desired gets the current Instance from the API server and not from a
-// cache.
-type Edit func(name string, exact bool, desired func(current *akriv0.Instance) Outcome) (Outcome, error)
+// Desired returns the desired Instance with the name: the short name or one of LongNames.
+func (g GroupInput) Desired(name string, current *akriv0.Instance) Outcome {
+	in := g.Input
+	in.Name, in.Current = name, current
+	if name == g.Name {
+		own := identityOf(current)
+		in.eligible = func(device Device) bool { return own.is(device) || !g.hasLongName(device) }
+		return Desired(in)
+	}
+	// Two replicas can give both names to one device. The longer one then loses its nodes.
+	short := identityOf(g.Short)
+	in.eligible = func(device Device) bool { return g.longName(device) == name && !short.is(device) }
+	outcome := Desired(in)
+	for _, device := range outcome.Others {
+		outcome.Refusals = append(outcome.Refusals, sameDigest(device, name))
+	}
+	return outcome
+}
 
-// Reconcile edits the Instances of the group. A device keeps the name that it has. A device without
-// a name gets the short name if no device has it. Reconcile returns the devices that are not part
-// of an Instance.
-func (g Group) Reconcile(edit Edit) ([]Refusal, error) {
-	short, err := edit(g.Name, false, g.short)
-	if err == nil && len(short.Others) > 0 {
-		// The cache may not show that the short name has become free, or is that of another device.
-		short, err = edit(g.Name, true, g.short)
+// LongNames returns the longer names of the known Instances and of the devices that the Instance
+// with the short name does not represent. It refuses devices whose longer name is too long.
+func (g GroupInput) LongNames(others []Device) (names []string, refusals []Refusal) {
+	distinct := sets.New[string]()
+	for _, instance := range g.Instances {
+		distinct.Insert(instance.Name)
 	}
-	if err != nil {
-		return nil, err
-	}
-	refusals, names := short.Refusals, g.longNames()
-	for _, device := range short.Others {
-		name := device.longName(g.Configuration.Name)
+	distinct.Delete(g.Name)
+	for _, device := range others {
+		name := g.longName(device)
 		if len(name) > akriv0.MaxResourceName {
 			refusals = append(refusals, nameTooLong(device, g.Name, name))
 			continue
 		}
-		names.Insert(name)
+		distinct.Insert(name)
 	}
-	var errs []error
-	for _, name := range sets.List(names) {
-		long, err := edit(name, false, func(current *akriv0.Instance) Outcome { return g.long(name, current, short.Instance) })
-		refusals, errs = append(refusals, long.Refusals...), append(errs, err)
-		for _, device := range long.Others {
-			refusals = append(refusals, sameDigest(device, name))
-		}
-	}
-	return refusals, errors.Join(errs...)
+	return sets.List(distinct), refusals
 }
 
-// short returns the Instance with the short name. A device keeps a longer name, even if the short
-// name is free.
-func (g Group) short(current *akriv0.Instance) Outcome {
-	in := g.Input
-	in.Current = current
-	own := identityOf(current)
-	in.Eligible = func(device Device) bool { return own.is(device) || !g.hasLongName(device) }
-	return Desired(in)
-}
-
-// long returns the Instance with a longer name. Two replicas can give both names to one device. The
-// Instance with the longer name then loses its nodes.
-func (g Group) long(name string, current, short *akriv0.Instance) Outcome {
-	in := g.Input
-	in.Name, in.Current = name, current
-	shortOwn := identityOf(short)
-	in.Eligible = func(device Device) bool {
-		return device.longName(g.Configuration.Name) == name && !shortOwn.is(device)
-	}
-	return Desired(in)
-}
-
-func (g Group) longNames() sets.Set[string] {
-	names := sets.New[string]()
-	for _, instance := range g.Instances {
-		names.Insert(instance.Name)
-	}
-	return names.Delete(g.Name)
-}
-
-func (g Group) hasLongName(device Device) bool {
-	name := device.longName(g.Configuration.Name)
+func (g GroupInput) hasLongName(device Device) bool {
+	name := g.longName(device)
 	return slices.ContainsFunc(g.Instances, func(i *akriv0.Instance) bool { return i.Name == name && identityOf(i).is(device) })
 }
 
-func (d Device) longName(configuration string) string {
-	return akriv0.InstanceName(configuration, akriv0.LongDigest(d.ID, d.Node, d.Shared))
+func (g GroupInput) longName(d Device) string {
+	return akriv0.InstanceName(g.Configuration.Name, akriv0.LongDigest(d.ID, d.Node, d.Shared))
 }
 
 func nameTooLong(device Device, short, long string) Refusal {

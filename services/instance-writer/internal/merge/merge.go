@@ -35,8 +35,6 @@ type Input struct {
 	Current *akriv0.Instance
 	// Seen are the devices with the short name of the Instance in the reports of this replica.
 	Seen []Device
-	// Eligible reports whether a device may have the name. nil: each device may.
-	Eligible func(Device) bool
 	// Absent returns whether the node has a complete report, held by this replica, without such a
 	// device.
 	Absent func(node string) bool
@@ -45,6 +43,9 @@ type Input struct {
 	// NotReady are the nodes that are not ready, but not for too long yet. They stay, but are not
 	// added: otherwise a replica that restarts would add a node that has been removed.
 	NotReady map[string]bool
+
+	// eligible reports whether a device may have the name. nil: each device may.
+	eligible func(Device) bool
 }
 
 // Outcome is the result of Desired.
@@ -76,7 +77,7 @@ func Desired(in Input) Outcome {
 	case in.Configuration == nil || in.Configuration.DeletionTimestamp != nil:
 		return Outcome{}
 	}
-	accepted, others := split(current, slices.DeleteFunc(in.eligible(), func(d Device) bool {
+	accepted, others := split(current, slices.DeleteFunc(in.candidates(), func(d Device) bool {
 		listed := func() bool { return current != nil && slices.Contains(current.Spec.Nodes, d.Node) }
 		return in.Unavailable[d.Node] || in.NotReady[d.Node] && !listed()
 	}))
@@ -87,16 +88,16 @@ func Desired(in Input) Outcome {
 	return outcome
 }
 
-// eligible returns a new slice.
-func (in Input) eligible() []Device {
-	return slices.DeleteFunc(slices.Clone(in.Seen), func(d Device) bool { return in.Eligible != nil && !in.Eligible(d) })
+// candidates returns the devices that may have the name, in a new slice.
+func (in Input) candidates() []Device {
+	return slices.DeleteFunc(slices.Clone(in.Seen), func(d Device) bool { return in.eligible != nil && !in.eligible(d) })
 }
 
 // configurationCollision refuses all devices because the Instance belongs to another Configuration.
 // Two names of Configurations can give one name of an Instance because `.` is replaced by `-`.
 func configurationCollision(in Input) []Refusal {
 	var refusals []Refusal
-	for _, device := range in.eligible() {
+	for _, device := range in.candidates() {
 		refusals = append(refusals, collision(device, "Instance %q belongs to Configuration %q; rename one of the Configurations",
 			in.Name, in.Current.Spec.ConfigurationName))
 	}

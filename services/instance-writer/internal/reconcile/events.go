@@ -3,6 +3,7 @@ package reconcile
 import (
 	"context"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"sync"
@@ -66,27 +67,23 @@ func (r *Reconciler) createEvent(ctx context.Context, configuration *akriv0.Conf
 	}
 }
 
-// recordDevices enqueues an Event if the nodes of the Instance have changed.
-func (r *Reconciler) recordDevices(configuration types.NamespacedName, instance string, result decision) {
-	if len(result.added)+len(result.removed) > 0 {
-		r.countDevice(configuration, result)
-		r.deviceChanges.record(configuration, instance, result.added, result.removed)
-		r.events.keys.AddAfter(configuration, eventDelay)
-	}
-}
-
-// countDevice counts an Instance that was created or deleted. It ignores a Configuration that was
-// deleted: its series have been removed.
-func (r *Reconciler) countDevice(configuration types.NamespacedName, result decision) {
-	if !r.Cluster.HasConfiguration(configuration) {
+// recordDevices counts and enqueues an Event if the nodes of the Instance have changed.
+func (r *Reconciler) recordDevices(configuration types.NamespacedName, change change) {
+	added, removed := changedNodes(change.before, change.Instance)
+	if len(added)+len(removed) == 0 {
 		return
 	}
-	switch {
-	case result.created:
-		r.DeviceChanges.WithLabelValues(configuration.Name, "added").Inc()
-	case result.Instance == nil:
-		r.DeviceChanges.WithLabelValues(configuration.Name, "removed").Inc()
+	// The series of a Configuration that was deleted have been removed.
+	if r.Cluster.HasConfiguration(configuration) {
+		switch {
+		case change.before == nil:
+			r.DeviceChanges.WithLabelValues(configuration.Name, "added").Inc()
+		case change.Instance == nil:
+			r.DeviceChanges.WithLabelValues(configuration.Name, "removed").Inc()
+		}
 	}
+	r.deviceChanges.record(configuration, change.name, added, removed)
+	r.events.keys.AddAfter(configuration, eventDelay)
 }
 
 // reconcileEvents creates the Events of devices that came and went since the last ones.
@@ -185,4 +182,37 @@ func (d *deviceChanges) take(configuration types.NamespacedName) (added, removed
 	slices.Sort(added)
 	slices.Sort(removed)
 	return added, removed
+}
+
+// rateLimit allows burst actions per key at once, and then one per interval.
+type rateLimit[K comparable] struct {
+	interval time.Duration
+	burst    int
+
+	mu sync.Mutex
+	// used is the time until which the actions of a key occupy the interval, one after the other.
+	used map[K]time.Time
+}
+
+func newRateLimit[K comparable](interval time.Duration, burst int) *rateLimit[K] {
+	return &rateLimit[K]{interval: interval, burst: burst, used: map[K]time.Time{}}
+}
+
+// remaining returns the time until the next action is allowed, at least zero.
+func (l *rateLimit[K]) remaining(key K) time.Duration {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return max(time.Until(l.used[key].Add(-time.Duration(l.burst-1)*l.interval)), 0)
+}
+
+// record records an action and drops the records that no longer matter.
+func (l *rateLimit[K]) record(key K) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	now := time.Now()
+	maps.DeleteFunc(l.used, func(_ K, until time.Time) bool { return until.Before(now) })
+	if used := l.used[key]; used.After(now) {
+		now = used
+	}
+	l.used[key] = now.Add(l.interval)
 }

@@ -29,7 +29,7 @@ func (r *Reconciler) onConfiguration(before, after *akriv0.Configuration) {
 	if before != nil && after != nil && sameSpec(before, after) {
 		r.recordReports(before, after)
 		if !status.SameBrokers(before.Status.Conditions, after.Status.Conditions) {
-			r.statusBackoff.markNew(key)
+			r.statusSchedule.markNew(key)
 		}
 		r.statuses.add(key)
 		return
@@ -113,14 +113,14 @@ func (r *Reconciler) enqueueStatusesWith(node string) {
 
 // enqueueInstances enqueues groups of Instances with new input.
 func (r *Reconciler) enqueueInstances(groups ...cluster.Group) {
+	r.instanceSchedule.markNew(groups...)
 	for _, group := range groups {
-		r.instanceBackoff.markNew(group)
 		r.instances.add(group)
 	}
 }
 
 // enqueueStatus enqueues the status of a Configuration with new input.
 func (r *Reconciler) enqueueStatus(configuration types.NamespacedName) {
-	r.statusBackoff.markNew(configuration)
+	r.statusSchedule.markNew(configuration)
 	r.statuses.add(configuration)
 }

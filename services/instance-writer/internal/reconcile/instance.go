@@ -2,6 +2,8 @@ package reconcile
 
 import (
 	"context"
+	"errors"
+	"slices"
 	"time"
 
 	"k8s.io/apimachinery/pkg/api/equality"
@@ -27,177 +29,170 @@ const (
 	nodesPerInterval = 250
 )
 
-// run is one reconciliation of a group.
-type run struct {
-	*Reconciler
-	group cluster.Group
-	// isNew means that the group has new input: its changes are no corrections.
-	isNew bool
-	// remaining is the time until a correction is allowed.
-	remaining time.Duration
-
-	corrected, rejected, changed bool
-	requeueAfter                 time.Duration
+// groupRun is one run for a group.
+type groupRun struct {
+	run
+	key    cluster.Group
+	writer *batch.Writer
+	// changes are those that were written.
+	changes []change
 }
 
-// decision is the outcome of one run of the edit of an Instance.
-type decision struct {
+// change is the outcome of the edit of an Instance.
+type change struct {
 	merge.Outcome
+	name   string
+	before *akriv0.Instance
 	// changed means that the edit changes the Instance.
 	changed bool
-	// correction means that the Instance differs from its desired state without new input.
-	correction bool
-	// added and removed are the nodes that the edit adds to the Instance and removes from it.
-	added, removed []string
-	// created means that the edit creates the Instance.
-	created bool
+	// early means that it would change the Instance, but that this is a correction and too early.
+	early bool
 }
 
 // reconcileInstances writes the Instances of the group that differ from their desired state.
-func (r *Reconciler) reconcileInstances(ctx context.Context, group cluster.Group) (requeueAfter time.Duration, err error) {
-	if delay := r.sharedRuns.remaining(group); delay > 0 {
-		return 0, postponedError{delay}
-	}
-	// Before input is called, which then reads all that is marked as new.
-	isNew := r.instanceBackoff.takeNew(group)
-	input, err := r.input(ctx, group)
-	if err != nil {
-		if isNew {
-			r.instanceBackoff.markNew(group)
-		}
-		return 0, err
-	}
-	run := &run{Reconciler: r, group: group, isNew: isNew}
-	if !run.isNew {
-		run.remaining = r.instanceBackoff.remaining(group)
-	}
-	refusals, err := input.Reconcile(func(name string, exact bool, desired func(*akriv0.Instance) merge.Outcome) (merge.Outcome, error) {
-		return run.edit(ctx, name, exact, desired)
-	})
-	if nodes := mostNodes(input.Instances); nodes > manyNodes {
-		interval := sharedInterval
-		if run.changed {
-			interval *= time.Duration(1 + nodes/nodesPerInterval)
-		}
-		r.sharedRuns.recordFor(group, interval)
-	}
-	if run.isNew && (err != nil || run.rejected) {
-		r.instanceBackoff.markNew(group)
-	}
-	if run.corrected {
-		r.instanceBackoff.corrections.record(group)
-	}
+func (r *Reconciler) reconcileInstances(ctx context.Context, key cluster.Group) (requeueAfter time.Duration, err error) {
+	begun, err := r.instanceSchedule.begin(key)
 	if err != nil {
 		return 0, err
 	}
-	if r.Reports.SetRefusals(group.Configuration, group.ShortName, refusals) {
-		r.enqueueStatus(group.Configuration)
+	group, err := r.group(ctx, key)
+	if err != nil {
+		return r.instanceSchedule.end(key, begun, err)
 	}
-	return run.requeueAfter, nil
+
+	run := &groupRun{run: begun, key: key, writer: r.Writer}
+	refusals, err := run.write(ctx, group)
+	run.interval = runInterval(group.Instances, run.written)
+
+	for _, change := range run.changes {
+		r.recordDevices(key.Configuration, change)
+	}
+	if err == nil && r.Reports.SetRefusals(key.Configuration, key.ShortName, refusals) {
+		r.enqueueStatus(key.Configuration)
+	}
+	return r.instanceSchedule.end(key, run.run, err)
 }
 
-// mostNodes returns the largest number of nodes of an Instance. An Instance lists all nodes that
-// share its device, so that one write for each node that connects would be too much.
-func mostNodes(instances []*akriv0.Instance) (nodes int) {
+// write writes the Instances of the group and returns the devices that are not part of one.
+func (r *groupRun) write(ctx context.Context, group merge.GroupInput) ([]merge.Refusal, error) {
+	short, err := r.edit(ctx, group, group.Name, false)
+	if err == nil && len(short.Others) > 0 {
+		// The cache may not show that the short name has become free, or is that of another device.
+		short, err = r.edit(ctx, group, group.Name, true)
+	}
+	if err != nil {
+		return nil, err
+	}
+
+	group.Short = short.Instance
+	names, tooLong := group.LongNames(short.Others)
+	refusals := slices.Concat(short.Refusals, tooLong)
+	var errs []error
+	for _, name := range names {
+		long, err := r.edit(ctx, group, name, false)
+		refusals, errs = append(refusals, long.Refusals...), append(errs, err)
+	}
+	return refusals, errors.Join(errs...)
+}
+
+// runInterval returns the minimum time until the next run for Instances with many nodes. An
+// Instance lists all nodes that share its device, so that one write for each node that connects
+// would be too much.
+func runInterval(instances []*akriv0.Instance, written bool) time.Duration {
+	nodes := 0
 	for _, instance := range instances {
 		nodes = max(nodes, len(instance.Spec.Nodes))
 	}
-	return nodes
+	switch {
+	case nodes <= manyNodes:
+		return 0
+	case !written:
+		return sharedInterval
+	}
+	return sharedInterval * time.Duration(1+nodes/nodesPerInterval)
 }
 
-// edit is the merge.Edit of the run. It refuses the devices of an Instance that the API server
-// rejects.
-func (r *run) edit(
-	ctx context.Context, name string, exact bool, desired func(current *akriv0.Instance) merge.Outcome,
-) (merge.Outcome, error) {
-	key := types.NamespacedName{Namespace: r.group.Configuration.Namespace, Name: name}
-	apply := func(current *akriv0.Instance) (*akriv0.Instance, decision, error) {
-		result := r.decide(current, desired)
+// edit makes the Instance with the name the desired one, unless that is a correction and too early.
+// If exact, the outcome is based on the API server and not only on a cache.
+func (r *groupRun) edit(ctx context.Context, group merge.GroupInput, name string, exact bool) (merge.Outcome, error) {
+	key := types.NamespacedName{Namespace: r.key.Configuration.Namespace, Name: name}
+	_, result, err := batch.EditWithValue(ctx, r.writer, key, exact, func(current *akriv0.Instance) (*akriv0.Instance, change, error) {
+		result := change{Outcome: group.Desired(name, current), name: name, before: current}
+		result.changed = !equality.Semantic.DeepEqual(current, result.Instance)
+		if result.changed && r.wait > 0 {
+			result.Instance, result.changed, result.early = current, false, true
+		}
 		return result.Instance, result, nil
-	}
-	_, result, err := batch.EditWithValue(ctx, r.Writer, key, exact, apply)
+	})
+
 	switch {
 	case apierrors.IsInvalid(err), apierrors.IsRequestEntityTooLargeError(err), apierrors.IsBadRequest(err):
-		return r.reject(key, desired, akriv0.ReasonInvalidDevice, err), nil
+		return r.refuse(result, akriv0.ReasonInvalidDevice, err), nil
 	case apierrors.IsForbidden(err):
 		// A quota or a terminating namespace: reports must not wait until a user resolves it.
 		r.requeueAfter = forbiddenRetry
-		return r.reject(key, desired, reasonNotPermitted, err), nil
+		return r.refuse(result, reasonNotPermitted, err), nil
 	case err != nil:
 		return merge.Outcome{}, err
+	case result.early:
+		r.requeueAfter = r.wait
+	case result.changed:
+		r.written, r.changes = true, append(r.changes, result)
 	}
-	if result.correction && r.remaining > 0 {
-		r.requeueAfter = r.remaining
-	}
-	r.corrected = r.corrected || result.correction && r.remaining == 0
-	r.changed = r.changed || result.changed
-	r.recordDevices(r.group.Configuration, name, result)
 	return result.Outcome, nil
 }
 
-// decide returns the desired Instance, or the current one if a correction is not allowed yet.
-func (r *run) decide(current *akriv0.Instance, desired func(*akriv0.Instance) merge.Outcome) decision {
-	result := decision{Outcome: desired(current)}
-	result.changed = !equality.Semantic.DeepEqual(current, result.Instance)
-	result.correction = !r.isNew && result.changed
-	if result.correction && r.remaining > 0 {
-		result.Instance, result.changed = current, false
-	}
-	result.added, result.removed = changedNodes(current, result.Instance)
-	result.created = current == nil && result.Instance != nil
-	return result
-}
-
-// reject refuses the devices of the Instance. The other devices of the group are not affected.
-func (r *run) reject(key types.NamespacedName, desired func(*akriv0.Instance) merge.Outcome, reason string, err error) merge.Outcome {
-	r.rejected = true
-	current := r.Cluster.Cached(key)
-	outcome := desired(current)
-	outcome.Instance = current
+// refuse refuses the devices of an Instance that the API server has refused, and keeps the previous
+// one. The other devices of the group are not affected.
+func (r *groupRun) refuse(result change, reason string, err error) merge.Outcome {
+	r.refused = true
+	outcome := result.Outcome
+	outcome.Instance = result.before
 	for _, device := range outcome.Accepted {
 		outcome.Refusals = append(outcome.Refusals, merge.Refusal{Device: device, Reason: reason, Message: err.Error()})
 	}
 	return outcome
 }
 
-// input collects the input of the merge.
-func (r *Reconciler) input(ctx context.Context, group cluster.Group) (merge.Group, error) {
-	configuration, err := r.Cluster.Configuration(ctx, group.Configuration)
+// group collects the input for the group.
+func (r *Reconciler) group(ctx context.Context, key cluster.Group) (merge.GroupInput, error) {
+	configuration, err := r.Cluster.Configuration(ctx, key.Configuration)
 	if err != nil {
-		return merge.Group{}, err
+		return merge.GroupInput{}, err
 	}
-	input := merge.Group{
+	group := merge.GroupInput{
 		Input: merge.Input{
-			Name: group.ShortName, Configuration: configuration, Unavailable: map[string]bool{}, NotReady: map[string]bool{},
+			Name: key.ShortName, Configuration: configuration, Unavailable: map[string]bool{}, NotReady: map[string]bool{},
 		},
-		Instances: r.Cluster.InstancesIn(group),
+		Instances: r.Cluster.InstancesIn(key),
 	}
 	if configuration == nil {
-		return input, nil
+		return group, nil
 	}
-	input.Seen = r.Reports.Devices(group.Configuration, configuration.UID, group.ShortName)
-	input.Absent = func(node string) bool {
-		return r.Reports.Absent(group.Configuration, configuration.UID, group.ShortName, node)
+	group.Seen = r.Reports.Devices(key.Configuration, configuration.UID, key.ShortName)
+	group.Absent = func(node string) bool {
+		return r.Reports.Absent(key.Configuration, configuration.UID, key.ShortName, node)
 	}
+
 	var nodes []string
-	for _, instance := range input.Instances {
+	for _, instance := range group.Instances {
 		nodes = append(nodes, instance.Spec.Nodes...)
 		nodes = append(nodes, slots.Holders(instance)...)
 	}
-	for _, device := range input.Seen {
+	for _, device := range group.Seen {
 		nodes = append(nodes, device.Node)
 	}
 	for _, node := range nodes {
 		unavailable, remaining, err := r.Cluster.NodeUnavailable(ctx, node, r.Grace)
 		if err != nil {
-			return merge.Group{}, err
+			return merge.GroupInput{}, err
 		}
 		if unavailable {
-			input.Unavailable[node] = true
+			group.Unavailable[node] = true
 		}
 		if remaining > 0 {
-			input.NotReady[node] = true
+			group.NotReady[node] = true
 		}
 	}
-	return input, nil
+	return group, nil
 }

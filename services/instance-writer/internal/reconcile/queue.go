@@ -31,9 +31,9 @@ func (e postponedError) Error() string { return "postponed for " + e.delay.Strin
 // key that fails is retried with backoff, or after the delay of a postponedError.
 type processFunc[K comparable] func(ctx context.Context, key K) (requeueAfter time.Duration, err error)
 
-// queue is a workqueue whose callers can wait until a key has been processed.
+// queue is client-go's workqueue with callers that wait for a run that starts after their call: a
+// report is answered when the API server holds its outcome.
 type queue[K comparable] struct {
-	name    string
 	log     *zap.Logger
 	process processFunc[K]
 	keys    workqueue.TypedRateLimitingInterface[K]
@@ -53,7 +53,7 @@ type waiting struct {
 func newQueue[K comparable](name string, log *zap.Logger, process processFunc[K]) *queue[K] {
 	limiter := workqueue.NewTypedItemExponentialFailureRateLimiter[K](initialRetry, maxRetry)
 	return &queue[K]{
-		name: name, log: log, process: process,
+		log: log.With(zap.String("queue", name)), process: process,
 		keys:    workqueue.NewTypedRateLimitingQueue[K](jitter[K]{limiter}),
 		waiting: map[K][]waiting{},
 		stopped: make(chan struct{}),
@@ -119,28 +119,43 @@ func (q *queue[K]) processNext(ctx context.Context) bool {
 		return false
 	}
 	defer q.keys.Done(key)
-	waiting := q.takeWaiting(key)
-	requeueAfter, err := q.process(traced(ctx, waiting), key)
-	if later, ok := errors.AsType[postponedError](err); ok {
-		q.putWaiting(key, waiting)
-		q.keys.AddAfter(key, later.delay)
-		return ctx.Err() == nil
-	}
-	if err != nil {
-		q.putWaiting(key, waiting)
+	callers := q.callers(key)
+	requeueAfter, err := q.process(traced(ctx, callers), key)
+
+	postponed, isPostponed := errors.AsType[postponedError](err)
+	switch {
+	case isPostponed:
+		q.keys.AddAfter(key, postponed.delay)
+	case err != nil:
 		q.keys.AddRateLimited(key)
-		q.log.Debug("reconciling failed", zap.String("queue", q.name), zap.Any("key", key), zap.Error(err),
-			zap.Int("attempt", q.keys.NumRequeues(key)))
-		return ctx.Err() == nil
-	}
-	for _, caller := range waiting {
-		close(caller.processed)
-	}
-	q.keys.Forget(key)
-	if requeueAfter > 0 {
-		q.keys.AddAfter(key, requeueAfter)
+		q.log.Debug("reconciling failed", zap.Any("key", key), zap.Error(err), zap.Int("attempt", q.keys.NumRequeues(key)))
+	default:
+		q.answer(key, len(callers))
+		q.keys.Forget(key)
+		if requeueAfter > 0 {
+			q.keys.AddAfter(key, requeueAfter)
+		}
 	}
 	return ctx.Err() == nil
+}
+
+// callers returns the callers that wait for the key, in the order in which they came.
+func (q *queue[K]) callers(key K) []waiting {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	return q.waiting[key]
+}
+
+// answer ends the waiting of the first callers. The others came during the run.
+func (q *queue[K]) answer(key K, first int) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	for _, caller := range q.waiting[key][:first] {
+		close(caller.processed)
+	}
+	if q.waiting[key] = q.waiting[key][first:]; len(q.waiting[key]) == 0 {
+		delete(q.waiting, key)
+	}
 }
 
 // traced returns ctx with the span of the first caller that has one.
@@ -151,24 +166,6 @@ func traced(ctx context.Context, callers []waiting) context.Context {
 		}
 	}
 	return ctx
-}
-
-func (q *queue[K]) takeWaiting(key K) []waiting {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	waiting := q.waiting[key]
-	delete(q.waiting, key)
-	return waiting
-}
-
-// putWaiting puts the callers of a failed run before those that came during it.
-func (q *queue[K]) putWaiting(key K, callers []waiting) {
-	if len(callers) == 0 {
-		return
-	}
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	q.waiting[key] = append(callers, q.waiting[key]...)
 }
 
 // jitter spreads retries, so that replicas whose writes conflicted do not conflict again.

@@ -23,8 +23,6 @@ import (
 const (
 	instanceWorkers = 16
 	statusWorkers   = 4
-	// minStatusInterval is the statusInterval of a cluster with up to a hundred nodes.
-	minStatusInterval = time.Second
 )
 
 // Options of a Reconciler.
@@ -53,13 +51,11 @@ type Reconciler struct {
 	nodes     *queue[string]
 	events    *queue[types.NamespacedName]
 
-	instanceBackoff *backoff[cluster.Group]
-	sharedRuns      *rateLimit[cluster.Group]
-	statusBackoff   *backoff[types.NamespacedName]
-	statusWrites    *rateLimit[types.NamespacedName]
-	conditionEvents *rateLimit[types.NamespacedName]
-	deviceEvents    *rateLimit[types.NamespacedName]
-	deviceChanges   *deviceChanges
+	instanceSchedule *schedule[cluster.Group]
+	statusSchedule   *schedule[types.NamespacedName]
+	conditionEvents  *rateLimit[types.NamespacedName]
+	deviceEvents     *rateLimit[types.NamespacedName]
+	deviceChanges    *deviceChanges
 
 	reporting *reporting.Observer
 	// nodesChanged means that the status of Configurations may list other nodes.
@@ -69,14 +65,12 @@ type Reconciler struct {
 // New returns a Reconciler that observes changes now and writes during Run.
 func New(options Options) *Reconciler {
 	r := &Reconciler{
-		Options:         options,
-		instanceBackoff: newBackoff[cluster.Group](),
-		sharedRuns:      newRateLimit[cluster.Group](sharedInterval, 1),
-		statusBackoff:   newBackoff[types.NamespacedName](),
-		statusWrites:    newRateLimit[types.NamespacedName](minStatusInterval, 1),
-		conditionEvents: newRateLimit[types.NamespacedName](eventInterval, eventBurst),
-		deviceEvents:    newRateLimit[types.NamespacedName](eventInterval, eventBurst),
-		deviceChanges:   newDeviceChanges(),
+		Options:          options,
+		instanceSchedule: newSchedule[cluster.Group](),
+		statusSchedule:   newSchedule[types.NamespacedName](),
+		conditionEvents:  newRateLimit[types.NamespacedName](eventInterval, eventBurst),
+		deviceEvents:     newRateLimit[types.NamespacedName](eventInterval, eventBurst),
+		deviceChanges:    newDeviceChanges(),
 	}
 	r.instances = newQueue("instance", options.Log, r.reconcileInstances)
 	r.statuses = newQueue("status", options.Log, r.reconcileStatus)
@@ -124,7 +118,7 @@ func (r *Reconciler) Report(
 	slices.Sort(names)
 	r.enqueueStatus(configuration)
 	groups := groupsOf(configuration, slices.Compact(names))
-	r.instanceBackoff.markNew(groups...)
+	r.instanceSchedule.markNew(groups...)
 	return r.instances.addAndWait(ctx, groups), true
 }
 

@@ -17,53 +17,49 @@ import (
 	"akri.sh/services/instance-writer/internal/status"
 )
 
+// minStatusInterval is the statusInterval of a cluster with up to a hundred nodes.
+const minStatusInterval = time.Second
+
 // reconcileStatus writes the status of one Configuration if it differs from the desired status.
 func (r *Reconciler) reconcileStatus(ctx context.Context, key types.NamespacedName) (requeueAfter time.Duration, err error) {
-	isNew := r.statusBackoff.takeNew(key)
-	requeueAfter, err = r.writeStatus(ctx, key, isNew)
-	if isNew && (err != nil || requeueAfter > 0) {
-		r.statusBackoff.markNew(key)
-	}
-	return requeueAfter, err
-}
-
-func (r *Reconciler) writeStatus(ctx context.Context, key types.NamespacedName, isNew bool) (requeueAfter time.Duration, err error) {
-	configuration, err := r.Cluster.Configuration(ctx, key)
-	if err != nil || configuration == nil || configuration.DeletionTimestamp != nil {
-		return 0, err
-	}
-	interval := r.statusInterval()
-	remaining := r.statusWrites.remaining(key)
-	if interval > minStatusInterval && remaining > 0 {
-		return remaining, nil // computing the status of many nodes takes time, too
-	}
-	desired, err := r.desiredStatus(ctx, configuration)
+	run, err := r.statusSchedule.begin(key)
 	if err != nil {
 		return 0, err
 	}
-	if equality.Semantic.DeepEqual(configuration.Status, desired) {
+	err = r.writeStatus(ctx, key, &run)
+	return r.statusSchedule.end(key, run, err)
+}
+
+func (r *Reconciler) writeStatus(ctx context.Context, key types.NamespacedName, run *run) error {
+	configuration, err := r.Cluster.Configuration(ctx, key)
+	if err != nil || configuration == nil || configuration.DeletionTimestamp != nil {
+		return err
+	}
+	desired, err := r.desiredStatus(ctx, configuration)
+	if err != nil {
+		return err
+	}
+	interval := r.statusInterval()
+
+	switch {
+	case equality.Semantic.DeepEqual(configuration.Status, desired):
 		if interval > minStatusInterval {
-			r.statusWrites.record(key)
+			run.interval = interval // computing the status of many nodes takes time, too
 		}
-		return 0, nil
+		return nil
+	case run.wait > 0:
+		run.requeueAfter = run.wait
+		return nil
 	}
-	if !isNew {
-		remaining = max(remaining, r.statusBackoff.remaining(key))
-	}
-	if remaining > 0 {
-		return remaining, nil
-	}
+
 	updated := configuration.DeepCopy()
 	updated.Status = desired
 	if err := r.Cluster.UpdateStatus(ctx, updated); err != nil {
-		return 0, err
+		return err
 	}
-	r.statusWrites.recordFor(key, interval)
-	if !isNew {
-		r.statusBackoff.corrections.record(key)
-	}
+	run.written, run.interval = true, interval
 	r.createConditionEvents(ctx, configuration, desired.Conditions)
-	return 0, nil
+	return nil
 }
 
 // statusInterval returns the minimum time between two writes of the status of one Configuration.
@@ -83,7 +79,7 @@ func (r *Reconciler) desiredStatus(ctx context.Context, configuration *akriv0.Co
 		},
 	}
 	for node, report := range r.Reports.ByNode(key, configuration.UID) {
-		input.Reports = append(input.Reports, statusReport(node, report))
+		input.Reports = append(input.Reports, r.nodeReport(key, node, report))
 	}
 	gone, err := r.goneNodes(ctx, input)
 	if err != nil {
@@ -121,8 +117,9 @@ func (r *Reconciler) failing() map[string]uint8 {
 	failing := map[string]uint8{}
 	for _, configuration := range r.Cluster.Configurations() {
 		var works status.Works
-		for node, report := range r.Reports.ByNode(cluster.Key(configuration), configuration.UID) {
-			works |= status.WorksOn(statusReport(node, report).NodeStatus)
+		key := cluster.Key(configuration)
+		for node, report := range r.Reports.ByNode(key, configuration.UID) {
+			works |= status.WorksOn(r.nodeReport(key, node, report).NodeStatus)
 		}
 		if works != status.AllWorks {
 			failing[string(configuration.UID)] = uint8(status.AllWorks &^ works)
@@ -160,16 +157,17 @@ func (r *Reconciler) goneNodes(ctx context.Context, input status.Input) (map[str
 	return gone, nil
 }
 
-func statusReport(node string, report reports.WithRefusals) status.Report {
+// nodeReport returns the report of a node, with a problem for each refused device.
+func (r *Reconciler) nodeReport(configuration types.NamespacedName, node string, report *reports.Report) status.NodeReport {
 	problems := slices.Clone(report.Problems)
-	for _, refusal := range report.Refusals {
+	for _, refusal := range r.Reports.Refusals(node, configuration) {
 		problems = append(problems, akriv0.Problem{Reason: refusal.Reason, Message: refusal.Message})
 	}
 	entry := status.Node(node, len(report.Devices), report.Handlers, problems)
 	if len(problems) > 0 {
 		entry.ProblemsSince = &metav1.Time{Time: report.ProblemsSince.Truncate(time.Second)}
 	}
-	return status.Report{
+	return status.NodeReport{
 		NodeStatus: entry,
 		Complete:   report.Complete, Answered: report.Answered, Generation: report.Generation,
 	}

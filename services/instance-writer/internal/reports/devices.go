@@ -11,14 +11,13 @@ import (
 )
 
 // Devices are the devices of a report, ordered by short name. A short name has several devices only
-// if their digests collide. All nodes that share a device report the same strings, which are stored
-// once.
+// if their digests collide. All nodes that share a device report the same, which is stored once.
 type Devices []device
 
 type device struct {
-	shortName, id unique.Handle[string]
-	shared        bool
-	properties    merge.Properties
+	shortName unique.Handle[string]
+	// Node and Complete are those of the report.
+	unique.Handle[merge.Device]
 }
 
 // NewDevices returns the Devices by the short name of their Instance. Node and Complete are those
@@ -27,7 +26,8 @@ func NewDevices(byShortName map[string][]merge.Device) Devices {
 	devices := make(Devices, 0, len(byShortName))
 	for _, name := range slices.Sorted(maps.Keys(byShortName)) {
 		for _, d := range byShortName[name] {
-			devices = append(devices, device{unique.Make(name), unique.Make(d.ID), d.Shared, d.Properties})
+			d.Node, d.Complete = "", false
+			devices = append(devices, device{unique.Make(name), unique.Make(d)})
 		}
 	}
 	return devices
@@ -37,7 +37,7 @@ func NewDevices(byShortName map[string][]merge.Device) Devices {
 func (d Devices) All() iter.Seq2[string, string] {
 	return func(yield func(string, string) bool) {
 		for _, device := range d {
-			if !yield(device.shortName.Value(), device.id.Value()) {
+			if !yield(device.shortName.Value(), device.Value().ID) {
 				return
 			}
 		}
@@ -69,9 +69,9 @@ func (r *Report) of(node, shortName string) (devices []merge.Device) {
 		if d.shortName.Value() != shortName {
 			break
 		}
-		devices = append(devices, merge.Device{
-			Node: node, ID: d.id.Value(), Shared: d.shared, Properties: d.properties, Complete: r.Complete,
-		})
+		seen := d.Value()
+		seen.Node, seen.Complete = node, r.Complete
+		devices = append(devices, seen)
 	}
 	return devices
 }

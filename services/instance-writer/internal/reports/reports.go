@@ -14,6 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/sets"
 
 	akriv0 "akri.sh/libs/apis/akri/v0"
+	"akri.sh/services/instance-writer/internal/cluster"
 	"akri.sh/services/instance-writer/internal/merge"
 )
 
@@ -38,31 +39,29 @@ type Report struct {
 	ProblemsSince time.Time
 }
 
-// WithRefusals is a report and the devices in it that were refused.
-type WithRefusals struct {
-	*Report
-	Refusals []merge.Refusal
+// Stream is the stream of a node, with its reports and their refusals by Configuration. A newer
+// stream of the same node replaces it.
+type Stream struct {
+	node     string
+	reports  map[types.NamespacedName]*Report
+	refusals refusals
+	closed   time.Time
 }
 
-// Stream is the stream of a node. A newer stream of the same node replaces it.
-type Stream struct{ node string }
+// refusals are grouped by short name.
+type refusals = map[types.NamespacedName]map[string][]merge.Refusal
 
 // Store holds reports.
 type Store struct {
-	mu    sync.Mutex
-	nodes map[string]*nodeReports
-	// names has the nodes whose reports have a device with a short name, in order.
-	names map[nameKey][]string
-	// refused are the short names with refusals.
-	refused sets.Set[nameKey]
-	// closed has the refusals of nodes whose streams have closed. Most nodes reconnect at once and
+	mu   sync.Mutex
+	open map[string]*Stream
+	// listed has the nodes whose reports have a device of a group, in order.
+	listed map[cluster.Group][]string
+	// refused are the groups with refusals.
+	refused sets.Set[cluster.Group]
+	// closed has the streams that have closed, for their refusals. Most nodes reconnect at once and
 	// report the same devices, so that their status does not change meanwhile.
-	closed map[string]closedStream
-}
-
-type closedStream struct {
-	at       time.Time
-	refusals refusals
+	closed map[string]*Stream
 }
 
 // maxNodeDevices is the number of devices that are accepted of one node.
@@ -71,26 +70,11 @@ const maxNodeDevices = 10_000
 // closedAge is longer than a node takes to reconnect.
 const closedAge = time.Minute
 
-type nameKey struct {
-	configuration types.NamespacedName
-	shortName     string
-}
-
-// nodeReports holds the reports of one node and their refusals by Configuration. Refusals are
-// grouped by short name.
-type nodeReports struct {
-	stream   *Stream
-	reports  map[types.NamespacedName]*Report
-	refusals refusals
-}
-
-type refusals = map[types.NamespacedName]map[string][]merge.Refusal
-
 // New returns an empty Store.
 func New() *Store {
 	return &Store{
-		nodes: map[string]*nodeReports{}, names: map[nameKey][]string{}, refused: sets.New[nameKey](),
-		closed: map[string]closedStream{},
+		open: map[string]*Stream{}, listed: map[cluster.Group][]string{}, refused: sets.New[cluster.Group](),
+		closed: map[string]*Stream{},
 	}
 }
 
@@ -99,13 +83,12 @@ func (s *Store) Open(node string) *Stream {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.remove(node)
-	stream := &Stream{node: node}
-	opened := &nodeReports{stream: stream, reports: map[types.NamespacedName]*Report{}, refusals: s.closed[node].refusals}
-	if opened.refusals == nil {
-		opened.refusals = refusals{}
+	stream := &Stream{node: node, reports: map[types.NamespacedName]*Report{}, refusals: refusals{}}
+	if closed := s.closed[node]; closed != nil {
+		stream.refusals = closed.refusals
+		delete(s.closed, node)
 	}
-	delete(s.closed, node)
-	s.nodes[node] = opened
+	s.open[node] = stream
 	return stream
 }
 
@@ -113,44 +96,48 @@ func (s *Store) Open(node string) *Stream {
 func (s *Store) Close(stream *Stream) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.current(stream) != nil {
+	if s.isOpen(stream) {
 		s.remove(stream.node)
 	}
 }
 
 func (s *Store) remove(node string) {
-	if reports := s.nodes[node]; reports != nil {
-		for configuration, report := range reports.reports {
-			s.index(node, configuration, report, nil)
-		}
-		delete(s.nodes, node)
-		now := time.Now()
-		maps.DeleteFunc(s.closed, func(_ string, c closedStream) bool { return now.Sub(c.at) > closedAge })
-		if len(reports.refusals) > 0 {
-			s.closed[node] = closedStream{now, reports.refusals}
-		}
+	stream := s.open[node]
+	if stream == nil {
+		return
+	}
+	for configuration, report := range stream.reports {
+		s.index(node, configuration, report, nil)
+	}
+	delete(s.open, node)
+
+	now := time.Now()
+	maps.DeleteFunc(s.closed, func(_ string, other *Stream) bool { return now.Sub(other.closed) > closedAge })
+	if len(stream.refusals) > 0 {
+		stream.reports, stream.closed = nil, now
+		s.closed[node] = stream
 	}
 }
 
-// index updates names for a report that replaces the previous one. Both may be nil.
+// index updates listed for a report that replaces the previous one. Both may be nil.
 func (s *Store) index(node string, configuration types.NamespacedName, previous, report *Report) {
 	if previous != nil {
 		for _, name := range previous.Devices.shortNames() {
-			key := nameKey{configuration, name}
-			nodes := s.names[key]
+			key := cluster.Group{Configuration: configuration, ShortName: name}
+			nodes := s.listed[key]
 			if at, found := slices.BinarySearch(nodes, node); found {
 				nodes = slices.Delete(nodes, at, at+1)
 			}
-			if s.names[key] = nodes; len(nodes) == 0 {
-				delete(s.names, key)
+			if s.listed[key] = nodes; len(nodes) == 0 {
+				delete(s.listed, key)
 			}
 		}
 	}
 	if report != nil {
 		for _, name := range report.Devices.shortNames() {
-			key := nameKey{configuration, name}
-			if at, found := slices.BinarySearch(s.names[key], node); !found {
-				s.names[key] = slices.Insert(s.names[key], at, node)
+			key := cluster.Group{Configuration: configuration, ShortName: name}
+			if at, found := slices.BinarySearch(s.listed[key], node); !found {
+				s.listed[key] = slices.Insert(s.listed[key], at, node)
 			}
 		}
 	}
@@ -161,15 +148,14 @@ func (s *Store) index(node string, configuration types.NamespacedName, previous,
 func (s *Store) Put(stream *Stream, configuration types.NamespacedName, report *Report) (names []string, ok bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	node := s.current(stream)
-	if node == nil {
+	if !s.isOpen(stream) {
 		return nil, false
 	}
-	previous := node.reports[configuration]
+	previous := stream.reports[configuration]
 	if previous != nil && previous.Sequence > report.Sequence {
 		return nil, true
 	}
-	report.limit(maxNodeDevices - node.devicesOfOthers(configuration))
+	report.limit(maxNodeDevices - stream.devicesOfOthers(configuration))
 	names = report.Devices.shortNames()
 	if previous != nil {
 		names = append(names, previous.Devices.shortNames()...)
@@ -178,15 +164,15 @@ func (s *Store) Put(stream *Stream, configuration types.NamespacedName, report *
 	if previous != nil && slices.EqualFunc(previous.Problems, report.Problems, akriv0.Problem.Same) {
 		report.ProblemsSince = previous.ProblemsSince
 	}
-	maps.DeleteFunc(node.refusals[configuration], func(name string, _ []merge.Refusal) bool { return !report.Devices.has(name) })
+	maps.DeleteFunc(stream.refusals[configuration], func(name string, _ []merge.Refusal) bool { return !report.Devices.has(name) })
 	s.index(stream.node, configuration, previous, report)
-	node.reports[configuration] = report
+	stream.reports[configuration] = report
 	return names, true
 }
 
 // devicesOfOthers returns the number of devices in the reports on other Configurations.
-func (n *nodeReports) devicesOfOthers(configuration types.NamespacedName) (devices int) {
-	for other, report := range n.reports {
+func (s *Stream) devicesOfOthers(configuration types.NamespacedName) (devices int) {
+	for other, report := range s.reports {
 		if other != configuration {
 			devices += len(report.Devices)
 		}
@@ -212,11 +198,11 @@ func (r *Report) limit(devices int) {
 func (s *Store) Drop(configuration types.NamespacedName, uid types.UID) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for name, node := range s.nodes {
-		if report := node.reports[configuration]; report != nil && report.UID == uid {
-			s.index(name, configuration, report, nil)
-			delete(node.reports, configuration)
-			delete(node.refusals, configuration)
+	for node, stream := range s.open {
+		if report := stream.reports[configuration]; report != nil && report.UID == uid {
+			s.index(node, configuration, report, nil)
+			delete(stream.reports, configuration)
+			delete(stream.refusals, configuration)
 		}
 	}
 }
@@ -225,24 +211,19 @@ func (s *Store) Drop(configuration types.NamespacedName, uid types.UID) {
 func (s *Store) Nodes() []string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return slices.Collect(maps.Keys(s.nodes))
+	return slices.Collect(maps.Keys(s.open))
 }
 
-// current returns the reports of the stream's node, or nil if the stream is closed or replaced.
-func (s *Store) current(stream *Stream) *nodeReports {
-	if node := s.nodes[stream.node]; node != nil && node.stream == stream {
-		return node
-	}
-	return nil
-}
+// isOpen returns whether the stream was neither closed nor replaced.
+func (s *Store) isOpen(stream *Stream) bool { return s.open[stream.node] == stream }
 
 // Devices returns the devices with the short name in the reports on the Configuration.
 func (s *Store) Devices(configuration types.NamespacedName, uid types.UID, shortName string) []merge.Device {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	var devices []merge.Device
-	for _, node := range s.names[nameKey{configuration, shortName}] {
-		if report := s.nodes[node].reports[configuration]; report.UID == uid {
+	for _, node := range s.listed[cluster.Group{Configuration: configuration, ShortName: shortName}] {
+		if report := s.open[node].reports[configuration]; report.UID == uid {
 			devices = append(devices, report.of(node, shortName)...)
 		}
 	}
@@ -253,11 +234,11 @@ func (s *Store) Devices(configuration types.NamespacedName, uid types.UID, short
 func (s *Store) Absent(configuration types.NamespacedName, uid types.UID, shortName, node string) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	reports := s.nodes[node]
-	if reports == nil {
+	stream := s.open[node]
+	if stream == nil {
 		return false
 	}
-	report := reports.reports[configuration]
+	report := stream.reports[configuration]
 	return report != nil && report.UID == uid && report.Complete && !report.Devices.has(shortName)
 }
 
@@ -270,32 +251,32 @@ func (s *Store) SetRefusals(configuration types.NamespacedName, shortName string
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	key := nameKey{configuration, shortName}
+	key := cluster.Group{Configuration: configuration, ShortName: shortName}
 	if len(refusals) == 0 && !s.refused.Has(key) {
 		return false
 	}
 	if s.refused.Insert(key); len(refusals) == 0 {
 		s.refused.Delete(key)
 	}
-	for name, node := range s.nodes {
-		changed = node.setRefusals(configuration, shortName, byNode[name]) || changed
+	for node, stream := range s.open {
+		changed = stream.setRefusals(configuration, shortName, byNode[node]) || changed
 	}
 	return changed
 }
 
-func (n *nodeReports) setRefusals(configuration types.NamespacedName, shortName string, refusals []merge.Refusal) (changed bool) {
+func (s *Stream) setRefusals(configuration types.NamespacedName, shortName string, refusals []merge.Refusal) (changed bool) {
 	equal := func(a, b merge.Refusal) bool { return a.ID == b.ID && a.Message == b.Message }
-	if slices.EqualFunc(n.refusals[configuration][shortName], refusals, equal) || n.reports[configuration] == nil {
+	if slices.EqualFunc(s.refusals[configuration][shortName], refusals, equal) || s.reports[configuration] == nil {
 		return false
 	}
 	if len(refusals) == 0 {
-		delete(n.refusals[configuration], shortName)
+		delete(s.refusals[configuration], shortName)
 		return true
 	}
-	if n.refusals[configuration] == nil {
-		n.refusals[configuration] = map[string][]merge.Refusal{}
+	if s.refusals[configuration] == nil {
+		s.refusals[configuration] = map[string][]merge.Refusal{}
 	}
-	n.refusals[configuration][shortName] = refusals
+	s.refusals[configuration][shortName] = refusals
 	return true
 }
 
@@ -303,28 +284,24 @@ func (n *nodeReports) setRefusals(configuration types.NamespacedName, shortName 
 func (s *Store) Refusals(node string, configuration types.NamespacedName) []merge.Refusal {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if reports := s.nodes[node]; reports != nil {
-		return reports.orderedRefusals(configuration)
-	}
-	return nil
-}
-
-func (n *nodeReports) orderedRefusals(configuration types.NamespacedName) []merge.Refusal {
 	var all []merge.Refusal
-	for _, name := range slices.Sorted(maps.Keys(n.refusals[configuration])) {
-		all = append(all, n.refusals[configuration][name]...)
+	if stream := s.open[node]; stream != nil {
+		byName := stream.refusals[configuration]
+		for _, name := range slices.Sorted(maps.Keys(byName)) {
+			all = append(all, byName[name]...)
+		}
 	}
 	return all
 }
 
 // ByNode returns the reports on the Configuration by node.
-func (s *Store) ByNode(configuration types.NamespacedName, uid types.UID) map[string]WithRefusals {
+func (s *Store) ByNode(configuration types.NamespacedName, uid types.UID) map[string]*Report {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	byNode := map[string]WithRefusals{}
-	for name, node := range s.nodes {
-		if report := node.reports[configuration]; report != nil && report.UID == uid {
-			byNode[name] = WithRefusals{report, node.orderedRefusals(configuration)}
+	byNode := map[string]*Report{}
+	for node, stream := range s.open {
+		if report := stream.reports[configuration]; report != nil && report.UID == uid {
+			byNode[node] = report
 		}
 	}
 	return byNode
@@ -335,8 +312,8 @@ func (s *Store) ShortNames(configuration types.NamespacedName) []string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	var names []string
-	for _, node := range s.nodes {
-		if report := node.reports[configuration]; report != nil {
+	for _, stream := range s.open {
+		if report := stream.reports[configuration]; report != nil {
 			names = append(names, report.Devices.shortNames()...)
 		}
 	}
@@ -348,8 +325,8 @@ func (s *Store) ShortNamesOn(node string) map[types.NamespacedName][]string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	names := map[types.NamespacedName][]string{}
-	if reports := s.nodes[node]; reports != nil {
-		for configuration, report := range reports.reports {
+	if stream := s.open[node]; stream != nil {
+		for configuration, report := range stream.reports {
 			names[configuration] = report.Devices.shortNames()
 		}
 	}

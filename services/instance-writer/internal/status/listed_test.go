@@ -31,7 +31,7 @@ func problem(reason, message string) akriv0.Problem {
 type replicas struct {
 	configuration *akriv0.Configuration
 	nodes         []*corev1.Node
-	reports       [2][]status.Report
+	reports       [2][]status.NodeReport
 	unsettled     bool
 	now           time.Time
 }
@@ -50,7 +50,7 @@ func (r *replicas) report(i int, handlers []akriv0.HandlerStatus, problems ...ak
 	entry := status.Node(r.nodes[i].Name, 1, handlers, problems)
 	reports := &r.reports[i%2]
 	if len(*reports) <= i/2 {
-		*reports = append(*reports, status.Report{Complete: true})
+		*reports = append(*reports, status.NodeReport{Complete: true})
 	}
 	report := &(*reports)[i/2]
 	if len(problems) > 0 {

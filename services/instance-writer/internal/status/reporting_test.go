@@ -123,13 +123,13 @@ func TestEntryOfNodeWithoutReports(t *testing.T) {
 
 	in.DevicesOn = func(string) int { return 0 }
 	require.Zero(t, status.Desired(in).Nodes[1].Devices, "the Node was not ready for the grace period")
-	for name, report := range map[string]status.Report{
+	for name, report := range map[string]status.NodeReport{
 		"complete":   {NodeStatus: node("b", active), Complete: true},
 		"incomplete": {NodeStatus: node("b", active)},
 		"no handler": {NodeStatus: node("b", nil)},
 	} {
 		t.Run(name, func(t *testing.T) {
-			other.Reports = []status.Report{report}
+			other.Reports = []status.NodeReport{report}
 			got := status.Desired(other)
 			require.Nil(t, got.Nodes[1].NotReportingSince)
 			require.Equal(t, report.Handlers, got.Nodes[1].Handlers)

@@ -43,7 +43,7 @@ type Input struct {
 	// MalformedSlots has a message for each slot with a malformed value.
 	MalformedSlots []string
 	// Reports of the nodes that are connected to this replica. Other nodes keep their entries.
-	Reports []Report
+	Reports []NodeReport
 	// Nodes are all Nodes, with only the taints that users set.
 	Nodes []*corev1.Node
 	// NotReporting are the nodes that no longer report to any replica, and since when.
@@ -72,8 +72,8 @@ type Unlisted struct {
 	WithDevices int
 }
 
-// Report is the entry of one node according to its report.
-type Report struct {
+// NodeReport is the entry of one node according to its report.
+type NodeReport struct {
 	akriv0.NodeStatus
 	// Complete means that every handler of the node has sent a list.
 	Complete bool
@@ -86,7 +86,7 @@ type Report struct {
 
 // conclusive reports whether the report replaces the entry of the node. A report that still waits
 // for handlers and has no problems does not.
-func (r Report) conclusive() bool { return r.Complete || r.Answered || len(r.Problems) > 0 }
+func (r NodeReport) conclusive() bool { return r.Complete || r.Answered || len(r.Problems) > 0 }
 
 // Desired computes the desired status.
 func Desired(in Input) akriv0.ConfigurationStatus {
@@ -113,7 +113,7 @@ func Desired(in Input) akriv0.ConfigurationStatus {
 // observedGeneration returns the newest generation that a node has reported on.
 func (in Input) observedGeneration() int64 {
 	newest := in.Configuration.Generation
-	reported := func(r Report) bool { return r.conclusive() && (r.Generation == 0 || r.Generation >= newest) }
+	reported := func(r NodeReport) bool { return r.conclusive() && (r.Generation == 0 || r.Generation >= newest) }
 	if slices.ContainsFunc(in.Reports, reported) {
 		return newest
 	}

@@ -31,10 +31,10 @@ func node(name string, handlers []akriv0.HandlerStatus, problems ...string) akri
 	return status.Node(name, 1, handlers, list)
 }
 
-func complete(nodes ...akriv0.NodeStatus) []status.Report {
-	var all []status.Report
+func complete(nodes ...akriv0.NodeStatus) []status.NodeReport {
+	var all []status.NodeReport
 	for _, node := range nodes {
-		all = append(all, status.Report{NodeStatus: node, Complete: true})
+		all = append(all, status.NodeReport{NodeStatus: node, Complete: true})
 	}
 	return all
 }
@@ -241,38 +241,38 @@ func TestDevicesFound(t *testing.T) {
 func TestInconclusiveReport(t *testing.T) {
 	configuration := &akriv0.Configuration{}
 	configuration.Generation = 1
-	report := func(r status.Report) *metav1.Condition {
-		configuration.Status = status.Desired(status.Input{Configuration: configuration, Reports: []status.Report{r}, Gone: never, Now: early})
+	report := func(r status.NodeReport) *metav1.Condition {
+		configuration.Status = status.Desired(status.Input{Configuration: configuration, Reports: []status.NodeReport{r}, Gone: never, Now: early})
 		return meta.FindStatusCondition(configuration.Status.Conditions, akriv0.ConditionReady)
 	}
 	waiting, bad := node("a", active), node("a", active, "InvalidDetails")
 	waiting.Devices = 0
 
-	ready := report(status.Report{NodeStatus: waiting, Generation: 1})
+	ready := report(status.NodeReport{NodeStatus: waiting, Generation: 1})
 	require.Equal(t, metav1.ConditionUnknown, ready.Status)
 	require.Equal(t, akriv0.ReasonNoReport, ready.Reason)
 	require.Zero(t, ready.ObservedGeneration)
 	require.Zero(t, configuration.Status.ObservedGeneration)
 
-	ready = report(status.Report{NodeStatus: bad, Generation: 1, Complete: true})
+	ready = report(status.NodeReport{NodeStatus: bad, Generation: 1, Complete: true})
 	require.Equal(t, metav1.ConditionFalse, ready.Status)
 	require.EqualValues(t, 1, ready.ObservedGeneration)
 	before := configuration.Status.DeepCopy()
-	report(status.Report{NodeStatus: waiting, Generation: 1})
+	report(status.NodeReport{NodeStatus: waiting, Generation: 1})
 	require.Equal(t, *before, configuration.Status, "a node that restarts changes nothing")
 
 	configuration.Generation = 2
-	ready = report(status.Report{NodeStatus: node("a", active), Generation: 1, Complete: true})
+	ready = report(status.NodeReport{NodeStatus: node("a", active), Generation: 1, Complete: true})
 	require.EqualValues(t, 1, ready.ObservedGeneration, "the report is on the previous spec")
-	report(status.Report{NodeStatus: waiting, Generation: 2})
+	report(status.NodeReport{NodeStatus: waiting, Generation: 2})
 	require.EqualValues(t, 1, configuration.Status.ObservedGeneration)
-	ready = report(status.Report{NodeStatus: node("a", active), Generation: 2, Complete: true})
+	ready = report(status.NodeReport{NodeStatus: node("a", active), Generation: 2, Complete: true})
 	require.EqualValues(t, 2, ready.ObservedGeneration)
 	require.Equal(t, metav1.ConditionTrue, ready.Status)
 
 	without := node("a", active, "HandlerOffline")
 	without.Devices = 0
-	report(status.Report{NodeStatus: without, Generation: 2})
+	report(status.NodeReport{NodeStatus: without, Generation: 2})
 	require.EqualValues(t, 1, configuration.Status.Nodes[0].Devices, "an incomplete report removes no device")
 }
 
@@ -281,14 +281,14 @@ func TestInconclusiveReport(t *testing.T) {
 func TestAnsweredReport(t *testing.T) {
 	configuration := &akriv0.Configuration{}
 	configuration.Generation = 1
-	silent := status.Report{NodeStatus: status.Node("a", 0, active, nil), Generation: 1, Answered: true}
-	configuration.Status = status.Desired(status.Input{Configuration: configuration, Reports: []status.Report{silent}, Gone: never, Now: early})
+	silent := status.NodeReport{NodeStatus: status.Node("a", 0, active, nil), Generation: 1, Answered: true}
+	configuration.Status = status.Desired(status.Input{Configuration: configuration, Reports: []status.NodeReport{silent}, Gone: never, Now: early})
 	ready := meta.FindStatusCondition(configuration.Status.Conditions, akriv0.ConditionReady)
 	require.NotEqual(t, metav1.ConditionUnknown, ready.Status)
 	require.EqualValues(t, 1, ready.ObservedGeneration)
 
 	configuration.Status.Nodes[0].Devices = 2
-	got := status.Desired(status.Input{Configuration: configuration, Reports: []status.Report{silent}, Gone: never, Now: early})
+	got := status.Desired(status.Input{Configuration: configuration, Reports: []status.NodeReport{silent}, Gone: never, Now: early})
 	require.EqualValues(t, 2, got.Nodes[0].Devices)
 }
 
@@ -299,7 +299,7 @@ func TestHandlerReachableAgain(t *testing.T) {
 	configuration := &akriv0.Configuration{}
 	configuration.Status.Nodes = []akriv0.NodeStatus{node("a", offline, "HandlerOffline", "InvalidDevice")}
 	report := func(handlers []akriv0.HandlerStatus) akriv0.NodeStatus {
-		reports := []status.Report{{NodeStatus: status.Node("a", 0, handlers, nil)}}
+		reports := []status.NodeReport{{NodeStatus: status.Node("a", 0, handlers, nil)}}
 		return status.Desired(status.Input{Configuration: configuration, Reports: reports, Gone: never, Now: early}).Nodes[0]
 	}
 	require.Equal(t, configuration.Status.Nodes[0], report(nil))

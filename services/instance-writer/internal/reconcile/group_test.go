@@ -1,21 +1,35 @@
-package merge_test
+package reconcile //nolint:testpackage // runs of a group are not exported
 
 import (
+	"context"
 	"errors"
 	"maps"
 	"slices"
 	"strconv"
 	"strings"
 	"testing"
+	"testing/synctest"
 
+	"github.com/prometheus/client_golang/prometheus"
 	"github.com/stretchr/testify/require"
-	"k8s.io/apimachinery/pkg/api/equality"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"pgregory.net/rapid"
 
 	akriv0 "akri.sh/libs/apis/akri/v0"
+	"akri.sh/services/instance-writer/internal/batch"
+	"akri.sh/services/instance-writer/internal/cluster"
 	"akri.sh/services/instance-writer/internal/merge"
 )
+
+const name = "cam-abc123"
+
+var cam = &akriv0.Configuration{ObjectMeta: metav1.ObjectMeta{Name: "cam", Namespace: "ns", UID: "uid"}}
+
+func seen(node, id string, shared bool) merge.Device {
+	return merge.Device{Node: node, ID: id, Shared: shared, Complete: true, Properties: merge.NewProperties(map[string]string{"FROM": node})}
+}
 
 // longName is the name of a device's Instance if another device has the short name.
 func longName(d merge.Device) string {
@@ -31,14 +45,14 @@ type instances struct {
 func newInstances() *instances { return &instances{byName: map[string]*akriv0.Instance{}} }
 
 // write replaces the Instance if it has not changed since base was read.
-func (s *instances) write(t require.TestingT, name string, base, desired *akriv0.Instance) (*akriv0.Instance, bool) {
+func (s *instances) write(t require.TestingT, name string, base, desired *akriv0.Instance) (*akriv0.Instance, error) {
 	current := s.byName[name]
 	if (base == nil) != (current == nil) || base != nil && base.ResourceVersion != current.ResourceVersion {
-		return nil, false
+		return nil, apierrors.NewConflict(akriv0.InstanceResource.GroupResource(), name, errors.New("changed"))
 	}
 	if desired == nil {
 		delete(s.byName, name)
-		return nil, true
+		return nil, nil //nolint:nilnil // nil means that it does not exist
 	}
 	if current != nil {
 		require.Equal(t, identity(current), identity(desired), "the name %s changes hands", name)
@@ -47,7 +61,7 @@ func (s *instances) write(t require.TestingT, name string, base, desired *akriv0
 	written := desired.DeepCopy()
 	written.ResourceVersion = strconv.Itoa(s.version)
 	s.byName[name] = written
-	return written, true
+	return written, nil
 }
 
 // identity returns the id of the device, and the node of a local one.
@@ -67,13 +81,19 @@ func (s *instances) names() map[string][]string {
 	return names
 }
 
-// replica is an instance-writer with a cache and the reports of some nodes.
+// replica is an instance-writer with a cache and the reports of some nodes. It is the batch.Store
+// of its runs.
 type replica struct {
 	api     *instances
 	cache   map[string]*akriv0.Instance
 	reports map[string][]merge.Device
 	// beforeEdit runs before each edit. nil: nothing runs.
 	beforeEdit func()
+	// failing is the error of each write of the Instance with this name.
+	failing map[string]error
+	// edited are the names of all edits.
+	edited []string
+	t      require.TestingT
 }
 
 func newReplica(api *instances) *replica {
@@ -82,9 +102,48 @@ func newReplica(api *instances) *replica {
 
 func (r *replica) sync() { r.cache = maps.Clone(r.api.byName) }
 
-func (r *replica) reconcile(t require.TestingT) []merge.Refusal {
-	group := merge.Group{
-		Input:     merge.Input{Name: name, Configuration: configuration(1)},
+func (r *replica) Cached(key types.NamespacedName) *akriv0.Instance {
+	if r.beforeEdit != nil {
+		r.beforeEdit()
+	}
+	r.edited = append(r.edited, key.Name)
+	return r.cache[key.Name]
+}
+
+func (r *replica) Get(_ context.Context, key types.NamespacedName) (*akriv0.Instance, error) {
+	return r.api.byName[key.Name], nil
+}
+
+func (r *replica) Create(_ context.Context, i *akriv0.Instance) (*akriv0.Instance, error) {
+	return r.write(i.Name, nil, i)
+}
+
+func (r *replica) Update(_ context.Context, i *akriv0.Instance) (*akriv0.Instance, error) {
+	return r.write(i.Name, i, i)
+}
+
+func (r *replica) Delete(_ context.Context, i *akriv0.Instance) error {
+	_, err := r.write(i.Name, i, nil)
+	return err
+}
+
+func (r *replica) write(name string, base, desired *akriv0.Instance) (*akriv0.Instance, error) {
+	if err := r.failing[name]; err != nil {
+		return nil, err
+	}
+	written, err := r.api.write(r.t, name, base, desired)
+	if err != nil {
+		return nil, err
+	}
+	if r.cache[name] = written; written == nil {
+		delete(r.cache, name)
+	}
+	return written, nil
+}
+
+func (r *replica) group(configuration *akriv0.Configuration) merge.GroupInput {
+	group := merge.GroupInput{
+		Input:     merge.Input{Name: name, Configuration: configuration},
 		Instances: slices.Collect(maps.Values(r.cache)),
 	}
 	for _, devices := range r.reports {
@@ -94,33 +153,25 @@ func (r *replica) reconcile(t require.TestingT) []merge.Refusal {
 		devices, reported := r.reports[node]
 		return reported && len(devices) == 0
 	}
-	refusals, err := group.Reconcile(func(name string, exact bool, desired func(*akriv0.Instance) merge.Outcome) (merge.Outcome, error) {
-		if r.beforeEdit != nil {
-			r.beforeEdit()
-		}
-		return r.edit(t, name, exact, desired), nil
-	})
-	require.NoError(t, err)
-	return refusals
+	return group
 }
 
-// edit writes as package batch does.
-func (r *replica) edit(t require.TestingT, name string, exact bool, desired func(*akriv0.Instance) merge.Outcome) merge.Outcome {
-	for base, cached := r.cache[name], true; ; base, cached = r.api.byName[name], false {
-		outcome := desired(base.DeepCopy())
-		if equality.Semantic.DeepEqual(base, outcome.Instance) {
-			if exact && cached {
-				continue
-			}
-			return outcome
-		}
-		if written, ok := r.api.write(t, name, base, outcome.Instance); ok {
-			if r.cache[name] = written; written == nil {
-				delete(r.cache, name)
-			}
-			return outcome
-		}
+func (r *replica) run(t require.TestingT, group merge.GroupInput) (*groupRun, []merge.Refusal, error) {
+	r.t = t
+	none := prometheus.NewHistogram(prometheus.HistogramOpts{Name: "none"})
+	conflicts := prometheus.NewCounter(prometheus.CounterOpts{Name: "conflicts"})
+	run := &groupRun{
+		run: run{isNew: true}, key: cluster.Group{Configuration: cluster.Key(group.Configuration), ShortName: group.Name},
+		writer: batch.NewWriter(r, batch.Metrics{Seconds: none, Batch: none, Conflicts: conflicts}),
 	}
+	refusals, err := run.write(context.Background(), group)
+	return run, refusals, err
+}
+
+func (r *replica) reconcile(t require.TestingT) []merge.Refusal {
+	_, refusals, err := r.run(t, r.group(cam))
+	require.NoError(t, err)
+	return refusals
 }
 
 func TestDevicesWithOneShortName(t *testing.T) {
@@ -201,16 +252,13 @@ func TestOutdatedShortName(t *testing.T) {
 }
 
 func TestRefusedCollisions(t *testing.T) {
-	long := configuration(1)
+	long := cam.DeepCopy()
 	long.Name = strings.Repeat("c", 51)
-	group := merge.Group{Input: merge.Input{Name: name, Configuration: long, Seen: []merge.Device{seen("a", "id", true), seen("b", "x", true)}}}
-	var edited []string
-	refusals, err := group.Reconcile(func(name string, _ bool, desired func(*akriv0.Instance) merge.Outcome) (merge.Outcome, error) {
-		edited = append(edited, name)
-		return desired(nil), nil
-	})
+	r := newReplica(newInstances())
+	r.reports["a"], r.reports["b"] = []merge.Device{seen("a", "id", true)}, []merge.Device{seen("b", "x", true)}
+	_, refusals, err := r.run(t, r.group(long))
 	require.NoError(t, err)
-	require.Equal(t, []string{name, name}, edited)
+	require.Equal(t, []string{name, name}, r.edited)
 	require.Len(t, refusals, 1)
 	require.Equal(t, akriv0.ReasonDigestCollision, refusals[0].Reason)
 	require.Equal(t, `device id "x": another device has the name cam-abc123, and `+
@@ -218,7 +266,8 @@ func TestRefusedCollisions(t *testing.T) {
 		` is longer than 63 characters; use a Configuration whose name has at most 49 characters`, refusals[0].Message)
 
 	// Two device ids with the same long digest: the Instance is already that of another id.
-	r, x := newReplica(newInstances()), seen("b", "x", true)
+	x := seen("b", "x", true)
+	r = newReplica(newInstances())
 	r.reports["a"] = []merge.Device{seen("a", "id", true), x}
 	r.reconcile(t)
 	r.api.byName[longName(x)].Annotations[akriv0.DeviceIDAnnotation] = "y"
@@ -231,20 +280,45 @@ func TestRefusedCollisions(t *testing.T) {
 
 // An error of one Instance does not affect the others, and is returned.
 func TestErrorOfOneInstance(t *testing.T) {
-	group := merge.Group{
-		Input:     merge.Input{Name: name, Configuration: configuration(1)},
-		Instances: []*akriv0.Instance{{ObjectMeta: metav1.ObjectMeta{Name: name + "000000"}}, {ObjectMeta: metav1.ObjectMeta{Name: name + "111111"}}},
+	r := newReplica(newInstances())
+	for _, suffix := range []string{"000000", "111111"} {
+		_, err := r.api.write(t, name+suffix, nil, &akriv0.Instance{
+			ObjectMeta: metav1.ObjectMeta{Name: name + suffix}, Spec: akriv0.InstanceSpec{ConfigurationName: cam.Name},
+		})
+		require.NoError(t, err)
 	}
+	r.sync()
 	failed := errors.New("timeout")
-	var edited []string
-	_, err := group.Reconcile(func(name string, _ bool, _ func(*akriv0.Instance) merge.Outcome) (merge.Outcome, error) {
-		if edited = append(edited, name); len(edited) == 2 {
-			return merge.Outcome{}, failed
-		}
-		return merge.Outcome{}, nil
-	})
+	r.failing = map[string]error{name + "000000": failed}
+	_, _, err := r.run(t, r.group(cam))
 	require.ErrorIs(t, err, failed)
-	require.Equal(t, []string{name, name + "000000", name + "111111"}, edited)
+	require.Equal(t, []string{name, name + "000000", name + "111111"}, r.edited)
+	require.Equal(t, []string{name + "000000"}, slices.Collect(maps.Keys(r.api.byName)))
+}
+
+// The devices of an Instance that the API server refuses are refused, and stay new input.
+func TestRefusedByAPIServer(t *testing.T) {
+	for title, c := range map[string]struct {
+		err    error
+		reason string
+		retry  bool
+	}{
+		"too large": {apierrors.NewRequestEntityTooLargeError("etcd"), akriv0.ReasonInvalidDevice, false},
+		"quota":     {apierrors.NewForbidden(akriv0.InstanceResource.GroupResource(), name, errors.New("quota")), reasonNotPermitted, true},
+	} {
+		t.Run(title, func(t *testing.T) {
+			r := newReplica(newInstances())
+			one, two := seen("a", "one", true), seen("b", "two", true)
+			r.reports["a"], r.reports["b"] = []merge.Device{one}, []merge.Device{two}
+			r.failing = map[string]error{name: c.err}
+			run, refusals, err := r.run(t, r.group(cam))
+			require.NoError(t, err)
+			require.Equal(t, []merge.Refusal{{Device: one, Reason: c.reason, Message: refusals[0].Message}}, refusals)
+			require.Equal(t, map[string][]string{"two": {longName(two)}}, r.api.names(), "other devices are not affected")
+			require.True(t, run.refused)
+			require.Equal(t, c.retry, run.requeueAfter > 0)
+		})
+	}
 }
 
 var nodes = []string{"a", "b", "c"}
@@ -355,19 +429,22 @@ func (m *model) requireInstances() {
 // Replicas that lag, restart and write at the same time give each device one Instance. No Instance
 // becomes that of another device.
 func TestModelOfCollisions(t *testing.T) {
-	rapid.Check(t, func(t *rapid.T) {
-		api := newInstances()
-		m := &model{
-			T: t, api: api, replicas: []*replica{newReplica(api), newReplica(api)},
-			devices: map[string][]merge.Device{}, fresh: rapid.Bool().Draw(t, "fresh"),
-		}
-		t.Repeat(map[string]func(*rapid.T){
-			"report":    func(*rapid.T) { m.report() },
-			"reconcile": func(*rapid.T) { m.reconcile() },
-			"sync":      func(*rapid.T) { m.sync() },
-			"restart":   func(*rapid.T) { m.restart() },
-		})
-		m.settle()
-		m.requireInstances()
+	// Runs pause after conflicts. A bubble of synctest has no deadline, which rapid would look for.
+	synctest.Test(t, func(t *testing.T) { rapid.Check(struct{ rapid.TB }{t}, checkModel) })
+}
+
+func checkModel(t *rapid.T) {
+	api := newInstances()
+	m := &model{
+		T: t, api: api, replicas: []*replica{newReplica(api), newReplica(api)},
+		devices: map[string][]merge.Device{}, fresh: rapid.Bool().Draw(t, "fresh"),
+	}
+	t.Repeat(map[string]func(*rapid.T){
+		"report":    func(*rapid.T) { m.report() },
+		"reconcile": func(*rapid.T) { m.reconcile() },
+		"sync":      func(*rapid.T) { m.sync() },
+		"restart":   func(*rapid.T) { m.restart() },
 	})
+	m.settle()
+	m.requireInstances()
 }
