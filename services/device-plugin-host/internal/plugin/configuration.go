@@ -125,7 +125,7 @@ func (r *configurationResource) tryAllocate(
 			// date.
 			claims = append(claims, node.NewSlotClaim(device.Instance, a.GetIndex(), a.GetVirtualId()))
 		}
-		responses = append(responses, containerResponse(devices))
+		responses = append(responses, node.ForContainer(devices))
 	}
 	return responses, r.slots.Reserve(ctx, claims)
 }

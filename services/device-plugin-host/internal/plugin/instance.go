@@ -83,7 +83,7 @@ func (r *instanceResource) allocate(ctx context.Context, containers [][]string) 
 			}
 			claims = append(claims, claim)
 		}
-		responses = append(responses, containerResponse(devices))
+		responses = append(responses, node.ForContainer(devices))
 	}
 	if err := r.slots.Reserve(ctx, claims); err != nil {
 		return nil, err

@@ -14,6 +14,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 	resourcev1 "k8s.io/api/resource/v1"
+	pluginapi "k8s.io/kubelet/pkg/apis/deviceplugin/v1beta1"
 
 	"akri.sh/libs/broadcast"
 	"akri.sh/libs/node"
@@ -159,13 +160,13 @@ func (m *Manager) attempt(ctx context.Context, claim *resourcev1.ResourceClaim) 
 // write records the claim and its slots. The file exists before the slots are reserved, so that
 // they are released even if this process ends before it gets the response.
 func (m *Manager) write(uid string, reserved []node.SlotClaim, devices []allocated) error {
-	claim := cdi.Claim{UID: uid, Slots: reserved, Containers: map[string]node.Container{}}
+	claim := cdi.Claim{UID: uid, Slots: reserved, Containers: map[string]*pluginapi.ContainerAllocateResponse{}}
 	byRequest := map[string][]node.Device{}
 	for _, device := range devices {
 		byRequest[device.request()] = append(byRequest[device.request()], device.Device)
 	}
 	for request, devices := range byRequest {
-		claim.Containers[request] = node.NewContainer(devices)
+		claim.Containers[request] = node.ForContainer(devices)
 	}
 	if err := m.Files.Write(claim); err != nil {
 		return status.Error(codes.Internal, err.Error())
