@@ -15,6 +15,7 @@ import (
 	"google.golang.org/grpc/status"
 	resourcev1 "k8s.io/api/resource/v1"
 	pluginapi "k8s.io/kubelet/pkg/apis/deviceplugin/v1beta1"
+	drav1 "k8s.io/kubelet/pkg/apis/dra/v1"
 
 	"akri.sh/libs/broadcast"
 	"akri.sh/libs/node"
@@ -36,15 +37,6 @@ type Files interface {
 	// Slots returns the slots of all claims by uid. With an error it returns those that it can
 	// read.
 	Slots() (map[string][]node.SlotClaim, error)
-}
-
-// Device is a prepared device of a claim.
-type Device struct {
-	Request, Pool, Name string
-	ShareID             *string
-	// CDIDevices are the names of what the containers with the request get. The first device of a
-	// request has that of all its devices.
-	CDIDevices []string
 }
 
 // Options of a Manager.
@@ -103,7 +95,7 @@ func New(options Options) (*Manager, error) {
 // waits for a device that this node does not see yet, for a slot to become free, and for
 // instance-writer, until ctx ends. The error is a gRPC status with a message for users, that of the
 // last attempt that ctx did not interrupt.
-func (m *Manager) Prepare(ctx context.Context, claim *resourcev1.ResourceClaim) ([]Device, error) {
+func (m *Manager) Prepare(ctx context.Context, claim *resourcev1.ResourceClaim) ([]*drav1.Device, error) {
 	var cause error
 	for {
 		_, changed := m.Store.Get()
@@ -128,7 +120,7 @@ func (m *Manager) Prepare(ctx context.Context, claim *resourcev1.ResourceClaim) 
 	}
 }
 
-func (m *Manager) attempt(ctx context.Context, claim *resourcev1.ResourceClaim) ([]Device, error) {
+func (m *Manager) attempt(ctx context.Context, claim *resourcev1.ResourceClaim) ([]*drav1.Device, error) {
 	if err := m.operation.Acquire(ctx, 1); err != nil {
 		return nil, status.Error(codes.Unavailable, "another claim is being prepared")
 	}
@@ -186,15 +178,20 @@ func (m *Manager) forget(uid string) error {
 }
 
 // prepared returns the devices of the claim for the kubelet, which gives a container the CDI
-// devices of all devices of its requests.
-func prepared(uid string, devices []allocated) []Device {
+// devices of all devices of its requests. The first device of a request has that of all its
+// devices.
+func prepared(uid string, devices []allocated) []*drav1.Device {
 	named := map[string]bool{}
-	result := make([]Device, 0, len(devices))
+	result := make([]*drav1.Device, 0, len(devices))
 	for _, device := range devices {
-		prepared := Device{Request: device.request(), Pool: device.Pool, Name: device.DeviceRequestAllocationResult.Device, ShareID: (*string)(device.ShareID)}
-		if !named[prepared.Request] {
-			prepared.CDIDevices = []string{cdi.DeviceID(uid, prepared.Request)}
-			named[prepared.Request] = true
+		request := device.request()
+		prepared := &drav1.Device{
+			RequestNames: []string{request}, PoolName: device.Pool,
+			DeviceName: device.DeviceRequestAllocationResult.Device, ShareId: (*string)(device.ShareID),
+		}
+		if !named[request] {
+			prepared.CdiDeviceIds = []string{cdi.DeviceID(uid, request)}
+			named[request] = true
 		}
 		result = append(result, prepared)
 	}
