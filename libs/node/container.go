@@ -13,9 +13,10 @@ import (
 )
 
 // ForContainer returns the environment variables, mounts and device nodes of one container with the
-// devices, in the form of the device plugin API. Each property is set as KEY and as KEY_<HASH>. If several devices have the same KEY, the
-// last in the order of Instance names wins. KEY_<HASH> is always that of its device. Equal mounts
-// and device nodes are merged. The container path of a device node is set.
+// devices, in the form of the device plugin API. Each property is set as KEY and as KEY_<HASH>. If
+// several devices have the same KEY, the last in the order of Instance names wins. KEY_<HASH> is
+// always that of its device. Equal mounts and device nodes are merged. The container path of a
+// device node is set.
 func ForContainer(devices []Device) *pluginapi.ContainerAllocateResponse {
 	devices = slices.SortedFunc(slices.Values(devices), func(a, b Device) int {
 		return cmp.Compare(a.Instance.GetName(), b.Instance.GetName())
