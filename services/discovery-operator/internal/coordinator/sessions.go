@@ -162,11 +162,9 @@ func (s *sessionSet) retry(key endpointKey) {
 func (s *sessionSet) sources() []inventory.Source {
 	var sources []inventory.Source
 	for _, session := range s.sessions {
-		result := session.Result()
-		sources = append(sources, inventory.Source{
-			Handler: session.endpoint.handler, Answered: result.Answered, Silent: result.Silent,
-			Devices: result.Devices, Problems: result.Problems, Traceparent: session.TakeTraceparent(),
-		})
+		source := session.Result()
+		source.Handler, source.Traceparent = session.endpoint.handler, session.TakeTraceparent()
+		sources = append(sources, source)
 	}
 	for key, endpoint := range s.endpoints.of(s.query.Handler) {
 		if _, exists := s.sessions[key]; !exists {

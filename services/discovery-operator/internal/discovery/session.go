@@ -47,17 +47,6 @@ func (q Query) request() *discoveryv0.DiscoverRequest {
 	return &discoveryv0.DiscoverRequest{DiscoveryDetails: q.Details, DiscoveryProperties: properties}
 }
 
-// Result is the last answer of a handler.
-type Result struct {
-	// Answered is true if Devices is a list for the Query and not of a previous session.
-	Answered bool
-	// Silent is true if the handler has sent no list to an open stream for some time: it has found
-	// no device so far.
-	Silent   bool
-	Devices  []*discoveryv0.Device
-	Problems []*instancev1.Problem
-}
-
 // Discoverer starts sessions. Its fields are shared by all of them.
 type Discoverer struct {
 	Log     *zap.Logger
@@ -111,15 +100,18 @@ func (d *Discoverer) Start(ctx context.Context, options Options) *Session {
 	return s
 }
 
-// Result returns the last answer of the handler.
-func (s *Session) Result() Result {
+// Result returns the last answer of the handler. Its Devices are those of a previous session until
+// the handler has answered. It has no Traceparent.
+func (s *Session) Result() inventory.Source {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	var problems []*instancev1.Problem
 	if s.failure != nil {
 		problems = append(problems, s.failure)
 	}
-	return Result{Answered: s.answered, Silent: s.silent, Devices: s.devices, Problems: append(problems, s.rejected...)}
+	return inventory.Source{
+		Handler: s.Handler, Answered: s.answered, Silent: s.silent, Devices: s.devices, Problems: append(problems, s.rejected...),
+	}
 }
 
 // TakeTraceparent returns the span of the last list once. It is empty if the list is not traced.
