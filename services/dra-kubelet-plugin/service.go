@@ -122,7 +122,7 @@ func (s *Service) Run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	s.server.slots = slots.NewManager(instances, s.store, s.config.NodeName, s.env.Log)
+	s.server.slots = slots.NewManager(instances, s.store, s.config.NodeName)
 	group, ctx := errgroup.WithContext(ctx)
 	group.Go(func() error { return s.serve(ctx) })
 	group.Go(func() error { return s.server.claims.Run(ctx) })

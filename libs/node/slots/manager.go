@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"github.com/cenkalti/backoff/v5"
-	"go.uber.org/zap"
 	"golang.org/x/sync/semaphore"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
@@ -40,26 +39,24 @@ type Manager struct {
 	client instancev1.InstanceServiceClient
 	store  *node.Store
 	node   string
-	log    *zap.Logger
 
 	tracker *Tracker
 	// reserved is set when slots were reserved for a Pod.
 	reserved broadcast.Signal
 
-	// operation has weight 1. Unlike a mutex, it can be acquired with a context. It guards the
-	// fields below.
+	// operation has weight 1. Unlike a mutex, it can be acquired with a context. It guards
+	// unanswered.
 	operation *semaphore.Weighted
 	// unanswered are slots whose release was sent and not answered. The release may still be
 	// carried out.
 	unanswered sets.Set[node.SlotClaim]
-	reported   map[string]bool // lost slots and virtual devices that are logged already
 }
 
 // NewManager returns a Manager for the named node. It copies the Instances of all responses into
 // the store.
-func NewManager(client instancev1.InstanceServiceClient, store *node.Store, name string, log *zap.Logger) *Manager {
+func NewManager(client instancev1.InstanceServiceClient, store *node.Store, name string) *Manager {
 	return &Manager{
-		client: client, store: store, node: name, log: log, tracker: NewTracker(), reserved: broadcast.NewSignal(),
+		client: client, store: store, node: name, tracker: NewTracker(), reserved: broadcast.NewSignal(),
 		operation: semaphore.NewWeighted(1), unanswered: sets.New[node.SlotClaim](),
 	}
 }
