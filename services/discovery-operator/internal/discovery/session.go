@@ -29,22 +29,13 @@ const (
 	stableAfter = 10 * time.Second
 )
 
-// Query is the part of a Configuration that a handler gets.
+// Query is the request of a Configuration to a handler.
 type Query struct {
-	UID        string
-	Namespace  string
-	Name       string // of the Configuration
-	Handler    string
-	Details    string
-	Properties map[string][]byte // nil: the property has no value
-}
-
-func (q Query) request() *discoveryv0.DiscoverRequest {
-	properties := make(map[string]*discoveryv0.ByteData, len(q.Properties))
-	for name, value := range q.Properties {
-		properties[name] = &discoveryv0.ByteData{Vec: value}
-	}
-	return &discoveryv0.DiscoverRequest{DiscoveryDetails: q.Details, DiscoveryProperties: properties}
+	UID       string
+	Namespace string
+	Name      string // of the Configuration
+	Handler   string
+	Request   *discoveryv0.DiscoverRequest
 }
 
 // Discoverer starts sessions. Its fields are shared by all of them.
@@ -174,7 +165,7 @@ func (s *Session) stream(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel() // ends the stream
 	opened := time.Now()
-	stream, err := discoveryv0.NewDiscoveryHandlerClient(s.Conn.current()).Discover(ctx, s.Query.request(), grpc.WaitForReady(true))
+	stream, err := discoveryv0.NewDiscoveryHandlerClient(s.Conn.current()).Discover(ctx, s.Query.Request, grpc.WaitForReady(true))
 	if err != nil {
 		return err
 	}
