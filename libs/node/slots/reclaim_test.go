@@ -128,7 +128,7 @@ func TestReclaimUnconfirmedSlotByCheckpoint(t *testing.T) {
 		allocated := slots.Devices{"akri.sh/akri-onvif-8120fe": sets.New("akri-onvif-8120fe-0")}
 		checkpoint := &fakeCheckpoint{devices: allocated}
 		reclaimer := slots.NewReclaimer(slots.ReclaimerConfig{
-			Manager: slots.NewManager(writer, writer.store, "node-a"),
+			Manager: slots.NewManager(writer, writer.store),
 			Log:     zap.NewNop(), OnResult: func(slots.Result) {},
 			PodDevices:        func(context.Context) (slots.Devices, error) { return slots.Devices{}, nil },
 			CheckpointDevices: checkpoint.read,
@@ -165,7 +165,7 @@ func TestReclaimSlotOfRejectedPod(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		writer := newFakeWriter()
 		checkpoint := &fakeCheckpoint{devices: slots.Devices{first.Resource(): sets.New(first.DeviceID())}}
-		manager := slots.NewManager(writer, writer.store, "node-a")
+		manager := slots.NewManager(writer, writer.store)
 		var released slots.Result
 		reclaimer := slots.NewReclaimer(slots.ReclaimerConfig{
 			Manager: manager, Log: zap.NewNop(),
@@ -242,7 +242,7 @@ func TestReclaimSlotOfShortPod(t *testing.T) {
 					pods.set(claim, true)
 				}
 				var released slots.Result
-				manager := slots.NewManager(writer, writer.store, "node-a")
+				manager := slots.NewManager(writer, writer.store)
 				reclaimer := slots.NewReclaimer(slots.ReclaimerConfig{
 					Manager: manager, Log: zap.NewNop(),
 					OnResult: func(result slots.Result) {

@@ -70,7 +70,7 @@ func (r *Reclaimer) takeBack(ctx context.Context, free []node.SlotClaim, result 
 	m := r.Manager
 	var firstErr error
 	for _, claim := range free {
-		if err := m.reserve(ctx, []node.SlotClaim{claim}); err != nil {
+		if err := m.store.Reserve(ctx, m.client, []node.SlotClaim{claim}); err != nil {
 			if transient(err) && firstErr == nil {
 				firstErr = fmt.Errorf("take back %s: %w", claim.Slot(), err)
 			}

@@ -10,7 +10,6 @@ import (
 
 	"go.uber.org/zap"
 	"golang.org/x/sync/semaphore"
-	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 	resourcev1 "k8s.io/api/resource/v1"
@@ -44,7 +43,6 @@ type Options struct {
 	Client  instancev1.InstanceServiceClient
 	Store   *node.Store
 	Files   Files
-	Node    string
 	Log     *zap.Logger
 	Metrics Metrics
 }
@@ -228,16 +226,11 @@ func (m *Manager) reserve(ctx context.Context, claims []node.SlotClaim) error {
 	}
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
-	request := &instancev1.ReserveSlotsRequest{Node: m.Node, Claims: node.Protos(claims)}
-	response, err := m.Client.ReserveSlots(ctx, request, grpc.WaitForReady(true))
+	err := m.Store.Reserve(ctx, m.Client, claims)
 	if status.Code(err) == codes.DeadlineExceeded {
 		return status.Error(codes.Unavailable, "instance-writer did not confirm the reservation")
 	}
-	if err != nil {
-		return err
-	}
-	m.Store.Refresh(response.GetInstances())
-	return nil
+	return err
 }
 
 func (m *Manager) release(ctx context.Context, claims []node.SlotClaim) error {
@@ -246,10 +239,5 @@ func (m *Manager) release(ctx context.Context, claims []node.SlotClaim) error {
 	}
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
-	response, err := m.Client.ReleaseSlots(ctx, &instancev1.ReleaseSlotsRequest{Node: m.Node, Claims: node.Protos(claims)})
-	if err != nil {
-		return err
-	}
-	m.Store.Refresh(response.GetInstances())
-	return nil
+	return m.Store.Release(ctx, m.Client, claims)
 }

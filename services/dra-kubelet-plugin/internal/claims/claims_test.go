@@ -76,7 +76,7 @@ func (f *fixture) start() {
 	require.NoError(f.t, err)
 	f.metrics = &recorder{}
 	f.Manager, err = claims.New(claims.Options{
-		Client: f.writer, Store: f.store, Files: files, Node: "node-a", Log: zap.NewNop(), Metrics: f.metrics,
+		Client: f.writer, Store: f.store, Files: files, Log: zap.NewNop(), Metrics: f.metrics,
 	})
 	require.NoError(f.t, err)
 }
