@@ -7,44 +7,40 @@ import (
 	"strings"
 
 	"google.golang.org/protobuf/proto"
+	pluginapi "k8s.io/kubelet/pkg/apis/deviceplugin/v1beta1"
 
 	akriv0 "akri.sh/libs/apis/akri/v0"
-	discoveryv1 "akri.sh/proto/akri/discovery/v1"
 )
 
-// Container is what a container with devices gets.
-type Container struct {
-	Env         map[string]string
-	Mounts      []*discoveryv1.Mount
-	DeviceNodes []*discoveryv1.DeviceNode
-}
-
-// NewContainer returns the environment variables, mounts and device nodes of one container with the
-// devices. Each property is set as KEY and as KEY_<HASH>. If several devices have the same KEY, the
-// last in the order of Instance names wins. KEY_<HASH> is always that of its device. Equal mounts
-// and device nodes are merged. The container path of a device node is set.
-func NewContainer(devices []Device) Container {
+// ForContainer returns the environment variables, mounts and device nodes of one container with the
+// devices, in the form of the device plugin API. Each property is set as KEY and as KEY_<HASH>. If
+// several devices have the same KEY, the last in the order of Instance names wins. KEY_<HASH> is
+// always that of its device. Equal mounts and device nodes are merged. The container path of a
+// device node is set.
+func ForContainer(devices []Device) *pluginapi.ContainerAllocateResponse {
 	devices = slices.SortedFunc(slices.Values(devices), func(a, b Device) int {
 		return cmp.Compare(a.Instance.GetName(), b.Instance.GetName())
 	})
-	container := Container{Env: map[string]string{}}
+	container := &pluginapi.ContainerAllocateResponse{Envs: map[string]string{}}
 	suffixed := map[string]string{}
 	for _, device := range devices {
 		hash := strings.ToUpper(akriv0.InstanceDigest(device.Instance.GetName()))
 		for key, value := range device.Spec.GetProperties() {
-			container.Env[key] = value
+			container.Envs[key] = value
 			suffixed[key+"_"+hash] = value
 		}
-		for _, mount := range device.Spec.GetMounts() {
-			container.Mounts = appendUnique(container.Mounts, mount)
+		for _, m := range device.Spec.GetMounts() {
+			container.Mounts = appendUnique(container.Mounts, &pluginapi.Mount{
+				ContainerPath: m.GetContainerPath(), HostPath: m.GetHostPath(), ReadOnly: m.GetReadOnly(),
+			})
 		}
 		for _, n := range device.Spec.GetDeviceNodes() {
-			container.DeviceNodes = appendUnique(container.DeviceNodes, &discoveryv1.DeviceNode{
-				HostPath: n.GetHostPath(), ContainerPath: cmp.Or(n.GetContainerPath(), n.GetHostPath()), Permissions: n.GetPermissions(),
+			container.Devices = appendUnique(container.Devices, &pluginapi.DeviceSpec{
+				ContainerPath: cmp.Or(n.GetContainerPath(), n.GetHostPath()), HostPath: n.GetHostPath(), Permissions: n.GetPermissions(),
 			})
 		}
 	}
-	maps.Copy(container.Env, suffixed)
+	maps.Copy(container.Envs, suffixed)
 	return container
 }
 

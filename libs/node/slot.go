@@ -2,8 +2,10 @@ package node
 
 import (
 	"cmp"
+	"context"
 	"hash/fnv"
 
+	"google.golang.org/grpc"
 	"k8s.io/apimachinery/pkg/types"
 
 	akriv0 "akri.sh/libs/apis/akri/v0"
@@ -50,23 +52,36 @@ func (c SlotClaim) DeviceID() string {
 // Slot returns the name of the slot in deviceUsage.
 func (c SlotClaim) Slot() string { return akriv0.SlotName(c.Instance, int(c.Index)) }
 
-// Proto returns the claim in the API of instance-writer.
-func (c SlotClaim) Proto() *instancev1.SlotClaim {
-	claim := &instancev1.SlotClaim{Namespace: c.Namespace, Instance: c.Instance, Index: c.Index}
-	if c.VirtualID != "" {
-		claim.VirtualId = &c.VirtualID
+// Reserve calls ReserveSlots for this node and copies the Instances of the response into the store.
+func (s *Store) Reserve(ctx context.Context, client instancev1.InstanceServiceClient, claims []SlotClaim) error {
+	request := &instancev1.ReserveSlotsRequest{Node: s.node, Claims: toProto(claims)}
+	response, err := client.ReserveSlots(ctx, request, grpc.WaitForReady(true))
+	if err == nil {
+		s.Refresh(response.GetInstances())
 	}
-	if c.ClaimUID != "" {
-		claim.ClaimUid = &c.ClaimUID
-	}
-	return claim
+	return err
 }
 
-// Protos returns the claims in the API of instance-writer.
-func Protos(claims []SlotClaim) []*instancev1.SlotClaim {
+// Release calls ReleaseSlots for this node and copies the Instances of the response into the store.
+func (s *Store) Release(ctx context.Context, client instancev1.InstanceServiceClient, claims []SlotClaim) error {
+	response, err := client.ReleaseSlots(ctx, &instancev1.ReleaseSlotsRequest{Node: s.node, Claims: toProto(claims)})
+	if err == nil {
+		s.Refresh(response.GetInstances())
+	}
+	return err
+}
+
+func toProto(claims []SlotClaim) []*instancev1.SlotClaim {
 	result := make([]*instancev1.SlotClaim, 0, len(claims))
-	for _, claim := range claims {
-		result = append(result, claim.Proto())
+	for _, c := range claims {
+		claim := &instancev1.SlotClaim{Namespace: c.Namespace, Instance: c.Instance, Index: c.Index}
+		if c.VirtualID != "" {
+			claim.VirtualId = &c.VirtualID
+		}
+		if c.ClaimUID != "" {
+			claim.ClaimUid = &c.ClaimUID
+		}
+		result = append(result, claim)
 	}
 	return result
 }

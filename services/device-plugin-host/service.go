@@ -104,7 +104,7 @@ func (s *Service) runLocked(ctx context.Context, conns connections, writer insta
 	s.env.Log.Info("advertising devices to the kubelet",
 		zap.String("node", s.config.NodeName), zap.String("endpoint", s.socketDir.Address()))
 
-	slotManager := slots.NewManager(writer, s.store, s.config.NodeName, s.env.Log)
+	slotManager := slots.NewManager(writer, s.store)
 	server := plugin.NewServer(s.env.Log, s.env.Metrics)
 	plugins := plugin.NewManager(plugin.Config{
 		Server: server, SocketDir: s.socketDir, Registrar: kubelet.NewRegistrar(conns.kubelet, s.env.Log),
@@ -113,7 +113,7 @@ func (s *Service) runLocked(ctx context.Context, conns connections, writer insta
 	})
 	pods := slots.NewKubelet(conns.podResources, s.ownPod, s.config.KubeletDir)
 	reclaimer := slots.NewReclaimer(slots.ReclaimerConfig{
-		Manager: slotManager, Store: s.store, Log: s.env.Log, OnResult: s.metrics.slots.Add,
+		Manager: slotManager, Log: s.env.Log, OnResult: s.metrics.slots.Add,
 		PodDevices: pods.PodDevices, CheckpointDevices: pods.CheckpointDevices, RewriteCheckpoint: server.ResendDevices,
 	})
 	group, ctx := errgroup.WithContext(ctx)

@@ -25,7 +25,11 @@ func (s *inventoryServer) WatchDevices(
 	for {
 		snapshot, changed := s.inventory.Get()
 		if snapshot.Ready {
-			if err := stream.Send(toProto(snapshot)); err != nil {
+			response := &discoveryv1.WatchDevicesResponse{}
+			for _, entry := range snapshot.Entries {
+				response.Configurations = append(response.Configurations, entry.Devices)
+			}
+			if err := stream.Send(response); err != nil {
 				return err
 			}
 		}
@@ -37,12 +41,4 @@ func (s *inventoryServer) WatchDevices(
 			return status.Error(codes.Unavailable, "the discovery-operator is stopping")
 		}
 	}
-}
-
-func toProto(snapshot inventory.Snapshot) *discoveryv1.WatchDevicesResponse {
-	response := &discoveryv1.WatchDevicesResponse{}
-	for _, entry := range snapshot.Entries {
-		response.Configurations = append(response.Configurations, entry.Devices)
-	}
-	return response
 }

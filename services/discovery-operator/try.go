@@ -19,6 +19,7 @@ import (
 	configurationv1 "akri.sh/proto/akri/configuration/v1"
 	instancev1 "akri.sh/proto/akri/instance/v1"
 	registrarv1 "akri.sh/proto/akri/registrar/v1"
+	discoveryv0 "akri.sh/proto/v0"
 	"akri.sh/services/discovery-operator/internal/discovery"
 	"akri.sh/services/discovery-operator/internal/inventory"
 )
@@ -129,7 +130,7 @@ func (c Config) handlers(ctx context.Context) ([]*registrarv1.Handler, error) {
 // sources calls all endpoints of the handler at once.
 func (c Config) sources(ctx context.Context, handlers []*registrarv1.Handler, request trial.Request) []inventory.Source {
 	sources := make([]inventory.Source, len(handlers))
-	query := discovery.Query{Handler: request.Handler, Details: request.Details}
+	query := &discoveryv0.DiscoverRequest{DiscoveryDetails: request.Details}
 	var calls sync.WaitGroup
 	for i, handler := range handlers {
 		calls.Go(func() {

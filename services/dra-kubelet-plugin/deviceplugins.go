@@ -18,7 +18,7 @@ func (s *Service) newReclaimer(podResources grpc.ClientConnInterface, manager *s
 	pods := slots.NewKubelet(podResources, s.ownPod, s.config.KubeletDir)
 	writer := checkpoint.Writer{Dir: s.config.KubeletDir, Log: s.env.Log, Metrics: s.env.Metrics}
 	return slots.NewReclaimer(slots.ReclaimerConfig{
-		Manager: manager, Store: s.store, Log: s.env.Log, OnResult: s.metrics.devicePluginSlots.Add,
+		Manager: manager, Log: s.env.Log, OnResult: s.metrics.devicePluginSlots.Add,
 		PodDevices: pods.PodDevices, CheckpointDevices: pods.CheckpointDevices,
 		RewriteCheckpoint: func(ctx context.Context, resource string) {
 			if err := writer.Rewrite(ctx, resource); err != nil {

@@ -109,18 +109,7 @@ func (s *server) prepare(ctx context.Context, claim *drav1.Claim) ([]*drav1.Devi
 	if err != nil {
 		return nil, err
 	}
-	prepared, err := s.claims.Prepare(ctx, object)
-	if err != nil {
-		return nil, err
-	}
-	devices := make([]*drav1.Device, 0, len(prepared))
-	for _, device := range prepared {
-		devices = append(devices, &drav1.Device{
-			RequestNames: []string{device.Request}, PoolName: device.Pool, DeviceName: device.Name,
-			CdiDeviceIds: device.CDIDevices, ShareId: device.ShareID,
-		})
-	}
-	return devices, nil
+	return s.claims.Prepare(ctx, object)
 }
 
 // resourceClaim returns the claim, whose allocation names the devices. It waits for the API server.

@@ -117,12 +117,12 @@ func (s *Service) Run(ctx context.Context) error {
 		return err
 	}
 	s.server.claims, err = claims.New(claims.Options{
-		Client: instances, Store: s.store, Files: files, Node: s.config.NodeName, Log: s.env.Log, Metrics: s.metrics,
+		Client: instances, Store: s.store, Files: files, Log: s.env.Log, Metrics: s.metrics,
 	})
 	if err != nil {
 		return err
 	}
-	s.server.slots = slots.NewManager(instances, s.store, s.config.NodeName, s.env.Log)
+	s.server.slots = slots.NewManager(instances, s.store)
 	group, ctx := errgroup.WithContext(ctx)
 	group.Go(func() error { return s.serve(ctx) })
 	group.Go(func() error { return s.server.claims.Run(ctx) })

@@ -10,9 +10,7 @@ import (
 	"time"
 
 	"github.com/cenkalti/backoff/v5"
-	"go.uber.org/zap"
 	"golang.org/x/sync/semaphore"
-	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 	"k8s.io/apimachinery/pkg/util/sets"
@@ -39,27 +37,23 @@ const (
 type Manager struct {
 	client instancev1.InstanceServiceClient
 	store  *node.Store
-	node   string
-	log    *zap.Logger
 
 	tracker *Tracker
 	// reserved is set when slots were reserved for a Pod.
 	reserved broadcast.Signal
 
-	// operation has weight 1. Unlike a mutex, it can be acquired with a context. It guards the
-	// fields below.
+	// operation has weight 1. Unlike a mutex, it can be acquired with a context. It guards
+	// unanswered.
 	operation *semaphore.Weighted
 	// unanswered are slots whose release was sent and not answered. The release may still be
 	// carried out.
 	unanswered sets.Set[node.SlotClaim]
-	reported   map[string]bool // lost slots and virtual devices that are logged already
 }
 
-// NewManager returns a Manager for the named node. It copies the Instances of all responses into
-// the store.
-func NewManager(client instancev1.InstanceServiceClient, store *node.Store, name string, log *zap.Logger) *Manager {
+// NewManager returns a Manager for the node of the store.
+func NewManager(client instancev1.InstanceServiceClient, store *node.Store) *Manager {
 	return &Manager{
-		client: client, store: store, node: name, log: log, tracker: NewTracker(), reserved: broadcast.NewSignal(),
+		client: client, store: store, tracker: NewTracker(), reserved: broadcast.NewSignal(),
 		operation: semaphore.NewWeighted(1), unanswered: sets.New[node.SlotClaim](),
 	}
 }
@@ -80,7 +74,7 @@ func (m *Manager) Reserve(ctx context.Context, claims []node.SlotClaim) error {
 		return err
 	}
 	m.tracker.AddPending(claims...)
-	err := retry(ctx, claims, func(ctx context.Context) error { return m.reserve(ctx, claims) })
+	err := retry(ctx, claims, func(ctx context.Context) error { return m.store.Reserve(ctx, m.client, claims) })
 	switch {
 	case err == nil:
 		m.tracker.Reserved(time.Now(), claims...)
@@ -113,23 +107,12 @@ func (m *Manager) releaseUnanswered(ctx context.Context, claims []node.SlotClaim
 	return retry(ctx, unanswered, func(ctx context.Context) error { return m.release(ctx, unanswered) })
 }
 
-func (m *Manager) reserve(ctx context.Context, claims []node.SlotClaim) error {
-	request := &instancev1.ReserveSlotsRequest{Node: m.node, Claims: node.Protos(claims)}
-	response, err := m.client.ReserveSlots(ctx, request, grpc.WaitForReady(true))
-	if err == nil {
-		m.store.Refresh(response.GetInstances())
-	}
-	return err
-}
-
 func (m *Manager) release(ctx context.Context, claims []node.SlotClaim) error {
 	m.unanswered.Insert(claims...)
-	response, err := m.client.ReleaseSlots(ctx, &instancev1.ReleaseSlotsRequest{Node: m.node, Claims: node.Protos(claims)})
-	if err != nil {
+	if err := m.store.Release(ctx, m.client, claims); err != nil {
 		return err
 	}
 	m.unanswered.Delete(claims...)
-	m.store.Refresh(response.GetInstances())
 	return nil
 }
 

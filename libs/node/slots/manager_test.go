@@ -6,7 +6,6 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
-	"go.uber.org/zap"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
@@ -15,7 +14,7 @@ import (
 
 func TestReserveTimesOutDuringRelease(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		manager := NewManager(nil, nil, "node", zap.NewNop())
+		manager := NewManager(nil, nil)
 		require.True(t, manager.operation.TryAcquire(1))
 		started := time.Now()
 		err := manager.Reserve(t.Context(), []node.SlotClaim{{Namespace: "default", Instance: "a", Index: 1}})

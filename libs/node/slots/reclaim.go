@@ -18,7 +18,6 @@ const rewriteInterval = 5 * time.Second
 // ReclaimerConfig has the dependencies of a Reclaimer.
 type ReclaimerConfig struct {
 	Manager *Manager
-	Store   *node.Store
 	Log     *zap.Logger
 	// PodDevices returns the devices of all Pods, except those of init containers.
 	PodDevices func(context.Context) (Devices, error)
@@ -42,6 +41,7 @@ type Reclaimer struct {
 
 	rewritten time.Time
 	failures  *failurelog.Log
+	reported  map[string]bool // lost slots and virtual devices that are logged already
 }
 
 // NewReclaimer returns a Reclaimer. Run starts it.
@@ -58,7 +58,7 @@ func NewReclaimer(config ReclaimerConfig) *Reclaimer {
 // while this node holds no slot and no slot can be lost.
 func (r *Reclaimer) Run(ctx context.Context) error {
 	for {
-		snapshot, changed := r.Store.Get()
+		snapshot, changed := r.Manager.store.Get()
 		if len(snapshot.HeldSlots()) == 0 && !r.Manager.tracker.NeedsCheck(time.Now(), snapshot) {
 			r.failures.Record(nil)
 			select {
@@ -89,7 +89,7 @@ func (r *Reclaimer) Run(ctx context.Context) error {
 func (r *Reclaimer) wait(ctx context.Context, earlier bool) bool {
 	listed := time.Now()
 	for {
-		snapshot, changed := r.Store.Get()
+		snapshot, changed := r.Manager.store.Get()
 		interval := listInterval
 		if earlier {
 			interval = r.Manager.tracker.NextList(time.Now(), snapshot)
@@ -119,8 +119,7 @@ func (r *Reclaimer) reconcile(ctx context.Context) error {
 		r.Manager.tracker.Reset()
 		return err
 	}
-	unused := func(unconfirmed []node.SlotClaim) []node.SlotClaim { return r.unused(ctx, unconfirmed) }
-	result, err := r.Manager.reconcile(ctx, requested, inUse, unused)
+	result, err := r.compare(ctx, requested, inUse)
 	r.OnResult(result)
 	return err
 }

@@ -96,8 +96,8 @@ func TestReclaimUnconfirmedSlotByCheckpoint(t *testing.T) {
 		allocated := slots.Devices{"akri.sh/akri-onvif-8120fe": sets.New("akri-onvif-8120fe-0")}
 		checkpoint := &fakeCheckpoint{devices: allocated}
 		reclaimer := slots.NewReclaimer(slots.ReclaimerConfig{
-			Manager: slots.NewManager(writer, writer.store, "node-a", zap.NewNop()),
-			Store:   writer.store, Log: zap.NewNop(), OnResult: func(slots.Result) {},
+			Manager: slots.NewManager(writer, writer.store),
+			Log:     zap.NewNop(), OnResult: func(slots.Result) {},
 			PodDevices:        func(context.Context) (slots.Devices, error) { return slots.Devices{}, nil },
 			CheckpointDevices: checkpoint.read,
 			RewriteCheckpoint: checkpoint.rewrite,
@@ -133,10 +133,10 @@ func TestReclaimSlotOfRejectedPod(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		writer := newFakeWriter()
 		checkpoint := &fakeCheckpoint{devices: slots.Devices{first.Resource(): sets.New(first.DeviceID())}}
-		manager := slots.NewManager(writer, writer.store, "node-a", zap.NewNop())
+		manager := slots.NewManager(writer, writer.store)
 		var released slots.Result
 		reclaimer := slots.NewReclaimer(slots.ReclaimerConfig{
-			Manager: manager, Store: writer.store, Log: zap.NewNop(),
+			Manager: manager, Log: zap.NewNop(),
 			OnResult:          func(result slots.Result) { released.Unconfirmed += result.Unconfirmed },
 			PodDevices:        func(context.Context) (slots.Devices, error) { return slots.Devices{}, nil },
 			CheckpointDevices: checkpoint.read, RewriteCheckpoint: checkpoint.rewrite,
@@ -210,9 +210,9 @@ func TestReclaimSlotOfShortPod(t *testing.T) {
 					pods.set(claim, true)
 				}
 				var released slots.Result
-				manager := slots.NewManager(writer, writer.store, "node-a", zap.NewNop())
+				manager := slots.NewManager(writer, writer.store)
 				reclaimer := slots.NewReclaimer(slots.ReclaimerConfig{
-					Manager: manager, Store: writer.store, Log: zap.NewNop(),
+					Manager: manager, Log: zap.NewNop(),
 					OnResult: func(result slots.Result) {
 						released.Idle += result.Idle
 						released.Unconfirmed += result.Unconfirmed

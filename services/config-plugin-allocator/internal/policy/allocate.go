@@ -57,41 +57,40 @@ func freeSlots(instances []*allocationv1.Instance) *pool {
 	return p
 }
 
-func allocateContainer(claimed map[string]slot, free *pool, ids []string) ([]*allocationv1.Allocation, error) {
+func allocateContainer(claimed map[string]*allocationv1.Allocation, free *pool, ids []string) ([]*allocationv1.Allocation, error) {
 	result := make([]*allocationv1.Allocation, len(ids))
 	used := map[string]string{} // Instance → id
 	for i, id := range ids {
-		held, ok := claimed[id]
-		if !ok {
+		held := claimed[id]
+		if held == nil {
 			if _, ok := number(id); !ok {
 				return nil, fmt.Errorf("%w: virtual device %q does not exist: its id must be claimed or a number", ErrInvalid, id)
 			}
 			continue
 		}
-		if other, ok := used[held.instance]; ok {
+		if other, ok := used[held.GetInstance()]; ok {
 			return nil, fmt.Errorf("%w: virtual devices %q and %q are slots of the same Instance %s, a container can use only one of them",
-				ErrExhausted, other, id, held.instance)
+				ErrExhausted, other, id, held.GetInstance())
 		}
-		used[held.instance] = id
-		result[i] = &allocationv1.Allocation{VirtualId: id, Instance: held.instance, Index: held.index}
+		used[held.GetInstance()] = id
+		result[i] = held
 	}
 	for i, id := range ids {
-		if has(claimed, id) {
+		if result[i] != nil {
 			continue
 		}
-		taken, ok := free.take(used)
-		if !ok {
+		if result[i] = free.take(id, used); result[i] == nil {
 			return nil, fmt.Errorf("%w: not enough distinct devices on this node: %d requested by a container, %d available",
 				ErrExhausted, len(ids), len(used))
 		}
-		used[taken.instance] = id
-		result[i] = &allocationv1.Allocation{VirtualId: id, Instance: taken.instance, Index: taken.index, Reserve: true}
+		used[result[i].GetInstance()] = id
 	}
 	return result, nil
 }
 
-// take removes and returns the lowest free slot of the unused Instance with most free slots.
-func (p *pool) take(used map[string]string) (slot, bool) {
+// take allocates the lowest free slot of the unused Instance with most free slots. It returns nil if
+// there is none.
+func (p *pool) take(id string, used map[string]string) *allocationv1.Allocation {
 	best := ""
 	for _, name := range p.names {
 		if _, ok := used[name]; !ok && len(p.free[name]) > len(p.free[best]) {
@@ -99,9 +98,9 @@ func (p *pool) take(used map[string]string) (slot, bool) {
 		}
 	}
 	if best == "" {
-		return slot{}, false
+		return nil
 	}
 	lowest := p.free[best][0]
 	p.free[best] = p.free[best][1:]
-	return slot{best, lowest}, true
+	return &allocationv1.Allocation{VirtualId: id, Instance: best, Index: lowest, Reserve: true}
 }

@@ -20,12 +20,6 @@ var (
 	ErrExhausted = errors.New("not enough devices")
 )
 
-// slot is a slot of an Instance.
-type slot struct {
-	instance string
-	index    uint32
-}
-
 // List returns the virtual ids to advertise: all claimed ids, and one free id for each Instance
 // with a free slot. Free ids are the lowest numbers that are not claimed.
 func List(instances []*allocationv1.Instance) []string {
@@ -36,7 +30,7 @@ func List(instances []*allocationv1.Instance) []string {
 	}
 	next := 0
 	for range withFreeSlot(instances) {
-		for has(claimed, strconv.Itoa(next)) {
+		for claimed[strconv.Itoa(next)] != nil {
 			next++
 		}
 		ids = append(ids, strconv.Itoa(next))
@@ -46,29 +40,25 @@ func List(instances []*allocationv1.Instance) []string {
 	return ids
 }
 
-// claims returns the slot of each claimed id. If an id holds several slots, it returns the first.
+// claims returns the allocation of each claimed id. If an id holds several slots, it returns the first.
 // That happens for a short time after the response to a reservation was lost, and no container uses
 // the other slots.
-func claims(instances []*allocationv1.Instance) map[string]slot {
-	claimed := map[string]slot{}
+func claims(instances []*allocationv1.Instance) map[string]*allocationv1.Allocation {
+	claimed := map[string]*allocationv1.Allocation{}
 	for _, instance := range instances {
-		for _, claim := range instance.GetClaimedSlots() {
-			claimedSlot := slot{instance.GetName(), claim.GetIndex()}
-			if other, ok := claimed[claim.GetVirtualId()]; !ok || claimedSlot.compare(other) < 0 {
-				claimed[claim.GetVirtualId()] = claimedSlot
+		for _, slot := range instance.GetClaimedSlots() {
+			id := slot.GetVirtualId()
+			claim := &allocationv1.Allocation{VirtualId: id, Instance: instance.GetName(), Index: slot.GetIndex()}
+			if claimed[id] == nil || compareSlots(claim, claimed[id]) < 0 {
+				claimed[id] = claim
 			}
 		}
 	}
 	return claimed
 }
 
-func has(claimed map[string]slot, id string) bool {
-	_, ok := claimed[id]
-	return ok
-}
-
-func (s slot) compare(other slot) int {
-	return cmp.Or(cmp.Compare(s.instance, other.instance), cmp.Compare(s.index, other.index))
+func compareSlots(a, b *allocationv1.Allocation) int {
+	return cmp.Or(cmp.Compare(a.GetInstance(), b.GetInstance()), cmp.Compare(a.GetIndex(), b.GetIndex()))
 }
 
 // withFreeSlot returns the names of the Instances with a free slot.

@@ -51,7 +51,7 @@ func checkPrefer(available, mustInclude []string, size int) error {
 
 // choice is a growing set of ids.
 type choice struct {
-	claimed  map[string]slot
+	claimed  map[string]*allocationv1.Allocation
 	withFree []string
 	ids      []string
 	chosen   map[string]bool
@@ -62,8 +62,8 @@ type choice struct {
 func (c *choice) add(id string) {
 	c.ids = append(c.ids, id)
 	c.chosen[id] = true
-	if held, ok := c.claimed[id]; ok {
-		c.used[held.instance] = true
+	if held := c.claimed[id]; held != nil {
+		c.used[held.GetInstance()] = true
 	} else {
 		c.free++
 	}
@@ -71,8 +71,8 @@ func (c *choice) add(id string) {
 
 // fits reports whether the chosen ids and this id can be mapped to distinct Instances.
 func (c *choice) fits(id string) bool {
-	if held, ok := c.claimed[id]; ok {
-		return !c.used[held.instance] && c.free <= c.unused(held.instance)
+	if held := c.claimed[id]; held != nil {
+		return !c.used[held.GetInstance()] && c.free <= c.unused(held.GetInstance())
 	}
 	_, ok := number(id)
 	return ok && c.free+1 <= c.unused("")
@@ -92,7 +92,7 @@ func (c *choice) unused(except string) int {
 
 // compare orders free ids before claimed ids.
 func (c *choice) compare(a, b string) int {
-	claimedA, claimedB := has(c.claimed, a), has(c.claimed, b)
+	claimedA, claimedB := c.claimed[a] != nil, c.claimed[b] != nil
 	switch {
 	case claimedA == claimedB:
 		return compareIDs(a, b)

@@ -40,6 +40,8 @@ type configurationResource struct {
 	devices []*pluginapi.Device
 }
 
+func (r *configurationResource) level() string { return "configuration" }
+
 // list returns the virtual devices that config-plugin-allocator computes from the state of the
 // slots.
 func (r *configurationResource) list(ctx context.Context, snapshot *node.Snapshot) ([]*pluginapi.Device, error) {
@@ -125,7 +127,7 @@ func (r *configurationResource) tryAllocate(
 			// date.
 			claims = append(claims, node.NewSlotClaim(device.Instance, a.GetIndex(), a.GetVirtualId()))
 		}
-		responses = append(responses, containerResponse(devices))
+		responses = append(responses, node.ForContainer(devices))
 	}
 	return responses, r.slots.Reserve(ctx, claims)
 }

@@ -21,6 +21,8 @@ type instanceResource struct {
 	slots *slots.Manager
 }
 
+func (r *instanceResource) level() string { return "instance" }
+
 // list returns the slots below the capacity, and slots above it that this node still holds. A slot
 // that another node or the Configuration-level resource holds is unhealthy.
 func (r *instanceResource) list(_ context.Context, snapshot *node.Snapshot) ([]*pluginapi.Device, error) {
@@ -83,7 +85,7 @@ func (r *instanceResource) allocate(ctx context.Context, containers [][]string) 
 			}
 			claims = append(claims, claim)
 		}
-		responses = append(responses, containerResponse(devices))
+		responses = append(responses, node.ForContainer(devices))
 	}
 	if err := r.slots.Reserve(ctx, claims); err != nil {
 		return nil, err

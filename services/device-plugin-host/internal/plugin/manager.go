@@ -49,22 +49,16 @@ type Metrics interface {
 type Manager struct {
 	config Config
 
-	devicePlugins map[string]*process // by resource name
-	stopping      map[string]*process // removed from devicePlugins, and possibly still running
+	devicePlugins map[string]*plugin // by resource name
+	stopping      map[string]*plugin // removed from devicePlugins, and possibly still running
 	stopped       broadcast.Signal
 	group         sync.WaitGroup
-}
-
-// process is a running plugin.
-type process struct {
-	plugin *plugin
-	done   chan struct{}
 }
 
 // NewManager returns a Manager. Run starts it.
 func NewManager(config Config) *Manager {
 	return &Manager{
-		config: config, devicePlugins: map[string]*process{}, stopping: map[string]*process{}, stopped: broadcast.NewSignal(),
+		config: config, devicePlugins: map[string]*plugin{}, stopping: map[string]*plugin{}, stopped: broadcast.NewSignal(),
 	}
 }
 
@@ -85,49 +79,31 @@ func (m *Manager) Run(ctx context.Context) error {
 	}
 }
 
-func (m *Manager) reconcile(ctx context.Context, desired map[string]func() *plugin) {
+func (m *Manager) reconcile(ctx context.Context, desired map[string]resource) {
 	for name, p := range m.devicePlugins {
-		if !p.plugin.setExists(desired[name] != nil) {
+		if !p.setExists(desired[name] != nil) {
 			delete(m.devicePlugins, name)
 			m.stopping[name] = p
 		}
 	}
-	maps.DeleteFunc(m.stopping, func(_ string, p *process) bool { return p.exited() })
-	for name, create := range desired {
+	maps.DeleteFunc(m.stopping, func(_ string, p *plugin) bool { return p.exited() })
+	for name, resource := range desired {
 		if m.devicePlugins[name] == nil {
-			m.start(ctx, create(), m.stopping[name])
+			m.start(ctx, newPlugin(m.config, name, resource), m.stopping[name])
 		}
 	}
 }
 
-func (p *process) exited() bool {
-	select {
-	case <-p.done:
-		return true
-	default:
-		return false
-	}
-}
-
-// desired returns a constructor for the plugin of each resource that should exist, by resource
-// name.
-func (m *Manager) desired(snapshot *node.Snapshot) map[string]func() *plugin {
-	desired := make(map[string]func() *plugin, len(snapshot.Devices)+len(snapshot.Configurations))
-	for configuration := range snapshot.Configurations {
-		name := akriv0.ResourceName(configuration)
-		desired[name] = func() *plugin {
-			return newPlugin(m.config, name, "configuration", &configurationResource{
-				name: configuration, store: m.config.Store, slots: m.config.Slots, allocator: m.config.Allocator,
-			})
+// desired returns the resources that should exist, by name.
+func (m *Manager) desired(snapshot *node.Snapshot) map[string]resource {
+	desired := make(map[string]resource, len(snapshot.Devices)+len(snapshot.Configurations))
+	for name := range snapshot.Configurations {
+		desired[akriv0.ResourceName(name)] = &configurationResource{
+			name: name, store: m.config.Store, slots: m.config.Slots, allocator: m.config.Allocator,
 		}
 	}
-	for instance := range snapshot.Devices {
-		name := akriv0.ResourceName(instance)
-		desired[name] = func() *plugin {
-			return newPlugin(m.config, name, "instance", &instanceResource{
-				name: instance, store: m.config.Store, slots: m.config.Slots,
-			})
-		}
+	for name := range snapshot.Devices {
+		desired[akriv0.ResourceName(name)] = &instanceResource{name: name, store: m.config.Store, slots: m.config.Slots}
 	}
 	return desired
 }
@@ -135,9 +111,8 @@ func (m *Manager) desired(snapshot *node.Snapshot) map[string]func() *plugin {
 // start runs the plugin after the previous plugin of the resource has stopped. The kubelet
 // identifies plugins by resource name only, so it would take the end of the previous plugin for the
 // end of the new one.
-func (m *Manager) start(ctx context.Context, plugin *plugin, previous *process) {
-	p := &process{plugin: plugin, done: make(chan struct{})}
-	m.devicePlugins[plugin.name] = p
+func (m *Manager) start(ctx context.Context, plugin, previous *plugin) {
+	m.devicePlugins[plugin.name] = plugin
 	m.config.Log.Debug("starting device plugin", zap.String("resource", plugin.name))
 	m.group.Go(func() {
 		if previous != nil {
@@ -148,7 +123,7 @@ func (m *Manager) start(ctx context.Context, plugin *plugin, previous *process) 
 			}
 		}
 		plugin.run(ctx)
-		close(p.done)
+		close(plugin.done)
 		m.stopped.Notify()
 	})
 }

@@ -39,6 +39,8 @@ var errInvalidated = errors.New("registration became invalid")
 
 // resource provides the devices of one extended resource.
 type resource interface {
+	// level is instance or configuration.
+	level() string
 	// list returns the devices in the snapshot.
 	list(ctx context.Context, snapshot *node.Snapshot) ([]*pluginapi.Device, error)
 	// prefer chooses devices for one container.
@@ -52,7 +54,6 @@ type resource interface {
 type plugin struct {
 	Config
 	name     string // of the extended resource
-	level    string // instance or configuration
 	resource resource
 
 	list    *deviceList
@@ -60,16 +61,17 @@ type plugin struct {
 	final   chan struct{}                         // closed when devices does not change any more
 	resend  broadcast.Signal                      // the devices are to be sent again without a change
 	update  broadcast.Signal                      // the list of devices may have changed
+	done    chan struct{}                         // closed when run has returned
 
 	mu      sync.Mutex
 	removed bool
 	stopped bool
 }
 
-func newPlugin(config Config, name, level string, resource resource) *plugin {
+func newPlugin(config Config, name string, resource resource) *plugin {
 	return &plugin{
-		Config: config, name: name, level: level, resource: resource,
-		list: newDeviceList(), final: make(chan struct{}), resend: broadcast.NewSignal(), update: broadcast.NewSignal(),
+		Config: config, name: name, resource: resource, list: newDeviceList(),
+		final: make(chan struct{}), resend: broadcast.NewSignal(), update: broadcast.NewSignal(), done: make(chan struct{}),
 	}
 }
 
@@ -128,6 +130,16 @@ func (p *plugin) run(ctx context.Context) {
 		p.waitToRetry(ctx, err, delays.NextBackOff())
 	}
 	<-p.final
+}
+
+// exited reports whether run has returned.
+func (p *plugin) exited() bool {
+	select {
+	case <-p.done:
+		return true
+	default:
+		return false
+	}
 }
 
 // waitToRetry waits at most a second if the kubelet restarted or is unavailable.
@@ -234,7 +246,7 @@ func (p *plugin) allocate(ctx context.Context, request *pluginapi.AllocateReques
 		containers = append(containers, container.GetDevicesIds())
 	}
 	responses, err := p.allocateListed(ctx, containers)
-	p.Metrics.Allocated(p.level, err, time.Since(started))
+	p.Metrics.Allocated(p.resource.level(), err, time.Since(started))
 	if err != nil {
 		p.Log.Info("allocation refused", zap.String("resource", p.name), zap.Error(err))
 		if ctx.Err() == nil { // otherwise the kubelet may have restarted

@@ -2,12 +2,13 @@ package coordinator
 
 import (
 	"context"
-	"reflect"
 	"time"
 
 	"go.uber.org/zap"
+	"google.golang.org/protobuf/proto"
 
 	configurationv1 "akri.sh/proto/akri/configuration/v1"
+	discoveryv0 "akri.sh/proto/v0"
 	"akri.sh/services/discovery-operator/internal/discovery"
 	"akri.sh/services/discovery-operator/internal/inventory"
 )
@@ -107,25 +108,21 @@ func (s *sessionSet) answered(endpoints map[endpointKey]*endpoint) bool {
 // setRequest updates the query and returns whether it has changed. Properties that have problems
 // keep their values.
 func (s *sessionSet) setRequest(request *configurationv1.DiscoveryRequest) (changed bool) {
-	query := s.query
-	query.Details = request.GetDetails()
+	next := &discoveryv0.DiscoverRequest{
+		DiscoveryDetails: request.GetDetails(), DiscoveryProperties: s.query.Request.GetDiscoveryProperties(),
+	}
 	switch {
 	case request == nil: // the instance-writer does not know yet that the node has the handler
-		s.resolved, query.Properties = false, nil
+		s.resolved, next.DiscoveryProperties = false, nil
 	case len(request.GetProblems()) == 0:
-		s.resolved, query.Properties = true, valuesOf(request)
+		s.resolved, next.DiscoveryProperties = true, map[string]*discoveryv0.ByteData{}
+		for name, property := range request.GetProperties() {
+			next.DiscoveryProperties[name] = &discoveryv0.ByteData{Vec: property.Value}
+		}
 	}
-	changed = !reflect.DeepEqual(s.query, query)
-	s.query = query
+	changed = !proto.Equal(s.query.Request, next)
+	s.query.Request = next
 	return changed
-}
-
-func valuesOf(request *configurationv1.DiscoveryRequest) map[string][]byte {
-	values := make(map[string][]byte, len(request.GetProperties()))
-	for name, property := range request.GetProperties() {
-		values[name] = property.Value
-	}
-	return values
 }
 
 // start starts a session and stops the previous one. The devices of the previous session stay until
@@ -162,11 +159,9 @@ func (s *sessionSet) retry(key endpointKey) {
 func (s *sessionSet) sources() []inventory.Source {
 	var sources []inventory.Source
 	for _, session := range s.sessions {
-		result := session.Result()
-		sources = append(sources, inventory.Source{
-			Handler: session.endpoint.handler, Answered: result.Answered, Silent: result.Silent,
-			Devices: result.Devices, Problems: result.Problems, Traceparent: session.TakeTraceparent(),
-		})
+		source := session.Result()
+		source.Handler, source.Traceparent = session.endpoint.handler, session.TakeTraceparent()
+		sources = append(sources, source)
 	}
 	for key, endpoint := range s.endpoints.of(s.query.Handler) {
 		if _, exists := s.sessions[key]; !exists {

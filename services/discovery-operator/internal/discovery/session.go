@@ -29,33 +29,13 @@ const (
 	stableAfter = 10 * time.Second
 )
 
-// Query is the part of a Configuration that a handler gets.
+// Query is the request of a Configuration to a handler.
 type Query struct {
-	UID        string
-	Namespace  string
-	Name       string // of the Configuration
-	Handler    string
-	Details    string
-	Properties map[string][]byte // nil: the property has no value
-}
-
-func (q Query) request() *discoveryv0.DiscoverRequest {
-	properties := make(map[string]*discoveryv0.ByteData, len(q.Properties))
-	for name, value := range q.Properties {
-		properties[name] = &discoveryv0.ByteData{Vec: value}
-	}
-	return &discoveryv0.DiscoverRequest{DiscoveryDetails: q.Details, DiscoveryProperties: properties}
-}
-
-// Result is the last answer of a handler.
-type Result struct {
-	// Answered is true if Devices is a list for the Query and not of a previous session.
-	Answered bool
-	// Silent is true if the handler has sent no list to an open stream for some time: it has found
-	// no device so far.
-	Silent   bool
-	Devices  []*discoveryv0.Device
-	Problems []*instancev1.Problem
+	UID       string
+	Namespace string
+	Name      string // of the Configuration
+	Handler   string
+	Request   *discoveryv0.DiscoverRequest
 }
 
 // Discoverer starts sessions. Its fields are shared by all of them.
@@ -111,15 +91,18 @@ func (d *Discoverer) Start(ctx context.Context, options Options) *Session {
 	return s
 }
 
-// Result returns the last answer of the handler.
-func (s *Session) Result() Result {
+// Result returns the last answer of the handler. Its Devices are those of a previous session until
+// the handler has answered. It has no Traceparent.
+func (s *Session) Result() inventory.Source {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	var problems []*instancev1.Problem
 	if s.failure != nil {
 		problems = append(problems, s.failure)
 	}
-	return Result{Answered: s.answered, Silent: s.silent, Devices: s.devices, Problems: append(problems, s.rejected...)}
+	return inventory.Source{
+		Handler: s.Handler, Answered: s.answered, Silent: s.silent, Devices: s.devices, Problems: append(problems, s.rejected...),
+	}
 }
 
 // TakeTraceparent returns the span of the last list once. It is empty if the list is not traced.
@@ -182,7 +165,7 @@ func (s *Session) stream(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel() // ends the stream
 	opened := time.Now()
-	stream, err := discoveryv0.NewDiscoveryHandlerClient(s.Conn.current()).Discover(ctx, s.Query.request(), grpc.WaitForReady(true))
+	stream, err := discoveryv0.NewDiscoveryHandlerClient(s.Conn.current()).Discover(ctx, s.Query.Request, grpc.WaitForReady(true))
 	if err != nil {
 		return err
 	}

@@ -25,13 +25,13 @@ const maxTrialBytes = 4 << 20
 
 // Try returns the first list of a handler's endpoint, and closes the stream. Otherwise it returns
 // why there is no list until ctx ends.
-func Try(ctx context.Context, target Target, query Query) ([]*discoveryv0.Device, *instancev1.Problem) {
+func Try(ctx context.Context, target Target, request *discoveryv0.DiscoverRequest) ([]*discoveryv0.Device, *instancev1.Problem) {
 	conn, err := rpc.Dial(target.address(), prometheus.NewRegistry(), append(target.options(), rpc.WithoutKeepalive())...)
 	if err != nil {
 		return nil, newProblem(akriv0.ReasonHandlerOffline, err.Error())
 	}
 	defer conn.Close()
-	list, err := firstList(ctx, conn, query)
+	list, err := firstList(ctx, conn, request)
 	if err == nil {
 		return list, nil
 	}
@@ -50,11 +50,11 @@ func Try(ctx context.Context, target Target, query Query) ([]*discoveryv0.Device
 
 // firstList does not send the deadline of ctx to the handler, which would return an error of its
 // own.
-func firstList(ctx context.Context, conn *grpc.ClientConn, query Query) ([]*discoveryv0.Device, error) {
+func firstList(ctx context.Context, conn *grpc.ClientConn, request *discoveryv0.DiscoverRequest) ([]*discoveryv0.Device, error) {
 	open, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	defer cancel() // ends the stream
 	defer context.AfterFunc(ctx, cancel)()
-	stream, err := discoveryv0.NewDiscoveryHandlerClient(conn).Discover(open, query.request(), grpc.MaxCallRecvMsgSize(maxTrialBytes))
+	stream, err := discoveryv0.NewDiscoveryHandlerClient(conn).Discover(open, request, grpc.MaxCallRecvMsgSize(maxTrialBytes))
 	if err != nil {
 		return nil, err
 	}

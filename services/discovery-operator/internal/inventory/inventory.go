@@ -78,9 +78,11 @@ func Build(input Input) *Entry {
 	for _, source := range input.Sources {
 		entry.Traceparent = cmp.Or(entry.Traceparent, source.Traceparent)
 	}
-	devices := mergeSources(input.Sources)
-	for _, id := range slices.Sorted(maps.Keys(devices)) {
-		entry.add(input, devices[id])
+	for _, device := range devices(input) {
+		entry.Devices.Devices = append(entry.Devices.Devices, device)
+		entry.Report.Devices = append(entry.Report.Devices, &instancev1.Device{
+			Instance: device.GetInstance(), Id: device.GetId(), Shared: device.GetShared(), Properties: device.GetProperties(),
+		})
 	}
 	entry.Report.Handlers = handlerStates(input.Sources)
 	entry.Report.Problems = problems(input)
@@ -122,49 +124,41 @@ func handlersKnown(input Input) bool {
 	return input.HandlersSynced && (len(input.Sources) > 0 || input.Unregistered == nil)
 }
 
-type device struct {
-	*discoveryv0.Device
-	shared bool
-}
-
-// mergeSources returns the devices by id. Of a device at several endpoints it takes that of the
-// endpoint that registered first, so that another endpoint cannot replace what containers get.
-func mergeSources(sources []Source) map[string]device {
-	devices := map[string]device{}
-	for _, source := range sources {
-		for _, d := range source.Devices {
-			if _, exists := devices[d.GetId()]; !exists {
-				devices[d.GetId()] = device{d, source.Handler.GetShared()}
+// devices returns the devices of all endpoints, by id. Of a device at several endpoints it takes that
+// of the endpoint that registered first, so that another endpoint cannot replace what containers get.
+func devices(input Input) []*discoveryv1.Device {
+	byID := map[string]*discoveryv1.Device{}
+	for _, source := range input.Sources {
+		for _, device := range source.Devices {
+			if byID[device.GetId()] == nil {
+				byID[device.GetId()] = newDevice(input, device, source.Handler.GetShared())
 			}
 		}
 	}
-	return devices
+	return slices.SortedFunc(maps.Values(byID), func(a, b *discoveryv1.Device) int { return cmp.Compare(a.GetId(), b.GetId()) })
 }
 
-// add adds a device. brokerProperties replace properties of the handler with the same name.
-func (e *Entry) add(input Input, d device) {
-	digest := akriv0.Digest(d.GetId(), input.Node, d.shared)
-	instance := akriv0.InstanceName(input.Configuration.GetName(), digest)
-	properties := maps.Clone(d.GetProperties())
-	if properties == nil {
-		properties = map[string]string{}
+// newDevice returns a device of the handler. brokerProperties replace properties of the handler with
+// the same name.
+func newDevice(input Input, found *discoveryv0.Device, shared bool) *discoveryv1.Device {
+	digest := akriv0.Digest(found.GetId(), input.Node, shared)
+	device := &discoveryv1.Device{
+		Instance: akriv0.InstanceName(input.Configuration.GetName(), digest),
+		Id:       found.GetId(), Shared: shared, Properties: map[string]string{},
 	}
-	maps.Copy(properties, input.Configuration.GetRequest().GetBrokerProperties())
-	e.Report.Devices = append(e.Report.Devices, &instancev1.Device{
-		Instance: instance, Id: d.GetId(), Shared: d.shared, Properties: properties,
-	})
-	local := &discoveryv1.Device{Instance: instance, Id: d.GetId(), Shared: d.shared, Properties: properties}
-	for _, mount := range d.GetMounts() {
-		local.Mounts = append(local.Mounts, &discoveryv1.Mount{
+	maps.Copy(device.Properties, found.GetProperties())
+	maps.Copy(device.Properties, input.Configuration.GetRequest().GetBrokerProperties())
+	for _, mount := range found.GetMounts() {
+		device.Mounts = append(device.Mounts, &discoveryv1.Mount{
 			ContainerPath: mount.GetContainerPath(), HostPath: cmp.Or(mount.GetHostPath(), mount.GetContainerPath()),
 			ReadOnly: mount.GetReadOnly(),
 		})
 	}
-	for _, spec := range d.GetDeviceSpecs() {
-		local.DeviceNodes = append(local.DeviceNodes, &discoveryv1.DeviceNode{
+	for _, spec := range found.GetDeviceSpecs() {
+		device.DeviceNodes = append(device.DeviceNodes, &discoveryv1.DeviceNode{
 			ContainerPath: spec.GetContainerPath(), HostPath: cmp.Or(spec.GetHostPath(), spec.GetContainerPath()),
 			Permissions: cmp.Or(spec.GetPermissions(), "rw"),
 		})
 	}
-	e.Devices.Devices = append(e.Devices.Devices, local)
+	return device
 }

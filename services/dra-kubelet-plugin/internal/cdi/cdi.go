@@ -15,6 +15,7 @@ import (
 	"strings"
 	"syscall"
 
+	pluginapi "k8s.io/kubelet/pkg/apis/deviceplugin/v1beta1"
 	cdiapi "tags.cncf.io/container-device-interface/pkg/cdi"
 	cdispec "tags.cncf.io/container-device-interface/specs-go"
 
@@ -36,7 +37,7 @@ type Claim struct {
 	// Slots are reserved for the claim, or a reservation of them was sent.
 	Slots []node.SlotClaim
 	// Containers has what the containers with a request of the claim get, by request.
-	Containers map[string]node.Container
+	Containers map[string]*pluginapi.ContainerAllocateResponse
 }
 
 // Files are the files of claims in a directory that the container runtime reads.
@@ -163,21 +164,21 @@ func (f *Files) read(uid string) (slots []node.SlotClaim, err error) {
 
 // edits returns the form of CDI of what a container gets. CDI refuses a device that changes
 // nothing, so that a device without properties, mounts and device nodes sets a variable.
-func (f *Files) edits(uid string, container node.Container) (edits cdispec.ContainerEdits, err error) {
-	if len(container.Env)+len(container.DeviceNodes)+len(container.Mounts) == 0 {
+func (f *Files) edits(uid string, container *pluginapi.ContainerAllocateResponse) (edits cdispec.ContainerEdits, err error) {
+	if len(container.GetEnvs())+len(container.GetDevices())+len(container.GetMounts()) == 0 {
 		edits.Env = []string{"AKRI_CLAIM=" + uid}
 	}
-	for _, name := range slices.Sorted(maps.Keys(container.Env)) {
-		edits.Env = append(edits.Env, name+"="+container.Env[name])
+	for _, name := range slices.Sorted(maps.Keys(container.GetEnvs())) {
+		edits.Env = append(edits.Env, name+"="+container.GetEnvs()[name])
 	}
-	for _, n := range container.DeviceNodes {
+	for _, n := range container.GetDevices() {
 		added := &cdispec.DeviceNode{Path: n.GetContainerPath(), HostPath: n.GetHostPath(), Permissions: n.GetPermissions()}
 		if err := f.completeDeviceNode(added); err != nil {
 			return edits, err
 		}
 		edits.DeviceNodes = append(edits.DeviceNodes, added)
 	}
-	for _, m := range container.Mounts {
+	for _, m := range container.GetMounts() {
 		options := []string{"rbind", "rprivate", "rw"} // those of mounts of device plugins
 		if m.GetReadOnly() {
 			options[2] = "ro"

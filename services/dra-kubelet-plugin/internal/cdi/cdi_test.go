@@ -9,10 +9,10 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+	pluginapi "k8s.io/kubelet/pkg/apis/deviceplugin/v1beta1"
 	cdiapi "tags.cncf.io/container-device-interface/pkg/cdi"
 
 	"akri.sh/libs/node"
-	discoveryv1 "akri.sh/proto/akri/discovery/v1"
 	"akri.sh/services/dra-kubelet-plugin/internal/cdi"
 )
 
@@ -21,11 +21,11 @@ var update = flag.Bool("update", false, "write the golden files")
 var claim = cdi.Claim{
 	UID:   "1b4e28ba-2fa1",
 	Slots: []node.SlotClaim{{Namespace: "default", Configuration: "cameras", Instance: "cameras-8120fe", Index: 2, ClaimUID: "1b4e28ba-2fa1"}},
-	Containers: map[string]node.Container{
+	Containers: map[string]*pluginapi.ContainerAllocateResponse{
 		"camera": {
-			Env:         map[string]string{"URL": "rtsp://a", "URL_8120FE": "rtsp://a"},
-			Mounts:      []*discoveryv1.Mount{{HostPath: "/etc/akri/camera", ContainerPath: "/etc/camera", ReadOnly: true}},
-			DeviceNodes: []*discoveryv1.DeviceNode{{HostPath: "/srv/video0", ContainerPath: "/dev/cam", Permissions: "rw"}},
+			Envs:    map[string]string{"URL": "rtsp://a", "URL_8120FE": "rtsp://a"},
+			Mounts:  []*pluginapi.Mount{{HostPath: "/etc/akri/camera", ContainerPath: "/etc/camera", ReadOnly: true}},
+			Devices: []*pluginapi.DeviceSpec{{HostPath: "/srv/video0", ContainerPath: "/dev/cam", Permissions: "rw"}},
 		},
 		"nothing": {},
 	},
@@ -81,7 +81,7 @@ func TestOwnerOfDeviceNode(t *testing.T) {
 	for _, c := range []struct{ path, want string }{
 		{"/dev/absent", "read device node"}, {"/dev/outside", "leads out of /dev"}, {"/dev/by-id/camera", ""}, {"/dev/../video0", ""}, {"/srv/video0", ""}, {"/dev/video0", ""}, {"/dev//video0", ""},
 	} {
-		claim := cdi.Claim{UID: "x", Containers: map[string]node.Container{"camera": {DeviceNodes: []*discoveryv1.DeviceNode{{HostPath: c.path, ContainerPath: "/dev/x"}}}}}
+		claim := cdi.Claim{UID: "x", Containers: map[string]*pluginapi.ContainerAllocateResponse{"camera": {Devices: []*pluginapi.DeviceSpec{{HostPath: c.path, ContainerPath: "/dev/x"}}}}}
 		err := files.Write(claim)
 		if c.want != "" {
 			require.ErrorContains(t, err, c.want, c.path)

@@ -10,10 +10,11 @@ import (
 
 	"go.uber.org/zap"
 	"golang.org/x/sync/semaphore"
-	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 	resourcev1 "k8s.io/api/resource/v1"
+	pluginapi "k8s.io/kubelet/pkg/apis/deviceplugin/v1beta1"
+	drav1 "k8s.io/kubelet/pkg/apis/dra/v1"
 
 	"akri.sh/libs/broadcast"
 	"akri.sh/libs/node"
@@ -37,21 +38,11 @@ type Files interface {
 	Slots() (map[string][]node.SlotClaim, error)
 }
 
-// Device is a prepared device of a claim.
-type Device struct {
-	Request, Pool, Name string
-	ShareID             *string
-	// CDIDevices are the names of what the containers with the request get. The first device of a
-	// request has that of all its devices.
-	CDIDevices []string
-}
-
 // Options of a Manager.
 type Options struct {
 	Client  instancev1.InstanceServiceClient
 	Store   *node.Store
 	Files   Files
-	Node    string
 	Log     *zap.Logger
 	Metrics Metrics
 }
@@ -102,7 +93,7 @@ func New(options Options) (*Manager, error) {
 // waits for a device that this node does not see yet, for a slot to become free, and for
 // instance-writer, until ctx ends. The error is a gRPC status with a message for users, that of the
 // last attempt that ctx did not interrupt.
-func (m *Manager) Prepare(ctx context.Context, claim *resourcev1.ResourceClaim) ([]Device, error) {
+func (m *Manager) Prepare(ctx context.Context, claim *resourcev1.ResourceClaim) ([]*drav1.Device, error) {
 	var cause error
 	for {
 		_, changed := m.Store.Get()
@@ -127,7 +118,7 @@ func (m *Manager) Prepare(ctx context.Context, claim *resourcev1.ResourceClaim) 
 	}
 }
 
-func (m *Manager) attempt(ctx context.Context, claim *resourcev1.ResourceClaim) ([]Device, error) {
+func (m *Manager) attempt(ctx context.Context, claim *resourcev1.ResourceClaim) ([]*drav1.Device, error) {
 	if err := m.operation.Acquire(ctx, 1); err != nil {
 		return nil, status.Error(codes.Unavailable, "another claim is being prepared")
 	}
@@ -159,13 +150,13 @@ func (m *Manager) attempt(ctx context.Context, claim *resourcev1.ResourceClaim) 
 // write records the claim and its slots. The file exists before the slots are reserved, so that
 // they are released even if this process ends before it gets the response.
 func (m *Manager) write(uid string, reserved []node.SlotClaim, devices []allocated) error {
-	claim := cdi.Claim{UID: uid, Slots: reserved, Containers: map[string]node.Container{}}
+	claim := cdi.Claim{UID: uid, Slots: reserved, Containers: map[string]*pluginapi.ContainerAllocateResponse{}}
 	byRequest := map[string][]node.Device{}
 	for _, device := range devices {
 		byRequest[device.request()] = append(byRequest[device.request()], device.Device)
 	}
 	for request, devices := range byRequest {
-		claim.Containers[request] = node.NewContainer(devices)
+		claim.Containers[request] = node.ForContainer(devices)
 	}
 	if err := m.Files.Write(claim); err != nil {
 		return status.Error(codes.Internal, err.Error())
@@ -185,15 +176,20 @@ func (m *Manager) forget(uid string) error {
 }
 
 // prepared returns the devices of the claim for the kubelet, which gives a container the CDI
-// devices of all devices of its requests.
-func prepared(uid string, devices []allocated) []Device {
+// devices of all devices of its requests. The first device of a request has that of all its
+// devices.
+func prepared(uid string, devices []allocated) []*drav1.Device {
 	named := map[string]bool{}
-	result := make([]Device, 0, len(devices))
+	result := make([]*drav1.Device, 0, len(devices))
 	for _, device := range devices {
-		prepared := Device{Request: device.request(), Pool: device.Pool, Name: device.DeviceRequestAllocationResult.Device, ShareID: (*string)(device.ShareID)}
-		if !named[prepared.Request] {
-			prepared.CDIDevices = []string{cdi.DeviceID(uid, prepared.Request)}
-			named[prepared.Request] = true
+		request := device.request()
+		prepared := &drav1.Device{
+			RequestNames: []string{request}, PoolName: device.Pool,
+			DeviceName: device.DeviceRequestAllocationResult.Device, ShareId: (*string)(device.ShareID),
+		}
+		if !named[request] {
+			prepared.CdiDeviceIds = []string{cdi.DeviceID(uid, request)}
+			named[request] = true
 		}
 		result = append(result, prepared)
 	}
@@ -230,16 +226,11 @@ func (m *Manager) reserve(ctx context.Context, claims []node.SlotClaim) error {
 	}
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
-	request := &instancev1.ReserveSlotsRequest{Node: m.Node, Claims: node.Protos(claims)}
-	response, err := m.Client.ReserveSlots(ctx, request, grpc.WaitForReady(true))
+	err := m.Store.Reserve(ctx, m.Client, claims)
 	if status.Code(err) == codes.DeadlineExceeded {
 		return status.Error(codes.Unavailable, "instance-writer did not confirm the reservation")
 	}
-	if err != nil {
-		return err
-	}
-	m.Store.Refresh(response.GetInstances())
-	return nil
+	return err
 }
 
 func (m *Manager) release(ctx context.Context, claims []node.SlotClaim) error {
@@ -248,10 +239,5 @@ func (m *Manager) release(ctx context.Context, claims []node.SlotClaim) error {
 	}
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
-	response, err := m.Client.ReleaseSlots(ctx, &instancev1.ReleaseSlotsRequest{Node: m.Node, Claims: node.Protos(claims)})
-	if err != nil {
-		return err
-	}
-	m.Store.Refresh(response.GetInstances())
-	return nil
+	return m.Store.Release(ctx, m.Client, claims)
 }

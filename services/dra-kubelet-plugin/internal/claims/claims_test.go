@@ -16,6 +16,7 @@ import (
 	resourcev1 "k8s.io/api/resource/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	drav1 "k8s.io/kubelet/pkg/apis/dra/v1"
 
 	"akri.sh/libs/node"
 	"akri.sh/libs/node/instancetest"
@@ -77,7 +78,7 @@ func (f *fixture) start() {
 	require.NoError(f.t, err)
 	f.metrics = &recorder{}
 	f.Manager, err = claims.New(claims.Options{
-		Client: f.writer.Client(), Store: f.store, Files: files, Node: "node-a", Log: zap.NewNop(), Metrics: f.metrics,
+		Client: f.writer.Client(), Store: f.store, Files: files, Log: zap.NewNop(), Metrics: f.metrics,
 	})
 	require.NoError(f.t, err)
 }
@@ -139,9 +140,9 @@ func TestSlotsAsDevices(t *testing.T) {
 	f.put(first, "", "", "", "")
 	devices, err := f.Prepare(t.Context(), claim("one", ofSlot("r", first, first+"-1"), ofSlot("s", first, first+"-3")))
 	require.NoError(t, err)
-	require.Equal(t, []claims.Device{
-		{Request: "r", Pool: "default/" + first, Name: first + "-1", CDIDevices: []string{"akri.sh/claim=one-r"}},
-		{Request: "s", Pool: "default/" + first, Name: first + "-3", CDIDevices: []string{"akri.sh/claim=one-s"}},
+	require.Equal(t, []*drav1.Device{
+		{RequestNames: []string{"r"}, PoolName: "default/" + first, DeviceName: first + "-1", CdiDeviceIds: []string{"akri.sh/claim=one-r"}},
+		{RequestNames: []string{"s"}, PoolName: "default/" + first, DeviceName: first + "-3", CdiDeviceIds: []string{"akri.sh/claim=one-s"}},
 	}, devices)
 	require.Equal(t, []string{"", "D:one:node-a", "", "D:one:node-a"}, f.writer.Usage(first))
 
@@ -163,8 +164,9 @@ func TestPrepareAndUnprepare(t *testing.T) {
 	f.put(first, "", "")
 	devices, err := f.Prepare(t.Context(), claim("one", result("r", first)))
 	require.NoError(t, err)
-	require.Equal(t, []claims.Device{{
-		Request: "r", Pool: "default/" + first, Name: first, ShareID: new("share-" + first), CDIDevices: []string{"akri.sh/claim=one-r"},
+	require.Equal(t, []*drav1.Device{{
+		RequestNames: []string{"r"}, PoolName: "default/" + first, DeviceName: first, ShareId: new("share-" + first),
+		CdiDeviceIds: []string{"akri.sh/claim=one-r"},
 	}}, devices)
 	used := f.writer.Usage(first)
 	require.ElementsMatch(t, []string{"D:one:node-a", ""}, used)
@@ -194,10 +196,10 @@ func TestRequests(t *testing.T) {
 	devices, err := f.Prepare(t.Context(), claim("one", result("r", second), other, result("r", first), result("s/preferred", first)))
 	require.NoError(t, err)
 	require.Len(t, devices, 3)
-	require.Equal(t, []string{"akri.sh/claim=one-r"}, devices[0].CDIDevices)
-	require.Empty(t, devices[1].CDIDevices)
-	require.Equal(t, "s", devices[2].Request)
-	require.Equal(t, []string{"akri.sh/claim=one-s"}, devices[2].CDIDevices)
+	require.Equal(t, []string{"akri.sh/claim=one-r"}, devices[0].GetCdiDeviceIds())
+	require.Empty(t, devices[1].GetCdiDeviceIds())
+	require.Equal(t, []string{"s"}, devices[2].GetRequestNames())
+	require.Equal(t, []string{"akri.sh/claim=one-s"}, devices[2].GetCdiDeviceIds())
 	require.Equal(t, []string{"D:one:node-a", "D:one:node-a"}, f.writer.Usage(first), "a slot for each allocation")
 	require.Equal(t, []string{"D:one:node-a"}, f.writer.Usage(second))
 }

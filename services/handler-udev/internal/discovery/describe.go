@@ -3,16 +3,68 @@ package discovery
 import (
 	"fmt"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
+	"unicode"
+	"unicode/utf8"
 
 	"akri.sh/libs/handler"
+	"akri.sh/services/handler-udev/internal/rules"
 )
 
 var (
 	usbDevnode = regexp.MustCompile(`^/dev/bus/usb/(\d{3})/(\d{3})$`)
 	pciAddress = regexp.MustCompile(`^[0-9a-fA-F]{4,}:[0-9a-fA-F]{2}:[0-9a-fA-F]{2}\.[0-7]$`)
 )
+
+// match is a device that a rule matches, and what is sent of it.
+type match struct {
+	// devpath, devnode and iommuGroup are those of the device itself or of an ancestor.
+	devpath    string
+	devnode    string
+	iommuGroup string
+	// properties are those of the device itself.
+	properties map[string]string
+}
+
+func (s Spec) matches(device rules.Device) bool {
+	return slices.ContainsFunc(s.rules, func(rule rules.Rule) bool { return rule.Matches(device) })
+}
+
+// nearestWithDevnode returns the device or its nearest ancestor with a device node: rules often
+// match an interface of the device that a broker opens. Without any, it returns the device.
+func nearestWithDevnode(device rules.Device) match {
+	for next := device; next != nil; next = next.Parent() {
+		if devnode := next.Devnode(); devnode != "" {
+			return match{devpath: next.Devpath(), devnode: devnode, iommuGroup: next.IOMMUGroup()}
+		}
+	}
+	return match{devpath: device.Devpath(), iommuGroup: device.IOMMUGroup()}
+}
+
+// maxPropertySize limits the size of a property, name included, in bytes.
+const maxPropertySize = 4 << 10
+
+// readProperties returns the properties of a device. It leaves out those without a value and those
+// that an environment variable cannot hold, such as binary attributes.
+func (s Spec) readProperties(device rules.Device) map[string]string {
+	values := make(map[string]string, len(s.properties))
+	for name, source := range s.properties {
+		value := source.Read(device)
+		if value != "" && len(name)+len(value) <= maxPropertySize && isText(value) {
+			values[name] = value
+		}
+	}
+	return values
+}
+
+// isText rejects control characters, too: libudev cuts off a binary attribute at its first zero
+// byte, and the rest may be valid UTF-8.
+func isText(value string) bool {
+	return utf8.ValidString(value) &&
+		!strings.ContainsFunc(value, func(r rune) bool { return unicode.IsControl(r) && r != '\t' && r != '\n' })
+}
 
 // describe returns the device for a group of matches. The first is its identity. Without
 // groupRecursive, all have the same devpath, and property names have no index.

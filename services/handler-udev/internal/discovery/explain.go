@@ -45,7 +45,7 @@ func (i *Inventory) Explain(ctx context.Context, request handler.Request) ([]*ha
 }
 
 // closest returns one device for each that would be offered.
-func (s Spec) closest(ctx context.Context, devices []Device) []nearMiss {
+func (s Spec) closest(ctx context.Context, devices []rules.Device) []nearMiss {
 	byOffered := map[string]nearMiss{}
 	for _, device := range devices {
 		if ctx.Err() != nil {
@@ -66,7 +66,7 @@ func (s Spec) closest(ctx context.Context, devices []Device) []nearMiss {
 
 // nearMiss returns the rule that the device comes closest to. A device that a rule matches is none,
 // and neither is one with nothing in common with the rules.
-func (s Spec) nearMiss(device Device) (closest nearMiss, found bool) {
+func (s Spec) nearMiss(device rules.Device) (closest nearMiss, found bool) {
 	for _, rule := range s.rules {
 		miss := rule.Miss(device)
 		if miss.Left == 0 {

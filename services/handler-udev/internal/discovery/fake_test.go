@@ -16,7 +16,7 @@ type fakeDevice struct {
 	Attributes, Database   map[string]string
 }
 
-// pluggedDevice implements discovery.Device.
+// pluggedDevice implements rules.Device.
 type pluggedDevice struct {
 	fakeDevice
 	kernel *fakeKernel
@@ -64,11 +64,11 @@ func (k *fakeKernel) listings() []string {
 }
 
 // Devices lists the devices at and below a devpath in random order.
-func (k *fakeKernel) Devices(top string) ([]discovery.Device, error) {
+func (k *fakeKernel) Devices(top string) ([]rules.Device, error) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	k.listed = append(k.listed, top)
-	var list []discovery.Device
+	var list []rules.Device
 	for devpath, device := range k.devices {
 		if discovery.Within(top, devpath) {
 			list = append(list, device)

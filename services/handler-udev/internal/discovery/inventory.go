@@ -11,13 +11,14 @@ import (
 
 	"akri.sh/libs/broadcast"
 	"akri.sh/libs/handler"
+	"akri.sh/services/handler-udev/internal/rules"
 )
 
 // Database lists the current devices of the kernel.
 type Database interface {
 	// Devices lists the devices at and below a devpath, or all devices for "". Each device is used
 	// by one goroutine and reads a value only once.
-	Devices(top string) ([]Device, error)
+	Devices(top string) ([]rules.Device, error)
 }
 
 // Inventory serves Discover calls. Changed, Removed and Resync report what happened to devices.

@@ -9,27 +9,6 @@ import (
 	"akri.sh/services/handler-udev/internal/rules"
 )
 
-// Device is a device of the kernel.
-type Device interface {
-	rules.Device
-	// Exists returns false if the device was removed after it was listed.
-	Exists() bool
-	// Devnode is the path in /dev, or empty.
-	Devnode() string
-	// IOMMUGroup is the number of the IOMMU group, or empty.
-	IOMMUGroup() string
-}
-
-// match is a device that a rule matches, in the form that is sent.
-type match struct {
-	// devpath, devnode and iommuGroup are those of the device itself or of an ancestor.
-	devpath    string
-	devnode    string
-	iommuGroup string
-	// properties are those of the device itself.
-	properties map[string]string
-}
-
 // Set holds the devices that a Spec selects. It is updated for one part of the device tree at a
 // time, so that the cost of an event does not depend on the number of devices.
 type Set struct {
@@ -42,7 +21,7 @@ func NewSet(spec Spec) *Set { return &Set{spec: spec, matches: map[string]match{
 
 // Refresh replaces the content at and below a devpath with the devices that match. "" is the whole
 // tree.
-func (s *Set) Refresh(top string, devices []Device) {
+func (s *Set) Refresh(top string, devices []rules.Device) {
 	s.Remove(top)
 	for _, device := range devices {
 		if s.spec.matches(device) && device.Exists() {
@@ -63,18 +42,6 @@ func (s *Set) Remove(top string) {
 func Within(top, devpath string) bool {
 	rest, ok := strings.CutPrefix(devpath, top)
 	return ok && (rest == "" || rest[0] == '/')
-}
-
-// nearestWithDevnode returns the device or its nearest ancestor with a device node: rules often
-// match an interface of the device that a broker opens. Without any, it returns the device.
-func nearestWithDevnode(device Device) match {
-	for next := device; next != nil; {
-		if devnode := next.Devnode(); devnode != "" {
-			return match{devpath: next.Devpath(), devnode: devnode, iommuGroup: next.IOMMUGroup()}
-		}
-		next, _ = next.Parent().(Device)
-	}
-	return match{devpath: device.Devpath(), iommuGroup: device.IOMMUGroup()}
 }
 
 // Devices returns one device for each devpath. With groupRecursive, it returns one for each topmost

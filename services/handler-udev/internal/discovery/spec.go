@@ -7,8 +7,6 @@ import (
 	"regexp"
 	"slices"
 	"strings"
-	"unicode"
-	"unicode/utf8"
 
 	"akri.sh/libs/handler"
 	"akri.sh/services/handler-udev/internal/rules"
@@ -113,34 +111,7 @@ func parseProperties(texts map[string]string) (map[string]rules.Source, error) {
 	return sources, errors.Join(problems...)
 }
 
-// maxPropertySize limits the size of a property, name included, in bytes.
-const maxPropertySize = 4 << 10
-
-// readProperties returns the properties of a device. It leaves out those without a value and those
-// that an environment variable cannot hold, such as binary attributes.
-func (s Spec) readProperties(device rules.Device) map[string]string {
-	values := make(map[string]string, len(s.properties))
-	for name, source := range s.properties {
-		value := source.Read(device)
-		if value != "" && len(name)+len(value) <= maxPropertySize && isText(value) {
-			values[name] = value
-		}
-	}
-	return values
-}
-
-// isText rejects control characters, too: libudev cuts off a binary attribute at its first zero
-// byte, and the rest may be valid UTF-8.
-func isText(value string) bool {
-	return utf8.ValidString(value) &&
-		!strings.ContainsFunc(value, func(r rune) bool { return unicode.IsControl(r) && r != '\t' && r != '\n' })
-}
-
 // variableSuffix converts a resource name to the end of KubeVirt's variable names.
 func variableSuffix(resource string) string {
 	return strings.NewReplacer(".", "_", "/", "_").Replace(strings.ToUpper(strings.TrimSpace(resource)))
-}
-
-func (s Spec) matches(device rules.Device) bool {
-	return slices.ContainsFunc(s.rules, func(rule rules.Rule) bool { return rule.Matches(device) })
 }

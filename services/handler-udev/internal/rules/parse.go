@@ -38,6 +38,24 @@ func Parse(text string) (Rule, error) {
 	return rule, nil
 }
 
+// ParseSource reads a Source. Errors are of type *Error.
+func ParseSource(text string) (Source, error) {
+	p := &parser{text: text}
+	p.skipSpace()
+	start := p.pos
+	key, name, err := p.key()
+	if err != nil {
+		return Source{}, err
+	}
+	if key.field == tag {
+		return Source{}, p.errorAt(start, "TAG and TAGS cannot be read: a device has several tags")
+	}
+	if p.skipSpace(); !p.done() {
+		return Source{}, p.errorf("expected nothing after the key")
+	}
+	return Source{key, name}, nil
+}
+
 // parser reads a rule from left to right.
 type parser struct {
 	text string

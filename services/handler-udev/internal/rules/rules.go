@@ -26,6 +26,12 @@ type Device interface {
 	Tags() []string
 	// Parent is nil for the root.
 	Parent() Device
+	// Exists returns false if the device was removed after it was listed.
+	Exists() bool
+	// Devnode is the path in /dev.
+	Devnode() string
+	// IOMMUGroup is the number of the IOMMU group.
+	IOMMUGroup() string
 }
 
 // Rule is a conjunction of matches.
@@ -91,4 +97,42 @@ func (m match) matchesAttribute(device Device) bool {
 		value = strings.TrimRightFunc(value, unicode.IsSpace)
 	}
 	return m.matchesValue(value)
+}
+
+// Source selects a value of a device: a key of a rule without operator and value, such as
+// ATTRS{serial}.
+type Source struct {
+	key  key
+	name string
+}
+
+// Read returns the value without trailing white space, or "". A plural key reads the device or its
+// nearest ancestor with a value.
+func (s Source) Read(device Device) string {
+	for ; device != nil; device = device.Parent() {
+		value := strings.TrimRightFunc(s.key.read(device, s.name), unicode.IsSpace)
+		if value != "" || !s.key.parents {
+			return value
+		}
+	}
+	return ""
+}
+
+// read returns the value of a key's field. Tags have no single value.
+func (k key) read(device Device, name string) (value string) {
+	switch k.field {
+	case devpath:
+		return device.Devpath()
+	case kernel:
+		return device.Kernel()
+	case subsystem:
+		return device.Subsystem()
+	case driver:
+		return device.Driver()
+	case property:
+		return device.Property(name)
+	case attribute:
+		value, _ = device.Attribute(name)
+	}
+	return value
 }

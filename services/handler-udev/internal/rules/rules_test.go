@@ -9,8 +9,10 @@ import (
 	"akri.sh/services/handler-udev/internal/rules"
 )
 
-// device implements rules.Device.
+// device implements the methods of rules.Device that rules use.
 type device struct {
+	rules.Device
+
 	devpath, kernel, subsystem, driver string
 	attributes, properties             map[string]string
 	tags                               []string

@@ -1,6 +1,8 @@
 package udevdb
 
 import (
+	"errors"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
@@ -77,6 +79,32 @@ func (d *device) Tags() []string {
 func (d *device) Parent() rules.Device {
 	if parent := d.tree.parent(d.syspath); parent != nil {
 		return parent
+	}
+	return nil
+}
+
+// tree holds the devices of one listing, so that they share their ancestors.
+type tree struct {
+	database *Database
+	devices  map[string]*device // by path
+}
+
+func (t *tree) device(syspath string) *device {
+	d, exists := t.devices[syspath]
+	if !exists {
+		d = &device{tree: t, syspath: syspath}
+		t.devices[syspath] = d
+	}
+	return d
+}
+
+// parent returns the device of the nearest directory above that is a device, or nil.
+func (t *tree) parent(syspath string) *device {
+	for path := filepath.Dir(syspath); strings.HasPrefix(path, sys+"/devices/"); path = filepath.Dir(path) {
+		_, err := os.Stat(filepath.Join(t.database.Root, path, "uevent"))
+		if err == nil || !errors.Is(err, fs.ErrNotExist) {
+			return t.device(path)
+		}
 	}
 	return nil
 }

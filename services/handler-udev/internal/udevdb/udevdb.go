@@ -4,14 +4,18 @@ package udevdb
 
 import (
 	"errors"
+	"fmt"
 	"io/fs"
+	"maps"
 	"os"
 	"path/filepath"
+	"runtime"
+	"slices"
 	"strings"
 
 	"github.com/jochenvg/go-udev"
 
-	"akri.sh/services/handler-udev/internal/discovery"
+	"akri.sh/services/handler-udev/internal/rules"
 )
 
 const sys = "/sys"
@@ -27,13 +31,13 @@ type Database struct {
 
 // Devices lists the devices at and below a devpath, or all devices for "". A device must be used by
 // one goroutine only. It keeps what it has read.
-func (d *Database) Devices(top string) ([]discovery.Device, error) {
+func (d *Database) Devices(top string) ([]rules.Device, error) {
 	paths, err := d.syspaths(top)
 	if err != nil {
 		return nil, err
 	}
 	tree := &tree{database: d, devices: make(map[string]*device, len(paths))}
-	devices := make([]discovery.Device, len(paths))
+	devices := make([]rules.Device, len(paths))
 	for i, path := range paths {
 		devices[i] = tree.device(path)
 	}
@@ -47,6 +51,70 @@ func (d *Database) syspaths(top string) ([]string, error) {
 	return d.syspathsBelow(sys + top)
 }
 
+// allSyspaths returns the sorted paths of the devices of all buses and classes. The enumeration of
+// libudev would open each device, and go-udev frees them only in finalizers: on a machine with 390
+// devices, an idle handler would have 8.2 MiB of private memory instead of 5.6, and need 0.7 ms/s
+// of processor time instead of 0.3. TestDevicesAreThoseOfLibudev compares the lists.
+func allSyspaths(root string) ([]string, error) {
+	paths := map[string]bool{}
+	var problems []error
+	for _, pattern := range []string{sys + "/bus/*/devices", sys + "/class/*"} {
+		directories, err := filepath.Glob(root + pattern)
+		if err == nil && len(directories) == 0 {
+			err = fmt.Errorf("%s%s: %w", root, pattern, fs.ErrNotExist)
+		}
+		problems = append(problems, err)
+		for _, directory := range directories {
+			problems = append(problems, addLinked(root, directory, paths))
+		}
+	}
+	if err := errors.Join(problems...); err != nil {
+		return nil, fmt.Errorf("list devices: %w", err)
+	}
+	return slices.Sorted(maps.Keys(paths)), nil
+}
+
+// addLinked adds the devices that the symbolic links in a directory of a bus or a class point to.
+// Some classes contain other files, too.
+func addLinked(root, directory string, paths map[string]bool) error {
+	entries, err := os.ReadDir(directory)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil // the driver was unloaded
+	}
+	for _, entry := range entries {
+		if entry.Type() != fs.ModeSymlink {
+			continue
+		}
+		target, err := os.Readlink(filepath.Join(directory, entry.Name()))
+		if err != nil {
+			continue // the device was removed
+		}
+		path := strings.TrimPrefix(filepath.Join(directory, target), root)
+		if strings.HasPrefix(path, sys+"/devices/") {
+			paths[path] = true
+		}
+	}
+	return err
+}
+
+// syspathsBelow returns the paths of the devices at and below top. It is empty if top was removed.
+func (d *Database) syspathsBelow(top string) ([]string, error) {
+	parent := d.udev.NewDeviceFromSyspath(top)
+	if parent == nil {
+		return nil, nil
+	}
+	defer runtime.KeepAlive(parent) // go-udev does not keep it while the C library uses it
+	enumerate := d.udev.NewEnumerate()
+	if err := enumerate.AddMatchParent(parent); err != nil {
+		return nil, fmt.Errorf("list devices below %s: %w", top, err)
+	}
+	paths, err := enumerate.DeviceSyspaths()
+	if err != nil {
+		return nil, fmt.Errorf("list devices below %s: %w", top, err)
+	}
+	return paths, nil
+}
+
 // Devpath returns the path without /sys of the device with an id of the udev database, such as b8:0
 // or +usb:1-1.
 func (d *Database) Devpath(id string) (string, bool) {
@@ -55,30 +123,4 @@ func (d *Database) Devpath(id string) (string, bool) {
 		return "", false
 	}
 	return device.Devpath(), true
-}
-
-// tree holds the devices of one listing, so that they share their ancestors.
-type tree struct {
-	database *Database
-	devices  map[string]*device // by path
-}
-
-func (t *tree) device(syspath string) *device {
-	d, exists := t.devices[syspath]
-	if !exists {
-		d = &device{tree: t, syspath: syspath}
-		t.devices[syspath] = d
-	}
-	return d
-}
-
-// parent returns the device of the nearest directory above that is a device, or nil.
-func (t *tree) parent(syspath string) *device {
-	for path := filepath.Dir(syspath); strings.HasPrefix(path, sys+"/devices/"); path = filepath.Dir(path) {
-		_, err := os.Stat(filepath.Join(t.database.Root, path, "uevent"))
-		if err == nil || !errors.Is(err, fs.ErrNotExist) {
-			return t.device(path)
-		}
-	}
-	return nil
 }

@@ -11,11 +11,12 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"akri.sh/services/handler-udev/internal/discovery"
+	"akri.sh/services/handler-udev/internal/rules"
 	"akri.sh/services/handler-udev/internal/udevdb"
 )
 
 // find returns the device of this machine with a kernel name.
-func find(t *testing.T, top, kernel string) discovery.Device {
+func find(t *testing.T, top, kernel string) rules.Device {
 	t.Helper()
 	devices, err := (&udevdb.Database{}).Devices(top)
 	require.NoError(t, err)
