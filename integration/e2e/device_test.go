@@ -134,13 +134,10 @@ func awaitDeviceEvents(t *testing.T, reason string, byNode map[string]string) {
 	configuration, err := akri.Configurations.In("default").Get(t.Context(), "e2e-zram", metav1.GetOptions{})
 	require.NoError(t, err)
 	selector := fmt.Sprintf("involvedObject.uid=%s,reason=%s", configuration.UID, reason)
-	await(t, "Events "+reason, func(ctx context.Context) error {
-		events, err := akri.Kubernetes.CoreV1().Events("default").List(ctx, metav1.ListOptions{FieldSelector: selector})
-		if err != nil {
-			return err
-		}
+	selected := metav1.ListOptions{FieldSelector: selector}
+	awaitObjects(t, "Events "+reason, akri.Kubernetes.CoreV1().Events("default"), selected, func(events []corev1.Event) error {
 		var messages []string
-		for _, event := range events.Items {
+		for _, event := range events {
 			messages = append(messages, event.Message)
 		}
 		for node, instance := range byNode {
@@ -236,15 +233,11 @@ func checkZramBroker(t *testing.T, pod *corev1.Pod, zram *devices.Zram, instance
 		require.Empty(t, device.Error)
 		require.Contains(t, device.Content, zram.Content)
 	}
-	await(t, "the broker's slot", func(ctx context.Context) error {
-		object, err := akri.Instances.In("default").Get(ctx, instance, metav1.GetOptions{})
-		if err == nil && !slices.ContainsFunc(values(object.Spec.DeviceUsage), func(value string) bool {
+	awaitUsage(t, instance, "to have the slot of its broker", func(usage map[string]string) bool {
+		return slices.ContainsFunc(values(usage), func(value string) bool {
 			holder, err := akriv0.ParseSlotHolder(value)
 			return err == nil && holder.Node == pod.Spec.NodeName
-		}) {
-			err = fmt.Errorf("deviceUsage is %v", object.Spec.DeviceUsage)
-		}
-		return err
+		})
 	})
 }
 

@@ -211,23 +211,15 @@ func whyFull(name string) func(*testing.T) {
 	}
 }
 
-func awaitPod(t *testing.T, name, what string, is func(*corev1.Pod) bool) {
-	t.Helper()
-	await(t, what, func(ctx context.Context) error {
-		pod, err := akri.Kubernetes.CoreV1().Pods("default").Get(ctx, name, metav1.GetOptions{})
-		if err == nil && !is(pod) {
-			err = fmt.Errorf("status: %+v", pod.Status)
-		}
-		return err
-	})
+// unschedulable reports whether the scheduler has found no node for the Pod.
+func unschedulable(pod *corev1.Pod) bool {
+	return slices.ContainsFunc(pod.Status.Conditions, func(c corev1.PodCondition) bool { return c.Reason == corev1.PodReasonUnschedulable })
 }
 
 func whyUnschedulable(pod, resource string) func(*testing.T) {
 	return func(t *testing.T) {
 		apply(t, ownPod(pod, resource))
-		awaitPod(t, pod, "an unschedulable Pod", func(pod *corev1.Pod) bool {
-			return slices.ContainsFunc(pod.Status.Conditions, func(c corev1.PodCondition) bool { return c.Reason == corev1.PodReasonUnschedulable })
-		})
+		awaitPod(t, pod, "an unschedulable Pod", unschedulable)
 	}
 }
 
@@ -331,12 +323,12 @@ func explainedInstallation(t *testing.T) {
 func awaitRequiredWebhook(t *testing.T) {
 	t.Helper()
 	registrations := akri.Kubernetes.AdmissionregistrationV1().ValidatingWebhookConfigurations()
-	await(t, "failurePolicy Fail", func(ctx context.Context) error {
-		registration, err := registrations.Get(ctx, "akri-webhook-configuration", metav1.GetOptions{})
-		if err == nil && (len(registration.Webhooks) == 0 || *registration.Webhooks[0].FailurePolicy != admissionregistrationv1.Fail) {
-			err = fmt.Errorf("the webhooks are %+v", registration.Webhooks)
+	const name = "akri-webhook-configuration"
+	awaitObject(t, "failurePolicy Fail", registrations, name, func(registration *admissionregistrationv1.ValidatingWebhookConfiguration) error {
+		if len(registration.Webhooks) == 0 || *registration.Webhooks[0].FailurePolicy != admissionregistrationv1.Fail {
+			return fmt.Errorf("the webhooks are %+v", registration.Webhooks)
 		}
-		return err
+		return nil
 	})
 }
 
@@ -362,12 +354,11 @@ func forgottenNode(t *testing.T) {
 		}
 		return nil
 	})
-	await(t, "free slot", func(ctx context.Context) error {
-		instance, err := akri.Instances.In("default").Get(ctx, name, metav1.GetOptions{})
-		if err == nil && (instance.Status.SlotsFree != 1 || !slices.Equal(instance.Spec.Nodes, nodes)) {
-			err = fmt.Errorf("spec %+v, status %+v", instance.Spec, instance.Status)
+	awaitInstance(t, name, "to have a free slot", func(instance *akriv0.Instance) error {
+		if instance.Status.SlotsFree != 1 || !slices.Equal(instance.Spec.Nodes, nodes) {
+			return fmt.Errorf("spec %+v, status %+v", instance.Spec, instance.Status)
 		}
-		return err
+		return nil
 	})
 }
 
@@ -394,12 +385,12 @@ spec:
 // secret, and that the other commands list the device.
 func reportedProblem(t *testing.T) {
 	apply(t, whyReport)
-	await(t, "the conditions of why-report", func(ctx context.Context) error {
-		c, err := akri.Configurations.In("default").Get(ctx, "why-report", metav1.GetOptions{})
-		if err == nil && len(c.Status.Conditions) == 0 {
-			err = errors.New("no conditions")
+	configurations := akri.Configurations.In("default")
+	awaitObject(t, "the conditions of why-report", configurations, "why-report", func(c *akriv0.Configuration) error {
+		if len(c.Status.Conditions) == 0 {
+			return errors.New("no conditions")
 		}
-		return err
+		return nil
 	})
 	archive, err := kubectlAkri(t.Context(), "bundle", "--file=-")
 	require.NoError(t, err)

@@ -92,7 +92,7 @@ func apiServerStopped(t *testing.T) {
 	<-time.After(away)
 	require.NoError(t, akri.Cluster.StartAPI(t.Context()))
 	await(t, "the API server to return nodes", func(ctx context.Context) error {
-		_, err := akri.Allocatable(ctx, "node-a", "e2e-fail-8120fe")
+		_, err := akri.NodeNames(ctx)
 		return err
 	})
 }
@@ -104,19 +104,13 @@ func nodeLost(t *testing.T) {
 	require.NoError(t, node.Stop(t.Context()))
 	require.ElementsMatch(t, []string{"node-a", "node-b"}, holders(t))
 	require.NoError(t, akri.Kubernetes.CoreV1().Nodes().Delete(t.Context(), node.Name(), metav1.DeleteOptions{}))
-	await(t, "the slot of the deleted node to be free", func(context.Context) error {
-		if held := holders(t); len(held) != 1 || held[0] != "node-a" {
-			return fmt.Errorf("the holders are %v", held)
-		}
-		return nil
+	awaitUsage(t, "e2e-fail-8120fe", "to be held by the other node", func(usage map[string]string) bool {
+		return slices.Equal(holderNodes(usage), []string{"node-a"})
 	})
 	require.NoError(t, node.Start(t.Context()))
 	awaitRunning(t, "hold-"+node.Name(), 1)
-	await(t, "both nodes to hold a slot", func(context.Context) error {
-		if held := holders(t); len(held) != 2 {
-			return fmt.Errorf("the holders are %v", held)
-		}
-		return nil
+	awaitUsage(t, "e2e-fail-8120fe", "to be held by both nodes", func(usage map[string]string) bool {
+		return len(holderNodes(usage)) == 2
 	})
 	awaitServices(t)
 }

@@ -14,6 +14,7 @@ import (
 
 	"akri.sh/integration/cluster"
 	"akri.sh/integration/mesh"
+	akriv0 "akri.sh/libs/apis/akri/v0"
 )
 
 // hangingHandler makes handler-debug-echo hang on one node. Other handlers work, also those of the
@@ -50,12 +51,11 @@ func blockDebugEcho(t *testing.T, node cluster.Node, pod *corev1.Pod) {
 // awaitNodes waits until exactly the nodes see the device of the Instance.
 func awaitNodes(t *testing.T, instance string, nodes ...string) {
 	t.Helper()
-	await(t, fmt.Sprintf("%s on %v", instance, nodes), func(ctx context.Context) error {
-		object, err := akri.Instances.In("default").Get(ctx, instance, metav1.GetOptions{})
-		if err == nil && !slices.Equal(object.Spec.Nodes, nodes) {
-			err = fmt.Errorf("the nodes are %v", object.Spec.Nodes)
+	awaitInstance(t, instance, fmt.Sprintf("on %v", nodes), func(object *akriv0.Instance) error {
+		if !slices.Equal(object.Spec.Nodes, nodes) {
+			return fmt.Errorf("the nodes are %v", object.Spec.Nodes)
 		}
-		return err
+		return nil
 	})
 }
 

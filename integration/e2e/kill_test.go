@@ -2,6 +2,7 @@ package e2e_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"syscall"
@@ -49,10 +50,15 @@ func observe(t *testing.T, configurations ...string) state {
 // servicePods returns the pods of a service.
 func servicePods(t *testing.T, service string) []corev1.Pod {
 	t.Helper()
-	list, err := akri.Kubernetes.CoreV1().Pods(mesh.Namespace).List(t.Context(), metav1.ListOptions{LabelSelector: "app.kubernetes.io/component=" + service})
+	list, err := akri.Kubernetes.CoreV1().Pods(mesh.Namespace).List(t.Context(), ofService(service))
 	require.NoError(t, err)
 	require.NotEmpty(t, list.Items, "pods of %s", service)
 	return list.Items
+}
+
+// ofService selects the Pods and the Deployment of a service.
+func ofService(name string) metav1.ListOptions {
+	return metav1.ListOptions{LabelSelector: "app.kubernetes.io/component=" + name}
 }
 
 func killServices(t *testing.T) { killEach(t, services()) }
@@ -93,11 +99,14 @@ func killEach(t *testing.T, services []string) {
 
 func awaitServiceReady(t *testing.T, service string) {
 	t.Helper()
-	await(t, service+" to be ready", func(context.Context) error {
-		for _, pod := range servicePods(t, service) {
+	awaitObjects(t, service+" to be ready", akri.Kubernetes.CoreV1().Pods(mesh.Namespace), ofService(service), func(pods []corev1.Pod) error {
+		for _, pod := range pods {
 			if !mesh.Ready(&pod) {
 				return fmt.Errorf("%s is not ready", pod.Name)
 			}
+		}
+		if len(pods) == 0 {
+			return errors.New("it has no Pods")
 		}
 		return nil
 	})

@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"akri.sh/integration/mesh"
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -85,15 +86,8 @@ func pendingBroker(t *testing.T) {
 	apply(t, echoConfiguration("e2e-pending", 2, "", "foo0"))
 	awaitTotalAllocatable(t, "e2e-pending-8120fe", 4)
 	require.NoError(t, akri.ApplyText(t.Context(), echoConfiguration("e2e-pending", 2, neverStarts, "foo0")))
-	var first *corev1.Pod
-	await(t, "a kubelet to admit the broker", func(ctx context.Context) (err error) {
-		name := akri.Cluster.Nodes()[0].Name() + "-e2e-pending-8120fe-pod"
-		first, err = akri.Kubernetes.CoreV1().Pods("default").Get(ctx, name, metav1.GetOptions{})
-		if err == nil && first.Status.StartTime == nil {
-			err = fmt.Errorf("%s is not admitted", name)
-		}
-		return err
-	})
+	name := akri.Cluster.Nodes()[0].Name() + "-e2e-pending-8120fe-pod"
+	first := awaitPod(t, name, "a kubelet to admit the broker", func(pod *corev1.Pod) bool { return pod.Status.StartTime != nil })
 	// The time counts from when the controller sees the Pod, not by the kubelet's clock.
 	setStartTime(t, first, first.Status.StartTime.Add(-time.Hour))
 	next := awaitNextBroker(t, first)
@@ -211,16 +205,11 @@ func markNotReady(t *testing.T, node string) time.Time {
 // terminating. Without a kubelet a pod stays terminating.
 func awaitNoBrokers(t *testing.T, node string, configurations ...string) {
 	t.Helper()
-	await(t, "removal of brokers on "+node, func(ctx context.Context) error {
-		for _, configuration := range configurations {
-			pods, err := akri.BrokersOf(ctx, "default", configuration)
-			if err != nil {
-				return err
-			}
-			for _, pod := range pods {
-				if pod.Spec.NodeName == node && pod.DeletionTimestamp == nil {
-					return fmt.Errorf("%s is not deleted", pod.Name)
-				}
+	brokers := metav1.ListOptions{LabelSelector: mesh.ConfigurationLabel + " in (" + strings.Join(configurations, ",") + ")"}
+	awaitObjects(t, "removal of brokers on "+node, akri.Kubernetes.CoreV1().Pods("default"), brokers, func(pods []corev1.Pod) error {
+		for _, pod := range pods {
+			if pod.Spec.NodeName == node && pod.DeletionTimestamp == nil {
+				return fmt.Errorf("%s is not deleted", pod.Name)
 			}
 		}
 		return nil

@@ -11,7 +11,6 @@ import (
 
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	akriv0 "akri.sh/libs/apis/akri/v0"
 
@@ -75,18 +74,11 @@ func shortPods(t *testing.T) {
 	const configuration, instance = "e2e-short", "e2e-short-8120fe"
 	apply(t, echoConfiguration(configuration, 1, "", "foo0"))
 	awaitTotalAllocatable(t, instance, 2)
-	pods := akri.Kubernetes.CoreV1().Pods("default")
 	for _, resource := range []string{instance, configuration} {
 		manifest := onNode(akri.Cluster.Nodes()[0], strings.Replace(shortPod, "RESOURCE", resource, 1))
 		for range shortPodsPerResource {
 			require.NoError(t, akri.ApplyText(t.Context(), manifest))
-			await(t, "the end of the pod", func(ctx context.Context) error {
-				pod, err := pods.Get(ctx, "short", metav1.GetOptions{})
-				if err == nil && pod.Status.Phase != corev1.PodSucceeded {
-					err = fmt.Errorf("%s is %s: %s %s", pod.Name, pod.Status.Phase, pod.Status.Reason, pod.Status.Message)
-				}
-				return err
-			})
+			awaitPod(t, "short", "the end of the pod", func(pod *corev1.Pod) bool { return pod.Status.Phase == corev1.PodSucceeded })
 			awaitFree(t, instance)
 			require.NoError(t, akri.DeleteText(t.Context(), manifest))
 		}
@@ -170,13 +162,8 @@ func retriedPod(t *testing.T) {
     args: ["--version"]
     resources: {limits: {"akri.sh/`+beside+`": "1"}}
   containers:`, 1)))
-	await(t, "the refusal", func(ctx context.Context) error {
-		pod, err := akri.Kubernetes.CoreV1().Pods("default").Get(ctx, "retry-refused", metav1.GetOptions{})
-		if err == nil && (pod.Status.Reason != "UnexpectedAdmissionError" || !strings.Contains(pod.Status.Message,
-			"are slots of the same Instance "+foo0)) {
-			err = fmt.Errorf("%s is %s: %s %s", pod.Name, pod.Status.Phase, pod.Status.Reason, pod.Status.Message)
-		}
-		return err
+	awaitPod(t, "retry-refused", "the refusal", func(pod *corev1.Pod) bool {
+		return pod.Status.Reason == "UnexpectedAdmissionError" && strings.Contains(pod.Status.Message, "are slots of the same Instance "+foo0)
 	})
 
 	refused := time.Now()

@@ -1,8 +1,6 @@
 package e2e_test
 
 import (
-	"context"
-	"fmt"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -58,19 +56,7 @@ func recreate(t *testing.T, workload, resource, instance string, count int) {
 // awaitOther waits until the only pod of the workload is another one.
 func awaitOther(t *testing.T, workload, previous string) corev1.Pod {
 	t.Helper()
-	var next corev1.Pod
-	await(t, "the pod after "+previous, func(ctx context.Context) error {
-		running, err := runningPods(ctx, workload)
-		if err != nil {
-			return err
-		}
-		if len(running) != 1 {
-			return fmt.Errorf("%d pods run", len(running))
-		}
-		next = running[0]
-		return nil
-	})
-	return next
+	return awaitRunningWithout(t, workload, 1, previous)[0]
 }
 
 // crowdedDevice runs more pods on two nodes than the device's capacity.
@@ -85,17 +71,7 @@ func crowdedDevice(t *testing.T) {
 	t.Logf("rejected before the node status was updated: %s", pods.summary())
 	for range 3 {
 		require.NoError(t, akri.Kubernetes.CoreV1().Pods("default").Delete(t.Context(), running[0].Name, metav1.DeleteOptions{}))
-		previous := running[0].Name
-		await(t, "the replacement of pod "+previous, func(ctx context.Context) (err error) {
-			running, err = runningPods(ctx, "crowd")
-			if err != nil {
-				return err
-			}
-			if len(running) != 3 || running[0].Name == previous || running[1].Name == previous || running[2].Name == previous {
-				return fmt.Errorf("%d pods run", len(running))
-			}
-			return nil
-		})
+		running = awaitRunningWithout(t, "crowd", 3, running[0].Name)
 		require.Len(t, slotHolders(instances(t, "default", "e2e-crowd")[0].Spec.DeviceUsage), 3)
 	}
 	t.Logf("rejected in total: %s", pods.summary())
