@@ -154,7 +154,7 @@ test-long: root test-prerequisites images binaries test-agent ## Run the release
 	cd services/instance-writer && AKRI_MODEL_OPERATIONS=100000 go test -count=1 -timeout 30m -v -run TestSlotsAreLinearizable .
 	cd services/discovery-operator && AKRI_SILENCE=15m go test -count=1 -timeout 30m -v -run TestLongSilence .
 	cd integration && AKRI_E2E_KUBELET=default AKRI_E2E_DELETIONS=100 AKRI_E2E_AWAY=1m AKRI_E2E_EVICTIONS=40 AKRI_E2E_FLAPS=200 AKRI_E2E_REFUSED=1 go test -parallel 4 -count=1 -timeout 40m -v ./e2e
-	cd integration && AKRI_E2E_NODES=node-a,node-b,node-c AKRI_E2E_RANDOM=5m go test -count=1 -timeout 20m -v -run 'TestDRA/random_failures' ./e2e
+	cd integration && AKRI_E2E_NODES=node-a,node-b,node-c AKRI_E2E_RANDOM=5m go test -count=1 -timeout 20m -v -run TestDRA/drarandom ./e2e
 	$(MAKE) test-dra
 	cd integration && AKRI_E2E_KUBERNETES=1.34 go test -count=1 -timeout 10m -v -run TestEarlierKubernetes ./e2e
 	cd integration && AKRI_E2E_FROM=753f982bc50ae2f051f78f2321de44befe936cd0 go test -count=1 -timeout 40m -v -run TestUpgrade ./e2e

@@ -33,18 +33,14 @@ var neverStarts = strings.NewReplacer("sample-broker:dev", "missing:dev", "IfNot
 // brokersThatChange checks how brokers follow their own state and that of their devices. See also
 // stuckBroker and pendingBroker.
 func brokersThatChange(t *testing.T) {
-	for name, run := range map[string]func(*testing.T){
-		"an ended broker is replaced with a growing delay":        endedBroker,
-		"a broker is removed with its device, in any phase":       brokersOfRemovedDevices,
-		"only the broker on the node that lost the device leaves": brokerOfNodeWithoutDevice,
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			run(t)
-		})
-	}
+	parallel(t,
+		endedBroker,
+		brokersOfRemovedDevices,
+		brokerOfNodeWithoutDevice,
+	)
 }
 
+// endedBroker checks that an ended broker is replaced with a growing delay.
 func endedBroker(t *testing.T) {
 	apply(t, echoConfiguration("e2e-ended", 1, onceBroker, "foo0"))
 	for attempt, end := range []func(*testing.T, *corev1.Pod){killedWith(syscall.SIGKILL), killedWith(syscall.SIGTERM), becomesUnknown} {
@@ -129,6 +125,7 @@ func awaitBrokersOf(t *testing.T, configuration, description string, condition f
 	})
 }
 
+// brokerOfNodeWithoutDevice checks that only the broker on the node that lost the device leaves.
 func brokerOfNodeWithoutDevice(t *testing.T) {
 	device := &discoveryv0.Device{Id: "camera"}
 	nodes := akri.Cluster.Nodes()

@@ -186,6 +186,7 @@ func sameName(t *testing.T) {
 // deniedPod requests two devices of a Configuration on a node that offers two virtual devices of
 // the same device: one of its slots is claimed, and no pod uses it yet.
 func deniedPod(t *testing.T) {
+	onlyDevicePlugins(t, "the kubelet refuses a Pod")
 	const instance = "e2e-denied-8120fe"
 	node := akri.Cluster.Nodes()[0]
 	apply(t, echoConfiguration("e2e-denied", 2, "", "foo0"))
@@ -217,6 +218,7 @@ func deniedPod(t *testing.T) {
 // waitingPods is the last example of the proposal: a Deployment of two pods that each request two
 // devices of a Configuration.
 func waitingPods(t *testing.T) {
+	onlyDevicePlugins(t, "virtual devices")
 	apply(t, echoConfiguration("e2e-waiting", 2, "", "foo0"))
 	awaitTotalAllocatable(t, "e2e-waiting", 2)
 	pods := follow(t, "waiting")

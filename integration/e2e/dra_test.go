@@ -43,34 +43,38 @@ func TestDRA(t *testing.T) {
 		selectForm(dynamicAgent())
 	}
 	require.NoError(t, akri.Install(t.Context()))
-	if !parallel(t, "independent", []scenario{
-		{"hot-plug", pluggedClaim},
-		{"more pods than slots", crowdedClaims},
-		{"a claim selects by an attribute", selectedDevice},
-		{"several devices of a container", severalClaims},
-		{"a Pod follows its device", followedDevice},
-		{"a preferred device", preferredDevice},
-		{"two devices of one node", pairOfDevices},
-		{"admin access", diagnosedDevice},
-		{"instance-writer refuses a claim", refusedClaims},
-		{"a claim with another driver", secondDriver},
-		{"a claim is deleted while it is bound", deletedClaims},
-		{"explain names the cause", explainedClaims},
-		{"sample of USB serial adapters", serialSample},
-	}) {
+	// The longest start first.
+	if !parallel(t,
+		pluggedClaim,
+		crowdedClaims,
+		deletedClaims,
+		selectedDevice,
+		severalClaims,
+		followedDevice,
+		preferredDevice,
+		pairOfDevices,
+		diagnosedDevice,
+		refusedClaims,
+		secondDriver,
+		explainedClaims,
+		serialSample,
+	) {
 		return
 	}
-	inOrder(t, []scenario{
-		{"killed services", killedWithClaims},
-		{"interrupted preparation", interruptedClaims},
-		{"stopped API server", claimsWithoutAPI},
-		{"restarted node", claimsOfRestartedNode},
-		{"unplugged during the preparation", unpluggedClaims},
-		{"random failures", randomFailures},
-		{"both forms", bothForms},
-		{"a node moves and returns", movedNode},
-		{"uninstall", uninstallDRA},
-	})
+	inOrder(t,
+		// Failures of services, nodes and devices.
+		killedWithClaims,
+		interruptedClaims,
+		claimsWithoutAPI,
+		claimsOfRestartedNode,
+		unpluggedClaims,
+		randomFailures,
+
+		// Changes of the installation.
+		bothForms,
+		movedNode,
+		uninstallDRA,
+	)
 }
 
 // pluggedClaim plugs in a device while its brokers can use it only through ResourceClaims.
@@ -108,7 +112,8 @@ func explainWaiting(t *testing.T, app string, running []corev1.Pod) {
 		return nil
 	})
 	brokenCluster{
-		prepare: func(*testing.T) {}, object: "pod " + waiting, cause: "CapacityUsed", message: "default/" + running[0].Name, remedy: "kubectl delete pod",
+		object: "pod " + waiting,
+		cause:  "CapacityUsed", message: "default/" + running[0].Name, remedy: "kubectl delete pod",
 	}.check(t)
 	await(t, "an explanation without a broken link", func(ctx context.Context) error {
 		text, err := kubectlAkri(ctx, "explain", "pod", running[0].Name)

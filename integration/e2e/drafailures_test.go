@@ -59,7 +59,8 @@ func refusedClaims(t *testing.T) {
 		return nil
 	})
 	brokenCluster{
-		prepare: func(*testing.T) {}, object: "pod " + kept, cause: "ClaimNotPrepared", message: holders[0], remedy: "kubectl akri slots",
+		object: "pod " + kept,
+		cause:  "ClaimNotPrepared", message: holders[0], remedy: "kubectl akri slots",
 	}.check(t)
 }
 

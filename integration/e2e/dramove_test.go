@@ -96,6 +96,7 @@ func awaitRestartedContainer(t *testing.T, before *corev1.Pod) {
 // agentWithClaims changes the agent to Dynamic Resource Allocation and back while a Pod uses a
 // device.
 func agentWithClaims(t *testing.T) {
+	onlyDevicePlugins(t, "the agent moves from device plugins")
 	const instance = "e2e-agent-claims-8120fe"
 	apply(t, echoConfiguration("e2e-agent-claims", 2, "", "foo0"))
 	apply(t, ownPod("agent-plugin", "e2e-agent-claims"))

@@ -30,18 +30,18 @@ func slotsSurvive(t *testing.T) {
 	}
 	require.ElementsMatch(t, []string{"node-a", "node-b"}, holders(t))
 	for _, failure := range []scenario{
-		{"restarted kubelet", devicePlugins("the kubelet offers no resources", kubeletRestart)},
+		kubeletRestart,
 		selected.second,
-		{"stopped API server", apiServerStopped},
+		apiServerStopped,
 	} {
-		t.Run(failure.name, func(t *testing.T) {
+		t.Run(failure.name(t), func(t *testing.T) {
 			before := holding(t)
-			failure.run(t)
+			failure(t)
 			require.ElementsMatch(t, []string{"node-a", "node-b"}, holders(t))
 			require.Equal(t, before, holding(t), "the same pods must run")
 		})
 	}
-	t.Run("node powered off, deleted and restarted", nodeLost)
+	inOrder(t, nodeLost)
 }
 
 // pinned puts the pods of a deployment on one node.
@@ -68,6 +68,7 @@ func holding(t *testing.T) map[string]int32 {
 }
 
 func kubeletRestart(t *testing.T) {
+	onlyDevicePlugins(t, "the kubelet offers no resources")
 	ctx, cancel := context.WithTimeout(t.Context(), timeout)
 	defer cancel()
 	took, err := mesh.RestartKubelet(ctx, akri.Cluster.Nodes()[0], "akri.sh/e2e-fail-8120fe")
@@ -117,6 +118,7 @@ func nodeLost(t *testing.T) {
 
 // secondHost starts a second device-plugin-host on a node, as an update with surge does.
 func secondHost(t *testing.T) {
+	onlyDevicePlugins(t, "one process manages the slots of device plugins")
 	node := akri.Cluster.Nodes()[0]
 	first, second := startSecond(t, node)
 	awaitReadyPod(t, mesh.Namespace, second.Name)
@@ -131,6 +133,7 @@ func secondHost(t *testing.T) {
 
 // secondAgent checks that a second agent on a node exits and does not affect the first.
 func secondAgent(t *testing.T) {
+	onlyDevicePlugins(t, "one process manages the slots of device plugins")
 	node := akri.Cluster.Nodes()[0]
 	before := serviceSockets(t, node)
 	_, second := startSecond(t, node)

@@ -63,6 +63,8 @@ func ofService(name string) metav1.ListOptions {
 
 func killServices(t *testing.T) { killEach(t, services()) }
 
+func killNodeServices(t *testing.T) { killEach(t, selected.services) }
+
 func killEach(t *testing.T, services []string) {
 	t.Helper()
 	apply(t, echoConfiguration("e2e-kill", 2, broker, "foo0"))

@@ -35,23 +35,14 @@ func shortTimeouts(t *testing.T) {
 		"broker-controller.brokerStartTimeout="+shortStart.String())
 	require.NoError(t, akri.Install(t.Context(), values...))
 	p := startPrometheus(t)
-	t.Run("a node stops reporting", func(t *testing.T) { nodeStopsReporting(t, p) })
-	t.Run("alerts of services fire and clear", func(t *testing.T) { alertsOfServices(t, p, values) })
-	t.Run("stuck broker is moved", stuckBroker)
-	t.Run("parallel", func(t *testing.T) {
-		t.Run("pending broker is replaced", func(t *testing.T) {
-			t.Parallel()
-			pendingBroker(t)
-		})
-		t.Run("brokers and Services follow a lost node", func(t *testing.T) {
-			t.Parallel()
-			brokersOfLostNode(t)
-		})
-		t.Run("states of a handler", func(t *testing.T) {
-			t.Parallel()
-			handlerStates(t)
-		})
-	})
+	t.Run("nodeStopsReporting", func(t *testing.T) { nodeStopsReporting(t, p) })
+	t.Run("alertsOfServices", func(t *testing.T) { alertsOfServices(t, p, values) })
+	inOrder(t, stuckBroker)
+	parallel(t,
+		pendingBroker,
+		brokersOfLostNode,
+		handlerStates,
+	)
 }
 
 // stuckBroker cordons the node of the only broker of a shared device. The other node gets it and

@@ -21,8 +21,7 @@ import (
 
 // cameras has the tests with cameras one after the other, because all handlers find all cameras.
 func cameras(t *testing.T) {
-	t.Run("rotated password", authenticatedCamera)
-	t.Run("Services and a ConfigMap", servicesOfCameras)
+	inOrder(t, authenticatedCamera, servicesOfCameras)
 }
 
 // authenticatedCamera runs the tutorial with the unmodified sample, whose Secret has the camera's

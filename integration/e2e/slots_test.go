@@ -71,6 +71,7 @@ const shortPodsPerResource = 3
 // shortPods runs pods that end at once. The kubelet's list shows each of them to
 // device-plugin-host, so that their slots are free without waiting for the reservation to expire.
 func shortPods(t *testing.T) {
+	onlyDevicePlugins(t, "the reason of a release, idle or unconfirmed")
 	const configuration, instance = "e2e-short", "e2e-short-8120fe"
 	apply(t, echoConfiguration(configuration, 1, "", "foo0"))
 	awaitTotalAllocatable(t, instance, 2)
@@ -89,6 +90,7 @@ func shortPods(t *testing.T) {
 // mostFreeDevice checks that a pod that requests any device of the Configuration gets the one with
 // the most free slots.
 func mostFreeDevice(t *testing.T) {
+	onlyDevicePlugins(t, "the policy of config-plugin-allocator")
 	const configuration, foo0, foo1 = "e2e-free", "e2e-free-8120fe", "e2e-free-a19705"
 	apply(t, echoConfiguration(configuration, 3, "", "foo0", "foo1"))
 	awaitInstances(t, "default", configuration, foo0, foo1)
@@ -137,6 +139,7 @@ func holderNodes(usage map[string]string) (nodes []string) {
 // and granted after the slots that no pod uses were reclaimed. One of these is the slot that its
 // init container got before.
 func retriedPod(t *testing.T) {
+	onlyDevicePlugins(t, "the kubelet refuses a Pod")
 	const beside = "e2e-beside-8120fe"
 	const configuration, foo0, foo1 = "e2e-retry", "e2e-retry-8120fe", "e2e-retry-a19705"
 	node, other := akri.Cluster.Nodes()[0], akri.Cluster.Nodes()[1]

@@ -16,6 +16,7 @@ const defaultDeletions = 5
 // recreatedPods repeatedly deletes the pod that holds the only slot of a device: one pod requests
 // the Instance and another the Configuration. Both nodes see both devices.
 func recreatedPods(t *testing.T) {
+	onlyDevicePlugins(t, "the reason of a release, idle or unconfirmed")
 	deletions := repetitions(t, "AKRI_E2E_DELETIONS", defaultDeletions)
 	apply(t, echoConfiguration("e2e-turn-i", 1, "", "foo0"))
 	apply(t, echoConfiguration("e2e-turn-c", 1, "", "foo0"))
@@ -61,6 +62,7 @@ func awaitOther(t *testing.T, workload, previous string) corev1.Pod {
 
 // crowdedDevice runs more pods on two nodes than the device's capacity.
 func crowdedDevice(t *testing.T) {
+	onlyDevicePlugins(t, "the kubelet refuses Pods")
 	apply(t, echoConfiguration("e2e-crowd", 3, "", "foo0"))
 	awaitTotalAllocatable(t, "e2e-crowd-8120fe", 6)
 	pods := follow(t, "crowd")
