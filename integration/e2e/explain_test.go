@@ -213,8 +213,8 @@ func whyFull(name string) func(*testing.T) {
 	}
 }
 
-// whyUsedUp starts a Pod when the scheduler knows that another one holds the only slot. Before, the
-// kubelet can refuse the Pod.
+// whyUsedUp starts a Pod after the status of the nodes shows that another one holds the only slot.
+// Before, the kubelet can refuse the Pod.
 func whyUsedUp(t *testing.T) {
 	whyFull("why-full")(t)
 	awaitTotalAllocatable(t, "why-full-8120fe", 1)

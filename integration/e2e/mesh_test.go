@@ -88,7 +88,7 @@ func allScenarios(t *testing.T) {
 			movedSockets,
 			podSecurity,
 
-			// The endpoints of its handlers affect the scenarios until the next one shortens the grace.
+			// The endpoints of the handlers stay until the next scenario shortens the grace.
 			moreHandlers,
 			shortTimeouts,
 			uninstall,

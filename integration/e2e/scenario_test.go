@@ -13,7 +13,7 @@ import (
 	"golang.org/x/sync/errgroup"
 )
 
-// scenario is a function that runs as a subtest. The name of the subtest says where it is:
+// scenario is a function that runs as a subtest. The name of the subtest shows where it is:
 // TestMesh/brokers/failingJob is the function failingJob in brokers_test.go. If a scenario has
 // scenarios itself, only the names of their functions are added.
 type scenario func(*testing.T)
