@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"maps"
 	"net/http"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -19,6 +21,7 @@ import (
 
 	akriv0 "akri.sh/libs/apis/akri/v0"
 
+	"akri.sh/integration/cluster/binaries"
 	"akri.sh/integration/devices"
 	"akri.sh/integration/mesh"
 )
@@ -53,6 +56,22 @@ spec:
   instanceServiceSpec: {type: ClusterIP, ports: [{name: http, port: 80, targetPort: 8083}]}
   configurationServiceSpec: {type: ClusterIP, ports: [{name: http, port: 80, targetPort: 8083}]}
 `
+
+// applyZram applies a Configuration of all zram devices, and reserves these.
+func applyZram(t *testing.T, manifest string) {
+	t.Helper()
+	reserve(t, "zram")
+	apply(t, manifest)
+}
+
+// reserve locks a kind of device until the end of the test: all clusters of the machine see a
+// device that is plugged in.
+func reserve(t *testing.T, kind string) {
+	t.Helper()
+	unlock, err := binaries.Lock(filepath.Join(os.TempDir(), "akri-e2e-"+kind))
+	require.NoError(t, err)
+	t.Cleanup(unlock)
+}
 
 // brokerResponse is a response of the sample broker.
 type brokerResponse struct {
@@ -95,7 +114,7 @@ func values(m map[string]string) (values []string) {
 // pluggedDevice uses two slots. With one, which the broker uses, the Configuration's resource would
 // be offered only briefly.
 func pluggedDevice(t *testing.T) {
-	apply(t, strings.Replace(zramConfiguration, "capacity: 1", "capacity: 2", 1))
+	applyZram(t, strings.Replace(zramConfiguration, "capacity: 1", "capacity: 2", 1))
 	zram := plug(t, "first content")
 	byNode := zramInstances(zram)
 
@@ -155,7 +174,8 @@ const defaultFlaps = 20
 // flappingDevice unplugs a device when its brokers are scheduled, while the kubelets allocate it,
 // and plugs it in again immediately. A kubelet that crashed would fail the rest of the test.
 func flappingDevice(t *testing.T) {
-	apply(t, strings.Replace(zramConfiguration, "brokerPodSpec:", "brokerPodSpec:\n      terminationGracePeriodSeconds: 0", 1))
+	const noGrace = "brokerPodSpec:\n      terminationGracePeriodSeconds: 0"
+	applyZram(t, strings.Replace(zramConfiguration, "brokerPodSpec:", noGrace, 1))
 	pods, err := akri.Kubernetes.CoreV1().Pods("default").Watch(t.Context(), metav1.ListOptions{LabelSelector: mesh.ConfigurationLabel + "=e2e-zram"})
 	require.NoError(t, err)
 	defer pods.Stop()

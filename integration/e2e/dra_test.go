@@ -79,7 +79,7 @@ func TestDRA(t *testing.T) {
 
 // pluggedClaim plugs in a device while its brokers can use it only through ResourceClaims.
 func pluggedClaim(t *testing.T) {
-	apply(t, zramConfiguration)
+	applyZram(t, zramConfiguration)
 	plugged := time.Now()
 	zram := plug(t, "first content")
 	byNode := zramInstances(zram)

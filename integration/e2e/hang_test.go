@@ -30,7 +30,7 @@ func hangingHandler(t *testing.T) {
 	awaitNodes(t, "e2e-hang-a19705", other.Name())
 	awaitNodes(t, "e2e-hang-8120fe", both...)
 
-	apply(t, zramConfiguration)
+	applyZram(t, zramConfiguration)
 	zram := plug(t, "beside a hanging handler")
 	awaitInstances(t, "default", "e2e-zram", values(zramInstances(zram))...)
 	awaitNodes(t, "e2e-hang-a19705", other.Name())

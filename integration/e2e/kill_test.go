@@ -69,7 +69,7 @@ func killEach(t *testing.T, services []string) {
 	t.Helper()
 	apply(t, echoConfiguration("e2e-kill", 2, broker, "foo0"))
 	awaitBrokers(t, "default", "e2e-kill", 2)
-	apply(t, zramConfiguration)
+	applyZram(t, zramConfiguration)
 	nodes := len(akri.Cluster.Nodes())
 	first := plug(t, "before")
 	awaitInstances(t, "default", "e2e-zram", values(zramInstances(first))...)

@@ -96,7 +96,7 @@ func setStartTime(t *testing.T, pod *corev1.Pod, start time.Time) {
 // brokersOfLostNode uses a device that both nodes share and a local device of each node.
 func brokersOfLostNode(t *testing.T) {
 	apply(t, echoConfiguration("e2e-lost", 2, broker, "foo0")+servicesSpec)
-	apply(t, zramConfiguration)
+	applyZram(t, zramConfiguration)
 	byNode := zramInstances(plug(t, "lost and found"))
 	kept, lost := akri.Cluster.Nodes()[0], akri.Cluster.Nodes()[1]
 	awaitComplete := func() state {

@@ -167,6 +167,7 @@ func requireFrames(t *testing.T, pod *corev1.Pod, count int) {
 // serialSample runs the tutorial with a virtual terminal instead of a serial adapter. The rule is
 // tested in handler-udev. A broker that is not a member of the group of the device cannot open it.
 func serialSample(t *testing.T) {
+	reserve(t, "terminals")
 	line, err := devices.OpenVT()
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, line.Close()) })

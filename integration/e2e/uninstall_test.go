@@ -20,13 +20,12 @@ import (
 func uninstall(t *testing.T) {
 	// The uninstallation removes the Instances, brokers and Services of a Configuration with a
 	// device.
-	require.NoError(t, akri.ApplyText(t.Context(), zramConfiguration))
+	applyZram(t, zramConfiguration)
 	zram := plug(t, "uninstall")
 	awaitInstances(t, "default", "e2e-zram", values(zramInstances(zram))...)
 	awaitBrokers(t, "default", "e2e-zram", len(akri.Cluster.Nodes()))
 	awaitService(t, "default", "e2e-zram-svc", true)
 	requireUninstalled(t, "e2e-zram", selected.dynamic)
-	require.NoError(t, akri.DeleteText(t.Context(), zramConfiguration))
 }
 
 // requireUninstalled uninstalls Akri while a Configuration in the namespace default has Instances
