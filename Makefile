@@ -136,8 +136,19 @@ verify-release: prerequisites binaries $(BIN)/cosign ## Release to a registry in
 .PHONY: test-e2e
 test-e2e: root test-prerequisites images binaries $(BIN)/kubectl-akri ## Run the end-to-end tests: real kubelets, containerd, API server and devices
 	cd integration && go test -count=1 ./devices # alone, because other tests plug in zram devices too
-	cd integration && go test -p 2 -parallel 6 -count=1 -timeout 40m ./e2e $$(go list ./... | grep -v -e '/integration/devices$$' -e '/integration/e2e$$' -e '/integration/soak$$') # the longest first
+	$(MAKE) --no-print-directory -j3 test-mesh test-forms test-parts
 	cd integration && go test -count=1 -timeout 10m ./soak # alone, because its load would slow down the others
+
+# The parts of test-e2e that run side by side, because they mostly wait. The scenarios that plug in
+# zram devices, which all clusters of the machine see, lock them.
+e2e := go test -count=1 -timeout 40m ./e2e
+.PHONY: test-mesh test-forms test-parts
+test-mesh:
+	cd integration && $(e2e) -parallel 6 -run '^TestMesh$$'
+test-forms:
+	cd integration && AKRI_E2E_DIR=/tmp/akri-e2e-forms $(e2e) -parallel 3 -skip '^TestMesh$$'
+test-parts:
+	cd integration && go test -p 1 -count=1 -timeout 40m $$(go list ./... | grep -v -e '/integration/devices$$' -e '/integration/e2e$$' -e '/integration/soak$$')
 
 # `make test` runs those scenarios on the agent that could differ from those on separate services.
 .PHONY: test-agent

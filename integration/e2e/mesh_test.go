@@ -99,17 +99,17 @@ func allScenarios(t *testing.T) {
 // independent are scenarios that do not affect each other. The longest start first.
 var independent = []scenario{
 	rotatedCertificates,
-	alertsOfIncidents,
+	opcuaServers,
 	sampleHandler,
-	failingJob,
+	tenants,
 	cameras,
 	editedBrokers,
-	shortPods,
-	opcuaServers,
-	badInput,
-	silentHandler,
+	brokerBeyondQuota,
 	retriedPod,
-	crowdedDevice,
+	alertsOfIncidents,
+	shortPods,
+	failingJob,
+	explainedCauses,
 
 	// Devices and their Instances.
 	pluggedDevice,
@@ -120,6 +120,7 @@ var independent = []scenario{
 	changedCapacity,
 	recreatedConfiguration,
 	sameName,
+	silentHandler,
 	diskInUse,
 
 	// Slots of Pods.
@@ -128,33 +129,32 @@ var independent = []scenario{
 	bothLevels,
 	mostFreeDevice,
 	waitingPods,
+	crowdedDevice,
 	deniedPod,
 
 	// Brokers and their Services.
+	brokersThatChange,
 	servicesOfBrokers,
 	brokerWithoutImage,
-	brokerBeyondQuota,
 	deletedBroker,
-	brokersThatChange,
-
-	// Who may do what.
-	rejectedByWebhook,
-	oldYAML,
-	noNodeRights,
-	propertiesOfOwnHandlers,
-	tenants,
-	untrustedCallers,
-	hostileHandler,
 
 	// Documents and commands.
 	samplesOfTheReadme,
 	cameraSample,
 	serialSample,
 	opcuaSample,
-	explainedCauses,
 	reportedProblem,
 	watchedDevice,
 	tried,
+
+	// Refusals.
+	untrustedCallers,
+	badInput,
+	hostileHandler,
+	propertiesOfOwnHandlers,
+	noNodeRights,
+	rejectedByWebhook,
+	oldYAML,
 }
 
 // repetitions returns the number in the environment variable, or the default.
