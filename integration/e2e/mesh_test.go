@@ -52,7 +52,7 @@ func TestAgent(t *testing.T) {
 // then, one by one, those that break or change the installation or the cluster.
 func allScenarios(t *testing.T) {
 	t.Helper()
-	require.NoError(t, akri.Install(t.Context(), selected.handlers...))
+	require.NoError(t, akri.Install(t.Context(), append(selected.handlers, "console.enabled=true")...))
 	if !parallel(t, independent...) {
 		return
 	}
@@ -68,7 +68,6 @@ func allScenarios(t *testing.T) {
 			// Requests of users while Pods are replaced.
 			evictedPods,
 			consoleDevice,
-			consoleOfTheCluster,
 
 			// Failures of devices, handlers, nodes and services.
 			flappingDevice,
@@ -146,6 +145,7 @@ var independent = []scenario{
 	reportedProblem,
 	watchedDevice,
 	tried,
+	consoleOfTheCluster,
 
 	// Refusals.
 	untrustedCallers,
