@@ -65,12 +65,8 @@ func allScenarios(t *testing.T) {
 	}
 	inOrder(t, slices.Concat(
 		[]scenario{
-			// Requests of users while Pods are replaced.
+			// Failures of Pods, handlers, nodes and services.
 			evictedPods,
-			consoleDevice,
-
-			// Failures of devices, handlers, nodes and services.
-			flappingDevice,
 			hangingHandler,
 			nodeRestart,
 			killServices,
@@ -106,6 +102,7 @@ var independent = []scenario{
 	brokerBeyondQuota,
 	retriedPod,
 	alertsOfIncidents,
+	flappingDevice,
 	shortPods,
 	failingJob,
 	explainedCauses,
@@ -145,6 +142,7 @@ var independent = []scenario{
 	reportedProblem,
 	watchedDevice,
 	tried,
+	consoleDevice,
 	consoleOfTheCluster,
 
 	// Refusals.
