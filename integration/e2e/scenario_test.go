@@ -18,11 +18,13 @@ import (
 // scenarios itself, only the names of their functions are added.
 type scenario func(*testing.T)
 
-func (s scenario) name(parent *testing.T) string {
+// name returns the name of the subtest of t.
+func (s scenario) name(t *testing.T) string {
+	t.Helper()
 	pc := reflect.ValueOf(s).Pointer()
 	function := runtime.FuncForPC(pc)
 	name := function.Name()[strings.LastIndex(function.Name(), ".")+1:]
-	if strings.Contains(parent.Name(), "/") {
+	if strings.Contains(t.Name(), "/") {
 		return name
 	}
 	file, _ := function.FileLine(pc)
