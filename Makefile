@@ -136,7 +136,7 @@ verify-release: prerequisites binaries $(BIN)/cosign ## Release to a registry in
 .PHONY: test-e2e
 test-e2e: root test-prerequisites images binaries $(BIN)/kubectl-akri ## Run the end-to-end tests: real kubelets, containerd, API server and devices
 	cd integration && go test -count=1 ./devices # alone, because other tests plug in zram devices too
-	$(MAKE) --no-print-directory -j3 test-mesh test-forms test-parts
+	$(MAKE) --no-print-directory -j3 --output-sync test-mesh test-forms test-parts
 	cd integration && go test -count=1 -timeout 10m ./soak # alone, because its load would slow down the others
 
 # The parts of test-e2e that run side by side, because they mostly wait. The scenarios that plug in
