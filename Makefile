@@ -153,12 +153,12 @@ test-parts:
 # `make test` runs those scenarios on the agent that could differ from those on separate services.
 .PHONY: test-agent
 test-agent: root test-prerequisites images binaries $(BIN)/kubectl-akri ## Run all end-to-end scenarios on the agent
-	cd integration && AKRI_E2E_AGENT=1 go test -parallel 6 -count=1 -timeout 40m -run TestAgent ./e2e
+	cd integration && AKRI_E2E_AGENT=1 go test -parallel 6 -count=1 -timeout 40m -run 'TestAgent|TestChanges' ./e2e
 
 # `make test` runs TestDRA, the scenarios of Dynamic Resource Allocation.
 .PHONY: test-dra
 test-dra: root test-prerequisites images binaries $(BIN)/kubectl-akri ## Run the end-to-end scenarios of device plugins with Dynamic Resource Allocation
-	cd integration && AKRI_E2E_RESOURCES=dra go test -parallel 6 -count=1 -timeout 60m -v -run 'TestMesh|TestAgent' ./e2e
+	cd integration && AKRI_E2E_RESOURCES=dra go test -parallel 6 -count=1 -timeout 60m -v -run 'TestMesh|TestAgent|TestChanges' ./e2e
 
 .PHONY: test-long
 test-long: root test-prerequisites images binaries test-agent ## Run the release tests: 100,000 slot calls, 100 pod deletions, one minute without API server, 40 evictions of each cluster service, 200 unplugged devices, 5 minutes of random failures on three nodes, kubelet defaults, Dynamic Resource Allocation, Kubernetes 1.34, the upgrade from a release without TLS, 15 minutes of silence, 5 minutes of soak, 10 minutes of churn, 1,000 cameras, the agent

@@ -48,8 +48,26 @@ func TestAgent(t *testing.T) {
 	)...)
 }
 
-// allScenarios runs all scenarios on one installation: first the independent ones in parallel,
-// then, one by one, those that break or change the installation or the cluster.
+// TestChanges changes the installation while brokers run: its transport, the directories of its
+// sockets and its namespaces. With AKRI_E2E_AGENT it does so with the agent. It is a test of its
+// own so that it can run at the same time as TestMesh, on another cluster.
+func TestChanges(t *testing.T) {
+	selectForm(separate().resources())
+	if os.Getenv("AKRI_E2E_AGENT") != "" {
+		selectForm(agent().resources())
+	}
+	require.NoError(t, akri.Install(t.Context()))
+	inOrder(t,
+		plainPort,
+		movedSockets,
+		podSecurity,
+	)
+	_, err := akri.Uninstall(t.Context())
+	require.NoError(t, err)
+}
+
+// allScenarios runs the other scenarios on one installation: first the independent ones in
+// parallel, then, one by one, those that break or change the installation or the cluster.
 func allScenarios(t *testing.T) {
 	t.Helper()
 	require.NoError(t, akri.Install(t.Context(), append(selected.handlers, "console.enabled=true")...))
@@ -76,13 +94,9 @@ func allScenarios(t *testing.T) {
 			scaleAndSwap,
 			withoutWebhook,
 			explainedInstallation,
-			plainPort,
 		},
 		selected.own,
 		[]scenario{
-			movedSockets,
-			podSecurity,
-
 			// The endpoints of the handlers stay until the next scenario shortens the grace.
 			moreHandlers,
 			shortTimeouts,
