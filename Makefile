@@ -136,28 +136,40 @@ verify-release: prerequisites binaries $(BIN)/cosign ## Release to a registry in
 .PHONY: test-e2e
 test-e2e: root test-prerequisites images binaries $(BIN)/kubectl-akri ## Run the end-to-end tests: real kubelets, containerd, API server and devices
 	cd integration && go test -count=1 ./devices # alone, because other tests plug in zram devices too
-	cd integration && go test -p 2 -parallel 6 -count=1 -timeout 40m ./e2e $$(go list ./... | grep -v -e '/integration/devices$$' -e '/integration/e2e$$' -e '/integration/soak$$') # the longest first
+	$(MAKE) --no-print-directory -j3 --output-sync test-mesh test-forms test-parts
 	cd integration && go test -count=1 -timeout 10m ./soak # alone, because its load would slow down the others
+
+# The parts of test-e2e that run side by side, because they mostly wait. The scenarios that plug in
+# zram devices, which all clusters of the machine see, lock them.
+e2e := go test -count=1 -timeout 40m ./e2e
+.PHONY: test-mesh test-forms test-parts
+test-mesh:
+	cd integration && $(e2e) -parallel 6 -run '^TestMesh$$'
+test-forms:
+	cd integration && AKRI_E2E_DIR=/tmp/akri-e2e-forms $(e2e) -parallel 3 -skip '^TestMesh$$'
+test-parts:
+	cd integration && go test -p 1 -count=1 -timeout 40m $$(go list ./... | grep -v -e '/integration/devices$$' -e '/integration/e2e$$' -e '/integration/soak$$')
 
 # `make test` runs those scenarios on the agent that could differ from those on separate services.
 .PHONY: test-agent
 test-agent: root test-prerequisites images binaries $(BIN)/kubectl-akri ## Run all end-to-end scenarios on the agent
-	cd integration && AKRI_E2E_AGENT=1 go test -parallel 6 -count=1 -timeout 40m -run TestAgent ./e2e
+	cd integration && AKRI_E2E_AGENT=1 go test -parallel 6 -count=1 -timeout 40m -run 'TestAgent|TestChanges' ./e2e
 
 # `make test` runs TestDRA, the scenarios of Dynamic Resource Allocation.
 .PHONY: test-dra
 test-dra: root test-prerequisites images binaries $(BIN)/kubectl-akri ## Run the end-to-end scenarios of device plugins with Dynamic Resource Allocation
-	cd integration && AKRI_E2E_RESOURCES=dra go test -parallel 6 -count=1 -timeout 60m -v -run 'TestMesh|TestAgent' ./e2e
+	cd integration && AKRI_E2E_RESOURCES=dra go test -parallel 6 -count=1 -timeout 60m -v -run 'TestMesh|TestAgent|TestChanges' ./e2e
 
 .PHONY: test-long
-test-long: root test-prerequisites images binaries test-agent ## Run the release tests: 100,000 slot calls, 100 pod deletions, one minute without API server, 40 evictions of each cluster service, 200 unplugged devices, 5 minutes of random failures on three nodes, kubelet defaults, Dynamic Resource Allocation, Kubernetes 1.34, the upgrade from a release without TLS, 15 minutes of silence, 10 minutes of churn, 1,000 cameras, the agent
+test-long: root test-prerequisites images binaries test-agent ## Run the release tests: 100,000 slot calls, 100 pod deletions, one minute without API server, 40 evictions of each cluster service, 200 unplugged devices, 5 minutes of random failures on three nodes, kubelet defaults, Dynamic Resource Allocation, Kubernetes 1.34, the upgrade from a release without TLS, 15 minutes of silence, 5 minutes of soak, 10 minutes of churn, 1,000 cameras, the agent
 	cd services/instance-writer && AKRI_MODEL_OPERATIONS=100000 go test -count=1 -timeout 30m -v -run TestSlotsAreLinearizable .
 	cd services/discovery-operator && AKRI_SILENCE=15m go test -count=1 -timeout 30m -v -run TestLongSilence .
 	cd integration && AKRI_E2E_KUBELET=default AKRI_E2E_DELETIONS=100 AKRI_E2E_AWAY=1m AKRI_E2E_EVICTIONS=40 AKRI_E2E_FLAPS=200 AKRI_E2E_REFUSED=1 go test -parallel 4 -count=1 -timeout 40m -v ./e2e
-	cd integration && AKRI_E2E_NODES=node-a,node-b,node-c AKRI_E2E_RANDOM=5m go test -count=1 -timeout 20m -v -run 'TestDRA/random_failures' ./e2e
+	cd integration && AKRI_E2E_NODES=node-a,node-b,node-c AKRI_E2E_RANDOM=5m go test -count=1 -timeout 20m -v -run TestDRA/drarandom ./e2e
 	$(MAKE) test-dra
 	cd integration && AKRI_E2E_KUBERNETES=1.34 go test -count=1 -timeout 10m -v -run TestEarlierKubernetes ./e2e
 	cd integration && AKRI_E2E_FROM=753f982bc50ae2f051f78f2321de44befe936cd0 go test -count=1 -timeout 40m -v -run TestUpgrade ./e2e
+	cd integration && AKRI_SOAK=5m go test -count=1 -timeout 20m -v -run TestSoak ./soak
 	cd integration && AKRI_CHURN=10m go test -count=1 -timeout 20m -v -run TestChurn ./simulation
 	cd integration && AKRI_ONVIF_CAMERAS=1000 go test -count=1 -v -run Many ./devices/onvif
 

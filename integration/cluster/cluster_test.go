@@ -210,9 +210,7 @@ func (s *suite) killContainer(t *testing.T) {
 	require.NoError(t, err)
 	before := restarts(s.running(t, "web-node-a"))
 	require.NoError(t, node.KillContainer(t.Context(), "default", "web-node-a", "main", syscall.SIGKILL))
-	require.Eventually(t, func() bool {
-		return restarts(s.running(t, "web-node-a")) == before+1
-	}, timeout, 200*time.Millisecond)
+	require.Equal(t, before+1, restarts(s.restarted(t, "web-node-a", before+1)))
 	require.ErrorContains(t, node.KillContainer(t.Context(), "default", "web-node-b", "main", syscall.SIGKILL), "does not run on node-a")
 }
 
@@ -255,9 +253,7 @@ func (s *suite) node(t *testing.T) {
 	require.NoError(t, node.Start(t.Context()))
 	require.ErrorContains(t, node.Start(t.Context()), "is running")
 	require.NoFileExists(t, filepath.Join(node.RunDir(), "run-file"), "/run must be empty after a boot")
-	require.Eventually(t, func() bool {
-		return restarts(s.running(t, "web-node-b")) > before
-	}, timeout, 200*time.Millisecond)
+	s.restarted(t, "web-node-b", before+1)
 	s.eventually(t, "web-node-b", "exec", "web-node-a", "--", "/probe", "get", "http://web")
 }
 

@@ -1,6 +1,7 @@
 package cluster_test
 
 import (
+	"context"
 	"crypto/ecdsa"
 	"crypto/elliptic"
 	"crypto/rand"
@@ -27,6 +28,7 @@ import (
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 
 	"akri.sh/integration/cluster"
+	"akri.sh/integration/mesh"
 )
 
 func pod(name, node, command string, env ...corev1.EnvVar) *corev1.Pod {
@@ -52,12 +54,23 @@ func (s *suite) pod(t *testing.T, p *corev1.Pod) {
 // running waits until the pod's container runs and returns the pod.
 func (s *suite) running(t *testing.T, name string) *corev1.Pod {
 	t.Helper()
-	var found *corev1.Pod
-	require.Eventually(t, func() bool {
-		var err error
-		found, err = s.client.CoreV1().Pods("default").Get(t.Context(), name, metav1.GetOptions{})
-		return err == nil && len(found.Status.ContainerStatuses) > 0 && found.Status.ContainerStatuses[0].State.Running != nil
-	}, timeout, 100*time.Millisecond, "pod %s does not run", name)
+	return s.restarted(t, name, 0)
+}
+
+// restarted waits until the pod's container runs after at least that many restarts, and returns the
+// pod.
+func (s *suite) restarted(t *testing.T, name string, restarts int32) (found *corev1.Pod) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), timeout)
+	defer cancel()
+	require.NoError(t, mesh.AwaitObject(ctx, "pod "+name, s.client.CoreV1().Pods("default"), name, func(pod *corev1.Pod) error {
+		statuses := pod.Status.ContainerStatuses
+		if len(statuses) == 0 || statuses[0].State.Running == nil || statuses[0].RestartCount < restarts {
+			return fmt.Errorf("the containers are %+v", statuses)
+		}
+		found = pod
+		return nil
+	}))
 	return found
 }
 

@@ -3,6 +3,7 @@ package e2e_test
 import (
 	"context"
 	"fmt"
+	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -23,7 +24,7 @@ type admissions struct {
 // follow watches the pods with the label app=<app> until the test ends.
 func follow(t *testing.T, app string) *admissions {
 	t.Helper()
-	pods, err := akri.Kubernetes.CoreV1().Pods("default").Watch(t.Context(), metav1.ListOptions{LabelSelector: "app=" + app})
+	pods, err := akri.Kubernetes.CoreV1().Pods("default").Watch(t.Context(), ofApp(app))
 	require.NoError(t, err)
 	a := &admissions{ended: map[string]time.Time{}, rejected: map[string]string{}}
 	done := make(chan struct{})
@@ -78,30 +79,40 @@ func (a *admissions) rejections() []string {
 
 // runningPods returns the pods of the workload that run and are not being deleted.
 func runningPods(ctx context.Context, app string) ([]corev1.Pod, error) {
-	list, err := akri.Kubernetes.CoreV1().Pods("default").List(ctx, metav1.ListOptions{LabelSelector: "app=" + app})
+	list, err := akri.Kubernetes.CoreV1().Pods("default").List(ctx, ofApp(app))
 	if err != nil {
 		return nil, err
 	}
-	var running []corev1.Pod
-	for _, pod := range list.Items {
-		if pod.DeletionTimestamp == nil && pod.Status.Phase == corev1.PodRunning {
-			running = append(running, pod)
-		}
-	}
-	return running, nil
+	return running(list.Items), nil
+}
+
+func ofApp(name string) metav1.ListOptions { return metav1.ListOptions{LabelSelector: "app=" + name} }
+
+func running(pods []corev1.Pod) []corev1.Pod {
+	return slices.DeleteFunc(pods, func(pod corev1.Pod) bool {
+		return pod.DeletionTimestamp != nil || pod.Status.Phase != corev1.PodRunning
+	})
 }
 
 // awaitRunning waits until exactly count pods of the workload run.
 func awaitRunning(t *testing.T, app string, count int) []corev1.Pod {
 	t.Helper()
-	var running []corev1.Pod
-	await(t, fmt.Sprintf("%d running pods of %s", count, app), func(ctx context.Context) (err error) {
-		if running, err = runningPods(ctx, app); err == nil && len(running) != count {
-			err = fmt.Errorf("%d pods run", len(running))
+	return awaitRunningWithout(t, app, count)
+}
+
+// awaitRunningWithout waits until exactly count pods of the workload run and none of them has one
+// of the names.
+func awaitRunningWithout(t *testing.T, app string, count int, names ...string) (found []corev1.Pod) {
+	t.Helper()
+	what := fmt.Sprintf("%d running pods of %s without %v", count, app, names)
+	awaitObjects(t, what, akri.Kubernetes.CoreV1().Pods("default"), ofApp(app), func(pods []corev1.Pod) error {
+		found = running(pods)
+		if len(found) != count || slices.ContainsFunc(found, func(pod corev1.Pod) bool { return slices.Contains(names, pod.Name) }) {
+			return fmt.Errorf("%d pods run: %v", len(found), podUIDs(found))
 		}
-		return err
+		return nil
 	})
-	return running
+	return found
 }
 
 // deployment returns a Deployment whose pods request one device of the resource each.
@@ -124,27 +135,4 @@ spec:
         imagePullPolicy: IfNotPresent
         resources: {limits: {"akri.sh/%[2]s": "1"}}
 `, name, resource, replicas)
-}
-
-// awaitTotalAllocatable waits until the sum of the resource over all nodes' allocatable has the
-// value.
-func awaitTotalAllocatable(t *testing.T, resource string, want int64) {
-	t.Helper()
-	if selected.dynamic {
-		return // see awaitAllocatable
-	}
-	await(t, fmt.Sprintf("%d allocatable akri.sh/%s on all nodes", want, resource), func(ctx context.Context) error {
-		total := int64(0)
-		for _, node := range akri.Cluster.Nodes() {
-			allocatable, err := akri.Allocatable(ctx, node.Name(), resource)
-			if err != nil {
-				return err
-			}
-			total += allocatable
-		}
-		if total != want {
-			return fmt.Errorf("%d are allocatable", total)
-		}
-		return nil
-	})
 }

@@ -10,23 +10,60 @@ import (
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 
 	akriv0 "akri.sh/libs/apis/akri/v0"
 
+	"akri.sh/integration/cluster"
 	"akri.sh/integration/mesh"
 )
 
-// await waits until check returns nil. On timeout it logs the state of the cluster and fails.
+// pollInterval is the time between two calls of commands and services, which take some processor
+// time.
+const pollInterval = 100 * time.Millisecond
+
+// await calls check until it returns nil. On timeout it logs the state of the cluster and fails. It
+// is for commands, files and services. See awaitObjects for the objects of the API server.
 func await(t *testing.T, what string, check func(context.Context) error) {
 	t.Helper()
-	awaitWithin(t, timeout, what, check)
+	within(t, timeout, func(ctx context.Context) error {
+		if err := cluster.Wait(ctx, pollInterval, func() error { return check(ctx) }); err != nil {
+			return fmt.Errorf("wait for %s: %w", what, err)
+		}
+		return nil
+	})
 }
 
-func awaitWithin(t *testing.T, limit time.Duration, what string, check func(context.Context) error) {
+// awaitObjects watches the objects that the options select until check returns nil. On timeout it
+// logs the state of the cluster and fails.
+func awaitObjects[T any, L runtime.Object](
+	t *testing.T, what string, objects mesh.Objects[L], options metav1.ListOptions, check func([]T) error,
+) {
+	t.Helper()
+	within(t, timeout, func(ctx context.Context) error { return mesh.AwaitObjects(ctx, what, objects, options, check) })
+}
+
+// awaitObject watches the named object until check returns nil, and returns it. On timeout it logs
+// the state of the cluster and fails.
+func awaitObject[T any, L runtime.Object](
+	t *testing.T, what string, objects mesh.Objects[L], name string, check func(*T) error,
+) (object *T) {
+	t.Helper()
+	within(t, timeout, func(ctx context.Context) error {
+		return mesh.AwaitObject(ctx, what, objects, name, func(current *T) error {
+			object = current
+			return check(current)
+		})
+	})
+	return object
+}
+
+// within calls wait with a time limit. If it fails, within logs the state of the cluster and fails.
+func within(t *testing.T, limit time.Duration, wait func(context.Context) error) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), limit)
 	defer cancel()
-	if err := mesh.Await(ctx, what, check); err != nil {
+	if err := wait(ctx); err != nil {
 		logState(t)
 		require.NoError(t, err)
 	}
@@ -55,14 +92,11 @@ func instances(t *testing.T, namespace, configuration string) []akriv0.Instance 
 }
 
 // awaitInstances waits until the Configuration has exactly the Instances.
-func awaitInstances(t *testing.T, namespace, configuration string, want ...string) []akriv0.Instance {
+func awaitInstances(t *testing.T, namespace, configuration string, want ...string) (found []akriv0.Instance) {
 	t.Helper()
 	slices.Sort(want)
-	var found []akriv0.Instance
-	await(t, fmt.Sprintf("Instances %v of %s", want, configuration), func(ctx context.Context) (err error) {
-		if found, err = akri.InstancesOf(ctx, namespace, configuration); err != nil {
-			return err
-		}
+	awaitInstancesOf(t, namespace, configuration, fmt.Sprintf("Instances %v", want), func(instances []akriv0.Instance) error {
+		found = instances
 		var names []string
 		for _, instance := range found {
 			names = append(names, instance.Name)
@@ -75,22 +109,34 @@ func awaitInstances(t *testing.T, namespace, configuration string, want ...strin
 	return found
 }
 
+// awaitInstancesOf waits until check accepts the Instances of the Configuration.
+func awaitInstancesOf(t *testing.T, namespace, configuration, what string, check func([]akriv0.Instance) error) {
+	t.Helper()
+	all := akri.Instances.In(namespace)
+	awaitObjects(t, what+" of "+configuration, all, metav1.ListOptions{}, func(found []akriv0.Instance) error {
+		return check(mesh.OfConfiguration(found, configuration))
+	})
+}
+
 // preparationTimeout is the time for a Pod whose preparation failed because dra-kubelet-plugin
 // restarted: the kubelet repeats it after up to 90 s.
 const preparationTimeout = 150 * time.Second
 
+// ofConfiguration selects the brokers and Jobs of a Configuration.
+func ofConfiguration(name string) metav1.ListOptions {
+	return metav1.ListOptions{LabelSelector: mesh.ConfigurationLabel + "=" + name}
+}
+
 // awaitBrokers waits until the Configuration has exactly count brokers and all are ready.
-func awaitBrokers(t *testing.T, namespace, configuration string, count int) []corev1.Pod {
+func awaitBrokers(t *testing.T, namespace, configuration string, count int) (brokers []corev1.Pod) {
 	t.Helper()
 	limit := timeout
 	if selected.dynamic {
 		limit = preparationTimeout
 	}
-	var brokers []corev1.Pod
-	awaitWithin(t, limit, fmt.Sprintf("%d ready brokers of %s", count, configuration), func(ctx context.Context) (err error) {
-		if brokers, err = akri.BrokersOf(ctx, namespace, configuration); err != nil {
-			return err
-		}
+	what := fmt.Sprintf("%d ready brokers of %s", count, configuration)
+	check := func(pods []corev1.Pod) error {
+		brokers = pods
 		ready := 0
 		for _, broker := range brokers {
 			if mesh.Ready(&broker) {
@@ -101,31 +147,42 @@ func awaitBrokers(t *testing.T, namespace, configuration string, count int) []co
 			return fmt.Errorf("%d of %d brokers are ready", ready, len(brokers))
 		}
 		return nil
+	}
+	within(t, limit, func(ctx context.Context) error {
+		return mesh.AwaitObjects(ctx, what, akri.Kubernetes.CoreV1().Pods(namespace), ofConfiguration(configuration), check)
 	})
 	return brokers
 }
 
+// awaitPod waits until the Pod of the namespace default meets the condition.
+func awaitPod(t *testing.T, name, what string, is func(*corev1.Pod) bool) *corev1.Pod {
+	t.Helper()
+	return awaitPodIn(t, "default", name, what, is)
+}
+
+func awaitPodIn(t *testing.T, namespace, name, what string, is func(*corev1.Pod) bool) *corev1.Pod {
+	t.Helper()
+	return awaitObject(t, what, akri.Kubernetes.CoreV1().Pods(namespace), name, func(pod *corev1.Pod) error {
+		if !is(pod) {
+			return fmt.Errorf("%s is %s: %s %s; %+v", name, pod.Status.Phase, pod.Status.Reason, pod.Status.Message, pod.Status)
+		}
+		return nil
+	})
+}
+
 func awaitReadyPod(t *testing.T, namespace, name string) *corev1.Pod {
 	t.Helper()
-	var pod *corev1.Pod
-	await(t, "pod "+name, func(ctx context.Context) (err error) {
-		pod, err = akri.Kubernetes.CoreV1().Pods(namespace).Get(ctx, name, metav1.GetOptions{})
-		if err == nil && !mesh.Ready(pod) {
-			err = fmt.Errorf("%s is %s: %s %s", name, pod.Status.Phase, pod.Status.Reason, pod.Status.Message)
-		}
-		return err
-	})
-	return pod
+	return awaitPodIn(t, namespace, name, "pod "+name, mesh.Ready)
 }
 
 func awaitService(t *testing.T, namespace, name string, exists bool) {
 	t.Helper()
-	await(t, fmt.Sprintf("Service %s, exists: %t", name, exists), func(ctx context.Context) error {
-		list, err := akri.Kubernetes.CoreV1().Services(namespace).List(ctx, metav1.ListOptions{FieldSelector: "metadata.name=" + name})
-		if err == nil && (len(list.Items) == 1) != exists {
-			err = fmt.Errorf("%d Services have the name", len(list.Items))
+	what, named := fmt.Sprintf("Service %s, exists: %t", name, exists), metav1.ListOptions{FieldSelector: "metadata.name=" + name}
+	awaitObjects(t, what, akri.Kubernetes.CoreV1().Services(namespace), named, func(found []corev1.Service) error {
+		if (len(found) == 1) != exists {
+			return fmt.Errorf("%d Services have the name", len(found))
 		}
-		return err
+		return nil
 	})
 }
 
@@ -136,24 +193,40 @@ func awaitAllocatable(t *testing.T, node, resource string, want int64) {
 	if selected.dynamic {
 		return
 	}
-	await(t, fmt.Sprintf("%d allocatable akri.sh/%s on %s", want, resource, node), func(ctx context.Context) error {
-		got, err := akri.Allocatable(ctx, node, resource)
-		if err == nil && got != want {
-			err = fmt.Errorf("%d are allocatable", got)
+	what := fmt.Sprintf("%d allocatable akri.sh/%s on %s", want, resource, node)
+	awaitObject(t, what, akri.Kubernetes.CoreV1().Nodes(), node, func(node *corev1.Node) error {
+		if got := mesh.Allocatable(node, resource); got != want {
+			return fmt.Errorf("%d are allocatable", got)
 		}
-		return err
+		return nil
+	})
+}
+
+// awaitTotalAllocatable waits until the sum of the resource over all nodes' allocatable has the
+// value.
+func awaitTotalAllocatable(t *testing.T, resource string, want int64) {
+	t.Helper()
+	if selected.dynamic {
+		return // see awaitAllocatable
+	}
+	what := fmt.Sprintf("%d allocatable akri.sh/%s on all nodes", want, resource)
+	awaitObjects(t, what, akri.Kubernetes.CoreV1().Nodes(), metav1.ListOptions{}, func(nodes []corev1.Node) error {
+		total := int64(0)
+		for _, node := range nodes {
+			total += mesh.Allocatable(&node, resource)
+		}
+		if total != want {
+			return fmt.Errorf("%d are allocatable", total)
+		}
+		return nil
 	})
 }
 
 // awaitCondition waits for a condition of the Configuration and returns its message.
-func awaitCondition(t *testing.T, namespace, name, kind string, status metav1.ConditionStatus, reason string) string {
+func awaitCondition(t *testing.T, namespace, name, kind string, status metav1.ConditionStatus, reason string) (message string) {
 	t.Helper()
-	var message string
-	await(t, fmt.Sprintf("condition %s=%s (%s) of %s", kind, status, reason, name), func(ctx context.Context) error {
-		configuration, err := akri.Configurations.In(namespace).Get(ctx, name, metav1.GetOptions{})
-		if err != nil {
-			return err
-		}
+	what := fmt.Sprintf("condition %s=%s (%s) of %s", kind, status, reason, name)
+	awaitObject(t, what, akri.Configurations.In(namespace), name, func(configuration *akriv0.Configuration) error {
 		for _, condition := range configuration.Status.Conditions {
 			if condition.Type == kind && condition.Status == status && condition.Reason == reason {
 				message = condition.Message

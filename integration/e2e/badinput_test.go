@@ -20,19 +20,16 @@ func badInput(t *testing.T) {
 	apply(t, echoConfiguration("e2e-good", 2, broker, "foo0"))
 	awaitBrokers(t, "default", "e2e-good", 2)
 	before := observe(t, "e2e-good")
-	for _, input := range []struct {
-		name      string
-		isRefused func(*testing.T)
-	}{
-		{"unknown handler name", unknownHandler},
-		{"invalid discoveryDetails", badDetails},
-		{"rule that matches nothing", nothingMatched},
-		{"malformed endpoint", malformedEndpoint},
-		{"empty device id", emptyDeviceID},
-		{"capacity 0", capacityZero},
+	for _, refused := range []scenario{
+		unknownHandler,
+		badDetails,
+		nothingMatched,
+		malformedEndpoint,
+		emptyDeviceID,
+		capacityZero,
 	} {
-		t.Run(input.name, func(t *testing.T) {
-			input.isRefused(t)
+		t.Run(refused.name(t), func(t *testing.T) {
+			refused(t)
 			require.Equal(t, before, observe(t, "e2e-good"))
 		})
 	}

@@ -14,6 +14,7 @@ import (
 // Configuration, and another pod. Together they use the capacity of three, and no level offers more
 // than the rest.
 func bothLevels(t *testing.T) {
+	onlyDevicePlugins(t, "the resources in the status of nodes")
 	const configuration, instance = "e2e-both", "e2e-both-8120fe"
 	apply(t, echoConfiguration(configuration, 3, "", "foo0"))
 	awaitTotalAllocatable(t, instance, 6)

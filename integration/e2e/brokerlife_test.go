@@ -14,6 +14,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"akri.sh/integration/mesh"
+	akriv0 "akri.sh/libs/apis/akri/v0"
 	discoveryv0 "akri.sh/proto/v0"
 )
 
@@ -31,18 +33,14 @@ var neverStarts = strings.NewReplacer("sample-broker:dev", "missing:dev", "IfNot
 // brokersThatChange checks how brokers follow their own state and that of their devices. See also
 // stuckBroker and pendingBroker.
 func brokersThatChange(t *testing.T) {
-	for name, run := range map[string]func(*testing.T){
-		"an ended broker is replaced with a growing delay":        endedBroker,
-		"a broker is removed with its device, in any phase":       brokersOfRemovedDevices,
-		"only the broker on the node that lost the device leaves": brokerOfNodeWithoutDevice,
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			run(t)
-		})
-	}
+	parallel(t,
+		endedBroker,
+		brokersOfRemovedDevices,
+		brokerOfNodeWithoutDevice,
+	)
 }
 
+// endedBroker checks that an ended broker is replaced with a growing delay.
 func endedBroker(t *testing.T) {
 	apply(t, echoConfiguration("e2e-ended", 1, onceBroker, "foo0"))
 	for attempt, end := range []func(*testing.T, *corev1.Pod){killedWith(syscall.SIGKILL), killedWith(syscall.SIGTERM), becomesUnknown} {
@@ -77,16 +75,11 @@ func becomesUnknown(t *testing.T, pod *corev1.Pod) {
 }
 
 // awaitNextBroker waits for another broker of the same name.
-func awaitNextBroker(t *testing.T, previous *corev1.Pod) (next *corev1.Pod) {
+func awaitNextBroker(t *testing.T, previous *corev1.Pod) *corev1.Pod {
 	t.Helper()
-	await(t, "the broker after "+previous.Name, func(ctx context.Context) (err error) {
-		next, err = akri.Kubernetes.CoreV1().Pods(previous.Namespace).Get(ctx, previous.Name, metav1.GetOptions{})
-		if err == nil && next.UID == previous.UID {
-			err = fmt.Errorf("it is the previous one in phase %s", next.Status.Phase)
-		}
-		return err
+	return awaitPodIn(t, previous.Namespace, previous.Name, "the broker after "+previous.Name, func(pod *corev1.Pod) bool {
+		return pod.UID != previous.UID
 	})
-	return next
 }
 
 // brokersOfRemovedDevices removes devices whose brokers run, cannot start, and have ended.
@@ -118,19 +111,21 @@ func brokersOfRemovedDevices(t *testing.T) {
 func awaitBrokersOf(t *testing.T, configuration, description string, condition func([]corev1.Pod) bool) {
 	t.Helper()
 	instance := instanceName(configuration, description, "", true)
-	await(t, "brokers of "+instance, func(ctx context.Context) error {
-		pods, err := akri.BrokersOf(ctx, "default", configuration)
-		pods = slices.DeleteFunc(pods, func(pod corev1.Pod) bool { return pod.Labels["akri.sh/instance"] != instance })
-		if err == nil && !condition(pods) {
-			err = fmt.Errorf("%d exist", len(pods))
-			for _, pod := range pods {
-				err = fmt.Errorf("%w, %s is %s", err, pod.Name, pod.Status.Phase)
-			}
+	ofInstance := ofConfiguration(configuration)
+	ofInstance.LabelSelector += "," + mesh.InstanceLabel + "=" + instance
+	awaitObjects(t, "brokers of "+instance, akri.Kubernetes.CoreV1().Pods("default"), ofInstance, func(pods []corev1.Pod) error {
+		if condition(pods) {
+			return nil
+		}
+		err := fmt.Errorf("%d exist", len(pods))
+		for _, pod := range pods {
+			err = fmt.Errorf("%w, %s is %s", err, pod.Name, pod.Status.Phase)
 		}
 		return err
 	})
 }
 
+// brokerOfNodeWithoutDevice checks that only the broker on the node that lost the device leaves.
 func brokerOfNodeWithoutDevice(t *testing.T) {
 	device := &discoveryv0.Device{Id: "camera"}
 	nodes := akri.Cluster.Nodes()
@@ -156,11 +151,8 @@ func brokerOfNodeWithoutDevice(t *testing.T) {
 // are in the Instances' nodes.
 func awaitHolders(t *testing.T, configuration string, want ...string) {
 	t.Helper()
-	await(t, fmt.Sprintf("%v as nodes and holders in the Instances of %s", want, configuration), func(ctx context.Context) error {
-		found, err := akri.InstancesOf(ctx, "default", configuration)
-		if err != nil {
-			return err
-		}
+	what := fmt.Sprintf("nodes and holders %v", want)
+	awaitInstancesOf(t, "default", configuration, what, func(found []akriv0.Instance) error {
 		var nodes, holders []string
 		for _, instance := range found {
 			nodes = append(nodes, instance.Spec.Nodes...)

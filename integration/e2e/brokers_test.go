@@ -12,8 +12,8 @@ import (
 	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 
-	"akri.sh/integration/cluster"
 	"akri.sh/integration/mesh"
 )
 
@@ -103,12 +103,6 @@ func servicesOfBrokers(t *testing.T) {
 
 func failingJob(t *testing.T) {
 	apply(t, echoConfiguration("e2e-job", 1, jobBroker, "foo0")+servicesSpec)
-	job := func() batchv1.Job {
-		list, err := akri.Kubernetes.BatchV1().Jobs("default").List(t.Context(), metav1.ListOptions{LabelSelector: "akri.sh/configuration=e2e-job"})
-		require.NoError(t, err)
-		require.Len(t, list.Items, 1)
-		return list.Items[0]
-	}
 	for failures, signal := range []syscall.Signal{syscall.SIGKILL, syscall.SIGKILL, syscall.SIGTERM} {
 		pod := awaitJobPod(t, "e2e-job", failures)
 		awaitService(t, "default", "e2e-job-8120fe-svc", true)
@@ -120,13 +114,16 @@ func failingJob(t *testing.T) {
 		require.NoError(t, err)
 		require.NoError(t, node.KillContainer(t.Context(), pod.Namespace, pod.Name, "broker", signal))
 	}
-	await(t, "the Job to succeed", func(context.Context) error {
-		if status := job().Status; status.Succeeded != 1 || status.Failed != 2 {
+	jobs := akri.Kubernetes.BatchV1().Jobs("default")
+	var completed types.UID
+	awaitObjects(t, "the Job to succeed", jobs, ofConfiguration("e2e-job"), func(found []batchv1.Job) error {
+		require.Len(t, found, 1)
+		completed = found[0].UID
+		if status := found[0].Status; status.Succeeded != 1 || status.Failed != 2 {
 			return fmt.Errorf("%d Pods succeeded and %d failed", status.Succeeded, status.Failed)
 		}
 		return nil
 	})
-	completed := job().UID
 	awaitService(t, "default", "e2e-job-8120fe-svc", false)
 
 	// Another edit does not run it again. It would have run before the Job of the new device
@@ -134,7 +131,7 @@ func failingJob(t *testing.T) {
 	require.NoError(t, akri.ApplyText(t.Context(), echoConfiguration("e2e-job", 1, jobBroker, "foo0", "foo1")+servicesSpec))
 	awaitInstances(t, "default", "e2e-job", "e2e-job-8120fe", "e2e-job-a19705")
 	awaitJobs(t, "e2e-job", 2) // one for the new device
-	list, err := akri.Kubernetes.BatchV1().Jobs("default").List(t.Context(), metav1.ListOptions{LabelSelector: "akri.sh/instance=e2e-job-8120fe"})
+	list, err := jobs.List(t.Context(), metav1.ListOptions{LabelSelector: "akri.sh/instance=e2e-job-8120fe"})
 	require.NoError(t, err)
 	require.Len(t, list.Items, 1)
 	require.Equal(t, completed, list.Items[0].UID)
@@ -143,11 +140,8 @@ func failingJob(t *testing.T) {
 // awaitJobPod waits for a ready Pod of the Job after the given number of failed ones.
 func awaitJobPod(t *testing.T, configuration string, failures int) (ready *corev1.Pod) {
 	t.Helper()
-	await(t, fmt.Sprintf("the Job's Pod number %d", failures+1), func(ctx context.Context) error {
-		pods, err := akri.BrokersOf(ctx, "default", configuration)
-		if err != nil {
-			return err
-		}
+	what := fmt.Sprintf("the Job's Pod number %d", failures+1)
+	awaitObjects(t, what, akri.Kubernetes.CoreV1().Pods("default"), ofConfiguration(configuration), func(pods []corev1.Pod) error {
 		failed := 0
 		ready = nil
 		for i := range pods {
@@ -166,13 +160,10 @@ func awaitJobPod(t *testing.T, configuration string, failures int) (ready *corev
 	return ready
 }
 
-// runningContainers returns the containers of the node that are reported as running, by id.
-func runningContainers(t *testing.T, node cluster.Node) map[string]string {
-	t.Helper()
-	pods, err := akri.Kubernetes.CoreV1().Pods("").List(t.Context(), metav1.ListOptions{FieldSelector: "spec.nodeName=" + node.Name()})
-	require.NoError(t, err)
+// runningContainers returns the containers that are reported as running, by id.
+func runningContainers(pods []corev1.Pod) map[string]string {
 	running := map[string]string{}
-	for _, pod := range pods.Items {
+	for _, pod := range pods {
 		for _, container := range pod.Status.ContainerStatuses {
 			if container.State.Running != nil {
 				running[container.ContainerID] = pod.Name + "/" + container.Name
@@ -189,14 +180,17 @@ func nodeRestart(t *testing.T) {
 	awaitBrokers(t, "default", "e2e-off", 2)
 	before := observe(t, "e2e-off")
 	node := akri.Cluster.Nodes()[1]
-	stopped := runningContainers(t, node)
+	pods, onNode := akri.Kubernetes.CoreV1().Pods(""), metav1.ListOptions{FieldSelector: "spec.nodeName=" + node.Name()}
+	list, err := pods.List(t.Context(), onNode)
+	require.NoError(t, err)
+	stopped := runningContainers(list.Items)
 	require.NotEmpty(t, stopped)
 	require.NoError(t, node.Stop(t.Context()))
 	markNotReady(t, node.Name())
 	require.NoError(t, node.Start(t.Context()))
 	// Until then the pods are reported as ready.
-	await(t, "the kubelet to report that the containers have ended", func(context.Context) error {
-		for id, name := range runningContainers(t, node) {
+	awaitObjects(t, "the kubelet to report that the containers have ended", pods, onNode, func(found []corev1.Pod) error {
+		for id, name := range runningContainers(found) {
 			if stopped[id] != "" {
 				return fmt.Errorf("%s is reported as running", name)
 			}

@@ -22,18 +22,19 @@ import (
 // awaitUsage waits until the deviceUsage of the Instance meets the condition and returns it.
 func awaitUsage(t *testing.T, instance, what string, condition func(usage map[string]string) bool) map[string]string {
 	t.Helper()
-	var usage map[string]string
-	await(t, instance+" "+what, func(ctx context.Context) error {
-		object, err := akri.Instances.In("default").Get(ctx, instance, metav1.GetOptions{})
-		if err != nil {
-			return err
-		}
-		if usage = object.Spec.DeviceUsage; !condition(usage) {
+	object := awaitInstance(t, instance, what, func(object *akriv0.Instance) error {
+		if usage := object.Spec.DeviceUsage; !condition(usage) {
 			return fmt.Errorf("deviceUsage is %v", usage)
 		}
 		return nil
 	})
-	return usage
+	return object.Spec.DeviceUsage
+}
+
+// awaitInstance waits until check accepts the Instance and returns it.
+func awaitInstance(t *testing.T, name, what string, check func(*akriv0.Instance) error) *akriv0.Instance {
+	t.Helper()
+	return awaitObject(t, name+" "+what, akri.Instances.In("default"), name, check)
 }
 
 // requireUnchanged checks that the pod runs and was neither replaced nor restarted.
@@ -60,12 +61,11 @@ func changedCapacity(t *testing.T) {
 		}
 	}
 	require.NoError(t, akri.ApplyText(t.Context(), echoConfiguration("e2e-capacity", 1, "", "foo0")))
-	await(t, "the lower capacity", func(ctx context.Context) error {
-		object, err := akri.Instances.In("default").Get(ctx, instance, metav1.GetOptions{})
-		if err == nil && object.Spec.Capacity != 1 {
-			err = fmt.Errorf("the capacity is %d", object.Spec.Capacity)
+	awaitInstance(t, instance, "to have the lower capacity", func(object *akriv0.Instance) error {
+		if object.Spec.Capacity != 1 {
+			return fmt.Errorf("the capacity is %d", object.Spec.Capacity)
 		}
-		return err
+		return nil
 	})
 	usage := instances(t, "default", "e2e-capacity")[0].Spec.DeviceUsage
 	require.Len(t, usage, 3)
@@ -100,8 +100,8 @@ func changedDevice(t *testing.T) {
 	requireDevice(t, before, "/dev/before")
 
 	handler.send(t, device("/dev/after"))
-	await(t, "the Instance to show the change", func(context.Context) error {
-		if got := instances(t, "default", "e2e-changed")[0].Spec.BrokerProperties["UDEV_DEVNODE"]; got != "/dev/after" {
+	awaitInstance(t, resource, "to show the change", func(object *akriv0.Instance) error {
+		if got := object.Spec.BrokerProperties["UDEV_DEVNODE"]; got != "/dev/after" {
 			return errors.New(got)
 		}
 		return nil
@@ -134,14 +134,13 @@ func recreatedConfiguration(t *testing.T) {
 	byInstance := awaitReadyPod(t, "default", "again-instance")
 	apply(t, ownPod("again-configuration", "e2e-again"))
 	byConfiguration := awaitReadyPod(t, "default", "again-configuration")
-	usage := func() []string {
-		var all []string
-		for _, instance := range instances(t, "default", "e2e-again") {
+	usage := func(found []akriv0.Instance) (all []string) {
+		for _, instance := range found {
 			all = append(all, values(instance.Spec.DeviceUsage)...)
 		}
 		return all
 	}
-	held := usage()
+	held := usage(instances(t, "default", "e2e-again"))
 	if selected.dynamic {
 		require.Regexp(t, "^D:[^:]+:"+byInstance.Spec.NodeName+"$", held[0])
 		require.Regexp(t, "^D:[^:]+:"+byConfiguration.Spec.NodeName+"$", held[1])
@@ -154,8 +153,8 @@ func recreatedConfiguration(t *testing.T) {
 	awaitInstances(t, "default", "e2e-again")
 	require.NoError(t, akri.ApplyText(t.Context(), manifest))
 	awaitInstances(t, "default", "e2e-again", names...)
-	await(t, "the pods to hold their slots again", func(context.Context) error {
-		if now := usage(); !slices.Equal(now, held) {
+	awaitInstancesOf(t, "default", "e2e-again", "the holders", func(found []akriv0.Instance) error {
+		if now := usage(found); !slices.Equal(now, held) {
 			return fmt.Errorf("the holders are %v", now)
 		}
 		return nil
@@ -187,6 +186,7 @@ func sameName(t *testing.T) {
 // deniedPod requests two devices of a Configuration on a node that offers two virtual devices of
 // the same device: one of its slots is claimed, and no pod uses it yet.
 func deniedPod(t *testing.T) {
+	onlyDevicePlugins(t, "the kubelet refuses a Pod")
 	const instance = "e2e-denied-8120fe"
 	node := akri.Cluster.Nodes()[0]
 	apply(t, echoConfiguration("e2e-denied", 2, "", "foo0"))
@@ -218,17 +218,14 @@ func deniedPod(t *testing.T) {
 // waitingPods is the last example of the proposal: a Deployment of two pods that each request two
 // devices of a Configuration.
 func waitingPods(t *testing.T) {
+	onlyDevicePlugins(t, "virtual devices")
 	apply(t, echoConfiguration("e2e-waiting", 2, "", "foo0"))
 	awaitTotalAllocatable(t, "e2e-waiting", 2)
 	pods := follow(t, "waiting")
 	apply(t, strings.Replace(deployment("waiting", "e2e-waiting", 2), `"akri.sh/e2e-waiting": "1"`, `"akri.sh/e2e-waiting": "2"`, 1))
-	await(t, "both pods to be unschedulable", func(ctx context.Context) error {
-		list, err := akri.Kubernetes.CoreV1().Pods("default").List(ctx, metav1.ListOptions{LabelSelector: "app=waiting"})
-		if err != nil {
-			return err
-		}
+	awaitObjects(t, "both pods to be unschedulable", akri.Kubernetes.CoreV1().Pods("default"), ofApp("waiting"), func(found []corev1.Pod) error {
 		waiting := 0
-		for _, pod := range list.Items {
+		for _, pod := range found {
 			for _, condition := range pod.Status.Conditions {
 				if condition.Reason == corev1.PodReasonUnschedulable && strings.Contains(condition.Message, "Insufficient akri.sh/e2e-waiting") {
 					waiting++
@@ -236,7 +233,7 @@ func waitingPods(t *testing.T) {
 			}
 		}
 		if waiting != 2 {
-			return fmt.Errorf("%d of %d pods are unschedulable", waiting, len(list.Items))
+			return fmt.Errorf("%d of %d pods are unschedulable", waiting, len(found))
 		}
 		return nil
 	})

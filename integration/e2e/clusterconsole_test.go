@@ -45,10 +45,9 @@ roleRef: {apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: e2e-view
 subjects: [{kind: ServiceAccount, name: e2e-viewer, namespace: default}]
 `
 
-// consoleOfTheCluster installs the console. A service account logs in with its token and sees a
-// device, another one learns which right it lacks.
+// consoleOfTheCluster uses the console of the installation. A service account logs in with its
+// token and sees a device, another one learns which right it lacks.
 func consoleOfTheCluster(t *testing.T) {
-	require.NoError(t, akri.Install(t.Context(), "console.enabled=true"))
 	apply(t, consoleViewers)
 	apply(t, echoConfiguration("e2e-console", 1, "", "foo0"))
 	awaitInstances(t, "default", "e2e-console", "e2e-console-8120fe")
@@ -64,8 +63,6 @@ func consoleOfTheCluster(t *testing.T) {
 	require.Equal(t, http.StatusForbidden, page.code)
 	require.Contains(t, page.text, "system:serviceaccount:default:e2e-no-rights may not list configurations.akri.sh or instances.akri.sh")
 	require.NotContains(t, page.text, "e2e-console")
-
-	require.NoError(t, akri.Install(t.Context()))
 }
 
 type consolePage struct {

@@ -39,7 +39,7 @@ func consoleDevice(t *testing.T) {
 		b.Do(t, "open", chromedp.Navigate(address), chromedp.Navigate(origin+"/devices?q=e2e-zram"))
 		b.Await(t, "source.readyState === EventSource.OPEN && document.querySelectorAll('tbody tr').length === 0")
 		b.Do(t, "mark", chromedp.Evaluate[chromedp.Void]("window.notReloaded = true; 0"))
-		apply(t, zramConfiguration)
+		applyZram(t, zramConfiguration)
 		var seen []time.Duration
 		for range times {
 			seen = append(seen, seeDevice(t, b))

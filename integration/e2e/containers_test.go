@@ -34,6 +34,7 @@ spec:
 
 // severalDevices checks that the two containers have two devices each, and that all differ.
 func severalDevices(t *testing.T) {
+	onlyDevicePlugins(t, "virtual devices")
 	devices := []string{"foo0", "foo1", "bar0", "bar1"}
 	apply(t, echoConfiguration("e2e-several", 1, "", devices...))
 	awaitInstances(t, "default", "e2e-several", "e2e-several-8120fe", "e2e-several-a19705", "e2e-several-d46b65", "e2e-several-ab76e6")

@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"maps"
 	"net/http"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -19,6 +21,7 @@ import (
 
 	akriv0 "akri.sh/libs/apis/akri/v0"
 
+	"akri.sh/integration/cluster/binaries"
 	"akri.sh/integration/devices"
 	"akri.sh/integration/mesh"
 )
@@ -53,6 +56,22 @@ spec:
   instanceServiceSpec: {type: ClusterIP, ports: [{name: http, port: 80, targetPort: 8083}]}
   configurationServiceSpec: {type: ClusterIP, ports: [{name: http, port: 80, targetPort: 8083}]}
 `
+
+// applyZram applies a Configuration of all zram devices, and reserves these.
+func applyZram(t *testing.T, manifest string) {
+	t.Helper()
+	reserve(t, "zram")
+	apply(t, manifest)
+}
+
+// reserve locks a kind of device until the end of the test: all clusters of the machine see a
+// device that is plugged in.
+func reserve(t *testing.T, kind string) {
+	t.Helper()
+	unlock, err := binaries.Lock(filepath.Join(os.TempDir(), "akri-e2e-"+kind))
+	require.NoError(t, err)
+	t.Cleanup(unlock)
+}
 
 // brokerResponse is a response of the sample broker.
 type brokerResponse struct {
@@ -95,7 +114,7 @@ func values(m map[string]string) (values []string) {
 // pluggedDevice uses two slots. With one, which the broker uses, the Configuration's resource would
 // be offered only briefly.
 func pluggedDevice(t *testing.T) {
-	apply(t, strings.Replace(zramConfiguration, "capacity: 1", "capacity: 2", 1))
+	applyZram(t, strings.Replace(zramConfiguration, "capacity: 1", "capacity: 2", 1))
 	zram := plug(t, "first content")
 	byNode := zramInstances(zram)
 
@@ -134,13 +153,10 @@ func awaitDeviceEvents(t *testing.T, reason string, byNode map[string]string) {
 	configuration, err := akri.Configurations.In("default").Get(t.Context(), "e2e-zram", metav1.GetOptions{})
 	require.NoError(t, err)
 	selector := fmt.Sprintf("involvedObject.uid=%s,reason=%s", configuration.UID, reason)
-	await(t, "Events "+reason, func(ctx context.Context) error {
-		events, err := akri.Kubernetes.CoreV1().Events("default").List(ctx, metav1.ListOptions{FieldSelector: selector})
-		if err != nil {
-			return err
-		}
+	selected := metav1.ListOptions{FieldSelector: selector}
+	awaitObjects(t, "Events "+reason, akri.Kubernetes.CoreV1().Events("default"), selected, func(events []corev1.Event) error {
 		var messages []string
-		for _, event := range events.Items {
+		for _, event := range events {
 			messages = append(messages, event.Message)
 		}
 		for node, instance := range byNode {
@@ -158,7 +174,8 @@ const defaultFlaps = 20
 // flappingDevice unplugs a device when its brokers are scheduled, while the kubelets allocate it,
 // and plugs it in again immediately. A kubelet that crashed would fail the rest of the test.
 func flappingDevice(t *testing.T) {
-	apply(t, strings.Replace(zramConfiguration, "brokerPodSpec:", "brokerPodSpec:\n      terminationGracePeriodSeconds: 0", 1))
+	const noGrace = "brokerPodSpec:\n      terminationGracePeriodSeconds: 0"
+	applyZram(t, strings.Replace(zramConfiguration, "brokerPodSpec:", noGrace, 1))
 	pods, err := akri.Kubernetes.CoreV1().Pods("default").Watch(t.Context(), metav1.ListOptions{LabelSelector: mesh.ConfigurationLabel + "=e2e-zram"})
 	require.NoError(t, err)
 	defer pods.Stop()
@@ -236,15 +253,11 @@ func checkZramBroker(t *testing.T, pod *corev1.Pod, zram *devices.Zram, instance
 		require.Empty(t, device.Error)
 		require.Contains(t, device.Content, zram.Content)
 	}
-	await(t, "the broker's slot", func(ctx context.Context) error {
-		object, err := akri.Instances.In("default").Get(ctx, instance, metav1.GetOptions{})
-		if err == nil && !slices.ContainsFunc(values(object.Spec.DeviceUsage), func(value string) bool {
+	awaitUsage(t, instance, "to have the slot of its broker", func(usage map[string]string) bool {
+		return slices.ContainsFunc(values(usage), func(value string) bool {
 			holder, err := akriv0.ParseSlotHolder(value)
 			return err == nil && holder.Node == pod.Spec.NodeName
-		}) {
-			err = fmt.Errorf("deviceUsage is %v", object.Spec.DeviceUsage)
-		}
-		return err
+		})
 	})
 }
 

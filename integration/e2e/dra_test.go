@@ -1,7 +1,6 @@
 package e2e_test
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -13,7 +12,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	resourcev1 "k8s.io/api/resource/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
@@ -44,39 +43,43 @@ func TestDRA(t *testing.T) {
 		selectForm(dynamicAgent())
 	}
 	require.NoError(t, akri.Install(t.Context()))
-	if !parallel(t, "independent", []scenario{
-		{"hot-plug", pluggedClaim},
-		{"more pods than slots", crowdedClaims},
-		{"a claim selects by an attribute", selectedDevice},
-		{"several devices of a container", severalClaims},
-		{"a Pod follows its device", followedDevice},
-		{"a preferred device", preferredDevice},
-		{"two devices of one node", pairOfDevices},
-		{"admin access", diagnosedDevice},
-		{"instance-writer refuses a claim", refusedClaims},
-		{"a claim with another driver", secondDriver},
-		{"a claim is deleted while it is bound", deletedClaims},
-		{"explain names the cause", explainedClaims},
-		{"sample of USB serial adapters", serialSample},
-	}) {
+	// The longest start first.
+	if !parallel(t,
+		pluggedClaim,
+		crowdedClaims,
+		deletedClaims,
+		selectedDevice,
+		severalClaims,
+		followedDevice,
+		preferredDevice,
+		pairOfDevices,
+		diagnosedDevice,
+		refusedClaims,
+		secondDriver,
+		explainedClaims,
+		serialSample,
+	) {
 		return
 	}
-	inOrder(t, []scenario{
-		{"killed services", killedWithClaims},
-		{"interrupted preparation", interruptedClaims},
-		{"stopped API server", claimsWithoutAPI},
-		{"restarted node", claimsOfRestartedNode},
-		{"unplugged during the preparation", unpluggedClaims},
-		{"random failures", randomFailures},
-		{"both forms", bothForms},
-		{"a node moves and returns", movedNode},
-		{"uninstall", uninstallDRA},
-	})
+	inOrder(t,
+		// Failures of services, nodes and devices.
+		killedWithClaims,
+		interruptedClaims,
+		claimsWithoutAPI,
+		claimsOfRestartedNode,
+		unpluggedClaims,
+		randomFailures,
+
+		// Changes of the installation.
+		bothForms,
+		movedNode,
+		uninstallDRA,
+	)
 }
 
 // pluggedClaim plugs in a device while its brokers can use it only through ResourceClaims.
 func pluggedClaim(t *testing.T) {
-	apply(t, zramConfiguration)
+	applyZram(t, zramConfiguration)
 	plugged := time.Now()
 	zram := plug(t, "first content")
 	byNode := zramInstances(zram)
@@ -100,21 +103,17 @@ func pluggedClaim(t *testing.T) {
 func explainWaiting(t *testing.T, app string, running []corev1.Pod) {
 	t.Helper()
 	var waiting string
-	await(t, "an unschedulable Pod", func(ctx context.Context) error {
-		pods, err := akri.Kubernetes.CoreV1().Pods("default").List(ctx, metav1.ListOptions{LabelSelector: "app=" + app})
-		if err != nil {
-			return err
+	awaitObjects(t, "an unschedulable Pod", akri.Kubernetes.CoreV1().Pods("default"), ofApp(app), func(pods []corev1.Pod) error {
+		i := slices.IndexFunc(pods, func(pod corev1.Pod) bool { return unschedulable(&pod) })
+		if i < 0 {
+			return errors.New("no Pod is unschedulable")
 		}
-		for _, pod := range pods.Items {
-			if slices.ContainsFunc(pod.Status.Conditions, func(c corev1.PodCondition) bool { return c.Reason == corev1.PodReasonUnschedulable }) {
-				waiting = pod.Name
-				return nil
-			}
-		}
-		return errors.New("no Pod is unschedulable")
+		waiting = pods[i].Name
+		return nil
 	})
 	brokenCluster{
-		prepare: func(*testing.T) {}, object: "pod " + waiting, cause: "CapacityUsed", message: "default/" + running[0].Name, remedy: "kubectl delete pod",
+		object: "pod " + waiting,
+		cause:  "CapacityUsed", message: "default/" + running[0].Name, remedy: "kubectl delete pod",
 	}.check(t)
 	await(t, "an explanation without a broken link", func(ctx context.Context) error {
 		text, err := kubectlAkri(ctx, "explain", "pod", running[0].Name)
@@ -128,14 +127,13 @@ func explainWaiting(t *testing.T, app string, running []corev1.Pod) {
 // awaitSlice waits until the Instance has, or has no, ResourceSlice.
 func awaitSlice(t *testing.T, instance string, exists bool) {
 	t.Helper()
-	await(t, fmt.Sprintf("ResourceSlice of %s, exists: %t", instance, exists), func(ctx context.Context) error {
-		list, err := akri.Kubernetes.ResourceV1().ResourceSlices().List(ctx, metav1.ListOptions{
-			FieldSelector: "metadata.name=default." + instance + ".akri.sh",
-		})
-		if err == nil && (len(list.Items) == 1) != exists {
-			err = fmt.Errorf("%d ResourceSlices have the name", len(list.Items))
+	what := fmt.Sprintf("ResourceSlice of %s, exists: %t", instance, exists)
+	named := metav1.ListOptions{FieldSelector: "metadata.name=default." + instance + ".akri.sh"}
+	awaitObjects(t, what, akri.Kubernetes.ResourceV1().ResourceSlices(), named, func(found []resourcev1.ResourceSlice) error {
+		if (len(found) == 1) != exists {
+			return fmt.Errorf("%d ResourceSlices have the name", len(found))
 		}
-		return err
+		return nil
 	})
 }
 
@@ -154,13 +152,7 @@ func crowdedClaims(t *testing.T) {
 		deleted := time.Now()
 		previous := running[0].Name
 		require.NoError(t, akri.Kubernetes.CoreV1().Pods("default").Delete(t.Context(), previous, metav1.DeleteOptions{}))
-		await(t, "the replacement of pod "+previous, func(ctx context.Context) (err error) {
-			running, err = runningPods(ctx, "claims")
-			if err == nil && (len(running) != 3 || slices.ContainsFunc(running, func(pod corev1.Pod) bool { return pod.Name == previous })) {
-				err = fmt.Errorf("%d pods run", len(running))
-			}
-			return err
-		})
+		running = awaitRunningWithout(t, "claims", 3, previous)
 		t.Logf("another pod ran %s after a pod was deleted", time.Since(deleted).Round(time.Millisecond))
 		requireClaims(t, instance, 3)
 	}
@@ -217,11 +209,8 @@ func selectedDevice(t *testing.T) {
 // awaitHealth waits until the status of each container has the health of its device.
 func awaitHealth(t *testing.T, name string, health corev1.ResourceHealthStatus, message string) {
 	t.Helper()
-	await(t, fmt.Sprintf("health %s of pod %s", health, name), func(ctx context.Context) error {
-		pod, err := akri.Kubernetes.CoreV1().Pods("default").Get(ctx, name, metav1.GetOptions{})
-		if err != nil {
-			return err
-		}
+	what := fmt.Sprintf("health %s of pod %s", health, name)
+	awaitObject(t, what, akri.Kubernetes.CoreV1().Pods("default"), name, func(pod *corev1.Pod) error {
 		for _, container := range pod.Status.ContainerStatuses {
 			resources := container.AllocatedResourcesStatus
 			if len(resources) != 1 || len(resources[0].Resources) != 1 {
@@ -247,12 +236,12 @@ func followedDevice(t *testing.T) {
 	other := map[string]string{"foo0": "foo1", "foo1": "foo0"}[first]
 	require.NoError(t, akri.ApplyText(t.Context(), sample(t, "dra-follow.yaml", "[foo0, foo1]", "["+other+"]")))
 	lost := time.Now()
-	await(t, "the eviction of "+pod.Name, func(ctx context.Context) error {
-		current, err := akri.Kubernetes.CoreV1().Pods("default").Get(ctx, pod.Name, metav1.GetOptions{})
-		if apierrors.IsNotFound(err) || err == nil && current.DeletionTimestamp != nil {
-			return nil
+	named := metav1.ListOptions{FieldSelector: "metadata.name=" + pod.Name}
+	awaitObjects(t, "the eviction of "+pod.Name, akri.Kubernetes.CoreV1().Pods("default"), named, func(found []corev1.Pod) error {
+		if len(found) > 0 && found[0].DeletionTimestamp == nil {
+			return errors.New("the pod is not deleted")
 		}
-		return cmp.Or(err, errors.New("the pod is not deleted"))
+		return nil
 	})
 	next := awaitRunning(t, "dra-follow", 1)[0]
 	t.Logf("the next Pod runs with another device %s after the first one was removed", time.Since(lost).Round(time.Millisecond))
@@ -361,17 +350,10 @@ func bothForms(t *testing.T) {
 
 func awaitUnschedulable(t *testing.T, name string) {
 	t.Helper()
-	await(t, "pod "+name+" to wait for a device", func(ctx context.Context) error {
-		pod, err := akri.Kubernetes.CoreV1().Pods("default").Get(ctx, name, metav1.GetOptions{})
-		if err != nil {
-			return err
-		}
-		for _, condition := range pod.Status.Conditions {
-			if condition.Type == corev1.PodScheduled && condition.Status == corev1.ConditionFalse {
-				return nil
-			}
-		}
-		return fmt.Errorf("the conditions are %v", pod.Status.Conditions)
+	awaitPod(t, name, "pod "+name+" to wait for a device", func(pod *corev1.Pod) bool {
+		return slices.ContainsFunc(pod.Status.Conditions, func(c corev1.PodCondition) bool {
+			return c.Type == corev1.PodScheduled && c.Status == corev1.ConditionFalse
+		})
 	})
 }
 
@@ -394,15 +376,12 @@ func setResources(t *testing.T, node cluster.Node, value string) {
 	_, err := akri.Kubernetes.CoreV1().Nodes().Patch(ctx, node.Name(), types.MergePatchType, []byte(patch), metav1.PatchOptions{})
 	require.NoError(t, err)
 	ofNode := metav1.ListOptions{LabelSelector: "app.kubernetes.io/component=device-plugin-host", FieldSelector: "spec.nodeName=" + node.Name()}
-	require.NoError(t, mesh.Await(ctx, "form of "+node.Name(), func(ctx context.Context) error {
-		pods, err := akri.Kubernetes.CoreV1().Pods(mesh.Namespace).List(ctx, ofNode)
-		if err != nil {
-			return err
-		}
-		if len(pods.Items) == 0 == (value == "") && !slices.ContainsFunc(pods.Items, func(pod corev1.Pod) bool { return !mesh.Ready(&pod) }) {
+	pods := akri.Kubernetes.CoreV1().Pods(mesh.Namespace)
+	require.NoError(t, mesh.AwaitObjects(ctx, "form of "+node.Name(), pods, ofNode, func(found []corev1.Pod) error {
+		if len(found) == 0 == (value == "") && !slices.ContainsFunc(found, func(pod corev1.Pod) bool { return !mesh.Ready(&pod) }) {
 			return nil
 		}
-		return fmt.Errorf("%d pods of device-plugin-host exist", len(pods.Items))
+		return fmt.Errorf("%d pods of device-plugin-host exist", len(found))
 	}))
 }
 

@@ -32,19 +32,19 @@ func TestEarlierKubernetes(t *testing.T) {
 	}
 	selectForm(dynamic())
 	require.NoError(t, akri.Install(t.Context()))
-	if !parallel(t, "claims", []scenario{
-		{"more pods than slots", earlierClaims},
-		{"a preferred device", preferredDevice},
-		{"two devices of one node", pairOfDevices},
-		{"admin access", diagnosedBusyDevice},
-		{"brokers wait", earlierBrokers},
-	}) {
+	if !parallel(t,
+		earlierClaims,
+		preferredDevice,
+		pairOfDevices,
+		diagnosedBusyDevice,
+		earlierBrokers,
+	) {
 		return
 	}
-	inOrder(t, []scenario{
-		{"both forms", earlierForms},
-		{"uninstall", uninstallEarlier},
-	})
+	inOrder(t,
+		earlierForms,
+		uninstallEarlier,
+	)
 }
 
 // earlierClaims runs more Pods than slots, and two containers that share one.
@@ -76,9 +76,8 @@ func earlierBrokers(t *testing.T) {
 	message := awaitCondition(t, "default", "e2e-earlier", akriv0.ConditionBrokersRunning, metav1.ConditionFalse, "Unschedulable")
 	require.Contains(t, message, "Insufficient akri.sh/e2e-earlier-8120fe")
 	brokenCluster{
-		object: "configuration e2e-earlier", cause: string(explain.FeatureMissing),
-		message: "only through ResourceClaims", remedy: "kubectl label node",
-		prepare: func(*testing.T) {},
+		object: "configuration e2e-earlier",
+		cause:  string(explain.FeatureMissing), message: "only through ResourceClaims", remedy: "kubectl label node",
 	}.check(t)
 }
 

@@ -61,14 +61,33 @@ func whyDirect(t *testing.T) {
 // explainedClaims checks that explain names the cause for Pods with ResourceClaims.
 func explainedClaims(t *testing.T) {
 	for _, broken := range []brokenCluster{
-		{"claim not found", func(t *testing.T) { apply(t, claimingPod("why-absent", "why-absent")) },
-			"pod why-absent", "ClaimNotFound", "ResourceClaim why-absent", "kubectl get resourceclaims"},
-		{"no device selected", whySelected, "pod why-selected", "NoDeviceSelected", `request "device" of ResourceClaim why-selected`, "akri.sh/attributes"},
-		{"all slots held", whyHeld, "pod why-held", "CapacityUsed", "default/why-holder", "kubectl delete pod why-holder"},
-		{"tainted device", whyLost, "pod why-lost", "DeviceTainted", "akri.sh/lost:NoExecute", "kubectl akri explain instance why-lost-8120fe"},
-		{"no scheduler", whyDirect, "pod why-direct", "SchedulerBypassed", "spec.nodeName", "kubectl delete pod why-direct"},
+		{
+			prepare: func(t *testing.T) { apply(t, claimingPod("why-absent", "why-absent")) },
+			object:  "pod why-absent",
+			cause:   "ClaimNotFound", message: "ResourceClaim why-absent", remedy: "kubectl get resourceclaims",
+		},
+		{
+			prepare: whySelected,
+			object:  "pod why-selected",
+			cause:   "NoDeviceSelected", message: `request "device" of ResourceClaim why-selected`, remedy: "akri.sh/attributes",
+		},
+		{
+			prepare: whyHeld,
+			object:  "pod why-held",
+			cause:   "CapacityUsed", message: "default/why-holder", remedy: "kubectl delete pod why-holder",
+		},
+		{
+			prepare: whyLost,
+			object:  "pod why-lost",
+			cause:   "DeviceTainted", message: "akri.sh/lost:NoExecute", remedy: "kubectl akri explain instance why-lost-8120fe",
+		},
+		{
+			prepare: whyDirect,
+			object:  "pod why-direct",
+			cause:   "SchedulerBypassed", message: "spec.nodeName", remedy: "kubectl delete pod why-direct",
+		},
 	} {
-		t.Run(broken.name, func(t *testing.T) {
+		t.Run(broken.cause, func(t *testing.T) {
 			t.Parallel()
 			broken.check(t)
 		})

@@ -49,22 +49,18 @@ func refusedClaims(t *testing.T) {
 		return "a ResourceClaim with uid " + claimUID(t, claim) + " on node " + other.Name()
 	}
 	holders := []string{holder(kept), holder(second.Status.ExtendedResourceClaimStatus.ResourceClaimName)}
-	await(t, "an Event with the holders", func(ctx context.Context) error {
-		events, err := akri.Kubernetes.CoreV1().Events("default").List(ctx, metav1.ListOptions{
-			FieldSelector: "involvedObject.name=" + kept + ",reason=FailedPrepareDynamicResources",
-		})
-		if err != nil {
-			return err
-		}
-		if !slices.ContainsFunc(events.Items, func(event corev1.Event) bool {
+	failed := metav1.ListOptions{FieldSelector: "involvedObject.name=" + kept + ",reason=FailedPrepareDynamicResources"}
+	awaitObjects(t, "an Event with the holders", akri.Kubernetes.CoreV1().Events("default"), failed, func(events []corev1.Event) error {
+		if !slices.ContainsFunc(events, func(event corev1.Event) bool {
 			return strings.Contains(event.Message, holders[0]) && strings.Contains(event.Message, holders[1])
 		}) {
-			return fmt.Errorf("no Event contains %q: %v", holders, events.Items)
+			return fmt.Errorf("no Event contains %q: %v", holders, events)
 		}
 		return nil
 	})
 	brokenCluster{
-		prepare: func(*testing.T) {}, object: "pod " + kept, cause: "ClaimNotPrepared", message: holders[0], remedy: "kubectl akri slots",
+		object: "pod " + kept,
+		cause:  "ClaimNotPrepared", message: holders[0], remedy: "kubectl akri slots",
 	}.check(t)
 }
 
@@ -95,16 +91,14 @@ func deletedClaims(t *testing.T) {
 		deleteClaimWhenCreated(t, bound, ownPod(bound, instance))
 		apply(t, ownPod(waiting, instance))
 		start := time.Now()
-		ctx, cancel := context.WithTimeout(t.Context(), 4*time.Minute)
-		err := mesh.Await(ctx, "Pod "+waiting, func(ctx context.Context) error {
-			pod, err := akri.Kubernetes.CoreV1().Pods("default").Get(ctx, waiting, metav1.GetOptions{})
-			if err == nil && !mesh.Ready(pod) {
-				err = fmt.Errorf("the conditions are %v", pod.Status.Conditions)
-			}
-			return err
+		within(t, 4*time.Minute, func(ctx context.Context) error {
+			return mesh.AwaitObject(ctx, "Pod "+waiting, akri.Kubernetes.CoreV1().Pods("default"), waiting, func(pod *corev1.Pod) error {
+				if !mesh.Ready(pod) {
+					return fmt.Errorf("the conditions are %v", pod.Status.Conditions)
+				}
+				return nil
+			})
 		})
-		cancel()
-		require.NoError(t, err)
 		t.Logf("attempt %d: the Pod waited %s", attempt, time.Since(start).Round(time.Second))
 		if time.Since(start) > time.Minute {
 			return // the scheduler kept the device
@@ -194,12 +188,8 @@ func killPod(t *testing.T, pod corev1.Pod) func() {
 	require.NoError(t, node.KillContainer(t.Context(), pod.Namespace, pod.Name, pod.Spec.Containers[0].Name, syscall.SIGKILL))
 	return func() {
 		t.Helper()
-		await(t, "restart of "+pod.Name, func(ctx context.Context) error {
-			current, err := akri.Kubernetes.CoreV1().Pods(pod.Namespace).Get(ctx, pod.Name, metav1.GetOptions{})
-			if err == nil && (!mesh.Ready(current) || current.Status.ContainerStatuses[0].ContainerID == pod.Status.ContainerStatuses[0].ContainerID) {
-				err = fmt.Errorf("the containers are %+v", current.Status.ContainerStatuses)
-			}
-			return err
+		awaitPodIn(t, pod.Namespace, pod.Name, "restart of "+pod.Name, func(current *corev1.Pod) bool {
+			return mesh.Ready(current) && current.Status.ContainerStatuses[0].ContainerID != pod.Status.ContainerStatuses[0].ContainerID
 		})
 	}
 }
@@ -274,13 +264,7 @@ func claimsWithoutAPI(t *testing.T) {
 	awaitReadyPod(t, "default", "returned")
 	t.Logf("another Pod is ready %s after the API server", time.Since(returned).Round(time.Millisecond))
 	requireClaims(t, instance, 2)
-	await(t, "the container to be restarted", func(ctx context.Context) error {
-		pod, err := akri.Kubernetes.CoreV1().Pods("default").Get(ctx, "away", metav1.GetOptions{})
-		if err == nil && (pod.UID != before.UID || pod.Status.ContainerStatuses[0].RestartCount != 1 || !mesh.Ready(pod)) {
-			err = fmt.Errorf("the status is %+v", pod.Status)
-		}
-		return err
-	})
+	awaitRestartedContainer(t, before)
 	awaitServices(t)
 }
 
@@ -289,22 +273,16 @@ func claimsOfRestartedNode(t *testing.T) {
 	const instance = "e2e-reboot-8120fe"
 	node := akri.Cluster.Nodes()[1]
 	apply(t, echoConfiguration("e2e-reboot", 6, "", "foo0"))
-	before := map[string]string{}
+	var before []*corev1.Pod
 	for _, name := range []string{"reboot-1", "reboot-2"} {
 		apply(t, selecting(node, ownPod(name, "e2e-reboot")))
-		before[name] = string(awaitReadyPod(t, "default", name).UID)
+		before = append(before, awaitReadyPod(t, "default", name))
 	}
 	require.NoError(t, node.Stop(t.Context()))
 	require.NoError(t, node.Start(t.Context()))
 	returned := time.Now()
-	for name, uid := range before {
-		await(t, "restart of pod "+name, func(ctx context.Context) error {
-			pod, err := akri.Kubernetes.CoreV1().Pods("default").Get(ctx, name, metav1.GetOptions{})
-			if err == nil && (string(pod.UID) != uid || pod.Status.ContainerStatuses[0].RestartCount != 1 || !mesh.Ready(pod)) {
-				err = fmt.Errorf("the status is %+v", pod.Status)
-			}
-			return err
-		})
+	for _, pod := range before {
+		awaitRestartedContainer(t, pod)
 	}
 	t.Logf("the Pods are ready %s after the node", time.Since(returned).Round(time.Millisecond))
 	requireClaims(t, instance, 2)

@@ -1,7 +1,6 @@
 package e2e_test
 
 import (
-	"context"
 	"fmt"
 	"slices"
 	"strings"
@@ -89,18 +88,15 @@ func requireHolders(t *testing.T, instance string, want ...string) {
 // awaitRestartedContainer waits until the first container of the Pod is restarted and ready.
 func awaitRestartedContainer(t *testing.T, before *corev1.Pod) {
 	t.Helper()
-	await(t, "restart of "+before.Name, func(ctx context.Context) error {
-		pod, err := akri.Kubernetes.CoreV1().Pods(before.Namespace).Get(ctx, before.Name, metav1.GetOptions{})
-		if err == nil && (pod.UID != before.UID || pod.Status.ContainerStatuses[0].RestartCount != 1 || !mesh.Ready(pod)) {
-			err = fmt.Errorf("the status is %+v", pod.Status)
-		}
-		return err
+	awaitPodIn(t, before.Namespace, before.Name, "restart of "+before.Name, func(pod *corev1.Pod) bool {
+		return pod.UID == before.UID && pod.Status.ContainerStatuses[0].RestartCount == 1 && mesh.Ready(pod)
 	})
 }
 
 // agentWithClaims changes the agent to Dynamic Resource Allocation and back while a Pod uses a
 // device.
 func agentWithClaims(t *testing.T) {
+	onlyDevicePlugins(t, "the agent moves from device plugins")
 	const instance = "e2e-agent-claims-8120fe"
 	apply(t, echoConfiguration("e2e-agent-claims", 2, "", "foo0"))
 	apply(t, ownPod("agent-plugin", "e2e-agent-claims"))

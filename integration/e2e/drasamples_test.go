@@ -1,7 +1,6 @@
 package e2e_test
 
 import (
-	"context"
 	"fmt"
 	"testing"
 
@@ -50,15 +49,12 @@ func diagnose(t *testing.T, replacements ...string) {
 	apply(t, sample(t, "dra-diagnostics.yaml", replacements...))
 	app := awaitRunning(t, "dra-diagnostics", 1)[0]
 	var diagnostics corev1.Pod
-	await(t, "the Pod for diagnostics", func(ctx context.Context) error {
-		pods, err := akri.Kubernetes.CoreV1().Pods("dra-diagnostics").List(ctx, metav1.ListOptions{})
-		if err != nil {
-			return err
+	pods := akri.Kubernetes.CoreV1().Pods("dra-diagnostics")
+	awaitObjects(t, "the Pod for diagnostics", pods, metav1.ListOptions{}, func(found []corev1.Pod) error {
+		if len(found) != 1 || found[0].Status.Phase != corev1.PodRunning {
+			return fmt.Errorf("the Pods are %+v", found)
 		}
-		if len(pods.Items) != 1 || pods.Items[0].Status.Phase != corev1.PodRunning {
-			return fmt.Errorf("the Pods are %+v", pods.Items)
-		}
-		diagnostics = pods.Items[0]
+		diagnostics = found[0]
 		return nil
 	})
 	require.Equal(t, "foo0", environment(t, &app, "app")[description])

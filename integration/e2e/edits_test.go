@@ -1,17 +1,18 @@
 package e2e_test
 
 import (
-	"context"
 	"fmt"
 	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
+	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/watch"
 
 	"akri.sh/integration/mesh"
+	akriv0 "akri.sh/libs/apis/akri/v0"
 )
 
 // editedBrokers makes all kinds of edits to a Configuration with four brokers.
@@ -32,16 +33,18 @@ func editedBrokers(t *testing.T) {
 	fewest := fewestRunning(t, "e2e-edit")
 	edited := strings.Replace(broker, "- name: broker", "- name: broker\n        env: [{name: EDITED, value: edited}]", 1)
 	require.NoError(t, akri.ApplyText(t.Context(), configuration(edited)))
-	await(t, "all brokers to have the edited spec", func(ctx context.Context) error {
-		pods, err := akri.BrokersOf(ctx, "default", "e2e-edit")
-		for _, pod := range pods {
-			if err == nil && (!mesh.Ready(&pod) || len(pod.Spec.Containers[0].Env) == 0) {
-				err = fmt.Errorf("%s has the previous spec or is not ready", pod.Name)
+	pods := akri.Kubernetes.CoreV1().Pods("default")
+	awaitObjects(t, "all brokers to have the edited spec", pods, ofConfiguration("e2e-edit"), func(brokers []corev1.Pod) error {
+		for _, pod := range brokers {
+			if !mesh.Ready(&pod) || len(pod.Spec.Containers[0].Env) == 0 {
+				return fmt.Errorf("%s has the previous spec or is not ready", pod.Name)
 			}
 		}
-		return err
+		if len(brokers) != 4 {
+			return fmt.Errorf("%d brokers exist", len(brokers))
+		}
+		return nil
 	})
-	require.Len(t, awaitBrokers(t, "default", "e2e-edit", 4), 4)
 	require.Equal(t, 3, fewest(), "at least three brokers must run at any time")
 
 	// The Job's Pod is created after the previous broker has released the device. backoffLimit 0
@@ -64,11 +67,11 @@ func editedBrokers(t *testing.T) {
 // returns a function that ends the count and returns the minimum.
 func fewestRunning(t *testing.T, configuration string) func() int {
 	t.Helper()
-	list, err := akri.Kubernetes.CoreV1().Pods("default").List(t.Context(), metav1.ListOptions{LabelSelector: mesh.ConfigurationLabel + "=" + configuration})
+	brokers := ofConfiguration(configuration)
+	list, err := akri.Kubernetes.CoreV1().Pods("default").List(t.Context(), brokers)
 	require.NoError(t, err)
-	pods, err := akri.Kubernetes.CoreV1().Pods("default").Watch(t.Context(), metav1.ListOptions{
-		LabelSelector: mesh.ConfigurationLabel + "=" + configuration, ResourceVersion: list.ResourceVersion,
-	})
+	brokers.ResourceVersion = list.ResourceVersion
+	pods, err := akri.Kubernetes.CoreV1().Pods("default").Watch(t.Context(), brokers)
 	require.NoError(t, err)
 	running := map[string]bool{}
 	for _, pod := range list.Items {
@@ -97,24 +100,23 @@ func fewestRunning(t *testing.T, configuration string) func() int {
 
 func awaitProperty(t *testing.T, configuration, key, value string) {
 	t.Helper()
-	await(t, key+" of "+configuration, func(ctx context.Context) error {
-		found, err := akri.InstancesOf(ctx, "default", configuration)
+	awaitInstancesOf(t, "default", configuration, key, func(found []akriv0.Instance) error {
 		for _, instance := range found {
-			if err == nil && instance.Spec.BrokerProperties[key] != value {
-				err = fmt.Errorf("%s has %v", instance.Name, instance.Spec.BrokerProperties)
+			if instance.Spec.BrokerProperties[key] != value {
+				return fmt.Errorf("%s has %v", instance.Name, instance.Spec.BrokerProperties)
 			}
 		}
-		return err
+		return nil
 	})
 }
 
 func awaitJobs(t *testing.T, configuration string, count int) {
 	t.Helper()
-	await(t, fmt.Sprintf("%d Jobs of %s", count, configuration), func(ctx context.Context) error {
-		list, err := akri.Kubernetes.BatchV1().Jobs("default").List(ctx, metav1.ListOptions{LabelSelector: mesh.ConfigurationLabel + "=" + configuration})
-		if err == nil && len(list.Items) != count {
-			err = fmt.Errorf("%d Jobs exist", len(list.Items))
+	what := fmt.Sprintf("%d Jobs of %s", count, configuration)
+	awaitObjects(t, what, akri.Kubernetes.BatchV1().Jobs("default"), ofConfiguration(configuration), func(jobs []batchv1.Job) error {
+		if len(jobs) != count {
+			return fmt.Errorf("%d Jobs exist", len(jobs))
 		}
-		return err
+		return nil
 	})
 }

@@ -79,12 +79,11 @@ func renewCertificate(t *testing.T, ca bool) {
 	const name = "akri-webhook-configuration"
 	_, err := secrets.Patch(t.Context(), name, types.MergePatchType, fmt.Appendf(nil, `{"data":{%q:null}}`, key), metav1.PatchOptions{})
 	require.NoError(t, err)
-	await(t, "a new certificate", func(ctx context.Context) error {
-		secret, err := secrets.Get(ctx, name, metav1.GetOptions{})
-		if err == nil && len(secret.Data[key]) == 0 {
-			err = errors.New("the Secret has no " + key)
+	awaitObject(t, "a new certificate", secrets, name, func(secret *corev1.Secret) error {
+		if len(secret.Data[key]) == 0 {
+			return errors.New("the Secret has no " + key)
 		}
-		return err
+		return nil
 	})
 }
 

@@ -85,7 +85,7 @@ func akriCommand(ctx context.Context, arguments ...string) *exec.Cmd {
 
 // brokenCluster is a state of the cluster and its explanation.
 type brokenCluster struct {
-	name    string
+	// prepare breaks the cluster, unless it is broken already.
 	prepare func(*testing.T)
 	// object is the kind, the name and, optionally, flags.
 	object string
@@ -97,7 +97,9 @@ type brokenCluster struct {
 // check waits for the explanation. The API server may answer lists of the command from a cache that
 // is some milliseconds older than what prepare has seen.
 func (b brokenCluster) check(t *testing.T) {
-	b.prepare(t)
+	if b.prepare != nil {
+		b.prepare(t)
+	}
 	var found cause
 	await(t, "cause "+b.cause, func(ctx context.Context) error {
 		text, err := kubectlAkri(ctx, append([]string{"explain", "--output=json"}, strings.Fields(b.object)...)...)
@@ -211,32 +213,30 @@ func whyFull(name string) func(*testing.T) {
 	}
 }
 
-func awaitPod(t *testing.T, name, what string, is func(*corev1.Pod) bool) {
-	t.Helper()
-	await(t, what, func(ctx context.Context) error {
-		pod, err := akri.Kubernetes.CoreV1().Pods("default").Get(ctx, name, metav1.GetOptions{})
-		if err == nil && !is(pod) {
-			err = fmt.Errorf("status: %+v", pod.Status)
-		}
-		return err
-	})
+// whyUsedUp starts a Pod after the status of the nodes shows that another one holds the only slot.
+// Before, the kubelet can refuse the Pod.
+func whyUsedUp(t *testing.T) {
+	whyFull("why-full")(t)
+	awaitTotalAllocatable(t, "why-full-8120fe", 1)
+	whyUnschedulable("why-full", "why-full-8120fe")(t)
+}
+
+// unschedulable reports whether the scheduler has found no node for the Pod.
+func unschedulable(pod *corev1.Pod) bool {
+	return slices.ContainsFunc(pod.Status.Conditions, func(c corev1.PodCondition) bool { return c.Reason == corev1.PodReasonUnschedulable })
 }
 
 func whyUnschedulable(pod, resource string) func(*testing.T) {
 	return func(t *testing.T) {
 		apply(t, ownPod(pod, resource))
-		awaitPod(t, pod, "an unschedulable Pod", func(pod *corev1.Pod) bool {
-			return slices.ContainsFunc(pod.Status.Conditions, func(c corev1.PodCondition) bool { return c.Reason == corev1.PodReasonUnschedulable })
-		})
+		awaitPod(t, pod, "an unschedulable Pod", unschedulable)
 	}
 }
 
 // whyLate places a Pod on a node whose slots are held, as the scheduler does with an outdated
 // status of the node.
 func whyLate(t *testing.T) {
-	if selected.dynamic {
-		t.Skip("concerns only device plugins: the kubelet refuses a Pod")
-	}
+	onlyDevicePlugins(t, "the kubelet refuses a Pod")
 	whyFull("why-late")(t)
 	apply(t, onNode(akri.Cluster.Nodes()[1], ownPod("why-late", "why-late-8120fe")))
 	awaitPod(t, "why-late", "a rejected Pod", func(pod *corev1.Pod) bool { return pod.Status.Reason == "UnexpectedAdmissionError" })
@@ -251,34 +251,82 @@ func whyTaken(t *testing.T) {
 
 // explainedCauses prepares broken clusters, and checks that explain names the cause and the remedy.
 func explainedCauses(t *testing.T) {
+	missingImage := strings.Replace(broker, "ghcr.io/akri-mesh/sample-broker", "localhost:1/none", 1)
 	for _, broken := range []brokenCluster{
-		{"no such handler", why("why-handler", configurationOf("why-handler", "udve", ""), akriv0.ConditionHandlerRegistered, akriv0.ReasonHandlerNotRegistered),
-			"configuration why-handler", "NoSuchHandler", `"udve"`, `{"name":"udev"}`},
-		{"handler offline", whyOffline, "configuration why-offline", "HandlerOffline", "cannot be reached", "kubectl get pods"},
-		{"details refused", why("why-details", configurationOf("why-details", "udev", "udevRuels: []"), akriv0.ConditionDetailsAccepted, akriv0.ReasonInvalidDetails),
-			"configuration why-details", "DetailsRefused", "udevRuels", "kubectl edit configuration.akri.sh why-details"},
-		{"nothing matches", why("why-nothing", configurationOf("why-nothing", "udev", `udevRules: ['KERNEL=="why"']`), akriv0.ConditionDevicesFound, akriv0.ReasonNothingMatched),
-			"configuration why-nothing", "NothingMatched", "no device matches on node-", "discoveryDetails"},
-		{"Secret right missing", why("why-secret", whySecret, akriv0.ConditionDetailsAccepted, akriv0.ReasonPropertyForbidden),
-			"configuration why-secret", "SecretRightMissing", "why-login", "kubectl create rolebinding"},
-		{"collision", whyCollision, "configuration " + whyCollisionName, "DigestCollision", "at most 49 characters", "kubectl delete configuration.akri.sh"},
-		{"name taken", whyTaken, "configuration why-taken --namespace=why-taken", "NameTaken", "default/why-taken", "kubectl delete configuration.akri.sh why-taken"},
-		{"capacity used up", func(t *testing.T) {
-			whyFull("why-full")(t)
-			awaitTotalAllocatable(t, "why-full-8120fe", 1) // otherwise the kubelet can refuse the Pod
-			whyUnschedulable("why-full", "why-full-8120fe")(t)
+		// Handlers and their details.
+		{
+			prepare: why("why-handler", configurationOf("why-handler", "udve", ""), akriv0.ConditionHandlerRegistered, akriv0.ReasonHandlerNotRegistered),
+			object:  "configuration why-handler",
+			cause:   "NoSuchHandler", message: `"udve"`, remedy: `{"name":"udev"}`,
 		},
-			"pod why-full", "CapacityUsed", "default/why-full-holder", "kubectl delete pod why-full-holder"},
-		{"unknown resource", whyUnschedulable("why-typo", "why-no-such-device"), "pod why-typo", "ResourceUnknown", "why-no-such-device", "kubectl akri devices"},
-		{"outdated node status", whyLate, "pod why-late", "OutdatedNodeStatus", "no free slot", "kubectl delete pod why-late"},
-		{"broker image", why("why-image", echoConfiguration("why-image", 1, strings.Replace(broker, "ghcr.io/akri-mesh/sample-broker", "localhost:1/none", 1), "foo0"),
-			akriv0.ConditionBrokersRunning, "ErrImagePull"), "configuration why-image", "ImageNotPulled", "localhost:1/none", "kubectl edit configuration.akri.sh why-image"},
-		{"Pod Security", whySecurity,
-			"configuration why-security --namespace=why-security", "PodSecurity", "violates PodSecurity", "kubectl label namespace why-security"},
-		{"webhook", whyWebhook,
-			"configuration why-webhook --namespace=why-webhook", "WebhookRefused", "why.akri.sh", "kubectl get mutatingwebhookconfigurations"},
+		{
+			prepare: whyOffline,
+			object:  "configuration why-offline",
+			cause:   "HandlerOffline", message: "cannot be reached", remedy: "kubectl get pods",
+		},
+		{
+			prepare: why("why-details", configurationOf("why-details", "udev", "udevRuels: []"), akriv0.ConditionDetailsAccepted, akriv0.ReasonInvalidDetails),
+			object:  "configuration why-details",
+			cause:   "DetailsRefused", message: "udevRuels", remedy: "kubectl edit configuration.akri.sh why-details",
+		},
+		{
+			prepare: why("why-nothing", configurationOf("why-nothing", "udev", `udevRules: ['KERNEL=="why"']`), akriv0.ConditionDevicesFound, akriv0.ReasonNothingMatched),
+			object:  "configuration why-nothing",
+			cause:   "NothingMatched", message: "no device matches on node-", remedy: "discoveryDetails",
+		},
+		{
+			prepare: why("why-secret", whySecret, akriv0.ConditionDetailsAccepted, akriv0.ReasonPropertyForbidden),
+			object:  "configuration why-secret",
+			cause:   "SecretRightMissing", message: "why-login", remedy: "kubectl create rolebinding",
+		},
+
+		// Names.
+		{
+			prepare: whyCollision,
+			object:  "configuration " + whyCollisionName,
+			cause:   "DigestCollision", message: "at most 49 characters", remedy: "kubectl delete configuration.akri.sh",
+		},
+		{
+			prepare: whyTaken,
+			object:  "configuration why-taken --namespace=why-taken",
+			cause:   "NameTaken", message: "default/why-taken", remedy: "kubectl delete configuration.akri.sh why-taken",
+		},
+
+		// Slots.
+		{
+			prepare: whyUsedUp,
+			object:  "pod why-full",
+			cause:   "CapacityUsed", message: "default/why-full-holder", remedy: "kubectl delete pod why-full-holder",
+		},
+		{
+			prepare: whyUnschedulable("why-typo", "why-no-such-device"),
+			object:  "pod why-typo",
+			cause:   "ResourceUnknown", message: "why-no-such-device", remedy: "kubectl akri devices",
+		},
+		{
+			prepare: whyLate,
+			object:  "pod why-late",
+			cause:   "OutdatedNodeStatus", message: "no free slot", remedy: "kubectl delete pod why-late",
+		},
+
+		// Brokers.
+		{
+			prepare: why("why-image", echoConfiguration("why-image", 1, missingImage, "foo0"), akriv0.ConditionBrokersRunning, "ErrImagePull"),
+			object:  "configuration why-image",
+			cause:   "ImageNotPulled", message: "localhost:1/none", remedy: "kubectl edit configuration.akri.sh why-image",
+		},
+		{
+			prepare: whySecurity,
+			object:  "configuration why-security --namespace=why-security",
+			cause:   "PodSecurity", message: "violates PodSecurity", remedy: "kubectl label namespace why-security",
+		},
+		{
+			prepare: whyWebhook,
+			object:  "configuration why-webhook --namespace=why-webhook",
+			cause:   "WebhookRefused", message: "why.akri.sh", remedy: "kubectl get mutatingwebhookconfigurations",
+		},
 	} {
-		t.Run(broken.name, func(t *testing.T) {
+		t.Run(broken.cause, func(t *testing.T) {
 			t.Parallel()
 			broken.check(t)
 		})
@@ -298,32 +346,43 @@ func explainedInstallation(t *testing.T) {
 	output, err := kubectlAkri(t.Context(), "check")
 	require.NoError(t, err, output)
 	for _, broken := range []brokenCluster{
-		{"node without Akri", func(t *testing.T) {
-			apply(t, whyTainted)
-		}, "configuration why-works", "NodeWithoutAkri", "why=gpu:NoSchedule", "kubectl taint node why-tainted why=gpu:NoSchedule-"},
-		{"version skew", func(t *testing.T) {
-			t.Cleanup(func() {
-				kubectl(context.WithoutCancel(t.Context()), "rollout", "undo")
-				kubectl(context.WithoutCancel(t.Context()), "rollout", "status", "--timeout=1m")
-			})
-			_, err := akri.Kubectl(t.Context(), "", append([]string{"set", "image"}, append(controller, "broker-controller=localhost:1/broker-controller:v0.0.1")...)...)
-			require.NoError(t, err)
-		}, "configuration why-works", "VersionSkew", "v0.0.1: broker-controller", "kubectl rollout status"},
-		{"webhook without a replica", func(t *testing.T) {
-			t.Cleanup(func() {
-				kubectl(context.WithoutCancel(t.Context()), "scale", "--replicas=1")
-				kubectl(context.WithoutCancel(t.Context()), "rollout", "status", "--timeout=1m")
-				require.NoError(t, akri.AwaitWebhook(context.WithoutCancel(t.Context())))
-			})
-			awaitRequiredWebhook(t)
-			kubectl(t.Context(), "scale", "--replicas=0")
-			_, err := kubectlAkri(t.Context(), "check")
-			require.ErrorContains(t, err, "a check has failed")
-		}, "configuration why-new", "WebhookUnavailable", "refuses new", "kubectl scale deployment akri-controller-deployment"},
+		{
+			prepare: func(t *testing.T) { apply(t, whyTainted) },
+			object:  "configuration why-works",
+			cause:   "NodeWithoutAkri", message: "why=gpu:NoSchedule", remedy: "kubectl taint node why-tainted why=gpu:NoSchedule-",
+		},
+		{
+			prepare: func(t *testing.T) {
+				t.Cleanup(func() {
+					kubectl(context.WithoutCancel(t.Context()), "rollout", "undo")
+					kubectl(context.WithoutCancel(t.Context()), "rollout", "status", "--timeout=1m")
+				})
+				image := append([]string{"set", "image"}, append(controller, "broker-controller=localhost:1/broker-controller:v0.0.1")...)
+				_, err := akri.Kubectl(t.Context(), "", image...)
+				require.NoError(t, err)
+			},
+			object: "configuration why-works",
+			cause:  "VersionSkew", message: "v0.0.1: broker-controller", remedy: "kubectl rollout status",
+		},
+		{
+			prepare: func(t *testing.T) {
+				t.Cleanup(func() {
+					kubectl(context.WithoutCancel(t.Context()), "scale", "--replicas=1")
+					kubectl(context.WithoutCancel(t.Context()), "rollout", "status", "--timeout=1m")
+					require.NoError(t, akri.AwaitWebhook(context.WithoutCancel(t.Context())))
+				})
+				awaitRequiredWebhook(t)
+				kubectl(t.Context(), "scale", "--replicas=0")
+				_, err := kubectlAkri(t.Context(), "check")
+				require.ErrorContains(t, err, "a check has failed")
+			},
+			object: "configuration why-new",
+			cause:  "WebhookUnavailable", message: "refuses new", remedy: "kubectl scale deployment akri-controller-deployment",
+		},
 	} {
-		t.Run(broken.name, broken.check)
+		t.Run(broken.cause, broken.check)
 	}
-	t.Run("forgotten node", forgottenNode)
+	inOrder(t, forgottenNode)
 }
 
 // awaitRequiredWebhook waits until the API server refuses Configurations without the webhook. A
@@ -331,12 +390,12 @@ func explainedInstallation(t *testing.T) {
 func awaitRequiredWebhook(t *testing.T) {
 	t.Helper()
 	registrations := akri.Kubernetes.AdmissionregistrationV1().ValidatingWebhookConfigurations()
-	await(t, "failurePolicy Fail", func(ctx context.Context) error {
-		registration, err := registrations.Get(ctx, "akri-webhook-configuration", metav1.GetOptions{})
-		if err == nil && (len(registration.Webhooks) == 0 || *registration.Webhooks[0].FailurePolicy != admissionregistrationv1.Fail) {
-			err = fmt.Errorf("the webhooks are %+v", registration.Webhooks)
+	const name = "akri-webhook-configuration"
+	awaitObject(t, "failurePolicy Fail", registrations, name, func(registration *admissionregistrationv1.ValidatingWebhookConfiguration) error {
+		if len(registration.Webhooks) == 0 || *registration.Webhooks[0].FailurePolicy != admissionregistrationv1.Fail {
+			return fmt.Errorf("the webhooks are %+v", registration.Webhooks)
 		}
-		return err
+		return nil
 	})
 }
 
@@ -362,12 +421,11 @@ func forgottenNode(t *testing.T) {
 		}
 		return nil
 	})
-	await(t, "free slot", func(ctx context.Context) error {
-		instance, err := akri.Instances.In("default").Get(ctx, name, metav1.GetOptions{})
-		if err == nil && (instance.Status.SlotsFree != 1 || !slices.Equal(instance.Spec.Nodes, nodes)) {
-			err = fmt.Errorf("spec %+v, status %+v", instance.Spec, instance.Status)
+	awaitInstance(t, name, "to have a free slot", func(instance *akriv0.Instance) error {
+		if instance.Status.SlotsFree != 1 || !slices.Equal(instance.Spec.Nodes, nodes) {
+			return fmt.Errorf("spec %+v, status %+v", instance.Spec, instance.Status)
 		}
-		return err
+		return nil
 	})
 }
 
@@ -394,18 +452,20 @@ spec:
 // secret, and that the other commands list the device.
 func reportedProblem(t *testing.T) {
 	apply(t, whyReport)
-	await(t, "the conditions of why-report", func(ctx context.Context) error {
-		c, err := akri.Configurations.In("default").Get(ctx, "why-report", metav1.GetOptions{})
-		if err == nil && len(c.Status.Conditions) == 0 {
-			err = errors.New("no conditions")
+	configurations := akri.Configurations.In("default")
+	awaitObject(t, "the conditions of why-report", configurations, "why-report", func(c *akriv0.Configuration) error {
+		if len(c.Status.Conditions) == 0 {
+			return errors.New("no conditions")
 		}
-		return err
+		return nil
 	})
 	archive, err := kubectlAkri(t.Context(), "bundle", "--file=-")
 	require.NoError(t, err)
 	text := unpack(t, archive)
 	require.NotContains(t, text, "hunter22")
-	for _, part := range []string{"name: why-report", "LOGIN_TOKEN: MASKED", "akri-instance-writer", `"service":"discovery-operator"`, "Configuration default/why-report"} {
+	for _, part := range []string{
+		"name: why-report", "LOGIN_TOKEN: MASKED", "akri-instance-writer", `"service":"discovery-operator"`, "Configuration default/why-report",
+	} {
 		require.Contains(t, text, part)
 	}
 
@@ -413,8 +473,12 @@ func reportedProblem(t *testing.T) {
 	apply(t, echoConfiguration("e2e-report", 2, "", "foo0"))
 	awaitInstances(t, "default", "e2e-report", name)
 	for command, part := range map[string]string{
-		"devices --namespace=default": name, "slots --all-namespaces": akriv0.SlotName(name, 1), "handlers": "default/e2e-report", "status": "e2e-report",
-		"__complete explain instance e2e": name, "status --as=why-no-rights": "You may not list: configurations, daemonsets, deployments, instances, jobs, nodes, pods",
+		"devices --namespace=default":     name,
+		"slots --all-namespaces":          akriv0.SlotName(name, 1),
+		"handlers":                        "default/e2e-report",
+		"status":                          "e2e-report",
+		"status --as=why-no-rights":       "You may not list: configurations, daemonsets, deployments, instances, jobs, nodes, pods",
+		"__complete explain instance e2e": name,
 	} {
 		await(t, "output of "+command, func(ctx context.Context) error {
 			output, err := kubectlAkri(ctx, strings.Fields(command)...)

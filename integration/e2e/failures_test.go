@@ -30,18 +30,18 @@ func slotsSurvive(t *testing.T) {
 	}
 	require.ElementsMatch(t, []string{"node-a", "node-b"}, holders(t))
 	for _, failure := range []scenario{
-		{"restarted kubelet", devicePlugins("the kubelet offers no resources", kubeletRestart)},
+		kubeletRestart,
 		selected.second,
-		{"stopped API server", apiServerStopped},
+		apiServerStopped,
 	} {
-		t.Run(failure.name, func(t *testing.T) {
+		t.Run(failure.name(t), func(t *testing.T) {
 			before := holding(t)
-			failure.run(t)
+			failure(t)
 			require.ElementsMatch(t, []string{"node-a", "node-b"}, holders(t))
 			require.Equal(t, before, holding(t), "the same pods must run")
 		})
 	}
-	t.Run("node powered off, deleted and restarted", nodeLost)
+	inOrder(t, nodeLost)
 }
 
 // pinned puts the pods of a deployment on one node.
@@ -68,6 +68,7 @@ func holding(t *testing.T) map[string]int32 {
 }
 
 func kubeletRestart(t *testing.T) {
+	onlyDevicePlugins(t, "the kubelet offers no resources")
 	ctx, cancel := context.WithTimeout(t.Context(), timeout)
 	defer cancel()
 	took, err := mesh.RestartKubelet(ctx, akri.Cluster.Nodes()[0], "akri.sh/e2e-fail-8120fe")
@@ -92,7 +93,7 @@ func apiServerStopped(t *testing.T) {
 	<-time.After(away)
 	require.NoError(t, akri.Cluster.StartAPI(t.Context()))
 	await(t, "the API server to return nodes", func(ctx context.Context) error {
-		_, err := akri.Allocatable(ctx, "node-a", "e2e-fail-8120fe")
+		_, err := akri.NodeNames(ctx)
 		return err
 	})
 }
@@ -104,25 +105,20 @@ func nodeLost(t *testing.T) {
 	require.NoError(t, node.Stop(t.Context()))
 	require.ElementsMatch(t, []string{"node-a", "node-b"}, holders(t))
 	require.NoError(t, akri.Kubernetes.CoreV1().Nodes().Delete(t.Context(), node.Name(), metav1.DeleteOptions{}))
-	await(t, "the slot of the deleted node to be free", func(context.Context) error {
-		if held := holders(t); len(held) != 1 || held[0] != "node-a" {
-			return fmt.Errorf("the holders are %v", held)
-		}
-		return nil
+	awaitUsage(t, "e2e-fail-8120fe", "to be held by the other node", func(usage map[string]string) bool {
+		return slices.Equal(holderNodes(usage), []string{"node-a"})
 	})
 	require.NoError(t, node.Start(t.Context()))
 	awaitRunning(t, "hold-"+node.Name(), 1)
-	await(t, "both nodes to hold a slot", func(context.Context) error {
-		if held := holders(t); len(held) != 2 {
-			return fmt.Errorf("the holders are %v", held)
-		}
-		return nil
+	awaitUsage(t, "e2e-fail-8120fe", "to be held by both nodes", func(usage map[string]string) bool {
+		return len(holderNodes(usage)) == 2
 	})
 	awaitServices(t)
 }
 
 // secondHost starts a second device-plugin-host on a node, as an update with surge does.
 func secondHost(t *testing.T) {
+	onlyDevicePlugins(t, "one process manages the slots of device plugins")
 	node := akri.Cluster.Nodes()[0]
 	first, second := startSecond(t, node)
 	awaitReadyPod(t, mesh.Namespace, second.Name)
@@ -137,6 +133,7 @@ func secondHost(t *testing.T) {
 
 // secondAgent checks that a second agent on a node exits and does not affect the first.
 func secondAgent(t *testing.T) {
+	onlyDevicePlugins(t, "one process manages the slots of device plugins")
 	node := akri.Cluster.Nodes()[0]
 	before := serviceSockets(t, node)
 	_, second := startSecond(t, node)

@@ -26,7 +26,7 @@ type form struct {
 	// grace has the environment variables of the times after which the registrar and
 	// discovery-operator remove an offline handler and its devices.
 	grace []string
-	// second is the scenario of a second pod of the DaemonSet on the same node.
+	// second is the scenario of another pod of the DaemonSet on the same node.
 	second scenario
 	// own are the scenarios that need this form.
 	own []scenario
@@ -52,18 +52,14 @@ func (f form) resources() form {
 		return kept
 	}
 	f.services, f.swapped = withoutPlugins(f.services), withoutPlugins(f.swapped)
-	f.second.run = devicePlugins("one process manages the slots of device plugins", f.second.run)
 	return f
 }
 
-// devicePlugins returns the scenario, which is skipped with Dynamic Resource Allocation for the
-// reason.
-func devicePlugins(reason string, run func(*testing.T)) func(*testing.T) {
-	return func(t *testing.T) {
-		if selected.dynamic {
-			t.Skip("concerns only device plugins: " + reason)
-		}
-		run(t)
+// onlyDevicePlugins skips a scenario with Dynamic Resource Allocation for the reason.
+func onlyDevicePlugins(t *testing.T, reason string) {
+	t.Helper()
+	if selected.dynamic {
+		t.Skip("concerns only device plugins: " + reason)
 	}
 }
 
@@ -74,7 +70,7 @@ func separate() form {
 		swapped:  []string{"device-plugin-host", "discovery-operator"},
 		host:     "akri-device-plugin-host",
 		grace:    []string{"registrar.env.AKRI_KEEP_OFFLINE", "discovery-operator.env.AKRI_HANDLER_GRACE"},
-		second:   scenario{"second device-plugin-host takes over", secondHost},
+		second:   secondHost,
 	}
 }
 
@@ -87,8 +83,8 @@ func agent() form {
 		swapped:  []string{"agent"},
 		host:     "akri-agent-daemonset",
 		grace:    []string{"agent.env.AKRI_REGISTRAR_KEEP_OFFLINE", "agent.env.AKRI_DISCOVERY_OPERATOR_HANDLER_GRACE"},
-		second:   scenario{"second agent exits", secondAgent},
-		own:      []scenario{{"change between services and agent", changedForm}, {"agent with claims", devicePlugins("the agent moves from device plugins", agentWithClaims)}},
+		second:   secondAgent,
+		own:      []scenario{changedForm, agentWithClaims},
 	}
 }
 

@@ -17,9 +17,6 @@ import (
 // queryService sends a request from the pod's network to the ClusterIP of the Service and returns
 // the name of the broker that responds.
 func queryService(ctx context.Context, from *corev1.Pod, service string) (string, error) {
-	// A connection to a pod that has just ended gets no response. The caller retries.
-	ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
-	defer cancel()
 	object, err := akri.Kubernetes.CoreV1().Services(from.Namespace).Get(ctx, service, metav1.GetOptions{})
 	if err != nil {
 		return "", err
@@ -32,6 +29,9 @@ func queryService(ctx context.Context, from *corev1.Pod, service string) (string
 	if err != nil {
 		return "", err
 	}
+	// A connection to a pod that has just ended gets no response. The caller retries.
+	ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
+	defer cancel()
 	transport := &http.Transport{DisableKeepAlives: true, DialContext: func(ctx context.Context, network, address string) (net.Conn, error) {
 		return dialFrom(ctx, pid, network, address)
 	}}

@@ -14,6 +14,7 @@ import (
 
 	"akri.sh/integration/cluster"
 	"akri.sh/integration/mesh"
+	akriv0 "akri.sh/libs/apis/akri/v0"
 )
 
 // hangingHandler makes handler-debug-echo hang on one node. Other handlers work, also those of the
@@ -29,7 +30,7 @@ func hangingHandler(t *testing.T) {
 	awaitNodes(t, "e2e-hang-a19705", other.Name())
 	awaitNodes(t, "e2e-hang-8120fe", both...)
 
-	apply(t, zramConfiguration)
+	applyZram(t, zramConfiguration)
 	zram := plug(t, "beside a hanging handler")
 	awaitInstances(t, "default", "e2e-zram", values(zramInstances(zram))...)
 	awaitNodes(t, "e2e-hang-a19705", other.Name())
@@ -50,12 +51,11 @@ func blockDebugEcho(t *testing.T, node cluster.Node, pod *corev1.Pod) {
 // awaitNodes waits until exactly the nodes see the device of the Instance.
 func awaitNodes(t *testing.T, instance string, nodes ...string) {
 	t.Helper()
-	await(t, fmt.Sprintf("%s on %v", instance, nodes), func(ctx context.Context) error {
-		object, err := akri.Instances.In("default").Get(ctx, instance, metav1.GetOptions{})
-		if err == nil && !slices.Equal(object.Spec.Nodes, nodes) {
-			err = fmt.Errorf("the nodes are %v", object.Spec.Nodes)
+	awaitInstance(t, instance, fmt.Sprintf("on %v", nodes), func(object *akriv0.Instance) error {
+		if !slices.Equal(object.Spec.Nodes, nodes) {
+			return fmt.Errorf("the nodes are %v", object.Spec.Nodes)
 		}
-		return err
+		return nil
 	})
 }
 

@@ -2,6 +2,7 @@ package e2e_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"syscall"
@@ -49,19 +50,26 @@ func observe(t *testing.T, configurations ...string) state {
 // servicePods returns the pods of a service.
 func servicePods(t *testing.T, service string) []corev1.Pod {
 	t.Helper()
-	list, err := akri.Kubernetes.CoreV1().Pods(mesh.Namespace).List(t.Context(), metav1.ListOptions{LabelSelector: "app.kubernetes.io/component=" + service})
+	list, err := akri.Kubernetes.CoreV1().Pods(mesh.Namespace).List(t.Context(), ofService(service))
 	require.NoError(t, err)
 	require.NotEmpty(t, list.Items, "pods of %s", service)
 	return list.Items
 }
 
+// ofService selects the Pods and the Deployment of a service.
+func ofService(name string) metav1.ListOptions {
+	return metav1.ListOptions{LabelSelector: "app.kubernetes.io/component=" + name}
+}
+
 func killServices(t *testing.T) { killEach(t, services()) }
+
+func killNodeServices(t *testing.T) { killEach(t, selected.services) }
 
 func killEach(t *testing.T, services []string) {
 	t.Helper()
 	apply(t, echoConfiguration("e2e-kill", 2, broker, "foo0"))
 	awaitBrokers(t, "default", "e2e-kill", 2)
-	apply(t, zramConfiguration)
+	applyZram(t, zramConfiguration)
 	nodes := len(akri.Cluster.Nodes())
 	first := plug(t, "before")
 	awaitInstances(t, "default", "e2e-zram", values(zramInstances(first))...)
@@ -93,11 +101,14 @@ func killEach(t *testing.T, services []string) {
 
 func awaitServiceReady(t *testing.T, service string) {
 	t.Helper()
-	await(t, service+" to be ready", func(context.Context) error {
-		for _, pod := range servicePods(t, service) {
+	awaitObjects(t, service+" to be ready", akri.Kubernetes.CoreV1().Pods(mesh.Namespace), ofService(service), func(pods []corev1.Pod) error {
+		for _, pod := range pods {
 			if !mesh.Ready(&pod) {
 				return fmt.Errorf("%s is not ready", pod.Name)
 			}
+		}
+		if len(pods) == 0 {
+			return errors.New("it has no Pods")
 		}
 		return nil
 	})

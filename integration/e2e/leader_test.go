@@ -1,13 +1,13 @@
 package e2e_test
 
 import (
-	"context"
 	"strings"
 	"syscall"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"akri.sh/integration/mesh"
@@ -27,10 +27,7 @@ func leaderKilled(t *testing.T) {
 	const deleted = "node-a-e2e-leader-8120fe-pod"
 	pods := akri.Kubernetes.CoreV1().Pods("default")
 	require.NoError(t, pods.Delete(t.Context(), deleted, metav1.DeleteOptions{GracePeriodSeconds: new(int64)}))
-	await(t, "the new leader to recreate the broker", func(ctx context.Context) error {
-		_, err := pods.Get(ctx, deleted, metav1.GetOptions{})
-		return err
-	})
+	awaitPod(t, deleted, "the new leader to recreate the broker", func(*corev1.Pod) bool { return true })
 	t.Logf("the new leader recreated the broker %s after the kill", time.Since(killed).Round(time.Millisecond))
 	require.NotEqual(t, first, leader(t))
 

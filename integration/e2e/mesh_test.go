@@ -2,7 +2,6 @@ package e2e_test
 
 import (
 	"context"
-	"flag"
 	"os"
 	"slices"
 	"strconv"
@@ -10,16 +9,9 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
-	"golang.org/x/sync/errgroup"
 
 	"akri.sh/integration/devices"
 )
-
-// scenario is a named subtest.
-type scenario struct {
-	name string
-	run  func(*testing.T)
-}
 
 // TestMesh runs all scenarios with separate services. With AKRI_E2E_RESOURCES=dra it runs those
 // that do not concern only device plugins with Dynamic Resource Allocation, as TestAgent does.
@@ -38,142 +30,143 @@ func TestAgent(t *testing.T) {
 		return
 	}
 	require.NoError(t, akri.Install(t.Context(), selected.handlers...))
-	if !parallel(t, "embedded handlers", []scenario{
-		{"OPC UA servers", opcuaServers},
-		{"camera with a rotated password", authenticatedCamera},
-	}) {
+	// Handlers in the process of the agent.
+	if !parallel(t,
+		opcuaServers,
+		authenticatedCamera,
+	) {
 		return
 	}
 	inOrder(t, slices.Concat(
 		[]scenario{
-			{"hanging handler", hangingHandler},
-			{"restarted node", nodeRestart},
-			{"killed agent", func(t *testing.T) { killEach(t, selected.services) }},
+			hangingHandler,
+			nodeRestart,
+			killNodeServices,
 		},
 		selected.own,
-		[]scenario{{"uninstall", uninstall}},
-	))
+		[]scenario{uninstall},
+	)...)
 }
 
-// allScenarios runs all scenarios on one installation: first the independent ones in parallel,
-// then, one by one, those that break or change the installation or the cluster.
+// TestChanges changes the installation while brokers run: its transport, the directories of its
+// sockets and its namespaces. With AKRI_E2E_AGENT it does so with the agent. It is a test of its
+// own so that it can run at the same time as TestMesh, on another cluster.
+func TestChanges(t *testing.T) {
+	selectForm(separate().resources())
+	if os.Getenv("AKRI_E2E_AGENT") != "" {
+		selectForm(agent().resources())
+	}
+	require.NoError(t, akri.Install(t.Context()))
+	inOrder(t,
+		plainPort,
+		movedSockets,
+		podSecurity,
+	)
+	_, err := akri.Uninstall(t.Context())
+	require.NoError(t, err)
+}
+
+// allScenarios runs the other scenarios on one installation: first the independent ones in
+// parallel, then, one by one, those that break or change the installation or the cluster.
 func allScenarios(t *testing.T) {
 	t.Helper()
-	require.NoError(t, akri.Install(t.Context(), selected.handlers...))
-	if !parallel(t, "independent", []scenario{
-		// The longest start first.
-		{"certificates are renewed", rotatedCertificates},
-		{"alerts fire and clear", alertsOfIncidents},
-		{"the sample handler", sampleHandler},
-		{"a Job is retried and runs once", failingJob},
-		{"cameras", cameras},
-		{"edits replace brokers one by one", editedBrokers},
-		{"pods that end at once", devicePlugins("the reason of a release, idle or unconfirmed", shortPods)},
-		{"OPC UA servers", opcuaServers},
-		{"invalid input is refused", badInput},
-		{"a handler without a first list", silentHandler},
-		{"a refused pod is retried", devicePlugins("the kubelet refuses a Pod", retriedPod)},
-		{"a full device rejects further pods", devicePlugins("the kubelet refuses Pods", crowdedDevice)},
-		{"hot-plug", pluggedDevice},
-		{"shared device", sharedDevice},
-		{"devices with one digest", collidingDevices},
-		{"devices of two nodes with one digest", collidingNodes},
-		{"user pods", ownPods},
-		{"devices of several containers", devicePlugins("virtual devices", severalDevices)},
-		{"one pod uses both resource levels", devicePlugins("the resources in the status of nodes", bothLevels)},
-		{"the device with the most free slots", devicePlugins("the policy of config-plugin-allocator", mostFreeDevice)},
-		{"changed capacity", changedCapacity},
-		{"changed device", changedDevice},
-		{"recreated Configuration", recreatedConfiguration},
-		{"two Configurations with the same name", sameName},
-		{"pods wait for devices", devicePlugins("virtual devices", waitingPods)},
-		{"a denied pod reports the reason", devicePlugins("the kubelet refuses a Pod", deniedPod)},
-		{"Services of brokers", servicesOfBrokers},
-		{"the webhook reports all mistakes", rejectedByWebhook},
-		{"old YAML names the fields of today", oldYAML},
-		{"broker without an image", brokerWithoutImage},
-		{"broker that a quota refuses", brokerBeyondQuota},
-		{"a deleted broker is replaced", deletedBroker},
-		{"brokers follow their devices", brokersThatChange},
-		{"samples of the README", samplesOfTheReadme},
-		{"node services have no rights", devicePlugins("dra-kubelet-plugin may get ResourceClaims", noNodeRights)},
-		{"a node gets the properties of its handlers", propertiesOfOwnHandlers},
-		{"a tenant gets no more than it has", tenants},
-		{"callers of instance-writer are identified", untrustedCallers},
-		{"hostile handler", hostileHandler},
-		{"disk that the node uses", diskInUse},
-		{"sample of USB cameras", cameraSample},
-		{"sample of USB serial adapters", serialSample},
-		{"sample of OPC UA servers", opcuaSample},
-		{"explain names the cause", explainedCauses},
-		{"a report without secrets", reportedProblem},
-		{"watch shows a device", watchedDevice},
-		{"try finds devices", tried},
-	}) {
+	require.NoError(t, akri.Install(t.Context(), append(selected.handlers, "console.enabled=true")...))
+	if !parallel(t, independent...) {
 		return
 	}
 	// The first does not need broker-controller, and the second affects only broker-controller.
-	if !parallel(t, "pairs", []scenario{
-		{"a recreated pod gets the device again", devicePlugins("the reason of a release, idle or unconfirmed", recreatedPods)},
-		{"killed leader of broker-controller", leaderKilled},
-	}) {
+	if !parallel(t,
+		recreatedPods,
+		leaderKilled,
+	) {
 		return
 	}
 	inOrder(t, slices.Concat(
 		[]scenario{
-			{"evicted Pods", evictedPods},
-			{"console shows a device", consoleDevice},
-			{"console in the cluster", consoleOfTheCluster},
-			{"flapping device", flappingDevice},
-			{"hanging handler", hangingHandler},
-			{"restarted node", nodeRestart},
-			{"killed services", killServices},
-			{"slots survive failures of the cluster", slotsSurvive},
-			{"scaled and replaced services", scaleAndSwap},
-			{"without the webhook", withoutWebhook},
-			{"explain names what is not installed", explainedInstallation},
-			{"upgrade from plain text", plainPort},
+			// Failures of Pods, handlers, nodes and services.
+			evictedPods,
+			hangingHandler,
+			nodeRestart,
+			killServices,
+			slotsSurvive,
+
+			// Changes of the installation.
+			scaleAndSwap,
+			withoutWebhook,
+			explainedInstallation,
 		},
 		selected.own,
 		[]scenario{
-			{"sockets move to other directories", movedSockets},
-			{"Pod Security is enforced", podSecurity},
-			{"several handlers of one name", moreHandlers},
-			{"long timeouts, shortened", shortTimeouts},
-			{"uninstall", uninstall},
+			// The endpoints of the handlers stay until the next scenario shortens the grace.
+			moreHandlers,
+			shortTimeouts,
+			uninstall,
 		},
-	))
+	)...)
 }
 
-// inOrder runs scenarios one by one. It stops after the first that fails: later scenarios would
-// fail for the same reason.
-func inOrder(t *testing.T, scenarios []scenario) {
-	t.Helper()
-	for _, scenario := range scenarios {
-		if !t.Run(scenario.name, scenario.run) {
-			return
-		}
-	}
-}
+// independent are scenarios that do not affect each other. The longest start first.
+var independent = []scenario{
+	rotatedCertificates,
+	opcuaServers,
+	sampleHandler,
+	tenants,
+	cameras,
+	editedBrokers,
+	brokerBeyondQuota,
+	retriedPod,
+	alertsOfIncidents,
+	flappingDevice,
+	shortPods,
+	failingJob,
+	explainedCauses,
 
-// parallel runs scenarios in parallel, as many as the flag -parallel allows, and waits for all.
-// They start in their order. With t.Parallel they would not, and a long one that starts last runs
-// alone.
-func parallel(t *testing.T, name string, scenarios []scenario) bool {
-	t.Helper()
-	limit, err := strconv.Atoi(flag.Lookup("test.parallel").Value.String())
-	require.NoError(t, err)
-	return t.Run(name, func(t *testing.T) {
-		var group errgroup.Group
-		group.SetLimit(limit)
-		for _, scenario := range scenarios {
-			group.Go(func() error {
-				t.Run(scenario.name, scenario.run)
-				return nil
-			})
-		}
-		_ = group.Wait() // a failed scenario has failed its test
-	})
+	// Devices and their Instances.
+	pluggedDevice,
+	sharedDevice,
+	collidingDevices,
+	collidingNodes,
+	changedDevice,
+	changedCapacity,
+	recreatedConfiguration,
+	sameName,
+	silentHandler,
+	diskInUse,
+
+	// Slots of Pods.
+	ownPods,
+	severalDevices,
+	bothLevels,
+	mostFreeDevice,
+	waitingPods,
+	crowdedDevice,
+	deniedPod,
+
+	// Brokers and their Services.
+	brokersThatChange,
+	servicesOfBrokers,
+	brokerWithoutImage,
+	deletedBroker,
+
+	// Documents and commands.
+	samplesOfTheReadme,
+	cameraSample,
+	serialSample,
+	opcuaSample,
+	reportedProblem,
+	watchedDevice,
+	tried,
+	consoleDevice,
+	consoleOfTheCluster,
+
+	// Refusals.
+	untrustedCallers,
+	badInput,
+	hostileHandler,
+	propertiesOfOwnHandlers,
+	noNodeRights,
+	rejectedByWebhook,
+	oldYAML,
 }
 
 // repetitions returns the number in the environment variable, or the default.

@@ -49,8 +49,7 @@ spec:
 // The endpoints of the ended handlers affect all Configurations until the next scenario shortens
 // the grace.
 func moreHandlers(t *testing.T) {
-	t.Run("replaced Pods on the network", replacedPods)
-	t.Run("twins on unix sockets", twins)
+	inOrder(t, replacedPods, twins)
 }
 
 // replacedPods replaces one of two Pods. The old address has no host any more, so the list of the

@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"akri.sh/integration/mesh"
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -34,23 +35,14 @@ func shortTimeouts(t *testing.T) {
 		"broker-controller.brokerStartTimeout="+shortStart.String())
 	require.NoError(t, akri.Install(t.Context(), values...))
 	p := startPrometheus(t)
-	t.Run("a node stops reporting", func(t *testing.T) { nodeStopsReporting(t, p) })
-	t.Run("alerts of services fire and clear", func(t *testing.T) { alertsOfServices(t, p, values) })
-	t.Run("stuck broker is moved", stuckBroker)
-	t.Run("parallel", func(t *testing.T) {
-		t.Run("pending broker is replaced", func(t *testing.T) {
-			t.Parallel()
-			pendingBroker(t)
-		})
-		t.Run("brokers and Services follow a lost node", func(t *testing.T) {
-			t.Parallel()
-			brokersOfLostNode(t)
-		})
-		t.Run("states of a handler", func(t *testing.T) {
-			t.Parallel()
-			handlerStates(t)
-		})
-	})
+	t.Run("nodeStopsReporting", func(t *testing.T) { nodeStopsReporting(t, p) })
+	t.Run("alertsOfServices", func(t *testing.T) { alertsOfServices(t, p, values) })
+	inOrder(t, stuckBroker)
+	parallel(t,
+		pendingBroker,
+		brokersOfLostNode,
+		handlerStates,
+	)
 }
 
 // stuckBroker cordons the node of the only broker of a shared device. The other node gets it and
@@ -85,15 +77,8 @@ func pendingBroker(t *testing.T) {
 	apply(t, echoConfiguration("e2e-pending", 2, "", "foo0"))
 	awaitTotalAllocatable(t, "e2e-pending-8120fe", 4)
 	require.NoError(t, akri.ApplyText(t.Context(), echoConfiguration("e2e-pending", 2, neverStarts, "foo0")))
-	var first *corev1.Pod
-	await(t, "a kubelet to admit the broker", func(ctx context.Context) (err error) {
-		name := akri.Cluster.Nodes()[0].Name() + "-e2e-pending-8120fe-pod"
-		first, err = akri.Kubernetes.CoreV1().Pods("default").Get(ctx, name, metav1.GetOptions{})
-		if err == nil && first.Status.StartTime == nil {
-			err = fmt.Errorf("%s is not admitted", name)
-		}
-		return err
-	})
+	name := akri.Cluster.Nodes()[0].Name() + "-e2e-pending-8120fe-pod"
+	first := awaitPod(t, name, "a kubelet to admit the broker", func(pod *corev1.Pod) bool { return pod.Status.StartTime != nil })
 	// The time counts from when the controller sees the Pod, not by the kubelet's clock.
 	setStartTime(t, first, first.Status.StartTime.Add(-time.Hour))
 	next := awaitNextBroker(t, first)
@@ -111,7 +96,7 @@ func setStartTime(t *testing.T, pod *corev1.Pod, start time.Time) {
 // brokersOfLostNode uses a device that both nodes share and a local device of each node.
 func brokersOfLostNode(t *testing.T) {
 	apply(t, echoConfiguration("e2e-lost", 2, broker, "foo0")+servicesSpec)
-	apply(t, zramConfiguration)
+	applyZram(t, zramConfiguration)
 	byNode := zramInstances(plug(t, "lost and found"))
 	kept, lost := akri.Cluster.Nodes()[0], akri.Cluster.Nodes()[1]
 	awaitComplete := func() state {
@@ -211,16 +196,11 @@ func markNotReady(t *testing.T, node string) time.Time {
 // terminating. Without a kubelet a pod stays terminating.
 func awaitNoBrokers(t *testing.T, node string, configurations ...string) {
 	t.Helper()
-	await(t, "removal of brokers on "+node, func(ctx context.Context) error {
-		for _, configuration := range configurations {
-			pods, err := akri.BrokersOf(ctx, "default", configuration)
-			if err != nil {
-				return err
-			}
-			for _, pod := range pods {
-				if pod.Spec.NodeName == node && pod.DeletionTimestamp == nil {
-					return fmt.Errorf("%s is not deleted", pod.Name)
-				}
+	brokers := metav1.ListOptions{LabelSelector: mesh.ConfigurationLabel + " in (" + strings.Join(configurations, ",") + ")"}
+	awaitObjects(t, "removal of brokers on "+node, akri.Kubernetes.CoreV1().Pods("default"), brokers, func(pods []corev1.Pod) error {
+		for _, pod := range pods {
+			if pod.Spec.NodeName == node && pod.DeletionTimestamp == nil {
+				return fmt.Errorf("%s is not deleted", pod.Name)
 			}
 		}
 		return nil

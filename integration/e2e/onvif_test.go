@@ -21,8 +21,7 @@ import (
 
 // cameras has the tests with cameras one after the other, because all handlers find all cameras.
 func cameras(t *testing.T) {
-	t.Run("rotated password", authenticatedCamera)
-	t.Run("Services and a ConfigMap", servicesOfCameras)
+	inOrder(t, authenticatedCamera, servicesOfCameras)
 }
 
 // authenticatedCamera runs the tutorial with the unmodified sample, whose Secret has the camera's
@@ -69,12 +68,11 @@ func authenticatedCamera(t *testing.T) {
 	camera.Password, camera.Firmware = "rotated", "2.0"
 	require.NoError(t, cameras.Plug(camera))
 	require.NoError(t, akri.ApplyText(t.Context(), strings.Replace(manifest, "change-me", camera.Password, 1)))
-	await(t, "the firmware version that needs the new password", func(ctx context.Context) error {
-		instance, err := akri.Instances.In("default").Get(ctx, name, metav1.GetOptions{})
-		if err == nil && instance.Spec.BrokerProperties["ONVIF_DEVICE_FIRMWARE_VERSION"] != "2.0" {
-			err = fmt.Errorf("the properties are %v", instance.Spec.BrokerProperties)
+	awaitInstance(t, name, "to have the firmware version, which needs the new password", func(instance *akriv0.Instance) error {
+		if instance.Spec.BrokerProperties["ONVIF_DEVICE_FIRMWARE_VERSION"] != "2.0" {
+			return fmt.Errorf("the properties are %v", instance.Spec.BrokerProperties)
 		}
-		return err
+		return nil
 	})
 	require.Equal(t, instanceUIDs([]akriv0.Instance{found}), instanceUIDs(instances(t, "default", "onvif")))
 	require.Equal(t, podUIDs(before), podUIDs(awaitBrokers(t, "default", "onvif", 2)))
@@ -137,8 +135,8 @@ func servicesOfCameras(t *testing.T) {
 	}
 
 	require.NoError(t, akri.ApplyText(t.Context(), fmt.Sprintf(cameraConfiguration, "viewer")))
-	await(t, "the properties that need the new username", func(ctx context.Context) error {
-		for _, instance := range instances(t, "default", "e2e-cameras") {
+	awaitInstancesOf(t, "default", "e2e-cameras", "the properties that need the new username", func(found []akriv0.Instance) error {
+		for _, instance := range found {
 			if got := instance.Spec.BrokerProperties["ONVIF_DEVICE_MAC_ADDRESS"]; got != macs[instance.Name] {
 				return fmt.Errorf("the MAC address of %s is %q", instance.Name, got)
 			}

@@ -54,11 +54,8 @@ func nodeStopsReporting(t *testing.T, p prometheusServer) {
 func awaitNodeStatus(t *testing.T, configuration, node string) akriv0.NodeStatus {
 	t.Helper()
 	var found akriv0.NodeStatus
-	await(t, "status of "+node, func(ctx context.Context) error {
-		current, err := akri.Configurations.In("default").Get(ctx, configuration, metav1.GetOptions{})
-		if err != nil {
-			return err
-		}
+	configurations := akri.Configurations.In("default")
+	awaitObject(t, "status of "+node, configurations, configuration, func(current *akriv0.Configuration) error {
 		for _, found = range current.Status.Nodes {
 			if found.Name == node {
 				return nil

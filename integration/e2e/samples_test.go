@@ -15,14 +15,13 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"akri.sh/integration/cluster"
 	"akri.sh/integration/devices"
 	"akri.sh/integration/devices/camera"
 	"akri.sh/integration/devices/opcua"
-	"akri.sh/integration/mesh"
 )
 
 // sample returns a file of deploy/samples with replacements, which are pairs of a text and its
@@ -52,17 +51,14 @@ func samplesOfTheReadme(t *testing.T) {
 	pod := awaitReadyPod(t, "default", "readme")
 	require.Equal(t, "foo0", query(t, pod).Env["DEBUG_ECHO_DESCRIPTION_8120FE"])
 
-	await(t, "completed Jobs of debug-echo-job", func(ctx context.Context) error {
-		jobs, err := akri.Kubernetes.BatchV1().Jobs("default").List(ctx, metav1.ListOptions{LabelSelector: mesh.ConfigurationLabel + "=debug-echo-job"})
-		if err != nil {
-			return err
-		}
+	jobs := akri.Kubernetes.BatchV1().Jobs("default")
+	awaitObjects(t, "completed Jobs of debug-echo-job", jobs, ofConfiguration("debug-echo-job"), func(found []batchv1.Job) error {
 		var succeeded int32
-		for _, job := range jobs.Items {
+		for _, job := range found {
 			succeeded += job.Status.Succeeded
 		}
 		if succeeded != 2 {
-			return fmt.Errorf("%d Pods of %d Jobs have succeeded", succeeded, len(jobs.Items))
+			return fmt.Errorf("%d Pods of %d Jobs have succeeded", succeeded, len(found))
 		}
 		return nil
 	})
@@ -171,6 +167,7 @@ func requireFrames(t *testing.T, pod *corev1.Pod, count int) {
 // serialSample runs the tutorial with a virtual terminal instead of a serial adapter. The rule is
 // tested in handler-udev. A broker that is not a member of the group of the device cannot open it.
 func serialSample(t *testing.T) {
+	reserve(t, "terminals")
 	line, err := devices.OpenVT()
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, line.Close()) })

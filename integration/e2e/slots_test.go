@@ -11,7 +11,6 @@ import (
 
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	akriv0 "akri.sh/libs/apis/akri/v0"
 
@@ -72,21 +71,15 @@ const shortPodsPerResource = 3
 // shortPods runs pods that end at once. The kubelet's list shows each of them to
 // device-plugin-host, so that their slots are free without waiting for the reservation to expire.
 func shortPods(t *testing.T) {
+	onlyDevicePlugins(t, "the reason of a release, idle or unconfirmed")
 	const configuration, instance = "e2e-short", "e2e-short-8120fe"
 	apply(t, echoConfiguration(configuration, 1, "", "foo0"))
 	awaitTotalAllocatable(t, instance, 2)
-	pods := akri.Kubernetes.CoreV1().Pods("default")
 	for _, resource := range []string{instance, configuration} {
 		manifest := onNode(akri.Cluster.Nodes()[0], strings.Replace(shortPod, "RESOURCE", resource, 1))
 		for range shortPodsPerResource {
 			require.NoError(t, akri.ApplyText(t.Context(), manifest))
-			await(t, "the end of the pod", func(ctx context.Context) error {
-				pod, err := pods.Get(ctx, "short", metav1.GetOptions{})
-				if err == nil && pod.Status.Phase != corev1.PodSucceeded {
-					err = fmt.Errorf("%s is %s: %s %s", pod.Name, pod.Status.Phase, pod.Status.Reason, pod.Status.Message)
-				}
-				return err
-			})
+			awaitPod(t, "short", "the end of the pod", func(pod *corev1.Pod) bool { return pod.Status.Phase == corev1.PodSucceeded })
 			awaitFree(t, instance)
 			require.NoError(t, akri.DeleteText(t.Context(), manifest))
 		}
@@ -97,6 +90,7 @@ func shortPods(t *testing.T) {
 // mostFreeDevice checks that a pod that requests any device of the Configuration gets the one with
 // the most free slots.
 func mostFreeDevice(t *testing.T) {
+	onlyDevicePlugins(t, "the policy of config-plugin-allocator")
 	const configuration, foo0, foo1 = "e2e-free", "e2e-free-8120fe", "e2e-free-a19705"
 	apply(t, echoConfiguration(configuration, 3, "", "foo0", "foo1"))
 	awaitInstances(t, "default", configuration, foo0, foo1)
@@ -145,6 +139,7 @@ func holderNodes(usage map[string]string) (nodes []string) {
 // and granted after the slots that no pod uses were reclaimed. One of these is the slot that its
 // init container got before.
 func retriedPod(t *testing.T) {
+	onlyDevicePlugins(t, "the kubelet refuses a Pod")
 	const beside = "e2e-beside-8120fe"
 	const configuration, foo0, foo1 = "e2e-retry", "e2e-retry-8120fe", "e2e-retry-a19705"
 	node, other := akri.Cluster.Nodes()[0], akri.Cluster.Nodes()[1]
@@ -170,13 +165,8 @@ func retriedPod(t *testing.T) {
     args: ["--version"]
     resources: {limits: {"akri.sh/`+beside+`": "1"}}
   containers:`, 1)))
-	await(t, "the refusal", func(ctx context.Context) error {
-		pod, err := akri.Kubernetes.CoreV1().Pods("default").Get(ctx, "retry-refused", metav1.GetOptions{})
-		if err == nil && (pod.Status.Reason != "UnexpectedAdmissionError" || !strings.Contains(pod.Status.Message,
-			"are slots of the same Instance "+foo0)) {
-			err = fmt.Errorf("%s is %s: %s %s", pod.Name, pod.Status.Phase, pod.Status.Reason, pod.Status.Message)
-		}
-		return err
+	awaitPod(t, "retry-refused", "the refusal", func(pod *corev1.Pod) bool {
+		return pod.Status.Reason == "UnexpectedAdmissionError" && strings.Contains(pod.Status.Message, "are slots of the same Instance "+foo0)
 	})
 
 	refused := time.Now()

@@ -76,16 +76,14 @@ func podOfTenant(spec string) string {
 func tenants(t *testing.T) {
 	apply(t, tenantObjects)
 	awaitInstances(t, "e2e-owner", "e2e-owner", "e2e-owner-8120fe")
-	for _, test := range []scenario{
-		{"handlers", tenantUsesHandlers},
-		{"Secrets of another namespace", tenantReadsSecrets},
-		{"brokers", tenantRunsBrokers},
-		{"names of Instances", tenantTakesName},
-		{"many unknown fields", tenantFloodsWebhook},
-		{"devices of another namespace", tenantUsesDevices},
-	} {
-		t.Run(test.name, test.run)
-	}
+	inOrder(t,
+		tenantUsesHandlers,
+		tenantReadsSecrets,
+		tenantRunsBrokers,
+		tenantTakesName,
+		tenantFloodsWebhook,
+		tenantUsesDevices,
+	)
 }
 
 // tenantUsesHandlers tries a rule for the host's disk and to lead credentials to a forged camera.

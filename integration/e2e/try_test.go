@@ -70,14 +70,13 @@ func problem(t *testing.T, results []trial.Result, reason string) string {
 }
 
 func tried(t *testing.T) {
-	for _, s := range []scenario{
-		{"devices", triedDevices}, {"problems", triedProblems}, {"rights", triedRights}, {"interrupted", triedInterrupted}, {"closest device", explainedMiss},
-	} {
-		t.Run(s.name, func(t *testing.T) {
-			t.Parallel()
-			s.run(t)
-		})
-	}
+	parallel(t,
+		triedDevices,
+		triedProblems,
+		triedRights,
+		triedInterrupted,
+		explainedMiss,
+	)
 }
 
 // triedDevices finds a device of each node, and one that both nodes see.

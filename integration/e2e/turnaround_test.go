@@ -1,8 +1,6 @@
 package e2e_test
 
 import (
-	"context"
-	"fmt"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -18,6 +16,7 @@ const defaultDeletions = 5
 // recreatedPods repeatedly deletes the pod that holds the only slot of a device: one pod requests
 // the Instance and another the Configuration. Both nodes see both devices.
 func recreatedPods(t *testing.T) {
+	onlyDevicePlugins(t, "the reason of a release, idle or unconfirmed")
 	deletions := repetitions(t, "AKRI_E2E_DELETIONS", defaultDeletions)
 	apply(t, echoConfiguration("e2e-turn-i", 1, "", "foo0"))
 	apply(t, echoConfiguration("e2e-turn-c", 1, "", "foo0"))
@@ -58,23 +57,12 @@ func recreate(t *testing.T, workload, resource, instance string, count int) {
 // awaitOther waits until the only pod of the workload is another one.
 func awaitOther(t *testing.T, workload, previous string) corev1.Pod {
 	t.Helper()
-	var next corev1.Pod
-	await(t, "the pod after "+previous, func(ctx context.Context) error {
-		running, err := runningPods(ctx, workload)
-		if err != nil {
-			return err
-		}
-		if len(running) != 1 {
-			return fmt.Errorf("%d pods run", len(running))
-		}
-		next = running[0]
-		return nil
-	})
-	return next
+	return awaitRunningWithout(t, workload, 1, previous)[0]
 }
 
 // crowdedDevice runs more pods on two nodes than the device's capacity.
 func crowdedDevice(t *testing.T) {
+	onlyDevicePlugins(t, "the kubelet refuses Pods")
 	apply(t, echoConfiguration("e2e-crowd", 3, "", "foo0"))
 	awaitTotalAllocatable(t, "e2e-crowd-8120fe", 6)
 	pods := follow(t, "crowd")
@@ -85,17 +73,7 @@ func crowdedDevice(t *testing.T) {
 	t.Logf("rejected before the node status was updated: %s", pods.summary())
 	for range 3 {
 		require.NoError(t, akri.Kubernetes.CoreV1().Pods("default").Delete(t.Context(), running[0].Name, metav1.DeleteOptions{}))
-		previous := running[0].Name
-		await(t, "the replacement of pod "+previous, func(ctx context.Context) (err error) {
-			running, err = runningPods(ctx, "crowd")
-			if err != nil {
-				return err
-			}
-			if len(running) != 3 || running[0].Name == previous || running[1].Name == previous || running[2].Name == previous {
-				return fmt.Errorf("%d pods run", len(running))
-			}
-			return nil
-		})
+		running = awaitRunningWithout(t, "crowd", 3, running[0].Name)
 		require.Len(t, slotHolders(instances(t, "default", "e2e-crowd")[0].Spec.DeviceUsage), 3)
 	}
 	t.Logf("rejected in total: %s", pods.summary())

@@ -15,8 +15,7 @@ import (
 // sampleHandler has the tests with the sample handler one after the other: a node has one socket of
 // its name.
 func sampleHandler(t *testing.T) {
-	t.Run("hangs", stoppedHandler)
-	t.Run("tutorial", tutorial)
+	inOrder(t, stoppedHandler, tutorial)
 }
 
 // tutorial runs the commands of docs/handlers.md: its handler discovers the devices of an HTTP

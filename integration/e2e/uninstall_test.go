@@ -1,7 +1,6 @@
 package e2e_test
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -11,7 +10,9 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 
 	"akri.sh/integration/mesh"
 )
@@ -19,13 +20,12 @@ import (
 func uninstall(t *testing.T) {
 	// The uninstallation removes the Instances, brokers and Services of a Configuration with a
 	// device.
-	require.NoError(t, akri.ApplyText(t.Context(), zramConfiguration))
+	applyZram(t, zramConfiguration)
 	zram := plug(t, "uninstall")
 	awaitInstances(t, "default", "e2e-zram", values(zramInstances(zram))...)
 	awaitBrokers(t, "default", "e2e-zram", len(akri.Cluster.Nodes()))
 	awaitService(t, "default", "e2e-zram-svc", true)
 	requireUninstalled(t, "e2e-zram", selected.dynamic)
-	require.NoError(t, akri.DeleteText(t.Context(), zramConfiguration))
 }
 
 // requireUninstalled uninstalls Akri while a Configuration in the namespace default has Instances
@@ -42,25 +42,10 @@ func requireUninstalled(t *testing.T, configuration string, claims bool) {
 	left, err := akri.Instances.In("").List(t.Context(), metav1.ListOptions{})
 	require.NoError(t, err)
 	require.Empty(t, left.Items)
-	await(t, "removal of brokers and Services", func(ctx context.Context) error {
-		managed := metav1.ListOptions{LabelSelector: "controller=akri.sh"}
-		pods, err := akri.Kubernetes.CoreV1().Pods("").List(ctx, managed)
-		if err != nil {
-			return err
-		}
-		services, err := akri.Kubernetes.CoreV1().Services("").List(ctx, managed)
-		if err == nil && len(pods.Items)+len(services.Items) > 0 {
-			err = fmt.Errorf("%d Pods and %d Services are left", len(pods.Items), len(services.Items))
-		}
-		return err
-	})
-	await(t, "removal of the pods in the namespace", func(ctx context.Context) error {
-		pods, err := akri.Kubernetes.CoreV1().Pods(mesh.Namespace).List(ctx, metav1.ListOptions{})
-		if err == nil && len(pods.Items) > 0 {
-			err = fmt.Errorf("%d pods are left", len(pods.Items))
-		}
-		return err
-	})
+	managed := metav1.ListOptions{LabelSelector: "controller=akri.sh"}
+	awaitRemoved[corev1.Pod](t, "brokers", akri.Kubernetes.CoreV1().Pods(""), managed)
+	awaitRemoved[corev1.Service](t, "Services", akri.Kubernetes.CoreV1().Services(""), managed)
+	awaitRemoved[corev1.Pod](t, "pods in the namespace", akri.Kubernetes.CoreV1().Pods(mesh.Namespace), metav1.ListOptions{})
 	kept, err := akri.Configurations.In("default").Get(t.Context(), configuration, metav1.GetOptions{})
 	require.NoError(t, err, "the user's Configuration must stay")
 	require.Empty(t, kept.Finalizers)
@@ -72,6 +57,17 @@ func requireUninstalled(t *testing.T, configuration string, claims bool) {
 	output, err := akri.Kubectl(t.Context(), "", "get", "clusterroles,clusterrolebindings", "-o", "name")
 	require.NoError(t, err)
 	require.NotContains(t, output, "akri")
+}
+
+// awaitRemoved waits until the options select no object.
+func awaitRemoved[T any, L runtime.Object](t *testing.T, what string, objects mesh.Objects[L], options metav1.ListOptions) {
+	t.Helper()
+	awaitObjects(t, "removal of "+what, objects, options, func(found []T) error {
+		if len(found) > 0 {
+			return fmt.Errorf("%d are left", len(found))
+		}
+		return nil
+	})
 }
 
 // sockets returns the sockets in a directory of a node, except the kubelet's.

@@ -15,6 +15,7 @@ import (
 	"strings"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
@@ -159,12 +160,9 @@ func (m *Mesh) AwaitWebhook(ctx context.Context) error {
 }
 
 func (m *Mesh) awaitReplaced(ctx context.Context) error {
-	return Await(ctx, "end of replaced pods", func(ctx context.Context) error {
-		pods, err := m.Kubernetes.CoreV1().Pods(Namespace).List(ctx, metav1.ListOptions{})
-		if err != nil {
-			return fmt.Errorf("list pods: %w", err)
-		}
-		for _, pod := range pods.Items {
+	pods := m.Kubernetes.CoreV1().Pods(Namespace)
+	return AwaitObjects(ctx, "end of replaced pods", pods, metav1.ListOptions{}, func(found []corev1.Pod) error {
+		for _, pod := range found {
 			if pod.DeletionTimestamp != nil {
 				return fmt.Errorf("%s is being deleted", pod.Name)
 			}

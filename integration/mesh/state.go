@@ -26,7 +26,12 @@ func (m *Mesh) InstancesOf(ctx context.Context, namespace, configuration string)
 	if err != nil {
 		return nil, fmt.Errorf("list Instances: %w", err)
 	}
-	return slices.DeleteFunc(list.Items, func(i akriv0.Instance) bool { return i.Spec.ConfigurationName != configuration }), nil
+	return OfConfiguration(list.Items, configuration), nil
+}
+
+// OfConfiguration returns those of the Instances that are of the Configuration.
+func OfConfiguration(instances []akriv0.Instance, configuration string) []akriv0.Instance {
+	return slices.DeleteFunc(instances, func(i akriv0.Instance) bool { return i.Spec.ConfigurationName != configuration })
 }
 
 // BrokersOf returns the broker Pods of a Configuration, sorted by name.
@@ -53,22 +58,16 @@ func (m *Mesh) NodeNames(ctx context.Context) ([]string, error) {
 
 // Capacity is the node's capacity of `akri.sh/<name>`.
 func (m *Mesh) Capacity(ctx context.Context, node, name string) (int64, error) {
-	status, err := m.nodeStatus(ctx, node)
-	return quantity(status.Capacity, name), err
+	object, err := m.Kubernetes.CoreV1().Nodes().Get(ctx, node, metav1.GetOptions{})
+	if err != nil {
+		return 0, fmt.Errorf("get Node: %w", err)
+	}
+	return quantity(object.Status.Capacity, name), nil
 }
 
 // Allocatable is the node's allocatable amount of `akri.sh/<name>`.
-func (m *Mesh) Allocatable(ctx context.Context, node, name string) (int64, error) {
-	status, err := m.nodeStatus(ctx, node)
-	return quantity(status.Allocatable, name), err
-}
-
-func (m *Mesh) nodeStatus(ctx context.Context, node string) (corev1.NodeStatus, error) {
-	object, err := m.Kubernetes.CoreV1().Nodes().Get(ctx, node, metav1.GetOptions{})
-	if err != nil {
-		return corev1.NodeStatus{}, fmt.Errorf("get Node: %w", err)
-	}
-	return object.Status, nil
+func Allocatable(node *corev1.Node, name string) int64 {
+	return quantity(node.Status.Allocatable, name)
 }
 
 func quantity(list corev1.ResourceList, name string) int64 {

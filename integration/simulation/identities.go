@@ -60,11 +60,8 @@ func (i *Identities) caFile() string { return filepath.Join(i.dir, caKey) }
 
 // AwaitCA waits until instance-writer has published its CA, and writes the file of it.
 func (i *Identities) AwaitCA(ctx context.Context) error {
-	return mesh.Await(ctx, "CA certificates", func(ctx context.Context) error {
-		configMap, err := i.kubernetes.CoreV1().ConfigMaps(Namespace).Get(ctx, caName, metav1.GetOptions{})
-		if err != nil {
-			return err
-		}
+	configMaps := i.kubernetes.CoreV1().ConfigMaps(Namespace)
+	return mesh.AwaitObject(ctx, "CA certificates", configMaps, caName, func(configMap *corev1.ConfigMap) error {
 		if configMap.Data[caKey] == "" {
 			return errors.New("the ConfigMap is empty")
 		}

@@ -89,8 +89,8 @@ func Ensure(ctx context.Context, progress func(step string), names ...string) (s
 	return dir, nil
 }
 
-// Lock creates and locks a directory of the cache. The kernel releases the lock when the process
-// ends.
+// Lock creates and locks a directory, such as one of the cache. The kernel releases the lock when
+// the process ends.
 func Lock(dir string) (unlock func(), err error) {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return nil, fmt.Errorf("create cache directory: %w", err)

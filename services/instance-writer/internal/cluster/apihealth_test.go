@@ -38,23 +38,23 @@ func TestAPIHealth(t *testing.T) {
 		defer cancel()
 		go health.run(ctx)
 		for range 60 {
-			time.Sleep(time.Second) //nolint:forbidigo // the clock of synctest
+			<-time.After(time.Second)
 			health.contacted()
 		}
 		require.Zero(t, probes.Load(), "a connection in use is not probed")
-		time.Sleep(time.Minute) //nolint:forbidigo // the clock of synctest
+		<-time.After(time.Minute)
 		require.NoError(t, health.check())
 		require.LessOrEqual(t, probes.Load(), int64(12))
 
 		disconnected.Store(true)
-		time.Sleep(13 * time.Second) //nolint:forbidigo // the clock of synctest
+		<-time.After(13 * time.Second)
 		require.Error(t, health.check())
 		require.False(t, closed(health.connectionLost()))
-		time.Sleep(13 * time.Second) //nolint:forbidigo // the clock of synctest
+		<-time.After(13 * time.Second)
 		require.True(t, closed(health.connectionLost()))
 
 		disconnected.Store(false)
-		time.Sleep(6 * time.Second) //nolint:forbidigo // the clock of synctest
+		<-time.After(6 * time.Second)
 		require.NoError(t, health.check())
 		require.False(t, closed(health.connectionLost()))
 	})
