@@ -15,7 +15,6 @@ import (
 
 	"akri.sh/libs/kube"
 	"akri.sh/libs/kube/leader"
-	"akri.sh/libs/pki"
 	"akri.sh/libs/service"
 	"akri.sh/services/broker-controller/internal/admission"
 	"akri.sh/services/broker-controller/internal/cluster"
@@ -107,7 +106,7 @@ func New(config Config, env service.Env) (*Service, error) {
 		return nil, err
 	}
 	env.Health.AddReadiness("webhook", s.webhook.Ready)
-	env.Metrics.MustRegister(certificateExpiry(pki.Source(s.webhook.GetCertificate).Leaf))
+	env.Metrics.MustRegister(certificateExpiry(s.webhook.Certificate().Leaf))
 	return s, nil
 }
 

@@ -129,7 +129,7 @@ func (s *secured) certificateSource(config Config, env service.Env, restConfig *
 		if err != nil {
 			return nil, err
 		}
-		source, exported["ca"] = s.certificates.GetCertificate, s.certificates.Signer
+		source, exported["ca"] = s.certificates.Certificate(), s.certificates.Signer
 	}
 	exported["server"] = source.Leaf
 	env.Health.AddReadiness("certificate", source.Ready)

@@ -30,7 +30,7 @@ func (w *Webhook) changeCertificate(secret *corev1.Secret, registered []byte) (a
 	if err != nil {
 		return 0, false, fmt.Errorf("secret %q: %w", w.Secret, err)
 	}
-	served := w.Current.Load()
+	served := w.certificate.Load()
 	if served != nil && served.Leaf.Equal(next.Leaf) {
 		return kube.MaxWait, true, nil
 	}
@@ -39,7 +39,7 @@ func (w *Webhook) changeCertificate(secret *corev1.Secret, registered []byte) (a
 			return remaining, false, nil
 		}
 	}
-	w.Current.Store(next)
+	w.certificate.Store(next)
 	w.role.CompareAndSwap(leader, takingOver)
 	w.Log.Info("certificate of the webhook changed", zap.Time("expires_at", next.Leaf.NotAfter))
 	return kube.MaxWait, true, nil

@@ -108,7 +108,7 @@ func (w *Webhook) dnsNames() []string {
 // registered, so the API server ignores an unreachable webhook until the leader has reached it.
 func (w *Webhook) register(ctx context.Context, registration *registration, own []byte, settled bool) error {
 	role, current := w.role.Load(), bundleOf(registration)
-	if role == standby && (bytes.Contains(current, own) || settled && w.verify(w.Current.Load(), current) == nil) {
+	if role == standby && (bytes.Contains(current, own) || settled && w.verify(w.certificate.Load(), current) == nil) {
 		return nil
 	}
 	policy, probeErr := policyOf(registration), error(nil)

@@ -72,8 +72,8 @@ type registration = admissionregistrationv1.ValidatingWebhookConfiguration
 
 // Webhook is one replica of the webhook.
 type Webhook struct {
-	pki.Current
 	Options
+	certificate  pki.Current
 	secret       *kube.Named[*corev1.Secret]
 	registration *kube.Named[*registration]
 	trusted      trust
@@ -101,6 +101,9 @@ func New(config *rest.Config, options Options) (*Webhook, error) {
 	}, nil
 }
 
+// Certificate is the Source of the server certificate.
+func (w *Webhook) Certificate() pki.Source { return w.certificate.GetCertificate }
+
 // Ready is a readiness check. It returns an error until the API server has a registration whose CA
 // verifies the certificate of this replica.
 func (w *Webhook) Ready(context.Context) error {
@@ -111,7 +114,7 @@ func (w *Webhook) Ready(context.Context) error {
 	if len(registration.Webhooks) == 0 {
 		return errNotRegistered
 	}
-	return w.verify(w.Current.Load(), bundleOf(registration))
+	return w.verify(w.certificate.Load(), bundleOf(registration))
 }
 
 // verify checks a certificate as the API server does.
@@ -161,7 +164,7 @@ func (w *Webhook) configForClient(*tls.ClientHelloInfo) (*tls.Config, error) {
 		return nil, fmt.Errorf("%s: no CA certificate", w.ClientCA)
 	}
 	return &tls.Config{
-		MinVersion: tls.VersionTLS12, GetCertificate: w.GetCertificate, NextProtos: []string{"h2", "http/1.1"},
+		MinVersion: tls.VersionTLS12, GetCertificate: w.certificate.GetCertificate, NextProtos: []string{"h2", "http/1.1"},
 		ClientAuth: tls.VerifyClientCertIfGiven, ClientCAs: clients,
 	}, nil
 }
@@ -186,7 +189,7 @@ func (w *Webhook) serve(ctx context.Context, listener net.Listener) error {
 	server := &http.Server{
 		Handler: w.verifyClient(w.Handler), ReadTimeout: readTimeout, ErrorLog: zap.NewStdLog(w.Log),
 		MaxHeaderBytes: maxHeaderBytes, TLSConfig: &tls.Config{
-			MinVersion: tls.VersionTLS12, GetCertificate: w.GetCertificate, GetConfigForClient: w.configForClient,
+			MinVersion: tls.VersionTLS12, GetCertificate: w.certificate.GetCertificate, GetConfigForClient: w.configForClient,
 		},
 	}
 	// Without this a request on an idle connection could fail when the server closes it. API

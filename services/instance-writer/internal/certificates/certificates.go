@@ -54,14 +54,13 @@ type Options struct {
 
 // Manager maintains the certificates of one replica.
 type Manager struct {
-	pki.Current
-
 	issuer    pki.Issuer
 	log       *zap.Logger
 	secret    *kube.Named[*corev1.Secret]
 	configMap *kube.Named[*corev1.ConfigMap]
 	changed   broadcast.Signal
-	// signer is the CA that signed the current certificate.
+	// server is the current certificate, and signer the CA that signed it.
+	server pki.Current
 	signer atomic.Pointer[x509.Certificate]
 }
 
@@ -84,6 +83,9 @@ func New(config *rest.Config, options Options) (*Manager, error) {
 		configMap: kube.NewNamed(configMaps, "ConfigMap", cache.NewObjectName(options.ConfigMapNamespace, options.Name), changed),
 	}, nil
 }
+
+// Certificate is the Source of the server certificate.
+func (m *Manager) Certificate() pki.Source { return m.server.GetCertificate }
 
 // Signer returns the CA that signed the current certificate, or nil before the first one.
 func (m *Manager) Signer() *x509.Certificate { return m.signer.Load() }
@@ -129,11 +131,11 @@ func (m *Manager) reconcile(ctx context.Context) (time.Duration, error) {
 	}
 
 	// The CA is published now.
-	server, err := m.issuer.RenewServer(now, m.Load(), authority.Signer)
+	server, err := m.issuer.RenewServer(now, m.server.Load(), authority.Signer)
 	if err != nil {
 		return 0, err
 	}
-	m.Store(server)
+	m.server.Store(server)
 	m.signer.Store(authority.Signer.Leaf)
 	return min(next.Sub(now), pki.RenewalTime(server.Leaf).Sub(now)), nil
 }
