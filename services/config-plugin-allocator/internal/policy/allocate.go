@@ -88,8 +88,8 @@ func allocateContainer(claimed map[string]*allocationv1.Allocation, free *pool, 
 	return result, nil
 }
 
-// take allocates the lowest free slot of the unused Instance with most free slots. It returns nil if
-// there is none.
+// take allocates the lowest free slot of the unused Instance with most free slots. It returns nil
+// if there is none.
 func (p *pool) take(id string, used map[string]string) *allocationv1.Allocation {
 	best := ""
 	for _, name := range p.names {

@@ -40,9 +40,9 @@ func List(instances []*allocationv1.Instance) []string {
 	return ids
 }
 
-// claims returns the allocation of each claimed id. If an id holds several slots, it returns the first.
-// That happens for a short time after the response to a reservation was lost, and no container uses
-// the other slots.
+// claims returns the allocation of each claimed id. If an id holds several slots, it returns the
+// first. That happens for a short time after the response to a reservation was lost, and no
+// container uses the other slots.
 func claims(instances []*allocationv1.Instance) map[string]*allocationv1.Allocation {
 	claimed := map[string]*allocationv1.Allocation{}
 	for _, instance := range instances {

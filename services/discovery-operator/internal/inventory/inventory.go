@@ -124,8 +124,9 @@ func handlersKnown(input Input) bool {
 	return input.HandlersSynced && (len(input.Sources) > 0 || input.Unregistered == nil)
 }
 
-// devices returns the devices of all endpoints, by id. Of a device at several endpoints it takes that
-// of the endpoint that registered first, so that another endpoint cannot replace what containers get.
+// devices returns the devices of all endpoints, by id. Of a device at several endpoints it takes
+// that of the endpoint that registered first, so that another endpoint cannot replace what
+// containers get.
 func devices(input Input) []*discoveryv1.Device {
 	byID := map[string]*discoveryv1.Device{}
 	for _, source := range input.Sources {
@@ -138,8 +139,8 @@ func devices(input Input) []*discoveryv1.Device {
 	return slices.SortedFunc(maps.Values(byID), func(a, b *discoveryv1.Device) int { return cmp.Compare(a.GetId(), b.GetId()) })
 }
 
-// newDevice returns a device of the handler. brokerProperties replace properties of the handler with
-// the same name.
+// newDevice returns a device of the handler. brokerProperties replace properties of the handler
+// with the same name.
 func newDevice(input Input, found *discoveryv0.Device, shared bool) *discoveryv1.Device {
 	digest := akriv0.Digest(found.GetId(), input.Node, shared)
 	device := &discoveryv1.Device{
