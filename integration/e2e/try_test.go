@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -100,12 +101,18 @@ func triedDevices(t *testing.T) {
 	require.NoError(t, err)
 	require.Regexp(t, nodes[0].Name()+","+nodes[1].Name()+` +foo0 +true`, text)
 
-	text, err = kubectlAkri(t.Context(), "try", "udev", "--rule="+closeRule)
-	require.NoError(t, err)
-	require.Contains(t, text, "No device matches on "+nodes[0].Name()+", "+nodes[1].Name())
-	for _, node := range nodes {
-		require.Contains(t, text, "closest: "+closestOn(node.Name()))
-	}
+	await(t, "the closest devices", func(ctx context.Context) error { // within the time limit of try
+		text, err := kubectlAkri(ctx, "try", "udev", "--rule="+closeRule)
+		for _, part := range []string{
+			"No device matches on " + nodes[0].Name() + ", " + nodes[1].Name(),
+			"closest: " + closestOn(nodes[0].Name()), "closest: " + closestOn(nodes[1].Name()),
+		} {
+			if err == nil && !strings.Contains(text, part) {
+				err = fmt.Errorf("no %q in %s", part, text)
+			}
+		}
+		return err
+	})
 
 	results, err = tryOn(t.Context(), "udev", `--rule=KERNEL=="e2e-nothing"`, "--node="+nodes[1].Name())()
 	require.NoError(t, err)
