@@ -6,6 +6,7 @@ import (
 
 	"go.uber.org/zap"
 
+	"akri.sh/libs/grace"
 	"akri.sh/services/discovery-operator/internal/discovery"
 )
 
@@ -16,6 +17,10 @@ import (
 // maxOverlap is how long a Pod and its replacement run at the same time. A Pod that is deleted has
 // 30 s to terminate by default, and its replacement may start before that.
 const maxOverlap = time.Minute
+
+// settleTime is the time until the loss of all endpoints of a node that ends has been noticed.
+// Until then, one of them could count as the replacement of another.
+const settleTime = time.Second
 
 // replaceGone marks endpoints without a host as replaced if as many new endpoints of the same
 // handler can be reached. Fewer could be the replacement of any of them. Each new endpoint replaces
@@ -43,6 +48,11 @@ func (e *endpoints) replaceGone(now time.Time) (changed bool) {
 		}
 	}
 	for name, endpoints := range gone {
+		settled := grace.Wait{Awaited: "no other endpoint is lost", Since: lostAt[name], For: settleTime, Then: "new endpoints replace it"}
+		if !settled.Over(now) {
+			e.next.Include(settled.Until())
+			continue
+		}
 		since := lostAt[name].Add(-maxOverlap)
 		replacements := slices.DeleteFunc(added[name], func(endpoint *endpoint) bool { return endpoint.added.Before(since) })
 		if len(replacements) < len(endpoints) {
