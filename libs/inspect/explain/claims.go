@@ -107,10 +107,10 @@ func (r *request) String() string { return fmt.Sprintf("request %q of %s", r.nam
 
 func (r *request) count() int { return max(int(r.Count), 1) }
 
-// requestsOf returns the requests for devices of Akri. A request with an alternative of another
-// driver is left out: nothing is known about its devices.
-func requestsOf(claim podClaim) []request {
-	var requests []request
+// requestsOf returns the requests for devices of Akri, each with its alternatives. A request with
+// an alternative of another driver is left out: nothing is known about its devices.
+func requestsOf(claim podClaim) [][]request {
+	var requests [][]request
 	for _, r := range claim.spec.Devices.Requests {
 		var alternatives []request
 		if r.Exactly != nil {
@@ -122,7 +122,7 @@ func requestsOf(claim podClaim) []request {
 			}})
 		}
 		if !slices.ContainsFunc(alternatives, func(r request) bool { return !isClass(r.DeviceClassName) }) {
-			requests = append(requests, alternatives...)
+			requests = append(requests, alternatives)
 		}
 	}
 	return requests
@@ -151,7 +151,7 @@ func (s *Snapshot) claimedDevices(pod *corev1.Pod) (instances []*akriv0.Instance
 		if claim.spec == nil {
 			continue
 		}
-		for _, r := range requestsOf(claim) {
+		for _, r := range slices.Concat(requestsOf(claim)...) {
 			name := resourceOfClass(r.DeviceClassName)
 			if name != "" && len(s.instancesOfResource(name)) == 0 {
 				unknown = name
@@ -253,25 +253,34 @@ func taint(r *request, device *resourcev1.Device) string {
 	return ""
 }
 
-// unallocated returns the requests of the Pod's claims if the scheduler states that it cannot
-// allocate them. It does not state why.
+// unallocated returns the requests that the scheduler cannot allocate, by their first alternative.
+// The scheduler states that it cannot, and an error of a selector, but not which devices come close.
 func (t target) unallocated() []request {
-	if !strings.Contains(t.refusal, notAllocated) || !t.readable("resourceslices") || !t.readable("instances") || t.OneNamespace {
+	if t.refusal == "" || !t.readable("resourceslices") || !t.readable("instances") || t.OneNamespace {
 		return nil
 	}
+
 	var requests []request
 	for _, claim := range t.claimsOf(t.pod) {
 		if claim.spec == nil || claim.claim != nil && claim.claim.Status.Allocation != nil {
 			continue
 		}
-		for _, r := range requestsOf(claim) {
-			if len(r.Selectors) == 0 || t.Selectors != nil {
-				t.match(&r)
-				requests = append(requests, r)
+		for _, alternatives := range requestsOf(claim) {
+			for i := range alternatives {
+				t.match(&alternatives[i])
+			}
+			if !slices.ContainsFunc(alternatives, t.mayAllocate) {
+				requests = append(requests, alternatives[0])
 			}
 		}
 	}
 	return requests
+}
+
+// mayAllocate reports whether enough devices for the request are free, or whether that is not known.
+func (t target) mayAllocate(r request) bool {
+	of, _ := t.exhausted(&r)
+	return len(r.Selectors) > 0 && t.Selectors == nil || of == "" && len(r.tolerated) >= r.count()
 }
 
 // slotsOfClaim returns the slots that the node holds for the claim.
