@@ -111,6 +111,10 @@ func values(m map[string]string) (values []string) {
 	return values
 }
 
+// zramDevices has an order, because the Events of a Configuration are limited, also if it is created
+// again: flappingDevice uses them up.
+func zramDevices(t *testing.T) { inOrder(t, pluggedDevice, flappingDevice) }
+
 // pluggedDevice uses two slots. With one, which the broker uses, the Configuration's resource would
 // be offered only briefly.
 func pluggedDevice(t *testing.T) {

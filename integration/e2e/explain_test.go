@@ -39,7 +39,7 @@ type explanation struct {
 type cause struct {
 	ID, Message string
 	Remedies    []struct{ Text, Command string }
-	Closest     []string
+	Evidence    []string
 }
 
 // cause returns the cause with the id, which must be that of the first broken link, or that of a

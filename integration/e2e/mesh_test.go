@@ -116,13 +116,12 @@ var independent = []scenario{
 	brokerBeyondQuota,
 	retriedPod,
 	alertsOfIncidents,
-	flappingDevice,
+	zramDevices,
 	shortPods,
 	failingJob,
 	explainedCauses,
 
 	// Devices and their Instances.
-	pluggedDevice,
 	sharedDevice,
 	collidingDevices,
 	collidingNodes,

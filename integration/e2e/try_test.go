@@ -166,16 +166,16 @@ subjects: [{apiGroup: rbac.authorization.k8s.io, kind: User, name: e2e-reads}]
 	await(t, "the devices that come close", func(ctx context.Context) error { // within the time limit of explain
 		found, err := explained(ctx)
 		for _, node := range akri.Cluster.Nodes() {
-			if err == nil && !slices.Contains(found.Closest, closestOn(node.Name())) {
-				err = fmt.Errorf("the closest are %q", found.Closest)
+			if err == nil && !slices.Contains(found.Evidence, closestOn(node.Name())) {
+				err = fmt.Errorf("the closest are %q", found.Evidence)
 			}
 		}
 		return err
 	})
 	await(t, "an explanation for a user without the right", func(ctx context.Context) error { // RBAC is cached
 		found, err := explained(ctx, "--as=e2e-reads")
-		if err == nil && len(found.Closest) > 0 {
-			err = fmt.Errorf("the closest are %q", found.Closest)
+		if err == nil && len(found.Evidence) > 0 {
+			err = fmt.Errorf("the closest are %q", found.Evidence)
 		}
 		return err
 	})
