@@ -111,8 +111,8 @@ func values(m map[string]string) (values []string) {
 	return values
 }
 
-// zramDevices has an order, because the Events of a Configuration are limited, also if it is created
-// again: flappingDevice uses them up.
+// zramDevices has an order, because the Events of a Configuration are limited, also if it is
+// created again: flappingDevice uses them up.
 func zramDevices(t *testing.T) { inOrder(t, pluggedDevice, flappingDevice) }
 
 // pluggedDevice uses two slots. With one, which the broker uses, the Configuration's resource would

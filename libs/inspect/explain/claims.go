@@ -254,7 +254,8 @@ func taint(r *request, device *resourcev1.Device) string {
 }
 
 // unallocated returns the requests that the scheduler cannot allocate, by their first alternative.
-// The scheduler states that it cannot, and an error of a selector, but not which devices come close.
+// The scheduler states that it cannot, and an error of a selector, but not which devices come
+// close.
 func (t target) unallocated() []request {
 	if t.refusal == "" || !t.readable("resourceslices") || !t.readable("instances") || t.OneNamespace {
 		return nil
@@ -277,7 +278,8 @@ func (t target) unallocated() []request {
 	return requests
 }
 
-// mayAllocate reports whether enough devices for the request are free, or whether that is not known.
+// mayAllocate reports whether enough devices for the request are free, or whether that is not
+// known.
 func (t target) mayAllocate(r request) bool {
 	of, _ := t.exhausted(&r)
 	return len(r.Selectors) > 0 && t.Selectors == nil || of == "" && len(r.tolerated) >= r.count()
