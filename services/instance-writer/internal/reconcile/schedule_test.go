@@ -56,7 +56,7 @@ func TestSchedule(t *testing.T) {
 				second, err := s.begin("a")
 				if c.postponed {
 					require.Equal(t, postponedError{expensive}, err)
-					time.Sleep(expensive) //nolint:forbidigo // the clock of synctest
+					<-time.After(expensive)
 					second, err = s.begin("a")
 					require.Equal(t, c.input, second.isNew)
 				} else {
@@ -78,7 +78,7 @@ func TestScheduleForgets(t *testing.T) {
 			require.NoError(t, err)
 			_, err = s.end(i, run{written: true, interval: time.Second}, nil)
 			require.NoError(t, err)
-			time.Sleep(correctionInterval / 2) //nolint:forbidigo // the clock of synctest
+			<-time.After(correctionInterval / 2)
 		}
 		require.LessOrEqual(t, len(s.next), 3)
 		require.Empty(t, s.newInput)
