@@ -24,6 +24,7 @@ func featureMissing(t target) []Cause {
 		if node == "" {
 			continue
 		}
+
 		causes = append(causes, Cause{
 			Subject: &akriv0.Subject{Kind: "Node", Name: node},
 			Message: fmt.Sprintf("the nodes with %s use Dynamic Resource Allocation, and this cluster allocates it only through ResourceClaims; "+

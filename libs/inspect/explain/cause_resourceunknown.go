@@ -55,12 +55,14 @@ func editDistance(a, b string) int {
 	for j := range table[0] {
 		table[0][j] = j
 	}
+
 	for i := 1; i <= len(a); i++ {
 		for j := 1; j <= len(b); j++ {
 			cost := 1
 			if a[i-1] == b[j-1] {
 				cost = 0
 			}
+
 			table[i][j] = min(table[i-1][j]+1, table[i][j-1]+1, table[i-1][j-1]+cost)
 			if i > 1 && j > 1 && a[i-1] == b[j-2] && a[i-2] == b[j-1] {
 				table[i][j] = min(table[i][j], table[i-2][j-2]+1)
