@@ -205,6 +205,7 @@ func (s *Snapshot) candidates(class string) []candidate {
 			instance = &akriv0.Instance{}
 			instance.Namespace, instance.Name = namespace, instanceName
 		}
+
 		for j := range slice.Spec.Devices {
 			device := &slice.Spec.Devices[j]
 			configuration := device.Attributes["configuration"].StringValue
@@ -213,6 +214,7 @@ func (s *Snapshot) candidates(class string) []candidate {
 			}
 		}
 	}
+
 	slices.SortFunc(found, func(a, b candidate) int { return cmp.Compare(a.device.Name, b.device.Name) })
 	return found
 }

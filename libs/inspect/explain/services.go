@@ -33,6 +33,7 @@ func (s *Snapshot) Services() []Service {
 			Desired: d.Status.DesiredNumberScheduled, Ready: d.Status.NumberReady,
 		}))
 	}
+
 	for i := range s.Deployments {
 		d := &s.Deployments[i]
 		desired := int32(1)
