@@ -31,7 +31,7 @@ func noSuchHandler(t target) []Cause {
 	for _, problem := range problems {
 		registeredNames = append(registeredNames, problem.Evidence...)
 	}
-	if similar := nearest(name, registeredNames); similar != "" {
+	if similar := nearest(name, registeredNames); plainName.MatchString(similar) {
 		cause.Remedies = append(cause.Remedies, Remedy{
 			Text: fmt.Sprintf("Use the handler %q, if the name is misspelt.", similar),
 			Command: fmt.Sprintf(`kubectl patch configuration.akri.sh %s --namespace %s --type=merge --patch '{"spec":{"discoveryHandler":{"name":%q}}}'`,

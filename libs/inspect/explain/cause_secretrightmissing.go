@@ -20,6 +20,9 @@ func grant(t target) []Remedy {
 	var remedies []Remedy
 	problems := problemsOf(t.configuration, akriv0.ReasonPropertyForbidden)
 	for _, object := range propertySources(t.configuration) {
+		if !plainName.MatchString(object.Namespace) || !plainName.MatchString(object.Name) {
+			continue // no object has such a name
+		}
 		if slices.ContainsFunc(problems, func(p akriv0.Problem) bool { return p.Subject != nil && *p.Subject == object }) {
 			commands := akriv0.GrantCommands(object, t.instanceWriterAccount())
 			remedies = append(remedies,

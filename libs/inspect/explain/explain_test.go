@@ -152,6 +152,33 @@ func TestRemediesFollowFromTheSpec(t *testing.T) {
 	}
 }
 
+// Authors and nodes can choose names that a shell would execute.
+func TestCommandsHavePlainNames(t *testing.T) {
+	const hostile = "camera-login$(reboot)"
+	s := load(t, "secret-right-missing")
+	s.Configurations[0].Spec.DiscoveryHandler.DiscoveryProperties[0].ValueFrom.SecretKeyRef.Name = hostile
+	for i := range s.Configurations[0].Status.Nodes {
+		s.Configurations[0].Status.Nodes[i].Problems[0].Subject.Name = hostile
+	}
+	requireNoCommandWith(t, s, "reboot")
+
+	s = load(t, "misspelt-handler")
+	s.Configurations[0].Spec.DiscoveryHandler.Name = "a-long-name-of-a-handler"
+	for i := range s.Configurations[0].Status.Nodes {
+		s.Configurations[0].Status.Nodes[i].Problems[0].Evidence = []string{"a-long-name-of-a';reboot;"}
+	}
+	requireNoCommandWith(t, s, "reboot")
+}
+
+func requireNoCommandWith(t *testing.T, s *explain.Snapshot, text string) {
+	t.Helper()
+	e := explain.Configuration(s, "default", "camera")
+	require.NotEmpty(t, e.Cause().Remedies)
+	for _, remedy := range e.Cause().Remedies {
+		require.NotContains(t, remedy.Command, text)
+	}
+}
+
 func golden(t *testing.T, name string, value any) {
 	t.Helper()
 	text, err := yaml.Marshal(value)

@@ -2,11 +2,16 @@ package explain
 
 import (
 	"fmt"
+	"regexp"
 
 	corev1 "k8s.io/api/core/v1"
 
 	akriv0 "akri.sh/libs/apis/akri/v0"
 )
+
+// plainName matches the names that may be part of a command: nodes and authors of Configurations
+// can choose texts that a shell would execute.
+var plainName = regexp.MustCompile(`^[A-Za-z0-9][-._A-Za-z0-9]*$`)
 
 // edit is the remedy to change the Configuration.
 func edit(c *akriv0.Configuration) Remedy {
