@@ -19,6 +19,7 @@ import (
 	akriv0 "akri.sh/libs/apis/akri/v0"
 	"akri.sh/libs/kube/kubetest"
 	"akri.sh/libs/rpc"
+	discoveryv1 "akri.sh/proto/akri/discovery/v1"
 	instancev1 "akri.sh/proto/akri/instance/v1"
 
 	"akri.sh/integration/process"
@@ -144,7 +145,7 @@ func newReporters(t *testing.T, address string, c *cluster) reporters {
 }
 
 // report sends all devices of a Configuration on a node and waits for the response.
-func (r reporters) report(node, configuration string, devices ...*instancev1.Device) {
+func (r reporters) report(node, configuration string, devices ...*discoveryv1.Device) {
 	r.Helper()
 	owner := r.cluster.get("Configuration/" + configuration)
 	for _, device := range devices {
@@ -165,8 +166,8 @@ func (r reporters) report(node, configuration string, devices ...*instancev1.Dev
 }
 
 // device returns a device. A local device is on node-b.
-func device(configuration, id string, shared bool) *instancev1.Device {
-	return &instancev1.Device{Instance: name(configuration, id, shared), Id: id, Shared: shared}
+func device(configuration, id string, shared bool) *discoveryv1.Device {
+	return &discoveryv1.Device{Instance: name(configuration, id, shared), Id: id, Shared: shared}
 }
 
 func name(configuration, id string, shared bool) string {

@@ -19,7 +19,7 @@ import (
 	akriv0 "akri.sh/libs/apis/akri/v0"
 	"akri.sh/libs/kube"
 	"akri.sh/libs/kube/kubetest"
-	instancev1 "akri.sh/proto/akri/instance/v1"
+	discoveryv1 "akri.sh/proto/akri/discovery/v1"
 
 	"akri.sh/integration/simulation"
 )
@@ -197,7 +197,7 @@ func (s *scaleRun) step(ctx context.Context, name string, run func(context.Conte
 // appear makes all nodes connect and report all devices.
 func (s *scaleRun) appear(ctx context.Context) (err error) {
 	for _, node := range s.Nodes {
-		var local []*instancev1.Device
+		var local []*discoveryv1.Device
 		for i := range scaleLocal {
 			local = append(local, s.localDevice(node, i))
 		}
@@ -224,12 +224,12 @@ func (s *scaleRun) appear(ctx context.Context) (err error) {
 	return nil
 }
 
-func (s *scaleRun) localDevice(node *simulation.Node, index int) *instancev1.Device {
+func (s *scaleRun) localDevice(node *simulation.Node, index int) *discoveryv1.Device {
 	path := "/dev/video" + strconv.Itoa(index)
 	return simulation.Device(s.local, node.Name, path, false, map[string]string{"UDEV_DEVNODE": path})
 }
 
-func (s *scaleRun) sharedDevices(resolution string) (devices []*instancev1.Device) {
+func (s *scaleRun) sharedDevices(resolution string) (devices []*discoveryv1.Device) {
 	for i := range scaleShared {
 		address := "10.0.0." + strconv.Itoa(i)
 		devices = append(devices, simulation.Device(s.shared, "", address, true, map[string]string{

@@ -16,6 +16,7 @@ import (
 
 	akriv0 "akri.sh/libs/apis/akri/v0"
 	"akri.sh/libs/kube/kubetest"
+	discoveryv1 "akri.sh/proto/akri/discovery/v1"
 	instancev1 "akri.sh/proto/akri/instance/v1"
 
 	"akri.sh/integration/simulation"
@@ -179,12 +180,12 @@ func (w *writer) report(ctx context.Context, node, instance string, configuratio
 	if err != nil {
 		return fmt.Errorf("report: %w", err)
 	}
-	device := &instancev1.Device{Instance: instance, Id: "camera", Shared: true, Properties: map[string]string{
+	device := &discoveryv1.Device{Instance: instance, Id: "camera", Shared: true, Properties: map[string]string{
 		"ONVIF_DEVICE_SERVICE_URL": "http://10.0.0.1:1000/onvif/device_service", "ONVIF_DEVICE_IP_ADDRESS": "10.0.0.1",
 	}}
 	err = stream.Send(&instancev1.ReportDevicesRequest{
 		Node: node, Revision: 1, Namespace: namespace, Configuration: configuration.Name, ConfigurationUid: string(configuration.UID), Complete: true,
-		Devices: []*instancev1.Device{device},
+		Devices: []*discoveryv1.Device{device},
 	})
 	if err == nil {
 		_, err = stream.Recv()

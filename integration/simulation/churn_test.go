@@ -18,6 +18,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/wait"
 
 	akriv0 "akri.sh/libs/apis/akri/v0"
+	discoveryv1 "akri.sh/proto/akri/discovery/v1"
 	instancev1 "akri.sh/proto/akri/instance/v1"
 
 	"akri.sh/integration/simulation"
@@ -135,11 +136,11 @@ func (c *churn) kill(ctx context.Context, interval time.Duration) (kills int) {
 	}
 }
 
-func (c *churn) kept(index int) *instancev1.Device {
+func (c *churn) kept(index int) *discoveryv1.Device {
 	return simulation.Device(c.configuration, "", fmt.Sprintf("kept-%d", index), true, map[string]string{"KIND": "kept"})
 }
 
-func (c *churn) set(node *simulation.Node, device *instancev1.Device) {
+func (c *churn) set(node *simulation.Node, device *discoveryv1.Device) {
 	if c.seen[device.GetInstance()] == nil {
 		c.seen[device.GetInstance()] = map[string]bool{}
 	}
@@ -180,7 +181,7 @@ func (c *churn) change() {
 }
 
 // changeProperties gives a device other properties, on all nodes that see it.
-func (c *churn) changeProperties(device *instancev1.Device) {
+func (c *churn) changeProperties(device *discoveryv1.Device) {
 	name := device.GetInstance()
 	c.versions[name]++
 	device.Properties = c.properties(name)

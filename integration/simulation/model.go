@@ -11,7 +11,7 @@ import (
 	akriv0 "akri.sh/libs/apis/akri/v0"
 	"akri.sh/libs/broadcast"
 	"akri.sh/libs/kube"
-	instancev1 "akri.sh/proto/akri/instance/v1"
+	discoveryv1 "akri.sh/proto/akri/discovery/v1"
 )
 
 // Model holds what the nodes see and compares it with the Instances that a watch of the API server
@@ -67,7 +67,7 @@ func (m *Model) observe(name string, stored *akriv0.Instance) {
 	})
 }
 
-func (m *Model) set(node string, device *instancev1.Device) {
+func (m *Model) set(node string, device *discoveryv1.Device) {
 	m.change(device.GetInstance(), func(s *state) {
 		s.shared = device.GetShared()
 		s.seen[node] = device.GetProperties()

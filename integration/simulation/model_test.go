@@ -7,7 +7,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	akriv0 "akri.sh/libs/apis/akri/v0"
-	instancev1 "akri.sh/proto/akri/instance/v1"
+	discoveryv1 "akri.sh/proto/akri/discovery/v1"
 )
 
 func stored(nodes []string, property, holder string) *akriv0.Instance {
@@ -19,8 +19,8 @@ func stored(nodes []string, property, holder string) *akriv0.Instance {
 	return instance
 }
 
-func device(instance, property string, shared bool) *instancev1.Device {
-	return &instancev1.Device{Instance: instance, Shared: shared, Properties: map[string]string{"P": property}}
+func device(instance, property string, shared bool) *discoveryv1.Device {
+	return &discoveryv1.Device{Instance: instance, Shared: shared, Properties: map[string]string{"P": property}}
 }
 
 func TestModelComparesInstances(t *testing.T) {

@@ -24,6 +24,7 @@ import (
 	"akri.sh/libs/broadcast"
 	"akri.sh/libs/rpc"
 	configurationv1 "akri.sh/proto/akri/configuration/v1"
+	discoveryv1 "akri.sh/proto/akri/discovery/v1"
 	instancev1 "akri.sh/proto/akri/instance/v1"
 )
 
@@ -71,15 +72,15 @@ type Node struct {
 	stop     func()
 
 	mu      sync.Mutex
-	devices map[*akriv0.Configuration]map[string]*instancev1.Device // by Instance
-	refused map[string]map[string]bool                              // Instances by reason
+	devices map[*akriv0.Configuration]map[string]*discoveryv1.Device // by Instance
+	refused map[string]map[string]bool                               // Instances by reason
 }
 
 // NewNode returns a Node without devices. It opens no connection.
 func NewNode(options NodeOptions) (*Node, error) {
 	n := &Node{
 		NodeOptions: options, stop: func() {},
-		devices: map[*akriv0.Configuration]map[string]*instancev1.Device{}, refused: map[string]map[string]bool{},
+		devices: map[*akriv0.Configuration]map[string]*discoveryv1.Device{}, refused: map[string]map[string]bool{},
 	}
 	var err error
 	if n.operator, err = n.dial(options.Operator); err != nil {
@@ -110,16 +111,16 @@ func (n *Node) dial(identity rpc.Identity) (*grpc.ClientConn, error) {
 }
 
 // Device returns a device of a Configuration. The node is ignored if the device is shared.
-func Device(configuration *akriv0.Configuration, node, id string, shared bool, properties map[string]string) *instancev1.Device {
+func Device(configuration *akriv0.Configuration, node, id string, shared bool, properties map[string]string) *discoveryv1.Device {
 	digest := akriv0.Digest(id, node, shared)
-	return &instancev1.Device{
+	return &discoveryv1.Device{
 		Instance: akriv0.InstanceName(configuration.Name, digest), Id: id, Shared: shared, Properties: properties,
 	}
 }
 
 // Set adds devices of a Configuration, or replaces their properties.
-func (n *Node) Set(configuration *akriv0.Configuration, devices ...*instancev1.Device) {
-	n.change(configuration, func(all map[string]*instancev1.Device) {
+func (n *Node) Set(configuration *akriv0.Configuration, devices ...*discoveryv1.Device) {
+	n.change(configuration, func(all map[string]*discoveryv1.Device) {
 		for _, device := range devices {
 			n.Model.set(n.Name, device)
 			all[device.GetInstance()] = device
@@ -129,18 +130,18 @@ func (n *Node) Set(configuration *akriv0.Configuration, devices ...*instancev1.D
 
 // Remove removes a device of a Configuration.
 func (n *Node) Remove(configuration *akriv0.Configuration, instance string) {
-	n.change(configuration, func(all map[string]*instancev1.Device) {
+	n.change(configuration, func(all map[string]*discoveryv1.Device) {
 		n.Model.remove(instance, n.Name)
 		delete(all, instance)
 	})
 }
 
 // change changes the devices of a Configuration and reports them.
-func (n *Node) change(configuration *akriv0.Configuration, change func(map[string]*instancev1.Device)) {
+func (n *Node) change(configuration *akriv0.Configuration, change func(map[string]*discoveryv1.Device)) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	if n.devices[configuration] == nil {
-		n.devices[configuration] = map[string]*instancev1.Device{}
+		n.devices[configuration] = map[string]*discoveryv1.Device{}
 	}
 	change(n.devices[configuration])
 	handler := configuration.Spec.DiscoveryHandler.Name
@@ -148,7 +149,7 @@ func (n *Node) change(configuration *akriv0.Configuration, change func(map[strin
 		Node: n.Name, Namespace: configuration.Namespace, Configuration: configuration.Name,
 		ConfigurationUid: string(configuration.UID), ConfigurationGeneration: configuration.Generation, Complete: true,
 		Handlers: []*instancev1.HandlerState{{Name: handler, Endpoint: "/" + handler + ".sock", Status: string(akriv0.HandlerActive)}},
-		Devices: slices.SortedFunc(maps.Values(n.devices[configuration]), func(a, b *instancev1.Device) int {
+		Devices: slices.SortedFunc(maps.Values(n.devices[configuration]), func(a, b *discoveryv1.Device) int {
 			return strings.Compare(a.GetInstance(), b.GetInstance())
 		}),
 	}

@@ -10,7 +10,7 @@ import (
 	"google.golang.org/protobuf/proto"
 	pluginapi "k8s.io/kubelet/pkg/apis/deviceplugin/v1beta1"
 
-	discoveryv1 "akri.sh/proto/akri/discovery/v1"
+	discoveryv0 "akri.sh/proto/v0"
 )
 
 // response returns the response for a container with one of the cameras.
@@ -68,7 +68,7 @@ func TestAllocateColliding(t *testing.T) {
 	f := startFixture(t)
 	one, two := camera(first, "rtsp://first"), camera(first, "rtsp://second")
 	one.Id, two.Id = "one", "two"
-	two.DeviceNodes[0] = &discoveryv1.DeviceNode{HostPath: "/dev/" + long, ContainerPath: "/dev/" + long, Permissions: "rw"}
+	two.DeviceNodes[0] = &discoveryv0.DeviceSpec{HostPath: "/dev/" + long, ContainerPath: "/dev/" + long, Permissions: "rw"}
 	f.operator.set(cameras(one, two))
 	f.writer.PutDevice("one", first, "akri-onvif", 1)
 	f.writer.PutDevice("two", long, "akri-onvif", 1)
@@ -266,8 +266,8 @@ func TestAllocateMergesDevices(t *testing.T) {
 	f.writer.Put(second, "akri-onvif", 1)
 	one, two := camera(first, "a"), camera(second, "b")
 	one.Properties["KIND"], two.Properties["ONLY"] = "dome", "two"
-	null := &discoveryv1.DeviceNode{HostPath: "/dev/null", ContainerPath: "/dev/cam", Permissions: "r"}
-	one.DeviceNodes, two.DeviceNodes = []*discoveryv1.DeviceNode{null}, []*discoveryv1.DeviceNode{null}
+	null := &discoveryv0.DeviceSpec{HostPath: "/dev/null", ContainerPath: "/dev/cam", Permissions: "r"}
+	one.DeviceNodes, two.DeviceNodes = []*discoveryv0.DeviceSpec{null}, []*discoveryv0.DeviceSpec{null}
 	f.operator.set(cameras(one, two))
 	f.awaitDevices(configuration, all(healthy, "0", "1"))
 	responses, err := f.kubelet.allocate(configuration, ids("1", "0"))

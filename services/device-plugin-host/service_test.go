@@ -23,6 +23,7 @@ import (
 	"akri.sh/libs/service"
 	discoveryv1 "akri.sh/proto/akri/discovery/v1"
 	instancev1 "akri.sh/proto/akri/instance/v1"
+	discoveryv0 "akri.sh/proto/v0"
 	devicepluginhost "akri.sh/services/device-plugin-host"
 )
 
@@ -225,8 +226,8 @@ func camera(instance, url string) *discoveryv1.Device {
 	return &discoveryv1.Device{
 		Instance: instance, Id: instance, Shared: true,
 		Properties:  map[string]string{"URL": url},
-		Mounts:      []*discoveryv1.Mount{{ContainerPath: "/etc/camera", HostPath: "/etc/akri/camera", ReadOnly: true}},
-		DeviceNodes: []*discoveryv1.DeviceNode{{HostPath: "/dev/" + instance, Permissions: "rw"}},
+		Mounts:      []*discoveryv0.Mount{{ContainerPath: "/etc/camera", HostPath: "/etc/akri/camera", ReadOnly: true}},
+		DeviceNodes: []*discoveryv0.DeviceSpec{{HostPath: "/dev/" + instance, Permissions: "rw"}},
 	}
 }
 

@@ -15,8 +15,8 @@ func deviceCount(devices *broadcast.Value[inventory.Snapshot]) prometheus.Collec
 	return gauge.OnScrape("akri_instance_count", help, labels, func(count *prometheus.GaugeVec) {
 		snapshot, _ := devices.Get()
 		for _, entry := range snapshot.Entries {
-			for _, device := range entry.Devices.GetDevices() {
-				count.WithLabelValues(entry.Devices.GetName(), strconv.FormatBool(device.GetShared())).Inc()
+			for _, device := range entry.Report.GetDevices() {
+				count.WithLabelValues(entry.Report.GetConfiguration(), strconv.FormatBool(device.GetShared())).Inc()
 			}
 		}
 	})

@@ -27,7 +27,11 @@ func (s *inventoryServer) WatchDevices(
 		if snapshot.Ready {
 			response := &discoveryv1.WatchDevicesResponse{}
 			for _, entry := range snapshot.Entries {
-				response.Configurations = append(response.Configurations, entry.Devices)
+				report := entry.Report
+				response.Configurations = append(response.Configurations, &discoveryv1.ConfigurationDevices{
+					Namespace: report.GetNamespace(), Name: report.GetConfiguration(),
+					Complete: report.GetComplete(), Devices: report.GetDevices(),
+				})
 			}
 			if err := stream.Send(response); err != nil {
 				return err

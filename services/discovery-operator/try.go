@@ -151,7 +151,7 @@ func (c Config) sources(ctx context.Context, handlers []*registrarv1.Handler, re
 func resultOf(entry *inventory.Entry, node string, sources []inventory.Source) *trial.Result {
 	result := &trial.Result{Node: node}
 	result.Answered = slices.ContainsFunc(sources, func(s inventory.Source) bool { return s.Answered })
-	for _, device := range entry.Devices.GetDevices() {
+	for _, device := range entry.Report.GetDevices() {
 		found := trial.Device{ID: device.GetId(), Shared: device.GetShared(), Properties: device.GetProperties()}
 		for _, deviceNode := range device.GetDeviceNodes() {
 			found.DeviceNodes = append(found.DeviceNodes, deviceNode.GetHostPath())

@@ -8,6 +8,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	discoveryv1 "akri.sh/proto/akri/discovery/v1"
 	instancev1 "akri.sh/proto/akri/instance/v1"
 )
 
@@ -64,7 +65,7 @@ func BenchmarkThousandSharedDevices(b *testing.B) {
 		streams = append(streams, openReports(b, r))
 	}
 	for b.Loop() {
-		var devices []*instancev1.Device
+		var devices []*discoveryv1.Device
 		for i := range 1000 {
 			devices = append(devices, f.device("", fmt.Sprintf("d%d", i), true))
 		}

@@ -9,13 +9,14 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	akriv0 "akri.sh/libs/apis/akri/v0"
+	discoveryv1 "akri.sh/proto/akri/discovery/v1"
 	instancev1 "akri.sh/proto/akri/instance/v1"
 )
 
 // collision returns two device ids whose devices have one short name. The first device is on the
 // first node, and the second device on the second node. A digest has 24 bits, so some thousand ids
 // are enough.
-func (f *fixture) collision(shared bool) (first, second *instancev1.Device) {
+func (f *fixture) collision(shared bool) (first, second *discoveryv1.Device) {
 	names := map[string]string{}
 	for i := 0; ; i++ {
 		id := fmt.Sprintf("id-%d", i)
@@ -28,7 +29,7 @@ func (f *fixture) collision(shared bool) (first, second *instancev1.Device) {
 }
 
 // longName returns the name of the Instance if another device has the short name.
-func (f *fixture) longName(node string, device *instancev1.Device) string {
+func (f *fixture) longName(node string, device *discoveryv1.Device) string {
 	return akriv0.InstanceName(f.configuration.Name, akriv0.LongDigest(device.GetId(), node, device.GetShared()))
 }
 

@@ -15,6 +15,7 @@ import (
 
 	akriv0 "akri.sh/libs/apis/akri/v0"
 	"akri.sh/libs/kube"
+	discoveryv1 "akri.sh/proto/akri/discovery/v1"
 	instancev1 "akri.sh/proto/akri/instance/v1"
 )
 
@@ -165,7 +166,7 @@ func TestInvalidDevicesAreRefused(t *testing.T) {
 	wrong := f.device(node, "x", true)
 	wrong.Instance = "other-abcdef"
 	s := openReports(t, start(t, grace))
-	refusals := s.send(f.newReport(node, f.device(node, "fine", true), &instancev1.Device{Instance: "i"}, wrong))
+	refusals := s.send(f.newReport(node, f.device(node, "fine", true), &discoveryv1.Device{Instance: "i"}, wrong))
 	reasons := map[string]string{}
 	for _, refusal := range refusals {
 		reasons[refusal.GetDeviceId()] = refusal.GetReason()
@@ -196,7 +197,7 @@ func TestTerminatingNamespace(t *testing.T) {
 	s := openReports(t, start(t, grace))
 	report := f.newReport(f.nodes[0])
 	report.Namespace, report.Configuration, report.ConfigurationUid = terminating.Name, other.Name, string(other.UID)
-	report.Devices = []*instancev1.Device{{Instance: akriv0.InstanceName("other", akriv0.Digest("foo", "", true)), Id: "foo", Shared: true}}
+	report.Devices = []*discoveryv1.Device{{Instance: akriv0.InstanceName("other", akriv0.Digest("foo", "", true)), Id: "foo", Shared: true}}
 	refusals := s.send(report)
 	require.Len(t, refusals, 1)
 	require.Equal(t, "NotPermitted", refusals[0].GetReason())

@@ -17,6 +17,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	akriv0 "akri.sh/libs/apis/akri/v0"
+	discoveryv1 "akri.sh/proto/akri/discovery/v1"
 	instancev1 "akri.sh/proto/akri/instance/v1"
 )
 
@@ -78,7 +79,7 @@ func newModel(t *testing.T, seed int) *model {
 		fixture: newFixture(t, historyCapacity, modelNodes), seed: seed,
 		replicas: processes(t, api.Config().Host, modelReplicas), outcomes: map[callOutcome]int{},
 	}
-	var devices []*instancev1.Device
+	var devices []*discoveryv1.Device
 	for i := range modelInstances {
 		devices = append(devices, m.device("", fmt.Sprintf("d%d", i), true))
 		m.instances = append(m.instances, devices[i].GetInstance())

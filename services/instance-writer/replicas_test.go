@@ -9,7 +9,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	instancev1 "akri.sh/proto/akri/instance/v1"
+	discoveryv1 "akri.sh/proto/akri/discovery/v1"
 )
 
 // countWrites counts the requests of the proxy's replicas that change the fixture's Configuration
@@ -34,7 +34,7 @@ func settle(t *testing.T, replicas ...*replica) {
 	for _, r := range replicas {
 		other := newFixture(t, 1, 1)
 		s := openReports(t, r)
-		var devices []*instancev1.Device
+		var devices []*discoveryv1.Device
 		for range 3 {
 			devices = append(devices, other.device("", fmt.Sprintf("d%d", len(devices)), true))
 			s.send(other.newReport(other.nodes[0], devices...))

@@ -26,6 +26,7 @@ import (
 	"akri.sh/libs/kube/kubetest"
 	"akri.sh/libs/rpc"
 	"akri.sh/libs/service"
+	discoveryv1 "akri.sh/proto/akri/discovery/v1"
 	instancev1 "akri.sh/proto/akri/instance/v1"
 	instancewriter "akri.sh/services/instance-writer"
 )
@@ -153,8 +154,8 @@ func (f *fixture) cleanUp() {
 	}
 }
 
-func (f *fixture) device(node, id string, shared bool) *instancev1.Device {
-	return &instancev1.Device{
+func (f *fixture) device(node, id string, shared bool) *discoveryv1.Device {
+	return &discoveryv1.Device{
 		Instance: akriv0.InstanceName(f.configuration.Name, akriv0.Digest(id, node, shared)), Id: id, Shared: shared,
 		Properties: map[string]string{"ID": id},
 	}
@@ -162,7 +163,7 @@ func (f *fixture) device(node, id string, shared bool) *instancev1.Device {
 
 func (f *fixture) instanceName(id string) string { return f.device("", id, true).GetInstance() }
 
-func (f *fixture) newReport(node string, devices ...*instancev1.Device) *instancev1.ReportDevicesRequest {
+func (f *fixture) newReport(node string, devices ...*discoveryv1.Device) *instancev1.ReportDevicesRequest {
 	return &instancev1.ReportDevicesRequest{
 		Node: node, Namespace: namespace, Configuration: f.configuration.Name, ConfigurationUid: string(f.configuration.UID),
 		Complete: true, Devices: devices,

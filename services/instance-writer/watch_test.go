@@ -7,6 +7,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	discoveryv1 "akri.sh/proto/akri/discovery/v1"
 	instancev1 "akri.sh/proto/akri/instance/v1"
 )
 
@@ -15,7 +16,7 @@ func TestInstancesInParts(t *testing.T) {
 	const count = 4
 	f := newFixture(t, 1, 1)
 	r := start(t, grace)
-	var devices []*instancev1.Device
+	var devices []*discoveryv1.Device
 	for i := range count {
 		device := f.device("", fmt.Sprint("foo", i), true)
 		device.Properties["LONG"] = strings.Repeat("x", 40<<10)

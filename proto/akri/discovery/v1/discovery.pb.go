@@ -7,6 +7,7 @@
 package discoveryv1
 
 import (
+	v0 "akri.sh/proto/v0"
 	protoreflect "google.golang.org/protobuf/reflect/protoreflect"
 	protoimpl "google.golang.org/protobuf/runtime/protoimpl"
 	reflect "reflect"
@@ -172,11 +173,13 @@ func (x *ConfigurationDevices) GetDevices() []*Device {
 	return nil
 }
 
+// Device is a device that a node sees.
 type Device struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// `<configuration>-<digest>` with a digest of six digits, as in akri.instance.v1. It is the name
-	// of the Instance, unless another device has it: the name then has a longer digest, which
-	// begins with the six digits.
+	// `<configuration>-<digest>` with a digest of six digits. It depends only on the Configuration,
+	// the id and, for a local device, the node. Devices with the same digest have the same value. If
+	// another device has the Instance with this name, the name of this device's Instance has a longer
+	// digest: the six digits, `x`, and six further digits.
 	Instance string `protobuf:"bytes,1,opt,name=instance,proto3" json:"instance,omitempty"`
 	// Id that the handler sent.
 	Id string `protobuf:"bytes,2,opt,name=id,proto3" json:"id,omitempty"`
@@ -184,9 +187,10 @@ type Device struct {
 	Shared bool `protobuf:"varint,3,opt,name=shared,proto3" json:"shared,omitempty"`
 	// Environment variables: the properties that the handler sent and the brokerProperties of the
 	// Configuration. If both have a key, brokerProperties win.
-	Properties    map[string]string `protobuf:"bytes,4,rep,name=properties,proto3" json:"properties,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
-	Mounts        []*Mount          `protobuf:"bytes,5,rep,name=mounts,proto3" json:"mounts,omitempty"`
-	DeviceNodes   []*DeviceNode     `protobuf:"bytes,6,rep,name=device_nodes,json=deviceNodes,proto3" json:"device_nodes,omitempty"`
+	Properties map[string]string `protobuf:"bytes,4,rep,name=properties,proto3" json:"properties,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
+	// What the handler sent, with the defaults of the optional fields.
+	Mounts        []*v0.Mount      `protobuf:"bytes,5,rep,name=mounts,proto3" json:"mounts,omitempty"`
+	DeviceNodes   []*v0.DeviceSpec `protobuf:"bytes,6,rep,name=device_nodes,json=deviceNodes,proto3" json:"device_nodes,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -249,146 +253,25 @@ func (x *Device) GetProperties() map[string]string {
 	return nil
 }
 
-func (x *Device) GetMounts() []*Mount {
+func (x *Device) GetMounts() []*v0.Mount {
 	if x != nil {
 		return x.Mounts
 	}
 	return nil
 }
 
-func (x *Device) GetDeviceNodes() []*DeviceNode {
+func (x *Device) GetDeviceNodes() []*v0.DeviceSpec {
 	if x != nil {
 		return x.DeviceNodes
 	}
 	return nil
 }
 
-type Mount struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	ContainerPath string                 `protobuf:"bytes,1,opt,name=container_path,json=containerPath,proto3" json:"container_path,omitempty"`
-	HostPath      string                 `protobuf:"bytes,2,opt,name=host_path,json=hostPath,proto3" json:"host_path,omitempty"`
-	ReadOnly      bool                   `protobuf:"varint,3,opt,name=read_only,json=readOnly,proto3" json:"read_only,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
-}
-
-func (x *Mount) Reset() {
-	*x = Mount{}
-	mi := &file_akri_discovery_v1_discovery_proto_msgTypes[4]
-	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-	ms.StoreMessageInfo(mi)
-}
-
-func (x *Mount) String() string {
-	return protoimpl.X.MessageStringOf(x)
-}
-
-func (*Mount) ProtoMessage() {}
-
-func (x *Mount) ProtoReflect() protoreflect.Message {
-	mi := &file_akri_discovery_v1_discovery_proto_msgTypes[4]
-	if x != nil {
-		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-		if ms.LoadMessageInfo() == nil {
-			ms.StoreMessageInfo(mi)
-		}
-		return ms
-	}
-	return mi.MessageOf(x)
-}
-
-// Deprecated: Use Mount.ProtoReflect.Descriptor instead.
-func (*Mount) Descriptor() ([]byte, []int) {
-	return file_akri_discovery_v1_discovery_proto_rawDescGZIP(), []int{4}
-}
-
-func (x *Mount) GetContainerPath() string {
-	if x != nil {
-		return x.ContainerPath
-	}
-	return ""
-}
-
-func (x *Mount) GetHostPath() string {
-	if x != nil {
-		return x.HostPath
-	}
-	return ""
-}
-
-func (x *Mount) GetReadOnly() bool {
-	if x != nil {
-		return x.ReadOnly
-	}
-	return false
-}
-
-type DeviceNode struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	ContainerPath string                 `protobuf:"bytes,1,opt,name=container_path,json=containerPath,proto3" json:"container_path,omitempty"`
-	HostPath      string                 `protobuf:"bytes,2,opt,name=host_path,json=hostPath,proto3" json:"host_path,omitempty"`
-	// Any of r (read), w (write), m (mknod).
-	Permissions   string `protobuf:"bytes,3,opt,name=permissions,proto3" json:"permissions,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
-}
-
-func (x *DeviceNode) Reset() {
-	*x = DeviceNode{}
-	mi := &file_akri_discovery_v1_discovery_proto_msgTypes[5]
-	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-	ms.StoreMessageInfo(mi)
-}
-
-func (x *DeviceNode) String() string {
-	return protoimpl.X.MessageStringOf(x)
-}
-
-func (*DeviceNode) ProtoMessage() {}
-
-func (x *DeviceNode) ProtoReflect() protoreflect.Message {
-	mi := &file_akri_discovery_v1_discovery_proto_msgTypes[5]
-	if x != nil {
-		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-		if ms.LoadMessageInfo() == nil {
-			ms.StoreMessageInfo(mi)
-		}
-		return ms
-	}
-	return mi.MessageOf(x)
-}
-
-// Deprecated: Use DeviceNode.ProtoReflect.Descriptor instead.
-func (*DeviceNode) Descriptor() ([]byte, []int) {
-	return file_akri_discovery_v1_discovery_proto_rawDescGZIP(), []int{5}
-}
-
-func (x *DeviceNode) GetContainerPath() string {
-	if x != nil {
-		return x.ContainerPath
-	}
-	return ""
-}
-
-func (x *DeviceNode) GetHostPath() string {
-	if x != nil {
-		return x.HostPath
-	}
-	return ""
-}
-
-func (x *DeviceNode) GetPermissions() string {
-	if x != nil {
-		return x.Permissions
-	}
-	return ""
-}
-
 var File_akri_discovery_v1_discovery_proto protoreflect.FileDescriptor
 
 const file_akri_discovery_v1_discovery_proto_rawDesc = "" +
 	"\n" +
-	"!akri/discovery/v1/discovery.proto\x12\x11akri.discovery.v1\"\x15\n" +
+	"!akri/discovery/v1/discovery.proto\x12\x11akri.discovery.v1\x1a\x12v0/discovery.proto\"\x15\n" +
 	"\x13WatchDevicesRequest\"g\n" +
 	"\x14WatchDevicesResponse\x12O\n" +
 	"\x0econfigurations\x18\x01 \x03(\v2'.akri.discovery.v1.ConfigurationDevicesR\x0econfigurations\"\x99\x01\n" +
@@ -396,28 +279,19 @@ const file_akri_discovery_v1_discovery_proto_rawDesc = "" +
 	"\tnamespace\x18\x01 \x01(\tR\tnamespace\x12\x12\n" +
 	"\x04name\x18\x02 \x01(\tR\x04name\x12\x1a\n" +
 	"\bcomplete\x18\x03 \x01(\bR\bcomplete\x123\n" +
-	"\adevices\x18\x04 \x03(\v2\x19.akri.discovery.v1.DeviceR\adevices\"\xca\x02\n" +
+	"\adevices\x18\x04 \x03(\v2\x19.akri.discovery.v1.DeviceR\adevices\"\xac\x02\n" +
 	"\x06Device\x12\x1a\n" +
 	"\binstance\x18\x01 \x01(\tR\binstance\x12\x0e\n" +
 	"\x02id\x18\x02 \x01(\tR\x02id\x12\x16\n" +
 	"\x06shared\x18\x03 \x01(\bR\x06shared\x12I\n" +
 	"\n" +
 	"properties\x18\x04 \x03(\v2).akri.discovery.v1.Device.PropertiesEntryR\n" +
-	"properties\x120\n" +
-	"\x06mounts\x18\x05 \x03(\v2\x18.akri.discovery.v1.MountR\x06mounts\x12@\n" +
-	"\fdevice_nodes\x18\x06 \x03(\v2\x1d.akri.discovery.v1.DeviceNodeR\vdeviceNodes\x1a=\n" +
+	"properties\x12!\n" +
+	"\x06mounts\x18\x05 \x03(\v2\t.v0.MountR\x06mounts\x121\n" +
+	"\fdevice_nodes\x18\x06 \x03(\v2\x0e.v0.DeviceSpecR\vdeviceNodes\x1a=\n" +
 	"\x0fPropertiesEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"h\n" +
-	"\x05Mount\x12%\n" +
-	"\x0econtainer_path\x18\x01 \x01(\tR\rcontainerPath\x12\x1b\n" +
-	"\thost_path\x18\x02 \x01(\tR\bhostPath\x12\x1b\n" +
-	"\tread_only\x18\x03 \x01(\bR\breadOnly\"r\n" +
-	"\n" +
-	"DeviceNode\x12%\n" +
-	"\x0econtainer_path\x18\x01 \x01(\tR\rcontainerPath\x12\x1b\n" +
-	"\thost_path\x18\x02 \x01(\tR\bhostPath\x12 \n" +
-	"\vpermissions\x18\x03 \x01(\tR\vpermissions2{\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x012{\n" +
 	"\x16DeviceInventoryService\x12a\n" +
 	"\fWatchDevices\x12&.akri.discovery.v1.WatchDevicesRequest\x1a'.akri.discovery.v1.WatchDevicesResponse0\x01B-Z+akri.sh/proto/akri/discovery/v1;discoveryv1b\x06proto3"
 
@@ -433,22 +307,22 @@ func file_akri_discovery_v1_discovery_proto_rawDescGZIP() []byte {
 	return file_akri_discovery_v1_discovery_proto_rawDescData
 }
 
-var file_akri_discovery_v1_discovery_proto_msgTypes = make([]protoimpl.MessageInfo, 7)
+var file_akri_discovery_v1_discovery_proto_msgTypes = make([]protoimpl.MessageInfo, 5)
 var file_akri_discovery_v1_discovery_proto_goTypes = []any{
 	(*WatchDevicesRequest)(nil),  // 0: akri.discovery.v1.WatchDevicesRequest
 	(*WatchDevicesResponse)(nil), // 1: akri.discovery.v1.WatchDevicesResponse
 	(*ConfigurationDevices)(nil), // 2: akri.discovery.v1.ConfigurationDevices
 	(*Device)(nil),               // 3: akri.discovery.v1.Device
-	(*Mount)(nil),                // 4: akri.discovery.v1.Mount
-	(*DeviceNode)(nil),           // 5: akri.discovery.v1.DeviceNode
-	nil,                          // 6: akri.discovery.v1.Device.PropertiesEntry
+	nil,                          // 4: akri.discovery.v1.Device.PropertiesEntry
+	(*v0.Mount)(nil),             // 5: v0.Mount
+	(*v0.DeviceSpec)(nil),        // 6: v0.DeviceSpec
 }
 var file_akri_discovery_v1_discovery_proto_depIdxs = []int32{
 	2, // 0: akri.discovery.v1.WatchDevicesResponse.configurations:type_name -> akri.discovery.v1.ConfigurationDevices
 	3, // 1: akri.discovery.v1.ConfigurationDevices.devices:type_name -> akri.discovery.v1.Device
-	6, // 2: akri.discovery.v1.Device.properties:type_name -> akri.discovery.v1.Device.PropertiesEntry
-	4, // 3: akri.discovery.v1.Device.mounts:type_name -> akri.discovery.v1.Mount
-	5, // 4: akri.discovery.v1.Device.device_nodes:type_name -> akri.discovery.v1.DeviceNode
+	4, // 2: akri.discovery.v1.Device.properties:type_name -> akri.discovery.v1.Device.PropertiesEntry
+	5, // 3: akri.discovery.v1.Device.mounts:type_name -> v0.Mount
+	6, // 4: akri.discovery.v1.Device.device_nodes:type_name -> v0.DeviceSpec
 	0, // 5: akri.discovery.v1.DeviceInventoryService.WatchDevices:input_type -> akri.discovery.v1.WatchDevicesRequest
 	1, // 6: akri.discovery.v1.DeviceInventoryService.WatchDevices:output_type -> akri.discovery.v1.WatchDevicesResponse
 	6, // [6:7] is the sub-list for method output_type
@@ -469,7 +343,7 @@ func file_akri_discovery_v1_discovery_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_akri_discovery_v1_discovery_proto_rawDesc), len(file_akri_discovery_v1_discovery_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   7,
+			NumMessages:   5,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

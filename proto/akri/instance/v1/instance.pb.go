@@ -7,6 +7,7 @@
 package instancev1
 
 import (
+	v1 "akri.sh/proto/akri/discovery/v1"
 	protoreflect "google.golang.org/protobuf/reflect/protoreflect"
 	protoimpl "google.golang.org/protobuf/runtime/protoimpl"
 	timestamppb "google.golang.org/protobuf/types/known/timestamppb"
@@ -34,8 +35,9 @@ type ReportDevicesRequest struct {
 	ConfigurationUid string `protobuf:"bytes,5,opt,name=configuration_uid,json=configurationUid,proto3" json:"configuration_uid,omitempty"`
 	// False until every handler has sent a list, or has sent none for the grace period while its
 	// stream was open. `devices` may then lack devices that exist.
-	Complete bool      `protobuf:"varint,6,opt,name=complete,proto3" json:"complete,omitempty"`
-	Devices  []*Device `protobuf:"bytes,7,rep,name=devices,proto3" json:"devices,omitempty"`
+	Complete bool `protobuf:"varint,6,opt,name=complete,proto3" json:"complete,omitempty"`
+	// The devices. Their mounts and device_nodes have no effect.
+	Devices []*v1.Device `protobuf:"bytes,7,rep,name=devices,proto3" json:"devices,omitempty"`
 	// The endpoints that serve this Configuration on the node.
 	Handlers []*HandlerState `protobuf:"bytes,8,rep,name=handlers,proto3" json:"handlers,omitempty"`
 	// Problems of this Configuration on the node. They are published unchanged.
@@ -124,7 +126,7 @@ func (x *ReportDevicesRequest) GetComplete() bool {
 	return false
 }
 
-func (x *ReportDevicesRequest) GetDevices() []*Device {
+func (x *ReportDevicesRequest) GetDevices() []*v1.Device {
 	if x != nil {
 		return x.Devices
 	}
@@ -166,79 +168,6 @@ func (x *ReportDevicesRequest) GetTraceparent() string {
 	return ""
 }
 
-type Device struct {
-	state protoimpl.MessageState `protogen:"open.v1"`
-	// `<configuration>-<digest>` with a digest of six digits. It depends only on the Configuration,
-	// the id and, for a local device, the node. Devices with the same digest have the same value. If
-	// another device has the Instance with this name, the name of this device's Instance has a longer
-	// digest: the six digits, `x`, and six further digits.
-	Instance string `protobuf:"bytes,1,opt,name=instance,proto3" json:"instance,omitempty"`
-	Id       string `protobuf:"bytes,2,opt,name=id,proto3" json:"id,omitempty"`
-	Shared   bool   `protobuf:"varint,3,opt,name=shared,proto3" json:"shared,omitempty"`
-	// The properties that the handler sent, overridden by the Configuration's brokerProperties.
-	Properties    map[string]string `protobuf:"bytes,4,rep,name=properties,proto3" json:"properties,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
-}
-
-func (x *Device) Reset() {
-	*x = Device{}
-	mi := &file_akri_instance_v1_instance_proto_msgTypes[1]
-	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-	ms.StoreMessageInfo(mi)
-}
-
-func (x *Device) String() string {
-	return protoimpl.X.MessageStringOf(x)
-}
-
-func (*Device) ProtoMessage() {}
-
-func (x *Device) ProtoReflect() protoreflect.Message {
-	mi := &file_akri_instance_v1_instance_proto_msgTypes[1]
-	if x != nil {
-		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-		if ms.LoadMessageInfo() == nil {
-			ms.StoreMessageInfo(mi)
-		}
-		return ms
-	}
-	return mi.MessageOf(x)
-}
-
-// Deprecated: Use Device.ProtoReflect.Descriptor instead.
-func (*Device) Descriptor() ([]byte, []int) {
-	return file_akri_instance_v1_instance_proto_rawDescGZIP(), []int{1}
-}
-
-func (x *Device) GetInstance() string {
-	if x != nil {
-		return x.Instance
-	}
-	return ""
-}
-
-func (x *Device) GetId() string {
-	if x != nil {
-		return x.Id
-	}
-	return ""
-}
-
-func (x *Device) GetShared() bool {
-	if x != nil {
-		return x.Shared
-	}
-	return false
-}
-
-func (x *Device) GetProperties() map[string]string {
-	if x != nil {
-		return x.Properties
-	}
-	return nil
-}
-
 type HandlerState struct {
 	state    protoimpl.MessageState `protogen:"open.v1"`
 	Name     string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
@@ -252,7 +181,7 @@ type HandlerState struct {
 
 func (x *HandlerState) Reset() {
 	*x = HandlerState{}
-	mi := &file_akri_instance_v1_instance_proto_msgTypes[2]
+	mi := &file_akri_instance_v1_instance_proto_msgTypes[1]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -264,7 +193,7 @@ func (x *HandlerState) String() string {
 func (*HandlerState) ProtoMessage() {}
 
 func (x *HandlerState) ProtoReflect() protoreflect.Message {
-	mi := &file_akri_instance_v1_instance_proto_msgTypes[2]
+	mi := &file_akri_instance_v1_instance_proto_msgTypes[1]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -277,7 +206,7 @@ func (x *HandlerState) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HandlerState.ProtoReflect.Descriptor instead.
 func (*HandlerState) Descriptor() ([]byte, []int) {
-	return file_akri_instance_v1_instance_proto_rawDescGZIP(), []int{2}
+	return file_akri_instance_v1_instance_proto_rawDescGZIP(), []int{1}
 }
 
 func (x *HandlerState) GetName() string {
@@ -328,7 +257,7 @@ type Problem struct {
 
 func (x *Problem) Reset() {
 	*x = Problem{}
-	mi := &file_akri_instance_v1_instance_proto_msgTypes[3]
+	mi := &file_akri_instance_v1_instance_proto_msgTypes[2]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -340,7 +269,7 @@ func (x *Problem) String() string {
 func (*Problem) ProtoMessage() {}
 
 func (x *Problem) ProtoReflect() protoreflect.Message {
-	mi := &file_akri_instance_v1_instance_proto_msgTypes[3]
+	mi := &file_akri_instance_v1_instance_proto_msgTypes[2]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -353,7 +282,7 @@ func (x *Problem) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Problem.ProtoReflect.Descriptor instead.
 func (*Problem) Descriptor() ([]byte, []int) {
-	return file_akri_instance_v1_instance_proto_rawDescGZIP(), []int{3}
+	return file_akri_instance_v1_instance_proto_rawDescGZIP(), []int{2}
 }
 
 func (x *Problem) GetReason() string {
@@ -405,7 +334,7 @@ type Subject struct {
 
 func (x *Subject) Reset() {
 	*x = Subject{}
-	mi := &file_akri_instance_v1_instance_proto_msgTypes[4]
+	mi := &file_akri_instance_v1_instance_proto_msgTypes[3]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -417,7 +346,7 @@ func (x *Subject) String() string {
 func (*Subject) ProtoMessage() {}
 
 func (x *Subject) ProtoReflect() protoreflect.Message {
-	mi := &file_akri_instance_v1_instance_proto_msgTypes[4]
+	mi := &file_akri_instance_v1_instance_proto_msgTypes[3]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -430,7 +359,7 @@ func (x *Subject) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Subject.ProtoReflect.Descriptor instead.
 func (*Subject) Descriptor() ([]byte, []int) {
-	return file_akri_instance_v1_instance_proto_rawDescGZIP(), []int{4}
+	return file_akri_instance_v1_instance_proto_rawDescGZIP(), []int{3}
 }
 
 func (x *Subject) GetKind() string {
@@ -470,7 +399,7 @@ type Wait struct {
 
 func (x *Wait) Reset() {
 	*x = Wait{}
-	mi := &file_akri_instance_v1_instance_proto_msgTypes[5]
+	mi := &file_akri_instance_v1_instance_proto_msgTypes[4]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -482,7 +411,7 @@ func (x *Wait) String() string {
 func (*Wait) ProtoMessage() {}
 
 func (x *Wait) ProtoReflect() protoreflect.Message {
-	mi := &file_akri_instance_v1_instance_proto_msgTypes[5]
+	mi := &file_akri_instance_v1_instance_proto_msgTypes[4]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -495,7 +424,7 @@ func (x *Wait) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Wait.ProtoReflect.Descriptor instead.
 func (*Wait) Descriptor() ([]byte, []int) {
-	return file_akri_instance_v1_instance_proto_rawDescGZIP(), []int{5}
+	return file_akri_instance_v1_instance_proto_rawDescGZIP(), []int{4}
 }
 
 func (x *Wait) GetAwaited() string {
@@ -537,7 +466,7 @@ type ReportDevicesResponse struct {
 
 func (x *ReportDevicesResponse) Reset() {
 	*x = ReportDevicesResponse{}
-	mi := &file_akri_instance_v1_instance_proto_msgTypes[6]
+	mi := &file_akri_instance_v1_instance_proto_msgTypes[5]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -549,7 +478,7 @@ func (x *ReportDevicesResponse) String() string {
 func (*ReportDevicesResponse) ProtoMessage() {}
 
 func (x *ReportDevicesResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_akri_instance_v1_instance_proto_msgTypes[6]
+	mi := &file_akri_instance_v1_instance_proto_msgTypes[5]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -562,7 +491,7 @@ func (x *ReportDevicesResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReportDevicesResponse.ProtoReflect.Descriptor instead.
 func (*ReportDevicesResponse) Descriptor() ([]byte, []int) {
-	return file_akri_instance_v1_instance_proto_rawDescGZIP(), []int{6}
+	return file_akri_instance_v1_instance_proto_rawDescGZIP(), []int{5}
 }
 
 func (x *ReportDevicesResponse) GetRevision() uint64 {
@@ -581,7 +510,7 @@ func (x *ReportDevicesResponse) GetRefusals() []*Refusal {
 
 type Refusal struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// As in Device.
+	// As in akri.discovery.v1.Device.
 	Instance      string `protobuf:"bytes,1,opt,name=instance,proto3" json:"instance,omitempty"`
 	DeviceId      string `protobuf:"bytes,2,opt,name=device_id,json=deviceId,proto3" json:"device_id,omitempty"`
 	Reason        string `protobuf:"bytes,3,opt,name=reason,proto3" json:"reason,omitempty"`
@@ -592,7 +521,7 @@ type Refusal struct {
 
 func (x *Refusal) Reset() {
 	*x = Refusal{}
-	mi := &file_akri_instance_v1_instance_proto_msgTypes[7]
+	mi := &file_akri_instance_v1_instance_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -604,7 +533,7 @@ func (x *Refusal) String() string {
 func (*Refusal) ProtoMessage() {}
 
 func (x *Refusal) ProtoReflect() protoreflect.Message {
-	mi := &file_akri_instance_v1_instance_proto_msgTypes[7]
+	mi := &file_akri_instance_v1_instance_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -617,7 +546,7 @@ func (x *Refusal) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Refusal.ProtoReflect.Descriptor instead.
 func (*Refusal) Descriptor() ([]byte, []int) {
-	return file_akri_instance_v1_instance_proto_rawDescGZIP(), []int{7}
+	return file_akri_instance_v1_instance_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *Refusal) GetInstance() string {
@@ -659,7 +588,7 @@ type WatchInstancesRequest struct {
 
 func (x *WatchInstancesRequest) Reset() {
 	*x = WatchInstancesRequest{}
-	mi := &file_akri_instance_v1_instance_proto_msgTypes[8]
+	mi := &file_akri_instance_v1_instance_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -671,7 +600,7 @@ func (x *WatchInstancesRequest) String() string {
 func (*WatchInstancesRequest) ProtoMessage() {}
 
 func (x *WatchInstancesRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_akri_instance_v1_instance_proto_msgTypes[8]
+	mi := &file_akri_instance_v1_instance_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -684,7 +613,7 @@ func (x *WatchInstancesRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchInstancesRequest.ProtoReflect.Descriptor instead.
 func (*WatchInstancesRequest) Descriptor() ([]byte, []int) {
-	return file_akri_instance_v1_instance_proto_rawDescGZIP(), []int{8}
+	return file_akri_instance_v1_instance_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *WatchInstancesRequest) GetNode() string {
@@ -715,7 +644,7 @@ type WatchInstancesResponse struct {
 
 func (x *WatchInstancesResponse) Reset() {
 	*x = WatchInstancesResponse{}
-	mi := &file_akri_instance_v1_instance_proto_msgTypes[9]
+	mi := &file_akri_instance_v1_instance_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -727,7 +656,7 @@ func (x *WatchInstancesResponse) String() string {
 func (*WatchInstancesResponse) ProtoMessage() {}
 
 func (x *WatchInstancesResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_akri_instance_v1_instance_proto_msgTypes[9]
+	mi := &file_akri_instance_v1_instance_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -740,7 +669,7 @@ func (x *WatchInstancesResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchInstancesResponse.ProtoReflect.Descriptor instead.
 func (*WatchInstancesResponse) Descriptor() ([]byte, []int) {
-	return file_akri_instance_v1_instance_proto_rawDescGZIP(), []int{9}
+	return file_akri_instance_v1_instance_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *WatchInstancesResponse) GetEvent() isWatchInstancesResponse_Event {
@@ -817,7 +746,7 @@ type InstanceSnapshot struct {
 
 func (x *InstanceSnapshot) Reset() {
 	*x = InstanceSnapshot{}
-	mi := &file_akri_instance_v1_instance_proto_msgTypes[10]
+	mi := &file_akri_instance_v1_instance_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -829,7 +758,7 @@ func (x *InstanceSnapshot) String() string {
 func (*InstanceSnapshot) ProtoMessage() {}
 
 func (x *InstanceSnapshot) ProtoReflect() protoreflect.Message {
-	mi := &file_akri_instance_v1_instance_proto_msgTypes[10]
+	mi := &file_akri_instance_v1_instance_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -842,7 +771,7 @@ func (x *InstanceSnapshot) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use InstanceSnapshot.ProtoReflect.Descriptor instead.
 func (*InstanceSnapshot) Descriptor() ([]byte, []int) {
-	return file_akri_instance_v1_instance_proto_rawDescGZIP(), []int{10}
+	return file_akri_instance_v1_instance_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *InstanceSnapshot) GetInstances() []*Instance {
@@ -878,7 +807,7 @@ type InstanceKey struct {
 
 func (x *InstanceKey) Reset() {
 	*x = InstanceKey{}
-	mi := &file_akri_instance_v1_instance_proto_msgTypes[11]
+	mi := &file_akri_instance_v1_instance_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -890,7 +819,7 @@ func (x *InstanceKey) String() string {
 func (*InstanceKey) ProtoMessage() {}
 
 func (x *InstanceKey) ProtoReflect() protoreflect.Message {
-	mi := &file_akri_instance_v1_instance_proto_msgTypes[11]
+	mi := &file_akri_instance_v1_instance_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -903,7 +832,7 @@ func (x *InstanceKey) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use InstanceKey.ProtoReflect.Descriptor instead.
 func (*InstanceKey) Descriptor() ([]byte, []int) {
-	return file_akri_instance_v1_instance_proto_rawDescGZIP(), []int{11}
+	return file_akri_instance_v1_instance_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *InstanceKey) GetNamespace() string {
@@ -951,7 +880,7 @@ type Instance struct {
 
 func (x *Instance) Reset() {
 	*x = Instance{}
-	mi := &file_akri_instance_v1_instance_proto_msgTypes[12]
+	mi := &file_akri_instance_v1_instance_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -963,7 +892,7 @@ func (x *Instance) String() string {
 func (*Instance) ProtoMessage() {}
 
 func (x *Instance) ProtoReflect() protoreflect.Message {
-	mi := &file_akri_instance_v1_instance_proto_msgTypes[12]
+	mi := &file_akri_instance_v1_instance_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -976,7 +905,7 @@ func (x *Instance) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Instance.ProtoReflect.Descriptor instead.
 func (*Instance) Descriptor() ([]byte, []int) {
-	return file_akri_instance_v1_instance_proto_rawDescGZIP(), []int{12}
+	return file_akri_instance_v1_instance_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *Instance) GetNamespace() string {
@@ -1059,7 +988,7 @@ type Slot struct {
 
 func (x *Slot) Reset() {
 	*x = Slot{}
-	mi := &file_akri_instance_v1_instance_proto_msgTypes[13]
+	mi := &file_akri_instance_v1_instance_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1071,7 +1000,7 @@ func (x *Slot) String() string {
 func (*Slot) ProtoMessage() {}
 
 func (x *Slot) ProtoReflect() protoreflect.Message {
-	mi := &file_akri_instance_v1_instance_proto_msgTypes[13]
+	mi := &file_akri_instance_v1_instance_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1084,7 +1013,7 @@ func (x *Slot) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Slot.ProtoReflect.Descriptor instead.
 func (*Slot) Descriptor() ([]byte, []int) {
-	return file_akri_instance_v1_instance_proto_rawDescGZIP(), []int{13}
+	return file_akri_instance_v1_instance_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *Slot) GetIndex() uint32 {
@@ -1176,7 +1105,7 @@ type Free struct {
 
 func (x *Free) Reset() {
 	*x = Free{}
-	mi := &file_akri_instance_v1_instance_proto_msgTypes[14]
+	mi := &file_akri_instance_v1_instance_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1188,7 +1117,7 @@ func (x *Free) String() string {
 func (*Free) ProtoMessage() {}
 
 func (x *Free) ProtoReflect() protoreflect.Message {
-	mi := &file_akri_instance_v1_instance_proto_msgTypes[14]
+	mi := &file_akri_instance_v1_instance_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1201,7 +1130,7 @@ func (x *Free) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Free.ProtoReflect.Descriptor instead.
 func (*Free) Descriptor() ([]byte, []int) {
-	return file_akri_instance_v1_instance_proto_rawDescGZIP(), []int{14}
+	return file_akri_instance_v1_instance_proto_rawDescGZIP(), []int{13}
 }
 
 type Holder struct {
@@ -1215,7 +1144,7 @@ type Holder struct {
 
 func (x *Holder) Reset() {
 	*x = Holder{}
-	mi := &file_akri_instance_v1_instance_proto_msgTypes[15]
+	mi := &file_akri_instance_v1_instance_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1227,7 +1156,7 @@ func (x *Holder) String() string {
 func (*Holder) ProtoMessage() {}
 
 func (x *Holder) ProtoReflect() protoreflect.Message {
-	mi := &file_akri_instance_v1_instance_proto_msgTypes[15]
+	mi := &file_akri_instance_v1_instance_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1240,7 +1169,7 @@ func (x *Holder) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Holder.ProtoReflect.Descriptor instead.
 func (*Holder) Descriptor() ([]byte, []int) {
-	return file_akri_instance_v1_instance_proto_rawDescGZIP(), []int{15}
+	return file_akri_instance_v1_instance_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *Holder) GetNode() string {
@@ -1268,7 +1197,7 @@ type ClaimHolder struct {
 
 func (x *ClaimHolder) Reset() {
 	*x = ClaimHolder{}
-	mi := &file_akri_instance_v1_instance_proto_msgTypes[16]
+	mi := &file_akri_instance_v1_instance_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1280,7 +1209,7 @@ func (x *ClaimHolder) String() string {
 func (*ClaimHolder) ProtoMessage() {}
 
 func (x *ClaimHolder) ProtoReflect() protoreflect.Message {
-	mi := &file_akri_instance_v1_instance_proto_msgTypes[16]
+	mi := &file_akri_instance_v1_instance_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1293,7 +1222,7 @@ func (x *ClaimHolder) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ClaimHolder.ProtoReflect.Descriptor instead.
 func (*ClaimHolder) Descriptor() ([]byte, []int) {
-	return file_akri_instance_v1_instance_proto_rawDescGZIP(), []int{16}
+	return file_akri_instance_v1_instance_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *ClaimHolder) GetNode() string {
@@ -1325,7 +1254,7 @@ type SlotClaim struct {
 
 func (x *SlotClaim) Reset() {
 	*x = SlotClaim{}
-	mi := &file_akri_instance_v1_instance_proto_msgTypes[17]
+	mi := &file_akri_instance_v1_instance_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1337,7 +1266,7 @@ func (x *SlotClaim) String() string {
 func (*SlotClaim) ProtoMessage() {}
 
 func (x *SlotClaim) ProtoReflect() protoreflect.Message {
-	mi := &file_akri_instance_v1_instance_proto_msgTypes[17]
+	mi := &file_akri_instance_v1_instance_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1350,7 +1279,7 @@ func (x *SlotClaim) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SlotClaim.ProtoReflect.Descriptor instead.
 func (*SlotClaim) Descriptor() ([]byte, []int) {
-	return file_akri_instance_v1_instance_proto_rawDescGZIP(), []int{17}
+	return file_akri_instance_v1_instance_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *SlotClaim) GetNamespace() string {
@@ -1398,7 +1327,7 @@ type ReserveSlotsRequest struct {
 
 func (x *ReserveSlotsRequest) Reset() {
 	*x = ReserveSlotsRequest{}
-	mi := &file_akri_instance_v1_instance_proto_msgTypes[18]
+	mi := &file_akri_instance_v1_instance_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1410,7 +1339,7 @@ func (x *ReserveSlotsRequest) String() string {
 func (*ReserveSlotsRequest) ProtoMessage() {}
 
 func (x *ReserveSlotsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_akri_instance_v1_instance_proto_msgTypes[18]
+	mi := &file_akri_instance_v1_instance_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1423,7 +1352,7 @@ func (x *ReserveSlotsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReserveSlotsRequest.ProtoReflect.Descriptor instead.
 func (*ReserveSlotsRequest) Descriptor() ([]byte, []int) {
-	return file_akri_instance_v1_instance_proto_rawDescGZIP(), []int{18}
+	return file_akri_instance_v1_instance_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *ReserveSlotsRequest) GetNode() string {
@@ -1450,7 +1379,7 @@ type ReserveSlotsResponse struct {
 
 func (x *ReserveSlotsResponse) Reset() {
 	*x = ReserveSlotsResponse{}
-	mi := &file_akri_instance_v1_instance_proto_msgTypes[19]
+	mi := &file_akri_instance_v1_instance_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1462,7 +1391,7 @@ func (x *ReserveSlotsResponse) String() string {
 func (*ReserveSlotsResponse) ProtoMessage() {}
 
 func (x *ReserveSlotsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_akri_instance_v1_instance_proto_msgTypes[19]
+	mi := &file_akri_instance_v1_instance_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1475,7 +1404,7 @@ func (x *ReserveSlotsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReserveSlotsResponse.ProtoReflect.Descriptor instead.
 func (*ReserveSlotsResponse) Descriptor() ([]byte, []int) {
-	return file_akri_instance_v1_instance_proto_rawDescGZIP(), []int{19}
+	return file_akri_instance_v1_instance_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *ReserveSlotsResponse) GetInstances() []*Instance {
@@ -1495,7 +1424,7 @@ type ReleaseSlotsRequest struct {
 
 func (x *ReleaseSlotsRequest) Reset() {
 	*x = ReleaseSlotsRequest{}
-	mi := &file_akri_instance_v1_instance_proto_msgTypes[20]
+	mi := &file_akri_instance_v1_instance_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1507,7 +1436,7 @@ func (x *ReleaseSlotsRequest) String() string {
 func (*ReleaseSlotsRequest) ProtoMessage() {}
 
 func (x *ReleaseSlotsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_akri_instance_v1_instance_proto_msgTypes[20]
+	mi := &file_akri_instance_v1_instance_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1520,7 +1449,7 @@ func (x *ReleaseSlotsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReleaseSlotsRequest.ProtoReflect.Descriptor instead.
 func (*ReleaseSlotsRequest) Descriptor() ([]byte, []int) {
-	return file_akri_instance_v1_instance_proto_rawDescGZIP(), []int{20}
+	return file_akri_instance_v1_instance_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *ReleaseSlotsRequest) GetNode() string {
@@ -1547,7 +1476,7 @@ type ReleaseSlotsResponse struct {
 
 func (x *ReleaseSlotsResponse) Reset() {
 	*x = ReleaseSlotsResponse{}
-	mi := &file_akri_instance_v1_instance_proto_msgTypes[21]
+	mi := &file_akri_instance_v1_instance_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1559,7 +1488,7 @@ func (x *ReleaseSlotsResponse) String() string {
 func (*ReleaseSlotsResponse) ProtoMessage() {}
 
 func (x *ReleaseSlotsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_akri_instance_v1_instance_proto_msgTypes[21]
+	mi := &file_akri_instance_v1_instance_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1572,7 +1501,7 @@ func (x *ReleaseSlotsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReleaseSlotsResponse.ProtoReflect.Descriptor instead.
 func (*ReleaseSlotsResponse) Descriptor() ([]byte, []int) {
-	return file_akri_instance_v1_instance_proto_rawDescGZIP(), []int{21}
+	return file_akri_instance_v1_instance_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *ReleaseSlotsResponse) GetInstances() []*Instance {
@@ -1586,31 +1515,21 @@ var File_akri_instance_v1_instance_proto protoreflect.FileDescriptor
 
 const file_akri_instance_v1_instance_proto_rawDesc = "" +
 	"\n" +
-	"\x1fakri/instance/v1/instance.proto\x12\x10akri.instance.v1\x1a\x1fgoogle/protobuf/timestamp.proto\"\xf3\x03\n" +
+	"\x1fakri/instance/v1/instance.proto\x12\x10akri.instance.v1\x1a!akri/discovery/v1/discovery.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\xf4\x03\n" +
 	"\x14ReportDevicesRequest\x12\x12\n" +
 	"\x04node\x18\x01 \x01(\tR\x04node\x12\x1a\n" +
 	"\brevision\x18\x02 \x01(\x04R\brevision\x12\x1c\n" +
 	"\tnamespace\x18\x03 \x01(\tR\tnamespace\x12$\n" +
 	"\rconfiguration\x18\x04 \x01(\tR\rconfiguration\x12+\n" +
 	"\x11configuration_uid\x18\x05 \x01(\tR\x10configurationUid\x12\x1a\n" +
-	"\bcomplete\x18\x06 \x01(\bR\bcomplete\x122\n" +
-	"\adevices\x18\a \x03(\v2\x18.akri.instance.v1.DeviceR\adevices\x12:\n" +
+	"\bcomplete\x18\x06 \x01(\bR\bcomplete\x123\n" +
+	"\adevices\x18\a \x03(\v2\x19.akri.discovery.v1.DeviceR\adevices\x12:\n" +
 	"\bhandlers\x18\b \x03(\v2\x1e.akri.instance.v1.HandlerStateR\bhandlers\x125\n" +
 	"\bproblems\x18\t \x03(\v2\x19.akri.instance.v1.ProblemR\bproblems\x129\n" +
 	"\x18configuration_generation\x18\n" +
 	" \x01(\x03R\x17configurationGeneration\x12\x1a\n" +
 	"\banswered\x18\v \x01(\bR\banswered\x12 \n" +
-	"\vtraceparent\x18\f \x01(\tR\vtraceparent\"\xd5\x01\n" +
-	"\x06Device\x12\x1a\n" +
-	"\binstance\x18\x01 \x01(\tR\binstance\x12\x0e\n" +
-	"\x02id\x18\x02 \x01(\tR\x02id\x12\x16\n" +
-	"\x06shared\x18\x03 \x01(\bR\x06shared\x12H\n" +
-	"\n" +
-	"properties\x18\x04 \x03(\v2(.akri.instance.v1.Device.PropertiesEntryR\n" +
-	"properties\x1a=\n" +
-	"\x0fPropertiesEntry\x12\x10\n" +
-	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\x97\x01\n" +
+	"\vtraceparent\x18\f \x01(\tR\vtraceparent\"\x97\x01\n" +
 	"\fHandlerState\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x1a\n" +
 	"\bendpoint\x18\x02 \x01(\tR\bendpoint\x12\x16\n" +
@@ -1724,71 +1643,69 @@ func file_akri_instance_v1_instance_proto_rawDescGZIP() []byte {
 	return file_akri_instance_v1_instance_proto_rawDescData
 }
 
-var file_akri_instance_v1_instance_proto_msgTypes = make([]protoimpl.MessageInfo, 24)
+var file_akri_instance_v1_instance_proto_msgTypes = make([]protoimpl.MessageInfo, 22)
 var file_akri_instance_v1_instance_proto_goTypes = []any{
 	(*ReportDevicesRequest)(nil),   // 0: akri.instance.v1.ReportDevicesRequest
-	(*Device)(nil),                 // 1: akri.instance.v1.Device
-	(*HandlerState)(nil),           // 2: akri.instance.v1.HandlerState
-	(*Problem)(nil),                // 3: akri.instance.v1.Problem
-	(*Subject)(nil),                // 4: akri.instance.v1.Subject
-	(*Wait)(nil),                   // 5: akri.instance.v1.Wait
-	(*ReportDevicesResponse)(nil),  // 6: akri.instance.v1.ReportDevicesResponse
-	(*Refusal)(nil),                // 7: akri.instance.v1.Refusal
-	(*WatchInstancesRequest)(nil),  // 8: akri.instance.v1.WatchInstancesRequest
-	(*WatchInstancesResponse)(nil), // 9: akri.instance.v1.WatchInstancesResponse
-	(*InstanceSnapshot)(nil),       // 10: akri.instance.v1.InstanceSnapshot
-	(*InstanceKey)(nil),            // 11: akri.instance.v1.InstanceKey
-	(*Instance)(nil),               // 12: akri.instance.v1.Instance
-	(*Slot)(nil),                   // 13: akri.instance.v1.Slot
-	(*Free)(nil),                   // 14: akri.instance.v1.Free
-	(*Holder)(nil),                 // 15: akri.instance.v1.Holder
-	(*ClaimHolder)(nil),            // 16: akri.instance.v1.ClaimHolder
-	(*SlotClaim)(nil),              // 17: akri.instance.v1.SlotClaim
-	(*ReserveSlotsRequest)(nil),    // 18: akri.instance.v1.ReserveSlotsRequest
-	(*ReserveSlotsResponse)(nil),   // 19: akri.instance.v1.ReserveSlotsResponse
-	(*ReleaseSlotsRequest)(nil),    // 20: akri.instance.v1.ReleaseSlotsRequest
-	(*ReleaseSlotsResponse)(nil),   // 21: akri.instance.v1.ReleaseSlotsResponse
-	nil,                            // 22: akri.instance.v1.Device.PropertiesEntry
-	nil,                            // 23: akri.instance.v1.Instance.PropertiesEntry
-	(*timestamppb.Timestamp)(nil),  // 24: google.protobuf.Timestamp
+	(*HandlerState)(nil),           // 1: akri.instance.v1.HandlerState
+	(*Problem)(nil),                // 2: akri.instance.v1.Problem
+	(*Subject)(nil),                // 3: akri.instance.v1.Subject
+	(*Wait)(nil),                   // 4: akri.instance.v1.Wait
+	(*ReportDevicesResponse)(nil),  // 5: akri.instance.v1.ReportDevicesResponse
+	(*Refusal)(nil),                // 6: akri.instance.v1.Refusal
+	(*WatchInstancesRequest)(nil),  // 7: akri.instance.v1.WatchInstancesRequest
+	(*WatchInstancesResponse)(nil), // 8: akri.instance.v1.WatchInstancesResponse
+	(*InstanceSnapshot)(nil),       // 9: akri.instance.v1.InstanceSnapshot
+	(*InstanceKey)(nil),            // 10: akri.instance.v1.InstanceKey
+	(*Instance)(nil),               // 11: akri.instance.v1.Instance
+	(*Slot)(nil),                   // 12: akri.instance.v1.Slot
+	(*Free)(nil),                   // 13: akri.instance.v1.Free
+	(*Holder)(nil),                 // 14: akri.instance.v1.Holder
+	(*ClaimHolder)(nil),            // 15: akri.instance.v1.ClaimHolder
+	(*SlotClaim)(nil),              // 16: akri.instance.v1.SlotClaim
+	(*ReserveSlotsRequest)(nil),    // 17: akri.instance.v1.ReserveSlotsRequest
+	(*ReserveSlotsResponse)(nil),   // 18: akri.instance.v1.ReserveSlotsResponse
+	(*ReleaseSlotsRequest)(nil),    // 19: akri.instance.v1.ReleaseSlotsRequest
+	(*ReleaseSlotsResponse)(nil),   // 20: akri.instance.v1.ReleaseSlotsResponse
+	nil,                            // 21: akri.instance.v1.Instance.PropertiesEntry
+	(*v1.Device)(nil),              // 22: akri.discovery.v1.Device
+	(*timestamppb.Timestamp)(nil),  // 23: google.protobuf.Timestamp
 }
 var file_akri_instance_v1_instance_proto_depIdxs = []int32{
-	1,  // 0: akri.instance.v1.ReportDevicesRequest.devices:type_name -> akri.instance.v1.Device
-	2,  // 1: akri.instance.v1.ReportDevicesRequest.handlers:type_name -> akri.instance.v1.HandlerState
-	3,  // 2: akri.instance.v1.ReportDevicesRequest.problems:type_name -> akri.instance.v1.Problem
-	22, // 3: akri.instance.v1.Device.properties:type_name -> akri.instance.v1.Device.PropertiesEntry
-	24, // 4: akri.instance.v1.HandlerState.offline_since:type_name -> google.protobuf.Timestamp
-	4,  // 5: akri.instance.v1.Problem.subject:type_name -> akri.instance.v1.Subject
-	5,  // 6: akri.instance.v1.Problem.wait:type_name -> akri.instance.v1.Wait
-	24, // 7: akri.instance.v1.Wait.since:type_name -> google.protobuf.Timestamp
-	24, // 8: akri.instance.v1.Wait.until:type_name -> google.protobuf.Timestamp
-	7,  // 9: akri.instance.v1.ReportDevicesResponse.refusals:type_name -> akri.instance.v1.Refusal
-	10, // 10: akri.instance.v1.WatchInstancesResponse.snapshot:type_name -> akri.instance.v1.InstanceSnapshot
-	12, // 11: akri.instance.v1.WatchInstancesResponse.updated:type_name -> akri.instance.v1.Instance
-	11, // 12: akri.instance.v1.WatchInstancesResponse.removed:type_name -> akri.instance.v1.InstanceKey
-	12, // 13: akri.instance.v1.InstanceSnapshot.instances:type_name -> akri.instance.v1.Instance
-	13, // 14: akri.instance.v1.Instance.slots:type_name -> akri.instance.v1.Slot
-	23, // 15: akri.instance.v1.Instance.properties:type_name -> akri.instance.v1.Instance.PropertiesEntry
-	14, // 16: akri.instance.v1.Slot.free:type_name -> akri.instance.v1.Free
-	15, // 17: akri.instance.v1.Slot.holder:type_name -> akri.instance.v1.Holder
-	16, // 18: akri.instance.v1.Slot.claim:type_name -> akri.instance.v1.ClaimHolder
-	17, // 19: akri.instance.v1.ReserveSlotsRequest.claims:type_name -> akri.instance.v1.SlotClaim
-	12, // 20: akri.instance.v1.ReserveSlotsResponse.instances:type_name -> akri.instance.v1.Instance
-	17, // 21: akri.instance.v1.ReleaseSlotsRequest.claims:type_name -> akri.instance.v1.SlotClaim
-	12, // 22: akri.instance.v1.ReleaseSlotsResponse.instances:type_name -> akri.instance.v1.Instance
-	0,  // 23: akri.instance.v1.InstanceService.ReportDevices:input_type -> akri.instance.v1.ReportDevicesRequest
-	8,  // 24: akri.instance.v1.InstanceService.WatchInstances:input_type -> akri.instance.v1.WatchInstancesRequest
-	18, // 25: akri.instance.v1.InstanceService.ReserveSlots:input_type -> akri.instance.v1.ReserveSlotsRequest
-	20, // 26: akri.instance.v1.InstanceService.ReleaseSlots:input_type -> akri.instance.v1.ReleaseSlotsRequest
-	6,  // 27: akri.instance.v1.InstanceService.ReportDevices:output_type -> akri.instance.v1.ReportDevicesResponse
-	9,  // 28: akri.instance.v1.InstanceService.WatchInstances:output_type -> akri.instance.v1.WatchInstancesResponse
-	19, // 29: akri.instance.v1.InstanceService.ReserveSlots:output_type -> akri.instance.v1.ReserveSlotsResponse
-	21, // 30: akri.instance.v1.InstanceService.ReleaseSlots:output_type -> akri.instance.v1.ReleaseSlotsResponse
-	27, // [27:31] is the sub-list for method output_type
-	23, // [23:27] is the sub-list for method input_type
-	23, // [23:23] is the sub-list for extension type_name
-	23, // [23:23] is the sub-list for extension extendee
-	0,  // [0:23] is the sub-list for field type_name
+	22, // 0: akri.instance.v1.ReportDevicesRequest.devices:type_name -> akri.discovery.v1.Device
+	1,  // 1: akri.instance.v1.ReportDevicesRequest.handlers:type_name -> akri.instance.v1.HandlerState
+	2,  // 2: akri.instance.v1.ReportDevicesRequest.problems:type_name -> akri.instance.v1.Problem
+	23, // 3: akri.instance.v1.HandlerState.offline_since:type_name -> google.protobuf.Timestamp
+	3,  // 4: akri.instance.v1.Problem.subject:type_name -> akri.instance.v1.Subject
+	4,  // 5: akri.instance.v1.Problem.wait:type_name -> akri.instance.v1.Wait
+	23, // 6: akri.instance.v1.Wait.since:type_name -> google.protobuf.Timestamp
+	23, // 7: akri.instance.v1.Wait.until:type_name -> google.protobuf.Timestamp
+	6,  // 8: akri.instance.v1.ReportDevicesResponse.refusals:type_name -> akri.instance.v1.Refusal
+	9,  // 9: akri.instance.v1.WatchInstancesResponse.snapshot:type_name -> akri.instance.v1.InstanceSnapshot
+	11, // 10: akri.instance.v1.WatchInstancesResponse.updated:type_name -> akri.instance.v1.Instance
+	10, // 11: akri.instance.v1.WatchInstancesResponse.removed:type_name -> akri.instance.v1.InstanceKey
+	11, // 12: akri.instance.v1.InstanceSnapshot.instances:type_name -> akri.instance.v1.Instance
+	12, // 13: akri.instance.v1.Instance.slots:type_name -> akri.instance.v1.Slot
+	21, // 14: akri.instance.v1.Instance.properties:type_name -> akri.instance.v1.Instance.PropertiesEntry
+	13, // 15: akri.instance.v1.Slot.free:type_name -> akri.instance.v1.Free
+	14, // 16: akri.instance.v1.Slot.holder:type_name -> akri.instance.v1.Holder
+	15, // 17: akri.instance.v1.Slot.claim:type_name -> akri.instance.v1.ClaimHolder
+	16, // 18: akri.instance.v1.ReserveSlotsRequest.claims:type_name -> akri.instance.v1.SlotClaim
+	11, // 19: akri.instance.v1.ReserveSlotsResponse.instances:type_name -> akri.instance.v1.Instance
+	16, // 20: akri.instance.v1.ReleaseSlotsRequest.claims:type_name -> akri.instance.v1.SlotClaim
+	11, // 21: akri.instance.v1.ReleaseSlotsResponse.instances:type_name -> akri.instance.v1.Instance
+	0,  // 22: akri.instance.v1.InstanceService.ReportDevices:input_type -> akri.instance.v1.ReportDevicesRequest
+	7,  // 23: akri.instance.v1.InstanceService.WatchInstances:input_type -> akri.instance.v1.WatchInstancesRequest
+	17, // 24: akri.instance.v1.InstanceService.ReserveSlots:input_type -> akri.instance.v1.ReserveSlotsRequest
+	19, // 25: akri.instance.v1.InstanceService.ReleaseSlots:input_type -> akri.instance.v1.ReleaseSlotsRequest
+	5,  // 26: akri.instance.v1.InstanceService.ReportDevices:output_type -> akri.instance.v1.ReportDevicesResponse
+	8,  // 27: akri.instance.v1.InstanceService.WatchInstances:output_type -> akri.instance.v1.WatchInstancesResponse
+	18, // 28: akri.instance.v1.InstanceService.ReserveSlots:output_type -> akri.instance.v1.ReserveSlotsResponse
+	20, // 29: akri.instance.v1.InstanceService.ReleaseSlots:output_type -> akri.instance.v1.ReleaseSlotsResponse
+	26, // [26:30] is the sub-list for method output_type
+	22, // [22:26] is the sub-list for method input_type
+	22, // [22:22] is the sub-list for extension type_name
+	22, // [22:22] is the sub-list for extension extendee
+	0,  // [0:22] is the sub-list for field type_name
 }
 
 func init() { file_akri_instance_v1_instance_proto_init() }
@@ -1796,26 +1713,26 @@ func file_akri_instance_v1_instance_proto_init() {
 	if File_akri_instance_v1_instance_proto != nil {
 		return
 	}
-	file_akri_instance_v1_instance_proto_msgTypes[9].OneofWrappers = []any{
+	file_akri_instance_v1_instance_proto_msgTypes[8].OneofWrappers = []any{
 		(*WatchInstancesResponse_Snapshot)(nil),
 		(*WatchInstancesResponse_Updated)(nil),
 		(*WatchInstancesResponse_Removed)(nil),
 	}
-	file_akri_instance_v1_instance_proto_msgTypes[13].OneofWrappers = []any{
+	file_akri_instance_v1_instance_proto_msgTypes[12].OneofWrappers = []any{
 		(*Slot_Free)(nil),
 		(*Slot_Holder)(nil),
 		(*Slot_Malformed)(nil),
 		(*Slot_Claim)(nil),
 	}
-	file_akri_instance_v1_instance_proto_msgTypes[15].OneofWrappers = []any{}
-	file_akri_instance_v1_instance_proto_msgTypes[17].OneofWrappers = []any{}
+	file_akri_instance_v1_instance_proto_msgTypes[14].OneofWrappers = []any{}
+	file_akri_instance_v1_instance_proto_msgTypes[16].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_akri_instance_v1_instance_proto_rawDesc), len(file_akri_instance_v1_instance_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   24,
+			NumMessages:   22,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

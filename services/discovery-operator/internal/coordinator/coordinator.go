@@ -197,7 +197,7 @@ func (c *Coordinator) checkDeviceNodes(sources []inventory.Source, now time.Time
 
 func (c *Coordinator) setEntry(entry *inventory.Entry) {
 	previous := c.entries[entry.Key]
-	if previous != nil && proto.Equal(previous.Report, entry.Report) && proto.Equal(previous.Devices, entry.Devices) {
+	if previous != nil && proto.Equal(previous.Report, entry.Report) {
 		return
 	}
 	c.entries[entry.Key] = entry

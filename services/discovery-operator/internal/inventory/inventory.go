@@ -27,8 +27,6 @@ type Snapshot struct {
 // Entry is the inventory of one Configuration. It is immutable.
 type Entry struct {
 	Key string // namespace/name of the Configuration
-	// Devices are the devices for the device-plugin-host of the node.
-	Devices *discoveryv1.ConfigurationDevices
 	// Report is the report to the instance-writer without node and revision.
 	Report *instancev1.ReportDevicesRequest
 	// Traceparent is the span of the list that changed the Entry. It is empty if another change
@@ -74,16 +72,11 @@ func Build(input Input) *Entry {
 		)
 	})
 	entry := newEntry(input.Configuration, isComplete(input))
-	entry.Report.Answered = isAnswered(input)
 	for _, source := range input.Sources {
 		entry.Traceparent = cmp.Or(entry.Traceparent, source.Traceparent)
 	}
-	for _, device := range devices(input) {
-		entry.Devices.Devices = append(entry.Devices.Devices, device)
-		entry.Report.Devices = append(entry.Report.Devices, &instancev1.Device{
-			Instance: device.GetInstance(), Id: device.GetId(), Shared: device.GetShared(), Properties: device.GetProperties(),
-		})
-	}
+	entry.Report.Answered = isAnswered(input)
+	entry.Report.Devices = devices(input)
 	entry.Report.Handlers = handlerStates(input.Sources)
 	entry.Report.Problems = problems(input)
 	return entry
@@ -101,8 +94,7 @@ func BuildNameTaken(configuration, owner *configurationv1.Configuration) *Entry 
 func newEntry(configuration *configurationv1.Configuration, complete bool) *Entry {
 	namespace, name := configuration.GetNamespace(), configuration.GetName()
 	return &Entry{
-		Key:     namespace + "/" + name,
-		Devices: &discoveryv1.ConfigurationDevices{Namespace: namespace, Name: name, Complete: complete},
+		Key: namespace + "/" + name,
 		Report: &instancev1.ReportDevicesRequest{
 			Namespace: namespace, Configuration: name,
 			ConfigurationUid: configuration.GetUid(), Complete: complete, ConfigurationGeneration: configuration.GetGeneration(),
@@ -150,13 +142,13 @@ func newDevice(input Input, found *discoveryv0.Device, shared bool) *discoveryv1
 	maps.Copy(device.Properties, found.GetProperties())
 	maps.Copy(device.Properties, input.Configuration.GetRequest().GetBrokerProperties())
 	for _, mount := range found.GetMounts() {
-		device.Mounts = append(device.Mounts, &discoveryv1.Mount{
+		device.Mounts = append(device.Mounts, &discoveryv0.Mount{
 			ContainerPath: mount.GetContainerPath(), HostPath: cmp.Or(mount.GetHostPath(), mount.GetContainerPath()),
 			ReadOnly: mount.GetReadOnly(),
 		})
 	}
 	for _, spec := range found.GetDeviceSpecs() {
-		device.DeviceNodes = append(device.DeviceNodes, &discoveryv1.DeviceNode{
+		device.DeviceNodes = append(device.DeviceNodes, &discoveryv0.DeviceSpec{
 			ContainerPath: spec.GetContainerPath(), HostPath: cmp.Or(spec.GetHostPath(), spec.GetContainerPath()),
 			Permissions: cmp.Or(spec.GetPermissions(), "rw"),
 		})

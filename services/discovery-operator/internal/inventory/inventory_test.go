@@ -52,7 +52,7 @@ func reasons(entry *inventory.Entry) []string {
 // names returns the short names of Instances by device id.
 func names(entry *inventory.Entry) map[string]string {
 	all := map[string]string{}
-	for _, device := range entry.Devices.GetDevices() {
+	for _, device := range entry.Report.GetDevices() {
 		all[device.GetId()] = device.GetInstance()
 	}
 	return all
@@ -95,7 +95,6 @@ func TestBrokerPropertiesReplaceHandlerProperties(t *testing.T) {
 	entry := inventory.Build(input)
 	want := map[string]string{"FROM": "user", "MORE": "1"}
 	require.Equal(t, want, entry.Report.GetDevices()[0].GetProperties())
-	require.Equal(t, want, entry.Devices.GetDevices()[0].GetProperties())
 	require.Equal(t, "/a", input.Sources[0].Devices[0].GetProperties()["FROM"], "the list of the handler is not changed")
 }
 
@@ -105,7 +104,7 @@ func TestHostPathDefaultsToContainerPath(t *testing.T) {
 		Id: "x", Mounts: []*discoveryv0.Mount{{ContainerPath: "/m", ReadOnly: true}},
 		DeviceSpecs: []*discoveryv0.DeviceSpec{{ContainerPath: "/dev/a"}, {ContainerPath: "/dev/b", HostPath: "/dev/c", Permissions: "r"}},
 	}}
-	device := inventory.Build(newInput(s)).Devices.GetDevices()[0]
+	device := inventory.Build(newInput(s)).Report.GetDevices()[0]
 	require.Equal(t, "/m", device.GetMounts()[0].GetHostPath())
 	require.True(t, device.GetMounts()[0].GetReadOnly())
 	require.Equal(t, "/dev/a", device.GetDeviceNodes()[0].GetHostPath())
@@ -276,8 +275,7 @@ func TestOrderDoesNotMatter(t *testing.T) {
 		}
 		got := inventory.Build(newInput(shuffled...))
 		require.True(t, proto.Equal(want.Report, got.Report))
-		require.True(t, proto.Equal(want.Devices, got.Devices))
-		require.Len(t, names(got), len(got.Devices.GetDevices()), "a device is reported once")
+		require.Len(t, names(got), len(got.Report.GetDevices()), "a device is reported once")
 	})
 }
 

@@ -196,7 +196,7 @@ func (s *reportStream) request(report *instancev1.ReportDevicesRequest) *instanc
 
 // withoutDevices makes a report that is too large one that changes no device and names the problem.
 func withoutDevices(request *instancev1.ReportDevicesRequest, size int) {
-	message := fmt.Sprintf("the %d devices of node %s have %d bytes of ids and properties: must be at most %d bytes; "+
+	message := fmt.Sprintf("the %d devices of node %s have %d bytes of ids, properties and paths: must be at most %d bytes; "+
 		"no device was added or removed", len(request.GetDevices()), request.GetNode(), size, maxReportBytes)
 	request.Devices, request.Complete, request.Answered = nil, false, true
 	request.Problems = append(slices.Clone(request.GetProblems()), &instancev1.Problem{Reason: akriv0.ReasonInvalidDevice, Message: message})

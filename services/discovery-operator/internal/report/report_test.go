@@ -8,6 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"google.golang.org/protobuf/proto"
 
+	discoveryv1 "akri.sh/proto/akri/discovery/v1"
 	instancev1 "akri.sh/proto/akri/instance/v1"
 )
 
@@ -16,7 +17,7 @@ func TestReportIsNeverTooLarge(t *testing.T) {
 	s := &reportStream{Reporter: &Reporter{node: "node-a"}}
 	report := &instancev1.ReportDevicesRequest{Namespace: "default", Configuration: "cameras", Complete: true}
 	for i := range 1000 {
-		report.Devices = append(report.Devices, &instancev1.Device{Id: fmt.Sprint(i), Properties: map[string]string{"A": strings.Repeat("x", 4000)}})
+		report.Devices = append(report.Devices, &discoveryv1.Device{Id: fmt.Sprint(i), Properties: map[string]string{"A": strings.Repeat("x", 4000)}})
 	}
 	require.Len(t, s.request(report).GetDevices(), 1000)
 	report.Devices = append(report.Devices, report.GetDevices()...)

@@ -21,6 +21,7 @@ import (
 	"akri.sh/libs/node"
 	"akri.sh/libs/node/instancetest"
 	discoveryv1 "akri.sh/proto/akri/discovery/v1"
+	discoveryv0 "akri.sh/proto/v0"
 	"akri.sh/services/dra-kubelet-plugin/internal/cdi"
 	"akri.sh/services/dra-kubelet-plugin/internal/claims"
 )
@@ -88,7 +89,7 @@ func (f *fixture) see(instances ...string) {
 	for _, name := range instances {
 		devices = append(devices, &discoveryv1.Device{
 			Id: name, Instance: name, Properties: map[string]string{"URL": "rtsp://" + name},
-			DeviceNodes: []*discoveryv1.DeviceNode{{HostPath: "/dev/" + name, Permissions: "rw"}},
+			DeviceNodes: []*discoveryv0.DeviceSpec{{HostPath: "/dev/" + name, Permissions: "rw"}},
 		})
 	}
 	f.store.SetDevices([]*discoveryv1.ConfigurationDevices{{Namespace: "default", Name: "c", Complete: true, Devices: devices}})

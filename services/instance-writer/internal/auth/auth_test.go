@@ -23,6 +23,7 @@ import (
 	"google.golang.org/grpc/tap"
 	"google.golang.org/protobuf/proto"
 
+	discoveryv1 "akri.sh/proto/akri/discovery/v1"
 	instancev1 "akri.sh/proto/akri/instance/v1"
 )
 
@@ -231,7 +232,7 @@ func TestMessagesOfOneNodeAreLimited(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				a := newAuthenticator(&apiServer{})
-				report := &instancev1.ReportDevicesRequest{Devices: []*instancev1.Device{{Id: id}}}
+				report := &instancev1.ReportDevicesRequest{Devices: []*discoveryv1.Device{{Id: id}}}
 				size := max(minMessageBytes, proto.Size(report))
 				send := func(ctx context.Context, node string) error {
 					report.Node = node

@@ -17,7 +17,9 @@ import (
 
 // Device is a device in the report of a node.
 type Device struct {
-	Node       string
+	Node string
+	// ShortName is the name of the Instance, unless another device with the same digest has it.
+	ShortName  string
 	ID         string
 	Shared     bool
 	Properties Properties

@@ -2,57 +2,40 @@ package reports
 
 import (
 	"cmp"
-	"iter"
-	"maps"
 	"slices"
 	"unique"
 
 	"akri.sh/services/instance-writer/internal/merge"
 )
 
-// Devices are the devices of a report, ordered by short name. A short name has several devices only
-// if their digests collide. All nodes that share a device report the same, which is stored once.
-type Devices []device
+// Devices are the devices of a report, ordered by short name, without Node and Complete, which are
+// those of the report. All nodes that share a device report the same, which is stored once.
+type Devices []unique.Handle[merge.Device]
 
-type device struct {
-	shortName unique.Handle[string]
-	// Node and Complete are those of the report.
-	unique.Handle[merge.Device]
-}
-
-// NewDevices returns the Devices by the short name of their Instance. Node and Complete are those
-// of the report.
-func NewDevices(byShortName map[string][]merge.Device) Devices {
-	devices := make(Devices, 0, len(byShortName))
-	for _, name := range slices.Sorted(maps.Keys(byShortName)) {
-		for _, d := range byShortName[name] {
-			d.Node, d.Complete = "", false
-			devices = append(devices, device{unique.Make(name), unique.Make(d)})
-		}
+// NewDevices returns the Devices of a report.
+func NewDevices(list []merge.Device) Devices {
+	devices := make(Devices, 0, len(list))
+	for _, device := range list {
+		device.Node, device.Complete = "", false
+		devices = append(devices, unique.Make(device))
 	}
+	slices.SortStableFunc(devices, func(a, b unique.Handle[merge.Device]) int {
+		return cmp.Compare(a.Value().ShortName, b.Value().ShortName)
+	})
 	return devices
 }
 
-// All returns the short names and ids of the devices.
-func (d Devices) All() iter.Seq2[string, string] {
-	return func(yield func(string, string) bool) {
-		for _, device := range d {
-			if !yield(device.shortName.Value(), device.Value().ID) {
-				return
-			}
-		}
-	}
-}
-
 func (d Devices) find(shortName string) (at int, found bool) {
-	return slices.BinarySearchFunc(d, shortName, func(d device, name string) int { return cmp.Compare(d.shortName.Value(), name) })
+	return slices.BinarySearchFunc(d, shortName, func(device unique.Handle[merge.Device], name string) int {
+		return cmp.Compare(device.Value().ShortName, name)
+	})
 }
 
 // shortNames returns each short name once.
 func (d Devices) shortNames() []string {
 	names := make([]string, 0, len(d))
 	for _, device := range d {
-		names = append(names, device.shortName.Value())
+		names = append(names, device.Value().ShortName)
 	}
 	return slices.Compact(names)
 }
@@ -65,13 +48,13 @@ func (d Devices) has(shortName string) bool {
 // of returns the devices of the node's report with the short name.
 func (r *Report) of(node, shortName string) (devices []merge.Device) {
 	at, _ := r.Devices.find(shortName)
-	for _, d := range r.Devices[at:] {
-		if d.shortName.Value() != shortName {
+	for _, handle := range r.Devices[at:] {
+		device := handle.Value()
+		if device.ShortName != shortName {
 			break
 		}
-		seen := d.Value()
-		seen.Node, seen.Complete = node, r.Complete
-		devices = append(devices, seen)
+		device.Node, device.Complete = node, r.Complete
+		devices = append(devices, device)
 	}
 	return devices
 }

@@ -2,6 +2,7 @@ package reports_test
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 	"testing"
 
@@ -31,11 +32,11 @@ func TestStore(t *testing.T) {
 			devices[report] = map[string][]merge.Device{}
 			for _, name := range rapid.SliceOfDistinct(rapid.SampledFrom(names), rapid.ID).Draw(t, "names") {
 				for i := range rapid.IntRange(1, 2).Draw(t, "with one digest") {
-					device := merge.Device{Node: node, ID: fmt.Sprint(configuration, name, i), Complete: report.Complete}
+					device := merge.Device{Node: node, ShortName: name, ID: fmt.Sprint(configuration, name, i), Complete: report.Complete}
 					devices[report][name] = append(devices[report][name], device)
 				}
 			}
-			report.Devices = reports.NewDevices(devices[report])
+			report.Devices = reports.NewDevices(slices.Concat(slices.Collect(maps.Values(devices[report]))...))
 			return report
 		}
 		t.Repeat(map[string]func(*rapid.T){
@@ -94,9 +95,9 @@ func TestStore(t *testing.T) {
 func TestRefusals(t *testing.T) {
 	configuration := types.NamespacedName{Namespace: "ns", Name: "cam"}
 	store := reports.New()
-	device := merge.Device{Node: "a", ID: "id"}
+	device := merge.Device{Node: "a", ShortName: "cam-1", ID: "id"}
 	stream := store.Open("a")
-	_, ok := store.Put(stream, configuration, &reports.Report{UID: "1", Devices: reports.NewDevices(map[string][]merge.Device{"cam-1": {device}})})
+	_, ok := store.Put(stream, configuration, &reports.Report{UID: "1", Devices: reports.NewDevices([]merge.Device{device})})
 	require.True(t, ok)
 	refusals := []merge.Refusal{{Device: device, Reason: "InvalidDevice", Message: "too long"}}
 	require.False(t, store.SetRefusals(configuration, "cam-1", nil))
@@ -108,7 +109,7 @@ func TestRefusals(t *testing.T) {
 	store.Close(stream)
 	require.Empty(t, store.Refusals("a", configuration))
 	stream = store.Open("a")
-	_, ok = store.Put(stream, configuration, &reports.Report{UID: "1", Devices: reports.NewDevices(map[string][]merge.Device{"cam-1": {device}})})
+	_, ok = store.Put(stream, configuration, &reports.Report{UID: "1", Devices: reports.NewDevices([]merge.Device{device})})
 	require.True(t, ok)
 	require.Equal(t, refusals, store.Refusals("a", configuration))
 	require.False(t, store.SetRefusals(configuration, "cam-1", refusals))
@@ -128,10 +129,10 @@ func TestDevicesOfANodeAreLimited(t *testing.T) {
 	store := reports.New()
 	stream := store.Open("a")
 	put := func(configuration types.NamespacedName, prefix string, count int) *reports.Report {
-		devices := map[string][]merge.Device{}
+		var devices []merge.Device
 		for i := range count {
 			name := fmt.Sprintf("%s-%05d", prefix, i)
-			devices[name] = []merge.Device{{Node: "a", ID: name}}
+			devices = append(devices, merge.Device{Node: "a", ShortName: name, ID: name})
 		}
 		report := &reports.Report{UID: "1", Complete: true, Devices: reports.NewDevices(devices)}
 		_, ok := store.Put(stream, configuration, report)

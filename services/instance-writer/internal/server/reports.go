@@ -205,10 +205,8 @@ func (s *reportStream) apply(
 	if !ok {
 		return nil, status.Errorf(codes.Aborted, "node %q has opened a newer stream", s.node)
 	}
-	for instance, id := range report.Excess.All() {
-		response.Refusals = append(response.Refusals, &instancev1.Refusal{
-			Instance: instance, DeviceId: id, Reason: akriv0.ReasonTooManyDevices,
-		})
+	for _, device := range report.Excess {
+		response.Refusals = append(response.Refusals, refuse(device.Value(), akriv0.ReasonTooManyDevices, ""))
 	}
 	report.Excess = nil
 	waitCtx, cancel := context.WithTimeoutCause(ctx, writeTimeout, errLate)
@@ -216,30 +214,21 @@ func (s *reportStream) apply(
 	err = waiter.Wait(waitCtx)
 	switch {
 	case errors.Is(err, errLate):
-		response.Refusals = append(response.Refusals, lateRefusals(request)...)
+		// All devices of a report whose outcome is not known in time are refused.
+		for _, device := range report.Devices {
+			response.Refusals = append(response.Refusals, refuse(device.Value(), reasonNotWritten, errLate.Error()))
+		}
 	case err != nil:
 		return nil, status.Error(codes.Unavailable, err.Error())
 	}
 	for _, refusal := range s.Reports.Refusals(s.node, key) {
-		response.Refusals = append(response.Refusals, &instancev1.Refusal{
-			Instance: akriv0.InstanceName(key.Name, akriv0.Digest(refusal.ID, s.node, refusal.Shared)),
-			DeviceId: refusal.ID, Reason: refusal.Reason, Message: refusal.Message,
-		})
+		response.Refusals = append(response.Refusals, refuse(refusal.Device, refusal.Reason, refusal.Message))
 	}
 	return response, nil
 }
 
-// lateRefusals refuses all devices of a report whose outcome is not known in time.
-func lateRefusals(request *instancev1.ReportDevicesRequest) []*instancev1.Refusal {
-	var refusals []*instancev1.Refusal
-	for _, device := range request.GetDevices() {
-		refusals = append(refusals, refuse(device, reasonNotWritten, errLate.Error()))
-	}
-	return refusals
-}
-
-func refuse(device *instancev1.Device, reason, message string) *instancev1.Refusal {
-	return &instancev1.Refusal{Instance: device.GetInstance(), DeviceId: device.GetId(), Reason: reason, Message: message}
+func refuse(device merge.Device, reason, message string) *instancev1.Refusal {
+	return &instancev1.Refusal{Instance: device.ShortName, DeviceId: device.ID, Reason: reason, Message: message}
 }
 
 // parseReport converts a message to a report and returns the invalid devices, which the report
@@ -251,16 +240,18 @@ func parseReport(request *instancev1.ReportDevicesRequest) (*reports.Report, []*
 		Handlers: parseHandlers(request.GetHandlers()), Problems: parseProblems(request.GetProblems()),
 	}
 	var invalid []*instancev1.Refusal
-	devices := map[string][]merge.Device{}
-	for _, device := range request.GetDevices() {
+	var devices []merge.Device
+	for _, reported := range request.GetDevices() {
+		device := merge.Device{
+			ShortName: reported.GetInstance(), ID: reported.GetId(), Shared: reported.GetShared(),
+			Properties: merge.NewProperties(reported.GetProperties()),
+		}
 		if message := validateDevice(request, device); message != "" {
 			invalid = append(invalid, refuse(device, akriv0.ReasonInvalidDevice, message))
 			report.Problems = append(report.Problems, akriv0.Problem{Reason: akriv0.ReasonInvalidDevice, Message: message})
 			continue
 		}
-		devices[device.GetInstance()] = append(devices[device.GetInstance()], merge.Device{
-			ID: device.GetId(), Shared: device.GetShared(), Properties: merge.NewProperties(device.GetProperties()),
-		})
+		devices = append(devices, device)
 	}
 	report.Devices = reports.NewDevices(devices)
 	return report, invalid
@@ -282,13 +273,13 @@ func parseHandlers(handlers []*instancev1.HandlerState) []akriv0.HandlerStatus {
 }
 
 // validateDevice returns why a device cannot become an Instance, or an empty string.
-func validateDevice(request *instancev1.ReportDevicesRequest, device *instancev1.Device) string {
-	if device.GetId() == "" {
+func validateDevice(request *instancev1.ReportDevicesRequest, device merge.Device) string {
+	if device.ID == "" {
 		return "a device has an empty id; the Discovery Handler must set one"
 	}
-	name := akriv0.InstanceName(request.GetConfiguration(), akriv0.Digest(device.GetId(), request.GetNode(), device.GetShared()))
-	if device.GetInstance() != name {
-		return fmt.Sprintf("device %q has the Instance name %q; it must be %q", device.GetId(), device.GetInstance(), name)
+	name := akriv0.InstanceName(request.GetConfiguration(), akriv0.Digest(device.ID, request.GetNode(), device.Shared))
+	if device.ShortName != name {
+		return fmt.Sprintf("device %q has the Instance name %q; it must be %q", device.ID, device.ShortName, name)
 	}
 	return ""
 }
