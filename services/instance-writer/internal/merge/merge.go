@@ -15,18 +15,6 @@ import (
 	"akri.sh/services/instance-writer/internal/slots"
 )
 
-// Device is a device in the report of a node.
-type Device struct {
-	Node string
-	// ShortName is the name of the Instance, unless another device with the same digest has it.
-	ShortName  string
-	ID         string
-	Shared     bool
-	Properties Properties
-	// Complete means that the report lists all devices of the node.
-	Complete bool
-}
-
 // Input of Desired.
 type Input struct {
 	// Name of the Instance.
@@ -59,13 +47,6 @@ type Outcome struct {
 	// Others are eligible devices that the Instance does not represent.
 	Others   []Device
 	Refusals []Refusal
-}
-
-// Refusal is a device that is not part of the Instance.
-type Refusal struct {
-	Device
-	Reason  string
-	Message string
 }
 
 // Desired computes the desired Instance.

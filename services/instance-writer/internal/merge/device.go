@@ -2,10 +2,59 @@ package merge
 
 import (
 	"cmp"
+	"encoding/json"
+	"fmt"
 	"slices"
+	"unique"
 
 	akriv0 "akri.sh/libs/apis/akri/v0"
 )
+
+// Device is a device in the report of a node.
+type Device struct {
+	Node string
+	// ShortName is the name of the Instance, unless another device with the same digest has it.
+	ShortName  string
+	ID         string
+	Shared     bool
+	Properties Properties
+	// Complete means that the report lists all devices of the node.
+	Complete bool
+}
+
+// Refusal is a device that is not part of the Instance.
+type Refusal struct {
+	Device
+	Reason  string
+	Message string
+}
+
+// Properties are the environment variables of a device. Equal ones are stored once: all nodes that
+// share a device report the same.
+type Properties struct {
+	encoded unique.Handle[string]
+}
+
+// NewProperties returns the Properties with the values.
+func NewProperties(values map[string]string) Properties {
+	encoded, err := json.Marshal(values)
+	if err != nil {
+		panic(err) // maps of strings have an encoding
+	}
+	return Properties{unique.Make(string(encoded))}
+}
+
+// Map returns a new map with the values.
+func (p Properties) Map() map[string]string {
+	if p == (Properties{}) {
+		return nil
+	}
+	var values map[string]string
+	if err := json.Unmarshal([]byte(p.encoded.Value()), &values); err != nil {
+		panic(fmt.Sprintf("properties %q: %v", p.encoded.Value(), err)) // NewProperties encoded them
+	}
+	return values
+}
 
 // identity is the device that an Instance represents. The zero value is that of no device.
 type identity struct {
