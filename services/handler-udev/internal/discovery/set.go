@@ -1,9 +1,14 @@
 package discovery
 
 import (
+	"fmt"
 	"maps"
+	"regexp"
 	"slices"
+	"strconv"
 	"strings"
+	"unicode"
+	"unicode/utf8"
 
 	"akri.sh/libs/handler"
 	"akri.sh/services/handler-udev/internal/rules"
@@ -84,4 +89,134 @@ func (s *Set) sorted() []match {
 // compareInTree sorts '/' first, so that the descendants of a path directly follow it.
 func compareInTree(a, b string) int {
 	return strings.Compare(strings.ReplaceAll(a, "/", "\x00"), strings.ReplaceAll(b, "/", "\x00"))
+}
+
+var (
+	usbDevnode = regexp.MustCompile(`^/dev/bus/usb/(\d{3})/(\d{3})$`)
+	pciAddress = regexp.MustCompile(`^[0-9a-fA-F]{4,}:[0-9a-fA-F]{2}:[0-9a-fA-F]{2}\.[0-7]$`)
+)
+
+// match is a device that a rule matches, and what is sent of it.
+type match struct {
+	// devpath, devnode and iommuGroup are those of the device itself or of an ancestor.
+	devpath    string
+	devnode    string
+	iommuGroup string
+	// properties are those of the device itself.
+	properties map[string]string
+}
+
+func (s Spec) matches(device rules.Device) bool {
+	return slices.ContainsFunc(s.rules, func(rule rules.Rule) bool { return rule.Matches(device) })
+}
+
+// nearestWithDevnode returns the device or its nearest ancestor with a device node: rules often
+// match an interface of the device that a broker opens. Without any, it returns the device.
+func nearestWithDevnode(device rules.Device) match {
+	for next := device; next != nil; next = next.Parent() {
+		if devnode := next.Devnode(); devnode != "" {
+			return match{devpath: next.Devpath(), devnode: devnode, iommuGroup: next.IOMMUGroup()}
+		}
+	}
+	return match{devpath: device.Devpath(), iommuGroup: device.IOMMUGroup()}
+}
+
+// maxPropertySize limits the size of a property, name included, in bytes.
+const maxPropertySize = 4 << 10
+
+// readProperties returns the properties of a device. It leaves out those without a value and those
+// that an environment variable cannot hold, such as binary attributes.
+func (s Spec) readProperties(device rules.Device) map[string]string {
+	values := make(map[string]string, len(s.properties))
+	for name, source := range s.properties {
+		value := source.Read(device)
+		if value != "" && len(name)+len(value) <= maxPropertySize && isText(value) {
+			values[name] = value
+		}
+	}
+	return values
+}
+
+// isText rejects control characters, too: libudev cuts off a binary attribute at its first zero
+// byte, and the rest may be valid UTF-8.
+func isText(value string) bool {
+	return utf8.ValidString(value) &&
+		!strings.ContainsFunc(value, func(r rune) bool { return unicode.IsControl(r) && r != '\t' && r != '\n' })
+}
+
+// describe returns the device for a group of matches. The first is its identity. Without
+// groupRecursive, all have the same devpath, and property names have no index.
+func (s Spec) describe(group []match) *handler.Device {
+	top := group[0]
+	device := &handler.Device{Id: top.devpath, Properties: map[string]string{"UDEV_DEVPATH": top.devpath}}
+	index := 0
+	for i, member := range group {
+		addMissing(device.Properties, member.properties)
+		if member.devnode == "" || i > 0 && member.devpath == group[i-1].devpath {
+			continue
+		}
+		suffix := ""
+		if s.groupRecursive {
+			suffix = fmt.Sprintf("_%d", index)
+		}
+		index++
+		device.Properties["UDEV_DEVNODE"+suffix] = member.devnode
+		device.DeviceSpecs = append(device.DeviceSpecs, deviceSpec(member.devnode, s.permissions))
+		if address, ok := usbAddress(member.devnode); ok && s.resourceSuffix != "" {
+			device.Properties["USB_RESOURCE_"+s.resourceSuffix+suffix] = address
+		}
+	}
+	s.describePCI(top, device)
+	return device
+}
+
+func addMissing(properties, more map[string]string) {
+	for name, value := range more {
+		if _, exists := properties[name]; !exists {
+			properties[name] = value
+		}
+	}
+}
+
+func (s Spec) describePCI(top match, device *handler.Device) {
+	address, ok := lastPCIAddress(top.devpath)
+	if !ok {
+		return
+	}
+	if s.resourceSuffix != "" {
+		device.Properties["PCI_RESOURCE_"+s.resourceSuffix] = address
+	}
+	if s.vfio && top.iommuGroup != "" {
+		device.DeviceSpecs = append(device.DeviceSpecs,
+			deviceSpec("/dev/vfio/"+top.iommuGroup, defaultPermissions), deviceSpec("/dev/vfio/vfio", defaultPermissions))
+	}
+}
+
+func deviceSpec(path, permissions string) *handler.DeviceSpec {
+	return &handler.DeviceSpec{ContainerPath: path, HostPath: path, Permissions: permissions}
+}
+
+// usbAddress returns bus:device in decimal, the format of KubeVirt.
+func usbAddress(devnode string) (string, bool) {
+	parts := usbDevnode.FindStringSubmatch(devnode)
+	if parts == nil {
+		return "", false
+	}
+	bus, _ := strconv.Atoi(parts[1])
+	number, _ := strconv.Atoi(parts[2])
+	return fmt.Sprintf("%d:%d", bus, number), true
+}
+
+// lastPCIAddress returns the last PCI address in a devpath. It returns none for a USB device behind
+// a PCI controller.
+func lastPCIAddress(devpath string) (address string, ok bool) {
+	for segment := range strings.SplitSeq(devpath, "/") {
+		if strings.HasPrefix(segment, "usb") {
+			return "", false
+		}
+		if pciAddress.MatchString(segment) {
+			address, ok = segment, true
+		}
+	}
+	return address, ok
 }
