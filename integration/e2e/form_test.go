@@ -108,11 +108,14 @@ func defaultHandlers() []string {
 	return components
 }
 
+// emulatedDevices allows the device nodes that emulate cameras and serial adapters.
+var emulatedDevices = []string{"global.allowDeviceClasses={loop,tty}"}
+
 // selected is the form of the scenarios of a test.
 var selected form
 
 func selectForm(f form) {
-	selected, akri.Values = f, slices.Concat(f.values, rotation)
+	selected, akri.Values = f, slices.Concat(f.values, rotation, emulatedDevices)
 }
 
 // process returns the service whose process on a node runs the component.

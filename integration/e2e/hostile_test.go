@@ -31,12 +31,33 @@ func hostileHandler(t *testing.T) {
 		&discoveryv0.Device{Id: "memory", DeviceSpecs: []*discoveryv0.DeviceSpec{{ContainerPath: "/dev/mem"}}},
 		&discoveryv0.Device{Id: "link", DeviceSpecs: []*discoveryv0.DeviceSpec{{ContainerPath: "/dev/x", HostPath: "/dev/fd/0"}}},
 	)
+	var hostile []*discoveryv0.Device
+	for _, path := range controlling {
+		specs := []*discoveryv0.DeviceSpec{{ContainerPath: "/dev/" + path, Permissions: "rwm"}}
+		hostile = append(hostile, &discoveryv0.Device{Id: path, DeviceSpecs: specs})
+	}
+	for _, variable := range executing {
+		hostile = append(hostile, &discoveryv0.Device{Id: variable, Properties: map[string]string{variable: "/tmp/x"}})
+	}
+	handleAt(t, node, name, "b-"+name, hostile...)
 	message := awaitCondition(t, "default", "e2e-hostile", akriv0.ConditionDevicesAccepted, metav1.ConditionFalse, akriv0.ReasonInvalidDevice)
 	require.Contains(t, message, "allow it with --allow-host-paths (chart value global.allowHostPaths)")
 	for _, found := range awaitInstances(t, "default", "e2e-hostile", instance) {
 		require.Equal(t, "first", found.Spec.BrokerProperties["FROM"])
 	}
 }
+
+// controlling are device nodes of the kernel, below /dev, that are not those of a device. executing
+// are variables that make programs run other code (finding 6).
+var (
+	controlling = []string{
+		"autofs", "console", "cpu_dma_latency", "fuse", "kmsg", "loop-control", "net/tun", "ptmx", "userfaultfd", "vcs", "vcsu1",
+	}
+	executing = []string{
+		"BASH_ENV", "DOTNET_STARTUP_HOOKS", "GIT_SSH_COMMAND", "JDK_JAVA_OPTIONS", "LD_PRELOAD", "NODE_EXTRA_CA_CERTS", "OPENSSL_CONF",
+		"PROMPT_COMMAND",
+	}
+)
 
 // diskInUse checks that a disk is not a device while the node uses it (finding 5). Swap, unlike a
 // mount, is in use on all nodes of the test, which share a kernel.

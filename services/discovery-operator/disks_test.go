@@ -20,6 +20,8 @@ func TestDiskIsMountedLater(t *testing.T) {
 	h.config.Sys, h.config.HostMounts, h.config.DiskInterval = t.TempDir(), filepath.Join(t.TempDir(), "mountinfo"), 10*time.Millisecond
 	for link, name := range map[string]string{"dev/block/8:0": "akri-test", "dev/char/1:3": "null"} {
 		write(t, filepath.Join(h.config.Sys, "devices", name, "uevent"), "DEVNAME="+name+"\n")
+		subsystem := map[string]string{"akri-test": "block", "null": "mem"}[name]
+		require.NoError(t, os.Symlink("/sys/class/"+subsystem, filepath.Join(h.config.Sys, "devices", name, "subsystem")))
 		link = filepath.Join(h.config.Sys, link)
 		require.NoError(t, os.MkdirAll(filepath.Dir(link), 0o700))
 		require.NoError(t, os.Symlink("../../devices/"+name, link))

@@ -36,10 +36,11 @@ type Config struct {
 	NodeName            string        `help:"Name of this node." env:"AKRI_NODE_NAME,AGENT_NODE_NAME" placeholder:"NAME"`
 	HandlerGrace        time.Duration `help:"Time that devices are kept without a handler that can be reached." default:"5m"`
 
-	MaxDevices      int      `help:"Maximum number of devices of one handler endpoint for one Configuration." default:"1000"`
-	AllowHostPaths  []string `help:"Host paths that devices may mount or use as device nodes, with all paths below them." placeholder:"PATH"`
-	AllowProperties []string `help:"Dangerous names that properties of devices may have, such as LD_PRELOAD." placeholder:"NAME"`
-	HostMounts      string   `help:"File with the mounts of the node, as of its first process. Disks of these mounts are not offered." default:"/proc/1/mountinfo" placeholder:"FILE"`
+	MaxDevices         int      `help:"Maximum number of devices of one handler endpoint for one Configuration." default:"1000"`
+	AllowHostPaths     []string `help:"Host paths that devices may mount or use as device nodes, with all paths below them." placeholder:"PATH"`
+	AllowDeviceClasses []string `help:"Classes of device nodes that devices may use although they give control of the node, such as tpm or ttyS." placeholder:"CLASS"`
+	AllowProperties    []string `help:"Dangerous names that properties of devices may have, such as LD_PRELOAD." placeholder:"NAME"`
+	HostMounts         string   `help:"File with the mounts of the node, as of its first process. Disks of these mounts are not offered." default:"/proc/1/mountinfo" placeholder:"FILE"`
 
 	// ProbeInterval is the time between two probes of a connection to a handler, for tests.
 	ProbeInterval time.Duration `kong:"-"`
@@ -143,7 +144,7 @@ func (c Config) policy() inventory.Policy {
 
 // host returns the files that show the disks that the node uses.
 func (c Config) host() devicenodes.Host {
-	return devicenodes.Host{Sys: cmp.Or(c.Sys, "/sys"), Swaps: "/proc/swaps", Mounts: c.HostMounts}
+	return devicenodes.Host{Sys: cmp.Or(c.Sys, "/sys"), Swaps: "/proc/swaps", Mounts: c.HostMounts, AllowClasses: c.AllowDeviceClasses}
 }
 
 func (s *Service) serve(ctx context.Context, devices *broadcast.Value[inventory.Snapshot]) error {

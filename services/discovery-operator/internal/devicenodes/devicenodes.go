@@ -1,5 +1,5 @@
-// Package devicenodes reads from sysfs which device nodes the kernel has, and which of them are
-// disks that the node uses.
+// Package devicenodes reads from sysfs which device nodes the kernel has, and which of them must
+// not be offered: those that give control of the node, and disks that the node uses.
 package devicenodes
 
 import (
@@ -23,20 +23,25 @@ type Host struct {
 	// Mounts is the mountinfo of the node's first process. The own mountinfo of a container does
 	// not have the mounts of the node.
 	Mounts string
+	// AllowClasses are the classes of devices that are offered although they give control of the
+	// node: subsystems of the kernel, or names without their number such as ttyS.
+	AllowClasses []string
 }
 
 // Table has the device nodes of the kernel.
 type Table struct {
+	host  Host
 	disks map[string]*disk // by path
 	err   error            // of reading the disks
-	// characters reads the paths of the character devices. A node has hundreds of them, and most
-	// devices with device nodes are known before it is called.
-	characters func() (map[string]bool, error)
+	// characters reads the directories in sysfs of the character devices, by path. A node has
+	// hundreds of them.
+	characters func() (map[string]string, error)
 }
 
 // disk is a block device.
 type disk struct {
 	path, number string
+	directory    string // in sysfs
 	use          string // why it must not be offered; empty if it is not in use
 	whole        *disk  // the disk of a partition
 	partitions   []*disk
@@ -45,7 +50,7 @@ type disk struct {
 // Read reads the current state. A Table that could not be read completely refuses what it does not
 // know.
 func (h Host) Read() Table {
-	t := Table{disks: map[string]*disk{}, characters: sync.OnceValues(h.readCharacterDevices)}
+	t := Table{host: h, disks: map[string]*disk{}, characters: sync.OnceValues(h.readCharacterDevices)}
 	t.err = h.readDisks(&t)
 	return t
 }
@@ -54,19 +59,23 @@ func (h Host) Read() Table {
 // one.
 func (t Table) IsDisk(path string) bool { return t.disks[path] != nil }
 
-// Check returns an error if the path is not a device node of the kernel, or if the node uses the
-// disk. It does not follow links, because their targets cannot be seen from a container.
+// Check returns an error if the path is not a device node of the kernel, if its class must not be
+// offered, or if the node uses the disk. It does not follow links, because their targets cannot be
+// seen from a container.
 func (t Table) Check(path string) error {
 	if disk := t.disks[path]; disk != nil {
 		if t.err != nil {
 			return fmt.Errorf("a disk, whose use by the node cannot be checked (%w)", t.err)
 		}
-		return disk.check()
+		if err := disk.check(); err != nil {
+			return err
+		}
+		return t.host.checkClass(disk.directory)
 	}
 	characters, err := t.characters()
 	switch err := errors.Join(t.err, err); {
-	case characters[path]:
-		return nil
+	case characters[path] != "":
+		return t.host.checkClass(characters[path])
 	case err != nil:
 		return fmt.Errorf("which cannot be checked (%w)", err)
 	}
@@ -88,16 +97,16 @@ func (d *disk) check() error {
 	return nil
 }
 
-func (h Host) readCharacterDevices() (map[string]bool, error) {
-	characters := map[string]bool{}
-	err := eachDevice(filepath.Join(h.Sys, "dev/char"), func(_, _, node string) { characters[node] = true })
+func (h Host) readCharacterDevices() (map[string]string, error) {
+	characters := map[string]string{}
+	err := eachDevice(filepath.Join(h.Sys, "dev/char"), func(_, directory, node string) { characters[node] = directory })
 	return characters, err
 }
 
 func (h Host) readDisks(t *Table) error {
 	byDirectory := map[string]*disk{}
 	err := eachDevice(filepath.Join(h.Sys, "dev/block"), func(number, directory, node string) {
-		disk := &disk{path: node, number: number}
+		disk := &disk{path: node, number: number, directory: directory}
 		if holders, _ := filepath.Glob(filepath.Join(directory, "holders", "*")); len(holders) > 0 {
 			disk.use = "is part of " + filepath.Base(holders[0])
 		}

@@ -3,6 +3,8 @@ package devicenodes_test
 import (
 	"os"
 	"path/filepath"
+	"slices"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -21,19 +23,18 @@ func newNode(t *testing.T) node {
 	t.Helper()
 	n := node{t, t.TempDir()}
 	for kind, devices := range map[string]map[string]string{
-		"char": {"1:3": "virtual/mem/null null", "188:0": "usb/tty/ttyUSB0 ttyUSB0", "189:1": "usb/1-1 bus/usb/001/002", "21:0": "scsi/sg/sg0 sg0"},
+		"char": {
+			"1:3": "virtual/mem/null null mem", "188:0": "usb/tty/ttyUSB0 ttyUSB0 tty", "189:1": "usb/1-1 bus/usb/001/002 usb",
+			"21:0": "scsi/sg/sg0 sg0 scsi_generic",
+		},
 		"block": {
-			"8:0": "scsi/block/sda sda", "8:1": "scsi/block/sda/sda1 sda1", "8:2": "scsi/block/sda/sda2 sda2",
-			"8:16": "scsi2/block/sdb sdb", "8:17": "scsi2/block/sdb/sdb1 sdb1", "8:18": "scsi2/block/sdb/sdb2 sdb2",
-			"252:0": "virtual/block/zram0 zram0", "259:0": "nvme/nvme0n1 nvme0n1", "253:0": "virtual/block/dm-0 dm-0",
+			"8:0": "scsi/block/sda sda block", "8:1": "scsi/block/sda/sda1 sda1 block", "8:2": "scsi/block/sda/sda2 sda2 block",
+			"8:16": "scsi2/block/sdb sdb block", "8:17": "scsi2/block/sdb/sdb1 sdb1 block", "8:18": "scsi2/block/sdb/sdb2 sdb2 block",
+			"252:0": "virtual/block/zram0 zram0 block", "259:0": "nvme/nvme0n1 nvme0n1 block", "253:0": "virtual/block/dm-0 dm-0 block",
 		},
 	} {
 		for number, device := range devices {
-			directory, name, _ := strings.Cut(device, " ")
-			n.write("sys/devices/"+directory+"/uevent", "MAJOR=1\nDEVNAME="+name+"\nDEVTYPE=x\n")
-			link := filepath.Join(n.root, "sys/dev", kind, number)
-			require.NoError(t, os.MkdirAll(filepath.Dir(link), 0o700))
-			require.NoError(t, os.Symlink(filepath.Join("../../devices", directory), link))
+			n.add(kind, number, device)
 		}
 	}
 	n.write("sys/devices/scsi/block/sda/device/scsi_generic/sg0/dev", "21:0")
@@ -41,6 +42,17 @@ func newNode(t *testing.T) node {
 	n.mount()
 	n.write("swaps", "Filename Type Size Used Priority\n")
 	return n
+}
+
+// add adds a device: its directory below /sys/devices, its path below /dev and its subsystem.
+func (n node) add(kind, number, device string) {
+	n.t.Helper()
+	fields := strings.Fields(device)
+	n.write("sys/devices/"+fields[0]+"/uevent", "MAJOR=1\nDEVNAME="+fields[1]+"\nDEVTYPE=x\n")
+	require.NoError(n.t, os.Symlink("/sys/class/"+fields[2], filepath.Join(n.root, "sys/devices", fields[0], "subsystem")))
+	link := filepath.Join(n.root, "sys/dev", kind, number)
+	require.NoError(n.t, os.MkdirAll(filepath.Dir(link), 0o700))
+	require.NoError(n.t, os.Symlink(filepath.Join("../../devices", fields[0]), link))
 }
 
 func (n node) write(file, text string) {
@@ -56,9 +68,10 @@ func (n node) mount(lines ...string) {
 	n.write("mountinfo", strings.Join(append([]string{"22 27 0:21 / /proc rw,relatime shared:1 - proc proc rw"}, lines...), "\n")+"\n")
 }
 
-func (n node) read() devicenodes.Table {
+func (n node) read(allowClasses ...string) devicenodes.Table {
 	return devicenodes.Host{
 		Sys: filepath.Join(n.root, "sys"), Swaps: filepath.Join(n.root, "swaps"), Mounts: filepath.Join(n.root, "mountinfo"),
+		AllowClasses: allowClasses,
 	}.Read()
 }
 
@@ -137,9 +150,76 @@ func TestLinksAreRefused(t *testing.T) {
 	}
 }
 
-// The files of this node have the format that the package expects.
+// Devices that control the node are refused by what they are: their class, which a setting can
+// name.
+func TestClasses(t *testing.T) {
+	for device, class := range map[string]string{
+		// directory below /sys/devices, path below /dev, subsystem
+		"virtual/mem/mem mem mem": "mem", "virtual/mem/kmsg kmsg mem": "kmsg", "virtual/misc/kvm kvm misc": "kvm",
+		"virtual/misc/fuse fuse misc": "fuse", "virtual/misc/tun net/tun misc": "tun", "virtual/misc/vfio vfio/vfio misc": "vfio",
+		"virtual/misc/device-mapper mapper/control misc": "device-mapper", "virtual/misc/unknown unknown misc": "unknown",
+		"virtual/tty/tty0 tty0 tty": "tty", "virtual/tty/ptmx ptmx tty": "ptmx", "virtual/vc/vcsa1 vcsa1 vc": "vc",
+		"virtual/msr/msr0 cpu/0/msr msr": "msr", "virtual/usbmon/usbmon0 usbmon0 usbmon": "usbmon", "virtual/new/new0 new0 new": "new",
+		"pci/nvme/nvme0 nvme0 nvme": "nvme", "pci/mei/mei0 mei0 mei": "mei", "pnp/tpm/tpm0 tpm0 tpm": "tpm", "pnp/rtc/rtc0 rtc0 rtc": "rtc",
+		"pnp/tty/ttyS1 ttyS1 tty": "ttyS", "platform/mtd/mtd0ro mtd0ro mtd": "mtd", "platform/watchdog/watchdog0 watchdog0 watchdog": "watchdog",
+
+		"virtual/mem/zero zero mem": "", "usb/tty/ttyACM0 ttyACM0 tty": "", "virtual/vfio/12 vfio/12 vfio": "",
+		"virtual/video4linux/video9 video9 video4linux": "", "usb/sound/controlC1 snd/controlC1 sound": "", "usb/vendor/apex_0 apex_0 apex": "",
+		"pci/drm/renderD128 dri/renderD128 drm": "", "i2c/i2c-1 i2c-1 i2c-dev": "",
+	} {
+		t.Run(device, func(t *testing.T) {
+			n := newNode(t)
+			n.add("char", "240:0", device)
+			path := "/dev/" + strings.Fields(device)[1]
+			if class == "" {
+				require.NoError(t, n.read().Check(path))
+				return
+			}
+			require.EqualError(t, n.read("other").Check(path), "which gives control of the node, and needs its class "+strconv.Quote(class)+
+				" in --allow-device-classes (chart value global.allowDeviceClasses)")
+			require.NoError(t, n.read("other", class).Check(path))
+		})
+	}
+}
+
+// A console is refused even if the class of other serial ports is allowed.
+func TestConsolesAreRefused(t *testing.T) {
+	n := newNode(t)
+	n.add("char", "4:64", "pnp/tty/ttyS0 ttyS0 tty")
+	n.add("char", "4:65", "pnp/tty/ttyS1 ttyS1 tty")
+	n.write("sys/class/tty/console/active", "tty0 ttyS0\n")
+	require.EqualError(t, n.read("ttyS").Check("/dev/ttyS0"), "a console of the node")
+	require.NoError(t, n.read("ttyS").Check("/dev/ttyS1"))
+}
+
+func TestLoopDevicesAreRefused(t *testing.T) {
+	n := newNode(t)
+	n.add("block", "7:0", "virtual/block/loop0 loop0 block")
+	require.ErrorContains(t, n.read().Check("/dev/loop0"), `class "loop"`)
+	require.NoError(t, n.read("loop").Check("/dev/loop0"))
+}
+
+// The files of this node have the format that the package expects. Of its character devices without
+// hardware only those are offered that are known to be harmless.
 func TestThisNode(t *testing.T) {
 	table := devicenodes.Host{Sys: "/sys", Swaps: "/proc/swaps", Mounts: "/proc/self/mountinfo"}.Read()
 	require.NoError(t, table.Check("/dev/null"))
 	require.False(t, table.IsDisk("/dev/null"))
+
+	refused := 0
+	for _, pattern := range []string{"mem", "misc", "tty", "vc", "cpuid", "msr"} {
+		devices, err := filepath.Glob("/sys/devices/virtual/" + pattern + "/*/uevent")
+		require.NoError(t, err)
+		for _, file := range devices {
+			uevent, err := os.ReadFile(file)
+			require.NoError(t, err)
+			_, name, _ := strings.Cut(string(uevent), "DEVNAME=")
+			name, _, _ = strings.Cut(name, "\n")
+			if !slices.Contains([]string{"full", "null", "random", "urandom", "zero"}, name) {
+				require.Error(t, table.Check("/dev/"+name))
+				refused++
+			}
+		}
+	}
+	require.NotZero(t, refused)
 }

@@ -140,6 +140,10 @@ devices: [/host/dev, /dev]
 - name: AKRI_{{ $prefix }}ALLOW_HOST_PATHS
   value: {{ join "," . | quote }}
 {{- end }}
+{{- with ((index . 0).Values.global).allowDeviceClasses }}
+- name: AKRI_{{ $prefix }}ALLOW_DEVICE_CLASSES
+  value: {{ join "," . | quote }}
+{{- end }}
 {{- end }}
 
 {{/* Where /dev of the node is, for dra-kubelet-plugin. The argument is the prefix of its environment

@@ -1,0 +1,71 @@
+package devicenodes
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+)
+
+// A device gives access to one piece of hardware, or emulates one. Other device nodes are
+// interfaces of the kernel, and some hardware controls the node: watchdogs, management controllers,
+// flash memory, security chips. The kernel has too many of them for a list of names, so the
+// subsystem decides.
+var (
+	// emulated are the subsystems of virtual devices that emulate hardware or give access to it.
+	// Other virtual devices are interfaces of the kernel.
+	emulated = []string{
+		"accel", "block", "cec", "comedi", "drm", "dvb", "gpio", "graphics", "hidraw", "i2c-dev", "iio", "input", "kfd", "lirc",
+		"media", "sound", "spidev", "usb", "usbmisc", "vfio", "video4linux",
+	}
+	// controlling are the subsystems of hardware that controls the node or many devices.
+	controlling = []string{
+		"bsg", "ipmi", "mei", "mtd", "nvme", "nvme-generic", "nvme-subsystem", "ptp", "rtc", "tpm", "tpmrm", "uio", "watchdog",
+	}
+	// mixed are the subsystems with devices of many kinds, which have different kernel names.
+	// harmless are the kinds of them that can be offered.
+	mixed    = []string{"mem", "misc", "tty"}
+	harmless = []string{"full", "null", "random", "urandom", "zero", "ttyACM", "ttyUSB"}
+)
+
+// checkClass returns an error if the device with the directory in sysfs must not be offered because
+// of what it is. The error follows the path of the device node in a sentence.
+func (h Host) checkClass(directory string) error {
+	link, err := os.Readlink(filepath.Join(directory, "subsystem"))
+	if err != nil {
+		return fmt.Errorf("which cannot be checked (find the subsystem: %w)", err)
+	}
+	subsystem, name := filepath.Base(link), filepath.Base(directory)
+	if subsystem == "tty" && h.isConsole(name) {
+		return errors.New("a console of the node")
+	}
+
+	class, refused := h.class(directory, subsystem, strings.TrimRight(name, "0123456789"))
+	if refused && !slices.Contains(h.AllowClasses, class) {
+		return fmt.Errorf("which gives control of the node, and needs its class %q in --allow-device-classes "+
+			"(chart value global.allowDeviceClasses)", class)
+	}
+	return nil
+}
+
+// class returns the class of a device, by which --allow-device-classes names it, and whether it is
+// refused by default. The kind is the kernel name of the device without its number.
+func (h Host) class(directory, subsystem, kind string) (class string, refused bool) {
+	virtual := strings.HasPrefix(directory, filepath.Join(h.Sys, "devices/virtual")+"/")
+	switch {
+	case slices.Contains(mixed, subsystem):
+		return kind, !slices.Contains(harmless, kind)
+	case subsystem == "block":
+		return kind, kind == "loop" // an unused one can be attached to any file
+	}
+	return subsystem, virtual && !slices.Contains(emulated, subsystem) || slices.Contains(controlling, subsystem)
+}
+
+// isConsole returns whether the kernel writes its messages to the terminal. The node waits for
+// logins there, too.
+func (h Host) isConsole(name string) bool {
+	active, err := os.ReadFile(filepath.Join(h.Sys, "class/tty/console/active"))
+	return err == nil && slices.Contains(strings.Fields(string(active)), name)
+}
