@@ -13,7 +13,7 @@ import (
 )
 
 // TestFindings checks that the tests in the table of findings of docs/security.md exist. Names that
-// do not begin with Test are scenarios: functions of integration/e2e.
+// do not begin with Test or Fuzz are scenarios: functions of integration/e2e.
 func TestFindings(t *testing.T) {
 	_, table, found := strings.Cut(read(t, "docs/security.md"), "\n## Findings\n")
 	require.True(t, found)
@@ -28,14 +28,14 @@ func TestFindings(t *testing.T) {
 		names := regexp.MustCompile("`([^`]+)`").FindAllStringSubmatch(row[2], -1)
 		require.NotEmpty(t, names, "%s: no test", row[0])
 		for _, name := range names {
-			if strings.HasPrefix(name[1], "Test") {
-				require.Contains(t, tests, "\nfunc "+name[1]+"(", row[0])
-				continue
+			sources := scenarios
+			if strings.HasPrefix(name[1], "Test") || strings.HasPrefix(name[1], "Fuzz") {
+				sources = tests
 			}
-			require.Contains(t, scenarios, "\nfunc "+name[1]+"(", row[0])
+			require.True(t, strings.Contains(sources, "\nfunc "+name[1]+"("), "no test %s for the finding %s", name[1], row[0])
 		}
 	}
-	for number := range 11 {
+	for number := range 12 {
 		require.True(t, numbers[number+1], "finding %d", number+1)
 	}
 }

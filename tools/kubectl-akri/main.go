@@ -10,6 +10,7 @@ import (
 	"syscall"
 
 	"akri.sh/tools/kubectl-akri/internal/command"
+	"akri.sh/tools/kubectl-akri/internal/print"
 )
 
 func main() {
@@ -17,7 +18,7 @@ func main() {
 	defer stop()
 	if err := command.New().ExecuteContext(ctx); err != nil {
 		stop()
-		fmt.Fprintln(os.Stderr, "error:", err)
+		fmt.Fprintln(print.Escaped(os.Stderr), "error:", err)
 		os.Exit(1)
 	}
 }

@@ -204,7 +204,7 @@ func TestInvalidDevices(t *testing.T) {
 	for want, bad := range map[string]*discoveryv0.Device{
 		"a device with an empty id":                    {},
 		"must be at most 1024 bytes":                   {Id: strings.Repeat("x", 1025)},
-		"must not contain NUL":                         {Id: "a\x00b"},
+		"must be UTF-8 without control characters":     {Id: "a\x00b"},
 		"65 properties: must be at most 64":            {Id: "x", Properties: many},
 		`property "1X": must be the name`:              {Id: "x", Properties: map[string]string{"1X": ""}},
 		`property "A=B": must be the name`:             {Id: "x", Properties: map[string]string{"A=B": ""}},

@@ -2,7 +2,6 @@ package inventory
 
 import (
 	"cmp"
-	"errors"
 	"fmt"
 	"path"
 	"regexp"
@@ -16,7 +15,6 @@ import (
 
 // Limits of one list of a handler. They protect the memory of the services that handle the devices.
 const (
-	maxIDBytes      = 1 << 10
 	maxProperties   = 64
 	maxPropertySize = 4 << 10
 	maxPaths        = 64
@@ -82,13 +80,8 @@ func invalidDevices(handler, endpoint string, messages []string) []*instancev1.P
 
 func validateDevice(policy Policy, device *discoveryv0.Device) error {
 	id := device.GetId()
-	switch {
-	case id == "":
-		return errors.New("a device with an empty id: every device needs a stable id")
-	case len(id) > maxIDBytes:
-		return fmt.Errorf("device id %.40q... of %d bytes: must be at most %d bytes", id, len(id), maxIDBytes)
-	case strings.ContainsRune(id, 0):
-		return fmt.Errorf("device id %.100q: must not contain NUL", id)
+	if err := akriv0.ValidateDeviceID(id); err != nil {
+		return fmt.Errorf("a device %w", err)
 	}
 	if err := validateProperties(policy, device.GetProperties()); err != nil {
 		return fmt.Errorf("device %.100q with %w", id, err)

@@ -261,7 +261,8 @@ func parseHandlers(handlers []*instancev1.HandlerState) []akriv0.HandlerStatus {
 	var statuses []akriv0.HandlerStatus
 	for _, handler := range handlers {
 		status := akriv0.HandlerStatus{
-			Name: handler.GetName(), Endpoint: handler.GetEndpoint(), Status: akriv0.HandlerState(handler.GetStatus()),
+			Name: akriv0.Escape(handler.GetName()), Endpoint: akriv0.Escape(handler.GetEndpoint()),
+			Status: akriv0.HandlerState(handler.GetStatus()),
 		}
 		if handler.GetOfflineSince() != nil {
 			// The API server stores whole seconds.
@@ -274,8 +275,8 @@ func parseHandlers(handlers []*instancev1.HandlerState) []akriv0.HandlerStatus {
 
 // validateDevice returns why a device cannot become an Instance, or an empty string.
 func validateDevice(request *instancev1.ReportDevicesRequest, device merge.Device) string {
-	if device.ID == "" {
-		return "a device has an empty id; the Discovery Handler must set one"
+	if err := akriv0.ValidateDeviceID(device.ID); err != nil {
+		return "a device " + err.Error()
 	}
 	name := akriv0.InstanceName(request.GetConfiguration(), akriv0.Digest(device.ID, request.GetNode(), device.Shared))
 	if device.ShortName != name {

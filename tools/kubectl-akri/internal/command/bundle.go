@@ -35,7 +35,7 @@ masked: read the archive before you publish it.`,
 				return err
 			}
 			if file == "-" {
-				return bundle.Write(c.Context(), c.OutOrStdout(), client, snapshot, bundleName(time.Now()), time.Now())
+				return bundle.Write(c.Context(), c.Root().OutOrStdout(), client, snapshot, bundleName(time.Now()), time.Now())
 			}
 			return writeBundle(c.Context(), c.OutOrStdout(), file, client, snapshot)
 		},

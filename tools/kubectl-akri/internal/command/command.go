@@ -37,6 +37,10 @@ func New() *cobra.Command {
 		SilenceUsage:  true,
 		SilenceErrors: true,
 		Annotations:   map[string]string{cobra.CommandDisplayNameAnnotation: "kubectl akri"},
+		PersistentPreRun: func(c *cobra.Command, _ []string) {
+			c.SetOut(print.Escaped(c.Root().OutOrStdout()))
+			c.SetErr(print.Escaped(c.Root().ErrOrStderr()))
+		},
 	}
 	flags := root.PersistentFlags()
 	flags.StringVar(&o.rules.ExplicitPath, clientcmd.RecommendedConfigPathFlag, "", "Kubeconfig file.")

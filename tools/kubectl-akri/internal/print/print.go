@@ -11,6 +11,8 @@ import (
 
 	"k8s.io/apimachinery/pkg/util/duration"
 	"sigs.k8s.io/yaml"
+
+	akriv0 "akri.sh/libs/apis/akri/v0"
 )
 
 // Formats of -o.
@@ -20,6 +22,20 @@ const (
 	JSON = "json"
 	YAML = "yaml"
 )
+
+// Escaped returns a writer for terminals. The names and messages of objects are text of handlers
+// and nodes, and of users with other rights than those of the user who reads them.
+func Escaped(w io.Writer) io.Writer { return escapedWriter{w} }
+
+type escapedWriter struct{ io.Writer }
+
+// Write writes the text without what could control a terminal. Each call has whole characters.
+func (w escapedWriter) Write(text []byte) (int, error) {
+	if _, err := io.WriteString(w.Writer, akriv0.Escape(string(text))); err != nil {
+		return 0, err
+	}
+	return len(text), nil
+}
 
 // Value writes the value as JSON or YAML, or calls text for the other formats.
 func Value(w io.Writer, format string, value any, text func(w io.Writer, wide bool)) error {
