@@ -1,6 +1,8 @@
 package kubetest_test
 
 import (
+	"strconv"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -52,10 +54,39 @@ func TestSchemaValidation(t *testing.T) {
 		"bad-property-name": {func(s *akriv0.ConfigurationSpec) {
 			s.DiscoveryHandler.DiscoveryProperties = []akriv0.DiscoveryProperty{{Name: "a-b", Value: &value}}
 		}, "discoveryProperties[0].name"},
+		"handler-command":          {func(s *akriv0.ConfigurationSpec) { s.DiscoveryHandler.Name = "$(touch p)" }, "spec.discoveryHandler.name"},
+		"secret-command":           {reading(akriv0.KeyRef{Name: "x$(touch p)", Key: "k"}), "secretKeyRef.name"},
+		"secret-with-a-line-break": {reading(akriv0.KeyRef{Name: "x\n", Key: "k"}), "secretKeyRef.name"},
+		"namespace-command":        {reading(akriv0.KeyRef{Name: "s", Namespace: "a;b", Key: "k"}), "secretKeyRef.namespace"},
+		"key-command":              {reading(akriv0.KeyRef{Name: "s", Key: "`k`"}), "secretKeyRef.key"},
 	} {
 		object := configuration(name)
 		c.change(&object.Spec)
 		_, err := client.In("default").Create(t.Context(), object, metav1.CreateOptions{})
 		require.ErrorContains(t, err, c.want, name)
+	}
+}
+
+// reading adds a property from a Secret.
+func reading(secret akriv0.KeyRef) func(*akriv0.ConfigurationSpec) {
+	return func(s *akriv0.ConfigurationSpec) {
+		source := &akriv0.PropertySource{SecretKeyRef: &secret}
+		s.DiscoveryHandler.DiscoveryProperties = []akriv0.DiscoveryProperty{{Name: "a", ValueFrom: source}}
+	}
+}
+
+// Names that exist are accepted.
+func TestNamesOfKubernetesAreAccepted(t *testing.T) {
+	client, err := kube.Configurations(server.Config())
+	require.NoError(t, err)
+	for i, secret := range []akriv0.KeyRef{
+		{Name: "s", Key: "k"}, {Name: "camera.login-1", Namespace: "cameras-2", Key: "tls.crt"},
+		{Name: strings.Repeat("a", 253), Namespace: strings.Repeat("n", 63), Key: "._-" + strings.Repeat("K", 250)},
+	} {
+		object := configuration("names-" + strconv.Itoa(i))
+		object.Spec.DiscoveryHandler.Name = "Vendor.io/bacnet_2"
+		reading(secret)(&object.Spec)
+		_, err := client.In("default").Create(t.Context(), object, metav1.CreateOptions{})
+		require.NoError(t, err)
 	}
 }

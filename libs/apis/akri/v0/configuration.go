@@ -92,7 +92,7 @@ type ConfigurationSpec struct {
 // DiscoveryHandler selects a Discovery Handler and configures what it looks for.
 type DiscoveryHandler struct {
 	// Name under which the handler registers, for example `udev`.
-	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:Pattern=`^[A-Za-z0-9][A-Za-z0-9._/-]{0,126}$`
 	Name string `json:"name"`
 	// DiscoveryDetails are passed to the handler unchanged. Most handlers expect YAML.
 	// +optional
@@ -128,14 +128,19 @@ type PropertySource struct {
 	ConfigMapKeyRef *KeyRef `json:"configMapKeyRef,omitempty"`
 }
 
-// KeyRef is one key of a Secret or ConfigMap.
+// KeyRef is one key of a Secret or ConfigMap. The patterns are those of Kubernetes: no other object
+// or key can exist.
 type KeyRef struct {
-	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=253
+	// +kubebuilder:validation:Pattern=`^[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*$`
 	Name string `json:"name"`
 	// Namespace of the object. Defaults to the namespace of the Configuration.
 	// +optional
+	// +kubebuilder:validation:MaxLength=63
+	// +kubebuilder:validation:Pattern=`^([a-z0-9]([-a-z0-9]*[a-z0-9])?)?$`
 	Namespace string `json:"namespace,omitempty"`
-	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=253
+	// +kubebuilder:validation:Pattern=`^[-._a-zA-Z0-9]+$`
 	Key string `json:"key"`
 	// Optional omits the property if the object or key does not exist. Otherwise that is an error.
 	// +optional
