@@ -3,6 +3,7 @@ package instancewriter_test
 import (
 	"context"
 	"net/http"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -62,7 +63,7 @@ func TestReserveErrors(t *testing.T) {
 	}{
 		"held":           {f.nodes[1], claim(name, 0), codes.FailedPrecondition, "SlotHeld"},
 		"out of range":   {f.nodes[1], claim(name, 2), codes.OutOfRange, "SlotOutOfRange"},
-		"not listed":     {"unlisted", claim(name, 1), codes.FailedPrecondition, "NodeNotListed"},
+		"not listed":     {"unlisted", claim(name, 1), codes.NotFound, "InstanceNotFound"},
 		"no instance":    {f.nodes[1], claim("nothing", 0), codes.NotFound, "InstanceNotFound"},
 		"no node":        {"", claim(name, 0), codes.InvalidArgument, "InvalidRequest"},
 		"bad virtual id": {f.nodes[1], &instancev1.SlotClaim{Namespace: namespace, Instance: name, VirtualId: &colon}, codes.InvalidArgument, "InvalidRequest"},
@@ -154,6 +155,34 @@ func TestReserveIsAllOrNothing(t *testing.T) {
 		require.Len(t, response.GetInstances(), 2)
 	}
 	require.Empty(t, f.get(second).Spec.DeviceUsage[second+"-0"])
+}
+
+// A node learns nothing about the devices of other nodes: calls with the name of their Instances
+// have the same answers as calls with names that do not exist.
+func TestInstancesOfOtherNodesAreUnknown(t *testing.T) {
+	f := newFixture(t, 2, 2)
+	r := start(t, grace)
+	owner, other := f.nodes[0], f.nodes[1]
+	device := f.device(owner, "/dev/video0", false)
+	openReports(t, r).send(f.newReport(owner, device))
+	name := device.GetInstance()
+	require.NoError(t, reserve(r, owner, claim(name, 0)))
+
+	answers := func(name string) []string {
+		_, reserveErr := r.client.ReserveSlots(t.Context(), &instancev1.ReserveSlotsRequest{Node: other, Claims: []*instancev1.SlotClaim{claim(name, 1)}})
+		require.Error(t, reserveErr)
+		released, err := r.client.ReleaseSlots(t.Context(), &instancev1.ReleaseSlotsRequest{
+			Node: other, Claims: []*instancev1.SlotClaim{claim(name, 0), claim(name, 1)},
+		})
+		require.NoError(t, err)
+		return []string{strings.ReplaceAll(reserveErr.Error(), name, "NAME"), released.String()}
+	}
+	require.Equal(t, answers("no-such-instance"), answers(name))
+	require.Equal(t, owner, f.get(name).Spec.DeviceUsage[name+"-0"])
+
+	released, err := r.client.ReleaseSlots(t.Context(), &instancev1.ReleaseSlotsRequest{Node: owner, Claims: []*instancev1.SlotClaim{claim(name, 0)}})
+	require.NoError(t, err)
+	require.Len(t, released.GetInstances(), 1)
 }
 
 // Nodes that compete for slots never hold more than the capacity, even if a replica is killed.

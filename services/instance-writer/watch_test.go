@@ -2,7 +2,6 @@ package instancewriter_test
 
 import (
 	"fmt"
-	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -13,14 +12,12 @@ import (
 
 // Receivers of earlier releases take each message for a whole snapshot.
 func TestInstancesInParts(t *testing.T) {
-	const count = 4
-	f := newFixture(t, 1, 1)
+	const count = 24
+	f := newFixture(t, 1000, 1) // the slots of eight Instances fill a part
 	r := start(t, grace)
 	var devices []*discoveryv1.Device
 	for i := range count {
-		device := f.device("", fmt.Sprint("foo", i), true)
-		device.Properties["LONG"] = strings.Repeat("x", 40<<10)
-		devices = append(devices, device)
+		devices = append(devices, f.device("", fmt.Sprint("foo", i), true))
 	}
 	require.Empty(t, openReports(t, r).send(f.newReport(f.nodes[0], devices...)))
 	snapshot := func(inParts bool) (names map[string]bool, messages int) {
@@ -47,7 +44,8 @@ func TestInstancesInParts(t *testing.T) {
 	})
 	names, messages := snapshot(true)
 	require.Len(t, names, count)
-	require.Equal(t, count, messages)
+	require.Greater(t, messages, 2)
+	require.Less(t, messages, count)
 }
 
 // A node that joins an Instance causes no message to the other nodes.

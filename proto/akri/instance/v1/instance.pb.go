@@ -866,8 +866,6 @@ type Instance struct {
 	// One entry for each index below the capacity, and for each index at or above it that is still
 	// held after the capacity was lowered.
 	Slots []*Slot `protobuf:"bytes,6,rep,name=slots,proto3" json:"slots,omitempty"`
-	// Environment variables for brokers.
-	Properties map[string]string `protobuf:"bytes,7,rep,name=properties,proto3" json:"properties,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
 	// The resourceVersion of the object, which increases with each write. It orders the states that a
 	// receiver gets from several streams and responses. 0: unknown, treated as the newest.
 	Revision uint64 `protobuf:"varint,8,opt,name=revision,proto3" json:"revision,omitempty"`
@@ -946,13 +944,6 @@ func (x *Instance) GetShared() bool {
 func (x *Instance) GetSlots() []*Slot {
 	if x != nil {
 		return x.Slots
-	}
-	return nil
-}
-
-func (x *Instance) GetProperties() map[string]string {
-	if x != nil {
-		return x.Properties
 	}
 	return nil
 }
@@ -1468,7 +1459,8 @@ func (x *ReleaseSlotsRequest) GetClaims() []*SlotClaim {
 
 type ReleaseSlotsResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The Instances after the call, without those that no longer exist.
+	// The Instances after the call. Those that do not exist are absent, and those that do not list
+	// the node, unless the call has released one of their slots.
 	Instances     []*Instance `protobuf:"bytes,1,rep,name=instances,proto3" json:"instances,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1573,22 +1565,17 @@ const file_akri_instance_v1_instance_proto_rawDesc = "" +
 	"\vInstanceKey\x12\x1c\n" +
 	"\tnamespace\x18\x01 \x01(\tR\tnamespace\x12\x12\n" +
 	"\x04name\x18\x02 \x01(\tR\x04name\x12\x1a\n" +
-	"\brevision\x18\x03 \x01(\x04R\brevision\"\x88\x03\n" +
+	"\brevision\x18\x03 \x01(\x04R\brevision\"\x8f\x02\n" +
 	"\bInstance\x12\x1c\n" +
 	"\tnamespace\x18\x01 \x01(\tR\tnamespace\x12\x12\n" +
 	"\x04name\x18\x02 \x01(\tR\x04name\x12$\n" +
 	"\rconfiguration\x18\x03 \x01(\tR\rconfiguration\x12\x1a\n" +
 	"\bcapacity\x18\x04 \x01(\rR\bcapacity\x12\x16\n" +
 	"\x06shared\x18\x05 \x01(\bR\x06shared\x12,\n" +
-	"\x05slots\x18\x06 \x03(\v2\x16.akri.instance.v1.SlotR\x05slots\x12J\n" +
-	"\n" +
-	"properties\x18\a \x03(\v2*.akri.instance.v1.Instance.PropertiesEntryR\n" +
-	"properties\x12\x1a\n" +
+	"\x05slots\x18\x06 \x03(\v2\x16.akri.instance.v1.SlotR\x05slots\x12\x1a\n" +
 	"\brevision\x18\b \x01(\x04R\brevision\x12\x1b\n" +
-	"\tdevice_id\x18\t \x01(\tR\bdeviceId\x1a=\n" +
-	"\x0fPropertiesEntry\x12\x10\n" +
-	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xde\x01\n" +
+	"\tdevice_id\x18\t \x01(\tR\bdeviceIdJ\x04\b\a\x10\bR\n" +
+	"properties\"\xde\x01\n" +
 	"\x04Slot\x12\x14\n" +
 	"\x05index\x18\x01 \x01(\rR\x05index\x12,\n" +
 	"\x04free\x18\x02 \x01(\v2\x16.akri.instance.v1.FreeH\x00R\x04free\x122\n" +
@@ -1643,7 +1630,7 @@ func file_akri_instance_v1_instance_proto_rawDescGZIP() []byte {
 	return file_akri_instance_v1_instance_proto_rawDescData
 }
 
-var file_akri_instance_v1_instance_proto_msgTypes = make([]protoimpl.MessageInfo, 22)
+var file_akri_instance_v1_instance_proto_msgTypes = make([]protoimpl.MessageInfo, 21)
 var file_akri_instance_v1_instance_proto_goTypes = []any{
 	(*ReportDevicesRequest)(nil),   // 0: akri.instance.v1.ReportDevicesRequest
 	(*HandlerState)(nil),           // 1: akri.instance.v1.HandlerState
@@ -1666,46 +1653,44 @@ var file_akri_instance_v1_instance_proto_goTypes = []any{
 	(*ReserveSlotsResponse)(nil),   // 18: akri.instance.v1.ReserveSlotsResponse
 	(*ReleaseSlotsRequest)(nil),    // 19: akri.instance.v1.ReleaseSlotsRequest
 	(*ReleaseSlotsResponse)(nil),   // 20: akri.instance.v1.ReleaseSlotsResponse
-	nil,                            // 21: akri.instance.v1.Instance.PropertiesEntry
-	(*v1.Device)(nil),              // 22: akri.discovery.v1.Device
-	(*timestamppb.Timestamp)(nil),  // 23: google.protobuf.Timestamp
+	(*v1.Device)(nil),              // 21: akri.discovery.v1.Device
+	(*timestamppb.Timestamp)(nil),  // 22: google.protobuf.Timestamp
 }
 var file_akri_instance_v1_instance_proto_depIdxs = []int32{
-	22, // 0: akri.instance.v1.ReportDevicesRequest.devices:type_name -> akri.discovery.v1.Device
+	21, // 0: akri.instance.v1.ReportDevicesRequest.devices:type_name -> akri.discovery.v1.Device
 	1,  // 1: akri.instance.v1.ReportDevicesRequest.handlers:type_name -> akri.instance.v1.HandlerState
 	2,  // 2: akri.instance.v1.ReportDevicesRequest.problems:type_name -> akri.instance.v1.Problem
-	23, // 3: akri.instance.v1.HandlerState.offline_since:type_name -> google.protobuf.Timestamp
+	22, // 3: akri.instance.v1.HandlerState.offline_since:type_name -> google.protobuf.Timestamp
 	3,  // 4: akri.instance.v1.Problem.subject:type_name -> akri.instance.v1.Subject
 	4,  // 5: akri.instance.v1.Problem.wait:type_name -> akri.instance.v1.Wait
-	23, // 6: akri.instance.v1.Wait.since:type_name -> google.protobuf.Timestamp
-	23, // 7: akri.instance.v1.Wait.until:type_name -> google.protobuf.Timestamp
+	22, // 6: akri.instance.v1.Wait.since:type_name -> google.protobuf.Timestamp
+	22, // 7: akri.instance.v1.Wait.until:type_name -> google.protobuf.Timestamp
 	6,  // 8: akri.instance.v1.ReportDevicesResponse.refusals:type_name -> akri.instance.v1.Refusal
 	9,  // 9: akri.instance.v1.WatchInstancesResponse.snapshot:type_name -> akri.instance.v1.InstanceSnapshot
 	11, // 10: akri.instance.v1.WatchInstancesResponse.updated:type_name -> akri.instance.v1.Instance
 	10, // 11: akri.instance.v1.WatchInstancesResponse.removed:type_name -> akri.instance.v1.InstanceKey
 	11, // 12: akri.instance.v1.InstanceSnapshot.instances:type_name -> akri.instance.v1.Instance
 	12, // 13: akri.instance.v1.Instance.slots:type_name -> akri.instance.v1.Slot
-	21, // 14: akri.instance.v1.Instance.properties:type_name -> akri.instance.v1.Instance.PropertiesEntry
-	13, // 15: akri.instance.v1.Slot.free:type_name -> akri.instance.v1.Free
-	14, // 16: akri.instance.v1.Slot.holder:type_name -> akri.instance.v1.Holder
-	15, // 17: akri.instance.v1.Slot.claim:type_name -> akri.instance.v1.ClaimHolder
-	16, // 18: akri.instance.v1.ReserveSlotsRequest.claims:type_name -> akri.instance.v1.SlotClaim
-	11, // 19: akri.instance.v1.ReserveSlotsResponse.instances:type_name -> akri.instance.v1.Instance
-	16, // 20: akri.instance.v1.ReleaseSlotsRequest.claims:type_name -> akri.instance.v1.SlotClaim
-	11, // 21: akri.instance.v1.ReleaseSlotsResponse.instances:type_name -> akri.instance.v1.Instance
-	0,  // 22: akri.instance.v1.InstanceService.ReportDevices:input_type -> akri.instance.v1.ReportDevicesRequest
-	7,  // 23: akri.instance.v1.InstanceService.WatchInstances:input_type -> akri.instance.v1.WatchInstancesRequest
-	17, // 24: akri.instance.v1.InstanceService.ReserveSlots:input_type -> akri.instance.v1.ReserveSlotsRequest
-	19, // 25: akri.instance.v1.InstanceService.ReleaseSlots:input_type -> akri.instance.v1.ReleaseSlotsRequest
-	5,  // 26: akri.instance.v1.InstanceService.ReportDevices:output_type -> akri.instance.v1.ReportDevicesResponse
-	8,  // 27: akri.instance.v1.InstanceService.WatchInstances:output_type -> akri.instance.v1.WatchInstancesResponse
-	18, // 28: akri.instance.v1.InstanceService.ReserveSlots:output_type -> akri.instance.v1.ReserveSlotsResponse
-	20, // 29: akri.instance.v1.InstanceService.ReleaseSlots:output_type -> akri.instance.v1.ReleaseSlotsResponse
-	26, // [26:30] is the sub-list for method output_type
-	22, // [22:26] is the sub-list for method input_type
-	22, // [22:22] is the sub-list for extension type_name
-	22, // [22:22] is the sub-list for extension extendee
-	0,  // [0:22] is the sub-list for field type_name
+	13, // 14: akri.instance.v1.Slot.free:type_name -> akri.instance.v1.Free
+	14, // 15: akri.instance.v1.Slot.holder:type_name -> akri.instance.v1.Holder
+	15, // 16: akri.instance.v1.Slot.claim:type_name -> akri.instance.v1.ClaimHolder
+	16, // 17: akri.instance.v1.ReserveSlotsRequest.claims:type_name -> akri.instance.v1.SlotClaim
+	11, // 18: akri.instance.v1.ReserveSlotsResponse.instances:type_name -> akri.instance.v1.Instance
+	16, // 19: akri.instance.v1.ReleaseSlotsRequest.claims:type_name -> akri.instance.v1.SlotClaim
+	11, // 20: akri.instance.v1.ReleaseSlotsResponse.instances:type_name -> akri.instance.v1.Instance
+	0,  // 21: akri.instance.v1.InstanceService.ReportDevices:input_type -> akri.instance.v1.ReportDevicesRequest
+	7,  // 22: akri.instance.v1.InstanceService.WatchInstances:input_type -> akri.instance.v1.WatchInstancesRequest
+	17, // 23: akri.instance.v1.InstanceService.ReserveSlots:input_type -> akri.instance.v1.ReserveSlotsRequest
+	19, // 24: akri.instance.v1.InstanceService.ReleaseSlots:input_type -> akri.instance.v1.ReleaseSlotsRequest
+	5,  // 25: akri.instance.v1.InstanceService.ReportDevices:output_type -> akri.instance.v1.ReportDevicesResponse
+	8,  // 26: akri.instance.v1.InstanceService.WatchInstances:output_type -> akri.instance.v1.WatchInstancesResponse
+	18, // 27: akri.instance.v1.InstanceService.ReserveSlots:output_type -> akri.instance.v1.ReserveSlotsResponse
+	20, // 28: akri.instance.v1.InstanceService.ReleaseSlots:output_type -> akri.instance.v1.ReleaseSlotsResponse
+	25, // [25:29] is the sub-list for method output_type
+	21, // [21:25] is the sub-list for method input_type
+	21, // [21:21] is the sub-list for extension type_name
+	21, // [21:21] is the sub-list for extension extendee
+	0,  // [0:21] is the sub-list for field type_name
 }
 
 func init() { file_akri_instance_v1_instance_proto_init() }
@@ -1732,7 +1717,7 @@ func file_akri_instance_v1_instance_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_akri_instance_v1_instance_proto_rawDesc), len(file_akri_instance_v1_instance_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   22,
+			NumMessages:   21,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -45,13 +45,13 @@ type InstanceServiceClient interface {
 	// ReserveSlots reserves slots for a node and answers after the API server has accepted the write.
 	// A call that fails releases the slots that it has reserved. Reserving a slot that the same holder
 	// already has succeeds.
-	// NOT_FOUND: the Instance does not exist. FAILED_PRECONDITION: a slot has another holder, the
-	// Instance does not list the node, or the value of the slot is malformed; the message names the
-	// slot and the cause. OUT_OF_RANGE: an index is not below the capacity. UNAVAILABLE: the outcome
+	// NOT_FOUND: the Instance does not exist or does not list the node. FAILED_PRECONDITION: a slot
+	// has another holder, or its value is malformed; the message names the slot and the cause. OUT_OF_RANGE: an index is not below the capacity. UNAVAILABLE: the outcome
 	// of the write is not known; retry.
 	ReserveSlots(ctx context.Context, in *ReserveSlotsRequest, opts ...grpc.CallOption) (*ReserveSlotsResponse, error)
 	// ReleaseSlots releases slots of a node. A slot that is free, does not exist or has another
-	// holder is left unchanged and is no error, so a call can be repeated.
+	// holder is left unchanged and is no error, so a call can be repeated. The same holds for an
+	// Instance that does not exist.
 	ReleaseSlots(ctx context.Context, in *ReleaseSlotsRequest, opts ...grpc.CallOption) (*ReleaseSlotsResponse, error)
 }
 
@@ -135,13 +135,13 @@ type InstanceServiceServer interface {
 	// ReserveSlots reserves slots for a node and answers after the API server has accepted the write.
 	// A call that fails releases the slots that it has reserved. Reserving a slot that the same holder
 	// already has succeeds.
-	// NOT_FOUND: the Instance does not exist. FAILED_PRECONDITION: a slot has another holder, the
-	// Instance does not list the node, or the value of the slot is malformed; the message names the
-	// slot and the cause. OUT_OF_RANGE: an index is not below the capacity. UNAVAILABLE: the outcome
+	// NOT_FOUND: the Instance does not exist or does not list the node. FAILED_PRECONDITION: a slot
+	// has another holder, or its value is malformed; the message names the slot and the cause. OUT_OF_RANGE: an index is not below the capacity. UNAVAILABLE: the outcome
 	// of the write is not known; retry.
 	ReserveSlots(context.Context, *ReserveSlotsRequest) (*ReserveSlotsResponse, error)
 	// ReleaseSlots releases slots of a node. A slot that is free, does not exist or has another
-	// holder is left unchanged and is no error, so a call can be repeated.
+	// holder is left unchanged and is no error, so a call can be repeated. The same holds for an
+	// Instance that does not exist.
 	ReleaseSlots(context.Context, *ReleaseSlotsRequest) (*ReleaseSlotsResponse, error)
 	mustEmbedUnimplementedInstanceServiceServer()
 }

@@ -21,7 +21,7 @@ const (
 
 // results are the label values of the reservations metric.
 var results = []string{"ok", reasonInstanceNotFound, reasonInvalidRequest, reasonNotWritten,
-	string(slots.OutOfRange), string(slots.NodeNotListed), string(slots.Malformed), string(slots.Held)}
+	string(slots.OutOfRange), string(slots.Malformed), string(slots.Held)}
 
 // Errors that make a client reopen its stream on another replica.
 var (

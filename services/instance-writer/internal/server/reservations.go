@@ -99,9 +99,17 @@ func (s *Server) precheck(ctx context.Context, byInstance []instanceClaims) erro
 }
 
 // errNotFound is the error for an Instance that does not exist, also because it was deleted in the
-// same write as the claims.
+// same write as the claims, and for one that does not list the node: a node learns nothing about
+// the devices of others.
 func (c instanceClaims) errNotFound() error {
-	return fmt.Errorf("%w: %q", errInstanceNotFound, c.key.Name)
+	return fmt.Errorf("%w: %q does not exist or does not list node %q", errInstanceNotFound, c.key.Name, c.claims[0].holder.Node)
+}
+
+// visible returns whether the node of the claims may see the Instance: it lists the node, or one of
+// its slots has the holder of a claim.
+func (c instanceClaims) visible(instance *akriv0.Instance) bool {
+	return instance != nil && (slices.Contains(instance.Spec.Nodes, c.claims[0].holder.Node) ||
+		slices.ContainsFunc(c.claims, func(claim claim) bool { return holds(instance, claim) }))
 }
 
 // reserve applies the claims and returns those whose slots were free before.
@@ -113,7 +121,12 @@ func (c instanceClaims) reserve(current *akriv0.Instance) (desired *akriv0.Insta
 		if !holds(current, claim) {
 			added = append(added, claim)
 		}
-		if err := slots.Reserve(current, claim.index, claim.holder); err != nil {
+		err := slots.Reserve(current, claim.index, claim.holder)
+		var refusal *slots.Refusal
+		switch {
+		case errors.As(err, &refusal) && refusal.Reason == slots.NodeNotListed:
+			return nil, nil, c.errNotFound()
+		case err != nil:
 			return nil, nil, fmt.Errorf("reserve: %w", err)
 		}
 	}
@@ -180,7 +193,7 @@ func (s *Server) ReleaseSlots(ctx context.Context, request *instancev1.ReleaseSl
 
 func (s *Server) releaseOn(ctx context.Context, requested instanceClaims) (*akriv0.Instance, error) {
 	apply := func(current *akriv0.Instance) (*akriv0.Instance, error) {
-		if current == nil {
+		if !requested.visible(current) {
 			return nil, requested.errNotFound()
 		}
 		return requested.release(current), nil

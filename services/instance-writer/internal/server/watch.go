@@ -151,7 +151,7 @@ func toProto(instance *akriv0.Instance) *instancev1.Instance {
 		Revision:  revision(instance.ResourceVersion),
 		Namespace: instance.Namespace, Name: instance.Name, Configuration: instance.Spec.ConfigurationName,
 		Capacity: uint32(max(instance.Spec.Capacity, 0)),
-		Shared:   instance.Spec.Shared, Properties: instance.Spec.BrokerProperties,
+		Shared:   instance.Spec.Shared,
 		DeviceId: instance.Annotations[akriv0.DeviceIDAnnotation],
 		Slots:    make([]*instancev1.Slot, 0, len(listed)),
 	}
