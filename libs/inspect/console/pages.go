@@ -46,8 +46,8 @@ var functions = template.FuncMap{
 	"join":      func(texts []string) string { return strings.Join(texts, ", ") },
 	"lower":     func(text any) string { return strings.ToLower(fmt.Sprint(text)) },
 	"eventTime": func(event Event) time.Time { return cache.EventTime(&event) },
-	"count":     status.Plural,
-	"noun":      func(n int, noun string) string { return strings.TrimPrefix(status.Plural(n, noun), fmt.Sprint(n)+" ") },
+	"count":     explain.Plural,
+	"noun":      func(n int, noun string) string { return strings.TrimPrefix(explain.Plural(n, noun), fmt.Sprint(n)+" ") },
 }
 
 func overview(v view) (string, any, bool) { return "Overview", status.Of(v.Snapshot), true }

@@ -38,7 +38,7 @@ func (s *Snapshot) createdLink(c *akriv0.Configuration, pods []*corev1.Pod) Link
 		t.refusal = running.Message
 	}
 
-	message := plural(len(pods), "broker Pod")
+	message := Plural(len(pods), "broker Pod")
 	switch cause := t.firstCause(LinkCreated); {
 	case cause != nil && len(pods) > 0:
 		return partial(LinkCreated, message+"; "+cause.Message, *cause)
@@ -67,7 +67,7 @@ func (s *Snapshot) combined(pods []*corev1.Pod) []Link {
 	if len(pods) > 1 {
 		for i := range all {
 			if all[i].State == OK {
-				all[i].Message = "all " + plural(len(pods), "Pod")
+				all[i].Message = "all " + Plural(len(pods), "Pod")
 			}
 		}
 	}

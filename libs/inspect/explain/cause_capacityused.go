@@ -80,7 +80,7 @@ func allSlotsHeld(t target) []Cause {
 // capacityUsed returns the cause for the slots of a resource or of several devices.
 func (s *Snapshot) capacityUsed(of string, slots []Slot) Cause {
 	cause := Cause{Message: fmt.Sprintf("%d of %s of %s held, by %s",
-		len(slots)-freeSlots(slots), plural(len(slots), "slot"), of, holders(slots))}
+		len(slots)-freeSlots(slots), Plural(len(slots), "slot"), of, holders(slots))}
 
 	if pod := s.holder(slots); pod != nil {
 		cause.Remedies = append(cause.Remedies, deletePod("Delete a Pod that uses it.", pod))

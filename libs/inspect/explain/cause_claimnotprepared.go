@@ -2,7 +2,6 @@ package explain
 
 import (
 	"fmt"
-	"slices"
 
 	corev1 "k8s.io/api/core/v1"
 )
@@ -15,10 +14,7 @@ func init() { register(rule{ClaimNotPrepared, LinkSlot, 0, claimNotPrepared}) }
 // claimNotPrepared reads the Events of the kubelet, which starts no container before all claims are
 // prepared.
 func claimNotPrepared(t target) []Cause {
-	started := slices.ContainsFunc(t.pod.Status.Conditions, func(c corev1.PodCondition) bool {
-		return c.Type == corev1.PodReadyToStartContainers && c.Status == corev1.ConditionTrue
-	})
-	if t.pod.Status.Phase != corev1.PodPending || started {
+	if t.pod.Status.Phase != corev1.PodPending || podHas(t.pod, corev1.PodReadyToStartContainers) {
 		return nil
 	}
 

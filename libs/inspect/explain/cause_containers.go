@@ -81,7 +81,7 @@ func editOwner(pod *corev1.Pod) string {
 
 func crashLoop(pod *corev1.Pod, status corev1.ContainerStatus) Cause {
 	cause := Cause{
-		Message:  fmt.Sprintf("container %q ends repeatedly (%s)", status.Name, plural(int(status.RestartCount), "restart")),
+		Message:  fmt.Sprintf("container %q ends repeatedly (%s)", status.Name, Plural(int(status.RestartCount), "restart")),
 		Remedies: []Remedy{readLogs(pod, " --container "+status.Name+" --previous"), describePod("Read the Events of the Pod.", pod)},
 	}
 	if end := status.LastTerminationState.Terminated; end != nil {
@@ -102,7 +102,7 @@ func imagesNotPulled(t target) []Cause {
 		return nil
 	}
 	return []Cause{{
-		Message: plural(len(services), "service") + " without an image: " + t.waiting(services[0]).Message,
+		Message: Plural(len(services), "service") + " without an image: " + t.waiting(services[0]).Message,
 		Remedies: []Remedy{{
 			Text:    "Set a registry and a tag that have the images, or copy the images to the nodes.",
 			Command: t.upgrade("--set global.image.registry=REGISTRY,global.image.tag=TAG"),

@@ -19,7 +19,7 @@ func driverMissing(t target) []Cause {
 	}
 
 	var causes []Cause
-	for place := range t.places() {
+	for _, place := range t.places() {
 		name := place.node.Name
 		if !NodeReady(place.node) || !t.usesClaims(place.node) || slices.ContainsFunc(t.podsOn(name, draKubeletPlugin, agent), PodReady) {
 			continue

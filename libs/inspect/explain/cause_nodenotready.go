@@ -9,7 +9,7 @@ func init() { register(rule{NodeNotReady, LinkResource, 0, nodeNotReady}) }
 
 func nodeNotReady(t target) []Cause {
 	var causes []Cause
-	for place := range t.places() {
+	for _, place := range t.places() {
 		if !NodeReady(place.node) {
 			name := place.node.Name
 			causes = append(causes, Cause{

@@ -23,7 +23,7 @@ func noDeviceSelected(t target) []Cause {
 		cause := Cause{Message: fmt.Sprintf("no device of the DeviceClass %s matches the %s", r.DeviceClassName, &r), Evidence: t.closest(&r)}
 		switch {
 		case len(r.selected) > 0:
-			cause.Message = fmt.Sprintf("%s of the DeviceClass %s, of %d that are needed, for the %s", plural(len(r.selected), "device"), r.DeviceClassName, r.Count, &r)
+			cause.Message = fmt.Sprintf("%s of the DeviceClass %s, of %d that are needed, for the %s", Plural(len(r.selected), "device"), r.DeviceClassName, r.Count, &r)
 		case len(r.devices) == 0:
 			cause.Message = fmt.Sprintf("the DeviceClass %s has no device, for the %s", r.DeviceClassName, &r)
 		}

@@ -29,21 +29,13 @@ func (s *Snapshot) NodeWithoutCauses() []Cause {
 		if len(node.Taints) == 0 {
 			cause.Remedies = s.compareLabels(node.Node)
 		} else {
-			cause.Message += ", because it does not tolerate " + strings.Join(taintNames(node.Taints), ", ")
+			cause.Message += ", because it does not tolerate " + strings.Join(node.TaintNames(), ", ")
 			cause.Remedies = s.tolerate(node)
 		}
 		cause.Remedies = append(cause.Remedies, s.forget(node.Node)...)
 		causes = append(causes, cause)
 	}
 	return causes
-}
-
-func taintNames(taints []corev1.Taint) []string {
-	var names []string
-	for _, taint := range taints {
-		names = append(names, taint.ToString())
-	}
-	return names
 }
 
 func (s *Snapshot) compareLabels(node string) []Remedy {
@@ -61,7 +53,7 @@ func (s *Snapshot) tolerate(node NodeWithout) []Remedy {
 	}
 	return []Remedy{
 		{Text: "Tolerate the taint.", Command: s.upgrade("--set-json 'global.nodePlane.tolerations=[" + strings.Join(tolerations, ",") + "]'")},
-		{Text: "Or remove the taint.", Command: "kubectl taint node " + node.Node + " " + strings.Join(taintNames(node.Taints), "- ") + "-"},
+		{Text: "Or remove the taint.", Command: "kubectl taint node " + node.Node + " " + strings.Join(node.TaintNames(), "- ") + "-"},
 	}
 }
 
@@ -75,15 +67,24 @@ func (s *Snapshot) forget(node string) []Remedy {
 
 // NodeWithout is a node on which the node services do not run.
 type NodeWithout struct {
-	Node string `json:"node"`
+	Node string
 	// Taints that the DaemonSet does not tolerate.
-	Taints []corev1.Taint `json:"taints,omitempty"`
+	Taints []corev1.Taint
+}
+
+// TaintNames returns the taints as kubectl writes them.
+func (n NodeWithout) TaintNames() []string {
+	var names []string
+	for _, taint := range n.Taints {
+		names = append(names, taint.ToString())
+	}
+	return names
 }
 
 // NodesWithoutAkri returns the nodes without a Pod of discovery-operator or the agent.
 func (s *Snapshot) NodesWithoutAkri() []NodeWithout {
-	tolerations, found := s.nodeTolerations()
-	if !found || s.OneNamespace || !s.readable("pods") || !s.readable("nodes") {
+	daemonSets := ofComponents(s.DaemonSets, discoveryOperator, agent)
+	if len(daemonSets) == 0 || s.OneNamespace || !s.readable("pods") || !s.readable("nodes") {
 		return nil
 	}
 
@@ -95,23 +96,13 @@ func (s *Snapshot) NodesWithoutAkri() []NodeWithout {
 		}
 		without := NodeWithout{Node: node.Name}
 		for _, taint := range node.Spec.Taints {
-			if !tolerated(tolerations, taint) {
+			if !tolerated(daemonSets[0].Spec.Template.Spec.Tolerations, taint) {
 				without.Taints = append(without.Taints, taint)
 			}
 		}
 		nodes = append(nodes, without)
 	}
 	return nodes
-}
-
-// nodeTolerations returns the tolerations of the node services.
-func (s *Snapshot) nodeTolerations() ([]corev1.Toleration, bool) {
-	for i := range s.DaemonSets {
-		if component := s.DaemonSets[i].Labels[ComponentLabel]; component == discoveryOperator || component == agent {
-			return s.DaemonSets[i].Spec.Template.Spec.Tolerations, true
-		}
-	}
-	return nil, false
 }
 
 // tolerated reports whether a Pod of a DaemonSet with the tolerations is scheduled in spite of the

@@ -18,7 +18,7 @@ func init() { register(rule{ResourceNotAdvertised, LinkResource, 2, resourceNotA
 // once had.
 func resourceNotAdvertised(t target) []Cause {
 	var causes []Cause
-	for place := range t.places() {
+	for _, place := range t.places() {
 		resource := corev1.ResourceName(akriv0.ResourceName(place.instance.Name))
 		capacity, has := place.node.Status.Capacity[resource]
 		if !NodeReady(place.node) || t.usesClaims(place.node) || has && !capacity.IsZero() {

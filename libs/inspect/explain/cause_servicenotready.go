@@ -41,7 +41,7 @@ func (s *Snapshot) notReady(service Service) Cause {
 		return cause
 	}
 
-	cause.Message = fmt.Sprintf("%d of %s of %s ready", service.Ready, plural(int(service.Desired), "Pod"), service.Component)
+	cause.Message = fmt.Sprintf("%d of %s of %s ready", service.Ready, Plural(int(service.Desired), "Pod"), service.Component)
 	if len(service.NotReadyOn) > 0 {
 		cause.Message += "; not ready on " + NodeList(service.NotReadyOn)
 	}
@@ -56,11 +56,9 @@ func (s *Snapshot) notReady(service Service) Cause {
 
 // waiting returns why a container of the service waits, or nil if none does.
 func (s *Snapshot) waiting(service Service) *Cause {
-	for i := range s.Pods {
-		if pod := &s.Pods[i]; service.owns(pod) {
-			if cause := (target{Snapshot: s, pod: pod}).firstCause(LinkContainer); cause != nil {
-				return cause
-			}
+	for _, pod := range s.podsOf(service) {
+		if cause := (target{Snapshot: s, pod: pod}).firstCause(LinkContainer); cause != nil {
+			return cause
 		}
 	}
 	return nil

@@ -287,19 +287,6 @@ func (t target) mayAllocate(r request) bool {
 	return len(r.Selectors) > 0 && t.Selectors == nil || of == "" && len(r.tolerated) >= r.count()
 }
 
-// slotsOfClaim returns the slots that the node holds for the claim.
-func (s *Snapshot) slotsOfClaim(uid, node string) []string {
-	var held []string
-	for i := range s.Instances {
-		for _, slot := range slotsOf(&s.Instances[i]) {
-			if slot.Claim == uid && slot.Node == node {
-				held = append(held, slot.Slot)
-			}
-		}
-	}
-	return held
-}
-
 // withoutSlots reports whether the claim has only devices that need no slot.
 func withoutSlots(claim *resourcev1.ResourceClaim) bool {
 	if claim.Status.Allocation == nil {
