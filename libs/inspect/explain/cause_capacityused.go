@@ -40,7 +40,7 @@ func noFreeSlot(t target) []Cause {
 // their name in messages, which is empty if enough are free. If device plugins hold all slots of a
 // device, it has no ResourceSlice.
 func (s *Snapshot) exhausted(r *request) (of string, instances []*akriv0.Instance) {
-	if name := resourceOfClass(r.DeviceClassName); name != "" && len(r.devices) == 0 {
+	if name, _ := resourceOfClass(r.DeviceClassName); name != "" && len(r.devices) == 0 {
 		instances = s.instancesOfResource(name)
 		if len(instances) > 0 && freeSlots(s.Slots(instances...)) == 0 {
 			return akriv0.ResourceName(name), instances
