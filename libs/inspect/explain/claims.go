@@ -27,13 +27,12 @@ func (c *podClaim) String() string { return c.kind + " " + c.name }
 
 // edit returns the remedy to change the requests. Those of a claim cannot be changed.
 func (c *podClaim) edit(pod *corev1.Pod, text string) Remedy {
-	remedy := Remedy{Text: text, Command: fmt.Sprintf("kubectl edit %s %s --namespace %s", strings.ToLower(c.kind), c.name, pod.Namespace)}
+	kind := strings.ToLower(c.kind)
 	if c.kind == claimKind {
-		remedy.Text += " A claim cannot be changed: delete the Pod and the claim, and create both again."
-		remedy.Command = strings.Replace(remedy.Command, "edit", "delete", 1)
-		remedy.Interrupts = []akriv0.Subject{{Kind: claimKind, Namespace: pod.Namespace, Name: c.name}}
+		return remedy(text+" A claim cannot be changed: delete the Pod and the claim, and create both again.",
+			"kubectl delete %s %s --namespace %s", kind, c.name, pod.Namespace).interrupting(claimKind, pod.Namespace, c.name)
 	}
-	return remedy
+	return remedy(text, "kubectl edit %s %s --namespace %s", kind, c.name, pod.Namespace)
 }
 
 const (
