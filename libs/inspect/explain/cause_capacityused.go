@@ -95,7 +95,7 @@ func (s *Snapshot) holder(slots []Slot) (found *corev1.Pod) {
 	for _, slot := range slots {
 		for _, name := range slot.Pods {
 			namespace, pod, _ := strings.Cut(name, "/")
-			user := find(s.Pods, namespace, pod)
+			user := Find(s.Pods, namespace, pod)
 			switch {
 			case user == nil:
 			case metav1.GetControllerOf(user) == nil:

@@ -37,7 +37,7 @@ func featureMissing(t target, report func(Cause)) {
 func (s *Snapshot) onlyForClaims(instances []*akriv0.Instance) (last string) {
 	for _, instance := range instances {
 		for _, name := range instance.Spec.Nodes {
-			if node := find(s.Nodes, "", name); node == nil || !s.usesClaims(node) {
+			if node := Find(s.Nodes, "", name); node == nil || !s.usesClaims(node) {
 				return ""
 			}
 			last = name

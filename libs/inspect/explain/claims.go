@@ -60,7 +60,7 @@ func (s *Snapshot) claimOf(pod *corev1.Pod, reference corev1.PodResourceClaim) p
 	found := podClaim{kind: claimKind}
 	if template := reference.ResourceClaimTemplateName; template != nil {
 		found.kind, found.name = templateKind, *template
-		if t := find(s.ResourceClaimTemplates, pod.Namespace, *template); t != nil {
+		if t := Find(s.ResourceClaimTemplates, pod.Namespace, *template); t != nil {
 			found.spec = &t.Spec.Spec
 		}
 	}
@@ -71,7 +71,7 @@ func (s *Snapshot) claimOf(pod *corev1.Pod, reference corev1.PodResourceClaim) p
 		return found
 	}
 	found.name = cmp.Or(found.name, *name)
-	if found.claim = find(s.ResourceClaims, pod.Namespace, *name); found.claim != nil {
+	if found.claim = Find(s.ResourceClaims, pod.Namespace, *name); found.claim != nil {
 		found.spec = &found.claim.Spec
 	}
 	return found
@@ -187,7 +187,7 @@ func (s *Snapshot) candidates(class string) []candidate {
 	for i := range s.ResourceSlices {
 		slice := &s.ResourceSlices[i]
 		namespace, instanceName, _ := strings.Cut(slice.Spec.Pool.Name, "/")
-		instance := find(s.Instances, namespace, instanceName)
+		instance := Find(s.Instances, namespace, instanceName)
 		if instance == nil { // removed, with a taint
 			instance = &akriv0.Instance{}
 			instance.Namespace, instance.Name = namespace, instanceName
@@ -294,7 +294,7 @@ func (s *Snapshot) usersOfClaim(uid, node string) []string {
 			continue
 		}
 		namespace := s.ResourceClaims[index].Namespace
-		if pod := find(s.Pods, namespace, user.Name); pod == nil || pod.Spec.NodeName == node {
+		if pod := Find(s.Pods, namespace, user.Name); pod == nil || pod.Spec.NodeName == node {
 			pods = append(pods, namespace+"/"+user.Name)
 		}
 	}

@@ -15,7 +15,7 @@ import (
 // Configuration explains a Configuration.
 func Configuration(s *Snapshot, namespace, name string) Explanation {
 	e := Explanation{Kind: "Configuration", Namespace: namespace, Name: name}
-	c := find(s.Configurations, namespace, name)
+	c := Find(s.Configurations, namespace, name)
 	if c == nil {
 		e.Links = []Link{s.ServicesLink(), broken(LinkAccepted, s.noConfiguration(namespace, name))}
 		return e

@@ -15,14 +15,14 @@ const (
 // Instance explains an Instance, or why there is none.
 func Instance(s *Snapshot, namespace, name string) Explanation {
 	e := Explanation{Kind: "Instance", Namespace: namespace, Name: name}
-	instance := find(s.Instances, namespace, name)
+	instance := Find(s.Instances, namespace, name)
 	if instance == nil {
 		e.Links = s.noInstance(namespace, name)
 		return e
 	}
 	only := []*akriv0.Instance{instance}
 	e.Links = append(s.discoveryOf(only), seenLink(instance), s.resourceLink("", only), s.slotsLink(instance))
-	if c := find(s.Configurations, namespace, instance.Spec.ConfigurationName); c != nil {
+	if c := Find(s.Configurations, namespace, instance.Spec.ConfigurationName); c != nil {
 		e.Links = append(e.Links, s.brokers(c, only)...)
 	}
 	return e

@@ -13,7 +13,7 @@ import (
 // Pod explains a Pod that requests devices: a broker, or any other.
 func Pod(s *Snapshot, namespace, name string) Explanation {
 	e := Explanation{Kind: "Pod", Namespace: namespace, Name: name}
-	pod := find(s.Pods, namespace, name)
+	pod := Find(s.Pods, namespace, name)
 	if pod == nil {
 		e.Links = []Link{broken(LinkCreated, noPod(namespace, name))}
 		return e
@@ -83,7 +83,7 @@ func (s *Snapshot) unknownResource(name string) Link {
 // these links explain what may go wrong later, but not why the Pod does not run.
 func (s *Snapshot) discoveryOf(instances []*akriv0.Instance) []Link {
 	for _, instance := range instances {
-		if c := find(s.Configurations, instance.Namespace, instance.Spec.ConfigurationName); c != nil {
+		if c := Find(s.Configurations, instance.Namespace, instance.Spec.ConfigurationName); c != nil {
 			return relax(s.discovery(c))
 		}
 	}
@@ -101,7 +101,7 @@ func (t target) places() []place {
 	var found []place
 	for _, instance := range t.instances {
 		for _, name := range instance.Spec.Nodes {
-			if node := find(t.Nodes, "", name); node != nil && (t.node == "" || t.node == name) {
+			if node := Find(t.Nodes, "", name); node != nil && (t.node == "" || t.node == name) {
 				found = append(found, place{instance, node})
 			}
 		}

@@ -87,8 +87,8 @@ type object[T any] interface {
 	metav1.Object
 }
 
-// find returns the object with the name, or nil.
-func find[T any, P object[T]](objects []T, namespace, name string) P {
+// Find returns the object with the name, or nil.
+func Find[T any, P object[T]](objects []T, namespace, name string) P {
 	for i := range objects {
 		if object := P(&objects[i]); object.GetName() == name && object.GetNamespace() == namespace {
 			return object
@@ -129,7 +129,7 @@ func (s *Snapshot) BrokersOf(instance *akriv0.Instance) []*corev1.Pod {
 		}
 		owner := metav1.GetControllerOf(pod)
 		if owner != nil && owner.Kind == "Job" {
-			job := find(s.Jobs, pod.Namespace, owner.Name)
+			job := Find(s.Jobs, pod.Namespace, owner.Name)
 			owner = metav1.GetControllerOf(cmp.Or(job, &batchv1.Job{}))
 		}
 		return owner != nil && owner.Kind == "Instance" && owner.Name == instance.Name
