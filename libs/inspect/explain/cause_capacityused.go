@@ -38,17 +38,16 @@ func noFreeSlot(t target, report func(Cause)) {
 // their name in messages, which is empty if enough are free. If device plugins hold all slots of a
 // device, it has no ResourceSlice.
 func (s *Snapshot) exhausted(r *request) (of string, instances []*akriv0.Instance) {
-	if name, _ := resourceOfClass(r.DeviceClassName); name != "" && len(r.devices) == 0 {
-		instances = s.instancesOfResource(name)
-		if len(instances) > 0 && freeSlots(slotsOf(instances...)) == 0 {
-			return akriv0.ResourceName(name), instances
-		}
+	name, _ := resourceOfClass(r.DeviceClassName)
+	instances = s.instancesOfResource(name)
+	switch {
+	case len(r.devices) == 0 && len(instances) > 0 && freeSlots(slotsOf(instances...)) == 0:
+		return akriv0.ResourceName(name), instances
+	case len(r.tolerated) >= r.count() && countFree(r.tolerated) < r.count():
+		return "the devices for the " + r.String(), appendInstances(nil, r.tolerated)
+	default:
 		return "", nil
 	}
-	if len(r.tolerated) >= r.count() && countFree(r.tolerated) < r.count() {
-		return "the devices for the " + r.String(), appendInstances(nil, r.tolerated)
-	}
-	return "", nil
 }
 
 // countFree counts the devices with a free slot. A device that the scheduler allocates only once is

@@ -82,13 +82,12 @@ func imageVersion(image string) string {
 
 // Versions returns the versions of Akri's Pods, sorted.
 func Versions(services []Service) []string {
-	seen := map[string]bool{}
+	var versions []string
 	for _, service := range services {
-		for _, version := range service.Versions {
-			seen[version] = true
-		}
+		versions = append(versions, service.Versions...)
 	}
-	return slices.Sorted(maps.Keys(seen))
+	slices.Sort(versions)
+	return slices.Compact(versions)
 }
 
 // ServicesLink checks the workloads of Akri.

@@ -148,8 +148,7 @@ func nodes(s *explain.Snapshot, services []explain.Service) []Node {
 	for _, node := range s.NodesWithoutAkri() {
 		without[node.Node] = node
 	}
-	causes := s.ServicesLink().Causes
-	installed := len(causes) == 0 || causes[0].ID != explain.NotInstalled
+	installed := len(services) > 0 || s.ServicesLink().State == explain.Skipped // the workloads cannot be listed
 	var lines []Node
 	for i := range s.Nodes {
 		node := &s.Nodes[i]
