@@ -47,10 +47,10 @@ type rule struct {
 	// rank orders the causes of a link. The lowest is shown first. No two rules of a link have the
 	// same rank.
 	rank int
-	// find reports the cause, once for each object that has the problem. It need not set the ID.
 	find finder
 }
 
+// finder reports a cause, once for each object that has the problem. It need not set the ID.
 type finder func(t target, report func(Cause))
 
 // target is what the rules of a link examine. A link sets the fields that its rules need.

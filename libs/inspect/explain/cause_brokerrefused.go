@@ -25,7 +25,8 @@ func init() {
 				"kubectl get mutatingwebhookconfigurations,validatingwebhookconfigurations")}
 		})},
 		rule{QuotaExceeded, LinkCreated, 2, refusedWith("exceeded quota", func(t target) []Remedy {
-			return []Remedy{remedy("Raise the quota, or delete what uses it.", "kubectl describe resourcequota --namespace %s", t.configuration.Namespace)}
+			return []Remedy{remedy("Raise the quota, or delete what uses it.",
+				"kubectl describe resourcequota --namespace %s", t.configuration.Namespace)}
 		})},
 		rule{BrokerRefused, LinkCreated, 3, refusedWith("", correct)},
 	)

@@ -20,7 +20,10 @@ func (s *Snapshot) resourceUnknown(name string) Cause {
 		names = append(names, s.Instances[i].Name)
 	}
 
-	cause := Cause{ID: ResourceUnknown, Message: fmt.Sprintf("no Configuration and no Instance is named %q, so no node has %s", name, akriv0.ResourceName(name))}
+	cause := Cause{
+		ID:      ResourceUnknown,
+		Message: fmt.Sprintf("no Configuration and no Instance is named %q, so no node has %s", name, akriv0.ResourceName(name)),
+	}
 	if similar := nearest(name, names); similar != "" {
 		cause.Message += fmt.Sprintf("; the nearest name is %s", akriv0.ResourceName(similar))
 	}

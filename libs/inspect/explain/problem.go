@@ -17,8 +17,8 @@ func whenFalse(kind, reason string, remedies func(t target) []Remedy) finder {
 	}
 }
 
-// whenReported is for causes that nodes report, or that a condition of the Configuration states. The
-// condition can be True because of other nodes.
+// whenReported is for causes that nodes report, or that a condition of the Configuration states.
+// The condition can be True because of other nodes.
 func whenReported(kind, reason string, remedies func(t target) []Remedy) finder {
 	return func(t target, report func(Cause)) {
 		found := condition(t.configuration, kind)
