@@ -38,7 +38,7 @@ const (
 // Cache has the objects of a Snapshot in memory, and follows their changes.
 type Cache struct {
 	server    rest.Interface
-	informers []clientcache.SharedIndexInformer
+	informers kube.Informers
 	changes   broadcast.Value[int]
 
 	configurations *kube.Informer[*akriv0.Configuration]
@@ -91,36 +91,21 @@ func build(ctx context.Context, config *rest.Config, finder *rights.Finder) (*Ca
 	if c.server, b.err = newServer(config); b.err != nil {
 		return nil, b.err
 	}
-	ofAkri := metav1.ListOptions{LabelSelector: explain.PartOfLabel + "=" + explain.PartOf}
-	c.configurations = follow[akriv0.Configuration, akriv0.ConfigurationList](b, source{
-		akriv0.ConfigurationResource, akriv0.AddToScheme, true, metav1.ListOptions{},
-	}, trimConfiguration)
-	c.instances = follow[akriv0.Instance, akriv0.InstanceList](b, source{
-		akriv0.InstanceResource, akriv0.AddToScheme, true, metav1.ListOptions{},
-	}, trimInstance)
-	c.pods = follow[corev1.Pod, corev1.PodList](b, source{
-		corev1.SchemeGroupVersion.WithResource("pods"), corev1.AddToScheme, true, metav1.ListOptions{},
-	}, trimPod)
-	c.jobs = follow[batchv1.Job, batchv1.JobList](b, source{
-		batchv1.SchemeGroupVersion.WithResource("jobs"), batchv1.AddToScheme, true, metav1.ListOptions{LabelSelector: "controller=" + akriv0.Group},
-	}, trimJob)
-	c.nodes = follow[corev1.Node, corev1.NodeList](b, source{
-		corev1.SchemeGroupVersion.WithResource("nodes"), corev1.AddToScheme, false, metav1.ListOptions{},
-	}, trimNode)
-	c.daemonSets = follow[appsv1.DaemonSet, appsv1.DaemonSetList](b, source{
-		appsv1.SchemeGroupVersion.WithResource("daemonsets"), appsv1.AddToScheme, false, ofAkri,
-	}, trimDaemonSet)
-	c.deployments = follow[appsv1.Deployment, appsv1.DeploymentList](b, source{
-		appsv1.SchemeGroupVersion.WithResource("deployments"), appsv1.AddToScheme, false, ofAkri,
-	}, trimDeployment)
+	all, ofAkri := metav1.ListOptions{}, metav1.ListOptions{LabelSelector: explain.PartOfLabel + "=" + explain.PartOf}
+	brokers := metav1.ListOptions{LabelSelector: "controller=" + akriv0.Group}
+	ofDevices := metav1.ListOptions{FieldSelector: "involvedObject.apiVersion=" + akriv0.GroupVersion.String()}
+	core, apps := corev1.SchemeGroupVersion, appsv1.SchemeGroupVersion
+	c.configurations = follow[akriv0.Configuration, akriv0.ConfigurationList](b, akriv0.ConfigurationResource, true, all, trimConfiguration)
+	c.instances = follow[akriv0.Instance, akriv0.InstanceList](b, akriv0.InstanceResource, true, all, trimInstance)
+	c.pods = follow[corev1.Pod, corev1.PodList](b, core.WithResource("pods"), true, all, trimPod)
+	c.jobs = follow[batchv1.Job, batchv1.JobList](b, batchv1.SchemeGroupVersion.WithResource("jobs"), true, brokers, trimJob)
+	c.nodes = follow[corev1.Node, corev1.NodeList](b, core.WithResource("nodes"), false, all, trimNode)
+	c.daemonSets = follow[appsv1.DaemonSet, appsv1.DaemonSetList](b, apps.WithResource("daemonsets"), false, ofAkri, trimDaemonSet)
+	c.deployments = follow[appsv1.Deployment, appsv1.DeploymentList](b, apps.WithResource("deployments"), false, ofAkri, trimDeployment)
 	webhooks := admissionregistrationv1.SchemeGroupVersion.WithResource("validatingwebhookconfigurations")
-	c.webhooks = follow[admissionregistrationv1.ValidatingWebhookConfiguration, admissionregistrationv1.ValidatingWebhookConfigurationList](b, source{
-		webhooks, admissionregistrationv1.AddToScheme, false, ofAkri,
-	}, nil)
-	c.events = follow[corev1.Event, corev1.EventList](b, source{
-		corev1.SchemeGroupVersion.WithResource("events"), corev1.AddToScheme, true,
-		metav1.ListOptions{FieldSelector: "involvedObject.apiVersion=" + akriv0.GroupVersion.String()},
-	}, nil)
+	c.webhooks = follow[admissionregistrationv1.ValidatingWebhookConfiguration, admissionregistrationv1.ValidatingWebhookConfigurationList](
+		b, webhooks, false, ofAkri, nil)
+	c.events = follow[corev1.Event, corev1.EventList](b, core.WithResource("events"), true, ofDevices, nil)
 	if finder != nil {
 		c.rights = *finder.Snapshot
 		slices.Sort(c.rights.Unreadable)
@@ -148,13 +133,10 @@ type builder struct {
 	err    error
 }
 
-// source is what an informer lists.
-type source struct {
-	resource   schema.GroupVersionResource
-	add        func(*runtime.Scheme) error
-	namespaced bool
-	selected   metav1.ListOptions
-}
+// types are those of all objects of a Cache.
+var types = runtime.NewSchemeBuilder(
+	akriv0.AddToScheme, corev1.AddToScheme, batchv1.AddToScheme, appsv1.AddToScheme, admissionregistrationv1.AddToScheme,
+)
 
 // follow returns an informer, or nil if the user may not list the objects. A short list finds that
 // out, because an informer would repeat it without a limit.
@@ -164,11 +146,11 @@ func follow[T, L any, P interface {
 }, PL interface {
 	*L
 	runtime.Object
-}](b *builder, s source, trim func(P)) *kube.Informer[P] {
+}](b *builder, resource schema.GroupVersionResource, namespaced bool, selected metav1.ListOptions, trim func(P)) *kube.Informer[P] {
 	if b.err != nil {
 		return nil
 	}
-	client, err := kube.NewClient[T, L, P, PL](b.config, s.resource, s.add)
+	client, err := kube.NewClient[T, L, P, PL](b.config, resource, types.AddToScheme)
 	if err != nil {
 		b.err = err
 		return nil
@@ -176,8 +158,8 @@ func follow[T, L any, P interface {
 	namespace, found := "", true
 	if b.finder != nil {
 		found = false
-		b.err = b.finder.Find(b.ctx, s.resource.Resource, s.namespaced, func(ctx context.Context, in string) error {
-			options := s.selected
+		b.err = b.finder.Find(b.ctx, resource.Resource, namespaced, func(ctx context.Context, in string) error {
+			options := selected
 			options.Limit = 1
 			_, err := client.In(in).List(ctx, options)
 			if err == nil {
@@ -189,7 +171,7 @@ func follow[T, L any, P interface {
 	if !found {
 		return nil
 	}
-	informer := kube.NewNamespacedInformer(client, namespace, s.selected, trim)
+	informer := kube.NewNamespacedInformer(client, namespace, selected, trim)
 	// The console shows that the API server does not answer. client-go would write a line for each
 	// attempt.
 	if err := informer.SetWatchErrorHandlerWithContext(func(context.Context, *clientcache.Reflector, error) {}); err != nil {
@@ -204,20 +186,16 @@ func follow[T, L any, P interface {
 // Run follows the changes until ctx ends.
 func (c *Cache) Run(ctx context.Context) {
 	var running sync.WaitGroup
-	for _, informer := range c.informers {
-		running.Go(func() { informer.RunWithContext(ctx) })
-	}
+	running.Go(func() { c.informers.Run(ctx) })
 	running.Go(func() { c.probe(ctx) })
 	running.Wait()
 }
 
 // HasSynced returns whether the Cache is complete.
-func (c *Cache) HasSynced() bool {
-	return !slices.ContainsFunc(c.informers, func(informer clientcache.SharedIndexInformer) bool { return !informer.HasSynced() })
-}
+func (c *Cache) HasSynced() bool { return c.informers.HasSynced() }
 
 // Synced waits until the Cache is complete.
-func (c *Cache) Synced(ctx context.Context) error { return kube.WaitForSync(ctx, c) }
+func (c *Cache) Synced(ctx context.Context) error { return kube.WaitForSync(ctx, c.informers) }
 
 // probe calls the API server at an interval. A watch does not show that the API server is away: no
 // event is expected.

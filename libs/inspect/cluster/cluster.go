@@ -7,13 +7,11 @@ import (
 	"slices"
 
 	"golang.org/x/sync/errgroup"
-	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
-	appsv1 "k8s.io/api/apps/v1"
-	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
 	resourcev1 "k8s.io/api/resource/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 
@@ -55,60 +53,29 @@ func New(config *rest.Config) (*Client, error) {
 // FromCache are the options of a list that the API server answers from memory.
 func FromCache() metav1.ListOptions { return metav1.ListOptions{ResourceVersion: "0"} }
 
-func ofAkri() metav1.ListOptions {
-	options := FromCache()
-	options.LabelSelector = explain.PartOfLabel + "=" + explain.PartOf
-	return options
-}
-
 // Snapshot lists what explanations need. If the user may not list the objects of all namespaces, it
 // lists those of the given one.
 func (c *Client) Snapshot(ctx context.Context, namespace string) (*explain.Snapshot, error) {
-	l := rights.Finder{Snapshot: &explain.Snapshot{}, Namespace: namespace}
-	group, groupCtx := errgroup.WithContext(ctx)
-	list := func(resource string, namespaced bool, read func(ctx context.Context, namespace string) error) {
-		group.Go(func() error { return l.Find(groupCtx, resource, namespaced, read) })
-	}
-	s := l.Snapshot
-	list("configurations", true, func(ctx context.Context, namespace string) error {
-		list, err := c.Configurations.In(namespace).List(ctx, FromCache())
-		if err == nil {
-			s.Configurations = list.Items
-		}
-		return err
-	})
-	list("instances", true, func(ctx context.Context, namespace string) error {
-		list, err := c.Instances.In(namespace).List(ctx, FromCache())
-		if err == nil {
-			s.Instances = list.Items
-		}
-		return err
-	})
-	list("pods", true, func(ctx context.Context, namespace string) error {
-		list, err := c.Kubernetes.CoreV1().Pods(namespace).List(ctx, FromCache())
-		if err == nil {
-			s.Pods = slices.DeleteFunc(list.Items, func(pod corev1.Pod) bool { return !explain.IsRelevant(&pod) && !explain.HasClaims(&pod) })
-		}
-		return err
-	})
-	list("jobs", true, func(ctx context.Context, namespace string) error {
-		options := FromCache()
-		options.LabelSelector = "controller=" + akriv0.Group
-		list, err := c.Kubernetes.BatchV1().Jobs(namespace).List(ctx, options)
-		s.Jobs = items(list, err, func(list *batchv1.JobList) []batchv1.Job { return list.Items })
-		return err
-	})
-	list("nodes", false, func(ctx context.Context, _ string) error {
-		list, err := c.Kubernetes.CoreV1().Nodes().List(ctx, FromCache())
-		s.Nodes = items(list, err, func(list *corev1.NodeList) []corev1.Node { return list.Items })
-		return err
-	})
-	c.listWorkloads(s, list)
-	if err := group.Wait(); err != nil {
+	s := &explain.Snapshot{}
+	finder := &rights.Finder{Snapshot: s, Namespace: namespace}
+	all, ofAkri := metav1.ListOptions{}, metav1.ListOptions{LabelSelector: explain.PartOfLabel + "=" + explain.PartOf}
+	core, apps := c.Kubernetes.CoreV1(), c.Kubernetes.AppsV1()
+	l := newLister(ctx, finder)
+	list(l, "configurations", true, c.Configurations.In, all, &s.Configurations)
+	list(l, "instances", true, c.Instances.In, all, &s.Instances)
+	list(l, "pods", true, core.Pods, all, &s.Pods)
+	list(l, "jobs", true, c.Kubernetes.BatchV1().Jobs, metav1.ListOptions{LabelSelector: "controller=" + akriv0.Group}, &s.Jobs)
+	list(l, "nodes", false, clusterScoped(core.Nodes), all, &s.Nodes)
+	list(l, "daemonsets", false, apps.DaemonSets, ofAkri, &s.DaemonSets)
+	list(l, "deployments", false, apps.Deployments, ofAkri, &s.Deployments)
+	webhooks := c.Kubernetes.AdmissionregistrationV1().ValidatingWebhookConfigurations
+	list(l, "validatingwebhookconfigurations", false, clusterScoped(webhooks), ofAkri, &s.Webhooks)
+	if err := l.group.Wait(); err != nil {
 		return nil, err
 	}
+
 	if slices.ContainsFunc(s.Pods, func(pod corev1.Pod) bool { return explain.HasClaims(&pod) }) {
-		if err := c.listClaims(ctx, &l); err != nil {
+		if err := c.listClaims(ctx, finder); err != nil {
 			return nil, err
 		}
 	}
@@ -117,76 +84,55 @@ func (c *Client) Snapshot(ctx context.Context, namespace string) (*explain.Snaps
 	return s, nil
 }
 
-// listClaims lists what explains Pods with ResourceClaims. A cluster without this version of the
-// API has none.
-func (c *Client) listClaims(ctx context.Context, l *rights.Finder) error {
-	s := l.Snapshot
+// listClaims lists what explains Pods with ResourceClaims.
+func (c *Client) listClaims(ctx context.Context, finder *rights.Finder) error {
+	s, resources := finder.Snapshot, c.Kubernetes.ResourceV1()
+	noAPI := s.NoAPI
+	l := newLister(ctx, finder)
+	all, ofDriver := metav1.ListOptions{}, metav1.ListOptions{FieldSelector: resourcev1.ResourceSliceSelectorDriver + "=" + akriv0.Driver}
+	list(l, "resourceclaims", true, resources.ResourceClaims, all, &s.ResourceClaims)
+	list(l, "resourceclaimtemplates", true, resources.ResourceClaimTemplates, all, &s.ResourceClaimTemplates)
+	list(l, "resourceslices", false, clusterScoped(resources.ResourceSlices), ofDriver, &s.ResourceSlices)
+	unprepared := metav1.ListOptions{FieldSelector: "reason=FailedPrepareDynamicResources"}
+	list(l, "events", true, c.Kubernetes.CoreV1().Events, unprepared, &s.Unprepared)
+	err := l.group.Wait()
+	s.NoAPI = noAPI // a cluster without this version of the API has no claims
+	return err
+}
+
+// lister lists several kinds of objects at once.
+type lister struct {
+	ctx    context.Context
+	group  *errgroup.Group
+	finder *rights.Finder
+}
+
+func newLister(ctx context.Context, finder *rights.Finder) *lister {
 	group, ctx := errgroup.WithContext(ctx)
-	list := func(resource string, namespaced bool, read func(ctx context.Context, namespace string) error) {
-		group.Go(func() error {
-			return l.Find(ctx, resource, namespaced, func(ctx context.Context, namespace string) error {
-				err := read(ctx, namespace)
-				if apierrors.IsNotFound(err) {
-					return nil
-				}
+	return &lister{ctx, group, finder}
+}
+
+// list lists the objects of one kind with the client of a namespace.
+func list[T any, L runtime.Object, C interface {
+	List(ctx context.Context, options metav1.ListOptions) (L, error)
+}](l *lister, resource string, namespaced bool, in func(namespace string) C, options metav1.ListOptions, to *[]T) {
+	options.ResourceVersion = FromCache().ResourceVersion
+	l.group.Go(func() error {
+		return l.finder.Find(l.ctx, resource, namespaced, func(ctx context.Context, namespace string) error {
+			list, err := in(namespace).List(ctx, options)
+			if err != nil {
 				return err
-			})
+			}
+			items, err := meta.GetItemsPtr(list)
+			if err == nil {
+				*to = *items.(*[]T)
+			}
+			return err
 		})
-	}
-	list("resourceclaims", true, func(ctx context.Context, namespace string) error {
-		list, err := c.Kubernetes.ResourceV1().ResourceClaims(namespace).List(ctx, FromCache())
-		s.ResourceClaims = items(list, err, func(list *resourcev1.ResourceClaimList) []resourcev1.ResourceClaim { return list.Items })
-		return err
-	})
-	list("resourceclaimtemplates", true, func(ctx context.Context, namespace string) error {
-		list, err := c.Kubernetes.ResourceV1().ResourceClaimTemplates(namespace).List(ctx, FromCache())
-		s.ResourceClaimTemplates = items(list, err, func(list *resourcev1.ResourceClaimTemplateList) []resourcev1.ResourceClaimTemplate { return list.Items })
-		return err
-	})
-	list("resourceslices", false, func(ctx context.Context, _ string) error {
-		options := FromCache()
-		options.FieldSelector = resourcev1.ResourceSliceSelectorDriver + "=" + akriv0.Driver
-		list, err := c.Kubernetes.ResourceV1().ResourceSlices().List(ctx, options)
-		s.ResourceSlices = items(list, err, func(list *resourcev1.ResourceSliceList) []resourcev1.ResourceSlice { return list.Items })
-		return err
-	})
-	list("events", true, func(ctx context.Context, namespace string) error {
-		options := FromCache()
-		options.FieldSelector = "reason=FailedPrepareDynamicResources"
-		list, err := c.Kubernetes.CoreV1().Events(namespace).List(ctx, options)
-		s.Unprepared = items(list, err, func(list *corev1.EventList) []corev1.Event { return list.Items })
-		return err
-	})
-	return group.Wait()
-}
-
-// listWorkloads lists Akri's own objects.
-func (c *Client) listWorkloads(s *explain.Snapshot, list func(string, bool, func(context.Context, string) error)) {
-	list("daemonsets", false, func(ctx context.Context, _ string) error {
-		list, err := c.Kubernetes.AppsV1().DaemonSets("").List(ctx, ofAkri())
-		s.DaemonSets = items(list, err, func(list *appsv1.DaemonSetList) []appsv1.DaemonSet { return list.Items })
-		return err
-	})
-	list("deployments", false, func(ctx context.Context, _ string) error {
-		list, err := c.Kubernetes.AppsV1().Deployments("").List(ctx, ofAkri())
-		s.Deployments = items(list, err, func(list *appsv1.DeploymentList) []appsv1.Deployment { return list.Items })
-		return err
-	})
-	list("validatingwebhookconfigurations", false, func(ctx context.Context, _ string) error {
-		list, err := c.Kubernetes.AdmissionregistrationV1().ValidatingWebhookConfigurations().List(ctx, ofAkri())
-		s.Webhooks = items(list, err, func(list *admissionregistrationv1.ValidatingWebhookConfigurationList) []admissionregistrationv1.ValidatingWebhookConfiguration {
-			return list.Items
-		})
-		return err
 	})
 }
 
-func items[L, T any](list L, err error, of func(L) []T) []T {
-	if err != nil {
-		return nil
-	}
-	return of(list)
-}
+func clusterScoped[C any](client func() C) func(string) C { return func(string) C { return client() } }
 
 // ErrNoAPI means that the cluster does not have the API of Akri.
 var ErrNoAPI = rights.ErrNoAPI

@@ -10,7 +10,6 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	akriv0 "akri.sh/libs/apis/akri/v0"
 	"akri.sh/libs/inspect/cache"
@@ -46,8 +45,9 @@ var functions = template.FuncMap{
 	"join":      func(texts []string) string { return strings.Join(texts, ", ") },
 	"lower":     func(text any) string { return strings.ToLower(fmt.Sprint(text)) },
 	"eventTime": func(event Event) time.Time { return cache.EventTime(&event) },
-	"count":     status.Plural,
-	"noun":      func(n int, noun string) string { return strings.TrimPrefix(status.Plural(n, noun), fmt.Sprint(n)+" ") },
+	"podReady":  explain.PodReady,
+	"count":     explain.Plural,
+	"noun":      func(n int, noun string) string { return strings.TrimPrefix(explain.Plural(n, noun), fmt.Sprint(n)+" ") },
 }
 
 func overview(v view) (string, any, bool) { return "Overview", status.Of(v.Snapshot), true }
@@ -112,33 +112,23 @@ type deviceDetails struct {
 	Slots  []explain.Slot
 	// Properties are names. The values can be passwords.
 	Properties  []string
-	Brokers     []broker
+	Brokers     []*corev1.Pod
 	History     []Event
 	Explanation explain.Explanation
-}
-
-type broker struct {
-	Namespace, Name, Node string
-	Phase                 corev1.PodPhase
-	Ready                 bool
 }
 
 func device(v view) (string, any, bool) {
 	details := deviceDetails{Namespace: v.r.PathValue("namespace"), Name: v.r.PathValue("name")}
 	details.Explanation = explain.Instance(v.Snapshot, details.Namespace, details.Name)
 	details.History = v.history("Instance", details.Namespace, details.Name)
-	i := slices.IndexFunc(v.Instances, func(i akriv0.Instance) bool { return i.Namespace == details.Namespace && i.Name == details.Name })
-	if i < 0 {
+	instance := explain.Find(v.Instances, details.Namespace, details.Name)
+	if instance == nil {
 		return details.Name, details, false
 	}
-	instance := &v.Instances[i]
-	device := status.DeviceOf(instance)
-	details.Device = &device
+	details.Device = new(status.DeviceOf(instance))
 	details.Slots = v.Slots(instance)
 	details.Properties = slices.Sorted(maps.Keys(instance.Spec.BrokerProperties))
-	for _, pod := range v.BrokersOf(instance) {
-		details.Brokers = append(details.Brokers, broker{pod.Namespace, pod.Name, pod.Spec.NodeName, pod.Status.Phase, explain.PodReady(pod)})
-	}
+	details.Brokers = v.BrokersOf(instance)
 	// Devices that come and go are Events of the Configuration, whose text has their names.
 	for _, event := range v.history("Configuration", instance.Namespace, instance.Spec.ConfigurationName) {
 		if strings.Contains(event.Message, instance.Name) {
@@ -154,31 +144,30 @@ func configurations(v view) (string, any, bool) {
 
 // configurationDetails is the page of one Configuration.
 type configurationDetails struct {
-	Namespace, Name, Handler string
-	Exists                   bool
-	Conditions               []metav1.Condition
-	Devices                  []status.Device
-	MoreDevices              int
-	History                  []Event
-	Explanation              explain.Explanation
+	Namespace, Name string
+	// Configuration is nil if it does not exist.
+	Configuration *akriv0.Configuration
+	Devices       []status.Device
+	MoreDevices   int
+	History       []Event
+	Explanation   explain.Explanation
 }
 
 func configuration(v view) (string, any, bool) {
 	details := configurationDetails{Namespace: v.r.PathValue("namespace"), Name: v.r.PathValue("name")}
 	details.Explanation = explain.Configuration(v.Snapshot, details.Namespace, details.Name)
 	details.History = v.history("Configuration", details.Namespace, details.Name)
-	for i := range v.Configurations {
-		if c := &v.Configurations[i]; c.Namespace == details.Namespace && c.Name == details.Name {
-			details.Exists, details.Handler, details.Conditions = true, c.Spec.DiscoveryHandler.Name, c.Status.Conditions
-			for _, instance := range v.InstancesOf(c) {
-				details.Devices = append(details.Devices, status.DeviceOf(instance))
-			}
-		}
+	details.Configuration = explain.Find(v.Configurations, details.Namespace, details.Name)
+	if details.Configuration == nil {
+		return details.Name, details, false
+	}
+	for _, instance := range v.InstancesOf(details.Configuration) {
+		details.Devices = append(details.Devices, status.DeviceOf(instance))
 	}
 	if more := len(details.Devices) - maxHistory; more > 0 {
 		details.Devices, details.MoreDevices = details.Devices[:maxHistory], more
 	}
-	return details.Name, details, details.Exists
+	return details.Name, details, true
 }
 
 func pod(v view) (string, any, bool) {
@@ -190,19 +179,11 @@ func pod(v view) (string, any, bool) {
 // handlerTable has the states of handlers by node.
 type handlerTable struct {
 	Names []string
-	Rows  []handlerRow
+	Nodes []status.Node
+	// Endpoints are those of each node, by the name of the handler.
+	Endpoints map[string]map[string][]status.Handler
 	// Many is true if the status of Configurations lists only nodes with problems.
 	Many bool
-}
-
-type handlerRow struct {
-	Node  status.Node
-	Cells []handlerCell
-}
-
-type handlerCell struct {
-	Name      string
-	Endpoints []status.Handler
 }
 
 // statusNodes is the number of nodes up to which the status of a Configuration lists all.
@@ -225,15 +206,9 @@ func handlers(v view) (string, any, bool) {
 		}
 	}
 	slices.SortFunc(nodes, func(a, b status.Node) int { return cmp.Compare(a.Name, b.Name) })
-	table := handlerTable{Names: slices.Sorted(maps.Keys(names)), Many: len(nodes) > statusNodes}
-	for _, node := range nodes[:min(len(nodes), maxRows)] {
-		row := handlerRow{Node: node}
-		for _, name := range table.Names {
-			row.Cells = append(row.Cells, handlerCell{name, byNode[node.Name][name]})
-		}
-		table.Rows = append(table.Rows, row)
-	}
-	return "Handlers", table, true
+	return "Handlers", handlerTable{
+		Names: slices.Sorted(maps.Keys(names)), Nodes: nodes[:min(len(nodes), maxRows)], Endpoints: byNode, Many: len(nodes) > statusNodes,
+	}, true
 }
 
 func events(v view) (string, any, bool) {

@@ -38,7 +38,7 @@ func (s *Snapshot) createdLink(c *akriv0.Configuration, pods []*corev1.Pod) Link
 		t.refusal = running.Message
 	}
 
-	message := plural(len(pods), "broker Pod")
+	message := Plural(len(pods), "broker Pod")
 	switch cause := t.firstCause(LinkCreated); {
 	case cause != nil && len(pods) > 0:
 		return partial(LinkCreated, message+"; "+cause.Message, *cause)
@@ -53,22 +53,15 @@ func (s *Snapshot) createdLink(c *akriv0.Configuration, pods []*corev1.Pod) Link
 
 // combined returns the links of several Pods as one chain: the worst state of each link.
 func (s *Snapshot) combined(pods []*corev1.Pod) []Link {
-	var all []Link
-	for i, pod := range pods {
-		links := s.podLinks(pod)
-		if i == 0 {
-			all = links
-			continue
-		}
-		for j := range links {
-			all[j] = worst(all[j], links[j])
+	all := s.podLinks(pods[0])
+	for _, pod := range pods[1:] {
+		for i, link := range s.podLinks(pod) {
+			all[i] = worst(all[i], link)
 		}
 	}
-	if len(pods) > 1 {
-		for i := range all {
-			if all[i].State == OK {
-				all[i].Message = "all " + plural(len(pods), "Pod")
-			}
+	for i := range all {
+		if all[i].State == OK && len(pods) > 1 {
+			all[i].Message = "all " + Plural(len(pods), "Pod")
 		}
 	}
 	return all

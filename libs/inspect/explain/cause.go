@@ -47,9 +47,11 @@ type rule struct {
 	// rank orders the causes of a link. The lowest is shown first. No two rules of a link have the
 	// same rank.
 	rank int
-	// find returns the cause, once for each object that has the problem. It need not set the ID.
-	find func(t target) []Cause
+	find finder
 }
+
+// finder reports a cause, once for each object that has the problem. It need not set the ID.
+type finder func(t target, report func(Cause))
 
 // target is what the rules of a link examine. A link sets the fields that its rules need.
 type target struct {
@@ -83,10 +85,10 @@ func register(added ...rule) {
 func (t target) causes(link string) []Cause {
 	var found []Cause
 	for _, r := range rules[link] {
-		for _, cause := range r.find(t) {
+		r.find(t, func(cause Cause) {
 			cause.ID = r.id
 			found = append(found, cause)
-		}
+		})
 	}
 	return found
 }
@@ -94,11 +96,8 @@ func (t target) causes(link string) []Cause {
 // firstCause returns the most important cause of the link, or nil. It is for links of which a
 // further cause usually follows from the first one.
 func (t target) firstCause(link string) *Cause {
-	for _, r := range rules[link] {
-		for _, cause := range r.find(t) {
-			cause.ID = r.id
-			return &cause
-		}
+	if causes := t.causes(link); len(causes) > 0 {
+		return &causes[0]
 	}
 	return nil
 }

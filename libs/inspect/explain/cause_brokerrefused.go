@@ -1,9 +1,6 @@
 package explain
 
-import (
-	"fmt"
-	"strings"
-)
+import "strings"
 
 // PodSecurity means that the namespace's Pod Security level refuses the broker.
 const PodSecurity CauseID = "PodSecurity"
@@ -20,29 +17,26 @@ const BrokerRefused CauseID = "BrokerRefused"
 func init() {
 	register(
 		rule{PodSecurity, LinkCreated, 0, refusedWith("violates PodSecurity", func(t target) []Remedy {
-			return []Remedy{edit(t.configuration), {
-				Text:    "Or allow such Pods in the namespace.",
-				Command: fmt.Sprintf("kubectl label namespace %s --overwrite pod-security.kubernetes.io/enforce=privileged", t.configuration.Namespace),
-			}}
+			return []Remedy{edit(t.configuration), remedy("Or allow such Pods in the namespace.",
+				"kubectl label namespace %s --overwrite pod-security.kubernetes.io/enforce=privileged", t.configuration.Namespace)}
 		})},
 		rule{WebhookRefused, LinkCreated, 1, refusedWith("admission webhook", func(t target) []Remedy {
-			return []Remedy{edit(t.configuration), {
-				Text: "Or exclude the namespace from the webhook that the message names.", Command: "kubectl get mutatingwebhookconfigurations,validatingwebhookconfigurations",
-			}}
+			return []Remedy{edit(t.configuration), remedy("Or exclude the namespace from the webhook that the message names.",
+				"kubectl get mutatingwebhookconfigurations,validatingwebhookconfigurations")}
 		})},
 		rule{QuotaExceeded, LinkCreated, 2, refusedWith("exceeded quota", func(t target) []Remedy {
-			return []Remedy{{Text: "Raise the quota, or delete what uses it.", Command: "kubectl describe resourcequota --namespace " + t.configuration.Namespace}}
+			return []Remedy{remedy("Raise the quota, or delete what uses it.",
+				"kubectl describe resourcequota --namespace %s", t.configuration.Namespace)}
 		})},
 		rule{BrokerRefused, LinkCreated, 3, refusedWith("", correct)},
 	)
 }
 
 // refusedWith finds a message of the API server, which has no machine-readable reason for them.
-func refusedWith(text string, remedies func(t target) []Remedy) func(target) []Cause {
-	return func(t target) []Cause {
-		if t.refusal == "" || !strings.Contains(t.refusal, text) {
-			return nil
+func refusedWith(text string, remedies func(t target) []Remedy) finder {
+	return func(t target, report func(Cause)) {
+		if t.refusal != "" && strings.Contains(t.refusal, text) {
+			report(Cause{Message: t.refusal, Remedies: remedies(t)})
 		}
-		return []Cause{{Message: t.refusal, Remedies: remedies(t)}}
 	}
 }

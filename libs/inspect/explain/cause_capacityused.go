@@ -20,37 +20,34 @@ func init() {
 }
 
 // noFreeSlot examines what the Pod requests. The scheduler states only that it cannot allocate it.
-func noFreeSlot(t target) []Cause {
-	var causes []Cause
+func noFreeSlot(t target, report func(Cause)) {
 	for _, name := range requestedDevices(t.pod) {
 		slots := t.Slots(t.instancesOfResource(name)...)
 		if (t.insufficient(name) || strings.Contains(t.refusal, notAllocated)) && int64(freeSlots(slots)) < DeviceRequests(t.pod)[name] {
-			causes = append(causes, t.capacityUsed(akriv0.ResourceName(name), slots))
+			report(t.capacityUsed(akriv0.ResourceName(name), slots))
 		}
 	}
 	for _, r := range t.unallocated() {
 		if of, instances := t.exhausted(&r); of != "" {
-			causes = append(causes, t.capacityUsed(of, t.Slots(instances...)))
+			report(t.capacityUsed(of, t.Slots(instances...)))
 		}
 	}
-	return causes
 }
 
 // exhausted returns the Instances without enough free slots for a request of a ResourceClaim, and
 // their name in messages, which is empty if enough are free. If device plugins hold all slots of a
 // device, it has no ResourceSlice.
 func (s *Snapshot) exhausted(r *request) (of string, instances []*akriv0.Instance) {
-	if name := resourceOfClass(r.DeviceClassName); name != "" && len(r.devices) == 0 {
-		instances = s.instancesOfResource(name)
-		if len(instances) > 0 && freeSlots(s.Slots(instances...)) == 0 {
-			return akriv0.ResourceName(name), instances
-		}
+	name, _ := resourceOfClass(r.DeviceClassName)
+	instances = s.instancesOfResource(name)
+	switch {
+	case len(r.devices) == 0 && len(instances) > 0 && freeSlots(slotsOf(instances...)) == 0:
+		return akriv0.ResourceName(name), instances
+	case len(r.tolerated) >= r.count() && countFree(r.tolerated) < r.count():
+		return "the devices for the " + r.String(), appendInstances(nil, r.tolerated)
+	default:
 		return "", nil
 	}
-	if len(r.tolerated) >= r.count() && countFree(r.tolerated) < r.count() {
-		return "the devices for the " + r.String(), appendInstances(nil, r.tolerated)
-	}
-	return "", nil
 }
 
 // countFree counts the devices with a free slot. A device that the scheduler allocates only once is
@@ -69,29 +66,25 @@ func countFree(devices []candidate) int {
 	return free
 }
 
-func allSlotsHeld(t target) []Cause {
-	slots := t.Slots(t.instances...)
-	if freeSlots(slots) > 0 {
-		return nil
+func allSlotsHeld(t target, report func(Cause)) {
+	if slots := t.Slots(t.instances...); freeSlots(slots) == 0 {
+		report(t.capacityUsed(akriv0.ResourceName(t.instances[0].Name), slots))
 	}
-	return []Cause{t.capacityUsed(akriv0.ResourceName(t.instances[0].Name), slots)}
 }
 
 // capacityUsed returns the cause for the slots of a resource or of several devices.
 func (s *Snapshot) capacityUsed(of string, slots []Slot) Cause {
 	cause := Cause{Message: fmt.Sprintf("%d of %s of %s held, by %s",
-		len(slots)-freeSlots(slots), plural(len(slots), "slot"), of, holders(slots))}
+		len(slots)-freeSlots(slots), Plural(len(slots), "slot"), of, holders(slots))}
 
 	if pod := s.holder(slots); pod != nil {
 		cause.Remedies = append(cause.Remedies, deletePod("Delete a Pod that uses it.", pod))
 	}
 	if len(slots) > 0 {
-		cause.Subject = &akriv0.Subject{Kind: "Instance", Namespace: slots[0].Namespace, Name: slots[0].Instance}
-		cause.Remedies = append(cause.Remedies, Remedy{
-			Text: "Or raise the capacity, if the device can serve more containers.",
-			Command: fmt.Sprintf(`kubectl patch configuration.akri.sh %s --namespace %s --type=merge --patch '{"spec":{"capacity":CAPACITY}}'`,
-				slots[0].Configuration, slots[0].Namespace),
-		})
+		cause.Subject = subject("Instance", slots[0].Namespace, slots[0].Instance)
+		cause.Remedies = append(cause.Remedies, remedy("Or raise the capacity, if the device can serve more containers.",
+			`kubectl patch configuration.akri.sh %s --namespace %s --type=merge --patch '{"spec":{"capacity":CAPACITY}}'`,
+			slots[0].Configuration, slots[0].Namespace))
 	}
 	return cause
 }
@@ -101,14 +94,12 @@ func (s *Snapshot) holder(slots []Slot) (found *corev1.Pod) {
 	for _, slot := range slots {
 		for _, name := range slot.Pods {
 			namespace, pod, _ := strings.Cut(name, "/")
-			user := find(s.Pods, namespace, pod)
-			if user == nil {
-				continue
-			}
-			if metav1.GetControllerOf(user) == nil {
+			user := Find(s.Pods, namespace, pod)
+			switch {
+			case user == nil:
+			case metav1.GetControllerOf(user) == nil:
 				return user
-			}
-			if found == nil {
+			case found == nil:
 				found = user
 			}
 		}

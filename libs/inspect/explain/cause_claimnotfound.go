@@ -1,10 +1,6 @@
 package explain
 
-import (
-	"fmt"
-
-	akriv0 "akri.sh/libs/apis/akri/v0"
-)
+import "fmt"
 
 // ClaimNotFound means that a ResourceClaim or a ResourceClaimTemplate that a Pod names does not
 // exist.
@@ -12,21 +8,19 @@ const ClaimNotFound CauseID = "ClaimNotFound"
 
 func init() { register(rule{ClaimNotFound, LinkScheduled, 0, claimNotFound}) }
 
-func claimNotFound(t target) []Cause {
-	var causes []Cause
+func claimNotFound(t target, report func(Cause)) {
 	namespace := t.pod.Namespace
 	for _, claim := range t.claimsOf(t.pod) {
 		if claim.spec != nil {
 			continue
 		}
-		causes = append(causes, Cause{
-			Subject: &akriv0.Subject{Kind: claim.kind, Namespace: namespace, Name: claim.name},
+		report(Cause{
+			Subject: subject(claim.kind, namespace, claim.name),
 			Message: fmt.Sprintf("%s does not exist in the namespace %s", &claim, namespace),
 			Remedies: []Remedy{
-				{Text: "Create it. The Pod need not be created again.", Command: "kubectl apply --namespace " + namespace + " -f CLAIM.yaml"},
-				{Text: "These exist:", Command: "kubectl get resourceclaims,resourceclaimtemplates --namespace " + namespace},
+				remedy("Create it. The Pod need not be created again.", "kubectl apply --namespace %s -f CLAIM.yaml", namespace),
+				remedy("These exist:", "kubectl get resourceclaims,resourceclaimtemplates --namespace %s", namespace),
 			},
 		})
 	}
-	return causes
 }

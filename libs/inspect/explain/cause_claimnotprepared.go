@@ -1,11 +1,6 @@
 package explain
 
-import (
-	"fmt"
-	"slices"
-
-	corev1 "k8s.io/api/core/v1"
-)
+import corev1 "k8s.io/api/core/v1"
 
 // ClaimNotPrepared means that the node could not prepare a ResourceClaim of the Pod.
 const ClaimNotPrepared CauseID = "ClaimNotPrepared"
@@ -14,29 +9,24 @@ func init() { register(rule{ClaimNotPrepared, LinkSlot, 0, claimNotPrepared}) }
 
 // claimNotPrepared reads the Events of the kubelet, which starts no container before all claims are
 // prepared.
-func claimNotPrepared(t target) []Cause {
-	started := slices.ContainsFunc(t.pod.Status.Conditions, func(c corev1.PodCondition) bool {
-		return c.Type == corev1.PodReadyToStartContainers && c.Status == corev1.ConditionTrue
-	})
-	if t.pod.Status.Phase != corev1.PodPending || started {
-		return nil
+func claimNotPrepared(t target, report func(Cause)) {
+	if t.pod.Status.Phase != corev1.PodPending || podHas(t.pod, corev1.PodReadyToStartContainers) {
+		return
 	}
 
 	var last *corev1.Event
 	for i := range t.Unprepared {
 		event := &t.Unprepared[i]
 		about := event.InvolvedObject
-		if about.Namespace == t.pod.Namespace && about.Name == t.pod.Name && about.UID == t.pod.UID && (last == nil || last.LastTimestamp.Before(&event.LastTimestamp)) {
+		if about.Namespace == t.pod.Namespace && about.Name == t.pod.Name && about.UID == t.pod.UID &&
+			(last == nil || last.LastTimestamp.Before(&event.LastTimestamp)) {
 			last = event
 		}
 	}
-	if last == nil {
-		return nil
+	if last != nil {
+		report(Cause{Message: last.Message, Remedies: []Remedy{
+			remedy("Read who holds the slots of the device. The kubelet tries again after 60 to 90 s.", "kubectl akri slots --all-namespaces"),
+			t.readServiceLogs("Or read the logs of "+draKubeletPlugin+".", draKubeletPlugin),
+		}})
 	}
-
-	return []Cause{{Message: last.Message, Remedies: []Remedy{
-		{Text: "Read who holds the slots of the device. The kubelet tries again after 60 to 90 s.", Command: "kubectl akri slots --all-namespaces"},
-		{Text: "Or read the logs of " + draKubeletPlugin + ".", Command: fmt.Sprintf("kubectl logs --tail=50 --prefix --namespace %s --selector '%s in (%s,%s)'",
-			t.nodeNamespace(), ComponentLabel, draKubeletPlugin, agent)},
-	}}}
 }

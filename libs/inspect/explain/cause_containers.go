@@ -43,15 +43,13 @@ func causeOfWaiting(reason string) CauseID {
 }
 
 // whenWaiting finds the containers that wait because of the cause.
-func whenWaiting(id CauseID, cause func(*corev1.Pod, corev1.ContainerStatus) Cause) func(target) []Cause {
-	return func(t target) []Cause {
-		var causes []Cause
+func whenWaiting(id CauseID, cause func(*corev1.Pod, corev1.ContainerStatus) Cause) finder {
+	return func(t target, report func(Cause)) {
 		for _, status := range containers(t.pod) {
 			if status.State.Waiting != nil && causeOfWaiting(status.State.Waiting.Reason) == id {
-				causes = append(causes, cause(t.pod, status))
+				report(cause(t.pod, status))
 			}
 		}
-		return causes
 	}
 }
 
@@ -64,24 +62,23 @@ func waitingText(status corev1.ContainerStatus) string {
 }
 
 func imageNotPulled(pod *corev1.Pod, status corev1.ContainerStatus) Cause {
-	return Cause{Message: waitingText(status), Remedies: []Remedy{
-		{Text: "Correct the name of the image " + status.Image + ", or make it available to " + pod.Spec.NodeName + ".", Command: editOwner(pod)},
-		{Text: "If the registry needs a login: create a Secret, and name it in imagePullSecrets.", Command: fmt.Sprintf(
-			"kubectl create secret docker-registry NAME --namespace %s --docker-server=REGISTRY --docker-username=USER --docker-password=PASSWORD", pod.Namespace)},
-	}}
-}
-
-// editOwner returns the command that edits what the Pod is created from.
-func editOwner(pod *corev1.Pod) string {
+	// What the Pod is created from.
+	owner := "pod " + pod.Name
 	if configuration := pod.Labels[akriv0.ConfigurationLabel]; configuration != "" {
-		return fmt.Sprintf("kubectl edit configuration.akri.sh %s --namespace %s", configuration, pod.Namespace)
+		owner = "configuration.akri.sh " + configuration
 	}
-	return fmt.Sprintf("kubectl edit pod %s --namespace %s", pod.Name, pod.Namespace)
+	return Cause{Message: waitingText(status), Remedies: []Remedy{
+		remedy("Correct the name of the image "+status.Image+", or make it available to "+pod.Spec.NodeName+".",
+			"kubectl edit %s --namespace %s", owner, pod.Namespace),
+		remedy("If the registry needs a login: create a Secret, and name it in imagePullSecrets.",
+			"kubectl create secret docker-registry NAME --namespace %s --docker-server=REGISTRY --docker-username=USER --docker-password=PASSWORD",
+			pod.Namespace),
+	}}
 }
 
 func crashLoop(pod *corev1.Pod, status corev1.ContainerStatus) Cause {
 	cause := Cause{
-		Message:  fmt.Sprintf("container %q ends repeatedly (%s)", status.Name, plural(int(status.RestartCount), "restart")),
+		Message:  fmt.Sprintf("container %q ends repeatedly (%s)", status.Name, Plural(int(status.RestartCount), "restart")),
 		Remedies: []Remedy{readLogs(pod, " --container "+status.Name+" --previous"), describePod("Read the Events of the Pod.", pod)},
 	}
 	if end := status.LastTerminationState.Terminated; end != nil {
@@ -96,18 +93,15 @@ func containerNotCreated(pod *corev1.Pod, status corev1.ContainerStatus) Cause {
 
 // imagesNotPulled returns one cause for all services whose images are not available, because they
 // usually have the same registry and tag.
-func imagesNotPulled(t target) []Cause {
+func imagesNotPulled(t target, report func(Cause)) {
 	services := slices.DeleteFunc(slices.Clone(t.services), func(s Service) bool { return !t.withoutImage(s) })
-	if len(services) == 0 {
-		return nil
+	if len(services) > 0 {
+		report(Cause{
+			Message: Plural(len(services), "service") + " without an image: " + t.waiting(services[0]).Message,
+			Remedies: []Remedy{t.upgrade("Set a registry and a tag that have the images, or copy the images to the nodes.",
+				"--set global.image.registry=REGISTRY,global.image.tag=TAG")},
+		})
 	}
-	return []Cause{{
-		Message: plural(len(services), "service") + " without an image: " + t.waiting(services[0]).Message,
-		Remedies: []Remedy{{
-			Text:    "Set a registry and a tag that have the images, or copy the images to the nodes.",
-			Command: t.upgrade("--set global.image.registry=REGISTRY,global.image.tag=TAG"),
-		}},
-	}}
 }
 
 // withoutImage reports whether the service is not complete because of its image, and nothing else

@@ -8,12 +8,12 @@ const DeviceRefused CauseID = "DeviceRefused"
 func init() { register(rule{DeviceRefused, LinkInstances, 1, deviceRefused}) }
 
 // deviceRefused finds all reasons of which no other cause is.
-func deviceRefused(t target) []Cause {
+func deviceRefused(t target, report func(Cause)) {
 	switch condition(t.configuration, akriv0.ConditionDevicesAccepted).Reason {
 	case akriv0.ReasonNameTaken, akriv0.ReasonDigestCollision:
-		return nil
+		return
 	}
-	return whenFalse(akriv0.ConditionDevicesAccepted, "", func(target) []Remedy {
-		return []Remedy{{Text: "Correct the Discovery Handler, which sent the device.", Command: "kubectl akri handlers"}}
-	})(t)
+	whenFalse(akriv0.ConditionDevicesAccepted, "", func(target) []Remedy {
+		return []Remedy{remedy("Correct the Discovery Handler, which sent the device.", "kubectl akri handlers")}
+	})(t, report)
 }

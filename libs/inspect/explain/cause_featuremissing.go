@@ -14,35 +14,30 @@ func init() { register(rule{FeatureMissing, LinkScheduled, 4, featureMissing}) }
 
 // featureMissing finds a resource that the scheduler looks for in the status of nodes, while all
 // nodes that see the devices have them only for ResourceClaims.
-func featureMissing(t target) []Cause {
-	var causes []Cause
+func featureMissing(t target, report func(Cause)) {
 	for _, name := range requestedDevices(t.pod) {
-		if !t.insufficient(name) {
-			continue
-		}
 		node := t.onlyForClaims(t.instancesOfResource(name))
-		if node == "" {
+		if node == "" || !t.insufficient(name) {
 			continue
 		}
-
-		causes = append(causes, Cause{
-			Subject: &akriv0.Subject{Kind: "Node", Name: node},
+		report(Cause{
+			Subject: subject("Node", "", node),
 			Message: fmt.Sprintf("the nodes with %s use Dynamic Resource Allocation, and this cluster allocates it only through ResourceClaims; "+
 				"requests as those of this Pod require Kubernetes 1.36", akriv0.ResourceName(name)),
 			Remedies: []Remedy{
-				{Text: "Let a node that sees the device use device plugins.", Command: fmt.Sprintf("kubectl label node %s %s=%s", node, akriv0.ResourcesLabel, akriv0.ResourcesDevicePlugin)},
-				{Text: "Or read the version of the cluster, and whether the feature gate DRAExtendedResource is off.", Command: "kubectl version"},
+				remedy("Let a node that sees the device use device plugins.", "kubectl label node %s %s=%s",
+					node, akriv0.ResourcesLabel, akriv0.ResourcesDevicePlugin),
+				remedy("Or read the version of the cluster, and whether the feature gate DRAExtendedResource is off.", "kubectl version"),
 			},
 		})
 	}
-	return causes
 }
 
 // onlyForClaims returns a node of the Instances if all of their nodes use ResourceClaims.
 func (s *Snapshot) onlyForClaims(instances []*akriv0.Instance) (last string) {
 	for _, instance := range instances {
 		for _, name := range instance.Spec.Nodes {
-			if node := find(s.Nodes, "", name); node == nil || !s.usesClaims(node) {
+			if node := Find(s.Nodes, "", name); node == nil || !s.usesClaims(node) {
 				return ""
 			}
 			last = name

@@ -10,20 +10,14 @@ import (
 // HandlerOffline means that the handler has registered and cannot be reached.
 const HandlerOffline CauseID = "HandlerOffline"
 
-func init() { register(rule{HandlerOffline, LinkHandler, 1, handlerOffline}) }
+func init() {
+	register(rule{HandlerOffline, LinkHandler, 1, whenReported(akriv0.ConditionHandlerRegistered, akriv0.ReasonHandlerOffline, checkHandler)})
+}
 
-func handlerOffline(t target) []Cause {
-	registered := condition(t.configuration, akriv0.ConditionHandlerRegistered)
-	problems := problemsOf(t.configuration, akriv0.ReasonHandlerOffline)
-	if len(problems) == 0 && registered.Reason != akriv0.ReasonHandlerOffline {
-		return nil
-	}
-
+func checkHandler(t target) []Remedy {
 	selector := "--all-namespaces --output wide"
 	if handler, own := catalog.Find(t.configuration.Spec.DiscoveryHandler.Name); own {
 		selector = fmt.Sprintf("--namespace %s --output wide --selector %s=%s", t.nodeNamespace(), ComponentLabel, handler.Component)
 	}
-	cause := problemCause(problems, registered.Message)
-	cause.Remedies = []Remedy{{Text: "Check that the Pods of the handler run.", Command: "kubectl get pods " + selector}}
-	return []Cause{cause}
+	return []Remedy{remedy("Check that the Pods of the handler run.", "kubectl get pods %s", selector)}
 }

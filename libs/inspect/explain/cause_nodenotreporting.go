@@ -1,8 +1,6 @@
 package explain
 
 import (
-	"fmt"
-
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	akriv0 "akri.sh/libs/apis/akri/v0"
@@ -13,10 +11,10 @@ const NodeNotReporting CauseID = "NodeNotReporting"
 
 func init() { register(rule{NodeNotReporting, LinkActive, 0, nodeNotReporting}) }
 
-func nodeNotReporting(t target) []Cause {
+func nodeNotReporting(t target, report func(Cause)) {
 	reporting := condition(t.configuration, akriv0.ConditionNodesReporting)
 	if reporting.Status != metav1.ConditionFalse {
-		return nil
+		return
 	}
 
 	cause := Cause{Message: reporting.Message}
@@ -26,18 +24,16 @@ func nodeNotReporting(t target) []Cause {
 			continue
 		}
 		if cause.Since == nil || node.NotReportingSince.Before(cause.Since) {
-			cause.Subject, cause.Since = &akriv0.Subject{Kind: "Node", Name: node.Name}, node.NotReportingSince
+			cause.Subject, cause.Since = subject("Node", "", node.Name), node.NotReportingSince
 		}
 
-		if n := find(t.Nodes, "", node.Name); n != nil && !NodeReady(n) {
-			cause.Remedies = append(cause.Remedies, Remedy{Text: "Find out why the node is not ready.", Command: "kubectl describe node " + node.Name})
-			continue
+		check := remedy("Check that discovery-operator runs on the node.",
+			"kubectl get pods --namespace %s --field-selector spec.nodeName=%s --selector %s=%s --output wide",
+			t.nodeNamespace(), node.Name, PartOfLabel, PartOf)
+		if n := Find(t.Nodes, "", node.Name); n != nil && !NodeReady(n) {
+			check = remedy("Find out why the node is not ready.", "kubectl describe node %s", node.Name)
 		}
-		cause.Remedies = append(cause.Remedies, Remedy{
-			Text: "Check that discovery-operator runs on the node.",
-			Command: fmt.Sprintf("kubectl get pods --namespace %s --field-selector spec.nodeName=%s --selector %s=%s --output wide",
-				t.nodeNamespace(), node.Name, PartOfLabel, PartOf),
-		})
+		cause.Remedies = append(cause.Remedies, check)
 	}
-	return []Cause{cause}
+	report(cause)
 }

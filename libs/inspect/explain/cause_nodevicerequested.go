@@ -10,6 +10,6 @@ func noDeviceRequested() Cause {
 	return Cause{
 		ID:       NoDeviceRequested,
 		Message:  "no container of the Pod has a resource of " + akriv0.Group + " in its limits, and no ResourceClaim of it requests a device",
-		Remedies: []Remedy{{Text: "Add a limit. These resources exist:", Command: "kubectl akri devices --all-namespaces"}},
+		Remedies: []Remedy{remedy("Add a limit. These resources exist:", "kubectl akri devices --all-namespaces")},
 	}
 }

@@ -15,43 +15,37 @@ import (
 // taint.
 const NodeWithoutAkri CauseID = "NodeWithoutAkri"
 
-func init() {
-	register(rule{NodeWithoutAkri, LinkActive, 1, func(t target) []Cause { return t.NodeWithoutCauses() }})
+func init() { register(rule{NodeWithoutAkri, LinkActive, 1, nodeWithoutAkri}) }
+
+func nodeWithoutAkri(t target, report func(Cause)) {
+	for _, cause := range t.NodeWithoutCauses() {
+		report(cause)
+	}
 }
 
 // NodeWithoutCauses returns a cause for each node on which the node services do not run.
 func (s *Snapshot) NodeWithoutCauses() []Cause {
 	var causes []Cause
 	for _, node := range s.NodesWithoutAkri() {
-		cause := Cause{
-			ID: NodeWithoutAkri, Subject: &akriv0.Subject{Kind: "Node", Name: node.Node}, Message: "Akri does not run on " + node.Node,
-		}
+		cause := Cause{ID: NodeWithoutAkri, Subject: subject("Node", "", node.Node), Message: "Akri does not run on " + node.Node}
 		if len(node.Taints) == 0 {
-			cause.Remedies = s.compareLabels(node.Node)
+			release, namespace := s.release()
+			cause.Remedies = []Remedy{
+				remedy("Compare the labels of the node with global.nodePlane.nodeSelector.", "kubectl get node %s --show-labels", node.Node),
+				remedy("Read the values.", "helm get values %s --namespace %s --all", release, namespace),
+			}
 		} else {
-			cause.Message += ", because it does not tolerate " + strings.Join(taintNames(node.Taints), ", ")
+			cause.Message += ", because it does not tolerate " + strings.Join(node.TaintNames(), ", ")
 			cause.Remedies = s.tolerate(node)
 		}
-		cause.Remedies = append(cause.Remedies, s.forget(node.Node)...)
+		// Its devices stay until then.
+		if slices.ContainsFunc(s.Instances, func(i akriv0.Instance) bool { return slices.Contains(i.Spec.Nodes, node.Node) }) {
+			cause.Remedies = append(cause.Remedies,
+				remedy("Or remove the devices of the node, if Akri should not run there.", "kubectl akri forget %s", node.Node))
+		}
 		causes = append(causes, cause)
 	}
 	return causes
-}
-
-func taintNames(taints []corev1.Taint) []string {
-	var names []string
-	for _, taint := range taints {
-		names = append(names, taint.ToString())
-	}
-	return names
-}
-
-func (s *Snapshot) compareLabels(node string) []Remedy {
-	release, namespace := s.release()
-	return []Remedy{
-		{Text: "Compare the labels of the node with global.nodePlane.nodeSelector.", Command: "kubectl get node " + node + " --show-labels"},
-		{Text: "Read the values.", Command: fmt.Sprintf("helm get values %s --namespace %s --all", release, namespace)},
-	}
 }
 
 func (s *Snapshot) tolerate(node NodeWithout) []Remedy {
@@ -60,30 +54,31 @@ func (s *Snapshot) tolerate(node NodeWithout) []Remedy {
 		tolerations = append(tolerations, fmt.Sprintf(`{"key":%q,"operator":"Equal","value":%q,"effect":%q}`, taint.Key, taint.Value, taint.Effect))
 	}
 	return []Remedy{
-		{Text: "Tolerate the taint.", Command: s.upgrade("--set-json 'global.nodePlane.tolerations=[" + strings.Join(tolerations, ",") + "]'")},
-		{Text: "Or remove the taint.", Command: "kubectl taint node " + node.Node + " " + strings.Join(taintNames(node.Taints), "- ") + "-"},
+		s.upgrade("Tolerate the taint.", "--set-json 'global.nodePlane.tolerations=["+strings.Join(tolerations, ",")+"]'"),
+		remedy("Or remove the taint.", "kubectl taint node %s %s-", node.Node, strings.Join(node.TaintNames(), "- ")),
 	}
-}
-
-// forget is the remedy for a node that Akri should not run on. Its devices stay until then.
-func (s *Snapshot) forget(node string) []Remedy {
-	if !slices.ContainsFunc(s.Instances, func(i akriv0.Instance) bool { return slices.Contains(i.Spec.Nodes, node) }) {
-		return nil
-	}
-	return []Remedy{{Text: "Or remove the devices of the node, if Akri should not run there.", Command: "kubectl akri forget " + node}}
 }
 
 // NodeWithout is a node on which the node services do not run.
 type NodeWithout struct {
-	Node string `json:"node"`
+	Node string
 	// Taints that the DaemonSet does not tolerate.
-	Taints []corev1.Taint `json:"taints,omitempty"`
+	Taints []corev1.Taint
+}
+
+// TaintNames returns the taints as kubectl writes them.
+func (n NodeWithout) TaintNames() []string {
+	var names []string
+	for _, taint := range n.Taints {
+		names = append(names, taint.ToString())
+	}
+	return names
 }
 
 // NodesWithoutAkri returns the nodes without a Pod of discovery-operator or the agent.
 func (s *Snapshot) NodesWithoutAkri() []NodeWithout {
-	tolerations, found := s.nodeTolerations()
-	if !found || s.OneNamespace || !s.readable("pods") || !s.readable("nodes") {
+	daemonSets := ofComponents(s.DaemonSets, discoveryOperator, agent)
+	if len(daemonSets) == 0 || s.OneNamespace || !s.readable("pods") || !s.readable("nodes") {
 		return nil
 	}
 
@@ -95,23 +90,13 @@ func (s *Snapshot) NodesWithoutAkri() []NodeWithout {
 		}
 		without := NodeWithout{Node: node.Name}
 		for _, taint := range node.Spec.Taints {
-			if !tolerated(tolerations, taint) {
+			if !tolerated(daemonSets[0].Spec.Template.Spec.Tolerations, taint) {
 				without.Taints = append(without.Taints, taint)
 			}
 		}
 		nodes = append(nodes, without)
 	}
 	return nodes
-}
-
-// nodeTolerations returns the tolerations of the node services.
-func (s *Snapshot) nodeTolerations() ([]corev1.Toleration, bool) {
-	for i := range s.DaemonSets {
-		if component := s.DaemonSets[i].Labels[ComponentLabel]; component == discoveryOperator || component == agent {
-			return s.DaemonSets[i].Spec.Template.Spec.Tolerations, true
-		}
-	}
-	return nil, false
 }
 
 // tolerated reports whether a Pod of a DaemonSet with the tolerations is scheduled in spite of the

@@ -11,35 +11,26 @@ import (
 // NoSuchHandler means that no handler has the name in the Configuration.
 const NoSuchHandler CauseID = "NoSuchHandler"
 
-func init() { register(rule{NoSuchHandler, LinkHandler, 0, noSuchHandler}) }
+func init() {
+	register(rule{NoSuchHandler, LinkHandler, 0, whenReported(akriv0.ConditionHandlerRegistered, akriv0.ReasonHandlerNotRegistered, runHandler)})
+}
 
-func noSuchHandler(t target) []Cause {
-	registered := condition(t.configuration, akriv0.ConditionHandlerRegistered)
-	problems := problemsOf(t.configuration, akriv0.ReasonHandlerNotRegistered)
-	if len(problems) == 0 && registered.Reason != akriv0.ReasonHandlerNotRegistered {
-		return nil
-	}
-
-	cause := problemCause(problems, registered.Message)
+func runHandler(t target) []Remedy {
 	name := t.configuration.Spec.DiscoveryHandler.Name
 	if handler, own := catalog.Find(name); own {
-		cause.Remedies = []Remedy{{Text: "Enable the handler.", Command: t.upgrade("--set " + handler.Value + "=true --wait")}}
-		return []Cause{cause}
+		return []Remedy{t.upgrade("Enable the handler.", "--set "+handler.Value+"=true --wait")}
 	}
 
-	var registeredNames []string
-	for _, problem := range problems {
-		registeredNames = append(registeredNames, problem.Evidence...)
+	var registered []string
+	for _, problem := range problemsOf(t.configuration, akriv0.ReasonHandlerNotRegistered) {
+		registered = append(registered, problem.Evidence...)
 	}
-	if similar := nearest(name, registeredNames); plainName.MatchString(similar) {
-		cause.Remedies = append(cause.Remedies, Remedy{
-			Text: fmt.Sprintf("Use the handler %q, if the name is misspelt.", similar),
-			Command: fmt.Sprintf(`kubectl patch configuration.akri.sh %s --namespace %s --type=merge --patch '{"spec":{"discoveryHandler":{"name":%q}}}'`,
-				t.configuration.Name, t.configuration.Namespace, similar),
-		})
+	run := remedy("Run a Discovery Handler that registers as "+strconv.Quote(name)+".", "kubectl apply -f HANDLER.yaml")
+	similar := nearest(name, registered)
+	if !plainName.MatchString(similar) {
+		return []Remedy{run}
 	}
-	cause.Remedies = append(cause.Remedies, Remedy{
-		Text: "Run a Discovery Handler that registers as " + strconv.Quote(name) + ".", Command: "kubectl apply -f HANDLER.yaml",
-	})
-	return []Cause{cause}
+	return []Remedy{remedy(fmt.Sprintf("Use the handler %q, if the name is misspelt.", similar),
+		`kubectl patch configuration.akri.sh %s --namespace %s --type=merge --patch '{"spec":{"discoveryHandler":{"name":%q}}}'`,
+		t.configuration.Name, t.configuration.Namespace, similar), run}
 }

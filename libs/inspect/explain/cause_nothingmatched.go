@@ -1,10 +1,6 @@
 package explain
 
-import (
-	"fmt"
-
-	akriv0 "akri.sh/libs/apis/akri/v0"
-)
+import akriv0 "akri.sh/libs/apis/akri/v0"
 
 // NothingMatched means that the handlers have examined devices, and none matches.
 const NothingMatched CauseID = "NothingMatched"
@@ -15,12 +11,11 @@ func init() {
 
 func compareDetails(t target) []Remedy {
 	c := t.configuration
-	remedies := []Remedy{{
-		Text:    "Compare the details with the devices.",
-		Command: fmt.Sprintf("kubectl get configuration.akri.sh %s --namespace %s --output jsonpath='{.spec.discoveryHandler.discoveryDetails}'", c.Name, c.Namespace),
-	}}
+	remedies := []Remedy{remedy("Compare the details with the devices.",
+		"kubectl get configuration.akri.sh %s --namespace %s --output jsonpath='{.spec.discoveryHandler.discoveryDetails}'", c.Name, c.Namespace)}
 	if c.Spec.DiscoveryHandler.Name == "udev" {
-		remedies = append(remedies, Remedy{Text: "List the properties of a device, on its node.", Command: "udevadm info --attribute-walk --name /dev/DEVICE"})
+		remedies = append(remedies,
+			remedy("List the properties of a device, on its node.", "udevadm info --attribute-walk --name /dev/DEVICE"))
 	}
 	return append(remedies, edit(c))
 }

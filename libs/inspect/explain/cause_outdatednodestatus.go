@@ -15,20 +15,20 @@ func init() { register(rule{OutdatedNodeStatus, LinkAdmitted, 0, outdatedNodeSta
 
 // outdatedNodeStatus finds Pods for which the kubelet had fewer healthy devices than they request.
 // The messages are those of `devicesToAllocate` in its device manager.
-func outdatedNodeStatus(t target) []Cause {
+func outdatedNodeStatus(t target, report func(Cause)) {
 	message := t.pod.Status.Message
 	if !strings.Contains(message, "requested number of devices unavailable") && !strings.Contains(message, "no healthy devices present") {
-		return nil
+		return
 	}
 
 	again := applyAgain
 	if metav1.GetControllerOf(t.pod) == nil {
 		again = "Delete the Pod, and apply its manifest again."
 	}
-	return []Cause{{
+	report(Cause{
 		Message: fmt.Sprintf("%s had no free slot when the Pod arrived. The scheduler did not know yet that another node had reserved it", t.pod.Spec.NodeName),
 		Remedies: []Remedy{deletePod(again, t.pod), {
 			Text: "If it happens often: let the kubelets report sooner. Set nodeStatusUpdateFrequency: 1s and nodeStatusReportFrequency: 5m.",
 		}},
-	}}
+	})
 }

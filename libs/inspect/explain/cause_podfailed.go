@@ -17,9 +17,9 @@ func init() {
 	register(rule{PodFailed, LinkContainer, 3, podFailed}, rule{PodFailed, LinkCreated, 4, brokersFailed})
 }
 
-func podFailed(t target) []Cause {
+func podFailed(t target, report func(Cause)) {
 	if t.pod.Status.Phase != corev1.PodFailed {
-		return nil
+		return
 	}
 
 	message := strings.TrimSuffix(t.pod.Status.Reason+": "+t.pod.Status.Message, ": ")
@@ -29,17 +29,15 @@ func podFailed(t target) []Cause {
 			break
 		}
 	}
-	return []Cause{{Message: message, Remedies: []Remedy{readLogs(t.pod, "")}}}
+	report(Cause{Message: message, Remedies: []Remedy{readLogs(t.pod, "")}})
 }
 
 // brokersFailed finds brokers whose Pods do not exist any more.
-func brokersFailed(t target) []Cause {
+func brokersFailed(t target, report func(Cause)) {
 	running := condition(t.configuration, akriv0.ConditionBrokersRunning)
-	if t.refusal != "" || len(t.brokers) > 0 || running.Status != metav1.ConditionFalse {
-		return nil
+	if t.refusal == "" && len(t.brokers) == 0 && running.Status == metav1.ConditionFalse {
+		report(Cause{Message: running.Message, Remedies: []Remedy{
+			describeConfiguration("Read the Events of the Configuration.", t.configuration),
+		}})
 	}
-	return []Cause{{Message: running.Message, Remedies: []Remedy{{
-		Text:    "Read the Events of the Configuration.",
-		Command: fmt.Sprintf("kubectl describe configuration.akri.sh %s --namespace %s", t.configuration.Name, t.configuration.Namespace),
-	}}}}
 }

@@ -8,6 +8,6 @@ const applyAgain = "Delete the Pod. Its controller creates another one; otherwis
 // The rule applies to all reasons for which no rule has a lower rank.
 func init() {
 	register(rule{PodRejected, LinkAdmitted, 100, refusedWith("", func(t target) []Remedy {
-		return []Remedy{deletePod(applyAgain, t.pod), {Text: "Read what the node has left.", Command: "kubectl describe node " + t.pod.Spec.NodeName}}
+		return []Remedy{deletePod(applyAgain, t.pod), remedy("Read what the node has left.", "kubectl describe node %s", t.pod.Spec.NodeName)}
 	})})
 }

@@ -16,19 +16,17 @@ func init() { register(rule{ResourceNotAdvertised, LinkResource, 2, resourceNotA
 
 // resourceNotAdvertised reads the capacity of the nodes. A kubelet keeps the resources that it has
 // once had.
-func resourceNotAdvertised(t target) []Cause {
-	var causes []Cause
-	for place := range t.places() {
+func resourceNotAdvertised(t target, report func(Cause)) {
+	for _, place := range t.places() {
 		resource := corev1.ResourceName(akriv0.ResourceName(place.instance.Name))
-		capacity, has := place.node.Status.Capacity[resource]
-		if !NodeReady(place.node) || t.usesClaims(place.node) || has && !capacity.IsZero() {
+		capacity := place.node.Status.Capacity[resource]
+		if !NodeReady(place.node) || t.usesClaims(place.node) || !capacity.IsZero() {
 			continue
 		}
-		causes = append(causes, Cause{
-			Subject:  &akriv0.Subject{Kind: "Node", Name: place.node.Name},
+		report(Cause{
+			Subject:  subject("Node", "", place.node.Name),
 			Message:  fmt.Sprintf("%s does not advertise %s; a new device takes up to 10s", place.node.Name, resource),
 			Remedies: t.readPods("Check that device-plugin-host runs on the node.", place.node.Name, devicePluginHost),
 		})
 	}
-	return causes
 }

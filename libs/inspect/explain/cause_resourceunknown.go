@@ -12,17 +12,6 @@ import (
 const ResourceUnknown CauseID = "ResourceUnknown"
 
 func (s *Snapshot) resourceUnknown(name string) Cause {
-	cause := Cause{ID: ResourceUnknown, Message: fmt.Sprintf("no Configuration and no Instance is named %q, so no node has %s", name, akriv0.ResourceName(name))}
-	if similar := nearest(name, s.resourceNames()); similar != "" {
-		cause.Message += fmt.Sprintf("; the nearest name is %s", akriv0.ResourceName(similar))
-	}
-	cause.Remedies = []Remedy{
-		{Text: "Name an existing resource in the limits or the claim of the Pod, and create it again.", Command: "kubectl akri devices --all-namespaces"},
-	}
-	return cause
-}
-
-func (s *Snapshot) resourceNames() []string {
 	var names []string
 	for i := range s.Configurations {
 		names = append(names, s.Configurations[i].Name)
@@ -30,7 +19,18 @@ func (s *Snapshot) resourceNames() []string {
 	for i := range s.Instances {
 		names = append(names, s.Instances[i].Name)
 	}
-	return names
+
+	cause := Cause{
+		ID:      ResourceUnknown,
+		Message: fmt.Sprintf("no Configuration and no Instance is named %q, so no node has %s", name, akriv0.ResourceName(name)),
+	}
+	if similar := nearest(name, names); similar != "" {
+		cause.Message += fmt.Sprintf("; the nearest name is %s", akriv0.ResourceName(similar))
+	}
+	cause.Remedies = []Remedy{
+		remedy("Name an existing resource in the limits or the claim of the Pod, and create it again.", "kubectl akri devices --all-namespaces"),
+	}
+	return cause
 }
 
 // nearest returns the name that differs the least from the given one, or nothing if all differ in

@@ -10,16 +10,15 @@ func init() { register(rule{SchedulerBypassed, LinkSlot, 1, schedulerBypassed}) 
 
 // schedulerBypassed finds Pods that run on a node that uses claims and have none. The kubelet
 // ignores a resource that no device plugin advertises.
-func schedulerBypassed(t target) []Cause {
-	node := find(t.Nodes, "", t.pod.Spec.NodeName)
+func schedulerBypassed(t target, report func(Cause)) {
+	name := t.pod.Spec.NodeName
+	node := Find(t.Nodes, "", name)
 	if t.unheld == "" || t.unheldClaim || node == nil || !t.usesClaims(node) || t.pod.Status.ExtendedResourceClaimStatus != nil {
-		return nil
+		return
 	}
-	return []Cause{{
+	report(Cause{
 		Message: fmt.Sprintf("the Pod runs on %s without %s: it has no ResourceClaim, because the scheduler does not process a Pod that is created with spec.nodeName",
-			t.pod.Spec.NodeName, t.unheld),
-		Remedies: []Remedy{
-			deletePod("Create the Pod with a nodeSelector instead of nodeName: {kubernetes.io/hostname: "+t.pod.Spec.NodeName+"}.", t.pod),
-		},
-	}}
+			name, t.unheld),
+		Remedies: []Remedy{deletePod("Create the Pod with a nodeSelector instead of nodeName: {kubernetes.io/hostname: "+name+"}.", t.pod)},
+	})
 }

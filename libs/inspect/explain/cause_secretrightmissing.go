@@ -61,10 +61,8 @@ func propertySources(c *akriv0.Configuration) []akriv0.Subject {
 func (s *Snapshot) instanceWriterAccount() string {
 	_, namespace := s.release()
 	account := "akri-" + instanceWriter
-	for i := range s.Deployments {
-		if d := &s.Deployments[i]; d.Labels[ComponentLabel] == instanceWriter {
-			account = cmp.Or(d.Spec.Template.Spec.ServiceAccountName, account)
-		}
+	for _, d := range ofComponents(s.Deployments, instanceWriter) {
+		account = cmp.Or(d.Spec.Template.Spec.ServiceAccountName, account)
 	}
 	return "system:serviceaccount:" + namespace + ":" + account
 }

@@ -1,27 +1,19 @@
 package explain
 
-import (
-	"fmt"
-
-	akriv0 "akri.sh/libs/apis/akri/v0"
-)
+import "fmt"
 
 // ServiceNotReady means that a service of Akri has fewer ready Pods than it should have.
 const ServiceNotReady CauseID = "ServiceNotReady"
 
 func init() { register(rule{ServiceNotReady, LinkServices, 3, serviceNotReady}) }
 
-func serviceNotReady(t target) []Cause {
-	var causes []Cause
+func serviceNotReady(t target, report func(Cause)) {
 	for _, service := range t.services {
 		if service.complete() || t.servesRequiredWebhook(service) && service.Ready == 0 || t.withoutImage(service) {
 			continue // other causes
 		}
-		cause := t.notReady(service)
-		cause.Message += t.waitingMessage(service)
-		causes = append(causes, cause)
+		report(t.notReady(service, ""))
 	}
-	return causes
 }
 
 // complete reports whether the service has the Pods that it should have.
@@ -29,46 +21,40 @@ func (s Service) complete() bool {
 	return s.Ready >= s.Desired && (s.Desired > 0 || s.Kind == "DaemonSet")
 }
 
-// notReady returns a cause with what is known about a service that is not complete.
-func (s *Snapshot) notReady(service Service) Cause {
-	cause := Cause{Subject: &akriv0.Subject{Kind: service.Kind, Namespace: service.Namespace, Name: service.Name}}
+// notReady returns a cause with what is known about a service that is not complete, and what
+// follows.
+func (s *Snapshot) notReady(service Service, consequence string) Cause {
+	cause := Cause{Subject: subject(service.Kind, service.Namespace, service.Name)}
 	if service.Desired == 0 {
 		cause.Message = service.Component + " is scaled to 0"
-		cause.Remedies = []Remedy{{
-			Text:    "Start a replica.",
-			Command: fmt.Sprintf("kubectl scale deployment %s --namespace %s --replicas=1", service.Name, service.Namespace),
-		}}
-		return cause
+		cause.Remedies = []Remedy{
+			remedy("Start a replica.", "kubectl scale deployment %s --namespace %s --replicas=1", service.Name, service.Namespace),
+		}
+	} else {
+		cause.Message = fmt.Sprintf("%d of %s of %s ready", service.Ready, Plural(int(service.Desired), "Pod"), service.Component)
+		if len(service.NotReadyOn) > 0 {
+			cause.Message += "; not ready on " + NodeList(service.NotReadyOn)
+		}
+		selector := fmt.Sprintf("--namespace %s --selector %s=%s", service.Namespace, ComponentLabel, service.Component)
+		cause.Remedies = []Remedy{
+			remedy("Read why the Pods do not start.", "kubectl describe pods %s", selector),
+			remedy("Read their logs.", "kubectl logs --prefix --tail=50 %s", selector),
+		}
 	}
 
-	cause.Message = fmt.Sprintf("%d of %s of %s ready", service.Ready, plural(int(service.Desired), "Pod"), service.Component)
-	if len(service.NotReadyOn) > 0 {
-		cause.Message += "; not ready on " + NodeList(service.NotReadyOn)
-	}
-
-	selector := fmt.Sprintf("--namespace %s --selector %s=%s", service.Namespace, ComponentLabel, service.Component)
-	cause.Remedies = []Remedy{
-		{Text: "Read why the Pods do not start.", Command: "kubectl describe pods " + selector},
-		{Text: "Read their logs.", Command: "kubectl logs --prefix --tail=50 " + selector},
+	cause.Message += consequence
+	if waiting := s.waiting(service); waiting != nil {
+		cause.Message += ": " + waiting.Message
 	}
 	return cause
 }
 
 // waiting returns why a container of the service waits, or nil if none does.
 func (s *Snapshot) waiting(service Service) *Cause {
-	for i := range s.Pods {
-		if pod := &s.Pods[i]; service.owns(pod) {
-			if cause := (target{Snapshot: s, pod: pod}).firstCause(LinkContainer); cause != nil {
-				return cause
-			}
+	for _, pod := range s.podsOf(service) {
+		if cause := (target{Snapshot: s, pod: pod}).firstCause(LinkContainer); cause != nil {
+			return cause
 		}
 	}
 	return nil
-}
-
-func (s *Snapshot) waitingMessage(service Service) string {
-	if waiting := s.waiting(service); waiting != nil {
-		return ": " + waiting.Message
-	}
-	return ""
 }

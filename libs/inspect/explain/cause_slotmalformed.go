@@ -1,7 +1,6 @@
 package explain
 
 import (
-	"fmt"
 	"maps"
 	"slices"
 
@@ -13,38 +12,33 @@ const SlotMalformed CauseID = "SlotMalformed"
 
 func init() {
 	register(
-		rule{SlotMalformed, LinkInstances, 2, whenFalse(akriv0.ConditionSlotsReadable, "", func(t target) []Remedy { return freeMalformed(t.instances) })},
+		rule{SlotMalformed, LinkInstances, 2, whenFalse(akriv0.ConditionSlotsReadable, "", freeMalformed)},
 		rule{SlotMalformed, LinkSlots, 0, slotMalformed},
 	)
 }
 
 // slotMalformed examines one Instance.
-func slotMalformed(t target) []Cause {
-	for _, slot := range t.Slots(t.instances...) {
-		if slot.Problem != "" {
-			return []Cause{{
-				Subject: &akriv0.Subject{Kind: "Slot", Namespace: slot.Namespace, Name: slot.Slot},
-				Message: slot.Problem, Remedies: freeMalformed(t.instances),
-			}}
-		}
+func slotMalformed(t target, report func(Cause)) {
+	slots := slotsOf(t.instances...)
+	if i := slices.IndexFunc(slots, func(slot Slot) bool { return slot.Problem != "" }); i >= 0 {
+		report(Cause{
+			Subject: subject("Slot", slots[i].Namespace, slots[i].Slot),
+			Message: slots[i].Problem, Remedies: freeMalformed(t),
+		})
 	}
-	return nil
 }
 
 // freeMalformed returns the commands that make malformed slots free. The node that uses one takes
 // it back.
-func freeMalformed(instances []*akriv0.Instance) []Remedy {
+func freeMalformed(t target) []Remedy {
 	var remedies []Remedy
-	for _, instance := range instances {
+	for _, instance := range t.instances {
 		for _, slot := range slices.Sorted(maps.Keys(instance.Spec.DeviceUsage)) {
-			if _, err := akriv0.ParseSlotHolder(instance.Spec.DeviceUsage[slot]); err == nil {
-				continue
+			if _, err := akriv0.ParseSlotHolder(instance.Spec.DeviceUsage[slot]); err != nil {
+				remedies = append(remedies, remedy("Make the slot free. If a Pod uses it, its node takes it back.",
+					`kubectl patch instance.akri.sh %s --namespace %s --type=merge --patch '{"spec":{"deviceUsage":{%q:""}}}'`,
+					instance.Name, instance.Namespace, slot))
 			}
-			remedies = append(remedies, Remedy{
-				Text: "Make the slot free. If a Pod uses it, its node takes it back.",
-				Command: fmt.Sprintf(`kubectl patch instance.akri.sh %s --namespace %s --type=merge --patch '{"spec":{"deviceUsage":{%q:""}}}'`,
-					instance.Name, instance.Namespace, slot),
-			})
 		}
 	}
 	return remedies

@@ -7,15 +7,15 @@ const SlotNotHeld CauseID = "SlotNotHeld"
 
 func init() { register(rule{SlotNotHeld, LinkSlot, 2, slotNotHeld}) }
 
-func slotNotHeld(t target) []Cause {
+func slotNotHeld(t target, report func(Cause)) {
 	if t.unheld == "" {
-		return nil
+		return
 	}
-	return []Cause{{
+	report(Cause{
 		Message: fmt.Sprintf("%s holds no slot of %s, although the Pod runs", t.pod.Spec.NodeName, t.unheld),
 		Remedies: []Remedy{
-			{Text: "Compare the slots with the Pods. The node takes a slot back if it is free.", Command: "kubectl akri slots --all-namespaces"},
+			remedy("Compare the slots with the Pods. The node takes a slot back if it is free.", "kubectl akri slots --all-namespaces"),
 			deletePod("Otherwise delete the Pod: another one may use the device, too.", t.pod),
 		},
-	}}
+	})
 }

@@ -8,7 +8,7 @@ func init() {
 	register(rule{Unschedulable, LinkScheduled, 100, refusedWith("", func(t target) []Remedy {
 		return []Remedy{
 			describePod("Read what the scheduler states about each node.", t.pod),
-			{Text: "Compare with the taints and free resources of the nodes that see the device.", Command: "kubectl describe nodes"},
+			remedy("Compare with the taints and free resources of the nodes that see the device.", "kubectl describe nodes"),
 		}
 	})})
 }

@@ -1,7 +1,6 @@
 package explain
 
 import (
-	"fmt"
 	"slices"
 	"strings"
 )
@@ -11,10 +10,10 @@ const VersionSkew CauseID = "VersionSkew"
 
 func init() { register(rule{VersionSkew, LinkServices, 4, versionSkew}) }
 
-func versionSkew(t target) []Cause {
+func versionSkew(t target, report func(Cause)) {
 	versions := Versions(t.services)
 	if len(versions) < 2 {
-		return nil
+		return
 	}
 
 	var parts []string
@@ -29,13 +28,10 @@ func versionSkew(t target) []Cause {
 	}
 
 	release, namespace := t.release()
-	return []Cause{{
-		Message: "the Pods of Akri have several versions (" + strings.Join(parts, "; ") + ")",
-		Remedies: []Remedy{
-			{Text: "Wait until an update is complete.", Command: fmt.Sprintf(
-				"kubectl rollout status daemonset --namespace %s --selector %s=%s --timeout=5m", t.nodeNamespace(), PartOfLabel, PartOf)},
-			{Text: "Or repeat the upgrade, and remove image tags of single services from the values.", Command: fmt.Sprintf(
-				"helm upgrade %s charts/akri --namespace %s --reset-values --values VALUES.yaml --wait", release, namespace)},
-		},
-	}}
+	report(Cause{Message: "the Pods of Akri have several versions (" + strings.Join(parts, "; ") + ")", Remedies: []Remedy{
+		remedy("Wait until an update is complete.", "kubectl rollout status daemonset --namespace %s --selector %s=%s --timeout=5m",
+			t.nodeNamespace(), PartOfLabel, PartOf),
+		remedy("Or repeat the upgrade, and remove image tags of single services from the values.",
+			"helm upgrade %s charts/akri --namespace %s --reset-values --values VALUES.yaml --wait", release, namespace),
+	}})
 }

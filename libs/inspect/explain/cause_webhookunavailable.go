@@ -12,16 +12,12 @@ const WebhookUnavailable CauseID = "WebhookUnavailable"
 
 func init() { register(rule{WebhookUnavailable, LinkServices, 1, webhookUnavailable}) }
 
-func webhookUnavailable(t target) []Cause {
-	var causes []Cause
+func webhookUnavailable(t target, report func(Cause)) {
 	for _, service := range t.services {
 		if t.servesRequiredWebhook(service) && service.Ready == 0 {
-			cause := t.notReady(service)
-			cause.Message += "; the API server refuses new and changed Configurations" + t.waitingMessage(service)
-			causes = append(causes, cause)
+			report(t.notReady(service, "; the API server refuses new and changed Configurations"))
 		}
 	}
-	return causes
 }
 
 // servesRequiredWebhook reports whether the API server refuses Configurations without the service.

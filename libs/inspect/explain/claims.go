@@ -27,13 +27,12 @@ func (c *podClaim) String() string { return c.kind + " " + c.name }
 
 // edit returns the remedy to change the requests. Those of a claim cannot be changed.
 func (c *podClaim) edit(pod *corev1.Pod, text string) Remedy {
-	remedy := Remedy{Text: text, Command: fmt.Sprintf("kubectl edit %s %s --namespace %s", strings.ToLower(c.kind), c.name, pod.Namespace)}
+	kind := strings.ToLower(c.kind)
 	if c.kind == claimKind {
-		remedy.Text += " A claim cannot be changed: delete the Pod and the claim, and create both again."
-		remedy.Command = strings.Replace(remedy.Command, "edit", "delete", 1)
-		remedy.Interrupts = []akriv0.Subject{{Kind: claimKind, Namespace: pod.Namespace, Name: c.name}}
+		return remedy(text+" A claim cannot be changed: delete the Pod and the claim, and create both again.",
+			"kubectl delete %s %s --namespace %s", kind, c.name, pod.Namespace).interrupting(claimKind, pod.Namespace, c.name)
 	}
-	return remedy
+	return remedy(text, "kubectl edit %s %s --namespace %s", kind, c.name, pod.Namespace)
 }
 
 const (
@@ -59,25 +58,20 @@ func (s *Snapshot) claimsOf(pod *corev1.Pod) []podClaim {
 
 func (s *Snapshot) claimOf(pod *corev1.Pod, reference corev1.PodResourceClaim) podClaim {
 	found := podClaim{kind: claimKind}
-	name := reference.ResourceClaimName
 	if template := reference.ResourceClaimTemplateName; template != nil {
 		found.kind, found.name = templateKind, *template
-		if t := find(s.ResourceClaimTemplates, pod.Namespace, *template); t != nil {
+		if t := Find(s.ResourceClaimTemplates, pod.Namespace, *template); t != nil {
 			found.spec = &t.Spec.Spec
 		}
-		for _, status := range pod.Status.ResourceClaimStatuses {
-			if status.Name == reference.Name {
-				name = status.ResourceClaimName
-			}
-		}
-	} else if name != nil {
-		found.name = *name
 	}
 
-	if name == nil {
+	// Without a name, the claim of the template is not created yet, or the Pod needs none.
+	name, _, err := resourceclaim.Name(pod, &reference)
+	if err != nil || name == nil {
 		return found
 	}
-	if found.claim = find(s.ResourceClaims, pod.Namespace, *name); found.claim != nil {
+	found.name = cmp.Or(found.name, *name)
+	if found.claim = Find(s.ResourceClaims, pod.Namespace, *name); found.claim != nil {
 		found.spec = &found.claim.Spec
 	}
 	return found
@@ -94,16 +88,15 @@ func HasClaims(pod *corev1.Pod) bool {
 
 // request is a request of a claim, or one of its alternatives if it has firstAvailable.
 type request struct {
-	resourcev1.ExactDeviceRequest
+	resourcev1.DeviceSubRequest
 
-	name  string
 	claim podClaim
 	// devices are those of the DeviceClass, selected those of them that the selectors select, and
 	// tolerated those of them without a taint that keeps the request away.
 	devices, selected, tolerated []candidate
 }
 
-func (r *request) String() string { return fmt.Sprintf("request %q of %s", r.name, &r.claim) }
+func (r *request) String() string { return fmt.Sprintf("request %q of %s", r.Name, &r.claim) }
 
 func (r *request) count() int { return max(int(r.Count), 1) }
 
@@ -113,35 +106,29 @@ func requestsOf(claim podClaim) [][]request {
 	var requests [][]request
 	for _, r := range claim.spec.Devices.Requests {
 		var alternatives []request
-		if r.Exactly != nil {
-			alternatives = append(alternatives, request{ExactDeviceRequest: *r.Exactly, name: r.Name, claim: claim})
-		}
-		for _, sub := range r.FirstAvailable {
-			alternatives = append(alternatives, request{name: r.Name + "/" + sub.Name, claim: claim, ExactDeviceRequest: resourcev1.ExactDeviceRequest{
-				DeviceClassName: sub.DeviceClassName, Selectors: sub.Selectors, AllocationMode: sub.AllocationMode, Count: sub.Count, Tolerations: sub.Tolerations,
+		if e := r.Exactly; e != nil {
+			alternatives = append(alternatives, request{claim: claim, DeviceSubRequest: resourcev1.DeviceSubRequest{
+				Name: r.Name, DeviceClassName: e.DeviceClassName, Selectors: e.Selectors, Count: e.Count, Tolerations: e.Tolerations,
 			}})
 		}
-		if !slices.ContainsFunc(alternatives, func(r request) bool { return !isClass(r.DeviceClassName) }) {
+		for _, sub := range r.FirstAvailable {
+			sub.Name = r.Name + "/" + sub.Name
+			alternatives = append(alternatives, request{claim: claim, DeviceSubRequest: sub})
+		}
+		if !slices.ContainsFunc(alternatives, func(r request) bool { _, own := resourceOfClass(r.DeviceClassName); return !own }) {
 			requests = append(requests, alternatives)
 		}
 	}
 	return requests
 }
 
-// isClass reports whether the DeviceClass is that of all devices, of a Configuration or of an
-// Instance.
-func isClass(class string) bool {
-	return class == akriv0.Driver || resourceOfClass(class) != ""
-}
-
-// resourceOfClass returns the name of the Configuration or the Instance, or nothing for all
-// devices.
-func resourceOfClass(class string) string {
-	name, ok := strings.CutSuffix(class, "."+akriv0.Driver)
-	if !ok {
-		return ""
+// resourceOfClass returns the name of the Configuration or the Instance whose devices the
+// DeviceClass has, or nothing for all devices, and whether the class is one of Akri.
+func resourceOfClass(class string) (name string, own bool) {
+	if class == akriv0.Driver {
+		return "", true
 	}
-	return name
+	return strings.CutSuffix(class, "."+akriv0.Driver)
 }
 
 // claimedDevices returns the Instances that claims of the Pod can get, or the name of a DeviceClass
@@ -152,7 +139,7 @@ func (s *Snapshot) claimedDevices(pod *corev1.Pod) (instances []*akriv0.Instance
 			continue
 		}
 		for _, r := range slices.Concat(requestsOf(claim)...) {
-			name := resourceOfClass(r.DeviceClassName)
+			name, _ := resourceOfClass(r.DeviceClassName)
 			if name != "" && len(s.instancesOfResource(name)) == 0 {
 				unknown = name
 			}
@@ -195,12 +182,12 @@ func (s *Snapshot) match(r *request) {
 
 // candidates returns the devices of the DeviceClass, by name.
 func (s *Snapshot) candidates(class string) []candidate {
-	name := resourceOfClass(class)
+	name, _ := resourceOfClass(class)
 	var found []candidate
 	for i := range s.ResourceSlices {
 		slice := &s.ResourceSlices[i]
 		namespace, instanceName, _ := strings.Cut(slice.Spec.Pool.Name, "/")
-		instance := find(s.Instances, namespace, instanceName)
+		instance := Find(s.Instances, namespace, instanceName)
 		if instance == nil { // removed, with a taint
 			instance = &akriv0.Instance{}
 			instance.Namespace, instance.Name = namespace, instanceName
@@ -287,25 +274,10 @@ func (t target) mayAllocate(r request) bool {
 	return len(r.Selectors) > 0 && t.Selectors == nil || of == "" && len(r.tolerated) >= r.count()
 }
 
-// slotsOfClaim returns the slots that the node holds for the claim.
-func (s *Snapshot) slotsOfClaim(uid, node string) []string {
-	var held []string
-	for i := range s.Instances {
-		for _, slot := range slotsOf(&s.Instances[i]) {
-			if slot.Claim == uid && slot.Node == node {
-				held = append(held, slot.Slot)
-			}
-		}
-	}
-	return held
-}
-
 // withoutSlots reports whether the claim has only devices that need no slot.
 func withoutSlots(claim *resourcev1.ResourceClaim) bool {
-	if claim.Status.Allocation == nil {
-		return false
-	}
-	return !slices.ContainsFunc(claim.Status.Allocation.Devices.Results, func(r resourcev1.DeviceRequestAllocationResult) bool {
+	allocation := claim.Status.Allocation
+	return allocation != nil && !slices.ContainsFunc(allocation.Devices.Results, func(r resourcev1.DeviceRequestAllocationResult) bool {
 		return r.Driver == akriv0.Driver && (r.AdminAccess == nil || !*r.AdminAccess)
 	})
 }
@@ -322,7 +294,7 @@ func (s *Snapshot) usersOfClaim(uid, node string) []string {
 			continue
 		}
 		namespace := s.ResourceClaims[index].Namespace
-		if pod := find(s.Pods, namespace, user.Name); pod == nil || pod.Spec.NodeName == node {
+		if pod := Find(s.Pods, namespace, user.Name); pod == nil || pod.Spec.NodeName == node {
 			pods = append(pods, namespace+"/"+user.Name)
 		}
 	}

@@ -1,10 +1,12 @@
 package explain
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strconv"
 
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	akriv0 "akri.sh/libs/apis/akri/v0"
@@ -13,54 +15,47 @@ import (
 // Configuration explains a Configuration.
 func Configuration(s *Snapshot, namespace, name string) Explanation {
 	e := Explanation{Kind: "Configuration", Namespace: namespace, Name: name}
-	c := find(s.Configurations, namespace, name)
+	c := Find(s.Configurations, namespace, name)
 	if c == nil {
 		e.Links = []Link{s.ServicesLink(), broken(LinkAccepted, s.noConfiguration(namespace, name))}
 		return e
 	}
-	e.Links = s.discovery(c)
-	e.Links = append(e.Links, s.resources(s.InstancesOf(c)...))
-	e.Links = append(e.Links, s.brokers(c, s.InstancesOf(c))...)
+	instances := s.InstancesOf(c)
+	e.Links = append(s.discovery(c), s.resourceLink("", instances))
+	e.Links = append(e.Links, s.brokers(c, instances)...)
 	return e
 }
 
 // discovery returns the links from the handler to the Instances of the Configuration.
 func (s *Snapshot) discovery(c *akriv0.Configuration) []Link {
-	return []Link{s.ServicesLink(), s.handlerLink(c), s.acceptedLink(c), s.activeLink(c), s.foundLink(c), s.instancesLink(c)}
+	t := target{Snapshot: s, configuration: c, instances: s.InstancesOf(c)}
+	return []Link{s.ServicesLink(), t.handlerLink(), t.acceptedLink(), t.activeLink(), t.foundLink(), t.instancesLink()}
 }
 
 func condition(c *akriv0.Configuration, kind string) metav1.Condition {
-	for _, condition := range c.Status.Conditions {
-		if condition.Type == kind {
-			return condition
-		}
-	}
-	return metav1.Condition{Type: kind, Status: metav1.ConditionUnknown, Reason: akriv0.ReasonNoReport, Message: "no node has reported yet"}
+	unknown := metav1.Condition{Type: kind, Status: metav1.ConditionUnknown, Reason: akriv0.ReasonNoReport, Message: "no node has reported yet"}
+	return *cmp.Or(meta.FindStatusCondition(c.Status.Conditions, kind), &unknown)
 }
 
 // handlerLink evaluates HandlerRegistered. The condition is True if any node has the handler.
-func (s *Snapshot) handlerLink(c *akriv0.Configuration) Link {
-	registered := condition(c, akriv0.ConditionHandlerRegistered)
+func (t target) handlerLink() Link {
+	registered := condition(t.configuration, akriv0.ConditionHandlerRegistered)
 	if registered.Status == metav1.ConditionUnknown {
 		return pending(LinkHandler, registered.Message)
 	}
 
-	causes := target{Snapshot: s, configuration: c}.causes(LinkHandler)
+	causes := t.causes(LinkHandler)
 	switch {
 	case len(causes) == 0:
-		return ok(LinkHandler, handlerMessage(c))
+		return ok(LinkHandler, handlerMessage(t.configuration))
 	case registered.Status == metav1.ConditionTrue:
 		return partial(LinkHandler, registered.Message, causes...)
 	}
 
 	// The cause that the condition names comes first.
-	position := func(cause Cause) int {
-		if string(cause.ID) == registered.Reason {
-			return 0
-		}
-		return 1
+	if i := slices.IndexFunc(causes, func(cause Cause) bool { return string(cause.ID) == registered.Reason }); i > 0 {
+		causes[0], causes[i] = causes[i], causes[0]
 	}
-	slices.SortStableFunc(causes, func(a, b Cause) int { return position(a) - position(b) })
 	return broken(LinkHandler, causes...)
 }
 
@@ -74,15 +69,19 @@ func handlerMessage(c *akriv0.Configuration) string {
 }
 
 // acceptedLink evaluates what the webhook and the handler have to accept.
-func (s *Snapshot) acceptedLink(c *akriv0.Configuration) Link {
-	if cause := (target{Snapshot: s, configuration: c}).firstCause(LinkAccepted); cause != nil {
+func (t target) acceptedLink() Link {
+	if cause := t.firstCause(LinkAccepted); cause != nil {
 		return broken(LinkAccepted, *cause)
 	}
-	details := condition(c, akriv0.ConditionDetailsAccepted)
-	if details.Status == metav1.ConditionUnknown {
-		return pending(LinkAccepted, details.Message)
+	return stated(LinkAccepted, condition(t.configuration, akriv0.ConditionDetailsAccepted))
+}
+
+// stated returns the link that the condition states, without a cause.
+func stated(link string, condition metav1.Condition) Link {
+	if condition.Status == metav1.ConditionUnknown {
+		return pending(link, condition.Message)
 	}
-	return ok(LinkAccepted, details.Message)
+	return ok(link, condition.Message)
 }
 
 // ActiveNodes returns the nodes whose handlers serve the Configuration.
@@ -97,14 +96,15 @@ func ActiveNodes(c *akriv0.Configuration) []string {
 }
 
 // activeLink evaluates which nodes report, and which do not run Akri.
-func (s *Snapshot) activeLink(c *akriv0.Configuration) Link {
-	message := plural(int(c.Status.NodesReporting), "node")
-	causes := target{Snapshot: s, configuration: c}.causes(LinkActive)
+func (t target) activeLink() Link {
+	reporting := t.configuration.Status.NodesReporting
+	message := Plural(int(reporting), "node")
+	causes := t.causes(LinkActive)
 	switch {
-	case c.Status.NodesReporting == 0 && len(causes) > 0:
+	case reporting == 0 && len(causes) > 0:
 		return broken(LinkActive, causes...)
-	case c.Status.NodesReporting == 0:
-		return pending(LinkActive, condition(c, akriv0.ConditionNodesReporting).Message)
+	case reporting == 0:
+		return pending(LinkActive, condition(t.configuration, akriv0.ConditionNodesReporting).Message)
 	case len(causes) > 0:
 		return partial(LinkActive, message+"; "+causes[0].Message, causes...)
 	default:
@@ -112,36 +112,32 @@ func (s *Snapshot) activeLink(c *akriv0.Configuration) Link {
 	}
 }
 
-func (s *Snapshot) foundLink(c *akriv0.Configuration) Link {
-	if causes := (target{Snapshot: s, configuration: c}).causes(LinkFound); len(causes) > 0 {
+func (t target) foundLink() Link {
+	if causes := t.causes(LinkFound); len(causes) > 0 {
 		return broken(LinkFound, causes...)
 	}
-	found := condition(c, akriv0.ConditionDevicesFound)
-	if found.Status == metav1.ConditionUnknown {
-		return pending(LinkFound, found.Message)
-	}
-	return ok(LinkFound, found.Message)
+	return stated(LinkFound, condition(t.configuration, akriv0.ConditionDevicesFound))
 }
 
 // instancesLink evaluates whether each device has an Instance with valid slots.
-func (s *Snapshot) instancesLink(c *akriv0.Configuration) Link {
-	instances := s.InstancesOf(c)
-	causes := target{Snapshot: s, configuration: c, instances: instances}.causes(LinkInstances)
+func (t target) instancesLink() Link {
+	causes := t.causes(LinkInstances)
 	switch {
-	case len(causes) > 0 && len(instances) > 0:
+	case len(causes) > 0 && len(t.instances) > 0:
 		return partial(LinkInstances, causes[0].Message, causes...)
 	case len(causes) > 0:
 		return broken(LinkInstances, causes...)
-	case len(instances) > 0:
-		return ok(LinkInstances, plural(len(instances), "Instance"))
-	case condition(c, akriv0.ConditionDevicesFound).Status == metav1.ConditionTrue:
+	case len(t.instances) > 0:
+		return ok(LinkInstances, Plural(len(t.instances), "Instance"))
+	case condition(t.configuration, akriv0.ConditionDevicesFound).Status == metav1.ConditionTrue:
 		return pending(LinkInstances, "none yet")
 	default:
 		return skipped(LinkInstances, "no device is found")
 	}
 }
 
-func plural(count int, noun string) string {
+// Plural returns a number with its noun.
+func Plural(count int, noun string) string {
 	if count == 1 {
 		return "1 " + noun
 	}

@@ -15,15 +15,15 @@ const (
 // Instance explains an Instance, or why there is none.
 func Instance(s *Snapshot, namespace, name string) Explanation {
 	e := Explanation{Kind: "Instance", Namespace: namespace, Name: name}
-	instance := find(s.Instances, namespace, name)
+	instance := Find(s.Instances, namespace, name)
 	if instance == nil {
 		e.Links = s.noInstance(namespace, name)
 		return e
 	}
-	e.Links = s.discoveryOf([]*akriv0.Instance{instance})
-	e.Links = append(e.Links, s.seenLink(instance), s.resources(instance), s.slotsLink(instance))
-	if c := find(s.Configurations, namespace, instance.Spec.ConfigurationName); c != nil {
-		e.Links = append(e.Links, s.brokers(c, []*akriv0.Instance{instance})...)
+	only := []*akriv0.Instance{instance}
+	e.Links = append(s.discoveryOf(only), seenLink(instance), s.resourceLink("", only), s.slotsLink(instance))
+	if c := Find(s.Configurations, namespace, instance.Spec.ConfigurationName); c != nil {
+		e.Links = append(e.Links, s.brokers(c, only)...)
 	}
 	return e
 }
@@ -45,7 +45,7 @@ func (s *Snapshot) noInstance(namespace, name string) []Link {
 	return []Link{s.ServicesLink(), broken(LinkSeen, noInstance(nil, namespace, name))}
 }
 
-func (s *Snapshot) seenLink(instance *akriv0.Instance) Link {
+func seenLink(instance *akriv0.Instance) Link {
 	id := instance.Annotations[akriv0.DeviceIDAnnotation]
 	if len(instance.Spec.Nodes) == 0 {
 		return pending(LinkSeen, fmt.Sprintf("device %q is seen by no node", id))

@@ -3,11 +3,8 @@ package explain
 import (
 	"cmp"
 	"fmt"
-	"iter"
-	"slices"
 	"strings"
 
-	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 
 	akriv0 "akri.sh/libs/apis/akri/v0"
@@ -16,7 +13,7 @@ import (
 // Pod explains a Pod that requests devices: a broker, or any other.
 func Pod(s *Snapshot, namespace, name string) Explanation {
 	e := Explanation{Kind: "Pod", Namespace: namespace, Name: name}
-	pod := find(s.Pods, namespace, name)
+	pod := Find(s.Pods, namespace, name)
 	if pod == nil {
 		e.Links = []Link{broken(LinkCreated, noPod(namespace, name))}
 		return e
@@ -27,15 +24,11 @@ func Pod(s *Snapshot, namespace, name string) Explanation {
 		return e
 	}
 
-	e.Links = s.discoveryOf(instances)
-	switch {
-	case len(instances) == 0: // no device matches the claims
-		e.Links = append(e.Links, skipped(LinkResource, "not checked: the devices depend on the ResourceClaims"))
-	case pod.Spec.NodeName == "":
-		e.Links = append(e.Links, s.resources(instances...))
-	default:
-		e.Links = append(e.Links, s.resourceOn(pod.Spec.NodeName, instances))
+	resource := skipped(LinkResource, "not checked: the devices depend on the ResourceClaims")
+	if len(instances) > 0 { // otherwise no device matches the claims
+		resource = s.resourceLink(pod.Spec.NodeName, instances)
 	}
+	e.Links = append(s.discoveryOf(instances), resource)
 	e.Links = append(e.Links, s.podLinks(pod)...)
 	return e
 }
@@ -64,13 +57,7 @@ func (s *Snapshot) devicesOf(pod *corev1.Pod) ([]*akriv0.Instance, *Link) {
 // instancesOfResource returns the Instances whose slots akri.sh/<name> stands for. Names are
 // unique in the cluster.
 func (s *Snapshot) instancesOfResource(name string) []*akriv0.Instance {
-	var found []*akriv0.Instance
-	for i := range s.Instances {
-		if instance := &s.Instances[i]; instance.Name == name || instance.Spec.ConfigurationName == name {
-			found = append(found, instance)
-		}
-	}
-	return found
+	return Where(s.Instances, func(i *akriv0.Instance) bool { return i.Name == name || i.Spec.ConfigurationName == name })
 }
 
 // unknownResource explains a resource that no Instance stands for. Its Configuration may exist.
@@ -96,23 +83,11 @@ func (s *Snapshot) unknownResource(name string) Link {
 // these links explain what may go wrong later, but not why the Pod does not run.
 func (s *Snapshot) discoveryOf(instances []*akriv0.Instance) []Link {
 	for _, instance := range instances {
-		if c := find(s.Configurations, instance.Namespace, instance.Spec.ConfigurationName); c != nil {
+		if c := Find(s.Configurations, instance.Namespace, instance.Spec.ConfigurationName); c != nil {
 			return relax(s.discovery(c))
 		}
 	}
 	return relax([]Link{s.ServicesLink()})
-}
-
-// resources checks that Pods on the nodes of the Instances can get them.
-func (s *Snapshot) resources(instances ...*akriv0.Instance) Link {
-	if len(instances) == 0 {
-		return skipped(LinkResource, "no device is found")
-	}
-	return target{Snapshot: s, instances: instances}.resourceLink()
-}
-
-func (s *Snapshot) resourceOn(node string, instances []*akriv0.Instance) Link {
-	return target{Snapshot: s, instances: instances, node: node}.resourceLink()
 }
 
 // place is an Instance on one of its nodes.
@@ -122,26 +97,30 @@ type place struct {
 }
 
 // places returns the Instances on their nodes, or on the node of the target.
-func (t target) places() iter.Seq[place] {
-	return func(yield func(place) bool) {
-		for _, instance := range t.instances {
-			for _, name := range instance.Spec.Nodes {
-				node := find(t.Nodes, "", name)
-				if node != nil && (t.node == "" || t.node == name) && !yield(place{instance, node}) {
-					return
-				}
+func (t target) places() []place {
+	var found []place
+	for _, instance := range t.instances {
+		for _, name := range instance.Spec.Nodes {
+			if node := Find(t.Nodes, "", name); node != nil && (t.node == "" || t.node == name) {
+				found = append(found, place{instance, node})
 			}
 		}
 	}
+	return found
 }
 
-func (t target) resourceLink() Link {
-	if !t.readable("nodes") {
+// resourceLink checks that Pods on the node, or on all nodes of the Instances if it is empty, can
+// get them.
+func (s *Snapshot) resourceLink(node string, instances []*akriv0.Instance) Link {
+	switch {
+	case len(instances) == 0:
+		return skipped(LinkResource, "no device is found")
+	case !s.readable("nodes"):
 		return skipped(LinkResource, "not checked: you may not list Nodes")
 	}
 
-	places := slices.Collect(t.places())
-	causes := t.causes(LinkResource)
+	t := target{Snapshot: s, instances: instances, node: node}
+	places, causes := t.places(), t.causes(LinkResource)
 	switch {
 	case len(causes) > 0 && len(causes) >= len(places):
 		return broken(LinkResource, causes...)
@@ -159,15 +138,19 @@ func (t target) availableMessage(places []place) string {
 	if len(t.instances) == 1 {
 		return fmt.Sprintf("%s on %s", akriv0.ResourceName(t.instances[0].Name), NodeList(t.instances[0].Spec.Nodes))
 	}
-	usesClaims := func(p place) bool { return t.usesClaims(p.node) }
-	claims, advertise := slices.ContainsFunc(places, usesClaims), slices.ContainsFunc(places, func(p place) bool { return !usesClaims(p) })
-	switch {
-	case claims && advertise:
-		return "all nodes advertise their devices or run " + draKubeletPlugin
-	case claims:
+	claims := 0
+	for _, place := range places {
+		if t.usesClaims(place.node) {
+			claims++
+		}
+	}
+	switch claims {
+	case 0:
+		return "all nodes advertise their devices"
+	case len(places):
 		return draKubeletPlugin + " runs on all nodes of the devices"
 	default:
-		return "all nodes advertise their devices"
+		return "all nodes advertise their devices or run " + draKubeletPlugin
 	}
 }
 
@@ -175,8 +158,7 @@ func (t target) availableMessage(places []place) string {
 // such a node advertises no resources of Akri. dra-controller runs also with the agent.
 func (s *Snapshot) usesClaims(node *corev1.Node) bool {
 	return node.Labels[akriv0.ResourcesLabel] != akriv0.ResourcesDevicePlugin &&
-		(slices.ContainsFunc(s.DaemonSets, func(d appsv1.DaemonSet) bool { return d.Labels[ComponentLabel] == draKubeletPlugin }) ||
-			slices.ContainsFunc(s.Deployments, func(d appsv1.Deployment) bool { return d.Labels[ComponentLabel] == draController }))
+		(len(ofComponents(s.DaemonSets, draKubeletPlugin)) > 0 || len(ofComponents(s.Deployments, draController)) > 0)
 }
 
 // podLinks returns the links of a Pod that exists.
@@ -185,11 +167,11 @@ func (s *Snapshot) podLinks(pod *corev1.Pod) []Link {
 	if links[1].State != OK {
 		return append(links, skipped(LinkAdmitted, "not scheduled"), skipped(LinkSlot, "not scheduled"), skipped(LinkContainer, "not scheduled"))
 	}
-	admitted := s.admittedLink(pod)
-	if admitted.State != OK {
-		return append(links, admitted, skipped(LinkSlot, "not admitted"), skipped(LinkContainer, "not admitted"))
+	links = append(links, s.admittedLink(pod))
+	if links[2].State != OK {
+		return append(links, skipped(LinkSlot, "not admitted"), skipped(LinkContainer, "not admitted"))
 	}
-	return append(links, admitted, s.slotLink(pod), s.containerLink(pod))
+	return append(links, s.slotLink(pod), s.containerLink(pod))
 }
 
 func (s *Snapshot) scheduledLink(pod *corev1.Pod) Link {
@@ -250,10 +232,15 @@ func (s *Snapshot) slotLink(pod *corev1.Pod) Link {
 // slotsOfPod returns the slots that the node of the Pod holds for it, and what the Pod requests and
 // has no slot of, if anything.
 func (s *Snapshot) slotsOfPod(pod *corev1.Pod) (held []string, missing string, isClaim bool) {
+	claimed := pod.Status.ExtendedResourceClaimStatus != nil
 	for _, name := range requestedDevices(pod) {
-		found := s.heldSlots(pod, name)
+		resource := akriv0.ResourceName(name)
+		// Slots of claims are not those of a Pod without a claim.
+		found := heldSlots(s.instancesOfResource(name), pod.Spec.NodeName, func(slot Slot) bool {
+			return slot.Claim == "" && slot.Resource == resource || slot.Claim != "" && claimed
+		})
 		if len(found) == 0 {
-			return nil, akriv0.ResourceName(name), false
+			return nil, resource, false
 		}
 		held = append(held, found...)
 	}
@@ -261,7 +248,8 @@ func (s *Snapshot) slotsOfPod(pod *corev1.Pod) (held []string, missing string, i
 		if claim.claim == nil || withoutSlots(claim.claim) {
 			continue
 		}
-		found := s.slotsOfClaim(string(claim.claim.UID), pod.Spec.NodeName)
+		all := Where(s.Instances, func(*akriv0.Instance) bool { return true })
+		found := heldSlots(all, pod.Spec.NodeName, func(slot Slot) bool { return slot.Claim == string(claim.claim.UID) })
 		if len(found) == 0 {
 			return nil, claim.String(), true
 		}
@@ -270,16 +258,12 @@ func (s *Snapshot) slotsOfPod(pod *corev1.Pod) (held []string, missing string, i
 	return held, "", false
 }
 
-// heldSlots returns the slots that the node of the Pod holds through the resource. Those of claims
-// are not those of a Pod without a claim.
-func (s *Snapshot) heldSlots(pod *corev1.Pod, resource string) []string {
-	claimed := pod.Status.ExtendedResourceClaimStatus != nil
+// heldSlots returns those of the slots that the node holds.
+func heldSlots(instances []*akriv0.Instance, node string, of func(Slot) bool) []string {
 	var held []string
-	for _, instance := range s.instancesOfResource(resource) {
-		for _, slot := range slotsOf(instance) {
-			if slot.Node == pod.Spec.NodeName && (slot.Claim == "" && slot.Resource == akriv0.ResourceName(resource) || slot.Claim != "" && claimed) {
-				held = append(held, slot.Slot)
-			}
+	for _, slot := range slotsOf(instances...) {
+		if slot.Node == node && of(slot) {
+			held = append(held, slot.Slot)
 		}
 	}
 	return held

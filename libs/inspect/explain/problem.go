@@ -8,15 +8,23 @@ import (
 
 // whenFalse is for causes that a condition of the Configuration states. It finds the condition that
 // is False, for the reason, or for any if reason is empty.
-func whenFalse(kind, reason string, remedies func(t target) []Remedy) func(target) []Cause {
-	return func(t target) []Cause {
+func whenFalse(kind, reason string, remedies func(t target) []Remedy) finder {
+	return func(t target, report func(Cause)) {
 		found := condition(t.configuration, kind)
-		if found.Status != metav1.ConditionFalse || reason != "" && found.Reason != reason {
-			return nil
+		if found.Status == metav1.ConditionFalse && (reason == "" || found.Reason == reason) {
+			report(problemCause(t, found, found.Reason, remedies))
 		}
-		cause := problemCause(problemsOf(t.configuration, found.Reason), found.Message)
-		cause.Remedies = remedies(t)
-		return []Cause{cause}
+	}
+}
+
+// whenReported is for causes that nodes report, or that a condition of the Configuration states.
+// The condition can be True because of other nodes.
+func whenReported(kind, reason string, remedies func(t target) []Remedy) finder {
+	return func(t target, report func(Cause)) {
+		found := condition(t.configuration, kind)
+		if found.Reason == reason || len(problemsOf(t.configuration, reason)) > 0 {
+			report(problemCause(t, found, reason, remedies))
+		}
 	}
 }
 
@@ -35,11 +43,11 @@ func problemsOf(c *akriv0.Configuration, reason string) []akriv0.Problem {
 	return found
 }
 
-// problemCause returns a cause with the facts of the problems, which nodes report for one reason.
-// The message states their evidence.
-func problemCause(problems []akriv0.Problem, message string) Cause {
-	cause := Cause{Message: message}
-	for _, problem := range problems {
+// problemCause returns a cause with the facts of the problems that nodes report for the reason. The
+// message of the condition states their evidence.
+func problemCause(t target, stated metav1.Condition, reason string, remedies func(t target) []Remedy) Cause {
+	cause := Cause{Message: stated.Message, Remedies: remedies(t)}
+	for _, problem := range problemsOf(t.configuration, reason) {
 		if cause.Subject == nil {
 			cause.Subject = problem.Subject
 		}

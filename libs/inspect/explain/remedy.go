@@ -13,47 +13,69 @@ import (
 // can choose texts that a shell would execute.
 var plainName = regexp.MustCompile(`^[A-Za-z0-9][-._A-Za-z0-9]*$`)
 
+// remedy returns a remedy with a command, which is a format for the arguments.
+func remedy(text, command string, arguments ...any) Remedy {
+	return Remedy{Text: text, Command: fmt.Sprintf(command, arguments...)}
+}
+
+// interrupting adds an object that the command stops or restarts.
+func (r Remedy) interrupting(kind, namespace, name string) Remedy {
+	r.Interrupts = append(r.Interrupts, *subject(kind, namespace, name))
+	return r
+}
+
+func subject(kind, namespace, name string) *akriv0.Subject {
+	return &akriv0.Subject{Kind: kind, Namespace: namespace, Name: name}
+}
+
 // edit is the remedy to change the Configuration.
 func edit(c *akriv0.Configuration) Remedy {
-	return Remedy{Text: "Correct the Configuration.", Command: fmt.Sprintf("kubectl edit configuration.akri.sh %s --namespace %s", c.Name, c.Namespace)}
+	return remedy("Correct the Configuration.", "kubectl edit configuration.akri.sh %s --namespace %s", c.Name, c.Namespace)
+}
+
+func describeConfiguration(text string, c *akriv0.Configuration) Remedy {
+	return remedy(text, "kubectl describe configuration.akri.sh %s --namespace %s", c.Name, c.Namespace)
 }
 
 // rename cannot be one command, because Kubernetes cannot rename objects.
 func rename(c *akriv0.Configuration, name string) Remedy {
-	return Remedy{
-		Text:       "Give the Configuration " + name + " in its manifest, and replace it.",
-		Command:    fmt.Sprintf("kubectl delete configuration.akri.sh %s --namespace %s && kubectl apply -f CONFIGURATION.yaml", c.Name, c.Namespace),
-		Interrupts: []akriv0.Subject{{Kind: "Configuration", Namespace: c.Namespace, Name: c.Name}},
-	}
+	return remedy("Give the Configuration "+name+" in its manifest, and replace it.",
+		"kubectl delete configuration.akri.sh %s --namespace %s && kubectl apply -f CONFIGURATION.yaml", c.Name, c.Namespace,
+	).interrupting("Configuration", c.Namespace, c.Name)
 }
 
 func deletePod(text string, pod *corev1.Pod) Remedy {
-	return Remedy{
-		Text: text, Command: fmt.Sprintf("kubectl delete pod %s --namespace %s", pod.Name, pod.Namespace),
-		Interrupts: []akriv0.Subject{{Kind: "Pod", Namespace: pod.Namespace, Name: pod.Name}},
-	}
+	return remedy(text, "kubectl delete pod %s --namespace %s", pod.Name, pod.Namespace).interrupting("Pod", pod.Namespace, pod.Name)
 }
 
 func describePod(text string, pod *corev1.Pod) Remedy {
-	return Remedy{Text: text, Command: fmt.Sprintf("kubectl describe pod %s --namespace %s", pod.Name, pod.Namespace)}
+	return remedy(text, "kubectl describe pod %s --namespace %s", pod.Name, pod.Namespace)
 }
 
 // readLogs is the remedy to read the logs of the Pod, or of one of its containers.
 func readLogs(pod *corev1.Pod, options string) Remedy {
-	return Remedy{Text: "Read the logs.", Command: fmt.Sprintf("kubectl logs %s --namespace %s", pod.Name, pod.Namespace) + options}
+	return remedy("Read the logs.", "kubectl logs %s --namespace %s%s", pod.Name, pod.Namespace, options)
 }
 
 // readPods returns the remedies to look at the Pod of the service, or of the agent, on the node.
 func (s *Snapshot) readPods(text, node, service string) []Remedy {
-	selector := fmt.Sprintf("--namespace %s --selector '%s in (%s,%s)'", s.nodeNamespace(), ComponentLabel, service, agent)
 	return []Remedy{
-		{Text: text, Command: fmt.Sprintf("kubectl get pods --output wide %s --field-selector spec.nodeName=%s", selector, node)},
-		{Text: "Read its logs.", Command: "kubectl logs --tail=50 --prefix " + selector},
+		remedy(text, "kubectl get pods --output wide %s --field-selector spec.nodeName=%s", s.selectPods(service), node),
+		s.readServiceLogs("Read its logs.", service),
 	}
 }
 
-// upgrade returns the command that changes values of Akri's release.
-func (s *Snapshot) upgrade(values string) string {
+// readServiceLogs is the remedy to read the logs of the service, or of the agent, on all nodes.
+func (s *Snapshot) readServiceLogs(text, service string) Remedy {
+	return remedy(text, "kubectl logs --tail=50 --prefix %s", s.selectPods(service))
+}
+
+func (s *Snapshot) selectPods(service string) string {
+	return fmt.Sprintf("--namespace %s --selector '%s in (%s,%s)'", s.nodeNamespace(), ComponentLabel, service, agent)
+}
+
+// upgrade is the remedy to change values of Akri's release.
+func (s *Snapshot) upgrade(text, values string) Remedy {
 	release, namespace := s.release()
-	return fmt.Sprintf("helm upgrade %s charts/akri --namespace %s --reset-then-reuse-values %s", release, namespace, values)
+	return remedy(text, "helm upgrade %s charts/akri --namespace %s --reset-then-reuse-values %s", release, namespace, values)
 }

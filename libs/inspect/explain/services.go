@@ -1,12 +1,14 @@
 package explain
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"slices"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
 // Service is one workload of Akri.
@@ -28,22 +30,11 @@ func (s *Snapshot) Services() []Service {
 	var services []Service
 	for i := range s.DaemonSets {
 		d := &s.DaemonSets[i]
-		services = append(services, s.service(Service{
-			Component: d.Labels[ComponentLabel], Kind: "DaemonSet", Namespace: d.Namespace, Name: d.Name,
-			Desired: d.Status.DesiredNumberScheduled, Ready: d.Status.NumberReady,
-		}))
+		services = append(services, s.service("DaemonSet", &d.ObjectMeta, d.Status.DesiredNumberScheduled, d.Status.NumberReady))
 	}
-
 	for i := range s.Deployments {
 		d := &s.Deployments[i]
-		desired := int32(1)
-		if d.Spec.Replicas != nil {
-			desired = *d.Spec.Replicas
-		}
-		services = append(services, s.service(Service{
-			Component: d.Labels[ComponentLabel], Kind: "Deployment", Namespace: d.Namespace, Name: d.Name,
-			Desired: desired, Ready: d.Status.ReadyReplicas,
-		}))
+		services = append(services, s.service("Deployment", &d.ObjectMeta, *cmp.Or(d.Spec.Replicas, new(int32(1))), d.Status.ReadyReplicas))
 	}
 	slices.SortFunc(services, func(a, b Service) int {
 		return strings.Compare(a.Component+"/"+a.Name, b.Component+"/"+b.Name)
@@ -51,27 +42,29 @@ func (s *Snapshot) Services() []Service {
 	return services
 }
 
-func (s Service) owns(pod *corev1.Pod) bool {
-	return IsAkri(pod) && pod.Namespace == s.Namespace && pod.Labels[ComponentLabel] == s.Component && !ended(pod)
+// podsOf returns the Pods of the service.
+func (s *Snapshot) podsOf(service Service) []*corev1.Pod {
+	return Where(s.Pods, func(pod *corev1.Pod) bool {
+		return IsAkri(pod) && pod.Namespace == service.Namespace && pod.Labels[ComponentLabel] == service.Component && !ended(pod)
+	})
 }
 
-// service adds what the Pods of the service show.
-func (s *Snapshot) service(service Service) Service {
-	versions := map[string]bool{}
-	for i := range s.Pods {
-		pod := &s.Pods[i]
-		if !service.owns(pod) {
-			continue
-		}
+// service returns a workload with what its Pods show.
+func (s *Snapshot) service(kind string, workload *metav1.ObjectMeta, desired, ready int32) Service {
+	service := Service{
+		Component: workload.Labels[ComponentLabel], Kind: kind, Namespace: workload.Namespace, Name: workload.Name,
+		Desired: desired, Ready: ready,
+	}
+	versions, notReady := map[string]bool{}, map[string]bool{}
+	for _, pod := range s.podsOf(service) {
 		if len(pod.Spec.Containers) > 0 {
 			versions[imageVersion(pod.Spec.Containers[0].Image)] = true
 		}
-		if !PodReady(pod) && pod.Spec.NodeName != "" && !slices.Contains(service.NotReadyOn, pod.Spec.NodeName) {
-			service.NotReadyOn = append(service.NotReadyOn, pod.Spec.NodeName)
+		if !PodReady(pod) && pod.Spec.NodeName != "" {
+			notReady[pod.Spec.NodeName] = true
 		}
 	}
-	service.Versions = slices.Sorted(maps.Keys(versions))
-	slices.Sort(service.NotReadyOn)
+	service.Versions, service.NotReadyOn = slices.Sorted(maps.Keys(versions)), slices.Sorted(maps.Keys(notReady))
 	return service
 }
 
@@ -89,13 +82,12 @@ func imageVersion(image string) string {
 
 // Versions returns the versions of Akri's Pods, sorted.
 func Versions(services []Service) []string {
-	seen := map[string]bool{}
+	var versions []string
 	for _, service := range services {
-		for _, version := range service.Versions {
-			seen[version] = true
-		}
+		versions = append(versions, service.Versions...)
 	}
-	return slices.Sorted(maps.Keys(seen))
+	slices.Sort(versions)
+	return slices.Compact(versions)
 }
 
 // ServicesLink checks the workloads of Akri.
@@ -113,7 +105,7 @@ func (s *Snapshot) ServicesLink() Link {
 	case len(causes) > 0:
 		return partial(LinkServices, causes[0].Message, causes...)
 	default:
-		return ok(LinkServices, fmt.Sprintf("%s, version %s", plural(len(services), "service"), strings.Join(Versions(services), ", ")))
+		return ok(LinkServices, fmt.Sprintf("%s, version %s", Plural(len(services), "service"), strings.Join(Versions(services), ", ")))
 	}
 }
 

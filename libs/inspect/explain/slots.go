@@ -32,41 +32,40 @@ type Slot struct {
 
 // Slots returns the slots of the Instances with the Pods that use them.
 func (s *Snapshot) Slots(instances ...*akriv0.Instance) []Slot {
-	slots := []Slot{}
-	for _, instance := range instances {
-		slots = append(slots, slotsOf(instance)...)
-	}
-	users := s.users()
+	slots, users := slotsOf(instances...), s.users()
 	for i := range slots {
-		slots[i].Pods = users[user{slots[i].Node, slots[i].Resource}]
-		if slots[i].Claim == "" {
+		slot := &slots[i]
+		slot.Pods = users[user{slot.Node, slot.Resource}]
+		if slot.Claim == "" {
 			continue
 		}
-		if pods := s.usersOfClaim(slots[i].Claim, slots[i].Node); len(pods) > 0 {
-			slots[i].Pods = pods
+		if pods := s.usersOfClaim(slot.Claim, slot.Node); len(pods) > 0 {
+			slot.Pods = pods
 		} else {
-			ofConfiguration := users[user{slots[i].Node, akriv0.ResourceName(slots[i].Configuration)}]
-			slots[i].Pods = slices.Sorted(slices.Values(slices.Concat(slots[i].Pods, ofConfiguration)))
+			ofConfiguration := users[user{slot.Node, akriv0.ResourceName(slot.Configuration)}]
+			slot.Pods = slices.Sorted(slices.Values(slices.Concat(slot.Pods, ofConfiguration)))
 		}
 	}
 	return slots
 }
 
-// slotsOf returns the slots of the Instance, by index.
-func slotsOf(instance *akriv0.Instance) []Slot {
-	names := map[string]bool{}
-	for i := range int(instance.Spec.Capacity) {
-		names[akriv0.SlotName(instance.Name, i)] = true
-	}
-	for name := range instance.Spec.DeviceUsage {
-		names[name] = true
-	}
-	sorted := slices.SortedFunc(maps.Keys(names), func(a, b string) int {
-		return cmp.Or(cmp.Compare(len(a), len(b)), cmp.Compare(a, b))
-	})
-	slots := make([]Slot, 0, len(sorted))
-	for _, name := range sorted {
-		slots = append(slots, slotOf(instance, name))
+// slotsOf returns the slots of the Instances, by index.
+func slotsOf(instances ...*akriv0.Instance) []Slot {
+	slots := []Slot{}
+	for _, instance := range instances {
+		names := map[string]bool{}
+		for i := range int(instance.Spec.Capacity) {
+			names[akriv0.SlotName(instance.Name, i)] = true
+		}
+		for name := range instance.Spec.DeviceUsage {
+			names[name] = true
+		}
+		sorted := slices.SortedFunc(maps.Keys(names), func(a, b string) int {
+			return cmp.Or(cmp.Compare(len(a), len(b)), cmp.Compare(a, b))
+		})
+		for _, name := range sorted {
+			slots = append(slots, slotOf(instance, name))
+		}
 	}
 	return slots
 }
@@ -77,14 +76,12 @@ func slotOf(instance *akriv0.Instance, name string) Slot {
 	switch {
 	case err != nil:
 		slot.Problem = err.Error()
-		return slot
-	case holder.Free():
-		return slot
-	}
-	slot.Node, slot.Resource, slot.Claim = holder.Node, akriv0.ResourceName(instance.Name), holder.Claim
-	if holder.Configuration {
+	case holder.Configuration:
 		slot.Resource = akriv0.ResourceName(instance.Spec.ConfigurationName)
+	case !holder.Free():
+		slot.Resource = akriv0.ResourceName(instance.Name)
 	}
+	slot.Node, slot.Claim = holder.Node, holder.Claim
 	return slot
 }
 

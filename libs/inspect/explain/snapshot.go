@@ -81,11 +81,14 @@ type Selectors interface {
 
 func (s *Snapshot) readable(resource string) bool { return !slices.Contains(s.Unreadable, resource) }
 
-// find returns the object with the name, or nil.
-func find[T any, P interface {
+// object is a pointer to an API type.
+type object[T any] interface {
 	*T
 	metav1.Object
-}](objects []T, namespace, name string) P {
+}
+
+// Find returns the object with the name, or nil.
+func Find[T any, P object[T]](objects []T, namespace, name string) P {
 	for i := range objects {
 		if object := P(&objects[i]); object.GetName() == name && object.GetNamespace() == namespace {
 			return object
@@ -94,57 +97,50 @@ func find[T any, P interface {
 	return nil
 }
 
-// InstancesOf returns the Instances of the Configuration, by name.
-func (s *Snapshot) InstancesOf(c *akriv0.Configuration) []*akriv0.Instance {
-	var found []*akriv0.Instance
-	for i := range s.Instances {
-		if instance := &s.Instances[i]; instance.Namespace == c.Namespace && instance.Spec.ConfigurationName == c.Name {
-			found = append(found, instance)
+// Where returns the objects that keep accepts, by namespace and name.
+func Where[T any, P object[T]](objects []T, keep func(P) bool) []P {
+	var found []P
+	for i := range objects {
+		if object := P(&objects[i]); keep(object) {
+			found = append(found, object)
 		}
 	}
-	slices.SortFunc(found, func(a, b *akriv0.Instance) int { return cmp.Compare(a.Name, b.Name) })
+	slices.SortStableFunc(found, func(a, b P) int {
+		return cmp.Or(cmp.Compare(a.GetNamespace(), b.GetNamespace()), cmp.Compare(a.GetName(), b.GetName()))
+	})
 	return found
+}
+
+// ofComponents returns the workloads of the components.
+func ofComponents[T any, P object[T]](workloads []T, components ...string) []P {
+	return Where(workloads, func(workload P) bool { return slices.Contains(components, workload.GetLabels()[ComponentLabel]) })
+}
+
+// InstancesOf returns the Instances of the Configuration, by name.
+func (s *Snapshot) InstancesOf(c *akriv0.Configuration) []*akriv0.Instance {
+	return Where(s.Instances, func(i *akriv0.Instance) bool { return i.Namespace == c.Namespace && i.Spec.ConfigurationName == c.Name })
 }
 
 // BrokersOf returns the broker Pods of the Instance, also those of Jobs, by name.
 func (s *Snapshot) BrokersOf(instance *akriv0.Instance) []*corev1.Pod {
-	var found []*corev1.Pod
-	for i := range s.Pods {
-		pod := &s.Pods[i]
-		if pod.Namespace == instance.Namespace && s.instanceOfBroker(pod) == instance.Name {
-			found = append(found, pod)
+	return Where(s.Pods, func(pod *corev1.Pod) bool {
+		if pod.Namespace != instance.Namespace {
+			return false
 		}
-	}
-	slices.SortFunc(found, func(a, b *corev1.Pod) int { return cmp.Compare(a.Name, b.Name) })
-	return found
-}
-
-// instanceOfBroker returns the name of the Instance that owns a broker Pod or its Job.
-func (s *Snapshot) instanceOfBroker(pod *corev1.Pod) string {
-	owner := metav1.GetControllerOf(pod)
-	if owner != nil && owner.Kind == "Job" {
-		job := find(s.Jobs, pod.Namespace, owner.Name)
-		if job == nil {
-			return ""
+		owner := metav1.GetControllerOf(pod)
+		if owner != nil && owner.Kind == "Job" {
+			job := Find(s.Jobs, pod.Namespace, owner.Name)
+			owner = metav1.GetControllerOf(cmp.Or(job, &batchv1.Job{}))
 		}
-		owner = metav1.GetControllerOf(job)
-	}
-	if owner == nil || owner.Kind != "Instance" {
-		return ""
-	}
-	return owner.Name
+		return owner != nil && owner.Kind == "Instance" && owner.Name == instance.Name
+	})
 }
 
 // podsOn returns the Pods of Akri's components on the node.
 func (s *Snapshot) podsOn(node string, components ...string) []*corev1.Pod {
-	var found []*corev1.Pod
-	for i := range s.Pods {
-		pod := &s.Pods[i]
-		if IsAkri(pod) && pod.Spec.NodeName == node && slices.Contains(components, pod.Labels[ComponentLabel]) {
-			found = append(found, pod)
-		}
-	}
-	return found
+	return Where(s.Pods, func(pod *corev1.Pod) bool {
+		return IsAkri(pod) && pod.Spec.NodeName == node && slices.Contains(components, pod.Labels[ComponentLabel])
+	})
 }
 
 // IsAkri reports whether the object is part of Akri's installation.
@@ -186,18 +182,19 @@ func NodeReady(node *corev1.Node) bool {
 }
 
 // PodReady reports whether the Pod is ready.
-func PodReady(pod *corev1.Pod) bool {
+func PodReady(pod *corev1.Pod) bool { return podHas(pod, corev1.PodReady) }
+
+// podHas reports whether the condition of the Pod is True.
+func podHas(pod *corev1.Pod, kind corev1.PodConditionType) bool {
 	return slices.ContainsFunc(pod.Status.Conditions, func(c corev1.PodCondition) bool {
-		return c.Type == corev1.PodReady && c.Status == corev1.ConditionTrue
+		return c.Type == kind && c.Status == corev1.ConditionTrue
 	})
 }
 
 // release returns the name and namespace of Akri's Helm release, as far as they are known.
 func (s *Snapshot) release() (name, namespace string) {
-	for i := range s.Deployments {
-		if d := &s.Deployments[i]; d.Labels[ComponentLabel] == instanceWriter {
-			return cmp.Or(d.Labels[releaseLabel], PartOf), d.Namespace
-		}
+	for _, d := range ofComponents(s.Deployments, instanceWriter) {
+		return cmp.Or(d.Labels[releaseLabel], PartOf), d.Namespace
 	}
 	return PartOf, "akri-system"
 }

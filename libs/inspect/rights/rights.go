@@ -27,28 +27,22 @@ type Finder struct {
 // Find calls read for all namespaces and, if that is forbidden, for one.
 func (f *Finder) Find(ctx context.Context, resource string, namespaced bool, read func(context.Context, string) error) error {
 	err := read(ctx, "")
-	if apierrors.IsForbidden(err) && namespaced && f.Namespace != "" {
-		if err = read(ctx, f.Namespace); err == nil {
-			f.mu.Lock()
-			defer f.mu.Unlock()
-			f.Snapshot.OneNamespace = true
-			return nil
-		}
+	oneNamespace := apierrors.IsForbidden(err) && namespaced && f.Namespace != ""
+	if oneNamespace {
+		err = read(ctx, f.Namespace)
 	}
+
+	f.mu.Lock()
+	defer f.mu.Unlock()
 	switch {
 	case err == nil:
-		return nil
+		f.Snapshot.OneNamespace = f.Snapshot.OneNamespace || oneNamespace
 	case apierrors.IsForbidden(err):
-		f.mu.Lock()
-		defer f.mu.Unlock()
 		f.Snapshot.Unreadable = append(f.Snapshot.Unreadable, resource)
-		return nil
 	case apierrors.IsNotFound(err):
-		f.mu.Lock()
-		defer f.mu.Unlock()
 		f.Snapshot.NoAPI = true
-		return nil
 	default:
 		return fmt.Errorf("list %s: %w", resource, err)
 	}
+	return nil
 }

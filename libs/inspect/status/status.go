@@ -9,6 +9,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	akriv0 "akri.sh/libs/apis/akri/v0"
@@ -27,14 +28,6 @@ type Overview struct {
 	Brokers        Count             `json:"brokers"`
 	// Unreadable names the resources that the user may not list.
 	Unreadable []string `json:"unreadable,omitempty"`
-}
-
-// Plural returns a number with its noun.
-func Plural(count int, noun string) string {
-	if count == 1 {
-		return "1 " + noun
-	}
-	return fmt.Sprintf("%d %ss", count, noun)
 }
 
 // Count is a number of something, and how many of them are held or ready.
@@ -103,12 +96,8 @@ func Of(s *explain.Snapshot) Overview {
 
 // Condition returns the condition of the Configuration, Unknown if it has none.
 func Condition(c *akriv0.Configuration, kind string) metav1.Condition {
-	for _, condition := range c.Status.Conditions {
-		if condition.Type == kind {
-			return condition
-		}
-	}
-	return metav1.Condition{Type: kind, Status: metav1.ConditionUnknown, Reason: akriv0.ReasonNoReport}
+	unknown := metav1.Condition{Type: kind, Status: metav1.ConditionUnknown, Reason: akriv0.ReasonNoReport}
+	return *cmp.Or(meta.FindStatusCondition(c.Status.Conditions, kind), &unknown)
 }
 
 // countByConfiguration counts devices, slots and brokers.
@@ -159,15 +148,14 @@ func nodes(s *explain.Snapshot, services []explain.Service) []Node {
 	for _, node := range s.NodesWithoutAkri() {
 		without[node.Node] = node
 	}
-	causes := s.ServicesLink().Causes
-	installed := len(causes) == 0 || causes[0].ID != explain.NotInstalled
+	installed := len(services) > 0 || s.ServicesLink().State == explain.Skipped // the workloads cannot be listed
 	var lines []Node
 	for i := range s.Nodes {
 		node := &s.Nodes[i]
 		missing, isWithout := without[node.Name]
-		line := Node{Name: node.Name, Ready: explain.NodeReady(node), Akri: installed && !isWithout, Devices: devices[node.Name], SlotsHeld: held[node.Name]}
-		for _, taint := range missing.Taints {
-			line.Taints = append(line.Taints, taint.ToString())
+		line := Node{
+			Name: node.Name, Ready: explain.NodeReady(node), Akri: installed && !isWithout, Taints: missing.TaintNames(),
+			Devices: devices[node.Name], SlotsHeld: held[node.Name],
 		}
 		for _, service := range services {
 			if slices.Contains(service.NotReadyOn, node.Name) {
@@ -197,6 +185,11 @@ type Device struct {
 // Age returns the time since the Instance was created.
 func (d Device) Age(now time.Time) time.Duration { return now.Sub(d.Created.Time) }
 
+// in returns the Instances in the namespace, or all if it is empty, by namespace and name.
+func in(s *explain.Snapshot, namespace string) []*akriv0.Instance {
+	return explain.Where(s.Instances, func(i *akriv0.Instance) bool { return namespace == "" || i.Namespace == namespace })
+}
+
 // Devices returns the Instances in the namespace, or all if it is empty.
 func Devices(s *explain.Snapshot, namespace string) []Device {
 	handlers := map[string]string{}
@@ -205,16 +198,11 @@ func Devices(s *explain.Snapshot, namespace string) []Device {
 		handlers[c.Namespace+"/"+c.Name] = c.Spec.DiscoveryHandler.Name
 	}
 	devices := []Device{}
-	for i := range s.Instances {
-		if instance := &s.Instances[i]; namespace == "" || instance.Namespace == namespace {
-			device := DeviceOf(instance)
-			device.Handler = handlers[device.Namespace+"/"+device.Configuration]
-			devices = append(devices, device)
-		}
+	for _, instance := range in(s, namespace) {
+		device := DeviceOf(instance)
+		device.Handler = handlers[device.Namespace+"/"+device.Configuration]
+		devices = append(devices, device)
 	}
-	slices.SortFunc(devices, func(a, b Device) int {
-		return cmp.Or(cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Instance, b.Instance))
-	})
 	return devices
 }
 
@@ -229,16 +217,7 @@ func DeviceOf(instance *akriv0.Instance) Device {
 
 // Slots returns the slots of the Instances in the namespace, or all if it is empty.
 func Slots(s *explain.Snapshot, namespace string) []explain.Slot {
-	var instances []*akriv0.Instance
-	for i := range s.Instances {
-		if instance := &s.Instances[i]; namespace == "" || instance.Namespace == namespace {
-			instances = append(instances, instance)
-		}
-	}
-	slices.SortFunc(instances, func(a, b *akriv0.Instance) int {
-		return cmp.Or(cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name))
-	})
-	return s.Slots(instances...)
+	return s.Slots(in(s, namespace)...)
 }
 
 // Handler is an endpoint of a Discovery Handler on a node.

@@ -95,7 +95,7 @@ func readyNodes(s *explain.Snapshot) Result {
 			Text: "Find out why.", Command: "kubectl describe nodes",
 		}}}
 	}
-	return passed(name, status.Plural(ready, "Linux node")+" ready")
+	return passed(name, explain.Plural(ready, "Linux node")+" ready")
 }
 
 func podSecurity(facts Facts) Result {

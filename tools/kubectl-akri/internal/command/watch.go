@@ -17,6 +17,7 @@ import (
 
 	akriv0 "akri.sh/libs/apis/akri/v0"
 	"akri.sh/libs/inspect/cluster"
+	"akri.sh/libs/inspect/explain"
 	"akri.sh/libs/inspect/status"
 )
 
@@ -84,7 +85,7 @@ func (c *changes) set(object any) {
 	case !slices.Equal(old.Nodes, device.Nodes):
 		c.write("~", device, "on "+nodesOf(device)+", before on "+nodesOf(old))
 	case old.Slots != device.Slots:
-		c.write("~", device, fmt.Sprintf("%d of %s held, before %d", device.Slots.Used, status.Plural(device.Slots.Total, "slot"), old.Slots.Used))
+		c.write("~", device, fmt.Sprintf("%d of %s held, before %d", device.Slots.Used, explain.Plural(device.Slots.Total, "slot"), old.Slots.Used))
 	}
 }
 

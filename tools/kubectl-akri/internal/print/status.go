@@ -22,8 +22,8 @@ func Overview(w io.Writer, o status.Overview, client string, wide bool) {
 		versions += " (VERSION SKEW)"
 	}
 	fmt.Fprintf(w, "Akri %s, kubectl akri %s\n", orNone(versions), client)
-	fmt.Fprintf(w, "%s, %d of %s held, %d of %s ready\n", status.Plural(o.Devices, "device"),
-		o.Slots.Used, status.Plural(o.Slots.Total, "slot"), o.Brokers.Used, status.Plural(o.Brokers.Total, "broker"))
+	fmt.Fprintf(w, "%s, %d of %s held, %d of %s ready\n", explain.Plural(o.Devices, "device"),
+		o.Slots.Used, explain.Plural(o.Slots.Total, "slot"), o.Brokers.Used, explain.Plural(o.Brokers.Total, "broker"))
 	if len(o.Unreadable) > 0 {
 		fmt.Fprintf(w, "You may not list: %s\n", strings.Join(o.Unreadable, ", "))
 	}
@@ -58,7 +58,7 @@ func nodes(w io.Writer, nodes []status.Node, wide bool) {
 	}
 	table(w, rows...)
 	if left > 0 {
-		fmt.Fprintf(w, "and %s without problems (-o wide lists them)\n", status.Plural(left, "node"))
+		fmt.Fprintf(w, "and %s without problems (-o wide lists them)\n", explain.Plural(left, "node"))
 	}
 }
 
