@@ -22,6 +22,9 @@ type Device struct {
 	Complete bool
 }
 
+// Size returns the bytes of the id and the properties.
+func (d Device) Size() int { return len(d.ID) + d.Properties.size() }
+
 // Refusal is a device that is not part of the Instance.
 type Refusal struct {
 	Device
@@ -42,6 +45,13 @@ func NewProperties(values map[string]string) Properties {
 		panic(err) // maps of strings have an encoding
 	}
 	return Properties{unique.Make(string(encoded))}
+}
+
+func (p Properties) size() int {
+	if p == (Properties{}) {
+		return 0
+	}
+	return len(p.encoded.Value())
 }
 
 // Map returns a new map with the values.

@@ -35,6 +35,8 @@ type Report struct {
 	Excess   Devices
 	Handlers []akriv0.HandlerStatus
 	Problems []akriv0.Problem
+	// bytes is the size of Devices. Put sets it.
+	bytes int
 	// ProblemsSince is when the first report with these problems came. Put sets it.
 	ProblemsSince time.Time
 }
@@ -64,8 +66,12 @@ type Store struct {
 	closed map[string]*Stream
 }
 
-// maxNodeDevices is the number of devices that are accepted of one node.
-const maxNodeDevices = 10_000
+// The limits of the devices that are accepted of one node in all its reports. Without them one node
+// could fill the memory of all replicas. The bytes are those of ids and properties.
+const (
+	maxNodeDevices = 10_000
+	maxNodeBytes   = 8 << 20
+)
 
 // closedAge is longer than a node takes to reconnect.
 const closedAge = time.Minute
@@ -155,7 +161,8 @@ func (s *Store) Put(stream *Stream, configuration types.NamespacedName, report *
 	if previous != nil && previous.Sequence > report.Sequence {
 		return nil, true
 	}
-	report.limit(maxNodeDevices - stream.devicesOfOthers(configuration))
+	others, bytes := stream.devicesOfOthers(configuration)
+	report.limit(maxNodeDevices-others, maxNodeBytes-bytes)
 	names = report.Devices.shortNames()
 	if previous != nil {
 		names = append(names, previous.Devices.shortNames()...)
@@ -170,27 +177,39 @@ func (s *Store) Put(stream *Stream, configuration types.NamespacedName, report *
 	return names, true
 }
 
-// devicesOfOthers returns the number of devices in the reports on other Configurations.
-func (s *Stream) devicesOfOthers(configuration types.NamespacedName) (devices int) {
+// devicesOfOthers returns the number and the bytes of the devices in the reports on other
+// Configurations.
+func (s *Stream) devicesOfOthers(configuration types.NamespacedName) (devices, bytes int) {
 	for other, report := range s.reports {
 		if other != configuration {
 			devices += len(report.Devices)
+			bytes += report.bytes
 		}
 	}
-	return devices
+	return devices, bytes
 }
 
-// limit removes devices beyond a number. The report is then not complete, so that their Instances
-// stay.
-func (r *Report) limit(devices int) {
-	if len(r.Devices) <= devices {
+// limit removes devices beyond a number or a size. The report is then not complete, so that their
+// Instances stay.
+func (r *Report) limit(devices, bytes int) {
+	accepted := 0
+	for _, device := range r.Devices[:min(len(r.Devices), max(devices, 0))] {
+		size := device.Value().Size()
+		if r.bytes+size > bytes {
+			break
+		}
+		r.bytes += size
+		accepted++
+	}
+	if accepted == len(r.Devices) {
 		return
 	}
-	r.Excess, r.Devices = r.Devices[devices:], slices.Clone(r.Devices[:devices])
+	r.Excess, r.Devices = r.Devices[accepted:], slices.Clone(r.Devices[:accepted])
 	r.Complete, r.Answered = false, r.Answered || r.Complete
 	r.Problems = append(r.Problems, akriv0.Problem{
-		Reason:  akriv0.ReasonTooManyDevices,
-		Message: fmt.Sprintf("%d devices are not accepted: a node can have %d devices of all Configurations", len(r.Excess), maxNodeDevices),
+		Reason: akriv0.ReasonTooManyDevices,
+		Message: fmt.Sprintf("%d devices are not accepted: a node can have %d devices of all Configurations, with %d MiB of ids and properties",
+			len(r.Excess), maxNodeDevices, maxNodeBytes>>20),
 	})
 }
 

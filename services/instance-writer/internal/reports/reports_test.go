@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -146,7 +147,7 @@ func TestDevicesOfANodeAreLimited(t *testing.T) {
 	require.Len(t, report.Devices, 1)
 	require.Len(t, report.Excess, 2)
 	require.Equal(t, "TooManyDevices", report.Problems[0].Reason)
-	require.Equal(t, "2 devices are not accepted: a node can have 10000 devices of all Configurations", report.Problems[0].Message)
+	require.Equal(t, "2 devices are not accepted: a node can have 10000 devices of all Configurations, with 8 MiB of ids and properties", report.Problems[0].Message)
 	require.True(t, report.Answered)
 	require.NotEmpty(t, store.Devices(other, "1", "other-00000"))
 	require.Empty(t, store.Devices(other, "1", "other-00001"))
@@ -154,4 +155,35 @@ func TestDevicesOfANodeAreLimited(t *testing.T) {
 
 	put(configuration, "cam", 10)
 	require.Empty(t, put(other, "other", 3).Problems)
+}
+
+// The limit of bytes applies to all Configurations, and what is accepted does not depend on earlier
+// reports.
+func TestBytesOfANodeAreLimited(t *testing.T) {
+	store := reports.New()
+	stream := store.Open("a")
+	put := func(name string, devices int) *reports.Report {
+		var list []merge.Device
+		for i := range devices {
+			id := fmt.Sprintf("%s-%05d", name, i)
+			properties := merge.NewProperties(map[string]string{"LONG": strings.Repeat("x", 1<<20)})
+			list = append(list, merge.Device{ShortName: id, ID: id, Properties: properties})
+		}
+		report := &reports.Report{UID: "1", Complete: true, Devices: reports.NewDevices(list)}
+		_, ok := store.Put(stream, types.NamespacedName{Namespace: "ns", Name: name}, report)
+		require.True(t, ok)
+		return report
+	}
+	for range 3 {
+		require.Len(t, put("cam", 5).Devices, 5)
+		other := put("other", 5)
+		require.Len(t, other.Devices, 2)
+		require.Len(t, other.Excess, 3)
+		require.False(t, other.Complete)
+		require.Equal(t, "TooManyDevices", other.Problems[0].Reason)
+	}
+	require.Len(t, put("third", 1).Devices, 0)
+
+	require.Empty(t, put("cam", 0).Problems)
+	require.Len(t, put("third", 1).Devices, 1)
 }

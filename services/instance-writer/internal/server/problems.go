@@ -9,23 +9,41 @@ import (
 	instancev1 "akri.sh/proto/akri/instance/v1"
 )
 
-// parseProblems escapes text: the status of a Configuration is shown on terminals.
+// Limits of what a node reports besides its devices. Nodes of Akri report less.
+const (
+	maxHandlerStates = 16
+	maxProblems      = 64
+	maxEvidence      = 16
+	maxText          = 2 << 10 // bytes
+)
+
+// text limits and escapes the text of a node: the status of a Configuration is shown on terminals.
+func text(of string) string {
+	if len(of) > maxText {
+		of = of[:maxText] + " …"
+	}
+	return akriv0.Escape(of)
+}
+
+// first returns at most count items.
+func first[T any](items []T, count int) []T { return items[:min(len(items), count)] }
+
 func parseProblems(problems []*instancev1.Problem) []akriv0.Problem {
 	var parsed []akriv0.Problem
-	for _, problem := range problems {
-		p := akriv0.Problem{Reason: problem.GetReason(), Message: akriv0.Escape(problem.GetMessage())}
-		for _, evidence := range problem.GetEvidence() {
-			p.Evidence = append(p.Evidence, akriv0.Escape(evidence))
+	for _, problem := range first(problems, maxProblems) {
+		p := akriv0.Problem{Reason: problem.GetReason(), Message: text(problem.GetMessage())}
+		for _, evidence := range first(problem.GetEvidence(), maxEvidence) {
+			p.Evidence = append(p.Evidence, text(evidence))
 		}
 
 		if subject := problem.GetSubject(); subject != nil {
 			p.Subject = &akriv0.Subject{
-				Kind: akriv0.Escape(subject.GetKind()), Namespace: akriv0.Escape(subject.GetNamespace()), Name: akriv0.Escape(subject.GetName()),
+				Kind: text(subject.GetKind()), Namespace: text(subject.GetNamespace()), Name: text(subject.GetName()),
 			}
 		}
 
 		if wait := problem.GetWait(); wait != nil {
-			p.Wait = &akriv0.Wait{Awaited: akriv0.Escape(wait.GetAwaited()), Then: akriv0.Escape(wait.GetThen())}
+			p.Wait = &akriv0.Wait{Awaited: text(wait.GetAwaited()), Then: text(wait.GetThen())}
 			// The API server stores whole seconds.
 			p.Wait.Since = metav1.NewTime(wait.GetSince().AsTime().Truncate(time.Second))
 			p.Wait.Until = metav1.NewTime(wait.GetUntil().AsTime().Truncate(time.Second))

@@ -3,6 +3,7 @@ package server //nolint:testpackage // parseProblems is not exported
 import (
 	"encoding/json"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 
@@ -35,6 +36,28 @@ func TestTextOfNodesIsEscaped(t *testing.T) {
 	require.True(t, akriv0.IsText(text), "%q", text)
 	require.Equal(t, 9, strings.Count(text, escaped))
 	require.Contains(t, report.Problems[1].Message, `"\x1b]0;x\a\u202e": must be UTF-8 without control characters`)
+}
+
+// What a node reports besides its devices must not fill the memory, or displace other nodes in the
+// status.
+func TestReportsAreBounded(t *testing.T) {
+	long := strings.Repeat("\x1b", 1<<16)
+	problem := &instancev1.Problem{
+		Message: long, Evidence: slices.Repeat([]string{long}, 100), Subject: &instancev1.Subject{Kind: long, Namespace: long, Name: long},
+		Wait: &instancev1.Wait{Awaited: long, Then: long},
+	}
+	report, invalid := parseReport(&instancev1.ReportDevicesRequest{
+		Devices:  slices.Repeat([]*discoveryv1.Device{{Id: long}}, 1000),
+		Handlers: slices.Repeat([]*instancev1.HandlerState{{Name: long, Endpoint: long}}, 50_000),
+		Problems: slices.Repeat([]*instancev1.Problem{problem}, 1000),
+	})
+	require.Len(t, invalid, 1000, "each device has an answer")
+	require.Len(t, report.Handlers, 16)
+	require.Len(t, report.Problems, 64)
+	require.Len(t, report.Problems[0].Evidence, 16)
+	encoded, err := json.Marshal(report)
+	require.NoError(t, err)
+	require.Less(t, len(encoded), 64*32*16<<10)
 }
 
 // A status that differs from the one that the API server stores is written again and again.

@@ -253,15 +253,16 @@ func parseReport(request *instancev1.ReportDevicesRequest) (*reports.Report, []*
 		}
 		devices = append(devices, device)
 	}
+	report.Problems = first(report.Problems, maxProblems)
 	report.Devices = reports.NewDevices(devices)
 	return report, invalid
 }
 
 func parseHandlers(handlers []*instancev1.HandlerState) []akriv0.HandlerStatus {
 	var statuses []akriv0.HandlerStatus
-	for _, handler := range handlers {
+	for _, handler := range first(handlers, maxHandlerStates) {
 		status := akriv0.HandlerStatus{
-			Name: akriv0.Escape(handler.GetName()), Endpoint: akriv0.Escape(handler.GetEndpoint()),
+			Name: text(handler.GetName()), Endpoint: text(handler.GetEndpoint()),
 			Status: akriv0.HandlerState(handler.GetStatus()),
 		}
 		if handler.GetOfflineSince() != nil {
