@@ -7,10 +7,10 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"sync"
 	"time"
 
 	"go.uber.org/zap"
-	"golang.org/x/sync/errgroup"
 	"k8s.io/client-go/rest"
 
 	"akri.sh/libs/kube"
@@ -158,19 +158,19 @@ func (s *Service) lead(ctx context.Context) error {
 		return err
 	}
 	defer events.Stop()
-	group, ctx := errgroup.WithContext(ctx)
+	var group sync.WaitGroup
 	if s.webhook != nil {
-		group.Go(func() error { s.webhook.Lead(ctx); return nil })
+		group.Go(func() { s.webhook.Lead(ctx) })
 	}
 	for _, publisher := range s.publishers {
-		group.Go(func() error { publisher.Lead(ctx); return nil })
+		group.Go(func() { publisher.Lead(ctx) })
 	}
-	group.Go(func() error {
-		return controller.Run(ctx, controller.Options{
+	group.Go(func() {
+		controller.Run(ctx, controller.Options{
 			Clients: s.clients, Cache: s.cache, Events: events, Reviewer: s.reviewer(), Log: s.env.Log,
-			OnWrite: s.metrics.written, StuckAfter: s.config.PendingMax,
-			StartTimeout: s.config.BrokerStartTimeout,
+			OnWrite: s.metrics.written, StuckAfter: s.config.PendingMax, StartTimeout: s.config.BrokerStartTimeout,
 		})
 	})
-	return group.Wait()
+	group.Wait()
+	return nil
 }

@@ -62,8 +62,9 @@ func (s *Service) Run(ctx context.Context) error {
 }
 
 func (s *Service) lead(ctx context.Context) error {
-	return controller.Run(ctx, controller.Options{
+	controller.Run(ctx, controller.Options{
 		Clients: s.clients, Cache: s.cache, Log: s.env.Log,
 		BindingTimeout: s.config.BindingTimeout, OnWrite: s.metrics.written,
 	})
+	return nil
 }

@@ -179,7 +179,7 @@ func (s *Service) Serve(ctx context.Context, secured, plain net.Listener) error 
 				}
 				return fmt.Errorf("start: %w", err)
 			}
-			group.Go(func() error { return s.reconciler.Run(background) })
+			group.Go(func() error { s.reconciler.Run(background); return nil })
 			group.Go(func() error { s.catalog.Run(background); return nil })
 			close(s.synced)
 			return nil

@@ -10,10 +10,10 @@ package controller
 import (
 	"cmp"
 	"context"
+	"sync"
 	"time"
 
 	"go.uber.org/zap"
-	"golang.org/x/sync/errgroup"
 	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
@@ -82,30 +82,19 @@ func newQueue() queue {
 }
 
 // Run reconciles until ctx ends. The cache must be synced.
-func Run(ctx context.Context, options Options) error {
+func Run(ctx context.Context, options Options) {
 	sightings := newSightings()
 	c := &Controller{
 		Options: options, sightings: sightings, rollout: newRollout(options.StuckAfter, sightings), expectations: kube.NewExpectations(), startFailures: newStartFailures(),
 		reviews: newReviews(), refusals: newRefusals(), observed: map[string]map[types.UID]observation{},
 		instances: newQueue(), configurations: newQueue(), statuses: newQueue(),
 	}
-	stop := context.AfterFunc(ctx, func() {
-		c.instances.ShutDown()
-		c.configurations.ShutDown()
-		c.statuses.ShutDown()
-	})
-	defer stop()
 	defer c.subscribe()()
-	var group errgroup.Group
-	for range instanceWorkers {
-		group.Go(func() error { c.runWorker(ctx, c.instances, "instance", c.reconcileInstance); return nil })
-	}
-	group.Go(func() error {
-		c.runWorker(ctx, c.configurations, "configuration", c.reconcileConfiguration)
-		return nil
-	})
-	group.Go(func() error { c.runWorker(ctx, c.statuses, "configuration", c.reconcileStatus); return nil })
-	return group.Wait()
+	var group sync.WaitGroup
+	group.Go(func() { c.work(ctx, c.instances, instanceWorkers, "instance", c.reconcileInstance) })
+	group.Go(func() { c.work(ctx, c.configurations, 1, "configuration", c.reconcileConfiguration) })
+	group.Go(func() { c.work(ctx, c.statuses, 1, "configuration", c.reconcileStatus) })
+	group.Wait()
 }
 
 // subscribe fills the queues from the events of the cache until unsubscribe is called. It starts
@@ -159,22 +148,17 @@ func (c *Controller) brokerChanged(object metav1.Object) {
 	c.enqueueConfiguration(c.Cache.ConfigurationKeyOf(object))
 }
 
-func (c *Controller) runWorker(
-	ctx context.Context, queue queue, logField string, reconcile func(context.Context, string) (time.Duration, error),
-) {
-	for {
-		key, shutdown := queue.Get()
-		if shutdown {
-			return
-		}
+// reconcileFunc reconciles the object with the key. It returns when to do so again even if no object
+// changes. Zero means never.
+type reconcileFunc func(ctx context.Context, key string) (requeueAfter time.Duration, err error)
+
+func (c *Controller) work(ctx context.Context, queue queue, workers int, logField string, reconcile reconcileFunc) {
+	kube.Work(ctx, queue, workers, func(ctx context.Context, key string) {
 		c.reconcile(ctx, queue, key, c.Log.With(zap.String(logField, key)), reconcile)
-		queue.Done(key)
-	}
+	})
 }
 
-func (c *Controller) reconcile(
-	ctx context.Context, queue queue, key string, log *zap.Logger, reconcile func(context.Context, string) (time.Duration, error),
-) {
+func (c *Controller) reconcile(ctx context.Context, queue queue, key string, log *zap.Logger, reconcile reconcileFunc) {
 	if !c.expectations.Satisfied(key) {
 		queue.AddAfter(key, kube.ExpectationRecheck)
 		return

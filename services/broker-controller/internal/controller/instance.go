@@ -16,7 +16,6 @@ import (
 	"akri.sh/services/broker-controller/internal/render"
 )
 
-// reconcileInstance returns when to reconcile again even if no object changes. Zero means never.
 func (c *Controller) reconcileInstance(ctx context.Context, key string) (time.Duration, error) {
 	instance, ok := c.Cache.Instances.Get(key)
 	if !ok || instance.DeletionTimestamp != nil {

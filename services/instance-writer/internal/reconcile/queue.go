@@ -9,8 +9,9 @@ import (
 
 	"go.opentelemetry.io/otel/trace"
 	"go.uber.org/zap"
-	"golang.org/x/sync/errgroup"
 	"k8s.io/client-go/util/workqueue"
+
+	"akri.sh/libs/kube"
 )
 
 const (
@@ -98,27 +99,12 @@ func (w Waiter) Wait(ctx context.Context) error {
 }
 
 // run processes keys until ctx ends.
-func (q *queue[K]) run(ctx context.Context, workers int) error {
+func (q *queue[K]) run(ctx context.Context, workers int) {
 	defer close(q.stopped)
-	stop := context.AfterFunc(ctx, q.keys.ShutDown)
-	defer stop()
-	var group errgroup.Group
-	for range workers {
-		group.Go(func() error {
-			for q.processNext(ctx) {
-			}
-			return nil
-		})
-	}
-	return group.Wait()
+	kube.Work(ctx, q.keys, workers, q.processOnce)
 }
 
-func (q *queue[K]) processNext(ctx context.Context) bool {
-	key, shutdown := q.keys.Get()
-	if shutdown {
-		return false
-	}
-	defer q.keys.Done(key)
+func (q *queue[K]) processOnce(ctx context.Context, key K) {
 	callers := q.callers(key)
 	requeueAfter, err := q.process(traced(ctx, callers), key)
 
@@ -136,7 +122,6 @@ func (q *queue[K]) processNext(ctx context.Context) bool {
 			q.keys.AddAfter(key, requeueAfter)
 		}
 	}
-	return ctx.Err() == nil
 }
 
 // callers returns the callers that wait for the key, in the order in which they came.

@@ -5,12 +5,12 @@ package reconcile
 import (
 	"context"
 	"slices"
+	"sync"
 	"sync/atomic"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"go.uber.org/zap"
-	"golang.org/x/sync/errgroup"
 	"k8s.io/apimachinery/pkg/types"
 
 	akriv0 "akri.sh/libs/apis/akri/v0"
@@ -87,14 +87,14 @@ func New(options Options) *Reconciler {
 }
 
 // Run reconciles until ctx ends.
-func (r *Reconciler) Run(ctx context.Context) error {
-	var group errgroup.Group
-	group.Go(func() error { return r.instances.run(ctx, instanceWorkers) })
-	group.Go(func() error { return r.statuses.run(ctx, statusWorkers) })
-	group.Go(func() error { return r.nodes.run(ctx, 1) })
-	group.Go(func() error { return r.events.run(ctx, 1) })
-	group.Go(func() error { r.reporting.Run(ctx); return nil })
-	return group.Wait()
+func (r *Reconciler) Run(ctx context.Context) {
+	var group sync.WaitGroup
+	group.Go(func() { r.instances.run(ctx, instanceWorkers) })
+	group.Go(func() { r.statuses.run(ctx, statusWorkers) })
+	group.Go(func() { r.nodes.run(ctx, 1) })
+	group.Go(func() { r.events.run(ctx, 1) })
+	group.Go(func() { r.reporting.Run(ctx) })
+	group.Wait()
 }
 
 // ReportingNodes returns the number of nodes with a report stream to any replica.
