@@ -32,7 +32,6 @@ type Service struct {
 	config  Config
 	env     service.Env
 	rest    *rest.Config
-	clients controller.Clients
 	cache   controller.Cache
 	metrics *metrics
 }
@@ -43,13 +42,12 @@ func New(config Config, env service.Env) (*Service, error) {
 	if err != nil {
 		return nil, err
 	}
-	clients, err := controller.NewClients(restConfig)
+	cache, err := controller.NewCache(restConfig)
 	if err != nil {
 		return nil, err
 	}
-	cache := controller.NewCache(clients)
 	env.Health.AddReadiness("cache", kube.Synced(cache))
-	return &Service{config: config, env: env, rest: restConfig, clients: clients, cache: cache, metrics: newMetrics(env.Metrics)}, nil
+	return &Service{config: config, env: env, rest: restConfig, cache: cache, metrics: newMetrics(env.Metrics)}, nil
 }
 
 // Run runs the service until ctx ends. It returns an error if the process loses the leader
@@ -63,8 +61,7 @@ func (s *Service) Run(ctx context.Context) error {
 
 func (s *Service) lead(ctx context.Context) error {
 	controller.Run(ctx, controller.Options{
-		Clients: s.clients, Cache: s.cache, Log: s.env.Log,
-		BindingTimeout: s.config.BindingTimeout, OnWrite: s.metrics.written,
+		Cache: s.cache, Log: s.env.Log, BindingTimeout: s.config.BindingTimeout, OnWrite: s.metrics.written,
 	})
 	return nil
 }

@@ -34,9 +34,8 @@ const (
 
 // Options of a Controller.
 type Options struct {
-	Clients Clients
-	Cache   Cache
-	Log     *zap.Logger
+	Cache Cache
+	Log   *zap.Logger
 	// BindingTimeout is the time after which the scheduler gives up a claim that was deleted while
 	// it bound the Pod.
 	BindingTimeout time.Duration

@@ -30,7 +30,7 @@ type writer[T kube.Object, L runtime.Object] struct {
 
 func (c *controller) classWriter() classWriter {
 	return classWriter{
-		kind: "DeviceClass", client: c.Clients.Classes, onWrite: c.OnWrite,
+		kind: "DeviceClass", client: c.Cache.ClassClient, onWrite: c.OnWrite,
 		complete: func(class, wanted *resourcev1.DeviceClass) bool {
 			return (class.Spec.ExtendedResourceName == nil) == (wanted.Spec.ExtendedResourceName == nil)
 		},
@@ -42,7 +42,7 @@ func (c *controller) classWriter() classWriter {
 
 func (c *controller) sliceWriter() sliceWriter {
 	return sliceWriter{
-		kind: "ResourceSlice", client: c.Clients.Slices, onWrite: c.OnWrite,
+		kind: "ResourceSlice", client: c.Cache.SliceClient, onWrite: c.OnWrite,
 		complete: func(slice, wanted *resourcev1.ResourceSlice) bool {
 			device, wantedDevice := slice.Spec.Devices[0], wanted.Spec.Devices[0]
 			return (device.AllowMultipleAllocations == nil) == (wantedDevice.AllowMultipleAllocations == nil) &&

@@ -4,6 +4,7 @@ package cluster
 
 import (
 	"context"
+	"errors"
 	"sync"
 	"time"
 
@@ -91,23 +92,16 @@ func New(config *rest.Config, namespace string, writes *prometheus.CounterVec) (
 	return c, nil
 }
 
-func (c *Cluster) createClients(config *rest.Config) (err error) {
-	if c.instanceClient, err = kube.Instances(config); err != nil {
-		return err
-	}
-	if c.configurationClient, err = kube.Configurations(config); err != nil {
-		return err
-	}
-	if c.nodeClient, err = kube.Nodes(config); err != nil {
-		return err
-	}
+func (c *Cluster) createClients(config *rest.Config) error {
+	var errs [5]error
+	c.instanceClient, errs[0] = kube.Instances(config)
+	c.configurationClient, errs[1] = kube.Configurations(config)
+	c.nodeClient, errs[2] = kube.Nodes(config)
 	events := corev1.SchemeGroupVersion.WithResource("events")
-	if c.eventClient, err = kube.NewClient[corev1.Event, corev1.EventList](config, events, corev1.AddToScheme); err != nil {
-		return err
-	}
+	c.eventClient, errs[3] = kube.NewClient[corev1.Event, corev1.EventList](config, events, corev1.AddToScheme)
 	leases := coordinationv1.SchemeGroupVersion.WithResource("leases")
-	c.leaseClient, err = kube.NewClient[coordinationv1.Lease, coordinationv1.LeaseList](config, leases, coordinationv1.AddToScheme)
-	return err
+	c.leaseClient, errs[4] = kube.NewClient[coordinationv1.Lease, coordinationv1.LeaseList](config, leases, coordinationv1.AddToScheme)
+	return errors.Join(errs[:]...)
 }
 
 func (c *Cluster) createInformers() {
