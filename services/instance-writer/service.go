@@ -163,7 +163,7 @@ func (s *Service) Serve(ctx context.Context, secured, plain net.Listener) error 
 	// The reconciler stops after the gRPC servers, so that running calls are answered.
 	background, stop := context.WithCancel(context.WithoutCancel(ctx))
 	defer stop()
-	serving, stopServing := delay(ctx, s.config.ShutdownDelay)
+	serving, stopServing := service.Delay(ctx, s.config.ShutdownDelay)
 	defer stopServing()
 	endStreams := context.AfterFunc(serving, func() { close(s.stopping) })
 	defer endStreams()
@@ -221,11 +221,4 @@ func (s *Service) waitForCaches() []grpc.ServerOption {
 		return handler(server, stream)
 	}
 	return []grpc.ServerOption{grpc.ChainUnaryInterceptor(unary), grpc.ChainStreamInterceptor(stream)}
-}
-
-// delay returns a context that ends some time after the given one.
-func delay(ctx context.Context, by time.Duration) (context.Context, context.CancelFunc) {
-	delayed, cancel := context.WithCancel(context.WithoutCancel(ctx))
-	context.AfterFunc(ctx, func() { time.AfterFunc(by, cancel) })
-	return delayed, cancel
 }

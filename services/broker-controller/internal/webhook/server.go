@@ -26,6 +26,7 @@ import (
 	"akri.sh/libs/broadcast"
 	"akri.sh/libs/kube"
 	"akri.sh/libs/pki"
+	"akri.sh/libs/service"
 )
 
 const (
@@ -195,20 +196,9 @@ func (w *Webhook) serve(ctx context.Context, listener net.Listener) error {
 	// Without this a request on an idle connection could fail when the server closes it. API
 	// servers do not repeat requests to webhooks.
 	server.SetKeepAlivesEnabled(false)
-	served := make(chan error, 1)
-	go func() { served <- server.ServeTLS(listener, "", "") }()
-	select {
-	case err := <-served:
-		return fmt.Errorf("serve the webhook: %w", err)
-	case <-ctx.Done():
-	}
-	<-time.After(shutdownDelay)
-	stopping, cancel := context.WithTimeout(context.WithoutCancel(ctx), shutdownTimeout)
+	serving, cancel := service.Delay(ctx, shutdownDelay)
 	defer cancel()
-	if err := server.Shutdown(stopping); err != nil {
-		_ = server.Close()
-	}
-	if err := <-served; !errors.Is(err, http.ErrServerClosed) {
+	if err := service.ServeHTTP(serving, server, listener, shutdownTimeout); err != nil {
 		return fmt.Errorf("serve the webhook: %w", err)
 	}
 	return nil
