@@ -15,6 +15,7 @@ import (
 
 	"akri.sh/libs/kube"
 	"akri.sh/libs/kube/leader"
+	"akri.sh/libs/kube/reviews"
 	"akri.sh/libs/service"
 	"akri.sh/services/broker-controller/internal/admission"
 	"akri.sh/services/broker-controller/internal/cluster"
@@ -116,7 +117,7 @@ func (s *Service) newWebhook() (*webhook.Webhook, error) {
 	reviewer := s.reviewer()
 	reviewer.Others = s.cache.Configurations.List
 	if config.Authorize {
-		authorizer, err := admission.NewAccessReviews(s.rest)
+		authorizer, err := reviews.NewAccess(s.rest)
 		if err != nil {
 			return nil, err
 		}

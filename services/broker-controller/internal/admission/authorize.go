@@ -16,10 +16,7 @@ import (
 	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/validation/field"
-	"k8s.io/client-go/rest"
 	"sigs.k8s.io/yaml"
-
-	"akri.sh/libs/kube"
 )
 
 const (
@@ -31,38 +28,6 @@ const (
 // Authorizer decides about the rights of the users of the cluster.
 type Authorizer interface {
 	Allowed(ctx context.Context, user authenticationv1.UserInfo, attributes authorizationv1.ResourceAttributes) (bool, error)
-}
-
-// AccessReviews is the Authorizer that asks the API server with SubjectAccessReviews.
-type AccessReviews struct {
-	reviews *kube.Client[*authorizationv1.SubjectAccessReview, *authorizationv1.SubjectAccessReview]
-}
-
-// NewAccessReviews returns an AccessReviews. It sends no request.
-func NewAccessReviews(config *rest.Config) (AccessReviews, error) {
-	resource := authorizationv1.SchemeGroupVersion.WithResource("subjectaccessreviews")
-	// There is no list of SubjectAccessReviews.
-	reviews, err := kube.NewClient[authorizationv1.SubjectAccessReview, authorizationv1.SubjectAccessReview](
-		config, resource, authorizationv1.AddToScheme)
-	return AccessReviews{reviews}, err
-}
-
-// Allowed implements Authorizer.
-func (a AccessReviews) Allowed(
-	ctx context.Context, user authenticationv1.UserInfo, attributes authorizationv1.ResourceAttributes,
-) (bool, error) {
-	review := &authorizationv1.SubjectAccessReview{Spec: authorizationv1.SubjectAccessReviewSpec{
-		ResourceAttributes: &attributes, User: user.Username, UID: user.UID, Groups: user.Groups,
-		Extra: map[string]authorizationv1.ExtraValue{},
-	}}
-	for key, value := range user.Extra {
-		review.Spec.Extra[key] = authorizationv1.ExtraValue(value)
-	}
-	answer, err := a.reviews.In("").Create(ctx, review, metav1.CreateOptions{})
-	if err != nil {
-		return false, fmt.Errorf("create SubjectAccessReview: %w", err)
-	}
-	return answer.Status.Allowed, nil
 }
 
 // authorize returns nil if the author has all rights.

@@ -16,12 +16,13 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"go.uber.org/zap"
 	"golang.org/x/sync/semaphore"
-	"golang.org/x/sync/singleflight"
 	"golang.org/x/time/rate"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/peer"
 	"google.golang.org/protobuf/proto"
 	"k8s.io/apimachinery/pkg/util/cache"
+
+	"akri.sh/libs/kube/reviews"
 )
 
 // Audience of the tokens.
@@ -95,11 +96,9 @@ type Options struct {
 type Authenticator struct {
 	Options
 
-	callers  *cache.LRUExpireCache // of *caller by digest of the token
-	invalid  *cache.LRUExpireCache // of *Refusal by digest of the token
-	sources  *cache.LRUExpireCache // of *rate.Limiter by address
-	nodes    *cache.LRUExpireCache // of *rate.Limiter by node
-	reviews  singleflight.Group
+	callers  *reviews.Kept[Identity] // by digest of the token
+	sources  *cache.LRUExpireCache   // of *rate.Limiter by address
+	nodes    *cache.LRUExpireCache   // of *rate.Limiter by node
 	newToken *rate.Limiter
 	// newReviews limits the reviews of new tokens in progress.
 	newReviews *semaphore.Weighted
@@ -112,20 +111,14 @@ type Authenticator struct {
 	admitted map[sender]int
 }
 
-// caller is a verified token.
-type caller struct {
-	Identity
-
-	reviewed   time.Time
-	expires    time.Time
-	nextReview time.Time
-}
-
 // New returns an Authenticator.
 func New(options Options) *Authenticator {
 	a := &Authenticator{
 		Options: options,
-		callers: cache.NewLRUExpireCache(maxCallers), invalid: cache.NewLRUExpireCache(maxInvalid),
+		callers: reviews.Keep[Identity](reviews.Options{
+			MaxResults: maxCallers, MaxRefusals: maxInvalid, Refused: isInvalid, RefusalAge: invalidAge,
+			Interval: reviewInterval, MaxAge: maxAge, RetryInterval: retryInterval,
+		}),
 		sources: cache.NewLRUExpireCache(maxSources), nodes: cache.NewLRUExpireCache(maxNodes),
 		newToken: rate.NewLimiter(newTokenRate, newTokenBurst), newReviews: semaphore.NewWeighted(maxNewReviews),
 		logs: map[Reason]*rate.Sometimes{}, calls: map[string]map[*call]struct{}{}, admitted: map[sender]int{},
@@ -163,45 +156,17 @@ func (a *Authenticator) identify(ctx context.Context) (Identity, error) {
 	if err != nil {
 		return Identity{}, err
 	}
-	key := sha256.Sum256([]byte(token))
-	if identity, ok, err := a.cached(key); ok {
-		return identity, err
-	}
-	// The review goes on if this caller ends, because others wait for it too.
-	reviewed := a.reviews.DoChan(string(key[:]), func() (any, error) {
-		if identity, ok, err := a.cached(key); ok {
-			return identity, err // another call has just finished the review
+	return a.callers.Get(ctx, digest(token), expires, func(ctx context.Context, known bool) (Identity, error) {
+		if known {
+			return a.verify(ctx, token)
 		}
-		if known := a.known(key); known != nil {
-			return a.review(context.WithoutCancel(ctx), token, key, expires, known)
-		}
-		return a.reviewNew(context.WithoutCancel(ctx), token, key, expires)
+		return a.verifyNew(ctx, token)
 	})
-	select {
-	case result := <-reviewed:
-		return result.Val.(Identity), result.Err
-	case <-ctx.Done():
-		return Identity{}, ctx.Err()
-	}
 }
 
-// cached returns the result of the last review of a token. It returns false if the token must be
-// reviewed.
-func (a *Authenticator) cached(key [sha256.Size]byte) (identity Identity, ok bool, err error) {
-	if known := a.known(key); known != nil && time.Now().Before(known.nextReview) {
-		return known.Identity, true, nil
-	}
-	if refusal, ok := a.invalid.Get(key); ok {
-		return identity, true, refusal.(*Refusal)
-	}
-	return identity, false, nil
-}
-
-func (a *Authenticator) known(key [sha256.Size]byte) *caller {
-	if value, ok := a.callers.Get(key); ok {
-		return value.(*caller)
-	}
-	return nil
+func digest(token string) string {
+	sum := sha256.Sum256([]byte(token))
+	return string(sum[:])
 }
 
 // source returns the limiter of the address that calls.
@@ -235,9 +200,9 @@ func (a *Authenticator) limiter(limiters *cache.LRUExpireCache, key string, limi
 	return value.(*rate.Limiter)
 }
 
-// reviewNew reviews a token that is not known. Only some of these reviews run at once, so that they
+// verifyNew verifies a token that is not known. Only some of these reviews run at once, so that they
 // do not overload the API server when all nodes connect.
-func (a *Authenticator) reviewNew(ctx context.Context, token string, key [sha256.Size]byte, expires time.Time) (Identity, error) {
+func (a *Authenticator) verifyNew(ctx context.Context, token string) (Identity, error) {
 	if !a.source(ctx).Allow() || !a.newToken.Allow() {
 		return Identity{}, refuse(ReasonRate, "too many new tokens; retry later")
 	}
@@ -247,57 +212,27 @@ func (a *Authenticator) reviewNew(ctx context.Context, token string, key [sha256
 		return Identity{}, refuse(ReasonUnavailable, "review token: waited %s for other reviews", queueTimeout)
 	}
 	defer a.newReviews.Release(1)
-	return a.review(ctx, token, key, expires, nil)
+	return a.verify(ctx, token)
 }
 
-// review asks the API server about a token. While the API server does not answer, a token that was
-// verified before stays valid.
-func (a *Authenticator) review(ctx context.Context, token string, key [sha256.Size]byte, expires time.Time, known *caller) (Identity, error) {
+// verify asks the API server about a token.
+func (a *Authenticator) verify(ctx context.Context, token string) (Identity, error) {
 	ctx, cancel := context.WithTimeout(ctx, reviewTimeout)
 	defer cancel()
-	identity, err := a.verify(ctx, token)
-	now := time.Now()
-	var refusal *Refusal
-	switch {
-	case err == nil:
-		a.remember(key, &caller{identity, now, expires, now.Add(reviewInterval)})
-		return identity, nil
-	case errors.As(err, &refusal):
-		a.callers.Remove(key)
-		a.invalid.Add(key, refusal, invalidAge)
-		return identity, err
-	case known != nil:
-		a.remember(key, &caller{known.Identity, known.reviewed, expires, now.Add(retryInterval)})
-		return known.Identity, nil
-	default:
-		return identity, refuse(ReasonUnavailable, "review token: %v", err)
-	}
-}
-
-func (a *Authenticator) remember(key [sha256.Size]byte, c *caller) {
-	valid := time.Until(c.reviewed.Add(maxAge))
-	a.callers.Add(key, c, min(valid, time.Until(c.expires)))
-}
-
-func (a *Authenticator) verify(ctx context.Context, token string) (Identity, error) {
 	identity, err := a.Review(ctx, token, a.Namespace)
 	if err != nil {
-		return identity, err
+		return identity, unavailable(err)
 	}
 	exists, err := a.NodeExists(ctx, identity.Node)
 	if err == nil && !exists {
 		err = refuse(ReasonUnknownNode, "there is no Node %q", identity.Node)
 	}
-	return identity, err
+	return identity, unavailable(err)
 }
 
 // NodeDeleted forgets the callers of a node and ends their calls.
 func (a *Authenticator) NodeDeleted(node string) {
-	for _, key := range a.callers.Keys() {
-		if value, ok := a.callers.Get(key); ok && value.(*caller).Node == node {
-			a.callers.Remove(key)
-		}
-	}
+	a.callers.Forget(func(caller Identity) bool { return caller.Node == node })
 	a.endCalls(node)
 }
 

@@ -2,7 +2,6 @@ package auth
 
 import (
 	"context"
-	"crypto/sha256"
 	"strings"
 	"sync"
 
@@ -33,10 +32,10 @@ func anonymous(method string) bool {
 // interceptors check the token.
 func (a *Authenticator) admit(ctx context.Context, info *tap.Info) (context.Context, error) {
 	token, _ := strings.CutPrefix(strings.Join(info.Header.Get("authorization"), ""), "Bearer ")
-	if known := a.known(sha256.Sum256([]byte(token))); known != nil {
-		end, ok := a.begin(sender{node: known.Node}, maxCalls)
+	if caller, known := a.callers.Known(digest(token)); known {
+		end, ok := a.begin(sender{node: caller.Node}, maxCalls)
 		if !ok {
-			return nil, a.report(ctx, known.Identity, tooManyCalls(known.Node))
+			return nil, a.report(ctx, caller, tooManyCalls(caller.Node))
 		}
 		context.AfterFunc(ctx, end)
 		return ctx, nil
