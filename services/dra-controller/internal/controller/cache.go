@@ -72,11 +72,11 @@ func NewCache(config *rest.Config) (Cache, error) {
 		ClassClient: classes, SliceClient: slices,
 		Instances:      kube.NewInformer(instances, instanceIndexers, nil),
 		Configurations: kube.NewInformer(configurations, cache.Indexers{byName: names}, trimConfiguration),
-		Nodes:          kube.NewInformer(nodes, cache.Indexers{}, trimNode),
-		Classes:        kube.NewSelectedInformer(classes, managed, cache.Indexers{}, nil),
-		Slices:         kube.NewSelectedInformer(slices, ofDriver, cache.Indexers{}, nil),
+		Nodes:          kube.NewInformer(nodes, nil, trimNode),
+		Classes:        kube.NewSelectedInformer(classes, metav1.NamespaceAll, managed, nil, nil),
+		Slices:         kube.NewSelectedInformer(slices, metav1.NamespaceAll, ofDriver, nil, nil),
 		Owner:          kube.NewNamedInformer(classes, metav1.NamespaceNone, akriv0.Driver),
-		Claims:         kube.NewInformer(claims, cache.Indexers{}, trimClaim),
+		Claims:         kube.NewInformer(claims, nil, trimClaim),
 	}
 	c.Informers = kube.Informers{c.Instances, c.Configurations, c.Nodes, c.Classes, c.Slices, c.Owner, c.Claims}
 	return c, nil
