@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"go.uber.org/zap"
+	"golang.org/x/sync/singleflight"
 	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
@@ -57,8 +58,11 @@ type Controller struct {
 	rollout       *rollout
 	expectations  *kube.Expectations
 	startFailures *startFailures
-	reviews       *reviews
-	refusals      *refusals
+	// reviews has the review of the last generation of each Configuration.
+	reviews   sync.Map
+	reviewing singleflight.Group
+	// refusals has the messages of the API server about brokers that it rejects, by Instance.
+	refusals sync.Map
 	// observed Pods and Jobs of each Configuration. Only the worker of statuses uses it.
 	observed map[string]map[types.UID]observation
 
@@ -86,7 +90,7 @@ func Run(ctx context.Context, options Options) {
 	sightings := newSightings()
 	c := &Controller{
 		Options: options, sightings: sightings, rollout: newRollout(options.StuckAfter, sightings), expectations: kube.NewExpectations(), startFailures: newStartFailures(),
-		reviews: newReviews(), refusals: newRefusals(), observed: map[string]map[types.UID]observation{},
+		observed:  map[string]map[types.UID]observation{},
 		instances: newQueue(), configurations: newQueue(), statuses: newQueue(),
 	}
 	defer c.subscribe()()

@@ -21,7 +21,7 @@ func (c *Controller) reconcileInstance(ctx context.Context, key string) (time.Du
 	if !ok || instance.DeletionTimestamp != nil {
 		c.startFailures.remove(key)
 		c.rollout.remove(key)
-		c.refusals.set(key, nil)
+		c.recordRefusal(key, nil)
 		return 0, c.deleteBrokers(ctx, key)
 	}
 	configuration, ok := c.Cache.Configurations.Get(cluster.Key(instance.Namespace, instance.Spec.ConfigurationName))
@@ -41,7 +41,7 @@ func (c *Controller) reconcileInstance(ctx context.Context, key string) (time.Du
 	if !review.refuses(instanceServicePart) {
 		serviceErr = c.reconcileInstanceService(ctx, instance, configuration)
 	}
-	c.refusals.set(key, brokerErr)
+	c.recordRefusal(key, brokerErr)
 	c.enqueueStatus(cluster.Key(configuration.Namespace, configuration.Name))
 	c.warnRefused(instance, configuration, akriv0.ReasonBrokerRefused, brokerErr)
 	c.warnRefused(instance, configuration, "ServiceRefused", serviceErr)
