@@ -4,7 +4,6 @@
 package brokercontroller
 
 import (
-	"cmp"
 	"context"
 	"fmt"
 	"sync"
@@ -24,12 +23,7 @@ import (
 	"akri.sh/services/broker-controller/internal/webhook"
 )
 
-const (
-	leaseName = "akri-broker-controller"
-	// defaultSettleTime is more than the delay with which API servers get a changed registration of
-	// the webhook.
-	defaultSettleTime = 5 * time.Second
-)
+const leaseName = "akri-broker-controller"
 
 // Config of the service.
 type Config struct {
@@ -44,17 +38,7 @@ type Config struct {
 }
 
 // WebhookConfig is the part of the Config for the validating webhook.
-type WebhookConfig struct {
-	Address         string `help:"Address of the validating webhook for Configurations. Empty disables it." placeholder:"HOST:PORT"`
-	Name            string `help:"Name of the webhook's Service and ValidatingWebhookConfiguration." default:"akri-webhook-configuration"`
-	Secret          string `help:"Name of the Secret with the webhook's certificate." default:"akri-webhook-configuration"`
-	MakeCertificate bool   `help:"Create and renew the certificate in the Secret. Disable it for certificates of cert-manager." default:"true"`
-	Authorize       bool   `help:"Check that authors of Configurations have the rights that Akri uses for them." default:"true"`
-	ClientCA        string `name:"client-ca" help:"File with the CA certificates of the client certificates of API servers. Empty: any client may send reviews." placeholder:"FILE"`
-	// URL and SettleTime replace the Service and defaultSettleTime in tests.
-	URL        string        `kong:"-"`
-	SettleTime time.Duration `kong:"-"`
-}
+type WebhookConfig = webhook.Config
 
 // Service is a broker-controller.
 type Service struct {
@@ -124,10 +108,7 @@ func (s *Service) newWebhook() (*webhook.Webhook, error) {
 		reviewer.Authorizer = authorizer
 	}
 	return webhook.New(s.rest, webhook.Options{
-		Address: config.Address, Namespace: s.config.Namespace, Name: config.Name, Secret: config.Secret,
-		MakeCertificate: config.MakeCertificate, ClientCA: config.ClientCA, URL: config.URL,
-		SettleTime: cmp.Or(config.SettleTime, defaultSettleTime),
-		Handler:    admission.Handler(reviewer, log, s.metrics.reviewed), Log: log,
+		Config: config, Namespace: s.config.Namespace, Handler: admission.Handler(reviewer, log, s.metrics.reviewed), Log: log,
 	})
 }
 

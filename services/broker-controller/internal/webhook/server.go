@@ -4,6 +4,7 @@
 package webhook
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
 	"crypto/x509"
@@ -36,6 +37,8 @@ const (
 	// shutdownDelay is how long the server accepts requests after ctx has ended, until the Service
 	// routes to other replicas only.
 	shutdownDelay = 2 * time.Second
+	// defaultSettleTime is more than the delay with which API servers get a changed registration.
+	defaultSettleTime = 5 * time.Second
 )
 
 var errNotRegistered = errors.New("the webhook is not registered yet")
@@ -47,26 +50,28 @@ const (
 	leader
 )
 
+// Config of a Webhook, which has the flags of the service.
+type Config struct {
+	Address         string `help:"Address of the validating webhook for Configurations. Empty disables it." placeholder:"HOST:PORT"`
+	Name            string `help:"Name of the webhook's Service and ValidatingWebhookConfiguration." default:"akri-webhook-configuration"`
+	Secret          string `help:"Name of the Secret with the webhook's certificate." default:"akri-webhook-configuration"`
+	MakeCertificate bool   `help:"Create and renew the certificate in the Secret. Disable it for certificates of cert-manager." default:"true"`
+	// Authorize is for the Handler.
+	Authorize bool   `help:"Check that authors of Configurations have the rights that Akri uses for them." default:"true"`
+	ClientCA  string `name:"client-ca" help:"File with the CA certificates of the client certificates of API servers. Empty: any client may send reviews." placeholder:"FILE"`
+	// URL and SettleTime replace the Service and defaultSettleTime in tests. SettleTime is the time in
+	// which all API servers use a changed registration.
+	URL        string        `kong:"-"`
+	SettleTime time.Duration `kong:"-"`
+}
+
 // Options of a Webhook.
 type Options struct {
-	// Address to listen on.
-	Address string
+	Config
 	// Namespace of the Service and the Secret.
 	Namespace string
-	// Name of the Service and of the ValidatingWebhookConfiguration.
-	Name string
-	// Secret is the name of the Secret with the certificate.
-	Secret string
-	// MakeCertificate makes the replicas create and renew the certificate.
-	MakeCertificate bool
-	// ClientCA is the file with the CA certificates of API servers. Empty: any client is served.
-	ClientCA string
-	// URL replaces the Service as the address that the API server calls.
-	URL string
-	// SettleTime is the time in which all API servers use a changed registration.
-	SettleTime time.Duration
-	Handler    http.Handler
-	Log        *zap.Logger
+	Handler   http.Handler
+	Log       *zap.Logger
 }
 
 type registration = admissionregistrationv1.ValidatingWebhookConfiguration
@@ -94,6 +99,7 @@ func New(config *rest.Config, options Options) (*Webhook, error) {
 	if err != nil {
 		return nil, err
 	}
+	options.SettleTime = cmp.Or(options.SettleTime, defaultSettleTime)
 	changed := broadcast.NewSignal()
 	return &Webhook{
 		Options: options, changed: changed,
