@@ -79,7 +79,7 @@ func newSecured(
 		PerSource: config.ConnectionsPerSource, Memory: checkMemory,
 		Refused: metrics.refusedCalls, Log: env.Log,
 	})
-	objects.OnNode(func(before, after *corev1.Node) {
+	objects.Nodes.OnEvent(func(before, after *corev1.Node) {
 		if after == nil {
 			callers.NodeDeleted(before.Name)
 		}

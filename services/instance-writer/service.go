@@ -85,7 +85,7 @@ func New(config Config, env service.Env) (*Service, error) {
 	if err != nil {
 		return nil, err
 	}
-	env.Metrics.MustRegister(instances(objects.Instances), slotCount(objects.Instances), conditions(objects.Configurations))
+	env.Metrics.MustRegister(instances(objects.Instances.List), slotCount(objects.Instances.List), conditions(objects.Configurations.List))
 	env.Health.AddReadiness("api-server", objects.Ready)
 	store, writer := reports.New(), batch.NewWriter(objects, metrics.batch)
 	reconciler := reconcile.New(reconcile.Options{
@@ -104,7 +104,7 @@ func New(config Config, env service.Env) (*Service, error) {
 		Cluster: objects, Reports: store, Writer: writer, Reconciler: reconciler, Reservations: metrics.reservations, ReportSeconds: metrics.reportSeconds,
 		Stopping: stopping, ConnectionLost: objects.ConnectionLost, Log: env.Log,
 	})
-	objects.OnInstance(instanceServer.InstanceChanged)
+	objects.Instances.OnEvent(instanceServer.InstanceChanged)
 	register := func(grpcServer *grpc.Server) {
 		instancev1.RegisterInstanceServiceServer(grpcServer, instanceServer)
 		configurationv1.RegisterConfigurationServiceServer(grpcServer, &server.ConfigurationServer{
@@ -134,8 +134,8 @@ func newCatalog(config *rest.Config, objects *cluster.Cluster, log *zap.Logger) 
 		return nil, err
 	}
 	changed := broadcast.NewSignal()
-	objects.OnConfiguration(func(_, _ *akriv0.Configuration) { changed.Notify() })
-	return catalog.New(objects, properties.NewStore(log, api, changed), changed), nil
+	objects.Configurations.OnEvent(func(_, _ *akriv0.Configuration) { changed.Notify() })
+	return catalog.New(objects.Configurations.List, objects.ConfigurationRevision, properties.NewStore(log, api, changed), changed), nil
 }
 
 // Run serves until ctx ends. Calls are answered once the caches are complete.
@@ -173,7 +173,7 @@ func (s *Service) Serve(ctx context.Context, secured, plain net.Listener) error 
 		defer stop()
 		servers, serving := errgroup.WithContext(serving)
 		servers.Go(func() error {
-			if err := s.cluster.WaitForSync(ctx); err != nil {
+			if err := kube.WaitForSync(ctx, s.cluster); err != nil {
 				if ctx.Err() != nil {
 					return nil
 				}

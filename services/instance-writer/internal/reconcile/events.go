@@ -74,7 +74,7 @@ func (r *Reconciler) recordDevices(configuration types.NamespacedName, change ch
 		return
 	}
 	// The series of a Configuration that was deleted have been removed.
-	if r.Cluster.HasConfiguration(configuration) {
+	if _, exists := r.Cluster.Configurations.Get(configuration.String()); exists {
 		switch {
 		case change.before == nil:
 			r.DeviceChanges.WithLabelValues(configuration.Name, "added").Inc()

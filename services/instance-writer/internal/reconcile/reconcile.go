@@ -80,9 +80,9 @@ func New(options Options) *Reconciler {
 		Grace: options.ReportGrace, Share: options.Cluster.ShareValue, Connected: options.Reports.Nodes, Failing: r.failing, Nodes: r.nodeNames,
 		Observed: r.onReporting, Log: options.Log,
 	})
-	options.Cluster.OnInstance(r.onInstance)
-	options.Cluster.OnConfiguration(r.onConfiguration)
-	options.Cluster.OnNode(r.onNode)
+	options.Cluster.Instances.OnEvent(r.onInstance)
+	options.Cluster.Configurations.OnEvent(r.onConfiguration)
+	options.Cluster.Nodes.OnEvent(r.onNode)
 	return r
 }
 
