@@ -5,6 +5,7 @@ package brokercontroller
 
 import (
 	"context"
+	"crypto/x509"
 	"fmt"
 	"sync"
 	"time"
@@ -15,6 +16,7 @@ import (
 	"akri.sh/libs/kube"
 	"akri.sh/libs/kube/leader"
 	"akri.sh/libs/kube/reviews"
+	"akri.sh/libs/pki"
 	"akri.sh/libs/service"
 	"akri.sh/services/broker-controller/internal/admission"
 	"akri.sh/services/broker-controller/internal/cluster"
@@ -91,7 +93,8 @@ func New(config Config, env service.Env) (*Service, error) {
 		return nil, err
 	}
 	env.Health.AddReadiness("webhook", s.webhook.Ready)
-	env.Metrics.MustRegister(certificateExpiry(s.webhook.Certificate().Leaf))
+	env.Metrics.MustRegister(pki.Expiry("Expiry of the certificate of the webhook in seconds since 1970.",
+		map[string]func() *x509.Certificate{"webhook": s.webhook.Certificate().Leaf}))
 	return s, nil
 }
 
@@ -122,8 +125,11 @@ func (s *Service) reviewer() admission.Reviewer {
 // answered the requests of a new process.
 func (s *Service) Run(ctx context.Context) error {
 	replica := leader.Replica{
-		REST: s.rest, Elect: s.config.LeaderElect, Namespace: s.config.Namespace, Lease: leaseName, Identity: s.config.Identity,
-		StandbyWhenLost: true, Cache: s.cache.Informers, Lead: s.lead, Leading: s.metrics.leading, Log: s.env.Log,
+		Election: leader.Election{
+			REST: s.rest, Namespace: s.config.Namespace, Name: leaseName, Identity: s.config.Identity, Log: s.env.Log,
+		},
+		Elect:           s.config.LeaderElect,
+		StandbyWhenLost: true, Cache: s.cache.Informers, Lead: s.lead, Leading: s.metrics.leading,
 	}
 	if s.webhook != nil {
 		replica.All = append(replica.All, s.webhook.Run)

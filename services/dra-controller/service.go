@@ -54,8 +54,11 @@ func New(config Config, env service.Env) (*Service, error) {
 // election; the process must then restart.
 func (s *Service) Run(ctx context.Context) error {
 	return leader.Replica{
-		REST: s.rest, Elect: s.config.LeaderElect, Namespace: s.config.Namespace, Lease: leaseName, Identity: s.config.Identity,
-		Cache: s.cache.Informers, Lead: s.lead, Leading: s.metrics.leading, Log: s.env.Log,
+		Election: leader.Election{
+			REST: s.rest, Namespace: s.config.Namespace, Name: leaseName, Identity: s.config.Identity, Log: s.env.Log,
+		},
+		Elect: s.config.LeaderElect,
+		Cache: s.cache.Informers, Lead: s.lead, Leading: s.metrics.leading,
 	}.Run(ctx)
 }
 

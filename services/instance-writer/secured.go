@@ -133,7 +133,8 @@ func (s *secured) certificateSource(config Config, env service.Env, restConfig *
 	}
 	exported["server"] = source.Leaf
 	env.Health.AddReadiness("certificate", source.Ready)
-	env.Metrics.MustRegister(certificateExpiry(exported))
+	env.Metrics.MustRegister(pki.Expiry(
+		"Expiry of certificates in seconds since 1970 (server: of the gRPC server, ca: the one that signed it).", exported))
 	return source, nil
 }
 
