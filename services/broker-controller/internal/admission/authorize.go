@@ -5,9 +5,11 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"fmt"
+	"maps"
 	"net/http"
 	"slices"
 	"strings"
+	"sync"
 
 	"golang.org/x/sync/errgroup"
 	admissionv1 "k8s.io/api/admission/v1"
@@ -93,29 +95,19 @@ func ofKind(attributes authorizationv1.ResourceAttributes) authorizationv1.Resou
 func (r Reviewer) ask(
 	ctx context.Context, user authenticationv1.UserInfo, questions map[authorizationv1.ResourceAttributes]bool,
 ) error {
-	type answer struct {
-		attributes authorizationv1.ResourceAttributes
-		allowed    bool
-	}
-	answers := make([]answer, 0, len(questions))
-	for attributes := range questions {
-		answers = append(answers, answer{attributes: attributes})
-	}
+	var mu sync.Mutex
 	group, ctx := errgroup.WithContext(ctx)
 	group.SetLimit(concurrentRequests)
-	for i := range answers {
-		group.Go(func() (err error) {
-			answers[i].allowed, err = r.Authorizer.Allowed(ctx, user, answers[i].attributes)
+	for _, attributes := range slices.Collect(maps.Keys(questions)) {
+		group.Go(func() error {
+			allowed, err := r.Authorizer.Allowed(ctx, user, attributes)
+			mu.Lock()
+			defer mu.Unlock()
+			questions[attributes] = allowed
 			return err
 		})
 	}
-	if err := group.Wait(); err != nil {
-		return err
-	}
-	for _, a := range answers {
-		questions[a.attributes] = a.allowed
-	}
-	return nil
+	return group.Wait()
 }
 
 // explain names the missing rights and prints the command that grants them.
