@@ -9,6 +9,7 @@ import (
 	"net"
 	"time"
 
+	middleware "github.com/grpc-ecosystem/go-grpc-middleware/v2/interceptors/auth"
 	"go.uber.org/zap"
 	"golang.org/x/sync/errgroup"
 	"google.golang.org/grpc"
@@ -198,27 +199,19 @@ func (s *Service) Serve(ctx context.Context, secured, plain net.Listener) error 
 // waitForCaches returns interceptors that delay calls until the caches are complete. The nodes make
 // their connections meanwhile: after a restart a thousand handshakes take as long as the caches.
 func (s *Service) waitForCaches() []grpc.ServerOption {
-	wait := func(ctx context.Context) error {
+	wait := func(ctx context.Context) (context.Context, error) {
 		select {
 		case <-s.synced:
-			return nil
+			return ctx, nil
 		case <-ctx.Done():
-			return status.FromContextError(ctx.Err()).Err()
+			return nil, status.FromContextError(ctx.Err()).Err()
 		case <-s.stopping:
-			return status.Error(codes.Unavailable, "stopping")
+			return nil, status.Error(codes.Unavailable, "stopping")
 		}
 	}
-	unary := func(ctx context.Context, request any, _ *grpc.UnaryServerInfo, handler grpc.UnaryHandler) (any, error) {
-		if err := wait(ctx); err != nil {
-			return nil, err
-		}
-		return handler(ctx, request)
+	// These interceptors call a function before each call.
+	return []grpc.ServerOption{
+		grpc.ChainUnaryInterceptor(middleware.UnaryServerInterceptor(wait)),
+		grpc.ChainStreamInterceptor(middleware.StreamServerInterceptor(wait)),
 	}
-	stream := func(server any, stream grpc.ServerStream, _ *grpc.StreamServerInfo, handler grpc.StreamHandler) error {
-		if err := wait(stream.Context()); err != nil {
-			return err
-		}
-		return handler(server, stream)
-	}
-	return []grpc.ServerOption{grpc.ChainUnaryInterceptor(unary), grpc.ChainStreamInterceptor(stream)}
 }
