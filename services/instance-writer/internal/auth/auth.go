@@ -20,8 +20,8 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/peer"
 	"google.golang.org/protobuf/proto"
-	"k8s.io/apimachinery/pkg/util/cache"
 
+	"akri.sh/libs/kube"
 	"akri.sh/libs/kube/reviews"
 )
 
@@ -62,7 +62,6 @@ const (
 	messageRate, messageBurst = 1 << 20, 16 << 20
 	minMessageBytes           = 4 << 10
 	maxNodes                  = 8192
-	limiterAge                = time.Minute
 )
 
 // Identity is who calls.
@@ -97,8 +96,8 @@ type Authenticator struct {
 	Options
 
 	callers  *reviews.Kept[Identity] // by digest of the token
-	sources  *cache.LRUExpireCache   // of *rate.Limiter by address
-	nodes    *cache.LRUExpireCache   // of *rate.Limiter by node
+	sources  *kube.RateLimits        // of new tokens by address
+	nodes    *kube.RateLimits        // of messages by node
 	newToken *rate.Limiter
 	// newReviews limits the reviews of new tokens in progress.
 	newReviews *semaphore.Weighted
@@ -119,7 +118,9 @@ func New(options Options) *Authenticator {
 			MaxResults: maxCallers, MaxRefusals: maxInvalid, Refused: isInvalid, RefusalAge: invalidAge,
 			Interval: reviewInterval, MaxAge: maxAge, RetryInterval: retryInterval,
 		}),
-		sources: cache.NewLRUExpireCache(maxSources), nodes: cache.NewLRUExpireCache(maxNodes),
+		sources: kube.NewRateLimits(
+			maxSources, rate.Limit(options.PerSource)/tokenRateShare, options.PerSource/tokenBurstShare),
+		nodes:    kube.NewRateLimits(maxNodes, messageRate, messageBurst),
 		newToken: rate.NewLimiter(newTokenRate, newTokenBurst), newReviews: semaphore.NewWeighted(maxNewReviews),
 		logs: map[Reason]*rate.Sometimes{}, calls: map[string]map[*call]struct{}{}, admitted: map[sender]int{},
 	}
@@ -169,11 +170,6 @@ func digest(token string) string {
 	return string(sum[:])
 }
 
-// source returns the limiter of the address that calls.
-func (a *Authenticator) source(ctx context.Context) *rate.Limiter {
-	return a.limiter(a.sources, sourceOf(ctx), rate.Limit(a.PerSource)/tokenRateShare, a.PerSource/tokenBurstShare)
-}
-
 // awaitMessage delays the messages of a node that sends too many. Flow control then slows down the
 // node.
 func (a *Authenticator) awaitMessage(ctx context.Context, node string, message any) error {
@@ -181,29 +177,16 @@ func (a *Authenticator) awaitMessage(ctx context.Context, node string, message a
 	if encoded, ok := message.(proto.Message); ok {
 		size = min(max(size, proto.Size(encoded)), messageBurst)
 	}
-	if err := a.limiter(a.nodes, node, messageRate, messageBurst).WaitN(ctx, size); err != nil {
+	if err := a.nodes.Of(node).WaitN(ctx, size); err != nil {
 		return refuse(ReasonMessages, "node %q sends more than %d bytes a second", node, messageRate)
 	}
 	return nil
 }
 
-// limiter returns the limiter of the key. A limiter that is not used for limiterAge is at its burst
-// again and is forgotten.
-func (a *Authenticator) limiter(limiters *cache.LRUExpireCache, key string, limit rate.Limit, burst int) *rate.Limiter {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	value, ok := limiters.Get(key)
-	if !ok {
-		value = rate.NewLimiter(limit, burst)
-	}
-	limiters.Add(key, value, limiterAge)
-	return value.(*rate.Limiter)
-}
-
 // verifyNew verifies a token that is not known. Only some of these reviews run at once, so that they
 // do not overload the API server when all nodes connect.
 func (a *Authenticator) verifyNew(ctx context.Context, token string) (Identity, error) {
-	if !a.source(ctx).Allow() || !a.newToken.Allow() {
+	if !a.sources.Of(sourceOf(ctx)).Allow() || !a.newToken.Allow() {
 		return Identity{}, refuse(ReasonRate, "too many new tokens; retry later")
 	}
 	waiting, cancel := context.WithTimeout(ctx, queueTimeout)

@@ -11,9 +11,11 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	"go.uber.org/zap"
+	"golang.org/x/time/rate"
 	"k8s.io/apimachinery/pkg/types"
 
 	akriv0 "akri.sh/libs/apis/akri/v0"
+	"akri.sh/libs/kube"
 	"akri.sh/services/instance-writer/internal/batch"
 	"akri.sh/services/instance-writer/internal/cluster"
 	"akri.sh/services/instance-writer/internal/reporting"
@@ -53,8 +55,8 @@ type Reconciler struct {
 
 	instanceSchedule *schedule[cluster.Group]
 	statusSchedule   *schedule[types.NamespacedName]
-	conditionEvents  *rateLimit[types.NamespacedName]
-	deviceEvents     *rateLimit[types.NamespacedName]
+	conditionEvents  *kube.RateLimits
+	deviceEvents     *kube.RateLimits
 	deviceChanges    *deviceChanges
 
 	reporting *reporting.Observer
@@ -68,8 +70,8 @@ func New(options Options) *Reconciler {
 		Options:          options,
 		instanceSchedule: newSchedule[cluster.Group](),
 		statusSchedule:   newSchedule[types.NamespacedName](),
-		conditionEvents:  newRateLimit[types.NamespacedName](eventInterval, eventBurst),
-		deviceEvents:     newRateLimit[types.NamespacedName](eventInterval, eventBurst),
+		conditionEvents:  kube.NewRateLimits(maxEventKeys, rate.Every(eventInterval), eventBurst),
+		deviceEvents:     kube.NewRateLimits(maxEventKeys, rate.Every(eventInterval), eventBurst),
 		deviceChanges:    newDeviceChanges(),
 	}
 	r.instances = newQueue("instance", options.Log, r.reconcileInstances)
