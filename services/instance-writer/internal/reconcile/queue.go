@@ -37,7 +37,8 @@ type processFunc[K comparable] func(ctx context.Context, key K) (requeueAfter ti
 type queue[K comparable] struct {
 	log     *zap.Logger
 	process processFunc[K]
-	keys    workqueue.TypedRateLimitingInterface[K]
+	keys    workqueue.TypedDelayingInterface[K]
+	retries workqueue.TypedRateLimiter[K]
 
 	mu      sync.Mutex
 	waiting map[K][]waiting
@@ -52,10 +53,10 @@ type waiting struct {
 
 // newQueue returns a queue that processes keys during run.
 func newQueue[K comparable](name string, log *zap.Logger, process processFunc[K]) *queue[K] {
-	limiter := workqueue.NewTypedItemExponentialFailureRateLimiter[K](initialRetry, maxRetry)
 	return &queue[K]{
 		log: log.With(zap.String("queue", name)), process: process,
-		keys:    workqueue.NewTypedRateLimitingQueue[K](jitter[K]{limiter}),
+		keys:    workqueue.NewTypedDelayingQueue[K](),
+		retries: workqueue.NewTypedItemExponentialFailureRateLimiter[K](initialRetry, maxRetry),
 		waiting: map[K][]waiting{},
 		stopped: make(chan struct{}),
 	}
@@ -113,11 +114,13 @@ func (q *queue[K]) processOnce(ctx context.Context, key K) {
 	case isPostponed:
 		q.keys.AddAfter(key, postponed.delay)
 	case err != nil:
-		q.keys.AddRateLimited(key)
-		q.log.Debug("reconciling failed", zap.Any("key", key), zap.Error(err), zap.Int("attempt", q.keys.NumRequeues(key)))
+		// The jitter spreads retries, so that replicas whose writes conflicted do not conflict again.
+		delay := q.retries.When(key)
+		q.keys.AddAfter(key, delay/2+rand.N(delay/2+1))
+		q.log.Debug("reconciling failed", zap.Any("key", key), zap.Error(err), zap.Int("attempt", q.retries.NumRequeues(key)))
 	default:
 		q.answer(key, len(callers))
-		q.keys.Forget(key)
+		q.retries.Forget(key)
 		if requeueAfter > 0 {
 			q.keys.AddAfter(key, requeueAfter)
 		}
@@ -151,15 +154,4 @@ func traced(ctx context.Context, callers []waiting) context.Context {
 		}
 	}
 	return ctx
-}
-
-// jitter spreads retries, so that replicas whose writes conflicted do not conflict again.
-type jitter[K comparable] struct {
-	workqueue.TypedRateLimiter[K]
-}
-
-// When implements workqueue.TypedRateLimiter.
-func (j jitter[K]) When(key K) time.Duration {
-	delay := j.TypedRateLimiter.When(key)
-	return delay/2 + rand.N(delay/2+1)
 }
