@@ -69,9 +69,13 @@ func Main[C any, R Runner](name, description string, create func(C, Env) (R, err
 		}
 		options = append(options, kong.DynamicCommand(command.Name, command.Help, "", &struct{}{}))
 	}
-	selected := parse(name, description, &cli, options...)
+	parsed, err := newParser(name, description, &cli, options...).Parse(os.Args[1:])
+	if err != nil {
+		fmt.Fprintf(os.Stderr, "%s: %v\nRun %s --help for the list of flags.\n", name, err, name)
+		os.Exit(2)
+	}
 	for _, command := range commands {
-		if command.Name == selected {
+		if command.Name == parsed.Command() {
 			runCommand(func(ctx context.Context) error { return command.Run(ctx, cli.Config) })
 			return
 		}
@@ -115,17 +119,6 @@ func Flags[C any]() []*kong.Flag {
 		Config C      `embed:""`
 	}
 	return newParser("", "", &cli).Model.Flags
-}
-
-// parse fills cli from arguments and environment, and returns the name of the command. It exits the
-// process on --help, --version and on errors.
-func parse(name, description string, cli any, options ...kong.Option) (command string) {
-	parsed, err := newParser(name, description, cli, options...).Parse(os.Args[1:])
-	if err != nil {
-		fmt.Fprintf(os.Stderr, "%s: %v\nRun %s --help for the list of flags.\n", name, err, name)
-		os.Exit(2)
-	}
-	return parsed.Command()
 }
 
 func newParser(name, description string, cli any, options ...kong.Option) *kong.Kong {
