@@ -78,9 +78,7 @@ func New(config Config, env service.Env) (*Service, error) {
 	}
 	env.Health.AddReadiness("cache", kube.Synced(cache))
 	for _, policy := range config.AllowedNamespaces {
-		publisher, err := namespaces.New(restConfig, namespaces.Options{
-			Policy: policy, Configurations: cache.Configurations, Log: env.Log, OnWrite: s.metrics.written,
-		})
+		publisher, err := namespaces.New(restConfig, policy, cache.Configurations, env.Log, s.metrics.written)
 		if err != nil {
 			return nil, fmt.Errorf("--allowed-namespaces: %w", err)
 		}
@@ -101,8 +99,7 @@ func New(config Config, env service.Env) (*Service, error) {
 func (s *Service) newWebhook() (*webhook.Webhook, error) {
 	config := s.config.Webhook
 	log := s.env.Log.With(zap.String("webhook", config.Name))
-	reviewer := s.reviewer()
-	reviewer.Others = s.cache.Configurations.List
+	reviewer := admission.Reviewer{Schema: s.schema, Others: s.cache.Configurations.List}
 	if config.Authorize {
 		authorizer, err := reviews.NewAccess(s.rest)
 		if err != nil {
@@ -113,11 +110,6 @@ func (s *Service) newWebhook() (*webhook.Webhook, error) {
 	return webhook.New(s.rest, webhook.Options{
 		Config: config, Namespace: s.config.Namespace, Handler: admission.Handler(reviewer, log, s.metrics.reviewed), Log: log,
 	})
-}
-
-// reviewer returns a Reviewer of stored specs, whose authors are not known.
-func (s *Service) reviewer() admission.Reviewer {
-	return admission.Reviewer{Schema: s.schema}
 }
 
 // Run runs the service until ctx ends. A leader that loses its Lease stops to lead and is a
@@ -141,11 +133,11 @@ func (s *Service) Run(ctx context.Context) error {
 }
 
 func (s *Service) lead(ctx context.Context) error {
-	events, err := cluster.NewRecorder(s.rest)
+	events, stop, err := cluster.NewRecorder(s.rest)
 	if err != nil {
 		return err
 	}
-	defer events.Stop()
+	defer stop()
 	var group sync.WaitGroup
 	if s.webhook != nil {
 		group.Go(func() { s.webhook.Lead(ctx) })
@@ -155,8 +147,9 @@ func (s *Service) lead(ctx context.Context) error {
 	}
 	group.Go(func() {
 		controller.Run(ctx, controller.Options{
-			Clients: s.clients, Cache: s.cache, Events: events, Reviewer: s.reviewer(), Log: s.env.Log,
-			OnWrite: s.metrics.written, StuckAfter: s.config.PendingMax, StartTimeout: s.config.BrokerStartTimeout,
+			Clients: s.clients, Cache: s.cache, Events: events, Log: s.env.Log,
+			Reviewer: admission.Reviewer{Schema: s.schema}, // the authors of stored specs are not known
+			OnWrite:  s.metrics.written, StuckAfter: s.config.PendingMax, StartTimeout: s.config.BrokerStartTimeout,
 		})
 	})
 	group.Wait()

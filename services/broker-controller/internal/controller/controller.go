@@ -21,6 +21,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/client-go/tools/record"
 	"k8s.io/client-go/util/workqueue"
 
 	akriv0 "akri.sh/libs/apis/akri/v0"
@@ -39,7 +40,7 @@ const (
 type Options struct {
 	Clients cluster.Clients
 	Cache   cluster.Cache
-	Events  cluster.Recorder
+	Events  record.EventRecorder
 	// Reviewer judges specs that are stored.
 	Reviewer admission.Reviewer
 	Log      *zap.Logger

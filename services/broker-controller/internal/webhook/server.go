@@ -82,9 +82,12 @@ type Webhook struct {
 	certificate  pki.Current
 	secret       *kube.Named[*corev1.Secret]
 	registration *kube.Named[*registration]
-	trusted      trust
 	changed      broadcast.Signal
 	role         atomic.Int32
+	// trusted is the CA bundle that API servers are sure to use. This replica saw it in the
+	// registration at trustedSince.
+	trusted      []byte
+	trustedSince time.Time
 }
 
 // New returns a Webhook. It starts nothing.
