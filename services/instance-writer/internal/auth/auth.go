@@ -7,7 +7,6 @@ import (
 	"context"
 	"crypto/sha256"
 	"errors"
-	"net"
 	"slices"
 	"sync"
 	"time"
@@ -23,6 +22,7 @@ import (
 
 	"akri.sh/libs/kube"
 	"akri.sh/libs/kube/reviews"
+	"akri.sh/services/instance-writer/internal/limits"
 )
 
 // Audience of the tokens.
@@ -102,12 +102,12 @@ type Authenticator struct {
 	// newReviews limits the reviews of new tokens in progress.
 	newReviews *semaphore.Weighted
 	logs       map[Reason]*rate.Sometimes
+	// admitted counts the calls in progress whose messages can be received.
+	admitted *limits.Counter[sender]
 
 	mu sync.Mutex
 	// calls are the calls in progress by node.
 	calls map[string]map[*call]struct{}
-	// admitted is the number of calls in progress whose messages can be received.
-	admitted map[sender]int
 }
 
 // New returns an Authenticator.
@@ -122,7 +122,7 @@ func New(options Options) *Authenticator {
 			maxSources, rate.Limit(options.PerSource)/tokenRateShare, options.PerSource/tokenBurstShare),
 		nodes:    kube.NewRateLimits(maxNodes, messageRate, messageBurst),
 		newToken: rate.NewLimiter(newTokenRate, newTokenBurst), newReviews: semaphore.NewWeighted(maxNewReviews),
-		logs: map[Reason]*rate.Sometimes{}, calls: map[string]map[*call]struct{}{}, admitted: map[sender]int{},
+		logs: map[Reason]*rate.Sometimes{}, calls: map[string]map[*call]struct{}{}, admitted: limits.NewCounter[sender](),
 	}
 	for _, reason := range reasons {
 		options.Refused.WithLabelValues(string(reason))
@@ -186,7 +186,8 @@ func (a *Authenticator) awaitMessage(ctx context.Context, node string, message a
 // verifyNew verifies a token that is not known. Only some of these reviews run at once, so that they
 // do not overload the API server when all nodes connect.
 func (a *Authenticator) verifyNew(ctx context.Context, token string) (Identity, error) {
-	if !a.sources.Of(sourceOf(ctx)).Allow() || !a.newToken.Allow() {
+	_, source := peerOf(ctx)
+	if !a.sources.Of(source).Allow() || !a.newToken.Allow() {
 		return Identity{}, refuse(ReasonRate, "too many new tokens; retry later")
 	}
 	waiting, cancel := context.WithTimeout(ctx, queueTimeout)
@@ -228,25 +229,18 @@ func (a *Authenticator) report(ctx context.Context, identity Identity, err error
 	a.Refused.WithLabelValues(string(refusal.Reason)).Inc()
 	a.logs[refusal.Reason].Do(func() {
 		method, _ := grpc.Method(ctx)
+		endpoint, _ := peerOf(ctx)
 		a.Log.Warn("call refused", zap.String("reason", string(refusal.Reason)), zap.String("method", method),
-			zap.String("endpoint", peerAddress(ctx)), zap.String("service_account", identity.ServiceAccount),
+			zap.String("endpoint", endpoint), zap.String("service_account", identity.ServiceAccount),
 			zap.String("node", identity.Node), zap.Error(err))
 	})
 	return toStatus(err)
 }
 
-func peerAddress(ctx context.Context) string {
+// peerOf returns the address of the caller, with and without the port.
+func peerOf(ctx context.Context) (address, source string) {
 	if caller, ok := peer.FromContext(ctx); ok {
-		return caller.Addr.String()
+		return caller.Addr.String(), limits.Source(caller.Addr)
 	}
-	return ""
-}
-
-// sourceOf returns the address of the caller without the port.
-func sourceOf(ctx context.Context) string {
-	address := peerAddress(ctx)
-	if host, _, err := net.SplitHostPort(address); err == nil {
-		return host
-	}
-	return address
+	return "", ""
 }
