@@ -32,17 +32,8 @@ func NewRecorder(config *rest.Config) (recorder record.EventRecorder, stop func(
 	return broadcaster.NewRecorder(nil, corev1.EventSource{Component: component}), broadcaster.Shutdown, nil
 }
 
-// InstanceReference returns the reference of an Instance for Events.
-func InstanceReference(instance *akriv0.Instance) *corev1.ObjectReference {
-	return reference("Instance", instance)
-}
-
-// ConfigurationReference returns the reference of a Configuration for Events.
-func ConfigurationReference(configuration *akriv0.Configuration) *corev1.ObjectReference {
-	return reference("Configuration", configuration)
-}
-
-func reference(kind string, object metav1.Object) *corev1.ObjectReference {
+// Reference returns the reference of an Instance or a Configuration for Events.
+func Reference(kind string, object metav1.Object) *corev1.ObjectReference {
 	return &corev1.ObjectReference{
 		APIVersion: akriv0.GroupVersion.String(), Kind: kind,
 		Namespace: object.GetNamespace(), Name: object.GetName(), UID: object.GetUID(),

@@ -136,7 +136,7 @@ func (c *Controller) configurationChanged(before, after *akriv0.Configuration) {
 	configuration := cmp.Or(after, before)
 	key := cluster.Key(configuration.Namespace, configuration.Name)
 	if before != nil && after != nil && before.UID == after.UID && before.Generation == after.Generation &&
-		(before.DeletionTimestamp == nil) == (after.DeletionTimestamp == nil) && !hasAgentFinalizers(after) {
+		(before.DeletionTimestamp == nil) == (after.DeletionTimestamp == nil) && akriv0.AgentFinalizersPatch(after) == nil {
 		if !equality.Semantic.DeepEqual(before.Status, after.Status) {
 			c.enqueueStatus(key)
 		}

@@ -36,7 +36,9 @@ func (c *Controller) reconcileInstance(ctx context.Context, key string) (time.Du
 	var requeueAfter time.Duration
 	var brokerErr, serviceErr error
 	if !review.refuses(brokerPart) {
-		requeueAfter, brokerErr = c.reconcileBrokers(ctx, instance, configuration)
+		var podsErr error
+		requeueAfter, podsErr = c.reconcilePods(ctx, instance, configuration)
+		brokerErr = errors.Join(podsErr, c.reconcileJob(ctx, instance, configuration))
 	}
 	if !review.refuses(instanceServicePart) {
 		serviceErr = c.reconcileInstanceService(ctx, instance, configuration)
@@ -48,18 +50,11 @@ func (c *Controller) reconcileInstance(ctx context.Context, key string) (time.Du
 	return requeueAfter, errors.Join(brokerErr, serviceErr)
 }
 
-func (c *Controller) reconcileBrokers(
-	ctx context.Context, instance *akriv0.Instance, configuration *akriv0.Configuration,
-) (time.Duration, error) {
-	requeueAfter, podsErr := c.reconcilePods(ctx, instance, configuration)
-	return requeueAfter, errors.Join(podsErr, c.reconcileJob(ctx, instance, configuration))
-}
-
 // warnRefused records a refusal on the Instance and on the Configuration that has the spec.
 func (c *Controller) warnRefused(instance *akriv0.Instance, configuration *akriv0.Configuration, reason string, err error) {
 	if Refused(err) {
-		c.Events.Event(cluster.InstanceReference(instance), corev1.EventTypeWarning, reason, err.Error())
-		c.Events.Event(cluster.ConfigurationReference(configuration), corev1.EventTypeWarning, reason, err.Error())
+		c.Events.Event(cluster.Reference("Instance", instance), corev1.EventTypeWarning, reason, err.Error())
+		c.Events.Event(cluster.Reference("Configuration", configuration), corev1.EventTypeWarning, reason, err.Error())
 	}
 }
 

@@ -34,7 +34,7 @@ func (c *Controller) reconcileJob(ctx context.Context, instance *akriv0.Instance
 			errs = append(errs, err)
 			continue
 		}
-		c.Events.Eventf(cluster.InstanceReference(instance), corev1.EventTypeNormal, "BrokerRemoved",
+		c.Events.Eventf(cluster.Reference("Instance", instance), corev1.EventTypeNormal, "BrokerRemoved",
 			"Removed Job %s: no longer needed.", job.Name)
 	}
 	if create && !c.deviceInUse(instance) {
@@ -74,7 +74,7 @@ func (c *Controller) createJob(
 	job := render.Job(instance, generation, spec)
 	created, err := c.jobWriter(cluster.Key(instance.Namespace, instance.Name)).create(ctx, job)
 	if created {
-		c.Events.Eventf(cluster.InstanceReference(instance), corev1.EventTypeNormal, "BrokerCreated", "Created Job %s.", job.Name)
+		c.Events.Eventf(cluster.Reference("Instance", instance), corev1.EventTypeNormal, "BrokerCreated", "Created Job %s.", job.Name)
 	}
 	return err
 }

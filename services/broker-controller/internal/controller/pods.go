@@ -83,7 +83,7 @@ func (c *Controller) applyPods(
 	changes plan.Pods, pods map[string]*corev1.Pod,
 ) error {
 	writer := c.podWriter(cluster.Key(instance.Namespace, instance.Name))
-	reference := cluster.InstanceReference(instance)
+	reference := cluster.Reference("Instance", instance)
 	var errs []error
 	failed := map[string]bool{}
 	for _, deletion := range changes.Delete {

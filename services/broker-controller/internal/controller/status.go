@@ -124,7 +124,7 @@ func (c *Controller) recordConditions(configuration *akriv0.Configuration, condi
 		default:
 			continue
 		}
-		c.Events.Eventf(cluster.ConfigurationReference(configuration), eventType, condition.Reason,
+		c.Events.Eventf(cluster.Reference("Configuration", configuration), eventType, condition.Reason,
 			"%s is %s: %s", condition.Type, condition.Status, condition.Message)
 	}
 }

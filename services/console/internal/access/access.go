@@ -84,10 +84,13 @@ func namespaces(v *view) map[kind]map[string]bool {
 	}
 }
 
-func of[T any, P interface {
+// pointer is the pointer to an API type. It is inferred.
+type pointer[T any] interface {
 	*T
 	metav1.Object
-}](objects []T) map[string]bool {
+}
+
+func of[T any, P pointer[T]](objects []T) map[string]bool {
 	found := map[string]bool{}
 	for i := range objects {
 		found[P(&objects[i]).GetNamespace()] = true
@@ -202,10 +205,7 @@ func (r *rights) missing(k kind, visible map[string]bool) bool {
 }
 
 // remove removes the objects that the user may not list, and returns whether there were any.
-func remove[T any, P interface {
-	*T
-	metav1.Object
-}](r *rights, k kind, objects *[]T) bool {
+func remove[T any, P pointer[T]](r *rights, k kind, objects *[]T) bool {
 	before := len(*objects)
 	*objects = slices.DeleteFunc(*objects, func(object T) bool { return !r.mayList(k, P(&object).GetNamespace()) })
 	return len(*objects) < before
