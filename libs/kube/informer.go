@@ -162,24 +162,18 @@ func (i Informers) HasSynced() bool {
 }
 
 // Synced returns a readiness check that fails until all informers hold a complete list.
-func Synced(informers ...interface{ HasSynced() bool }) func(context.Context) error {
+func Synced(informers interface{ HasSynced() bool }) func(context.Context) error {
 	return func(context.Context) error {
-		for _, informer := range informers {
-			if !informer.HasSynced() {
-				return errors.New("not synced with the API server yet")
-			}
+		if !informers.HasSynced() {
+			return errors.New("not synced with the API server yet")
 		}
 		return nil
 	}
 }
 
 // WaitForSync waits until all informers hold a complete list.
-func WaitForSync(ctx context.Context, informers ...interface{ HasSynced() bool }) error {
-	waits := make([]cache.InformerSynced, 0, len(informers))
-	for _, informer := range informers {
-		waits = append(waits, informer.HasSynced)
-	}
-	if !cache.WaitForCacheSync(ctx.Done(), waits...) {
+func WaitForSync(ctx context.Context, informers interface{ HasSynced() bool }) error {
+	if !cache.WaitForCacheSync(ctx.Done(), informers.HasSynced) {
 		return fmt.Errorf("wait for the first list from the API server: %w", context.Cause(ctx))
 	}
 	return nil
