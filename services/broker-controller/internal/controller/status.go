@@ -67,21 +67,16 @@ func (c *Controller) reconcileStatus(ctx context.Context, key string) (time.Dura
 	brokers, requeueAfter := c.brokersOf(configuration, review, time.Now())
 	conditions := slices.Clone(configuration.Status.Conditions)
 	for _, condition := range []metav1.Condition{review.specValid(), brokers} {
+		if condition.Reason == akriv0.ReasonStarting && meta.IsStatusConditionFalse(conditions, condition.Type) {
+			continue // it stays False while brokers start, because they may fail again
+		}
 		condition.ObservedGeneration = configuration.Generation
-		setCondition(&conditions, condition)
+		meta.SetStatusCondition(&conditions, condition)
 	}
 	if equality.Semantic.DeepEqual(conditions, configuration.Status.Conditions) {
 		return requeueAfter, nil
 	}
 	return requeueAfter, c.applyConditions(ctx, configuration, conditions)
-}
-
-// setCondition keeps a condition that is False while brokers start, because they may fail again.
-func setCondition(conditions *[]metav1.Condition, condition metav1.Condition) {
-	if condition.Reason == akriv0.ReasonStarting && meta.IsStatusConditionFalse(*conditions, condition.Type) {
-		return
-	}
-	meta.SetStatusCondition(conditions, condition)
 }
 
 // applyConditions writes only these conditions: instance-writer writes the others.

@@ -48,9 +48,12 @@ func NewCache(config *rest.Config) (Cache, error) {
 	configurations, configurationsErr := kube.Configurations(config)
 	nodes, nodesErr := kube.Nodes(config)
 	version, add := resourcev1.SchemeGroupVersion, resourcev1.AddToScheme
-	classes, classesErr := kube.NewClient[resourcev1.DeviceClass, resourcev1.DeviceClassList](config, version.WithResource("deviceclasses"), add)
-	slices, slicesErr := kube.NewClient[resourcev1.ResourceSlice, resourcev1.ResourceSliceList](config, version.WithResource("resourceslices"), add)
-	claims, claimsErr := kube.NewClient[resourcev1.ResourceClaim, resourcev1.ResourceClaimList](config, version.WithResource("resourceclaims"), add)
+	classes, classesErr := kube.NewClient[resourcev1.DeviceClass, resourcev1.DeviceClassList](
+		config, version.WithResource("deviceclasses"), add)
+	slices, slicesErr := kube.NewClient[resourcev1.ResourceSlice, resourcev1.ResourceSliceList](
+		config, version.WithResource("resourceslices"), add)
+	claims, claimsErr := kube.NewClient[resourcev1.ResourceClaim, resourcev1.ResourceClaimList](
+		config, version.WithResource("resourceclaims"), add)
 	if err := errors.Join(instancesErr, configurationsErr, nodesErr, classesErr, slicesErr, claimsErr); err != nil {
 		return Cache{}, err
 	}

@@ -110,7 +110,7 @@ func (c instanceClaims) reserve(current *akriv0.Instance) (desired *akriv0.Insta
 		return nil, nil, c.errNotFound()
 	}
 	for _, claim := range c.claims {
-		if !holds(current, claim) {
+		if held := (slots.Slot{Index: claim.index, Holder: claim.holder}); !slices.Contains(slots.List(current), held) {
 			added = append(added, claim)
 		}
 		if err := slots.Reserve(current, claim.index, claim.holder); err != nil {
@@ -121,10 +121,6 @@ func (c instanceClaims) reserve(current *akriv0.Instance) (desired *akriv0.Insta
 	// same slot, which may still be on its way to the API server, then fails with a conflict.
 	metav1.SetMetaDataAnnotation(&current.ObjectMeta, fenceAnnotation, current.ResourceVersion)
 	return current, added, nil
-}
-
-func holds(instance *akriv0.Instance, claim claim) bool {
-	return slices.Contains(slots.List(instance), slots.Slot{Index: claim.index, Holder: claim.holder})
 }
 
 // rollBack releases what a call reserved before it failed, except on Instances that have been
@@ -140,17 +136,13 @@ func (s *Server) rollBack(ctx context.Context, reserved []reservation) {
 	}
 }
 
+// rollBack refuses an Instance that was written after the reservation, or will be by another
+// reservation of the same batch.
 func (r reservation) rollBack(current *akriv0.Instance) (*akriv0.Instance, error) {
-	if current == nil || r.writtenSince(current) {
+	if current == nil || current.ResourceVersion != r.version || current.Annotations[fenceAnnotation] == r.version {
 		return nil, errWrittenSince
 	}
 	return r.release(current), nil
-}
-
-// writtenSince reports whether the Instance was written after the reservation, or will be by
-// another reservation of the same batch.
-func (r reservation) writtenSince(current *akriv0.Instance) bool {
-	return current.ResourceVersion != r.version || current.Annotations[fenceAnnotation] == r.version
 }
 
 // ReleaseSlots releases slots. An Instance that cannot be written does not prevent the release of
