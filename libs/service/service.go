@@ -44,6 +44,12 @@ type common struct {
 	Version      kong.VersionFlag `help:"Print the version and exit." env:"-"`
 }
 
+// flags are those of a service with this Config.
+type flags[C any] struct {
+	Common common `embed:""`
+	Config C      `embed:""`
+}
+
 // Command is a task of a binary besides its service, such as `discovery-operator try`. It has the
 // flags and the environment variables of the service.
 type Command[C any] struct {
@@ -58,10 +64,7 @@ type Command[C any] struct {
 // environment variables (`AKRI_SOCKET_DIR`), declared by kong's struct tags. If the first argument
 // names a command, Main runs that instead. Main is the whole main function of a service.
 func Main[C any, R Runner](name, description string, create func(C, Env) (R, error), commands ...Command[C]) {
-	var cli struct {
-		Common common `embed:""`
-		Config C      `embed:""`
-	}
+	var cli flags[C]
 	var options []kong.Option
 	for i, command := range commands {
 		if i == 0 { // without a command, the service runs
@@ -114,10 +117,7 @@ func runCommand(run func(ctx context.Context) error) {
 
 // Flags returns the flags of a service with this Config, for its documentation.
 func Flags[C any]() []*kong.Flag {
-	var cli struct {
-		Common common `embed:""`
-		Config C      `embed:""`
-	}
+	var cli flags[C]
 	return newParser("", "", &cli).Model.Flags
 }
 
