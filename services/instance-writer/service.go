@@ -15,7 +15,6 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
-	"k8s.io/client-go/rest"
 
 	akriv0 "akri.sh/libs/apis/akri/v0"
 	"akri.sh/libs/broadcast"
@@ -96,10 +95,14 @@ func New(config Config, env service.Env) (*Service, error) {
 	if config.ReportGrace > 0 {
 		env.Metrics.MustRegister(reportingNodes(reconciler.ReportingNodes))
 	}
-	configurations, err := newCatalog(restConfig, objects, env.Log)
+	api, err := properties.NewAPIServer(restConfig)
 	if err != nil {
 		return nil, err
 	}
+	changed := broadcast.NewSignal()
+	objects.Configurations.OnEvent(func(_, _ *akriv0.Configuration) { changed.Notify() })
+	values := properties.NewStore(env.Log, api, changed)
+	configurations := catalog.New(objects.Configurations.List, objects.ConfigurationRevision, values, changed)
 	stopping := make(chan struct{})
 	instanceServer := server.New(server.Options{
 		Cluster: objects, Reports: store, Writer: writer, Reconciler: reconciler, Reservations: metrics.reservations, ReportSeconds: metrics.reportSeconds,
@@ -127,16 +130,6 @@ func New(config Config, env service.Env) (*Service, error) {
 		register(s.plain)
 	}
 	return s, nil
-}
-
-func newCatalog(config *rest.Config, objects *cluster.Cluster, log *zap.Logger) (*catalog.Catalog, error) {
-	api, err := properties.NewAPIServer(config)
-	if err != nil {
-		return nil, err
-	}
-	changed := broadcast.NewSignal()
-	objects.Configurations.OnEvent(func(_, _ *akriv0.Configuration) { changed.Notify() })
-	return catalog.New(objects.Configurations.List, objects.ConfigurationRevision, properties.NewStore(log, api, changed), changed), nil
 }
 
 // Run serves until ctx ends. Calls are answered once the caches are complete.
