@@ -106,8 +106,8 @@ func newer(a, b *akriv0.Instance) bool {
 	return err == nil && order > 0
 }
 
-// dropWritten drops a write once the watch has delivered it or a later state. before or after may be
-// those of an earlier Instance with the same name.
+// dropWritten drops a write once the watch has delivered it or a later state. before or after may
+// be those of an earlier Instance with the same name.
 func (c *Cluster) dropWritten(before, after *akriv0.Instance) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -120,14 +120,16 @@ func (c *Cluster) dropWritten(before, after *akriv0.Instance) {
 func (c *Cluster) addWritten(written ownWrite) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	written.ManagedFields = nil
+	if !written.deleted { // a deleted Instance can be that of the cache
+		written.ManagedFields = nil
+	}
 	if c.isAhead(written) {
 		_ = c.written.Add(written)
 	}
 }
 
-// isAhead reports whether the watch has delivered neither the write nor a later state. The watch may
-// not have delivered an Instance that was deleted yet.
+// isAhead reports whether the watch has delivered neither the write nor a later state. The watch
+// may not have delivered an Instance that was deleted yet.
 func (c *Cluster) isAhead(written ownWrite) bool {
 	revision := c.Revision() // not newer than the Instance
 	watched := c.Watched(Key(written.Instance))
