@@ -153,8 +153,8 @@ func (c *Controller) brokerChanged(object metav1.Object) {
 	c.enqueueConfiguration(c.Cache.ConfigurationKeyOf(object))
 }
 
-// reconcileFunc reconciles the object with the key. It returns when to do so again even if no object
-// changes. Zero means never.
+// reconcileFunc reconciles the object with the key. It returns when to do so again even if no
+// object changes. Zero means never.
 type reconcileFunc func(ctx context.Context, key string) (requeueAfter time.Duration, err error)
 
 func (c *Controller) work(ctx context.Context, queue queue, workers int, logField string, reconcile reconcileFunc) {

@@ -39,7 +39,8 @@ type Publisher struct {
 	changed        broadcast.Signal
 }
 
-// New returns a Publisher for the policy Pods or Claims, which the chart creates. It starts nothing.
+// New returns a Publisher for the policy Pods or Claims, which the chart creates. It starts
+// nothing.
 func New(
 	config *rest.Config, policy string, configurations *kube.Informer[*akriv0.Configuration],
 	log *zap.Logger, onWrite func(kind, verb string, err error),

@@ -59,8 +59,8 @@ type Config struct {
 	// Authorize is for the Handler.
 	Authorize bool   `help:"Check that authors of Configurations have the rights that Akri uses for them." default:"true"`
 	ClientCA  string `name:"client-ca" help:"File with the CA certificates of the client certificates of API servers. Empty: any client may send reviews." placeholder:"FILE"`
-	// URL and SettleTime replace the Service and defaultSettleTime in tests. SettleTime is the time in
-	// which all API servers use a changed registration.
+	// URL and SettleTime replace the Service and defaultSettleTime in tests. SettleTime is the time
+	// in which all API servers use a changed registration.
 	URL        string        `kong:"-"`
 	SettleTime time.Duration `kong:"-"`
 }

@@ -183,8 +183,8 @@ func (a *Authenticator) awaitMessage(ctx context.Context, node string, message a
 	return nil
 }
 
-// verifyNew verifies a token that is not known. Only some of these reviews run at once, so that they
-// do not overload the API server when all nodes connect.
+// verifyNew verifies a token that is not known. Only some of these reviews run at once, so that
+// they do not overload the API server when all nodes connect.
 func (a *Authenticator) verifyNew(ctx context.Context, token string) (Identity, error) {
 	_, source := peerOf(ctx)
 	if !a.sources.Of(source).Allow() || !a.newToken.Allow() {

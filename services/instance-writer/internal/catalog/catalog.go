@@ -44,8 +44,9 @@ type Catalog struct {
 	snapshot   broadcast.Value[Snapshot]
 }
 
-// New returns an empty Catalog of the Configurations that list returns. revision returns the revision
-// up to which the list has all changes. changed is set when a Configuration or a property has changed.
+// New returns an empty Catalog of the Configurations that list returns. revision returns the
+// revision up to which the list has all changes. changed is set when a Configuration or a property
+// has changed.
 func New(
 	list func() []*akriv0.Configuration, revision func() uint64, store *properties.Store, changed broadcast.Signal,
 ) *Catalog {

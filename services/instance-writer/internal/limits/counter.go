@@ -11,7 +11,8 @@ type Counter[K comparable] struct {
 // NewCounter returns a Counter at zero.
 func NewCounter[K comparable]() *Counter[K] { return &Counter[K]{used: map[K]int{}} }
 
-// Add counts one more. It returns false if the limit is reached. remove can be called several times.
+// Add counts one more. It returns false if the limit is reached. remove can be called several
+// times.
 func (c *Counter[K]) Add(key K, limit int) (remove func(), ok bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

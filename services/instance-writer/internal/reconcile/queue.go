@@ -114,7 +114,8 @@ func (q *queue[K]) processOnce(ctx context.Context, key K) {
 	case isPostponed:
 		q.keys.AddAfter(key, postponed.delay)
 	case err != nil:
-		// The jitter spreads retries, so that replicas whose writes conflicted do not conflict again.
+		// The jitter spreads retries, so that replicas whose writes conflicted do not conflict
+		// again.
 		delay := q.retries.When(key)
 		q.keys.AddAfter(key, delay/2+rand.N(delay/2+1))
 		q.log.Debug("reconciling failed", zap.Any("key", key), zap.Error(err), zap.Int("attempt", q.retries.NumRequeues(key)))
