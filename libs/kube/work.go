@@ -12,6 +12,7 @@ import (
 func Work[K comparable](
 	ctx context.Context, queue workqueue.TypedInterface[K], workers int, process func(ctx context.Context, key K),
 ) {
+	defer queue.ShutDown() // also if all workers see the end of ctx first
 	defer context.AfterFunc(ctx, queue.ShutDown)()
 	var group sync.WaitGroup
 	for range workers {
