@@ -90,7 +90,7 @@ func (w *watcher) start(ctx context.Context, background *sync.WaitGroup) error {
 	} {
 		background.Go(func() { run(ctx) })
 	}
-	return kube.WaitForSync(ctx, w.instances, w.configurations, w.pods, w.nodes)
+	return kube.WaitForSync(ctx, kube.Informers{w.instances, w.configurations, w.pods, w.nodes})
 }
 
 func (w *watcher) instanceChanged(before, after *akriv0.Instance) {

@@ -22,32 +22,19 @@ type Informer[T Object] struct {
 // NewInformer returns an informer over all namespaces. It drops managedFields and, if trim is not
 // nil, calls trim to drop other fields that are not needed. It has no resync period.
 func NewInformer[T Object, L runtime.Object](client *Client[T, L], indexers cache.Indexers, trim func(T)) *Informer[T] {
-	return NewSelectedInformer(client, metav1.ListOptions{}, indexers, trim)
-}
-
-// NewSelectedInformer is NewInformer restricted to the objects that match the selectors.
-func NewSelectedInformer[T Object, L runtime.Object](
-	client *Client[T, L], selected metav1.ListOptions, indexers cache.Indexers, trim func(T),
-) *Informer[T] {
-	return newInformer(client, metav1.NamespaceAll, selected, indexers, trim)
-}
-
-// NewNamespacedInformer is NewSelectedInformer restricted to one namespace, or to none if it is
-// empty.
-func NewNamespacedInformer[T Object, L runtime.Object](
-	client *Client[T, L], namespace string, selected metav1.ListOptions, trim func(T),
-) *Informer[T] {
-	return newInformer(client, namespace, selected, cache.Indexers{}, trim)
+	return NewSelectedInformer(client, metav1.NamespaceAll, metav1.ListOptions{}, indexers, trim)
 }
 
 // NewNamedInformer is NewInformer restricted to one object. The namespace is empty for
 // cluster-scoped resources. It needs only rights on that object.
 func NewNamedInformer[T Object, L runtime.Object](client *Client[T, L], namespace, name string) *Informer[T] {
 	selected := metav1.ListOptions{FieldSelector: fields.OneTermEqualSelector(metav1.ObjectNameField, name).String()}
-	return newInformer(client, namespace, selected, cache.Indexers{}, nil)
+	return NewSelectedInformer(client, namespace, selected, nil, nil)
 }
 
-func newInformer[T Object, L runtime.Object](
+// NewSelectedInformer is NewInformer restricted to the objects of a namespace, or of all if it is
+// empty, that match the selectors.
+func NewSelectedInformer[T Object, L runtime.Object](
 	client *Client[T, L], namespace string, selected metav1.ListOptions, indexers cache.Indexers, trim func(T),
 ) *Informer[T] {
 	selectObjects := func(options *metav1.ListOptions) {
@@ -175,24 +162,18 @@ func (i Informers) HasSynced() bool {
 }
 
 // Synced returns a readiness check that fails until all informers hold a complete list.
-func Synced(informers ...interface{ HasSynced() bool }) func(context.Context) error {
+func Synced(informers interface{ HasSynced() bool }) func(context.Context) error {
 	return func(context.Context) error {
-		for _, informer := range informers {
-			if !informer.HasSynced() {
-				return errors.New("not synced with the API server yet")
-			}
+		if !informers.HasSynced() {
+			return errors.New("not synced with the API server yet")
 		}
 		return nil
 	}
 }
 
 // WaitForSync waits until all informers hold a complete list.
-func WaitForSync(ctx context.Context, informers ...interface{ HasSynced() bool }) error {
-	waits := make([]cache.InformerSynced, 0, len(informers))
-	for _, informer := range informers {
-		waits = append(waits, informer.HasSynced)
-	}
-	if !cache.WaitForCacheSync(ctx.Done(), waits...) {
+func WaitForSync(ctx context.Context, informers interface{ HasSynced() bool }) error {
+	if !cache.WaitForCacheSync(ctx.Done(), informers.HasSynced) {
 		return fmt.Errorf("wait for the first list from the API server: %w", context.Cause(ctx))
 	}
 	return nil

@@ -89,15 +89,12 @@ func (i Issuer) RenewCA(now time.Time, current Authority, rotate bool) (renewed 
 // RenewServer returns the server certificate to use: the current one, or a new one if there is none
 // or if it is to be renewed, or is not one of the signer for all names.
 func (i Issuer) RenewServer(now time.Time, current, signer *KeyPair) (*KeyPair, error) {
-	if current != nil && Fresh(current.Leaf, now) && i.accepts(current, signer, now) {
+	lacks := func(name string) bool { return current.Leaf.VerifyHostname(name) != nil }
+	if current != nil && Fresh(current.Leaf, now) && Verify(current, signer.CertificatePEM, "", now) == nil &&
+		!slices.ContainsFunc(i.DNSNames, lacks) {
 		return current, nil
 	}
 	return NewServer(now, signer, i.Name, i.Lifetimes.Server, i.DNSNames)
-}
-
-func (i Issuer) accepts(server, signer *KeyPair, now time.Time) bool {
-	return Verify(server, signer.CertificatePEM, "", now) == nil &&
-		!slices.ContainsFunc(i.DNSNames, func(name string) bool { return server.Leaf.VerifyHostname(name) != nil })
 }
 
 // valid returns nil if a CA is missing or not valid now.

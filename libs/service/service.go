@@ -44,6 +44,12 @@ type common struct {
 	Version      kong.VersionFlag `help:"Print the version and exit." env:"-"`
 }
 
+// flags are those of a service with this Config.
+type flags[C any] struct {
+	Common common `embed:""`
+	Config C      `embed:""`
+}
+
 // Command is a task of a binary besides its service, such as `discovery-operator try`. It has the
 // flags and the environment variables of the service.
 type Command[C any] struct {
@@ -58,10 +64,7 @@ type Command[C any] struct {
 // environment variables (`AKRI_SOCKET_DIR`), declared by kong's struct tags. If the first argument
 // names a command, Main runs that instead. Main is the whole main function of a service.
 func Main[C any, R Runner](name, description string, create func(C, Env) (R, error), commands ...Command[C]) {
-	var cli struct {
-		Common common `embed:""`
-		Config C      `embed:""`
-	}
+	var cli flags[C]
 	var options []kong.Option
 	for i, command := range commands {
 		if i == 0 { // without a command, the service runs
@@ -69,9 +72,13 @@ func Main[C any, R Runner](name, description string, create func(C, Env) (R, err
 		}
 		options = append(options, kong.DynamicCommand(command.Name, command.Help, "", &struct{}{}))
 	}
-	selected := parse(name, description, &cli, options...)
+	parsed, err := newParser(name, description, &cli, options...).Parse(os.Args[1:])
+	if err != nil {
+		fmt.Fprintf(os.Stderr, "%s: %v\nRun %s --help for the list of flags.\n", name, err, name)
+		os.Exit(2)
+	}
 	for _, command := range commands {
-		if command.Name == selected {
+		if command.Name == parsed.Command() {
 			runCommand(func(ctx context.Context) error { return command.Run(ctx, cli.Config) })
 			return
 		}
@@ -110,22 +117,8 @@ func runCommand(run func(ctx context.Context) error) {
 
 // Flags returns the flags of a service with this Config, for its documentation.
 func Flags[C any]() []*kong.Flag {
-	var cli struct {
-		Common common `embed:""`
-		Config C      `embed:""`
-	}
+	var cli flags[C]
 	return newParser("", "", &cli).Model.Flags
-}
-
-// parse fills cli from arguments and environment, and returns the name of the command. It exits the
-// process on --help, --version and on errors.
-func parse(name, description string, cli any, options ...kong.Option) (command string) {
-	parsed, err := newParser(name, description, cli, options...).Parse(os.Args[1:])
-	if err != nil {
-		fmt.Fprintf(os.Stderr, "%s: %v\nRun %s --help for the list of flags.\n", name, err, name)
-		os.Exit(2)
-	}
-	return parsed.Command()
 }
 
 func newParser(name, description string, cli any, options ...kong.Option) *kong.Kong {

@@ -2,13 +2,11 @@ package brokercontroller
 
 import (
 	"cmp"
-	"crypto/x509"
 
 	"github.com/prometheus/client_golang/prometheus"
 	corev1 "k8s.io/api/core/v1"
 
 	"akri.sh/libs/gauge"
-	"akri.sh/libs/pki"
 	"akri.sh/services/broker-controller/internal/cluster"
 	"akri.sh/services/broker-controller/internal/controller"
 	"akri.sh/services/broker-controller/internal/render"
@@ -86,9 +84,4 @@ func brokerPodCount(cache cluster.Cache) prometheus.Collector {
 			count.WithLabelValues(pod.Labels[render.LabelConfiguration], node).Inc()
 		}
 	})
-}
-
-func certificateExpiry(certificate func() *x509.Certificate) prometheus.Collector {
-	help := "Expiry of the certificate of the webhook in seconds since 1970."
-	return pki.Expiry(help, map[string]func() *x509.Certificate{"webhook": certificate})
 }

@@ -4,17 +4,19 @@
 package brokercontroller
 
 import (
-	"cmp"
 	"context"
+	"crypto/x509"
 	"fmt"
+	"sync"
 	"time"
 
 	"go.uber.org/zap"
-	"golang.org/x/sync/errgroup"
 	"k8s.io/client-go/rest"
 
 	"akri.sh/libs/kube"
 	"akri.sh/libs/kube/leader"
+	"akri.sh/libs/kube/reviews"
+	"akri.sh/libs/pki"
 	"akri.sh/libs/service"
 	"akri.sh/services/broker-controller/internal/admission"
 	"akri.sh/services/broker-controller/internal/cluster"
@@ -23,12 +25,7 @@ import (
 	"akri.sh/services/broker-controller/internal/webhook"
 )
 
-const (
-	leaseName = "akri-broker-controller"
-	// defaultSettleTime is more than the delay with which API servers get a changed registration of
-	// the webhook.
-	defaultSettleTime = 5 * time.Second
-)
+const leaseName = "akri-broker-controller"
 
 // Config of the service.
 type Config struct {
@@ -43,17 +40,7 @@ type Config struct {
 }
 
 // WebhookConfig is the part of the Config for the validating webhook.
-type WebhookConfig struct {
-	Address         string `help:"Address of the validating webhook for Configurations. Empty disables it." placeholder:"HOST:PORT"`
-	Name            string `help:"Name of the webhook's Service and ValidatingWebhookConfiguration." default:"akri-webhook-configuration"`
-	Secret          string `help:"Name of the Secret with the webhook's certificate." default:"akri-webhook-configuration"`
-	MakeCertificate bool   `help:"Create and renew the certificate in the Secret. Disable it for certificates of cert-manager." default:"true"`
-	Authorize       bool   `help:"Check that authors of Configurations have the rights that Akri uses for them." default:"true"`
-	ClientCA        string `name:"client-ca" help:"File with the CA certificates of the client certificates of API servers. Empty: any client may send reviews." placeholder:"FILE"`
-	// URL and SettleTime replace the Service and defaultSettleTime in tests.
-	URL        string        `kong:"-"`
-	SettleTime time.Duration `kong:"-"`
-}
+type WebhookConfig = webhook.Config
 
 // Service is a broker-controller.
 type Service struct {
@@ -91,9 +78,7 @@ func New(config Config, env service.Env) (*Service, error) {
 	}
 	env.Health.AddReadiness("cache", kube.Synced(cache))
 	for _, policy := range config.AllowedNamespaces {
-		publisher, err := namespaces.New(restConfig, namespaces.Options{
-			Policy: policy, Configurations: cache.Configurations, Log: env.Log, OnWrite: s.metrics.written,
-		})
+		publisher, err := namespaces.New(restConfig, policy, cache.Configurations, env.Log, s.metrics.written)
 		if err != nil {
 			return nil, fmt.Errorf("--allowed-namespaces: %w", err)
 		}
@@ -106,33 +91,25 @@ func New(config Config, env service.Env) (*Service, error) {
 		return nil, err
 	}
 	env.Health.AddReadiness("webhook", s.webhook.Ready)
-	env.Metrics.MustRegister(certificateExpiry(s.webhook.Certificate().Leaf))
+	env.Metrics.MustRegister(pki.Expiry("Expiry of the certificate of the webhook in seconds since 1970.",
+		map[string]func() *x509.Certificate{"webhook": s.webhook.Certificate().Leaf}))
 	return s, nil
 }
 
 func (s *Service) newWebhook() (*webhook.Webhook, error) {
 	config := s.config.Webhook
 	log := s.env.Log.With(zap.String("webhook", config.Name))
-	reviewer := s.reviewer()
-	reviewer.Others = s.cache.Configurations.List
+	reviewer := admission.Reviewer{Schema: s.schema, Others: s.cache.Configurations.List}
 	if config.Authorize {
-		authorizer, err := admission.NewAccessReviews(s.rest)
+		authorizer, err := reviews.NewAccess(s.rest)
 		if err != nil {
 			return nil, err
 		}
 		reviewer.Authorizer = authorizer
 	}
 	return webhook.New(s.rest, webhook.Options{
-		Address: config.Address, Namespace: s.config.Namespace, Name: config.Name, Secret: config.Secret,
-		MakeCertificate: config.MakeCertificate, ClientCA: config.ClientCA, URL: config.URL,
-		SettleTime: cmp.Or(config.SettleTime, defaultSettleTime),
-		Handler:    admission.Handler(reviewer, log, s.metrics.reviewed), Log: log,
+		Config: config, Namespace: s.config.Namespace, Handler: admission.Handler(reviewer, log, s.metrics.reviewed), Log: log,
 	})
-}
-
-// reviewer returns a Reviewer of stored specs, whose authors are not known.
-func (s *Service) reviewer() admission.Reviewer {
-	return admission.Reviewer{Schema: s.schema}
 }
 
 // Run runs the service until ctx ends. A leader that loses its Lease stops to lead and is a
@@ -140,8 +117,11 @@ func (s *Service) reviewer() admission.Reviewer {
 // answered the requests of a new process.
 func (s *Service) Run(ctx context.Context) error {
 	replica := leader.Replica{
-		REST: s.rest, Elect: s.config.LeaderElect, Namespace: s.config.Namespace, Lease: leaseName, Identity: s.config.Identity,
-		StandbyWhenLost: true, Cache: s.cache.Informers, Lead: s.lead, Leading: s.metrics.leading, Log: s.env.Log,
+		Election: leader.Election{
+			REST: s.rest, Namespace: s.config.Namespace, Name: leaseName, Identity: s.config.Identity, Log: s.env.Log,
+		},
+		Elect:           s.config.LeaderElect,
+		StandbyWhenLost: true, Cache: s.cache.Informers, Lead: s.lead, Leading: s.metrics.leading,
 	}
 	if s.webhook != nil {
 		replica.All = append(replica.All, s.webhook.Run)
@@ -153,24 +133,25 @@ func (s *Service) Run(ctx context.Context) error {
 }
 
 func (s *Service) lead(ctx context.Context) error {
-	events, err := cluster.NewRecorder(s.rest)
+	events, stop, err := cluster.NewRecorder(s.rest)
 	if err != nil {
 		return err
 	}
-	defer events.Stop()
-	group, ctx := errgroup.WithContext(ctx)
+	defer stop()
+	var group sync.WaitGroup
 	if s.webhook != nil {
-		group.Go(func() error { s.webhook.Lead(ctx); return nil })
+		group.Go(func() { s.webhook.Lead(ctx) })
 	}
 	for _, publisher := range s.publishers {
-		group.Go(func() error { publisher.Lead(ctx); return nil })
+		group.Go(func() { publisher.Lead(ctx) })
 	}
-	group.Go(func() error {
-		return controller.Run(ctx, controller.Options{
-			Clients: s.clients, Cache: s.cache, Events: events, Reviewer: s.reviewer(), Log: s.env.Log,
-			OnWrite: s.metrics.written, StuckAfter: s.config.PendingMax,
-			StartTimeout: s.config.BrokerStartTimeout,
+	group.Go(func() {
+		controller.Run(ctx, controller.Options{
+			Clients: s.clients, Cache: s.cache, Events: events, Log: s.env.Log,
+			Reviewer: admission.Reviewer{Schema: s.schema}, // the authors of stored specs are not known
+			OnWrite:  s.metrics.written, StuckAfter: s.config.PendingMax, StartTimeout: s.config.BrokerStartTimeout,
 		})
 	})
-	return group.Wait()
+	group.Wait()
+	return nil
 }

@@ -3,7 +3,6 @@ package console
 import (
 	"context"
 	"crypto/tls"
-	"errors"
 	"fmt"
 	"net"
 	"net/http"
@@ -18,6 +17,7 @@ import (
 	"akri.sh/libs/inspect/console"
 	"akri.sh/libs/kube"
 	"akri.sh/libs/pki"
+	"akri.sh/libs/service"
 	"akri.sh/services/console/internal/access"
 	"akri.sh/services/console/internal/review"
 	"akri.sh/services/console/internal/session"
@@ -103,28 +103,10 @@ func (s *Service) server(ctx context.Context) *http.Server {
 
 // serve serves until ctx ends, in plain text if there is no certificate.
 func serve(ctx context.Context, server *http.Server, listener net.Listener, certificate pki.Source) error {
-	stopped := make(chan struct{})
-	defer func() { <-stopped }()
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
-	go func() {
-		defer close(stopped)
-		<-ctx.Done()
-		stopping, cancel := context.WithTimeout(context.WithoutCancel(ctx), stopTimeout)
-		defer cancel()
-		if server.Shutdown(stopping) != nil {
-			_ = server.Close()
-		}
-	}()
-	listener = netutil.LimitListener(listener, maxConnections)
-	var err error
-	if certificate == nil {
-		err = server.Serve(listener)
-	} else {
+	if certificate != nil {
 		server.TLSConfig = &tls.Config{MinVersion: tls.VersionTLS12, GetCertificate: certificate}
-		err = server.ServeTLS(listener, "", "")
 	}
-	if !errors.Is(err, http.ErrServerClosed) {
+	if err := service.ServeHTTP(ctx, server, netutil.LimitListener(listener, maxConnections), stopTimeout); err != nil {
 		return fmt.Errorf("serve pages: %w", err)
 	}
 	return nil

@@ -32,7 +32,6 @@ type Service struct {
 	config  Config
 	env     service.Env
 	rest    *rest.Config
-	clients controller.Clients
 	cache   controller.Cache
 	metrics *metrics
 }
@@ -43,27 +42,29 @@ func New(config Config, env service.Env) (*Service, error) {
 	if err != nil {
 		return nil, err
 	}
-	clients, err := controller.NewClients(restConfig)
+	cache, err := controller.NewCache(restConfig)
 	if err != nil {
 		return nil, err
 	}
-	cache := controller.NewCache(clients)
 	env.Health.AddReadiness("cache", kube.Synced(cache))
-	return &Service{config: config, env: env, rest: restConfig, clients: clients, cache: cache, metrics: newMetrics(env.Metrics)}, nil
+	return &Service{config: config, env: env, rest: restConfig, cache: cache, metrics: newMetrics(env.Metrics)}, nil
 }
 
 // Run runs the service until ctx ends. It returns an error if the process loses the leader
 // election; the process must then restart.
 func (s *Service) Run(ctx context.Context) error {
 	return leader.Replica{
-		REST: s.rest, Elect: s.config.LeaderElect, Namespace: s.config.Namespace, Lease: leaseName, Identity: s.config.Identity,
-		Cache: s.cache.Informers, Lead: s.lead, Leading: s.metrics.leading, Log: s.env.Log,
+		Election: leader.Election{
+			REST: s.rest, Namespace: s.config.Namespace, Name: leaseName, Identity: s.config.Identity, Log: s.env.Log,
+		},
+		Elect: s.config.LeaderElect,
+		Cache: s.cache.Informers, Lead: s.lead, Leading: s.metrics.leading,
 	}.Run(ctx)
 }
 
 func (s *Service) lead(ctx context.Context) error {
-	return controller.Run(ctx, controller.Options{
-		Clients: s.clients, Cache: s.cache, Log: s.env.Log,
-		BindingTimeout: s.config.BindingTimeout, OnWrite: s.metrics.written,
+	controller.Run(ctx, controller.Options{
+		Cache: s.cache, Log: s.env.Log, BindingTimeout: s.config.BindingTimeout, OnWrite: s.metrics.written,
 	})
+	return nil
 }

@@ -1,7 +1,6 @@
 package instancewriter
 
 import (
-	"crypto/x509"
 	"strconv"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -9,7 +8,6 @@ import (
 
 	akriv0 "akri.sh/libs/apis/akri/v0"
 	"akri.sh/libs/gauge"
-	"akri.sh/libs/pki"
 
 	"akri.sh/services/instance-writer/internal/batch"
 	"akri.sh/services/instance-writer/internal/slots"
@@ -117,8 +115,4 @@ func reportingNodes(count func() int) prometheus.Collector {
 	return prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 		Name: "akri_reporting_nodes", Help: "Nodes with a report stream to any replica.",
 	}, func() float64 { return float64(count()) })
-}
-
-func certificateExpiry(certificates map[string]func() *x509.Certificate) prometheus.Collector {
-	return pki.Expiry("Expiry of certificates in seconds since 1970 (server: of the gRPC server, ca: the one that signed it).", certificates)
 }

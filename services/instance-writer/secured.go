@@ -15,6 +15,7 @@ import (
 	"google.golang.org/grpc/credentials"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/cache"
 
 	"akri.sh/libs/pki"
 	"akri.sh/libs/rpc"
@@ -79,7 +80,7 @@ func newSecured(
 		PerSource: config.ConnectionsPerSource, Memory: checkMemory,
 		Refused: metrics.refusedCalls, Log: env.Log,
 	})
-	objects.OnNode(func(before, after *corev1.Node) {
+	objects.Nodes.OnEvent(func(before, after *corev1.Node) {
 		if after == nil {
 			callers.NodeDeleted(before.Name)
 		}
@@ -122,10 +123,10 @@ func (s *secured) certificateSource(config Config, env service.Env, restConfig *
 		if err := config.TLS.Validate(); err != nil {
 			return nil, fmt.Errorf("--tls-lifetime: %w", err)
 		}
-		s.certificates, err = certificates.New(restConfig, certificates.Options{
-			Name: config.TLS.Name, Namespace: config.Namespace, ConfigMapNamespace: config.nodeNamespace(),
-			DNSNames: config.dnsNames(), Lifetimes: config.TLS.Lifetimes, Log: env.Log,
-		})
+		secret := cache.NewObjectName(config.Namespace, config.TLS.Name)
+		configMap := cache.NewObjectName(config.nodeNamespace(), config.TLS.Name)
+		issuer := pki.Issuer{Name: "akri instance-writer", DNSNames: config.dnsNames(), Lifetimes: config.TLS.Lifetimes}
+		s.certificates, err = certificates.New(restConfig, secret, configMap, issuer, env.Log)
 		if err != nil {
 			return nil, err
 		}
@@ -133,7 +134,8 @@ func (s *secured) certificateSource(config Config, env service.Env, restConfig *
 	}
 	exported["server"] = source.Leaf
 	env.Health.AddReadiness("certificate", source.Ready)
-	env.Metrics.MustRegister(certificateExpiry(exported))
+	env.Metrics.MustRegister(pki.Expiry(
+		"Expiry of certificates in seconds since 1970 (server: of the gRPC server, ca: the one that signed it).", exported))
 	return source, nil
 }
 

@@ -9,12 +9,12 @@ import (
 	"net"
 	"time"
 
+	middleware "github.com/grpc-ecosystem/go-grpc-middleware/v2/interceptors/auth"
 	"go.uber.org/zap"
 	"golang.org/x/sync/errgroup"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
-	"k8s.io/client-go/rest"
 
 	akriv0 "akri.sh/libs/apis/akri/v0"
 	"akri.sh/libs/broadcast"
@@ -85,7 +85,7 @@ func New(config Config, env service.Env) (*Service, error) {
 	if err != nil {
 		return nil, err
 	}
-	env.Metrics.MustRegister(instances(objects.Instances), slotCount(objects.Instances), conditions(objects.Configurations))
+	env.Metrics.MustRegister(instances(objects.Instances.List), slotCount(objects.Instances.List), conditions(objects.Configurations.List))
 	env.Health.AddReadiness("api-server", objects.Ready)
 	store, writer := reports.New(), batch.NewWriter(objects, metrics.batch)
 	reconciler := reconcile.New(reconcile.Options{
@@ -95,16 +95,20 @@ func New(config Config, env service.Env) (*Service, error) {
 	if config.ReportGrace > 0 {
 		env.Metrics.MustRegister(reportingNodes(reconciler.ReportingNodes))
 	}
-	configurations, err := newCatalog(restConfig, objects, env.Log)
+	api, err := properties.NewAPIServer(restConfig)
 	if err != nil {
 		return nil, err
 	}
+	changed := broadcast.NewSignal()
+	objects.Configurations.OnEvent(func(_, _ *akriv0.Configuration) { changed.Notify() })
+	values := properties.NewStore(env.Log, api, changed)
+	configurations := catalog.New(objects.Configurations.List, objects.ConfigurationRevision, values, changed)
 	stopping := make(chan struct{})
 	instanceServer := server.New(server.Options{
 		Cluster: objects, Reports: store, Writer: writer, Reconciler: reconciler, Reservations: metrics.reservations, ReportSeconds: metrics.reportSeconds,
 		Stopping: stopping, ConnectionLost: objects.ConnectionLost, Log: env.Log,
 	})
-	objects.OnInstance(instanceServer.InstanceChanged)
+	objects.Instances.OnEvent(instanceServer.InstanceChanged)
 	register := func(grpcServer *grpc.Server) {
 		instancev1.RegisterInstanceServiceServer(grpcServer, instanceServer)
 		configurationv1.RegisterConfigurationServiceServer(grpcServer, &server.ConfigurationServer{
@@ -126,16 +130,6 @@ func New(config Config, env service.Env) (*Service, error) {
 		register(s.plain)
 	}
 	return s, nil
-}
-
-func newCatalog(config *rest.Config, objects *cluster.Cluster, log *zap.Logger) (*catalog.Catalog, error) {
-	api, err := properties.NewAPIServer(config)
-	if err != nil {
-		return nil, err
-	}
-	changed := broadcast.NewSignal()
-	objects.OnConfiguration(func(_, _ *akriv0.Configuration) { changed.Notify() })
-	return catalog.New(objects, properties.NewStore(log, api, changed), changed), nil
 }
 
 // Run serves until ctx ends. Calls are answered once the caches are complete.
@@ -163,7 +157,7 @@ func (s *Service) Serve(ctx context.Context, secured, plain net.Listener) error 
 	// The reconciler stops after the gRPC servers, so that running calls are answered.
 	background, stop := context.WithCancel(context.WithoutCancel(ctx))
 	defer stop()
-	serving, stopServing := delay(ctx, s.config.ShutdownDelay)
+	serving, stopServing := service.Delay(ctx, s.config.ShutdownDelay)
 	defer stopServing()
 	endStreams := context.AfterFunc(serving, func() { close(s.stopping) })
 	defer endStreams()
@@ -173,13 +167,13 @@ func (s *Service) Serve(ctx context.Context, secured, plain net.Listener) error 
 		defer stop()
 		servers, serving := errgroup.WithContext(serving)
 		servers.Go(func() error {
-			if err := s.cluster.WaitForSync(ctx); err != nil {
+			if err := kube.WaitForSync(ctx, s.cluster); err != nil {
 				if ctx.Err() != nil {
 					return nil
 				}
 				return fmt.Errorf("start: %w", err)
 			}
-			group.Go(func() error { return s.reconciler.Run(background) })
+			group.Go(func() error { s.reconciler.Run(background); return nil })
 			group.Go(func() error { s.catalog.Run(background); return nil })
 			close(s.synced)
 			return nil
@@ -198,34 +192,19 @@ func (s *Service) Serve(ctx context.Context, secured, plain net.Listener) error 
 // waitForCaches returns interceptors that delay calls until the caches are complete. The nodes make
 // their connections meanwhile: after a restart a thousand handshakes take as long as the caches.
 func (s *Service) waitForCaches() []grpc.ServerOption {
-	wait := func(ctx context.Context) error {
+	wait := func(ctx context.Context) (context.Context, error) {
 		select {
 		case <-s.synced:
-			return nil
+			return ctx, nil
 		case <-ctx.Done():
-			return status.FromContextError(ctx.Err()).Err()
+			return nil, status.FromContextError(ctx.Err()).Err()
 		case <-s.stopping:
-			return status.Error(codes.Unavailable, "stopping")
+			return nil, status.Error(codes.Unavailable, "stopping")
 		}
 	}
-	unary := func(ctx context.Context, request any, _ *grpc.UnaryServerInfo, handler grpc.UnaryHandler) (any, error) {
-		if err := wait(ctx); err != nil {
-			return nil, err
-		}
-		return handler(ctx, request)
+	// These interceptors call a function before each call.
+	return []grpc.ServerOption{
+		grpc.ChainUnaryInterceptor(middleware.UnaryServerInterceptor(wait)),
+		grpc.ChainStreamInterceptor(middleware.StreamServerInterceptor(wait)),
 	}
-	stream := func(server any, stream grpc.ServerStream, _ *grpc.StreamServerInfo, handler grpc.StreamHandler) error {
-		if err := wait(stream.Context()); err != nil {
-			return err
-		}
-		return handler(server, stream)
-	}
-	return []grpc.ServerOption{grpc.ChainUnaryInterceptor(unary), grpc.ChainStreamInterceptor(stream)}
-}
-
-// delay returns a context that ends some time after the given one.
-func delay(ctx context.Context, by time.Duration) (context.Context, context.CancelFunc) {
-	delayed, cancel := context.WithCancel(context.WithoutCancel(ctx))
-	context.AfterFunc(ctx, func() { time.AfterFunc(by, cancel) })
-	return delayed, cancel
 }

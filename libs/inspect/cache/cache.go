@@ -171,7 +171,7 @@ func follow[T, L any, P interface {
 	if !found {
 		return nil
 	}
-	informer := kube.NewNamespacedInformer(client, namespace, selected, trim)
+	informer := kube.NewSelectedInformer(client, namespace, selected, nil, trim)
 	// The console shows that the API server does not answer. client-go would write a line for each
 	// attempt.
 	if err := informer.SetWatchErrorHandlerWithContext(func(context.Context, *clientcache.Reflector, error) {}); err != nil {

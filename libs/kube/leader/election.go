@@ -5,13 +5,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
 	"time"
 
 	"go.uber.org/zap"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/util/uuid"
 	coordinationv1client "k8s.io/client-go/kubernetes/typed/coordination/v1"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/leaderelection"
@@ -41,23 +39,6 @@ type Election struct {
 	// LeaseDuration, RenewDeadline and RetryPeriod are those of client-go's leaderelection.
 	LeaseDuration, RenewDeadline, RetryPeriod time.Duration
 	Log                                       *zap.Logger
-}
-
-// newElection returns the election of a service. An empty identity becomes the host name and a
-// random UUID.
-func newElection(r Replica) (Election, error) {
-	identity := r.Identity
-	if identity == "" {
-		host, err := os.Hostname()
-		if err != nil {
-			return Election{}, fmt.Errorf("get host name: %w", err)
-		}
-		identity = host + "_" + string(uuid.NewUUID())
-	}
-	return Election{
-		REST: r.REST, Namespace: r.Namespace, Name: r.Lease, Identity: identity,
-		LeaseDuration: leaseDuration, RenewDeadline: renewDeadline, RetryPeriod: retryPeriod, Log: r.Log,
-	}, nil
 }
 
 // Run waits until this process leads, calls lead and releases the Lease when lead has returned. The

@@ -3,21 +3,21 @@ package leader
 import (
 	"context"
 	"errors"
+	"fmt"
+	"os"
 
-	"go.uber.org/zap"
 	"golang.org/x/sync/errgroup"
-	"k8s.io/client-go/rest"
+	"k8s.io/apimachinery/pkg/util/uuid"
 
 	"akri.sh/libs/kube"
 )
 
 // Replica is one process of a service of which one replica leads.
 type Replica struct {
-	REST *rest.Config
+	// Election has defaults for the identity, the host name and a random UUID, and for its times.
+	Election
 	// Elect makes the replicas elect the leader. Otherwise this process always leads.
 	Elect bool
-	// Namespace, Lease and Identity of the election.
-	Namespace, Lease, Identity string
 	// StandbyWhenLost makes a leader that has lost the Lease a candidate again. Otherwise Run
 	// returns ErrLeaseLost.
 	StandbyWhenLost bool
@@ -29,7 +29,6 @@ type Replica struct {
 	Lead func(ctx context.Context) error
 	// Leading is 1 in the leader.
 	Leading interface{ Set(value float64) }
-	Log     *zap.Logger
 }
 
 // Run runs all parts until ctx ends or one of them ends with an error.
@@ -56,12 +55,16 @@ func (r Replica) elect(ctx context.Context) error {
 	if !r.Elect {
 		return r.lead(ctx)
 	}
-	election, err := newElection(r)
-	if err != nil {
-		return err
+	if r.Identity == "" {
+		host, err := os.Hostname()
+		if err != nil {
+			return fmt.Errorf("get host name: %w", err)
+		}
+		r.Identity = host + "_" + string(uuid.NewUUID())
 	}
+	r.LeaseDuration, r.RenewDeadline, r.RetryPeriod = leaseDuration, renewDeadline, retryPeriod
 	for {
-		err := election.Run(ctx, r.lead)
+		err := r.Election.Run(ctx, r.lead)
 		if ctx.Err() != nil || !r.StandbyWhenLost || !errors.Is(err, ErrLeaseLost) {
 			return err
 		}

@@ -5,9 +5,11 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"fmt"
+	"maps"
 	"net/http"
 	"slices"
 	"strings"
+	"sync"
 
 	"golang.org/x/sync/errgroup"
 	admissionv1 "k8s.io/api/admission/v1"
@@ -16,10 +18,7 @@ import (
 	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/validation/field"
-	"k8s.io/client-go/rest"
 	"sigs.k8s.io/yaml"
-
-	"akri.sh/libs/kube"
 )
 
 const (
@@ -31,38 +30,6 @@ const (
 // Authorizer decides about the rights of the users of the cluster.
 type Authorizer interface {
 	Allowed(ctx context.Context, user authenticationv1.UserInfo, attributes authorizationv1.ResourceAttributes) (bool, error)
-}
-
-// AccessReviews is the Authorizer that asks the API server with SubjectAccessReviews.
-type AccessReviews struct {
-	reviews *kube.Client[*authorizationv1.SubjectAccessReview, *authorizationv1.SubjectAccessReview]
-}
-
-// NewAccessReviews returns an AccessReviews. It sends no request.
-func NewAccessReviews(config *rest.Config) (AccessReviews, error) {
-	resource := authorizationv1.SchemeGroupVersion.WithResource("subjectaccessreviews")
-	// There is no list of SubjectAccessReviews.
-	reviews, err := kube.NewClient[authorizationv1.SubjectAccessReview, authorizationv1.SubjectAccessReview](
-		config, resource, authorizationv1.AddToScheme)
-	return AccessReviews{reviews}, err
-}
-
-// Allowed implements Authorizer.
-func (a AccessReviews) Allowed(
-	ctx context.Context, user authenticationv1.UserInfo, attributes authorizationv1.ResourceAttributes,
-) (bool, error) {
-	review := &authorizationv1.SubjectAccessReview{Spec: authorizationv1.SubjectAccessReviewSpec{
-		ResourceAttributes: &attributes, User: user.Username, UID: user.UID, Groups: user.Groups,
-		Extra: map[string]authorizationv1.ExtraValue{},
-	}}
-	for key, value := range user.Extra {
-		review.Spec.Extra[key] = authorizationv1.ExtraValue(value)
-	}
-	answer, err := a.reviews.In("").Create(ctx, review, metav1.CreateOptions{})
-	if err != nil {
-		return false, fmt.Errorf("create SubjectAccessReview: %w", err)
-	}
-	return answer.Status.Allowed, nil
 }
 
 // authorize returns nil if the author has all rights.
@@ -128,29 +95,19 @@ func ofKind(attributes authorizationv1.ResourceAttributes) authorizationv1.Resou
 func (r Reviewer) ask(
 	ctx context.Context, user authenticationv1.UserInfo, questions map[authorizationv1.ResourceAttributes]bool,
 ) error {
-	type answer struct {
-		attributes authorizationv1.ResourceAttributes
-		allowed    bool
-	}
-	answers := make([]answer, 0, len(questions))
-	for attributes := range questions {
-		answers = append(answers, answer{attributes: attributes})
-	}
+	var mu sync.Mutex
 	group, ctx := errgroup.WithContext(ctx)
 	group.SetLimit(concurrentRequests)
-	for i := range answers {
-		group.Go(func() (err error) {
-			answers[i].allowed, err = r.Authorizer.Allowed(ctx, user, answers[i].attributes)
+	for _, attributes := range slices.Collect(maps.Keys(questions)) {
+		group.Go(func() error {
+			allowed, err := r.Authorizer.Allowed(ctx, user, attributes)
+			mu.Lock()
+			defer mu.Unlock()
+			questions[attributes] = allowed
 			return err
 		})
 	}
-	if err := group.Wait(); err != nil {
-		return err
-	}
-	for _, a := range answers {
-		questions[a.attributes] = a.allowed
-	}
-	return nil
+	return group.Wait()
 }
 
 // explain names the missing rights and prints the command that grants them.

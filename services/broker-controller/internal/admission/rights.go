@@ -15,6 +15,9 @@ const (
 	verbCreate = "create"
 	verbGet    = "get"
 	verbUse    = "use"
+
+	secrets    = "secrets"
+	configMaps = "configmaps"
 	// handlerResource is a virtual resource, as Kubernetes has for the verb `use`: there are no
 	// such objects, only rights on them.
 	handlerResource = "discoveryhandlers"
@@ -79,16 +82,11 @@ func (r *rights) need(path *field.Path, verb, group, resource, namespace, name s
 	}
 }
 
-// secret needs the right to get a Secret. The API server refuses a reference without a name.
-func (r *rights) secret(path *field.Path, namespace, name string) {
+// read needs the right to get a Secret or a ConfigMap. The API server refuses a reference without a
+// name.
+func (r *rights) read(path *field.Path, resource, namespace, name string) {
 	if name != "" {
-		r.need(path, verbGet, "", "secrets", namespace, name)
-	}
-}
-
-func (r *rights) configMap(path *field.Path, namespace, name string) {
-	if name != "" {
-		r.need(path, verbGet, "", "configmaps", namespace, name)
+		r.need(path, verbGet, "", resource, namespace, name)
 	}
 }
 
@@ -102,10 +100,10 @@ func (r *rights) handler(path *field.Path, handler *akriv0.DiscoveryHandler) {
 		}
 		path := path.Child("discoveryProperties").Index(i).Child("valueFrom")
 		if ref := property.ValueFrom.SecretKeyRef; ref != nil {
-			r.secret(path.Child("secretKeyRef"), cmp.Or(ref.Namespace, r.namespace), ref.Name)
+			r.read(path.Child("secretKeyRef"), secrets, cmp.Or(ref.Namespace, r.namespace), ref.Name)
 		}
 		if ref := property.ValueFrom.ConfigMapKeyRef; ref != nil {
-			r.configMap(path.Child("configMapKeyRef"), cmp.Or(ref.Namespace, r.namespace), ref.Name)
+			r.read(path.Child("configMapKeyRef"), configMaps, cmp.Or(ref.Namespace, r.namespace), ref.Name)
 		}
 	}
 }
@@ -135,10 +133,10 @@ func (r *rights) pod(path *field.Path, pod *corev1.PodSpec) {
 	for i, volume := range pod.Volumes {
 		path := path.Child("volumes").Index(i)
 		if volume.Secret != nil {
-			r.secret(path.Child("secret"), r.namespace, volume.Secret.SecretName)
+			r.read(path.Child("secret"), secrets, r.namespace, volume.Secret.SecretName)
 		}
 		if volume.ConfigMap != nil {
-			r.configMap(path.Child("configMap"), r.namespace, volume.ConfigMap.Name)
+			r.read(path.Child("configMap"), configMaps, r.namespace, volume.ConfigMap.Name)
 		}
 		if volume.Projected != nil {
 			r.projected(path.Child("projected", "sources"), volume.Projected.Sources)
@@ -150,10 +148,10 @@ func (r *rights) container(path *field.Path, container *corev1.Container) {
 	for i, source := range container.EnvFrom {
 		path := path.Child("envFrom").Index(i)
 		if source.SecretRef != nil {
-			r.secret(path.Child("secretRef"), r.namespace, source.SecretRef.Name)
+			r.read(path.Child("secretRef"), secrets, r.namespace, source.SecretRef.Name)
 		}
 		if source.ConfigMapRef != nil {
-			r.configMap(path.Child("configMapRef"), r.namespace, source.ConfigMapRef.Name)
+			r.read(path.Child("configMapRef"), configMaps, r.namespace, source.ConfigMapRef.Name)
 		}
 	}
 	for i, variable := range container.Env {
@@ -162,10 +160,10 @@ func (r *rights) container(path *field.Path, container *corev1.Container) {
 		}
 		path := path.Child("env").Index(i).Child("valueFrom")
 		if ref := variable.ValueFrom.SecretKeyRef; ref != nil {
-			r.secret(path.Child("secretKeyRef"), r.namespace, ref.Name)
+			r.read(path.Child("secretKeyRef"), secrets, r.namespace, ref.Name)
 		}
 		if ref := variable.ValueFrom.ConfigMapKeyRef; ref != nil {
-			r.configMap(path.Child("configMapKeyRef"), r.namespace, ref.Name)
+			r.read(path.Child("configMapKeyRef"), configMaps, r.namespace, ref.Name)
 		}
 	}
 }
@@ -173,10 +171,10 @@ func (r *rights) container(path *field.Path, container *corev1.Container) {
 func (r *rights) projected(path *field.Path, sources []corev1.VolumeProjection) {
 	for i, source := range sources {
 		if source.Secret != nil {
-			r.secret(path.Index(i).Child("secret"), r.namespace, source.Secret.Name)
+			r.read(path.Index(i).Child("secret"), secrets, r.namespace, source.Secret.Name)
 		}
 		if source.ConfigMap != nil {
-			r.configMap(path.Index(i).Child("configMap"), r.namespace, source.ConfigMap.Name)
+			r.read(path.Index(i).Child("configMap"), configMaps, r.namespace, source.ConfigMap.Name)
 		}
 	}
 }

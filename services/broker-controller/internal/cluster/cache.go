@@ -52,9 +52,9 @@ func NewCache(clients Clients) Cache {
 	c := Cache{
 		Instances:      kube.NewInformer(clients.Instances, instanceIndexers, trimInstance),
 		Configurations: kube.NewInformer(clients.Configurations, configurationIndexers, trimConfiguration),
-		Pods:           kube.NewSelectedInformer(clients.Pods, brokers, podIndexers, trimPod),
-		Jobs:           kube.NewSelectedInformer(clients.Jobs, brokers, jobIndexers, trimJob),
-		Services:       kube.NewSelectedInformer(clients.Services, services, cache.Indexers{}, trimService),
+		Pods:           kube.NewSelectedInformer(clients.Pods, metav1.NamespaceAll, brokers, podIndexers, trimPod),
+		Jobs:           kube.NewSelectedInformer(clients.Jobs, metav1.NamespaceAll, brokers, jobIndexers, trimJob),
+		Services:       kube.NewSelectedInformer(clients.Services, metav1.NamespaceAll, services, nil, trimService),
 	}
 	c.Informers = kube.Informers{c.Instances, c.Configurations, c.Pods, c.Jobs, c.Services}
 	return c

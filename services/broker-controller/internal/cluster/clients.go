@@ -5,7 +5,7 @@ package cluster
 import (
 	"context"
 	"encoding/json"
-	"fmt"
+	"errors"
 
 	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -44,28 +44,16 @@ func (c Clients) RawConfiguration(ctx context.Context, namespace, name string) (
 }
 
 // NewClients returns the clients. It sends no request.
-func NewClients(config *rest.Config) (clients Clients, err error) {
-	if clients.Instances, err = kube.Instances(config); err != nil {
-		return clients, err
-	}
-	if clients.Configurations, err = kube.Configurations(config); err != nil {
-		return clients, err
-	}
-	core := corev1.SchemeGroupVersion
-	if clients.Pods, err = kube.NewClient[corev1.Pod, corev1.PodList](config, core.WithResource("pods"), corev1.AddToScheme); err != nil {
-		return clients, err
-	}
-	if clients.Services, err = kube.NewClient[corev1.Service, corev1.ServiceList](config, core.WithResource("services"), corev1.AddToScheme); err != nil {
-		return clients, err
-	}
-	jobs := batchv1.SchemeGroupVersion.WithResource("jobs")
-	if clients.Jobs, err = kube.NewClient[batchv1.Job, batchv1.JobList](config, jobs, batchv1.AddToScheme); err != nil {
-		return clients, err
-	}
+func NewClients(config *rest.Config) (Clients, error) {
+	instances, instancesErr := kube.Instances(config)
+	configurations, configurationsErr := kube.Configurations(config)
+	core, batch := corev1.SchemeGroupVersion, batchv1.SchemeGroupVersion
+	pods, podsErr := kube.NewClient[corev1.Pod, corev1.PodList](config, core.WithResource("pods"), corev1.AddToScheme)
+	services, servicesErr := kube.NewClient[corev1.Service, corev1.ServiceList](config, core.WithResource("services"), corev1.AddToScheme)
+	jobs, jobsErr := kube.NewClient[batchv1.Job, batchv1.JobList](config, batch.WithResource("jobs"), batchv1.AddToScheme)
 	plain := rest.CopyConfig(config)
 	plain.NegotiatedSerializer = serializer.NewCodecFactory(runtime.NewScheme()).WithoutConversion()
-	if clients.REST, err = rest.UnversionedRESTClientFor(plain); err != nil {
-		return clients, fmt.Errorf("create client for the OpenAPI schema: %w", err)
-	}
-	return clients, nil
+	schema, schemaErr := rest.UnversionedRESTClientFor(plain)
+	return Clients{instances, configurations, pods, jobs, services, schema},
+		errors.Join(instancesErr, configurationsErr, podsErr, servicesErr, jobsErr, schemaErr)
 }

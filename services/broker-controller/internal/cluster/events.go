@@ -18,42 +18,22 @@ const (
 	eventTimeout = 5 * time.Second
 )
 
-// Recorder writes Events in the background. client-go's recorder counts repeated Events in one
-// object and limits their rate.
-type Recorder struct {
-	record.EventRecorder
-
-	broadcaster record.EventBroadcaster
-}
-
-// NewRecorder returns a Recorder. The caller must call Stop.
-func NewRecorder(config *rest.Config) (Recorder, error) {
+// NewRecorder returns a recorder that writes Events in the background. client-go counts repeated
+// Events in one object and limits their rate. stop drops the Events that are not written yet.
+func NewRecorder(config *rest.Config) (recorder record.EventRecorder, stop func(), err error) {
 	config = rest.CopyConfig(config)
 	config.Timeout = eventTimeout
 	client, err := typedcorev1.NewForConfig(config)
 	if err != nil {
-		return Recorder{}, fmt.Errorf("create client for events: %w", err)
+		return nil, nil, fmt.Errorf("create client for events: %w", err)
 	}
 	broadcaster := record.NewBroadcaster()
 	broadcaster.StartRecordingToSink(&typedcorev1.EventSinkImpl{Interface: client.Events(metav1.NamespaceAll)})
-	recorder := broadcaster.NewRecorder(nil, corev1.EventSource{Component: component})
-	return Recorder{recorder, broadcaster}, nil
+	return broadcaster.NewRecorder(nil, corev1.EventSource{Component: component}), broadcaster.Shutdown, nil
 }
 
-// Stop drops the Events that are not written yet.
-func (r Recorder) Stop() { r.broadcaster.Shutdown() }
-
-// InstanceReference returns the reference of an Instance for Events.
-func InstanceReference(instance *akriv0.Instance) *corev1.ObjectReference {
-	return reference("Instance", instance)
-}
-
-// ConfigurationReference returns the reference of a Configuration for Events.
-func ConfigurationReference(configuration *akriv0.Configuration) *corev1.ObjectReference {
-	return reference("Configuration", configuration)
-}
-
-func reference(kind string, object metav1.Object) *corev1.ObjectReference {
+// Reference returns the reference of an Instance or a Configuration for Events.
+func Reference(kind string, object metav1.Object) *corev1.ObjectReference {
 	return &corev1.ObjectReference{
 		APIVersion: akriv0.GroupVersion.String(), Kind: kind,
 		Namespace: object.GetNamespace(), Name: object.GetName(), UID: object.GetUID(),

@@ -224,11 +224,9 @@ type cause struct {
 
 // addCause adds a failing broker to the cause with its reason.
 func addCause(causes []*cause, b broker) []*cause {
-	for _, existing := range causes {
-		if existing.reason == b.reason {
-			existing.others++
-			return causes
-		}
+	if i := slices.IndexFunc(causes, func(existing *cause) bool { return existing.reason == b.reason }); i >= 0 {
+		causes[i].others++
+		return causes
 	}
 	return append(causes, &cause{broker: b})
 }

@@ -10,16 +10,18 @@ package controller
 import (
 	"cmp"
 	"context"
+	"sync"
 	"time"
 
 	"go.uber.org/zap"
-	"golang.org/x/sync/errgroup"
+	"golang.org/x/sync/singleflight"
 	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/client-go/tools/record"
 	"k8s.io/client-go/util/workqueue"
 
 	akriv0 "akri.sh/libs/apis/akri/v0"
@@ -38,7 +40,7 @@ const (
 type Options struct {
 	Clients cluster.Clients
 	Cache   cluster.Cache
-	Events  cluster.Recorder
+	Events  record.EventRecorder
 	// Reviewer judges specs that are stored.
 	Reviewer admission.Reviewer
 	Log      *zap.Logger
@@ -57,8 +59,11 @@ type Controller struct {
 	rollout       *rollout
 	expectations  *kube.Expectations
 	startFailures *startFailures
-	reviews       *reviews
-	refusals      *refusals
+	// reviews has the review of the last generation of each Configuration.
+	reviews   sync.Map
+	reviewing singleflight.Group
+	// refusals has the messages of the API server about brokers that it rejects, by Instance.
+	refusals sync.Map
 	// observed Pods and Jobs of each Configuration. Only the worker of statuses uses it.
 	observed map[string]map[types.UID]observation
 
@@ -82,30 +87,19 @@ func newQueue() queue {
 }
 
 // Run reconciles until ctx ends. The cache must be synced.
-func Run(ctx context.Context, options Options) error {
+func Run(ctx context.Context, options Options) {
 	sightings := newSightings()
 	c := &Controller{
 		Options: options, sightings: sightings, rollout: newRollout(options.StuckAfter, sightings), expectations: kube.NewExpectations(), startFailures: newStartFailures(),
-		reviews: newReviews(), refusals: newRefusals(), observed: map[string]map[types.UID]observation{},
+		observed:  map[string]map[types.UID]observation{},
 		instances: newQueue(), configurations: newQueue(), statuses: newQueue(),
 	}
-	stop := context.AfterFunc(ctx, func() {
-		c.instances.ShutDown()
-		c.configurations.ShutDown()
-		c.statuses.ShutDown()
-	})
-	defer stop()
 	defer c.subscribe()()
-	var group errgroup.Group
-	for range instanceWorkers {
-		group.Go(func() error { c.runWorker(ctx, c.instances, "instance", c.reconcileInstance); return nil })
-	}
-	group.Go(func() error {
-		c.runWorker(ctx, c.configurations, "configuration", c.reconcileConfiguration)
-		return nil
-	})
-	group.Go(func() error { c.runWorker(ctx, c.statuses, "configuration", c.reconcileStatus); return nil })
-	return group.Wait()
+	var group sync.WaitGroup
+	group.Go(func() { c.work(ctx, c.instances, instanceWorkers, "instance", c.reconcileInstance) })
+	group.Go(func() { c.work(ctx, c.configurations, 1, "configuration", c.reconcileConfiguration) })
+	group.Go(func() { c.work(ctx, c.statuses, 1, "configuration", c.reconcileStatus) })
+	group.Wait()
 }
 
 // subscribe fills the queues from the events of the cache until unsubscribe is called. It starts
@@ -142,7 +136,7 @@ func (c *Controller) configurationChanged(before, after *akriv0.Configuration) {
 	configuration := cmp.Or(after, before)
 	key := cluster.Key(configuration.Namespace, configuration.Name)
 	if before != nil && after != nil && before.UID == after.UID && before.Generation == after.Generation &&
-		(before.DeletionTimestamp == nil) == (after.DeletionTimestamp == nil) && !hasAgentFinalizers(after) {
+		(before.DeletionTimestamp == nil) == (after.DeletionTimestamp == nil) && akriv0.AgentFinalizersPatch(after) == nil {
 		if !equality.Semantic.DeepEqual(before.Status, after.Status) {
 			c.enqueueStatus(key)
 		}
@@ -159,22 +153,17 @@ func (c *Controller) brokerChanged(object metav1.Object) {
 	c.enqueueConfiguration(c.Cache.ConfigurationKeyOf(object))
 }
 
-func (c *Controller) runWorker(
-	ctx context.Context, queue queue, logField string, reconcile func(context.Context, string) (time.Duration, error),
-) {
-	for {
-		key, shutdown := queue.Get()
-		if shutdown {
-			return
-		}
+// reconcileFunc reconciles the object with the key. It returns when to do so again even if no
+// object changes. Zero means never.
+type reconcileFunc func(ctx context.Context, key string) (requeueAfter time.Duration, err error)
+
+func (c *Controller) work(ctx context.Context, queue queue, workers int, logField string, reconcile reconcileFunc) {
+	kube.Work(ctx, queue, workers, func(ctx context.Context, key string) {
 		c.reconcile(ctx, queue, key, c.Log.With(zap.String(logField, key)), reconcile)
-		queue.Done(key)
-	}
+	})
 }
 
-func (c *Controller) reconcile(
-	ctx context.Context, queue queue, key string, log *zap.Logger, reconcile func(context.Context, string) (time.Duration, error),
-) {
+func (c *Controller) reconcile(ctx context.Context, queue queue, key string, log *zap.Logger, reconcile reconcileFunc) {
 	if !c.expectations.Satisfied(key) {
 		queue.AddAfter(key, kube.ExpectationRecheck)
 		return

@@ -32,8 +32,3 @@ func (c *Controller) removeAgentFinalizers(ctx context.Context, configuration *a
 	c.Log.Info("removed upstream Akri's finalizers", zap.String("configuration", configuration.Namespace+"/"+configuration.Name))
 	return nil
 }
-
-func hasAgentFinalizers(object metav1.Object) bool {
-	finalizers := object.GetFinalizers()
-	return len(akriv0.WithoutAgentFinalizers(finalizers)) < len(finalizers)
-}

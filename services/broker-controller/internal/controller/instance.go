@@ -16,13 +16,12 @@ import (
 	"akri.sh/services/broker-controller/internal/render"
 )
 
-// reconcileInstance returns when to reconcile again even if no object changes. Zero means never.
 func (c *Controller) reconcileInstance(ctx context.Context, key string) (time.Duration, error) {
 	instance, ok := c.Cache.Instances.Get(key)
 	if !ok || instance.DeletionTimestamp != nil {
 		c.startFailures.remove(key)
 		c.rollout.remove(key)
-		c.refusals.set(key, nil)
+		c.recordRefusal(key, nil)
 		return 0, c.deleteBrokers(ctx, key)
 	}
 	configuration, ok := c.Cache.Configurations.Get(cluster.Key(instance.Namespace, instance.Spec.ConfigurationName))
@@ -37,30 +36,25 @@ func (c *Controller) reconcileInstance(ctx context.Context, key string) (time.Du
 	var requeueAfter time.Duration
 	var brokerErr, serviceErr error
 	if !review.refuses(brokerPart) {
-		requeueAfter, brokerErr = c.reconcileBrokers(ctx, instance, configuration)
+		var podsErr error
+		requeueAfter, podsErr = c.reconcilePods(ctx, instance, configuration)
+		brokerErr = errors.Join(podsErr, c.reconcileJob(ctx, instance, configuration))
 	}
 	if !review.refuses(instanceServicePart) {
 		serviceErr = c.reconcileInstanceService(ctx, instance, configuration)
 	}
-	c.refusals.set(key, brokerErr)
+	c.recordRefusal(key, brokerErr)
 	c.enqueueStatus(cluster.Key(configuration.Namespace, configuration.Name))
 	c.warnRefused(instance, configuration, akriv0.ReasonBrokerRefused, brokerErr)
 	c.warnRefused(instance, configuration, "ServiceRefused", serviceErr)
 	return requeueAfter, errors.Join(brokerErr, serviceErr)
 }
 
-func (c *Controller) reconcileBrokers(
-	ctx context.Context, instance *akriv0.Instance, configuration *akriv0.Configuration,
-) (time.Duration, error) {
-	requeueAfter, podsErr := c.reconcilePods(ctx, instance, configuration)
-	return requeueAfter, errors.Join(podsErr, c.reconcileJob(ctx, instance, configuration))
-}
-
 // warnRefused records a refusal on the Instance and on the Configuration that has the spec.
 func (c *Controller) warnRefused(instance *akriv0.Instance, configuration *akriv0.Configuration, reason string, err error) {
 	if Refused(err) {
-		c.Events.Event(cluster.InstanceReference(instance), corev1.EventTypeWarning, reason, err.Error())
-		c.Events.Event(cluster.ConfigurationReference(configuration), corev1.EventTypeWarning, reason, err.Error())
+		c.Events.Event(cluster.Reference("Instance", instance), corev1.EventTypeWarning, reason, err.Error())
+		c.Events.Event(cluster.Reference("Configuration", configuration), corev1.EventTypeWarning, reason, err.Error())
 	}
 }
 

@@ -19,33 +19,23 @@ import (
 
 func (c *Controller) reconcileJob(ctx context.Context, instance *akriv0.Instance, configuration *akriv0.Configuration) error {
 	spec := jobSpec(configuration)
-	jobs := map[string]*batchv1.Job{}
-	var existing []plan.Job
-	for _, job := range c.Cache.JobsOfInstance(instance.Namespace, instance.Name) {
-		if ownedBy(job, instance.Name) {
-			jobs[job.Name] = job
-			existing = append(existing, plan.Job{
-				Name:     job.Name,
-				Deleting: job.DeletionTimestamp != nil,
-				Foreign:  !metav1.IsControlledBy(job, instance),
-				Hash:     job.Annotations[render.AnnotationSpecHash],
-			})
-		}
-	}
+	existing := slices.DeleteFunc(c.Cache.JobsOfInstance(instance.Namespace, instance.Name), func(job *batchv1.Job) bool {
+		return !ownedBy(job, instance.Name)
+	})
 	var hash string
 	if spec != nil {
 		hash = render.Hash(spec)
 	}
-	remove, create := plan.ForJobs(spec != nil, hash, existing)
+	remove, create := plan.ForJobs(instance, hash, existing)
 	writer := c.jobWriter(cluster.Key(instance.Namespace, instance.Name))
 	var errs []error
-	for _, name := range remove {
-		if err := writer.delete(ctx, jobs[name], nil); err != nil {
+	for _, job := range remove {
+		if err := writer.delete(ctx, job, nil); err != nil {
 			errs = append(errs, err)
 			continue
 		}
-		c.Events.Eventf(cluster.InstanceReference(instance), corev1.EventTypeNormal, "BrokerRemoved",
-			"Removed Job %s: no longer needed.", name)
+		c.Events.Eventf(cluster.Reference("Instance", instance), corev1.EventTypeNormal, "BrokerRemoved",
+			"Removed Job %s: no longer needed.", job.Name)
 	}
 	if create && !c.deviceInUse(instance) {
 		errs = append(errs, c.createJob(ctx, instance, configuration.Generation, spec, hash))
@@ -84,7 +74,7 @@ func (c *Controller) createJob(
 	job := render.Job(instance, generation, spec)
 	created, err := c.jobWriter(cluster.Key(instance.Namespace, instance.Name)).create(ctx, job)
 	if created {
-		c.Events.Eventf(cluster.InstanceReference(instance), corev1.EventTypeNormal, "BrokerCreated", "Created Job %s.", job.Name)
+		c.Events.Eventf(cluster.Reference("Instance", instance), corev1.EventTypeNormal, "BrokerCreated", "Created Job %s.", job.Name)
 	}
 	return err
 }
@@ -101,10 +91,9 @@ func (c *Controller) expectsJob(instance *akriv0.Instance, configuration *akriv0
 
 // currentJob returns the Job with the spec of the Configuration, or nil.
 func (c *Controller) currentJob(instance *akriv0.Instance, configuration *akriv0.Configuration) *batchv1.Job {
-	desiredHash := render.Hash(jobSpec(configuration))
+	hash := render.Hash(jobSpec(configuration))
 	for _, job := range c.Cache.JobsOfInstance(instance.Namespace, instance.Name) {
-		hash := job.Annotations[render.AnnotationSpecHash]
-		if metav1.IsControlledBy(job, instance) && job.DeletionTimestamp == nil && (hash == "" || hash == desiredHash) {
+		if plan.IsCurrent(job, instance, hash) {
 			return job
 		}
 	}

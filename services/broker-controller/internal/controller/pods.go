@@ -83,13 +83,17 @@ func (c *Controller) applyPods(
 	changes plan.Pods, pods map[string]*corev1.Pod,
 ) error {
 	writer := c.podWriter(cluster.Key(instance.Namespace, instance.Name))
-	reference := cluster.InstanceReference(instance)
+	reference := cluster.Reference("Instance", instance)
 	var errs []error
 	failed := map[string]bool{}
 	for _, deletion := range changes.Delete {
 		pod := pods[deletion.Name]
 		c.beforeDelete(instance, configuration, pod, deletion.Reason)
-		if err := writer.delete(ctx, pod, gracePeriod(deletion)); err != nil {
+		var grace *int64 // nil for the grace period of the Pod
+		if deletion.Force {
+			grace = new(int64)
+		}
+		if err := writer.delete(ctx, pod, grace); err != nil {
 			errs, failed[deletion.Name] = append(errs, err), true
 			continue
 		}
@@ -140,14 +144,6 @@ func (c *Controller) removedMessage(deletion plan.Deletion) string {
 	default:
 		return fmt.Sprintf("Removed Pod %s: no longer needed.", deletion.Name)
 	}
-}
-
-// gracePeriod returns nil for the grace period of the Pod.
-func gracePeriod(deletion plan.Deletion) *int64 {
-	if !deletion.Force {
-		return nil
-	}
-	return new(int64)
 }
 
 // podBroker returns the broker spec if it has a Pod, else nil.

@@ -5,9 +5,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
-	"sync"
 
-	"golang.org/x/sync/singleflight"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -48,44 +46,21 @@ func (r review) specValid() metav1.Condition {
 	return condition
 }
 
-// reviews holds the review of each Configuration's generation.
-type reviews struct {
-	mu       sync.Mutex
-	byKey    map[string]review
-	requests singleflight.Group
-}
-
-func newReviews() *reviews { return &reviews{byKey: map[string]review{}} }
-
-func (r *reviews) get(key string) review {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return r.byKey[key]
-}
-
-func (r *reviews) set(key string, result review) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.byKey[key] = result
-}
-
-func (r *reviews) remove(key string) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	delete(r.byKey, key)
-}
-
 // review returns the review of the Configuration. It reads the Configuration from the API server
 // once per generation, because the cache has no unknown fields. current is false if the cache is
 // outdated: the newer Configuration arrives through the cache.
 func (c *Controller) review(ctx context.Context, configuration *akriv0.Configuration) (result review, current bool, err error) {
 	key := cluster.Key(configuration.Namespace, configuration.Name)
-	matches := func(r review) bool { return r.uid == configuration.UID && r.generation == configuration.Generation }
-	if result = c.reviews.get(key); matches(result) {
+	stored := func() (review, bool) {
+		value, _ := c.reviews.Load(key)
+		result, _ := value.(review)
+		return result, result.uid == configuration.UID && result.generation == configuration.Generation
+	}
+	if result, current = stored(); current {
 		return result, true, nil
 	}
-	_, err, _ = c.reviews.requests.Do(key, func() (any, error) {
-		stored, raw, err := c.Clients.RawConfiguration(ctx, configuration.Namespace, configuration.Name)
+	_, err, _ = c.reviewing.Do(key, func() (any, error) {
+		read, raw, err := c.Clients.RawConfiguration(ctx, configuration.Namespace, configuration.Name)
 		if err != nil {
 			return nil, err
 		}
@@ -93,7 +68,7 @@ func (c *Controller) review(ctx context.Context, configuration *akriv0.Configura
 		if err != nil {
 			return nil, err
 		}
-		c.reviews.set(key, review{stored.UID, stored.Generation, withMalformed(problems, stored.Spec.Malformed)})
+		c.reviews.Store(key, review{read.UID, read.Generation, withMalformed(problems, read.Spec.Malformed)})
 		return nil, nil //nolint:nilnil // the result is in reviews
 	})
 	if apierrors.IsNotFound(err) {
@@ -102,8 +77,8 @@ func (c *Controller) review(ctx context.Context, configuration *akriv0.Configura
 	if err != nil {
 		return review{}, false, fmt.Errorf("review Configuration: %w", err)
 	}
-	result = c.reviews.get(key)
-	return result, matches(result), nil
+	result, current = stored()
+	return result, current, nil
 }
 
 // withMalformed adds the decoding errors of parts that have no problem, in case that the decoder of

@@ -23,7 +23,7 @@ func (c *Controller) reconcileInstanceService(
 	if spec := configuration.Spec.InstanceServiceSpec; spec != nil {
 		desired = render.InstanceService(instance, spec)
 	}
-	return c.reconcileService(ctx, instance, cluster.InstanceReference(instance), desired, brokers)
+	return c.reconcileService(ctx, instance, cluster.Reference("Instance", instance), desired, brokers)
 }
 
 func (c *Controller) reconcileConfiguration(ctx context.Context, key string) (time.Duration, error) {
@@ -45,7 +45,7 @@ func (c *Controller) reconcileConfiguration(ctx context.Context, key string) (ti
 	if configuration.Spec.ConfigurationServiceSpec != nil {
 		desired = render.ConfigurationService(configuration)
 	}
-	reference := cluster.ConfigurationReference(configuration)
+	reference := cluster.Reference("Configuration", configuration)
 	err = c.reconcileService(ctx, configuration, reference, desired, brokers)
 	if Refused(err) {
 		c.Events.Event(reference, corev1.EventTypeWarning, "ServiceRefused", err.Error())

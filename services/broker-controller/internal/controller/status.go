@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"sync"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -35,32 +34,16 @@ type observation struct {
 	since    time.Time
 }
 
-// refusals holds the messages of the API server about brokers that it rejects, by Instance.
-type refusals struct {
-	mu    sync.Mutex
-	byKey map[string]string
-}
-
-func newRefusals() *refusals { return &refusals{byKey: map[string]string{}} }
-
-func (r *refusals) get(instance string) string {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return r.byKey[instance]
-}
-
-// set records the result of a reconciliation.
-func (r *refusals) set(instance string, err error) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
+// recordRefusal records whether the API server rejects the brokers of an Instance.
+func (c *Controller) recordRefusal(instance string, err error) {
 	refused, ok := errors.AsType[refusedError](err)
 	switch {
 	case ok:
-		r.byKey[instance] = refused.message
+		c.refusals.Store(instance, refused.message)
 	case webhookFailed(err):
-		r.byKey[instance] = err.Error()
+		c.refusals.Store(instance, err.Error())
 	default:
-		delete(r.byKey, instance)
+		c.refusals.Delete(instance)
 	}
 }
 
@@ -74,7 +57,7 @@ func (c *Controller) reconcileStatus(ctx context.Context, key string) (time.Dura
 	configuration, ok := c.Cache.Configurations.Get(key)
 	if !ok || configuration.DeletionTimestamp != nil {
 		delete(c.observed, key)
-		c.reviews.remove(key)
+		c.reviews.Delete(key)
 		return 0, nil
 	}
 	review, current, err := c.review(ctx, configuration)
@@ -84,21 +67,16 @@ func (c *Controller) reconcileStatus(ctx context.Context, key string) (time.Dura
 	brokers, requeueAfter := c.brokersOf(configuration, review, time.Now())
 	conditions := slices.Clone(configuration.Status.Conditions)
 	for _, condition := range []metav1.Condition{review.specValid(), brokers} {
+		if condition.Reason == akriv0.ReasonStarting && meta.IsStatusConditionFalse(conditions, condition.Type) {
+			continue // it stays False while brokers start, because they may fail again
+		}
 		condition.ObservedGeneration = configuration.Generation
-		setCondition(&conditions, condition)
+		meta.SetStatusCondition(&conditions, condition)
 	}
 	if equality.Semantic.DeepEqual(conditions, configuration.Status.Conditions) {
 		return requeueAfter, nil
 	}
 	return requeueAfter, c.applyConditions(ctx, configuration, conditions)
-}
-
-// setCondition keeps a condition that is False while brokers start, because they may fail again.
-func setCondition(conditions *[]metav1.Condition, condition metav1.Condition) {
-	if condition.Reason == akriv0.ReasonStarting && meta.IsStatusConditionFalse(*conditions, condition.Type) {
-		return
-	}
-	meta.SetStatusCondition(conditions, condition)
 }
 
 // applyConditions writes only these conditions: instance-writer writes the others.
@@ -141,7 +119,7 @@ func (c *Controller) recordConditions(configuration *akriv0.Configuration, condi
 		default:
 			continue
 		}
-		c.Events.Eventf(cluster.ConfigurationReference(configuration), eventType, condition.Reason,
+		c.Events.Eventf(cluster.Reference("Configuration", configuration), eventType, condition.Reason,
 			"%s is %s: %s", condition.Type, condition.Status, condition.Message)
 	}
 }
@@ -195,8 +173,8 @@ func (c *Controller) brokersOfInstance(instance *akriv0.Instance, configuration 
 		}
 	}
 	missing := broker{state: replaced, name: instance.Name}
-	if message := c.refusals.get(cluster.Key(instance.Namespace, instance.Name)); message != "" {
-		missing.fail(akriv0.ReasonBrokerRefused, message, retryByAkri)
+	if message, refused := c.refusals.Load(cluster.Key(instance.Namespace, instance.Name)); refused {
+		missing.fail(akriv0.ReasonBrokerRefused, message.(string), retryByAkri)
 	}
 	for len(brokers) < expected {
 		brokers = append(brokers, missing)

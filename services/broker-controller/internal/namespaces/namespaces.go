@@ -29,28 +29,25 @@ const (
 	maxBackoff     = 30 * time.Second
 )
 
-// Options of a Publisher.
-type Options struct {
-	// Policy is the name of the ValidatingAdmissionPolicy, Pods or Claims. The chart creates it.
-	Policy         string
-	Configurations *kube.Informer[*akriv0.Configuration]
-	Log            *zap.Logger
-	OnWrite        func(kind, verb string, err error)
-}
-
 // Publisher keeps the policy up to date.
 type Publisher struct {
-	Options
-	policy  *kube.Named[*admissionv1.ValidatingAdmissionPolicy]
-	rules   rules
-	changed broadcast.Signal
+	configurations *kube.Informer[*akriv0.Configuration]
+	log            *zap.Logger
+	onWrite        func(kind, verb string, err error)
+	policy         *kube.Named[*admissionv1.ValidatingAdmissionPolicy]
+	rules          rules
+	changed        broadcast.Signal
 }
 
-// New returns a Publisher. It starts nothing.
-func New(config *rest.Config, options Options) (*Publisher, error) {
-	rules, ok := rulesOf[options.Policy]
+// New returns a Publisher for the policy Pods or Claims, which the chart creates. It starts
+// nothing.
+func New(
+	config *rest.Config, policy string, configurations *kube.Informer[*akriv0.Configuration],
+	log *zap.Logger, onWrite func(kind, verb string, err error),
+) (*Publisher, error) {
+	rules, ok := rulesOf[policy]
 	if !ok {
-		return nil, fmt.Errorf("policy %q is unknown; the policies are %q and %q", options.Policy, Pods, Claims)
+		return nil, fmt.Errorf("policy %q is unknown; the policies are %q and %q", policy, Pods, Claims)
 	}
 	resource := admissionv1.SchemeGroupVersion.WithResource("validatingadmissionpolicies")
 	client, err := kube.NewClient[admissionv1.ValidatingAdmissionPolicy, admissionv1.ValidatingAdmissionPolicyList](
@@ -59,12 +56,11 @@ func New(config *rest.Config, options Options) (*Publisher, error) {
 		return nil, err
 	}
 	changed := broadcast.NewSignal()
-	p := &Publisher{
-		Options: options, rules: rules, changed: changed,
-		policy: kube.NewNamed(client, "ValidatingAdmissionPolicy", cache.NewObjectName("", options.Policy), changed),
-	}
-	p.Configurations.OnChange(func(string) { changed.Notify() })
-	return p, nil
+	configurations.OnChange(func(string) { changed.Notify() })
+	return &Publisher{
+		configurations: configurations, log: log, onWrite: onWrite, rules: rules, changed: changed,
+		policy: kube.NewNamed(client, "ValidatingAdmissionPolicy", cache.NewObjectName("", policy), changed),
+	}, nil
 }
 
 // Watch watches the policy until ctx ends.
@@ -75,7 +71,7 @@ func (p *Publisher) Lead(ctx context.Context) {
 	kube.Loop{
 		Objects: kube.Informers{p.policy}, Changed: p.changed, Reconcile: p.publish, Timeout: requestTimeout,
 		FirstRetry: initialBackoff, MaxRetry: maxBackoff,
-		Log: p.Log.Error, Failed: "publishing the allowed namespaces of Configurations failed",
+		Log: p.log.Error, Failed: "publishing the allowed namespaces of Configurations failed",
 	}.Run(ctx)
 }
 
@@ -84,14 +80,14 @@ func (p *Publisher) publish(ctx context.Context) (time.Duration, error) {
 	if err != nil {
 		return 0, err
 	}
-	variables, validations := p.rules.with(Allowed(p.Configurations.List()))
+	variables, validations := p.rules.with(Allowed(p.configurations.List()))
 	if equality.Semantic.DeepEqual(current.Spec.Variables, variables) && equality.Semantic.DeepEqual(current.Spec.Validations, validations) {
 		return kube.MaxWait, nil
 	}
 	update := current.DeepCopy()
 	update.Spec.Variables, update.Spec.Validations = variables, validations
 	err = p.policy.Update(ctx, update)
-	p.OnWrite("ValidatingAdmissionPolicy", "update", err)
+	p.onWrite("ValidatingAdmissionPolicy", "update", err)
 	return kube.MaxWait, err
 }
 

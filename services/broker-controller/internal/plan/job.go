@@ -1,28 +1,32 @@
 package plan
 
-// Job is the state of an existing broker Job.
-type Job struct {
-	Name     string
-	Deleting bool
-	// Foreign means that its owner is an earlier Instance of the same name.
-	Foreign bool
-	// Hash of its spec. Empty means unknown; such a Job is never outdated.
-	Hash string
-}
+import (
+	batchv1 "k8s.io/api/batch/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-// ForJobs decides which Jobs to delete and whether to create one. It keeps one Job with the desired
-// spec, whatever its name is. desired is false when the Configuration has no Job. Jobs that are
-// being deleted do not count.
-func ForJobs(desired bool, hash string, existing []Job) (remove []string, create bool) {
-	create = desired
+	"akri.sh/services/broker-controller/internal/render"
+)
+
+// ForJobs decides which Jobs of an Instance to delete and whether to create one. It keeps one Job
+// with the desired spec, whatever its name is. hash is empty when the Configuration has no Job.
+// Jobs that are being deleted do not count.
+func ForJobs(instance metav1.Object, hash string, existing []*batchv1.Job) (remove []*batchv1.Job, create bool) {
+	create = hash != ""
 	for _, job := range existing {
 		switch {
-		case job.Deleting:
-		case !job.Foreign && create && (job.Hash == "" || job.Hash == hash):
+		case job.DeletionTimestamp != nil:
+		case create && IsCurrent(job, instance, hash):
 			create = false
 		default:
-			remove = append(remove, job.Name)
+			remove = append(remove, job)
 		}
 	}
 	return remove, create
+}
+
+// IsCurrent reports whether a Job has the spec, belongs to the Instance, not to an earlier one of
+// the same name, and is not being deleted. A Job without a hash is never outdated.
+func IsCurrent(job *batchv1.Job, instance metav1.Object, hash string) bool {
+	own := job.Annotations[render.AnnotationSpecHash]
+	return metav1.IsControlledBy(job, instance) && job.DeletionTimestamp == nil && (own == "" || own == hash)
 }

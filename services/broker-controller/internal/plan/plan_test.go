@@ -5,9 +5,13 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	akriv0 "akri.sh/libs/apis/akri/v0"
 	"akri.sh/services/broker-controller/internal/plan"
+	"akri.sh/services/broker-controller/internal/render"
 )
 
 var now = time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
@@ -137,25 +141,39 @@ func TestBackoffDoublesUpToFiveMinutes(t *testing.T) {
 }
 
 func TestForJobs(t *testing.T) {
+	instance, earlier := &akriv0.Instance{}, &akriv0.Instance{}
+	instance.UID, earlier.UID = "new", "old"
+	job := func(name, hash string, owner *akriv0.Instance) *batchv1.Job {
+		return &batchv1.Job{ObjectMeta: metav1.ObjectMeta{
+			Name: name, Annotations: map[string]string{render.AnnotationSpecHash: hash},
+			OwnerReferences: []metav1.OwnerReference{*metav1.NewControllerRef(owner, akriv0.GroupVersion.WithKind("Instance"))},
+		}}
+	}
+	deleting := job("x-1-job", "new", instance)
+	deleting.DeletionTimestamp = &metav1.Time{Time: now}
 	for name, c := range map[string]struct {
-		desired  bool
-		existing []plan.Job
+		desired  string
+		existing []*batchv1.Job
 		remove   []string
 		create   bool
 	}{
-		"none yet":                            {true, nil, nil, true},
-		"created for another generation":      {true, []plan.Job{{Name: "x-1-job", Hash: "new"}}, nil, false},
-		"created by upstream Akri":            {true, []plan.Job{{Name: "x-1-job"}}, nil, false},
-		"another spec":                        {true, []plan.Job{{Name: "x-1-job", Hash: "old"}}, []string{"x-1-job"}, true},
-		"two with the same spec":              {true, []plan.Job{{Name: "x-1-job", Hash: "new"}, {Name: "x-2-job", Hash: "new"}}, []string{"x-2-job"}, false},
-		"of an earlier Instance":              {true, []plan.Job{{Name: "x-1-job", Hash: "new", Foreign: true}}, []string{"x-1-job"}, true},
-		"deleting":                            {true, []plan.Job{{Name: "x-1-job", Hash: "new", Deleting: true}}, nil, true},
-		"no longer desired":                   {false, []plan.Job{{Name: "x-1-job", Hash: "new"}}, []string{"x-1-job"}, false},
-		"no longer desired, by upstream Akri": {false, []plan.Job{{Name: "x-1-job"}}, []string{"x-1-job"}, false},
+		"none yet":                            {"new", nil, nil, true},
+		"created for another generation":      {"new", []*batchv1.Job{job("x-1-job", "new", instance)}, nil, false},
+		"created by upstream Akri":            {"new", []*batchv1.Job{job("x-1-job", "", instance)}, nil, false},
+		"another spec":                        {"new", []*batchv1.Job{job("x-1-job", "old", instance)}, []string{"x-1-job"}, true},
+		"two with the same spec":              {"new", []*batchv1.Job{job("x-1-job", "new", instance), job("x-2-job", "new", instance)}, []string{"x-2-job"}, false},
+		"of an earlier Instance":              {"new", []*batchv1.Job{job("x-1-job", "new", earlier)}, []string{"x-1-job"}, true},
+		"deleting":                            {"new", []*batchv1.Job{deleting}, nil, true},
+		"no longer desired":                   {"", []*batchv1.Job{job("x-1-job", "new", instance)}, []string{"x-1-job"}, false},
+		"no longer desired, by upstream Akri": {"", []*batchv1.Job{job("x-1-job", "", instance)}, []string{"x-1-job"}, false},
 	} {
 		t.Run(name, func(t *testing.T) {
-			remove, create := plan.ForJobs(c.desired, "new", c.existing)
-			require.Equal(t, c.remove, remove)
+			remove, create := plan.ForJobs(instance, c.desired, c.existing)
+			var names []string
+			for _, job := range remove {
+				names = append(names, job.Name)
+			}
+			require.Equal(t, c.remove, names)
 			require.Equal(t, c.create, create)
 		})
 	}

@@ -126,9 +126,9 @@ func ForPods(now time.Time, desired Desired, existing []Pod) Pods {
 		switch {
 		case pod.Deleting:
 		case nodes.moved[pod.Name]:
-			plan.move(pod)
+			plan.delete(pod, Moved, pod.Phase != corev1.PodPending) // a Pod that was rejected is gone at once
 		case pod.Foreign || !nodes.selected[pod.Name]:
-			plan.delete(pod, Unneeded)
+			plan.delete(pod, Unneeded, false)
 		default:
 			plan.keepOrReplace(now, &desired, pod)
 		}
@@ -175,7 +175,7 @@ func (p *Pods) updateRunning(outdated bool, desired *Desired, pod Pod) {
 	case !outdated:
 	case desired.MayUpdate:
 		desired.MayUpdate = false
-		p.delete(pod, Outdated)
+		p.delete(pod, Outdated, false)
 	default:
 		p.UpdatePending = true
 	}
@@ -190,12 +190,12 @@ func (p *Pods) replaceStuck(now time.Time, outdated bool, stuckAfter time.Durati
 	}
 	switch {
 	case outdated:
-		p.delete(pod, Outdated)
+		p.delete(pod, Outdated, false)
 	case pod.Accepted.IsZero():
 	case !start.Over(now):
 		p.requeueAfter(start.Left(now))
 	default:
-		p.delete(pod, Stuck)
+		p.delete(pod, Stuck, false)
 	}
 }
 
@@ -225,17 +225,12 @@ func (p *Pods) replaceEnded(now time.Time, outdated bool, desired *Desired, pod 
 		p.requeueBlocked(now, desired, pod)
 		return
 	}
-	p.Delete = append(p.Delete, Deletion{Name: pod.Name, Reason: Ended, Force: true})
+	p.delete(pod, Ended, true)
 	p.Create = append(p.Create, Creation{Name: pod.Name, Node: desired.Nodes[pod.Name], Attempt: attempt})
 }
 
-func (p *Pods) delete(pod Pod, reason Reason) {
-	p.Delete = append(p.Delete, Deletion{Name: pod.Name, Reason: reason})
-}
-
-// move deletes a Pod that does not start. One that was rejected is gone at once.
-func (p *Pods) move(pod Pod) {
-	p.Delete = append(p.Delete, Deletion{Name: pod.Name, Reason: Moved, Force: pod.Phase != corev1.PodPending})
+func (p *Pods) delete(pod Pod, reason Reason, force bool) {
+	p.Delete = append(p.Delete, Deletion{Name: pod.Name, Reason: reason, Force: force})
 }
 
 // requeueAfter makes the plan run again after the delay, unless it has passed.

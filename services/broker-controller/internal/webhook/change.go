@@ -11,13 +11,6 @@ import (
 	"akri.sh/libs/pki"
 )
 
-// trust is the CA bundle that API servers are sure to use.
-type trust struct {
-	bundle []byte
-	// since is when this replica saw the bundle in the registration.
-	since time.Time
-}
-
 // changeCertificate makes the server use the certificate of the Secret. It returns when to call it
 // again, and whether the server uses the certificate.
 //
@@ -47,15 +40,15 @@ func (w *Webhook) changeCertificate(secret *corev1.Secret, registered []byte) (a
 
 // untilTrusted returns how long to wait until all API servers accept a certificate.
 func (w *Webhook) untilTrusted(next *pki.KeyPair, registered []byte) time.Duration {
-	if w.verify(next, w.trusted.bundle) != nil {
+	if w.verify(next, w.trusted) != nil {
 		if w.verify(next, registered) != nil {
 			return kube.MaxWait // the registration triggers the next reconciliation
 		}
-		w.trusted = trust{registered, time.Now()}
+		w.trusted, w.trustedSince = registered, time.Now()
 	}
 	settle := w.SettleTime
 	if w.role.Load() != standby {
 		settle *= 2
 	}
-	return settle - time.Since(w.trusted.since)
+	return settle - time.Since(w.trustedSince)
 }

@@ -4,6 +4,7 @@
 package webhook
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
 	"crypto/x509"
@@ -26,6 +27,7 @@ import (
 	"akri.sh/libs/broadcast"
 	"akri.sh/libs/kube"
 	"akri.sh/libs/pki"
+	"akri.sh/libs/service"
 )
 
 const (
@@ -35,6 +37,8 @@ const (
 	// shutdownDelay is how long the server accepts requests after ctx has ended, until the Service
 	// routes to other replicas only.
 	shutdownDelay = 2 * time.Second
+	// defaultSettleTime is more than the delay with which API servers get a changed registration.
+	defaultSettleTime = 5 * time.Second
 )
 
 var errNotRegistered = errors.New("the webhook is not registered yet")
@@ -46,26 +50,28 @@ const (
 	leader
 )
 
+// Config of a Webhook, which has the flags of the service.
+type Config struct {
+	Address         string `help:"Address of the validating webhook for Configurations. Empty disables it." placeholder:"HOST:PORT"`
+	Name            string `help:"Name of the webhook's Service and ValidatingWebhookConfiguration." default:"akri-webhook-configuration"`
+	Secret          string `help:"Name of the Secret with the webhook's certificate." default:"akri-webhook-configuration"`
+	MakeCertificate bool   `help:"Create and renew the certificate in the Secret. Disable it for certificates of cert-manager." default:"true"`
+	// Authorize is for the Handler.
+	Authorize bool   `help:"Check that authors of Configurations have the rights that Akri uses for them." default:"true"`
+	ClientCA  string `name:"client-ca" help:"File with the CA certificates of the client certificates of API servers. Empty: any client may send reviews." placeholder:"FILE"`
+	// URL and SettleTime replace the Service and defaultSettleTime in tests. SettleTime is the time
+	// in which all API servers use a changed registration.
+	URL        string        `kong:"-"`
+	SettleTime time.Duration `kong:"-"`
+}
+
 // Options of a Webhook.
 type Options struct {
-	// Address to listen on.
-	Address string
+	Config
 	// Namespace of the Service and the Secret.
 	Namespace string
-	// Name of the Service and of the ValidatingWebhookConfiguration.
-	Name string
-	// Secret is the name of the Secret with the certificate.
-	Secret string
-	// MakeCertificate makes the replicas create and renew the certificate.
-	MakeCertificate bool
-	// ClientCA is the file with the CA certificates of API servers. Empty: any client is served.
-	ClientCA string
-	// URL replaces the Service as the address that the API server calls.
-	URL string
-	// SettleTime is the time in which all API servers use a changed registration.
-	SettleTime time.Duration
-	Handler    http.Handler
-	Log        *zap.Logger
+	Handler   http.Handler
+	Log       *zap.Logger
 }
 
 type registration = admissionregistrationv1.ValidatingWebhookConfiguration
@@ -76,9 +82,12 @@ type Webhook struct {
 	certificate  pki.Current
 	secret       *kube.Named[*corev1.Secret]
 	registration *kube.Named[*registration]
-	trusted      trust
 	changed      broadcast.Signal
 	role         atomic.Int32
+	// trusted is the CA bundle that API servers are sure to use. This replica saw it in the
+	// registration at trustedSince.
+	trusted      []byte
+	trustedSince time.Time
 }
 
 // New returns a Webhook. It starts nothing.
@@ -93,6 +102,7 @@ func New(config *rest.Config, options Options) (*Webhook, error) {
 	if err != nil {
 		return nil, err
 	}
+	options.SettleTime = cmp.Or(options.SettleTime, defaultSettleTime)
 	changed := broadcast.NewSignal()
 	return &Webhook{
 		Options: options, changed: changed,
@@ -195,20 +205,9 @@ func (w *Webhook) serve(ctx context.Context, listener net.Listener) error {
 	// Without this a request on an idle connection could fail when the server closes it. API
 	// servers do not repeat requests to webhooks.
 	server.SetKeepAlivesEnabled(false)
-	served := make(chan error, 1)
-	go func() { served <- server.ServeTLS(listener, "", "") }()
-	select {
-	case err := <-served:
-		return fmt.Errorf("serve the webhook: %w", err)
-	case <-ctx.Done():
-	}
-	<-time.After(shutdownDelay)
-	stopping, cancel := context.WithTimeout(context.WithoutCancel(ctx), shutdownTimeout)
+	serving, cancel := service.Delay(ctx, shutdownDelay)
 	defer cancel()
-	if err := server.Shutdown(stopping); err != nil {
-		_ = server.Close()
-	}
-	if err := <-served; !errors.Is(err, http.ErrServerClosed) {
+	if err := service.ServeHTTP(serving, server, listener, shutdownTimeout); err != nil {
 		return fmt.Errorf("serve the webhook: %w", err)
 	}
 	return nil

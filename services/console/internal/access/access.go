@@ -51,9 +51,6 @@ func (k kind) resource() schema.GroupResource {
 // MayList returns whether a user may list the objects of a namespace, or of all if it is empty.
 type MayList func(ctx context.Context, resource schema.GroupResource, namespace string) (bool, error)
 
-// Objects are those that the console has.
-type Objects interface{ console.Source }
-
 // view is a console.Source with the objects of one moment.
 type view struct {
 	snapshot *explain.Snapshot
@@ -68,7 +65,7 @@ func (v *view) Health() cache.Health        { return v.health }
 func (v *view) Changed() <-chan struct{}    { return v.changed }
 
 // Restrict returns the objects that a user may list. ok is false if these can be no devices.
-func Restrict(ctx context.Context, all Objects, mayList MayList) (source console.Source, ok bool, err error) {
+func Restrict(ctx context.Context, all console.Source, mayList MayList) (source console.Source, ok bool, err error) {
 	v := &view{changed: all.Changed(), health: all.Health(), snapshot: all.Snapshot(), events: all.Events()}
 	rights, err := find(ctx, namespaces(v), mayList)
 	if err != nil {
@@ -87,10 +84,13 @@ func namespaces(v *view) map[kind]map[string]bool {
 	}
 }
 
-func of[T any, P interface {
+// pointer is the pointer to an API type. It is inferred.
+type pointer[T any] interface {
 	*T
 	metav1.Object
-}](objects []T) map[string]bool {
+}
+
+func of[T any, P pointer[T]](objects []T) map[string]bool {
 	found := map[string]bool{}
 	for i := range objects {
 		found[P(&objects[i]).GetNamespace()] = true
@@ -101,25 +101,19 @@ func of[T any, P interface {
 // rights are what a user may list.
 type rights struct {
 	mu sync.Mutex
-	// all has whether the user may list the objects of all namespaces, in that of some namespaces.
-	all map[kind]bool
-	in  map[kind]map[string]bool
+	// in has the namespaces that were reviewed. The empty one stands for all.
+	in map[kind]map[string]bool
 }
 
 // find reviews the right to list a kind in all namespaces and, without it, in those with objects.
 func find(ctx context.Context, namespaces map[kind]map[string]bool, mayList MayList) (*rights, error) {
-	r := &rights{all: map[kind]bool{}, in: map[kind]map[string]bool{}}
-	group, groupCtx := errgroup.WithContext(ctx)
+	r := &rights{in: map[kind]map[string]bool{}}
+	everywhere := map[kind]map[string]bool{}
 	for k := range groups {
-		group.Go(func() error {
-			allowed, err := mayList(groupCtx, k.resource(), "")
-			r.mu.Lock()
-			defer r.mu.Unlock()
-			r.all[k] = allowed
-			return err
-		})
+		r.in[k] = map[string]bool{}
+		everywhere[k] = map[string]bool{"": true}
 	}
-	if err := group.Wait(); err != nil {
+	if err := r.review(ctx, mayList, everywhere); err != nil {
 		return nil, err
 	}
 	if err := r.review(ctx, mayList, map[kind]map[string]bool{
@@ -142,7 +136,7 @@ func find(ctx context.Context, namespaces map[kind]map[string]bool, mayList MayL
 func (r *rights) review(ctx context.Context, mayList MayList, namespaces map[kind]map[string]bool) error {
 	group, ctx := errgroup.WithContext(ctx)
 	for k, with := range namespaces {
-		if r.all[k] {
+		if r.all(k) {
 			continue
 		}
 		for namespace := range with {
@@ -150,9 +144,6 @@ func (r *rights) review(ctx context.Context, mayList MayList, namespaces map[kin
 				allowed, err := mayList(ctx, k.resource(), namespace)
 				r.mu.Lock()
 				defer r.mu.Unlock()
-				if r.in[k] == nil {
-					r.in[k] = map[string]bool{}
-				}
 				r.in[k][namespace] = allowed
 				return err
 			})
@@ -166,7 +157,7 @@ func (r *rights) visible() map[string]bool {
 	found := map[string]bool{}
 	for _, k := range []kind{configurations, instances} {
 		for namespace, allowed := range r.in[k] {
-			if allowed {
+			if allowed && namespace != "" {
 				found[namespace] = true
 			}
 		}
@@ -174,11 +165,11 @@ func (r *rights) visible() map[string]bool {
 	return found
 }
 
-func (r *rights) any(k kind) bool {
-	return r.all[k] || slices.Contains(slices.Collect(maps.Values(r.in[k])), true)
-}
+func (r *rights) any(k kind) bool { return slices.Contains(slices.Collect(maps.Values(r.in[k])), true) }
 
-func (r *rights) mayList(k kind, namespace string) bool { return r.all[k] || r.in[k][namespace] }
+func (r *rights) all(k kind) bool { return r.in[k][""] }
+
+func (r *rights) mayList(k kind, namespace string) bool { return r.all(k) || r.in[k][namespace] }
 
 // filter removes the objects that the user may not list.
 func (v *view) filter(r *rights) {
@@ -190,7 +181,7 @@ func (v *view) filter(r *rights) {
 		webhooks: remove(r, webhooks, &s.Webhooks), events: remove(r, events, &v.events),
 	}
 	for k := range groups {
-		if r.all[k] {
+		if r.all(k) {
 			continue
 		}
 		if !slices.Contains(clusterScoped, k) {
@@ -214,10 +205,7 @@ func (r *rights) missing(k kind, visible map[string]bool) bool {
 }
 
 // remove removes the objects that the user may not list, and returns whether there were any.
-func remove[T any, P interface {
-	*T
-	metav1.Object
-}](r *rights, k kind, objects *[]T) bool {
+func remove[T any, P pointer[T]](r *rights, k kind, objects *[]T) bool {
 	before := len(*objects)
 	*objects = slices.DeleteFunc(*objects, func(object T) bool { return !r.mayList(k, P(&object).GetNamespace()) })
 	return len(*objects) < before

@@ -2,11 +2,11 @@ package review
 
 import (
 	"net/netip"
-	"sync"
 	"time"
 
 	"golang.org/x/time/rate"
-	"k8s.io/apimachinery/pkg/util/cache"
+
+	"akri.sh/libs/kube"
 )
 
 const (
@@ -17,28 +17,29 @@ const (
 	newTokenRate, newTokenBurst = 10, 100
 
 	maxAddresses = 4096
-	// addressAge is longer than the time after which an address has its burst again.
-	addressAge = 2 * failureBurst * failureInterval
 	// prefixBits of an IPv6 address are those of a network: a host can use all of its addresses.
 	prefixBits = 64
 )
 
 // limits limits how many new tokens are reviewed.
 type limits struct {
-	all *rate.Limiter
-
-	mu        sync.Mutex
-	addresses *cache.LRUExpireCache // of *rate.Limiter by network
+	all       *rate.Limiter
+	addresses *kube.RateLimits // by network
 }
 
 func newLimits() *limits {
-	return &limits{all: rate.NewLimiter(newTokenRate, newTokenBurst), addresses: cache.NewLRUExpireCache(maxAddresses)}
+	return &limits{
+		all:       rate.NewLimiter(newTokenRate, newTokenBurst),
+		addresses: kube.NewRateLimits(maxAddresses, rate.Every(failureInterval), failureBurst),
+	}
 }
 
 // admit returns an error if a new token of the address must not be reviewed now.
 func (l *limits) admit(address string) error {
-	if failures := l.failures(address); failures != nil && failures.Tokens() < 1 {
-		return &LimitError{time.Duration((1 - failures.Tokens()) * float64(failureInterval))}
+	if failures := l.failures(address); failures != nil {
+		if remaining := kube.Remaining(failures); remaining > 0 {
+			return &LimitError{remaining}
+		}
 	}
 	if !l.all.Allow() {
 		return &LimitError{time.Second}
@@ -68,12 +69,5 @@ func (l *limits) failures(address string) *rate.Limiter {
 		}
 		network = prefix.Addr()
 	}
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	found, ok := l.addresses.Get(network)
-	if !ok {
-		found = rate.NewLimiter(rate.Every(failureInterval), failureBurst)
-	}
-	l.addresses.Add(network, found, addressAge)
-	return found.(*rate.Limiter)
+	return l.addresses.Of(network)
 }

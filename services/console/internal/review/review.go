@@ -6,6 +6,7 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"time"
 
@@ -15,10 +16,10 @@ import (
 	authorizationv1 "k8s.io/api/authorization/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/apimachinery/pkg/util/cache"
 	"k8s.io/client-go/rest"
 
 	"akri.sh/libs/kube"
+	"akri.sh/libs/kube/reviews"
 )
 
 const (
@@ -27,6 +28,15 @@ const (
 	maxRights = 8192
 	// maxReviews is the number of reviews in progress.
 	maxReviews = 16
+
+	// interval is the age at which a result is reviewed again: the time in which a revoked right or
+	// a deleted account takes effect.
+	interval = 30 * time.Second
+	// maxAge is the age until which a result is valid while the API server does not answer.
+	maxAge = 5 * time.Minute
+	// retryInterval is the time between two reviews while the API server does not answer.
+	retryInterval = 5 * time.Second
+	timeout       = 3 * time.Second
 )
 
 // Refusal means that a token is not valid.
@@ -47,17 +57,14 @@ type User struct {
 
 	// key identifies the user with all groups.
 	key string
-	// expires is zero if the token does not state it.
-	expires time.Time
 }
 
 // Reviewer reviews tokens and rights.
 type Reviewer struct {
 	tokens   *kube.Client[*authenticationv1.TokenReview, *authenticationv1.TokenReview]
-	rights   *kube.Client[*authorizationv1.SubjectAccessReview, *authorizationv1.SubjectAccessReview]
-	users    *kept[User] // by digest of the token
-	decided  *kept[bool] // by user, resource and namespace
-	invalid  *cache.LRUExpireCache
+	rights   reviews.Access
+	users    *reviews.Kept[User] // by digest of the token
+	decided  *reviews.Kept[bool] // by user, resource and namespace
 	limits   *limits
 	inFlight *semaphore.Weighted
 	count    *prometheus.CounterVec
@@ -66,19 +73,26 @@ type Reviewer struct {
 // New returns a Reviewer. It counts reviews by resource and result.
 func New(config *rest.Config, count *prometheus.CounterVec) (*Reviewer, error) {
 	r := &Reviewer{
-		users: keep[User](maxUsers), decided: keep[bool](maxRights), invalid: cache.NewLRUExpireCache(maxInvalid),
+		users: keep[User](maxUsers), decided: keep[bool](maxRights),
 		limits: newLimits(), inFlight: semaphore.NewWeighted(maxReviews), count: count,
 	}
 	var err error
-	// There are no lists of reviews.
+	// There is no list of TokenReviews.
 	r.tokens, err = kube.NewClient[authenticationv1.TokenReview, authenticationv1.TokenReview](
 		config, authenticationv1.SchemeGroupVersion.WithResource(tokenReviews), authenticationv1.AddToScheme)
 	if err != nil {
 		return nil, err
 	}
-	r.rights, err = kube.NewClient[authorizationv1.SubjectAccessReview, authorizationv1.SubjectAccessReview](
-		config, authorizationv1.SchemeGroupVersion.WithResource(accessReviews), authorizationv1.AddToScheme)
+	r.rights, err = reviews.NewAccess(config)
 	return r, err
+}
+
+func keep[V any](size int) *reviews.Kept[V] {
+	return reviews.Keep[V](reviews.Options{
+		MaxResults: size, MaxRefusals: maxInvalid, RefusalAge: interval,
+		Interval: interval, MaxAge: maxAge, RetryInterval: retryInterval,
+		Refused: func(err error) bool { _, refused := errors.AsType[*Refusal](err); return refused },
+	})
 }
 
 // Resources of the reviews.
@@ -108,10 +122,7 @@ func Counted() [][]string {
 func (r *Reviewer) User(ctx context.Context, token, address string) (User, error) {
 	digest := sha256.Sum256([]byte(token))
 	key := string(digest[:])
-	if !r.users.known(key) {
-		if refusal, found := r.invalid.Get(key); found {
-			return User{}, refusal.(*Refusal)
-		}
+	if _, known := r.users.Known(key); !known && r.users.Refusal(key) == nil {
 		if refusal := check(token); refusal != nil {
 			return User{}, refusal
 		}
@@ -119,21 +130,18 @@ func (r *Reviewer) User(ctx context.Context, token, address string) (User, error
 			return User{}, err
 		}
 	}
-	user, err := r.users.get(ctx, key, func(ctx context.Context) (User, error) {
+	return r.users.Get(ctx, key, expiry(token), func(ctx context.Context, _ bool) (User, error) {
 		user, err := r.review(ctx, token)
-		if refusal, ok := err.(*Refusal); ok { //nolint:errorlint // not wrapped
+		if _, refused := errors.AsType[*Refusal](err); refused {
 			r.limits.failed(address)
-			r.invalid.Add(key, refusal, interval)
 		}
 		return user, err
 	})
-	if err == nil && !user.expires.IsZero() && time.Now().After(user.expires) {
-		return User{}, expired(user.expires)
-	}
-	return user, err
 }
 
 func (r *Reviewer) review(ctx context.Context, token string) (user User, err error) {
+	ctx, cancel := context.WithTimeout(ctx, timeout)
+	defer cancel()
 	if err := r.inFlight.Acquire(ctx, 1); err != nil {
 		return user, fmt.Errorf("review token: %w", err)
 	}
@@ -154,31 +162,26 @@ func (r *Reviewer) review(ctx context.Context, token string) (user User, err err
 		return user, fmt.Errorf("encode user: %w", err)
 	}
 	digest := sha256.Sum256(identity)
-	return User{UserInfo: reviewed.Status.User, key: string(digest[:]), expires: expiry(token)}, nil
+	return User{UserInfo: reviewed.Status.User, key: string(digest[:])}, nil
 }
 
 // MayList returns whether the user may list the objects of a namespace, or of all if it is empty.
 func (r *Reviewer) MayList(ctx context.Context, user User, resource schema.GroupResource, namespace string) (bool, error) {
-	return r.decided.get(ctx, user.key+resource.String()+"/"+namespace, func(ctx context.Context) (bool, error) {
+	key := user.key + resource.String() + "/" + namespace
+	return r.decided.Get(ctx, key, time.Time{}, func(ctx context.Context, _ bool) (bool, error) {
+		ctx, cancel := context.WithTimeout(ctx, timeout)
+		defer cancel()
 		if err := r.inFlight.Acquire(ctx, 1); err != nil {
 			return false, fmt.Errorf("review rights: %w", err)
 		}
 		defer r.inFlight.Release(1)
-		extra := map[string]authorizationv1.ExtraValue{}
-		for key, value := range user.Extra {
-			extra[key] = authorizationv1.ExtraValue(value)
-		}
-		reviewed, err := r.rights.In("").Create(ctx, &authorizationv1.SubjectAccessReview{Spec: authorizationv1.SubjectAccessReviewSpec{
-			User: user.Username, UID: user.UID, Groups: user.Groups, Extra: extra,
-			ResourceAttributes: &authorizationv1.ResourceAttributes{
-				Verb: "list", Group: resource.Group, Resource: resource.Resource, Namespace: namespace,
-			},
-		}}, metav1.CreateOptions{})
+		allowed, err := r.rights.Allowed(ctx, user.UserInfo, authorizationv1.ResourceAttributes{
+			Verb: "list", Group: resource.Group, Resource: resource.Resource, Namespace: namespace,
+		})
 		if err != nil {
 			r.count.WithLabelValues(accessReviews, resultError).Inc()
-			return false, fmt.Errorf("create SubjectAccessReview: %w", err)
+			return false, err
 		}
-		allowed := reviewed.Status.Allowed && !reviewed.Status.Denied
 		r.count.WithLabelValues(accessReviews, map[bool]string{true: resultOK, false: resultRefused}[allowed]).Inc()
 		return allowed, nil
 	})

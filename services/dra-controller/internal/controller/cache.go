@@ -1,6 +1,8 @@
 package controller
 
 import (
+	"errors"
+
 	corev1 "k8s.io/api/core/v1"
 	resourcev1 "k8s.io/api/resource/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -13,43 +15,13 @@ import (
 	"akri.sh/services/dra-controller/internal/desired"
 )
 
-// Clients has a client for each kind of object.
-type Clients struct {
-	Instances      *kube.Client[*akriv0.Instance, *akriv0.InstanceList]
-	Configurations *kube.Client[*akriv0.Configuration, *akriv0.ConfigurationList]
-	Nodes          *kube.Client[*corev1.Node, *corev1.NodeList]
-	Classes        *kube.Client[*resourcev1.DeviceClass, *resourcev1.DeviceClassList]
-	Slices         *kube.Client[*resourcev1.ResourceSlice, *resourcev1.ResourceSliceList]
-	Claims         *kube.Client[*resourcev1.ResourceClaim, *resourcev1.ResourceClaimList]
-}
-
-// NewClients returns the clients. It sends no request.
-func NewClients(config *rest.Config) (clients Clients, err error) {
-	if clients.Instances, err = kube.Instances(config); err != nil {
-		return clients, err
-	}
-	if clients.Configurations, err = kube.Configurations(config); err != nil {
-		return clients, err
-	}
-	if clients.Nodes, err = kube.Nodes(config); err != nil {
-		return clients, err
-	}
-	classes := resourcev1.SchemeGroupVersion.WithResource("deviceclasses")
-	if clients.Classes, err = kube.NewClient[resourcev1.DeviceClass, resourcev1.DeviceClassList](config, classes, resourcev1.AddToScheme); err != nil {
-		return clients, err
-	}
-	slices := resourcev1.SchemeGroupVersion.WithResource("resourceslices")
-	if clients.Slices, err = kube.NewClient[resourcev1.ResourceSlice, resourcev1.ResourceSliceList](config, slices, resourcev1.AddToScheme); err != nil {
-		return clients, err
-	}
-	claims := resourcev1.SchemeGroupVersion.WithResource("resourceclaims")
-	clients.Claims, err = kube.NewClient[resourcev1.ResourceClaim, resourcev1.ResourceClaimList](config, claims, resourcev1.AddToScheme)
-	return clients, err
-}
-
 // Cache holds the objects that decisions depend on, without the fields that are not needed.
 type Cache struct {
 	kube.Informers
+
+	// ClassClient and SliceClient write what Classes and Slices read.
+	ClassClient *kube.Client[*resourcev1.DeviceClass, *resourcev1.DeviceClassList]
+	SliceClient *kube.Client[*resourcev1.ResourceSlice, *resourcev1.ResourceSliceList]
 
 	Instances      *kube.Informer[*akriv0.Instance]
 	Configurations *kube.Informer[*akriv0.Configuration]
@@ -70,8 +42,22 @@ const (
 	byConfiguration = "configuration"
 )
 
-// NewCache returns a cache that is not running.
-func NewCache(clients Clients) Cache {
+// NewCache returns a cache that is not running. It sends no request.
+func NewCache(config *rest.Config) (Cache, error) {
+	instances, instancesErr := kube.Instances(config)
+	configurations, configurationsErr := kube.Configurations(config)
+	nodes, nodesErr := kube.Nodes(config)
+	version, add := resourcev1.SchemeGroupVersion, resourcev1.AddToScheme
+	classes, classesErr := kube.NewClient[resourcev1.DeviceClass, resourcev1.DeviceClassList](
+		config, version.WithResource("deviceclasses"), add)
+	slices, slicesErr := kube.NewClient[resourcev1.ResourceSlice, resourcev1.ResourceSliceList](
+		config, version.WithResource("resourceslices"), add)
+	claims, claimsErr := kube.NewClient[resourcev1.ResourceClaim, resourcev1.ResourceClaimList](
+		config, version.WithResource("resourceclaims"), add)
+	if err := errors.Join(instancesErr, configurationsErr, nodesErr, classesErr, slicesErr, claimsErr); err != nil {
+		return Cache{}, err
+	}
+
 	names := func(object any) ([]string, error) { return []string{object.(metav1.Object).GetName()}, nil }
 	instanceIndexers := cache.Indexers{
 		byName: names,
@@ -86,16 +72,17 @@ func NewCache(clients Clients) Cache {
 		FieldSelector: fields.OneTermEqualSelector(resourcev1.ResourceSliceSelectorDriver, akriv0.Driver).String(),
 	}
 	c := Cache{
-		Instances:      kube.NewInformer(clients.Instances, instanceIndexers, nil),
-		Configurations: kube.NewInformer(clients.Configurations, cache.Indexers{byName: names}, trimConfiguration),
-		Nodes:          kube.NewInformer(clients.Nodes, cache.Indexers{}, trimNode),
-		Classes:        kube.NewSelectedInformer(clients.Classes, managed, cache.Indexers{}, nil),
-		Slices:         kube.NewSelectedInformer(clients.Slices, ofDriver, cache.Indexers{}, nil),
-		Owner:          kube.NewNamedInformer(clients.Classes, metav1.NamespaceNone, akriv0.Driver),
-		Claims:         kube.NewInformer(clients.Claims, cache.Indexers{}, trimClaim),
+		ClassClient: classes, SliceClient: slices,
+		Instances:      kube.NewInformer(instances, instanceIndexers, nil),
+		Configurations: kube.NewInformer(configurations, cache.Indexers{byName: names}, trimConfiguration),
+		Nodes:          kube.NewInformer(nodes, nil, trimNode),
+		Classes:        kube.NewSelectedInformer(classes, metav1.NamespaceAll, managed, nil, nil),
+		Slices:         kube.NewSelectedInformer(slices, metav1.NamespaceAll, ofDriver, nil, nil),
+		Owner:          kube.NewNamedInformer(classes, metav1.NamespaceNone, akriv0.Driver),
+		Claims:         kube.NewInformer(claims, nil, trimClaim),
 	}
 	c.Informers = kube.Informers{c.Instances, c.Configurations, c.Nodes, c.Classes, c.Slices, c.Owner, c.Claims}
-	return c
+	return c, nil
 }
 
 func trimConfiguration(configuration *akriv0.Configuration) {

@@ -13,7 +13,6 @@ import (
 	"time"
 
 	"go.uber.org/zap"
-	"golang.org/x/sync/errgroup"
 	corev1 "k8s.io/api/core/v1"
 	resourcev1 "k8s.io/api/resource/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
@@ -35,9 +34,8 @@ const (
 
 // Options of a Controller.
 type Options struct {
-	Clients Clients
-	Cache   Cache
-	Log     *zap.Logger
+	Cache Cache
+	Log   *zap.Logger
 	// BindingTimeout is the time after which the scheduler gives up a claim that was deleted while
 	// it bound the Pod.
 	BindingTimeout time.Duration
@@ -67,7 +65,7 @@ type controller struct {
 }
 
 // Run reconciles until ctx ends. The cache must be synced.
-func Run(ctx context.Context, options Options) error {
+func Run(ctx context.Context, options Options) {
 	c := &controller{
 		Options: options,
 		queue: workqueue.NewTypedRateLimitingQueue(
@@ -76,19 +74,10 @@ func Run(ctx context.Context, options Options) error {
 	}
 	c.classes, c.slices = c.classWriter(), c.sliceWriter()
 	if err := c.awaitFeatures(ctx); err != nil {
-		return nil //nolint:nilerr // ctx ended
+		return // ctx ended
 	}
-	defer context.AfterFunc(ctx, c.queue.ShutDown)()
 	c.subscribe()
-	var group errgroup.Group
-	for range workers {
-		group.Go(func() error {
-			for c.reconcileNext(ctx) {
-			}
-			return nil
-		})
-	}
-	return group.Wait()
+	kube.Work(ctx, c.queue, workers, c.reconcileOnce)
 }
 
 // subscribe fills the queue, at first with all objects. The handlers stay, because the cache stops
@@ -142,23 +131,17 @@ func (c *controller) ownerChanged() {
 	}
 }
 
-// reconcileNext returns false when the queue is shut down.
-func (c *controller) reconcileNext(ctx context.Context) bool {
-	item, shutDown := c.queue.Get()
-	if shutDown {
-		return false
-	}
-	defer c.queue.Done(item)
+func (c *controller) reconcileOnce(ctx context.Context, item key) {
 	if !c.expectations.Satisfied(item.String()) {
 		c.queue.AddAfter(item, kube.ExpectationRecheck)
-		return true
+		return
 	}
 	ctx, cancel := context.WithTimeout(ctx, writeTimeout)
 	defer cancel()
 	err := c.reconcile(ctx, item)
 	if err == nil {
 		c.queue.Forget(item)
-		return true
+		return
 	}
 	level := zap.WarnLevel
 	if apierrors.IsConflict(err) || apierrors.IsAlreadyExists(err) || ctx.Err() != nil {
@@ -166,7 +149,6 @@ func (c *controller) reconcileNext(ctx context.Context) bool {
 	}
 	c.Log.Log(level, "writing an object failed, retrying", zap.String("name", item.name), zap.Error(err))
 	c.queue.AddRateLimited(item)
-	return true
 }
 
 // reconcile writes nothing while the DeviceClass of the chart does not exist: the garbage collector

@@ -36,11 +36,11 @@ func (c *controller) readFeatures(ctx context.Context) (desired.Features, error)
 	defer cancel()
 	dryRun := metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}}
 	class, slice := desired.Probes()
-	class, err := c.Clients.Classes.In(metav1.NamespaceNone).Create(ctx, class, dryRun)
+	class, err := c.Cache.ClassClient.In(metav1.NamespaceNone).Create(ctx, class, dryRun)
 	if err != nil {
 		return desired.Features{}, fmt.Errorf("create DeviceClass: %w", err)
 	}
-	slice, err = c.Clients.Slices.In(metav1.NamespaceNone).Create(ctx, slice, dryRun)
+	slice, err = c.Cache.SliceClient.In(metav1.NamespaceNone).Create(ctx, slice, dryRun)
 	if err != nil {
 		return desired.Features{}, fmt.Errorf("create ResourceSlice: %w", err)
 	}

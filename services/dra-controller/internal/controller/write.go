@@ -19,45 +19,32 @@ var errUnsupported = errors.New(
 
 // writer writes the objects of one kind.
 type writer[T kube.Object, L runtime.Object] struct {
-	kind    string
-	client  *kube.Client[T, L]
-	onWrite func(kind, verb string, err error)
+	*controller
+	kind   string
+	client *kube.Client[T, L]
+	cache  *kube.Informer[T]
 	// complete reports whether a written object has all fields of the wanted one.
 	complete func(written, wanted T) bool
-	// expect is called with a written object.
-	expect func(T)
-}
-
-func (c *controller) classWriter() classWriter {
-	return classWriter{
-		kind: "DeviceClass", client: c.Clients.Classes, onWrite: c.OnWrite,
-		complete: func(class, wanted *resourcev1.DeviceClass) bool {
-			return (class.Spec.ExtendedResourceName == nil) == (wanted.Spec.ExtendedResourceName == nil)
-		},
-		expect: func(class *resourcev1.DeviceClass) {
-			c.expectations.Expect(key{isClass: true, name: class.Name}.String(), c.Cache.Classes.GetStore(), class.ResourceVersion)
-		},
-	}
-}
-
-func (c *controller) sliceWriter() sliceWriter {
-	return sliceWriter{
-		kind: "ResourceSlice", client: c.Clients.Slices, onWrite: c.OnWrite,
-		complete: func(slice, wanted *resourcev1.ResourceSlice) bool {
-			device, wantedDevice := slice.Spec.Devices[0], wanted.Spec.Devices[0]
-			return (device.AllowMultipleAllocations == nil) == (wantedDevice.AllowMultipleAllocations == nil) &&
-				len(device.Taints) == len(wantedDevice.Taints)
-		},
-		expect: func(slice *resourcev1.ResourceSlice) {
-			c.expectations.Expect(key{name: slice.Name}.String(), c.Cache.Slices.GetStore(), slice.ResourceVersion)
-		},
-	}
 }
 
 type (
 	classWriter = writer[*resourcev1.DeviceClass, *resourcev1.DeviceClassList]
 	sliceWriter = writer[*resourcev1.ResourceSlice, *resourcev1.ResourceSliceList]
 )
+
+func (c *controller) classWriter() classWriter {
+	return classWriter{c, "DeviceClass", c.Cache.ClassClient, c.Cache.Classes, func(class, wanted *resourcev1.DeviceClass) bool {
+		return (class.Spec.ExtendedResourceName == nil) == (wanted.Spec.ExtendedResourceName == nil)
+	}}
+}
+
+func (c *controller) sliceWriter() sliceWriter {
+	return sliceWriter{c, "ResourceSlice", c.Cache.SliceClient, c.Cache.Slices, func(slice, wanted *resourcev1.ResourceSlice) bool {
+		device, wantedDevice := slice.Spec.Devices[0], wanted.Spec.Devices[0]
+		return (device.AllowMultipleAllocations == nil) == (wantedDevice.AllowMultipleAllocations == nil) &&
+			len(device.Taints) == len(wantedDevice.Taints)
+	}}
+}
 
 func (w writer[T, L]) create(ctx context.Context, object T) error {
 	created, err := w.client.In(metav1.NamespaceNone).Create(ctx, object, metav1.CreateOptions{})
@@ -66,12 +53,13 @@ func (w writer[T, L]) create(ctx context.Context, object T) error {
 
 func (w writer[T, L]) written(verb string, object, wanted T, err error) error {
 	if err == nil {
-		w.expect(object)
+		item := key{isClass: w.kind == "DeviceClass", name: object.GetName()}
+		w.expectations.Expect(item.String(), w.cache.GetStore(), object.GetResourceVersion())
 		if !w.complete(object, wanted) {
 			err = errUnsupported
 		}
 	}
-	w.onWrite(w.kind, verb, err)
+	w.OnWrite(w.kind, verb, err)
 	return err
 }
 
@@ -90,6 +78,6 @@ func (w writer[T, L]) remove(ctx context.Context, current T) error {
 	if apierrors.IsNotFound(err) {
 		return nil // the cache is older
 	}
-	w.onWrite(w.kind, "delete", err)
+	w.OnWrite(w.kind, "delete", err)
 	return err
 }

@@ -19,11 +19,6 @@ type Features struct {
 	Taints bool
 }
 
-// AllFeatures are those of Kubernetes 1.36.
-func AllFeatures() Features {
-	return Features{ConsumableCapacity: true, ExtendedResources: true, Taints: true}
-}
-
 // FeaturesOf returns the features whose fields the objects have.
 func FeaturesOf(class *resourcev1.DeviceClass, slice *resourcev1.ResourceSlice) Features {
 	device := slice.Spec.Devices[0]

@@ -7,7 +7,6 @@ import (
 	"context"
 	"crypto/sha256"
 	"errors"
-	"net"
 	"slices"
 	"sync"
 	"time"
@@ -16,12 +15,14 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"go.uber.org/zap"
 	"golang.org/x/sync/semaphore"
-	"golang.org/x/sync/singleflight"
 	"golang.org/x/time/rate"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/peer"
 	"google.golang.org/protobuf/proto"
-	"k8s.io/apimachinery/pkg/util/cache"
+
+	"akri.sh/libs/kube"
+	"akri.sh/libs/kube/reviews"
+	"akri.sh/services/instance-writer/internal/limits"
 )
 
 // Audience of the tokens.
@@ -61,7 +62,6 @@ const (
 	messageRate, messageBurst = 1 << 20, 16 << 20
 	minMessageBytes           = 4 << 10
 	maxNodes                  = 8192
-	limiterAge                = time.Minute
 )
 
 // Identity is who calls.
@@ -95,40 +95,34 @@ type Options struct {
 type Authenticator struct {
 	Options
 
-	callers  *cache.LRUExpireCache // of *caller by digest of the token
-	invalid  *cache.LRUExpireCache // of *Refusal by digest of the token
-	sources  *cache.LRUExpireCache // of *rate.Limiter by address
-	nodes    *cache.LRUExpireCache // of *rate.Limiter by node
-	reviews  singleflight.Group
+	callers  *reviews.Kept[Identity] // by digest of the token
+	sources  *kube.RateLimits        // of new tokens by address
+	nodes    *kube.RateLimits        // of messages by node
 	newToken *rate.Limiter
 	// newReviews limits the reviews of new tokens in progress.
 	newReviews *semaphore.Weighted
 	logs       map[Reason]*rate.Sometimes
+	// admitted counts the calls in progress whose messages can be received.
+	admitted *limits.Counter[sender]
 
 	mu sync.Mutex
 	// calls are the calls in progress by node.
 	calls map[string]map[*call]struct{}
-	// admitted is the number of calls in progress whose messages can be received.
-	admitted map[sender]int
-}
-
-// caller is a verified token.
-type caller struct {
-	Identity
-
-	reviewed   time.Time
-	expires    time.Time
-	nextReview time.Time
 }
 
 // New returns an Authenticator.
 func New(options Options) *Authenticator {
 	a := &Authenticator{
 		Options: options,
-		callers: cache.NewLRUExpireCache(maxCallers), invalid: cache.NewLRUExpireCache(maxInvalid),
-		sources: cache.NewLRUExpireCache(maxSources), nodes: cache.NewLRUExpireCache(maxNodes),
+		callers: reviews.Keep[Identity](reviews.Options{
+			MaxResults: maxCallers, MaxRefusals: maxInvalid, Refused: isInvalid, RefusalAge: invalidAge,
+			Interval: reviewInterval, MaxAge: maxAge, RetryInterval: retryInterval,
+		}),
+		sources: kube.NewRateLimits(
+			maxSources, rate.Limit(options.PerSource)/tokenRateShare, options.PerSource/tokenBurstShare),
+		nodes:    kube.NewRateLimits(maxNodes, messageRate, messageBurst),
 		newToken: rate.NewLimiter(newTokenRate, newTokenBurst), newReviews: semaphore.NewWeighted(maxNewReviews),
-		logs: map[Reason]*rate.Sometimes{}, calls: map[string]map[*call]struct{}{}, admitted: map[sender]int{},
+		logs: map[Reason]*rate.Sometimes{}, calls: map[string]map[*call]struct{}{}, admitted: limits.NewCounter[sender](),
 	}
 	for _, reason := range reasons {
 		options.Refused.WithLabelValues(string(reason))
@@ -163,50 +157,17 @@ func (a *Authenticator) identify(ctx context.Context) (Identity, error) {
 	if err != nil {
 		return Identity{}, err
 	}
-	key := sha256.Sum256([]byte(token))
-	if identity, ok, err := a.cached(key); ok {
-		return identity, err
-	}
-	// The review goes on if this caller ends, because others wait for it too.
-	reviewed := a.reviews.DoChan(string(key[:]), func() (any, error) {
-		if identity, ok, err := a.cached(key); ok {
-			return identity, err // another call has just finished the review
+	return a.callers.Get(ctx, digest(token), expires, func(ctx context.Context, known bool) (Identity, error) {
+		if known {
+			return a.verify(ctx, token)
 		}
-		if known := a.known(key); known != nil {
-			return a.review(context.WithoutCancel(ctx), token, key, expires, known)
-		}
-		return a.reviewNew(context.WithoutCancel(ctx), token, key, expires)
+		return a.verifyNew(ctx, token)
 	})
-	select {
-	case result := <-reviewed:
-		return result.Val.(Identity), result.Err
-	case <-ctx.Done():
-		return Identity{}, ctx.Err()
-	}
 }
 
-// cached returns the result of the last review of a token. It returns false if the token must be
-// reviewed.
-func (a *Authenticator) cached(key [sha256.Size]byte) (identity Identity, ok bool, err error) {
-	if known := a.known(key); known != nil && time.Now().Before(known.nextReview) {
-		return known.Identity, true, nil
-	}
-	if refusal, ok := a.invalid.Get(key); ok {
-		return identity, true, refusal.(*Refusal)
-	}
-	return identity, false, nil
-}
-
-func (a *Authenticator) known(key [sha256.Size]byte) *caller {
-	if value, ok := a.callers.Get(key); ok {
-		return value.(*caller)
-	}
-	return nil
-}
-
-// source returns the limiter of the address that calls.
-func (a *Authenticator) source(ctx context.Context) *rate.Limiter {
-	return a.limiter(a.sources, sourceOf(ctx), rate.Limit(a.PerSource)/tokenRateShare, a.PerSource/tokenBurstShare)
+func digest(token string) string {
+	sum := sha256.Sum256([]byte(token))
+	return string(sum[:])
 }
 
 // awaitMessage delays the messages of a node that sends too many. Flow control then slows down the
@@ -216,29 +177,17 @@ func (a *Authenticator) awaitMessage(ctx context.Context, node string, message a
 	if encoded, ok := message.(proto.Message); ok {
 		size = min(max(size, proto.Size(encoded)), messageBurst)
 	}
-	if err := a.limiter(a.nodes, node, messageRate, messageBurst).WaitN(ctx, size); err != nil {
+	if err := a.nodes.Of(node).WaitN(ctx, size); err != nil {
 		return refuse(ReasonMessages, "node %q sends more than %d bytes a second", node, messageRate)
 	}
 	return nil
 }
 
-// limiter returns the limiter of the key. A limiter that is not used for limiterAge is at its burst
-// again and is forgotten.
-func (a *Authenticator) limiter(limiters *cache.LRUExpireCache, key string, limit rate.Limit, burst int) *rate.Limiter {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	value, ok := limiters.Get(key)
-	if !ok {
-		value = rate.NewLimiter(limit, burst)
-	}
-	limiters.Add(key, value, limiterAge)
-	return value.(*rate.Limiter)
-}
-
-// reviewNew reviews a token that is not known. Only some of these reviews run at once, so that they
-// do not overload the API server when all nodes connect.
-func (a *Authenticator) reviewNew(ctx context.Context, token string, key [sha256.Size]byte, expires time.Time) (Identity, error) {
-	if !a.source(ctx).Allow() || !a.newToken.Allow() {
+// verifyNew verifies a token that is not known. Only some of these reviews run at once, so that
+// they do not overload the API server when all nodes connect.
+func (a *Authenticator) verifyNew(ctx context.Context, token string) (Identity, error) {
+	_, source := peerOf(ctx)
+	if !a.sources.Of(source).Allow() || !a.newToken.Allow() {
 		return Identity{}, refuse(ReasonRate, "too many new tokens; retry later")
 	}
 	waiting, cancel := context.WithTimeout(ctx, queueTimeout)
@@ -247,57 +196,27 @@ func (a *Authenticator) reviewNew(ctx context.Context, token string, key [sha256
 		return Identity{}, refuse(ReasonUnavailable, "review token: waited %s for other reviews", queueTimeout)
 	}
 	defer a.newReviews.Release(1)
-	return a.review(ctx, token, key, expires, nil)
+	return a.verify(ctx, token)
 }
 
-// review asks the API server about a token. While the API server does not answer, a token that was
-// verified before stays valid.
-func (a *Authenticator) review(ctx context.Context, token string, key [sha256.Size]byte, expires time.Time, known *caller) (Identity, error) {
+// verify asks the API server about a token.
+func (a *Authenticator) verify(ctx context.Context, token string) (Identity, error) {
 	ctx, cancel := context.WithTimeout(ctx, reviewTimeout)
 	defer cancel()
-	identity, err := a.verify(ctx, token)
-	now := time.Now()
-	var refusal *Refusal
-	switch {
-	case err == nil:
-		a.remember(key, &caller{identity, now, expires, now.Add(reviewInterval)})
-		return identity, nil
-	case errors.As(err, &refusal):
-		a.callers.Remove(key)
-		a.invalid.Add(key, refusal, invalidAge)
-		return identity, err
-	case known != nil:
-		a.remember(key, &caller{known.Identity, known.reviewed, expires, now.Add(retryInterval)})
-		return known.Identity, nil
-	default:
-		return identity, refuse(ReasonUnavailable, "review token: %v", err)
-	}
-}
-
-func (a *Authenticator) remember(key [sha256.Size]byte, c *caller) {
-	valid := time.Until(c.reviewed.Add(maxAge))
-	a.callers.Add(key, c, min(valid, time.Until(c.expires)))
-}
-
-func (a *Authenticator) verify(ctx context.Context, token string) (Identity, error) {
 	identity, err := a.Review(ctx, token, a.Namespace)
 	if err != nil {
-		return identity, err
+		return identity, unavailable(err)
 	}
 	exists, err := a.NodeExists(ctx, identity.Node)
 	if err == nil && !exists {
 		err = refuse(ReasonUnknownNode, "there is no Node %q", identity.Node)
 	}
-	return identity, err
+	return identity, unavailable(err)
 }
 
 // NodeDeleted forgets the callers of a node and ends their calls.
 func (a *Authenticator) NodeDeleted(node string) {
-	for _, key := range a.callers.Keys() {
-		if value, ok := a.callers.Get(key); ok && value.(*caller).Node == node {
-			a.callers.Remove(key)
-		}
-	}
+	a.callers.Forget(func(caller Identity) bool { return caller.Node == node })
 	a.endCalls(node)
 }
 
@@ -310,25 +229,18 @@ func (a *Authenticator) report(ctx context.Context, identity Identity, err error
 	a.Refused.WithLabelValues(string(refusal.Reason)).Inc()
 	a.logs[refusal.Reason].Do(func() {
 		method, _ := grpc.Method(ctx)
+		endpoint, _ := peerOf(ctx)
 		a.Log.Warn("call refused", zap.String("reason", string(refusal.Reason)), zap.String("method", method),
-			zap.String("endpoint", peerAddress(ctx)), zap.String("service_account", identity.ServiceAccount),
+			zap.String("endpoint", endpoint), zap.String("service_account", identity.ServiceAccount),
 			zap.String("node", identity.Node), zap.Error(err))
 	})
 	return toStatus(err)
 }
 
-func peerAddress(ctx context.Context) string {
+// peerOf returns the address of the caller, with and without the port.
+func peerOf(ctx context.Context) (address, source string) {
 	if caller, ok := peer.FromContext(ctx); ok {
-		return caller.Addr.String()
+		return caller.Addr.String(), limits.Source(caller.Addr)
 	}
-	return ""
-}
-
-// sourceOf returns the address of the caller without the port.
-func sourceOf(ctx context.Context) string {
-	address := peerAddress(ctx)
-	if host, _, err := net.SplitHostPort(address); err == nil {
-		return host
-	}
-	return address
+	return "", ""
 }

@@ -2,9 +2,7 @@ package auth
 
 import (
 	"context"
-	"crypto/sha256"
 	"strings"
-	"sync"
 
 	"google.golang.org/grpc"
 	healthv1 "google.golang.org/grpc/health/grpc_health_v1"
@@ -33,16 +31,17 @@ func anonymous(method string) bool {
 // interceptors check the token.
 func (a *Authenticator) admit(ctx context.Context, info *tap.Info) (context.Context, error) {
 	token, _ := strings.CutPrefix(strings.Join(info.Header.Get("authorization"), ""), "Bearer ")
-	if known := a.known(sha256.Sum256([]byte(token))); known != nil {
-		end, ok := a.begin(sender{node: known.Node}, maxCalls)
+	if caller, known := a.callers.Known(digest(token)); known {
+		end, ok := a.admitted.Add(sender{node: caller.Node}, maxCalls)
 		if !ok {
-			return nil, a.report(ctx, known.Identity, tooManyCalls(known.Node))
+			return nil, a.report(ctx, caller, tooManyCalls(caller.Node))
 		}
 		context.AfterFunc(ctx, end)
 		return ctx, nil
 	}
-	source, limit := sourceOf(ctx), max(1, a.PerSource/unverifiedShare)
-	end, ok := a.begin(sender{address: source}, limit)
+	_, source := peerOf(ctx)
+	limit := max(1, a.PerSource/unverifiedShare)
+	end, ok := a.admitted.Add(sender{address: source}, limit)
 	if !ok {
 		err := refuse(ReasonCalls, "%s has %d calls in progress with tokens that are not verified yet", source, limit)
 		return nil, a.report(ctx, Identity{}, err)
@@ -55,23 +54,6 @@ type verifiedKey struct{}
 
 // sender is a node, or an address whose token is not verified yet.
 type sender struct{ node, address string }
-
-// begin counts a call. It returns false if the limit is reached. end can be called several times.
-func (a *Authenticator) begin(from sender, limit int) (end func(), ok bool) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	if a.admitted[from] >= limit {
-		return nil, false
-	}
-	a.admitted[from]++
-	return sync.OnceFunc(func() {
-		a.mu.Lock()
-		defer a.mu.Unlock()
-		if a.admitted[from]--; a.admitted[from] == 0 {
-			delete(a.admitted, from)
-		}
-	}), true
-}
 
 func tooManyCalls(node string) *Refusal {
 	return refuse(ReasonCalls, "node %q has %d calls in progress", node, maxCalls)

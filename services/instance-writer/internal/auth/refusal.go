@@ -51,6 +51,20 @@ func refuse(reason Reason, format string, arguments ...any) *Refusal {
 	return &Refusal{reason, fmt.Sprintf(format, arguments...)}
 }
 
+// unavailable returns an error that is no Refusal as one.
+func unavailable(err error) error {
+	if _, refused := errors.AsType[*Refusal](err); err == nil || refused {
+		return err
+	}
+	return refuse(ReasonUnavailable, "review token: %v", err)
+}
+
+// isInvalid reports whether the API server has refused a token.
+func isInvalid(err error) bool {
+	refusal, ok := errors.AsType[*Refusal](err)
+	return ok && refusal.Reason != ReasonUnavailable && refusal.Reason != ReasonRate
+}
+
 func (r Reason) code() codes.Code {
 	switch r {
 	case ReasonNoToken, ReasonToken, ReasonExpired, ReasonAudience:

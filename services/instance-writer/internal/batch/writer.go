@@ -214,7 +214,8 @@ func retriable(err error) bool {
 func (w *Writer) attempt(ctx context.Context, base *akriv0.Instance, cached bool, batch []*pendingEdit) error {
 	desired, refused := apply(base, batch)
 	unchanged := equality.Semantic.DeepEqual(base, desired)
-	if cached && (refused || unchanged && anyExact(batch)) {
+	exact := slices.ContainsFunc(batch, func(edit *pendingEdit) bool { return edit.Exact })
+	if cached && (refused || unchanged && exact) {
 		return errStale
 	}
 	result := base
@@ -230,10 +231,6 @@ func (w *Writer) attempt(ctx context.Context, base *akriv0.Instance, cached bool
 		}
 	}
 	return nil
-}
-
-func anyExact(batch []*pendingEdit) bool {
-	return slices.ContainsFunc(batch, func(edit *pendingEdit) bool { return edit.Exact })
 }
 
 // apply runs the edits one after the other. refused reports whether an exact edit returned an

@@ -17,14 +17,6 @@ import (
 	"akri.sh/services/instance-writer/internal/properties"
 )
 
-// Lister lists the Configurations.
-type Lister interface {
-	// Configurations returns all Configurations. They must not be changed.
-	Configurations() []*akriv0.Configuration
-	// ConfigurationRevision returns the revision up to which the list has all changes.
-	ConfigurationRevision() uint64
-}
-
 // Entry is one Configuration. It is immutable. Messages with the same content are the same pointer.
 type Entry struct {
 	// Full is for nodes with the handler, Public for all others.
@@ -45,15 +37,20 @@ type Snapshot struct {
 
 // Catalog holds the newest Snapshot.
 type Catalog struct {
-	lister     Lister
+	list       func() []*akriv0.Configuration
+	revision   func() uint64
 	properties *properties.Store
 	changed    broadcast.Signal
 	snapshot   broadcast.Value[Snapshot]
 }
 
-// New returns an empty Catalog. changed is set when a Configuration or a property has changed.
-func New(lister Lister, store *properties.Store, changed broadcast.Signal) *Catalog {
-	return &Catalog{lister: lister, properties: store, changed: changed}
+// New returns an empty Catalog of the Configurations that list returns. revision returns the
+// revision up to which the list has all changes. changed is set when a Configuration or a property
+// has changed.
+func New(
+	list func() []*akriv0.Configuration, revision func() uint64, store *properties.Store, changed broadcast.Signal,
+) *Catalog {
+	return &Catalog{list: list, revision: revision, properties: store, changed: changed}
 }
 
 // Get returns the newest Snapshot and a channel that is closed when there is a newer one.
@@ -75,11 +72,11 @@ func (c *Catalog) Run(ctx context.Context) {
 func (c *Catalog) update(ctx context.Context) {
 	previous, _ := c.snapshot.Get()
 	next := Snapshot{
-		Revision: c.lister.ConfigurationRevision(), // not newer than the Configurations
+		Revision: c.revision(), // not newer than the Configurations
 		Version:  previous.Version + 1,
 		Entries:  make(map[types.NamespacedName]*Entry, len(previous.Entries)), Complete: true,
 	}
-	configurations := c.lister.Configurations()
+	configurations := c.list()
 	refs := map[properties.Ref]struct{}{}
 	for _, configuration := range configurations {
 		properties.Refs(refs, configuration.Namespace, configuration.Spec.DiscoveryHandler.DiscoveryProperties)

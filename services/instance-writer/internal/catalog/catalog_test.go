@@ -79,7 +79,7 @@ func newCatalog(t *testing.T, configurations ...*akriv0.Configuration) *catalogT
 		cluster: &fakeCluster{configurations: configurations, hanging: map[string]chan struct{}{}, watches: map[properties.Ref]*watch.FakeWatcher{}},
 		changed: broadcast.NewSignal(),
 	}
-	c.Catalog = catalog.New(c.cluster, properties.NewStore(zap.NewNop(), c.cluster, c.changed), c.changed)
+	c.Catalog = catalog.New(c.cluster.Configurations, c.cluster.ConfigurationRevision, properties.NewStore(zap.NewNop(), c.cluster, c.changed), c.changed)
 	ctx, cancel := context.WithCancel(t.Context())
 	var running sync.WaitGroup
 	running.Go(func() { c.Run(ctx) })

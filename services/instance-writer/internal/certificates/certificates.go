@@ -40,18 +40,6 @@ const (
 	maxDelay     = 30 * time.Second
 )
 
-// Options of a Manager.
-type Options struct {
-	// Name of the Secret and the ConfigMap, which exist.
-	Name string
-	// Namespace of the Secret, ConfigMapNamespace of the ConfigMap.
-	Namespace, ConfigMapNamespace string
-	// DNSNames are the names of the server.
-	DNSNames  []string
-	Lifetimes pki.Lifetimes
-	Log       *zap.Logger
-}
-
 // Manager maintains the certificates of one replica.
 type Manager struct {
 	issuer    pki.Issuer
@@ -64,8 +52,8 @@ type Manager struct {
 	signer atomic.Pointer[x509.Certificate]
 }
 
-// New returns a Manager. It starts nothing.
-func New(config *rest.Config, options Options) (*Manager, error) {
+// New returns a Manager for a Secret and a ConfigMap, which exist. It starts nothing.
+func New(config *rest.Config, secret, configMap cache.ObjectName, issuer pki.Issuer, log *zap.Logger) (*Manager, error) {
 	secrets, err := kube.Secrets(config)
 	if err != nil {
 		return nil, err
@@ -77,10 +65,9 @@ func New(config *rest.Config, options Options) (*Manager, error) {
 	}
 	changed := broadcast.NewSignal()
 	return &Manager{
-		issuer: pki.Issuer{Name: "akri instance-writer", DNSNames: options.DNSNames, Lifetimes: options.Lifetimes},
-		log:    options.Log, changed: changed,
-		secret:    kube.NewNamed(secrets, "Secret", cache.NewObjectName(options.Namespace, options.Name), changed),
-		configMap: kube.NewNamed(configMaps, "ConfigMap", cache.NewObjectName(options.ConfigMapNamespace, options.Name), changed),
+		issuer: issuer, log: log, changed: changed,
+		secret:    kube.NewNamed(secrets, "Secret", secret, changed),
+		configMap: kube.NewNamed(configMaps, "ConfigMap", configMap, changed),
 	}, nil
 }
 

@@ -24,12 +24,14 @@ type apiHealth struct {
 
 	mu          sync.Mutex
 	lastContact time.Time
-	lost        chan struct{} // closed while the connection is lost
+	connected   context.Context //nolint:containedctx // ends when the connection is lost
+	lose        context.CancelFunc
 }
 
 // newAPIHealth returns an apiHealth that starts as connected. probe is a cheap request.
 func newAPIHealth(probe func(context.Context) error) *apiHealth {
-	return &apiHealth{probe: probe, lastContact: time.Now(), lost: make(chan struct{})}
+	connected, lose := context.WithCancel(context.Background())
+	return &apiHealth{probe: probe, lastContact: time.Now(), connected: connected, lose: lose}
 }
 
 // contacted records that the API server has answered or sent an event.
@@ -37,17 +39,8 @@ func (h *apiHealth) contacted() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.lastContact = time.Now()
-	if h.isLost() {
-		h.lost = make(chan struct{})
-	}
-}
-
-func (h *apiHealth) isLost() bool {
-	select {
-	case <-h.lost:
-		return true
-	default:
-		return false
+	if h.connected.Err() != nil {
+		h.connected, h.lose = context.WithCancel(context.Background())
 	}
 }
 
@@ -64,7 +57,7 @@ func (h *apiHealth) check() error {
 func (h *apiHealth) connectionLost() <-chan struct{} {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	return h.lost
+	return h.connected.Done()
 }
 
 func (h *apiHealth) silence() time.Duration {
@@ -100,7 +93,7 @@ func (h *apiHealth) probeOnce(ctx context.Context) {
 func (h *apiHealth) closeIfLost() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if time.Since(h.lastContact) > lostAfter && !h.isLost() {
-		close(h.lost)
+	if time.Since(h.lastContact) > lostAfter {
+		h.lose()
 	}
 }

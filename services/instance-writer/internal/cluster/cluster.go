@@ -4,6 +4,7 @@ package cluster
 
 import (
 	"context"
+	"errors"
 	"sync"
 	"time"
 
@@ -40,6 +41,12 @@ const (
 
 // Cluster reads and writes objects of the API server. Objects from its caches must not be changed.
 type Cluster struct {
+	kube.Informers
+
+	Instances      *kube.Informer[*akriv0.Instance]
+	Configurations *kube.Informer[*akriv0.Configuration]
+	Nodes          *kube.Informer[*corev1.Node]
+
 	writes    *prometheus.CounterVec
 	namespace string
 
@@ -49,20 +56,14 @@ type Cluster struct {
 	eventClient         *kube.Client[*corev1.Event, *corev1.EventList]
 	leaseClient         *kube.Client[*coordinationv1.Lease, *coordinationv1.LeaseList]
 
-	instances      *kube.Informer[*akriv0.Instance]
-	configurations *kube.Informer[*akriv0.Configuration]
-	nodes          *kube.Informer[*corev1.Node]
-
 	lookups  *rate.Limiter
 	absent   *lrucache.LRUExpireCache // of configurationVersion
 	health   *apiHealth
 	notReady notReadyNodes
 
 	mu sync.Mutex
-	// written holds the Instances that this process wrote and that the watch has not delivered yet.
+	// written has the last write of each Instance that the watch has not delivered yet.
 	written cache.Indexer
-	// deleted holds the Instances that this process deleted while the watch still shows them.
-	deleted map[types.NamespacedName]*akriv0.Instance
 
 	// configurationChange is set at each change of a Configuration.
 	configurationChange broadcast.Value[struct{}]
@@ -72,7 +73,7 @@ type Cluster struct {
 // writes counts requests by kind and result, except those to the Lease.
 func New(config *rest.Config, namespace string, writes *prometheus.CounterVec) (*Cluster, error) {
 	c := &Cluster{
-		writes: writes, namespace: namespace, deleted: map[types.NamespacedName]*akriv0.Instance{},
+		writes: writes, namespace: namespace,
 		written:  cache.NewIndexer(cache.MetaNamespaceKeyFunc, cache.Indexers{byGroup: longNamed}),
 		lookups:  rate.NewLimiter(lookupRate, lookupRate),
 		absent:   lrucache.NewLRUExpireCache(maxAbsent),
@@ -91,36 +92,30 @@ func New(config *rest.Config, namespace string, writes *prometheus.CounterVec) (
 	return c, nil
 }
 
-func (c *Cluster) createClients(config *rest.Config) (err error) {
-	if c.instanceClient, err = kube.Instances(config); err != nil {
-		return err
-	}
-	if c.configurationClient, err = kube.Configurations(config); err != nil {
-		return err
-	}
-	if c.nodeClient, err = kube.Nodes(config); err != nil {
-		return err
-	}
+func (c *Cluster) createClients(config *rest.Config) error {
+	var errs [5]error
+	c.instanceClient, errs[0] = kube.Instances(config)
+	c.configurationClient, errs[1] = kube.Configurations(config)
+	c.nodeClient, errs[2] = kube.Nodes(config)
 	events := corev1.SchemeGroupVersion.WithResource("events")
-	if c.eventClient, err = kube.NewClient[corev1.Event, corev1.EventList](config, events, corev1.AddToScheme); err != nil {
-		return err
-	}
+	c.eventClient, errs[3] = kube.NewClient[corev1.Event, corev1.EventList](config, events, corev1.AddToScheme)
 	leases := coordinationv1.SchemeGroupVersion.WithResource("leases")
-	c.leaseClient, err = kube.NewClient[coordinationv1.Lease, coordinationv1.LeaseList](config, leases, coordinationv1.AddToScheme)
-	return err
+	c.leaseClient, errs[4] = kube.NewClient[coordinationv1.Lease, coordinationv1.LeaseList](config, leases, coordinationv1.AddToScheme)
+	return errors.Join(errs[:]...)
 }
 
 func (c *Cluster) createInformers() {
 	indexers := cache.Indexers{byNode: nodesOf, byHolder: holdersOf, byConfiguration: configurationOf, byGroup: longNamed}
-	c.instances = kube.NewInformer(c.instanceClient, indexers, nil)
-	c.configurations = kube.NewInformer(c.configurationClient, nil, trimConfiguration)
-	c.nodes = kube.NewInformer(c.nodeClient, nil, trimNode)
-	c.instances.OnEvent(c.dropWritten)
-	c.configurations.OnChange(func(string) { c.configurationChange.Set(struct{}{}) })
+	c.Instances = kube.NewInformer(c.instanceClient, indexers, nil)
+	c.Configurations = kube.NewInformer(c.configurationClient, nil, trimConfiguration)
+	c.Nodes = kube.NewInformer(c.nodeClient, nil, trimNode)
+	c.Informers = kube.Informers{c.Instances, c.Configurations, c.Nodes}
+	c.Instances.OnEvent(c.dropWritten)
+	c.Configurations.OnChange(func(string) { c.configurationChange.Set(struct{}{}) })
 	contacted := func(string) { c.health.contacted() }
-	c.instances.OnChange(contacted)
-	c.configurations.OnChange(contacted)
-	c.nodes.OnChange(contacted)
+	c.Instances.OnChange(contacted)
+	c.Configurations.OnChange(contacted)
+	c.Nodes.OnChange(contacted)
 }
 
 func nodesOf(object any) ([]string, error) { return object.(*akriv0.Instance).Spec.Nodes, nil }
@@ -134,8 +129,12 @@ func configurationOf(object any) ([]string, error) {
 // longNamed returns the group of an Instance with a longer name. Almost all Instances have the
 // short name and need no index.
 func longNamed(object any) ([]string, error) {
-	group := GroupOf(object.(*akriv0.Instance))
-	if group.ShortName == object.(*akriv0.Instance).Name {
+	instance := object.(kube.Object)
+	if written, ok := object.(ownWrite); ok {
+		instance = written.Instance
+	}
+	group := GroupOf(instance.(*akriv0.Instance))
+	if group.ShortName == instance.GetName() {
 		return nil, nil
 	}
 	return []string{group.String()}, nil
@@ -167,21 +166,14 @@ func Key(object kube.Object) types.NamespacedName {
 // Run updates the caches until ctx ends.
 func (c *Cluster) Run(ctx context.Context) {
 	var running sync.WaitGroup
-	running.Go(func() { c.instances.RunWithContext(ctx) })
-	running.Go(func() { c.configurations.RunWithContext(ctx) })
-	running.Go(func() { c.nodes.RunWithContext(ctx) })
+	running.Go(func() { c.Informers.Run(ctx) })
 	running.Go(func() { c.health.run(ctx) })
 	running.Wait()
 }
 
-// WaitForSync waits until the caches are complete.
-func (c *Cluster) WaitForSync(ctx context.Context) error {
-	return kube.WaitForSync(ctx, c.instances, c.configurations, c.nodes)
-}
-
 // Ready is the readiness check: the caches are complete and the API server answers.
 func (c *Cluster) Ready(ctx context.Context) error {
-	if err := kube.Synced(c.instances, c.configurations, c.nodes)(ctx); err != nil {
+	if err := kube.Synced(c)(ctx); err != nil {
 		return err
 	}
 	return c.health.check()
@@ -195,20 +187,6 @@ func (c *Cluster) probe(ctx context.Context) error {
 	_, err := c.configurationClient.In(metav1.NamespaceAll).List(ctx, metav1.ListOptions{Limit: 1})
 	return err
 }
-
-// OnInstance calls the handler when an Instance is created (before is nil), updated or deleted
-// (after is nil), one call after the other. The handler must not block.
-func (c *Cluster) OnInstance(handler func(before, after *akriv0.Instance)) {
-	c.instances.OnEvent(handler)
-}
-
-// OnConfiguration is OnInstance for Configurations.
-func (c *Cluster) OnConfiguration(handler func(before, after *akriv0.Configuration)) {
-	c.configurations.OnEvent(handler)
-}
-
-// OnNode is OnInstance for Nodes.
-func (c *Cluster) OnNode(handler func(before, after *corev1.Node)) { c.nodes.OnEvent(handler) }
 
 func (c *Cluster) countWrite(kind string, err error) {
 	result := "ok"

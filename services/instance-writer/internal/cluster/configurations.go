@@ -25,26 +25,17 @@ func trimConfiguration(c *akriv0.Configuration) {
 	c.Spec.BrokerSpec, c.Spec.InstanceServiceSpec, c.Spec.ConfigurationServiceSpec = nil, nil, nil
 }
 
-// Configurations returns all Configurations.
-func (c *Cluster) Configurations() []*akriv0.Configuration { return c.configurations.List() }
-
-// HasConfiguration returns whether the watch has delivered the Configuration.
-func (c *Cluster) HasConfiguration(key types.NamespacedName) bool {
-	_, ok := c.configurations.Get(key.String())
-	return ok
-}
-
 // ConfigurationRevision returns the resourceVersion up to which the watch has delivered all changes
 // of Configurations. It returns 0 if resourceVersions are not numbers; those of etcd are.
 func (c *Cluster) ConfigurationRevision() uint64 {
-	revision, _ := strconv.ParseUint(c.configurations.GetStore().LastStoreSyncResourceVersion(), 10, 64)
+	revision, _ := strconv.ParseUint(c.Configurations.GetStore().LastStoreSyncResourceVersion(), 10, 64)
 	return revision
 }
 
 // Configuration returns the Configuration, or nil if the API server has none. It queries the API
 // server if the cache has none.
 func (c *Cluster) Configuration(ctx context.Context, key types.NamespacedName) (*akriv0.Configuration, error) {
-	if cached, ok := c.configurations.Get(key.String()); ok {
+	if cached, ok := c.Configurations.Get(key.String()); ok {
 		return cached, nil
 	}
 	return c.getConfiguration(ctx, key)
@@ -86,7 +77,7 @@ func (c *Cluster) WaitForConfiguration(
 	late, version := ErrBusy, configurationVersion{key, uid}
 	for {
 		_, changed := c.configurationChange.Get()
-		if cached, ok := c.configurations.Get(key.String()); ok && cached.UID == uid {
+		if cached, ok := c.Configurations.Get(key.String()); ok && cached.UID == uid {
 			return true, nil
 		}
 		if _, absent := c.absent.Get(version); absent {

@@ -40,9 +40,6 @@ func userTaints(node *corev1.Node) []corev1.Taint {
 	return taints
 }
 
-// Nodes returns all Nodes.
-func (c *Cluster) Nodes() []*corev1.Node { return c.nodes.List() }
-
 func readyCondition(node *corev1.Node) *corev1.NodeCondition {
 	for i := range node.Status.Conditions {
 		if node.Status.Conditions[i].Type == corev1.NodeReady {
@@ -55,7 +52,7 @@ func readyCondition(node *corev1.Node) *corev1.NodeCondition {
 // NodeExists reports whether the Node exists. It queries the API server if the cache has no such
 // Node.
 func (c *Cluster) NodeExists(ctx context.Context, name string) (bool, error) {
-	if _, ok := c.nodes.Get(name); ok {
+	if _, ok := c.Nodes.Get(name); ok {
 		return true, nil
 	}
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
@@ -76,7 +73,7 @@ func (c *Cluster) NodeExists(ctx context.Context, name string) (bool, error) {
 func (c *Cluster) NodeUnavailable(
 	ctx context.Context, name string, period time.Duration,
 ) (unavailable bool, remaining time.Duration, err error) {
-	node, ok := c.nodes.Get(name)
+	node, ok := c.Nodes.Get(name)
 	if !ok {
 		c.notReady.forget(name)
 		exists, err := c.NodeExists(ctx, name)

@@ -14,22 +14,19 @@ import (
 	akriv0 "akri.sh/libs/apis/akri/v0"
 )
 
-// Instances returns all Instances.
-func (c *Cluster) Instances() []*akriv0.Instance { return c.instances.List() }
-
 // InstancesOf returns the Instances of a Configuration.
 func (c *Cluster) InstancesOf(configuration types.NamespacedName) []*akriv0.Instance {
-	return c.instances.ByIndex(byConfiguration, configuration.String())
+	return c.Instances.ByIndex(byConfiguration, configuration.String())
 }
 
 // InstancesOn returns the Instances that list the node.
 func (c *Cluster) InstancesOn(node string) []*akriv0.Instance {
-	return c.instances.ByIndex(byNode, node)
+	return c.Instances.ByIndex(byNode, node)
 }
 
 // InstancesHeldBy returns the Instances of which the node holds a slot.
 func (c *Cluster) InstancesHeldBy(node string) []*akriv0.Instance {
-	return c.instances.ByIndex(byHolder, node)
+	return c.Instances.ByIndex(byHolder, node)
 }
 
 // InstancesIn returns the Instances of the group, each as Cached does.
@@ -37,7 +34,7 @@ func (c *Cluster) InstancesIn(group Group) []*akriv0.Instance {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	names := sets.New(group.ShortName)
-	for _, watched := range c.instances.ByIndex(byGroup, group.String()) {
+	for _, watched := range c.Instances.ByIndex(byGroup, group.String()) {
 		names.Insert(watched.Name)
 	}
 	written, err := c.written.ByIndex(byGroup, group.String())
@@ -45,7 +42,7 @@ func (c *Cluster) InstancesIn(group Group) []*akriv0.Instance {
 		panic(err) // the index was not declared
 	}
 	for _, object := range written {
-		names.Insert(object.(*akriv0.Instance).Name)
+		names.Insert(object.(ownWrite).Name)
 	}
 	var instances []*akriv0.Instance
 	for name := range names {
@@ -67,113 +64,92 @@ func (c *Cluster) Cached(key types.NamespacedName) *akriv0.Instance {
 
 // cached is called with mu held.
 func (c *Cluster) cached(key types.NamespacedName) *akriv0.Instance {
-	if written := c.lastWritten(key); written != nil && c.isAhead(written) {
-		return written
-	}
-	watched := c.Watched(key)
-	if watched != nil && c.isDeleted(watched) {
+	written, exists := c.lastWrite(key)
+	switch {
+	case !exists || !c.isAhead(written):
+		return c.Watched(key)
+	case written.deleted:
 		return nil
+	default:
+		return written.Instance
 	}
-	return watched
 }
 
-// isDeleted reports whether this process deleted the Instance that the watch delivered. It is
-// called with mu held.
-func (c *Cluster) isDeleted(watched *akriv0.Instance) bool {
-	deleted := c.deleted[Key(watched)]
-	return deleted != nil && !newer(watched, deleted)
+// ownWrite is a write of this process: the Instance that it wrote, or that it deleted.
+type ownWrite struct {
+	*akriv0.Instance
+	deleted bool
 }
 
-// lastWritten is called with mu held.
-func (c *Cluster) lastWritten(key types.NamespacedName) *akriv0.Instance {
-	if object, exists, _ := c.written.GetByKey(key.String()); exists {
-		return object.(*akriv0.Instance)
+// lastWrite is called with mu held.
+func (c *Cluster) lastWrite(key types.NamespacedName) (written ownWrite, exists bool) {
+	object, exists, _ := c.written.GetByKey(key.String())
+	if exists {
+		written = object.(ownWrite)
 	}
-	return nil
+	return written, exists
 }
 
 // Watched returns the Instance that the watch delivered, or nil.
 func (c *Cluster) Watched(key types.NamespacedName) *akriv0.Instance {
-	watched, _ := c.instances.Get(key.String())
+	watched, _ := c.Instances.Get(key.String())
 	return watched
 }
 
 // Revision returns the resourceVersion up to which the watch has delivered all changes of
 // Instances. It is empty if unknown.
-func (c *Cluster) Revision() string { return c.instances.GetStore().LastStoreSyncResourceVersion() }
+func (c *Cluster) Revision() string { return c.Instances.GetStore().LastStoreSyncResourceVersion() }
 
-// newer reports whether a is newer than b, which may be nil.
+// newer reports whether a is newer than b.
 func newer(a, b *akriv0.Instance) bool {
-	if b == nil {
-		return true
-	}
 	order, err := resourceversion.CompareResourceVersion(a.ResourceVersion, b.ResourceVersion)
 	return err == nil && order > 0
 }
 
-// dropWritten drops a written Instance once the watch has delivered it or its deletion, and a
-// deleted Instance once the watch has delivered its deletion or a newer one. before or after may be
-// those of an earlier Instance with the same name.
+// dropWritten drops a write once the watch has delivered it or a later state. before or after may
+// be those of an earlier Instance with the same name.
 func (c *Cluster) dropWritten(before, after *akriv0.Instance) {
-	key := Key(cmp.Or(after, before))
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if written := c.lastWritten(key); written != nil && !c.isAhead(written) {
+	if written, exists := c.lastWrite(Key(cmp.Or(after, before))); exists && !c.isAhead(written) {
 		_ = c.written.Delete(written)
 	}
-	if deleted := c.deleted[key]; deleted != nil && !c.deletionIsAhead(deleted) {
-		delete(c.deleted, key)
-	}
 }
 
-// addWritten records the Instance, unless the watch has delivered it or a later state.
-func (c *Cluster) addWritten(instance *akriv0.Instance) {
+// addWritten records a write, unless the watch has delivered it or a later state.
+func (c *Cluster) addWritten(written ownWrite) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	instance.ManagedFields = nil
-	if c.isAhead(instance) {
-		_ = c.written.Add(instance)
+	if !written.deleted { // a deleted Instance can be that of the cache
+		written.ManagedFields = nil
+	}
+	if c.isAhead(written) {
+		_ = c.written.Add(written)
 	}
 }
 
-// addDeleted records that the Instance was deleted, unless the watch has delivered that or a later
-// state. The watch may not have delivered the Instance itself yet.
-func (c *Cluster) addDeleted(instance *akriv0.Instance) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.deletionIsAhead(instance) {
-		c.deleted[Key(instance)] = instance
-	}
-}
-
-// isAhead reports whether the watch has delivered neither the written Instance nor a later state.
-func (c *Cluster) isAhead(written *akriv0.Instance) bool {
-	watched, deleted := c.watchedSince(written)
-	return !deleted && newer(written, watched)
-}
-
-// deletionIsAhead reports whether the watch has delivered neither the deletion of the Instance nor
-// a later state.
-func (c *Cluster) deletionIsAhead(instance *akriv0.Instance) bool {
-	watched, deleted := c.watchedSince(instance)
-	return !deleted && (watched == nil || !newer(watched, instance))
-}
-
-// watchedSince returns the Instance that the watch delivered. If there is none, deleted reports
-// whether the watch has delivered the version of the given Instance, and then its deletion.
-func (c *Cluster) watchedSince(instance *akriv0.Instance) (watched *akriv0.Instance, deleted bool) {
+// isAhead reports whether the watch has delivered neither the write nor a later state. The watch
+// may not have delivered an Instance that was deleted yet.
+func (c *Cluster) isAhead(written ownWrite) bool {
 	revision := c.Revision() // not newer than the Instance
-	if watched = c.Watched(Key(instance)); watched != nil {
-		return watched, false
+	watched := c.Watched(Key(written.Instance))
+	switch {
+	case watched == nil:
+		// If the watch has delivered the version, it has also delivered the deletion.
+		order, err := resourceversion.CompareResourceVersion(revision, written.ResourceVersion)
+		return err != nil || order < 0
+	case written.deleted:
+		return !newer(watched, written.Instance)
+	default:
+		return newer(written.Instance, watched)
 	}
-	order, err := resourceversion.CompareResourceVersion(revision, instance.ResourceVersion)
-	return nil, err == nil && order >= 0
 }
 
+// forgetWritten drops an Instance that this process wrote and that has changed since.
 func (c *Cluster) forgetWritten(key types.NamespacedName) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if written := c.lastWritten(key); written != nil {
+	if written, exists := c.lastWrite(key); exists && !written.deleted {
 		_ = c.written.Delete(written)
 	}
 }
@@ -199,7 +175,7 @@ func (c *Cluster) Create(ctx context.Context, instance *akriv0.Instance) (*akriv
 	if err != nil {
 		return nil, fmt.Errorf("create Instance: %w", err)
 	}
-	c.addWritten(created)
+	c.addWritten(ownWrite{Instance: created})
 	return created, nil
 }
 
@@ -217,7 +193,7 @@ func (c *Cluster) Update(ctx context.Context, instance *akriv0.Instance) (*akriv
 	if err != nil {
 		return nil, fmt.Errorf("update Instance: %w", err)
 	}
-	c.addWritten(updated)
+	c.addWritten(ownWrite{Instance: updated})
 	return updated, nil
 }
 
@@ -233,7 +209,7 @@ func (c *Cluster) Delete(ctx context.Context, instance *akriv0.Instance) error {
 	if err != nil {
 		return fmt.Errorf("delete Instance: %w", err)
 	}
-	c.addDeleted(instance)
+	c.addWritten(ownWrite{instance, true})
 	return nil
 }
 

@@ -43,7 +43,7 @@ func TestDeletedBeforeTheWatchShowsIt(t *testing.T) {
 		instance := newInstance("10")
 		c := newUnwatched(t, instance)
 		if older != nil {
-			require.NoError(t, c.instances.GetStore().Add(older))
+			require.NoError(t, c.Instances.GetStore().Add(older))
 		}
 		created, err := c.Create(t.Context(), instance)
 		require.NoError(t, err)
@@ -51,16 +51,16 @@ func TestDeletedBeforeTheWatchShowsIt(t *testing.T) {
 		require.NoError(t, c.Delete(t.Context(), created))
 		require.Nil(t, c.Cached(Key(instance)))
 
-		require.NoError(t, c.instances.GetStore().Add(instance))
+		require.NoError(t, c.Instances.GetStore().Add(instance))
 		c.dropWritten(nil, instance)
 		require.Nil(t, c.Cached(Key(instance)), "the watch delivers what was deleted")
 		require.Empty(t, c.InstancesIn(GroupOf(instance)))
 
 		gone := newInstance("11")
-		require.NoError(t, c.instances.GetStore().Delete(gone))
+		require.NoError(t, c.Instances.GetStore().Delete(gone))
 		c.dropWritten(instance, nil)
-		require.Empty(t, c.deleted)
-		require.NoError(t, c.instances.GetStore().Add(newInstance("12")))
+		require.Empty(t, c.written.List())
+		require.NoError(t, c.Instances.GetStore().Add(newInstance("12")))
 		require.Equal(t, "12", c.Cached(Key(instance)).ResourceVersion)
 	}
 }
@@ -69,7 +69,7 @@ func TestDeletedBeforeTheWatchShowsIt(t *testing.T) {
 func TestCreatedAgainBeforeTheWatchShowsIt(t *testing.T) {
 	instance := newInstance("10")
 	c := newUnwatched(t, instance)
-	store := c.instances.GetStore()
+	store := c.Instances.GetStore()
 	require.NoError(t, store.Add(newInstance("10")))
 	require.NoError(t, c.Delete(t.Context(), newInstance("10")))
 	instance.ResourceVersion = "12"
@@ -100,7 +100,7 @@ func TestDeletedWhileTheWatchIsInterrupted(t *testing.T) {
 	_, err := c.Create(t.Context(), instance)
 	require.NoError(t, err)
 	require.NotNil(t, c.Cached(Key(instance)))
-	require.NoError(t, c.instances.GetStore().Replace(nil, "20"))
+	require.NoError(t, c.Instances.GetStore().Replace(nil, "20"))
 	require.Nil(t, c.Cached(Key(instance)))
 }
 
@@ -109,11 +109,11 @@ func TestDeletedWhileTheWatchIsInterrupted(t *testing.T) {
 func TestDeletedBeforeTheResponse(t *testing.T) {
 	instance := newInstance("10")
 	c := newUnwatched(t, instance)
-	require.NoError(t, c.instances.GetStore().Add(instance))
-	require.NoError(t, c.instances.GetStore().Delete(newInstance("11")))
+	require.NoError(t, c.Instances.GetStore().Add(instance))
+	require.NoError(t, c.Instances.GetStore().Delete(newInstance("11")))
 	created, err := c.Create(t.Context(), instance)
 	require.NoError(t, err)
 	require.Nil(t, c.Cached(Key(instance)))
 	require.NoError(t, c.Delete(t.Context(), created))
-	require.Empty(t, c.deleted)
+	require.Empty(t, c.written.List())
 }

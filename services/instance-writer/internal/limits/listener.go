@@ -3,7 +3,6 @@ package limits
 
 import (
 	"net"
-	"sync"
 
 	"github.com/prometheus/client_golang/prometheus"
 )
@@ -14,14 +13,12 @@ type Listener struct {
 
 	perSource int
 	refused   prometheus.Counter
-
-	mu   sync.Mutex
-	open map[string]int // connections by address
+	open      *Counter[string] // connections by address
 }
 
 // Listen limits the connections that a listener accepts. refused counts those that it closes.
 func Listen(listener net.Listener, perSource int, refused prometheus.Counter) *Listener {
-	return &Listener{Listener: listener, perSource: perSource, refused: refused, open: map[string]int{}}
+	return &Listener{Listener: listener, perSource: perSource, refused: refused, open: NewCounter[string]()}
 }
 
 // Accept implements net.Listener.
@@ -31,39 +28,20 @@ func (l *Listener) Accept() (net.Conn, error) {
 		if err != nil {
 			return nil, err
 		}
-		source := sourceOf(conn)
-		if l.add(source) {
-			return &countedConn{Conn: conn, closed: sync.OnceFunc(func() { l.remove(source) })}, nil
+		if closed, ok := l.open.Add(Source(conn.RemoteAddr()), l.perSource); ok {
+			return &countedConn{conn, closed}, nil
 		}
 		l.refused.Inc()
 		_ = conn.Close()
 	}
 }
 
-func (l *Listener) add(source string) bool {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.open[source] >= l.perSource {
-		return false
-	}
-	l.open[source]++
-	return true
-}
-
-func (l *Listener) remove(source string) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.open[source]--; l.open[source] == 0 {
-		delete(l.open, source)
-	}
-}
-
-func sourceOf(conn net.Conn) string {
-	address := conn.RemoteAddr().String()
-	if host, _, err := net.SplitHostPort(address); err == nil {
+// Source returns the address of a client without its port.
+func Source(client net.Addr) string {
+	if host, _, err := net.SplitHostPort(client.String()); err == nil {
 		return host
 	}
-	return address
+	return client.String()
 }
 
 type countedConn struct {

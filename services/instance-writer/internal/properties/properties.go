@@ -6,6 +6,7 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 
 	akriv0 "akri.sh/libs/apis/akri/v0"
@@ -67,22 +68,31 @@ func Resolve(
 	get Get, namespace string, properties []akriv0.DiscoveryProperty,
 ) (map[string]*configurationv1.PropertyValue, []*instancev1.Problem, error) {
 	values, size := map[string]*configurationv1.PropertyValue{}, 0
-	var missing failures
+	var failures []failure
 	for _, property := range properties {
 		value, err := resolve(get, namespace, property)
 		switch {
 		case errors.Is(err, ErrUnread):
 			return nil, nil, err
 		case err != nil:
+			same := func(f failure) bool { return f.err.Error() == err.Error() }
+			if i := slices.IndexFunc(failures, same); i >= 0 {
+				failures[i].names = append(failures[i].names, property.Name)
+				continue
+			}
 			ref, _, _ := source(namespace, property)
-			missing.add(property.Name, ref, err)
+			failures = append(failures, failure{[]string{property.Name}, ref, err})
 		case value != nil:
 			values[property.Name] = value
 			size += len(property.Name) + len(value.GetValue())
 		}
 	}
-	if len(missing) > 0 {
-		return nil, missing.problems(), nil
+	if len(failures) > 0 {
+		var problems []*instancev1.Problem
+		for _, failure := range failures {
+			problems = append(problems, failure.problem())
+		}
+		return nil, problems, nil
 	}
 	if size > MaxBytes {
 		return nil, []*instancev1.Problem{{
@@ -122,36 +132,17 @@ func resolve(get Get, namespace string, property akriv0.DiscoveryProperty) (*con
 	}
 }
 
-// failures are errors with the names of the properties that have them.
-type failures []failure
-
+// failure is an error with the names of the properties that have it, such as those of one Secret.
 type failure struct {
 	names []string
 	ref   Ref
 	err   error
 }
 
-// add adds a property. Properties with the same error, such as those of one Secret, share it.
-func (f *failures) add(name string, ref Ref, err error) {
-	for i := range *f {
-		if (*f)[i].err.Error() == err.Error() {
-			(*f)[i].names = append((*f)[i].names, name)
-			return
-		}
+func (f failure) problem() *instancev1.Problem {
+	return &instancev1.Problem{
+		Reason:  reasonOf(f.err),
+		Message: fmt.Sprintf(`discoveryProperty "%s": %v`, strings.Join(f.names, `", "`), f.err),
+		Subject: &instancev1.Subject{Kind: f.ref.Kind, Namespace: f.ref.Namespace, Name: f.ref.Name},
 	}
-	*f = append(*f, failure{[]string{name}, ref, err})
 }
-
-func (f *failures) problems() []*instancev1.Problem {
-	var problems []*instancev1.Problem
-	for _, failure := range *f {
-		problems = append(problems, &instancev1.Problem{
-			Reason:  reasonOf(failure.err),
-			Message: fmt.Sprintf("discoveryProperty %s: %v", quoted(failure.names), failure.err),
-			Subject: &instancev1.Subject{Kind: failure.ref.Kind, Namespace: failure.ref.Namespace, Name: failure.ref.Name},
-		})
-	}
-	return problems
-}
-
-func quoted(names []string) string { return `"` + strings.Join(names, `", "`) + `"` }

@@ -3,7 +3,6 @@ package reconcile
 import (
 	"context"
 	"fmt"
-	"maps"
 	"slices"
 	"strings"
 	"sync"
@@ -17,6 +16,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/sets"
 
 	akriv0 "akri.sh/libs/apis/akri/v0"
+	"akri.sh/libs/kube"
 	"akri.sh/services/instance-writer/internal/cluster"
 )
 
@@ -25,6 +25,8 @@ const (
 	// and for conditions.
 	eventBurst    = 25
 	eventInterval = time.Minute
+	// maxEventKeys is the number of Configurations whose Events are counted.
+	maxEventKeys = 8192
 	// eventDelay combines the changes of devices that happen at about the same time.
 	eventDelay = time.Second
 	// maxEventDevices is the number of devices that an Event names.
@@ -38,10 +40,9 @@ const (
 func (r *Reconciler) createConditionEvents(ctx context.Context, configuration *akriv0.Configuration, conditions []metav1.Condition) {
 	for _, condition := range conditions {
 		eventType := eventType(meta.FindStatusCondition(configuration.Status.Conditions, condition.Type), condition)
-		if eventType == "" || r.conditionEvents.remaining(cluster.Key(configuration)) > 0 {
+		if eventType == "" || !r.conditionEvents.Of(cluster.Key(configuration)).Allow() {
 			continue
 		}
-		r.conditionEvents.record(cluster.Key(configuration))
 		message := condition.Type + " is " + string(condition.Status) + ": " + condition.Message
 		r.createEvent(ctx, configuration, eventType, condition.Reason, message)
 	}
@@ -74,7 +75,7 @@ func (r *Reconciler) recordDevices(configuration types.NamespacedName, change ch
 		return
 	}
 	// The series of a Configuration that was deleted have been removed.
-	if r.Cluster.HasConfiguration(configuration) {
+	if _, exists := r.Cluster.Configurations.Get(configuration.String()); exists {
 		switch {
 		case change.before == nil:
 			r.DeviceChanges.WithLabelValues(configuration.Name, "added").Inc()
@@ -88,7 +89,8 @@ func (r *Reconciler) recordDevices(configuration types.NamespacedName, change ch
 
 // reconcileEvents creates the Events of devices that came and went since the last ones.
 func (r *Reconciler) reconcileEvents(ctx context.Context, key types.NamespacedName) (requeueAfter time.Duration, err error) {
-	if remaining := r.deviceEvents.remaining(key); remaining > 0 {
+	limiter := r.deviceEvents.Of(key)
+	if remaining := kube.Remaining(limiter); remaining > 0 {
 		return remaining, nil
 	}
 	configuration, err := r.Cluster.Configuration(ctx, key)
@@ -101,7 +103,7 @@ func (r *Reconciler) reconcileEvents(ctx context.Context, key types.NamespacedNa
 	}
 	for reason, devices := range map[string][]string{akriv0.ReasonDeviceAdded: added, akriv0.ReasonDeviceRemoved: removed} {
 		if len(devices) > 0 {
-			r.deviceEvents.record(key)
+			limiter.Reserve() // the second of two Events delays the next ones
 			r.createEvent(ctx, configuration, corev1.EventTypeNormal, reason, listDevices(devices))
 		}
 	}
@@ -182,37 +184,4 @@ func (d *deviceChanges) take(configuration types.NamespacedName) (added, removed
 	slices.Sort(added)
 	slices.Sort(removed)
 	return added, removed
-}
-
-// rateLimit allows burst actions per key at once, and then one per interval.
-type rateLimit[K comparable] struct {
-	interval time.Duration
-	burst    int
-
-	mu sync.Mutex
-	// used is the time until which the actions of a key occupy the interval, one after the other.
-	used map[K]time.Time
-}
-
-func newRateLimit[K comparable](interval time.Duration, burst int) *rateLimit[K] {
-	return &rateLimit[K]{interval: interval, burst: burst, used: map[K]time.Time{}}
-}
-
-// remaining returns the time until the next action is allowed, at least zero.
-func (l *rateLimit[K]) remaining(key K) time.Duration {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return max(time.Until(l.used[key].Add(-time.Duration(l.burst-1)*l.interval)), 0)
-}
-
-// record records an action and drops the records that no longer matter.
-func (l *rateLimit[K]) record(key K) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	now := time.Now()
-	maps.DeleteFunc(l.used, func(_ K, until time.Time) bool { return until.Before(now) })
-	if used := l.used[key]; used.After(now) {
-		now = used
-	}
-	l.used[key] = now.Add(l.interval)
 }

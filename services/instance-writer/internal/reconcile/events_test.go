@@ -3,8 +3,6 @@ package reconcile //nolint:testpackage // Events are not exported
 import (
 	"fmt"
 	"testing"
-	"testing/synctest"
-	"time"
 
 	"github.com/stretchr/testify/require"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -86,25 +84,4 @@ func TestChangedNodes(t *testing.T) {
 			require.ElementsMatch(t, c.removed, removed)
 		})
 	}
-}
-
-func TestRateLimitWithBurst(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		limit := newRateLimit[string](time.Minute, 3)
-		use := func() int {
-			used := 0
-			for limit.remaining("a") == 0 {
-				limit.record("a")
-				used++
-			}
-			return used
-		}
-		require.Equal(t, 3, use())
-		require.Zero(t, limit.remaining("b"))
-		<-time.After(limit.remaining("a"))
-		require.Equal(t, 1, use())
-		require.Equal(t, time.Minute, limit.remaining("a"))
-		<-time.After(time.Hour)
-		require.Equal(t, 3, use(), "unused actions do not add up")
-	})
 }

@@ -89,14 +89,14 @@ func (r *Reconciler) onReporting(changed bool) {
 	if !r.nodesChanged.Swap(false) && !changed {
 		return
 	}
-	for _, configuration := range r.Cluster.Configurations() {
+	for _, configuration := range r.Cluster.Configurations.List() {
 		r.enqueueStatus(cluster.Key(configuration))
 	}
 }
 
 func (r *Reconciler) nodeNames() []string {
 	var names []string
-	for _, node := range r.Cluster.Nodes() {
+	for _, node := range r.Cluster.Nodes.List() {
 		names = append(names, node.Name)
 	}
 	return names
@@ -104,7 +104,7 @@ func (r *Reconciler) nodeNames() []string {
 
 // enqueueStatusesWith enqueues the Configurations whose status has an entry of the node.
 func (r *Reconciler) enqueueStatusesWith(node string) {
-	for _, configuration := range r.Cluster.Configurations() {
+	for _, configuration := range r.Cluster.Configurations.List() {
 		if slices.ContainsFunc(configuration.Status.Nodes, func(n akriv0.NodeStatus) bool { return n.Name == node }) {
 			r.enqueueStatus(cluster.Key(configuration))
 		}

@@ -9,8 +9,9 @@ import (
 
 	"go.opentelemetry.io/otel/trace"
 	"go.uber.org/zap"
-	"golang.org/x/sync/errgroup"
 	"k8s.io/client-go/util/workqueue"
+
+	"akri.sh/libs/kube"
 )
 
 const (
@@ -36,7 +37,8 @@ type processFunc[K comparable] func(ctx context.Context, key K) (requeueAfter ti
 type queue[K comparable] struct {
 	log     *zap.Logger
 	process processFunc[K]
-	keys    workqueue.TypedRateLimitingInterface[K]
+	keys    workqueue.TypedDelayingInterface[K]
+	retries workqueue.TypedRateLimiter[K]
 
 	mu      sync.Mutex
 	waiting map[K][]waiting
@@ -51,10 +53,10 @@ type waiting struct {
 
 // newQueue returns a queue that processes keys during run.
 func newQueue[K comparable](name string, log *zap.Logger, process processFunc[K]) *queue[K] {
-	limiter := workqueue.NewTypedItemExponentialFailureRateLimiter[K](initialRetry, maxRetry)
 	return &queue[K]{
 		log: log.With(zap.String("queue", name)), process: process,
-		keys:    workqueue.NewTypedRateLimitingQueue[K](jitter[K]{limiter}),
+		keys:    workqueue.NewTypedDelayingQueue[K](),
+		retries: workqueue.NewTypedItemExponentialFailureRateLimiter[K](initialRetry, maxRetry),
 		waiting: map[K][]waiting{},
 		stopped: make(chan struct{}),
 	}
@@ -98,27 +100,12 @@ func (w Waiter) Wait(ctx context.Context) error {
 }
 
 // run processes keys until ctx ends.
-func (q *queue[K]) run(ctx context.Context, workers int) error {
+func (q *queue[K]) run(ctx context.Context, workers int) {
 	defer close(q.stopped)
-	stop := context.AfterFunc(ctx, q.keys.ShutDown)
-	defer stop()
-	var group errgroup.Group
-	for range workers {
-		group.Go(func() error {
-			for q.processNext(ctx) {
-			}
-			return nil
-		})
-	}
-	return group.Wait()
+	kube.Work(ctx, q.keys, workers, q.processOnce)
 }
 
-func (q *queue[K]) processNext(ctx context.Context) bool {
-	key, shutdown := q.keys.Get()
-	if shutdown {
-		return false
-	}
-	defer q.keys.Done(key)
+func (q *queue[K]) processOnce(ctx context.Context, key K) {
 	callers := q.callers(key)
 	requeueAfter, err := q.process(traced(ctx, callers), key)
 
@@ -127,16 +114,18 @@ func (q *queue[K]) processNext(ctx context.Context) bool {
 	case isPostponed:
 		q.keys.AddAfter(key, postponed.delay)
 	case err != nil:
-		q.keys.AddRateLimited(key)
-		q.log.Debug("reconciling failed", zap.Any("key", key), zap.Error(err), zap.Int("attempt", q.keys.NumRequeues(key)))
+		// The jitter spreads retries, so that replicas whose writes conflicted do not conflict
+		// again.
+		delay := q.retries.When(key)
+		q.keys.AddAfter(key, delay/2+rand.N(delay/2+1))
+		q.log.Debug("reconciling failed", zap.Any("key", key), zap.Error(err), zap.Int("attempt", q.retries.NumRequeues(key)))
 	default:
 		q.answer(key, len(callers))
-		q.keys.Forget(key)
+		q.retries.Forget(key)
 		if requeueAfter > 0 {
 			q.keys.AddAfter(key, requeueAfter)
 		}
 	}
-	return ctx.Err() == nil
 }
 
 // callers returns the callers that wait for the key, in the order in which they came.
@@ -166,15 +155,4 @@ func traced(ctx context.Context, callers []waiting) context.Context {
 		}
 	}
 	return ctx
-}
-
-// jitter spreads retries, so that replicas whose writes conflicted do not conflict again.
-type jitter[K comparable] struct {
-	workqueue.TypedRateLimiter[K]
-}
-
-// When implements workqueue.TypedRateLimiter.
-func (j jitter[K]) When(key K) time.Duration {
-	delay := j.TypedRateLimiter.When(key)
-	return delay/2 + rand.N(delay/2+1)
 }

@@ -3,6 +3,7 @@ package reconcile //nolint:testpackage // the queue is not exported
 import (
 	"context"
 	"errors"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -16,11 +17,11 @@ func runQueue(t *testing.T, process processFunc[string]) (q *queue[string], stop
 	t.Helper()
 	q = newQueue("test", zap.NewNop(), process)
 	ctx, cancel := context.WithCancel(t.Context())
-	ended := make(chan error, 1)
-	go func() { ended <- q.run(ctx, 2) }()
+	var running sync.WaitGroup
+	running.Go(func() { q.run(ctx, 2) })
 	return q, func() {
 		cancel()
-		require.NoError(t, <-ended)
+		running.Wait()
 	}
 }
 

@@ -5,15 +5,17 @@ package reconcile
 import (
 	"context"
 	"slices"
+	"sync"
 	"sync/atomic"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"go.uber.org/zap"
-	"golang.org/x/sync/errgroup"
+	"golang.org/x/time/rate"
 	"k8s.io/apimachinery/pkg/types"
 
 	akriv0 "akri.sh/libs/apis/akri/v0"
+	"akri.sh/libs/kube"
 	"akri.sh/services/instance-writer/internal/batch"
 	"akri.sh/services/instance-writer/internal/cluster"
 	"akri.sh/services/instance-writer/internal/reporting"
@@ -53,8 +55,8 @@ type Reconciler struct {
 
 	instanceSchedule *schedule[cluster.Group]
 	statusSchedule   *schedule[types.NamespacedName]
-	conditionEvents  *rateLimit[types.NamespacedName]
-	deviceEvents     *rateLimit[types.NamespacedName]
+	conditionEvents  *kube.RateLimits
+	deviceEvents     *kube.RateLimits
 	deviceChanges    *deviceChanges
 
 	reporting *reporting.Observer
@@ -68,8 +70,8 @@ func New(options Options) *Reconciler {
 		Options:          options,
 		instanceSchedule: newSchedule[cluster.Group](),
 		statusSchedule:   newSchedule[types.NamespacedName](),
-		conditionEvents:  newRateLimit[types.NamespacedName](eventInterval, eventBurst),
-		deviceEvents:     newRateLimit[types.NamespacedName](eventInterval, eventBurst),
+		conditionEvents:  kube.NewRateLimits(maxEventKeys, rate.Every(eventInterval), eventBurst),
+		deviceEvents:     kube.NewRateLimits(maxEventKeys, rate.Every(eventInterval), eventBurst),
 		deviceChanges:    newDeviceChanges(),
 	}
 	r.instances = newQueue("instance", options.Log, r.reconcileInstances)
@@ -80,21 +82,21 @@ func New(options Options) *Reconciler {
 		Grace: options.ReportGrace, Share: options.Cluster.ShareValue, Connected: options.Reports.Nodes, Failing: r.failing, Nodes: r.nodeNames,
 		Observed: r.onReporting, Log: options.Log,
 	})
-	options.Cluster.OnInstance(r.onInstance)
-	options.Cluster.OnConfiguration(r.onConfiguration)
-	options.Cluster.OnNode(r.onNode)
+	options.Cluster.Instances.OnEvent(r.onInstance)
+	options.Cluster.Configurations.OnEvent(r.onConfiguration)
+	options.Cluster.Nodes.OnEvent(r.onNode)
 	return r
 }
 
 // Run reconciles until ctx ends.
-func (r *Reconciler) Run(ctx context.Context) error {
-	var group errgroup.Group
-	group.Go(func() error { return r.instances.run(ctx, instanceWorkers) })
-	group.Go(func() error { return r.statuses.run(ctx, statusWorkers) })
-	group.Go(func() error { return r.nodes.run(ctx, 1) })
-	group.Go(func() error { return r.events.run(ctx, 1) })
-	group.Go(func() error { r.reporting.Run(ctx); return nil })
-	return group.Wait()
+func (r *Reconciler) Run(ctx context.Context) {
+	var group sync.WaitGroup
+	group.Go(func() { r.instances.run(ctx, instanceWorkers) })
+	group.Go(func() { r.statuses.run(ctx, statusWorkers) })
+	group.Go(func() { r.nodes.run(ctx, 1) })
+	group.Go(func() { r.events.run(ctx, 1) })
+	group.Go(func() { r.reporting.Run(ctx) })
+	group.Wait()
 }
 
 // ReportingNodes returns the number of nodes with a report stream to any replica.

@@ -92,24 +92,18 @@ func (s *schedule[K]) end(key K, run run, err error) (requeueAfter time.Duration
 	if run.isNew && (err != nil || run.refused) {
 		s.newInput.Insert(key)
 	}
-	s.record(key, run)
+	if corrected := run.written && !run.isNew; corrected || run.interval > 0 {
+		now := time.Now()
+		maps.DeleteFunc(s.next, func(_ K, e earliest) bool { return e.run.Before(now) && e.correction.Before(now) })
+		next := s.next[key]
+		if corrected {
+			next.correction = now.Add(correctionInterval)
+		}
+		next.run = now.Add(run.interval)
+		s.next[key] = next
+	}
 	if err != nil {
 		return 0, err
 	}
 	return run.requeueAfter, nil
-}
-
-func (s *schedule[K]) record(key K, run run) {
-	corrected := run.written && !run.isNew
-	if !corrected && run.interval == 0 {
-		return
-	}
-	now := time.Now()
-	maps.DeleteFunc(s.next, func(_ K, e earliest) bool { return e.run.Before(now) && e.correction.Before(now) })
-	next := s.next[key]
-	if corrected {
-		next.correction = now.Add(correctionInterval)
-	}
-	next.run = now.Add(run.interval)
-	s.next[key] = next
 }

@@ -64,7 +64,7 @@ func (r *Reconciler) writeStatus(ctx context.Context, key types.NamespacedName, 
 
 // statusInterval returns the minimum time between two writes of the status of one Configuration.
 func (r *Reconciler) statusInterval() time.Duration {
-	return minStatusInterval * time.Duration(max(1, len(r.Cluster.Nodes())/100))
+	return minStatusInterval * time.Duration(max(1, len(r.Cluster.Nodes.List())/100))
 }
 
 func (r *Reconciler) desiredStatus(ctx context.Context, configuration *akriv0.Configuration) (akriv0.ConfigurationStatus, error) {
@@ -72,7 +72,7 @@ func (r *Reconciler) desiredStatus(ctx context.Context, configuration *akriv0.Co
 	instances := r.Cluster.InstancesOf(key)
 	input := status.Input{
 		Configuration: configuration, Instances: len(instances), MalformedSlots: malformedSlots(instances),
-		Nodes: r.Cluster.Nodes(), NotReporting: r.reporting.NotReporting(), DevicesOn: r.devicesOn(key), Now: time.Now(),
+		Nodes: r.Cluster.Nodes.List(), NotReporting: r.reporting.NotReporting(), DevicesOn: r.devicesOn(key), Now: time.Now(),
 		Unlisted: status.Unlisted{
 			Reporting: r.reporting.Reporting, Settled: r.reporting.Settled(), WithDevices: withDevices(instances),
 			Works: status.AllWorks &^ status.Works(r.reporting.FailingElsewhere(string(configuration.UID))),
@@ -115,7 +115,7 @@ func withDevices(instances []*akriv0.Instance) int {
 // failing returns what works on no node with a stream to this replica, by uid of the Configuration.
 func (r *Reconciler) failing() map[string]uint8 {
 	failing := map[string]uint8{}
-	for _, configuration := range r.Cluster.Configurations() {
+	for _, configuration := range r.Cluster.Configurations.List() {
 		var works status.Works
 		key := cluster.Key(configuration)
 		for node, report := range r.Reports.ByNode(key, configuration.UID) {

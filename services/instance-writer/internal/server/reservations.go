@@ -153,17 +153,13 @@ func (s *Server) rollBack(ctx context.Context, reserved []reservation) {
 	}
 }
 
+// rollBack refuses an Instance that was written after the reservation, or will be by another
+// reservation of the same batch.
 func (r reservation) rollBack(current *akriv0.Instance) (*akriv0.Instance, error) {
-	if current == nil || r.writtenSince(current) {
+	if current == nil || current.ResourceVersion != r.version || current.Annotations[fenceAnnotation] == r.version {
 		return nil, errWrittenSince
 	}
 	return r.release(current), nil
-}
-
-// writtenSince reports whether the Instance was written after the reservation, or will be by
-// another reservation of the same batch.
-func (r reservation) writtenSince(current *akriv0.Instance) bool {
-	return current.ResourceVersion != r.version || current.Annotations[fenceAnnotation] == r.version
 }
 
 // ReleaseSlots releases slots. An Instance that cannot be written does not prevent the release of

@@ -86,7 +86,7 @@ func (emptyCluster) ConfigurationRevision() uint64 { return 1 }
 func emptyCatalog(t *testing.T) *catalog.Catalog {
 	t.Helper()
 	changed := broadcast.NewSignal()
-	empty := catalog.New(emptyCluster{}, properties.NewStore(zap.NewNop(), nil, changed), changed)
+	empty := catalog.New(emptyCluster{}.Configurations, emptyCluster{}.ConfigurationRevision, properties.NewStore(zap.NewNop(), nil, changed), changed)
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel() // Run updates once
 	empty.Run(ctx)

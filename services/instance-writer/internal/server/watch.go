@@ -41,15 +41,12 @@ func concerned(before, after *akriv0.Instance) []string {
 		return before.Spec.Nodes
 	}
 	listed, lists := sets.New(before.Spec.Nodes...), sets.New(after.Spec.Nodes...)
-	if onlyRevisionDiffers(toProto(before), toProto(after)) {
+	old, current := toProto(before), toProto(after)
+	old.Revision, current.Revision = 0, 0
+	if proto.Equal(old, current) {
 		return listed.SymmetricDifference(lists).UnsortedList()
 	}
 	return listed.Union(lists).UnsortedList()
-}
-
-func onlyRevisionDiffers(a, b *instancev1.Instance) bool {
-	a.Revision, b.Revision = 0, 0
-	return proto.Equal(a, b)
 }
 
 // instanceStream is a WatchInstances stream. It does not store what it has sent: a change during

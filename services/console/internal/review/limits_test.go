@@ -1,50 +1,12 @@
 package review
 
 import (
-	"context"
-	"errors"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
 )
-
-func TestResultsAreKept(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		k := keep[int](10)
-		reviews := 0
-		get := func(err error) (int, error) {
-			return k.get(t.Context(), "key", func(context.Context) (int, error) { reviews++; return reviews, err })
-		}
-		first, err := get(nil)
-		require.NoError(t, err)
-		require.Equal(t, 1, first)
-		<-time.After(interval - time.Second)
-		same, err := get(errors.New("not called"))
-		require.NoError(t, err)
-		require.Equal(t, 1, same)
-
-		// The API server does not answer.
-		<-time.After(2 * time.Second)
-		for range 3 {
-			kept, err := get(errors.New("timeout"))
-			require.NoError(t, err)
-			require.Equal(t, 1, kept)
-		}
-		require.Equal(t, 2, reviews, "reviews are repeated at an interval")
-		<-time.After(maxAge)
-		_, err = get(errors.New("timeout"))
-		require.EqualError(t, err, "timeout", "a result is valid for a limited time")
-
-		_, err = get(nil)
-		require.NoError(t, err)
-		<-time.After(interval + time.Second)
-		_, err = get(&Refusal{"deleted"})
-		require.EqualError(t, err, "deleted")
-		require.False(t, k.known("key"))
-	})
-}
 
 func TestFailuresOfAnAddressAreLimited(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
