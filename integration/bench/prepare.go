@@ -17,9 +17,7 @@ import (
 	drav1 "k8s.io/kubelet/pkg/apis/dra/v1"
 
 	akriv0 "akri.sh/libs/apis/akri/v0"
-	"akri.sh/libs/kube/kubetest"
 	"akri.sh/libs/rpc"
-	discoveryv1 "akri.sh/proto/akri/discovery/v1"
 
 	"akri.sh/integration/process"
 )
@@ -33,16 +31,11 @@ type preparations struct {
 func (b *bench) preparations(ctx context.Context) (result preparations, err error) {
 	b.progress("preparing ResourceClaims")
 	const configuration = "prepare"
-	api, err := kubetest.Start(ctx)
+	w, err := startWriter(ctx)
 	if err != nil {
 		return result, err
 	}
-	defer api.Stop()
-	w, err := startWriter(ctx, api)
-	if err != nil {
-		return result, err
-	}
-	defer func() { err = errors.Join(err, w.stop()) }()
+	defer func() { err = errors.Join(err, w.Environment.Stop()) }()
 	instance := akriv0.InstanceName(configuration, akriv0.Digest("camera", "", true))
 	nodes, err := w.prepare(ctx, configuration, instance, 1)
 	if err != nil {
@@ -53,12 +46,12 @@ func (b *bench) preparations(ctx context.Context) (result preparations, err erro
 		return result, fmt.Errorf("create directory: %w", err)
 	}
 	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
-	stop, err := serveNode(ctx, dir, make(chan *pluginapi.RegisterRequest, 1), oneCamera(configuration, instance))
+	stop, err := serveNode(ctx, dir, make(chan *pluginapi.RegisterRequest, 1), configuration, instance)
 	if err != nil {
 		return result, err
 	}
 	defer stop()
-	plugin, err := process.Start(ctx, api, "dra-kubelet-plugin", "--node-name", nodes[0], "--registry-dir", dir, "--cdi-dir", filepath.Join(dir, "cdi"),
+	plugin, err := process.Start(ctx, w.API, "dra-kubelet-plugin", "--node-name", nodes[0], "--registry-dir", dir, "--cdi-dir", filepath.Join(dir, "cdi"),
 		"--discovery-operator", "unix://"+filepath.Join(dir, "operator.sock"), "--instance-writer", w.PlainAddress, "--admin-address=", "--log-level=error")
 	if err != nil {
 		return result, err
@@ -80,13 +73,6 @@ func (b *bench) preparations(ctx context.Context) (result preparations, err erro
 		}
 	}
 	return result, nil
-}
-
-func oneCamera(configuration, instance string) *discoveryv1.WatchDevicesResponse {
-	return &discoveryv1.WatchDevicesResponse{Configurations: []*discoveryv1.ConfigurationDevices{{
-		Namespace: namespace, Name: configuration, Complete: true,
-		Devices: []*discoveryv1.Device{{Instance: instance, Id: "camera", Shared: true, Properties: map[string]string{"URL": "rtsp://10.0.0.1"}}},
-	}}}
 }
 
 // allocate creates a ResourceClaim and allocates the device to it, as the scheduler does.

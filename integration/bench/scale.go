@@ -61,7 +61,7 @@ type scale struct {
 // scaleRun is a measurement with one number of nodes.
 type scaleRun struct {
 	*bench
-	*simulation.Cluster
+	*simulation.Environment
 	local, shared *akriv0.Configuration
 	result        *scale
 	// restarting is held while the process of instance-writer changes.
@@ -89,7 +89,7 @@ func (b *bench) scales(ctx context.Context) error {
 }
 
 func (b *bench) scale(ctx context.Context, nodes int) (_ *scale, err error) {
-	cluster, err := simulation.NewCluster(ctx, simulation.Options{
+	environment, err := simulation.New(ctx, simulation.Options{
 		Nodes: nodes, Replicas: 1, Agent: b.Agent, Memory: memoryFor(nodes), Handlers: []string{"onvif", "udev"},
 		Progress: func(format string, arguments ...any) {
 			b.progress("%d nodes: "+format, append([]any{nodes}, arguments...)...)
@@ -98,8 +98,8 @@ func (b *bench) scale(ctx context.Context, nodes int) (_ *scale, err error) {
 	if err != nil {
 		return nil, err
 	}
-	defer func() { err = errors.Join(err, cluster.Stop()) }()
-	s := &scaleRun{bench: b, Cluster: cluster, result: &scale{nodes: nodes, kubernetes: kubernetesVersion(cluster.Kubernetes)}}
+	defer func() { err = errors.Join(err, environment.Stop()) }()
+	s := &scaleRun{bench: b, Environment: environment, result: &scale{nodes: nodes, kubernetes: kubernetesVersion(environment.Kubernetes)}}
 	if s.local, err = s.Configure(ctx, "local", "udev", scaleCapacity); err != nil {
 		return nil, err
 	}

@@ -75,8 +75,8 @@ type Node struct {
 	refused map[string]map[string]bool                              // Instances by reason
 }
 
-// NewNode returns a Node without devices. It opens no connection.
-func NewNode(options NodeOptions) (*Node, error) {
+// newNode returns a Node without devices. It opens no connection.
+func newNode(options NodeOptions) (*Node, error) {
 	n := &Node{
 		NodeOptions: options, stop: func() {},
 		devices: map[*akriv0.Configuration]map[string]*instancev1.Device{}, refused: map[string]map[string]bool{},
@@ -191,28 +191,15 @@ func (n *Node) Stop() error {
 // Slots returns the client with which device-plugin-host reserves and releases slots.
 func (n *Node) Slots() instancev1.InstanceServiceClient { return n.host }
 
-// Answered returns when the newest of all streams got its first complete answer. It is zero if a
-// stream has had none.
-func (n *Node) Answered() time.Time {
-	var first, last int64 = math.MaxInt64, 0
+// answers returns when the newest of each stream got its first complete answer: the first and the
+// last of these times. The first is long ago if a stream has had none.
+func (n *Node) answers() (first, last time.Time) {
+	var earliest, latest int64 = math.MaxInt64, 0
 	for i := range n.answered {
 		at := n.answered[i].Load()
-		first, last = min(first, at), max(last, at)
+		earliest, latest = min(earliest, at), max(latest, at)
 	}
-	if first == 0 {
-		return time.Time{}
-	}
-	return time.Unix(0, last)
-}
-
-// AnsweredSince reports whether each stream got its first complete answer after t.
-func (n *Node) AnsweredSince(t time.Time) bool {
-	for i := range n.answered {
-		if n.answered[i].Load() <= t.UnixNano() {
-			return false
-		}
-	}
-	return true
+	return time.Unix(0, earliest), time.Unix(0, latest)
 }
 
 // Refused adds the number of devices that responses have refused, by reason, to the counts. A

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"os"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -23,8 +24,9 @@ const (
 	nodesPerSubnet   = 250
 )
 
-// Options of a Cluster.
+// Options of an Environment.
 type Options struct {
+	// Nodes is the number of simulated nodes. Without nodes there is no Model.
 	Nodes, Replicas int
 	// Memory is the limit of each instance-writer in MiB, or 0 for that of the chart.
 	Memory int
@@ -36,60 +38,71 @@ type Options struct {
 	Progress func(format string, arguments ...any)
 }
 
-// Cluster is an API server with etcd, replicas of instance-writer and simulated nodes.
-type Cluster struct {
+// Environment is an API server with etcd, replicas of instance-writer and simulated nodes.
+type Environment struct {
 	mesh.Clients
-	Writers Writers
+	API     *kubetest.Server
+	Writers []*Writer
 	Nodes   []*Node
 	Model   *Model
 
-	api        *kubetest.Server
-	identities *Identities
-	stop       context.CancelFunc
+	dir  string // the files that the kubelets would mount
+	stop context.CancelFunc
 }
 
-// NewCluster starts all but the streams of the nodes.
-func NewCluster(ctx context.Context, options Options) (c *Cluster, err error) {
+// New starts all but the streams of the nodes.
+func New(ctx context.Context, options Options) (e *Environment, err error) {
 	watching, stop := context.WithCancel(context.WithoutCancel(ctx))
-	c = &Cluster{Model: NewModel(), stop: stop}
+	e = &Environment{Model: NewModel(), stop: stop}
 	defer func() {
 		if err != nil {
-			err = errors.Join(err, c.Stop())
+			err = errors.Join(err, e.Stop())
 		}
 	}()
 	options.Progress("starting an API server and %d instance-writer", options.Replicas)
-	if c.api, err = kubetest.Start(ctx); err != nil {
-		return c, err
+	if e.API, err = kubetest.Start(ctx); err != nil {
+		return e, err
 	}
-	if c.Clients, err = mesh.NewClients(c.api.Config()); err != nil {
-		return c, err
+	if e.Clients, err = mesh.NewClients(e.API.Config()); err != nil {
+		return e, err
 	}
-	if c.identities, err = NewIdentities(ctx, c.Kubernetes); err != nil {
-		return c, err
+	if err = e.createChartObjects(ctx); err != nil {
+		return e, err
 	}
-	if c.Writers, err = StartWriters(ctx, c.api, options.Replicas, options.Memory); err != nil {
-		return c, err
+	if e.dir, err = os.MkdirTemp("", "akri-identities-"); err != nil {
+		return e, fmt.Errorf("create directory: %w", err)
 	}
-	if err = c.identities.AwaitCA(ctx); err != nil {
-		return c, err
+	for range options.Replicas {
+		writer, err := startWriter(ctx, e.API, options.Memory)
+		if err != nil {
+			return e, fmt.Errorf("start replica: %w", err)
+		}
+		e.Writers = append(e.Writers, writer)
+	}
+	if err = e.awaitCA(ctx); err != nil || options.Nodes == 0 {
+		return e, err
 	}
 	options.Progress("creating %d Nodes, and tokens of Pods on each", options.Nodes)
-	if err = c.createNodes(ctx, options); err != nil {
-		return c, err
+	if err = e.createNodes(ctx, options); err != nil {
+		return e, err
 	}
-	return c, c.Model.Watch(watching, c.Instances)
+	return e, e.Model.Watch(watching, e.Instances)
 }
 
-func (c *Cluster) createNodes(ctx context.Context, options Options) error {
-	c.Nodes = make([]*Node, options.Nodes)
+func (e *Environment) createNodes(ctx context.Context, options Options) error {
+	var writers []string
+	for _, writer := range e.Writers {
+		writers = append(writers, writer.Address)
+	}
+	e.Nodes = make([]*Node, options.Nodes)
 	group, ctx := errgroup.WithContext(ctx)
 	group.SetLimit(parallelRequests)
-	for i := range c.Nodes {
+	for i := range e.Nodes {
 		group.Go(func() (err error) {
-			c.Nodes[i], err = c.createNode(ctx, options.Agent, NodeOptions{
+			e.Nodes[i], err = e.createNode(ctx, options.Agent, NodeOptions{
 				Name:    fmt.Sprintf("node-%04d", i),
 				Source:  net.IPv4(127, 1, byte(i/nodesPerSubnet), byte(i%nodesPerSubnet+1)),
-				Writers: c.Writers.Addresses(), Handlers: options.Handlers, Model: c.Model,
+				Writers: writers, Handlers: options.Handlers, Model: e.Model,
 			})
 			return err
 		})
@@ -97,27 +110,27 @@ func (c *Cluster) createNodes(ctx context.Context, options Options) error {
 	return group.Wait()
 }
 
-func (c *Cluster) createNode(ctx context.Context, agent bool, options NodeOptions) (*Node, error) {
+func (e *Environment) createNode(ctx context.Context, agent bool, options NodeOptions) (*Node, error) {
 	object := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: options.Name}}
-	if _, err := c.Kubernetes.CoreV1().Nodes().Create(ctx, object, metav1.CreateOptions{}); err != nil {
+	if _, err := e.Kubernetes.CoreV1().Nodes().Create(ctx, object, metav1.CreateOptions{}); err != nil {
 		return nil, fmt.Errorf("create Node: %w", err)
 	}
 	operator := DiscoveryOperator
 	var err error
 	if agent {
 		operator = Agent
-	} else if options.Host, err = c.identities.Of(ctx, DevicePluginHost, options.Name); err != nil {
+	} else if options.Host, err = e.Identity(ctx, DevicePluginHost, options.Name); err != nil {
 		return nil, err
 	}
-	if options.Operator, err = c.identities.Of(ctx, operator, options.Name); err != nil {
+	if options.Operator, err = e.Identity(ctx, operator, options.Name); err != nil {
 		return nil, err
 	}
-	return NewNode(options)
+	return newNode(options)
 }
 
 // Configure creates a Configuration.
-func (c *Cluster) Configure(ctx context.Context, name, handler string, capacity int32) (*akriv0.Configuration, error) {
-	created, err := c.Configurations.In(Namespace).Create(ctx, &akriv0.Configuration{
+func (e *Environment) Configure(ctx context.Context, name, handler string, capacity int32) (*akriv0.Configuration, error) {
+	created, err := e.Configurations.In(Namespace).Create(ctx, &akriv0.Configuration{
 		ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: Namespace},
 		Spec:       akriv0.ConfigurationSpec{Capacity: &capacity, DiscoveryHandler: akriv0.DiscoveryHandler{Name: handler}},
 	}, metav1.CreateOptions{})
@@ -128,13 +141,13 @@ func (c *Cluster) Configure(ctx context.Context, name, handler string, capacity 
 }
 
 // Delete stops nodes and deletes their Nodes.
-func (c *Cluster) Delete(ctx context.Context, nodes []*Node) error {
+func (e *Environment) Delete(ctx context.Context, nodes []*Node) error {
 	group, ctx := errgroup.WithContext(ctx)
 	group.SetLimit(parallelRequests)
 	for _, node := range nodes {
-		c.Model.RemoveNode(node.Name)
+		e.Model.RemoveNode(node.Name)
 		group.Go(func() error {
-			return errors.Join(node.Stop(), c.Kubernetes.CoreV1().Nodes().Delete(ctx, node.Name, metav1.DeleteOptions{}))
+			return errors.Join(node.Stop(), e.Kubernetes.CoreV1().Nodes().Delete(ctx, node.Name, metav1.DeleteOptions{}))
 		})
 	}
 	return group.Wait()
@@ -146,8 +159,12 @@ func AwaitAnswers(ctx context.Context, nodes []*Node, since time.Time) (last tim
 	err = mesh.Await(ctx, "answers to all nodes", func(context.Context) error {
 		waiting := 0
 		for _, node := range nodes {
-			if !node.AnsweredSince(since) {
+			first, latest := node.answers()
+			if !first.After(since) {
 				waiting++
+			}
+			if latest.After(last) {
+				last = latest
 			}
 		}
 		if waiting > 0 {
@@ -155,29 +172,24 @@ func AwaitAnswers(ctx context.Context, nodes []*Node, since time.Time) (last tim
 		}
 		return nil
 	})
-	for _, node := range nodes {
-		if at := node.Answered(); at.After(last) {
-			last = at
-		}
-	}
 	return last, err
 }
 
 // Stop stops all processes and the nodes that are left.
-func (c *Cluster) Stop() error {
-	c.stop()
+func (e *Environment) Stop() error {
+	e.stop()
 	var errs []error
-	for _, node := range c.Nodes {
+	for _, node := range e.Nodes {
 		if node != nil {
 			errs = append(errs, node.Stop())
 		}
 	}
-	errs = append(errs, c.Writers.Stop())
-	if c.identities != nil {
-		errs = append(errs, c.identities.Close())
+	for _, writer := range e.Writers {
+		errs = append(errs, writer.Stop())
 	}
-	if c.api != nil {
-		c.api.Stop()
+	errs = append(errs, os.RemoveAll(e.dir))
+	if e.API != nil {
+		e.API.Stop()
 	}
 	return errors.Join(errs...)
 }
