@@ -113,15 +113,15 @@ func (b *bench) measure(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("measure slot turnaround: %w", err)
 	}
-	recovered, err := b.recovery(ctx)
+	brokers, kubelets, err := b.recovery(ctx)
 	if err != nil {
 		return fmt.Errorf("measure recovery: %w", err)
 	}
 	b.printLatencies(
 		latency{"Hello of a camera → Instance seen by an API watch", hellos},
 		latency{turnaroundRow, turnarounds},
-		latency{"broker Pod deleted → next broker Pod seen", recovered.brokers},
-		latency{"kubelet's device plugin socket created → resource offered", recovered.kubelets},
+		latency{"broker Pod deleted → next broker Pod seen", brokers},
+		latency{"kubelet's device plugin socket created → resource offered", kubelets},
 	)
 	if err := b.sharing(ctx); err != nil {
 		return err
@@ -139,6 +139,36 @@ func (b *bench) measure(ctx context.Context) error {
 		return err
 	}
 	return b.draIdle(ctx)
+}
+
+// repeat measures count times. The timeout limits each time.
+func repeat(
+	ctx context.Context, count int, timeout time.Duration, measure func(context.Context) (time.Duration, error),
+) (took []time.Duration, err error) {
+	for range count {
+		limited, cancel := context.WithTimeout(ctx, timeout)
+		duration, err := measure(limited)
+		cancel()
+		if err != nil {
+			return nil, err
+		}
+		took = append(took, duration)
+	}
+	return took, nil
+}
+
+// repeatWith is repeat with the objects of a manifest.
+func (b *bench) repeatWith(
+	ctx context.Context, manifest string, count int, measure func(context.Context) (time.Duration, error),
+) ([]time.Duration, error) {
+	if err := b.mesh.ApplyText(ctx, manifest); err != nil {
+		return nil, err
+	}
+	took, err := repeat(ctx, count, roundTimeout, measure)
+	if err != nil {
+		return nil, err
+	}
+	return took, b.mesh.DeleteText(ctx, manifest)
 }
 
 func (b *bench) progress(format string, arguments ...any) {
