@@ -17,6 +17,7 @@ import (
 	akriv0 "akri.sh/libs/apis/akri/v0"
 	"akri.sh/libs/kube/kubetest"
 
+	"akri.sh/integration/cluster"
 	"akri.sh/integration/mesh"
 	"akri.sh/integration/process"
 )
@@ -200,14 +201,14 @@ func (c *controllerBench) setPodsRunning(ctx context.Context) error {
 
 func (c *controllerBench) idleWrites(ctx context.Context) (map[string]float64, error) {
 	// The controller handles the last changes and updates Events meanwhile.
-	if err := pause(ctx, idleDuration/2); err != nil {
+	if err := cluster.Pause(ctx, idleDuration/2); err != nil {
 		return nil, err
 	}
 	before, err := writesTo(ctx, c.Kubernetes)
 	if err != nil {
 		return nil, err
 	}
-	if err := pause(ctx, idleDuration); err != nil {
+	if err := cluster.Pause(ctx, idleDuration); err != nil {
 		return nil, err
 	}
 	after, err := writesTo(ctx, c.Kubernetes)

@@ -21,6 +21,8 @@ import (
 	"akri.sh/libs/kube/kubetest"
 	instancev1 "akri.sh/proto/akri/instance/v1"
 
+	"akri.sh/integration/cluster"
+	"akri.sh/integration/progress"
 	"akri.sh/integration/simulation"
 )
 
@@ -177,21 +179,12 @@ func (s *scaleRun) step(ctx context.Context, name string, run func(context.Conte
 	ctx, cancel := context.WithTimeout(ctx, s.Idle+scaleTimeout)
 	defer cancel()
 	s.progress("%d nodes: %s", s.result.nodes, name)
-	ticker := time.NewTicker(progressInterval)
-	defer ticker.Stop()
-	ended := make(chan error, 1)
 	started := time.Now()
-	go func() { ended <- run(ctx) }()
-	for {
-		select {
-		case err := <-ended:
-			s.progress("%d nodes: %s: ended after %s", s.result.nodes, name, seconds(time.Since(started)))
-			return err
-		case <-ticker.C:
-			s.progress("%d nodes: %s for %.0f s, %d Instances are not up to date",
-				s.result.nodes, name, time.Since(started).Seconds(), s.Model.Differing())
-		}
-	}
+	err := progress.While(progressInterval, func(elapsed time.Duration) {
+		s.progress("%d nodes: %s for %.0f s, %d Instances are not up to date", s.result.nodes, name, elapsed.Seconds(), s.Model.Differing())
+	}, func() error { return run(ctx) })
+	s.progress("%d nodes: %s: ended after %s", s.result.nodes, name, seconds(time.Since(started)))
+	return err
 }
 
 // appear makes all nodes connect and report all devices.
@@ -261,7 +254,7 @@ func (s *scaleRun) restart(ctx context.Context) error {
 // idleWindow measures memory and API requests without changes.
 func (s *scaleRun) idleWindow(ctx context.Context) error {
 	// The status of Configurations follows after a second.
-	if err := pause(ctx, reviewInterval); err != nil {
+	if err := cluster.Pause(ctx, reviewInterval); err != nil {
 		return err
 	}
 	first, err := writesTo(ctx, s.Kubernetes)
@@ -271,7 +264,7 @@ func (s *scaleRun) idleWindow(ctx context.Context) error {
 	last := first
 	started := time.Now()
 	for time.Since(started) < s.Idle {
-		if err := pause(ctx, reviewInterval); err != nil {
+		if err := cluster.Pause(ctx, reviewInterval); err != nil {
 			return err
 		}
 		now, err := writesTo(ctx, s.Kubernetes)
@@ -364,7 +357,7 @@ func (s *scaleRun) recordPeak(ctx context.Context) (stop func()) {
 	ctx, cancel := context.WithCancel(ctx)
 	var recording sync.WaitGroup
 	recording.Go(func() {
-		for pause(ctx, memoryInterval) == nil {
+		for cluster.Pause(ctx, memoryInterval) == nil {
 			// After an error the next sample counts.
 			if used, err := s.memory(); err == nil {
 				peak := &s.result.peak

@@ -123,7 +123,7 @@ func (s *soak) killKubelet(ctx context.Context, random *rand.Rand) (string, erro
 		return "", err
 	}
 	away := time.Duration(random.IntN(4)) * time.Second
-	return fmt.Sprintf("%s, away for %s", node.Name(), away), errors.Join(pause(ctx, away), node.StartKubelet(ctx))
+	return fmt.Sprintf("%s, away for %s", node.Name(), away), errors.Join(cluster.Pause(ctx, away), node.StartKubelet(ctx))
 }
 
 func (s *soak) stopNode(ctx context.Context, random *rand.Rand) (string, error) {
@@ -133,7 +133,7 @@ func (s *soak) stopNode(ctx context.Context, random *rand.Rand) (string, error) 
 		return "", err
 	}
 	away := time.Duration(2+random.IntN(6)) * time.Second
-	return fmt.Sprintf("%s, away for %s", node.Name(), away), errors.Join(pause(ctx, away), node.Start(ctx))
+	return fmt.Sprintf("%s, away for %s", node.Name(), away), errors.Join(cluster.Pause(ctx, away), node.Start(ctx))
 }
 
 // stopContainers stops the node with all its containers.
@@ -171,7 +171,7 @@ func (s *soak) allowRestarts(node cluster.Node, running, starting int) error {
 
 func (s *soak) cordonNode(ctx context.Context, random *rand.Rand) (string, error) {
 	node := s.model.nodes[random.IntN(len(s.model.nodes))]
-	return node, errors.Join(s.cordon(ctx, node, true), pause(ctx, 5*time.Second), s.cordon(ctx, node, false))
+	return node, errors.Join(s.cordon(ctx, node, true), cluster.Pause(ctx, 5*time.Second), s.cordon(ctx, node, false))
 }
 
 func (s *soak) cordon(ctx context.Context, node string, unschedulable bool) error {
@@ -192,7 +192,7 @@ func (s *soak) killAPI(ctx context.Context, random *rand.Rand) (string, error) {
 		return "", err
 	}
 	away := time.Duration(random.IntN(4)) * time.Second
-	return fmt.Sprintf("away for %s", away), errors.Join(pause(ctx, away), s.mesh.Cluster.StartAPI(ctx))
+	return fmt.Sprintf("away for %s", away), errors.Join(cluster.Pause(ctx, away), s.mesh.Cluster.StartAPI(ctx))
 }
 
 // restartExited restarts parts of the control plane that exit, until ctx ends.
@@ -212,7 +212,7 @@ func (s *soak) restartExited(ctx context.Context) {
 // handler is not away for five minutes.
 func (s *soak) stopHandler(ctx context.Context, random *rand.Rand) (string, error) {
 	away := time.Duration(2+random.IntN(6)) * time.Second
-	return fmt.Sprintf("away for %s", away), errors.Join(s.writeHandler(ctx, handlerPods(false)), pause(ctx, away), s.writeHandler(ctx, handlerPods(true)))
+	return fmt.Sprintf("away for %s", away), errors.Join(s.writeHandler(ctx, handlerPods(false)), cluster.Pause(ctx, away), s.writeHandler(ctx, handlerPods(true)))
 }
 
 func (s *soak) writeHandler(ctx context.Context, set *appsv1.DaemonSet) error {

@@ -154,20 +154,11 @@ func (s *soak) measurePod(ctx context.Context, pod *corev1.Pod, quiet bool) {
 			s.add(descriptors, name, id, float64(count), quiet)
 		}
 	}
-	if text, err := s.metrics(ctx, pod); err == nil {
+	if text, err := s.mesh.Metrics(ctx, pod); err == nil {
 		if count, ok := gauge(text, "go_goroutines"); ok {
 			s.add(goroutines, name, id, count, quiet)
 		}
 	}
-}
-
-func (s *soak) metrics(ctx context.Context, pod *corev1.Pod) ([]byte, error) {
-	ports := pod.Spec.Containers[0].Ports
-	at := slices.IndexFunc(ports, func(port corev1.ContainerPort) bool { return port.Name == "metrics" })
-	if at < 0 {
-		return nil, fmt.Errorf("pod %s has no port named metrics", pod.Name)
-	}
-	return s.mesh.Kubernetes.CoreV1().Pods(pod.Namespace).ProxyGet("http", pod.Name, fmt.Sprint(ports[at].ContainerPort), "/metrics", nil).DoRaw(ctx)
 }
 
 // objects returns the number of objects of a resource.

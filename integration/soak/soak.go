@@ -223,7 +223,7 @@ func (s *soak) quietPhase(ctx context.Context) {
 		s.progress("%v", err) // the next quiet phase compacts
 	}
 	for range quietSamples {
-		if pause(ctx, quietInterval) != nil {
+		if cluster.Pause(ctx, quietInterval) != nil {
 			return
 		}
 		s.measure(ctx, true)
@@ -258,14 +258,5 @@ func every(ctx context.Context, interval time.Duration, f func()) error {
 		case <-ticker.C:
 			f()
 		}
-	}
-}
-
-func pause(ctx context.Context, d time.Duration) error {
-	select {
-	case <-ctx.Done():
-		return context.Cause(ctx)
-	case <-time.After(d):
-		return nil
 	}
 }
