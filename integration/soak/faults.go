@@ -21,44 +21,19 @@ import (
 
 const (
 	killInterval, faultInterval = 4 * time.Second, 10 * time.Second
-	// faultTimeout limits one fault with its repair.
-	faultTimeout = 3 * time.Minute
 	// outageInterval is the least time between two failures of the API server. client-go doubles
 	// its delays until a watch has worked for two minutes.
 	outageInterval = 3 * time.Minute
 )
 
-// fault breaks a part of the cluster and repairs it. The processes on the first node and its
-// replicas of the cluster services run during the whole soak, so that their memory can be compared.
-type fault struct {
-	kind   string
-	weight int
-	make   func(*soak, context.Context, *rand.Rand) (string, error)
-}
-
-var faults = []fault{
+// faults break a part of the cluster and repair it. The processes on the first node and its replicas
+// of the cluster services run during the whole soak, so that their memory can be compared.
+var faults = []action{
 	{"kubelet", 3, (*soak).killKubelet},
 	{"node", 2, (*soak).stopNode},
 	{"cordon", 2, (*soak).cordonNode},
 	{"api-server", 1, (*soak).killAPI},
 	{"handler-pods", 2, (*soak).stopHandler},
-}
-
-// breakThings makes one fault after the other until ctx ends. Repairs end with run.
-func (s *soak) breakThings(ctx, run context.Context, random *rand.Rand) {
-	_ = every(ctx, faultInterval, func() {
-		f := pick(random, faults, func(f fault) int { return f.weight })
-		run, cancel := context.WithTimeout(run, faultTimeout)
-		defer cancel()
-		done, err := f.make(s, run, random)
-		switch {
-		case errors.Is(run.Err(), context.Canceled):
-		case err != nil:
-			s.violated(fmt.Errorf("fault %s: %w", f.kind, err))
-		case done != "":
-			s.did(f.kind, "%s", done)
-		}
-	})
 }
 
 // killServices kills one container of Akri after the other until ctx ends.

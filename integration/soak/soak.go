@@ -195,9 +195,10 @@ func (s *soak) changePhase(ctx context.Context, phase uint64, duration time.Dura
 	defer stop()
 	random := func(stream uint64) *rand.Rand { return rand.New(rand.NewPCG(s.Seed, 4*phase+stream)) }
 	var running sync.WaitGroup
-	running.Go(func() { s.churn(changing, ctx, random(0)) })
+	running.Go(func() { _ = every(changing, churnInterval, func() { s.reap(ctx) }) })
+	running.Go(func() { s.act(changing, ctx, random(0), churnInterval, changes) })
 	running.Go(func() { s.killServices(changing, random(1)) })
-	running.Go(func() { s.breakThings(changing, ctx, random(2)) })
+	running.Go(func() { s.act(changing, ctx, random(2), faultInterval, faults) })
 	running.Go(func() { _ = every(changing, measureInterval, func() { s.measure(changing, false) }) })
 	running.Wait()
 }
