@@ -95,9 +95,7 @@ func write(ctx context.Context, what string, f func(context.Context) error) erro
 
 // writeConfiguration creates or changes a Configuration as the model has it.
 func (s *soak) writeConfiguration(ctx context.Context, c *configuration) error {
-	return write(ctx, c.name, func(ctx context.Context) error {
-		return apply(ctx, c.object(), s.mesh.Configurations.In(namespace).Patch)
-	})
+	return apply(ctx, c.object(), s.mesh.Configurations.In(namespace).Patch)
 }
 
 // random returns a random Configuration that exists.
@@ -302,9 +300,7 @@ func (s *soak) scale(ctx context.Context, random *rand.Rand) (string, error) {
 }
 
 func (s *soak) writeWorkload(ctx context.Context, c *configuration, w *workload) error {
-	return write(ctx, w.name, func(ctx context.Context) error {
-		return apply(ctx, c.deployment(w), s.mesh.Kubernetes.AppsV1().Deployments(namespace).Patch)
-	})
+	return apply(ctx, c.deployment(w), s.mesh.Kubernetes.AppsV1().Deployments(namespace).Patch)
 }
 
 // reap deletes the Pods of workloads that use a device that no longer exists. Akri leaves them

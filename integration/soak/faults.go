@@ -55,24 +55,30 @@ func (s *soak) killServices(ctx context.Context, random *rand.Rand) {
 	})
 }
 
-// kill kills the main process of a container and reports whether it ran.
-func (s *soak) kill(pod *corev1.Pod, status corev1.ContainerStatus) bool {
+// pid returns the main process of a container and reports whether it runs.
+func (s *soak) pid(pod *corev1.Pod, status corev1.ContainerStatus) (pid int, runs bool) {
 	node, err := s.mesh.Cluster.Node(pod.Spec.NodeName)
 	if err != nil {
-		return false
+		return 0, false
 	}
-	containers, err := node.Containers()
-	if err != nil {
-		return false
-	}
+	containers, _ := node.Containers() // none after an error
 	at := slices.IndexFunc(containers, func(c cluster.Container) bool { return strings.HasSuffix(status.ContainerID, "/"+c.ID) })
 	if at < 0 {
+		return 0, false
+	}
+	return containers[at].PID, true
+}
+
+// kill kills the main process of a container and reports whether it ran.
+func (s *soak) kill(pod *corev1.Pod, status corev1.ContainerStatus) bool {
+	pid, runs := s.pid(pod, status)
+	if !runs {
 		return false
 	}
 	s.killing.Lock()
 	defer s.killing.Unlock()
 	s.allow(string(pod.UID), status.Name, 1)
-	if syscall.Kill(containers[at].PID, syscall.SIGKILL) != nil {
+	if syscall.Kill(pid, syscall.SIGKILL) != nil {
 		s.allow(string(pod.UID), status.Name, -1)
 		return false
 	}
@@ -191,9 +197,7 @@ func (s *soak) stopHandler(ctx context.Context, random *rand.Rand) (string, erro
 }
 
 func (s *soak) writeHandler(ctx context.Context, set *appsv1.DaemonSet) error {
-	return write(ctx, set.Name, func(ctx context.Context) error {
-		return apply(ctx, set, s.mesh.Kubernetes.AppsV1().DaemonSets(namespace).Patch)
-	})
+	return apply(ctx, set, s.mesh.Kubernetes.AppsV1().DaemonSets(namespace).Patch)
 }
 
 func byName(a, b *corev1.Pod) int { return strings.Compare(a.Name, b.Name) }

@@ -168,10 +168,10 @@ func (s *soak) start(ctx context.Context, background *sync.WaitGroup) error {
 }
 
 func (s *soak) create(ctx context.Context) error {
-	err := write(ctx, "devices", func(ctx context.Context) error {
-		return apply(ctx, deviceList(), s.mesh.Kubernetes.CoreV1().ConfigMaps(namespace).Patch)
-	})
-	err = errors.Join(err, s.writeHandler(ctx, handlerPods(true)))
+	err := errors.Join(
+		apply(ctx, deviceList(), s.mesh.Kubernetes.CoreV1().ConfigMaps(namespace).Patch),
+		s.writeHandler(ctx, handlerPods(true)),
+	)
 	for _, c := range s.model.configurations {
 		s.model.update(func() { c.exists = true })
 		err = errors.Join(err, s.write(ctx, c))
