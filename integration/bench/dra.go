@@ -129,29 +129,17 @@ func (b *bench) reaction(ctx context.Context, plugs, deletions int) (used, next 
 
 func (b *bench) used(ctx context.Context, rounds int) (took []time.Duration, err error) {
 	b.progress("plugging in a device %d times until its brokers run", rounds)
-	if err := b.mesh.ApplyText(ctx, configuration); err != nil {
-		return nil, err
-	}
-	uevents, err := devices.Uevents()
-	if err != nil {
-		return nil, err
-	}
-	defer uevents.Close()
-	for round := range rounds + 1 { // the first fills caches
+	err = b.plugRounds(ctx, rounds+1, func(ctx context.Context, uevents *devices.UeventSocket, round int) error {
 		durations, err := b.useOnce(ctx, uevents)
-		if err != nil {
-			return nil, fmt.Errorf("round %d: %w", round, err)
-		}
 		if round > 0 {
 			took = append(took, durations...)
 		}
-	}
-	return took, b.mesh.DeleteText(ctx, configuration)
+		return err
+	})
+	return took, err
 }
 
 func (b *bench) useOnce(ctx context.Context, uevents *devices.UeventSocket) (took []time.Duration, err error) {
-	ctx, cancel := context.WithTimeout(ctx, roundTimeout)
-	defer cancel()
 	zram, err := devices.PlugZram(ctx, "bench")
 	if err != nil {
 		return nil, err

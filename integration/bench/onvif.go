@@ -45,7 +45,7 @@ func (b *bench) hellos(ctx context.Context) (took []time.Duration, err error) {
 		return nil, err
 	}
 	for round := range b.Rounds + warmUpRounds {
-		duration, err := hello(ctx, cameras.Fleet, instances, onvif.Make(round, netip.AddrPortFrom(cameras.Address, firstPort+uint16(round))))
+		duration, err := hello(ctx, cameras, instances, onvif.Make(round, netip.AddrPortFrom(cameras.Address, firstPort+uint16(round))))
 		if err != nil {
 			return nil, err
 		}

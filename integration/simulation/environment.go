@@ -14,6 +14,8 @@ import (
 
 	akriv0 "akri.sh/libs/apis/akri/v0"
 	"akri.sh/libs/kube/kubetest"
+	"akri.sh/libs/rpc"
+	instancev1 "akri.sh/proto/akri/instance/v1"
 
 	"akri.sh/integration/mesh"
 )
@@ -98,34 +100,35 @@ func (e *Environment) createNodes(ctx context.Context, options Options) error {
 	group, ctx := errgroup.WithContext(ctx)
 	group.SetLimit(parallelRequests)
 	for i := range e.Nodes {
-		group.Go(func() (err error) {
-			e.Nodes[i], err = e.createNode(ctx, options.Agent, NodeOptions{
+		group.Go(func() error {
+			e.Nodes[i] = &Node{
 				Name:    fmt.Sprintf("node-%04d", i),
-				Source:  net.IPv4(127, 1, byte(i/nodesPerSubnet), byte(i%nodesPerSubnet+1)),
-				Writers: writers, Handlers: options.Handlers, Model: e.Model,
-			})
-			return err
+				source:  net.IPv4(127, 1, byte(i/nodesPerSubnet), byte(i%nodesPerSubnet+1)),
+				writers: writers, handlers: options.Handlers, model: e.Model, stop: func() {},
+				devices: map[*akriv0.Configuration]map[string]*instancev1.Device{}, refused: map[string]map[string]bool{},
+			}
+			return e.createNode(ctx, options.Agent, e.Nodes[i])
 		})
 	}
 	return group.Wait()
 }
 
-func (e *Environment) createNode(ctx context.Context, agent bool, options NodeOptions) (*Node, error) {
-	object := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: options.Name}}
+func (e *Environment) createNode(ctx context.Context, agent bool, node *Node) (err error) {
+	object := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: node.Name}}
 	if _, err := e.Kubernetes.CoreV1().Nodes().Create(ctx, object, metav1.CreateOptions{}); err != nil {
-		return nil, fmt.Errorf("create Node: %w", err)
+		return fmt.Errorf("create Node: %w", err)
 	}
-	operator := DiscoveryOperator
-	var err error
+	account, host := DiscoveryOperator, rpc.Identity{}
 	if agent {
-		operator = Agent
-	} else if options.Host, err = e.Identity(ctx, DevicePluginHost, options.Name); err != nil {
-		return nil, err
+		account = Agent
+	} else if host, err = e.Identity(ctx, DevicePluginHost, node.Name); err != nil {
+		return err
 	}
-	if options.Operator, err = e.Identity(ctx, operator, options.Name); err != nil {
-		return nil, err
+	operator, err := e.Identity(ctx, account, node.Name)
+	if err != nil {
+		return err
 	}
-	return newNode(options)
+	return node.connect(operator, host)
 }
 
 // Configure creates a Configuration.

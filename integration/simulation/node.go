@@ -33,23 +33,6 @@ const (
 	hostRetryDelay     = 2 * time.Second
 )
 
-// NodeOptions of a Node.
-type NodeOptions struct {
-	Name string
-	// Source is the address of the node. instance-writer limits the connections of one address.
-	Source net.IP
-	// Writers are the addresses of the replicas. Each connection uses one of them at random, as
-	// with a ClusterIP.
-	Writers []string
-	// Operator and Host are the identities of discovery-operator and device-plugin-host. In the
-	// agent both use the connection of Operator, and Host is empty.
-	Operator, Host rpc.Identity
-	// Handlers are the names of the Discovery Handlers.
-	Handlers []string
-	// Model gets the devices of the node.
-	Model *Model
-}
-
 // The streams of a node.
 const (
 	reportStream = iota
@@ -60,7 +43,16 @@ const (
 
 // Node is a simulated node.
 type Node struct {
-	NodeOptions
+	Name string
+
+	// source is the address of the node. instance-writer limits the connections of one address.
+	source net.IP
+	// writers are the addresses of the replicas. Each connection uses one of them at random, as
+	// with a ClusterIP.
+	writers []string
+	// handlers are the names of the Discovery Handlers.
+	handlers []string
+	model    *Model // gets the devices of the node
 
 	conns    []*grpc.ClientConn
 	operator *grpc.ClientConn
@@ -75,26 +67,22 @@ type Node struct {
 	refused map[string]map[string]bool                              // Instances by reason
 }
 
-// newNode returns a Node without devices. It opens no connection.
-func newNode(options NodeOptions) (*Node, error) {
-	n := &Node{
-		NodeOptions: options, stop: func() {},
-		devices: map[*akriv0.Configuration]map[string]*instancev1.Device{}, refused: map[string]map[string]bool{},
+// connect creates the connections of discovery-operator and device-plugin-host with their
+// identities. It opens none. In the agent both use the connection of operator, and host is empty.
+func (n *Node) connect(operator, host rpc.Identity) (err error) {
+	if n.operator, err = n.dial(operator); err != nil {
+		return err
 	}
-	var err error
-	if n.operator, err = n.dial(options.Operator); err != nil {
-		return nil, err
-	}
-	host := n.operator
 	n.conns = []*grpc.ClientConn{n.operator}
-	if options.Host != (rpc.Identity{}) {
-		if host, err = n.dial(options.Host); err != nil {
-			return nil, errors.Join(err, n.operator.Close())
+	hostConn := n.operator
+	if host != (rpc.Identity{}) {
+		if hostConn, err = n.dial(host); err != nil {
+			return err // Stop closes the other connection
 		}
-		n.conns = append(n.conns, host)
+		n.conns = append(n.conns, hostConn)
 	}
-	n.host = instancev1.NewInstanceServiceClient(host)
-	return n, nil
+	n.host = instancev1.NewInstanceServiceClient(hostConn)
+	return nil
 }
 
 func (n *Node) dial(identity rpc.Identity) (*grpc.ClientConn, error) {
@@ -102,9 +90,9 @@ func (n *Node) dial(identity rpc.Identity) (*grpc.ClientConn, error) {
 	if err != nil {
 		return nil, err
 	}
-	dialer := net.Dialer{LocalAddr: &net.TCPAddr{IP: n.Source}}
+	dialer := net.Dialer{LocalAddr: &net.TCPAddr{IP: n.source}}
 	options = append(options, grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) {
-		return dialer.DialContext(ctx, "tcp", n.Writers[rand.IntN(len(n.Writers))])
+		return dialer.DialContext(ctx, "tcp", n.writers[rand.IntN(len(n.writers))])
 	}))
 	return rpc.Dial("passthrough:///"+writerService+":9443", prometheus.NewRegistry(), options...)
 }
@@ -121,7 +109,7 @@ func Device(configuration *akriv0.Configuration, node, id string, shared bool, p
 func (n *Node) Set(configuration *akriv0.Configuration, devices ...*instancev1.Device) {
 	n.change(configuration, func(all map[string]*instancev1.Device) {
 		for _, device := range devices {
-			n.Model.set(n.Name, device)
+			n.model.set(n.Name, device)
 			all[device.GetInstance()] = device
 		}
 	})
@@ -130,7 +118,7 @@ func (n *Node) Set(configuration *akriv0.Configuration, devices ...*instancev1.D
 // Remove removes a device of a Configuration.
 func (n *Node) Remove(configuration *akriv0.Configuration, instance string) {
 	n.change(configuration, func(all map[string]*instancev1.Device) {
-		n.Model.remove(instance, n.Name)
+		n.model.remove(instance, n.Name)
 		delete(all, instance)
 	})
 }
@@ -306,7 +294,7 @@ func (n *Node) watchConfigurations(ctx context.Context, healthy func()) error {
 	if err != nil {
 		return err
 	}
-	if err := stream.Send(&configurationv1.WatchConfigurationsRequest{Node: n.Name, Handlers: n.Handlers}); err != nil {
+	if err := stream.Send(&configurationv1.WatchConfigurationsRequest{Node: n.Name, Handlers: n.handlers}); err != nil {
 		return err
 	}
 	answered := sync.OnceFunc(func() { n.answered[configurationStream].Store(time.Now().UnixNano()) })
