@@ -12,27 +12,23 @@ import (
 	"akri.sh/integration/mesh"
 )
 
-// Options of a run.
+// Options of a run are the flags of akri-bench.
 type Options struct {
-	// Dir is the directory of the cluster, which is removed at the end.
-	Dir string
-	// Rounds is the number of times that a device is plugged in and out.
-	Rounds int
+	Dir    string `help:"Directory of the cluster, which is removed at the end." default:"/tmp/akri-bench" type:"path"`
+	Rounds int    `help:"Number of hot-plug rounds." default:"30"`
 	// Only selects one measurement: `brokers`, which needs no cluster, `idle`, the memory and CPU
 	// time of idle services, `turnaround`, the time until the slot of a pod that ended is free,
 	// `sharing`, the reservations, which needs no cluster, `dra`, device plugins and Dynamic
 	// Resource Allocation, `dra-idle`, the memory of the services of the latter, `scheduling`, the
 	// scheduler with both, which needs no cluster, or `scale`, one instance-writer and many
 	// simulated nodes, which needs no cluster. Empty selects all but `scale`.
-	Only string
-	// Nodes are the numbers of nodes of `scale`, Idle is the time for which it measures without
-	// changes.
-	Nodes []int
-	Idle  time.Duration
-	// Agent selects the agent for the nodes of `scale`.
-	Agent bool
+	Only  string        `help:"Only measurement to run: brokers, dra, dra-idle, idle, scale, scheduling, sharing or turnaround." enum:",brokers,dra,dra-idle,idle,scale,scheduling,sharing,turnaround" default:""`
+	Nodes []int         `help:"Numbers of simulated nodes for scale." default:"100,500,1000"`
+	Idle  time.Duration `help:"Time for which scale measures without changes." default:"12m"`
+	Agent bool          `help:"Simulate nodes with the agent in scale, which has one connection to instance-writer instead of two."`
 	// Out is for the results, Progress for the steps.
-	Out, Progress io.Writer
+	Out      io.Writer `kong:"-"`
+	Progress io.Writer `kong:"-"`
 }
 
 type bench struct {
