@@ -119,22 +119,18 @@ func (b *bench) measure(ctx context.Context) error {
 		latency{"broker Pod deleted → next broker Pod seen", brokers},
 		latency{"kubelet's device plugin socket created → resource offered", kubelets},
 	)
-	if err := b.sharing(ctx); err != nil {
-		return err
+	agent := func(ctx context.Context) error {
+		if err := b.agent(ctx, idle.services); err != nil {
+			return fmt.Errorf("measure the agent: %w", err)
+		}
+		return nil
 	}
-	if err := b.scheduling(ctx); err != nil {
-		return err
+	for _, measure := range []func(context.Context) error{b.sharing, b.scheduling, b.brokers, agent, b.dra, b.draIdle} {
+		if err := measure(ctx); err != nil {
+			return err
+		}
 	}
-	if err := b.brokers(ctx); err != nil {
-		return err
-	}
-	if err := b.agent(ctx, idle.services); err != nil {
-		return fmt.Errorf("measure the agent: %w", err)
-	}
-	if err := b.dra(ctx); err != nil {
-		return err
-	}
-	return b.draIdle(ctx)
+	return nil
 }
 
 // repeat measures count times. The timeout limits each time.

@@ -45,9 +45,6 @@ type hotPlug struct {
 	sent, instance, capacity, pod []time.Duration
 }
 
-// stamps are the times when objects were first seen, by name.
-type stamps map[string]time.Time
-
 func (b *bench) hotPlug(ctx context.Context) (*hotPlug, error) {
 	result := &hotPlug{}
 	return result, b.plugRounds(ctx, b.Rounds, func(ctx context.Context, uevents *devices.UeventSocket, round int) error {
@@ -135,9 +132,11 @@ func (b *bench) instancesOf(zram *devices.Zram) []string {
 	return names
 }
 
-// collect waits for all Instances and their broker Pods and returns when each was seen.
-func collect(ctx context.Context, instances, pods watch.Interface, names []string) (instancesSeen, podsSeen stamps, err error) {
-	instancesSeen, podsSeen = stamps{}, stamps{}
+// collect waits for all Instances and their broker Pods and returns when each was seen, by Instance.
+func collect(
+	ctx context.Context, instances, pods watch.Interface, names []string,
+) (instancesSeen, podsSeen map[string]time.Time, err error) {
+	instancesSeen, podsSeen = map[string]time.Time{}, map[string]time.Time{}
 	for len(instancesSeen) < len(names) || len(podsSeen) < len(names) {
 		select {
 		case <-ctx.Done():

@@ -297,17 +297,10 @@ func (n *Node) watchConfigurations(ctx context.Context, healthy func()) error {
 	if err := stream.Send(&configurationv1.WatchConfigurationsRequest{Node: n.Name, Handlers: n.handlers}); err != nil {
 		return err
 	}
-	answered := sync.OnceFunc(func() { n.answered[configurationStream].Store(time.Now().UnixNano()) })
-	for {
+	return n.receiveAll(configurationStream, healthy, func() (complete bool, err error) {
 		response, err := stream.Recv()
-		if err != nil {
-			return err
-		}
-		healthy()
-		if response.GetSnapshot().GetLast() {
-			answered()
-		}
-	}
+		return response.GetSnapshot().GetLast(), err
+	})
 }
 
 func (n *Node) watchInstances(ctx context.Context, healthy func()) error {
@@ -315,14 +308,22 @@ func (n *Node) watchInstances(ctx context.Context, healthy func()) error {
 	if err != nil {
 		return err
 	}
-	answered := sync.OnceFunc(func() { n.answered[instanceStream].Store(time.Now().UnixNano()) })
-	for {
+	return n.receiveAll(instanceStream, healthy, func() (complete bool, err error) {
 		response, err := stream.Recv()
+		return !response.GetSnapshot().GetMore(), err
+	})
+}
+
+// receiveAll calls receive until it fails, and records when the first answer of a stream is complete.
+func (n *Node) receiveAll(stream int, healthy func(), receive func() (complete bool, err error)) error {
+	answered := sync.OnceFunc(func() { n.answered[stream].Store(time.Now().UnixNano()) })
+	for {
+		complete, err := receive()
 		if err != nil {
 			return err
 		}
 		healthy()
-		if !response.GetSnapshot().GetMore() {
+		if complete {
 			answered()
 		}
 	}
