@@ -32,7 +32,7 @@ func (b *bench) preparations(ctx context.Context) (without, with []time.Duration
 	if err != nil {
 		return nil, nil, err
 	}
-	defer func() { err = errors.Join(err, w.Environment.Stop()) }()
+	defer func() { err = errors.Join(err, w.Stop()) }()
 	instance := akriv0.InstanceName(configuration, akriv0.Digest("camera", "", true))
 	nodes, err := w.prepare(ctx, configuration, instance, 1)
 	if err != nil {
@@ -49,7 +49,7 @@ func (b *bench) preparations(ctx context.Context) (without, with []time.Duration
 	}
 	defer stop()
 	plugin, err := process.Start(ctx, w.API, "dra-kubelet-plugin", "--node-name", nodes[0], "--registry-dir", dir, "--cdi-dir", filepath.Join(dir, "cdi"),
-		"--discovery-operator", "unix://"+filepath.Join(dir, "operator.sock"), "--instance-writer", w.PlainAddress, "--admin-address=", "--log-level=error")
+		"--discovery-operator", "unix://"+filepath.Join(dir, "operator.sock"), "--instance-writer", w.Writers[0].PlainAddress, "--admin-address=", "--log-level=error")
 	if err != nil {
 		return nil, nil, err
 	}

@@ -58,7 +58,7 @@ func (b *bench) share(ctx context.Context) (results []sharing, err error) {
 	if err != nil {
 		return nil, err
 	}
-	defer func() { err = errors.Join(err, w.Environment.Stop()) }()
+	defer func() { err = errors.Join(err, w.Stop()) }()
 	for _, nodes := range []int{1, 50, 100, 250} {
 		b.progress("reserving slots of a device that %d nodes share", nodes)
 		result, err := w.measure(ctx, nodes)
@@ -151,7 +151,7 @@ func (w *writer) prepare(ctx context.Context, configuration, instance string, co
 	if err != nil {
 		return nil, err
 	}
-	conn, err := rpc.Dial(w.PlainAddress, prometheus.NewRegistry())
+	conn, err := rpc.Dial(w.Writers[0].PlainAddress, prometheus.NewRegistry())
 	if err != nil {
 		return nil, err
 	}

@@ -12,11 +12,8 @@ import (
 	"akri.sh/integration/simulation"
 )
 
-// writer is a running instance-writer that serves with TLS and in plain text.
-type writer struct {
-	*simulation.Environment
-	*simulation.Writer
-}
+// writer is a running instance-writer without simulated nodes.
+type writer struct{ *simulation.Environment }
 
 // startWriter starts an API server and an instance-writer. The nodes are simulated by their reports.
 func startWriter(ctx context.Context) (*writer, error) {
@@ -24,7 +21,7 @@ func startWriter(ctx context.Context) (*writer, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &writer{environment, environment.Writers[0]}, nil
+	return &writer{environment}, nil
 }
 
 // transport is how device-plugin-host calls instance-writer.
@@ -35,7 +32,7 @@ type transport struct {
 
 // transports are plain text, and TLS with the token of device-plugin-host on a node.
 func (w *writer) transports(ctx context.Context, node string) ([]transport, error) {
-	address, err := w.NamedAddress()
+	address, err := w.Writers[0].NamedAddress()
 	if err != nil {
 		return nil, err
 	}
@@ -43,7 +40,7 @@ func (w *writer) transports(ctx context.Context, node string) ([]transport, erro
 	if err != nil {
 		return nil, err
 	}
-	return []transport{{plainText, w.PlainAddress, rpc.Identity{}}, {withTLS, address, identity}}, nil
+	return []transport{{plainText, w.Writers[0].PlainAddress, rpc.Identity{}}, {withTLS, address, identity}}, nil
 }
 
 func (t transport) dial() (*grpc.ClientConn, error) {
