@@ -118,10 +118,7 @@ func startHost(ctx context.Context, node, configuration, instance string, transp
 	h.cleanups = append(h.cleanups, func() error { return os.RemoveAll(dir) })
 	socket := func(name string) string { return "unix://" + filepath.Join(dir, name) }
 	registered := make(chan *pluginapi.RegisterRequest, 10)
-	stop, err := serveNode(ctx, dir, registered, &discoveryv1.WatchDevicesResponse{Configurations: []*discoveryv1.ConfigurationDevices{{
-		Namespace: namespace, Name: configuration, Complete: true,
-		Devices: []*discoveryv1.Device{{Instance: instance, Id: "camera", Shared: true, Properties: map[string]string{"URL": "rtsp://10.0.0.1"}}},
-	}}})
+	stop, err := serveNode(ctx, dir, registered, configuration, instance)
 	if err != nil {
 		return h, err
 	}
@@ -155,8 +152,11 @@ func startHost(ctx context.Context, node, configuration, instance string, transp
 	return h, nil
 }
 
-// serveNode serves the kubelet and the discovery-operator of a node in a directory.
-func serveNode(ctx context.Context, dir string, registered chan *pluginapi.RegisterRequest, devices *discoveryv1.WatchDevicesResponse) (stop func(), err error) {
+// serveNode serves the kubelet and the discovery-operator of a node in a directory. The node has one
+// camera, the device of the Instance.
+func serveNode(
+	ctx context.Context, dir string, registered chan *pluginapi.RegisterRequest, configuration, instance string,
+) (stop func(), err error) {
 	stopKubelet, err := process.ServeKubelet(ctx, dir, registered)
 	if err != nil {
 		return nil, err
@@ -167,7 +167,12 @@ func serveNode(ctx context.Context, dir string, registered chan *pluginapi.Regis
 		return nil, fmt.Errorf("serve a node: %w", err)
 	}
 	server := grpc.NewServer()
-	discoveryv1.RegisterDeviceInventoryServiceServer(server, &inventory{response: devices})
+	discoveryv1.RegisterDeviceInventoryServiceServer(server, &inventory{response: &discoveryv1.WatchDevicesResponse{
+		Configurations: []*discoveryv1.ConfigurationDevices{{
+			Namespace: namespace, Name: configuration, Complete: true,
+			Devices: []*discoveryv1.Device{{Instance: instance, Id: "camera", Shared: true, Properties: map[string]string{"URL": "rtsp://10.0.0.1"}}},
+		}},
+	}})
 	go func() { _ = server.Serve(listener) }() // ends with the server
 	return func() { server.Stop(); stopKubelet() }, nil
 }

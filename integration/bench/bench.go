@@ -12,27 +12,23 @@ import (
 	"akri.sh/integration/mesh"
 )
 
-// Options of a run.
+// Options of a run are the flags of akri-bench.
 type Options struct {
-	// Dir is the directory of the cluster, which is removed at the end.
-	Dir string
-	// Rounds is the number of times that a device is plugged in and out.
-	Rounds int
+	Dir    string `help:"Directory of the cluster, which is removed at the end." default:"/tmp/akri-bench" type:"path"`
+	Rounds int    `help:"Number of hot-plug rounds." default:"30"`
 	// Only selects one measurement: `brokers`, which needs no cluster, `idle`, the memory and CPU
 	// time of idle services, `turnaround`, the time until the slot of a pod that ended is free,
 	// `sharing`, the reservations, which needs no cluster, `dra`, device plugins and Dynamic
 	// Resource Allocation, `dra-idle`, the memory of the services of the latter, `scheduling`, the
 	// scheduler with both, which needs no cluster, or `scale`, one instance-writer and many
 	// simulated nodes, which needs no cluster. Empty selects all but `scale`.
-	Only string
-	// Nodes are the numbers of nodes of `scale`, Idle is the time for which it measures without
-	// changes.
-	Nodes []int
-	Idle  time.Duration
-	// Agent selects the agent for the nodes of `scale`.
-	Agent bool
+	Only  string        `help:"Only measurement to run: brokers, dra, dra-idle, idle, scale, scheduling, sharing or turnaround." enum:",brokers,dra,dra-idle,idle,scale,scheduling,sharing,turnaround" default:""`
+	Nodes []int         `help:"Numbers of simulated nodes for scale." default:"100,500,1000"`
+	Idle  time.Duration `help:"Time for which scale measures without changes." default:"12m"`
+	Agent bool          `help:"Simulate nodes with the agent in scale, which has one connection to instance-writer instead of two."`
 	// Out is for the results, Progress for the steps.
-	Out, Progress io.Writer
+	Out      io.Writer `kong:"-"`
+	Progress io.Writer `kong:"-"`
 }
 
 type bench struct {
@@ -113,32 +109,58 @@ func (b *bench) measure(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("measure slot turnaround: %w", err)
 	}
-	recovered, err := b.recovery(ctx)
+	brokers, kubelets, err := b.recovery(ctx)
 	if err != nil {
 		return fmt.Errorf("measure recovery: %w", err)
 	}
 	b.printLatencies(
 		latency{"Hello of a camera → Instance seen by an API watch", hellos},
 		latency{turnaroundRow, turnarounds},
-		latency{"broker Pod deleted → next broker Pod seen", recovered.brokers},
-		latency{"kubelet's device plugin socket created → resource offered", recovered.kubelets},
+		latency{"broker Pod deleted → next broker Pod seen", brokers},
+		latency{"kubelet's device plugin socket created → resource offered", kubelets},
 	)
-	if err := b.sharing(ctx); err != nil {
-		return err
+	agent := func(ctx context.Context) error {
+		if err := b.agent(ctx, idle.services); err != nil {
+			return fmt.Errorf("measure the agent: %w", err)
+		}
+		return nil
 	}
-	if err := b.scheduling(ctx); err != nil {
-		return err
+	for _, measure := range []func(context.Context) error{b.sharing, b.scheduling, b.brokers, agent, b.dra, b.draIdle} {
+		if err := measure(ctx); err != nil {
+			return err
+		}
 	}
-	if err := b.brokers(ctx); err != nil {
-		return err
+	return nil
+}
+
+// repeat measures count times. The timeout limits each time.
+func repeat(
+	ctx context.Context, count int, timeout time.Duration, measure func(context.Context) (time.Duration, error),
+) (took []time.Duration, err error) {
+	for range count {
+		limited, cancel := context.WithTimeout(ctx, timeout)
+		duration, err := measure(limited)
+		cancel()
+		if err != nil {
+			return nil, err
+		}
+		took = append(took, duration)
 	}
-	if err := b.agent(ctx, idle.services); err != nil {
-		return fmt.Errorf("measure the agent: %w", err)
+	return took, nil
+}
+
+// repeatWith is repeat with the objects of a manifest.
+func (b *bench) repeatWith(
+	ctx context.Context, manifest string, count int, measure func(context.Context) (time.Duration, error),
+) ([]time.Duration, error) {
+	if err := b.mesh.ApplyText(ctx, manifest); err != nil {
+		return nil, err
 	}
-	if err := b.dra(ctx); err != nil {
-		return err
+	took, err := repeat(ctx, count, roundTimeout, measure)
+	if err != nil {
+		return nil, err
 	}
-	return b.draIdle(ctx)
+	return took, b.mesh.DeleteText(ctx, manifest)
 }
 
 func (b *bench) progress(format string, arguments ...any) {

@@ -17,6 +17,7 @@ import (
 	akriv0 "akri.sh/libs/apis/akri/v0"
 	"akri.sh/libs/kube/kubetest"
 
+	"akri.sh/integration/cluster"
 	"akri.sh/integration/mesh"
 	"akri.sh/integration/process"
 )
@@ -39,12 +40,6 @@ type burst struct {
 	writes map[string]float64
 }
 
-// controllerBench is an API server without nodes and a broker-controller.
-type controllerBench struct {
-	mesh.Clients
-	controller *process.Process
-}
-
 // brokers measures broker-controller and prints the results.
 func (b *bench) brokers(ctx context.Context) error {
 	result, err := b.burst(ctx)
@@ -65,43 +60,37 @@ func (b *bench) burst(ctx context.Context) (result *burst, err error) {
 	if err != nil {
 		return nil, err
 	}
-	c := &controllerBench{Clients: clients}
-	if c.controller, err = process.Start(ctx, api, "broker-controller", "--admin-address=", "--log-level=error"); err != nil {
+	controller, err := process.Start(ctx, api, "broker-controller", "--admin-address=", "--log-level=error")
+	if err != nil {
 		return nil, err
 	}
-	defer func() { err = errors.Join(err, c.controller.Stop()) }()
+	defer func() { err = errors.Join(err, controller.Stop()) }()
 	// The controller is the leader after the first Pod.
-	if err := c.create(ctx, "warm-up", 1); err != nil {
+	if err := createBurst(ctx, clients, "warm-up", 1); err != nil {
 		return nil, err
 	}
 	b.progress("creating %d Instances in parallel", burstSize)
-	return c.measure(ctx, b)
-}
-
-func (c *controllerBench) measure(ctx context.Context, b *bench) (*burst, error) {
-	result := &burst{}
+	result = &burst{}
 	start := time.Now()
-	if err := c.create(ctx, burstName, burstSize); err != nil {
+	if err := createBurst(ctx, clients, burstName, burstSize); err != nil {
 		return nil, err
 	}
 	result.pods = time.Since(start)
 	start = time.Now()
-	if err := c.setPodsRunning(ctx); err != nil {
+	if err := setPodsRunning(ctx, clients); err != nil {
 		return nil, err
 	}
 	result.services = time.Since(start)
-	memory, err := readUsage("broker-controller", c.controller.PID())
-	if err != nil {
+	if result.memory, err = readUsage("broker-controller", controller.PID()); err != nil {
 		return nil, err
 	}
-	result.memory = memory
 	b.progress("counting API writes of the idle controller for %s", idleDuration)
-	result.writes, err = c.idleWrites(ctx)
+	result.writes, err = idleWrites(ctx, clients)
 	return result, err
 }
 
-// create creates a Configuration with count Instances and waits until each has its Pod.
-func (c *controllerBench) create(ctx context.Context, name string, count int) error {
+// createBurst creates a Configuration with count Instances and waits until each has its Pod.
+func createBurst(ctx context.Context, c mesh.Clients, name string, count int) error {
 	ctx, cancel := context.WithTimeout(ctx, burstTimeout)
 	defer cancel()
 	pods, err := c.Kubernetes.CoreV1().Pods(namespace).Watch(ctx, metav1.ListOptions{LabelSelector: mesh.ConfigurationLabel + "=" + name})
@@ -173,7 +162,7 @@ func benchInstance(owner *akriv0.Configuration, i int) *akriv0.Instance {
 }
 
 // setPodsRunning sets all Pods to Running, as kubelets do, and waits until each has its Service.
-func (c *controllerBench) setPodsRunning(ctx context.Context) error {
+func setPodsRunning(ctx context.Context, c mesh.Clients) error {
 	ctx, cancel := context.WithTimeout(ctx, burstTimeout)
 	defer cancel()
 	services, err := c.Kubernetes.CoreV1().Services(namespace).Watch(ctx, metav1.ListOptions{LabelSelector: "controller=akri.sh"})
@@ -198,16 +187,16 @@ func (c *controllerBench) setPodsRunning(ctx context.Context) error {
 	return group.Wait()
 }
 
-func (c *controllerBench) idleWrites(ctx context.Context) (map[string]float64, error) {
+func idleWrites(ctx context.Context, c mesh.Clients) (map[string]float64, error) {
 	// The controller handles the last changes and updates Events meanwhile.
-	if err := pause(ctx, idleDuration/2); err != nil {
+	if err := cluster.Pause(ctx, idleDuration/2); err != nil {
 		return nil, err
 	}
 	before, err := writesTo(ctx, c.Kubernetes)
 	if err != nil {
 		return nil, err
 	}
-	if err := pause(ctx, idleDuration); err != nil {
+	if err := cluster.Pause(ctx, idleDuration); err != nil {
 		return nil, err
 	}
 	after, err := writesTo(ctx, c.Kubernetes)

@@ -50,9 +50,7 @@ func (b *bench) offered(resources []string) bool {
 }
 
 func (o *offers) watch(ctx context.Context, file string, last os.FileInfo, before map[string][]string) {
-	ticker := time.NewTicker(checkpointInterval)
-	defer ticker.Stop()
-	for {
+	for ctx.Err() == nil {
 		// Each write creates another file, possibly with the modification time of the previous one.
 		if info, err := os.Stat(file); err == nil && (last == nil || !os.SameFile(info, last) || info.ModTime() != last.ModTime()) {
 			now, offered := time.Now(), registered(file)
@@ -63,11 +61,7 @@ func (o *offers) watch(ctx context.Context, file string, last os.FileInfo, befor
 			}
 			last, before = info, offered
 		}
-		select {
-		case <-ctx.Done():
-			return
-		case <-ticker.C:
-		}
+		_ = cluster.Pause(ctx, checkpointInterval) // the loop ends with ctx
 	}
 }
 

@@ -9,6 +9,7 @@ import (
 	"slices"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"akri.sh/integration/cluster"
@@ -50,13 +51,6 @@ spec:
 `
 )
 
-// reaction has how long Pods wait for devices.
-type reaction struct {
-	// used are the times from a uevent to the containers of the brokers, next those from the
-	// deletion of a Pod to the container of the Pod that gets its slot.
-	used, next []time.Duration
-}
-
 // dra measures device plugins and Dynamic Resource Allocation, one after the other on the same
 // cluster, and prints the results.
 func (b *bench) dra(ctx context.Context) error {
@@ -64,7 +58,7 @@ func (b *bench) dra(ctx context.Context) error {
 	if err := b.mesh.Install(ctx); err != nil {
 		return err
 	}
-	plugins, err := b.reaction(ctx, min(b.Rounds, pluginRounds), min(b.Rounds, pluginRounds))
+	pluginsUsed, pluginsNext, err := b.reaction(ctx, min(b.Rounds, pluginRounds), min(b.Rounds, pluginRounds))
 	if err != nil {
 		return fmt.Errorf("measure device plugins: %w", err)
 	}
@@ -72,21 +66,21 @@ func (b *bench) dra(ctx context.Context) error {
 	if err := b.mesh.Install(ctx, "global.resources=dra"); err != nil {
 		return err
 	}
-	dynamic, err := b.reaction(ctx, b.Rounds, min(b.Rounds, deletions))
+	dynamicUsed, dynamicNext, err := b.reaction(ctx, b.Rounds, min(b.Rounds, deletions))
 	if err != nil {
 		return fmt.Errorf("measure Dynamic Resource Allocation: %w", err)
 	}
-	prepared, err := b.preparations(ctx)
+	without, with, err := b.preparations(ctx)
 	if err != nil {
 		return fmt.Errorf("measure preparations: %w", err)
 	}
 	b.printLatencies(
-		latency{"device plugins: plugged in → the broker's container runs", plugins.used},
-		latency{"DRA: plugged in → the broker's container runs", dynamic.used},
-		latency{"device plugins: Pod deleted → the next Pod's container runs", plugins.next},
-		latency{"DRA: Pod deleted → the next Pod's container runs", dynamic.next},
-		latency{"DRA: NodePrepareResources without a reservation", prepared.without},
-		latency{"DRA: NodePrepareResources with a reservation", prepared.with},
+		latency{"device plugins: plugged in → the broker's container runs", pluginsUsed},
+		latency{"DRA: plugged in → the broker's container runs", dynamicUsed},
+		latency{"device plugins: Pod deleted → the next Pod's container runs", pluginsNext},
+		latency{"DRA: Pod deleted → the next Pod's container runs", dynamicNext},
+		latency{"DRA: NodePrepareResources without a reservation", without},
+		latency{"DRA: NodePrepareResources with a reservation", with},
 	)
 	return nil
 }
@@ -121,39 +115,31 @@ spec: {discoveryHandler: {name: debugEcho, discoveryDetails: 'descriptions: [%s]
 	return b.mesh.DeleteText(ctx, manifest)
 }
 
-func (b *bench) reaction(ctx context.Context, plugs, deletions int) (result reaction, err error) {
-	if result.used, err = b.used(ctx, plugs); err != nil {
-		return result, err
+// reaction returns how long Pods wait for devices. used are the times from a uevent to the
+// containers of the brokers, next those from the deletion of a Pod to the container of the Pod that
+// gets its slot.
+func (b *bench) reaction(ctx context.Context, plugs, deletions int) (used, next []time.Duration, err error) {
+	if used, err = b.used(ctx, plugs); err != nil {
+		return nil, nil, err
 	}
-	result.next, err = b.next(ctx, deletions)
-	return result, err
+	b.progress("deleting %d Pods for whose device others wait", deletions)
+	next, err = b.repeatWith(ctx, nextConfiguration, deletions, b.deleteHolder)
+	return used, next, err
 }
 
 func (b *bench) used(ctx context.Context, rounds int) (took []time.Duration, err error) {
 	b.progress("plugging in a device %d times until its brokers run", rounds)
-	if err := b.mesh.ApplyText(ctx, configuration); err != nil {
-		return nil, err
-	}
-	uevents, err := devices.Uevents()
-	if err != nil {
-		return nil, err
-	}
-	defer uevents.Close()
-	for round := range rounds + 1 { // the first fills caches
+	err = b.plugRounds(ctx, rounds+1, func(ctx context.Context, uevents *devices.UeventSocket, round int) error {
 		durations, err := b.useOnce(ctx, uevents)
-		if err != nil {
-			return nil, fmt.Errorf("round %d: %w", round, err)
-		}
 		if round > 0 {
 			took = append(took, durations...)
 		}
-	}
-	return took, b.mesh.DeleteText(ctx, configuration)
+		return err
+	})
+	return took, err
 }
 
 func (b *bench) useOnce(ctx context.Context, uevents *devices.UeventSocket) (took []time.Duration, err error) {
-	ctx, cancel := context.WithTimeout(ctx, roundTimeout)
-	defer cancel()
 	zram, err := devices.PlugZram(ctx, "bench")
 	if err != nil {
 		return nil, err
@@ -204,35 +190,15 @@ func containersWith(node cluster.Node, variable string) (pids []int) {
 	return pids
 }
 
-// next deletes the Pod with the only slot of a device while another Pod waits for it.
-func (b *bench) next(ctx context.Context, count int) (took []time.Duration, err error) {
-	b.progress("deleting %d Pods for whose device others wait", count)
-	if err := b.mesh.ApplyText(ctx, nextConfiguration); err != nil {
-		return nil, err
-	}
-	for range count {
-		duration, err := b.deleteHolder(ctx)
-		if err != nil {
-			return nil, err
-		}
-		took = append(took, duration)
-	}
-	return took, b.mesh.DeleteText(ctx, nextConfiguration)
-}
-
+// deleteHolder deletes the Pod with the only slot of a device while another Pod waits for it.
 func (b *bench) deleteHolder(ctx context.Context) (time.Duration, error) {
-	ctx, cancel := context.WithTimeout(ctx, roundTimeout)
-	defer cancel()
 	pods := b.mesh.Kubernetes.CoreV1().Pods(namespace)
 	var holder string
-	err := mesh.Await(ctx, "a running Pod and a waiting one", func(ctx context.Context) error {
-		list, err := pods.List(ctx, metav1.ListOptions{LabelSelector: "app=bench-next"})
-		if err != nil {
-			return err
-		}
+	options := metav1.ListOptions{LabelSelector: "app=bench-next"}
+	err := mesh.AwaitObjects(ctx, "a running Pod and a waiting one", pods, options, func(found []corev1.Pod) error {
 		holder = ""
 		waiting := 0
-		for _, pod := range list.Items {
+		for _, pod := range found {
 			switch {
 			case mesh.Ready(&pod):
 				holder = pod.Name
@@ -241,7 +207,7 @@ func (b *bench) deleteHolder(ctx context.Context) (time.Duration, error) {
 			}
 		}
 		if holder == "" || waiting == 0 {
-			return fmt.Errorf("%d Pods exist, %d wait for the scheduler", len(list.Items), waiting)
+			return fmt.Errorf("%d Pods exist, %d wait for the scheduler", len(found), waiting)
 		}
 		return nil
 	})

@@ -45,32 +45,42 @@ type hotPlug struct {
 	sent, instance, capacity, pod []time.Duration
 }
 
-// stamps are the times when objects were first seen, by name.
-type stamps map[string]time.Time
-
 func (b *bench) hotPlug(ctx context.Context) (*hotPlug, error) {
+	result := &hotPlug{}
+	return result, b.plugRounds(ctx, b.Rounds, func(ctx context.Context, uevents *devices.UeventSocket, round int) error {
+		err := b.round(ctx, uevents, result, round > 0)
+		if err == nil {
+			b.progress("hot-plug round %d of %d", round+1, b.Rounds)
+		}
+		return err
+	})
+}
+
+// plugRounds calls measure for each round, with the Configuration of the devices. The first round
+// fills caches and opens connections, so it should not count.
+func (b *bench) plugRounds(
+	ctx context.Context, rounds int, measure func(ctx context.Context, uevents *devices.UeventSocket, round int) error,
+) error {
 	if err := b.mesh.ApplyText(ctx, configuration); err != nil {
-		return nil, err
+		return err
 	}
 	uevents, err := devices.Uevents()
 	if err != nil {
-		return nil, err
+		return err
 	}
 	defer uevents.Close()
-	result := &hotPlug{}
-	for round := range b.Rounds {
-		// The first round fills caches and opens connections.
-		if err := b.round(ctx, uevents, result, round > 0); err != nil {
-			return nil, fmt.Errorf("round %d: %w", round, err)
+	for round := range rounds {
+		limited, cancel := context.WithTimeout(ctx, roundTimeout)
+		err := measure(limited, uevents, round)
+		cancel()
+		if err != nil {
+			return fmt.Errorf("round %d: %w", round, err)
 		}
-		b.progress("hot-plug round %d of %d", round+1, b.Rounds)
 	}
-	return result, b.mesh.DeleteText(ctx, configuration)
+	return b.mesh.DeleteText(ctx, configuration)
 }
 
 func (b *bench) round(ctx context.Context, uevents *devices.UeventSocket, result *hotPlug, count bool) (err error) {
-	ctx, cancel := context.WithTimeout(ctx, roundTimeout)
-	defer cancel()
 	instances, err := b.mesh.Instances.In("default").Watch(ctx, metav1.ListOptions{})
 	if err != nil {
 		return fmt.Errorf("watch Instances: %w", err)
@@ -122,9 +132,11 @@ func (b *bench) instancesOf(zram *devices.Zram) []string {
 	return names
 }
 
-// collect waits for all Instances and their broker Pods and returns when each was seen.
-func collect(ctx context.Context, instances, pods watch.Interface, names []string) (instancesSeen, podsSeen stamps, err error) {
-	instancesSeen, podsSeen = stamps{}, stamps{}
+// collect waits for all Instances and their broker Pods and returns when each was seen, by Instance.
+func collect(
+	ctx context.Context, instances, pods watch.Interface, names []string,
+) (instancesSeen, podsSeen map[string]time.Time, err error) {
+	instancesSeen, podsSeen = map[string]time.Time{}, map[string]time.Time{}
 	for len(instancesSeen) < len(names) || len(podsSeen) < len(names) {
 		select {
 		case <-ctx.Done():

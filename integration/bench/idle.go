@@ -19,6 +19,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
 
+	"akri.sh/integration/cluster"
 	"akri.sh/integration/mesh"
 )
 
@@ -74,14 +75,14 @@ func (b *bench) idleMinute(ctx context.Context) (*idle, error) {
 	if err := b.scrape(ctx); err != nil {
 		return nil, err
 	}
-	if err := pause(ctx, idleDuration); err != nil {
+	if err := cluster.Pause(ctx, idleDuration); err != nil {
 		return nil, err
 	}
 	before, err := b.totals(ctx)
 	if err != nil {
 		return nil, err
 	}
-	if err := pause(ctx, idleDuration); err != nil {
+	if err := cluster.Pause(ctx, idleDuration); err != nil {
 		return nil, err
 	}
 	after, err := b.totals(ctx)
@@ -104,15 +105,9 @@ func (b *bench) scrape(ctx context.Context) error {
 		return err
 	}
 	for _, pod := range pods {
-		ports := pod.Spec.Containers[0].Ports
-		at := slices.IndexFunc(ports, func(port corev1.ContainerPort) bool { return port.Name == "metrics" })
-		if at < 0 {
-			return fmt.Errorf("pod %s has no port named metrics", pod.Name)
-		}
 		for range scrapes {
-			request := b.mesh.Kubernetes.CoreV1().Pods(pod.Namespace).ProxyGet("http", pod.Name, fmt.Sprint(ports[at].ContainerPort), "/metrics", nil)
-			if _, err := request.DoRaw(ctx); err != nil {
-				return fmt.Errorf("get metrics of pod %s: %w", pod.Name, err)
+			if _, err := b.mesh.Metrics(ctx, &pod); err != nil {
+				return err
 			}
 		}
 	}
@@ -135,15 +130,6 @@ func (b *bench) totals(ctx context.Context) (*idle, error) {
 	}
 	services, err := b.services(ctx)
 	return &idle{writes, services}, err
-}
-
-func pause(ctx context.Context, d time.Duration) error {
-	select {
-	case <-ctx.Done():
-		return ctx.Err()
-	case <-time.After(d):
-		return nil
-	}
 }
 
 func writesTo(ctx context.Context, api kubernetes.Interface) (map[string]float64, error) {

@@ -41,24 +41,19 @@ func (b *bench) hellos(ctx context.Context) (took []time.Duration, err error) {
 		return nil, fmt.Errorf("watch Instances: %w", err)
 	}
 	defer instances.Stop()
-	if err := b.mesh.ApplyText(ctx, onvifConfiguration); err != nil {
+	number := 0
+	took, err = b.repeatWith(ctx, onvifConfiguration, b.Rounds+warmUpRounds, func(ctx context.Context) (time.Duration, error) {
+		camera := onvif.Make(number, netip.AddrPortFrom(cameras.Address, firstPort+uint16(number)))
+		number++
+		return hello(ctx, cameras, instances, camera)
+	})
+	if err != nil {
 		return nil, err
 	}
-	for round := range b.Rounds + warmUpRounds {
-		duration, err := hello(ctx, cameras.Fleet, instances, onvif.Make(round, netip.AddrPortFrom(cameras.Address, firstPort+uint16(round))))
-		if err != nil {
-			return nil, err
-		}
-		if round >= warmUpRounds {
-			took = append(took, duration)
-		}
-	}
-	return took, b.mesh.DeleteText(ctx, onvifConfiguration)
+	return took[warmUpRounds:], nil
 }
 
 func hello(ctx context.Context, fleet *onvif.Fleet, instances watch.Interface, camera *onvif.Camera) (time.Duration, error) {
-	ctx, cancel := context.WithTimeout(ctx, roundTimeout)
-	defer cancel()
 	if err := fleet.Plug(camera); err != nil {
 		return 0, err
 	}

@@ -17,76 +17,59 @@ import (
 	drav1 "k8s.io/kubelet/pkg/apis/dra/v1"
 
 	akriv0 "akri.sh/libs/apis/akri/v0"
-	"akri.sh/libs/kube/kubetest"
 	"akri.sh/libs/rpc"
-	discoveryv1 "akri.sh/proto/akri/discovery/v1"
 
 	"akri.sh/integration/process"
 )
 
-// preparations are the durations of NodePrepareResources. Admin access reserves no slot.
-type preparations struct {
-	without, with []time.Duration
-}
-
-// preparations measures a dra-kubelet-plugin with an instance-writer and an API server.
-func (b *bench) preparations(ctx context.Context) (result preparations, err error) {
+// preparations measures a dra-kubelet-plugin with an instance-writer and an API server. It returns
+// the durations of NodePrepareResources without and with a reservation of a slot. Admin access
+// reserves none.
+func (b *bench) preparations(ctx context.Context) (without, with []time.Duration, err error) {
 	b.progress("preparing ResourceClaims")
 	const configuration = "prepare"
-	api, err := kubetest.Start(ctx)
+	w, err := startWriter(ctx)
 	if err != nil {
-		return result, err
+		return nil, nil, err
 	}
-	defer api.Stop()
-	w, err := startWriter(ctx, api)
-	if err != nil {
-		return result, err
-	}
-	defer func() { err = errors.Join(err, w.stop()) }()
+	defer func() { err = errors.Join(err, w.Stop()) }()
 	instance := akriv0.InstanceName(configuration, akriv0.Digest("camera", "", true))
 	nodes, err := w.prepare(ctx, configuration, instance, 1)
 	if err != nil {
-		return result, err
+		return nil, nil, err
 	}
 	dir, err := os.MkdirTemp("", "akri-bench-")
 	if err != nil {
-		return result, fmt.Errorf("create directory: %w", err)
+		return nil, nil, fmt.Errorf("create directory: %w", err)
 	}
 	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
-	stop, err := serveNode(ctx, dir, make(chan *pluginapi.RegisterRequest, 1), oneCamera(configuration, instance))
+	stop, err := serveNode(ctx, dir, make(chan *pluginapi.RegisterRequest, 1), configuration, instance)
 	if err != nil {
-		return result, err
+		return nil, nil, err
 	}
 	defer stop()
-	plugin, err := process.Start(ctx, api, "dra-kubelet-plugin", "--node-name", nodes[0], "--registry-dir", dir, "--cdi-dir", filepath.Join(dir, "cdi"),
-		"--discovery-operator", "unix://"+filepath.Join(dir, "operator.sock"), "--instance-writer", w.PlainAddress, "--admin-address=", "--log-level=error")
+	plugin, err := process.Start(ctx, w.API, "dra-kubelet-plugin", "--node-name", nodes[0], "--registry-dir", dir, "--cdi-dir", filepath.Join(dir, "cdi"),
+		"--discovery-operator", "unix://"+filepath.Join(dir, "operator.sock"), "--instance-writer", w.Writers[0].PlainAddress, "--admin-address=", "--log-level=error")
 	if err != nil {
-		return result, err
+		return nil, nil, err
 	}
 	defer func() { err = errors.Join(err, plugin.Stop()) }()
 	conn, err := rpc.Dial("unix://"+filepath.Join(dir, akriv0.Driver+".sock"), prometheus.NewRegistry())
 	if err != nil {
-		return result, err
+		return nil, nil, err
 	}
 	defer conn.Close()
 	client := drav1.NewDRAPluginClient(conn)
-	for admin, took := range map[bool]*[]time.Duration{true: &result.without, false: &result.with} {
+	for admin, took := range map[bool]*[]time.Duration{true: &without, false: &with} {
 		claim, err := w.allocate(ctx, instance, admin)
 		if err != nil {
-			return result, err
+			return nil, nil, err
 		}
 		if *took, err = prepareRepeatedly(ctx, client, claim); err != nil {
-			return result, err
+			return nil, nil, err
 		}
 	}
-	return result, nil
-}
-
-func oneCamera(configuration, instance string) *discoveryv1.WatchDevicesResponse {
-	return &discoveryv1.WatchDevicesResponse{Configurations: []*discoveryv1.ConfigurationDevices{{
-		Namespace: namespace, Name: configuration, Complete: true,
-		Devices: []*discoveryv1.Device{{Instance: instance, Id: "camera", Shared: true, Properties: map[string]string{"URL": "rtsp://10.0.0.1"}}},
-	}}}
+	return without, with, nil
 }
 
 // allocate creates a ResourceClaim and allocates the device to it, as the scheduler does.

@@ -39,39 +39,28 @@ spec:
 `
 )
 
-// recovery holds the times until deleted brokers are replaced and restarted kubelets offer a
+// recovery returns the times until deleted brokers are replaced and restarted kubelets offer a
 // resource.
-type recovery struct {
-	brokers, kubelets []time.Duration
-}
-
-func (b *bench) recovery(ctx context.Context) (result recovery, err error) {
+func (b *bench) recovery(ctx context.Context) (brokers, kubelets []time.Duration, err error) {
 	b.progress("deleting a broker %d times and restarting a kubelet %d times", brokerDeletions, kubeletRestarts)
 	if err := b.mesh.ApplyText(ctx, recoveryConfiguration); err != nil {
-		return result, err
+		return nil, nil, err
 	}
-	for range brokerDeletions {
-		duration, err := b.deleteBroker(ctx)
-		if err != nil {
-			return result, err
-		}
-		result.brokers = append(result.brokers, duration)
+	if brokers, err = repeat(ctx, brokerDeletions, roundTimeout, b.deleteBroker); err != nil {
+		return nil, nil, err
 	}
-	for range kubeletRestarts {
-		duration, err := b.restartKubelet(ctx)
-		if err != nil {
-			return result, err
-		}
-		result.kubelets = append(result.kubelets, duration)
+	kubelets, err = repeat(ctx, kubeletRestarts, 2*roundTimeout, func(ctx context.Context) (time.Duration, error) {
+		return mesh.RestartKubelet(ctx, b.mesh.Cluster.Nodes()[0], akriv0.ResourceName(recoveryInstance))
+	})
+	if err != nil {
+		return nil, nil, err
 	}
-	return result, b.mesh.DeleteText(ctx, recoveryConfiguration)
+	return brokers, kubelets, b.mesh.DeleteText(ctx, recoveryConfiguration)
 }
 
 // deleteBroker deletes one of the two brokers and returns the time until a watch shows the next
 // one.
 func (b *bench) deleteBroker(ctx context.Context) (time.Duration, error) {
-	ctx, cancel := context.WithTimeout(ctx, roundTimeout)
-	defer cancel()
 	pods := b.mesh.Kubernetes.CoreV1().Pods(namespace)
 	options := metav1.ListOptions{LabelSelector: mesh.ConfigurationLabel + "=" + recoveryName}
 	var list *corev1.PodList
@@ -105,10 +94,4 @@ func (b *bench) deleteBroker(ctx context.Context) (time.Duration, error) {
 		}
 	}
 	return 0, errors.New("the watch of brokers ended")
-}
-
-func (b *bench) restartKubelet(ctx context.Context) (time.Duration, error) {
-	ctx, cancel := context.WithTimeout(ctx, 2*roundTimeout)
-	defer cancel()
-	return mesh.RestartKubelet(ctx, b.mesh.Cluster.Nodes()[0], akriv0.ResourceName(recoveryInstance))
 }

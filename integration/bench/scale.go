@@ -21,6 +21,8 @@ import (
 	"akri.sh/libs/kube/kubetest"
 	discoveryv1 "akri.sh/proto/akri/discovery/v1"
 
+	"akri.sh/integration/cluster"
+	"akri.sh/integration/progress"
 	"akri.sh/integration/simulation"
 )
 
@@ -61,7 +63,7 @@ type scale struct {
 // scaleRun is a measurement with one number of nodes.
 type scaleRun struct {
 	*bench
-	*simulation.Cluster
+	*simulation.Environment
 	local, shared *akriv0.Configuration
 	result        *scale
 	// restarting is held while the process of instance-writer changes.
@@ -89,7 +91,7 @@ func (b *bench) scales(ctx context.Context) error {
 }
 
 func (b *bench) scale(ctx context.Context, nodes int) (_ *scale, err error) {
-	cluster, err := simulation.NewCluster(ctx, simulation.Options{
+	environment, err := simulation.New(ctx, simulation.Options{
 		Nodes: nodes, Replicas: 1, Agent: b.Agent, Memory: memoryFor(nodes), Handlers: []string{"onvif", "udev"},
 		Progress: func(format string, arguments ...any) {
 			b.progress("%d nodes: "+format, append([]any{nodes}, arguments...)...)
@@ -98,8 +100,8 @@ func (b *bench) scale(ctx context.Context, nodes int) (_ *scale, err error) {
 	if err != nil {
 		return nil, err
 	}
-	defer func() { err = errors.Join(err, cluster.Stop()) }()
-	s := &scaleRun{bench: b, Cluster: cluster, result: &scale{nodes: nodes, kubernetes: kubernetesVersion(cluster.Kubernetes)}}
+	defer func() { err = errors.Join(err, environment.Stop()) }()
+	s := &scaleRun{bench: b, Environment: environment, result: &scale{nodes: nodes, kubernetes: kubernetesVersion(environment.Kubernetes)}}
 	if s.local, err = s.Configure(ctx, "local", "udev", scaleCapacity); err != nil {
 		return nil, err
 	}
@@ -177,21 +179,12 @@ func (s *scaleRun) step(ctx context.Context, name string, run func(context.Conte
 	ctx, cancel := context.WithTimeout(ctx, s.Idle+scaleTimeout)
 	defer cancel()
 	s.progress("%d nodes: %s", s.result.nodes, name)
-	ticker := time.NewTicker(progressInterval)
-	defer ticker.Stop()
-	ended := make(chan error, 1)
 	started := time.Now()
-	go func() { ended <- run(ctx) }()
-	for {
-		select {
-		case err := <-ended:
-			s.progress("%d nodes: %s: ended after %s", s.result.nodes, name, seconds(time.Since(started)))
-			return err
-		case <-ticker.C:
-			s.progress("%d nodes: %s for %.0f s, %d Instances are not up to date",
-				s.result.nodes, name, time.Since(started).Seconds(), s.Model.Differing())
-		}
-	}
+	err := progress.While(progressInterval, func(elapsed time.Duration) {
+		s.progress("%d nodes: %s for %.0f s, %d Instances are not up to date", s.result.nodes, name, elapsed.Seconds(), s.Model.Differing())
+	}, func() error { return run(ctx) })
+	s.progress("%d nodes: %s: ended after %s", s.result.nodes, name, seconds(time.Since(started)))
+	return err
 }
 
 // appear makes all nodes connect and report all devices.
@@ -261,7 +254,7 @@ func (s *scaleRun) restart(ctx context.Context) error {
 // idleWindow measures memory and API requests without changes.
 func (s *scaleRun) idleWindow(ctx context.Context) error {
 	// The status of Configurations follows after a second.
-	if err := pause(ctx, reviewInterval); err != nil {
+	if err := cluster.Pause(ctx, reviewInterval); err != nil {
 		return err
 	}
 	first, err := writesTo(ctx, s.Kubernetes)
@@ -271,7 +264,7 @@ func (s *scaleRun) idleWindow(ctx context.Context) error {
 	last := first
 	started := time.Now()
 	for time.Since(started) < s.Idle {
-		if err := pause(ctx, reviewInterval); err != nil {
+		if err := cluster.Pause(ctx, reviewInterval); err != nil {
 			return err
 		}
 		now, err := writesTo(ctx, s.Kubernetes)
@@ -364,7 +357,7 @@ func (s *scaleRun) recordPeak(ctx context.Context) (stop func()) {
 	ctx, cancel := context.WithCancel(ctx)
 	var recording sync.WaitGroup
 	recording.Go(func() {
-		for pause(ctx, memoryInterval) == nil {
+		for cluster.Pause(ctx, memoryInterval) == nil {
 			// After an error the next sample counts.
 			if used, err := s.memory(); err == nil {
 				peak := &s.result.peak

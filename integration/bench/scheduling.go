@@ -65,64 +65,62 @@ func (b *bench) scheduling(ctx context.Context) error {
 	fmt.Fprintf(b.Out, "\n| %d nodes, %d devices | Pods | created → all scheduled | Pods/s |\n|---|---|---|---|\n", schedulingNodes, burstSize)
 	for _, c := range schedulingCases() {
 		b.progress("scheduling %d Pods: %s", c.pods(), c.name)
-		result, err := c.measure(ctx)
+		publishing, scheduled, err := c.measure(ctx)
 		if err != nil {
 			return fmt.Errorf("measure scheduling, %s: %w", c.name, err)
 		}
-		fmt.Fprintf(b.Out, "| %s | %d | %.1f s | %.1f |\n", c.name, c.pods(), result.scheduled.Seconds(), float64(c.pods())/result.scheduled.Seconds())
+		fmt.Fprintf(b.Out, "| %s | %d | %.1f s | %.1f |\n", c.name, c.pods(), scheduled.Seconds(), float64(c.pods())/scheduled.Seconds())
 		if c.claims {
-			published = append(published, result.published)
+			published = append(published, publishing)
 		}
 	}
 	b.printLatencies(latency{fmt.Sprintf("%d Instances created in parallel → all ResourceSlices seen", burstSize), published})
 	return nil
 }
 
-type scheduling struct {
-	published, scheduled time.Duration
-}
-
-func (c schedulingCase) measure(ctx context.Context) (result scheduling, err error) {
+// measure returns when all ResourceSlices are published, for a case with claims, and when all Pods
+// are scheduled.
+func (c schedulingCase) measure(ctx context.Context) (published, scheduled time.Duration, err error) {
 	ctx, cancel := context.WithTimeout(ctx, burstTimeout)
 	defer cancel()
 	api, err := kubetest.Start(ctx)
 	if err != nil {
-		return result, err
+		return 0, 0, err
 	}
 	defer api.Stop()
 	clients, err := mesh.NewClients(api.Config())
 	if err != nil {
-		return result, err
+		return 0, 0, err
 	}
 	nodes, err := c.createNodes(ctx, clients)
 	if err != nil {
-		return result, err
+		return 0, 0, err
 	}
 	if c.claims {
-		if result.published, err = c.publish(ctx, api, clients, nodes); err != nil {
-			return result, err
+		if published, err = c.publish(ctx, api, clients, nodes); err != nil {
+			return 0, 0, err
 		}
 	}
 	if c.claims && !c.classes {
 		if err := removeClasses(ctx, clients); err != nil {
-			return result, err
+			return 0, 0, err
 		}
 	}
 	binary, err := binaries.Path("kube-scheduler")
 	if err != nil {
-		return result, err
+		return 0, 0, err
 	}
 	// The default rate of 50 requests a second would be the limit.
 	scheduler, err := process.StartBinary(api, binary, "--leader-elect=false", "--secure-port=0", "--kube-api-qps=5000", "--kube-api-burst=5000", "--v=0")
 	if err != nil {
-		return result, err
+		return 0, 0, err
 	}
 	defer func() { err = errors.Join(err, scheduler.Stop()) }()
 	if _, err := c.schedule(ctx, clients, 1); err != nil { // the scheduler has read all objects
-		return result, err
+		return 0, 0, err
 	}
-	result.scheduled, err = c.schedule(ctx, clients, c.pods())
-	return result, err
+	scheduled, err = c.schedule(ctx, clients, c.pods())
+	return published, scheduled, err
 }
 
 func (c schedulingCase) createNodes(ctx context.Context, clients mesh.Clients) (names []string, err error) {

@@ -9,13 +9,14 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	"golang.org/x/sync/errgroup"
 	"google.golang.org/grpc"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	akriv0 "akri.sh/libs/apis/akri/v0"
-	"akri.sh/libs/kube/kubetest"
+	"akri.sh/libs/rpc"
 	discoveryv1 "akri.sh/proto/akri/discovery/v1"
 	instancev1 "akri.sh/proto/akri/instance/v1"
 
@@ -52,19 +53,13 @@ func (b *bench) sharing(ctx context.Context) error {
 	return nil
 }
 
-// share measures a separate instance-writer and API server. The nodes are simulated by their
-// reports.
+// share measures a separate instance-writer and API server.
 func (b *bench) share(ctx context.Context) (results []sharing, err error) {
-	api, err := kubetest.Start(ctx)
+	w, err := startWriter(ctx)
 	if err != nil {
 		return nil, err
 	}
-	defer api.Stop()
-	w, err := startWriter(ctx, api)
-	if err != nil {
-		return nil, err
-	}
-	defer func() { err = errors.Join(err, w.stop()) }()
+	defer func() { err = errors.Join(err, w.Stop()) }()
 	for _, nodes := range []int{1, 50, 100, 250} {
 		b.progress("reserving slots of a device that %d nodes share", nodes)
 		result, err := w.measure(ctx, nodes)
@@ -153,14 +148,16 @@ func sortAll[K comparable](took map[K][]time.Duration) {
 
 // prepare creates the nodes and reports one device for each of them.
 func (w *writer) prepare(ctx context.Context, configuration, instance string, count int) ([]string, error) {
-	capacity := int32(sharingCapacity)
-	created, err := w.Configurations.In(namespace).Create(ctx, &akriv0.Configuration{
-		ObjectMeta: metav1.ObjectMeta{Name: configuration, Namespace: namespace},
-		Spec:       akriv0.ConfigurationSpec{Capacity: &capacity, DiscoveryHandler: akriv0.DiscoveryHandler{Name: "debugEcho"}},
-	}, metav1.CreateOptions{})
+	created, err := w.Configure(ctx, configuration, "debugEcho", sharingCapacity)
 	if err != nil {
-		return nil, fmt.Errorf("create Configuration: %w", err)
+		return nil, err
 	}
+	conn, err := rpc.Dial(w.Writers[0].PlainAddress, prometheus.NewRegistry())
+	if err != nil {
+		return nil, err
+	}
+	defer conn.Close()
+	client := instancev1.NewInstanceServiceClient(conn)
 	names := make([]string, count)
 	var group errgroup.Group
 	for i := range names {
@@ -170,13 +167,15 @@ func (w *writer) prepare(ctx context.Context, configuration, instance string, co
 		}
 	}
 	for _, node := range names {
-		group.Go(func() error { return w.report(ctx, node, instance, created) })
+		group.Go(func() error { return report(ctx, client, node, instance, created) })
 	}
 	return names, group.Wait()
 }
 
-func (w *writer) report(ctx context.Context, node, instance string, configuration *akriv0.Configuration) error {
-	stream, err := w.plain.ReportDevices(ctx, grpc.WaitForReady(true))
+func report(
+	ctx context.Context, client instancev1.InstanceServiceClient, node, instance string, configuration *akriv0.Configuration,
+) error {
+	stream, err := client.ReportDevices(ctx, grpc.WaitForReady(true))
 	if err != nil {
 		return fmt.Errorf("report: %w", err)
 	}

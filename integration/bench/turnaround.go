@@ -42,34 +42,21 @@ spec:
 )
 
 // turnaround measures the time from the end of a pod until its slot is free for all nodes.
-func (b *bench) turnaround(ctx context.Context) (took []time.Duration, err error) {
+func (b *bench) turnaround(ctx context.Context) ([]time.Duration, error) {
 	b.progress("measuring when the slots of %d deleted pods are free", turnarounds)
-	if err := b.mesh.ApplyText(ctx, turnConfiguration); err != nil {
-		return nil, err
-	}
-	for range turnarounds {
-		duration, err := b.turn(ctx)
-		if err != nil {
-			return nil, err
-		}
-		took = append(took, duration)
-	}
-	return took, b.mesh.DeleteText(ctx, turnConfiguration)
+	return b.repeatWith(ctx, turnConfiguration, turnarounds, b.turn)
 }
 
 func (b *bench) turn(ctx context.Context) (took time.Duration, err error) {
-	ctx, cancel := context.WithTimeout(ctx, roundTimeout)
-	defer cancel()
 	if err := b.mesh.ApplyText(ctx, turnPod); err != nil {
 		return 0, err
 	}
 	pods := b.mesh.Kubernetes.CoreV1().Pods("default")
-	err = mesh.Await(ctx, "running pod", func(ctx context.Context) error {
-		pod, err := pods.Get(ctx, "bench-turn", metav1.GetOptions{})
-		if err == nil && pod.Status.Phase != corev1.PodRunning {
-			err = errors.New(string(pod.Status.Phase))
+	err = mesh.AwaitObject(ctx, "running pod", pods, "bench-turn", func(pod *corev1.Pod) error {
+		if pod.Status.Phase != corev1.PodRunning {
+			return errors.New(string(pod.Status.Phase))
 		}
-		return err
+		return nil
 	})
 	if err != nil {
 		return 0, err

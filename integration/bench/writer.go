@@ -2,67 +2,26 @@ package bench
 
 import (
 	"context"
-	"errors"
 	"fmt"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"google.golang.org/grpc"
 
-	"akri.sh/libs/kube/kubetest"
 	"akri.sh/libs/rpc"
-	instancev1 "akri.sh/proto/akri/instance/v1"
 
-	"akri.sh/integration/mesh"
 	"akri.sh/integration/simulation"
 )
 
-// writer is a running instance-writer that serves with TLS and in plain text.
-type writer struct {
-	*simulation.Writer
-	mesh.Clients
-	identities *simulation.Identities
-	conn       *grpc.ClientConn
-	// plain sends calls in plain text.
-	plain instancev1.InstanceServiceClient
-}
+// writer is a running instance-writer without simulated nodes.
+type writer struct{ *simulation.Environment }
 
-func startWriter(ctx context.Context, api *kubetest.Server) (w *writer, err error) {
-	w = &writer{}
-	defer func() {
-		if err != nil {
-			err = errors.Join(err, w.stop())
-		}
-	}()
-	if w.Clients, err = mesh.NewClients(api.Config()); err != nil {
-		return w, err
+// startWriter starts an API server and an instance-writer. The nodes are simulated by their reports.
+func startWriter(ctx context.Context) (*writer, error) {
+	environment, err := simulation.New(ctx, simulation.Options{Replicas: 1, Progress: func(string, ...any) {}})
+	if err != nil {
+		return nil, err
 	}
-	if w.identities, err = simulation.NewIdentities(ctx, w.Kubernetes); err != nil {
-		return w, err
-	}
-	if w.Writer, err = simulation.StartWriter(ctx, api, 0); err != nil {
-		return w, err
-	}
-	if err = w.identities.AwaitCA(ctx); err != nil {
-		return w, err
-	}
-	if w.conn, err = rpc.Dial(w.PlainAddress, prometheus.NewRegistry()); err != nil {
-		return w, err
-	}
-	w.plain = instancev1.NewInstanceServiceClient(w.conn)
-	return w, nil
-}
-
-func (w *writer) stop() (err error) {
-	if w.conn != nil {
-		err = w.conn.Close()
-	}
-	if w.Writer != nil {
-		err = errors.Join(err, w.Stop())
-	}
-	if w.identities != nil {
-		err = errors.Join(err, w.identities.Close())
-	}
-	return err
+	return &writer{environment}, nil
 }
 
 // transport is how device-plugin-host calls instance-writer.
@@ -73,15 +32,15 @@ type transport struct {
 
 // transports are plain text, and TLS with the token of device-plugin-host on a node.
 func (w *writer) transports(ctx context.Context, node string) ([]transport, error) {
-	address, err := w.NamedAddress()
+	address, err := w.Writers[0].NamedAddress()
 	if err != nil {
 		return nil, err
 	}
-	identity, err := w.identities.Of(ctx, simulation.DevicePluginHost, node)
+	identity, err := w.Identity(ctx, simulation.DevicePluginHost, node)
 	if err != nil {
 		return nil, err
 	}
-	return []transport{{plainText, w.PlainAddress, rpc.Identity{}}, {withTLS, address, identity}}, nil
+	return []transport{{plainText, w.Writers[0].PlainAddress, rpc.Identity{}}, {withTLS, address, identity}}, nil
 }
 
 func (t transport) dial() (*grpc.ClientConn, error) {

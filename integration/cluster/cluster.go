@@ -48,9 +48,12 @@ type Cluster struct {
 	progress   func(step string)
 }
 
-// machine is what a cluster uses of this machine: its directory, names and control groups.
+// machine is what a cluster uses of this machine: its directory, names and control groups. All names
+// and paths depend on the directory.
 type machine struct {
-	layout
+	dir string
+	// prefix starts the name of each network namespace and cgroup. It differs between directories.
+	prefix          string
 	cgroups         cgroups
 	emulatedVersion string
 }

@@ -1,17 +1,16 @@
 package cluster
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"fmt"
 	"io"
 	"net"
 	"net/http"
-	"net/url"
 	"os"
 	"path/filepath"
 	"strconv"
+	"strings"
 	"time"
 
 	"akri.sh/libs/kube/kubetest/controlplane"
@@ -212,7 +211,7 @@ func (c *Cluster) RestartExited(ctx context.Context) (names []string, err error)
 
 // EtcdMetrics returns the metrics of etcd in the Prometheus text format.
 func (c *Cluster) EtcdMetrics(ctx context.Context) ([]byte, error) {
-	text, err := c.requestEtcd(ctx, http.MethodGet, "metrics", nil)
+	text, err := c.requestEtcd(ctx, http.MethodGet, "metrics", "")
 	if err != nil {
 		return nil, fmt.Errorf("get metrics of etcd: %w", err)
 	}
@@ -221,8 +220,8 @@ func (c *Cluster) EtcdMetrics(ctx context.Context) ([]byte, error) {
 
 // EtcdRevision returns the revision of the last change in etcd.
 func (c *Cluster) EtcdRevision(ctx context.Context) (string, error) {
-	// The key is that of no object. The header of each response has the revision.
-	text, err := c.requestEtcd(ctx, http.MethodPost, "v3/kv/range", map[string]any{"key": []byte("/none"), "count_only": true})
+	// The key, /none in Base64, is that of no object. The header of each response has the revision.
+	text, err := c.requestEtcd(ctx, http.MethodPost, "v3/kv/range", `{"key":"L25vbmU=","count_only":true}`)
 	var response struct{ Header struct{ Revision string } }
 	if err == nil {
 		err = json.Unmarshal(text, &response)
@@ -235,46 +234,31 @@ func (c *Cluster) EtcdRevision(ctx context.Context) (string, error) {
 
 // CompactEtcd deletes the history before the revision, as kube-apiserver does every five minutes.
 func (c *Cluster) CompactEtcd(ctx context.Context, revision string) error {
-	_, err := c.requestEtcd(ctx, http.MethodPost, "v3/kv/compaction", map[string]any{"revision": revision, "physical": true})
+	_, err := c.requestEtcd(ctx, http.MethodPost, "v3/kv/compaction", fmt.Sprintf(`{"revision":%q,"physical":true}`, revision))
 	if err != nil {
 		return fmt.Errorf("compact etcd: %w", err)
 	}
 	return nil
 }
 
-// requestEtcd sends an HTTP request with a body in JSON, if it is not nil.
-func (c *Cluster) requestEtcd(ctx context.Context, method, path string, body any) ([]byte, error) {
+// requestEtcd sends an HTTP request with a body in JSON.
+func (c *Cluster) requestEtcd(ctx context.Context, method, path, body string) ([]byte, error) {
 	if c.machine == nil {
 		return nil, ErrExternal
 	}
-	url, err := url.Parse(c.servers().EtcdClientURL)
-	if err != nil {
-		return nil, fmt.Errorf("parse address: %w", err)
-	}
-	var content []byte
-	if body != nil {
-		if content, err = json.Marshal(body); err != nil {
-			return nil, fmt.Errorf("encode request: %w", err)
-		}
-	}
-	request, err := http.NewRequestWithContext(ctx, method, url.JoinPath(path).String(), bytes.NewReader(content))
+	request, err := http.NewRequestWithContext(ctx, method, c.servers().EtcdClientURL+"/"+path, strings.NewReader(body))
 	if err != nil {
 		return nil, err
 	}
-	// http.Transport dials in another goroutine, which is not in the network namespace.
-	var conn net.Conn
-	err = netns.Do(filepath.Join(netnsDir, c.netns(controlPlane)), func() (err error) {
-		conn, err = (&net.Dialer{}).DialContext(ctx, "tcp", url.Host)
-		return err
-	})
-	if err != nil {
-		return nil, fmt.Errorf("dial: %w", err)
+	// http.Transport dials in another goroutine, so this function enters the network namespace.
+	dial := func(ctx context.Context, network, address string) (conn net.Conn, err error) {
+		err = netns.Do(filepath.Join(netnsDir, c.netns(controlPlane)), func() (err error) {
+			conn, err = (&net.Dialer{}).DialContext(ctx, network, address)
+			return err
+		})
+		return conn, err
 	}
-	defer conn.Close()
-	client := http.Client{Transport: &http.Transport{
-		DisableKeepAlives: true,
-		DialContext:       func(context.Context, string, string) (net.Conn, error) { return conn, nil },
-	}}
+	client := http.Client{Transport: &http.Transport{DisableKeepAlives: true, DialContext: dial}}
 	response, err := client.Do(request)
 	if err != nil {
 		return nil, err

@@ -16,6 +16,6 @@ func ParseCgroupMounts(mounts string) (unified string, legacy []string) {
 }
 
 func CheckDir(dir string) error {
-	_, err := newLayout(dir)
+	_, err := clusterDir(dir)
 	return err
 }

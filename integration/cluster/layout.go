@@ -29,16 +29,9 @@ const (
 // DefaultDir is the cluster directory if neither Config.Dir nor AKRI_CLUSTER_DIR is set.
 const DefaultDir = "/tmp/akri-cluster"
 
-// layout derives all names and paths of a cluster from its directory.
-type layout struct {
-	// dir is absolute and without symbolic links.
-	dir string
-	// prefix starts the name of each network namespace and cgroup. It differs between directories.
-	prefix string
-}
-
-// newLayout returns an error for directories that nodes mount over.
-func newLayout(dir string) (layout, error) {
+// clusterDir returns the directory of a cluster, absolute and without symbolic links. It returns an
+// error for directories that nodes mount over.
+func clusterDir(dir string) (string, error) {
 	if dir == "" {
 		dir = os.Getenv("AKRI_CLUSTER_DIR")
 	}
@@ -47,20 +40,20 @@ func newLayout(dir string) (layout, error) {
 	}
 	dir, err := filepath.Abs(dir)
 	if err != nil {
-		return layout{}, fmt.Errorf("resolve cluster directory: %w", err)
+		return "", fmt.Errorf("resolve cluster directory: %w", err)
 	}
 	if real, err := filepath.EvalSymlinks(dir); err == nil {
 		dir = real
 	}
 	if !plainPath.MatchString(dir) {
-		return layout{}, fmt.Errorf("cluster directory %q must have only letters, digits and ./_-, and at most 60 characters", dir)
+		return "", fmt.Errorf("cluster directory %q must have only letters, digits and ./_-, and at most 60 characters", dir)
 	}
 	for _, owned := range nodeDirs {
 		if dir == owned || strings.HasPrefix(dir, owned+"/") {
-			return layout{}, fmt.Errorf("cluster directory %q must not be inside %s, which is separate on each node", dir, owned)
+			return "", fmt.Errorf("cluster directory %q must not be inside %s, which is separate on each node", dir, owned)
 		}
 	}
-	return layout{dir: dir, prefix: prefixOf(dir)}, nil
+	return dir, nil
 }
 
 func prefixOf(dir string) string {
@@ -71,26 +64,26 @@ func prefixOf(dir string) string {
 	return "akri" + hex.EncodeToString(digest[:3])
 }
 
-func (l layout) path(parts ...string) string {
-	return filepath.Join(append([]string{l.dir}, parts...)...)
+func (m *machine) path(parts ...string) string {
+	return filepath.Join(append([]string{m.dir}, parts...)...)
 }
 
-func (l layout) log(daemon string) string { return l.path("log", daemon+".log") }
+func (m *machine) log(daemon string) string { return m.path("log", daemon+".log") }
 
-func (l layout) node(name string, parts ...string) string {
-	return l.path(append([]string{"nodes", name}, parts...)...)
+func (m *machine) node(name string, parts ...string) string {
+	return m.path(append([]string{"nodes", name}, parts...)...)
 }
 
 // netns is the name of the network namespace of a node, or of the control plane.
-func (l layout) netns(scope string) string { return l.prefix + "-" + scope }
+func (m *machine) netns(scope string) string { return m.prefix + "-" + scope }
 
-func (l layout) cgroup(parts ...string) string {
-	return filepath.Join(append([]string{l.prefix}, parts...)...)
+func (m *machine) cgroup(parts ...string) string {
+	return filepath.Join(append([]string{m.prefix}, parts...)...)
 }
 
 // podCgroup is the cgroup root of a node's kubelet. Two kubelets with the same root delete each
 // other's pods.
-func (l layout) podCgroup(node string) string { return l.cgroup(node, "pods") }
+func (m *machine) podCgroup(node string) string { return m.cgroup(node, "pods") }
 
 func nodeIP(index int) string { return "10.77.0." + strconv.Itoa(firstNodeIndex+index) }
 

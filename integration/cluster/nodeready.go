@@ -15,12 +15,7 @@ import (
 // resolution of one second, so those of a stopped kubelet are before it.
 func afterHeartbeats(ctx context.Context) (time.Time, error) {
 	next := time.Now().Truncate(time.Second).Add(time.Second)
-	select {
-	case <-time.After(time.Until(next)):
-		return next, nil
-	case <-ctx.Done():
-		return time.Time{}, ctx.Err()
-	}
+	return next, Pause(ctx, time.Until(next))
 }
 
 // awaitReady waits for a heartbeat at or after since, because the API server shows the status of a

@@ -19,7 +19,7 @@ type state struct {
 }
 
 func newMachine(dir string) (*machine, error) {
-	l, err := newLayout(dir)
+	dir, err := clusterDir(dir)
 	if err != nil {
 		return nil, err
 	}
@@ -27,7 +27,7 @@ func newMachine(dir string) (*machine, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &machine{layout: l, cgroups: groups}, nil
+	return &machine{dir: dir, prefix: prefixOf(dir), cgroups: groups}, nil
 }
 
 func (m *machine) cluster(s state, progress func(string)) *Cluster {

@@ -7,6 +7,16 @@ import (
 	"time"
 )
 
+// Pause returns nil after d, or the reason of the end of ctx if that is earlier.
+func Pause(ctx context.Context, d time.Duration) error {
+	select {
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	case <-time.After(d):
+		return nil
+	}
+}
+
 // Wait calls check immediately and then at every interval until it returns nil. If ctx ends first,
 // the error has check's last error. An error that only states the end of ctx does not count.
 func Wait(ctx context.Context, interval time.Duration, check func() error) error {

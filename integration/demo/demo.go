@@ -21,11 +21,10 @@ import (
 // stepTimeout limits each wait of the demo.
 const stepTimeout = 3 * time.Minute
 
-// Options of a demo.
+// Options of a demo are the flags of akri-demo.
 type Options struct {
-	// Dir is the directory of the cluster. Default: that of package cluster.
-	Dir string
-	Out io.Writer
+	Dir string    `help:"Directory of the cluster's state." env:"AKRI_CLUSTER_DIR" type:"path"` // Default: that of package cluster.
+	Out io.Writer `kong:"-"`
 }
 
 type demo struct {

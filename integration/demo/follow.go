@@ -196,24 +196,20 @@ func (d *demo) brokersRead(ctx context.Context, expected expectation) (string, e
 func (d *demo) awaitRemoval(ctx context.Context, since time.Time, expected expectation) error {
 	ctx, cancel := context.WithTimeout(ctx, stepTimeout)
 	defer cancel()
-	err := d.while("waiting for the removal of the Instances", func() error {
-		return mesh.Await(ctx, "removal of the Instances", func(ctx context.Context) error {
-			return none(d.instancesOf(ctx, expected))
-		})
-	})
-	if err != nil {
-		return err
+	for _, removed := range []struct {
+		name string
+		left func(context.Context) error
+	}{
+		{"Instances", func(ctx context.Context) error { return none(d.instancesOf(ctx, expected)) }},
+		{"brokers", func(ctx context.Context) error { return none(d.orphans(ctx, expected.configuration)) }},
+	} {
+		removal := "removal of the " + removed.name
+		err := d.while("waiting for the "+removal, func() error { return mesh.Await(ctx, removal, removed.left) })
+		if err != nil {
+			return err
+		}
+		d.since(since, "removed: "+removed.name)
 	}
-	d.since(since, "removed: Instances")
-	err = d.while("waiting for the removal of the brokers", func() error {
-		return mesh.Await(ctx, "removal of the brokers", func(ctx context.Context) error {
-			return none(d.orphans(ctx, expected.configuration))
-		})
-	})
-	if err != nil {
-		return err
-	}
-	d.since(since, "removed: brokers")
 	return nil
 }
 

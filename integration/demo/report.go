@@ -5,6 +5,8 @@ import (
 	"io"
 	"sync"
 	"time"
+
+	"akri.sh/integration/progress"
 )
 
 // progressInterval is the time between progress lines of a long step.
@@ -39,17 +41,7 @@ func (r *report) since(start time.Time, text string) {
 
 // while calls do and prints progress lines until it returns.
 func (r *report) while(step string, do func() error) error {
-	started := time.Now()
-	ticker := time.NewTicker(progressInterval)
-	defer ticker.Stop()
-	result := make(chan error, 1)
-	go func() { result <- do() }()
-	for {
-		select {
-		case err := <-result:
-			return err
-		case <-ticker.C:
-			r.step(fmt.Sprintf("%s (%d s)", step, int(time.Since(started).Seconds())))
-		}
-	}
+	return progress.While(progressInterval, func(elapsed time.Duration) {
+		r.step(fmt.Sprintf("%s (%d s)", step, int(elapsed.Seconds())))
+	}, do)
 }

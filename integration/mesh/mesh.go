@@ -72,7 +72,7 @@ func New(ctx context.Context, c *cluster.Cluster) (*Mesh, error) {
 	if err != nil {
 		return nil, err
 	}
-	bin, err := binaries.Ensure(ctx, func(string) {})
+	bin, err := binaries.Ensure(ctx, nil)
 	if err != nil {
 		return nil, err
 	}

@@ -85,6 +85,21 @@ func (m *Mesh) QueryBroker(ctx context.Context, pod *corev1.Pod) ([]byte, error)
 	return response, nil
 }
 
+// Metrics returns the metrics of a service's Pod. The request goes through the API server.
+func (m *Mesh) Metrics(ctx context.Context, pod *corev1.Pod) ([]byte, error) {
+	ports := pod.Spec.Containers[0].Ports
+	at := slices.IndexFunc(ports, func(port corev1.ContainerPort) bool { return port.Name == "metrics" })
+	if at < 0 {
+		return nil, fmt.Errorf("pod %s has no port named metrics", pod.Name)
+	}
+	port := fmt.Sprint(ports[at].ContainerPort)
+	text, err := m.Kubernetes.CoreV1().Pods(pod.Namespace).ProxyGet("http", pod.Name, port, "/metrics", nil).DoRaw(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("get metrics of pod %s: %w", pod.Name, err)
+	}
+	return text, nil
+}
+
 // Ready reports whether a Pod runs and is ready.
 func Ready(pod *corev1.Pod) bool {
 	return pod.DeletionTimestamp == nil && slices.ContainsFunc(pod.Status.Conditions, func(c corev1.PodCondition) bool {

@@ -37,21 +37,16 @@ func Start(ctx context.Context, api *kubetest.Server, name string, flags ...stri
 
 // StartWithEnv is Start with additional environment variables.
 func StartWithEnv(ctx context.Context, api *kubetest.Server, env []string, name string, flags ...string) (*Process, error) {
-	p := &Process{flags: flags, env: env}
-	return p.run(api, func() (err error) {
-		p.binary, err = build(ctx, name, p.dir)
-		return err
-	})
+	return (&Process{flags: flags, env: env}).run(api, func(dir string) (string, error) { return build(ctx, name, dir) })
 }
 
 // StartBinary starts a binary with the flags and a kubeconfig of the API server.
 func StartBinary(api *kubetest.Server, binary string, flags ...string) (*Process, error) {
-	p := &Process{binary: binary, flags: flags}
-	return p.run(api, func() error { return nil })
+	return (&Process{flags: flags}).run(api, func(string) (string, error) { return binary, nil })
 }
 
-// run calls prepare with the directory of the process, and starts it.
-func (p *Process) run(api *kubetest.Server, prepare func() error) (_ *Process, err error) {
+// run starts the binary that find returns. find may put it into the directory of the process.
+func (p *Process) run(api *kubetest.Server, find func(dir string) (string, error)) (_ *Process, err error) {
 	if p.dir, err = os.MkdirTemp("", "akri-process-"); err != nil {
 		return nil, fmt.Errorf("create directory: %w", err)
 	}
@@ -60,7 +55,7 @@ func (p *Process) run(api *kubetest.Server, prepare func() error) (_ *Process, e
 			err = errors.Join(err, p.memory.remove(), os.RemoveAll(p.dir))
 		}
 	}()
-	if err := prepare(); err != nil {
+	if p.binary, err = find(p.dir); err != nil {
 		return nil, err
 	}
 	if api != nil {

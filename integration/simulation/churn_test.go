@@ -37,7 +37,7 @@ const (
 // churn changes the devices of nodes, and slots, while replicas of instance-writer are killed.
 type churn struct {
 	*testing.T
-	*simulation.Cluster
+	*simulation.Environment
 	random        *rand.Rand
 	configuration *akriv0.Configuration
 	seen          map[string]map[string]bool // nodes that see a device, by Instance
@@ -94,13 +94,13 @@ func TestChurn(t *testing.T) {
 
 func newChurn(t *testing.T, seed uint64) *churn {
 	t.Helper()
-	cluster, err := simulation.NewCluster(t.Context(), simulation.Options{
+	environment, err := simulation.New(t.Context(), simulation.Options{
 		Nodes: churnNodes, Replicas: churnReplicas, Handlers: []string{"debugEcho"}, Progress: t.Logf,
 	})
 	require.NoError(t, err)
-	t.Cleanup(func() { require.NoError(t, cluster.Stop()) })
+	t.Cleanup(func() { require.NoError(t, environment.Stop()) })
 	c := &churn{
-		T: t, Cluster: cluster, random: rand.New(rand.NewPCG(seed, 0)),
+		T: t, Environment: environment, random: rand.New(rand.NewPCG(seed, 0)),
 		seen: map[string]map[string]bool{}, versions: map[string]int{}, held: map[string]bool{},
 	}
 	c.configuration, err = c.Configure(t.Context(), "churn", "debugEcho", churnNodes)

@@ -11,7 +11,6 @@ import (
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/client-go/kubernetes"
 
 	"akri.sh/libs/rpc"
 
@@ -23,16 +22,10 @@ const (
 	audience      = "akri-instance-writer"
 )
 
-// Identities creates what the chart and the kubelets create for TLS and tokens. Its directory holds
-// the files that the kubelets would mount.
-type Identities struct {
-	kubernetes kubernetes.Interface
-	dir        string
-}
-
-// NewIdentities creates the objects of the chart: the Secret and the ConfigMap of the CA, the Lease
-// of instance-writer and the service accounts of its callers.
-func NewIdentities(ctx context.Context, client kubernetes.Interface) (*Identities, error) {
+// createChartObjects creates what the chart creates for TLS and tokens: the Secret and the ConfigMap
+// of the CA, the Lease of instance-writer and the service accounts of its callers.
+func (e *Environment) createChartObjects(ctx context.Context) error {
+	client := e.Kubernetes
 	object := func(name string) metav1.ObjectMeta { return metav1.ObjectMeta{Name: name, Namespace: Namespace} }
 	create := metav1.CreateOptions{}
 	_, secretErr := client.CoreV1().Secrets(Namespace).Create(ctx, &corev1.Secret{ObjectMeta: object(caName)}, create)
@@ -44,35 +37,28 @@ func NewIdentities(ctx context.Context, client kubernetes.Interface) (*Identitie
 		errs = append(errs, err)
 	}
 	if err := errors.Join(errs...); err != nil {
-		return nil, fmt.Errorf("create objects of the chart: %w", err)
+		return fmt.Errorf("create objects of the chart: %w", err)
 	}
-	dir, err := os.MkdirTemp("", "akri-identities-")
-	if err != nil {
-		return nil, fmt.Errorf("create directory: %w", err)
-	}
-	return &Identities{client, dir}, nil
+	return nil
 }
 
-// Close removes the files.
-func (i *Identities) Close() error { return os.RemoveAll(i.dir) }
+func (e *Environment) caFile() string { return filepath.Join(e.dir, caKey) }
 
-func (i *Identities) caFile() string { return filepath.Join(i.dir, caKey) }
-
-// AwaitCA waits until instance-writer has published its CA, and writes the file of it.
-func (i *Identities) AwaitCA(ctx context.Context) error {
-	configMaps := i.kubernetes.CoreV1().ConfigMaps(Namespace)
+// awaitCA waits until instance-writer has published its CA, and writes the file of it.
+func (e *Environment) awaitCA(ctx context.Context) error {
+	configMaps := e.Kubernetes.CoreV1().ConfigMaps(Namespace)
 	return mesh.AwaitObject(ctx, "CA certificates", configMaps, caName, func(configMap *corev1.ConfigMap) error {
 		if configMap.Data[caKey] == "" {
 			return errors.New("the ConfigMap is empty")
 		}
-		return os.WriteFile(i.caFile(), []byte(configMap.Data[caKey]), 0o600)
+		return os.WriteFile(e.caFile(), []byte(configMap.Data[caKey]), 0o600)
 	})
 }
 
-// Of returns the identity of a service on a node: a token that is bound to a Pod of the service
+// Identity returns the identity of a service on a node: a token that is bound to a Pod of the service
 // account on the node.
-func (i *Identities) Of(ctx context.Context, account, node string) (identity rpc.Identity, err error) {
-	pod, err := i.kubernetes.CoreV1().Pods(Namespace).Create(ctx, &corev1.Pod{
+func (e *Environment) Identity(ctx context.Context, account, node string) (identity rpc.Identity, err error) {
+	pod, err := e.Kubernetes.CoreV1().Pods(Namespace).Create(ctx, &corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{GenerateName: account + "-"},
 		Spec: corev1.PodSpec{
 			NodeName: node, ServiceAccountName: account, Containers: []corev1.Container{{Name: "service", Image: "none"}},
@@ -85,13 +71,13 @@ func (i *Identities) Of(ctx context.Context, account, node string) (identity rpc
 		Audiences:      []string{audience},
 		BoundObjectRef: &authenticationv1.BoundObjectReference{Kind: "Pod", APIVersion: "v1", Name: pod.Name, UID: pod.UID},
 	}}
-	created, err := i.kubernetes.CoreV1().ServiceAccounts(Namespace).CreateToken(ctx, account, request, metav1.CreateOptions{})
+	created, err := e.Kubernetes.CoreV1().ServiceAccounts(Namespace).CreateToken(ctx, account, request, metav1.CreateOptions{})
 	if err != nil {
 		return identity, fmt.Errorf("create token of Pod %s: %w", pod.Name, err)
 	}
-	file := filepath.Join(i.dir, pod.Name)
+	file := filepath.Join(e.dir, pod.Name)
 	if err := os.WriteFile(file, []byte(created.Status.Token), 0o600); err != nil {
 		return identity, fmt.Errorf("write token: %w", err)
 	}
-	return rpc.Identity{CAFile: i.caFile(), TokenFile: file}, nil
+	return rpc.Identity{CAFile: e.caFile(), TokenFile: file}, nil
 }

@@ -34,23 +34,6 @@ const (
 	hostRetryDelay     = 2 * time.Second
 )
 
-// NodeOptions of a Node.
-type NodeOptions struct {
-	Name string
-	// Source is the address of the node. instance-writer limits the connections of one address.
-	Source net.IP
-	// Writers are the addresses of the replicas. Each connection uses one of them at random, as
-	// with a ClusterIP.
-	Writers []string
-	// Operator and Host are the identities of discovery-operator and device-plugin-host. In the
-	// agent both use the connection of Operator, and Host is empty.
-	Operator, Host rpc.Identity
-	// Handlers are the names of the Discovery Handlers.
-	Handlers []string
-	// Model gets the devices of the node.
-	Model *Model
-}
-
 // The streams of a node.
 const (
 	reportStream = iota
@@ -61,7 +44,16 @@ const (
 
 // Node is a simulated node.
 type Node struct {
-	NodeOptions
+	Name string
+
+	// source is the address of the node. instance-writer limits the connections of one address.
+	source net.IP
+	// writers are the addresses of the replicas. Each connection uses one of them at random, as
+	// with a ClusterIP.
+	writers []string
+	// handlers are the names of the Discovery Handlers.
+	handlers []string
+	model    *Model // gets the devices of the node
 
 	conns    []*grpc.ClientConn
 	operator *grpc.ClientConn
@@ -76,26 +68,22 @@ type Node struct {
 	refused map[string]map[string]bool                               // Instances by reason
 }
 
-// NewNode returns a Node without devices. It opens no connection.
-func NewNode(options NodeOptions) (*Node, error) {
-	n := &Node{
-		NodeOptions: options, stop: func() {},
-		devices: map[*akriv0.Configuration]map[string]*discoveryv1.Device{}, refused: map[string]map[string]bool{},
+// connect creates the connections of discovery-operator and device-plugin-host with their
+// identities. It opens none. In the agent both use the connection of operator, and host is empty.
+func (n *Node) connect(operator, host rpc.Identity) (err error) {
+	if n.operator, err = n.dial(operator); err != nil {
+		return err
 	}
-	var err error
-	if n.operator, err = n.dial(options.Operator); err != nil {
-		return nil, err
-	}
-	host := n.operator
 	n.conns = []*grpc.ClientConn{n.operator}
-	if options.Host != (rpc.Identity{}) {
-		if host, err = n.dial(options.Host); err != nil {
-			return nil, errors.Join(err, n.operator.Close())
+	hostConn := n.operator
+	if host != (rpc.Identity{}) {
+		if hostConn, err = n.dial(host); err != nil {
+			return err // Stop closes the other connection
 		}
-		n.conns = append(n.conns, host)
+		n.conns = append(n.conns, hostConn)
 	}
-	n.host = instancev1.NewInstanceServiceClient(host)
-	return n, nil
+	n.host = instancev1.NewInstanceServiceClient(hostConn)
+	return nil
 }
 
 func (n *Node) dial(identity rpc.Identity) (*grpc.ClientConn, error) {
@@ -103,9 +91,9 @@ func (n *Node) dial(identity rpc.Identity) (*grpc.ClientConn, error) {
 	if err != nil {
 		return nil, err
 	}
-	dialer := net.Dialer{LocalAddr: &net.TCPAddr{IP: n.Source}}
+	dialer := net.Dialer{LocalAddr: &net.TCPAddr{IP: n.source}}
 	options = append(options, grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) {
-		return dialer.DialContext(ctx, "tcp", n.Writers[rand.IntN(len(n.Writers))])
+		return dialer.DialContext(ctx, "tcp", n.writers[rand.IntN(len(n.writers))])
 	}))
 	return rpc.Dial("passthrough:///"+writerService+":9443", prometheus.NewRegistry(), options...)
 }
@@ -122,7 +110,7 @@ func Device(configuration *akriv0.Configuration, node, id string, shared bool, p
 func (n *Node) Set(configuration *akriv0.Configuration, devices ...*discoveryv1.Device) {
 	n.change(configuration, func(all map[string]*discoveryv1.Device) {
 		for _, device := range devices {
-			n.Model.set(n.Name, device)
+			n.model.set(n.Name, device)
 			all[device.GetInstance()] = device
 		}
 	})
@@ -131,7 +119,7 @@ func (n *Node) Set(configuration *akriv0.Configuration, devices ...*discoveryv1.
 // Remove removes a device of a Configuration.
 func (n *Node) Remove(configuration *akriv0.Configuration, instance string) {
 	n.change(configuration, func(all map[string]*discoveryv1.Device) {
-		n.Model.remove(instance, n.Name)
+		n.model.remove(instance, n.Name)
 		delete(all, instance)
 	})
 }
@@ -192,28 +180,15 @@ func (n *Node) Stop() error {
 // Slots returns the client with which device-plugin-host reserves and releases slots.
 func (n *Node) Slots() instancev1.InstanceServiceClient { return n.host }
 
-// Answered returns when the newest of all streams got its first complete answer. It is zero if a
-// stream has had none.
-func (n *Node) Answered() time.Time {
-	var first, last int64 = math.MaxInt64, 0
+// answers returns when the newest of each stream got its first complete answer: the first and the
+// last of these times. The first is long ago if a stream has had none.
+func (n *Node) answers() (first, last time.Time) {
+	var earliest, latest int64 = math.MaxInt64, 0
 	for i := range n.answered {
 		at := n.answered[i].Load()
-		first, last = min(first, at), max(last, at)
+		earliest, latest = min(earliest, at), max(latest, at)
 	}
-	if first == 0 {
-		return time.Time{}
-	}
-	return time.Unix(0, last)
-}
-
-// AnsweredSince reports whether each stream got its first complete answer after t.
-func (n *Node) AnsweredSince(t time.Time) bool {
-	for i := range n.answered {
-		if n.answered[i].Load() <= t.UnixNano() {
-			return false
-		}
-	}
-	return true
+	return time.Unix(0, earliest), time.Unix(0, latest)
 }
 
 // Refused adds the number of devices that responses have refused, by reason, to the counts. A
@@ -320,20 +295,13 @@ func (n *Node) watchConfigurations(ctx context.Context, healthy func()) error {
 	if err != nil {
 		return err
 	}
-	if err := stream.Send(&configurationv1.WatchConfigurationsRequest{Node: n.Name, Handlers: n.Handlers}); err != nil {
+	if err := stream.Send(&configurationv1.WatchConfigurationsRequest{Node: n.Name, Handlers: n.handlers}); err != nil {
 		return err
 	}
-	answered := sync.OnceFunc(func() { n.answered[configurationStream].Store(time.Now().UnixNano()) })
-	for {
+	return n.receiveAll(configurationStream, healthy, func() (complete bool, err error) {
 		response, err := stream.Recv()
-		if err != nil {
-			return err
-		}
-		healthy()
-		if response.GetSnapshot().GetLast() {
-			answered()
-		}
-	}
+		return response.GetSnapshot().GetLast(), err
+	})
 }
 
 func (n *Node) watchInstances(ctx context.Context, healthy func()) error {
@@ -341,14 +309,22 @@ func (n *Node) watchInstances(ctx context.Context, healthy func()) error {
 	if err != nil {
 		return err
 	}
-	answered := sync.OnceFunc(func() { n.answered[instanceStream].Store(time.Now().UnixNano()) })
-	for {
+	return n.receiveAll(instanceStream, healthy, func() (complete bool, err error) {
 		response, err := stream.Recv()
+		return !response.GetSnapshot().GetMore(), err
+	})
+}
+
+// receiveAll calls receive until it fails, and records when the first answer of a stream is complete.
+func (n *Node) receiveAll(stream int, healthy func(), receive func() (complete bool, err error)) error {
+	answered := sync.OnceFunc(func() { n.answered[stream].Store(time.Now().UnixNano()) })
+	for {
+		complete, err := receive()
 		if err != nil {
 			return err
 		}
 		healthy()
-		if !response.GetSnapshot().GetMore() {
+		if complete {
 			answered()
 		}
 	}

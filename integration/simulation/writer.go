@@ -3,7 +3,6 @@ package simulation
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"net"
 
@@ -35,9 +34,9 @@ type Writer struct {
 	Address, PlainAddress string
 }
 
-// StartWriter starts an instance-writer. Its objects are those of NewIdentities. memory is its
+// startWriter starts an instance-writer. Its objects are those of createChartObjects. memory is its
 // limit in MiB, or 0 for that of the chart.
-func StartWriter(ctx context.Context, api *kubetest.Server, memory int) (_ *Writer, err error) {
+func startWriter(ctx context.Context, api *kubetest.Server, memory int) (_ *Writer, err error) {
 	w := &Writer{}
 	if w.Address, err = process.FreeAddress(ctx); err != nil {
 		return nil, err
@@ -58,36 +57,4 @@ func StartWriter(ctx context.Context, api *kubetest.Server, memory int) (_ *Writ
 func (w *Writer) NamedAddress() (string, error) {
 	_, port, err := net.SplitHostPort(w.Address)
 	return net.JoinHostPort("localhost", port), err
-}
-
-// Writers are the replicas of instance-writer.
-type Writers []*Writer
-
-// StartWriters starts replicas of instance-writer.
-func StartWriters(ctx context.Context, api *kubetest.Server, count, memory int) (replicas Writers, err error) {
-	for range count {
-		replica, err := StartWriter(ctx, api, memory)
-		if err != nil {
-			return nil, errors.Join(fmt.Errorf("start replica: %w", err), replicas.Stop())
-		}
-		replicas = append(replicas, replica)
-	}
-	return replicas, nil
-}
-
-// Addresses are the addresses that serve with TLS.
-func (w Writers) Addresses() (addresses []string) {
-	for _, replica := range w {
-		addresses = append(addresses, replica.Address)
-	}
-	return addresses
-}
-
-// Stop kills all replicas.
-func (w Writers) Stop() error {
-	var errs []error
-	for _, replica := range w {
-		errs = append(errs, replica.Stop())
-	}
-	return errors.Join(errs...)
 }

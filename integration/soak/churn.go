@@ -17,21 +17,23 @@ import (
 
 const (
 	churnInterval = 300 * time.Millisecond
+	// actionTimeout limits one change, and one fault with its repair.
+	actionTimeout = 3 * time.Minute
 	// absence is the least time for which a device is absent.
 	absence = 3 * time.Second
 	// writeTimeout limits the attempts of one write, while the API server or the webhook is down.
 	writeTimeout, writeInterval = 90 * time.Second, 250 * time.Millisecond
 )
 
-// change is a random change of devices, Configurations or Pods. It returns what was changed, or
-// nothing if there is nothing to change.
-type change struct {
+// action is a random change of devices, Configurations or Pods, or a fault. It returns what it did, or
+// nothing if there is nothing to do.
+type action struct {
 	kind   string
 	weight int
 	make   func(*soak, context.Context, *rand.Rand) (string, error)
 }
 
-var changes = []change{
+var changes = []action{
 	{"device", 10, (*soak).changeDevice},
 	{"zram", 3, (*soak).changeZram},
 	{"device-properties", 4, (*soak).changeLocal},
@@ -43,33 +45,34 @@ var changes = []change{
 	{"scaling", 3, (*soak).scale},
 }
 
-// churn makes random changes until ctx ends. The writes of a change end with run, so that a change
-// is complete when churn returns.
-func (s *soak) churn(ctx, run context.Context, random *rand.Rand) {
-	_ = every(ctx, churnInterval, func() {
-		s.reap(run)
-		c := pick(random, changes, func(c change) int { return c.weight })
-		done, err := c.make(s, run, random)
+// act makes one random action after the other until ctx ends. An action ends with run, so that it is
+// complete when act returns: changes are written, and faults are repaired.
+func (s *soak) act(ctx, run context.Context, random *rand.Rand, interval time.Duration, actions []action) {
+	_ = every(ctx, interval, func() {
+		limited, cancel := context.WithTimeout(run, actionTimeout)
+		defer cancel()
+		a := pick(random, actions)
+		done, err := a.make(s, limited, random)
 		switch {
 		case run.Err() != nil:
 		case err != nil:
-			s.violated(fmt.Errorf("%s: %w", c.kind, err))
+			s.violated(fmt.Errorf("%s: %w", a.kind, err))
 		case done != "":
-			s.did(c.kind, "%s", done)
+			s.did(a.kind, "%s", done)
 		}
 	})
 }
 
-// pick returns a random item, by weight.
-func pick[T any](random *rand.Rand, items []T, weight func(T) int) T {
+// pick returns a random action, by weight.
+func pick(random *rand.Rand, actions []action) action {
 	total := 0
-	for _, item := range items {
-		total += weight(item)
+	for _, a := range actions {
+		total += a.weight
 	}
 	at := random.IntN(total)
-	for _, item := range items {
-		if at -= weight(item); at < 0 {
-			return item
+	for _, a := range actions {
+		if at -= a.weight; at < 0 {
+			return a
 		}
 	}
 	panic("no weights")
@@ -92,9 +95,7 @@ func write(ctx context.Context, what string, f func(context.Context) error) erro
 
 // writeConfiguration creates or changes a Configuration as the model has it.
 func (s *soak) writeConfiguration(ctx context.Context, c *configuration) error {
-	return write(ctx, c.name, func(ctx context.Context) error {
-		return apply(ctx, c.object(), s.mesh.Configurations.In(namespace).Patch)
-	})
+	return apply(ctx, c.object(), s.mesh.Configurations.In(namespace).Patch)
 }
 
 // random returns a random Configuration that exists.
@@ -299,9 +300,7 @@ func (s *soak) scale(ctx context.Context, random *rand.Rand) (string, error) {
 }
 
 func (s *soak) writeWorkload(ctx context.Context, c *configuration, w *workload) error {
-	return write(ctx, w.name, func(ctx context.Context) error {
-		return apply(ctx, c.deployment(w), s.mesh.Kubernetes.AppsV1().Deployments(namespace).Patch)
-	})
+	return apply(ctx, c.deployment(w), s.mesh.Kubernetes.AppsV1().Deployments(namespace).Patch)
 }
 
 // reap deletes the Pods of workloads that use a device that no longer exists. Akri leaves them

@@ -81,15 +81,24 @@ func count(running map[string]user, instance string) map[string]int {
 
 // held returns the number of slots that each node holds.
 func held(instance *akriv0.Instance) (map[string]int, error) {
+	all, err := holders(instance)
 	counts := map[string]int{}
+	for _, holder := range all {
+		if !holder.Free() {
+			counts[holder.Node]++
+		}
+	}
+	return counts, err
+}
+
+// holders returns the holders of all slots.
+func holders(instance *akriv0.Instance) (all []akriv0.SlotHolder, err error) {
 	for slot, value := range instance.Spec.DeviceUsage {
 		holder, err := akriv0.ParseSlotHolder(value)
 		if err != nil {
 			return nil, fmt.Errorf("slot %s: %w", slot, err)
 		}
-		if !holder.Free() {
-			counts[holder.Node]++
-		}
+		all = append(all, holder)
 	}
-	return counts, nil
+	return all, nil
 }

@@ -21,44 +21,19 @@ import (
 
 const (
 	killInterval, faultInterval = 4 * time.Second, 10 * time.Second
-	// faultTimeout limits one fault with its repair.
-	faultTimeout = 3 * time.Minute
 	// outageInterval is the least time between two failures of the API server. client-go doubles
 	// its delays until a watch has worked for two minutes.
 	outageInterval = 3 * time.Minute
 )
 
-// fault breaks a part of the cluster and repairs it. The processes on the first node and its
-// replicas of the cluster services run during the whole soak, so that their memory can be compared.
-type fault struct {
-	kind   string
-	weight int
-	make   func(*soak, context.Context, *rand.Rand) (string, error)
-}
-
-var faults = []fault{
+// faults break a part of the cluster and repair it. The processes on the first node and its replicas
+// of the cluster services run during the whole soak, so that their memory can be compared.
+var faults = []action{
 	{"kubelet", 3, (*soak).killKubelet},
 	{"node", 2, (*soak).stopNode},
 	{"cordon", 2, (*soak).cordonNode},
 	{"api-server", 1, (*soak).killAPI},
 	{"handler-pods", 2, (*soak).stopHandler},
-}
-
-// breakThings makes one fault after the other until ctx ends. Repairs end with run.
-func (s *soak) breakThings(ctx, run context.Context, random *rand.Rand) {
-	_ = every(ctx, faultInterval, func() {
-		f := pick(random, faults, func(f fault) int { return f.weight })
-		run, cancel := context.WithTimeout(run, faultTimeout)
-		defer cancel()
-		done, err := f.make(s, run, random)
-		switch {
-		case errors.Is(run.Err(), context.Canceled):
-		case err != nil:
-			s.violated(fmt.Errorf("fault %s: %w", f.kind, err))
-		case done != "":
-			s.did(f.kind, "%s", done)
-		}
-	})
 }
 
 // killServices kills one container of Akri after the other until ctx ends.
@@ -80,24 +55,30 @@ func (s *soak) killServices(ctx context.Context, random *rand.Rand) {
 	})
 }
 
-// kill kills the main process of a container and reports whether it ran.
-func (s *soak) kill(pod *corev1.Pod, status corev1.ContainerStatus) bool {
+// pid returns the main process of a container and reports whether it runs.
+func (s *soak) pid(pod *corev1.Pod, status corev1.ContainerStatus) (pid int, runs bool) {
 	node, err := s.mesh.Cluster.Node(pod.Spec.NodeName)
 	if err != nil {
-		return false
+		return 0, false
 	}
-	containers, err := node.Containers()
-	if err != nil {
-		return false
-	}
+	containers, _ := node.Containers() // none after an error
 	at := slices.IndexFunc(containers, func(c cluster.Container) bool { return strings.HasSuffix(status.ContainerID, "/"+c.ID) })
 	if at < 0 {
+		return 0, false
+	}
+	return containers[at].PID, true
+}
+
+// kill kills the main process of a container and reports whether it ran.
+func (s *soak) kill(pod *corev1.Pod, status corev1.ContainerStatus) bool {
+	pid, runs := s.pid(pod, status)
+	if !runs {
 		return false
 	}
 	s.killing.Lock()
 	defer s.killing.Unlock()
 	s.allow(string(pod.UID), status.Name, 1)
-	if syscall.Kill(containers[at].PID, syscall.SIGKILL) != nil {
+	if syscall.Kill(pid, syscall.SIGKILL) != nil {
 		s.allow(string(pod.UID), status.Name, -1)
 		return false
 	}
@@ -123,7 +104,7 @@ func (s *soak) killKubelet(ctx context.Context, random *rand.Rand) (string, erro
 		return "", err
 	}
 	away := time.Duration(random.IntN(4)) * time.Second
-	return fmt.Sprintf("%s, away for %s", node.Name(), away), errors.Join(pause(ctx, away), node.StartKubelet(ctx))
+	return fmt.Sprintf("%s, away for %s", node.Name(), away), errors.Join(cluster.Pause(ctx, away), node.StartKubelet(ctx))
 }
 
 func (s *soak) stopNode(ctx context.Context, random *rand.Rand) (string, error) {
@@ -133,7 +114,7 @@ func (s *soak) stopNode(ctx context.Context, random *rand.Rand) (string, error) 
 		return "", err
 	}
 	away := time.Duration(2+random.IntN(6)) * time.Second
-	return fmt.Sprintf("%s, away for %s", node.Name(), away), errors.Join(pause(ctx, away), node.Start(ctx))
+	return fmt.Sprintf("%s, away for %s", node.Name(), away), errors.Join(cluster.Pause(ctx, away), node.Start(ctx))
 }
 
 // stopContainers stops the node with all its containers.
@@ -171,7 +152,7 @@ func (s *soak) allowRestarts(node cluster.Node, running, starting int) error {
 
 func (s *soak) cordonNode(ctx context.Context, random *rand.Rand) (string, error) {
 	node := s.model.nodes[random.IntN(len(s.model.nodes))]
-	return node, errors.Join(s.cordon(ctx, node, true), pause(ctx, 5*time.Second), s.cordon(ctx, node, false))
+	return node, errors.Join(s.cordon(ctx, node, true), cluster.Pause(ctx, 5*time.Second), s.cordon(ctx, node, false))
 }
 
 func (s *soak) cordon(ctx context.Context, node string, unschedulable bool) error {
@@ -192,7 +173,7 @@ func (s *soak) killAPI(ctx context.Context, random *rand.Rand) (string, error) {
 		return "", err
 	}
 	away := time.Duration(random.IntN(4)) * time.Second
-	return fmt.Sprintf("away for %s", away), errors.Join(pause(ctx, away), s.mesh.Cluster.StartAPI(ctx))
+	return fmt.Sprintf("away for %s", away), errors.Join(cluster.Pause(ctx, away), s.mesh.Cluster.StartAPI(ctx))
 }
 
 // restartExited restarts parts of the control plane that exit, until ctx ends.
@@ -212,13 +193,11 @@ func (s *soak) restartExited(ctx context.Context) {
 // handler is not away for five minutes.
 func (s *soak) stopHandler(ctx context.Context, random *rand.Rand) (string, error) {
 	away := time.Duration(2+random.IntN(6)) * time.Second
-	return fmt.Sprintf("away for %s", away), errors.Join(s.writeHandler(ctx, handlerPods(false)), pause(ctx, away), s.writeHandler(ctx, handlerPods(true)))
+	return fmt.Sprintf("away for %s", away), errors.Join(s.writeHandler(ctx, handlerPods(false)), cluster.Pause(ctx, away), s.writeHandler(ctx, handlerPods(true)))
 }
 
 func (s *soak) writeHandler(ctx context.Context, set *appsv1.DaemonSet) error {
-	return write(ctx, set.Name, func(ctx context.Context) error {
-		return apply(ctx, set, s.mesh.Kubernetes.AppsV1().DaemonSets(namespace).Patch)
-	})
+	return apply(ctx, set, s.mesh.Kubernetes.AppsV1().DaemonSets(namespace).Patch)
 }
 
 func byName(a, b *corev1.Pod) int { return strings.Compare(a.Name, b.Name) }

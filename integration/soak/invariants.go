@@ -145,35 +145,28 @@ func allocatable(node string, instances []*akriv0.Instance) (map[string]int64, e
 		if !slices.Contains(instance.Spec.Nodes, node) {
 			continue
 		}
-		own, claimed, free, err := slotsOf(node, instance)
+		all, err := holders(instance)
 		if err != nil {
 			return nil, err
+		}
+		// The slots that the node holds through the Instance and through the Configuration, and the
+		// free ones.
+		var own, claimed, free int64
+		for _, holder := range all {
+			switch {
+			case holder.Free():
+				free++
+			case holder.Node == node && holder.Configuration:
+				claimed++
+			case holder.Node == node:
+				own++
+			}
 		}
 		want[akriv0.ResourceName(instance.Name)] = own + free
 		// One virtual device for each Instance with a free slot.
 		want[akriv0.ResourceName(instance.Spec.ConfigurationName)] += claimed + min(free, 1)
 	}
 	return want, nil
-}
-
-// slotsOf returns the slots that the node holds through the Instance and through the Configuration,
-// and the free ones.
-func slotsOf(node string, instance *akriv0.Instance) (own, claimed, free int64, err error) {
-	for slot, value := range instance.Spec.DeviceUsage {
-		holder, err := akriv0.ParseSlotHolder(value)
-		if err != nil {
-			return 0, 0, 0, fmt.Errorf("slot %s: %w", slot, err)
-		}
-		switch {
-		case holder.Free():
-			free++
-		case holder.Node == node && holder.Configuration:
-			claimed++
-		case holder.Node == node:
-			own++
-		}
-	}
-	return own, claimed, free, nil
 }
 
 // checkAllocatable returns an error if the resources of Akri on a node are not as expected. A

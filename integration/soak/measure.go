@@ -7,16 +7,12 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"slices"
-	"strings"
 	"time"
 
 	"github.com/prometheus/common/expfmt"
 	names "github.com/prometheus/common/model"
 	"github.com/prometheus/procfs"
 	corev1 "k8s.io/api/core/v1"
-
-	"akri.sh/integration/cluster"
 )
 
 // Quantities that are measured, with the growth that is allowed. A process that does not leak keeps
@@ -132,21 +128,15 @@ func (s *soak) measure(ctx context.Context, quiet bool) {
 
 // measurePod measures the processes of a service's Pod.
 func (s *soak) measurePod(ctx context.Context, pod *corev1.Pod, quiet bool) {
-	node, err := s.mesh.Cluster.Node(pod.Spec.NodeName)
-	if err != nil || len(pod.Status.ContainerStatuses) == 0 {
+	if len(pod.Status.ContainerStatuses) == 0 {
 		return
 	}
-	containers, err := node.Containers()
-	if err != nil {
+	pid, runs := s.pid(pod, pod.Status.ContainerStatuses[0])
+	if !runs {
 		return
 	}
-	id := pod.Status.ContainerStatuses[0].ContainerID
-	at := slices.IndexFunc(containers, func(c cluster.Container) bool { return strings.HasSuffix(id, "/"+c.ID) })
-	if at < 0 {
-		return
-	}
-	name := pod.Labels["app.kubernetes.io/component"] + " on " + node.Name()
-	if process, err := procfs.NewProc(containers[at].PID); err == nil {
+	name, id := pod.Labels["app.kubernetes.io/component"]+" on "+pod.Spec.NodeName, pod.Status.ContainerStatuses[0].ContainerID
+	if process, err := procfs.NewProc(pid); err == nil {
 		if used, err := process.ProcSMapsRollup(); err == nil {
 			s.add(memory, name, id, float64(used.Anonymous)/(1<<20), quiet)
 		}
@@ -154,20 +144,11 @@ func (s *soak) measurePod(ctx context.Context, pod *corev1.Pod, quiet bool) {
 			s.add(descriptors, name, id, float64(count), quiet)
 		}
 	}
-	if text, err := s.metrics(ctx, pod); err == nil {
+	if text, err := s.mesh.Metrics(ctx, pod); err == nil {
 		if count, ok := gauge(text, "go_goroutines"); ok {
 			s.add(goroutines, name, id, count, quiet)
 		}
 	}
-}
-
-func (s *soak) metrics(ctx context.Context, pod *corev1.Pod) ([]byte, error) {
-	ports := pod.Spec.Containers[0].Ports
-	at := slices.IndexFunc(ports, func(port corev1.ContainerPort) bool { return port.Name == "metrics" })
-	if at < 0 {
-		return nil, fmt.Errorf("pod %s has no port named metrics", pod.Name)
-	}
-	return s.mesh.Kubernetes.CoreV1().Pods(pod.Namespace).ProxyGet("http", pod.Name, fmt.Sprint(ports[at].ContainerPort), "/metrics", nil).DoRaw(ctx)
 }
 
 // objects returns the number of objects of a resource.

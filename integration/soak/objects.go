@@ -157,7 +157,7 @@ func deviceList() *corev1.ConfigMap {
 	}
 }
 
-// apply creates or changes an object, as its only field manager.
+// apply creates or changes an object, as its only field manager. See write.
 func apply[T any](
 	ctx context.Context, object metav1.Object,
 	patch func(context.Context, string, types.PatchType, []byte, metav1.PatchOptions, ...string) (T, error),
@@ -167,6 +167,8 @@ func apply[T any](
 		return fmt.Errorf("encode %s: %w", object.GetName(), err)
 	}
 	force := true
-	_, err = patch(ctx, object.GetName(), types.ApplyPatchType, text, metav1.PatchOptions{FieldManager: "soak", Force: &force})
-	return err
+	return write(ctx, object.GetName(), func(ctx context.Context) error {
+		_, err := patch(ctx, object.GetName(), types.ApplyPatchType, text, metav1.PatchOptions{FieldManager: "soak", Force: &force})
+		return err
+	})
 }

@@ -18,30 +18,26 @@ import (
 	"akri.sh/integration/mesh"
 )
 
-// Options of a run.
+// Options of a run are the flags of akri-soak.
 type Options struct {
-	// Dir is the directory of the cluster, which is removed at the end. Logs is the directory of
-	// the logs of Akri, which stays.
-	Dir, Logs string
+	Dir  string `help:"Directory of the cluster, which is removed at the end." default:"/tmp/akri-soak" type:"path"`
+	Logs string `help:"Directory of the logs of Akri and of the actions, which is emptied first." default:"/tmp/akri-soak-logs" type:"path"`
 	// Images is the directory of the images. Empty: that of `make images`.
-	Images string
+	Images string `kong:"-"`
 	// Duration is the time of the changes and quiet phases, without the start of the cluster.
-	Duration time.Duration
-	// Churn is the time of changes between two quiet phases, Settle the maximum time until the
-	// state is that of the model.
-	Churn, Settle time.Duration
-	// Agent selects the agent instead of separate services on the nodes.
-	Agent bool
-	// Nodes are the names of the nodes, at least two.
-	Nodes []string
-	// Zram is the number of zram devices. All clusters of the machine see them.
-	Zram int
+	Duration time.Duration `help:"Duration of the run." default:"1h"`
+	Churn    time.Duration `help:"Time of changes between two quiet phases." default:"1m"`
+	Settle   time.Duration `help:"Maximum time until the state is that of the model." default:"3m"`
+	Form     string        `help:"Form of the node services: services or agent." enum:"services,agent" default:"services"`
+	Nodes    []string      `help:"Names of the nodes, at least two." default:"node-a,node-b"`
+	Zram     int           `help:"Number of zram devices, which all clusters of the machine see." default:"2"`
 	// Seed selects the changes. Their times differ between two runs.
-	Seed uint64
+	Seed uint64 `help:"Seed of the changes. 0: a random one."`
 	// Growth makes slopes over their limits errors.
-	Growth bool
+	Growth bool `kong:"-"`
 	// Out is for the results, Progress for the steps.
-	Out, Progress io.Writer
+	Out      io.Writer `kong:"-"`
+	Progress io.Writer `kong:"-"`
 }
 
 const (
@@ -110,7 +106,7 @@ func newSoak(ctx context.Context, options Options, running *cluster.Cluster, r *
 	r.progress("installing Akri")
 	// Two replicas, so that one of broker-controller can be killed while the other leads.
 	values := []string{"broker-controller.replicas=2"}
-	if options.Agent {
+	if options.Form == "agent" {
 		values = append(values, "global.agent.enabled=true", "global.agent.handlers={debug-echo}")
 	}
 	if err := m.Install(ctx, values...); err != nil {
@@ -168,10 +164,10 @@ func (s *soak) start(ctx context.Context, background *sync.WaitGroup) error {
 }
 
 func (s *soak) create(ctx context.Context) error {
-	err := write(ctx, "devices", func(ctx context.Context) error {
-		return apply(ctx, deviceList(), s.mesh.Kubernetes.CoreV1().ConfigMaps(namespace).Patch)
-	})
-	err = errors.Join(err, s.writeHandler(ctx, handlerPods(true)))
+	err := errors.Join(
+		apply(ctx, deviceList(), s.mesh.Kubernetes.CoreV1().ConfigMaps(namespace).Patch),
+		s.writeHandler(ctx, handlerPods(true)),
+	)
 	for _, c := range s.model.configurations {
 		s.model.update(func() { c.exists = true })
 		err = errors.Join(err, s.write(ctx, c))
@@ -195,9 +191,10 @@ func (s *soak) changePhase(ctx context.Context, phase uint64, duration time.Dura
 	defer stop()
 	random := func(stream uint64) *rand.Rand { return rand.New(rand.NewPCG(s.Seed, 4*phase+stream)) }
 	var running sync.WaitGroup
-	running.Go(func() { s.churn(changing, ctx, random(0)) })
+	running.Go(func() { _ = every(changing, churnInterval, func() { s.reap(ctx) }) })
+	running.Go(func() { s.act(changing, ctx, random(0), churnInterval, changes) })
 	running.Go(func() { s.killServices(changing, random(1)) })
-	running.Go(func() { s.breakThings(changing, ctx, random(2)) })
+	running.Go(func() { s.act(changing, ctx, random(2), faultInterval, faults) })
 	running.Go(func() { _ = every(changing, measureInterval, func() { s.measure(changing, false) }) })
 	running.Wait()
 }
@@ -223,7 +220,7 @@ func (s *soak) quietPhase(ctx context.Context) {
 		s.progress("%v", err) // the next quiet phase compacts
 	}
 	for range quietSamples {
-		if pause(ctx, quietInterval) != nil {
+		if cluster.Pause(ctx, quietInterval) != nil {
 			return
 		}
 		s.measure(ctx, true)
@@ -258,14 +255,5 @@ func every(ctx context.Context, interval time.Duration, f func()) error {
 		case <-ticker.C:
 			f()
 		}
-	}
-}
-
-func pause(ctx context.Context, d time.Duration) error {
-	select {
-	case <-ctx.Done():
-		return context.Cause(ctx)
-	case <-time.After(d):
-		return nil
 	}
 }

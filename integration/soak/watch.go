@@ -27,14 +27,6 @@ const (
 	callTimeout           = 5 * time.Second
 )
 
-// caches hold the objects that watches of the API server show.
-type caches struct {
-	instances      *kube.Informer[*akriv0.Instance]
-	configurations *kube.Informer[*akriv0.Configuration]
-	pods           *kube.Informer[*corev1.Pod]
-	nodes          *kube.Informer[*corev1.Node]
-}
-
 // version is a version of an Instance with fewer slots in use, and when a watch showed it.
 type version struct {
 	instance *akriv0.Instance
@@ -44,9 +36,14 @@ type version struct {
 // watcher checks invariants when a watch shows a change, and each second by the running containers.
 type watcher struct {
 	*record
-	caches
 	mesh  *mesh.Mesh
 	model *model
+
+	// The objects that watches of the API server show.
+	instances      *kube.Informer[*akriv0.Instance]
+	configurations *kube.Informer[*akriv0.Configuration]
+	pods           *kube.Informer[*corev1.Pod]
+	nodes          *kube.Informer[*corev1.Node]
 
 	mu       sync.Mutex
 	released []version
@@ -72,12 +69,8 @@ func newWatcher(m *mesh.Mesh, r *record, desired *model) (*watcher, error) {
 	}
 	return &watcher{
 		record: r, mesh: m, model: desired, restarts: map[string]int{}, forced: map[string]bool{}, scan: broadcast.NewSignal(),
-		caches: caches{
-			instances:      kube.NewInformer(m.Instances, nil, nil),
-			configurations: kube.NewInformer(m.Configurations, nil, nil),
-			pods:           kube.NewInformer(pods, nil, nil),
-			nodes:          kube.NewInformer(nodes, nil, nil),
-		},
+		instances: kube.NewInformer(m.Instances, nil, nil), configurations: kube.NewInformer(m.Configurations, nil, nil),
+		pods: kube.NewInformer(pods, nil, nil), nodes: kube.NewInformer(nodes, nil, nil),
 	}, nil
 }
 

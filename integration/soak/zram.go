@@ -80,12 +80,8 @@ func (s *soak) toggle(ctx context.Context, c *configuration, b *block) (string, 
 	ctx, cancel := context.WithTimeout(ctx, plugTimeout)
 	defer cancel()
 	if b.present {
-		s.model.update(func() {
-			for _, p := range places(b.Zram, s.Nodes) {
-				delete(c.present, p)
-			}
-			c.removed, b.present = time.Now(), false
-		})
+		s.model.update(func() { c.removed = time.Now() })
+		s.setPresent(c, b, false)
 		return b.Name() + " unplugged", b.Unplug(ctx)
 	}
 	for _, p := range places(b.Zram, s.Nodes) {
@@ -100,27 +96,31 @@ func (s *soak) toggle(ctx context.Context, c *configuration, b *block) (string, 
 // another process uses the number.
 func (s *soak) plug(ctx context.Context, c *configuration, b *block) (string, error) {
 	// The Instances can exist before PlugZram returns.
-	s.model.update(func() {
-		for _, p := range places(b.Zram, s.Nodes) {
-			c.present[p] = 0
-		}
-		b.present = true
-	})
+	s.setPresent(c, b, true)
 	zram, err := devices.PlugZram(ctx, "soak")
 	if err == nil && zram.Name() == b.Name() {
 		b.Zram = zram
 		return b.Name() + " plugged in", nil
 	}
-	s.model.update(func() {
-		for _, p := range places(b.Zram, s.Nodes) {
-			delete(c.present, p)
-		}
-		b.present = false
-	})
+	s.setPresent(c, b, false)
 	if err == nil {
 		err = zram.Unplug(ctx)
 	}
 	return "", err
+}
+
+// setPresent changes whether a device exists on all nodes.
+func (s *soak) setPresent(c *configuration, b *block, present bool) {
+	s.model.update(func() {
+		for _, p := range places(b.Zram, s.Nodes) {
+			if present {
+				c.present[p] = 0
+			} else {
+				delete(c.present, p)
+			}
+		}
+		b.present = present
+	})
 }
 
 // plugAll plugs in all block devices that are not plugged in.

@@ -42,7 +42,7 @@ func Load(certificatePEM, keyPEM []byte) (*KeyPair, error) {
 
 // NewCA returns a CA with a new key.
 func NewCA(now time.Time, name string, lifetime time.Duration) (*KeyPair, error) {
-	return issue(now, &x509.Certificate{
+	return Issue(now, &x509.Certificate{
 		Subject:               pkix.Name{CommonName: name},
 		NotAfter:              now.Add(lifetime),
 		KeyUsage:              x509.KeyUsageCertSign,
@@ -58,7 +58,7 @@ func NewServer(now time.Time, ca *KeyPair, name string, lifetime time.Duration, 
 	if expiry.After(ca.Leaf.NotAfter) {
 		expiry = ca.Leaf.NotAfter
 	}
-	return issue(now, &x509.Certificate{
+	return Issue(now, &x509.Certificate{
 		Subject:     pkix.Name{CommonName: name},
 		NotAfter:    expiry,
 		KeyUsage:    x509.KeyUsageDigitalSignature,
@@ -67,8 +67,8 @@ func NewServer(now time.Time, ca *KeyPair, name string, lifetime time.Duration, 
 	}, ca)
 }
 
-// issue returns a certificate with a new key. It is signed by ca, or self-signed if ca is nil.
-func issue(now time.Time, template *x509.Certificate, ca *KeyPair) (*KeyPair, error) {
+// Issue returns a certificate with a new key. It is signed by ca, or self-signed if ca is nil.
+func Issue(now time.Time, template *x509.Certificate, ca *KeyPair) (*KeyPair, error) {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
 		return nil, fmt.Errorf("generate key: %w", err)

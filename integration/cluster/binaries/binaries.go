@@ -12,7 +12,12 @@ import (
 	"strings"
 	"syscall"
 	"time"
+
+	"akri.sh/integration/progress"
 )
+
+// compileInterval is the time between two messages while a binary is compiled.
+const compileInterval = 15 * time.Second
 
 // CacheDir is the cache of the project's developer tools: $AKRI_CACHE, or akri in the user's cache
 // directory.
@@ -56,8 +61,12 @@ func Path(name string) (string, error) {
 
 // Ensure builds the named binaries, or all, unless they are up to date, and returns their
 // directory. It replaces each binary atomically, and concurrent calls wait for each other. The
-// first build takes minutes. It calls progress for each step.
-func Ensure(ctx context.Context, progress func(step string), names ...string) (string, error) {
+// first build takes minutes. It calls show for each step, and repeatedly while it compiles. show may
+// be nil.
+func Ensure(ctx context.Context, show func(step string), names ...string) (string, error) {
+	if show == nil {
+		show = func(string) {}
+	}
 	selected, err := programs(names)
 	if err != nil {
 		return "", err
@@ -82,7 +91,11 @@ func Ensure(ctx context.Context, progress func(step string), names ...string) (s
 	}
 	for i, p := range outdated {
 		label := fmt.Sprintf("building %s (%d/%d)", p.Name, i+1, len(outdated))
-		if err := p.build(ctx, root, dir, heartbeat(label, progress)); err != nil {
+		show(label)
+		err := progress.While(compileInterval, func(elapsed time.Duration) {
+			show(fmt.Sprintf("%s: still compiling after %s", label, elapsed.Round(time.Second)))
+		}, func() error { return p.build(ctx, root, dir) })
+		if err != nil {
 			return "", err
 		}
 	}
@@ -130,8 +143,7 @@ func outdated(ctx context.Context, root, dir string, selected []Program) ([]pend
 	return list, nil
 }
 
-func (p pending) build(ctx context.Context, root, dir string, stop func()) error {
-	defer stop()
+func (p pending) build(ctx context.Context, root, dir string) error {
 	partial := filepath.Join(dir, "."+p.Name+".partial")
 	cmd := exec.CommandContext(ctx, "go", p.buildArgs(partial)...)
 	cmd.Dir = filepath.Join(root, p.Module)
@@ -144,30 +156,6 @@ func (p pending) build(ctx context.Context, root, dir string, stop func()) error
 		return fmt.Errorf("install %s: %w", p.Name, err)
 	}
 	return os.WriteFile(filepath.Join(dir, "."+p.Name+".stamp"), []byte(p.stamp), 0o644)
-}
-
-// heartbeat reports label immediately and, with the elapsed time, every 15 s until the returned
-// function is called.
-func heartbeat(label string, progress func(string)) func() {
-	if progress == nil {
-		return func() {}
-	}
-	progress(label)
-	start, end, done := time.Now(), make(chan struct{}), make(chan struct{})
-	go func() {
-		defer close(done)
-		ticker := time.NewTicker(15 * time.Second)
-		defer ticker.Stop()
-		for {
-			select {
-			case <-ticker.C:
-				progress(fmt.Sprintf("%s: still compiling after %s", label, time.Since(start).Round(time.Second)))
-			case <-end:
-				return
-			}
-		}
-	}()
-	return func() { close(end); <-done }
 }
 
 func lastLines(text string, n int) string {

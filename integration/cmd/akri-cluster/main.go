@@ -3,25 +3,18 @@ package main
 
 import (
 	"context"
-	"fmt"
-	"os"
-	"os/signal"
-	"syscall"
 
 	"github.com/alecthomas/kong"
 
 	"akri.sh/integration/cluster"
+	"akri.sh/integration/cmd/internal/command"
 )
 
 func main() {
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	context.AfterFunc(ctx, stop) // a second signal kills
 	var cli commands
-	parsed := kong.Parse(&cli, kong.Name("akri-cluster"), kong.UsageOnError(),
-		kong.Description("A real Kubernetes cluster of several nodes on this machine, for tests and demos. Needs root."),
-		kong.Vars{"dir": cluster.DefaultDir}, kong.BindTo(ctx, (*context.Context)(nil)))
-	if err := parsed.Run(&cli); err != nil {
-		fmt.Fprintln(os.Stderr, "akri-cluster:", err)
-		os.Exit(1)
-	}
+	command.Run("akri-cluster", "A real Kubernetes cluster of several nodes on this machine, for tests and demos. Needs root.", &cli,
+		func(ctx context.Context, parsed *kong.Context) error {
+			parsed.BindTo(ctx, (*context.Context)(nil))
+			return parsed.Run(&cli)
+		}, kong.Vars{"dir": cluster.DefaultDir})
 }

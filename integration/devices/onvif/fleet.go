@@ -3,6 +3,7 @@ package onvif
 import (
 	"context"
 	"encoding/xml"
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"net"
@@ -33,6 +34,9 @@ type Conditions struct {
 
 // Fleet runs cameras.
 type Fleet struct {
+	// Address of all cameras on the network of StartOn.
+	Address netip.Addr
+
 	conditions Conditions
 	link       *net.Interface
 	groups     []*net.UDPConn
@@ -40,6 +44,7 @@ type Fleet struct {
 	probes     atomic.Int64
 	tasks      sync.WaitGroup
 	stop       context.CancelFunc
+	namespace  *netns.Namespace // of StartOn, or nil
 
 	mu      sync.Mutex
 	random  *rand.Rand
@@ -60,8 +65,7 @@ func Start(ctx context.Context, conditions Conditions) (*Fleet, error) {
 		conditions: conditions, stop: cancel, random: rand.New(rand.NewPCG(conditions.Seed, 0)),
 	}
 	if err := netns.Do(conditions.Namespace, func() error { return f.listen(ctx) }); err != nil {
-		f.Stop()
-		return nil, err
+		return nil, errors.Join(err, f.Stop())
 	}
 	for _, group := range f.groups {
 		f.tasks.Go(func() { f.receive(ctx, group) })
@@ -83,8 +87,8 @@ func (f *Fleet) listen(ctx context.Context) (err error) {
 	return nil
 }
 
-// Stop stops all cameras without a Bye.
-func (f *Fleet) Stop() {
+// Stop stops all cameras without a Bye, and removes the network namespace of StartOn.
+func (f *Fleet) Stop() error {
 	f.stop()
 	for _, group := range f.groups {
 		_ = group.Close()
@@ -97,6 +101,10 @@ func (f *Fleet) Stop() {
 		r.close()
 	}
 	f.tasks.Wait()
+	if f.namespace == nil {
+		return nil
+	}
+	return f.namespace.Close()
 }
 
 func (r *running) close() {

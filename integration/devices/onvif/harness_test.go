@@ -40,7 +40,7 @@ func fleet(t *testing.T, conditions onvif.Conditions, cameras ...*onvif.Camera) 
 	conditions.Interface = "lo"
 	f, err := onvif.Start(t.Context(), conditions)
 	require.NoError(t, err)
-	t.Cleanup(f.Stop)
+	t.Cleanup(func() { require.NoError(t, f.Stop()) })
 	require.NoError(t, f.Plug(cameras...))
 	return f
 }

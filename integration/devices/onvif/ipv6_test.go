@@ -22,7 +22,7 @@ func TestIPv6Cameras(t *testing.T) {
 	dual.MoreAddresses = []netip.AddrPort{at("[fd00::c:3]:80"), at("10.99.0.2:80")}
 	f, err := onvif.Start(t.Context(), onvif.Conditions{Namespace: far.Path(), Interface: "eth0"})
 	require.NoError(t, err)
-	t.Cleanup(f.Stop)
+	t.Cleanup(func() { require.NoError(t, f.Stop()) })
 	require.NoError(t, f.Plug(linkLocal, routable, dual))
 
 	stream := discover(t, handler(t, "--interval=1h", "--interfaces=cameras"), "", nil)
