@@ -152,8 +152,8 @@ func startHost(ctx context.Context, node, configuration, instance string, transp
 	return h, nil
 }
 
-// serveNode serves the kubelet and the discovery-operator of a node in a directory. The node has one
-// camera, the device of the Instance.
+// serveNode serves the kubelet and the discovery-operator of a node in a directory. The node has
+// one camera, the device of the Instance.
 func serveNode(
 	ctx context.Context, dir string, registered chan *pluginapi.RegisterRequest, configuration, instance string,
 ) (stop func(), err error) {

@@ -132,7 +132,8 @@ func (b *bench) instancesOf(zram *devices.Zram) []string {
 	return names
 }
 
-// collect waits for all Instances and their broker Pods and returns when each was seen, by Instance.
+// collect waits for all Instances and their broker Pods and returns when each was seen, by
+// Instance.
 func collect(
 	ctx context.Context, instances, pods watch.Interface, names []string,
 ) (instancesSeen, podsSeen map[string]time.Time, err error) {

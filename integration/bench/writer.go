@@ -15,7 +15,8 @@ import (
 // writer is a running instance-writer without simulated nodes.
 type writer struct{ *simulation.Environment }
 
-// startWriter starts an API server and an instance-writer. The nodes are simulated by their reports.
+// startWriter starts an API server and an instance-writer. The nodes are simulated by their
+// reports.
 func startWriter(ctx context.Context) (*writer, error) {
 	environment, err := simulation.New(ctx, simulation.Options{Replicas: 1, Progress: func(string, ...any) {}})
 	if err != nil {

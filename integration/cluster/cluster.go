@@ -48,8 +48,8 @@ type Cluster struct {
 	progress   func(step string)
 }
 
-// machine is what a cluster uses of this machine: its directory, names and control groups. All names
-// and paths depend on the directory.
+// machine is what a cluster uses of this machine: its directory, names and control groups. All
+// names and paths depend on the directory.
 type machine struct {
 	dir string
 	// prefix starts the name of each network namespace and cgroup. It differs between directories.

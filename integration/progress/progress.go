@@ -3,8 +3,8 @@ package progress
 
 import "time"
 
-// While calls do, and calls show with the time since the start at each interval until do returns. It
-// returns the error of do.
+// While calls do, and calls show with the time since the start at each interval until do returns.
+// It returns the error of do.
 func While(interval time.Duration, show func(time.Duration), do func() error) error {
 	started := time.Now()
 	ticker := time.NewTicker(interval)

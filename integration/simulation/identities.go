@@ -22,8 +22,8 @@ const (
 	audience      = "akri-instance-writer"
 )
 
-// createChartObjects creates what the chart creates for TLS and tokens: the Secret and the ConfigMap
-// of the CA, the Lease of instance-writer and the service accounts of its callers.
+// createChartObjects creates what the chart creates for TLS and tokens: the Secret and the
+// ConfigMap of the CA, the Lease of instance-writer and the service accounts of its callers.
 func (e *Environment) createChartObjects(ctx context.Context) error {
 	client := e.Kubernetes
 	object := func(name string) metav1.ObjectMeta { return metav1.ObjectMeta{Name: name, Namespace: Namespace} }
@@ -55,8 +55,8 @@ func (e *Environment) awaitCA(ctx context.Context) error {
 	})
 }
 
-// Identity returns the identity of a service on a node: a token that is bound to a Pod of the service
-// account on the node.
+// Identity returns the identity of a service on a node: a token that is bound to a Pod of the
+// service account on the node.
 func (e *Environment) Identity(ctx context.Context, account, node string) (identity rpc.Identity, err error) {
 	pod, err := e.Kubernetes.CoreV1().Pods(Namespace).Create(ctx, &corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{GenerateName: account + "-"},

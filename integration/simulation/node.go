@@ -315,7 +315,8 @@ func (n *Node) watchInstances(ctx context.Context, healthy func()) error {
 	})
 }
 
-// receiveAll calls receive until it fails, and records when the first answer of a stream is complete.
+// receiveAll calls receive until it fails, and records when the first answer of a stream is
+// complete.
 func (n *Node) receiveAll(stream int, healthy func(), receive func() (complete bool, err error)) error {
 	answered := sync.OnceFunc(func() { n.answered[stream].Store(time.Now().UnixNano()) })
 	for {

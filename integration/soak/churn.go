@@ -25,8 +25,8 @@ const (
 	writeTimeout, writeInterval = 90 * time.Second, 250 * time.Millisecond
 )
 
-// action is a random change of devices, Configurations or Pods, or a fault. It returns what it did, or
-// nothing if there is nothing to do.
+// action is a random change of devices, Configurations or Pods, or a fault. It returns what it did,
+// or nothing if there is nothing to do.
 type action struct {
 	kind   string
 	weight int
@@ -45,8 +45,8 @@ var changes = []action{
 	{"scaling", 3, (*soak).scale},
 }
 
-// act makes one random action after the other until ctx ends. An action ends with run, so that it is
-// complete when act returns: changes are written, and faults are repaired.
+// act makes one random action after the other until ctx ends. An action ends with run, so that it
+// is complete when act returns: changes are written, and faults are repaired.
 func (s *soak) act(ctx, run context.Context, random *rand.Rand, interval time.Duration, actions []action) {
 	_ = every(ctx, interval, func() {
 		limited, cancel := context.WithTimeout(run, actionTimeout)

@@ -26,8 +26,8 @@ const (
 	outageInterval = 3 * time.Minute
 )
 
-// faults break a part of the cluster and repair it. The processes on the first node and its replicas
-// of the cluster services run during the whole soak, so that their memory can be compared.
+// faults break a part of the cluster and repair it. The processes on the first node and its
+// replicas of the cluster services run during the whole soak, so that their memory can be compared.
 var faults = []action{
 	{"kubelet", 3, (*soak).killKubelet},
 	{"node", 2, (*soak).stopNode},

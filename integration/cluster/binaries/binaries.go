@@ -61,8 +61,8 @@ func Path(name string) (string, error) {
 
 // Ensure builds the named binaries, or all, unless they are up to date, and returns their
 // directory. It replaces each binary atomically, and concurrent calls wait for each other. The
-// first build takes minutes. It calls show for each step, and repeatedly while it compiles. show may
-// be nil.
+// first build takes minutes. It calls show for each step, and repeatedly while it compiles. show
+// may be nil.
 func Ensure(ctx context.Context, show func(step string), names ...string) (string, error) {
 	if show == nil {
 		show = func(string) {}
