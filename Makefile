@@ -136,12 +136,11 @@ verify-release: prerequisites binaries $(BIN)/cosign ## Release to a registry in
 .PHONY: test-e2e
 test-e2e: root test-prerequisites images binaries $(BIN)/kubectl-akri ## Run the end-to-end tests: real kubelets, containerd, API server and devices
 	cd integration && go test -count=1 ./devices # alone, because other tests plug in zram devices too
-	$(MAKE) --no-print-directory -j2 --output-sync test-mesh test-forms
-	$(MAKE) --no-print-directory test-parts
+	$(MAKE) --no-print-directory -j2 --output-sync test-mesh test-forms test-parts
 	cd integration && go test -count=1 -timeout 10m ./soak # alone, because its load would slow down the others
 
-# The parts of test-e2e. Two clusters run side by side, because their scenarios mostly wait; more
-# than that exceeds the time limits of scenarios on two CPUs. The scenarios that plug in zram devices,
+# The parts of test-e2e. Two of them run side by side, because their scenarios mostly wait; more than
+# that exceeds the time limits of scenarios on two CPUs. The scenarios that plug in zram devices,
 # which all clusters of the machine see, lock them.
 e2e := go test -count=1 -timeout 40m ./e2e
 .PHONY: test-mesh test-forms test-parts

@@ -16,6 +16,8 @@ type metrics struct {
 	writes  *prometheus.CounterVec
 	leading prometheus.Gauge
 	reviews *prometheus.CounterVec
+	// refusedConnections are those to the webhook.
+	refusedConnections prometheus.Counter
 }
 
 func newMetrics(registerer prometheus.Registerer, cache cluster.Cache) *metrics {
@@ -32,6 +34,10 @@ func newMetrics(registerer prometheus.Registerer, cache cluster.Cache) *metrics 
 			Name: "akri_broker_controller_reviews_total",
 			Help: "Configurations that the webhook reviewed, by result (allowed, refused).",
 		}, []string{"result"}),
+		refusedConnections: prometheus.NewCounter(prometheus.CounterOpts{
+			Name: "akri_broker_controller_refused_connections_total",
+			Help: "Connections to the webhook that were closed because their IP address had too many.",
+		}),
 	}
 	m.reviews.WithLabelValues("allowed")
 	m.reviews.WithLabelValues("refused")
@@ -48,7 +54,7 @@ func newMetrics(registerer prometheus.Registerer, cache cluster.Cache) *metrics 
 			}
 		}
 	}
-	registerer.MustRegister(m.writes, m.leading, m.reviews, brokerPodCount(cache))
+	registerer.MustRegister(m.writes, m.leading, m.reviews, m.refusedConnections, brokerPodCount(cache))
 	return m
 }
 

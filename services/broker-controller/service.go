@@ -109,6 +109,7 @@ func (s *Service) newWebhook() (*webhook.Webhook, error) {
 	}
 	return webhook.New(s.rest, webhook.Options{
 		Config: config, Namespace: s.config.Namespace, Handler: admission.Handler(reviewer, log, s.metrics.reviewed), Log: log,
+		RefusedConnections: s.metrics.refusedConnections,
 	})
 }
 

@@ -24,10 +24,10 @@ import (
 	configurationv1 "akri.sh/proto/akri/configuration/v1"
 	instancev1 "akri.sh/proto/akri/instance/v1"
 
+	"akri.sh/libs/limits"
 	"akri.sh/services/instance-writer/internal/auth"
 	"akri.sh/services/instance-writer/internal/certificates"
 	"akri.sh/services/instance-writer/internal/cluster"
-	"akri.sh/services/instance-writer/internal/limits"
 )
 
 const (

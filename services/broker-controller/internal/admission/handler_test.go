@@ -4,8 +4,12 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"fmt"
+	"io"
 	"net/http"
 	"net/http/httptest"
+	"runtime"
+	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -56,5 +60,88 @@ func TestConcurrentReviews(t *testing.T) {
 		require.Equal(t, http.StatusTooManyRequests, post(ctx).Code)
 		group.Wait()
 		require.Equal(t, 8*time.Second, time.Since(started))
+	})
+}
+
+// Text takes far more memory when it is decoded, so it is refused before that.
+func TestReviewsWithManyValuesAreNotDecoded(t *testing.T) {
+	for name, text := range map[string]string{
+		"objects":  `{"x":[` + strings.Repeat(`{},`, 1<<20) + `{}]}`,
+		"numbers":  `{"x":[` + strings.Repeat(`0,`, 1<<20) + `0]}`,
+		"lists":    strings.Repeat(`[`, 1<<20),
+		"keys":     `{` + strings.Repeat(`"":0,`, 1<<18) + `"":0}`,
+		"too long": `{"x":"` + strings.Repeat(`x`, 4<<20) + `"}`,
+	} {
+		t.Run(name, func(t *testing.T) {
+			var before, after runtime.MemStats
+			runtime.ReadMemStats(&before)
+			require.Equal(t, http.StatusRequestEntityTooLarge, post(t, []byte(text)).Code)
+			runtime.ReadMemStats(&after)
+			require.Less(t, after.TotalAlloc-before.TotalAlloc, uint64(32<<20), "bytes that were allocated")
+		})
+	}
+}
+
+// A large object with long texts, as etcd stores at most, is reviewed.
+func TestLargeReviewsAreDecoded(t *testing.T) {
+	request := created(t, `{discoveryHandler: {name: onvif, discoveryDetails: `+strings.Repeat("x", 1<<20)+`}}`)
+	request.OldObject, request.Operation = request.Object, admissionv1.Update
+	body, err := json.Marshal(admissionv1.AdmissionReview{Request: request})
+	require.NoError(t, err)
+	require.Equal(t, http.StatusOK, post(t, body).Code)
+}
+
+// stuck is the body of a client that sends a part of a review, and no more until the end.
+type stuck struct {
+	io.Reader
+
+	end <-chan struct{}
+}
+
+func (s stuck) Read(p []byte) (int, error) {
+	if n, err := s.Reader.Read(p); err == nil {
+		return n, nil
+	}
+	<-s.end
+	return 0, io.ErrUnexpectedEOF
+}
+
+// Clients that send slowly hold no place for reviews, and the bytes of all addresses are limited. A
+// review of usual size is never refused.
+func TestSlowClientsDoNotDelayOthers(t *testing.T) {
+	body, err := json.Marshal(admissionv1.AdmissionReview{Request: created(t, container(device))})
+	require.NoError(t, err)
+	synctest.Test(t, func(t *testing.T) {
+		handler := admission.Handler(reviewer, zap.NewNop(), func(bool) {})
+		post := func(address string, body io.Reader) int {
+			response := httptest.NewRecorder()
+			request := httptest.NewRequestWithContext(t.Context(), http.MethodPost, admission.Path, body)
+			request.RemoteAddr = address
+			handler.ServeHTTP(response, request)
+			return response.Code
+		}
+
+		end, codes := make(chan struct{}), make(chan int, 600)
+		for address := range 6 {
+			for range 100 {
+				go func() {
+					sent := strings.NewReader(strings.Repeat(" ", 3<<20))
+					codes <- post(fmt.Sprintf("192.0.2.%d:1", address), stuck{sent, end})
+				}()
+			}
+		}
+		synctest.Wait()
+		require.InDelta(t, 595, len(codes), 2, "refused: all but five of 3 MiB, which the limit of 16 MiB allows")
+		started := time.Now()
+		for range 100 {
+			require.Equal(t, http.StatusOK, post("198.51.100.1:1", bytes.NewReader(body)))
+			require.Equal(t, http.StatusOK, post("192.0.2.0:1", bytes.NewReader(body)))
+		}
+		require.Equal(t, started, time.Now(), "no review has waited")
+
+		close(end)
+		synctest.Wait()
+		require.Len(t, codes, 600)
+		require.Equal(t, http.StatusOK, post("192.0.2.0:1", bytes.NewReader(append(body, strings.Repeat(" ", 3<<20)...))), "all bytes are free again")
 	})
 }

@@ -1,5 +1,6 @@
-// Package admission validates Configurations when they are created or their specs change. It always
-// allows deletions and changes of objects that are being deleted, of finalizers and of the status.
+// Package admission validates Configurations when they are created or their specs change, also
+// while they are being deleted. It always allows deletions and changes of finalizers and of the
+// status.
 package admission
 
 import (
@@ -48,7 +49,7 @@ func (r Reviewer) Review(ctx context.Context, request *admissionv1.AdmissionRequ
 	var old map[string]any
 	if request.Operation == admissionv1.Update {
 		// An old object that cannot be decoded counts as different.
-		if old, err = decodeObject(request.OldObject); deleting(object) || err == nil && reflect.DeepEqual(old["spec"], object["spec"]) {
+		if old, err = decodeObject(request.OldObject); err == nil && reflect.DeepEqual(old["spec"], object["spec"]) {
 			return allowed
 		}
 	}
@@ -122,11 +123,6 @@ func decodeObject(raw runtime.RawExtension) (map[string]any, error) {
 		return nil, fmt.Errorf("AdmissionRequest object contains no data")
 	}
 	return object, nil
-}
-
-func deleting(object map[string]any) bool {
-	metadata, ok := object["metadata"].(map[string]any)
-	return ok && metadata["deletionTimestamp"] != nil
 }
 
 func (r Reviewer) validate(

@@ -162,17 +162,21 @@ func TestReviewRefusesLongNames(t *testing.T) {
 
 func TestReviewAllowsUnchangedSpecs(t *testing.T) {
 	bad := object(t, `{capacity: 0}`)
-	deleting := runtime.RawExtension{Raw: []byte(`{"metadata":{"deletionTimestamp":"2026-01-01T00:00:00Z"},"spec":{"capacity":-1}}`)}
+	deleting := func(spec string) runtime.RawExtension {
+		return runtime.RawExtension{Raw: []byte(`{"metadata":{"deletionTimestamp":"2026-01-01T00:00:00Z"},"spec":` + spec + `}`)}
+	}
 	for name, request := range map[string]admissionv1.AdmissionRequest{
 		"deletion":  {Operation: admissionv1.Delete, OldObject: bad},
 		"same spec": {Operation: admissionv1.Update, OldObject: bad, Object: bad},
-		"deleting":  {Operation: admissionv1.Update, OldObject: bad, Object: deleting},
+		"deleting":  {Operation: admissionv1.Update, OldObject: bad, Object: deleting(`{"capacity":0}`)},
 		"status":    {Operation: admissionv1.Update, SubResource: "status", OldObject: bad, Object: object(t, `{capacity: -1}`)},
 	} {
 		require.True(t, reviewer.Review(t.Context(), &request).Allowed, name)
 	}
 	edited := &admissionv1.AdmissionRequest{Operation: admissionv1.Update, OldObject: bad, Object: object(t, `{capacity: -1}`)}
 	require.False(t, reviewer.Review(t.Context(), edited).Allowed)
+	edited.Object = deleting(`{"capacity":-1}`)
+	require.False(t, reviewer.Review(t.Context(), edited).Allowed, "a finalizer keeps the object, and its spec is used")
 	require.Contains(t, reviewer.Review(t.Context(), &admissionv1.AdmissionRequest{Operation: admissionv1.Create}).Result.Message, "object contains no data")
 }
 
@@ -199,7 +203,7 @@ func TestHandler(t *testing.T) {
 	require.True(t, response.Response.Allowed)
 }
 
-// FuzzReview checks that every input gets a refusal, an approval or status 400.
+// FuzzReview checks that every input gets a refusal, an approval or the status 400 or 413.
 func FuzzReview(f *testing.F) {
 	for _, spec := range []string{
 		head + `}`, pod(`containers: [{name: a, ` + device + `}]`), container(`resources: {limits: {cpu: 1e999, x: -}}`),
@@ -215,7 +219,7 @@ func FuzzReview(f *testing.F) {
 			response := reviewer.Review(t.Context(), &admissionv1.AdmissionRequest{Operation: operation, Object: runtime.RawExtension{Raw: raw}})
 			require.True(t, response.Allowed || len(response.Result.Details.Causes) > 0)
 		}
-		require.Contains(t, []int{http.StatusOK, http.StatusBadRequest}, post(t, raw).Code)
+		require.Contains(t, []int{http.StatusOK, http.StatusBadRequest, http.StatusRequestEntityTooLarge}, post(t, raw).Code)
 	})
 }
 

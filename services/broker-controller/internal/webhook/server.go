@@ -17,6 +17,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	"go.uber.org/zap"
 	"golang.org/x/sync/errgroup"
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
@@ -26,12 +27,18 @@ import (
 
 	"akri.sh/libs/broadcast"
 	"akri.sh/libs/kube"
+	"akri.sh/libs/limits"
 	"akri.sh/libs/pki"
 	"akri.sh/libs/service"
 )
 
 const (
-	readTimeout     = 5 * time.Second
+	readTimeout = 5 * time.Second
+	// writeTimeout is more than readTimeout and the time of a review.
+	writeTimeout = 15 * time.Second
+	// maxConnections is the number of connections of one address. An API server sends as many
+	// reviews at once.
+	maxConnections  = 32
 	maxHeaderBytes  = 16 << 10
 	shutdownTimeout = 3 * time.Second
 	// shutdownDelay is how long the server accepts requests after ctx has ended, until the Service
@@ -72,6 +79,8 @@ type Options struct {
 	Namespace string
 	Handler   http.Handler
 	Log       *zap.Logger
+	// RefusedConnections counts connections beyond the limit of an address.
+	RefusedConnections prometheus.Counter
 }
 
 type registration = admissionregistrationv1.ValidatingWebhookConfiguration
@@ -174,7 +183,7 @@ func (w *Webhook) configForClient(*tls.ClientHelloInfo) (*tls.Config, error) {
 		return nil, fmt.Errorf("%s: no CA certificate", w.ClientCA)
 	}
 	return &tls.Config{
-		MinVersion: tls.VersionTLS12, GetCertificate: w.certificate.GetCertificate, NextProtos: []string{"h2", "http/1.1"},
+		MinVersion: tls.VersionTLS12, GetCertificate: w.certificate.GetCertificate, NextProtos: []string{"http/1.1"},
 		ClientAuth: tls.VerifyClientCertIfGiven, ClientCAs: clients,
 	}, nil
 }
@@ -197,17 +206,22 @@ func (w *Webhook) verifyClient(next http.Handler) http.Handler {
 
 func (w *Webhook) serve(ctx context.Context, listener net.Listener) error {
 	server := &http.Server{
-		Handler: w.verifyClient(w.Handler), ReadTimeout: readTimeout, ErrorLog: zap.NewStdLog(w.Log),
-		MaxHeaderBytes: maxHeaderBytes, TLSConfig: &tls.Config{
+		Handler: w.verifyClient(w.Handler), ErrorLog: zap.NewStdLog(w.Log),
+		ReadTimeout: readTimeout, WriteTimeout: writeTimeout, MaxHeaderBytes: maxHeaderBytes,
+		Protocols: new(http.Protocols), TLSConfig: &tls.Config{
 			MinVersion: tls.VersionTLS12, GetCertificate: w.certificate.GetCertificate, GetConfigForClient: w.configForClient,
 		},
 	}
 	// Without this a request on an idle connection could fail when the server closes it. API
 	// servers do not repeat requests to webhooks.
 	server.SetKeepAlivesEnabled(false)
+	// With HTTP/1 a connection has one request, so that the limit of connections is one of
+	// requests, and the timeouts apply to each.
+	server.Protocols.SetHTTP1(true)
+	limited := limits.Listen(listener, maxConnections, w.RefusedConnections)
 	serving, cancel := service.Delay(ctx, shutdownDelay)
 	defer cancel()
-	if err := service.ServeHTTP(serving, server, listener, shutdownTimeout); err != nil {
+	if err := service.ServeHTTP(serving, server, limited, shutdownTimeout); err != nil {
 		return fmt.Errorf("serve the webhook: %w", err)
 	}
 	return nil

@@ -22,7 +22,7 @@ import (
 
 	"akri.sh/libs/kube"
 	"akri.sh/libs/kube/reviews"
-	"akri.sh/services/instance-writer/internal/limits"
+	"akri.sh/libs/limits"
 )
 
 // Audience of the tokens.

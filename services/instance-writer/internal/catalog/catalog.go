@@ -5,6 +5,7 @@ package catalog
 import (
 	"context"
 	"maps"
+	"slices"
 
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/timestamppb"
@@ -76,7 +77,8 @@ func (c *Catalog) update(ctx context.Context) {
 		Version:  previous.Version + 1,
 		Entries:  make(map[types.NamespacedName]*Entry, len(previous.Entries)), Complete: true,
 	}
-	configurations := c.list()
+	// What is being deleted is no longer discovered: a finalizer must not keep Secrets flowing.
+	configurations := slices.DeleteFunc(slices.Clone(c.list()), func(c *akriv0.Configuration) bool { return c.DeletionTimestamp != nil })
 	refs := map[properties.Ref]struct{}{}
 	for _, configuration := range configurations {
 		properties.Refs(refs, configuration.Namespace, configuration.Spec.DiscoveryHandler.DiscoveryProperties)

@@ -171,3 +171,20 @@ func TestEntriesWaitForProperties(t *testing.T) {
 		require.Nil(t, c.state().Entries[key("b")])
 	})
 }
+
+// A finalizer keeps a Configuration that is being deleted. Nodes do not get its later details and
+// Secrets.
+func TestWhatIsBeingDeletedIsNotDiscovered(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newCatalog(t, configuration("a", "foo", "own"), configuration("b", "foo", "own"))
+		require.Len(t, c.state().Entries, 2)
+
+		deleted := configuration("a", "foo", "foreign")
+		deleted.DeletionTimestamp, deleted.Generation = &metav1.Time{}, 2
+		c.set(deleted, configuration("b", "foo", "own"))
+		state := c.state()
+		require.True(t, state.Complete)
+		require.Nil(t, state.Entries[key("a")])
+		require.NotNil(t, state.Entries[key("b")])
+	})
+}

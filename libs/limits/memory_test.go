@@ -8,7 +8,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"akri.sh/services/instance-writer/internal/limits"
+	"akri.sh/libs/limits"
 )
 
 // Garbage does not count, because a collection frees it.

@@ -9,7 +9,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/testutil"
 	"github.com/stretchr/testify/require"
 
-	"akri.sh/services/instance-writer/internal/limits"
+	"akri.sh/libs/limits"
 )
 
 func TestConnectionsOfOneAddressAreLimited(t *testing.T) {
