@@ -116,10 +116,13 @@ func TestEditsShareWrite(t *testing.T) {
 		w, _ := newWriter(s)
 		errs := make([]error, 6)
 		var running sync.WaitGroup
-		for i := range errs {
-			running.Go(func() { _, errs[i] = w.Edit(t.Context(), key, add(strconv.Itoa(i))) })
+		edit := func(i int) { running.Go(func() { _, errs[i] = w.Edit(t.Context(), key, add(strconv.Itoa(i))) }) }
+		edit(0)
+		synctest.Wait() // the first edit is being written
+		for i := range errs[1:] {
+			edit(i + 1)
 		}
-		synctest.Wait() // the first edit is being written, the others wait
+		synctest.Wait() // the others wait
 		close(s.gate)
 		running.Wait()
 		refused := 0
