@@ -52,7 +52,8 @@ func run(t *testing.T, lease, identity string, leaseDuration time.Duration, lead
 	})
 	election := leader.Election{
 		REST: config, Namespace: "default", Name: lease, Identity: identity, Log: zap.NewNop(),
-		LeaseDuration: leaseDuration, RenewDeadline: 600 * time.Millisecond, RetryPeriod: 50 * time.Millisecond,
+		LeaseDuration: leaseDuration, RenewDeadline: 700 * time.Millisecond,
+		RetryPeriod: 400 * time.Millisecond, // also the time limit of the release, on a busy machine
 	}
 	go func() {
 		c.result <- election.Run(ctx, func(ctx context.Context) error {
