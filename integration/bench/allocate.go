@@ -111,6 +111,7 @@ func startHost(ctx context.Context, node, configuration, instance string, transp
 			err = errors.Join(err, h.stop())
 		}
 	}()
+
 	dir, err := os.MkdirTemp("", "akri-bench-")
 	if err != nil {
 		return h, fmt.Errorf("create directory: %w", err)
@@ -118,16 +119,19 @@ func startHost(ctx context.Context, node, configuration, instance string, transp
 	h.cleanups = append(h.cleanups, func() error { return os.RemoveAll(dir) })
 	socket := func(name string) string { return "unix://" + filepath.Join(dir, name) }
 	registered := make(chan *pluginapi.RegisterRequest, 10)
+
 	stop, err := serveNode(ctx, dir, registered, configuration, instance)
 	if err != nil {
 		return h, err
 	}
 	h.cleanups = append(h.cleanups, func() error { stop(); return nil })
+
 	allocator, err := process.Start(ctx, nil, "config-plugin-allocator", "--socket", socket("allocator.sock"), "--admin-address=", "--log-level=error")
 	if err != nil {
 		return h, err
 	}
 	h.cleanups = append(h.cleanups, allocator.Stop)
+
 	host, err := process.Start(ctx, nil, "device-plugin-host", "--node-name", node, "--kubelet-dir", dir, "--pod-resources", filepath.Join(dir, "none.sock"),
 		"--discovery-operator", socket("operator.sock"), "--instance-writer", transport.address, "--allocator", socket("allocator.sock"),
 		"--instance-writer-ca", transport.identity.CAFile, "--instance-writer-token", transport.identity.TokenFile,
@@ -136,6 +140,7 @@ func startHost(ctx context.Context, node, configuration, instance string, transp
 		return h, err
 	}
 	h.cleanups = append(h.cleanups, host.Stop)
+
 	resources := map[string]string{instanceLevel: akriv0.ResourceName(instance), configurationLevel: akriv0.ResourceName(configuration)}
 	endpoints, err := awaitEndpoints(ctx, registered, slices.Collect(maps.Values(resources))...)
 	if err != nil {

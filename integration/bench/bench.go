@@ -49,6 +49,7 @@ func Run(ctx context.Context, options Options) (err error) {
 	case "scale":
 		return b.scales(ctx)
 	}
+
 	images, err := mesh.ImageFiles("")
 	if err != nil {
 		return err
@@ -61,10 +62,12 @@ func Run(ctx context.Context, options Options) (err error) {
 	if b.mesh, err = mesh.New(ctx, running); err != nil {
 		return err
 	}
+
 	b.progress("installing Akri")
 	if err := b.mesh.Install(ctx, "opcua.discovery.enabled=true", "onvif.discovery.enabled=true"); err != nil {
 		return err
 	}
+
 	switch options.Only {
 	case "idle":
 		idle, err := b.idle(ctx)
@@ -101,6 +104,7 @@ func (b *bench) measure(ctx context.Context) error {
 		return fmt.Errorf("measure handler-udev: %w", err)
 	}
 	b.print(plugged, idle)
+
 	hellos, err := b.hellos(ctx)
 	if err != nil {
 		return fmt.Errorf("measure Hello: %w", err)
@@ -113,12 +117,14 @@ func (b *bench) measure(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("measure recovery: %w", err)
 	}
+
 	b.printLatencies(
 		latency{"Hello of a camera → Instance seen by an API watch", hellos},
 		latency{turnaroundRow, turnarounds},
 		latency{"broker Pod deleted → next broker Pod seen", brokers},
 		latency{"kubelet's device plugin socket created → resource offered", kubelets},
 	)
+
 	agent := func(ctx context.Context) error {
 		if err := b.agent(ctx, idle.services); err != nil {
 			return fmt.Errorf("measure the agent: %w", err)

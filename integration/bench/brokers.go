@@ -60,11 +60,13 @@ func (b *bench) burst(ctx context.Context) (result *burst, err error) {
 	if err != nil {
 		return nil, err
 	}
+
 	controller, err := process.Start(ctx, api, "broker-controller", "--admin-address=", "--log-level=error")
 	if err != nil {
 		return nil, err
 	}
 	defer func() { err = errors.Join(err, controller.Stop()) }()
+
 	// The controller is the leader after the first Pod.
 	if err := createBurst(ctx, clients, "warm-up", 1); err != nil {
 		return nil, err
@@ -76,11 +78,13 @@ func (b *bench) burst(ctx context.Context) (result *burst, err error) {
 		return nil, err
 	}
 	result.pods = time.Since(start)
+
 	start = time.Now()
 	if err := setPodsRunning(ctx, clients); err != nil {
 		return nil, err
 	}
 	result.services = time.Since(start)
+
 	if result.memory, err = readUsage("broker-controller", controller.PID()); err != nil {
 		return nil, err
 	}
@@ -98,10 +102,12 @@ func createBurst(ctx context.Context, c mesh.Clients, name string, count int) er
 		return fmt.Errorf("watch Pods: %w", err)
 	}
 	defer pods.Stop()
+
 	owner, err := c.Configurations.In(namespace).Create(ctx, benchConfiguration(name), metav1.CreateOptions{})
 	if err != nil {
 		return fmt.Errorf("create Configuration: %w", err)
 	}
+
 	var group errgroup.Group
 	group.SetLimit(parallelRequests)
 	group.Go(func() error { return awaitAdded(ctx, pods, count) })
@@ -170,10 +176,12 @@ func setPodsRunning(ctx context.Context, c mesh.Clients) error {
 		return fmt.Errorf("watch Services: %w", err)
 	}
 	defer services.Stop()
+
 	pods, err := c.Kubernetes.CoreV1().Pods(namespace).List(ctx, metav1.ListOptions{LabelSelector: mesh.ConfigurationLabel + "=" + burstName})
 	if err != nil {
 		return fmt.Errorf("list Pods: %w", err)
 	}
+
 	var group errgroup.Group
 	group.SetLimit(parallelRequests)
 	group.Go(func() error { return awaitAdded(ctx, services, len(pods.Items)+1) }) // and the Service of the Configuration

@@ -62,6 +62,7 @@ func (b *bench) dra(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("measure device plugins: %w", err)
 	}
+
 	b.progress("installing Akri with Dynamic Resource Allocation")
 	if err := b.mesh.Install(ctx, "global.resources=dra"); err != nil {
 		return err
@@ -70,10 +71,12 @@ func (b *bench) dra(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("measure Dynamic Resource Allocation: %w", err)
 	}
+
 	without, with, err := b.preparations(ctx)
 	if err != nil {
 		return fmt.Errorf("measure preparations: %w", err)
 	}
+
 	b.printLatencies(
 		latency{"device plugins: plugged in → the broker's container runs", pluginsUsed},
 		latency{"DRA: plugged in → the broker's container runs", dynamicUsed},
@@ -90,6 +93,7 @@ func (b *bench) draIdle(ctx context.Context) error {
 	if err := b.mesh.Install(ctx, "global.resources=dra"); err != nil {
 		return err
 	}
+
 	var descriptions bytes.Buffer
 	for i := range idleDevices {
 		fmt.Fprintf(&descriptions, " device%d,", i)
@@ -103,11 +107,13 @@ spec: {discoveryHandler: {name: debugEcho, discoveryDetails: 'descriptions: [%s]
 	if err := b.mesh.ApplyText(ctx, manifest); err != nil {
 		return err
 	}
+
 	b.progress("measuring memory with %d devices", idleDevices)
 	found, err := b.idleMinute(ctx)
 	if err != nil {
 		return err
 	}
+
 	services := slices.DeleteFunc(found.services, func(u usage) bool {
 		return u.service != "dra-controller" && u.service != "dra-kubelet-plugin"
 	})

@@ -36,11 +36,12 @@ type ReportDevicesRequest struct {
 	// False until every handler has sent a list, or has sent none for the grace period while its
 	// stream was open. `devices` may then lack devices that exist.
 	Complete bool `protobuf:"varint,6,opt,name=complete,proto3" json:"complete,omitempty"`
-	// The devices. Their mounts and device_nodes have no effect.
+	// Their mounts and device_nodes are not used.
 	Devices []*v1.Device `protobuf:"bytes,7,rep,name=devices,proto3" json:"devices,omitempty"`
 	// The endpoints that serve this Configuration on the node.
 	Handlers []*HandlerState `protobuf:"bytes,8,rep,name=handlers,proto3" json:"handlers,omitempty"`
-	// Problems of this Configuration on the node. They are published unchanged.
+	// Problems of this Configuration on the node. They are published, without control characters and
+	// up to limits of their number and length.
 	Problems []*Problem `protobuf:"bytes,9,rep,name=problems,proto3" json:"problems,omitempty"`
 	// The generation of the Configuration that was discovered. 0: unknown, treated as the newest.
 	ConfigurationGeneration int64 `protobuf:"varint,10,opt,name=configuration_generation,json=configurationGeneration,proto3" json:"configuration_generation,omitempty"`

@@ -46,12 +46,13 @@ type InstanceServiceClient interface {
 	// A call that fails releases the slots that it has reserved. Reserving a slot that the same holder
 	// already has succeeds.
 	// NOT_FOUND: the Instance does not exist or does not list the node. FAILED_PRECONDITION: a slot
-	// has another holder, or its value is malformed; the message names the slot and the cause. OUT_OF_RANGE: an index is not below the capacity. UNAVAILABLE: the outcome
-	// of the write is not known; retry.
+	// has another holder, or its value is malformed; the message names the slot and the cause.
+	// OUT_OF_RANGE: an index is not below the capacity. UNAVAILABLE: the outcome of the write is not
+	// known; retry.
 	ReserveSlots(ctx context.Context, in *ReserveSlotsRequest, opts ...grpc.CallOption) (*ReserveSlotsResponse, error)
 	// ReleaseSlots releases slots of a node. A slot that is free, does not exist or has another
 	// holder is left unchanged and is no error, so a call can be repeated. The same holds for an
-	// Instance that does not exist.
+	// Instance that does not exist or does not list the node.
 	ReleaseSlots(ctx context.Context, in *ReleaseSlotsRequest, opts ...grpc.CallOption) (*ReleaseSlotsResponse, error)
 }
 
@@ -136,12 +137,13 @@ type InstanceServiceServer interface {
 	// A call that fails releases the slots that it has reserved. Reserving a slot that the same holder
 	// already has succeeds.
 	// NOT_FOUND: the Instance does not exist or does not list the node. FAILED_PRECONDITION: a slot
-	// has another holder, or its value is malformed; the message names the slot and the cause. OUT_OF_RANGE: an index is not below the capacity. UNAVAILABLE: the outcome
-	// of the write is not known; retry.
+	// has another holder, or its value is malformed; the message names the slot and the cause.
+	// OUT_OF_RANGE: an index is not below the capacity. UNAVAILABLE: the outcome of the write is not
+	// known; retry.
 	ReserveSlots(context.Context, *ReserveSlotsRequest) (*ReserveSlotsResponse, error)
 	// ReleaseSlots releases slots of a node. A slot that is free, does not exist or has another
 	// holder is left unchanged and is no error, so a call can be repeated. The same holds for an
-	// Instance that does not exist.
+	// Instance that does not exist or does not list the node.
 	ReleaseSlots(context.Context, *ReleaseSlotsRequest) (*ReleaseSlotsResponse, error)
 	mustEmbedUnimplementedInstanceServiceServer()
 }

@@ -3,11 +3,14 @@ package devicenodes
 import (
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
 )
+
+const digits = "0123456789"
 
 // A device gives access to one piece of hardware, or emulates one. Other device nodes are
 // interfaces of the kernel, and some hardware controls the node: watchdogs, management controllers,
@@ -17,7 +20,7 @@ var (
 	// emulated are the subsystems of virtual devices that emulate hardware or give access to it.
 	// Other virtual devices are interfaces of the kernel.
 	emulated = []string{
-		"accel", "block", "cec", "comedi", "drm", "dvb", "gpio", "graphics", "hidraw", "i2c-dev", "iio", "input", "kfd", "lirc",
+		"accel", "cec", "comedi", "drm", "dvb", "gpio", "graphics", "hidraw", "i2c-dev", "iio", "input", "kfd", "lirc",
 		"media", "sound", "spidev", "usb", "usbmisc", "vfio", "video4linux",
 	}
 	// controlling are the subsystems of hardware that controls the node or many devices.
@@ -28,6 +31,9 @@ var (
 	// harmless are the kinds of them that can be offered.
 	mixed    = []string{"mem", "misc", "tty"}
 	harmless = []string{"full", "null", "random", "urandom", "zero", "ttyACM", "ttyUSB"}
+	// controllingDisks are the kinds of disks that are not offered: an unused loop device can be
+	// attached to any file, and flash memory can hold the firmware.
+	controllingDisks = []string{"loop", "mtdblock"}
 )
 
 // checkClass returns an error if the device with the directory in sysfs must not be offered because
@@ -38,11 +44,13 @@ func (h Host) checkClass(directory string) error {
 		return fmt.Errorf("which cannot be checked (find the subsystem: %w)", err)
 	}
 	subsystem, name := filepath.Base(link), filepath.Base(directory)
-	if subsystem == "tty" && h.isConsole(name) {
-		return errors.New("a console of the node")
+	if subsystem == "tty" {
+		if err := h.checkConsole(name); err != nil {
+			return err
+		}
 	}
 
-	class, refused := h.class(directory, subsystem, strings.TrimRight(name, "0123456789"))
+	class, refused := h.class(directory, subsystem, name)
 	if refused && !slices.Contains(h.AllowClasses, class) {
 		return fmt.Errorf("which gives control of the node, and needs its class %q in --allow-device-classes "+
 			"(chart value global.allowDeviceClasses)", class)
@@ -51,21 +59,29 @@ func (h Host) checkClass(directory string) error {
 }
 
 // class returns the class of a device, by which --allow-device-classes names it, and whether it is
-// refused by default. The kind is the kernel name of the device without its number.
-func (h Host) class(directory, subsystem, kind string) (class string, refused bool) {
+// refused by default.
+func (h Host) class(directory, subsystem, name string) (class string, refused bool) {
 	virtual := strings.HasPrefix(directory, filepath.Join(h.Sys, "devices/virtual")+"/")
 	switch {
 	case slices.Contains(mixed, subsystem):
+		kind := strings.TrimRight(name, digits)
 		return kind, !slices.Contains(harmless, kind)
 	case subsystem == "block":
-		return kind, kind == "loop" // an unused one can be attached to any file
+		kind := name[:strings.IndexAny(name+"0", digits)] // that of the disk for a partition, too
+		return kind, slices.Contains(controllingDisks, kind)
 	}
 	return subsystem, virtual && !slices.Contains(emulated, subsystem) || slices.Contains(controlling, subsystem)
 }
 
-// isConsole returns whether the kernel writes its messages to the terminal. The node waits for
-// logins there, too.
-func (h Host) isConsole(name string) bool {
+// checkConsole returns an error if the kernel writes its messages to the terminal. Logins usually
+// run there, too. A kernel without consoles does not have the file.
+func (h Host) checkConsole(name string) error {
 	active, err := os.ReadFile(filepath.Join(h.Sys, "class/tty/console/active"))
-	return err == nil && slices.Contains(strings.Fields(string(active)), name)
+	switch {
+	case err != nil && !errors.Is(err, fs.ErrNotExist):
+		return fmt.Errorf("which cannot be checked (find the consoles: %w)", err)
+	case slices.Contains(strings.Fields(string(active)), name):
+		return errors.New("a console of the node")
+	}
+	return nil
 }

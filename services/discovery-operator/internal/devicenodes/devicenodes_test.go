@@ -190,13 +190,22 @@ func TestConsolesAreRefused(t *testing.T) {
 	n.write("sys/class/tty/console/active", "tty0 ttyS0\n")
 	require.EqualError(t, n.read("ttyS").Check("/dev/ttyS0"), "a console of the node")
 	require.NoError(t, n.read("ttyS").Check("/dev/ttyS1"))
+
+	require.NoError(t, os.Remove(filepath.Join(n.root, "sys/class/tty/console/active")))
+	require.NoError(t, os.Mkdir(filepath.Join(n.root, "sys/class/tty/console/active"), 0o700)) // cannot be read
+	require.ErrorContains(t, n.read("ttyS").Check("/dev/ttyS1"), "cannot be checked (find the consoles")
 }
 
-func TestLoopDevicesAreRefused(t *testing.T) {
+// A partition gives access to the same disk.
+func TestDisksThatControlTheNodeAreRefused(t *testing.T) {
 	n := newNode(t)
 	n.add("block", "7:0", "virtual/block/loop0 loop0 block")
-	require.ErrorContains(t, n.read().Check("/dev/loop0"), `class "loop"`)
-	require.NoError(t, n.read("loop").Check("/dev/loop0"))
+	n.add("block", "7:1", "virtual/block/loop0/loop0p1 loop0p1 block")
+	n.add("block", "31:0", "platform/block/mtdblock0 mtdblock0 block")
+	for path, class := range map[string]string{"/dev/loop0": "loop", "/dev/loop0p1": "loop", "/dev/mtdblock0": "mtdblock"} {
+		require.ErrorContains(t, n.read().Check(path), "class "+strconv.Quote(class), path)
+		require.NoError(t, n.read(class).Check(path), path)
+	}
 }
 
 // The files of this node have the format that the package expects. Of its character devices without

@@ -77,7 +77,8 @@ func (c *Catalog) update(ctx context.Context) {
 		Version:  previous.Version + 1,
 		Entries:  make(map[types.NamespacedName]*Entry, len(previous.Entries)), Complete: true,
 	}
-	// What is being deleted is no longer discovered: a finalizer must not keep Secrets flowing.
+	// A finalizer can keep a Configuration that is being deleted, and its author can still change
+	// its details and the Secrets that they name. Nodes do not discover with them.
 	configurations := slices.DeleteFunc(slices.Clone(c.list()), func(c *akriv0.Configuration) bool { return c.DeletionTimestamp != nil })
 	refs := map[properties.Ref]struct{}{}
 	for _, configuration := range configurations {

@@ -201,6 +201,7 @@ func (r *Report) limit(devices, bytes int) {
 		r.bytes += size
 		accepted++
 	}
+
 	if accepted == len(r.Devices) {
 		return
 	}
