@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"log"
+	"maps"
 	"net/http/httptest"
 	"os"
 	"os/exec"
@@ -24,6 +25,7 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/mutate"
 	"github.com/google/go-containerregistry/pkg/v1/remote"
 	"github.com/stretchr/testify/require"
+	"sigs.k8s.io/yaml"
 )
 
 const (
@@ -42,7 +44,8 @@ var workflow = []string{
 }
 
 // TestRelease makes a release with small programs as the images of all services, in a registry of
-// this process and signed with a key, and verifies it as SECURITY.md describes.
+// this process and with files for downloads, signed with a key, and verifies it as SECURITY.md
+// describes.
 func TestRelease(t *testing.T) {
 	r := newRelease(t)
 	t.Run("signatures", func(t *testing.T) {
@@ -88,6 +91,13 @@ func TestRelease(t *testing.T) {
 		}
 		require.Equal(t, r.registry+"/registrar:v2", r.images(t, "global.image.tag=v2")["registrar"], "the user's tag has no digest")
 	})
+	t.Run("files", func(t *testing.T) { checkFiles(t, r) })
+	t.Run("documented commands", func(t *testing.T) {
+		require.Len(t, documentedCommands(t), 4)
+		for _, commands := range documentedCommands(t) {
+			r.shell(t, strings.ReplaceAll(commands, "ghcr.io/akri-mesh", r.registry))
+		}
+	})
 	t.Run("other key", func(t *testing.T) {
 		other := r.with("COSIGN_KEY=" + r.keyPair(t) + ".pub")
 		require.ErrorContains(t, other.verify(t, reference(t, r.file("registrar"))), "signature")
@@ -103,6 +113,78 @@ func TestRelease(t *testing.T) {
 		_, err := r.output(t, cosign, "verify-attestation", "--type", "slsaprovenance1", ref.String())
 		require.ErrorContains(t, err, "digest")
 	})
+}
+
+// checkFiles checks that each file for downloads is signed, and that a change of it is found.
+func checkFiles(t *testing.T, r release) {
+	for _, name := range downloads {
+		file := filepath.Join(r.files(), name)
+		signature := []string{"verify-blob", "--bundle", file + ".sigstore.json"}
+		provenance := []string{"verify-blob-attestation", "--type", "slsaprovenance1", "--bundle", file + ".provenance.sigstore.json"}
+		tampered := filepath.Join(t.TempDir(), name)
+		require.NoError(t, os.WriteFile(tampered, []byte("other"), 0o600))
+		for _, verify := range [][]string{signature, provenance} {
+			_, err := r.output(t, cosign, append(verify, file)...)
+			require.NoError(t, err)
+			_, err = r.output(t, cosign, append(verify, tampered)...)
+			require.ErrorContains(t, err, "verify signature")
+			_, err = r.with("COSIGN_KEY="+r.keyPair(t)+".pub").output(t, cosign, append(verify, file)...)
+			require.ErrorContains(t, err, "verify signature")
+		}
+	}
+	text := r.shell(t, `jq '.dsseEnvelope.payload | @base64d | fromjson' akri.yaml.provenance.sigstore.json`)
+	require.Contains(t, text, "https://github.com/akri-mesh/akri/actions/runs/7/attempts/2")
+}
+
+// documentedCommands returns the commands in SECURITY.md that verify a release.
+func documentedCommands(t *testing.T) []string {
+	t.Helper()
+	var blocks []string
+	for _, match := range regexp.MustCompile("(?s)```sh\n(.*?)```").FindAllStringSubmatch(securityPolicy(t), -1) {
+		if strings.Contains(match[1], "cosign verify") {
+			blocks = append(blocks, match[1])
+		}
+	}
+	return blocks
+}
+
+func securityPolicy(t *testing.T) string {
+	t.Helper()
+	text, err := os.ReadFile(root + "/SECURITY.md")
+	require.NoError(t, err)
+	return string(text)
+}
+
+// TestReleaseWorkflow checks that each job which publishes something can sign, with the identity
+// that SECURITY.md names, and that files are signed before they are published.
+func TestReleaseWorkflow(t *testing.T) {
+	text, err := os.ReadFile(root + "/.github/workflows/release.yml")
+	require.NoError(t, err)
+	var content struct {
+		Jobs map[string]struct {
+			Permissions map[string]string
+			Steps       []struct{ Run string }
+		}
+	}
+	require.NoError(t, yaml.Unmarshal(text, &content))
+	publishing := 0
+	for name, job := range content.Jobs {
+		if slices.Contains(slices.Collect(maps.Values(job.Permissions)), "write") {
+			publishing++
+			require.Equal(t, "write", job.Permissions["id-token"], name)
+		}
+	}
+	require.Equal(t, 2, publishing)
+
+	var commands []string
+	for _, step := range content.Jobs["kubectl-akri"].Steps {
+		if step.Run != "" {
+			commands = append(commands, strings.Join(strings.Fields(step.Run)[:2], " "))
+		}
+	}
+	require.Equal(t, []string{"make release-kubectl-akri", "make sign-kubectl-akri", "gh release"}, commands)
+	identity := regexp.MustCompile(`IDENTITY_REGEXP='(.*)'`).FindStringSubmatch(securityPolicy(t))[1]
+	require.Regexp(t, identity, "https://github.com/"+strings.TrimPrefix(workflow[3], "GITHUB_WORKFLOW_REF="))
 }
 
 // release is a signed release in a registry of this process.
@@ -132,9 +214,26 @@ func newRelease(t *testing.T) release {
 	config := filepath.Join(t.TempDir(), "signing-config.json")
 	r.run(t, cosign, "signing-config", "create", "--out", config)
 	key := r.keyPair(t)
-	r.with(workflow...).with("COSIGN_KEY="+key+".key", "COSIGN_PASSWORD=", "COSIGN_SIGNING_CONFIG="+config).
-		run(t, root+"/tools/release-sign.sh", r.dir)
+	signing := r.with(workflow...).with("COSIGN_KEY="+key+".key", "COSIGN_PASSWORD=", "COSIGN_SIGNING_CONFIG="+config)
+	signing.run(t, root+"/tools/release-sign.sh", r.dir)
+	require.NoError(t, os.Mkdir(r.files(), 0o755))
+	for _, file := range downloads {
+		require.NoError(t, os.WriteFile(filepath.Join(r.files(), file), []byte(file), 0o600))
+	}
+	signing.run(t, root+"/tools/release-sign-files.sh", r.files())
 	return r.with("COSIGN_KEY="+key+".pub", "COSIGN_INSECURE_IGNORE_TLOG=true")
+}
+
+// downloads are files as release-kubectl-akri.sh writes them.
+var downloads = []string{"akri.yaml", "kubectl-akri-linux-amd64.tar.gz"}
+
+// files returns the directory with the downloads.
+func (r release) files() string { return filepath.Join(r.dir, "kubectl-akri") }
+
+// shell runs commands in the directory with the downloads.
+func (r release) shell(t *testing.T, commands string) string {
+	t.Helper()
+	return r.run(t, "bash", "-euo", "pipefail", "-c", "cd "+r.files()+"\n"+commands)
 }
 
 // certificate writes the certificate of the server to a file.
