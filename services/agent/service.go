@@ -11,7 +11,6 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	"golang.org/x/sync/errgroup"
-	"google.golang.org/grpc"
 
 	"akri.sh/libs/rpc"
 	"akri.sh/libs/service"
@@ -51,7 +50,7 @@ type writer struct{ address, ca, token string }
 
 // shareWriter dials the one connection to instance-writer that the components use if their flags
 // for it are equal. instance-writer then has one TLS connection per node instead of two.
-func (c *Config) shareWriter(env service.Env) (*grpc.ClientConn, error) {
+func (c *Config) shareWriter(env service.Env) (*rpc.Replicas, error) {
 	operator := writer{c.DiscoveryOperator.InstanceWriter, c.DiscoveryOperator.InstanceWriterCA, c.DiscoveryOperator.InstanceWriterToken}
 	host := writer{c.DevicePluginHost.InstanceWriter, c.DevicePluginHost.InstanceWriterCA, c.DevicePluginHost.InstanceWriterToken}
 	if c.dynamic() {
@@ -65,9 +64,12 @@ func (c *Config) shareWriter(env service.Env) (*grpc.ClientConn, error) {
 		return nil, nil // the components return the error
 	}
 	labeled := prometheus.WrapRegistererWith(prometheus.Labels{"part": "agent"}, env.Metrics)
-	conn, err := rpc.Dial(operator.address, labeled, append(tracing.DialOptions(), identity...)...)
+	conn, err := rpc.DialReplicas(operator.address, labeled, append(tracing.DialOptions(), identity...)...)
+	if err != nil {
+		return nil, err
+	}
 	c.DiscoveryOperator.Writer, c.DevicePluginHost.Writer, c.DRAKubeletPlugin.Writer = conn, conn, conn
-	return conn, err
+	return conn, nil
 }
 
 func (c Config) dynamic() bool { return c.Resources == "dra" }
@@ -105,7 +107,7 @@ type Service struct {
 	required []*component.Required
 	handlers []*component.Restarting
 	// writer is the connection to instance-writer. It is nil if the components have their own.
-	writer *grpc.ClientConn
+	writer *rpc.Replicas
 }
 
 // New checks the configuration of all components. It opens no connection and starts no component.

@@ -50,7 +50,6 @@ func TestDeviceBecomesInstanceAndResource(t *testing.T) {
 // With Dynamic Resource Allocation the agent serves the driver, and advertises no devices.
 func TestDynamicResourceAllocation(t *testing.T) {
 	h := newHarness(t, "debug-echo", "--resources=dra")
-	h.config.DRAKubeletPlugin.REST = server.Config()
 	h.startAgent()
 	registration := registrationv1.NewRegistrationClient(rpctest.Dial(t, h.address("registry/akri.sh.sock")))
 	info, err := registration.GetInfo(t.Context(), &registrationv1.InfoRequest{}, grpc.WaitForReady(true))
@@ -64,16 +63,6 @@ func TestDynamicResourceAllocation(t *testing.T) {
 	require.NoError(t, err)
 	_, err = h.value("akri_device_plugins", "part", "device-plugin-host")
 	require.Error(t, err)
-	require.NoError(t, h.stop())
-}
-
-// With device plugins the agent does not use the API server: nodes get everything from
-// instance-writer.
-func TestNoAPIServerWithDevicePlugins(t *testing.T) {
-	h := newHarness(t, "debug-echo")
-	h.config.DRAKubeletPlugin.Kubeconfig = h.path("missing")
-	h.startAgent()
-	awaitReady(t, h.health)
 	require.NoError(t, h.stop())
 }
 

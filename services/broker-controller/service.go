@@ -15,7 +15,6 @@ import (
 
 	"akri.sh/libs/kube"
 	"akri.sh/libs/kube/leader"
-	"akri.sh/libs/kube/reviews"
 	"akri.sh/libs/pki"
 	"akri.sh/libs/service"
 	"akri.sh/services/broker-controller/internal/admission"
@@ -78,7 +77,7 @@ func New(config Config, env service.Env) (*Service, error) {
 	}
 	env.Health.AddReadiness("cache", kube.Synced(cache))
 	for _, policy := range config.AllowedNamespaces {
-		publisher, err := namespaces.New(restConfig, policy, cache.Configurations, env.Log, s.metrics.written)
+		publisher, err := namespaces.New(restConfig, policy, config.Namespace, cache.Configurations, env.Log, s.metrics.written)
 		if err != nil {
 			return nil, fmt.Errorf("--allowed-namespaces: %w", err)
 		}
@@ -99,14 +98,7 @@ func New(config Config, env service.Env) (*Service, error) {
 func (s *Service) newWebhook() (*webhook.Webhook, error) {
 	config := s.config.Webhook
 	log := s.env.Log.With(zap.String("webhook", config.Name))
-	reviewer := admission.Reviewer{Schema: s.schema, Others: s.cache.Configurations.List}
-	if config.Authorize {
-		authorizer, err := reviews.NewAccess(s.rest)
-		if err != nil {
-			return nil, err
-		}
-		reviewer.Authorizer = authorizer
-	}
+	reviewer := admission.Reviewer{Schema: s.schema}
 	return webhook.New(s.rest, webhook.Options{
 		Config: config, Namespace: s.config.Namespace, Handler: admission.Handler(reviewer, log, s.metrics.reviewed), Log: log,
 		RefusedConnections: s.metrics.refusedConnections,
@@ -149,7 +141,7 @@ func (s *Service) lead(ctx context.Context) error {
 	group.Go(func() {
 		controller.Run(ctx, controller.Options{
 			Clients: s.clients, Cache: s.cache, Events: events, Log: s.env.Log,
-			Reviewer: admission.Reviewer{Schema: s.schema}, // the authors of stored specs are not known
+			Reviewer: admission.Reviewer{Schema: s.schema},
 			OnWrite:  s.metrics.written, StuckAfter: s.config.PendingMax, StartTimeout: s.config.BrokerStartTimeout,
 		})
 	})

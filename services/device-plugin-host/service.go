@@ -7,6 +7,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 
 	"go.uber.org/zap"
 	"golang.org/x/sync/errgroup"
@@ -37,7 +38,7 @@ type Config struct {
 	InstanceWriterToken string `help:"File with the service account token that is sent to instance-writer. Empty: none." placeholder:"FILE"`
 	Allocator           string `help:"Address of config-plugin-allocator." default:"unix:///run/akri/config-plugin-allocator/config-plugin-allocator.sock" placeholder:"ADDRESS"`
 	// Writer replaces the connection to instance-writer if components of a process share it.
-	Writer *grpc.ClientConn `kong:"-"`
+	Writer grpc.ClientConnInterface `kong:"-"`
 }
 
 // Service is device-plugin-host.
@@ -125,12 +126,13 @@ func (s *Service) runLocked(ctx context.Context, conns connections, writer insta
 }
 
 type connections struct {
-	operator, writer, allocator, kubelet, podResources *grpc.ClientConn
+	writer                                     grpc.ClientConnInterface
+	operator, allocator, kubelet, podResources *grpc.ClientConn
 }
 
 func (s *Service) dial() (conns connections, closeAll func(), err error) {
 	conns.writer = s.config.Writer
-	var open []*grpc.ClientConn
+	var open []io.Closer
 	closeAll = func() {
 		for _, conn := range open {
 			_ = conn.Close()
@@ -139,22 +141,25 @@ func (s *Service) dial() (conns connections, closeAll func(), err error) {
 	for _, target := range []struct {
 		address string
 		conn    **grpc.ClientConn
-		options []grpc.DialOption
 	}{
-		{s.config.DiscoveryOperator, &conns.operator, nil},
-		{s.config.InstanceWriter, &conns.writer, s.identity},
-		{s.config.Allocator, &conns.allocator, nil},
-		{s.socketDir.Address(), &conns.kubelet, nil},
-		{"unix://" + s.config.PodResources, &conns.podResources, nil},
+		{s.config.DiscoveryOperator, &conns.operator},
+		{s.config.Allocator, &conns.allocator},
+		{s.socketDir.Address(), &conns.kubelet},
+		{"unix://" + s.config.PodResources, &conns.podResources},
 	} {
-		if *target.conn != nil {
-			continue
-		}
-		if *target.conn, err = rpc.Dial(target.address, s.env.Metrics, append(tracing.DialOptions(), target.options...)...); err != nil {
+		if *target.conn, err = rpc.Dial(target.address, s.env.Metrics, tracing.DialOptions()...); err != nil {
 			closeAll()
 			return conns, nil, err
 		}
 		open = append(open, *target.conn)
+	}
+	if conns.writer == nil {
+		writer, err := rpc.DialReplicas(s.config.InstanceWriter, s.env.Metrics, append(tracing.DialOptions(), s.identity...)...)
+		if err != nil {
+			closeAll()
+			return conns, nil, err
+		}
+		conns.writer, open = writer, append(open, writer)
 	}
 	return conns, closeAll, nil
 }

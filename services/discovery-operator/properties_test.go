@@ -118,3 +118,45 @@ func TestHandlersAreSent(t *testing.T) {
 	h.eventually(func() bool { return h.reported(other, true, "y").GetDevices()[0].GetProperties()["MINE"] == "1" }, "the edit")
 	handlers("bar", "foo")
 }
+
+// Values of Secrets do not leave the node, whatever the order of changes. Literal values do.
+func TestSecretsAreNotSentOverTheNetwork(t *testing.T) {
+	h, network, key, stop := startNetwork(t)
+	defer stop()
+	const secret = "hidden"
+	literal := func(request *configurationv1.DiscoveryRequest) {
+		setProperties(request, []property{password(secret)})
+		request.Properties["password"].Literal = true
+	}
+	handlers := []*fakeHandler{network.hosts[first], network.hosts[second]}
+	received := func() (requests int, values []string) {
+		for _, handler := range handlers {
+			requests += len(handler.received())
+			values = append(values, handler.passwords()...)
+		}
+		return requests, values
+	}
+
+	h.setProperties(key, password(secret))
+	problem := h.problem(key, akriv0.ReasonInvalidDetails)
+	require.Contains(t, problem.GetMessage(), `discoveryProperties ["password"] are from Secrets or ConfigMaps and are not sent to`)
+	require.Contains(t, problem.GetMessage(), "useNetworkConnection=false")
+	requests, values := received()
+	require.Equal(t, 2, requests, "the requests without properties")
+	require.NotContains(t, values, secret)
+
+	// Neither does a value that changes, or that was lost meanwhile.
+	h.setProblem(key, notFound)
+	h.setProperties(key, password("rotated"))
+
+	h.edit(key, literal)
+	h.eventually(func() bool { requests, _ := received(); return requests == 4 }, "requests with the literal value")
+	require.Empty(t, h.reported(key, true, "x", "y").GetProblems())
+	_, values = received()
+	require.NotContains(t, values, "rotated")
+
+	// The same value as a reference ends the streams that have it.
+	h.setProperties(key, password(secret))
+	h.problem(key, akriv0.ReasonInvalidDetails)
+	h.eventually(func() bool { return handlers[0].openStreams()+handlers[1].openStreams() == 0 }, "the end of the streams")
+}

@@ -51,7 +51,7 @@ type Config struct {
 	// Dial replaces connections to handlers in tests.
 	Dial discovery.Dialer `kong:"-"`
 	// Writer replaces the connection to instance-writer if components of a process share it.
-	Writer *grpc.ClientConn `kong:"-"`
+	Writer grpc.ClientConnInterface `kong:"-"`
 }
 
 // Service is the discovery-operator.
@@ -102,10 +102,12 @@ func (s *Service) Run(ctx context.Context) error {
 	defer registrar.Close()
 	writer := s.config.Writer
 	if writer == nil {
-		if writer, err = rpc.Dial(s.config.InstanceWriter, s.env.Metrics, s.identity...); err != nil {
+		own, err := rpc.DialReplicas(s.config.InstanceWriter, s.env.Metrics, s.identity...)
+		if err != nil {
 			return err
 		}
-		defer writer.Close()
+		defer func() { _ = own.Close() }()
+		writer = own
 	}
 	devices := &broadcast.Value[inventory.Snapshot]{}
 	known := configurations.New(s.env.Log, s.config.NodeName, writer)

@@ -280,34 +280,38 @@ func TestRegistrarLosesTable(t *testing.T) {
 	require.Equal(t, 1, handler.openStreams())
 }
 
-// The older of two Configurations with one name has devices, the younger one has a problem.
+// A Configuration whose name is taken has a problem and no devices, until it gets the name.
 func TestNameTaken(t *testing.T) {
 	h := newHarness(t, forever)
 	startHandler(t, h, "d", "x")
 	h.start()
-	owner := h.apply("z", "twin", "foo", "d")
-	h.reported(owner, true, "x")
-	other := h.apply("a", "twin", "foo", "d")
-	require.Contains(t, h.problem(other, akriv0.ReasonNameTaken).GetMessage(), "the older Configuration "+owner)
-	h.reported(other, true)
-	h.remove(owner)
-	require.Empty(t, h.reported(other, true, "x").GetProblems())
+	key := h.apply("z", "twin", "foo", "d")
+	h.reported(key, true, "x")
+	take := func(taken bool) {
+		h.writer.configurations.update(key, func(c *configurationv1.Configuration) { c.NameTaken = taken })
+	}
+	take(true)
+	require.Contains(t, h.problem(key, akriv0.ReasonNameTaken).GetMessage(), "the name belongs to another")
+	h.reported(key, true)
+	take(false)
+	require.Empty(t, h.reported(key, true, "x").GetProblems())
 }
 
-// A Configuration with the name of an Instance must not get the resource of the Instance.
-func TestNameOfAnInstance(t *testing.T) {
+// The node stops discovering for a Configuration that no longer allows it, and reports no device.
+func TestNodeNotAllowed(t *testing.T) {
 	h := newHarness(t, forever)
-	startHandler(t, h, "d", "x")
+	handler, _ := startHandler(t, h, "d", "x")
 	h.start()
-	owner := h.apply("z", "echo", "foo", "d")
-	h.reported(owner, true, "x")
-	sibling := h.apply("z", "echo-aaaaaa-b", "foo", "d")
-	other := h.apply("a", "echo-8120fe", "foo", "d")
-	require.Contains(t, h.problem(other, akriv0.ReasonNameTaken).GetMessage(), "the older Configuration z/echo has Instances with this name")
-	h.reported(other, true)
-	h.reported(sibling, true, "x")
-	h.remove(owner)
-	require.Empty(t, h.reported(other, true, "x").GetProblems())
+	key := h.apply("n", "elsewhere", "foo", "d")
+	h.reported(key, true, "x")
+	allow := func(allowed bool) {
+		h.writer.configurations.update(key, func(c *configurationv1.Configuration) { c.NodeNotAllowed = !allowed })
+	}
+	allow(false)
+	require.Empty(t, h.reported(key, true).GetProblems())
+	h.eventually(func() bool { return handler.openStreams() == 0 }, "no Discover stream")
+	allow(true)
+	require.Empty(t, h.reported(key, true, "x").GetProblems())
 }
 
 // The node is served without the instance-writer. A new stream starts with the newest state.

@@ -8,31 +8,21 @@ import (
 	"time"
 
 	"go.uber.org/zap"
-	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
-	resourcev1 "k8s.io/api/resource/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	drahealthv1 "k8s.io/kubelet/pkg/apis/dra-health/v1"
 	drahealthv1alpha1 "k8s.io/kubelet/pkg/apis/dra-health/v1alpha1"
 	drav1 "k8s.io/kubelet/pkg/apis/dra/v1"
 	registrationv1 "k8s.io/kubelet/pkg/apis/pluginregistration/v1"
 
 	akriv0 "akri.sh/libs/apis/akri/v0"
-	"akri.sh/libs/kube"
 	"akri.sh/libs/node/slots"
 	"akri.sh/services/dra-kubelet-plugin/internal/claims"
 )
 
-const (
-	// prepareTimeout bounds a preparation, with the wait for a device that this node does not see
-	// yet, for a slot that another Pod still holds and for the API server. The kubelet waits for
-	// 45 s. After an error it tries again only when it next syncs the Pod, after 60 to 90 s.
-	prepareTimeout = 40 * time.Second
-	// getTimeout bounds a request for a ResourceClaim, getInterval is the time between two.
-	getTimeout  = 5 * time.Second
-	getInterval = 500 * time.Millisecond
-)
+// prepareTimeout bounds a preparation, with the wait for a device that this node does not see yet,
+// for a slot that another Pod still holds and for instance-writer. The kubelet waits for 45 s.
+// After an error it tries again only when it next syncs the Pod, after 60 to 90 s.
+const prepareTimeout = 40 * time.Second
 
 // server implements the APIs of the kubelet for plugins. Kubernetes' kubeletplugin package is not
 // used, because it needs the typed clientset.
@@ -40,12 +30,11 @@ type server struct {
 	drav1.UnimplementedDRAPluginServer
 	registrationv1.UnimplementedRegistrationServer
 
-	claims         *claims.Manager
-	slots          *slots.Manager
-	resourceClaims *kube.Client[*resourcev1.ResourceClaim, *resourcev1.ResourceClaimList]
-	metrics        *metrics
-	log            *zap.Logger
-	registered     atomic.Bool
+	claims     *claims.Manager
+	slots      *slots.Manager
+	metrics    *metrics
+	log        *zap.Logger
+	registered atomic.Bool
 }
 
 // checkReady is a readiness check: it fails until the kubelet has registered the plugin.
@@ -105,42 +94,7 @@ func (s *server) NodePrepareResources(
 func (s *server) prepare(ctx context.Context, claim *drav1.Claim) ([]*drav1.Device, error) {
 	ctx, cancel := context.WithTimeout(ctx, prepareTimeout)
 	defer cancel()
-	object, err := s.resourceClaim(ctx, claim)
-	if err != nil {
-		return nil, err
-	}
-	return s.claims.Prepare(ctx, object)
-}
-
-// resourceClaim returns the claim, whose allocation names the devices. It waits for the API server.
-func (s *server) resourceClaim(ctx context.Context, claim *drav1.Claim) (*resourcev1.ResourceClaim, error) {
-	for {
-		object, err := s.getClaim(ctx, claim)
-		if status.Code(err) != codes.Unavailable {
-			return object, err
-		}
-		select {
-		case <-ctx.Done():
-			return nil, err
-		case <-time.After(getInterval):
-		}
-	}
-}
-
-func (s *server) getClaim(ctx context.Context, claim *drav1.Claim) (*resourcev1.ResourceClaim, error) {
-	ctx, cancel := context.WithTimeout(ctx, getTimeout)
-	defer cancel()
-	object, err := s.resourceClaims.In(claim.GetNamespace()).Get(ctx, claim.GetName(), metav1.GetOptions{})
-	switch {
-	case apierrors.IsNotFound(err):
-		return nil, status.Errorf(codes.NotFound, "get ResourceClaim: %v", err)
-	case err != nil:
-		return nil, status.Errorf(codes.Unavailable, "get ResourceClaim: %v", err)
-	case string(object.UID) != claim.GetUid():
-		return nil, status.Errorf(codes.NotFound, "ResourceClaim %q was created again", claim.GetName())
-	default:
-		return object, nil
-	}
+	return s.claims.Prepare(ctx, claim)
 }
 
 // NodeUnprepareResources implements the DRA plugin API.

@@ -11,7 +11,6 @@ import (
 
 	"golang.org/x/sync/errgroup"
 	"google.golang.org/grpc"
-	resourcev1 "k8s.io/api/resource/v1"
 	"k8s.io/apimachinery/pkg/types"
 	drahealthv1 "k8s.io/kubelet/pkg/apis/dra-health/v1"
 	drahealthv1alpha1 "k8s.io/kubelet/pkg/apis/dra-health/v1alpha1"
@@ -19,7 +18,6 @@ import (
 	registrationv1 "k8s.io/kubelet/pkg/apis/pluginregistration/v1"
 
 	akriv0 "akri.sh/libs/apis/akri/v0"
-	"akri.sh/libs/kube"
 	"akri.sh/libs/node"
 	"akri.sh/libs/node/slots"
 	"akri.sh/libs/rpc"
@@ -33,7 +31,6 @@ import (
 
 // Config is filled from flags and environment.
 type Config struct {
-	kube.Flags
 	NodeName            string `help:"Name of this node." required:"" env:"AKRI_NODE_NAME,AGENT_NODE_NAME"`
 	Pod                 string `help:"Name of this Pod. Slots of device plugins are released only while the kubelet lists it. Empty: while the kubelet lists any Pod." placeholder:"NAMESPACE/NAME"`
 	KubeletDir          string `help:"Directory of the kubelet's device plugin sockets." default:"/var/lib/kubelet/device-plugins"`
@@ -46,7 +43,7 @@ type Config struct {
 	InstanceWriterCA    string `help:"File with the CA certificates that verify instance-writer. Empty: plain text." placeholder:"FILE"`
 	InstanceWriterToken string `help:"File with the service account token that is sent to instance-writer. Empty: none." placeholder:"FILE"`
 	// Writer replaces the connection to instance-writer if components of a process share it.
-	Writer *grpc.ClientConn `kong:"-"`
+	Writer grpc.ClientConnInterface `kong:"-"`
 }
 
 // Service is dra-kubelet-plugin.
@@ -73,19 +70,10 @@ func New(config Config, env service.Env) (*Service, error) {
 	if err != nil {
 		return nil, fmt.Errorf("--instance-writer-ca, --instance-writer-token: %w", err)
 	}
-	restConfig, err := config.RESTConfig(env.Log)
-	if err != nil {
-		return nil, err
-	}
-	resourceClaims, err := kube.NewClient[resourcev1.ResourceClaim, resourcev1.ResourceClaimList](
-		restConfig, resourcev1.SchemeGroupVersion.WithResource("resourceclaims"), resourcev1.AddToScheme)
-	if err != nil {
-		return nil, err
-	}
 	s := &Service{
 		config: config, ownPod: ownPod, env: env, identity: identity, metrics: newMetrics(env.Metrics), store: node.NewStore(config.NodeName),
 	}
-	s.server = &server{resourceClaims: resourceClaims, metrics: s.metrics, log: env.Log}
+	s.server = &server{metrics: s.metrics, log: env.Log}
 	env.Health.AddReadiness("sources", s.store.CheckReady)
 	env.Health.AddReadiness("kubelet", s.server.checkReady)
 	return s, nil
@@ -100,11 +88,12 @@ func (s *Service) Run(ctx context.Context) error {
 	defer func() { _ = operator.Close() }()
 	writer := s.config.Writer
 	if writer == nil {
-		writer, err = rpc.Dial(s.config.InstanceWriter, s.env.Metrics, append(tracing.DialOptions(), s.identity...)...)
+		own, err := rpc.DialReplicas(s.config.InstanceWriter, s.env.Metrics, append(tracing.DialOptions(), s.identity...)...)
 		if err != nil {
 			return err
 		}
-		defer func() { _ = writer.Close() }()
+		defer func() { _ = own.Close() }()
+		writer = own
 	}
 	podResources, err := rpc.Dial("unix://"+s.config.PodResources, s.env.Metrics)
 	if err != nil {

@@ -2,12 +2,8 @@ package drakubeletplugin_test
 
 import (
 	"context"
-	"encoding/json"
-	"net/http"
-	"net/http/httptest"
 	"os"
 	"path/filepath"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -16,10 +12,8 @@ import (
 	"go.uber.org/goleak"
 	"go.uber.org/zap"
 	"google.golang.org/grpc"
-	resourcev1 "k8s.io/api/resource/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/client-go/rest"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 	drahealthv1 "k8s.io/kubelet/pkg/apis/dra-health/v1"
 	drahealthv1alpha1 "k8s.io/kubelet/pkg/apis/dra-health/v1alpha1"
 	drav1 "k8s.io/kubelet/pkg/apis/dra/v1"
@@ -63,35 +57,6 @@ func newWriter(usage string) *instancetest.Writer {
 	return writer
 }
 
-// fakeAPIServer returns the address of an API server that has one ResourceClaim. It refuses the
-// first request.
-func fakeAPIServer(t *testing.T) string {
-	var requests atomic.Int32
-	claim := resourcev1.ResourceClaim{
-		TypeMeta:   metav1.TypeMeta{APIVersion: "resource.k8s.io/v1", Kind: "ResourceClaim"},
-		ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "claim", UID: "uid"},
-		Status: resourcev1.ResourceClaimStatus{Allocation: &resourcev1.AllocationResult{Devices: resourcev1.DeviceAllocationResult{
-			Results: []resourcev1.DeviceRequestAllocationResult{{
-				Request: "r", Driver: "akri.sh", Pool: "default/cameras-8120fe", Device: "cameras-8120fe", ShareID: new(types.UID("share")),
-			}},
-		}}},
-	}
-	server := httptest.NewServer(http.HandlerFunc(func(response http.ResponseWriter, request *http.Request) {
-		if requests.Add(1) == 1 {
-			response.WriteHeader(http.StatusServiceUnavailable)
-			return
-		}
-		if request.URL.Path != "/apis/resource.k8s.io/v1/namespaces/default/resourceclaims/claim" {
-			http.NotFound(response, request)
-			return
-		}
-		response.Header().Set("Content-Type", "application/json")
-		_ = json.NewEncoder(response).Encode(claim)
-	}))
-	t.Cleanup(server.Close)
-	return server.URL
-}
-
 // startService starts the service until the end of the test.
 func startService(t *testing.T, writer *instancetest.Writer) (drakubeletplugin.Config, *admin.Health) {
 	t.Helper()
@@ -104,7 +69,6 @@ func startService(t *testing.T, writer *instancetest.Writer) (drakubeletplugin.C
 		DiscoveryOperator: rpctest.Serve(t, func(r grpc.ServiceRegistrar) { discoveryv1.RegisterDeviceInventoryServiceServer(r, fakeOperator{}) }),
 		InstanceWriter:    rpctest.Serve(t, func(r grpc.ServiceRegistrar) { instancev1.RegisterInstanceServiceServer(r, writer) }),
 	}
-	config.REST = &rest.Config{Host: fakeAPIServer(t)}
 	require.NoError(t, os.Mkdir(config.KubeletDir, 0o700))
 	health := &admin.Health{}
 	s, err := drakubeletplugin.New(config, service.Env{Log: zap.NewNop(), Metrics: prometheus.NewRegistry(), Health: health})
@@ -119,6 +83,9 @@ func startService(t *testing.T, writer *instancetest.Writer) (drakubeletplugin.C
 // The kubelet registers the plugin, prepares a claim and unprepares it.
 func TestKubelet(t *testing.T) {
 	writer := newWriter("")
+	writer.PutClaim("default", "claim", "uid", &instancev1.AllocatedDevice{
+		Request: "r", Pool: "default/" + camera, Device: camera, ShareId: new("share"),
+	})
 	config, health := startService(t, writer)
 	conn := rpctest.Dial(t, "unix://"+filepath.Join(config.RegistryDir, "akri.sh.sock"))
 	registration, plugin := registrationv1.NewRegistrationClient(conn), drav1.NewDRAPluginClient(conn)
@@ -132,17 +99,17 @@ func TestKubelet(t *testing.T) {
 	require.NoError(t, err)
 	require.Eventually(t, func() bool { return health.Ready(t.Context()) == nil }, 10*time.Second, 10*time.Millisecond)
 
-	claims := []*drav1.Claim{{Namespace: "default", Name: "claim", Uid: "uid"}, {Namespace: "default", Name: "claim", Uid: "earlier"}, {Namespace: "default", Name: "none", Uid: "none"}}
+	claims := []*drav1.Claim{{Namespace: "default", Name: "claim", Uid: "uid"}, {Namespace: "default", Uid: "malformed"}}
+	writer.FailNextReads(status.Error(codes.Unavailable, "no replica"))
 	prepared, err := plugin.NodePrepareResources(t.Context(), &drav1.NodePrepareResourcesRequest{Claims: claims})
 	require.NoError(t, err)
 	require.Len(t, prepared.GetClaims(), len(claims), "the kubelet wants a result for each claim")
+	require.Contains(t, prepared.GetClaims()["malformed"].GetError(), "malformed")
 	require.Empty(t, prepared.GetClaims()["uid"].GetError())
 	device := prepared.GetClaims()["uid"].GetDevices()[0]
 	require.Equal(t, []string{"r"}, device.GetRequestNames())
 	require.Equal(t, "default/cameras-8120fe cameras-8120fe share", device.GetPoolName()+" "+device.GetDeviceName()+" "+device.GetShareId())
 	require.Equal(t, []string{"akri.sh/claim=uid-r"}, device.GetCdiDeviceIds())
-	require.Contains(t, prepared.GetClaims()["earlier"].GetError(), `ResourceClaim "claim" was created again`)
-	require.Contains(t, prepared.GetClaims()["none"].GetError(), "get ResourceClaim")
 	require.Equal(t, []string{"D:uid:node-a"}, writer.Usage(camera))
 	content, err := os.ReadFile(filepath.Join(config.CDIDir, "akri.sh-claim_uid.json"))
 	require.NoError(t, err)

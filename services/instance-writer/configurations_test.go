@@ -275,7 +275,10 @@ func TestForbiddenSecret(t *testing.T) {
 	config.Impersonate = rest.ImpersonationConfig{UserName: account, Groups: []string{"system:authenticated"}}
 	grant(t, "clusterroles", "", &rbacv1.ClusterRole{
 		ObjectMeta: metav1.ObjectMeta{Name: "writer"},
-		Rules:      []rbacv1.PolicyRule{{APIGroups: []string{"akri.sh", ""}, Resources: []string{"configurations", "instances", "nodes"}, Verbs: []string{"get", "list", "watch"}}},
+		Rules: []rbacv1.PolicyRule{
+			{APIGroups: []string{"akri.sh", ""}, Resources: []string{"configurations", "instances", "nodes"}, Verbs: []string{"get", "list", "watch"}},
+			{APIGroups: []string{""}, Resources: []string{"configmaps"}, ResourceNames: []string{akriv0.NamesConfigMap}, Verbs: []string{"list", "watch"}},
+		},
 	})
 	grant(t, "clusterrolebindings", "", &rbacv1.ClusterRoleBinding{
 		ObjectMeta: metav1.ObjectMeta{Name: "writer"}, RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: "writer"},

@@ -7,7 +7,9 @@ import (
 	"crypto/x509"
 	"errors"
 	"fmt"
+	"math"
 	"net"
+	"runtime"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -28,6 +30,7 @@ import (
 	"akri.sh/services/instance-writer/internal/auth"
 	"akri.sh/services/instance-writer/internal/certificates"
 	"akri.sh/services/instance-writer/internal/cluster"
+	"akri.sh/services/instance-writer/internal/reports"
 )
 
 const (
@@ -56,6 +59,7 @@ var methods = map[string][]string{
 	instancev1.InstanceService_WatchInstances_FullMethodName:                {devicePluginHost, draKubeletPlugin, agent},
 	instancev1.InstanceService_ReserveSlots_FullMethodName:                  {devicePluginHost, draKubeletPlugin, agent},
 	instancev1.InstanceService_ReleaseSlots_FullMethodName:                  {devicePluginHost, draKubeletPlugin, agent},
+	instancev1.InstanceService_GetResourceClaim_FullMethodName:              {draKubeletPlugin, agent},
 }
 
 // secured is the server with TLS, whose callers prove which node they run on.
@@ -66,7 +70,7 @@ type secured struct {
 }
 
 func newSecured(
-	config Config, env service.Env, restConfig *rest.Config, objects *cluster.Cluster, metrics metrics, first ...grpc.ServerOption,
+	config Config, env service.Env, restConfig *rest.Config, objects *cluster.Cluster, store *reports.Store, metrics metrics, first ...grpc.ServerOption,
 ) (*secured, error) {
 	if config.ConnectionsPerSource <= 0 || config.MaxMessageBytes <= 0 {
 		return nil, errors.New("--connections-per-source and --max-message-bytes: must be positive")
@@ -77,7 +81,7 @@ func newSecured(
 	}
 	callers := auth.New(auth.Options{
 		Namespace: config.nodeNamespace(), Methods: methods, Review: review, NodeExists: objects.NodeExists,
-		PerSource: config.ConnectionsPerSource, Memory: checkMemory,
+		PerSource: config.ConnectionsPerSource, Memory: memoryFor(store),
 		Refused: metrics.refusedCalls, Log: env.Log,
 	})
 	objects.Nodes.OnEvent(func(before, after *corev1.Node) {
@@ -104,14 +108,29 @@ func newSecured(
 	return s, nil
 }
 
-// checkMemory fails before the process needs more memory than its limit. Nodes without a stream try
-// again, and reach another replica if there is one. Reservations are not refused.
-func checkMemory() error {
-	if memory := limits.ReadMemory(); memory.Exhausted() {
-		return fmt.Errorf("this replica needs %d of %d MiB of memory and accepts no more nodes; start more replicas or raise the limit",
-			memory.Used>>20, memory.Limit>>20)
+// reportBytes returns how much of the memory limit reports may have. Instances, which each replica
+// holds, and garbage need the rest.
+func reportBytes() int {
+	if memory := limits.ReadMemory(); memory.Limit > 0 {
+		return int(memory.Limit / 4)
 	}
-	return nil
+	return math.MaxInt
+}
+
+// memoryFor returns a function that fails before the process needs more memory than its limit. It
+// ends the streams of nodes with large reports before it refuses a node. These try again over new
+// connections (rpc.Replicas). Reservations are not refused.
+func memoryFor(store *reports.Store) func(node string) error {
+	return func(node string) error {
+		for memory := limits.ReadMemory(); memory.Exhausted(); memory = limits.ReadMemory() {
+			if !store.MakeRoom(node) {
+				return fmt.Errorf("this replica needs %d of %d MiB of memory and accepts no more nodes; start more replicas or raise the limit",
+					memory.Used>>20, memory.Limit>>20)
+			}
+			runtime.GC() // the memory of the reports counts until they are collected
+		}
+		return nil
+	}
 }
 
 // certificateSource returns the Source of the server certificate, with its readiness and metrics.

@@ -6,6 +6,7 @@ package instancewriter
 import (
 	"context"
 	"fmt"
+	"maps"
 	"net"
 	"time"
 
@@ -15,6 +16,7 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
+	corev1 "k8s.io/api/core/v1"
 
 	akriv0 "akri.sh/libs/apis/akri/v0"
 	"akri.sh/libs/broadcast"
@@ -29,6 +31,7 @@ import (
 	"akri.sh/services/instance-writer/internal/batch"
 	"akri.sh/services/instance-writer/internal/catalog"
 	"akri.sh/services/instance-writer/internal/cluster"
+	"akri.sh/services/instance-writer/internal/names"
 	"akri.sh/services/instance-writer/internal/properties"
 	"akri.sh/services/instance-writer/internal/reconcile"
 	"akri.sh/services/instance-writer/internal/reports"
@@ -68,6 +71,7 @@ type Service struct {
 	cluster    *cluster.Cluster
 	reconciler *reconcile.Reconciler
 	catalog    *catalog.Catalog
+	names      *names.Record
 	secured    *secured // nil if disabled
 	plain      *grpc.Server
 	stopping   chan struct{}
@@ -85,9 +89,10 @@ func New(config Config, env service.Env) (*Service, error) {
 	if err != nil {
 		return nil, err
 	}
+
 	env.Metrics.MustRegister(instances(objects.Instances.List), slotCount(objects.Instances.List), conditions(objects.Configurations.List))
 	env.Health.AddReadiness("api-server", objects.Ready)
-	store, writer := reports.New(), batch.NewWriter(objects, metrics.batch)
+	store, writer := reports.New(reportBytes()), batch.NewWriter(objects, metrics.batch)
 	reconciler := reconcile.New(reconcile.Options{
 		Cluster: objects, Reports: store, Writer: writer, Grace: config.NodeGrace, ReportGrace: config.ReportGrace,
 		DeviceChanges: metrics.deviceChanges, Log: env.Log,
@@ -95,14 +100,26 @@ func New(config Config, env service.Env) (*Service, error) {
 	if config.ReportGrace > 0 {
 		env.Metrics.MustRegister(reportingNodes(reconciler.ReportingNodes))
 	}
+
 	api, err := properties.NewAPIServer(restConfig)
 	if err != nil {
 		return nil, err
 	}
 	changed := broadcast.NewSignal()
 	objects.Configurations.OnEvent(func(_, _ *akriv0.Configuration) { changed.Notify() })
+	objects.Nodes.OnEvent(func(before, after *corev1.Node) {
+		if before == nil || after == nil || !maps.Equal(before.Labels, after.Labels) {
+			changed.Notify() // the Configurations that the node receives
+		}
+	})
 	values := properties.NewStore(env.Log, api, changed)
-	configurations := catalog.New(objects.Configurations.List, objects.ConfigurationRevision, values, changed)
+	record, err := names.New(restConfig, config.Namespace, objects.Configurations, changed.Notify, env.Log)
+	if err != nil {
+		return nil, err
+	}
+	objects.Informers = append(objects.Informers, record.Informers()...)
+	configurations := catalog.New(objects.Configurations.List, objects.ConfigurationRevision, record.Names, values, changed)
+
 	stopping := make(chan struct{})
 	instanceServer := server.New(server.Options{
 		Cluster: objects, Reports: store, Writer: writer, Reconciler: reconciler, Reservations: metrics.reservations, ReportSeconds: metrics.reportSeconds,
@@ -112,15 +129,16 @@ func New(config Config, env service.Env) (*Service, error) {
 	register := func(grpcServer *grpc.Server) {
 		instancev1.RegisterInstanceServiceServer(grpcServer, instanceServer)
 		configurationv1.RegisterConfigurationServiceServer(grpcServer, &server.ConfigurationServer{
-			Catalog: configurations, Stopping: stopping, ConnectionLost: objects.ConnectionLost,
+			Catalog: configurations, Labels: objects.NodeLabels, Stopping: stopping, ConnectionLost: objects.ConnectionLost,
 		})
 	}
+
 	s := &Service{
-		config: config, log: env.Log, cluster: objects, reconciler: reconciler, catalog: configurations,
+		config: config, log: env.Log, cluster: objects, reconciler: reconciler, catalog: configurations, names: record,
 		stopping: stopping, synced: make(chan struct{}),
 	}
 	if config.Address != "" {
-		if s.secured, err = newSecured(config, env, restConfig, objects, metrics, s.waitForCaches()...); err != nil {
+		if s.secured, err = newSecured(config, env, restConfig, objects, store, metrics, s.waitForCaches()...); err != nil {
 			return nil, err
 		}
 		register(s.secured.server)
@@ -175,6 +193,7 @@ func (s *Service) Serve(ctx context.Context, secured, plain net.Listener) error 
 			}
 			group.Go(func() error { s.reconciler.Run(background); return nil })
 			group.Go(func() error { s.catalog.Run(background); return nil })
+			group.Go(func() error { s.names.Run(background); return nil })
 			close(s.synced)
 			return nil
 		})

@@ -1,6 +1,7 @@
 package instancewriter_test
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -19,6 +20,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
 
 	"akri.sh/libs/admin"
 	akriv0 "akri.sh/libs/apis/akri/v0"
@@ -79,6 +81,8 @@ func startWith(t testing.TB, config instancewriter.Config, log *zap.Logger) *rep
 	t.Helper()
 	metrics := prometheus.NewRegistry()
 	config.PlainAddress = "127.0.0.1:0"
+	config.Namespace = cmp.Or(config.Namespace, namespace)
+	createNames(t, config.Namespace)
 	writer, err := instancewriter.New(config, service.Env{Log: log, Metrics: metrics, Health: &admin.Health{}})
 	require.NoError(t, err)
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
@@ -98,6 +102,19 @@ func startWith(t testing.TB, config instancewriter.Config, log *zap.Logger) *rep
 	}
 	t.Cleanup(r.kill)
 	return r
+}
+
+// createNames creates the ConfigMap of the chart in which instance-writer records names, if it does
+// not exist.
+func createNames(t testing.TB, of string) {
+	t.Helper()
+	client, err := kubernetes.NewForConfig(api.Config())
+	require.NoError(t, err)
+	configMap := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: akriv0.NamesConfigMap}}
+	_, err = client.CoreV1().ConfigMaps(of).Create(t.Context(), configMap, metav1.CreateOptions{})
+	if !apierrors.IsAlreadyExists(err) {
+		require.NoError(t, err)
+	}
 }
 
 // fixture is a Configuration and some nodes, which are deleted when the test ends.

@@ -61,13 +61,15 @@ func TestReserveErrors(t *testing.T) {
 		code   codes.Code
 		reason string
 	}{
-		"held":           {f.nodes[1], claim(name, 0), codes.FailedPrecondition, "SlotHeld"},
-		"out of range":   {f.nodes[1], claim(name, 2), codes.OutOfRange, "SlotOutOfRange"},
-		"not listed":     {"unlisted", claim(name, 1), codes.NotFound, "InstanceNotFound"},
-		"no instance":    {f.nodes[1], claim("nothing", 0), codes.NotFound, "InstanceNotFound"},
-		"no node":        {"", claim(name, 0), codes.InvalidArgument, "InvalidRequest"},
-		"bad virtual id": {f.nodes[1], &instancev1.SlotClaim{Namespace: namespace, Instance: name, VirtualId: &colon}, codes.InvalidArgument, "InvalidRequest"},
-		"no claim uid":   {f.nodes[1], &instancev1.SlotClaim{Namespace: namespace, Instance: name, ClaimUid: &empty}, codes.InvalidArgument, "InvalidRequest"},
+		"held":               {f.nodes[1], claim(name, 0), codes.FailedPrecondition, "SlotHeld"},
+		"out of range":       {f.nodes[1], claim(name, 2), codes.OutOfRange, "SlotOutOfRange"},
+		"not listed":         {"unlisted", claim(name, 1), codes.NotFound, "InstanceNotFound"},
+		"no instance":        {f.nodes[1], claim("nothing", 0), codes.NotFound, "InstanceNotFound"},
+		"no node":            {"", claim(name, 0), codes.InvalidArgument, "InvalidRequest"},
+		"bad virtual id":     {f.nodes[1], &instancev1.SlotClaim{Namespace: namespace, Instance: name, VirtualId: &colon}, codes.InvalidArgument, "InvalidRequest"},
+		"long virtual id":    {f.nodes[1], &instancev1.SlotClaim{Namespace: namespace, Instance: name, VirtualId: new(strings.Repeat("x", 1<<20))}, codes.InvalidArgument, "InvalidRequest"},
+		"control characters": {f.nodes[1], &instancev1.SlotClaim{Namespace: namespace, Instance: name, VirtualId: new("\x1b[2J")}, codes.InvalidArgument, "InvalidRequest"},
+		"no claim uid":       {f.nodes[1], &instancev1.SlotClaim{Namespace: namespace, Instance: name, ClaimUid: &empty}, codes.InvalidArgument, "InvalidRequest"},
 		"two ids": {f.nodes[1], &instancev1.SlotClaim{Namespace: namespace, Instance: name, ClaimUid: &uid, VirtualId: &uid},
 			codes.InvalidArgument, "InvalidRequest"},
 	} {

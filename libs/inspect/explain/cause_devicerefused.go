@@ -10,7 +10,7 @@ func init() { register(rule{DeviceRefused, LinkInstances, 1, deviceRefused}) }
 // deviceRefused finds all reasons of which no other cause is.
 func deviceRefused(t target, report func(Cause)) {
 	switch condition(t.configuration, akriv0.ConditionDevicesAccepted).Reason {
-	case akriv0.ReasonNameTaken, akriv0.ReasonDigestCollision:
+	case akriv0.ReasonNameTaken, akriv0.ReasonDigestCollision, akriv0.ReasonNodeNotAllowed:
 		return
 	}
 	whenFalse(akriv0.ConditionDevicesAccepted, "", func(target) []Remedy {

@@ -13,7 +13,7 @@ func init() { register(rule{NodeNotReporting, LinkActive, 0, nodeNotReporting}) 
 
 func nodeNotReporting(t target, report func(Cause)) {
 	reporting := condition(t.configuration, akriv0.ConditionNodesReporting)
-	if reporting.Status != metav1.ConditionFalse {
+	if reporting.Status != metav1.ConditionFalse || reporting.Reason == akriv0.ReasonNodeNotAllowed {
 		return
 	}
 

@@ -58,13 +58,23 @@ func TestSchemaValidation(t *testing.T) {
 		"secret-command":           {reading(akriv0.KeyRef{Name: "x$(touch p)", Key: "k"}), "secretKeyRef.name"},
 		"secret-with-a-line-break": {reading(akriv0.KeyRef{Name: "x\n", Key: "k"}), "secretKeyRef.name"},
 		"namespace-command":        {reading(akriv0.KeyRef{Name: "s", Namespace: "a;b", Key: "k"}), "secretKeyRef.namespace"},
-		"key-command":              {reading(akriv0.KeyRef{Name: "s", Key: "`k`"}), "secretKeyRef.key"},
+		"no-nodes":                 {onNodes(akriv0.AllowedNodes{}), "set names, matchLabels or both"},
+		"node-command":             {onNodes(akriv0.AllowedNodes{Names: []string{"a", "$(b)"}}), "spec.nodes.names[1]"},
+		"label-of-kubelet": {onNodes(akriv0.AllowedNodes{MatchLabels: map[string]string{
+			"node-restriction.kubernetes.io/site": "a", "kubernetes.io/hostname": "a",
+		}}), "spec.nodes.matchLabels: Invalid value: each key must begin with node-restriction.kubernetes.io/, " +
+			"because the kubelet of a node can set other labels of its own Node"},
+		"key-command": {reading(akriv0.KeyRef{Name: "s", Key: "`k`"}), "secretKeyRef.key"},
 	} {
 		object := configuration(name)
 		c.change(&object.Spec)
 		_, err := client.In("default").Create(t.Context(), object, metav1.CreateOptions{})
 		require.ErrorContains(t, err, c.want, name)
 	}
+}
+
+func onNodes(nodes akriv0.AllowedNodes) func(*akriv0.ConfigurationSpec) {
+	return func(s *akriv0.ConfigurationSpec) { s.Nodes = &nodes }
 }
 
 // reading adds a property from a Secret.

@@ -14,8 +14,8 @@ type client struct {
 	writer *Writer
 }
 
-// Client returns a client for reservations and releases that needs no connection, for tests in a
-// bubble of testing/synctest.
+// Client returns a client for reservations, releases and ResourceClaims that needs no connection,
+// for tests in a bubble of testing/synctest.
 func (w *Writer) Client() instancev1.InstanceServiceClient { return client{writer: w} }
 
 // ReserveSlots implements instancev1.InstanceServiceClient.

@@ -39,10 +39,16 @@ type Writer struct {
 	// answered.
 	hangingReleases, hangingReservations []func()
 	releaseTimeouts                      int // hanging releases whose context has ended
+
+	claims   map[string]allocatedClaim // by namespace and name
+	reads    int                       // of claims
+	readErrs []error                   // of the next reads
 }
 
 // New returns a Writer without Instances.
-func New() *Writer { return &Writer{instances: map[string]*instancev1.Instance{}} }
+func New() *Writer {
+	return &Writer{instances: map[string]*instancev1.Instance{}, claims: map[string]allocatedClaim{}}
+}
 
 // Put creates or replaces an Instance in the namespace default whose slots have the given values of
 // deviceUsage. Its device id is unknown.

@@ -13,6 +13,9 @@ const (
 	ConditionDevicesAccepted = "DevicesAccepted"
 	// ConditionSlotsReadable means that all values of deviceUsage are valid.
 	ConditionSlotsReadable = "SlotsReadable"
+	// ConditionPropertiesAgree means that all nodes that share a device report the same properties.
+	// It does not affect Ready: the devices can be used, with the properties that were established.
+	ConditionPropertiesAgree = "PropertiesAgree"
 	// ConditionNodesReporting means that all nodes that have reported on the Configuration still
 	// do.
 	ConditionNodesReporting = "NodesReporting"
@@ -52,11 +55,17 @@ const (
 	// ReasonTooManyDevices means that a node reports more devices than instance-writer accepts of
 	// one node.
 	ReasonTooManyDevices = "TooManyDevices"
-	// ReasonNameTaken means that an older Configuration has the same name, or that one of both is
-	// named like an Instance of the other.
+	// ReasonNameTaken means that the name belongs to another namespace or Configuration, or that
+	// one of both is named like an Instance of the other.
 	ReasonNameTaken = "NameTaken"
+	// ReasonNodeNotAllowed means that a node reports devices of a Configuration that does not allow
+	// the node, or that the Configuration allows no Node of the cluster.
+	ReasonNodeNotAllowed = "NodeNotAllowed"
 	// ReasonSlotMalformed means that a value of deviceUsage is malformed. Its slot is not offered.
 	ReasonSlotMalformed = "SlotMalformed"
+	// ReasonPropertiesDiffer means that nodes report other properties of a device than its Instance
+	// has.
+	ReasonPropertiesDiffer = "PropertiesDiffer"
 	// ReasonNodeNotReporting means that a node that has reported before, or that an Instance lists,
 	// no longer reports.
 	ReasonNodeNotReporting = "NodeNotReporting"

@@ -1,6 +1,8 @@
 package v0
 
 import (
+	"slices"
+
 	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -83,10 +85,57 @@ type ConfigurationSpec struct {
 	// +kubebuilder:validation:items:MaxLength=63
 	// +kubebuilder:validation:items:Pattern=`^[a-z0-9]([-a-z0-9]*[a-z0-9])?$`
 	AllowedNamespaces []string `json:"allowedNamespaces,omitempty"`
+	// Nodes are the nodes on which the devices may be. Other nodes do not get the details and the
+	// values of discoveryProperties, and devices that they report are not accepted. Without it, the
+	// devices may be on all nodes.
+	// +optional
+	Nodes *AllowedNodes `json:"nodes,omitempty"`
 
 	// Malformed lists the decoding errors of brokerSpec, instanceServiceSpec and
 	// configurationServiceSpec. It is not part of the API.
 	Malformed []string `json:"-"`
+}
+
+// AllowedNodes selects nodes by what a node cannot choose itself. A node must meet each field that
+// is set.
+//
+// +kubebuilder:validation:XValidation:rule="has(self.names) || has(self.matchLabels)",message="set names, matchLabels or both; without nodes, the devices may be on all nodes"
+// +kubebuilder:validation:XValidation:rule="!has(self.matchLabels) || self.matchLabels.all(k, k.startsWith('node-restriction.kubernetes.io/'))",message="each key must begin with node-restriction.kubernetes.io/, because the kubelet of a node can set other labels of its own Node",fieldPath=".matchLabels"
+type AllowedNodes struct {
+	// Names of Nodes.
+	// +optional
+	// +listType=set
+	// +kubebuilder:validation:MinItems=1
+	// +kubebuilder:validation:MaxItems=256
+	// +kubebuilder:validation:items:MaxLength=253
+	// +kubebuilder:validation:items:Pattern=`^[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*$`
+	Names []string `json:"names,omitempty"`
+	// MatchLabels are labels that a Node must have. The keys begin with
+	// `node-restriction.kubernetes.io/`: the API server does not let a kubelet set these if its
+	// admission plug-in NodeRestriction is enabled.
+	// +optional
+	// +kubebuilder:validation:MinProperties=1
+	// +kubebuilder:validation:MaxProperties=16
+	MatchLabels map[string]string `json:"matchLabels,omitempty"`
+}
+
+// NodeRestrictionPrefix begins the keys of labels that a kubelet cannot set on its own Node.
+const NodeRestrictionPrefix = "node-restriction.kubernetes.io/"
+
+// Allows returns whether devices may be on the node. nil allows all nodes.
+func (n *AllowedNodes) Allows(name string, labels map[string]string) bool {
+	if n == nil {
+		return true
+	}
+	if len(n.Names) > 0 && !slices.Contains(n.Names, name) {
+		return false
+	}
+	for key, value := range n.MatchLabels {
+		if actual, set := labels[key]; !set || actual != value {
+			return false
+		}
+	}
+	return len(n.Names)+len(n.MatchLabels) > 0
 }
 
 // DiscoveryHandler selects a Discovery Handler and configures what it looks for.

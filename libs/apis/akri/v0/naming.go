@@ -23,6 +23,10 @@ const MaxResourceName = validation.LabelValueMaxLength
 // with the same digest.
 const DeviceIDAnnotation = "akri.sh/device-id"
 
+// DifferingNodesAnnotation lists the nodes of an Instance, separated by commas, whose reports have
+// other properties of the device than the Instance.
+const DifferingNodesAnnotation = "akri.sh/differing-nodes"
+
 // ConfigurationLabel of an Instance is the name of its Configuration. An Instance whose
 // Configuration has a name that is no label value has no such label.
 const ConfigurationLabel = "akri.sh/configuration"
@@ -87,18 +91,6 @@ func ShortInstanceName(instance string) string {
 		return strings.TrimSuffix(instance, match[2])
 	}
 	return instance
-}
-
-// NamesConflict reports whether two Configurations with these names can have the same extended
-// resource: their Instances have the same names, or one is named like an Instance of the other.
-func NamesConflict(a, b string) bool {
-	return InstanceName(a, "") == InstanceName(b, "") || NamedLikeInstance(a, b) || NamedLikeInstance(b, a)
-}
-
-// NamedLikeInstance reports whether a Configuration can have the same name, and so the same
-// extended resource, as an Instance of another Configuration.
-func NamedLikeInstance(name, other string) bool {
-	return InstancePrefix(name) == InstanceName(other, "")
 }
 
 // InstancePrefix returns the name without the digest, if it is one that an Instance can have.

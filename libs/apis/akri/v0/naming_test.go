@@ -83,8 +83,8 @@ func TestNamesConflict(t *testing.T) {
 		"a MAC address":   {"debug-echo-8120fe012345", "debug-echo", false},
 		"a date":          {"debug-echo-20260101", "debug-echo", false},
 	} {
-		require.Equal(t, c.want, akriv0.NamesConflict(c.a, c.b), name)
-		require.Equal(t, c.want, akriv0.NamesConflict(c.b, c.a), name)
+		require.Equal(t, c.want, namesConflict(c.a, c.b), name)
+		require.Equal(t, c.want, namesConflict(c.b, c.a), name)
 	}
 }
 
@@ -129,4 +129,16 @@ func FuzzParseSlotHolder(f *testing.F) {
 			require.Equal(t, value, holder.String())
 		}
 	})
+}
+
+// namesConflict reports whether two Configurations with these names can have the same extended
+// resource: their Instances have the same names, or one is named like an Instance of the other.
+func namesConflict(a, b string) bool {
+	return akriv0.InstanceName(a, "") == akriv0.InstanceName(b, "") || namedLikeInstance(a, b) || namedLikeInstance(b, a)
+}
+
+// namedLikeInstance reports whether a Configuration can have the same name, and so the same
+// extended resource, as an Instance of another Configuration.
+func namedLikeInstance(name, other string) bool {
+	return akriv0.InstancePrefix(name) == akriv0.InstanceName(other, "")
 }

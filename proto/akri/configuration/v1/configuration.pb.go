@@ -313,10 +313,15 @@ type Configuration struct {
 	Created *timestamppb.Timestamp `protobuf:"bytes,5,opt,name=created,proto3" json:"created,omitempty"`
 	// The name of the Discovery Handler.
 	Handler string `protobuf:"bytes,6,opt,name=handler,proto3" json:"handler,omitempty"`
-	// Absent if the node does not have the handler.
-	Request       *DiscoveryRequest `protobuf:"bytes,7,opt,name=request,proto3" json:"request,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	// Absent if the node does not have the handler, name_taken or node_not_allowed.
+	Request *DiscoveryRequest `protobuf:"bytes,7,opt,name=request,proto3" json:"request,omitempty"`
+	// The name belongs to another namespace: the Configuration has no devices.
+	NameTaken bool `protobuf:"varint,8,opt,name=name_taken,json=nameTaken,proto3" json:"name_taken,omitempty"`
+	// The Configuration does not allow devices on the node (spec.nodes): the node discovers nothing
+	// for it.
+	NodeNotAllowed bool `protobuf:"varint,9,opt,name=node_not_allowed,json=nodeNotAllowed,proto3" json:"node_not_allowed,omitempty"`
+	unknownFields  protoimpl.UnknownFields
+	sizeCache      protoimpl.SizeCache
 }
 
 func (x *Configuration) Reset() {
@@ -398,6 +403,20 @@ func (x *Configuration) GetRequest() *DiscoveryRequest {
 	return nil
 }
 
+func (x *Configuration) GetNameTaken() bool {
+	if x != nil {
+		return x.NameTaken
+	}
+	return false
+}
+
+func (x *Configuration) GetNodeNotAllowed() bool {
+	if x != nil {
+		return x.NodeNotAllowed
+	}
+	return false
+}
+
 // DiscoveryRequest is the part of a Configuration that only nodes with its handler get.
 type DiscoveryRequest struct {
 	state   protoimpl.MessageState `protogen:"open.v1"`
@@ -474,7 +493,10 @@ func (x *DiscoveryRequest) GetBrokerProperties() map[string]string {
 type PropertyValue struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Absent if the property has neither a value nor a source.
-	Value         []byte `protobuf:"bytes,1,opt,name=value,proto3,oneof" json:"value,omitempty"`
+	Value []byte `protobuf:"bytes,1,opt,name=value,proto3,oneof" json:"value,omitempty"`
+	// True if the value stands in the Configuration. Others are those of Secrets and ConfigMaps, and
+	// are not sent to a handler at a network address.
+	Literal       bool `protobuf:"varint,2,opt,name=literal,proto3" json:"literal,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -516,6 +538,13 @@ func (x *PropertyValue) GetValue() []byte {
 	return nil
 }
 
+func (x *PropertyValue) GetLiteral() bool {
+	if x != nil {
+		return x.Literal
+	}
+	return false
+}
+
 var File_akri_configuration_v1_configuration_proto protoreflect.FileDescriptor
 
 const file_akri_configuration_v1_configuration_proto_rawDesc = "" +
@@ -536,7 +565,7 @@ const file_akri_configuration_v1_configuration_proto_rawDesc = "" +
 	"\x04last\x18\x02 \x01(\bR\x04last\"D\n" +
 	"\x10ConfigurationKey\x12\x1c\n" +
 	"\tnamespace\x18\x01 \x01(\tR\tnamespace\x12\x12\n" +
-	"\x04name\x18\x02 \x01(\tR\x04name\"\x86\x02\n" +
+	"\x04name\x18\x02 \x01(\tR\x04name\"\xcf\x02\n" +
 	"\rConfiguration\x12\x1c\n" +
 	"\tnamespace\x18\x01 \x01(\tR\tnamespace\x12\x12\n" +
 	"\x04name\x18\x02 \x01(\tR\x04name\x12\x10\n" +
@@ -546,7 +575,10 @@ const file_akri_configuration_v1_configuration_proto_rawDesc = "" +
 	"generation\x124\n" +
 	"\acreated\x18\x05 \x01(\v2\x1a.google.protobuf.TimestampR\acreated\x12\x18\n" +
 	"\ahandler\x18\x06 \x01(\tR\ahandler\x12A\n" +
-	"\arequest\x18\a \x01(\v2'.akri.configuration.v1.DiscoveryRequestR\arequest\"\xd2\x03\n" +
+	"\arequest\x18\a \x01(\v2'.akri.configuration.v1.DiscoveryRequestR\arequest\x12\x1d\n" +
+	"\n" +
+	"name_taken\x18\b \x01(\bR\tnameTaken\x12(\n" +
+	"\x10node_not_allowed\x18\t \x01(\bR\x0enodeNotAllowed\"\xd2\x03\n" +
 	"\x10DiscoveryRequest\x12\x18\n" +
 	"\adetails\x18\x01 \x01(\tR\adetails\x12W\n" +
 	"\n" +
@@ -559,9 +591,10 @@ const file_akri_configuration_v1_configuration_proto_rawDesc = "" +
 	"\x05value\x18\x02 \x01(\v2$.akri.configuration.v1.PropertyValueR\x05value:\x028\x01\x1aC\n" +
 	"\x15BrokerPropertiesEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"4\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"N\n" +
 	"\rPropertyValue\x12\x19\n" +
-	"\x05value\x18\x01 \x01(\fH\x00R\x05value\x88\x01\x01B\b\n" +
+	"\x05value\x18\x01 \x01(\fH\x00R\x05value\x88\x01\x01\x12\x18\n" +
+	"\aliteral\x18\x02 \x01(\bR\aliteralB\b\n" +
 	"\x06_value2\x99\x01\n" +
 	"\x14ConfigurationService\x12\x80\x01\n" +
 	"\x13WatchConfigurations\x121.akri.configuration.v1.WatchConfigurationsRequest\x1a2.akri.configuration.v1.WatchConfigurationsResponse(\x010\x01B5Z3akri.sh/proto/akri/configuration/v1;configurationv1b\x06proto3"

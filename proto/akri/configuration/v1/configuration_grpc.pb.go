@@ -28,6 +28,8 @@ const (
 //
 // ConfigurationService sends Configurations to the nodes, so that node services need no access to
 // the Kubernetes API. instance-writer implements it. Any replica can serve any call.
+// After RESOURCE_EXHAUSTED or UNAVAILABLE with an ErrorInfo, retry over a new connection, which may
+// reach a replica that can serve the call.
 type ConfigurationServiceClient interface {
 	// WatchConfigurations streams all Configurations to a node: first a snapshot, then each change.
 	// The node sends the names of its Discovery Handlers when it opens the stream and again when they
@@ -36,7 +38,7 @@ type ConfigurationServiceClient interface {
 	// value is a change of the Configuration. A Configuration is sent after all objects that it names
 	// have been read once, or could not be read.
 	// INVALID_ARGUMENT: the message has no node, changes the node of the stream, or has more than
-	// 2,000 handlers. UNAVAILABLE: the replica stops or has lost the API server; open the stream again.
+	// 2,000 handlers. UNAVAILABLE: the replica stops or has lost the API server; open the stream again over a new connection.
 	WatchConfigurations(ctx context.Context, opts ...grpc.CallOption) (grpc.BidiStreamingClient[WatchConfigurationsRequest, WatchConfigurationsResponse], error)
 }
 
@@ -67,6 +69,8 @@ type ConfigurationService_WatchConfigurationsClient = grpc.BidiStreamingClient[W
 //
 // ConfigurationService sends Configurations to the nodes, so that node services need no access to
 // the Kubernetes API. instance-writer implements it. Any replica can serve any call.
+// After RESOURCE_EXHAUSTED or UNAVAILABLE with an ErrorInfo, retry over a new connection, which may
+// reach a replica that can serve the call.
 type ConfigurationServiceServer interface {
 	// WatchConfigurations streams all Configurations to a node: first a snapshot, then each change.
 	// The node sends the names of its Discovery Handlers when it opens the stream and again when they
@@ -75,7 +79,7 @@ type ConfigurationServiceServer interface {
 	// value is a change of the Configuration. A Configuration is sent after all objects that it names
 	// have been read once, or could not be read.
 	// INVALID_ARGUMENT: the message has no node, changes the node of the stream, or has more than
-	// 2,000 handlers. UNAVAILABLE: the replica stops or has lost the API server; open the stream again.
+	// 2,000 handlers. UNAVAILABLE: the replica stops or has lost the API server; open the stream again over a new connection.
 	WatchConfigurations(grpc.BidiStreamingServer[WatchConfigurationsRequest, WatchConfigurationsResponse]) error
 	mustEmbedUnimplementedConfigurationServiceServer()
 }

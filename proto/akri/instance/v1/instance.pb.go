@@ -1504,6 +1504,197 @@ func (x *ReleaseSlotsResponse) GetInstances() []*Instance {
 	return nil
 }
 
+type GetResourceClaimRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Node          string                 `protobuf:"bytes,1,opt,name=node,proto3" json:"node,omitempty"`
+	Namespace     string                 `protobuf:"bytes,2,opt,name=namespace,proto3" json:"namespace,omitempty"`
+	Name          string                 `protobuf:"bytes,3,opt,name=name,proto3" json:"name,omitempty"`
+	Uid           string                 `protobuf:"bytes,4,opt,name=uid,proto3" json:"uid,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *GetResourceClaimRequest) Reset() {
+	*x = GetResourceClaimRequest{}
+	mi := &file_akri_instance_v1_instance_proto_msgTypes[21]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *GetResourceClaimRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*GetResourceClaimRequest) ProtoMessage() {}
+
+func (x *GetResourceClaimRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_akri_instance_v1_instance_proto_msgTypes[21]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use GetResourceClaimRequest.ProtoReflect.Descriptor instead.
+func (*GetResourceClaimRequest) Descriptor() ([]byte, []int) {
+	return file_akri_instance_v1_instance_proto_rawDescGZIP(), []int{21}
+}
+
+func (x *GetResourceClaimRequest) GetNode() string {
+	if x != nil {
+		return x.Node
+	}
+	return ""
+}
+
+func (x *GetResourceClaimRequest) GetNamespace() string {
+	if x != nil {
+		return x.Namespace
+	}
+	return ""
+}
+
+func (x *GetResourceClaimRequest) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *GetResourceClaimRequest) GetUid() string {
+	if x != nil {
+		return x.Uid
+	}
+	return ""
+}
+
+type GetResourceClaimResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Devices       []*AllocatedDevice     `protobuf:"bytes,1,rep,name=devices,proto3" json:"devices,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *GetResourceClaimResponse) Reset() {
+	*x = GetResourceClaimResponse{}
+	mi := &file_akri_instance_v1_instance_proto_msgTypes[22]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *GetResourceClaimResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*GetResourceClaimResponse) ProtoMessage() {}
+
+func (x *GetResourceClaimResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_akri_instance_v1_instance_proto_msgTypes[22]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use GetResourceClaimResponse.ProtoReflect.Descriptor instead.
+func (*GetResourceClaimResponse) Descriptor() ([]byte, []int) {
+	return file_akri_instance_v1_instance_proto_rawDescGZIP(), []int{22}
+}
+
+func (x *GetResourceClaimResponse) GetDevices() []*AllocatedDevice {
+	if x != nil {
+		return x.Devices
+	}
+	return nil
+}
+
+// AllocatedDevice is a device that the scheduler allocated for a request of a ResourceClaim. The
+// fields are those of resource.k8s.io/v1.
+type AllocatedDevice struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// `<request>`, or `<request>/<alternative>`.
+	Request       string  `protobuf:"bytes,1,opt,name=request,proto3" json:"request,omitempty"`
+	Pool          string  `protobuf:"bytes,2,opt,name=pool,proto3" json:"pool,omitempty"`
+	Device        string  `protobuf:"bytes,3,opt,name=device,proto3" json:"device,omitempty"`
+	AdminAccess   bool    `protobuf:"varint,4,opt,name=admin_access,json=adminAccess,proto3" json:"admin_access,omitempty"`
+	ShareId       *string `protobuf:"bytes,5,opt,name=share_id,json=shareId,proto3,oneof" json:"share_id,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *AllocatedDevice) Reset() {
+	*x = AllocatedDevice{}
+	mi := &file_akri_instance_v1_instance_proto_msgTypes[23]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *AllocatedDevice) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*AllocatedDevice) ProtoMessage() {}
+
+func (x *AllocatedDevice) ProtoReflect() protoreflect.Message {
+	mi := &file_akri_instance_v1_instance_proto_msgTypes[23]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use AllocatedDevice.ProtoReflect.Descriptor instead.
+func (*AllocatedDevice) Descriptor() ([]byte, []int) {
+	return file_akri_instance_v1_instance_proto_rawDescGZIP(), []int{23}
+}
+
+func (x *AllocatedDevice) GetRequest() string {
+	if x != nil {
+		return x.Request
+	}
+	return ""
+}
+
+func (x *AllocatedDevice) GetPool() string {
+	if x != nil {
+		return x.Pool
+	}
+	return ""
+}
+
+func (x *AllocatedDevice) GetDevice() string {
+	if x != nil {
+		return x.Device
+	}
+	return ""
+}
+
+func (x *AllocatedDevice) GetAdminAccess() bool {
+	if x != nil {
+		return x.AdminAccess
+	}
+	return false
+}
+
+func (x *AllocatedDevice) GetShareId() string {
+	if x != nil && x.ShareId != nil {
+		return *x.ShareId
+	}
+	return ""
+}
+
 var File_akri_instance_v1_instance_proto protoreflect.FileDescriptor
 
 const file_akri_instance_v1_instance_proto_rawDesc = "" +
@@ -1612,12 +1803,27 @@ const file_akri_instance_v1_instance_proto_rawDesc = "" +
 	"\x04node\x18\x01 \x01(\tR\x04node\x123\n" +
 	"\x06claims\x18\x02 \x03(\v2\x1b.akri.instance.v1.SlotClaimR\x06claims\"P\n" +
 	"\x14ReleaseSlotsResponse\x128\n" +
-	"\tinstances\x18\x01 \x03(\v2\x1a.akri.instance.v1.InstanceR\tinstances2\x9c\x03\n" +
+	"\tinstances\x18\x01 \x03(\v2\x1a.akri.instance.v1.InstanceR\tinstances\"q\n" +
+	"\x17GetResourceClaimRequest\x12\x12\n" +
+	"\x04node\x18\x01 \x01(\tR\x04node\x12\x1c\n" +
+	"\tnamespace\x18\x02 \x01(\tR\tnamespace\x12\x12\n" +
+	"\x04name\x18\x03 \x01(\tR\x04name\x12\x10\n" +
+	"\x03uid\x18\x04 \x01(\tR\x03uid\"W\n" +
+	"\x18GetResourceClaimResponse\x12;\n" +
+	"\adevices\x18\x01 \x03(\v2!.akri.instance.v1.AllocatedDeviceR\adevices\"\xa7\x01\n" +
+	"\x0fAllocatedDevice\x12\x18\n" +
+	"\arequest\x18\x01 \x01(\tR\arequest\x12\x12\n" +
+	"\x04pool\x18\x02 \x01(\tR\x04pool\x12\x16\n" +
+	"\x06device\x18\x03 \x01(\tR\x06device\x12!\n" +
+	"\fadmin_access\x18\x04 \x01(\bR\vadminAccess\x12\x1e\n" +
+	"\bshare_id\x18\x05 \x01(\tH\x00R\ashareId\x88\x01\x01B\v\n" +
+	"\t_share_id2\x87\x04\n" +
 	"\x0fInstanceService\x12d\n" +
 	"\rReportDevices\x12&.akri.instance.v1.ReportDevicesRequest\x1a'.akri.instance.v1.ReportDevicesResponse(\x010\x01\x12e\n" +
 	"\x0eWatchInstances\x12'.akri.instance.v1.WatchInstancesRequest\x1a(.akri.instance.v1.WatchInstancesResponse0\x01\x12]\n" +
 	"\fReserveSlots\x12%.akri.instance.v1.ReserveSlotsRequest\x1a&.akri.instance.v1.ReserveSlotsResponse\x12]\n" +
-	"\fReleaseSlots\x12%.akri.instance.v1.ReleaseSlotsRequest\x1a&.akri.instance.v1.ReleaseSlotsResponseB+Z)akri.sh/proto/akri/instance/v1;instancev1b\x06proto3"
+	"\fReleaseSlots\x12%.akri.instance.v1.ReleaseSlotsRequest\x1a&.akri.instance.v1.ReleaseSlotsResponse\x12i\n" +
+	"\x10GetResourceClaim\x12).akri.instance.v1.GetResourceClaimRequest\x1a*.akri.instance.v1.GetResourceClaimResponseB+Z)akri.sh/proto/akri/instance/v1;instancev1b\x06proto3"
 
 var (
 	file_akri_instance_v1_instance_proto_rawDescOnce sync.Once
@@ -1631,41 +1837,44 @@ func file_akri_instance_v1_instance_proto_rawDescGZIP() []byte {
 	return file_akri_instance_v1_instance_proto_rawDescData
 }
 
-var file_akri_instance_v1_instance_proto_msgTypes = make([]protoimpl.MessageInfo, 21)
+var file_akri_instance_v1_instance_proto_msgTypes = make([]protoimpl.MessageInfo, 24)
 var file_akri_instance_v1_instance_proto_goTypes = []any{
-	(*ReportDevicesRequest)(nil),   // 0: akri.instance.v1.ReportDevicesRequest
-	(*HandlerState)(nil),           // 1: akri.instance.v1.HandlerState
-	(*Problem)(nil),                // 2: akri.instance.v1.Problem
-	(*Subject)(nil),                // 3: akri.instance.v1.Subject
-	(*Wait)(nil),                   // 4: akri.instance.v1.Wait
-	(*ReportDevicesResponse)(nil),  // 5: akri.instance.v1.ReportDevicesResponse
-	(*Refusal)(nil),                // 6: akri.instance.v1.Refusal
-	(*WatchInstancesRequest)(nil),  // 7: akri.instance.v1.WatchInstancesRequest
-	(*WatchInstancesResponse)(nil), // 8: akri.instance.v1.WatchInstancesResponse
-	(*InstanceSnapshot)(nil),       // 9: akri.instance.v1.InstanceSnapshot
-	(*InstanceKey)(nil),            // 10: akri.instance.v1.InstanceKey
-	(*Instance)(nil),               // 11: akri.instance.v1.Instance
-	(*Slot)(nil),                   // 12: akri.instance.v1.Slot
-	(*Free)(nil),                   // 13: akri.instance.v1.Free
-	(*Holder)(nil),                 // 14: akri.instance.v1.Holder
-	(*ClaimHolder)(nil),            // 15: akri.instance.v1.ClaimHolder
-	(*SlotClaim)(nil),              // 16: akri.instance.v1.SlotClaim
-	(*ReserveSlotsRequest)(nil),    // 17: akri.instance.v1.ReserveSlotsRequest
-	(*ReserveSlotsResponse)(nil),   // 18: akri.instance.v1.ReserveSlotsResponse
-	(*ReleaseSlotsRequest)(nil),    // 19: akri.instance.v1.ReleaseSlotsRequest
-	(*ReleaseSlotsResponse)(nil),   // 20: akri.instance.v1.ReleaseSlotsResponse
-	(*v1.Device)(nil),              // 21: akri.discovery.v1.Device
-	(*timestamppb.Timestamp)(nil),  // 22: google.protobuf.Timestamp
+	(*ReportDevicesRequest)(nil),     // 0: akri.instance.v1.ReportDevicesRequest
+	(*HandlerState)(nil),             // 1: akri.instance.v1.HandlerState
+	(*Problem)(nil),                  // 2: akri.instance.v1.Problem
+	(*Subject)(nil),                  // 3: akri.instance.v1.Subject
+	(*Wait)(nil),                     // 4: akri.instance.v1.Wait
+	(*ReportDevicesResponse)(nil),    // 5: akri.instance.v1.ReportDevicesResponse
+	(*Refusal)(nil),                  // 6: akri.instance.v1.Refusal
+	(*WatchInstancesRequest)(nil),    // 7: akri.instance.v1.WatchInstancesRequest
+	(*WatchInstancesResponse)(nil),   // 8: akri.instance.v1.WatchInstancesResponse
+	(*InstanceSnapshot)(nil),         // 9: akri.instance.v1.InstanceSnapshot
+	(*InstanceKey)(nil),              // 10: akri.instance.v1.InstanceKey
+	(*Instance)(nil),                 // 11: akri.instance.v1.Instance
+	(*Slot)(nil),                     // 12: akri.instance.v1.Slot
+	(*Free)(nil),                     // 13: akri.instance.v1.Free
+	(*Holder)(nil),                   // 14: akri.instance.v1.Holder
+	(*ClaimHolder)(nil),              // 15: akri.instance.v1.ClaimHolder
+	(*SlotClaim)(nil),                // 16: akri.instance.v1.SlotClaim
+	(*ReserveSlotsRequest)(nil),      // 17: akri.instance.v1.ReserveSlotsRequest
+	(*ReserveSlotsResponse)(nil),     // 18: akri.instance.v1.ReserveSlotsResponse
+	(*ReleaseSlotsRequest)(nil),      // 19: akri.instance.v1.ReleaseSlotsRequest
+	(*ReleaseSlotsResponse)(nil),     // 20: akri.instance.v1.ReleaseSlotsResponse
+	(*GetResourceClaimRequest)(nil),  // 21: akri.instance.v1.GetResourceClaimRequest
+	(*GetResourceClaimResponse)(nil), // 22: akri.instance.v1.GetResourceClaimResponse
+	(*AllocatedDevice)(nil),          // 23: akri.instance.v1.AllocatedDevice
+	(*v1.Device)(nil),                // 24: akri.discovery.v1.Device
+	(*timestamppb.Timestamp)(nil),    // 25: google.protobuf.Timestamp
 }
 var file_akri_instance_v1_instance_proto_depIdxs = []int32{
-	21, // 0: akri.instance.v1.ReportDevicesRequest.devices:type_name -> akri.discovery.v1.Device
+	24, // 0: akri.instance.v1.ReportDevicesRequest.devices:type_name -> akri.discovery.v1.Device
 	1,  // 1: akri.instance.v1.ReportDevicesRequest.handlers:type_name -> akri.instance.v1.HandlerState
 	2,  // 2: akri.instance.v1.ReportDevicesRequest.problems:type_name -> akri.instance.v1.Problem
-	22, // 3: akri.instance.v1.HandlerState.offline_since:type_name -> google.protobuf.Timestamp
+	25, // 3: akri.instance.v1.HandlerState.offline_since:type_name -> google.protobuf.Timestamp
 	3,  // 4: akri.instance.v1.Problem.subject:type_name -> akri.instance.v1.Subject
 	4,  // 5: akri.instance.v1.Problem.wait:type_name -> akri.instance.v1.Wait
-	22, // 6: akri.instance.v1.Wait.since:type_name -> google.protobuf.Timestamp
-	22, // 7: akri.instance.v1.Wait.until:type_name -> google.protobuf.Timestamp
+	25, // 6: akri.instance.v1.Wait.since:type_name -> google.protobuf.Timestamp
+	25, // 7: akri.instance.v1.Wait.until:type_name -> google.protobuf.Timestamp
 	6,  // 8: akri.instance.v1.ReportDevicesResponse.refusals:type_name -> akri.instance.v1.Refusal
 	9,  // 9: akri.instance.v1.WatchInstancesResponse.snapshot:type_name -> akri.instance.v1.InstanceSnapshot
 	11, // 10: akri.instance.v1.WatchInstancesResponse.updated:type_name -> akri.instance.v1.Instance
@@ -1679,19 +1888,22 @@ var file_akri_instance_v1_instance_proto_depIdxs = []int32{
 	11, // 18: akri.instance.v1.ReserveSlotsResponse.instances:type_name -> akri.instance.v1.Instance
 	16, // 19: akri.instance.v1.ReleaseSlotsRequest.claims:type_name -> akri.instance.v1.SlotClaim
 	11, // 20: akri.instance.v1.ReleaseSlotsResponse.instances:type_name -> akri.instance.v1.Instance
-	0,  // 21: akri.instance.v1.InstanceService.ReportDevices:input_type -> akri.instance.v1.ReportDevicesRequest
-	7,  // 22: akri.instance.v1.InstanceService.WatchInstances:input_type -> akri.instance.v1.WatchInstancesRequest
-	17, // 23: akri.instance.v1.InstanceService.ReserveSlots:input_type -> akri.instance.v1.ReserveSlotsRequest
-	19, // 24: akri.instance.v1.InstanceService.ReleaseSlots:input_type -> akri.instance.v1.ReleaseSlotsRequest
-	5,  // 25: akri.instance.v1.InstanceService.ReportDevices:output_type -> akri.instance.v1.ReportDevicesResponse
-	8,  // 26: akri.instance.v1.InstanceService.WatchInstances:output_type -> akri.instance.v1.WatchInstancesResponse
-	18, // 27: akri.instance.v1.InstanceService.ReserveSlots:output_type -> akri.instance.v1.ReserveSlotsResponse
-	20, // 28: akri.instance.v1.InstanceService.ReleaseSlots:output_type -> akri.instance.v1.ReleaseSlotsResponse
-	25, // [25:29] is the sub-list for method output_type
-	21, // [21:25] is the sub-list for method input_type
-	21, // [21:21] is the sub-list for extension type_name
-	21, // [21:21] is the sub-list for extension extendee
-	0,  // [0:21] is the sub-list for field type_name
+	23, // 21: akri.instance.v1.GetResourceClaimResponse.devices:type_name -> akri.instance.v1.AllocatedDevice
+	0,  // 22: akri.instance.v1.InstanceService.ReportDevices:input_type -> akri.instance.v1.ReportDevicesRequest
+	7,  // 23: akri.instance.v1.InstanceService.WatchInstances:input_type -> akri.instance.v1.WatchInstancesRequest
+	17, // 24: akri.instance.v1.InstanceService.ReserveSlots:input_type -> akri.instance.v1.ReserveSlotsRequest
+	19, // 25: akri.instance.v1.InstanceService.ReleaseSlots:input_type -> akri.instance.v1.ReleaseSlotsRequest
+	21, // 26: akri.instance.v1.InstanceService.GetResourceClaim:input_type -> akri.instance.v1.GetResourceClaimRequest
+	5,  // 27: akri.instance.v1.InstanceService.ReportDevices:output_type -> akri.instance.v1.ReportDevicesResponse
+	8,  // 28: akri.instance.v1.InstanceService.WatchInstances:output_type -> akri.instance.v1.WatchInstancesResponse
+	18, // 29: akri.instance.v1.InstanceService.ReserveSlots:output_type -> akri.instance.v1.ReserveSlotsResponse
+	20, // 30: akri.instance.v1.InstanceService.ReleaseSlots:output_type -> akri.instance.v1.ReleaseSlotsResponse
+	22, // 31: akri.instance.v1.InstanceService.GetResourceClaim:output_type -> akri.instance.v1.GetResourceClaimResponse
+	27, // [27:32] is the sub-list for method output_type
+	22, // [22:27] is the sub-list for method input_type
+	22, // [22:22] is the sub-list for extension type_name
+	22, // [22:22] is the sub-list for extension extendee
+	0,  // [0:22] is the sub-list for field type_name
 }
 
 func init() { file_akri_instance_v1_instance_proto_init() }
@@ -1712,13 +1924,14 @@ func file_akri_instance_v1_instance_proto_init() {
 	}
 	file_akri_instance_v1_instance_proto_msgTypes[14].OneofWrappers = []any{}
 	file_akri_instance_v1_instance_proto_msgTypes[16].OneofWrappers = []any{}
+	file_akri_instance_v1_instance_proto_msgTypes[23].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_akri_instance_v1_instance_proto_rawDesc), len(file_akri_instance_v1_instance_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   21,
+			NumMessages:   24,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

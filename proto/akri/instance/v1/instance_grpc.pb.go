@@ -19,10 +19,11 @@ import (
 const _ = grpc.SupportPackageIsVersion9
 
 const (
-	InstanceService_ReportDevices_FullMethodName  = "/akri.instance.v1.InstanceService/ReportDevices"
-	InstanceService_WatchInstances_FullMethodName = "/akri.instance.v1.InstanceService/WatchInstances"
-	InstanceService_ReserveSlots_FullMethodName   = "/akri.instance.v1.InstanceService/ReserveSlots"
-	InstanceService_ReleaseSlots_FullMethodName   = "/akri.instance.v1.InstanceService/ReleaseSlots"
+	InstanceService_ReportDevices_FullMethodName    = "/akri.instance.v1.InstanceService/ReportDevices"
+	InstanceService_WatchInstances_FullMethodName   = "/akri.instance.v1.InstanceService/WatchInstances"
+	InstanceService_ReserveSlots_FullMethodName     = "/akri.instance.v1.InstanceService/ReserveSlots"
+	InstanceService_ReleaseSlots_FullMethodName     = "/akri.instance.v1.InstanceService/ReleaseSlots"
+	InstanceService_GetResourceClaim_FullMethodName = "/akri.instance.v1.InstanceService/GetResourceClaim"
 )
 
 // InstanceServiceClient is the client API for InstanceService service.
@@ -31,6 +32,8 @@ const (
 //
 // InstanceService is the only writer of Instances and of Configuration status. instance-writer
 // implements it. Any replica can serve any call.
+// After RESOURCE_EXHAUSTED or UNAVAILABLE with an ErrorInfo, retry over a new connection, which may
+// reach a replica that can serve the call.
 type InstanceServiceClient interface {
 	// ReportDevices receives the devices that a node sees, on one stream per node. Each message is
 	// the complete report on one Configuration and replaces the previous report of the node on it.
@@ -54,6 +57,12 @@ type InstanceServiceClient interface {
 	// holder is left unchanged and is no error, so a call can be repeated. The same holds for an
 	// Instance that does not exist or does not list the node.
 	ReleaseSlots(ctx context.Context, in *ReleaseSlotsRequest, opts ...grpc.CallOption) (*ReleaseSlotsResponse, error)
+	// GetResourceClaim returns the devices of the driver akri.sh that the scheduler allocated to a
+	// ResourceClaim, if the Instances of all of them list the node. A node thus needs no right on
+	// ResourceClaims. The server reads the claim from the API server at each call.
+	// NOT_FOUND: otherwise. The answer is the same for a claim that does not exist, has another uid,
+	// is not allocated, or has no such devices. UNAVAILABLE: the API server did not answer; retry.
+	GetResourceClaim(ctx context.Context, in *GetResourceClaimRequest, opts ...grpc.CallOption) (*GetResourceClaimResponse, error)
 }
 
 type instanceServiceClient struct {
@@ -116,12 +125,24 @@ func (c *instanceServiceClient) ReleaseSlots(ctx context.Context, in *ReleaseSlo
 	return out, nil
 }
 
+func (c *instanceServiceClient) GetResourceClaim(ctx context.Context, in *GetResourceClaimRequest, opts ...grpc.CallOption) (*GetResourceClaimResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(GetResourceClaimResponse)
+	err := c.cc.Invoke(ctx, InstanceService_GetResourceClaim_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 // InstanceServiceServer is the server API for InstanceService service.
 // All implementations must embed UnimplementedInstanceServiceServer
 // for forward compatibility.
 //
 // InstanceService is the only writer of Instances and of Configuration status. instance-writer
 // implements it. Any replica can serve any call.
+// After RESOURCE_EXHAUSTED or UNAVAILABLE with an ErrorInfo, retry over a new connection, which may
+// reach a replica that can serve the call.
 type InstanceServiceServer interface {
 	// ReportDevices receives the devices that a node sees, on one stream per node. Each message is
 	// the complete report on one Configuration and replaces the previous report of the node on it.
@@ -145,6 +166,12 @@ type InstanceServiceServer interface {
 	// holder is left unchanged and is no error, so a call can be repeated. The same holds for an
 	// Instance that does not exist or does not list the node.
 	ReleaseSlots(context.Context, *ReleaseSlotsRequest) (*ReleaseSlotsResponse, error)
+	// GetResourceClaim returns the devices of the driver akri.sh that the scheduler allocated to a
+	// ResourceClaim, if the Instances of all of them list the node. A node thus needs no right on
+	// ResourceClaims. The server reads the claim from the API server at each call.
+	// NOT_FOUND: otherwise. The answer is the same for a claim that does not exist, has another uid,
+	// is not allocated, or has no such devices. UNAVAILABLE: the API server did not answer; retry.
+	GetResourceClaim(context.Context, *GetResourceClaimRequest) (*GetResourceClaimResponse, error)
 	mustEmbedUnimplementedInstanceServiceServer()
 }
 
@@ -166,6 +193,9 @@ func (UnimplementedInstanceServiceServer) ReserveSlots(context.Context, *Reserve
 }
 func (UnimplementedInstanceServiceServer) ReleaseSlots(context.Context, *ReleaseSlotsRequest) (*ReleaseSlotsResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method ReleaseSlots not implemented")
+}
+func (UnimplementedInstanceServiceServer) GetResourceClaim(context.Context, *GetResourceClaimRequest) (*GetResourceClaimResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method GetResourceClaim not implemented")
 }
 func (UnimplementedInstanceServiceServer) mustEmbedUnimplementedInstanceServiceServer() {}
 func (UnimplementedInstanceServiceServer) testEmbeddedByValue()                         {}
@@ -242,6 +272,24 @@ func _InstanceService_ReleaseSlots_Handler(srv interface{}, ctx context.Context,
 	return interceptor(ctx, in, info, handler)
 }
 
+func _InstanceService_GetResourceClaim_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(GetResourceClaimRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(InstanceServiceServer).GetResourceClaim(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: InstanceService_GetResourceClaim_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(InstanceServiceServer).GetResourceClaim(ctx, req.(*GetResourceClaimRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 // InstanceService_ServiceDesc is the grpc.ServiceDesc for InstanceService service.
 // It's only intended for direct use with grpc.RegisterService,
 // and not to be introspected or modified (even as a copy)
@@ -256,6 +304,10 @@ var InstanceService_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "ReleaseSlots",
 			Handler:    _InstanceService_ReleaseSlots_Handler,
+		},
+		{
+			MethodName: "GetResourceClaim",
+			Handler:    _InstanceService_GetResourceClaim_Handler,
 		},
 	},
 	Streams: []grpc.StreamDesc{

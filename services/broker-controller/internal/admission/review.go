@@ -30,10 +30,6 @@ type Schema interface {
 // Reviewer reviews Configurations.
 type Reviewer struct {
 	Schema Schema
-	// Authorizer checks the rights of authors, if it is not nil.
-	Authorizer Authorizer
-	// Others returns the Configurations of the cluster with which a new one must not conflict.
-	Others func() []*akriv0.Configuration
 }
 
 // Review answers one request of the API server.
@@ -46,45 +42,18 @@ func (r Reviewer) Review(ctx context.Context, request *admissionv1.AdmissionRequ
 	if err != nil {
 		return refused(request, field.ErrorList{field.Invalid(field.NewPath("object"), field.OmitValueType{}, err.Error())})
 	}
-	var old map[string]any
 	if request.Operation == admissionv1.Update {
 		// An old object that cannot be decoded counts as different.
-		if old, err = decodeObject(request.OldObject); err == nil && reflect.DeepEqual(old["spec"], object["spec"]) {
+		if old, err := decodeObject(request.OldObject); err == nil && reflect.DeepEqual(old["spec"], object["spec"]) {
 			return allowed
 		}
 	}
-	spec, errs, warnings := r.validate(ctx, request.Name, object)
-	if request.Operation == admissionv1.Create {
-		errs = append(errs, r.nameConflict(request.Name)...)
-	}
+	errs, warnings := r.validate(ctx, request.Name, object)
 	if len(errs) > 0 {
 		return refused(request, errs)
 	}
-	if response := r.authorize(ctx, request, requiredRights(request.Namespace, old, object, spec)); response != nil {
-		return response
-	}
 	allowed.Warnings = warnings
 	return allowed
-}
-
-// nameConflict returns an error if the Configuration has the name of an Instance of another one, or
-// if another one has a name of its Instances.
-func (r Reviewer) nameConflict(name string) field.ErrorList {
-	if r.Others == nil {
-		return nil
-	}
-	path := field.NewPath("metadata", "name")
-	for _, other := range r.Others() {
-		const consequence = "both would have the same resource under akri.sh/; choose another name"
-		key := other.Namespace + "/" + other.Name
-		switch {
-		case akriv0.NamedLikeInstance(name, other.Name):
-			return field.ErrorList{field.Forbidden(path, fmt.Sprintf("is a name of Instances of Configuration %s; %s", key, consequence))}
-		case akriv0.NamedLikeInstance(other.Name, name):
-			return field.ErrorList{field.Forbidden(path, fmt.Sprintf("Configuration %s has a name of Instances of this one; %s", key, consequence))}
-		}
-	}
-	return nil
 }
 
 // Problems returns the problems for which Review refuses a Configuration in JSON. The messages are
@@ -98,7 +67,7 @@ func (r Reviewer) Problems(ctx context.Context, configuration []byte) ([]string,
 	if err != nil {
 		return nil, fmt.Errorf("decode: %w", err)
 	}
-	_, errs, _ := r.validate(ctx, name, object)
+	errs, _ := r.validate(ctx, name, object)
 	return messages(errs), nil
 }
 
@@ -127,7 +96,7 @@ func decodeObject(raw runtime.RawExtension) (map[string]any, error) {
 
 func (r Reviewer) validate(
 	ctx context.Context, name string, object map[string]any,
-) (*akriv0.ConfigurationSpec, field.ErrorList, []string) {
+) (field.ErrorList, []string) {
 	path, spec := field.NewPath("spec"), &akriv0.ConfigurationSpec{}
 	var d decoder
 	d.decode(path, object["spec"], reflect.ValueOf(spec).Elem())
@@ -148,7 +117,7 @@ func (r Reviewer) validate(
 	if omitted := errs.omitted + v.errs.omitted; omitted > 0 {
 		all = append(all, field.Invalid(path, field.OmitValueType{}, fmt.Sprintf("has %d more problems", omitted)))
 	}
-	return spec, all, append(warnings, v.warnings...)
+	return all, append(warnings, v.warnings...)
 }
 
 // firstPerField returns the first error of each field. The validator sees the zero value of fields

@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -136,6 +137,8 @@ func TestReviewAllows(t *testing.T) {
 		"no device":               {container(`command: [x]`), "spec.brokerSpec.brokerPodSpec.containers: no container has {{PLACEHOLDER}} in resources.limits"},
 		"a newer field":           {container(`teleport: true, ` + device), "spec.brokerSpec.brokerPodSpec.containers[0].teleport: ignored: newer than this version of Akri"},
 		"an unreachable schema":   {container(`unreachable: true, ` + device), "the cluster's schema cannot be read"},
+		"a usual property":        {head + `brokerProperties: {RESOLUTION_WIDTH: "640"}}`, ""},
+		"a dangerous property":    {head + `brokerProperties: {LD_PRELOAD: /x}}`, "spec.brokerProperties[LD_PRELOAD]: changes how programs run"},
 		"a reserved label":        {head + `brokerSpec: {brokerPodMetadata: {labels: {controller: me}}, brokerPodSpec: {containers: [{name: a, ` + device + `}]}}}`, "brokerPodMetadata.labels[controller]: has no effect"},
 		"ttlSecondsAfterFinished": {head + `brokerSpec: {brokerJobSpec: {ttlSecondsAfterFinished: 1, template: {spec: {containers: [{name: a, ` + device + `}]}}}}}`, "ttlSecondsAfterFinished: has no effect"},
 	} {
@@ -178,6 +181,25 @@ func TestReviewAllowsUnchangedSpecs(t *testing.T) {
 	edited.Object = deleting(`{"capacity":-1}`)
 	require.False(t, reviewer.Review(t.Context(), edited).Allowed, "a finalizer keeps the object, and its spec is used")
 	require.Contains(t, reviewer.Review(t.Context(), &admissionv1.AdmissionRequest{Operation: admissionv1.Create}).Result.Message, "object contains no data")
+}
+
+// TestBoundedProblems has more problems than a response.
+func TestBoundedProblems(t *testing.T) {
+	for name, c := range map[string]struct{ before, entry, after string }{
+		"unknown fields": {"", `"f%d": 1, `, ""},
+		"wrong types":    {"args: [", "%d, ", "], "},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var entries strings.Builder
+			for i := range 100_000 {
+				fmt.Fprintf(&entries, c.entry, i)
+			}
+			response := reviewer.Review(t.Context(), created(t, container(c.before+entries.String()+c.after+device)))
+			require.False(t, response.Allowed)
+			require.Len(t, response.Result.Details.Causes, 51)
+			require.Contains(t, response.Result.Message, "spec: Invalid value: has 99950 more problems")
+		})
+	}
 }
 
 func post(t testing.TB, body []byte) *httptest.ResponseRecorder {

@@ -2,6 +2,8 @@ package admission
 
 import (
 	"fmt"
+	"maps"
+	"slices"
 	"strings"
 
 	batchv1 "k8s.io/api/batch/v1"
@@ -49,8 +51,19 @@ func (v *validator) spec(path *field.Path, spec *akriv0.ConfigurationSpec) {
 	if capacity < minCapacity || capacity > maxCapacity {
 		v.refuse(field.Invalid(path.Child("capacity"), capacity, fmt.Sprintf("must be from %d to %d", minCapacity, maxCapacity)))
 	}
+	v.properties(path.Child("brokerProperties"), spec.BrokerProperties)
 	if spec.BrokerSpec != nil {
 		v.broker(path.Child("brokerSpec"), spec.BrokerSpec, int64(capacity))
+	}
+}
+
+// properties warns: discovery-operator refuses such properties, and has the list of those that are
+// allowed.
+func (v *validator) properties(path *field.Path, properties map[string]string) {
+	for _, name := range slices.Sorted(maps.Keys(properties)) {
+		if err := akriv0.ValidateEnvironment(name, properties[name], nil); err != nil {
+			v.warn(path.Key(name), "%v", err)
+		}
 	}
 }
 

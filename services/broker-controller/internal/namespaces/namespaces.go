@@ -5,7 +5,6 @@
 package namespaces
 
 import (
-	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -14,6 +13,7 @@ import (
 
 	"go.uber.org/zap"
 	admissionv1 "k8s.io/api/admissionregistration/v1"
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/cache"
@@ -35,14 +35,15 @@ type Publisher struct {
 	log            *zap.Logger
 	onWrite        func(kind, verb string, err error)
 	policy         *kube.Named[*admissionv1.ValidatingAdmissionPolicy]
+	names          *kube.Named[*corev1.ConfigMap]
 	rules          rules
 	changed        broadcast.Signal
 }
 
-// New returns a Publisher for the policy Pods or Claims, which the chart creates. It starts
-// nothing.
+// New returns a Publisher for the policy Pods or Claims, which the chart creates. The namespace is
+// that of the recorded names. It starts nothing.
 func New(
-	config *rest.Config, policy string, configurations *kube.Informer[*akriv0.Configuration],
+	config *rest.Config, policy, namespace string, configurations *kube.Informer[*akriv0.Configuration],
 	log *zap.Logger, onWrite func(kind, verb string, err error),
 ) (*Publisher, error) {
 	rules, ok := rulesOf[policy]
@@ -55,21 +56,27 @@ func New(
 	if err != nil {
 		return nil, err
 	}
+	configMaps, err := kube.NewClient[corev1.ConfigMap, corev1.ConfigMapList](
+		config, corev1.SchemeGroupVersion.WithResource("configmaps"), corev1.AddToScheme)
+	if err != nil {
+		return nil, err
+	}
 	changed := broadcast.NewSignal()
 	configurations.OnChange(func(string) { changed.Notify() })
 	return &Publisher{
 		configurations: configurations, log: log, onWrite: onWrite, rules: rules, changed: changed,
 		policy: kube.NewNamed(client, "ValidatingAdmissionPolicy", cache.NewObjectName("", policy), changed),
+		names:  kube.NewNamed(configMaps, "ConfigMap", cache.NewObjectName(namespace, akriv0.NamesConfigMap), changed),
 	}, nil
 }
 
-// Watch watches the policy until ctx ends.
-func (p *Publisher) Watch(ctx context.Context) { p.policy.RunWithContext(ctx) }
+// Watch watches the policy and the recorded names until ctx ends.
+func (p *Publisher) Watch(ctx context.Context) { kube.Informers{p.policy, p.names}.Run(ctx) }
 
 // Lead publishes until ctx ends. Watch must run, and the Configurations must be synced.
 func (p *Publisher) Lead(ctx context.Context) {
 	kube.Loop{
-		Objects: kube.Informers{p.policy}, Changed: p.changed, Reconcile: p.publish, Timeout: requestTimeout,
+		Objects: kube.Informers{p.policy, p.names}, Changed: p.changed, Reconcile: p.publish, Timeout: requestTimeout,
 		FirstRetry: initialBackoff, MaxRetry: maxBackoff,
 		Log: p.log.Error, Failed: "publishing the allowed namespaces of Configurations failed",
 	}.Run(ctx)
@@ -80,7 +87,11 @@ func (p *Publisher) publish(ctx context.Context) (time.Duration, error) {
 	if err != nil {
 		return 0, err
 	}
-	variables, validations := p.rules.with(Allowed(p.configurations.List()))
+	var names map[string]string
+	if record, err := p.names.Current(); err == nil { // without it, the oldest Configuration has a name
+		names = record.Data
+	}
+	variables, validations := p.rules.with(Allowed(names, p.configurations.List()))
 	if equality.Semantic.DeepEqual(current.Spec.Variables, variables) && equality.Semantic.DeepEqual(current.Spec.Validations, validations) {
 		return kube.MaxWait, nil
 	}
@@ -93,25 +104,13 @@ func (p *Publisher) publish(ctx context.Context) (time.Duration, error) {
 
 // Allowed returns the namespaces, separated by spaces, for the Configurations that have
 // allowedNamespaces. The keys are the prefixes of the names of their Instances. Of Configurations
-// whose names conflict, only the oldest has devices and counts.
-func Allowed(configurations []*akriv0.Configuration) map[string]string {
-	slices.SortFunc(configurations, func(a, b *akriv0.Configuration) int {
-		return cmp.Or(a.CreationTimestamp.Compare(b.CreationTimestamp.Time), cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name))
-	})
+// whose names conflict, only the one that has its name has devices and counts.
+func Allowed(names map[string]string, configurations []*akriv0.Configuration) map[string]string {
 	data := map[string]string{}
-	prefixes, ofNames := map[string]bool{}, map[string]bool{}
-	for _, c := range configurations {
-		prefix, ofName := akriv0.InstanceName(c.Name, ""), akriv0.InstancePrefix(c.Name)
-		if prefixes[prefix] || prefixes[ofName] || ofNames[prefix] {
-			continue
-		}
-		prefixes[prefix] = true
-		if ofName != "" {
-			ofNames[ofName] = true
-		}
+	for _, c := range akriv0.Owners(names, configurations) {
 		if len(c.Spec.AllowedNamespaces) > 0 {
 			allowed := slices.Sorted(slices.Values(append([]string{c.Namespace}, c.Spec.AllowedNamespaces...)))
-			data[prefix] = strings.Join(slices.Compact(allowed), " ")
+			data[akriv0.InstanceName(c.Name, "")] = strings.Join(slices.Compact(allowed), " ")
 		}
 	}
 	return data

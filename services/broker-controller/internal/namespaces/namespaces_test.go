@@ -47,6 +47,13 @@ func TestAllowed(t *testing.T) {
 			map[string]string{"camera-8120fe-": "a prod"},
 		},
 	} {
-		require.Equal(t, c.want, namespaces.Allowed(c.configurations), name)
+		require.Equal(t, c.want, namespaces.Allowed(nil, c.configurations), name)
 	}
+}
+
+// The oldest Configuration does not decide if another namespace has the name.
+func TestAllowedFollowsTheRecord(t *testing.T) {
+	both := []*akriv0.Configuration{configuration(time.Hour, "evil", "camera", "evil"), configuration(0, "prod", "camera", "a")}
+	require.Equal(t, map[string]string{"camera-": "a prod"}, namespaces.Allowed(map[string]string{"camera": "prod"}, both))
+	require.Empty(t, namespaces.Allowed(map[string]string{"camera": "prod"}, both[:1]))
 }

@@ -63,9 +63,7 @@ type Config struct {
 	Name            string `help:"Name of the webhook's Service and ValidatingWebhookConfiguration." default:"akri-webhook-configuration"`
 	Secret          string `help:"Name of the Secret with the webhook's certificate." default:"akri-webhook-configuration"`
 	MakeCertificate bool   `help:"Create and renew the certificate in the Secret. Disable it for certificates of cert-manager." default:"true"`
-	// Authorize is for the Handler.
-	Authorize bool   `help:"Check that authors of Configurations have the rights that Akri uses for them." default:"true"`
-	ClientCA  string `name:"client-ca" help:"File with the CA certificates of the client certificates of API servers. Empty: any client may send reviews." placeholder:"FILE"`
+	ClientCA        string `name:"client-ca" help:"File with the CA certificates of the client certificates of API servers. Empty: any client may send reviews." placeholder:"FILE"`
 	// URL and SettleTime replace the Service and defaultSettleTime in tests. SettleTime is the time
 	// in which all API servers use a changed registration.
 	URL        string        `kong:"-"`

@@ -34,7 +34,7 @@ type Client struct {
 }
 
 // New returns a Client. It starts nothing.
-func New(log *zap.Logger, node string, conn *grpc.ClientConn) *Client {
+func New(log *zap.Logger, node string, conn grpc.ClientConnInterface) *Client {
 	return &Client{Store: newStore(), log: log, node: node, client: configurationv1.NewConfigurationServiceClient(conn)}
 }
 

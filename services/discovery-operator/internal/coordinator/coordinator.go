@@ -136,11 +136,9 @@ func (c *Coordinator) pass(ctx context.Context, table *registrarv1.WatchHandlers
 	}
 	done := map[string]bool{}
 	for _, key := range keys {
-		for _, related := range c.related(key) {
-			if !done[related] {
-				done[related] = true
-				c.reconcile(ctx, related, now)
-			}
+		if !done[key] {
+			done[key] = true
+			c.reconcile(ctx, key, now)
 		}
 	}
 	c.publish()
@@ -173,9 +171,9 @@ func (c *Coordinator) reconcile(ctx context.Context, key string, now time.Time) 
 		c.removeEntry(key)
 		return
 	}
-	if owner := c.owner(configuration); owner.GetUid() != configuration.GetUid() {
+	if configuration.GetNameTaken() || configuration.GetNodeNotAllowed() {
 		c.stopSessions(key)
-		c.setEntry(inventory.BuildNameTaken(configuration, owner))
+		c.setEntry(inventory.BuildWithoutDevices(configuration))
 		return
 	}
 	sessions := c.updateSessions(ctx, key, configuration)
@@ -184,7 +182,7 @@ func (c *Coordinator) reconcile(ctx context.Context, key string, now time.Time) 
 	c.setEntry(inventory.Build(inventory.Input{
 		Node: c.Node, Configuration: configuration, Sources: sources,
 		Registered: c.endpoints.names(), HandlersSynced: c.handlers != nil,
-		Unregistered: c.unregistered(sessions, sources, now), Grace: c.Discoverer.Grace,
+		Unregistered: c.unregistered(sessions, sources, now), Grace: c.Discoverer.Grace, Policy: c.Discoverer.Policy,
 	}))
 }
 

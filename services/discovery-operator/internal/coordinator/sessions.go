@@ -2,6 +2,7 @@ package coordinator
 
 import (
 	"context"
+	"slices"
 	"time"
 
 	"go.uber.org/zap"
@@ -111,17 +112,22 @@ func (s *sessionSet) setRequest(request *configurationv1.DiscoveryRequest) (chan
 	next := &discoveryv0.DiscoverRequest{
 		DiscoveryDetails: request.GetDetails(), DiscoveryProperties: s.query.Request.GetDiscoveryProperties(),
 	}
+	referenced := s.query.Referenced
 	switch {
 	case request == nil: // the instance-writer does not know yet that the node has the handler
-		s.resolved, next.DiscoveryProperties = false, nil
+		s.resolved, next.DiscoveryProperties, referenced = false, nil, nil
 	case len(request.GetProblems()) == 0:
-		s.resolved, next.DiscoveryProperties = true, map[string]*discoveryv0.ByteData{}
+		s.resolved, next.DiscoveryProperties, referenced = true, map[string]*discoveryv0.ByteData{}, nil
 		for name, property := range request.GetProperties() {
 			next.DiscoveryProperties[name] = &discoveryv0.ByteData{Vec: property.Value}
+			if property.Value != nil && !property.GetLiteral() {
+				referenced = append(referenced, name)
+			}
 		}
+		slices.Sort(referenced)
 	}
-	changed = !proto.Equal(s.query.Request, next)
-	s.query.Request = next
+	changed = !proto.Equal(s.query.Request, next) || !slices.Equal(s.query.Referenced, referenced)
+	s.query.Request, s.query.Referenced = next, referenced
 	return changed
 }
 

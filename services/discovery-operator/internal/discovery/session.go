@@ -37,6 +37,8 @@ type Query struct {
 	Name      string // of the Configuration
 	Handler   string
 	Request   *discoveryv0.DiscoverRequest
+	// Referenced are the names of properties with values of Secrets and ConfigMaps, sorted.
+	Referenced []string
 }
 
 // Discoverer starts sessions. Its fields are shared by all of them.
@@ -165,6 +167,9 @@ func retryDelay(err error, delays *backoff.ExponentialBackOff) time.Duration {
 func (s *Session) stream(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel() // ends the stream
+	if err := s.checkReferenced(); err != nil {
+		return err
+	}
 	opened := time.Now()
 	stream, err := discoveryv0.NewDiscoveryHandlerClient(s.Conn.current()).Discover(ctx, s.Query.Request, grpc.WaitForReady(true))
 	if err != nil {
@@ -181,6 +186,17 @@ func (s *Session) stream(ctx context.Context) error {
 		}
 		s.use(ctx, list)
 	})
+}
+
+// checkReferenced refuses to send values of Secrets and ConfigMaps over the network: the connection
+// is in plain text, and anyone can be at its other end.
+func (s *Session) checkReferenced() error {
+	if !s.Conn.target.network() || len(s.Query.Referenced) == 0 {
+		return nil
+	}
+	return status.Errorf(codes.InvalidArgument, "discoveryProperties %q are from Secrets or ConfigMaps and are not sent to %s, which is at a network address: "+
+		"the connection is in plain text; register the handler at a socket of the node (chart value useNetworkConnection=false)",
+		s.Query.Referenced, name(s.Handler))
 }
 
 func (s *Session) use(ctx context.Context, list []*discoveryv0.Device) {

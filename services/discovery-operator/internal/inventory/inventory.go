@@ -61,6 +61,8 @@ type Input struct {
 	Unregistered *grace.Wait
 	// Grace is the time that devices are kept while their handler is offline.
 	Grace time.Duration
+	// Policy decides which brokerProperties are refused.
+	Policy Policy
 }
 
 // Build returns the Entry of a Configuration.
@@ -82,12 +84,14 @@ func Build(input Input) *Entry {
 	return entry
 }
 
-// BuildNameTaken returns the Entry of a Configuration whose name conflicts with that of an older
-// one. It has no devices.
-func BuildNameTaken(configuration, owner *configurationv1.Configuration) *Entry {
+// BuildWithoutDevices returns the Entry of a Configuration that does not have its name, or that
+// does not allow the node. The latter is not a problem.
+func BuildWithoutDevices(configuration *configurationv1.Configuration) *Entry {
 	entry := newEntry(configuration, true)
 	entry.Report.Answered = true
-	entry.Report.Problems = []*instancev1.Problem{nameTaken(configuration, owner)}
+	if configuration.GetNameTaken() {
+		entry.Report.Problems = []*instancev1.Problem{nameTaken()}
+	}
 	return entry
 }
 
@@ -132,7 +136,7 @@ func devices(input Input) []*discoveryv1.Device {
 }
 
 // newDevice returns a device of the handler. brokerProperties replace properties of the handler
-// with the same name.
+// with the same name, unless they are refused.
 func newDevice(input Input, found *discoveryv0.Device, shared bool) *discoveryv1.Device {
 	digest := akriv0.Digest(found.GetId(), input.Node, shared)
 	device := &discoveryv1.Device{
@@ -140,7 +144,11 @@ func newDevice(input Input, found *discoveryv0.Device, shared bool) *discoveryv1
 		Id:       found.GetId(), Shared: shared, Properties: map[string]string{},
 	}
 	maps.Copy(device.Properties, found.GetProperties())
-	maps.Copy(device.Properties, input.Configuration.GetRequest().GetBrokerProperties())
+	for name, value := range input.Configuration.GetRequest().GetBrokerProperties() {
+		if input.Policy.checkProperty(name, value) == nil {
+			device.Properties[name] = value
+		}
+	}
 	for _, mount := range found.GetMounts() {
 		device.Mounts = append(device.Mounts, &discoveryv0.Mount{
 			ContainerPath: mount.GetContainerPath(), HostPath: cmp.Or(mount.GetHostPath(), mount.GetContainerPath()),

@@ -280,16 +280,12 @@ func TestOrderDoesNotMatter(t *testing.T) {
 }
 
 func TestNameTaken(t *testing.T) {
-	owner := configuration()
-	owner.Namespace = "elsewhere"
-	entry := inventory.BuildNameTaken(configuration(), owner)
+	taken := configuration()
+	taken.NameTaken = true
+	entry := inventory.BuildWithoutDevices(taken)
 	require.True(t, entry.Report.GetComplete())
-	require.Equal(t, []*instancev1.Problem{{
-		Reason: akriv0.ReasonNameTaken,
-		Message: "the older Configuration elsewhere/cameras has the same name and names under akri.sh/ " +
-			"are cluster-wide; choose another name",
-		Subject: &instancev1.Subject{Kind: "Configuration", Namespace: "elsewhere", Name: "cameras"},
-	}}, entry.Report.GetProblems())
+	require.Empty(t, entry.Report.GetDevices())
+	require.Equal(t, []string{akriv0.ReasonNameTaken}, reasons(entry))
 }
 
 // A report is answered if each handler has sent a list or has found no device so far. It is

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 
+	akriv0 "akri.sh/libs/apis/akri/v0"
 	discoveryv0 "akri.sh/proto/v0"
 )
 
@@ -22,40 +23,10 @@ type Policy struct {
 	AllowProperties []string
 }
 
-// dangerousNames are environment variables that change which code a process runs or which servers
-// it trusts.
-var dangerousNames = []string{
-	// Shells and what programs start.
-	"BROWSER", "CDPATH", "ENV", "GLOBIGNORE", "HOME", "IFS", "MANPAGER", "PAGER", "PATH", "PROMPT_COMMAND", "PS4",
-	"SHELL", "SHELLOPTS", "TMPDIR",
-	// Language runtimes.
-	"CLASSPATH", "JAVA_OPTS", "JAVA_TOOL_OPTIONS", "JDK_JAVA_OPTIONS", "JRE_HOME", "JAVA_HOME", "GODEBUG", "LUA_CPATH", "LUA_INIT",
-	"LUA_PATH", "NODE_EXTRA_CA_CERTS", "NODE_OPTIONS", "NODE_PATH", "NODE_TLS_REJECT_UNAUTHORIZED", "PHPRC", "PHP_INI_SCAN_DIR",
-	"R_HOME", "R_PROFILE", "TCLLIBPATH",
-	// The C library, name resolution and servers that are trusted.
-	"AWS_CA_BUNDLE", "CURL_CA_BUNDLE", "CURL_HOME", "GCONV_PATH", "GETCONF_DIR", "HOSTALIASES", "KRB5_CONFIG", "KUBECONFIG",
-	"LOCALDOMAIN", "LOCPATH", "NLSPATH", "REQUESTS_CA_BUNDLE", "RESOLV_HOST_CONF", "RES_OPTIONS", "TZDIR", "WGETRC",
-	// Libraries that load plugins or drivers, as brokers of cameras use them.
-	"FREI0R_PATH", "GIO_EXTRA_MODULES", "GTK_MODULES", "LADSPA_PATH", "LIBGL_DRIVERS_PATH", "LIBVA_DRIVERS_PATH", "OCL_ICD_FILENAMES",
-	"OCL_ICD_VENDORS", "QML2_IMPORT_PATH", "VDPAU_DRIVER_PATH", "VK_ADD_LAYER_PATH", "VK_DRIVER_FILES", "VK_ICD_FILENAMES", "VK_LAYER_PATH",
-}
-
-// dangerousPrefixes belong to the dynamic linker, the C library, language runtimes, programs that
-// run what a variable names, container runtimes and the address of the API server.
-var dangerousPrefixes = []string{
-	"BASH", "COMPLUS_", "CORECLR_", "COR_", "DOTNET_", "DYLD_", "ERL_", "GIT_", "GLIBC_", "GST_PLUGIN", "KUBERNETES_PORT",
-	"KUBERNETES_SERVICE_", "LD_", "MALLOC_", "MONO_", "NVIDIA_", "OPENSSL_", "PERL", "PYTHON", "QT_", "RUBY", "SSL_", "_JAVA_",
-}
-
-func (p Policy) checkProperty(name string) error {
-	upper := strings.ToUpper(name)
-	dangerous := slices.Contains(dangerousNames, upper) ||
-		slices.ContainsFunc(dangerousPrefixes, func(prefix string) bool { return strings.HasPrefix(upper, prefix) }) ||
-		strings.HasSuffix(upper, "_PROXY")
-	if dangerous && !slices.Contains(p.AllowProperties, name) {
-		return fmt.Errorf("property %.100q, which changes how programs run; allow it with --allow-properties", name)
-	}
-	return nil
+// checkProperty decides about the environment variables of all sources: containers get them by
+// device plugins, CDI and brokers alike.
+func (p Policy) checkProperty(name, value string) error {
+	return akriv0.ValidateEnvironment(name, value, p.AllowProperties)
 }
 
 // checkMount allows only what the settings allow: any other directory or file may belong to the

@@ -2,6 +2,7 @@ package inventory
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -12,7 +13,6 @@ import (
 	akriv0 "akri.sh/libs/apis/akri/v0"
 	"akri.sh/libs/catalog"
 	"akri.sh/libs/grace"
-	configurationv1 "akri.sh/proto/akri/configuration/v1"
 	instancev1 "akri.sh/proto/akri/instance/v1"
 	registrarv1 "akri.sh/proto/akri/registrar/v1"
 )
@@ -50,7 +50,22 @@ func problems(input Input) []*instancev1.Problem {
 		}
 		all = append(all, source.Problems...)
 	}
+	all = append(all, refusedProperties(input)...)
 	return append(all, input.Configuration.GetRequest().GetProblems()...)
+}
+
+// refusedProperties returns a problem for each of the brokerProperties that containers do not get.
+// The devices stay, with the other properties.
+func refusedProperties(input Input) []*instancev1.Problem {
+	var all []*instancev1.Problem
+	properties := input.Configuration.GetRequest().GetBrokerProperties()
+	for _, name := range slices.Sorted(maps.Keys(properties)) {
+		if err := input.Policy.checkProperty(name, properties[name]); err != nil && len(all) < maxProblems {
+			message := fmt.Sprintf("spec.brokerProperties[%.100s]: %v; containers do not get it", name, err)
+			all = append(all, &instancev1.Problem{Reason: akriv0.ReasonInvalidDevice, Message: message})
+		}
+	}
+	return all
 }
 
 // Reachable is what is awaited of a handler that is offline.
@@ -103,18 +118,11 @@ func notRegistered(input Input) *instancev1.Problem {
 	}
 }
 
-func nameTaken(configuration, owner *configurationv1.Configuration) *instancev1.Problem {
-	relation := "the same name"
-	switch {
-	case akriv0.NamedLikeInstance(configuration.GetName(), owner.GetName()):
-		relation = "Instances with this name"
-	case akriv0.NamedLikeInstance(owner.GetName(), configuration.GetName()):
-		relation = "a name of Instances of this one"
-	}
+// nameTaken does not say who has the name: that is for administrators, who can read the record.
+func nameTaken() *instancev1.Problem {
 	return &instancev1.Problem{
 		Reason: akriv0.ReasonNameTaken,
-		Message: fmt.Sprintf("the older Configuration %s/%s has %s and names under akri.sh/ are cluster-wide; "+
-			"choose another name", owner.GetNamespace(), owner.GetName(), relation),
-		Subject: &instancev1.Subject{Kind: "Configuration", Namespace: owner.GetNamespace(), Name: owner.GetName()},
+		Message: "the name belongs to another Configuration or namespace, or is that of an Instance of it, and names under akri.sh/ " +
+			"are cluster-wide; choose another name, or ask an administrator to release this one",
 	}
 }

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"fmt"
 	"path"
-	"regexp"
 	"slices"
 	"strings"
 
@@ -21,9 +20,6 @@ const (
 	// maxProblems keeps the status of a Configuration readable.
 	maxProblems = 10
 )
-
-// validEnvName is the pattern of Kubernetes for names of environment variables.
-var validEnvName = regexp.MustCompile(`^[-._a-zA-Z][-._a-zA-Z0-9]*$`)
 
 // Validate splits the list of a handler's endpoint into the valid devices, sorted by id without
 // duplicates, and the problems of the others. Of too many devices, those of the previous list stay.
@@ -97,17 +93,11 @@ func validateProperties(policy Policy, properties map[string]string) error {
 		return fmt.Errorf("%d properties: must be at most %d", len(properties), maxProperties)
 	}
 	for name, value := range properties {
-		switch {
-		case !validEnvName.MatchString(name):
-			return fmt.Errorf("property %.100q: must be the name of an environment variable: "+
-				"letters, digits, '_', '-' and '.', not starting with a digit", name)
-		case len(name)+len(value) > maxPropertySize:
-			return fmt.Errorf("property %.100q of %d bytes: must be at most %d bytes", name, len(name)+len(value), maxPropertySize)
-		case strings.ContainsRune(value, 0):
-			return fmt.Errorf("property %q: the value must not contain NUL", name)
+		if size := len(name) + len(value); size > maxPropertySize {
+			return fmt.Errorf("property %.100q of %d bytes: must be at most %d bytes", name, size, maxPropertySize)
 		}
-		if err := policy.checkProperty(name); err != nil {
-			return err
+		if err := policy.checkProperty(name, value); err != nil {
+			return fmt.Errorf("property %.100q: %w", name, err)
 		}
 	}
 	return nil

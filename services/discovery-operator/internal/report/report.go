@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"maps"
 	"slices"
 	"time"
@@ -27,7 +28,7 @@ const (
 	maxRetryDelay = 5 * time.Second
 	// maxInFlight limits the reports without response: the API server sets the pace.
 	maxInFlight = 64
-	// responseTimeout is the time after which another replica of the instance-writer is tried.
+	// responseTimeout is the time after which the stream is opened again.
 	responseTimeout = 30 * time.Second
 	// maxReportBytes is the size of a request that instance-writer accepts, less its overhead.
 	maxReportBytes = 4<<20 - 1<<10
@@ -50,7 +51,7 @@ type Reporter struct {
 }
 
 // New returns a Reporter. It starts nothing.
-func New(log *zap.Logger, node string, snapshots *broadcast.Value[inventory.Snapshot], conn *grpc.ClientConn) *Reporter {
+func New(log *zap.Logger, node string, snapshots *broadcast.Value[inventory.Snapshot], conn grpc.ClientConnInterface) *Reporter {
 	return &Reporter{
 		log: log, node: node, inventory: snapshots, client: instancev1.NewInstanceServiceClient(conn),
 		refusals: map[string]string{}, traced: map[string]*inventory.Entry{},
@@ -114,7 +115,9 @@ func (s *reportStream) run(
 	defer timeout.Stop()
 	for {
 		snapshot, changed := s.inventory.Get()
-		if err := s.send(ctx, snapshot); err != nil {
+		if err := s.send(ctx, snapshot); errors.Is(err, io.EOF) {
+			return cause(responses, ended) // instance-writer has ended the stream
+		} else if err != nil {
 			return err
 		}
 		select {
@@ -134,6 +137,18 @@ func (s *reportStream) run(
 			if len(s.inFlight) > 0 {
 				return errNoResponse
 			}
+		}
+	}
+}
+
+// cause returns the error with which a stream has ended. Without it the connection would not know
+// that the replica refuses the stream.
+func cause(responses <-chan *instancev1.ReportDevicesResponse, ended <-chan error) error {
+	for {
+		select {
+		case err := <-ended:
+			return err
+		case <-responses:
 		}
 	}
 }

@@ -6,7 +6,6 @@ import (
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
-	resourcev1 "k8s.io/api/resource/v1"
 
 	akriv0 "akri.sh/libs/apis/akri/v0"
 	"akri.sh/libs/node"
@@ -15,7 +14,7 @@ import (
 
 // allocated is a device that the scheduler allocated to a claim.
 type allocated struct {
-	resourcev1.DeviceRequestAllocationResult
+	*instancev1.AllocatedDevice
 	node.Device
 	// slot is the index of the slot that the scheduler chose, or -1 if it counts slots only.
 	slot int
@@ -24,32 +23,26 @@ type allocated struct {
 // request returns the name of the request in the claim. That of an alternative is
 // `<request>/<alternative>`.
 func (a allocated) request() string {
-	name, _, _ := strings.Cut(a.Request, "/")
+	name, _, _ := strings.Cut(a.GetRequest(), "/")
 	return name
 }
 
 // exclusive reports whether the device takes a slot. Admin access does not.
-func (a allocated) exclusive() bool { return a.AdminAccess == nil || !*a.AdminAccess }
+func (a allocated) exclusive() bool { return !a.GetAdminAccess() }
 
-// devicesOf returns the devices of the claim that are Akri's. It fails if this node does not see
-// one of them: a broker must not start without its device.
-func devicesOf(claim *resourcev1.ResourceClaim, snapshot *node.Snapshot) ([]allocated, error) {
-	if claim.Status.Allocation == nil {
-		return nil, status.Error(codes.InvalidArgument, "the ResourceClaim is not allocated")
-	}
+// devicesOf returns the devices of an allocation. It fails if this node does not see one of them: a
+// broker must not start without its device.
+func devicesOf(allocation []*instancev1.AllocatedDevice, snapshot *node.Snapshot) ([]allocated, error) {
 	var devices []allocated
-	for _, result := range claim.Status.Allocation.Devices.Results {
-		if result.Driver != akriv0.Driver {
-			continue
-		}
-		namespace, name, _ := strings.Cut(result.Pool, "/")
+	for _, result := range allocation {
+		namespace, name, _ := strings.Cut(result.GetPool(), "/")
 		device, exists := snapshot.Devices[name]
-		slot, err := akriv0.SlotIndex(name, result.Device)
-		if result.Device == name {
+		slot, err := akriv0.SlotIndex(name, result.GetDevice())
+		if result.GetDevice() == name {
 			slot, err = -1, nil
 		}
 		if !exists || device.Instance.GetNamespace() != namespace || err != nil {
-			return nil, status.Errorf(codes.NotFound, "node %q does not see the device of Instance %q", snapshot.Node, result.Pool)
+			return nil, status.Errorf(codes.NotFound, "node %q does not see the device of Instance %q", snapshot.Node, result.GetPool())
 		}
 		devices = append(devices, allocated{result, device, slot})
 	}

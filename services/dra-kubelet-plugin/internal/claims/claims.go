@@ -12,7 +12,6 @@ import (
 	"golang.org/x/sync/semaphore"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
-	resourcev1 "k8s.io/api/resource/v1"
 	pluginapi "k8s.io/kubelet/pkg/apis/deviceplugin/v1beta1"
 	drav1 "k8s.io/kubelet/pkg/apis/dra/v1"
 
@@ -27,6 +26,14 @@ const (
 	callTimeout = 2 * time.Second
 	// retryInterval is the time between two attempts if the state of the node does not change.
 	retryInterval = 500 * time.Millisecond
+	// readTimeout bounds a request for a claim, which instance-writer reads from the API server.
+	readTimeout = 5 * time.Second
+	// unknownInterval is the time between two requests for a claim that instance-writer does not
+	// return, if the state of the node does not change.
+	unknownInterval = 5 * time.Second
+	// maxReads is the number of requests for claims in progress: instance-writer limits the calls
+	// of a node.
+	maxReads = 4
 )
 
 // Files keep the claims that are prepared.
@@ -70,6 +77,8 @@ type Manager struct {
 	// taken are the lost slots that are logged already.
 	taken map[node.SlotClaim]bool
 
+	// reads limits the requests for claims.
+	reads *semaphore.Weighted
 	// unreleased is set when a release has failed.
 	unreleased broadcast.Signal
 }
@@ -77,7 +86,10 @@ type Manager struct {
 // New returns a Manager with the claims that are in the files. A file that cannot be read is
 // logged: its claim counts as prepared, and its slots are those that the Instances record.
 func New(options Options) (*Manager, error) {
-	m := &Manager{Options: options, operation: semaphore.NewWeighted(1), taken: map[node.SlotClaim]bool{}, unreleased: broadcast.NewSignal()}
+	m := &Manager{
+		Options: options, operation: semaphore.NewWeighted(1), reads: semaphore.NewWeighted(maxReads),
+		taken: map[node.SlotClaim]bool{}, unreleased: broadcast.NewSignal(),
+	}
 	var err error
 	if m.prepared, err = options.Files.Slots(); m.prepared == nil {
 		return nil, err
@@ -93,16 +105,28 @@ func New(options Options) (*Manager, error) {
 // waits for a device that this node does not see yet, for a slot to become free, and for
 // instance-writer, until ctx ends. The error is a gRPC status with a message for users, that of the
 // last attempt that ctx did not interrupt.
-func (m *Manager) Prepare(ctx context.Context, claim *resourcev1.ResourceClaim) ([]*drav1.Device, error) {
+func (m *Manager) Prepare(ctx context.Context, claim *drav1.Claim) ([]*drav1.Device, error) {
+	var allocation []*instancev1.AllocatedDevice
 	var cause error
 	for {
 		_, changed := m.Store.Get()
-		devices, err := m.attempt(ctx, claim)
+		var devices []*drav1.Device
+		var err error
+		wait := retryInterval
+		if allocation == nil {
+			allocation, err = m.read(ctx, claim)
+			if status.Code(err) == codes.NotFound {
+				wait = unknownInterval
+			}
+		}
+		if err == nil {
+			devices, err = m.attempt(ctx, claim.GetUid(), allocation)
+		}
 		if err == nil || status.Code(err) == codes.InvalidArgument {
 			return devices, err
 		}
 		if cause == nil {
-			m.Log.Info("a claim waits to be prepared", zap.String("claim", claim.Namespace+"/"+claim.Name), zap.Error(err))
+			m.Log.Info("a claim waits to be prepared", zap.String("claim", claim.GetNamespace()+"/"+claim.GetName()), zap.Error(err))
 		}
 		if cause == nil || ctx.Err() == nil {
 			cause = err
@@ -110,7 +134,7 @@ func (m *Manager) Prepare(ctx context.Context, claim *resourcev1.ResourceClaim) 
 		select {
 		case <-ctx.Done():
 		case <-changed:
-		case <-time.After(retryInterval):
+		case <-time.After(wait):
 		}
 		if ctx.Err() != nil {
 			return nil, cause
@@ -118,17 +142,35 @@ func (m *Manager) Prepare(ctx context.Context, claim *resourcev1.ResourceClaim) 
 	}
 }
 
-func (m *Manager) attempt(ctx context.Context, claim *resourcev1.ResourceClaim) ([]*drav1.Device, error) {
+// read returns the devices that are allocated to the claim. instance-writer returns none while an
+// Instance does not list this node.
+func (m *Manager) read(ctx context.Context, claim *drav1.Claim) ([]*instancev1.AllocatedDevice, error) {
+	if err := m.reads.Acquire(ctx, 1); err != nil {
+		return nil, status.Error(codes.Unavailable, "other claims are being read")
+	}
+	defer m.reads.Release(1)
+	ctx, cancel := context.WithTimeout(ctx, readTimeout)
+	defer cancel()
+	snapshot, _ := m.Store.Get()
+	response, err := m.Client.GetResourceClaim(ctx, &instancev1.GetResourceClaimRequest{
+		Node: snapshot.Node, Namespace: claim.GetNamespace(), Name: claim.GetName(), Uid: claim.GetUid(),
+	})
+	if status.Code(err) == codes.DeadlineExceeded {
+		return nil, status.Error(codes.Unavailable, "instance-writer did not return the ResourceClaim")
+	}
+	return response.GetDevices(), err
+}
+
+func (m *Manager) attempt(ctx context.Context, uid string, allocation []*instancev1.AllocatedDevice) ([]*drav1.Device, error) {
 	if err := m.operation.Acquire(ctx, 1); err != nil {
 		return nil, status.Error(codes.Unavailable, "another claim is being prepared")
 	}
 	defer m.operation.Release(1)
 	snapshot, _ := m.Store.Get()
-	devices, err := devicesOf(claim, snapshot)
+	devices, err := devicesOf(allocation, snapshot)
 	if err != nil {
 		return nil, err
 	}
-	uid := string(claim.UID)
 	reserved, err := choose(uid, devices, m.prepared[uid], snapshot)
 	if err != nil {
 		return nil, err
@@ -184,8 +226,8 @@ func prepared(uid string, devices []allocated) []*drav1.Device {
 	for _, device := range devices {
 		request := device.request()
 		prepared := &drav1.Device{
-			RequestNames: []string{request}, PoolName: device.Pool,
-			DeviceName: device.DeviceRequestAllocationResult.Device, ShareId: (*string)(device.ShareID),
+			RequestNames: []string{request}, PoolName: device.GetPool(),
+			DeviceName: device.GetDevice(), ShareId: device.ShareId,
 		}
 		if !named[request] {
 			prepared.CdiDeviceIds = []string{cdi.DeviceID(uid, request)}

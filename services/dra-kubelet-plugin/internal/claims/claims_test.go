@@ -13,14 +13,12 @@ import (
 	"go.uber.org/zap"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
-	resourcev1 "k8s.io/api/resource/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
 	drav1 "k8s.io/kubelet/pkg/apis/dra/v1"
 
 	"akri.sh/libs/node"
 	"akri.sh/libs/node/instancetest"
 	discoveryv1 "akri.sh/proto/akri/discovery/v1"
+	instancev1 "akri.sh/proto/akri/instance/v1"
 	discoveryv0 "akri.sh/proto/v0"
 	"akri.sh/services/dra-kubelet-plugin/internal/cdi"
 	"akri.sh/services/dra-kubelet-plugin/internal/claims"
@@ -115,31 +113,28 @@ func (f *fixture) files() []string {
 }
 
 // result is the allocation of an Instance for a request.
-func result(request, instance string) resourcev1.DeviceRequestAllocationResult {
-	return resourcev1.DeviceRequestAllocationResult{
-		Request: request, Driver: "akri.sh", Pool: "default/" + instance, Device: instance, ShareID: new(types.UID("share-" + instance)),
-	}
-}
-
-func claim(uid string, results ...resourcev1.DeviceRequestAllocationResult) *resourcev1.ResourceClaim {
-	return &resourcev1.ResourceClaim{
-		ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "claim", UID: types.UID(uid)},
-		Status: resourcev1.ResourceClaimStatus{Allocation: &resourcev1.AllocationResult{
-			Devices: resourcev1.DeviceAllocationResult{Results: results},
-		}},
+func result(request, instance string) *instancev1.AllocatedDevice {
+	return &instancev1.AllocatedDevice{
+		Request: request, Pool: "default/" + instance, Device: instance, ShareId: new("share-" + instance),
 	}
 }
 
 // ofSlot is the allocation of a slot that is a device.
-func ofSlot(request, instance, slot string) resourcev1.DeviceRequestAllocationResult {
-	return resourcev1.DeviceRequestAllocationResult{Request: request, Driver: "akri.sh", Pool: "default/" + instance, Device: slot}
+func ofSlot(request, instance, slot string) *instancev1.AllocatedDevice {
+	return &instancev1.AllocatedDevice{Request: request, Pool: "default/" + instance, Device: slot}
+}
+
+// prepare prepares a claim that is allocated to the devices.
+func (f *fixture) prepare(ctx context.Context, uid string, devices ...*instancev1.AllocatedDevice) ([]*drav1.Device, error) {
+	f.writer.PutClaim("default", "claim-"+uid, uid, devices...)
+	return f.Prepare(ctx, &drav1.Claim{Namespace: "default", Name: "claim-" + uid, Uid: uid})
 }
 
 // The claim gets the slot that the scheduler allocated, or another one if a device plugin has it.
 func TestSlotsAsDevices(t *testing.T) {
 	f := newFixture(t)
 	f.put(first, "", "", "", "")
-	devices, err := f.Prepare(t.Context(), claim("one", ofSlot("r", first, first+"-1"), ofSlot("s", first, first+"-3")))
+	devices, err := f.prepare(t.Context(), "one", ofSlot("r", first, first+"-1"), ofSlot("s", first, first+"-3"))
 	require.NoError(t, err)
 	require.Equal(t, []*drav1.Device{
 		{RequestNames: []string{"r"}, PoolName: "default/" + first, DeviceName: first + "-1", CdiDeviceIds: []string{"akri.sh/claim=one-r"}},
@@ -148,7 +143,7 @@ func TestSlotsAsDevices(t *testing.T) {
 	require.Equal(t, []string{"", "D:one:node-a", "", "D:one:node-a"}, f.writer.Usage(first))
 
 	f.put(first, "node-a", "D:one:node-a", "", "D:one:node-a")
-	_, err = f.Prepare(t.Context(), claim("two", ofSlot("r", first, first+"-0")))
+	_, err = f.prepare(t.Context(), "two", ofSlot("r", first, first+"-0"))
 	require.NoError(t, err)
 	require.Equal(t, []string{"node-a", "D:one:node-a", "D:two:node-a", "D:one:node-a"}, f.writer.Usage(first))
 	require.NoError(t, f.Unprepare(t.Context(), "one"))
@@ -156,14 +151,14 @@ func TestSlotsAsDevices(t *testing.T) {
 
 	ctx, cancel := context.WithTimeout(t.Context(), time.Millisecond)
 	defer cancel()
-	_, err = f.Prepare(ctx, claim("three", ofSlot("r", first, second+"-0")))
-	require.ErrorContains(t, err, "does not see the device")
+	_, err = f.prepare(ctx, "three", ofSlot("r", first, second+"-0"))
+	require.Equal(t, codes.NotFound, status.Code(err))
 }
 
 func TestPrepareAndUnprepare(t *testing.T) {
 	f := newFixture(t)
 	f.put(first, "", "")
-	devices, err := f.Prepare(t.Context(), claim("one", result("r", first)))
+	devices, err := f.prepare(t.Context(), "one", result("r", first))
 	require.NoError(t, err)
 	require.Equal(t, []*drav1.Device{{
 		RequestNames: []string{"r"}, PoolName: "default/" + first, DeviceName: first, ShareId: new("share-" + first),
@@ -174,7 +169,7 @@ func TestPrepareAndUnprepare(t *testing.T) {
 	require.Len(t, f.files(), 1)
 	require.Equal(t, [4]int{1}, f.metrics.counts())
 
-	again, err := f.Prepare(t.Context(), claim("one", result("r", first)))
+	again, err := f.prepare(t.Context(), "one", result("r", first))
 	require.NoError(t, err, "a repeated call succeeds")
 	require.Equal(t, devices, again)
 	require.Equal(t, used, f.writer.Usage(first))
@@ -192,9 +187,7 @@ func TestRequests(t *testing.T) {
 	f := newFixture(t)
 	f.put(first, "", "")
 	f.put(second, "")
-	other := result("r", "gpu-0")
-	other.Driver = "gpu.example.com"
-	devices, err := f.Prepare(t.Context(), claim("one", result("r", second), other, result("r", first), result("s/preferred", first)))
+	devices, err := f.prepare(t.Context(), "one", result("r", second), result("r", first), result("s/preferred", first))
 	require.NoError(t, err)
 	require.Len(t, devices, 3)
 	require.Equal(t, []string{"akri.sh/claim=one-r"}, devices[0].GetCdiDeviceIds())
@@ -210,8 +203,8 @@ func TestAdminAccess(t *testing.T) {
 	f := newFixture(t)
 	f.put(first, "node-b")
 	diagnostics := result("r", first)
-	diagnostics.AdminAccess = new(true)
-	_, err := f.Prepare(t.Context(), claim("one", diagnostics))
+	diagnostics.AdminAccess = true
+	_, err := f.prepare(t.Context(), "one", diagnostics)
 	require.NoError(t, err)
 	require.Len(t, f.files(), 1)
 	require.Equal(t, []string{"node-b"}, f.writer.Usage(first))
@@ -224,7 +217,7 @@ func TestPrepareWaitsForSlot(t *testing.T) {
 		f.put(first, "node-b", "D:other:node-a")
 		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 		defer cancel()
-		_, err := f.Prepare(ctx, claim("one", result("r", first)))
+		_, err := f.prepare(ctx, "one", result("r", first))
 		require.Equal(t, codes.FailedPrecondition, status.Code(err))
 		require.ErrorContains(t, err, `all slots of Instance "c-111111" are reserved: `+
 			"by a ResourceClaim with uid other on node node-a, a device plugin on node node-b")
@@ -232,7 +225,7 @@ func TestPrepareWaitsForSlot(t *testing.T) {
 
 		answered := make(chan error, 1)
 		go func() {
-			_, err := f.Prepare(t.Context(), claim("one", result("r", first)))
+			_, err := f.prepare(t.Context(), "one", result("r", first))
 			answered <- err
 		}()
 		synctest.Wait()
@@ -250,17 +243,42 @@ func TestPrepareWaitsForDevice(t *testing.T) {
 		f.put(first, "")
 		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 		defer cancel()
-		_, err := f.Prepare(ctx, claim("one", result("r", first)))
+		_, err := f.prepare(ctx, "one", result("r", first))
 		require.Equal(t, codes.NotFound, status.Code(err))
 		require.ErrorContains(t, err, `node "node-a" does not see the device of Instance "default/c-111111"`)
 		answered := make(chan error, 1)
 		go func() {
-			_, err := f.Prepare(t.Context(), claim("one", result("r", first)))
+			_, err := f.prepare(t.Context(), "one", result("r", first))
 			answered <- err
 		}()
 		synctest.Wait()
 		f.see(first, second)
 		require.NoError(t, <-answered)
+	})
+}
+
+// instance-writer does not return a claim while an Instance does not list this node. The request is
+// repeated when the Instances change, and rarely otherwise: each one is a read of the API server.
+func TestPrepareWaitsForInstance(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFixture(t)
+		ctx, cancel := context.WithTimeout(t.Context(), 39*time.Second)
+		defer cancel()
+		_, err := f.prepare(ctx, "one", result("r", first))
+		require.Equal(t, codes.NotFound, status.Code(err))
+		require.Equal(t, 8, f.writer.Reads())
+		require.Empty(t, f.files())
+
+		answered := make(chan error, 1)
+		go func() {
+			_, err := f.prepare(t.Context(), "one", result("r", first))
+			answered <- err
+		}()
+		synctest.Wait()
+		started := time.Now()
+		f.put(first, "")
+		require.NoError(t, <-answered)
+		require.Equal(t, started, time.Now())
 	})
 }
 
@@ -278,7 +296,7 @@ func TestInterruptedPrepareReturnsCause(t *testing.T) {
 				cancel()
 			}
 		}
-		_, err := f.Prepare(ctx, claim("one", result("r", first)))
+		_, err := f.prepare(ctx, "one", result("r", first))
 		require.Equal(t, 2, f.writer.Calls())
 		require.ErrorIs(t, err, held)
 	})
@@ -287,14 +305,14 @@ func TestInterruptedPrepareReturnsCause(t *testing.T) {
 func TestPrepareErrors(t *testing.T) {
 	f := newFixture(t)
 	f.put(first, "", "")
-	unallocated := claim("one")
-	unallocated.Status.Allocation = nil
-	_, err := f.Prepare(t.Context(), unallocated)
-	require.Equal(t, codes.InvalidArgument, status.Code(err))
+	invalid := status.Error(codes.InvalidArgument, "the name is malformed")
+	f.writer.FailNextReads(invalid)
+	_, err := f.prepare(t.Context(), "one", result("r", first))
+	require.ErrorIs(t, err, invalid)
 
 	// Another node reserves the slot first.
 	f.writer.FailNext(status.Error(codes.FailedPrecondition, "held"), unavailable)
-	_, err = f.Prepare(t.Context(), claim("one", result("r", first)))
+	_, err = f.prepare(t.Context(), "one", result("r", first))
 	require.NoError(t, err)
 	require.ElementsMatch(t, []string{"D:one:node-a", ""}, f.writer.Usage(first))
 }
@@ -304,7 +322,7 @@ func TestRestart(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFixture(t)
 		f.put(first, "", "", "D:gone:node-a", "D:elsewhere:node-b")
-		_, err := f.Prepare(t.Context(), claim("one", result("r", first)))
+		_, err := f.prepare(t.Context(), "one", result("r", first))
 		require.NoError(t, err)
 		used := f.writer.Usage(first)
 
@@ -315,7 +333,7 @@ func TestRestart(t *testing.T) {
 		require.Equal(t, used[:2], f.writer.Usage(first)[:2])
 		require.Equal(t, "D:elsewhere:node-b", f.writer.Usage(first)[3])
 		require.Equal(t, [4]int{1, 1}, f.metrics.counts())
-		_, err = f.Prepare(t.Context(), claim("one", result("r", first)))
+		_, err = f.prepare(t.Context(), "one", result("r", first))
 		require.NoError(t, err)
 		require.Equal(t, used[:2], f.writer.Usage(first)[:2])
 		require.NoError(t, f.Unprepare(t.Context(), "one"))
@@ -329,7 +347,7 @@ func TestReboot(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFixture(t)
 		f.put(first, "", "", "D:one:node-a", "D:one:node-b", "")
-		_, err := f.Prepare(t.Context(), claim("one", result("r", first)))
+		_, err := f.prepare(t.Context(), "one", result("r", first))
 		require.NoError(t, err)
 		require.Equal(t, []string{"", "", "D:one:node-a", "D:one:node-b", ""}, f.writer.Usage(first))
 		f.put(first, "D:one:node-a", "", "D:one:node-a", "D:one:node-b", "")
@@ -344,8 +362,10 @@ func TestPrepareWaitsForWriter(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFixture(t)
 		f.put(first, "")
-		f.writer.FailNext(status.Error(codes.ResourceExhausted, "too many calls"), status.Error(codes.PermissionDenied, "unknown node"))
-		_, err := f.Prepare(t.Context(), claim("one", result("r", first)))
+		refusals := []error{status.Error(codes.ResourceExhausted, "too many calls"), status.Error(codes.PermissionDenied, "unknown node"), unavailable}
+		f.writer.FailNextReads(refusals...)
+		f.writer.FailNext(refusals...)
+		_, err := f.prepare(t.Context(), "one", result("r", first))
 		require.NoError(t, err)
 		require.Equal(t, []string{"D:one:node-a"}, f.writer.Usage(first))
 	})
@@ -359,7 +379,7 @@ func TestUnansweredReservation(t *testing.T) {
 		f.writer.FailNext(unavailable)
 		ctx, cancel := context.WithTimeout(t.Context(), time.Millisecond)
 		defer cancel()
-		_, err := f.Prepare(ctx, claim("one", result("r", first)))
+		_, err := f.prepare(ctx, "one", result("r", first))
 		require.Equal(t, codes.Unavailable, status.Code(err))
 		require.Len(t, f.files(), 1, "the slot may be reserved")
 		f.start()
@@ -377,7 +397,7 @@ func TestUnprepareWithoutWriter(t *testing.T) {
 		f := newFixture(t)
 		f.run()
 		f.put(first, "")
-		_, err := f.Prepare(t.Context(), claim("one", result("r", first)))
+		_, err := f.prepare(t.Context(), "one", result("r", first))
 		require.NoError(t, err)
 		synctest.Wait() // the comparison of this change must not repeat the release
 		f.writer.FailNext(unavailable, unavailable, unavailable)
@@ -397,7 +417,7 @@ func TestLostSlots(t *testing.T) {
 		f.run()
 		f.put(first, "")
 		f.put(second, "")
-		_, err := f.Prepare(t.Context(), claim("one", result("r", first), result("r", second)))
+		_, err := f.prepare(t.Context(), "one", result("r", first), result("r", second))
 		require.NoError(t, err)
 		f.put(first, "")
 		f.put(second, "node-b")
@@ -416,7 +436,7 @@ func TestHealth(t *testing.T) {
 	require.Nil(t, devices, "instance-writer has sent no Instances")
 	f.put(first, "")
 	f.put(second, "")
-	_, err = f.Prepare(t.Context(), claim("one", result("r", first)))
+	_, err = f.prepare(t.Context(), "one", result("r", first))
 	require.NoError(t, err)
 	expect := func(expected ...claims.Health) {
 		t.Helper()
@@ -440,7 +460,7 @@ func TestDamagedFile(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFixture(t)
 		f.put(first, "")
-		_, err := f.Prepare(t.Context(), claim("one", result("r", first)))
+		_, err := f.prepare(t.Context(), "one", result("r", first))
 		require.NoError(t, err)
 		require.NoError(t, os.WriteFile(f.files()[0], []byte("{"), 0o600))
 		f.start()

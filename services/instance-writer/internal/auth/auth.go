@@ -84,8 +84,8 @@ type Options struct {
 	// PerSource is the number of connections that one address can have. It scales the limits of
 	// calls with unknown tokens of one address.
 	PerSource int
-	// Memory returns an error if there is not enough memory for another stream.
-	Memory func() error
+	// Memory returns an error if there is not enough memory for another stream of the node.
+	Memory func(node string) error
 	// Refused counts refused calls by reason.
 	Refused *prometheus.CounterVec
 	Log     *zap.Logger

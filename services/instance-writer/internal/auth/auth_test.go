@@ -58,7 +58,7 @@ func (s *apiServer) answer(err error) {
 func newAuthenticator(s *apiServer) *Authenticator {
 	return New(Options{
 		Namespace: "akri", Review: s.review, PerSource: 64, Log: zap.NewNop(),
-		NodeExists: func(context.Context, string) (bool, error) { return true, nil }, Memory: func() error { return nil },
+		NodeExists: func(context.Context, string) (bool, error) { return true, nil }, Memory: func(string) error { return nil },
 		Refused: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "refused"}, []string{"reason"}),
 	})
 }

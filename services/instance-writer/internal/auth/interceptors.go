@@ -115,8 +115,9 @@ func (a *Authenticator) openStream(ctx context.Context, method string) (*call, c
 	if err != nil {
 		return nil, nil, err
 	}
-	if err := a.Memory(); err != nil {
-		return nil, nil, a.report(ctx, ctx.Value(identityKey{}).(Identity), refuse(ReasonMemory, "%v", err))
+	identity := ctx.Value(identityKey{}).(Identity)
+	if err := a.Memory(identity.Node); err != nil {
+		return nil, nil, a.report(ctx, identity, refuse(ReasonMemory, "%v", err))
 	}
 	return a.open(ctx)
 }

@@ -20,8 +20,20 @@ import (
 
 // Entry is one Configuration. It is immutable. Messages with the same content are the same pointer.
 type Entry struct {
-	// Full is for nodes with the handler, Public for all others.
-	Full, Public *configurationv1.Configuration
+	// Full is for nodes with the handler, Denied for nodes that the Configuration does not allow,
+	// and Public for all others.
+	Full, Public, Denied *configurationv1.Configuration
+
+	nodes *akriv0.AllowedNodes
+}
+
+// Receiver is a node that receives Configurations.
+type Receiver struct {
+	Node string
+	// Labels of the Node that the API server does not let its kubelet set.
+	Labels map[string]string
+	// Handlers are the names of the Discovery Handlers of the node.
+	Handlers map[string]bool
 }
 
 // Snapshot is a state of all Configurations. It is immutable.
@@ -39,6 +51,7 @@ type Snapshot struct {
 // Catalog holds the newest Snapshot.
 type Catalog struct {
 	list       func() []*akriv0.Configuration
+	names      func() map[string]string
 	revision   func() uint64
 	properties *properties.Store
 	changed    broadcast.Signal
@@ -46,12 +59,13 @@ type Catalog struct {
 }
 
 // New returns an empty Catalog of the Configurations that list returns. revision returns the
-// revision up to which the list has all changes. changed is set when a Configuration or a property
-// has changed.
+// revision up to which the list has all changes, and names the recorded names (akriv0.Owners).
+// changed is set when a Configuration, a property or a recorded name has changed.
 func New(
-	list func() []*akriv0.Configuration, revision func() uint64, store *properties.Store, changed broadcast.Signal,
+	list func() []*akriv0.Configuration, revision func() uint64, names func() map[string]string, store *properties.Store,
+	changed broadcast.Signal,
 ) *Catalog {
-	return &Catalog{list: list, revision: revision, properties: store, changed: changed}
+	return &Catalog{list: list, revision: revision, names: names, properties: store, changed: changed}
 }
 
 // Get returns the newest Snapshot and a channel that is closed when there is a newer one.
@@ -80,6 +94,10 @@ func (c *Catalog) update(ctx context.Context) {
 	// A finalizer can keep a Configuration that is being deleted, and its author can still change
 	// its details and the Secrets that they name. Nodes do not discover with them.
 	configurations := slices.DeleteFunc(slices.Clone(c.list()), func(c *akriv0.Configuration) bool { return c.DeletionTimestamp != nil })
+	owners := map[*akriv0.Configuration]bool{}
+	for _, owner := range akriv0.Owners(c.names(), configurations) {
+		owners[owner] = true
+	}
 	refs := map[properties.Ref]struct{}{}
 	for _, configuration := range configurations {
 		properties.Refs(refs, configuration.Namespace, configuration.Spec.DiscoveryHandler.DiscoveryProperties)
@@ -87,7 +105,7 @@ func (c *Catalog) update(ctx context.Context) {
 	c.properties.Watch(ctx, refs)
 	for _, configuration := range configurations {
 		key := types.NamespacedName{Namespace: configuration.Namespace, Name: configuration.Name}
-		entry := c.entry(configuration, previous.Entries[key])
+		entry := c.entry(configuration, owners[configuration], previous.Entries[key])
 		if entry == nil {
 			next.Complete = false
 			continue
@@ -101,7 +119,16 @@ func (c *Catalog) update(ctx context.Context) {
 }
 
 // entry returns the previous Entry if nothing has changed, and while properties have not been read.
-func (c *Catalog) entry(configuration *akriv0.Configuration, previous *Entry) *Entry {
+// A Configuration that does not have its name is not discovered, and no node gets its properties.
+func (c *Catalog) entry(configuration *akriv0.Configuration, owner bool, previous *Entry) *Entry {
+	if !owner {
+		entry := newEntry(configuration, nil)
+		entry.Full.NameTaken, entry.Public.NameTaken = true, true
+		if previous != nil && proto.Equal(previous.Full, entry.Full) {
+			return previous
+		}
+		return entry
+	}
 	handler := configuration.Spec.DiscoveryHandler
 	values, problems, err := properties.Resolve(c.properties.Get, configuration.Namespace, handler.DiscoveryProperties)
 	if err != nil {
@@ -116,7 +143,7 @@ func (c *Catalog) entry(configuration *akriv0.Configuration, previous *Entry) *E
 	case proto.Equal(previous.Full, entry.Full):
 		return previous
 	case proto.Equal(previous.Public, entry.Public):
-		entry.Public = previous.Public // other nodes do not learn that a value has changed
+		entry.Public, entry.Denied = previous.Public, previous.Denied // other nodes do not learn that a value has changed
 	}
 	return entry
 }
@@ -130,13 +157,19 @@ func newEntry(configuration *akriv0.Configuration, request *configurationv1.Disc
 			Handler: configuration.Spec.DiscoveryHandler.Name, Request: request,
 		}
 	}
-	return &Entry{Full: message(request), Public: message(nil)}
+	entry := &Entry{Full: message(request), Public: message(nil), Denied: message(nil), nodes: configuration.Spec.Nodes}
+	entry.Denied.NodeNotAllowed = true
+	return entry
 }
 
-// Message returns the message for a node with the handlers.
-func (e *Entry) Message(handlers map[string]bool) *configurationv1.Configuration {
-	if handlers[e.Full.GetHandler()] {
+// Message returns the message for the receiver.
+func (e *Entry) Message(receiver Receiver) *configurationv1.Configuration {
+	switch {
+	case !e.nodes.Allows(receiver.Node, receiver.Labels):
+		return e.Denied
+	case receiver.Handlers[e.Full.GetHandler()]:
 		return e.Full
+	default:
+		return e.Public
 	}
-	return e.Public
 }

@@ -79,7 +79,7 @@ func newCatalog(t *testing.T, configurations ...*akriv0.Configuration) *catalogT
 		cluster: &fakeCluster{configurations: configurations, hanging: map[string]chan struct{}{}, watches: map[properties.Ref]*watch.FakeWatcher{}},
 		changed: broadcast.NewSignal(),
 	}
-	c.Catalog = catalog.New(c.cluster.Configurations, c.cluster.ConfigurationRevision, properties.NewStore(zap.NewNop(), c.cluster, c.changed), c.changed)
+	c.Catalog = catalog.New(c.cluster.Configurations, c.cluster.ConfigurationRevision, func() map[string]string { return nil }, properties.NewStore(zap.NewNop(), c.cluster, c.changed), c.changed)
 	ctx, cancel := context.WithCancel(t.Context())
 	var running sync.WaitGroup
 	running.Go(func() { c.Run(ctx) })
@@ -110,6 +110,10 @@ func (c *catalogTest) state() catalog.Snapshot {
 	return snapshot
 }
 
+func with(handler string) catalog.Receiver {
+	return catalog.Receiver{Node: "n", Handlers: map[string]bool{handler: true}}
+}
+
 func key(name string) types.NamespacedName { return types.NamespacedName{Namespace: "n", Name: name} }
 
 func password(entry *catalog.Entry) string {
@@ -124,8 +128,8 @@ func TestMessagesAreReused(t *testing.T) {
 		require.True(t, before.Complete)
 		require.EqualValues(t, 7, before.Revision)
 		require.Equal(t, "shared-0", password(before.Entries[key("a")]))
-		require.Nil(t, before.Entries[key("a")].Message(map[string]bool{"bar": true}).GetRequest())
-		require.NotNil(t, before.Entries[key("a")].Message(map[string]bool{"foo": true}).GetRequest())
+		require.Nil(t, before.Entries[key("a")].Message(with("bar")).GetRequest())
+		require.NotNil(t, before.Entries[key("a")].Message(with("foo")).GetRequest())
 
 		withStatus := configuration("a", "foo", "shared")
 		withStatus.Status.Devices = 3

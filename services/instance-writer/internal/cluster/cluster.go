@@ -12,6 +12,7 @@ import (
 	"golang.org/x/time/rate"
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
+	resourcev1 "k8s.io/api/resource/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	lrucache "k8s.io/apimachinery/pkg/util/cache"
@@ -55,6 +56,7 @@ type Cluster struct {
 	nodeClient          *kube.Client[*corev1.Node, *corev1.NodeList]
 	eventClient         *kube.Client[*corev1.Event, *corev1.EventList]
 	leaseClient         *kube.Client[*coordinationv1.Lease, *coordinationv1.LeaseList]
+	claimClient         *kube.Client[*resourcev1.ResourceClaim, *resourcev1.ResourceClaimList]
 
 	lookups  *rate.Limiter
 	absent   *lrucache.LRUExpireCache // of configurationVersion
@@ -64,6 +66,8 @@ type Cluster struct {
 	mu sync.Mutex
 	// written has the last write of each Instance that the watch has not delivered yet.
 	written cache.Indexer
+	// usages are those by the Instances that the watch has delivered, by node.
+	usages map[string]usage
 
 	// configurationChange is set at each change of a Configuration.
 	configurationChange broadcast.Value[struct{}]
@@ -74,7 +78,8 @@ type Cluster struct {
 func New(config *rest.Config, namespace string, writes *prometheus.CounterVec) (*Cluster, error) {
 	c := &Cluster{
 		writes: writes, namespace: namespace,
-		written:  cache.NewIndexer(cache.MetaNamespaceKeyFunc, cache.Indexers{byGroup: longNamed}),
+		written:  cache.NewIndexer(cache.MetaNamespaceKeyFunc, cache.Indexers{byGroup: longNamed, byNode: nodesOf}),
+		usages:   map[string]usage{},
 		lookups:  rate.NewLimiter(lookupRate, lookupRate),
 		absent:   lrucache.NewLRUExpireCache(maxAbsent),
 		notReady: notReadyNodes{byName: map[string]notReadySince{}},
@@ -93,7 +98,7 @@ func New(config *rest.Config, namespace string, writes *prometheus.CounterVec) (
 }
 
 func (c *Cluster) createClients(config *rest.Config) error {
-	var errs [5]error
+	var errs [6]error
 	c.instanceClient, errs[0] = kube.Instances(config)
 	c.configurationClient, errs[1] = kube.Configurations(config)
 	c.nodeClient, errs[2] = kube.Nodes(config)
@@ -101,6 +106,8 @@ func (c *Cluster) createClients(config *rest.Config) error {
 	c.eventClient, errs[3] = kube.NewClient[corev1.Event, corev1.EventList](config, events, corev1.AddToScheme)
 	leases := coordinationv1.SchemeGroupVersion.WithResource("leases")
 	c.leaseClient, errs[4] = kube.NewClient[coordinationv1.Lease, coordinationv1.LeaseList](config, leases, coordinationv1.AddToScheme)
+	claims := resourcev1.SchemeGroupVersion.WithResource("resourceclaims")
+	c.claimClient, errs[5] = kube.NewClient[resourcev1.ResourceClaim, resourcev1.ResourceClaimList](config, claims, resourcev1.AddToScheme)
 	return errors.Join(errs[:]...)
 }
 
@@ -110,7 +117,7 @@ func (c *Cluster) createInformers() {
 	c.Configurations = kube.NewInformer(c.configurationClient, nil, trimConfiguration)
 	c.Nodes = kube.NewInformer(c.nodeClient, nil, trimNode)
 	c.Informers = kube.Informers{c.Instances, c.Configurations, c.Nodes}
-	c.Instances.OnEvent(c.dropWritten)
+	c.Instances.OnEvent(c.watched)
 	c.Configurations.OnChange(func(string) { c.configurationChange.Set(struct{}{}) })
 	contacted := func(string) { c.health.contacted() }
 	c.Instances.OnChange(contacted)
@@ -118,7 +125,15 @@ func (c *Cluster) createInformers() {
 	c.Nodes.OnChange(contacted)
 }
 
-func nodesOf(object any) ([]string, error) { return object.(*akriv0.Instance).Spec.Nodes, nil }
+func nodesOf(object any) ([]string, error) { return instanceOf(object).Spec.Nodes, nil }
+
+// instanceOf returns the Instance of an object of one of the indexes.
+func instanceOf(object any) *akriv0.Instance {
+	if written, ok := object.(ownWrite); ok {
+		return written.Instance
+	}
+	return object.(*akriv0.Instance)
+}
 
 func holdersOf(object any) ([]string, error) { return slots.Holders(object.(*akriv0.Instance)), nil }
 
@@ -129,12 +144,9 @@ func configurationOf(object any) ([]string, error) {
 // longNamed returns the group of an Instance with a longer name. Almost all Instances have the
 // short name and need no index.
 func longNamed(object any) ([]string, error) {
-	instance := object.(kube.Object)
-	if written, ok := object.(ownWrite); ok {
-		instance = written.Instance
-	}
-	group := GroupOf(instance.(*akriv0.Instance))
-	if group.ShortName == instance.GetName() {
+	instance := instanceOf(object)
+	group := GroupOf(instance)
+	if group.ShortName == instance.Name {
 		return nil, nil
 	}
 	return []string{group.String()}, nil

@@ -12,20 +12,55 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	akriv0 "akri.sh/libs/apis/akri/v0"
 	"akri.sh/libs/grace"
 )
 
-// trimNode keeps the name, the taints that users set, and the Ready condition without its
-// heartbeat, so that heartbeats are no changes.
+// trimNode keeps the name, the labels that the kubelet cannot set, the taints that users set, and
+// the Ready condition without its heartbeat, so that heartbeats are no changes.
 func trimNode(node *corev1.Node) {
-	ready, taints := readyCondition(node), userTaints(node)
-	*node = corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: node.Name, UID: node.UID, ResourceVersion: node.ResourceVersion}}
+	ready, taints, labels := readyCondition(node), userTaints(node), restrictedLabels(node)
+	*node = corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: node.Name, UID: node.UID, ResourceVersion: node.ResourceVersion, Labels: labels}}
 	node.Spec.Taints = taints
 	if ready != nil {
 		node.Status.Conditions = []corev1.NodeCondition{
 			{Type: ready.Type, Status: ready.Status, LastTransitionTime: ready.LastTransitionTime},
 		}
 	}
+}
+
+func restrictedLabels(node *corev1.Node) map[string]string {
+	var labels map[string]string
+	for key, value := range node.Labels {
+		if strings.HasPrefix(key, akriv0.NodeRestrictionPrefix) {
+			if labels == nil {
+				labels = map[string]string{}
+			}
+			labels[key] = value
+		}
+	}
+	return labels
+}
+
+// NodeLabels returns the labels of the Node that its kubelet cannot set.
+func (c *Cluster) NodeLabels(name string) map[string]string {
+	if node, ok := c.Nodes.Get(name); ok {
+		return node.Labels
+	}
+	return nil
+}
+
+// Allows returns whether devices of the Configuration may be on the node.
+func (c *Cluster) Allows(configuration *akriv0.Configuration, node string) bool {
+	return configuration.Spec.Nodes.Allows(node, c.NodeLabels(node))
+}
+
+// AllowsIn is Allows for the Configuration with the key. One that the watch has not delivered
+// allows all nodes: no devices are accepted for it, and its Instances list the nodes that it
+// allowed.
+func (c *Cluster) AllowsIn(configuration types.NamespacedName, node string) bool {
+	cached, ok := c.Configurations.Get(configuration.String())
+	return !ok || c.Allows(cached, node)
 }
 
 // userTaints returns the taints that keep Pods from the node, without those that Kubernetes sets

@@ -106,11 +106,12 @@ func newer(a, b *akriv0.Instance) bool {
 	return err == nil && order > 0
 }
 
-// dropWritten drops a write once the watch has delivered it or a later state. before or after may
-// be those of an earlier Instance with the same name.
-func (c *Cluster) dropWritten(before, after *akriv0.Instance) {
+// watched counts what the watch has delivered, and drops a write once that is the write or a later
+// state. before or after may be those of an earlier Instance with the same name.
+func (c *Cluster) watched(before, after *akriv0.Instance) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	c.countUsage(before, after)
 	if written, exists := c.lastWrite(Key(cmp.Or(after, before))); exists && !c.isAhead(written) {
 		_ = c.written.Delete(written)
 	}

@@ -52,13 +52,13 @@ func TestDeletedBeforeTheWatchShowsIt(t *testing.T) {
 		require.Nil(t, c.Cached(Key(instance)))
 
 		require.NoError(t, c.Instances.GetStore().Add(instance))
-		c.dropWritten(nil, instance)
+		c.watched(nil, instance)
 		require.Nil(t, c.Cached(Key(instance)), "the watch delivers what was deleted")
 		require.Empty(t, c.InstancesIn(GroupOf(instance)))
 
 		gone := newInstance("11")
 		require.NoError(t, c.Instances.GetStore().Delete(gone))
-		c.dropWritten(instance, nil)
+		c.watched(instance, nil)
 		require.Empty(t, c.written.List())
 		require.NoError(t, c.Instances.GetStore().Add(newInstance("12")))
 		require.Equal(t, "12", c.Cached(Key(instance)).ResourceVersion)
@@ -79,7 +79,7 @@ func TestCreatedAgainBeforeTheWatchShowsIt(t *testing.T) {
 
 	deleteFirst := func() {
 		require.NoError(t, store.Delete(first))
-		c.dropWritten(newInstance("10"), nil)
+		c.watched(newInstance("10"), nil)
 	}
 	deleteFirst()
 	require.NotNil(t, c.Cached(Key(instance)), "the watch delivers the deletion of the first")
@@ -89,7 +89,7 @@ func TestCreatedAgainBeforeTheWatchShowsIt(t *testing.T) {
 	require.NoError(t, c.Delete(t.Context(), created))
 	deleteFirst()
 	require.NoError(t, store.Add(newInstance("12")))
-	c.dropWritten(nil, newInstance("12"))
+	c.watched(nil, newInstance("12"))
 	require.Nil(t, c.Cached(Key(instance)), "the second is deleted, too")
 }
 

@@ -28,7 +28,8 @@ type Input struct {
 	// Absent returns whether the node has a complete report, held by this replica, without such a
 	// device.
 	Absent func(node string) bool
-	// Unavailable are the nodes that do not exist or have been not ready for too long.
+	// Unavailable are the nodes that do not exist, that have been not ready for too long, or that
+	// the Configuration does not allow.
 	Unavailable map[string]bool
 	// NotReady are the nodes that are not ready, but not for too long yet. They stay, but are not
 	// added: otherwise a replica that restarts would add a node that has been removed.
@@ -148,21 +149,15 @@ func build(in Input, accepted []Device, nodes []string) *akriv0.Instance {
 	desired.Spec.CDIName = akriv0.CDIName(in.Configuration.Name, akriv0.InstanceDigest(in.Name))
 	desired.Spec.Capacity = in.Configuration.Spec.CapacityOrDefault()
 	desired.Spec.Nodes = nodes
-	setProperties(desired, accepted)
+	setIdentity(desired, accepted)
+	setProperties(desired, accepted, in.Current == nil)
 	slots.Fit(desired, in.hasLeft(nodes))
 	return desired
 }
 
-// setProperties sets what the first node reports about the device, if this replica holds its
-// report. Only one replica does, so replicas do not overwrite each other.
-func setProperties(desired *akriv0.Instance, accepted []Device) {
-	for _, device := range accepted {
-		if desired.Annotations[akriv0.DeviceIDAnnotation] == "" {
-			metav1.SetMetaDataAnnotation(&desired.ObjectMeta, akriv0.DeviceIDAnnotation, device.ID)
-		}
-		if device.Node == desired.Spec.Nodes[0] {
-			desired.Spec.Shared = device.Shared
-			desired.Spec.BrokerProperties = device.Properties.Map()
-		}
+// setIdentity records the id of the device.
+func setIdentity(desired *akriv0.Instance, accepted []Device) {
+	if len(accepted) > 0 && desired.Annotations[akriv0.DeviceIDAnnotation] == "" {
+		metav1.SetMetaDataAnnotation(&desired.ObjectMeta, akriv0.DeviceIDAnnotation, accepted[0].ID)
 	}
 }

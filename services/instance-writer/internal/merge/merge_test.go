@@ -1,7 +1,6 @@
 package merge_test
 
 import (
-	"maps"
 	"slices"
 	"strings"
 	"testing"
@@ -49,7 +48,7 @@ func TestNewInstanceMatchesUpstreamAkri(t *testing.T) {
 	require.Empty(t, got.Others)
 	require.Equal(t, &akriv0.Instance{
 		ObjectMeta: metav1.ObjectMeta{
-			Name: name, Namespace: "ns", Annotations: map[string]string{"akri.sh/device-id": "id"},
+			Name: name, Namespace: "ns", Annotations: map[string]string{"akri.sh/device-id": "id", "akri.sh/differing-nodes": "b"},
 			Labels: map[string]string{"akri.sh/configuration": "cam"},
 			OwnerReferences: []metav1.OwnerReference{{
 				APIVersion: "akri.sh/v0", Kind: "Configuration", Name: "cam", UID: "uid", Controller: &yes, BlockOwnerDeletion: &yes,
@@ -254,8 +253,9 @@ func TestReplicasAgree(t *testing.T) {
 		if !deleted {
 			require.Equal(t, slots.List(want), slots.List(current))
 		}
-		if slices.ContainsFunc(whole.Seen, func(d merge.Device) bool { return d.Node == want.Spec.Nodes[0] }) {
-			require.True(t, maps.Equal(want.Spec.BrokerProperties, current.Spec.BrokerProperties))
+		for i := range replicas {
+			replicas[i].Current = current
+			require.Equal(t, current, merge.Desired(replicas[i]).Instance, "no replica changes the properties again")
 		}
 	})
 }

@@ -106,7 +106,7 @@ func Resolve(
 // resolve returns nil for an optional property that has no value.
 func resolve(get Get, namespace string, property akriv0.DiscoveryProperty) (*configurationv1.PropertyValue, error) {
 	if property.Value != nil {
-		return &configurationv1.PropertyValue{Value: []byte(*property.Value)}, nil
+		return &configurationv1.PropertyValue{Value: []byte(*property.Value), Literal: true}, nil
 	}
 	ref, key, exists := source(namespace, property)
 	if !exists {

@@ -103,6 +103,7 @@ func TestResolve(t *testing.T) {
 			default:
 				require.Empty(t, problems)
 				require.Equal(t, c.want, got["p"].Value)
+				require.Equal(t, c.property.Value != nil, got["p"].GetLiteral())
 			}
 		})
 	}

@@ -2,6 +2,7 @@ package reconcile
 
 import (
 	"cmp"
+	"maps"
 	"slices"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -73,10 +74,14 @@ func sameSpec(a, b *akriv0.Configuration) bool {
 func (r *Reconciler) onNode(before, after *corev1.Node) {
 	node := cmp.Or(after, before)
 	isOther := before == nil || after == nil
+	relabelled := isOther || !maps.Equal(before.Labels, after.Labels)
+	if relabelled {
+		r.enqueueRestricted()
+	}
 	if isOther || !equality.Semantic.DeepEqual(before.Spec, after.Spec) {
 		r.nodesChanged.Store(true)
 	}
-	if isOther || !equality.Semantic.DeepEqual(before.Status, after.Status) {
+	if relabelled || !equality.Semantic.DeepEqual(before.Status, after.Status) {
 		r.enqueueStatusesWith(node.Name)
 		r.nodes.add(node.Name)
 	}
@@ -106,6 +111,15 @@ func (r *Reconciler) nodeNames() []string {
 func (r *Reconciler) enqueueStatusesWith(node string) {
 	for _, configuration := range r.Cluster.Configurations.List() {
 		if slices.ContainsFunc(configuration.Status.Nodes, func(n akriv0.NodeStatus) bool { return n.Name == node }) {
+			r.enqueueStatus(cluster.Key(configuration))
+		}
+	}
+}
+
+// enqueueRestricted enqueues the status of the Configurations that do not allow all nodes.
+func (r *Reconciler) enqueueRestricted() {
+	for _, configuration := range r.Cluster.Configurations.List() {
+		if configuration.Spec.Nodes != nil {
 			r.enqueueStatus(cluster.Key(configuration))
 		}
 	}

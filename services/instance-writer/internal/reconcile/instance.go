@@ -1,6 +1,7 @@
 package reconcile
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"slices"
@@ -18,8 +19,9 @@ import (
 )
 
 const (
-	// forbiddenRetry is the retry interval after the API server has forbidden a write.
-	forbiddenRetry     = 30 * time.Second
+	// refusedRetry is the retry interval after the API server has forbidden a write, and of devices
+	// beyond the limits of their node.
+	refusedRetry       = 30 * time.Second
 	reasonNotPermitted = "NotPermitted"
 	// An Instance with more than manyNodes nodes is reconciled at most once in sharedInterval.
 	manyNodes      = 32
@@ -61,8 +63,13 @@ func (r *Reconciler) reconcileInstances(ctx context.Context, key cluster.Group) 
 	}
 
 	run := &groupRun{run: begun, key: key, writer: r.Writer}
+	excess := r.withinLimits(&group)
 	refusals, err := run.write(ctx, group)
+	refusals = append(refusals, excess...)
 	run.interval = runInterval(group.Instances, run.written)
+	if len(excess) > 0 {
+		run.refused, run.requeueAfter = true, cmp.Or(run.requeueAfter, refusedRetry)
+	}
 
 	for _, change := range run.changes {
 		r.recordDevices(key.Configuration, change)
@@ -130,7 +137,7 @@ func (r *groupRun) edit(ctx context.Context, group merge.GroupInput, name string
 		return r.refuse(result, akriv0.ReasonInvalidDevice, err), nil
 	case apierrors.IsForbidden(err):
 		// A quota or a terminating namespace: reports must not wait until a user resolves it.
-		r.requeueAfter = forbiddenRetry
+		r.requeueAfter = refusedRetry
 		return r.refuse(result, reasonNotPermitted, err), nil
 	case err != nil:
 		return merge.Outcome{}, err
@@ -169,7 +176,9 @@ func (r *Reconciler) group(ctx context.Context, key cluster.Group) (merge.GroupI
 	if configuration == nil {
 		return group, nil
 	}
-	group.Seen = r.Reports.Devices(key.Configuration, configuration.UID, key.ShortName)
+	allowed := func(node string) bool { return r.Cluster.Allows(configuration, node) }
+	group.Seen = slices.DeleteFunc(r.Reports.Devices(key.Configuration, configuration.UID, key.ShortName),
+		func(device merge.Device) bool { return !allowed(device.Node) })
 	group.Absent = func(node string) bool {
 		return r.Reports.Absent(key.Configuration, configuration.UID, key.ShortName, node)
 	}
@@ -183,6 +192,10 @@ func (r *Reconciler) group(ctx context.Context, key cluster.Group) (merge.GroupI
 		nodes = append(nodes, device.Node)
 	}
 	for _, node := range nodes {
+		if !allowed(node) {
+			group.Unavailable[node] = true
+			continue
+		}
 		unavailable, remaining, err := r.Cluster.NodeUnavailable(ctx, node, r.Grace)
 		if err != nil {
 			return merge.GroupInput{}, err

@@ -46,7 +46,7 @@ type run struct {
 
 	// written means that the run has changed the object.
 	written bool
-	// refused means that the API server has refused a change. The input stays new.
+	// refused means that a change was refused and is tried again. The input stays new.
 	refused bool
 	// interval is the minimum time until the next run.
 	interval time.Duration

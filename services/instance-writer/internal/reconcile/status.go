@@ -2,9 +2,12 @@ package reconcile
 
 import (
 	"context"
+	"fmt"
 	"slices"
+	"strings"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -12,6 +15,7 @@ import (
 
 	akriv0 "akri.sh/libs/apis/akri/v0"
 	"akri.sh/services/instance-writer/internal/cluster"
+	"akri.sh/services/instance-writer/internal/merge"
 	"akri.sh/services/instance-writer/internal/reports"
 	"akri.sh/services/instance-writer/internal/slots"
 	"akri.sh/services/instance-writer/internal/status"
@@ -67,19 +71,23 @@ func (r *Reconciler) statusInterval() time.Duration {
 	return minStatusInterval * time.Duration(max(1, len(r.Cluster.Nodes.List())/100))
 }
 
+// maxDifferingNodes is the number of nodes that a message of PropertiesAgree lists.
+const maxDifferingNodes = 5
+
 func (r *Reconciler) desiredStatus(ctx context.Context, configuration *akriv0.Configuration) (akriv0.ConfigurationStatus, error) {
 	key := cluster.Key(configuration)
 	instances := r.Cluster.InstancesOf(key)
 	input := status.Input{
 		Configuration: configuration, Instances: len(instances), MalformedSlots: malformedSlots(instances),
-		Nodes: r.Cluster.Nodes.List(), NotReporting: r.reporting.NotReporting(), DevicesOn: r.devicesOn(key), Now: time.Now(),
+		DifferingProperties: differingProperties(instances),
+		Nodes:               r.allowedNodes(configuration), NotReporting: r.reporting.NotReporting(), DevicesOn: r.devicesOn(key), Now: time.Now(),
 		Unlisted: status.Unlisted{
 			Reporting: r.reporting.Reporting, Settled: r.reporting.Settled(), WithDevices: withDevices(instances),
 			Works: status.AllWorks &^ status.Works(r.reporting.FailingElsewhere(string(configuration.UID))),
 		},
 	}
 	for node, report := range r.Reports.ByNode(key, configuration.UID) {
-		input.Reports = append(input.Reports, r.nodeReport(key, node, report))
+		input.Reports = append(input.Reports, r.nodeReport(configuration, node, report))
 	}
 	gone, err := r.goneNodes(ctx, input)
 	if err != nil {
@@ -119,7 +127,7 @@ func (r *Reconciler) failing() map[string]uint8 {
 		var works status.Works
 		key := cluster.Key(configuration)
 		for node, report := range r.Reports.ByNode(key, configuration.UID) {
-			works |= status.WorksOn(r.nodeReport(key, node, report).NodeStatus)
+			works |= status.WorksOn(r.nodeReport(configuration, node, report).NodeStatus)
 		}
 		if works != status.AllWorks {
 			failing[string(configuration.UID)] = uint8(status.AllWorks &^ works)
@@ -138,7 +146,24 @@ func malformedSlots(instances []*akriv0.Instance) []string {
 	return messages
 }
 
-// goneNodes returns which nodes of the reports and the current status no longer exist.
+// differingProperties returns the messages in a fixed order.
+func differingProperties(instances []*akriv0.Instance) []string {
+	var messages []string
+	for _, instance := range instances {
+		if nodes := merge.DifferingNodes(instance); len(nodes) > 0 {
+			listed := strings.Join(nodes[:min(len(nodes), maxDifferingNodes)], ", ")
+			if len(nodes) > maxDifferingNodes {
+				listed += " and others"
+			}
+			messages = append(messages, instance.Name+" ("+listed+")")
+		}
+	}
+	slices.Sort(messages)
+	return messages
+}
+
+// goneNodes returns which nodes of the reports and the current status have no entry: those that no
+// longer exist, and those that the Configuration does not allow, unless they report devices.
 func (r *Reconciler) goneNodes(ctx context.Context, input status.Input) (map[string]bool, error) {
 	gone := map[string]bool{}
 	for _, report := range input.Reports {
@@ -152,15 +177,25 @@ func (r *Reconciler) goneNodes(ctx context.Context, input status.Input) (map[str
 		if err != nil {
 			return nil, err
 		}
-		gone[name] = !exists
+		gone[name] = !exists || !r.Cluster.Allows(input.Configuration, name) && !reportsDevices(input, name)
 	}
 	return gone, nil
 }
 
+// allowedNodes returns the Nodes that the Configuration allows.
+func (r *Reconciler) allowedNodes(configuration *akriv0.Configuration) []*corev1.Node {
+	return slices.DeleteFunc(slices.Clone(r.Cluster.Nodes.List()), func(node *corev1.Node) bool {
+		return !configuration.Spec.Nodes.Allows(node.Name, node.Labels)
+	})
+}
+
 // nodeReport returns the report of a node, with a problem for each refused device.
-func (r *Reconciler) nodeReport(configuration types.NamespacedName, node string, report *reports.Report) status.NodeReport {
+func (r *Reconciler) nodeReport(configuration *akriv0.Configuration, node string, report *reports.Report) status.NodeReport {
+	if !r.Cluster.Allows(configuration, node) {
+		return notAllowedReport(node, report)
+	}
 	problems := slices.Clone(report.Problems)
-	for _, refusal := range r.Reports.Refusals(node, configuration) {
+	for _, refusal := range r.Reports.Refusals(node, cluster.Key(configuration)) {
 		problems = append(problems, akriv0.Problem{Reason: refusal.Reason, Message: refusal.Message})
 	}
 	entry := status.Node(node, len(report.Devices), report.Handlers, problems)
@@ -171,4 +206,31 @@ func (r *Reconciler) nodeReport(configuration types.NamespacedName, node string,
 		NodeStatus: entry,
 		Complete:   report.Complete, Answered: report.Answered, Generation: report.Generation,
 	}
+}
+
+// notAllowedReport returns what the status has about a node that the Configuration does not allow:
+// nothing that the node has chosen.
+func notAllowedReport(node string, report *reports.Report) status.NodeReport {
+	refused := status.NodeReport{NodeStatus: status.Node(node, 0, nil, nil), Complete: true, Generation: report.Generation}
+	if len(report.Devices) > 0 {
+		refused.Problems = []akriv0.Problem{{Reason: akriv0.ReasonNodeNotAllowed, Message: fmt.Sprintf(
+			"devices on node %q are not accepted: spec.nodes does not allow the node", node)}}
+		refused.ProblemsSince = &metav1.Time{Time: report.ProblemsSince.Truncate(time.Second)}
+	}
+	return refused
+}
+
+// reportsDevices reports whether a node that the Configuration does not allow reports devices of
+// it. If the node reports to another replica, that replica has written its entry.
+func reportsDevices(input status.Input, node string) bool {
+	notAllowed := func(n akriv0.NodeStatus) bool {
+		return n.Name == node && slices.ContainsFunc(n.Problems, func(p akriv0.Problem) bool { return p.Reason == akriv0.ReasonNodeNotAllowed })
+	}
+	for _, report := range input.Reports {
+		if report.Name == node {
+			return notAllowed(report.NodeStatus)
+		}
+	}
+	_, lost := input.NotReporting[node]
+	return !lost && slices.ContainsFunc(input.Configuration.Status.Nodes, notAllowed)
 }

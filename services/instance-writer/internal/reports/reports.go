@@ -4,11 +4,13 @@
 package reports
 
 import (
+	"context"
 	"fmt"
 	"maps"
 	"slices"
 	"sync"
 	"time"
+	"unique"
 
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/sets"
@@ -48,6 +50,8 @@ type Stream struct {
 	reports  map[types.NamespacedName]*Report
 	refusals refusals
 	closed   time.Time
+	// end ends the call of the stream.
+	end context.CancelCauseFunc
 }
 
 // refusals are grouped by short name.
@@ -64,32 +68,28 @@ type Store struct {
 	// closed has the streams that have closed, for their refusals. Most nodes reconnect at once and
 	// report the same devices, so that their status does not change meanwhile.
 	closed map[string]*Stream
+	budget budget
 }
-
-// The limits of the devices that are accepted of one node in all its reports. Without them one node
-// could fill the memory of all replicas. The bytes are those of ids and properties.
-const (
-	maxNodeDevices = 10_000
-	maxNodeBytes   = 8 << 20
-)
 
 // closedAge is longer than a node takes to reconnect.
 const closedAge = time.Minute
 
-// New returns an empty Store.
-func New() *Store {
+// New returns an empty Store whose reports have at most the number of bytes.
+func New(maxBytes int) *Store {
 	return &Store{
 		open: map[string]*Stream{}, listed: map[cluster.Group][]string{}, refused: sets.New[cluster.Group](),
 		closed: map[string]*Stream{},
+		budget: budget{limit: maxBytes, holders: map[unique.Handle[merge.Device]]int{}},
 	}
 }
 
-// Open starts a stream of the node and drops the reports of its previous stream.
-func (s *Store) Open(node string) *Stream {
+// Open starts a stream of the node and drops the reports of its previous stream. The Store calls
+// end with ErrHeaviest if it needs the memory of the stream.
+func (s *Store) Open(node string, end context.CancelCauseFunc) *Stream {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.remove(node)
-	stream := &Stream{node: node, reports: map[types.NamespacedName]*Report{}, refusals: refusals{}}
+	stream := &Stream{node: node, reports: map[types.NamespacedName]*Report{}, refusals: refusals{}, end: end}
 	if closed := s.closed[node]; closed != nil {
 		stream.refusals = closed.refusals
 		delete(s.closed, node)
@@ -125,9 +125,10 @@ func (s *Store) remove(node string) {
 	}
 }
 
-// index updates listed for a report that replaces the previous one. Both may be nil.
+// index updates listed and budget for a report that replaces the previous one. Both may be nil.
 func (s *Store) index(node string, configuration types.NamespacedName, previous, report *Report) {
 	if previous != nil {
+		s.budget.remove(previous)
 		for _, name := range previous.Devices.shortNames() {
 			key := cluster.Group{Configuration: configuration, ShortName: name}
 			nodes := s.listed[key]
@@ -140,6 +141,7 @@ func (s *Store) index(node string, configuration types.NamespacedName, previous,
 		}
 	}
 	if report != nil {
+		s.budget.add(report)
 		for _, name := range report.Devices.shortNames() {
 			key := cluster.Group{Configuration: configuration, ShortName: name}
 			if at, found := slices.BinarySearch(s.listed[key], node); !found {
@@ -150,7 +152,8 @@ func (s *Store) index(node string, configuration types.NamespacedName, previous,
 }
 
 // Put stores a report and returns the short names in it and in the previous report, with
-// duplicates. It returns false if the node has a newer stream.
+// duplicates. It returns false if the node has a newer stream, or if the memory of its stream is
+// needed.
 func (s *Store) Put(stream *Stream, configuration types.NamespacedName, report *Report) (names []string, ok bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -162,7 +165,7 @@ func (s *Store) Put(stream *Stream, configuration types.NamespacedName, report *
 		return nil, true
 	}
 	others, bytes := stream.devicesOfOthers(configuration)
-	report.limit(maxNodeDevices-others, maxNodeBytes-bytes)
+	report.limit(cluster.MaxNodeDevices-others, cluster.MaxNodeBytes-bytes)
 	names = report.Devices.shortNames()
 	if previous != nil {
 		names = append(names, previous.Devices.shortNames()...)
@@ -174,7 +177,8 @@ func (s *Store) Put(stream *Stream, configuration types.NamespacedName, report *
 	maps.DeleteFunc(stream.refusals[configuration], func(name string, _ []merge.Refusal) bool { return !report.Devices.has(name) })
 	s.index(stream.node, configuration, previous, report)
 	stream.reports[configuration] = report
-	return names, true
+	s.fit(stream.node)
+	return names, s.isOpen(stream)
 }
 
 // devicesOfOthers returns the number and the bytes of the devices in the reports on other
@@ -210,7 +214,7 @@ func (r *Report) limit(devices, bytes int) {
 	r.Problems = append(r.Problems, akriv0.Problem{
 		Reason: akriv0.ReasonTooManyDevices,
 		Message: fmt.Sprintf("%d devices are not accepted: a node can have %d devices of all Configurations, with %d MiB of ids and properties",
-			len(r.Excess), maxNodeDevices, maxNodeBytes>>20),
+			len(r.Excess), cluster.MaxNodeDevices, cluster.MaxNodeBytes>>20),
 	})
 }
 

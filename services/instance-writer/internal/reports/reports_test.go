@@ -3,6 +3,7 @@ package reports_test
 import (
 	"fmt"
 	"maps"
+	"math"
 	"slices"
 	"strings"
 	"testing"
@@ -20,7 +21,7 @@ func TestStore(t *testing.T) {
 	nodes, names := []string{"a", "b", "c"}, []string{"cam-1", "cam-2", "cam-3"}
 	configurations := []types.NamespacedName{{Namespace: "ns", Name: "cam"}, {Namespace: "ns", Name: "other"}}
 	rapid.Check(t, func(t *rapid.T) {
-		store, streams := reports.New(), map[string]*reports.Stream{}
+		store, streams := reports.New(math.MaxInt), map[string]*reports.Stream{}
 		last := map[string]map[types.NamespacedName]*reports.Report{}
 		devices := map[*reports.Report]map[string][]merge.Device{}
 		sequence := uint64(0)
@@ -43,7 +44,7 @@ func TestStore(t *testing.T) {
 		t.Repeat(map[string]func(*rapid.T){
 			"open": func(t *rapid.T) {
 				node := rapid.SampledFrom(nodes).Draw(t, "node")
-				streams[node], last[node] = store.Open(node), map[types.NamespacedName]*reports.Report{}
+				streams[node], last[node] = store.Open(node, nil), map[types.NamespacedName]*reports.Report{}
 			},
 			"put": func(t *rapid.T) {
 				node, configuration := rapid.SampledFrom(nodes).Draw(t, "node"), rapid.SampledFrom(configurations).Draw(t, "configuration")
@@ -95,9 +96,9 @@ func TestStore(t *testing.T) {
 // Refusals that do not change need no write of the status.
 func TestRefusals(t *testing.T) {
 	configuration := types.NamespacedName{Namespace: "ns", Name: "cam"}
-	store := reports.New()
+	store := reports.New(math.MaxInt)
 	device := merge.Device{Node: "a", ShortName: "cam-1", ID: "id"}
-	stream := store.Open("a")
+	stream := store.Open("a", nil)
 	_, ok := store.Put(stream, configuration, &reports.Report{UID: "1", Devices: reports.NewDevices([]merge.Device{device})})
 	require.True(t, ok)
 	refusals := []merge.Refusal{{Device: device, Reason: "InvalidDevice", Message: "too long"}}
@@ -109,7 +110,7 @@ func TestRefusals(t *testing.T) {
 	// The node reconnects and reports the device again.
 	store.Close(stream)
 	require.Empty(t, store.Refusals("a", configuration))
-	stream = store.Open("a")
+	stream = store.Open("a", nil)
 	_, ok = store.Put(stream, configuration, &reports.Report{UID: "1", Devices: reports.NewDevices([]merge.Device{device})})
 	require.True(t, ok)
 	require.Equal(t, refusals, store.Refusals("a", configuration))
@@ -127,8 +128,8 @@ func TestRefusals(t *testing.T) {
 func TestDevicesOfANodeAreLimited(t *testing.T) {
 	const limit = 10_000
 	configuration, other := types.NamespacedName{Namespace: "ns", Name: "cam"}, types.NamespacedName{Namespace: "ns", Name: "other"}
-	store := reports.New()
-	stream := store.Open("a")
+	store := reports.New(math.MaxInt)
+	stream := store.Open("a", nil)
 	put := func(configuration types.NamespacedName, prefix string, count int) *reports.Report {
 		var devices []merge.Device
 		for i := range count {
@@ -160,8 +161,8 @@ func TestDevicesOfANodeAreLimited(t *testing.T) {
 // The limit of bytes applies to all Configurations, and what is accepted does not depend on earlier
 // reports.
 func TestBytesOfANodeAreLimited(t *testing.T) {
-	store := reports.New()
-	stream := store.Open("a")
+	store := reports.New(math.MaxInt)
+	stream := store.Open("a", nil)
 	put := func(name string, devices int) *reports.Report {
 		var list []merge.Device
 		for i := range devices {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"time"
 
 	"google.golang.org/grpc"
@@ -32,6 +33,9 @@ type ConfigurationServer struct {
 	configurationv1.UnimplementedConfigurationServiceServer
 
 	Catalog *catalog.Catalog
+	// Labels returns the labels of a Node that its kubelet cannot set. A change of them is a change
+	// of the Catalog.
+	Labels func(node string) map[string]string
 	// Stopping and ConnectionLost are as in Options.
 	Stopping       <-chan struct{}
 	ConnectionLost func() <-chan struct{}
@@ -41,15 +45,15 @@ type configurationServerStream = grpc.BidiStreamingServer[
 	configurationv1.WatchConfigurationsRequest, configurationv1.WatchConfigurationsResponse]
 
 // configurationStream is a WatchConfigurations stream. It holds no messages: those that it has sent
-// follow from the handlers and the Snapshot.
+// follow from the receiver and the Snapshot.
 type configurationStream struct {
 	configurationServerStream
 	revision uint64 // that the snapshot must have
 	started  bool   // the snapshot was sent
-	handlers handlerSet
-	version  uint64 // that was sent; 0 if handlers have changed since
+	receiver catalog.Receiver
+	version  uint64 // that was sent; 0 if the receiver has changed since
 	sent     map[types.NamespacedName]*catalog.Entry
-	sentTo   handlerSet // the handlers when sent was sent
+	sentTo   catalog.Receiver // the receiver when sent was sent
 }
 
 type handlerSet = map[string]bool
@@ -73,11 +77,13 @@ func (s *ConfigurationServer) WatchConfigurations(stream configurationServerStre
 	handlers, received := make(chan handlerSet), make(chan error, 1)
 	go func() { received <- receiveHandlers(stream, first.GetNode(), handlers) }()
 	configurations := &configurationStream{
-		configurationServerStream: stream, revision: first.GetRevision(), handlers: handlersOf(first),
+		configurationServerStream: stream, revision: first.GetRevision(),
+		receiver: catalog.Receiver{Node: first.GetNode(), Handlers: handlersOf(first)},
 	}
 	expired := time.After(revisionTimeout)
 	for {
 		snapshot, changed := s.Catalog.Get()
+		configurations.setLabels(s.Labels(first.GetNode()))
 		if err := configurations.send(snapshot); err != nil {
 			return err
 		}
@@ -90,7 +96,7 @@ func (s *ConfigurationServer) WatchConfigurations(stream configurationServerStre
 			return errConnectionLost
 		case err := <-received:
 			return err
-		case configurations.handlers = <-handlers:
+		case configurations.receiver.Handlers = <-handlers:
 			configurations.version = 0
 		case <-expired:
 			configurations.revision = 0
@@ -141,6 +147,12 @@ func receiveHandlers(stream configurationServerStream, node string, handlers cha
 	}
 }
 
+func (s *configurationStream) setLabels(labels map[string]string) {
+	if !maps.Equal(labels, s.receiver.Labels) {
+		s.receiver.Labels, s.version = labels, 0
+	}
+}
+
 // send sends the snapshot once it is complete and has the revision, and changes after that.
 func (s *configurationStream) send(snapshot catalog.Snapshot) error {
 	var err error
@@ -155,14 +167,14 @@ func (s *configurationStream) send(snapshot catalog.Snapshot) error {
 	default:
 		return nil
 	}
-	s.version, s.sent, s.sentTo = snapshot.Version, snapshot.Entries, s.handlers
+	s.version, s.sent, s.sentTo = snapshot.Version, snapshot.Entries, s.receiver
 	return err
 }
 
 func (s *configurationStream) sendSnapshot(snapshot catalog.Snapshot) error {
 	part, size := &configurationv1.ConfigurationSnapshot{}, 0
 	for _, entry := range snapshot.Entries {
-		message := entry.Message(s.handlers)
+		message := entry.Message(s.receiver)
 		bytes := proto.Size(message)
 		if size > 0 && size+bytes > maxPartBytes {
 			if err := s.sendPart(part, snapshot.Revision); err != nil {
@@ -186,7 +198,7 @@ func (s *configurationStream) sendPart(part *configurationv1.ConfigurationSnapsh
 // sendChanges sends the difference to what was sent.
 func (s *configurationStream) sendChanges(snapshot catalog.Snapshot) error {
 	for key, entry := range snapshot.Entries {
-		message := entry.Message(s.handlers)
+		message := entry.Message(s.receiver)
 		if sent := s.sent[key]; sent != nil && sent.Message(s.sentTo) == message {
 			continue
 		}

@@ -9,27 +9,39 @@ import (
 
 	akriv0 "akri.sh/libs/apis/akri/v0"
 
+	"akri.sh/services/instance-writer/internal/reports"
 	"akri.sh/services/instance-writer/internal/slots"
 )
 
 // Reasons of errors, in addition to those of package slots.
 const (
 	reasonInstanceNotFound = "InstanceNotFound"
+	reasonClaimNotFound    = "ClaimNotFound"
 	reasonInvalidRequest   = "InvalidRequest"
 	reasonNotWritten       = "NotWritten"
+	reasonNotRead          = "NotRead"
+	reasonStopping         = "Stopping"
+	reasonConnectionLost   = "ConnectionLost"
+	// reasonNotEnoughMemory is also that of package auth.
+	reasonNotEnoughMemory = "NotEnoughMemory"
 )
 
 // results are the label values of the reservations metric.
 var results = []string{"ok", reasonInstanceNotFound, reasonInvalidRequest, reasonNotWritten,
 	string(slots.OutOfRange), string(slots.Malformed), string(slots.Held)}
 
-// Errors that make a client reopen its stream on another replica.
+// Errors after which a client opens its stream again over a new connection, which may reach another
+// replica: those with UNAVAILABLE or RESOURCE_EXHAUSTED and an ErrorInfo (see rpc.Replicas).
 var (
-	errStopping       = status.Error(codes.Unavailable, "stopping")
-	errConnectionLost = status.Error(codes.Unavailable, "connection of this replica to the API server is lost")
+	errStopping       = newStatus(codes.Unavailable, reasonStopping, "stopping")
+	errConnectionLost = newStatus(codes.Unavailable, reasonConnectionLost, "connection of this replica to the API server is lost")
 )
 
-var errInstanceNotFound = errors.New("no such Instance")
+var (
+	errInstanceNotFound = errors.New("no such Instance")
+	errClaimNotFound    = errors.New("no such ResourceClaim")
+	errNotRead          = errors.New("reading failed")
+)
 
 // invalidRequestError is the error of a request that can never succeed.
 type invalidRequestError string
@@ -50,6 +62,10 @@ func reasonOf(err error) string {
 		return reasonInvalidRequest
 	case errors.Is(err, errInstanceNotFound):
 		return reasonInstanceNotFound
+	case errors.Is(err, errClaimNotFound):
+		return reasonClaimNotFound
+	case errors.Is(err, errNotRead):
+		return reasonNotRead
 	default:
 		return reasonNotWritten
 	}
@@ -59,9 +75,9 @@ func codeOf(reason string) codes.Code {
 	switch reason {
 	case reasonInvalidRequest:
 		return codes.InvalidArgument
-	case reasonInstanceNotFound:
+	case reasonInstanceNotFound, reasonClaimNotFound:
 		return codes.NotFound
-	case reasonNotWritten:
+	case reasonNotWritten, reasonNotRead:
 		return codes.Unavailable
 	case string(slots.OutOfRange):
 		return codes.OutOfRange
@@ -70,16 +86,33 @@ func codeOf(reason string) codes.Code {
 	}
 }
 
+// endStatus converts the cause of the end of a stream of reports.
+func endStatus(cause error) error {
+	if !errors.Is(cause, reports.ErrHeaviest) {
+		return cause
+	}
+	return newStatus(codes.ResourceExhausted, reasonNotEnoughMemory, cause.Error())
+}
+
 // toStatus converts an error to a gRPC status with ErrorInfo details.
 func toStatus(err error) error {
 	reason := reasonOf(err)
-	info := &errdetails.ErrorInfo{Reason: reason, Domain: akriv0.Group}
 	if refusal := (*slots.Refusal)(nil); errors.As(err, &refusal) {
-		info.Metadata = map[string]string{"slot": refusal.Slot}
+		return newStatus(codeOf(reason), reason, err.Error(), "slot", refusal.Slot)
 	}
-	plain := status.New(codeOf(reason), err.Error())
-	detailed, detailsErr := plain.WithDetails(info)
-	if detailsErr != nil {
+	return newStatus(codeOf(reason), reason, err.Error())
+}
+
+// newStatus returns a gRPC status with ErrorInfo details. metadata are a key and a value, or
+// nothing.
+func newStatus(code codes.Code, reason, message string, metadata ...string) error {
+	info := &errdetails.ErrorInfo{Reason: reason, Domain: akriv0.Group}
+	if len(metadata) > 0 {
+		info.Metadata = map[string]string{metadata[0]: metadata[1]}
+	}
+	plain := status.New(code, message)
+	detailed, err := plain.WithDetails(info)
+	if err != nil {
 		return plain.Err()
 	}
 	return detailed.Err()

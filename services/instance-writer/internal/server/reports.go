@@ -93,7 +93,7 @@ func (s *reportStream) receiveAll(ctx context.Context, cancel context.CancelCaus
 			return toStatus(err)
 		}
 		if s.reports == nil {
-			s.reports = s.Reports.Open(s.node)
+			s.reports = s.Reports.Open(s.node, cancel)
 			defer s.Reports.Close(s.reports)
 		}
 		select {
@@ -144,9 +144,9 @@ func (s *reportStream) respond(ctx context.Context, received <-chan error) error
 		case <-lost:
 			return errConnectionLost
 		case <-ctx.Done():
-			return context.Cause(ctx)
+			return endStatus(context.Cause(ctx))
 		case err := <-received:
-			return err
+			return endStatus(err)
 		case response := <-s.responses:
 			if err := s.Send(response); err != nil {
 				return fmt.Errorf("send response: %w", err)
@@ -220,6 +220,12 @@ func (s *reportStream) apply(
 		}
 	case err != nil:
 		return nil, status.Error(codes.Unavailable, err.Error())
+	}
+	if !s.Cluster.AllowsIn(key, s.node) {
+		for _, device := range report.Devices {
+			response.Refusals = append(response.Refusals, refuse(device.Value(), akriv0.ReasonNodeNotAllowed, "spec.nodes does not allow the node"))
+		}
+		return response, nil
 	}
 	for _, refusal := range s.Reports.Refusals(s.node, key) {
 		response.Refusals = append(response.Refusals, refuse(refusal.Device, refusal.Reason, refusal.Message))

@@ -15,12 +15,17 @@ import (
 	instancev1 "akri.sh/proto/akri/instance/v1"
 
 	"akri.sh/services/instance-writer/internal/batch"
+	"akri.sh/services/instance-writer/internal/cluster"
 	"akri.sh/services/instance-writer/internal/slots"
 )
 
 // fenceAnnotation holds the resourceVersion of the Instance before the latest reservation. Each
 // reservation changes it.
 const fenceAnnotation = "akri.sh/reserved-at-version"
+
+// maxHolderID is the maximum length of virtual ids and uids of claims in bytes. All nodes that
+// share the device receive them.
+const maxHolderID = 253
 
 var errWrittenSince = errors.New("another write has changed the Instance")
 
@@ -64,7 +69,7 @@ func (s *Server) reserve(ctx context.Context, request *instancev1.ReserveSlotsRe
 	var reserved []reservation
 	instances := make([]*instancev1.Instance, 0, len(byInstance))
 	for _, requested := range byInstance {
-		instance, added, err := batch.EditWithValue(ctx, s.Writer, requested.key, true, requested.reserve)
+		instance, added, err := batch.EditWithValue(ctx, s.Writer, requested.key, true, s.reserveOn(requested))
 		if err == nil && instance == nil {
 			err = requested.errNotFound()
 		}
@@ -84,18 +89,30 @@ func (s *Server) precheck(ctx context.Context, byInstance []instanceClaims) erro
 		return nil
 	}
 	for _, requested := range byInstance {
-		if _, _, err := requested.reserve(s.Cluster.Cached(requested.key).DeepCopy()); err == nil {
+		reserve := s.reserveOn(requested)
+		if _, _, err := reserve(s.Cluster.Cached(requested.key).DeepCopy()); err == nil {
 			continue
 		}
 		current, err := s.Cluster.Get(ctx, requested.key)
 		if err != nil {
 			return err
 		}
-		if _, _, err := requested.reserve(current); err != nil {
+		if _, _, err := reserve(current); err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+// reserveOn returns a function that applies the claims to an Instance. It refuses a node that the
+// Configuration no longer allows, also while the Instance still lists it.
+func (s *Server) reserveOn(requested instanceClaims) func(*akriv0.Instance) (*akriv0.Instance, []claim, error) {
+	return func(current *akriv0.Instance) (*akriv0.Instance, []claim, error) {
+		if current != nil && !s.Cluster.AllowsIn(cluster.Owner(current), requested.claims[0].holder.Node) {
+			return nil, nil, requested.errNotFound()
+		}
+		return requested.reserve(current)
+	}
 }
 
 // errNotFound is the error for an Instance that does not exist, also because it was deleted in the
@@ -224,6 +241,10 @@ func groupByInstance(node string, claims []*instancev1.SlotClaim) ([]instanceCla
 		if err != nil || parsed != holder || (c.ClaimUid != nil && c.GetClaimUid() == "") {
 			return nil, invalidRequestError(fmt.Sprintf(
 				"holder %q is malformed: node, virtual id and claim uid may not be empty or contain ':', and only one id may be set", holder))
+		}
+		if id := holder.VirtualID + holder.Claim; len(id) > maxHolderID || !akriv0.IsText(id) {
+			return nil, invalidRequestError(fmt.Sprintf(
+				"virtual id or claim uid %.40q: must be at most %d bytes without control characters", id, maxHolderID))
 		}
 		byKey[key] = append(byKey[key], claim{int(c.GetIndex()), holder})
 	}

@@ -5,6 +5,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"go.uber.org/zap"
 
+	"akri.sh/libs/kube"
 	instancev1 "akri.sh/proto/akri/instance/v1"
 
 	"akri.sh/services/instance-writer/internal/batch"
@@ -37,6 +38,7 @@ type Server struct {
 	Options
 
 	subscriptions *subscriptions
+	claimReads    *kube.RateLimits // by node
 }
 
 // New returns a Server.
@@ -44,5 +46,5 @@ func New(options Options) *Server {
 	for _, result := range results {
 		options.Reservations.WithLabelValues(result)
 	}
-	return &Server{Options: options, subscriptions: newSubscriptions()}
+	return &Server{Options: options, subscriptions: newSubscriptions(), claimReads: kube.NewRateLimits(maxNodes, claimReadRate, claimReadBurst)}
 }

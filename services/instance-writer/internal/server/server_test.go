@@ -11,6 +11,7 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
+	"k8s.io/client-go/rest"
 
 	akriv0 "akri.sh/libs/apis/akri/v0"
 	"akri.sh/libs/broadcast"
@@ -19,6 +20,7 @@ import (
 	instancev1 "akri.sh/proto/akri/instance/v1"
 	"akri.sh/services/instance-writer/internal/batch"
 	"akri.sh/services/instance-writer/internal/catalog"
+	"akri.sh/services/instance-writer/internal/cluster"
 	"akri.sh/services/instance-writer/internal/properties"
 	"akri.sh/services/instance-writer/internal/server"
 )
@@ -26,7 +28,13 @@ import (
 func newServer(store batch.Store, lost <-chan struct{}) *server.Server {
 	seconds := prometheus.NewHistogram(prometheus.HistogramOpts{Name: "s"})
 	conflicts := prometheus.NewCounter(prometheus.CounterOpts{Name: "c"})
+	writes := prometheus.NewCounterVec(prometheus.CounterOpts{Name: "w"}, []string{"kind", "result"})
+	objects, err := cluster.New(&rest.Config{}, "default", writes) // with empty caches
+	if err != nil {
+		panic(err)
+	}
 	return server.New(server.Options{
+		Cluster:        objects,
 		Reservations:   prometheus.NewCounterVec(prometheus.CounterOpts{Name: "r"}, []string{"result"}),
 		Writer:         batch.NewWriter(store, batch.Metrics{Seconds: seconds, Batch: seconds, Conflicts: conflicts}),
 		ConnectionLost: func() <-chan struct{} { return lost },
@@ -40,7 +48,8 @@ func TestStreamsEndWhenConnectionIsLost(t *testing.T) {
 	grpcServer := rpc.NewServer(zap.NewNop(), prometheus.NewRegistry())
 	instancev1.RegisterInstanceServiceServer(grpcServer, newServer(nil, lost))
 	configurationv1.RegisterConfigurationServiceServer(grpcServer, &server.ConfigurationServer{
-		Catalog: emptyCatalog(t), ConnectionLost: func() <-chan struct{} { return lost },
+		Catalog: emptyCatalog(t), Labels: func(string) map[string]string { return nil },
+		ConnectionLost: func() <-chan struct{} { return lost },
 	})
 	listener, err := net.Listen("tcp", "127.0.0.1:0") //nolint:noctx // only in this test
 	require.NoError(t, err)
@@ -86,7 +95,7 @@ func (emptyCluster) ConfigurationRevision() uint64 { return 1 }
 func emptyCatalog(t *testing.T) *catalog.Catalog {
 	t.Helper()
 	changed := broadcast.NewSignal()
-	empty := catalog.New(emptyCluster{}.Configurations, emptyCluster{}.ConfigurationRevision, properties.NewStore(zap.NewNop(), nil, changed), changed)
+	empty := catalog.New(emptyCluster{}.Configurations, emptyCluster{}.ConfigurationRevision, func() map[string]string { return nil }, properties.NewStore(zap.NewNop(), nil, changed), changed)
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel() // Run updates once
 	empty.Run(ctx)

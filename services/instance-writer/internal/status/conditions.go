@@ -57,7 +57,7 @@ func isDeviceReason(reason string) bool { return !isHandlerReason(reason) && !is
 
 // isNodeReason reports whether the problem concerns only its node, not the Configuration.
 func isNodeReason(reason string) bool {
-	return isHandlerReason(reason) || reason == akriv0.ReasonDiscoverFailed
+	return isHandlerReason(reason) || reason == akriv0.ReasonDiscoverFailed || reason == akriv0.ReasonNodeNotAllowed
 }
 
 func handlerReachable(node akriv0.NodeStatus) bool {
@@ -79,12 +79,12 @@ func hasProblem(node akriv0.NodeStatus, belongs func(reason string) bool) bool {
 
 const nothingMatchedRemedy = "; check discoveryDetails; the metrics of Akri's Discovery Handlers count the devices that they examine"
 
-// conditions returns all conditions, Ready first. Ready summarizes the others except DevicesFound,
-// and except NodesReporting while a node reports.
+// conditions returns all conditions, Ready first. Ready summarizes the others except DevicesFound
+// and PropertiesAgree, and except NodesReporting while a node reports.
 func (in Input) conditions(nodes summary) []metav1.Condition {
 	found := devicesFound(nodes, in.Instances)
 	ready := asExpected(akriv0.ConditionReady, found.Message)
-	all := []metav1.Condition{nodesReporting(nodes, in.Nodes, in.Unlisted.Settled)}
+	all := []metav1.Condition{in.nodesReporting(nodes)}
 	for _, rule := range rules {
 		all = append(all, rule.evaluate(nodes))
 	}
@@ -104,7 +104,7 @@ func (in Input) conditions(nodes summary) []metav1.Condition {
 	if found.Status == metav1.ConditionFalse {
 		found.Message += nothingMatchedRemedy
 	}
-	return append(append([]metav1.Condition{ready}, all...), found)
+	return append(append([]metav1.Condition{ready}, all...), propertiesAgree(in.DifferingProperties), found)
 }
 
 // devicesFound is False if no node has found a device. Nodes that cannot discover do not count.
@@ -166,6 +166,16 @@ func slotsReadable(malformedSlots []string) metav1.Condition {
 	if len(malformedSlots) > 0 {
 		condition.Status, condition.Reason = metav1.ConditionFalse, akriv0.ReasonSlotMalformed
 		condition.Message = clip(strings.Join(malformedSlots, "; "), maxMessage)
+	}
+	return condition
+}
+
+func propertiesAgree(differing []string) metav1.Condition {
+	condition := asExpected(akriv0.ConditionPropertiesAgree, "nodes that share a device report the same properties")
+	if len(differing) > 0 {
+		condition.Status, condition.Reason = metav1.ConditionFalse, akriv0.ReasonPropertiesDiffer
+		condition.Message = clip("nodes report other properties than the Instance has, which keeps them until no node reports them: "+
+			strings.Join(differing, "; "), maxMessage)
 	}
 	return condition
 }

@@ -218,7 +218,7 @@ func TestOtherConditionsStay(t *testing.T) {
 	got := r.desired(0)
 	require.Equal(t, others, got.Conditions[:len(others)])
 	require.Equal(t, metav1.ConditionFalse, condition(got, akriv0.ConditionReady).Status)
-	require.Len(t, got.Conditions, len(others)+7)
+	require.Len(t, got.Conditions, len(others)+8)
 }
 
 // Replicas agree in any order, with any problems.

@@ -14,6 +14,17 @@ import (
 
 func notReporting(node akriv0.NodeStatus) bool { return node.NotReportingSince != nil }
 
+// nodesReporting is False if spec.nodes allows no Node, and otherwise as nodesReporting.
+func (in Input) nodesReporting(known summary) metav1.Condition {
+	if in.Configuration.Spec.Nodes == nil || len(in.Nodes) > 0 {
+		return nodesReporting(known, in.Nodes, in.Unlisted.Settled)
+	}
+	return metav1.Condition{
+		Type: akriv0.ConditionNodesReporting, Status: metav1.ConditionFalse, Reason: akriv0.ReasonNodeNotAllowed,
+		Message: "spec.nodes allows no Node of the cluster",
+	}
+}
+
 // nodesReporting is False if a node no longer reports. It lists the nodes that have not reported
 // only for information, because discovery-operator may run on some of the nodes only.
 func nodesReporting(known summary, nodes []*corev1.Node, settled bool) metav1.Condition {

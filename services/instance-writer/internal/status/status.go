@@ -42,9 +42,12 @@ type Input struct {
 	Instances int
 	// MalformedSlots has a message for each slot with a malformed value.
 	MalformedSlots []string
+	// DifferingProperties has a message for each Instance whose properties differ from those that a
+	// node reports.
+	DifferingProperties []string
 	// Reports of the nodes that are connected to this replica. Other nodes keep their entries.
 	Reports []NodeReport
-	// Nodes are all Nodes, with only the taints that users set.
+	// Nodes are all Nodes that the Configuration allows, with only the taints that users set.
 	Nodes []*corev1.Node
 	// NotReporting are the nodes that no longer report to any replica, and since when.
 	NotReporting map[string]time.Time

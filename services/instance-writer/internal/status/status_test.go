@@ -106,7 +106,7 @@ func TestConditions(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			got := desired(c.nodes...).Conditions
-			require.Len(t, got, 7)
+			require.Len(t, got, 8)
 			ready := meta.FindStatusCondition(got, akriv0.ConditionReady)
 			require.Equal(t, c.ready, ready.Status)
 			require.Equal(t, c.reason, ready.Reason)
@@ -305,4 +305,18 @@ func TestHandlerReachableAgain(t *testing.T) {
 	require.Equal(t, configuration.Status.Nodes[0], report(nil))
 	require.Equal(t, configuration.Status.Nodes[0], report(offline))
 	require.Equal(t, node("a", active, "InvalidDevice"), report(active))
+}
+
+// Properties that differ are a condition, and do not affect Ready.
+func TestPropertiesDiffer(t *testing.T) {
+	got := status.Desired(status.Input{
+		Configuration: &akriv0.Configuration{}, Instances: 1, DifferingProperties: []string{"cam-1 (b)"},
+		Reports: []status.NodeReport{{NodeStatus: node("a", active), Complete: true}},
+		Gone:    func(string) bool { return false }, Now: time.Now(),
+	}).Conditions
+	condition := meta.FindStatusCondition(got, akriv0.ConditionPropertiesAgree)
+	require.Equal(t, metav1.ConditionFalse, condition.Status)
+	require.Equal(t, akriv0.ReasonPropertiesDiffer, condition.Reason)
+	require.Contains(t, condition.Message, "cam-1 (b)")
+	require.True(t, meta.IsStatusConditionTrue(got, akriv0.ConditionReady))
 }

@@ -1,0 +1,186 @@
+package rpc_test
+
+import (
+	"context"
+	"io"
+	"net"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/stretchr/testify/require"
+	"go.uber.org/zap"
+	"google.golang.org/genproto/googleapis/rpc/errdetails"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	healthv1 "google.golang.org/grpc/health/grpc_health_v1"
+	"google.golang.org/grpc/status"
+
+	"akri.sh/libs/rpc"
+	"akri.sh/libs/rpctest"
+)
+
+// balancer forwards the connections to its address to the targets in turn, as a Service does.
+type balancer struct {
+	address string
+	targets []string
+	dials   atomic.Int64
+}
+
+func balance(t *testing.T, targets ...string) *balancer {
+	t.Helper()
+	listener, err := net.Listen("tcp", "127.0.0.1:0") //nolint:noctx // only in tests
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = listener.Close() })
+	b := &balancer{address: listener.Addr().String(), targets: targets}
+	go func() {
+		for {
+			conn, err := listener.Accept()
+			if err != nil {
+				return
+			}
+			target := targets[int(b.dials.Add(1)-1)%len(targets)]
+			go forward(conn, target)
+		}
+	}()
+	return b
+}
+
+func forward(conn net.Conn, target string) {
+	defer conn.Close()
+	server, err := net.Dial("tcp", target) //nolint:noctx // only in tests
+	if err != nil {
+		return
+	}
+	defer server.Close()
+	go func() { _, _ = io.Copy(server, conn); _ = server.Close() }()
+	_, _ = io.Copy(conn, server)
+}
+
+// serveReplica serves health checks. Streams end with the error that refuse returns, if any.
+func serveReplica(t *testing.T, refuse func() error) (address string) {
+	t.Helper()
+	listener, err := net.Listen("tcp", "127.0.0.1:0") //nolint:noctx // only in tests
+	require.NoError(t, err)
+	require.NoError(t, listener.Close())
+	rpctest.ServeAt(t, listener.Addr().String(), none,
+		grpc.ChainStreamInterceptor(func(server any, stream grpc.ServerStream, _ *grpc.StreamServerInfo, handler grpc.StreamHandler) error {
+			if err := refuse(); err != nil {
+				return err
+			}
+			return handler(server, stream)
+		}))
+	return listener.Addr().String()
+}
+
+func full() error {
+	detailed, err := status.New(codes.ResourceExhausted, "full").WithDetails(&errdetails.ErrorInfo{Reason: "NotEnoughMemory"})
+	if err != nil {
+		return err
+	}
+	return detailed.Err()
+}
+
+func accept() error { return nil }
+
+func dialReplicas(t *testing.T, address string) *rpc.Replicas {
+	t.Helper()
+	conn, err := rpc.DialReplicas(address, prometheus.NewRegistry())
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, conn.Close()) })
+	return conn
+}
+
+// watch opens a stream and receives a message.
+func watch(ctx context.Context, conn grpc.ClientConnInterface) error {
+	stream, err := healthv1.NewHealthClient(conn).Watch(ctx, &healthv1.HealthCheckRequest{})
+	if err == nil {
+		_, err = stream.Recv()
+	}
+	return err
+}
+
+// A client whose stream a replica refuses reaches the other one. A call that is in progress on the
+// first connection is not affected.
+func TestRefusedStreamReachesAnotherReplica(t *testing.T) {
+	for name, test := range map[string]struct {
+		refusal error
+		dials   int64
+	}{
+		"refused by the replica":   {full(), 2},
+		"an error of the client":   {status.Error(codes.ResourceExhausted, "received message larger than max"), 1},
+		"an error of the request":  {status.Error(codes.InvalidArgument, "no"), 1},
+		"the replica is not ready": {unavailable(t), 2},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var refusing atomic.Bool
+			first := serveReplica(t, func() error {
+				if refusing.Load() {
+					return test.refusal
+				}
+				return nil
+			})
+			service := balance(t, first, serveReplica(t, accept))
+			conn := dialReplicas(t, service.address)
+			open, err := healthv1.NewHealthClient(conn).Watch(t.Context(), &healthv1.HealthCheckRequest{})
+			require.NoError(t, err)
+			_, err = open.Recv()
+			require.NoError(t, err)
+
+			refusing.Store(true)
+			require.Equal(t, status.Code(test.refusal), status.Code(watch(t.Context(), conn)))
+			err = watch(t.Context(), conn)
+			require.Equal(t, test.dials == 1, err != nil, "%v", err)
+			require.Equal(t, test.dials, service.dials.Load())
+			require.NoError(t, open.Context().Err())
+		})
+	}
+}
+
+func unavailable(t *testing.T) error {
+	t.Helper()
+	detailed, err := status.New(codes.Unavailable, "connection lost").WithDetails(&errdetails.ErrorInfo{Reason: "ConnectionLost"})
+	require.NoError(t, err)
+	return detailed.Err()
+}
+
+// If all replicas refuse, each attempt makes one connection and closes the previous one. The
+// streams of a client do not make connections for each other.
+func TestConnectionsToFullReplicas(t *testing.T) {
+	service := balance(t, serveReplica(t, full), serveReplica(t, full))
+	conn := dialReplicas(t, service.address)
+	const streams, attempts = 2, 8
+	var opened atomic.Int64
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	ended := make(chan struct{})
+	for range streams {
+		go func() {
+			defer func() { ended <- struct{}{} }()
+			rpc.Keep(ctx, zap.NewNop(), 100*time.Millisecond, func(ctx context.Context, _ func()) error {
+				if opened.Add(1) >= attempts {
+					cancel()
+				}
+				return watch(ctx, conn)
+			})
+		}()
+	}
+	for range streams {
+		<-ended
+	}
+	require.LessOrEqual(t, service.dials.Load(), opened.Load())
+	require.Greater(t, service.dials.Load(), int64(1))
+}
+
+// A client that keeps one connection never reaches the other replica.
+func TestOneConnectionStaysAtItsReplica(t *testing.T) {
+	service := balance(t, serveReplica(t, full), serveReplica(t, accept))
+	conn, err := rpc.Dial(service.address, prometheus.NewRegistry())
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, conn.Close()) })
+	for range 10 {
+		require.Equal(t, codes.ResourceExhausted, status.Code(watch(t.Context(), conn)))
+	}
+	require.EqualValues(t, 1, service.dials.Load())
+}
