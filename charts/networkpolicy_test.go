@@ -18,17 +18,17 @@ func TestNetworkPolicies(t *testing.T) {
 	expected := map[string][]string{
 		"registrar":               {"from Pods to metrics"},
 		"config-plugin-allocator": {"from Pods to metrics"},
-		"device-plugin-host":      {"from Pods to metrics", "to DNS", "to instance-writer 9443,9090"},
-		"dra-kubelet-plugin":      {"from Pods to metrics", "to DNS", "to instance-writer 9443,9090", "to anywhere TCP"},
+		"device-plugin-host":      {"from Pods to metrics", "to DNS", "to instance-writer 9443"},
+		"dra-kubelet-plugin":      {"from Pods to metrics", "to DNS", "to instance-writer 9443"},
 		"dra-controller":          {"from Pods to metrics", "to DNS", "to anywhere TCP"},
-		"discovery-operator":      {"from Pods to metrics", "to DNS", "to instance-writer 9443,9090", "to anywhere TCP", "to Pods TCP"},
+		"discovery-operator":      {"from Pods to metrics", "to DNS", "to instance-writer 9443", "to Pods TCP"},
 		"instance-writer": {"from Pods to metrics", "from discovery-operator,device-plugin-host,dra-kubelet-plugin,agent to grpc",
-			"from discovery-operator,device-plugin-host,dra-kubelet-plugin,agent to grpc-plain", "to DNS", "to anywhere TCP"},
+			"to DNS", "to anywhere TCP"},
 		"broker-controller": {"from Pods to metrics", "from anywhere to webhook", "to DNS", "to broker-controller 8443", "to anywhere TCP"},
 		"console":           {"from Pods to metrics", "from anywhere to https", "to DNS", "to anywhere TCP"},
 		"cleanup":           {"from Pods to metrics", "to DNS", "to anywhere TCP"},
 	}
-	values := append(set("global.transport.mode=both", "global.resources=dra", "console.enabled=true"), allHandlers(t)...)
+	values := append(set("global.resources=dra", "console.enabled=true"), allHandlers(t)...)
 	for _, handler := range sources(t).Handlers {
 		expected[handler.Service] = []string{"from Pods to metrics", "from discovery-operator,agent to discovery"}
 		if *handler.Network {

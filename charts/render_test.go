@@ -296,7 +296,8 @@ func TestRightsOnProperties(t *testing.T) {
 			arguments := append(set("broker-controller.enabled=false", "cleanup.enabled=false"), "--set-json", "instance-writer.rbac."+key+"="+value)
 			rendered, err := render(t, arguments...)
 			require.NoError(t, err)
-			require.Equal(t, expected.reads, strings.Count(rendered, "resources: ["+resource+"]\n"), value)
+			named := strings.Count(rendered, "resources: ["+resource+"]\n    resourceNames:")
+			require.Equal(t, expected.reads, strings.Count(rendered, "resources: ["+resource+"]\n")-named, value)
 			require.Equal(t, expected.roles, strings.Count(rendered, "\n  kind: Role\n  name: akri-instance-writer-"+resource+"\n"), value)
 		}
 	}
@@ -395,19 +396,12 @@ func TestHooks(t *testing.T) {
 	}
 }
 
-// TestTransport checks the two ways to serve nodes and the two origins of the certificates.
+// TestTransport checks the two origins of the certificates.
 func TestTransport(t *testing.T) {
-	const plainPort, ownCA = "name: grpc-plain", "resourceNames: [akri-ca]"
+	const ownCA = "resourceNames: [akri-ca]"
 	rendered, err := render(t)
 	require.NoError(t, err)
-	require.NotContains(t, rendered, plainPort)
-	require.NotContains(t, rendered, "AKRI_PLAIN_ADDRESS")
 	require.Contains(t, rendered, ownCA)
-
-	rendered, err = render(t, set("global.transport.mode=both")...)
-	require.NoError(t, err)
-	require.Equal(t, 2, strings.Count(rendered, plainPort), "container and Service")
-	require.Contains(t, rendered, "AKRI_PLAIN_ADDRESS")
 
 	rendered, err = render(t, set("global.transport.existingSecret=mine", "global.transport.caConfigMap=bundle")...)
 	require.NoError(t, err)
@@ -417,6 +411,4 @@ func TestTransport(t *testing.T) {
 
 	_, err = render(t, set("global.transport.existingSecret=mine")...)
 	require.ErrorContains(t, err, "set global.transport.caConfigMap to the ConfigMap")
-	_, err = render(t, set("global.transport.mode=plain")...)
-	require.ErrorContains(t, err, "value must be one of 'tls', 'both'")
 }

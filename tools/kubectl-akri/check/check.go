@@ -4,9 +4,11 @@ package check
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/version"
@@ -38,13 +40,27 @@ type Result struct {
 type Facts struct {
 	// Version of the API server, such as v1.30.2.
 	Version string
-	// Namespace to install into.
+	// Namespace of the installation, or to install into.
 	Namespace string
 	// Enforced is the Pod Security level that the namespace enforces, or nothing.
 	Enforced string
 	// MissingRights are rights that an installation needs and the user does not have.
 	MissingRights []string
+	// Weakening has what each value of the release that weakens security means, by the name of the
+	// value. It is the data of the ConfigMap that WeakeningMap names, or nil if there is none.
+	Weakening map[string]string
+	// Policy and Binding are those that AuthorsPolicy names, or nil.
+	Policy  *admissionregistrationv1.ValidatingAdmissionPolicy
+	Binding *admissionregistrationv1.ValidatingAdmissionPolicyBinding
+	// Unreadable names those of the three that the user may not get.
+	Unreadable []string
 }
+
+// Objects of the chart akri.
+const (
+	WeakeningMap  = "akri-weakening"
+	AuthorsPolicy = "akri-authors"
+)
 
 // Of checks the installation, or whether one is possible if there is none.
 func Of(s *explain.Snapshot, facts Facts) []Result {
@@ -52,7 +68,8 @@ func Of(s *explain.Snapshot, facts Facts) []Result {
 	if len(s.DaemonSets) == 0 && len(s.Deployments) == 0 && s.Unreadable == nil {
 		return append(results, readyNodes(s), podSecurity(facts), rights(facts))
 	}
-	results = append(results, services(s), webhook(s), nodesWithout(s))
+	results = append(results, services(s), webhook(s), authors(facts), nodesWithout(s))
+	results = append(results, weakening(facts)...)
 	return append(results, configurations(s)...)
 }
 
@@ -163,6 +180,53 @@ func webhook(s *explain.Snapshot) Result {
 		}
 	}
 	return passed(name, "the API server calls it")
+}
+
+// authors checks that the API server checks the rights of the authors of Configurations, unless a
+// value of the release disables it.
+func authors(facts Facts) Result {
+	const name = "rights of authors"
+	for _, value := range []string{"broker-controller.enabled", "broker-controller.authors.enabled"} {
+		if facts.Weakening[value] != "" {
+			return Result{Name: name, Outcome: Warning, Message: "they are not checked, because " + value + " is false"}
+		}
+	}
+
+	var problem string
+	switch {
+	case len(facts.Unreadable) > 0:
+		return Result{Name: name, Outcome: Warning, Message: "not checked: you may not get " + strings.Join(facts.Unreadable, ", ")}
+	case facts.Policy == nil:
+		problem = "the ValidatingAdmissionPolicy " + AuthorsPolicy + " does not exist"
+	case facts.Binding == nil:
+		problem = "the ValidatingAdmissionPolicyBinding " + AuthorsPolicy + " does not exist"
+	case facts.Binding.Spec.PolicyName != AuthorsPolicy || !slices.Contains(facts.Binding.Spec.ValidationActions, admissionregistrationv1.Deny):
+		problem = "the ValidatingAdmissionPolicyBinding " + AuthorsPolicy + " does not deny what the policy refuses"
+	default:
+		return passed(name, "the API server checks them")
+	}
+	return Result{Name: name, Outcome: Failed, Message: problem + ": users get Pods, Secrets and handlers that they have no right to use",
+		Remedies: []explain.Remedy{{
+			Text: "Install it again, with the values of the release.", Command: "helm upgrade akri charts/akri --namespace " + facts.Namespace + " --reuse-values",
+		}}}
+}
+
+// weakening returns a result for each value that weakens security, or one for all.
+func weakening(facts Facts) []Result {
+	const name = "values"
+	switch {
+	case slices.Contains(facts.Unreadable, "configmaps"):
+		return []Result{{Name: name, Outcome: Warning, Message: "not checked: you may not get the ConfigMap " + WeakeningMap}}
+	case facts.Weakening == nil:
+		return []Result{{Name: name, Outcome: Warning, Message: "not checked: the namespace " + facts.Namespace + " has no ConfigMap " + WeakeningMap}}
+	case len(facts.Weakening) == 0:
+		return []Result{passed(name, "no value weakens security")}
+	}
+	var results []Result
+	for _, value := range slices.Sorted(maps.Keys(facts.Weakening)) {
+		results = append(results, Result{Name: name, Outcome: Warning, Message: facts.Weakening[value]})
+	}
+	return results
 }
 
 func nodesWithout(s *explain.Snapshot) Result {

@@ -4,6 +4,7 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 
 	"akri.sh/libs/inspect/explain"
 	"akri.sh/libs/inspect/fixture"
@@ -67,14 +68,69 @@ func TestInstallation(t *testing.T) {
 			if file != "healthy" {
 				files = append(files, fixtures+file+".yaml")
 			}
-			results := check.Of(fixture.Load(t, files...), check.Facts{Version: "v1.36.3"})
+			results := check.Of(fixture.Load(t, files...), secure())
 			require.Equal(t, want, outcomes(results))
 			require.Equal(t, file != "healthy" && file != "tainted-node", check.HasFailed(results))
 		})
 	}
 	s := fixture.Load(t, fixtures+"healthy.yaml")
 	s.Webhooks[0].Webhooks[0].ClientConfig.CABundle = nil
-	require.Equal(t, map[string]check.Outcome{"webhook": check.Failed}, outcomes(check.Of(s, check.Facts{Version: "v1.36.3"})))
+	require.Equal(t, map[string]check.Outcome{"webhook": check.Failed}, outcomes(check.Of(s, secure())))
 	s.Webhooks[0].Webhooks = nil
-	require.Equal(t, map[string]check.Outcome{"webhook": check.Warning}, outcomes(check.Of(s, check.Facts{Version: "v1.36.3"})))
+	require.Equal(t, map[string]check.Outcome{"webhook": check.Warning}, outcomes(check.Of(s, secure())))
+}
+
+// secure returns the facts of a release with default values.
+func secure() check.Facts {
+	return check.Facts{
+		Version: "v1.36.3", Namespace: "akri-system", Weakening: map[string]string{},
+		Policy: &admissionregistrationv1.ValidatingAdmissionPolicy{},
+		Binding: &admissionregistrationv1.ValidatingAdmissionPolicyBinding{Spec: admissionregistrationv1.ValidatingAdmissionPolicyBindingSpec{
+			PolicyName: check.AuthorsPolicy, ValidationActions: []admissionregistrationv1.ValidationAction{admissionregistrationv1.Deny},
+		}},
+	}
+}
+
+// TestSecurity checks what follows from the values of the release and from the policy for authors.
+func TestSecurity(t *testing.T) {
+	s := fixture.Load(t, fixtures+"healthy.yaml")
+	const values, authors = "values", "rights of authors"
+	for name, c := range map[string]struct {
+		change func(*check.Facts)
+		want   map[string]check.Outcome
+	}{
+		"weak value":   {func(f *check.Facts) { f.Weakening["a.b"] = "a.b=1: bad" }, map[string]check.Outcome{values: check.Warning}},
+		"no ConfigMap": {func(f *check.Facts) { f.Weakening = nil }, map[string]check.Outcome{values: check.Warning}},
+		"no policy":    {func(f *check.Facts) { f.Policy = nil }, map[string]check.Outcome{authors: check.Failed}},
+		"no binding":   {func(f *check.Facts) { f.Binding = nil }, map[string]check.Outcome{authors: check.Failed}},
+		"binding of another policy": {
+			func(f *check.Facts) { f.Binding.Spec.PolicyName = "other" }, map[string]check.Outcome{authors: check.Failed},
+		},
+		"binding that only warns": {
+			func(f *check.Facts) { f.Binding.Spec.ValidationActions[0] = admissionregistrationv1.Warn }, map[string]check.Outcome{authors: check.Failed},
+		},
+		"disabled": {
+			func(f *check.Facts) {
+				f.Weakening["broker-controller.authors.enabled"] = "bad"
+				f.Policy, f.Binding = nil, nil
+			},
+			map[string]check.Outcome{authors: check.Warning, values: check.Warning},
+		},
+		"unreadable": {
+			func(f *check.Facts) {
+				*f = check.Facts{Version: f.Version, Unreadable: []string{"configmaps", "validatingadmissionpolicies"}}
+			},
+			map[string]check.Outcome{authors: check.Warning, values: check.Warning},
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			facts := secure()
+			c.change(&facts)
+			results := check.Of(s, facts)
+			require.Equal(t, c.want, outcomes(results))
+			for _, line := range facts.Weakening {
+				require.Contains(t, results, check.Result{Name: values, Outcome: check.Warning, Message: line})
+			}
+		})
+	}
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 
 	"github.com/spf13/cobra"
 	authorizationv1 "k8s.io/api/authorization/v1"
@@ -41,6 +42,9 @@ func (o *options) check() *cobra.Command {
 			if o.overrides.Context.Namespace == "" {
 				namespace = defaultNamespace
 			}
+			if len(snapshot.Deployments) > 0 {
+				namespace = snapshot.Deployments[0].Namespace
+			}
 			facts, err := factsOf(c.Context(), client, namespace)
 			if err != nil {
 				return err
@@ -69,6 +73,9 @@ func factsOf(ctx context.Context, client *cluster.Client, namespace string) (che
 	case !apierrors.IsNotFound(err) && !apierrors.IsForbidden(err):
 		return facts, fmt.Errorf("read namespace: %w", err)
 	}
+	if err := readSecurity(ctx, client, &facts); err != nil {
+		return facts, err
+	}
 	for _, resource := range []struct{ group, name string }{
 		{"apiextensions.k8s.io", "customresourcedefinitions"},
 		{"rbac.authorization.k8s.io", "clusterroles"},
@@ -88,4 +95,44 @@ func factsOf(ctx context.Context, client *cluster.Client, namespace string) (che
 		}
 	}
 	return facts, nil
+}
+
+// readSecurity reads the objects that show how secure an installation is.
+func readSecurity(ctx context.Context, client *cluster.Client, facts *check.Facts) error {
+	get := func(resource string, read func() error) error {
+		switch err := read(); {
+		case err == nil, apierrors.IsNotFound(err):
+			return nil
+		case apierrors.IsForbidden(err):
+			facts.Unreadable = append(facts.Unreadable, resource)
+			return nil
+		default:
+			return fmt.Errorf("read %s: %w", resource, err)
+		}
+	}
+	admission := client.Kubernetes.AdmissionregistrationV1()
+	return errors.Join(
+		get("configmaps", func() error {
+			object, err := client.Kubernetes.CoreV1().ConfigMaps(facts.Namespace).Get(ctx, check.WeakeningMap, metav1.GetOptions{})
+			if err == nil {
+				facts.Weakening = map[string]string{}
+				maps.Copy(facts.Weakening, object.Data)
+			}
+			return err
+		}),
+		get("validatingadmissionpolicies", func() error {
+			object, err := admission.ValidatingAdmissionPolicies().Get(ctx, check.AuthorsPolicy, metav1.GetOptions{})
+			if err == nil {
+				facts.Policy = object
+			}
+			return err
+		}),
+		get("validatingadmissionpolicybindings", func() error {
+			object, err := admission.ValidatingAdmissionPolicyBindings().Get(ctx, check.AuthorsPolicy, metav1.GetOptions{})
+			if err == nil {
+				facts.Binding = object
+			}
+			return err
+		}),
+	)
 }

@@ -6,7 +6,6 @@
      writes       Directories of the node in which the Pod creates sockets: names of akri.directories.
      reads        Directories that it mounts read-only: connecting to a socket needs no more.
      callers      Prefixes of the environment variables of the components that call instance-writer.
-     apiServer    Whether the Pod calls the API server.
      nodeLabels   Labels of the nodes, in addition to the values, as a dict.
      env, volumeMounts, volumes   YAML lists to append, or nothing. */}}
 {{- define "akri.daemonSet" -}}
@@ -27,7 +26,7 @@ spec:
     spec:
       {{- include "akri.pod" $ | nindent 6 }}
       {{- include "akri.nodePlacement" (list $ (.nodeLabels | default dict)) | nindent 6 }}
-      automountServiceAccountToken: {{ .apiServer | default false }}
+      automountServiceAccountToken: false
       {{- if $.Values.hostNetwork }}
       hostNetwork: true
       dnsPolicy: ClusterFirstWithHostNet

@@ -91,11 +91,6 @@ annotations: {{- toYaml . | nindent 2 }}
 {{- if and $agent.enabled (has .Chart.Name $services) }}yes{{ end -}}
 {{- end }}
 
-{{/* How instance-writer serves the nodes: tls, or both. */}}
-{{- define "akri.transportMode" -}}
-{{ ((.Values.global).transport).mode | default "tls" }}
-{{- end }}
-
 {{/* The ConfigMap with the CA certificates that verify instance-writer. */}}
 {{- define "akri.caConfigMap" -}}
 {{ ((.Values.global).transport).caConfigMap | default "akri-ca" }}

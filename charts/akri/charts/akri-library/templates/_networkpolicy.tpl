@@ -51,7 +51,7 @@ spec:
         - {port: 5353, protocol: TCP}
     {{- end }}
     {{- if has "instance-writer" .calls }}
-    - ports: [{port: 9443}{{ if eq (include "akri.transportMode" $) "both" }}, {port: 9090}{{ end }}]
+    - ports: [{port: 9443}]
       to: {{- include "akri.componentPeer" (list $ (list "instance-writer") $.Release.Namespace) | nindent 8 }}
     {{- end }}
     {{- if has "webhook" .calls }}
