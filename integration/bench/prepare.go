@@ -48,7 +48,7 @@ func (b *bench) preparations(ctx context.Context) (without, with []time.Duration
 		return nil, nil, err
 	}
 	defer stop()
-	plugin, err := process.Start(ctx, w.API, "dra-kubelet-plugin", "--node-name", nodes[0], "--registry-dir", dir, "--cdi-dir", filepath.Join(dir, "cdi"),
+	plugin, err := process.Start(ctx, nil, "dra-kubelet-plugin", "--node-name", nodes[0], "--registry-dir", dir, "--cdi-dir", filepath.Join(dir, "cdi"),
 		"--discovery-operator", "unix://"+filepath.Join(dir, "operator.sock"), "--instance-writer", w.Writers[0].PlainAddress, "--admin-address=", "--log-level=error")
 	if err != nil {
 		return nil, nil, err

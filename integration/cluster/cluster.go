@@ -156,7 +156,7 @@ func (m *machine) create(ctx context.Context, cfg Config) (*Cluster, error) {
 }
 
 func (c *Cluster) bringUp(ctx context.Context) error {
-	if err := ensurePrerequisites(ctx, c.step); err != nil {
+	if err := ensurePrerequisites(ctx, missingPackages, c.step); err != nil {
 		return err
 	}
 	bin, err := binaries.Ensure(ctx, c.step)

@@ -7,6 +7,8 @@ var (
 	ParseTasks = parseTasks
 	ReadyAfter = readyAfter
 
+	EnsurePrerequisites = ensurePrerequisites
+
 	RaiseInotifyInstances = raiseInotifyInstances
 )
 

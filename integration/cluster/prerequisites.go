@@ -10,6 +10,8 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+
+	"akri.sh/integration/cluster/binaries"
 )
 
 // prerequisite is a Debian package that the cluster needs.
@@ -63,12 +65,24 @@ func raiseInotifyInstances(file string, want int) error {
 	return nil
 }
 
-// ensurePrerequisites installs missing packages with apt-get, or returns an error that names them.
-func ensurePrerequisites(ctx context.Context, step func(string)) error {
+// ensurePrerequisites installs the missing packages with apt-get, or returns an error that names
+// them. Clusters that start at the same time wait for each other, because apt-get fails while
+// another one runs.
+func ensurePrerequisites(ctx context.Context, missingPackages func() []string, step func(string)) error {
+	cache, err := binaries.CacheDir()
+	if err != nil {
+		return err
+	}
+	unlock, err := binaries.Lock(filepath.Join(cache, "packages"))
+	if err != nil {
+		return err
+	}
+	defer unlock()
 	missing := missingPackages()
 	if len(missing) == 0 {
 		return nil
 	}
+
 	install := "apt-get update && apt-get install --yes --no-install-recommends " + strings.Join(missing, " ")
 	if _, err := exec.LookPath("apt-get"); err != nil {
 		return fmt.Errorf("commands are missing; install the equivalents of these Debian packages: %s", strings.Join(missing, " "))

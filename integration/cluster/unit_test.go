@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+	"golang.org/x/sync/errgroup"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
@@ -156,4 +157,25 @@ func TestWaitErrorHasReason(t *testing.T) {
 	})
 	require.ErrorIs(t, err, context.Canceled)
 	require.ErrorContains(t, err, "4 of 2 Instances")
+}
+
+// TestConcurrentInstallation has an apt-get that fails while another one runs, as the real one
+// does.
+func TestConcurrentInstallation(t *testing.T) {
+	dir := t.TempDir()
+	script := "#!/bin/sh\nmkdir " + dir + "/running || exit 100\nsleep 0.1\ncp /bin/true " + dir + "/akri-test-tool\nrmdir " + dir + "/running\n"
+	require.NoError(t, os.WriteFile(filepath.Join(dir, "apt-get"), []byte(script), 0o755))
+	t.Setenv("PATH", dir+":"+os.Getenv("PATH"))
+	t.Setenv("AKRI_CACHE", t.TempDir())
+	missing := func() []string {
+		if _, err := os.Stat(filepath.Join(dir, "akri-test-tool")); err == nil {
+			return nil
+		}
+		return []string{"akri-test-tool"}
+	}
+	var group errgroup.Group
+	for range 5 {
+		group.Go(func() error { return cluster.EnsurePrerequisites(t.Context(), missing, func(string) {}) })
+	}
+	require.NoError(t, group.Wait())
 }

@@ -163,7 +163,8 @@ func recreatedConfiguration(t *testing.T) {
 	requireUnchanged(t, byConfiguration)
 }
 
-// sameName applies two Configurations with the same name in two namespaces.
+// sameName applies two Configurations with the same name in two namespaces. The name stays with the
+// first namespace until an administrator releases it.
 func sameName(t *testing.T) {
 	otherNamespace := func(manifest string) string {
 		return strings.Replace(manifest, "namespace: default", "namespace: e2e-elsewhere", 1)
@@ -174,11 +175,21 @@ func sameName(t *testing.T) {
 	before := instanceUIDs(awaitInstances(t, "default", "e2e-same", "e2e-same-8120fe"))
 	apply(t, otherNamespace(echoConfiguration("e2e-same", 1, "", "foo1")))
 	message := awaitCondition(t, "e2e-elsewhere", "e2e-same", akriv0.ConditionReady, metav1.ConditionFalse, akriv0.ReasonNameTaken)
-	require.Contains(t, message, "the older Configuration default/e2e-same has the same name")
+	require.Contains(t, message, "the name belongs to another Configuration or namespace")
+	require.NotContains(t, message, "default", "tenants do not see the namespaces of others")
 	require.Equal(t, before, instanceUIDs(instances(t, "default", "e2e-same")))
 	require.Empty(t, instances(t, "e2e-elsewhere", "e2e-same"))
 
 	require.NoError(t, akri.DeleteText(t.Context(), older))
+	awaitInstances(t, "default", "e2e-same")
+	require.NoError(t, akri.ApplyText(t.Context(), older))
+	awaitInstances(t, "default", "e2e-same", "e2e-same-8120fe")
+	require.Empty(t, instances(t, "e2e-elsewhere", "e2e-same"), "the name stays with the namespace")
+
+	require.NoError(t, akri.DeleteText(t.Context(), older))
+	_, err := akri.Kubectl(t.Context(), "", "patch", "configmap", "akri-names", "--namespace", mesh.Namespace,
+		"--type=json", `--patch=[{"op":"remove","path":"/data/e2e-same"}]`)
+	require.NoError(t, err)
 	awaitInstances(t, "e2e-elsewhere", "e2e-same", "e2e-same-a19705")
 	awaitCondition(t, "e2e-elsewhere", "e2e-same", akriv0.ConditionReady, metav1.ConditionTrue, akriv0.ReasonAsExpected)
 }

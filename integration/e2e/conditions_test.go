@@ -62,8 +62,17 @@ func withoutWebhook(t *testing.T) {
 	awaitCondition(t, "default", "e2e-invalid", akriv0.ConditionReady, metav1.ConditionFalse, akriv0.ReasonInvalidSpec)
 	awaitInstances(t, "default", "e2e-invalid", "e2e-invalid-8120fe")
 
+	bindings := akri.Kubernetes.AdmissionregistrationV1().ValidatingAdmissionPolicyBindings()
+	require.NoError(t, bindings.Delete(t.Context(), "akri-authors", metav1.DeleteOptions{}))
+	output, err := kubectlAkri(t.Context(), "check")
+	require.ErrorContains(t, err, "a check has failed")
+	require.Contains(t, output, "Warning: values: broker-controller.webhook.enabled=false: invalid Configurations are stored.")
+	require.Contains(t, output, "Failed: rights of authors: the ValidatingAdmissionPolicyBinding akri-authors does not exist")
+
 	require.NoError(t, akri.Install(t.Context()))
-	_, err := akri.Kubectl(t.Context(), strings.Replace(invalid, "e2e-invalid", "e2e-other", 1), "apply", "--dry-run=server", "-f", "-")
+	_, err = bindings.Get(t.Context(), "akri-authors", metav1.GetOptions{})
+	require.NoError(t, err, "the remedy of the check")
+	_, err = akri.Kubectl(t.Context(), strings.Replace(invalid, "e2e-invalid", "e2e-other", 1), "apply", "--dry-run=server", "-f", "-")
 	require.ErrorContains(t, err, message)
 	brokers, err := akri.BrokersOf(t.Context(), "default", "e2e-invalid")
 	require.NoError(t, err)

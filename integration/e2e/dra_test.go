@@ -284,29 +284,41 @@ func killedWithClaims(t *testing.T) {
 	}
 	manifest := ownPod("after-kill", "e2e-killed")
 	apply(t, manifest)
-	awaitReadyPod(t, "default", "after-kill")
+	afterKill := claimFile(t, awaitReadyPod(t, "default", "after-kill"))
 	require.NoError(t, akri.DeleteText(t.Context(), manifest))
 	requireClaims(t, instance, 2)
 	require.Equal(t, before, podUIDs(awaitRunning(t, "killed", 2)))
 
 	apply(t, ownPod("kubelet", "e2e-killed"))
-	node, err := akri.Cluster.Node(awaitReadyPod(t, "default", "kubelet").Spec.NodeName)
+	pod := awaitReadyPod(t, "default", "kubelet")
+	whileStopped := claimFile(t, pod)
+	node, err := akri.Cluster.Node(pod.Spec.NodeName)
 	require.NoError(t, err)
+	require.Contains(t, claimFiles(t, node), whileStopped)
 	require.NoError(t, node.StopKubelet(t.Context()))
 	require.NoError(t, akri.Kubernetes.CoreV1().Pods("default").Delete(t.Context(), "kubelet", metav1.DeleteOptions{}))
 	require.NoError(t, node.StartKubelet(t.Context()))
 	requireClaims(t, instance, 2)
 	require.Equal(t, before, podUIDs(awaitRunning(t, "killed", 2)))
-	await(t, "the files of two claims", func(context.Context) error {
-		files := 0
+	await(t, "the removal of the files of deleted pods", func(context.Context) error {
 		for _, node := range akri.Cluster.Nodes() {
-			files += len(claimFiles(t, node))
-		}
-		if files != 2 {
-			return fmt.Errorf("the nodes have %d", files)
+			files := claimFiles(t, node)
+			if slices.Contains(files, afterKill) || slices.Contains(files, whileStopped) {
+				return fmt.Errorf("%s has %v", node.Name(), files)
+			}
 		}
 		return nil
 	})
+}
+
+// claimFile returns the name of the CDI file of the claim of a pod.
+func claimFile(t *testing.T, pod *corev1.Pod) string {
+	t.Helper()
+	require.NotNil(t, pod.Status.ExtendedResourceClaimStatus)
+	name := pod.Status.ExtendedResourceClaimStatus.ResourceClaimName
+	claim, err := akri.Kubernetes.ResourceV1().ResourceClaims(pod.Namespace).Get(t.Context(), name, metav1.GetOptions{})
+	require.NoError(t, err)
+	return "akri.sh-claim_" + string(claim.UID) + ".json"
 }
 
 // claimFiles returns the CDI files of ResourceClaims on the node.

@@ -289,7 +289,7 @@ func explainedCauses(t *testing.T) {
 		{
 			prepare: whyTaken,
 			object:  "configuration why-taken --namespace=why-taken",
-			cause:   "NameTaken", message: "default/why-taken", remedy: "kubectl delete configuration.akri.sh why-taken",
+			cause:   "NameTaken", message: "the name belongs to another Configuration or namespace", remedy: "kubectl patch configmap akri-names",
 		},
 
 		// Slots.
@@ -345,6 +345,11 @@ func explainedInstallation(t *testing.T) {
 	awaitCondition(t, "default", "why-works", akriv0.ConditionReady, metav1.ConditionTrue, akriv0.ReasonAsExpected)
 	output, err := kubectlAkri(t.Context(), "check")
 	require.NoError(t, err, output)
+	require.Contains(t, output, "the API server checks them")
+	require.NotContains(t, output, "not checked")
+	output, err = kubectlAkri(t.Context(), "check", "--as=guest", "--as-group=system:authenticated")
+	require.NoError(t, err, output)
+	require.Contains(t, output, "not checked: you may not get configmaps, validatingadmissionpolicies, validatingadmissionpolicybindings")
 	for _, broken := range []brokenCluster{
 		{
 			prepare: func(t *testing.T) { apply(t, whyTainted) },

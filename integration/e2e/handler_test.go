@@ -73,6 +73,15 @@ func handle(t *testing.T, node cluster.Node, name string, devices ...*discoveryv
 // handleAt runs and registers a handler whose socket has another name.
 func handleAt(t *testing.T, node cluster.Node, name, socket string, devices ...*discoveryv0.Device) *listHandler {
 	t.Helper()
+	return handleAs(t, node, &discoveryv0.RegisterDiscoveryHandlerRequest{Name: name, Endpoint: socket, Shared: true}, devices...)
+}
+
+// handleAs runs a handler whose endpoint is the name of a socket, and registers it.
+func handleAs(
+	t *testing.T, node cluster.Node, request *discoveryv0.RegisterDiscoveryHandlerRequest, devices ...*discoveryv0.Device,
+) *listHandler {
+	t.Helper()
+	socket := request.Endpoint
 	handler := &listHandler{devices: devices, updates: make(chan []*discoveryv0.Device)}
 	listener, err := net.Listen("unix", filepath.Join(node.AkriDir(), socket+".sock"))
 	require.NoError(t, err)
@@ -81,9 +90,8 @@ func handleAt(t *testing.T, node cluster.Node, name, socket string, devices ...*
 	discoveryv0.RegisterDiscoveryHandlerServer(server, handler)
 	go func() { _ = server.Serve(listener) }()
 	t.Cleanup(server.Stop)
-	require.NoError(t, register(t, node, &discoveryv0.RegisterDiscoveryHandlerRequest{
-		Name: name, Endpoint: "/var/lib/akri/" + socket + ".sock", EndpointType: discoveryv0.RegisterDiscoveryHandlerRequest_UDS, Shared: true,
-	}))
+	request.Endpoint, request.EndpointType = "/var/lib/akri/"+socket+".sock", discoveryv0.RegisterDiscoveryHandlerRequest_UDS
+	require.NoError(t, register(t, node, request))
 	return handler
 }
 

@@ -400,20 +400,3 @@ func knownCallers(t *testing.T) (check func()) {
 	check()
 	return check
 }
-
-// plainPort serves nodes of an earlier release during an upgrade.
-func plainPort(t *testing.T) {
-	apply(t, echoConfiguration("e2e-plain", 2, broker, "foo0"))
-	awaitBrokers(t, "default", "e2e-plain", 2)
-	before := observe(t, "e2e-plain")
-	require.NoError(t, akri.Install(t.Context(), "global.transport.mode=both"))
-	_, reserver := callersOn(t, "node-a") // the agent's Pod is a new one if it had other values
-	plain := reserver.dial(t, strings.Replace(writerAddress(t), ":9443", ":9090", 1),
-		grpc.WithTransportCredentials(insecure.NewCredentials()))
-	require.NoError(t, watchInstances(t.Context(), plain, "node-a"))
-	require.Equal(t, before, observe(t, "e2e-plain"))
-	require.NoError(t, akri.Install(t.Context()))
-	require.Equal(t, codes.Unavailable, status.Code(watchInstances(t.Context(), plain, "node-a")))
-	require.NoError(t, watchInstances(t.Context(), reserver.connect(t, writerAddress(t)), "node-a"))
-	require.Equal(t, before, observe(t, "e2e-plain"))
-}

@@ -48,7 +48,7 @@ func TestAgent(t *testing.T) {
 	)...)
 }
 
-// TestChanges changes the installation while brokers run: its transport, the directories of its
+// TestChanges changes the installation while brokers run: the directories of its
 // sockets and its namespaces. With AKRI_E2E_AGENT it does so with the agent. It is a test of its
 // own so that it can run at the same time as TestMesh, on another cluster.
 func TestChanges(t *testing.T) {
@@ -58,7 +58,6 @@ func TestChanges(t *testing.T) {
 	}
 	require.NoError(t, akri.Install(t.Context()))
 	inOrder(t,
-		plainPort,
 		movedSockets,
 		podSecurity,
 	)
@@ -163,6 +162,7 @@ var independent = []scenario{
 	badInput,
 	hostileHandler,
 	propertiesOfOwnHandlers,
+	allowedNodes,
 	noNodeRights,
 	rejectedByWebhook,
 	oldYAML,

@@ -19,7 +19,6 @@ import (
 // noNodeRights checks that the service accounts of the node plane have the rights that every
 // service account has, and that their Pods have no token of the API server.
 func noNodeRights(t *testing.T) {
-	onlyDevicePlugins(t, "dra-kubelet-plugin may get ResourceClaims")
 	rights := func(account string) string {
 		user := fmt.Sprintf("--as=system:serviceaccount:%s:%s", mesh.Namespace, account)
 		listed, err := akri.Kubectl(t.Context(), "", "auth", "can-i", "--list", "--namespace", mesh.Namespace, user)

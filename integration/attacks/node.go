@@ -1,0 +1,182 @@
+package attacks
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"strings"
+	"sync"
+	"sync/atomic"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
+
+	akriv0 "akri.sh/libs/apis/akri/v0"
+	configurationv1 "akri.sh/proto/akri/configuration/v1"
+	discoveryv1 "akri.sh/proto/akri/discovery/v1"
+	instancev1 "akri.sh/proto/akri/instance/v1"
+)
+
+// Node is an attack on instance-writer with the identities of the services of a node.
+type Node struct {
+	Name string
+	// Reporter and Reserver are connections with the identities of discovery-operator and
+	// device-plugin-host.
+	Reporter, Reserver *grpc.ClientConn
+	// Victims are Instances of other nodes.
+	Victims []string
+	// Configurations are the names and uids of Configurations in the namespace default.
+	Configurations map[string]string
+	// Marker is a text that no response may contain.
+	Marker string
+	Counts Counts
+	// Leaked is the number of responses with the marker.
+	Leaked atomic.Int64
+}
+
+const (
+	namespace = "default"
+	// reportBytes is below the limit of a message.
+	reportBytes   = 3 << 20
+	propertyBytes = 2 << 10
+	guesses       = 2000
+)
+
+// Run attacks until ctx ends.
+func (n *Node) Run(ctx context.Context) {
+	var group sync.WaitGroup
+	for name, attack := range map[string]func(context.Context) error{
+		"reports": n.report, "watch of Configurations": n.watchConfigurations, "watch of Instances": n.watchInstances,
+		"reservations": n.reserve, "releases": n.release,
+	} {
+		group.Go(func() {
+			repeat(ctx, func() {
+				if err := attack(ctx); ctx.Err() == nil {
+					n.Counts.add(name, status.Code(err))
+				}
+			})
+		})
+	}
+	group.Wait()
+}
+
+// check looks for the marker in a response.
+func (n *Node) check(response proto.Message) {
+	text, err := proto.Marshal(response)
+	if err != nil || bytes.Contains(text, []byte(n.Marker)) {
+		n.Leaked.Add(1)
+	}
+}
+
+// report sends large reports with many handlers and problems about all Configurations.
+func (n *Node) report(ctx context.Context) error {
+	stream, err := instancev1.NewInstanceServiceClient(n.Reporter).ReportDevices(ctx)
+	if err != nil {
+		return err
+	}
+
+	ended := make(chan error, 1)
+	go func() {
+		for {
+			response, err := stream.Recv()
+			if err != nil {
+				ended <- err
+				return
+			}
+			n.check(response)
+		}
+	}()
+
+	revision := uint64(0)
+	for {
+		for name, uid := range n.Configurations {
+			revision++
+			report := n.hostileReport(name)
+			report.Node, report.Revision, report.Namespace, report.Configuration, report.ConfigurationUid = n.Name, revision, namespace, name, uid
+			if err := stream.Send(report); err != nil {
+				return <-ended
+			}
+		}
+	}
+}
+
+// hostileReport returns a report with too many devices, handlers or problems.
+func (n *Node) hostileReport(configuration string) *instancev1.ReportDevicesRequest {
+	report := &instancev1.ReportDevicesRequest{Complete: rand.IntN(2) == 0, Answered: true}
+
+	switch rand.IntN(3) {
+	case 0:
+		for i := range reportBytes / propertyBytes {
+			id := fmt.Sprintf("%s-%d-%d", n.Name, rand.IntN(4), i)
+			shared := rand.IntN(2) == 0
+			report.Devices = append(report.Devices, &discoveryv1.Device{
+				Instance: akriv0.InstanceName(configuration, akriv0.Digest(id, n.Name, shared)), Id: id, Shared: shared,
+				Properties: map[string]string{"X": strings.Repeat("x", propertyBytes)},
+			})
+		}
+	case 1:
+		for i := range 50_000 {
+			report.Handlers = append(report.Handlers, &instancev1.HandlerState{Name: "h", Endpoint: fmt.Sprint(i), Status: "Active"})
+		}
+	case 2:
+		for range 1000 {
+			report.Problems = append(report.Problems, &instancev1.Problem{Reason: "InvalidDetails", Message: "grant the right with: \x1b[31m" + strings.Repeat("m", 2000)})
+		}
+	}
+
+	return report
+}
+
+func (n *Node) watchConfigurations(ctx context.Context) error {
+	stream, err := configurationv1.NewConfigurationServiceClient(n.Reporter).WatchConfigurations(ctx)
+	if err != nil {
+		return err
+	}
+	if err := stream.Send(&configurationv1.WatchConfigurationsRequest{Node: n.Name}); err != nil {
+		return err
+	}
+	response, err := stream.Recv()
+	n.check(response)
+	return err
+}
+
+func (n *Node) watchInstances(ctx context.Context) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	stream, err := instancev1.NewInstanceServiceClient(n.Reserver).WatchInstances(ctx, &instancev1.WatchInstancesRequest{Node: n.Name, Parts: true})
+	if err != nil {
+		return err
+	}
+	response, err := stream.Recv()
+	n.check(response)
+	return err
+}
+
+// reserve reserves slots of devices that the node does not see.
+func (n *Node) reserve(ctx context.Context) error {
+	request := &instancev1.ReserveSlotsRequest{Node: n.Name, Claims: n.claims(len(n.Victims))}
+	response, err := instancev1.NewInstanceServiceClient(n.Reserver).ReserveSlots(ctx, request)
+	n.check(response)
+	return err
+}
+
+// release guesses names of Instances.
+func (n *Node) release(ctx context.Context) error {
+	request := &instancev1.ReleaseSlotsRequest{Node: n.Name, Claims: n.claims(guesses)}
+	response, err := instancev1.NewInstanceServiceClient(n.Reserver).ReleaseSlots(ctx, request)
+	n.check(response)
+	return err
+}
+
+// claims are slots of the victims and of guessed Instances.
+func (n *Node) claims(count int) (claims []*instancev1.SlotClaim) {
+	for _, victim := range n.Victims {
+		claims = append(claims, &instancev1.SlotClaim{Namespace: namespace, Instance: victim})
+	}
+	for len(claims) < count {
+		claims = append(claims, &instancev1.SlotClaim{Namespace: namespace, Instance: fmt.Sprintf("camera-%06x", rand.IntN(1<<24))})
+	}
+	return claims
+}

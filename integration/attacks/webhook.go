@@ -1,0 +1,149 @@
+// Package attacks has programs that attack a running mesh as a Pod or as a stolen node can. They
+// run until their context ends, and count what they did. The tests run them while honest clients
+// work.
+package attacks
+
+import (
+	"bytes"
+	"context"
+	"crypto/tls"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"strings"
+	"sync"
+	"time"
+)
+
+// Dial connects from the network of the attacker.
+type Dial func(ctx context.Context, network, address string) (net.Conn, error)
+
+// Counts are the numbers of calls of an attacker by their results.
+type Counts struct {
+	mu     sync.Mutex
+	counts map[string]int
+}
+
+func (c *Counts) add(attack string, result any) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.counts == nil {
+		c.counts = map[string]int{}
+	}
+	c.counts[fmt.Sprintf("%s: %v", attack, result)]++
+}
+
+// All returns the numbers by attack and result.
+func (c *Counts) All() map[string]int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.counts
+}
+
+// Webhook is an attack on the webhook at Address, without credentials.
+type Webhook struct {
+	Dial    Dial
+	Address string
+	Counts  Counts
+}
+
+const (
+	webhookPath = "/validate"
+	// pause bounds the CPU time of an attacker, which shares the machine with what it attacks.
+	pause = 100 * time.Millisecond
+	// idleConnections is more than the webhook accepts from an address.
+	idleConnections = 60
+	phaseDuration   = 3 * time.Second
+)
+
+// forged is a review that is valid except for its user, whom the attacker chose.
+const forged = `{"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": {"uid": "1",
+	"operation": "CREATE", "namespace": "kube-system", "name": "a", "userInfo": {"username": "system:admin", "groups": ["system:masters"]},
+	"object": {"apiVersion": "akri.sh/v0", "kind": "Configuration", "metadata": {"name": "a"},
+	"spec": {"discoveryHandler": {"name": "debugEcho"}, "brokerSpec": {"brokerPodSpec": {"containers": [{%s "name": "a"}]}}}}}}`
+
+// Run attacks until ctx ends.
+func (w *Webhook) Run(ctx context.Context) {
+	var unknown strings.Builder
+	for i := range 40_000 {
+		fmt.Fprintf(&unknown, `"f%d": 1, `, i)
+	}
+	bodies := map[string][]byte{
+		"8 MiB of objects":      []byte(`{"x":[` + strings.Repeat("{},", 8<<20/3) + "{}]}"),
+		"8 MiB of lists":        bytes.Repeat([]byte("["), 8<<20),
+		"4 MiB of text":         []byte(`{"x":"` + strings.Repeat("x", 4<<20-100) + `"}`),
+		"40,000 unknown fields": fmt.Appendf(nil, forged, unknown.String()),
+		"a forged user":         fmt.Appendf(nil, forged, ""),
+	}
+
+	// The connections that are held leave none for the other attacks, so they take turns.
+	for ctx.Err() == nil {
+		phase, cancel := context.WithTimeout(ctx, phaseDuration)
+		var group sync.WaitGroup
+		for attack, body := range bodies {
+			group.Go(func() { repeat(phase, func() { w.post(phase, attack, body) }) })
+		}
+		group.Wait()
+		cancel()
+
+		phase, cancel = context.WithTimeout(ctx, phaseDuration)
+		for range idleConnections {
+			group.Go(func() { repeat(phase, func() { w.hold(phase) }) })
+		}
+		group.Wait()
+		cancel()
+	}
+}
+
+// repeat attacks until ctx ends.
+func repeat(ctx context.Context, attack func()) {
+	for ctx.Err() == nil {
+		attack()
+		select {
+		case <-ctx.Done():
+		case <-time.After(pause):
+		}
+	}
+}
+
+// post sends a review with a connection of its own.
+func (w *Webhook) post(ctx context.Context, attack string, body []byte) {
+	transport := &http.Transport{
+		DialContext: w.Dial, DisableKeepAlives: true,
+		TLSClientConfig: &tls.Config{InsecureSkipVerify: true},
+	}
+	request, err := http.NewRequestWithContext(ctx, http.MethodPost, "https://"+w.Address+webhookPath, bytes.NewReader(body))
+	if err != nil {
+		w.Counts.add(attack, err)
+		return
+	}
+	response, err := transport.RoundTrip(request)
+	if err != nil {
+		if ctx.Err() == nil {
+			w.Counts.add(attack, "no response")
+		}
+		return
+	}
+	_, _ = io.Copy(io.Discard, response.Body)
+	_ = response.Body.Close()
+	w.Counts.add(attack, response.StatusCode)
+}
+
+// hold sends a part of a review and keeps the connection until the webhook closes it.
+func (w *Webhook) hold(ctx context.Context) {
+	plain, err := w.Dial(ctx, "tcp", w.Address)
+	if err != nil {
+		return
+	}
+	defer plain.Close()
+	stop := context.AfterFunc(ctx, func() { _ = plain.Close() })
+	defer stop()
+	conn := tls.Client(plain, &tls.Config{InsecureSkipVerify: true})
+	if _, err := io.WriteString(conn, "POST "+webhookPath+" HTTP/1.1\r\nHost: x\r\nContent-Length: 1000000\r\n\r\n{"); err == nil {
+		_, _ = io.Copy(io.Discard, conn)
+	}
+	if ctx.Err() == nil {
+		w.Counts.add("slow review", "connection closed")
+	}
+}
