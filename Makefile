@@ -66,6 +66,10 @@ release-kubectl-akri: ## Build the archives of kubectl akri for all platforms an
 	@[[ "$$TAG" =~ ^v[0-9]+\.[0-9]+\.[0-9]+(-[0-9A-Za-z.-]+)?$$ ]] || { echo "TAG=$$TAG must be a version, such as v1.2.3"; exit 1; }
 	tools/release-kubectl-akri.sh "$$TAG" $(RELEASE)/kubectl-akri
 
+.PHONY: sign-kubectl-akri
+sign-kubectl-akri: $(BIN)/cosign ## Sign the files of release-kubectl-akri and attest their provenance
+	tools/release-sign-files.sh $(RELEASE)/kubectl-akri
+
 .PHONY: release-prerequisites
 release-prerequisites: prerequisites ## Install the Debian packages for releases (as root)
 	@tools/release-prerequisites.sh
@@ -162,14 +166,14 @@ test-dra: root test-prerequisites images binaries $(BIN)/kubectl-akri ## Run the
 	cd integration && AKRI_E2E_RESOURCES=dra go test -parallel 6 -count=1 -timeout 60m -v -run 'TestMesh|TestAgent|TestChanges' ./e2e
 
 .PHONY: test-long
-test-long: root test-prerequisites images binaries test-agent ## Run the release tests: 100,000 slot calls, 100 pod deletions, one minute without API server, 40 evictions of each cluster service, 200 unplugged devices, 5 minutes of random failures on three nodes, kubelet defaults, Dynamic Resource Allocation, Kubernetes 1.34, the upgrade from a release without TLS, 15 minutes of silence, 5 minutes of soak, 10 minutes of churn, 1,000 cameras, the agent
+test-long: root test-prerequisites images binaries $(BIN)/kubectl-akri test-agent ## Run the release tests: 100,000 slot calls, 100 pod deletions, one minute without API server, 40 evictions of each cluster service, one minute of attacks, 200 unplugged devices, 5 minutes of random failures on three nodes, kubelet defaults, Dynamic Resource Allocation, Kubernetes 1.34, the upgrade from an earlier commit, 15 minutes of silence, 5 minutes of soak, 10 minutes of churn, 1,000 cameras, the agent
 	cd services/instance-writer && AKRI_MODEL_OPERATIONS=100000 go test -count=1 -timeout 30m -v -run TestSlotsAreLinearizable .
 	cd services/discovery-operator && AKRI_SILENCE=15m go test -count=1 -timeout 30m -v -run TestLongSilence .
-	cd integration && AKRI_E2E_KUBELET=default AKRI_E2E_DELETIONS=100 AKRI_E2E_AWAY=1m AKRI_E2E_EVICTIONS=40 AKRI_E2E_FLAPS=200 AKRI_E2E_REFUSED=1 go test -parallel 4 -count=1 -timeout 40m -v ./e2e
+	AKRI_E2E_KUBELET=default AKRI_E2E_ATTACK=60s AKRI_E2E_DELETIONS=100 AKRI_E2E_AWAY=1m AKRI_E2E_EVICTIONS=40 AKRI_E2E_FLAPS=200 AKRI_E2E_REFUSED=1 $(MAKE) -j2 --output-sync test-mesh test-forms
 	cd integration && AKRI_E2E_NODES=node-a,node-b,node-c AKRI_E2E_RANDOM=5m go test -count=1 -timeout 20m -v -run TestDRA/drarandom ./e2e
 	$(MAKE) test-dra
 	cd integration && AKRI_E2E_KUBERNETES=1.34 go test -count=1 -timeout 10m -v -run TestEarlierKubernetes ./e2e
-	cd integration && AKRI_E2E_FROM=753f982bc50ae2f051f78f2321de44befe936cd0 go test -count=1 -timeout 40m -v -run TestUpgrade ./e2e
+	cd integration && AKRI_E2E_FROM=e3481997 go test -count=1 -timeout 40m -v -run TestUpgrade ./e2e
 	cd integration && AKRI_SOAK=5m go test -count=1 -timeout 20m -v -run TestSoak ./soak
 	cd integration && AKRI_CHURN=10m go test -count=1 -timeout 20m -v -run TestChurn ./simulation
 	cd integration && AKRI_ONVIF_CAMERAS=1000 go test -count=1 -v -run Many ./devices/onvif
