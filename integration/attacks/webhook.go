@@ -16,8 +16,13 @@ import (
 	"time"
 )
 
-// Dial connects from the network of the attacker.
-type Dial func(ctx context.Context, network, address string) (net.Conn, error)
+// Results are the numbers of calls of an attack by their results.
+type Results struct {
+	Webhook map[string]int `json:"webhook"`
+	Node    map[string]int `json:"node"`
+	// Leaked is the number of responses with data of another node.
+	Leaked int64 `json:"leaked"`
+}
 
 // Counts are the numbers of calls of an attacker by their results.
 type Counts struct {
@@ -43,15 +48,13 @@ func (c *Counts) All() map[string]int {
 
 // Webhook is an attack on the webhook at Address, without credentials.
 type Webhook struct {
-	Dial    Dial
 	Address string
 	Counts  Counts
 }
 
 const (
 	webhookPath = "/validate"
-	// pause bounds the CPU time of an attacker, which shares the machine with what it attacks.
-	pause = 100 * time.Millisecond
+	pause       = 100 * time.Millisecond
 	// idleConnections is more than the webhook accepts from an address.
 	idleConnections = 60
 	phaseDuration   = 3 * time.Second
@@ -110,8 +113,8 @@ func repeat(ctx context.Context, attack func()) {
 // post sends a review with a connection of its own.
 func (w *Webhook) post(ctx context.Context, attack string, body []byte) {
 	transport := &http.Transport{
-		DialContext: w.Dial, DisableKeepAlives: true,
-		TLSClientConfig: &tls.Config{InsecureSkipVerify: true},
+		DisableKeepAlives: true,
+		TLSClientConfig:   &tls.Config{InsecureSkipVerify: true},
 	}
 	request, err := http.NewRequestWithContext(ctx, http.MethodPost, "https://"+w.Address+webhookPath, bytes.NewReader(body))
 	if err != nil {
@@ -132,7 +135,7 @@ func (w *Webhook) post(ctx context.Context, attack string, body []byte) {
 
 // hold sends a part of a review and keeps the connection until the webhook closes it.
 func (w *Webhook) hold(ctx context.Context) {
-	plain, err := w.Dial(ctx, "tcp", w.Address)
+	plain, err := new(net.Dialer).DialContext(ctx, "tcp", w.Address)
 	if err != nil {
 		return
 	}

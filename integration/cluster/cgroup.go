@@ -104,6 +104,30 @@ func (g cgroups) delegate(group string) error {
 	return nil
 }
 
+// join moves a process of this machine into the control groups of another one.
+func (g cgroups) join(process, other int) error {
+	groups, err := os.ReadFile(fmt.Sprintf("/proc/%d/cgroup", other))
+	if err != nil {
+		return fmt.Errorf("read cgroups: %w", err)
+	}
+
+	for line := range strings.Lines(string(groups)) {
+		fields := strings.SplitN(strings.TrimSpace(line), ":", 3) // id, controllers, path
+		if len(fields) < 3 {
+			return fmt.Errorf("parse cgroups: %q", line)
+		}
+		mount := g.unified
+		if fields[1] != "" {
+			mount = filepath.Join("/sys/fs/cgroup", strings.TrimPrefix(fields[1], "name="))
+		}
+		if err := os.WriteFile(filepath.Join(mount, fields[2], "cgroup.procs"), []byte(strconv.Itoa(process)), 0o644); err != nil {
+			return fmt.Errorf("join cgroup: %w", err)
+		}
+	}
+
+	return nil
+}
+
 // inheritCPUSet sets the CPUs and memory nodes of a new v1 cpuset, which accepts no process without
 // them. Other hierarchies do not have the files.
 func inheritCPUSet(parent, child string) {

@@ -57,6 +57,19 @@ func (n Node) KillContainer(ctx context.Context, namespace, pod, container strin
 	return nil
 }
 
+// JoinContainer moves a process of this machine into the control groups of a container, so that the
+// limits of the container apply to it.
+func (n Node) JoinContainer(ctx context.Context, namespace, pod, container string, process int) error {
+	pid, err := n.ContainerPID(ctx, namespace, pod, container)
+	if err != nil {
+		return err
+	}
+	if err := n.cluster.cgroups.join(process, pid); err != nil {
+		return fmt.Errorf("move process %d to container %s of pod %s/%s: %w", process, container, namespace, pod, err)
+	}
+	return nil
+}
+
 // ContainerPID returns the machine's process id of the main process of a running container.
 func (n Node) ContainerPID(ctx context.Context, namespace, pod, container string) (int, error) {
 	ids, err := n.containers(ctx, namespace, pod, container)

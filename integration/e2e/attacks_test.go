@@ -1,10 +1,14 @@
 package e2e_test
 
 import (
+	"bytes"
 	"context"
+	"encoding/json"
 	"fmt"
 	"net"
 	"os"
+	"os/exec"
+	"path/filepath"
 	"slices"
 	"sync"
 	"testing"
@@ -12,6 +16,7 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	"golang.org/x/sync/errgroup"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
@@ -22,10 +27,10 @@ import (
 	"akri.sh/integration/mesh"
 )
 
-// TestAttacks attacks the webhook from a Pod and instance-writer with the identities of one node,
-// while clients make ten honest changes a second on the other node. All of these succeed, no
-// service restarts, and nothing of the other node leaks. AKRI_E2E_ATTACK is the duration (15s). It
-// prints latencies.
+// TestAttacks attacks the webhook from a Pod with a CPU limit, and instance-writer with the
+// identities of one node, while clients make ten honest changes a second on the other node. All of
+// these succeed, no service restarts, and nothing of the other node leaks. AKRI_E2E_ATTACK is the
+// duration (15s). It prints latencies.
 func TestAttacks(t *testing.T) {
 	selectForm(separate().resources())
 	require.NoError(t, akri.Install(t.Context(), "instance-writer.replicas=2"))
@@ -37,7 +42,10 @@ func TestAttacks(t *testing.T) {
 const (
 	// marker is a property of a device on the honest node.
 	marker         = "secret-of-the-honest-node"
-	honestInterval = 100 * time.Millisecond
+	honestInterval = 200 * time.Millisecond
+	// honestCalls is the number of calls that an honest client has in progress at most: kubelets
+	// make few at once.
+	honestCalls = 4
 )
 
 func attacked(t *testing.T) {
@@ -59,57 +67,51 @@ func attacked(t *testing.T) {
 	_, honest := callersOn(t, honestNode.Name())
 	client := instancev1.NewInstanceServiceClient(honest.connect(t, writerAddress(t)))
 	before := restartCounts(t)
-	webhook, node := attackers(t, hostileNode.Name(), instance)
+	stop := startAttack(t, hostileNode.Name(), instance)
 
 	ctx, cancel := context.WithTimeout(t.Context(), duration)
 	defer cancel()
-	var group sync.WaitGroup
-	group.Go(func() { webhook.Run(ctx) })
-	group.Go(func() { node.Run(ctx) })
 	claims := []*instancev1.SlotClaim{{Namespace: "default", Instance: instance}}
-	var edits, reservations latencies
-	ticker := time.NewTicker(honestInterval)
-	defer ticker.Stop()
-	for i := 0; ctx.Err() == nil; i++ {
-		group.Go(func() {
-			if i%2 == 0 {
-				edits.measure(t, func(ctx context.Context) error {
-					patch := fmt.Appendf(nil, `{"spec":{"capacity":%d}}`, i%5+1)
-					_, err := akri.Configurations.In("default").Patch(ctx, "e2e-edited", types.MergePatchType, patch, metav1.PatchOptions{})
-					return err
-				})
-				return
-			}
-			reservations.measure(t, func(ctx context.Context) error {
-				if _, err := client.ReserveSlots(ctx, &instancev1.ReserveSlotsRequest{Node: honestNode.Name(), Claims: claims}); err != nil {
-					return err
-				}
-				_, err := client.ReleaseSlots(ctx, &instancev1.ReleaseSlotsRequest{Node: honestNode.Name(), Claims: claims})
-				return err
-			})
+	var edits, reservations changes
+	var group sync.WaitGroup
+	group.Go(func() {
+		edits.run(t, ctx, func(ctx context.Context, i int) error {
+			patch := fmt.Appendf(nil, `{"spec":{"capacity":%d}}`, i%5+1)
+			_, err := akri.Configurations.In("default").Patch(ctx, "e2e-edited", types.MergePatchType, patch, metav1.PatchOptions{})
+			return err
 		})
-		<-ticker.C
-	}
-	cancel()
+	})
+	group.Go(func() {
+		reservations.run(t, ctx, func(ctx context.Context, _ int) error {
+			if _, err := client.ReserveSlots(ctx, &instancev1.ReserveSlotsRequest{Node: honestNode.Name(), Claims: claims}); err != nil {
+				return err
+			}
+			_, err := client.ReleaseSlots(ctx, &instancev1.ReleaseSlotsRequest{Node: honestNode.Name(), Claims: claims})
+			return err
+		})
+	})
 	group.Wait()
+	results := stop()
 
 	t.Logf("edits of a Configuration: %s", &edits)
 	t.Logf("slots reserved and released: %s", &reservations)
-	t.Logf("attacks on the webhook: %v", webhook.Counts.All())
-	t.Logf("attacks on instance-writer: %v", node.Counts.All())
-	require.Zero(t, node.Leaked.Load(), "responses with properties of the other node")
+	t.Logf("attacks: %+v", results)
+	require.Zero(t, results.Leaked, "responses with properties of the other node")
 	require.Equal(t, before, restartCounts(t))
 	for _, attack := range []string{"8 MiB of objects: 413", "a forged user: 200", "slow review: connection closed"} {
-		require.Positive(t, webhook.Counts.All()[attack], attack)
+		require.Positive(t, results.Webhook[attack], attack)
 	}
-	require.Positive(t, node.Counts.All()["reservations: NotFound"])
+	require.Positive(t, results.Node["reservations: NotFound"])
 	requireUsable(t, instance)
 }
 
-// attackers returns the attackers. The first has the network of a Pod, the other the identities of
-// a node.
-func attackers(t *testing.T, hostile, victim string) (*attacks.Webhook, *attacks.Node) {
+// startAttack starts a process that attacks the webhook, and instance-writer with the identities of
+// a node. The process has the network and the CPU limit of a Pod on that node.
+func startAttack(t *testing.T, hostile, victim string) (stop func() attacks.Results) {
 	t.Helper()
+	program := filepath.Join(t.TempDir(), "akri-attack")
+	built, err := exec.CommandContext(t.Context(), "go", "build", "-o", program, "akri.sh/integration/cmd/akri-attack").CombinedOutput()
+	require.NoError(t, err, "%s", built)
 	service, err := akri.Kubernetes.CoreV1().Services(mesh.Namespace).Get(t.Context(), "akri-webhook-configuration", metav1.GetOptions{})
 	require.NoError(t, err)
 	apply(t, fmt.Sprintf(`
@@ -119,57 +121,77 @@ metadata: {name: e2e-attacker, namespace: default}
 spec:
   nodeName: %s
   terminationGracePeriodSeconds: 1
-  containers: [{name: main, image: "cluster.invalid/pause:1", imagePullPolicy: IfNotPresent}]
+  containers:
+    - {name: main, image: "cluster.invalid/pause:1", imagePullPolicy: IfNotPresent, resources: {limits: {cpu: 500m}}}
 `, hostile))
 	pod := awaitReadyPod(t, "default", "e2e-attacker")
 	node, err := akri.Cluster.Node(hostile)
 	require.NoError(t, err)
 	pid, err := node.ContainerPID(t.Context(), pod.Namespace, pod.Name, "main")
 	require.NoError(t, err)
-	webhook := &attacks.Webhook{
-		Address: net.JoinHostPort(service.Spec.ClusterIP, "443"),
-		Dial: func(ctx context.Context, network, address string) (net.Conn, error) {
-			return dialFrom(ctx, pid, network, address)
-		},
-	}
 
 	reporter, reserver := callersOn(t, hostile)
-	uids := map[string]string{}
+	arguments := []string{
+		"--net=" + networkOf(pid), program, "--node", hostile, "--victim", victim, "--marker", marker,
+		"--webhook", net.JoinHostPort(service.Spec.ClusterIP, "443"), "--writer", writerAddress(t),
+		"--reporter", filepath.Dir(reporter.files.TokenFile), "--reserver", filepath.Dir(reserver.files.TokenFile),
+	}
 	for _, name := range []string{"e2e-honest", "e2e-edited", "e2e-target"} {
 		configuration, err := akri.Configurations.In("default").Get(t.Context(), name, metav1.GetOptions{})
 		require.NoError(t, err)
-		uids[name] = string(configuration.UID)
+		arguments = append(arguments, "--configuration", name+"="+string(configuration.UID))
 	}
-	return webhook, &attacks.Node{
-		Name: hostile, Reporter: reporter.connect(t, writerAddress(t)), Reserver: reserver.connect(t, writerAddress(t)),
-		Victims: []string{victim}, Configurations: uids, Marker: marker,
+	command := exec.CommandContext(t.Context(), "nsenter", arguments...)
+	var output bytes.Buffer
+	command.Stdout, command.Stderr = &output, os.Stderr
+	require.NoError(t, command.Start())
+	t.Cleanup(func() { _ = command.Process.Kill() })
+	require.NoError(t, node.JoinContainer(t.Context(), pod.Namespace, pod.Name, "main", command.Process.Pid))
+
+	return func() (results attacks.Results) {
+		t.Helper()
+		require.NoError(t, command.Process.Signal(os.Interrupt))
+		require.NoError(t, command.Wait())
+		require.NoError(t, json.Unmarshal(output.Bytes(), &results))
+		return results
 	}
 }
 
-// latencies are the durations of honest changes.
-type latencies struct {
+// changes are the changes of an honest client.
+type changes struct {
 	mu        sync.Mutex
 	durations []time.Duration
 }
 
-// measure requires that a change succeeds.
-func (l *latencies) measure(t *testing.T, change func(context.Context) error) {
-	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), timeout)
-	defer cancel()
-	started := time.Now()
-	assert.NoError(t, change(ctx))
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.durations = append(l.durations, time.Since(started))
+// run makes a change at each honestInterval until ctx ends, and requires that each succeeds. It
+// waits while honestCalls changes are in progress.
+func (c *changes) run(t *testing.T, ctx context.Context, change func(context.Context, int) error) {
+	var group errgroup.Group
+	group.SetLimit(honestCalls)
+	ticker := time.NewTicker(honestInterval)
+	defer ticker.Stop()
+	for i := 0; ctx.Err() == nil; i++ {
+		group.Go(func() error {
+			started := time.Now()
+			changing, cancel := context.WithTimeout(t.Context(), timeout)
+			defer cancel()
+			assert.NoError(t, change(changing, i))
+			c.mu.Lock()
+			defer c.mu.Unlock()
+			c.durations = append(c.durations, time.Since(started))
+			return nil
+		})
+		<-ticker.C
+	}
+	_ = group.Wait()
 }
 
-func (l *latencies) String() string {
-	slices.Sort(l.durations)
+func (c *changes) String() string {
+	slices.Sort(c.durations)
 	at := func(percent int) time.Duration {
-		return l.durations[(len(l.durations)-1)*percent/100].Round(time.Millisecond)
+		return c.durations[(len(c.durations)-1)*percent/100].Round(time.Millisecond)
 	}
-	return fmt.Sprintf("%d, p50 %s, p99 %s, max %s", len(l.durations), at(50), at(99), at(100))
+	return fmt.Sprintf("%d, p50 %s, p99 %s, max %s", len(c.durations), at(50), at(99), at(100))
 }
 
 // restartCounts returns the restarts of the containers of all services.

@@ -51,9 +51,12 @@ func queryService(ctx context.Context, from *corev1.Pod, service string) (string
 	return body.Pod, nil
 }
 
+// networkOf returns the file of the network namespace of a process.
+func networkOf(pid int) string { return fmt.Sprintf("/proc/%d/ns/net", pid) }
+
 // dialFrom dials in the network namespace of a process.
 func dialFrom(ctx context.Context, pid int, network, address string) (conn net.Conn, err error) {
-	err = netns.Do(fmt.Sprintf("/proc/%d/ns/net", pid), func() (err error) {
+	err = netns.Do(networkOf(pid), func() (err error) {
 		conn, err = new(net.Dialer).DialContext(ctx, network, address)
 		return err
 	})

@@ -1,0 +1,73 @@
+// Command akri-attack attacks a running mesh as a Pod and as a stolen node can. It is a process of
+// its own, so that a test can run it in the network and with the CPU limit of a Pod.
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"os"
+	"sync"
+
+	"github.com/alecthomas/kong"
+	"github.com/prometheus/client_golang/prometheus"
+	"google.golang.org/grpc"
+
+	"akri.sh/integration/attacks"
+	"akri.sh/integration/cmd/internal/command"
+	"akri.sh/libs/rpc"
+)
+
+type options struct {
+	Webhook        string            `required:"" help:"Address of the webhook"`
+	Writer         string            `required:"" help:"Address of instance-writer"`
+	Node           string            `required:"" help:"Name of the stolen node"`
+	Reporter       string            `required:"" help:"Directory with the identity of discovery-operator on the node"`
+	Reserver       string            `required:"" help:"Directory with the identity of device-plugin-host on the node"`
+	Victims        []string          `name:"victim" required:"" help:"Instance of another node in the namespace default"`
+	Configurations map[string]string `name:"configuration" required:"" help:"Name and uid of a Configuration in the namespace default, as NAME=UID"`
+	Marker         string            `required:"" help:"Text of another node that no response may contain"`
+}
+
+func main() {
+	var o options
+	command.Run("akri-attack",
+		"Attacks the webhook without credentials and instance-writer with the identities of a node. An interrupt ends it and prints the numbers of calls by result as JSON.",
+		&o, func(ctx context.Context, _ *kong.Context) error { return o.run(ctx) })
+}
+
+func (o options) run(ctx context.Context) error {
+	reporter, err := connect(o.Writer, o.Reporter)
+	if err != nil {
+		return err
+	}
+	reserver, err := connect(o.Writer, o.Reserver)
+	if err != nil {
+		return err
+	}
+	webhook := attacks.Webhook{Address: o.Webhook}
+	node := attacks.Node{
+		Name: o.Node, Reporter: reporter, Reserver: reserver,
+		Victims: o.Victims, Configurations: o.Configurations, Marker: o.Marker,
+	}
+
+	var group sync.WaitGroup
+	group.Go(func() { webhook.Run(ctx) })
+	group.Go(func() { node.Run(ctx) })
+	group.Wait()
+
+	results := attacks.Results{Webhook: webhook.Counts.All(), Node: node.Counts.All(), Leaked: node.Leaked.Load()}
+	if err := json.NewEncoder(os.Stdout).Encode(results); err != nil {
+		return fmt.Errorf("print results: %w", err)
+	}
+	return nil
+}
+
+// connect connects to instance-writer with the identity of a service.
+func connect(address, directory string) (*grpc.ClientConn, error) {
+	credentials, err := rpc.Identity{CAFile: directory + "/ca.crt", TokenFile: directory + "/token"}.DialOptions()
+	if err != nil {
+		return nil, err
+	}
+	return rpc.Dial("passthrough:///"+address, prometheus.NewRegistry(), append(credentials, grpc.WithAuthority("akri-instance-writer"))...)
+}
