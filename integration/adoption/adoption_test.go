@@ -8,7 +8,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/prometheus/client_golang/prometheus"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"google.golang.org/grpc"
@@ -17,8 +16,8 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	akriv0 "akri.sh/libs/apis/akri/v0"
+	"akri.sh/libs/kube/identitytest"
 	"akri.sh/libs/kube/kubetest"
-	"akri.sh/libs/rpc"
 	discoveryv1 "akri.sh/proto/akri/discovery/v1"
 	instancev1 "akri.sh/proto/akri/instance/v1"
 
@@ -39,7 +38,7 @@ const (
 func TestUpstreamObjectsAreAdopted(t *testing.T) {
 	c := replay(t)
 	before := c.all()
-	address := start(t)
+	writer := start(t)
 
 	// Without reports, no object changes except these.
 	c.eventually(func() bool { return len(c.finalizers()) == 0 }, "finalizers of upstream Akri's agents are left")
@@ -47,7 +46,7 @@ func TestUpstreamObjectsAreAdopted(t *testing.T) {
 	delete(before, stale)
 	requireSame(t, before, c.all())
 
-	nodes := newReporters(t, address, c)
+	nodes := newReporters(t, writer, c)
 	c.eventually(func() bool { return len(c.identified()) == 3 }, "the nodes' reports are not merged")
 	nodes.report("node-a", "akri-onvif", device("akri-onvif", "camera", true), device("akri-onvif", "http://192.168.1.23/onvif/device_service-9c5a0e2d", true))
 	c.eventually(func() bool { return c.get("Pod/node-a-"+name("akri-onvif", "camera", true)+"-pod") != nil }, "the other camera has no broker")
@@ -102,21 +101,17 @@ func requireSameInstance(t *testing.T, old, current *unstructured.Unstructured) 
 	require.Equal(t, old.GetOwnerReferences(), current.GetOwnerReferences(), old.GetName())
 }
 
-// start starts instance-writer and broker-controller and returns the address of instance-writer.
-func start(t *testing.T) (address string) {
+// start starts instance-writer and broker-controller.
+func start(t *testing.T) *process.Writer {
 	t.Helper()
-	address, err := process.FreeAddress(t.Context())
+	ctx := context.WithoutCancel(t.Context())
+	writer, err := process.StartWriter(ctx, api, nil)
 	require.NoError(t, err)
-	run(t, "instance-writer", "--address=", "--plain-address", address)
-	run(t, "broker-controller", "--leader-elect=false")
-	return address
-}
-
-func run(t *testing.T, name string, flags ...string) {
-	t.Helper()
-	service, err := process.Start(context.WithoutCancel(t.Context()), api, name, append(flags, "--admin-address=", "--log-level=warn")...)
+	t.Cleanup(func() { assert.NoError(t, writer.Stop()) })
+	controller, err := process.Start(ctx, api, "broker-controller", "--leader-elect=false", "--admin-address=", "--log-level=warn")
 	require.NoError(t, err)
-	t.Cleanup(func() { assert.NoError(t, service.Stop()) })
+	t.Cleanup(func() { assert.NoError(t, controller.Stop()) })
+	return writer
 }
 
 // reporters are fake discovery-operators with one stream per node.
@@ -127,13 +122,13 @@ type reporters struct {
 }
 
 // newReporters connects both nodes and reports the devices that upstream Akri had discovered.
-func newReporters(t *testing.T, address string, c *cluster) reporters {
+func newReporters(t *testing.T, writer *process.Writer, c *cluster) reporters {
 	t.Helper()
-	connection, err := rpc.Dial(address, prometheus.NewRegistry())
-	require.NoError(t, err)
-	t.Cleanup(func() { assert.NoError(t, connection.Close()) })
 	r := reporters{t, c, map[string]instancev1.InstanceService_ReportDevicesClient{}}
 	for _, node := range []string{"node-a", "node-b"} {
+		connection, err := writer.Dial(t.Context(), identitytest.DiscoveryOperator, node)
+		require.NoError(t, err)
+		t.Cleanup(func() { assert.NoError(t, connection.Close()) })
 		r.streams[node], err = instancev1.NewInstanceServiceClient(connection).ReportDevices(t.Context(), grpc.WaitForReady(true))
 		require.NoError(t, err)
 		r.report(node, "akri-onvif", device("akri-onvif", "http://192.168.1.23/onvif/device_service-9c5a0e2d", true))

@@ -16,6 +16,7 @@ import (
 	pluginapi "k8s.io/kubelet/pkg/apis/deviceplugin/v1beta1"
 
 	akriv0 "akri.sh/libs/apis/akri/v0"
+	"akri.sh/libs/kube/identitytest"
 	"akri.sh/libs/rpc"
 	discoveryv1 "akri.sh/proto/akri/discovery/v1"
 
@@ -42,56 +43,40 @@ func (i *inventory) WatchDevices(_ *discoveryv1.WatchDevicesRequest, stream grpc
 	return nil
 }
 
-// allocation is a kind of Allocate call.
-type allocation struct{ transport, level string }
-
-// allocations measures the duration of the kubelet's Allocate calls to a device-plugin-host for
-// each transport, with a config-plugin-allocator. Each call reserves its slot again. The transports
-// alternate.
-func allocations(
-	ctx context.Context, node, configuration, instance string, transports []transport,
-) (took map[allocation][]time.Duration, err error) {
-	var hosts []*pluginHost
-	defer func() {
-		for _, host := range hosts {
-			err = errors.Join(err, host.stop())
-		}
-	}()
-	for _, transport := range transports {
-		host, err := startHost(ctx, node, configuration, instance, transport)
-		if err != nil {
-			return nil, fmt.Errorf("%s: %w", transport.name, err)
-		}
-		hosts = append(hosts, host)
+// allocations measures the duration of the kubelet's Allocate calls to a device-plugin-host, with a
+// config-plugin-allocator, by level of the resource. Each call reserves its slot again.
+func (w *writer) allocations(ctx context.Context, node, configuration, instance string) (took map[string][]time.Duration, err error) {
+	host, err := w.startHost(ctx, node, configuration, instance)
+	if err != nil {
+		return nil, err
 	}
-	took = map[allocation][]time.Duration{}
+	defer func() { err = errors.Join(err, host.stop()) }()
+
+	took = map[string][]time.Duration{}
 	for level, id := range map[string]string{
 		instanceLevel:      akriv0.SlotName(instance, sharingCapacity-1), // virtual devices use the lowest slots
 		configurationLevel: "0",
 	} {
 		request := &pluginapi.AllocateRequest{ContainerRequests: []*pluginapi.ContainerAllocateRequest{{DevicesIds: []string{id}}}}
 		for i := range warmUp + reservations {
-			for j := range hosts {
-				host := hosts[(i+j)%len(hosts)]
-				start := time.Now()
-				if _, err := host.plugins[level].Allocate(ctx, request); err != nil {
-					return nil, fmt.Errorf("allocate, %s: %w", host.transport.name, err)
-				}
-				if kind := (allocation{host.transport.name, level}); i >= warmUp {
-					took[kind] = append(took[kind], time.Since(start))
-				}
+			start := time.Now()
+			if _, err := host.plugins[level].Allocate(ctx, request); err != nil {
+				return nil, fmt.Errorf("allocate: %w", err)
+			}
+			if i >= warmUp {
+				took[level] = append(took[level], time.Since(start))
 			}
 		}
+		slices.Sort(took[level])
 	}
-	sortAll(took)
+
 	return took, nil
 }
 
 // pluginHost is a running device-plugin-host with a fake kubelet.
 type pluginHost struct {
-	transport transport
-	plugins   map[string]pluginapi.DevicePluginClient // by level
-	cleanups  []func() error                          // in the order in which they were added
+	plugins  map[string]pluginapi.DevicePluginClient // by level
+	cleanups []func() error                          // in the order in which they were added
 }
 
 func (h *pluginHost) stop() error {
@@ -104,8 +89,8 @@ func (h *pluginHost) stop() error {
 
 // startHost starts a device-plugin-host and waits until it has registered the resources of a
 // device.
-func startHost(ctx context.Context, node, configuration, instance string, transport transport) (h *pluginHost, err error) {
-	h = &pluginHost{transport: transport, plugins: map[string]pluginapi.DevicePluginClient{}}
+func (w *writer) startHost(ctx context.Context, node, configuration, instance string) (h *pluginHost, err error) {
+	h = &pluginHost{plugins: map[string]pluginapi.DevicePluginClient{}}
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, h.stop())
@@ -132,10 +117,13 @@ func startHost(ctx context.Context, node, configuration, instance string, transp
 	}
 	h.cleanups = append(h.cleanups, allocator.Stop)
 
-	host, err := process.Start(ctx, nil, "device-plugin-host", "--node-name", node, "--kubelet-dir", dir, "--pod-resources", filepath.Join(dir, "none.sock"),
-		"--discovery-operator", socket("operator.sock"), "--instance-writer", transport.address, "--allocator", socket("allocator.sock"),
-		"--instance-writer-ca", transport.identity.CAFile, "--instance-writer-token", transport.identity.TokenFile,
-		"--admin-address=", "--log-level=error")
+	flags, err := w.Writers[0].Flags(ctx, identitytest.DevicePluginHost, node)
+	if err != nil {
+		return h, err
+	}
+	host, err := process.Start(ctx, nil, "device-plugin-host", append(flags,
+		"--node-name", node, "--kubelet-dir", dir, "--pod-resources", filepath.Join(dir, "none.sock"),
+		"--discovery-operator", socket("operator.sock"), "--allocator", socket("allocator.sock"), "--admin-address=", "--log-level=error")...)
 	if err != nil {
 		return h, err
 	}

@@ -17,6 +17,7 @@ import (
 	drav1 "k8s.io/kubelet/pkg/apis/dra/v1"
 
 	akriv0 "akri.sh/libs/apis/akri/v0"
+	"akri.sh/libs/kube/identitytest"
 	"akri.sh/libs/rpc"
 
 	"akri.sh/integration/process"
@@ -48,8 +49,13 @@ func (b *bench) preparations(ctx context.Context) (without, with []time.Duration
 		return nil, nil, err
 	}
 	defer stop()
-	plugin, err := process.Start(ctx, nil, "dra-kubelet-plugin", "--node-name", nodes[0], "--registry-dir", dir, "--cdi-dir", filepath.Join(dir, "cdi"),
-		"--discovery-operator", "unix://"+filepath.Join(dir, "operator.sock"), "--instance-writer", w.Writers[0].PlainAddress, "--admin-address=", "--log-level=error")
+	flags, err := w.Writers[0].Flags(ctx, identitytest.DRAKubeletPlugin, nodes[0])
+	if err != nil {
+		return nil, nil, err
+	}
+	plugin, err := process.Start(ctx, nil, "dra-kubelet-plugin", append(flags,
+		"--node-name", nodes[0], "--registry-dir", dir, "--cdi-dir", filepath.Join(dir, "cdi"),
+		"--discovery-operator", "unix://"+filepath.Join(dir, "operator.sock"), "--admin-address=", "--log-level=error")...)
 	if err != nil {
 		return nil, nil, err
 	}

@@ -9,14 +9,13 @@ import (
 	"strconv"
 	"time"
 
-	"github.com/prometheus/client_golang/prometheus"
 	"golang.org/x/sync/errgroup"
 	"google.golang.org/grpc"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	akriv0 "akri.sh/libs/apis/akri/v0"
-	"akri.sh/libs/rpc"
+	"akri.sh/libs/kube/identitytest"
 	discoveryv1 "akri.sh/proto/akri/discovery/v1"
 	instancev1 "akri.sh/proto/akri/instance/v1"
 
@@ -28,17 +27,15 @@ const (
 	reservations    = 300
 	warmUp          = 10 // calls that open connections and review tokens
 	namespace       = simulation.Namespace
-
-	plainText, withTLS = "plain", "TLS"
 )
 
 // sharing is the cost of reserving a slot of a device that several nodes share.
 type sharing struct {
 	nodes int
-	// reserved are the durations of ReserveSlots by transport.
-	reserved map[string][]time.Duration
-	// allocated are the durations of Allocate by transport and level of the resource.
-	allocated map[allocation][]time.Duration
+	// reserved are the durations of ReserveSlots.
+	reserved []time.Duration
+	// allocated are the durations of Allocate by level of the resource.
+	allocated map[string][]time.Duration
 	writes    float64 // API writes per reservation
 	bytes     int     // size of the Instance
 }
@@ -79,15 +76,11 @@ func (w *writer) measure(ctx context.Context, nodes int) (result sharing, err er
 	if err != nil {
 		return result, err
 	}
-	transports, err := w.transports(ctx, names[0])
-	if err != nil {
-		return result, err
-	}
 	before, err := w.Instances.In(namespace).Get(ctx, name, metav1.GetOptions{})
 	if err != nil {
 		return result, fmt.Errorf("get Instance: %w", err)
 	}
-	if result.reserved, err = reserveRepeatedly(ctx, names[0], name, transports); err != nil {
+	if result.reserved, err = w.reserveRepeatedly(ctx, names[0], name); err != nil {
 		return result, err
 	}
 	after, err := w.Instances.In(namespace).Get(ctx, name, metav1.GetOptions{})
@@ -99,51 +92,39 @@ func (w *writer) measure(ctx context.Context, nodes int) (result sharing, err er
 		return result, fmt.Errorf("encode Instance: %w", err)
 	}
 	// The generation counts the writes of the spec. Each slot is also released.
-	made := float64(len(transports) * (warmUp + reservations))
+	made := float64(warmUp + reservations)
 	result.writes = (float64(after.Generation-before.Generation) - made) / made
 	result.bytes = len(encoded)
-	result.allocated, err = allocations(ctx, names[0], configuration, name, transports)
+	result.allocated, err = w.allocations(ctx, names[0], configuration, name)
 	return result, err
 }
 
-// reserveRepeatedly reserves and releases the slots one by one. The transports alternate, and also
-// which of them is first, so that all see the same load of the machine.
-func reserveRepeatedly(ctx context.Context, node, instance string, transports []transport) (_ map[string][]time.Duration, err error) {
-	took := map[string][]time.Duration{}
-	clients := map[string]instancev1.InstanceServiceClient{}
-	for _, transport := range transports {
-		conn, err := transport.dial()
-		if err != nil {
-			return nil, err
-		}
-		defer conn.Close()
-		clients[transport.name] = instancev1.NewInstanceServiceClient(conn)
+// reserveRepeatedly reserves and releases the slots one by one, as the device-plugin-host of the
+// node.
+func (w *writer) reserveRepeatedly(ctx context.Context, node, instance string) (took []time.Duration, err error) {
+	conn, err := w.Writers[0].Dial(ctx, identitytest.DevicePluginHost, node)
+	if err != nil {
+		return nil, err
 	}
+	defer conn.Close()
+	client := instancev1.NewInstanceServiceClient(conn)
+
 	for i := range warmUp + reservations {
 		claims := []*instancev1.SlotClaim{{Namespace: namespace, Instance: instance, Index: uint32(i % sharingCapacity)}}
-		for j := range transports {
-			transport := transports[(i+j)%len(transports)]
-			client := clients[transport.name]
-			start := time.Now()
-			if _, err := client.ReserveSlots(ctx, &instancev1.ReserveSlotsRequest{Node: node, Claims: claims}); err != nil {
-				return nil, fmt.Errorf("reserve, %s: %w", transport.name, err)
-			}
-			if i >= warmUp {
-				took[transport.name] = append(took[transport.name], time.Since(start))
-			}
-			if _, err := client.ReleaseSlots(ctx, &instancev1.ReleaseSlotsRequest{Node: node, Claims: claims}); err != nil {
-				return nil, fmt.Errorf("release, %s: %w", transport.name, err)
-			}
+		start := time.Now()
+		if _, err := client.ReserveSlots(ctx, &instancev1.ReserveSlotsRequest{Node: node, Claims: claims}); err != nil {
+			return nil, fmt.Errorf("reserve: %w", err)
+		}
+		if i >= warmUp {
+			took = append(took, time.Since(start))
+		}
+		if _, err := client.ReleaseSlots(ctx, &instancev1.ReleaseSlotsRequest{Node: node, Claims: claims}); err != nil {
+			return nil, fmt.Errorf("release: %w", err)
 		}
 	}
-	sortAll(took)
-	return took, nil
-}
 
-func sortAll[K comparable](took map[K][]time.Duration) {
-	for _, durations := range took {
-		slices.Sort(durations)
-	}
+	slices.Sort(took)
+	return took, nil
 }
 
 // prepare creates the nodes and reports one device for each of them.
@@ -152,12 +133,6 @@ func (w *writer) prepare(ctx context.Context, configuration, instance string, co
 	if err != nil {
 		return nil, err
 	}
-	conn, err := rpc.Dial(w.Writers[0].PlainAddress, prometheus.NewRegistry())
-	if err != nil {
-		return nil, err
-	}
-	defer conn.Close()
-	client := instancev1.NewInstanceServiceClient(conn)
 	names := make([]string, count)
 	var group errgroup.Group
 	for i := range names {
@@ -167,15 +142,19 @@ func (w *writer) prepare(ctx context.Context, configuration, instance string, co
 		}
 	}
 	for _, node := range names {
-		group.Go(func() error { return report(ctx, client, node, instance, created) })
+		group.Go(func() error { return w.report(ctx, node, instance, created) })
 	}
 	return names, group.Wait()
 }
 
-func report(
-	ctx context.Context, client instancev1.InstanceServiceClient, node, instance string, configuration *akriv0.Configuration,
-) error {
-	stream, err := client.ReportDevices(ctx, grpc.WaitForReady(true))
+// report reports the device once, as the discovery-operator of the node.
+func (w *writer) report(ctx context.Context, node, instance string, configuration *akriv0.Configuration) error {
+	conn, err := w.Writers[0].Dial(ctx, identitytest.DiscoveryOperator, node)
+	if err != nil {
+		return err
+	}
+	defer conn.Close()
+	stream, err := instancev1.NewInstanceServiceClient(conn).ReportDevices(ctx, grpc.WaitForReady(true))
 	if err != nil {
 		return fmt.Errorf("report: %w", err)
 	}
@@ -196,23 +175,17 @@ func report(
 }
 
 func (b *bench) printSharing(results []sharing) {
-	fmt.Fprintf(b.Out, "\n| Nodes that share a device | reservations | plain p50 | p99 | TLS p50 | p99 | ratio of p50 | API writes per reservation | Instance size |\n"+
-		"|---|---|---|---|---|---|---|---|---|\n")
+	fmt.Fprintf(b.Out, "\n| Nodes that share a device | reservations | p50 | p99 | API writes per reservation | Instance size |\n"+
+		"|---|---|---|---|---|---|\n")
 	for _, r := range results {
-		plain, tls := r.reserved[plainText], r.reserved[withTLS]
-		fmt.Fprintf(b.Out, "| %d | %d | %s | %.2f | %.1f KiB |\n", r.nodes, len(plain), compared(plain, tls), r.writes, float64(r.bytes)/1024)
+		fmt.Fprintf(b.Out, "| %d | %d | %s | %s | %.2f | %.1f KiB |\n",
+			r.nodes, len(r.reserved), percentile(r.reserved, 50), percentile(r.reserved, 99), r.writes, float64(r.bytes)/1024)
 	}
-	fmt.Fprintf(b.Out, "\n| Nodes that share a device, level | Allocate calls | plain p50 | p99 | TLS p50 | p99 | ratio of p50 |\n|---|---|---|---|---|---|---|\n")
+	fmt.Fprintf(b.Out, "\n| Nodes that share a device, level | Allocate calls | p50 | p99 |\n|---|---|---|---|\n")
 	for _, r := range results {
 		for _, level := range []string{instanceLevel, configurationLevel} {
-			plain, tls := r.allocated[allocation{plainText, level}], r.allocated[allocation{withTLS, level}]
-			fmt.Fprintf(b.Out, "| %d, %s | %d | %s |\n", r.nodes, level, len(plain), compared(plain, tls))
+			took := r.allocated[level]
+			fmt.Fprintf(b.Out, "| %d, %s | %d | %s | %s |\n", r.nodes, level, len(took), percentile(took, 50), percentile(took, 99))
 		}
 	}
-}
-
-// compared are the columns that compare two transports.
-func compared(plain, tls []time.Duration) string {
-	ratio := float64(tls[len(tls)/2]) / float64(plain[len(plain)/2])
-	return fmt.Sprintf("%s | %s | %s | %s | %.2f", percentile(plain, 50), percentile(plain, 99), percentile(tls, 50), percentile(tls, 99), ratio)
 }

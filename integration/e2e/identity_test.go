@@ -74,7 +74,7 @@ func (i identity) token(t *testing.T) string {
 // connect connects from the Pod's network to instance-writer at the address.
 func (i identity) connect(t *testing.T, address string) *grpc.ClientConn {
 	t.Helper()
-	options, err := i.files.DialOptions()
+	options, err := i.files.DialOptions(address)
 	require.NoError(t, err)
 	return i.dial(t, address, options...)
 }
@@ -206,7 +206,7 @@ func untrustedCallers(t *testing.T) {
 // dialWithToken sends the token unchanged. An empty token sends none.
 func (i identity) dialWithToken(t *testing.T, address, token string) *grpc.ClientConn {
 	t.Helper()
-	options, err := i.files.DialOptions()
+	options, err := i.files.DialOptions(address)
 	require.NoError(t, err)
 	authorized := grpc.WithPerRPCCredentials(header{})
 	if token != "" {

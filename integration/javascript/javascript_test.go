@@ -12,10 +12,12 @@ import (
 	"github.com/stretchr/testify/require"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	akriv0 "akri.sh/libs/apis/akri/v0"
 	"akri.sh/libs/kube"
+	"akri.sh/libs/kube/identitytest"
 	"akri.sh/libs/kube/kubetest"
 	discoveryv1 "akri.sh/proto/akri/discovery/v1"
 	registrarv1 "akri.sh/proto/akri/registrar/v1"
@@ -114,10 +116,9 @@ func newEnvironment(t *testing.T, grace time.Duration) *environment {
 	modules, err := node.Modules(ctx, filepath.Join(root, "integration", "javascript"))
 	require.NoError(t, err)
 	e := &environment{root: root, dir: dir, modules: modules, longest: map[string]int{}}
-	run(t, nil, "registrar", "--handlers-dir="+dir, "--state-file="+filepath.Join(dir, "state.json"), "--keep-offline="+grace.String(), "--socket="+e.socket("r"))
-	run(t, server, "instance-writer", "--address=", "--plain-address="+e.socket("w"))
-	run(t, nil, "discovery-operator", "--node-name=node-a", "--socket="+e.socket("o"), "--registrar="+e.socket("r"),
-		"--instance-writer="+e.socket("w"), "--handler-grace="+grace.String())
+	run(t, "registrar", "--handlers-dir="+dir, "--state-file="+filepath.Join(dir, "state.json"), "--keep-offline="+grace.String(), "--socket="+e.socket("r"))
+	run(t, "discovery-operator", append(startWriter(t),
+		"--node-name=node-a", "--socket="+e.socket("o"), "--registrar="+e.socket("r"), "--handler-grace="+grace.String())...)
 	e.registrar = registrarv1.NewRegistrarServiceClient(e.dial(t, "r"))
 	e.devices, err = discoveryv1.NewDeviceInventoryServiceClient(e.dial(t, "o")).
 		WatchDevices(ctx, &discoveryv1.WatchDevicesRequest{}, grpc.WaitForReady(true))
@@ -137,10 +138,29 @@ func (e *environment) dial(t *testing.T, name string) *grpc.ClientConn {
 	return conn
 }
 
-// run builds a service and runs it until the test ends.
-func run(t *testing.T, api *kubetest.Server, service string, flags ...string) {
+// startWriter runs an instance-writer and returns the flags by which discovery-operator calls it.
+func startWriter(t *testing.T) []string {
 	t.Helper()
-	started, err := process.Start(context.WithoutCancel(t.Context()), api, service, append(flags, "--admin-address=")...)
+	nodes, err := kube.Nodes(server.Config())
+	require.NoError(t, err)
+	_, err = nodes.In("").Create(t.Context(), &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "node-a"}}, metav1.CreateOptions{})
+	require.NoError(t, err)
+	t.Cleanup(func() {
+		require.NoError(t, nodes.In("").Delete(context.WithoutCancel(t.Context()), "node-a", metav1.DeleteOptions{}))
+	})
+
+	writer, err := process.StartWriter(context.WithoutCancel(t.Context()), server, nil)
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = writer.Stop() })
+	flags, err := writer.Flags(t.Context(), identitytest.DiscoveryOperator, "node-a")
+	require.NoError(t, err)
+	return flags
+}
+
+// run builds a service and runs it until the test ends.
+func run(t *testing.T, service string, flags ...string) {
+	t.Helper()
+	started, err := process.Start(context.WithoutCancel(t.Context()), nil, service, append(flags, "--admin-address=")...)
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = started.Stop() })
 }

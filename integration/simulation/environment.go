@@ -1,6 +1,7 @@
 package simulation
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -13,14 +14,21 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	akriv0 "akri.sh/libs/apis/akri/v0"
+	"akri.sh/libs/kube/identitytest"
 	"akri.sh/libs/kube/kubetest"
 	"akri.sh/libs/rpc"
 	discoveryv1 "akri.sh/proto/akri/discovery/v1"
 
 	"akri.sh/integration/mesh"
+	"akri.sh/integration/process"
 )
 
 const (
+	// Namespace of all objects.
+	Namespace = identitytest.Namespace
+
+	// defaultMemory is the limit of the container in the chart in MiB.
+	defaultMemory = 384
 	// parallelRequests is the limit for creating and deleting objects.
 	parallelRequests = 8
 	nodesPerSubnet   = 250
@@ -44,9 +52,11 @@ type Options struct {
 type Environment struct {
 	mesh.Clients
 	API     *kubetest.Server
-	Writers []*Writer
-	Nodes   []*Node
-	Model   *Model
+	Writers []*process.Writer
+	// Identities are those of the callers of instance-writer.
+	Identities *identitytest.Identities
+	Nodes      []*Node
+	Model      *Model
 
 	dir  string // the files that the kubelets would mount
 	stop context.CancelFunc
@@ -68,20 +78,21 @@ func New(ctx context.Context, options Options) (e *Environment, err error) {
 	if e.Clients, err = mesh.NewClients(e.API.Config()); err != nil {
 		return e, err
 	}
-	if err = e.createChartObjects(ctx); err != nil {
-		return e, err
-	}
 	if e.dir, err = os.MkdirTemp("", "akri-identities-"); err != nil {
 		return e, fmt.Errorf("create directory: %w", err)
 	}
+	if e.Identities, err = identitytest.New(ctx, e.Kubernetes, e.dir); err != nil {
+		return e, err
+	}
+	memory := fmt.Sprintf("GOMEMLIMIT=%dMiB", cmp.Or(options.Memory, defaultMemory))
 	for range options.Replicas {
-		writer, err := startWriter(ctx, e.API, options.Memory)
+		writer, err := process.StartReplica(ctx, e.API, e.Identities, []string{memory})
 		if err != nil {
 			return e, fmt.Errorf("start replica: %w", err)
 		}
 		e.Writers = append(e.Writers, writer)
 	}
-	if err = e.awaitCA(ctx); err != nil || options.Nodes == 0 {
+	if err = e.Identities.AwaitCA(ctx); err != nil || options.Nodes == 0 {
 		return e, err
 	}
 	options.Progress("creating %d Nodes, and tokens of Pods on each", options.Nodes)
@@ -118,17 +129,17 @@ func (e *Environment) createNode(ctx context.Context, agent bool, node *Node) (e
 	if _, err := e.Kubernetes.CoreV1().Nodes().Create(ctx, object, metav1.CreateOptions{}); err != nil {
 		return fmt.Errorf("create Node: %w", err)
 	}
-	account, host := DiscoveryOperator, rpc.Identity{}
+	account, host := identitytest.DiscoveryOperator, identitytest.Files{}
 	if agent {
-		account = Agent
-	} else if host, err = e.Identity(ctx, DevicePluginHost, node.Name); err != nil {
+		account = identitytest.Agent
+	} else if host, err = e.Identities.Of(ctx, identitytest.DevicePluginHost, node.Name); err != nil {
 		return err
 	}
-	operator, err := e.Identity(ctx, account, node.Name)
+	operator, err := e.Identities.Of(ctx, account, node.Name)
 	if err != nil {
 		return err
 	}
-	return node.connect(operator, host)
+	return node.connect(rpc.Identity(operator), rpc.Identity(host))
 }
 
 // Configure creates a Configuration.

@@ -87,7 +87,8 @@ func (n *Node) connect(operator, host rpc.Identity) (err error) {
 }
 
 func (n *Node) dial(identity rpc.Identity) (*grpc.ClientConn, error) {
-	options, err := identity.DialOptions()
+	address := "passthrough:///akri-instance-writer:9443"
+	options, err := identity.DialOptions(address)
 	if err != nil {
 		return nil, err
 	}
@@ -95,7 +96,7 @@ func (n *Node) dial(identity rpc.Identity) (*grpc.ClientConn, error) {
 	options = append(options, grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) {
 		return dialer.DialContext(ctx, "tcp", n.writers[rand.IntN(len(n.writers))])
 	}))
-	return rpc.Dial("passthrough:///"+writerService+":9443", prometheus.NewRegistry(), options...)
+	return rpc.Dial(address, prometheus.NewRegistry(), options...)
 }
 
 // Device returns a device of a Configuration. The node is ignored if the device is shared.

@@ -25,6 +25,7 @@ import (
 
 	akriv0 "akri.sh/libs/apis/akri/v0"
 	"akri.sh/libs/kube"
+	"akri.sh/libs/kube/identitytest"
 	"akri.sh/libs/kube/kubetest"
 
 	"akri.sh/integration/cluster/binaries"
@@ -177,18 +178,27 @@ func startNode(t *testing.T, collector string) *node {
 	t.Cleanup(stop)
 
 	env := []string{"OTEL_EXPORTER_OTLP_ENDPOINT=http://" + collector, "OTEL_BSP_SCHEDULE_DELAY=100"}
-	run := func(api *kubetest.Server, service string, flags ...string) {
-		started, err := process.StartWithEnv(context.WithoutCancel(t.Context()), api, env, service, append(flags, "--admin-address=", "--log-level=error")...)
+	run := func(service string, flags ...string) {
+		started, err := process.StartWithEnv(context.WithoutCancel(t.Context()), nil, env, service, append(flags, "--admin-address=", "--log-level=error")...)
 		require.NoError(t, err)
 		t.Cleanup(func() { _ = started.Stop() })
 	}
-	run(nil, "registrar", "--handlers-dir="+dir, "--state-file="+filepath.Join(dir, "state.json"), "--socket="+n.socket("r"))
-	run(server, "instance-writer", "--address=", "--plain-address="+n.socket("w"))
-	run(nil, "discovery-operator", "--node-name=node-a", "--socket="+n.socket("o"), "--registrar="+n.socket("r"), "--instance-writer="+n.socket("w"))
-	run(nil, "config-plugin-allocator", "--socket="+n.socket("a"))
-	run(nil, "device-plugin-host", "--node-name=node-a", "--kubelet-dir="+dir, "--pod-resources="+filepath.Join(dir, "none.sock"),
-		"--discovery-operator="+n.socket("o"), "--instance-writer="+n.socket("w"), "--allocator="+n.socket("a"))
-	run(nil, "handler-debug-echo", "--discovery-handlers-directory="+dir)
+	run("registrar", "--handlers-dir="+dir, "--state-file="+filepath.Join(dir, "state.json"), "--socket="+n.socket("r"))
+	writer, err := process.StartWriter(context.WithoutCancel(t.Context()), server, env)
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = writer.Stop() })
+	as := func(account string) []string {
+		flags, err := writer.Flags(t.Context(), account, "node-a")
+		require.NoError(t, err)
+		return flags
+	}
+	run("discovery-operator", append(as(identitytest.DiscoveryOperator),
+		"--node-name=node-a", "--socket="+n.socket("o"), "--registrar="+n.socket("r"))...)
+	run("config-plugin-allocator", "--socket="+n.socket("a"))
+	run("device-plugin-host", append(as(identitytest.DevicePluginHost),
+		"--node-name=node-a", "--kubelet-dir="+dir, "--pod-resources="+filepath.Join(dir, "none.sock"),
+		"--discovery-operator="+n.socket("o"), "--allocator="+n.socket("a"))...)
+	run("handler-debug-echo", "--discovery-handlers-directory="+dir)
 	return n
 }
 

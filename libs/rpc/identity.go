@@ -14,7 +14,7 @@ import (
 )
 
 // Identity selects how a client verifies a server and proves its own identity. The zero value is a
-// connection in plain text without identity.
+// connection in plain text without identity, which is for Unix sockets.
 type Identity struct {
 	// CAFile has the CA certificates that verify the server, in PEM. It is read at each handshake.
 	CAFile string
@@ -23,14 +23,14 @@ type Identity struct {
 	TokenFile string
 }
 
-// DialOptions returns the options for Dial. A file that is missing or invalid is an error of the
-// calls, because the kubelet can create it later.
-func (i Identity) DialOptions() ([]grpc.DialOption, error) {
-	if i == (Identity{}) {
+// DialOptions returns the options for Dial to the address. A file that is missing or invalid is an
+// error of the calls, because the kubelet can create it later.
+func (i Identity) DialOptions(address string) ([]grpc.DialOption, error) {
+	if i == (Identity{}) && isUnix(address) {
 		return nil, nil
 	}
 	if i.CAFile == "" || i.TokenFile == "" {
-		return nil, fmt.Errorf("CA file %q and token file %q: set both, or none for plain text", i.CAFile, i.TokenFile)
+		return nil, fmt.Errorf("CA file %q and token file %q: set both, or none with a Unix socket as address", i.CAFile, i.TokenFile)
 	}
 	token, err := jwt.NewTokenFileCallCredentials(i.TokenFile)
 	if err != nil {

@@ -65,7 +65,7 @@ func (s *secured) issue(t *testing.T, name string) []byte {
 
 func check(t *testing.T, s *secured, identity rpc.Identity) error {
 	t.Helper()
-	options, err := identity.DialOptions()
+	options, err := identity.DialOptions("localhost:1")
 	require.NoError(t, err)
 	conn, err := rpc.Dial(s.address, prometheus.NewRegistry(), append(options, grpc.WithAuthority("writer"))...)
 	require.NoError(t, err)
@@ -108,11 +108,15 @@ func TestIdentityFilesAreReadAgain(t *testing.T) {
 }
 
 func TestIdentityIsComplete(t *testing.T) {
-	options, err := rpc.Identity{}.DialOptions()
+	options, err := rpc.Identity{}.DialOptions("unix:///s.sock")
 	require.NoError(t, err)
 	require.Empty(t, options, "plain text")
-	_, err = rpc.Identity{CAFile: "ca.crt"}.DialOptions()
-	require.ErrorContains(t, err, "set both, or none for plain text")
+	for _, identity := range []rpc.Identity{{}, {CAFile: "ca.crt"}, {TokenFile: "token"}} {
+		for _, address := range []string{"localhost:1", "127.0.0.1:1", "dns:///akri-instance-writer:9443", "akri-instance-writer:9443", ""} {
+			_, err = identity.DialOptions(address)
+			require.ErrorContains(t, err, "set both, or none with a Unix socket as address")
+		}
+	}
 }
 
 func TestKeepWarnsOnceAboutRepeatedFailures(t *testing.T) {

@@ -18,13 +18,14 @@ import (
 	"go.uber.org/goleak"
 	"go.uber.org/zap/zaptest"
 	"google.golang.org/grpc"
-	healthv1 "google.golang.org/grpc/health/grpc_health_v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
 	pluginapi "k8s.io/kubelet/pkg/apis/deviceplugin/v1beta1"
 
 	"akri.sh/libs/admin"
 	"akri.sh/libs/kube"
+	"akri.sh/libs/kube/identitytest"
 	"akri.sh/libs/kube/kubetest"
 	"akri.sh/libs/rpctest"
 	"akri.sh/libs/service"
@@ -65,7 +66,7 @@ func newHarness(t *testing.T, handlers string, flags ...string) *harness {
 	h := &harness{t: t, directory: directory, node: filepath.Base(directory), kubelet: &kubelet{resources: map[string]bool{}}}
 	h.node = "node-" + h.node[1:]
 	rpctest.ServeAt(t, h.address("kubelet.sock"), func(r grpc.ServiceRegistrar) { pluginapi.RegisterRegistrationServer(r, h.kubelet) })
-	h.configure(t, handlers, h.startWriter(), flags...)
+	h.configure(t, handlers, append(h.startWriter(), flags...)...)
 	return h
 }
 
@@ -85,7 +86,7 @@ func (h *harness) path(name string) string    { return filepath.Join(h.directory
 func (h *harness) address(name string) string { return "unix://" + h.path(name) }
 
 // configure parses the flags like the agent does. All sockets are in the directory of the test.
-func (h *harness) configure(t *testing.T, handlers, writer string, flags ...string) {
+func (h *harness) configure(t *testing.T, handlers string, flags ...string) {
 	t.Helper()
 	t.Setenv("AGENT_NODE_NAME", h.node)
 	t.Setenv("DISCOVERY_HANDLERS_DIRECTORY", h.directory)
@@ -95,34 +96,53 @@ func (h *harness) configure(t *testing.T, handlers, writer string, flags ...stri
 		"--handlers=" + handlers,
 		"--registrar-socket=" + h.address("r"), "--registrar-state-file=" + h.path("state.json"),
 		"--discovery-operator-socket=" + h.address("o"), "--discovery-operator-registrar=" + h.address("r"),
-		"--discovery-operator-instance-writer=" + writer,
 		"--config-plugin-allocator-socket=" + h.address("c"),
 		"--device-plugin-host-kubelet-dir=" + h.directory, "--device-plugin-host-pod-resources=" + h.path("pods"),
 		"--device-plugin-host-discovery-operator=" + h.address("o"), "--device-plugin-host-allocator=" + h.address("c"),
-		"--device-plugin-host-instance-writer=" + writer,
 		"--dra-kubelet-plugin-kubelet-dir=" + h.directory, "--dra-kubelet-plugin-pod-resources=" + h.path("pods"),
 		"--dra-kubelet-plugin-registry-dir=" + h.path("registry"), "--dra-kubelet-plugin-cdi-dir=" + h.path("cdi"),
-		"--dra-kubelet-plugin-discovery-operator=" + h.address("o"), "--dra-kubelet-plugin-instance-writer=" + writer,
+		"--dra-kubelet-plugin-discovery-operator=" + h.address("o"),
 		"--debug-echo-availability-file=" + h.path("availability"), "--onvif-interfaces=lo",
 	}, flags...))
 	require.NoError(t, err)
 }
 
-// startWriter starts an instance-writer and returns its address.
-func (h *harness) startWriter() string {
+// startWriter starts an instance-writer and returns the flags by which the components call it.
+func (h *harness) startWriter() (flags []string) {
 	h.t.Helper()
+	client, err := kubernetes.NewForConfig(server.Config())
+	require.NoError(h.t, err)
+	ctx := context.WithoutCancel(h.t.Context())
+	h.createNode()
+	identities, err := identitytest.New(ctx, client, h.t.TempDir())
+	require.NoError(h.t, err)
+	identity, err := identities.Of(ctx, identitytest.Agent, h.node)
+	require.NoError(h.t, err)
+
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(h.t, err)
-	writer, err := instancewriter.New(instancewriter.Config{Flags: kube.Flags{REST: server.Config()}, PlainAddress: ":0", NodeGrace: time.Hour}, env(h.t))
+	var config instancewriter.Config
+	parser, err := kong.New(&config)
+	require.NoError(h.t, err)
+	_, err = parser.Parse([]string{"--namespace", identitytest.Namespace, "--node-grace=1h"})
+	require.NoError(h.t, err)
+	config.REST = server.Config()
+	own := env(h.t)
+	writer, err := instancewriter.New(config, own)
 	require.NoError(h.t, err)
 	counting := &countingListener{listener, &h.connections}
-	stop := background(func(ctx context.Context) error { return writer.Serve(ctx, nil, counting) })
+	stop := background(func(ctx context.Context) error { return writer.Serve(ctx, counting) })
 	h.t.Cleanup(func() { require.NoError(h.t, stop()) })
-	address := listener.Addr().String()
-	_, err = healthv1.NewHealthClient(rpctest.Dial(h.t, address)).Check(h.t.Context(), &healthv1.HealthCheckRequest{}, grpc.WaitForReady(true))
+	awaitReady(h.t, own.Health)
+	require.NoError(h.t, identities.AwaitCA(ctx))
+
+	_, port, err := net.SplitHostPort(listener.Addr().String())
 	require.NoError(h.t, err)
-	h.connections.Store(0)
-	return address
+	for _, component := range []string{"discovery-operator", "device-plugin-host", "dra-kubelet-plugin"} {
+		prefix := "--" + component + "-instance-writer"
+		flags = append(flags, prefix+"=localhost:"+port, prefix+"-ca="+identity.CAFile, prefix+"-token="+identity.TokenFile)
+	}
+	return flags
 }
 
 // countingListener counts the connections that it accepts.

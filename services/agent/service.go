@@ -59,7 +59,7 @@ func (c *Config) shareWriter(env service.Env) (*rpc.Replicas, error) {
 	if operator != host {
 		return nil, nil
 	}
-	identity, err := rpc.Identity{CAFile: operator.ca, TokenFile: operator.token}.DialOptions()
+	identity, err := rpc.Identity{CAFile: operator.ca, TokenFile: operator.token}.DialOptions(operator.address)
 	if err != nil {
 		return nil, nil // the components return the error
 	}

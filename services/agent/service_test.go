@@ -22,7 +22,6 @@ import (
 
 func TestDeviceBecomesInstanceAndResource(t *testing.T) {
 	h := newHarness(t, "debug-echo")
-	h.createNode()
 	h.startAgent()
 	configurations, err := kube.Configurations(server.Config())
 	require.NoError(t, err)

@@ -54,7 +54,6 @@ func TestHandlerStates(t *testing.T) {
 		registrarv1.HandlerStatus_HANDLER_STATUS_ACTIVE, registrarv1.HandlerStatus_HANDLER_STATUS_OFFLINE
 	h := newHarness(t, "")
 	h.config.Registrar.KeepOffline, h.config.DiscoveryOperator.HandlerGrace = shortGrace, shortGrace
-	h.createNode()
 	h.startAgent()
 	configurations, err := kube.Configurations(server.Config())
 	require.NoError(t, err)

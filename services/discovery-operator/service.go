@@ -31,8 +31,8 @@ type Config struct {
 	Socket              string        `help:"Address of the device inventory." default:"unix:///run/akri/discovery-operator/discovery-operator.sock" placeholder:"ADDRESS"`
 	Registrar           string        `help:"Address of the registrar." default:"unix:///run/akri/registrar/registrar.sock" placeholder:"ADDRESS"`
 	InstanceWriter      string        `help:"Address of the instance-writer." default:"dns:///akri-instance-writer:9443" placeholder:"ADDRESS"`
-	InstanceWriterCA    string        `help:"File with the CA certificates that verify instance-writer. Empty: plain text." placeholder:"FILE"`
-	InstanceWriterToken string        `help:"File with the service account token that is sent to instance-writer. Empty: none." placeholder:"FILE"`
+	InstanceWriterCA    string        `help:"File with the CA certificates that verify instance-writer. Empty: none, if its address is a Unix socket." placeholder:"FILE"`
+	InstanceWriterToken string        `help:"File with the service account token that is sent to instance-writer. Empty: none, if its address is a Unix socket." placeholder:"FILE"`
 	NodeName            string        `help:"Name of this node." env:"AKRI_NODE_NAME,AGENT_NODE_NAME" placeholder:"NAME"`
 	HandlerGrace        time.Duration `help:"Time that devices are kept without a handler that can be reached." default:"5m"`
 
@@ -78,7 +78,7 @@ func New(config Config, env service.Env) (*Service, error) {
 			problems = append(problems, fmt.Errorf("--allow-host-paths %q: must be an absolute path", path))
 		}
 	}
-	identity, err := rpc.Identity{CAFile: config.InstanceWriterCA, TokenFile: config.InstanceWriterToken}.DialOptions()
+	identity, err := rpc.Identity{CAFile: config.InstanceWriterCA, TokenFile: config.InstanceWriterToken}.DialOptions(config.InstanceWriter)
 	if err != nil {
 		problems = append(problems, fmt.Errorf("--instance-writer-ca, --instance-writer-token: %w", err))
 	}

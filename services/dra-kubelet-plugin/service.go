@@ -40,8 +40,8 @@ type Config struct {
 	HostDev             string `help:"Directory /dev of the node. Device nodes in containers have the owner, group and mode of those in it." default:"/dev" placeholder:"DIRECTORY"`
 	DiscoveryOperator   string `help:"Address of discovery-operator." default:"unix:///run/akri/discovery-operator/discovery-operator.sock" placeholder:"ADDRESS"`
 	InstanceWriter      string `help:"Address of instance-writer." default:"dns:///akri-instance-writer:9443" placeholder:"ADDRESS"`
-	InstanceWriterCA    string `help:"File with the CA certificates that verify instance-writer. Empty: plain text." placeholder:"FILE"`
-	InstanceWriterToken string `help:"File with the service account token that is sent to instance-writer. Empty: none." placeholder:"FILE"`
+	InstanceWriterCA    string `help:"File with the CA certificates that verify instance-writer. Empty: none, if its address is a Unix socket." placeholder:"FILE"`
+	InstanceWriterToken string `help:"File with the service account token that is sent to instance-writer. Empty: none, if its address is a Unix socket." placeholder:"FILE"`
 	// Writer replaces the connection to instance-writer if components of a process share it.
 	Writer grpc.ClientConnInterface `kong:"-"`
 }
@@ -66,7 +66,7 @@ func New(config Config, env service.Env) (*Service, error) {
 	if err != nil {
 		return nil, fmt.Errorf("--pod: %w", err)
 	}
-	identity, err := rpc.Identity{CAFile: config.InstanceWriterCA, TokenFile: config.InstanceWriterToken}.DialOptions()
+	identity, err := rpc.Identity{CAFile: config.InstanceWriterCA, TokenFile: config.InstanceWriterToken}.DialOptions(config.InstanceWriter)
 	if err != nil {
 		return nil, fmt.Errorf("--instance-writer-ca, --instance-writer-token: %w", err)
 	}

@@ -62,16 +62,22 @@ var methods = map[string][]string{
 	instancev1.InstanceService_GetResourceClaim_FullMethodName:              {draKubeletPlugin, agent},
 }
 
-// secured is the server with TLS, whose callers prove which node they run on.
-type secured struct {
+// endpoint is the gRPC server.
+type endpoint struct {
 	server       *grpc.Server
 	certificates *certificates.Manager // nil with certificates from files
 	listen       func(net.Listener) net.Listener
 }
 
-func newSecured(
+// endpointFunc returns an endpoint whose first interceptors are those of the options.
+type endpointFunc func(
 	config Config, env service.Env, restConfig *rest.Config, objects *cluster.Cluster, store *reports.Store, metrics metrics, first ...grpc.ServerOption,
-) (*secured, error) {
+) (*endpoint, error)
+
+// newEndpoint returns a server with TLS, whose callers prove which node they run on.
+func newEndpoint(
+	config Config, env service.Env, restConfig *rest.Config, objects *cluster.Cluster, store *reports.Store, metrics metrics, first ...grpc.ServerOption,
+) (*endpoint, error) {
 	if config.ConnectionsPerSource <= 0 || config.MaxMessageBytes <= 0 {
 		return nil, errors.New("--connections-per-source and --max-message-bytes: must be positive")
 	}
@@ -89,10 +95,10 @@ func newSecured(
 			callers.NodeDeleted(before.Name)
 		}
 	})
-	s := &secured{listen: func(listener net.Listener) net.Listener {
+	e := &endpoint{listen: func(listener net.Listener) net.Listener {
 		return limits.Listen(listener, config.ConnectionsPerSource, metrics.refusedConnections)
 	}}
-	certificate, err := s.certificateSource(config, env, restConfig)
+	certificate, err := e.certificateSource(config, env, restConfig)
 	if err != nil {
 		return nil, err
 	}
@@ -104,8 +110,8 @@ func newSecured(
 		grpc.ReadBufferSize(0), // TLS has a buffer
 	)
 	options = append(append(options, callers.ServerOptions()...), tracing.ServerOptions()...)
-	s.server = rpc.NewServer(env.Log, env.Metrics, options...)
-	return s, nil
+	e.server = rpc.NewServer(env.Log, env.Metrics, options...)
+	return e, nil
 }
 
 // reportBytes returns how much of the memory limit reports may have. Instances, which each replica
@@ -134,7 +140,7 @@ func memoryFor(store *reports.Store) func(node string) error {
 }
 
 // certificateSource returns the Source of the server certificate, with its readiness and metrics.
-func (s *secured) certificateSource(config Config, env service.Env, restConfig *rest.Config) (source pki.Source, err error) {
+func (e *endpoint) certificateSource(config Config, env service.Env, restConfig *rest.Config) (source pki.Source, err error) {
 	exported := map[string]func() *x509.Certificate{}
 	if config.TLS.Dir != "" {
 		source = pki.Dir(config.TLS.Dir)
@@ -145,11 +151,11 @@ func (s *secured) certificateSource(config Config, env service.Env, restConfig *
 		secret := cache.NewObjectName(config.Namespace, config.TLS.Name)
 		configMap := cache.NewObjectName(config.nodeNamespace(), config.TLS.Name)
 		issuer := pki.Issuer{Name: "akri instance-writer", DNSNames: config.dnsNames(), Lifetimes: config.TLS.Lifetimes}
-		s.certificates, err = certificates.New(restConfig, secret, configMap, issuer, env.Log)
+		e.certificates, err = certificates.New(restConfig, secret, configMap, issuer, env.Log)
 		if err != nil {
 			return nil, err
 		}
-		source, exported["ca"] = s.certificates.Certificate(), s.certificates.Signer
+		source, exported["ca"] = e.certificates.Certificate(), e.certificates.Signer
 	}
 	exported["server"] = source.Leaf
 	env.Health.AddReadiness("certificate", source.Ready)
@@ -166,11 +172,11 @@ func (c Config) dnsNames() []string {
 	return []string{c.TLS.Service, qualified, qualified + ".svc", qualified + ".svc.cluster.local", "localhost"}
 }
 
-func (s *secured) serve(ctx context.Context, listener net.Listener) error {
+func (e *endpoint) serve(ctx context.Context, listener net.Listener) error {
 	group, ctx := errgroup.WithContext(ctx)
-	if s.certificates != nil {
-		group.Go(func() error { s.certificates.Run(ctx); return nil })
+	if e.certificates != nil {
+		group.Go(func() error { e.certificates.Run(ctx); return nil })
 	}
-	group.Go(func() error { return rpc.Serve(ctx, s.server, s.listen(listener)) })
+	group.Go(func() error { return rpc.Serve(ctx, e.server, e.listen(listener)) })
 	return group.Wait()
 }

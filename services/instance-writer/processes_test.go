@@ -1,28 +1,44 @@
 package instancewriter_test
 
 import (
+	"context"
+	"fmt"
 	"net"
 	"os"
 	"os/exec"
+	"os/signal"
 	"path/filepath"
 	"sync"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/stretchr/testify/require"
+	"go.uber.org/zap"
 	"k8s.io/client-go/tools/clientcmd"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 
+	"akri.sh/libs/admin"
+	"akri.sh/libs/kube"
 	"akri.sh/libs/rpc"
+	"akri.sh/libs/service"
 	instancev1 "akri.sh/proto/akri/instance/v1"
+	instancewriter "akri.sh/services/instance-writer"
 )
 
-// process is an instance-writer in its own process, which can be killed and restarted.
+// Variables of the environment that make the test binary an instance-writer.
+const (
+	addressVariable    = "AKRI_TEST_ADDRESS"
+	kubeconfigVariable = "AKRI_TEST_KUBECONFIG"
+)
+
+// process is an instance-writer in its own process, which can be killed and restarted. It is the
+// test binary, because it serves callers without identity.
 type process struct {
 	testing.TB
-	binary, kubeconfig, address string
-	client                      instancev1.InstanceServiceClient
+	kubeconfig, address string
+	client              instancev1.InstanceServiceClient
 
 	mu      sync.Mutex
 	command *exec.Cmd
@@ -31,10 +47,9 @@ type process struct {
 // processes starts replicas that reach the API server at the host.
 func processes(t testing.TB, host string, count int) []*process {
 	t.Helper()
-	binary := build(t)
 	var all []*process
 	for range count {
-		p := &process{TB: t, binary: binary, kubeconfig: kubeconfig(t, host), address: freeAddress(t)}
+		p := &process{TB: t, kubeconfig: kubeconfig(t, host), address: freeAddress(t)}
 		conn, err := rpc.Dial(p.address, prometheus.NewRegistry())
 		require.NoError(t, err)
 		p.client = instancev1.NewInstanceServiceClient(conn)
@@ -43,6 +58,26 @@ func processes(t testing.TB, host string, count int) []*process {
 		all = append(all, p)
 	}
 	return all
+}
+
+// runProcess serves until SIGTERM and returns the exit code.
+func runProcess(address, kubeconfig string) int {
+	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM)
+	defer stop()
+	config := instancewriter.Config{
+		Flags: kube.Flags{Kubeconfig: kubeconfig}, Address: address, Namespace: namespace,
+		NodeGrace: 5 * time.Minute, ReportGrace: time.Minute, ShutdownDelay: 2 * time.Second,
+	}
+	env := service.Env{Log: zap.Must(zap.NewProduction(zap.IncreaseLevel(zap.ErrorLevel))), Metrics: prometheus.NewRegistry(), Health: &admin.Health{}}
+	writer, err := instancewriter.NewWithoutIdentities(config, env)
+	if err == nil {
+		err = writer.Run(ctx)
+	}
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	return 0
 }
 
 // build returns the binary of instance-writer.
@@ -63,8 +98,8 @@ func freeAddress(t testing.TB) string {
 }
 
 func (p *process) start() {
-	command := exec.CommandContext(p.Context(), p.binary,
-		"--address=", "--plain-address", p.address, "--admin-address=", "--kubeconfig", p.kubeconfig, "--log-level=error")
+	command := exec.CommandContext(p.Context(), os.Args[0])
+	command.Env = append(os.Environ(), addressVariable+"="+p.address, kubeconfigVariable+"="+p.kubeconfig)
 	command.Stderr = os.Stderr
 	command.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	require.NoError(p, command.Start())

@@ -110,7 +110,7 @@ func startSecuredWith(t testing.TB, config instancewriter.Config) *securedReplic
 	r.address = listener.Addr().String()
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan error, 1)
-	go func() { ended <- writer.Serve(ctx, listener, nil) }()
+	go func() { ended <- writer.Serve(ctx, listener) }()
 	t.Cleanup(func() { cancel(); require.NoError(t, <-ended) })
 	require.Eventually(t, func() bool { return r.health.Ready(context.Background()) == nil }, timeout, 10*time.Millisecond)
 	if config.TLS.Name != "" {

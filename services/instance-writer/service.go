@@ -24,7 +24,6 @@ import (
 	"akri.sh/libs/pki"
 	"akri.sh/libs/rpc"
 	"akri.sh/libs/service"
-	"akri.sh/libs/tracing"
 	configurationv1 "akri.sh/proto/akri/configuration/v1"
 	instancev1 "akri.sh/proto/akri/instance/v1"
 
@@ -42,8 +41,7 @@ import (
 type Config struct {
 	kube.Flags
 
-	Address              string        `help:"Address of the gRPC server with TLS, whose callers send a service account token. Empty: disabled." default:":9443" placeholder:"HOST:PORT"`
-	PlainAddress         string        `help:"Address of a gRPC server in plain text that serves anyone, for nodes of an earlier release. Empty: disabled." placeholder:"HOST:PORT"`
+	Address              string        `help:"Address of the gRPC server. Callers use TLS and send a service account token." default:":9443" placeholder:"HOST:PORT"`
 	ConnectionAge        time.Duration `help:"Age at which connections are closed, so that nodes spread over the replicas. 0: never." default:"10m"`
 	ShutdownDelay        time.Duration `help:"Time to serve after the signal to stop, until the Service routes to other replicas only." default:"2s"`
 	NodeGrace            time.Duration `help:"Time that a node may be not ready before its devices are removed." default:"5m"`
@@ -72,14 +70,19 @@ type Service struct {
 	reconciler *reconcile.Reconciler
 	catalog    *catalog.Catalog
 	names      *names.Record
-	secured    *secured // nil if disabled
-	plain      *grpc.Server
+	endpoint   *endpoint
 	stopping   chan struct{}
 	synced     chan struct{}
 }
 
 // New returns a Service. It opens no connection.
 func New(config Config, env service.Env) (*Service, error) {
+	return newService(config, env, newEndpoint)
+}
+
+// newService is New with a function that returns the endpoint, so that tests can serve callers
+// without identity.
+func newService(config Config, env service.Env, newEndpoint endpointFunc) (*Service, error) {
 	restConfig, err := config.RESTConfig(env.Log)
 	if err != nil {
 		return nil, err
@@ -126,52 +129,33 @@ func New(config Config, env service.Env) (*Service, error) {
 		Stopping: stopping, ConnectionLost: objects.ConnectionLost, Log: env.Log,
 	})
 	objects.Instances.OnEvent(instanceServer.InstanceChanged)
-	register := func(grpcServer *grpc.Server) {
-		instancev1.RegisterInstanceServiceServer(grpcServer, instanceServer)
-		configurationv1.RegisterConfigurationServiceServer(grpcServer, &server.ConfigurationServer{
-			Catalog: configurations, Labels: objects.NodeLabels, Stopping: stopping, ConnectionLost: objects.ConnectionLost,
-		})
-	}
 
 	s := &Service{
 		config: config, log: env.Log, cluster: objects, reconciler: reconciler, catalog: configurations, names: record,
 		stopping: stopping, synced: make(chan struct{}),
 	}
-	if config.Address != "" {
-		if s.secured, err = newSecured(config, env, restConfig, objects, store, metrics, s.waitForCaches()...); err != nil {
-			return nil, err
-		}
-		register(s.secured.server)
+	if s.endpoint, err = newEndpoint(config, env, restConfig, objects, store, metrics, s.waitForCaches()...); err != nil {
+		return nil, err
 	}
-	if config.PlainAddress != "" {
-		s.plain = rpc.NewServer(env.Log, env.Metrics, append(append(s.waitForCaches(), rpc.Replicated(config.ConnectionAge)), tracing.ServerOptions()...)...)
-		register(s.plain)
-	}
+	instancev1.RegisterInstanceServiceServer(s.endpoint.server, instanceServer)
+	configurationv1.RegisterConfigurationServiceServer(s.endpoint.server, &server.ConfigurationServer{
+		Catalog: configurations, Labels: objects.NodeLabels, Stopping: stopping, ConnectionLost: objects.ConnectionLost,
+	})
 	return s, nil
 }
 
 // Run serves until ctx ends. Calls are answered once the caches are complete.
 func (s *Service) Run(ctx context.Context) error {
-	var secured, plain net.Listener
-	var err error
-	if s.secured != nil {
-		if secured, err = rpc.Listen(ctx, s.config.Address); err != nil {
-			return err
-		}
-		defer secured.Close()
+	listener, err := rpc.Listen(ctx, s.config.Address)
+	if err != nil {
+		return err
 	}
-	if s.plain != nil {
-		if plain, err = rpc.Listen(ctx, s.config.PlainAddress); err != nil {
-			return err
-		}
-		defer plain.Close()
-		s.log.Warn("serving callers without identity", zap.String("address", s.config.PlainAddress))
-	}
-	return s.Serve(ctx, secured, plain)
+	defer listener.Close()
+	return s.Serve(ctx, listener)
 }
 
-// Serve is Run with listeners of the servers that are enabled. It closes them.
-func (s *Service) Serve(ctx context.Context, secured, plain net.Listener) error {
+// Serve is Run with a listener, which it closes.
+func (s *Service) Serve(ctx context.Context, listener net.Listener) error {
 	// The reconciler stops after the gRPC servers, so that running calls are answered.
 	background, stop := context.WithCancel(context.WithoutCancel(ctx))
 	defer stop()
@@ -197,12 +181,7 @@ func (s *Service) Serve(ctx context.Context, secured, plain net.Listener) error 
 			close(s.synced)
 			return nil
 		})
-		if s.secured != nil {
-			servers.Go(func() error { return s.secured.serve(serving, secured) })
-		}
-		if s.plain != nil {
-			servers.Go(func() error { return rpc.Serve(serving, s.plain, plain) })
-		}
+		servers.Go(func() error { return s.endpoint.serve(serving, listener) })
 		return servers.Wait()
 	})
 	return group.Wait()

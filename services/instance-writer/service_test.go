@@ -41,6 +41,9 @@ const (
 var api *kubetest.Server
 
 func TestMain(m *testing.M) {
+	if address := os.Getenv(addressVariable); address != "" {
+		os.Exit(runProcess(address, os.Getenv(kubeconfigVariable)))
+	}
 	if os.Getenv(floodVariable) != "" {
 		os.Exit(m.Run()) // it needs no API server
 	}
@@ -80,16 +83,15 @@ func startAt(t testing.TB, host string, grace time.Duration) *replica {
 func startWith(t testing.TB, config instancewriter.Config, log *zap.Logger) *replica {
 	t.Helper()
 	metrics := prometheus.NewRegistry()
-	config.PlainAddress = "127.0.0.1:0"
 	config.Namespace = cmp.Or(config.Namespace, namespace)
 	createNames(t, config.Namespace)
-	writer, err := instancewriter.New(config, service.Env{Log: log, Metrics: metrics, Health: &admin.Health{}})
+	writer, err := instancewriter.NewWithoutIdentities(config, service.Env{Log: log, Metrics: metrics, Health: &admin.Health{}})
 	require.NoError(t, err)
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan error, 1)
-	go func() { ended <- writer.Serve(ctx, nil, listener) }()
+	go func() { ended <- writer.Serve(ctx, listener) }()
 	conn, err := rpc.Dial(listener.Addr().String(), prometheus.NewRegistry())
 	require.NoError(t, err)
 	var once sync.Once

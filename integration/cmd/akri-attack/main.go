@@ -65,7 +65,7 @@ func (o options) run(ctx context.Context) error {
 
 // connect connects to instance-writer with the identity of a service.
 func connect(address, directory string) (*grpc.ClientConn, error) {
-	credentials, err := rpc.Identity{CAFile: directory + "/ca.crt", TokenFile: directory + "/token"}.DialOptions()
+	credentials, err := rpc.Identity{CAFile: directory + "/ca.crt", TokenFile: directory + "/token"}.DialOptions(address)
 	if err != nil {
 		return nil, err
 	}
