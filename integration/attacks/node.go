@@ -145,7 +145,7 @@ func (n *Node) watchConfigurations(ctx context.Context) error {
 func (n *Node) watchInstances(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	stream, err := instancev1.NewInstanceServiceClient(n.Reserver).WatchInstances(ctx, &instancev1.WatchInstancesRequest{Node: n.Name, Parts: true})
+	stream, err := instancev1.NewInstanceServiceClient(n.Reserver).WatchInstances(ctx, &instancev1.WatchInstancesRequest{Node: n.Name})
 	if err != nil {
 		return err
 	}

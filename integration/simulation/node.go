@@ -306,7 +306,7 @@ func (n *Node) watchConfigurations(ctx context.Context, healthy func()) error {
 }
 
 func (n *Node) watchInstances(ctx context.Context, healthy func()) error {
-	stream, err := n.host.WatchInstances(ctx, &instancev1.WatchInstancesRequest{Node: n.Name, Parts: true})
+	stream, err := n.host.WatchInstances(ctx, &instancev1.WatchInstancesRequest{Node: n.Name})
 	if err != nil {
 		return err
 	}

@@ -180,7 +180,7 @@ func (s *Store) WatchInstances(ctx context.Context, client instancev1.InstanceSe
 	return watch(ctx, log,
 		func(ctx context.Context) (grpc.ServerStreamingClient[instancev1.WatchInstancesResponse], error) {
 			parts = nil
-			return client.WatchInstances(ctx, &instancev1.WatchInstancesRequest{Node: s.node, Parts: true})
+			return client.WatchInstances(ctx, &instancev1.WatchInstancesRequest{Node: s.node})
 		},
 		func(response *instancev1.WatchInstancesResponse) {
 			snapshot := response.GetSnapshot()

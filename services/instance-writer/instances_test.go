@@ -74,8 +74,8 @@ func TestCapacityFollowsTheConfiguration(t *testing.T) {
 	})
 }
 
-// An Instance of an earlier version gets the label, with one write, when the service starts.
-func TestUpgradeAddsTheLabel(t *testing.T) {
+// An Instance of upstream Akri gets the label, with one write, when the service starts.
+func TestAdoptionAddsTheLabel(t *testing.T) {
 	f := newFixture(t, 1, 1)
 	old := start(t, grace)
 	f.reportShared("foo", old)

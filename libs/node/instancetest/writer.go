@@ -150,12 +150,12 @@ func (w *Writer) SetPaused(paused bool) {
 
 // WatchInstances implements the API of instance-writer.
 func (w *Writer) WatchInstances(
-	request *instancev1.WatchInstancesRequest, stream grpc.ServerStreamingServer[instancev1.WatchInstancesResponse],
+	_ *instancev1.WatchInstancesRequest, stream grpc.ServerStreamingServer[instancev1.WatchInstancesResponse],
 ) error {
 	sent := map[string]uint64{}
 	for first := true; ; first = false {
 		_, changed := w.changed.Get()
-		for _, event := range w.events(sent, first, request.GetParts()) {
+		for _, event := range w.events(sent, first) {
 			if err := stream.Send(event); err != nil {
 				return err
 			}
@@ -169,7 +169,7 @@ func (w *Writer) WatchInstances(
 }
 
 // events returns the events since the sent revisions. Each part of a snapshot has one Instance.
-func (w *Writer) events(sent map[string]uint64, first, inParts bool) []*instancev1.WatchInstancesResponse {
+func (w *Writer) events(sent map[string]uint64, first bool) []*instancev1.WatchInstancesResponse {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	var events []*instancev1.WatchInstancesResponse
@@ -182,7 +182,7 @@ func (w *Writer) events(sent map[string]uint64, first, inParts bool) []*instance
 		}
 	}
 	if first {
-		return snapshot(all, w.revision, inParts)
+		return snapshot(all, w.revision)
 	}
 	for name := range sent {
 		if w.instances[name] == nil {
@@ -194,9 +194,9 @@ func (w *Writer) events(sent map[string]uint64, first, inParts bool) []*instance
 	return events
 }
 
-func snapshot(all []*instancev1.Instance, revision uint64, inParts bool) (events []*instancev1.WatchInstancesResponse) {
+func snapshot(all []*instancev1.Instance, revision uint64) (events []*instancev1.WatchInstancesResponse) {
 	parts := [][]*instancev1.Instance{all}
-	if inParts && len(all) > 1 {
+	if len(all) > 1 {
 		parts = slices.Collect(slices.Chunk(all, 1))
 	}
 	for i, part := range parts {

@@ -579,10 +579,8 @@ func (x *Refusal) GetMessage() string {
 }
 
 type WatchInstancesRequest struct {
-	state protoimpl.MessageState `protogen:"open.v1"`
-	Node  string                 `protobuf:"bytes,1,opt,name=node,proto3" json:"node,omitempty"`
-	// True if the receiver joins the parts of a snapshot. Otherwise the snapshot has one part.
-	Parts         bool `protobuf:"varint,2,opt,name=parts,proto3" json:"parts,omitempty"`
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Node          string                 `protobuf:"bytes,1,opt,name=node,proto3" json:"node,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -622,13 +620,6 @@ func (x *WatchInstancesRequest) GetNode() string {
 		return x.Node
 	}
 	return ""
-}
-
-func (x *WatchInstancesRequest) GetParts() bool {
-	if x != nil {
-		return x.Parts
-	}
-	return false
 }
 
 type WatchInstancesResponse struct {
@@ -870,8 +861,8 @@ type Instance struct {
 	// The resourceVersion of the object, which increases with each write. It orders the states that a
 	// receiver gets from several streams and responses. 0: unknown, treated as the newest.
 	Revision uint64 `protobuf:"varint,8,opt,name=revision,proto3" json:"revision,omitempty"`
-	// The id of the device. Empty: unknown, because upstream Akri created the Instance, or because an
-	// earlier version of instance-writer sends it. The name then identifies the device.
+	// The id of the device. Empty: unknown, because upstream Akri created the Instance. The name then
+	// identifies the device.
 	DeviceId      string `protobuf:"bytes,9,opt,name=device_id,json=deviceId,proto3" json:"device_id,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1741,10 +1732,9 @@ const file_akri_instance_v1_instance_proto_rawDesc = "" +
 	"\binstance\x18\x01 \x01(\tR\binstance\x12\x1b\n" +
 	"\tdevice_id\x18\x02 \x01(\tR\bdeviceId\x12\x16\n" +
 	"\x06reason\x18\x03 \x01(\tR\x06reason\x12\x18\n" +
-	"\amessage\x18\x04 \x01(\tR\amessage\"A\n" +
+	"\amessage\x18\x04 \x01(\tR\amessage\"8\n" +
 	"\x15WatchInstancesRequest\x12\x12\n" +
-	"\x04node\x18\x01 \x01(\tR\x04node\x12\x14\n" +
-	"\x05parts\x18\x02 \x01(\bR\x05parts\"\xd6\x01\n" +
+	"\x04node\x18\x01 \x01(\tR\x04nodeJ\x04\b\x02\x10\x03R\x05parts\"\xd6\x01\n" +
 	"\x16WatchInstancesResponse\x12@\n" +
 	"\bsnapshot\x18\x01 \x01(\v2\".akri.instance.v1.InstanceSnapshotH\x00R\bsnapshot\x126\n" +
 	"\aupdated\x18\x02 \x01(\v2\x1a.akri.instance.v1.InstanceH\x00R\aupdated\x129\n" +

@@ -22,7 +22,7 @@ const (
 )
 
 // review holds the problems for which the webhook would refuse a spec. The API server can store
-// such a spec while the webhook is not registered, and an earlier version can have accepted it.
+// such a spec while the webhook is not registered, and upstream Akri can have accepted it.
 type review struct {
 	uid        types.UID
 	generation int64

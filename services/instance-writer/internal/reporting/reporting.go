@@ -76,7 +76,7 @@ type publication struct {
 }
 
 // encode returns for example "2026-11-22T10:00:00Z node-a node-b 0d3e…=3". No name of a node
-// contains the separator, so that earlier versions ignore what fails.
+// contains the separator of what fails.
 func encode(now time.Time, nodes []string, failing map[string]uint8) string {
 	fields := append([]string{now.UTC().Format(time.RFC3339Nano)}, slices.Sorted(slices.Values(nodes))...)
 	for _, uid := range slices.Sorted(maps.Keys(failing)) {

@@ -73,7 +73,7 @@ func (s *Server) WatchInstances(
 	subscription := s.subscriptions.subscribe(request.GetNode())
 	defer subscription.close()
 	instances := instanceStream{s, stream, request.GetNode()}
-	if err := instances.sendSnapshot(request.GetParts()); err != nil {
+	if err := instances.sendSnapshot(); err != nil {
 		return err
 	}
 	for {
@@ -98,13 +98,13 @@ func (s *Server) WatchInstances(
 	}
 }
 
-func (s instanceStream) sendSnapshot(inParts bool) error {
+func (s instanceStream) sendSnapshot() error {
 	// The revision is read before the Instances, so that it is not newer than they are.
 	part, size := &instancev1.InstanceSnapshot{Revision: revision(s.Cluster.Revision())}, 0
 	for _, instance := range s.Cluster.InstancesOn(s.node) {
 		message := toProto(instance)
 		bytes := proto.Size(message)
-		if inParts && size > 0 && size+bytes > maxPartBytes {
+		if size > 0 && size+bytes > maxPartBytes {
 			part.More = true
 			if err := s.sendPart(part); err != nil {
 				return err
