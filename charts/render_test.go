@@ -122,6 +122,7 @@ func TestUnknownValuesAreErrors(t *testing.T) {
 		"handler-onvif.enabled=true,handler-onvif.metricsAddress=lan": "metricsAddress",
 		"broker-controller.webhook.authorise=false":                   "authorise",
 		"broker-controller.allowedNamespaces.enable=true":             "enable",
+		"global.separateClusterServices=yes":                          "separateClusterServices",
 		"global.resources=DRA":                                        "resources",
 		"console.enabled=true,console.allowFroms[0].ipBlock.cidr=x":   "allowFroms",
 		"console.enabled=true,console.proxy.containers[0].name=x":     "image",

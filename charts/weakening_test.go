@@ -103,6 +103,9 @@ func checkWeakening(t *testing.T, entry weakening, names []string, value string)
 var harmless = []string{
 	// Whether a service, a Configuration or an object for monitoring exists.
 	"*.enabled", "*.discovery.enabled", "*.configuration.enabled", "prometheus.*.enabled",
+	// It separates more than the default does. What follows from the default depends on the nodes:
+	// kubectl akri check reports it.
+	"global.separateClusterServices",
 	// A user namespace takes rights from Pods.
 	"global.userNamespaces",
 	// The content of Configurations, which their author needs rights for.

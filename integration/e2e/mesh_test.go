@@ -48,9 +48,9 @@ func TestAgent(t *testing.T) {
 	)...)
 }
 
-// TestChanges changes the installation while brokers run: the directories of its
-// sockets and its namespaces. With AKRI_E2E_AGENT it does so with the agent. It is a test of its
-// own so that it can run at the same time as TestMesh, on another cluster.
+// TestChanges changes the installation: the directories of its sockets and its namespaces while
+// brokers run, and the nodes of its services. With AKRI_E2E_AGENT it does so with the agent. It is
+// a test of its own so that it can run at the same time as TestMesh, on another cluster.
 func TestChanges(t *testing.T) {
 	selectForm(separate().resources())
 	if os.Getenv("AKRI_E2E_AGENT") != "" {
@@ -60,6 +60,7 @@ func TestChanges(t *testing.T) {
 	inOrder(t,
 		movedSockets,
 		podSecurity,
+		separateServices,
 	)
 	_, err := akri.Uninstall(t.Context())
 	require.NoError(t, err)

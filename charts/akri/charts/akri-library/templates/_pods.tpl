@@ -81,16 +81,13 @@ securityContext: {{- toYaml (merge (dict) $security (ternary (dict "seLinuxOptio
 {{- if and $global.userNamespaces (not .Values.hostNetwork) $mapped }}yes{{ end -}}
 {{- end }}
 
-{{/* Node selection of a Deployment or Job. */}}
+{{/* Node selection of a Deployment or Job, without affinity. */}}
 {{- define "akri.placement" -}}
 nodeSelector:
   kubernetes.io/os: linux
   {{- with .Values.nodeSelector }}{{ toYaml . | nindent 2 }}{{ end }}
 {{- with .Values.tolerations }}
 tolerations: {{- toYaml . | nindent 2 }}
-{{- end }}
-{{- with .Values.affinity }}
-affinity: {{- toYaml . | nindent 2 }}
 {{- end }}
 {{- end }}
 
@@ -117,27 +114,42 @@ affinity: {{- toYaml . | nindent 2 }}
 {{- if include "akri.dra" . }}akri.sh/resources: devicePlugin{{ end -}}
 {{- end }}
 
-{{/* Node selection of a Deployment with replicas: on different nodes if possible. */}}
+{{/* Node selection of a Deployment with replicas. */}}
 {{- define "akri.replicaPlacement" -}}
 {{ include "akri.placement" . }}
+affinity: {{- include "akri.replicaAffinity" . | nindent 2 }}
 {{- with .Values.topologySpreadConstraints }}
 topologySpreadConstraints:
   {{- range . }}
   - {{ toYaml (merge (dict) . (dict "labelSelector" (dict "matchLabels" (include "akri.selector" $ | fromYaml)))) | nindent 4 | trim }}
   {{- end }}
 {{- end }}
-{{- if not .Values.affinity.podAntiAffinity }}
-{{- if not .Values.affinity }}
-affinity:
 {{- end }}
-  podAntiAffinity:
-    preferredDuringSchedulingIgnoredDuringExecution:
-      - weight: 100
-        podAffinityTerm:
-          topologyKey: kubernetes.io/hostname
-          labelSelector:
-            matchLabels: {{- include "akri.selector" . | nindent 14 }}
+
+{{/* The affinity of a Deployment with replicas: away from node services and, with less weight, from
+     each other. The scheduler adds the weights of all Pods of a node. One Pod of each node counts,
+     so that nodes with different handlers are equal and replicas still use both. */}}
+{{- define "akri.replicaAffinity" -}}
+{{- $replica := dict "topologyKey" "kubernetes.io/hostname" "labelSelector" (dict "matchLabels" (include "akri.selector" . | fromYaml)) }}
+{{- $nodeService := dict "topologyKey" "kubernetes.io/hostname"
+  "namespaces" (list (include "akri.nodeNamespace" .))
+  "labelSelector" (dict
+    "matchLabels" (dict "app.kubernetes.io/part-of" "akri" "app.kubernetes.io/instance" .Release.Name)
+    "matchExpressions" (list (dict "key" "app.kubernetes.io/component" "operator" "In" "values" (list "discovery-operator" "agent")))) }}
+{{- $preferred := list (dict "weight" 10 "podAffinityTerm" $replica) }}
+{{- $required := list }}
+{{- if (.Values.global).separateClusterServices }}
+{{- $required = list $nodeService }}
+{{- else }}
+{{- $preferred = prepend $preferred (dict "weight" 100 "podAffinityTerm" $nodeService) }}
 {{- end }}
+
+{{- /* The user's podAntiAffinity replaces what is preferred, and is added to what is required. */}}
+{{- $antiAffinity := .Values.affinity.podAntiAffinity | default (dict "preferredDuringSchedulingIgnoredDuringExecution" $preferred) }}
+{{- with concat $required ($antiAffinity.requiredDuringSchedulingIgnoredDuringExecution | default list) }}
+{{- $antiAffinity = merge (dict "requiredDuringSchedulingIgnoredDuringExecution" .) $antiAffinity }}
+{{- end }}
+{{- toYaml (merge (dict "podAntiAffinity" $antiAffinity) .Values.affinity) }}
 {{- end }}
 
 {{/* The part of a container that all services share. */}}
