@@ -346,6 +346,7 @@ func explainedInstallation(t *testing.T) {
 	output, err := kubectlAkri(t.Context(), "check")
 	require.NoError(t, err, output)
 	require.Contains(t, output, "the API server checks them")
+	require.Contains(t, output, "lets no kubelet set")
 	require.NotContains(t, output, "not checked")
 	output, err = kubectlAkri(t.Context(), "check", "--as=guest", "--as-group=system:authenticated")
 	require.NoError(t, err, output)

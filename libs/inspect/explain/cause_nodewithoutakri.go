@@ -90,7 +90,7 @@ func (s *Snapshot) NodesWithoutAkri() []NodeWithout {
 		}
 		without := NodeWithout{Node: node.Name}
 		for _, taint := range node.Spec.Taints {
-			if !tolerated(daemonSets[0].Spec.Template.Spec.Tolerations, taint) {
+			if !Tolerated(daemonSets[0].Spec.Template.Spec.Tolerations, taint) {
 				without.Taints = append(without.Taints, taint)
 			}
 		}
@@ -99,9 +99,9 @@ func (s *Snapshot) NodesWithoutAkri() []NodeWithout {
 	return nodes
 }
 
-// tolerated reports whether a Pod of a DaemonSet with the tolerations is scheduled in spite of the
+// Tolerated reports whether a Pod of a DaemonSet with the tolerations is scheduled in spite of the
 // taint. Kubernetes adds tolerations for the states of the node itself.
-func tolerated(tolerations []corev1.Toleration, taint corev1.Taint) bool {
+func Tolerated(tolerations []corev1.Toleration, taint corev1.Taint) bool {
 	if taint.Effect == corev1.TaintEffectPreferNoSchedule || strings.HasPrefix(taint.Key, "node.kubernetes.io/") {
 		return true
 	}

@@ -49,18 +49,17 @@ type Facts struct {
 	// Weakening has what each value of the release that weakens security means, by the name of the
 	// value. It is the data of the ConfigMap that WeakeningMap names, or nil if there is none.
 	Weakening map[string]string
-	// Policy and Binding are those that AuthorsPolicy names, or nil.
-	Policy  *admissionregistrationv1.ValidatingAdmissionPolicy
-	Binding *admissionregistrationv1.ValidatingAdmissionPolicyBinding
-	// Unreadable names those of the three that the user may not get.
+	// Policies and Bindings are those of PolicyNames that exist, by name.
+	Policies map[string]*admissionregistrationv1.ValidatingAdmissionPolicy
+	Bindings map[string]*admissionregistrationv1.ValidatingAdmissionPolicyBinding
+	// Unreadable names the resources of the last three that the user may not get.
 	Unreadable []string
+	// NodeRestriction is what the API server lets a kubelet do.
+	NodeRestriction NodeRestriction
 }
 
-// Objects of the chart akri.
-const (
-	WeakeningMap  = "akri-weakening"
-	AuthorsPolicy = "akri-authors"
-)
+// WeakeningMap is a ConfigMap of the chart akri.
+const WeakeningMap = "akri-weakening"
 
 // Of checks the installation, or whether one is possible if there is none.
 func Of(s *explain.Snapshot, facts Facts) []Result {
@@ -68,7 +67,8 @@ func Of(s *explain.Snapshot, facts Facts) []Result {
 	if len(s.DaemonSets) == 0 && len(s.Deployments) == 0 && s.Unreadable == nil {
 		return append(results, readyNodes(s), podSecurity(facts), rights(facts))
 	}
-	results = append(results, services(s), webhook(s), authors(facts), nodesWithout(s))
+	results = append(results, services(s), webhook(s), authors(facts), allowedNamespaces(s, facts), nodesWithout(s),
+		placement(s, facts), nodeLabels(s, facts))
 	results = append(results, weakening(facts)...)
 	return append(results, configurations(s)...)
 }
@@ -172,43 +172,20 @@ func webhook(s *explain.Snapshot) Result {
 		}
 		for _, registered := range all {
 			if len(registered.ClientConfig.CABundle) == 0 {
-				return Result{Name: name, Outcome: Failed, Message: "its registration " + s.Webhooks[i].Name + " has no CA certificate", Remedies: []explain.Remedy{{
-					Text: "Read why broker-controller does not register it.", Command: "kubectl logs --all-namespaces --tail=50 --prefix --selector " +
-						explain.ComponentLabel + "=broker-controller",
-				}}}
+				return Result{
+					Name: name, Outcome: Failed, Message: "its registration " + s.Webhooks[i].Name + " has no CA certificate",
+					Remedies: []explain.Remedy{logsOfBrokerController("Read why broker-controller does not register it.")},
+				}
 			}
 		}
 	}
 	return passed(name, "the API server calls it")
 }
 
-// authors checks that the API server checks the rights of the authors of Configurations, unless a
-// value of the release disables it.
-func authors(facts Facts) Result {
-	const name = "rights of authors"
-	for _, value := range []string{"broker-controller.enabled", "broker-controller.authors.enabled"} {
-		if facts.Weakening[value] != "" {
-			return Result{Name: name, Outcome: Warning, Message: "they are not checked, because " + value + " is false"}
-		}
+func logsOfBrokerController(text string) explain.Remedy {
+	return explain.Remedy{
+		Text: text, Command: "kubectl logs --all-namespaces --tail=50 --prefix --selector " + explain.ComponentLabel + "=broker-controller",
 	}
-
-	var problem string
-	switch {
-	case len(facts.Unreadable) > 0:
-		return Result{Name: name, Outcome: Warning, Message: "not checked: you may not get " + strings.Join(facts.Unreadable, ", ")}
-	case facts.Policy == nil:
-		problem = "the ValidatingAdmissionPolicy " + AuthorsPolicy + " does not exist"
-	case facts.Binding == nil:
-		problem = "the ValidatingAdmissionPolicyBinding " + AuthorsPolicy + " does not exist"
-	case facts.Binding.Spec.PolicyName != AuthorsPolicy || !slices.Contains(facts.Binding.Spec.ValidationActions, admissionregistrationv1.Deny):
-		problem = "the ValidatingAdmissionPolicyBinding " + AuthorsPolicy + " does not deny what the policy refuses"
-	default:
-		return passed(name, "the API server checks them")
-	}
-	return Result{Name: name, Outcome: Failed, Message: problem + ": users get Pods, Secrets and handlers that they have no right to use",
-		Remedies: []explain.Remedy{{
-			Text: "Install it again, with the values of the release.", Command: "helm upgrade akri charts/akri --namespace " + facts.Namespace + " --reuse-values",
-		}}}
 }
 
 // weakening returns a result for each value that weakens security, or one for all.

@@ -55,13 +55,14 @@ func TestBeforeInstallation(t *testing.T) {
 
 func TestInstallation(t *testing.T) {
 	for file, want := range map[string]map[string]check.Outcome{
-		"healthy":           {},
-		"tainted-node":      {"nodes": check.Warning},
-		"version-skew":      {"services": check.Failed},
-		"service-not-ready": {"services": check.Failed},
-		"service-images":    {"services": check.Failed},
-		"webhook-away":      {"services": check.Failed},
-		"misspelt-handler":  {"Configuration default/camera": check.Failed},
+		// The cluster services are on nodes with node services.
+		"healthy":           {"placement": check.Warning},
+		"tainted-node":      {"placement": check.Warning, "nodes": check.Warning},
+		"version-skew":      {"placement": check.Warning, "services": check.Failed},
+		"service-not-ready": {"placement": check.Warning, "services": check.Failed},
+		"service-images":    {"placement": check.Warning, "services": check.Failed},
+		"webhook-away":      {"placement": check.Warning, "services": check.Failed},
+		"misspelt-handler":  {"placement": check.Warning, "Configuration default/camera": check.Failed},
 	} {
 		t.Run(file, func(t *testing.T) {
 			files := []string{fixtures + "healthy.yaml"}
@@ -73,64 +74,36 @@ func TestInstallation(t *testing.T) {
 			require.Equal(t, file != "healthy" && file != "tainted-node", check.HasFailed(results))
 		})
 	}
-	s := fixture.Load(t, fixtures+"healthy.yaml")
+	s := apart(fixture.Load(t, fixtures+"healthy.yaml"))
+	require.Empty(t, outcomes(check.Of(s, secure())))
 	s.Webhooks[0].Webhooks[0].ClientConfig.CABundle = nil
 	require.Equal(t, map[string]check.Outcome{"webhook": check.Failed}, outcomes(check.Of(s, secure())))
 	s.Webhooks[0].Webhooks = nil
 	require.Equal(t, map[string]check.Outcome{"webhook": check.Warning}, outcomes(check.Of(s, secure())))
 }
 
-// secure returns the facts of a release with default values.
-func secure() check.Facts {
-	return check.Facts{
-		Version: "v1.36.3", Namespace: "akri-system", Weakening: map[string]string{},
-		Policy: &admissionregistrationv1.ValidatingAdmissionPolicy{},
-		Binding: &admissionregistrationv1.ValidatingAdmissionPolicyBinding{Spec: admissionregistrationv1.ValidatingAdmissionPolicyBindingSpec{
-			PolicyName: check.AuthorsPolicy, ValidationActions: []admissionregistrationv1.ValidationAction{admissionregistrationv1.Deny},
-		}},
+// apart moves the cluster services to nodes without node services.
+func apart(s *explain.Snapshot) *explain.Snapshot {
+	for i := range s.Pods {
+		if component := s.Pods[i].Labels[explain.ComponentLabel]; component == "instance-writer" || component == "broker-controller" {
+			s.Pods[i].Spec.NodeName = "node-c"
+		}
 	}
+	return s
 }
 
-// TestSecurity checks what follows from the values of the release and from the policy for authors.
-func TestSecurity(t *testing.T) {
-	s := fixture.Load(t, fixtures+"healthy.yaml")
-	const values, authors = "values", "rights of authors"
-	for name, c := range map[string]struct {
-		change func(*check.Facts)
-		want   map[string]check.Outcome
-	}{
-		"weak value":   {func(f *check.Facts) { f.Weakening["a.b"] = "a.b=1: bad" }, map[string]check.Outcome{values: check.Warning}},
-		"no ConfigMap": {func(f *check.Facts) { f.Weakening = nil }, map[string]check.Outcome{values: check.Warning}},
-		"no policy":    {func(f *check.Facts) { f.Policy = nil }, map[string]check.Outcome{authors: check.Failed}},
-		"no binding":   {func(f *check.Facts) { f.Binding = nil }, map[string]check.Outcome{authors: check.Failed}},
-		"binding of another policy": {
-			func(f *check.Facts) { f.Binding.Spec.PolicyName = "other" }, map[string]check.Outcome{authors: check.Failed},
-		},
-		"binding that only warns": {
-			func(f *check.Facts) { f.Binding.Spec.ValidationActions[0] = admissionregistrationv1.Warn }, map[string]check.Outcome{authors: check.Failed},
-		},
-		"disabled": {
-			func(f *check.Facts) {
-				f.Weakening["broker-controller.authors.enabled"] = "bad"
-				f.Policy, f.Binding = nil, nil
-			},
-			map[string]check.Outcome{authors: check.Warning, values: check.Warning},
-		},
-		"unreadable": {
-			func(f *check.Facts) {
-				*f = check.Facts{Version: f.Version, Unreadable: []string{"configmaps", "validatingadmissionpolicies"}}
-			},
-			map[string]check.Outcome{authors: check.Warning, values: check.Warning},
-		},
-	} {
-		t.Run(name, func(t *testing.T) {
-			facts := secure()
-			c.change(&facts)
-			results := check.Of(s, facts)
-			require.Equal(t, c.want, outcomes(results))
-			for _, line := range facts.Weakening {
-				require.Contains(t, results, check.Result{Name: values, Outcome: check.Warning, Message: line})
-			}
-		})
+// secure returns the facts of a release with default values.
+func secure() check.Facts {
+	facts := check.Facts{
+		Version: "v1.36.3", Namespace: "akri-system", Weakening: map[string]string{}, NodeRestriction: check.NodeRestriction{Enforced: true},
+		Policies: map[string]*admissionregistrationv1.ValidatingAdmissionPolicy{},
+		Bindings: map[string]*admissionregistrationv1.ValidatingAdmissionPolicyBinding{},
 	}
+	for _, name := range check.PolicyNames() {
+		facts.Policies[name] = &admissionregistrationv1.ValidatingAdmissionPolicy{}
+		facts.Bindings[name] = &admissionregistrationv1.ValidatingAdmissionPolicyBinding{Spec: admissionregistrationv1.ValidatingAdmissionPolicyBindingSpec{
+			PolicyName: name, ValidationActions: []admissionregistrationv1.ValidationAction{admissionregistrationv1.Deny},
+		}}
+	}
+	return facts
 }

@@ -6,8 +6,10 @@ import (
 	"fmt"
 	"io"
 	"maps"
+	"slices"
 
 	"github.com/spf13/cobra"
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	authorizationv1 "k8s.io/api/authorization/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -49,6 +51,9 @@ func (o *options) check() *cobra.Command {
 			if err != nil {
 				return err
 			}
+			if facts.NodeRestriction, err = o.nodeRestriction(c.Context(), snapshot); err != nil {
+				return err
+			}
 			results := check.Of(snapshot, facts)
 			err = print.Value(c.OutOrStdout(), o.output, results, func(w io.Writer, _ bool) { print.Checks(w, results) })
 			if err == nil && check.HasFailed(results) {
@@ -60,7 +65,11 @@ func (o *options) check() *cobra.Command {
 }
 
 func factsOf(ctx context.Context, client *cluster.Client, namespace string) (check.Facts, error) {
-	facts := check.Facts{Namespace: namespace}
+	facts := check.Facts{
+		Namespace: namespace,
+		Policies:  map[string]*admissionregistrationv1.ValidatingAdmissionPolicy{},
+		Bindings:  map[string]*admissionregistrationv1.ValidatingAdmissionPolicyBinding{},
+	}
 	version, err := client.Kubernetes.Discovery().ServerVersion()
 	if err != nil {
 		return facts, fmt.Errorf("read the version of the API server: %w", err)
@@ -104,35 +113,40 @@ func readSecurity(ctx context.Context, client *cluster.Client, facts *check.Fact
 		case err == nil, apierrors.IsNotFound(err):
 			return nil
 		case apierrors.IsForbidden(err):
-			facts.Unreadable = append(facts.Unreadable, resource)
+			if !slices.Contains(facts.Unreadable, resource) {
+				facts.Unreadable = append(facts.Unreadable, resource)
+			}
 			return nil
 		default:
 			return fmt.Errorf("read %s: %w", resource, err)
 		}
 	}
+	errs := []error{get("configmaps", func() error {
+		object, err := client.Kubernetes.CoreV1().ConfigMaps(facts.Namespace).Get(ctx, check.WeakeningMap, metav1.GetOptions{})
+		if err == nil {
+			facts.Weakening = map[string]string{}
+			maps.Copy(facts.Weakening, object.Data)
+		}
+		return err
+	})}
+
 	admission := client.Kubernetes.AdmissionregistrationV1()
-	return errors.Join(
-		get("configmaps", func() error {
-			object, err := client.Kubernetes.CoreV1().ConfigMaps(facts.Namespace).Get(ctx, check.WeakeningMap, metav1.GetOptions{})
-			if err == nil {
-				facts.Weakening = map[string]string{}
-				maps.Copy(facts.Weakening, object.Data)
-			}
-			return err
-		}),
-		get("validatingadmissionpolicies", func() error {
-			object, err := admission.ValidatingAdmissionPolicies().Get(ctx, check.AuthorsPolicy, metav1.GetOptions{})
-			if err == nil {
-				facts.Policy = object
-			}
-			return err
-		}),
-		get("validatingadmissionpolicybindings", func() error {
-			object, err := admission.ValidatingAdmissionPolicyBindings().Get(ctx, check.AuthorsPolicy, metav1.GetOptions{})
-			if err == nil {
-				facts.Binding = object
-			}
-			return err
-		}),
-	)
+	for _, name := range check.PolicyNames() {
+		errs = append(errs,
+			get("validatingadmissionpolicies", func() error {
+				object, err := admission.ValidatingAdmissionPolicies().Get(ctx, name, metav1.GetOptions{})
+				if err == nil {
+					facts.Policies[name] = object
+				}
+				return err
+			}),
+			get("validatingadmissionpolicybindings", func() error {
+				object, err := admission.ValidatingAdmissionPolicyBindings().Get(ctx, name, metav1.GetOptions{})
+				if err == nil {
+					facts.Bindings[name] = object
+				}
+				return err
+			}))
+	}
+	return errors.Join(errs...)
 }

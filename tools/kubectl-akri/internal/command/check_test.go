@@ -1,0 +1,184 @@
+package command_test
+
+import (
+	"bytes"
+	"encoding/json"
+	"path/filepath"
+	"slices"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+	appsv1 "k8s.io/api/apps/v1"
+	authenticationv1 "k8s.io/api/authentication/v1"
+	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/tools/clientcmd"
+	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
+
+	akriv0 "akri.sh/libs/apis/akri/v0"
+	"akri.sh/libs/inspect/cluster"
+	"akri.sh/libs/inspect/explain"
+	"akri.sh/libs/kube/kubetest"
+	"akri.sh/tools/kubectl-akri/check"
+	"akri.sh/tools/kubectl-akri/internal/command"
+)
+
+// api is an API server with objects of an installation, and no process of it.
+type api struct {
+	*testing.T
+	server *kubetest.Server
+	client *cluster.Client
+}
+
+const namespace = "akri-system"
+
+func newAPI(t *testing.T, flags ...string) api {
+	t.Helper()
+	server, err := kubetest.Start(t.Context(), flags...)
+	require.NoError(t, err)
+	t.Cleanup(server.Stop)
+	client, err := cluster.New(server.Config())
+	require.NoError(t, err)
+	a := api{t, server, client}
+
+	core := client.Kubernetes.CoreV1()
+	_, err = core.Namespaces().Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: namespace}}, metav1.CreateOptions{})
+	require.NoError(t, err)
+	_, err = core.Nodes().Create(t.Context(), &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "node-a"}}, metav1.CreateOptions{})
+	require.NoError(t, err)
+	labels := map[string]string{explain.PartOfLabel: explain.PartOf, explain.ComponentLabel: "instance-writer"}
+	_, err = client.Kubernetes.AppsV1().Deployments(namespace).Create(t.Context(), &appsv1.Deployment{
+		ObjectMeta: metav1.ObjectMeta{Name: "akri-instance-writer", Labels: labels},
+		Spec: appsv1.DeploymentSpec{
+			Selector: &metav1.LabelSelector{MatchLabels: labels},
+			Template: corev1.PodTemplateSpec{
+				ObjectMeta: metav1.ObjectMeta{Labels: labels}, Spec: corev1.PodSpec{Containers: []corev1.Container{{Name: "c", Image: "i"}}},
+			},
+		},
+	}, metav1.CreateOptions{})
+	require.NoError(t, err)
+	configuration := &akriv0.Configuration{ObjectMeta: metav1.ObjectMeta{Name: "camera"}}
+	configuration.Spec.DiscoveryHandler.Name = "onvif"
+	configuration.Spec.Nodes = &akriv0.AllowedNodes{MatchLabels: map[string]string{akriv0.NodeRestrictionPrefix + "site": "north"}}
+	_, err = client.Configurations.In(namespace).Create(t.Context(), configuration, metav1.CreateOptions{})
+	require.NoError(t, err)
+	return a
+}
+
+// bind grants the ClusterRole to the subject.
+func (a api) bind(role string, subject rbacv1.Subject) {
+	a.Helper()
+	_, err := a.client.Kubernetes.RbacV1().ClusterRoleBindings().Create(a.Context(), &rbacv1.ClusterRoleBinding{
+		ObjectMeta: metav1.ObjectMeta{Name: subject.Name},
+		RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: role}, Subjects: []rbacv1.Subject{subject},
+	}, metav1.CreateOptions{})
+	require.NoError(a, err)
+}
+
+// token returns the token of a new user that may only read.
+func (a api) token() string {
+	a.Helper()
+	account := &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: "auditor"}}
+	accounts := a.client.Kubernetes.CoreV1().ServiceAccounts(namespace)
+	_, err := accounts.Create(a.Context(), account, metav1.CreateOptions{})
+	require.NoError(a, err)
+	_, err = a.client.Kubernetes.RbacV1().ClusterRoles().Create(a.Context(), &rbacv1.ClusterRole{
+		ObjectMeta: metav1.ObjectMeta{Name: "read"},
+		Rules:      []rbacv1.PolicyRule{{APIGroups: []string{"*"}, Resources: []string{"*"}, Verbs: []string{"get", "list"}}},
+	}, metav1.CreateOptions{})
+	require.NoError(a, err)
+	a.bind("read", rbacv1.Subject{Kind: "ServiceAccount", Namespace: namespace, Name: account.Name})
+	request, err := accounts.CreateToken(a.Context(), account.Name, &authenticationv1.TokenRequest{}, metav1.CreateOptions{})
+	require.NoError(a, err)
+	return request.Status.Token
+}
+
+// check returns the result of `kubectl akri check` with the name. Without a token, the user has all
+// rights.
+func (a api) check(name, token string, flags ...string) check.Result {
+	a.Helper()
+	config := a.server.Config()
+	if token == "" {
+		token = config.BearerToken
+	}
+	file := filepath.Join(a.TempDir(), "kubeconfig")
+	require.NoError(a, clientcmd.WriteToFile(clientcmdapi.Config{
+		Clusters:       map[string]*clientcmdapi.Cluster{"c": {Server: config.Host, InsecureSkipTLSVerify: true}},
+		AuthInfos:      map[string]*clientcmdapi.AuthInfo{"u": {Token: token}},
+		Contexts:       map[string]*clientcmdapi.Context{"x": {Cluster: "c", AuthInfo: "u"}},
+		CurrentContext: "x",
+	}, file))
+
+	root, output := command.New(), &bytes.Buffer{}
+	root.SetOut(output)
+	root.SetArgs(append([]string{"check", "--output=json", "--kubeconfig", file}, flags...))
+	require.ErrorContains(a, root.ExecuteContext(a.Context()), "a check has failed", "no service runs")
+	var results []check.Result
+	require.NoError(a, json.Unmarshal(output.Bytes(), &results), output.String())
+	i := slices.IndexFunc(results, func(r check.Result) bool { return r.Name == name })
+	require.GreaterOrEqual(a, i, 0, output.String())
+	return results[i]
+}
+
+func (a api) node() *corev1.Node {
+	a.Helper()
+	node, err := a.client.Kubernetes.CoreV1().Nodes().Get(a.Context(), "node-a", metav1.GetOptions{})
+	require.NoError(a, err)
+	return node
+}
+
+// requireLabels checks the result about labels of nodes, and that the probe has not changed the
+// Node.
+func (a api) requireLabels(outcome check.Outcome, message, token string, flags ...string) {
+	a.Helper()
+	before := a.node()
+	result := a.check("node labels", token, flags...)
+	require.Equal(a, outcome, result.Outcome, result.Message)
+	require.Contains(a, result.Message, message)
+	require.Equal(a, before, a.node())
+}
+
+// TestNodeRestriction checks that the probe recognizes API servers with and without the admission
+// plug-in, and users without the right to impersonate a kubelet.
+func TestNodeRestriction(t *testing.T) {
+	on := newAPI(t, "--authorization-mode=Node", "--enable-admission-plugins=NodeRestriction")
+	on.requireLabels(check.Passed, "lets no kubelet set", "")
+	on.requireLabels(check.Warning, `cannot impersonate resource "users"`, on.token())
+	on.requireLabels(check.Warning, "--as", "", "--as=admin", "--as-group=system:masters")
+
+	off := newAPI(t)
+	off.requireLabels(check.Warning, `User "system:node:node-a" cannot patch resource "nodes"`, "")
+	off.bind("system:node", rbacv1.Subject{Kind: "Group", APIGroup: rbacv1.GroupName, Name: "system:nodes"})
+	off.requireLabels(check.Failed, "Secrets of akri-system/camera", "")
+}
+
+// TestPoliciesOfTheCluster checks that the policies and bindings are read by their names.
+func TestPoliciesOfTheCluster(t *testing.T) {
+	a := newAPI(t)
+	results := []string{"rights of authors", "allowed namespaces"}
+	for _, name := range results {
+		require.Contains(t, a.check(name, "").Message, " does not exist")
+	}
+	admission := a.client.Kubernetes.AdmissionregistrationV1()
+	for _, name := range check.PolicyNames() {
+		policy := &admissionregistrationv1.ValidatingAdmissionPolicy{ObjectMeta: metav1.ObjectMeta{Name: name}}
+		policy.Spec.MatchConstraints = &admissionregistrationv1.MatchResources{ResourceRules: []admissionregistrationv1.NamedRuleWithOperations{{
+			RuleWithOperations: admissionregistrationv1.RuleWithOperations{
+				Operations: []admissionregistrationv1.OperationType{"CREATE"},
+				Rule:       admissionregistrationv1.Rule{APIGroups: []string{""}, APIVersions: []string{"v1"}, Resources: []string{"pods"}},
+			},
+		}}}
+		policy.Spec.Validations = []admissionregistrationv1.Validation{{Expression: "true"}}
+		_, err := admission.ValidatingAdmissionPolicies().Create(t.Context(), policy, metav1.CreateOptions{})
+		require.NoError(t, err)
+		binding := &admissionregistrationv1.ValidatingAdmissionPolicyBinding{ObjectMeta: policy.ObjectMeta}
+		binding.Spec.PolicyName, binding.Spec.ValidationActions = name, []admissionregistrationv1.ValidationAction{admissionregistrationv1.Deny}
+		_, err = admission.ValidatingAdmissionPolicyBindings().Create(t.Context(), binding, metav1.CreateOptions{})
+		require.NoError(t, err)
+	}
+	for _, name := range results {
+		require.Equal(t, check.Passed, a.check(name, "").Outcome)
+	}
+}
