@@ -1,6 +1,7 @@
 package charts
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -53,7 +54,7 @@ func (s Sources) handlersPage() ([]byte, error) {
 // securityPage returns docs/security.md with what the Pods of each handler get.
 func (s Sources) securityPage() ([]byte, error) {
 	var table strings.Builder
-	table.WriteString("| Handler | Directories of the node | Connects to devices | Host network |\n|---|---|---|---|\n")
+	table.WriteString("| Handler | Directories of the node | Connects to devices | Host network | Classes of device nodes | Names of properties |\n|---|---|---|---|---|---|\n")
 	for _, h := range s.Handlers {
 		var directories []string
 		for _, mount := range h.Mounts {
@@ -61,10 +62,23 @@ func (s Sources) securityPage() ([]byte, error) {
 				directories = append(directories, "`"+mount.HostPath+"`"+word(mount.ReadOnly, " (read-only)", ""))
 			}
 		}
-		fmt.Fprintf(&table, "| %s | %s | %s | %s |\n", h.Service, strings.Join(directories, ", "),
-			word(*h.Network, "yes", "no"), word(h.HostNetwork, "yes", "no"))
+		fmt.Fprintf(&table, "| %s | %s | %s | %s | %s | %s |\n", h.Service, strings.Join(directories, ", "),
+			word(*h.Network, "yes", "no"), word(h.HostNetwork, "yes", "no"),
+			allowed(h.Allow.DeviceClasses, "`%s`"), allowed(h.Allow.PropertyPrefixes, "`%s...`"))
 	}
 	return s.replaced(securityDocs, "handlers", table.String())
+}
+
+// allowed returns the items of an allow list.
+func allowed(list []string, format string) string {
+	if slices.Contains(list, "*") {
+		return "all"
+	}
+	var items []string
+	for _, item := range list {
+		items = append(items, fmt.Sprintf(format, item))
+	}
+	return cmp.Or(strings.Join(items, ", "), "none")
 }
 
 // navigationPage returns docs/README.md with the pages of all services.

@@ -24,6 +24,7 @@ type Handler struct {
 	Name    string     `json:"name"`
 	Network *bool      `json:"network"`
 	Agent   bool       `json:"agent"`
+	Allow   allow      `json:"allow"`
 	Env     []variable `json:"env"`
 	Mounts  []Mount    `json:"mounts"`
 
@@ -35,6 +36,13 @@ type Handler struct {
 	Default bool `json:"-"`
 	// HostNetwork is whether the handler runs on the host network by default.
 	HostNetwork bool `json:"-"`
+}
+
+// allow has the device classes and the beginnings of the names of properties that
+// discovery-operator accepts from the handler.
+type allow struct {
+	DeviceClasses    []string `json:"deviceClasses"`
+	PropertyPrefixes []string `json:"propertyPrefixes"`
 }
 
 type variable struct {
@@ -105,6 +113,10 @@ func (s Sources) handler(service string, umbrellaValues object) (Handler, error)
 	}
 	if h.Network == nil {
 		errs = append(errs, fmt.Errorf("%s: network: required: true if the handler connects to devices, so that its NetworkPolicy allows it", path))
+	}
+	if h.Allow.DeviceClasses == nil || h.Allow.PropertyPrefixes == nil {
+		errs = append(errs, fmt.Errorf("%s: allow: deviceClasses and propertyPrefixes: required: "+
+			"what devices of the handler may have; [] allows nothing, [\"*\"] everything", path))
 	}
 	return h, errors.Join(append(errs, s.complete(&h, umbrellaValues))...)
 }
@@ -204,7 +216,8 @@ func (s Sources) catalog() ([]byte, error) {
 	var code bytes.Buffer
 	code.WriteString(catalogIntroduction)
 	for _, h := range s.Handlers {
-		fmt.Fprintf(&code, "{Name: %q, Component: %q, Value: %q, Default: %t},\n", h.Name, h.Service, h.Value, h.Default)
+		fmt.Fprintf(&code, "{Name: %q, Component: %q, Value: %q, Default: %t,\n", h.Name, h.Service, h.Value, h.Default)
+		fmt.Fprintf(&code, "Allow: Allow{DeviceClasses: %#v, PropertyPrefixes: %#v}},\n", h.Allow.DeviceClasses, h.Allow.PropertyPrefixes)
 	}
 	code.WriteString("}\n")
 	return format.Source(code.Bytes())

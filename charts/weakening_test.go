@@ -36,6 +36,7 @@ var weak = map[string]string{
 	"console.allowFrom":                          `[{"ipBlock":{"cidr":"0.0.0.0/0"}}]`,
 	"global.allowHostPaths":                      `["/a"]`,
 	"global.allowDeviceClasses":                  `["tpm"]`,
+	"global.allowFromHandlers":                   `{"onvif":{"deviceClasses":["*"]}}`,
 	"*.metricsAddress":                           `"all"`,
 	"*.podSecurityContext.seccompProfile":        `{"type":"Unconfined"}`,
 	"*.securityContext.allowPrivilegeEscalation": `null`,

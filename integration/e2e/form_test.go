@@ -111,11 +111,16 @@ func defaultHandlers() []string {
 // emulatedDevices allows the device nodes that emulate cameras and serial adapters.
 var emulatedDevices = []string{"global.allowDeviceClasses={loop,tty}"}
 
+// allowLists restricts the handler e2eListed.
+var allowLists = []string{
+	"global.allowFromHandlers.e2eListed.deviceClasses={ttyUSB}", "global.allowFromHandlers.e2eListed.propertyPrefixes={LISTED_}",
+}
+
 // selected is the form of the scenarios of a test.
 var selected form
 
 func selectForm(f form) {
-	selected, akri.Values = f, slices.Concat(f.values, rotation, emulatedDevices)
+	selected, akri.Values = f, slices.Concat(f.values, rotation, emulatedDevices, allowLists)
 }
 
 // process returns the service whose process on a node runs the component.

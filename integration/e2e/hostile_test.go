@@ -47,6 +47,30 @@ func hostileHandler(t *testing.T) {
 	}
 }
 
+// listedHandler checks that a handler is held by its list, although other handlers may send the
+// same devices (finding 6).
+func listedHandler(t *testing.T) {
+	node := akri.Cluster.Nodes()[0]
+	devices := []*discoveryv0.Device{
+		{Id: "listed", Properties: map[string]string{"LISTED_BY": "value"}},
+		{Id: "named", Properties: map[string]string{"SERIAL": "value"}},
+		{Id: "property", Properties: map[string]string{"OTHER": "value"}},
+		{Id: "node", DeviceSpecs: []*discoveryv0.DeviceSpec{{ContainerPath: "/dev/null"}}},
+	}
+	for name, accepted := range map[string][]string{"e2eListed": {"listed", "named"}, "e2eUnlisted": {"listed", "named", "property", "node"}} {
+		configuration := strings.ToLower(name)
+		apply(t, configurationOf(configuration, name, "properties: {SERIAL: x}"))
+		handle(t, node, name, devices...)
+		var instances []string
+		for _, id := range accepted {
+			instances = append(instances, instanceName(configuration, id, "", true))
+		}
+		awaitInstances(t, "default", configuration, instances...)
+	}
+	message := awaitCondition(t, "default", "e2elisted", akriv0.ConditionDevicesAccepted, metav1.ConditionFalse, akriv0.ReasonInvalidDevice)
+	require.Contains(t, message, "(chart value global.allowFromHandlers.e2eListed.")
+}
+
 // controlling are device nodes of the kernel, below /dev, that are not those of a device. executing
 // are variables that make programs run other code (finding 6).
 var (

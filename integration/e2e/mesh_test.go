@@ -162,6 +162,7 @@ var independent = []scenario{
 	untrustedCallers,
 	badInput,
 	hostileHandler,
+	listedHandler,
 	propertiesOfOwnHandlers,
 	allowedNodes,
 	noNodeRights,

@@ -15,6 +15,20 @@ type Handler struct {
 	Value string
 	// Default is the default of Value.
 	Default bool
+	// Allow is what its devices may have, unless a setting of discovery-operator differs.
+	Allow Allow
+}
+
+// Everything is the item of a list of an Allow that allows everything.
+const Everything = "*"
+
+// Allow is the allow list of a handler. A list that is nil allows everything.
+type Allow struct {
+	// DeviceClasses are the classes of its device nodes, see discovery-operator's README.
+	DeviceClasses []string `json:"deviceClasses"`
+	// PropertyPrefixes are the beginnings of the names of its properties. A Configuration allows
+	// further names by naming them in its discoveryDetails.
+	PropertyPrefixes []string `json:"propertyPrefixes"`
 }
 
 // Find returns the handler with the name. It returns false for handlers of others.

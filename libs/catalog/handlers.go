@@ -4,8 +4,12 @@ package catalog
 
 // Handlers are the Discovery Handlers of this project.
 var Handlers = []Handler{
-	{Name: "udev", Component: "handler-udev", Value: "udev.discovery.enabled", Default: true},
-	{Name: "debugEcho", Component: "handler-debug-echo", Value: "debugEcho.discovery.enabled", Default: true},
-	{Name: "opcua", Component: "handler-opcua", Value: "opcua.discovery.enabled", Default: false},
-	{Name: "onvif", Component: "handler-onvif", Value: "onvif.discovery.enabled", Default: false},
+	{Name: "udev", Component: "handler-udev", Value: "udev.discovery.enabled", Default: true,
+		Allow: Allow{DeviceClasses: []string{"*"}, PropertyPrefixes: []string{"UDEV_", "USB_RESOURCE_", "PCI_RESOURCE_"}}},
+	{Name: "debugEcho", Component: "handler-debug-echo", Value: "debugEcho.discovery.enabled", Default: true,
+		Allow: Allow{DeviceClasses: []string{}, PropertyPrefixes: []string{"DEBUG_ECHO_"}}},
+	{Name: "opcua", Component: "handler-opcua", Value: "opcua.discovery.enabled", Default: false,
+		Allow: Allow{DeviceClasses: []string{}, PropertyPrefixes: []string{"OPCUA_"}}},
+	{Name: "onvif", Component: "handler-onvif", Value: "onvif.discovery.enabled", Default: false,
+		Allow: Allow{DeviceClasses: []string{}, PropertyPrefixes: []string{"ONVIF_"}}},
 }

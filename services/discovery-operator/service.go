@@ -42,6 +42,8 @@ type Config struct {
 	AllowProperties    []string `help:"Dangerous names that properties of devices may have, such as LD_PRELOAD." placeholder:"NAME"`
 	HostMounts         string   `help:"File with the mounts of the node, as of its first process. Disks of these mounts are not offered." default:"/proc/1/mountinfo" placeholder:"FILE"`
 
+	AllowFromHandlers inventory.AllowLists `help:"The only device classes and beginnings of names of properties of a handler, as JSON: {\"lamp\": {\"deviceClasses\": [\"ttyUSB\"], \"propertyPrefixes\": [\"LAMP_\"]}}." placeholder:"JSON"`
+
 	// ProbeInterval is the time between two probes of a connection to a handler, for tests.
 	ProbeInterval time.Duration `kong:"-"`
 	// DiskInterval is the time after which the use of disks is examined again, for tests.
@@ -141,7 +143,10 @@ func (s *Service) coordinator(
 
 // policy returns what devices may request.
 func (c Config) policy() inventory.Policy {
-	return inventory.Policy{MaxDevices: c.MaxDevices, AllowHostPaths: c.AllowHostPaths, AllowProperties: c.AllowProperties}
+	return inventory.Policy{
+		MaxDevices: c.MaxDevices, AllowHostPaths: c.AllowHostPaths, AllowProperties: c.AllowProperties,
+		AllowFromHandlers: c.AllowFromHandlers,
+	}
 }
 
 // host returns the files that show the disks that the node uses.

@@ -141,7 +141,9 @@ func (c Config) sources(ctx context.Context, handlers []*registrarv1.Handler, re
 				sources[i].Problems = []*instancev1.Problem{problem}
 				return
 			}
-			sources[i].Devices, sources[i].Problems = inventory.Validate(c.policy(), handler.GetName(), handler.GetEndpoint(), list, nil)
+			sources[i].Devices, sources[i].Problems = inventory.Validate(c.policy(), inventory.List{
+				Handler: handler.GetName(), Endpoint: handler.GetEndpoint(), Details: request.Details, Devices: list,
+			})
 		})
 	}
 	calls.Wait()

@@ -7,6 +7,8 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -17,6 +19,7 @@ import (
 	"google.golang.org/grpc"
 
 	"akri.sh/libs/admin"
+	"akri.sh/libs/catalog"
 	"akri.sh/libs/handler"
 	"akri.sh/libs/rpctest"
 	"akri.sh/libs/service"
@@ -89,20 +92,40 @@ func Run[S interface {
 	go func() { done <- s.Run(ctx) }()
 	tb.Cleanup(func() { cancel(); require.NoError(tb, <-done) })
 	registration := Receive(tb, registrar.Requests)
-	requireDeclared(tb, registration.GetName())
+	if name := declaredName(tb); name != "" {
+		require.Equal(tb, name, registration.GetName(), "the name in handler.yaml, the name with which the handler registers")
+	}
 	return registration
 }
 
-func requireDeclared(tb testing.TB, name string) {
+// declaredName returns the name in handler.yaml. It is empty for handlers without a declaration.
+func declaredName(tb testing.TB) string {
 	tb.Helper()
 	content, err := os.ReadFile("handler.yaml")
 	if errors.Is(err, os.ErrNotExist) {
-		return
+		return ""
 	}
 	require.NoError(tb, err)
 	var declared struct{ Name string }
 	require.NoError(tb, yaml.Unmarshal(content, &declared))
-	require.Equal(tb, declared.Name, name, "the name in handler.yaml, the name with which the handler registers")
+	return declared.Name
+}
+
+// RequireAllowed checks that the allow list of a handler of this project contains what its devices
+// have: discovery-operator refuses others.
+func RequireAllowed(tb testing.TB, name, details string, devices ...*handler.Device) {
+	tb.Helper()
+	declared, _ := catalog.Find(name)
+	classes, prefixes := declared.Allow.DeviceClasses, declared.Allow.PropertyPrefixes
+	for _, device := range devices {
+		if !slices.Contains(classes, catalog.Everything) {
+			require.Empty(tb, device.GetDeviceSpecs(), device.GetId())
+		}
+		for property := range device.GetProperties() {
+			listed := slices.ContainsFunc(prefixes, func(prefix string) bool { return strings.HasPrefix(property, prefix) })
+			require.True(tb, listed || strings.Contains(details, property), "allow in handler.yaml does not contain %s", property)
+		}
+	}
 }
 
 // Receive returns the next value of the channel. It fails the test after Timeout.
@@ -118,7 +141,7 @@ func Receive[T any](tb testing.TB, from <-chan T) T {
 }
 
 // Discover opens a Discover stream to the handler on the socket. The stream ends with the test or
-// after the timeout.
+// after the timeout. The devices of a handler with a declaration must be those that it allows.
 func Discover(tb testing.TB, timeout time.Duration, socket, details string) Stream {
 	tb.Helper()
 	ctx, cancel := context.WithTimeout(tb.Context(), timeout)
@@ -126,7 +149,24 @@ func Discover(tb testing.TB, timeout time.Duration, socket, details string) Stre
 	stream, err := discoveryv0.NewDiscoveryHandlerClient(rpctest.Dial(tb, "unix://"+socket)).
 		Discover(ctx, &discoveryv0.DiscoverRequest{DiscoveryDetails: details})
 	require.NoError(tb, err)
+	if name := declaredName(tb); name != "" {
+		return allowedStream{stream, tb, name, details}
+	}
 	return stream
+}
+
+// allowedStream checks all devices that it receives.
+type allowedStream struct {
+	Stream
+	tb            testing.TB
+	name, details string
+}
+
+func (s allowedStream) Recv() (*discoveryv0.DiscoverResponse, error) {
+	s.tb.Helper()
+	response, err := s.Stream.Recv()
+	RequireAllowed(s.tb, s.name, s.details, response.GetDevices()...)
+	return response, err
 }
 
 // Devices receives the next list of the stream and returns its devices by id.

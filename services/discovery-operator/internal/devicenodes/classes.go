@@ -39,18 +39,17 @@ var (
 // checkClass returns an error if the device with the directory in sysfs must not be offered because
 // of what it is. The error follows the path of the device node in a sentence.
 func (h Host) checkClass(directory string) error {
-	link, err := os.Readlink(filepath.Join(directory, "subsystem"))
+	subsystem, err := subsystemOf(directory)
 	if err != nil {
-		return fmt.Errorf("which cannot be checked (find the subsystem: %w)", err)
+		return err
 	}
-	subsystem, name := filepath.Base(link), filepath.Base(directory)
 	if subsystem == "tty" {
-		if err := h.checkConsole(name); err != nil {
+		if err := h.checkConsole(filepath.Base(directory)); err != nil {
 			return err
 		}
 	}
 
-	class, refused := h.class(directory, subsystem, name)
+	class, refused := h.class(directory, subsystem)
 	if refused && !slices.Contains(h.AllowClasses, class) {
 		return fmt.Errorf("which gives control of the node, and needs its class %q in --allow-device-classes "+
 			"(chart value global.allowDeviceClasses)", class)
@@ -58,9 +57,18 @@ func (h Host) checkClass(directory string) error {
 	return nil
 }
 
-// class returns the class of a device, by which --allow-device-classes names it, and whether it is
-// refused by default.
-func (h Host) class(directory, subsystem, name string) (class string, refused bool) {
+func subsystemOf(directory string) (string, error) {
+	link, err := os.Readlink(filepath.Join(directory, "subsystem"))
+	if err != nil {
+		return "", fmt.Errorf("which cannot be checked (find the subsystem: %w)", err)
+	}
+	return filepath.Base(link), nil
+}
+
+// class returns the class of a device, by which settings name it, and whether it is refused by
+// default.
+func (h Host) class(directory, subsystem string) (class string, refused bool) {
+	name := filepath.Base(directory)
 	virtual := strings.HasPrefix(directory, filepath.Join(h.Sys, "devices/virtual")+"/")
 	switch {
 	case slices.Contains(mixed, subsystem):
@@ -68,7 +76,10 @@ func (h Host) class(directory, subsystem, name string) (class string, refused bo
 		return kind, !slices.Contains(harmless, kind)
 	case subsystem == "block":
 		kind := name[:strings.IndexAny(name+"0", digits)] // that of the disk for a partition, too
-		return kind, slices.Contains(controllingDisks, kind)
+		if slices.Contains(controllingDisks, kind) {
+			return kind, true
+		}
+		return subsystem, false
 	}
 	return subsystem, virtual && !slices.Contains(emulated, subsystem) || slices.Contains(controlling, subsystem)
 }

@@ -70,16 +70,42 @@ func (t Table) Check(path string) error {
 		if err := disk.check(); err != nil {
 			return err
 		}
-		return t.host.checkClass(disk.directory)
+	}
+	directory, err := t.directory(path)
+	if err != nil {
+		return err
+	}
+	return t.host.checkClass(directory)
+}
+
+// Class returns the class of the device, by which settings name it. A SCSI device that gives access
+// to a disk has the class of the disk.
+func (t Table) Class(path string) (string, error) {
+	directory, err := t.directory(path)
+	if err != nil {
+		return "", err
+	}
+	subsystem, err := subsystemOf(directory)
+	if err != nil {
+		return "", err
+	}
+	class, _ := t.host.class(directory, subsystem)
+	return class, nil
+}
+
+// directory returns the directory of a device in sysfs.
+func (t Table) directory(path string) (string, error) {
+	if disk := t.disks[path]; disk != nil {
+		return disk.directory, nil
 	}
 	characters, err := t.characters()
 	switch err := errors.Join(t.err, err); {
 	case characters[path] != "":
-		return t.host.checkClass(characters[path])
+		return characters[path], nil
 	case err != nil:
-		return fmt.Errorf("which cannot be checked (%w)", err)
+		return "", fmt.Errorf("which cannot be checked (%w)", err)
 	}
-	return errors.New("which is not the name of a device in the kernel; links are not followed")
+	return "", errors.New("which is not the name of a device in the kernel; links are not followed")
 }
 
 // check examines the disk, its partitions, and the disk that it is a partition of: each of them

@@ -182,6 +182,30 @@ func TestClasses(t *testing.T) {
 	}
 }
 
+// Allow lists name the classes of all devices, also of those that need no setting.
+func TestClassesOfOfferedDevices(t *testing.T) {
+	n := newNode(t)
+	n.add("char", "81:0", "usb/video4linux/video0 video0 video4linux")
+	n.add("char", "237:0", "virtual/vfio/12 vfio/12 vfio")
+	n.add("char", "10:229", "virtual/misc/fuse fuse misc")
+	n.add("block", "7:1", "virtual/block/loop0/loop0p1 loop0p1 block")
+	table := n.read()
+	for path, want := range map[string]string{
+		"/dev/video0": "video4linux", "/dev/ttyUSB0": "ttyUSB", "/dev/bus/usb/001/002": "usb", "/dev/null": "null", "/dev/vfio/12": "vfio",
+		"/dev/sda": "block", "/dev/sda1": "block", "/dev/sg0": "block", "/dev/nvme0n1": "block", "/dev/dm-0": "block",
+		"/dev/fuse": "fuse", "/dev/loop0p1": "loop",
+	} {
+		class, err := table.Class(path)
+		require.NoError(t, err, path)
+		require.Equal(t, want, class, path)
+	}
+	for _, path := range []string{"/dev/disk/by-id/x", "/etc/passwd", ""} {
+		class, err := table.Class(path)
+		require.Empty(t, class)
+		require.ErrorContains(t, err, "not the name of a device in the kernel")
+	}
+}
+
 // A console is refused even if the class of other serial ports is allowed.
 func TestConsolesAreRefused(t *testing.T) {
 	n := newNode(t)

@@ -204,7 +204,10 @@ func (s *Session) use(ctx context.Context, list []*discoveryv0.Device) {
 		attribute.String("akri.handler", s.Handler.GetName()), attribute.String("akri.configuration", s.Query.Namespace+"/"+s.Query.Name),
 		attribute.Int("akri.devices", len(list)))
 	defer span.End()
-	devices, rejected := inventory.Validate(s.discoverer.Policy, s.Handler.GetName(), s.Handler.GetEndpoint(), list, s.Result().Devices)
+	devices, rejected := inventory.Validate(s.discoverer.Policy, inventory.List{
+		Handler: s.Handler.GetName(), Endpoint: s.Handler.GetEndpoint(), Details: s.Query.Request.GetDiscoveryDetails(),
+		Devices: list, Previous: s.Result().Devices,
+	})
 	s.log.Debug("list of devices received", zap.Int("devices", len(devices)), zap.Int("rejected", len(list)-len(devices)))
 	s.mu.Lock()
 	s.devices, s.answered, s.silent, s.rejected, s.failure = devices, true, false, rejected, nil

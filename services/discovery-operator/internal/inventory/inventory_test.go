@@ -229,7 +229,7 @@ func TestInvalidDevices(t *testing.T) {
 // validate validates a list of the handler "foo".
 func validate(policy inventory.Policy, list ...*discoveryv0.Device) ([]*discoveryv0.Device, []*instancev1.Problem) {
 	policy.MaxDevices = cmp.Or(policy.MaxDevices, 1000)
-	return inventory.Validate(policy, "foo", "/run/foo.sock", list, nil)
+	return inventory.Validate(policy, inventory.List{Handler: "foo", Endpoint: "/run/foo.sock", Devices: list})
 }
 
 // Finding 10: a handler or a device cannot fill the cluster with devices, and cannot replace the
@@ -251,7 +251,7 @@ func TestLimits(t *testing.T) {
 	for i := range 50 {
 		forged = append(forged, &discoveryv0.Device{Id: fmt.Sprintf("a-%03d", i)})
 	}
-	kept, problems := inventory.Validate(policy, "foo", "/x", forged, devices)
+	kept, problems := inventory.Validate(policy, inventory.List{Handler: "foo", Endpoint: "/x", Devices: forged, Previous: devices})
 	require.Equal(t, devices, kept)
 	require.Contains(t, problems[0].GetMessage(), "155 devices: 55 are refused")
 

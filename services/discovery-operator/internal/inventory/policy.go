@@ -21,6 +21,9 @@ type Policy struct {
 	AllowHostPaths []string
 	// AllowProperties are names of environment variables that may be set.
 	AllowProperties []string
+	// AllowFromHandlers restricts what the handlers of a name may send. It allows nothing that is
+	// refused otherwise.
+	AllowFromHandlers AllowLists
 }
 
 // checkProperty decides about the environment variables of all sources: containers get them by
@@ -78,6 +81,8 @@ type DeviceNodes interface {
 	// Check returns why a device node must not be offered. The error follows the path in a
 	// sentence.
 	Check(path string) error
+	// Class returns the class of a device node. The error follows the path in a sentence.
+	Class(path string) (string, error)
 	// IsDisk returns whether the result of Check depends on how the node uses its disks.
 	IsDisk(path string) bool
 }
@@ -98,7 +103,7 @@ func (p Policy) CheckDeviceNodes(sources []Source, nodes DeviceNodes) (disks boo
 		usable := make([]*discoveryv0.Device, 0, len(source.Devices))
 		for _, device := range source.Devices {
 			disks = disks || slices.ContainsFunc(device.GetDeviceSpecs(), func(s *discoveryv0.DeviceSpec) bool { return nodes.IsDisk(hostPath(s)) })
-			if err := p.checkNodes(device, nodes); err != nil {
+			if err := p.checkNodes(source.Handler.GetName(), device, nodes); err != nil {
 				refused = append(refused, fmt.Sprintf("device %.100q with %v", device.GetId(), err))
 				continue
 			}
@@ -113,9 +118,13 @@ func (p Policy) CheckDeviceNodes(sources []Source, nodes DeviceNodes) (disks boo
 	return disks
 }
 
-func (p Policy) checkNodes(device *discoveryv0.Device, nodes DeviceNodes) error {
+func (p Policy) checkNodes(handler string, device *discoveryv0.Device, nodes DeviceNodes) error {
 	for _, spec := range device.GetDeviceSpecs() {
-		if host := hostPath(spec); !p.allows(host) {
+		host := hostPath(spec)
+		if err := p.AllowFromHandlers.checkClass(handler, host, nodes); err != nil {
+			return fmt.Errorf("device node of host path %.100q, %w", host, err)
+		}
+		if !p.allows(host) {
 			if err := nodes.Check(host); err != nil {
 				return notAllowed("device node", host, err.Error())
 			}

@@ -66,6 +66,8 @@ type inUse []string
 
 func (d inUse) IsDisk(path string) bool { return slices.Contains(d, path) }
 
+func (inUse) Class(string) (string, error) { return "block", nil }
+
 func (d inUse) Check(path string) error {
 	if slices.Contains(d, path) {
 		return errors.New("a disk that the node uses")

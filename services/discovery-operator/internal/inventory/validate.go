@@ -21,15 +21,24 @@ const (
 	maxProblems = 10
 )
 
-// Validate splits the list of a handler's endpoint into the valid devices, sorted by id without
-// duplicates, and the problems of the others. Of too many devices, those of the previous list stay.
-func Validate(
-	policy Policy, handler, endpoint string, list, previous []*discoveryv0.Device,
-) ([]*discoveryv0.Device, []*instancev1.Problem) {
+// List is a list of devices that an endpoint sends for a Configuration.
+type List struct {
+	Handler, Endpoint string
+	// Details are the discoveryDetails of the Configuration.
+	Details string
+	Devices []*discoveryv0.Device
+	// Previous are the valid devices of the previous list.
+	Previous []*discoveryv0.Device
+}
+
+// Validate splits a list into the valid devices, sorted by id without duplicates, and the problems
+// of the others. Of too many devices, those of the previous list stay.
+func Validate(policy Policy, list List) ([]*discoveryv0.Device, []*instancev1.Problem) {
+	checkName := policy.AllowFromHandlers.checkName(list)
 	var problems []string
-	valid := make([]*discoveryv0.Device, 0, len(list))
-	for _, device := range list {
-		if err := validateDevice(policy, device); err != nil {
+	valid := make([]*discoveryv0.Device, 0, len(list.Devices))
+	for _, device := range list.Devices {
+		if err := validateDevice(policy, device, checkName); err != nil {
 			problems = append(problems, err.Error())
 			continue
 		}
@@ -39,9 +48,9 @@ func Validate(
 	valid = slices.CompactFunc(valid, func(a, b *discoveryv0.Device) bool { return a.GetId() == b.GetId() })
 	if extra := len(valid) - policy.MaxDevices; extra > 0 {
 		problems = append(problems, fmt.Sprintf("%d devices: %d are refused, because --max-devices is %d", len(valid), extra, policy.MaxDevices))
-		valid = limit(valid, previous, policy.MaxDevices)
+		valid = limit(valid, list.Previous, policy.MaxDevices)
 	}
-	return valid, invalidDevices(handler, endpoint, problems)
+	return valid, invalidDevices(list.Handler, list.Endpoint, problems)
 }
 
 // limit returns the first devices by id, those of the previous list before others: new devices must
@@ -74,12 +83,12 @@ func invalidDevices(handler, endpoint string, messages []string) []*instancev1.P
 	return problems
 }
 
-func validateDevice(policy Policy, device *discoveryv0.Device) error {
+func validateDevice(policy Policy, device *discoveryv0.Device, checkName func(name string) error) error {
 	id := device.GetId()
 	if err := akriv0.ValidateDeviceID(id); err != nil {
 		return fmt.Errorf("a device %w", err)
 	}
-	if err := validateProperties(policy, device.GetProperties()); err != nil {
+	if err := validateProperties(policy, device.GetProperties(), checkName); err != nil {
 		return fmt.Errorf("device %.100q with %w", id, err)
 	}
 	if err := validatePaths(policy, device); err != nil {
@@ -88,7 +97,7 @@ func validateDevice(policy Policy, device *discoveryv0.Device) error {
 	return nil
 }
 
-func validateProperties(policy Policy, properties map[string]string) error {
+func validateProperties(policy Policy, properties map[string]string, checkName func(name string) error) error {
 	if len(properties) > maxProperties {
 		return fmt.Errorf("%d properties: must be at most %d", len(properties), maxProperties)
 	}
@@ -96,7 +105,7 @@ func validateProperties(policy Policy, properties map[string]string) error {
 		if size := len(name) + len(value); size > maxPropertySize {
 			return fmt.Errorf("property %.100q of %d bytes: must be at most %d bytes", name, size, maxPropertySize)
 		}
-		if err := policy.checkProperty(name, value); err != nil {
+		if err := cmp.Or(policy.checkProperty(name, value), checkName(name)); err != nil {
 			return fmt.Errorf("property %.100q: %w", name, err)
 		}
 	}

@@ -12,6 +12,7 @@ import (
 
 	"akri.sh/libs/broadcast"
 	"akri.sh/libs/handler"
+	"akri.sh/libs/handler/handlertest"
 )
 
 // list has the properties of devices by id.
@@ -19,6 +20,7 @@ type list map[string]map[string]string
 
 // fakeStream receives the lists of one Discover stream.
 type fakeStream struct {
+	t       *testing.T
 	stopped <-chan error
 	cancel  func()
 	changed broadcast.Signal
@@ -30,7 +32,7 @@ type fakeStream struct {
 
 func (h *harness) discover(t *testing.T, details string, properties map[string]string) *fakeStream {
 	t.Helper()
-	s := &fakeStream{changed: broadcast.NewSignal()}
+	s := &fakeStream{t: t, changed: broadcast.NewSignal()}
 	request := handler.Request{Details: details, Properties: map[string][]byte{}, Log: zap.NewNop()}
 	for name, value := range properties {
 		request.Properties[name] = []byte(value)
@@ -40,6 +42,7 @@ func (h *harness) discover(t *testing.T, details string, properties map[string]s
 }
 
 func (s *fakeStream) send(devices []*handler.Device) error {
+	handlertest.RequireAllowed(s.t, "onvif", "", devices...)
 	sent := list{}
 	for _, device := range devices {
 		sent[device.GetId()] = device.GetProperties()

@@ -143,6 +143,10 @@ devices: [/host/dev, /dev]
 - name: AKRI_{{ $prefix }}ALLOW_DEVICE_CLASSES
   value: {{ join "," . | quote }}
 {{- end }}
+{{- with ((index . 0).Values.global).allowFromHandlers }}
+- name: AKRI_{{ $prefix }}ALLOW_FROM_HANDLERS
+  value: {{ toJson . | quote }}
+{{- end }}
 {{- end }}
 
 {{/* Where /dev of the node is, for dra-kubelet-plugin. The argument is the prefix of its environment
