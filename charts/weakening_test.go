@@ -100,6 +100,18 @@ func checkWeakening(t *testing.T, entry weakening, names []string, value string)
 	require.Equal(t, before, weakened(t, slices.Concat(arguments, weak, restored)...), entry.Value)
 }
 
+// TestOwnAllowListsWeaken checks that a list is named if it replaces that of a handler of this
+// project, and not if it restricts a handler of others.
+func TestOwnAllowListsWeaken(t *testing.T) {
+	lists := func(handler string) []string {
+		return []string{"--set-json", `global.allowFromHandlers={"` + handler + `":{"propertyPrefixes":["X_"]}}`}
+	}
+	require.Empty(t, weakened(t, lists("lamp")...))
+	for _, handler := range sources(t).Handlers {
+		require.Contains(t, weakened(t, lists(handler.Name)...), "global.allowFromHandlers", handler.Name)
+	}
+}
+
 // harmless are the booleans that do not weaken security. All others are in weakening.yaml.
 var harmless = []string{
 	// Whether a service, a Configuration or an object for monitoring exists.
