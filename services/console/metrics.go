@@ -5,8 +5,8 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"akri.sh/libs/kube/reviews"
 	"akri.sh/libs/pki"
-	"akri.sh/services/console/internal/review"
 	"akri.sh/services/console/internal/session"
 )
 
@@ -30,7 +30,7 @@ func newMetrics(registerer prometheus.Registerer) metrics {
 	for _, result := range []string{session.Accepted, session.Refused, session.Limited, session.Failed} {
 		m.logins.WithLabelValues(result)
 	}
-	for _, labels := range review.Counted() {
+	for _, labels := range reviews.Counted() {
 		m.reviews.WithLabelValues(labels...)
 	}
 	return m

@@ -16,10 +16,10 @@ import (
 	"akri.sh/libs/inspect/cache"
 	"akri.sh/libs/inspect/console"
 	"akri.sh/libs/kube"
+	"akri.sh/libs/kube/reviews"
 	"akri.sh/libs/pki"
 	"akri.sh/libs/service"
 	"akri.sh/services/console/internal/access"
-	"akri.sh/services/console/internal/review"
 	"akri.sh/services/console/internal/session"
 )
 
@@ -34,7 +34,7 @@ const (
 )
 
 // newHandler returns the handler of all pages.
-func newHandler(objects *cache.Cache, sessions *session.Sessions, reviewer *review.Reviewer) http.Handler {
+func newHandler(objects *cache.Cache, sessions *session.Sessions, reviewer *reviews.Reviewer) http.Handler {
 	synced := kube.Synced(objects)
 	mux := http.NewServeMux()
 	sessions.Handle(mux)
@@ -47,7 +47,7 @@ func newHandler(objects *cache.Cache, sessions *session.Sessions, reviewer *revi
 			return console.Viewer{}, refusal
 		}
 		source, ok, err := access.Restrict(r.Context(), objects, func(ctx context.Context, resource schema.GroupResource, namespace string) (bool, error) {
-			return reviewer.MayList(ctx, sender.User, resource, namespace)
+			return reviewer.Allowed(ctx, sender.User, reviews.Right{Verb: "list", Group: resource.Group, Resource: resource.Resource, Namespace: namespace})
 		})
 		switch {
 		case err != nil:

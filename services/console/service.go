@@ -14,9 +14,9 @@ import (
 
 	"akri.sh/libs/inspect/cache"
 	"akri.sh/libs/kube"
+	"akri.sh/libs/kube/reviews"
 	"akri.sh/libs/pki"
 	"akri.sh/libs/service"
-	"akri.sh/services/console/internal/review"
 	"akri.sh/services/console/internal/session"
 )
 
@@ -59,7 +59,9 @@ func New(config Config, env service.Env) (*Service, error) {
 		return nil, err
 	}
 	metrics := newMetrics(env.Metrics)
-	reviewer, err := review.New(restConfig, metrics.reviews)
+	reviewer, err := reviews.NewReviewer(restConfig, func(resource, result string) {
+		metrics.reviews.WithLabelValues(resource, result).Inc()
+	})
 	if err != nil {
 		return nil, err
 	}

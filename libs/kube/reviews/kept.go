@@ -1,4 +1,5 @@
-// Package reviews asks the API server about tokens and rights, and keeps the results for some time.
+// Package reviews asks the API server whose a token is and which rights a user has. It keeps the
+// answers for some time and limits how many tokens are reviewed.
 package reviews
 
 import (

@@ -20,7 +20,7 @@ import (
 	"go.uber.org/zap"
 	"golang.org/x/time/rate"
 
-	"akri.sh/services/console/internal/review"
+	"akri.sh/libs/kube/reviews"
 )
 
 const (
@@ -55,7 +55,7 @@ var pages = template.Must(template.New("").Parse(pageText))
 // Options of Sessions.
 type Options struct {
 	// User returns the user of a token.
-	User func(ctx context.Context, token, address string) (review.User, error)
+	User func(ctx context.Context, token, address string) (reviews.User, error)
 	// Login counts logins by result.
 	Login func(result string)
 	Log   *zap.Logger
@@ -75,7 +75,7 @@ func New(options Options) *Sessions {
 
 // Session is the sender of a request.
 type Session struct {
-	review.User
+	reviews.User
 
 	// CanLogOut is true if the token is in a cookie.
 	CanLogOut bool
@@ -192,8 +192,8 @@ type page struct {
 
 // refused returns the page that states why a token is not accepted.
 func refused(err error, next string) page {
-	var refusal *review.Refusal
-	var limit *review.LimitError
+	var refusal *reviews.Refusal
+	var limit *reviews.LimitError
 	switch {
 	case errors.As(err, &refusal):
 		return page{code: http.StatusUnauthorized, result: Refused, Problem: sentence(refusal), Next: next}

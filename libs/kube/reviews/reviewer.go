@@ -1,6 +1,4 @@
-// Package review asks the API server whose a token is, and what its user may list. It keeps the
-// answers for a short time and limits how many tokens are reviewed.
-package review
+package reviews
 
 import (
 	"context"
@@ -10,16 +8,13 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/prometheus/client_golang/prometheus"
 	"golang.org/x/sync/semaphore"
 	authenticationv1 "k8s.io/api/authentication/v1"
 	authorizationv1 "k8s.io/api/authorization/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/rest"
 
 	"akri.sh/libs/kube"
-	"akri.sh/libs/kube/reviews"
 )
 
 const (
@@ -62,33 +57,34 @@ type User struct {
 // Reviewer reviews tokens and rights.
 type Reviewer struct {
 	tokens   *kube.Client[*authenticationv1.TokenReview, *authenticationv1.TokenReview]
-	rights   reviews.Access
-	users    *reviews.Kept[User] // by digest of the token
-	decided  *reviews.Kept[bool] // by user, resource and namespace
+	rights   *kube.Client[*authorizationv1.SubjectAccessReview, *authorizationv1.SubjectAccessReview]
+	users    *Kept[User] // by digest of the token
+	decided  *Kept[bool] // by user and right
 	limits   *limits
 	inFlight *semaphore.Weighted
-	count    *prometheus.CounterVec
+	count    func(resource, result string)
 }
 
-// New returns a Reviewer. It counts reviews by resource and result.
-func New(config *rest.Config, count *prometheus.CounterVec) (*Reviewer, error) {
+// NewReviewer returns a Reviewer. It calls count with the resource and the result of each review.
+func NewReviewer(config *rest.Config, count func(resource, result string)) (*Reviewer, error) {
 	r := &Reviewer{
 		users: keep[User](maxUsers), decided: keep[bool](maxRights),
 		limits: newLimits(), inFlight: semaphore.NewWeighted(maxReviews), count: count,
 	}
 	var err error
-	// There is no list of TokenReviews.
+	// There is no list of reviews.
 	r.tokens, err = kube.NewClient[authenticationv1.TokenReview, authenticationv1.TokenReview](
 		config, authenticationv1.SchemeGroupVersion.WithResource(tokenReviews), authenticationv1.AddToScheme)
 	if err != nil {
 		return nil, err
 	}
-	r.rights, err = reviews.NewAccess(config)
+	r.rights, err = kube.NewClient[authorizationv1.SubjectAccessReview, authorizationv1.SubjectAccessReview](
+		config, authorizationv1.SchemeGroupVersion.WithResource(accessReviews), authorizationv1.AddToScheme)
 	return r, err
 }
 
-func keep[V any](size int) *reviews.Kept[V] {
-	return reviews.Keep[V](reviews.Options{
+func keep[V any](size int) *Kept[V] {
+	return Keep[V](Options{
 		MaxResults: size, MaxRefusals: maxInvalid, RefusalAge: interval,
 		Interval: interval, MaxAge: maxAge, RetryInterval: retryInterval,
 		Refused: func(err error) bool { _, refused := errors.AsType[*Refusal](err); return refused },
@@ -149,14 +145,14 @@ func (r *Reviewer) review(ctx context.Context, token string) (user User, err err
 	review := &authenticationv1.TokenReview{Spec: authenticationv1.TokenReviewSpec{Token: token}}
 	reviewed, err := r.tokens.In("").Create(ctx, review, metav1.CreateOptions{})
 	if err != nil {
-		r.count.WithLabelValues(tokenReviews, resultError).Inc()
+		r.count(tokenReviews, resultError)
 		return user, fmt.Errorf("create TokenReview: %w", err)
 	}
 	if !reviewed.Status.Authenticated || reviewed.Status.User.Username == "" {
-		r.count.WithLabelValues(tokenReviews, resultRefused).Inc()
+		r.count(tokenReviews, resultRefused)
 		return user, &Refusal{"the API server does not accept the token"}
 	}
-	r.count.WithLabelValues(tokenReviews, resultOK).Inc()
+	r.count(tokenReviews, resultOK)
 	identity, err := json.Marshal(reviewed.Status.User)
 	if err != nil {
 		return user, fmt.Errorf("encode user: %w", err)
@@ -165,9 +161,18 @@ func (r *Reviewer) review(ctx context.Context, token string) (user User, err err
 	return User{UserInfo: reviewed.Status.User, key: string(digest[:])}, nil
 }
 
-// MayList returns whether the user may list the objects of a namespace, or of all if it is empty.
-func (r *Reviewer) MayList(ctx context.Context, user User, resource schema.GroupResource, namespace string) (bool, error) {
-	key := user.key + resource.String() + "/" + namespace
+// Right is a right on a resource or, with a path, on a URL that is not a resource, such as
+// /metrics.
+type Right struct {
+	Verb string
+	// Group, Resource and Namespace select objects. An empty namespace stands for all.
+	Group, Resource, Namespace string
+	Path                       string
+}
+
+// Allowed returns whether a user has a right.
+func (r *Reviewer) Allowed(ctx context.Context, user User, right Right) (bool, error) {
+	key := fmt.Sprintf("%s%q", user.key, right)
 	return r.decided.Get(ctx, key, time.Time{}, func(ctx context.Context, _ bool) (bool, error) {
 		ctx, cancel := context.WithTimeout(ctx, timeout)
 		defer cancel()
@@ -175,14 +180,30 @@ func (r *Reviewer) MayList(ctx context.Context, user User, resource schema.Group
 			return false, fmt.Errorf("review rights: %w", err)
 		}
 		defer r.inFlight.Release(1)
-		allowed, err := r.rights.Allowed(ctx, user.UserInfo, authorizationv1.ResourceAttributes{
-			Verb: "list", Group: resource.Group, Resource: resource.Resource, Namespace: namespace,
-		})
+		review := &authorizationv1.SubjectAccessReview{Spec: specOf(user, right)}
+		reviewed, err := r.rights.In("").Create(ctx, review, metav1.CreateOptions{})
 		if err != nil {
-			r.count.WithLabelValues(accessReviews, resultError).Inc()
-			return false, err
+			r.count(accessReviews, resultError)
+			return false, fmt.Errorf("create SubjectAccessReview: %w", err)
 		}
-		r.count.WithLabelValues(accessReviews, map[bool]string{true: resultOK, false: resultRefused}[allowed]).Inc()
-		return allowed, nil
+		r.count(accessReviews, map[bool]string{true: resultOK, false: resultRefused}[reviewed.Status.Allowed])
+		return reviewed.Status.Allowed, nil
 	})
+}
+
+func specOf(user User, right Right) authorizationv1.SubjectAccessReviewSpec {
+	spec := authorizationv1.SubjectAccessReviewSpec{
+		User: user.Username, UID: user.UID, Groups: user.Groups, Extra: map[string]authorizationv1.ExtraValue{},
+	}
+	for key, value := range user.Extra {
+		spec.Extra[key] = authorizationv1.ExtraValue(value)
+	}
+	if right.Path != "" {
+		spec.NonResourceAttributes = &authorizationv1.NonResourceAttributes{Verb: right.Verb, Path: right.Path}
+	} else {
+		spec.ResourceAttributes = &authorizationv1.ResourceAttributes{
+			Verb: right.Verb, Group: right.Group, Resource: right.Resource, Namespace: right.Namespace,
+		}
+	}
+	return spec
 }
