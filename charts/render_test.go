@@ -98,6 +98,7 @@ func TestUnknownValuesAreErrors(t *testing.T) {
 		"instance-writer.replicas=two":                                "replicas",
 		"global.networkPolicy.enable=true":                            "enable",
 		"global.networkPolicy.metrics[0].namespace=x":                 "namespace",
+		"global.metrics.authorisation=true":                           "authorisation",
 		"broker-controller.replica=2":                                 "replica",
 		"broker-controller.securityContext.readOnlyRootFs=x":          "readOnlyRootFs",
 		"handler-udev.host.udevs=/x":                                  "udevs",
@@ -140,6 +141,9 @@ func TestContradictingValuesAreErrors(t *testing.T) {
 		values  []string
 		message string
 	}{
+		"metrics without a certificate": {
+			set("global.metrics.authorization=true", "broker-controller.webhook.enabled=false"), "requires broker-controller.webhook.enabled",
+		},
 		"udev without a rule":             {set("udev.configuration.enabled=true"), "requires at least one udev rule"},
 		"custom without a handler name":   {set("custom.configuration.enabled=true"), "discoveryHandlerName"},
 		"debugEcho shared and not shared": {set("debugEcho.configuration.enabled=true", "debugEcho.configuration.shared=false"), "handler-debug-echo.shared is true; set both"},

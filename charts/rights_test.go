@@ -14,13 +14,20 @@ import (
 // TestRights checks that the rights of every service are those in the table of docs/security.md,
 // verb by verb.
 func TestRights(t *testing.T) {
-	require.Equal(t, documentedRights(t), grantedRights(t, "global.resources=dra", "console.enabled=true"))
-	require.Equal(t, documentedRights(t), grantedRights(t, "global.resources=dra", "console.enabled=true", "global.agent.enabled=true"))
-	byDefault := slices.DeleteFunc(documentedRights(t, "akri-dra-", "akri-console "), func(right string) bool {
+	all := []string{"global.resources=dra", "console.enabled=true", "global.metrics.authorization=true", "prometheus.enabled=true"}
+	require.Equal(t, documentedRights(t), grantedRights(t, all...))
+	require.Equal(t, documentedRights(t), grantedRights(t, append(all, "global.agent.enabled=true")...))
+	byDefault := slices.DeleteFunc(documentedRights(t, append(authorizationRights, "akri-dra-", "akri-console ")...), func(right string) bool {
 		return strings.Contains(right, "of-claims") || right == "akri-instance-writer | cluster | resourceclaims | get" || strings.HasPrefix(right, "akri-cleanup ") && strings.Contains(right, "deployments")
 	})
 	require.Equal(t, byDefault, grantedRights(t))
 	require.Equal(t, byDefault, grantedRights(t, "global.agent.enabled=true"))
+}
+
+// authorizationRights exist with global.metrics.authorization.
+var authorizationRights = []string{
+	"akri-instance-writer | cluster | subjectaccessreviews", "akri-controller | cluster | subjectaccessreviews",
+	"akri-controller | cluster | tokenreviews",
 }
 
 // documentedRights returns the rows of the table of rights: account, scope, resource and verbs. It
@@ -49,6 +56,10 @@ func grantedRights(t *testing.T, values ...string) []string {
 	roles, accounts := map[string]bool{}, map[string]bool{}
 	for _, role := range decode[rbacv1.ClusterRole](t, rendered, "ClusterRole", "Role") {
 		scope := map[string]string{"ClusterRole": "cluster", "Role": "namespace"}[role.Kind]
+		if role.Name == metricsReader {
+			require.Equal(t, []rbacv1.PolicyRule{{NonResourceURLs: []string{"/metrics"}, Verbs: []string{"get"}}}, role.Rules)
+			continue // for Prometheus
+		}
 		roles[role.Name] = true
 		for _, rule := range role.Rules {
 			for _, resource := range rule.Resources {

@@ -121,6 +121,8 @@ var harmless = []string{
 	"global.separateClusterServices",
 	// A user namespace takes rights from Pods.
 	"global.userNamespaces",
+	// It restricts who reads metrics.
+	"global.metrics.authorization",
 	// The content of Configurations, which their author needs rights for.
 	"*.configuration.createInstanceServices", "*.configuration.createConfigurationService",
 	"*.configuration.shared", "*.configuration.mountCertificates", "*.configuration.discoveryDetails.*",

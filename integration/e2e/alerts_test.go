@@ -80,24 +80,29 @@ func serveTargets(t *testing.T, apiServer string) *httptest.Server {
 	return server
 }
 
-// prometheusServer is a running Prometheus with the rules of the chart.
+// prometheusServer is a running Prometheus.
 type prometheusServer struct{ url string }
 
+// startPrometheus starts a Prometheus that scrapes the Pods of the services.
 func startPrometheus(t *testing.T) prometheusServer {
 	t.Helper()
-	directory := t.TempDir()
-	write := func(name string, content []byte) {
-		require.NoError(t, os.WriteFile(filepath.Join(directory, name), content, 0o600))
-	}
 	config, err := akri.Cluster.RESTConfig()
 	require.NoError(t, err)
 	host, err := url.Parse(config.Host)
 	require.NoError(t, err)
-	write("ca.crt", config.CAData)
-	write("client.crt", config.CertData)
-	write("client.key", config.KeyData)
-	write("rules.yaml", chartRules(t))
-	write("prometheus.yml", fmt.Appendf(nil, prometheusConfig, serveTargets(t, host.Host).URL))
+	return runPrometheus(t, map[string][]byte{
+		"ca.crt": config.CAData, "client.crt": config.CertData, "client.key": config.KeyData, "rules.yaml": chartRules(t),
+		"prometheus.yml": fmt.Appendf(nil, prometheusConfig, serveTargets(t, host.Host).URL),
+	})
+}
+
+// runPrometheus runs a Prometheus in a directory with the files until the end of the test.
+func runPrometheus(t *testing.T, files map[string][]byte) prometheusServer {
+	t.Helper()
+	directory := t.TempDir()
+	for name, content := range files {
+		require.NoError(t, os.WriteFile(filepath.Join(directory, name), content, 0o600))
+	}
 
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)

@@ -93,6 +93,7 @@ func allScenarios(t *testing.T) {
 			// Changes of the installation.
 			scaleAndSwap,
 			withoutWebhook,
+			metricsAuthorization,
 			explainedInstallation,
 		},
 		selected.own,

@@ -29,6 +29,8 @@ type Env struct {
 	Log     *zap.Logger
 	Metrics prometheus.Registerer
 	Health  *admin.Health
+	// Guard serves the metrics if the constructor of the service enables it.
+	Guard *admin.Guard
 }
 
 // Runner is a service. Run works until ctx ends or the service fails.
@@ -92,12 +94,8 @@ func Main[C any, R Runner](name, description string, create func(C, Env) (R, err
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
 	context.AfterFunc(ctx, stop)
 	logger.Info("starting", zap.String("version", version.Version))
-	if err := serve(ctx, cli.Common.AdminAddress, logger, func(ctx context.Context, env Env) error {
-		service, err := create(cli.Config, env)
-		if err != nil {
-			return err
-		}
-		return service.Run(ctx)
+	if err := serve(ctx, cli.Common.AdminAddress, logger, func(env Env) (Runner, error) {
+		return create(cli.Config, env)
 	}); err != nil {
 		logger.Error("stopped", zap.Error(err))
 		os.Exit(1)
@@ -156,15 +154,24 @@ func limitGarbage() {
 	}
 }
 
-func serve(ctx context.Context, address string, logger *zap.Logger, run func(context.Context, Env) error) error {
-	registry := NewRegistry()
-	env := Env{Log: logger, Metrics: registry, Health: &admin.Health{}}
+func serve(ctx context.Context, address string, logger *zap.Logger, create func(Env) (Runner, error)) error {
+	metrics := NewRegistry()
+	env := Env{Log: logger, Metrics: metrics, Health: &admin.Health{}, Guard: &admin.Guard{}}
+	runner, err := create(env)
+	if err != nil {
+		return err
+	}
 	ctx, cancel := context.WithCancel(ctx)
 	group, ctx := errgroup.WithContext(ctx)
-	group.Go(func() error { return admin.Serve(ctx, address, admin.Handler(env.Health, registry)) })
+	open := prometheus.Gatherer(metrics)
+	if env.Guard.Enabled() {
+		open = nil
+		group.Go(func() error { return env.Guard.Serve(ctx, metrics) })
+	}
+	group.Go(func() error { return admin.Serve(ctx, address, admin.Handler(env.Health, open)) })
 	group.Go(func() error {
-		defer cancel() // the admin server stops when the service ends
-		return run(ctx, env)
+		defer cancel() // the admin servers stop when the service ends
+		return runner.Run(ctx)
 	})
 	return group.Wait()
 }

@@ -2,26 +2,33 @@ package service_test
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"io"
 	"math"
+	"net"
+	"net/http"
 	"os"
 	"os/exec"
 	"runtime/metrics"
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	"github.com/stretchr/testify/require"
 	"go.uber.org/zap"
 
+	"akri.sh/libs/admin"
 	"akri.sh/libs/metricstest"
 	"akri.sh/libs/service"
 )
 
 type config struct {
 	Greeting string `help:"What to say." required:""`
+	Guarded  string `help:"Address of metrics with TLS."`
 }
 
 // TestMain turns the test binary into a service when BE_THE_SERVICE is set.
@@ -29,7 +36,7 @@ func TestMain(m *testing.M) {
 	if os.Getenv("BE_THE_SERVICE") == "" {
 		os.Exit(m.Run())
 	}
-	service.Main("greeter", "Greets.", func(c config, env service.Env) (greeting, error) { return greeting{c, env}, nil },
+	service.Main("greeter", "Greets.", greet,
 		service.Command[config]{Name: "echo", Help: "Write the greeting.", Run: func(_ context.Context, c config) error {
 			fmt.Println(c.Greeting)
 			if c.Greeting == "refused" {
@@ -37,6 +44,17 @@ func TestMain(m *testing.M) {
 			}
 			return nil
 		}})
+}
+
+func greet(c config, env service.Env) (greeting, error) {
+	if c.Guarded != "" {
+		*env.Guard = admin.Guard{
+			Address: c.Guarded, Admit: func(http.Handler) http.Handler { return http.NotFoundHandler() },
+			Certificate:        func(*tls.ClientHelloInfo) (*tls.Certificate, error) { return nil, errors.New("no certificate") },
+			RefusedConnections: prometheus.NewCounter(prometheus.CounterOpts{Name: "refused"}),
+		}
+	}
+	return greeting{c, env}, nil
 }
 
 type greeting struct {
@@ -93,6 +111,51 @@ func TestMetricsPortSetsAdminAddress(t *testing.T) {
 	require.Contains(t, string(output), "listen tcp: address 70000: invalid port")
 }
 
+// Anyone reads the metrics at the admin address, unless the service guards them.
+func TestGuardedMetrics(t *testing.T) {
+	for name, c := range map[string]struct {
+		arguments []string
+		code      int
+	}{
+		"not guarded": {nil, http.StatusOK},
+		"guarded":     {[]string{"--guarded=" + freeAddress(t)}, http.StatusNotFound},
+	} {
+		t.Run(name, func(t *testing.T) {
+			address := freeAddress(t)
+			runsWhile(t, greeter(append(c.arguments, "--admin-address="+address)...), func() {
+				require.Equal(t, c.code, status(t, "http://"+address+"/metrics"))
+				require.Equal(t, http.StatusOK, status(t, "http://"+address+"/healthz"))
+				require.Equal(t, http.StatusOK, status(t, "http://"+address+"/readyz"))
+			})
+		})
+	}
+	output, err := greeter("--guarded=:70000").CombinedOutput()
+	require.Error(t, err, "a service does not run without its metrics")
+	require.Contains(t, string(output), "listen on the address of the metrics")
+}
+
+// status returns the status of a response, as soon as there is one.
+func status(t *testing.T, url string) (code int) {
+	t.Helper()
+	require.Eventually(t, func() bool {
+		response, err := http.Get(url)
+		if err != nil {
+			return false
+		}
+		code = response.StatusCode
+		return response.Body.Close() == nil
+	}, 10*time.Second, 10*time.Millisecond)
+	return code
+}
+
+func freeAddress(t *testing.T) string {
+	t.Helper()
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	require.NoError(t, listener.Close())
+	return listener.Addr().String()
+}
+
 func TestUnknownFlagIsRefused(t *testing.T) {
 	output, err := greeter("--no-such-flag").CombinedOutput()
 	require.Error(t, err)
@@ -127,6 +190,12 @@ func TestMemoryLimit(t *testing.T) {
 // runs starts a service, stops it once it is running and returns its log.
 func runs(t *testing.T, command *exec.Cmd) string {
 	t.Helper()
+	return runsWhile(t, command, func() {})
+}
+
+// runsWhile is runs with a function that is called before the service is stopped.
+func runsWhile(t *testing.T, command *exec.Cmd, call func()) string {
+	t.Helper()
 	logs, err := command.StderrPipe()
 	require.NoError(t, err)
 	require.NoError(t, command.Start())
@@ -137,6 +206,7 @@ func runs(t *testing.T, command *exec.Cmd) string {
 		require.NoError(t, err)
 		seen.Write(buffer[:n])
 	}
+	call()
 	require.NoError(t, command.Process.Signal(syscall.SIGTERM))
 	rest, err := io.ReadAll(logs)
 	require.NoError(t, err)

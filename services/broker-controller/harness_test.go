@@ -50,6 +50,7 @@ type testEnv struct {
 	metrics   *prometheus.Registry
 	// health of the last started controller.
 	health *admin.Health
+	guard  *admin.Guard
 	// writes of the last started controller in the namespace.
 	writes *writes
 	// wrap wraps the transport of the controller, if set.
@@ -94,8 +95,8 @@ func (e *testEnv) start(options ...func(*brokercontroller.Config)) (stop func() 
 	if e.wrap != nil {
 		config.REST.Wrap(e.wrap)
 	}
-	e.metrics, e.health = prometheus.NewRegistry(), &admin.Health{}
-	env := service.Env{Log: zap.NewNop(), Metrics: e.metrics, Health: e.health}
+	e.metrics, e.health, e.guard = prometheus.NewRegistry(), &admin.Health{}, &admin.Guard{}
+	env := service.Env{Log: zap.NewNop(), Metrics: e.metrics, Health: e.health, Guard: e.guard}
 	s, err := brokercontroller.New(config, env)
 	require.NoError(e, err)
 	ctx, cancel := context.WithCancel(context.Background())

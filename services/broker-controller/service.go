@@ -6,6 +6,7 @@ package brokercontroller
 import (
 	"context"
 	"crypto/x509"
+	"errors"
 	"fmt"
 	"sync"
 	"time"
@@ -15,6 +16,7 @@ import (
 
 	"akri.sh/libs/kube"
 	"akri.sh/libs/kube/leader"
+	"akri.sh/libs/kube/scrape"
 	"akri.sh/libs/pki"
 	"akri.sh/libs/service"
 	"akri.sh/services/broker-controller/internal/admission"
@@ -36,6 +38,7 @@ type Config struct {
 	BrokerStartTimeout time.Duration `help:"Maximum time that a broker Pod may be unable to be scheduled or started on its node before another node that sees the device gets the broker." default:"30s"`
 	AllowedNamespaces  []string      `help:"ValidatingAdmissionPolicies into which to write the allowed namespaces of Configurations: akri-allowed-namespaces for Pods, akri-allowed-namespaces-of-claims for ResourceClaims." placeholder:"NAME"`
 	Webhook            WebhookConfig `embed:"" prefix:"webhook-"`
+	Metrics            scrape.Config `embed:"" prefix:"metrics-"`
 }
 
 // WebhookConfig is the part of the Config for the validating webhook.
@@ -84,6 +87,9 @@ func New(config Config, env service.Env) (*Service, error) {
 		s.publishers = append(s.publishers, publisher)
 	}
 	if config.Webhook.Address == "" {
+		if config.Metrics.Address != "" {
+			return nil, errors.New("--metrics-address: requires --webhook-address, whose certificate it uses")
+		}
 		return s, nil
 	}
 	if s.webhook, err = s.newWebhook(); err != nil {
@@ -92,6 +98,10 @@ func New(config Config, env service.Env) (*Service, error) {
 	env.Health.AddReadiness("webhook", s.webhook.Ready)
 	env.Metrics.MustRegister(pki.Expiry("Expiry of the certificate of the webhook in seconds since 1970.",
 		map[string]func() *x509.Certificate{"webhook": s.webhook.Certificate().Leaf}))
+	// The metrics name Configurations of all namespaces.
+	if err := scrape.Enable(config.Metrics, env, restConfig, s.webhook.Certificate()); err != nil {
+		return nil, err
+	}
 	return s, nil
 }
 

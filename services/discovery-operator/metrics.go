@@ -10,13 +10,18 @@ import (
 	"akri.sh/services/discovery-operator/internal/inventory"
 )
 
-func deviceCount(devices *broadcast.Value[inventory.Snapshot]) prometheus.Collector {
+// deviceCount counts devices by Configuration, or those of all Configurations together.
+func deviceCount(devices *broadcast.Value[inventory.Snapshot], withoutNames bool) prometheus.Collector {
 	help, labels := "Devices that this node sees, by Configuration.", []string{"configuration", "is_shared"}
 	return gauge.OnScrape("akri_instance_count", help, labels, func(count *prometheus.GaugeVec) {
 		snapshot, _ := devices.Get()
 		for _, entry := range snapshot.Entries {
+			configuration := entry.Report.GetConfiguration()
+			if withoutNames {
+				configuration = ""
+			}
 			for _, device := range entry.Report.GetDevices() {
-				count.WithLabelValues(entry.Report.GetConfiguration(), strconv.FormatBool(device.GetShared())).Inc()
+				count.WithLabelValues(configuration, strconv.FormatBool(device.GetShared())).Inc()
 			}
 		}
 	})

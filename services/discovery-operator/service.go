@@ -36,11 +36,12 @@ type Config struct {
 	NodeName            string        `help:"Name of this node." env:"AKRI_NODE_NAME,AGENT_NODE_NAME" placeholder:"NAME"`
 	HandlerGrace        time.Duration `help:"Time that devices are kept without a handler that can be reached." default:"5m"`
 
-	MaxDevices         int      `help:"Maximum number of devices of one handler endpoint for one Configuration." default:"1000"`
-	AllowHostPaths     []string `help:"Host paths that devices may mount or use as device nodes, with all paths below them." placeholder:"PATH"`
-	AllowDeviceClasses []string `help:"Classes of device nodes that devices may use although they give control of the node, such as tpm or ttyS." placeholder:"CLASS"`
-	AllowProperties    []string `help:"Dangerous names that properties of devices may have, such as LD_PRELOAD." placeholder:"NAME"`
-	HostMounts         string   `help:"File with the mounts of the node, as of its first process. Disks of these mounts are not offered." default:"/proc/1/mountinfo" placeholder:"FILE"`
+	MaxDevices          int      `help:"Maximum number of devices of one handler endpoint for one Configuration." default:"1000"`
+	AllowHostPaths      []string `help:"Host paths that devices may mount or use as device nodes, with all paths below them." placeholder:"PATH"`
+	AllowDeviceClasses  []string `help:"Classes of device nodes that devices may use although they give control of the node, such as tpm or ttyS." placeholder:"CLASS"`
+	AllowProperties     []string `help:"Dangerous names that properties of devices may have, such as LD_PRELOAD." placeholder:"NAME"`
+	HostMounts          string   `help:"File with the mounts of the node, as of its first process. Disks of these mounts are not offered." default:"/proc/1/mountinfo" placeholder:"FILE"`
+	MetricsWithoutNames bool     `help:"Leave the label configuration of the metrics empty, because anyone who reaches them can read them."`
 
 	AllowFromHandlers inventory.AllowLists `help:"The only device classes and beginnings of names of properties of a handler, as JSON: {\"lamp\": {\"deviceClasses\": [\"ttyUSB\"], \"propertyPrefixes\": [\"LAMP_\"]}}." placeholder:"JSON"`
 
@@ -113,7 +114,7 @@ func (s *Service) Run(ctx context.Context) error {
 	}
 	devices := &broadcast.Value[inventory.Snapshot]{}
 	known := configurations.New(s.env.Log, s.config.NodeName, writer)
-	s.env.Metrics.MustRegister(deviceCount(devices))
+	s.env.Metrics.MustRegister(deviceCount(devices, s.config.MetricsWithoutNames))
 	s.env.Health.AddLiveness("discovery-operator socket", rpc.HealthCheck(self))
 	s.env.Health.AddReadiness("configurations", known.CheckReady)
 
@@ -134,7 +135,7 @@ func (s *Service) coordinator(
 		Dial:           s.config.Dial,
 		Configurations: known, Registrar: registrar, Inventory: devices,
 		Discoverer: &discovery.Discoverer{
-			Log: s.env.Log, Metrics: discovery.NewMetrics(s.env.Metrics), Grace: s.config.HandlerGrace,
+			Log: s.env.Log, Metrics: discovery.NewMetrics(s.env.Metrics, s.config.MetricsWithoutNames), Grace: s.config.HandlerGrace,
 			Policy: s.config.policy(),
 		},
 		Host: s.config.host(),

@@ -2,9 +2,11 @@ package operator_test
 
 import (
 	"fmt"
+	"strings"
 	"testing"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus/testutil"
 	"github.com/stretchr/testify/require"
 	"go.uber.org/zap"
 	"google.golang.org/grpc/codes"
@@ -49,6 +51,28 @@ func TestMetricsAreDocumented(t *testing.T) {
 	h.start()
 	h.reported(h.apply(h.namespace, "metrics", "foo", "d"), true, "x")
 	metricstest.Check(t, h.metrics, "../../docs/metrics.md", "discovery-operator")
+}
+
+// With MetricsWithoutNames no metric contains the name of a Configuration, and the devices of all
+// are counted together.
+func TestMetricsWithoutNames(t *testing.T) {
+	for _, without := range []bool{false, true} {
+		h := newHarness(t, forever)
+		h.config.MetricsWithoutNames = without
+		startHandler(t, h, "d", "x", "y")
+		h.start()
+		first, second := h.apply("east", "hidden-one", "foo", "d"), h.apply("west", "hidden-two", "foo", "d")
+		h.reported(first, true, "x", "y")
+		h.reported(second, true, "x", "y")
+		families, err := h.metrics.Gather()
+		require.NoError(t, err)
+		require.Equal(t, !without, strings.Contains(fmt.Sprint(families), "hidden"))
+		if without {
+			require.NoError(t, testutil.GatherAndCompare(h.metrics, strings.NewReader(
+				"# HELP akri_instance_count Devices that this node sees, by Configuration.\n# TYPE akri_instance_count gauge\n"+
+					"akri_instance_count{configuration=\"\",is_shared=\"true\"} 4\n"), "akri_instance_count"))
+		}
+	}
 }
 
 // A registered handler is used when a Configuration is created and waits after it is deleted.

@@ -65,6 +65,7 @@ var methods = map[string][]string{
 // endpoint is the gRPC server.
 type endpoint struct {
 	server       *grpc.Server
+	certificate  pki.Source
 	certificates *certificates.Manager // nil with certificates from files
 	listen       func(net.Listener) net.Listener
 }
@@ -98,12 +99,11 @@ func newEndpoint(
 	e := &endpoint{listen: func(listener net.Listener) net.Listener {
 		return limits.Listen(listener, config.ConnectionsPerSource, metrics.refusedConnections)
 	}}
-	certificate, err := e.certificateSource(config, env, restConfig)
-	if err != nil {
+	if e.certificate, err = e.certificateSource(config, env, restConfig); err != nil {
 		return nil, err
 	}
 	options := append(first,
-		grpc.Creds(credentials.NewTLS(&tls.Config{MinVersion: tls.VersionTLS13, GetCertificate: certificate})),
+		grpc.Creds(credentials.NewTLS(&tls.Config{MinVersion: tls.VersionTLS13, GetCertificate: e.certificate})),
 		rpc.Replicated(config.ConnectionAge), grpc.ConnectionTimeout(handshakeTimeout), grpc.MaxHeaderListSize(maxHeaderBytes),
 		grpc.MaxConcurrentStreams(maxStreams), grpc.MaxRecvMsgSize(config.MaxMessageBytes),
 		grpc.StaticStreamWindowSize(windowBytes), grpc.StaticConnWindowSize(windowBytes),

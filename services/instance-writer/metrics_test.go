@@ -1,7 +1,12 @@
 package instancewriter_test
 
 import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
 	"fmt"
+	"net/http"
+	"os"
 	"strings"
 	"testing"
 	"time"
@@ -10,6 +15,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"akri.sh/libs/kube"
+	"akri.sh/libs/kube/scrape"
 	"akri.sh/libs/metricstest"
 	instancev1 "akri.sh/proto/akri/instance/v1"
 	instancewriter "akri.sh/services/instance-writer"
@@ -19,7 +25,7 @@ func TestMetrics(t *testing.T) {
 	f := newFixture(t, 2, 1)
 	r := startSecuredWith(t, instancewriter.Config{
 		Flags: kube.Flags{REST: api.Config()}, NodeGrace: grace, ReportGrace: grace,
-		TLS: instancewriter.TLSConfig{Name: createCA(t), Lifetimes: slow},
+		TLS: instancewriter.TLSConfig{Name: createCA(t), Lifetimes: slow}, Metrics: scrape.Config{Address: freeAddress(t)},
 	})
 	node := f.nodes[0]
 	s := openReports(t, &replica{client: r.client(token(t, namespace, operator, node, audience))})
@@ -52,4 +58,32 @@ func TestMetrics(t *testing.T) {
 		require.NoError(t, err)
 		return !strings.Contains(fmt.Sprint(families), `value:"`+name+`"`)
 	})
+}
+
+// The metrics are served with a certificate that the published CA verifies, and not to anyone.
+func TestMetricsAreGuarded(t *testing.T) {
+	address := freeAddress(t)
+	r := startSecuredWith(t, instancewriter.Config{
+		Flags: kube.Flags{REST: api.Config()}, NodeGrace: grace,
+		TLS: instancewriter.TLSConfig{Name: createCA(t), Lifetimes: slow}, Metrics: scrape.Config{Address: address},
+	})
+	ctx, stop := context.WithCancel(t.Context())
+	served := make(chan error, 1)
+	go func() { served <- r.guard.Serve(ctx, r.metrics) }()
+	t.Cleanup(func() { stop(); require.NoError(t, <-served) })
+	roots, err := os.ReadFile(r.ca)
+	require.NoError(t, err)
+	bundle := x509.NewCertPool()
+	require.True(t, bundle.AppendCertsFromPEM(roots))
+	client := &http.Client{Transport: &http.Transport{
+		DisableKeepAlives: true, TLSClientConfig: &tls.Config{RootCAs: bundle, ServerName: "akri-instance-writer"},
+	}}
+	var response *http.Response
+	require.Eventually(t, func() bool {
+		response, err = client.Get("https://" + address + "/metrics") //nolint:bodyclose // closed below
+		return err == nil
+	}, timeout, pollInterval)
+	require.NoError(t, response.Body.Close())
+	require.Equal(t, http.StatusUnauthorized, response.StatusCode)
+	require.InDelta(t, 1, r.value("akri_refused_scrapes_total", "NoToken"), 0)
 }

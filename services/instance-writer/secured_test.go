@@ -61,6 +61,7 @@ type securedReplica struct {
 	metrics    *prometheus.Registry
 	logs       *observer.ObservedLogs
 	health     *admin.Health
+	guard      *admin.Guard
 }
 
 // startSecured starts a replica that reaches the API server at the host, with a Secret and a
@@ -99,11 +100,11 @@ func startSecuredWith(t testing.TB, config instancewriter.Config) *securedReplic
 	config.Address, config.Namespace, config.ConnectionsPerSource, config.MaxMessageBytes = ":0", cmp.Or(config.Namespace, namespace), 64, 4<<20
 	config.TLS.Service = "akri-instance-writer"
 	core, logs := observer.New(zap.InfoLevel)
-	r := &securedReplica{TB: t, ca: filepath.Join(t.TempDir(), "ca.crt"), metrics: prometheus.NewRegistry(), logs: logs, health: &admin.Health{}}
+	r := &securedReplica{TB: t, ca: filepath.Join(t.TempDir(), "ca.crt"), metrics: prometheus.NewRegistry(), logs: logs, health: &admin.Health{}, guard: &admin.Guard{}}
 	var err error
 	r.kubernetes, err = kubernetes.NewForConfig(api.Config())
 	require.NoError(t, err)
-	writer, err := instancewriter.New(config, service.Env{Log: zap.New(core), Metrics: r.metrics, Health: r.health})
+	writer, err := instancewriter.New(config, service.Env{Log: zap.New(core), Metrics: r.metrics, Health: r.health, Guard: r.guard})
 	require.NoError(t, err)
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)

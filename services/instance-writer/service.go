@@ -21,6 +21,7 @@ import (
 	akriv0 "akri.sh/libs/apis/akri/v0"
 	"akri.sh/libs/broadcast"
 	"akri.sh/libs/kube"
+	"akri.sh/libs/kube/scrape"
 	"akri.sh/libs/pki"
 	"akri.sh/libs/rpc"
 	"akri.sh/libs/service"
@@ -51,6 +52,7 @@ type Config struct {
 	ConnectionsPerSource int           `help:"Maximum number of connections of one IP address." default:"64"`
 	MaxMessageBytes      int           `help:"Maximum size of a request." default:"4194304"`
 	TLS                  TLSConfig     `embed:"" prefix:"tls-"`
+	Metrics              scrape.Config `embed:"" prefix:"metrics-"`
 }
 
 // TLSConfig selects the server certificate.
@@ -141,6 +143,10 @@ func newService(config Config, env service.Env, newEndpoint endpointFunc) (*Serv
 	configurationv1.RegisterConfigurationServiceServer(s.endpoint.server, &server.ConfigurationServer{
 		Catalog: configurations, Labels: objects.NodeLabels, Stopping: stopping, ConnectionLost: objects.ConnectionLost,
 	})
+	// The metrics name Configurations of all namespaces.
+	if err := scrape.Enable(config.Metrics, env, restConfig, s.endpoint.certificate); err != nil {
+		return nil, err
+	}
 	return s, nil
 }
 

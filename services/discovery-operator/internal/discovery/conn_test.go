@@ -95,7 +95,7 @@ func startInMemory(t *testing.T, kind registrarv1.EndpointType) *handlerInMemory
 	log := zaptest.NewLogger(t)
 	discoverer := &discovery.Discoverer{
 		Policy: inventory.Policy{MaxDevices: 1000},
-		Log:    log, Metrics: discovery.NewMetrics(prometheus.NewRegistry()), Grace: grace,
+		Log:    log, Metrics: discovery.NewMetrics(prometheus.NewRegistry(), false), Grace: grace,
 	}
 	h.session = discoverer.Start(t.Context(), discovery.Options{
 		Handler: handler, Conn: h.conn, Query: discovery.Query{Namespace: "default", Name: "cameras", Handler: "foo"}, Notify: changed.Notify,

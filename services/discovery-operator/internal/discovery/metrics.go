@@ -10,11 +10,14 @@ import (
 type Metrics struct {
 	seconds *prometheus.HistogramVec
 	results *prometheus.CounterVec
+	// withoutNames leaves the label configuration empty.
+	withoutNames bool
 }
 
 // NewMetrics returns registered metrics.
-func NewMetrics(registerer prometheus.Registerer) Metrics {
+func NewMetrics(registerer prometheus.Registerer, withoutNames bool) Metrics {
 	m := Metrics{
+		withoutNames: withoutNames,
 		seconds: prometheus.NewHistogramVec(prometheus.HistogramOpts{
 			Name: "akri_discovery_response_time", Help: "Seconds from a Discover request to the first list of devices.",
 			Buckets: []float64{.001, .005, .025, .1, .25, .5, 1, 1.5, 2, 3, 5, 10, 60},
@@ -31,7 +34,11 @@ func NewMetrics(registerer prometheus.Registerer) Metrics {
 func (m Metrics) Delete(configuration string) { m.seconds.DeleteLabelValues(configuration) }
 
 func (m Metrics) succeeded(query Query, after time.Duration) {
-	m.seconds.WithLabelValues(query.Name).Observe(after.Seconds())
+	configuration := query.Name
+	if m.withoutNames {
+		configuration = ""
+	}
+	m.seconds.WithLabelValues(configuration).Observe(after.Seconds())
 	m.results.WithLabelValues(query.Handler, "Success").Inc()
 	m.results.WithLabelValues(query.Handler, "Fail").Add(0)
 }

@@ -129,12 +129,16 @@ devices: [/host/dev, /dev]
 {{- end }}
 {{- end }}
 
-{{/* What devices may use: list of context and prefix of the environment variables of
-     discovery-operator. */}}
+{{/* The environment of discovery-operator: list of context and prefix of its variables. Nodes have no
+     rights in the Kubernetes API to authorize who reads their metrics. */}}
 {{- define "akri.deviceEnv" -}}
 {{- $prefix := index . 1 -}}
 - name: AKRI_{{ $prefix }}HOST_MOUNTS
   value: /host/mountinfo
+{{- if (((index . 0).Values.global).metrics).authorization }}
+- name: AKRI_{{ $prefix }}METRICS_WITHOUT_NAMES
+  value: "true"
+{{- end }}
 {{- with ((index . 0).Values.global).allowHostPaths }}
 - name: AKRI_{{ $prefix }}ALLOW_HOST_PATHS
   value: {{ join "," . | quote }}

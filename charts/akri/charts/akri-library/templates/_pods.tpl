@@ -165,16 +165,33 @@ args: {{- toYaml . | nindent 2 }}
 {{- end }}
 {{- end }}
 
+{{/* "yes" if the service serves its metrics to authorized clients only: those whose metrics name
+     Configurations and that have rights in the Kubernetes API. */}}
+{{- define "akri.authorizesMetrics" -}}
+{{- if and ((.Values.global).metrics).authorization (has .Chart.Name (list "instance-writer" "broker-controller")) }}yes{{ end -}}
+{{- end }}
+
+{{/* The ports of metrics and of the probes. The port of metrics has the name metrics, also if it has TLS. */}}
+{{- define "akri.adminPorts" -}}
+{{- if include "akri.authorizesMetrics" . -}}
+- {name: health, containerPort: 8080}
+- {name: metrics, containerPort: 8444}
+{{- else -}}
+- {name: metrics, containerPort: 8080}
+{{- end }}
+{{- end }}
+
 {{/* The probes of a long-running service, on its admin port. */}}
 {{- define "akri.probes" -}}
+{{- $port := ternary "health" "metrics" (eq (include "akri.authorizesMetrics" .) "yes") -}}
 {{- $host := "" -}}
 {{- if and .Values.hostNetwork (eq .Values.metricsAddress "loopback") }}{{ $host = ", host: 127.0.0.1" }}{{ end -}}
 livenessProbe:
-  httpGet: {path: /healthz, port: metrics{{ $host }}}
+  httpGet: {path: /healthz, port: {{ $port }}{{ $host }}}
   periodSeconds: 10
   timeoutSeconds: 5
 readinessProbe:
-  httpGet: {path: /readyz, port: metrics{{ $host }}}
+  httpGet: {path: /readyz, port: {{ $port }}{{ $host }}}
   periodSeconds: 2
   timeoutSeconds: 2
 {{- end }}
@@ -183,6 +200,10 @@ readinessProbe:
 {{- define "akri.env" -}}
 - name: AKRI_LOG_LEVEL
   value: {{ .Values.logLevel }}
+{{- if include "akri.authorizesMetrics" . }}
+- name: AKRI_METRICS_ADDRESS
+  value: ":8444"
+{{- end }}
 # The garbage collector runs more often near the memory limit.
 - name: GOMEMLIMIT
   valueFrom:
