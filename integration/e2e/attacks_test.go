@@ -75,14 +75,14 @@ func attacked(t *testing.T) {
 	var edits, reservations changes
 	var group sync.WaitGroup
 	group.Go(func() {
-		edits.run(t, ctx, func(ctx context.Context, i int) error {
+		edits.run(ctx, t, func(ctx context.Context, i int) error {
 			patch := fmt.Appendf(nil, `{"spec":{"capacity":%d}}`, i%5+1)
 			_, err := akri.Configurations.In("default").Patch(ctx, "e2e-edited", types.MergePatchType, patch, metav1.PatchOptions{})
 			return err
 		})
 	})
 	group.Go(func() {
-		reservations.run(t, ctx, func(ctx context.Context, _ int) error {
+		reservations.run(ctx, t, func(ctx context.Context, _ int) error {
 			if _, err := client.ReserveSlots(ctx, &instancev1.ReserveSlotsRequest{Node: honestNode.Name(), Claims: claims}); err != nil {
 				return err
 			}
@@ -165,7 +165,7 @@ type changes struct {
 
 // run makes a change at each honestInterval until ctx ends, and requires that each succeeds. It
 // waits while honestCalls changes are in progress.
-func (c *changes) run(t *testing.T, ctx context.Context, change func(context.Context, int) error) {
+func (c *changes) run(ctx context.Context, t *testing.T, change func(context.Context, int) error) {
 	var group errgroup.Group
 	group.SetLimit(honestCalls)
 	ticker := time.NewTicker(honestInterval)

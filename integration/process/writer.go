@@ -2,6 +2,7 @@ package process
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net"
 	"os"
@@ -72,10 +73,11 @@ func StartReplica(
 
 // Stop ends the process and removes its files.
 func (w *Writer) Stop() error {
+	err := w.Process.Stop()
 	if w.dir != "" {
-		defer os.RemoveAll(w.dir)
+		err = errors.Join(err, os.RemoveAll(w.dir))
 	}
-	return w.Process.Stop()
+	return err
 }
 
 // namedAddress is Address with a name of the server's certificate.
