@@ -124,7 +124,7 @@ test-unit: test-services test-tools ## Run the unit tests of all modules, those 
 LONGEST := services/instance-writer services/device-plugin-host services/broker-controller services/discovery-operator
 .PHONY: test-services
 test-services: test-prerequisites binaries
-	go test -race -p 4 -parallel 8 -count=1 $(addsuffix /...,$(addprefix ./,$(LONGEST) $(filter-out integration charts $(LONGEST),$(MODULES)))) ./integration/cluster/binaries/...
+	go test -race -p 4 -parallel 8 -count=1 -timeout 20m $(addsuffix /...,$(addprefix ./,$(LONGEST) $(filter-out integration charts $(LONGEST),$(MODULES)))) ./integration/cluster/binaries/...
 
 .PHONY: test-tools
 test-tools: test-prerequisites binaries $(BIN)/cosign
@@ -184,8 +184,9 @@ fuzz: prerequisites ## Fuzz each parser for AKRI_FUZZ_TIME (10s); AKRI_FUZZ_KEEP
 	tools/fuzz.sh
 
 .PHONY: bench
-bench: root images binaries $(BIN)/akri-bench ## Measure and print the tables of docs/benchmarks.md
+bench: root images binaries $(BIN)/akri-bench ## Measure and print the tables of docs/benchmarks.md, and honest latencies with and without an attack
 	$(BIN)/akri-bench
+	cd integration && AKRI_E2E_ATTACK=60s go test -count=1 -timeout 10m -v -run '^TestAttacks$$' ./e2e
 
 .PHONY: bench-scale
 bench-scale: root binaries $(BIN)/akri-bench ## Measure 100, 500 and 1,000 simulated nodes and print the table of docs/scale.md (about an hour)

@@ -29,8 +29,9 @@ import (
 
 // TestAttacks attacks the webhook from a Pod with a CPU limit, and instance-writer with the
 // identities of one node, while clients make ten honest changes a second on the other node. All of
-// these succeed, no service restarts, and nothing of the other node leaks. AKRI_E2E_ATTACK is the
-// duration (15s). It prints latencies.
+// these succeed, no service restarts, and nothing of the other node leaks. It prints
+// latencies. AKRI_E2E_ATTACK is the duration (15s); if it is set, the changes are made for the same
+// time before the attack, too.
 func TestAttacks(t *testing.T) {
 	selectForm(separate().resources())
 	require.NoError(t, akri.Install(t.Context(), "instance-writer.replicas=2"))
@@ -67,13 +68,32 @@ func attacked(t *testing.T) {
 	_, honest := callersOn(t, honestNode.Name())
 	client := instancev1.NewInstanceServiceClient(honest.connect(t, writerAddress(t)))
 	before := restartCounts(t)
+	if os.Getenv("AKRI_E2E_ATTACK") != "" {
+		change(t, "without attack", duration, client, honestNode.Name(), instance)
+	}
 	stop := startAttack(t, hostileNode.Name(), instance)
+	change(t, "during the attack", duration, client, honestNode.Name(), instance)
+	results := stop()
 
+	t.Logf("attacks: %+v", results)
+	require.Zero(t, results.Leaked, "responses with properties of the other node")
+	require.Equal(t, before, restartCounts(t))
+	for _, attack := range []string{"8 MiB of objects: 413", "a forged user: 200", "slow review: connection closed"} {
+		require.Positive(t, results.Webhook[attack], attack)
+	}
+	require.Positive(t, results.Node["reservations: NotFound"])
+	requireUsable(t, instance)
+}
+
+// change makes ten honest changes a second on a node and prints latencies.
+func change(t *testing.T, title string, duration time.Duration, client instancev1.InstanceServiceClient, node, instance string) {
+	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), duration)
 	defer cancel()
 	claims := []*instancev1.SlotClaim{{Namespace: "default", Instance: instance}}
 	var edits, reservations changes
 	var group sync.WaitGroup
+
 	group.Go(func() {
 		edits.run(ctx, t, func(ctx context.Context, i int) error {
 			patch := fmt.Appendf(nil, `{"spec":{"capacity":%d}}`, i%5+1)
@@ -83,26 +103,16 @@ func attacked(t *testing.T) {
 	})
 	group.Go(func() {
 		reservations.run(ctx, t, func(ctx context.Context, _ int) error {
-			if _, err := client.ReserveSlots(ctx, &instancev1.ReserveSlotsRequest{Node: honestNode.Name(), Claims: claims}); err != nil {
+			if _, err := client.ReserveSlots(ctx, &instancev1.ReserveSlotsRequest{Node: node, Claims: claims}); err != nil {
 				return err
 			}
-			_, err := client.ReleaseSlots(ctx, &instancev1.ReleaseSlotsRequest{Node: honestNode.Name(), Claims: claims})
+			_, err := client.ReleaseSlots(ctx, &instancev1.ReleaseSlotsRequest{Node: node, Claims: claims})
 			return err
 		})
 	})
 	group.Wait()
-	results := stop()
 
-	t.Logf("edits of a Configuration: %s", &edits)
-	t.Logf("slots reserved and released: %s", &reservations)
-	t.Logf("attacks: %+v", results)
-	require.Zero(t, results.Leaked, "responses with properties of the other node")
-	require.Equal(t, before, restartCounts(t))
-	for _, attack := range []string{"8 MiB of objects: 413", "a forged user: 200", "slow review: connection closed"} {
-		require.Positive(t, results.Webhook[attack], attack)
-	}
-	require.Positive(t, results.Node["reservations: NotFound"])
-	requireUsable(t, instance)
+	t.Logf("%s: edits of a Configuration: %s; slots reserved and released: %s", title, &edits, &reservations)
 }
 
 // startAttack starts a process that attacks the webhook, and instance-writer with the identities of

@@ -29,7 +29,7 @@ func TestDocumentHasNoOtherSections(t *testing.T) {
 	}
 	files, err := filepath.Glob("../../services/*/metrics.go")
 	require.NoError(t, err)
-	want := []string{"Every service", "Every Discovery Handler", "agent"}
+	want := []string{"Who can read them", "Every service", "Every Discovery Handler", "agent"}
 	for _, file := range files {
 		want = append(want, filepath.Base(filepath.Dir(file)))
 	}

@@ -32,7 +32,7 @@ func (f *fixture) bytesOn(node string) (bytes int) {
 // replicas, makes the properties of existing ones larger, and closes the stream before its devices
 // are removed. Its Instances stay within its limits.
 func TestIncompleteReportsAreLimited(t *testing.T) {
-	const size, limit = 500 << 10, 8 << 20
+	const size, limit = 900 << 10, 8 << 20
 	f := newFixture(t, 1, 2)
 	hostile, honest := f.nodes[0], f.nodes[1]
 	replicas := []*replica{start(t, grace), start(t, grace)}
@@ -42,10 +42,10 @@ func TestIncompleteReportsAreLimited(t *testing.T) {
 		return device
 	}
 	s, refused := openReports(t, replicas[0]), 0
-	for round := range 40 {
-		if round%4 == 0 {
+	for round := range 16 {
+		if round%2 == 0 {
 			require.NoError(t, s.CloseSend())
-			s = openReports(t, replicas[round/4%2])
+			s = openReports(t, replicas[round/2%2])
 		}
 		report := f.newReport(hostile, large(fmt.Sprint(round), size))
 		report.Complete = false
@@ -69,9 +69,9 @@ func TestIncompleteReportsAreLimited(t *testing.T) {
 	require.Empty(t, restarted.send(known))
 	// A complete report removes what does not exist, and all devices can be new.
 	var devices []*discoveryv1.Device
-	for i := range 6 {
+	for i := range 3 {
 		devices = append(devices, large(fmt.Sprintf("new-%d", i), size))
 	}
 	f.eventually("new devices", func() bool { return len(restarted.send(f.newReport(hostile, devices...))) == 0 })
-	require.Less(t, f.bytesOn(hostile), 7*size)
+	require.Less(t, f.bytesOn(hostile), 4*size)
 }
