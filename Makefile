@@ -142,16 +142,19 @@ test-e2e: root test-prerequisites images binaries $(BIN)/kubectl-akri ## Run the
 	cd integration && go test -count=1 ./devices # alone, because other tests plug in zram devices too
 	$(MAKE) --no-print-directory -j2 --output-sync test-mesh test-forms test-parts
 	cd integration && go test -count=1 -timeout 10m ./soak # alone, because its load would slow down the others
+	$(MAKE) --no-print-directory test-attacks # alone, too
 
 # The parts of test-e2e. Two of them run side by side, because their scenarios mostly wait; more than
 # that exceeds the time limits of scenarios on two CPUs. The scenarios that plug in zram devices,
 # which all clusters of the machine see, lock them.
 e2e := go test -count=1 -timeout 40m ./e2e
-.PHONY: test-mesh test-forms test-parts
+.PHONY: test-mesh test-forms test-parts test-attacks
 test-mesh:
 	cd integration && $(e2e) -parallel 6 -run '^TestMesh$$'
 test-forms:
-	cd integration && AKRI_E2E_DIR=/tmp/akri-e2e-forms $(e2e) -parallel 3 -skip '^TestMesh$$'
+	cd integration && AKRI_E2E_DIR=/tmp/akri-e2e-forms $(e2e) -parallel 3 -skip '^(TestMesh|TestAttacks)$$'
+test-attacks:
+	cd integration && AKRI_E2E_DIR=/tmp/akri-e2e-forms $(e2e) -v -run '^TestAttacks$$'
 test-parts:
 	cd integration && go test -p 2 -count=1 -timeout 40m $$(go list ./... | grep -v -e '/integration/devices$$' -e '/integration/e2e$$' -e '/integration/soak$$')
 
@@ -169,7 +172,8 @@ test-dra: root test-prerequisites images binaries $(BIN)/kubectl-akri ## Run the
 test-long: root test-prerequisites images binaries $(BIN)/kubectl-akri test-agent ## Run the release tests: 100,000 slot calls, 100 pod deletions, one minute without API server, 40 evictions of each cluster service, one minute of attacks, 200 unplugged devices, 5 minutes of random failures on three nodes, kubelet defaults, Dynamic Resource Allocation, Kubernetes 1.34, the upgrade from an earlier commit, 15 minutes of silence, 5 minutes of soak, 10 minutes of churn, 1,000 cameras, the agent
 	cd services/instance-writer && AKRI_MODEL_OPERATIONS=100000 go test -count=1 -timeout 30m -v -run TestSlotsAreLinearizable .
 	cd services/discovery-operator && AKRI_SILENCE=15m go test -count=1 -timeout 30m -v -run TestLongSilence .
-	AKRI_E2E_KUBELET=default AKRI_E2E_ATTACK=60s AKRI_E2E_DELETIONS=100 AKRI_E2E_AWAY=1m AKRI_E2E_EVICTIONS=40 AKRI_E2E_FLAPS=200 AKRI_E2E_REFUSED=1 $(MAKE) -j2 --output-sync test-mesh test-forms
+	AKRI_E2E_KUBELET=default AKRI_E2E_DELETIONS=100 AKRI_E2E_AWAY=1m AKRI_E2E_EVICTIONS=40 AKRI_E2E_FLAPS=200 AKRI_E2E_REFUSED=1 $(MAKE) -j2 --output-sync test-mesh test-forms
+	AKRI_E2E_ATTACK=60s $(MAKE) test-attacks
 	cd integration && AKRI_E2E_NODES=node-a,node-b,node-c AKRI_E2E_RANDOM=5m go test -count=1 -timeout 20m -v -run TestDRA/drarandom ./e2e
 	$(MAKE) test-dra
 	cd integration && AKRI_E2E_KUBERNETES=1.34 go test -count=1 -timeout 10m -v -run TestEarlierKubernetes ./e2e
