@@ -6,7 +6,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"akri.sh/services/handler-onvif/internal/discovery"
-	"akri.sh/services/handler-onvif/internal/soap"
+	"akri.sh/libs/onvif"
 )
 
 type metrics struct {
@@ -40,7 +40,7 @@ func newMetrics(registerer prometheus.Registerer) metrics {
 	for _, result := range discovery.DatagramResults {
 		m.Datagrams.WithLabelValues(result)
 	}
-	for _, operation := range soap.Operations {
+	for _, operation := range []onvif.Operation{onvif.GetSystemDateAndTime, onvif.GetNetworkInterfaces, onvif.GetDeviceInformation} {
 		for _, result := range []string{answered, unauthorized, failed} {
 			m.requests.WithLabelValues(string(operation), result)
 		}
@@ -49,10 +49,10 @@ func newMetrics(registerer prometheus.Registerer) metrics {
 	return m
 }
 
-func (m metrics) countRequest(operation soap.Operation, err error) {
+func (m metrics) countRequest(operation onvif.Operation, err error) {
 	result := answered
 	switch {
-	case errors.Is(err, soap.ErrNotAuthorized):
+	case errors.Is(err, onvif.ErrNotAuthorized):
 		result = unauthorized
 	case err != nil:
 		result = failed

@@ -19,7 +19,7 @@ import (
 	"akri.sh/services/handler-onvif/internal/cameras"
 	"akri.sh/services/handler-onvif/internal/discovery"
 	"akri.sh/services/handler-onvif/internal/multicast"
-	"akri.sh/services/handler-onvif/internal/soap"
+	"akri.sh/libs/onvif"
 	"akri.sh/services/handler-onvif/internal/wsdiscovery"
 )
 
@@ -52,14 +52,15 @@ func New(config Config, env service.Env) (*Service, error) {
 		return nil, err
 	}
 	metrics := newMetrics(env.Metrics)
-	options := soap.Options{
-		Timeout: config.RequestTimeout, Concurrency: config.Concurrency, Authorities: authorities, Observe: metrics.countRequest,
+	options := onvif.Options{
+		Timeout: config.RequestTimeout, Concurrency: config.Concurrency, Authorities: authorities,
+		Control: address.Control, Observe: metrics.countRequest,
 	}
 	prober := discovery.NewProber(discovery.Options{
 		Options: cameras.Options{
 			Interval: config.Interval, MaxPerHost: config.MaxPerHost, Policy: address.NewPolicy(config.AllowNetworks),
 		},
-		Client: soap.NewClient(options), UnverifiedClient: soap.NewClient(options),
+		Client: onvif.NewClient(options), UnverifiedClient: onvif.NewClient(options),
 		Metrics: metrics.Metrics, Log: env.Log,
 	})
 	// Shared, because all nodes of a network find the same cameras.

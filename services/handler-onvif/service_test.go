@@ -17,7 +17,7 @@ import (
 	"akri.sh/libs/handler"
 	"akri.sh/libs/handler/handlertest"
 	"akri.sh/libs/service"
-	"akri.sh/services/handler-onvif/internal/soap"
+	"akri.sh/libs/onvif"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -49,9 +49,9 @@ func TestNewReportsAllInvalidFlags(t *testing.T) {
 func TestRequestsAreCountedByResult(t *testing.T) {
 	registry := prometheus.NewRegistry()
 	m := newMetrics(registry)
-	m.countRequest(soap.GetNetworkInterfaces, nil)
-	m.countRequest(soap.GetNetworkInterfaces, errors.New("failed"))
-	m.countRequest(soap.GetSystemDateAndTime, fmt.Errorf("query: %w", soap.ErrNotAuthorized))
+	m.countRequest(onvif.GetNetworkInterfaces, nil)
+	m.countRequest(onvif.GetNetworkInterfaces, errors.New("failed"))
+	m.countRequest(onvif.GetSystemDateAndTime, fmt.Errorf("query: %w", onvif.ErrNotAuthorized))
 	require.NoError(t, testutil.GatherAndCompare(registry, strings.NewReader(`
 # HELP akri_onvif_cameras Cameras that answer, before filters.
 # TYPE akri_onvif_cameras gauge

@@ -10,7 +10,7 @@ import (
 	"strings"
 	"unicode/utf8"
 
-	"akri.sh/services/handler-onvif/internal/soap"
+	"akri.sh/libs/onvif"
 )
 
 // Names of properties in the schema of upstream Akri.
@@ -23,10 +23,10 @@ const (
 )
 
 // Credentials maps the lower-case UUID of a camera, or "default", to its credentials.
-type Credentials map[string]soap.Credentials
+type Credentials map[string]onvif.Credentials
 
 // For returns the credentials of a camera or the default credentials, or nil if there are none.
-func (c Credentials) For(uuid string) *soap.Credentials {
+func (c Credentials) For(uuid string) *onvif.Credentials {
 	for _, key := range []string{strings.ToLower(uuid), defaultKey} {
 		if credentials, ok := c[key]; ok {
 			return &credentials
@@ -56,7 +56,7 @@ type entry struct {
 	PasswordRef   string  `json:"password_ref"`
 }
 
-type resolver func(entry, map[string][]byte) (soap.Credentials, error)
+type resolver func(entry, map[string][]byte) (onvif.Credentials, error)
 
 func (c Credentials) addLists(properties map[string][]byte, name string, resolve resolver) error {
 	text, ok := properties[name]
@@ -95,42 +95,42 @@ func (c Credentials) addList(properties map[string][]byte, name string, resolve 
 	return errors.Join(problems...)
 }
 
-func resolveEntry(text []byte, properties map[string][]byte, resolve resolver) (soap.Credentials, error) {
+func resolveEntry(text []byte, properties map[string][]byte, resolve resolver) (onvif.Credentials, error) {
 	var e entry
 	if err := json.Unmarshal(text, &e); err != nil {
-		return soap.Credentials{}, errors.New("must be a JSON object with strings") // err may contain the password
+		return onvif.Credentials{}, errors.New("must be a JSON object with strings") // err may contain the password
 	}
 	return resolve(e, properties)
 }
 
-func (e entry) literal(map[string][]byte) (soap.Credentials, error) {
+func (e entry) literal(map[string][]byte) (onvif.Credentials, error) {
 	if e.Username == nil {
-		return soap.Credentials{}, errors.New("username is required")
+		return onvif.Credentials{}, errors.New("username is required")
 	}
 	password := e.Password
 	if e.Base64Encoded {
 		decoded, err := base64.StdEncoding.DecodeString(password)
 		if err != nil || !utf8.Valid(decoded) {
-			return soap.Credentials{}, errors.New("password must be base64 of UTF-8 text") // without the password
+			return onvif.Credentials{}, errors.New("password must be base64 of UTF-8 text") // without the password
 		}
 		password = string(decoded)
 	}
-	return soap.Credentials{Username: *e.Username, Password: password}, nil
+	return onvif.Credentials{Username: *e.Username, Password: password}, nil
 }
 
-func (e entry) reference(properties map[string][]byte) (soap.Credentials, error) {
+func (e entry) reference(properties map[string][]byte) (onvif.Credentials, error) {
 	if e.UsernameRef == nil {
-		return soap.Credentials{}, errors.New("username_ref is required")
+		return onvif.Credentials{}, errors.New("username_ref is required")
 	}
 	username, ok := properties[*e.UsernameRef]
 	if !ok || !utf8.Valid(username) {
-		return soap.Credentials{}, errors.New("username_ref must name a property with UTF-8 text")
+		return onvif.Credentials{}, errors.New("username_ref must name a property with UTF-8 text")
 	}
 	password := properties[e.PasswordRef]
 	if !utf8.Valid(password) {
-		return soap.Credentials{}, errors.New("password_ref must name a property with UTF-8 text")
+		return onvif.Credentials{}, errors.New("password_ref must name a property with UTF-8 text")
 	}
-	return soap.Credentials{Username: string(username), Password: string(password)}, nil
+	return onvif.Credentials{Username: string(username), Password: string(password)}, nil
 }
 
 // addSingles adds username_<uuid> and password_<uuid>, in which '_' replaces the '-' of the UUID.
@@ -147,7 +147,7 @@ func (c Credentials) addSingles(properties map[string][]byte) error {
 			continue
 		}
 		uuid := strings.ToLower(strings.ReplaceAll(key, "_", "-"))
-		c[uuid] = soap.Credentials{Username: string(username), Password: string(password)}
+		c[uuid] = onvif.Credentials{Username: string(username), Password: string(password)}
 	}
 	return errors.Join(problems...)
 }

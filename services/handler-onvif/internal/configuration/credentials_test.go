@@ -6,7 +6,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"akri.sh/services/handler-onvif/internal/configuration"
-	"akri.sh/services/handler-onvif/internal/soap"
+	"akri.sh/libs/onvif"
 )
 
 func TestParseCredentials(t *testing.T) {
@@ -75,8 +75,8 @@ func TestParseCredentials(t *testing.T) {
 
 func TestCredentialsForCamera(t *testing.T) {
 	credentials := configuration.Credentials{"a": {Username: "own"}, "default": {Username: "any"}}
-	require.Equal(t, &soap.Credentials{Username: "own"}, credentials.For("A"))
-	require.Equal(t, &soap.Credentials{Username: "any"}, credentials.For("b"))
+	require.Equal(t, &onvif.Credentials{Username: "own"}, credentials.For("A"))
+	require.Equal(t, &onvif.Credentials{Username: "any"}, credentials.For("b"))
 	require.Nil(t, configuration.Credentials{}.For("a"))
 }
 

@@ -9,7 +9,7 @@ import (
 	"go.uber.org/zap"
 
 	"akri.sh/services/handler-onvif/internal/cameras"
-	"akri.sh/services/handler-onvif/internal/soap"
+	"akri.sh/libs/onvif"
 )
 
 // idle is the delay until the next evaluation if no check is planned.
@@ -58,8 +58,8 @@ func (p *Prober) check(ctx context.Context, check cameras.Check) cameras.Result 
 		client = p.Client
 	}
 	for _, url := range check.URLs {
-		offset, err := client.ClockOffset(p.Policy.WithOrigin(ctx, check.Sender), soap.Target{URL: url, Zone: check.Sender.Addr.Zone()})
-		if err == nil || errors.Is(err, soap.ErrNotAuthorized) {
+		offset, err := client.ClockOffset(p.Policy.WithOrigin(ctx, check.Sender), onvif.Target{URL: url, Zone: check.Sender.Addr.Zone()})
+		if err == nil || errors.Is(err, onvif.ErrNotAuthorized) {
 			return cameras.Result{URL: url, ClockOffset: offset}
 		}
 		p.Log.Debug("checking camera failed", zap.String("device_id", check.UUID), zap.String("endpoint", url), zap.Error(err))

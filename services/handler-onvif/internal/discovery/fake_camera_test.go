@@ -13,7 +13,7 @@ import (
 	"testing"
 	"time"
 
-	"akri.sh/services/handler-onvif/internal/soap"
+	"akri.sh/libs/onvif"
 )
 
 // fakeCamera is a device service on loopback. Tests start it outside of their synctest bubble:
@@ -84,7 +84,7 @@ type fakeRequest struct {
 func (c *fakeCamera) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	body, _ := io.ReadAll(r.Body)
 	var request fakeRequest
-	if soap.Decode(body, &request) != nil || len(request.Body.Operations) != 1 {
+	if onvif.Decode(body, &request) != nil || len(request.Body.Operations) != 1 {
 		w.WriteHeader(http.StatusBadRequest)
 		return
 	}

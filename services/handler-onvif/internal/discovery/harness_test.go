@@ -17,7 +17,7 @@ import (
 
 	"akri.sh/libs/handler/address"
 	"akri.sh/services/handler-onvif/internal/cameras"
-	"akri.sh/services/handler-onvif/internal/soap"
+	"akri.sh/libs/onvif"
 	"akri.sh/services/handler-onvif/internal/wsdiscovery"
 )
 
@@ -27,9 +27,9 @@ const (
 	interval = 10 * time.Second
 	hour     = time.Hour
 
-	getTime        = string(soap.GetSystemDateAndTime)
-	getInterfaces  = string(soap.GetNetworkInterfaces)
-	getInformation = string(soap.GetDeviceInformation)
+	getTime        = string(onvif.GetSystemDateAndTime)
+	getInterfaces  = string(onvif.GetNetworkInterfaces)
+	getInformation = string(onvif.GetDeviceInformation)
 )
 
 // self is the origin of all datagrams.
@@ -61,7 +61,7 @@ func (c *fakeConn) Send(message []byte) (int, error) {
 		Types string `xml:"Body>Probe>Types"`
 		ID    string `xml:"Header>MessageID"`
 	}
-	if err := soap.Decode(message, &sent); err != nil {
+	if err := onvif.Decode(message, &sent); err != nil {
 		return 0, err
 	}
 	c.mu.Lock()
@@ -129,10 +129,10 @@ func newHarness(t *testing.T, interval time.Duration, concurrency int) *harness 
 		conn:     &fakeConn{start: time.Now(), datagrams: make(chan string), failure: make(chan error)},
 		requests: map[string]int{},
 	}
-	options := soap.Options{Timeout: time.Minute, Concurrency: concurrency, Observe: h.observe}
+	options := onvif.Options{Timeout: time.Minute, Concurrency: concurrency, Control: address.Control, Observe: h.observe}
 	h.Prober = NewProber(Options{
 		Options: cameras.Options{Interval: interval, MaxPerHost: 1000},
-		Client:  soap.NewClient(options), UnverifiedClient: soap.NewClient(options), Log: zap.NewNop(),
+		Client:  onvif.NewClient(options), UnverifiedClient: onvif.NewClient(options), Log: zap.NewNop(),
 		Metrics: Metrics{
 			Cameras:   prometheus.NewGauge(prometheus.GaugeOpts{}),
 			Probes:    prometheus.NewCounter(prometheus.CounterOpts{}),
@@ -143,7 +143,7 @@ func newHarness(t *testing.T, interval time.Duration, concurrency int) *harness 
 	return h
 }
 
-func (h *harness) observe(operation soap.Operation, err error) {
+func (h *harness) observe(operation onvif.Operation, err error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if err != nil {

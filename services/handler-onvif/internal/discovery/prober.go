@@ -15,7 +15,7 @@ import (
 	"akri.sh/libs/broadcast"
 	"akri.sh/libs/handler/address"
 	"akri.sh/services/handler-onvif/internal/cameras"
-	"akri.sh/services/handler-onvif/internal/soap"
+	"akri.sh/libs/onvif"
 	"akri.sh/services/handler-onvif/internal/wsdiscovery"
 )
 
@@ -37,10 +37,10 @@ type Options struct {
 	// Options of the cache. Its interval is also the one between probe rounds.
 	cameras.Options
 	// Client calls cameras.
-	Client *soap.Client
+	Client *onvif.Client
 	// UnverifiedClient calls endpoints that never answered. It is separate, so that they cannot
 	// delay calls to cameras.
-	UnverifiedClient *soap.Client
+	UnverifiedClient *onvif.Client
 	Metrics          Metrics
 	Log              *zap.Logger
 }

@@ -13,7 +13,7 @@ import (
 	"akri.sh/libs/handler"
 	"akri.sh/services/handler-onvif/internal/cameras"
 	"akri.sh/services/handler-onvif/internal/configuration"
-	"akri.sh/services/handler-onvif/internal/soap"
+	"akri.sh/libs/onvif"
 )
 
 const (
@@ -51,8 +51,8 @@ type camera struct {
 
 // info is what a camera reports about itself. Fields that it does not report are empty.
 type info struct {
-	soap.Addresses
-	soap.Information
+	onvif.Addresses
+	onvif.Information
 }
 
 type queryResult struct {
@@ -150,7 +150,7 @@ func (s *stream) update(ctx context.Context, found []cameras.Camera) (queried bo
 
 func (s *stream) query(ctx context.Context, c cameras.Camera) {
 	ctx = s.prober.Policy.WithOrigin(ctx, c.Sender)
-	target := soap.Target{URL: c.URL, Zone: c.Sender.Addr.Zone(), ClockOffset: c.ClockOffset, Credentials: s.credentials.For(c.UUID)}
+	target := onvif.Target{URL: c.URL, Zone: c.Sender.Addr.Zone(), ClockOffset: c.ClockOffset, Credentials: s.credentials.For(c.UUID)}
 	result, client := queryResult{camera: c}, s.prober.Client
 	result.info.Addresses, result.err = client.Addresses(ctx, target)
 	if result.err == nil && s.details.DeviceInformation {
@@ -181,7 +181,7 @@ func (s *stream) handle(result queryResult) {
 		c.info = &result.info
 		return
 	}
-	if !errors.Is(result.err, soap.ErrNotAuthorized) {
+	if !errors.Is(result.err, onvif.ErrNotAuthorized) {
 		c.nextQuery = time.Now().Add(retryInterval)
 	}
 	s.log.Debug("querying camera failed", zap.String("device_id", result.camera.UUID), zap.Error(result.err))

@@ -10,7 +10,7 @@ import (
 	"slices"
 	"strings"
 
-	"akri.sh/services/handler-onvif/internal/soap"
+	"akri.sh/libs/onvif"
 )
 
 // Kind is the kind of a message.
@@ -88,7 +88,7 @@ type description struct {
 // Parse parses a datagram. It ignores endpoints without a UUID.
 func Parse(datagram []byte) (Message, error) {
 	var e envelope
-	if err := soap.Decode(datagram, &e); err != nil {
+	if err := onvif.Decode(datagram, &e); err != nil {
 		return Message{}, err
 	}
 	if e.Body == nil {

@@ -7,7 +7,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"akri.sh/services/handler-onvif/internal/soap"
+	"akri.sh/libs/onvif"
 	"akri.sh/services/handler-onvif/internal/wsdiscovery"
 )
 
@@ -71,7 +71,7 @@ func TestParseRejectsOtherData(t *testing.T) {
 		"DTD":      `<!DOCTYPE x [<!ENTITY a "b">]>` + envelope("<d:ProbeMatches/>"),
 		"entity":   envelope("<d:Hello>&a;</d:Hello>"),
 		"too deep": strings.Repeat("<a>", 100), "too many elements": envelope(strings.Repeat("<b/>", 20_000)),
-		"too long": strings.Repeat(" ", soap.MaxBytes+1),
+		"too long": strings.Repeat(" ", onvif.MaxBytes+1),
 	} {
 		t.Run(name, func(t *testing.T) {
 			_, err := wsdiscovery.Parse([]byte(datagram))

@@ -1,4 +1,4 @@
-package soap_test
+package onvif_test
 
 import (
 	"crypto/md5"
@@ -14,7 +14,7 @@ import (
 	"github.com/icholy/digest"
 	"github.com/stretchr/testify/require"
 
-	"akri.sh/services/handler-onvif/internal/soap"
+	"akri.sh/libs/onvif"
 )
 
 func TestDigestMatchesVectorsOfRFCs(t *testing.T) {
@@ -45,7 +45,7 @@ func TestDigestMatchesVectorsOfRFCs(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			header, err := soap.Authorization(test.headers, digest.Options{
+			header, err := onvif.Authorization(test.headers, digest.Options{
 				Method: "GET", URI: "/dir/index.html", Username: "Mufasa", Password: test.password, Cnonce: test.cnonce,
 			})
 			require.NoError(t, err)
@@ -60,7 +60,7 @@ func TestDigestMatchesVectorsOfRFCs(t *testing.T) {
 
 func TestNotationsOfChallenges(t *testing.T) {
 	options := digest.Options{Method: "POST", URI: "/onvif", Username: "ada", Password: "secret", Cnonce: "c"}
-	expected, err := soap.Authorization([]string{`Digest realm="a \"b\", c=d", nonce="n/+==", algorithm=MD5, qop="auth,auth-int"`}, options)
+	expected, err := onvif.Authorization([]string{`Digest realm="a \"b\", c=d", nonce="n/+==", algorithm=MD5, qop="auth,auth-int"`}, options)
 	require.NoError(t, err)
 	for name, header := range map[string]string{
 		"names in upper case": `DIGEST REALM="a \"b\", c=d", Nonce="n/+==", ALGORITHM=MD5, qOP="auth,auth-int"`,
@@ -71,7 +71,7 @@ func TestNotationsOfChallenges(t *testing.T) {
 		"second challenge":    `Digest realm="a \"b\", c=d", nonce="n/+==", algorithm=MD5, qop="auth", Basic realm="other"`,
 	} {
 		t.Run(name, func(t *testing.T) {
-			authorization, err := soap.Authorization([]string{header}, options)
+			authorization, err := onvif.Authorization([]string{header}, options)
 			require.NoError(t, err)
 			require.Equal(t, expected, authorization)
 		})
@@ -82,7 +82,7 @@ func TestUnsupportedChallenges(t *testing.T) {
 	for _, header := range []string{
 		"", "Basic realm=x", "Basic nonce=a", "Digest", "Digest realm=x", `Digest nonce="a`, `Digest nonce=a, qop="other"`, "Digest nonce=a, algorithm=SHA-1", "Digest nonce=a, algorithm=-sess",
 	} {
-		_, err := soap.Authorization([]string{header}, digest.Options{})
+		_, err := onvif.Authorization([]string{header}, digest.Options{})
 		require.Error(t, err, header)
 	}
 }
@@ -130,13 +130,13 @@ func TestServersAcceptDigest(t *testing.T) {
 				fmt.Fprint(w, envelope("<GetDeviceInformationResponse><Model> Peephole </Model></GetDeviceInformationResponse>"))
 			}))
 			t.Cleanup(server.Close)
-			target := soap.Target{URL: server.URL + "/onvif", Credentials: &soap.Credentials{Username: "ada", Password: "secret"}}
+			target := onvif.Target{URL: server.URL + "/onvif", Credentials: &onvif.Credentials{Username: "ada", Password: "secret"}}
 			information, err := client(time.Minute, nil).Information(t.Context(), target)
 			require.NoError(t, err)
-			require.Equal(t, soap.Information{Model: "Peephole"}, information)
+			require.Equal(t, onvif.Information{Model: "Peephole"}, information)
 			target.Credentials.Password = "wrong"
 			_, err = client(time.Minute, nil).Information(t.Context(), target)
-			require.ErrorIs(t, err, soap.ErrNotAuthorized)
+			require.ErrorIs(t, err, onvif.ErrNotAuthorized)
 		})
 	}
 }
@@ -147,7 +147,7 @@ func FuzzAuthorization(f *testing.F) {
 	f.Add(`digest ,,=,nonce=\`)
 	f.Add("Digest\tNONCE = a , algorithm=md5-sess,")
 	f.Fuzz(func(t *testing.T, header string) {
-		authorization, err := soap.Authorization([]string{header}, digest.Options{Username: "a\r\nb", Method: "POST", URI: "/"})
+		authorization, err := onvif.Authorization([]string{header}, digest.Options{Username: "a\r\nb", Method: "POST", URI: "/"})
 		if err == nil {
 			require.False(t, strings.ContainsAny(authorization, "\r\n\x00"), "a header is one line")
 		}

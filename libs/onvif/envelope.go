@@ -1,6 +1,6 @@
-// Package soap calls the ONVIF device service: SOAP 1.2 over http and https, with authentication by
-// WS-Security UsernameToken or HTTP digest.
-package soap
+// Package onvif calls the device service and the media service of ONVIF: SOAP 1.2 over http and https,
+// with authentication by WS-Security UsernameToken or HTTP digest.
+package onvif
 
 import (
 	"bytes"
@@ -13,9 +13,12 @@ import (
 	"time"
 )
 
-const deviceService = "http://www.onvif.org/ver10/device/wsdl"
+const (
+	deviceService = "http://www.onvif.org/ver10/device/wsdl"
+	mediaService  = "http://www.onvif.org/ver10/media/wsdl"
+)
 
-// Operation is an operation of the device service without arguments.
+// Operation is an operation of the device service or of the media service.
 type Operation string
 
 // Operations of the device service.
@@ -23,13 +26,25 @@ const (
 	GetSystemDateAndTime Operation = "GetSystemDateAndTime"
 	GetNetworkInterfaces Operation = "GetNetworkInterfaces"
 	GetDeviceInformation Operation = "GetDeviceInformation"
+	GetCapabilities      Operation = "GetCapabilities"
 )
 
-// Operations are all supported operations.
-var Operations = []Operation{GetSystemDateAndTime, GetNetworkInterfaces, GetDeviceInformation}
+// Operations of the media service.
+const (
+	GetProfiles  Operation = "GetProfiles"
+	GetStreamURI Operation = "GetStreamUri"
+)
+
+// service returns the namespace of the service that has the operation.
+func (o Operation) service() string {
+	if o == GetProfiles || o == GetStreamURI {
+		return mediaService
+	}
+	return deviceService
+}
 
 func (o Operation) contentType() string {
-	return fmt.Sprintf(`application/soap+xml; charset=utf-8; action="%s/%s";`, deviceService, o)
+	return fmt.Sprintf(`application/soap+xml; charset=utf-8; action="%s/%s";`, o.service(), o)
 }
 
 // Credentials of one device.
@@ -49,16 +64,16 @@ const (
 		`<wsu:Created>%s</wsu:Created></wsse:UsernameToken></wsse:Security></s:Header>`
 )
 
-// Request returns the envelope of a request. If there are credentials, it has a UsernameToken
-// with a random nonce. Devices check the age of the token, so now is the time of the device's
-// clock.
-func Request(operation Operation, credentials *Credentials, now time.Time) []byte {
+// Request returns the envelope of a request. The arguments are XML elements. If there are
+// credentials, it has a UsernameToken with a random nonce. Devices check the age of the token, so
+// now is the time of the device's clock.
+func Request(operation Operation, arguments string, credentials *Credentials, now time.Time) []byte {
 	var b bytes.Buffer
 	b.WriteString(envelopeStart)
 	if credentials != nil {
 		b.WriteString(securityHeader(*credentials, rand.Text(), now.UTC().Format("2006-01-02T15:04:05.000Z")))
 	}
-	fmt.Fprintf(&b, `<s:Body><tds:%[1]s xmlns:tds="%[2]s"></tds:%[1]s></s:Body></s:Envelope>`, operation, deviceService)
+	fmt.Fprintf(&b, `<s:Body><o:%[1]s xmlns:o="%[2]s">%[3]s</o:%[1]s></s:Body></s:Envelope>`, operation, operation.service(), arguments)
 	return b.Bytes()
 }
 
@@ -66,8 +81,12 @@ func Request(operation Operation, credentials *Credentials, now time.Time) []byt
 // WS-Security UsernameToken Profile 1.0, section 3.1.
 func securityHeader(credentials Credentials, nonce, created string) string {
 	digest := sha1.Sum([]byte(nonce + created + credentials.Password)) //nolint:gosec // required by the profile
-	var username strings.Builder
-	_ = xml.EscapeText(&username, []byte(credentials.Username)) // a strings.Builder returns no errors
-	return fmt.Sprintf(security, username.String(), base64.StdEncoding.EncodeToString(digest[:]),
+	return fmt.Sprintf(security, escape(credentials.Username), base64.StdEncoding.EncodeToString(digest[:]),
 		base64.StdEncoding.EncodeToString([]byte(nonce)), created)
+}
+
+func escape(text string) string {
+	var escaped strings.Builder
+	_ = xml.EscapeText(&escaped, []byte(text)) // a strings.Builder returns no errors
+	return escaped.String()
 }

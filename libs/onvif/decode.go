@@ -1,4 +1,4 @@
-package soap
+package onvif
 
 import (
 	"bytes"

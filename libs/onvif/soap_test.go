@@ -1,4 +1,4 @@
-package soap_test
+package onvif_test
 
 import (
 	"context"
@@ -13,7 +13,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"akri.sh/services/handler-onvif/internal/soap"
+	"akri.sh/libs/onvif"
 )
 
 func envelope(body string) string {
@@ -22,7 +22,7 @@ func envelope(body string) string {
 
 func TestTokenMatchesVectorOfUpstreamAkri(t *testing.T) {
 	const created = "2000-01-01T12:34:56:789Z"
-	header := soap.SecurityHeader(soap.Credentials{Username: "u", Password: "1234567"}, "nonce", created)
+	header := onvif.SecurityHeader(onvif.Credentials{Username: "u", Password: "1234567"}, "nonce", created)
 	for _, want := range []string{
 		"<wsse:Username>u</wsse:Username>", "#PasswordDigest\">AGsoQQ+qNJu6Ha7h/QAPoQvYcV0=</wsse:Password>",
 		"#Base64Binary\">bm9uY2U=</wsse:Nonce>", "<wsu:Created>" + created + "</wsu:Created>",
@@ -32,32 +32,32 @@ func TestTokenMatchesVectorOfUpstreamAkri(t *testing.T) {
 }
 
 func TestRequestEscapesUsername(t *testing.T) {
-	request := soap.Request(soap.GetNetworkInterfaces, &soap.Credentials{Username: "<a&b>"}, time.Now())
+	request := onvif.Request(onvif.GetNetworkInterfaces, "", &onvif.Credentials{Username: "<a&b>"}, time.Now())
 	require.Contains(t, string(request), "<wsse:Username>&lt;a&amp;b&gt;</wsse:Username>")
-	require.NotContains(t, string(soap.Request(soap.GetNetworkInterfaces, nil, time.Now())), "Header")
+	require.NotContains(t, string(onvif.Request(onvif.GetNetworkInterfaces, "", nil, time.Now())), "Header")
 }
 
-func parse(t *testing.T, operation soap.Operation, body string) soap.Response {
+func parse(t *testing.T, operation onvif.Operation, body string) onvif.Response {
 	t.Helper()
-	response, err := soap.ParseResponse(operation, []byte(envelope(body)))
+	response, err := onvif.ParseResponse(operation, []byte(envelope(body)))
 	require.NoError(t, err)
 	return response
 }
 
 func TestParseResponse(t *testing.T) {
-	interfaces := parse(t, soap.GetNetworkInterfaces, `<GetNetworkInterfacesResponse>
+	interfaces := parse(t, onvif.GetNetworkInterfaces, `<GetNetworkInterfacesResponse>
 		<NetworkInterfaces><Info><Name>lo</Name></Info></NetworkInterfaces>
 		<NetworkInterfaces><Info><HwAddress> 00:11 </HwAddress></Info><IPv6><Config><Manual><Address>::1</Address></Manual></Config></IPv6>
 		<IPv4><Config><FromDHCP><Address> 10.0.0.7 </Address></FromDHCP></Config></IPv4></NetworkInterfaces></GetNetworkInterfacesResponse>`)
-	require.Equal(t, soap.Addresses{IP: "10.0.0.7", MAC: "00:11"}, interfaces.Interfaces.Addresses())
+	require.Equal(t, onvif.Addresses{IP: "10.0.0.7", MAC: "00:11"}, interfaces.Interfaces.Addresses())
 
-	clock := parse(t, soap.GetSystemDateAndTime, `<GetSystemDateAndTimeResponse><SystemDateAndTime><UTCDateTime><Time><Hour> 1 </Hour>
+	clock := parse(t, onvif.GetSystemDateAndTime, `<GetSystemDateAndTimeResponse><SystemDateAndTime><UTCDateTime><Time><Hour> 1 </Hour>
 		<Minute>2</Minute><Second>3</Second></Time><Date><Year>2026</Year><Month>5</Month><Day>6</Day></Date></UTCDateTime>
 		</SystemDateAndTime></GetSystemDateAndTimeResponse>`)
 	utc, ok := clock.DateAndTime.UTC()
 	require.True(t, ok)
 	require.Equal(t, time.Date(2026, 5, 6, 1, 2, 3, 0, time.UTC), utc)
-	_, ok = parse(t, soap.GetSystemDateAndTime, "<GetSystemDateAndTimeResponse/>").DateAndTime.UTC()
+	_, ok = parse(t, onvif.GetSystemDateAndTime, "<GetSystemDateAndTimeResponse/>").DateAndTime.UTC()
 	require.False(t, ok)
 }
 
@@ -104,9 +104,9 @@ func TestIPv4IsPreferredToBestIPv6(t *testing.T) {
 		"none":                               {interfaces: []string{v6()}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			response := parse(t, soap.GetNetworkInterfaces, "<GetNetworkInterfacesResponse><NetworkInterfaces>"+
+			response := parse(t, onvif.GetNetworkInterfaces, "<GetNetworkInterfacesResponse><NetworkInterfaces>"+
 				strings.Join(test.interfaces, "</NetworkInterfaces><NetworkInterfaces>")+"</NetworkInterfaces></GetNetworkInterfacesResponse>")
-			require.Equal(t, soap.Addresses{IP: test.want}, response.Interfaces.Addresses())
+			require.Equal(t, onvif.Addresses{IP: test.want}, response.Interfaces.Addresses())
 		})
 	}
 }
@@ -118,9 +118,9 @@ func disconnected(r *http.Request) <-chan struct{} {
 	return r.Context().Done()
 }
 
-func client(timeout time.Duration, authorities *x509.CertPool) *soap.Client {
-	return soap.NewClient(soap.Options{
-		Timeout: timeout, Concurrency: 2, Authorities: authorities, Observe: func(soap.Operation, error) {},
+func client(timeout time.Duration, authorities *x509.CertPool) *onvif.Client {
+	return onvif.NewClient(onvif.Options{
+		Timeout: timeout, Concurrency: 2, Authorities: authorities, Observe: func(onvif.Operation, error) {},
 	})
 }
 
@@ -138,9 +138,9 @@ func TestHostileServersAreBounded(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			server := httptest.NewServer(service)
 			t.Cleanup(server.Close)
-			_, err := client(300*time.Millisecond, nil).Addresses(t.Context(), soap.Target{URL: server.URL})
+			_, err := client(300*time.Millisecond, nil).Addresses(t.Context(), onvif.Target{URL: server.URL})
 			require.Error(t, err)
-			require.NotErrorIs(t, err, soap.ErrNotAuthorized)
+			require.NotErrorIs(t, err, onvif.ErrNotAuthorized)
 		})
 	}
 }
@@ -154,9 +154,9 @@ func TestRefusedCredentials(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			server := httptest.NewServer(service)
 			t.Cleanup(server.Close)
-			for _, credentials := range []*soap.Credentials{nil, {Username: "ada"}} {
-				_, err := client(time.Minute, nil).Information(t.Context(), soap.Target{URL: server.URL, Credentials: credentials})
-				require.ErrorIs(t, err, soap.ErrNotAuthorized)
+			for _, credentials := range []*onvif.Credentials{nil, {Username: "ada"}} {
+				_, err := client(time.Minute, nil).Information(t.Context(), onvif.Target{URL: server.URL, Credentials: credentials})
+				require.ErrorIs(t, err, onvif.ErrNotAuthorized)
 			}
 		})
 	}
@@ -175,7 +175,7 @@ func TestCertificatesAreVerifiedWithAuthorities(t *testing.T) {
 	authorities := x509.NewCertPool()
 	authorities.AddCert(server.Certificate())
 	call := func(authorities *x509.CertPool) error {
-		_, err := client(time.Minute, authorities).ClockOffset(t.Context(), soap.Target{URL: server.URL})
+		_, err := client(time.Minute, authorities).ClockOffset(t.Context(), onvif.Target{URL: server.URL})
 		return err
 	}
 	require.ErrorContains(t, call(nil), "HTTP status 400")
@@ -190,12 +190,12 @@ func TestQueuedCallsEndWithTheirContext(t *testing.T) {
 		<-disconnected(r)
 	}))
 	t.Cleanup(server.Close)
-	c := soap.NewClient(soap.Options{Timeout: time.Minute, Concurrency: 1, Observe: func(soap.Operation, error) {}})
+	c := onvif.NewClient(onvif.Options{Timeout: time.Minute, Concurrency: 1, Observe: func(onvif.Operation, error) {}})
 	ctx, cancel := context.WithCancel(t.Context())
 	results := make(chan error, 4)
 	for range 4 {
 		go func() {
-			_, err := c.ClockOffset(ctx, soap.Target{URL: server.URL})
+			_, err := c.ClockOffset(ctx, onvif.Target{URL: server.URL})
 			results <- err
 		}()
 	}
@@ -215,12 +215,14 @@ func FuzzParseResponse(f *testing.F) {
 		f.Add([]byte(envelope(seed)))
 	}
 	f.Fuzz(func(_ *testing.T, body []byte) {
-		if response, err := soap.ParseResponse(soap.GetSystemDateAndTime, body); err == nil {
+		if response, err := onvif.ParseResponse(onvif.GetSystemDateAndTime, body); err == nil {
 			response.DateAndTime.UTC()
 		}
-		if response, err := soap.ParseResponse(soap.GetNetworkInterfaces, body); err == nil {
+		if response, err := onvif.ParseResponse(onvif.GetNetworkInterfaces, body); err == nil {
 			response.Interfaces.Addresses()
 		}
-		_, _ = soap.ParseResponse(soap.GetDeviceInformation, body)
+		for _, operation := range []onvif.Operation{onvif.GetDeviceInformation, onvif.GetCapabilities, onvif.GetProfiles, onvif.GetStreamURI} {
+			_, _ = onvif.ParseResponse(operation, body)
+		}
 	})
 }

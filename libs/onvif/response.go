@@ -1,4 +1,4 @@
-package soap
+package onvif
 
 import (
 	"cmp"
@@ -28,6 +28,9 @@ type Response struct {
 	DateAndTime *DateAndTime       `xml:"GetSystemDateAndTimeResponse"`
 	Interfaces  *NetworkInterfaces `xml:"GetNetworkInterfacesResponse"`
 	Information *Information       `xml:"GetDeviceInformationResponse"`
+	Capable     *capabilities      `xml:"GetCapabilitiesResponse"`
+	Profiles    *profiles          `xml:"GetProfilesResponse"`
+	Stream      *streamURI         `xml:"GetStreamUriResponse"`
 }
 
 // ParseResponse parses the SOAP envelope with the response to the operation. It returns an error if
@@ -51,7 +54,10 @@ func ParseResponse(operation Operation, document []byte) (Response, error) {
 func (r Response) has(operation Operation) bool {
 	return operation == GetSystemDateAndTime && r.DateAndTime != nil ||
 		operation == GetNetworkInterfaces && r.Interfaces != nil ||
-		operation == GetDeviceInformation && r.Information != nil
+		operation == GetDeviceInformation && r.Information != nil ||
+		operation == GetCapabilities && r.Capable != nil ||
+		operation == GetProfiles && r.Profiles != nil ||
+		operation == GetStreamURI && r.Stream != nil
 }
 
 // fault is a fault of SOAP 1.2 or 1.1.

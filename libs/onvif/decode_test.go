@@ -1,4 +1,4 @@
-package soap_test
+package onvif_test
 
 import (
 	"strings"
@@ -6,7 +6,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"akri.sh/services/handler-onvif/internal/soap"
+	"akri.sh/libs/onvif"
 )
 
 type document struct {
@@ -22,14 +22,14 @@ func TestDecodeSupportsEncodingsOfCameras(t *testing.T) {
 		`<?xml version="1.0"?><!-- c --><s:a xmlns:s="u">x<b/></s:a><!-- c -->`: "x",
 	} {
 		var d document
-		require.NoError(t, soap.Decode([]byte(text), &d), text)
+		require.NoError(t, onvif.Decode([]byte(text), &d), text)
 		require.Equal(t, want, d.Text)
 	}
 }
 
 func TestDecodeIgnoresNamespaces(t *testing.T) {
 	var d document
-	require.NoError(t, soap.Decode([]byte(`<a xmlns="u" xmlns:s="v"><b>1</b><s:b>2</s:b><t:b>3</t:b></a>`), &d))
+	require.NoError(t, onvif.Decode([]byte(`<a xmlns="u" xmlns:s="v"><b>1</b><s:b>2</s:b><t:b>3</t:b></a>`), &d))
 	require.Equal(t, []string{"1", "2", "3"}, d.B)
 }
 
@@ -42,11 +42,11 @@ func TestDecodeRejectsHostileDocuments(t *testing.T) {
 		"too deep":                     strings.Repeat("<a>", 65) + strings.Repeat("</a>", 65),
 		"too deep in skipped elements": "<a>" + strings.Repeat("<c>", 64) + strings.Repeat("</c>", 64) + "</a>",
 		"too many elements":            "<a>" + strings.Repeat("<b/>", 16<<10) + "</a>",
-		"too long":                     "<a>" + strings.Repeat(" ", soap.MaxBytes) + "</a>",
+		"too long":                     "<a>" + strings.Repeat(" ", onvif.MaxBytes) + "</a>",
 	} {
-		t.Run(name, func(t *testing.T) { require.Error(t, soap.Decode([]byte(text), &document{})) })
+		t.Run(name, func(t *testing.T) { require.Error(t, onvif.Decode([]byte(text), &document{})) })
 	}
-	require.NoError(t, soap.Decode([]byte(strings.Repeat("<a>", 64)+strings.Repeat("</a>", 64)), &document{}))
+	require.NoError(t, onvif.Decode([]byte(strings.Repeat("<a>", 64)+strings.Repeat("</a>", 64)), &document{}))
 }
 
 func FuzzDecode(f *testing.F) {
@@ -58,7 +58,7 @@ func FuzzDecode(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, data []byte) {
 		var d document
-		if soap.Decode(data, &d) == nil {
+		if onvif.Decode(data, &d) == nil {
 			require.LessOrEqual(t, len(d.B), 16<<10)
 		}
 	})

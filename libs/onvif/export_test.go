@@ -1,4 +1,4 @@
-package soap
+package onvif
 
 // Exported for tests that need fixed nonces or headers.
 var (

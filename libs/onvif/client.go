@@ -1,4 +1,4 @@
-package soap
+package onvif
 
 import (
 	"bytes"
@@ -12,11 +12,10 @@ import (
 	"net/http"
 	"net/netip"
 	"net/url"
+	"syscall"
 	"time"
 
 	"github.com/icholy/digest"
-
-	"akri.sh/libs/handler/address"
 )
 
 // Client calls device services with a limited number of concurrent requests.
@@ -33,6 +32,8 @@ type Options struct {
 	Concurrency int           // maximum number of concurrent calls
 	// Authorities of the devices' certificates; nil: not verified, because cameras sign their own.
 	Authorities *x509.CertPool
+	// Control of each connection, see net.Dialer.ControlContext. It can refuse addresses.
+	Control func(ctx context.Context, network, address string, conn syscall.RawConn) error
 	// Observe is called with the result of each call.
 	Observe func(operation Operation, err error)
 }
@@ -40,7 +41,7 @@ type Options struct {
 // NewClient returns a Client.
 func NewClient(options Options) *Client {
 	transport := &http.Transport{
-		DialContext: (&net.Dialer{Timeout: options.Timeout, ControlContext: address.Control}).DialContext,
+		DialContext: (&net.Dialer{Timeout: options.Timeout, ControlContext: options.Control}).DialContext,
 		// Cameras support few connections, and calls are seconds apart.
 		DisableKeepAlives:      true,
 		DisableCompression:     true, // a compressed response can exceed MaxBytes when decompressed
@@ -61,7 +62,7 @@ func NewClient(options Options) *Client {
 	}
 }
 
-// Target is a device service.
+// Target is a device service or a media service.
 type Target struct {
 	URL         string
 	Zone        string        // interface of a link-local address
@@ -75,7 +76,7 @@ type Target struct {
 func (c *Client) ClockOffset(ctx context.Context, target Target) (time.Duration, error) {
 	target.Credentials = nil
 	start := time.Now()
-	response, err := c.call(ctx, target, GetSystemDateAndTime)
+	response, err := c.call(ctx, target, GetSystemDateAndTime, "")
 	if err != nil {
 		return 0, err
 	}
@@ -89,7 +90,7 @@ func (c *Client) ClockOffset(ctx context.Context, target Target) (time.Duration,
 
 // Addresses calls GetNetworkInterfaces.
 func (c *Client) Addresses(ctx context.Context, target Target) (Addresses, error) {
-	response, err := c.call(ctx, target, GetNetworkInterfaces)
+	response, err := c.call(ctx, target, GetNetworkInterfaces, "")
 	if err != nil {
 		return Addresses{}, err
 	}
@@ -98,14 +99,14 @@ func (c *Client) Addresses(ctx context.Context, target Target) (Addresses, error
 
 // Information calls GetDeviceInformation.
 func (c *Client) Information(ctx context.Context, target Target) (Information, error) {
-	response, err := c.call(ctx, target, GetDeviceInformation)
+	response, err := c.call(ctx, target, GetDeviceInformation, "")
 	if err != nil {
 		return Information{}, err
 	}
 	return response.Information.trimmed(), nil
 }
 
-func (c *Client) call(ctx context.Context, target Target, operation Operation) (response Response, err error) {
+func (c *Client) call(ctx context.Context, target Target, operation Operation, arguments string) (response Response, err error) {
 	select {
 	case c.slots <- struct{}{}:
 	case <-ctx.Done():
@@ -115,7 +116,7 @@ func (c *Client) call(ctx context.Context, target Target, operation Operation) (
 	ctx, cancel := context.WithTimeout(ctx, c.timeout)
 	defer cancel()
 	defer func() { c.observe(operation, err) }()
-	reply, err := c.authenticate(ctx, target, operation)
+	reply, err := c.authenticate(ctx, target, operation, arguments)
 	if err != nil {
 		return Response{}, err
 	}
@@ -124,8 +125,8 @@ func (c *Client) call(ctx context.Context, target Target, operation Operation) (
 
 // authenticate sends the request with WS-Security first, and with HTTP digest if the device replies
 // with a challenge. ONVIF allows only one of them in a request.
-func (c *Client) authenticate(ctx context.Context, target Target, operation Operation) (httpReply, error) {
-	request, err := newRequest(ctx, target, operation, target.Credentials)
+func (c *Client) authenticate(ctx context.Context, target Target, operation Operation, arguments string) (httpReply, error) {
+	request, err := newRequest(ctx, target, operation, arguments, target.Credentials)
 	if err != nil {
 		return httpReply{}, err
 	}
@@ -133,7 +134,7 @@ func (c *Client) authenticate(ctx context.Context, target Target, operation Oper
 	if err != nil || reply.status != http.StatusUnauthorized || target.Credentials == nil {
 		return reply, err
 	}
-	if request, err = newRequest(ctx, target, operation, nil); err != nil {
+	if request, err = newRequest(ctx, target, operation, arguments, nil); err != nil {
 		return httpReply{}, err
 	}
 	header, err := authorization(reply.challenges, digest.Options{
@@ -147,8 +148,10 @@ func (c *Client) authenticate(ctx context.Context, target Target, operation Oper
 	return c.send(request)
 }
 
-func newRequest(ctx context.Context, target Target, operation Operation, credentials *Credentials) (*http.Request, error) {
-	body := bytes.NewReader(Request(operation, credentials, time.Now().Add(target.ClockOffset)))
+func newRequest(
+	ctx context.Context, target Target, operation Operation, arguments string, credentials *Credentials,
+) (*http.Request, error) {
+	body := bytes.NewReader(Request(operation, arguments, credentials, time.Now().Add(target.ClockOffset)))
 	request, err := http.NewRequestWithContext(ctx, http.MethodPost, target.URL, body)
 	if err != nil {
 		return nil, fmt.Errorf("create request: %w", err)
