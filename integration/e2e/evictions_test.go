@@ -23,9 +23,14 @@ import (
 // defaultEvictions is how often a Pod is evicted unless AKRI_E2E_EVICTIONS is set.
 const defaultEvictions = 4
 
+// maxClosed limits the time for which a node's stream is closed when the replica that served it ends.
+// The stream is open again at once if another replica is tried, and after gRPC's backoff otherwise.
+// A busy machine can take seconds to start a process. The test logs the time.
+const maxClosed = 10 * time.Second
+
 // evictedPods evicts the Pods of the cluster services in turn, and replaces the webhook's
-// certificate and CA. The webhook decides about each Configuration meanwhile, and no stream of a
-// node is closed for a second.
+// certificate and CA. The webhook decides about each Configuration meanwhile, and the streams of a
+// node are open again soon.
 func evictedPods(t *testing.T) {
 	evictions := repetitions(t, "AKRI_E2E_EVICTIONS", defaultEvictions)
 	require.NoError(t, akri.Install(t.Context(), "broker-controller.replicas=2"))
@@ -45,7 +50,7 @@ func evictedPods(t *testing.T) {
 	stop()
 	decided := <-decisions
 	require.Greater(t, decided, 10*evictions)
-	require.Less(t, longest(), time.Second, "a stream was closed")
+	require.Less(t, longest(), maxClosed, "a stream was closed")
 	t.Logf("%d decisions during %d evictions in %s; a stream was closed for %s at most",
 		decided, evictions, time.Since(began).Round(time.Second), longest())
 }
