@@ -136,7 +136,7 @@ var (
 )
 
 // chartRules returns the spec of the PrometheusRule that the chart renders. Alerts fire at once and
-// clear 20 s after the last failure that they count.
+// clear 30 s after the last failure that they count.
 func chartRules(t *testing.T) []byte {
 	t.Helper()
 	values := append([]string{"prometheus.rules.enabled=true", "prometheus.rules.flapping.changes=1"}, selected.values...)
@@ -145,7 +145,7 @@ func chartRules(t *testing.T) []byte {
 	require.NoError(t, err)
 	var rule struct{ Spec json.RawMessage }
 	require.NoError(t, yaml.Unmarshal([]byte(rendered), &rule))
-	return ruleWindow.ReplaceAll(ruleFor.ReplaceAll(rule.Spec, []byte(`"for":"0s"`)), []byte("[20s]"))
+	return ruleWindow.ReplaceAll(ruleFor.ReplaceAll(rule.Spec, []byte(`"for":"0s"`)), []byte("[30s]"))
 }
 
 // get returns the body of a response.

@@ -470,7 +470,7 @@ func reportedProblem(t *testing.T) {
 	text := unpack(t, archive)
 	require.NotContains(t, text, "hunter22")
 	for _, part := range []string{
-		"name: why-report", "LOGIN_TOKEN: MASKED", "akri-instance-writer", `"service":"discovery-operator"`, "Configuration default/why-report",
+		"name: why-report", "LOGIN_TOKEN: MASKED", "akri-instance-writer", fmt.Sprintf(`"service":%q`, selected.process("discovery-operator")), "Configuration default/why-report",
 	} {
 		require.Contains(t, text, part)
 	}
