@@ -20,5 +20,5 @@ fi
 dpkg --add-architecture arm64
 dpkg --add-architecture armhf
 apt-get update -q
-apt-get install -yq --no-install-recommends gcc-aarch64-linux-gnu libc6-dev-arm64-cross libudev-dev:arm64 \
-  gcc-arm-linux-gnueabihf libc6-dev-armhf-cross libudev-dev:armhf jq
+apt-get install -yq --no-install-recommends gcc-aarch64-linux-gnu libc6-dev-arm64-cross libudev-dev:arm64 libopenh264-dev:arm64 \
+  gcc-arm-linux-gnueabihf libc6-dev-armhf-cross libudev-dev:armhf libopenh264-dev:armhf jq

@@ -1,5 +1,5 @@
-// Package onvif calls the device service and the media service of ONVIF: SOAP 1.2 over http and https,
-// with authentication by WS-Security UsernameToken or HTTP digest.
+// Package onvif calls the device service and the media service of ONVIF: SOAP 1.2 over http and
+// https, with authentication by WS-Security UsernameToken or HTTP digest.
 package onvif
 
 import (

@@ -12,14 +12,15 @@ type capabilities struct {
 }
 
 type profiles struct {
-	Profiles []profile `xml:"Profiles"`
+	Profiles []Profile `xml:"Profiles"`
 }
 
-type profile struct {
+// Profile is a configuration of a camera's video, for example its main stream or a smaller one.
+type Profile struct {
 	Token    string `xml:"token,attr"`
 	Name     string `xml:"Name"`
-	Encoding string `xml:"VideoEncoderConfiguration>Encoding"`
-	Width    int    `xml:"VideoEncoderConfiguration>Resolution>Width"`
+	Encoding string `xml:"VideoEncoderConfiguration>Encoding"`         // such as H264 and JPEG
+	Width    int    `xml:"VideoEncoderConfiguration>Resolution>Width"` // in pixels; 0: no video
 	Height   int    `xml:"VideoEncoderConfiguration>Resolution>Height"`
 }
 
@@ -27,14 +28,8 @@ type streamURI struct {
 	URI string `xml:"MediaUri>Uri"`
 }
 
-// Profile is a configuration of a camera's video, for example its main stream or a smaller one.
-type Profile struct {
-	Token, Name   string
-	Encoding      string // such as H264 and JPEG; newer ones are not in this version of the media service
-	Width, Height int    // in pixels
-}
-
-// MediaService calls GetCapabilities of the device service and returns the URL of the media service.
+// MediaService calls GetCapabilities of the device service and returns the URL of the media
+// service.
 func (c *Client) MediaService(ctx context.Context, target Target) (string, error) {
 	response, err := c.call(ctx, target, GetCapabilities, "<o:Category>Media</o:Category>")
 	if err != nil {
@@ -53,11 +48,7 @@ func (c *Client) Profiles(ctx context.Context, target Target) ([]Profile, error)
 	if err != nil {
 		return nil, err
 	}
-	var all []Profile
-	for _, p := range response.Profiles.Profiles {
-		all = append(all, Profile{Token: p.Token, Name: p.Name, Encoding: p.Encoding, Width: p.Width, Height: p.Height})
-	}
-	return all, nil
+	return response.Profiles.Profiles, nil
 }
 
 // StreamURI calls GetStreamUri of the media service and returns the address of the profile's RTSP
