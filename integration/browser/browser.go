@@ -133,6 +133,13 @@ func (b *Browser) Number(t *testing.T, expression string) float64 {
 	return run(t, b, expression, chromedp.Evaluate[float64](expression))
 }
 
+// SetHeader adds a header to all requests of the page.
+func (b *Browser) SetHeader(t *testing.T, name, value string) {
+	t.Helper()
+	_, err := chromedp.Call(b.ctx, network.SetExtraHTTPHeaders, network.SetExtraHTTPHeadersParams{Headers: network.Headers{name: value}})
+	require.NoError(t, err)
+}
+
 // Show sets the size of the window and the color scheme (light or dark).
 func (b *Browser) Show(t *testing.T, width, height int64, scheme string) {
 	t.Helper()

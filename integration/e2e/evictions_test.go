@@ -23,9 +23,9 @@ import (
 // defaultEvictions is how often a Pod is evicted unless AKRI_E2E_EVICTIONS is set.
 const defaultEvictions = 4
 
-// maxClosed limits the time for which a node's stream is closed when the replica that served it ends.
-// The stream is open again at once if another replica is tried, and after gRPC's backoff otherwise.
-// A busy machine can take seconds to start a process. The test logs the time.
+// maxClosed limits the time for which a node's stream is closed when the replica that served it
+// ends. The stream is open again at once if another replica is tried, and after gRPC's backoff
+// otherwise. A busy machine can take seconds to start a process. The test logs the time.
 const maxClosed = 10 * time.Second
 
 // evictedPods evicts the Pods of the cluster services in turn, and replaces the webhook's

@@ -1,108 +1,94 @@
-// Package camerabroker is a broker for cameras: it captures frames with Video4Linux and serves them
-// over HTTP as JPEG images and as a video stream.
+// Package camerabroker is a broker for cameras: it reads video from a camera with ONVIF or RTSP, or
+// from a USB camera, and serves it over HTTP and gRPC.
 package camerabroker
 
 import (
-	"bytes"
 	"context"
-	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"net"
-	"net/http"
-	"slices"
-	"sync"
-	"time"
+	"net/url"
 
+	"github.com/prometheus/client_golang/prometheus"
 	"golang.org/x/sync/errgroup"
+	"google.golang.org/grpc"
 
-	"akri.sh/libs/broadcast"
-
-	"akri.sh/deploy/samples/camera-broker/internal/mjpeg"
-	"akri.sh/deploy/samples/camera-broker/internal/v4l2"
+	"akri.sh/deploy/samples/camera-broker/internal/decode"
+	"akri.sh/deploy/samples/camera-broker/internal/rtsp"
+	"akri.sh/deploy/samples/camera-broker/internal/video"
+	"akri.sh/proto/camera"
 )
 
-const headerTimeout = 5 * time.Second
+// maxRequest limits the bytes of a request. That of GetFrame is empty.
+const maxRequest = 4 << 10
 
-// frame returns the image of a frame. It is encoded once for all clients, and not without clients.
-type frame func() ([]byte, error)
-
-// Broker serves the frames of a camera.
+// Broker serves the video of a camera.
 type Broker struct {
 	settings Settings
-	log      *slog.Logger
-	latest   broadcast.Value[frame]
+	hub      *video.Hub
+	decoder  *decode.Decoder
 }
 
-// New returns a broker.
-func New(settings Settings, log *slog.Logger) *Broker {
-	return &Broker{settings: settings, log: log}
+// New returns a broker. decoder is the command of the process that decodes H.264, which calls
+// decode.Serve.
+func New(settings Settings, registry prometheus.Registerer, log *slog.Logger, decoder ...string) (*Broker, error) {
+	source, err := newSource(settings, log)
+	if err != nil {
+		return nil, err
+	}
+	return newBroker(settings, source, registry, log, decoder...), nil
 }
 
-// Run captures frames and serves them on the listener until ctx ends or the camera fails.
+func newBroker(settings Settings, source video.Source, registry prometheus.Registerer, log *slog.Logger, decoder ...string) *Broker {
+	hub := video.NewHub(source, log, countEvents(registry))
+	registerReaders(registry, hub)
+	return &Broker{settings: settings, hub: hub, decoder: decode.New(hub, log, decoder...)}
+}
+
+func newSource(settings Settings, log *slog.Logger) (video.Source, error) {
+	if settings.Service == nil && settings.Stream == nil {
+		return usbCamera{settings, log}, nil
+	}
+	authorities, err := readAuthorities(settings.AuthoritiesFile)
+	if err != nil {
+		return nil, err
+	}
+	resolve := func(context.Context) (*url.URL, error) { return settings.Stream, nil }
+	if settings.Stream == nil {
+		resolve = newLocator(settings, authorities, log).resolve
+	}
+	return rtsp.New(rtsp.Options{
+		Resolve: resolve, Credentials: settings.Credentials, UDP: settings.UDP, TLS: streamTLS(authorities), Log: log,
+	}), nil
+}
+
+// Run serves on the listener until ctx ends. A camera that fails does not end it: /healthz has the
+// reason, and the session is opened again.
 func (b *Broker) Run(ctx context.Context, listener net.Listener) error {
-	defer listener.Close()
-	camera, err := v4l2.Open(b.settings.Path)
-	if err != nil {
-		return err
-	}
-	defer func() { _ = camera.Close() }()
-	format, err := b.configure(camera)
-	if err != nil {
-		return fmt.Errorf("configure %s: %w", b.settings.Path, err)
-	}
-	b.log.Info("capturing frames", "device", b.settings.Path, "format", format.Pixels.String(), "width", format.Width, "height", format.Height)
-
 	group, ctx := errgroup.WithContext(ctx)
-	server := &http.Server{
-		Handler: b.handler(), ReadHeaderTimeout: headerTimeout,
-		BaseContext: func(net.Listener) context.Context { return ctx },
-	}
-	group.Go(func() error {
-		err := camera.Capture(ctx, func(raw []byte) { b.latest.Set(newFrame(raw, format)) })
-		if err != nil {
-			err = fmt.Errorf("capture from %s: %w", b.settings.Path, err)
-		}
-		return err
-	})
-	group.Go(func() error {
-		if err := server.Serve(listener); !errors.Is(err, http.ErrServerClosed) {
-			return fmt.Errorf("serve http: %w", err)
-		}
-		return nil
-	})
-	group.Go(func() error {
-		<-ctx.Done()
-		return server.Close()
-	})
+	group.Go(func() error { b.hub.Run(ctx); return nil })
+	group.Go(func() error { b.decoder.Run(ctx); return nil })
+	group.Go(func() error { return b.settings.Server.Serve(ctx, listener, b.hub.Health, b.pages(), b.api()) })
 	return group.Wait()
 }
 
-// configure uses the preferred pixel format if the camera offers it, and another one otherwise.
-func (b *Broker) configure(camera *v4l2.Device) (v4l2.Format, error) {
-	offered, err := camera.PixelFormats()
-	if err != nil {
-		return v4l2.Format{}, err
-	}
-	usable := []v4l2.PixelFormat{v4l2.MJPG, v4l2.YUYV}
-	if b.settings.Format == v4l2.YUYV.String() {
-		slices.Reverse(usable)
-	}
-	for _, pixels := range usable {
-		if slices.Contains(offered, pixels) {
-			return camera.Configure(pixels, b.settings.Width, b.settings.Height, b.settings.FramesPerSecond)
-		}
-	}
-	return v4l2.Format{}, fmt.Errorf("the camera offers %v, not MJPG or YUYV", offered)
+func (b *Broker) api() *grpc.Server {
+	server := grpc.NewServer(grpc.MaxRecvMsgSize(maxRequest))
+	camera.RegisterCameraServer(server, frames{broker: b})
+	return server
 }
 
-// newFrame copies a frame, because the camera overwrites it.
-func newFrame(raw []byte, format v4l2.Format) frame {
-	raw = bytes.Clone(raw)
-	return sync.OnceValues(func() ([]byte, error) {
-		if format.Pixels == v4l2.MJPG {
-			return mjpeg.Complete(raw)
-		}
-		return mjpeg.Encode(raw, format.Width, format.Height, format.BytesPerLine)
-	})
+// image returns the latest frame as a JPEG image.
+func (b *Broker) image(ctx context.Context) ([]byte, error) {
+	ctx, cancel := context.WithTimeout(ctx, imageTimeout)
+	defer cancel()
+	image, err := b.decoder.Image(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("camera %s: %w", b.settings.Name, err)
+	}
+	return image, nil
 }
+
+// Decode is the process that decodes H.264.
+func Decode(in io.Reader, out io.Writer) error { return decode.Serve(in, out) }

@@ -1,6 +1,8 @@
 package camerabroker_test
 
 import (
+	"bytes"
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -9,39 +11,92 @@ import (
 	"mime/multipart"
 	"net"
 	"net/http"
-	"net/http/httptest"
+	"net/url"
+	"os"
+	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/status"
 
 	camerabroker "akri.sh/deploy/samples/camera-broker"
+	"akri.sh/deploy/samples/camera-broker/internal/video"
+	"akri.sh/libs/broker"
+	"akri.sh/proto/camera"
 )
 
 func TestSettings(t *testing.T) {
-	const path = "/dev/video0"
+	const node = "/dev/video0"
+	parse := func(text string) *url.URL {
+		address, err := url.Parse(text)
+		require.NoError(t, err)
+		return address
+	}
+	standard := func(change func(*camerabroker.Settings)) camerabroker.Settings {
+		s := camerabroker.Settings{
+			Format: "MJPG", Width: 640, Height: 480, FramesPerSecond: 10,
+			Address: ":8083", MetricsAddress: ":8080", Server: broker.Server{AllowPlainText: true},
+		}
+		change(&s)
+		return s
+	}
 	for name, c := range map[string]struct {
-		environment map[string]string
+		environment []string
 		want        camerabroker.Settings
 		err         string
 	}{
-		"defaults": {
-			environment: map[string]string{"UDEV_DEVNODE": path},
-			want:        camerabroker.Settings{Path: path, Format: "MJPG", Width: 640, Height: 480, FramesPerSecond: 10},
+		"USB camera": {
+			environment: []string{"UDEV_DEVNODE=" + node, "UDEV_DEVNODE_8120FE=" + node},
+			want:        standard(func(s *camerabroker.Settings) { s.Name, s.Path = node, node }),
 		},
-		"all": {
-			environment: map[string]string{"UDEV_DEVNODE": path, "FORMAT": "YUYV", "RESOLUTION_WIDTH": "1280", "RESOLUTION_HEIGHT": "720", "FRAMES_PER_SECOND": "30"},
-			want:        camerabroker.Settings{Path: path, Format: "YUYV", Width: 1280, Height: 720, FramesPerSecond: 30},
+		"USB camera of upstream's brokers": {
+			environment: []string{"UDEV_DEVNODE_8120FE=" + node, "FORMAT=YUYV", "RESOLUTION_WIDTH=1280", "RESOLUTION_HEIGHT=720", "FRAMES_PER_SECOND=30"},
+			want: standard(func(s *camerabroker.Settings) {
+				s.Name, s.Path, s.Format, s.Width, s.Height, s.FramesPerSecond = node, node, "YUYV", 1280, 720, 30
+			}),
+		},
+		"ONVIF": {
+			environment: []string{
+				"ONVIF_DEVICE_SERVICE_URL=http://192.0.2.1/onvif/device_service", "ONVIF_DEVICE_UUID=3fa1fe68", "PROFILE=sub",
+				"CAMERA_USERNAME=viewer", "CAMERA_PASSWORD=secret", "RTSP_TRANSPORT=udp",
+			},
+			want: standard(func(s *camerabroker.Settings) {
+				s.Name, s.Profile, s.UDP = "3fa1fe68", "sub", true
+				s.Service, s.Credentials = parse("http://192.0.2.1/onvif/device_service"), url.UserPassword("viewer", "secret")
+			}),
+		},
+		"RTSP": {
+			environment: []string{"RTSP_URL=rtsp://[2001:db8::1]/stream"},
+			want: standard(func(s *camerabroker.Settings) {
+				s.Name, s.Stream = "2001:db8::1", parse("rtsp://[2001:db8::1]/stream")
+			}),
+		},
+		"no camera": {
+			environment: []string{"RTSP_URL_OTHER=x"},
+			err: "none of UDEV_DEVNODE, ONVIF_DEVICE_SERVICE_URL and RTSP_URL is set: the Pod must request a device " +
+				"of the handler udev or onvif, or name a stream",
 		},
 		"several errors": {
-			environment: map[string]string{"FORMAT": "H264", "RESOLUTION_WIDTH": "wide", "FRAMES_PER_SECOND": "0"},
+			environment: []string{
+				"FORMAT=H264", "RESOLUTION_WIDTH=wide", "FRAMES_PER_SECOND=0", "RTSP_TRANSPORT=http", "CAMERA_PASSWORD=secret",
+				"RTSP_URL=rtsp://viewer:secret@192.0.2.1/", "ONVIF_DEVICE_SERVICE_URL=ftp://192.0.2.1/", "CAMERA_CA_FILE=/nowhere",
+			},
 			err: `RESOLUTION_WIDTH="wide": must be a number from 1 to 65535
 FRAMES_PER_SECOND="0": must be a number from 1 to 65535
-UDEV_DEVNODE is not set: the Pod must request a device of the handler udev
-FORMAT="H264": must be MJPG or YUYV`,
+ONVIF_DEVICE_SERVICE_URL: must begin with http://, not ftp://
+RTSP_URL: must have no user name and password: set CAMERA_USERNAME and CAMERA_PASSWORD from a Secret
+FORMAT="H264": must be MJPG or YUYV
+RTSP_TRANSPORT="http": must be tcp or udp
+CAMERA_PASSWORD is set, so CAMERA_USERNAME must be set
+CAMERA_CA_FILE: stat /nowhere: no such file or directory`,
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			got, err := camerabroker.Read(func(name string) string { return c.environment[name] })
+			got, err := camerabroker.Read(append(c.environment, "ALLOW_PLAIN_TEXT=true"))
 			if c.err != "" {
 				require.EqualError(t, err, c.err)
 				return
@@ -52,51 +107,119 @@ FORMAT="H264": must be MJPG or YUYV`,
 	}
 }
 
-func TestServe(t *testing.T) {
-	broker := camerabroker.New(camerabroker.Settings{}, slog.New(slog.DiscardHandler))
-	server := httptest.NewServer(broker.Handler())
-	defer server.Close()
+// source is a camera that sends the images that the test publishes.
+type source struct {
+	images chan image
+}
 
-	for _, path := range []string{"/healthz", "/snapshot.jpg"} {
-		status, body := get(t, server.URL+path)
-		require.Equal(t, http.StatusServiceUnavailable, status, path)
-		require.Equal(t, "no frame yet\n", body)
+type image struct {
+	content []byte
+	err     error
+}
+
+func (s source) Run(ctx context.Context, emit func(*video.Frame)) error {
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case i := <-s.images:
+			if i.content == nil && i.err == nil {
+				return errors.New("the camera was unplugged")
+			}
+			emit(video.NewImage(0, func() ([]byte, error) { return i.content, i.err }))
+		}
 	}
+}
 
-	broker.Publish([]byte("first"), nil)
-	status, _ := get(t, server.URL+"/healthz")
-	require.Equal(t, http.StatusOK, status)
-	status, body := get(t, server.URL+"/snapshot.jpg")
-	require.Equal(t, http.StatusOK, status)
+// start returns a source and the address of its broker.
+func start(t *testing.T) (source, string) {
+	t.Helper()
+	executable, err := os.Executable()
+	require.NoError(t, err)
+	camera := source{make(chan image)}
+	settings := camerabroker.Settings{Name: "gate", Server: broker.Server{AllowPlainText: true}}
+	b := camerabroker.NewWithSource(settings, camera, slog.New(slog.DiscardHandler), executable, decodeArgument)
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	ctx, stop := context.WithCancel(t.Context())
+	done := make(chan error, 1)
+	go func() { done <- b.Run(ctx, listener) }()
+	t.Cleanup(func() {
+		stop()
+		require.NoError(t, <-done)
+	})
+	return camera, listener.Addr().String()
+}
+
+func TestServeImages(t *testing.T) {
+	camera, address := start(t)
+	base := "http://" + address
+	code, body := get(t, base+"/healthz")
+	require.Equal(t, http.StatusServiceUnavailable, code)
+	require.Equal(t, "no frame yet\n", body)
+
+	// The broker opens a session to try the camera.
+	camera.images <- image{content: []byte("first")}
+	require.Eventually(t, func() bool { code, _ := get(t, base+"/healthz"); return code == http.StatusOK }, time.Minute, time.Millisecond)
+	code, body = get(t, base+"/snapshot.jpg")
+	require.Equal(t, http.StatusOK, code)
 	require.Equal(t, "first", body)
 
-	response, err := http.Get(server.URL)
+	response, err := http.Get(base + "/stream")
 	require.NoError(t, err)
 	defer response.Body.Close()
+	require.Equal(t, "gate", response.Header.Get("Akri-Camera"))
 	_, parameters, err := mime.ParseMediaType(response.Header.Get("Content-Type"))
 	require.NoError(t, err)
 	parts := multipart.NewReader(response.Body, parameters["boundary"])
 	require.Equal(t, "first", next(t, parts))
-	broker.Publish([]byte("second"), nil)
+	camera.images <- image{content: []byte("second")}
 	require.Equal(t, "second", next(t, parts))
 
-	broker.Publish(nil, errors.New("the frame is damaged"))
-	status, body = get(t, server.URL+"/snapshot.jpg")
-	require.Equal(t, http.StatusBadGateway, status)
-	require.Equal(t, "the frame is damaged\n", body)
-	broker.Publish([]byte("third"), nil)
+	camera.images <- image{err: errors.New("the frame is damaged")}
+	camera.images <- image{content: []byte("third")}
 	require.Equal(t, "third", next(t, parts), "the stream leaves out damaged frames")
+
+	camera.images <- image{}
+	_, err = parts.NextRawPart()
+	require.Error(t, err, "the stream ends with the session")
+	code, body = get(t, base+"/healthz")
+	require.Equal(t, http.StatusServiceUnavailable, code)
+	require.Equal(t, "the camera was unplugged\n", body)
+	camera.images <- image{content: []byte("fourth")}
+	_, body = get(t, base+"/snapshot.jpg")
+	require.Equal(t, "fourth", body)
 }
 
-// TestNoCamera checks that a broker without a camera ends, so that the kubelet restarts it.
-func TestNoCamera(t *testing.T) {
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
+func TestGetFrame(t *testing.T) {
+	source, address := start(t)
+	conn, err := grpc.NewClient(address, grpc.WithTransportCredentials(insecure.NewCredentials()))
 	require.NoError(t, err)
-	broker := camerabroker.New(camerabroker.Settings{Path: "/dev/null"}, slog.New(slog.DiscardHandler))
-	require.EqualError(t, broker.Run(t.Context(), listener), "/dev/null: VIDIOC_QUERYCAP: inappropriate ioctl for device")
+	defer conn.Close()
+	client := camera.NewCameraClient(conn)
+	source.images <- image{content: []byte("first")}
+	reply, err := client.GetFrame(t.Context(), &camera.NotifyRequest{})
+	require.NoError(t, err)
+	require.Equal(t, "first", string(reply.GetFrame()))
+	require.Equal(t, "gate", reply.GetCamera())
+
+	source.images <- image{err: errors.New("the frame is damaged")}
+	require.Eventually(t, func() bool {
+		_, err = client.GetFrame(t.Context(), &camera.NotifyRequest{})
+		return status.Code(err) == codes.Unavailable && strings.Contains(err.Error(), "camera gate: the frame is damaged")
+	}, time.Minute, time.Millisecond)
 }
 
-func get(t *testing.T, url string) (status int, body string) {
+// TestNoCamera checks that a broker without a camera reports why.
+func TestNoCamera(t *testing.T) {
+	settings, err := camerabroker.Read([]string{"UDEV_DEVNODE=/dev/null", "ALLOW_PLAIN_TEXT=true"})
+	require.NoError(t, err)
+	require.Equal(t, "/dev/null", settings.Path)
+	err = camerabroker.Source(settings).Run(t.Context(), nil)
+	require.EqualError(t, err, "/dev/null: VIDIOC_QUERYCAP: inappropriate ioctl for device")
+}
+
+func get(t *testing.T, url string) (code int, body string) {
 	t.Helper()
 	response, err := http.Get(url)
 	require.NoError(t, err)
@@ -116,8 +239,8 @@ func next(t *testing.T, parts *multipart.Reader) string {
 	var length int
 	_, err = fmt.Sscan(part.Header.Get("Content-Length"), &length)
 	require.NoError(t, err)
-	image := make([]byte, length)
-	_, err = io.ReadFull(part, image)
+	content := make([]byte, length)
+	_, err = io.ReadFull(part, content)
 	require.NoError(t, err)
-	return string(image)
+	return string(bytes.TrimSpace(content))
 }

@@ -1,11 +1,23 @@
 package camerabroker
 
-import "net/http"
+import (
+	"log/slog"
 
-// Handler returns the handler of the HTTP server.
-func (b *Broker) Handler() http.Handler { return b.handler() }
+	"github.com/prometheus/client_golang/prometheus"
 
-// Publish makes an image the latest frame.
-func (b *Broker) Publish(image []byte, err error) {
-	b.latest.Set(func() ([]byte, error) { return image, err })
+	"akri.sh/deploy/samples/camera-broker/internal/video"
+)
+
+// NewWithSource returns a broker of a source.
+func NewWithSource(settings Settings, source video.Source, log *slog.Logger, decoder ...string) *Broker {
+	return newBroker(settings, source, prometheus.NewRegistry(), log, decoder...)
+}
+
+// Source returns the camera of the settings.
+func Source(settings Settings) video.Source {
+	source, err := newSource(settings, slog.New(slog.DiscardHandler))
+	if err != nil {
+		panic(err)
+	}
+	return source
 }

@@ -1,0 +1,146 @@
+// Plays the video of each camera: JPEG images as an image, MP4 with Media Source Extensions. A stream
+// that ends is opened again.
+'use strict';
+
+const retryMilliseconds = 2000;
+const listMilliseconds = 5000;
+const maxDelaySeconds = 1;    // behind the newest frame; more is skipped
+const delaySeconds = 0.3;     // more is caught up by playing faster
+const keptSeconds = 20;       // behind the frame that is shown
+
+for (const figure of document.querySelectorAll('figure')) {
+  play(figure);
+}
+setInterval(list, listMilliseconds);
+
+// list adds cameras that are new, and removes those that have no broker.
+async function list() {
+  let page;
+  try {
+    const response = await fetch('.');
+    if (!response.ok) {
+      return;
+    }
+    page = new DOMParser().parseFromString(await response.text(), 'text/html');
+  } catch {
+    return; // the server is away; the streams show it
+  }
+  const shown = new Map([...document.querySelectorAll('figure')].map(figure => [figure.dataset.stream, figure]));
+  for (const figure of page.querySelectorAll('figure')) {
+    if (!shown.delete(figure.dataset.stream)) {
+      play(document.querySelector('.cameras').appendChild(document.adoptNode(figure)));
+    }
+  }
+  for (const figure of shown.values()) {
+    figure.remove();
+  }
+  document.querySelector('.none').hidden = document.querySelector('figure') !== null;
+}
+
+async function play(figure) {
+  const status = figure.querySelector('[role=status]');
+  while (figure.isConnected) {
+    try {
+      await open(figure, status);
+      status.textContent = 'the stream has ended; connecting';
+    } catch (error) {
+      status.textContent = error.message;
+    }
+    await new Promise(resolve => setTimeout(resolve, retryMilliseconds));
+  }
+}
+
+async function open(figure, status) {
+  const abort = new AbortController();
+  const response = await fetch(figure.dataset.stream, {signal: abort.signal});
+  if (!response.ok) {
+    throw new Error((await response.text()).trim());
+  }
+  const type = response.headers.get('Content-Type');
+  if (type.startsWith('multipart/')) {
+    abort.abort();
+    return showImages(figure, status);
+  }
+  if (!window.MediaSource || !MediaSource.isTypeSupported(type)) {
+    abort.abort();
+    throw new Error(`This browser cannot play ${type}. Set the camera to H.264.`);
+  }
+  try {
+    await showVideo(figure, status, response.body.getReader(), type);
+  } finally {
+    abort.abort();
+  }
+}
+
+function show(figure, element) {
+  figure.querySelector('.picture').replaceChildren(element);
+}
+
+function showImages(figure, status) {
+  return new Promise((resolve, reject) => {
+    const image = new Image();
+    image.alt = '';
+    image.onload = () => { status.textContent = ''; };
+    image.onerror = () => reject(new Error('the stream has ended; connecting'));
+    image.src = figure.dataset.stream;
+    show(figure, image);
+  });
+}
+
+async function showVideo(figure, status, reader, type) {
+  const source = new MediaSource();
+  const video = document.createElement('video');
+  video.muted = true; // browsers start only silent videos
+  video.autoplay = true;
+  video.playsInline = true;
+  video.src = URL.createObjectURL(source);
+  video.onplaying = () => { status.textContent = ''; };
+  show(figure, video);
+  try {
+    await once(source, 'sourceopen');
+    const buffer = source.addSourceBuffer(type);
+    for (;;) {
+      const {done, value} = await reader.read();
+      if (done || !figure.isConnected) {
+        return;
+      }
+      buffer.appendBuffer(value);
+      await once(buffer, 'updateend');
+      if (video.error) {
+        throw new Error(video.error.message);
+      }
+      await follow(video, buffer);
+    }
+  } finally {
+    URL.revokeObjectURL(video.src);
+  }
+}
+
+// follow shows the newest frames and drops the old ones.
+async function follow(video, buffer) {
+  const ranges = video.buffered;
+  if (ranges.length === 0) {
+    return;
+  }
+  const last = ranges.length - 1;
+  const end = ranges.end(last);
+  if (video.currentTime < ranges.start(last) || end - video.currentTime > maxDelaySeconds) {
+    video.currentTime = Math.max(ranges.start(last), end - 0.1);
+  }
+  video.playbackRate = end - video.currentTime > delaySeconds ? 1.1 : 1;
+  if (video.paused) {
+    video.play().catch(() => {}); // the browser starts it when the user allows it
+  }
+  const old = video.currentTime - keptSeconds;
+  if (ranges.start(0) < old - keptSeconds) {
+    buffer.remove(0, old);
+    await once(buffer, 'updateend');
+  }
+}
+
+function once(target, name) {
+  return new Promise((resolve, reject) => {
+    target.addEventListener(name, resolve, {once: true});
+    target.addEventListener('error', () => reject(new Error('the video cannot be played')), {once: true});
+  });
+}
