@@ -63,7 +63,7 @@ func TestLifecycle(t *testing.T) {
 
 	helm("uninstall", "akri", "--no-hooks")
 	helm("uninstall", "akri-crds")
-	require.Equal(t, "configuration-level debug-echo debug-echo-job dra-diagnostics dra-follow dra-pair-accelerator dra-pair-camera dra-preferred dra-selector instance-level onvif opcua udev-null udev-usb-camera udev-usb-serial udev-zram",
+	require.Equal(t, "configuration-level debug-echo debug-echo-job dra-diagnostics dra-follow dra-pair-accelerator dra-pair-camera dra-preferred dra-selector instance-level onvif onvif-video opcua udev-null udev-usb-camera udev-usb-serial udev-zram",
 		kubectl("get", "akric", "-A", "-o", "jsonpath={.items[*].metadata.name}"), "CRDs and Configurations outside of the release remain")
 	require.Empty(t, kubectl("get", "all,sa,clusterroles,clusterrolebindings,roles,rolebindings,pdb,flowschemas,networkpolicies,secrets,configmaps,validatingwebhookconfigurations,validatingadmissionpolicies,validatingadmissionpolicybindings", "-A",
 		"-l", "app.kubernetes.io/part-of=akri", "-o", "name"))

@@ -51,7 +51,7 @@ func consoleOfTheCluster(t *testing.T) {
 	apply(t, consoleViewers)
 	apply(t, echoConfiguration("e2e-console", 1, "", "foo0"))
 	awaitInstances(t, "default", "e2e-console", "e2e-console-8120fe")
-	address := forward(t, "service/akri-console", "443")
+	address := forward(t, mesh.Namespace, "service/akri-console", "443")
 
 	page := logIn(t, address, "e2e-viewer", "/devices?q=e2e-console")
 	require.Equal(t, http.StatusOK, page.code)
@@ -92,12 +92,12 @@ func logIn(t *testing.T, address, account, next string) consolePage {
 	return consolePage{response.StatusCode, string(text)}
 }
 
-// forward forwards a port of the machine to Akri's namespace until the end of the test. It returns
-// the address.
-func forward(t *testing.T, object, port string) string {
+// forward forwards a port of the machine to an object until the end of the test. It returns the
+// address.
+func forward(t *testing.T, namespace, object, port string) string {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
-	command := exec.CommandContext(ctx, filepath.Join(akri.Bin(), "kubectl"), "port-forward", "--namespace", mesh.Namespace, object, ":"+port)
+	command := exec.CommandContext(ctx, filepath.Join(akri.Bin(), "kubectl"), "port-forward", "--namespace", namespace, object, ":"+port)
 	command.Env = append(os.Environ(), "KUBECONFIG="+akri.Cluster.Kubeconfig())
 	output, err := command.StdoutPipe()
 	require.NoError(t, err)

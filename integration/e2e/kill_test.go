@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"slices"
 	"syscall"
 	"testing"
 	"time"
@@ -47,13 +48,14 @@ func observe(t *testing.T, configurations ...string) state {
 	return current
 }
 
-// servicePods returns the pods of a service.
+// servicePods returns the pods of a service that are not being deleted.
 func servicePods(t *testing.T, service string) []corev1.Pod {
 	t.Helper()
 	list, err := akri.Kubernetes.CoreV1().Pods(mesh.Namespace).List(t.Context(), ofService(service))
 	require.NoError(t, err)
-	require.NotEmpty(t, list.Items, "pods of %s", service)
-	return list.Items
+	pods := slices.DeleteFunc(list.Items, func(pod corev1.Pod) bool { return pod.DeletionTimestamp != nil })
+	require.NotEmpty(t, pods, "pods of %s", service)
+	return pods
 }
 
 // ofService selects the Pods and the Deployment of a service.

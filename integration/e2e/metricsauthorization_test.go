@@ -1,6 +1,7 @@
 package e2e_test
 
 import (
+	"context"
 	"encoding/base64"
 	"encoding/json"
 	"fmt"
@@ -54,6 +55,7 @@ func metricsAuthorization(t *testing.T) {
 	apply(t, podMonitors)
 	_, err := akri.Kubectl(t.Context(), "", "wait", "--for=condition=Established", "crd/podmonitors.monitoring.coreos.com")
 	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, akri.Install(context.WithoutCancel(t.Context()), selected.handlers...)) })
 	require.NoError(t, akri.Install(t.Context(), append(selected.handlers, "global.metrics.authorization=true", "prometheus.enabled=true")...))
 	apply(t, consoleViewers)
 	apply(t, echoConfiguration("e2e-named", 1, "", "foo0"))
@@ -64,13 +66,15 @@ func metricsAuthorization(t *testing.T) {
 	files := map[string][]byte{"no-rights": []byte(strings.TrimSpace(noRights))}
 	var config strings.Builder
 	config.WriteString("global: {scrape_interval: 1s}\nscrape_configs:\n")
-	services := map[string]string{"instance-writer": "deployment/akri-instance-writer", "broker-controller": "deployment/akri-controller-deployment"}
-	for service, deployment := range services {
+	services := []string{"instance-writer", "broker-controller"}
+	for _, service := range services {
+		// The Pods before the installation may still end, and kubectl would forward to them.
+		pod := "pod/" + servicePods(t, service)[0].Name
 		endpoint := monitored(t, service).Spec.PodMetricsEndpoints[0]
 		require.Equal(t, "https", endpoint.Scheme)
 		files[service+".crt"] = secretValue(t, endpoint.TLSConfig.CA.Secret)
 		files["reader"] = secretValue(t, endpoint.Authorization.Credentials)
-		address := forward(t, deployment, "8444")
+		address := forward(t, mesh.Namespace, pod, "8444")
 		for job, authorization := range map[string]string{
 			service: "credentials_file: reader", "no-rights-" + service: "credentials_file: no-rights", "no-token-" + service: "",
 		} {
@@ -81,13 +85,13 @@ func metricsAuthorization(t *testing.T) {
 			}
 		}
 		// The port of the probes.
-		address = forward(t, deployment, "8080")
+		address = forward(t, mesh.Namespace, pod, "8080")
 		fmt.Fprintf(&config, "- job_name: plain-%s\n  static_configs: [{targets: [%q]}]\n", service, address)
 	}
 	files["prometheus.yml"] = []byte(config.String())
 
 	p := runPrometheus(t, files)
-	for service := range services {
+	for _, service := range services {
 		p.awaitSeries(t, fmt.Sprintf(`up{job=%q} == 1`, service), true)
 		for _, refused := range []string{"no-rights-", "no-token-", "plain-"} {
 			p.awaitSeries(t, fmt.Sprintf(`up{job=%q} == 0`, refused+service), true)
@@ -104,7 +108,6 @@ func metricsAuthorization(t *testing.T) {
 		require.Contains(t, string(text), "akri_build_info")
 		require.NotContains(t, string(text), "e2e-named", service)
 	}
-	require.NoError(t, akri.Install(t.Context(), selected.handlers...))
 }
 
 // monitored returns the PodMonitor of a service.

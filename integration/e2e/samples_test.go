@@ -3,12 +3,16 @@ package e2e_test
 import (
 	"bytes"
 	"context"
+	"crypto/tls"
+	"crypto/x509"
 	"fmt"
 	"image"
 	"image/color"
 	"image/draw"
 	"image/jpeg"
+	"io"
 	"net"
+	"net/http"
 	"os"
 	"path/filepath"
 	"strings"
@@ -17,6 +21,7 @@ import (
 	"github.com/stretchr/testify/require"
 	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"akri.sh/integration/cluster"
 	"akri.sh/integration/devices"
@@ -83,15 +88,19 @@ func cameraSample(t *testing.T) {
 	run := tutorialOf(t, "tutorials/usb-camera.md", "udev-usb-camera.yaml", sample(t, "udev-usb-camera.yaml",
 		`SUBSYSTEM=="video4linux", SUBSYSTEMS=="usb", ENV{ID_V4L_CAPABILITIES}=="*:capture:*"`, fmt.Sprintf("KERNEL==%q", filepath.Base(device.Node())),
 		seccomp, "seccompProfile: {type: Localhost, localhostProfile: camera.json}"))
+	dir := t.TempDir() + "/"
+	files := []string{"tls.crt", dir + "tls.crt", "tls.key", dir + "tls.key", "--output snapshot", "--output " + dir + "snapshot", "port-forward.log", dir + "port-forward.log"}
+	run("Create a certificate and a token", files...)
 	require.Contains(t, run("Discover it"), fmt.Sprintf(`"UDEV_DEVNODE":%q`, device.Node()))
-	run("Watch the video", "snapshot.jpg > snapshot.jpg", "snapshot.jpg > "+filepath.Join(t.TempDir(), "snapshot.jpg"))
+	run("Watch the video", files...)
 
 	for _, pod := range awaitBrokers(t, "default", "udev-usb-camera", len(akri.Cluster.Nodes())) {
-		picture := snapshot(t, &pod)
+		get := cameraBroker(t, &pod)
+		picture := snapshot(t, get)
 		require.Equal(t, image.Rect(0, 0, size, size), picture.Bounds())
 		r, g, b, _ := picture.At(size/2, size/2).RGBA()
 		require.InDeltaSlice(t, []float64{200, 0, 0}, []float64{float64(r >> 8), float64(g >> 8), float64(b >> 8)}, 4)
-		requireFrames(t, &pod, 3)
+		requireFrames(t, get, 3)
 	}
 	// The Pods must end before the camera is unplugged.
 	run("Remove it")
@@ -138,22 +147,20 @@ func share(t *testing.T, node string, group int) {
 	t.Cleanup(func() { require.NoError(t, restore()) })
 }
 
-func snapshot(t *testing.T, pod *corev1.Pod) image.Image {
+// snapshot returns the latest image of a camera.
+func snapshot(t *testing.T, get func(path string) io.ReadCloser) image.Image {
 	t.Helper()
-	text, err := akri.Kubernetes.CoreV1().Pods(pod.Namespace).ProxyGet("", pod.Name, "8083", "snapshot.jpg", nil).DoRaw(t.Context())
-	require.NoError(t, err)
-	picture, err := jpeg.Decode(bytes.NewReader(text))
+	body := get("/snapshot.jpg")
+	defer body.Close()
+	picture, err := jpeg.Decode(body)
 	require.NoError(t, err)
 	return picture
 }
 
 // requireFrames reads frames of the video stream.
-func requireFrames(t *testing.T, pod *corev1.Pod, count int) {
+func requireFrames(t *testing.T, get func(path string) io.ReadCloser, count int) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), timeout)
-	defer cancel()
-	stream, err := akri.Kubernetes.CoreV1().Pods(pod.Namespace).ProxyGet("", pod.Name, "8083", "", nil).Stream(ctx)
-	require.NoError(t, err)
+	stream := get("/stream")
 	defer stream.Close()
 	var received bytes.Buffer
 	for bytes.Count(received.Bytes(), []byte("Content-Type: image/jpeg")) < count {
@@ -161,6 +168,31 @@ func requireFrames(t *testing.T, pod *corev1.Pod, count int) {
 		n, err := stream.Read(part)
 		require.NoError(t, err)
 		received.Write(part[:n])
+	}
+}
+
+// cameraBroker returns a function that gets a path from a camera broker, with TLS and the token of
+// the Secret camera-broker.
+func cameraBroker(t *testing.T, pod *corev1.Pod) func(path string) io.ReadCloser {
+	t.Helper()
+	secret, err := akri.Kubernetes.CoreV1().Secrets(pod.Namespace).Get(t.Context(), "camera-broker", metav1.GetOptions{})
+	require.NoError(t, err)
+	authorities := x509.NewCertPool()
+	require.True(t, authorities.AppendCertsFromPEM(secret.Data["tls.crt"]))
+	client := &http.Client{Transport: &http.Transport{
+		TLSClientConfig: &tls.Config{RootCAs: authorities, ServerName: "camera.default.svc", MinVersion: tls.VersionTLS12},
+	}}
+	address := forward(t, pod.Namespace, "pod/"+pod.Name, "8083")
+	return func(path string) io.ReadCloser {
+		ctx, cancel := context.WithTimeout(t.Context(), timeout)
+		t.Cleanup(cancel)
+		request, err := http.NewRequestWithContext(ctx, http.MethodGet, "https://"+address+path, nil)
+		require.NoError(t, err)
+		request.Header.Set("Authorization", "Bearer "+string(secret.Data["token"]))
+		response, err := client.Do(request)
+		require.NoError(t, err)
+		require.Equal(t, http.StatusOK, response.StatusCode)
+		return response.Body
 	}
 }
 

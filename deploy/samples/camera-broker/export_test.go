@@ -1,7 +1,9 @@
 package camerabroker
 
 import (
+	"context"
 	"log/slog"
+	"net/url"
 
 	"github.com/prometheus/client_golang/prometheus"
 
@@ -20,4 +22,9 @@ func Source(settings Settings) video.Source {
 		panic(err)
 	}
 	return source
+}
+
+// Resolve returns the address of the stream of a camera with ONVIF.
+func Resolve(ctx context.Context, settings Settings) (*url.URL, error) {
+	return newLocator(settings, nil, slog.New(slog.DiscardHandler)).resolve(ctx)
 }
