@@ -79,6 +79,9 @@ func (c *Cluster) Link(ctx context.Context, namespace string, number int) (strin
 	)
 }
 
+// Gateway is the router of the nodes' network, by which linked namespaces reach the Pods.
+func (c *Cluster) Gateway() string { return controlPlaneIP }
+
 // removeNetworks deletes all namespaces of the cluster. It runs no command in the cluster's cgroup,
 // which was killed.
 func (m *machine) removeNetworks(ctx context.Context) error {

@@ -21,7 +21,7 @@ import (
 
 // cameras has the tests with cameras one after the other, because all handlers find all cameras.
 func cameras(t *testing.T) {
-	inOrder(t, authenticatedCamera, servicesOfCameras)
+	inOrder(t, authenticatedCamera, servicesOfCameras, videoOfCameras)
 }
 
 // authenticatedCamera runs the tutorial with the unmodified sample, whose Secret has the camera's

@@ -2,17 +2,12 @@ package e2e_test
 
 import (
 	"bytes"
-	"context"
-	"crypto/tls"
-	"crypto/x509"
 	"fmt"
 	"image"
 	"image/color"
 	"image/draw"
 	"image/jpeg"
-	"io"
 	"net"
-	"net/http"
 	"os"
 	"path/filepath"
 	"strings"
@@ -20,8 +15,6 @@ import (
 
 	"github.com/stretchr/testify/require"
 	batchv1 "k8s.io/api/batch/v1"
-	corev1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"akri.sh/integration/cluster"
 	"akri.sh/integration/devices"
@@ -95,12 +88,12 @@ func cameraSample(t *testing.T) {
 	run("Watch the video", files...)
 
 	for _, pod := range awaitBrokers(t, "default", "udev-usb-camera", len(akri.Cluster.Nodes())) {
-		get := cameraBroker(t, &pod)
-		picture := snapshot(t, get)
+		client := clientOf(t, "pod/"+pod.Name, "8083")
+		picture := snapshot(t, client)
 		require.Equal(t, image.Rect(0, 0, size, size), picture.Bounds())
 		r, g, b, _ := picture.At(size/2, size/2).RGBA()
 		require.InDeltaSlice(t, []float64{200, 0, 0}, []float64{float64(r >> 8), float64(g >> 8), float64(b >> 8)}, 4)
-		requireFrames(t, get, 3)
+		requireFrames(t, client, 3)
 	}
 	// The Pods must end before the camera is unplugged.
 	run("Remove it")
@@ -148,9 +141,9 @@ func share(t *testing.T, node string, group int) {
 }
 
 // snapshot returns the latest image of a camera.
-func snapshot(t *testing.T, get func(path string) io.ReadCloser) image.Image {
+func snapshot(t *testing.T, client *cameraClient) image.Image {
 	t.Helper()
-	body := get("/snapshot.jpg")
+	body, _ := client.get(t, "/snapshot.jpg")
 	defer body.Close()
 	picture, err := jpeg.Decode(body)
 	require.NoError(t, err)
@@ -158,9 +151,9 @@ func snapshot(t *testing.T, get func(path string) io.ReadCloser) image.Image {
 }
 
 // requireFrames reads frames of the video stream.
-func requireFrames(t *testing.T, get func(path string) io.ReadCloser, count int) {
+func requireFrames(t *testing.T, client *cameraClient, count int) {
 	t.Helper()
-	stream := get("/stream")
+	stream, _ := client.get(t, "/stream")
 	defer stream.Close()
 	var received bytes.Buffer
 	for bytes.Count(received.Bytes(), []byte("Content-Type: image/jpeg")) < count {
@@ -168,31 +161,6 @@ func requireFrames(t *testing.T, get func(path string) io.ReadCloser, count int)
 		n, err := stream.Read(part)
 		require.NoError(t, err)
 		received.Write(part[:n])
-	}
-}
-
-// cameraBroker returns a function that gets a path from a camera broker, with TLS and the token of
-// the Secret camera-broker.
-func cameraBroker(t *testing.T, pod *corev1.Pod) func(path string) io.ReadCloser {
-	t.Helper()
-	secret, err := akri.Kubernetes.CoreV1().Secrets(pod.Namespace).Get(t.Context(), "camera-broker", metav1.GetOptions{})
-	require.NoError(t, err)
-	authorities := x509.NewCertPool()
-	require.True(t, authorities.AppendCertsFromPEM(secret.Data["tls.crt"]))
-	client := &http.Client{Transport: &http.Transport{
-		TLSClientConfig: &tls.Config{RootCAs: authorities, ServerName: "camera.default.svc", MinVersion: tls.VersionTLS12},
-	}}
-	address := forward(t, pod.Namespace, "pod/"+pod.Name, "8083")
-	return func(path string) io.ReadCloser {
-		ctx, cancel := context.WithTimeout(t.Context(), timeout)
-		t.Cleanup(cancel)
-		request, err := http.NewRequestWithContext(ctx, http.MethodGet, "https://"+address+path, nil)
-		require.NoError(t, err)
-		request.Header.Set("Authorization", "Bearer "+string(secret.Data["token"]))
-		response, err := client.Do(request)
-		require.NoError(t, err)
-		require.Equal(t, http.StatusOK, response.StatusCode)
-		return response.Body
 	}
 }
 

@@ -81,6 +81,7 @@ func TestProfiles(t *testing.T) {
 // receives no request, and the address of the stream has the camera's own host and no credentials.
 func TestPasswordStaysWithTheCamera(t *testing.T) {
 	var requests atomic.Int64
+	resolved := 0
 	other := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { requests.Add(1) }))
 	defer other.Close()
 	host := strings.TrimPrefix(strings.Replace(other.URL, "127.0.0.1", "localhost", 1), "http://")
@@ -98,10 +99,12 @@ func TestPasswordStaysWithTheCamera(t *testing.T) {
 			if err != nil {
 				continue
 			}
+			resolved++
 			require.Equal(t, "127.0.0.1", address.Hostname(), "%s, %s", media, stream)
 			require.Nil(t, address.User)
 			require.Contains(t, []string{"rtsp", "rtsps"}, address.Scheme)
 		}
 	}
+	require.Positive(t, resolved)
 	require.Zero(t, requests.Load())
 }

@@ -39,6 +39,9 @@ type Camera struct {
 	Auth        Auth
 	Username    string
 	Password    string
+	// Stream is the address of its video in the response to GetStreamUri; empty: the camera has no
+	// media service.
+	Stream string
 	// Firmware is the version in the response to GetDeviceInformation.
 	Firmware string
 }
@@ -140,6 +143,28 @@ func (c *Camera) networkInterfaces() string {
 		`<tt:IPv4><tt:Enabled>%t</tt:Enabled><tt:Config>%s<tt:DHCP>false</tt:DHCP></tt:Config></tt:IPv4>`+
 		`<tt:IPv6><tt:Enabled>%t</tt:Enabled><tt:Config><tt:DHCP>Off</tt:DHCP>%s</tt:Config></tt:IPv6>`+
 		`</tds:NetworkInterfaces></tds:GetNetworkInterfacesResponse>`, c.MAC, v4 != "", v4, v6 != "", v6)
+}
+
+// capabilities, profiles and streamURI return responses about the media service, which has the
+// address of the device service.
+func (c *Camera) capabilities() string {
+	media := ""
+	if c.Stream != "" {
+		media = "<tt:Media><tt:XAddr>" + c.URL() + "</tt:XAddr></tt:Media>"
+	}
+	return fmt.Sprintf(`<tds:GetCapabilitiesResponse><tds:Capabilities><tt:Device><tt:XAddr>%s</tt:XAddr></tt:Device>%s`+
+		`</tds:Capabilities></tds:GetCapabilitiesResponse>`, c.URL(), media)
+}
+
+func (c *Camera) profiles() string {
+	return `<trt:GetProfilesResponse xmlns:trt="http://www.onvif.org/ver10/media/wsdl"><trt:Profiles token="main"><tt:Name>main</tt:Name>` +
+		`<tt:VideoEncoderConfiguration token="main"><tt:Encoding>H264</tt:Encoding><tt:Resolution><tt:Width>640</tt:Width><tt:Height>360</tt:Height>` +
+		`</tt:Resolution></tt:VideoEncoderConfiguration></trt:Profiles></trt:GetProfilesResponse>`
+}
+
+func (c *Camera) streamURI() string {
+	return fmt.Sprintf(`<trt:GetStreamUriResponse xmlns:trt="http://www.onvif.org/ver10/media/wsdl"><trt:MediaUri><tt:Uri>%s</tt:Uri>`+
+		`</trt:MediaUri></trt:GetStreamUriResponse>`, c.Stream)
 }
 
 // configuration returns the camera's addresses of one family, in the order of the schema.

@@ -29,7 +29,7 @@ func startIn(ctx context.Context, namespace *netns.Namespace, c *cluster.Cluster
 	if err != nil {
 		return nil, err
 	}
-	if err := namespace.IP("addr add "+address+"/24 dev eth0", "link set eth0 up"); err != nil {
+	if err := namespace.IP("addr add "+address+"/24 dev eth0", "link set eth0 up", "route add default via "+c.Gateway()); err != nil {
 		return nil, err
 	}
 	parsed, err := netip.ParseAddr(address)

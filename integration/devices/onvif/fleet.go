@@ -87,6 +87,9 @@ func (f *Fleet) listen(ctx context.Context) (err error) {
 	return nil
 }
 
+// Namespace returns the file of the network namespace of StartOn.
+func (f *Fleet) Namespace() string { return f.namespace.Path() }
+
 // Stop stops all cameras without a Bye, and removes the network namespace of StartOn.
 func (f *Fleet) Stop() error {
 	f.stop()

@@ -67,8 +67,11 @@ func (c *Camera) serve(w http.ResponseWriter, r *http.Request, operation string,
 	case "GetDeviceInformation":
 		reply(w, http.StatusOK, c.information())
 	case "GetCapabilities":
-		reply(w, http.StatusOK, fmt.Sprintf(`<tds:GetCapabilitiesResponse><tds:Capabilities><tt:Device><tt:XAddr>%s</tt:XAddr></tt:Device>`+
-			`</tds:Capabilities></tds:GetCapabilitiesResponse>`, c.URL()))
+		reply(w, http.StatusOK, c.capabilities())
+	case "GetProfiles":
+		reply(w, http.StatusOK, c.profiles())
+	case "GetStreamUri":
+		reply(w, http.StatusOK, c.streamURI())
 	default:
 		reply(w, http.StatusInternalServerError, fault("ter:ActionNotSupported", "Optional Action Not Implemented"))
 	}

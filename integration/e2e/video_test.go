@@ -1,0 +1,176 @@
+package e2e_test
+
+import (
+	"bytes"
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"fmt"
+	"image/jpeg"
+	"io"
+	"maps"
+	"net"
+	"net/http"
+	"net/netip"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials"
+	"google.golang.org/grpc/metadata"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"akri.sh/proto/camera"
+
+	"akri.sh/integration/devices/onvif"
+	"akri.sh/integration/devices/rtsp"
+)
+
+// videoOfCameras runs the tutorial with two cameras that send H.264 and require a password. They
+// name the address of another host for their stream, as behind a network address translation. The
+// page of the viewer has both cameras and their video, and the Service of the Configuration has
+// frames of both.
+func videoOfCameras(t *testing.T) {
+	fleet, err := onvif.StartOn(t.Context(), akri.Cluster, 2)
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, fleet.Stop()) })
+	names := map[string]bool{}
+	for number, port := range map[int]uint16{4: 80, 5: 81} {
+		camera := onvif.Make(number, netip.AddrPortFrom(fleet.Address, port))
+		video, err := rtsp.Start(t.Context(), []string{"nsenter", "--net=" + fleet.Namespace()},
+			"--address", fleet.Address.String(), "--port", strconv.Itoa(8550+number), "--username", "admin", "--password", "change-me")
+		require.NoError(t, err)
+		t.Cleanup(func() { require.NoError(t, video.Stop()) })
+		camera.Auth, camera.Username, camera.Password = onvif.WSSecurity, "admin", "change-me"
+		camera.Stream = video.URL("192.0.2.1")
+		require.NoError(t, fleet.Plug(camera))
+		names[camera.UUID] = true
+	}
+	// The cameras of earlier tests may still have their grace period.
+	const details = "identity: uuid             # the Instance stays when the address of the camera changes"
+	only := details + "\n      uuids: {action: Include, items: [" + strings.Join(slices.Sorted(maps.Keys(names)), ", ") + "]}"
+	run := tutorialOf(t, "tutorials/camera-video.md", "onvif-video.yaml", sample(t, "onvif-video.yaml", details, only))
+	t.Cleanup(func() {
+		shell(t, "kubectl delete --ignore-not-found rolebinding,role akri-secret-onvif-video-credentials\n"+
+			"kubectl delete --ignore-not-found secret camera-broker")
+	})
+	dir := t.TempDir() + "/"
+	files := []string{"tls.crt", dir + "tls.crt", "tls.key", dir + "tls.key", "port-forward.log", dir + "port-forward.log"}
+	run("Create a certificate and a token", files...)
+	run("Find the cameras")
+	awaitBrokers(t, "default", "onvif-video", len(names))
+	page := run("Watch the video", files...)
+
+	viewer := clientOf(t, "service/onvif-video-viewer", "443")
+	for name := range names {
+		require.Contains(t, page, fmt.Sprintf("data-stream=\"cameras/%s/stream\"", name))
+		requireVideo(t, viewer, "/cameras/"+name+"/stream")
+	}
+	seen := map[string]bool{}
+	from := awaitBrokers(t, "default", "onvif-video", len(names))[0]
+	await(t, "frames of all cameras from the Service of the Configuration", func(ctx context.Context) error {
+		reply, err := frameOf(ctx, t, &from, "onvif-video-svc")
+		if err != nil {
+			return err
+		}
+		picture, err := jpeg.Decode(bytes.NewReader(reply.GetFrame()))
+		if err != nil {
+			return err
+		}
+		made, err := rtsp.Time(picture, 640)
+		if err != nil {
+			return err
+		}
+		seen[reply.GetCamera()] = true
+		if age := time.Since(made); age > time.Minute || len(seen) < len(names) {
+			return fmt.Errorf("frames of %v, the last one is %s old", seen, age)
+		}
+		return nil
+	})
+	require.Equal(t, names, seen)
+	run("Remove it")
+}
+
+// requireVideo reads the beginning of a video.
+func requireVideo(t *testing.T, client *cameraClient, path string) {
+	t.Helper()
+	body, kind := client.get(t, path)
+	defer body.Close()
+	require.Regexp(t, `^video/mp4; codecs="avc1\.[0-9A-F]{6}"$`, kind)
+	_, err := io.CopyN(io.Discard, body, 16<<10)
+	require.NoError(t, err)
+}
+
+// cameraClient is a client of a camera broker or a viewer, with TLS and the token of the Secret
+// camera-broker.
+type cameraClient struct {
+	address string
+	token   string
+	tls     *tls.Config
+}
+
+// clientOf returns a client of an object to which a port is forwarded.
+func clientOf(t *testing.T, object, port string) *cameraClient {
+	t.Helper()
+	c := cameraCredentials(t)
+	c.address = forward(t, "default", object, port)
+	return c
+}
+
+func cameraCredentials(t *testing.T) *cameraClient {
+	t.Helper()
+	secret, err := akri.Kubernetes.CoreV1().Secrets("default").Get(t.Context(), "camera-broker", metav1.GetOptions{})
+	require.NoError(t, err)
+	authorities := x509.NewCertPool()
+	require.True(t, authorities.AppendCertsFromPEM(secret.Data["tls.crt"]))
+	return &cameraClient{
+		token: string(secret.Data["token"]),
+		tls:   &tls.Config{RootCAs: authorities, ServerName: "camera.default.svc", MinVersion: tls.VersionTLS12},
+	}
+}
+
+// get returns the body and its media type.
+func (c *cameraClient) get(t *testing.T, path string) (body io.ReadCloser, kind string) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), timeout)
+	t.Cleanup(cancel)
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, "https://"+c.address+path, nil)
+	require.NoError(t, err)
+	request.Header.Set("Authorization", "Bearer "+c.token)
+	response, err := (&http.Client{Transport: &http.Transport{TLSClientConfig: c.tls}}).Do(request)
+	require.NoError(t, err)
+	require.Equal(t, http.StatusOK, response.StatusCode)
+	return response.Body, response.Header.Get("Content-Type")
+}
+
+// frameOf calls GetFrame of a Service from the network of a Pod.
+func frameOf(ctx context.Context, t *testing.T, from *corev1.Pod, service string) (*camera.NotifyResponse, error) {
+	t.Helper()
+	object, err := akri.Kubernetes.CoreV1().Services(from.Namespace).Get(ctx, service, metav1.GetOptions{})
+	if err != nil {
+		return nil, err
+	}
+	node, err := akri.Cluster.Node(from.Spec.NodeName)
+	if err != nil {
+		return nil, err
+	}
+	pid, err := node.ContainerPID(ctx, from.Namespace, from.Name, from.Spec.Containers[0].Name)
+	if err != nil {
+		return nil, err
+	}
+	c := cameraCredentials(t)
+	conn, err := grpc.NewClient("passthrough:///"+net.JoinHostPort(object.Spec.ClusterIP, "443"), grpc.WithTransportCredentials(credentials.NewTLS(c.tls)),
+		grpc.WithContextDialer(func(ctx context.Context, address string) (net.Conn, error) { return dialFrom(ctx, pid, "tcp", address) }))
+	if err != nil {
+		return nil, err
+	}
+	defer conn.Close()
+	ctx, cancel := context.WithTimeout(metadata.AppendToOutgoingContext(ctx, "authorization", "Bearer "+c.token), 20*time.Second)
+	defer cancel()
+	return camera.NewCameraClient(conn).GetFrame(ctx, &camera.NotifyRequest{})
+}
