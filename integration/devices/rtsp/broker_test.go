@@ -2,6 +2,7 @@ package rtsp_test
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"fmt"
 	"image/jpeg"
@@ -60,6 +61,7 @@ func startCamera(t *testing.T, arguments ...string) *rtsp.Camera {
 type broker struct {
 	address string
 	log     *buffer
+	pid     int
 }
 
 // startBroker starts a broker, in plain text unless the settings have another value.
@@ -69,13 +71,12 @@ func startBroker(t *testing.T, environ ...string) *broker {
 	require.NoError(t, err)
 	b := &broker{address: freeAddress(t)}
 	standard := []string{"ADDRESS=" + b.address, "METRICS_ADDRESS=" + freeAddress(t), "ALLOW_PLAIN_TEXT=true"}
-	b.log = run(t, append(standard, environ...), filepath.Join(path, "camera-broker"))
+	b.log, b.pid = run(t, append(standard, environ...), filepath.Join(path, "camera-broker"))
 	return b
 }
 
-// run runs a program until the end of the test. It returns its log, which can be read when the
-// program has ended.
-func run(t *testing.T, environ []string, program string, arguments ...string) *buffer {
+// run runs a program until the end of the test. It returns its log and its process.
+func run(t *testing.T, environ []string, program string, arguments ...string) (*buffer, int) {
 	t.Helper()
 	command := exec.CommandContext(t.Context(), program, arguments...)
 	log := &buffer{}
@@ -88,7 +89,7 @@ func run(t *testing.T, environ []string, program string, arguments ...string) *b
 			t.Log(log.String())
 		}
 	})
-	return log
+	return log, command.Process.Pid
 }
 
 // buffer is a bytes.Buffer that can be read while a program writes.
@@ -272,6 +273,98 @@ func awaitTrue(t *testing.T, what string, is func() bool) {
 	}
 }
 
+// memoryLimit is that of the sample onvif-video.yaml.
+const memoryLimit = 200 << 20
+
+// TestCost runs three cameras with five viewers each, and requests images, which are decoded. It
+// logs the memory and the CPU time of each broker, and checks the memory limit of the sample.
+func TestCost(t *testing.T) {
+	const viewers = 5
+	brokers := make([]*broker, 3)
+	for i := range brokers {
+		camera := startCamera(t, "--width", "1280", "--height", "720")
+		brokers[i] = startBroker(t, "RTSP_URL="+camera.URL("127.0.0.1"))
+		brokers[i].awaitHealth(t, "ok")
+		for range viewers {
+			response, err := http.Get("http://" + brokers[i].address + "/stream")
+			require.NoError(t, err)
+			t.Cleanup(func() { _ = response.Body.Close() })
+			go func() { _, _ = io.Copy(io.Discard, response.Body) }()
+		}
+	}
+	for _, b := range brokers {
+		before, began := b.cpu(t), time.Now()
+		<-time.After(watched(t))
+		used := b.cpu(t) - before
+		t.Logf("%d viewers of 1280 x 720 at 15 frames a second: %.1f MiB, %.1f %% of a CPU", viewers, float64(b.memory(t))/(1<<20), 100*used.Seconds()/time.Since(began).Seconds())
+		require.Less(t, b.memory(t), memoryLimit)
+
+		before, began = b.cpu(t), time.Now()
+		for time.Since(began) < watched(t) {
+			_, err := b.frame(t.Context(), t)
+			require.NoError(t, err)
+		}
+		used = b.cpu(t) - before
+		t.Logf("and images, without pause: %.1f MiB in the broker and the decoder, %.1f %% of a CPU", float64(b.memory(t))/(1<<20), 100*used.Seconds()/time.Since(began).Seconds())
+		require.Less(t, b.memory(t), memoryLimit)
+	}
+}
+
+// processes returns the broker and its children.
+func (b *broker) processes(t *testing.T) []int {
+	t.Helper()
+	all := []int{b.pid}
+	tasks, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/children", b.pid))
+	require.NoError(t, err)
+	for _, task := range tasks {
+		text, _ := os.ReadFile(task) // threads can end
+		for field := range strings.FieldsSeq(string(text)) {
+			child, err := strconv.Atoi(field)
+			require.NoError(t, err)
+			all = append(all, child)
+		}
+	}
+	return all
+}
+
+// memory returns the resident memory of the processes in bytes. It counts shared files twice.
+func (b *broker) memory(t *testing.T) (sum int) {
+	t.Helper()
+	for _, pid := range b.processes(t) {
+		text, err := os.ReadFile(fmt.Sprintf("/proc/%d/statm", pid))
+		require.NoError(t, err)
+		pages, err := strconv.Atoi(strings.Fields(string(text))[1])
+		require.NoError(t, err)
+		sum += pages * os.Getpagesize()
+	}
+	return sum
+}
+
+// cpu returns the CPU time of the processes (proc(5), utime and stime of /proc/PID/stat).
+func (b *broker) cpu(t *testing.T) (sum time.Duration) {
+	t.Helper()
+	const tick = 10 * time.Millisecond
+	for _, pid := range b.processes(t) {
+		text, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+		require.NoError(t, err)
+		fields := strings.Fields(string(text[bytes.LastIndexByte(text, ')'):]))
+		for _, field := range fields[12:14] {
+			ticks, err := strconv.Atoi(field)
+			require.NoError(t, err)
+			sum += time.Duration(ticks) * tick
+		}
+	}
+	return sum
+}
+
+// watched is the time for which cameras are watched: AKRI_CAMERA_SECONDS.
+func watched(t *testing.T) time.Duration {
+	t.Helper()
+	seconds, err := strconv.Atoi(cmp.Or(os.Getenv("AKRI_CAMERA_SECONDS"), "3"))
+	require.NoError(t, err)
+	return time.Duration(seconds) * time.Second
+}
+
 // page has the functions of the test in the page: the time in the picture of a camera, and the
 // number of frames that it has shown.
 const page = `
@@ -306,12 +399,6 @@ window.frames = stream => {
 // It reads the time in the pictures: frames are shown for a while (AKRI_CAMERA_SECONDS), and the
 // page follows the cameras.
 func TestPage(t *testing.T) {
-	watched := 10 * time.Second
-	if text := os.Getenv("AKRI_CAMERA_SECONDS"); text != "" {
-		seconds, err := strconv.Atoi(text)
-		require.NoError(t, err)
-		watched = time.Duration(seconds) * time.Second
-	}
 	secrets := writeSecrets(t)
 	names := []string{"dock", "gate & yard", "hall"}
 	_, port, err := net.SplitHostPort(freeAddress(t))
@@ -337,7 +424,7 @@ func TestPage(t *testing.T) {
 	b.CheckAccessibility(t)
 	began := time.Now()
 	ages := map[string][]float64{}
-	for time.Since(began) < watched {
+	for time.Since(began) < watched(t) {
 		for i, name := range names {
 			last := b.Number(t, "window.made("+streams[i]+")")
 			b.Await(t, fmt.Sprintf("window.made(%s) !== 0 && window.made(%s) !== %f", streams[i], streams[i], last))
