@@ -7,6 +7,7 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -81,7 +82,7 @@ func install(ctx context.Context, target string, content map[string][]byte) erro
 // Program is a running script.
 type Program struct {
 	command *exec.Cmd
-	input   io.Closer
+	input   io.WriteCloser
 	lines   chan string
 }
 
@@ -137,6 +138,18 @@ func (p *Program) Await(ctx context.Context, prefix string) (string, error) {
 			}
 		}
 	}
+}
+
+// Send writes a line of JSON to the standard input of the script.
+func (p *Program) Send(message any) error {
+	line, err := json.Marshal(message)
+	if err != nil {
+		return fmt.Errorf("encode message: %w", err)
+	}
+	if _, err := p.input.Write(append(line, '\n')); err != nil {
+		return fmt.Errorf("write to the script: %w", err)
+	}
+	return nil
 }
 
 // Stop kills the script and waits for it.

@@ -28,9 +28,30 @@ type Config struct {
 	Register string `json:"register,omitempty"`
 	// Discovery selects a discovery server.
 	Discovery bool `json:"discovery,omitempty"`
+	// Nodes are variables in namespace 2, http://akri.sh/test, by their identifiers.
+	Nodes map[string]Node `json:"nodes,omitempty"`
+	// Users and their passwords. Empty means anonymous sessions.
+	Users map[string]string `json:"users,omitempty"`
+	// CertificateFile and PrivateKeyFile are PEM. Empty means a new certificate.
+	CertificateFile string `json:"certificateFile,omitempty"`
+	PrivateKeyFile  string `json:"privateKeyFile,omitempty"`
+	// RejectUnknown makes the server refuse the certificates of all clients.
+	RejectUnknown bool `json:"rejectUnknown,omitempty"`
 	// Command creates the command, for example to run it in another namespace. Nil means
 	// exec.CommandContext.
 	Command func(ctx context.Context, name string, args ...string) (*exec.Cmd, error) `json:"-"`
+}
+
+// Node is a variable.
+type Node struct {
+	// Type is a built-in type, such as Double. A value that is a slice is an array.
+	Type  string `json:"type"`
+	Value any    `json:"value"`
+}
+
+// Set sets the value of a node. An empty status means Good.
+func Set(server *node.Program, name string, value any, status string) error {
+	return server.Send(map[string]any{"node": name, "value": value, "status": status})
 }
 
 // Start runs a server. It returns when the server accepts requests and is registered.

@@ -19,6 +19,7 @@ import (
 	discoveryv0 "akri.sh/proto/v0"
 
 	"akri.sh/integration/cluster/binaries"
+	"akri.sh/integration/devices/node"
 	"akri.sh/integration/devices/opcua"
 )
 
@@ -59,21 +60,24 @@ func properties(url, uri, name string) map[string]string {
 }
 
 // start runs servers until the test ends.
-func start(t *testing.T, configs ...opcua.Config) {
+func start(t *testing.T, configs ...opcua.Config) (servers []*node.Program) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Minute) // the first run installs the npm modules
 	t.Cleanup(cancel)
 	var starting errgroup.Group
-	for _, config := range configs {
+	servers = make([]*node.Program, len(configs))
+	for i, config := range configs {
 		starting.Go(func() error {
 			server, err := opcua.Start(ctx, config)
 			if err == nil {
 				t.Cleanup(server.Stop)
 			}
+			servers[i] = server
 			return err
 		})
 	}
 	require.NoError(t, starting.Wait())
+	return servers
 }
 
 // freePorts returns n different ports that were free at the time of the call.
