@@ -197,19 +197,20 @@ func serialSample(t *testing.T) {
 	run("Remove it")
 }
 
-// opcuaSample runs the tutorial.
+// opcuaSample runs the tutorial. The brokers open sessions with the server and serve a variable of
+// it, also by the Service of the Configuration to upstream Akri's clients.
 func opcuaSample(t *testing.T) {
 	const port = 4850
 	url := fmt.Sprintf("opc.tcp://%s:%d/", cluster.NeighbourIP, port)
-	serveOPCUA(t, opcua.Config{Port: port, URI: "urn:plant", Name: "Plant", Hostname: cluster.NeighbourIP})
+	serveOPCUA(t, opcua.Config{
+		Port: port, URI: "urn:plant", Name: "Plant", Hostname: cluster.NeighbourIP,
+		Nodes: map[string]opcua.Node{"Thermometer_Temperature": {Type: "UInt32", Value: 71}},
+	})
 	run := tutorialOf(t, "tutorials/opcua.md", "opcua.yaml", sample(t, "opcua.yaml"))
 	require.Contains(t, run("Watch a server", "URL=opc.tcp://192.0.2.10:4840/", "URL="+url), "urn:plant")
-	require.Contains(t, run("Use it"), "urn:plant")
-	for _, pod := range awaitBrokers(t, "default", "opcua", 2) {
-		environment := query(t, &pod).Env
-		require.Contains(t, environment["OPCUA_DISCOVERY_URL"], fmt.Sprintf("%s:%d", cluster.NeighbourIP, port))
-		require.Equal(t, "urn:plant", environment["OPCUA_APPLICATION_URI"])
-		require.Equal(t, "Plant", environment["OPCUA_APPLICATION_NAME"])
-	}
+	values := run("Use it")
+	require.Contains(t, values, `"value":71`)
+	require.Contains(t, values, `akri_opcua_value{node="Thermometer_Temperature"} 71`)
+	awaitBrokers(t, "default", "opcua", 2)
 	run("Remove it")
 }
