@@ -8,6 +8,7 @@ import (
 	"errors"
 	"log/slog"
 	"net"
+	"net/http"
 
 	"golang.org/x/sync/errgroup"
 	"google.golang.org/grpc"
@@ -17,26 +18,30 @@ import (
 
 	"akri.sh/deploy/samples/opcua-broker/internal/mqtt"
 	"akri.sh/deploy/samples/opcua-broker/internal/opcua"
-	"akri.sh/deploy/samples/opcua-broker/internal/serve"
 	"akri.sh/deploy/samples/opcua-broker/internal/values"
 )
 
-// errNotReady is the text of /readyz, which anyone may read. The reason is in the log and in
+// maxRequest limits the bytes of a request. That of GetValue is empty.
+const maxRequest = 4 << 10
+
+// errNotReady is the text of /healthz, which anyone may read. The reason is in the log and in
 // /values.
-var errNotReady = errors.New("no values: GET /values returns the reason")
+var errNotReady = errors.New("the OPC UA server sends no values: GET /values returns the reason")
 
 // Broker serves the values of an OPC UA server.
 type Broker struct {
+	settings  Settings
 	client    *opcua.Client
 	publisher *mqtt.Publisher // nil without MQTT
-	server    serve.Server
+	pages     http.Handler
+	api       *grpc.Server
 }
 
 // New returns a broker.
 func New(settings Settings, log *slog.Logger) *Broker {
 	registry := service.NewRegistry()
 	counters := newCounters(registry)
-	b := &Broker{}
+	b := &Broker{settings: settings, api: grpc.NewServer(grpc.MaxRecvMsgSize(maxRequest))}
 	changed := func(values.Value) {}
 	if settings.MQTT != nil {
 		b.publisher = mqtt.New(*settings.MQTT, log, counters.published)
@@ -50,19 +55,16 @@ func New(settings Settings, log *slog.Logger) *Broker {
 	b.client = opcua.New(settings.OPCUA, store, log, counters.attempted)
 	registry.MustRegister(collector{store, b.client})
 
-	grpcServer := grpc.NewServer()
-	opcuanode.RegisterOpcuaNodeServer(grpcServer, node{url: settings.OPCUA.URL, store: store})
-	b.server = serve.Server{
-		Settings: settings.Serve, Refused: counters.refused, GRPC: grpcServer,
-		HTTP: handler(settings.OPCUA.URL, store, b.client, registry),
-		Ready: func() error {
-			if b.client.Ready() != nil {
-				return errNotReady
-			}
-			return nil
-		},
-	}
+	opcuanode.RegisterOpcuaNodeServer(b.api, node{url: settings.OPCUA.URL, store: store})
+	b.pages = handler(settings.OPCUA.URL, store, b.client, registry)
 	return b
+}
+
+func (b *Broker) health() error {
+	if b.client.Ready() != nil {
+		return errNotReady
+	}
+	return nil
 }
 
 // Run serves on the listener until ctx ends. A server that is away is not an error.
@@ -75,6 +77,6 @@ func (b *Broker) Run(ctx context.Context, listener net.Listener) error {
 	if b.publisher != nil {
 		group.Go(func() error { return b.publisher.Run(ctx) })
 	}
-	group.Go(func() error { return b.server.Run(ctx, listener) })
+	group.Go(func() error { return b.settings.Server.Serve(ctx, listener, b.health, b.pages, b.api) })
 	return group.Wait()
 }

@@ -16,7 +16,6 @@ type counters struct {
 	sessions *prometheus.CounterVec
 	changes  *prometheus.CounterVec
 	messages *prometheus.CounterVec
-	refused  prometheus.Counter
 }
 
 func newCounters(registerer prometheus.Registerer) *counters {
@@ -31,9 +30,6 @@ func newCounters(registerer prometheus.Registerer) *counters {
 		messages: factory.NewCounterVec(prometheus.CounterOpts{
 			Name: "akri_mqtt_messages_total", Help: "Values that were sent to the MQTT broker, or dropped.",
 		}, []string{"result"}),
-		refused: factory.NewCounter(prometheus.CounterOpts{
-			Name: "akri_refused_connections_total", Help: "Connections above the limit of a client.",
-		}),
 	}
 	for _, result := range []string{"success", "failure"} {
 		c.sessions.WithLabelValues(result)

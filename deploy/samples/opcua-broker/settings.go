@@ -11,9 +11,10 @@ import (
 	"strings"
 	"time"
 
+	"akri.sh/libs/broker"
+
 	"akri.sh/deploy/samples/opcua-broker/internal/mqtt"
 	"akri.sh/deploy/samples/opcua-broker/internal/opcua"
-	"akri.sh/deploy/samples/opcua-broker/internal/serve"
 	"akri.sh/deploy/samples/opcua-broker/internal/values"
 )
 
@@ -31,34 +32,32 @@ const (
 type Settings struct {
 	OPCUA opcua.Settings
 	// MQTT is nil if the values are not published.
-	MQTT  *mqtt.Settings
-	Serve serve.Settings
-	// Address to serve on: LISTEN_ADDRESS.
+	MQTT *mqtt.Settings
+	// Server has the settings of the port, and Address is listened on: ADDRESS.
+	Server  broker.Server
 	Address string
 }
 
 // Read returns the settings in the environment, whose variables are NAME=VALUE. It reports all
 // errors at once.
 func Read(environ []string) (Settings, error) {
-	variables := variables{}
-	for _, variable := range environ {
-		name, value, _ := strings.Cut(variable, "=")
-		variables[name] = value
-	}
-	settings := Settings{Address: variables.or("LISTEN_ADDRESS", defaultAddress)}
+	variables := variables(environ)
+	settings := Settings{Address: variables.or("ADDRESS", defaultAddress)}
 	var err error
 	errs := make([]error, 0, 3)
 	settings.OPCUA, err = variables.opcua()
 	errs = append(errs, err)
 	settings.MQTT, err = variables.mqtt()
 	errs = append(errs, err)
-	settings.Serve, err = serve.Read(variables.get)
+	settings.Server, err = broker.ReadServer(variables.get)
 	return settings, errors.Join(append(errs, err)...)
 }
 
-type variables map[string]string
+// variables are NAME=VALUE.
+type variables []string
 
-func (v variables) get(name string) string { return v[name] }
+// get returns a variable. Those of Akri may have the digest of the Instance in their names.
+func (v variables) get(name string) string { return broker.Property(v, name) }
 
 func (v variables) opcua() (opcua.Settings, error) {
 	var errs []error
@@ -74,10 +73,10 @@ func (v variables) opcua() (opcua.Settings, error) {
 	interval, err := v.interval()
 	check(err)
 	s := opcua.Settings{
-		URL: address, ApplicationURI: v["OPCUA_APPLICATION_URI"],
-		Mode: v["OPCUA_SECURITY_MODE"], Policy: v["OPCUA_SECURITY_POLICY"],
+		URL: address, ApplicationURI: v.get("OPCUA_APPLICATION_URI"),
+		Mode: v.get("OPCUA_SECURITY_MODE"), Policy: v.get("OPCUA_SECURITY_POLICY"),
 		PKI:      opcua.PKI(v.or("OPCUA_PKI_DIRECTORY", pkiDirectory)),
-		Username: v["OPCUA_USERNAME"], Password: password, AllowPlainText: plain,
+		Username: v.get("OPCUA_USERNAME"), Password: password, AllowPlainText: plain,
 		Interval: interval, Nodes: nodes,
 	}
 	check(v.security(&s))
@@ -114,23 +113,11 @@ func (v variables) security(s *opcua.Settings) error {
 	return nil
 }
 
-// suffixed is the variable with the digest of the Instance. A Pod with several devices has several.
-var suffixed = regexp.MustCompile(`^OPCUA_DISCOVERY_URL_[0-9A-F]{6}(X[0-9A-F]{6})?$`)
-
 func (v variables) url() (string, error) {
-	const plain = "OPCUA_DISCOVERY_URL"
-	name, address := plain, v[plain]
-	for key, value := range v {
-		if !suffixed.MatchString(key) {
-			continue
-		}
-		if address != "" && value != address {
-			return "", fmt.Errorf("%s* has several values: this broker serves one server, so the Pod must request one device", plain)
-		}
-		name, address = key, value
-	}
+	const name = "OPCUA_DISCOVERY_URL"
+	address := v.get(name)
 	if address == "" {
-		return "", fmt.Errorf("%s is not set: the Pod must request a device of the handler opcua", plain)
+		return "", fmt.Errorf("%s is not set: the Pod must request a device of the handler opcua", name)
 	}
 	parsed, err := url.Parse(address)
 	if err != nil || parsed.Scheme != "opc.tcp" || parsed.Hostname() == "" {
@@ -164,15 +151,15 @@ func (v variables) nodes() (nodes []values.Node, err error) {
 		nodes = append(nodes, values.Node{Name: name, ID: id, Setting: setting})
 	}
 
-	if identifier := v["IDENTIFIER"]; identifier != "" {
-		namespace, err := strconv.ParseUint(v["NAMESPACE_INDEX"], 10, 16)
+	if identifier := v.get("IDENTIFIER"); identifier != "" {
+		namespace, err := strconv.ParseUint(v.get("NAMESPACE_INDEX"), 10, 16)
 		if err != nil {
-			errs = append(errs, fmt.Errorf("NAMESPACE_INDEX=%q: must be a number from 0 to 65535, the namespace of IDENTIFIER", v["NAMESPACE_INDEX"]))
+			errs = append(errs, fmt.Errorf("NAMESPACE_INDEX=%q: must be a number from 0 to 65535, the namespace of IDENTIFIER", v.get("NAMESPACE_INDEX")))
 		}
 		name := otherRune.ReplaceAllString(identifier, "_")
 		add("IDENTIFIER", name[:min(len(name), 64)], fmt.Sprintf("ns=%d;s=%s", namespace, identifier))
 	}
-	for number, line := range strings.Split(v["NODES"], "\n") {
+	for number, line := range strings.Split(v.get("NODES"), "\n") {
 		if line = strings.TrimSpace(line); line == "" {
 			continue
 		}
@@ -193,7 +180,7 @@ func (v variables) nodes() (nodes []values.Node, err error) {
 }
 
 func (v variables) interval() (time.Duration, error) {
-	text := v["OPCUA_INTERVAL"]
+	text := v.get("OPCUA_INTERVAL")
 	if text == "" {
 		return defaultInterval, nil
 	}
@@ -208,12 +195,12 @@ func (v variables) interval() (time.Duration, error) {
 var topic = regexp.MustCompile(`^[^$#+/\x00][^#+\x00]*[^#+/\x00]$|^[^$#+/\x00]$`)
 
 func (v variables) mqtt() (*mqtt.Settings, error) {
-	if v["MQTT_URL"] == "" {
+	if v.get("MQTT_URL") == "" {
 		return nil, nil
 	}
 	var errs []error
 	check := func(err error) { errs = append(errs, err) }
-	address, err := mqttURL(v["MQTT_URL"])
+	address, err := mqttURL(v.get("MQTT_URL"))
 	check(err)
 	password, err := v.secret("MQTT_PASSWORD")
 	check(err)
@@ -222,9 +209,9 @@ func (v variables) mqtt() (*mqtt.Settings, error) {
 	plain, err := v.boolean("MQTT_ALLOW_PLAIN_TEXT")
 	check(err)
 	s := &mqtt.Settings{
-		URL: address, Topic: v["MQTT_TOPIC"], ClientID: v.or("MQTT_CLIENT_ID", v["HOSTNAME"]),
-		Username: v["MQTT_USERNAME"], Password: password, Retain: retain,
-		CAFile: v["MQTT_CA_FILE"], CertFile: v["MQTT_CERT_FILE"], KeyFile: v["MQTT_KEY_FILE"],
+		URL: address, Topic: v.get("MQTT_TOPIC"), ClientID: v.or("MQTT_CLIENT_ID", v.get("HOSTNAME")),
+		Username: v.get("MQTT_USERNAME"), Password: password, Retain: retain,
+		CAFile: v.get("MQTT_CA_FILE"), CertFile: v.get("MQTT_CERT_FILE"), KeyFile: v.get("MQTT_KEY_FILE"),
 	}
 	if !topic.MatchString(s.Topic) {
 		check(fmt.Errorf("MQTT_TOPIC=%q: must be the first part of the topics, such as plant/boiler, without # and +", s.Topic))
@@ -266,26 +253,26 @@ func mqttURL(text string) (*url.URL, error) {
 }
 
 func (v variables) or(name, standard string) string {
-	if value := v[name]; value != "" {
+	if value := v.get(name); value != "" {
 		return value
 	}
 	return standard
 }
 
 func (v variables) boolean(name string) (bool, error) {
-	switch v[name] {
+	switch v.get(name) {
 	case "", "false":
 		return false, nil
 	case "true":
 		return true, nil
 	}
-	return false, fmt.Errorf("%s=%q: must be true or false", name, v[name])
+	return false, fmt.Errorf("%s=%q: must be true or false", name, v.get(name))
 }
 
 // secret returns a function that returns the value of a variable, or the current content of the
 // file that the variable NAME_FILE names. It is nil if neither is set.
 func (v variables) secret(name string) (func() (string, error), error) {
-	value, file := v[name], v[name+"_FILE"]
+	value, file := v.get(name), v.get(name+"_FILE")
 	switch {
 	case value != "" && file != "":
 		return nil, fmt.Errorf("%s and %s_FILE: set one of them", name, name)

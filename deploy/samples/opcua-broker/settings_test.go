@@ -52,10 +52,8 @@ func TestInvalidSettings(t *testing.T) {
 	}{
 		"nothing": {nil, `OPCUA_DISCOVERY_URL is not set: the Pod must request a device of the handler opcua
 NODES is not set: list the nodes to monitor, one on each line, such as temperature: ns=2;s=Temperature
-TLS_CERT_FILE and TLS_KEY_FILE are not set: set them, or ALLOW_PLAIN_TEXT=true
-TOKEN_FILE is not set: set it, or ALLOW_PLAIN_TEXT=true`},
-		"several devices": {[]string{"OPCUA_DISCOVERY_URL_8120FE=opc.tcp://a:1/", "OPCUA_DISCOVERY_URL_8120FF=opc.tcp://b:1/", nodes, plain},
-			"OPCUA_DISCOVERY_URL* has several values: this broker serves one server, so the Pod must request one device"},
+TLS_CERT_FILE and TLS_KEY_FILE are not set: mount a Secret with a certificate; or set ALLOW_PLAIN_TEXT=true, with which all clients that reach the Pod can read its data
+TOKEN_FILE is not set: mount a Secret with a token; or set ALLOW_PLAIN_TEXT=true, with which all clients that reach the Pod can read its data`},
 		"URL": {[]string{"OPCUA_DISCOVERY_URL=http://h:1/", nodes, plain}, `OPCUA_DISCOVERY_URL="http://h:1/": must be opc.tcp://HOST:PORT[/PATH]`},
 		"nodes": {[]string{url, plain, "NODES=a b\nc: Temperature\nd/e: i=1\nf: ns=x;i=1\ng: i=1\ng: i=2"},
 			`NODES, line 1: "a b": must be NAME: NODE_ID, such as temperature: ns=2;s=Temperature
@@ -70,8 +68,8 @@ OPCUA_INTERVAL="1": must be a duration from 50ms to 1m0s, such as 500ms
 OPCUA_SECURITY_MODE="sign": must be None, Sign or SignAndEncrypt
 OPCUA_USERNAME and OPCUA_PASSWORD (or OPCUA_PASSWORD_FILE): set both or none
 ALLOW_PLAIN_TEXT="yes": must be true or false
-TLS_CERT_FILE and TLS_KEY_FILE are not set: set them, or ALLOW_PLAIN_TEXT=true
-TOKEN_FILE is not set: set it, or ALLOW_PLAIN_TEXT=true`},
+TLS_CERT_FILE and TLS_KEY_FILE are not set: mount a Secret with a certificate; or set ALLOW_PLAIN_TEXT=true, with which all clients that reach the Pod can read its data
+TOKEN_FILE is not set: mount a Secret with a token; or set ALLOW_PLAIN_TEXT=true, with which all clients that reach the Pod can read its data`},
 		"no certificate": {[]string{url, nodes, plain, "OPCUA_SECURITY_MODE=Sign", "OPCUA_PKI_DIRECTORY=" + pki},
 			"OPCUA_SECURITY_MODE=Sign: " + pki + "/own/certs has 0 certificates: must have one, that of the broker"},
 		"policy without mode": {[]string{url, nodes, plain, "OPCUA_SECURITY_POLICY=Basic256Sha256", "OPCUA_PKI_DIRECTORY=" + pki},

@@ -61,7 +61,7 @@ func TestBrokerValues(t *testing.T) {
 	broker.await("1.5", "level")
 	broker.await(`"on"`, "text")
 	broker.await("[1,2]", "samples")
-	require.Equal(t, http.StatusOK, broker.status("/readyz"))
+	require.Equal(t, http.StatusOK, broker.status("/healthz"))
 
 	// Nodes that the server does not have name their setting and do not affect others.
 	for name, reason := range map[string]string{"missing": "NODES, line 5: the server does not monitor ns=2;s=Missing: ", "nowhere": "NODES, line 6: "} {
@@ -103,8 +103,7 @@ func TestBrokerValues(t *testing.T) {
 
 	// A server that is away is reported and does not end the broker. Nothing is served for it.
 	server.Stop()
-	eventually(t, "a broker that is not ready", func() bool { return broker.status("/readyz") == http.StatusServiceUnavailable })
-	require.Equal(t, http.StatusOK, broker.status("/healthz"))
+	eventually(t, "a broker that is not ready", func() bool { return broker.status("/healthz") == http.StatusServiceUnavailable })
 	broker.await("", thermometer)
 	require.Equal(t, "BadNotConnected", broker.value(thermometer).Status)
 	require.Contains(t, broker.get("/metrics"), "akri_opcua_connected 0")
@@ -120,7 +119,7 @@ func TestBrokerValues(t *testing.T) {
 	broker.await(`"found"`, "missing")
 	require.NoError(t, opcua.Set(restarted, thermometer, 21, ""))
 	broker.await("21", thermometer)
-	require.Equal(t, http.StatusOK, broker.status("/readyz"))
+	require.Equal(t, http.StatusOK, broker.status("/healthz"))
 }
 
 // TestBrokerSecurity connects with each security, and is refused where either side must refuse.
@@ -194,8 +193,7 @@ func TestBrokerSecurity(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			broker := runBroker(t, with(c.environment))
 			broker.awaitError(c.reason)
-			require.Equal(t, http.StatusServiceUnavailable, broker.status("/readyz"))
-			require.Equal(t, http.StatusOK, broker.status("/healthz"))
+			require.Equal(t, http.StatusServiceUnavailable, broker.status("/healthz"))
 			require.NotContains(t, broker.logs(), "secret-1")
 		})
 	}
@@ -287,7 +285,7 @@ func runBroker(t *testing.T, environment map[string]string) *runningBroker {
 	require.NoError(t, err)
 	broker := &runningBroker{t: t, address: fmt.Sprintf("127.0.0.1:%d", freePorts(t, 1)[0]), output: &lockedBuffer{}}
 	command := exec.Command(binary)
-	command.Env = []string{"LISTEN_ADDRESS=" + broker.address, "OPCUA_PKI_DIRECTORY=" + t.TempDir()}
+	command.Env = []string{"ADDRESS=" + broker.address, "OPCUA_PKI_DIRECTORY=" + t.TempDir()}
 	for name, value := range environment {
 		command.Env = append(command.Env, name+"="+value)
 	}
@@ -302,7 +300,7 @@ func runBroker(t *testing.T, environment map[string]string) *runningBroker {
 			t.Log(broker.logs())
 		}
 	})
-	eventually(t, "a broker that serves", func() bool { return broker.status("/healthz") == http.StatusOK })
+	eventually(t, "a broker that serves", func() bool { return broker.status("/healthz") != 0 })
 	return broker
 }
 

@@ -1,6 +1,6 @@
 // Command opcua-broker monitors nodes of the OPC UA server OPCUA_DISCOVERY_URL and serves their
-// values on LISTEN_ADDRESS: GET /values as JSON, GET /metrics, OpcuaNode/GetValue over gRPC, and
-// the probes GET /healthz and GET /readyz.
+// values on ADDRESS: GET /values as JSON, GET /metrics, OpcuaNode/GetValue over gRPC, and GET
+// /healthz.
 package main
 
 import (
