@@ -22,7 +22,7 @@ func TestSampleImages(t *testing.T) {
 	image := regexp.MustCompile(`image: (.*)`)
 	for _, path := range samplePaths(t) {
 		for _, match := range image.FindAllStringSubmatch(read(t, path), -1) {
-			require.Regexp(t, `^ghcr\.io/akri-mesh/(sample|camera|opcua)-broker:`+regexp.QuoteMeta(sampleTag)+"$", match[1], path)
+			require.Regexp(t, `^ghcr\.io/akri-mesh/((sample|camera|opcua)-broker|camera-viewer):`+regexp.QuoteMeta(sampleTag)+"$", match[1], path)
 		}
 	}
 	require.Contains(t, read(t, "deploy/samples/README.md"), `s|ghcr.io/akri-mesh/\(.*\):`+sampleTag+"|")
