@@ -97,6 +97,7 @@ func (s Sources) Files() (map[string][]byte, error) {
 	for path, page := range map[string]func() ([]byte, error){
 		handlerList:     s.handlerTemplate,
 		catalog:         s.catalog,
+		validators:      s.validators,
 		handlerDocs:     s.handlersPage,
 		securityDocs:    s.securityPage,
 		navigation:      s.navigationPage,

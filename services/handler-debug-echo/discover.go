@@ -2,10 +2,9 @@ package debugecho
 
 import (
 	"context"
-	"errors"
-	"slices"
 	"time"
 
+	details "akri.sh/libs/details/debugecho"
 	"akri.sh/libs/handler"
 )
 
@@ -40,25 +39,14 @@ func (d discoverer) discover(ctx context.Context, request handler.Request, send 
 	}
 }
 
-type details struct {
-	Descriptions []string `yaml:"descriptions"`
-}
-
 // devicesOf returns one device for each distinct description.
 func devicesOf(request handler.Request) ([]*handler.Device, error) {
-	var d details
-	if err := handler.DecodeDetails(request, &d); err != nil {
-		return nil, err
+	parsed, err := details.Parse(request.Details)
+	if err != nil {
+		return nil, handler.Invalid(err)
 	}
-	if d.Descriptions == nil {
-		return nil, handler.Invalid(errors.New("discoveryDetails: descriptions: required"))
-	}
-	slices.Sort(d.Descriptions)
 	var devices []*handler.Device
-	for _, description := range slices.Compact(d.Descriptions) {
-		if description == "" {
-			return nil, handler.Invalid(errors.New("discoveryDetails: descriptions: must not contain an empty string"))
-		}
+	for _, description := range parsed.Descriptions {
 		devices = append(devices, &handler.Device{
 			Id:         description,
 			Properties: map[string]string{"DEBUG_ECHO_DESCRIPTION": description},

@@ -92,3 +92,9 @@ func TestRelativeAvailabilityFileIsRefused(t *testing.T) {
 	_, err := debugecho.New(debugecho.Config{AvailabilityFile: "x"}, service.Env{})
 	require.ErrorContains(t, err, "--availability-file")
 }
+
+// The webhook must accept and refuse the same details.
+func TestDetailsAreThoseOfTheWebhook(t *testing.T) {
+	request, _ := run(t, true)
+	handlertest.CheckDetails(t, request.GetEndpoint())
+}

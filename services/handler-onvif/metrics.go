@@ -5,8 +5,8 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
-	"akri.sh/services/handler-onvif/internal/discovery"
 	"akri.sh/libs/onvif"
+	"akri.sh/services/handler-onvif/internal/discovery"
 )
 
 type metrics struct {

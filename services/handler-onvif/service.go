@@ -15,11 +15,11 @@ import (
 
 	"akri.sh/libs/handler"
 	"akri.sh/libs/handler/address"
+	"akri.sh/libs/onvif"
 	"akri.sh/libs/service"
 	"akri.sh/services/handler-onvif/internal/cameras"
 	"akri.sh/services/handler-onvif/internal/discovery"
 	"akri.sh/services/handler-onvif/internal/multicast"
-	"akri.sh/libs/onvif"
 	"akri.sh/services/handler-onvif/internal/wsdiscovery"
 )
 

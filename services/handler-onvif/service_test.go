@@ -16,18 +16,29 @@ import (
 
 	"akri.sh/libs/handler"
 	"akri.sh/libs/handler/handlertest"
-	"akri.sh/libs/service"
 	"akri.sh/libs/onvif"
+	"akri.sh/libs/service"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-func TestServiceRegistersAsShared(t *testing.T) {
-	registration := handlertest.Run(t, func(flags handler.Flags, env service.Env) (*Service, error) {
+// run starts the handler without network interfaces and returns its registration.
+func run(t *testing.T) *handlertest.Registration {
+	t.Helper()
+	return handlertest.Run(t, func(flags handler.Flags, env service.Env) (*Service, error) {
 		return New(Config{
 			Flags: flags, Interfaces: []string{"none"}, Interval: time.Second, RequestTimeout: time.Second, Concurrency: 1, MaxPerHost: 1,
 		}, env)
 	})
+}
+
+// The webhook must accept and refuse the same details.
+func TestDetailsAreThoseOfTheWebhook(t *testing.T) {
+	handlertest.CheckDetails(t, run(t).GetEndpoint())
+}
+
+func TestServiceRegistersAsShared(t *testing.T) {
+	registration := run(t)
 	require.Equal(t, "onvif", registration.GetName())
 	require.True(t, registration.GetShared())
 }

@@ -10,6 +10,7 @@ import (
 	"net/netip"
 	"time"
 
+	details "akri.sh/libs/details/opcua"
 	"akri.sh/libs/handler"
 	"akri.sh/libs/handler/address"
 	"akri.sh/libs/service"
@@ -44,11 +45,11 @@ func New(config Config, env service.Env) (*handler.Server, error) {
 		Observe:    newMetrics(env.Metrics).observe,
 	}
 	discover := func(ctx context.Context, request handler.Request, send handler.Send) error {
-		spec, err := discovery.ParseDetails(request)
+		parsed, err := details.Parse(request.Details)
 		if err != nil {
-			return err
+			return handler.Invalid(err)
 		}
-		poll := handler.Poll{Interval: config.Interval, List: discovery.NewPoller(options, spec).List}
+		poll := handler.Poll{Interval: config.Interval, List: discovery.NewPoller(options, parsed).List}
 		return poll.Discover(ctx, request, send)
 	}
 	return handler.New(handler.Identity{Name: "opcua", Shared: true}, config.Flags, handler.Watch(discover), env)

@@ -274,3 +274,8 @@ func TestInvalidFlagsAreRejected(t *testing.T) {
 		require.ErrorContains(t, err, flag)
 	}
 }
+
+// The webhook must accept and refuse the same details.
+func TestDetailsAreThoseOfTheWebhook(t *testing.T) {
+	handlertest.CheckDetails(t, run(t, time.Hour).registration.GetEndpoint())
+}

@@ -175,3 +175,8 @@ func BenchmarkPlugToSend(b *testing.B) {
 		b.StartTimer()
 	}
 }
+
+// The webhook must accept and refuse the same details.
+func TestDetailsAreThoseOfTheWebhook(t *testing.T) {
+	handlertest.CheckDetails(t, run(t).GetEndpoint())
+}

@@ -17,9 +17,13 @@ import (
 	"go.uber.org/zap/zaptest"
 	"go.yaml.in/yaml/v3"
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 
 	"akri.sh/libs/admin"
 	"akri.sh/libs/catalog"
+	"akri.sh/libs/details/detailstest"
+	"akri.sh/libs/details/validators"
 	"akri.sh/libs/handler"
 	"akri.sh/libs/rpctest"
 	"akri.sh/libs/service"
@@ -180,4 +184,23 @@ func Devices(tb testing.TB, stream Stream) map[string]*handler.Device {
 		found[device.GetId()] = device
 	}
 	return found
+}
+
+// CheckDetails checks that the handler on the socket accepts and refuses the same details as the
+// webhook, and with the same text.
+func CheckDetails(tb testing.TB, socket string) {
+	tb.Helper()
+	name := declaredName(tb)
+	examples, found := detailstest.Corpus[name]
+	require.True(tb, found, name)
+	for _, details := range examples.Accepted {
+		_, err := Discover(tb, Timeout, socket, details).Recv()
+		require.NoError(tb, err, details)
+		require.NoError(tb, validators.Validate(name, details), details)
+	}
+	for _, details := range examples.Refused {
+		_, err := Discover(tb, Timeout, socket, details).Recv()
+		require.Equal(tb, codes.InvalidArgument, status.Code(err), "%q: %v", details, err)
+		require.EqualError(tb, validators.Validate(name, details), status.Convert(err).Message(), details)
+	}
 }

@@ -1,3 +1,4 @@
+// Package configuration reads the credentials in the discoveryProperties of a Configuration.
 package configuration
 
 import (

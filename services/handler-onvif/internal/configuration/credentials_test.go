@@ -5,8 +5,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"akri.sh/services/handler-onvif/internal/configuration"
 	"akri.sh/libs/onvif"
+	"akri.sh/services/handler-onvif/internal/configuration"
 )
 
 func TestParseCredentials(t *testing.T) {

@@ -8,8 +8,8 @@ import (
 
 	"go.uber.org/zap"
 
-	"akri.sh/services/handler-onvif/internal/cameras"
 	"akri.sh/libs/onvif"
+	"akri.sh/services/handler-onvif/internal/cameras"
 )
 
 // idle is the delay until the next evaluation if no check is planned.

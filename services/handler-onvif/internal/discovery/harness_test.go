@@ -16,8 +16,8 @@ import (
 	"go.uber.org/zap"
 
 	"akri.sh/libs/handler/address"
-	"akri.sh/services/handler-onvif/internal/cameras"
 	"akri.sh/libs/onvif"
+	"akri.sh/services/handler-onvif/internal/cameras"
 	"akri.sh/services/handler-onvif/internal/wsdiscovery"
 )
 

@@ -14,8 +14,8 @@ import (
 
 	"akri.sh/libs/broadcast"
 	"akri.sh/libs/handler/address"
-	"akri.sh/services/handler-onvif/internal/cameras"
 	"akri.sh/libs/onvif"
+	"akri.sh/services/handler-onvif/internal/cameras"
 	"akri.sh/services/handler-onvif/internal/wsdiscovery"
 )
 

@@ -3,17 +3,17 @@ package discovery
 import (
 	"context"
 	"errors"
-	"fmt"
 	"maps"
 	"sync"
 	"time"
 
 	"go.uber.org/zap"
 
+	details "akri.sh/libs/details/onvif"
 	"akri.sh/libs/handler"
+	"akri.sh/libs/onvif"
 	"akri.sh/services/handler-onvif/internal/cameras"
 	"akri.sh/services/handler-onvif/internal/configuration"
-	"akri.sh/libs/onvif"
 )
 
 const (
@@ -32,7 +32,7 @@ const (
 // stream is the Discover stream of one Configuration.
 type stream struct {
 	prober      *Prober
-	details     configuration.Details
+	details     details.Details
 	credentials configuration.Credentials
 	log         *zap.Logger
 	cameras     map[string]*camera // by UUID
@@ -63,14 +63,11 @@ type queryResult struct {
 
 // Discover implements handler.Watch.
 func (p *Prober) Discover(ctx context.Context, request handler.Request, send handler.Send) error {
-	s := &stream{prober: p, log: request.Log, cameras: map[string]*camera{}, results: make(chan queryResult)}
-	if err := handler.DecodeDetails(request, &s.details); err != nil {
-		return err
+	parsed, err := details.Parse(request.Details)
+	if err != nil {
+		return handler.Invalid(err)
 	}
-	if err := s.details.Validate(); err != nil {
-		return handler.Invalid(fmt.Errorf("discoveryDetails: %w", err))
-	}
-	var err error
+	s := &stream{prober: p, log: request.Log, details: parsed, cameras: map[string]*camera{}, results: make(chan queryResult)}
 	if s.credentials, err = configuration.ParseCredentials(request.Properties); err != nil {
 		s.log.Warn("invalid credentials are ignored", zap.Error(err))
 	}

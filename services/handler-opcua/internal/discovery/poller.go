@@ -1,5 +1,5 @@
 // Package discovery lists the OPC UA servers that a Configuration selects. A Poller sends the
-// requests; SelectServers and ParseDetails are pure.
+// requests; SelectServers is pure.
 package discovery
 
 import (
@@ -16,6 +16,7 @@ import (
 	"go.uber.org/zap"
 	"golang.org/x/sync/errgroup"
 
+	details "akri.sh/libs/details/opcua"
 	"akri.sh/libs/handler"
 	"akri.sh/libs/handler/address"
 	"akri.sh/services/handler-opcua/internal/client"
@@ -64,7 +65,7 @@ type Options struct {
 type Poller struct {
 	Options
 
-	spec      Spec
+	details   details.Details
 	responses handler.Retained[response]     // by configured URL
 	endpoints handler.Retained[endpoints]    // by URL of a device or an unregistered server
 	hosts     handler.Retained[[]netip.Addr] // addresses by host; none if the name does not exist
@@ -86,7 +87,9 @@ type endpoints struct {
 }
 
 // NewPoller returns a Poller for a Configuration.
-func NewPoller(options Options, spec Spec) *Poller { return &Poller{Options: options, spec: spec} }
+func NewPoller(options Options, d details.Details) *Poller {
+	return &Poller{Options: options, details: d}
+}
 
 // List runs one round: it queries the configured URLs, then the servers found there. It implements
 // handler.List.
@@ -104,7 +107,7 @@ func (p *Poller) List(ctx context.Context, request handler.Request) ([]*handler.
 	}
 	p.lookUpHosts(ctx, Hosts(applications))
 	p.refuseForeign(request.Log, applications, responses)
-	servers := SelectServers(applications, p.spec.Filter, func(queried, host string) bool {
+	servers := SelectServers(applications, p.details.Filter, func(queried, host string) bool {
 		return p.mayAnnounce(queried, host, origin(responses[queried].from))
 	})
 	servers = limitPerHost(request.Log, servers, p.MaxPerHost, &p.excessive)
@@ -142,7 +145,7 @@ func device(server Server, policies []string) *handler.Device {
 
 // findServers queries all configured URLs and returns the responses that count, by URL.
 func (p *Poller) findServers(ctx context.Context, log *zap.Logger) map[string]response {
-	forEach(ctx, findServersLimit, p.spec.URLs, func(ctx context.Context, url string) {
+	forEach(ctx, findServersLimit, p.details.URLs, func(ctx context.Context, url string) {
 		received, err := p.findServersAt(ctx, url)
 		p.Observe(err)
 		switch changed := p.responses.Record(url, received, err); {

@@ -7,6 +7,7 @@ import (
 
 	"github.com/gopcua/opcua/ua"
 
+	details "akri.sh/libs/details/opcua"
 	"akri.sh/services/handler-opcua/internal/client"
 )
 
@@ -17,15 +18,6 @@ type Server struct {
 	// URI and Name of the application.
 	URI, Name string
 }
-
-// Filter selects applications by their exact names: those in Names if Include is true, otherwise
-// all others. The zero Filter selects all.
-type Filter struct {
-	Include bool
-	Names   []string
-}
-
-func (f Filter) selects(name string) bool { return slices.Contains(f.Names, name) == f.Include }
 
 // Hosts returns the hosts that SelectServers passes to mayAnnounce: names and addresses.
 func Hosts(applications map[string][]client.Application) []string {
@@ -44,14 +36,14 @@ func Hosts(applications map[string][]client.Application) []string {
 // The map's keys are the URLs that returned the applications. mayAnnounce reports whether the host
 // has an address that the queried server may announce.
 func SelectServers(
-	applications map[string][]client.Application, filter Filter, mayAnnounce func(queried, host string) bool,
+	applications map[string][]client.Application, filter details.Filter, mayAnnounce func(queried, host string) bool,
 ) []Server {
 	servers := map[string]Server{}
 	for _, queried := range slices.Sorted(maps.Keys(applications)) {
 		self := !slices.ContainsFunc(applications[queried], isDiscoveryServer)
 		for _, application := range applications[queried] {
 			announced, text, ok := firstURL(application.URLs)
-			if !ok || !isServer(application) || !filter.selects(application.Name) {
+			if !ok || !isServer(application) || !filter.Selects(application.Name) {
 				continue
 			}
 			url := text

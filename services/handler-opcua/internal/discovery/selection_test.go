@@ -7,6 +7,7 @@ import (
 	"github.com/gopcua/opcua/ua"
 	"github.com/stretchr/testify/require"
 
+	details "akri.sh/libs/details/opcua"
 	"akri.sh/services/handler-opcua/internal/client"
 	"akri.sh/services/handler-opcua/internal/discovery"
 )
@@ -26,7 +27,7 @@ func TestURLOfServerThatAnnouncesItself(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			applications := map[string][]client.Application{test.queried: {{URLs: []string{test.announced}}}}
-			servers := discovery.SelectServers(applications, discovery.Filter{}, resolves)
+			servers := discovery.SelectServers(applications, details.Filter{}, resolves)
 			require.Equal(t, []discovery.Server{{URL: test.want}}, servers)
 		})
 	}
@@ -39,7 +40,7 @@ func TestURLsOfDiscoveryServer(t *testing.T) {
 		{Name: "b", URLs: []string{"opc.tcp://OPCTest:4866"}},
 		{Name: "c", URLs: []string{"opc.tcp://known:4855/a"}},
 		{Name: "d", URLs: []string{"opc.tcp://OPCTest"}},
-	}}, discovery.Filter{}, resolves)
+	}}, details.Filter{}, resolves)
 	require.Equal(t, []discovery.Server{
 		{URL: "opc.tcp://10.0.0.5:4840", Name: "d"},
 		{URL: "opc.tcp://10.0.0.5:4855/a", Name: "a"},
@@ -64,7 +65,7 @@ func TestOnlyServersAreSelectedAndOnlyOnce(t *testing.T) {
 	}
 	require.Equal(t, []discovery.Server{
 		{URL: "opc.tcp://known:1/", Name: "server", URI: "urn:1"}, {URL: "opc.tcp://known:4/", Name: "both"},
-	}, discovery.SelectServers(applications, discovery.Filter{}, resolves))
+	}, discovery.SelectServers(applications, details.Filter{}, resolves))
 	require.Equal(t, []string{"known"}, discovery.Hosts(applications))
 }
 
@@ -73,15 +74,15 @@ func TestFilterByApplicationName(t *testing.T) {
 		{Name: "a", URLs: []string{"opc.tcp://known:1/"}}, {Name: "A", URLs: []string{"opc.tcp://known:2/"}},
 	}}
 	for name, test := range map[string]struct {
-		filter discovery.Filter
+		filter details.Filter
 		want   string
 	}{
-		"none":            {discovery.Filter{}, "aA"},
-		"include":         {discovery.Filter{Include: true, Names: []string{"a"}}, "a"},
-		"include nothing": {discovery.Filter{Include: true}, ""},
-		"exclude":         {discovery.Filter{Names: []string{"a", "b"}}, "A"},
-		"exclude nothing": {discovery.Filter{}, "aA"},
-		"no substring":    {discovery.Filter{Include: true, Names: []string{"aA"}}, ""},
+		"none":            {details.Filter{}, "aA"},
+		"include":         {details.Filter{Include: true, Names: []string{"a"}}, "a"},
+		"include nothing": {details.Filter{Include: true}, ""},
+		"exclude":         {details.Filter{Names: []string{"a", "b"}}, "A"},
+		"exclude nothing": {details.Filter{}, "aA"},
+		"no substring":    {details.Filter{Include: true, Names: []string{"aA"}}, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			var names string
@@ -93,33 +94,12 @@ func TestFilterByApplicationName(t *testing.T) {
 	}
 }
 
-func TestParseURL(t *testing.T) {
-	for _, good := range []string{"opc.tcp://localhost:4840/", "opc.tcp://10.0.0.1:4840", "opc.tcp://[::1]:4840/a/b"} {
-		_, err := discovery.ParseURL(good)
-		require.NoError(t, err)
-	}
-	for bad, message := range map[string]string{
-		"tcp://127.0.0.1:4855/":     "opc.tcp://HOST",
-		"127.0.0.1:4840":            "opc.tcp://HOST",
-		"opc.tcp://127.0.0.1/":      "must have a port",
-		"opc.tcp://127.0.0.1:0/":    "must have a port",
-		"opc.tcp://127.0.0.1:99999": "must have a port",
-		"opc.tcp://:4840/":          "opc.tcp://HOST",
-		"opc.tcp://u:p@h:4840/":     "opc.tcp://HOST",
-		"":                          "opc.tcp://HOST",
-	} {
-		_, err := discovery.ParseURL(bad)
-		require.ErrorContains(t, err, message)
-		require.ErrorContains(t, err, bad)
-	}
-}
-
 func FuzzSelectServers(f *testing.F) {
 	f.Add("opc.tcp://10.0.0.1:4840/", "opc.tcp://OPCTest:4840/a", true)
 	f.Add("opc.tcp://[::1]:4840", "opc.tcp://%41:0", false)
 	f.Add("opc.tcp://a:1/%2f", "opc.tcp://b/../..", false)
 	f.Fuzz(func(t *testing.T, queried, announced string, lds bool) {
-		if _, err := discovery.ParseURL(queried); err != nil {
+		if _, err := details.ParseURL(queried); err != nil {
 			return
 		}
 		applications := []client.Application{{URLs: []string{announced}}}
@@ -127,7 +107,7 @@ func FuzzSelectServers(f *testing.F) {
 			applications = append(applications, client.Application{Type: ua.ApplicationTypeDiscoveryServer})
 		}
 		queriedApplications := map[string][]client.Application{queried: applications}
-		for _, server := range discovery.SelectServers(queriedApplications, discovery.Filter{}, resolves) {
+		for _, server := range discovery.SelectServers(queriedApplications, details.Filter{}, resolves) {
 			require.True(t, strings.HasPrefix(strings.ToLower(server.URL), "opc.tcp://"), server.URL)
 		}
 	})

@@ -1,44 +1,26 @@
 package discovery
 
 import (
-	"errors"
-	"fmt"
 	"net"
 	"net/url"
-	"strconv"
 	"strings"
+
+	details "akri.sh/libs/details/opcua"
 )
 
 const (
-	// scheme is OPC UA over TCP, the only supported transport.
-	scheme = "opc.tcp"
 	// defaultPort is the port of OPC UA, registered with IANA.
 	defaultPort = "4840"
 	// maxURLLength limits the length of a device id.
 	maxURLLength = 1 << 10
 )
 
-// ParseURL reads a discovery URL of a Configuration. It must have a port.
-func ParseURL(text string) (*url.URL, error) {
-	parsed, err := url.Parse(text)
-	switch {
-	case err != nil:
-		return nil, fmt.Errorf("%q must have the form opc.tcp://HOST:PORT[/PATH]: %w", text, errors.Unwrap(err))
-	case parsed.Scheme != scheme || parsed.Hostname() == "" || parsed.User != nil || parsed.RawQuery != "" || parsed.Fragment != "":
-		return nil, fmt.Errorf("%q must have the form opc.tcp://HOST:PORT[/PATH]", text)
-	}
-	if port, err := strconv.ParseUint(parsed.Port(), 10, 16); err != nil || port == 0 {
-		return nil, fmt.Errorf("%q must have a port from 1 to 65535, such as opc.tcp://HOST:4840", text)
-	}
-	return parsed, nil
-}
-
 // firstURL returns the first usable URL that an application announces, parsed and as text. The port
 // is optional.
 func firstURL(announced []string) (*url.URL, string, bool) {
 	for _, text := range announced {
 		parsed, err := url.Parse(text)
-		if err == nil && parsed.Scheme == scheme && parsed.Hostname() != "" && len(text) <= maxURLLength {
+		if err == nil && parsed.Scheme == details.Scheme && parsed.Hostname() != "" && len(text) <= maxURLLength {
 			return parsed, text, true
 		}
 	}
@@ -53,7 +35,7 @@ func firstURL(announced []string) (*url.URL, string, bool) {
 // result; otherwise it gets the announced path. An application that a discovery server announces
 // has its own port and path.
 func reachableURL(queried string, announced *url.URL, text string, self bool) string {
-	base, err := ParseURL(queried)
+	base, err := details.ParseURL(queried)
 	if err != nil {
 		return text
 	}
@@ -62,7 +44,7 @@ func reachableURL(queried string, announced *url.URL, text string, self bool) st
 		if port == "" {
 			port = defaultPort
 		}
-		return scheme + "://" + net.JoinHostPort(base.Hostname(), port) + announced.EscapedPath()
+		return details.Scheme + "://" + net.JoinHostPort(base.Hostname(), port) + announced.EscapedPath()
 	}
 	if strings.Trim(base.Path, "/") != "" {
 		return queried

@@ -7,8 +7,8 @@ import (
 	"strings"
 	"unicode"
 
+	"akri.sh/libs/details/udev/rules"
 	"akri.sh/libs/handler"
-	"akri.sh/services/handler-udev/internal/rules"
 )
 
 // maxClosest is the number of devices of an explanation.
@@ -67,7 +67,7 @@ func (s Spec) closest(ctx context.Context, devices []rules.Device) []nearMiss {
 // nearMiss returns the rule that the device comes closest to. A device that a rule matches is none,
 // and neither is one with nothing in common with the rules.
 func (s Spec) nearMiss(device rules.Device) (closest nearMiss, found bool) {
-	for _, rule := range s.rules {
+	for _, rule := range s.Rules {
 		miss := rule.Miss(device)
 		if miss.Left == 0 {
 			return nearMiss{}, false

@@ -6,8 +6,8 @@ import (
 	"strings"
 	"sync"
 
+	"akri.sh/libs/details/udev/rules"
 	"akri.sh/services/handler-udev/internal/discovery"
-	"akri.sh/services/handler-udev/internal/rules"
 )
 
 // fakeDevice describes a device. Its parent is the nearest device above it in the same fakeKernel.

@@ -13,8 +13,8 @@ import (
 	"go.uber.org/zap"
 
 	"akri.sh/libs/broadcast"
+	"akri.sh/libs/details/udev/rules"
 	"akri.sh/libs/handler"
-	"akri.sh/services/handler-udev/internal/rules"
 )
 
 // Database lists the current devices of the kernel.

@@ -10,8 +10,9 @@ import (
 	"unicode"
 	"unicode/utf8"
 
+	details "akri.sh/libs/details/udev"
+	"akri.sh/libs/details/udev/rules"
 	"akri.sh/libs/handler"
-	"akri.sh/services/handler-udev/internal/rules"
 )
 
 // Set holds the devices that a Spec selects. It is updated for one part of the device tree at a
@@ -72,7 +73,7 @@ func (s *Set) Devices() []*handler.Device {
 
 // sameGroup reports whether a devpath belongs to the device that is offered as top.
 func (s *Set) sameGroup(top, devpath string) bool {
-	return top == devpath || s.spec.groupRecursive && Within(top, devpath)
+	return top == devpath || s.spec.GroupRecursive && Within(top, devpath)
 }
 
 // sorted returns the matches in the order of the tree. Matches with the same offered devpath are in
@@ -107,7 +108,7 @@ type match struct {
 }
 
 func (s Spec) matches(device rules.Device) bool {
-	return slices.ContainsFunc(s.rules, func(rule rules.Rule) bool { return rule.Matches(device) })
+	return slices.ContainsFunc(s.Rules, func(rule rules.Rule) bool { return rule.Matches(device) })
 }
 
 // nearestWithDevnode returns the device or its nearest ancestor with a device node: rules often
@@ -127,8 +128,8 @@ const maxPropertySize = 4 << 10
 // readProperties returns the properties of a device. It leaves out those without a value and those
 // that an environment variable cannot hold, such as binary attributes.
 func (s Spec) readProperties(device rules.Device) map[string]string {
-	values := make(map[string]string, len(s.properties))
-	for name, source := range s.properties {
+	values := make(map[string]string, len(s.Properties))
+	for name, source := range s.Properties {
 		value := source.Read(device)
 		if value != "" && len(name)+len(value) <= maxPropertySize && isText(value) {
 			values[name] = value
@@ -156,12 +157,12 @@ func (s Spec) describe(group []match) *handler.Device {
 			continue
 		}
 		suffix := ""
-		if s.groupRecursive {
+		if s.GroupRecursive {
 			suffix = fmt.Sprintf("_%d", index)
 		}
 		index++
 		device.Properties["UDEV_DEVNODE"+suffix] = member.devnode
-		device.DeviceSpecs = append(device.DeviceSpecs, deviceSpec(member.devnode, s.permissions))
+		device.DeviceSpecs = append(device.DeviceSpecs, deviceSpec(member.devnode, s.Permissions))
 		if address, ok := usbAddress(member.devnode); ok && s.resourceSuffix != "" {
 			device.Properties["USB_RESOURCE_"+s.resourceSuffix+suffix] = address
 		}
@@ -188,7 +189,7 @@ func (s Spec) describePCI(top match, device *handler.Device) {
 	}
 	if s.vfio && top.iommuGroup != "" {
 		device.DeviceSpecs = append(device.DeviceSpecs,
-			deviceSpec("/dev/vfio/"+top.iommuGroup, defaultPermissions), deviceSpec("/dev/vfio/vfio", defaultPermissions))
+			deviceSpec("/dev/vfio/"+top.iommuGroup, details.DefaultPermissions), deviceSpec("/dev/vfio/vfio", details.DefaultPermissions))
 	}
 }
 

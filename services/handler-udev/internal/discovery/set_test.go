@@ -1,7 +1,6 @@
 package discovery_test
 
 import (
-	"fmt"
 	"strings"
 	"testing"
 
@@ -175,36 +174,6 @@ func TestRefreshUpdatesOnlyItsPartOfTheTree(t *testing.T) {
 	require.Contains(t, list(t, set), other)
 	set.Remove(other)
 	require.Empty(t, list(t, set))
-}
-
-func TestInvalidDetailsAreRejected(t *testing.T) {
-	for details, wants := range map[string][]string{
-		``:                         {"udevRules: required"},
-		`udevRules: ['']`:          {"udevRules[0]", "empty rule"},
-		`udevRules: 'KERNEL=="a"'`: {"line 1"},
-		`udevrules: []`:            {`unknown key "udevrules"`},
-		"udevRules: ['A', 'KERNEL=']\npermissions: wr": {"udevRules[0]", "udevRules[1]", `permissions: "wr" must be one of r, w, m`},
-		"udevRules: []\npermissions: ''":               {"permissions"},
-		"{udevRules: [], properties: {A: 'ATTR{x', 1B: KERNEL, UDEV_DEVNODE: KERNEL, C: TAG}}": {
-			`properties: A: "ATTR{x": position 6: expected a closing brace`, `1B: "KERNEL": the name must have only letters`,
-			"UDEV_DEVNODE", "reserved", `C: "TAG": position 1`,
-		},
-		"{udevRules: [], properties: [SERIAL]}":                   {"line 1"},
-		"{udevRules: [], properties: {" + manyProperties() + "}}": {"has 33 entries, must have at most 32"},
-	} {
-		_, err := discovery.ParseSpec(handler.Request{Details: details})
-		for _, want := range wants {
-			require.ErrorContains(t, err, want, details)
-		}
-	}
-}
-
-func manyProperties() string {
-	var list strings.Builder
-	for i := range 33 {
-		fmt.Fprintf(&list, "P%d: KERNEL, ", i)
-	}
-	return list.String()
 }
 
 func FuzzParseSpec(f *testing.F) {

@@ -15,7 +15,7 @@ import (
 
 	"github.com/jochenvg/go-udev"
 
-	"akri.sh/services/handler-udev/internal/rules"
+	"akri.sh/libs/details/udev/rules"
 )
 
 const sys = "/sys"

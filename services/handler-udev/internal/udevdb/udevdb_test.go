@@ -10,8 +10,8 @@ import (
 	"github.com/jochenvg/go-udev"
 	"github.com/stretchr/testify/require"
 
+	"akri.sh/libs/details/udev/rules"
 	"akri.sh/services/handler-udev/internal/discovery"
-	"akri.sh/services/handler-udev/internal/rules"
 	"akri.sh/services/handler-udev/internal/udevdb"
 )
 

@@ -6,7 +6,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"akri.sh/services/handler-udev/internal/rules"
+	"akri.sh/libs/details/udev/rules"
 )
 
 // device implements the methods of rules.Device that rules use.

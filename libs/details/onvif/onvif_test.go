@@ -1,4 +1,4 @@
-package configuration_test
+package onvif_test
 
 import (
 	"testing"
@@ -6,17 +6,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"akri.sh/libs/handler"
-	"akri.sh/services/handler-onvif/internal/configuration"
+	"akri.sh/libs/details/onvif"
 )
-
-func decode(details string) (configuration.Details, error) {
-	var d configuration.Details
-	if err := handler.DecodeDetails(handler.Request{Details: details}, &d); err != nil {
-		return d, err
-	}
-	return d, d.Validate()
-}
 
 func TestFilters(t *testing.T) {
 	for name, test := range map[string]struct {
@@ -44,7 +35,7 @@ func TestFilters(t *testing.T) {
 		"known IP, empty Include": {details: "ipAddresses: {items: []}", ip: "10.0.0.1"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			d, err := decode(test.details)
+			d, err := onvif.Parse(test.details)
 			require.NoError(t, err)
 			require.Equal(t, test.want, d.MatchesEndpoint(test.uuid, test.scopes) && d.MatchesAddresses(test.ip, test.mac))
 		})
@@ -52,30 +43,30 @@ func TestFilters(t *testing.T) {
 }
 
 func TestValidateReportsAllErrors(t *testing.T) {
-	_, err := decode("uuids: {action: Include}\nscopes: {items: [], action: include}\ndiscoveryTimeoutSeconds: -1\nidentity: mac")
+	_, err := onvif.Parse("uuids: {action: Include}\nscopes: {items: [], action: include}\ndiscoveryTimeoutSeconds: -1\nidentity: mac")
 	for _, problem := range []string{"uuids: items: required", `scopes: action: "include"`, "discoveryTimeoutSeconds: -1", `identity: "mac"`} {
 		require.ErrorContains(t, err, problem)
 	}
-	_, err = decode("uuid: {}")
+	_, err = onvif.Parse("uuid: {}")
 	require.ErrorContains(t, err, `unknown key "uuid"`)
 }
 
 func TestDeviceIDAndTimeout(t *testing.T) {
-	d, err := decode("")
+	d, err := onvif.Parse("")
 	require.NoError(t, err)
 	require.Equal(t, "http://a-b", d.DeviceID("http://a", "b"))
 	require.Equal(t, time.Second, d.Timeout())
-	d, err = decode("identity: uuid\ndiscoveryTimeoutSeconds: 5")
+	d, err = onvif.Parse("identity: uuid\ndiscoveryTimeoutSeconds: 5")
 	require.NoError(t, err)
 	require.Equal(t, "b", d.DeviceID("http://a", "b"))
 	require.Equal(t, 5*time.Second, d.Timeout())
 }
 
-func FuzzDetails(f *testing.F) {
+func FuzzParse(f *testing.F) {
 	f.Add("uuids: {items: [a], action: Exclude}\nidentity: uuid\ndiscoveryTimeoutSeconds: 3")
 	f.Add("scopes: null\nmacAddresses: {}")
-	f.Fuzz(func(t *testing.T, details string) {
-		if d, err := decode(details); err == nil {
+	f.Fuzz(func(t *testing.T, text string) {
+		if d, err := onvif.Parse(text); err == nil {
 			d.MatchesEndpoint("a", []string{"b"})
 			d.MatchesAddresses("", "c")
 			require.LessOrEqual(t, d.Timeout(), 10*time.Minute)

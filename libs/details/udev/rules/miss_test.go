@@ -5,7 +5,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"akri.sh/services/handler-udev/internal/rules"
+	"akri.sh/libs/details/udev/rules"
 )
 
 func TestMiss(t *testing.T) {

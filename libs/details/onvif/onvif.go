@@ -1,6 +1,5 @@
-// Package configuration holds what a Configuration requests: its discoveryDetails and the
-// credentials in its discoveryProperties.
-package configuration
+// Package onvif has the discoveryDetails of the Discovery Handler onvif.
+package onvif
 
 import (
 	"errors"
@@ -8,6 +7,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"akri.sh/libs/details"
 )
 
 // Details are the discoveryDetails. A camera must match all filters.
@@ -42,8 +43,19 @@ const (
 	maxTimeoutSeconds = 600
 )
 
-// Validate returns all errors of the details.
-func (d Details) Validate() error {
+// Parse reads the discoveryDetails. The error lists all problems.
+func Parse(text string) (Details, error) {
+	var d Details
+	if err := details.Decode(text, &d); err != nil {
+		return Details{}, err
+	}
+	if err := d.validate(); err != nil {
+		return Details{}, fmt.Errorf("discoveryDetails: %w", err)
+	}
+	return d, nil
+}
+
+func (d Details) validate() error {
 	problems := []error{
 		d.IPAddresses.validate("ipAddresses"),
 		d.MACAddresses.validate("macAddresses"),

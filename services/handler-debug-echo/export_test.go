@@ -1,4 +1,0 @@
-package debugecho
-
-// DevicesOf exports devicesOf for fuzzing.
-var DevicesOf = devicesOf
