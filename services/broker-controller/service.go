@@ -108,11 +108,14 @@ func New(config Config, env service.Env) (*Service, error) {
 func (s *Service) newWebhook() (*webhook.Webhook, error) {
 	config := s.config.Webhook
 	log := s.env.Log.With(zap.String("webhook", config.Name))
-	reviewer := admission.Reviewer{Schema: s.schema}
 	return webhook.New(s.rest, webhook.Options{
-		Config: config, Namespace: s.config.Namespace, Handler: admission.Handler(reviewer, log, s.metrics.reviewed), Log: log,
+		Config: config, Namespace: s.config.Namespace, Handler: admission.Handler(s.reviewer(), log, s.metrics.reviewed), Log: log,
 		RefusedConnections: s.metrics.refusedConnections,
 	})
+}
+
+func (s *Service) reviewer() admission.Reviewer {
+	return admission.Reviewer{Schema: s.schema, DenyInvalidDetails: s.config.Webhook.InvalidDetails == webhook.Deny}
 }
 
 // Run runs the service until ctx ends. A leader that loses its Lease stops to lead and is a
@@ -151,7 +154,7 @@ func (s *Service) lead(ctx context.Context) error {
 	group.Go(func() {
 		controller.Run(ctx, controller.Options{
 			Clients: s.clients, Cache: s.cache, Events: events, Log: s.env.Log,
-			Reviewer: admission.Reviewer{Schema: s.schema},
+			Reviewer: s.reviewer(),
 			OnWrite:  s.metrics.written, StuckAfter: s.config.PendingMax, StartTimeout: s.config.BrokerStartTimeout,
 		})
 	})

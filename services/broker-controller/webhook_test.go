@@ -137,6 +137,24 @@ func TestWebhookRefusesConfigurations(t *testing.T) {
 	require.Equal(t, certificate.Data, e.secret().Data)
 }
 
+// The details of the Configurations of dryRun are empty, which debugEcho refuses.
+func TestInvalidDetails(t *testing.T) {
+	for action, want := range map[string]string{
+		"Warn": "", webhook.Deny: "spec.discoveryHandler.discoveryDetails: Invalid value: discoveryDetails: descriptions: required",
+	} {
+		t.Run(action, func(t *testing.T) {
+			e := newWebhookEnv(t)
+			e.serve(func(c *brokercontroller.WebhookConfig) { c.InvalidDetails = action })
+			e.eventually(func() bool { return e.dryRun("misspelt", misspelt) != nil }, "the registration of the webhook")
+			if err := e.dryRun("good", podsOnly); want != "" {
+				require.ErrorContains(t, err, want)
+			} else {
+				require.NoError(t, err)
+			}
+		})
+	}
+}
+
 // issue writes a certificate of that age into the Secret, without the CA's key, as cert-manager
 // does.
 func (e webhookEnv) issue(age time.Duration) map[string][]byte {

@@ -30,6 +30,9 @@ type Schema interface {
 // Reviewer reviews Configurations.
 type Reviewer struct {
 	Schema Schema
+	// DenyInvalidDetails refuses discoveryDetails that the Discovery Handler of this project with
+	// the name refuses. Otherwise they cause warnings: a handler of others can have the name.
+	DenyInvalidDetails bool
 }
 
 // Review answers one request of the API server.
@@ -110,7 +113,7 @@ func (r Reviewer) validate(
 			warnings = append(warnings, warning)
 		}
 	}
-	v := &validator{}
+	v := &validator{denyDetails: r.DenyInvalidDetails}
 	v.name(name)
 	v.spec(path, spec)
 	all := firstPerField(append(errs.first, v.errs.first...))

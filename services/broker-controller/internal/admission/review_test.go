@@ -49,7 +49,7 @@ func created(t testing.TB, spec string) *admissionv1.AdmissionRequest {
 }
 
 const (
-	head   = `{discoveryHandler: {name: debugEcho}, `
+	head   = `{discoveryHandler: {name: lamp}, `
 	device = `resources: {limits: {"{{PLACEHOLDER}}": "1"}}`
 )
 

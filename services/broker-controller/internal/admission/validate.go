@@ -26,8 +26,9 @@ const (
 
 // validator collects the errors of a decoded spec.
 type validator struct {
-	errs     problems
-	warnings []string
+	errs        problems
+	warnings    []string
+	denyDetails bool
 }
 
 func (v *validator) refuse(err *field.Error) { v.errs.add(err) }
@@ -47,6 +48,7 @@ func (v *validator) spec(path *field.Path, spec *akriv0.ConfigurationSpec) {
 	if spec.DiscoveryHandler.Name == "" {
 		v.refuse(field.Required(path.Child("discoveryHandler", "name"), "must name a Discovery Handler"))
 	}
+	v.details(path.Child("discoveryHandler", "discoveryDetails"), spec.DiscoveryHandler)
 	capacity := spec.CapacityOrDefault()
 	if capacity < minCapacity || capacity > maxCapacity {
 		v.refuse(field.Invalid(path.Child("capacity"), capacity, fmt.Sprintf("must be from %d to %d", minCapacity, maxCapacity)))

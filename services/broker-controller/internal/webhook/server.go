@@ -57,6 +57,9 @@ const (
 	leader
 )
 
+// Deny is the value of Config.InvalidDetails with which the webhook refuses them.
+const Deny = "Deny"
+
 // Config of a Webhook, which has the flags of the service.
 type Config struct {
 	Address         string `help:"Address of the validating webhook for Configurations. Empty disables it." placeholder:"HOST:PORT"`
@@ -64,6 +67,7 @@ type Config struct {
 	Secret          string `help:"Name of the Secret with the webhook's certificate." default:"akri-webhook-configuration"`
 	MakeCertificate bool   `help:"Create and renew the certificate in the Secret. Disable it for certificates of cert-manager." default:"true"`
 	ClientCA        string `name:"client-ca" help:"File with the CA certificates of the client certificates of API servers. Empty: any client may send reviews." placeholder:"FILE"`
+	InvalidDetails  string `help:"What to do with discoveryDetails that the handlers of this project refuse: ${enum}." enum:"Warn,Deny" default:"Warn"`
 	// URL and SettleTime replace the Service and defaultSettleTime in tests. SettleTime is the time
 	// in which all API servers use a changed registration.
 	URL        string        `kong:"-"`
