@@ -78,7 +78,7 @@ func rightsOfChange(namespace string, old, spec map[string]any) (rights []string
 		}
 	}
 
-	for _, part := range []string{"instanceServiceSpec", "configurationServiceSpec"} {
+	for _, part := range []string{"instanceServiceSpec", "configurationServiceSpec", "instanceServiceMetadata", "configurationServiceMetadata"} {
 		if changed(part) && object(spec, part) != nil {
 			need("create services " + namespace + " ")
 		}

@@ -243,6 +243,7 @@ func TestRightsOfEdits(t *testing.T) {
 		"details":             {"discoveryDetails: a", "discoveryDetails: b", "use discoveryhandlers.akri.sh/debugEcho"},
 		"Secret of a handler": {"name: object-0.x", "name: object-1.x", "use discoveryhandlers.akri.sh/debugEcho"},
 		"Service":             {"instanceServiceSpec: {}", "instanceServiceSpec: {type: LoadBalancer}", "create services"},
+		"Service's metadata":  {"instanceServiceSpec", "instanceServiceMetadata: {annotations: {a: b}}, instanceServiceSpec", "create services"},
 	}
 	try := func(t *testing.T) {
 		for name, c := range edits {
@@ -446,10 +447,16 @@ func (r generator) part(name string) any {
 	case "capacity":
 		return int64(1 + r.IntN(3))
 	}
+	if strings.HasSuffix(name, "Metadata") {
+		return map[string]any{"annotations": map[string]any{"a": fmt.Sprint(r.IntN(2))}}
+	}
 	return map[string]any{"type": []string{"ClusterIP", "NodePort"}[r.IntN(2)]}
 }
 
-var partsOfSpec = []string{"brokerSpec", "brokerProperties", "capacity", "instanceServiceSpec", "configurationServiceSpec"}
+var partsOfSpec = []string{
+	"brokerSpec", "brokerProperties", "capacity", "instanceServiceSpec", "configurationServiceSpec",
+	"instanceServiceMetadata", "configurationServiceMetadata",
+}
 
 func (r generator) spec() map[string]any {
 	spec := map[string]any{"discoveryHandler": r.part("discoveryHandler")}

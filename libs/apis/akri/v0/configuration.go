@@ -63,6 +63,9 @@ type ConfigurationSpec struct {
 	// +kubebuilder:validation:Type=object
 	// +kubebuilder:pruning:PreserveUnknownFields
 	InstanceServiceSpec *corev1.ServiceSpec `json:"instanceServiceSpec,omitempty"`
+	// InstanceServiceMetadata is added to the Service created from InstanceServiceSpec.
+	// +optional
+	InstanceServiceMetadata *AdditionalMetadata `json:"instanceServiceMetadata,omitempty"`
 	// ConfigurationServiceSpec is the Service for the brokers of all devices. Without it, Akri
 	// creates none.
 	// +optional
@@ -71,6 +74,9 @@ type ConfigurationSpec struct {
 	// +kubebuilder:validation:Type=object
 	// +kubebuilder:pruning:PreserveUnknownFields
 	ConfigurationServiceSpec *corev1.ServiceSpec `json:"configurationServiceSpec,omitempty"`
+	// ConfigurationServiceMetadata is added to the Service created from ConfigurationServiceSpec.
+	// +optional
+	ConfigurationServiceMetadata *AdditionalMetadata `json:"configurationServiceMetadata,omitempty"`
 	// BrokerProperties are additional environment variables for the containers that use a device.
 	// They override those of the handler.
 	// +optional
@@ -209,7 +215,7 @@ type BrokerSpec struct {
 	BrokerPodSpec *corev1.PodSpec `json:"brokerPodSpec,omitempty"`
 	// BrokerPodMetadata is added to the Pods created from BrokerPodSpec.
 	// +optional
-	BrokerPodMetadata *BrokerPodMetadata `json:"brokerPodMetadata,omitempty"`
+	BrokerPodMetadata *AdditionalMetadata `json:"brokerPodMetadata,omitempty"`
 	// BrokerJobSpec runs one Job for each device.
 	// +optional
 	// +kubebuilder:validation:Schemaless
@@ -218,9 +224,10 @@ type BrokerSpec struct {
 	BrokerJobSpec *batchv1.JobSpec `json:"brokerJobSpec,omitempty"`
 }
 
-// BrokerPodMetadata holds additional metadata of broker Pods. Keys that Akri sets cannot be
-// overridden.
-type BrokerPodMetadata struct {
+// AdditionalMetadata is added to the metadata of an object that Akri creates. Keys that Akri sets
+// cannot be overridden. In values, `$(AKRI_CONFIGURATION)` is the name of the Configuration, and
+// `$(AKRI_INSTANCE)` that of the Instance, unless the object belongs to the Configuration.
+type AdditionalMetadata struct {
 	// +optional
 	Labels map[string]string `json:"labels,omitempty"`
 	// +optional

@@ -115,7 +115,7 @@ func (r Reviewer) validate(
 	}
 	v := &validator{denyDetails: r.DenyInvalidDetails}
 	v.name(name)
-	v.spec(path, spec)
+	v.spec(path, name, spec)
 	all := firstPerField(append(errs.first, v.errs.first...))
 	if omitted := errs.omitted + v.errs.omitted; omitted > 0 {
 		all = append(all, field.Invalid(path, field.OmitValueType{}, fmt.Sprintf("has %d more problems", omitted)))

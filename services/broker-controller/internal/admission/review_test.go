@@ -106,6 +106,9 @@ func TestReviewRefuses(t *testing.T) {
 		"a negative number":                {container(`resources: {limits: {"{{PLACEHOLDER}}": "-1"}}`), []string{`must be a whole number and at least 1`}},
 		"more slots than capacity":         {container(`resources: {limits: {"{{PLACEHOLDER}}": "2"}}`), []string{`must not be more than the capacity, 1`}},
 		"bad labels":                       {head + `brokerSpec: {brokerPodMetadata: {labels: {"a b": c, d: "e f"}}, brokerPodSpec: {containers: [{name: a, ` + device + `}]}}}`, []string{`brokerPodMetadata.labels[a b]`, `brokerPodMetadata.labels[d]`}},
+		"bad labels of Services":           {head + `instanceServiceMetadata: {labels: {"a b": c}}, configurationServiceMetadata: {labels: {a: $(AKRI_INSTANCE)}}}`, []string{`spec.instanceServiceMetadata.labels[a b]`, `spec.configurationServiceMetadata.labels[a]`}},
+		"a misspelt name in a label":       {head + `instanceServiceMetadata: {labels: {a: $(AKRI_INSTANC)}}}`, []string{`spec.instanceServiceMetadata.labels[a]: Invalid value: "$(AKRI_INSTANC)"`}},
+		"a name too long for a label":      {head + `instanceServiceMetadata: {labels: {a: "` + strings.Repeat("a", 53) + `$(AKRI_INSTANCE)"}}}`, []string{`spec.instanceServiceMetadata.labels[a]`}},
 		"all at once": {
 			`{capacity: 0, discoveryHandler: {nam: x}, brokerSpec: {brokerPodSpec: {containers: [{imag: v1, resources: {limits: {cpu: x, "{PLACEHOLDER}": "1"}}}]}}}`,
 			[]string{`spec.discoveryHandler.name`, `spec.discoveryHandler.nam:`, `spec.capacity`, `containers[0].imag`, `limits[cpu]`, `{PLACEHOLDER}`},
@@ -140,6 +143,9 @@ func TestReviewAllows(t *testing.T) {
 		"a usual property":        {head + `brokerProperties: {RESOLUTION_WIDTH: "640"}}`, ""},
 		"a dangerous property":    {head + `brokerProperties: {LD_PRELOAD: /x}}`, "spec.brokerProperties[LD_PRELOAD]: changes how programs run"},
 		"a reserved label":        {head + `brokerSpec: {brokerPodMetadata: {labels: {controller: me}}, brokerPodSpec: {containers: [{name: a, ` + device + `}]}}}`, "brokerPodMetadata.labels[controller]: has no effect"},
+		"names in metadata":       {head + `instanceServiceMetadata: {labels: {a: $(AKRI_INSTANCE)}, annotations: {a: $(AKRI_INSTANCE), b: $$(AKRI_X), c: $(X)}}, configurationServiceMetadata: {labels: {a: $(AKRI_CONFIGURATION)}}}`, ""},
+		"a misspelt name":         {head + `instanceServiceMetadata: {annotations: {a: "x-$(AKRI_INSTANC)"}}}`, "spec.instanceServiceMetadata.annotations[a]: $(AKRI_INSTANC) is not replaced: use $(AKRI_CONFIGURATION), or in objects of a device $(AKRI_INSTANCE)"},
+		"a name of no device":     {head + `configurationServiceMetadata: {annotations: {a: $(AKRI_INSTANCE)}}}`, "spec.configurationServiceMetadata.annotations[a]: $(AKRI_INSTANCE) is not replaced"},
 		"ttlSecondsAfterFinished": {head + `brokerSpec: {brokerJobSpec: {ttlSecondsAfterFinished: 1, template: {spec: {containers: [{name: a, ` + device + `}]}}}}}`, "ttlSecondsAfterFinished: has no effect"},
 	} {
 		t.Run(name, func(t *testing.T) {

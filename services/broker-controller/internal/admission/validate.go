@@ -3,6 +3,7 @@ package admission
 import (
 	"fmt"
 	"maps"
+	"regexp"
 	"slices"
 	"strings"
 
@@ -21,8 +22,13 @@ const (
 	maxCapacity = 1000
 	// digestLength is the length of the suffix that an Instance's name adds to the Configuration's.
 	// A longer digest does not count: few Configurations have a device with one.
-	digestLength = len("-8120fe")
+	digestLength = len(exampleDigest)
+	// exampleDigest is the suffix of a device.
+	exampleDigest = "-8120fe"
 )
+
+// akriName matches names that Akri could replace. With a second $ they are meant to stay.
+var akriName = regexp.MustCompile(`\${1,2}\(AKRI_\w*\)`)
 
 // validator collects the errors of a decoded spec.
 type validator struct {
@@ -44,7 +50,7 @@ func (v *validator) name(name string) {
 	}
 }
 
-func (v *validator) spec(path *field.Path, spec *akriv0.ConfigurationSpec) {
+func (v *validator) spec(path *field.Path, name string, spec *akriv0.ConfigurationSpec) {
 	if spec.DiscoveryHandler.Name == "" {
 		v.refuse(field.Required(path.Child("discoveryHandler", "name"), "must name a Discovery Handler"))
 	}
@@ -54,9 +60,12 @@ func (v *validator) spec(path *field.Path, spec *akriv0.ConfigurationSpec) {
 		v.refuse(field.Invalid(path.Child("capacity"), capacity, fmt.Sprintf("must be from %d to %d", minCapacity, maxCapacity)))
 	}
 	v.properties(path.Child("brokerProperties"), spec.BrokerProperties)
+	names := render.NamesOfInstance(name+exampleDigest, name)
 	if spec.BrokerSpec != nil {
-		v.broker(path.Child("brokerSpec"), spec.BrokerSpec, int64(capacity))
+		v.broker(path.Child("brokerSpec"), spec.BrokerSpec, int64(capacity), names)
 	}
+	v.metadata(path.Child("instanceServiceMetadata"), spec.InstanceServiceMetadata, names)
+	v.metadata(path.Child("configurationServiceMetadata"), spec.ConfigurationServiceMetadata, render.NamesOfConfiguration(name))
 }
 
 // properties warns: discovery-operator refuses such properties, and has the list of those that are
@@ -69,7 +78,7 @@ func (v *validator) properties(path *field.Path, properties map[string]string) {
 	}
 }
 
-func (v *validator) broker(path *field.Path, broker *akriv0.BrokerSpec, capacity int64) {
+func (v *validator) broker(path *field.Path, broker *akriv0.BrokerSpec, capacity int64, names render.Names) {
 	pod, job := broker.BrokerPodSpec, broker.BrokerJobSpec
 	switch {
 	case pod != nil && job != nil:
@@ -79,7 +88,7 @@ func (v *validator) broker(path *field.Path, broker *akriv0.BrokerSpec, capacity
 	}
 	if pod != nil {
 		v.pod(path.Child("brokerPodSpec"), pod, capacity)
-		v.metadata(path.Child("brokerPodMetadata"), broker.BrokerPodMetadata)
+		v.metadata(path.Child("brokerPodMetadata"), broker.BrokerPodMetadata, names)
 	}
 	if job != nil {
 		v.job(path.Child("brokerJobSpec"), job, capacity)
@@ -93,7 +102,8 @@ func (v *validator) job(path *field.Path, job *batchv1.JobSpec, capacity int64) 
 	v.pod(path.Child("template", "spec"), &job.Template.Spec, capacity)
 }
 
-func (v *validator) metadata(path *field.Path, metadata *akriv0.BrokerPodMetadata) {
+// metadata checks the metadata with the names replaced.
+func (v *validator) metadata(path *field.Path, metadata *akriv0.AdditionalMetadata, names render.Names) {
 	if metadata == nil {
 		return
 	}
@@ -102,12 +112,18 @@ func (v *validator) metadata(path *field.Path, metadata *akriv0.BrokerPodMetadat
 			v.warn(path.Child("labels").Key(name), "has no effect: Akri sets this label")
 		}
 	}
-	for label, value := range metadata.Labels {
+	for label, value := range names.Values(metadata.Labels) {
 		for _, message := range append(validation.IsQualifiedName(label), validation.IsValidLabelValue(value)...) {
 			v.refuse(field.Invalid(path.Child("labels").Key(label), value, message))
 		}
 	}
-	for annotation := range metadata.Annotations {
+	for annotation, value := range metadata.Annotations {
+		for _, name := range akriName.FindAllString(value, -1) {
+			if !strings.HasPrefix(name, "$$") && names.Value(name) == name {
+				v.warn(path.Child("annotations").Key(annotation), "%s is not replaced: use %s, or in objects of a device %s",
+					name, render.NameOfConfiguration, render.NameOfInstance)
+			}
+		}
 		for _, message := range validation.IsQualifiedName(strings.ToLower(annotation)) {
 			v.refuse(field.Invalid(path.Child("annotations").Key(annotation), field.OmitValueType{}, message))
 		}

@@ -17,8 +17,8 @@ import (
 // Parts of a spec that can be invalid independently of the others.
 const (
 	brokerPart               = "spec.brokerSpec"
-	instanceServicePart      = "spec.instanceServiceSpec"
-	configurationServicePart = "spec.configurationServiceSpec"
+	instanceServicePart      = "spec.instanceService" // Spec and Metadata
+	configurationServicePart = "spec.configurationService"
 )
 
 // review holds the problems for which the webhook would refuse a spec. The API server can store

@@ -20,8 +20,8 @@ func (c *Controller) reconcileInstanceService(
 ) error {
 	brokers := countBrokers(c.Cache.PodsOfInstance(instance.Namespace, instance.Name), c.expectsBroker(instance, configuration))
 	var desired *corev1.Service
-	if spec := configuration.Spec.InstanceServiceSpec; spec != nil {
-		desired = render.InstanceService(instance, spec)
+	if configuration.Spec.InstanceServiceSpec != nil {
+		desired = render.InstanceService(instance, &configuration.Spec)
 	}
 	return c.reconcileService(ctx, instance, cluster.Reference("Instance", instance), desired, brokers)
 }

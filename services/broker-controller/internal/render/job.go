@@ -15,7 +15,9 @@ func Job(instance *akriv0.Instance, generation int64, spec *batchv1.JobSpec) *ba
 	job := &batchv1.Job{ObjectMeta: objectMeta(instance, JobName(instance.Name, generation)), Spec: *spec.DeepCopy()}
 	job.Annotations = map[string]string{AnnotationSpecHash: Hash(spec)}
 	job.Spec.TTLSecondsAfterFinished = nil
-	template := &job.Spec.Template
+	names, template := namesOf(instance), &job.Spec.Template
+	names.replacePod(&template.Spec)
+	template.Labels, template.Annotations = names.Values(template.Labels), names.Values(template.Annotations)
 	if template.Labels == nil {
 		template.Labels = map[string]string{}
 	}

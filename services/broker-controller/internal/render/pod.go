@@ -26,9 +26,9 @@ func Pod(instance *akriv0.Instance, node string, broker *akriv0.BrokerSpec, atte
 	if attempt > 0 {
 		pod.Annotations[AnnotationAttempt] = strconv.Itoa(attempt)
 	}
-	if metadata := broker.BrokerPodMetadata; metadata != nil {
-		pod.Labels, pod.Annotations = merge(metadata.Labels, pod.Labels), merge(metadata.Annotations, pod.Annotations)
-	}
+	names := namesOf(instance)
+	addMetadata(&pod.ObjectMeta, broker.BrokerPodMetadata, names)
+	names.replacePod(&pod.Spec)
 	replacePlaceholders(&pod.Spec, instance.Name)
 	pinToNode(&pod.Spec, node)
 	return pod
@@ -40,6 +40,14 @@ func PodHash(broker *akriv0.BrokerSpec) string {
 		return Hash(broker.BrokerPodSpec)
 	}
 	return Hash(akriv0.BrokerSpec{BrokerPodSpec: broker.BrokerPodSpec, BrokerPodMetadata: broker.BrokerPodMetadata})
+}
+
+// addMetadata adds the user's metadata to the reserved one.
+func addMetadata(object *metav1.ObjectMeta, user *akriv0.AdditionalMetadata, names Names) {
+	if user != nil {
+		object.Labels = merge(names.Values(user.Labels), object.Labels)
+		object.Annotations = merge(names.Values(user.Annotations), object.Annotations)
+	}
 }
 
 // merge returns the user's map with the reserved keys set. The controller finds its Pods by the

@@ -55,7 +55,7 @@ func TestRenderedObjects(t *testing.T) {
 	golden(t, "shared-pod", render.Pod(shared, "node.a", pods.Spec.BrokerSpec, 0))
 	golden(t, "local-pod", render.Pod(local, "node.a", pods.Spec.BrokerSpec, 3))
 	golden(t, "job", render.Job(instance(jobs, true), 7, jobs.Spec.BrokerSpec.BrokerJobSpec))
-	golden(t, "instance-service", render.InstanceService(shared, pods.Spec.InstanceServiceSpec))
+	golden(t, "instance-service", render.InstanceService(shared, &pods.Spec))
 	golden(t, "configuration-service", render.ConfigurationService(pods))
 	require.Equal(t, before, pods, "the user's spec changed")
 }

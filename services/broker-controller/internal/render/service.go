@@ -8,17 +8,25 @@ import (
 )
 
 // InstanceService returns the Service that selects the brokers of one device.
-func InstanceService(instance *akriv0.Instance, spec *corev1.ServiceSpec) *corev1.Service {
-	return service("Instance", instance, LabelInstance, spec)
+func InstanceService(instance *akriv0.Instance, spec *akriv0.ConfigurationSpec) *corev1.Service {
+	svc := service("Instance", instance, LabelInstance, spec.InstanceServiceSpec, spec.InstanceServiceMetadata)
+	addMetadata(&svc.ObjectMeta, spec.InstanceServiceMetadata, namesOf(instance))
+	return svc
 }
 
 // ConfigurationService returns the Service that selects the brokers of all devices of a
 // Configuration.
 func ConfigurationService(configuration *akriv0.Configuration) *corev1.Service {
-	return service("Configuration", configuration, LabelConfiguration, configuration.Spec.ConfigurationServiceSpec)
+	spec := configuration.Spec
+	svc := service("Configuration", configuration, LabelConfiguration, spec.ConfigurationServiceSpec, spec.ConfigurationServiceMetadata)
+	addMetadata(&svc.ObjectMeta, spec.ConfigurationServiceMetadata, NamesOfConfiguration(configuration.Name))
+	return svc
 }
 
-func service(kind string, owner metav1.Object, label string, spec *corev1.ServiceSpec) *corev1.Service {
+// service returns the Service without the user's metadata, which is only part of its hash.
+func service(
+	kind string, owner metav1.Object, label string, spec *corev1.ServiceSpec, metadata *akriv0.AdditionalMetadata,
+) *corev1.Service {
 	name := ServiceName(owner.GetName())
 	svc := &corev1.Service{
 		ObjectMeta: metav1.ObjectMeta{
@@ -29,7 +37,7 @@ func service(kind string, owner metav1.Object, label string, spec *corev1.Servic
 				LabelController: akriv0.Group,
 				label:           LabelValue(owner.GetName()),
 			},
-			Annotations:     map[string]string{AnnotationSpecHash: Hash(spec)},
+			Annotations:     map[string]string{AnnotationSpecHash: serviceHash(spec, metadata)},
 			OwnerReferences: []metav1.OwnerReference{ownerReference(kind, owner)},
 		},
 		Spec: *spec.DeepCopy(),
@@ -40,4 +48,12 @@ func service(kind string, owner metav1.Object, label string, spec *corev1.Servic
 	svc.Spec.Selector[LabelController] = akriv0.Group
 	svc.Spec.Selector[label] = svc.Labels[label]
 	return svc
+}
+
+// serviceHash is the Hash of the spec alone if there is no metadata, as in Services that exist.
+func serviceHash(spec *corev1.ServiceSpec, metadata *akriv0.AdditionalMetadata) string {
+	if metadata == nil {
+		return Hash(spec)
+	}
+	return Hash(akriv0.ConfigurationSpec{InstanceServiceSpec: spec, InstanceServiceMetadata: metadata})
 }

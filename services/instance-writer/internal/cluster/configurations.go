@@ -23,6 +23,7 @@ const configurationPollInterval = time.Second
 func trimConfiguration(c *akriv0.Configuration) {
 	c.Annotations, c.Labels = nil, nil
 	c.Spec.BrokerSpec, c.Spec.InstanceServiceSpec, c.Spec.ConfigurationServiceSpec = nil, nil, nil
+	c.Spec.InstanceServiceMetadata, c.Spec.ConfigurationServiceMetadata = nil, nil
 }
 
 // ConfigurationRevision returns the resourceVersion up to which the watch has delivered all changes
