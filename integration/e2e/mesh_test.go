@@ -137,6 +137,7 @@ var independent = []scenario{
 	ownPods,
 	severalDevices,
 	bothLevels,
+	workloadsOfConfiguration,
 	mostFreeDevice,
 	waitingPods,
 	crowdedDevice,
