@@ -26,6 +26,7 @@ var expectedErrors = map[string]string{
 	`update lease","service"`:                      "client-go, likewise",
 	`"Unable to write event`:                       "client-go, likewise, and when a leader has lost its Lease",
 	`"Unexpected error when reading response body`: "client-go, likewise",
+	`"Error initially creating lease lock`:         "client-go: two replicas started at once, and the other one created the Lease",
 	`"slot of a virtual device in use is unknown`:  "device-plugin-host restarted while an Instance did not list the slot of a Pod: its device was away",
 }
 
