@@ -149,7 +149,8 @@ func TestSlotsAsDevices(t *testing.T) {
 	require.NoError(t, f.Unprepare(t.Context(), "one"))
 	require.Equal(t, []string{"node-a", "", "D:two:node-a", ""}, f.writer.Usage(first))
 
-	ctx, cancel := context.WithTimeout(t.Context(), time.Millisecond)
+	// The claim is read within this time, and then the Instance is awaited until its end.
+	ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 	defer cancel()
 	_, err = f.prepare(ctx, "three", ofSlot("r", first, second+"-0"))
 	require.Equal(t, codes.NotFound, status.Code(err))
