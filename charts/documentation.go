@@ -46,7 +46,7 @@ func (s Sources) handlersPage() ([]byte, error) {
 		_, devices, _ := strings.Cut(description, ": Discovery Handler for ")
 		dependency := s.Dependencies[slices.IndexFunc(s.Dependencies, func(d Dependency) bool { return d.Name == h.Service })]
 		fmt.Fprintf(&table, "| [%[1]s](../services/%[1]s/README.md) | `%s` | %s | `%s` | %s | %s |\n", h.Service, h.Name, devices,
-			strings.ReplaceAll(dependency.Condition, ",", "`, `"), word(h.Default, "on", "off"), word(h.Agent, "yes", "no"))
+			strings.ReplaceAll(strings.TrimPrefix(dependency.Condition, noServices), ",", "`, `"), word(h.Default, "on", "off"), word(h.Agent, "yes", "no"))
 	}
 	return s.replaced(handlerDocs, "handlers", table.String())
 }

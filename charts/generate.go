@@ -49,6 +49,7 @@ type Sources struct {
 	Dependencies []Dependency
 	Handlers     []Handler
 	Alerts       []Alert
+	Upstream     []Upstream
 
 	chart                       []byte // Chart.yaml of the chart akri
 	serviceTypes, umbrellaTypes typeFile
@@ -61,6 +62,7 @@ func Load(root string) (Sources, error) {
 		"charts/schema/services.yaml":   &s.serviceTypes,
 		"charts/schema/akri.yaml":       &s.umbrellaTypes,
 		umbrella + "/files/alerts.yaml": &s.Alerts,
+		upstreamList:                    &s.Upstream,
 	} {
 		if err := s.decode(path, into); err != nil {
 			return s, err
@@ -103,6 +105,7 @@ func (s Sources) Files() (map[string][]byte, error) {
 		navigation:      s.navigationPage,
 		chartsDocs:      s.chartsPage,
 		valuesReference: s.valuesPage,
+		moveDocs:        s.movePage,
 		crdReference:    func() ([]byte, error) { return crdPage(files) },
 	} {
 		if files[path], err = page(); err != nil {

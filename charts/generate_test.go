@@ -4,6 +4,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -157,10 +158,12 @@ func values(t *testing.T, service string) hostValues {
 
 func sources(t *testing.T) charts.Sources {
 	t.Helper()
-	sources, err := charts.Load(root)
+	sources, err := load()
 	require.NoError(t, err)
 	return sources
 }
+
+var load = sync.OnceValues(func() (charts.Sources, error) { return charts.Load(root) })
 
 // dependencies returns the names of the sub-charts in Chart.yaml.
 func dependencies(t *testing.T) []string {

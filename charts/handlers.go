@@ -162,11 +162,15 @@ func lookup(values object, path string) any {
 	return value
 }
 
+// noServices begins the condition of each dependency with a workload. A release with this value set
+// to false has only Configurations.
+const noServices = "services.enabled,"
+
 // handlerDependencies returns the dependencies of the chart akri on the sub-charts of the handlers.
 func (s Sources) handlerDependencies() string {
 	var list strings.Builder
 	for _, h := range s.Handlers {
-		condition := h.Service + ".enabled"
+		condition := noServices + h.Service + ".enabled"
 		if h.Upstream() {
 			condition += "," + h.Value
 		}

@@ -146,9 +146,13 @@ func TestContradictingValuesAreErrors(t *testing.T) {
 		},
 		"udev without a rule":             {set("udev.configuration.enabled=true"), "requires at least one udev rule"},
 		"custom without a handler name":   {set("custom.configuration.enabled=true"), "discoveryHandlerName"},
-		"debugEcho shared and not shared": {set("debugEcho.configuration.enabled=true", "debugEcho.configuration.shared=false"), "handler-debug-echo.shared is true; set both"},
+		"debugEcho shared and not shared": {set("debugEcho.configuration.enabled=true", "debugEcho.configuration.shared=false"), "debugEcho.configuration.shared: set handler-debug-echo.shared=false too"},
 		"debugEcho in the agent, shared and not shared": {
 			set("global.agent.enabled=true", "debugEcho.configuration.enabled=true", "debugEcho.configuration.shared=false"),
+			"(agent.debugEchoShared=false if the agent runs the handler)",
+		},
+		"debugEcho in the agent, not shared by the value of the Pod": {
+			set("global.agent.enabled=true", "debugEcho.configuration.enabled=true", "debugEcho.configuration.shared=false", "handler-debug-echo.shared=false"),
 			"agent.debugEchoShared is true; set both to the same value",
 		},
 		"agent.enabled":               {set("agent.enabled=true"), "set global.agent.enabled"},

@@ -29,12 +29,18 @@ func (s Sources) serviceSchema(name string, values object) object {
 			properties[key] = typeOf(value)
 		}
 	}
+	properties = cloned(properties)
+	for _, value := range s.replacedValues() {
+		if below, found := strings.CutPrefix(value, name+"."); found {
+			admit(properties, s.serviceTypes.Defs, below)
+		}
+	}
 	return schema(name, properties, s.serviceTypes.Defs)
 }
 
 // umbrellaSchema returns the schema of the chart akri. The sub-charts check their own values.
 func (s Sources) umbrellaSchema() object {
-	properties := maps.Clone(s.umbrellaTypes.Properties)
+	properties := cloned(s.umbrellaTypes.Properties)
 	for _, dependency := range s.Dependencies {
 		properties[cmp.Or(dependency.Alias, dependency.Name)] = object{"type": "object"}
 	}
@@ -46,6 +52,9 @@ func (s Sources) umbrellaSchema() object {
 	}
 	defs := maps.Clone(s.serviceTypes.Defs)
 	maps.Copy(defs, s.umbrellaTypes.Defs)
+	for _, value := range s.replacedValues() {
+		admit(properties, defs, value)
+	}
 	defs["agentHandler"] = object{"enum": names}
 	alerts := []any{}
 	for _, alert := range s.Alerts {

@@ -8,10 +8,7 @@ kind: Configuration
 metadata:
   name: {{ $c.name }}
   namespace: {{ .root.Release.Namespace }}
-  labels:
-    app.kubernetes.io/instance: {{ .root.Release.Name }}
-    app.kubernetes.io/part-of: akri
-    app.kubernetes.io/managed-by: {{ .root.Release.Service }}
+  labels: {{- include "akri.configuration.labels" .root | nindent 4 }}
 spec:
   discoveryHandler:
     name: {{ .handler }}
@@ -106,4 +103,15 @@ ports:
     port: {{ .port }}
     targetPort: {{ .targetPort }}
     protocol: {{ .protocol }}
+{{- end }}
+
+{{- define "akri.configuration.labels" -}}
+app.kubernetes.io/instance: {{ .Release.Name }}
+app.kubernetes.io/part-of: akri
+app.kubernetes.io/managed-by: {{ .Release.Service }}
+{{- end }}
+
+{{/* Not empty if the release has services, and not only Configurations. */}}
+{{- define "akri.hasServices" -}}
+{{- if (.Values.services | default dict).enabled | toString | ne "false" }}yes{{ end -}}
 {{- end }}

@@ -1,7 +1,9 @@
 {{/* The name of a service's objects, and app.kubernetes.io/name. Handlers and broker-controller have
      the names of upstream Akri, because its users select by them. */}}
 {{- define "akri.name" -}}
-{{- if hasPrefix "handler-" .Chart.Name -}}
+{{- if eq "handler-custom" .Chart.Name -}}
+{{ .Values.name }}
+{{- else if hasPrefix "handler-" .Chart.Name -}}
 akri-{{ trimPrefix "handler-" .Chart.Name }}-discovery
 {{- else if eq .Chart.Name "broker-controller" -}}
 akri-controller

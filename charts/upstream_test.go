@@ -1,0 +1,293 @@
+package charts_test
+
+import (
+	"encoding/json"
+	"maps"
+	"reflect"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// upstreamValue is a value of upstream Akri's chart, and another one of the same type.
+type upstreamValue struct {
+	Key            string
+	Default, Other any
+}
+
+// upstreamValues returns all values of upstream Akri's chart.
+func upstreamValues(t *testing.T) []upstreamValue {
+	t.Helper()
+	var values []upstreamValue
+	for line := range strings.Lines(read(t, "charts/testdata/upstream-values.tsv")) {
+		if strings.HasPrefix(line, "#") {
+			continue
+		}
+		key, encoded, found := strings.Cut(strings.TrimSpace(line), "\t")
+		require.True(t, found, line)
+		value := upstreamValue{Key: key}
+		require.NoError(t, json.Unmarshal([]byte(encoded), &value.Default), line)
+		value.Other = otherOf(t, value)
+		values = append(values, value)
+	}
+	require.Len(t, values, 321)
+	return values
+}
+
+// others are values by the end of their key, where the type of the default is not enough.
+var others = map[string]any{
+	".pullPolicy": "Never", ".type": "NodePort", ".protocol": "UDP", ".restartPolicy": "Never", ".permissions": "r", ".action": "Include",
+	"memoryRequest": "7Mi", "memoryLimit": "7Mi", "cpuRequest": "7m", "cpuLimit": "7m", ".host.udev": "/x",
+	".tolerations": []any{map[string]any{"key": "a"}}, "imagePullSecrets": []any{map[string]any{"name": "a"}},
+	".discoveryProperties": []any{map[string]any{"name": "A", "value": "b"}}, ".brokerPod.securityContext": map[string]any{"runAsUser": 7},
+	".command": []any{"a"}, ".udevRules": []any{`KERNEL=="b"`},
+}
+
+func otherOf(t *testing.T, value upstreamValue) any {
+	t.Helper()
+	for end, other := range others {
+		if strings.HasSuffix(value.Key, end) {
+			return other
+		}
+	}
+	switch byDefault := value.Default.(type) {
+	case nil:
+		return "other"
+	case bool:
+		return !byDefault
+	case float64:
+		return byDefault + 1
+	case string:
+		return byDefault + "other"
+	case []any:
+		return []any{"other"}
+	case map[string]any:
+		return map[string]any{"a": "other"}
+	}
+	require.FailNow(t, "no other value", value.Key)
+	return nil
+}
+
+// setJSON returns the arguments --set-json KEY=VALUE, in the order of the keys.
+func setJSON(t *testing.T, values map[string]any) []string {
+	t.Helper()
+	var arguments []string
+	for _, key := range slices.Sorted(maps.Keys(values)) {
+		encoded, err := json.Marshal(values[key])
+		require.NoError(t, err)
+		arguments = append(arguments, "--set-json", key+"="+string(encoded))
+	}
+	return arguments
+}
+
+// TestUpstreamValuesHaveAnOutcome checks that each value of upstream Akri's chart has an entry in
+// files/upstream.yaml, and that each entry is for a value.
+func TestUpstreamValuesHaveAnOutcome(t *testing.T) {
+	used := map[string]bool{}
+	for _, value := range upstreamValues(t) {
+		entry, found := sources(t).UpstreamOf(value.Key)
+		require.True(t, found, "%s: add it to charts/akri/files/upstream.yaml", value.Key)
+		require.NotEmpty(t, entry.Applied+entry.Refused+entry.Noted, value.Key)
+		used[entry.Value] = true
+	}
+	for _, entry := range sources(t).Upstream {
+		require.True(t, used[entry.Value], "%s: no value of upstream Akri's chart", entry.Value)
+	}
+}
+
+// TestUpstreamValuesAreRefused sets all values that are refused. One error names each of them with
+// its replacement, and nothing else.
+func TestUpstreamValuesAreRefused(t *testing.T) {
+	for _, agent := range []bool{false, true} {
+		values, expected := map[string]any{"global.agent.enabled": agent}, map[string]string{}
+		for _, value := range upstreamValues(t) {
+			entry, _ := sources(t).UpstreamOf(value.Key)
+			if entry.Refused == "" || agent && slices.Contains(entry.Unless, "global.agent.enabled=true") {
+				continue
+			}
+			values[value.Key] = value.Other
+			name := value.Key
+			if _, mapping := value.Other.(map[string]any); mapping {
+				name += ".a"
+			}
+			expected[name] = replacement(t, value.Key, entry.Refused)
+		}
+		require.NotEmpty(t, expected)
+		_, err := render(t, setJSON(t, values)...)
+		require.Error(t, err)
+		require.Equal(t, expected, linesOf(err.Error(), "these values of upstream Akri's chart do not exist here (docs/how-to/move-from-akri.md):\n"))
+	}
+	_, err := render(t, set("debugEcho.configuration.enabled=true", "debugEcho.configuration.shared=false", "handler-debug-echo.shared=false")...)
+	require.NoError(t, err)
+}
+
+// TestUpstreamValuesAreNoted sets all values without the effect that they have in the other chart. The
+// notes name each of them with the reason, and no other value.
+func TestUpstreamValuesAreNoted(t *testing.T) {
+	const heading = "These values of upstream Akri's chart do not have their effect (docs/how-to/move-from-akri.md):\n"
+	require.NotContains(t, notes(t), heading)
+
+	values, expected := map[string]any{}, map[string]string{}
+	for _, value := range upstreamValues(t) {
+		if entry, _ := sources(t).UpstreamOf(value.Key); entry.Noted != "" {
+			values[value.Key], expected[value.Key] = value.Other, entry.Noted
+		}
+	}
+	require.NotEmpty(t, expected)
+	require.Equal(t, expected, linesOf(notes(t, setJSON(t, values)...), heading))
+}
+
+// linesOf returns the texts in the lines `  NAME: TEXT` after a heading.
+func linesOf(output, heading string) map[string]string {
+	_, rest, _ := strings.Cut(output, heading)
+	found := map[string]string{}
+	for line := range strings.Lines(rest) {
+		name, text, _ := strings.Cut(line, ": ")
+		if !strings.HasPrefix(name, "  ") {
+			break
+		}
+		found[strings.TrimSpace(name)] = strings.TrimSpace(text)
+	}
+	return found
+}
+
+func replacement(t *testing.T, key, text string) string {
+	t.Helper()
+	for _, handler := range sources(t).Handlers {
+		if strings.HasPrefix(key, handler.Name+".") {
+			return strings.ReplaceAll(text, "<service>", handler.Service)
+		}
+	}
+	return text
+}
+
+// TestUpstreamValuesAreApplied renders upstream Akri's defaults of the values that are applied,
+// sets each value to another one, and compares the objects. A handler has files of its own, so that
+// a render tests one value of each handler.
+func TestUpstreamValuesAreApplied(t *testing.T) {
+	batches, defaults := map[string][]upstreamValue{}, map[string]map[string]any{}
+	for _, value := range upstreamValues(t) {
+		if entry, _ := sources(t).UpstreamOf(value.Key); entry.Applied != "" {
+			name := value.Key
+			if sourceOf(t, value.Key) != "" {
+				_, name, _ = strings.Cut(value.Key, ".")
+			}
+			batches[name] = append(batches[name], value)
+			base := baseOf(name)
+			if defaults[base] == nil {
+				defaults[base] = map[string]any{}
+			}
+			if value.Default != nil && !strings.HasSuffix(value.Key, ".tolerations") { // {}, but a list
+				defaults[base][value.Key] = value.Default
+			}
+		}
+	}
+	was := map[string]string{}
+	for base, values := range defaults {
+		maps.Copy(values, companions(t, base))
+		rendered, err := render(t, setJSON(t, values)...)
+		require.NoError(t, err)
+		was[base] = rendered
+	}
+
+	for name, batch := range batches {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			base := baseOf(name)
+			values := maps.Clone(defaults[base])
+			for _, value := range batch {
+				if reflect.DeepEqual(values[value.Key], value.Other) {
+					value.Other = value.Default // another value requires this one
+				}
+				values[value.Key] = value.Other
+			}
+			is, err := render(t, setJSON(t, values)...)
+			require.NoError(t, err)
+			for _, value := range batch {
+				source := sourceOf(t, value.Key)
+				require.NotEqual(t, documentsOf(was[base], source), documentsOf(is, source), "%s=%v has no effect", value.Key, value.Other)
+			}
+		})
+	}
+}
+
+// baseOf returns the name of the release in which a value has an effect.
+func baseOf(name string) string {
+	if strings.HasPrefix(name, "configuration.brokerJob.") {
+		return "configuration.brokerJob"
+	}
+	section, _, _ := strings.Cut(name, ".")
+	return section
+}
+
+// companions returns the values without which the values of a release have no effect. Services that
+// do not matter are left out.
+func companions(t *testing.T, base string) map[string]any {
+	t.Helper()
+	values := map[string]any{}
+	broker := "brokerPod"
+	if base == "configuration.brokerJob" {
+		broker = "brokerJob"
+	}
+	switch base {
+	case "agent":
+		values["global.agent.enabled"] = true
+		values["global.agent.handlers"] = []any{"udev"}
+	case "configuration", "configuration.brokerJob", "imagePullSecrets":
+		values["services.enabled"] = false
+		for handler := range upstreamSources(t) {
+			values[handler+".configuration.enabled"] = true
+			values[handler+".configuration."+broker+".image.repository"] = "broker"
+		}
+		values["custom.configuration.discoveryHandlerName"] = "mine"
+		values["udev.configuration.discoveryDetails.udevRules"] = []any{`KERNEL=="a"`}
+	case "discovery":
+		for handler := range upstreamSources(t) {
+			values[handler+".discovery.enabled"] = true
+			values[handler+".discovery.useNetworkConnection"] = true
+		}
+		values["custom.discovery.image.repository"] = "handler"
+	case "prometheus":
+		values["prometheus.enabled"] = true
+	}
+	return values
+}
+
+// upstreamSources returns the names of the files that have the Configuration and the handler,
+// without prefix, by the section of their values.
+func upstreamSources(t *testing.T) map[string]string {
+	t.Helper()
+	names := map[string]string{"custom": "custom"}
+	for _, handler := range sources(t).Handlers {
+		if handler.Upstream() {
+			names[handler.Name] = strings.TrimPrefix(handler.Service, "handler-")
+		}
+	}
+	return names
+}
+
+// sourceOf returns the file or directory with the objects of a value, or nothing if the value is
+// not that of a handler.
+func sourceOf(t *testing.T, key string) string {
+	t.Helper()
+	parts := strings.Split(key, ".")
+	name, found := upstreamSources(t)[parts[0]]
+	switch {
+	case !found:
+		return ""
+	case parts[1] == "configuration":
+		return "akri/templates/configuration-" + name + ".yaml"
+	case parts[0] == "custom":
+		return "akri/templates/custom-discovery.yaml"
+	}
+	return "akri/charts/handler-" + name + "/"
+}
+
+// documentsOf returns the rendered documents of a file or directory.
+func documentsOf(rendered, source string) []string {
+	return slices.DeleteFunc(strings.Split(rendered, "\n---\n"), func(document string) bool {
+		return !strings.Contains(document, "# Source: "+source)
+	})
+}
