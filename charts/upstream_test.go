@@ -123,8 +123,8 @@ func TestUpstreamValuesAreRefused(t *testing.T) {
 	require.NoError(t, err)
 }
 
-// TestUpstreamValuesAreNoted sets all values without the effect that they have in the other chart. The
-// notes name each of them with the reason, and no other value.
+// TestUpstreamValuesAreNoted sets all values without the effect that they have in the other chart.
+// The notes name each of them with the reason, and no other value.
 func TestUpstreamValuesAreNoted(t *testing.T) {
 	const heading = "These values of upstream Akri's chart do not have their effect (docs/how-to/move-from-akri.md):\n"
 	require.NotContains(t, notes(t), heading)
