@@ -131,7 +131,10 @@ func (f *fixture) prepare(ctx context.Context, uid string, devices ...*instancev
 }
 
 // The claim gets the slot that the scheduler allocated, or another one if a device plugin has it.
-func TestSlotsAsDevices(t *testing.T) {
+func TestSlotsAsDevices(t *testing.T) { synctest.Test(t, slotsAsDevices) }
+
+func slotsAsDevices(t *testing.T) {
+	t.Helper()
 	f := newFixture(t)
 	f.put(first, "", "", "", "")
 	devices, err := f.prepare(t.Context(), "one", ofSlot("r", first, first+"-1"), ofSlot("s", first, first+"-3"))
@@ -149,8 +152,7 @@ func TestSlotsAsDevices(t *testing.T) {
 	require.NoError(t, f.Unprepare(t.Context(), "one"))
 	require.Equal(t, []string{"node-a", "", "D:two:node-a", ""}, f.writer.Usage(first))
 
-	// The claim is read within this time, and then the Instance is awaited until its end.
-	ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Millisecond)
 	defer cancel()
 	_, err = f.prepare(ctx, "three", ofSlot("r", first, second+"-0"))
 	require.Equal(t, codes.NotFound, status.Code(err))
