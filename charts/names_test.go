@@ -24,6 +24,9 @@ func TestValuesInMessagesExist(t *testing.T) {
 	for path, texts := range messages(t) {
 		for _, text := range texts {
 			for _, name := range chartValues(text, known) {
+				if _, upstream := sources(t).UpstreamOf(name); upstream && strings.HasSuffix(path, "move-from-akri.md") {
+					continue // the page lists the values of upstream Akri's chart
+				}
 				names++
 				require.True(t, slices.Contains(known, name), "%s: %q is not a value of the chart akri, in %q", path, name, text)
 			}
@@ -44,6 +47,9 @@ func TestChartValuesInText(t *testing.T) {
 	}
 }
 
+// placeholder is a value of a sub-chart that the text does not name, such as <service>.image.
+var placeholder = regexp.MustCompile(`(<|&lt;)\w+>\.[a-zA-Z.-]+`)
+
 var dotted = regexp.MustCompile(`[a-zA-Z][a-zA-Z-]*(\.[a-zA-Z][a-zA-Z-]*)+`)
 
 // noValues are the ends of names of files and hosts, and of fields of a Pod.
@@ -53,7 +59,7 @@ var noValues = []string{"sock", "go", "md", "yaml", "json", "proto", "example", 
 // those that are its end.
 func chartValues(text string, known []string) []string {
 	var names []string
-	for _, name := range dotted.FindAllString(text, -1) {
+	for _, name := range dotted.FindAllString(placeholder.ReplaceAllString(text, ""), -1) {
 		first, rest, _ := strings.Cut(name, ".")
 		if slices.Contains(noValues, rest) {
 			continue
