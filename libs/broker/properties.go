@@ -34,3 +34,34 @@ func Property(environ []string, name string) string {
 	_, value, _ := strings.Cut(slices.Min(suffixed), "=")
 	return value
 }
+
+// Getenv returns a function that reads the environment: the named variables as Property does, and
+// all others only as the spec of the Pod sets them. Nodes choose the properties of devices, so a
+// property does not set where a password is sent, or whether clients need a token.
+func Getenv(environ []string, properties ...string) func(name string) string {
+	return func(name string) string {
+		if slices.Contains(properties, name) {
+			return Property(environ, name)
+		}
+		return setting(environ, name)
+	}
+}
+
+// setting returns a variable unless a device has set it: its NAME_<digest> has the same value then.
+func setting(environ []string, name string) (value string) {
+	byDevice := map[string]bool{}
+	for _, variable := range environ {
+		key, text, _ := strings.Cut(variable, "=")
+		rest, found := strings.CutPrefix(key, name)
+		switch {
+		case found && rest == "":
+			value = text
+		case found && suffix.MatchString(rest):
+			byDevice[text] = true
+		}
+	}
+	if byDevice[value] {
+		return ""
+	}
+	return value
+}

@@ -25,6 +25,8 @@ const (
 	maxConnections = 128
 	maxHeaderBytes = 16 << 10
 	minTokenLength = 16
+	// notReady is all that clients without a token learn: the reason can have addresses.
+	notReady = "not ready: the log has the reason"
 )
 
 // Server serves a broker's data over HTTP and gRPC on one port.
@@ -139,7 +141,7 @@ func (s Server) handler(health func() error, pages http.Handler, api *grpc.Serve
 
 func serveHealth(w http.ResponseWriter, err error) {
 	if err != nil {
-		http.Error(w, err.Error(), http.StatusServiceUnavailable)
+		http.Error(w, notReady, http.StatusServiceUnavailable)
 		return
 	}
 	fmt.Fprintln(w, "ok")

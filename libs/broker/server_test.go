@@ -45,6 +45,25 @@ func TestProperty(t *testing.T) {
 	}
 }
 
+// TestDevicesChangeNoSettings checks that a property of a device is not read as a setting.
+func TestDevicesChangeNoSettings(t *testing.T) {
+	for name, c := range map[string]struct {
+		environ           []string
+		setting, property string
+	}{
+		"of the Pod":                    {[]string{"NAME=a"}, "a", "a"},
+		"of a device":                   {[]string{"NAME=a", "NAME_8120FE=a"}, "", "a"},
+		"of a device, suffixed only":    {[]string{"NAME_8120FE=a"}, "", "a"},
+		"of one of two devices":         {[]string{"NAME_8120FE=b", "NAME=a", "NAME_FFFFFF=a"}, "", "a"},
+		"of the Pod instead of devices": {[]string{"NAME=a", "NAME_8120FE=b"}, "a", "a"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			require.Equal(t, c.setting, broker.Getenv(c.environ)("NAME"))
+			require.Equal(t, c.property, broker.Getenv(c.environ, "NAME")("NAME"))
+		})
+	}
+}
+
 // name is that of the server in its certificate.
 const name = "camera-svc.default.svc"
 

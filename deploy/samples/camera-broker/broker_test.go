@@ -156,7 +156,7 @@ func TestServeImages(t *testing.T) {
 	base := "http://" + address
 	code, body := get(t, base+"/healthz")
 	require.Equal(t, http.StatusServiceUnavailable, code)
-	require.Equal(t, "no frame yet\n", body)
+	require.Equal(t, "not ready: the log has the reason\n", body)
 
 	// The broker opens a session to try the camera.
 	camera.images <- image{content: []byte("first")}
@@ -183,9 +183,9 @@ func TestServeImages(t *testing.T) {
 	camera.images <- image{}
 	_, err = parts.NextRawPart()
 	require.Error(t, err, "the stream ends with the session")
-	code, body = get(t, base+"/healthz")
+	code, body = get(t, base+"/snapshot.jpg")
 	require.Equal(t, http.StatusServiceUnavailable, code)
-	require.Equal(t, "the camera was unplugged\n", body)
+	require.Equal(t, "camera gate: the camera was unplugged\n", body)
 	camera.images <- image{content: []byte("fourth")}
 	_, body = get(t, base+"/snapshot.jpg")
 	require.Equal(t, "fourth", body)

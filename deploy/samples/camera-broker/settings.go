@@ -45,10 +45,16 @@ type Settings struct {
 	Address, MetricsAddress string
 }
 
+// properties are the settings that a device, or brokerProperties of its Configuration, may have.
+var properties = []string{
+	"UDEV_DEVNODE", "ONVIF_DEVICE_SERVICE_URL", "ONVIF_DEVICE_UUID", "RTSP_URL", "PROFILE",
+	"FORMAT", "RESOLUTION_WIDTH", "RESOLUTION_HEIGHT", "FRAMES_PER_SECOND", "CAMERA_NAME",
+}
+
 // Read returns the settings in the environment, such as os.Environ(). It reports all errors at
 // once.
 func Read(environ []string) (Settings, error) {
-	getenv := func(name string) string { return broker.Property(environ, name) }
+	getenv := broker.Getenv(environ, properties...)
 	var errs []error
 	number := func(name string, standard int) int {
 		text := getenv(name)

@@ -5,7 +5,6 @@ package opcuabroker
 
 import (
 	"context"
-	"errors"
 	"log/slog"
 	"net"
 	"net/http"
@@ -23,10 +22,6 @@ import (
 
 // maxRequest limits the bytes of a request. That of GetValue is empty.
 const maxRequest = 4 << 10
-
-// errNotReady is the text of /healthz, which anyone may read. The reason is in the log and in
-// /values.
-var errNotReady = errors.New("the OPC UA server sends no values: GET /values returns the reason")
 
 // Broker serves the values of an OPC UA server.
 type Broker struct {
@@ -60,13 +55,6 @@ func New(settings Settings, log *slog.Logger) *Broker {
 	return b
 }
 
-func (b *Broker) health() error {
-	if b.client.Ready() != nil {
-		return errNotReady
-	}
-	return nil
-}
-
 // Run serves on the listener until ctx ends. A server that is away is not an error.
 func (b *Broker) Run(ctx context.Context, listener net.Listener) error {
 	group, ctx := errgroup.WithContext(ctx)
@@ -77,6 +65,6 @@ func (b *Broker) Run(ctx context.Context, listener net.Listener) error {
 	if b.publisher != nil {
 		group.Go(func() error { return b.publisher.Run(ctx) })
 	}
-	group.Go(func() error { return b.settings.Server.Serve(ctx, listener, b.health, b.pages, b.api) })
+	group.Go(func() error { return b.settings.Server.Serve(ctx, listener, b.client.Ready, b.pages, b.api) })
 	return group.Wait()
 }

@@ -56,8 +56,10 @@ func Read(environ []string) (Settings, error) {
 // variables are NAME=VALUE.
 type variables []string
 
-// get returns a variable. Those of Akri may have the digest of the Instance in their names.
-func (v variables) get(name string) string { return broker.Property(v, name) }
+// properties are the settings that a device, or brokerProperties of its Configuration, may have.
+var properties = []string{"OPCUA_DISCOVERY_URL", "OPCUA_APPLICATION_URI", "IDENTIFIER", "NAMESPACE_INDEX", "NODES"}
+
+func (v variables) get(name string) string { return broker.Getenv(v, properties...)(name) }
 
 func (v variables) opcua() (opcua.Settings, error) {
 	var errs []error

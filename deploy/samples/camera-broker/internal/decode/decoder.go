@@ -118,11 +118,10 @@ func (d *Decoder) serve(ctx context.Context, request chan<- result) {
 type worker struct {
 	decoder *Decoder
 	waiting []chan<- result
-	child   *child
-	// source is the video that the child decodes, or image without a child.
-	frame  *video.Frame
-	ranges string
-	err    error
+	child   *child       // nil without H.264, and after a failure until a key frame
+	frame   *video.Frame // the latest one
+	ranges  string       // of the child's video
+	err     error        // why frames are not decoded until a key frame
 }
 
 // decode passes a frame to the child. Images need none.
