@@ -10,6 +10,7 @@ import (
 	"sync/atomic"
 
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
 
@@ -42,6 +43,7 @@ const (
 	reportBytes   = 3 << 20
 	propertyBytes = 2 << 10
 	guesses       = 2000
+	ownDevices    = 100
 )
 
 // Run attacks until ctx ends.
@@ -49,7 +51,7 @@ func (n *Node) Run(ctx context.Context) {
 	var group sync.WaitGroup
 	for name, attack := range map[string]func(context.Context) error{
 		"reports": n.report, "watch of Configurations": n.watchConfigurations, "watch of Instances": n.watchInstances,
-		"reservations": n.reserve, "releases": n.release,
+		"reservations": n.reserve, "releases": n.release, "own devices": n.reserveOwn,
 	} {
 		group.Go(func() {
 			repeat(ctx, func() {
@@ -108,12 +110,13 @@ func (n *Node) hostileReport(configuration string) *instancev1.ReportDevicesRequ
 
 	switch rand.IntN(3) {
 	case 0:
+		value := strings.Repeat(string(rune('a'+rand.IntN(26))), propertyBytes)
 		for i := range reportBytes / propertyBytes {
 			id := fmt.Sprintf("%s-%d-%d", n.Name, rand.IntN(4), i)
 			shared := rand.IntN(2) == 0
 			report.Devices = append(report.Devices, &discoveryv1.Device{
-				Instance: akriv0.InstanceName(configuration, akriv0.Digest(id, n.Name, shared)), Id: id, Shared: shared,
-				Properties: map[string]string{"X": strings.Repeat("x", propertyBytes)},
+				Instance: n.instance(configuration, id, shared), Id: id, Shared: shared,
+				Properties: map[string]string{"X": value},
 			})
 		}
 	case 1:
@@ -127,6 +130,11 @@ func (n *Node) hostileReport(configuration string) *instancev1.ReportDevicesRequ
 	}
 
 	return report
+}
+
+// instance returns the name of the Instance of a device of the node.
+func (n *Node) instance(configuration, id string, shared bool) string {
+	return akriv0.InstanceName(configuration, akriv0.Digest(id, n.Name, shared))
 }
 
 func (n *Node) watchConfigurations(ctx context.Context) error {
@@ -160,6 +168,28 @@ func (n *Node) reserve(ctx context.Context) error {
 	response, err := instancev1.NewInstanceServiceClient(n.Reserver).ReserveSlots(ctx, request)
 	n.check(response)
 	return err
+}
+
+// reserveOwn reserves and releases slots of devices that the node reports.
+func (n *Node) reserveOwn(ctx context.Context) error {
+	client := instancev1.NewInstanceServiceClient(n.Reserver)
+	for configuration := range n.Configurations {
+		var claims []*instancev1.SlotClaim
+		for i := range ownDevices {
+			name := n.instance(configuration, fmt.Sprintf("%s-0-%d", n.Name, i), false)
+			claims = append(claims, &instancev1.SlotClaim{Namespace: namespace, Instance: name})
+		}
+		for _, claim := range claims {
+			_, err := client.ReserveSlots(ctx, &instancev1.ReserveSlotsRequest{Node: n.Name, Claims: []*instancev1.SlotClaim{claim}})
+			if err != nil && status.Code(err) != codes.NotFound {
+				return err
+			}
+		}
+		if _, err := client.ReleaseSlots(ctx, &instancev1.ReleaseSlotsRequest{Node: n.Name, Claims: claims}); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // release guesses names of Instances.

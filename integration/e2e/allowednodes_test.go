@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	akriv0 "akri.sh/libs/apis/akri/v0"
 )
@@ -51,4 +52,29 @@ func allowedNodes(t *testing.T) {
 	_, err := akri.Kubectl(t.Context(), "", "label", "node", "node-b", zoneLabel+"=north",
 		"--as=system:node:node-b", "--as-group=system:nodes")
 	require.ErrorContains(t, err, "is not allowed to modify labels")
+	requireAnyMirrorPod(t, "node-b")
+}
+
+// requireAnyMirrorPod requires that a kubelet can create a mirror Pod with a device that its node
+// does not have. So Pods do not prove that a node needs its slots (docs/security.md).
+func requireAnyMirrorPod(t *testing.T, node string) {
+	t.Helper()
+	object, err := akri.Kubernetes.CoreV1().Nodes().Get(t.Context(), node, metav1.GetOptions{})
+	require.NoError(t, err)
+	pod := fmt.Sprintf(`
+apiVersion: v1
+kind: Pod
+metadata:
+  name: e2e-mirror
+  namespace: default
+  annotations: {kubernetes.io/config.mirror: any}
+  ownerReferences: [{apiVersion: v1, kind: Node, name: %[1]s, uid: %[2]s, controller: true}]
+spec:
+  nodeName: %[1]s
+  containers: [{name: main, image: any, resources: {limits: {%[3]s: 1}}}]
+`, node, object.UID, akriv0.ResourceName("any-device"))
+	_, err = akri.Kubectl(t.Context(), pod, "create", "--filename=-", "--as=system:node:"+node, "--as-group=system:nodes")
+	require.NoError(t, err)
+	_, err = akri.Kubectl(t.Context(), "", "delete", "pod", "e2e-mirror", "--ignore-not-found", "--wait=false")
+	require.NoError(t, err)
 }

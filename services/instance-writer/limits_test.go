@@ -5,11 +5,15 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/watch"
 
+	akriv0 "akri.sh/libs/apis/akri/v0"
 	discoveryv1 "akri.sh/proto/akri/discovery/v1"
 )
 
@@ -74,4 +78,41 @@ func TestIncompleteReportsAreLimited(t *testing.T) {
 	}
 	f.eventually("new devices", func() bool { return len(restarted.send(f.newReport(hostile, devices...))) == 0 })
 	require.Less(t, f.bytesOn(hostile), 4*size)
+}
+
+// A node changes its devices in each report: it removes them and reports others, or changes their
+// properties. The writes for its devices are limited, and those of another node are made at once.
+func TestChangesOfANodeAreLimited(t *testing.T) {
+	const rate, burst, devices = 20, 2000, 250
+	f := newFixture(t, 1, 2)
+	hostile, honest := f.nodes[0], f.nodes[1]
+	r := start(t, grace)
+	var written atomic.Int64
+	changes, err := f.instances.In(namespace).Watch(t.Context(), metav1.ListOptions{})
+	require.NoError(t, err)
+	t.Cleanup(changes.Stop)
+	go func() {
+		for change := range changes.ResultChan() {
+			instance, ok := change.Object.(*akriv0.Instance)
+			if ok && change.Type != watch.Deleted && slices.Contains(instance.Spec.Nodes, hostile) {
+				written.Add(1)
+			}
+		}
+	}()
+
+	began := time.Now()
+	changing, steady := openReports(t, r), openReports(t, r)
+	for round, refused := 0, 0; refused < 4*devices; round++ {
+		var reported []*discoveryv1.Device
+		for i := range devices {
+			device := f.device(hostile, fmt.Sprintf("%d-%d", round/2, i), i%2 == 0)
+			device.Properties["ROUND"] = fmt.Sprint(round)
+			reported = append(reported, device)
+		}
+		refused += len(changing.send(f.newReport(hostile, reported...)))
+		require.Empty(t, steady.send(f.newReport(honest, f.device(honest, fmt.Sprint(round), false))))
+	}
+
+	require.GreaterOrEqual(t, written.Load(), int64(burst-devices), "the burst is accepted")
+	require.LessOrEqual(t, written.Load(), burst+rate*int64(time.Since(began).Seconds()+1))
 }

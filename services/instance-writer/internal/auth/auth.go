@@ -23,6 +23,7 @@ import (
 	"akri.sh/libs/kube"
 	"akri.sh/libs/kube/reviews"
 	"akri.sh/libs/limits"
+	instancev1 "akri.sh/proto/akri/instance/v1"
 )
 
 // Audience of the tokens.
@@ -57,10 +58,10 @@ const (
 	tokenBurstShare, tokenRateShare, unverifiedShare = 2, 64, 8
 
 	// The messages of one node are received at this rate in bytes a second, after a burst for the
-	// reports on all Configurations when its streams open again. A small message counts as
-	// minMessageBytes, because each costs time.
+	// reports on all Configurations when its streams open again. A small message and each slot in a
+	// message count as minMessageBytes, because they cost time and writes to the API server.
 	messageRate, messageBurst = 1 << 20, 16 << 20
-	minMessageBytes           = 4 << 10
+	minMessageBytes           = 16 << 10
 	maxNodes                  = 8192
 )
 
@@ -175,9 +176,14 @@ func digest(token string) string {
 func (a *Authenticator) awaitMessage(ctx context.Context, node string, message any) error {
 	size := minMessageBytes
 	if encoded, ok := message.(proto.Message); ok {
-		size = min(max(size, proto.Size(encoded)), messageBurst)
+		size = max(size, proto.Size(encoded))
 	}
-	if err := a.nodes.Of(node).WaitN(ctx, size); err != nil {
+	if slots, ok := message.(interface {
+		GetClaims() []*instancev1.SlotClaim
+	}); ok {
+		size = max(size, minMessageBytes*len(slots.GetClaims()))
+	}
+	if err := a.nodes.Of(node).WaitN(ctx, min(size, messageBurst)); err != nil {
 		return refuse(ReasonMessages, "node %q sends more than %d bytes a second", node, messageRate)
 	}
 	return nil

@@ -228,16 +228,24 @@ func TestMessagesOfOneNodeAreLimited(t *testing.T) {
 	of := func(node string) context.Context {
 		return context.WithValue(context.Background(), identityKey{}, Identity{"akri-agent", node})
 	}
-	for name, id := range map[string]string{"small": "x", "large": strings.Repeat("x", 1<<16)} {
+	report := func(bytes int) func(string) proto.Message {
+		devices := []*discoveryv1.Device{{Id: strings.Repeat("x", bytes)}}
+		return func(node string) proto.Message { return &instancev1.ReportDevicesRequest{Node: node, Devices: devices} }
+	}
+	for name, c := range map[string]struct {
+		message func(node string) proto.Message
+		size    int
+	}{
+		"small": {report(1), minMessageBytes},
+		"large": {report(1 << 16), proto.Size(report(1 << 16)("node-a"))},
+		"slots": {func(node string) proto.Message {
+			return &instancev1.ReserveSlotsRequest{Node: node, Claims: make([]*instancev1.SlotClaim, 10)}
+		}, 10 * minMessageBytes},
+	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				a := newAuthenticator(&apiServer{})
-				report := &instancev1.ReportDevicesRequest{Devices: []*discoveryv1.Device{{Id: id}}}
-				size := max(minMessageBytes, proto.Size(report))
-				send := func(ctx context.Context, node string) error {
-					report.Node = node
-					return a.checkMessage(ctx, report)
-				}
+				a, size := newAuthenticator(&apiServer{}), c.size
+				send := func(ctx context.Context, node string) error { return a.checkMessage(ctx, c.message(node)) }
 				began := time.Now()
 				for range messageBurst / size {
 					require.NoError(t, send(of("node-a"), "node-a"))

@@ -57,6 +57,7 @@ type Reconciler struct {
 	statusSchedule   *schedule[types.NamespacedName]
 	conditionEvents  *kube.RateLimits
 	deviceEvents     *kube.RateLimits
+	newDevices       *kube.RateLimits // by node
 	deviceChanges    *deviceChanges
 
 	reporting *reporting.Observer
@@ -72,6 +73,7 @@ func New(options Options) *Reconciler {
 		statusSchedule:   newSchedule[types.NamespacedName](),
 		conditionEvents:  kube.NewRateLimits(maxEventKeys, rate.Every(eventInterval), eventBurst),
 		deviceEvents:     kube.NewRateLimits(maxEventKeys, rate.Every(eventInterval), eventBurst),
+		newDevices:       kube.NewRateLimits(maxDeviceNodes, deviceRate, deviceBurst),
 		deviceChanges:    newDeviceChanges(),
 	}
 	r.instances = newQueue("instance", options.Log, r.reconcileInstances)
