@@ -132,8 +132,9 @@ func TestWatchHandlers(t *testing.T) {
 
 	report(t, client, 1, registrarv1.HandlerStatus_HANDLER_STATUS_ACTIVE)
 	require.Equal(t, registrarv1.HandlerStatus_HANDLER_STATUS_ACTIVE, next()[0].GetStatus())
+	before := time.Now()
 	report(t, client, 1, registrarv1.HandlerStatus_HANDLER_STATUS_OFFLINE)
-	require.NotZero(t, next()[0].GetOfflineSince())
+	require.WithinRange(t, next()[0].GetOfflineSince().AsTime(), before, time.Now())
 	require.Empty(t, next(), "the handler has expired")
 }
 

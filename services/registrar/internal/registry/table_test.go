@@ -39,6 +39,7 @@ func TestHandlerLifecycle(t *testing.T) {
 	require.False(t, table.Report(udev, 1, registry.Active, start), "a repeated report changes nothing")
 	require.True(t, table.Report(udev, 1, registry.Offline, start.Add(time.Second)))
 	require.False(t, table.Report(udev, 1, registry.Offline, start.Add(time.Minute)), "only the first report sets the time")
+	require.Equal(t, start.Add(time.Second), onlyHandler(t, table).OfflineSince)
 
 	next, offline := table.NextExpiry()
 	require.True(t, offline)
