@@ -2,6 +2,7 @@ package operator_test
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -178,7 +179,7 @@ func TestDevicesChange(t *testing.T) {
 // The devices of all endpoints are merged. The list is complete after all endpoints have answered.
 func TestSeveralEndpoints(t *testing.T) {
 	h := newHarness(t, forever)
-	startHandler(t, h, "d", "x", "both")
+	fast, _ := startHandler(t, h, "d", "x", "both")
 	slow, _ := startHandler(t, h, "d")
 	slow.respond("d", answer{silent: true})
 	h.start()
@@ -186,6 +187,25 @@ func TestSeveralEndpoints(t *testing.T) {
 	h.reported(key, false, "x", "both")
 	slow.respond("d", answer{ids: []string{"both", "y"}})
 	h.reported(key, true, "x", "both", "y")
+
+	// The deletion of a Configuration closes its streams at both endpoints, and no others.
+	both := func(streams int, status registrarv1.HandlerStatus) func() bool {
+		has := func(handler *fakeHandler) bool {
+			return handler.openStreams() == streams && h.registrar.status(handler.endpoint) == status
+		}
+		return func() bool { return has(fast) && has(slow) }
+	}
+	other := h.apply(h.namespace, "other", "foo", "d")
+	h.eventually(both(2, active), "streams of both Configurations")
+	h.remove(key)
+	h.eventually(both(1, active), "streams of the other Configuration")
+	fast.respond("d", answer{ids: []string{"x"}})
+	slow.respond("d", answer{ids: []string{"y"}})
+	h.reported(other, true, "x", "y")
+	require.True(t, both(1, active)(), "the handlers must stay Active")
+	require.Len(t, slices.Concat(fast.received(), slow.received()), 4, "no stream was opened again")
+	h.remove(other)
+	h.eventually(both(0, waiting), "the end of all streams")
 }
 
 // The message of the handler is reported unchanged. Other Configurations are not affected.
