@@ -41,6 +41,7 @@ func soon(c *brokercontroller.Config) { c.BrokerStartTimeout = time.Second }
 func TestBrokerThatCannotStartIsMoved(t *testing.T) {
 	for name, status := range map[string]corev1.PodStatus{
 		"unschedulable": unschedulable, "image missing": imageMissing, "rejected": rejected,
+		"device refused": {Phase: corev1.PodFailed, Reason: "UnexpectedAdmissionError"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			e := newTestEnv(t)
