@@ -7,6 +7,8 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 	podresourcesv1 "k8s.io/kubelet/pkg/apis/podresources/v1"
 )
 
@@ -36,6 +38,30 @@ func TestSlotIsReleasedAfterPodEnds(t *testing.T) {
 			t.Logf("released after %s", time.Since(ended))
 		})
 	}
+}
+
+// The example of the proposal: the kubelet requests "0" and "1", which are slots of one camera, and
+// requests them again after the slots of the Pods that ended are free.
+func TestVirtualDevicesAreReducedAfterReclaim(t *testing.T) {
+	t.Parallel()
+	f := startFixture(t)
+	f.pods.set(configuration, "0", "1", "2", "3")
+	f.writer.Put(first, "akri-onvif", 2, "C:0:node-a", "C:1:node-a")
+	f.writer.Put(second, "akri-onvif", 2, "C:2:node-a", "C:3:node-a")
+	f.seeCameras()
+	f.awaitDevices(configuration, all(healthy, "0", "1", "2", "3"))
+	f.awaitPodLists(2)
+	_, err := f.kubelet.allocate(configuration, ids("0", "1"))
+	require.Equal(t, codes.ResourceExhausted, status.Code(err), "%v", err)
+
+	f.pods.set(configuration, "3")
+	f.awaitUsage(first, "", "")
+	f.awaitUsage(second, "", "C:3:node-a")
+	f.awaitDevices(configuration, all(healthy, "0", "1", "3"))
+	_, err = f.kubelet.allocate(configuration, ids("0", "1"))
+	require.NoError(t, err)
+	require.Equal(t, []string{"C:0:node-a", ""}, f.writer.Usage(first))
+	require.Equal(t, []string{"C:1:node-a", "C:3:node-a"}, f.writer.Usage(second))
 }
 
 func TestIncompletePodListReleasesNothing(t *testing.T) {
