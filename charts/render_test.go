@@ -10,6 +10,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	akriv0 "akri.sh/libs/apis/akri/v0"
 )
 
 var update = flag.Bool("update", false, "write the golden files")
@@ -214,6 +216,21 @@ func TestValuesOfUpstreamAkri(t *testing.T) {
 	rendered, err = render(t, set("opcua.discovery.enabled=true")...)
 	require.NoError(t, err)
 	require.Contains(t, rendered, "component: handler-opcua")
+
+	// The names of Instances and resources begin with that of the Configuration.
+	values, names := companions(t, "configuration"), map[string]string{}
+	values["custom.configuration.discoveryHandlerName"] = "custom"
+	for handler := range upstreamSources(t) {
+		names[handler] = "some-" + strings.ToLower(handler)
+		values[handler+".configuration.name"] = names[handler]
+	}
+	rendered, err = render(t, setJSON(t, values)...)
+	require.NoError(t, err)
+	found := map[string]string{}
+	for _, configuration := range decode[akriv0.Configuration](t, rendered, "Configuration") {
+		found[configuration.Spec.DiscoveryHandler.Name] = configuration.Name
+	}
+	require.Equal(t, names, found)
 }
 
 // TestUseNetworkConnection checks upstream Akri's value, which applies to one handler, and the
