@@ -95,8 +95,10 @@ func handlerStates(t *testing.T) {
 		return instanceUIDs(awaitInstances(t, "default", name, device))
 	}
 	stop := func(before map[string]string) *registrarv1.Handler {
+		began := time.Now()
 		require.NoError(t, akri.DeleteText(t.Context(), handler))
 		stopped := awaitHandlers(t, node, "http", offline)[0]
+		require.WithinRange(t, stopped.GetOfflineSince().AsTime(), began, time.Now())
 		awaitCondition(t, "default", name, akriv0.ConditionHandlerRegistered, metav1.ConditionFalse, akriv0.ReasonHandlerOffline)
 		require.Equal(t, before, instanceUIDs(instances(t, "default", name)))
 		return stopped
