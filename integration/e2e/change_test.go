@@ -234,24 +234,37 @@ func waitingPods(t *testing.T) {
 	awaitTotalAllocatable(t, "e2e-waiting", 2)
 	pods := follow(t, "waiting")
 	apply(t, strings.Replace(deployment("waiting", "e2e-waiting", 2), `"akri.sh/e2e-waiting": "1"`, `"akri.sh/e2e-waiting": "2"`, 1))
-	awaitObjects(t, "both pods to be unschedulable", akri.Kubernetes.CoreV1().Pods("default"), ofApp("waiting"), func(found []corev1.Pod) error {
-		waiting := 0
-		for _, pod := range found {
-			for _, condition := range pod.Status.Conditions {
-				if condition.Reason == corev1.PodReasonUnschedulable && strings.Contains(condition.Message, "Insufficient akri.sh/e2e-waiting") {
-					waiting++
-				}
-			}
-		}
-		if waiting != 2 {
-			return fmt.Errorf("%d of %d pods are unschedulable", waiting, len(found))
-		}
-		return nil
-	})
+	awaitInsufficient(t, "waiting", "e2e-waiting", 2)
+	for _, instance := range instances(t, "default", "e2e-waiting") {
+		require.Empty(t, slotHolders(instance.Spec.DeviceUsage), "pods that wait must not hold slots")
+	}
+	awaitTotalAllocatable(t, "e2e-waiting", 2)
 	require.NoError(t, akri.ApplyText(t.Context(), echoConfiguration("e2e-waiting", 2, "", "foo0", "foo1")))
 	awaitRunning(t, "waiting", 2)
 	require.Empty(t, pods.rejections())
 	for _, instance := range instances(t, "default", "e2e-waiting") {
 		require.NotContains(t, values(instance.Spec.DeviceUsage), "", "each pod must have one slot of each device")
 	}
+}
+
+// awaitInsufficient waits until exactly count pods of the workload are unschedulable, because no
+// node has enough of the resource.
+func awaitInsufficient(t *testing.T, app, resource string, count int) {
+	t.Helper()
+	reason := "Insufficient " + akriv0.ResourceName(resource)
+	what := fmt.Sprintf("%d pods of %s that wait: %s", count, app, reason)
+	awaitObjects(t, what, akri.Kubernetes.CoreV1().Pods("default"), ofApp(app), func(found []corev1.Pod) error {
+		waiting := 0
+		for _, pod := range found {
+			for _, condition := range pod.Status.Conditions {
+				if condition.Reason == corev1.PodReasonUnschedulable && strings.Contains(condition.Message, reason) {
+					waiting++
+				}
+			}
+		}
+		if waiting != count {
+			return fmt.Errorf("%d of %d pods are unschedulable", waiting, len(found))
+		}
+		return nil
+	})
 }

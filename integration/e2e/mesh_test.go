@@ -138,6 +138,7 @@ var independent = []scenario{
 	severalDevices,
 	bothLevels,
 	workloadsOfConfiguration,
+	predictedNames,
 	mostFreeDevice,
 	waitingPods,
 	crowdedDevice,

@@ -40,11 +40,12 @@ func sample(t *testing.T, name string, replacements ...string) string {
 func samplesOfTheReadme(t *testing.T) {
 	start := tutorialOf(t, "start.md", "debug-echo.yaml", sample(t, "debug-echo.yaml"))
 	require.Contains(t, start("Try it"), "debug-echo-8120fe")
-	for _, name := range []string{"deployment-configuration-level.yaml", "debug-echo-job.yaml"} {
+	for _, name := range []string{"deployment-configuration-level.yaml", "deployment-instance-level.yaml", "debug-echo-job.yaml"} {
 		apply(t, sample(t, name))
 	}
 	// Two nodes that reserve the same slot at the same time refuse one of the Pods.
 	awaitRunning(t, "deployment-configuration-level", 1)
+	awaitRunning(t, "deployment-instance-level", 1)
 	apply(t, ownPod("readme", "configuration-level-8120fe"))
 	pod := awaitReadyPod(t, "default", "readme")
 	require.Equal(t, "foo0", query(t, pod).Env["DEBUG_ECHO_DESCRIPTION_8120FE"])

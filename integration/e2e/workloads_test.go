@@ -1,12 +1,22 @@
 package e2e_test
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
+	batchv1 "k8s.io/api/batch/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
+
+// workload returns a ReplicaSet or DaemonSet whose pods request one device of the resource each.
+func workload(kind, name, resource, fields string) string {
+	return strings.NewReplacer(
+		"kind: Deployment", "kind: "+kind, "  replicas: 1\n  strategy: {type: Recreate}\n", fields,
+		"        resources:", "        readinessProbe: {httpGet: {path: /healthz, port: 8083}, periodSeconds: 1}\n        resources:",
+	).Replace(deployment(name, resource, 1))
+}
 
 // workloadsOfConfiguration runs a ReplicaSet and a DaemonSet whose pods request any device of a
 // Configuration, as the Deployment of the README does. A pod that is deleted is replaced.
@@ -16,14 +26,8 @@ func workloadsOfConfiguration(t *testing.T) {
 	apply(t, echoConfiguration(configuration, 4, "", "foo0", "foo1"))
 	awaitTotalAllocatable(t, configuration, int64(2*nodes)) // one of each device on each node
 
-	manifest := func(kind, name, fields string) string {
-		return strings.NewReplacer(
-			"kind: Deployment", "kind: "+kind, "  replicas: 2\n  strategy: {type: Recreate}\n", fields,
-			"        resources:", "        readinessProbe: {httpGet: {path: /healthz, port: 8083}, periodSeconds: 1}\n        resources:",
-		).Replace(deployment(name, configuration, 2))
-	}
-	apply(t, manifest("ReplicaSet", "e2e-replicas", "  replicas: 2\n"))
-	apply(t, manifest("DaemonSet", "e2e-daemons", ""))
+	apply(t, workload("ReplicaSet", "e2e-replicas", configuration, "  replicas: 2\n"))
+	apply(t, workload("DaemonSet", "e2e-daemons", configuration, ""))
 
 	pods := awaitRunning(t, "e2e-replicas", 2)
 	onNodes := map[string]bool{}
@@ -42,4 +46,44 @@ func workloadsOfConfiguration(t *testing.T) {
 		require.NoError(t, akri.Kubernetes.CoreV1().Pods("default").Delete(t.Context(), former, metav1.DeleteOptions{}))
 		awaitRunningWithout(t, app, count, former)
 	}
+}
+
+// predictedNames applies workloads that request a device by the name of its Instance before the
+// device is discovered, as a repository of manifests does. They run after the discovery.
+func predictedNames(t *testing.T) {
+	const configuration, replicas, daemons, job = "e2e-predicted", "predicted-replicas", "predicted-daemons", "predicted-job"
+	device, nodes := instanceName(configuration, "foo0", "", true), len(akri.Cluster.Nodes())
+	apply(t, workload("ReplicaSet", replicas, device, "  replicas: 1\n"))
+	apply(t, workload("DaemonSet", daemons, device, ""))
+	apply(t, `
+apiVersion: batch/v1
+kind: Job
+metadata: {name: `+job+`, namespace: default}
+spec:
+  template:
+    metadata: {labels: {app: `+job+`}}
+    spec:
+      restartPolicy: Never
+      containers:
+      - name: main
+        image: ghcr.io/akri-mesh/registrar:dev
+        imagePullPolicy: IfNotPresent
+        args: ["--version"]
+        resources: {limits: {"akri.sh/`+device+`": "1"}}
+`)
+	for app, count := range map[string]int{replicas: 1, daemons: nodes, job: 1} {
+		awaitInsufficient(t, app, device, count)
+	}
+
+	apply(t, echoConfiguration(configuration, 2*(nodes+2), "", "foo0"))
+	for _, pod := range append(awaitRunning(t, replicas, 1), awaitRunning(t, daemons, nodes)...) {
+		ready := awaitReadyPod(t, "default", pod.Name)
+		require.Equal(t, "foo0", query(t, ready).Env["DEBUG_ECHO_DESCRIPTION_8120FE"])
+	}
+	awaitObject(t, "the completed Job", akri.Kubernetes.BatchV1().Jobs("default"), job, func(job *batchv1.Job) error {
+		if job.Status.Succeeded != 1 {
+			return fmt.Errorf("its status is %+v", job.Status)
+		}
+		return nil
+	})
 }
