@@ -81,9 +81,17 @@ func handleAs(
 	t *testing.T, node cluster.Node, request *discoveryv0.RegisterDiscoveryHandlerRequest, devices ...*discoveryv0.Device,
 ) *listHandler {
 	t.Helper()
+	return handleIn(t, node.AkriDir(), request, devices...)
+}
+
+// handleIn does so in the directory of a node that the registrar and handlers mount.
+func handleIn(
+	t *testing.T, directory string, request *discoveryv0.RegisterDiscoveryHandlerRequest, devices ...*discoveryv0.Device,
+) *listHandler {
+	t.Helper()
 	socket := request.Endpoint
 	handler := &listHandler{devices: devices, updates: make(chan []*discoveryv0.Device)}
-	listener, err := net.Listen("unix", filepath.Join(node.AkriDir(), socket+".sock"))
+	listener, err := net.Listen("unix", filepath.Join(directory, socket+".sock"))
 	require.NoError(t, err)
 	server := grpc.NewServer()
 	handler.stop = server.Stop
@@ -91,7 +99,7 @@ func handleAs(
 	go func() { _ = server.Serve(listener) }()
 	t.Cleanup(server.Stop)
 	request.Endpoint, request.EndpointType = "/var/lib/akri/"+socket+".sock", discoveryv0.RegisterDiscoveryHandlerRequest_UDS
-	require.NoError(t, register(t, node, request))
+	require.NoError(t, registerIn(t, directory, request))
 	return handler
 }
 
@@ -107,7 +115,12 @@ func silentHandler(t *testing.T) {
 
 func register(t *testing.T, node cluster.Node, request *discoveryv0.RegisterDiscoveryHandlerRequest) error {
 	t.Helper()
-	conn := dialSocket(t, filepath.Join(node.AkriDir(), "agent-registration.sock"))
+	return registerIn(t, node.AkriDir(), request)
+}
+
+func registerIn(t *testing.T, directory string, request *discoveryv0.RegisterDiscoveryHandlerRequest) error {
+	t.Helper()
+	conn := dialSocket(t, filepath.Join(directory, "agent-registration.sock"))
 	_, err := discoveryv0.NewRegistrationClient(conn).RegisterDiscoveryHandler(t.Context(), request)
 	return err
 }
