@@ -9,7 +9,6 @@ import (
 	"cmp"
 	"fmt"
 	"slices"
-	"strings"
 
 	akriv0 "akri.sh/libs/apis/akri/v0"
 )
@@ -159,8 +158,8 @@ func Fit(instance *akriv0.Instance, hasLeft func(node string) bool) {
 	}
 }
 
-// at returns one slot. Virtual ids in upstream Akri's form, `<configuration>-<n>`, are returned as
-// `<n>`.
+// at returns one slot. Virtual ids in upstream Akri's form, `<configuration>-<n>`, are returned
+// unchanged: the kubelet has the device under this id.
 func at(instance *akriv0.Instance, index int) Slot {
 	value := instance.Spec.DeviceUsage[akriv0.SlotName(instance.Name, index)]
 	if value == "" {
@@ -169,9 +168,6 @@ func at(instance *akriv0.Instance, index int) Slot {
 	holder, err := akriv0.ParseSlotHolder(value)
 	if err != nil {
 		return Slot{Index: index, Malformed: value}
-	}
-	if id, ok := strings.CutPrefix(holder.VirtualID, instance.Spec.ConfigurationName+"-"); ok && id != "" {
-		holder.VirtualID = id
 	}
 	return Slot{Index: index, Holder: holder}
 }

@@ -23,6 +23,7 @@ func instance(capacity int32, usage map[string]string, nodes ...string) *akriv0.
 
 func TestReserve(t *testing.T) {
 	virtual := akriv0.SlotHolder{Node: "a", VirtualID: "3", Configuration: true}
+	upstream := akriv0.SlotHolder{Node: "a", VirtualID: "cam-3", Configuration: true}
 	claim := akriv0.SlotHolder{Node: "a", Claim: "uid"}
 	for name, c := range map[string]struct {
 		value  string
@@ -34,7 +35,8 @@ func TestReserve(t *testing.T) {
 		"a free slot is reserved":                       {"", 0, akriv0.SlotHolder{Node: "a"}, "", "a"},
 		"a free slot is reserved by a virtual id":       {"", 0, virtual, "", "C:3:a"},
 		"an own slot is reserved again":                 {"a", 0, akriv0.SlotHolder{Node: "a"}, "", "a"},
-		"an own slot in upstream Akri's form":           {"C:cam-3:a", 0, virtual, "", "C:cam-3:a"},
+		"an own slot in upstream Akri's form":           {"C:cam-3:a", 0, upstream, "", "C:cam-3:a"},
+		"the number of an id in upstream Akri's form":   {"C:cam-3:a", 0, virtual, slots.Held, "C:cam-3:a"},
 		"a slot of another node":                        {"b", 0, akriv0.SlotHolder{Node: "a"}, slots.Held, "b"},
 		"a slot of the node through the other resource": {"C:1:a", 0, akriv0.SlotHolder{Node: "a"}, slots.Held, "C:1:a"},
 		"a free slot is reserved for a claim":           {"", 0, claim, "", "D:uid:a"},
@@ -80,6 +82,17 @@ func TestFit(t *testing.T) {
 	require.NotContains(t, i.Spec.DeviceUsage, "cam-abc123-2")
 }
 
+// The kubelet has the device of a Pod that upstream Akri served under upstream's id.
+func TestVirtualIDsAreThoseOfTheKubelet(t *testing.T) {
+	i := instance(2, map[string]string{"cam-abc123-0": "C:cam-3:a", "cam-abc123-1": "C:3:a"}, "a")
+	require.Equal(t, []slots.Slot{
+		{Index: 0, Holder: akriv0.SlotHolder{Node: "a", VirtualID: "cam-3", Configuration: true}},
+		{Index: 1, Holder: akriv0.SlotHolder{Node: "a", VirtualID: "3", Configuration: true}},
+	}, slots.List(i))
+	slots.Release(i, 0, akriv0.SlotHolder{Node: "a", VirtualID: "cam-3", Configuration: true})
+	require.Equal(t, map[string]string{"cam-abc123-0": "", "cam-abc123-1": "C:3:a"}, i.Spec.DeviceUsage)
+}
+
 var (
 	nodes   = []string{"a", "b", "c"}
 	holders = rapid.Custom(func(t *rapid.T) akriv0.SlotHolder {
@@ -118,7 +131,7 @@ func TestCallsAreIdempotent(t *testing.T) {
 		after := maps.Clone(i.Spec.DeviceUsage)
 		key := akriv0.SlotName("cam-abc123", index)
 		if held := before[key]; held != "" && held != after[key] {
-			require.Contains(t, []string{holder.String(), "C:cam-" + holder.VirtualID + ":" + holder.Node}, held, "only the holder may release the slot")
+			require.Equal(t, holder.String(), held, "only the holder may release the slot")
 		}
 		delete(before, key)
 		delete(after, key)
