@@ -36,7 +36,7 @@ const (
 )
 
 func TestUpstreamObjectsAreAdopted(t *testing.T) {
-	c := replay(t)
+	c := replay(t, api)
 	before := c.all()
 	writer := start(t)
 

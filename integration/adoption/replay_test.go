@@ -20,6 +20,8 @@ import (
 	utilyaml "k8s.io/apimachinery/pkg/util/yaml"
 	"k8s.io/client-go/dynamic"
 	"sigs.k8s.io/yaml"
+
+	"akri.sh/libs/kube/kubetest"
 )
 
 const namespace = "default"
@@ -40,16 +42,23 @@ type request struct {
 }
 
 // replay creates the nodes and sends the recorded requests.
-func replay(t *testing.T) *cluster {
+func replay(t *testing.T, server *kubetest.Server) *cluster {
 	t.Helper()
-	client, err := dynamic.NewForConfig(api.Config())
+	c := newCluster(t, server)
+	for _, r := range requests(t) {
+		c.send(r)
+	}
+	return c
+}
+
+// newCluster creates the nodes.
+func newCluster(t *testing.T, server *kubetest.Server) *cluster {
+	t.Helper()
+	client, err := dynamic.NewForConfig(server.Config())
 	require.NoError(t, err)
 	c := &cluster{t, client, map[string]schema.GroupVersionKind{}, map[string]types.UID{}}
 	for _, name := range []string{"node-a", "node-b"} {
 		c.node(name)
-	}
-	for _, r := range requests(t) {
-		c.send(r)
 	}
 	return c
 }
