@@ -19,6 +19,12 @@ require (
 )
 
 require (
+	k8s.io/component-helpers v0.37.2 // indirect
+	k8s.io/dynamic-resource-allocation v0.37.2 // indirect
+)
+
+require (
+	akri.sh/libs/inspect v0.1.0
 	github.com/alecthomas/kong v1.17.0 // indirect
 	github.com/beorn7/perks v1.0.1 // indirect
 	github.com/cespare/xxhash/v2 v2.3.0 // indirect
@@ -81,3 +87,5 @@ replace (
 	akri.sh/libs/apis => ../../libs/apis
 	akri.sh/libs/kube => ../../libs/kube
 )
+
+replace akri.sh/libs/inspect => ../../libs/inspect

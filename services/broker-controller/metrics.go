@@ -18,6 +18,8 @@ type metrics struct {
 	reviews *prometheus.CounterVec
 	// refusedConnections are those to the webhook.
 	refusedConnections prometheus.Counter
+	// verdicts are those of the leader.
+	verdicts *prometheus.GaugeVec
 }
 
 func newMetrics(registerer prometheus.Registerer, cache cluster.Cache) *metrics {
@@ -39,6 +41,11 @@ func newMetrics(registerer prometheus.Registerer, cache cluster.Cache) *metrics 
 			Help: "Connections to the webhook that were closed because their IP address had too many.",
 		}),
 	}
+	m.verdicts = prometheus.NewGaugeVec(prometheus.GaugeOpts{
+		Name: "akri_verdicts",
+		Help: "Devices and brokers of Configurations, and other subjects (device, broker, node, service, handler), by state. " +
+			"Only the leader counts them.",
+	}, []string{"subject", "state"})
 	m.reviews.WithLabelValues("allowed")
 	m.reviews.WithLabelValues("refused")
 	for _, result := range []string{"ok", "error"} {
@@ -54,7 +61,7 @@ func newMetrics(registerer prometheus.Registerer, cache cluster.Cache) *metrics 
 			}
 		}
 	}
-	registerer.MustRegister(m.writes, m.leading, m.reviews, m.refusedConnections, brokerPodCount(cache))
+	registerer.MustRegister(m.writes, m.leading, m.reviews, m.refusedConnections, m.verdicts, brokerPodCount(cache))
 	return m
 }
 

@@ -4,6 +4,7 @@
 package brokercontroller
 
 import (
+	"cmp"
 	"context"
 	"crypto/x509"
 	"errors"
@@ -23,6 +24,7 @@ import (
 	"akri.sh/services/broker-controller/internal/cluster"
 	"akri.sh/services/broker-controller/internal/controller"
 	"akri.sh/services/broker-controller/internal/namespaces"
+	"akri.sh/services/broker-controller/internal/verdicts"
 	"akri.sh/services/broker-controller/internal/webhook"
 )
 
@@ -33,6 +35,7 @@ type Config struct {
 	kube.Flags
 	LeaderElect        bool          `help:"Use leader election with the Lease akri-broker-controller. Required for more than one replica." default:"true"`
 	Namespace          string        `help:"Namespace of the Lease and of the webhook's Secret and Service." default:"default"`
+	NodeNamespace      string        `help:"Namespace of the services of nodes. Empty: that of --namespace." placeholder:"NAME"`
 	Identity           string        `help:"Holder of the Lease, unique among running processes. A process that restarts with the same identity leads at once. Empty: host name and a random UUID."`
 	PendingMax         time.Duration `help:"Maximum time that a broker Pod may be pending on its node before it is replaced." default:"5m"`
 	BrokerStartTimeout time.Duration `help:"Maximum time that a broker Pod may be unable to be scheduled or started on its node before another node that sees the device gets the broker." default:"30s"`
@@ -74,7 +77,7 @@ func New(config Config, env service.Env) (*Service, error) {
 	if err != nil {
 		return nil, err
 	}
-	cache := cluster.NewCache(clients)
+	cache := cluster.NewCache(clients, config.Namespace, cmp.Or(config.NodeNamespace, config.Namespace))
 	s := &Service{
 		config: config, env: env, rest: restConfig, schema: admission.NewClusterSchema(clients.REST), clients: clients, cache: cache, metrics: newMetrics(env.Metrics, cache),
 	}
@@ -154,8 +157,8 @@ func (s *Service) lead(ctx context.Context) error {
 	group.Go(func() {
 		controller.Run(ctx, controller.Options{
 			Clients: s.clients, Cache: s.cache, Events: events, Log: s.env.Log,
-			Reviewer: s.reviewer(),
-			OnWrite:  s.metrics.written, StuckAfter: s.config.PendingMax, StartTimeout: s.config.BrokerStartTimeout,
+			Reviewer: s.reviewer(), Verdicts: verdicts.New(s.cache, s.metrics.verdicts, s.env.Log),
+			OnWrite: s.metrics.written, StuckAfter: s.config.PendingMax, StartTimeout: s.config.BrokerStartTimeout,
 		})
 	})
 	group.Wait()

@@ -244,7 +244,8 @@ func TestReservationOfNodeThatIsNotAllowed(t *testing.T) {
 }
 
 // The status names a node that is not allowed and reports devices, with nothing that the node has
-// chosen. Ready does not depend on the node, and nothing remains when it reports no device.
+// chosen. Other conditions do not depend on the node, and nothing remains when it reports no
+// device.
 func TestStatusOfNodeThatIsNotAllowed(t *testing.T) {
 	f := newFixture(t, 1, 2)
 	r, honest, thief := start(t, grace), f.nodes[0], f.nodes[1]
@@ -257,7 +258,7 @@ func TestStatusOfNodeThatIsNotAllowed(t *testing.T) {
 	s := openReports(t, r)
 	f.eventually("refusal", func() bool { return len(s.send(hostile)) == 1 })
 	f.eventually("status", func() bool {
-		return len(f.status().Nodes) == 2 && meta.IsStatusConditionTrue(f.status().Conditions, akriv0.ConditionReady)
+		return len(f.status().Nodes) == 2 && meta.IsStatusConditionTrue(f.status().Conditions, akriv0.ConditionDevicesAccepted)
 	})
 	encoded, err := json.Marshal(f.status())
 	require.NoError(t, err)
@@ -268,6 +269,6 @@ func TestStatusOfNodeThatIsNotAllowed(t *testing.T) {
 
 	require.Empty(t, s.send(f.newReport(thief)))
 	f.eventually("status", func() bool {
-		return len(f.status().Nodes) == 1 && meta.IsStatusConditionTrue(f.status().Conditions, akriv0.ConditionReady)
+		return len(f.status().Nodes) == 1 && meta.IsStatusConditionTrue(f.status().Conditions, akriv0.ConditionDevicesAccepted)
 	})
 }

@@ -212,25 +212,26 @@ func TestProblemInStatusAndEvent(t *testing.T) {
 	report.Handlers = nil
 	report.Problems = []*instancev1.Problem{{Reason: akriv0.ReasonHandlerNotRegistered, Message: `no Discovery Handler named "x"`}}
 	s.send(report)
-	ready := func() metav1.Condition {
+	registered := func() metav1.Condition {
 		for _, condition := range f.status().Conditions {
-			if condition.Type == akriv0.ConditionReady {
+			if condition.Type == akriv0.ConditionHandlerRegistered {
 				return condition
 			}
 		}
 		return metav1.Condition{}
 	}
-	f.eventually("not ready", func() bool { return ready().Status == metav1.ConditionFalse })
-	require.Equal(t, akriv0.ReasonHandlerNotRegistered, ready().Reason)
-	require.Equal(t, f.nodes[0]+`: no Discovery Handler named "x"`, ready().Message)
+	f.eventually("not registered", func() bool { return registered().Status == metav1.ConditionFalse })
+	require.Equal(t, akriv0.ReasonHandlerNotRegistered, registered().Reason)
+	require.Equal(t, f.nodes[0]+`: no Discovery Handler named "x"`, registered().Message)
 	f.eventually("event", func() bool { return len(f.events(akriv0.ReasonHandlerNotRegistered)) == 1 })
 	s.send(f.newReport(f.nodes[0], f.device("", "foo", true)))
-	f.eventually("ready", func() bool { return ready().Status == metav1.ConditionTrue && f.status().Devices == 1 })
+	f.eventually("registered", func() bool { return registered().Status == metav1.ConditionTrue && f.status().Devices == 1 })
 	f.eventually("event", func() bool { return len(f.events(akriv0.ReasonAsExpected)) == 1 })
 }
 
-// Ready follows the conditions of broker-controller, which stay as they are.
-func TestReadyFollowsBrokers(t *testing.T) {
+// Ready follows SpecValid, which broker-controller writes, and not its other conditions. All of
+// them stay as they are.
+func TestReadyFollowsSpecValid(t *testing.T) {
 	f := newFixture(t, 1, 1)
 	replicas := []*replica{start(t, grace), start(t, grace)}
 	f.reportShared("foo", replicas...)
@@ -242,13 +243,15 @@ func TestReadyFollowsBrokers(t *testing.T) {
 	}
 	f.eventually("ready", ready(metav1.ConditionTrue, akriv0.ReasonAsExpected))
 	for range 3 { // replicas correct a status once in 30 s; this is no correction
-		f.applyCondition(akriv0.ConditionBrokersRunning, metav1.ConditionFalse, "ErrImagePull")
-		f.eventually("not ready", ready(metav1.ConditionFalse, "ErrImagePull"))
-		f.applyCondition(akriv0.ConditionBrokersRunning, metav1.ConditionUnknown, akriv0.ReasonStarting)
+		f.applyCondition(akriv0.ConditionSpecValid, metav1.ConditionFalse, akriv0.ReasonInvalidSpec)
+		f.eventually("not ready", ready(metav1.ConditionFalse, akriv0.ReasonInvalidSpec))
+		f.applyCondition(akriv0.ConditionSpecValid, metav1.ConditionTrue, akriv0.ReasonAsExpected)
 		f.eventually("ready", ready(metav1.ConditionTrue, akriv0.ReasonAsExpected))
 	}
+	f.applyCondition(akriv0.ConditionBrokersRunning, metav1.ConditionFalse, "ErrImagePull")
 	settle(t, replicas...)
-	require.Equal(t, akriv0.ReasonStarting, meta.FindStatusCondition(f.status().Conditions, akriv0.ConditionBrokersRunning).Reason)
+	require.True(t, ready(metav1.ConditionTrue, akriv0.ReasonAsExpected)())
+	require.Equal(t, "ErrImagePull", meta.FindStatusCondition(f.status().Conditions, akriv0.ConditionBrokersRunning).Reason)
 }
 
 // applyCondition sets a condition as broker-controller does.

@@ -100,12 +100,12 @@ func stateOf(slot slots.Slot) string {
 }
 
 func conditions(list func() []*akriv0.Configuration) prometheus.Collector {
-	help := "1 for the present status (True, False, Unknown) of each condition of a Configuration."
-	labels := []string{"configuration_namespace", "configuration", "condition", "status"}
+	help := "1 for the present status (True, False, Unknown) and reason of each condition of a Configuration."
+	labels := []string{"configuration_namespace", "configuration", "condition", "status", "reason"}
 	return gauge.OnScrape("akri_configuration_condition", help, labels, func(present *prometheus.GaugeVec) {
 		for _, configuration := range list() {
 			for _, condition := range configuration.Status.Conditions {
-				present.WithLabelValues(configuration.Namespace, configuration.Name, condition.Type, string(condition.Status)).Set(1)
+				present.WithLabelValues(configuration.Namespace, configuration.Name, condition.Type, string(condition.Status), condition.Reason).Set(1)
 			}
 		}
 	})

@@ -44,7 +44,7 @@ func TestMetrics(t *testing.T) {
 	})
 	require.Positive(t, r.value("akri_reporting_nodes"))
 	f.eventually("a condition that is True", func() bool {
-		return r.value("akri_configuration_condition", "DevicesAccepted", name, namespace, "True") == 1
+		return r.value("akri_configuration_condition", "DevicesAccepted", name, namespace, "AsExpected", "True") == 1
 	})
 	for certificate, lifetime := range map[string]time.Duration{"server": slow.Server, "ca": slow.CA} {
 		expiry := time.Unix(int64(r.value("akri_certificate_expiry_timestamp_seconds", certificate)), 0)

@@ -45,7 +45,7 @@ func TestNodeStopsReporting(t *testing.T) {
 	require.NoError(t, streams[1].CloseSend())
 	require.Contains(t, condition(metav1.ConditionFalse).Message, f.nodes[1]+": no report since ")
 	lost := f.status()
-	require.Equal(t, "1 device on 2 nodes; see NodesReporting", meta.FindStatusCondition(lost.Conditions, akriv0.ConditionReady).Message)
+	require.Equal(t, "1 device on 2 nodes", meta.FindStatusCondition(lost.Conditions, akriv0.ConditionDevicesFound).Message)
 	require.NotEmpty(t, lost.Nodes[0].Handlers)
 	require.Empty(t, lost.Nodes[1].Handlers)
 	require.EqualValues(t, 1, lost.Nodes[1].Devices)
@@ -56,7 +56,8 @@ func TestNodeStopsReporting(t *testing.T) {
 	first.kill()
 	f.eventually("no node reports", func() bool { return f.status().Nodes[0].NotReportingSince != nil })
 	require.Equal(t, lost.Nodes[1], f.status().Nodes[1])
-	require.Equal(t, akriv0.ReasonNodeNotReporting, meta.FindStatusCondition(f.status().Conditions, akriv0.ConditionReady).Reason)
+	require.Equal(t, akriv0.ReasonNoReport, meta.FindStatusCondition(f.status().Conditions, akriv0.ConditionDetailsAccepted).Reason)
+	require.True(t, meta.IsStatusConditionTrue(f.status().Conditions, akriv0.ConditionReady))
 
 	f.reportShared("foo", third)
 	condition(metav1.ConditionTrue)

@@ -1,6 +1,7 @@
 package instancewriter_test
 
 import (
+	"cmp"
 	"fmt"
 	"net/http"
 	"path"
@@ -12,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	akriv0 "akri.sh/libs/apis/akri/v0"
@@ -58,28 +60,27 @@ func TestReportIsAnsweredAfterItsWrite(t *testing.T) {
 	}
 }
 
-// Ready is Unknown until a node has reported on the spec.
-func TestReadyIsUnknownBeforeReport(t *testing.T) {
+// Ready is True before a node has reported on the spec. The conditions about reports are Unknown.
+func TestConditionsBeforeReport(t *testing.T) {
 	f := newFixture(t, 1, 1)
-	s := openReports(t, start(t, grace))
-	ready := func() metav1.Condition {
-		for _, condition := range f.status().Conditions {
-			if condition.Type == akriv0.ConditionReady {
-				return condition
-			}
-		}
-		return metav1.Condition{}
+	r := start(t, grace)
+	f.eventually("ready", func() bool {
+		return meta.IsStatusConditionTrue(f.status().Conditions, akriv0.ConditionReady) && f.status().ObservedGeneration == 1
+	})
+	s := openReports(t, r)
+	accepted := func() metav1.Condition {
+		return *cmp.Or(meta.FindStatusCondition(f.status().Conditions, akriv0.ConditionDetailsAccepted), &metav1.Condition{})
 	}
 	waiting := f.newReport(f.nodes[0])
 	waiting.Complete, waiting.ConfigurationGeneration = false, 1
 	s.send(waiting)
-	f.eventually("status", func() bool { return ready().Reason != "" })
-	require.Equal(t, metav1.ConditionUnknown, ready().Status)
-	require.Zero(t, f.status().ObservedGeneration)
+	f.eventually("status", func() bool { return accepted().Reason != "" })
+	require.Equal(t, metav1.ConditionUnknown, accepted().Status)
+	require.Zero(t, accepted().ObservedGeneration)
 	done := f.newReport(f.nodes[0])
 	done.ConfigurationGeneration = 1
 	s.send(done)
-	f.eventually("ready", func() bool { return ready().Status == metav1.ConditionTrue && f.status().ObservedGeneration == 1 })
+	f.eventually("accepted", func() bool { return accepted().Status == metav1.ConditionTrue && accepted().ObservedGeneration == 1 })
 }
 
 func TestEventsOfDevices(t *testing.T) {

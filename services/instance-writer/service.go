@@ -98,14 +98,6 @@ func newService(config Config, env service.Env, newEndpoint endpointFunc) (*Serv
 	env.Metrics.MustRegister(instances(objects.Instances.List), slotCount(objects.Instances.List), conditions(objects.Configurations.List))
 	env.Health.AddReadiness("api-server", objects.Ready)
 	store, writer := reports.New(reportBytes()), batch.NewWriter(objects, metrics.batch)
-	reconciler := reconcile.New(reconcile.Options{
-		Cluster: objects, Reports: store, Writer: writer, Grace: config.NodeGrace, ReportGrace: config.ReportGrace,
-		DeviceChanges: metrics.deviceChanges, Log: env.Log,
-	})
-	if config.ReportGrace > 0 {
-		env.Metrics.MustRegister(reportingNodes(reconciler.ReportingNodes))
-	}
-
 	api, err := properties.NewAPIServer(restConfig)
 	if err != nil {
 		return nil, err
@@ -118,9 +110,18 @@ func newService(config Config, env service.Env, newEndpoint endpointFunc) (*Serv
 		}
 	})
 	values := properties.NewStore(env.Log, api, changed)
-	record, err := names.New(restConfig, config.Namespace, objects.Configurations, changed.Notify, env.Log)
+	var reconciler *reconcile.Reconciler
+	namesChanged := func() { changed.Notify(); reconciler.NamesChanged() }
+	record, err := names.New(restConfig, config.Namespace, objects.Configurations, namesChanged, env.Log)
 	if err != nil {
 		return nil, err
+	}
+	reconciler = reconcile.New(reconcile.Options{
+		Cluster: objects, Reports: store, Writer: writer, NameTaken: record.Taken, Grace: config.NodeGrace, ReportGrace: config.ReportGrace,
+		DeviceChanges: metrics.deviceChanges, Log: env.Log,
+	})
+	if config.ReportGrace > 0 {
+		env.Metrics.MustRegister(reportingNodes(reconciler.ReportingNodes))
 	}
 	objects.Informers = append(objects.Informers, record.Informers()...)
 	configurations := catalog.New(objects.Configurations.List, objects.ConfigurationRevision, record.Names, values, changed)

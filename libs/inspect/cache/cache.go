@@ -6,6 +6,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -50,6 +51,7 @@ type Cache struct {
 	deployments    *kube.Informer[*appsv1.Deployment]
 	webhooks       *kube.Informer[*admissionregistrationv1.ValidatingWebhookConfiguration]
 	events         *kube.Informer[*corev1.Event]
+	warnings       *kube.Informer[*corev1.Event]
 	// rights has Unreadable, OneNamespace and NoAPI.
 	rights explain.Snapshot
 
@@ -95,22 +97,35 @@ func build(ctx context.Context, config *rest.Config, finder *rights.Finder) (*Ca
 	brokers := metav1.ListOptions{LabelSelector: "controller=" + akriv0.Group}
 	ofDevices := metav1.ListOptions{FieldSelector: "involvedObject.apiVersion=" + akriv0.GroupVersion.String()}
 	core, apps := corev1.SchemeGroupVersion, appsv1.SchemeGroupVersion
-	c.configurations = follow[akriv0.Configuration, akriv0.ConfigurationList](b, akriv0.ConfigurationResource, true, all, trimConfiguration)
-	c.instances = follow[akriv0.Instance, akriv0.InstanceList](b, akriv0.InstanceResource, true, all, trimInstance)
-	c.pods = follow[corev1.Pod, corev1.PodList](b, core.WithResource("pods"), true, all, trimPod)
-	c.jobs = follow[batchv1.Job, batchv1.JobList](b, batchv1.SchemeGroupVersion.WithResource("jobs"), true, brokers, trimJob)
-	c.nodes = follow[corev1.Node, corev1.NodeList](b, core.WithResource("nodes"), false, all, trimNode)
-	c.daemonSets = follow[appsv1.DaemonSet, appsv1.DaemonSetList](b, apps.WithResource("daemonsets"), false, ofAkri, trimDaemonSet)
-	c.deployments = follow[appsv1.Deployment, appsv1.DeploymentList](b, apps.WithResource("deployments"), false, ofAkri, trimDeployment)
+	c.configurations = follow[akriv0.Configuration, akriv0.ConfigurationList](b, akriv0.ConfigurationResource, true, all, explain.TrimConfiguration)
+	c.instances = follow[akriv0.Instance, akriv0.InstanceList](b, akriv0.InstanceResource, true, all, explain.TrimInstance)
+	c.pods = follow[corev1.Pod, corev1.PodList](b, core.WithResource("pods"), true, all, explain.TrimPod)
+	c.jobs = follow[batchv1.Job, batchv1.JobList](b, batchv1.SchemeGroupVersion.WithResource("jobs"), true, brokers, explain.TrimJob)
+	c.nodes = follow[corev1.Node, corev1.NodeList](b, core.WithResource("nodes"), false, all, explain.TrimNode)
+	c.daemonSets = follow[appsv1.DaemonSet, appsv1.DaemonSetList](b, apps.WithResource("daemonsets"), false, ofAkri, explain.TrimDaemonSet)
+	c.deployments = follow[appsv1.Deployment, appsv1.DeploymentList](b, apps.WithResource("deployments"), false, ofAkri, explain.TrimDeployment)
 	webhooks := admissionregistrationv1.SchemeGroupVersion.WithResource("validatingwebhookconfigurations")
 	c.webhooks = follow[admissionregistrationv1.ValidatingWebhookConfiguration, admissionregistrationv1.ValidatingWebhookConfigurationList](
 		b, webhooks, false, ofAkri, nil)
 	c.events = follow[corev1.Event, corev1.EventList](b, core.WithResource("events"), true, ofDevices, nil)
+	warnings := metav1.ListOptions{FieldSelector: "type=" + corev1.EventTypeWarning}
+	c.warnings = follow[corev1.Event, corev1.EventList](b, core.WithResource("events"), true, warnings, trimWarning)
 	if finder != nil {
 		c.rights = *finder.Snapshot
 		slices.Sort(c.rights.Unreadable)
 	}
 	return c, b.err
+}
+
+// trimWarning keeps the name of a Warning about an object that is not one of Akri's workloads and
+// their Pods.
+func trimWarning(event *corev1.Event) {
+	explain.TrimEvent(event)
+	if !strings.HasPrefix(event.InvolvedObject.Name, "akri-") {
+		*event = corev1.Event{ObjectMeta: metav1.ObjectMeta{
+			Name: event.Name, Namespace: event.Namespace, UID: event.UID, ResourceVersion: event.ResourceVersion,
+		}}
+	}
 }
 
 // newServer returns a client for the paths of the API server.
@@ -268,6 +283,7 @@ func (c *Cache) Snapshot() *explain.Snapshot {
 	s.DaemonSets = values(c.daemonSets, nil)
 	s.Deployments = values(c.deployments, nil)
 	s.Webhooks = values(c.webhooks, nil)
+	s.Warnings = values(c.warnings, func(event *corev1.Event) bool { return event.Reason != "" })
 	return &s
 }
 
@@ -275,23 +291,9 @@ func (c *Cache) Snapshot() *explain.Snapshot {
 func (c *Cache) Events() []corev1.Event {
 	events := values(c.events, nil)
 	slices.SortFunc(events, func(a, b corev1.Event) int {
-		return cmp.Or(EventTime(&b).Compare(EventTime(&a)), cmp.Compare(b.Name, a.Name))
+		return cmp.Or(explain.EventTime(&b).Compare(explain.EventTime(&a)), cmp.Compare(b.Name, a.Name))
 	})
 	return events
-}
-
-// EventTime returns when the Event was last seen.
-func EventTime(event *corev1.Event) time.Time {
-	switch {
-	case event.Series != nil:
-		return event.Series.LastObservedTime.Time
-	case !event.LastTimestamp.IsZero():
-		return event.LastTimestamp.Time
-	case !event.EventTime.IsZero():
-		return event.EventTime.Time
-	default:
-		return event.CreationTimestamp.Time
-	}
 }
 
 // values returns the objects of an informer, ordered by namespace and name.

@@ -13,6 +13,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/kubernetes"
+	typedcorev1 "k8s.io/client-go/kubernetes/typed/core/v1"
 	"k8s.io/client-go/rest"
 
 	akriv0 "akri.sh/libs/apis/akri/v0"
@@ -74,6 +75,9 @@ func (c *Client) Snapshot(ctx context.Context, namespace string) (*explain.Snaps
 		return nil, err
 	}
 
+	if err := c.listWarnings(ctx, finder); err != nil {
+		return nil, err
+	}
 	if slices.ContainsFunc(s.Pods, func(pod corev1.Pod) bool { return explain.HasClaims(&pod) }) {
 		if err := c.listClaims(ctx, finder); err != nil {
 			return nil, err
@@ -82,6 +86,22 @@ func (c *Client) Snapshot(ctx context.Context, namespace string) (*explain.Snaps
 	s.Pods = slices.DeleteFunc(s.Pods, func(pod corev1.Pod) bool { return !explain.IsRelevant(&pod) && !s.ClaimsDevices(&pod) })
 	slices.Sort(s.Unreadable)
 	return s, nil
+}
+
+// listWarnings lists the Warning Events in the namespaces of Akri.
+func (c *Client) listWarnings(ctx context.Context, finder *rights.Finder) error {
+	s := finder.Snapshot
+	l := newLister(ctx, finder)
+	warnings := metav1.ListOptions{FieldSelector: "type=" + corev1.EventTypeWarning}
+	namespaces := s.Namespaces()
+	found := make([][]corev1.Event, len(namespaces))
+	for i, namespace := range namespaces {
+		in := func(string) typedcorev1.EventInterface { return c.Kubernetes.CoreV1().Events(namespace) }
+		list(l, "events", false, in, warnings, &found[i])
+	}
+	err := l.group.Wait()
+	s.Warnings = slices.Concat(found...)
+	return err
 }
 
 // listClaims lists what explains Pods with ResourceClaims.

@@ -85,7 +85,7 @@ func TestPages(t *testing.T) {
 		Message: "camera-8120fe was added", LastTimestamp: metav1.NewTime(time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)),
 	}}
 	for path, parts := range map[string][]string{
-		"/":                                      {"2/2</strong> slots", "You may not list: jobs", "broker-controller", "taint dedicated=gpu:NoSchedule"},
+		"/":                                      {"2/2</strong> slots", "You may not list: jobs", "broker-controller", "it does not tolerate dedicated=gpu:NoSchedule"},
 		"/devices":                               {"1 device<", "camera-8120fe", "node-a, node-b"},
 		"/devices?q=CAM-1+node-b":                {"1 device<", "camera-8120fe"},
 		"/devices/default/camera-8120fe":         {"LOGIN", "camera-8120fe-0", "default/node-a-camera-8120fe-pod", "2026-01-02 03:04:05", "camera-8120fe was added"},

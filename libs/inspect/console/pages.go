@@ -12,7 +12,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	akriv0 "akri.sh/libs/apis/akri/v0"
-	"akri.sh/libs/inspect/cache"
 	"akri.sh/libs/inspect/explain"
 	"akri.sh/libs/inspect/status"
 )
@@ -44,7 +43,7 @@ var functions = template.FuncMap{
 	"time":      func(t time.Time) string { return t.UTC().Format("2006-01-02 15:04:05") },
 	"join":      func(texts []string) string { return strings.Join(texts, ", ") },
 	"lower":     func(text any) string { return strings.ToLower(fmt.Sprint(text)) },
-	"eventTime": func(event Event) time.Time { return cache.EventTime(&event) },
+	"eventTime": func(event Event) time.Time { return explain.EventTime(&event) },
 	"podReady":  explain.PodReady,
 	"count":     explain.Plural,
 	"noun":      func(n int, noun string) string { return strings.TrimPrefix(explain.Plural(n, noun), fmt.Sprint(n)+" ") },
@@ -125,7 +124,7 @@ func device(v view) (string, any, bool) {
 	if instance == nil {
 		return details.Name, details, false
 	}
-	details.Device = new(status.DeviceOf(instance))
+	details.Device = new(status.DeviceIn(v.Snapshot, instance))
 	details.Slots = v.Slots(instance)
 	details.Properties = slices.Sorted(maps.Keys(instance.Spec.BrokerProperties))
 	details.Brokers = v.BrokersOf(instance)
@@ -162,7 +161,7 @@ func configuration(v view) (string, any, bool) {
 		return details.Name, details, false
 	}
 	for _, instance := range v.InstancesOf(details.Configuration) {
-		details.Devices = append(details.Devices, status.DeviceOf(instance))
+		details.Devices = append(details.Devices, status.DeviceIn(v.Snapshot, instance))
 	}
 	if more := len(details.Devices) - maxHistory; more > 0 {
 		details.Devices, details.MoreDevices = details.Devices[:maxHistory], more
@@ -202,7 +201,7 @@ func handlers(v view) (string, any, bool) {
 	nodes := status.Of(v.Snapshot).Nodes
 	for name := range byNode {
 		if !slices.ContainsFunc(nodes, func(n status.Node) bool { return n.Name == name }) {
-			nodes = append(nodes, status.Node{Name: name})
+			nodes = append(nodes, status.Node{Name: name, Verdict: explain.Verdict{State: explain.Skipped, Message: "the Node is not known"}})
 		}
 	}
 	slices.SortFunc(nodes, func(a, b status.Node) int { return cmp.Compare(a.Name, b.Name) })

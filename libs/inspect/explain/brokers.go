@@ -21,7 +21,7 @@ func (s *Snapshot) brokers(c *akriv0.Configuration, instances []*akriv0.Instance
 	for _, instance := range instances {
 		pods = append(pods, s.BrokersOf(instance)...)
 	}
-	created := s.createdLink(c, pods)
+	created := s.createdLink(c, instances, pods)
 	if len(pods) == 0 {
 		return []Link{created}
 	}
@@ -31,23 +31,27 @@ func (s *Snapshot) brokers(c *akriv0.Configuration, instances []*akriv0.Instance
 }
 
 // createdLink evaluates whether the API server accepts the brokers.
-func (s *Snapshot) createdLink(c *akriv0.Configuration, pods []*corev1.Pod) Link {
+func (s *Snapshot) createdLink(c *akriv0.Configuration, instances []*akriv0.Instance, pods []*corev1.Pod) Link {
 	running := condition(c, akriv0.ConditionBrokersRunning)
 	t := target{Snapshot: s, configuration: c, brokers: pods}
 	if running.Status == metav1.ConditionFalse && running.Reason == akriv0.ReasonBrokerRefused {
 		t.refusal = running.Message
 	}
 
+	created := c.CreationTimestamp
+	for _, instance := range instances {
+		created = latest(created, instance.CreationTimestamp)
+	}
 	message := Plural(len(pods), "broker Pod")
 	switch cause := t.firstCause(LinkCreated); {
 	case cause != nil && len(pods) > 0:
-		return partial(LinkCreated, message+"; "+cause.Message, *cause)
+		return partly(LinkCreated, message+"; "+cause.Message, *cause)
 	case cause != nil:
 		return broken(LinkCreated, *cause)
 	case len(pods) > 0:
-		return ok(LinkCreated, message)
+		return works(LinkCreated, message)
 	default:
-		return pending(LinkCreated, running.Message)
+		return s.expectBroker(running.Message, latest(created, running.LastTransitionTime))
 	}
 }
 
@@ -60,18 +64,9 @@ func (s *Snapshot) combined(pods []*corev1.Pod) []Link {
 		}
 	}
 	for i := range all {
-		if all[i].State == OK && len(pods) > 1 {
+		if all[i].State == Works && len(pods) > 1 {
 			all[i].Message = "all " + Plural(len(pods), "Pod")
 		}
 	}
 	return all
-}
-
-// worst returns the link with the worse state. Of two broken links, the first has precedence.
-func worst(a, b Link) Link {
-	order := map[State]int{OK: 0, Skipped: 1, Pending: 2, Partial: 3, Broken: 4}
-	if order[b.State] > order[a.State] {
-		return b
-	}
-	return a
 }

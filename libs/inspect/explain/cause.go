@@ -86,7 +86,7 @@ func (t target) causes(link string) []Cause {
 	var found []Cause
 	for _, r := range rules[link] {
 		r.find(t, func(cause Cause) {
-			cause.ID = r.id
+			cause.ID = cmp.Or(cause.ID, r.id)
 			found = append(found, cause)
 		})
 	}

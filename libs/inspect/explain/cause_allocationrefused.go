@@ -3,7 +3,7 @@ package explain
 // AllocationRefused means that device-plugin-host refused the device.
 const AllocationRefused CauseID = "AllocationRefused"
 
-func init() { register(rule{AllocationRefused, LinkAdmitted, 1, allocationRefused}) }
+func init() { register(rule{AllocationRefused, LinkAdmitted, 2, allocationRefused}) }
 
 func allocationRefused(t target, report func(Cause)) {
 	if t.pod.Status.Reason == "UnexpectedAdmissionError" {

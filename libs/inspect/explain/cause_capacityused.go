@@ -16,7 +16,7 @@ import (
 const CapacityUsed CauseID = "CapacityUsed"
 
 func init() {
-	register(rule{CapacityUsed, LinkScheduled, 1, noFreeSlot}, rule{CapacityUsed, LinkSlots, 1, allSlotsHeld})
+	register(rule{CapacityUsed, LinkScheduled, 2, noFreeSlot})
 }
 
 // noFreeSlot examines what the Pod requests. The scheduler states only that it cannot allocate it.
@@ -66,25 +66,19 @@ func countFree(devices []candidate) int {
 	return free
 }
 
-func allSlotsHeld(t target, report func(Cause)) {
-	if slots := t.Slots(t.instances...); freeSlots(slots) == 0 {
-		report(t.capacityUsed(akriv0.ResourceName(t.instances[0].Name), slots))
-	}
-}
-
 // capacityUsed returns the cause for the slots of a resource or of several devices.
 func (s *Snapshot) capacityUsed(of string, slots []Slot) Cause {
 	cause := Cause{Message: fmt.Sprintf("%d of %s of %s held, by %s",
 		len(slots)-freeSlots(slots), Plural(len(slots), "slot"), of, holders(slots))}
 
-	if pod := s.holder(slots); pod != nil {
-		cause.Remedies = append(cause.Remedies, deletePod("Delete a Pod that uses it.", pod))
-	}
 	if len(slots) > 0 {
 		cause.Subject = subject("Instance", slots[0].Namespace, slots[0].Instance)
-		cause.Remedies = append(cause.Remedies, remedy("Or raise the capacity, if the device can serve more containers.",
+		cause.Remedies = append(cause.Remedies, remedy("Raise the capacity, if the device can serve more containers.",
 			`kubectl patch configuration.akri.sh %s --namespace %s --type=merge --patch '{"spec":{"capacity":CAPACITY}}'`,
 			slots[0].Configuration, slots[0].Namespace))
+	}
+	if pod := s.holder(slots); pod != nil {
+		cause.Remedies = append(cause.Remedies, deletePod("Or delete a Pod that uses the device, if it is not needed.", pod))
 	}
 	return cause
 }

@@ -3,6 +3,7 @@ package explain
 import (
 	"fmt"
 	"slices"
+	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 
@@ -83,8 +84,25 @@ func crashLoop(pod *corev1.Pod, status corev1.ContainerStatus) Cause {
 	}
 	if end := status.LastTerminationState.Terminated; end != nil {
 		cause.Message += fmt.Sprintf(", last with exit code %d (%s)", end.ExitCode, end.Reason)
+		if line := lastLine(end.Message); line != "" {
+			cause.Evidence = []string{"last line of its log: " + line}
+		}
+		if strings.Contains(end.Message, "exec format error") {
+			cause.Remedies = append([]Remedy{remedy("The image "+status.Image+" is for another processor: use one for that of the node.",
+				"kubectl get node %s --output jsonpath='{.status.nodeInfo.architecture}'", pod.Spec.NodeName)}, cause.Remedies...)
+		}
 	}
 	return cause
+}
+
+// maxLogLine limits the last line of a log in bytes.
+const maxLogLine = 300
+
+// lastLine returns the last line of a text that is not empty.
+func lastLine(text string) string {
+	text = strings.TrimSpace(text)
+	line := text[strings.LastIndexByte(text, '\n')+1:]
+	return strings.ToValidUTF8(line[:min(len(line), maxLogLine)], "")
 }
 
 func containerNotCreated(pod *corev1.Pod, status corev1.ContainerStatus) Cause {
@@ -97,7 +115,7 @@ func imagesNotPulled(t target, report func(Cause)) {
 	services := slices.DeleteFunc(slices.Clone(t.services), func(s Service) bool { return !t.withoutImage(s) })
 	if len(services) > 0 {
 		report(Cause{
-			Message: Plural(len(services), "service") + " without an image: " + t.waiting(services[0]).Message,
+			Message: Plural(len(services), "service") + " without an image: " + t.podProblem(services[0]).Message,
 			Remedies: []Remedy{t.upgrade("Set a registry and a tag that have the images, or copy the images to the nodes.",
 				"--set global.image.registry=REGISTRY,global.image.tag=TAG")},
 		})
@@ -110,6 +128,6 @@ func (s *Snapshot) withoutImage(service Service) bool {
 	if service.complete() || s.servesRequiredWebhook(service) && service.Ready == 0 {
 		return false
 	}
-	waiting := s.waiting(service)
-	return waiting != nil && waiting.ID == ImageNotPulled
+	problem := s.podProblem(service)
+	return problem != nil && problem.ID == ImageNotPulled
 }

@@ -9,7 +9,7 @@ import (
 // does not tolerate.
 const DeviceTainted CauseID = "DeviceTainted"
 
-func init() { register(rule{DeviceTainted, LinkScheduled, 3, deviceTainted}) }
+func init() { register(rule{DeviceTainted, LinkScheduled, 4, deviceTainted}) }
 
 func deviceTainted(t target, report func(Cause)) {
 	for _, r := range t.unallocated() {

@@ -10,7 +10,7 @@ import (
 // Allocation, as before Kubernetes 1.36.
 const FeatureMissing CauseID = "FeatureMissing"
 
-func init() { register(rule{FeatureMissing, LinkScheduled, 4, featureMissing}) }
+func init() { register(rule{FeatureMissing, LinkScheduled, 5, featureMissing}) }
 
 // featureMissing finds a resource that the scheduler looks for in the status of nodes, while all
 // nodes that see the devices have them only for ResourceClaims.
@@ -37,7 +37,7 @@ func featureMissing(t target, report func(Cause)) {
 func (s *Snapshot) onlyForClaims(instances []*akriv0.Instance) (last string) {
 	for _, instance := range instances {
 		for _, name := range instance.Spec.Nodes {
-			if node := Find(s.Nodes, "", name); node == nil || !s.usesClaims(node) {
+			if node := s.nodeNamed(name); node == nil || !s.usesClaims(node) {
 				return ""
 			}
 			last = name

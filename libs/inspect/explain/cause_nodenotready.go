@@ -1,5 +1,7 @@
 package explain
 
+import corev1 "k8s.io/api/core/v1"
+
 // NodeNotReady means that Kubernetes cannot use the node.
 const NodeNotReady CauseID = "NodeNotReady"
 
@@ -7,11 +9,16 @@ func init() { register(rule{NodeNotReady, LinkResource, 0, nodeNotReady}) }
 
 func nodeNotReady(t target, report func(Cause)) {
 	for _, place := range t.places() {
-		if name := place.node.Name; !NodeReady(place.node) {
-			report(Cause{
-				Subject: subject("Node", "", name), Message: name + " is not ready",
-				Remedies: []Remedy{remedy("Find out why.", "kubectl describe node %s", name)},
-			})
+		if !NodeReady(place.node) && !place.node.Spec.Unschedulable {
+			report(notReadyNode(place.node))
 		}
+	}
+}
+
+func notReadyNode(node *corev1.Node) Cause {
+	since := readySince(node)
+	return Cause{
+		ID: NodeNotReady, Subject: subject("Node", "", node.Name), Since: &since, Message: node.Name + " is not ready",
+		Remedies: []Remedy{remedy("Find out why.", "kubectl describe node %s", node.Name)},
 	}
 }

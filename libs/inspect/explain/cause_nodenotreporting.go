@@ -30,7 +30,7 @@ func nodeNotReporting(t target, report func(Cause)) {
 		check := remedy("Check that discovery-operator runs on the node.",
 			"kubectl get pods --namespace %s --field-selector spec.nodeName=%s --selector %s=%s --output wide",
 			t.nodeNamespace(), node.Name, PartOfLabel, PartOf)
-		if n := Find(t.Nodes, "", node.Name); n != nil && !NodeReady(n) {
+		if n := t.nodeNamed(node.Name); n != nil && !NodeReady(n) {
 			check = remedy("Find out why the node is not ready.", "kubectl describe node %s", node.Name)
 		}
 		cause.Remedies = append(cause.Remedies, check)

@@ -12,7 +12,7 @@ import (
 // NoDeviceSelected means that no device matches a request of a ResourceClaim.
 const NoDeviceSelected CauseID = "NoDeviceSelected"
 
-func init() { register(rule{NoDeviceSelected, LinkScheduled, 2, noDeviceSelected}) }
+func init() { register(rule{NoDeviceSelected, LinkScheduled, 3, noDeviceSelected}) }
 
 func noDeviceSelected(t target, report func(Cause)) {
 	for _, r := range t.unallocated() {

@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strings"
 
+	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/klog/v2"
 
@@ -17,10 +18,42 @@ const NodeWithoutAkri CauseID = "NodeWithoutAkri"
 
 func init() { register(rule{NodeWithoutAkri, LinkActive, 1, nodeWithoutAkri}) }
 
+// nodeWithoutAkri leaves out the nodes on which Akri need not run, such as those of the control
+// plane.
 func nodeWithoutAkri(t target, report func(Cause)) {
 	for _, cause := range t.NodeWithoutCauses() {
-		report(cause)
+		if t.needsAkri(cause.Subject.Name) {
+			report(cause)
+		}
 	}
+}
+
+// unusedNodes returns the causes of the nodes that nodeWithoutAkri leaves out, for users who miss
+// the devices of one.
+func (s *Snapshot) unusedNodes() []Cause {
+	return slices.DeleteFunc(s.NodeWithoutCauses(), func(cause Cause) bool { return s.needsAkri(cause.Subject.Name) })
+}
+
+// needsAkri reports whether the devices of the node are known, or whether its DaemonSet should run
+// there.
+func (s *Snapshot) needsAkri(name string) bool {
+	if slices.ContainsFunc(s.Instances, func(i akriv0.Instance) bool { return slices.Contains(i.Spec.Nodes, name) }) {
+		return true
+	}
+	node := s.nodeNamed(name)
+	return node != nil && slices.ContainsFunc(ofComponents(s.DaemonSets, discoveryOperator, agent), func(d *appsv1.DaemonSet) bool {
+		return fits(d.Spec.Template.Spec, node)
+	})
+}
+
+// fits reports whether a DaemonSet has a Pod on the node.
+func fits(spec corev1.PodSpec, node *corev1.Node) bool {
+	for key, value := range spec.NodeSelector {
+		if node.Labels[key] != value {
+			return false
+		}
+	}
+	return !slices.ContainsFunc(node.Spec.Taints, func(taint corev1.Taint) bool { return !Tolerated(spec.Tolerations, taint) })
 }
 
 // NodeWithoutCauses returns a cause for each node on which the node services do not run.

@@ -11,7 +11,7 @@ import (
 // another node reserved the slot.
 const OutdatedNodeStatus CauseID = "OutdatedNodeStatus"
 
-func init() { register(rule{OutdatedNodeStatus, LinkAdmitted, 0, outdatedNodeStatus}) }
+func init() { register(rule{OutdatedNodeStatus, LinkAdmitted, 1, outdatedNodeStatus}) }
 
 // outdatedNodeStatus finds Pods for which the kubelet had fewer healthy devices than they request.
 // The messages are those of `devicesToAllocate` in its device manager.

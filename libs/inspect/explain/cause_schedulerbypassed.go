@@ -12,7 +12,7 @@ func init() { register(rule{SchedulerBypassed, LinkSlot, 1, schedulerBypassed}) 
 // ignores a resource that no device plugin advertises.
 func schedulerBypassed(t target, report func(Cause)) {
 	name := t.pod.Spec.NodeName
-	node := Find(t.Nodes, "", name)
+	node := t.nodeNamed(name)
 	if t.unheld == "" || t.unheldClaim || node == nil || !t.usesClaims(node) || t.pod.Status.ExtendedResourceClaimStatus != nil {
 		return
 	}

@@ -60,8 +60,8 @@ func propertySources(c *akriv0.Configuration) []akriv0.Subject {
 // instanceWriterAccount returns the user name of the service account of instance-writer.
 func (s *Snapshot) instanceWriterAccount() string {
 	_, namespace := s.release()
-	account := "akri-" + instanceWriter
-	for _, d := range ofComponents(s.Deployments, instanceWriter) {
+	account := "akri-" + InstanceWriter
+	for _, d := range ofComponents(s.Deployments, InstanceWriter) {
 		account = cmp.Or(d.Spec.Template.Spec.ServiceAccountName, account)
 	}
 	return "system:serviceaccount:" + namespace + ":" + account

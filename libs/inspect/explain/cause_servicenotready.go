@@ -1,19 +1,40 @@
 package explain
 
-import "fmt"
+import (
+	"fmt"
+	"slices"
+)
 
 // ServiceNotReady means that a service of Akri has fewer ready Pods than it should have.
 const ServiceNotReady CauseID = "ServiceNotReady"
 
-func init() { register(rule{ServiceNotReady, LinkServices, 3, serviceNotReady}) }
+func init() { register(rule{ServiceNotReady, LinkServices, 6, servicesWith(ServiceNotReady)}) }
 
-func serviceNotReady(t target, report func(Cause)) {
-	for _, service := range t.services {
-		if service.complete() || t.servesRequiredWebhook(service) && service.Ready == 0 || t.withoutImage(service) {
-			continue // other causes
+// servicesWith finds the services that are not complete for the cause.
+func servicesWith(id CauseID) finder {
+	return func(t target, report func(Cause)) {
+		for _, service := range t.services {
+			if service.complete() || t.servesRequiredWebhook(service) && service.Ready == 0 || t.withoutImage(service) {
+				continue // other causes
+			}
+			if cause := t.serviceCause(service); cause.ID == id {
+				report(cause)
+			}
 		}
-		report(t.notReady(service, ""))
 	}
+}
+
+// serviceCause returns why a service is not complete.
+func (s *Snapshot) serviceCause(service Service) Cause {
+	if cause := s.podsNotCreated(service); cause != nil {
+		return *cause
+	}
+	if cause := s.podProblem(service); cause != nil && cause.ID == VolumeNotMounted {
+		return *cause
+	}
+	cause := s.notReady(service, "")
+	cause.ID = ServiceNotReady
+	return cause
 }
 
 // complete reports whether the service has the Pods that it should have.
@@ -43,14 +64,16 @@ func (s *Snapshot) notReady(service Service, consequence string) Cause {
 	}
 
 	cause.Message += consequence
-	if waiting := s.waiting(service); waiting != nil {
-		cause.Message += ": " + waiting.Message
+	if problem := s.podProblem(service); problem != nil {
+		cause.Message += ": " + problem.Message
+		cause.Evidence = problem.Evidence
+		cause.Remedies = slices.Concat(problem.Remedies, cause.Remedies)
 	}
 	return cause
 }
 
-// waiting returns why a container of the service waits, or nil if none does.
-func (s *Snapshot) waiting(service Service) *Cause {
+// podProblem returns why a container of the service waits, or nil if none does.
+func (s *Snapshot) podProblem(service Service) *Cause {
 	for _, pod := range s.podsOf(service) {
 		if cause := (target{Snapshot: s, pod: pod}).firstCause(LinkContainer); cause != nil {
 			return cause

@@ -5,7 +5,9 @@ import (
 	"fmt"
 	"slices"
 	"strconv"
+	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
@@ -21,15 +23,44 @@ func Configuration(s *Snapshot, namespace, name string) Explanation {
 		return e
 	}
 	instances := s.InstancesOf(c)
-	e.Links = append(s.discovery(c), s.resourceLink("", instances))
+	e.Links = append(s.discovery(c), s.resourceLink("", instances, brokerPodOf(c)))
 	e.Links = append(e.Links, s.brokers(c, instances)...)
+	e.Verdicts = []Verdict{Devices(s, c), Brokers(s, c)}
 	return e
+}
+
+// brokerPodOf returns the spec of the broker Pods of the Configuration, or nil if it has none.
+func brokerPodOf(c *akriv0.Configuration) *corev1.PodSpec {
+	switch {
+	case c == nil || c.Spec.BrokerSpec == nil:
+		return nil
+	case c.Spec.BrokerSpec.BrokerJobSpec != nil:
+		return &c.Spec.BrokerSpec.BrokerJobSpec.Template.Spec
+	default:
+		return c.Spec.BrokerSpec.BrokerPodSpec
+	}
 }
 
 // discovery returns the links from the handler to the Instances of the Configuration.
 func (s *Snapshot) discovery(c *akriv0.Configuration) []Link {
 	t := target{Snapshot: s, configuration: c, instances: s.InstancesOf(c)}
-	return []Link{s.ServicesLink(), t.handlerLink(), t.acceptedLink(), t.activeLink(), t.foundLink(), t.instancesLink()}
+	links := []Link{t.handlerLink(), t.acceptedLink(), t.activeLink(), t.foundLink(), t.instancesLink()}
+	return append([]Link{s.ServicesLink()}, withoutEffects(links)...)
+}
+
+// withoutEffects skips the links that wait for something, in vain or not, if another link has a
+// known cause: they follow from it.
+func withoutEffects(links []Link) []Link {
+	known := func(l Link) bool { return l.State == Broken && l.Causes[0].ID != Overdue }
+	if !slices.ContainsFunc(links, known) {
+		return links
+	}
+	for i, link := range links {
+		if link.State == Waiting || link.State == Broken && !known(link) {
+			links[i] = skipped(link.Name, "not reached")
+		}
+	}
+	return links
 }
 
 func condition(c *akriv0.Configuration, kind string) metav1.Condition {
@@ -41,15 +72,15 @@ func condition(c *akriv0.Configuration, kind string) metav1.Condition {
 func (t target) handlerLink() Link {
 	registered := condition(t.configuration, akriv0.ConditionHandlerRegistered)
 	if registered.Status == metav1.ConditionUnknown {
-		return pending(LinkHandler, registered.Message)
+		return t.expect(LinkHandler, registered.Message, t.report("a Discovery Handler in the report of a node", reportTimeout, registered))
 	}
 
 	causes := t.causes(LinkHandler)
 	switch {
 	case len(causes) == 0:
-		return ok(LinkHandler, handlerMessage(t.configuration))
+		return works(LinkHandler, handlerMessage(t.configuration))
 	case registered.Status == metav1.ConditionTrue:
-		return partial(LinkHandler, registered.Message, causes...)
+		return partly(LinkHandler, registered.Message, causes...)
 	}
 
 	// The cause that the condition names comes first.
@@ -73,15 +104,28 @@ func (t target) acceptedLink() Link {
 	if cause := t.firstCause(LinkAccepted); cause != nil {
 		return broken(LinkAccepted, *cause)
 	}
-	return stated(LinkAccepted, condition(t.configuration, akriv0.ConditionDetailsAccepted))
+	accepted := condition(t.configuration, akriv0.ConditionDetailsAccepted)
+	if accepted.Status == metav1.ConditionUnknown {
+		return t.expect(LinkAccepted, accepted.Message, t.report("an answer of the Discovery Handler", listTimeout, accepted))
+	}
+	return works(LinkAccepted, accepted.Message)
 }
 
-// stated returns the link that the condition states, without a cause.
-func stated(link string, condition metav1.Condition) Link {
-	if condition.Status == metav1.ConditionUnknown {
-		return pending(link, condition.Message)
+const (
+	// reportTimeout is more than a node takes to report, and a handler to register.
+	reportTimeout = time.Minute
+	// listTimeout is more than the grace period of handlers that start slowly after a reboot.
+	listTimeout = 6 * time.Minute
+	// writeTimeout is more than a service takes to create an object.
+	writeTimeout = 30 * time.Second
+)
+
+// report is the expectation that the nodes report what the condition is about.
+func (t target) report(awaited string, within time.Duration, stated metav1.Condition) expectation {
+	return expectation{
+		awaited: awaited, since: latest(t.configuration.CreationTimestamp, stated.LastTransitionTime), within: within,
+		cause: Cause{Remedies: []Remedy{t.readServiceLogs("Read the logs of discovery-operator.", discoveryOperator)}},
 	}
-	return ok(link, condition.Message)
 }
 
 // ActiveNodes returns the nodes whose handlers serve the Configuration.
@@ -104,19 +148,31 @@ func (t target) activeLink() Link {
 	case reporting == 0 && len(causes) > 0:
 		return broken(LinkActive, causes...)
 	case reporting == 0:
-		return pending(LinkActive, condition(t.configuration, akriv0.ConditionNodesReporting).Message)
+		reporting := condition(t.configuration, akriv0.ConditionNodesReporting)
+		return t.expect(LinkActive, reporting.Message, t.report("the first report of a node", reportTimeout, reporting))
 	case len(causes) > 0:
-		return partial(LinkActive, message+"; "+causes[0].Message, causes...)
+		return partly(LinkActive, message+"; "+causes[0].Message, causes...)
 	default:
-		return ok(LinkActive, message)
+		link := works(LinkActive, message)
+		link.Causes = t.unusedNodes()
+		return link
 	}
 }
 
 func (t target) foundLink() Link {
-	if causes := t.causes(LinkFound); len(causes) > 0 {
+	found := condition(t.configuration, akriv0.ConditionDevicesFound)
+	switch causes := t.causes(LinkFound); {
+	case len(causes) > 0 && len(t.instances) > 0:
+		return partly(LinkFound, causes[0].Message, causes...)
+	case len(causes) > 0 && int(t.configuration.Spec.ExpectedDevices) > 0:
 		return broken(LinkFound, causes...)
+	case len(causes) > 0:
+		return Link{Name: LinkFound, State: NoneFound, Message: causes[0].Message, Causes: causes}
 	}
-	return stated(LinkFound, condition(t.configuration, akriv0.ConditionDevicesFound))
+	if found.Status == metav1.ConditionUnknown {
+		return t.expect(LinkFound, found.Message, t.report("a complete list of devices", listTimeout, found))
+	}
+	return works(LinkFound, found.Message)
 }
 
 // instancesLink evaluates whether each device has an Instance with valid slots.
@@ -124,16 +180,21 @@ func (t target) instancesLink() Link {
 	causes := t.causes(LinkInstances)
 	switch {
 	case len(causes) > 0 && len(t.instances) > 0:
-		return partial(LinkInstances, causes[0].Message, causes...)
+		return partly(LinkInstances, causes[0].Message, causes...)
 	case len(causes) > 0:
 		return broken(LinkInstances, causes...)
 	case len(t.instances) > 0:
-		return ok(LinkInstances, Plural(len(t.instances), "Instance"))
-	case condition(t.configuration, akriv0.ConditionDevicesFound).Status == metav1.ConditionTrue:
-		return pending(LinkInstances, "none yet")
-	default:
+		return works(LinkInstances, Plural(len(t.instances), "Instance"))
+	}
+
+	found := condition(t.configuration, akriv0.ConditionDevicesFound)
+	if found.Status != metav1.ConditionTrue {
 		return skipped(LinkInstances, "no device is found")
 	}
+	return t.expect(LinkInstances, "none yet", expectation{
+		awaited: "the first Instance", since: latest(t.configuration.CreationTimestamp, found.LastTransitionTime), within: writeTimeout,
+		cause: Cause{Remedies: []Remedy{t.readServiceLogs("Read the logs of instance-writer.", InstanceWriter)}},
+	})
 }
 
 // Plural returns a number with its noun.

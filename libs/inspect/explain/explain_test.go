@@ -2,6 +2,7 @@ package explain_test
 
 import (
 	"flag"
+	"fmt"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -43,10 +44,10 @@ func load(t *testing.T, file string) *explain.Snapshot {
 }
 
 // expected is a line of a file in testdata. The file has the differences to a healthy cluster. The
-// line states what is explained, and the link with its cause, or OK if all links work:
+// line states what is explained, and the link with its state and cause, or OK if all links work:
 //
 //	# explain: pod waiting: Pod scheduled: Broken: CapacityUsed
-var expected = regexp.MustCompile(`(?m)^# explain: (\w+) ([\w-]+): (?:OK|(.+): (Broken|Partial): (\w+))$`)
+var expected = regexp.MustCompile(`(?m)^# explain: (\w+) ([\w-]+): (?:OK|(.+): (Works|Broken|Partly|NoneFound|Waiting|OutOfService): ([\w-]+))$`)
 
 // TestCauses compares the explanations of all files in testdata with their golden files, which have
 // all links and remedies.
@@ -78,23 +79,31 @@ func TestCauses(t *testing.T) {
 // not installed. Other tests have them.
 var notRules = map[explain.CauseID]bool{explain.NotFound: true, explain.NotInstalled: true}
 
+// none is the cause of a link that waits or is out of service.
+const none = "-"
+
 // checkLinks requires the link to have the state and the cause, and no other link to be broken.
 // Without a link, all must be OK.
 func checkLinks(t *testing.T, e explain.Explanation, name string, state explain.State, id explain.CauseID) {
 	t.Helper()
 	if name == "" {
 		for _, link := range e.Links {
-			require.Equal(t, explain.OK, link.State, link.Name)
+			require.Equal(t, explain.Works, link.State, link.Name)
 		}
 		return
 	}
 
 	for _, link := range e.Links {
 		if link.Name != name {
-			require.False(t, link.State == explain.Broken && state == explain.Partial, link.Name)
+			require.False(t, link.State == explain.Broken && state == explain.Partly, link.Name)
 			continue
 		}
 		require.Equal(t, state, link.State)
+		if id == none {
+			require.Empty(t, link.Causes)
+			require.True(t, state == explain.OutOfService || link.Wait != nil)
+			return
+		}
 		require.Equal(t, id, link.Causes[0].ID)
 		require.NotEmpty(t, link.Causes[0].Remedies)
 		if state == explain.Broken {
@@ -103,6 +112,43 @@ func checkLinks(t *testing.T, e explain.Explanation, name string, state explain.
 		return
 	}
 	require.Fail(t, "no such link", name)
+}
+
+// TestVerdicts compares the verdicts that are not Works or Skipped with verdicts.golden.
+func TestVerdicts(t *testing.T) {
+	files, err := filepath.Glob("testdata/*.yaml")
+	require.NoError(t, err)
+	var text strings.Builder
+	for _, file := range files {
+		name := strings.TrimSuffix(filepath.Base(file), ".yaml")
+		fmt.Fprintln(&text, name)
+		for _, v := range explain.Verdicts(load(t, name)) {
+			requireConsistent(t, v)
+			if v.State == explain.Works || v.State == explain.Skipped {
+				continue
+			}
+			fmt.Fprintf(&text, "  %s %s: %s: ", v.Subject.Kind, v.Subject.Name, v.State)
+			if len(v.Causes) > 0 {
+				fmt.Fprintf(&text, "%s: ", v.Causes[0].ID)
+			}
+			fmt.Fprintln(&text, v.Message)
+		}
+	}
+	fixture.Golden(t, "testdata/verdicts.golden", text.String(), *update)
+}
+
+// requireConsistent requires that a verdict has what its state needs.
+func requireConsistent(t *testing.T, v explain.Verdict) {
+	t.Helper()
+	require.NotEmpty(t, v.Message, v.Subject)
+	switch v.State {
+	case explain.Broken, explain.Partly:
+		require.NotEmpty(t, v.Causes, v.Subject)
+		require.NotEmpty(t, v.Causes[0].ID, v.Subject)
+		require.NotEmpty(t, v.Causes[0].Message, v.Subject)
+	case explain.Waiting:
+		require.NotNil(t, v.Wait, v.Subject)
+	}
 }
 
 // Without an evaluation of selectors nothing follows from them.

@@ -1,28 +1,55 @@
 package explain
 
-// State of a Link.
+import (
+	"slices"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	akriv0 "akri.sh/libs/apis/akri/v0"
+)
+
+// State of a link, and verdict on a subject such as a device.
 type State string
 
 const (
-	// OK means that the link works.
-	OK State = "OK"
-	// Partial means that the link works, but not everywhere.
-	Partial State = "Partial"
-	// Broken means that the link does not work.
+	// Works means that it works.
+	Works State = "Works"
+	// Partly means that it works, but not everywhere.
+	Partly State = "Partly"
+	// Waiting means that it may work soon. A Wait states since when, and when it counts as broken.
+	Waiting State = "Waiting"
+	// Broken means that it does not work.
 	Broken State = "Broken"
-	// Pending means that the link may work soon.
-	Pending State = "Pending"
-	// Skipped means that the link is not reached, or not needed.
+	// NoneFound means that no device matches, and that none is expected.
+	NoneFound State = "NoneFound"
+	// OutOfService means that it does not work because an administrator has cordoned its nodes.
+	OutOfService State = "OutOfService"
+	// Skipped means that it is not reached, not needed or not known.
 	Skipped State = "Skipped"
 )
+
+// States are all states.
+var States = []State{Works, Partly, Waiting, Broken, NoneFound, OutOfService, Skipped}
+
+var words = map[State]string{
+	Works: "works", Partly: "PARTLY", Waiting: "waiting", Broken: "BROKEN",
+	NoneFound: "none found", OutOfService: "out of service", Skipped: "-",
+}
+
+// Word returns the text that users see.
+func (s State) Word() string { return words[s] }
 
 // Link is one step between the Discovery Handler and the container.
 type Link struct {
 	Name    string `json:"name"`
 	State   State  `json:"state"`
 	Message string `json:"message"`
-	// Causes are those of a link that is Broken or Partial, the most important first.
+	// Causes are those of a link that does not work, the most important first. Those of a link that
+	// works are only for information.
 	Causes []Cause `json:"causes,omitempty"`
+	// Wait is that of a link that is Waiting. Without an Until, it can last for any time.
+	Wait *akriv0.Wait `json:"wait,omitempty"`
 }
 
 // Names of links, in their order.
@@ -41,50 +68,106 @@ const (
 	LinkContainer = "containers run"
 )
 
-// Explanation is the chain of one object.
+// Explanation is the chain of one object, with the verdicts on its parts.
 type Explanation struct {
-	Kind      string `json:"kind"`
-	Namespace string `json:"namespace,omitempty"`
-	Name      string `json:"name"`
-	Links     []Link `json:"links"`
+	Kind      string    `json:"kind"`
+	Namespace string    `json:"namespace,omitempty"`
+	Name      string    `json:"name"`
+	Verdicts  []Verdict `json:"verdicts,omitempty"`
+	Links     []Link    `json:"links"`
 }
 
 // Broken returns the first broken link, or nil.
-func (e *Explanation) Broken() *Link {
-	for i := range e.Links {
-		if e.Links[i].State == Broken {
-			return &e.Links[i]
+func (e *Explanation) Broken() *Link { return firstBroken(e.Links) }
+
+func firstBroken(links []Link) *Link {
+	for i := range links {
+		if links[i].State == Broken {
+			return &links[i]
 		}
 	}
 	return nil
 }
 
-// Cause returns the cause of the first broken link, or nil.
+// Decisive returns the first broken link or, if there is none, the one where no device was found or
+// where a cause is waited for, or nil.
+func (e *Explanation) Decisive() *Link {
+	if broken := firstBroken(e.Links); broken != nil {
+		return broken
+	}
+	decisive := func(l Link) bool { return l.State == NoneFound || l.State == Waiting && len(l.Causes) > 0 }
+	if i := slices.IndexFunc(e.Links, decisive); i >= 0 {
+		return &e.Links[i]
+	}
+	return nil
+}
+
+// Cause returns the cause of the decisive link, or nil.
 func (e *Explanation) Cause() *Cause {
-	if link := e.Broken(); link != nil && len(link.Causes) > 0 {
+	if link := e.Decisive(); link != nil && len(link.Causes) > 0 {
 		return &link.Causes[0]
 	}
 	return nil
 }
 
-func ok(name, message string) Link      { return Link{Name: name, State: OK, Message: message} }
-func pending(name, message string) Link { return Link{Name: name, State: Pending, Message: message} }
+func works(name, message string) Link   { return Link{Name: name, State: Works, Message: message} }
 func skipped(name, message string) Link { return Link{Name: name, State: Skipped, Message: message} }
 
 func broken(name string, causes ...Cause) Link {
 	return Link{Name: name, State: Broken, Message: causes[0].Message, Causes: causes}
 }
 
-func partial(name, message string, causes ...Cause) Link {
-	return Link{Name: name, State: Partial, Message: message, Causes: causes}
+func partly(name, message string, causes ...Cause) Link {
+	return Link{Name: name, State: Partly, Message: message, Causes: causes}
 }
 
-// relax returns the links with Partial instead of Broken. It is for links whose result exists: the
+// expectation is what a link waits for.
+type expectation struct {
+	// awaited is what ends the wait, for example "a node reports".
+	awaited string
+	// since is when the wait began. It ends after within.
+	since  metav1.Time
+	within time.Duration
+	// cause of the link if the wait has not ended in time. Without an ID it is Overdue.
+	cause Cause
+}
+
+// expect returns a link without a result, which is broken if what it expects is overdue.
+func (s *Snapshot) expect(name, message string, e expectation) Link {
+	if s.Sightings != nil {
+		e.since = s.Sightings.of(sighting{name, message, e.since.Time}, s.now())
+	}
+	until := metav1.NewTime(e.since.Add(e.within))
+	if s.now().After(until.Time) {
+		return broken(name, overdue(message, e))
+	}
+	wait := akriv0.Wait{Awaited: e.awaited, Since: e.since, Until: until, Then: "it counts as broken"}
+	return Link{Name: name, State: Waiting, Message: message, Wait: &wait}
+}
+
+func (s *Snapshot) now() time.Time {
+	if s.Now.IsZero() {
+		return time.Now()
+	}
+	return s.Now
+}
+
+// latest returns the last of the times.
+func latest(times ...metav1.Time) (last metav1.Time) {
+	for _, time := range times {
+		if last.Before(&time) {
+			last = time
+		}
+	}
+	return last
+}
+
+// relax returns the links with Partly instead of Broken. It is for links whose result exists: the
 // devices stay when a handler goes offline, for example.
 func relax(links []Link) []Link {
 	for i := range links {
 		if links[i].State == Broken {
-			links[i].State = Partial
+			links[i].State = Partly
 		}
 	}
 	return links

@@ -21,10 +21,11 @@ func Instance(s *Snapshot, namespace, name string) Explanation {
 		return e
 	}
 	only := []*akriv0.Instance{instance}
-	e.Links = append(s.discoveryOf(only), seenLink(instance), s.resourceLink("", only), s.slotsLink(instance))
-	if c := Find(s.Configurations, namespace, instance.Spec.ConfigurationName); c != nil {
+	e.Links = append(s.discoveryOf(only), s.seenLink(instance), s.resourceLink("", only, brokerPodOf(s.configurationOf(instance))), s.slotsLink(instance))
+	if c := s.configurationOf(instance); c != nil {
 		e.Links = append(e.Links, s.brokers(c, only)...)
 	}
+	e.Verdicts = []Verdict{Device(s, instance)}
 	return e
 }
 
@@ -37,7 +38,7 @@ func (s *Snapshot) noInstance(namespace, name string) []Link {
 			continue
 		}
 		e := Explanation{Links: s.discovery(c)}
-		if e.Broken() != nil {
+		if e.Decisive() != nil {
 			return e.Links
 		}
 		return append(e.Links, broken(LinkSeen, noInstance(c, namespace, name)))
@@ -45,12 +46,23 @@ func (s *Snapshot) noInstance(namespace, name string) []Link {
 	return []Link{s.ServicesLink(), broken(LinkSeen, noInstance(nil, namespace, name))}
 }
 
-func seenLink(instance *akriv0.Instance) Link {
+func (s *Snapshot) seenLink(instance *akriv0.Instance) Link {
 	id := instance.Annotations[akriv0.DeviceIDAnnotation]
-	if len(instance.Spec.Nodes) == 0 {
-		return pending(LinkSeen, fmt.Sprintf("device %q is seen by no node", id))
+	if cause := (target{Snapshot: s, instances: []*akriv0.Instance{instance}}).firstCause(LinkSeen); cause != nil {
+		return broken(LinkSeen, *cause)
 	}
-	return ok(LinkSeen, fmt.Sprintf("device %q on %s", id, NodeList(instance.Spec.Nodes)))
+	switch {
+	case instance.DeletionTimestamp != nil:
+		return s.expect(LinkSeen, fmt.Sprintf("the Instance of device %q is being deleted", id), expectation{
+			awaited: "its deletion", since: *instance.DeletionTimestamp, within: writeTimeout,
+		})
+	case len(instance.Spec.Nodes) == 0:
+		return s.expect(LinkSeen, fmt.Sprintf("no node sees device %q", id), expectation{
+			awaited: "a node that sees it, or its deletion", since: instance.CreationTimestamp, within: writeTimeout,
+			cause: Cause{Remedies: []Remedy{s.readServiceLogs("Read the logs of instance-writer.", InstanceWriter)}},
+		})
+	}
+	return works(LinkSeen, fmt.Sprintf("device %q on %s", id, NodeList(instance.Spec.Nodes)))
 }
 
 func (s *Snapshot) slotsLink(instance *akriv0.Instance) Link {
@@ -61,12 +73,8 @@ func (s *Snapshot) slotsLink(instance *akriv0.Instance) Link {
 	}
 
 	cause := target{Snapshot: s, instances: []*akriv0.Instance{instance}}.firstCause(LinkSlots)
-	switch {
-	case cause == nil:
-		return ok(LinkSlots, message)
-	case cause.ID == SlotMalformed:
-		return partial(LinkSlots, cause.Message, *cause)
-	default:
-		return partial(LinkSlots, message, *cause)
+	if cause != nil {
+		return partly(LinkSlots, cause.Message, *cause)
 	}
+	return works(LinkSlots, message)
 }

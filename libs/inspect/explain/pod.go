@@ -3,9 +3,12 @@ package explain
 import (
 	"cmp"
 	"fmt"
+	"slices"
 	"strings"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	akriv0 "akri.sh/libs/apis/akri/v0"
 )
@@ -18,19 +21,31 @@ func Pod(s *Snapshot, namespace, name string) Explanation {
 		e.Links = []Link{broken(LinkCreated, noPod(namespace, name))}
 		return e
 	}
+	e.Links = s.linksOfPod(pod)
+	e.Verdicts = []Verdict{s.podLink(pod, e.Links).of("Pod", namespace, name)}
+	return e
+}
+
+// podLink returns the state of a Pod with its chain. A Pod that runs has its device, also if no
+// other Pod would get one.
+func (s *Snapshot) podLink(pod *corev1.Pod, links []Link) Link {
+	if own := chain(s.podLinks(pod)); own.State == Works {
+		return own
+	}
+	return chain(links)
+}
+
+// linksOfPod returns the chain from the Discovery Handler to the containers of a Pod.
+func (s *Snapshot) linksOfPod(pod *corev1.Pod) []Link {
 	instances, unknown := s.devicesOf(pod)
 	if unknown != nil {
-		e.Links = []Link{s.ServicesLink(), *unknown}
-		return e
+		return []Link{s.ServicesLink(), *unknown}
 	}
-
 	resource := skipped(LinkResource, "not checked: the devices depend on the ResourceClaims")
 	if len(instances) > 0 { // otherwise no device matches the claims
-		resource = s.resourceLink(pod.Spec.NodeName, instances)
+		resource = s.resourceLink(pod.Spec.NodeName, instances, &pod.Spec)
 	}
-	e.Links = append(s.discoveryOf(instances), resource)
-	e.Links = append(e.Links, s.podLinks(pod)...)
-	return e
+	return slices.Concat(s.discoveryOf(instances), []Link{resource}, s.podLinks(pod))
 }
 
 // devicesOf returns the Instances that the Pod can use, or the link that is broken because it
@@ -73,10 +88,21 @@ func (s *Snapshot) unknownResource(name string) Link {
 			return broken(LinkResource, *cause)
 		}
 		if c.Name == name || len(s.InstancesOf(c)) == 0 {
-			return pending(LinkResource, fmt.Sprintf("the Configuration %s/%s has no Instance yet", c.Namespace, c.Name))
+			return s.expectedDevice(c, e.Links)
 		}
 	}
 	return broken(LinkResource, s.resourceUnknown(name))
+}
+
+// expectedDevice returns the link of a resource whose Configuration has no Instance yet.
+func (s *Snapshot) expectedDevice(c *akriv0.Configuration, discovery []Link) Link {
+	for _, link := range discovery {
+		if link.State == Waiting {
+			message := fmt.Sprintf("the Configuration %s/%s has no Instance yet", c.Namespace, c.Name)
+			return Link{Name: LinkResource, State: Waiting, Message: message, Wait: link.Wait}
+		}
+	}
+	return broken(LinkResource, s.resourceUnknown(c.Name))
 }
 
 // discoveryOf returns the links of the Configuration of the Instances. Their devices exist, so
@@ -101,7 +127,7 @@ func (t target) places() []place {
 	var found []place
 	for _, instance := range t.instances {
 		for _, name := range instance.Spec.Nodes {
-			if node := Find(t.Nodes, "", name); node != nil && (t.node == "" || t.node == name) {
+			if node := t.nodeNamed(name); node != nil && (t.node == "" || t.node == name) {
 				found = append(found, place{instance, node})
 			}
 		}
@@ -109,9 +135,9 @@ func (t target) places() []place {
 	return found
 }
 
-// resourceLink checks that Pods on the node, or on all nodes of the Instances if it is empty, can
-// get them.
-func (s *Snapshot) resourceLink(node string, instances []*akriv0.Instance) Link {
+// resourceLink checks that Pods with the spec on the node, or on all nodes of the Instances if it
+// is empty, can get them.
+func (s *Snapshot) resourceLink(node string, instances []*akriv0.Instance, spec *corev1.PodSpec) Link {
 	switch {
 	case len(instances) == 0:
 		return skipped(LinkResource, "no device is found")
@@ -120,16 +146,30 @@ func (s *Snapshot) resourceLink(node string, instances []*akriv0.Instance) Link 
 	}
 
 	t := target{Snapshot: s, instances: instances, node: node}
-	places, causes := t.places(), t.causes(LinkResource)
-	switch {
-	case len(causes) > 0 && len(causes) >= len(places):
-		return broken(LinkResource, causes...)
-	case len(causes) > 0:
-		return partial(LinkResource, causes[0].Message, causes...)
-	case len(places) == 0:
+	places := t.places()
+	if len(places) == 0 {
 		return skipped(LinkResource, "no node sees the device")
+	}
+	var causes []Cause
+	counts, result := map[State]int{}, works(LinkResource, t.availableMessage(places))
+	for _, place := range places {
+		link := s.placeLink(place.instance, place.node.Name, spec)
+		counts[link.State]++
+		causes = append(causes, link.Causes...)
+		if counts[Works] == 0 {
+			result = link
+		}
+	}
+
+	switch {
+	case counts[Broken] == len(places):
+		return broken(LinkResource, causes...)
+	case counts[Broken] > 0:
+		return partly(LinkResource, causes[0].Message, causes...)
+	case counts[Works] > 0:
+		return works(LinkResource, t.availableMessage(places))
 	default:
-		return ok(LinkResource, t.availableMessage(places))
+		return result // waits, or is out of service
 	}
 }
 
@@ -163,12 +203,12 @@ func (s *Snapshot) usesClaims(node *corev1.Node) bool {
 
 // podLinks returns the links of a Pod that exists.
 func (s *Snapshot) podLinks(pod *corev1.Pod) []Link {
-	links := []Link{ok(LinkCreated, pod.Namespace+"/"+pod.Name), s.scheduledLink(pod)}
-	if links[1].State != OK {
+	links := []Link{works(LinkCreated, pod.Namespace+"/"+pod.Name), s.scheduledLink(pod)}
+	if links[1].State != Works {
 		return append(links, skipped(LinkAdmitted, "not scheduled"), skipped(LinkSlot, "not scheduled"), skipped(LinkContainer, "not scheduled"))
 	}
 	links = append(links, s.admittedLink(pod))
-	if links[2].State != OK {
+	if links[2].State != Works {
 		return append(links, skipped(LinkSlot, "not admitted"), skipped(LinkContainer, "not admitted"))
 	}
 	return append(links, s.slotLink(pod), s.containerLink(pod))
@@ -176,7 +216,10 @@ func (s *Snapshot) podLinks(pod *corev1.Pod) []Link {
 
 func (s *Snapshot) scheduledLink(pod *corev1.Pod) Link {
 	if pod.Spec.NodeName != "" {
-		return ok(LinkScheduled, "on "+pod.Spec.NodeName)
+		return works(LinkScheduled, "on "+pod.Spec.NodeName)
+	}
+	if link := s.nodeOfPod(LinkScheduled, pod.Labels[targetNodeLabel]); link != nil {
+		return *link
 	}
 	t := target{Snapshot: s, pod: pod}
 	for _, condition := range pod.Status.Conditions {
@@ -184,10 +227,39 @@ func (s *Snapshot) scheduledLink(pod *corev1.Pod) Link {
 			t.refusal = condition.Message
 		}
 	}
-	if cause := t.firstCause(LinkScheduled); cause != nil {
+	cause := t.firstCause(LinkScheduled)
+	if cause != nil && len(cause.Evidence) == 0 {
+		cause.Evidence = t.nodeReasons()
+	}
+	switch {
+	case cause == nil:
+	case cause.ID == CapacityUsed:
+		// No fault: the Pod runs when another one ends.
+		wait := akriv0.Wait{Awaited: "a free slot", Since: pod.CreationTimestamp}
+		return Link{Name: LinkScheduled, State: Waiting, Message: cause.Message, Causes: []Cause{*cause}, Wait: &wait}
+	default:
 		return broken(LinkScheduled, *cause)
 	}
-	return pending(LinkScheduled, "the scheduler has not decided yet")
+	return s.expect(LinkScheduled, "the scheduler has not decided yet", expectation{
+		awaited: "a decision of the scheduler", since: pod.CreationTimestamp, within: reportTimeout,
+		cause: Cause{Remedies: []Remedy{describePod("Read the Events of the Pod, and check that kube-scheduler runs.", pod)}},
+	})
+}
+
+// targetNodeLabel is the label of a broker with the node that it is for.
+const targetNodeLabel = "akri.sh/target-node"
+
+// nodeOfPod returns a link if the node of a Pod is not ready: the state of its containers is that
+// of an earlier time.
+func (s *Snapshot) nodeOfPod(name, node string) *Link {
+	switch found := s.nodeNamed(node); {
+	case found == nil || NodeReady(found):
+		return nil
+	case found.Spec.Unschedulable:
+		return &Link{Name: name, State: OutOfService, Message: cordonedMessage(found)}
+	default:
+		return new(broken(name, notReadyNode(found)))
+	}
 }
 
 // notAllocated is the message of the scheduler about a node whose devices it cannot allocate to the
@@ -202,7 +274,7 @@ func (t target) insufficient(name string) bool {
 // admittedLink evaluates whether the kubelet accepted the Pod.
 func (s *Snapshot) admittedLink(pod *corev1.Pod) Link {
 	if pod.Status.Phase != corev1.PodFailed || len(pod.Status.ContainerStatuses) > 0 || pod.Status.Reason == "" {
-		return ok(LinkAdmitted, "by the kubelet of "+pod.Spec.NodeName)
+		return works(LinkAdmitted, "by the kubelet of "+pod.Spec.NodeName)
 	}
 	t := target{Snapshot: s, pod: pod, refusal: pod.Status.Reason + ": " + pod.Status.Message}
 	return broken(LinkAdmitted, *t.firstCause(LinkAdmitted))
@@ -223,9 +295,9 @@ func (s *Snapshot) slotLink(pod *corev1.Pod) Link {
 	case cause != nil:
 		return broken(LinkSlot, *cause)
 	case missing != "":
-		return pending(LinkSlot, "none yet")
+		return s.expect(LinkSlot, "none yet", s.start(pod, "a slot"))
 	default:
-		return ok(LinkSlot, cmp.Or(strings.Join(held, ", "), "none is needed"))
+		return works(LinkSlot, cmp.Or(strings.Join(held, ", "), "none is needed"))
 	}
 }
 
@@ -271,17 +343,41 @@ func heldSlots(instances []*akriv0.Instance, node string, of func(Slot) bool) []
 
 // containerLink evaluates whether the containers run.
 func (s *Snapshot) containerLink(pod *corev1.Pod) Link {
+	if link := s.nodeOfPod(LinkContainer, pod.Spec.NodeName); link != nil && !ended(pod) {
+		return *link
+	}
 	cause := target{Snapshot: s, pod: pod}.firstCause(LinkContainer)
 	switch {
 	case cause != nil:
 		return broken(LinkContainer, *cause)
 	case pod.Status.Phase == corev1.PodSucceeded:
-		return ok(LinkContainer, "all have completed")
+		return works(LinkContainer, "all have completed")
 	case pod.Status.Phase == corev1.PodRunning && PodReady(pod):
-		return ok(LinkContainer, "all are ready")
+		return works(LinkContainer, "all are ready")
 	case pod.Status.Phase == corev1.PodRunning:
-		return pending(LinkContainer, "not ready yet")
+		return s.expect(LinkContainer, "not ready yet", s.start(pod, "a Pod that is ready"))
 	default:
-		return pending(LinkContainer, "starting")
+		return s.expect(LinkContainer, "starting", s.start(pod, "containers that run"))
+	}
+}
+
+// startTimeout is the time after which broker-controller, too, takes a Pod that does not run for
+// failed.
+const startTimeout = 5 * time.Minute
+
+// start is the expectation that a Pod on a node starts.
+func (s *Snapshot) start(pod *corev1.Pod, awaited string) expectation {
+	since := []metav1.Time{pod.CreationTimestamp}
+	if pod.Status.StartTime != nil {
+		since = append(since, *pod.Status.StartTime)
+	}
+	for _, status := range containers(pod) {
+		if running := status.State.Running; running != nil {
+			since = append(since, running.StartedAt)
+		}
+	}
+	return expectation{
+		awaited: awaited, since: latest(since...), within: startTimeout,
+		cause: Cause{Remedies: []Remedy{describePod("Read the Events of the Pod.", pod), readLogs(pod, "")}},
 	}
 }

@@ -23,6 +23,10 @@ type Service struct {
 	Versions []string `json:"versions"`
 	// NotReadyOn lists the nodes of Pods that are not ready.
 	NotReadyOn []string `json:"notReadyOn,omitempty"`
+
+	created metav1.Time
+	// refused is the message of the API server that refuses its Pods, if the workload has it.
+	refused string
 }
 
 // Services returns the workloads of Akri, by component.
@@ -34,7 +38,9 @@ func (s *Snapshot) Services() []Service {
 	}
 	for i := range s.Deployments {
 		d := &s.Deployments[i]
-		services = append(services, s.service("Deployment", &d.ObjectMeta, *cmp.Or(d.Spec.Replicas, new(int32(1))), d.Status.ReadyReplicas))
+		service := s.service("Deployment", &d.ObjectMeta, *cmp.Or(d.Spec.Replicas, new(int32(1))), d.Status.ReadyReplicas)
+		service.refused = replicaFailure(d.Status.Conditions)
+		services = append(services, service)
 	}
 	slices.SortFunc(services, func(a, b Service) int {
 		return strings.Compare(a.Component+"/"+a.Name, b.Component+"/"+b.Name)
@@ -53,7 +59,7 @@ func (s *Snapshot) podsOf(service Service) []*corev1.Pod {
 func (s *Snapshot) service(kind string, workload *metav1.ObjectMeta, desired, ready int32) Service {
 	service := Service{
 		Component: workload.Labels[ComponentLabel], Kind: kind, Namespace: workload.Namespace, Name: workload.Name,
-		Desired: desired, Ready: ready,
+		Desired: desired, Ready: ready, created: workload.CreationTimestamp,
 	}
 	versions, notReady := map[string]bool{}, map[string]bool{}
 	for _, pod := range s.podsOf(service) {
@@ -103,9 +109,9 @@ func (s *Snapshot) ServicesLink() Link {
 	case len(services) == 0, slices.ContainsFunc(services, stopped):
 		return broken(LinkServices, causes...)
 	case len(causes) > 0:
-		return partial(LinkServices, causes[0].Message, causes...)
+		return partly(LinkServices, causes[0].Message, causes...)
 	default:
-		return ok(LinkServices, fmt.Sprintf("%s, version %s", Plural(len(services), "service"), strings.Join(Versions(services), ", ")))
+		return works(LinkServices, fmt.Sprintf("%s, version %s", Plural(len(services), "service"), strings.Join(Versions(services), ", ")))
 	}
 }
 

@@ -9,6 +9,7 @@ import (
 	"maps"
 	"slices"
 	"strings"
+	"time"
 
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	appsv1 "k8s.io/api/apps/v1"
@@ -22,6 +23,12 @@ import (
 
 // Snapshot has the objects that explanations follow from, of all namespaces.
 type Snapshot struct {
+	// Now is the time by the clock of the API server. Zero is the time of this machine.
+	Now time.Time
+	// Sightings are when a process that runs for longer has first seen what is waited for. Without
+	// them the times in objects count, which the clocks of several machines have made.
+	Sightings *Sightings
+
 	Configurations []akriv0.Configuration
 	Instances      []akriv0.Instance
 	Nodes          []corev1.Node
@@ -41,6 +48,12 @@ type Snapshot struct {
 	DaemonSets  []appsv1.DaemonSet
 	Deployments []appsv1.Deployment
 	Webhooks    []admissionregistrationv1.ValidatingWebhookConfiguration
+	// Warnings are the Warning Events in the namespaces of Akri. They are evidence only: any user
+	// who may create Events can write any text.
+	Warnings []corev1.Event
+	// Silent are the components of Akri of which no replica renews its Lease. Their Pods can still
+	// be ready, as on a node that has just been lost.
+	Silent []string
 	// Unreadable names the resources that the user may not list. Nothing follows from their
 	// absence.
 	Unreadable []string
@@ -49,6 +62,8 @@ type Snapshot struct {
 	OneNamespace bool
 	// NoAPI is true if the cluster does not have the types of Akri.
 	NoAPI bool
+
+	index *index
 }
 
 // Labels of Akri's workloads and Pods, which the chart sets.
@@ -61,7 +76,7 @@ const (
 
 // Components of Akri that explanations name.
 const (
-	instanceWriter    = "instance-writer"
+	InstanceWriter    = "instance-writer"
 	brokerController  = "broker-controller"
 	discoveryOperator = "discovery-operator"
 	devicePluginHost  = "device-plugin-host"
@@ -116,31 +131,15 @@ func ofComponents[T any, P object[T]](workloads []T, components ...string) []P {
 	return Where(workloads, func(workload P) bool { return slices.Contains(components, workload.GetLabels()[ComponentLabel]) })
 }
 
-// InstancesOf returns the Instances of the Configuration, by name.
-func (s *Snapshot) InstancesOf(c *akriv0.Configuration) []*akriv0.Instance {
-	return Where(s.Instances, func(i *akriv0.Instance) bool { return i.Namespace == c.Namespace && i.Spec.ConfigurationName == c.Name })
-}
-
-// BrokersOf returns the broker Pods of the Instance, also those of Jobs, by name.
-func (s *Snapshot) BrokersOf(instance *akriv0.Instance) []*corev1.Pod {
-	return Where(s.Pods, func(pod *corev1.Pod) bool {
-		if pod.Namespace != instance.Namespace {
-			return false
-		}
-		owner := metav1.GetControllerOf(pod)
-		if owner != nil && owner.Kind == "Job" {
-			job := Find(s.Jobs, pod.Namespace, owner.Name)
-			owner = metav1.GetControllerOf(cmp.Or(job, &batchv1.Job{}))
-		}
-		return owner != nil && owner.Kind == "Instance" && owner.Name == instance.Name
-	})
-}
-
 // podsOn returns the Pods of Akri's components on the node.
 func (s *Snapshot) podsOn(node string, components ...string) []*corev1.Pod {
-	return Where(s.Pods, func(pod *corev1.Pod) bool {
-		return IsAkri(pod) && pod.Spec.NodeName == node && slices.Contains(components, pod.Labels[ComponentLabel])
-	})
+	var found []*corev1.Pod
+	for _, pod := range s.indexed().akriPods[node] {
+		if slices.Contains(components, pod.Labels[ComponentLabel]) {
+			found = append(found, pod)
+		}
+	}
+	return found
 }
 
 // IsAkri reports whether the object is part of Akri's installation.
@@ -193,10 +192,23 @@ func podHas(pod *corev1.Pod, kind corev1.PodConditionType) bool {
 
 // release returns the name and namespace of Akri's Helm release, as far as they are known.
 func (s *Snapshot) release() (name, namespace string) {
-	for _, d := range ofComponents(s.Deployments, instanceWriter) {
+	for _, d := range ofComponents(s.Deployments, InstanceWriter) {
 		return cmp.Or(d.Labels[releaseLabel], PartOf), d.Namespace
 	}
 	return PartOf, "akri-system"
+}
+
+// Namespaces returns the namespaces of Akri.
+func (s *Snapshot) Namespaces() []string {
+	var namespaces []string
+	for i := range s.DaemonSets {
+		namespaces = append(namespaces, s.DaemonSets[i].Namespace)
+	}
+	for i := range s.Deployments {
+		namespaces = append(namespaces, s.Deployments[i].Namespace)
+	}
+	slices.Sort(namespaces)
+	return slices.Compact(namespaces)
 }
 
 // nodeNamespace returns the namespace of the node services.

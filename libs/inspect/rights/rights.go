@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -38,7 +39,9 @@ func (f *Finder) Find(ctx context.Context, resource string, namespaced bool, rea
 	case err == nil:
 		f.Snapshot.OneNamespace = f.Snapshot.OneNamespace || oneNamespace
 	case apierrors.IsForbidden(err):
-		f.Snapshot.Unreadable = append(f.Snapshot.Unreadable, resource)
+		if !slices.Contains(f.Snapshot.Unreadable, resource) { // Events are listed twice
+			f.Snapshot.Unreadable = append(f.Snapshot.Unreadable, resource)
+		}
 	case apierrors.IsNotFound(err):
 		f.Snapshot.NoAPI = true
 	default:

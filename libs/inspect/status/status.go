@@ -56,20 +56,22 @@ type Node struct {
 	// Devices that the node sees.
 	Devices int `json:"devices"`
 	// SlotsHeld is the number of slots that the node holds.
-	SlotsHeld int `json:"slotsHeld"`
+	SlotsHeld int             `json:"slotsHeld"`
+	Verdict   explain.Verdict `json:"verdict"`
 }
 
 // Configuration is the state of a Configuration.
 type Configuration struct {
-	Namespace string                 `json:"namespace"`
-	Name      string                 `json:"name"`
-	Handler   string                 `json:"handler"`
-	Devices   int                    `json:"devices"`
-	Slots     Count                  `json:"slots"`
-	Brokers   Count                  `json:"brokers"`
-	Ready     metav1.ConditionStatus `json:"ready"`
-	Reason    string                 `json:"reason"`
-	Message   string                 `json:"message"`
+	Namespace string `json:"namespace"`
+	Name      string `json:"name"`
+	Handler   string `json:"handler"`
+	Devices   int    `json:"devices"`
+	Slots     Count  `json:"slots"`
+	Brokers   Count  `json:"brokers"`
+	// DevicesVerdict and BrokersVerdict are those of the conditions DevicesWorking and
+	// BrokersWorking.
+	DevicesVerdict explain.Verdict `json:"devicesVerdict"`
+	BrokersVerdict explain.Verdict `json:"brokersVerdict"`
 }
 
 // Of returns the overview.
@@ -81,8 +83,7 @@ func Of(s *explain.Snapshot) Overview {
 		c := &s.Configurations[i]
 		line := byConfiguration[c.Namespace+"/"+c.Name]
 		line.Namespace, line.Name, line.Handler = c.Namespace, c.Name, c.Spec.DiscoveryHandler.Name
-		ready := Condition(c, akriv0.ConditionReady)
-		line.Ready, line.Reason, line.Message = ready.Status, ready.Reason, ready.Message
+		line.DevicesVerdict, line.BrokersVerdict = explain.Devices(s, c), explain.Brokers(s, c)
 		o.Configurations = append(o.Configurations, line)
 		o.Slots.add(line.Slots)
 		o.Brokers.add(line.Brokers)
@@ -155,7 +156,7 @@ func nodes(s *explain.Snapshot, services []explain.Service) []Node {
 		missing, isWithout := without[node.Name]
 		line := Node{
 			Name: node.Name, Ready: explain.NodeReady(node), Akri: installed && !isWithout, Taints: missing.TaintNames(),
-			Devices: devices[node.Name], SlotsHeld: held[node.Name],
+			Devices: devices[node.Name], SlotsHeld: held[node.Name], Verdict: explain.Node(s, node),
 		}
 		for _, service := range services {
 			if slices.Contains(service.NotReadyOn, node.Name) {
@@ -180,6 +181,8 @@ type Device struct {
 	Slots         Count       `json:"slots"`
 	Resource      string      `json:"resource"`
 	Created       metav1.Time `json:"created"`
+	// Verdict states whether Pods can use the device, if that is known.
+	Verdict *explain.Verdict `json:"verdict,omitempty"`
 }
 
 // Age returns the time since the Instance was created.
@@ -199,14 +202,21 @@ func Devices(s *explain.Snapshot, namespace string) []Device {
 	}
 	devices := []Device{}
 	for _, instance := range in(s, namespace) {
-		device := DeviceOf(instance)
+		device := DeviceIn(s, instance)
 		device.Handler = handlers[device.Namespace+"/"+device.Configuration]
 		devices = append(devices, device)
 	}
 	return devices
 }
 
-// DeviceOf returns the device of an Instance, without its handler.
+// DeviceIn returns the device of an Instance with the verdict on it, without its handler.
+func DeviceIn(s *explain.Snapshot, instance *akriv0.Instance) Device {
+	device := DeviceOf(instance)
+	device.Verdict = new(explain.Device(s, instance))
+	return device
+}
+
+// DeviceOf returns the device of an Instance, without its handler and the verdict.
 func DeviceOf(instance *akriv0.Instance) Device {
 	return Device{
 		Namespace: instance.Namespace, Instance: instance.Name, Configuration: instance.Spec.ConfigurationName,

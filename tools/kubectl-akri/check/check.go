@@ -10,12 +10,9 @@ import (
 
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	corev1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/version"
 
-	akriv0 "akri.sh/libs/apis/akri/v0"
 	"akri.sh/libs/inspect/explain"
-	"akri.sh/libs/inspect/status"
 )
 
 // Outcome of a check.
@@ -145,7 +142,7 @@ func services(s *explain.Snapshot) Result {
 	link := s.ServicesLink()
 	result := Result{Name: "services", Outcome: Failed, Message: link.Message}
 	switch link.State {
-	case explain.OK:
+	case explain.Works:
 		result.Outcome = Passed
 	case explain.Skipped:
 		result.Outcome = Warning
@@ -221,24 +218,45 @@ func nodesWithout(s *explain.Snapshot) Result {
 	return result
 }
 
-// configurations returns a result for each Configuration that is not ready, or one for all.
+// configurations returns a result for each Configuration whose devices or brokers do not work, or
+// one for all.
 func configurations(s *explain.Snapshot) []Result {
 	var results []Result
 	for i := range s.Configurations {
 		c := &s.Configurations[i]
-		ready := status.Condition(c, akriv0.ConditionReady)
-		if ready.Status == metav1.ConditionTrue {
-			continue
+		for _, verdict := range []explain.Verdict{explain.Devices(s, c), explain.Brokers(s, c)} {
+			if outcome := outcomeOf(verdict.State); outcome != Passed {
+				results = append(results, resultOf(verdict, outcome))
+			}
 		}
-		result := Result{Name: "Configuration " + c.Namespace + "/" + c.Name, Outcome: Failed, Message: ready.Message}
-		e := explain.Configuration(s, c.Namespace, c.Name)
-		if cause := e.Cause(); cause != nil {
-			result.Message, result.Remedies = string(cause.ID)+": "+cause.Message, cause.Remedies
-		}
-		results = append(results, result)
 	}
 	if len(results) == 0 {
-		return []Result{passed("Configurations", "every Configuration is ready")}
+		return []Result{passed("Configurations", "the devices and brokers of "+explain.Plural(len(s.Configurations), "Configuration")+" work")}
 	}
 	return results
+}
+
+// outcomeOf returns the outcome for a verdict. No device of some Configurations, and nodes that an
+// administrator has cordoned, are no faults.
+func outcomeOf(state explain.State) Outcome {
+	switch state {
+	case explain.Broken, explain.Partly:
+		return Failed
+	case explain.Waiting:
+		return Warning
+	default:
+		return Passed
+	}
+}
+
+func resultOf(verdict explain.Verdict, outcome Outcome) Result {
+	subject := verdict.Subject
+	result := Result{
+		Name: subject.Kind + " of " + subject.Namespace + "/" + subject.Name, Outcome: outcome,
+		Message: verdict.State.Word() + ": " + verdict.Summary(),
+	}
+	for _, cause := range verdict.Causes {
+		result.Remedies = append(result.Remedies, cause.Remedies...)
+	}
+	return result
 }

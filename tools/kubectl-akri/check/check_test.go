@@ -62,7 +62,7 @@ func TestInstallation(t *testing.T) {
 		"service-not-ready": {"placement": check.Warning, "services": check.Failed},
 		"service-images":    {"placement": check.Warning, "services": check.Failed},
 		"webhook-away":      {"placement": check.Warning, "services": check.Failed},
-		"misspelt-handler":  {"placement": check.Warning, "Configuration default/camera": check.Failed},
+		"misspelt-handler":  {"placement": check.Warning, "Devices of default/camera": check.Failed},
 	} {
 		t.Run(file, func(t *testing.T) {
 			files := []string{fixtures + "healthy.yaml"}

@@ -106,6 +106,7 @@ func TestPolicies(t *testing.T) {
 				t.Run(fmt.Sprintf("%s %s %t", change, policy, dra), func(t *testing.T) {
 					s, facts := healthy(t), secure()
 					if dra {
+						s = apart(fixture.Load(t, fixtures+"healthy.yaml", fixtures+"dra.yaml"))
 						s.Deployments = append(s.Deployments, deployment("dra-controller"))
 					}
 					apply(facts, policy)

@@ -1,10 +1,19 @@
 package v0
 
-// Condition types of a Configuration. True is the normal status of each.
+// Condition types of a Configuration. True is the normal status of each except Stalled.
 const (
-	// ConditionReady summarizes the other conditions except DevicesFound, and except NodesReporting
-	// while any node reports. Brokers that are starting do not affect it.
+	// ConditionReady means that the Configuration is accepted and acted upon. It does not depend on
+	// devices, nodes, handlers and brokers, because Helm and Flux wait for it.
 	ConditionReady = "Ready"
+	// ConditionStalled means that the Configuration is not acted upon until a user changes
+	// something. It does not exist otherwise.
+	ConditionStalled = "Stalled"
+	// ConditionDevicesWorking is the verdict on the devices: True if those that were found work and
+	// others would be found. Its reason is the state. broker-controller writes it.
+	ConditionDevicesWorking = "DevicesWorking"
+	// ConditionBrokersWorking is the verdict on the brokers: True if as many run as the
+	// Configuration wants. Its reason is the state. broker-controller writes it.
+	ConditionBrokersWorking = "BrokersWorking"
 	// ConditionHandlerRegistered means that the Discovery Handler is registered on the nodes.
 	ConditionHandlerRegistered = "HandlerRegistered"
 	// ConditionDetailsAccepted means that the Discovery Handler accepts the details and properties.
@@ -14,13 +23,12 @@ const (
 	// ConditionSlotsReadable means that all values of deviceUsage are valid.
 	ConditionSlotsReadable = "SlotsReadable"
 	// ConditionPropertiesAgree means that all nodes that share a device report the same properties.
-	// It does not affect Ready: the devices can be used, with the properties that were established.
+	// Otherwise the devices can be used, with the properties that were established.
 	ConditionPropertiesAgree = "PropertiesAgree"
 	// ConditionNodesReporting means that all nodes that have reported on the Configuration still
 	// do.
 	ConditionNodesReporting = "NodesReporting"
-	// ConditionDevicesFound means that the details match at least one device. It does not affect
-	// Ready, because a Configuration may match nothing for a while.
+	// ConditionDevicesFound means that the details match at least one device.
 	ConditionDevicesFound = "DevicesFound"
 	// ConditionSpecValid means that the webhook would accept the spec. broker-controller writes it.
 	ConditionSpecValid = "SpecValid"
@@ -83,6 +91,9 @@ const (
 	ReasonBrokerFailed = "BrokerFailed"
 	// ReasonBrokerRefused means that the API server rejected a broker.
 	ReasonBrokerRefused = "BrokerRefused"
+	// ReasonNotNeeded is the reason of a verdict on brokers that are not wanted. Other verdicts
+	// have the state as their reason: Works, Partly, Waiting, Broken, NoneFound or OutOfService.
+	ReasonNotNeeded = "NotNeeded"
 	// ReasonAsExpected is the reason of conditions that are True.
 	ReasonAsExpected = "AsExpected"
 	// ReasonNoReport means that no node has reported what the condition is about yet.

@@ -17,8 +17,9 @@ import (
 // +kubebuilder:printcolumn:name="Handler",type=string,JSONPath=`.spec.discoveryHandler.name`
 // +kubebuilder:printcolumn:name="Capacity",type=string,JSONPath=`.spec.capacity`
 // +kubebuilder:printcolumn:name="Devices",type=integer,JSONPath=`.status.devices`
+// +kubebuilder:printcolumn:name="State",type=string,JSONPath=`.status.conditions[?(@.type=="DevicesWorking")].reason`
+// +kubebuilder:printcolumn:name="Brokers",type=string,JSONPath=`.status.conditions[?(@.type=="BrokersWorking")].reason`
 // +kubebuilder:printcolumn:name="Ready",type=string,JSONPath=`.status.conditions[?(@.type=="Ready")].status`
-// +kubebuilder:printcolumn:name="Reason",type=string,JSONPath=`.status.conditions[?(@.type=="Ready")].reason`
 // +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`
 type Configuration struct {
 	metav1.TypeMeta   `json:",inline"`
@@ -51,6 +52,13 @@ type ConfigurationSpec struct {
 	// +kubebuilder:validation:Minimum=1
 	// +kubebuilder:validation:Maximum=1000
 	Capacity *int32 `json:"capacity,omitempty"`
+	// ExpectedDevices is the number of devices that should be found. With fewer, the condition
+	// DevicesWorking is False with the reason Broken or Partly. Without it, a Configuration whose
+	// devices are not found has the reason NoneFound, which causes no alert.
+	// +optional
+	// +kubebuilder:validation:Minimum=1
+	// +kubebuilder:validation:Maximum=10000
+	ExpectedDevices int32 `json:"expectedDevices,omitempty"`
 	// BrokerSpec is the workload that runs for each device. Without it, Akri runs none.
 	// +optional
 	// +nullable
@@ -235,7 +243,8 @@ type AdditionalMetadata struct {
 }
 
 // ConfigurationStatus is the observed state of a Configuration. broker-controller writes the
-// conditions SpecValid and BrokersRunning, instance-writer writes everything else.
+// conditions SpecValid, BrokersRunning, DevicesWorking and BrokersWorking, instance-writer writes
+// everything else.
 type ConfigurationStatus struct {
 	// ObservedGeneration is the generation of the spec that the status describes.
 	// +optional
@@ -252,7 +261,8 @@ type ConfigurationStatus struct {
 	// +listType=map
 	// +listMapKey=name
 	Nodes []NodeStatus `json:"nodes,omitempty"`
-	// Conditions explain whether the Configuration works. Ready summarizes the others.
+	// Conditions explain whether the Configuration works: DevicesWorking and BrokersWorking have
+	// the verdicts, the others the facts.
 	// +optional
 	// +listType=map
 	// +listMapKey=type

@@ -3,12 +3,15 @@ package cluster
 import (
 	"slices"
 
+	appsv1 "k8s.io/api/apps/v1"
 	batchv1 "k8s.io/api/batch/v1"
+	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/tools/cache"
 
 	akriv0 "akri.sh/libs/apis/akri/v0"
+	"akri.sh/libs/inspect/explain"
 	"akri.sh/libs/kube"
 	"akri.sh/services/broker-controller/internal/render"
 )
@@ -23,7 +26,23 @@ type Cache struct {
 	Pods     *kube.Informer[*corev1.Pod]
 	Jobs     *kube.Informer[*batchv1.Job]
 	Services *kube.Informer[*corev1.Service]
+	// Nodes, and the workloads and Pods of Akri itself, are for verdicts only.
+	Nodes        *kube.Informer[*corev1.Node]
+	Installation []Installation
+	// WriterLease is the Lease that the replicas of instance-writer renew.
+	WriterLease *kube.Informer[*coordinationv1.Lease]
 }
+
+// Installation are Akri's own objects in one of its namespaces.
+type Installation struct {
+	DaemonSets  *kube.Informer[*appsv1.DaemonSet]
+	Deployments *kube.Informer[*appsv1.Deployment]
+	Pods        *kube.Informer[*corev1.Pod]
+	Warnings    *kube.Informer[*corev1.Event]
+}
+
+// writerLease is the name of WriterLease.
+const writerLease = "akri-instance-writer"
 
 const (
 	serviceSelector = render.LabelController + "=" + akriv0.Group
@@ -37,8 +56,9 @@ const (
 	byLabelValue    = "label-value"
 )
 
-// NewCache returns a cache that is not running.
-func NewCache(clients Clients) Cache {
+// NewCache returns a cache that is not running. The namespaces are those of Akri, the one of the
+// cluster services first.
+func NewCache(clients Clients, namespaces ...string) Cache {
 	instanceIndexers := cache.Indexers{byLabelValue: indexByLabelValue, byConfiguration: func(object any) ([]string, error) {
 		instance := object.(*akriv0.Instance)
 		return []string{Key(instance.Namespace, instance.Spec.ConfigurationName)}, nil
@@ -56,7 +76,21 @@ func NewCache(clients Clients) Cache {
 		Jobs:           kube.NewSelectedInformer(clients.Jobs, metav1.NamespaceAll, brokers, jobIndexers, trimJob),
 		Services:       kube.NewSelectedInformer(clients.Services, metav1.NamespaceAll, services, nil, trimService),
 	}
-	c.Informers = kube.Informers{c.Instances, c.Configurations, c.Pods, c.Jobs, c.Services}
+	c.Nodes = kube.NewInformer(clients.Nodes, nil, explain.TrimNode)
+	c.WriterLease = kube.NewNamedInformer(clients.Leases, namespaces[0], writerLease)
+	c.Informers = kube.Informers{c.Instances, c.Configurations, c.Pods, c.Jobs, c.Services, c.Nodes, c.WriterLease}
+	ofAkri := metav1.ListOptions{LabelSelector: explain.PartOfLabel + "=" + explain.PartOf}
+	warnings := metav1.ListOptions{FieldSelector: "type=" + corev1.EventTypeWarning}
+	for _, namespace := range slices.Compact(namespaces) {
+		own := Installation{
+			DaemonSets:  kube.NewSelectedInformer(clients.DaemonSets, namespace, ofAkri, nil, explain.TrimDaemonSet),
+			Deployments: kube.NewSelectedInformer(clients.Deployments, namespace, ofAkri, nil, explain.TrimDeployment),
+			Pods:        kube.NewSelectedInformer(clients.Pods, namespace, ofAkri, nil, trimOwnPod),
+			Warnings:    kube.NewSelectedInformer(clients.Events, namespace, warnings, nil, explain.TrimEvent),
+		}
+		c.Installation = append(c.Installation, own)
+		c.Informers = append(c.Informers, own.DaemonSets, own.Deployments, own.Pods, own.Warnings)
+	}
 	return c
 }
 
@@ -126,34 +160,54 @@ func (c Cache) JobsOfInstance(namespace, instance string) []*batchv1.Job {
 }
 
 func trimInstance(instance *akriv0.Instance) {
-	instance.Annotations, instance.Labels = nil, nil
-	instance.Spec.BrokerProperties, instance.Spec.DeviceUsage = nil, nil
+	kept := map[string]string{}
+	if id, ok := instance.Annotations[akriv0.DeviceIDAnnotation]; ok {
+		kept[akriv0.DeviceIDAnnotation] = id
+	}
+	instance.Annotations, instance.Labels = kept, nil
+	instance.Spec.BrokerProperties = nil
 }
 
 func trimConfiguration(configuration *akriv0.Configuration) {
 	configuration.Annotations, configuration.Labels = nil, nil
-	configuration.Status = akriv0.ConfigurationStatus{Conditions: ownConditions(configuration.Status.Conditions)}
-	configuration.Spec.DiscoveryHandler = akriv0.DiscoveryHandler{}
+	handler := &configuration.Spec.DiscoveryHandler
+	handler.DiscoveryDetails = ""
+	for i := range handler.DiscoveryProperties {
+		handler.DiscoveryProperties[i].Value = nil
+	}
 }
 
-// ownConditions returns the conditions that this service writes.
-func ownConditions(conditions []metav1.Condition) []metav1.Condition {
-	return slices.DeleteFunc(conditions, func(condition metav1.Condition) bool {
-		return condition.Type != akriv0.ConditionSpecValid && condition.Type != akriv0.ConditionBrokersRunning
-	})
+// OwnConditions are the types of the conditions that this service writes.
+var OwnConditions = []string{
+	akriv0.ConditionSpecValid, akriv0.ConditionBrokersRunning, akriv0.ConditionDevicesWorking, akriv0.ConditionBrokersWorking,
+}
+
+// Own returns the conditions that this service writes.
+func Own(conditions []metav1.Condition) []metav1.Condition {
+	return slices.DeleteFunc(slices.Clone(conditions), func(condition metav1.Condition) bool { return !slices.Contains(OwnConditions, condition.Type) })
 }
 
 func trimPod(pod *corev1.Pod) {
-	trimAnnotations(pod)
-	pod.Spec = corev1.PodSpec{NodeName: pod.Spec.NodeName}
+	annotations := annotationsOf(pod)
+	explain.TrimPod(pod)
+	pod.Annotations = annotations
 	status := pod.Status
 	pod.Status = corev1.PodStatus{
-		Phase: status.Phase, StartTime: status.StartTime, Reason: status.Reason, Message: status.Message,
-		InitContainerStatuses: trimContainers(status.InitContainerStatuses),
-		ContainerStatuses:     trimContainers(status.ContainerStatuses),
+		Phase: status.Phase, StartTime: status.StartTime, Reason: status.Reason, Message: status.Message, Conditions: status.Conditions,
+		InitContainerStatuses:       trimContainers(status.InitContainerStatuses),
+		ContainerStatuses:           trimContainers(status.ContainerStatuses),
+		ExtendedResourceClaimStatus: status.ExtendedResourceClaimStatus,
 	}
-	if status.Phase == corev1.PodPending {
-		pod.Status.Conditions = status.Conditions
+}
+
+// trimOwnPod removes the ends of logs, which must not get into conditions.
+func trimOwnPod(pod *corev1.Pod) {
+	explain.TrimPod(pod)
+	for _, statuses := range [][]corev1.ContainerStatus{pod.Status.InitContainerStatuses, pod.Status.ContainerStatuses} {
+		for i := range statuses {
+			statuses[i].State.Terminated = trimEnd(statuses[i].State.Terminated)
+			statuses[i].LastTerminationState.Terminated = trimEnd(statuses[i].LastTerminationState.Terminated)
+		}
 	}
 }
 
@@ -180,21 +234,22 @@ func trimEnd(end *corev1.ContainerStateTerminated) *corev1.ContainerStateTermina
 }
 
 func trimJob(job *batchv1.Job) {
-	trimAnnotations(job)
+	job.Annotations = annotationsOf(job)
 	job.Spec, job.Status = batchv1.JobSpec{}, batchv1.JobStatus{Conditions: job.Status.Conditions}
 }
 
 func trimService(service *corev1.Service) {
-	trimAnnotations(service)
+	service.Annotations = annotationsOf(service)
 	service.Spec, service.Status = corev1.ServiceSpec{}, corev1.ServiceStatus{}
 }
 
-func trimAnnotations(object metav1.Object) {
+// annotationsOf returns the annotations that this service sets and reads.
+func annotationsOf(object metav1.Object) map[string]string {
 	kept := map[string]string{}
 	for _, name := range []string{render.AnnotationSpecHash, render.AnnotationAttempt} {
 		if value, ok := object.GetAnnotations()[name]; ok {
 			kept[name] = value
 		}
 	}
-	object.SetAnnotations(kept)
+	return kept
 }

@@ -7,7 +7,9 @@ import (
 	"encoding/json"
 	"errors"
 
+	appsv1 "k8s.io/api/apps/v1"
 	batchv1 "k8s.io/api/batch/v1"
+	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/serializer"
@@ -24,6 +26,11 @@ type Clients struct {
 	Pods           *kube.Client[*corev1.Pod, *corev1.PodList]
 	Jobs           *kube.Client[*batchv1.Job, *batchv1.JobList]
 	Services       *kube.Client[*corev1.Service, *corev1.ServiceList]
+	Nodes          *kube.Client[*corev1.Node, *corev1.NodeList]
+	DaemonSets     *kube.Client[*appsv1.DaemonSet, *appsv1.DaemonSetList]
+	Deployments    *kube.Client[*appsv1.Deployment, *appsv1.DeploymentList]
+	Events         *kube.Client[*corev1.Event, *corev1.EventList]
+	Leases         *kube.Client[*coordinationv1.Lease, *coordinationv1.LeaseList]
 	// REST reads paths that are not resources.
 	REST rest.Interface
 }
@@ -47,13 +54,19 @@ func (c Clients) RawConfiguration(ctx context.Context, namespace, name string) (
 func NewClients(config *rest.Config) (Clients, error) {
 	instances, instancesErr := kube.Instances(config)
 	configurations, configurationsErr := kube.Configurations(config)
-	core, batch := corev1.SchemeGroupVersion, batchv1.SchemeGroupVersion
+	core, batch, apps := corev1.SchemeGroupVersion, batchv1.SchemeGroupVersion, appsv1.SchemeGroupVersion
 	pods, podsErr := kube.NewClient[corev1.Pod, corev1.PodList](config, core.WithResource("pods"), corev1.AddToScheme)
 	services, servicesErr := kube.NewClient[corev1.Service, corev1.ServiceList](config, core.WithResource("services"), corev1.AddToScheme)
 	jobs, jobsErr := kube.NewClient[batchv1.Job, batchv1.JobList](config, batch.WithResource("jobs"), batchv1.AddToScheme)
+	nodes, nodesErr := kube.NewClient[corev1.Node, corev1.NodeList](config, core.WithResource("nodes"), corev1.AddToScheme)
+	daemonSets, daemonSetsErr := kube.NewClient[appsv1.DaemonSet, appsv1.DaemonSetList](config, apps.WithResource("daemonsets"), appsv1.AddToScheme)
+	deployments, deploymentsErr := kube.NewClient[appsv1.Deployment, appsv1.DeploymentList](config, apps.WithResource("deployments"), appsv1.AddToScheme)
+	events, eventsErr := kube.NewClient[corev1.Event, corev1.EventList](config, core.WithResource("events"), corev1.AddToScheme)
+	leases, leasesErr := kube.NewClient[coordinationv1.Lease, coordinationv1.LeaseList](
+		config, coordinationv1.SchemeGroupVersion.WithResource("leases"), coordinationv1.AddToScheme)
 	plain := rest.CopyConfig(config)
 	plain.NegotiatedSerializer = serializer.NewCodecFactory(runtime.NewScheme()).WithoutConversion()
 	schema, schemaErr := rest.UnversionedRESTClientFor(plain)
-	return Clients{instances, configurations, pods, jobs, services, schema},
-		errors.Join(instancesErr, configurationsErr, podsErr, servicesErr, jobsErr, schemaErr)
+	return Clients{instances, configurations, pods, jobs, services, nodes, daemonSets, deployments, events, leases, schema},
+		errors.Join(instancesErr, configurationsErr, podsErr, servicesErr, jobsErr, nodesErr, daemonSetsErr, deploymentsErr, eventsErr, leasesErr, schemaErr)
 }

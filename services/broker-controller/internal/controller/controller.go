@@ -28,6 +28,7 @@ import (
 	"akri.sh/libs/kube"
 	"akri.sh/services/broker-controller/internal/admission"
 	"akri.sh/services/broker-controller/internal/cluster"
+	"akri.sh/services/broker-controller/internal/verdicts"
 )
 
 const (
@@ -44,6 +45,8 @@ type Options struct {
 	// Reviewer judges specs that are stored.
 	Reviewer admission.Reviewer
 	Log      *zap.Logger
+	// Verdicts on the Configurations, which become conditions.
+	Verdicts *verdicts.Observer
 	// OnWrite is called after each write to the API server.
 	OnWrite func(kind, verb string, err error)
 	// StuckAfter is how long a broker Pod may be pending on its node.
@@ -99,6 +102,7 @@ func Run(ctx context.Context, options Options) {
 	group.Go(func() { c.work(ctx, c.instances, instanceWorkers, "instance", c.reconcileInstance) })
 	group.Go(func() { c.work(ctx, c.configurations, 1, "configuration", c.reconcileConfiguration) })
 	group.Go(func() { c.work(ctx, c.statuses, 1, "configuration", c.reconcileStatus) })
+	group.Go(func() { c.Verdicts.Run(ctx, c.enqueueStatus) })
 	group.Wait()
 }
 
@@ -137,7 +141,7 @@ func (c *Controller) configurationChanged(before, after *akriv0.Configuration) {
 	key := cluster.Key(configuration.Namespace, configuration.Name)
 	if before != nil && after != nil && before.UID == after.UID && before.Generation == after.Generation &&
 		(before.DeletionTimestamp == nil) == (after.DeletionTimestamp == nil) && akriv0.AgentFinalizersPatch(after) == nil {
-		if !equality.Semantic.DeepEqual(before.Status, after.Status) {
+		if !equality.Semantic.DeepEqual(cluster.Own(before.Status.Conditions), cluster.Own(after.Status.Conditions)) {
 			c.enqueueStatus(key)
 		}
 		return

@@ -21,7 +21,7 @@ func newCache(t *testing.T) cluster.Cache {
 	t.Helper()
 	clients, err := cluster.NewClients(&rest.Config{Host: "unused"})
 	require.NoError(t, err)
-	return cluster.NewCache(clients)
+	return cluster.NewCache(clients, "default")
 }
 
 func newInstance(uid types.UID) *akriv0.Instance {

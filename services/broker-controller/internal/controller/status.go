@@ -52,7 +52,7 @@ func (c *Controller) enqueueStatus(configuration string) {
 	c.statuses.AddAfter(configuration, statusInterval)
 }
 
-// reconcileStatus writes the conditions SpecValid and BrokersRunning if they have changed.
+// reconcileStatus writes the conditions of this service if they have changed.
 func (c *Controller) reconcileStatus(ctx context.Context, key string) (time.Duration, error) {
 	configuration, ok := c.Cache.Configurations.Get(key)
 	if !ok || configuration.DeletionTimestamp != nil {
@@ -65,15 +65,16 @@ func (c *Controller) reconcileStatus(ctx context.Context, key string) (time.Dura
 		return 0, err
 	}
 	brokers, requeueAfter := c.brokersOf(configuration, review, time.Now())
-	conditions := slices.Clone(configuration.Status.Conditions)
-	for _, condition := range []metav1.Condition{review.specValid(), brokers} {
+	before := cluster.Own(configuration.Status.Conditions)
+	conditions := slices.Clone(before)
+	for _, condition := range append([]metav1.Condition{review.specValid(), brokers}, c.Verdicts.Conditions(key)...) {
 		if condition.Reason == akriv0.ReasonStarting && meta.IsStatusConditionFalse(conditions, condition.Type) {
 			continue // it stays False while brokers start, because they may fail again
 		}
 		condition.ObservedGeneration = configuration.Generation
 		meta.SetStatusCondition(&conditions, condition)
 	}
-	if equality.Semantic.DeepEqual(conditions, configuration.Status.Conditions) {
+	if equality.Semantic.DeepEqual(conditions, before) {
 		return requeueAfter, nil
 	}
 	return requeueAfter, c.applyConditions(ctx, configuration, conditions)
@@ -109,6 +110,9 @@ func (c *Controller) applyConditions(ctx context.Context, configuration *akriv0.
 // recordConditions creates an Event for each new problem and for each that has ended.
 func (c *Controller) recordConditions(configuration *akriv0.Configuration, conditions []metav1.Condition) {
 	for _, condition := range conditions {
+		if condition.Type == akriv0.ConditionDevicesWorking || condition.Type == akriv0.ConditionBrokersWorking {
+			continue // other conditions state the problem
+		}
 		previous := cmp.Or(meta.FindStatusCondition(configuration.Status.Conditions, condition.Type), &metav1.Condition{})
 		failed := previous.Status == metav1.ConditionFalse
 		eventType := corev1.EventTypeWarning

@@ -5,6 +5,7 @@ package names
 import (
 	"context"
 	"maps"
+	"slices"
 	"time"
 
 	"go.uber.org/zap"
@@ -62,6 +63,14 @@ func (r *Record) Names() map[string]string {
 		return nil
 	}
 	return configMap.Data
+}
+
+// Taken reports whether the name of the Configuration belongs to another namespace or
+// Configuration.
+func (r *Record) Taken(configuration *akriv0.Configuration) bool {
+	return !slices.ContainsFunc(akriv0.Owners(r.Names(), r.configurations()), func(owner *akriv0.Configuration) bool {
+		return owner.UID == configuration.UID
+	})
 }
 
 // Run records names until ctx ends. The caches must run.

@@ -8,6 +8,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
+	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/types"
 
 	akriv0 "akri.sh/libs/apis/akri/v0"
@@ -29,7 +30,7 @@ func (r *Reconciler) onConfiguration(before, after *akriv0.Configuration) {
 	key := cluster.Key(cmp.Or(after, before))
 	if before != nil && after != nil && sameSpec(before, after) {
 		r.recordReports(before, after)
-		if !status.SameBrokers(before.Status.Conditions, after.Status.Conditions) {
+		if !status.SameSpecValid(before.Status.Conditions, after.Status.Conditions) {
 			r.statusSchedule.markNew(key)
 		}
 		r.statuses.add(key)
@@ -42,6 +43,7 @@ func (r *Reconciler) onConfiguration(before, after *akriv0.Configuration) {
 		r.DeviceChanges.WithLabelValues(key.Name, "removed")
 	}
 	r.enqueueStatus(key)
+	r.NamesChanged()
 	groups := groupsOf(key, r.Reports.ShortNames(key))
 	for _, instance := range r.Cluster.InstancesOf(key) {
 		groups = append(groups, cluster.GroupOf(instance))
@@ -50,6 +52,16 @@ func (r *Reconciler) onConfiguration(before, after *akriv0.Configuration) {
 		r.Reports.Drop(key, before.UID)
 	}
 	r.enqueueInstances(groups...)
+}
+
+// NamesChanged enqueues the Configurations whose names may have become free.
+func (r *Reconciler) NamesChanged() {
+	for _, configuration := range r.Cluster.Configurations.List() {
+		ready := meta.FindStatusCondition(configuration.Status.Conditions, akriv0.ConditionReady)
+		if ready != nil && ready.Reason == akriv0.ReasonNameTaken {
+			r.enqueueStatus(cluster.Key(configuration))
+		}
+	}
 }
 
 // recordReports records the nodes that have reported according to the status that another replica

@@ -32,6 +32,8 @@ type Options struct {
 	Cluster *cluster.Cluster
 	Reports *reports.Store
 	Writer  *batch.Writer
+	// NameTaken reports whether another Configuration has the name.
+	NameTaken func(*akriv0.Configuration) bool
 	// Grace is how long a node may be not ready before its devices are removed.
 	Grace time.Duration
 	// ReportGrace is how long a node may be without a report stream before it does not report. 0

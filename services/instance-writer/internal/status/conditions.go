@@ -79,32 +79,17 @@ func hasProblem(node akriv0.NodeStatus, belongs func(reason string) bool) bool {
 
 const nothingMatchedRemedy = "; check discoveryDetails; the metrics of Akri's Discovery Handlers count the devices that they examine"
 
-// conditions returns all conditions, Ready first. Ready summarizes the others except DevicesFound
-// and PropertiesAgree, and except NodesReporting while a node reports.
+// conditions returns the conditions that follow from what the nodes report.
 func (in Input) conditions(nodes summary) []metav1.Condition {
-	found := devicesFound(nodes, in.Instances)
-	ready := asExpected(akriv0.ConditionReady, found.Message)
 	all := []metav1.Condition{in.nodesReporting(nodes)}
 	for _, rule := range rules {
 		all = append(all, rule.evaluate(nodes))
 	}
-	all = append(all, slotsReadable(in.MalformedSlots))
-	summarized := all
-	if nodes.reporting > 0 {
-		summarized = all[1:]
-		if nodes.lost > 0 {
-			ready.Message += "; see NodesReporting"
-		}
-	}
-	for _, condition := range summarized {
-		if worse(condition.Status, ready.Status) {
-			ready.Status, ready.Reason, ready.Message = condition.Status, condition.Reason, condition.Message
-		}
-	}
+	found := devicesFound(nodes, in.Instances)
 	if found.Status == metav1.ConditionFalse {
 		found.Message += nothingMatchedRemedy
 	}
-	return append(append([]metav1.Condition{ready}, all...), propertiesAgree(in.DifferingProperties), found)
+	return append(all, slotsReadable(in.MalformedSlots), propertiesAgree(in.DifferingProperties), found)
 }
 
 // devicesFound is False if no node has found a device. Nodes that cannot discover do not count.
@@ -178,11 +163,6 @@ func propertiesAgree(differing []string) metav1.Condition {
 			strings.Join(differing, "; "), maxMessage)
 	}
 	return condition
-}
-
-func worse(a, b metav1.ConditionStatus) bool {
-	rank := map[metav1.ConditionStatus]int{metav1.ConditionTrue: 0, metav1.ConditionUnknown: 1, metav1.ConditionFalse: 2}
-	return rank[a] > rank[b]
 }
 
 func (r rule) evaluate(nodes summary) metav1.Condition {

@@ -108,7 +108,7 @@ func TestStatusOfManyNodes(t *testing.T) {
 	got := r.write(t, 0, 1)
 	require.Empty(t, got.Nodes)
 	require.EqualValues(t, 1000, got.NodesReporting)
-	require.Equal(t, "1000 devices on 1000 nodes", condition(got, akriv0.ConditionReady).Message)
+	require.Equal(t, "1000 devices on 1000 nodes", condition(got, akriv0.ConditionDevicesFound).Message)
 	require.Equal(t, "reports from 1000 nodes", condition(got, akriv0.ConditionNodesReporting).Message)
 
 	for i := range 3 {
@@ -119,7 +119,7 @@ func TestStatusOfManyNodes(t *testing.T) {
 	require.Equal(t, []string{"node-0002", "node-0001", "node-0000"}, listed(got), "the most recent problem first")
 	require.Equal(t, "the Discovery Handler is registered; problems: node-0002, node-0001, node-0000: no udev",
 		condition(got, akriv0.ConditionHandlerRegistered).Message)
-	require.Equal(t, metav1.ConditionTrue, condition(got, akriv0.ConditionReady).Status)
+	require.Equal(t, metav1.ConditionTrue, condition(got, akriv0.ConditionHandlerRegistered).Status)
 
 	// All nodes but one, whose report only one replica has.
 	for i := range 999 {
@@ -130,16 +130,16 @@ func TestStatusOfManyNodes(t *testing.T) {
 	require.Equal(t, metav1.ConditionTrue, condition(got, akriv0.ConditionHandlerRegistered).Status)
 	r.report(999, nil, problem("HandlerNotRegistered", "no udev"))
 	got = r.write(t, 0, 1)
-	require.Equal(t, metav1.ConditionFalse, condition(got, akriv0.ConditionReady).Status)
+	require.Equal(t, metav1.ConditionFalse, condition(got, akriv0.ConditionHandlerRegistered).Status)
 	require.Equal(t, "node-0000, node-0001, node-0002, node-0003, node-0004 and others: no udev",
-		condition(got, akriv0.ConditionReady).Message)
+		condition(got, akriv0.ConditionHandlerRegistered).Message)
 
 	for i := range r.nodes {
 		r.report(i, active)
 	}
 	got = r.write(t, 1, 0)
 	require.Empty(t, got.Nodes)
-	require.Equal(t, metav1.ConditionTrue, condition(got, akriv0.ConditionReady).Status)
+	require.Equal(t, metav1.ConditionTrue, condition(got, akriv0.ConditionHandlerRegistered).Status)
 }
 
 func listed(status akriv0.ConfigurationStatus) []string {
@@ -217,7 +217,7 @@ func TestOtherConditionsStay(t *testing.T) {
 	others := slices.Clone(r.configuration.Status.Conditions)
 	got := r.desired(0)
 	require.Equal(t, others, got.Conditions[:len(others)])
-	require.Equal(t, metav1.ConditionFalse, condition(got, akriv0.ConditionReady).Status)
+	require.Equal(t, metav1.ConditionFalse, condition(got, akriv0.ConditionDevicesAccepted).Status)
 	require.Len(t, got.Conditions, len(others)+8)
 }
 

@@ -51,7 +51,7 @@ func TestMessagesAreBounded(t *testing.T) {
 		nodes = append(nodes, akriv0.NodeStatus{Name: fmt.Sprintf("node-%03d", i), Problems: []akriv0.Problem{{Reason: "InvalidDetails", Message: message}}})
 	}
 	got := desired(nodes...)
-	message := meta.FindStatusCondition(got.Conditions, akriv0.ConditionReady).Message
+	message := meta.FindStatusCondition(got.Conditions, akriv0.ConditionDetailsAccepted).Message
 	require.LessOrEqual(t, len(message), 1100)
 	require.Contains(t, message, "… and 29 more problems")
 	require.LessOrEqual(t, len(got.Nodes[0].Problems[0].Message), 1024)

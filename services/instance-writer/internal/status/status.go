@@ -1,11 +1,10 @@
 // Package status computes the status of a Configuration from the reports of its nodes and its
 // Instances. All replicas compute the same status.
 //
-// Ready is True if all other conditions except DevicesFound and NodesReporting are, and if any node
-// reports. The conditions of broker-controller stay as they are. A problem of the Configuration,
-// such as invalid details, makes its condition False if one node reports it. A problem of a node,
-// such as a handler that is offline, does so only if no node can discover. Otherwise the message of
-// the True condition lists it.
+// The conditions of broker-controller stay as they are. A problem of the Configuration, such as
+// invalid details, makes its condition False if one node reports it. A problem of a node, such as a
+// handler that is offline, does so only if no node can discover. Otherwise the message of the True
+// condition lists it.
 package status
 
 import (
@@ -38,6 +37,8 @@ const (
 type Input struct {
 	// Configuration with its current status.
 	Configuration *akriv0.Configuration
+	// NameTaken means that another Configuration has the name.
+	NameTaken bool
 	// Instances is the number of Instances of the Configuration.
 	Instances int
 	// MalformedSlots has a message for each slot with a malformed value.
@@ -96,31 +97,38 @@ func Desired(in Input) akriv0.ConfigurationStatus {
 	current := in.Configuration.Status
 	nodes := in.summarizeNodes()
 	desired := akriv0.ConfigurationStatus{
-		ObservedGeneration: in.observedGeneration(),
+		ObservedGeneration: in.Configuration.Generation,
 		Devices:            int32(min(in.Instances, 1<<31-1)),
 		NodesReporting:     int32(nodes.reporting),
 		Nodes:              nodes.listed,
 		Conditions:         slices.Clone(current.Conditions),
 	}
-	computed := in.conditions(nodes)
-	computed[0] = withBrokers(computed[0], current.Conditions)
+	computed, generation := in.conditions(nodes), in.reportedGeneration()
 	for _, condition := range computed {
-		condition.ObservedGeneration = desired.ObservedGeneration
-		condition.LastTransitionTime = metav1.NewTime(in.Now.Truncate(time.Second))
-		meta.SetStatusCondition(&desired.Conditions, condition)
+		in.set(&desired.Conditions, condition, generation)
 	}
+	in.setReady(&desired.Conditions)
 	fit(&desired, computed)
 	return desired
 }
 
-// observedGeneration returns the newest generation that a node has reported on.
-func (in Input) observedGeneration() int64 {
+func (in Input) set(conditions *[]metav1.Condition, condition metav1.Condition, generation int64) {
+	condition.ObservedGeneration = generation
+	condition.LastTransitionTime = metav1.NewTime(in.Now.Truncate(time.Second))
+	meta.SetStatusCondition(conditions, condition)
+}
+
+// reportedGeneration returns the newest generation that a node has reported on.
+func (in Input) reportedGeneration() int64 {
 	newest := in.Configuration.Generation
 	reported := func(r NodeReport) bool { return r.conclusive() && (r.Generation == 0 || r.Generation >= newest) }
 	if slices.ContainsFunc(in.Reports, reported) {
 		return newest
 	}
-	return in.Configuration.Status.ObservedGeneration
+	if before := meta.FindStatusCondition(in.Configuration.Status.Conditions, akriv0.ConditionHandlerRegistered); before != nil {
+		return before.ObservedGeneration
+	}
+	return 0
 }
 
 // nodes replaces the entries of the reporting nodes, marks those of nodes that do not report and

@@ -43,87 +43,95 @@ func desired(nodes ...akriv0.NodeStatus) akriv0.ConfigurationStatus {
 	return status.Desired(status.Input{Configuration: &akriv0.Configuration{}, Instances: 1, Reports: complete(nodes...), Gone: never, Now: early})
 }
 
+// A problem makes the condition that it belongs to False, unless it concerns one node of several.
+// Ready does not depend on what nodes report.
 func TestConditions(t *testing.T) {
-	const details, devices = akriv0.ConditionDetailsAccepted, akriv0.ConditionDevicesAccepted
+	const (
+		registered = akriv0.ConditionHandlerRegistered
+		details    = akriv0.ConditionDetailsAccepted
+		devices    = akriv0.ConditionDevicesAccepted
+	)
 	none := []akriv0.HandlerStatus(nil)
 	unseen := func(n akriv0.NodeStatus) akriv0.NodeStatus { n.Devices = 0; return n }
 	for name, c := range map[string]struct {
-		nodes   []akriv0.NodeStatus
-		failing string
+		nodes []akriv0.NodeStatus
+		// failing is the condition that is False because of the reason.
+		failing, reason string
 		// unknown are the conditions that were not checked.
 		unknown []string
-		ready   metav1.ConditionStatus
-		reason  string
-		message string
 	}{
-		"no report": {
-			nil, "", []string{akriv0.ConditionHandlerRegistered, details, devices}, metav1.ConditionUnknown, "NoReport", "no node has reported yet",
-		},
-		"no problem": {[]akriv0.NodeStatus{node("a", active)}, "", nil, metav1.ConditionTrue, "AsExpected", "1 device on 1 node"},
-		"handler on no node": {
-			[]akriv0.NodeStatus{unseen(node("a", none, "HandlerNotRegistered"))}, akriv0.ConditionHandlerRegistered, []string{details, devices},
-			metav1.ConditionFalse, "HandlerNotRegistered", "a: about HandlerNotRegistered",
-		},
-		"handler on one node of two": {
-			[]akriv0.NodeStatus{unseen(node("a", none, "HandlerNotRegistered")), node("b", active)}, "", nil,
-			metav1.ConditionTrue, "AsExpected", "1 device on 1 node",
-		},
+		"no report":           {nil, "", "", []string{registered, details, devices}},
+		"no problem":          {[]akriv0.NodeStatus{node("a", active)}, "", "", nil},
+		"handler on no node":  {[]akriv0.NodeStatus{unseen(node("a", none, "HandlerNotRegistered"))}, registered, "HandlerNotRegistered", []string{details, devices}},
+		"handler on one node": {[]akriv0.NodeStatus{unseen(node("a", none, "HandlerNotRegistered")), node("b", active)}, "", "", nil},
 		"handler offline, its devices stay": {
-			[]akriv0.NodeStatus{node("a", offline, "HandlerOffline")}, akriv0.ConditionHandlerRegistered, []string{details},
-			metav1.ConditionFalse, "HandlerOffline", "a: about HandlerOffline",
+			[]akriv0.NodeStatus{node("a", offline, "HandlerOffline")}, registered, "HandlerOffline", []string{details},
 		},
-		"bad details on one node of two": {
-			[]akriv0.NodeStatus{node("a", active, "InvalidDetails"), node("b", active)}, details, nil,
-			metav1.ConditionFalse, "InvalidDetails", "a: about InvalidDetails",
-		},
+		"bad details on one node of two": {[]akriv0.NodeStatus{node("a", active, "InvalidDetails"), node("b", active)}, details, "InvalidDetails", nil},
 		"bad details on the only node": {
-			[]akriv0.NodeStatus{unseen(node("a", active, "InvalidDetails"))}, details, []string{devices},
-			metav1.ConditionFalse, "InvalidDetails", "a: about InvalidDetails",
+			[]akriv0.NodeStatus{unseen(node("a", active, "InvalidDetails"))}, details, "InvalidDetails", []string{devices},
 		},
-		"forbidden Secret": {
-			[]akriv0.NodeStatus{node("a", active, "PropertyForbidden"), node("b", active)}, details, nil,
-			metav1.ConditionFalse, "PropertyForbidden", "a: about PropertyForbidden",
-		},
+		"forbidden Secret": {[]akriv0.NodeStatus{node("a", active, "PropertyForbidden"), node("b", active)}, details, "PropertyForbidden", nil},
 		"discovery fails on the only node": {
-			[]akriv0.NodeStatus{unseen(node("a", active, "DiscoverFailed"))}, details, []string{devices},
-			metav1.ConditionFalse, "DiscoverFailed", "a: about DiscoverFailed",
+			[]akriv0.NodeStatus{unseen(node("a", active, "DiscoverFailed"))}, details, "DiscoverFailed", []string{devices},
 		},
-		"discovery fails on one of two": {
-			[]akriv0.NodeStatus{node("a", active, "DiscoverFailed"), node("b", active)}, "", nil,
-			metav1.ConditionTrue, "AsExpected", "1 device on 2 nodes",
-		},
+		"discovery fails on one of two": {[]akriv0.NodeStatus{node("a", active, "DiscoverFailed"), node("b", active)}, "", "", nil},
 		"name taken": {
-			[]akriv0.NodeStatus{unseen(node("a", none, "NameTaken"))}, devices, []string{akriv0.ConditionHandlerRegistered, details},
-			metav1.ConditionFalse, "NameTaken", "a: about NameTaken",
+			[]akriv0.NodeStatus{unseen(node("a", none, "NameTaken"))}, devices, "NameTaken", []string{registered, details},
 		},
-		"collision": {
-			[]akriv0.NodeStatus{node("a", active, "DigestCollision")}, devices, nil,
-			metav1.ConditionFalse, "DigestCollision", "a: about DigestCollision",
-		},
-		"unknown reason": {
-			[]akriv0.NodeStatus{node("a", active, "SomethingNew")}, devices, nil, metav1.ConditionFalse, "SomethingNew", "a: about SomethingNew",
-		},
+		"collision":      {[]akriv0.NodeStatus{node("a", active, "DigestCollision")}, devices, "DigestCollision", nil},
+		"unknown reason": {[]akriv0.NodeStatus{node("a", active, "SomethingNew")}, devices, "SomethingNew", nil},
 	} {
 		t.Run(name, func(t *testing.T) {
 			got := desired(c.nodes...).Conditions
 			require.Len(t, got, 8)
-			ready := meta.FindStatusCondition(got, akriv0.ConditionReady)
-			require.Equal(t, c.ready, ready.Status)
-			require.Equal(t, c.reason, ready.Reason)
-			require.Equal(t, c.message, ready.Message)
-			for _, condition := range got[2:6] {
-				want := metav1.ConditionTrue
+			require.True(t, meta.IsStatusConditionTrue(got, akriv0.ConditionReady))
+			for _, kind := range []string{registered, details, devices, akriv0.ConditionSlotsReadable} {
+				condition, want := meta.FindStatusCondition(got, kind), metav1.ConditionTrue
 				switch {
-				case condition.Type == c.failing:
+				case kind == c.failing:
 					want = metav1.ConditionFalse
-				case slices.Contains(c.unknown, condition.Type):
+					require.Equal(t, c.reason, condition.Reason)
+					require.Equal(t, "a: about "+c.reason, condition.Message)
+				case slices.Contains(c.unknown, kind):
 					want = metav1.ConditionUnknown
 					require.Equal(t, akriv0.ReasonNoReport, condition.Reason)
 				}
-				require.Equal(t, want, condition.Status, condition.Type)
+				require.Equal(t, want, condition.Status, kind)
 			}
 		})
 	}
+}
+
+// Ready is True when a Configuration is accepted, also without any node, and Stalled exists only
+// while a user has to change something.
+func TestReady(t *testing.T) {
+	configuration := &akriv0.Configuration{}
+	configuration.Generation = 3
+	in := status.Input{Configuration: configuration, Gone: never, Now: early}
+	write := func(ready metav1.ConditionStatus, reason string) {
+		t.Helper()
+		configuration.Status = status.Desired(in)
+		require.EqualValues(t, 3, configuration.Status.ObservedGeneration)
+		found := meta.FindStatusCondition(configuration.Status.Conditions, akriv0.ConditionReady)
+		require.Equal(t, ready, found.Status)
+		require.Equal(t, reason, found.Reason)
+		require.EqualValues(t, 3, found.ObservedGeneration)
+		require.Equal(t, ready == metav1.ConditionFalse, meta.IsStatusConditionTrue(configuration.Status.Conditions, akriv0.ConditionStalled))
+		require.Equal(t, ready == metav1.ConditionTrue, meta.FindStatusCondition(configuration.Status.Conditions, akriv0.ConditionStalled) == nil)
+	}
+	spec := func(status metav1.ConditionStatus, reason string) {
+		meta.SetStatusCondition(&configuration.Status.Conditions, metav1.Condition{Type: akriv0.ConditionSpecValid, Status: status, Reason: reason})
+	}
+	write(metav1.ConditionTrue, akriv0.ReasonAsExpected)
+	spec(metav1.ConditionFalse, akriv0.ReasonInvalidSpec)
+	write(metav1.ConditionFalse, akriv0.ReasonInvalidSpec)
+	spec(metav1.ConditionTrue, akriv0.ReasonAsExpected)
+	write(metav1.ConditionTrue, akriv0.ReasonAsExpected)
+	in.NameTaken = true
+	write(metav1.ConditionFalse, akriv0.ReasonNameTaken)
+	in.NameTaken = false
+	write(metav1.ConditionTrue, akriv0.ReasonAsExpected)
 }
 
 func TestTrueConditionListsNodeProblems(t *testing.T) {
@@ -165,14 +173,12 @@ func TestReplicasAgree(t *testing.T) {
 		}
 		want := desired(reported...)
 		require.Equal(t, want, configuration.Status)
-		unknown := slices.ContainsFunc(want.Conditions[2:6], func(c metav1.Condition) bool { return c.Status == metav1.ConditionUnknown })
-		require.Falsef(t, unknown && want.Conditions[0].Status == metav1.ConditionTrue, "%+v", want.Conditions)
 		write(early.Add(time.Hour), reported...)
 		require.Equal(t, want, configuration.Status)
 	})
 }
 
-func TestReadyMessageCountsDevices(t *testing.T) {
+func TestDevicesAreCounted(t *testing.T) {
 	for _, c := range []struct {
 		instances int
 		devices   []int // of each node
@@ -193,9 +199,6 @@ func TestReadyMessageCountsDevices(t *testing.T) {
 		got := status.Desired(status.Input{
 			Configuration: &akriv0.Configuration{}, Instances: c.instances, Reports: complete(nodes...), Gone: never, Now: early,
 		})
-		ready := meta.FindStatusCondition(got.Conditions, akriv0.ConditionReady)
-		require.Equal(t, metav1.ConditionTrue, ready.Status)
-		require.Equal(t, c.want, ready.Message)
 		require.Contains(t, meta.FindStatusCondition(got.Conditions, akriv0.ConditionDevicesFound).Message, c.want)
 	}
 }
@@ -243,32 +246,33 @@ func TestInconclusiveReport(t *testing.T) {
 	configuration.Generation = 1
 	report := func(r status.NodeReport) *metav1.Condition {
 		configuration.Status = status.Desired(status.Input{Configuration: configuration, Reports: []status.NodeReport{r}, Gone: never, Now: early})
-		return meta.FindStatusCondition(configuration.Status.Conditions, akriv0.ConditionReady)
+		return meta.FindStatusCondition(configuration.Status.Conditions, akriv0.ConditionDetailsAccepted)
 	}
 	waiting, bad := node("a", active), node("a", active, "InvalidDetails")
 	waiting.Devices = 0
 
-	ready := report(status.NodeReport{NodeStatus: waiting, Generation: 1})
-	require.Equal(t, metav1.ConditionUnknown, ready.Status)
-	require.Equal(t, akriv0.ReasonNoReport, ready.Reason)
-	require.Zero(t, ready.ObservedGeneration)
-	require.Zero(t, configuration.Status.ObservedGeneration)
+	accepted := report(status.NodeReport{NodeStatus: waiting, Generation: 1})
+	require.Equal(t, metav1.ConditionUnknown, accepted.Status)
+	require.Equal(t, akriv0.ReasonNoReport, accepted.Reason)
+	require.Zero(t, accepted.ObservedGeneration)
+	require.EqualValues(t, 1, configuration.Status.ObservedGeneration)
 
-	ready = report(status.NodeReport{NodeStatus: bad, Generation: 1, Complete: true})
-	require.Equal(t, metav1.ConditionFalse, ready.Status)
-	require.EqualValues(t, 1, ready.ObservedGeneration)
+	accepted = report(status.NodeReport{NodeStatus: bad, Generation: 1, Complete: true})
+	require.Equal(t, metav1.ConditionFalse, accepted.Status)
+	require.EqualValues(t, 1, accepted.ObservedGeneration)
 	before := configuration.Status.DeepCopy()
 	report(status.NodeReport{NodeStatus: waiting, Generation: 1})
 	require.Equal(t, *before, configuration.Status, "a node that restarts changes nothing")
 
 	configuration.Generation = 2
-	ready = report(status.NodeReport{NodeStatus: node("a", active), Generation: 1, Complete: true})
-	require.EqualValues(t, 1, ready.ObservedGeneration, "the report is on the previous spec")
-	report(status.NodeReport{NodeStatus: waiting, Generation: 2})
-	require.EqualValues(t, 1, configuration.Status.ObservedGeneration)
-	ready = report(status.NodeReport{NodeStatus: node("a", active), Generation: 2, Complete: true})
-	require.EqualValues(t, 2, ready.ObservedGeneration)
-	require.Equal(t, metav1.ConditionTrue, ready.Status)
+	accepted = report(status.NodeReport{NodeStatus: node("a", active), Generation: 1, Complete: true})
+	require.EqualValues(t, 1, accepted.ObservedGeneration, "the report is on the previous spec")
+	accepted = report(status.NodeReport{NodeStatus: waiting, Generation: 2})
+	require.EqualValues(t, 1, accepted.ObservedGeneration)
+	require.EqualValues(t, 2, configuration.Status.ObservedGeneration)
+	accepted = report(status.NodeReport{NodeStatus: node("a", active), Generation: 2, Complete: true})
+	require.EqualValues(t, 2, accepted.ObservedGeneration)
+	require.Equal(t, metav1.ConditionTrue, accepted.Status)
 
 	without := node("a", active, "HandlerOffline")
 	without.Devices = 0
@@ -283,9 +287,9 @@ func TestAnsweredReport(t *testing.T) {
 	configuration.Generation = 1
 	silent := status.NodeReport{NodeStatus: status.Node("a", 0, active, nil), Generation: 1, Answered: true}
 	configuration.Status = status.Desired(status.Input{Configuration: configuration, Reports: []status.NodeReport{silent}, Gone: never, Now: early})
-	ready := meta.FindStatusCondition(configuration.Status.Conditions, akriv0.ConditionReady)
-	require.NotEqual(t, metav1.ConditionUnknown, ready.Status)
-	require.EqualValues(t, 1, ready.ObservedGeneration)
+	accepted := meta.FindStatusCondition(configuration.Status.Conditions, akriv0.ConditionDetailsAccepted)
+	require.NotEqual(t, metav1.ConditionUnknown, accepted.Status)
+	require.EqualValues(t, 1, accepted.ObservedGeneration)
 
 	configuration.Status.Nodes[0].Devices = 2
 	got := status.Desired(status.Input{Configuration: configuration, Reports: []status.NodeReport{silent}, Gone: never, Now: early})
@@ -307,7 +311,7 @@ func TestHandlerReachableAgain(t *testing.T) {
 	require.Equal(t, node("a", active, "InvalidDevice"), report(active))
 }
 
-// Properties that differ are a condition, and do not affect Ready.
+// Properties that differ are a condition.
 func TestPropertiesDiffer(t *testing.T) {
 	got := status.Desired(status.Input{
 		Configuration: &akriv0.Configuration{}, Instances: 1, DifferingProperties: []string{"cam-1 (b)"},
@@ -318,5 +322,4 @@ func TestPropertiesDiffer(t *testing.T) {
 	require.Equal(t, metav1.ConditionFalse, condition.Status)
 	require.Equal(t, akriv0.ReasonPropertiesDiffer, condition.Reason)
 	require.Contains(t, condition.Message, "cam-1 (b)")
-	require.True(t, meta.IsStatusConditionTrue(got, akriv0.ConditionReady))
 }

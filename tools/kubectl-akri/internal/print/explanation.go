@@ -9,26 +9,39 @@ import (
 	"akri.sh/tools/kubectl-akri/check"
 )
 
-var marks = map[explain.State]string{
-	explain.OK: "OK", explain.Partial: "PARTLY", explain.Broken: "BROKEN", explain.Pending: "pending", explain.Skipped: "-",
-}
-
-// Explanation writes the chain, the cause of the first broken link, and what is wrong in addition.
+// Explanation writes the verdicts, the chain, the cause of the decisive link, and what is wrong in
+// addition.
 func Explanation(w io.Writer, e explain.Explanation) {
-	fmt.Fprintf(w, "%s %s/%s\n\n", e.Kind, e.Namespace, e.Name)
-	broken := e.Broken()
+	fmt.Fprintf(w, "%s %s/%s\n", e.Kind, e.Namespace, e.Name)
 	var rows [][]string
+	for _, verdict := range e.Verdicts {
+		rows = append(rows, []string{verdict.Subject.Kind + ":", verdict.State.Word(), clip(verdict.Message)})
+	}
+	table(w, rows...)
+	fmt.Fprintln(w)
+
+	decisive := e.Decisive()
+	rows = nil
 	for i := range e.Links {
 		link := &e.Links[i]
-		mark := marks[link.State]
-		if link == broken {
-			mark = "BROKEN >"
+		mark := link.State.Word()
+		if link == decisive {
+			mark += " >"
 		}
 		rows = append(rows, []string{"  " + mark, link.Name, clip(link.Message)})
 	}
 	table(w, rows...)
-	if broken != nil {
-		for i, cause := range broken.Causes {
+	writeCauses(w, e, decisive)
+	for _, link := range e.Links {
+		if link.Wait != nil {
+			writeWait(w, link)
+		}
+	}
+}
+
+func writeCauses(w io.Writer, e explain.Explanation, decisive *explain.Link) {
+	if decisive != nil {
+		for i, cause := range decisive.Causes {
 			title := "Cause"
 			if i > 0 {
 				title = "Also"
@@ -37,15 +50,21 @@ func Explanation(w io.Writer, e explain.Explanation) {
 		}
 	}
 	for i := range e.Links {
-		if link := &e.Links[i]; link != broken {
+		if link := &e.Links[i]; link != decisive {
 			for _, cause := range link.Causes {
 				writeCause(w, "Also", cause)
 			}
 		}
 	}
-	if broken == nil {
-		fmt.Fprintf(w, "\nNo link is broken.\n")
+}
+
+// writeWait writes what a link waits for.
+func writeWait(w io.Writer, link explain.Link) {
+	fmt.Fprintf(w, "\n%s: waits for %s since %s", link.Name, link.Wait.Awaited, link.Wait.Since.UTC().Format(time.RFC3339))
+	if !link.Wait.Until.IsZero() {
+		fmt.Fprintf(w, "; at %s %s", link.Wait.Until.UTC().Format(time.RFC3339), link.Wait.Then)
 	}
+	fmt.Fprintln(w)
 }
 
 // maxMessage is the number of characters of a link's message. Causes have the whole message.
@@ -60,8 +79,12 @@ func clip(message string) string {
 
 func writeCause(w io.Writer, title string, cause explain.Cause) {
 	fmt.Fprintf(w, "\n%s: %s: %s\n", title, cause.ID, cause.Message)
-	for _, device := range cause.Evidence {
-		fmt.Fprintf(w, "  closest: %s\n", device)
+	prefix := ""
+	if cause.ID == explain.NothingMatched {
+		prefix = "closest: "
+	}
+	for _, fact := range cause.Evidence {
+		fmt.Fprintf(w, "  %s%s\n", prefix, fact)
 	}
 	if wait := cause.Wait; wait != nil {
 		fmt.Fprintf(w, "  at %s: %s, unless %s\n", wait.Until.UTC().Format(time.RFC3339), wait.Then, wait.Awaited)

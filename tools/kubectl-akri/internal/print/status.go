@@ -6,8 +6,6 @@ import (
 	"strings"
 	"time"
 
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-
 	"akri.sh/libs/inspect/explain"
 	"akri.sh/libs/inspect/status"
 )
@@ -46,11 +44,11 @@ func services(w io.Writer, services []explain.Service) {
 }
 
 func nodes(w io.Writer, nodes []status.Node, wide bool) {
-	rows := [][]string{{"NODE", "AKRI", "DEVICES", "SLOTS HELD"}}
+	rows := [][]string{{"NODE", "STATE", "DEVICES", "SLOTS HELD"}}
 	left := 0
 	for _, n := range nodes {
 		state := nodeState(n)
-		if state == "ready" && len(nodes) > maxNodes && !wide {
+		if n.Verdict.State == explain.Works && len(nodes) > maxNodes && !wide {
 			left++
 			continue
 		}
@@ -63,45 +61,48 @@ func nodes(w io.Writer, nodes []status.Node, wide bool) {
 }
 
 func nodeState(n status.Node) string {
-	switch {
-	case !n.Ready:
-		return "Node is not ready"
-	case !n.Akri && len(n.Taints) > 0:
-		return "does not run, taint " + strings.Join(n.Taints, ", ")
-	case !n.Akri:
-		return "does not run"
-	case len(n.NotReady) > 0:
-		return "not ready: " + strings.Join(n.NotReady, ", ")
-	default:
-		return "ready"
+	if n.Verdict.State == explain.Works {
+		return n.Verdict.State.Word()
 	}
+	return n.Verdict.State.Word() + ": " + n.Verdict.Summary()
 }
 
 func configurations(w io.Writer, all []status.Configuration) {
-	rows := [][]string{{"NAMESPACE", "CONFIGURATION", "HANDLER", "DEVICES", "SLOTS", "BROKERS", "READY", "REASON"}}
+	rows := [][]string{{"NAMESPACE", "CONFIGURATION", "HANDLER", "DEVICES", "SLOTS", "BROKERS", "DEVICES WORK", "BROKERS WORK"}}
 	for _, c := range all {
 		rows = append(rows, []string{
-			c.Namespace, c.Name, c.Handler, fmt.Sprint(c.Devices), c.Slots.String(), c.Brokers.String(), string(c.Ready), c.Reason,
+			c.Namespace, c.Name, c.Handler, fmt.Sprint(c.Devices), c.Slots.String(), c.Brokers.String(),
+			c.DevicesVerdict.State.Word(), c.BrokersVerdict.State.Word(),
 		})
 	}
 	table(w, rows...)
 	for _, c := range all {
-		if c.Ready != metav1.ConditionTrue {
-			fmt.Fprintf(w, "\n%s/%s is not ready: %s\n  kubectl akri explain configuration %s --namespace %s\n", c.Namespace, c.Name, c.Message, c.Name, c.Namespace)
+		var summary []string
+		for _, verdict := range []explain.Verdict{c.DevicesVerdict, c.BrokersVerdict} {
+			if verdict.State != explain.Works && verdict.State != explain.Skipped {
+				summary = append(summary, fmt.Sprintf("\n%s/%s, %s: %s: %s", c.Namespace, c.Name, strings.ToLower(verdict.Subject.Kind), verdict.State.Word(), verdict.Summary()))
+			}
+		}
+		if len(summary) > 0 {
+			fmt.Fprintf(w, "%s\n  kubectl akri explain configuration %s --namespace %s\n", strings.Join(summary, ""), c.Name, c.Namespace)
 		}
 	}
 }
 
 // Devices writes one line for each device.
 func Devices(w io.Writer, devices []status.Device, now time.Time, wide bool) {
-	header := []string{"NAMESPACE", "INSTANCE", "CONFIGURATION", "DEVICE", "SHARED", "NODES", "SLOTS", "AGE"}
+	header := []string{"NAMESPACE", "INSTANCE", "CONFIGURATION", "DEVICE", "SHARED", "NODES", "SLOTS", "STATE", "AGE"}
 	if wide {
 		header = append(header, "HANDLER", "RESOURCE")
 	}
 	rows := [][]string{header}
 	for _, d := range devices {
+		state := explain.Skipped
+		if d.Verdict != nil {
+			state = d.Verdict.State
+		}
 		row := []string{
-			d.Namespace, d.Instance, d.Configuration, d.ID, fmt.Sprint(d.Shared), short(d.Nodes, wide), d.Slots.String(), age(d.Created.Time, now),
+			d.Namespace, d.Instance, d.Configuration, d.ID, fmt.Sprint(d.Shared), short(d.Nodes, wide), d.Slots.String(), state.Word(), age(d.Created.Time, now),
 		}
 		if wide {
 			row = append(row, d.Handler, d.Resource)

@@ -1,0 +1,29 @@
+package explain
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	akriv0 "akri.sh/libs/apis/akri/v0"
+)
+
+// NodeWithoutDevice means that a Pod was created with the name of a node that does not see the
+// device.
+const NodeWithoutDevice CauseID = "NodeWithoutDevice"
+
+func init() { register(rule{NodeWithoutDevice, LinkAdmitted, 0, nodeWithoutDevice}) }
+
+func nodeWithoutDevice(t target, report func(Cause)) {
+	for _, name := range requestedDevices(t.pod) {
+		nodes := t.nodesOf(name)
+		if len(nodes) == 0 || slices.Contains(nodes, t.pod.Spec.NodeName) {
+			continue
+		}
+		report(Cause{
+			Subject:  subject("Node", "", t.pod.Spec.NodeName),
+			Message:  fmt.Sprintf("%s does not see %s; these nodes do: %s", t.pod.Spec.NodeName, akriv0.ResourceName(name), strings.Join(nodes, ", ")),
+			Remedies: []Remedy{deletePod("Create the Pod without nodeName, or with one of these nodes.", t.pod)},
+		})
+	}
+}

@@ -1,0 +1,65 @@
+package explain
+
+import (
+	"fmt"
+	"strings"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+)
+
+// PodsNotCreated means that the API server refuses to create the Pods of a service of Akri.
+const PodsNotCreated CauseID = "PodsNotCreated"
+
+func init() { register(rule{PodsNotCreated, LinkServices, 3, servicesWith(PodsNotCreated)}) }
+
+// podsNotCreated returns the cause for a service with fewer Pods than it should have. The condition
+// of a Deployment has the message of the API server; DaemonSets have only Events.
+func (s *Snapshot) podsNotCreated(service Service) *Cause {
+	if len(s.podsOf(service)) >= int(service.Desired) {
+		return nil
+	}
+	message := service.refused
+	if event := s.newestWarning("FailedCreate", ofWorkload(service)); message == "" && event != nil {
+		message = event.Message
+	}
+	if message == "" {
+		return nil
+	}
+	return &Cause{
+		ID: PodsNotCreated, Subject: subject(service.Kind, service.Namespace, service.Name),
+		Message:  "the API server refuses the Pods of " + service.Component + ": " + message,
+		Remedies: s.allowPods(service, message),
+	}
+}
+
+// allowPods returns the remedies for a message of the API server, which has no code for it.
+func (s *Snapshot) allowPods(service Service, message string) []Remedy {
+	describe := remedy("Read what the API server states.", "kubectl describe %s %s --namespace %s", strings.ToLower(service.Kind), service.Name, service.Namespace)
+	switch {
+	case strings.Contains(message, "exceeded quota"), strings.Contains(message, "failed quota"):
+		return []Remedy{remedy("Raise the quota, or delete what uses it.", "kubectl describe resourcequota --namespace %s", service.Namespace), describe}
+	case strings.Contains(message, "violates PodSecurity"):
+		return []Remedy{
+			s.upgrade("Give the services of nodes a namespace of their own.", "--set global.nodePlane.namespace=NODE-NAMESPACE"),
+			remedy("Or allow such Pods in the namespace.", "kubectl label namespace %s --overwrite pod-security.kubernetes.io/enforce=privileged", service.Namespace),
+		}
+	case strings.Contains(message, "usage per Container"), strings.Contains(message, "usage per Pod"), strings.Contains(message, "limit to request ratio"):
+		return []Remedy{
+			remedy("Compare the LimitRange with the resources of the service.", "kubectl describe limitrange --namespace %s", service.Namespace),
+			s.upgrade("Change the resources of the service.", fmt.Sprintf("--set %s.resources.limits.memory=MEMORY", service.Component)),
+		}
+	default:
+		return []Remedy{describe}
+	}
+}
+
+// replicaFailure returns the message of the condition that states why Pods are not created.
+func replicaFailure(conditions []appsv1.DeploymentCondition) string {
+	for _, condition := range conditions {
+		if condition.Type == appsv1.DeploymentReplicaFailure && condition.Status == corev1.ConditionTrue {
+			return condition.Message
+		}
+	}
+	return ""
+}

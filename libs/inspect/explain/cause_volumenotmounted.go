@@ -1,0 +1,58 @@
+package explain
+
+import (
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+)
+
+// VolumeNotMounted means that the kubelet cannot mount a volume of a service of Akri.
+const VolumeNotMounted CauseID = "VolumeNotMounted"
+
+func init() {
+	register(rule{VolumeNotMounted, LinkServices, 4, servicesWith(VolumeNotMounted)}, rule{VolumeNotMounted, LinkContainer, 4, volumeNotMounted})
+}
+
+// hostValues are the chart values of the directories of nodes, by the volumes of Akri's Pods.
+var hostValues = map[string]string{
+	"handlers": "handlers", "registrar": "mesh", "discovery-operator": "mesh", "config-plugin-allocator": "mesh", "cdi": "cdi",
+	"device-plugins": "kubelet", "pod-resources": "kubelet", "plugins-registry": "kubelet",
+}
+
+// volumeNotMounted examines a Pod of Akri of which no container has started.
+func volumeNotMounted(t target, report func(Cause)) {
+	event := t.newestWarning("FailedMount", ofPod(t.pod))
+	if event == nil || t.pod.Status.Phase != corev1.PodPending {
+		return
+	}
+
+	cause := Cause{
+		Subject: subject("Pod", t.pod.Namespace, t.pod.Name),
+		Message: "the kubelet cannot mount a volume of " + t.pod.Name + ": " + event.Message,
+	}
+	for _, volume := range t.pod.Spec.Volumes {
+		if strings.Contains(event.Message, `volume "`+volume.Name+`"`) {
+			cause.Remedies = t.provideVolume(t.pod, volume)
+		}
+	}
+	cause.Remedies = append(cause.Remedies, describePod("Read the Events of the Pod.", t.pod))
+	report(cause)
+}
+
+// provideVolume returns the remedies for a volume in the spec of a Pod.
+func (s *Snapshot) provideVolume(pod *corev1.Pod, volume corev1.Volume) []Remedy {
+	release, namespace := s.release()
+	switch value := hostValues[volume.Name]; {
+	case volume.HostPath != nil && value != "":
+		return []Remedy{
+			s.upgrade("Set the directory of the nodes instead of "+volume.HostPath.Path+".", "--set global.host."+value+"=DIRECTORY"),
+		}
+	case volume.Projected != nil:
+		return []Remedy{
+			remedy("Check that instance-writer has published its CA certificates.", "kubectl get configmap akri-ca --namespace %s --output yaml", pod.Namespace),
+			remedy("If the ConfigMap does not exist, let the chart create it.", "helm upgrade %s charts/akri --namespace %s --reset-then-reuse-values", release, namespace),
+		}
+	default:
+		return nil
+	}
+}

@@ -1,0 +1,149 @@
+package explain
+
+import (
+	"fmt"
+	"slices"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	akriv0 "akri.sh/libs/apis/akri/v0"
+)
+
+// advertiseTimeout is more than a kubelet takes to report a new device: it updates the status of
+// its node every 10 s.
+const advertiseTimeout = 30 * time.Second
+
+// Device returns the verdict on a device: whether a Pod that asks for it runs, now or, if all its
+// slots are held, when one is free.
+func Device(s *Snapshot, instance *akriv0.Instance) Verdict {
+	return s.deviceLink(instance).of("Instance", instance.Namespace, instance.Name)
+}
+
+// deviceLink returns the state of the device on the node where it works best: a Pod can use that.
+func (s *Snapshot) deviceLink(instance *akriv0.Instance) Link {
+	known, ok := s.indexed().devices[instance]
+	if !ok {
+		known = s.bestPlace(instance)
+		s.index.devices[instance] = known
+	}
+	return known
+}
+
+func (s *Snapshot) bestPlace(instance *akriv0.Instance) Link {
+	if link := s.seenLink(instance); link.State != Works {
+		return link
+	}
+	if link := s.componentLink(InstanceWriter); link.State == Broken || link.State == Waiting {
+		return link // no slot is reserved without it
+	}
+
+	spec := brokerPodOf(s.configurationOf(instance))
+	best := s.placeLink(instance, instance.Spec.Nodes[0], spec)
+	for _, node := range instance.Spec.Nodes[1:] {
+		if best.State == Works {
+			break
+		}
+		if link := s.placeLink(instance, node, spec); severity[link.State] < severity[best.State] {
+			best = link
+		}
+	}
+	return best
+}
+
+// placeLink returns the state of a device on one of its nodes, for Pods with the spec, or with any
+// if it is nil.
+func (s *Snapshot) placeLink(instance *akriv0.Instance, name string, spec *corev1.PodSpec) Link {
+	if !s.readable("nodes") {
+		return skipped(LinkResource, "not checked: you may not list Nodes")
+	}
+	node := s.nodeNamed(name)
+	if node != nil && node.Spec.Unschedulable {
+		return Link{Name: LinkResource, State: OutOfService, Message: cordonedMessage(node)}
+	}
+	causes := target{Snapshot: s, instances: []*akriv0.Instance{instance}, node: name}.causes(LinkResource)
+	if len(causes) > 0 {
+		return broken(LinkResource, causes...)
+	}
+	switch {
+	case node == nil:
+		return skipped(LinkResource, "the Node "+name+" does not exist")
+	case spec != nil:
+		if reasons := unsuitable(spec, node); len(reasons) > 0 {
+			return broken(LinkResource, s.nodeNotSuitable(instance, node, reasons))
+		}
+	}
+	return s.advertised(place{instance, node})
+}
+
+func cordonedMessage(node *corev1.Node) string {
+	if NodeReady(node) {
+		return node.Name + " is cordoned"
+	}
+	return node.Name + " is cordoned and not ready"
+}
+
+// usable returns whether the device has a slot that Pods on the node can have, or have.
+func (p place) usable() bool {
+	return slices.ContainsFunc(slotsOf(p.instance), func(slot Slot) bool {
+		return slot.Problem == "" && (slot.Node == "" || slot.Node == p.node.Name && slot.Claim == "" && slot.Resource == akriv0.ResourceName(p.instance.Name))
+	})
+}
+
+// advertised returns whether the kubelet of the node has the device now. It has no device of which
+// other nodes hold all slots.
+func (s *Snapshot) advertised(p place) Link {
+	resource := corev1.ResourceName(akriv0.ResourceName(p.instance.Name))
+	message := fmt.Sprintf("%s on %s", resource, p.node.Name)
+	allocatable := p.node.Status.Allocatable[resource]
+	if s.usesClaims(p.node) || !allocatable.IsZero() || !p.usable() {
+		return works(LinkResource, message)
+	}
+
+	since := []metav1.Time{p.instance.CreationTimestamp, readySince(p.node)}
+	pods := s.podsOn(p.node.Name, devicePluginHost, agent)
+	for _, pod := range pods {
+		since = append(since, pod.CreationTimestamp, podSince(pod, corev1.PodReady))
+	}
+	link := s.expect(LinkResource, fmt.Sprintf("the kubelet of %s does not have %s", p.node.Name, resource), expectation{
+		awaited: "its next report", since: latest(since...), within: advertiseTimeout,
+		cause: Cause{
+			ID: ResourceNotAdvertised, Subject: subject("Node", "", p.node.Name),
+			Remedies: s.readPods("Check that device-plugin-host runs on the node.", p.node.Name, devicePluginHost),
+		},
+	})
+	if link.State == Broken {
+		s.explainPods(&link.Causes[0], pods)
+	}
+	return link
+}
+
+// explainPods adds why one of the Pods does not run.
+func (s *Snapshot) explainPods(cause *Cause, pods []*corev1.Pod) {
+	for _, pod := range pods {
+		if why := (target{Snapshot: s, pod: pod}).firstCause(LinkContainer); why != nil {
+			cause.Message += "; " + pod.Name + ": " + why.Message
+			cause.Remedies = slices.Concat(why.Remedies, cause.Remedies)
+			return
+		}
+	}
+}
+
+func readySince(node *corev1.Node) metav1.Time {
+	for _, condition := range node.Status.Conditions {
+		if condition.Type == corev1.NodeReady {
+			return condition.LastTransitionTime
+		}
+	}
+	return node.CreationTimestamp
+}
+
+func podSince(pod *corev1.Pod, kind corev1.PodConditionType) metav1.Time {
+	for _, condition := range pod.Status.Conditions {
+		if condition.Type == kind {
+			return condition.LastTransitionTime
+		}
+	}
+	return pod.CreationTimestamp
+}

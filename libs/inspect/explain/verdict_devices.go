@@ -1,0 +1,45 @@
+package explain
+
+import akriv0 "akri.sh/libs/apis/akri/v0"
+
+// Devices returns the verdict on the devices of a Configuration: those that were found work, and
+// others would be found.
+func Devices(s *Snapshot, c *akriv0.Configuration) Verdict {
+	return s.devicesLink(c).of(SubjectDevices, c.Namespace, c.Name)
+}
+
+func (s *Snapshot) devicesLink(c *akriv0.Configuration) Link {
+	if link := s.componentLink(InstanceWriter); link.State == Broken || link.State == Waiting {
+		return link // the status of the Configuration is that of an earlier time
+	}
+	discovery := chain(s.discovery(c)[1:])
+	instances := s.InstancesOf(c)
+	if len(instances) == 0 {
+		return discovery
+	}
+
+	var links []Link
+	for _, instance := range instances {
+		links = append(links, s.deviceLink(instance))
+	}
+	devices := group("device", links)
+	switch {
+	case devices.State != Works:
+		return devices
+	case discovery.State == Broken || discovery.State == Partly:
+		return partly(discovery.Name, devices.Message, discovery.Causes...)
+	default:
+		return works(LinkFound, Plural(len(instances), "device")+" on "+Plural(nodesOf(instances), "node"))
+	}
+}
+
+// nodesOf counts the nodes that see the devices.
+func nodesOf(instances []*akriv0.Instance) int {
+	names := map[string]bool{}
+	for _, instance := range instances {
+		for _, name := range instance.Spec.Nodes {
+			names[name] = true
+		}
+	}
+	return len(names)
+}

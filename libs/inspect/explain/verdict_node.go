@@ -1,0 +1,66 @@
+package explain
+
+import (
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+
+	akriv0 "akri.sh/libs/apis/akri/v0"
+)
+
+// Node returns the verdict on a node: Kubernetes can use it, and Akri's Pods there are ready.
+func Node(s *Snapshot, node *corev1.Node) Verdict {
+	return s.nodeLink(node).of("Node", "", node.Name)
+}
+
+func (s *Snapshot) nodeLink(node *corev1.Node) Link {
+	switch {
+	case node.Spec.Unschedulable:
+		return Link{Name: LinkActive, State: OutOfService, Message: cordonedMessage(node)}
+	case !NodeReady(node):
+		return broken(LinkActive, notReadyNode(node))
+	case !s.readable("pods") || s.OneNamespace:
+		return skipped(LinkActive, "not checked: you may not list the Pods of Akri")
+	}
+	for _, cause := range s.NodeWithoutCauses() {
+		switch {
+		case cause.Subject.Name != node.Name:
+		case s.needsAkri(node.Name):
+			return broken(LinkActive, cause)
+		default:
+			return skipped(LinkActive, cause.Message)
+		}
+	}
+
+	var links []Link
+	for i := range s.Pods {
+		if pod := &s.Pods[i]; IsAkri(pod) && pod.Spec.NodeName == node.Name && !ended(pod) {
+			links = append(links, chain(s.podLinks(pod)))
+		}
+	}
+	if len(links) == 0 {
+		return skipped(LinkActive, "no Pod of Akri")
+	}
+	result := group("Pod", links)
+	if silent := s.notReportingCause(node.Name); silent != nil {
+		return worst(result, broken(LinkActive, *silent))
+	}
+	return result
+}
+
+// notReportingCause returns the cause if the node no longer reports on a Configuration.
+func (s *Snapshot) notReportingCause(node string) *Cause {
+	for i := range s.Configurations {
+		c := &s.Configurations[i]
+		lost := slices.ContainsFunc(c.Status.Nodes, func(n akriv0.NodeStatus) bool { return n.Name == node && n.NotReportingSince != nil })
+		if !lost {
+			continue
+		}
+		for _, cause := range (target{Snapshot: s, configuration: c}).causes(LinkActive) {
+			if cause.ID == NodeNotReporting && cause.Subject != nil && cause.Subject.Name == node {
+				return &cause
+			}
+		}
+	}
+	return nil
+}

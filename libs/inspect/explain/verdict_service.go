@@ -1,0 +1,62 @@
+package explain
+
+import (
+	"slices"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// ServiceVerdicts returns the verdicts on the workloads of Akri.
+func ServiceVerdicts(s *Snapshot) []Verdict {
+	var verdicts []Verdict
+	for _, service := range s.Services() {
+		verdicts = append(verdicts, s.serviceLink(service).of(service.Kind, service.Namespace, service.Name))
+	}
+	return verdicts
+}
+
+// componentLink returns the state of a Deployment of Akri: Broken or Waiting only if no replica is
+// ready. A component that another program has replaced is not known.
+func (s *Snapshot) componentLink(component string) Link {
+	for _, service := range s.Services() {
+		if service.Component == component && service.Kind == "Deployment" {
+			return s.serviceLink(service)
+		}
+	}
+	return skipped(LinkServices, "no workload of Akri has the component "+component)
+}
+
+func (s *Snapshot) serviceLink(service Service) Link {
+	if slices.Contains(s.Silent, service.Component) {
+		cause := s.notReady(service, "")
+		cause.ID, cause.Message = ServiceNotReady, "no replica of "+service.Component+" renews its Lease"
+		return broken(LinkServices, cause)
+	}
+	ready := Plural(int(service.Ready), "Pod") + " of " + service.Component + " ready"
+	if service.complete() {
+		return works(LinkServices, ready)
+	}
+
+	cause := s.serviceCause(service)
+	switch since, starting := s.startingSince(service); {
+	case service.Ready > 0:
+		return partly(LinkServices, cause.Message, cause)
+	case starting && cause.ID == ServiceNotReady:
+		return s.expect(LinkServices, cause.Message, expectation{awaited: "a Pod that is ready", since: since, within: reportTimeout, cause: cause})
+	default:
+		return broken(LinkServices, cause)
+	}
+}
+
+// startingSince returns when the youngest Pod of the service was created, and whether nothing is
+// known that prevents its Pods from starting.
+func (s *Snapshot) startingSince(service Service) (since metav1.Time, starting bool) {
+	if service.Desired == 0 || s.podProblem(service) != nil {
+		return since, false
+	}
+	since = service.created
+	for _, pod := range s.podsOf(service) {
+		since = latest(since, pod.CreationTimestamp)
+	}
+	return since, true
+}

@@ -1,0 +1,49 @@
+package explain
+
+import (
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+)
+
+// newestWarning returns the newest Warning Event with the reason about one of the objects, or nil.
+// It is evidence: the cause follows from the object.
+func (s *Snapshot) newestWarning(reason string, about func(corev1.ObjectReference) bool) *corev1.Event {
+	var newest *corev1.Event
+	for i := range s.Warnings {
+		event := &s.Warnings[i]
+		if event.Reason == reason && about(event.InvolvedObject) && (newest == nil || EventTime(newest).Before(EventTime(event))) {
+			newest = event
+		}
+	}
+	return newest
+}
+
+// EventTime returns when the Event was last seen.
+func EventTime(event *corev1.Event) time.Time {
+	switch {
+	case event.Series != nil:
+		return event.Series.LastObservedTime.Time
+	case !event.LastTimestamp.IsZero():
+		return event.LastTimestamp.Time
+	case !event.EventTime.IsZero():
+		return event.EventTime.Time
+	default:
+		return event.CreationTimestamp.Time
+	}
+}
+
+// ofWorkload reports whether an object is the workload of the service, or a ReplicaSet of it.
+func ofWorkload(service Service) func(corev1.ObjectReference) bool {
+	return func(object corev1.ObjectReference) bool {
+		return object.Namespace == service.Namespace && (object.Kind == service.Kind && object.Name == service.Name ||
+			object.Kind == "ReplicaSet" && strings.HasPrefix(object.Name, service.Name+"-"))
+	}
+}
+
+func ofPod(pod *corev1.Pod) func(corev1.ObjectReference) bool {
+	return func(object corev1.ObjectReference) bool {
+		return object.Kind == "Pod" && object.UID == pod.UID && object.Name == pod.Name
+	}
+}
