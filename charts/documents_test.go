@@ -18,6 +18,8 @@ func TestConditionsAndEvents(t *testing.T) {
 	constants := read(t, "libs/apis/akri/v0/conditions.go")
 	conditions, events, found := strings.Cut(read(t, "docs/reference/conditions.md"), "\n## Events\n")
 	require.True(t, found)
+	events, _, found = strings.Cut(events, "\n## ")
+	require.True(t, found)
 	require.ElementsMatch(t, matches(`Condition\w+ = "(\w+)"`, constants), firstCells(conditions))
 
 	// A reason that only Events have is a literal.

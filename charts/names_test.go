@@ -51,7 +51,7 @@ func TestChartValuesInText(t *testing.T) {
 }
 
 // placeholder is a value of a sub-chart that the text does not name, such as <service>.image.
-var placeholder = regexp.MustCompile(`(<|&lt;)\w+>\.[a-zA-Z.-]+`)
+var placeholder = regexp.MustCompile(`((<|&lt;)\w+>|%s)\.[a-zA-Z.-]+`)
 
 var dotted = regexp.MustCompile(`[a-zA-Z][a-zA-Z-]*(\.[a-zA-Z][a-zA-Z-]*)+`)
 

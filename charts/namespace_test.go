@@ -31,8 +31,8 @@ func TestNamespaceOfNodes(t *testing.T) {
 	require.ElementsMatch(t, append(services, "akri"), names["NetworkPolicy"])
 	require.Len(t, names["DaemonSet"], len(services))
 	require.Equal(t, []string{"akri-ca"}, names["ConfigMap"])
-	require.Equal(t, []string{"akri-instance-writer"}, names["Role"])
-	require.Equal(t, []string{"akri-instance-writer"}, names["RoleBinding"])
+	require.ElementsMatch(t, []string{"akri-controller", "akri-instance-writer"}, names["Role"])
+	require.ElementsMatch(t, []string{"akri-controller", "akri-instance-writer"}, names["RoleBinding"])
 	for _, workload := range decode[workload](t, rendered, "DaemonSet") {
 		for _, variable := range workload.Spec.Template.Spec.Containers[0].Env {
 			if variable.Name == "AKRI_INSTANCE_WRITER" {

@@ -286,7 +286,7 @@ func alertsOfIncidents(t *testing.T) {
 	require.NoError(t, akri.DeleteText(t.Context(), pod))
 	recordHolder(t, instance, "")
 	p.awaitCleared(t, "AkriSlotsUsedUp", labels)
-	p.awaitFiring(t, "AkriConfigurationNotReady", `configuration="e2e-alerts-unready"`)
+	p.awaitFiring(t, "AkriDevicesNotWorking", `configuration="e2e-alerts-unready"`)
 	require.NoError(t, akri.DeleteText(t.Context(), noHandler))
 
 	accept := refuseWrites(t, "e2e-alerts", `object.metadata.name == "`+instance+`"`)
@@ -316,7 +316,7 @@ func alertsOfIncidents(t *testing.T) {
 	handle(t, node, handlerName, device)
 	p.awaitCleared(t, "AkriHandlerOffline", fmt.Sprintf("name=%q", handlerName))
 	p.awaitCleared(t, "AkriDeviceFlapping", labels)
-	p.awaitCleared(t, "AkriConfigurationNotReady", `configuration="e2e-alerts-unready"`)
+	p.awaitCleared(t, "AkriDevicesNotWorking", `configuration="e2e-alerts-unready"`)
 	p.awaitCleared(t, "AkriSlotsTaken", onInstance)
 	p.awaitCleared(t, "AkriAllocationsFailing", onInstance)
 	p.awaitCleared(t, "AkriAPIWritesFailing", `kind="instance"`)

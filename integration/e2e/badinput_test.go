@@ -55,7 +55,8 @@ func unknownHandler(t *testing.T) {
 	require.Regexp(t, `^node-.*: no Discovery Handler named "udve" is registered; registered: `, message)
 	// The list may also have handlers that were registered shortly before.
 	require.Regexp(t, "registered: .*debugEcho.*, udev", message)
-	awaitCondition(t, "default", "e2e-unknown", akriv0.ConditionReady, metav1.ConditionFalse, akriv0.ReasonHandlerNotRegistered)
+	awaitVerdict(t, "default", "e2e-unknown", akriv0.ConditionDevicesWorking, "Broken")
+	awaitCondition(t, "default", "e2e-unknown", akriv0.ConditionReady, metav1.ConditionTrue, akriv0.ReasonAsExpected)
 	awaitCondition(t, "default", "e2e-unknown", akriv0.ConditionDetailsAccepted, metav1.ConditionUnknown, akriv0.ReasonNoReport)
 	awaitCondition(t, "default", "e2e-unknown", akriv0.ConditionDevicesFound, metav1.ConditionUnknown, akriv0.ReasonNoReport)
 }
@@ -76,7 +77,7 @@ func nothingMatched(t *testing.T) {
 		apply(t, configurationOf(name, "udev", details))
 		message := awaitCondition(t, "default", name, akriv0.ConditionDevicesFound, metav1.ConditionFalse, akriv0.ReasonNothingMatched)
 		require.Contains(t, message, "no device matches on node-")
-		awaitCondition(t, "default", name, akriv0.ConditionReady, metav1.ConditionTrue, akriv0.ReasonAsExpected)
+		awaitVerdict(t, "default", name, akriv0.ConditionDevicesWorking, "NoneFound")
 	}
 }
 

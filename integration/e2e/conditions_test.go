@@ -12,15 +12,30 @@ import (
 	"akri.sh/integration/mesh"
 )
 
-// requireCause checks a cause of BrokersRunning, which is also the one of Ready.
+// requireCause checks a cause of BrokersRunning, the verdict that follows from it, and that Ready
+// does not depend on it.
 func requireCause(t *testing.T, namespace, name, reason, text string) {
 	t.Helper()
 	message := awaitCondition(t, namespace, name, akriv0.ConditionBrokersRunning, metav1.ConditionFalse, reason)
 	require.Contains(t, message, text)
-	awaitCondition(t, namespace, name, akriv0.ConditionReady, metav1.ConditionFalse, reason)
+	awaitVerdict(t, namespace, name, akriv0.ConditionBrokersWorking, "Broken")
+	awaitCondition(t, namespace, name, akriv0.ConditionReady, metav1.ConditionTrue, akriv0.ReasonAsExpected)
 	output, err := akri.Kubectl(t.Context(), "", "get", "akric", "--namespace", namespace, name)
 	require.NoError(t, err)
-	require.Contains(t, output, reason)
+	require.Contains(t, output, "Broken")
+}
+
+// awaitVerdict waits for a verdict, which is the reason of a condition, and returns its message.
+func awaitVerdict(t *testing.T, namespace, name, condition, state string) (message string) {
+	t.Helper()
+	status := metav1.ConditionFalse
+	switch state {
+	case "Works":
+		status = metav1.ConditionTrue
+	case "Waiting":
+		status = metav1.ConditionUnknown
+	}
+	return awaitCondition(t, namespace, name, condition, status, state)
 }
 
 // requireRemedied checks that the brokers run.
@@ -28,7 +43,7 @@ func requireRemedied(t *testing.T, namespace, name, message string) {
 	t.Helper()
 	got := awaitCondition(t, namespace, name, akriv0.ConditionBrokersRunning, metav1.ConditionTrue, akriv0.ReasonAsExpected)
 	require.Equal(t, message, got)
-	awaitCondition(t, namespace, name, akriv0.ConditionReady, metav1.ConditionTrue, akriv0.ReasonAsExpected)
+	awaitVerdict(t, namespace, name, akriv0.ConditionBrokersWorking, "Works")
 }
 
 func brokerWithoutImage(t *testing.T) {

@@ -20,6 +20,7 @@ import (
 	"github.com/stretchr/testify/require"
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	akriv0 "akri.sh/libs/apis/akri/v0"
@@ -42,11 +43,11 @@ type cause struct {
 	Evidence    []string
 }
 
-// cause returns the cause with the id, which must be that of the first broken link, or that of a
-// link that works in part if none is broken.
+// cause returns the cause with the id, which must be that of the first broken link, or that of
+// another link if none is broken.
 func (e explanation) cause(id string) (cause, error) {
 	var ids []string
-	for _, state := range []string{"Broken", "Partial"} {
+	for _, state := range []string{"Broken", "Partly", "NoneFound", "Waiting", "Works"} {
 		for _, link := range e.Links {
 			if link.State != state {
 				continue
@@ -92,6 +93,8 @@ type brokenCluster struct {
 	cause  string
 	// message and remedy are parts of the cause's message and of a command.
 	message, remedy string
+	// condition is DevicesWorking or BrokersWorking if that states the cause, too.
+	condition string
 }
 
 // check waits for the explanation. The API server may answer lists of the command from a cache that
@@ -117,6 +120,24 @@ func (b brokenCluster) check(t *testing.T) {
 	require.True(t, slices.ContainsFunc(found.Remedies, func(r struct{ Text, Command string }) bool {
 		return strings.Contains(r.Command, b.remedy)
 	}), "%+v", found.Remedies)
+	if b.condition != "" {
+		b.checkCondition(t)
+	}
+}
+
+// checkCondition waits until the condition states the cause without a question.
+func (b brokenCluster) checkCondition(t *testing.T) {
+	namespace, name := "default", strings.Fields(b.object)[1]
+	if _, other, found := strings.Cut(b.object, "--namespace="); found {
+		namespace = other
+	}
+	awaitObject(t, b.condition+" with "+b.cause, akri.Configurations.In(namespace), name, func(c *akriv0.Configuration) error {
+		condition := meta.FindStatusCondition(c.Status.Conditions, b.condition)
+		if condition == nil || condition.Status != metav1.ConditionFalse || !strings.Contains(condition.Message, b.cause+": ") {
+			return fmt.Errorf("the condition is %+v", condition)
+		}
+		return nil
+	})
 }
 
 // why is the name of a Configuration and its broken condition.
@@ -258,26 +279,31 @@ func explainedCauses(t *testing.T) {
 			prepare: why("why-handler", configurationOf("why-handler", "udve", ""), akriv0.ConditionHandlerRegistered, akriv0.ReasonHandlerNotRegistered),
 			object:  "configuration why-handler",
 			cause:   "NoSuchHandler", message: `"udve"`, remedy: `{"name":"udev"}`,
+			condition: akriv0.ConditionDevicesWorking,
 		},
 		{
 			prepare: whyOffline,
 			object:  "configuration why-offline",
 			cause:   "HandlerOffline", message: "cannot be reached", remedy: "kubectl get pods",
+			condition: akriv0.ConditionDevicesWorking,
 		},
 		{
 			prepare: why("why-details", configurationOf("why-details", "udev", "udevRuels: []"), akriv0.ConditionDetailsAccepted, akriv0.ReasonInvalidDetails),
 			object:  "configuration why-details",
 			cause:   "DetailsRefused", message: "udevRuels", remedy: "kubectl edit configuration.akri.sh why-details",
+			condition: akriv0.ConditionDevicesWorking,
 		},
 		{
 			prepare: why("why-nothing", configurationOf("why-nothing", "udev", `udevRules: ['KERNEL=="why"']`), akriv0.ConditionDevicesFound, akriv0.ReasonNothingMatched),
 			object:  "configuration why-nothing",
 			cause:   "NothingMatched", message: "no device matches on node-", remedy: "discoveryDetails",
+			condition: akriv0.ConditionDevicesWorking,
 		},
 		{
 			prepare: why("why-secret", whySecret, akriv0.ConditionDetailsAccepted, akriv0.ReasonPropertyForbidden),
 			object:  "configuration why-secret",
 			cause:   "SecretRightMissing", message: "why-login", remedy: "kubectl create rolebinding",
+			condition: akriv0.ConditionDevicesWorking,
 		},
 
 		// Names.
@@ -285,11 +311,13 @@ func explainedCauses(t *testing.T) {
 			prepare: whyCollision,
 			object:  "configuration " + whyCollisionName,
 			cause:   "DigestCollision", message: "at most 49 characters", remedy: "kubectl delete configuration.akri.sh",
+			condition: akriv0.ConditionDevicesWorking,
 		},
 		{
 			prepare: whyTaken,
 			object:  "configuration why-taken --namespace=why-taken",
 			cause:   "NameTaken", message: "the name belongs to another Configuration or namespace", remedy: "kubectl patch configmap akri-names",
+			condition: akriv0.ConditionDevicesWorking,
 		},
 
 		// Slots.
@@ -314,16 +342,19 @@ func explainedCauses(t *testing.T) {
 			prepare: why("why-image", echoConfiguration("why-image", 1, missingImage, "foo0"), akriv0.ConditionBrokersRunning, "ErrImagePull"),
 			object:  "configuration why-image",
 			cause:   "ImageNotPulled", message: "localhost:1/none", remedy: "kubectl edit configuration.akri.sh why-image",
+			condition: akriv0.ConditionBrokersWorking,
 		},
 		{
 			prepare: whySecurity,
 			object:  "configuration why-security --namespace=why-security",
 			cause:   "PodSecurity", message: "violates PodSecurity", remedy: "kubectl label namespace why-security",
+			condition: akriv0.ConditionBrokersWorking,
 		},
 		{
 			prepare: whyWebhook,
 			object:  "configuration why-webhook --namespace=why-webhook",
 			cause:   "WebhookRefused", message: "why.akri.sh", remedy: "kubectl get mutatingwebhookconfigurations",
+			condition: akriv0.ConditionBrokersWorking,
 		},
 	} {
 		t.Run(broken.cause, func(t *testing.T) {
@@ -342,7 +373,7 @@ func explainedInstallation(t *testing.T) {
 		_, err := akri.Kubectl(ctx, "", append(arguments, controller...)...)
 		require.NoError(t, err)
 	}
-	awaitCondition(t, "default", "why-works", akriv0.ConditionReady, metav1.ConditionTrue, akriv0.ReasonAsExpected)
+	awaitVerdict(t, "default", "why-works", akriv0.ConditionDevicesWorking, "Works")
 	output, err := kubectlAkri(t.Context(), "check")
 	require.NoError(t, err, output)
 	require.Contains(t, output, "the API server checks them")

@@ -76,7 +76,7 @@ func authenticatedCamera(t *testing.T) {
 	})
 	require.Equal(t, instanceUIDs([]akriv0.Instance{found}), instanceUIDs(instances(t, "default", "onvif")))
 	require.Equal(t, podUIDs(before), podUIDs(awaitBrokers(t, "default", "onvif", 2)))
-	awaitCondition(t, "default", "onvif", akriv0.ConditionReady, metav1.ConditionTrue, akriv0.ReasonAsExpected)
+	awaitVerdict(t, "default", "onvif", akriv0.ConditionDevicesWorking, "Works")
 	run("Remove it")
 }
 

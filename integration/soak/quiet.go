@@ -161,12 +161,21 @@ func (s *soak) checkConfiguration(c *configuration) error {
 	if object.Status.ObservedGeneration != object.Generation {
 		return fmt.Errorf("the status is of generation %d, expected %d", object.Status.ObservedGeneration, object.Generation)
 	}
-	for _, kind := range []string{akriv0.ConditionReady, akriv0.ConditionBrokersRunning} {
-		if condition := meta.FindStatusCondition(object.Status.Conditions, kind); condition == nil || condition.Status != metav1.ConditionTrue {
-			return fmt.Errorf("condition %s is %+v", kind, condition)
+	for kind, reasons := range quietReasons {
+		condition := meta.FindStatusCondition(object.Status.Conditions, kind)
+		if condition == nil || !slices.Contains(reasons, condition.Reason) || condition.ObservedGeneration != object.Generation {
+			return fmt.Errorf("condition %s of generation %d is %+v", kind, object.Generation, condition)
 		}
 	}
 	return nil
+}
+
+// quietReasons are the reasons of the conditions when nothing is broken.
+var quietReasons = map[string][]string{
+	akriv0.ConditionReady:          {akriv0.ReasonAsExpected},
+	akriv0.ConditionDevicesWorking: {"Works", "NoneFound"},
+	akriv0.ConditionBrokersRunning: {akriv0.ReasonAsExpected, akriv0.ReasonNoBroker},
+	akriv0.ConditionBrokersWorking: {"Works", akriv0.ReasonNotNeeded},
 }
 
 // checkWorkloads returns an error if the number of running Pods of the workloads is not that of the

@@ -156,6 +156,9 @@ topologySpreadConstraints:
 {{- define "akri.container" -}}
 image: {{ include "akri.image" . }}
 imagePullPolicy: {{ .Values.image.pullPolicy | default ((.Values.global).image).pullPolicy | default "IfNotPresent" }}
+# The status of a container that has failed has the end of its log, which can be all that states the
+# reason: an image for another processor.
+terminationMessagePolicy: FallbackToLogsOnError
 securityContext: {{- toYaml .Values.securityContext | nindent 2 }}
 resources: {{- toYaml .Values.resources | nindent 2 }}
 {{- if ne .Chart.Name "cleanup" }}
