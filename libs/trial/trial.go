@@ -7,11 +7,7 @@
 // Both sides ignore fields that they do not have, so that their versions may differ.
 package trial
 
-import (
-	"strconv"
-	"strings"
-	"time"
-)
+import "time"
 
 // Request asks for the devices that match details.
 type Request struct {
@@ -21,7 +17,7 @@ type Request struct {
 	Details string `json:"details"`
 	// Timeout limits the time until the first list of the handler, in nanoseconds.
 	Timeout time.Duration `json:"timeout"`
-	// OnlyClosest requests only Result.Closest.
+	// OnlyClosest requests only Result.Groups.
 	OnlyClosest bool `json:"onlyClosest,omitempty"`
 }
 
@@ -35,30 +31,9 @@ type Result struct {
 	// Problems are those that a Configuration would show in its status, and those of calling the
 	// handler.
 	Problems []Problem `json:"problems,omitempty"`
-	// Closest are devices that come close to matching if none matches, and if the handler explains
-	// it. The closest is the first.
-	Closest []Miss `json:"closest,omitempty"`
-}
-
-// Miss is a device that meets some conditions of the details, and not all.
-type Miss struct {
-	Device string   `json:"device"`
-	Met    []string `json:"met,omitempty"`
-	Missed string   `json:"missed"`
-	// Value is nil if the device does not have the value that Missed is about.
-	Value *string `json:"value,omitempty"`
-}
-
-// String returns which condition is not met, and the value of the device.
-func (m Miss) String() string {
-	text := m.Missed + " did not match: "
-	if len(m.Met) > 0 {
-		text = strings.Join(m.Met, ", ") + " matched, " + m.Missed + " did not: "
-	}
-	if m.Value == nil {
-		return text + "the device has none"
-	}
-	return text + "it is " + strconv.Quote(*m.Value)
+	// Groups are devices that come close to matching if none matches, and if the handler explains
+	// it. The closest come first.
+	Groups []Group `json:"groups,omitempty"`
 }
 
 // Device is a device that the handler found.

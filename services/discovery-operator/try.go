@@ -80,7 +80,7 @@ func (c Config) try(ctx context.Context, request trial.Request) (*trial.Result, 
 	listed, cancel := context.WithTimeout(ctx, request.Timeout)
 	defer cancel()
 	if request.OnlyClosest {
-		return &trial.Result{Node: c.NodeName, Closest: c.closest(listed, handlers, request)}, nil
+		return &trial.Result{Node: c.NodeName, Groups: c.closest(listed, handlers, request)}, nil
 	}
 	sources := c.sources(listed, handlers, request)
 	if ctx.Err() != nil {
@@ -94,18 +94,18 @@ func (c Config) try(ctx context.Context, request trial.Request) (*trial.Result, 
 		Sources: sources, Registered: registered, HandlersSynced: true,
 	}), c.NodeName, sources)
 	if result.Answered && len(result.Devices) == 0 && len(result.Problems) == 0 {
-		result.Closest = c.closest(ctx, handlers, request)
+		result.Groups = c.closest(ctx, handlers, request)
 	}
 	return result, nil
 }
 
 // closest calls the endpoints of the handler one after the other until one explains.
-func (c Config) closest(ctx context.Context, handlers []*registrarv1.Handler, request trial.Request) []trial.Miss {
+func (c Config) closest(ctx context.Context, handlers []*registrarv1.Handler, request trial.Request) []trial.Group {
 	ctx, cancel := context.WithTimeout(ctx, explainTimeout)
 	defer cancel()
 	for _, handler := range handlers {
-		if misses := discovery.Closest(ctx, discovery.Target{Handler: handler, Dial: c.Dial}, request.Details); len(misses) > 0 {
-			return misses
+		if groups := discovery.Closest(ctx, discovery.Target{Handler: handler, Dial: c.Dial}, request.Details); len(groups) > 0 {
+			return groups
 		}
 	}
 	return nil

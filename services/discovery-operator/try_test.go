@@ -128,22 +128,39 @@ func TestTryClosest(t *testing.T) {
 	tr.add(t, true, nil) // does not explain
 	handler := newHandler(t)
 	handler.respond("d", answer{ids: []string{"a"}})
-	value, long := "video", strings.Repeat("ä", 300)
-	handler.closest = []*handlerv1.NearMiss{{Device: "/dev/x", Met: []string{"A"}, Missed: "B", Value: &value}, {Device: "/dev/y", Missed: "C", Value: &long}}
-	handler.closest = append(handler.closest, slices.Repeat([]*handlerv1.NearMiss{{Device: "/dev/z", Met: []string{"A"}, Missed: "B"}}, 5)...)
+	long, clipped := strings.Repeat("ä", 300), strings.Repeat("ä", 256)
+	handler.closest = []*handlerv1.NearMiss{
+		{
+			Device: "/dev/x0", Kind: "block\x1b[2J", Count: 7, Met: slices.Repeat([]string{"A"}, 30), Distance: 1, CorrectedDetails: "a:\n- b\n",
+			Series:     slices.Repeat([]*handlerv1.Series{{First: "/dev/x0", Last: "/dev/x1", Count: 2}}, 4),
+			Mismatches: []*handlerv1.Mismatch{{Condition: "B", Wanted: "b", Found: []string{long, "\u202e", "d", "e"}}, {Condition: "C"}},
+		},
+		{Device: "/dev/y", Missed: "C", Value: &long}, // an earlier version
+		{Device: "/dev/z", Missed: "B", CorrectedDetails: "a: \x1b[2J"},
+	}
+	handler.closest = append(handler.closest, slices.Repeat([]*handlerv1.NearMiss{{Device: "/dev/z", Missed: "B"}}, 5)...)
 	handler.serve(t)
 	tr.registrar.add("foo", handler.endpoint, true)
+	single := func(device string) []trial.Devices {
+		return []trial.Devices{{First: device, Series: []trial.Series{{First: device, Count: 1}}, Count: 1}}
+	}
 	for _, request := range []trial.Request{
 		{Handler: "foo", Details: "none", Timeout: soon}, {Handler: "foo", Details: "d", Timeout: soon, OnlyClosest: true},
 	} {
 		result := tr.try(t, request)
 		require.Empty(t, result.Devices)
-		require.Len(t, result.Closest, 5)
-		require.Equal(t, `A matched, B did not: it is "video"`, result.Closest[0].String())
-		require.Equal(t, `C did not match: it is "`+strings.Repeat("ä", 256)+`"`, result.Closest[1].String())
-		require.Equal(t, `A matched, B did not: the device has none`, result.Closest[2].String())
+		require.Len(t, result.Groups, 5)
+		require.Equal(t, trial.Group{
+			Kind: "block?[2J", Met: slices.Repeat([]string{"A"}, 20), Distance: 1, CorrectedDetails: "a:\n- b\n",
+			Mismatches: []trial.Mismatch{{Condition: "B", Wanted: "b", Found: []string{clipped, "?", "d"}}, {Condition: "C"}},
+			Devices: []trial.Devices{{
+				First: "/dev/x0", Count: 7, Series: slices.Repeat([]trial.Series{{First: "/dev/x0", Last: "/dev/x1", Count: 2}}, 3),
+			}},
+		}, result.Groups[0])
+		require.Equal(t, trial.Group{Mismatches: []trial.Mismatch{{Condition: "C", Found: []string{clipped}}}, Devices: single("/dev/y")}, result.Groups[1])
+		require.Equal(t, trial.Group{Mismatches: []trial.Mismatch{{Condition: "B"}}, Devices: single("/dev/z")}, result.Groups[2])
 	}
-	require.Empty(t, tr.try(t, trial.Request{Handler: "foo", Details: "d", Timeout: soon}).Closest)
+	require.Empty(t, tr.try(t, trial.Request{Handler: "foo", Details: "d", Timeout: soon}).Groups)
 	require.Len(t, handler.received(), 2) // OnlyClosest needs no list
 }
 

@@ -8,6 +8,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	akriv0 "akri.sh/libs/apis/akri/v0"
+	"akri.sh/libs/trial"
 )
 
 // CauseID identifies a cause for programs. It does not change between versions.
@@ -21,9 +22,11 @@ type Cause struct {
 	// Since is when the problem began, if that is known.
 	Since   *metav1.Time `json:"since,omitempty"`
 	Message string       `json:"message"`
-	// Evidence is what was found instead, one fact each, such as the devices that come closest to
-	// the details.
+	// Evidence is what was found instead, one fact each.
 	Evidence []string `json:"evidence,omitempty"`
+	// Closest are the devices that come closest to the details, if NothingMatched and if the caller
+	// has asked the handlers.
+	Closest []trial.Group `json:"closest,omitempty"`
 	// Wait states what Akri does later if the problem remains.
 	Wait *akriv0.Wait `json:"wait,omitempty"`
 	// Remedies are alternatives or steps, in the order in which to try them.

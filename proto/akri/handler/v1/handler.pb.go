@@ -68,7 +68,7 @@ func (x *ExplainRequest) GetDiscoveryDetails() string {
 
 type ExplainResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// At most 5 devices, the closest first. Empty if none comes close.
+	// At most 5 groups of devices, the closest first. Empty if none comes close.
 	Closest       []*NearMiss `protobuf:"bytes,1,rep,name=closest,proto3" json:"closest,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -111,18 +111,34 @@ func (x *ExplainResponse) GetClosest() []*NearMiss {
 	return nil
 }
 
-// NearMiss is a device that meets some conditions of the details, and not all.
+// NearMiss is a group of devices of one kind that meet the same conditions of the details, and not
+// all. Texts have at most 256 characters and no secrets.
 type NearMiss struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// What users call the device: its device node, path or address.
+	// What users call the closest of the devices: its device node, path or address.
 	Device string `protobuf:"bytes,1,opt,name=device,proto3" json:"device,omitempty"`
-	// The conditions that it meets, as in the details.
+	// The conditions that they meet, as in the details.
 	Met []string `protobuf:"bytes,2,rep,name=met,proto3" json:"met,omitempty"`
-	// The first condition in the details that it does not meet.
-	Missed string `protobuf:"bytes,3,opt,name=missed,proto3" json:"missed,omitempty"`
-	// The value of the device that the condition is about, of at most 256 characters and without
-	// secrets. Absent if the device does not have it.
-	Value         *string `protobuf:"bytes,4,opt,name=value,proto3,oneof" json:"value,omitempty"`
+	// The condition and the first value of the first of `mismatches`. A handler that sets no
+	// `mismatches` sets these, with a group for each device.
+	Missed string  `protobuf:"bytes,3,opt,name=missed,proto3" json:"missed,omitempty"`
+	Value  *string `protobuf:"bytes,4,opt,name=value,proto3,oneof" json:"value,omitempty"`
+	// The kind of the devices, such as a subsystem of the kernel. Empty if the handler finds devices
+	// of one kind only.
+	Kind string `protobuf:"bytes,5,opt,name=kind,proto3" json:"kind,omitempty"`
+	// Names of the devices, as that in `device`. At most 3, the one with the closest device first.
+	Series []*Series `protobuf:"bytes,6,rep,name=series,proto3" json:"series,omitempty"`
+	// The number of devices.
+	Count uint32 `protobuf:"varint,7,opt,name=count,proto3" json:"count,omitempty"`
+	// The conditions that they do not meet, in the order of the details.
+	Mismatches []*Mismatch `protobuf:"bytes,8,rep,name=mismatches,proto3" json:"mismatches,omitempty"`
+	// The details with the fewest changes with which the closest device matches, and no device of
+	// another kind on this node. Not clipped: at most 16 KiB. Empty if the user cannot have meant the
+	// device, or if there are no such details.
+	CorrectedDetails string `protobuf:"bytes,9,opt,name=corrected_details,json=correctedDetails,proto3" json:"corrected_details,omitempty"`
+	// How far the devices are from matching. Of two groups with as many mismatches, also of two nodes,
+	// the one with the lower distance is closer.
+	Distance      uint32 `protobuf:"varint,10,opt,name=distance,proto3" json:"distance,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -185,6 +201,175 @@ func (x *NearMiss) GetValue() string {
 	return ""
 }
 
+func (x *NearMiss) GetKind() string {
+	if x != nil {
+		return x.Kind
+	}
+	return ""
+}
+
+func (x *NearMiss) GetSeries() []*Series {
+	if x != nil {
+		return x.Series
+	}
+	return nil
+}
+
+func (x *NearMiss) GetCount() uint32 {
+	if x != nil {
+		return x.Count
+	}
+	return 0
+}
+
+func (x *NearMiss) GetMismatches() []*Mismatch {
+	if x != nil {
+		return x.Mismatches
+	}
+	return nil
+}
+
+func (x *NearMiss) GetCorrectedDetails() string {
+	if x != nil {
+		return x.CorrectedDetails
+	}
+	return ""
+}
+
+func (x *NearMiss) GetDistance() uint32 {
+	if x != nil {
+		return x.Distance
+	}
+	return 0
+}
+
+// Series is devices whose names differ in one number, such as /dev/zram0 to /dev/zram3.
+type Series struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	First string                 `protobuf:"bytes,1,opt,name=first,proto3" json:"first,omitempty"`
+	// Empty if the series has one device.
+	Last          string `protobuf:"bytes,2,opt,name=last,proto3" json:"last,omitempty"`
+	Count         uint32 `protobuf:"varint,3,opt,name=count,proto3" json:"count,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Series) Reset() {
+	*x = Series{}
+	mi := &file_akri_handler_v1_handler_proto_msgTypes[3]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Series) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Series) ProtoMessage() {}
+
+func (x *Series) ProtoReflect() protoreflect.Message {
+	mi := &file_akri_handler_v1_handler_proto_msgTypes[3]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Series.ProtoReflect.Descriptor instead.
+func (*Series) Descriptor() ([]byte, []int) {
+	return file_akri_handler_v1_handler_proto_rawDescGZIP(), []int{3}
+}
+
+func (x *Series) GetFirst() string {
+	if x != nil {
+		return x.First
+	}
+	return ""
+}
+
+func (x *Series) GetLast() string {
+	if x != nil {
+		return x.Last
+	}
+	return ""
+}
+
+func (x *Series) GetCount() uint32 {
+	if x != nil {
+		return x.Count
+	}
+	return 0
+}
+
+// Mismatch is a condition that no device of a group meets.
+type Mismatch struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The condition, as in the details.
+	Condition string `protobuf:"bytes,1,opt,name=condition,proto3" json:"condition,omitempty"`
+	// The value in the condition.
+	Wanted string `protobuf:"bytes,2,opt,name=wanted,proto3" json:"wanted,omitempty"`
+	// Values of the devices that the condition is about. At most 3, that of the closest device first.
+	// Empty if they do not have it.
+	Found         []string `protobuf:"bytes,3,rep,name=found,proto3" json:"found,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Mismatch) Reset() {
+	*x = Mismatch{}
+	mi := &file_akri_handler_v1_handler_proto_msgTypes[4]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Mismatch) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Mismatch) ProtoMessage() {}
+
+func (x *Mismatch) ProtoReflect() protoreflect.Message {
+	mi := &file_akri_handler_v1_handler_proto_msgTypes[4]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Mismatch.ProtoReflect.Descriptor instead.
+func (*Mismatch) Descriptor() ([]byte, []int) {
+	return file_akri_handler_v1_handler_proto_rawDescGZIP(), []int{4}
+}
+
+func (x *Mismatch) GetCondition() string {
+	if x != nil {
+		return x.Condition
+	}
+	return ""
+}
+
+func (x *Mismatch) GetWanted() string {
+	if x != nil {
+		return x.Wanted
+	}
+	return ""
+}
+
+func (x *Mismatch) GetFound() []string {
+	if x != nil {
+		return x.Found
+	}
+	return nil
+}
+
 var File_akri_handler_v1_handler_proto protoreflect.FileDescriptor
 
 const file_akri_handler_v1_handler_proto_rawDesc = "" +
@@ -193,13 +378,30 @@ const file_akri_handler_v1_handler_proto_rawDesc = "" +
 	"\x0eExplainRequest\x12+\n" +
 	"\x11discovery_details\x18\x01 \x01(\tR\x10discoveryDetails\"F\n" +
 	"\x0fExplainResponse\x123\n" +
-	"\aclosest\x18\x01 \x03(\v2\x19.akri.handler.v1.NearMissR\aclosest\"q\n" +
+	"\aclosest\x18\x01 \x03(\v2\x19.akri.handler.v1.NearMissR\aclosest\"\xd0\x02\n" +
 	"\bNearMiss\x12\x16\n" +
 	"\x06device\x18\x01 \x01(\tR\x06device\x12\x10\n" +
 	"\x03met\x18\x02 \x03(\tR\x03met\x12\x16\n" +
 	"\x06missed\x18\x03 \x01(\tR\x06missed\x12\x19\n" +
-	"\x05value\x18\x04 \x01(\tH\x00R\x05value\x88\x01\x01B\b\n" +
-	"\x06_value2^\n" +
+	"\x05value\x18\x04 \x01(\tH\x00R\x05value\x88\x01\x01\x12\x12\n" +
+	"\x04kind\x18\x05 \x01(\tR\x04kind\x12/\n" +
+	"\x06series\x18\x06 \x03(\v2\x17.akri.handler.v1.SeriesR\x06series\x12\x14\n" +
+	"\x05count\x18\a \x01(\rR\x05count\x129\n" +
+	"\n" +
+	"mismatches\x18\b \x03(\v2\x19.akri.handler.v1.MismatchR\n" +
+	"mismatches\x12+\n" +
+	"\x11corrected_details\x18\t \x01(\tR\x10correctedDetails\x12\x1a\n" +
+	"\bdistance\x18\n" +
+	" \x01(\rR\bdistanceB\b\n" +
+	"\x06_value\"H\n" +
+	"\x06Series\x12\x14\n" +
+	"\x05first\x18\x01 \x01(\tR\x05first\x12\x12\n" +
+	"\x04last\x18\x02 \x01(\tR\x04last\x12\x14\n" +
+	"\x05count\x18\x03 \x01(\rR\x05count\"V\n" +
+	"\bMismatch\x12\x1c\n" +
+	"\tcondition\x18\x01 \x01(\tR\tcondition\x12\x16\n" +
+	"\x06wanted\x18\x02 \x01(\tR\x06wanted\x12\x14\n" +
+	"\x05found\x18\x03 \x03(\tR\x05found2^\n" +
 	"\x0eExplainService\x12L\n" +
 	"\aExplain\x12\x1f.akri.handler.v1.ExplainRequest\x1a .akri.handler.v1.ExplainResponseB)Z'akri.sh/proto/akri/handler/v1;handlerv1b\x06proto3"
 
@@ -215,21 +417,25 @@ func file_akri_handler_v1_handler_proto_rawDescGZIP() []byte {
 	return file_akri_handler_v1_handler_proto_rawDescData
 }
 
-var file_akri_handler_v1_handler_proto_msgTypes = make([]protoimpl.MessageInfo, 3)
+var file_akri_handler_v1_handler_proto_msgTypes = make([]protoimpl.MessageInfo, 5)
 var file_akri_handler_v1_handler_proto_goTypes = []any{
 	(*ExplainRequest)(nil),  // 0: akri.handler.v1.ExplainRequest
 	(*ExplainResponse)(nil), // 1: akri.handler.v1.ExplainResponse
 	(*NearMiss)(nil),        // 2: akri.handler.v1.NearMiss
+	(*Series)(nil),          // 3: akri.handler.v1.Series
+	(*Mismatch)(nil),        // 4: akri.handler.v1.Mismatch
 }
 var file_akri_handler_v1_handler_proto_depIdxs = []int32{
 	2, // 0: akri.handler.v1.ExplainResponse.closest:type_name -> akri.handler.v1.NearMiss
-	0, // 1: akri.handler.v1.ExplainService.Explain:input_type -> akri.handler.v1.ExplainRequest
-	1, // 2: akri.handler.v1.ExplainService.Explain:output_type -> akri.handler.v1.ExplainResponse
-	2, // [2:3] is the sub-list for method output_type
-	1, // [1:2] is the sub-list for method input_type
-	1, // [1:1] is the sub-list for extension type_name
-	1, // [1:1] is the sub-list for extension extendee
-	0, // [0:1] is the sub-list for field type_name
+	3, // 1: akri.handler.v1.NearMiss.series:type_name -> akri.handler.v1.Series
+	4, // 2: akri.handler.v1.NearMiss.mismatches:type_name -> akri.handler.v1.Mismatch
+	0, // 3: akri.handler.v1.ExplainService.Explain:input_type -> akri.handler.v1.ExplainRequest
+	1, // 4: akri.handler.v1.ExplainService.Explain:output_type -> akri.handler.v1.ExplainResponse
+	4, // [4:5] is the sub-list for method output_type
+	3, // [3:4] is the sub-list for method input_type
+	3, // [3:3] is the sub-list for extension type_name
+	3, // [3:3] is the sub-list for extension extendee
+	0, // [0:3] is the sub-list for field type_name
 }
 
 func init() { file_akri_handler_v1_handler_proto_init() }
@@ -244,7 +450,7 @@ func file_akri_handler_v1_handler_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_akri_handler_v1_handler_proto_rawDesc), len(file_akri_handler_v1_handler_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   3,
+			NumMessages:   5,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -13,7 +13,6 @@ import (
 	akriv0 "akri.sh/libs/apis/akri/v0"
 	"akri.sh/libs/rpc"
 	"akri.sh/libs/trial"
-	handlerv1 "akri.sh/proto/akri/handler/v1"
 	instancev1 "akri.sh/proto/akri/instance/v1"
 	registrarv1 "akri.sh/proto/akri/registrar/v1"
 	discoveryv0 "akri.sh/proto/v0"
@@ -60,48 +59,6 @@ func firstList(ctx context.Context, conn *grpc.ClientConn, request *discoveryv0.
 	}
 	response, err := stream.Recv()
 	return response.GetDevices(), err
-}
-
-// Limits of an explanation, which a handler may not keep.
-const (
-	maxMisses         = 5
-	maxMissConditions = 20
-	maxMissText       = 256 // characters
-)
-
-// Closest returns the devices of a handler's endpoint that come close to matching. It returns none
-// if the handler does not explain, or not until ctx ends.
-func Closest(ctx context.Context, target Target, details string) []trial.Miss {
-	conn, err := rpc.Dial(target.address(), prometheus.NewRegistry(), append(target.options(), rpc.WithoutKeepalive())...)
-	if err != nil {
-		return nil
-	}
-	defer conn.Close()
-	response, err := handlerv1.NewExplainServiceClient(conn).Explain(ctx, &handlerv1.ExplainRequest{DiscoveryDetails: details},
-		grpc.MaxCallRecvMsgSize(maxTrialBytes))
-	if err != nil {
-		return nil
-	}
-	var misses []trial.Miss
-	for _, near := range response.GetClosest()[:min(len(response.GetClosest()), maxMisses)] {
-		miss := trial.Miss{Device: clip(near.GetDevice()), Missed: clip(near.GetMissed())}
-		for _, condition := range near.GetMet()[:min(len(near.GetMet()), maxMissConditions)] {
-			miss.Met = append(miss.Met, clip(condition))
-		}
-		if near.Value != nil {
-			value := clip(near.GetValue())
-			miss.Value = &value
-		}
-		misses = append(misses, miss)
-	}
-	return misses
-}
-
-func clip(text string) string {
-	if characters := []rune(text); len(characters) > maxMissText {
-		return string(characters[:maxMissText])
-	}
-	return text
 }
 
 func name(handler *registrarv1.Handler) string {

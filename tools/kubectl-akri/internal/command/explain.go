@@ -56,7 +56,7 @@ func (o *options) runExplain(c *cobra.Command, name string, of func(*explain.Sna
 	}
 	e := of(snapshot, namespace, name)
 	if cause := e.Cause(); cause != nil && cause.ID == explain.NothingMatched && e.Kind == "Configuration" {
-		cause.Evidence = o.closest(c.Context(), snapshot, namespace, name)
+		cause.Closest = o.closest(c.Context(), snapshot, namespace, name)
 	}
 	return print.Value(c.OutOrStdout(), o.output, e, func(w io.Writer, _ bool) { print.Explanation(w, e) })
 }

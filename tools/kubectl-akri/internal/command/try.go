@@ -173,7 +173,7 @@ const (
 
 // closest returns the devices that come close to the details of a Configuration. It returns none if
 // the user may not run commands in Pods of Akri, or if the handler does not explain.
-func (o *options) closest(ctx context.Context, s *explain.Snapshot, namespace, name string) []string {
+func (o *options) closest(ctx context.Context, s *explain.Snapshot, namespace, name string) []trial.Group {
 	ctx, cancel := context.WithTimeout(ctx, closestTimeout)
 	defer cancel()
 	i := slices.IndexFunc(s.Configurations, func(c akriv0.Configuration) bool { return c.Namespace == namespace && c.Name == name })

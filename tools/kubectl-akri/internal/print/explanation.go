@@ -86,6 +86,7 @@ func writeCause(w io.Writer, title string, cause explain.Cause) {
 	for _, fact := range cause.Evidence {
 		fmt.Fprintf(w, "  %s%s\n", prefix, fact)
 	}
+	closest(w, "  ", cause.Closest)
 	if wait := cause.Wait; wait != nil {
 		fmt.Fprintf(w, "  at %s: %s, unless %s\n", wait.Until.UTC().Format(time.RFC3339), wait.Then, wait.Awaited)
 	}

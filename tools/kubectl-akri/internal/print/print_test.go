@@ -15,6 +15,7 @@ import (
 	"akri.sh/libs/trial"
 	"akri.sh/tools/kubectl-akri/internal/forget"
 	"akri.sh/tools/kubectl-akri/internal/print"
+	"akri.sh/tools/kubectl-akri/internal/try"
 )
 
 var update = flag.Bool("update", false, "write the golden files")
@@ -32,9 +33,32 @@ var trials = []trial.Result{
 		{ID: "cam-1", Shared: true},
 	}, Problems: []trial.Problem{{Reason: "InvalidDevice", Message: "a disk that the node uses"}}},
 	{Node: "node-c", Answered: true},
-	{Node: "node-d", Answered: true, Closest: []trial.Miss{{Device: "/dev/video0", Met: []string{`KERNEL=="video*"`}, Missed: `ATTRS{idVendor}=="046d"`}}},
+	{Node: "node-d", Answered: true, Groups: near},
 	{Node: "node-e", Problems: []trial.Problem{{Reason: "InvalidDetails", Message: "unknown key"}}},
 	{Node: "node-f", Problems: []trial.Problem{{Reason: "InvalidDetails", Message: "unknown key"}}},
+}
+
+// near are devices of two kinds that come close.
+var near = []trial.Group{
+	{
+		Kind: "video4linux", Met: []string{`KERNEL=="video*"`}, Distance: 1,
+		Mismatches:       []trial.Mismatch{{Condition: `ATTRS{idVendor}=="046e"`, Wanted: "046e", Found: []string{"046d"}}},
+		CorrectedDetails: "udevRules:\n  - KERNEL==\"video*\", ATTRS{idVendor}==\"046d\"\n",
+		Devices:          []trial.Devices{{First: "/dev/video0", Series: []trial.Series{{First: "/dev/video0", Last: "/dev/video1", Count: 2}}, Count: 2}},
+	},
+	{
+		Kind: "net", Met: []string{`KERNEL=="video*"`}, Distance: 1000, Mismatches: []trial.Mismatch{{Condition: `ATTRS{idVendor}=="046e"`, Wanted: "046e"}},
+		Devices: []trial.Devices{{First: "/devices/virtual/net/video9", Series: []trial.Series{{First: "/devices/virtual/net/video9", Count: 1}}, Count: 1}},
+	},
+}
+
+// unmatched explains a Configuration that no device matches, with the devices that come close.
+func unmatched(t *testing.T) explain.Explanation {
+	t.Helper()
+	e := explain.Configuration(fixture.Load(t, fixtures+"healthy.yaml", fixtures+"nothing-matched.yaml"), "default", "camera")
+	require.Equal(t, explain.NothingMatched, e.Cause().ID)
+	e.Cause().Closest = try.Closest(trials[2:4])
+	return e
 }
 
 // TestText compares the text of each command with a golden file.
@@ -49,6 +73,7 @@ func TestText(t *testing.T) {
 	}{
 		{"broken", func() { print.Explanation(&out, explain.Configuration(skew, "default", "camera")) }},
 		{"explained", func() { print.Explanation(&out, explain.Configuration(healthy, "default", "camera")) }},
+		{"explained-closest", func() { print.Explanation(&out, unmatched(t)) }},
 		{"overview", func() { print.Overview(&out, status.Of(skew), "v0.1.0", false) }},
 		{"devices", func() { print.Devices(&out, status.Devices(healthy, ""), now, false) }},
 		{"devices-wide", func() { print.Devices(&out, status.Devices(healthy, ""), now, true) }},

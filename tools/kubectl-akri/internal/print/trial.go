@@ -43,11 +43,12 @@ func Trial(w io.Writer, results []trial.Result, wide bool) {
 	for _, text := range slices.Sorted(maps.Keys(problems)) {
 		paragraph("%s: %s", strings.Join(problems[text], ", "), text)
 	}
-	for i, miss := range try.Closest(results) {
-		if i == 0 && separate {
+	// The details are right if a node has found a device.
+	if groups := try.Closest(results); len(groups) > 0 && len(rows) == 0 {
+		if separate {
 			fmt.Fprintln(w)
 		}
-		fmt.Fprintf(w, "closest: %s\n", miss)
+		closest(w, "", groups)
 	}
 }
 

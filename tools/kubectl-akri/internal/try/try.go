@@ -87,35 +87,6 @@ func each(ctx context.Context, exec Exec, pods []corev1.Pod, request trial.Reque
 	return results
 }
 
-// maxClosest is the number of devices of all nodes that are shown.
-const maxClosest = 5
-
-// AllClosest returns the lines of Closest for the request. Nodes without a result when ctx ends are
-// left out.
-func AllClosest(ctx context.Context, exec Exec, pods []corev1.Pod, request trial.Request) []string {
-	request.OnlyClosest = true
-	results, err := masked(each(ctx, exec, pods, request, func(string) {}))
-	if err != nil {
-		return nil
-	}
-	return Closest(results)
-}
-
-// Closest returns one line for each device that comes close to matching: the closest of each node,
-// then the next ones.
-func Closest(results []trial.Result) []string {
-	var lines []string
-	for rank := range maxClosest {
-		for _, result := range results {
-			if rank < len(result.Closest) && len(lines) < maxClosest {
-				miss := result.Closest[rank]
-				lines = append(lines, fmt.Sprintf("%s on %s: %s", miss.Device, result.Node, miss))
-			}
-		}
-	}
-	return lines
-}
-
 func one(ctx context.Context, exec Exec, pod *corev1.Pod, request trial.Request) trial.Result {
 	result := trial.Result{Node: pod.Spec.NodeName}
 	if pod.Status.Phase != corev1.PodRunning {

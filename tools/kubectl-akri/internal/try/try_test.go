@@ -110,20 +110,6 @@ func TestProblems(t *testing.T) {
 	}
 }
 
-// Each node shows its closest device before another shows its second.
-func TestClosest(t *testing.T) {
-	value := "1d6b"
-	miss := func(device string) trial.Miss {
-		return trial.Miss{Device: device, Met: []string{"A"}, Missed: "B", Value: &value}
-	}
-	results := []trial.Result{
-		{Node: "node-a", Closest: []trial.Miss{miss("a1"), miss("a2"), miss("a3"), miss("a4")}},
-		{Node: "node-b"}, {Node: "node-c", Closest: []trial.Miss{miss("c1"), miss("c2")}},
-	}
-	const text = `: A matched, B did not: it is "1d6b"`
-	require.Equal(t, []string{"a1 on node-a" + text, "c1 on node-c" + text, "a2 on node-a" + text, "c2 on node-c" + text, "a3 on node-a" + text}, try.Closest(results))
-}
-
 // The input of the command ends with the trial, also if the connection stays open.
 func TestInputEnds(t *testing.T) {
 	ended := make(chan error, 1)
