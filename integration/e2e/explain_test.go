@@ -24,6 +24,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	akriv0 "akri.sh/libs/apis/akri/v0"
+	"akri.sh/libs/trial"
 	discoveryv0 "akri.sh/proto/v0"
 
 	"akri.sh/integration/mesh"
@@ -40,7 +41,7 @@ type explanation struct {
 type cause struct {
 	ID, Message string
 	Remedies    []struct{ Text, Command string }
-	Evidence    []string
+	Closest     []trial.Group
 }
 
 // cause returns the cause with the id, which must be that of the first broken link, or that of

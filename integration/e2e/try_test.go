@@ -102,10 +102,10 @@ func triedDevices(t *testing.T) {
 	require.Regexp(t, nodes[0].Name()+","+nodes[1].Name()+` +foo0 +true`, text)
 
 	await(t, "the closest devices", func(ctx context.Context) error { // within the time limit of try
-		text, err := kubectlAkri(ctx, "try", "udev", "--rule="+closeRule)
+		text, err := kubectlAkri(ctx, "try", "udev", "--rule="+mistakenRule)
 		for _, part := range []string{
-			"No device matches on " + nodes[0].Name() + ", " + nodes[1].Name(),
-			"closest: " + closestOn(nodes[0].Name()), "closest: " + closestOn(nodes[1].Name()),
+			"No device matches on " + nodes[0].Name() + ", " + nodes[1].Name(), "closest: " + closestDevice(),
+			"To match /dev/null (mem), use these discoveryDetails:\n  udevRules:\n  - " + correctedRule + "\n",
 		} {
 			if err == nil && !strings.Contains(text, part) {
 				err = fmt.Errorf("no %q in %s", part, text)
@@ -130,15 +130,24 @@ func triedProblems(t *testing.T) {
 	require.ErrorContains(t, err, `discovery-operator does not run on the node "e2e-no-such-node"`)
 }
 
-// closeRule matches no device. /dev/null comes close.
-const closeRule = `SUBSYSTEM=="mem", KERNEL=="nul?", ENV{DEVNAME}=="/dev/e2e"`
+// mistakenRule matches no device. /dev/null comes close.
+const (
+	mistakenRule  = `SUBSYSTEM=="mem", KERNEL=="nul?", ENV{DEVNAME}=="/dev/nul"`
+	correctedRule = `SUBSYSTEM=="mem", KERNEL=="nul?", ENV{DEVNAME}=="/dev/null"`
+)
 
-func closestOn(node string) string {
-	return "/dev/null on " + node + `: SUBSYSTEM=="mem", KERNEL=="nul?" matched, ENV{DEVNAME}=="/dev/e2e" did not: it is "/dev/null"`
+// closestDevice returns the text for the closest device on all nodes.
+func closestDevice() string {
+	var nodes []string
+	for _, node := range akri.Cluster.Nodes() {
+		nodes = append(nodes, node.Name())
+	}
+	return "/dev/null (mem) on " + strings.Join(nodes, ", ") +
+		`: SUBSYSTEM=="mem", KERNEL=="nul?" matched, ENV{DEVNAME}=="/dev/nul" did not: it is "/dev/null"`
 }
 
 // explainedMiss checks that explain names the device that comes close, if its user may run commands
-// in the Pods of Akri, and the cause in any case.
+// in the Pods of Akri, and the cause in any case. With the corrected details the device is found.
 func explainedMiss(t *testing.T) {
 	apply(t, `
 apiVersion: rbac.authorization.k8s.io/v1
@@ -152,7 +161,7 @@ metadata: {name: e2e-reads}
 roleRef: {apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: e2e-reads}
 subjects: [{apiGroup: rbac.authorization.k8s.io, kind: User, name: e2e-reads}]
 `)
-	apply(t, configurationOf("e2e-miss", "udev", "udevRules: ['"+closeRule+"']"))
+	apply(t, configurationOf("e2e-miss", "udev", "udevRules: ['"+mistakenRule+"']"))
 	awaitCondition(t, "default", "e2e-miss", akriv0.ConditionDevicesFound, metav1.ConditionFalse, akriv0.ReasonNothingMatched)
 	explained := func(ctx context.Context, flags ...string) (cause, error) {
 		text, err := kubectlAkri(ctx, append([]string{"explain", "configuration", "e2e-miss", "--output=json"}, flags...)...)
@@ -163,22 +172,29 @@ subjects: [{apiGroup: rbac.authorization.k8s.io, kind: User, name: e2e-reads}]
 		require.NoError(t, json.Unmarshal([]byte(text), &e), "%s", text)
 		return e.cause("NothingMatched")
 	}
+	var corrected string
 	await(t, "the devices that come close", func(ctx context.Context) error { // within the time limit of explain
 		found, err := explained(ctx)
-		for _, node := range akri.Cluster.Nodes() {
-			if err == nil && !slices.Contains(found.Evidence, closestOn(node.Name())) {
-				err = fmt.Errorf("the closest are %q", found.Evidence)
-			}
+		if err != nil {
+			return err
 		}
-		return err
+		if len(found.Closest) == 0 || found.Closest[0].String() != closestDevice() {
+			return fmt.Errorf("the closest are %v", found.Closest)
+		}
+		corrected = found.Closest[0].CorrectedDetails
+		return nil
 	})
+	require.Equal(t, "udevRules: ['"+correctedRule+"']\n", corrected)
 	await(t, "an explanation for a user without the right", func(ctx context.Context) error { // RBAC is cached
 		found, err := explained(ctx, "--as=e2e-reads")
-		if err == nil && len(found.Evidence) > 0 {
-			err = fmt.Errorf("the closest are %q", found.Evidence)
+		if err == nil && len(found.Closest) > 0 {
+			err = fmt.Errorf("the closest are %v", found.Closest)
 		}
 		return err
 	})
+
+	apply(t, configurationOf("e2e-miss", "udev", strings.TrimSpace(corrected)))
+	awaitCondition(t, "default", "e2e-miss", akriv0.ConditionDevicesFound, metav1.ConditionTrue, akriv0.ReasonAsExpected)
 }
 
 // triedRights is done by users who may list Pods, and one of them may also run commands in them.

@@ -142,7 +142,7 @@ func TestInvalidRulesAreRejectedWithPosition(t *testing.T) {
 	require.ErrorContains(t, err, "position 14: key RUN is not supported")
 }
 
-// A rule with a wrong name shows the device that has the other values.
+// A rule with a mistake shows the device that has the other values, and the corrected rule.
 func TestClosestDevice(t *testing.T) {
 	client := handlerv1.NewExplainServiceClient(rpctest.Dial(t, "unix://"+run(t).GetEndpoint()))
 	explain := func(rule string) (*handlerv1.ExplainResponse, error) {
@@ -150,16 +150,33 @@ func TestClosestDevice(t *testing.T) {
 		defer cancel()
 		return client.Explain(ctx, &handlerv1.ExplainRequest{DiscoveryDetails: "udevRules: ['" + rule + "']"})
 	}
-	response, err := explain(`SUBSYSTEM=="mem", ENV{DEVNAME}=="/dev/nil", KERNEL=="nul?"`)
+	response, err := explain(`SUBSYSTEM=="mem", ENV{DEVNAME}=="/dev/nul", KERNEL=="nul?"`)
 	require.NoError(t, err)
 	require.NotEmpty(t, response.GetClosest())
 	closest := response.GetClosest()[0]
 	require.Equal(t, "/dev/null", closest.GetDevice())
+	require.Equal(t, "mem", closest.GetKind())
 	require.Equal(t, []string{`SUBSYSTEM=="mem"`, `KERNEL=="nul?"`}, closest.GetMet())
-	require.Equal(t, `ENV{DEVNAME}=="/dev/nil"`, closest.GetMissed())
+	require.Equal(t, `ENV{DEVNAME}=="/dev/nul"`, closest.GetMissed())
 	require.Equal(t, "/dev/null", closest.GetValue())
+	require.Equal(t, `udevRules: ['SUBSYSTEM=="mem", ENV{DEVNAME}=="/dev/null", KERNEL=="nul?"']`+"\n", closest.GetCorrectedDetails())
 	_, err = explain(`RUN+="x"`)
 	require.Equal(t, codes.InvalidArgument, status.Code(err))
+}
+
+// The corrected rule of a plugged device finds it.
+func TestCorrectedRule(t *testing.T) {
+	name, _ := plug(t)
+	endpoint := run(t).GetEndpoint()
+	ctx, cancel := context.WithTimeout(t.Context(), handlertest.Timeout)
+	defer cancel()
+	response, err := handlerv1.NewExplainServiceClient(rpctest.Dial(t, "unix://"+endpoint)).Explain(ctx,
+		&handlerv1.ExplainRequest{DiscoveryDetails: `udevRules: ['KERNEL=="zrm*"']`})
+	require.NoError(t, err)
+	require.NotEmpty(t, response.GetClosest())
+	require.Equal(t, "block", response.GetClosest()[0].GetKind())
+	found := devices(t, discover(t, endpoint, response.GetClosest()[0].GetCorrectedDetails()), anyList)
+	require.Contains(t, found, "/devices/virtual/block/"+name)
 }
 
 func BenchmarkPlugToSend(b *testing.B) {

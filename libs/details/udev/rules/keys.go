@@ -16,6 +16,7 @@ const (
 
 // key is a supported key of a rule.
 type key struct {
+	word    string // set by keyOf
 	field   field
 	parents bool // also matches ancestors
 	named   bool // requires a name in braces
@@ -34,6 +35,12 @@ var keys = map[string]key{
 	"SUBSYSTEMS": {field: subsystem, parents: true},
 	"TAG":        {field: tag},
 	"TAGS":       {field: tag, parents: true},
+}
+
+func keyOf(word string) (k key, ok bool) {
+	k, ok = keys[word]
+	k.word = word
+	return k, ok
 }
 
 // supported lists the keys for error messages.

@@ -27,7 +27,7 @@ func Parse(text string) (Rule, error) {
 	}
 	// The order does not change the result. Attributes come last, because they are files to read.
 	slices.SortStableFunc(matches, func(a, b match) int { return cmp.Compare(a.key.field, b.key.field) })
-	var rule Rule
+	rule := Rule{text: text}
 	for _, m := range matches {
 		if m.key.parents {
 			rule.parents = append(rule.parents, m)
@@ -138,10 +138,12 @@ func (p *parser) match() (match, error) {
 	if err != nil {
 		return match{}, err
 	}
+	m := match{key: key, name: name, negated: negated, value: value, position: start, text: p.text[start:p.pos]}
 	if key.field == subsystem && (value == "bus" || value == "class" || value == "subsystem") {
 		value = "bus|class|subsystem" // equal for udev
 	}
-	return match{key: key, name: name, negated: negated, pattern: newPattern(value), position: start, text: p.text[start:p.pos]}, nil
+	m.pattern = newPattern(value)
+	return m, nil
 }
 
 func (p *parser) key() (key, string, error) {
@@ -150,7 +152,7 @@ func (p *parser) key() (key, string, error) {
 	if reason, ok := unsupported[word]; ok {
 		return key{}, "", p.errorAt(start, "key %s is not supported (%s); use one of %s", word, reason, supported)
 	}
-	k, ok := keys[word]
+	k, ok := keyOf(word)
 	switch {
 	case word == "":
 		return key{}, "", p.errorAt(start, "expected a key; use one of %s", supported)

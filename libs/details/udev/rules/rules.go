@@ -23,6 +23,9 @@ type Device interface {
 	Attribute(name string) (string, bool)
 	// Property reads the udev database.
 	Property(name string) string
+	// Attributes and Properties return the names. Attributes of subdirectories are left out.
+	Attributes() []string
+	Properties() []string
 	Tags() []string
 	// Parent is nil for the root.
 	Parent() Device
@@ -36,9 +39,13 @@ type Device interface {
 
 // Rule is a conjunction of matches.
 type Rule struct {
+	text    string
 	own     []match
 	parents []match
 }
+
+// String returns the text of the rule.
+func (r Rule) String() string { return r.text }
 
 // Matches reports whether the rule matches the device. Its plural keys (ATTRS, DRIVERS, KERNELS,
 // SUBSYSTEMS, TAGS) must all match the device itself or all match the same ancestor.
@@ -69,9 +76,9 @@ type match struct {
 	name    string
 	negated bool
 	pattern pattern
-	// position and text are those in the rule.
-	position int
-	text     string
+	// position and text are those in the rule, and value is that in the text.
+	position    int
+	text, value string
 }
 
 func (m match) matches(device Device) bool {
@@ -89,14 +96,17 @@ func (m match) matchesValue(value string) bool { return m.pattern.matches(value)
 
 // matchesAttribute returns false for a missing attribute with both operators, as udev does.
 func (m match) matchesAttribute(device Device) bool {
-	value, exists := device.Attribute(m.name)
-	if !exists {
-		return false
-	}
+	value, exists := m.attribute(device)
+	return exists && m.matchesValue(value)
+}
+
+// attribute returns the value that the pattern is compared with.
+func (m match) attribute(device Device) (value string, exists bool) {
+	value, exists = device.Attribute(m.name)
 	if m.pattern.trim {
 		value = strings.TrimRightFunc(value, unicode.IsSpace)
 	}
-	return m.matchesValue(value)
+	return value, exists
 }
 
 // Source selects a value of a device: a key of a rule without operator and value, such as

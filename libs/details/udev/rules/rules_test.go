@@ -2,6 +2,8 @@ package rules_test
 
 import (
 	"errors"
+	"maps"
+	"slices"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -25,6 +27,8 @@ func (d *device) Subsystem() string           { return d.subsystem }
 func (d *device) Driver() string              { return d.driver }
 func (d *device) Property(name string) string { return d.properties[name] }
 func (d *device) Tags() []string              { return d.tags }
+func (d *device) Attributes() []string        { return slices.Sorted(maps.Keys(d.attributes)) }
+func (d *device) Properties() []string        { return slices.Sorted(maps.Keys(d.properties)) }
 
 func (d *device) Attribute(name string) (string, bool) {
 	value, ok := d.attributes[name]
@@ -244,6 +248,7 @@ func requirePosition(t *testing.T, err error, text string) {
 func FuzzParse(f *testing.F) {
 	for _, seed := range []string{
 		`KERNEL=="video[0-9]*", SUBSYSTEM!="a|b"`, `ATTRS{idVendor}=="046d"`, `ENV{A}=="\"`, `KERNEL=="[[:`, `ATTR{`, `KERNEL=="*?*?*?*"`, "\xff", `RUN+="x"`,
+		`KERNEL=="vido0", ATTR{b}=="video0"`,
 	} {
 		f.Add(seed, "video0")
 	}
@@ -253,6 +258,13 @@ func FuzzParse(f *testing.F) {
 			requirePosition(t, err, text)
 			return
 		}
-		_ = parsed.Matches(&device{kernel: kernel, attributes: map[string]string{"a": kernel}, tags: []string{kernel}})
+		d := &device{kernel: kernel, attributes: map[string]string{"a": kernel}, properties: map[string]string{"A": kernel}, tags: []string{kernel}}
+		miss := parsed.Miss(d)
+		require.Equal(t, parsed.Matches(d), len(miss.Missed) == 0)
+		for _, corrected := range parsed.Corrections(parsed.Otherwise(miss, d)) {
+			if fixed, err := rules.Parse(corrected); err == nil { // not each value of a device can be written
+				_ = fixed.Matches(d)
+			}
+		}
 	})
 }

@@ -11,89 +11,137 @@ import (
 	"akri.sh/libs/handler"
 )
 
-// maxClosest is the number of devices of an explanation.
-const maxClosest = 5
-
-// nearMiss is a device that no rule matches, and the rule that it comes closest to.
-type nearMiss struct {
+// candidate is a device that no rule matches, and the rule that it comes closest to.
+type candidate struct {
 	rules.Miss
-	device  string // the device node, or the devpath
-	offered string // devpath of the device that would be offered
-	hasNode bool
+
+	device rules.Device
+	rule   int // index
+	// name is the device node or the devpath, and offered the devpath of the device that would be
+	// offered.
+	name, offered string
+	hasNode       bool
 }
 
-// Explain implements handler.Explainer.
+// compare orders candidates: the closest first.
+func (c candidate) compare(other candidate) int {
+	switch order := c.Compare(other.Miss); {
+	case order != 0:
+		return order
+	case c.hasNode != other.hasNode && c.hasNode:
+		return -1
+	case c.hasNode != other.hasNode:
+		return 1
+	}
+	return cmp.Or(compareNames(c.name, other.name), cmp.Compare(c.device.Devpath(), other.device.Devpath()))
+}
+
+// Explain implements handler.Explainer. It compares all devices with all keys, for one caller at a
+// time.
 func (i *Inventory) Explain(ctx context.Context, request handler.Request) ([]*handler.NearMiss, error) {
 	spec, err := ParseSpec(request)
 	if err != nil {
 		return nil, err
 	}
+	select {
+	case i.explaining <- struct{}{}:
+		defer func() { <-i.explaining }()
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+
 	devices, err := i.database.Devices("")
 	if err != nil {
 		return nil, err
 	}
+	s := search{spec: spec, details: request.Details, devices: devices}
+	found := s.closest(ctx)
+	correcting, cancel := handler.HalfTime(ctx)
+	defer cancel()
 	var response []*handler.NearMiss
-	for _, miss := range spec.closest(ctx, devices) {
-		near := &handler.NearMiss{Device: miss.device, Met: miss.Met, Missed: miss.Missed}
-		if miss.Exists {
-			value := printable(miss.Value)
-			near.Value = &value
-		}
-		response = append(response, near)
+	for _, g := range found {
+		response = append(response, g.nearMiss(s.correct(correcting, g)))
 	}
 	return response, ctx.Err()
 }
 
-// closest returns one device for each that would be offered.
-func (s Spec) closest(ctx context.Context, devices []rules.Device) []nearMiss {
-	byOffered := map[string]nearMiss{}
-	for _, device := range devices {
-		if ctx.Err() != nil {
-			return nil
-		}
-		miss, found := s.nearMiss(device)
-		if other, exists := byOffered[miss.offered]; found && (!exists || miss.compare(other) < 0) {
-			byOffered[miss.offered] = miss
-		}
-	}
-	var sorted []nearMiss
-	for _, miss := range byOffered {
-		sorted = append(sorted, miss)
-	}
-	slices.SortFunc(sorted, nearMiss.compare)
-	return sorted[:min(len(sorted), maxClosest)]
+// search looks for the devices that come closest to a Spec that matches none.
+type search struct {
+	spec    Spec
+	details string
+	devices []rules.Device
 }
 
-// nearMiss returns the rule that the device comes closest to. A device that a rule matches is none,
-// and neither is one with nothing in common with the rules.
-func (s Spec) nearMiss(device rules.Device) (closest nearMiss, found bool) {
-	for _, rule := range s.Rules {
-		miss := rule.Miss(device)
-		if miss.Left == 0 {
-			return nearMiss{}, false
+// clear is the distance from which other names of keys are not looked for: one mistake explains the
+// closest device.
+const clear = 1
+
+func (s search) closest(ctx context.Context) []*group {
+	found, _ := s.candidates(ctx, rules.Rule.Miss)
+	if len(found) == 0 || found[0].Distance() > clear {
+		ctx, cancel := handler.HalfTime(ctx)
+		defer cancel()
+		otherwise, complete := s.candidates(ctx, func(rule rules.Rule, device rules.Device) rules.Miss {
+			return rule.Otherwise(rule.Miss(device), device)
+		})
+		if complete {
+			found = otherwise
 		}
-		if miss.Selective && (!found || miss.Compare(closest.Miss) < 0) {
-			closest.Miss, found = miss, true
+	}
+	return spread(groups(relevant(found)))
+}
+
+// candidates returns the devices that have something in common with the rules, the closest first.
+// The list is complete unless ctx ended.
+func (s search) candidates(ctx context.Context, compare func(rules.Rule, rules.Device) rules.Miss) (found []candidate, complete bool) {
+	for _, device := range s.devices {
+		if ctx.Err() != nil {
+			break
+		}
+		if c, ok := s.candidate(device, compare); ok {
+			found = append(found, c)
+		}
+	}
+	slices.SortFunc(found, candidate.compare)
+	return found, ctx.Err() == nil
+}
+
+// relevant returns the candidates to show besides the closest one: those that meet as
+// many keys and are about as close, and those for which all keys can be corrected if the closest is
+// none of them.
+func relevant(sorted []candidate) []candidate {
+	if len(sorted) == 0 {
+		return nil
+	}
+	best := sorted[0]
+	return slices.DeleteFunc(sorted, func(c candidate) bool {
+		switch {
+		case len(c.Missed) > len(best.Missed):
+			return best.Similar() || !c.Similar()
+		case best.Similar():
+			return c.Distance() > best.Distance()+1
+		default:
+			return false
+		}
+	})
+}
+
+func (s search) candidate(device rules.Device, compare func(rules.Rule, rules.Device) rules.Miss) (closest candidate, found bool) {
+	for i, rule := range s.spec.Rules {
+		miss := compare(rule, device)
+		if len(miss.Missed) == 0 {
+			return candidate{}, false
+		}
+		if miss.Related() && (!found || miss.Compare(closest.Miss) < 0) {
+			closest, found = candidate{Miss: miss, device: device, rule: i}, true
 		}
 	}
 	if !found || !device.Exists() {
-		return nearMiss{}, false
+		return candidate{}, false
 	}
 	node := device.Devnode()
-	closest.device, closest.hasNode, closest.offered = cmp.Or(node, device.Devpath()), node != "", nearestWithDevnode(device).devpath
+	closest.name, closest.hasNode, closest.offered = cmp.Or(node, device.Devpath()), node != "", nearestWithDevnode(device).devpath
 	return closest, true
-}
-
-func (m nearMiss) compare(other nearMiss) int {
-	switch c := m.Compare(other.Miss); {
-	case c != 0:
-		return c
-	case m.hasNode != other.hasNode && m.hasNode:
-		return -1
-	case m.hasNode != other.hasNode:
-		return 1
-	}
-	return compareInTree(m.device, other.device)
 }
 
 // printable replaces bytes that are not UTF-8, which protobuf refuses, and control characters.

@@ -1,10 +1,12 @@
 package discovery_test
 
 import (
+	"maps"
 	"path"
 	"slices"
 	"strings"
 	"sync"
+	"time"
 
 	"akri.sh/libs/details/udev/rules"
 	"akri.sh/services/handler-udev/internal/discovery"
@@ -12,8 +14,9 @@ import (
 
 // fakeDevice describes a device. Its parent is the nearest device above it in the same fakeKernel.
 type fakeDevice struct {
-	Path, Node, Group, Sub string
-	Attributes, Database   map[string]string
+	Path, Node, Group, Sub, Driver string
+	Attributes, Database           map[string]string
+	Tags                           []string
 }
 
 // pluggedDevice implements rules.Device.
@@ -27,6 +30,7 @@ type fakeKernel struct {
 	mu      sync.Mutex
 	devices map[string]*pluggedDevice // by devpath
 	listed  []string
+	delay   time.Duration // of reading a subsystem
 }
 
 func newFakeKernel(devices ...fakeDevice) *fakeKernel {
@@ -82,13 +86,23 @@ func (d *pluggedDevice) Devnode() string             { return d.Node }
 func (d *pluggedDevice) IOMMUGroup() string          { return d.Group }
 func (d *pluggedDevice) Devpath() string             { return d.Path }
 func (d *pluggedDevice) Kernel() string              { return path.Base(d.Path) }
-func (d *pluggedDevice) Subsystem() string           { return d.Sub }
-func (d *pluggedDevice) Driver() string              { return "" }
+func (d *pluggedDevice) Driver() string              { return d.fakeDevice.Driver }
 func (d *pluggedDevice) Property(name string) string { return d.Database[name] }
-func (d *pluggedDevice) Tags() []string              { return nil }
+func (d *pluggedDevice) Tags() []string              { return d.fakeDevice.Tags }
+func (d *pluggedDevice) Attributes() []string {
+	return slices.Sorted(maps.Keys(d.fakeDevice.Attributes))
+}
+func (d *pluggedDevice) Properties() []string { return slices.Sorted(maps.Keys(d.Database)) }
+
+func (d *pluggedDevice) Subsystem() string {
+	if d.kernel.delay > 0 {
+		<-time.After(d.kernel.delay)
+	}
+	return d.Sub
+}
 
 func (d *pluggedDevice) Attribute(name string) (string, bool) {
-	value, exists := d.Attributes[name]
+	value, exists := d.fakeDevice.Attributes[name]
 	return value, exists
 }
 

@@ -30,6 +30,8 @@ type Inventory struct {
 	observe  Observe
 	log      *zap.Logger
 	pending  *pending
+	// explaining holds a value while an Explain call compares devices.
+	explaining chan struct{}
 
 	mu       sync.Mutex
 	watchers map[*watcher]struct{}
@@ -48,7 +50,7 @@ type Observe func(top string, devices int, took time.Duration)
 func NewInventory(database Database, observe Observe, log *zap.Logger) *Inventory {
 	return &Inventory{
 		database: database, observe: observe, log: log,
-		pending: newPending(), watchers: map[*watcher]struct{}{},
+		pending: newPending(), explaining: make(chan struct{}, 1), watchers: map[*watcher]struct{}{},
 	}
 }
 

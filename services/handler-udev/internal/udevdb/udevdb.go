@@ -180,6 +180,25 @@ func (d *device) Attribute(name string) (string, bool) {
 	return "", err == nil && info.Mode().IsRegular() && info.Mode().Perm()&0o444 != 0
 }
 
+// Attributes lists the files of the device's directory.
+func (d *device) Attributes() []string {
+	entries, err := os.ReadDir(filepath.Join(d.tree.database.Root, d.syspath))
+	if err != nil {
+		return nil // the device was removed
+	}
+	var names []string
+	for _, entry := range entries {
+		if entry.Type().IsRegular() {
+			names = append(names, entry.Name())
+		}
+	}
+	return names
+}
+
+func (d *device) Properties() []string {
+	return slices.Sorted(maps.Keys(read(d, (*udev.Device).Properties)))
+}
+
 // Tags returns the tags that the udev rules gave the device when they ran last.
 func (d *device) Tags() []string {
 	tags := d.Property("CURRENT_TAGS")
