@@ -65,7 +65,7 @@ func New(config Config, env service.Env) (*Service, error) {
 	})
 	// Shared, because all nodes of a network find the same cameras.
 	identity := handler.Identity{Name: "onvif", Shared: true}
-	server, err := handler.New(identity, config.Flags, handler.Watch(prober.Discover), env)
+	server, err := handler.New(identity, config.Flags, prober, env)
 	if err != nil {
 		return nil, err
 	}

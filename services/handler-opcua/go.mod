@@ -5,6 +5,7 @@ go 1.26.0
 require (
 	akri.sh/libs v0.1.0
 	akri.sh/libs/handler v0.1.0
+	akri.sh/proto v0.1.0
 	github.com/cenkalti/backoff/v5 v5.0.3
 	github.com/gopcua/opcua v0.8.0
 	github.com/prometheus/client_golang v1.25.0
@@ -16,7 +17,6 @@ require (
 )
 
 require (
-	akri.sh/proto v0.1.0 // indirect
 	github.com/alecthomas/kong v1.17.0 // indirect
 	github.com/beorn7/perks v1.0.1 // indirect
 	github.com/cespare/xxhash/v2 v2.3.0 // indirect

@@ -44,15 +44,26 @@ func New(config Config, env service.Env) (*handler.Server, error) {
 		Patience:   config.Patience,
 		Observe:    newMetrics(env.Metrics).observe,
 	}
-	discover := func(ctx context.Context, request handler.Request, send handler.Send) error {
-		parsed, err := details.Parse(request.Details)
-		if err != nil {
-			return handler.Invalid(err)
-		}
-		poll := handler.Poll{Interval: config.Interval, List: discovery.NewPoller(options, parsed).List}
-		return poll.Discover(ctx, request, send)
+	return handler.New(handler.Identity{Name: "opcua", Shared: true}, config.Flags, servers{options, config.Interval}, env)
+}
+
+// servers implements handler.Handler and handler.Explainer.
+type servers struct {
+	options  discovery.Options
+	interval time.Duration
+}
+
+func (s servers) Discover(ctx context.Context, request handler.Request, send handler.Send) error {
+	parsed, err := details.Parse(request.Details)
+	if err != nil {
+		return handler.Invalid(err)
 	}
-	return handler.New(handler.Identity{Name: "opcua", Shared: true}, config.Flags, handler.Watch(discover), env)
+	poll := handler.Poll{Interval: s.interval, List: discovery.NewPoller(s.options, parsed).List}
+	return poll.Discover(ctx, request, send)
+}
+
+func (s servers) Explain(ctx context.Context, request handler.Request) ([]*handler.NearMiss, error) {
+	return discovery.Explain(ctx, s.options, request)
 }
 
 func (c Config) validate() error {

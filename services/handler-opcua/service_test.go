@@ -1,6 +1,7 @@
 package opcua_test
 
 import (
+	"context"
 	"fmt"
 	"io"
 	"maps"
@@ -20,7 +21,9 @@ import (
 
 	"akri.sh/libs/handler"
 	"akri.sh/libs/handler/handlertest"
+	"akri.sh/libs/rpctest"
 	"akri.sh/libs/service"
+	handlerv1 "akri.sh/proto/akri/handler/v1"
 	opcua "akri.sh/services/handler-opcua"
 )
 
@@ -122,6 +125,44 @@ func TestDiscoveryServerReturnsItsServers(t *testing.T) {
 	require.Equal(t, []string{registered.URL}, ids(t, stream))
 	stream = process.discover(t, details(lds.URL)+"applicationNames: {items: [multicast]}")
 	require.Equal(t, []string{multicast.URL}, ids(t, stream))
+}
+
+// The servers that a misspelt name does not select are explained, although one does not respond.
+func TestClosestServers(t *testing.T) {
+	process := run(t, time.Hour)
+	press, robot := serve(t, 0), serve(t, 0)
+	press.set(nil, app("Press 1", ua.ApplicationTypeServer, press.URL))
+	robot.set(nil, app("Robot", ua.ApplicationTypeServer, robot.URL))
+	silent := serveTCP(t, func(conn net.Conn) { _, _ = io.Copy(io.Discard, conn) })
+	client := handlerv1.NewExplainServiceClient(rpctest.Dial(t, "unix://"+process.registration.GetEndpoint()))
+	explain := func(details string) ([]*handler.NearMiss, error) {
+		ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
+		defer cancel()
+		response, err := client.Explain(ctx, &handlerv1.ExplainRequest{DiscoveryDetails: details})
+		return response.GetClosest(), err
+	}
+
+	urls := details(press.URL, robot.URL, silent)
+	closest, err := explain(urls + "applicationNames: {items: [press 1, Oven]}\n")
+	require.NoError(t, err)
+	require.Len(t, closest, 1)
+	require.Equal(t, press.URL, closest[0].GetDevice())
+	require.Equal(t, `applicationNames: Include ["press 1", "Oven"]`, closest[0].GetMissed())
+	require.Equal(t, "Press 1", closest[0].GetValue())
+	require.Equal(t, []string{press.URL}, ids(t, process.discover(t, closest[0].GetCorrectedDetails())))
+
+	closest, err = explain(urls + "applicationNames: {items: [Oven]}\n")
+	require.NoError(t, err)
+	require.Len(t, closest, 1)
+	require.EqualValues(t, 2, closest[0].GetCount())
+	require.ElementsMatch(t, []string{"Press 1", "Robot"}, closest[0].GetMismatches()[0].GetFound())
+	require.Empty(t, closest[0].GetCorrectedDetails())
+
+	closest, err = explain(urls)
+	require.NoError(t, err)
+	require.Empty(t, closest)
+	_, err = explain("applicationNames: {items: [a]}")
+	require.Equal(t, codes.InvalidArgument, status.Code(err))
 }
 
 // Finding 10: a discovery server cannot make the handler connect to other networks, and a server

@@ -110,6 +110,9 @@ func (d Details) MatchesAddresses(ip, mac string) bool {
 	return d.IPAddresses.matchesAddress(ip) && d.MACAddresses.matchesAddress(mac)
 }
 
+// Excludes reports whether the filter excludes cameras.
+func (f *Filter) Excludes() bool { return f != nil && f.Action == exclude }
+
 // matches reports whether one of the values is included or all are not excluded. Without a
 // filter, all values match.
 func (f *Filter) matches(equal func(a, b string) bool, values ...string) bool {
@@ -119,14 +122,14 @@ func (f *Filter) matches(equal func(a, b string) bool, values ...string) bool {
 	listed := slices.ContainsFunc(values, func(value string) bool {
 		return slices.ContainsFunc(f.Items, func(item string) bool { return equal(item, value) })
 	})
-	return listed == (f.Action != exclude)
+	return listed == !f.Excludes()
 }
 
 // matchesAddress is matches for one address. An unknown address matches only a filter that excludes
 // nothing.
 func (f *Filter) matchesAddress(address string) bool {
 	if address == "" {
-		return f == nil || f.Action == exclude && len(f.Items) == 0
+		return f == nil || f.Excludes() && len(f.Items) == 0
 	}
 	return f.matches(strings.EqualFold, address)
 }

@@ -4,7 +4,9 @@ package discovery
 import (
 	"context"
 	"errors"
+	"maps"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -77,13 +79,15 @@ type Prober struct {
 	burstEnd        time.Time // zero until the first burst is complete
 	lastUnsubscribe time.Time
 	excessive       []string // hosts with too many cameras
+	// addresses are those that cameras have reported to any stream, by UUID, for explanations.
+	addresses map[string]onvif.Addresses
 }
 
 // NewProber returns a Prober.
 func NewProber(options Options) *Prober {
 	return &Prober{
 		Options: options, checksDue: broadcast.NewSignal(), subscribed: broadcast.NewSignal(),
-		cache: cameras.NewCache(options.Options), subscribers: map[broadcast.Signal]bool{},
+		cache: cameras.NewCache(options.Options), subscribers: map[broadcast.Signal]bool{}, addresses: map[string]onvif.Addresses{},
 	}
 }
 
@@ -129,6 +133,10 @@ func (p *Prober) publish() bool {
 func (p *Prober) publishLocked() {
 	found, excessive := p.cache.Cameras()
 	p.Metrics.Cameras.Set(float64(len(found)))
+	maps.DeleteFunc(p.addresses, func(uuid string, _ onvif.Addresses) bool {
+		_, exists := slices.BinarySearchFunc(found, uuid, func(c cameras.Camera, uuid string) int { return strings.Compare(c.UUID, uuid) })
+		return !exists
+	})
 	for _, host := range excessive {
 		if !slices.Contains(p.excessive, host) {
 			p.Log.Warn("too many cameras of one host, the newest are ignored", zap.String("host", host), zap.Int("limit", p.MaxPerHost))
@@ -149,6 +157,19 @@ func (p *Prober) cameras(timeout time.Duration) (list []cameras.Camera, complete
 		p.cache.Pending(p.burstStart.Add(-p.Interval)) == 0
 	list, _ = p.cache.Cameras()
 	return list, complete
+}
+
+// reported records the addresses of a camera.
+func (p *Prober) reported(uuid string, addresses onvif.Addresses) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.addresses[uuid] = addresses
+}
+
+func (p *Prober) addressesOf(uuid string) onvif.Addresses {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.addresses[uuid]
 }
 
 func (p *Prober) receive(datagram []byte, from address.Origin) {

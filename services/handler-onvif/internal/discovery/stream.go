@@ -61,7 +61,7 @@ type queryResult struct {
 	err    error
 }
 
-// Discover implements handler.Watch.
+// Discover implements handler.Handler.
 func (p *Prober) Discover(ctx context.Context, request handler.Request, send handler.Send) error {
 	parsed, err := details.Parse(request.Details)
 	if err != nil {
@@ -176,6 +176,7 @@ func (s *stream) handle(result queryResult) {
 	c.listed = result.camera
 	if result.err == nil {
 		c.info = &result.info
+		s.prober.reported(result.camera.UUID, result.info.Addresses)
 		return
 	}
 	if !errors.Is(result.err, onvif.ErrNotAuthorized) {

@@ -94,23 +94,7 @@ func NewPoller(options Options, d details.Details) *Poller {
 // List runs one round: it queries the configured URLs, then the servers found there. It implements
 // handler.List.
 func (p *Poller) List(ctx context.Context, request handler.Request) ([]*handler.Device, error) {
-	responses := p.findServers(ctx, request.Log)
-	var unregistered []string
-	for _, response := range responses {
-		unregistered = append(unregistered, response.unregistered()...)
-	}
-	called := p.withOrigins(ctx, responses)
-	p.getEndpoints(called, unregistered, unregisteredLimit)
-	applications := map[string][]client.Application{}
-	for url, response := range responses {
-		applications[url] = p.applications(response)
-	}
-	p.lookUpHosts(ctx, Hosts(applications))
-	p.refuseForeign(request.Log, applications, responses)
-	servers := SelectServers(applications, p.details.Filter, func(queried, host string) bool {
-		return p.mayAnnounce(queried, host, origin(responses[queried].from))
-	})
-	servers = limitPerHost(request.Log, servers, p.MaxPerHost, &p.excessive)
+	servers, called := p.servers(ctx, request.Log)
 	urls := make([]string, len(servers))
 	for i, server := range servers {
 		urls[i] = server.URL
@@ -128,6 +112,28 @@ func (p *Poller) List(ctx context.Context, request handler.Request) ([]*handler.
 		devices[i] = device(server, p.endpoints.Last(server.URL).policies)
 	}
 	return devices, nil
+}
+
+// servers returns the servers that the Configuration selects, and a context for connections to
+// them.
+func (p *Poller) servers(ctx context.Context, log *zap.Logger) (servers []Server, called context.Context) {
+	responses := p.findServers(ctx, log)
+	var unregistered []string
+	for _, response := range responses {
+		unregistered = append(unregistered, response.unregistered()...)
+	}
+	called = p.withOrigins(ctx, responses)
+	p.getEndpoints(called, unregistered, unregisteredLimit)
+	applications := map[string][]client.Application{}
+	for url, response := range responses {
+		applications[url] = p.applications(response)
+	}
+	p.lookUpHosts(ctx, Hosts(applications))
+	p.refuseForeign(log, applications, responses)
+	servers = SelectServers(applications, p.details.Filter, func(queried, host string) bool {
+		return p.mayAnnounce(queried, host, origin(responses[queried].from))
+	})
+	return limitPerHost(log, servers, p.MaxPerHost, &p.excessive), called
 }
 
 func device(server Server, policies []string) *handler.Device {
