@@ -5,6 +5,7 @@ package console_test
 import (
 	"context"
 	"fmt"
+	"net/http"
 	"net/http/httptest"
 	"testing"
 	"time"
@@ -20,7 +21,9 @@ import (
 	"akri.sh/libs/inspect/cache"
 	"akri.sh/libs/inspect/cluster"
 	"akri.sh/libs/inspect/console"
+	"akri.sh/libs/inspect/explain"
 	"akri.sh/libs/kube/kubetest"
+	"akri.sh/libs/trial"
 
 	"akri.sh/integration/browser"
 )
@@ -72,6 +75,9 @@ func fill(t *testing.T, client *cluster.Client) {
 	configure(t, client, "disks", "udve", metav1.Condition{
 		Type: akriv0.ConditionHandlerRegistered, Status: metav1.ConditionFalse, Reason: akriv0.ReasonHandlerNotRegistered,
 		Message: `node-a, node-b: no Discovery Handler named "udve" is registered; registered: onvif, udev`,
+	})
+	configure(t, client, "zram", "udev", metav1.Condition{
+		Type: akriv0.ConditionDevicesFound, Status: metav1.ConditionFalse, Reason: akriv0.ReasonNothingMatched, Message: "no device matches on node-a",
 	})
 	group, ctx := errgroup.WithContext(ctx)
 	group.SetLimit(20)
@@ -131,10 +137,20 @@ func serve(t *testing.T) string {
 	go func() { defer close(stopped); cache.Run(ctx) }()
 	t.Cleanup(func() { stop(); <-stopped })
 	require.NoError(t, cache.Synced(t.Context()))
-	web := httptest.NewServer(console.Local("secret", console.Handler(cache)))
+	pages := console.Restricted(func(*http.Request) (console.Viewer, http.Handler) {
+		return console.Viewer{Source: cache, Closest: func(context.Context, *explain.Snapshot, *akriv0.Configuration) []trial.Group { return closest }}, nil
+	})
+	web := httptest.NewServer(console.Local("secret", pages))
 	t.Cleanup(func() { web.CloseClientConnections(); web.Close() })
 	return web.URL
 }
+
+// closest are the devices that come closest to the Configuration zram.
+var closest = []trial.Group{{
+	Kind: "block", Mismatches: []trial.Mismatch{{Condition: `KERNEL=="zrm*"`, Wanted: "zrm*", Found: []string{"zram0", "zram1"}}},
+	Distance: 1, CorrectedDetails: "udevRules:\n- KERNEL==\"zram*\"\n",
+	Devices: []trial.Devices{{Nodes: []string{"node-a"}, First: "/dev/zram0", Series: []trial.Series{{First: "/dev/zram0", Last: "/dev/zram1", Count: 2}}, Count: 2}},
+}}
 
 // TestPages opens each page, follows changes, and stops the API server.
 func TestPages(t *testing.T) {
@@ -150,6 +166,7 @@ func TestPages(t *testing.T) {
 		{"/devices/default/cameras-00000a", "ONVIF_PASSWORD", "device"},
 		{"/configurations", "default/cameras", "configurations"},
 		{"/configurations/default/disks", "NoSuchHandler", "configuration"},
+		{"/configurations/default/zram", "To match /dev/zram0 (block), use these discoveryDetails:", "closest"},
 		{"/handlers", "Active", "handlers"},
 		{"/events", "No Events", "events"},
 	} {

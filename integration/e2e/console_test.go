@@ -5,6 +5,10 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"html"
+	"io"
+	"net/http"
+	"net/http/cookiejar"
 	"os"
 	"slices"
 	"strconv"
@@ -22,17 +26,7 @@ import (
 func consoleDevice(t *testing.T) {
 	times, err := strconv.Atoi(cmp.Or(os.Getenv("AKRI_E2E_SEEN"), "1"))
 	require.NoError(t, err)
-	ctx, cancel := context.WithTimeout(t.Context(), 3*timeout)
-	defer cancel()
-	command := akriCommand(ctx, "console")
-	output, err := command.StdoutPipe()
-	require.NoError(t, err)
-	require.NoError(t, command.Start())
-	line, err := bufio.NewReader(output).ReadString('\n')
-	require.NoError(t, err)
-	address := strings.Fields(line)[1]
-	origin, _, _ := strings.Cut(address, "/?token=")
-	require.Contains(t, origin, "http://127.0.0.1:")
+	address, origin, stop := startConsole(t)
 
 	t.Run("page", func(t *testing.T) {
 		b := browser.Start(t, origin)
@@ -50,8 +44,27 @@ func consoleDevice(t *testing.T) {
 		b.Await(t, "document.body.innerText.includes('NothingMatched')")
 		awaitBrokers(t, "default", "e2e-zram", 0)
 	})
-	require.NoError(t, command.Process.Signal(os.Interrupt))
-	require.NoError(t, command.Wait())
+	stop()
+}
+
+// startConsole runs `kubectl akri console` until stop is called. The address has the token.
+func startConsole(t *testing.T) (address, origin string, stop func()) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 3*timeout)
+	t.Cleanup(cancel)
+	command := akriCommand(ctx, "console")
+	output, err := command.StdoutPipe()
+	require.NoError(t, err)
+	require.NoError(t, command.Start())
+	line, err := bufio.NewReader(output).ReadString('\n')
+	require.NoError(t, err)
+	address = strings.Fields(line)[1]
+	origin, _, _ = strings.Cut(address, "/?token=")
+	require.Contains(t, origin, "http://127.0.0.1:")
+	return address, origin, func() {
+		require.NoError(t, command.Process.Signal(os.Interrupt))
+		require.NoError(t, command.Wait())
+	}
 }
 
 // seeDevice plugs in a device, awaits its rows, and unplugs it. It returns the time from before the
@@ -74,4 +87,38 @@ func seeDevice(t *testing.T, b *browser.Browser) time.Duration {
 	unplug(t, zram)
 	b.Await(t, "document.querySelectorAll('tbody tr').length === 0 && window.notReloaded")
 	return time.Duration(last)*time.Millisecond - time.Duration(plugged.UnixMilli())*time.Millisecond
+}
+
+// awaitPage waits until a page of `kubectl akri console` shows all parts.
+func awaitPage(t *testing.T, path string, parts ...string) {
+	t.Helper()
+	address, origin, stop := startConsole(t)
+	jar, err := cookiejar.New(nil)
+	require.NoError(t, err)
+	client := &http.Client{Jar: jar, Timeout: timeout}
+	load := func(ctx context.Context, url string) (string, error) {
+		request, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
+		if err != nil {
+			return "", err
+		}
+		response, err := client.Do(request)
+		if err != nil {
+			return "", err
+		}
+		defer func() { _ = response.Body.Close() }()
+		text, err := io.ReadAll(response.Body)
+		return html.UnescapeString(string(text)), err
+	}
+	_, err = load(t.Context(), address) // sets the cookie
+	require.NoError(t, err)
+	await(t, "the page "+path, func(ctx context.Context) error {
+		text, err := load(ctx, origin+path)
+		for _, part := range parts {
+			if err == nil && !strings.Contains(text, part) {
+				err = fmt.Errorf("no %q in %s", part, text)
+			}
+		}
+		return err
+	})
+	stop()
 }

@@ -5,6 +5,7 @@ package console
 
 import (
 	"bytes"
+	"context"
 	"embed"
 	"fmt"
 	"html/template"
@@ -12,8 +13,10 @@ import (
 	"net/http"
 	"strings"
 
+	akriv0 "akri.sh/libs/apis/akri/v0"
 	"akri.sh/libs/inspect/cache"
 	"akri.sh/libs/inspect/explain"
+	"akri.sh/libs/trial"
 	"akri.sh/libs/version"
 )
 
@@ -51,6 +54,9 @@ type Viewer struct {
 	Name string
 	// CanLogOut adds a button that sends POST /logout.
 	CanLogOut bool
+	// Closest asks the handlers for the devices that come closest to the details of a Configuration
+	// that no device matches. It is nil if the console may not: then the page names the command.
+	Closest func(ctx context.Context, s *explain.Snapshot, c *akriv0.Configuration) []trial.Group
 }
 
 // Admit returns the sender of a request, or a handler that answers the request instead, such as a

@@ -2,7 +2,9 @@ package console_test
 
 import (
 	"bufio"
+	"context"
 	"fmt"
+	"html"
 	"io"
 	"net/http"
 	"net/http/httptest"
@@ -22,6 +24,7 @@ import (
 	"akri.sh/libs/inspect/console"
 	"akri.sh/libs/inspect/explain"
 	"akri.sh/libs/inspect/fixture"
+	"akri.sh/libs/trial"
 )
 
 // source has objects that the test changes.
@@ -111,6 +114,40 @@ func TestExplanation(t *testing.T) {
 	page := get(t, load(t, "misspelt-handler"), "/configurations/default/camera").Body.String()
 	require.Contains(t, page, "NoSuchHandler")
 	require.Contains(t, page, "kubectl patch configuration.akri.sh camera")
+}
+
+// The devices that come closest are shown if the viewer may ask for them, and else the command.
+func TestClosestDevices(t *testing.T) {
+	s := load(t, "nothing-matched")
+	const path, command = "/configurations/default/camera", "kubectl akri explain configuration camera --namespace default"
+	require.Contains(t, get(t, s, path).Body.String(), command)
+
+	asked := 0
+	handler := console.Restricted(func(*http.Request) (console.Viewer, http.Handler) {
+		return console.Viewer{Source: s, Closest: func(_ context.Context, snapshot *explain.Snapshot, c *akriv0.Configuration) []trial.Group {
+			asked++
+			require.NotEmpty(t, snapshot.Pods)
+			require.Equal(t, "camera", c.Name)
+			return []trial.Group{{
+				Kind: "<block>", Mismatches: []trial.Mismatch{{Condition: `KERNEL=="zrm*"`, Found: []string{"<zram0>"}}}, CorrectedDetails: "udevRules: <b>",
+				Devices: []trial.Devices{{Nodes: []string{"node-a"}, First: "/dev/zram0", Series: []trial.Series{{First: "/dev/zram0", Count: 1}}, Count: 1}},
+			}}
+		}}, nil
+	})
+	page := func() string {
+		w := httptest.NewRecorder()
+		handler.ServeHTTP(w, httptest.NewRequest(http.MethodGet, path, nil))
+		require.Equal(t, http.StatusOK, w.Code)
+		return html.UnescapeString(w.Body.String())
+	}
+	text := page()
+	require.Contains(t, text, `<li>/dev/zram0 (<block>) on node-a: KERNEL=="zrm*" did not match: it is "<zram0>"</li>`)
+	require.Contains(t, text, "<code>udevRules: <b></code>")
+	require.NotContains(t, text, command)
+
+	s.snapshot = *fixture.Load(t, "../explain/testdata/healthy.yaml")
+	require.NotContains(t, page(), "Closest devices")
+	require.Equal(t, 1, asked)
 }
 
 func TestMissingObjects(t *testing.T) {

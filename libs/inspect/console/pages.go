@@ -14,6 +14,7 @@ import (
 	akriv0 "akri.sh/libs/apis/akri/v0"
 	"akri.sh/libs/inspect/explain"
 	"akri.sh/libs/inspect/status"
+	"akri.sh/libs/trial"
 )
 
 const (
@@ -45,6 +46,7 @@ var functions = template.FuncMap{
 	"lower":     func(text any) string { return strings.ToLower(fmt.Sprint(text)) },
 	"eventTime": func(event Event) time.Time { return explain.EventTime(&event) },
 	"podReady":  explain.PodReady,
+	"corrected": trial.Correction,
 	"count":     explain.Plural,
 	"noun":      func(n int, noun string) string { return strings.TrimPrefix(explain.Plural(n, noun), fmt.Sprint(n)+" ") },
 }
@@ -150,6 +152,8 @@ type configurationDetails struct {
 	MoreDevices   int
 	History       []Event
 	Explanation   explain.Explanation
+	// Unasked is true if no device matches, and the console may not ask the handlers why.
+	Unasked bool
 }
 
 func configuration(v view) (string, any, bool) {
@@ -159,6 +163,13 @@ func configuration(v view) (string, any, bool) {
 	details.Configuration = explain.Find(v.Configurations, details.Namespace, details.Name)
 	if details.Configuration == nil {
 		return details.Name, details, false
+	}
+	if cause := details.Explanation.Cause(); cause != nil && cause.ID == explain.NothingMatched {
+		if ask := v.viewer.Closest; ask != nil {
+			cause.Closest = ask(v.r.Context(), v.Snapshot, details.Configuration)
+		} else {
+			details.Unasked = true
+		}
 	}
 	for _, instance := range v.InstancesOf(details.Configuration) {
 		details.Devices = append(details.Devices, status.DeviceIn(v.Snapshot, instance))

@@ -59,9 +59,11 @@ func serveConsole(ctx context.Context, w io.Writer, config *rest.Config, namespa
 		return fmt.Errorf("serve console: %w", err)
 	}
 	token := rand.Text()
+	viewer := console.Viewer{Source: cache, Closest: newAnswers(config).closest}
+	pages := console.Restricted(func(*http.Request) (console.Viewer, http.Handler) { return viewer, nil })
 	group, ctx := errgroup.WithContext(ctx)
 	server := &http.Server{
-		Handler: console.Local(token, console.Handler(cache)), ReadHeaderTimeout: readHeaderTimeout, IdleTimeout: idleTimeout,
+		Handler: console.Local(token, pages), ReadHeaderTimeout: readHeaderTimeout, IdleTimeout: idleTimeout,
 		BaseContext: func(net.Listener) context.Context { return ctx }, // ends the streams
 	}
 	group.Go(func() error { cache.Run(ctx); return nil })

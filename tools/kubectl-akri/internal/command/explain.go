@@ -56,7 +56,11 @@ func (o *options) runExplain(c *cobra.Command, name string, of func(*explain.Sna
 	}
 	e := of(snapshot, namespace, name)
 	if cause := e.Cause(); cause != nil && cause.ID == explain.NothingMatched && e.Kind == "Configuration" {
-		cause.Closest = o.closest(c.Context(), snapshot, namespace, name)
+		config, _, err := o.restConfig()
+		if err != nil {
+			return err
+		}
+		cause.Closest = closest(c.Context(), config, snapshot, explain.Find(snapshot.Configurations, namespace, name))
 	}
 	return print.Value(c.OutOrStdout(), o.output, e, func(w io.Writer, _ bool) { print.Explanation(w, e) })
 }

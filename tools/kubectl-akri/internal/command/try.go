@@ -15,6 +15,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
 	"sigs.k8s.io/yaml"
 
 	akriv0 "akri.sh/libs/apis/akri/v0"
@@ -173,20 +174,18 @@ const (
 
 // closest returns the devices that come close to the details of a Configuration. It returns none if
 // the user may not run commands in Pods of Akri, or if the handler does not explain.
-func (o *options) closest(ctx context.Context, s *explain.Snapshot, namespace, name string) []trial.Group {
+func closest(ctx context.Context, config *rest.Config, s *explain.Snapshot, c *akriv0.Configuration) []trial.Group {
 	ctx, cancel := context.WithTimeout(ctx, closestTimeout)
 	defer cancel()
-	i := slices.IndexFunc(s.Configurations, func(c akriv0.Configuration) bool { return c.Namespace == namespace && c.Name == name })
-	pods := closestPods(s, &s.Configurations[i])
-	config, _, err := o.restConfig()
-	if err != nil || len(pods) == 0 {
+	pods := closestPods(s, c)
+	if len(pods) == 0 {
 		return nil
 	}
 	client, err := kubernetes.NewForConfig(config)
 	if err != nil || try.Allowed(ctx, client, pods) != nil {
 		return nil
 	}
-	handler := s.Configurations[i].Spec.DiscoveryHandler
+	handler := c.Spec.DiscoveryHandler
 	request := trial.Request{Handler: handler.Name, Details: handler.DiscoveryDetails, Timeout: closestTimeout}
 	return try.AllClosest(ctx, try.NewExec(client, config), pods, request)
 }

@@ -79,12 +79,8 @@ func clip(message string) string {
 
 func writeCause(w io.Writer, title string, cause explain.Cause) {
 	fmt.Fprintf(w, "\n%s: %s: %s\n", title, cause.ID, cause.Message)
-	prefix := ""
-	if cause.ID == explain.NothingMatched {
-		prefix = "closest: "
-	}
 	for _, fact := range cause.Evidence {
-		fmt.Fprintf(w, "  %s%s\n", prefix, fact)
+		fmt.Fprintf(w, "  %s\n", fact)
 	}
 	closest(w, "  ", cause.Closest)
 	if wait := cause.Wait; wait != nil {
