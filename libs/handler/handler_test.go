@@ -3,6 +3,7 @@ package handler_test
 import (
 	"context"
 	"errors"
+	"os"
 	"path/filepath"
 	"testing"
 	"time"
@@ -95,6 +96,34 @@ func TestHandlerRegistersAndStaysRegistered(t *testing.T) {
 	again := handlertest.NewRegistrar()
 	again.Serve(t, directory)
 	require.Equal(t, first.GetEndpoint(), handlertest.Receive(t, again.Requests).GetEndpoint())
+}
+
+// A handler whose sockets are removed serves and registers again. Its streams stay open.
+func TestRemovedSockets(t *testing.T) {
+	for name, remove := range map[string]func(directory string) error{
+		"own":          func(directory string) error { return os.Remove(filepath.Join(directory, "lamp.sock")) },
+		"registration": func(directory string) error { return os.Remove(filepath.Join(directory, "agent-registration.sock")) },
+		"directory":    os.RemoveAll,
+	} {
+		t.Run(name, func(t *testing.T) {
+			directory := handlertest.Directory(t)
+			registrar := handlertest.NewRegistrar()
+			registrar.Serve(t, directory)
+			lists := make(chan []string, 1)
+			health, _ := start(t, handler.Flags{DiscoveryHandlersDirectory: directory}, watchLists(lists))
+			endpoint := handlertest.Receive(t, registrar.Requests).GetEndpoint()
+			open := discover(t, "unix://"+endpoint, "")
+			lists <- []string{"before"}
+			require.Equal(t, []string{"before"}, ids(t, open))
+
+			require.NoError(t, remove(directory))
+			require.Equal(t, endpoint, handlertest.Receive(t, registrar.Requests).GetEndpoint())
+			lists <- []string{"after"}
+			require.Equal(t, []string{"after"}, ids(t, open))
+			discover(t, "unix://"+endpoint, "")
+			require.Equal(t, 200, get(t, health, "/healthz"))
+		})
+	}
 }
 
 // TestTwoHandlersOfOneName runs two handlers of one name on one node.

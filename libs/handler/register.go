@@ -4,15 +4,15 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"path/filepath"
+	"os"
 	"time"
 
-	"github.com/fsnotify/fsnotify"
 	"go.uber.org/zap"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
 	"akri.sh/libs/broadcast"
+	"akri.sh/libs/filewatch"
 	"akri.sh/libs/rpc"
 	discoveryv0 "akri.sh/proto/v0"
 )
@@ -29,15 +29,12 @@ const (
 	warnAttempt = 5
 )
 
-// stayRegistered registers the handler, and again when the registration socket is recreated or no
-// stream has been open for a while. It returns an error only if the registrar refuses the handler
-// permanently.
+// stayRegistered registers the handler, and again when the registration socket or that of the
+// handler is created again, or no stream has been open for a while. It returns an error only if the
+// registrar refuses the handler permanently.
 func (s *Server) stayRegistered(ctx context.Context) error {
-	created, err := watchSocket(ctx, s.flags.DiscoveryHandlersDirectory, s.log)
-	if err != nil {
-		// The handler still registers again when it is not used.
-		s.log.Warn("watching the discovery handlers directory failed", zap.Error(err))
-	}
+	created, stop := s.watchSockets()
+	defer stop()
 	for {
 		if err := s.register(ctx, created); err != nil || ctx.Err() != nil {
 			return err
@@ -102,8 +99,7 @@ func (s *Server) register(ctx context.Context, created broadcast.Signal) error {
 func (s *Server) registerOnce(ctx context.Context) (err error) {
 	ctx, cancel := context.WithTimeout(ctx, registerTimeout)
 	defer cancel()
-	address := "unix://" + filepath.Join(s.flags.DiscoveryHandlersDirectory, registrationSocket)
-	conn, err := rpc.Dial(address, s.env.Metrics)
+	conn, err := rpc.Dial("unix://"+s.registrationSocket(), s.env.Metrics)
 	if err != nil {
 		return err
 	}
@@ -112,31 +108,26 @@ func (s *Server) registerOnce(ctx context.Context) (err error) {
 	return err
 }
 
-// watchSocket returns a signal that is set when the registration socket is created.
-func watchSocket(ctx context.Context, directory string, log *zap.Logger) (broadcast.Signal, error) {
-	watcher, err := fsnotify.NewWatcher()
-	if err != nil {
-		return nil, err
+// watchSockets returns a signal that is set when the registration socket or the handler's own
+// socket is created again.
+func (s *Server) watchSockets() (created broadcast.Signal, stop func()) {
+	created = broadcast.NewSignal()
+	stopOwn, stopRegistration := func() {}, notifyCreated(s.registrationSocket(), created)
+	if s.flags.PodIP == "" {
+		stopOwn = notifyCreated(s.socket(), created)
 	}
-	if err := watcher.Add(directory); err != nil {
-		return nil, errors.Join(err, watcher.Close())
-	}
-	created := broadcast.NewSignal()
-	go func() {
-		defer func() { _ = watcher.Close() }()
-		for {
-			select {
-			case <-ctx.Done():
-				return
-			case event := <-watcher.Events:
-				if event.Has(fsnotify.Create) && filepath.Base(event.Name) == registrationSocket {
-					created.Notify()
-				}
-			case err := <-watcher.Errors:
-				log.Debug("watching the discovery handlers directory failed", zap.Error(err))
-				created.Notify() // events may be lost, and registering again is harmless
-			}
+	return created, func() { stopOwn(); stopRegistration() }
+}
+
+// notifyCreated sets the signal whenever another file has the path. A new file can have the inode
+// of one that was removed.
+func notifyCreated(path string, created broadcast.Signal) (stop func()) {
+	last, _ := os.Lstat(path)
+	return filewatch.Watch(path, func() {
+		now, err := os.Lstat(path)
+		if err == nil && (last == nil || !os.SameFile(now, last) || !now.ModTime().Equal(last.ModTime())) {
+			created.Notify()
 		}
-	}()
-	return created, nil
+		last = now
+	})
 }

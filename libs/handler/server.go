@@ -3,7 +3,6 @@ package handler
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"net"
 	"os"
@@ -86,19 +85,14 @@ func (s *Server) Run(ctx context.Context) error {
 	if err := os.MkdirAll(s.flags.DiscoveryHandlersDirectory, 0o700); err != nil {
 		return fmt.Errorf("create the discovery handlers directory: %w", err)
 	}
-	listener, err := rpc.Listen(ctx, s.address())
+	listener, err := rpc.Listen(ctx, s.log, s.address())
 	if err != nil {
 		return err
 	}
+	s.env.Health.AddLiveness("socket of "+s.identity.Name, listener.Check)
 	server := rpc.NewServer(s.log, s.env.Metrics)
 	discoveryv0.RegisterDiscoveryHandlerServer(server, s)
 	handlerv1.RegisterExplainServiceServer(server, s)
-	self, err := rpc.Dial(s.address(), s.env.Metrics)
-	if err != nil {
-		return errors.Join(err, listener.Close())
-	}
-	defer func() { _ = self.Close() }()
-	s.env.Health.AddLiveness("socket of "+s.identity.Name, rpc.HealthCheck(self))
 	group, ctx := errgroup.WithContext(ctx)
 	// The server waits for open streams when it stops.
 	context.AfterFunc(ctx, func() { close(s.stopping) })
@@ -117,6 +111,10 @@ func (s *Server) address() string {
 
 func (s *Server) socket() string {
 	return filepath.Join(s.flags.DiscoveryHandlersDirectory, s.flags.SocketName+".sock")
+}
+
+func (s *Server) registrationSocket() string {
+	return filepath.Join(s.flags.DiscoveryHandlersDirectory, registrationSocket)
 }
 
 func (s *Server) registration() *discoveryv0.RegisterDiscoveryHandlerRequest {

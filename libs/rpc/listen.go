@@ -2,133 +2,182 @@ package rpc
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"io/fs"
 	"net"
-	"os"
 	"path/filepath"
 	"strings"
-	"syscall"
+	"sync"
+	"time"
+
+	"go.uber.org/zap"
+
+	"akri.sh/libs/broadcast"
+	"akri.sh/libs/failurelog"
+	"akri.sh/libs/filewatch"
 )
 
-// maxSocketPath is the size of sockaddr_un.sun_path without its terminating zero byte.
-const maxSocketPath = 107
+const (
+	// rebindDelay is the time after which a path that has changed is bound again: `rm -r` of its
+	// directory fails if it finds a new file.
+	rebindDelay = 100 * time.Millisecond
+	// rebindInterval is the time between two attempts to bind a socket again.
+	rebindInterval = 500 * time.Millisecond
+	// rebindTimeout limits the question whether another process serves the socket.
+	rebindTimeout = time.Second
+)
 
-// Listen listens on `unix:///abs/path` or `host:port`. It creates the directory of a unix socket
-// and sets the mode of the socket to 0600. It replaces the socket file of a process that has ended
-// and returns an error if the socket is still served.
-func Listen(ctx context.Context, address string) (net.Listener, error) {
+// Listen listens on `unix:///abs/path` or `host:port`. The mode of a unix socket is 0600.
+func Listen(ctx context.Context, log *zap.Logger, address string) (*Listener, error) {
 	path, isUnix := strings.CutPrefix(address, "unix://")
-	if !isUnix {
-		return listen(ctx, "tcp", address)
+	if isUnix {
+		return Socket{Path: path}.Listen(ctx, log)
 	}
-	return ListenUnix(ctx, path, 0o600)
+	listener, err := listen(ctx, "tcp", address)
+	if err != nil {
+		return nil, err
+	}
+	return &Listener{address: address, current: listener, stop: func() {}}, nil
 }
 
 // ListenPrivate is Listen for a service whose sockets are for services of the node only. A
 // directory that is named like its socket, such as /run/akri/registrar/registrar.sock, belongs to
 // the service and gets the mode 0700: the kubelet creates it with mode 0755.
-func ListenPrivate(ctx context.Context, address string) (net.Listener, error) {
-	listener, err := Listen(ctx, address)
+func ListenPrivate(ctx context.Context, log *zap.Logger, address string) (*Listener, error) {
+	path, isUnix := strings.CutPrefix(address, "unix://")
+	if !isUnix {
+		return Listen(ctx, log, address)
+	}
+	directory := filepath.Base(filepath.Dir(path))
+	return Socket{Path: path, private: directory+".sock" == filepath.Base(path)}.Listen(ctx, log)
+}
+
+// Listener is a listener that keeps a Unix socket at its path. Whenever the file is removed, also
+// with its directory, the Listener binds the path again, at once or as soon as that is possible.
+// Connections that are open stay open.
+//
+// A file that replaced that of the Listener is replaced in turn only if no process serves it. So a
+// process that took the path over keeps it, and no two processes replace each other's file again
+// and again. The Listener then has no clients, which Check reports, and takes the path when the
+// other process has ended.
+type Listener struct {
+	address  string
+	socket   Socket
+	log      *zap.Logger
+	failures *failurelog.Log
+	stop     func() // stops keep
+
+	mu      sync.Mutex
+	current net.Listener // a *bound, or a TCP listener, which needs no path
+	closed  bool
+}
+
+// Listen listens on the socket and keeps it at its path until the Listener is closed.
+func (s Socket) Listen(ctx context.Context, log *zap.Logger) (*Listener, error) {
+	first, err := s.bind(ctx)
 	if err != nil {
 		return nil, err
 	}
-	path, isUnix := strings.CutPrefix(address, "unix://")
-	if directory := filepath.Dir(path); isUnix && filepath.Base(directory)+".sock" == filepath.Base(path) {
-		if err := os.Chmod(directory, 0o700); err != nil {
-			return nil, errors.Join(fmt.Errorf("set mode of socket directory: %w", err), listener.Close())
+	log = log.With(zap.String("socket", s.Path))
+	l := &Listener{
+		address: "unix://" + s.Path, socket: s, log: log, current: first,
+		failures: failurelog.New(log, "listening on the socket again keeps failing", "listening on the socket works again"),
+	}
+	ctx, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	var keeping sync.WaitGroup
+	changed := broadcast.NewSignal()
+	stopWatch := filewatch.Watch(s.Path, changed.Notify)
+	keeping.Go(func() { l.keep(ctx, changed) })
+	l.stop = func() {
+		cancel()
+		stopWatch()
+		keeping.Wait()
+	}
+	return l, nil
+}
+
+// keep binds the path again when it has changed, until ctx ends. It begins with a look at the path,
+// which was bound before it was watched.
+func (l *Listener) keep(ctx context.Context, changed broadcast.Signal) {
+	look := time.After(rebindDelay)
+	var retry <-chan time.Time
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-changed:
+			if look == nil {
+				look = time.After(rebindDelay)
+			}
+			continue
+		case <-look:
+		case <-retry:
+		}
+		look, retry = nil, nil
+		err := l.bindAgain(ctx)
+		if ctx.Err() != nil {
+			return
+		}
+		if l.failures.Record(err); err != nil {
+			retry = time.After(rebindInterval)
 		}
 	}
-	return listener, nil
 }
 
-// ListenUnix is Listen for the path of a unix socket, with a given mode.
-func ListenUnix(ctx context.Context, path string, mode fs.FileMode) (net.Listener, error) {
-	if !filepath.IsAbs(path) || len(path) > maxSocketPath {
-		return nil, fmt.Errorf("socket path %q: must be absolute and at most %d bytes long", path, maxSocketPath)
-	}
-	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
-		return nil, fmt.Errorf("create socket directory: %w", err)
-	}
-	if err := removeStale(ctx, path); err != nil {
-		return nil, err
-	}
-	listener, err := listen(ctx, "unix", path)
-	if err != nil {
-		return nil, err
-	}
-	if err := os.Chmod(path, mode); err != nil {
-		return nil, errors.Join(fmt.Errorf("set socket mode: %w", err), listener.Close())
-	}
-	// Another process may replace the file before this listener is closed; Close must not remove
-	// that one.
-	listener.(*net.UnixListener).SetUnlinkOnClose(false)
-	info, err := os.Lstat(path)
-	if err != nil {
-		return nil, errors.Join(fmt.Errorf("stat socket: %w", err), listener.Close())
-	}
-	return &ownedListener{Listener: listener, path: path, info: info}, nil
-}
-
-func listen(ctx context.Context, network, address string) (net.Listener, error) {
-	listener, err := (&net.ListenConfig{}).Listen(ctx, network, address)
-	if err != nil {
-		return nil, fmt.Errorf("listen: %w", err)
-	}
-	return listener, nil
-}
-
-func removeStale(ctx context.Context, path string) error {
-	info, err := os.Lstat(path)
-	if errors.Is(err, fs.ErrNotExist) {
+// bindAgain binds the path unless clients reach the Listener. The previous listener is closed after
+// that: no client can find it.
+func (l *Listener) bindAgain(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, rebindTimeout)
+	defer cancel()
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	previous, isUnix := l.current.(*bound)
+	if l.closed || !isUnix || previous.reachable() {
 		return nil
 	}
+	next, err := l.socket.bind(ctx)
 	if err != nil {
-		return fmt.Errorf("stat socket: %w", err)
-	}
-	if info.Mode().Type() != fs.ModeSocket {
-		return fmt.Errorf("%s exists and is not a socket", path)
-	}
-	served, err := Served(ctx, path)
-	switch {
-	case errors.Is(err, fs.ErrNotExist):
-		return nil // removed meanwhile
-	case err != nil:
 		return err
-	case served:
-		return fmt.Errorf("%s is in use by another process", path)
 	}
-	if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return fmt.Errorf("remove stale socket: %w", err)
-	}
+	l.current = next
+	_ = previous.Close()
+	l.log.Warn("the socket file was removed or replaced; listening on a new one")
 	return nil
 }
 
-// Served reports whether a process serves the unix socket at path. Only a refused connection proves
-// that none does; any other failure to connect is returned as an error.
-func Served(ctx context.Context, path string) (bool, error) {
-	conn, err := (&net.Dialer{}).DialContext(ctx, "unix", path)
-	switch {
-	case err == nil:
-		return true, conn.Close()
-	case errors.Is(err, syscall.ECONNREFUSED):
-		return false, nil
-	default:
-		return false, fmt.Errorf("check whether %s is in use: %w", path, err)
+// Check is a liveness check. It connects as clients do, and fails if the path cannot be bound again
+// or another process serves it.
+func (l *Listener) Check(ctx context.Context) error {
+	if err := l.bindAgain(ctx); err != nil {
+		return fmt.Errorf("clients cannot connect: %w", err)
+	}
+	return Probe(ctx, l.address)
+}
+
+func (l *Listener) listening() net.Listener {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.current
+}
+
+// Accept implements net.Listener.
+func (l *Listener) Accept() (net.Conn, error) {
+	for {
+		current := l.listening()
+		conn, err := current.Accept()
+		if err == nil || current == l.listening() {
+			return conn, err
+		}
 	}
 }
 
-// ownedListener removes its socket file on Close unless another process has replaced the file.
-type ownedListener struct {
-	net.Listener
-	path string
-	info os.FileInfo
-}
+// Addr implements net.Listener.
+func (l *Listener) Addr() net.Addr { return l.listening().Addr() }
 
-func (l *ownedListener) Close() error {
-	if now, err := os.Lstat(l.path); err == nil && os.SameFile(now, l.info) {
-		_ = os.Remove(l.path)
-	}
-	return l.Listener.Close()
+// Close implements net.Listener. It removes the socket file unless another process has replaced it.
+func (l *Listener) Close() error {
+	l.stop()
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.closed = true
+	return l.current.Close()
 }

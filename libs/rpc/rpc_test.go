@@ -43,7 +43,7 @@ func TestStaleSocketIsReplaced(t *testing.T) {
 	dead.(*net.UnixListener).SetUnlinkOnClose(false)
 	require.NoError(t, dead.Close())
 
-	listener, err := rpc.ListenUnix(t.Context(), path, 0o600)
+	listener, err := rpc.Socket{Path: path}.Bind(t.Context())
 	require.NoError(t, err)
 	require.NoError(t, listener.Close())
 	require.NoFileExists(t, path)
@@ -51,7 +51,7 @@ func TestStaleSocketIsReplaced(t *testing.T) {
 
 func TestSocketInUseIsKept(t *testing.T) {
 	address := rpctest.Serve(t, none)
-	_, err := rpc.Listen(t.Context(), address)
+	_, err := rpc.Listen(t.Context(), zap.NewNop(), address)
 	require.ErrorContains(t, err, "is in use by another process")
 }
 
@@ -59,7 +59,7 @@ func TestCancelledListenKeepsTheSocket(t *testing.T) {
 	address := rpctest.Serve(t, none)
 	stopped, cancel := context.WithCancel(t.Context())
 	cancel()
-	_, err := rpc.Listen(stopped, address)
+	_, err := rpc.Listen(stopped, zap.NewNop(), address)
 	require.ErrorIs(t, err, context.Canceled)
 	require.FileExists(t, strings.TrimPrefix(address, "unix://"))
 }
@@ -72,17 +72,17 @@ func TestInvalidSocketPathsAreRefused(t *testing.T) {
 		"/tmp/" + strings.Repeat("x", 110): "at most 107 bytes",
 		file:                               "is not a socket",
 	} {
-		_, err := rpc.ListenUnix(t.Context(), path, 0o600)
+		_, err := rpc.Socket{Path: path}.Bind(t.Context())
 		require.ErrorContains(t, err, want)
 	}
 }
 
 func TestCloseKeepsAReplacedSocket(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "s.sock")
-	first, err := rpc.ListenUnix(t.Context(), path, 0o600)
+	first, err := rpc.Socket{Path: path}.Bind(t.Context())
 	require.NoError(t, err)
 	require.NoError(t, os.Remove(path))
-	second, err := rpc.ListenUnix(t.Context(), path, 0o600)
+	second, err := rpc.Socket{Path: path}.Bind(t.Context())
 	require.NoError(t, err)
 	defer second.Close()
 	require.NoError(t, first.Close())
@@ -94,7 +94,7 @@ func TestModeOfSocketDirectory(t *testing.T) {
 	for name, expected := range map[string]os.FileMode{"service": 0o700, "run": 0o755} {
 		directory := filepath.Join(t.TempDir(), name)
 		require.NoError(t, os.Mkdir(directory, 0o755))
-		listener, err := rpc.ListenPrivate(t.Context(), "unix://"+filepath.Join(directory, "service.sock"))
+		listener, err := rpc.ListenPrivate(t.Context(), zap.NewNop(), "unix://"+filepath.Join(directory, "service.sock"))
 		require.NoError(t, err)
 		info, err := os.Stat(directory)
 		require.NoError(t, err)
@@ -122,7 +122,7 @@ func TestConnectionSurvivesServerRestart(t *testing.T) {
 
 func TestServeStopsWithOpenStreams(t *testing.T) {
 	t.Parallel()
-	listener, err := rpc.Listen(t.Context(), "unix://"+filepath.Join(t.TempDir(), "s.sock"))
+	listener, err := rpc.Listen(t.Context(), zap.NewNop(), "unix://"+filepath.Join(t.TempDir(), "s.sock"))
 	require.NoError(t, err)
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan error, 1)
@@ -140,7 +140,7 @@ func TestServeStopsWithOpenStreams(t *testing.T) {
 // A call that ignores the end of its context cannot be ended. It does not delay the process.
 func TestServeStopsWithHangingCall(t *testing.T) {
 	t.Parallel()
-	listener, err := rpc.Listen(t.Context(), "unix://"+filepath.Join(t.TempDir(), "s.sock"))
+	listener, err := rpc.Listen(t.Context(), zap.NewNop(), "unix://"+filepath.Join(t.TempDir(), "s.sock"))
 	require.NoError(t, err)
 	called, release, returned := make(chan struct{}), make(chan struct{}), make(chan struct{})
 	hang := grpc.UnknownServiceHandler(func(any, grpc.ServerStream) error {

@@ -25,7 +25,7 @@ func Serve(tb testing.TB, register func(grpc.ServiceRegistrar)) string {
 // ServeAt serves at the address until the test ends or stop is called.
 func ServeAt(tb testing.TB, address string, register func(grpc.ServiceRegistrar), options ...grpc.ServerOption) (stop func()) {
 	tb.Helper()
-	listener, err := rpc.Listen(tb.Context(), address)
+	listener, err := rpc.Listen(tb.Context(), zaptest.NewLogger(tb), address)
 	require.NoError(tb, err)
 	server := rpc.NewServer(zaptest.NewLogger(tb), prometheus.NewRegistry(), options...)
 	register(server)

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+	"go.uber.org/zap"
 	"google.golang.org/grpc"
 
 	"akri.sh/libs/rpc"
@@ -26,7 +27,7 @@ func (f runnerFunc) Run(ctx context.Context) error { return f(ctx) }
 func TestHangingHandlerIsOffline(t *testing.T) {
 	h := newHarness(t, "debug-echo")
 	h.config.DiscoveryOperator.ProbeInterval = 50 * time.Millisecond
-	listener, err := rpc.Listen(t.Context(), h.address("hanging.sock"))
+	listener, err := rpc.Listen(t.Context(), zap.NewNop(), h.address("hanging.sock"))
 	require.NoError(t, err)
 	defer listener.Close()
 	release := make(chan struct{})

@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+	"go.uber.org/zap"
 	"google.golang.org/grpc"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	registrationv1 "k8s.io/kubelet/pkg/apis/pluginregistration/v1"
@@ -97,7 +98,7 @@ func TestComponentsShareMetricsAndHealth(t *testing.T) {
 
 func TestHandlerIsRestartedAfterExit(t *testing.T) {
 	h := newHarness(t, "debug-echo,opcua")
-	taken, err := rpc.Listen(t.Context(), h.address("debugEcho.sock")) // another handler with this name
+	taken, err := rpc.Listen(t.Context(), zap.NewNop(), h.address("debugEcho.sock")) // another handler with this name
 	require.NoError(t, err)
 	h.startAgent()
 
@@ -120,7 +121,7 @@ func TestHandlerIsRestartedAfterExit(t *testing.T) {
 
 func TestExitOfRequiredComponentEndsAgent(t *testing.T) {
 	h := newHarness(t, "debug-echo")
-	taken, err := rpc.Listen(t.Context(), h.config.ConfigPluginAllocator.Socket)
+	taken, err := rpc.Listen(t.Context(), zap.NewNop(), h.config.ConfigPluginAllocator.Socket)
 	require.NoError(t, err)
 	defer taken.Close()
 	s, err := agent.New(h.config, env(t))

@@ -4,12 +4,12 @@ package allocator
 
 import (
 	"context"
-	"fmt"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"go.uber.org/zap"
 
+	"akri.sh/libs/admin"
 	"akri.sh/libs/rpc"
 	"akri.sh/libs/service"
 	"akri.sh/libs/tracing"
@@ -28,40 +28,33 @@ type Service struct {
 	config  Config
 	log     *zap.Logger
 	metrics prometheus.Registerer
+	health  *admin.Health
 	server  *server
 }
 
 // New returns the service. Run starts it.
 func New(config Config, env service.Env) (*Service, error) {
-	s := &Service{config: config, log: env.Log, metrics: env.Metrics, server: &server{metrics: newMetrics(env.Metrics)}}
-	env.Health.AddLiveness("socket", s.checkHealth)
-	env.Health.AddReadiness("socket", s.checkHealth)
+	s := &Service{config: config, log: env.Log, metrics: env.Metrics, health: env.Health, server: &server{metrics: newMetrics(env.Metrics)}}
+	env.Health.AddReadiness("socket", s.checkReady)
 	return s, nil
 }
 
 // Run serves until ctx ends.
 func (s *Service) Run(ctx context.Context) error {
-	listener, err := rpc.ListenPrivate(ctx, s.config.Socket)
+	listener, err := rpc.ListenPrivate(ctx, s.log, s.config.Socket)
 	if err != nil {
 		return err
 	}
+	s.health.AddLiveness("socket", listener.Check)
 	grpcServer := rpc.NewServer(s.log, s.metrics, tracing.ServerOptions()...)
 	allocationv1.RegisterConfigurationAllocatorServiceServer(grpcServer, s.server)
 	s.log.Info("serving", zap.String("endpoint", s.config.Socket))
 	return rpc.Serve(ctx, grpcServer, listener)
 }
 
-// checkHealth calls the gRPC health service through the socket, as clients do.
-func (s *Service) checkHealth(ctx context.Context) error {
+// checkReady connects to the socket, as clients do.
+func (s *Service) checkReady(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, healthTimeout)
 	defer cancel()
-	conn, err := rpc.Dial(s.config.Socket, prometheus.NewRegistry())
-	if err != nil {
-		return err
-	}
-	defer func() { _ = conn.Close() }()
-	if err := rpc.HealthCheck(conn)(ctx); err != nil {
-		return fmt.Errorf("check %s: %w", s.config.Socket, err)
-	}
-	return nil
+	return rpc.Probe(ctx, s.config.Socket)
 }

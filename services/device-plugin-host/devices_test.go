@@ -255,7 +255,7 @@ func TestStopAndStartRemoveSockets(t *testing.T) {
 	stale := filepath.Join(f.config.KubeletDir, "akri-00000000-x.sock")
 	require.NoError(t, os.WriteFile(stale, nil, 0o600))
 	served := filepath.Join(f.config.KubeletDir, "akri-00000001-x.sock")
-	listener, err := rpc.ListenUnix(t.Context(), served, 0o600)
+	listener, err := rpc.Socket{Path: served}.Bind(t.Context())
 	require.NoError(t, err)
 	defer func() { _ = listener.Close() }()
 	f.startHost()

@@ -93,11 +93,6 @@ func New(config Config, env service.Env) (*Service, error) {
 
 // Run works until ctx ends.
 func (s *Service) Run(ctx context.Context) error {
-	self, err := rpc.Dial(s.config.Socket, s.env.Metrics)
-	if err != nil {
-		return err
-	}
-	defer self.Close()
 	registrar, err := rpc.Dial(s.config.Registrar, s.env.Metrics)
 	if err != nil {
 		return err
@@ -115,7 +110,6 @@ func (s *Service) Run(ctx context.Context) error {
 	devices := &broadcast.Value[inventory.Snapshot]{}
 	known := configurations.New(s.env.Log, s.config.NodeName, writer)
 	s.env.Metrics.MustRegister(deviceCount(devices, s.config.MetricsWithoutNames))
-	s.env.Health.AddLiveness("discovery-operator socket", rpc.HealthCheck(self))
 	s.env.Health.AddReadiness("configurations", known.CheckReady)
 
 	group, ctx := errgroup.WithContext(ctx)
@@ -156,10 +150,11 @@ func (c Config) host() devicenodes.Host {
 }
 
 func (s *Service) serve(ctx context.Context, devices *broadcast.Value[inventory.Snapshot]) error {
-	listener, err := rpc.ListenPrivate(ctx, s.config.Socket)
+	listener, err := rpc.ListenPrivate(ctx, s.env.Log, s.config.Socket)
 	if err != nil {
 		return err
 	}
+	s.env.Health.AddLiveness("discovery-operator socket", listener.Check)
 	server := rpc.NewServer(s.env.Log, s.env.Metrics)
 	discoveryv1.RegisterDeviceInventoryServiceServer(server, &inventoryServer{inventory: devices, stopping: ctx.Done()})
 	s.env.Log.Info("serving", zap.String("socket", s.config.Socket), zap.String("node", s.config.NodeName))

@@ -125,10 +125,11 @@ func (s *Service) Run(ctx context.Context) error {
 
 // serve serves the kubelet. It finds the socket in its directory, also after it has restarted.
 func (s *Service) serve(ctx context.Context) error {
-	listener, err := rpc.Listen(ctx, "unix://"+s.config.RegistryDir+"/"+akriv0.Driver+".sock")
+	listener, err := rpc.Listen(ctx, s.env.Log, "unix://"+s.config.RegistryDir+"/"+akriv0.Driver+".sock")
 	if err != nil {
 		return err
 	}
+	s.env.Health.AddLiveness("socket", listener.Check)
 	grpcServer := rpc.NewServer(s.env.Log, s.env.Metrics, tracing.ServerOptions()...)
 	drav1.RegisterDRAPluginServer(grpcServer, s.server)
 	health := &healthServer{claims: s.server.claims, node: s.config.NodeName, stopping: ctx.Done()}

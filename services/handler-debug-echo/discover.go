@@ -4,7 +4,9 @@ import (
 	"context"
 	"time"
 
+	"akri.sh/libs/broadcast"
 	details "akri.sh/libs/details/debugecho"
+	"akri.sh/libs/filewatch"
 	"akri.sh/libs/handler"
 )
 
@@ -19,7 +21,8 @@ func (d discoverer) discover(ctx context.Context, request handler.Request, send 
 	if err != nil {
 		return err
 	}
-	changed := watchFile(ctx, d.file, request.Log)
+	changed := broadcast.NewSignal()
+	defer filewatch.Watch(d.file, changed.Notify)()
 	ticker := time.NewTicker(resyncInterval)
 	defer ticker.Stop()
 	for {

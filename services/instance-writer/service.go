@@ -153,7 +153,7 @@ func newService(config Config, env service.Env, newEndpoint endpointFunc) (*Serv
 
 // Run serves until ctx ends. Calls are answered once the caches are complete.
 func (s *Service) Run(ctx context.Context) error {
-	listener, err := rpc.Listen(ctx, s.config.Address)
+	listener, err := rpc.Listen(ctx, s.log, s.config.Address)
 	if err != nil {
 		return err
 	}

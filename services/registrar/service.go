@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"os"
 	"path/filepath"
 	"time"
 
@@ -56,28 +55,26 @@ func New(config Config, env service.Env) (*Service, error) {
 	return &Service{config: config, env: env}, errors.Join(problems...)
 }
 
+func (s *Service) registrationSocket() rpc.Socket {
+	return rpc.Socket{
+		Path: filepath.Join(s.config.HandlersDir, registrationSocket), Mode: s.config.HandlersSocketMode,
+		DirectoryMode: 0o755, // handlers that run as other users need access
+	}
+}
+
 // Run serves until ctx ends.
 func (s *Service) Run(ctx context.Context) error {
 	store := registry.OpenStore(s.env.Log, s.config.StateFile, s.config.KeepOffline)
-	self, err := rpc.Dial(s.config.Socket, s.env.Metrics)
+	tableListener, err := rpc.ListenPrivate(ctx, s.env.Log, s.config.Socket)
 	if err != nil {
 		return err
 	}
-	defer self.Close()
-	// Handlers that run as other users need access to the directory.
-	if err := os.MkdirAll(s.config.HandlersDir, 0o755); err != nil {
-		return fmt.Errorf("create handlers directory: %w", err)
-	}
-	tableListener, err := rpc.ListenPrivate(ctx, s.config.Socket)
-	if err != nil {
-		return err
-	}
-	socket := filepath.Join(s.config.HandlersDir, registrationSocket)
-	registrationListener, err := rpc.ListenUnix(ctx, socket, s.config.HandlersSocketMode)
+	registrationListener, err := s.registrationSocket().Listen(ctx, s.env.Log)
 	if err != nil {
 		return errors.Join(err, tableListener.Close())
 	}
-	s.env.Health.AddLiveness("registrar socket", rpc.HealthCheck(self))
+	s.env.Health.AddLiveness("registrar socket", tableListener.Check)
+	s.env.Health.AddLiveness("registration socket", registrationListener.Check)
 
 	group, ctx := errgroup.WithContext(ctx)
 	registrations := rpc.NewServer(s.env.Log, s.env.Metrics)

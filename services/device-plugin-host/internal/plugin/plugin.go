@@ -168,7 +168,7 @@ func (p *plugin) register(ctx context.Context) error {
 	socket := newSocketName(p.name)
 	registration, end := p.SocketDir.RegistrationContext(ctx, socket)
 	defer end()
-	listener, err := rpc.ListenUnix(registration, p.SocketDir.Path(socket), 0o600)
+	listener, err := rpc.Socket{Path: p.SocketDir.Path(socket)}.Bind(registration)
 	if err != nil {
 		return err
 	}

@@ -43,7 +43,7 @@ func (w Writer) Rewrite(ctx context.Context, resource string) error {
 		return err
 	}
 	defer func() { _ = kubelet.Close() }()
-	listener, err := rpc.Listen(ctx, "unix://"+filepath.Join(w.Dir, socketName))
+	listener, err := rpc.Socket{Path: filepath.Join(w.Dir, socketName)}.Bind(ctx)
 	if err != nil {
 		return err
 	}
