@@ -32,7 +32,8 @@ const (
 // Registration is served by the registrar on the unix socket `agent-registration.sock`.
 type RegistrationClient interface {
 	// RegisterDiscoveryHandler adds a Discovery Handler to the table of this node. Registering again is
-	// safe and makes Akri connect to the handler at once.
+	// safe and makes Akri connect to the handler at once. The endpoint need not respond yet: a handler
+	// has five seconds until it counts as offline.
 	// INVALID_ARGUMENT: the name or endpoint is malformed; the message describes the valid form.
 	RegisterDiscoveryHandler(ctx context.Context, in *RegisterDiscoveryHandlerRequest, opts ...grpc.CallOption) (*Empty, error)
 }
@@ -62,7 +63,8 @@ func (c *registrationClient) RegisterDiscoveryHandler(ctx context.Context, in *R
 // Registration is served by the registrar on the unix socket `agent-registration.sock`.
 type RegistrationServer interface {
 	// RegisterDiscoveryHandler adds a Discovery Handler to the table of this node. Registering again is
-	// safe and makes Akri connect to the handler at once.
+	// safe and makes Akri connect to the handler at once. The endpoint need not respond yet: a handler
+	// has five seconds until it counts as offline.
 	// INVALID_ARGUMENT: the name or endpoint is malformed; the message describes the valid form.
 	RegisterDiscoveryHandler(context.Context, *RegisterDiscoveryHandlerRequest) (*Empty, error)
 	mustEmbedUnimplementedRegistrationServer()

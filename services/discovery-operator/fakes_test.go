@@ -3,17 +3,19 @@ package operator_test
 import (
 	"context"
 	"maps"
+	"net"
+	"os"
 	"path/filepath"
 	"slices"
 	"sync"
 	"testing"
 
+	"github.com/stretchr/testify/require"
 	"google.golang.org/grpc"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/timestamppb"
 
 	"akri.sh/libs/broadcast"
-	"akri.sh/libs/rpctest"
 	configurationv1 "akri.sh/proto/akri/configuration/v1"
 	handlerv1 "akri.sh/proto/akri/handler/v1"
 	instancev1 "akri.sh/proto/akri/instance/v1"
@@ -59,9 +61,12 @@ func (r *fakeRegistrar) ReportHandlerStatus(_ context.Context, request *registra
 					continue
 				}
 				changed := proto.Clone(handler).(*registrarv1.Handler)
-				changed.Status, changed.OfflineSince = report.GetStatus(), nil
+				changed.Status, changed.OfflineSince, changed.OfflineCause = report.GetStatus(), nil, 0
 				if changed.GetStatus() == registrarv1.HandlerStatus_HANDLER_STATUS_OFFLINE {
-					changed.OfflineSince = timestamppb.Now()
+					changed.OfflineSince, changed.OfflineCause = timestamppb.Now(), report.GetOfflineCause()
+					if handler.GetStatus() == changed.GetStatus() {
+						changed.OfflineSince = handler.GetOfflineSince()
+					}
 				}
 				table[i] = changed
 			}
@@ -105,13 +110,18 @@ func (r *fakeRegistrar) clear() {
 }
 
 func (r *fakeRegistrar) status(endpoint string) registrarv1.HandlerStatus {
+	return r.handler(endpoint).GetStatus()
+}
+
+// handler returns the handler at the endpoint, or nil.
+func (r *fakeRegistrar) handler(endpoint string) *registrarv1.Handler {
 	table, _ := r.table.Get()
 	for _, handler := range table {
 		if handler.GetEndpoint() == endpoint {
-			return handler.GetStatus()
+			return handler
 		}
 	}
-	return registrarv1.HandlerStatus_HANDLER_STATUS_UNSPECIFIED
+	return nil
 }
 
 // answer of a fakeHandler: a list, an error, or nothing.
@@ -139,14 +149,27 @@ func newHandler(t *testing.T) *fakeHandler {
 	return &fakeHandler{endpoint: filepath.Join(t.TempDir(), "h.sock")}
 }
 
+// serve serves like a handler of another project that is killed by stop: with an unmodified gRPC
+// server, which binds its socket once and leaves its file behind.
 func (h *fakeHandler) serve(t *testing.T) (stop func()) {
 	t.Helper()
-	return rpctest.ServeAt(t, "unix://"+h.endpoint, func(s grpc.ServiceRegistrar) {
-		discoveryv0.RegisterDiscoveryHandlerServer(s, h)
-		if h.closest != nil {
-			handlerv1.RegisterExplainServiceServer(s, h)
-		}
-	})
+	_ = os.Remove(h.endpoint)
+	listener, err := (&net.ListenConfig{}).Listen(t.Context(), "unix", h.endpoint)
+	require.NoError(t, err)
+	listener.(*net.UnixListener).SetUnlinkOnClose(false)
+	server := grpc.NewServer()
+	discoveryv0.RegisterDiscoveryHandlerServer(server, h)
+	if h.closest != nil {
+		handlerv1.RegisterExplainServiceServer(server, h)
+	}
+	var serving sync.WaitGroup
+	serving.Go(func() { _ = server.Serve(listener) }) // fails if it is stopped before
+	stop = func() {
+		server.Stop()
+		serving.Wait()
+	}
+	t.Cleanup(stop)
+	return stop
 }
 
 func (h *fakeHandler) Explain(context.Context, *handlerv1.ExplainRequest) (*handlerv1.ExplainResponse, error) {

@@ -61,7 +61,7 @@ func newHarness(t *testing.T, grace time.Duration) *harness {
 	h.config = operator.Config{
 		Socket:    "unix://" + filepath.Join(t.TempDir(), "o.sock"),
 		Registrar: rpctest.Serve(t, h.registrar.register), InstanceWriter: rpctest.Serve(t, h.writer.register),
-		NodeName: node, HandlerGrace: grace, MaxDevices: 1000,
+		NodeName: node, HandlerGrace: grace, MaxDevices: 1000, ProbeInterval: 3 * time.Second,
 	}
 	return h
 }

@@ -131,7 +131,7 @@ func toProto(handlers []registry.Handler) []*registrarv1.Handler {
 			message.EndpointType = registrarv1.EndpointType_ENDPOINT_TYPE_NETWORK
 		}
 		if handler.Status == registry.Offline {
-			message.OfflineSince = timestamppb.New(handler.OfflineSince)
+			message.OfflineSince, message.OfflineCause = timestamppb.New(handler.OfflineSince), handler.OfflineCause
 		}
 		list = append(list, message)
 	}

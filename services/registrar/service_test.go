@@ -32,6 +32,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 type testRegistrar struct {
 	config  registrar.Config
 	metrics *prometheus.Registry
+	health  *admin.Health
 	stop    func()
 }
 
@@ -44,14 +45,14 @@ func configIn(dir string) registrar.Config {
 
 func start(t *testing.T, config registrar.Config) *testRegistrar {
 	t.Helper()
-	metrics := prometheus.NewRegistry()
-	service, err := registrar.New(config, service.Env{Log: zaptest.NewLogger(t), Metrics: metrics, Health: &admin.Health{}})
+	metrics, health := prometheus.NewRegistry(), &admin.Health{}
+	service, err := registrar.New(config, service.Env{Log: zaptest.NewLogger(t), Metrics: metrics, Health: health})
 	require.NoError(t, err)
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)
 	go func() { done <- service.Run(ctx) }()
 	stopped := false
-	r := &testRegistrar{config: config, metrics: metrics, stop: func() {
+	r := &testRegistrar{config: config, metrics: metrics, health: health, stop: func() {
 		if !stopped {
 			stopped = true
 			cancel()
@@ -210,6 +211,33 @@ func TestRestart(t *testing.T) {
 	after := start(t, config).list(t)
 	require.Len(t, after, 1)
 	require.Equal(t, before[0].String(), after[0].String())
+}
+
+// Removed sockets, also with their directories, do not need a restart. The table and open watches
+// stay.
+func TestRemovedSockets(t *testing.T) {
+	config := configIn(t.TempDir())
+	r := start(t, config)
+	require.NoError(t, r.register(t, udev))
+	watch := r.watch(t)
+	_, err := watch.Recv()
+	require.NoError(t, err)
+
+	run := filepath.Dir(strings.TrimPrefix(config.Socket, "unix://"))
+	for _, removed := range []string{r.registrationSocket(), strings.TrimPrefix(config.Socket, "unix://"), config.HandlersDir, run} {
+		require.NoError(t, os.RemoveAll(removed))
+		require.NoError(t, r.register(t, udev), removed)
+		table, err := watch.Recv()
+		require.NoError(t, err)
+		require.Equal(t, r.list(t)[0].String(), table.GetHandlers()[0].String(), removed)
+		require.NoError(t, r.health.Live(t.Context()))
+	}
+	socket, err := os.Stat(r.registrationSocket())
+	require.NoError(t, err)
+	require.Equal(t, os.FileMode(0o666), socket.Mode().Perm())
+	directory, err := os.Stat(config.HandlersDir)
+	require.NoError(t, err)
+	require.Equal(t, os.FileMode(0o755), directory.Mode().Perm())
 }
 
 func TestCorruptStateFileIsNotFatal(t *testing.T) {

@@ -43,6 +43,8 @@ const (
 	ReasonHandlerNotRegistered = "HandlerNotRegistered"
 	// ReasonHandlerOffline means that a registered handler cannot be reached.
 	ReasonHandlerOffline = "HandlerOffline"
+	// ReasonHandlerSocketMissing means that the socket of a registered handler does not exist.
+	ReasonHandlerSocketMissing = "HandlerSocketMissing"
 	// ReasonInvalidDetails means that the handler rejected the details with gRPC code
 	// InvalidArgument.
 	ReasonInvalidDetails = "InvalidDetails"

@@ -327,7 +327,8 @@ type Problem struct {
 	// +optional
 	Subject *Subject `json:"subject,omitempty"`
 	// Evidence is what was found instead, one fact each. For HandlerNotRegistered it has the names
-	// of the handlers that are registered. It is left out together with the message.
+	// of the handlers that are registered, for HandlerSocketMissing the path of the socket. It is
+	// left out together with the message.
 	// +optional
 	Evidence []string `json:"evidence,omitempty"`
 	// Wait states what Akri does later if the problem remains.

@@ -248,7 +248,7 @@ type Problem struct {
 	// What has the problem. Absent: the Configuration.
 	Subject *Subject `protobuf:"bytes,3,opt,name=subject,proto3" json:"subject,omitempty"`
 	// What was found instead, one fact each. HandlerNotRegistered: the names of the handlers that are
-	// registered on the node. Other reasons have none.
+	// registered on the node. HandlerSocketMissing: the path of the socket. Other reasons have none.
 	Evidence []string `protobuf:"bytes,4,rep,name=evidence,proto3" json:"evidence,omitempty"`
 	// What Akri does later if the problem remains. Absent: nothing.
 	Wait          *Wait `protobuf:"bytes,5,opt,name=wait,proto3" json:"wait,omitempty"`

@@ -126,6 +126,56 @@ func (HandlerStatus) EnumDescriptor() ([]byte, []int) {
 	return file_akri_registrar_v1_registrar_proto_rawDescGZIP(), []int{1}
 }
 
+// OfflineCause is why a handler is OFFLINE.
+type OfflineCause int32
+
+const (
+	// The handler does not respond, or the status is another one.
+	OfflineCause_OFFLINE_CAUSE_UNSPECIFIED OfflineCause = 0
+	// The socket of a UDS endpoint has not existed for five seconds. No client can connect to the
+	// handler, but its streams may still be open. It must create the socket again: restart it.
+	OfflineCause_OFFLINE_CAUSE_SOCKET_MISSING OfflineCause = 1
+)
+
+// Enum value maps for OfflineCause.
+var (
+	OfflineCause_name = map[int32]string{
+		0: "OFFLINE_CAUSE_UNSPECIFIED",
+		1: "OFFLINE_CAUSE_SOCKET_MISSING",
+	}
+	OfflineCause_value = map[string]int32{
+		"OFFLINE_CAUSE_UNSPECIFIED":    0,
+		"OFFLINE_CAUSE_SOCKET_MISSING": 1,
+	}
+)
+
+func (x OfflineCause) Enum() *OfflineCause {
+	p := new(OfflineCause)
+	*p = x
+	return p
+}
+
+func (x OfflineCause) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (OfflineCause) Descriptor() protoreflect.EnumDescriptor {
+	return file_akri_registrar_v1_registrar_proto_enumTypes[2].Descriptor()
+}
+
+func (OfflineCause) Type() protoreflect.EnumType {
+	return &file_akri_registrar_v1_registrar_proto_enumTypes[2]
+}
+
+func (x OfflineCause) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use OfflineCause.Descriptor instead.
+func (OfflineCause) EnumDescriptor() ([]byte, []int) {
+	return file_akri_registrar_v1_registrar_proto_rawDescGZIP(), []int{2}
+}
+
 // Handler is one endpoint of one Discovery Handler. (name, endpoint) is unique.
 type Handler struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -142,7 +192,9 @@ type Handler struct {
 	Registration uint64 `protobuf:"varint,7,opt,name=registration,proto3" json:"registration,omitempty"`
 	// Position in the order of first registrations. It stays until the handler is removed. A device
 	// at several endpoints of a name belongs to the endpoint with the lowest order.
-	Order         uint64 `protobuf:"varint,8,opt,name=order,proto3" json:"order,omitempty"`
+	Order uint64 `protobuf:"varint,8,opt,name=order,proto3" json:"order,omitempty"`
+	// Why the status is OFFLINE.
+	OfflineCause  OfflineCause `protobuf:"varint,9,opt,name=offline_cause,json=offlineCause,proto3,enum=akri.registrar.v1.OfflineCause" json:"offline_cause,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -231,6 +283,13 @@ func (x *Handler) GetOrder() uint64 {
 		return x.Order
 	}
 	return 0
+}
+
+func (x *Handler) GetOfflineCause() OfflineCause {
+	if x != nil {
+		return x.OfflineCause
+	}
+	return OfflineCause_OFFLINE_CAUSE_UNSPECIFIED
 }
 
 type WatchHandlersRequest struct {
@@ -364,7 +423,9 @@ type HandlerReport struct {
 	Status   HandlerStatus          `protobuf:"varint,3,opt,name=status,proto3,enum=akri.registrar.v1.HandlerStatus" json:"status,omitempty"`
 	// Registration of the handler that the report is about. A report about an older registration
 	// is ignored.
-	Registration  uint64 `protobuf:"varint,4,opt,name=registration,proto3" json:"registration,omitempty"`
+	Registration uint64 `protobuf:"varint,4,opt,name=registration,proto3" json:"registration,omitempty"`
+	// Why the status is OFFLINE.
+	OfflineCause  OfflineCause `protobuf:"varint,5,opt,name=offline_cause,json=offlineCause,proto3,enum=akri.registrar.v1.OfflineCause" json:"offline_cause,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -425,6 +486,13 @@ func (x *HandlerReport) GetRegistration() uint64 {
 		return x.Registration
 	}
 	return 0
+}
+
+func (x *HandlerReport) GetOfflineCause() OfflineCause {
+	if x != nil {
+		return x.OfflineCause
+	}
+	return OfflineCause_OFFLINE_CAUSE_UNSPECIFIED
 }
 
 type ReportHandlerStatusResponse struct {
@@ -547,7 +615,7 @@ var File_akri_registrar_v1_registrar_proto protoreflect.FileDescriptor
 
 const file_akri_registrar_v1_registrar_proto_rawDesc = "" +
 	"\n" +
-	"!akri/registrar/v1/registrar.proto\x12\x11akri.registrar.v1\x1a\x1fgoogle/protobuf/timestamp.proto\"\xcc\x02\n" +
+	"!akri/registrar/v1/registrar.proto\x12\x11akri.registrar.v1\x1a\x1fgoogle/protobuf/timestamp.proto\"\x92\x03\n" +
 	"\aHandler\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x1a\n" +
 	"\bendpoint\x18\x02 \x01(\tR\bendpoint\x12D\n" +
@@ -556,17 +624,19 @@ const file_akri_registrar_v1_registrar_proto_rawDesc = "" +
 	"\x06status\x18\x05 \x01(\x0e2 .akri.registrar.v1.HandlerStatusR\x06status\x12?\n" +
 	"\roffline_since\x18\x06 \x01(\v2\x1a.google.protobuf.TimestampR\fofflineSince\x12\"\n" +
 	"\fregistration\x18\a \x01(\x04R\fregistration\x12\x14\n" +
-	"\x05order\x18\b \x01(\x04R\x05order\"\x16\n" +
+	"\x05order\x18\b \x01(\x04R\x05order\x12D\n" +
+	"\roffline_cause\x18\t \x01(\x0e2\x1f.akri.registrar.v1.OfflineCauseR\fofflineCause\"\x16\n" +
 	"\x14WatchHandlersRequest\"O\n" +
 	"\x15WatchHandlersResponse\x126\n" +
 	"\bhandlers\x18\x01 \x03(\v2\x1a.akri.registrar.v1.HandlerR\bhandlers\"X\n" +
 	"\x1aReportHandlerStatusRequest\x12:\n" +
-	"\areports\x18\x01 \x03(\v2 .akri.registrar.v1.HandlerReportR\areports\"\x9d\x01\n" +
+	"\areports\x18\x01 \x03(\v2 .akri.registrar.v1.HandlerReportR\areports\"\xe3\x01\n" +
 	"\rHandlerReport\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x1a\n" +
 	"\bendpoint\x18\x02 \x01(\tR\bendpoint\x128\n" +
 	"\x06status\x18\x03 \x01(\x0e2 .akri.registrar.v1.HandlerStatusR\x06status\x12\"\n" +
-	"\fregistration\x18\x04 \x01(\x04R\fregistration\"\x1d\n" +
+	"\fregistration\x18\x04 \x01(\x04R\fregistration\x12D\n" +
+	"\roffline_cause\x18\x05 \x01(\x0e2\x1f.akri.registrar.v1.OfflineCauseR\fofflineCause\"\x1d\n" +
 	"\x1bReportHandlerStatusResponse\"\x15\n" +
 	"\x13ListHandlersRequest\"N\n" +
 	"\x14ListHandlersResponse\x126\n" +
@@ -579,7 +649,10 @@ const file_akri_registrar_v1_registrar_proto_rawDesc = "" +
 	"\x1aHANDLER_STATUS_UNSPECIFIED\x10\x00\x12\x1a\n" +
 	"\x16HANDLER_STATUS_WAITING\x10\x01\x12\x19\n" +
 	"\x15HANDLER_STATUS_ACTIVE\x10\x02\x12\x1a\n" +
-	"\x16HANDLER_STATUS_OFFLINE\x10\x032\xcf\x02\n" +
+	"\x16HANDLER_STATUS_OFFLINE\x10\x03*O\n" +
+	"\fOfflineCause\x12\x1d\n" +
+	"\x19OFFLINE_CAUSE_UNSPECIFIED\x10\x00\x12 \n" +
+	"\x1cOFFLINE_CAUSE_SOCKET_MISSING\x10\x012\xcf\x02\n" +
 	"\x10RegistrarService\x12d\n" +
 	"\rWatchHandlers\x12'.akri.registrar.v1.WatchHandlersRequest\x1a(.akri.registrar.v1.WatchHandlersResponse0\x01\x12t\n" +
 	"\x13ReportHandlerStatus\x12-.akri.registrar.v1.ReportHandlerStatusRequest\x1a..akri.registrar.v1.ReportHandlerStatusResponse\x12_\n" +
@@ -597,40 +670,43 @@ func file_akri_registrar_v1_registrar_proto_rawDescGZIP() []byte {
 	return file_akri_registrar_v1_registrar_proto_rawDescData
 }
 
-var file_akri_registrar_v1_registrar_proto_enumTypes = make([]protoimpl.EnumInfo, 2)
+var file_akri_registrar_v1_registrar_proto_enumTypes = make([]protoimpl.EnumInfo, 3)
 var file_akri_registrar_v1_registrar_proto_msgTypes = make([]protoimpl.MessageInfo, 8)
 var file_akri_registrar_v1_registrar_proto_goTypes = []any{
 	(EndpointType)(0),                   // 0: akri.registrar.v1.EndpointType
 	(HandlerStatus)(0),                  // 1: akri.registrar.v1.HandlerStatus
-	(*Handler)(nil),                     // 2: akri.registrar.v1.Handler
-	(*WatchHandlersRequest)(nil),        // 3: akri.registrar.v1.WatchHandlersRequest
-	(*WatchHandlersResponse)(nil),       // 4: akri.registrar.v1.WatchHandlersResponse
-	(*ReportHandlerStatusRequest)(nil),  // 5: akri.registrar.v1.ReportHandlerStatusRequest
-	(*HandlerReport)(nil),               // 6: akri.registrar.v1.HandlerReport
-	(*ReportHandlerStatusResponse)(nil), // 7: akri.registrar.v1.ReportHandlerStatusResponse
-	(*ListHandlersRequest)(nil),         // 8: akri.registrar.v1.ListHandlersRequest
-	(*ListHandlersResponse)(nil),        // 9: akri.registrar.v1.ListHandlersResponse
-	(*timestamppb.Timestamp)(nil),       // 10: google.protobuf.Timestamp
+	(OfflineCause)(0),                   // 2: akri.registrar.v1.OfflineCause
+	(*Handler)(nil),                     // 3: akri.registrar.v1.Handler
+	(*WatchHandlersRequest)(nil),        // 4: akri.registrar.v1.WatchHandlersRequest
+	(*WatchHandlersResponse)(nil),       // 5: akri.registrar.v1.WatchHandlersResponse
+	(*ReportHandlerStatusRequest)(nil),  // 6: akri.registrar.v1.ReportHandlerStatusRequest
+	(*HandlerReport)(nil),               // 7: akri.registrar.v1.HandlerReport
+	(*ReportHandlerStatusResponse)(nil), // 8: akri.registrar.v1.ReportHandlerStatusResponse
+	(*ListHandlersRequest)(nil),         // 9: akri.registrar.v1.ListHandlersRequest
+	(*ListHandlersResponse)(nil),        // 10: akri.registrar.v1.ListHandlersResponse
+	(*timestamppb.Timestamp)(nil),       // 11: google.protobuf.Timestamp
 }
 var file_akri_registrar_v1_registrar_proto_depIdxs = []int32{
 	0,  // 0: akri.registrar.v1.Handler.endpoint_type:type_name -> akri.registrar.v1.EndpointType
 	1,  // 1: akri.registrar.v1.Handler.status:type_name -> akri.registrar.v1.HandlerStatus
-	10, // 2: akri.registrar.v1.Handler.offline_since:type_name -> google.protobuf.Timestamp
-	2,  // 3: akri.registrar.v1.WatchHandlersResponse.handlers:type_name -> akri.registrar.v1.Handler
-	6,  // 4: akri.registrar.v1.ReportHandlerStatusRequest.reports:type_name -> akri.registrar.v1.HandlerReport
-	1,  // 5: akri.registrar.v1.HandlerReport.status:type_name -> akri.registrar.v1.HandlerStatus
-	2,  // 6: akri.registrar.v1.ListHandlersResponse.handlers:type_name -> akri.registrar.v1.Handler
-	3,  // 7: akri.registrar.v1.RegistrarService.WatchHandlers:input_type -> akri.registrar.v1.WatchHandlersRequest
-	5,  // 8: akri.registrar.v1.RegistrarService.ReportHandlerStatus:input_type -> akri.registrar.v1.ReportHandlerStatusRequest
-	8,  // 9: akri.registrar.v1.RegistrarService.ListHandlers:input_type -> akri.registrar.v1.ListHandlersRequest
-	4,  // 10: akri.registrar.v1.RegistrarService.WatchHandlers:output_type -> akri.registrar.v1.WatchHandlersResponse
-	7,  // 11: akri.registrar.v1.RegistrarService.ReportHandlerStatus:output_type -> akri.registrar.v1.ReportHandlerStatusResponse
-	9,  // 12: akri.registrar.v1.RegistrarService.ListHandlers:output_type -> akri.registrar.v1.ListHandlersResponse
-	10, // [10:13] is the sub-list for method output_type
-	7,  // [7:10] is the sub-list for method input_type
-	7,  // [7:7] is the sub-list for extension type_name
-	7,  // [7:7] is the sub-list for extension extendee
-	0,  // [0:7] is the sub-list for field type_name
+	11, // 2: akri.registrar.v1.Handler.offline_since:type_name -> google.protobuf.Timestamp
+	2,  // 3: akri.registrar.v1.Handler.offline_cause:type_name -> akri.registrar.v1.OfflineCause
+	3,  // 4: akri.registrar.v1.WatchHandlersResponse.handlers:type_name -> akri.registrar.v1.Handler
+	7,  // 5: akri.registrar.v1.ReportHandlerStatusRequest.reports:type_name -> akri.registrar.v1.HandlerReport
+	1,  // 6: akri.registrar.v1.HandlerReport.status:type_name -> akri.registrar.v1.HandlerStatus
+	2,  // 7: akri.registrar.v1.HandlerReport.offline_cause:type_name -> akri.registrar.v1.OfflineCause
+	3,  // 8: akri.registrar.v1.ListHandlersResponse.handlers:type_name -> akri.registrar.v1.Handler
+	4,  // 9: akri.registrar.v1.RegistrarService.WatchHandlers:input_type -> akri.registrar.v1.WatchHandlersRequest
+	6,  // 10: akri.registrar.v1.RegistrarService.ReportHandlerStatus:input_type -> akri.registrar.v1.ReportHandlerStatusRequest
+	9,  // 11: akri.registrar.v1.RegistrarService.ListHandlers:input_type -> akri.registrar.v1.ListHandlersRequest
+	5,  // 12: akri.registrar.v1.RegistrarService.WatchHandlers:output_type -> akri.registrar.v1.WatchHandlersResponse
+	8,  // 13: akri.registrar.v1.RegistrarService.ReportHandlerStatus:output_type -> akri.registrar.v1.ReportHandlerStatusResponse
+	10, // 14: akri.registrar.v1.RegistrarService.ListHandlers:output_type -> akri.registrar.v1.ListHandlersResponse
+	12, // [12:15] is the sub-list for method output_type
+	9,  // [9:12] is the sub-list for method input_type
+	9,  // [9:9] is the sub-list for extension type_name
+	9,  // [9:9] is the sub-list for extension extendee
+	0,  // [0:9] is the sub-list for field type_name
 }
 
 func init() { file_akri_registrar_v1_registrar_proto_init() }
@@ -643,7 +719,7 @@ func file_akri_registrar_v1_registrar_proto_init() {
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_akri_registrar_v1_registrar_proto_rawDesc), len(file_akri_registrar_v1_registrar_proto_rawDesc)),
-			NumEnums:      2,
+			NumEnums:      3,
 			NumMessages:   8,
 			NumExtensions: 0,
 			NumServices:   1,

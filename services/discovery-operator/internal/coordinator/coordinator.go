@@ -56,6 +56,8 @@ type Coordinator struct {
 	reports broadcast.Value[[]*registrarv1.HandlerReport]
 	unused  broadcast.Value[[]unusedTarget]
 	probed  broadcast.Value[*probeResults]
+	// appeared is set when the socket of an unused endpoint has appeared.
+	appeared broadcast.Signal
 
 	// The loop goroutine owns the fields below.
 	handlers  *registrarv1.WatchHandlersResponse // the table that was adopted
@@ -71,7 +73,7 @@ type Coordinator struct {
 func New(options Options) *Coordinator {
 	pending := newPending()
 	c := &Coordinator{
-		Options: options, pending: pending,
+		Options: options, pending: pending, appeared: broadcast.NewSignal(),
 		sessions: map[string]*sessionSet{}, entries: map[string]*inventory.Entry{},
 	}
 	c.endpoints = endpoints{
@@ -102,6 +104,7 @@ func (c *Coordinator) Run(ctx context.Context) error {
 }
 
 func (c *Coordinator) loop(ctx context.Context) {
+	defer c.endpoints.stop()
 	defer c.stopAll()
 	all := true
 	for {
@@ -128,9 +131,12 @@ func (c *Coordinator) pass(ctx context.Context, table *registrarv1.WatchHandlers
 	keys := c.pending.take()
 	if results, _ := c.probed.Get(); results != c.results {
 		c.results = results
-		c.endpoints.setProbed(results)
+		c.endpoints.setProbed(results, now)
 	}
 	adopted, removed, replaced := c.adopt(table, now), c.endpoints.removeGone(now), c.endpoints.replaceGone(now)
+	if c.endpoints.lookAtSockets(now) {
+		c.appeared.Notify()
+	}
 	if all || adopted || removed || replaced {
 		keys = append(keys, c.Configurations.Keys()...)
 	}

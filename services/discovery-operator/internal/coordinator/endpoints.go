@@ -27,6 +27,9 @@ type endpoint struct {
 	users  int
 	// unusedState is the state while conn is nil: Connecting until the first probe.
 	unusedState discovery.State
+	// registeredAt is when the last registration was seen.
+	registeredAt time.Time
+	socket       *socket // nil for an endpoint on the network
 
 	// See replace.go. added is when the endpoint appeared in the table, zero for the first table.
 	added                 time.Time
@@ -55,19 +58,48 @@ func (e *endpoints) adopt(table []*registrarv1.Handler, now time.Time) (register
 		key := endpointKey{handler.GetName(), handler.GetEndpoint()}
 		current := e.byKey[key]
 		if current == nil {
-			current = &endpoint{added: now}
-			e.byKey[key] = current
+			current = e.add(key, handler, now)
 		} else if current.handler.GetRegistration() != handler.GetRegistration() {
 			registered = append(registered, key)
-			current.unusedState = discovery.Connecting
-			current.use(now)
-			if current.conn != nil {
-				current.conn.Reconnect()
-			}
+			current.registerAgain(now)
 		}
 		current.handler, current.listed = handler, true
 	}
 	return registered
+}
+
+func (e *endpoints) add(key endpointKey, handler *registrarv1.Handler, now time.Time) *endpoint {
+	added := &endpoint{added: now, registeredAt: now}
+	if handler.GetEndpointType() == registrarv1.EndpointType_ENDPOINT_TYPE_UDS {
+		added.socket = watchSocket(key.address, e.notify)
+	}
+	e.byKey[key] = added
+	return added
+}
+
+// registerAgain connects at once to a handler that has registered again.
+func (e *endpoint) registerAgain(now time.Time) {
+	e.unusedState, e.registeredAt = discovery.Connecting, now
+	e.use(now)
+	e.tolerateMissingSocket(now)
+	if e.conn != nil {
+		e.conn.Reconnect()
+	}
+}
+
+// remove forgets an endpoint without users.
+func (e *endpoints) remove(key endpointKey) {
+	if socket := e.byKey[key].socket; socket != nil {
+		socket.stop()
+	}
+	delete(e.byKey, key)
+}
+
+// stop ends the watches of all sockets.
+func (e *endpoints) stop() {
+	for key := range e.byKey {
+		e.remove(key)
+	}
 }
 
 // of returns the endpoints of a handler that are not replaced.
@@ -121,23 +153,42 @@ func (e *endpoints) target(endpoint *endpoint) discovery.Target {
 }
 
 // release disconnects after the last user of an endpoint. The endpoint counts as reachable until
-// it is probed: Offline returns to Waiting.
+// it is probed, or has had no socket for long enough: Offline returns to Waiting.
 func (e *endpoints) release(endpoint *endpoint) {
 	endpoint.users--
 	if endpoint.users == 0 {
 		endpoint.conn.Close()
 		endpoint.conn, endpoint.unusedState = nil, discovery.Reachable
+		endpoint.tolerateMissingSocket(time.Now())
 	}
+}
+
+// lookAtSockets updates which sockets are missing. It returns whether a socket of an unused
+// endpoint has appeared, which must be probed before it counts as reachable.
+func (e *endpoints) lookAtSockets(now time.Time) (appeared bool) {
+	for _, endpoint := range e.byKey {
+		if endpoint.socket == nil {
+			continue
+		}
+		before := endpoint.socket.missing
+		endpoint.socket.look(now, e.target(endpoint).AnswerTime())
+		if before != nil && endpoint.socket.missing == nil && endpoint.conn == nil {
+			endpoint.unusedState = discovery.Connecting
+			appeared = true
+		}
+	}
+	return appeared
 }
 
 // reports returns the statuses that differ from the table.
 func (e *endpoints) reports(now time.Time) []*registrarv1.HandlerReport {
 	var reports []*registrarv1.HandlerReport
 	for key, endpoint := range e.byKey {
-		status := e.status(endpoint, now)
-		if endpoint.listed && status != endpoint.handler.GetStatus() {
+		status, cause := e.status(endpoint, now)
+		if endpoint.listed && (status != endpoint.handler.GetStatus() || cause != endpoint.handler.GetOfflineCause()) {
 			reports = append(reports, &registrarv1.HandlerReport{
-				Name: key.name, Endpoint: key.address, Status: status, Registration: endpoint.handler.GetRegistration(),
+				Name: key.name, Endpoint: key.address, Status: status, OfflineCause: cause,
+				Registration: endpoint.handler.GetRegistration(),
 			})
 		}
 	}
@@ -147,22 +198,46 @@ func (e *endpoints) reports(now time.Time) []*registrarv1.HandlerReport {
 	return reports
 }
 
-// status returns the current status of an endpoint. An endpoint that is Connecting keeps its status
-// in the table, but an unused one is not Active.
-func (e *endpoints) status(endpoint *endpoint, now time.Time) registrarv1.HandlerStatus {
+// status returns the current status of an endpoint, and its cause if that is Offline. An endpoint
+// that is Connecting keeps its status in the table, but an unused one is not Active.
+func (e *endpoints) status(endpoint *endpoint, now time.Time) (registrarv1.HandlerStatus, registrarv1.OfflineCause) {
 	state, reachable := endpoint.unusedState, registrarv1.HandlerStatus_HANDLER_STATUS_WAITING
 	if endpoint.conn != nil {
 		status := endpoint.conn.Status(now)
 		e.next.Include(status.Deadline)
 		state, reachable = status.State, registrarv1.HandlerStatus_HANDLER_STATUS_ACTIVE
 	}
-	listed := endpoint.handler.GetStatus()
+	if missing := endpoint.missingSocket(); missing != nil {
+		if missing.Over(now) {
+			return registrarv1.HandlerStatus_HANDLER_STATUS_OFFLINE, registrarv1.OfflineCause_OFFLINE_CAUSE_SOCKET_MISSING
+		}
+		e.next.Include(missing.Until())
+		if state == discovery.Unreachable {
+			state = discovery.Connecting
+		}
+	}
+	listed := endpoint.handler
 	switch {
 	case state == discovery.Unreachable, endpoint.replaced:
-		return registrarv1.HandlerStatus_HANDLER_STATUS_OFFLINE
-	case state == discovery.Reachable, endpoint.conn == nil && listed == registrarv1.HandlerStatus_HANDLER_STATUS_ACTIVE:
-		return reachable
+		return registrarv1.HandlerStatus_HANDLER_STATUS_OFFLINE, 0
+	case state == discovery.Reachable, endpoint.conn == nil && listed.GetStatus() == registrarv1.HandlerStatus_HANDLER_STATUS_ACTIVE:
+		return reachable, 0
 	default:
-		return listed
+		return listed.GetStatus(), listed.GetOfflineCause()
 	}
+}
+
+// tolerateMissingSocket gives the handler the whole time again until its socket must exist.
+func (e *endpoint) tolerateMissingSocket(now time.Time) {
+	if missing := e.missingSocket(); missing != nil {
+		missing.Since = now
+	}
+}
+
+// missingSocket returns how long a missing socket is tolerated, or nil if none is missing.
+func (e *endpoint) missingSocket() *grace.Wait {
+	if e.socket == nil {
+		return nil
+	}
+	return e.socket.missing
 }

@@ -39,7 +39,7 @@ func (e *endpoints) removeGone(now time.Time) (removed bool) {
 			}
 		}
 		e.log.Info("discovery handler removed", zap.String("handler", key.name), zap.String("endpoint", key.address))
-		delete(e.byKey, key)
+		e.remove(key)
 		removed = true
 	}
 	return removed

@@ -12,6 +12,9 @@ import (
 const (
 	// unusedFactor is the interval of probes of unused endpoints in intervals of used ones.
 	unusedFactor = 4
+	// listenDelay is longer than the time between the creation of a socket and the moment at which
+	// its server listens.
+	listenDelay = 100 * time.Millisecond
 	// maxProbes is the number of unused endpoints that are probed at once.
 	maxProbes = 32
 )
@@ -28,8 +31,8 @@ type probeResults struct {
 	states  []discovery.State
 }
 
-// probeUnused probes the unused endpoints at an interval until ctx ends. The registrar removes
-// those that stay unreachable.
+// probeUnused probes the unused endpoints at an interval, and when the socket of one has appeared,
+// until ctx ends. The registrar removes those that stay unreachable.
 func (c *Coordinator) probeUnused(ctx context.Context) {
 	ticker := time.NewTicker(unusedFactor * c.ProbeInterval)
 	defer ticker.Stop()
@@ -38,6 +41,12 @@ func (c *Coordinator) probeUnused(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		case <-ticker.C:
+		case <-c.appeared:
+			select {
+			case <-ctx.Done():
+				return
+			case <-time.After(listenDelay):
+			}
 		}
 		if targets, _ := c.unused.Get(); len(targets) > 0 {
 			c.probed.Set(probeAll(ctx, targets))
@@ -74,12 +83,16 @@ func (e *endpoints) unused() []unusedTarget {
 	return targets
 }
 
-// setProbed applies the results to the endpoints that have not registered since they were probed.
-func (e *endpoints) setProbed(results *probeResults) {
+// setProbed applies the results to the endpoints that have not registered since they were probed. A
+// handler that has just registered may not respond yet.
+func (e *endpoints) setProbed(results *probeResults, now time.Time) {
 	for i, target := range results.targets {
-		endpoint := e.byKey[target.key]
-		if endpoint != nil && endpoint.handler.GetRegistration() == target.Handler.GetRegistration() {
-			endpoint.unusedState = results.states[i]
+		endpoint, state := e.byKey[target.key], results.states[i]
+		if endpoint == nil || endpoint.handler.GetRegistration() != target.Handler.GetRegistration() {
+			continue
+		}
+		if state == discovery.Reachable || now.Sub(endpoint.registeredAt) >= target.AnswerTime() {
+			endpoint.unusedState = state
 		}
 	}
 }

@@ -16,9 +16,6 @@ import (
 	registrarv1 "akri.sh/proto/akri/registrar/v1"
 )
 
-// connectTimeout is how long a handler that has just registered counts as Connecting.
-const connectTimeout = time.Second
-
 // Target is an endpoint to connect to.
 type Target struct {
 	Handler *registrarv1.Handler
@@ -27,6 +24,11 @@ type Target struct {
 	// Dial is nil, or replaces the connections of the kernel in tests.
 	Dial Dialer
 }
+
+// AnswerTime is how long an endpoint may take to answer: a probe, and the first connection after a
+// registration, because handlers register while their servers start. It is 5 s with the usual
+// ProbeInterval.
+func (t Target) AnswerTime() time.Duration { return t.ProbeInterval / 3 }
 
 // Dialer connects to an address.
 type Dialer = func(ctx context.Context, address string) (net.Conn, error)
@@ -63,19 +65,21 @@ type Conn struct {
 	running sync.WaitGroup
 	notify  func()
 
-	mu           sync.Mutex
-	conn         *grpc.ClientConn
-	state        State
-	noHost       bool // result of the last dial of a network endpoint
-	lostAt       time.Time
-	registeredAt time.Time
+	mu     sync.Mutex
+	conn   *grpc.ClientConn
+	state  State
+	noHost bool // result of the last dial of a network endpoint
+	lostAt time.Time
+	// connectingAt is when the handler registered, or the first attempt to connect.
+	connectingAt time.Time
 }
 
 // Dial starts to connect. Callers must Close the connection. notify is called after each change of
 // the state and must not block.
 func Dial(ctx context.Context, target Target, metrics prometheus.Registerer, notify func()) (*Conn, error) {
 	ctx, cancel := context.WithCancel(ctx)
-	c := &Conn{target: target, metrics: metrics, cancel: cancel, notify: notify, lostAt: time.Now()}
+	now := time.Now()
+	c := &Conn{target: target, metrics: metrics, cancel: cancel, notify: notify, lostAt: now, connectingAt: now}
 	var err error
 	if c.conn, err = c.dial(); err != nil {
 		cancel()
@@ -134,12 +138,12 @@ func (t Target) address() string {
 	return "unix://" + t.Handler.GetEndpoint()
 }
 
-// Status returns the status at the given time. A handler that has just registered is Connecting,
-// even if the last attempt to connect failed.
+// Status returns the status at the given time. A handler has the AnswerTime until it is
+// Unreachable.
 func (c *Conn) Status(now time.Time) Status {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if deadline := c.registeredAt.Add(connectTimeout); c.state == Unreachable && now.Before(deadline) {
+	if deadline := c.connectingAt.Add(c.target.AnswerTime()); c.state == Unreachable && now.Before(deadline) {
 		return Status{State: Connecting, LostAt: c.lostAt, Deadline: deadline}
 	}
 	return Status{State: c.state, LostAt: c.lostAt, Gone: c.state == Unreachable && c.noHost}
@@ -150,7 +154,7 @@ func (c *Conn) Status(now time.Time) Status {
 // can crash (grpc-go pull request 9155).
 func (c *Conn) Reconnect() {
 	c.mu.Lock()
-	c.registeredAt = time.Now()
+	c.connectingAt = time.Now()
 	state, lostAt := c.state, c.lostAt
 	c.mu.Unlock()
 	if c.current().GetState() != connectivity.Ready {

@@ -19,10 +19,10 @@ const (
 	maxProbeFailures = 2
 )
 
-// Probe returns an error if the endpoint does not respond to a new connection within a third of the
-// interval.
+// Probe returns an error if the endpoint does not respond to a new connection within the
+// AnswerTime.
 func Probe(ctx context.Context, target Target) error {
-	ctx, cancel := context.WithTimeout(ctx, target.ProbeInterval/3)
+	ctx, cancel := context.WithTimeout(ctx, target.AnswerTime())
 	defer cancel()
 	return rpc.Probe(ctx, target.address(), target.options()...)
 }

@@ -171,6 +171,25 @@ func TestOfflineHandlerKeepsItsDevices(t *testing.T) {
 	require.Equal(t, "Offline", entry.Report.GetHandlers()[0].GetStatus())
 }
 
+func TestHandlerWithoutSocketKeepsItsDevices(t *testing.T) {
+	s := source("/a", true, "x")
+	s.Handler.Status = registrarv1.HandlerStatus_HANDLER_STATUS_OFFLINE
+	s.Handler.OfflineCause = registrarv1.OfflineCause_OFFLINE_CAUSE_SOCKET_MISSING
+	s.Handler.OfflineSince = &timestamppb.Timestamp{Seconds: 1e9}
+	input := newInput(s)
+	input.Grace = 5 * time.Minute
+	entry := inventory.Build(input)
+	require.Equal(t, []string{akriv0.ReasonHandlerSocketMissing}, reasons(entry))
+	problem := entry.Report.GetProblems()[0]
+	require.Equal(t, `the socket /a of Discovery Handler "foo" does not exist; restart the Pod of the handler, which creates it again; `+
+		"when the handler has been offline for 5m, its devices are removed, unless it still sends them on a connection that is open",
+		problem.GetMessage())
+	require.Equal(t, []string{"/a"}, problem.GetEvidence())
+	require.Equal(t, &timestamppb.Timestamp{Seconds: 1e9 + 300}, problem.GetWait().GetUntil())
+	require.Len(t, entry.Report.GetDevices(), 1)
+	require.True(t, entry.Report.GetComplete())
+}
+
 // colliding returns two ids with one digest. A digest has 24 bits, so some thousand ids are enough.
 func colliding() (first, second string) {
 	seen := map[string]string{}

@@ -89,6 +89,9 @@ func waitMessage(wait *grace.Wait) *instancev1.Wait {
 
 func offline(input Input, handler *registrarv1.Handler) *instancev1.Problem {
 	wait := HandlerWait(Reachable, handler.GetOfflineSince().AsTime(), input.Grace)
+	if handler.GetOfflineCause() == registrarv1.OfflineCause_OFFLINE_CAUSE_SOCKET_MISSING {
+		return socketMissing(handler, wait)
+	}
 	return &instancev1.Problem{
 		Reason: akriv0.ReasonHandlerOffline,
 		Message: fmt.Sprintf("Discovery Handler %q at %s on node %q cannot be reached; check that it is running; "+
@@ -96,6 +99,20 @@ func offline(input Input, handler *registrarv1.Handler) *instancev1.Problem {
 			handler.GetName(), handler.GetEndpoint(), input.Node, wait.Then, duration.HumanDuration(wait.For)),
 		Subject: &instancev1.Subject{Kind: akriv0.SubjectHandler, Name: handler.GetName()},
 		Wait:    waitMessage(&wait),
+	}
+}
+
+// socketMissing is the problem of a handler that must create its socket again. Streams that were
+// opened before stay open if the handler still runs.
+func socketMissing(handler *registrarv1.Handler, wait grace.Wait) *instancev1.Problem {
+	wait.Then += ", unless it still sends them on a connection that is open"
+	return &instancev1.Problem{
+		Reason: akriv0.ReasonHandlerSocketMissing,
+		Message: fmt.Sprintf("the socket %s of Discovery Handler %q does not exist; restart the Pod of the handler, which creates it again; "+
+			"when the handler has been offline for %s, %s",
+			handler.GetEndpoint(), handler.GetName(), duration.HumanDuration(wait.For), wait.Then),
+		Subject:  &instancev1.Subject{Kind: akriv0.SubjectHandler, Name: handler.GetName()},
+		Evidence: []string{handler.GetEndpoint()}, Wait: waitMessage(&wait),
 	}
 }
 

@@ -41,7 +41,11 @@ var rules = []rule{
 }
 
 func isHandlerReason(reason string) bool {
-	return reason == akriv0.ReasonHandlerNotRegistered || reason == akriv0.ReasonHandlerOffline
+	switch reason {
+	case akriv0.ReasonHandlerNotRegistered, akriv0.ReasonHandlerOffline, akriv0.ReasonHandlerSocketMissing:
+		return true
+	}
+	return false
 }
 
 func isDetailsReason(reason string) bool {

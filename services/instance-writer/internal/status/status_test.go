@@ -67,6 +67,9 @@ func TestConditions(t *testing.T) {
 		"handler offline, its devices stay": {
 			[]akriv0.NodeStatus{node("a", offline, "HandlerOffline")}, registered, "HandlerOffline", []string{details},
 		},
+		"handler without a socket": {
+			[]akriv0.NodeStatus{node("a", offline, "HandlerSocketMissing")}, registered, "HandlerSocketMissing", []string{details},
+		},
 		"bad details on one node of two": {[]akriv0.NodeStatus{node("a", active, "InvalidDetails"), node("b", active)}, details, "InvalidDetails", nil},
 		"bad details on the only node": {
 			[]akriv0.NodeStatus{unseen(node("a", active, "InvalidDetails"))}, details, "InvalidDetails", []string{devices},

@@ -22,9 +22,13 @@ type state struct {
 type savedHandler struct {
 	Handler
 	Status string `json:"status"`
+	// OfflineCause is empty without a cause, and in a state file of a version without it.
+	OfflineCause string `json:"offlineCause,omitempty"`
 }
 
 var statusNames = map[registrarv1.HandlerStatus]string{Waiting: "Waiting", Active: "Active", Offline: "Offline"}
+
+var causeNames = map[registrarv1.OfflineCause]string{SocketMissing: "SocketMissing"}
 
 // StatusName returns the name of a status in the state file, metrics and logs. It is empty for an
 // unknown status.
@@ -50,7 +54,7 @@ func Load(file string) ([]Handler, error) {
 func Save(file string, handlers []Handler) error {
 	saved := state{Handlers: make([]savedHandler, 0, len(handlers))}
 	for _, handler := range handlers {
-		saved.Handlers = append(saved.Handlers, savedHandler{handler, StatusName(handler.Status)})
+		saved.Handlers = append(saved.Handlers, savedHandler{handler, StatusName(handler.Status), causeNames[handler.OfflineCause]})
 	}
 	text, err := json.Marshal(saved)
 	if err != nil {
@@ -100,6 +104,11 @@ func (s savedHandler) handler() (Handler, error) {
 	}
 	if _, err := normalize(s.Endpoint); err != nil {
 		return Handler{}, err
+	}
+	for cause, name := range causeNames {
+		if name == s.OfflineCause {
+			s.Handler.OfflineCause = cause
+		}
 	}
 	for status, name := range statusNames {
 		if name == s.Status {

@@ -54,11 +54,11 @@ func (s *Store) Report(reports []*registrarv1.HandlerReport) {
 	defer s.mu.Unlock()
 	now, changed := time.Now(), false
 	for _, report := range reports {
-		key := Key{Name: report.GetName(), Endpoint: report.GetEndpoint()}
-		if s.table.Report(key, report.GetRegistration(), report.GetStatus(), now) {
+		if s.table.Report(report, now) {
 			changed = true
-			s.log.Info("discovery handler status changed", zap.String("handler", key.Name),
-				zap.String("endpoint", key.Endpoint), zap.String("status", StatusName(report.GetStatus())))
+			s.log.Info("discovery handler status changed", zap.String("handler", report.GetName()),
+				zap.String("endpoint", report.GetEndpoint()), zap.String("status", StatusName(report.GetStatus())),
+				zap.String("reason", causeNames[report.GetOfflineCause()]))
 		}
 	}
 	if changed {

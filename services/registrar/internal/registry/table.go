@@ -26,6 +26,9 @@ const (
 	Offline = registrarv1.HandlerStatus_HANDLER_STATUS_OFFLINE
 )
 
+// SocketMissing is a cause of Offline. Without a cause, the handler does not respond.
+const SocketMissing = registrarv1.OfflineCause_OFFLINE_CAUSE_SOCKET_MISSING
+
 // Key identifies a handler: one name may have several endpoints.
 type Key struct {
 	Name     string `json:"name"`
@@ -41,6 +44,8 @@ type Handler struct {
 	Status  registrarv1.HandlerStatus `json:"-"` // the state file has its name
 	// OfflineSince is set while the status is Offline.
 	OfflineSince time.Time `json:"offlineSince,omitzero"`
+	// OfflineCause is set while the status is Offline.
+	OfflineCause registrarv1.OfflineCause `json:"-"` // the state file has its name
 	// Registration increases each time the handler registers.
 	Registration uint64 `json:"registration"`
 	// Order increases with each handler that is new in the table. It is 0 in a state file of a
@@ -97,17 +102,22 @@ func (t *Table) Handler(key Key) (Handler, bool) {
 
 // Report sets the status of a handler and returns whether it changed. It ignores a report about a
 // handler that is not in the table and a report about an older registration.
-func (t *Table) Report(key Key, registration uint64, status registrarv1.HandlerStatus, now time.Time) bool {
-	handler, exists := t.handlers[key]
-	if !exists || handler.Registration != registration || handler.Status == status {
+func (t *Table) Report(report *registrarv1.HandlerReport, now time.Time) (changed bool) {
+	key := Key{Name: report.GetName(), Endpoint: report.GetEndpoint()}
+	previous, exists := t.handlers[key]
+	if !exists || previous.Registration != report.GetRegistration() {
 		return false
 	}
-	handler.Status, handler.OfflineSince = status, time.Time{}
-	if status == Offline {
-		handler.OfflineSince = now
+	handler := previous
+	handler.Status, handler.OfflineSince, handler.OfflineCause = report.GetStatus(), time.Time{}, 0
+	if handler.Status == Offline {
+		handler.OfflineSince, handler.OfflineCause = now, report.GetOfflineCause()
+		if previous.Status == Offline {
+			handler.OfflineSince = previous.OfflineSince
+		}
 	}
 	t.handlers[key] = handler
-	return true
+	return handler != previous
 }
 
 // List returns the handlers, sorted by key.

@@ -29,16 +29,20 @@ func onlyHandler(t *testing.T, table *registry.Table) registry.Handler {
 	return list[0]
 }
 
+func report(key registry.Key, registration uint64, status registrarv1.HandlerStatus) *registrarv1.HandlerReport {
+	return &registrarv1.HandlerReport{Name: key.Name, Endpoint: key.Endpoint, Registration: registration, Status: status}
+}
+
 // A handler waits, becomes active, goes offline and is removed.
 func TestHandlerLifecycle(t *testing.T) {
 	table := registry.NewTable(keep, start, nil)
 	require.NoError(t, table.Register(udev, false, false))
 	require.Equal(t, registry.Handler{Key: udev, Status: registry.Waiting, Registration: 1, Order: 1}, onlyHandler(t, table))
 
-	require.True(t, table.Report(udev, 1, registry.Active, start))
-	require.False(t, table.Report(udev, 1, registry.Active, start), "a repeated report changes nothing")
-	require.True(t, table.Report(udev, 1, registry.Offline, start.Add(time.Second)))
-	require.False(t, table.Report(udev, 1, registry.Offline, start.Add(time.Minute)), "only the first report sets the time")
+	require.True(t, table.Report(report(udev, 1, registry.Active), start))
+	require.False(t, table.Report(report(udev, 1, registry.Active), start), "a repeated report changes nothing")
+	require.True(t, table.Report(report(udev, 1, registry.Offline), start.Add(time.Second)))
+	require.False(t, table.Report(report(udev, 1, registry.Offline), start.Add(time.Minute)), "only the first report sets the time")
 	require.Equal(t, start.Add(time.Second), onlyHandler(t, table).OfflineSince)
 
 	next, offline := table.NextExpiry()
@@ -49,16 +53,45 @@ func TestHandlerLifecycle(t *testing.T) {
 	require.Empty(t, table.List())
 }
 
+// The cause of Offline can change without a change of the time, survives a restart, and ends with
+// Offline.
+func TestOfflineCause(t *testing.T) {
+	table := registry.NewTable(keep, start, nil)
+	require.NoError(t, table.Register(udev, false, false))
+	missing := report(udev, 1, registry.Offline)
+	missing.OfflineCause = registry.SocketMissing
+	require.True(t, table.Report(report(udev, 1, registry.Offline), start))
+	require.True(t, table.Report(missing, start.Add(time.Second)))
+	require.False(t, table.Report(missing, start.Add(time.Second)))
+	offline := onlyHandler(t, table)
+	require.Equal(t, registry.SocketMissing, offline.OfflineCause)
+	require.Equal(t, start, offline.OfflineSince)
+
+	file := filepath.Join(t.TempDir(), "state.json")
+	require.NoError(t, registry.Save(file, table.List()))
+	saved, err := registry.Load(file)
+	require.NoError(t, err)
+	require.Equal(t, []registry.Handler{offline}, saved)
+
+	active := report(udev, 1, registry.Active)
+	active.OfflineCause = registry.SocketMissing
+	require.True(t, table.Report(active, start))
+	require.Zero(t, onlyHandler(t, table).OfflineCause)
+	require.True(t, table.Report(missing, start))
+	require.NoError(t, table.Register(udev, false, false))
+	require.Zero(t, onlyHandler(t, table).OfflineCause)
+}
+
 // Registering again ends Offline and keeps Active.
 func TestRegisterAgain(t *testing.T) {
 	table := registry.NewTable(keep, start, nil)
 	require.NoError(t, table.Register(udev, false, false))
-	table.Report(udev, 1, registry.Active, start)
+	table.Report(report(udev, 1, registry.Active), start)
 	require.NoError(t, table.Register(udev, false, true))
 	require.Equal(t, registry.Handler{Key: udev, Shared: true, Status: registry.Active, Registration: 2, Order: 1}, onlyHandler(t, table))
 
-	require.False(t, table.Report(udev, 1, registry.Offline, start), "a report about an older registration is ignored")
-	require.True(t, table.Report(udev, 2, registry.Offline, start))
+	require.False(t, table.Report(report(udev, 1, registry.Offline), start), "a report about an older registration is ignored")
+	require.True(t, table.Report(report(udev, 2, registry.Offline), start))
 	require.NoError(t, table.Register(udev, false, true))
 	require.Equal(t, registry.Handler{Key: udev, Shared: true, Status: registry.Waiting, Registration: 3, Order: 1}, onlyHandler(t, table))
 }
@@ -95,7 +128,7 @@ func TestOrder(t *testing.T) {
 	}
 	require.Equal(t, map[string]uint64{udev.Endpoint: 1, "/a.sock": 2}, orders())
 
-	require.True(t, table.Report(udev, 2, registry.Offline, start))
+	require.True(t, table.Report(report(udev, 2, registry.Offline), start))
 	require.Len(t, table.Expire(start.Add(keep)), 1)
 	require.NoError(t, table.Register(udev, false, false))
 	require.Equal(t, map[string]uint64{udev.Endpoint: 3, "/a.sock": 2}, orders())
@@ -238,7 +271,10 @@ func TestTableInvariants(t *testing.T) {
 			},
 			"report": func(t *rapid.T) {
 				status := rapid.SampledFrom([]registrarv1.HandlerStatus{registry.Waiting, registry.Active, registry.Offline}).Draw(t, "status")
-				table.Report(keys.Draw(t, "key"), rapid.Uint64Range(0, 3).Draw(t, "registration"), status, now)
+				cause := rapid.SampledFrom([]registrarv1.OfflineCause{0, registry.SocketMissing}).Draw(t, "cause")
+				message := report(keys.Draw(t, "key"), rapid.Uint64Range(0, 3).Draw(t, "registration"), status)
+				message.OfflineCause = cause
+				table.Report(message, now)
 			},
 			"wait": func(t *rapid.T) {
 				now = now.Add(time.Duration(rapid.IntRange(0, 400).Draw(t, "seconds")) * time.Second)
@@ -250,6 +286,7 @@ func TestTableInvariants(t *testing.T) {
 				for _, handler := range table.List() {
 					require.Equal(t, highest[handler.Key], handler.Registration)
 					require.Equal(t, handler.Status == registry.Offline, !handler.OfflineSince.IsZero())
+					require.True(t, handler.Status == registry.Offline || handler.OfflineCause == 0)
 				}
 				require.Len(t, table.List(), len(highest))
 				if next, offline := table.NextExpiry(); offline {
