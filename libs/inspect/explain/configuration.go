@@ -80,7 +80,7 @@ func (t target) handlerLink() Link {
 	case len(causes) == 0:
 		return works(LinkHandler, handlerMessage(t.configuration))
 	case registered.Status == metav1.ConditionTrue:
-		return partly(LinkHandler, registered.Message, causes...)
+		return partly(LinkHandler, causes[0].Message, causes...)
 	}
 
 	// The cause that the condition names comes first.

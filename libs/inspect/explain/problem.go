@@ -1,6 +1,8 @@
 package explain
 
 import (
+	"cmp"
+
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	akriv0 "akri.sh/libs/apis/akri/v0"
@@ -43,10 +45,26 @@ func problemsOf(c *akriv0.Configuration, reason string) []akriv0.Problem {
 	return found
 }
 
-// problemCause returns a cause with the facts of the problems that nodes report for the reason. The
-// message of the condition states their evidence.
+// reportedBy returns the nodes that report a problem with the reason, and the message of the first.
+func reportedBy(c *akriv0.Configuration, reason string) (nodes []string, message string) {
+	for _, node := range c.Status.Nodes {
+		for _, problem := range node.Problems {
+			if problem.Reason == reason {
+				nodes, message = append(nodes, node.Name), cmp.Or(message, problem.Message)
+			}
+		}
+	}
+	return nodes, message
+}
+
+// problemCause returns a cause with the facts of the problems that nodes report for the reason. Its
+// message is that of the condition, unless the condition is about something else. Both state the
+// evidence.
 func problemCause(t target, stated metav1.Condition, reason string, remedies func(t target) []Remedy) Cause {
 	cause := Cause{Message: stated.Message, Remedies: remedies(t)}
+	if nodes, message := reportedBy(t.configuration, reason); stated.Reason != reason && len(nodes) > 0 {
+		cause.Message = NodeList(nodes) + ": " + message
+	}
 	for _, problem := range problemsOf(t.configuration, reason) {
 		if cause.Subject == nil {
 			cause.Subject = problem.Subject
