@@ -76,6 +76,7 @@ func New(identity Identity, flags Flags, handler Handler, env service.Env) (*Ser
 		stopping: make(chan struct{}),
 	}
 	env.Health.AddReadiness("registration of "+identity.Name, s.state.ready)
+	env.Health.AddLiveness("directory of the registrar", rpc.CheckDirectory("unix://"+s.registrationSocket()))
 	return s, nil
 }
 

@@ -193,9 +193,12 @@ func TestListenerInRemovedDirectory(t *testing.T) {
 	mounted, err := os.Open(directory)
 	require.NoError(t, err)
 	defer mounted.Close()
-	listener := listenAt(t, fmt.Sprintf("/proc/self/fd/%d/s.sock", mounted.Fd()))
+	path := fmt.Sprintf("/proc/self/fd/%d/s.sock", mounted.Fd())
+	listener, client := listenAt(t, path), rpc.CheckDirectory("unix://"+path, "unix:///none/s.sock", "localhost:1")
+	require.NoError(t, client(t.Context()))
 	removeDirectory(t, filepath.Join(directory, "s.sock"))
 	require.ErrorContains(t, listener.Check(t.Context()), "clients cannot connect")
+	require.EqualError(t, client(t.Context()), "the directory "+filepath.Dir(path)+" was removed")
 }
 
 func TestClosedListenerStaysClosed(t *testing.T) {

@@ -8,6 +8,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"strings"
 	"sync/atomic"
 	"syscall"
 )
@@ -150,4 +151,26 @@ func Served(ctx context.Context, path string) (bool, error) {
 	default:
 		return false, fmt.Errorf("check whether %s is in use: %w", path, err)
 	}
+}
+
+// CheckDirectory returns a liveness check for a client of the sockets at the addresses. It fails if
+// the directory of one was removed: a container keeps the directory that is mounted, and does not
+// see another one before it is restarted.
+func CheckDirectory(addresses ...string) func(context.Context) error {
+	return func(context.Context) error {
+		var problems []error
+		for _, address := range addresses {
+			path, isUnix := strings.CutPrefix(address, "unix://")
+			if isUnix && removed(filepath.Dir(path)) {
+				problems = append(problems, fmt.Errorf("the directory %s was removed", filepath.Dir(path)))
+			}
+		}
+		return errors.Join(problems...)
+	}
+}
+
+// removed returns whether a directory that can be opened was removed. It then has no name.
+func removed(directory string) bool {
+	var stat syscall.Stat_t
+	return syscall.Stat(directory, &stat) == nil && stat.Nlink == 0
 }

@@ -70,6 +70,8 @@ func New(config Config, env service.Env) (*Service, error) {
 		store: node.NewStore(config.NodeName), socketDir: kubelet.NewSocketDir(config.KubeletDir, env.Log),
 	}
 	env.Health.AddReadiness("sources", s.store.CheckReady)
+	env.Health.AddLiveness("directories", rpc.CheckDirectory(
+		config.DiscoveryOperator, config.Allocator, s.socketDir.Address(), "unix://"+config.PodResources))
 	return s, nil
 }
 

@@ -111,10 +111,14 @@ func (s *Service) Run(ctx context.Context) error {
 	known := configurations.New(s.env.Log, s.config.NodeName, writer)
 	s.env.Metrics.MustRegister(deviceCount(devices, s.config.MetricsWithoutNames))
 	s.env.Health.AddReadiness("configurations", known.CheckReady)
+	s.env.Health.AddLiveness("directory of the registrar", rpc.CheckDirectory(s.config.Registrar))
+
+	coordinating := s.coordinator(known, registrar, devices)
+	s.env.Health.AddLiveness("directories of handlers", coordinating.CheckDirectories)
 
 	group, ctx := errgroup.WithContext(ctx)
 	group.Go(func() error { return s.serve(ctx, devices) })
-	group.Go(func() error { return s.coordinator(known, registrar, devices).Run(ctx) })
+	group.Go(func() error { return coordinating.Run(ctx) })
 	group.Go(func() error { report.New(s.env.Log, s.config.NodeName, devices, writer).Run(ctx); return nil })
 	return group.Wait()
 }

@@ -1,8 +1,11 @@
 package operator_test
 
 import (
+	"fmt"
 	"os"
+	"path/filepath"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -113,4 +116,22 @@ func TestRegistrationWithoutSocket(t *testing.T) {
 	require.GreaterOrEqual(t, time.Since(registered), h.config.ProbeInterval/3)
 	handler.serve(t)
 	h.awaitStatus(handler.endpoint, waiting)
+}
+
+// A directory that was removed on the node stays in the container until it is restarted.
+func TestRemovedDirectoryOfHandlers(t *testing.T) {
+	directory := filepath.Join(t.TempDir(), "mounted")
+	require.NoError(t, os.Mkdir(directory, 0o700))
+	mounted, err := os.Open(directory)
+	require.NoError(t, err)
+	defer mounted.Close()
+	h := newHarness(t, forever)
+	h.registrar.add("foo", fmt.Sprintf("/proc/self/fd/%d/h.sock", mounted.Fd()), true)
+	h.start()
+	h.eventually(func() bool { return h.health.Live(t.Context()) == nil }, "live")
+	require.NoError(t, os.Remove(directory))
+	h.eventually(func() bool {
+		err := h.health.Live(t.Context())
+		return err != nil && strings.Contains(err.Error(), "directories of handlers: the directory /proc/self/fd/")
+	}, "not live")
 }

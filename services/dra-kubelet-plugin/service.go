@@ -75,6 +75,7 @@ func New(config Config, env service.Env) (*Service, error) {
 	}
 	s.server = &server{metrics: s.metrics, log: env.Log}
 	env.Health.AddReadiness("sources", s.store.CheckReady)
+	env.Health.AddLiveness("directories", rpc.CheckDirectory(config.DiscoveryOperator, "unix://"+config.PodResources))
 	env.Health.AddReadiness("kubelet", s.server.checkReady)
 	return s, nil
 }

@@ -3,6 +3,9 @@ package coordinator
 import (
 	"context"
 	"fmt"
+	"maps"
+	"path/filepath"
+	"slices"
 	"time"
 
 	"go.uber.org/zap"
@@ -34,6 +37,19 @@ func (c *Coordinator) watchHandlers(ctx context.Context) {
 			c.table.Set(table)
 		}
 	})
+}
+
+// CheckDirectories is a liveness check. It fails if a directory with sockets of handlers was
+// removed.
+func (c *Coordinator) CheckDirectories(ctx context.Context) error {
+	table, _ := c.table.Get()
+	sockets := map[string]string{} // one in each directory
+	for _, handler := range table.GetHandlers() {
+		if handler.GetEndpointType() == registrarv1.EndpointType_ENDPOINT_TYPE_UDS {
+			sockets[filepath.Dir(handler.GetEndpoint())] = "unix://" + handler.GetEndpoint()
+		}
+	}
+	return rpc.CheckDirectory(slices.Sorted(maps.Values(sockets))...)(ctx)
 }
 
 // reportStatuses sends the newest reports to the registrar until ctx ends. It retries with a
