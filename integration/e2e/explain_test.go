@@ -210,10 +210,9 @@ func whySecurity(t *testing.T) {
 func whyOffline(t *testing.T) {
 	node := akri.Cluster.Nodes()[0]
 	apply(t, configurationOf("why-offline", "whyOffline", ""))
-	t.Run("registered", func(t *testing.T) { // its end stops the handler
-		handle(t, node, "whyOffline", &discoveryv0.Device{Id: "x"})
-		awaitInstances(t, "default", "why-offline", instanceName("why-offline", "x", "", true))
-	})
+	handler := handle(t, node, "whyOffline", &discoveryv0.Device{Id: "x"})
+	awaitInstances(t, "default", "why-offline", instanceName("why-offline", "x", "", true))
+	handler.stop()
 	awaitCondition(t, "default", "why-offline", akriv0.ConditionHandlerRegistered, metav1.ConditionFalse, akriv0.ReasonHandlerOffline)
 }
 

@@ -2,6 +2,7 @@ package e2e_test
 
 import (
 	"net"
+	"os"
 	"path/filepath"
 	"sync/atomic"
 	"testing"
@@ -24,7 +25,7 @@ type listHandler struct {
 
 	devices []*discoveryv0.Device
 	updates chan []*discoveryv0.Device
-	// stop ends the handler before the end of the test.
+	// stop ends the handler before the end of the test, as if it was killed: its socket file stays.
 	stop func()
 	// streams is the number of open Discover streams.
 	streams atomic.Int32
@@ -76,7 +77,8 @@ func handleAt(t *testing.T, node cluster.Node, name, socket string, devices ...*
 	return handleAs(t, node, &discoveryv0.RegisterDiscoveryHandlerRequest{Name: name, Endpoint: socket, Shared: true}, devices...)
 }
 
-// handleAs runs a handler whose endpoint is the name of a socket, and registers it.
+// handleAs runs a handler whose endpoint is the name of a socket, and registers it. Like handlers
+// in other languages it binds its socket once, after it has removed that of an earlier process.
 func handleAs(
 	t *testing.T, node cluster.Node, request *discoveryv0.RegisterDiscoveryHandlerRequest, devices ...*discoveryv0.Device,
 ) *listHandler {
@@ -90,9 +92,13 @@ func handleIn(
 ) *listHandler {
 	t.Helper()
 	socket := request.Endpoint
+	path := filepath.Join(directory, socket+".sock")
+	_ = os.Remove(path)
+	t.Cleanup(func() { _ = os.Remove(path) })
 	handler := &listHandler{devices: devices, updates: make(chan []*discoveryv0.Device)}
-	listener, err := net.Listen("unix", filepath.Join(directory, socket+".sock"))
+	listener, err := net.Listen("unix", path)
 	require.NoError(t, err)
+	listener.(*net.UnixListener).SetUnlinkOnClose(false)
 	server := grpc.NewServer()
 	handler.stop = server.Stop
 	discoveryv0.RegisterDiscoveryHandlerServer(server, handler)

@@ -99,7 +99,7 @@ func handlerStates(t *testing.T) {
 		require.NoError(t, akri.DeleteText(t.Context(), handler))
 		stopped := awaitHandlers(t, node, "http", offline)[0]
 		require.WithinRange(t, stopped.GetOfflineSince().AsTime(), began, time.Now())
-		awaitCondition(t, "default", name, akriv0.ConditionHandlerRegistered, metav1.ConditionFalse, akriv0.ReasonHandlerOffline)
+		awaitCondition(t, "default", name, akriv0.ConditionHandlerRegistered, metav1.ConditionFalse, akriv0.ReasonHandlerSocketMissing)
 		require.Equal(t, before, instanceUIDs(instances(t, "default", name)))
 		return stopped
 	}

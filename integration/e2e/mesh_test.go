@@ -40,6 +40,7 @@ func TestAgent(t *testing.T) {
 	inOrder(t, slices.Concat(
 		[]scenario{
 			hangingHandler,
+			removedSockets,
 			nodeRestart,
 			killNodeServices,
 		},
@@ -86,6 +87,7 @@ func allScenarios(t *testing.T) {
 			// Failures of Pods, handlers, nodes and services.
 			evictedPods,
 			hangingHandler,
+			removedSockets,
 			nodeRestart,
 			killServices,
 			slotsSurvive,

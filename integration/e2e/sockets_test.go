@@ -1,15 +1,161 @@
 package e2e_test
 
 import (
+	"context"
+	"errors"
 	"io/fs"
+	"math/rand/v2"
+	"net"
 	"os"
 	"path/filepath"
+	"slices"
+	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	akriv0 "akri.sh/libs/apis/akri/v0"
+	registrarv1 "akri.sh/proto/akri/registrar/v1"
 	discoveryv0 "akri.sh/proto/v0"
+
+	"akri.sh/integration/cluster"
+	"akri.sh/integration/mesh"
 )
+
+// removedSockets removes all sockets of Akri on a node, also while registrar and discovery-operator
+// restart. Akri's services and handlers work again by themselves. A handler of others has no socket
+// until it is restarted; its stream stays open.
+func removedSockets(t *testing.T) {
+	const name, foreign = "e2e-sockets", "e2e-foreign"
+	node := akri.Cluster.Nodes()[0]
+	apply(t, echoConfiguration(name, 2, "", "foo0"))
+	awaitNodes(t, name+"-8120fe", akri.Cluster.Nodes()[0].Name(), akri.Cluster.Nodes()[1].Name())
+	apply(t, configurationOf(foreign, "e2eForeign", ""))
+	handler := handle(t, node, "e2eForeign", &discoveryv0.Device{Id: "x"})
+	awaitInstances(t, "default", foreign, instanceName(foreign, "x", "", true))
+
+	own := servedSockets(t, node)
+	own = slices.DeleteFunc(own, func(path string) bool { return filepath.Base(path) == "e2eForeign.sock" })
+	requireOwnSockets(t, own)
+	removeSockets(t, node)
+	removed := time.Now()
+	awaitServed(t, own)
+	t.Logf("Akri serves again after %s", time.Since(removed).Round(time.Millisecond))
+	usesDevice(t, node, "sockets-removed", name)
+	awaitSocketMissing(t, node, "e2eForeign")
+	t.Logf("the other handler has no socket after %s", time.Since(removed).Round(time.Second))
+	handler.send(t, &discoveryv0.Device{Id: "x"}, &discoveryv0.Device{Id: "y"})
+	awaitInstances(t, "default", foreign, instanceName(foreign, "x", "", true), instanceName(foreign, "y", "", true))
+	brokenCluster{
+		object: "configuration " + foreign,
+		cause:  "HandlerSocketMissing", message: "/var/lib/akri/e2eForeign.sock", remedy: "spec.nodeName=" + node.Name(),
+	}.check(t)
+
+	removeSockets(t, node)
+	restartInAnyOrder(t, node, "registrar", "discovery-operator")
+	awaitServed(t, own)
+	usesDevice(t, node, "sockets-restarted", name)
+	awaitSocketMissing(t, node, "e2eForeign")
+	awaitInstances(t, "default", foreign, instanceName(foreign, "x", "", true), instanceName(foreign, "y", "", true))
+
+	handler.stop()
+	handle(t, node, "e2eForeign", &discoveryv0.Device{Id: "x"})
+	awaitHandlers(t, node, "e2eForeign", active)
+	awaitInstances(t, "default", foreign, instanceName(foreign, "x", "", true))
+	awaitVerdict(t, "default", foreign, akriv0.ConditionDevicesWorking, "Works")
+}
+
+// servedSockets returns the sockets of Akri on the node that a process serves.
+func servedSockets(t *testing.T, node cluster.Node) []string {
+	t.Helper()
+	return slices.DeleteFunc(akriSockets(t, node), func(path string) bool { return dialed(t.Context(), path) != nil })
+}
+
+func akriSockets(t *testing.T, node cluster.Node) []string {
+	t.Helper()
+	all := append(sockets(t, node.AkriDir()), sockets(t, node.RunDir())...)
+	if selected.dynamic {
+		all = append(all, sockets(t, node.Path("/var/lib/kubelet/plugins_registry"))...)
+	}
+	return all
+}
+
+// requireOwnSockets requires the list to have the sockets of the services and of the default
+// handlers.
+func requireOwnSockets(t *testing.T, paths []string) {
+	t.Helper()
+	all := strings.Join(paths, " ")
+	for _, socket := range []string{"agent-registration.sock", "registrar.sock", "discovery-operator.sock", "udev.sock"} {
+		require.Contains(t, all, "/"+socket)
+	}
+}
+
+func dialed(ctx context.Context, path string) error {
+	conn, err := (&net.Dialer{}).DialContext(ctx, "unix", path)
+	if err != nil {
+		return err
+	}
+	return conn.Close()
+}
+
+func removeSockets(t *testing.T, node cluster.Node) {
+	t.Helper()
+	for _, path := range akriSockets(t, node) {
+		require.NoError(t, os.Remove(path))
+	}
+}
+
+func awaitServed(t *testing.T, paths []string) {
+	t.Helper()
+	for _, path := range paths {
+		await(t, path, func(ctx context.Context) error { return dialed(ctx, path) })
+	}
+}
+
+// awaitSocketMissing waits until the registrar and the status of the Configuration show that the
+// handler has no socket.
+func awaitSocketMissing(t *testing.T, node cluster.Node, name string) {
+	t.Helper()
+	handler := awaitHandlers(t, node, name, offline)[0]
+	require.Equal(t, registrarv1.OfflineCause_OFFLINE_CAUSE_SOCKET_MISSING, handler.GetOfflineCause())
+	awaitCondition(t, "default", "e2e-foreign", akriv0.ConditionHandlerRegistered, metav1.ConditionFalse, akriv0.ReasonHandlerSocketMissing)
+}
+
+// restartInAnyOrder deletes the Pods of the services on the node, and waits for new ones.
+func restartInAnyOrder(t *testing.T, node cluster.Node, services ...string) {
+	t.Helper()
+	rand.Shuffle(len(services), func(i, j int) { services[i], services[j] = services[j], services[i] })
+	var processes []string
+	for _, service := range services {
+		processes = append(processes, selected.process(service))
+	}
+	processes = slices.Compact(processes)
+	t.Logf("restarting %v", processes)
+	pods := akri.Kubernetes.CoreV1().Pods(mesh.Namespace)
+	for _, process := range processes {
+		before := servicePodOn(t, process, node.Name())
+		require.NoError(t, pods.Delete(t.Context(), before.Name, metav1.DeleteOptions{}))
+		awaitObjects(t, "another "+process, pods, ofService(process), func(found []corev1.Pod) error {
+			for _, pod := range found {
+				if pod.Spec.NodeName == node.Name() && pod.UID != before.UID && mesh.Ready(&pod) {
+					return nil
+				}
+			}
+			return errors.New("no other Pod is ready")
+		})
+	}
+}
+
+// usesDevice checks that a Pod on the node gets a device of the Configuration.
+func usesDevice(t *testing.T, node cluster.Node, pod, configuration string) {
+	t.Helper()
+	selector := "spec:\n  nodeSelector: {kubernetes.io/hostname: " + node.Name() + "}"
+	apply(t, strings.Replace(ownPod(pod, configuration), "spec:", selector, 1))
+	awaitReadyPod(t, "default", pod)
+}
 
 // movedSockets checks that the sockets of all services and handlers can move, as in an upgrade from
 // a release with one directory for all, while handlers and brokers run.

@@ -4,7 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"math/rand/v2"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"syscall"
@@ -34,6 +37,7 @@ var faults = []action{
 	{"cordon", 2, (*soak).cordonNode},
 	{"api-server", 1, (*soak).killAPI},
 	{"handler-pods", 2, (*soak).stopHandler},
+	{"sockets", 2, (*soak).removeSockets},
 }
 
 // killServices kills one container of Akri after the other until ctx ends.
@@ -105,6 +109,35 @@ func (s *soak) killKubelet(ctx context.Context, random *rand.Rand) (string, erro
 	}
 	away := time.Duration(random.IntN(4)) * time.Second
 	return fmt.Sprintf("%s, away for %s", node.Name(), away), errors.Join(cluster.Pause(ctx, away), node.StartKubelet(ctx))
+}
+
+// removeSockets removes the sockets of Akri on a node, except that of the handler of this process,
+// which binds it once.
+func (s *soak) removeSockets(_ context.Context, random *rand.Rand) (string, error) {
+	nodes := s.mesh.Cluster.Nodes()
+	node := nodes[random.IntN(len(nodes))]
+	removed := 0
+	for _, directory := range []string{node.AkriDir(), node.RunDir()} {
+		err := filepath.WalkDir(directory, func(path string, entry fs.DirEntry, err error) error {
+			if err != nil || entry.Type() != fs.ModeSocket || entry.Name() == localHandler+".sock" {
+				return ignoreMissing(err)
+			}
+			removed++
+			return ignoreMissing(os.Remove(path))
+		})
+		if err != nil {
+			return "", fmt.Errorf("remove sockets: %w", err)
+		}
+	}
+	return fmt.Sprintf("%d on %s", removed, node.Name()), nil
+}
+
+// ignoreMissing returns the error unless the file does not exist: a node may be stopped.
+func ignoreMissing(err error) error {
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	return err
 }
 
 func (s *soak) stopNode(ctx context.Context, random *rand.Rand) (string, error) {
