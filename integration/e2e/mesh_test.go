@@ -88,6 +88,7 @@ func allScenarios(t *testing.T) {
 			evictedPods,
 			hangingHandler,
 			removedSockets,
+			removedDirectories,
 			nodeRestart,
 			killServices,
 			slotsSurvive,

@@ -44,7 +44,6 @@ func removedSockets(t *testing.T) {
 	removed := time.Now()
 	awaitServed(t, own)
 	t.Logf("Akri serves again after %s", time.Since(removed).Round(time.Millisecond))
-	usesDevice(t, node, "sockets-removed", name)
 	awaitSocketMissing(t, node, "e2eForeign")
 	t.Logf("the other handler has no socket after %s", time.Since(removed).Round(time.Second))
 	handler.send(t, &discoveryv0.Device{Id: "x"}, &discoveryv0.Device{Id: "y"})
@@ -53,6 +52,8 @@ func removedSockets(t *testing.T) {
 		object: "configuration " + foreign,
 		cause:  "HandlerSocketMissing", message: "/var/lib/akri/e2eForeign.sock", remedy: "spec.nodeName=" + node.Name(),
 	}.check(t)
+	// With Dynamic Resource Allocation, the kubelet has registered the driver again by now.
+	usesDevice(t, node, "sockets-removed", name)
 
 	removeSockets(t, node)
 	restartInAnyOrder(t, node, "registrar", "discovery-operator")
@@ -66,6 +67,29 @@ func removedSockets(t *testing.T) {
 	awaitHandlers(t, node, "e2eForeign", active)
 	awaitInstances(t, "default", foreign, instanceName(foreign, "x", "", true))
 	awaitVerdict(t, "default", foreign, akriv0.ConditionDevicesWorking, "Works")
+}
+
+// removedDirectories removes the directories of all sockets on a node. The containers still have
+// the old ones, so that the kubelet must restart them. It runs only with AKRI_E2E_DIRECTORIES=1,
+// because liveness checks fail three times before that.
+func removedDirectories(t *testing.T) {
+	if os.Getenv("AKRI_E2E_DIRECTORIES") == "" {
+		t.Skip("AKRI_E2E_DIRECTORIES is not set")
+	}
+	const name = "e2e-directories"
+	node := akri.Cluster.Nodes()[0]
+	apply(t, echoConfiguration(name, 2, "", "foo0"))
+	awaitNodes(t, name+"-8120fe", akri.Cluster.Nodes()[0].Name(), akri.Cluster.Nodes()[1].Name())
+	own := servedSockets(t, node)
+	requireOwnSockets(t, own)
+	for _, directory := range []string{node.AkriDir(), node.RunDir()} {
+		require.NoError(t, os.RemoveAll(directory))
+	}
+	removed := time.Now()
+	awaitServed(t, own)
+	awaitHandlers(t, node, "debugEcho", active)
+	t.Logf("Akri serves again after %s", time.Since(removed).Round(time.Second))
+	usesDevice(t, node, "sockets-directories", name)
 }
 
 // servedSockets returns the sockets of Akri on the node that a process serves.
