@@ -5,6 +5,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"reflect"
 	"slices"
 	"strings"
 	"sync"
@@ -14,7 +15,6 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -24,6 +24,7 @@ import (
 
 	akriv0 "akri.sh/libs/apis/akri/v0"
 	"akri.sh/libs/broadcast"
+	"akri.sh/libs/inspect/definitions"
 	"akri.sh/libs/inspect/explain"
 	"akri.sh/libs/inspect/rights"
 	"akri.sh/libs/kube"
@@ -38,7 +39,7 @@ const (
 
 // Cache has the objects of a Snapshot in memory, and follows their changes.
 type Cache struct {
-	server    rest.Interface
+	types     *definitions.Reader
 	informers kube.Informers
 	changes   broadcast.Value[int]
 
@@ -52,12 +53,13 @@ type Cache struct {
 	webhooks       *kube.Informer[*admissionregistrationv1.ValidatingWebhookConfiguration]
 	events         *kube.Informer[*corev1.Event]
 	warnings       *kube.Informer[*corev1.Event]
-	// rights has Unreadable, OneNamespace and NoAPI.
+	// rights has Unreadable and OneNamespace.
 	rights explain.Snapshot
 
-	mu      sync.Mutex
-	version int
-	health  Health
+	mu       sync.Mutex
+	outdated []explain.Definition
+	version  int
+	health   Health
 }
 
 // Health is the state of the connection to the API server.
@@ -72,10 +74,16 @@ type Health struct {
 // one, or none. It calls the API server to find that out.
 func New(ctx context.Context, config *rest.Config, namespace string) (*Cache, error) {
 	c, err := build(ctx, config, &rights.Finder{Snapshot: &explain.Snapshot{}, Namespace: namespace})
-	if err == nil && c.rights.NoAPI {
-		err = rights.ErrNoAPI
+	if err != nil {
+		return nil, err
 	}
-	return c, err
+	if c.outdated, err = c.types.Outdated(ctx); err != nil {
+		return nil, err
+	}
+	if c.Snapshot().NoAPI() {
+		return nil, rights.ErrNoAPI
+	}
+	return c, nil
 }
 
 // NewOfAll returns a Cache of the objects of all namespaces, which the caller may list. It does not
@@ -90,9 +98,11 @@ func build(ctx context.Context, config *rest.Config, finder *rights.Finder) (*Ca
 	config.QPS = -1
 	c := &Cache{health: Health{Since: time.Now()}}
 	b := &builder{ctx: ctx, config: config, cache: c, finder: finder}
-	if c.server, b.err = newServer(config); b.err != nil {
-		return nil, b.err
+	server, err := newServer(config)
+	if err != nil {
+		return nil, err
 	}
+	c.types = definitions.NewReader(server)
 	all, ofAkri := metav1.ListOptions{}, metav1.ListOptions{LabelSelector: explain.PartOfLabel + "=" + explain.PartOf}
 	brokers := metav1.ListOptions{LabelSelector: "controller=" + akriv0.Group}
 	ofDevices := metav1.ListOptions{FieldSelector: "involvedObject.apiVersion=" + akriv0.GroupVersion.String()}
@@ -212,8 +222,8 @@ func (c *Cache) HasSynced() bool { return c.informers.HasSynced() }
 // Synced waits until the Cache is complete.
 func (c *Cache) Synced(ctx context.Context) error { return kube.WaitForSync(ctx, c.informers) }
 
-// probe calls the API server at an interval. A watch does not show that the API server is away: no
-// event is expected.
+// probe reads the types of Akri from the API server at an interval. A watch does not show that the
+// API server is away: no event is expected.
 func (c *Cache) probe(ctx context.Context) {
 	ticker := time.NewTicker(probeInterval)
 	defer ticker.Stop()
@@ -223,29 +233,28 @@ func (c *Cache) probe(ctx context.Context) {
 			return
 		case <-ticker.C:
 		}
-		c.record(c.call(ctx), time.Now())
+		outdated, err := c.readTypes(ctx)
+		c.record(outdated, err, time.Now())
 	}
 }
 
-func (c *Cache) call(ctx context.Context) error {
+func (c *Cache) readTypes(ctx context.Context) ([]explain.Definition, error) {
 	ctx, cancel := context.WithTimeout(ctx, probeTimeout)
 	defer cancel()
-	err := c.server.Get().AbsPath("/version").Do(ctx).Error()
-	if apierrors.IsForbidden(err) {
-		return nil // it answers
-	}
-	return err
+	return c.types.Outdated(ctx)
 }
 
-func (c *Cache) record(err error, now time.Time) {
+func (c *Cache) record(outdated []explain.Definition, err error, now time.Time) {
 	c.mu.Lock()
 	old := c.health.Problem
+	changed := false
 	if err == nil {
-		c.health = Health{Since: now}
+		changed = !reflect.DeepEqual(c.outdated, outdated)
+		c.health, c.outdated = Health{Since: now}, outdated
 	} else {
 		c.health.Problem = err.Error()
 	}
-	changed := c.health.Problem != old
+	changed = changed || c.health.Problem != old
 	c.mu.Unlock()
 	if changed {
 		c.notify()
@@ -272,9 +281,16 @@ func (c *Cache) Health() Health {
 	return c.health
 }
 
+func (c *Cache) definitions() []explain.Definition {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.outdated
+}
+
 // Snapshot returns the objects. Callers must not change them.
 func (c *Cache) Snapshot() *explain.Snapshot {
 	s := c.rights
+	s.Outdated = c.definitions()
 	s.Configurations = values(c.configurations, nil)
 	s.Instances = values(c.instances, nil)
 	s.Pods = values(c.pods, explain.IsRelevant)

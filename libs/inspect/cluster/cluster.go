@@ -17,6 +17,7 @@ import (
 	"k8s.io/client-go/rest"
 
 	akriv0 "akri.sh/libs/apis/akri/v0"
+	"akri.sh/libs/inspect/definitions"
 	"akri.sh/libs/inspect/explain"
 	"akri.sh/libs/inspect/rights"
 	"akri.sh/libs/kube"
@@ -71,6 +72,10 @@ func (c *Client) Snapshot(ctx context.Context, namespace string) (*explain.Snaps
 	list(l, "deployments", false, apps.Deployments, ofAkri, &s.Deployments)
 	webhooks := c.Kubernetes.AdmissionregistrationV1().ValidatingWebhookConfigurations
 	list(l, "validatingwebhookconfigurations", false, clusterScoped(webhooks), ofAkri, &s.Webhooks)
+	l.group.Go(func() (err error) {
+		s.Outdated, err = definitions.NewReader(c.Kubernetes.Discovery().RESTClient()).Outdated(l.ctx)
+		return err
+	})
 	if err := l.group.Wait(); err != nil {
 		return nil, err
 	}
@@ -107,7 +112,6 @@ func (c *Client) listWarnings(ctx context.Context, finder *rights.Finder) error 
 // listClaims lists what explains Pods with ResourceClaims.
 func (c *Client) listClaims(ctx context.Context, finder *rights.Finder) error {
 	s, resources := finder.Snapshot, c.Kubernetes.ResourceV1()
-	noAPI := s.NoAPI
 	l := newLister(ctx, finder)
 	all, ofDriver := metav1.ListOptions{}, metav1.ListOptions{FieldSelector: resourcev1.ResourceSliceSelectorDriver + "=" + akriv0.Driver}
 	list(l, "resourceclaims", true, resources.ResourceClaims, all, &s.ResourceClaims)
@@ -115,9 +119,7 @@ func (c *Client) listClaims(ctx context.Context, finder *rights.Finder) error {
 	list(l, "resourceslices", false, clusterScoped(resources.ResourceSlices), ofDriver, &s.ResourceSlices)
 	unprepared := metav1.ListOptions{FieldSelector: "reason=FailedPrepareDynamicResources"}
 	list(l, "events", true, c.Kubernetes.CoreV1().Events, unprepared, &s.Unprepared)
-	err := l.group.Wait()
-	s.NoAPI = noAPI // a cluster without this version of the API has no claims
-	return err
+	return l.group.Wait()
 }
 
 // lister lists several kinds of objects at once.

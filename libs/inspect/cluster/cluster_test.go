@@ -33,6 +33,8 @@ func list(path string) string {
 		return claims
 	case strings.HasSuffix(path, "/configurations"):
 		return `{"kind": "ConfigurationList", "apiVersion": "akri.sh/v0", "items": [{"metadata": {"name": "camera"}}]}`
+	case path == "/apis/akri.sh/v0":
+		return `{"kind": "APIResourceList", "resources": [{"name": "configurations"}, {"name": "instances"}]}`
 	default:
 		return `{"items": []}`
 	}
@@ -94,7 +96,7 @@ func TestNoClaims(t *testing.T) {
 		return http.StatusOK
 	}).Snapshot(t.Context(), "default")
 	require.NoError(t, err)
-	require.False(t, s.NoAPI)
+	require.False(t, s.NoAPI())
 	require.Len(t, s.Configurations, 1)
 }
 
@@ -106,7 +108,7 @@ func TestNoAPI(t *testing.T) {
 		return http.StatusOK
 	}).Snapshot(t.Context(), "default")
 	require.NoError(t, err)
-	require.True(t, s.NoAPI)
+	require.True(t, s.NoAPI())
 }
 
 func TestError(t *testing.T) {

@@ -24,7 +24,7 @@ func init() {
 		rule{ImageNotPulled, LinkContainer, 0, whenWaiting(ImageNotPulled, imageNotPulled)},
 		rule{CrashLoop, LinkContainer, 1, whenWaiting(CrashLoop, crashLoop)},
 		rule{ContainerNotCreated, LinkContainer, 2, whenWaiting(ContainerNotCreated, containerNotCreated)},
-		rule{ImageNotPulled, LinkServices, 2, imagesNotPulled},
+		rule{ImageNotPulled, LinkServices, 3, imagesNotPulled},
 	)
 }
 

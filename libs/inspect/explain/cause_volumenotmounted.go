@@ -10,7 +10,7 @@ import (
 const VolumeNotMounted CauseID = "VolumeNotMounted"
 
 func init() {
-	register(rule{VolumeNotMounted, LinkServices, 4, servicesWith(VolumeNotMounted)}, rule{VolumeNotMounted, LinkContainer, 4, volumeNotMounted})
+	register(rule{VolumeNotMounted, LinkServices, 5, servicesWith(VolumeNotMounted)}, rule{VolumeNotMounted, LinkContainer, 4, volumeNotMounted})
 }
 
 // hostValues are the chart values of the directories of nodes, by the volumes of Akri's Pods.

@@ -10,7 +10,7 @@ import (
 // and changed Configurations.
 const WebhookUnavailable CauseID = "WebhookUnavailable"
 
-func init() { register(rule{WebhookUnavailable, LinkServices, 1, webhookUnavailable}) }
+func init() { register(rule{WebhookUnavailable, LinkServices, 2, webhookUnavailable}) }
 
 func webhookUnavailable(t target, report func(Cause)) {
 	for _, service := range t.services {

@@ -106,7 +106,7 @@ func (s *Snapshot) ServicesLink() Link {
 	causes := target{Snapshot: s, services: services}.causes(LinkServices)
 	stopped := func(service Service) bool { return !service.complete() && service.Ready == 0 }
 	switch {
-	case len(services) == 0, slices.ContainsFunc(services, stopped):
+	case len(services) == 0, slices.ContainsFunc(services, stopped), s.missingDefinition() != nil:
 		return broken(LinkServices, causes...)
 	case len(causes) > 0:
 		return partly(LinkServices, causes[0].Message, causes...)

@@ -60,8 +60,9 @@ type Snapshot struct {
 	// OneNamespace is true if Pods, Jobs, Configurations or Instances are only those of one
 	// namespace, or of some, because the user may not list those of others.
 	OneNamespace bool
-	// NoAPI is true if the cluster does not have the types of Akri.
-	NoAPI bool
+	// Outdated are the CustomResourceDefinitions of Akri that are missing or older than this
+	// program.
+	Outdated []Definition
 
 	index *index
 }

@@ -12,6 +12,9 @@ func (s *Snapshot) devicesLink(c *akriv0.Configuration) Link {
 	if link := s.componentLink(InstanceWriter); link.State == Broken || link.State == Waiting {
 		return link // the status of the Configuration is that of an earlier time
 	}
+	if cause := s.missingDefinition(); cause != nil {
+		return broken(LinkServices, *cause)
+	}
 	discovery := chain(s.discovery(c)[1:])
 	instances := s.InstancesOf(c)
 	if len(instances) == 0 {

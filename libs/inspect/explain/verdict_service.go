@@ -6,9 +6,18 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// ServiceVerdicts returns the verdicts on the workloads of Akri.
+// ServiceVerdicts returns the verdicts on the workloads of Akri, and on its
+// CustomResourceDefinitions that do not fit to them.
 func ServiceVerdicts(s *Snapshot) []Verdict {
 	var verdicts []Verdict
+	for _, definition := range s.Outdated {
+		cause := s.outdatedCause(definition)
+		link := partly(LinkServices, cause.Message, cause)
+		if definition.Missing {
+			link = broken(LinkServices, cause)
+		}
+		verdicts = append(verdicts, link.of(cause.Subject.Kind, "", definition.Name))
+	}
 	for _, service := range s.Services() {
 		verdicts = append(verdicts, s.serviceLink(service).of(service.Kind, service.Namespace, service.Name))
 	}

@@ -42,8 +42,7 @@ func (f *Finder) Find(ctx context.Context, resource string, namespaced bool, rea
 		if !slices.Contains(f.Snapshot.Unreadable, resource) { // Events are listed twice
 			f.Snapshot.Unreadable = append(f.Snapshot.Unreadable, resource)
 		}
-	case apierrors.IsNotFound(err):
-		f.Snapshot.NoAPI = true
+	case apierrors.IsNotFound(err): // a cluster without the type has no objects
 	default:
 		return fmt.Errorf("list %s: %w", resource, err)
 	}

@@ -42,7 +42,7 @@ func TestBeforeInstallation(t *testing.T) {
 		{"no node", true, func(*check.Facts) {}, map[string]check.Outcome{"nodes": check.Failed}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			s := &explain.Snapshot{NoAPI: true}
+			s := &explain.Snapshot{}
 			if !c.empty {
 				s.Nodes = nodes
 			}

@@ -107,7 +107,7 @@ func (o *options) snapshot(ctx context.Context) (*explain.Snapshot, string, erro
 		return nil, "", err
 	}
 	snapshot, err := client.Snapshot(ctx, namespace)
-	if err == nil && snapshot.NoAPI {
+	if err == nil && snapshot.NoAPI() {
 		err = cluster.ErrNoAPI
 	}
 	if err != nil {

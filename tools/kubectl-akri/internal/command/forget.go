@@ -38,7 +38,7 @@ end. A node that runs Akri again reports its devices again.`,
 			if err != nil {
 				return err
 			}
-			if snapshot.NoAPI {
+			if snapshot.NoAPI() {
 				return cluster.ErrNoAPI
 			}
 			plan := forget.Of(snapshot, arguments[0])

@@ -1,0 +1,221 @@
+// Package definitions compares the types of Akri that a cluster serves with those of this program.
+// Every user may read the OpenAPI documents that it needs.
+package definitions
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/url"
+	"reflect"
+	"strings"
+	"sync"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/rest"
+
+	akriv0 "akri.sh/libs/apis/akri/v0"
+	"akri.sh/libs/inspect/explain"
+)
+
+var groupPath = "/apis/" + akriv0.GroupVersion.String()
+
+// usedType is a type that this program uses. Services write the status of Configurations through
+// its subresource.
+type usedType struct {
+	resource, kind string
+	object         reflect.Type
+	subresource    bool
+}
+
+var types = []usedType{
+	{akriv0.ConfigurationResource.Resource, "Configuration", reflect.TypeFor[akriv0.Configuration](), true},
+	{akriv0.InstanceResource.Resource, "Instance", reflect.TypeFor[akriv0.Instance](), false},
+}
+
+// Reader reads the types of a cluster. It downloads their schemas again only if they have changed.
+// Several goroutines can use it.
+type Reader struct {
+	client rest.Interface
+
+	mu     sync.Mutex
+	url    string // of the schemas; it changes with their content
+	served *document
+}
+
+// NewReader returns a Reader that sends requests with the client of any group.
+func NewReader(client rest.Interface) *Reader { return &Reader{client: client, served: &document{}} }
+
+// Outdated returns the CustomResourceDefinitions that are missing, or that lack what this program
+// uses. It returns none if the API server does not let the user read them.
+func (r *Reader) Outdated(ctx context.Context) ([]explain.Definition, error) {
+	exist, err := r.resources(ctx)
+	if err == nil {
+		err = r.readSchemas(ctx)
+	}
+	if apierrors.IsForbidden(err) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("read the types of the cluster: %w", err)
+	}
+
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	var outdated []explain.Definition
+	for _, t := range types {
+		definition := explain.Definition{Name: t.resource + "." + akriv0.Group, Missing: !exist[t.resource]}
+		if !definition.Missing {
+			definition.Lacks = r.served.lacks(t)
+		}
+		if definition.Missing || len(definition.Lacks) > 0 {
+			outdated = append(outdated, definition)
+		}
+	}
+	return outdated, nil
+}
+
+// resources returns the resources of Akri that the API server serves. Those of a new
+// CustomResourceDefinition are served before their schema is published.
+func (r *Reader) resources(ctx context.Context) (map[string]bool, error) {
+	var list metav1.APIResourceList
+	if err := r.get(ctx, groupPath, &list); err != nil && !apierrors.IsNotFound(err) {
+		return nil, err
+	}
+	exist := map[string]bool{}
+	for _, resource := range list.APIResources {
+		exist[resource.Name] = true
+	}
+	return exist, nil
+}
+
+// readSchemas reads the schemas that the API server publishes now, if it does.
+func (r *Reader) readSchemas(ctx context.Context) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	var index struct {
+		Paths map[string]struct {
+			ServerRelativeURL string `json:"serverRelativeURL"`
+		} `json:"paths"`
+	}
+	if err := r.get(ctx, "/openapi/v3", &index); err != nil {
+		return err
+	}
+	location := index.Paths[strings.TrimPrefix(groupPath, "/")].ServerRelativeURL
+	if location == r.url {
+		return nil
+	}
+	served := &document{}
+	if location != "" {
+		if err := r.get(ctx, location, served); err != nil {
+			return err
+		}
+	}
+	r.url, r.served = location, served
+	return nil
+}
+
+func (r *Reader) get(ctx context.Context, location string, into any) error {
+	parsed, err := url.Parse(location)
+	if err != nil {
+		return err
+	}
+	request := r.client.Get().AbsPath(parsed.Path).SetHeader("Accept", "application/json")
+	for name, values := range parsed.Query() {
+		request = request.Param(name, values[0])
+	}
+	content, err := request.DoRaw(ctx)
+	if err != nil {
+		return err
+	}
+	if err := json.Unmarshal(content, into); err != nil {
+		return fmt.Errorf("%s: %w", location, err)
+	}
+	return nil
+}
+
+// document is the part of an OpenAPI document that is compared.
+type document struct {
+	Paths      map[string]any `json:"paths"`
+	Components struct {
+		Schemas map[string]*node `json:"schemas"`
+	} `json:"components"`
+}
+
+// node is a schema.
+type node struct {
+	Type       string           `json:"type"`
+	Properties map[string]*node `json:"properties"`
+	Items      *node            `json:"items"`
+	Preserve   bool             `json:"x-kubernetes-preserve-unknown-fields"`
+	Kinds      []struct {
+		Kind string `json:"kind"`
+	} `json:"x-kubernetes-group-version-kind"`
+}
+
+func (d *document) find(kind string) *node {
+	for _, schema := range d.Components.Schemas {
+		if len(schema.Kinds) == 1 && schema.Kinds[0].Kind == kind {
+			return schema
+		}
+	}
+	return nil
+}
+
+// lacks returns the fields of the spec and the status that are missing or have another type. It
+// returns none if the schema is not published.
+func (d *document) lacks(t usedType) []string {
+	served := d.find(t.kind)
+	if served == nil {
+		return nil
+	}
+	var lacks []string
+	for _, part := range []string{"Spec", "Status"} {
+		field, _ := t.object.FieldByName(part)
+		name := strings.ToLower(part)
+		lacks = append(lacks, compare(field.Type, served.Properties[name], name)...)
+	}
+	if t.subresource && d.Paths[groupPath+"/namespaces/{namespace}/"+t.resource+"/{name}/status"] == nil {
+		lacks = append(lacks, "the subresource status")
+	}
+	return lacks
+}
+
+// jsonTypes are the types in JSON of the kinds that the types of Akri use.
+var jsonTypes = map[reflect.Kind]string{
+	reflect.String: "string", reflect.Bool: "boolean", reflect.Int32: "integer", reflect.Int64: "integer",
+	reflect.Slice: "array", reflect.Map: "object", reflect.Struct: "object",
+}
+
+// compare returns the fields of the type that the schema lacks.
+func compare(t reflect.Type, served *node, path string) []string {
+	for t.Kind() == reflect.Pointer {
+		t = t.Elem()
+	}
+	switch expected := jsonTypes[t.Kind()]; {
+	case served == nil:
+		return []string{path}
+	case served.Preserve, reflect.PointerTo(t).Implements(reflect.TypeFor[json.Marshaler]()):
+		return nil // any content, or a type of Kubernetes with a form of its own, such as a time
+	case served.Type != expected:
+		return []string{fmt.Sprintf("%s (%s instead of %s)", path, served.Type, expected)}
+	}
+
+	switch t.Kind() {
+	case reflect.Slice:
+		return compare(t.Elem(), served.Items, path+"[]")
+	case reflect.Struct:
+	default:
+		return nil
+	}
+	var lacks []string
+	for field := range t.Fields() {
+		name, _, _ := strings.Cut(field.Tag.Get("json"), ",")
+		if name == "-" {
+			continue
+		}
+		lacks = append(lacks, compare(field.Type, served.Properties[name], path+"."+name)...)
+	}
+	return lacks
+}

@@ -1,0 +1,179 @@
+package definitions_test
+
+import (
+	"context"
+	"math/rand/v2"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	apiextensions "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/discovery"
+
+	akriv0 "akri.sh/libs/apis/akri/v0"
+	"akri.sh/libs/inspect/definitions"
+	"akri.sh/libs/inspect/explain"
+	"akri.sh/libs/kube"
+	"akri.sh/libs/kube/kubetest"
+)
+
+var server *kubetest.Server
+
+func TestMain(m *testing.M) { kubetest.Main(m, &server) }
+
+const (
+	configurations = "configurations." + akriv0.Group
+	instances      = "instances." + akriv0.Group
+)
+
+// cluster changes the CustomResourceDefinitions of the API server.
+type cluster struct {
+	*testing.T
+
+	client *kube.Client[*apiextensions.CustomResourceDefinition, *apiextensions.CustomResourceDefinitionList]
+	reader *definitions.Reader
+}
+
+func newCluster(t *testing.T) cluster {
+	t.Helper()
+	resource := apiextensions.SchemeGroupVersion.WithResource("customresourcedefinitions")
+	client, err := kube.NewClient[apiextensions.CustomResourceDefinition, apiextensions.CustomResourceDefinitionList](
+		server.Config(), resource, apiextensions.AddToScheme)
+	require.NoError(t, err)
+	requests, err := discovery.NewDiscoveryClientForConfig(server.Config())
+	require.NoError(t, err)
+	return cluster{t, client, definitions.NewReader(requests.RESTClient())}
+}
+
+// change changes a definition. The function returns its former spec.
+func (c cluster) change(name string, change func(*apiextensions.CustomResourceDefinitionSpec)) apiextensions.CustomResourceDefinitionSpec {
+	c.Helper()
+	crd, err := c.client.In("").Get(c.Context(), name, metav1.GetOptions{})
+	require.NoError(c, err)
+	former := crd.Spec.DeepCopy()
+	change(&crd.Spec)
+	_, err = c.client.In("").Update(c.Context(), crd, metav1.UpdateOptions{})
+	require.NoError(c, err)
+	return *former
+}
+
+// await waits for the answer. The API server publishes a changed definition after some time.
+func (c cluster) await(expected ...explain.Definition) {
+	c.Helper()
+	require.EventuallyWithT(c, func(t *assert.CollectT) {
+		outdated, err := c.reader.Outdated(context.WithoutCancel(c.Context()))
+		require.NoError(t, err)
+		require.Equal(t, expected, outdated)
+	}, time.Minute, 50*time.Millisecond)
+}
+
+// TestRandomFields removes random fields of a definition, and gives others another type.
+func TestRandomFields(t *testing.T) {
+	c := newCluster(t)
+	c.await()
+	for _, name := range []string{configurations, instances} {
+		seed := rand.Uint64()
+		t.Logf("%s: seed %d", name, seed)
+		var lacks []string
+		former := c.change(name, func(spec *apiextensions.CustomResourceDefinitionSpec) {
+			d := damage{rand.New(rand.NewPCG(seed, 0)), nil}
+			for len(d.lacks) == 0 {
+				for _, part := range []string{"spec", "status"} {
+					d.fields(part, spec.Versions[0].Schema.OpenAPIV3Schema.Properties[part])
+				}
+			}
+			lacks = d.lacks
+		})
+		slices.Sort(lacks)
+		require.EventuallyWithT(t, func(t *assert.CollectT) {
+			outdated, err := c.reader.Outdated(context.WithoutCancel(c.Context()))
+			require.NoError(t, err)
+			require.Len(t, outdated, 1)
+			require.Equal(t, name, outdated[0].Name)
+			require.False(t, outdated[0].Missing)
+			require.ElementsMatch(t, lacks, outdated[0].Lacks)
+		}, time.Minute, 50*time.Millisecond)
+		c.change(name, func(spec *apiextensions.CustomResourceDefinitionSpec) { *spec = former })
+		c.await()
+	}
+}
+
+// damage changes fields of a schema, and records what it lacks then.
+type damage struct {
+	*rand.Rand
+
+	lacks []string
+}
+
+func (d *damage) fields(path string, schema apiextensions.JSONSchemaProps) apiextensions.JSONSchemaProps {
+	// Rules and keys can name fields that are removed.
+	schema.XValidations, schema.XListType, schema.XListMapKeys, schema.Required = nil, nil, nil, nil
+	if schema.Items != nil {
+		items := d.fields(path+"[]", *schema.Items.Schema)
+		schema.Items = &apiextensions.JSONSchemaPropsOrArray{Schema: &items}
+	}
+	for name, field := range schema.Properties {
+		switch at := path + "." + name; {
+		case isRemoved(at):
+		case field.XPreserveUnknownFields == nil && d.IntN(12) == 0:
+			delete(schema.Properties, name)
+			d.lacks = append(d.lacks, at)
+		case field.Type == "string" && field.Format == "" && d.IntN(12) == 0:
+			schema.Properties[name] = apiextensions.JSONSchemaProps{Type: "boolean"}
+			d.lacks = append(d.lacks, at+" (boolean instead of string)")
+		default:
+			schema.Properties[name] = d.fields(at, field)
+		}
+	}
+	return schema
+}
+
+// isRemoved reports whether the services do not use the field. Its definition only has a message.
+func isRemoved(path string) bool {
+	for name := range akriv0.RemovedFields {
+		if path == "spec."+name {
+			return true
+		}
+	}
+	return false
+}
+
+// TestMissingDefinitions deletes the definitions, and adds that of Configurations with the shape
+// that upstream Akri's has: no status.
+func TestMissingDefinitions(t *testing.T) {
+	c := newCluster(t)
+	c.await()
+	missing := func(name string) explain.Definition { return explain.Definition{Name: name, Missing: true} }
+	remove := func(name string) *apiextensions.CustomResourceDefinition {
+		crd, err := c.client.In("").Get(t.Context(), name, metav1.GetOptions{})
+		require.NoError(t, err)
+		require.NoError(t, c.client.In("").Delete(t.Context(), name, metav1.DeleteOptions{}))
+		return &apiextensions.CustomResourceDefinition{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: crd.Spec}
+	}
+	create := func(crd *apiextensions.CustomResourceDefinition) {
+		require.EventuallyWithT(t, func(check *assert.CollectT) { // after the deletion has ended
+			_, err := c.client.In("").Create(t.Context(), crd, metav1.CreateOptions{})
+			require.NoError(check, err)
+		}, time.Minute, 50*time.Millisecond)
+	}
+
+	ofInstances := remove(instances)
+	c.await(missing(instances))
+	ofConfigurations := remove(configurations)
+	c.await(missing(configurations), missing(instances))
+	require.True(t, (&explain.Snapshot{Outdated: []explain.Definition{missing(configurations), missing(instances)}}).NoAPI())
+
+	upstream := ofConfigurations.DeepCopy()
+	version := &upstream.Spec.Versions[0]
+	version.Subresources = nil
+	delete(version.Schema.OpenAPIV3Schema.Properties, "status")
+	create(upstream)
+	c.await(explain.Definition{Name: configurations, Lacks: []string{"status", "the subresource status"}}, missing(instances))
+
+	create(ofInstances)
+	c.change(configurations, func(spec *apiextensions.CustomResourceDefinitionSpec) { *spec = ofConfigurations.Spec })
+	c.await()
+}
