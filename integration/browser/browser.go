@@ -7,15 +7,20 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
 	"time"
 
+	"github.com/chromedp/cdproto/cdp"
 	"github.com/chromedp/cdproto/emulation"
+	"github.com/chromedp/cdproto/heapprofiler"
 	"github.com/chromedp/cdproto/log"
+	"github.com/chromedp/cdproto/memory"
 	"github.com/chromedp/cdproto/network"
 	"github.com/chromedp/cdproto/runtime"
+	"github.com/chromedp/cdproto/systeminfo"
 	"github.com/chromedp/chromedp"
 	"github.com/stretchr/testify/require"
 
@@ -131,6 +136,57 @@ func isReplaced(err error) bool {
 func (b *Browser) Number(t *testing.T, expression string) float64 {
 	t.Helper()
 	return run(t, b, expression, chromedp.Evaluate[float64](expression))
+}
+
+// Numbers returns the list that is the value of an expression in JavaScript.
+func (b *Browser) Numbers(t *testing.T, expression string) []float64 {
+	t.Helper()
+	return run(t, b, expression, chromedp.Evaluate[[]float64](expression))
+}
+
+// Usage is what the page uses.
+type Usage struct {
+	// Heap are the bytes of objects in JavaScript, after a garbage collection.
+	Heap int
+	// Listeners is the number of event listeners, after a garbage collection.
+	Listeners int
+	// Memory are the bytes of memory of the processes of pages. Memory that processes share counts
+	// in parts (proc(5), Pss).
+	Memory int
+}
+
+// Usage returns what the page uses.
+func (b *Browser) Usage(t *testing.T) Usage {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(b.ctx, timeout)
+	defer cancel()
+	_, err := chromedp.Call(ctx, heapprofiler.CollectGarbage, cdp.Empty{})
+	require.NoError(t, err)
+	heap, err := chromedp.Call(ctx, runtime.GetHeapUsage, cdp.Empty{})
+	require.NoError(t, err)
+	counters, err := chromedp.Call(ctx, memory.GetDOMCounters, cdp.Empty{})
+	require.NoError(t, err)
+	processes, err := chromedp.CallBrowser(ctx, systeminfo.GetProcessInfo, cdp.Empty{})
+	require.NoError(t, err)
+
+	usage := Usage{Heap: int(heap.UsedSize), Listeners: int(counters.JsEventListeners)}
+	for _, process := range processes.ProcessInfo {
+		if process.Type == "renderer" {
+			usage.Memory += memoryOf(t, process.ID)
+		}
+	}
+	return usage
+}
+
+func memoryOf(t *testing.T, pid int64) int {
+	t.Helper()
+	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/smaps_rollup", pid))
+	require.NoError(t, err)
+	_, rest, found := strings.Cut(string(text), "\nPss:")
+	require.True(t, found)
+	kibibytes, err := strconv.Atoi(strings.Fields(rest)[0])
+	require.NoError(t, err)
+	return kibibytes << 10
 }
 
 // SetHeader adds a header to all requests of the page.

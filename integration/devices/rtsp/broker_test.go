@@ -2,35 +2,28 @@ package rtsp_test
 
 import (
 	"bytes"
-	"cmp"
 	"context"
 	"fmt"
 	"image/jpeg"
 	"io"
 	"net"
 	"net/http"
-	"net/url"
 	"os"
 	"os/exec"
 	"path/filepath"
-	"slices"
-	"strconv"
 	"strings"
 	"sync"
 	"testing"
 	"time"
 
-	"github.com/chromedp/chromedp"
 	"github.com/stretchr/testify/require"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/status"
 
-	"akri.sh/libs/pki"
 	"akri.sh/proto/camera"
 
-	"akri.sh/integration/browser"
 	"akri.sh/integration/devices/rtsp"
 )
 
@@ -59,9 +52,9 @@ func startCamera(t *testing.T, arguments ...string) *rtsp.Camera {
 
 // broker is a running broker.
 type broker struct {
+	*program
+
 	address string
-	log     *buffer
-	pid     int
 }
 
 // startBroker starts a broker, in plain text unless the settings have another value.
@@ -69,16 +62,21 @@ func startBroker(t *testing.T, environ ...string) *broker {
 	t.Helper()
 	path, err := binaries()
 	require.NoError(t, err)
-	b := &broker{address: freeAddress(t)}
-	standard := []string{"ADDRESS=" + b.address, "METRICS_ADDRESS=" + freeAddress(t), "ALLOW_PLAIN_TEXT=true"}
-	b.log, b.pid = run(t, append(standard, environ...), filepath.Join(path, "camera-broker"))
-	return b
+	address := freeAddress(t)
+	standard := []string{"ADDRESS=" + address, "METRICS_ADDRESS=" + freeAddress(t), "ALLOW_PLAIN_TEXT=true"}
+	return &broker{address: address, program: run(t, append(standard, environ...), filepath.Join(path, "camera-broker"))}
 }
 
-// run runs a program until the end of the test. It returns its log and its process.
-func run(t *testing.T, environ []string, program string, arguments ...string) (*buffer, int) {
+// program is a running process.
+type program struct {
+	log *buffer
+	pid int
+}
+
+// run runs a program until the end of the test.
+func run(t *testing.T, environ []string, path string, arguments ...string) *program {
 	t.Helper()
-	command := exec.CommandContext(t.Context(), program, arguments...)
+	command := exec.CommandContext(t.Context(), path, arguments...)
 	log := &buffer{}
 	command.Env, command.Stdout, command.Stderr = environ, log, log
 	require.NoError(t, command.Start())
@@ -89,7 +87,7 @@ func run(t *testing.T, environ []string, program string, arguments ...string) (*
 			t.Log(log.String())
 		}
 	})
-	return log, command.Process.Pid
+	return &program{log: log, pid: command.Process.Pid}
 }
 
 // buffer is a bytes.Buffer that can be read while a program writes.
@@ -281,222 +279,4 @@ func awaitTrue(t *testing.T, what string, is func() bool) {
 		case <-time.After(50 * time.Millisecond):
 		}
 	}
-}
-
-// memoryLimit is that of the sample onvif-video.yaml.
-const memoryLimit = 200 << 20
-
-// TestCost runs three cameras with five viewers each, and requests images, which are decoded. It
-// logs the memory and the CPU time of each broker, and checks the memory limit of the sample.
-func TestCost(t *testing.T) {
-	const viewers = 5
-	brokers := make([]*broker, 3)
-	for i := range brokers {
-		camera := startCamera(t, "--width", "1280", "--height", "720")
-		brokers[i] = startBroker(t, "RTSP_URL="+camera.URL("127.0.0.1"))
-		brokers[i].awaitHealth(t, "ok")
-		for range viewers {
-			response, err := http.Get("http://" + brokers[i].address + "/stream")
-			require.NoError(t, err)
-			t.Cleanup(func() { _ = response.Body.Close() })
-			go func() { _, _ = io.Copy(io.Discard, response.Body) }()
-		}
-	}
-	for _, b := range brokers {
-		before, began := b.cpu(t), time.Now()
-		<-time.After(watched(t))
-		used := b.cpu(t) - before
-		t.Logf("%d viewers of 1280 x 720 at 15 frames a second: %.1f MiB, %.1f %% of a CPU", viewers, float64(b.memory(t))/(1<<20), 100*used.Seconds()/time.Since(began).Seconds())
-		require.Less(t, b.memory(t), memoryLimit)
-
-		before, began = b.cpu(t), time.Now()
-		for time.Since(began) < watched(t) {
-			_, err := b.frame(t.Context(), t)
-			require.NoError(t, err)
-		}
-		used = b.cpu(t) - before
-		t.Logf("and images, without pause: %.1f MiB in the broker and the decoder, %.1f %% of a CPU", float64(b.memory(t))/(1<<20), 100*used.Seconds()/time.Since(began).Seconds())
-		require.Less(t, b.memory(t), memoryLimit)
-	}
-}
-
-// processes returns the broker and its children.
-func (b *broker) processes(t *testing.T) []int {
-	t.Helper()
-	all := []int{b.pid}
-	tasks, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/children", b.pid))
-	require.NoError(t, err)
-	for _, task := range tasks {
-		text, _ := os.ReadFile(task) // threads can end
-		for field := range strings.FieldsSeq(string(text)) {
-			child, err := strconv.Atoi(field)
-			require.NoError(t, err)
-			all = append(all, child)
-		}
-	}
-	return all
-}
-
-// memory returns the resident memory of the processes in bytes. It counts shared files twice.
-func (b *broker) memory(t *testing.T) (sum int) {
-	t.Helper()
-	for _, pid := range b.processes(t) {
-		text, err := os.ReadFile(fmt.Sprintf("/proc/%d/statm", pid))
-		require.NoError(t, err)
-		pages, err := strconv.Atoi(strings.Fields(string(text))[1])
-		require.NoError(t, err)
-		sum += pages * os.Getpagesize()
-	}
-	return sum
-}
-
-// cpu returns the CPU time of the processes (proc(5), utime and stime of /proc/PID/stat).
-func (b *broker) cpu(t *testing.T) (sum time.Duration) {
-	t.Helper()
-	const tick = 10 * time.Millisecond
-	for _, pid := range b.processes(t) {
-		text, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
-		require.NoError(t, err)
-		fields := strings.Fields(string(text[bytes.LastIndexByte(text, ')'):]))
-		for _, field := range fields[12:14] {
-			ticks, err := strconv.Atoi(field)
-			require.NoError(t, err)
-			sum += time.Duration(ticks) * tick
-		}
-	}
-	return sum
-}
-
-// watched is the time for which cameras are watched: AKRI_CAMERA_SECONDS.
-func watched(t *testing.T) time.Duration {
-	t.Helper()
-	seconds, err := strconv.Atoi(cmp.Or(os.Getenv("AKRI_CAMERA_SECONDS"), "3"))
-	require.NoError(t, err)
-	return time.Duration(seconds) * time.Second
-}
-
-// page has the functions of the test in the page: the time in the picture of a camera, and the
-// number of frames that it has shown.
-const page = `
-window.made = stream => {
-	const video = document.querySelector('figure[data-stream="' + stream + '"] video');
-	if (!video || !video.videoWidth) return 0;
-	const canvas = document.createElement('canvas');
-	canvas.width = video.videoWidth; canvas.height = 16;
-	const context = canvas.getContext('2d');
-	context.drawImage(video, 0, 0);
-	const pixels = context.getImageData(0, 8, canvas.width, 1).data;
-	let milliseconds = 0, check = 0;
-	for (let i = 0; i < 40; i++) {
-		const bit = pixels[(i * 16 + 8) * 4] > 127 ? 1 : 0;
-		if (i < 32) milliseconds = milliseconds * 2 + bit; else check = check * 2 + bit;
-	}
-	const bytes = [24, 16, 8, 0].map(shift => Math.floor(milliseconds / 2 ** shift) % 256);
-	if (bytes.reduce((a, b) => a ^ b) !== check) return 0;
-	return milliseconds;
-};
-window.age = stream => {
-	const made = window.made(stream);
-	return made ? (Date.now() % 2 ** 32) - made : -1;
-};
-window.frames = stream => {
-	const video = document.querySelector('figure[data-stream="' + stream + '"] video');
-	return video ? video.getVideoPlaybackQuality().totalVideoFrames : 0;
-};
-1`
-
-// TestPage opens the page of the viewer with three cameras in Chromium, over TLS and with a token.
-// It reads the time in the pictures: frames are shown for a while (AKRI_CAMERA_SECONDS), and the
-// page follows the cameras.
-func TestPage(t *testing.T) {
-	secrets := writeSecrets(t)
-	names := []string{"dock", "gate & yard", "hall"}
-	_, port, err := net.SplitHostPort(freeAddress(t))
-	require.NoError(t, err)
-	for i, name := range names {
-		camera := startCamera(t, "--username", "viewer", "--password", "secret")
-		startBroker(t, append(secrets, "RTSP_URL="+camera.URL("127.0.0.1"), "CAMERA_USERNAME=viewer", "CAMERA_PASSWORD=secret",
-			"CAMERA_NAME="+name, fmt.Sprintf("ADDRESS=127.0.0.%d:%s", 11+i, port))...)
-	}
-	address := startViewer(t, append(secrets, "CAMERAS=brokers.test", "CAMERAS_PORT="+port), "127.0.0.11", "127.0.0.12", "127.0.0.13")
-
-	b := browser.Start(t, "https://"+address)
-	b.SetHeader(t, "Authorization", "Bearer "+token)
-	b.Do(t, "open the page", chromedp.Navigate("https://"+address+"/"))
-	b.Number(t, page)
-	streams := make([]string, len(names))
-	before := make([]float64, len(names))
-	for i, name := range names {
-		streams[i] = strconv.Quote("cameras/" + url.PathEscape(name) + "/stream")
-		b.Await(t, "window.made("+streams[i]+") > 0")
-		before[i] = b.Number(t, "window.frames("+streams[i]+")")
-	}
-	b.CheckAccessibility(t)
-	began := time.Now()
-	ages := map[string][]float64{}
-	for time.Since(began) < watched(t) {
-		for i, name := range names {
-			last := b.Number(t, "window.made("+streams[i]+")")
-			b.Await(t, fmt.Sprintf("window.made(%s) !== 0 && window.made(%s) !== %f", streams[i], streams[i], last))
-			if age := b.Number(t, "window.age("+streams[i]+")"); age >= 0 {
-				ages[name] = append(ages[name], age)
-			}
-		}
-	}
-	seconds := time.Since(began).Seconds()
-	for i, name := range names {
-		slices.Sort(ages[name])
-		require.NotEmpty(t, ages[name])
-		shown := b.Number(t, "window.frames("+streams[i]+")") - before[i]
-		require.Positive(t, shown)
-		t.Logf("%s: %.1f frames a second for %.0f s; latency from the camera's clock to the page: p50 %.0f ms, max %.0f ms (%d samples)",
-			name, shown/seconds, seconds, ages[name][len(ages[name])/2], ages[name][len(ages[name])-1], len(ages[name]))
-	}
-	b.Screenshot(t, "cameras")
-}
-
-const token = "0123456789abcdef0123456789abcdef"
-
-// writeSecrets writes a certificate for the brokers and the viewer, and a token. It returns the
-// settings.
-func writeSecrets(t *testing.T) []string {
-	t.Helper()
-	dir, now := t.TempDir(), time.Now()
-	ca, err := pki.NewCA(now, "test", time.Hour)
-	require.NoError(t, err)
-	pair, err := pki.NewServer(now, ca, "camera-broker", time.Hour, []string{"brokers.test"})
-	require.NoError(t, err)
-	var settings []string
-	for name, content := range map[string]string{
-		"CAMERAS_CA_FILE": string(ca.CertificatePEM), "TLS_CERT_FILE": string(pair.CertificatePEM), "TLS_KEY_FILE": string(pair.KeyPEM),
-		"TOKEN_FILE": token, "CAMERAS_TOKEN_FILE": token,
-	} {
-		file := filepath.Join(dir, name)
-		require.NoError(t, os.WriteFile(file, []byte(content), 0o600))
-		settings = append(settings, name+"="+file)
-	}
-	return append(settings, "ALLOW_PLAIN_TEXT=false")
-}
-
-// startViewer starts the viewer. For it, the name brokers.test has the addresses.
-func startViewer(t *testing.T, environ []string, addresses ...string) (address string) {
-	t.Helper()
-	hosts := filepath.Join(t.TempDir(), "hosts")
-	var lines strings.Builder
-	for _, address := range addresses {
-		fmt.Fprintln(&lines, address, "brokers.test")
-	}
-	require.NoError(t, os.WriteFile(hosts, []byte(lines.String()), 0o600))
-	path, err := binaries()
-	require.NoError(t, err)
-	address = freeAddress(t)
-	run(t, append(environ, "ADDRESS="+address), "unshare", "--mount", "sh", "-c", `mount --bind "$0" /etc/hosts && exec "$1"`, hosts, filepath.Join(path, "camera-viewer"))
-	awaitTrue(t, "the viewer answers", func() bool {
-		conn, err := net.Dial("tcp", address)
-		if err == nil {
-			_ = conn.Close()
-		}
-		return err == nil
-	})
-	return address
 }

@@ -138,9 +138,11 @@ async function follow(video, buffer) {
   }
 }
 
+// once waits for an event. It replaces the handlers of the last call: a video has an event for each
+// frame, and added listeners would stay.
 function once(target, name) {
   return new Promise((resolve, reject) => {
-    target.addEventListener(name, resolve, {once: true});
-    target.addEventListener('error', () => reject(new Error('the video cannot be played')), {once: true});
+    target['on' + name] = resolve;
+    target.onerror = () => reject(new Error('the video cannot be played'));
   });
 }
