@@ -22,6 +22,9 @@ ENCODERS = {
     # Frames that are not in the order of their presentation.
     "h264-reordered": "x264enc speed-preset=ultrafast bitrate=1000 key-int-max={gop} bframes=2 b-adapt=false rc-lookahead=0 sync-lookahead=0"
     " ! video/x-h264,profile=main ! rtph264pay name=pay0 pt=96",
+    "h265": "x265enc tune=zerolatency speed-preset=ultrafast bitrate=1000 key-int-max={gop} ! video/x-h265,profile=main ! rtph265pay name=pay0 pt=96",
+    "h265-reordered": "x265enc speed-preset=ultrafast bitrate=1000 key-int-max={gop} option-string=bframes=2:b-adapt=0:rc-lookahead=3"
+    " ! video/x-h265,profile=main ! rtph265pay name=pay0 pt=96",
     "mjpeg": "jpegenc ! rtpjpegpay name=pay0 pt=26",
     "vp8": "vp8enc deadline=1 ! rtpvp8pay name=pay0 pt=96",
 }

@@ -63,7 +63,8 @@ async function open(figure, status) {
   }
   if (!window.MediaSource || !MediaSource.isTypeSupported(type)) {
     abort.abort();
-    throw new Error(`This browser cannot play ${type}. Set the camera to H.264.`);
+    const codec = type.includes('hvc1') ? 'H.265' : 'this video';
+    throw new Error(`This browser cannot play ${codec} (${type}). Set the camera or PROFILE to H.264.`);
   }
   try {
     await showVideo(figure, status, response.body.getReader(), type);
@@ -104,11 +105,11 @@ async function showVideo(figure, status, reader, type) {
       if (done || !figure.isConnected) {
         return;
       }
+      if (video.error) {
+        throw new Error(`the video cannot be played: ${video.error.message}`);
+      }
       buffer.appendBuffer(value);
       await once(buffer, 'updateend');
-      if (video.error) {
-        throw new Error(video.error.message);
-      }
       await follow(video, buffer);
     }
   } finally {
