@@ -8,7 +8,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// The constants and structures are those of linux/videodev2.h on 64-bit machines.
+// The constants and structures are those of linux/videodev2.h. On 32-bit machines, pointers in
+// unions have 4 bytes, and the times are those of VIDIOC_QUERYBUF_TIME32, which all kernels know.
 const (
 	capVideoCapture = 0x00000001
 	capStreaming    = 0x04000000
@@ -17,6 +18,9 @@ const (
 	bufFlagError    = 0x40
 	memoryMmap      = 1
 )
+
+// pointerPadding is the number of bytes by which a pointer is longer than 4.
+const pointerPadding = unsafe.Sizeof(uintptr(0)) - 4
 
 // request is an ioctl of Video4Linux.
 type request struct {
@@ -60,7 +64,7 @@ type formatDescription struct {
 
 type imageFormat struct {
 	kind         uint32
-	_            uint32 // the union after it is aligned to 8 bytes
+	_            [pointerPadding]byte // the union after it has pointers
 	width        uint32
 	height       uint32
 	pixels       PixelFormat
@@ -87,7 +91,7 @@ type buffer struct {
 	_         uint32
 	memory    uint32
 	offset    uint32
-	_         uint32
+	_         [pointerPadding]byte
 	length    uint32
 	_         [2]uint32
 }
@@ -99,6 +103,13 @@ type streamParameters struct {
 	denominator uint32
 	_           [184]byte
 }
+
+// The size is part of the number of a request. A wrong one does not compile, also for machines on
+// which no test runs.
+var (
+	_ [204 + pointerPadding]byte  = [unsafe.Sizeof(imageFormat{})]byte{}
+	_ [68 + 5*pointerPadding]byte = [unsafe.Sizeof(buffer{})]byte{}
+)
 
 // ioctl passes the argument to the device, which may change it.
 func ioctl[T any](fd int, r request, argument *T) error {

@@ -144,7 +144,7 @@ func TestReaders(t *testing.T) {
 				s.reader.Close()
 				delete(readers, number)
 			case choice == 1:
-				<-time.After(time.Duration(random.IntN(int(5 * time.Second))))
+				<-time.After(time.Duration(random.Int64N(int64(5 * time.Second))))
 			default:
 				frame, err := s.reader.Next(t.Context())
 				require.NoError(t, err)
