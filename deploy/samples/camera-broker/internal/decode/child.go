@@ -35,14 +35,14 @@ const maxMessage = 16 << 20
 const quality = 85
 
 // Serve is the child: it decodes the frames that it reads, and replies with images. It gives up the
-// files and the network of the process first.
+// files and the network of the process before it reads.
 func Serve(in io.Reader, out io.Writer) error {
-	if err := sandbox(); err != nil {
-		return fmt.Errorf("sandbox: %w", err)
-	}
-	decoder, err := open()
+	decoder, err := open() // reads /proc/cpuinfo on 32-bit ARM, to use NEON
 	if err != nil {
 		return err
+	}
+	if err := sandbox(); err != nil {
+		return fmt.Errorf("sandbox: %w", err)
 	}
 	var shown *image.YCbCr
 	var failure error
