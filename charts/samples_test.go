@@ -1,13 +1,18 @@
 package charts_test
 
 import (
+	"maps"
 	"path/filepath"
+	"reflect"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"sigs.k8s.io/yaml"
 
 	akriv0 "akri.sh/libs/apis/akri/v0"
@@ -26,6 +31,43 @@ func TestSampleImages(t *testing.T) {
 		}
 	}
 	require.Contains(t, read(t, "deploy/samples/README.md"), `s|ghcr.io/akri-mesh/\(.*\):`+sampleTag+"|")
+}
+
+// TestSampleValues checks that the values in deploy/samples/values create the Configurations of the
+// samples.
+func TestSampleValues(t *testing.T) {
+	for name, handler := range map[string]string{"onvif-video": "onvif", "udev-usb-camera": "udev"} {
+		rendered, err := render(t, append(set("services.enabled=false"), "--values", filepath.Join(root, "deploy/samples/values", name+".yaml"))...)
+		require.NoError(t, err)
+		created := decode[akriv0.Configuration](t, rendered, "Configuration")
+		require.Len(t, created, 1)
+		sample := decode[akriv0.Configuration](t, read(t, "deploy/samples/"+name+".yaml"), "Configuration")
+		require.Len(t, sample, 1)
+		require.Equal(t, sample[0].Name, created[0].Name)
+
+		require.Equal(t, withoutDefaults(t, handler, sample[0]), withoutDefaults(t, handler, created[0]))
+		for _, configuration := range append(sample, created...) {
+			container := &configuration.Spec.BrokerSpec.BrokerPodSpec.Containers[0]
+			container.Name = "broker"
+			slices.SortFunc(container.Env, func(a, b corev1.EnvVar) int { return strings.Compare(a.Name, b.Name) })
+		}
+		sample[0].Spec.DiscoveryHandler.DiscoveryDetails, created[0].Spec.DiscoveryHandler.DiscoveryDetails = "", ""
+		require.Equal(t, sample[0].Spec, created[0].Spec)
+	}
+}
+
+// withoutDefaults returns the discoveryDetails that are not the defaults of the chart.
+func withoutDefaults(t *testing.T, handler string, configuration akriv0.Configuration) map[string]any {
+	t.Helper()
+	var values map[string]any
+	require.NoError(t, yaml.Unmarshal([]byte(read(t, "charts/akri/values.yaml")), &values))
+	defaults, found, err := unstructured.NestedMap(values, handler, "configuration", "discoveryDetails")
+	require.NoError(t, err)
+	require.True(t, found)
+	var details map[string]any
+	require.NoError(t, yaml.Unmarshal([]byte(configuration.Spec.DiscoveryHandler.DiscoveryDetails), &details))
+	maps.DeleteFunc(details, func(key string, value any) bool { return reflect.DeepEqual(value, defaults[key]) })
+	return details
 }
 
 // TestReadmeRequestsFreeDevices checks that the README applies a sample with the devices that it

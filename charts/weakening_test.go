@@ -127,6 +127,7 @@ var harmless = []string{
 	// The content of Configurations, which their author needs rights for.
 	"*.configuration.createInstanceServices", "*.configuration.createConfigurationService",
 	"*.configuration.shared", "*.configuration.mountCertificates", "*.configuration.discoveryDetails.*",
+	"*.configuration.broker*.automountServiceAccountToken", "*.configuration.broker*.podSecurityContext.*",
 	// Whether devices of debugEcho are shared between nodes.
 	"handler-debug-echo.shared", "agent.debugEchoShared",
 	// The handler discovers nothing on the Pod network.

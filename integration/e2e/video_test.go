@@ -12,6 +12,8 @@ import (
 	"net"
 	"net/http"
 	"net/netip"
+	"os"
+	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -29,12 +31,13 @@ import (
 
 	"akri.sh/integration/devices/onvif"
 	"akri.sh/integration/devices/rtsp"
+	"akri.sh/integration/mesh"
 )
 
 // videoOfCameras runs the tutorial with two cameras that send H.264 and require a password. They
 // name the address of another host for their stream, as behind a network address translation. The
 // page of the viewer has both cameras and their video, and the Service of the Configuration has
-// frames of both.
+// frames of both. So do the Services of the Configuration that the chart creates from values.
 func videoOfCameras(t *testing.T) {
 	fleet, err := onvif.StartOn(t.Context(), akri.Cluster, 2)
 	require.NoError(t, err)
@@ -52,11 +55,14 @@ func videoOfCameras(t *testing.T) {
 		names[camera.UUID] = true
 	}
 	// The cameras of earlier tests may still have their grace period.
-	const details = "identity: uuid             # the Instance stays when the address of the camera changes"
-	only := details + "\n      uuids: {action: Include, items: [" + strings.Join(slices.Sorted(maps.Keys(names)), ", ") + "]}"
-	run := tutorialOf(t, "tutorials/camera-video.md", "onvif-video.yaml", sample(t, "onvif-video.yaml", details, only))
+	const identity = "      identity: uuid"
+	only := "      uuids: {action: Include, items: [" + strings.Join(slices.Sorted(maps.Keys(names)), ", ") + "]}\n" + identity
+	run := tutorialOf(t, "tutorials/camera-video.md", "onvif-video.yaml", sample(t, "onvif-video.yaml", identity, only))
+	values := filepath.Join(t.TempDir(), "values.yaml")
+	require.NoError(t, os.WriteFile(values, []byte(sample(t, "values/onvif-video.yaml", identity, only, "tag: v0.1.0", "tag: "+mesh.DevTag)), 0o600))
 	t.Cleanup(func() {
-		shell(t, "kubectl delete --ignore-not-found rolebinding,role akri-secret-onvif-video-credentials\n"+
+		shell(t, "helm uninstall cameras --namespace default --ignore-not-found\n"+
+			"kubectl delete --ignore-not-found rolebinding,role akri-secret-onvif-video-credentials\n"+
 			"kubectl delete --ignore-not-found secret camera-broker")
 	})
 	dir := t.TempDir() + "/"
@@ -71,10 +77,22 @@ func videoOfCameras(t *testing.T) {
 		require.Contains(t, page, fmt.Sprintf("data-stream=\"cameras/%s/stream\"", name))
 		requireVideo(t, viewer, "/cameras/"+name+"/stream")
 	}
+	requireFramesOf(t, "onvif-video", names)
+
+	run("With Helm values", "deploy/samples/values/onvif-video.yaml", values)
+	require.Contains(t, shell(t, "helm get manifest cameras --namespace default"), "kind: Configuration\nmetadata:\n  name: onvif-video\n")
+	requireFramesOf(t, "onvif-video", names)
+	run("Remove it")
+}
+
+// requireFramesOf requires that the Service of a Configuration has recent frames of all its
+// cameras, and that the Service of each device has frames of its camera alone.
+func requireFramesOf(t *testing.T, configuration string, names map[string]bool) {
+	t.Helper()
 	seen := map[string]bool{}
-	from := awaitBrokers(t, "default", "onvif-video", len(names))[0]
+	from := awaitBrokers(t, "default", configuration, len(names))[0]
 	await(t, "frames of all cameras from the Service of the Configuration", func(ctx context.Context) error {
-		name, err := videoFrom(ctx, t, &from, "onvif-video-svc")
+		name, err := videoFrom(ctx, t, &from, configuration+"-svc")
 		if err != nil {
 			return err
 		}
@@ -85,8 +103,9 @@ func videoOfCameras(t *testing.T) {
 		return nil
 	})
 	require.Equal(t, names, seen)
+
 	for name := range names {
-		service := instanceName("onvif-video", name, "", true) + "-svc"
+		service := instanceName(configuration, name, "", true) + "-svc"
 		for range 3 { // a Service of both cameras would choose one of them at random
 			await(t, "a frame from "+service, func(ctx context.Context) error {
 				got, err := videoFrom(ctx, t, &from, service)
@@ -97,7 +116,6 @@ func videoOfCameras(t *testing.T) {
 			})
 		}
 	}
-	run("Remove it")
 }
 
 // requireVideo reads the beginning of a video.

@@ -1,6 +1,6 @@
 {{/* A Configuration from upstream Akri's values <handler>.configuration. The argument is a dict of
-     root, values, handler, details and optionally podSecurityContext (default of a broker Pod's
-     container), volumes and mounts (of the broker). */}}
+     root, values, handler, details and optionally containerSecurityContext (default of a broker Pod),
+     volumes and mounts (of the broker). */}}
 {{- define "akri.configuration" -}}
 {{- $c := .values -}}
 apiVersion: akri.sh/v0
@@ -41,7 +41,7 @@ spec:
       template:
         spec:
           restartPolicy: {{ $c.brokerJob.restartPolicy }}
-          {{- include "akri.broker" (merge (dict "broker" $c.brokerJob) (omit . "podSecurityContext")) | nindent 10 }}
+          {{- include "akri.broker" (merge (dict "broker" $c.brokerJob) (omit . "containerSecurityContext")) | nindent 10 }}
   {{- end }}
 {{- end }}
 
@@ -60,14 +60,17 @@ containers:
     {{- with $b.command }}
     command: {{- toYaml . | nindent 6 }}
     {{- end }}
-    {{- with $b.securityContext | default .podSecurityContext }}
+    {{- with $b.securityContext | default .containerSecurityContext }}
     securityContext: {{- toYaml . | nindent 6 }}
     {{- end }}
-    {{- with $b.env }}
+    {{- if or $b.env $b.extraEnv }}
     env:
-      {{- range $name, $value := . }}
+      {{- range $name, $value := $b.env }}
       - name: {{ $name }}
         value: {{ $value | quote }}
+      {{- end }}
+      {{- with $b.extraEnv }}
+      {{- toYaml . | nindent 6 }}
       {{- end }}
     {{- end }}
     {{- if or $b.envFrom.secretRef $b.envFrom.configMapRef }}
@@ -79,20 +82,43 @@ containers:
       - configMapRef: {name: {{ . | quote }}}
       {{- end }}
     {{- end }}
+    {{- with $b.ports }}
+    ports: {{- toYaml . | nindent 6 }}
+    {{- end }}
+    {{- with $b.readinessProbe }}
+    readinessProbe: {{- toYaml . | nindent 6 }}
+    {{- end }}
     resources:
       requests:
         {{`"{{PLACEHOLDER}}"`}}: "1"
-        memory: {{ $b.resources.memoryRequest }}
-        cpu: {{ $b.resources.cpuRequest }}
+        {{- with $b.resources.memoryRequest }}
+        memory: {{ . }}
+        {{- end }}
+        {{- with $b.resources.cpuRequest }}
+        cpu: {{ . }}
+        {{- end }}
       limits:
         {{`"{{PLACEHOLDER}}"`}}: "1"
-        memory: {{ $b.resources.memoryLimit }}
-        cpu: {{ $b.resources.cpuLimit }}
+        {{- with $b.resources.memoryLimit }}
+        memory: {{ . }}
+        {{- end }}
+        {{- with $b.resources.cpuLimit }}
+        cpu: {{ . }}
+        {{- end }}
     {{- with concat ($b.volumeMounts | default list) (.mounts | default list) }}
     volumeMounts: {{- toYaml . | nindent 6 }}
     {{- end }}
 {{- with concat ($b.volumes | default list) (.volumes | default list) }}
 volumes: {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- with $b.podSecurityContext }}
+securityContext: {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- if eq ($b.automountServiceAccountToken | toString) "false" }}
+automountServiceAccountToken: false
+{{- end }}
+{{- with $b.terminationGracePeriodSeconds }}
+terminationGracePeriodSeconds: {{ . }}
 {{- end }}
 {{- end }}
 
