@@ -2,7 +2,10 @@ package explain
 
 import (
 	"fmt"
+	"slices"
 	"strconv"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	akriv0 "akri.sh/libs/apis/akri/v0"
 	"akri.sh/libs/catalog"
@@ -12,7 +15,26 @@ import (
 const NoSuchHandler CauseID = "NoSuchHandler"
 
 func init() {
-	register(rule{NoSuchHandler, LinkHandler, 0, whenReported(akriv0.ConditionHandlerRegistered, akriv0.ReasonHandlerNotRegistered, runHandler)})
+	register(rule{NoSuchHandler, LinkHandler, 0, noSuchHandler})
+}
+
+// noSuchHandler also finds nodes without a handler that runs on others, if it should run on them:
+// handlers of others may run on chosen nodes.
+func noSuchHandler(t target, report func(Cause)) {
+	find := whenReported(akriv0.ConditionHandlerRegistered, akriv0.ReasonHandlerNotRegistered, runHandler)
+	find(t, func(cause Cause) {
+		isSomewhere := condition(t.configuration, akriv0.ConditionHandlerRegistered).Status == metav1.ConditionTrue
+		without, _ := reportedBy(t.configuration, akriv0.ReasonHandlerNotRegistered)
+		if !isSomewhere || slices.ContainsFunc(without, t.shouldRunHandler) {
+			report(cause)
+		}
+	})
+}
+
+// shouldRunHandler reports whether the node has a Pod for the handler, which is one of this project.
+func (t target) shouldRunHandler(node string) bool {
+	handler, own := catalog.Find(t.configuration.Spec.DiscoveryHandler.Name)
+	return own && len(t.podsOn(node, handler.Component, agent)) > 0
 }
 
 func runHandler(t target) []Remedy {
