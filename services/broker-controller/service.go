@@ -15,6 +15,7 @@ import (
 	"go.uber.org/zap"
 	"k8s.io/client-go/rest"
 
+	akriv0 "akri.sh/libs/apis/akri/v0"
 	"akri.sh/libs/kube"
 	"akri.sh/libs/kube/leader"
 	"akri.sh/libs/kube/scrape"
@@ -121,6 +122,14 @@ func (s *Service) reviewer() admission.Reviewer {
 	return admission.Reviewer{Schema: s.schema, DenyInvalidDetails: s.config.Webhook.InvalidDetails == webhook.Deny}
 }
 
+// needs returns the objects that the chart has created for this service.
+func (s *Service) needs() []akriv0.Subject {
+	if s.webhook == nil || s.config.Webhook.URL != "" {
+		return nil
+	}
+	return []akriv0.Subject{{Kind: "Service", Namespace: s.config.Namespace, Name: s.config.Webhook.Name}}
+}
+
 // Run runs the service until ctx ends. A leader that loses its Lease stops to lead and is a
 // candidate again. It does not exit, because the webhook would be away until the API server has
 // answered the requests of a new process.
@@ -157,7 +166,7 @@ func (s *Service) lead(ctx context.Context) error {
 	group.Go(func() {
 		controller.Run(ctx, controller.Options{
 			Clients: s.clients, Cache: s.cache, Events: events, Log: s.env.Log,
-			Reviewer: s.reviewer(), Verdicts: verdicts.New(s.cache, s.metrics.verdicts, s.env.Log),
+			Reviewer: s.reviewer(), Verdicts: verdicts.New(s.clients, s.cache, s.needs(), s.metrics.verdicts, s.env.Log),
 			OnWrite: s.metrics.written, StuckAfter: s.config.PendingMax, StartTimeout: s.config.BrokerStartTimeout,
 		})
 	})

@@ -19,13 +19,14 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/runtime/serializer"
+	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/rest"
 	clientcache "k8s.io/client-go/tools/cache"
 
 	akriv0 "akri.sh/libs/apis/akri/v0"
 	"akri.sh/libs/broadcast"
-	"akri.sh/libs/inspect/definitions"
 	"akri.sh/libs/inspect/explain"
+	"akri.sh/libs/inspect/requirements"
 	"akri.sh/libs/inspect/rights"
 	"akri.sh/libs/kube"
 )
@@ -35,11 +36,14 @@ const (
 	// noticed.
 	probeInterval = 2 * time.Second
 	probeTimeout  = 3 * time.Second
+	// unmetInterval is the time after which a deleted object is noticed that no informer follows.
+	unmetInterval = 10 * time.Second
 )
 
 // Cache has the objects of a Snapshot in memory, and follows their changes.
 type Cache struct {
-	types     *definitions.Reader
+	server    rest.Interface
+	needs     *requirements.Reader
 	informers kube.Informers
 	changes   broadcast.Value[int]
 
@@ -56,10 +60,10 @@ type Cache struct {
 	// rights has Unreadable and OneNamespace.
 	rights explain.Snapshot
 
-	mu       sync.Mutex
-	outdated []explain.Definition
-	version  int
-	health   Health
+	mu      sync.Mutex
+	unmet   []explain.Requirement
+	version int
+	health  Health
 }
 
 // Health is the state of the connection to the API server.
@@ -77,7 +81,7 @@ func New(ctx context.Context, config *rest.Config, namespace string) (*Cache, er
 	if err != nil {
 		return nil, err
 	}
-	if c.outdated, err = c.types.Outdated(ctx); err != nil {
+	if c.unmet, err = c.needs.Unmet(ctx, nil); err != nil {
 		return nil, err
 	}
 	if c.Snapshot().NoAPI() {
@@ -98,11 +102,11 @@ func build(ctx context.Context, config *rest.Config, finder *rights.Finder) (*Ca
 	config.QPS = -1
 	c := &Cache{health: Health{Since: time.Now()}}
 	b := &builder{ctx: ctx, config: config, cache: c, finder: finder}
-	server, err := newServer(config)
-	if err != nil {
+	var err error
+	if c.server, err = newServer(config); err != nil {
 		return nil, err
 	}
-	c.types = definitions.NewReader(server)
+	c.needs = requirements.NewReader(c.server)
 	all, ofAkri := metav1.ListOptions{}, metav1.ListOptions{LabelSelector: explain.PartOfLabel + "=" + explain.PartOf}
 	brokers := metav1.ListOptions{LabelSelector: "controller=" + akriv0.Group}
 	ofDevices := metav1.ListOptions{FieldSelector: "involvedObject.apiVersion=" + akriv0.GroupVersion.String()}
@@ -212,7 +216,12 @@ func follow[T, L any, P interface {
 func (c *Cache) Run(ctx context.Context) {
 	var running sync.WaitGroup
 	running.Go(func() { c.informers.Run(ctx) })
-	running.Go(func() { c.probe(ctx) })
+	running.Go(func() { wait.UntilWithContext(ctx, c.probe, probeInterval) })
+	running.Go(func() {
+		if c.Synced(ctx) == nil {
+			wait.UntilWithContext(ctx, c.readUnmet, unmetInterval)
+		}
+	})
 	running.Wait()
 }
 
@@ -222,39 +231,41 @@ func (c *Cache) HasSynced() bool { return c.informers.HasSynced() }
 // Synced waits until the Cache is complete.
 func (c *Cache) Synced(ctx context.Context) error { return kube.WaitForSync(ctx, c.informers) }
 
-// probe reads the types of Akri from the API server at an interval. A watch does not show that the
-// API server is away: no event is expected.
+// probe calls the API server. A watch does not show that the API server is away: no event is
+// expected.
 func (c *Cache) probe(ctx context.Context) {
-	ticker := time.NewTicker(probeInterval)
-	defer ticker.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-ticker.C:
-		}
-		outdated, err := c.readTypes(ctx)
-		c.record(outdated, err, time.Now())
-	}
-}
-
-func (c *Cache) readTypes(ctx context.Context) ([]explain.Definition, error) {
 	ctx, cancel := context.WithTimeout(ctx, probeTimeout)
 	defer cancel()
-	return c.types.Outdated(ctx)
+	c.record(c.server.Get().AbsPath("/version").Do(ctx).Error(), time.Now())
 }
 
-func (c *Cache) record(outdated []explain.Definition, err error, now time.Time) {
+func (c *Cache) record(err error, now time.Time) {
 	c.mu.Lock()
 	old := c.health.Problem
-	changed := false
 	if err == nil {
-		changed = !reflect.DeepEqual(c.outdated, outdated)
-		c.health, c.outdated = Health{Since: now}, outdated
+		c.health = Health{Since: now}
 	} else {
 		c.health.Problem = err.Error()
 	}
-	changed = changed || c.health.Problem != old
+	changed := c.health.Problem != old
+	c.mu.Unlock()
+	if changed {
+		c.notify()
+	}
+}
+
+// readUnmet reads what Akri needs. While the API server does not answer, the last answer stays.
+func (c *Cache) readUnmet(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, unmetInterval)
+	defer cancel()
+	unmet, err := c.needs.Unmet(ctx, c.Snapshot().Needed())
+	if err != nil {
+		return
+	}
+
+	c.mu.Lock()
+	changed := !reflect.DeepEqual(c.unmet, unmet)
+	c.unmet = unmet
 	c.mu.Unlock()
 	if changed {
 		c.notify()
@@ -281,16 +292,16 @@ func (c *Cache) Health() Health {
 	return c.health
 }
 
-func (c *Cache) definitions() []explain.Definition {
+func (c *Cache) requirements() []explain.Requirement {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.outdated
+	return c.unmet
 }
 
 // Snapshot returns the objects. Callers must not change them.
 func (c *Cache) Snapshot() *explain.Snapshot {
 	s := c.rights
-	s.Outdated = c.definitions()
+	s.Unmet = c.requirements()
 	s.Configurations = values(c.configurations, nil)
 	s.Instances = values(c.instances, nil)
 	s.Pods = values(c.pods, explain.IsRelevant)

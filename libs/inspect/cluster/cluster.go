@@ -17,8 +17,8 @@ import (
 	"k8s.io/client-go/rest"
 
 	akriv0 "akri.sh/libs/apis/akri/v0"
-	"akri.sh/libs/inspect/definitions"
 	"akri.sh/libs/inspect/explain"
+	"akri.sh/libs/inspect/requirements"
 	"akri.sh/libs/inspect/rights"
 	"akri.sh/libs/kube"
 	"akri.sh/libs/version"
@@ -72,14 +72,14 @@ func (c *Client) Snapshot(ctx context.Context, namespace string) (*explain.Snaps
 	list(l, "deployments", false, apps.Deployments, ofAkri, &s.Deployments)
 	webhooks := c.Kubernetes.AdmissionregistrationV1().ValidatingWebhookConfigurations
 	list(l, "validatingwebhookconfigurations", false, clusterScoped(webhooks), ofAkri, &s.Webhooks)
-	l.group.Go(func() (err error) {
-		s.Outdated, err = definitions.NewReader(c.Kubernetes.Discovery().RESTClient()).Outdated(l.ctx)
-		return err
-	})
 	if err := l.group.Wait(); err != nil {
 		return nil, err
 	}
 
+	var err error
+	if s.Unmet, err = requirements.NewReader(c.Kubernetes.Discovery().RESTClient()).Unmet(ctx, s.Needed()); err != nil {
+		return nil, err
+	}
 	if err := c.listWarnings(ctx, finder); err != nil {
 		return nil, err
 	}

@@ -11,7 +11,7 @@ import (
 // PodsNotCreated means that the API server refuses to create the Pods of a service of Akri.
 const PodsNotCreated CauseID = "PodsNotCreated"
 
-func init() { register(rule{PodsNotCreated, LinkServices, 4, servicesWith(PodsNotCreated)}) }
+func init() { register(rule{PodsNotCreated, LinkServices, 5, servicesWith(PodsNotCreated)}) }
 
 // podsNotCreated returns the cause for a service with fewer Pods than it should have. The condition
 // of a Deployment has the message of the API server; DaemonSets have only Events.

@@ -8,7 +8,7 @@ import (
 // ServiceNotReady means that a service of Akri has fewer ready Pods than it should have.
 const ServiceNotReady CauseID = "ServiceNotReady"
 
-func init() { register(rule{ServiceNotReady, LinkServices, 7, servicesWith(ServiceNotReady)}) }
+func init() { register(rule{ServiceNotReady, LinkServices, 8, servicesWith(ServiceNotReady)}) }
 
 // servicesWith finds the services that are not complete for the cause.
 func servicesWith(id CauseID) finder {

@@ -12,7 +12,7 @@ import (
 // Instances, and register the same resources.
 const TwoInstallations CauseID = "TwoInstallations"
 
-func init() { register(rule{TwoInstallations, LinkServices, 6, twoInstallations}) }
+func init() { register(rule{TwoInstallations, LinkServices, 7, twoInstallations}) }
 
 func twoInstallations(t target, report func(Cause)) {
 	var releases []string

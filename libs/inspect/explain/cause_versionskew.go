@@ -8,7 +8,7 @@ import (
 // VersionSkew means that Pods of Akri run different versions.
 const VersionSkew CauseID = "VersionSkew"
 
-func init() { register(rule{VersionSkew, LinkServices, 8, versionSkew}) }
+func init() { register(rule{VersionSkew, LinkServices, 9, versionSkew}) }
 
 func versionSkew(t target, report func(Cause)) {
 	versions := Versions(t.services)

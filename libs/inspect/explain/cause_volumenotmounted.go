@@ -10,7 +10,7 @@ import (
 const VolumeNotMounted CauseID = "VolumeNotMounted"
 
 func init() {
-	register(rule{VolumeNotMounted, LinkServices, 5, servicesWith(VolumeNotMounted)}, rule{VolumeNotMounted, LinkContainer, 4, volumeNotMounted})
+	register(rule{VolumeNotMounted, LinkServices, 6, servicesWith(VolumeNotMounted)}, rule{VolumeNotMounted, LinkContainer, 4, volumeNotMounted})
 }
 
 // hostValues are the chart values of the directories of nodes, by the volumes of Akri's Pods.
@@ -41,7 +41,6 @@ func volumeNotMounted(t target, report func(Cause)) {
 
 // provideVolume returns the remedies for a volume in the spec of a Pod.
 func (s *Snapshot) provideVolume(pod *corev1.Pod, volume corev1.Volume) []Remedy {
-	release, namespace := s.release()
 	switch value := hostValues[volume.Name]; {
 	case volume.HostPath != nil && value != "":
 		return []Remedy{
@@ -50,7 +49,7 @@ func (s *Snapshot) provideVolume(pod *corev1.Pod, volume corev1.Volume) []Remedy
 	case volume.Projected != nil:
 		return []Remedy{
 			remedy("Check that instance-writer has published its CA certificates.", "kubectl get configmap akri-ca --namespace %s --output yaml", pod.Namespace),
-			remedy("If the ConfigMap does not exist, let the chart create it.", "helm upgrade %s charts/akri --namespace %s --reset-then-reuse-values", release, namespace),
+			s.upgrade("If the ConfigMap does not exist, let Helm create it.", ""),
 		}
 	default:
 		return nil

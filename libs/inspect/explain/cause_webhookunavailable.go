@@ -12,20 +12,25 @@ const WebhookUnavailable CauseID = "WebhookUnavailable"
 
 func init() { register(rule{WebhookUnavailable, LinkServices, 2, webhookUnavailable}) }
 
+const refusesConfigurations = "the API server refuses new and changed Configurations"
+
 func webhookUnavailable(t target, report func(Cause)) {
 	for _, service := range t.services {
 		if t.servesRequiredWebhook(service) && service.Ready == 0 {
-			report(t.notReady(service, "; the API server refuses new and changed Configurations"))
+			report(t.notReady(service, "; "+refusesConfigurations))
 		}
 	}
 }
 
 // servesRequiredWebhook reports whether the API server refuses Configurations without the service.
 func (s *Snapshot) servesRequiredWebhook(service Service) bool {
-	return service.Component == brokerController &&
-		slices.ContainsFunc(s.Webhooks, func(configuration admissionregistrationv1.ValidatingWebhookConfiguration) bool {
-			return slices.ContainsFunc(configuration.Webhooks, func(w admissionregistrationv1.ValidatingWebhook) bool {
-				return w.FailurePolicy == nil || *w.FailurePolicy == admissionregistrationv1.Fail
-			})
+	return service.Component == brokerController && s.refusesWithoutWebhook()
+}
+
+func (s *Snapshot) refusesWithoutWebhook() bool {
+	return slices.ContainsFunc(s.Webhooks, func(configuration admissionregistrationv1.ValidatingWebhookConfiguration) bool {
+		return slices.ContainsFunc(configuration.Webhooks, func(w admissionregistrationv1.ValidatingWebhook) bool {
+			return w.FailurePolicy == nil || *w.FailurePolicy == admissionregistrationv1.Fail
 		})
+	})
 }

@@ -3,6 +3,7 @@ package explain
 import (
 	"fmt"
 	"regexp"
+	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 
@@ -74,8 +75,9 @@ func (s *Snapshot) selectPods(service string) string {
 	return fmt.Sprintf("--namespace %s --selector '%s in (%s,%s)'", s.nodeNamespace(), ComponentLabel, service, agent)
 }
 
-// upgrade is the remedy to change values of Akri's release.
+// upgrade is the remedy to upgrade Akri's release, with changed values if there are any.
 func (s *Snapshot) upgrade(text, values string) Remedy {
 	release, namespace := s.release()
-	return remedy(text, "helm upgrade %s charts/akri --namespace %s --reset-then-reuse-values %s", release, namespace, values)
+	command := fmt.Sprintf("helm upgrade %s charts/akri --namespace %s --reset-then-reuse-values %s", release, namespace, values)
+	return Remedy{Text: text, Command: strings.TrimSpace(command)}
 }

@@ -60,9 +60,8 @@ type Snapshot struct {
 	// OneNamespace is true if Pods, Jobs, Configurations or Instances are only those of one
 	// namespace, or of some, because the user may not list those of others.
 	OneNamespace bool
-	// Outdated are the CustomResourceDefinitions of Akri that are missing or older than this
-	// program.
-	Outdated []Definition
+	// Unmet are the objects that Akri needs, and that are missing or not of this version.
+	Unmet []Requirement
 
 	index *index
 }

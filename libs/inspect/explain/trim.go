@@ -69,15 +69,38 @@ func podSpec(spec corev1.PodSpec) corev1.PodSpec {
 	}
 }
 
-// trimVolumes keeps the directories of the node, and the names of volumes.
+// trimVolumes keeps the names of volumes, and of what they mount.
 func trimVolumes(all []corev1.Volume) []corev1.Volume {
 	var kept []corev1.Volume
 	for _, volume := range all {
 		trimmed := corev1.Volume{Name: volume.Name, VolumeSource: corev1.VolumeSource{HostPath: volume.HostPath}}
+		if from := volume.ConfigMap; from != nil {
+			trimmed.ConfigMap = &corev1.ConfigMapVolumeSource{LocalObjectReference: from.LocalObjectReference, Optional: from.Optional}
+		}
+		if from := volume.Secret; from != nil {
+			trimmed.Secret = &corev1.SecretVolumeSource{SecretName: from.SecretName, Optional: from.Optional}
+		}
 		if volume.Projected != nil {
-			trimmed.Projected = &corev1.ProjectedVolumeSource{}
+			trimmed.Projected = &corev1.ProjectedVolumeSource{Sources: trimSources(volume.Projected.Sources)}
 		}
 		kept = append(kept, trimmed)
+	}
+	return kept
+}
+
+func trimSources(all []corev1.VolumeProjection) []corev1.VolumeProjection {
+	var kept []corev1.VolumeProjection
+	for _, source := range all {
+		switch {
+		case source.ConfigMap != nil:
+			kept = append(kept, corev1.VolumeProjection{ConfigMap: &corev1.ConfigMapProjection{
+				LocalObjectReference: source.ConfigMap.LocalObjectReference, Optional: source.ConfigMap.Optional,
+			}})
+		case source.Secret != nil:
+			kept = append(kept, corev1.VolumeProjection{Secret: &corev1.SecretProjection{
+				LocalObjectReference: source.Secret.LocalObjectReference, Optional: source.Secret.Optional,
+			}})
+		}
 	}
 	return kept
 }

@@ -6,17 +6,17 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// ServiceVerdicts returns the verdicts on the workloads of Akri, and on its
-// CustomResourceDefinitions that do not fit to them.
+// ServiceVerdicts returns the verdicts on the workloads of Akri, and on the objects that they need
+// and that are missing or of another version.
 func ServiceVerdicts(s *Snapshot) []Verdict {
 	var verdicts []Verdict
-	for _, definition := range s.Outdated {
-		cause := s.outdatedCause(definition)
+	for _, unmet := range s.Unmet {
+		cause := s.unmetCause(unmet)
 		link := partly(LinkServices, cause.Message, cause)
-		if definition.Missing {
+		if unmet.Missing {
 			link = broken(LinkServices, cause)
 		}
-		verdicts = append(verdicts, link.of(cause.Subject.Kind, "", definition.Name))
+		verdicts = append(verdicts, link.of(unmet.Subject.Kind, unmet.Subject.Namespace, unmet.Subject.Name))
 	}
 	for _, service := range s.Services() {
 		verdicts = append(verdicts, s.serviceLink(service).of(service.Kind, service.Namespace, service.Name))

@@ -23,7 +23,7 @@ var conditionTypes = map[string]string{
 // kinds are the kinds of subjects in metrics.
 var kinds = map[string]string{
 	explain.SubjectDevices: "devices", explain.SubjectBrokers: "brokers", "Instance": "device", "Pod": "broker", "Node": "node",
-	"DaemonSet": "service", "Deployment": "service", akriv0.SubjectHandler: "handler",
+	"DaemonSet": "service", "Deployment": "service", "Service": "service", "ConfigMap": "service", explain.SubjectDefinition: "service", akriv0.SubjectHandler: "handler",
 }
 
 var statuses = map[explain.State]metav1.ConditionStatus{

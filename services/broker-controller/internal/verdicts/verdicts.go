@@ -4,6 +4,8 @@ package verdicts
 
 import (
 	"context"
+	"reflect"
+	"slices"
 	"sync"
 	"time"
 
@@ -15,10 +17,12 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/wait"
 
 	akriv0 "akri.sh/libs/apis/akri/v0"
 	"akri.sh/libs/broadcast"
 	"akri.sh/libs/inspect/explain"
+	"akri.sh/libs/inspect/requirements"
 	"akri.sh/libs/kube"
 	"akri.sh/services/broker-controller/internal/cluster"
 )
@@ -33,11 +37,15 @@ const (
 	// silentAfter is more than twice the interval in which a replica of instance-writer renews its
 	// Lease.
 	silentAfter = 25 * time.Second
+	// unmetInterval is the time after which a deleted object is noticed that no informer follows.
+	unmetInterval = 15 * time.Second
 )
 
 // Observer has the verdicts on all Configurations while it runs.
 type Observer struct {
 	cache   cluster.Cache
+	needs   *requirements.Reader
+	own     []akriv0.Subject
 	counts  *prometheus.GaugeVec
 	log     *zap.Logger
 	changed broadcast.Signal
@@ -49,14 +57,19 @@ type Observer struct {
 
 	mu         sync.Mutex
 	conditions map[string][]metav1.Condition
+	// unmet is what was last found missing.
+	unmet []explain.Requirement
 	// renewed is when this process has last seen that an instance-writer renewed its Lease. It is
 	// zero before, and if they renew none.
 	renewed time.Time
 }
 
-// New returns an Observer, which counts the subjects by kind and state.
-func New(cache cluster.Cache, counts *prometheus.GaugeVec, log *zap.Logger) *Observer {
-	return &Observer{cache: cache, counts: counts, log: log, changed: broadcast.NewSignal()}
+// New returns an Observer, which counts the subjects by kind and state. It looks for the objects
+// that the process itself needs, too.
+func New(clients cluster.Clients, cache cluster.Cache, own []akriv0.Subject, counts *prometheus.GaugeVec, log *zap.Logger) *Observer {
+	return &Observer{
+		cache: cache, needs: requirements.NewReader(clients.REST), own: own, counts: counts, log: log, changed: broadcast.NewSignal(),
+	}
 }
 
 // Conditions returns the conditions with the verdicts on a Configuration, or nothing before its
@@ -70,7 +83,14 @@ func (o *Observer) Conditions(key string) []metav1.Condition {
 // Run evaluates the verdicts after changes, and when a wait ends, until ctx ends. It calls changed
 // with the key of each Configuration whose conditions have changed.
 func (o *Observer) Run(ctx context.Context, changed func(key string)) {
+	if kube.WaitForSync(ctx, o.cache.Informers) != nil {
+		return // ctx ended
+	}
 	defer o.subscribe()()
+	o.readUnmet(ctx) // the first verdicts know it
+	var reading sync.WaitGroup
+	defer reading.Wait()
+	reading.Go(func() { wait.UntilWithContext(ctx, o.readUnmet, unmetInterval) })
 	o.changed.Notify()
 	kube.Loop{
 		Objects: o.cache.Informers, Changed: o.changed, Timeout: timeout,
@@ -98,6 +118,28 @@ func (o *Observer) subscribe() (unsubscribe func()) {
 		for _, remove := range removals {
 			remove()
 		}
+	}
+}
+
+// readUnmet reads what Akri needs. While the API server does not answer, the last answer stays.
+func (o *Observer) readUnmet(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, unmetInterval)
+	defer cancel()
+	needed := slices.DeleteFunc(append(o.snapshot().Needed(), o.own...), func(object akriv0.Subject) bool {
+		return object.Kind == "Secret" // which the service must not read
+	})
+	unmet, err := o.needs.Unmet(ctx, needed)
+	if err != nil {
+		o.log.Warn("reading what the services need failed", zap.Error(err))
+		return
+	}
+
+	o.mu.Lock()
+	changed := !reflect.DeepEqual(o.unmet, unmet)
+	o.unmet = unmet
+	o.mu.Unlock()
+	if changed {
+		o.changed.Notify()
 	}
 }
 
@@ -140,6 +182,7 @@ func (o *Observer) evaluate(ctx context.Context, changed func(key string)) (afte
 	snapshot := o.snapshot()
 	o.mu.Lock()
 	after = o.silentIn(began)
+	snapshot.Unmet = o.unmet
 	o.mu.Unlock()
 	if after == 0 {
 		snapshot.Silent, after = []string{explain.InstanceWriter}, kube.MaxWait

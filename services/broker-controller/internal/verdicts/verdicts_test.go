@@ -42,7 +42,7 @@ func newFixture(t *testing.T) *fixture {
 	clients, err := cluster.NewClients(&rest.Config{})
 	require.NoError(t, err)
 	counts := prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "verdicts"}, []string{"subject", "state"})
-	f := &fixture{TB: t, Observer: New(cluster.NewCache(clients, "akri", "akri"), counts, zap.NewNop())}
+	f := &fixture{TB: t, Observer: New(clients, cluster.NewCache(clients, "akri", "akri"), nil, counts, zap.NewNop())}
 	created := metav1.NewTime(time.Now().Add(-time.Hour))
 	add(f, f.cache.Configurations, &akriv0.Configuration{
 		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "camera", CreationTimestamp: created},

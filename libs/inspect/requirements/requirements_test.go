@@ -1,7 +1,8 @@
-package definitions_test
+package requirements_test
 
 import (
 	"context"
+	"fmt"
 	"math/rand/v2"
 	"slices"
 	"testing"
@@ -9,13 +10,16 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
 	apiextensions "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/discovery"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
 
 	akriv0 "akri.sh/libs/apis/akri/v0"
-	"akri.sh/libs/inspect/definitions"
 	"akri.sh/libs/inspect/explain"
+	"akri.sh/libs/inspect/requirements"
 	"akri.sh/libs/kube"
 	"akri.sh/libs/kube/kubetest"
 )
@@ -34,7 +38,7 @@ type cluster struct {
 	*testing.T
 
 	client *kube.Client[*apiextensions.CustomResourceDefinition, *apiextensions.CustomResourceDefinitionList]
-	reader *definitions.Reader
+	reader *requirements.Reader
 }
 
 func newCluster(t *testing.T) cluster {
@@ -45,7 +49,7 @@ func newCluster(t *testing.T) cluster {
 	require.NoError(t, err)
 	requests, err := discovery.NewDiscoveryClientForConfig(server.Config())
 	require.NoError(t, err)
-	return cluster{t, client, definitions.NewReader(requests.RESTClient())}
+	return cluster{t, client, requirements.NewReader(requests.RESTClient())}
 }
 
 // change changes a definition. The function returns its former spec.
@@ -61,12 +65,12 @@ func (c cluster) change(name string, change func(*apiextensions.CustomResourceDe
 }
 
 // await waits for the answer. The API server publishes a changed definition after some time.
-func (c cluster) await(expected ...explain.Definition) {
+func (c cluster) await(expected ...explain.Requirement) {
 	c.Helper()
 	require.EventuallyWithT(c, func(t *assert.CollectT) {
-		outdated, err := c.reader.Outdated(context.WithoutCancel(c.Context()))
+		unmet, err := c.reader.Unmet(context.WithoutCancel(c.Context()), nil)
 		require.NoError(t, err)
-		require.Equal(t, expected, outdated)
+		require.Equal(t, expected, unmet)
 	}, time.Minute, 50*time.Millisecond)
 }
 
@@ -89,12 +93,12 @@ func TestRandomFields(t *testing.T) {
 		})
 		slices.Sort(lacks)
 		require.EventuallyWithT(t, func(t *assert.CollectT) {
-			outdated, err := c.reader.Outdated(context.WithoutCancel(c.Context()))
+			unmet, err := c.reader.Unmet(context.WithoutCancel(c.Context()), nil)
 			require.NoError(t, err)
-			require.Len(t, outdated, 1)
-			require.Equal(t, name, outdated[0].Name)
-			require.False(t, outdated[0].Missing)
-			require.ElementsMatch(t, lacks, outdated[0].Lacks)
+			require.Len(t, unmet, 1)
+			require.Equal(t, name, unmet[0].Subject.Name)
+			require.False(t, unmet[0].Missing)
+			require.ElementsMatch(t, lacks, unmet[0].Lacks)
 		}, time.Minute, 50*time.Millisecond)
 		c.change(name, func(spec *apiextensions.CustomResourceDefinitionSpec) { *spec = former })
 		c.await()
@@ -141,12 +145,18 @@ func isRemoved(path string) bool {
 	return false
 }
 
+func definition(name string) akriv0.Subject {
+	return akriv0.Subject{Kind: explain.SubjectDefinition, Name: name}
+}
+
 // TestMissingDefinitions deletes the definitions, and adds that of Configurations with the shape
 // that upstream Akri's has: no status.
 func TestMissingDefinitions(t *testing.T) {
 	c := newCluster(t)
 	c.await()
-	missing := func(name string) explain.Definition { return explain.Definition{Name: name, Missing: true} }
+	missing := func(name string) explain.Requirement {
+		return explain.Requirement{Subject: definition(name), Missing: true}
+	}
 	remove := func(name string) *apiextensions.CustomResourceDefinition {
 		crd, err := c.client.In("").Get(t.Context(), name, metav1.GetOptions{})
 		require.NoError(t, err)
@@ -164,16 +174,61 @@ func TestMissingDefinitions(t *testing.T) {
 	c.await(missing(instances))
 	ofConfigurations := remove(configurations)
 	c.await(missing(configurations), missing(instances))
-	require.True(t, (&explain.Snapshot{Outdated: []explain.Definition{missing(configurations), missing(instances)}}).NoAPI())
+	require.True(t, (&explain.Snapshot{Unmet: []explain.Requirement{missing(configurations), missing(instances)}}).NoAPI())
 
 	upstream := ofConfigurations.DeepCopy()
 	version := &upstream.Spec.Versions[0]
 	version.Subresources = nil
 	delete(version.Schema.OpenAPIV3Schema.Properties, "status")
 	create(upstream)
-	c.await(explain.Definition{Name: configurations, Lacks: []string{"status", "the subresource status"}}, missing(instances))
+	c.await(explain.Requirement{Subject: definition(configurations), Lacks: []string{"status", "the subresource status"}}, missing(instances))
 
 	create(ofInstances)
 	c.change(configurations, func(spec *apiextensions.CustomResourceDefinitionSpec) { *spec = ofConfigurations.Spec })
 	c.await()
+}
+
+// TestMissingObjects deletes random objects that an installation needs. A user who may not read an
+// object is not told that it is missing.
+func TestMissingObjects(t *testing.T) {
+	const namespace = "default"
+	seed := rand.Uint64()
+	t.Logf("seed %d", seed)
+	random := rand.New(rand.NewPCG(seed, 0))
+	c := newCluster(t)
+	core := kubernetes.NewForConfigOrDie(server.Config()).CoreV1()
+	var needed []akriv0.Subject
+	var missing []explain.Requirement
+	for i := range 12 {
+		object := akriv0.Subject{Kind: []string{"ConfigMap", "Secret", "Service"}[i%3], Namespace: namespace, Name: fmt.Sprintf("object-%d", i)}
+		needed = append(needed, object)
+		if random.IntN(2) == 0 {
+			missing = append(missing, explain.Requirement{Subject: object, Missing: true})
+			continue
+		}
+		meta := metav1.ObjectMeta{Name: object.Name}
+		var err error
+		switch object.Kind {
+		case "ConfigMap":
+			_, err = core.ConfigMaps(namespace).Create(t.Context(), &corev1.ConfigMap{ObjectMeta: meta}, metav1.CreateOptions{})
+		case "Secret":
+			_, err = core.Secrets(namespace).Create(t.Context(), &corev1.Secret{ObjectMeta: meta}, metav1.CreateOptions{})
+		case "Service":
+			ports := []corev1.ServicePort{{Port: 443}}
+			_, err = core.Services(namespace).Create(t.Context(), &corev1.Service{ObjectMeta: meta, Spec: corev1.ServiceSpec{Ports: ports}}, metav1.CreateOptions{})
+		}
+		require.NoError(t, err)
+	}
+
+	unmet, err := c.reader.Unmet(t.Context(), needed)
+	require.NoError(t, err)
+	require.Equal(t, missing, unmet)
+
+	config := rest.CopyConfig(server.Config())
+	config.Impersonate = rest.ImpersonationConfig{UserName: "nobody"}
+	nobody, err := discovery.NewDiscoveryClientForConfig(config)
+	require.NoError(t, err)
+	unmet, err = requirements.NewReader(nobody.RESTClient()).Unmet(t.Context(), needed)
+	require.NoError(t, err)
+	require.Empty(t, unmet)
 }

@@ -1,6 +1,7 @@
-// Package definitions compares the types of Akri that a cluster serves with those of this program.
-// Every user may read the OpenAPI documents that it needs.
-package definitions
+// Package requirements finds out which objects of a cluster the services of Akri lack: it compares
+// the types that the cluster serves with those of this program, and looks for objects that an
+// installation needs. Every user may read the OpenAPI documents that describe the types.
+package requirements
 
 import (
 	"context"
@@ -34,8 +35,8 @@ var types = []usedType{
 	{akriv0.InstanceResource.Resource, "Instance", reflect.TypeFor[akriv0.Instance](), false},
 }
 
-// Reader reads the types of a cluster. It downloads their schemas again only if they have changed.
-// Several goroutines can use it.
+// Reader reads the types and objects of a cluster. It downloads the schemas of types again only if
+// they have changed. Several goroutines can use it.
 type Reader struct {
 	client rest.Interface
 
@@ -47,33 +48,66 @@ type Reader struct {
 // NewReader returns a Reader that sends requests with the client of any group.
 func NewReader(client rest.Interface) *Reader { return &Reader{client: client, served: &document{}} }
 
-// Outdated returns the CustomResourceDefinitions that are missing, or that lack what this program
-// uses. It returns none if the API server does not let the user read them.
-func (r *Reader) Outdated(ctx context.Context) ([]explain.Definition, error) {
+// Unmet returns what is missing of the needed objects, and which CustomResourceDefinitions are
+// missing or lack what this program uses. It skips what the user may not read.
+func (r *Reader) Unmet(ctx context.Context, needed []akriv0.Subject) ([]explain.Requirement, error) {
+	unmet, err := r.definitions(ctx)
+	if err != nil && !apierrors.IsForbidden(err) {
+		return nil, fmt.Errorf("read the types of the cluster: %w", err)
+	}
+
+	for _, object := range needed {
+		missing, err := r.isMissing(ctx, object)
+		if err != nil {
+			return nil, fmt.Errorf("read %s %s/%s: %w", object.Kind, object.Namespace, object.Name, err)
+		}
+		if missing {
+			unmet = append(unmet, explain.Requirement{Subject: object, Missing: true})
+		}
+	}
+	return unmet, nil
+}
+
+// metadata is the media type of an object without its content: a Secret has no data then.
+const metadata = "application/json;as=PartialObjectMetadata;v=v1;g=meta.k8s.io"
+
+func (r *Reader) isMissing(ctx context.Context, object akriv0.Subject) (bool, error) {
+	request := r.client.Get().AbsPath("/api/v1/namespaces", object.Namespace, strings.ToLower(object.Kind)+"s", object.Name)
+	err := request.SetHeader("Accept", metadata).Do(ctx).Error()
+	switch {
+	case apierrors.IsNotFound(err):
+		return true, nil
+	case apierrors.IsForbidden(err):
+		return false, nil
+	default:
+		return false, err
+	}
+}
+
+// definitions returns the CustomResourceDefinitions that are missing or lack something.
+func (r *Reader) definitions(ctx context.Context) ([]explain.Requirement, error) {
 	exist, err := r.resources(ctx)
 	if err == nil {
 		err = r.readSchemas(ctx)
 	}
-	if apierrors.IsForbidden(err) {
-		return nil, nil
-	}
 	if err != nil {
-		return nil, fmt.Errorf("read the types of the cluster: %w", err)
+		return nil, err
 	}
 
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	var outdated []explain.Definition
+	var unmet []explain.Requirement
 	for _, t := range types {
-		definition := explain.Definition{Name: t.resource + "." + akriv0.Group, Missing: !exist[t.resource]}
+		name := akriv0.Subject{Kind: explain.SubjectDefinition, Name: t.resource + "." + akriv0.Group}
+		definition := explain.Requirement{Subject: name, Missing: !exist[t.resource]}
 		if !definition.Missing {
 			definition.Lacks = r.served.lacks(t)
 		}
 		if definition.Missing || len(definition.Lacks) > 0 {
-			outdated = append(outdated, definition)
+			unmet = append(unmet, definition)
 		}
 	}
-	return outdated, nil
+	return unmet, nil
 }
 
 // resources returns the resources of Akri that the API server serves. Those of a new
