@@ -7,11 +7,13 @@ import (
 	"maps"
 	"slices"
 	"strings"
+	"time"
 
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/util/version"
 
+	akriv0 "akri.sh/libs/apis/akri/v0"
 	"akri.sh/libs/inspect/explain"
 )
 
@@ -53,6 +55,10 @@ type Facts struct {
 	Unreadable []string
 	// NodeRestriction is what the API server lets a kubelet do.
 	NodeRestriction NodeRestriction
+	// Review is nil if the cluster has no webhook of Akri.
+	Review *Review
+	// Release is the Helm release, or nil if Helm has not installed Akri or the user may not read it.
+	Release *Release
 }
 
 // WeakeningMap is a ConfigMap of the chart akri.
@@ -61,13 +67,16 @@ const WeakeningMap = "akri-weakening"
 // Of checks the installation, or whether one is possible if there is none.
 func Of(s *explain.Snapshot, facts Facts) []Result {
 	results := []Result{kubernetesVersion(facts.Version)}
+	if facts.Release != nil {
+		results = append(results, release(*facts.Release, time.Now()))
+	}
 	if len(s.DaemonSets) == 0 && len(s.Deployments) == 0 && s.Unreadable == nil {
 		return append(results, readyNodes(s), podSecurity(facts), rights(facts))
 	}
-	results = append(results, services(s), webhook(s), authors(facts), allowedNamespaces(s, facts), nodesWithout(s),
+	results = append(results, services(s), webhook(s, facts.Review), authors(facts), allowedNamespaces(s, facts), nodesWithout(s),
 		placement(s, facts), nodeLabels(s, facts))
 	results = append(results, weakening(facts)...)
-	return append(results, configurations(s)...)
+	return append(results, subjects(s)...)
 }
 
 // HasFailed reports whether a check has failed.
@@ -153,32 +162,6 @@ func services(s *explain.Snapshot) Result {
 	return result
 }
 
-// webhook checks that the API server calls the webhook.
-func webhook(s *explain.Snapshot) Result {
-	const name = "webhook"
-	if slices.Contains(s.Unreadable, "validatingwebhookconfigurations") {
-		return Result{Name: name, Outcome: Warning, Message: "not checked: you may not list ValidatingWebhookConfigurations"}
-	}
-	if len(s.Webhooks) == 0 {
-		return Result{Name: name, Outcome: Warning, Message: "it is disabled: invalid Configurations are only found later"}
-	}
-	for i := range s.Webhooks {
-		all := s.Webhooks[i].Webhooks
-		if len(all) == 0 {
-			return Result{Name: name, Outcome: Warning, Message: "broker-controller has not registered it yet"}
-		}
-		for _, registered := range all {
-			if len(registered.ClientConfig.CABundle) == 0 {
-				return Result{
-					Name: name, Outcome: Failed, Message: "its registration " + s.Webhooks[i].Name + " has no CA certificate",
-					Remedies: []explain.Remedy{logsOfBrokerController("Read why broker-controller does not register it.")},
-				}
-			}
-		}
-	}
-	return passed(name, "the API server calls it")
-}
-
 func logsOfBrokerController(text string) explain.Remedy {
 	return explain.Remedy{
 		Text: text, Command: "kubectl logs --all-namespaces --tail=50 --prefix --selector " + explain.ComponentLabel + "=broker-controller",
@@ -218,16 +201,15 @@ func nodesWithout(s *explain.Snapshot) Result {
 	return result
 }
 
-// configurations returns a result for each Configuration whose devices or brokers do not work, or
-// one for all.
-func configurations(s *explain.Snapshot) []Result {
+// checked are the kinds of subjects with a result of their own if they do not work.
+var checked = []string{explain.SubjectDevices, explain.SubjectBrokers, akriv0.SubjectHandler, "Node"}
+
+// subjects returns a result for each subject that does not work, or one for all.
+func subjects(s *explain.Snapshot) []Result {
 	var results []Result
-	for i := range s.Configurations {
-		c := &s.Configurations[i]
-		for _, verdict := range []explain.Verdict{explain.Devices(s, c), explain.Brokers(s, c)} {
-			if outcome := outcomeOf(verdict.State); outcome != Passed {
-				results = append(results, resultOf(verdict, outcome))
-			}
+	for _, verdict := range explain.Verdicts(s) {
+		if outcome := outcomeOf(verdict.State); outcome != Passed && slices.Contains(checked, verdict.Subject.Kind) {
+			results = append(results, resultOf(verdict, outcome))
 		}
 	}
 	if len(results) == 0 {
@@ -252,11 +234,18 @@ func outcomeOf(state explain.State) Outcome {
 func resultOf(verdict explain.Verdict, outcome Outcome) Result {
 	subject := verdict.Subject
 	result := Result{
-		Name: subject.Kind + " of " + subject.Namespace + "/" + subject.Name, Outcome: outcome,
+		Name: nameOf(subject), Outcome: outcome,
 		Message: verdict.State.Word() + ": " + verdict.Summary(),
 	}
 	for _, cause := range verdict.Causes {
 		result.Remedies = append(result.Remedies, cause.Remedies...)
 	}
 	return result
+}
+
+func nameOf(subject akriv0.Subject) string {
+	if subject.Namespace == "" {
+		return subject.Kind + " " + subject.Name
+	}
+	return subject.Kind + " of " + subject.Namespace + "/" + subject.Name
 }

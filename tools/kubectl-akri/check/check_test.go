@@ -1,11 +1,17 @@
 package check_test
 
 import (
+	"cmp"
+	"errors"
+	"slices"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
+	akriv0 "akri.sh/libs/apis/akri/v0"
 	"akri.sh/libs/inspect/explain"
 	"akri.sh/libs/inspect/fixture"
 	"akri.sh/tools/kubectl-akri/check"
@@ -59,10 +65,10 @@ func TestInstallation(t *testing.T) {
 		"healthy":           {"placement": check.Warning},
 		"tainted-node":      {"placement": check.Warning, "nodes": check.Warning},
 		"version-skew":      {"placement": check.Warning, "services": check.Failed},
-		"service-not-ready": {"placement": check.Warning, "services": check.Failed},
-		"service-images":    {"placement": check.Warning, "services": check.Failed},
+		"service-not-ready": {"placement": check.Warning, "services": check.Failed, "Node node-b": check.Failed},
+		"service-images":    {"placement": check.Warning, "services": check.Failed, "Node node-b": check.Failed},
 		"webhook-away":      {"placement": check.Warning, "services": check.Failed},
-		"misspelt-handler":  {"placement": check.Warning, "Devices of default/camera": check.Failed},
+		"misspelt-handler":  {"placement": check.Warning, "Devices of default/camera": check.Failed, "DiscoveryHandler udve": check.Failed},
 	} {
 		t.Run(file, func(t *testing.T) {
 			files := []string{fixtures + "healthy.yaml"}
@@ -74,12 +80,69 @@ func TestInstallation(t *testing.T) {
 			require.Equal(t, file != "healthy" && file != "tainted-node", check.HasFailed(results))
 		})
 	}
+	require.Empty(t, outcomes(check.Of(apart(fixture.Load(t, fixtures+"healthy.yaml")), secure())))
+}
+
+// TestWebhook checks that only the answer of the webhook itself passes.
+func TestWebhook(t *testing.T) {
+	denied := `admission webhook "akri-webhook-configuration.akri.svc" denied the request: spec.brokerSpec.brokerPodSpec.containers: Required value`
+	configurations := akriv0.GroupVersion.WithResource("configurations").GroupResource()
+	for _, c := range []struct {
+		name    string
+		refusal error
+		want    check.Outcome
+	}{
+		{"denied", errors.New(denied), check.Passed},
+		{"accepted", nil, check.Failed},
+		{"not reached", apierrors.NewInternalError(errors.New(`failed calling webhook "akri-webhook-configuration.akri.svc": service "x" not found`)), check.Failed},
+		{"no right", apierrors.NewForbidden(configurations, "", errors.New("no RBAC policy matched")), check.Warning},
+		{"another webhook", errors.New(`admission webhook "policy.example.com" denied the request: no`), check.Warning},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			facts := secure()
+			facts.Review = &check.Review{Refusal: c.refusal}
+			found := outcomes(check.Of(apart(fixture.Load(t, fixtures+"healthy.yaml")), facts))
+			require.Equal(t, c.want, cmp.Or(found["webhook"], check.Passed))
+		})
+	}
+
 	s := apart(fixture.Load(t, fixtures+"healthy.yaml"))
-	require.Empty(t, outcomes(check.Of(s, secure())))
 	s.Webhooks[0].Webhooks[0].ClientConfig.CABundle = nil
 	require.Equal(t, map[string]check.Outcome{"webhook": check.Failed}, outcomes(check.Of(s, secure())))
 	s.Webhooks[0].Webhooks = nil
 	require.Equal(t, map[string]check.Outcome{"webhook": check.Warning}, outcomes(check.Of(s, secure())))
+}
+
+// TestRelease checks that an operation in progress is no failure, and an interrupted one is.
+func TestRelease(t *testing.T) {
+	ca := akriv0.Subject{Kind: "Secret", Namespace: "akri-system", Name: "akri-ca"}
+	for _, c := range []struct {
+		release check.Release
+		want    check.Outcome
+		message string
+		command string
+	}{
+		{check.Release{Status: "deployed"}, check.Passed, "all its objects exist", ""},
+		{check.Release{Status: "deployed", Missing: []akriv0.Subject{ca}}, check.Failed, "Secret akri-system/akri-ca", "helm upgrade akri "},
+		{check.Release{Status: "failed"}, check.Warning, "has failed", "helm status akri "},
+		{check.Release{Status: "pending-upgrade", Revision: 2, Changed: time.Now()}, check.Warning, "is pending-upgrade", ""},
+		{check.Release{Status: "pending-upgrade", Revision: 2}, check.Failed, "Helm was interrupted", "helm rollback akri "},
+		{check.Release{Status: "pending-install", Revision: 1}, check.Failed, "Helm was interrupted", "helm uninstall akri "},
+	} {
+		c.release.Name, c.release.Namespace = "akri", "akri-system"
+		facts := secure()
+		facts.Release = &c.release
+		results := check.Of(fixture.Load(t, fixtures+"healthy.yaml"), facts)
+		i := slices.IndexFunc(results, func(r check.Result) bool { return r.Name == "Helm release" })
+		require.GreaterOrEqual(t, i, 0)
+		require.Equal(t, c.want, results[i].Outcome)
+		require.Contains(t, results[i].Message, c.message)
+		if c.command == "" {
+			require.Empty(t, results[i].Remedies)
+		} else {
+			require.Contains(t, results[i].Remedies[0].Command, c.command)
+		}
+	}
 }
 
 // apart moves the cluster services to nodes without node services.
@@ -96,6 +159,7 @@ func apart(s *explain.Snapshot) *explain.Snapshot {
 func secure() check.Facts {
 	facts := check.Facts{
 		Version: "v1.36.3", Namespace: "akri-system", Weakening: map[string]string{}, NodeRestriction: check.NodeRestriction{Enforced: true},
+		Review:   &check.Review{Refusal: errors.New("denied the request: spec.brokerSpec.brokerPodSpec.containers")},
 		Policies: map[string]*admissionregistrationv1.ValidatingAdmissionPolicy{},
 		Bindings: map[string]*admissionregistrationv1.ValidatingAdmissionPolicyBinding{},
 	}

@@ -30,7 +30,10 @@ func (o *options) check() *cobra.Command {
 		Use:   "check",
 		Short: "Checks that Akri works, or that it can be installed. The exit code is 1 if a check fails.",
 		Long: `Checks that Akri works or, if it is not installed, that it can be installed into the namespace of
---namespace (akri-system). The exit code is 1 if a check fails. Warnings do not change it.`,
+--namespace (akri-system). The exit code is 1 if a check fails. Warnings do not change it.
+
+It changes nothing. It sends an invalid Configuration as a dry run, which the webhook must refuse,
+and compares the objects of the Helm release with those of the cluster.`,
 		Args: cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
 			client, namespace, err := o.connect()
@@ -54,6 +57,10 @@ func (o *options) check() *cobra.Command {
 			if facts.NodeRestriction, err = o.nodeRestriction(c.Context(), snapshot); err != nil {
 				return err
 			}
+			if facts.Release, err = readRelease(c.Context(), client, namespace); err != nil {
+				return err
+			}
+			facts.Review = review(c.Context(), client, snapshot.Webhooks)
 			results := check.Of(snapshot, facts)
 			err = print.Value(c.OutOrStdout(), o.output, results, func(w io.Writer, _ bool) { print.Checks(w, results) })
 			if err == nil && check.HasFailed(results) {
@@ -104,6 +111,16 @@ func factsOf(ctx context.Context, client *cluster.Client, namespace string) (che
 		}
 	}
 	return facts, nil
+}
+
+// review sends a Configuration as a dry run that the webhook must refuse, and returns the answer. It
+// sends none if there is no webhook.
+func review(ctx context.Context, client *cluster.Client, webhooks []admissionregistrationv1.ValidatingWebhookConfiguration) *check.Review {
+	if len(webhooks) == 0 {
+		return nil
+	}
+	_, err := client.Configurations.In(metav1.NamespaceDefault).Create(ctx, check.Invalid(), metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
+	return &check.Review{Refusal: err}
 }
 
 // readSecurity reads the objects that show how secure an installation is.

@@ -2,10 +2,17 @@ package command_test
 
 import (
 	"bytes"
+	"compress/gzip"
+	"encoding/base64"
 	"encoding/json"
+	"fmt"
+	"math/rand/v2"
 	"path/filepath"
 	"slices"
+	"strconv"
+	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
@@ -21,6 +28,7 @@ import (
 	"akri.sh/libs/inspect/cluster"
 	"akri.sh/libs/inspect/explain"
 	"akri.sh/libs/kube/kubetest"
+	"akri.sh/libs/pki"
 	"akri.sh/tools/kubectl-akri/check"
 	"akri.sh/tools/kubectl-akri/internal/command"
 )
@@ -181,4 +189,113 @@ func TestPoliciesOfTheCluster(t *testing.T) {
 	for _, name := range results {
 		require.Equal(t, check.Passed, a.check(name, "").Outcome)
 	}
+}
+
+// TestCheckSendsAConfiguration checks that the answer of the webhook counts, not its registration.
+func TestCheckSendsAConfiguration(t *testing.T) {
+	a := newAPI(t)
+	webhooks := a.client.Kubernetes.AdmissionregistrationV1().ValidatingWebhookConfigurations()
+	registration := &admissionregistrationv1.ValidatingWebhookConfiguration{
+		ObjectMeta: metav1.ObjectMeta{Name: "akri-webhook-configuration", Labels: map[string]string{explain.PartOfLabel: explain.PartOf}},
+		Webhooks: []admissionregistrationv1.ValidatingWebhook{{
+			Name: "akri-webhook-configuration.akri.svc", AdmissionReviewVersions: []string{"v1"},
+			SideEffects: new(admissionregistrationv1.SideEffectClassNone), FailurePolicy: new(admissionregistrationv1.Fail),
+			Rules: []admissionregistrationv1.RuleWithOperations{{
+				Operations: []admissionregistrationv1.OperationType{admissionregistrationv1.Create},
+				Rule:       admissionregistrationv1.Rule{APIGroups: []string{akriv0.Group}, APIVersions: []string{"v0"}, Resources: []string{"configurations"}},
+			}},
+			ClientConfig: admissionregistrationv1.WebhookClientConfig{
+				CABundle: caCertificate(t), Service: &admissionregistrationv1.ServiceReference{Namespace: namespace, Name: "akri-webhook-configuration"},
+			},
+		}},
+	}
+	registration, err := webhooks.Create(t.Context(), registration, metav1.CreateOptions{})
+	require.NoError(t, err)
+	require.Eventually(t, func() bool { // API servers use a new registration after some time
+		result := a.check("webhook", "")
+		return result.Outcome == check.Failed && strings.Contains(result.Message, "the API server cannot call it")
+	}, time.Minute, 100*time.Millisecond)
+	require.Equal(t, check.Warning, a.check("webhook", a.token()).Outcome, "no right to create Configurations")
+	require.Contains(t, a.check("services", "").Message, "the Service akri-system/akri-webhook-configuration does not exist")
+
+	registration.Webhooks[0].FailurePolicy = new(admissionregistrationv1.Ignore)
+	_, err = webhooks.Update(t.Context(), registration, metav1.UpdateOptions{})
+	require.NoError(t, err)
+	require.Eventually(t, func() bool {
+		result := a.check("webhook", "")
+		return result.Outcome == check.Failed && strings.Contains(result.Message, "would store a Configuration that the webhook refuses")
+	}, time.Minute, 100*time.Millisecond)
+	all, err := a.client.Configurations.In("").List(t.Context(), metav1.ListOptions{})
+	require.NoError(t, err)
+	require.Len(t, all.Items, 1, "a check stores nothing")
+}
+
+// TestCheckComparesTheRelease deletes random objects of a release.
+func TestCheckComparesTheRelease(t *testing.T) {
+	a := newAPI(t)
+	core := a.client.Kubernetes.CoreV1()
+	seed := rand.Uint64()
+	t.Logf("seed %d", seed)
+	random := rand.New(rand.NewPCG(seed, 0))
+	manifest := "# Source: akri/templates/empty.yaml\n---\napiVersion: monitoring.coreos.com/v1\nkind: PodMonitor\nmetadata: {name: akri}\n"
+	missing := []string{"PodMonitor akri"} // the cluster does not have its type
+	for i := range 6 {
+		kind, name := []string{"ConfigMap", "ServiceAccount", "Namespace"}[i%3], fmt.Sprintf("object-%d", i)
+		manifest += fmt.Sprintf("---\napiVersion: v1\nkind: %s\nmetadata: {name: %s}\n", kind, name)
+		meta := metav1.ObjectMeta{Name: name}
+		var err error
+		switch isMissing := random.IntN(3) == 0; {
+		case isMissing && kind == "Namespace":
+			missing = append(missing, kind+" "+name)
+		case isMissing:
+			missing = append(missing, kind+" "+namespace+"/"+name)
+		case kind == "ConfigMap":
+			_, err = core.ConfigMaps(namespace).Create(t.Context(), &corev1.ConfigMap{ObjectMeta: meta}, metav1.CreateOptions{})
+		case kind == "ServiceAccount":
+			_, err = core.ServiceAccounts(namespace).Create(t.Context(), &corev1.ServiceAccount{ObjectMeta: meta}, metav1.CreateOptions{})
+		case kind == "Namespace":
+			_, err = core.Namespaces().Create(t.Context(), &corev1.Namespace{ObjectMeta: meta}, metav1.CreateOptions{})
+		}
+		require.NoError(t, err)
+	}
+	a.storeRelease("other", 7, "other", "deployed", "")
+	a.storeRelease("akri", 9, "akri", "superseded", "---\napiVersion: v1\nkind: Secret\nmetadata: {name: earlier}\n")
+	a.storeRelease("akri", 10, "akri", "deployed", manifest)
+
+	result := a.check("Helm release", "")
+	require.Equal(t, check.Failed, result.Outcome)
+	_, names, _ := strings.Cut(result.Message, "do not exist: ")
+	require.Equal(t, explain.NodeList(missing), names)
+	require.Contains(t, result.Remedies[0].Command, "helm upgrade akri charts/akri --namespace akri-system")
+}
+
+// storeRelease stores a revision of a release as Helm does.
+func (a api) storeRelease(name string, revision int, chart, status, manifest string) {
+	a.Helper()
+	content, err := json.Marshal(map[string]any{
+		"name": name, "manifest": manifest, "chart": map[string]any{"metadata": map[string]any{"name": chart}},
+	})
+	require.NoError(a, err)
+	zipped := &bytes.Buffer{}
+	writer := gzip.NewWriter(zipped)
+	_, err = writer.Write(content)
+	require.NoError(a, err)
+	require.NoError(a, writer.Close())
+	_, err = a.client.Kubernetes.CoreV1().Secrets(namespace).Create(a.Context(), &corev1.Secret{
+		ObjectMeta: metav1.ObjectMeta{
+			Name:   fmt.Sprintf("sh.helm.release.v1.%s.v%d", name, revision),
+			Labels: map[string]string{"owner": "helm", "name": name, "version": strconv.Itoa(revision), "status": status},
+		},
+		Type: "helm.sh/release.v1", Data: map[string][]byte{"release": []byte(base64.StdEncoding.EncodeToString(zipped.Bytes()))},
+	}, metav1.CreateOptions{})
+	require.NoError(a, err)
+}
+
+// caCertificate returns the certificate of a CA.
+func caCertificate(t *testing.T) []byte {
+	t.Helper()
+	issuer := pki.Issuer{Name: "test", Lifetimes: pki.Lifetimes{CA: time.Hour, Server: time.Hour}}
+	authority, _, err := issuer.RenewCA(time.Now(), pki.Authority{}, false)
+	require.NoError(t, err)
+	return authority.Bundle
 }
