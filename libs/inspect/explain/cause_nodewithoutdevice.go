@@ -9,10 +9,19 @@ import (
 )
 
 // NodeWithoutDevice means that a Pod was created with the name of a node that does not see the
+// device. The kubelet refuses the Pod if it has the resource, and else runs it without the
 // device.
 const NodeWithoutDevice CauseID = "NodeWithoutDevice"
 
-func init() { register(rule{NodeWithoutDevice, LinkAdmitted, 0, nodeWithoutDevice}) }
+func init() {
+	register(rule{NodeWithoutDevice, LinkAdmitted, 0, nodeWithoutDevice}, rule{NodeWithoutDevice, LinkSlot, 2, runsWithoutDevice})
+}
+
+func runsWithoutDevice(t target, report func(Cause)) {
+	if t.unheld != "" && !t.unheldClaim {
+		nodeWithoutDevice(t, report)
+	}
+}
 
 func nodeWithoutDevice(t target, report func(Cause)) {
 	for _, name := range requestedDevices(t.pod) {

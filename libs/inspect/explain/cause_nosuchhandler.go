@@ -31,7 +31,8 @@ func noSuchHandler(t target, report func(Cause)) {
 	})
 }
 
-// shouldRunHandler reports whether the node has a Pod for the handler, which is one of this project.
+// shouldRunHandler reports whether the node has a Pod for the handler, which is one of this
+// project.
 func (t target) shouldRunHandler(node string) bool {
 	handler, own := catalog.Find(t.configuration.Spec.DiscoveryHandler.Name)
 	return own && len(t.podsOn(node, handler.Component, agent)) > 0

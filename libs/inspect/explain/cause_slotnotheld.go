@@ -5,7 +5,7 @@ import "fmt"
 // SlotNotHeld means that a Pod runs and its node holds no slot.
 const SlotNotHeld CauseID = "SlotNotHeld"
 
-func init() { register(rule{SlotNotHeld, LinkSlot, 2, slotNotHeld}) }
+func init() { register(rule{SlotNotHeld, LinkSlot, 3, slotNotHeld}) }
 
 func slotNotHeld(t target, report func(Cause)) {
 	if t.unheld == "" {

@@ -13,7 +13,8 @@ import (
 const Terminating CauseID = "Terminating"
 
 func init() {
-	register(rule{Terminating, LinkSeen, 0, instanceTerminating}, rule{Terminating, LinkAccepted, 10, configurationTerminating})
+	register(rule{Terminating, LinkSeen, 0, instanceTerminating}, rule{Terminating, LinkAccepted, 10, configurationTerminating},
+		rule{Terminating, LinkContainer, 5, podTerminating})
 }
 
 func instanceTerminating(t target, report func(Cause)) {
@@ -26,6 +27,14 @@ func configurationTerminating(t target, report func(Cause)) {
 	t.terminating("Configuration", t.configuration, report)
 }
 
+// podTerminating finds Pods whose containers have ended, or never started, and that hold their
+// name.
+func podTerminating(t target, report func(Cause)) {
+	if t.pod != nil {
+		t.terminating("Pod", t.pod, report)
+	}
+}
+
 // terminating reports an object that finalizers have kept for longer than their owners take.
 func (t target) terminating(kind string, object metav1.Object, report func(Cause)) {
 	deleted := object.GetDeletionTimestamp()
@@ -33,7 +42,10 @@ func (t target) terminating(kind string, object metav1.Object, report func(Cause
 		return
 	}
 
-	resource := strings.ToLower(kind) + "." + akriv0.Group
+	resource := strings.ToLower(kind)
+	if kind != "Pod" {
+		resource += "." + akriv0.Group
+	}
 	report(Cause{
 		Subject: subject(kind, object.GetNamespace(), object.GetName()), Since: deleted,
 		Message: fmt.Sprintf("%s %s was deleted, and these finalizers keep it: %s", kind, object.GetName(), strings.Join(object.GetFinalizers(), ", ")),

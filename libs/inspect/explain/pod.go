@@ -194,6 +194,12 @@ func (t target) availableMessage(places []place) string {
 	}
 }
 
+// UsesClaims reports whether Pods on the node get devices through ResourceClaims.
+func (s *Snapshot) UsesClaims(node string) bool {
+	found := s.nodeNamed(node)
+	return found != nil && s.usesClaims(found)
+}
+
 // usesClaims reports whether Pods on the node get devices through ResourceClaims. The kubelet of
 // such a node advertises no resources of Akri. dra-controller runs also with the agent.
 func (s *Snapshot) usesClaims(node *corev1.Node) bool {

@@ -188,8 +188,8 @@ func TestMissingDefinitions(t *testing.T) {
 	c.await()
 }
 
-// TestMissingObjects deletes random objects that an installation needs. A user who may not read an
-// object is not told that it is missing.
+// TestMissingObjects deletes random objects that an installation needs. An object that a user may
+// not read is not missing for the user.
 func TestMissingObjects(t *testing.T) {
 	const namespace = "default"
 	seed := rand.Uint64()
@@ -225,10 +225,10 @@ func TestMissingObjects(t *testing.T) {
 	require.Equal(t, missing, unmet)
 
 	config := rest.CopyConfig(server.Config())
-	config.Impersonate = rest.ImpersonationConfig{UserName: "nobody"}
-	nobody, err := discovery.NewDiscoveryClientForConfig(config)
+	config.Impersonate = rest.ImpersonationConfig{UserName: "guest"}
+	guest, err := discovery.NewDiscoveryClientForConfig(config)
 	require.NoError(t, err)
-	unmet, err = requirements.NewReader(nobody.RESTClient()).Unmet(t.Context(), needed)
+	unmet, err = requirements.NewReader(guest.RESTClient()).Unmet(t.Context(), needed)
 	require.NoError(t, err)
 	require.Empty(t, unmet)
 }
