@@ -57,7 +57,8 @@ type Facts struct {
 	NodeRestriction NodeRestriction
 	// Review is nil if the cluster has no webhook of Akri.
 	Review *Review
-	// Release is the Helm release, or nil if Helm has not installed Akri or the user may not read it.
+	// Release is the Helm release, or nil if Helm has not installed Akri or the user may not read
+	// it.
 	Release *Release
 }
 

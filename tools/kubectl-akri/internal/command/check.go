@@ -15,8 +15,10 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"akri.sh/libs/inspect/cluster"
+	"akri.sh/libs/inspect/explain"
 	"akri.sh/tools/kubectl-akri/check"
 	"akri.sh/tools/kubectl-akri/internal/print"
+	"akri.sh/tools/kubectl-akri/internal/probe"
 )
 
 // errChecks is the error of a check that has failed, for the exit code.
@@ -26,14 +28,21 @@ var errChecks = errors.New("a check has failed")
 const defaultNamespace = "akri-system"
 
 func (o *options) check() *cobra.Command {
-	return o.withOutput(&cobra.Command{
+	var device string
+	var yes bool
+	c := o.withOutput(&cobra.Command{
 		Use:   "check",
 		Short: "Checks that Akri works, or that it can be installed. The exit code is 1 if a check fails.",
 		Long: `Checks that Akri works or, if it is not installed, that it can be installed into the namespace of
 --namespace (akri-system). The exit code is 1 if a check fails. Warnings do not change it.
 
 It changes nothing. It sends an invalid Configuration as a dry run, which the webhook must refuse,
-and compares the objects of the Helm release with those of the cluster.`,
+and compares the objects of the Helm release with those of the cluster.
+
+With --probe it runs a Pod that requests the device, or any device of the Configuration, in the
+namespace of --namespace. It states before what it runs, and deletes the Pod afterwards. The Pod uses
+an image that is on the node, has no token, ends after a minute at the latest, and removes no other
+Pods. If only one slot is free, the command asks before it takes it.`,
 		Args: cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
 			client, namespace, err := o.connect()
@@ -43,6 +52,12 @@ and compares the objects of the Helm release with those of the cluster.`,
 			snapshot, err := client.Snapshot(c.Context(), namespace)
 			if err != nil {
 				return err
+			}
+			var probed []check.Result
+			if device != "" {
+				if probed, err = runProbe(c, client, snapshot, namespace, device, yes); err != nil {
+					return err
+				}
 			}
 			if o.overrides.Context.Namespace == "" {
 				namespace = defaultNamespace
@@ -61,7 +76,7 @@ and compares the objects of the Helm release with those of the cluster.`,
 				return err
 			}
 			facts.Review = review(c.Context(), client, snapshot.Webhooks)
-			results := check.Of(snapshot, facts)
+			results := append(check.Of(snapshot, facts), probed...)
 			err = print.Value(c.OutOrStdout(), o.output, results, func(w io.Writer, _ bool) { print.Checks(w, results) })
 			if err == nil && check.HasFailed(results) {
 				err = errChecks
@@ -69,6 +84,33 @@ and compares the objects of the Helm release with those of the cluster.`,
 			return err
 		},
 	})
+	c.Flags().StringVar(&device, "probe", "", "Run a Pod with this device, or with any device of this Configuration.")
+	c.Flags().BoolVarP(&yes, "yes", "y", false, "Do not ask before --probe takes the last free slot.")
+	return c
+}
+
+// runProbe runs a Pod with the device.
+func runProbe(c *cobra.Command, client *cluster.Client, s *explain.Snapshot, namespace, device string, yes bool) ([]check.Result, error) {
+	plan, err := probe.Of(s, namespace, device)
+	if errors.Is(err, probe.ErrNoSlot) {
+		return []check.Result{check.NotProbed(device)}, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	out := c.ErrOrStderr()
+	fmt.Fprintf(out, "Running a Pod of the image %s with %s on %s for at most %s.\n", plan.Image, plan.Resource, plan.Node, probe.Deadline)
+	if plan.Free == 1 && !yes {
+		fmt.Fprintln(out, "It takes the last free slot until it ends.")
+		if err := confirm(c.InOrStdin(), out); err != nil {
+			return nil, err
+		}
+	}
+	verdict, took, err := probe.Run(c.Context(), client, plan)
+	if err != nil {
+		return nil, err
+	}
+	return []check.Result{check.Probed(plan.Resource, plan.Node, verdict, took)}, nil
 }
 
 func factsOf(ctx context.Context, client *cluster.Client, namespace string) (check.Facts, error) {
@@ -113,8 +155,8 @@ func factsOf(ctx context.Context, client *cluster.Client, namespace string) (che
 	return facts, nil
 }
 
-// review sends a Configuration as a dry run that the webhook must refuse, and returns the answer. It
-// sends none if there is no webhook.
+// review sends a Configuration as a dry run that the webhook must refuse, and returns the answer.
+// It sends none if there is no webhook.
 func review(ctx context.Context, client *cluster.Client, webhooks []admissionregistrationv1.ValidatingWebhookConfiguration) *check.Review {
 	if len(webhooks) == 0 {
 		return nil
