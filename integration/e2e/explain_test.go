@@ -270,6 +270,46 @@ func whyTaken(t *testing.T) {
 	awaitCondition(t, "why-taken", "why-taken", akriv0.ConditionDevicesAccepted, metav1.ConditionFalse, akriv0.ReasonNameTaken)
 }
 
+// whyThree requests more slots than a device has.
+func whyThree(t *testing.T) {
+	apply(t, echoConfiguration("why-three", 2, "", "foo0"))
+	awaitInstances(t, "default", "why-three", "why-three-8120fe")
+	apply(t, strings.Replace(ownPod("why-three", "why-three-8120fe"), `"1"`, `"3"`, 1))
+	awaitPod(t, "why-three", "an unschedulable Pod", unschedulable)
+}
+
+// whyElsewhere creates a Pod with the name of a node that does not see the device. The kubelet runs
+// it, because it ignores extended resources that its node does not have.
+func whyElsewhere(t *testing.T) {
+	onlyDevicePlugins(t, "the kubelet runs a Pod")
+	allowed := "spec:\n  nodes: {names: [" + akri.Cluster.Nodes()[0].Name() + "]}"
+	apply(t, strings.Replace(echoConfiguration("why-elsewhere", 1, "", "foo0"), "spec:", allowed, 1))
+	awaitInstances(t, "default", "why-elsewhere", "why-elsewhere-8120fe")
+	apply(t, onNode(akri.Cluster.Nodes()[1], ownPod("why-elsewhere", "why-elsewhere-8120fe")))
+	awaitReadyPod(t, "default", "why-elsewhere")
+}
+
+// whyFinalizer deletes an object that a finalizer keeps: the Instance of a Configuration, or a Pod
+// with its device.
+func whyFinalizer(resource, name, configuration string) func(*testing.T) {
+	return func(t *testing.T) {
+		apply(t, echoConfiguration(configuration, 1, "", "foo0"))
+		awaitInstances(t, "default", configuration, configuration+"-8120fe")
+		if resource == "pod" {
+			apply(t, ownPod(name, configuration+"-8120fe"))
+			awaitReadyPod(t, "default", name)
+		}
+		patch := func(ctx context.Context, finalizers string) {
+			_, err := akri.Kubectl(ctx, "", "patch", resource, name, "--type=merge", "--patch", `{"metadata":{"finalizers":`+finalizers+`}}`)
+			require.NoError(t, err)
+		}
+		patch(t.Context(), `["example.com/why"]`)
+		t.Cleanup(func() { patch(context.WithoutCancel(t.Context()), "null") })
+		_, err := akri.Kubectl(t.Context(), "", "delete", resource, name, "--wait=false")
+		require.NoError(t, err)
+	}
+}
+
 // explainedCauses prepares broken clusters, and checks that explain names the cause and the remedy.
 func explainedCauses(t *testing.T) {
 	missingImage := strings.Replace(broker, "ghcr.io/akri-mesh/sample-broker", "localhost:1/none", 1)
@@ -305,6 +345,12 @@ func explainedCauses(t *testing.T) {
 			cause:   "SecretRightMissing", message: "why-login", remedy: "kubectl create rolebinding",
 			condition: akriv0.ConditionDevicesWorking,
 		},
+		{
+			prepare: why("why-key", configurationOf("why-key", "udev", `udevRules: ['KERNL=="zram*"']`), akriv0.ConditionDetailsAccepted, akriv0.ReasonInvalidDetails),
+			object:  "configuration why-key",
+			cause:   "DetailsRefused", message: "KERNL", remedy: "kubectl edit configuration.akri.sh why-key",
+			condition: akriv0.ConditionDevicesWorking,
+		},
 
 		// Names.
 		{
@@ -336,6 +382,28 @@ func explainedCauses(t *testing.T) {
 			object:  "pod why-late",
 			cause:   "OutdatedNodeStatus", message: "no free slot", remedy: "kubectl delete pod why-late",
 		},
+		{
+			prepare: whyThree,
+			object:  "pod why-three",
+			cause:   "TooManyRequested", message: "requests 3 of akri.sh/why-three-8120fe, and no node has more than 2 slots", remedy: "kubectl akri devices",
+		},
+		{
+			prepare: whyElsewhere,
+			object:  "pod why-elsewhere",
+			cause:   "NodeWithoutDevice", message: "does not see akri.sh/why-elsewhere-8120fe", remedy: "kubectl delete pod why-elsewhere",
+		},
+
+		// Deleted objects that others keep.
+		{
+			prepare: whyFinalizer("instance.akri.sh", "why-finalizer-8120fe", "why-finalizer"),
+			object:  "instance why-finalizer-8120fe",
+			cause:   "Terminating", message: "these finalizers keep it: example.com/why", remedy: "kubectl patch instance.akri.sh why-finalizer-8120fe",
+		},
+		{
+			prepare: whyFinalizer("pod", "why-pod", "why-terminating"),
+			object:  "pod why-pod",
+			cause:   "Terminating", message: "these finalizers keep it: example.com/why", remedy: "kubectl patch pod why-pod",
+		},
 
 		// Brokers.
 		{
@@ -357,7 +425,7 @@ func explainedCauses(t *testing.T) {
 			condition: akriv0.ConditionBrokersWorking,
 		},
 	} {
-		t.Run(broken.cause, func(t *testing.T) {
+		t.Run(strings.Fields(broken.object)[1], func(t *testing.T) {
 			t.Parallel()
 			broken.check(t)
 		})

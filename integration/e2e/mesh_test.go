@@ -98,6 +98,7 @@ func allScenarios(t *testing.T) {
 			withoutWebhook,
 			metricsAuthorization,
 			explainedInstallation,
+			faults,
 		},
 		selected.own,
 		[]scenario{

@@ -1,0 +1,254 @@
+package e2e_test
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/prometheus/common/expfmt"
+	"github.com/prometheus/common/model"
+	"github.com/stretchr/testify/require"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	akriv0 "akri.sh/libs/apis/akri/v0"
+
+	"akri.sh/integration/mesh"
+)
+
+// fault is something that breaks the installation, and where it is stated without a question.
+type fault struct {
+	name   string
+	inject func(*testing.T)
+	remove func(context.Context) error
+	// cause and message are what `kubectl akri explain` and `check` state about the Configuration
+	// of faults.
+	cause, message string
+	// subject is the kind of subject that the metrics count as broken, from which an alert follows.
+	// It is empty if only the command line can know it.
+	subject string
+	// condition is the condition of the Configuration that states the cause, if it affects devices.
+	condition string
+}
+
+const faulty = "e2e-faults"
+
+// faults breaks parts of the installation, one after the other. Each is stated by the metrics, by
+// `explain` and by `check`, and by nothing any more after its end.
+func faults(t *testing.T) {
+	apply(t, echoConfiguration(faulty, 1, "", "foo0"))
+	awaitInstances(t, "default", faulty, faulty+"-8120fe")
+	awaitVerdict(t, "default", faulty, akriv0.ConditionDevicesWorking, "Works")
+	output, err := kubectlAkri(t.Context(), "check", "--probe="+faulty, "--yes")
+	require.NoError(t, err, output)
+	require.Contains(t, output, "got it, and ended after")
+	for _, f := range []fault{
+		{
+			name: "Service of the webhook", inject: deleteOwn("service", "akri-webhook-configuration"), remove: reinstall,
+			cause: "ObjectMissing", message: "the Service akri-system/akri-webhook-configuration does not exist", subject: "service",
+		},
+		{
+			name: "ConfigMap of the CA", inject: deleteOwn("configmap", "akri-ca"), remove: reinstall,
+			cause: "ObjectMissing", message: "the ConfigMap akri-system/akri-ca does not exist", subject: "service",
+		},
+		{
+			name: "Secret of the CA", inject: deleteOwn("secret", "akri-ca"), remove: reinstall,
+			cause: "ObjectMissing", message: "the Secret akri-system/akri-ca does not exist",
+		},
+		{
+			name: "no instance-writer", inject: kubectl("scale", "deployment", "akri-instance-writer", "--replicas=0", "--namespace", mesh.Namespace),
+			remove: reinstall,
+			cause:  "ServiceNotReady", message: "instance-writer", subject: "service", condition: akriv0.ConditionDevicesWorking,
+		},
+		{
+			name: "CustomResourceDefinition of an earlier version", inject: earlierDefinition, remove: applyDefinitions,
+			cause: "CRDOutdated", message: "it lacks spec.expectedDevices", subject: "service",
+		},
+		{
+			name: "no CustomResourceDefinition of Instances", inject: kubectl("delete", "customresourcedefinition", "instances.akri.sh"),
+			remove: applyDefinitions,
+			cause:  "CRDOutdated", message: "instances.akri.sh does not exist", subject: "service", condition: akriv0.ConditionDevicesWorking,
+		},
+		{
+			name: "quota in the namespace of Akri", inject: quota, remove: withoutQuota,
+			cause: "PodsNotCreated", message: "exceeded quota: none", subject: "service",
+		},
+		{
+			name: "NoExecute taint", inject: kubectl("taint", "node", akri.Cluster.Nodes()[1].Name(), "faults=on:NoExecute"),
+			remove: func(ctx context.Context) error {
+				_, err := akri.Kubectl(ctx, "", "taint", "node", akri.Cluster.Nodes()[1].Name(), "faults=on:NoExecute-")
+				return err
+			},
+			cause: "NodeWithoutAkri", message: "faults=on:NoExecute", subject: "node",
+		},
+		{
+			name: "directory of the kubelet", inject: directory, remove: reinstallWith("--set=global.host.kubelet=null"),
+			cause: "VolumeNotMounted", message: "/var/lib/no-kubelet", subject: "service",
+		},
+	} {
+		t.Run(f.name, f.check)
+	}
+}
+
+func (f fault) check(t *testing.T) {
+	removed := false
+	remove := func() {
+		if !removed {
+			removed = true
+			require.NoError(t, f.remove(context.WithoutCancel(t.Context())))
+		}
+	}
+	defer remove()
+	f.inject(t)
+	began := time.Now()
+	if f.subject != "" {
+		awaitCount(t, f.subject, func(broken int) bool { return broken > 0 })
+		t.Logf("the metrics count it after %s", time.Since(began).Round(time.Second))
+	}
+	broken := brokenCluster{object: "configuration " + faulty, cause: f.cause, message: f.message, condition: f.condition}
+	broken.check(t)
+	t.Logf("explained after %s", time.Since(began).Round(time.Second))
+	requireFailedCheck(t, f.message)
+
+	remove()
+	began = time.Now()
+	await(t, "a check without "+f.message, func(ctx context.Context) error {
+		if message, failed := failedCheck(ctx, f.message); failed {
+			return errors.New(message)
+		}
+		return nil
+	})
+	awaitCount(t, cmp.Or(f.subject, "service"), func(broken int) bool { return broken == 0 })
+	awaitVerdict(t, "default", faulty, akriv0.ConditionDevicesWorking, "Works")
+	t.Logf("works again after %s", time.Since(began).Round(time.Second))
+}
+
+// awaitCount waits until broker-controller counts a number of subjects of a kind that are Broken or
+// work in part.
+func awaitCount(t *testing.T, subject string, check func(broken int) bool) {
+	t.Helper()
+	await(t, "the number of subjects "+subject, func(ctx context.Context) error {
+		broken := 0
+		for _, pod := range servicePods(t, "broker-controller") {
+			text, err := akri.Metrics(ctx, &pod)
+			if err != nil {
+				return err
+			}
+			parser := expfmt.NewTextParser(model.UTF8Validation)
+			families, err := parser.TextToMetricFamilies(bytes.NewReader(text))
+			if err != nil {
+				return err
+			}
+			for _, metric := range families["akri_verdicts"].GetMetric() {
+				labels := map[string]string{}
+				for _, label := range metric.GetLabel() {
+					labels[label.GetName()] = label.GetValue()
+				}
+				if labels["subject"] == subject && (labels["state"] == "Broken" || labels["state"] == "Partly") {
+					broken += int(metric.GetGauge().GetValue())
+				}
+			}
+		}
+		if !check(broken) {
+			return fmt.Errorf("%d subjects %s do not work", broken, subject)
+		}
+		return nil
+	})
+}
+
+func requireFailedCheck(t *testing.T, message string) {
+	t.Helper()
+	text, failed := failedCheck(t.Context(), message)
+	require.True(t, failed, text)
+}
+
+// failedCheck reports whether a result of `kubectl akri check` has failed with the message.
+func failedCheck(ctx context.Context, message string) (text string, failed bool) {
+	text, err := kubectlAkri(ctx, "check", "--output=json")
+	var results []struct{ Name, Outcome, Message string }
+	if jsonErr := json.Unmarshal([]byte(text), &results); jsonErr != nil {
+		return errors.Join(err, jsonErr).Error(), true
+	}
+	for _, result := range results {
+		if result.Outcome == "Failed" && strings.Contains(result.Message, message) {
+			return result.Message, true
+		}
+	}
+	return text, false
+}
+
+// kubectl returns a function that runs a command of kubectl.
+func kubectl(arguments ...string) func(*testing.T) {
+	return func(t *testing.T) {
+		t.Helper()
+		_, err := akri.Kubectl(t.Context(), "", arguments...)
+		require.NoError(t, err)
+	}
+}
+
+// deleteOwn deletes an object of the installation.
+func deleteOwn(kind, name string) func(*testing.T) {
+	return kubectl("delete", kind, name, "--namespace", mesh.Namespace)
+}
+
+// reinstall runs the command that the remedies state.
+func reinstall(ctx context.Context) error { return reinstallWith()(ctx) }
+
+func reinstallWith(values ...string) func(context.Context) error {
+	return func(ctx context.Context) error {
+		arguments := []string{"upgrade", mesh.Release, akri.Path("charts", "akri"), "--namespace", mesh.Namespace, "--reset-then-reuse-values", "--wait"}
+		_, err := akri.Helm(ctx, append(arguments, values...)...)
+		return err
+	}
+}
+
+// quota refuses new Pods in the namespace of Akri, and deletes one.
+func quota(t *testing.T) {
+	apply(t, "{apiVersion: v1, kind: ResourceQuota, metadata: {name: none, namespace: "+mesh.Namespace+"}, spec: {hard: {pods: 0}}}")
+	pod := servicePodOn(t, selected.process("handler-debug-echo"), akri.Cluster.Nodes()[1].Name())
+	require.NoError(t, akri.Kubernetes.CoreV1().Pods(pod.Namespace).Delete(t.Context(), pod.Name, metav1.DeleteOptions{}))
+}
+
+func withoutQuota(ctx context.Context) error {
+	_, err := akri.Kubectl(ctx, "", "delete", "resourcequota", "none", "--namespace", mesh.Namespace)
+	return err
+}
+
+// directory sets a directory of the kubelet that does not exist.
+func directory(t *testing.T) {
+	_, err := akri.Helm(t.Context(), "upgrade", mesh.Release, akri.Path("charts", "akri"), "--namespace", mesh.Namespace, "--reset-then-reuse-values",
+		"--set=global.host.kubelet=/var/lib/no-kubelet")
+	require.NoError(t, err)
+}
+
+// earlierDefinition removes a field of Configurations from their CustomResourceDefinition, as after
+// `helm upgrade`, which does not change them.
+func earlierDefinition(t *testing.T) {
+	kubectl("patch", "customresourcedefinition", "configurations.akri.sh", "--type=json", "--patch",
+		`[{"op": "remove", "path": "/spec/versions/0/schema/openAPIV3Schema/properties/spec/properties/expectedDevices"}]`)(t)
+}
+
+// applyDefinitions applies the CustomResourceDefinitions of the chart.
+func applyDefinitions(ctx context.Context) error {
+	files, err := filepath.Glob(akri.Path("charts", "akri", "crds", "*.yaml"))
+	if err != nil {
+		return err
+	}
+	for _, file := range files {
+		text, err := os.ReadFile(file)
+		if err != nil {
+			return err
+		}
+		if _, err := akri.Kubectl(ctx, string(text), "apply", "--server-side", "--force-conflicts", "-f", "-"); err != nil {
+			return err
+		}
+	}
+	return nil
+}
