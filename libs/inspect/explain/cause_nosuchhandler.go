@@ -40,7 +40,14 @@ func (t target) shouldRunHandler(node string) bool {
 
 func runHandler(t target) []Remedy {
 	name := t.configuration.Spec.DiscoveryHandler.Name
-	if handler, own := catalog.Find(name); own {
+	handler, own := catalog.Find(name)
+	switch {
+	case own && len(ofComponents(t.DaemonSets, handler.Component)) > 0:
+		return []Remedy{
+			remedy("See whether the Pods of the handler run.", "kubectl get pods --output wide %s", t.selectPods(handler.Component)),
+			t.readServiceLogs("Read why it does not register.", handler.Component),
+		}
+	case own:
 		return []Remedy{t.upgrade("Enable the handler.", "--set "+handler.Value+"=true --wait")}
 	}
 
