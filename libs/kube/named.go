@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 
+	"github.com/prometheus/client_golang/prometheus"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/tools/cache"
@@ -41,6 +42,21 @@ func (n *Named[T]) Current() (T, error) {
 		return object, fmt.Errorf("%s %q does not exist; install it with the Helm chart", n.kind, n.name.Name)
 	}
 	return object, nil
+}
+
+// Existence returns a metric that is 1 while the object exists, and 0 after it was deleted or
+// before it is known.
+func (n *Named[T]) Existence() prometheus.Collector {
+	options := prometheus.GaugeOpts{
+		Name: "akri_object_exists", Help: "1 if an object of the chart exists that the service reads and updates, 0 if it does not.",
+		ConstLabels: prometheus.Labels{"kind": n.kind, "name": n.name.Name},
+	}
+	return prometheus.NewGaugeFunc(options, func() float64 {
+		if _, exists := n.Get(n.name.String()); exists {
+			return 1
+		}
+		return 0
+	})
 }
 
 // Update fails with a conflict if the object has changed since it was read.

@@ -88,6 +88,7 @@ func New(config Config, env service.Env) (*Service, error) {
 		if err != nil {
 			return nil, fmt.Errorf("--allowed-namespaces: %w", err)
 		}
+		env.Metrics.MustRegister(publisher.Existence())
 		s.publishers = append(s.publishers, publisher)
 	}
 	if config.Webhook.Address == "" {
@@ -100,6 +101,7 @@ func New(config Config, env service.Env) (*Service, error) {
 		return nil, err
 	}
 	env.Health.AddReadiness("webhook", s.webhook.Ready)
+	env.Metrics.MustRegister(s.webhook.Existence()...)
 	env.Metrics.MustRegister(pki.Expiry("Expiry of the certificate of the webhook in seconds since 1970.",
 		map[string]func() *x509.Certificate{"webhook": s.webhook.Certificate().Leaf}))
 	// The metrics name Configurations of all namespaces.

@@ -155,6 +155,7 @@ func (e *endpoint) certificateSource(config Config, env service.Env, restConfig 
 		if err != nil {
 			return nil, err
 		}
+		env.Metrics.MustRegister(e.certificates.Existence()...)
 		source, exported["ca"] = e.certificates.Certificate(), e.certificates.Signer
 	}
 	exported["server"] = source.Leaf

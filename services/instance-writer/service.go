@@ -116,6 +116,7 @@ func newService(config Config, env service.Env, newEndpoint endpointFunc) (*Serv
 	if err != nil {
 		return nil, err
 	}
+	env.Metrics.MustRegister(record.Existence())
 	reconciler = reconcile.New(reconcile.Options{
 		Cluster: objects, Reports: store, Writer: writer, NameTaken: record.Taken, Grace: config.NodeGrace, ReportGrace: config.ReportGrace,
 		DeviceChanges: metrics.deviceChanges, Log: env.Log,

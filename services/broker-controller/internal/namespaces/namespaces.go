@@ -11,6 +11,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	"go.uber.org/zap"
 	admissionv1 "k8s.io/api/admissionregistration/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -69,6 +70,9 @@ func New(
 		names:  kube.NewNamed(configMaps, "ConfigMap", cache.NewObjectName(namespace, akriv0.NamesConfigMap), changed),
 	}, nil
 }
+
+// Existence returns a metric of the policy.
+func (p *Publisher) Existence() prometheus.Collector { return p.policy.Existence() }
 
 // Watch watches the policy and the recorded names until ctx ends.
 func (p *Publisher) Watch(ctx context.Context) { kube.Informers{p.policy, p.names}.Run(ctx) }

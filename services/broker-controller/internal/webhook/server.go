@@ -125,6 +125,11 @@ func New(config *rest.Config, options Options) (*Webhook, error) {
 // Certificate is the Source of the server certificate.
 func (w *Webhook) Certificate() pki.Source { return w.certificate.GetCertificate }
 
+// Existence returns metrics of the Secret and the registration.
+func (w *Webhook) Existence() []prometheus.Collector {
+	return []prometheus.Collector{w.secret.Existence(), w.registration.Existence()}
+}
+
 // Ready is a readiness check. It returns an error until the API server has a registration whose CA
 // verifies the certificate of this replica.
 func (w *Webhook) Ready(context.Context) error {

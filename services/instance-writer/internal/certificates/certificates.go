@@ -10,6 +10,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	"go.uber.org/zap"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/client-go/rest"
@@ -76,6 +77,11 @@ func (m *Manager) Certificate() pki.Source { return m.server.GetCertificate }
 
 // Signer returns the CA that signed the current certificate, or nil before the first one.
 func (m *Manager) Signer() *x509.Certificate { return m.signer.Load() }
+
+// Existence returns metrics of the Secret and the ConfigMap.
+func (m *Manager) Existence() []prometheus.Collector {
+	return []prometheus.Collector{m.secret.Existence(), m.configMap.Existence()}
+}
 
 // Run renews the certificates until ctx ends.
 func (m *Manager) Run(ctx context.Context) {

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	"go.uber.org/zap"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/client-go/rest"
@@ -55,6 +56,9 @@ func New(
 
 // Informers are the caches of the Record.
 func (r *Record) Informers() kube.Informers { return kube.Informers{r.configMap} }
+
+// Existence returns a metric of the ConfigMap.
+func (r *Record) Existence() prometheus.Collector { return r.configMap.Existence() }
 
 // Names returns the namespaces by name. It returns nil if the ConfigMap does not exist.
 func (r *Record) Names() map[string]string {
