@@ -72,10 +72,14 @@ func within(t *testing.T, limit time.Duration, wait func(context.Context) error)
 // logState logs the objects, events and logs of the cluster.
 func logState(t *testing.T) {
 	t.Helper()
+	objects := "akric,akrii"
+	if selected.dynamic {
+		objects += ",resourceclaims,resourceslices"
+	}
 	for _, arguments := range [][]string{
 		{"get", "akric,akrii,pods,services", "--all-namespaces"},
 		{"get", "events", "--all-namespaces", "--sort-by=.metadata.creationTimestamp"}, // kubectl sorts only one kind
-		{"get", "akric,akrii", "--all-namespaces", "-o", "yaml"},
+		{"get", objects, "--all-namespaces", "-o", "yaml"},
 		{"describe", "nodes"},
 		{"logs", "--namespace", mesh.Namespace, "--selector", "app.kubernetes.io/part-of=akri", "--prefix", "--tail=30", "--max-log-requests=50"},
 	} {

@@ -32,8 +32,10 @@ type fault struct {
 	// of faults.
 	cause, message string
 	// subject is the kind of subject that the metrics count as broken, from which an alert follows.
-	// It is empty if only the command line can know it.
 	subject string
+	// deleted is an object that the service cannot read itself, as kind and name. Another metric
+	// has it.
+	deleted [2]string
 	// condition is the condition of the Configuration that states the cause, if it affects devices.
 	condition string
 }
@@ -60,7 +62,7 @@ func faults(t *testing.T) {
 		},
 		{
 			name: "Secret of the CA", inject: deleteOwn("secret", "akri-ca"), remove: reinstall,
-			cause: "ObjectMissing", message: "the Secret akri-system/akri-ca does not exist",
+			cause: "ObjectMissing", message: "the Secret akri-system/akri-ca does not exist", deleted: [2]string{"Secret", "akri-ca"},
 		},
 		{
 			name: "no instance-writer", inject: kubectl("scale", "deployment", "akri-instance-writer", "--replicas=0", "--namespace", mesh.Namespace),
@@ -110,8 +112,10 @@ func (f fault) check(t *testing.T) {
 	began := time.Now()
 	if f.subject != "" {
 		awaitCount(t, f.subject, func(broken int) bool { return broken > 0 })
-		t.Logf("the metrics count it after %s", time.Since(began).Round(time.Second))
+	} else {
+		awaitDeleted(t, f.deleted)
 	}
+	t.Logf("the metrics have it after %s", time.Since(began).Round(time.Second))
 	broken := brokenCluster{object: "configuration " + faulty, cause: f.cause, message: f.message, condition: f.condition}
 	broken.check(t)
 	t.Logf("explained after %s", time.Since(began).Round(time.Second))
@@ -136,31 +140,63 @@ func awaitCount(t *testing.T, subject string, check func(broken int) bool) {
 	t.Helper()
 	await(t, "the number of subjects "+subject, func(ctx context.Context) error {
 		broken := 0
-		for _, pod := range servicePods(t, "broker-controller") {
-			text, err := akri.Metrics(ctx, &pod)
-			if err != nil {
-				return err
+		err := eachValue(ctx, "broker-controller", "akri_verdicts", func(labels map[string]string, value float64) {
+			if labels["subject"] == subject && (labels["state"] == "Broken" || labels["state"] == "Partly") {
+				broken += int(value)
 			}
-			parser := expfmt.NewTextParser(model.UTF8Validation)
-			families, err := parser.TextToMetricFamilies(bytes.NewReader(text))
-			if err != nil {
-				return err
-			}
-			for _, metric := range families["akri_verdicts"].GetMetric() {
-				labels := map[string]string{}
-				for _, label := range metric.GetLabel() {
-					labels[label.GetName()] = label.GetValue()
-				}
-				if labels["subject"] == subject && (labels["state"] == "Broken" || labels["state"] == "Partly") {
-					broken += int(metric.GetGauge().GetValue())
-				}
-			}
+		})
+		if err == nil && !check(broken) {
+			err = fmt.Errorf("%d subjects %s do not work", broken, subject)
 		}
-		if !check(broken) {
-			return fmt.Errorf("%d subjects %s do not work", broken, subject)
-		}
-		return nil
+		return err
 	})
+}
+
+// awaitDeleted waits until the metrics of instance-writer show that an object does not exist.
+func awaitDeleted(t *testing.T, object [2]string) {
+	t.Helper()
+	await(t, "a metric of "+strings.Join(object[:], " "), func(ctx context.Context) error {
+		exists := true
+		err := eachValue(ctx, "instance-writer", "akri_object_exists", func(labels map[string]string, value float64) {
+			if labels["kind"] == object[0] && labels["name"] == object[1] {
+				exists = value == 1
+			}
+		})
+		if err == nil && exists {
+			err = errors.New("it exists")
+		}
+		return err
+	})
+}
+
+// eachValue calls f with the values of a gauge in all Pods of a service.
+func eachValue(ctx context.Context, service, name string, f func(labels map[string]string, value float64)) error {
+	pods, err := akri.Kubernetes.CoreV1().Pods(mesh.Namespace).List(ctx, ofService(service))
+	if err == nil && len(pods.Items) == 0 {
+		err = errors.New("no Pod of " + service + " exists now")
+	}
+	if err != nil {
+		return err
+	}
+	for _, pod := range pods.Items {
+		text, err := akri.Metrics(ctx, &pod)
+		if err != nil {
+			return err
+		}
+		parser := expfmt.NewTextParser(model.UTF8Validation)
+		families, err := parser.TextToMetricFamilies(bytes.NewReader(text))
+		if err != nil {
+			return err
+		}
+		for _, metric := range families[name].GetMetric() {
+			labels := map[string]string{}
+			for _, label := range metric.GetLabel() {
+				labels[label.GetName()] = label.GetValue()
+			}
+			f(labels, metric.GetGauge().GetValue())
+		}
+	}
+	return nil
 }
 
 func requireFailedCheck(t *testing.T, message string) {

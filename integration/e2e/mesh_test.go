@@ -99,6 +99,7 @@ func allScenarios(t *testing.T) {
 			metricsAuthorization,
 			explainedInstallation,
 			faults,
+			walkOfFaults,
 		},
 		selected.own,
 		[]scenario{
@@ -125,6 +126,7 @@ var independent = []scenario{
 	shortPods,
 	failingJob,
 	explainedCauses,
+	releaseOfConfigurations,
 
 	// Devices and their Instances.
 	sharedDevice,

@@ -1,0 +1,167 @@
+package e2e_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"akri.sh/integration/mesh"
+)
+
+// walked is a Configuration with one device, of which two Pods of a node can use slots.
+const walked, walkedDevice = "e2e-walk", "e2e-walk-8120fe"
+
+// slotsInUse is the fault with which no slot is free.
+const slotsInUse = "slots in use"
+
+// toggle is a fault that a walk turns on and off.
+type toggle struct{ on, off func(context.Context) error }
+
+// toggles are the faults of a walk: services of nodes that do not run, no instance-writer, and
+// Pods that hold slots. Each combination is possible.
+func toggles() map[string]toggle {
+	run := func(arguments ...string) func(context.Context) error {
+		return func(ctx context.Context) error {
+			_, err := akri.Kubectl(ctx, "", arguments...)
+			return err
+		}
+	}
+	all := map[string]toggle{}
+	for _, service := range []string{"device-plugin-host", "discovery-operator", "registrar", "config-plugin-allocator"} {
+		patch := func(selector string) func(context.Context) error {
+			return run("patch", "daemonset", "--namespace", mesh.Namespace, "akri-"+service, "--type=merge", "--patch",
+				`{"spec":{"template":{"spec":{"nodeSelector":{"faults":`+selector+`}}}}}`)
+		}
+		all[service] = toggle{on: patch(`"none"`), off: patch("null")}
+	}
+	scale := func(replicas string) func(context.Context) error {
+		return run("scale", "deployment", "--namespace", mesh.Namespace, "akri-instance-writer", "--replicas="+replicas)
+	}
+	all["instance-writer"] = toggle{on: scale("0"), off: scale("2")}
+	all[slotsInUse] = toggle{
+		on:  func(ctx context.Context) error { return akri.ApplyText(ctx, ownPod("walk-holder", walkedDevice)) },
+		off: run("delete", "pod", "walk-holder", "--ignore-not-found"),
+	}
+	return all
+}
+
+// walkOfFaults turns random faults on and off. After each step, the verdict on the device is that
+// it works exactly if a Pod gets it. AKRI_E2E_WALK is the number of steps.
+func walkOfFaults(t *testing.T) {
+	onlyDevicePlugins(t, "the services of nodes are those of device plugins")
+	if selected.process("registrar") != "registrar" {
+		t.Skip("the agent has the services of nodes in one process")
+	}
+	steps := 3
+	if text := os.Getenv("AKRI_E2E_WALK"); text != "" {
+		var err error
+		steps, err = strconv.Atoi(text)
+		require.NoError(t, err)
+	}
+	seed := rand.Uint64()
+	if text := os.Getenv("AKRI_E2E_WALK_SEED"); text != "" {
+		var err error
+		seed, err = strconv.ParseUint(text, 10, 64)
+		require.NoError(t, err)
+	}
+	t.Logf("AKRI_E2E_WALK_SEED=%d", seed)
+	random := rand.New(rand.NewPCG(seed, 0))
+
+	apply(t, echoConfiguration(walked, 1, "", "foo0"))
+	awaitInstances(t, "default", walked, walkedDevice)
+	all, on := toggles(), map[string]bool{}
+	t.Cleanup(func() {
+		for name := range on {
+			require.NoError(t, all[name].off(context.WithoutCancel(t.Context())))
+		}
+	})
+	requireProbeAgrees(t, on)
+	names := slices.Sorted(maps.Keys(all))
+	for range steps {
+		name := names[random.IntN(len(names))]
+		change := all[name].on
+		if on[name] {
+			change = all[name].off
+		}
+		require.NoError(t, change(t.Context()))
+		if on[name] {
+			delete(on, name)
+		} else {
+			on[name] = true
+		}
+		requireProbeAgrees(t, on)
+	}
+}
+
+// requireProbeAgrees waits until the verdict on the device is what a Pod shows. A verdict that is
+// Waiting has no result yet.
+func requireProbeAgrees(t *testing.T, on map[string]bool) {
+	t.Helper()
+	began := time.Now()
+	var last string
+	await(t, fmt.Sprintf("a verdict that a Pod confirms, with the faults %v", slices.Sorted(maps.Keys(on))), func(ctx context.Context) error {
+		state, text, err := verdictOn(ctx, "instance", walkedDevice)
+		if err != nil {
+			return err
+		}
+		if state == "Waiting" {
+			return fmt.Errorf("no result yet: %s", text)
+		}
+		outcome, message, err := probeOf(ctx, walkedDevice)
+		if err != nil {
+			return err
+		}
+		last = fmt.Sprintf("%s (%s), and the probe has %s: %s", state, text, outcome, message)
+		switch {
+		case outcome == "Warning" && (on[slotsInUse] || state != "Works"):
+			return nil // a Pod cannot show more
+		case outcome == "Warning": // a slot is free again some seconds after its Pod
+			return fmt.Errorf("no result yet: %s", last)
+		case (state == "Works") != (outcome == "Passed"):
+			return errors.New(last)
+		}
+		return nil
+	})
+	t.Logf("%v: %s, after %s", slices.Sorted(maps.Keys(on)), last, time.Since(began).Round(time.Second))
+}
+
+// verdictOn returns the first verdict of `kubectl akri explain`.
+func verdictOn(ctx context.Context, kind, name string) (state, message string, err error) {
+	text, err := kubectlAkri(ctx, "explain", kind, name, "--output=json")
+	if err != nil {
+		return "", "", err
+	}
+	var explained struct {
+		Verdicts []struct{ State, Message string }
+	}
+	if err := json.Unmarshal([]byte(text), &explained); err != nil {
+		return "", "", err
+	}
+	return explained.Verdicts[0].State, explained.Verdicts[0].Message, nil
+}
+
+// probeOf returns the result of `kubectl akri check --probe`.
+func probeOf(ctx context.Context, name string) (outcome, message string, err error) {
+	text, err := kubectlAkri(ctx, "check", "--probe="+name, "--yes", "--output=json")
+	var results []struct{ Name, Outcome, Message string }
+	if jsonErr := json.Unmarshal([]byte(text), &results); jsonErr != nil {
+		return "", "", errors.Join(err, jsonErr)
+	}
+	for _, result := range results {
+		if strings.HasPrefix(result.Name, "probe of ") {
+			return result.Outcome, result.Message, nil
+		}
+	}
+	return "", "", fmt.Errorf("no result of a probe: %s", text)
+}
