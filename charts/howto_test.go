@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	akriv0 "akri.sh/libs/apis/akri/v0"
+	"akri.sh/libs/kube/kubetest"
 )
 
 // TestGenerateAConfiguration runs the commands of the page with its values.
@@ -56,14 +57,20 @@ func codeBlocks(page, language string) []string {
 // bash runs commands with helm, kubectl and the API server of the tests, and returns their output.
 func bash(t *testing.T, directory, commands string, arguments ...string) string {
 	t.Helper()
+	return bashOn(t, server, directory, commands, arguments...)
+}
+
+// bashOn is bash with another API server.
+func bashOn(t *testing.T, server *kubetest.Server, directory, commands string, arguments ...string) string {
+	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), commandTimeout)
 	defer cancel()
 	command := exec.CommandContext(ctx, "bash", append([]string{"-euo", "pipefail", "-c", "set +u\n" + commands, "bash"}, arguments...)...)
 	command.Dir = directory
 	home := t.TempDir()
-	command.Env = append(os.Environ(), "PATH="+filepath.Dir(binary(t, "helm"))+":"+os.Getenv("PATH"), "KUBECONFIG="+kubeconfig(t), "HOME="+home)
+	command.Env = append(os.Environ(), "PATH="+filepath.Dir(binary(t, "helm"))+":"+os.Getenv("PATH"), "KUBECONFIG="+kubeconfigOf(t, server), "HOME="+home)
 	output, err := command.CombinedOutput()
-	require.NoError(t, err, "%s", output)
+	require.NoError(t, err, "%s\n%s", commands, output)
 	return string(output)
 }
 

@@ -26,7 +26,7 @@ func (s *Snapshot) outdated(definition Requirement) Cause {
 	cause := Cause{
 		ID: CRDOutdated, Subject: &definition.Subject, Message: "the CustomResourceDefinition " + name + " does not exist",
 		Remedies: []Remedy{remedy("Install the CustomResourceDefinitions of this version.",
-			"helm upgrade --install akri-crds charts/akri-crds --namespace %s --take-ownership", namespace)},
+			"helm upgrade --install akri-crds charts/akri-crds --namespace %s --take-ownership --server-side=true --force-conflicts", namespace)},
 	}
 	if !definition.Missing {
 		cause.Message = "the CustomResourceDefinition " + name + " is not that of version " + version.Version +
