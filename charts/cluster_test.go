@@ -69,6 +69,7 @@ func TestLifecycle(t *testing.T) {
 		"-l", "app.kubernetes.io/part-of=akri", "-o", "name"))
 
 	notes := helm("install", "akri", "akri") // CRDs exist
+	require.Contains(t, notes, "  kubectl akri status\n", "a command that shows whether Akri runs, because the notes are the same with --wait")
 	applyConfigurationOfNotes(t, kubectl, notes)
 }
 
