@@ -21,8 +21,10 @@ root:
 	@[ "$$(id -u)" = 0 ] || { echo "run this as root: the cluster's nodes are namespaces and control groups of this machine"; exit 1; }
 
 .PHONY: demo
-demo: root images $(BIN)/akri-demo ## Start a cluster, install Akri, plug a real device in and out; the cluster keeps running
-	$(BIN)/akri-demo
+demo: root prerequisites ## Start a cluster, install Akri, plug a real device in and out; the cluster keeps running
+	@echo "Step 1 of 5: compile the commands of the demo"
+	@$(MAKE) --no-print-directory $(BIN)/akri-image $(BIN)/akri-cluster $(BIN)/akri-demo
+	@$(BIN)/akri-demo
 
 .PHONY: demo-down
 demo-down: root $(BIN)/akri-cluster ## Remove the demo's cluster
@@ -74,7 +76,12 @@ sign-kubectl-akri: $(BIN)/cosign ## Sign the files of release-kubectl-akri and a
 release-prerequisites: prerequisites ## Install the Debian packages for releases (as root)
 	@tools/release-prerequisites.sh
 
-$(BIN)/akri-cluster $(BIN)/akri-demo $(BIN)/akri-bench $(BIN)/akri-soak: FORCE | $(BIN)
+# With the flags of images and binaries, the demo compiles the packages that it shares with them once.
+like_images := CGO_ENABLED=0 go build -trimpath
+$(BIN)/akri-cluster $(BIN)/akri-demo: FORCE | $(BIN)
+	@cd integration && $(like_images) -o $(BIN)/ ./cmd/$(@F)
+
+$(BIN)/akri-bench $(BIN)/akri-soak: FORCE | $(BIN)
 	@cd integration && go build -o $(BIN)/ ./cmd/$(@F)
 
 # CGO_ENABLED=0 as in a release: the binary needs no library of the user's machine.
@@ -84,7 +91,7 @@ $(BIN)/kubectl-akri: FORCE | $(BIN)
 	@cd tools/kubectl-akri && CGO_ENABLED=0 go build -trimpath -o $(BIN)/ .
 
 $(BIN)/akri-image: FORCE | $(BIN)
-	@cd tools/akri-image && GOWORK=off go build -o $(BIN)/ .
+	@cd tools/akri-image && GOWORK=off $(like_images) -o $(BIN)/ .
 
 $(BIN)/language $(BIN)/links: FORCE | $(BIN)
 	@cd tools/$(@F) && GOWORK=off go build -o $(BIN)/ .

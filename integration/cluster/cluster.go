@@ -159,7 +159,7 @@ func (c *Cluster) bringUp(ctx context.Context) error {
 	if err := ensurePrerequisites(ctx, missingPackages, c.step); err != nil {
 		return err
 	}
-	bin, err := binaries.Ensure(ctx, c.step)
+	bin, err := binaries.Ensure(ctx, c.step, binaries.OfCluster()...)
 	if err != nil {
 		return err
 	}

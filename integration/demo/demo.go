@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"os"
 	"strings"
 	"time"
 
@@ -14,6 +15,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"akri.sh/integration/cluster"
+	"akri.sh/integration/cluster/binaries"
 	"akri.sh/integration/devices"
 	"akri.sh/integration/mesh"
 )
@@ -49,9 +51,12 @@ const dynamic = "dra"
 // Run runs the demo. The cluster keeps running.
 func Run(ctx context.Context, options Options) error {
 	d := &demo{report: newReport(options.Out)}
-	if err := d.startCluster(ctx, options.Dir); err != nil {
+	end, err := d.start(ctx, options.Dir)
+	if err != nil {
 		return err
 	}
+	defer end()
+
 	forms := []*form{{name: "device plugins", resources: "devicePlugin"}, {name: "Dynamic Resource Allocation", resources: dynamic}}
 	if d.external() { // its version may be too old
 		forms = forms[:1]
@@ -68,12 +73,46 @@ func Run(ctx context.Context, options Options) error {
 	return nil
 }
 
-func (d *demo) startCluster(ctx context.Context, dir string) error {
-	d.title("Cluster: real kubelets, containerd, API server and etcd")
-	images, err := mesh.ImageFiles("")
+// start builds everything and starts the cluster. The caller must call end.
+func (d *demo) start(ctx context.Context, dir string) (end func(), err error) {
+	cache, err := binaries.CacheDir()
 	if err != nil {
-		return err
+		return nil, err
 	}
+	lock, err := d.lock(ctx, cache)
+	if err != nil {
+		return nil, err
+	}
+	copied, remove, err := copySources()
+	if err != nil {
+		return nil, errors.Join(err, lock.Close())
+	}
+	end = func() {
+		remove()
+		_ = lock.Close()
+	}
+	defer func() {
+		if err != nil {
+			end()
+		}
+	}()
+
+	images, err := d.buildImages(ctx, cache)
+	if err != nil {
+		return nil, err
+	}
+	if err := d.buildPrograms(ctx); err != nil {
+		return nil, err
+	}
+	if err := d.startCluster(ctx, dir, images); err != nil {
+		return nil, err
+	}
+	d.mesh.Root, d.mesh.Held = copied, []*os.File{lock}
+	return end, nil
+}
+
+func (d *demo) startCluster(ctx context.Context, dir string, images []string) error {
+	d.title("Step 4 of 5: start a cluster with real kubelets, containerd, API server and etcd")
 	running, err := cluster.Ensure(ctx, cluster.Config{Dir: dir, Images: images, Progress: d.step})
 	if err != nil {
 		return fmt.Errorf("start cluster: %w", err)
@@ -100,7 +139,12 @@ func (d *demo) startCluster(ctx context.Context, dir string) error {
 func (d *demo) external() bool { return len(d.mesh.Cluster.Nodes()) == 0 }
 
 func (d *demo) install(ctx context.Context) error {
-	d.title("Akri, installed with helm, with " + d.form.name)
+	d.title("Step 5 of 5: install Akri with helm and use devices, with " + d.form.name)
+	if !d.external() { // elsewhere, the helm of another user can work on the release
+		if err := d.mesh.Recover(ctx); err != nil {
+			return err
+		}
+	}
 	if err := d.removeConfigurations(ctx); err != nil {
 		return err
 	}

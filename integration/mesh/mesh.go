@@ -61,9 +61,12 @@ type Mesh struct {
 	Cluster *cluster.Cluster
 	// Values are chart values for all installations, each as for --set.
 	Values []string
+	// Root is the directory of charts and samples: the source tree, or a copy.
+	Root string
+	// Held are files that helm and kubectl keep open as long as they run, such as a lock.
+	Held []*os.File
 
-	root string
-	bin  string
+	bin string
 }
 
 // New returns Akri on the cluster, which need not be installed yet.
@@ -72,7 +75,7 @@ func New(ctx context.Context, c *cluster.Cluster) (*Mesh, error) {
 	if err != nil {
 		return nil, err
 	}
-	bin, err := binaries.Ensure(ctx, nil)
+	bin, err := binaries.Ensure(ctx, nil, "helm", "kubectl")
 	if err != nil {
 		return nil, err
 	}
@@ -84,15 +87,15 @@ func New(ctx context.Context, c *cluster.Cluster) (*Mesh, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Mesh{Clients: clients, Cluster: c, root: root, bin: bin}, nil
+	return &Mesh{Clients: clients, Cluster: c, Root: root, bin: bin}, nil
 }
 
 // Bin is the directory of helm and kubectl.
 func (m *Mesh) Bin() string { return m.bin }
 
-// Path returns a path of the source tree.
+// Path returns a path below Root.
 func (m *Mesh) Path(elements ...string) string {
-	return filepath.Join(append([]string{m.root}, elements...)...)
+	return filepath.Join(append([]string{m.Root}, elements...)...)
 }
 
 // replaceTimeout limits the wait for replaced pods to end.
@@ -234,8 +237,16 @@ func (m *Mesh) run(ctx context.Context, name, input string, arguments ...string)
 	return stdout.String(), nil
 }
 
+// interruptGrace is the time in which an interrupted command must end. helm records in it that the
+// operation has failed.
+const interruptGrace = 10 * time.Second
+
+// command returns a command that is interrupted when the context ends.
 func (m *Mesh) command(ctx context.Context, name string, arguments ...string) *exec.Cmd {
 	command := exec.CommandContext(ctx, filepath.Join(m.bin, name), arguments...)
 	command.Env = append(os.Environ(), "KUBECONFIG="+m.Cluster.Kubeconfig())
+	command.Cancel = func() error { return command.Process.Signal(os.Interrupt) }
+	command.WaitDelay = interruptGrace
+	command.ExtraFiles = m.Held
 	return command
 }

@@ -5,9 +5,11 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"runtime"
 	"time"
 
 	v1 "github.com/google/go-containerregistry/pkg/v1"
+	"golang.org/x/sync/errgroup"
 
 	"akri.sh/tools/akri-image/internal/assembly"
 	"akri.sh/tools/akri-image/internal/definition"
@@ -20,8 +22,9 @@ type buildCommand struct {
 	Platform []definition.Platform `env:"AKRI_PLATFORM" help:"Platforms to build for, such as linux/arm64 (default: this machine's)."`
 }
 
-// Run builds the images one by one. The Go command uses all cores, and two at once would compile
-// common dependencies twice.
+// Run builds the first image alone, and as many of the others at the same time as the machine has
+// CPUs. The Go command compiles with all CPUs and links with one, and two at once would compile
+// common dependencies twice. The first image has most of them.
 func (c *buildCommand) Run(ctx context.Context) error {
 	if len(c.Platform) == 0 {
 		c.Platform = []definition.Platform{definition.Native()}
@@ -39,14 +42,36 @@ func (c *buildCommand) Run(ctx context.Context) error {
 		return err
 	}
 	defer unlock()
+
+	builds := c.builds(builder, defs)
+	if len(builds) == 0 {
+		return nil
+	}
+	if err := builds[0](ctx, 1, len(builds)); err != nil {
+		return err
+	}
+	group, ctx := errgroup.WithContext(ctx)
+	group.SetLimit(runtime.NumCPU())
+	for i, build := range builds[1:] {
+		group.Go(func() error { return build(ctx, i+2, len(builds)) })
+	}
+	return group.Wait()
+}
+
+// buildFunc builds an image for one platform. It shows its number and the number of all.
+type buildFunc func(ctx context.Context, number, all int) error
+
+func (c *buildCommand) builds(builder assembly.Builder, defs []definition.Definition) []buildFunc {
+	var builds []buildFunc
 	for _, def := range defs {
 		for _, platform := range offered(def, c.Platform) {
-			if err := c.build(ctx, builder, def, platform); err != nil {
-				return err
-			}
+			builds = append(builds, func(ctx context.Context, number, all int) error {
+				fmt.Fprintf(os.Stderr, "%d of %d: building %s for %s\n", number, all, def.Name, platform)
+				return c.build(ctx, builder, def, platform)
+			})
 		}
 	}
-	return nil
+	return builds
 }
 
 func (c *buildCommand) build(ctx context.Context, builder assembly.Builder, def definition.Definition, platform definition.Platform) error {
@@ -55,7 +80,6 @@ func (c *buildCommand) build(ctx context.Context, builder assembly.Builder, def 
 	if err != nil {
 		return err
 	}
-	announce(def, platform)
 	img, err := builder.Image(ctx, def, platform)
 	if err != nil {
 		return err
@@ -87,11 +111,6 @@ func offered(def definition.Definition, platforms []definition.Platform) []defin
 		kept = append(kept, platform)
 	}
 	return kept
-}
-
-// announce prints the step, because the first compilation takes minutes.
-func announce(def definition.Definition, platform definition.Platform) {
-	fmt.Fprintf(os.Stderr, "building %s for %s\n", def.Name, platform)
 }
 
 func report(img v1.Image, path string, written bool, elapsed time.Duration) error {

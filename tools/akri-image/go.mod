@@ -8,6 +8,7 @@ require (
 	github.com/package-url/packageurl-go v0.1.7
 	github.com/spdx/tools-golang v0.5.7
 	github.com/stretchr/testify v1.12.1
+	golang.org/x/sync v0.24.0
 	sigs.k8s.io/yaml v1.6.0
 )
 
@@ -22,7 +23,6 @@ require (
 	github.com/sirupsen/logrus v1.9.4 // indirect
 	go.yaml.in/yaml/v2 v2.4.2 // indirect
 	go.yaml.in/yaml/v3 v3.0.5 // indirect
-	golang.org/x/sync v0.24.0 // indirect
 	golang.org/x/sys v0.47.0 // indirect
 	gotest.tools/v3 v3.5.2 // indirect
 )

@@ -55,7 +55,7 @@ func (c *pushCommand) Run(ctx context.Context) error {
 func (c *pushCommand) build(ctx context.Context, builder assembly.Builder, def definition.Definition) ([]assembly.Image, error) {
 	var images []assembly.Image
 	for _, platform := range offered(def, c.Platform) {
-		announce(def, platform)
+		fmt.Fprintf(os.Stderr, "building %s for %s\n", def.Name, platform)
 		img, err := builder.Image(ctx, def, platform)
 		if err != nil {
 			return nil, err

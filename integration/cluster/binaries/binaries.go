@@ -11,13 +11,7 @@ import (
 	"path/filepath"
 	"strings"
 	"syscall"
-	"time"
-
-	"akri.sh/integration/progress"
 )
-
-// compileInterval is the time between two messages while a binary is compiled.
-const compileInterval = 15 * time.Second
 
 // CacheDir is the cache of the project's developer tools: $AKRI_CACHE, or akri in the user's cache
 // directory.
@@ -61,8 +55,8 @@ func Path(name string) (string, error) {
 
 // Ensure builds the named binaries, or all, unless they are up to date, and returns their
 // directory. It replaces each binary atomically, and concurrent calls wait for each other. The
-// first build takes minutes. It calls show for each step, and repeatedly while it compiles. show
-// may be nil.
+// first build takes minutes. It calls show for each step, and repeatedly while it compiles, with
+// what remains. show may be nil.
 func Ensure(ctx context.Context, show func(step string), names ...string) (string, error) {
 	if show == nil {
 		show = func(string) {}
@@ -89,13 +83,11 @@ func Ensure(ctx context.Context, show func(step string), names ...string) (strin
 	if err != nil {
 		return "", err
 	}
-	for i, p := range outdated {
-		label := fmt.Sprintf("building %s (%d/%d)", p.Name, i+1, len(outdated))
-		show(label)
-		err := progress.While(compileInterval, func(elapsed time.Duration) {
-			show(fmt.Sprintf("%s: still compiling after %s", label, elapsed.Round(time.Second)))
-		}, func() error { return p.build(ctx, root, dir) })
-		if err != nil {
+	builds := group(outdated)
+	for i, b := range builds {
+		if err := b.run(ctx, root, dir, func(state string) {
+			show(fmt.Sprintf("%d of %d: compiling %s%s", i+1, len(builds), b.names(), state))
+		}); err != nil {
 			return "", err
 		}
 	}
@@ -141,21 +133,6 @@ func outdated(ctx context.Context, root, dir string, selected []Program) ([]pend
 		}
 	}
 	return list, nil
-}
-
-func (p pending) build(ctx context.Context, root, dir string) error {
-	partial := filepath.Join(dir, "."+p.Name+".partial")
-	cmd := exec.CommandContext(ctx, "go", p.buildArgs(partial)...)
-	cmd.Dir = filepath.Join(root, p.Module)
-	// GOGC=400 makes the compiler a sixth faster. A GOGC of the environment has precedence.
-	cmd.Env = append(append([]string{"GOGC=400"}, os.Environ()...), "CGO_ENABLED=0", "GOWORK=off", "GOFLAGS=")
-	if out, err := cmd.CombinedOutput(); err != nil {
-		return fmt.Errorf("build %s: %w\n%s", p.Name, err, lastLines(string(out), 20))
-	}
-	if err := os.Rename(partial, filepath.Join(dir, p.Name)); err != nil {
-		return fmt.Errorf("install %s: %w", p.Name, err)
-	}
-	return os.WriteFile(filepath.Join(dir, "."+p.Name+".stamp"), []byte(p.stamp), 0o644)
 }
 
 func lastLines(text string, n int) string {

@@ -23,7 +23,7 @@ func TestEnsureBuildsOnChange(t *testing.T) {
 	require.NoError(t, os.WriteFile(filepath.Join(project, "tools/kubernetes/go.mod"), []byte("module x\n"), 0o644))
 	t.Chdir(filepath.Join(project, "tools"))
 
-	require.Equal(t, []string{"building pause (1/1)"}, ensure(t, "pause"), "first build")
+	require.Equal(t, []string{"1 of 1: compiling pause"}, ensure(t, "pause"), "first build")
 	require.Empty(t, ensure(t, "pause"), "no change")
 	path, err := binaries.Path("pause")
 	require.NoError(t, err)
@@ -33,7 +33,9 @@ func TestEnsureBuildsOnChange(t *testing.T) {
 	content, err := os.ReadFile(main)
 	require.NoError(t, err)
 	require.NoError(t, os.WriteFile(main, append(content, "\n// changed\n"...), 0o644))
-	require.Equal(t, []string{"building pause (1/1)"}, ensure(t, "pause"), "changed source")
+	require.Equal(t, []string{"1 of 1: compiling pause, relay"}, ensure(t, "pause", "relay"), "changed source")
+	_, err = binaries.Path("relay")
+	require.NoError(t, err)
 
 	require.NoError(t, os.WriteFile(main, []byte("package main\n\nfunc main() { oops }\n"), 0o644))
 	_, err = binaries.Ensure(t.Context(), nil, "pause")
@@ -41,14 +43,14 @@ func TestEnsureBuildsOnChange(t *testing.T) {
 	require.NoError(t, exec.Command("test", "-x", path).Run(), "the previous binary stays")
 }
 
-func ensure(t *testing.T, name string) []string {
+func ensure(t *testing.T, names ...string) []string {
 	t.Helper()
 	var steps []string
 	_, err := binaries.Ensure(t.Context(), func(step string) {
-		if !strings.Contains(step, "still compiling") {
+		if !strings.Contains(step, " packages after ") {
 			steps = append(steps, step)
 		}
-	}, name)
+	}, names...)
 	require.NoError(t, err)
 	return steps
 }

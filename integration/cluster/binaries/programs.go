@@ -6,7 +6,9 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
+	"path"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 )
@@ -61,6 +63,17 @@ func Programs() []Program {
 	)
 }
 
+// OfCluster returns the names of the programs that a cluster runs, and of kubectl. Tests need more.
+func OfCluster() []string {
+	var names []string
+	for _, p := range Programs() {
+		if p.Name != "helm" && p.Name != "otelcol" {
+			names = append(names, p.Name)
+		}
+	}
+	return names
+}
+
 // programs returns the named binaries, or all.
 func programs(names []string) ([]Program, error) {
 	all := Programs()
@@ -78,15 +91,28 @@ func programs(names []string) ([]Program, error) {
 	return found, nil
 }
 
-func (p Program) buildArgs(out string) []string {
-	flags := strings.TrimSpace("-s -w " + p.LinkFlags)
-	return []string{"build", "-mod=readonly", "-buildvcs=false", "-trimpath", "-tags", p.Tags, "-ldflags", flags, "-o", out, p.Package}
+// flags are those of go build.
+func (p Program) flags(out string) []string {
+	linker := strings.TrimSpace("-s -w " + p.LinkFlags)
+	return []string{"-mod=readonly", "-buildvcs=false", "-trimpath", "-tags", p.Tags, "-ldflags", linker, "-o", out}
+}
+
+// version matches the last element of the path of a package with a major version.
+var version = regexp.MustCompile(`^v[0-9]+$`)
+
+// output is the name that the Go command gives the program in a directory.
+func (p Program) output() string {
+	pkg := path.Join(p.Module, p.Package)
+	if version.MatchString(path.Base(pkg)) {
+		pkg = path.Dir(pkg)
+	}
+	return path.Base(pkg)
 }
 
 // stamp is a digest of all inputs of the build. If it is unchanged, the binary is up to date.
 func (p Program) stamp(root, goVersion string) (string, error) {
 	digest := sha256.New()
-	fmt.Fprintln(digest, goVersion, p.buildArgs(p.Name))
+	fmt.Fprintln(digest, goVersion, slices.Concat([]string{"build"}, p.flags(p.Name), []string{p.Package}))
 	module := filepath.Join(root, p.Module)
 	err := filepath.WalkDir(module, func(path string, entry fs.DirEntry, err error) error {
 		if err != nil || entry.IsDir() || !isBuildInput(path) {

@@ -1,0 +1,42 @@
+package demo_test
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"akri.sh/integration/cluster/binaries"
+	"akri.sh/integration/demo"
+)
+
+// TestImages compares the list of images with those of the charts and samples of the demo.
+func TestImages(t *testing.T) {
+	helm, err := binaries.Path("helm")
+	require.NoError(t, err)
+	root, err := binaries.Root()
+	require.NoError(t, err)
+	var text []byte
+	for _, resources := range []string{"devicePlugin", "dra"} {
+		rendered, err := exec.CommandContext(t.Context(), helm, "template", "akri", filepath.Join(root, "charts", "akri"),
+			"--set", "global.resources="+resources).Output()
+		require.NoError(t, err)
+		text = append(text, rendered...)
+	}
+	for _, sample := range []string{"debug-echo", "udev-zram", "udev-null"} {
+		manifest, err := os.ReadFile(filepath.Join(root, "deploy", "samples", sample+".yaml"))
+		require.NoError(t, err)
+		text = append(text, manifest...)
+	}
+
+	var used []string
+	for _, match := range regexp.MustCompile(`image: "?ghcr\.io/akri-mesh/([a-z-]+):`).FindAllSubmatch(text, -1) {
+		used = append(used, string(match[1]))
+	}
+	slices.Sort(used)
+	require.Equal(t, slices.Compact(used), demo.Images)
+}
