@@ -48,11 +48,16 @@ binaries: $(BIN)/akri-cluster ## Build Kubernetes, etcd, containerd, CoreDNS and
 images: prerequisites $(BIN)/akri-image ## Build the images of all services into the cache
 	$(BIN)/akri-image build
 
-# A release has images for all platforms and the charts. The shell expands TAG, not make: the name of
-# a tag can contain commands.
+# The shell expands TAG, not make: the name of a tag can contain commands.
 REGISTRY ?= ghcr.io/akri-mesh
 RELEASE := $(BIN)/release
 
+.PHONY: samples
+samples: export TAG := $(or $(value TAG),dev)
+samples: | $(BIN) ## Write the samples to bin/samples, with images of this source or others: make samples TAG=v1.2.3 REGISTRY=ghcr.io/me
+	@tools/samples.sh "$(REGISTRY)" "$$TAG" $(BIN)/samples
+
+# A release has images for all platforms and the charts.
 .PHONY: release
 release: export TAG := $(value TAG)
 release: binaries $(BIN)/akri-image $(BIN)/cosign ## Push and sign images and charts: make release TAG=v1.2.3 REGISTRY=ghcr.io/me

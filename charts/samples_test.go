@@ -2,6 +2,7 @@ package charts_test
 
 import (
 	"maps"
+	"os"
 	"path/filepath"
 	"reflect"
 	"regexp"
@@ -21,8 +22,8 @@ import (
 // sampleTag is the tag of images in the samples: the chart's appVersion.
 const sampleTag = "v0.1.0"
 
-// TestSampleImages checks that the samples use the images of the chart's appVersion, so that one
-// replacement changes all of them.
+// TestSampleImages checks that the samples use the images of the chart's appVersion, which `make
+// samples` replaces.
 func TestSampleImages(t *testing.T) {
 	image := regexp.MustCompile(`image: (.*)`)
 	for _, path := range samplePaths(t) {
@@ -30,7 +31,24 @@ func TestSampleImages(t *testing.T) {
 			require.Regexp(t, `^ghcr\.io/akri-mesh/((sample|camera|opcua)-broker|camera-viewer):`+regexp.QuoteMeta(sampleTag)+"$", match[1], path)
 		}
 	}
-	require.Contains(t, read(t, "deploy/samples/README.md"), `s|ghcr.io/akri-mesh/\(.*\):`+sampleTag+"|")
+}
+
+// TestMakeSamples checks that `make samples` replaces the images of all samples, and nothing else.
+func TestMakeSamples(t *testing.T) {
+	directory := t.TempDir()
+	bash(t, absolute(t, root), `tools/samples.sh registry.example.com:5000/akri v0.2.0 "$1"`, directory)
+	values, err := filepath.Glob(filepath.Join(root, "deploy/samples/values/*.yaml"))
+	require.NoError(t, err)
+	for _, path := range append(samplePaths(t), values...) {
+		path = strings.TrimPrefix(path, root+"/")
+		name := strings.TrimPrefix(path, "deploy/samples/")
+		written, err := os.ReadFile(filepath.Join(directory, name))
+		require.NoError(t, err)
+		require.NotContains(t, string(written), sampleTag, name)
+		require.NotContains(t, string(written), "ghcr.io", name)
+		original := strings.NewReplacer("registry.example.com:5000/akri", "ghcr.io/akri-mesh", "v0.2.0", sampleTag).Replace(string(written))
+		require.Equal(t, read(t, path), original)
+	}
 }
 
 // TestSampleValues checks that the values in deploy/samples/values create the Configurations of the
