@@ -1,6 +1,7 @@
 package demo_test
 
 import (
+	"context"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -39,4 +40,28 @@ func TestImages(t *testing.T) {
 	}
 	slices.Sort(used)
 	require.Equal(t, slices.Compact(used), demo.Images)
+}
+
+// TestLock checks that a command of a demo that was killed keeps its lock.
+func TestLock(t *testing.T) {
+	cache := t.TempDir()
+	lock, err := demo.Lock(t.Context(), cache)
+	require.NoError(t, err)
+	helm := exec.CommandContext(t.Context(), "cat")
+	input, err := helm.StdinPipe()
+	require.NoError(t, err)
+	helm.ExtraFiles = []*os.File{lock}
+	require.NoError(t, helm.Start())
+	require.NoError(t, lock.Close())
+
+	ended, cancel := context.WithCancel(t.Context())
+	cancel()
+	_, err = demo.Lock(ended, cache)
+	require.ErrorIs(t, err, context.Canceled)
+
+	require.NoError(t, input.Close())
+	require.NoError(t, helm.Wait())
+	next, err := demo.Lock(t.Context(), cache)
+	require.NoError(t, err)
+	require.NoError(t, next.Close())
 }
