@@ -43,6 +43,15 @@ func brokerPodOf(c *akriv0.Configuration) *corev1.PodSpec {
 
 // discovery returns the links from the handler to the Instances of the Configuration.
 func (s *Snapshot) discovery(c *akriv0.Configuration) []Link {
+	known, ok := s.indexed().discovery[c]
+	if !ok {
+		known = s.findDiscovery(c)
+		s.index.discovery[c] = known
+	}
+	return slices.Clone(known)
+}
+
+func (s *Snapshot) findDiscovery(c *akriv0.Configuration) []Link {
 	t := target{Snapshot: s, configuration: c, instances: s.InstancesOf(c)}
 	links := []Link{t.handlerLink(), t.acceptedLink(), t.activeLink(), t.foundLink(), t.instancesLink()}
 	return append([]Link{s.ServicesLink()}, withoutEffects(links)...)

@@ -13,14 +13,20 @@ import (
 // index finds objects of a Snapshot that verdicts on many devices look up.
 type index struct {
 	nodes map[string]*corev1.Node
-	// akriPods are the Pods of Akri by node.
+	// akriPods are the Pods of Akri by node, servicePods those by namespace/component.
 	akriPods       map[string][]*corev1.Pod
+	servicePods    map[string][]*corev1.Pod
 	configurations map[string]*akriv0.Configuration
 	// instances by their Configuration, and brokers by their Instance: namespace/name.
 	instances map[string][]*akriv0.Instance
 	brokers   map[string][]*corev1.Pod
-	// devices are the states that deviceLink has found.
-	devices map[*akriv0.Instance]Link
+	// ofResource are the Instances by the name of the resource that stands for them.
+	ofResource map[string][]*akriv0.Instance
+	// services, devices and discovery are what was found before, because many verdicts depend on
+	// each.
+	services  []Service
+	devices   map[*akriv0.Instance]Link
+	discovery map[*akriv0.Configuration][]Link
 }
 
 // indexed returns the index, which is made at the first use: the objects of a Snapshot do not
@@ -30,8 +36,9 @@ func (s *Snapshot) indexed() *index {
 		return s.index
 	}
 	s.index = &index{
-		nodes: map[string]*corev1.Node{}, akriPods: map[string][]*corev1.Pod{},
-		configurations: map[string]*akriv0.Configuration{}, instances: map[string][]*akriv0.Instance{}, brokers: map[string][]*corev1.Pod{}, devices: map[*akriv0.Instance]Link{},
+		nodes: map[string]*corev1.Node{}, akriPods: map[string][]*corev1.Pod{}, servicePods: map[string][]*corev1.Pod{},
+		configurations: map[string]*akriv0.Configuration{}, instances: map[string][]*akriv0.Instance{}, brokers: map[string][]*corev1.Pod{},
+		ofResource: map[string][]*akriv0.Instance{}, devices: map[*akriv0.Instance]Link{}, discovery: map[*akriv0.Configuration][]Link{},
 	}
 	for i := range s.Nodes {
 		s.index.nodes[s.Nodes[i].Name] = &s.Nodes[i]
@@ -42,10 +49,13 @@ func (s *Snapshot) indexed() *index {
 	for _, instance := range Where(s.Instances, func(*akriv0.Instance) bool { return true }) {
 		key := instance.Namespace + "/" + instance.Spec.ConfigurationName
 		s.index.instances[key] = append(s.index.instances[key], instance)
+		s.index.addResource(instance)
 	}
 	for _, pod := range Where(s.Pods, func(*corev1.Pod) bool { return true }) {
 		if IsAkri(pod) {
 			s.index.akriPods[pod.Spec.NodeName] = append(s.index.akriPods[pod.Spec.NodeName], pod)
+			component := pod.Namespace + "/" + pod.Labels[ComponentLabel]
+			s.index.servicePods[component] = append(s.index.servicePods[component], pod)
 		}
 		if owner := s.instanceOf(pod); owner != "" {
 			key := pod.Namespace + "/" + owner
@@ -53,6 +63,16 @@ func (s *Snapshot) indexed() *index {
 		}
 	}
 	return s.index
+}
+
+// addResource adds the names of the resources that stand for the Instance: its own, and that of its
+// Configuration.
+func (i *index) addResource(instance *akriv0.Instance) {
+	name, configuration := instance.Name, instance.Spec.ConfigurationName
+	i.ofResource[name] = append(i.ofResource[name], instance)
+	if configuration != name {
+		i.ofResource[configuration] = append(i.ofResource[configuration], instance)
+	}
 }
 
 // instanceOf returns the name of the Instance whose broker the Pod is, or nothing. The Pods of Jobs

@@ -72,7 +72,7 @@ func (s *Snapshot) devicesOf(pod *corev1.Pod) ([]*akriv0.Instance, *Link) {
 // instancesOfResource returns the Instances whose slots akri.sh/<name> stands for. Names are
 // unique in the cluster.
 func (s *Snapshot) instancesOfResource(name string) []*akriv0.Instance {
-	return Where(s.Instances, func(i *akriv0.Instance) bool { return i.Name == name || i.Spec.ConfigurationName == name })
+	return s.indexed().ofResource[name]
 }
 
 // unknownResource explains a resource that no Instance stands for. Its Configuration may exist.
@@ -109,7 +109,7 @@ func (s *Snapshot) expectedDevice(c *akriv0.Configuration, discovery []Link) Lin
 // these links explain what may go wrong later, but not why the Pod does not run.
 func (s *Snapshot) discoveryOf(instances []*akriv0.Instance) []Link {
 	for _, instance := range instances {
-		if c := Find(s.Configurations, instance.Namespace, instance.Spec.ConfigurationName); c != nil {
+		if c := s.configurationOf(instance); c != nil {
 			return relax(s.discovery(c))
 		}
 	}

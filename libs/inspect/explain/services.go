@@ -29,9 +29,16 @@ type Service struct {
 	refused string
 }
 
-// Services returns the workloads of Akri, by component.
+// Services returns the workloads of Akri, by component. Callers must not change them.
 func (s *Snapshot) Services() []Service {
-	var services []Service
+	if s.indexed().services == nil {
+		s.index.services = s.findServices()
+	}
+	return s.index.services
+}
+
+func (s *Snapshot) findServices() []Service {
+	services := []Service{}
 	for i := range s.DaemonSets {
 		d := &s.DaemonSets[i]
 		services = append(services, s.service("DaemonSet", &d.ObjectMeta, d.Status.DesiredNumberScheduled, d.Status.NumberReady))
@@ -50,9 +57,8 @@ func (s *Snapshot) Services() []Service {
 
 // podsOf returns the Pods of the service.
 func (s *Snapshot) podsOf(service Service) []*corev1.Pod {
-	return Where(s.Pods, func(pod *corev1.Pod) bool {
-		return IsAkri(pod) && pod.Namespace == service.Namespace && pod.Labels[ComponentLabel] == service.Component && !ended(pod)
-	})
+	all := slices.Clone(s.indexed().servicePods[service.Namespace+"/"+service.Component])
+	return slices.DeleteFunc(all, ended)
 }
 
 // service returns a workload with what its Pods show.
