@@ -15,6 +15,7 @@ import (
 	"golang.org/x/sync/errgroup"
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	akriv0 "akri.sh/libs/apis/akri/v0"
@@ -46,6 +47,11 @@ func fill(t *testing.T, client *cluster.Client) {
 		node, err := client.Kubernetes.CoreV1().Nodes().Create(ctx, node, metav1.CreateOptions{})
 		require.NoError(t, err)
 		node.Status.Conditions = []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionTrue}}
+		node.Status.Capacity = corev1.ResourceList{}
+		for device := range devices {
+			node.Status.Capacity[corev1.ResourceName(akriv0.ResourceName(camera(device).Name))] = resource.MustParse("1")
+		}
+		node.Status.Allocatable = node.Status.Capacity
 		_, err = client.Kubernetes.CoreV1().Nodes().UpdateStatus(ctx, node, metav1.UpdateOptions{})
 		require.NoError(t, err)
 	}
@@ -161,13 +167,19 @@ func TestPages(t *testing.T) {
 	b := browser.Start(t, origin)
 	b.Do(t, "open", chromedp.Navigate(origin+"/?token=secret"))
 	for _, page := range []struct{ path, shows, screenshot string }{
-		{"/", "default/disks", "overview"},
+		{"/", "Devices default/disks NoSuchHandler", "overview"},
+		{"/problems?state=Broken", "NoSuchHandler", "problems"},
 		{"/devices?q=camera-000", "10 of 1000 devices", "devices"},
 		{"/devices/default/cameras-00000a", "ONVIF_PASSWORD", "device"},
 		{"/configurations", "default/cameras", "configurations"},
 		{"/configurations/default/disks", "NoSuchHandler", "configuration"},
 		{"/configurations/default/zram", "To match /dev/zram0 (block), use these discoveryDetails:", "closest"},
+		{"/nodes", "node-c", "nodes"},
+		{"/nodes/node-a", "akri-discovery-operator-node-a", "node"},
+		{"/pods", "akri-discovery-operator-node-a", "pods"},
+		{"/pods/default/akri-discovery-operator-node-a", "all are ready", "pod"},
 		{"/handlers", "Active", "handlers"},
+		{"/services", "discovery-operator", "services"},
 		{"/events", "No Events", "events"},
 	} {
 		b.Do(t, page.path, chromedp.Navigate(origin+page.path))
@@ -183,8 +195,24 @@ func TestPages(t *testing.T) {
 			b.Screenshot(t, page.screenshot+window.name)
 		}
 	}
+	t.Run("overview", func(t *testing.T) { beginsWithProblems(t, b, origin) })
 	t.Run("live", func(t *testing.T) { follow(t, b, client, origin) })
 	t.Run("API server away", func(t *testing.T) { stopAPIServer(t, b, client, origin) })
+}
+
+// beginsWithProblems opens the overview on a phone. Its first line is what does not work, and ages
+// are those of the clock of the server, also after an update.
+func beginsWithProblems(t *testing.T, b *browser.Browser, origin string) {
+	b.Show(t, 390, 844, "light")
+	b.Do(t, "open", chromedp.Navigate(origin+"/"))
+	b.Await(t, "document.querySelector('.problems .broken').getBoundingClientRect().bottom < window.innerHeight / 2")
+	b.Await(t, "source.readyState === EventSource.OPEN && / ago$/.test(document.querySelector('.problems time').textContent)")
+	b.Await(t, `(() => {
+		const time = document.querySelector('.problems time');
+		time.dateTime = new Date(Date.now() + ahead - 90000).toISOString();
+		showAges(document);
+		return time.textContent === '1 min ago';
+	})()`)
 }
 
 // follow opens all devices. Changes appear in the page that is open.

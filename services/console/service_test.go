@@ -22,6 +22,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"akri.sh/libs/admin"
@@ -103,6 +104,26 @@ func (s *site) namespace(t *testing.T, name string) {
 	}, metav1.CreateOptions{})
 	require.NoError(t, err)
 	cleanUp(t, s.Kubernetes.CoreV1().Events(name), event.Name)
+	s.user(t, name)
+}
+
+// user creates a Pod that waits for a device, and a Warning about it.
+func (s *site) user(t *testing.T, namespace string) {
+	t.Helper()
+	ctx, core := t.Context(), s.Kubernetes.CoreV1()
+	container := corev1.Container{Name: "main", Image: "none"}
+	container.Resources.Limits = corev1.ResourceList{"akri.sh/cameras": resource.MustParse("1")}
+	_, err := core.Pods(namespace).Create(ctx, &corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{Name: "user-" + namespace}, Spec: corev1.PodSpec{Containers: []corev1.Container{container}},
+	}, metav1.CreateOptions{})
+	require.NoError(t, err)
+	cleanUp(t, core.Pods(namespace), "user-"+namespace)
+	event, err := core.Events(namespace).Create(ctx, &corev1.Event{
+		ObjectMeta: metav1.ObjectMeta{GenerateName: "event-"}, Type: corev1.EventTypeWarning, Reason: "FailedScheduling", Message: "warning of " + namespace,
+		InvolvedObject: corev1.ObjectReference{APIVersion: "v1", Kind: "Pod", Namespace: namespace, Name: "user-" + namespace},
+	}, metav1.CreateOptions{})
+	require.NoError(t, err)
+	cleanUp(t, core.Events(namespace), event.Name)
 }
 
 func (s *site) device(t *testing.T, namespace, name string) {
@@ -228,6 +249,7 @@ func TestUsersSeeWhatTheyMayList(t *testing.T) {
 	for path, shown := range map[string]string{
 		"/": "west/cameras", "/devices": "west/cameras-west", "/configurations": "west/cameras", "/events": "message of west",
 		"/devices/west/cameras-west": "PASSWORD", "/configurations/west/cameras": "onvif",
+		"/problems": "west/cameras", "/pods": "user-west", "/pods/west/user-west": "warning of west", "/services": "0 services", "/nodes": "0 nodes",
 	} {
 		response, text := s.get(t, all, path)
 		require.Equal(t, http.StatusOK, response.StatusCode, path)
@@ -246,7 +268,7 @@ func TestUsersSeeWhatTheyMayList(t *testing.T) {
 		require.Contains(t, text, "Those of other namespaces are not shown", path)
 		require.NotContains(t, text, "east", path)
 	}
-	for path, hidden := range map[string]string{"/devices/east/cameras-east": "PASSWORD", "/configurations/east/cameras": "onvif"} {
+	for path, hidden := range map[string]string{"/devices/east/cameras-east": "PASSWORD", "/configurations/east/cameras": "onvif", "/pods/east/user-east": "warning of east"} {
 		response, text := s.get(t, one, path, "Authorization", "Bearer "+west)
 		require.Equal(t, http.StatusNotFound, response.StatusCode, path)
 		require.NotContains(t, text, hidden, path)
@@ -390,7 +412,7 @@ func TestAPIServerIsAway(t *testing.T) {
 	defer func() { require.NoError(t, server.Resume()) }()
 	require.Eventually(t, func() bool {
 		response, text := s.get(t, client, "/")
-		return response.StatusCode == http.StatusOK && strings.Contains(text, "The API server does not answer since")
+		return response.StatusCode == http.StatusOK && strings.Contains(text, "The API server does not answer. Its last answer was")
 	}, deadline, 100*time.Millisecond)
 	response, text := s.login(t, browser(t), other, "/")
 	require.Equal(t, http.StatusServiceUnavailable, response.StatusCode)

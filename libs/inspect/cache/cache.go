@@ -107,7 +107,7 @@ func build(ctx context.Context, config *rest.Config, finder *rights.Finder) (*Ca
 		return nil, err
 	}
 	c.needs = requirements.NewReader(c.server)
-	all, ofAkri := metav1.ListOptions{}, metav1.ListOptions{LabelSelector: explain.PartOfLabel + "=" + explain.PartOf}
+	all, partOfAkri := metav1.ListOptions{}, metav1.ListOptions{LabelSelector: explain.PartOfLabel + "=" + explain.PartOf}
 	brokers := metav1.ListOptions{LabelSelector: "controller=" + akriv0.Group}
 	ofDevices := metav1.ListOptions{FieldSelector: "involvedObject.apiVersion=" + akriv0.GroupVersion.String()}
 	core, apps := corev1.SchemeGroupVersion, appsv1.SchemeGroupVersion
@@ -116,11 +116,11 @@ func build(ctx context.Context, config *rest.Config, finder *rights.Finder) (*Ca
 	c.pods = follow[corev1.Pod, corev1.PodList](b, core.WithResource("pods"), true, all, explain.TrimPod)
 	c.jobs = follow[batchv1.Job, batchv1.JobList](b, batchv1.SchemeGroupVersion.WithResource("jobs"), true, brokers, explain.TrimJob)
 	c.nodes = follow[corev1.Node, corev1.NodeList](b, core.WithResource("nodes"), false, all, explain.TrimNode)
-	c.daemonSets = follow[appsv1.DaemonSet, appsv1.DaemonSetList](b, apps.WithResource("daemonsets"), false, ofAkri, explain.TrimDaemonSet)
-	c.deployments = follow[appsv1.Deployment, appsv1.DeploymentList](b, apps.WithResource("deployments"), false, ofAkri, explain.TrimDeployment)
+	c.daemonSets = follow[appsv1.DaemonSet, appsv1.DaemonSetList](b, apps.WithResource("daemonsets"), false, partOfAkri, explain.TrimDaemonSet)
+	c.deployments = follow[appsv1.Deployment, appsv1.DeploymentList](b, apps.WithResource("deployments"), false, partOfAkri, explain.TrimDeployment)
 	webhooks := admissionregistrationv1.SchemeGroupVersion.WithResource("validatingwebhookconfigurations")
 	c.webhooks = follow[admissionregistrationv1.ValidatingWebhookConfiguration, admissionregistrationv1.ValidatingWebhookConfigurationList](
-		b, webhooks, false, ofAkri, nil)
+		b, webhooks, false, partOfAkri, nil)
 	c.events = follow[corev1.Event, corev1.EventList](b, core.WithResource("events"), true, ofDevices, nil)
 	warnings := metav1.ListOptions{FieldSelector: "type=" + corev1.EventTypeWarning}
 	c.warnings = follow[corev1.Event, corev1.EventList](b, core.WithResource("events"), true, warnings, trimWarning)
@@ -131,16 +131,19 @@ func build(ctx context.Context, config *rest.Config, finder *rights.Finder) (*Ca
 	return c, b.err
 }
 
-// trimWarning keeps the name of a Warning about an object that is not one of Akri's workloads and
-// their Pods.
+// trimWarning keeps the name of a Warning that is neither about a workload of Akri, nor about a Pod
+// or a Node.
 func trimWarning(event *corev1.Event) {
 	explain.TrimEvent(event)
-	if !strings.HasPrefix(event.InvolvedObject.Name, "akri-") {
+	if !ofAkri(event) && event.InvolvedObject.Kind != "Pod" && event.InvolvedObject.Kind != "Node" {
 		*event = corev1.Event{ObjectMeta: metav1.ObjectMeta{
 			Name: event.Name, Namespace: event.Namespace, UID: event.UID, ResourceVersion: event.ResourceVersion,
 		}}
 	}
 }
+
+// ofAkri reports whether the Warning is about a workload of Akri or one of its Pods.
+func ofAkri(event *corev1.Event) bool { return strings.HasPrefix(event.InvolvedObject.Name, "akri-") }
 
 // newServer returns a client for the paths of the API server.
 func newServer(config *rest.Config) (rest.Interface, error) {
@@ -310,17 +313,28 @@ func (c *Cache) Snapshot() *explain.Snapshot {
 	s.DaemonSets = values(c.daemonSets, nil)
 	s.Deployments = values(c.deployments, nil)
 	s.Webhooks = values(c.webhooks, nil)
-	s.Warnings = values(c.warnings, func(event *corev1.Event) bool { return event.Reason != "" })
+	s.Warnings = values(c.warnings, ofAkri)
 	return &s
 }
 
-// Events returns the Events about Instances and Configurations, the newest first.
+// Events returns the Events about Instances and Configurations, and the Warnings about Nodes and
+// about Pods of a Snapshot, the newest first.
 func (c *Cache) Events() []corev1.Event {
-	events := values(c.events, nil)
+	events := append(values(c.events, nil), values(c.warnings, c.isShown)...)
 	slices.SortFunc(events, func(a, b corev1.Event) int {
 		return cmp.Or(explain.EventTime(&b).Compare(explain.EventTime(&a)), cmp.Compare(b.Name, a.Name))
 	})
 	return events
+}
+
+// isShown reports whether the Warning is about a Node or about a Pod of a Snapshot.
+func (c *Cache) isShown(warning *corev1.Event) bool {
+	object := warning.InvolvedObject
+	if object.Kind != "Pod" || c.pods == nil {
+		return object.Kind == "Node"
+	}
+	pod, found := c.pods.Get(object.Namespace + "/" + object.Name)
+	return found && explain.IsRelevant(pod)
 }
 
 // values returns the objects of an informer, ordered by namespace and name.

@@ -83,10 +83,20 @@ func TestCacheFollowsChanges(t *testing.T) {
 		}, metav1.CreateOptions{})
 		require.NoError(t, err)
 	}
+	for _, name := range []string{"registrar", "other"} {
+		_, err = client.Kubernetes.CoreV1().Events("default").Create(t.Context(), &corev1.Event{
+			ObjectMeta: metav1.ObjectMeta{GenerateName: "event-"}, Type: corev1.EventTypeWarning, Reason: "BackOff", Message: "warning about " + name,
+			InvolvedObject: corev1.ObjectReference{APIVersion: "v1", Kind: "Pod", Namespace: "default", Name: name},
+		}, metav1.CreateOptions{})
+		require.NoError(t, err)
+	}
 	await(t, cache, "objects", func() bool {
 		s := cache.Snapshot()
-		return len(s.Instances) == 1 && len(s.Pods) == 1 && s.Pods[0].Name == "registrar" && len(cache.Events()) == 1
+		return len(s.Instances) == 1 && len(s.Pods) == 1 && s.Pods[0].Name == "registrar" && len(cache.Events()) == 2
 	})
+	for _, event := range cache.Events() {
+		require.NotEqual(t, "warning about other", event.Message, "Pods that use no devices have no page")
+	}
 	require.NoError(t, client.Instances.In("default").Delete(t.Context(), "camera-1", metav1.DeleteOptions{}))
 	await(t, cache, "deletion", func() bool { return len(cache.Snapshot().Instances) == 0 })
 	require.NoError(t, client.Kubernetes.CoreV1().Pods("default").DeleteCollection(t.Context(), metav1.DeleteOptions{}, metav1.ListOptions{}))

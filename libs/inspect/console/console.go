@@ -12,6 +12,7 @@ import (
 	"io/fs"
 	"net/http"
 	"strings"
+	"time"
 
 	akriv0 "akri.sh/libs/apis/akri/v0"
 	"akri.sh/libs/inspect/cache"
@@ -38,7 +39,8 @@ var staticFiles embed.FS
 type Source interface {
 	// Snapshot returns the objects. The console does not change them.
 	Snapshot() *explain.Snapshot
-	// Events returns the Events about Configurations and Instances, the newest first.
+	// Events returns the Events about Configurations and Instances, and the Warnings about Pods and
+	// Nodes, the newest first.
 	Events() []Event
 	// Health returns the state of the connection to the API server.
 	Health() cache.Health
@@ -131,25 +133,35 @@ type document struct {
 	OneNamespace            bool
 	User                    string
 	CanLogOut               bool
-	Data                    any
+	// Now is the time of the server, by which the browser shows ages.
+	Now  time.Time
+	Data any
 }
 
 type section struct{ Path, Name string }
 
 var sections = []section{
-	{"/", "Overview"}, {"/devices", "Devices"}, {"/configurations", "Configurations"}, {"/handlers", "Handlers"}, {"/events", "Events"},
+	{"/", "Overview"}, {"/problems", "Problems"}, {"/configurations", "Configurations"}, {"/devices", "Devices"}, {"/nodes", "Nodes"},
+	{"/pods", "Pods"}, {"/handlers", "Handlers"}, {"/services", "Services"}, {"/events", "Events"},
+}
+
+// parse returns the templates of the page, which show times with the function.
+func (p page) parse(times func(time.Time) template.HTML) *template.Template {
+	root := template.New("layout.html").Funcs(functions).Funcs(template.FuncMap{"time": times})
+	return template.Must(root.ParseFS(templateFiles, "templates/layout.html", "templates/parts.html", "templates/"+p.template))
 }
 
 func (c *console) page(p page) http.Handler {
-	parsed := template.Must(template.New("layout.html").Funcs(functions).ParseFS(templateFiles, "templates/layout.html", "templates/parts.html", "templates/"+p.template))
-	render := func(r *http.Request, viewer Viewer, name string) ([]byte, bool, error) {
+	// The ages in a stream would change it each minute: the browser writes them.
+	whole, live := p.parse(relativeTime), p.parse(absoluteTime)
+	render := func(r *http.Request, viewer Viewer, parsed *template.Template, name string) ([]byte, bool, error) {
 		snapshot := viewer.Snapshot()
 		title, data, found := p.data(view{snapshot, viewer, r})
 		var out bytes.Buffer
 		err := parsed.ExecuteTemplate(&out, name, document{
 			Title: title, Section: p.section, Version: version.Version, Sections: sections, Health: viewer.Health(),
 			Unreadable: snapshot.Unreadable, OneNamespace: snapshot.OneNamespace,
-			User: viewer.Name, CanLogOut: viewer.CanLogOut, Data: data,
+			User: viewer.Name, CanLogOut: viewer.CanLogOut, Now: time.Now(), Data: data,
 		})
 		if err != nil {
 			err = fmt.Errorf("render %s: %w", p.template, err)
@@ -160,8 +172,8 @@ func (c *console) page(p page) http.Handler {
 		w.Header().Set("Vary", "Accept")
 		if strings.Contains(r.Header.Get("Accept"), "text/event-stream") {
 			c.stream(w, r, func(viewer Viewer) ([]byte, error) {
-				live, _, err := render(r, viewer, "live")
-				return live, err
+				text, _, err := render(r, viewer, live, "live")
+				return text, err
 			})
 			return
 		}
@@ -170,7 +182,7 @@ func (c *console) page(p page) http.Handler {
 			refusal.ServeHTTP(w, r)
 			return
 		}
-		text, found, err := render(r, viewer, "layout.html")
+		text, found, err := render(r, viewer, whole, "layout.html")
 		if err != nil {
 			http.Error(w, err.Error(), http.StatusInternalServerError)
 			return

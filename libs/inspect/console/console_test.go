@@ -86,18 +86,28 @@ func TestPages(t *testing.T) {
 	s.events = []corev1.Event{{
 		InvolvedObject: corev1.ObjectReference{Kind: "Configuration", Namespace: "default", Name: "camera"}, Type: "Normal", Reason: "DeviceAdded",
 		Message: "camera-8120fe was added", LastTimestamp: metav1.NewTime(time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)),
+	}, {
+		InvolvedObject: corev1.ObjectReference{Kind: "Pod", Namespace: "default", Name: "node-a-camera-8120fe-pod"}, Type: "Warning", Reason: "BackOff",
+		Message: "Back-off restarting failed container",
 	}}
 	for path, parts := range map[string][]string{
-		"/":                                      {"2/2</strong> slots", "You may not list: jobs", "broker-controller", "it does not tolerate dedicated=gpu:NoSchedule"},
-		"/devices":                               {"1 device<", "camera-8120fe", "node-a, node-b"},
+		"/":                                      {"2/2</strong> slots", "You may not list: jobs", "No problem is known", `href="/nodes"`},
+		"/devices":                               {"1 device<", "camera-8120fe", `href="/nodes/node-a"`, `<meter min="0" max="2" value="2"`},
 		"/devices?q=CAM-1+node-b":                {"1 device<", "camera-8120fe"},
-		"/devices/default/camera-8120fe":         {"LOGIN", "camera-8120fe-0", "default/node-a-camera-8120fe-pod", "2026-01-02 03:04:05", "camera-8120fe was added"},
+		"/devices/default/camera-8120fe":         {"LOGIN", "camera-8120fe-0", `href="/pods/default/node-a-camera-8120fe-pod"`, `title="2026-01-02 03:04:05 UTC"`, "camera-8120fe was added"},
 		"/configurations":                        {"default/camera"},
-		"/configurations/default/camera":         {"SlotsReadable", "camera-8120fe", "devices found"},
-		"/pods/default/node-a-camera-8120fe-pod": {"containers run"},
-		"/handlers":                              {"node-a", "Active"},
-		"/events":                                {"DeviceAdded", `href="/configurations/default/camera"`},
-		"/static/console.js":                     {"EventSource"},
+		"/configurations/default/camera":         {"SlotsReadable", "camera-8120fe", "devices found", "2 slots of each device", `href="/nodes/node-b"`},
+		"/nodes":                                 {`href="/nodes/node-c"`, "3 nodes<", "it does not tolerate dedicated=gpu:NoSchedule"},
+		"/nodes/node-a":                          {"camera-8120fe-0", "akri-discovery-operator-a", "/var/lib/akri/onvif.sock", `href="/pods/default/node-a-camera-8120fe-pod"`},
+		"/nodes/node-c":                          {"it does not tolerate dedicated=gpu:NoSchedule"},
+		"/pods":                                  {"8 Pods<", "akri-discovery-operator-a"},
+		"/pods?kind=broker&node=node-a":          {"node-a-camera-8120fe-pod", "1 of "},
+		"/pods/default/node-a-camera-8120fe-pod": {"containers run", `href="/devices/default/camera-8120fe"`, "Back-off restarting"},
+		"/pods/akri-system/akri-discovery-operator-a": {"all are ready"},
+		"/handlers":          {"node-a", "Active"},
+		"/services":          {"broker-controller", "v0.1.0"},
+		"/events":            {"DeviceAdded", `href="/configurations/default/camera"`},
+		"/static/console.js": {"EventSource"},
 	} {
 		w := get(t, s, path)
 		require.Equal(t, http.StatusOK, w.Code, path)

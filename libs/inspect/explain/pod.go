@@ -13,7 +13,7 @@ import (
 	akriv0 "akri.sh/libs/apis/akri/v0"
 )
 
-// Pod explains a Pod that requests devices: a broker, or any other.
+// Pod explains a Pod that requests devices, a broker or any other, and one of Akri.
 func Pod(s *Snapshot, namespace, name string) Explanation {
 	e := Explanation{Kind: "Pod", Namespace: namespace, Name: name}
 	pod := Find(s.Pods, namespace, name)
@@ -35,8 +35,12 @@ func (s *Snapshot) podLink(pod *corev1.Pod, links []Link) Link {
 	return chain(links)
 }
 
-// linksOfPod returns the chain from the Discovery Handler to the containers of a Pod.
+// linksOfPod returns the chain from the Discovery Handler to the containers of a Pod. Those of Akri
+// need no device.
 func (s *Snapshot) linksOfPod(pod *corev1.Pod) []Link {
+	if IsAkri(pod) {
+		return s.podLinks(pod)
+	}
 	instances, unknown := s.devicesOf(pod)
 	if unknown != nil {
 		return []Link{s.ServicesLink(), *unknown}

@@ -3,6 +3,9 @@ package explain
 import (
 	"fmt"
 
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
 	akriv0 "akri.sh/libs/apis/akri/v0"
 )
 
@@ -58,6 +61,46 @@ func (v Verdict) Summary() string {
 	}
 	return v.Message + "; " + cause
 }
+
+// Since returns since when the subject is in its state, or zero if that is not known.
+func (s *Snapshot) Since(v Verdict) metav1.Time {
+	switch {
+	case v.Wait != nil:
+		return v.Wait.Since
+	case len(v.Causes) > 0 && v.Causes[0].Since != nil:
+		return *v.Causes[0].Since
+	}
+
+	namespace, name := v.Subject.Namespace, v.Subject.Name
+	switch v.Subject.Kind {
+	case SubjectDevices, SubjectBrokers:
+		if c := s.indexed().configurations[namespace+"/"+name]; c != nil {
+			return notTrueSince(condition(c, conditionOf[v.Subject.Kind]))
+		}
+	case "Node":
+		if node := s.nodeNamed(name); node != nil && !NodeReady(node) {
+			return readySince(node)
+		}
+	case "Pod":
+		if pod := Find(s.Pods, namespace, name); pod != nil && !PodReady(pod) {
+			return podSince(pod, corev1.PodReady)
+		}
+	}
+	return metav1.Time{}
+}
+
+// conditionOf has the conditions of a Configuration that state a verdict.
+var conditionOf = map[string]string{SubjectDevices: akriv0.ConditionDevicesWorking, SubjectBrokers: akriv0.ConditionBrokersWorking}
+
+func notTrueSince(stated metav1.Condition) metav1.Time {
+	if stated.Status == metav1.ConditionTrue {
+		return metav1.Time{}
+	}
+	return stated.LastTransitionTime
+}
+
+// BySeverity orders verdicts: what does not work comes first.
+func BySeverity(a, b Verdict) int { return severity[b.State] - severity[a.State] }
 
 // of returns the verdict on the subject that a link, or several, have led to.
 func (l Link) of(kind, namespace, name string) Verdict {

@@ -54,12 +54,34 @@ function morphChildren(old, next) {
   }
 }
 
+// The clock of the server counts, as for the times.
+const ahead = Date.parse(document.body.dataset.now) - Date.now();
+
+// showAges writes the age of each time. time.go has the same rule.
+function showAges(root) {
+  for (const element of root.querySelectorAll('time[datetime]')) {
+    const seconds = (Date.now() + ahead - Date.parse(element.dateTime)) / 1000;
+    const text = seconds < 0 ? 'in ' + size(-seconds) : size(seconds) + ' ago';
+    if (element.textContent !== text) element.textContent = text;
+  }
+}
+
+function size(seconds) {
+  if (seconds < 60) return 'less than 1 min';
+  if (seconds < 2 * 3600) return Math.floor(seconds / 60) + ' min';
+  if (seconds < 48 * 3600) return Math.floor(seconds / 3600) + ' h';
+  return Math.floor(seconds / 86400) + ' d';
+}
+
+setInterval(() => showAges(document), 10000);
+
 function follow() {
   if (source) source.close();
   source = new EventSource(location.pathname + location.search);
   source.onopen = () => { disconnected.hidden = true; };
   source.onmessage = (message) => {
     const parsed = new DOMParser().parseFromString('<div id="live">' + message.data + '</div>', 'text/html');
+    showAges(parsed);
     morphChildren(live, parsed.getElementById('live'));
   };
   // The user is logged out, or may not see the page any more.

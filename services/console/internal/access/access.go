@@ -78,9 +78,11 @@ func Restrict(ctx context.Context, all console.Source, mayList MayList) (source 
 // namespaces returns the namespaces of the objects of each kind that has namespaces.
 func namespaces(v *view) map[kind]map[string]bool {
 	s := v.snapshot
+	ofEvents := of(v.events)
+	maps.Copy(ofEvents, of(s.Warnings))
 	return map[kind]map[string]bool{
 		configurations: of(s.Configurations), instances: of(s.Instances), pods: of(s.Pods), jobs: of(s.Jobs),
-		daemonSets: of(s.DaemonSets), deployments: of(s.Deployments), events: of(v.events),
+		daemonSets: of(s.DaemonSets), deployments: of(s.Deployments), events: ofEvents,
 	}
 }
 
@@ -180,6 +182,7 @@ func (v *view) filter(r *rights) {
 		daemonSets: remove(r, daemonSets, &s.DaemonSets), deployments: remove(r, deployments, &s.Deployments),
 		webhooks: remove(r, webhooks, &s.Webhooks), events: remove(r, events, &v.events),
 	}
+	remove(r, events, &s.Warnings)
 	for k := range groups {
 		if r.all(k) {
 			continue
