@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"net/url"
+	"os"
 	"path/filepath"
 	"regexp"
 	"strings"
@@ -90,9 +91,11 @@ func (c *crawler) crawl(t *testing.T, s console.Source) map[string]string {
 		for _, match := range link.FindAllStringSubmatch(open(from, ""), -1) {
 			target, err := url.Parse(html.UnescapeString(match[1]))
 			require.NoError(t, err, from)
-			if target.Host != "" {
-				continue // the documentation
+			if page, is := strings.CutPrefix(target.String(), "https://github.com/akri-mesh/akri/blob/main/"); is {
+				requireDocumented(t, page)
+				continue
 			}
+			require.Empty(t, target.Host)
 			fragment := target.Fragment
 			target.Fragment = ""
 			text := open(cmp.Or(target.String(), from), from)
@@ -103,6 +106,40 @@ func (c *crawler) crawl(t *testing.T, s console.Source) map[string]string {
 		}
 	}
 	return pages
+}
+
+// requireDocumented requires that a page of the documentation has the section.
+func requireDocumented(t *testing.T, address string) {
+	t.Helper()
+	page, section, _ := strings.Cut(address, "#")
+	require.Contains(t, sections(t, page), section, page)
+}
+
+// sections returns the anchors of a page of the documentation.
+func sections(t *testing.T, page string) []string {
+	t.Helper()
+	text, err := os.ReadFile("../../../" + page)
+	require.NoError(t, err)
+	var anchors []string
+	for _, heading := range regexp.MustCompile(`(?m)^## (.*)$`).FindAllStringSubmatch(string(text), -1) {
+		anchors = append(anchors, strings.ReplaceAll(strings.ToLower(heading[1]), " ", "-"))
+	}
+	return anchors
+}
+
+// Each section of the page about reasons is linked from an Event with the reason.
+func TestReasonsAreLinked(t *testing.T) {
+	text, err := os.ReadFile("../../../docs/troubleshooting.md")
+	require.NoError(t, err)
+	s := load(t)
+	for _, heading := range regexp.MustCompile(`(?m)^## (.*)$`).FindAllStringSubmatch(string(text), -1) {
+		s.events = append(s.events, corev1.Event{Reason: heading[1]})
+	}
+	require.NotEmpty(t, s.events)
+	page := get(t, s, "/events").Body.String()
+	for _, event := range s.events {
+		require.Contains(t, page, "troubleshooting.md#"+strings.ToLower(event.Reason)+`">`+event.Reason+"</a>")
+	}
 }
 
 func anchorsOf(text string) []string {

@@ -20,6 +20,7 @@ type deviceDetails struct {
 	// Properties are names. The values can be passwords.
 	Properties  []string
 	Brokers     []podRow
+	Relations   relation
 	History     []eventRow
 	Explanation explain.Explanation
 }
@@ -34,6 +35,7 @@ func device(v view) (string, any, bool) {
 	}
 	details.Device = new(status.DeviceIn(v.Snapshot, instance))
 	details.Slots = v.slotRows(v.Slots(instance))
+	details.Relations = v.relations(instance.Namespace, instance.Spec.ConfigurationName, []*akriv0.Instance{instance})
 	details.Properties = slices.Sorted(maps.Keys(instance.Spec.BrokerProperties))
 	for _, pod := range v.BrokersOf(instance) {
 		details.Brokers = append(details.Brokers, v.podRow(pod))
@@ -58,6 +60,7 @@ type configurationDetails struct {
 	Summary     status.Configuration
 	Devices     []status.Device
 	MoreDevices int
+	Relations   relation
 	History     []eventRow
 	Explanation explain.Explanation
 	// Unasked is true if no device matches, and the console may not ask the handlers why.
@@ -70,7 +73,9 @@ func configuration(v view) (string, any, bool) {
 	details.History = v.history("Configuration", details.Namespace, details.Name)
 	key := &akriv0.Configuration{}
 	key.Namespace, key.Name = details.Namespace, details.Name
-	details.Devices, details.MoreDevices = v.devices(v.InstancesOf(key))
+	instances := v.InstancesOf(key)
+	details.Devices, details.MoreDevices = v.devices(instances)
+	details.Relations = v.relations(key.Namespace, key.Name, instances)
 	details.Configuration = explain.Find(v.Configurations, details.Namespace, details.Name)
 	if details.Configuration == nil {
 		return details.Name, details, len(details.Devices) > 0 // orphaned Instances refer to it

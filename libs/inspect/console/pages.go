@@ -49,6 +49,8 @@ var functions = template.FuncMap{
 	"path":      path,
 	"title":     title,
 	"label":     label,
+	"cause":     causePage,
+	"reason":    reasonPage,
 	"first":     func(names []string) []string { return names[:min(len(names), maxNodes)] },
 	"more":      func(names []string) int { return max(len(names)-maxNodes, 0) },
 }

@@ -1,0 +1,53 @@
+package access_test
+
+import (
+	"context"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	akriv0 "akri.sh/libs/apis/akri/v0"
+	"akri.sh/libs/inspect/cache"
+	"akri.sh/libs/inspect/console"
+	"akri.sh/libs/inspect/explain"
+	"akri.sh/services/console/internal/access"
+)
+
+// source has an Instance and a Warning of each namespace.
+type source struct{}
+
+func (source) Snapshot() *explain.Snapshot {
+	s := &explain.Snapshot{}
+	for _, namespace := range []string{"east", "west"} {
+		meta := metav1.ObjectMeta{Namespace: namespace, Name: "camera"}
+		s.Instances = append(s.Instances, akriv0.Instance{ObjectMeta: meta})
+		s.Warnings = append(s.Warnings, corev1.Event{ObjectMeta: meta})
+	}
+	return s
+}
+
+func (source) Events() []console.Event  { return nil }
+func (source) Health() cache.Health     { return cache.Health{} }
+func (source) Changed() <-chan struct{} { return nil }
+
+// The Warnings from which explanations follow are Events.
+func TestWarningsAreEvents(t *testing.T) {
+	for _, allowed := range []string{"events", "none"} {
+		restricted, ok, err := access.Restrict(t.Context(), source{}, func(_ context.Context, resource schema.GroupResource, namespace string) (bool, error) {
+			return namespace == "west" && (resource.Resource == "instances" || resource.Resource == allowed), nil
+		})
+		require.NoError(t, err)
+		require.True(t, ok)
+		s := restricted.Snapshot()
+		require.Len(t, s.Instances, 1)
+		if allowed == "none" {
+			require.Empty(t, s.Warnings)
+			continue
+		}
+		require.Len(t, s.Warnings, 1)
+		require.Equal(t, "west", s.Warnings[0].Namespace)
+	}
+}
