@@ -28,6 +28,7 @@ import (
 	"akri.sh/libs/inspect/explain"
 	"akri.sh/libs/inspect/requirements"
 	"akri.sh/libs/inspect/rights"
+	"akri.sh/libs/inspect/timeline"
 	"akri.sh/libs/kube"
 )
 
@@ -38,6 +39,13 @@ const (
 	probeTimeout  = 3 * time.Second
 	// unmetInterval is the time after which a deleted object is noticed that no informer follows.
 	unmetInterval = 10 * time.Second
+
+	// recordInterval is the time between two looks at what has happened to devices. It is longer if
+	// a look takes long: recordShare times as long. After idleInterval without a change a verdict
+	// can have changed because of the time.
+	recordInterval = 2 * time.Second
+	recordShare    = 50
+	idleInterval   = time.Minute
 )
 
 // Cache has the objects of a Snapshot in memory, and follows their changes.
@@ -58,7 +66,8 @@ type Cache struct {
 	events         *kube.Informer[*corev1.Event]
 	warnings       *kube.Informer[*corev1.Event]
 	// rights has Unreadable and OneNamespace.
-	rights explain.Snapshot
+	rights    explain.Snapshot
+	timelines timeline.Recorder
 
 	mu      sync.Mutex
 	unmet   []explain.Requirement
@@ -225,6 +234,7 @@ func (c *Cache) Run(ctx context.Context) {
 			wait.UntilWithContext(ctx, c.readUnmet, unmetInterval)
 		}
 	})
+	running.Go(func() { c.recordTimelines(ctx) })
 	running.Wait()
 }
 
@@ -233,6 +243,36 @@ func (c *Cache) HasSynced() bool { return c.informers.HasSynced() }
 
 // Synced waits until the Cache is complete.
 func (c *Cache) Synced(ctx context.Context) error { return kube.WaitForSync(ctx, c.informers) }
+
+// recordTimelines records what happens to devices from when the Cache is complete.
+func (c *Cache) recordTimelines(ctx context.Context) {
+	if c.Synced(ctx) != nil {
+		return // ctx has ended
+	}
+	for {
+		changed, begin := c.Changed(), time.Now()
+		if c.timelines.Observe(c.Snapshot(), begin) {
+			c.notify()
+		}
+		pause := time.NewTimer(max(recordInterval, recordShare*time.Since(begin)))
+		select {
+		case <-ctx.Done():
+			return
+		case <-pause.C:
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-changed:
+		case <-time.After(idleInterval):
+		}
+	}
+}
+
+// Timeline returns what has happened to a device since the Cache is complete.
+func (c *Cache) Timeline(namespace, name string) timeline.Timeline {
+	return c.timelines.Of(namespace, name)
+}
 
 // probe calls the API server. A watch does not show that the API server is away: no event is
 // expected.

@@ -97,8 +97,13 @@ func TestCacheFollowsChanges(t *testing.T) {
 	for _, event := range cache.Events() {
 		require.NotEqual(t, "warning about other", event.Message, "Pods that use no devices have no page")
 	}
+	await(t, cache, "entry of the device", func() bool { return len(cache.Timeline("default", "camera-1").Entries) > 0 })
 	require.NoError(t, client.Instances.In("default").Delete(t.Context(), "camera-1", metav1.DeleteOptions{}))
 	await(t, cache, "deletion", func() bool { return len(cache.Snapshot().Instances) == 0 })
+	await(t, cache, "entry of the removal", func() bool {
+		entries := cache.Timeline("default", "camera-1").Entries
+		return len(entries) > 1 && entries[0].Text == "removed"
+	})
 	require.NoError(t, client.Kubernetes.CoreV1().Pods("default").DeleteCollection(t.Context(), metav1.DeleteOptions{}, metav1.ListOptions{}))
 }
 

@@ -17,6 +17,7 @@ import (
 	akriv0 "akri.sh/libs/apis/akri/v0"
 	"akri.sh/libs/inspect/cache"
 	"akri.sh/libs/inspect/explain"
+	"akri.sh/libs/inspect/timeline"
 	"akri.sh/libs/trial"
 	"akri.sh/libs/version"
 )
@@ -42,6 +43,9 @@ type Source interface {
 	// Events returns the Events about Configurations and Instances, and the Warnings about Pods and
 	// Nodes, the newest first.
 	Events() []Event
+	// Timeline returns what has happened to a device since the process watches, also if the device
+	// does not exist any more.
+	Timeline(namespace, name string) timeline.Timeline
 	// Health returns the state of the connection to the API server.
 	Health() cache.Health
 	// Changed returns a channel that is closed at the next change of the above.

@@ -24,6 +24,7 @@ import (
 	"akri.sh/libs/inspect/console"
 	"akri.sh/libs/inspect/explain"
 	"akri.sh/libs/inspect/fixture"
+	"akri.sh/libs/inspect/timeline"
 	"akri.sh/libs/trial"
 )
 
@@ -32,6 +33,7 @@ type source struct {
 	mu       sync.Mutex
 	snapshot explain.Snapshot
 	events   []corev1.Event
+	timeline timeline.Timeline
 	health   cache.Health
 	changes  broadcast.Value[int]
 }
@@ -51,6 +53,13 @@ func (s *source) Snapshot() *explain.Snapshot {
 }
 
 func (s *source) Events() []corev1.Event { return s.events }
+
+func (s *source) Timeline(_, name string) timeline.Timeline {
+	if name == "camera-8120fe" || name == "camera-gone" {
+		return s.timeline
+	}
+	return timeline.Timeline{Since: s.timeline.Since}
+}
 
 func (s *source) Health() cache.Health {
 	s.mu.Lock()
@@ -158,6 +167,26 @@ func TestClosestDevices(t *testing.T) {
 	s.snapshot = *fixture.Load(t, "../explain/testdata/healthy.yaml")
 	require.NotContains(t, page(), "Closest devices")
 	require.Equal(t, 1, asked)
+}
+
+// The timeline of a device that was removed stays.
+func TestTimeline(t *testing.T) {
+	s := load(t)
+	begin := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
+	const path = "/devices/default/camera-8120fe"
+	require.Contains(t, get(t, s, path).Body.String(), "no record of this device")
+	s.timeline = timeline.Timeline{Since: begin}
+	text := get(t, s, path).Body.String()
+	require.Contains(t, text, "Nothing has happened since it started")
+	require.Contains(t, text, `datetime="2026-01-02T03:04:05Z"`)
+
+	s.timeline.Entries = []timeline.Entry{{Time: begin.Add(time.Hour), Text: "<b> sees it"}}
+	for path, code := range map[string]int{path: http.StatusOK, "/devices/default/camera-gone": http.StatusNotFound} {
+		w := get(t, s, path)
+		require.Equal(t, code, w.Code, path)
+		require.Contains(t, w.Body.String(), `title="2026-01-02 04:04:05 UTC"`, path)
+		require.Contains(t, w.Body.String(), ": &lt;b&gt; sees it</li>", path)
+	}
 }
 
 func TestMissingObjects(t *testing.T) {

@@ -9,6 +9,7 @@ import (
 	akriv0 "akri.sh/libs/apis/akri/v0"
 	"akri.sh/libs/inspect/explain"
 	"akri.sh/libs/inspect/status"
+	"akri.sh/libs/inspect/timeline"
 )
 
 // deviceDetails is the page of one device.
@@ -21,6 +22,7 @@ type deviceDetails struct {
 	Properties  []string
 	Brokers     []podRow
 	Relations   relation
+	Timeline    timeline.Timeline
 	History     []eventRow
 	Explanation explain.Explanation
 }
@@ -29,6 +31,7 @@ func device(v view) (string, any, bool) {
 	details := deviceDetails{Namespace: v.r.PathValue("namespace"), Name: v.r.PathValue("name")}
 	details.Explanation = explain.Instance(v.Snapshot, details.Namespace, details.Name)
 	details.History = v.history("Instance", details.Namespace, details.Name)
+	details.Timeline = v.viewer.Timeline(details.Namespace, details.Name)
 	instance := explain.Find(v.Instances, details.Namespace, details.Name)
 	if instance == nil {
 		return details.Name, details, false

@@ -107,6 +107,9 @@ if (form) {
   });
 }
 
+// On a phone the navigation is one line that scrolls.
+document.querySelector('nav [aria-current]')?.scrollIntoView({ block: 'nearest', inline: 'center' });
+
 // The login page sends a message, so that all pages of a user who logs out show it.
 new BroadcastChannel('akri-login').onmessage = () => location.reload();
 

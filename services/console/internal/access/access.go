@@ -15,6 +15,7 @@ import (
 	"akri.sh/libs/inspect/cache"
 	"akri.sh/libs/inspect/console"
 	"akri.sh/libs/inspect/explain"
+	"akri.sh/libs/inspect/timeline"
 )
 
 // kind of objects, by the name of its resource, as in explain.Snapshot.Unreadable.
@@ -57,12 +58,16 @@ type view struct {
 	events   []console.Event
 	health   cache.Health
 	changed  <-chan struct{}
+	// timeline returns that of a device in a namespace of which the user may list Instances.
+	timeline func(namespace, name string) timeline.Timeline
 }
 
 func (v *view) Snapshot() *explain.Snapshot { return v.snapshot }
 func (v *view) Events() []console.Event     { return v.events }
 func (v *view) Health() cache.Health        { return v.health }
 func (v *view) Changed() <-chan struct{}    { return v.changed }
+
+func (v *view) Timeline(namespace, name string) timeline.Timeline { return v.timeline(namespace, name) }
 
 // Restrict returns the objects that a user may list. ok is false if these can be no devices.
 func Restrict(ctx context.Context, all console.Source, mayList MayList) (source console.Source, ok bool, err error) {
@@ -72,6 +77,12 @@ func Restrict(ctx context.Context, all console.Source, mayList MayList) (source 
 		return nil, false, err
 	}
 	v.filter(rights)
+	v.timeline = func(namespace, name string) timeline.Timeline {
+		if !rights.mayList(instances, namespace) {
+			return timeline.Timeline{}
+		}
+		return all.Timeline(namespace, name)
+	}
 	return v, rights.any(configurations) || rights.any(instances), nil
 }
 

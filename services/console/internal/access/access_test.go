@@ -13,6 +13,7 @@ import (
 	"akri.sh/libs/inspect/cache"
 	"akri.sh/libs/inspect/console"
 	"akri.sh/libs/inspect/explain"
+	"akri.sh/libs/inspect/timeline"
 	"akri.sh/services/console/internal/access"
 )
 
@@ -29,8 +30,11 @@ func (source) Snapshot() *explain.Snapshot {
 	return s
 }
 
-func (source) Events() []console.Event  { return nil }
-func (source) Health() cache.Health     { return cache.Health{} }
+func (source) Events() []console.Event { return nil }
+func (source) Health() cache.Health    { return cache.Health{} }
+func (source) Timeline(namespace, name string) timeline.Timeline {
+	return timeline.Timeline{Entries: []timeline.Entry{{Text: namespace + "/" + name}}}
+}
 func (source) Changed() <-chan struct{} { return nil }
 
 // The Warnings from which explanations follow are Events.
@@ -49,5 +53,18 @@ func TestWarningsAreEvents(t *testing.T) {
 		}
 		require.Len(t, s.Warnings, 1)
 		require.Equal(t, "west", s.Warnings[0].Namespace)
+	}
+}
+
+// A user sees the timelines of devices in the namespaces of which the user may list Instances.
+func TestTimelines(t *testing.T) {
+	restricted, ok, err := access.Restrict(t.Context(), source{}, func(_ context.Context, resource schema.GroupResource, namespace string) (bool, error) {
+		return namespace == "west" && resource.Resource == "instances", nil
+	})
+	require.NoError(t, err)
+	require.True(t, ok)
+	require.Equal(t, "west/gone", restricted.Timeline("west", "gone").Entries[0].Text)
+	for _, namespace := range []string{"east", "empty", ""} {
+		require.Empty(t, restricted.Timeline(namespace, "gone"), namespace)
 	}
 }
