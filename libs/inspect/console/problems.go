@@ -97,7 +97,7 @@ func path(subject akriv0.Subject) string {
 		return "/nodes/" + url.PathEscape(subject.Name)
 	case akriv0.SubjectHandler:
 		return "/handlers?handler=" + url.QueryEscape(subject.Name)
-	case "DaemonSet", "Deployment", "CustomResourceDefinition":
+	case "DaemonSet", "Deployment", explain.SubjectDefinition, "Service", "ConfigMap", "Secret":
 		return "/services#" + subject.Kind + "-" + url.PathEscape(subject.Name)
 	default:
 		return ""
