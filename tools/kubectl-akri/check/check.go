@@ -74,7 +74,8 @@ func Of(s *explain.Snapshot, facts Facts) []Result {
 	if len(s.DaemonSets) == 0 && len(s.Deployments) == 0 && s.Unreadable == nil {
 		return append(results, readyNodes(s), podSecurity(facts), rights(facts))
 	}
-	results = append(results, services(s), webhook(s, facts.Review), authors(facts), allowedNamespaces(s, facts), nodesWithout(s),
+	results = append(results, services(s)...)
+	results = append(results, webhook(s, facts.Review), authors(facts), allowedNamespaces(s, facts), nodesWithout(s),
 		placement(s, facts), nodeLabels(s, facts))
 	results = append(results, weakening(facts)...)
 	return append(results, subjects(s)...)
@@ -148,19 +149,23 @@ func rights(facts Facts) Result {
 	}}}
 }
 
-func services(s *explain.Snapshot) Result {
+// services returns a result for each cause for which a service does not work, or one for all.
+func services(s *explain.Snapshot) []Result {
+	const name = "services"
 	link := s.ServicesLink()
-	result := Result{Name: "services", Outcome: Failed, Message: link.Message}
-	switch link.State {
-	case explain.Works:
-		result.Outcome = Passed
-	case explain.Skipped:
-		result.Outcome = Warning
+	switch {
+	case link.State == explain.Works:
+		return []Result{passed(name, link.Message)}
+	case link.State == explain.Skipped:
+		return []Result{{Name: name, Outcome: Warning, Message: link.Message}}
+	case len(link.Causes) == 0:
+		return []Result{{Name: name, Outcome: Failed, Message: link.Message}}
 	}
+	var results []Result
 	for _, cause := range link.Causes {
-		result.Remedies = append(result.Remedies, cause.Remedies...)
+		results = append(results, Result{Name: name, Outcome: Failed, Message: cause.Message, Remedies: cause.Remedies})
 	}
-	return result
+	return results
 }
 
 func logsOfBrokerController(text string) explain.Remedy {
