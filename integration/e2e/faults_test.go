@@ -79,8 +79,18 @@ func faults(t *testing.T) {
 			cause:  "CRDOutdated", message: "instances.akri.sh does not exist", subject: "service", condition: akriv0.ConditionDevicesWorking,
 		},
 		{
-			name: "quota in the namespace of Akri", inject: quota, remove: withoutQuota,
+			name: "quota in the namespace of Akri", inject: quota, remove: deleteLimits("resourcequota"),
 			cause: "PodsNotCreated", message: "exceeded quota: none", subject: "service",
+		},
+		{
+			name: "LimitRange in the namespace of Akri", inject: limits, remove: deleteLimits("limitrange"),
+			cause: "PodsNotCreated", message: "maximum memory usage per Container is 1Mi", subject: "service",
+		},
+		{
+			name: "two releases", inject: secondRelease, remove: func(ctx context.Context) error {
+				return akri.DeleteText(ctx, secondInstallation)
+			},
+			cause: "TwoInstallations", message: "the release other in the namespace e2e-other",
 		},
 		{
 			name: "NoExecute taint", inject: kubectl("taint", "node", akri.Cluster.Nodes()[1].Name(), "faults=on:NoExecute"),
@@ -110,12 +120,13 @@ func (f fault) check(t *testing.T) {
 	defer remove()
 	f.inject(t)
 	began := time.Now()
-	if f.subject != "" {
+	switch {
+	case f.subject != "":
 		awaitCount(t, f.subject, func(broken int) bool { return broken > 0 })
-	} else {
+	case f.deleted[0] != "":
 		awaitDeleted(t, f.deleted)
 	}
-	t.Logf("the metrics have it after %s", time.Since(began).Round(time.Second))
+	t.Logf("the metrics have it, if they can, after %s", time.Since(began).Round(time.Second))
 	broken := brokenCluster{object: "configuration " + faulty, cause: f.cause, message: f.message, condition: f.condition}
 	broken.check(t)
 	t.Logf("explained after %s", time.Since(began).Round(time.Second))
@@ -245,17 +256,52 @@ func reinstallWith(values ...string) func(context.Context) error {
 	}
 }
 
-// quota refuses new Pods in the namespace of Akri, and deletes one.
+// quota refuses new Pods in the namespace of Akri.
 func quota(t *testing.T) {
 	apply(t, "{apiVersion: v1, kind: ResourceQuota, metadata: {name: none, namespace: "+mesh.Namespace+"}, spec: {hard: {pods: 0}}}")
+	deleteHandlerPod(t)
+}
+
+// limits refuses new Pods with more memory than a Pod of Akri needs.
+func limits(t *testing.T) {
+	apply(t, "{apiVersion: v1, kind: LimitRange, metadata: {name: none, namespace: "+mesh.Namespace+"}, "+
+		"spec: {limits: [{type: Container, max: {memory: 1Mi}}]}}")
+	deleteHandlerPod(t)
+}
+
+func deleteHandlerPod(t *testing.T) {
+	t.Helper()
 	pod := servicePodOn(t, selected.process("handler-debug-echo"), akri.Cluster.Nodes()[1].Name())
 	require.NoError(t, akri.Kubernetes.CoreV1().Pods(pod.Namespace).Delete(t.Context(), pod.Name, metav1.DeleteOptions{}))
 }
 
-func withoutQuota(ctx context.Context) error {
-	_, err := akri.Kubectl(ctx, "", "delete", "resourcequota", "none", "--namespace", mesh.Namespace)
-	return err
+func deleteLimits(resource string) func(context.Context) error {
+	return func(ctx context.Context) error {
+		_, err := akri.Kubectl(ctx, "", "delete", resource, "none", "--namespace", mesh.Namespace)
+		return err
+	}
 }
+
+// secondInstallation is the instance-writer of another release, without Pods: the cluster cannot
+// run two.
+const secondInstallation = `
+apiVersion: v1
+kind: Namespace
+metadata: {name: e2e-other}
+---
+apiVersion: apps/v1
+kind: Deployment
+metadata:
+  name: akri-instance-writer
+  namespace: e2e-other
+  labels: &labels {app.kubernetes.io/part-of: akri, app.kubernetes.io/component: instance-writer, app.kubernetes.io/instance: other}
+spec:
+  replicas: 0
+  selector: {matchLabels: *labels}
+  template: {metadata: {labels: *labels}, spec: {containers: [{name: instance-writer, image: "ghcr.io/akri-mesh/instance-writer:dev"}]}}
+`
+
+func secondRelease(t *testing.T) { require.NoError(t, akri.ApplyText(t.Context(), secondInstallation)) }
 
 // directory sets a directory of the kubelet that does not exist.
 func directory(t *testing.T) {
