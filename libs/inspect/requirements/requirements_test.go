@@ -86,7 +86,8 @@ func TestRandomFields(t *testing.T) {
 			d := damage{rand.New(rand.NewPCG(seed, 0)), nil}
 			for len(d.lacks) == 0 {
 				for _, part := range []string{"spec", "status"} {
-					d.fields(part, spec.Versions[0].Schema.OpenAPIV3Schema.Properties[part])
+					parts := spec.Versions[0].Schema.OpenAPIV3Schema.Properties
+					parts[part] = d.fields(part, parts[part])
 				}
 			}
 			lacks = d.lacks
