@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -16,6 +17,7 @@ import (
 	"github.com/prometheus/common/expfmt"
 	"github.com/prometheus/common/model"
 	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	akriv0 "akri.sh/libs/apis/akri/v0"
@@ -51,6 +53,7 @@ func faults(t *testing.T) {
 	output, err := kubectlAkri(t.Context(), "check", "--probe="+faulty, "--yes")
 	require.NoError(t, err, output)
 	require.Contains(t, output, "got it, and ended after")
+	var tainted string
 	for _, f := range []fault{
 		{
 			name: "Service of the webhook", inject: deleteOwn("service", "akri-webhook-configuration"), remove: reinstall,
@@ -93,9 +96,12 @@ func faults(t *testing.T) {
 			cause: "TwoInstallations", message: "the release other in the namespace e2e-other",
 		},
 		{
-			name: "NoExecute taint", inject: kubectl("taint", "node", akri.Cluster.Nodes()[1].Name(), "faults=on:NoExecute"),
+			name: "NoExecute taint", inject: func(t *testing.T) {
+				tainted = nodeWithout(t, "broker-controller")
+				kubectl("taint", "node", tainted, "faults=on:NoExecute")(t)
+			},
 			remove: func(ctx context.Context) error {
-				_, err := akri.Kubectl(ctx, "", "taint", "node", akri.Cluster.Nodes()[1].Name(), "faults=on:NoExecute-")
+				_, err := akri.Kubectl(ctx, "", "taint", "node", tainted, "faults=on:NoExecute-")
 				return err
 			},
 			cause: "NodeWithoutAkri", message: "faults=on:NoExecute", subject: "node",
@@ -254,6 +260,20 @@ func reinstallWith(values ...string) func(context.Context) error {
 		_, err := akri.Helm(ctx, append(arguments, values...)...)
 		return err
 	}
+}
+
+// nodeWithout returns a node without a Pod of the service: a new leader of broker-controller counts
+// its waits from its own first sight.
+func nodeWithout(t *testing.T, service string) string {
+	t.Helper()
+	pods := servicePods(t, service)
+	for _, node := range akri.Cluster.Nodes() {
+		if !slices.ContainsFunc(pods, func(pod corev1.Pod) bool { return pod.Spec.NodeName == node.Name() }) {
+			return node.Name()
+		}
+	}
+	require.FailNow(t, "each node has a Pod of "+service)
+	return ""
 }
 
 // quota refuses new Pods in the namespace of Akri.
