@@ -57,7 +57,8 @@ func (r *Reader) Unmet(ctx context.Context, needed []akriv0.Subject) ([]explain.
 	}
 
 	for _, object := range needed {
-		missing, err := r.isMissing(ctx, object)
+		path := []string{"/api/v1/namespaces", object.Namespace, strings.ToLower(object.Kind) + "s", object.Name}
+		missing, err := Missing(ctx, r.client, path...)
 		if err != nil {
 			return nil, fmt.Errorf("read %s %s/%s: %w", object.Kind, object.Namespace, object.Name, err)
 		}
@@ -71,9 +72,10 @@ func (r *Reader) Unmet(ctx context.Context, needed []akriv0.Subject) ([]explain.
 // metadata is the media type of an object without its content: a Secret has no data then.
 const metadata = "application/json;as=PartialObjectMetadata;v=v1;g=meta.k8s.io"
 
-func (r *Reader) isMissing(ctx context.Context, object akriv0.Subject) (bool, error) {
-	request := r.client.Get().AbsPath("/api/v1/namespaces", object.Namespace, strings.ToLower(object.Kind)+"s", object.Name)
-	err := request.SetHeader("Accept", metadata).Do(ctx).Error()
+// Missing reports whether the object at the path does not exist. One that the user may not read is
+// not missing.
+func Missing(ctx context.Context, client rest.Interface, path ...string) (bool, error) {
+	err := client.Get().AbsPath(path...).SetHeader("Accept", metadata).Do(ctx).Error()
 	switch {
 	case apierrors.IsNotFound(err):
 		return true, nil

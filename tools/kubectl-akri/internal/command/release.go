@@ -24,17 +24,15 @@ import (
 
 	akriv0 "akri.sh/libs/apis/akri/v0"
 	"akri.sh/libs/inspect/cluster"
+	"akri.sh/libs/inspect/requirements"
 	"akri.sh/tools/kubectl-akri/check"
 )
 
 // chart is the name of the chart with the services.
 const chart = "akri"
 
-// Media types of objects without their content: Secrets have no data then.
-const (
-	metadataOnly      = "application/json;as=PartialObjectMetadata;v=v1;g=meta.k8s.io"
-	listsMetadataOnly = "application/json;as=PartialObjectMetadataList;v=v1;g=meta.k8s.io"
-)
+// listsMetadataOnly is the media type of a list of Secrets without their data.
+const listsMetadataOnly = "application/json;as=PartialObjectMetadataList;v=v1;g=meta.k8s.io"
 
 // readRelease reads the Helm release of Akri in the namespace, and which of its objects do not
 // exist. It returns nil if there is none, or if the user may not read Secrets.
@@ -151,25 +149,25 @@ func missingObjects(ctx context.Context, client *cluster.Client, namespace, mani
 		if object.Kind == "" {
 			continue // only comments
 		}
-		subject, exists, err := exists(ctx, client, mapper, namespace, &object)
+		subject, isMissing, err := isMissing(ctx, client, mapper, namespace, &object)
 		if err != nil {
 			return nil, fmt.Errorf("read %s %s: %w", object.Kind, object.Name, err)
 		}
-		if !exists {
+		if isMissing {
 			missing = append(missing, subject)
 		}
 	}
 }
 
-// exists reports whether the cluster has the object. One that the user may not read is no fault.
-func exists(
+// isMissing reports whether the cluster does not have the object, or the type of the object.
+func isMissing(
 	ctx context.Context, client *cluster.Client, mapper meta.RESTMapper, namespace string, object *metav1.PartialObjectMetadata,
 ) (akriv0.Subject, bool, error) {
 	subject := akriv0.Subject{Kind: object.Kind, Name: object.Name}
 	kind := object.GroupVersionKind()
 	mapping, err := mapper.RESTMapping(kind.GroupKind(), kind.Version)
 	if meta.IsNoMatchError(err) {
-		return subject, false, nil
+		return subject, true, nil
 	}
 	if err != nil {
 		return subject, false, err
@@ -184,13 +182,6 @@ func exists(
 		path = append(path, "namespaces", subject.Namespace)
 	}
 	path = append(path, mapping.Resource.Resource, object.Name)
-	err = client.Kubernetes.Discovery().RESTClient().Get().AbsPath(path...).SetHeader("Accept", metadataOnly).Do(ctx).Error()
-	switch {
-	case apierrors.IsNotFound(err):
-		return subject, false, nil
-	case apierrors.IsForbidden(err):
-		return subject, true, nil
-	default:
-		return subject, err == nil, err
-	}
+	missing, err := requirements.Missing(ctx, client.Kubernetes.Discovery().RESTClient(), path...)
+	return subject, missing, err
 }
