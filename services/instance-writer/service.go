@@ -102,13 +102,8 @@ func newService(config Config, env service.Env, newEndpoint endpointFunc) (*Serv
 	if err != nil {
 		return nil, err
 	}
-	changed := broadcast.NewSignal()
-	objects.Configurations.OnEvent(func(_, _ *akriv0.Configuration) { changed.Notify() })
-	objects.Nodes.OnEvent(func(before, after *corev1.Node) {
-		if before == nil || after == nil || !maps.Equal(before.Labels, after.Labels) {
-			changed.Notify() // the Configurations that the node receives
-		}
-	})
+
+	changed := changesOf(objects)
 	values := properties.NewStore(env.Log, api, changed)
 	var reconciler *reconcile.Reconciler
 	namesChanged := func() { changed.Notify(); reconciler.NamesChanged() }
@@ -150,6 +145,18 @@ func newService(config Config, env service.Env, newEndpoint endpointFunc) (*Serv
 		return nil, err
 	}
 	return s, nil
+}
+
+// changesOf notifies of changes of the Configurations that nodes receive.
+func changesOf(objects *cluster.Cluster) broadcast.Signal {
+	changed := broadcast.NewSignal()
+	objects.Configurations.OnEvent(func(_, _ *akriv0.Configuration) { changed.Notify() })
+	objects.Nodes.OnEvent(func(before, after *corev1.Node) {
+		if before == nil || after == nil || !maps.Equal(before.Labels, after.Labels) {
+			changed.Notify()
+		}
+	})
+	return changed
 }
 
 // Run serves until ctx ends. Calls are answered once the caches are complete.

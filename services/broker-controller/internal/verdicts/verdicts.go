@@ -90,7 +90,12 @@ func (o *Observer) Run(ctx context.Context, changed func(key string)) {
 	o.readUnmet(ctx) // the first verdicts know it
 	var reading sync.WaitGroup
 	defer reading.Wait()
-	reading.Go(func() { wait.UntilWithContext(ctx, o.readUnmet, unmetInterval) })
+	reading.Go(func() {
+		_ = wait.PollUntilContextCancel(ctx, unmetInterval, false, func(ctx context.Context) (bool, error) {
+			o.readUnmet(ctx)
+			return false, nil
+		})
+	})
 	o.changed.Notify()
 	kube.Loop{
 		Objects: o.cache.Informers, Changed: o.changed, Timeout: timeout,
@@ -123,12 +128,15 @@ func (o *Observer) subscribe() (unsubscribe func()) {
 
 // readUnmet reads what Akri needs. While the API server does not answer, the last answer stays.
 func (o *Observer) readUnmet(ctx context.Context) {
-	ctx, cancel := context.WithTimeout(ctx, unmetInterval)
+	limited, cancel := context.WithTimeout(ctx, unmetInterval)
 	defer cancel()
 	needed := slices.DeleteFunc(append(o.snapshot().Needed(), o.own...), func(object akriv0.Subject) bool {
 		return object.Kind == "Secret" // which the service must not read
 	})
-	unmet, err := o.needs.Unmet(ctx, needed)
+	unmet, err := o.needs.Unmet(limited, needed)
+	if ctx.Err() != nil {
+		return // the process stops
+	}
 	if err != nil {
 		o.log.Warn("reading what the services need failed", zap.Error(err))
 		return
