@@ -33,10 +33,12 @@ type fault struct {
 	// cause and message are what `kubectl akri explain` and `check` state about the Configuration
 	// of faults.
 	cause, message string
-	// subject is the kind of subject that the metrics count as broken, from which an alert follows.
+	// subject is the kind of subject that broker-controller counts as broken, from which an alert
+	// follows.
 	subject string
-	// deleted is an object that the service cannot read itself, as kind and name. Another metric
-	// has it.
+	// deleted is the kind and name of an object that broker-controller may not read. The metrics of
+	// instance-writer state that it does not exist. Without both, only the command line finds the
+	// fault.
 	deleted [2]string
 	// condition is the condition of the Configuration that states the cause, if it affects devices.
 	condition string
