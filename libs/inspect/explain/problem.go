@@ -2,6 +2,7 @@ package explain
 
 import (
 	"cmp"
+	"slices"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
@@ -50,7 +51,10 @@ func reportedBy(c *akriv0.Configuration, reason string) (nodes []string, message
 	for _, node := range c.Status.Nodes {
 		for _, problem := range node.Problems {
 			if problem.Reason == reason {
-				nodes, message = append(nodes, node.Name), cmp.Or(message, problem.Message)
+				message = cmp.Or(message, problem.Message)
+				if !slices.Contains(nodes, node.Name) { // a handler can have several endpoints on a node
+					nodes = append(nodes, node.Name)
+				}
 			}
 		}
 	}
