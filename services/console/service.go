@@ -27,6 +27,7 @@ type Config struct {
 	Address      string    `help:"Address of the pages, with TLS. Empty: disabled." default:":8443" placeholder:"HOST:PORT"`
 	PlainAddress string    `help:"Loopback address of the pages in plain text, for a proxy with TLS in the same Pod. Empty: disabled." placeholder:"HOST:PORT"`
 	Namespace    string    `help:"Namespace of the Service." default:"default"`
+	Claims       bool      `help:"Also explain Pods with ResourceClaims. The cluster must have Dynamic Resource Allocation."`
 	TLS          TLSConfig `embed:"" prefix:"tls-"`
 }
 
@@ -54,7 +55,7 @@ func New(config Config, env service.Env) (*Service, error) {
 	if err != nil {
 		return nil, err
 	}
-	objects, err := cache.NewOfAll(restConfig)
+	objects, err := cache.NewOfAll(restConfig, config.Claims)
 	if err != nil {
 		return nil, err
 	}

@@ -15,6 +15,7 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
+	resourcev1 "k8s.io/api/resource/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -28,6 +29,7 @@ import (
 	"akri.sh/libs/inspect/explain"
 	"akri.sh/libs/inspect/requirements"
 	"akri.sh/libs/inspect/rights"
+	"akri.sh/libs/inspect/selector"
 	"akri.sh/libs/inspect/timeline"
 	"akri.sh/libs/kube"
 )
@@ -65,6 +67,11 @@ type Cache struct {
 	webhooks       *kube.Informer[*admissionregistrationv1.ValidatingWebhookConfiguration]
 	events         *kube.Informer[*corev1.Event]
 	warnings       *kube.Informer[*corev1.Event]
+	// claims, templates and resourceSlices are nil if claims are not followed.
+	claims         *kube.Informer[*resourcev1.ResourceClaim]
+	templates      *kube.Informer[*resourcev1.ResourceClaimTemplate]
+	resourceSlices *kube.Informer[*resourcev1.ResourceSlice]
+	selectors      explain.Selectors
 	// rights has Unreadable and OneNamespace.
 	rights    explain.Snapshot
 	timelines timeline.Recorder
@@ -86,7 +93,7 @@ type Health struct {
 // New returns a Cache of what the user may list: the objects of all namespaces, those of the given
 // one, or none. It calls the API server to find that out.
 func New(ctx context.Context, config *rest.Config, namespace string) (*Cache, error) {
-	c, err := build(ctx, config, &rights.Finder{Snapshot: &explain.Snapshot{}, Namespace: namespace})
+	c, err := build(ctx, config, &rights.Finder{Snapshot: &explain.Snapshot{}, Namespace: namespace}, true)
 	if err != nil {
 		return nil, err
 	}
@@ -100,16 +107,17 @@ func New(ctx context.Context, config *rest.Config, namespace string) (*Cache, er
 }
 
 // NewOfAll returns a Cache of the objects of all namespaces, which the caller may list. It does not
-// call the API server.
-func NewOfAll(config *rest.Config) (*Cache, error) {
-	return build(context.Background(), config, nil)
+// call the API server. The objects of Dynamic Resource Allocation are among them if claims is true;
+// then the API server must have them.
+func NewOfAll(config *rest.Config, claims bool) (*Cache, error) {
+	return build(context.Background(), config, nil, claims)
 }
 
 // build returns a Cache. Without a finder all objects can be listed.
-func build(ctx context.Context, config *rest.Config, finder *rights.Finder) (*Cache, error) {
+func build(ctx context.Context, config *rest.Config, finder *rights.Finder, claims bool) (*Cache, error) {
 	config = rest.CopyConfig(config)
 	config.QPS = -1
-	c := &Cache{health: Health{Since: time.Now()}}
+	c := &Cache{health: Health{Since: time.Now()}, selectors: selector.New()}
 	b := &builder{ctx: ctx, config: config, cache: c, finder: finder}
 	var err error
 	if c.server, err = newServer(config); err != nil {
@@ -133,6 +141,9 @@ func build(ctx context.Context, config *rest.Config, finder *rights.Finder) (*Ca
 	c.events = follow[corev1.Event, corev1.EventList](b, core.WithResource("events"), true, ofDevices, nil)
 	warnings := metav1.ListOptions{FieldSelector: "type=" + corev1.EventTypeWarning}
 	c.warnings = follow[corev1.Event, corev1.EventList](b, core.WithResource("events"), true, warnings, trimWarning)
+	if claims {
+		b.followClaims()
+	}
 	if finder != nil {
 		c.rights = *finder.Snapshot
 		slices.Sort(c.rights.Unreadable)
@@ -176,7 +187,7 @@ type builder struct {
 
 // types are those of all objects of a Cache.
 var types = runtime.NewSchemeBuilder(
-	akriv0.AddToScheme, corev1.AddToScheme, batchv1.AddToScheme, appsv1.AddToScheme, admissionregistrationv1.AddToScheme,
+	akriv0.AddToScheme, corev1.AddToScheme, batchv1.AddToScheme, appsv1.AddToScheme, admissionregistrationv1.AddToScheme, resourcev1.AddToScheme,
 )
 
 // follow returns an informer, or nil if the user may not list the objects. A short list finds that
@@ -222,6 +233,16 @@ func follow[T, L any, P interface {
 	informer.OnChange(func(string) { b.cache.notify() })
 	b.cache.informers = append(b.cache.informers, informer)
 	return informer
+}
+
+// followClaims follows what explains Pods with ResourceClaims.
+func (b *builder) followClaims() {
+	c, v1, all := b.cache, resourcev1.SchemeGroupVersion, metav1.ListOptions{}
+	c.claims = follow[resourcev1.ResourceClaim, resourcev1.ResourceClaimList](b, v1.WithResource("resourceclaims"), true, all, explain.TrimClaim)
+	c.templates = follow[resourcev1.ResourceClaimTemplate, resourcev1.ResourceClaimTemplateList](
+		b, v1.WithResource("resourceclaimtemplates"), true, all, explain.TrimClaimTemplate)
+	ofDriver := metav1.ListOptions{FieldSelector: resourcev1.ResourceSliceSelectorDriver + "=" + akriv0.Driver}
+	c.resourceSlices = follow[resourcev1.ResourceSlice, resourcev1.ResourceSliceList](b, v1.WithResource("resourceslices"), false, ofDriver, explain.TrimSlice)
 }
 
 // Run follows the changes until ctx ends.
@@ -347,34 +368,47 @@ func (c *Cache) Snapshot() *explain.Snapshot {
 	s.Unmet = c.requirements()
 	s.Configurations = values(c.configurations, nil)
 	s.Instances = values(c.instances, nil)
-	s.Pods = values(c.pods, explain.IsRelevant)
+	s.ResourceClaims = values(c.claims, nil)
+	s.ResourceClaimTemplates = values(c.templates, nil)
+	s.ResourceSlices = values(c.resourceSlices, nil)
+	s.Selectors = c.selectors
+	s.Pods = values(c.pods, func(pod *corev1.Pod) bool { return c.isRelevant(&s, pod) })
 	s.Jobs = values(c.jobs, nil)
 	s.Nodes = values(c.nodes, nil)
 	s.DaemonSets = values(c.daemonSets, nil)
 	s.Deployments = values(c.deployments, nil)
 	s.Webhooks = values(c.webhooks, nil)
 	s.Warnings = values(c.warnings, ofAkri)
+	s.Unprepared = values(c.warnings, func(event *corev1.Event) bool { return event.Reason == explain.ReasonUnprepared })
 	return &s
+}
+
+// isRelevant reports whether the Pod is one of Akri, a broker, or has devices or claims of them.
+// The Snapshot has the claims.
+func (c *Cache) isRelevant(s *explain.Snapshot, pod *corev1.Pod) bool {
+	return explain.IsRelevant(pod) || c.claims != nil && c.templates != nil && s.ClaimsDevices(pod)
 }
 
 // Events returns the Events about Instances and Configurations, and the Warnings about Nodes and
 // about Pods of a Snapshot, the newest first.
 func (c *Cache) Events() []corev1.Event {
-	events := append(values(c.events, nil), values(c.warnings, c.isShown)...)
+	claims := &explain.Snapshot{ResourceClaims: values(c.claims, nil), ResourceClaimTemplates: values(c.templates, nil)}
+	isShown := func(warning *corev1.Event) bool { return c.isShown(claims, warning) }
+	events := append(values(c.events, nil), values(c.warnings, isShown)...)
 	slices.SortFunc(events, func(a, b corev1.Event) int {
 		return cmp.Or(explain.EventTime(&b).Compare(explain.EventTime(&a)), cmp.Compare(b.Name, a.Name))
 	})
 	return events
 }
 
-// isShown reports whether the Warning is about a Node or about a Pod of a Snapshot.
-func (c *Cache) isShown(warning *corev1.Event) bool {
+// isShown reports whether the Warning is about a Node or about a Pod of a Snapshot with the claims.
+func (c *Cache) isShown(claims *explain.Snapshot, warning *corev1.Event) bool {
 	object := warning.InvolvedObject
 	if object.Kind != "Pod" || c.pods == nil {
 		return object.Kind == "Node"
 	}
 	pod, found := c.pods.Get(object.Namespace + "/" + object.Name)
-	return found && explain.IsRelevant(pod)
+	return found && c.isRelevant(claims, pod)
 }
 
 // values returns the objects of an informer, ordered by namespace and name.

@@ -11,12 +11,15 @@ import (
 	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
+	resourcev1 "k8s.io/api/resource/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/rest"
 
 	akriv0 "akri.sh/libs/apis/akri/v0"
 	"akri.sh/libs/inspect/cache"
 	"akri.sh/libs/inspect/cluster"
+	"akri.sh/libs/inspect/explain"
 	"akri.sh/libs/kube/kubetest"
 )
 
@@ -107,6 +110,43 @@ func TestCacheFollowsChanges(t *testing.T) {
 	require.NoError(t, client.Kubernetes.CoreV1().Pods("default").DeleteCollection(t.Context(), metav1.DeleteOptions{}, metav1.ListOptions{}))
 }
 
+// A Pod whose claim requests devices of Akri is shown, with its Warnings, and other Pods with claims
+// are not.
+func TestCacheFollowsClaims(t *testing.T) {
+	client, err := cluster.New(server.Config())
+	require.NoError(t, err)
+	ctx, resources, pods := t.Context(), client.Kubernetes.ResourceV1(), client.Kubernetes.CoreV1().Pods("default")
+	cache := cached(t, server.Config())
+	for name, class := range map[string]string{"camera": "camera." + akriv0.Driver, "gpu": "gpu.example.com"} {
+		_, err = resources.ResourceClaimTemplates("default").Create(ctx, &resourcev1.ResourceClaimTemplate{
+			ObjectMeta: metav1.ObjectMeta{Name: name},
+			Spec: resourcev1.ResourceClaimTemplateSpec{Spec: resourcev1.ResourceClaimSpec{Devices: resourcev1.DeviceClaim{
+				Requests: []resourcev1.DeviceRequest{{Name: "device", Exactly: &resourcev1.ExactDeviceRequest{DeviceClassName: class}}},
+			}}},
+		}, metav1.CreateOptions{})
+		require.NoError(t, err)
+		user := pod("user-of-"+name, nil)
+		user.Spec.ResourceClaims = []corev1.PodResourceClaim{{Name: "device", ResourceClaimTemplateName: &name}}
+		_, err = pods.Create(ctx, user, metav1.CreateOptions{})
+		require.NoError(t, err)
+		_, err = client.Kubernetes.CoreV1().Events("default").Create(ctx, &corev1.Event{
+			ObjectMeta: metav1.ObjectMeta{GenerateName: "event-"}, Type: corev1.EventTypeWarning, Reason: explain.ReasonUnprepared,
+			InvolvedObject: corev1.ObjectReference{APIVersion: "v1", Kind: "Pod", Namespace: "default", Name: user.Name},
+		}, metav1.CreateOptions{})
+		require.NoError(t, err)
+	}
+
+	await(t, cache, "Pod with a claim", func() bool {
+		s := cache.Snapshot()
+		return len(s.ResourceClaimTemplates) == 2 && len(s.Pods) == 1 && s.Pods[0].Name == "user-of-camera" && len(s.Unprepared) == 2
+	})
+	for _, event := range cache.Events() {
+		require.NotEqual(t, "user-of-gpu", event.InvolvedObject.Name, "Pods that use no devices have no page")
+	}
+	require.NoError(t, pods.DeleteCollection(ctx, metav1.DeleteOptions{}, metav1.ListOptions{}))
+	require.NoError(t, resources.ResourceClaimTemplates("default").DeleteCollection(ctx, metav1.DeleteOptions{}, metav1.ListOptions{}))
+}
+
 func TestCacheShowsThatTheAPIServerIsAway(t *testing.T) {
 	client, err := cluster.New(server.Config())
 	require.NoError(t, err)
@@ -147,6 +187,12 @@ func TestCacheHasNoSecrets(t *testing.T) {
 	c.Spec.BrokerSpec = &akriv0.BrokerSpec{BrokerPodSpec: &spec}
 	i := instance("default", "secrets")
 	i.Spec.BrokerProperties = map[string]string{"P": password}
+	claim := resourcev1.ResourceClaimSpec{Devices: resourcev1.DeviceClaim{
+		Requests: []resourcev1.DeviceRequest{{Name: "device", Exactly: &resourcev1.ExactDeviceRequest{DeviceClassName: akriv0.Driver}}},
+		Config: []resourcev1.DeviceClaimConfiguration{{DeviceConfiguration: resourcev1.DeviceConfiguration{Opaque: &resourcev1.OpaqueDeviceConfiguration{
+			Driver: akriv0.Driver, Parameters: runtime.RawExtension{Raw: []byte(`{"p":"` + password + `"}`)},
+		}}}},
+	}}
 	kubernetes := client.Kubernetes
 	for _, create := range []func() error{
 		func() error {
@@ -179,6 +225,16 @@ func TestCacheHasNoSecrets(t *testing.T) {
 			}, metav1.CreateOptions{})
 			return err
 		},
+		func() error {
+			_, err := kubernetes.ResourceV1().ResourceClaims("default").Create(ctx, &resourcev1.ResourceClaim{ObjectMeta: meta, Spec: claim}, metav1.CreateOptions{})
+			return err
+		},
+		func() error {
+			_, err := kubernetes.ResourceV1().ResourceClaimTemplates("default").Create(ctx, &resourcev1.ResourceClaimTemplate{
+				ObjectMeta: meta, Spec: resourcev1.ResourceClaimTemplateSpec{ObjectMeta: metav1.ObjectMeta{Annotations: meta.Annotations}, Spec: claim},
+			}, metav1.CreateOptions{})
+			return err
+		},
 	} {
 		require.NoError(t, create())
 	}
@@ -186,6 +242,7 @@ func TestCacheHasNoSecrets(t *testing.T) {
 	for kind, objects := range map[string]int{
 		"Configurations": len(snapshot.Configurations), "Instances": len(snapshot.Instances), "Pods": len(snapshot.Pods), "Jobs": len(snapshot.Jobs),
 		"DaemonSets": len(snapshot.DaemonSets), "Deployments": len(snapshot.Deployments),
+		"ResourceClaims": len(snapshot.ResourceClaims), "ResourceClaimTemplates": len(snapshot.ResourceClaimTemplates),
 	} {
 		require.Equal(t, 1, objects, kind)
 	}
@@ -201,6 +258,8 @@ func TestCacheHasNoSecrets(t *testing.T) {
 	require.NoError(t, kubernetes.BatchV1().Jobs("default").Delete(ctx, "secrets", metav1.DeleteOptions{}))
 	require.NoError(t, kubernetes.AppsV1().DaemonSets("default").Delete(ctx, "secrets", metav1.DeleteOptions{}))
 	require.NoError(t, kubernetes.AppsV1().Deployments("default").Delete(ctx, "secrets", metav1.DeleteOptions{}))
+	require.NoError(t, kubernetes.ResourceV1().ResourceClaims("default").Delete(ctx, "secrets", metav1.DeleteOptions{}))
+	require.NoError(t, kubernetes.ResourceV1().ResourceClaimTemplates("default").Delete(ctx, "secrets", metav1.DeleteOptions{}))
 }
 
 // A user with rights in one namespace sees what is in it.
@@ -233,6 +292,7 @@ func TestCacheOfOneNamespace(t *testing.T) {
 	require.Len(t, s.Instances, 1)
 	require.Equal(t, "default", s.Instances[0].Namespace)
 	require.Equal(t, []string{
-		"configurations", "daemonsets", "deployments", "events", "jobs", "nodes", "pods", "validatingwebhookconfigurations",
+		"configurations", "daemonsets", "deployments", "events", "jobs", "nodes", "pods",
+		"resourceclaims", "resourceclaimtemplates", "resourceslices", "validatingwebhookconfigurations",
 	}, s.Unreadable)
 }

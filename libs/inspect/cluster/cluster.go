@@ -117,7 +117,7 @@ func (c *Client) listClaims(ctx context.Context, finder *rights.Finder) error {
 	list(l, "resourceclaims", true, resources.ResourceClaims, all, &s.ResourceClaims)
 	list(l, "resourceclaimtemplates", true, resources.ResourceClaimTemplates, all, &s.ResourceClaimTemplates)
 	list(l, "resourceslices", false, clusterScoped(resources.ResourceSlices), ofDriver, &s.ResourceSlices)
-	unprepared := metav1.ListOptions{FieldSelector: "reason=FailedPrepareDynamicResources"}
+	unprepared := metav1.ListOptions{FieldSelector: "reason=" + explain.ReasonUnprepared}
 	list(l, "events", true, c.Kubernetes.CoreV1().Events, unprepared, &s.Unprepared)
 	return l.group.Wait()
 }

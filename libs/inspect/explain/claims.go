@@ -86,6 +86,9 @@ func HasClaims(pod *corev1.Pod) bool {
 	return len(pod.Spec.ResourceClaims) > 0 || pod.Status.ExtendedResourceClaimStatus != nil
 }
 
+// ReasonUnprepared is that of the Event about a Pod whose ResourceClaims a node could not prepare.
+const ReasonUnprepared = "FailedPrepareDynamicResources"
+
 // request is a request of a claim, or one of its alternatives if it has firstAvailable.
 type request struct {
 	resourcev1.DeviceSubRequest

@@ -6,6 +6,7 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
+	resourcev1 "k8s.io/api/resource/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	akriv0 "akri.sh/libs/apis/akri/v0"
@@ -48,9 +49,9 @@ func TrimInstance(instance *akriv0.Instance) {
 	}
 }
 
-// TrimPod keeps the name of a Pod that is neither of Akri nor requests devices.
+// TrimPod keeps the name of a Pod that is neither of Akri nor requests devices, and has no claims.
 func TrimPod(pod *corev1.Pod) {
-	if !IsRelevant(pod) {
+	if !IsRelevant(pod) && !HasClaims(pod) {
 		*pod = corev1.Pod{ObjectMeta: metav1.ObjectMeta{
 			Name: pod.Name, Namespace: pod.Namespace, UID: pod.UID, ResourceVersion: pod.ResourceVersion,
 		}}
@@ -65,7 +66,7 @@ func podSpec(spec corev1.PodSpec) corev1.PodSpec {
 		NodeName: spec.NodeName, ServiceAccountName: spec.ServiceAccountName, RestartPolicy: spec.RestartPolicy,
 		NodeSelector: spec.NodeSelector, Affinity: spec.Affinity, Tolerations: spec.Tolerations,
 		InitContainers: trimContainers(spec.InitContainers), Containers: trimContainers(spec.Containers),
-		Volumes: trimVolumes(spec.Volumes),
+		Volumes: trimVolumes(spec.Volumes), ResourceClaims: spec.ResourceClaims,
 	}
 }
 
@@ -130,6 +131,26 @@ func TrimDeployment(d *appsv1.Deployment) {
 	d.Annotations = nil
 	d.Spec.Template.Spec = podSpec(d.Spec.Template.Spec)
 }
+
+// TrimClaim removes the parameters of drivers, and what they report.
+func TrimClaim(claim *resourcev1.ResourceClaim) {
+	claim.Annotations = nil
+	claim.Spec.Devices.Config = nil
+	claim.Status.Devices = nil
+	if claim.Status.Allocation != nil {
+		claim.Status.Allocation.Devices.Config = nil
+	}
+}
+
+// TrimClaimTemplate removes the parameters of drivers.
+func TrimClaimTemplate(template *resourcev1.ResourceClaimTemplate) {
+	template.Annotations = nil
+	template.Spec.Annotations = nil
+	template.Spec.Spec.Devices.Config = nil
+}
+
+// TrimSlice removes the annotations.
+func TrimSlice(slice *resourcev1.ResourceSlice) { slice.Annotations = nil }
 
 // maxEventText limits the message of an Event in bytes.
 const maxEventText = 1024

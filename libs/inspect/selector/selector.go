@@ -14,22 +14,23 @@ import (
 	dracel "k8s.io/dynamic-resource-allocation/cel"
 )
 
-// Evaluator evaluates selectors. It compiles each of them once, and is not safe for concurrent use.
+// maxCompiled limits the selectors that stay compiled.
+const maxCompiled = 100
+
+// Evaluator evaluates selectors. Several goroutines can use it.
 type Evaluator struct {
-	compiled map[string]dracel.CompilationResult
+	compiled *dracel.Cache
 }
 
 // New returns an Evaluator.
-func New() *Evaluator { return &Evaluator{compiled: map[string]dracel.CompilationResult{}} }
+func New() *Evaluator {
+	return &Evaluator{compiled: dracel.NewCache(maxCompiled, dracel.Features{EnableConsumableCapacity: true})}
+}
 
 // Matches reports whether the selector selects the device of the driver. An attribute that the
 // device does not have is an error.
 func (e *Evaluator) Matches(expression, driver string, device *resourcev1.Device) (bool, error) {
-	compiled, known := e.compiled[expression]
-	if !known {
-		compiled = dracel.GetCompiler(dracel.Features{EnableConsumableCapacity: true}).CompileCELExpression(expression, dracel.Options{DisableCostEstimation: true})
-		e.compiled[expression] = compiled
-	}
+	compiled := e.compiled.GetOrCompile(expression)
 	if compiled.Error != nil {
 		return false, fmt.Errorf("compile selector: %w", compiled.Error)
 	}

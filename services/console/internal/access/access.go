@@ -8,6 +8,8 @@ import (
 	"sync"
 
 	"golang.org/x/sync/errgroup"
+	corev1 "k8s.io/api/core/v1"
+	resourcev1 "k8s.io/api/resource/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
@@ -31,16 +33,20 @@ const (
 	daemonSets     kind = "daemonsets"
 	deployments    kind = "deployments"
 	webhooks       kind = "validatingwebhookconfigurations"
+	claims         kind = "resourceclaims"
+	templates      kind = "resourceclaimtemplates"
+	resourceSlices kind = "resourceslices"
 )
 
 // groups has the API group of each kind.
 var groups = map[kind]string{
 	configurations: akriv0.Group, instances: akriv0.Group, pods: "", jobs: "batch", nodes: "", events: "",
 	daemonSets: "apps", deployments: "apps", webhooks: "admissionregistration.k8s.io",
+	claims: resourcev1.GroupName, templates: resourcev1.GroupName, resourceSlices: resourcev1.GroupName,
 }
 
 // clusterScoped are the kinds without namespaces.
-var clusterScoped = []kind{nodes, webhooks}
+var clusterScoped = []kind{nodes, webhooks, resourceSlices}
 
 // Devices are the resources that a viewer must be able to list.
 var Devices = []schema.GroupResource{configurations.resource(), instances.resource()}
@@ -72,7 +78,7 @@ func (v *view) Timeline(namespace, name string) timeline.Timeline { return v.tim
 // Restrict returns the objects that a user may list. ok is false if these can be no devices.
 func Restrict(ctx context.Context, all console.Source, mayList MayList) (source console.Source, ok bool, err error) {
 	v := &view{changed: all.Changed(), health: all.Health(), snapshot: all.Snapshot(), events: all.Events()}
-	rights, err := find(ctx, namespaces(v), mayList)
+	rights, err := find(ctx, kinds(v), namespaces(v), mayList)
 	if err != nil {
 		return nil, false, err
 	}
@@ -86,6 +92,16 @@ func Restrict(ctx context.Context, all console.Source, mayList MayList) (source 
 	return v, rights.any(configurations) || rights.any(instances), nil
 }
 
+// kinds returns those whose rights are reviewed. Without Pods that have claims, nothing follows from
+// the objects of Dynamic Resource Allocation.
+func kinds(v *view) []kind {
+	all := slices.Collect(maps.Keys(groups))
+	if slices.ContainsFunc(v.snapshot.Pods, func(pod corev1.Pod) bool { return explain.HasClaims(&pod) }) {
+		return all
+	}
+	return slices.DeleteFunc(all, func(k kind) bool { return groups[k] == resourcev1.GroupName })
+}
+
 // namespaces returns the namespaces of the objects of each kind that has namespaces.
 func namespaces(v *view) map[kind]map[string]bool {
 	s := v.snapshot
@@ -94,6 +110,7 @@ func namespaces(v *view) map[kind]map[string]bool {
 	return map[kind]map[string]bool{
 		configurations: of(s.Configurations), instances: of(s.Instances), pods: of(s.Pods), jobs: of(s.Jobs),
 		daemonSets: of(s.DaemonSets), deployments: of(s.Deployments), events: ofEvents,
+		claims: of(s.ResourceClaims), templates: of(s.ResourceClaimTemplates),
 	}
 }
 
@@ -119,10 +136,10 @@ type rights struct {
 }
 
 // find reviews the right to list a kind in all namespaces and, without it, in those with objects.
-func find(ctx context.Context, namespaces map[kind]map[string]bool, mayList MayList) (*rights, error) {
+func find(ctx context.Context, kinds []kind, namespaces map[kind]map[string]bool, mayList MayList) (*rights, error) {
 	r := &rights{in: map[kind]map[string]bool{}}
 	everywhere := map[kind]map[string]bool{}
-	for k := range groups {
+	for _, k := range kinds {
 		r.in[k] = map[string]bool{}
 		everywhere[k] = map[string]bool{"": true}
 	}
@@ -138,9 +155,11 @@ func find(ctx context.Context, namespaces map[kind]map[string]bool, mayList MayL
 	// absence.
 	visible := r.visible()
 	others := map[kind]map[string]bool{}
-	for k, with := range namespaces {
-		others[k] = maps.Clone(with)
-		maps.Copy(others[k], visible)
+	for _, k := range kinds {
+		if with, namespaced := namespaces[k]; namespaced {
+			others[k] = maps.Clone(with)
+			maps.Copy(others[k], visible)
+		}
 	}
 	return r, r.review(ctx, mayList, others)
 }
@@ -192,9 +211,12 @@ func (v *view) filter(r *rights) {
 		pods: remove(r, pods, &s.Pods), jobs: remove(r, jobs, &s.Jobs), nodes: remove(r, nodes, &s.Nodes),
 		daemonSets: remove(r, daemonSets, &s.DaemonSets), deployments: remove(r, deployments, &s.Deployments),
 		webhooks: remove(r, webhooks, &s.Webhooks), events: remove(r, events, &v.events),
+		claims: remove(r, claims, &s.ResourceClaims), templates: remove(r, templates, &s.ResourceClaimTemplates),
+		resourceSlices: remove(r, resourceSlices, &s.ResourceSlices),
 	}
 	remove(r, events, &s.Warnings)
-	for k := range groups {
+	remove(r, events, &s.Unprepared)
+	for k := range r.in {
 		if r.all(k) {
 			continue
 		}
