@@ -35,11 +35,12 @@ func sample(t *testing.T, name string, replacements ...string) string {
 	return text
 }
 
-// samplesOfTheReadme runs the commands of docs/start.md, applies the sample that the README
-// applies, and a Pod that requests a device of it. The Jobs of another sample complete.
+// samplesOfTheReadme runs the commands of docs/start.md and of the README, and a Pod that requests
+// a device of a sample. The Jobs of another sample complete.
 func samplesOfTheReadme(t *testing.T) {
 	start := tutorialOf(t, "start.md", "debug-echo.yaml", sample(t, "debug-echo.yaml"))
 	require.Contains(t, start("Try it"), "debug-echo-8120fe")
+	require.Contains(t, readme(t), "debug-echo-8120fe")
 	for _, name := range []string{"deployment-configuration-level.yaml", "deployment-instance-level.yaml", "debug-echo-job.yaml"} {
 		apply(t, sample(t, name))
 	}

@@ -10,6 +10,8 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"akri.sh/integration/mesh"
 )
 
 // sampleHandler has the tests with the sample handler one after the other: a node has one socket of
@@ -88,13 +90,70 @@ func tutorialOf(t *testing.T, page, sample, manifest string) func(heading string
 	}
 }
 
+// notRun are the commands of the README that readme does not run, by their beginning, with the
+// reason.
+var notRun = map[string]string{
+	"make demo":    "it starts a cluster of its own",
+	"make test":    "it runs this test",
+	"make bench":   "it takes minutes and measures this machine",
+	"make soak":    "it takes an hour",
+	"make fuzz":    "it takes minutes",
+	"make docs":    "verify-docs runs it",
+	"make help":    "it needs no cluster",
+	"helm install": "Akri is installed",
+}
+
+// readme runs the console commands of the README as they stand and returns their output. The
+// samples of its directory are those of `make samples`. The objects remain.
+func readme(t *testing.T) string {
+	t.Helper()
+	dir := t.TempDir()
+	for _, name := range []string{"bin", "charts"} {
+		require.NoError(t, os.Symlink(akri.Path(name), filepath.Join(dir, name)))
+	}
+	runIn(t.Context(), t, akri.Path(), nil, "tools/samples.sh", "ghcr.io/akri-mesh", mesh.DevTag, filepath.Join(dir, "deploy", "samples"))
+
+	text, err := os.ReadFile(akri.Path("README.md"))
+	require.NoError(t, err)
+	commands, skipped := "", map[string]bool{}
+	for _, block := range console.FindAllStringSubmatch(string(text), -1) {
+		for line := range strings.Lines(block[1]) {
+			if prefix := notRunPrefix(line); prefix != "" {
+				skipped[prefix] = true
+				continue
+			}
+			commands += line
+		}
+	}
+	require.Len(t, skipped, len(notRun), "the README has only %v", skipped)
+	output := shellIn(t, dir, commands)
+	t.Log(output)
+	return output
+}
+
+func notRunPrefix(line string) string {
+	for prefix := range notRun {
+		if strings.HasPrefix(line, prefix) {
+			return prefix
+		}
+	}
+	return ""
+}
+
 // shell runs commands in the repository and returns their output.
 func shell(t *testing.T, commands string) string {
 	t.Helper()
+	return shellIn(t, akri.Path(), commands)
+}
+
+// shellIn runs commands in a directory and returns their output.
+func shellIn(t *testing.T, dir, commands string) string {
+	t.Helper()
 	// Background processes are also killed if a command fails.
 	command := exec.Command("bash", "-euo", "pipefail", "-c", "trap 'kill $(jobs -p) 2>/dev/null || true' EXIT\n"+commands)
-	command.Dir = akri.Path()
-	command.Env = append(os.Environ(), "KUBECONFIG="+akri.Cluster.Kubeconfig(), "PATH="+akri.Bin()+":"+os.Getenv("PATH"))
+	command.Dir = dir
+	command.Env = append(os.Environ(), "KUBECONFIG="+akri.Cluster.Kubeconfig(), "PATH="+akri.Bin()+":"+os.Getenv("PATH"),
+		"AKRI_CLUSTER_DIR="+filepath.Dir(akri.Cluster.Kubeconfig())) // for bin/akri-cluster
 	output, err := command.CombinedOutput()
 	require.NoError(t, err, "%s", output)
 	return string(output)
