@@ -15,12 +15,18 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"akri.sh/integration/mesh"
+	"akri.sh/libs/inspect/explain"
 )
 
-// walked is a Configuration with one device, of which two Pods of a node can use slots.
-const walked, walkedDevice = "e2e-walk", "e2e-walk-8120fe"
+// walked is a Configuration with one device, of which a Pod can use the slot. That of the same name
+// in the namespace walkedBrokers has brokers.
+const (
+	walked, walkedDevice = "e2e-walk", "e2e-walk-8120fe"
+	walkedBrokers        = "e2e-walk-brokers"
+)
 
 // slotsInUse is the fault with which no slot is free.
 const slotsInUse = "slots in use"
@@ -28,8 +34,8 @@ const slotsInUse = "slots in use"
 // toggle is a fault that a walk turns on and off.
 type toggle struct{ on, off func(context.Context) error }
 
-// toggles are the faults of a walk: services of nodes that do not run, no instance-writer, and
-// Pods that hold slots. Each combination is possible.
+// toggles are the faults of a walk: services that do not run, Pods that hold slots, a quota that
+// forbids brokers, and brokers that are deleted. Each combination is possible.
 func toggles() map[string]toggle {
 	run := func(arguments ...string) func(context.Context) error {
 		return func(ctx context.Context) error {
@@ -45,19 +51,28 @@ func toggles() map[string]toggle {
 		}
 		all[service] = toggle{on: patch(`"none"`), off: patch("null")}
 	}
-	scale := func(replicas string) func(context.Context) error {
-		return run("scale", "deployment", "--namespace", mesh.Namespace, "akri-instance-writer", "--replicas="+replicas)
+	for deployment, replicas := range map[string]string{"akri-instance-writer": "2", "akri-controller-deployment": "1"} {
+		scale := func(replicas string) func(context.Context) error {
+			return run("scale", "deployment", "--namespace", mesh.Namespace, deployment, "--replicas="+replicas)
+		}
+		all[deployment] = toggle{on: scale("0"), off: scale(replicas)}
 	}
-	all["instance-writer"] = toggle{on: scale("0"), off: scale("2")}
 	all[slotsInUse] = toggle{
 		on:  func(ctx context.Context) error { return akri.ApplyText(ctx, ownPod("walk-holder", walkedDevice)) },
 		off: run("delete", "pod", "walk-holder", "--ignore-not-found"),
 	}
+	all["quota"] = toggle{
+		on:  run("create", "quota", "none", "--namespace", walkedBrokers, "--hard=pods=0"),
+		off: run("delete", "quota", "none", "--namespace", walkedBrokers, "--ignore-not-found"),
+	}
+	deleteBrokers := run("delete", "pods", "--all", "--namespace", walkedBrokers)
+	all["deleted brokers"] = toggle{on: deleteBrokers, off: deleteBrokers}
 	return all
 }
 
 // walkOfFaults turns random faults on and off. After each step, the verdict on the device is that
-// it works exactly if a Pod gets it. AKRI_E2E_WALK is the number of steps.
+// it works exactly if a Pod gets it, and that on the brokers exactly if as many are ready as the
+// Configuration wants. AKRI_E2E_WALK is the number of steps.
 func walkOfFaults(t *testing.T) {
 	onlyDevicePlugins(t, "the services of nodes are those of device plugins")
 	if selected.process("registrar") != "registrar" {
@@ -80,6 +95,8 @@ func walkOfFaults(t *testing.T) {
 
 	apply(t, echoConfiguration(walked, 1, "", "foo0"))
 	awaitInstances(t, "default", walked, walkedDevice)
+	apply(t, "{apiVersion: v1, kind: Namespace, metadata: {name: "+walkedBrokers+"}}")
+	apply(t, strings.Replace(echoConfiguration(walkedBrokers, 2, broker, "foo0"), "namespace: default", "namespace: "+walkedBrokers, 1))
 	all, on := toggles(), map[string]bool{}
 	t.Cleanup(func() {
 		for name := range on {
@@ -87,6 +104,7 @@ func walkOfFaults(t *testing.T) {
 		}
 	})
 	requireProbeAgrees(t, on)
+	requireBrokersAgree(t, on)
 	names := slices.Sorted(maps.Keys(all))
 	for range steps {
 		name := names[random.IntN(len(names))]
@@ -101,6 +119,7 @@ func walkOfFaults(t *testing.T) {
 			on[name] = true
 		}
 		requireProbeAgrees(t, on)
+		requireBrokersAgree(t, on)
 	}
 }
 
@@ -111,7 +130,7 @@ func requireProbeAgrees(t *testing.T, on map[string]bool) {
 	began := time.Now()
 	var last string
 	await(t, fmt.Sprintf("a verdict that a Pod confirms, with the faults %v", slices.Sorted(maps.Keys(on))), func(ctx context.Context) error {
-		state, text, err := verdictOn(ctx, "instance", walkedDevice)
+		state, text, err := verdictOn(ctx, "Instance", "default", walkedDevice)
 		if err != nil {
 			return err
 		}
@@ -136,19 +155,74 @@ func requireProbeAgrees(t *testing.T, on map[string]bool) {
 	t.Logf("%v: %s, after %s", slices.Sorted(maps.Keys(on)), last, time.Since(began).Round(time.Second))
 }
 
-// verdictOn returns the first verdict of `kubectl akri explain`.
-func verdictOn(ctx context.Context, kind, name string) (state, message string, err error) {
-	text, err := kubectlAkri(ctx, "explain", kind, name, "--output=json")
+// requireBrokersAgree waits until the verdict on the brokers is what their Pods show. The device has
+// one on each node.
+func requireBrokersAgree(t *testing.T, on map[string]bool) {
+	t.Helper()
+	began, wanted := time.Now(), len(akri.Cluster.Nodes())
+	var last string
+	await(t, fmt.Sprintf("a verdict that brokers confirm, with the faults %v", slices.Sorted(maps.Keys(on))), func(ctx context.Context) error {
+		before, err := readyBrokers(ctx)
+		if err != nil {
+			return err
+		}
+		state, text, err := verdictOn(ctx, explain.SubjectBrokers, walkedBrokers, walkedBrokers)
+		if err != nil {
+			return err
+		}
+		after, err := readyBrokers(ctx)
+		if err != nil {
+			return err
+		}
+
+		last = fmt.Sprintf("%s (%s), and %d of %d brokers are ready", state, text, after, wanted)
+		switch {
+		case state == "Waiting" || before != after:
+			return fmt.Errorf("no result yet: %s", last)
+		case (state == "Works") != (after == wanted):
+			return errors.New(last)
+		}
+		return nil
+	})
+	t.Logf("%v: %s, after %s", slices.Sorted(maps.Keys(on)), last, time.Since(began).Round(time.Second))
+}
+
+// readyBrokers returns the number of brokers that are ready and not being deleted.
+func readyBrokers(ctx context.Context) (int, error) {
+	pods, err := akri.Kubernetes.CoreV1().Pods(walkedBrokers).List(ctx, metav1.ListOptions{})
+	if err != nil {
+		return 0, err
+	}
+	ready := 0
+	for i := range pods.Items {
+		if mesh.Ready(&pods.Items[i]) {
+			ready++
+		}
+	}
+	return ready, nil
+}
+
+// verdictOn returns the verdict of `kubectl akri explain` on a subject: an Instance, or the brokers
+// of a Configuration.
+func verdictOn(ctx context.Context, subject, namespace, name string) (state, message string, err error) {
+	kind := strings.ToLower(subject)
+	if subject == explain.SubjectBrokers {
+		kind = "configuration"
+	}
+	text, err := kubectlAkri(ctx, "explain", kind, name, "--namespace="+namespace, "--output=json")
 	if err != nil {
 		return "", "", err
 	}
-	var explained struct {
-		Verdicts []struct{ State, Message string }
-	}
+	var explained struct{ Verdicts []explain.Verdict }
 	if err := json.Unmarshal([]byte(text), &explained); err != nil {
 		return "", "", err
 	}
-	return explained.Verdicts[0].State, explained.Verdicts[0].Message, nil
+	for _, verdict := range explained.Verdicts {
+		if verdict.Subject.Kind == subject {
+			return string(verdict.State), verdict.Message, nil
+		}
+	}
+	return "", "", fmt.Errorf("no verdict on %s %s: %s", subject, name, text)
 }
 
 // probeOf returns the result of `kubectl akri check --probe`.
