@@ -155,8 +155,8 @@ func requireProbeAgrees(t *testing.T, on map[string]bool) {
 	t.Logf("%v: %s, after %s", slices.Sorted(maps.Keys(on)), last, time.Since(began).Round(time.Second))
 }
 
-// requireBrokersAgree waits until the verdict on the brokers is what their Pods show. The device has
-// one on each node.
+// requireBrokersAgree waits until the verdict on the brokers is what their Pods show. The device
+// has one on each node.
 func requireBrokersAgree(t *testing.T, on map[string]bool) {
 	t.Helper()
 	began, wanted := time.Now(), len(akri.Cluster.Nodes())

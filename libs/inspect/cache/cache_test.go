@@ -110,8 +110,8 @@ func TestCacheFollowsChanges(t *testing.T) {
 	require.NoError(t, client.Kubernetes.CoreV1().Pods("default").DeleteCollection(t.Context(), metav1.DeleteOptions{}, metav1.ListOptions{}))
 }
 
-// A Pod whose claim requests devices of Akri is shown, with its Warnings, and other Pods with claims
-// are not.
+// A Pod whose claim requests devices of Akri is shown, with its Warnings, and other Pods with
+// claims are not.
 func TestCacheFollowsClaims(t *testing.T) {
 	client, err := cluster.New(server.Config())
 	require.NoError(t, err)

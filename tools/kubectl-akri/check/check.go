@@ -51,7 +51,8 @@ type Facts struct {
 	// Policies and Bindings are those of PolicyNames that exist, by name.
 	Policies map[string]*admissionregistrationv1.ValidatingAdmissionPolicy
 	Bindings map[string]*admissionregistrationv1.ValidatingAdmissionPolicyBinding
-	// Unreadable names the resources of the last three that the user may not get.
+	CA       CA
+	// Unreadable names the resources of the last four that the user may not get.
 	Unreadable []string
 	// NodeRestriction is what the API server lets a kubelet do.
 	NodeRestriction NodeRestriction
@@ -75,6 +76,7 @@ func Of(s *explain.Snapshot, facts Facts) []Result {
 		return append(results, readyNodes(s), podSecurity(facts), rights(facts))
 	}
 	results = append(results, services(s)...)
+	results = append(results, certificates(facts)...)
 	results = append(results, webhook(s, facts.Review), authors(facts), allowedNamespaces(s, facts), nodesWithout(s),
 		placement(s, facts), nodeLabels(s, facts))
 	results = append(results, weakening(facts)...)
@@ -168,9 +170,11 @@ func services(s *explain.Snapshot) []Result {
 	return results
 }
 
-func logsOfBrokerController(text string) explain.Remedy {
+func logsOfBrokerController(text string) explain.Remedy { return logsOf("broker-controller", text) }
+
+func logsOf(component, text string) explain.Remedy {
 	return explain.Remedy{
-		Text: text, Command: "kubectl logs --all-namespaces --tail=50 --prefix --selector " + explain.ComponentLabel + "=broker-controller",
+		Text: text, Command: "kubectl logs --all-namespaces --tail=50 --prefix --selector " + explain.ComponentLabel + "=" + component,
 	}
 }
 

@@ -113,6 +113,33 @@ func TestWebhook(t *testing.T) {
 	require.Equal(t, map[string]check.Outcome{"webhook": check.Warning}, outcomes(check.Of(s, secure())))
 }
 
+// TestCertificates checks that nodes trust the CA with which instance-writer signs.
+func TestCertificates(t *testing.T) {
+	for _, c := range []struct {
+		name           string
+		signs, trusted []byte
+		unreadable     []string
+		want           check.Outcome
+	}{
+		{name: "the same", signs: []byte("a"), trusted: []byte("a"), want: check.Passed},
+		{name: "others", signs: []byte("a"), trusted: []byte("b"), want: check.Failed},
+		{name: "one is missing", signs: []byte("a")},
+		{name: "no right", unreadable: []string{"secrets"}, want: check.Warning},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			facts := secure()
+			facts.CA, facts.Unreadable = check.CA{Signs: c.signs, Trusted: c.trusted}, c.unreadable
+			var outcome check.Outcome
+			for _, result := range check.Of(fixture.Load(t, fixtures+"healthy.yaml"), facts) {
+				if result.Name == "CA of instance-writer" {
+					outcome = result.Outcome
+				}
+			}
+			require.Equal(t, c.want, outcome)
+		})
+	}
+}
+
 // TestRelease checks that an operation in progress is no failure, and an interrupted one is.
 func TestRelease(t *testing.T) {
 	ca := akriv0.Subject{Kind: "Secret", Namespace: "akri-system", Name: "akri-ca"}

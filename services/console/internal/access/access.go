@@ -92,8 +92,8 @@ func Restrict(ctx context.Context, all console.Source, mayList MayList) (source 
 	return v, rights.any(configurations) || rights.any(instances), nil
 }
 
-// kinds returns those whose rights are reviewed. Without Pods that have claims, nothing follows from
-// the objects of Dynamic Resource Allocation.
+// kinds returns those whose rights are reviewed. Without Pods that have claims, nothing follows
+// from the objects of Dynamic Resource Allocation.
 func kinds(v *view) []kind {
 	all := slices.Collect(maps.Keys(groups))
 	if slices.ContainsFunc(v.snapshot.Pods, func(pod corev1.Pod) bool { return explain.HasClaims(&pod) }) {

@@ -92,7 +92,7 @@ func TestTimelines(t *testing.T) {
 }
 
 // Rights on the objects of Dynamic Resource Allocation are reviewed if a Pod has a claim. A viewer
-// without the right on ResourceSlices is told that nothing follows from them.
+// without the right on ResourceSlices sees that nothing follows from them.
 func TestClaims(t *testing.T) {
 	for _, withClaim := range []bool{false, true} {
 		var mu sync.Mutex

@@ -187,6 +187,18 @@ func readSecurity(ctx context.Context, client *cluster.Client, facts *check.Fact
 			maps.Copy(facts.Weakening, object.Data)
 		}
 		return err
+	}), get("secrets", func() error {
+		object, err := client.Kubernetes.CoreV1().Secrets(facts.Namespace).Get(ctx, check.CAName, metav1.GetOptions{})
+		if err == nil {
+			facts.CA.Signs = object.Data[check.CAKey]
+		}
+		return err
+	}), get("configmaps", func() error {
+		object, err := client.Kubernetes.CoreV1().ConfigMaps(facts.Namespace).Get(ctx, check.CAName, metav1.GetOptions{})
+		if text, found := object.Data[check.CAKey]; err == nil && found {
+			facts.CA.Trusted = []byte(text)
+		}
+		return err
 	})}
 
 	admission := client.Kubernetes.AdmissionregistrationV1()

@@ -197,6 +197,24 @@ func TestPoliciesOfTheCluster(t *testing.T) {
 	}
 }
 
+// TestCheckComparesTheCA checks that the Secret and the ConfigMap of the CA are read.
+func TestCheckComparesTheCA(t *testing.T) {
+	a := newAPI(t)
+	secret := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: check.CAName}, Data: map[string][]byte{check.CAKey: []byte("new")}}
+	_, err := a.client.Kubernetes.CoreV1().Secrets(namespace).Create(t.Context(), secret, metav1.CreateOptions{})
+	require.NoError(t, err)
+	configMap := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: check.CAName}, Data: map[string]string{check.CAKey: "old"}}
+	configMaps := a.client.Kubernetes.CoreV1().ConfigMaps(namespace)
+	_, err = configMaps.Create(t.Context(), configMap, metav1.CreateOptions{})
+	require.NoError(t, err)
+	require.Equal(t, check.Failed, a.check("CA of instance-writer", "").Outcome)
+
+	configMap.Data[check.CAKey] = "new"
+	_, err = configMaps.Update(t.Context(), configMap, metav1.UpdateOptions{})
+	require.NoError(t, err)
+	require.Equal(t, check.Passed, a.check("CA of instance-writer", "").Outcome)
+}
+
 // TestCheckSendsAConfiguration checks that the answer of the webhook counts, not its registration.
 func TestCheckSendsAConfiguration(t *testing.T) {
 	a := newAPI(t)
