@@ -8,7 +8,7 @@ import (
 )
 
 // OutdatedNodeStatus means that the scheduler placed the Pod before the node had reported that
-// another node reserved the slot.
+// another node reserved the slot, or that the device is not available.
 const OutdatedNodeStatus CauseID = "OutdatedNodeStatus"
 
 func init() { register(rule{OutdatedNodeStatus, LinkAdmitted, 1, outdatedNodeStatus}) }
@@ -26,7 +26,7 @@ func outdatedNodeStatus(t target, report func(Cause)) {
 		again = "Delete the Pod, and apply its manifest again."
 	}
 	report(Cause{
-		Message: fmt.Sprintf("%s had no free slot when the Pod arrived. The scheduler did not know yet that another node had reserved it", t.pod.Spec.NodeName),
+		Message: fmt.Sprintf("%s had no free slot when the Pod arrived. The scheduler did not know yet that another node had reserved it, or that the device was not available", t.pod.Spec.NodeName),
 		Remedies: []Remedy{deletePod(again, t.pod), {
 			Text: "If it happens often: let the kubelets report sooner. Set nodeStatusUpdateFrequency: 1s and nodeStatusReportFrequency: 5m.",
 		}},
