@@ -49,9 +49,10 @@ func TestAgent(t *testing.T) {
 	)...)
 }
 
-// TestChanges changes the installation: the directories of its sockets and its namespaces while
-// brokers run, and the nodes of its services. With AKRI_E2E_AGENT it does so with the agent. It is
-// a test of its own so that it can run at the same time as TestMesh, on another cluster.
+// TestChanges breaks the installation, and changes it: the directories of its sockets and its
+// namespaces while brokers run, and the nodes of its services. With AKRI_E2E_AGENT it does so with
+// the agent. It is a test of its own so that it can run at the same time as TestMesh, on another
+// cluster.
 func TestChanges(t *testing.T) {
 	selectForm(separate().resources())
 	if os.Getenv("AKRI_E2E_AGENT") != "" {
@@ -59,6 +60,8 @@ func TestChanges(t *testing.T) {
 	}
 	require.NoError(t, akri.Install(t.Context()))
 	inOrder(t,
+		faults,
+		walkOfFaults,
 		movedSockets,
 		podSecurity,
 		separateServices,
@@ -98,8 +101,6 @@ func allScenarios(t *testing.T) {
 			withoutWebhook,
 			metricsAuthorization,
 			explainedInstallation,
-			faults,
-			walkOfFaults,
 		},
 		selected.own,
 		[]scenario{
