@@ -74,7 +74,11 @@ func (s *Snapshot) placeLink(instance *akriv0.Instance, name string, spec *corev
 			return broken(LinkResource, s.nodeNotSuitable(instance, node, reasons))
 		}
 	}
-	return s.advertised(place{instance, node})
+	p := place{instance, node}
+	if !p.usable() {
+		return s.hosted(p)
+	}
+	return s.advertised(p)
 }
 
 func cordonedMessage(node *corev1.Node) string {
@@ -94,19 +98,35 @@ func (p place) usable() bool {
 // advertised returns whether the kubelet of the node has the device now. It has no device of which
 // other nodes hold all slots.
 func (s *Snapshot) advertised(p place) Link {
-	resource := corev1.ResourceName(akriv0.ResourceName(p.instance.Name))
-	message := fmt.Sprintf("%s on %s", resource, p.node.Name)
-	allocatable := p.node.Status.Allocatable[resource]
+	allocatable := p.node.Status.Allocatable[corev1.ResourceName(akriv0.ResourceName(p.instance.Name))]
 	if s.usesClaims(p.node) || !allocatable.IsZero() || !p.usable() {
-		return works(LinkResource, message)
+		return p.works()
 	}
+	return s.notAdvertised(p)
+}
 
+// hosted returns whether the kubelet of the node will have the device when another node releases a
+// slot.
+func (s *Snapshot) hosted(p place) Link {
+	unknown := !s.readable("pods") || s.OneNamespace
+	if s.usesClaims(p.node) || unknown || slices.ContainsFunc(s.podsOn(p.node.Name, devicePluginHost, agent), PodReady) {
+		return p.works()
+	}
+	return s.notAdvertised(p)
+}
+
+func (p place) works() Link {
+	return works(LinkResource, fmt.Sprintf("%s on %s", akriv0.ResourceName(p.instance.Name), p.node.Name))
+}
+
+// notAdvertised returns the link of a device that the kubelet of the node does not have.
+func (s *Snapshot) notAdvertised(p place) Link {
 	since := []metav1.Time{p.instance.CreationTimestamp, readySince(p.node)}
 	pods := s.podsOn(p.node.Name, devicePluginHost, agent)
 	for _, pod := range pods {
 		since = append(since, pod.CreationTimestamp, podSince(pod, corev1.PodReady))
 	}
-	link := s.expect(LinkResource, fmt.Sprintf("the kubelet of %s does not have %s", p.node.Name, resource), expectation{
+	link := s.expect(LinkResource, fmt.Sprintf("the kubelet of %s does not have %s", p.node.Name, akriv0.ResourceName(p.instance.Name)), expectation{
 		awaited: "its next report", since: latest(since...), within: advertiseTimeout,
 		cause: Cause{
 			ID: ResourceNotAdvertised, Subject: subject("Node", "", p.node.Name),
