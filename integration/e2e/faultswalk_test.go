@@ -132,14 +132,14 @@ func requireProbeAgrees(t *testing.T, on map[string]bool) {
 	await(t, fmt.Sprintf("a verdict that a Pod confirms, with the faults %v", slices.Sorted(maps.Keys(on))), func(ctx context.Context) error {
 		state, text, err := verdictOn(ctx, "Instance", "default", walkedDevice)
 		if err != nil {
-			return err
+			return fmt.Errorf("%w; before: %s", err, last)
 		}
 		if state == "Waiting" {
 			return fmt.Errorf("no result yet: %s", text)
 		}
 		outcome, message, err := probeOf(ctx, walkedDevice)
 		if err != nil {
-			return err
+			return fmt.Errorf("%w; before: %s", err, last)
 		}
 		last = fmt.Sprintf("%s (%s), and the probe has %s: %s", state, text, outcome, message)
 		switch {

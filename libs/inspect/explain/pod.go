@@ -164,6 +164,8 @@ func (s *Snapshot) resourceLink(node string, instances []*akriv0.Instance, spec 
 			result = link
 		}
 	}
+	// Nodes can have one cause in common.
+	causes = slices.CompactFunc(causes, func(a, b Cause) bool { return a.ID == b.ID && a.Message == b.Message })
 
 	switch {
 	case counts[Broken] == len(places):

@@ -76,7 +76,7 @@ func (s *Snapshot) placeLink(instance *akriv0.Instance, name string, spec *corev
 	}
 	p := place{instance, node}
 	if !p.usable() {
-		return s.hosted(p)
+		return s.released(p)
 	}
 	return s.advertised(p)
 }
@@ -105,14 +105,30 @@ func (s *Snapshot) advertised(p place) Link {
 	return s.notAdvertised(p)
 }
 
-// hosted returns whether the kubelet of the node will have the device when another node releases a
-// slot.
-func (s *Snapshot) hosted(p place) Link {
-	unknown := !s.readable("pods") || s.OneNamespace
-	if s.usesClaims(p.node) || unknown || slices.ContainsFunc(s.podsOn(p.node.Name, devicePluginHost, agent), PodReady) {
+// released returns whether the kubelet of the node will have the device when another node, which
+// holds all slots with others, releases one.
+func (s *Snapshot) released(p place) Link {
+	if s.usesClaims(p.node) || !s.readable("pods") || s.OneNamespace {
 		return p.works()
 	}
-	return s.notAdvertised(p)
+	if !s.hosts(p.node) {
+		return s.notAdvertised(p)
+	}
+
+	var stuck []place
+	for _, slot := range slotsOf(p.instance) {
+		holder := s.nodeNamed(slot.Node)
+		if holder == nil || !NodeReady(holder) || s.hosts(holder) {
+			return p.works() // or the slot is released after the node is lost
+		}
+		stuck = append(stuck, place{p.instance, holder})
+	}
+	return s.notAdvertised(stuck[0])
+}
+
+// hosts reports whether device-plugin-host works on the node.
+func (s *Snapshot) hosts(node *corev1.Node) bool {
+	return slices.ContainsFunc(s.podsOn(node.Name, devicePluginHost, agent), PodReady)
 }
 
 func (p place) works() Link {
