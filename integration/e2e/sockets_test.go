@@ -3,6 +3,7 @@ package e2e_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io/fs"
 	"math/rand/v2"
 	"net"
@@ -88,8 +89,26 @@ func removedDirectories(t *testing.T) {
 	removed := time.Now()
 	awaitServed(t, own)
 	awaitHandlers(t, node, "debugEcho", active)
+	if !selected.dynamic { // it serves no socket in these directories, and calls those of others
+		awaitNewContainer(t, servicePodOn(t, selected.process("device-plugin-host"), node.Name()), removed)
+	}
 	t.Logf("Akri serves again after %s", time.Since(removed).Round(time.Second))
 	usesDevice(t, node, "sockets-directories", name)
+}
+
+// awaitNewContainer waits until the containers of the Pod have started after the time.
+func awaitNewContainer(t *testing.T, pod *corev1.Pod, after time.Time) {
+	t.Helper()
+	pods := akri.Kubernetes.CoreV1().Pods(pod.Namespace)
+	awaitObject(t, "a new container of "+pod.Name, pods, pod.Name, func(pod *corev1.Pod) error {
+		for _, status := range pod.Status.ContainerStatuses {
+			// Kubernetes has times in seconds.
+			if status.State.Running == nil || status.State.Running.StartedAt.Time.Before(after.Truncate(time.Second)) {
+				return fmt.Errorf("%s has not started again: %+v", status.Name, status.State)
+			}
+		}
+		return nil
+	})
 }
 
 // servedSockets returns the sockets of Akri on the node that a process serves.
