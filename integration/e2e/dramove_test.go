@@ -102,6 +102,10 @@ func agentWithClaims(t *testing.T) {
 	apply(t, ownPod("agent-plugin", "e2e-agent-claims"))
 	before := awaitReadyPod(t, "default", "agent-plugin")
 	require.NoError(t, akri.Install(t.Context(), "global.resources=dra"))
+	// Until a kubelet reports that it has no device, the scheduler sends it Pods without claims.
+	for _, node := range akri.Cluster.Nodes() {
+		awaitAllocatable(t, node.Name(), "e2e-agent-claims", 0)
+	}
 	apply(t, ownPod("agent-claim", "e2e-agent-claims"))
 	claim := awaitReadyPod(t, "default", "agent-claim")
 	requireUnchanged(t, before)
