@@ -37,6 +37,7 @@ rules:
   - {apiGroups: [akri.sh], resources: [configurations, instances], verbs: [list]}
   - {apiGroups: ["", batch, apps], resources: [pods, nodes, events, jobs, daemonsets, deployments], verbs: [list]}
   - {apiGroups: [admissionregistration.k8s.io], resources: [validatingwebhookconfigurations], verbs: [list]}
+  - {apiGroups: [resource.k8s.io], resources: [resourceclaims, resourceclaimtemplates, resourceslices], verbs: [list]}
 ---
 apiVersion: rbac.authorization.k8s.io/v1
 kind: ClusterRoleBinding
