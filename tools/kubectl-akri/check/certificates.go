@@ -2,7 +2,6 @@ package check
 
 import (
 	"bytes"
-	"slices"
 
 	"akri.sh/libs/inspect/explain"
 )
@@ -16,6 +15,8 @@ const (
 
 // CA has the certificates in the objects CAName. Each is nil if it does not exist.
 type CA struct {
+	// Unreadable is true if the user may not get one of the objects.
+	Unreadable bool
 	// Signs are those of the Secret, with which instance-writer signs.
 	Signs []byte
 	// Trusted are those of the ConfigMap, which nodes trust.
@@ -26,7 +27,7 @@ type CA struct {
 // a matter of the release and of the services.
 func certificates(facts Facts) []Result {
 	const name = "CA of instance-writer"
-	if slices.Contains(facts.Unreadable, "secrets") || slices.Contains(facts.Unreadable, "configmaps") {
+	if facts.CA.Unreadable {
 		return []Result{{Name: name, Outcome: Warning, Message: "not checked: you may not get the Secret and the ConfigMap " + CAName}}
 	}
 	switch ca := facts.CA; {

@@ -51,9 +51,9 @@ type Facts struct {
 	// Policies and Bindings are those of PolicyNames that exist, by name.
 	Policies map[string]*admissionregistrationv1.ValidatingAdmissionPolicy
 	Bindings map[string]*admissionregistrationv1.ValidatingAdmissionPolicyBinding
-	CA       CA
-	// Unreadable names the resources of the last four that the user may not get.
+	// Unreadable names the resources of the last three that the user may not get.
 	Unreadable []string
+	CA         CA
 	// NodeRestriction is what the API server lets a kubelet do.
 	NodeRestriction NodeRestriction
 	// Review is nil if the cluster has no webhook of Akri.

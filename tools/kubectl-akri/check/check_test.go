@@ -118,17 +118,17 @@ func TestCertificates(t *testing.T) {
 	for _, c := range []struct {
 		name           string
 		signs, trusted []byte
-		unreadable     []string
+		unreadable     bool
 		want           check.Outcome
 	}{
 		{name: "the same", signs: []byte("a"), trusted: []byte("a"), want: check.Passed},
 		{name: "others", signs: []byte("a"), trusted: []byte("b"), want: check.Failed},
 		{name: "one is missing", signs: []byte("a")},
-		{name: "no right", unreadable: []string{"secrets"}, want: check.Warning},
+		{name: "no right", unreadable: true, want: check.Warning},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			facts := secure()
-			facts.CA, facts.Unreadable = check.CA{Signs: c.signs, Trusted: c.trusted}, c.unreadable
+			facts.CA = check.CA{Signs: c.signs, Trusted: c.trusted, Unreadable: c.unreadable}
 			var outcome check.Outcome
 			for _, result := range check.Of(fixture.Load(t, fixtures+"healthy.yaml"), facts) {
 				if result.Name == "CA of instance-writer" {

@@ -66,7 +66,7 @@ func TestWeakValues(t *testing.T) {
 			func(f *check.Facts) {
 				f.Weakening, f.Policies, f.Bindings, f.Unreadable = nil, nil, nil, []string{"configmaps", "validatingadmissionpolicies"}
 			},
-			map[string]check.Outcome{authors: check.Warning, allowed: check.Warning, values: check.Warning, "CA of instance-writer": check.Warning},
+			map[string]check.Outcome{authors: check.Warning, allowed: check.Warning, values: check.Warning},
 		},
 	} {
 		t.Run(name, func(t *testing.T) {

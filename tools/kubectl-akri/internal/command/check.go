@@ -11,6 +11,7 @@ import (
 	"github.com/spf13/cobra"
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	authorizationv1 "k8s.io/api/authorization/v1"
+	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
@@ -187,19 +188,7 @@ func readSecurity(ctx context.Context, client *cluster.Client, facts *check.Fact
 			maps.Copy(facts.Weakening, object.Data)
 		}
 		return err
-	}), get("secrets", func() error {
-		object, err := client.Kubernetes.CoreV1().Secrets(facts.Namespace).Get(ctx, check.CAName, metav1.GetOptions{})
-		if err == nil {
-			facts.CA.Signs = object.Data[check.CAKey]
-		}
-		return err
-	}), get("configmaps", func() error {
-		object, err := client.Kubernetes.CoreV1().ConfigMaps(facts.Namespace).Get(ctx, check.CAName, metav1.GetOptions{})
-		if text, found := object.Data[check.CAKey]; err == nil && found {
-			facts.CA.Trusted = []byte(text)
-		}
-		return err
-	})}
+	}), readCA(ctx, client, facts)}
 
 	admission := client.Kubernetes.AdmissionregistrationV1()
 	for _, name := range check.PolicyNames() {
@@ -220,4 +209,26 @@ func readSecurity(ctx context.Context, client *cluster.Client, facts *check.Fact
 			}))
 	}
 	return errors.Join(errs...)
+}
+
+// readCA reads the certificates of the CA of instance-writer.
+func readCA(ctx context.Context, client *cluster.Client, facts *check.Facts) error {
+	secret, err := client.Kubernetes.CoreV1().Secrets(facts.Namespace).Get(ctx, check.CAName, metav1.GetOptions{})
+	if err == nil {
+		facts.CA.Signs = secret.Data[check.CAKey]
+		var configMap *corev1.ConfigMap
+		configMap, err = client.Kubernetes.CoreV1().ConfigMaps(facts.Namespace).Get(ctx, check.CAName, metav1.GetOptions{})
+		if text, found := configMap.Data[check.CAKey]; err == nil && found {
+			facts.CA.Trusted = []byte(text)
+		}
+	}
+	switch {
+	case err == nil, apierrors.IsNotFound(err):
+		return nil
+	case apierrors.IsForbidden(err):
+		facts.CA.Unreadable = true
+		return nil
+	default:
+		return fmt.Errorf("read the CA of instance-writer: %w", err)
+	}
 }
