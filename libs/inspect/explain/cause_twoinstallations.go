@@ -12,24 +12,32 @@ import (
 // Instances, and register the same resources.
 const TwoInstallations CauseID = "TwoInstallations"
 
-func init() { register(rule{TwoInstallations, LinkServices, 7, twoInstallations}) }
+func init() {
+	register(rule{TwoInstallations, LinkServices, 7, func(t target, report func(Cause)) {
+		if cause := t.twoInstallations(); cause != nil {
+			report(*cause)
+		}
+	}})
+}
 
-func twoInstallations(t target, report func(Cause)) {
+// twoInstallations returns the cause if several releases have an instance-writer, or nil.
+func (s *Snapshot) twoInstallations() *Cause {
 	var releases []string
-	for _, d := range ofComponents(t.Deployments, InstanceWriter) {
+	for _, d := range ofComponents(s.Deployments, InstanceWriter) {
 		releases = append(releases, releaseOf(d))
 	}
 	slices.Sort(releases)
 	if releases = slices.Compact(releases); len(releases) < 2 {
-		return
+		return nil
 	}
-	report(Cause{
+	return &Cause{
+		ID:      TwoInstallations,
 		Message: fmt.Sprintf("Akri is installed by %s", strings.Join(releases, " and by ")),
 		Remedies: []Remedy{
 			remedy("List the releases.", "helm list --all-namespaces"),
 			remedy("Uninstall all but one.", "helm uninstall RELEASE --namespace NAMESPACE"),
 		},
-	})
+	}
 }
 
 func releaseOf(d *appsv1.Deployment) string {

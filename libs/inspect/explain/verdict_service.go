@@ -18,8 +18,13 @@ func ServiceVerdicts(s *Snapshot) []Verdict {
 		}
 		verdicts = append(verdicts, link.of(unmet.Subject.Kind, unmet.Subject.Namespace, unmet.Subject.Name))
 	}
+	several := s.twoInstallations()
 	for _, service := range s.Services() {
-		verdicts = append(verdicts, s.serviceLink(service).of(service.Kind, service.Namespace, service.Name))
+		link := s.serviceLink(service)
+		if several != nil && service.Component == InstanceWriter {
+			link = worst(partly(LinkServices, several.Message, *several), link)
+		}
+		verdicts = append(verdicts, link.of(service.Kind, service.Namespace, service.Name))
 	}
 	return verdicts
 }
