@@ -47,7 +47,7 @@ type fault struct {
 const faulty = "e2e-faults"
 
 // faults breaks parts of the installation, one after the other. Each is stated by the metrics, by
-// `explain` and by `check`, and by nothing any more after its end.
+// `explain`, by `check` and by the console, and by nothing any more after its end.
 func faults(t *testing.T) {
 	apply(t, echoConfiguration(faulty, 1, "", "foo0"))
 	awaitInstances(t, "default", faulty, faulty+"-8120fe")
@@ -139,6 +139,7 @@ func (f fault) check(t *testing.T) {
 	broken.check(t)
 	t.Logf("explained after %s", time.Since(began).Round(time.Second))
 	requireFailedCheck(t, f.message)
+	awaitPage(t, "/problems", ">"+f.cause+"</a>", f.message)
 
 	remove()
 	began = time.Now()
