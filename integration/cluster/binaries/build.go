@@ -122,20 +122,21 @@ func (b build) compile(ctx context.Context, root, directory string, compiled *at
 	output := &lines{count: compiled}
 	command.Stdout, command.Stderr = output, output
 	if err := command.Run(); err != nil {
-		return fmt.Errorf("build %s: %w\n%s", b.names(), err, lastLines(output.String(), 20))
+		return fmt.Errorf("build %s: %w\n%s", b.names(), err, lastLines(output.text.String(), 20))
 	}
 	return nil
 }
 
-// lines keeps what is written to it and counts its lines.
+// lines keeps what is written to it and counts its lines. It does not embed the buffer, because
+// io.Copy would call ReadFrom of the buffer, which counts nothing.
 type lines struct {
-	bytes.Buffer
+	text  bytes.Buffer
 	count *atomic.Int64
 }
 
 func (l *lines) Write(text []byte) (int, error) {
 	l.count.Add(int64(bytes.Count(text, []byte("\n"))))
-	return l.Buffer.Write(text)
+	return l.text.Write(text)
 }
 
 func (b build) command(ctx context.Context, root string, arguments ...string) *exec.Cmd {
