@@ -180,8 +180,14 @@ test-agent: root test-prerequisites images binaries $(BIN)/kubectl-akri ## Run a
 test-dra: root test-prerequisites images binaries $(BIN)/kubectl-akri ## Run the end-to-end scenarios of device plugins with Dynamic Resource Allocation
 	cd integration && AKRI_E2E_RESOURCES=dra go test -parallel 6 -count=1 -timeout 60m -v -run 'TestMesh|TestAgent|TestChanges' ./e2e
 
+# Each is built from the module tools/kubernetes-<version>, in about three minutes the first time.
+VERSIONS ?= 1.36 1.35 1.34 1.30
+.PHONY: test-versions
+test-versions: root test-prerequisites images binaries $(BIN)/kubectl-akri ## Run a part of the end-to-end scenarios on earlier versions of Kubernetes (VERSIONS)
+	cd integration && for version in $(VERSIONS); do AKRI_E2E_KUBERNETES=$$version go test -parallel 4 -count=1 -timeout 30m -v -run '^TestVersion' ./e2e; done
+
 .PHONY: test-long
-test-long: root test-prerequisites images binaries $(BIN)/kubectl-akri test-agent ## Run the release tests: 100,000 slot calls, 100 pod deletions, one minute without API server, 40 evictions of each cluster service, one minute of attacks, 200 unplugged devices, 30 random faults, 5 minutes of random failures on three nodes, kubelet defaults, Dynamic Resource Allocation, Kubernetes 1.34, the upgrade from an earlier commit, the move from upstream Akri, 15 minutes of silence, the grace of 5 minutes, 5 minutes of soak, 10 minutes of churn, 1,000 cameras, 10 minutes of video in a page, the agent
+test-long: root test-prerequisites images binaries $(BIN)/kubectl-akri test-agent ## Run the release tests: 100,000 slot calls, 100 pod deletions, one minute without API server, 40 evictions of each cluster service, one minute of attacks, 200 unplugged devices, 30 random faults, 5 minutes of random failures on three nodes, kubelet defaults, Dynamic Resource Allocation, the earlier versions of Kubernetes, the upgrade from an earlier commit, the move from upstream Akri, 15 minutes of silence, the grace of 5 minutes, 5 minutes of soak, 10 minutes of churn, 1,000 cameras, 10 minutes of video in a page, the agent
 	cd services/instance-writer && AKRI_MODEL_OPERATIONS=100000 go test -count=1 -timeout 30m -v -run TestSlotsAreLinearizable .
 	cd services/discovery-operator && AKRI_SILENCE=15m go test -count=1 -timeout 30m -v -run TestLongSilence .
 	cd services/discovery-operator && AKRI_DEFAULT_GRACE=1 go test -count=1 -timeout 10m -v -run TestDefaultGrace .
@@ -189,7 +195,7 @@ test-long: root test-prerequisites images binaries $(BIN)/kubectl-akri test-agen
 	AKRI_E2E_ATTACK=60s $(MAKE) test-attacks
 	cd integration && AKRI_E2E_NODES=node-a,node-b,node-c AKRI_E2E_RANDOM=5m go test -count=1 -timeout 20m -v -run TestDRA/drarandom ./e2e
 	$(MAKE) test-dra
-	cd integration && AKRI_E2E_KUBERNETES=1.34 go test -count=1 -timeout 10m -v -run TestEarlierKubernetes ./e2e
+	$(MAKE) test-versions
 	cd integration && AKRI_E2E_FROM=e3481997 go test -count=1 -timeout 40m -v -run TestUpgrade ./e2e
 	cd integration && AKRI_E2E_MOVE=1 go test -count=1 -timeout 20m -v -run TestMove ./e2e
 	cd integration && AKRI_SOAK=5m go test -count=1 -timeout 20m -v -run TestSoak ./soak
@@ -251,7 +257,7 @@ tidy: ## Tidy all modules and use one version of each dependency
 .PHONY: verify-tidy
 verify-tidy: ## Check that go.mod files are tidy and agree on versions (fix: make tidy)
 	@for module in $(MODULES); do (cd $$module && GOWORK=off go mod tidy -diff >/dev/null) || { echo "$$module is not tidy, run make tidy"; exit 1; }; done
-	@tools/one-version.sh $(MODULES)
+	@tools/one-version.sh $(MODULES) $$(tools/shared-modules.sh)
 
 .PHONY: verify-proto
 verify-proto: $(BIN)/buf ## Check the style of protobuf files and that v0 and released APIs are compatible

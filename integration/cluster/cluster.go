@@ -32,9 +32,9 @@ type Config struct {
 	Images []string
 	// Kubelet has additional fields of KubeletConfiguration for all kubelets, as YAML.
 	Kubelet string
-	// EmulatedVersion is the version, such as 1.34, whose features API server, controller manager
-	// and scheduler have. Default: their own.
-	EmulatedVersion string
+	// Kubernetes is an earlier version of Kubernetes to run, such as 1.34. Default: the version in
+	// tools/kubernetes.
+	Kubernetes string
 	// Progress is called when a step begins, from several goroutines. It may be nil.
 	Progress func(step string)
 }
@@ -53,9 +53,10 @@ type Cluster struct {
 type machine struct {
 	dir string
 	// prefix starts the name of each network namespace and cgroup. It differs between directories.
-	prefix          string
-	cgroups         cgroups
-	emulatedVersion string
+	prefix  string
+	cgroups cgroups
+	// kubernetes is that of Config.
+	kubernetes string
 }
 
 // ErrExternal is returned by operations that need a cluster on this machine.
@@ -138,7 +139,7 @@ func (m *machine) create(ctx context.Context, cfg Config) (*Cluster, error) {
 	if len(names) == 0 {
 		names = []string{"node-a", "node-b"}
 	}
-	s := state{Nodes: names, EmulatedVersion: cfg.EmulatedVersion}
+	s := state{Nodes: names, Kubernetes: cfg.Kubernetes}
 	c := m.cluster(s, cfg.Progress)
 	c.kubelet = cfg.Kubelet
 	if err := m.clean(ctx, "log"); err != nil {
@@ -159,7 +160,7 @@ func (c *Cluster) bringUp(ctx context.Context) error {
 	if err := ensurePrerequisites(ctx, missingPackages, c.step); err != nil {
 		return err
 	}
-	bin, err := binaries.Ensure(ctx, c.step, binaries.OfCluster()...)
+	bin, err := binaries.Ensure(ctx, c.step, binaries.OfCluster(c.kubernetes)...)
 	if err != nil {
 		return err
 	}

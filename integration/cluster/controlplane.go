@@ -30,14 +30,6 @@ func (m *machine) controlPlaneDaemon(name string, flags ...string) daemon {
 	}
 }
 
-// emulating returns a component of Kubernetes with the features of the emulated version.
-func (m *machine) emulating(name string, flags ...string) daemon {
-	if m.emulatedVersion != "" {
-		flags = append(flags, "--emulated-version=kube="+m.emulatedVersion)
-	}
-	return m.controlPlaneDaemon(name, flags...)
-}
-
 // startControlPlane starts the control plane and returns when the API server is ready, the relay
 // runs and the kubeconfig is written.
 func (c *Cluster) startControlPlane(ctx context.Context, a *authority) error {
@@ -100,7 +92,7 @@ func (m *machine) etcd() daemon {
 
 func (m *machine) apiServer() daemon {
 	pki := func(name string) string { return m.path("pki", name) }
-	return m.emulating(controlplane.APIServer, append(m.servers().APIServerFlags(),
+	return m.controlPlaneDaemon(controlplane.APIServer, append(m.servers().APIServerFlags(),
 		"--advertise-address="+controlPlaneIP,
 		"--tls-cert-file="+pki("apiserver.crt"), "--tls-private-key-file="+pki("apiserver.key"), "--client-ca-file="+pki("ca.crt"),
 		"--authorization-mode=Node,RBAC", "--enable-admission-plugins=NodeRestriction", "--allow-privileged=true",
@@ -114,7 +106,7 @@ func (m *machine) apiServer() daemon {
 
 func (m *machine) controllerManager() daemon {
 	pki := func(name string) string { return m.path("pki", name) }
-	return m.emulating("kube-controller-manager",
+	return m.controlPlaneDaemon("kube-controller-manager",
 		"--kubeconfig="+m.path("kube-controller-manager.kubeconfig"), "--leader-elect=false",
 		// Each controller first requests its own credentials, which takes seconds at the default
 		// rate.
@@ -125,7 +117,7 @@ func (m *machine) controllerManager() daemon {
 }
 
 func (m *machine) scheduler() daemon {
-	return m.emulating("kube-scheduler", "--kubeconfig="+m.path("kube-scheduler.kubeconfig"), "--leader-elect=false")
+	return m.controlPlaneDaemon("kube-scheduler", "--kubeconfig="+m.path("kube-scheduler.kubeconfig"), "--leader-elect=false")
 }
 
 func (m *machine) relay() daemon {

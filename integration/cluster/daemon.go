@@ -10,6 +10,8 @@ import (
 	"strings"
 	"syscall"
 	"time"
+
+	"akri.sh/integration/cluster/binaries"
 )
 
 // daemon is a process that outlives the process that started it.
@@ -99,7 +101,9 @@ func (m *machine) environment() []string {
 
 const systemPath = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
-func (m *machine) bin(name string) string { return filepath.Join(m.path("bin"), name) }
+func (m *machine) bin(name string) string {
+	return filepath.Join(m.path("bin"), binaries.Earlier(name, m.kubernetes))
+}
 
 func inNetns(name string) string { return "--net=" + filepath.Join("/run/netns", name) }
 

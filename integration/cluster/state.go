@@ -14,8 +14,8 @@ import (
 
 // state is written when the cluster is up. A directory without it has the remains of a crash.
 type state struct {
-	Nodes           []string `json:"nodes"`
-	EmulatedVersion string   `json:"emulatedVersion,omitempty"`
+	Nodes      []string `json:"nodes"`
+	Kubernetes string   `json:"kubernetes,omitempty"`
 }
 
 func newMachine(dir string) (*machine, error) {
@@ -31,7 +31,7 @@ func newMachine(dir string) (*machine, error) {
 }
 
 func (m *machine) cluster(s state, progress func(string)) *Cluster {
-	m.emulatedVersion = s.EmulatedVersion
+	m.kubernetes = s.Kubernetes
 	c := &Cluster{machine: m, kubeconfig: m.path("kubeconfig"), progress: progress}
 	for i, name := range s.Nodes {
 		c.nodes = append(c.nodes, Node{cluster: c, name: name, index: i})
@@ -113,8 +113,8 @@ func (m *machine) revive(ctx context.Context, cfg Config) (*Cluster, error) {
 	if len(cfg.Nodes) > 0 && !slices.Equal(cfg.Nodes, s.Nodes) {
 		return nil, fmt.Errorf("the cluster in %s runs with the nodes %q, not %q; take it down first", m.dir, s.Nodes, cfg.Nodes)
 	}
-	if cfg.EmulatedVersion != s.EmulatedVersion {
-		return nil, fmt.Errorf("the cluster in %s emulates the version %q, not %q; take it down first", m.dir, s.EmulatedVersion, cfg.EmulatedVersion)
+	if cfg.Kubernetes != s.Kubernetes {
+		return nil, fmt.Errorf("the cluster in %s runs Kubernetes %q, not %q; take it down first", m.dir, s.Kubernetes, cfg.Kubernetes)
 	}
 	if _, err := c.RestartExited(ctx); err != nil {
 		return nil, err

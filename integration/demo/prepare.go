@@ -94,7 +94,7 @@ func (d *demo) buildImages(ctx context.Context, cache string) ([]string, error) 
 // buildPrograms builds what runs the cluster and what installs Akri.
 func (d *demo) buildPrograms(ctx context.Context) error {
 	d.title("Step 3 of 5: compile Kubernetes, etcd, containerd, CoreDNS and helm (minutes the first time)")
-	if _, err := binaries.Ensure(ctx, d.step, append(binaries.OfCluster(), "helm")...); err != nil {
+	if _, err := binaries.Ensure(ctx, d.step, append(binaries.OfCluster(""), "helm")...); err != nil {
 		return err
 	}
 	d.done("all programs are compiled")

@@ -29,7 +29,7 @@ const fastKubelet = "nodeStatusUpdateFrequency: 1s\nnodeStatusReportFrequency: 5
 // run starts the cluster in AKRI_E2E_DIR with the images in AKRI_IMAGES and runs the tests.
 // AKRI_E2E_KEEP=1 keeps the cluster, for debugging and for a faster next run.
 // AKRI_E2E_KUBELET=default uses the default kubelet configuration. AKRI_E2E_KUBERNETES=1.34 runs
-// TestEarlierKubernetes with the features of Kubernetes 1.34. AKRI_E2E_NODES has the names of the
+// TestVersion and TestVersionWithClaims on Kubernetes 1.34. AKRI_E2E_NODES has the names of the
 // nodes, separated by commas. Most scenarios require the default of two nodes.
 func run(m *testing.M) int {
 	ctx := context.Background()
@@ -73,8 +73,8 @@ func start(ctx context.Context, progress func(string)) (*cluster.Cluster, error)
 	if names := os.Getenv("AKRI_E2E_NODES"); names != "" {
 		config.Nodes = strings.Split(names, ",")
 	}
-	if config.EmulatedVersion = os.Getenv("AKRI_E2E_KUBERNETES"); config.EmulatedVersion != "" {
-		config.Kubelet += "\n" + earlierKubelet
+	if config.Kubernetes = kubernetesVersion; kubernetesVersion != "" {
+		config.Kubelet += "\n" + versionKubelet()
 	}
 	return cluster.Up(ctx, config)
 }

@@ -27,14 +27,18 @@ type Program struct {
 	LinkFlags string
 }
 
-const (
-	kubernetesVersion = "v1.36.3"
-	// The linker sets the version, which clients and the node status show.
-	kubernetesFlags = "-X k8s.io/component-base/version.gitVersion=" + kubernetesVersion +
-		" -X k8s.io/component-base/version.gitMajor=1 -X k8s.io/component-base/version.gitMinor=36"
-	// These snapshotters need C libraries and are not used.
-	containerdTags = "no_btrfs,no_zfs,no_devmapper"
-)
+// kubernetesVersion is what clusters run by default.
+const kubernetesVersion = "v1.37.2"
+
+// earlierVersions of Kubernetes can be run instead.
+var earlierVersions = []string{"v1.36.3", "v1.35.4", "v1.34.4", "v1.30.14"}
+
+// ofKubernetes are the programs of Kubernetes that a cluster runs. Its clients use the kubectl of
+// the default version.
+var ofKubernetes = []string{"kube-apiserver", "kube-controller-manager", "kube-scheduler", "kubelet", "kube-proxy"}
+
+// These snapshotters need C libraries and are not used.
+const containerdTags = "no_btrfs,no_zfs,no_devmapper"
 
 // Programs returns the binaries of a cluster, small ones first, so that a broken toolchain fails
 // early.
@@ -43,13 +47,11 @@ func Programs() []Program {
 		{Name: "pause", Module: "tools/cluster", Package: "./pause"},
 		{Name: "relay", Module: "tools/cluster", Package: "./relay"},
 	}
-	for _, name := range []string{"kube-apiserver", "kube-controller-manager", "kube-scheduler", "kubelet", "kube-proxy", "kubectl"} {
-		list = append(list, Program{
-			Name: name, Module: "tools/kubernetes", Package: "k8s.io/kubernetes/cmd/" + name, LinkFlags: kubernetesFlags,
-		})
+	for _, name := range append(slices.Clone(ofKubernetes), "kubectl") {
+		list = append(list, kubernetes(name, "tools/kubernetes", kubernetesVersion))
 	}
 	list = append(list, Program{
-		Name: "etcd", Module: "tools/kubernetes", Package: "go.etcd.io/etcd/server/v3", LinkFlags: kubernetesFlags,
+		Name: "etcd", Module: "tools/kubernetes", Package: "go.etcd.io/etcd/server/v3", LinkFlags: kubernetesFlags(kubernetesVersion),
 	})
 	for _, name := range []string{"containerd", "containerd-shim-runc-v2", "ctr"} {
 		list = append(list, Program{
@@ -63,23 +65,65 @@ func Programs() []Program {
 	)
 }
 
+// earlierPrograms returns the programs of the earlier versions of Kubernetes.
+func earlierPrograms() []Program {
+	var list []Program
+	for _, version := range earlierVersions {
+		minor := minorOf(version)
+		for _, name := range ofKubernetes {
+			p := kubernetes(name, "tools/kubernetes-"+minor, version)
+			p.Name = Earlier(name, minor)
+			list = append(list, p)
+		}
+	}
+	return list
+}
+
+// Earlier returns the name of a program of an earlier version of Kubernetes, such as 1.34, or the
+// name itself if the program is not one of Kubernetes or if minor is empty.
+func Earlier(name, minor string) string {
+	if minor == "" || !slices.Contains(ofKubernetes, name) {
+		return name
+	}
+	return name + "-" + minor
+}
+
+func kubernetes(name, module, version string) Program {
+	return Program{Name: name, Module: module, Package: "k8s.io/kubernetes/cmd/" + name, LinkFlags: kubernetesFlags(version)}
+}
+
+// kubernetesFlags let the linker set the version, which clients and the node status show.
+func kubernetesFlags(version string) string {
+	major, minor, _ := strings.Cut(minorOf(version), ".")
+	const variable = "-X k8s.io/component-base/version."
+	return variable + "gitVersion=" + version + " " + variable + "gitMajor=" + major + " " + variable + "gitMinor=" + minor
+}
+
+// minorOf returns "1.34" for "v1.34.4".
+func minorOf(version string) string {
+	version = strings.TrimPrefix(version, "v")
+	return version[:strings.LastIndexByte(version, '.')]
+}
+
 // OfCluster returns the names of the programs that a cluster runs, and of kubectl. Tests need more.
-func OfCluster() []string {
+// minor is an earlier version of Kubernetes, or empty.
+func OfCluster(minor string) []string {
 	var names []string
 	for _, p := range Programs() {
 		if p.Name != "helm" && p.Name != "otelcol" {
-			names = append(names, p.Name)
+			names = append(names, Earlier(p.Name, minor))
 		}
 	}
 	return names
 }
 
-// programs returns the named binaries, or all.
+// programs returns the named binaries, or all of the default version.
 func programs(names []string) ([]Program, error) {
 	all := Programs()
 	if len(names) == 0 {
 		return all, nil
 	}
+	all = append(all, earlierPrograms()...)
 	var found []Program
 	for _, name := range names {
 		i := slices.IndexFunc(all, func(p Program) bool { return p.Name == name })

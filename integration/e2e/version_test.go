@@ -1,6 +1,7 @@
 package e2e_test
 
 import (
+	"fmt"
 	"os"
 	"testing"
 
@@ -12,26 +13,101 @@ import (
 	"akri.sh/libs/inspect/explain"
 )
 
-// earlierKubelet switches off what kubelets of Kubernetes 1.34 and 1.35 do not have. Unlike the
-// other components a kubelet cannot emulate a version.
-const earlierKubelet = `featureGates:
-  DRAConsumableCapacity: false
-  DRADeviceTaints: false
-  DRAExtendedResource: false
-  DRAPartitionableDevices: false
-  ResourceHealthStatus: false
-  ResourceHealthStatusMessage: false
-`
+// kubernetesVersion is the earlier version of Kubernetes that the cluster runs, or empty.
+var kubernetesVersion = os.Getenv("AKRI_E2E_KUBERNETES")
 
-// TestEarlierKubernetes uses devices through ResourceClaims with the features of the version in
-// AKRI_E2E_KUBERNETES, 1.34 or 1.35: each slot is a device, and Pods cannot request extended
-// resources.
-func TestEarlierKubernetes(t *testing.T) {
-	if os.Getenv("AKRI_E2E_KUBERNETES") == "" {
+// versionKubelet has what the kubelet of the version needs to accept the configuration of the
+// cluster.
+func versionKubelet() string {
+	if minorVersion() < 35 {
+		return "featureGates: {KubeletCrashLoopBackOffMax: true}\n"
+	}
+	return ""
+}
+
+// minorVersion returns 34 for 1.34.
+func minorVersion() (minor int) {
+	_, _ = fmt.Sscanf(kubernetesVersion, "1.%d", &minor)
+	return minor
+}
+
+func onVersion(t *testing.T, atLeast int) {
+	t.Helper()
+	if kubernetesVersion == "" {
 		t.Skip("AKRI_E2E_KUBERNETES names no version")
 	}
+	if minorVersion() < atLeast {
+		t.Skipf("Akri supports this from Kubernetes 1.%d on", atLeast)
+	}
+}
+
+// TestVersion uses devices with device plugins on the version in AKRI_E2E_KUBERNETES.
+func TestVersion(t *testing.T) {
+	onVersion(t, 0)
+	selectForm(separate())
+	require.NoError(t, akri.Install(t.Context(), selected.handlers...))
+	if !parallel(t,
+		// Devices, slots and brokers.
+		opcuaServers,
+		zramDevices,
+		sharedDevice,
+		severalDevices,
+		bothLevels,
+		mostFreeDevice,
+		brokersThatChange,
+		servicesOfBrokers,
+		failingJob,
+
+		// Admission, tokens and commands.
+		tenants,
+		untrustedCallers,
+		badInput,
+		allowedNodes,
+		noNodeRights,
+		rejectedByWebhook,
+		oldYAML,
+		tried,
+	) {
+		return
+	}
+	inOrder(t,
+		nodeRestart,
+		uninstall,
+	)
+}
+
+// TestVersionWithClaims uses devices with Dynamic Resource Allocation on the version in
+// AKRI_E2E_KUBERNETES.
+func TestVersionWithClaims(t *testing.T) {
+	onVersion(t, 34)
 	selectForm(dynamic())
 	require.NoError(t, akri.Install(t.Context()))
+	if minorVersion() < 36 {
+		earlierScenarios(t)
+		return
+	}
+	if !parallel(t,
+		pluggedClaim,
+		crowdedClaims,
+		selectedDevice,
+		severalClaims,
+		preferredDevice,
+		pairOfDevices,
+		diagnosedDevice,
+		refusedClaims,
+	) {
+		return
+	}
+	inOrder(t,
+		killedWithClaims,
+		uninstallDRA,
+	)
+}
+
+// earlierScenarios are those of Kubernetes 1.34 and 1.35: each slot is a device, and Pods cannot
+// request extended resources.
+func earlierScenarios(t *testing.T) {
+	t.Helper()
 	if !parallel(t,
 		earlierClaims,
 		preferredDevice,
