@@ -5,7 +5,7 @@ set -euo pipefail
 
 missing=()
 packages=(gcc libc6-dev libudev-dev libopenh264-dev)
-# umockdev simulates devices, iproute2 their networks. curl is used by docs/handlers.md, jq by releases.
+# umockdev simulates devices, iproute2 their networks. curl is used by the tutorials, jq by releases.
 # chromium opens the pages of the console and of the camera broker. GStreamer simulates cameras, and
 # decodes H.265 (plugins-bad).
 # mosquitto is the MQTT broker in the tests of the broker for OPC UA. protoc generates a client in Python.

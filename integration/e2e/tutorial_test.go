@@ -20,34 +20,44 @@ func sampleHandler(t *testing.T) {
 	inOrder(t, stoppedHandler, tutorial)
 }
 
-// tutorial runs the commands of docs/handlers.md: its handler discovers the devices of an HTTP
-// endpoint, and brokers use them. It skips the commands that create a cluster and load the image.
+// tutorial runs the commands of a tutorial: its handler discovers the devices of an HTTP endpoint,
+// brokers use them, and an application reads them through the Services of the brokers. It skips the
+// commands that create a cluster and load the image.
 func tutorial(t *testing.T) {
 	t.Cleanup(func() {
-		for _, file := range []string{"configuration", "endpoint", "daemonset"} {
+		for _, file := range []string{"application", "configuration", "endpoint", "daemonset"} {
 			shell(t, "kubectl delete --ignore-not-found -f deploy/samples/handler-http/"+file+".yaml")
 		}
 	})
-	output := shell(t, section(t, "handlers.md", "### Try it without a cluster"))
+	run := func(heading string, skipped ...string) string {
+		t.Helper()
+		commands := section(t, "tutorials/handler-to-application.md", "## "+heading)
+		for _, prefix := range skipped {
+			first, rest, _ := strings.Cut(commands, "\n")
+			require.True(t, strings.HasPrefix(first, prefix), "%q", first)
+			commands = rest
+		}
+		output := shell(t, commands)
+		t.Log(output)
+		return output
+	}
+	output := run("Try the handler without a cluster")
 	require.Contains(t, output, "ok")
 	// The handler registers again if the registrar's socket was created at that moment.
 	require.Regexp(t, `akri_handler_registrations_total\{handler="http",result="accepted"\} [1-9]`, output)
 
-	commands := section(t, "handlers.md", "### Run it on a cluster")
-	for _, skipped := range []string{"make demo", "bin/akri-cluster load", "export KUBECONFIG="} {
-		first, rest, _ := strings.Cut(commands, "\n")
-		require.True(t, strings.HasPrefix(first, skipped), "%q", first)
-		commands = rest
-	}
-	output = shell(t, commands)
-	t.Log(output)
+	run("Run the handler", "make demo", "bin/akri-cluster load", "export KUBECONFIG=")
+	run("Discover devices")
 	lamp, fan := instanceName("http", "lamp", "", true), instanceName("http", "fan", "", true)
 	awaitInstances(t, "default", "http", lamp, fan)
-	require.Regexp(t, `"HTTP_DEVICE_NAME": ?"(lamp|fan)"`, output)
-	for _, pod := range awaitBrokers(t, "default", "http", 2*len(akri.Cluster.Nodes())) {
-		name := map[string]string{lamp: "lamp", fan: "fan"}[pod.Labels["akri.sh/instance"]]
-		require.Equal(t, "http://"+name+".local", query(t, &pod).Env["HTTP_DEVICE_URL"])
-	}
+	require.Regexp(t, `\{"lamp":\{"on":true\}\}|\{"fan":\{"rpm":1200\}\}`, run("Use a device in a broker"))
+	awaitBrokers(t, "default", "http", 2*len(akri.Cluster.Nodes()))
+
+	output = run("Use the brokers in an application")
+	require.Contains(t, output, `"`+lamp+`-svc":{"lamp":{"on":true}}`)
+	require.Contains(t, output, `"`+fan+`-svc":{"fan":{"rpm":1200}}`)
+	require.Regexp(t, `"http-svc":\{"(lamp|fan)":`, output)
+	run("Remove it")
 }
 
 var console = regexp.MustCompile("(?s)```console\n(.*?)```")

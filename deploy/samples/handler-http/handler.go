@@ -1,5 +1,5 @@
 // Package handlerhttp is a sample Discovery Handler. Its devices are those that an HTTP endpoint
-// lists. docs/handlers.md explains it step by step.
+// lists. docs/tutorials/handler-to-application.md explains it step by step.
 package handlerhttp
 
 import (

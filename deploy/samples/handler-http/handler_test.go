@@ -5,6 +5,8 @@ import (
 	"encoding/json"
 	"net/http"
 	"net/http/httptest"
+	"os"
+	"regexp"
 	"strings"
 	"testing"
 
@@ -72,6 +74,33 @@ func TestList(t *testing.T) {
 			require.Equal(t, test.ids, ids)
 		})
 	}
+}
+
+// TestTutorial checks that the code and the manifests in the tutorial are those of the sample.
+func TestTutorial(t *testing.T) {
+	sources := map[string]string{
+		"go":   read(t, "handler.go", "cmd/handler-http/main.go", "cmd/http-broker/main.go"),
+		"yaml": read(t, "configuration.yaml", "application.yaml"),
+	}
+	blocks := regexp.MustCompile("(?s)```(go|yaml)\n(.*?)```").FindAllStringSubmatch(read(t, "../../../docs/tutorials/handler-to-application.md"), -1)
+	require.Len(t, blocks, 7)
+	for _, block := range blocks {
+		for line := range strings.Lines(block[2]) {
+			line, _, _ = strings.Cut(strings.TrimSpace(line), " // ")
+			require.Contains(t, sources[block[1]], line+"\n")
+		}
+	}
+}
+
+func read(t *testing.T, files ...string) string {
+	t.Helper()
+	var all strings.Builder
+	for _, file := range files {
+		text, err := os.ReadFile(file)
+		require.NoError(t, err)
+		all.Write(text)
+	}
+	return all.String()
 }
 
 func FuzzDecode(f *testing.F) {

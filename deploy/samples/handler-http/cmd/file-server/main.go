@@ -1,4 +1,5 @@
-// Command file-server serves a directory over HTTP. It is the endpoint of the handler tutorial.
+// Command file-server serves a directory over HTTP. It is the endpoint and the devices of
+// docs/tutorials/handler-to-application.md.
 package main
 
 import (
