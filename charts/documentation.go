@@ -98,7 +98,7 @@ func (s Sources) chartsPage() ([]byte, error) {
 			HostNetwork bool
 			MetricsPort int
 		}
-		if err := s.decode(umbrella+"/charts/"+service+"/values.yaml", &values); err != nil {
+		if err := s.decode(subCharts+service+"/values.yaml", &values); err != nil {
 			return nil, err
 		}
 		if values.MetricsPort != 0 {
@@ -114,7 +114,7 @@ func (s Sources) chartsPage() ([]byte, error) {
 func (s Sources) services() []string {
 	var names []string
 	for _, dependency := range s.Dependencies {
-		if dependency.Name != "akri-library" {
+		if dependency.Name != library {
 			names = append(names, dependency.Name)
 		}
 	}

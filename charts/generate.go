@@ -16,6 +16,8 @@ import (
 const (
 	umbrella      = "charts/akri"
 	umbrellaChart = umbrella + "/Chart.yaml"
+	subCharts     = umbrella + "/charts/"
+	library       = "akri-library"
 	crds          = "charts/akri-crds/templates/"
 	crdCopies     = umbrella + "/crds/"
 )
@@ -83,7 +85,11 @@ func Load(root string) (Sources, error) {
 
 // Files returns the content of all generated files, by path relative to the root.
 func (s Sources) Files() (map[string][]byte, error) {
-	schema, err := encode(s.umbrellaSchema())
+	umbrellaSchema, err := s.umbrellaSchema()
+	if err != nil {
+		return nil, err
+	}
+	schema, err := encode(umbrellaSchema)
 	if err != nil {
 		return nil, err
 	}
@@ -118,7 +124,7 @@ func (s Sources) Files() (map[string][]byte, error) {
 // subChart adds the generated files of a sub-chart: all but the templates and values of a service,
 // all but the values of a handler.
 func (s Sources) subChart(name string, files map[string][]byte) error {
-	directory := umbrella + "/charts/" + name
+	directory := subCharts + name
 	values := map[string]any{}
 	if err := s.decode(directory+"/values.yaml", &values); err != nil {
 		return err

@@ -13,7 +13,7 @@ import (
 )
 
 const (
-	handlerList = umbrella + "/charts/akri-library/templates/_handlers.tpl"
+	handlerList = subCharts + library + "/templates/_handlers.tpl"
 	catalog     = "libs/catalog/handlers.go"
 	detailsCode = "libs/details"
 	validators  = detailsCode + "/validators/handlers.go"
@@ -126,7 +126,7 @@ func (s Sources) handler(service string, umbrellaValues object) (Handler, error)
 
 // complete sets what follows from the values of the charts.
 func (s Sources) complete(h *Handler, umbrellaValues object) error {
-	path := umbrella + "/charts/" + h.Service + "/values.yaml"
+	path := subCharts + h.Service + "/values.yaml"
 	values := object{}
 	if err := s.decode(path, &values); err != nil {
 		return err

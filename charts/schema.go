@@ -20,7 +20,10 @@ type typeFile struct {
 // serviceSchema returns the schema of a sub-chart. Its properties are those of its values.yaml, and
 // for a handler the value that the chart akri passes on.
 func (s Sources) serviceSchema(name string, values object) object {
-	properties := object{"enabled": object{"type": "boolean"}, "global": object{"type": "object"}}
+	properties := object{"global": object{"type": "object"}}
+	if name != library {
+		properties["enabled"] = object{"type": "boolean"}
+	}
 	if strings.HasPrefix(name, "handler-") {
 		properties["useNetworkConnection"] = object{"type": "boolean"}
 	}
@@ -38,11 +41,19 @@ func (s Sources) serviceSchema(name string, values object) object {
 	return schema(name, properties, s.serviceTypes.Defs)
 }
 
-// umbrellaSchema returns the schema of the chart akri. The sub-charts check their own values.
-func (s Sources) umbrellaSchema() object {
+// umbrellaSchema returns the schema of the chart akri. It has the keys of all sub-charts, because
+// Helm does not check those that are disabled. An enabled one checks its own values.
+func (s Sources) umbrellaSchema() (object, error) {
 	properties := cloned(s.umbrellaTypes.Properties)
 	for _, dependency := range s.Dependencies {
-		properties[cmp.Or(dependency.Alias, dependency.Name)] = object{"type": "object"}
+		values := object{}
+		if err := s.decode(subCharts+dependency.Name+"/values.yaml", &values); err != nil {
+			return nil, err
+		}
+		subChart := keysOf(s.serviceSchema(dependency.Name, values))
+		subChart["type"] = "object"
+		subChart["properties"].(object)["global"] = object{"$ref": "#/$defs/" + keysPrefix + "global"}
+		properties[cmp.Or(dependency.Alias, dependency.Name)] = subChart
 	}
 	names := []any{}
 	for _, handler := range s.Handlers {
@@ -61,7 +72,39 @@ func (s Sources) umbrellaSchema() object {
 		alerts = append(alerts, alert.Name)
 	}
 	defs["alert"] = object{"enum": alerts}
-	return schema("akri", properties, defs)
+	for name, definition := range maps.Clone(defs) {
+		defs[keysPrefix+name] = keysOf(definition.(object))
+	}
+	defs[keysPrefix+"global"] = keysOf(properties["global"].(object))
+	return schema("akri", properties, defs), nil
+}
+
+// keysPrefix begins the names of definitions that are the keysOf others.
+const keysPrefix = "keysOf."
+
+// keysOf returns a schema of the same keys with values of any type. For a sub-chart that is
+// disabled, Helm has neither defaults nor removes null, which restores a default.
+func keysOf(schema object) object {
+	keys := object{}
+	if reference, found := schema["$ref"].(string); found {
+		keys["$ref"] = strings.Replace(reference, "$defs/", "$defs/"+keysPrefix, 1)
+	}
+	if properties, found := schema["properties"].(object); found {
+		below := object{}
+		for name, property := range properties {
+			below[name] = keysOf(property.(object))
+		}
+		keys["properties"] = below
+	}
+	for _, name := range []string{"additionalProperties", "items"} {
+		switch below := schema[name].(type) {
+		case bool:
+			keys[name] = below
+		case object:
+			keys[name] = keysOf(below)
+		}
+	}
+	return keys
 }
 
 // schema returns a complete schema with the definitions that the properties refer to.
