@@ -1,14 +1,20 @@
 package charts_test
 
 import (
+	"cmp"
 	"encoding/json"
+	"fmt"
 	"maps"
+	"os"
 	"reflect"
 	"slices"
+	"strconv"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/stretchr/testify/require"
+	"sigs.k8s.io/yaml"
 )
 
 // upstreamValue is a value of upstream Akri's chart, and another one of the same type.
@@ -164,8 +170,9 @@ func replacement(t *testing.T, key, text string) string {
 }
 
 // TestUpstreamValuesAreApplied renders upstream Akri's defaults of the values that are applied,
-// sets each value to another one, and compares the objects. A handler has files of its own, so that
-// a render tests one value of each handler.
+// sets each value to another one, and compares the changed fields of the objects with
+// testdata/upstream-applied.golden.txt. A handler has files of its own, so that a render tests one
+// value of each handler.
 func TestUpstreamValuesAreApplied(t *testing.T) {
 	batches, defaults := map[string][]upstreamValue{}, map[string]map[string]any{}
 	for _, value := range upstreamValues(t) {
@@ -184,33 +191,181 @@ func TestUpstreamValuesAreApplied(t *testing.T) {
 			}
 		}
 	}
-	was := map[string]string{}
+	was := map[string]map[field]string{}
 	for base, values := range defaults {
 		maps.Copy(values, companions(t, base))
 		rendered, err := render(t, setJSON(t, values)...)
 		require.NoError(t, err)
-		was[base] = rendered
+		was[base] = fieldsOf(t, rendered)
 	}
 
-	for name, batch := range batches {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			base := baseOf(name)
-			values := maps.Clone(defaults[base])
-			for _, value := range batch {
-				if reflect.DeepEqual(values[value.Key], value.Other) {
-					value.Other = value.Default // another value requires this one
+	var mu sync.Mutex
+	effects := map[string]string{}
+	t.Run("values", func(t *testing.T) {
+		for name, batch := range batches {
+			t.Run(name, func(t *testing.T) {
+				t.Parallel()
+				base := baseOf(name)
+				values := maps.Clone(defaults[base])
+				for i, value := range batch {
+					if reflect.DeepEqual(values[value.Key], value.Other) {
+						batch[i].Other = value.Default // another value requires this one
+					}
+					values[value.Key] = batch[i].Other
 				}
-				values[value.Key] = value.Other
-			}
-			is, err := render(t, setJSON(t, values)...)
-			require.NoError(t, err)
-			for _, value := range batch {
-				source := sourceOf(t, value.Key)
-				require.NotEqual(t, documentsOf(was[base], source), documentsOf(is, source), "%s=%v has no effect", value.Key, value.Other)
-			}
-		})
+				rendered, err := render(t, setJSON(t, values)...)
+				require.NoError(t, err)
+				changed := changes(was[base], fieldsOf(t, rendered))
+				for _, value := range batch {
+					encoded, err := json.Marshal(value.Other)
+					require.NoError(t, err)
+					effect := take(changed, sourceOf(t, value.Key))
+					require.NotEmpty(t, effect, "%s=%s has no effect", value.Key, encoded)
+					for _, text := range textsOf(value.Other) {
+						require.Contains(t, effect, text, "%s is not in the objects", value.Key)
+					}
+					mu.Lock()
+					effects[value.Key] = value.Key + "=" + string(encoded) + "\n" + effect
+					mu.Unlock()
+				}
+				if rest := take(changed, ""); rest != "" {
+					mu.Lock()
+					effects[name+" "] = name + " of all handlers\n" + rest
+					mu.Unlock()
+				}
+			})
+		}
+	})
+	if t.Failed() {
+		return
 	}
+	var text strings.Builder
+	for _, key := range slices.Sorted(maps.Keys(effects)) {
+		text.WriteString(effects[key])
+	}
+	const golden = "testdata/upstream-applied.golden.txt"
+	if *update {
+		require.NoError(t, os.WriteFile(golden, []byte(text.String()), 0o644))
+	}
+	require.Equal(t, read(t, "charts/"+golden), text.String(), "run make charts, and check that each value appears where it must")
+}
+
+// textsOf returns the numbers and strings in a value.
+func textsOf(value any) (texts []string) {
+	switch value := value.(type) {
+	case map[string]any:
+		for _, below := range value {
+			texts = append(texts, textsOf(below)...)
+		}
+	case []any:
+		for _, below := range value {
+			texts = append(texts, textsOf(below)...)
+		}
+	case string:
+		encoded := strconv.Quote(value)
+		texts = append(texts, encoded[1:len(encoded)-1])
+	case float64, int:
+		texts = append(texts, fmt.Sprint(value))
+	}
+	return texts
+}
+
+// field is a field of a rendered object.
+type field struct{ source, object, path string }
+
+// fieldsOf returns the values of all fields in rendered manifests.
+func fieldsOf(t *testing.T, rendered string) map[field]string {
+	t.Helper()
+	fields := map[field]string{}
+	for document := range strings.SplitSeq(rendered, "\n---\n") {
+		_, source, _ := strings.Cut(document, "# Source: ")
+		source, _, _ = strings.Cut(source, "\n")
+		var object map[string]any
+		require.NoError(t, yaml.Unmarshal([]byte(document), &object))
+		if len(object) == 0 {
+			continue
+		}
+		metadata := object["metadata"].(map[string]any)
+		addFields(t, fields, field{source: source, object: fmt.Sprintf("%s %s", object["kind"], metadata["name"])}, object)
+	}
+	return fields
+}
+
+// addFields adds the fields of a value. Lists of objects with names are compared by name. Details,
+// which are YAML, have fields too.
+func addFields(t *testing.T, fields map[field]string, at field, value any) {
+	t.Helper()
+	below := func(key string, value any) {
+		next := at
+		next.path = strings.TrimPrefix(at.path+"."+key, ".")
+		addFields(t, fields, next, value)
+	}
+	switch value := value.(type) {
+	case map[string]any:
+		for key, value := range value {
+			below(key, value)
+		}
+	case []any:
+		for i, item := range value {
+			name := strconv.Itoa(i)
+			if object, found := item.(map[string]any); found && object["name"] != nil {
+				name = fmt.Sprint(object["name"])
+			}
+			below(name, item)
+		}
+	case string:
+		var details map[string]any
+		if strings.HasSuffix(at.path, ".discoveryDetails") && yaml.Unmarshal([]byte(value), &details) == nil && len(details) > 0 {
+			addFields(t, fields, at, details)
+			return
+		}
+		fields[at] = strconv.Quote(value)
+	default:
+		fields[at] = fmt.Sprint(value)
+	}
+}
+
+// changes returns a line for each field that differs. An object that exists in one of them is one
+// line.
+func changes(was, is map[field]string) map[field]string {
+	objects := func(fields map[field]string) map[field]bool {
+		found := map[field]bool{}
+		for f := range fields {
+			found[field{source: f.source, object: f.object}] = true
+		}
+		return found
+	}
+	before, after := objects(was), objects(is)
+	changed := map[field]string{}
+	for _, fields := range []map[field]string{was, is} {
+		for f := range fields {
+			object := field{source: f.source, object: f.object}
+			old, existed := was[f]
+			current, exists := is[f]
+			switch {
+			case !after[object]:
+				changed[object] = "  - " + f.object + "\n"
+			case !before[object]:
+				changed[object] = "  + " + f.object + "\n"
+			case old != current || existed != exists:
+				changed[f] = fmt.Sprintf("  %s: %s: %s -> %s\n", f.object, f.path, cmp.Or(old, "none"), cmp.Or(current, "none"))
+			}
+		}
+	}
+	return changed
+}
+
+// take removes the changes of a file or directory and returns their lines.
+func take(changed map[field]string, source string) string {
+	var lines []string
+	for f, line := range changed {
+		if strings.HasPrefix(f.source, source) {
+			lines = append(lines, line)
+			delete(changed, f)
+		}
+	}
+	slices.Sort(lines)
+	return strings.Join(lines, "")
 }
 
 // baseOf returns the name of the release in which a value has an effect.
@@ -283,11 +438,4 @@ func sourceOf(t *testing.T, key string) string {
 		return "akri/templates/custom-discovery.yaml"
 	}
 	return "akri/charts/handler-" + name + "/"
-}
-
-// documentsOf returns the rendered documents of a file or directory.
-func documentsOf(rendered, source string) []string {
-	return slices.DeleteFunc(strings.Split(rendered, "\n---\n"), func(document string) bool {
-		return !strings.Contains(document, "# Source: "+source)
-	})
 }
