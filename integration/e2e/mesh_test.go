@@ -104,6 +104,7 @@ func allScenarios(t *testing.T) {
 		},
 		selected.own,
 		[]scenario{
+			customHandler,
 			// The endpoints of the handlers stay until the next scenario shortens the grace.
 			moreHandlers,
 			shortTimeouts,

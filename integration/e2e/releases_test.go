@@ -2,14 +2,18 @@ package e2e_test
 
 import (
 	"context"
+	"maps"
 	"os"
 	"path/filepath"
+	"slices"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
 
 	akriv0 "akri.sh/libs/apis/akri/v0"
+
+	"akri.sh/integration/mesh"
 )
 
 // siteConfigurations are values of a release that several sites share. None of its Configurations
@@ -58,4 +62,39 @@ func releaseOfConfigurations(t *testing.T) {
 		}
 		awaitVerdict(t, "default", "e2e-site-crash", akriv0.ConditionBrokersWorking, "Broken")
 	}
+}
+
+// customHandler adds a handler of others, its Configuration and its broker to the release, with
+// upstream Akri's values: the sample handler discovers the devices of an endpoint, and brokers use
+// them. The next installation removes all of them.
+func customHandler(t *testing.T) {
+	endpoint, err := akri.Manifest("deploy", "samples", "handler-http", "endpoint.yaml")
+	require.NoError(t, err)
+	apply(t, endpoint)
+	awaitReadyPod(t, "default", "devices")
+	const name = "e2e-custom"
+	const configuration, pod = "custom.configuration.", "custom.configuration.brokerPod."
+	require.NoError(t, akri.Install(t.Context(),
+		"custom.discovery.enabled=true", "custom.discovery.name="+name,
+		"custom.discovery.image.repository=ghcr.io/akri-mesh/handler-http", "custom.discovery.image.tag="+mesh.DevTag,
+		"custom.discovery.resources.memoryLimit=64Mi", "custom.discovery.resources.cpuLimit=1",
+		configuration+"enabled=true", configuration+"name="+name, configuration+"capacity=2", configuration+"discoveryHandlerName=http",
+		configuration+"discoveryDetails=url: http://devices.default.svc.cluster.local/devices.json",
+		configuration+"configurationService.targetPort=8083", configuration+"configurationService.port=80",
+		pod+"image.repository=ghcr.io/akri-mesh/sample-broker", pod+"image.tag="+mesh.DevTag, pod+"resources.cpuLimit=1",
+		pod+"readinessProbe.httpGet.path=/healthz", pod+"readinessProbe.httpGet.port=8083", pod+"readinessProbe.periodSeconds=1",
+	))
+	devices := map[string]string{}
+	for _, device := range []string{"lamp", "fan"} {
+		devices[instanceName(name, device, "", true)] = device
+	}
+	awaitInstances(t, mesh.Namespace, name, slices.Collect(maps.Keys(devices))...)
+	brokers := awaitBrokers(t, mesh.Namespace, name, len(devices)*len(akri.Cluster.Nodes()))
+	for _, broker := range brokers {
+		require.Equal(t, devices[broker.Labels["akri.sh/instance"]], query(t, &broker).Env["HTTP_DEVICE_NAME"])
+	}
+	await(t, "the Service of the Configuration", func(ctx context.Context) error {
+		_, err := queryService(ctx, &brokers[0], name+"-svc")
+		return err
+	})
 }
