@@ -296,6 +296,57 @@ func TestUserLabelsAndAnnotationsAreKept(t *testing.T) {
 	require.Equal(t, "b", pod.Annotations["a"])
 }
 
+// TestMetadataNamesTheDevice checks the labels and annotations that users add to brokers and to
+// both Services, and that name the device and the Configuration. A change updates the Services in
+// place.
+func TestMetadataNamesTheDevice(t *testing.T) {
+	e := newTestEnv(t)
+	e.start()
+	e.instance(e.configuration("echo", withMetadata), "8120fe", 1, "node-a")
+	e.eventuallyNames(e.podNames, "echo-8120fe-pod")
+	require.Equal(t, "echo-8120fe.echo", e.pod("echo-8120fe-pod").Annotations["example.com/dns"])
+	e.setPhase(corev1.PodRunning, "echo-8120fe-pod")
+	e.eventuallyNames(e.serviceNames, "echo-8120fe-svc", "echo-svc")
+	uids := map[string]types.UID{}
+	for name, device := range map[string]string{"echo-8120fe-svc": "echo-8120fe.echo", "echo-svc": "all.echo"} {
+		service := e.service(name)
+		uids[name] = service.UID
+		require.Equal(t, device, service.Annotations["example.com/dns"])
+		require.Equal(t, "vision", service.Labels["team"])
+		require.Equal(t, "akri.sh", service.Labels["controller"], "a reserved label")
+		require.NotContains(t, service.Spec.Selector, "team")
+	}
+
+	e.edit("echo", strings.ReplaceAll(withMetadata, "example.com/dns", "example.com/host"))
+	for name, device := range map[string]string{"echo-8120fe-svc": "echo-8120fe.echo", "echo-svc": "all.echo"} {
+		e.eventually(func() bool { return e.service(name).Annotations["example.com/host"] == device }, "the changed annotation of "+name)
+		service := e.service(name)
+		require.NotContains(t, service.Annotations, "example.com/dns")
+		require.Equal(t, uids[name], service.UID)
+	}
+
+	e.edit("echo", withServices)
+	for name := range uids {
+		e.eventually(func() bool { return e.service(name).Annotations["example.com/host"] == "" }, "the removed annotation of "+name)
+		require.NotContains(t, e.service(name).Labels, "team")
+		require.Equal(t, uids[name], e.service(name).UID)
+	}
+}
+
+const withMetadata = `
+brokerSpec:
+  brokerPodSpec: {containers: [{name: broker, image: v1}]}
+  brokerPodMetadata: {annotations: {example.com/dns: $(AKRI_INSTANCE).$(AKRI_CONFIGURATION)}}
+instanceServiceSpec: {ports: [{name: http, port: 80}]}
+configurationServiceSpec: {ports: [{name: http, port: 80}]}
+instanceServiceMetadata:
+  labels: {team: vision, controller: mine}
+  annotations: {example.com/dns: $(AKRI_INSTANCE).$(AKRI_CONFIGURATION)}
+configurationServiceMetadata:
+  labels: {team: vision, controller: mine}
+  annotations: {example.com/dns: all.$(AKRI_CONFIGURATION)}
+`
+
 func TestPodOfAnotherOwnerIsKept(t *testing.T) {
 	e := newTestEnv(t)
 	e.start()
