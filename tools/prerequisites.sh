@@ -9,7 +9,7 @@ packages=(gcc libc6-dev libudev-dev libopenh264-dev)
 # chromium opens the pages of the console and of the camera broker. GStreamer simulates cameras, and
 # decodes H.265 (plugins-bad).
 # mosquitto is the MQTT broker in the tests of the broker for OPC UA. protoc generates a client in Python.
-[ "${1:-}" != tests ] || packages+=(umockdev iproute2 curl jq chromium mosquitto python3-gi gir1.2-gst-rtsp-server-1.0
+[ "${1:-}" != tests ] || packages+=(umockdev iproute2 curl jq chromium mosquitto mosquitto-clients python3-gi gir1.2-gst-rtsp-server-1.0
   gstreamer1.0-tools gstreamer1.0-plugins-base gstreamer1.0-plugins-good gstreamer1.0-plugins-bad gstreamer1.0-plugins-ugly
   protobuf-compiler-grpc python3-grpcio)
 for package in "${packages[@]}"; do

@@ -8,6 +8,8 @@ import (
 	"net/http"
 	"time"
 
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
@@ -17,25 +19,17 @@ import (
 // queryService sends a request from the pod's network to the ClusterIP of the Service and returns
 // the name of the broker that responds.
 func queryService(ctx context.Context, from *corev1.Pod, service string) (string, error) {
-	object, err := akri.Kubernetes.CoreV1().Services(from.Namespace).Get(ctx, service, metav1.GetOptions{})
-	if err != nil {
-		return "", err
-	}
-	node, err := akri.Cluster.Node(from.Spec.NodeName)
-	if err != nil {
-		return "", err
-	}
-	pid, err := node.ContainerPID(ctx, from.Namespace, from.Name, from.Spec.Containers[0].Name)
+	address, dial, err := dialerFrom(ctx, from, service)
 	if err != nil {
 		return "", err
 	}
 	// A connection to a pod that has just ended gets no response. The caller retries.
 	ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
 	defer cancel()
-	transport := &http.Transport{DisableKeepAlives: true, DialContext: func(ctx context.Context, network, address string) (net.Conn, error) {
-		return dialFrom(ctx, pid, network, address)
+	transport := &http.Transport{DisableKeepAlives: true, DialContext: func(ctx context.Context, _, address string) (net.Conn, error) {
+		return dial(ctx, address)
 	}}
-	request, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+net.JoinHostPort(object.Spec.ClusterIP, "80"), nil)
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+net.JoinHostPort(address, "80"), nil)
 	if err != nil {
 		return "", err
 	}
@@ -53,6 +47,39 @@ func queryService(ctx context.Context, from *corev1.Pod, service string) (string
 
 // networkOf returns the file of the network namespace of a process.
 func networkOf(pid int) string { return fmt.Sprintf("/proc/%d/ns/net", pid) }
+
+// dialerFrom returns the ClusterIP of a Service and a function that connects from the pod's
+// network.
+func dialerFrom(
+	ctx context.Context, from *corev1.Pod, service string,
+) (address string, dial func(ctx context.Context, address string) (net.Conn, error), err error) {
+	object, err := akri.Kubernetes.CoreV1().Services(from.Namespace).Get(ctx, service, metav1.GetOptions{})
+	if err != nil {
+		return "", nil, err
+	}
+	node, err := akri.Cluster.Node(from.Spec.NodeName)
+	if err != nil {
+		return "", nil, err
+	}
+	pid, err := node.ContainerPID(ctx, from.Namespace, from.Name, from.Spec.Containers[0].Name)
+	if err != nil {
+		return "", nil, err
+	}
+	return object.Spec.ClusterIP, func(ctx context.Context, address string) (net.Conn, error) {
+		return dialFrom(ctx, pid, "tcp", address)
+	}, nil
+}
+
+// connectFrom returns a connection for gRPC from the pod's network to a Service.
+func connectFrom(
+	ctx context.Context, from *corev1.Pod, service, port string, security credentials.TransportCredentials,
+) (*grpc.ClientConn, error) {
+	address, dial, err := dialerFrom(ctx, from, service)
+	if err != nil {
+		return nil, err
+	}
+	return grpc.NewClient("passthrough:///"+net.JoinHostPort(address, port), grpc.WithTransportCredentials(security), grpc.WithContextDialer(dial))
+}
 
 // dialFrom dials in the network namespace of a process.
 func dialFrom(ctx context.Context, pid int, network, address string) (conn net.Conn, err error) {

@@ -2,6 +2,7 @@ package e2e_test
 
 import (
 	"bytes"
+	"context"
 	"fmt"
 	"image"
 	"image/color"
@@ -14,7 +15,10 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+	"google.golang.org/grpc/credentials/insecure"
 	batchv1 "k8s.io/api/batch/v1"
+
+	"akri.sh/proto/opcuanode"
 
 	"akri.sh/integration/cluster"
 	"akri.sh/integration/devices"
@@ -200,7 +204,7 @@ func serialSample(t *testing.T) {
 }
 
 // opcuaSample runs the tutorial. The brokers open sessions with the server and serve a variable of
-// it, also by the Service of the Configuration to upstream Akri's clients.
+// it. Clients of upstream Akri get it by the Services of the Configuration and of the device.
 func opcuaSample(t *testing.T) {
 	const port = 4850
 	url := fmt.Sprintf("opc.tcp://%s:%d/", cluster.NeighbourIP, port)
@@ -213,6 +217,20 @@ func opcuaSample(t *testing.T) {
 	values := run("Use it")
 	require.Contains(t, values, `"value":71`)
 	require.Contains(t, values, `akri_opcua_value{node="Thermometer_Temperature"} 71`)
-	awaitBrokers(t, "default", "opcua", 2)
+	from := awaitBrokers(t, "default", "opcua", 2)[0]
+	for _, service := range []string{"opcua-svc", from.Labels["akri.sh/instance"] + "-svc"} {
+		await(t, "a value from "+service, func(ctx context.Context) error {
+			conn, err := connectFrom(ctx, &from, service, "80", insecure.NewCredentials())
+			if err != nil {
+				return err
+			}
+			defer conn.Close()
+			response, err := opcuanode.NewOpcuaNodeClient(conn).GetValue(ctx, &opcuanode.ValueRequest{})
+			if err == nil && response.GetValue() != 71 {
+				err = fmt.Errorf("the value is %d", response.GetValue())
+			}
+			return err
+		})
+	}
 	run("Remove it")
 }

@@ -9,7 +9,6 @@ import (
 	"image/jpeg"
 	"io"
 	"maps"
-	"net"
 	"net/http"
 	"net/netip"
 	"os"
@@ -21,7 +20,6 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
-	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/metadata"
 	corev1 "k8s.io/api/core/v1"
@@ -194,21 +192,8 @@ func videoFrom(ctx context.Context, t *testing.T, from *corev1.Pod, service stri
 // frameOf calls GetFrame of a Service from the network of a Pod.
 func frameOf(ctx context.Context, t *testing.T, from *corev1.Pod, service string) (*camera.NotifyResponse, error) {
 	t.Helper()
-	object, err := akri.Kubernetes.CoreV1().Services(from.Namespace).Get(ctx, service, metav1.GetOptions{})
-	if err != nil {
-		return nil, err
-	}
-	node, err := akri.Cluster.Node(from.Spec.NodeName)
-	if err != nil {
-		return nil, err
-	}
-	pid, err := node.ContainerPID(ctx, from.Namespace, from.Name, from.Spec.Containers[0].Name)
-	if err != nil {
-		return nil, err
-	}
 	c := cameraCredentials(t)
-	conn, err := grpc.NewClient("passthrough:///"+net.JoinHostPort(object.Spec.ClusterIP, "443"), grpc.WithTransportCredentials(credentials.NewTLS(c.tls)),
-		grpc.WithContextDialer(func(ctx context.Context, address string) (net.Conn, error) { return dialFrom(ctx, pid, "tcp", address) }))
+	conn, err := connectFrom(ctx, from, service, "443", credentials.NewTLS(c.tls))
 	if err != nil {
 		return nil, err
 	}
