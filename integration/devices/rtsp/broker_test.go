@@ -179,7 +179,7 @@ func TestFrames(t *testing.T) {
 					require.Equal(t, "gate", reply.GetCamera())
 					picture, err := jpeg.Decode(bytes.NewReader(reply.GetFrame()))
 					require.NoError(t, err)
-					made, err := rtsp.Time(picture, 640)
+					made, err := c.Time(picture)
 					require.NoError(t, err)
 					t.Logf("the picture is %s old", time.Since(made))
 					require.False(t, made.Before(last), "an older frame than before")

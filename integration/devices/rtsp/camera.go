@@ -1,5 +1,5 @@
 // Package rtsp runs cameras: GStreamer's RTSP server with a moving test picture that contains the
-// time.
+// time and the number of the camera. It reads both, also from a page that shows the cameras.
 package rtsp
 
 import (
@@ -9,12 +9,12 @@ import (
 	"errors"
 	"fmt"
 	"image"
-
 	"os"
 	"os/exec"
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 )
 
@@ -24,9 +24,13 @@ var server string
 // python is that of Debian, which has the binding of GStreamer.
 const python = "/usr/bin/python3"
 
+// cameras is the number of cameras that were started.
+var cameras atomic.Uint32
+
 // Camera is a running RTSP server.
 type Camera struct {
 	Port    int
+	number  byte // in its pictures
 	command *exec.Cmd
 
 	mu       sync.Mutex
@@ -37,7 +41,9 @@ type Camera struct {
 // Start starts a camera. The arguments are those of server.py. wrap are words before its command
 // line, such as those that run it in a network namespace.
 func Start(ctx context.Context, wrap []string, arguments ...string) (*Camera, error) {
-	line := append(append(append([]string{}, wrap...), python, "-c", server), arguments...)
+	number := byte(cameras.Add(1))
+	line := append(append([]string{}, wrap...), python, "-c", server, "--number", strconv.Itoa(int(number)))
+	line = append(line, arguments...)
 	command := exec.CommandContext(ctx, line[0], line[1:]...)
 	command.Stderr = os.Stderr
 	output, err := command.StdoutPipe()
@@ -47,7 +53,7 @@ func Start(ctx context.Context, wrap []string, arguments ...string) (*Camera, er
 	if err := command.Start(); err != nil {
 		return nil, err
 	}
-	c := &Camera{command: command}
+	c := &Camera{number: number, command: command}
 	lines := bufio.NewReader(output)
 	first, err := lines.ReadString('\n')
 	if err == nil {
@@ -96,13 +102,18 @@ func (c *Camera) Stop() error {
 	return nil
 }
 
-// square is the size of the squares of the clock in pixels.
-const square = 16
+const (
+	// width of the pictures in pixels, if the camera has no other.
+	width = 640
+	// square is the size of the squares of the clock in pixels.
+	square = 16
+)
 
-// Time returns when the picture was made. It can have another size than the camera's.
-func Time(picture image.Image, width int) (time.Time, error) {
+// Time returns when the picture was made. It returns an error if the camera has not made it. The
+// picture can have another size than the camera's.
+func (c *Camera) Time(picture image.Image) (time.Time, error) {
 	bounds := picture.Bounds()
-	scale := float64(bounds.Dx()) / float64(width)
+	scale := float64(bounds.Dx()) / width
 	var bits uint64
 	for i := range 40 {
 		x := bounds.Min.X + int((float64(i)+0.5)*square*scale)
@@ -114,14 +125,15 @@ func Time(picture image.Image, width int) (time.Time, error) {
 		}
 	}
 	milliseconds := uint32(bits >> 8)
-	if check := byte(milliseconds ^ milliseconds>>8 ^ milliseconds>>16 ^ milliseconds>>24); check != byte(bits) {
-		return time.Time{}, fmt.Errorf("the picture has no clock: %010x", bits)
+	if number := byte(bits ^ bits>>8 ^ bits>>16 ^ bits>>24 ^ bits>>32); number != c.number {
+		return time.Time{}, fmt.Errorf("the picture is damaged or of another camera: %010x, number %d instead of %d", bits, number, c.number)
 	}
-	// The high bits are those of the present.
-	now := time.Now().UnixMilli()
-	made := now&^0xFFFFFFFF | int64(milliseconds)
-	if made > now+1<<31 {
-		made -= 1 << 32
-	}
-	return time.UnixMilli(made), nil
+	return complete(milliseconds, time.Now()), nil
+}
+
+// complete returns the time that is closest to the present and has these lower bits in its
+// milliseconds.
+func complete(milliseconds uint32, present time.Time) time.Time {
+	now := present.UnixMilli()
+	return time.UnixMilli(now + int64(int32(milliseconds-uint32(now))))
 }

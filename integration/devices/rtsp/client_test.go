@@ -10,8 +10,6 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
-
-	"akri.sh/integration/devices/rtsp"
 )
 
 // python is that of Debian, which has gRPC.
@@ -46,7 +44,7 @@ func TestGeneratedClient(t *testing.T) {
 	require.Equal(t, "gate", string(name))
 	picture, err := jpeg.Decode(bytes.NewReader(frame))
 	require.NoError(t, err)
-	made, err := rtsp.Time(picture, width)
+	made, err := camera.Time(picture)
 	require.NoError(t, err)
 	require.WithinRange(t, made, began, time.Now())
 

@@ -14,7 +14,6 @@ import (
 	"google.golang.org/grpc/status"
 
 	"akri.sh/integration/browser"
-	"akri.sh/integration/devices/rtsp"
 )
 
 const (
@@ -44,7 +43,7 @@ func TestH265(t *testing.T) {
 				picture := image.NewGray(image.Rect(0, 0, width, height))
 				_, err := io.ReadFull(pictures, picture.Pix)
 				require.NoError(t, err)
-				made, err := rtsp.Time(picture, width)
+				made, err := camera.Time(picture)
 				require.NoError(t, err)
 				require.True(t, made.After(last), "%s is followed by %s", last, made)
 				last = made

@@ -1,8 +1,8 @@
 """A camera: GStreamer's RTSP server with a moving test picture that contains the time.
 
 The first 16 rows of the picture are 40 squares, black for 0 and white for 1: the milliseconds since
-1970 modulo 2^32, most significant bit first, and the exclusive or of their four bytes. Prints the
-port when it is ready, and a line for each session that begins and ends.
+1970 modulo 2^32, most significant bit first, and the exclusive or of their four bytes and the number
+of the camera. Prints the port when it is ready, and a line for each session that begins and ends.
 """
 
 import argparse
@@ -30,10 +30,10 @@ ENCODERS = {
 }
 
 
-def clock(width):
+def clock(width, number):
     """Returns the rows of the squares."""
     milliseconds = int(time.time() * 1000) & 0xFFFFFFFF
-    check = 0
+    check = number
     for shift in (0, 8, 16, 24):
         check ^= milliseconds >> shift & 0xFF
     bits = milliseconds << 8 | check
@@ -41,11 +41,12 @@ def clock(width):
     return row.ljust(width, b"\x10") * SQUARE
 
 
-def picture(number, width, height):
+def picture(frame, options):
     """Returns a picture in the format I420: the clock, and a bar that moves."""
-    at = number * 4 % (width - 32)
+    width, height = options.width, options.height
+    at = frame * 4 % (width - 32)
     row = b"\x60" * at + b"\xc8" * 32 + b"\x60" * (width - 32 - at)
-    luma = clock(width) + row * (height - SQUARE)
+    luma = clock(width, options.number) + row * (height - SQUARE)
     return luma + b"\x6e" * (width * height // 4) + b"\xa0" * (width * height // 4)
 
 
@@ -70,7 +71,7 @@ class Factory(GstRtspServer.RTSPMediaFactory):
             wait = start + number / self.options.rate - time.time()
             if wait > 0:
                 time.sleep(wait)
-            buffer = Gst.Buffer.new_wrapped(picture(number, self.options.width, self.options.height))
+            buffer = Gst.Buffer.new_wrapped(picture(number, self.options))
             buffer.pts = number * Gst.SECOND // self.options.rate
             buffer.duration = Gst.SECOND // self.options.rate
             number += 1
@@ -96,6 +97,7 @@ def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--address", default="127.0.0.1")
     parser.add_argument("--port", default="0")
+    parser.add_argument("--number", type=int, default=0, help="number of the camera in its pictures, 0 to 255")
     parser.add_argument("--codec", choices=ENCODERS, default="h264")
     parser.add_argument("--width", type=int, default=640)
     parser.add_argument("--height", type=int, default=360)
