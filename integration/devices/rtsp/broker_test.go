@@ -3,7 +3,10 @@ package rtsp_test
 import (
 	"bytes"
 	"context"
+	"encoding/binary"
 	"fmt"
+	"image"
+	"image/color"
 	"image/jpeg"
 	"io"
 	"net"
@@ -162,9 +165,9 @@ func (b *broker) frame(ctx context.Context, t *testing.T) (*camera.NotifyRespons
 }
 
 // TestFrames decodes what the broker serves for each codec of the camera: the time in the picture
-// is that of the newest frame.
+// is that of the newest frame, and the colors are those of the camera.
 func TestFrames(t *testing.T) {
-	for _, codec := range []string{"h264", "h264-reordered", "mjpeg"} {
+	for _, codec := range []string{"h264", "h264-high", "h264-reordered", "mjpeg"} {
 		for _, transport := range []string{"tcp", "udp"} {
 			t.Run(codec+" "+transport, func(t *testing.T) {
 				c := startCamera(t, "--codec", codec)
@@ -184,10 +187,67 @@ func TestFrames(t *testing.T) {
 					t.Logf("the picture is %s old", time.Since(made))
 					require.False(t, made.Before(last), "an older frame than before")
 					last = made
+					if codec != "mjpeg" {
+						requireBar(t, picture)
+					}
 				}
 			})
 		}
 	}
+}
+
+// requireBar requires the bar and the background of server.py. Video has them in the limited range,
+// and JPEG images in the full range (ITU-T T.871).
+func requireBar(t *testing.T, picture image.Image) {
+	t.Helper()
+	const (
+		bright, dark, blue, red = 214, 93, 108, 164
+		row                     = 200
+		// tolerance is that of two compressions, and edges are the pixels that these blur.
+		tolerance, edges = 12, 16
+	)
+	require.Equal(t, image.Rect(0, 0, width, height), picture.Bounds())
+	var bar []int
+	background := 0
+	for x := range width {
+		c, ok := picture.At(x, row).(color.YCbCr)
+		require.True(t, ok)
+		require.InDelta(t, blue, float64(c.Cb), tolerance)
+		require.InDelta(t, red, float64(c.Cr), tolerance)
+		switch y := int(c.Y); {
+		case y > bright-tolerance && y < bright+tolerance:
+			bar = append(bar, x)
+		case y > dark-tolerance && y < dark+tolerance:
+			background++
+		}
+	}
+	require.InDelta(t, 32, len(bar), edges)
+	require.Less(t, bar[len(bar)-1]-bar[0], 32, "the bar is in one place")
+	require.GreaterOrEqual(t, len(bar)+background, width-edges)
+}
+
+// TestHighProfile checks that the video of the camera with the profile High is passed through as
+// such, with CABAC. TestFrames decodes it, and TestPage plays it.
+func TestHighProfile(t *testing.T) {
+	c := startCamera(t, "--codec", "h264-high")
+	b := startBroker(t, "RTSP_URL="+c.URL("127.0.0.1"))
+	b.awaitHealth(t, "ok")
+	response, err := http.Get("http://" + b.address + "/stream")
+	require.NoError(t, err)
+	defer response.Body.Close()
+	require.Regexp(t, `^video/mp4; codecs="avc1\.6400[0-9A-F]{2}"$`, response.Header.Get("Content-Type"))
+
+	header := make([]byte, 2<<10)
+	_, err = io.ReadFull(response.Body, header)
+	require.NoError(t, err)
+	// The parameter sets are in avcC (ISO/IEC 14496-15, 5.3.3.1). entropy_coding_mode_flag follows
+	// the numbers of both, which are 0 and have one bit (ITU-T H.264, 7.3.2.2).
+	_, sets, found := bytes.Cut(header, []byte("avcC"))
+	require.True(t, found)
+	require.EqualValues(t, 100, sets[1], "profile_idc")
+	picture := sets[8+int(binary.BigEndian.Uint16(sets[6:]))+3:]
+	require.EqualValues(t, 0x68, picture[0], "nal_unit_type")
+	require.EqualValues(t, 0b111, picture[1]>>5, "CABAC")
 }
 
 // TestRefusals checks that errors state what to do.

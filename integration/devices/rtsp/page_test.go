@@ -34,7 +34,7 @@ const minWatched = 10 * time.Second
 // TestPage opens the page of the viewer with three cameras in Chromium, over TLS and with a token.
 // The pictures move for a while (AKRI_CAMERAS), and what the page keeps does not grow.
 func TestPage(t *testing.T) {
-	p := openPage(t, map[string]string{"dock": "h264", "gate & yard": "h264", "hall": "h264"})
+	p := openPage(t, map[string]string{"dock": "h264", "gate & yard": "h264", "hall": "h264-high"})
 	p.Browser.CheckAccessibility(t)
 	before := p.Browser.Usage(t)
 
