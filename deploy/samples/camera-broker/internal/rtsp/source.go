@@ -74,9 +74,11 @@ func (s *Source) client(stream *base.URL) *gortsplib.Client {
 		protocol = gortsplib.ProtocolUDP
 	}
 	stream.User = s.options.Credentials
+	secure := s.options.TLS.Clone()
+	secure.ServerName = stream.Hostname()
 	verified := stream.Scheme == "rtsps" && !s.options.TLS.InsecureSkipVerify
 	return &gortsplib.Client{
-		Scheme: stream.Scheme, Host: stream.Host, Protocol: &protocol, TLSConfig: s.options.TLS,
+		Scheme: stream.Scheme, Host: stream.Host, Protocol: &protocol, TLSConfig: secure,
 		UserAgent: "akri-camera-broker",
 		DialContext: func(ctx context.Context, network, target string) (net.Conn, error) {
 			if !sameHost(target, stream.Hostname()) {
@@ -119,6 +121,8 @@ func (s *Source) play(client *gortsplib.Client, stream *base.URL, emit func(*vid
 		return errors.New("the camera requires a user name and a password: set CAMERA_USERNAME and CAMERA_PASSWORD")
 	case response != nil && response.StatusCode == base.StatusUnauthorized:
 		return errors.New("the camera refuses the user name and the password in CAMERA_USERNAME and CAMERA_PASSWORD")
+	case errors.As(err, new(*tls.CertificateVerificationError)):
+		return fmt.Errorf("the certificate of the camera is not verified by CAMERA_CA_FILE: %w", err)
 	case err != nil && strings.Contains(err.Error(), "no authentication methods available"):
 		return errors.New("the camera offers only basic authentication, which sends the password in plain text: use digest authentication, or rtsps and CAMERA_CA_FILE")
 	case err != nil:
