@@ -13,6 +13,8 @@ import (
 	"github.com/stretchr/testify/require"
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
+	networkingv1 "k8s.io/api/networking/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"sigs.k8s.io/yaml"
 
@@ -72,6 +74,101 @@ func TestSampleValues(t *testing.T) {
 		sample[0].Spec.DiscoveryHandler.DiscoveryDetails, created[0].Spec.DiscoveryHandler.DiscoveryDetails = "", ""
 		require.Equal(t, sample[0].Spec, created[0].Spec)
 	}
+}
+
+// TestFrameServersHaveNetworkPolicies checks that NetworkPolicies of each sample admit only Pods of
+// its own namespace to the programs that serve frames. Values of the chart use those of the sample
+// with their name, because the chart creates none for brokers.
+func TestFrameServersHaveNetworkPolicies(t *testing.T) {
+	checked := map[string]int{}
+	check := func(name, objects, policies string) {
+		t.Helper()
+		for _, server := range frameServers(t, objects) {
+			requireOwnNamespace(t, name, server, decode[networkingv1.NetworkPolicy](t, policies, "NetworkPolicy"))
+			checked[name]++
+		}
+	}
+	for _, path := range samplePaths(t) {
+		check(path, read(t, path), read(t, path))
+	}
+	values, err := filepath.Glob(filepath.Join(root, "deploy/samples/values/*.yaml"))
+	require.NoError(t, err)
+	for _, path := range values {
+		rendered, err := render(t, append(set("services.enabled=false"), "--values", path)...)
+		require.NoError(t, err)
+		check("values/"+filepath.Base(path), rendered, read(t, "deploy/samples/"+filepath.Base(path)))
+	}
+	for name, servers := range map[string]int{
+		"deploy/samples/onvif-video.yaml": 2, "deploy/samples/udev-usb-camera.yaml": 1,
+		"values/onvif-video.yaml": 1, "values/udev-usb-camera.yaml": 1,
+	} {
+		require.Equal(t, servers, checked[name], name)
+	}
+}
+
+// frameServers returns the Pods of brokers and of workloads that serve frames of cameras.
+func frameServers(t *testing.T, objects string) (servers []corev1.PodTemplateSpec) {
+	t.Helper()
+	var pods []corev1.PodTemplateSpec
+	for _, workload := range decode[workload](t, objects, "DaemonSet", "Deployment", "StatefulSet", "Job") {
+		pods = append(pods, workload.Spec.Template)
+	}
+	for _, configuration := range decode[akriv0.Configuration](t, objects, "Configuration") {
+		if configuration.Spec.BrokerSpec == nil {
+			continue
+		}
+		broker := corev1.PodTemplateSpec{}
+		broker.Labels = map[string]string{"akri.sh/configuration": configuration.Name}
+		if pod := configuration.Spec.BrokerSpec.BrokerPodSpec; pod != nil {
+			broker.Spec = *pod
+		}
+		if job := configuration.Spec.BrokerSpec.BrokerJobSpec; job != nil {
+			broker.Spec = job.Template.Spec
+		}
+		pods = append(pods, broker)
+	}
+	server := regexp.MustCompile(`/camera-(broker|viewer):`)
+	for _, pod := range pods {
+		if slices.ContainsFunc(pod.Spec.Containers, func(c corev1.Container) bool { return server.MatchString(c.Image) }) {
+			servers = append(servers, pod)
+		}
+	}
+	return servers
+}
+
+// requireOwnNamespace requires that the policies admit Pods of their own namespace to all ports of
+// the Pod, and others only to its metrics.
+func requireOwnNamespace(t *testing.T, name string, pod corev1.PodTemplateSpec, policies []networkingv1.NetworkPolicy) {
+	t.Helper()
+	open, metrics := map[int]bool{}, map[int]bool{}
+	for _, port := range pod.Spec.Containers[0].Ports {
+		if port.Name == "metrics" {
+			metrics[int(port.ContainerPort)] = true
+		} else {
+			open[int(port.ContainerPort)] = true
+		}
+	}
+	require.NotEmpty(t, open, name)
+	selected := false
+	for _, policy := range policies {
+		if !selects(t, &policy.Spec.PodSelector, pod.Labels) {
+			continue
+		}
+		selected = true
+		require.Equal(t, []networkingv1.PolicyType{networkingv1.PolicyTypeIngress}, policy.Spec.PolicyTypes, name)
+		for _, rule := range policy.Spec.Ingress {
+			own := reflect.DeepEqual(rule.From, []networkingv1.NetworkPolicyPeer{{PodSelector: &metav1.LabelSelector{}}})
+			require.NotEmpty(t, rule.Ports, "%s: a rule admits to all ports", name)
+			for _, port := range rule.Ports {
+				require.NotNil(t, port.Port, name)
+				require.Nil(t, port.EndPort, name)
+				require.True(t, own || metrics[port.Port.IntValue()], "%s: %s of other namespaces is admitted to port %v", name, policy.Name, port.Port)
+				delete(open, port.Port.IntValue())
+			}
+		}
+	}
+	require.True(t, selected, "%s: no NetworkPolicy selects %v", name, pod.Labels)
+	require.Empty(t, open, "%s: no NetworkPolicy admits to these ports of %v", name, pod.Labels)
 }
 
 // withoutDefaults returns the discoveryDetails that are not the defaults of the chart.
