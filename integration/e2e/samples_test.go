@@ -17,6 +17,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"google.golang.org/grpc/credentials/insecure"
 	batchv1 "k8s.io/api/batch/v1"
+	corev1 "k8s.io/api/core/v1"
 
 	"akri.sh/proto/opcuanode"
 
@@ -24,6 +25,7 @@ import (
 	"akri.sh/integration/devices"
 	"akri.sh/integration/devices/camera"
 	"akri.sh/integration/devices/opcua"
+	"akri.sh/integration/mesh"
 )
 
 // sample returns a file of deploy/samples with replacements, which are pairs of a text and its
@@ -76,10 +78,16 @@ const (
 
 // cameraSample runs the tutorial. In the sample it replaces only the rule, which the emulated
 // camera cannot match, and the seccomp profile, which emulates the camera. The rule is tested in
-// handler-udev.
+// handler-udev. The Service of each camera has frames of its broker, and that of the Configuration
+// has frames of all.
 func cameraSample(t *testing.T) {
-	const size = 32
-	device, err := camera.Plug(t.Context(), mjpg(t, size, color.RGBA{R: 200, A: 255}), size, size)
+	cameraSecret.Lock()
+	t.Cleanup(cameraSecret.Unlock)
+	var images [][]byte
+	for shade := range cameraShades {
+		images = append(images, mjpg(t, cameraSize, color.RGBA{R: 200, G: uint8(shade * shadeStep), A: 255}))
+	}
+	device, err := camera.Plug(t.Context(), images, cameraSize, cameraSize)
 	require.NoError(t, err)
 	t.Cleanup(func() { unplug(t, device) })
 	share(t, device.Node(), videoGroup)
@@ -93,17 +101,66 @@ func cameraSample(t *testing.T) {
 	require.Contains(t, run("Discover it"), fmt.Sprintf(`"UDEV_DEVNODE":%q`, device.Node()))
 	run("Watch the video", files...)
 
-	for _, pod := range awaitBrokers(t, "default", "udev-usb-camera", len(akri.Cluster.Nodes())) {
+	brokers := awaitBrokers(t, "default", "udev-usb-camera", len(akri.Cluster.Nodes()))
+	var names []string // of the cameras
+	for _, pod := range brokers {
+		names = append(names, pod.Name)
 		client := clientOf(t, "pod/"+pod.Name, "8083")
-		picture := snapshot(t, client)
-		require.Equal(t, image.Rect(0, 0, size, size), picture.Bounds())
-		r, g, b, _ := picture.At(size/2, size/2).RGBA()
-		require.InDeltaSlice(t, []float64{200, 0, 0}, []float64{float64(r >> 8), float64(g >> 8), float64(b >> 8)}, 4)
+		shadeOf(t, snapshot(t, client))
 		requireFrames(t, client, 3)
+		requireShades(t, &brokers[0], pod.Labels[mesh.InstanceLabel]+"-svc", pod.Name)
 	}
+	requireShades(t, &brokers[0], "udev-usb-camera-svc", names...)
 	// The Pods must end before the camera is unplugged.
 	run("Remove it")
 	awaitBrokers(t, "default", "udev-usb-camera", 0)
+}
+
+// The images of the emulated USB camera have one color each, with a different part of green.
+const (
+	cameraSize   = 32
+	cameraShades = 4
+	shadeStep    = 50
+)
+
+// shadeOf returns the number of the image of the emulated USB camera.
+func shadeOf(t *testing.T, picture image.Image) int {
+	t.Helper()
+	require.Equal(t, image.Rect(0, 0, cameraSize, cameraSize), picture.Bounds())
+	r, g, b, _ := picture.At(cameraSize/2, cameraSize/2).RGBA()
+	shade := (int(g>>8) + shadeStep/2) / shadeStep
+	want := []float64{200, float64(shade * shadeStep), 0}
+	require.InDeltaSlice(t, want, []float64{float64(r >> 8), float64(g >> 8), float64(b >> 8)}, 4)
+	return shade
+}
+
+// requireShades calls GetFrame of a Service from the network of a Pod. The Service has all images
+// of the cameras with these names, and of no other.
+func requireShades(t *testing.T, from *corev1.Pod, service string, names ...string) {
+	t.Helper()
+	seen := map[string]map[int]bool{}
+	await(t, "frames from "+service, func(ctx context.Context) error {
+		reply, err := frameOf(ctx, t, from, service)
+		if err != nil {
+			return err
+		}
+		picture, err := jpeg.Decode(bytes.NewReader(reply.GetFrame()))
+		if err != nil {
+			return err
+		}
+		name := reply.GetCamera()
+		require.Contains(t, names, name)
+		if seen[name] == nil {
+			seen[name] = map[int]bool{}
+		}
+		seen[name][shadeOf(t, picture)] = true
+		for _, name := range names {
+			if len(seen[name]) < cameraShades {
+				return fmt.Errorf("the images %v", seen)
+			}
+		}
+		return nil
+	})
 }
 
 // mjpg returns an image of one color as cameras send it, without Huffman tables.

@@ -16,6 +16,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -32,11 +33,16 @@ import (
 	"akri.sh/integration/mesh"
 )
 
+// cameraSecret is locked by scenarios that create the Secret camera-broker.
+var cameraSecret sync.Mutex
+
 // videoOfCameras runs the tutorial with two cameras that send H.264 and require a password. They
 // name the address of another host for their stream, as behind a network address translation. The
 // page of the viewer has both cameras and their video, and the Service of the Configuration has
 // frames of both. So do the Services of the Configuration that the chart creates from values.
 func videoOfCameras(t *testing.T) {
+	cameraSecret.Lock()
+	t.Cleanup(cameraSecret.Unlock)
 	fleet, err := onvif.StartOn(t.Context(), akri.Cluster, 2)
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, fleet.Stop()) })

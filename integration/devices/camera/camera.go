@@ -24,24 +24,26 @@ const (
 	frameTime = 100 * time.Millisecond
 )
 
-// Camera sends the same image for each frame.
+// Camera sends images in turn.
 type Camera struct {
 	Width, Height int
-	image         []byte
+	images        [][]byte
 	loop          *loop
 	serving       sync.WaitGroup
 }
 
-// Plug adds a camera that sends the image, in the format MJPG.
-func Plug(ctx context.Context, image []byte, width, height int) (*Camera, error) {
-	if len(image) > bufferSize {
-		return nil, fmt.Errorf("the image has %d bytes, more than %d", len(image), bufferSize)
+// Plug adds a camera that sends the images in turn, in the format MJPG.
+func Plug(ctx context.Context, images [][]byte, width, height int) (*Camera, error) {
+	for _, image := range images {
+		if len(image) > bufferSize {
+			return nil, fmt.Errorf("an image has %d bytes, more than %d", len(image), bufferSize)
+		}
 	}
 	loop, err := addLoop(ctx, maxBuffers*bufferSize)
 	if err != nil {
 		return nil, err
 	}
-	return &Camera{Width: width, Height: height, image: image, loop: loop}, nil
+	return &Camera{Width: width, Height: height, images: images, loop: loop}, nil
 }
 
 // Node is the device node.
@@ -100,6 +102,7 @@ type session struct {
 	camera *Camera
 	queued []uint32
 	frames *time.Ticker
+	sent   int
 }
 
 // Offsets in the structures of linux/videodev2.h, by ioctl.
@@ -143,10 +146,12 @@ func (s *session) dequeue(argument []byte) error {
 	<-s.frames.C
 	next := s.queued[0]
 	s.queued = s.queued[1:]
-	if _, err := s.camera.loop.node.WriteAt(s.camera.image, int64(next)*bufferSize); err != nil {
+	image := s.camera.images[s.sent%len(s.camera.images)]
+	s.sent++
+	if _, err := s.camera.loop.node.WriteAt(image, int64(next)*bufferSize); err != nil {
 		return err
 	}
 	put(argument, 0, next)
-	put(argument, 8, uint32(len(s.camera.image)))
+	put(argument, 8, uint32(len(image)))
 	return nil
 }
