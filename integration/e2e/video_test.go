@@ -33,13 +33,18 @@ import (
 	"akri.sh/integration/mesh"
 )
 
+// watched is the time for which the browser shows the cameras: twice that for which their pictures
+// may rest.
+const watched = 10 * time.Second
+
 // cameraSecret is locked by scenarios that create the Secret camera-broker.
 var cameraSecret sync.Mutex
 
 // videoOfCameras runs the tutorial with two cameras that send H.264 and require a password. They
-// name the address of another host for their stream, as behind a network address translation. The
-// page of the viewer has both cameras and their video, and the Service of the Configuration has
-// frames of both. So do the Services of the Configuration that the chart creates from values.
+// name the address of another host for their stream, as behind a network address translation. In a
+// browser, the page of the viewer shows the moving pictures of both cameras, and the Service of the
+// Configuration has frames of both. So do the Services of the Configuration that the chart creates
+// from values.
 func videoOfCameras(t *testing.T) {
 	cameraSecret.Lock()
 	t.Cleanup(cameraSecret.Unlock)
@@ -81,6 +86,10 @@ func videoOfCameras(t *testing.T) {
 		require.Contains(t, page, fmt.Sprintf("data-stream=\"cameras/%s/stream\"", name))
 		requireVideo(t, viewer, "/cameras/"+name+"/stream")
 	}
+	// The page must be closed before its server ends.
+	require.True(t, t.Run("page", func(t *testing.T) {
+		rtsp.OpenPage(t, viewer.address, viewer.token, cameras).Watch(t, watched)
+	}))
 	requireFramesOf(t, "onvif-video", cameras)
 
 	run("With Helm values", "deploy/samples/values/onvif-video.yaml", values)
