@@ -27,3 +27,4 @@ for module in $modules $shared; do
     "$directory/versions" <(sed 's/^require //; s/^\t//' "$module/go.mod"))
   if [ -n "$older" ]; then (cd "$module" && GOWORK=off go get $older && GOWORK=off go mod tidy); fi
 done
+each # a module that was raised changes those that use it
