@@ -307,10 +307,14 @@ func TestMetadataNamesTheDevice(t *testing.T) {
 	require.Equal(t, "echo-8120fe.echo", e.pod("echo-8120fe-pod").Annotations["example.com/dns"])
 	e.setPhase(corev1.PodRunning, "echo-8120fe-pod")
 	e.eventuallyNames(e.serviceNames, "echo-8120fe-svc", "echo-svc")
+	const finalizer = "example.com/load-balancer"
 	uids := map[string]types.UID{}
 	for name, device := range map[string]string{"echo-8120fe-svc": "echo-8120fe.echo", "echo-svc": "all.echo"} {
 		service := e.service(name)
 		uids[name] = service.UID
+		service.Finalizers = []string{finalizer} // as the controller of a cloud does
+		_, err := e.Services.In(e.namespace).Update(t.Context(), service, metav1.UpdateOptions{})
+		require.NoError(t, err)
 		require.Equal(t, device, service.Annotations["example.com/dns"])
 		require.Equal(t, "vision", service.Labels["team"])
 		require.Equal(t, "akri.sh", service.Labels["controller"], "a reserved label")
@@ -323,6 +327,7 @@ func TestMetadataNamesTheDevice(t *testing.T) {
 		service := e.service(name)
 		require.NotContains(t, service.Annotations, "example.com/dns")
 		require.Equal(t, uids[name], service.UID)
+		require.Equal(t, []string{finalizer}, service.Finalizers)
 	}
 
 	e.edit("echo", withServices)

@@ -104,6 +104,9 @@ func (c *Controller) replaceService(
 	ctx context.Context, reference *corev1.ObjectReference, existing, desired *corev1.Service,
 ) error {
 	writer := c.serviceWriter(cluster.Key(reference.Namespace, reference.Name))
+	// The finalizers are those of others: without that of the cloud's controller, the load balancer
+	// of a Service stays after it.
+	desired.Finalizers, desired.ResourceVersion = existing.Finalizers, existing.ResourceVersion
 	err := writer.update(ctx, desired)
 	if err == nil {
 		c.Events.Eventf(reference, corev1.EventTypeNormal, "ServiceUpdated", "Updated Service %s.", desired.Name)
@@ -115,7 +118,7 @@ func (c *Controller) replaceService(
 	// A dry run shows whether the spec itself is invalid. If so, the working Service stays.
 	dryRun := metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}}
 	probe := desired.DeepCopy()
-	probe.Name, probe.GenerateName = "", "akri-probe-"
+	probe.Name, probe.GenerateName, probe.ResourceVersion = "", "akri-probe-", ""
 	if _, probeErr := c.Clients.Services.In(desired.Namespace).Create(ctx, probe, dryRun); probeErr != nil {
 		return err
 	}
