@@ -94,7 +94,7 @@ func place(s *explain.Snapshot, instance *akriv0.Instance) (node, image string) 
 
 // pod returns a Pod that prints the help of a program and ends. It has no token, and needs nothing
 // that the Pod Security level restricted does not allow. With nodeName, no scheduler can remove
-// other Pods for it. Claims need the scheduler.
+// other Pods for it. Claims need the scheduler: checkPreemption.
 func (p Plan) pod(namespace string, claims bool) *corev1.Pod {
 	pod := &corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{GenerateName: "akri-probe-", Namespace: namespace},
@@ -129,6 +129,10 @@ func (p Plan) pod(namespace string, claims bool) *corev1.Pod {
 // Run runs the Pod and deletes it. It returns the verdict on the Pod, which Works if it has got the
 // device, and how long that took.
 func Run(ctx context.Context, client *cluster.Client, plan Plan) (verdict explain.Verdict, took time.Duration, err error) {
+	if err := plan.checkPreemption(ctx, client); err != nil {
+		return verdict, 0, err
+	}
+
 	began := time.Now()
 	pods := client.Kubernetes.CoreV1().Pods(plan.Pod.Namespace)
 	created, err := pods.Create(ctx, plan.Pod, metav1.CreateOptions{FieldManager: "kubectl-akri"})
@@ -154,6 +158,43 @@ func Run(ctx context.Context, client *cluster.Client, plan Plan) (verdict explai
 		return verdict, took, err
 	}
 	return explain.Pod(snapshot, created.Namespace, created.Name).Verdicts[0], took, nil
+}
+
+// checkPreemption returns an error if the scheduler could remove a Pod with a lower priority for
+// the probe. The API server decides the priority of a Pod that names none, so it creates the Pod in
+// a dry run.
+func (p Plan) checkPreemption(ctx context.Context, client *cluster.Client) error {
+	if p.Pod.Spec.NodeName != "" {
+		return nil
+	}
+	all := client.Kubernetes.CoreV1().Pods
+	dryRun, err := all(p.Pod.Namespace).Create(ctx, p.Pod, metav1.CreateOptions{FieldManager: "kubectl-akri", DryRun: []string{metav1.DryRunAll}})
+	if err != nil {
+		return fmt.Errorf("create the Pod in a dry run: %w", err)
+	}
+	if policy := dryRun.Spec.PreemptionPolicy; policy != nil && *policy == corev1.PreemptNever {
+		return nil
+	}
+
+	onNode, err := all(metav1.NamespaceAll).List(ctx, metav1.ListOptions{FieldSelector: fields.OneTermEqualSelector("spec.nodeName", p.Node).String()})
+	if err != nil {
+		return fmt.Errorf("list the Pods of the node: %w", err)
+	}
+	for i := range onNode.Items {
+		pod := &onNode.Items[i]
+		if priority(pod) < priority(dryRun) {
+			return fmt.Errorf("the scheduler could remove the Pod %s/%s for the probe, because it has a lower priority (%d instead of %d)",
+				pod.Namespace, pod.Name, priority(pod), priority(dryRun))
+		}
+	}
+	return nil
+}
+
+func priority(pod *corev1.Pod) int32 {
+	if pod.Spec.Priority == nil {
+		return 0
+	}
+	return *pod.Spec.Priority
 }
 
 // await waits until the Pod has ended.

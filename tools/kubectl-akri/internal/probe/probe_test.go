@@ -1,18 +1,26 @@
 package probe_test
 
 import (
+	"context"
 	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
+	schedulingv1 "k8s.io/api/scheduling/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/pod-security-admission/api"
 	"k8s.io/pod-security-admission/policy"
 
+	"akri.sh/libs/inspect/cluster"
 	"akri.sh/libs/inspect/fixture"
+	"akri.sh/libs/kube/kubetest"
 	"akri.sh/tools/kubectl-akri/internal/probe"
 )
+
+var server *kubetest.Server
+
+func TestMain(m *testing.M) { kubetest.Main(m, &server) }
 
 const fixtures = "../../../../libs/inspect/explain/testdata/"
 
@@ -40,6 +48,55 @@ func TestPlan(t *testing.T) {
 	}
 	_, err = probe.Of(s, "default", "camera")
 	require.ErrorContains(t, err, "no node that sees camera is ready")
+}
+
+// TestProbeRemovesNoPod lets the API server decide the priority of a probe with claims.
+func TestProbeRemovesNoPod(t *testing.T) {
+	client, err := cluster.New(server.Config())
+	require.NoError(t, err)
+	classes, pods := client.Kubernetes.SchedulingV1().PriorityClasses(), client.Kubernetes.CoreV1().Pods("default")
+	low := &schedulingv1.PriorityClass{ObjectMeta: metav1.ObjectMeta{Name: "probe-low"}, Value: -10}
+	_, err = classes.Create(t.Context(), low, metav1.CreateOptions{})
+	require.NoError(t, err)
+	t.Cleanup(func() {
+		require.NoError(t, classes.Delete(context.WithoutCancel(t.Context()), low.Name, metav1.DeleteOptions{}))
+	})
+	container := []corev1.Container{{Name: "c", Image: "none"}}
+	_, err = pods.Create(t.Context(), &corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{Name: "low"}, Spec: corev1.PodSpec{PriorityClassName: low.Name, NodeName: "node-a", Containers: container},
+	}, metav1.CreateOptions{})
+	require.NoError(t, err)
+	t.Cleanup(func() {
+		require.NoError(t, pods.Delete(context.WithoutCancel(t.Context()), "low", metav1.DeleteOptions{GracePeriodSeconds: new(int64)}))
+	})
+
+	plan := probe.Plan{Node: "node-a", Pod: &corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{GenerateName: "akri-probe-", Namespace: "default"}, Spec: corev1.PodSpec{Containers: container},
+	}}
+	_, _, err = probe.Run(t.Context(), client, plan)
+	require.ErrorContains(t, err, "could remove the Pod default/low for the probe, because it has a lower priority (-10 instead of 0)")
+	all, err := pods.List(t.Context(), metav1.ListOptions{})
+	require.NoError(t, err)
+	require.Len(t, all.Items, 1, "the probe does not run")
+
+	// On another node, and with the same priority, it runs. Nothing schedules it here.
+	for _, change := range []func(){
+		func() { plan.Node = "node-b" },
+		func() { plan.Node, plan.Pod.Spec.PriorityClassName = "node-a", low.Name },
+	} {
+		change()
+		ctx, cancel := context.WithCancel(t.Context())
+		watcher, err := pods.Watch(ctx, metav1.ListOptions{ResourceVersion: all.ResourceVersion})
+		require.NoError(t, err)
+		go func() {
+			<-watcher.ResultChan()
+			cancel()
+		}()
+		_, _, err = probe.Run(ctx, client, plan)
+		require.ErrorIs(t, err, context.Canceled)
+		all, err = pods.List(t.Context(), metav1.ListOptions{})
+		require.NoError(t, err)
+	}
 }
 
 // requireHarmless requires that the Pod passes the level restricted, and cannot do anything.
