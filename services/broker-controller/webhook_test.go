@@ -137,6 +137,24 @@ func TestWebhookRefusesConfigurations(t *testing.T) {
 	require.Equal(t, certificate.Data, e.secret().Data)
 }
 
+// TestWebhookReviewsWhatIsBeingDeleted changes the spec of a Configuration that a finalizer keeps:
+// all services read it until it is gone.
+func TestWebhookReviewsWhatIsBeingDeleted(t *testing.T) {
+	e := newWebhookEnv(t)
+	e.configuration("existing", podsOnly)
+	e.serve()
+	e.eventually(func() bool { return e.dryRun("misspelt", misspelt) != nil }, "the registration of the webhook")
+	e.patchConfiguration(`{"metadata":{"finalizers":["example.com/x"]}}`)
+	configurations := e.Configurations.In(e.namespace)
+	require.NoError(t, configurations.Delete(t.Context(), "existing", metav1.DeleteOptions{}))
+
+	patch := `{"spec":{"brokerSpec":{"brokerPodSpec":{"containers":[{"name":"a","image":"b","resources":{"limits":{"cpu":"1e-999999999"}}}]}}}}`
+	_, err := configurations.Patch(t.Context(), "existing", types.MergePatchType, []byte(patch), metav1.PatchOptions{})
+	require.True(t, apierrors.IsInvalid(err), "%v", err)
+	require.ErrorContains(t, err, "containers[0].resources.limits[cpu]: Invalid value")
+	e.patchConfiguration(`{"metadata":{"finalizers":null}}`)
+}
+
 // The details of the Configurations of dryRun are empty, which debugEcho refuses.
 func TestInvalidDetails(t *testing.T) {
 	for action, want := range map[string]string{

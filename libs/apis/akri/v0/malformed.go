@@ -3,6 +3,7 @@ package v0
 import (
 	"encoding/json"
 	"fmt"
+	"reflect"
 
 	utiljson "k8s.io/apimachinery/pkg/util/json"
 )
@@ -49,7 +50,11 @@ func decodePart[T any](s *ConfigurationSpec, name string, text json.RawMessage, 
 	if len(text) == 0 {
 		return
 	}
-	if err := utiljson.Unmarshal(text, into); err != nil {
+	err := checkCost(text, reflect.TypeFor[T]())
+	if err == nil {
+		err = utiljson.Unmarshal(text, into)
+	}
+	if err != nil {
 		*into = nil
 		s.Malformed = append(s.Malformed, fmt.Sprintf("spec.%s: %v", name, err))
 	}

@@ -6,9 +6,11 @@ import (
 	"maps"
 	"reflect"
 	"slices"
-	"strings"
 
+	"k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	akriv0 "akri.sh/libs/apis/akri/v0"
 )
 
 // decoder decodes JSON values into API types. It differs from the strict decoders of
@@ -17,6 +19,8 @@ import (
 type decoder struct {
 	errs    problems
 	unknown []unknownField
+	// items is the number of items in the lists so far.
+	items int
 }
 
 const (
@@ -81,7 +85,7 @@ func (d *decoder) decodeStruct(path *field.Path, value any, target reflect.Value
 		d.typeError(path, value, "an object")
 		return
 	}
-	indexes := jsonFields(target.Type())
+	indexes := akriv0.JSONFields(target.Type())
 	for _, name := range slices.Sorted(maps.Keys(object)) {
 		if index, ok := indexes[name]; ok {
 			d.decode(path.Child(name), object[name], target.FieldByIndex(index))
@@ -93,19 +97,6 @@ func (d *decoder) decodeStruct(path *field.Path, value any, target reflect.Value
 		}
 		d.unknown = append(d.unknown, unknownField{path.Child(name), target.Type(), name})
 	}
-}
-
-// jsonFields maps JSON names to the fields of a struct, including those of embedded structs. Names
-// are case-sensitive.
-func jsonFields(structType reflect.Type) map[string][]int {
-	indexes := map[string][]int{}
-	for _, f := range reflect.VisibleFields(structType) {
-		name, _, _ := strings.Cut(f.Tag.Get("json"), ",")
-		if name != "" && name != "-" {
-			indexes[name] = f.Index
-		}
-	}
-	return indexes
 }
 
 func (d *decoder) decodeMap(path *field.Path, value any, target reflect.Value) {
@@ -132,6 +123,10 @@ func (d *decoder) decodeSlice(path *field.Path, value any, target reflect.Value)
 		d.typeError(path, value, "a list")
 		return
 	}
+	if d.items += len(items); d.items > akriv0.MaxListItems {
+		d.errs.add(field.Invalid(path, field.OmitValueType{}, fmt.Sprintf("all lists have more than %d items", akriv0.MaxListItems)))
+		return
+	}
 	target.Set(reflect.MakeSlice(target.Type(), len(items), len(items)))
 	for i, item := range items {
 		d.decode(path.Index(i), item, target.Index(i))
@@ -142,6 +137,9 @@ func (d *decoder) decodeSlice(path *field.Path, value any, target reflect.Value)
 // after an error.
 func (d *decoder) decodeScalar(path *field.Path, value any, target reflect.Value) {
 	text, err := json.Marshal(value)
+	if err == nil && target.Type() == reflect.TypeFor[resource.Quantity]() {
+		err = akriv0.CheckQuantity(string(text))
+	}
 	if err == nil {
 		err = json.Unmarshal(text, target.Addr().Interface())
 	}

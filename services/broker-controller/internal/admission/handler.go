@@ -30,8 +30,9 @@ const (
 	// maxBytes and maxSourceBytes limit the reviews that are being received, in total and from one
 	// address.
 	maxBytes, maxSourceBytes = 16 << 20, 2 * maxReviewBytes
-	// maxReviews limits the reviews that are decoded at once.
-	maxReviews = 4
+	// maxReviews limits the reviews that are decoded at once. One takes milliseconds, and up to 35
+	// MiB.
+	maxReviews = 2
 	// partBytes is more than most reviews have.
 	partBytes = 64 << 10
 	// reviewTimeout is less than the API server waits, so that the user gets the reason.

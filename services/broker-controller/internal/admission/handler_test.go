@@ -46,7 +46,7 @@ func TestConcurrentReviews(t *testing.T) {
 		}
 		started := time.Now()
 		var group sync.WaitGroup
-		for range 4 {
+		for range 2 {
 			group.Go(func() {
 				var review admissionv1.AdmissionReview
 				require.NoError(t, json.Unmarshal(post(t.Context()).Body.Bytes(), &review))
@@ -143,4 +143,52 @@ func TestSlowClientsDoNotDelayOthers(t *testing.T) {
 		require.Len(t, codes, 600)
 		require.Equal(t, http.StatusOK, post("192.0.2.0:1", bytes.NewReader(append(body, strings.Repeat(" ", 3<<20)...))), "all bytes are free again")
 	})
+}
+
+// TestResponsesDoNotDependOnTheCaller sends reviews as several users and for several namespaces.
+func TestResponsesDoNotDependOnTheCaller(t *testing.T) {
+	for _, spec := range []string{container(device), container(`envFrom: [{secretRef: {name: s}}]`), head + `capasity: 2}`} {
+		responses := map[string]bool{}
+		for _, user := range []string{"", "system:admin", "system:serviceaccount:default:default"} {
+			for _, namespace := range []string{"default", "kube-system"} {
+				request := created(t, spec)
+				request.Namespace, request.UserInfo.Username, request.UserInfo.Groups = namespace, user, []string{"system:masters"}
+				body, err := json.Marshal(admissionv1.AdmissionReview{Request: request})
+				require.NoError(t, err)
+				responses[post(t, body).Body.String()] = true
+			}
+		}
+		require.Len(t, responses, 1, spec)
+	}
+}
+
+// TestCostOfReviewsIsBounded sends what takes most memory or time within the limits of a review.
+// Two of them at once must fit into the memory of broker-controller.
+func TestCostOfReviewsIsBounded(t *testing.T) {
+	list := func(name, item string) string {
+		items := 90_000 / (strings.Count(item, "{") + strings.Count(item, "[") + 1)
+		return pod(name + `: [` + strings.Repeat(item+`, `, items) + item + `]`)
+	}
+	for name, spec := range map[string]string{
+		"containers":           list("containers", `{name: a}`),
+		"ephemeral containers": list("ephemeralContainers", `{}`),
+		"variables":            container(`env: [` + strings.Repeat(`{}, `, 45_000) + `{}]`),
+		"lists of lists":       list("volumes", `{projected: {sources: [{}]}}`),
+		"small exponent":       container(`resources: {limits: {cpu: "1e-999999999"}}`),
+		"large exponent":       container(`resources: {limits: {"{{PLACEHOLDER}}": "1e999999999"}, requests: {"{{PLACEHOLDER}}": 1}}`),
+		"many digits":          container(`resources: {requests: {cpu: "1234567890123456789012e999999999"}}`),
+	} {
+		t.Run(name, func(t *testing.T) {
+			body, err := json.Marshal(admissionv1.AdmissionReview{Request: created(t, spec)})
+			require.NoError(t, err)
+			var before, after runtime.MemStats
+			runtime.ReadMemStats(&before)
+			response := post(t, body)
+			runtime.ReadMemStats(&after)
+			require.Equal(t, http.StatusOK, response.Code)
+			require.Contains(t, response.Body.String(), `"allowed":false`)
+			require.Less(t, after.TotalAlloc-before.TotalAlloc, uint64(70<<20), "bytes that were allocated")
+			t.Logf("%d MiB for %d KiB", (after.TotalAlloc-before.TotalAlloc)>>20, len(body)>>10)
+		})
+	}
 }

@@ -137,6 +137,9 @@ func (v *validator) pod(path *field.Path, spec *corev1.PodSpec, capacity int64) 
 	if spec.Resources != nil {
 		v.podResources(path.Child("resources"), spec.Resources)
 	}
+	if len(spec.EphemeralContainers) > 0 {
+		v.refuse(field.Forbidden(path.Child("ephemeralContainers"), "Kubernetes refuses new Pods that have them"))
+	}
 	usesDevice, errsBefore := false, len(v.errs.first)
 	for i := range spec.InitContainers {
 		usesDevice = v.container(path.Child("initContainers").Index(i), &spec.InitContainers[i], capacity) || usesDevice

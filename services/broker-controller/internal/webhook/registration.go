@@ -29,8 +29,9 @@ const (
 	requestTimeout = 10 * time.Second
 	initialBackoff = 500 * time.Millisecond
 	maxBackoff     = 3 * time.Second // at first, the webhook's own Pod is not ready yet
-	specChanged    = "request.operation == 'CREATE' || (!has(object.metadata.deletionTimestamp) && " +
-		"object.metadata.generation != oldObject.metadata.generation)"
+	// specChanged is true for objects that are being deleted, too: their specs are read until they
+	// are gone.
+	specChanged = "request.operation == 'CREATE' || object.metadata.generation != oldObject.metadata.generation"
 )
 
 // Lead makes this replica the one that sets the whole registration until ctx ends.
