@@ -1,6 +1,7 @@
 package server
 
 import (
+	"strings"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -19,10 +20,11 @@ const (
 
 // text limits and escapes the text of a node: the status of a Configuration is shown on terminals.
 func text(of string) string {
-	if len(of) > maxText {
-		of = of[:maxText] + " …"
+	escaped := akriv0.Escape(of[:min(len(of), maxText)]) // which is longer
+	if len(escaped) < maxText && len(of) <= maxText {
+		return escaped
 	}
-	return akriv0.Escape(of)
+	return strings.ToValidUTF8(escaped[:min(len(escaped), maxText)], "") + " …"
 }
 
 // first returns at most count items.

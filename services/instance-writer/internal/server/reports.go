@@ -287,7 +287,7 @@ func validateDevice(request *instancev1.ReportDevicesRequest, device merge.Devic
 	}
 	name := akriv0.InstanceName(request.GetConfiguration(), akriv0.Digest(device.ID, request.GetNode(), device.Shared))
 	if device.ShortName != name {
-		return fmt.Sprintf("device %q has the Instance name %q; it must be %q", device.ID, device.ShortName, name)
+		return fmt.Sprintf("device %q has the Instance name %.100q; it must be %q", device.ID, device.ShortName, name)
 	}
 	return ""
 }

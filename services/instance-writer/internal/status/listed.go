@@ -141,24 +141,26 @@ func sameProblems(a, b akriv0.NodeStatus) bool {
 }
 
 // fit limits the status to maxBytes. It first removes repeated messages, which expand restores.
-// Only a status with many long messages then loses text, and at last nodes; replicas may disagree
-// on it. own are the conditions that it may shorten.
+// Only a status with many long texts then loses text, and at last nodes, the largest entries first,
+// so that no node displaces others; replicas may disagree on it. own are the conditions that it may
+// shorten.
 func fit(status *akriv0.ConfigurationStatus, own []metav1.Condition) {
 	steps := []func(*akriv0.NodeStatus){
 		limitMessages(512), limitMessages(256), limitMessages(128), limitMessages(64),
 		func(node *akriv0.NodeStatus) { *node = limitProblems(*node, 1, 64) },
+		limitLarge(8, 128, len(status.Nodes)), limitLarge(1, 64, len(status.Nodes)),
 	}
-	if size(*status) > maxBytes {
+	if sizeOf(*status) > maxBytes {
 		status.Nodes = shareMessages(status.Nodes)
 	}
-	for ; size(*status) > maxBytes && len(steps) > 0; steps = steps[1:] {
+	for ; sizeOf(*status) > maxBytes && len(steps) > 0; steps = steps[1:] {
 		for i := range status.Nodes {
 			steps[0](&status.Nodes[i])
 		}
 	}
 	// The conditions of other writers alone can exceed maxBytes.
-	for limit := maxMessage / 2; size(*status) > maxBytes && limit >= 64; limit /= 2 {
-		status.Nodes = status.Nodes[:len(status.Nodes)/2]
+	for limit := maxMessage / 2; sizeOf(*status) > maxBytes && limit >= 64; limit /= 2 {
+		status.Nodes = withoutLargest(status.Nodes, len(status.Nodes)-len(status.Nodes)/2)
 		for i := range status.Conditions {
 			if condition := &status.Conditions[i]; meta.FindStatusCondition(own, condition.Type) != nil {
 				condition.Message = clip(condition.Message, limit)
@@ -167,14 +169,34 @@ func fit(status *akriv0.ConfigurationStatus, own []metav1.Condition) {
 	}
 }
 
+// limitLarge limits the handlers of an entry that has more than its share of the status.
+func limitLarge(number, length, nodes int) func(*akriv0.NodeStatus) {
+	return func(node *akriv0.NodeStatus) {
+		if sizeOf(*node) > maxBytes/2/nodes {
+			node.Handlers = limitHandlers(node.Handlers, number, length)
+		}
+	}
+}
+
+// withoutLargest returns the nodes without those with the largest entries.
+func withoutLargest(nodes []akriv0.NodeStatus, number int) []akriv0.NodeStatus {
+	bySize := slices.SortedStableFunc(slices.Values(nodes), func(a, b akriv0.NodeStatus) int { return cmp.Compare(sizeOf(b), sizeOf(a)) })
+	removed := map[string]bool{}
+	for _, node := range bySize[:number] {
+		removed[node.Name] = true
+	}
+	return slices.DeleteFunc(nodes, func(node akriv0.NodeStatus) bool { return removed[node.Name] })
+}
+
 func limitMessages(limit int) func(*akriv0.NodeStatus) {
 	return func(node *akriv0.NodeStatus) { *node = limitProblems(*node, maxProblemsPerNode, limit) }
 }
 
-func size(status akriv0.ConfigurationStatus) int {
-	encoded, err := json.Marshal(status)
+// sizeOf returns the size of a status, or of a part of it, in JSON.
+func sizeOf(part any) int {
+	encoded, err := json.Marshal(part)
 	if err != nil {
-		panic(err) // the type has only strings, numbers and times
+		panic(err) // the types have only strings, numbers and times
 	}
 	return len(encoded)
 }

@@ -205,6 +205,42 @@ func TestHostileMessagesFit(t *testing.T) {
 	require.Len(t, r.configuration.Status.Nodes[0].Problems, 1)
 }
 
+// TestHostileNodesDisplaceNoOthers lets some nodes, the first by name, fill each text that a node
+// can choose. The entries of all others stay as they are.
+func TestHostileNodesDisplaceNoOthers(t *testing.T) {
+	long := strings.Repeat(`<ä"`, 700)
+	hostile := problem("Hostile", long)
+	hostile.Evidence = []string{long, long}
+	hostile.Subject = &akriv0.Subject{Kind: long, Namespace: long, Name: long}
+	hostile.Wait = &akriv0.Wait{Awaited: long, Then: long}
+	for _, count := range []int{1, 3} {
+		r := newReplicas(maxListed)
+		for i := range r.nodes {
+			r.report(i, active)
+		}
+		var honest []akriv0.NodeStatus
+		for _, replica := range []int{0, 1} {
+			r.configuration.Status = r.desired(replica)
+			honest = r.configuration.Status.Nodes[count:]
+		}
+		require.Len(t, honest, maxListed-count)
+
+		for i := range count {
+			var handlers []akriv0.HandlerStatus
+			for range 16 {
+				handlers = append(handlers, akriv0.HandlerStatus{Name: long, Endpoint: long, Status: akriv0.HandlerActive})
+			}
+			r.report(i, handlers, hostile, hostile, hostile)
+		}
+		for _, replica := range []int{0, 1, 0, 1} {
+			r.configuration.Status = r.desired(replica)
+			requireBounded(t, r.configuration.Status)
+			require.Len(t, r.configuration.Status.Nodes, maxListed)
+			require.Equal(t, honest, r.configuration.Status.Nodes[count:])
+		}
+	}
+}
+
 // Conditions of other writers stay as they are, whatever their size.
 func TestOtherConditionsStay(t *testing.T) {
 	r := newReplicas(2)

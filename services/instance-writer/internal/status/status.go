@@ -147,6 +147,7 @@ func (in Input) nodes() []akriv0.NodeStatus {
 		switch {
 		case report.conclusive():
 			node := limitProblems(report.NodeStatus, maxProblemsPerNode, maxProblemMessage)
+			node.Handlers = limitHandlers(node.Handlers, len(node.Handlers), maxName)
 			node.ProblemsSince = problemsSince(node, previous)
 			if !report.Complete { // devices that it lacks may still exist
 				node.Devices = max(node.Devices, previous.Devices)
@@ -192,7 +193,7 @@ func (in Input) markNotReporting(byName map[string]akriv0.NodeStatus, name strin
 // withReachableHandlers returns the entry of a node whose handlers can be reached again but have
 // not answered yet.
 func withReachableHandlers(node akriv0.NodeStatus, handlers []akriv0.HandlerStatus) akriv0.NodeStatus {
-	node.Handlers = handlers
+	node.Handlers = limitHandlers(handlers, len(handlers), maxName)
 	node.Problems = slices.DeleteFunc(slices.Clone(node.Problems), func(p akriv0.Problem) bool { return isHandlerReason(p.Reason) })
 	if len(node.Problems) == 0 {
 		node.ProblemsSince = nil
@@ -227,13 +228,24 @@ func limitProblem(problem akriv0.Problem, length int) akriv0.Problem {
 		}
 	}
 
+	name := min(length, maxName)
 	if s := problem.Subject; s != nil {
-		problem.Subject = &akriv0.Subject{Kind: clip(s.Kind, maxName), Namespace: clip(s.Namespace, maxName), Name: clip(s.Name, maxName)}
+		problem.Subject = &akriv0.Subject{Kind: clip(s.Kind, name), Namespace: clip(s.Namespace, name), Name: clip(s.Name, name)}
 	}
 	if w := problem.Wait; w != nil {
-		problem.Wait = &akriv0.Wait{Awaited: clip(w.Awaited, maxName), Since: w.Since, Until: w.Until, Then: clip(w.Then, maxName)}
+		problem.Wait = &akriv0.Wait{Awaited: clip(w.Awaited, name), Since: w.Since, Until: w.Until, Then: clip(w.Then, name)}
 	}
 	return problem
+}
+
+// limitHandlers limits the number of handlers and the length of their texts, which a node can
+// choose.
+func limitHandlers(handlers []akriv0.HandlerStatus, number, length int) []akriv0.HandlerStatus {
+	limited := slices.Clone(handlers[:min(number, len(handlers))])
+	for i := range limited {
+		limited[i].Name, limited[i].Endpoint = clip(limited[i].Name, length), clip(limited[i].Endpoint, length)
+	}
+	return limited
 }
 
 // clip shortens a text to at most limit bytes. It does not split characters.
