@@ -25,7 +25,8 @@ var (
 	}
 	// controlling are the subsystems of hardware that controls the node or many devices.
 	controlling = []string{
-		"bsg", "ipmi", "mei", "mtd", "nvme", "nvme-generic", "nvme-subsystem", "ptp", "rtc", "tpm", "tpmrm", "uio", "watchdog",
+		"bsg", "cxl", "dax", "ipmi", "mei", "mmc_rpmb", "mtd", "nd", "nvme", "nvme-generic", "nvme-subsystem", "ptp", "rpmb", "rtc",
+		"tpm", "tpmrm", "uio", "watchdog",
 	}
 	// mixed are the subsystems with devices of many kinds, which have different kernel names.
 	// harmless are the kinds of them that can be offered.

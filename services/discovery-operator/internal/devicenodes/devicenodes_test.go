@@ -162,6 +162,7 @@ func TestClasses(t *testing.T) {
 		"virtual/msr/msr0 cpu/0/msr msr": "msr", "virtual/usbmon/usbmon0 usbmon0 usbmon": "usbmon", "virtual/new/new0 new0 new": "new",
 		"pci/nvme/nvme0 nvme0 nvme": "nvme", "pci/mei/mei0 mei0 mei": "mei", "pnp/tpm/tpm0 tpm0 tpm": "tpm", "pnp/rtc/rtc0 rtc0 rtc": "rtc",
 		"pnp/tty/ttyS1 ttyS1 tty": "ttyS", "platform/mtd/mtd0ro mtd0ro mtd": "mtd", "platform/watchdog/watchdog0 watchdog0 watchdog": "watchdog",
+		"platform/mmc_rpmb/mmcblk0rpmb mmcblk0rpmb mmc_rpmb": "mmc_rpmb", "pci/cxl/mem0 cxl/mem0 cxl": "cxl", "nfit/nd/ndctl0 ndctl0 nd": "nd",
 
 		"virtual/mem/zero zero mem": "", "usb/tty/ttyACM0 ttyACM0 tty": "", "virtual/vfio/12 vfio/12 vfio": "",
 		"virtual/video4linux/video9 video9 video4linux": "", "usb/sound/controlC1 snd/controlC1 sound": "", "usb/vendor/apex_0 apex_0 apex": "",
