@@ -5,6 +5,7 @@ import (
 	"maps"
 	"os"
 	"path"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -39,6 +40,15 @@ var weak = map[string]string{
 	"global.allowFromHandlers":                   `{"onvif":{"deviceClasses":["*"]}}`,
 	"*.metricsAddress":                           `"all"`,
 	"*.podSecurityContext.seccompProfile":        `{"type":"Unconfined"}`,
+	"*.podSecurityContext.appArmorProfile":       `{"type":"Unconfined"}`,
+	"*.podSecurityContext.seLinuxOptions":        `{"type":"spc_t"}`,
+	"*.securityContext.seccompProfile":           `{"type":"Unconfined"}`,
+	"*.securityContext.appArmorProfile":          `{"type":"Unconfined"}`,
+	"*.securityContext.seLinuxOptions":           `{"type":"spc_t"}`,
+	"*.securityContext.procMount":                `"Unmasked"`,
+	"*.extraArgs":                                `["--allow-host-paths=/"]`,
+	"*.env":                                      `{"AKRI_ALLOW_HOST_PATHS":"/"}`,
+	"*.extraEnv":                                 `[{"name":"AKRI_DISCOVERY_OPERATOR_ALLOW_HOST_PATHS","value":"/"}]`,
 	"*.securityContext.allowPrivilegeEscalation": `null`,
 	"*.securityContext.capabilities.add":         `["SYS_ADMIN"]`,
 	"*.securityContext.capabilities.drop":        `["KILL"]`,
@@ -113,7 +123,8 @@ func TestOwnAllowListsWeaken(t *testing.T) {
 	}
 }
 
-// harmless are the booleans that do not weaken security. All others are in weakening.yaml.
+// harmless are the values that do not weaken security. Of the booleans and of what
+// containerSettings matches, all others are in weakening.yaml.
 var harmless = []string{
 	// Whether a service, a Configuration or an object for monitoring exists.
 	"*.enabled", "*.discovery.enabled", "*.configuration.enabled", "prometheus.*.enabled",
@@ -128,15 +139,24 @@ var harmless = []string{
 	"*.configuration.createInstanceServices", "*.configuration.createConfigurationService",
 	"*.configuration.shared", "*.configuration.mountCertificates", "*.configuration.discoveryDetails.*",
 	"*.configuration.broker*.automountServiceAccountToken", "*.configuration.broker*.podSecurityContext.*",
+	"*.configuration.broker*.securityContext", "*.configuration.broker*.env", "*.configuration.broker*.extraEnv",
+	// Users and groups are not root while runAsNonRoot is set, and the kubelet has a list of
+	// sysctls.
+	"*.securityContext.runAs*", "*.podSecurityContext.runAs*", "*.podSecurityContext.*roup*", "*.podSecurityContext.sysctls",
+	"*.securityContext.capabilities", // its lists are in weakening.yaml
 	// Whether devices of debugEcho are shared between nodes.
 	"handler-debug-echo.shared", "agent.debugEchoShared",
 	// The handler discovers nothing on the Pod network.
 	"handler-onvif.hostNetwork",
 }
 
-// TestBooleansAreClassified checks that each boolean value is known to weaken security or to be
-// harmless. The schema has all values: others are errors.
-func TestBooleansAreClassified(t *testing.T) {
+// containerSettings are the values that become flags, variables and the security context of a
+// service.
+var containerSettings = regexp.MustCompile(`\.(extraArgs|env|extraEnv|(podS|s)ecurityContext\.[^.]+)$`)
+
+// TestValuesAreClassified checks that each boolean, and each value for the containers of a service,
+// is known to weaken security or to be harmless. The schema has all values: others are errors.
+func TestValuesAreClassified(t *testing.T) {
 	booleans := valuePaths(t)
 	require.NotEmpty(t, booleans)
 	known := slices.Clone(harmless)
@@ -147,7 +167,7 @@ func TestBooleansAreClassified(t *testing.T) {
 		}
 	}
 	for name, kind := range booleans {
-		if kind == "boolean" {
+		if kind == "boolean" || containerSettings.MatchString(name) {
 			require.True(t, slices.ContainsFunc(known, func(pattern string) bool { return standsFor(pattern, name) }),
 				"%s: can it weaken security? If so, add it to files/weakening.yaml, otherwise to the harmless values of this test", name)
 		}
