@@ -49,6 +49,25 @@ func TestPredictAName(t *testing.T) {
 	}
 }
 
+// TestObjectsOfThePages lets the API server accept what the pages show. Fields of a container
+// become a Pod.
+func TestObjectsOfThePages(t *testing.T) {
+	for _, page := range []string{"write-a-broker.md", "request-a-device.md"} {
+		blocks := codeBlocks(read(t, "docs/how-to/"+page), "yaml")
+		require.NotEmpty(t, blocks, page)
+		for _, block := range blocks {
+			if !strings.Contains(block, "apiVersion:") {
+				indented := strings.ReplaceAll(strings.TrimSpace(block), "\n", "\n      ")
+				block = "apiVersion: v1\nkind: Pod\nmetadata: {name: fragment}\nspec:\n  containers:\n    - name: container\n      image: none\n      " + indented
+			}
+			file := filepath.Join(t.TempDir(), "objects.yaml")
+			require.NoError(t, os.WriteFile(file, []byte(block), 0o600))
+			output := bash(t, t.TempDir(), "kubectl apply --namespace default --dry-run=server --validate=strict -f "+file)
+			require.Contains(t, output, "created (server dry run)", page)
+		}
+	}
+}
+
 // codeBlocks returns the blocks of a page in a language.
 func codeBlocks(page, language string) []string {
 	return matches("(?ms)^```"+language+"\n(.*?)^```$", page)
