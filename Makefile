@@ -191,7 +191,8 @@ test-long: root test-prerequisites images binaries $(BIN)/kubectl-akri test-agen
 	cd services/instance-writer && AKRI_MODEL_OPERATIONS=100000 go test -count=1 -timeout 30m -v -run TestSlotsAreLinearizable .
 	cd services/discovery-operator && AKRI_SILENCE=15m go test -count=1 -timeout 30m -v -run TestLongSilence .
 	cd services/discovery-operator && AKRI_DEFAULT_GRACE=1 go test -count=1 -timeout 10m -v -run TestDefaultGrace .
-	AKRI_E2E_KUBELET=default AKRI_E2E_DELETIONS=100 AKRI_E2E_AWAY=1m AKRI_E2E_EVICTIONS=40 AKRI_E2E_FLAPS=200 AKRI_E2E_WALK=30 AKRI_E2E_REFUSED=1 AKRI_E2E_DIRECTORIES=1 $(MAKE) -j2 --output-sync test-mesh test-forms
+	cd services/registrar && AKRI_DEFAULT_GRACE=1 go test -count=1 -timeout 10m -v -run TestDefaultKeepOffline .
+	AKRI_E2E_KUBELET=default AKRI_E2E_DELETIONS=100 AKRI_E2E_AWAY=1m AKRI_E2E_EVICTIONS=40 AKRI_E2E_FLAPS=200 AKRI_E2E_WALK=30 AKRI_E2E_REFUSED=1 AKRI_E2E_DIRECTORIES=1 AKRI_CAMERAS=1m $(MAKE) -j2 --output-sync test-mesh test-forms
 	AKRI_E2E_ATTACK=60s $(MAKE) test-attacks
 	cd integration && AKRI_E2E_NODES=node-a,node-b,node-c AKRI_E2E_RANDOM=5m go test -count=1 -timeout 20m -v -run TestDRA/drarandom ./e2e
 	$(MAKE) test-dra
@@ -278,7 +279,7 @@ explanations: ## Write the golden files of kubectl akri explain and the table of
 
 .PHONY: verify-charts
 verify-charts: test-prerequisites binaries ## Lint charts, compare renders with golden files, check that misspelt values are errors (fix: make charts)
-	cd charts && go test -count=1 ./...
+	cd charts && go test -count=1 -timeout 30m ./...
 
 .PHONY: charts
 charts: test-prerequisites binaries ## Regenerate the charts' schemas, the table of handlers and the golden renders
