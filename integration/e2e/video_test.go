@@ -2,6 +2,7 @@ package e2e_test
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"crypto/tls"
 	"crypto/x509"
@@ -33,18 +34,23 @@ import (
 	"akri.sh/integration/mesh"
 )
 
-// watched is the time for which the browser shows the cameras: twice that for which their pictures
-// may rest.
-const watched = 10 * time.Second
+// watched is the time for which the browser shows the cameras: AKRI_CAMERAS, or twice the time for
+// which their pictures may rest.
+func watched(t *testing.T) time.Duration {
+	t.Helper()
+	duration, err := time.ParseDuration(cmp.Or(os.Getenv("AKRI_CAMERAS"), "10s"))
+	require.NoError(t, err, "AKRI_CAMERAS")
+	return duration
+}
 
 // cameraSecret is locked by scenarios that create the Secret camera-broker.
 var cameraSecret sync.Mutex
 
-// videoOfCameras runs the tutorial with two cameras that send H.264 and require a password. They
-// name the address of another host for their stream, as behind a network address translation. In a
-// browser, the page of the viewer shows the moving pictures of both cameras, and the Service of the
-// Configuration has frames of both. So do the Services of the Configuration that the chart creates
-// from values.
+// videoOfCameras runs the tutorial with two cameras (three with AKRI_CAMERAS) that send H.264 and
+// require a password. They name the address of another host for their stream, as behind a network
+// address translation. In a browser, the page of the viewer shows the moving pictures of all
+// cameras, and the Service of the Configuration has frames of all. So do the Services of the
+// Configuration that the chart creates from values.
 func videoOfCameras(t *testing.T) {
 	cameraSecret.Lock()
 	t.Cleanup(cameraSecret.Unlock)
@@ -52,7 +58,11 @@ func videoOfCameras(t *testing.T) {
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, fleet.Stop()) })
 	cameras := map[string]*rtsp.Camera{} // by name
-	for number, port := range map[int]uint16{4: 80, 5: 81} {
+	ports := map[int]uint16{4: 80, 5: 81}
+	if os.Getenv("AKRI_CAMERAS") != "" {
+		ports[6] = 82
+	}
+	for number, port := range ports {
 		camera := onvif.Make(number, netip.AddrPortFrom(fleet.Address, port))
 		video, err := rtsp.Start(t.Context(), []string{"nsenter", "--net=" + fleet.Namespace()},
 			"--address", fleet.Address.String(), "--port", strconv.Itoa(8550+number), "--username", "admin", "--password", "change-me")
@@ -88,7 +98,7 @@ func videoOfCameras(t *testing.T) {
 	}
 	// The page must be closed before its server ends.
 	require.True(t, t.Run("page", func(t *testing.T) {
-		rtsp.OpenPage(t, viewer.address, viewer.token, cameras).Watch(t, watched)
+		rtsp.OpenPage(t, viewer.address, viewer.token, cameras).Watch(t, watched(t))
 	}))
 	requireFramesOf(t, "onvif-video", cameras)
 

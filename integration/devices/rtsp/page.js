@@ -1,5 +1,5 @@
-// Functions of tests in a page with the video of cameras, which are named by the address of their
-// stream: what the pictures show, and what the page keeps. `camera.go` describes the pictures.
+// Functions of tests in a page with the video or the images of cameras, which are named by the address
+// of their stream: what the pictures show, and what the page keeps. `camera.go` describes the pictures.
 'use strict';
 
 {
@@ -7,13 +7,16 @@
   const canvas = document.createElement('canvas').getContext('2d', {willReadFrequently: true});
   const seen = {};
 
-  const videoOf = stream => document.querySelector('figure[data-stream="' + stream + '"] video');
+  const imageMilliseconds = 50; // between two looks at an image, which has no event for each picture
 
-  // read returns the milliseconds and the number of the camera in the picture that a video shows.
-  const read = video => {
-    canvas.canvas.width = video.videoWidth;
+  const elementOf = stream => document.querySelector('figure[data-stream="' + stream + '"] :is(video, img)');
+  const widthOf = element => element.videoWidth ?? element.naturalWidth;
+
+  // read returns the milliseconds and the number of the camera in the picture that an element shows.
+  const read = element => {
+    canvas.canvas.width = widthOf(element);
     canvas.canvas.height = SQUARE;
-    canvas.drawImage(video, 0, 0);
+    canvas.drawImage(element, 0, 0);
     const pixels = canvas.getImageData(0, SQUARE / 2, canvas.canvas.width, 1).data;
     const bytes = [0, 0, 0, 0, 0];
     for (let i = 0; i < 40; i++) {
@@ -25,41 +28,42 @@
   };
 
   window.shows = (stream, number) => {
-    const video = videoOf(stream);
-    if (!video?.videoWidth) {
+    const element = elementOf(stream);
+    if (!element || !widthOf(element)) {
       return false;
     }
-    const [milliseconds, camera] = read(video);
+    const [milliseconds, camera] = read(element);
     return milliseconds > 0 && camera === number;
   };
 
-  // observe begins a list of the pictures that a video shows: the time at which it shows them, and
+  // observe begins a list of the pictures that an element shows: the time at which it shows them, and
   // what they contain.
   window.observe = stream => {
-    const video = videoOf(stream);
+    const element = elementOf(stream);
     seen[stream] = [];
-    if (!video || video.observed) {
+    if (!element || element.observed) {
       return 0;
     }
-    video.observed = true;
+    element.observed = true;
+    const next = () => element.requestVideoFrameCallback?.(observe) ?? setTimeout(observe, imageMilliseconds);
     const observe = () => {
-      const picture = read(video);
+      const picture = read(element);
       seen[stream].push(Date.now(), ...picture);
-      video.requestVideoFrameCallback(observe);
+      next();
     };
-    return video.requestVideoFrameCallback(observe);
+    return next();
   };
   window.seen = stream => seen[stream];
 
   window.shown = stream => {
-    const quality = videoOf(stream)?.getVideoPlaybackQuality();
+    const quality = elementOf(stream)?.getVideoPlaybackQuality?.();
     return quality ? quality.totalVideoFrames - quality.droppedVideoFrames : 0;
   };
-  window.dropped = stream => videoOf(stream)?.getVideoPlaybackQuality().droppedVideoFrames ?? 0;
+  window.dropped = stream => elementOf(stream)?.getVideoPlaybackQuality?.().droppedVideoFrames ?? 0;
 
   // buffered returns the seconds of video in memory.
   window.buffered = stream => {
-    const ranges = videoOf(stream)?.buffered;
+    const ranges = elementOf(stream)?.buffered;
     return ranges?.length ? ranges.end(ranges.length - 1) - ranges.start(0) : 0;
   };
 }

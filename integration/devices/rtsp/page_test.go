@@ -55,6 +55,11 @@ func TestPage(t *testing.T) {
 	p.Browser.Screenshot(t, "cameras")
 }
 
+// TestPageOfImages opens the page with a camera that sends JPEG images.
+func TestPageOfImages(t *testing.T) {
+	openPage(t, map[string]string{"dock": "mjpeg"}).Watch(t, minWatched)
+}
+
 // cameraPage is the page of a viewer with the video of cameras.
 type cameraPage struct {
 	*rtsp.Page
