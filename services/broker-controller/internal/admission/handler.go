@@ -48,7 +48,7 @@ var (
 func Handler(reviewer Reviewer, log *zap.Logger, onReview func(allowed bool)) http.Handler {
 	h := &handler{
 		Reviewer: reviewer, log: log, onReview: onReview,
-		slots: make(chan struct{}, maxReviews), bytes: budget{bySource: map[string]int{}},
+		slots: make(chan struct{}, maxReviews), bytes: budget{bySource: map[string]int{}}, turns: turns{bySource: map[string]*turn{}},
 	}
 	mux := http.NewServeMux()
 	mux.HandleFunc("POST "+Path, h.serve)
@@ -62,6 +62,7 @@ type handler struct {
 	onReview func(allowed bool)
 	slots    chan struct{}
 	bytes    budget
+	turns    turns
 }
 
 func (h *handler) serve(w http.ResponseWriter, r *http.Request) {
@@ -89,7 +90,7 @@ func (h *handler) answer(r *http.Request) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	return h.review(r.Context(), text)
+	return h.review(r.Context(), source, text)
 }
 
 func statusOf(err error) int {
@@ -126,12 +127,17 @@ func (h *handler) receive(source string, body io.Reader) (text []byte, taken int
 }
 
 // review returns the text of the response.
-func (h *handler) review(ctx context.Context, text []byte) ([]byte, error) {
+func (h *handler) review(ctx context.Context, source string, text []byte) ([]byte, error) {
 	if values(text) > maxReviewValues {
 		return nil, errTooLarge
 	}
 	ctx, cancel := context.WithTimeout(ctx, reviewTimeout)
 	defer cancel()
+	giveTurn, err := h.turns.take(ctx, source)
+	if err != nil {
+		return nil, err
+	}
+	defer giveTurn()
 	select {
 	case h.slots <- struct{}{}:
 		defer func() { <-h.slots }()
@@ -150,6 +156,48 @@ func (h *handler) review(ctx context.Context, text []byte) ([]byte, error) {
 	h.onReview(review.Response.Allowed)
 	review.Request = nil
 	return json.Marshal(review)
+}
+
+// turns let the reviews of one address wait for each other, so that they take one slot.
+type turns struct {
+	mu       sync.Mutex
+	bySource map[string]*turn
+}
+
+// turn is held by one review. users are that and those that wait for it.
+type turn struct {
+	slot  chan struct{}
+	users int
+}
+
+func (t *turns) take(ctx context.Context, source string) (give func(), err error) {
+	t.mu.Lock()
+	own := t.bySource[source]
+	if own == nil {
+		own = &turn{slot: make(chan struct{}, 1)}
+		t.bySource[source] = own
+	}
+	own.users++
+	t.mu.Unlock()
+
+	leave := func() {
+		t.mu.Lock()
+		defer t.mu.Unlock()
+		if own.users--; own.users == 0 {
+			delete(t.bySource, source)
+		}
+	}
+	give = func() { <-own.slot; leave() }
+	select {
+	case own.slot <- struct{}{}:
+		if ctx.Err() == nil {
+			return give, nil
+		}
+		give()
+	case <-ctx.Done():
+		leave()
+	}
+	return nil, errBusy
 }
 
 // values returns the number of values in a text of JSON, or more if the text is not valid: those of

@@ -31,32 +31,41 @@ func (stalled) HasField(ctx context.Context, _ reflect.Type, _ string) (bool, er
 	return false, ctx.Err()
 }
 
-// TestConcurrentReviews fills all places. The next review is refused when its time ends, and the
-// others respond before the API server stops waiting.
+// TestConcurrentReviews fills all places, of which one address gets only one. The next review is
+// refused when its time ends, and the others respond before the API server stops waiting.
 func TestConcurrentReviews(t *testing.T) {
 	body, err := json.Marshal(admissionv1.AdmissionReview{Request: created(t, container(`newer: true, `+device))})
 	require.NoError(t, err)
 	synctest.Test(t, func(t *testing.T) {
 		reviewer := admission.Reviewer{Schema: stalled{}}
 		handler := admission.Handler(reviewer, zap.NewNop(), func(bool) {})
-		post := func(ctx context.Context) *httptest.ResponseRecorder {
+		post := func(ctx context.Context, address string) *httptest.ResponseRecorder {
 			response := httptest.NewRecorder()
-			handler.ServeHTTP(response, httptest.NewRequestWithContext(ctx, http.MethodPost, admission.Path, bytes.NewReader(body)))
+			request := httptest.NewRequestWithContext(ctx, http.MethodPost, admission.Path, bytes.NewReader(body))
+			request.RemoteAddr = address + ":1"
+			handler.ServeHTTP(response, request)
 			return response
 		}
 		started := time.Now()
 		var group sync.WaitGroup
-		for range 2 {
+		stall := func(address string) {
 			group.Go(func() {
 				var review admissionv1.AdmissionReview
-				require.NoError(t, json.Unmarshal(post(t.Context()).Body.Bytes(), &review))
+				require.NoError(t, json.Unmarshal(post(t.Context(), address).Body.Bytes(), &review))
 				require.Contains(t, review.Response.Warnings[0], "context deadline exceeded")
 			})
+			synctest.Wait()
+		}
+		stall("192.0.2.1")
+		for range 32 { // all connections of the address
+			group.Go(func() { post(t.Context(), "192.0.2.1") })
 		}
 		synctest.Wait()
+		stall("192.0.2.2") // has a slot at once
+
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
-		require.Equal(t, http.StatusTooManyRequests, post(ctx).Code)
+		require.Equal(t, http.StatusTooManyRequests, post(ctx, "192.0.2.3").Code)
 		group.Wait()
 		require.Equal(t, 8*time.Second, time.Since(started))
 	})
