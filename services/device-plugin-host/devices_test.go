@@ -248,9 +248,12 @@ func TestStopAndStartRemoveSockets(t *testing.T) {
 	f.awaitDevices("akri.sh/"+first, all(healthy, first+"-0"))
 	f.stopHost()
 	require.Empty(t, f.sockets())
-	devices, ended := f.kubelet.devices("akri.sh/" + first)
-	require.Equal(t, all(unhealthy, first+"-0"), devices, "no empty list is sent")
-	require.True(t, ended)
+	// The kubelet receives the end of the stream after the host has stopped.
+	f.eventually(func(c *assert.CollectT) {
+		devices, ended := f.kubelet.devices("akri.sh/" + first)
+		require.True(c, ended)
+		require.Equal(c, all(unhealthy, first+"-0"), devices, "no empty list is sent")
+	})
 
 	stale := filepath.Join(f.config.KubeletDir, "akri-00000000-x.sock")
 	require.NoError(t, os.WriteFile(stale, nil, 0o600))
