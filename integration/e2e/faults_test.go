@@ -139,7 +139,7 @@ func (f fault) check(t *testing.T) {
 	broken.check(t)
 	t.Logf("explained after %s", time.Since(began).Round(time.Second))
 	requireFailedCheck(t, f.message)
-	awaitPage(t, "/problems", ">"+f.cause+"</a>", f.message)
+	awaitPage(t, "/problems", f.cause+": ", f.message)
 
 	remove()
 	began = time.Now()
