@@ -3,7 +3,9 @@ package v0
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
 	"fmt"
+	"iter"
 	"reflect"
 	"regexp"
 	"strings"
@@ -15,14 +17,24 @@ import (
 // bytes can take a kilobyte when it is decoded.
 const MaxListItems = 5000
 
-// longExponent matches an exponent of more than two digits.
-var longExponent = regexp.MustCompile(`[eE][+-]?0*[1-9][0-9]{2,}`)
+// maxQuantity is the length of a quantity in bytes. Kubernetes writes quantities of at most 22.
+const maxQuantity = 64
 
-// CheckQuantity returns an error if the text of a quantity is too expensive to parse or to compare:
-// resource.ParseQuantity and Quantity.Cmp compute all digits of 1e-999999999.
+var (
+	// longExponent matches an exponent of more than two digits.
+	longExponent = regexp.MustCompile(`[eE][+-]?0*[1-9][0-9]{2,}`)
+	// expensive matches all texts that have a quantity which CheckQuantity refuses.
+	expensive = regexp.MustCompile(longExponent.String() + `|[0-9.]{20,}`)
+)
+
+// CheckQuantity returns an error if the text of a quantity is too expensive to parse, to compare or
+// to print: package resource computes all digits of 1e-999999999, and removes zeros one by one.
 func CheckQuantity(text string) error {
-	if longExponent.MatchString(text) {
-		return fmt.Errorf("quantity has an exponent of more than two digits")
+	switch {
+	case len(text) > maxQuantity:
+		return fmt.Errorf("a quantity has more than %d bytes", maxQuantity)
+	case longExponent.MatchString(text):
+		return errors.New("a quantity has an exponent of more than two digits")
 	}
 	return nil
 }
@@ -33,7 +45,7 @@ func checkCost(text []byte, into reflect.Type) error {
 	if items := listItems(text); items > MaxListItems {
 		return fmt.Errorf("lists have %d items, more than %d", items, MaxListItems)
 	}
-	if !longExponent.Match(text) {
+	if !expensive.Match(text) {
 		return nil
 	}
 	decoder := json.NewDecoder(bytes.NewReader(text))
@@ -48,16 +60,8 @@ func checkCost(text []byte, into reflect.Type) error {
 // listItems returns the number of items in all lists of a JSON text.
 func listItems(text []byte) (items int) {
 	var lists []bool // whether each open bracket is that of a list
-	quoted, escaped := false, false
-	for _, b := range text {
+	for b := range Structure(text) {
 		switch {
-		case escaped:
-			escaped = false
-		case quoted && b == '\\':
-			escaped = true
-		case b == '"':
-			quoted = !quoted
-		case quoted:
 		case b == '[':
 			items++
 			lists = append(lists, true)
@@ -70,6 +74,27 @@ func listItems(text []byte) (items int) {
 		}
 	}
 	return items
+}
+
+// Structure returns the brackets and commas of a JSON text that are not part of strings.
+func Structure(text []byte) iter.Seq[byte] {
+	return func(yield func(byte) bool) {
+		quoted, escaped := false, false
+		for _, b := range text {
+			switch {
+			case escaped:
+				escaped = false
+			case quoted && b == '\\':
+				escaped = true
+			case b == '"':
+				quoted = !quoted
+			case !quoted && bytes.IndexByte([]byte("{}[],"), b) >= 0:
+				if !yield(b) {
+					return
+				}
+			}
+		}
+	}
 }
 
 // checkQuantities checks the quantities in a value of the type.

@@ -6,6 +6,7 @@ import (
 	"maps"
 	"reflect"
 	"slices"
+	"strings"
 
 	"k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/apimachinery/pkg/util/validation/field"
@@ -26,6 +27,8 @@ type decoder struct {
 const (
 	// maxProblems limits the problems in a response.
 	maxProblems = 50
+	// maxValue is the length of a value in a problem, in bytes.
+	maxValue = 256
 	// maxUnknown limits the unknown fields that are looked up in the cluster's schema.
 	maxUnknown = 1000
 )
@@ -37,6 +40,9 @@ type problems struct {
 }
 
 func (p *problems) add(err *field.Error) {
+	if value, ok := err.BadValue.(string); ok && len(value) > maxValue {
+		err.BadValue = strings.ToValidUTF8(value[:maxValue], "") + "…"
+	}
 	if len(p.first) < maxProblems {
 		p.first = append(p.first, err)
 	} else {
@@ -124,7 +130,7 @@ func (d *decoder) decodeSlice(path *field.Path, value any, target reflect.Value)
 		return
 	}
 	if d.items += len(items); d.items > akriv0.MaxListItems {
-		d.errs.add(field.Invalid(path, field.OmitValueType{}, fmt.Sprintf("all lists have more than %d items", akriv0.MaxListItems)))
+		d.errs.add(field.Invalid(path, field.OmitValueType{}, fmt.Sprintf("the lists of the spec have more than %d items in all", akriv0.MaxListItems)))
 		return
 	}
 	target.Set(reflect.MakeSlice(target.Type(), len(items), len(items)))

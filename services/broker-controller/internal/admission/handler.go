@@ -15,6 +15,8 @@ import (
 	"go.uber.org/zap"
 	admissionv1 "k8s.io/api/admission/v1"
 	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	akriv0 "akri.sh/libs/apis/akri/v0"
 )
 
 // Any Pod can send reviews: API servers do not authenticate to webhooks unless their administrator
@@ -30,8 +32,8 @@ const (
 	// maxBytes and maxSourceBytes limit the reviews that are being received, in total and from one
 	// address.
 	maxBytes, maxSourceBytes = 16 << 20, 2 * maxReviewBytes
-	// maxReviews limits the reviews that are decoded at once. One takes milliseconds, and up to 35
-	// MiB.
+	// maxReviews limits the reviews that are decoded at once. One takes milliseconds, and
+	// allocates at most 50 MiB in all.
 	maxReviews = 2
 	// partBytes is more than most reviews have.
 	partBytes = 64 << 10
@@ -203,16 +205,8 @@ func (t *turns) take(ctx context.Context, source string) (give func(), err error
 // values returns the number of values in a text of JSON, or more if the text is not valid: those of
 // a list or an object follow a bracket or a comma.
 func values(text []byte) (count int) {
-	quoted, escaped := false, false
-	for _, b := range text {
-		switch {
-		case escaped:
-			escaped = false
-		case quoted && b == '\\':
-			escaped = true
-		case b == '"':
-			quoted = !quoted
-		case !quoted && (b == '{' || b == '[' || b == ','):
+	for b := range akriv0.Structure(text) {
+		if b == '{' || b == '[' || b == ',' {
 			count++
 		}
 	}

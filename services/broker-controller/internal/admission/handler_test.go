@@ -185,6 +185,7 @@ func TestCostOfReviewsIsBounded(t *testing.T) {
 		"lists of lists":       list("volumes", `{projected: {sources: [{}]}}`),
 		"small exponent":       container(`resources: {limits: {cpu: "1e-999999999"}}`),
 		"large exponent":       container(`resources: {limits: {"{{PLACEHOLDER}}": "1e999999999"}, requests: {"{{PLACEHOLDER}}": 1}}`),
+		"zeros":                container(`resources: {limits: {"{{PLACEHOLDER}}": "1` + strings.Repeat("0", 3<<20) + `"}}`),
 		"many digits":          container(`resources: {requests: {cpu: "1234567890123456789012e999999999"}}`),
 	} {
 		t.Run(name, func(t *testing.T) {
