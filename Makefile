@@ -180,7 +180,7 @@ test-agent: root test-prerequisites images binaries $(BIN)/kubectl-akri ## Run a
 test-dra: root test-prerequisites images binaries $(BIN)/kubectl-akri ## Run the end-to-end scenarios of device plugins with Dynamic Resource Allocation
 	cd integration && AKRI_E2E_RESOURCES=dra go test -parallel 6 -count=1 -timeout 60m -v -run 'TestMesh|TestAgent|TestChanges' ./e2e
 
-# Each is built from the module tools/kubernetes-<version>, in about three minutes the first time.
+# Each is built from the module tools/kubernetes-<version>, which takes minutes the first time.
 VERSIONS ?= 1.36 1.35 1.34 1.30
 .PHONY: test-versions
 test-versions: root test-prerequisites images binaries $(BIN)/kubectl-akri ## Run a part of the end-to-end scenarios on earlier versions of Kubernetes (VERSIONS)

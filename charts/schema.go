@@ -55,6 +55,7 @@ func (s Sources) umbrellaSchema() (object, error) {
 		subChart["properties"].(object)["global"] = object{"$ref": "#/$defs/" + keysPrefix + "global"}
 		properties[cmp.Or(dependency.Alias, dependency.Name)] = subChart
 	}
+
 	names := []any{}
 	for _, handler := range s.Handlers {
 		if handler.Agent {
@@ -72,6 +73,7 @@ func (s Sources) umbrellaSchema() (object, error) {
 		alerts = append(alerts, alert.Name)
 	}
 	defs["alert"] = object{"enum": alerts}
+
 	for name, definition := range maps.Clone(defs) {
 		defs[keysPrefix+name] = keysOf(definition.(object))
 	}
@@ -96,6 +98,7 @@ func keysOf(schema object) object {
 		}
 		keys["properties"] = below
 	}
+
 	for _, name := range []string{"additionalProperties", "items"} {
 		switch below := schema[name].(type) {
 		case bool:

@@ -77,6 +77,7 @@ func (s *Source) client(stream *base.URL) *gortsplib.Client {
 	secure := s.options.TLS.Clone()
 	secure.ServerName = stream.Hostname()
 	verified := stream.Scheme == "rtsps" && !s.options.TLS.InsecureSkipVerify
+
 	return &gortsplib.Client{
 		Scheme: stream.Scheme, Host: stream.Host, Protocol: &protocol, TLSConfig: secure,
 		UserAgent: "akri-camera-broker",
