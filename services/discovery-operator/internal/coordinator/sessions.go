@@ -166,7 +166,7 @@ func (s *sessionSet) sources() []inventory.Source {
 	var sources []inventory.Source
 	for _, session := range s.sessions {
 		source := session.Result()
-		source.Handler, source.Traceparent = session.endpoint.handler, session.TakeTraceparent()
+		source.Handler = session.endpoint.handler
 		sources = append(sources, source)
 	}
 	for key, endpoint := range s.endpoints.of(s.query.Handler) {

@@ -77,8 +77,7 @@ type Session struct {
 	silent   bool
 	rejected []*instancev1.Problem // invalid devices of the last list
 	failure  *instancev1.Problem   // of the last attempt
-	// traceparent is the span of the last list, until TakeTraceparent returns it.
-	traceparent string
+	list     inventory.Span        // of the last list
 }
 
 // Start returns a running session. It ends with ctx or Stop.
@@ -95,7 +94,7 @@ func (d *Discoverer) Start(ctx context.Context, options Options) *Session {
 }
 
 // Result returns the last answer of the handler. Its Devices are those of a previous session until
-// the handler has answered. It has no Traceparent.
+// the handler has answered.
 func (s *Session) Result() inventory.Source {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -105,16 +104,8 @@ func (s *Session) Result() inventory.Source {
 	}
 	return inventory.Source{
 		Handler: s.Handler, Answered: s.answered, Silent: s.silent, Devices: s.devices, Problems: append(problems, s.rejected...),
+		List: s.list,
 	}
-}
-
-// TakeTraceparent returns the span of the last list once. It is empty if the list is not traced.
-func (s *Session) TakeTraceparent() string {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	traceparent := s.traceparent
-	s.traceparent = ""
-	return traceparent
 }
 
 // Retry ends a retry delay, because the handler has registered again.
@@ -211,7 +202,7 @@ func (s *Session) use(ctx context.Context, list []*discoveryv0.Device) {
 	s.log.Debug("list of devices received", zap.Int("devices", len(devices)), zap.Int("rejected", len(list)-len(devices)))
 	s.mu.Lock()
 	s.devices, s.answered, s.silent, s.rejected, s.failure = devices, true, false, rejected, nil
-	s.traceparent = tracing.Parent(ctx)
+	s.list = inventory.Span{Traceparent: tracing.Parent(ctx), Started: time.Now()}
 	s.mu.Unlock()
 	s.Notify()
 }

@@ -29,9 +29,14 @@ type Entry struct {
 	Key string // namespace/name of the Configuration
 	// Report is the report to the instance-writer without node and revision.
 	Report *instancev1.ReportDevicesRequest
-	// Traceparent is the span of the list that changed the Entry. It is empty if another change
-	// did, or if the list is not traced.
-	Traceparent string
+	// List is the span of the newest list of an endpoint.
+	List Span
+}
+
+// Span is the span of a list.
+type Span struct {
+	Traceparent string // empty if the list is not traced
+	Started     time.Time
 }
 
 // Source is one endpoint of the handler of a Configuration and its last list.
@@ -43,8 +48,7 @@ type Source struct {
 	Silent   bool
 	Devices  []*discoveryv0.Device // validated
 	Problems []*instancev1.Problem
-	// Traceparent is the span of a list that is new.
-	Traceparent string
+	List     Span // of the last list
 }
 
 // Input is the state that an Entry is built from.
@@ -74,9 +78,7 @@ func Build(input Input) *Entry {
 		)
 	})
 	entry := newEntry(input.Configuration, isComplete(input))
-	for _, source := range input.Sources {
-		entry.Traceparent = cmp.Or(entry.Traceparent, source.Traceparent)
-	}
+	entry.List = newestList(input.Sources)
 	entry.Report.Answered = isAnswered(input)
 	entry.Report.Devices = devices(input)
 	entry.Report.Handlers = handlerStates(input.Sources)
@@ -104,6 +106,17 @@ func newEntry(configuration *configurationv1.Configuration, complete bool) *Entr
 			ConfigurationUid: configuration.GetUid(), Complete: complete, ConfigurationGeneration: configuration.GetGeneration(),
 		},
 	}
+}
+
+// newestList returns the span of the newest list.
+func newestList(sources []Source) Span {
+	var newest Span
+	for _, source := range sources {
+		if source.List.Started.After(newest.Started) {
+			newest = source.List
+		}
+	}
+	return newest
 }
 
 // isComplete returns whether a device that is not in the list is gone.

@@ -46,15 +46,15 @@ type Reporter struct {
 	inventory *broadcast.Value[inventory.Snapshot]
 	client    instancev1.InstanceServiceClient
 
-	refusals map[string]string           // the logged refusals, by key of the Configuration
-	traced   map[string]*inventory.Entry // the acknowledged entries, by key
+	refusals map[string]string    // the logged refusals, by key of the Configuration
+	traced   map[string]time.Time // when the newest list of the acknowledged report came, by key
 }
 
 // New returns a Reporter. It starts nothing.
 func New(log *zap.Logger, node string, snapshots *broadcast.Value[inventory.Snapshot], conn grpc.ClientConnInterface) *Reporter {
 	return &Reporter{
 		log: log, node: node, inventory: snapshots, client: instancev1.NewInstanceServiceClient(conn),
-		refusals: map[string]string{}, traced: map[string]*inventory.Entry{},
+		refusals: map[string]string{}, traced: map[string]time.Time{},
 	}
 }
 
@@ -181,15 +181,15 @@ func (s *reportStream) send(ctx context.Context, snapshot inventory.Snapshot) er
 	}
 	s.sent = sent
 	maps.DeleteFunc(s.refusals, func(key, _ string) bool { _, exists := sent[key]; return !exists })
-	maps.DeleteFunc(s.traced, func(key string, _ *inventory.Entry) bool { _, exists := sent[key]; return !exists })
+	maps.DeleteFunc(s.traced, func(key string, _ time.Time) bool { _, exists := sent[key]; return !exists })
 	return nil
 }
 
-// startSpan starts a span for the first report of a list. The report is sent again on each new
-// stream.
+// startSpan starts a span for the first report after a list. That report may contain other changes
+// that were made before it was sent. It is sent again on each new stream until it is acknowledged.
 func (s *reportStream) startSpan(ctx context.Context, entry *inventory.Entry) (context.Context, trace.Span) {
-	if s.traced[entry.Key] != entry {
-		ctx = tracing.WithParent(ctx, entry.Traceparent)
+	if entry.List.Started.After(s.traced[entry.Key]) {
+		ctx = tracing.WithParent(ctx, entry.List.Traceparent)
 	}
 	return tracing.Child(ctx, "report devices",
 		attribute.String("akri.configuration", entry.Key), attribute.Int("akri.devices", len(entry.Report.GetDevices())))
@@ -227,7 +227,7 @@ func (s *reportStream) acknowledge(response *instancev1.ReportDevicesResponse) {
 	delete(s.inFlight, response.GetRevision())
 	tracing.End(report.span, nil)
 	configuration := report.entry.Key
-	s.traced[configuration] = report.entry
+	s.traced[configuration] = report.entry.List.Started
 	refusals := fmt.Sprint(response.GetRefusals())
 	if s.refusals[configuration] == refusals {
 		return

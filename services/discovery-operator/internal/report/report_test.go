@@ -2,14 +2,18 @@ package report
 
 import (
 	"fmt"
+	"math/rand/v2"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 	"google.golang.org/protobuf/proto"
 
 	discoveryv1 "akri.sh/proto/akri/discovery/v1"
 	instancev1 "akri.sh/proto/akri/instance/v1"
+
+	"akri.sh/services/discovery-operator/internal/inventory"
 )
 
 // A report that instance-writer would refuse does not end the stream of the other Configurations.
@@ -27,4 +31,60 @@ func TestReportIsNeverTooLarge(t *testing.T) {
 	require.False(t, sent.GetComplete(), "no device is removed")
 	require.Contains(t, sent.GetProblems()[0].GetMessage(), "the 2000 devices of node node-a have")
 	require.Len(t, report.GetDevices(), 2000, "the report itself does not change")
+}
+
+// sentReports is a stream that keeps what was sent.
+type sentReports struct {
+	clientStream
+	requests []*instancev1.ReportDevicesRequest
+}
+
+func (s *sentReports) Send(request *instancev1.ReportDevicesRequest) error {
+	s.requests = append(s.requests, request)
+	return nil
+}
+
+// The report after a list has the span of the list, whatever else changes before it is sent. Later
+// reports do not have it.
+func TestReportsHaveTheSpanOfTheirList(t *testing.T) {
+	for seed := range uint64(200) {
+		random := rand.New(rand.NewPCG(seed, 0))
+		stream := &sentReports{}
+		reporter := &Reporter{node: "node-a", refusals: map[string]string{}, traced: map[string]time.Time{}}
+		s := &reportStream{Reporter: reporter, stream: stream, inFlight: map[uint64]sentReport{}}
+		entry := &inventory.Entry{Key: "default/cameras", Report: &instancev1.ReportDevicesRequest{}}
+		acknowledged := "" // the newest list of the acknowledged report
+		for step := range 100 {
+			next := *entry
+			switch random.IntN(4) {
+			case 0: // a list
+				next.List = inventory.Span{
+					Traceparent: fmt.Sprintf("00-%032x-%016x-01", step+1, step+1),
+					Started:     time.Unix(int64(step), 0),
+				}
+				entry = &next
+			case 1: // another change
+				entry = &next
+			case 2:
+				for revision, sent := range s.inFlight {
+					s.acknowledge(&instancev1.ReportDevicesResponse{Revision: revision})
+					acknowledged = sent.entry.List.Traceparent
+				}
+			case 3:
+				s = &reportStream{Reporter: reporter, stream: stream, inFlight: map[uint64]sentReport{}}
+			}
+			before := len(stream.requests)
+			if random.IntN(2) == 0 {
+				require.NoError(t, s.send(t.Context(), inventory.Snapshot{Ready: true, Entries: []*inventory.Entry{entry}}))
+			}
+			for _, request := range stream.requests[before:] {
+				want := entry.List.Traceparent
+				if want == acknowledged {
+					want = ""
+				}
+				require.Equal(t, want, request.GetTraceparent(), "seed %d, step %d", seed, step)
+			}
+		}
+		require.Greater(t, len(stream.requests), 20)
+	}
 }
