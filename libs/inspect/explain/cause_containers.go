@@ -64,13 +64,13 @@ func waitingText(status corev1.ContainerStatus) string {
 
 func imageNotPulled(pod *corev1.Pod, status corev1.ContainerStatus) Cause {
 	// What the Pod is created from.
-	owner := "pod " + pod.Name
+	kind, name := "pod", pod.Name
 	if configuration := pod.Labels[akriv0.ConfigurationLabel]; configuration != "" {
-		owner = "configuration.akri.sh " + configuration
+		kind, name = "configuration.akri.sh", configuration
 	}
 	return Cause{Message: waitingText(status), Remedies: []Remedy{
 		remedy("Correct the name of the image "+status.Image+", or make it available to "+pod.Spec.NodeName+".",
-			"kubectl edit %s --namespace %s", owner, pod.Namespace),
+			"kubectl edit %s %s --namespace %s", kind, name, pod.Namespace),
 		remedy("If the registry needs a login: create a Secret, and name it in imagePullSecrets.",
 			"kubectl create secret docker-registry NAME --namespace %s --docker-server=REGISTRY --docker-username=USER --docker-password=PASSWORD",
 			pod.Namespace),
@@ -80,7 +80,7 @@ func imageNotPulled(pod *corev1.Pod, status corev1.ContainerStatus) Cause {
 func crashLoop(pod *corev1.Pod, status corev1.ContainerStatus) Cause {
 	cause := Cause{
 		Message:  fmt.Sprintf("container %q ends repeatedly (%s)", status.Name, Plural(int(status.RestartCount), "restart")),
-		Remedies: []Remedy{readLogs(pod, " --container "+status.Name+" --previous"), describePod("Read the Events of the Pod.", pod)},
+		Remedies: []Remedy{remedy("Read the logs.", "kubectl logs %s --namespace %s --container %s --previous", pod.Name, pod.Namespace, status.Name), describePod("Read the Events of the Pod.", pod)},
 	}
 	if end := status.LastTerminationState.Terminated; end != nil {
 		cause.Message += fmt.Sprintf(", last with exit code %d (%s)", end.ExitCode, end.Reason)

@@ -1,8 +1,6 @@
 package explain
 
 import (
-	"fmt"
-
 	akriv0 "akri.sh/libs/apis/akri/v0"
 	"akri.sh/libs/catalog"
 )
@@ -15,9 +13,9 @@ func init() {
 }
 
 func checkHandler(t target) []Remedy {
-	selector := "--all-namespaces --output wide"
+	const text = "Check that the Pods of the handler run."
 	if handler, own := catalog.Find(t.configuration.Spec.DiscoveryHandler.Name); own {
-		selector = fmt.Sprintf("--namespace %s --output wide --selector %s=%s", t.nodeNamespace(), ComponentLabel, handler.Component)
+		return []Remedy{remedy(text, "kubectl get pods --namespace %s --output wide --selector %s=%s", t.nodeNamespace(), ComponentLabel, handler.Component)}
 	}
-	return []Remedy{remedy("Check that the Pods of the handler run.", "kubectl get pods %s", selector)}
+	return []Remedy{remedy(text, "kubectl get pods --all-namespaces --output wide")}
 }

@@ -8,8 +8,8 @@ const NameTaken CauseID = "NameTaken"
 func init() {
 	register(rule{NameTaken, LinkAccepted, 1, whenFalse(akriv0.ConditionDevicesAccepted, akriv0.ReasonNameTaken, func(t target) []Remedy {
 		release := remedy("Or, as an administrator, release the name after the Configuration that had it was deleted.",
-			"kubectl patch configmap akri-names --namespace AKRI_NAMESPACE --type=json --patch='%s'",
-			`[{"op":"remove","path":"/data/`+akriv0.NameKey(t.configuration.Name)+`"}]`)
+			`kubectl patch configmap akri-names --namespace AKRI_NAMESPACE --type=json --patch='[{"op":"remove","path":"/data/%s"}]'`,
+			akriv0.NameKey(t.configuration.Name))
 		return []Remedy{rename(t.configuration, "another name"), release}
 	})})
 }

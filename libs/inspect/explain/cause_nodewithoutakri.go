@@ -1,7 +1,6 @@
 package explain
 
 import (
-	"fmt"
 	"slices"
 	"strings"
 
@@ -83,12 +82,18 @@ func (s *Snapshot) NodeWithoutCauses() []Cause {
 
 func (s *Snapshot) tolerate(node NodeWithout) []Remedy {
 	var tolerations []string
+	var taints []any
 	for _, taint := range node.Taints {
-		tolerations = append(tolerations, fmt.Sprintf(`{"key":%q,"operator":"Equal","value":%q,"effect":%q}`, taint.Key, taint.Value, taint.Effect))
+		tolerations = append(tolerations, `{"key":"%s","operator":"Equal","value":"%s","effect":"%s"}`)
+		taints = append(taints, taint.Key, taint.Value, taint.Effect)
+	}
+	names := []any{node.Node}
+	for _, name := range node.TaintNames() {
+		names = append(names, name)
 	}
 	return []Remedy{
-		s.upgrade("Tolerate the taint.", "--set-json 'global.nodePlane.tolerations=["+strings.Join(tolerations, ",")+"]'"),
-		remedy("Or remove the taint.", "kubectl taint node %s %s-", node.Node, strings.Join(node.TaintNames(), "- ")),
+		s.upgrade("Tolerate the taint.", "--set-json 'global.nodePlane.tolerations=["+strings.Join(tolerations, ",")+"]'", taints...),
+		remedy("Or remove the taint.", "kubectl taint node %s"+strings.Repeat(" %s-", len(names)-1), names...),
 	}
 }
 

@@ -48,7 +48,7 @@ func runHandler(t target) []Remedy {
 			t.readServiceLogs("Read why it does not register.", handler.Component),
 		}
 	case own:
-		return []Remedy{t.upgrade("Enable the handler.", "--set "+handler.Value+"=true --wait")}
+		return []Remedy{t.upgrade("Enable the handler.", "--set %s=true --wait", handler.Value)}
 	}
 
 	var registered []string

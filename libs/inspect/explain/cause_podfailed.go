@@ -29,7 +29,7 @@ func podFailed(t target, report func(Cause)) {
 			break
 		}
 	}
-	report(Cause{Message: message, Remedies: []Remedy{readLogs(t.pod, "")}})
+	report(Cause{Message: message, Remedies: []Remedy{readLogs(t.pod)}})
 }
 
 // brokersFailed finds brokers whose Pods do not exist any more.

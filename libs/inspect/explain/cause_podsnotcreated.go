@@ -1,7 +1,6 @@
 package explain
 
 import (
-	"fmt"
 	"strings"
 
 	appsv1 "k8s.io/api/apps/v1"
@@ -47,7 +46,7 @@ func (s *Snapshot) allowPods(service Service, message string) []Remedy {
 	case strings.Contains(message, "usage per Container"), strings.Contains(message, "usage per Pod"), strings.Contains(message, "limit to request ratio"):
 		return []Remedy{
 			remedy("Compare the LimitRange with the resources of the service.", "kubectl describe limitrange --namespace %s", service.Namespace),
-			s.upgrade("Change the resources of the service.", fmt.Sprintf("--set %s.resources.limits.memory=MEMORY", service.Component)),
+			s.upgrade("Change the resources of the service.", "--set %s.resources.limits.memory=MEMORY", service.Component),
 		}
 	default:
 		return []Remedy{describe}

@@ -56,10 +56,10 @@ func (s *Snapshot) notReady(service Service, consequence string) Cause {
 		if len(service.NotReadyOn) > 0 {
 			cause.Message += "; not ready on " + NodeList(service.NotReadyOn)
 		}
-		selector := fmt.Sprintf("--namespace %s --selector %s=%s", service.Namespace, ComponentLabel, service.Component)
+		pods := []any{service.Namespace, ComponentLabel, service.Component}
 		cause.Remedies = []Remedy{
-			remedy("Read why the Pods do not start.", "kubectl describe pods %s", selector),
-			remedy("Read their logs.", "kubectl logs --prefix --tail=50 %s", selector),
+			remedy("Read why the Pods do not start.", "kubectl describe pods --namespace %s --selector %s=%s", pods...),
+			remedy("Read their logs.", "kubectl logs --prefix --tail=50 --namespace %s --selector %s=%s", pods...),
 		}
 	}
 

@@ -44,7 +44,7 @@ func (s *Snapshot) provideVolume(pod *corev1.Pod, volume corev1.Volume) []Remedy
 	switch value := hostValues[volume.Name]; {
 	case volume.HostPath != nil && value != "":
 		return []Remedy{
-			s.upgrade("Set the directory of the nodes instead of "+volume.HostPath.Path+".", "--set global.host."+value+"=DIRECTORY"),
+			s.upgrade("Set the directory of the nodes instead of "+volume.HostPath.Path+".", "--set global.host.%s=DIRECTORY", value),
 		}
 	case volume.Projected != nil:
 		return []Remedy{

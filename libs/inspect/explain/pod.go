@@ -390,6 +390,6 @@ func (s *Snapshot) start(pod *corev1.Pod, awaited string) expectation {
 	}
 	return expectation{
 		awaited: awaited, since: latest(since...), within: startTimeout,
-		cause: Cause{Remedies: []Remedy{describePod("Read the Events of the Pod.", pod), readLogs(pod, "")}},
+		cause: Cause{Remedies: []Remedy{describePod("Read the Events of the Pod.", pod), readLogs(pod)}},
 	}
 }

@@ -10,13 +10,25 @@ import (
 	akriv0 "akri.sh/libs/apis/akri/v0"
 )
 
-// plainName matches the names that may be part of a command: nodes and authors of Configurations
-// can choose texts that a shell would execute.
-var plainName = regexp.MustCompile(`^[A-Za-z0-9][-._A-Za-z0-9]*$`)
+// plainName matches names of objects. plainText matches the texts that may be part of a command:
+// nodes and authors of Configurations can choose texts that a shell would execute.
+var (
+	plainName = regexp.MustCompile(`^[A-Za-z0-9][-._A-Za-z0-9]*$`)
+	plainText = regexp.MustCompile(`^([A-Za-z0-9][-._/:=A-Za-z0-9]*)?$`)
+)
 
-// remedy returns a remedy with a command, which is a format for the arguments.
+// fragment is a part of a command that this package has made.
+type fragment string
+
+// remedy returns a remedy with a command, which is a format for the arguments. It has no command if
+// an argument is neither a plain text nor a fragment.
 func remedy(text, command string, arguments ...any) Remedy {
-	return Remedy{Text: text, Command: fmt.Sprintf(command, arguments...)}
+	for _, argument := range arguments {
+		if _, made := argument.(fragment); !made && !plainText.MatchString(fmt.Sprint(argument)) {
+			return Remedy{Text: text}
+		}
+	}
+	return Remedy{Text: text, Command: strings.TrimSpace(fmt.Sprintf(command, arguments...))}
 }
 
 // interrupting adds an object that the command stops or restarts.
@@ -53,9 +65,8 @@ func describePod(text string, pod *corev1.Pod) Remedy {
 	return remedy(text, "kubectl describe pod %s --namespace %s", pod.Name, pod.Namespace)
 }
 
-// readLogs is the remedy to read the logs of the Pod, or of one of its containers.
-func readLogs(pod *corev1.Pod, options string) Remedy {
-	return remedy("Read the logs.", "kubectl logs %s --namespace %s%s", pod.Name, pod.Namespace, options)
+func readLogs(pod *corev1.Pod) Remedy {
+	return remedy("Read the logs.", "kubectl logs %s --namespace %s", pod.Name, pod.Namespace)
 }
 
 // readPods returns the remedies to look at the Pod of the service, or of the agent, on the node.
@@ -71,13 +82,13 @@ func (s *Snapshot) readServiceLogs(text, service string) Remedy {
 	return remedy(text, "kubectl logs --tail=50 --prefix %s", s.selectPods(service))
 }
 
-func (s *Snapshot) selectPods(service string) string {
-	return fmt.Sprintf("--namespace %s --selector '%s in (%s,%s)'", s.nodeNamespace(), ComponentLabel, service, agent)
+func (s *Snapshot) selectPods(service string) fragment {
+	return fragment(fmt.Sprintf("--namespace %s --selector '%s in (%s,%s)'", s.nodeNamespace(), ComponentLabel, service, agent))
 }
 
-// upgrade is the remedy to upgrade Akri's release, with changed values if there are any.
-func (s *Snapshot) upgrade(text, values string) Remedy {
+// upgrade is the remedy to upgrade Akri's release, with changed values if there are any. They are a
+// format for the arguments.
+func (s *Snapshot) upgrade(text, values string, arguments ...any) Remedy {
 	release, namespace := s.release()
-	command := fmt.Sprintf("helm upgrade %s charts/akri --namespace %s --reset-then-reuse-values %s", release, namespace, values)
-	return Remedy{Text: text, Command: strings.TrimSpace(command)}
+	return remedy(text, "helm upgrade %s charts/akri --namespace %s --reset-then-reuse-values "+values, append([]any{release, namespace}, arguments...)...)
 }
