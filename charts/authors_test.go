@@ -573,3 +573,20 @@ func podsWithReferences(of reflect.Type, outer []reflect.Type) map[string]any {
 	}
 	return objects
 }
+
+// Without policies nobody checks the rights of authors. So the installation on such a cluster fails,
+// unless a value accepts it.
+func TestAuthorsNeedPolicies(t *testing.T) {
+	withoutPolicies := []string{"--api-versions", "v1/Pod"}
+	_, err := render(t, withoutPolicies...)
+	require.ErrorContains(t, err, "the API server does not serve ValidatingAdmissionPolicies (admissionregistration.k8s.io/v1)")
+	require.ErrorContains(t, err, "set broker-controller.authors.enabled=false")
+
+	rendered, err := render(t, append(withoutPolicies, set("broker-controller.authors.enabled=false")...)...)
+	require.NoError(t, err)
+	require.NotContains(t, rendered, "name: akri-authors")
+
+	rendered, err = render(t, append(withoutPolicies, "--api-versions", "admissionregistration.k8s.io/v1/ValidatingAdmissionPolicy")...)
+	require.NoError(t, err)
+	require.Contains(t, rendered, "name: akri-authors")
+}
