@@ -574,7 +574,7 @@ func podsWithReferences(of reflect.Type, outer []reflect.Type) map[string]any {
 	return objects
 }
 
-// Without policies nobody checks the rights of authors. So the installation on such a cluster fails,
+// Only policies check the rights of authors. So the installation on a cluster without them fails,
 // unless a value accepts it.
 func TestAuthorsNeedPolicies(t *testing.T) {
 	withoutPolicies := []string{"--api-versions", "v1/Pod"}

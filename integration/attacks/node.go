@@ -13,6 +13,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
+	"k8s.io/apimachinery/pkg/types"
 
 	akriv0 "akri.sh/libs/apis/akri/v0"
 	configurationv1 "akri.sh/proto/akri/configuration/v1"
@@ -26,8 +27,8 @@ type Node struct {
 	// Reporter and Reserver are connections with the identities of discovery-operator and
 	// device-plugin-host.
 	Reporter, Reserver *grpc.ClientConn
-	// Victims are Instances of other nodes.
-	Victims []string
+	// Victims are Instances of other nodes, in any namespace.
+	Victims []types.NamespacedName
 	// Configurations are the names and uids of Configurations in the namespace default.
 	Configurations map[string]string
 	// Marker is a text that no response may contain.
@@ -203,7 +204,7 @@ func (n *Node) release(ctx context.Context) error {
 // claims are slots of the victims and of guessed Instances.
 func (n *Node) claims(count int) (claims []*instancev1.SlotClaim) {
 	for _, victim := range n.Victims {
-		claims = append(claims, &instancev1.SlotClaim{Namespace: namespace, Instance: victim})
+		claims = append(claims, &instancev1.SlotClaim{Namespace: victim.Namespace, Instance: victim.Name})
 	}
 	for len(claims) < count {
 		claims = append(claims, &instancev1.SlotClaim{Namespace: namespace, Instance: fmt.Sprintf("camera-%06x", rand.IntN(1<<24))})

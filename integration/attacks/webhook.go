@@ -13,6 +13,7 @@ import (
 	"net/http"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 )
 
@@ -20,7 +21,7 @@ import (
 type Results struct {
 	Webhook map[string]int `json:"webhook"`
 	Node    map[string]int `json:"node"`
-	// Leaked is the number of responses with data of another node.
+	// Leaked is the number of responses with data of another node or namespace.
 	Leaked int64 `json:"leaked"`
 }
 
@@ -49,7 +50,12 @@ func (c *Counts) All() map[string]int {
 // Webhook is an attack on the webhook at Address, without credentials.
 type Webhook struct {
 	Address string
-	Counts  Counts
+	// Foreign is the name of a Configuration in the namespace Namespace, which no response may
+	// contain.
+	Foreign, Namespace string
+	Counts             Counts
+	// Leaked is the number of responses with the namespace.
+	Leaked atomic.Int64
 }
 
 const (
@@ -60,11 +66,14 @@ const (
 	phaseDuration   = 3 * time.Second
 )
 
-// forged is a review that is valid except for its user, whom the attacker chose.
-const forged = `{"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": {"uid": "1",
-	"operation": "CREATE", "namespace": "kube-system", "name": "a", "userInfo": {"username": "system:admin", "groups": ["system:masters"]},
-	"object": {"apiVersion": "akri.sh/v0", "kind": "Configuration", "metadata": {"name": "a"},
-	"spec": {"discoveryHandler": {"name": "debugEcho"}, "brokerSpec": {"brokerPodSpec": {"containers": [{%s "name": "a"}]}}}}}}`
+// forged returns a review of a Configuration with this broker. Its user is one that the attacker
+// chose, and another namespace has a Configuration of its name.
+func (w *Webhook) forged(brokerPodSpec string) []byte {
+	return fmt.Appendf(nil, `{"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": {"uid": "1",
+	"operation": "CREATE", "namespace": "kube-system", "name": %[1]q, "userInfo": {"username": "system:admin", "groups": ["system:masters"]},
+	"object": {"apiVersion": "akri.sh/v0", "kind": "Configuration", "metadata": {"name": %[1]q},
+	"spec": {"discoveryHandler": {"name": "debugEcho"}, "brokerSpec": {"brokerPodSpec": %[2]s}}}}}`, w.Foreign, brokerPodSpec)
+}
 
 // Run attacks until ctx ends.
 func (w *Webhook) Run(ctx context.Context) {
@@ -76,8 +85,10 @@ func (w *Webhook) Run(ctx context.Context) {
 		"8 MiB of objects":      []byte(`{"x":[` + strings.Repeat("{},", 8<<20/3) + "{}]}"),
 		"8 MiB of lists":        bytes.Repeat([]byte("["), 8<<20),
 		"4 MiB of text":         []byte(`{"x":"` + strings.Repeat("x", 4<<20-100) + `"}`),
-		"40,000 unknown fields": fmt.Appendf(nil, forged, unknown.String()),
-		"a forged user":         fmt.Appendf(nil, forged, ""),
+		"40,000 unknown fields": w.forged(`{"containers": [{` + unknown.String() + `"name": "a"}]}`),
+		"50,000 containers":     w.forged(`{"containers": [` + strings.Repeat("{},", 50_000-1) + `{}]}`),
+		"a large exponent":      w.forged(`{"containers": [{"name": "a", "resources": {"limits": {"cpu": "1e-999999999"}, "requests": {"cpu": "1e999999999"}}}]}`),
+		"a forged user":         w.forged(`{"containers": [{"name": "a"}]}`),
 	}
 
 	// The connections that are held leave none for the other attacks, so they take turns.
@@ -128,8 +139,15 @@ func (w *Webhook) post(ctx context.Context, attack string, body []byte) {
 		}
 		return
 	}
-	_, _ = io.Copy(io.Discard, response.Body)
+	text, err := io.ReadAll(response.Body)
 	_ = response.Body.Close()
+	if err != nil {
+		w.Counts.add(attack, "no response")
+		return
+	}
+	if bytes.Contains(text, []byte(w.Namespace)) {
+		w.Leaked.Add(1)
+	}
 	w.Counts.add(attack, response.StatusCode)
 }
 

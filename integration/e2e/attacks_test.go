@@ -10,6 +10,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -42,11 +43,15 @@ func TestAttacks(t *testing.T) {
 
 const (
 	// marker is a property of a device on the honest node.
-	marker         = "secret-of-the-honest-node"
-	honestInterval = 200 * time.Millisecond
+	marker = "secret-of-the-honest-node"
+	// foreignNamespace has a Configuration with devices on the honest node.
+	foreignNamespace = "e2e-foreign-namespace"
+	honestInterval   = 200 * time.Millisecond
 	// honestCalls is the number of calls that an honest client has in progress at most: kubelets
 	// make few at once.
 	honestCalls = 4
+	// minChanges is the number of changes of a client that must succeed in each second on average.
+	minChanges = 1
 )
 
 func attacked(t *testing.T) {
@@ -62,6 +67,10 @@ func attacked(t *testing.T) {
 		&discoveryv0.Device{Id: "x", Properties: map[string]string{"X": marker}})
 	instance := instanceName("e2e-honest", "x", honestNode.Name(), false)
 	awaitInstances(t, "default", "e2e-honest", instance)
+	apply(t, "apiVersion: v1\nkind: Namespace\nmetadata: {name: "+foreignNamespace+"}\n")
+	apply(t, strings.Replace(configurationOf("e2e-foreign", "e2eHonest", ""), "namespace: default", "namespace: "+foreignNamespace, 1))
+	foreign := instanceName("e2e-foreign", "x", honestNode.Name(), false)
+	awaitInstances(t, foreignNamespace, "e2e-foreign", foreign)
 	apply(t, echoConfiguration("e2e-edited", 1, "", "foo0"))
 	apply(t, echoConfiguration("e2e-target", 1, "", "foo1"))
 
@@ -71,14 +80,16 @@ func attacked(t *testing.T) {
 	if os.Getenv("AKRI_E2E_ATTACK") != "" {
 		change(t, "without attack", duration, client, honestNode.Name(), instance)
 	}
-	stop := startAttack(t, hostileNode.Name(), instance)
+	stop := startAttack(t, hostileNode.Name(), "default/"+instance, foreignNamespace+"/"+foreign)
 	change(t, "during the attack", duration, client, honestNode.Name(), instance)
 	results := stop()
 
 	t.Logf("attacks: %+v", results)
-	require.Zero(t, results.Leaked, "responses with properties of the other node")
+	require.Zero(t, results.Leaked, "responses with properties of the other node or with the name of the other namespace")
 	require.Equal(t, before, restartCounts(t))
-	for _, attack := range []string{"8 MiB of objects: 413", "a forged user: 200", "slow review: connection closed"} {
+	for _, attack := range []string{
+		"8 MiB of objects: 413", "50,000 containers: 200", "a large exponent: 200", "a forged user: 200", "slow review: connection closed",
+	} {
 		require.Positive(t, results.Webhook[attack], attack)
 	}
 	require.Positive(t, results.Node["reservations: NotFound"])
@@ -111,13 +122,16 @@ func change(t *testing.T, title string, duration time.Duration, client instancev
 		})
 	})
 	group.Wait()
+	minimum := int(duration/time.Second) * minChanges
+	require.GreaterOrEqual(t, len(edits.durations), minimum, "edits")
+	require.GreaterOrEqual(t, len(reservations.durations), minimum, "reservations")
 
 	t.Logf("%s: edits of a Configuration: %s; slots reserved and released: %s", title, &edits, &reservations)
 }
 
 // startAttack starts a process that attacks the webhook, and instance-writer with the identities of
 // a node. The process has the network and the CPU limit of a Pod on that node.
-func startAttack(t *testing.T, hostile, victim string) (stop func() attacks.Results) {
+func startAttack(t *testing.T, hostile string, victims ...string) (stop func() attacks.Results) {
 	t.Helper()
 	program := filepath.Join(t.TempDir(), "akri-attack")
 	built, err := exec.CommandContext(t.Context(), "go", "build", "-o", program, "akri.sh/integration/cmd/akri-attack").CombinedOutput()
@@ -142,7 +156,8 @@ spec:
 
 	reporter, reserver := callersOn(t, hostile)
 	arguments := []string{
-		"--net=" + networkOf(pid), program, "--node", hostile, "--victim", victim, "--marker", marker,
+		"--net=" + networkOf(pid), program, "--node", hostile, "--victim", strings.Join(victims, ","), "--marker", marker,
+		"--foreign", foreignNamespace + "/e2e-foreign",
 		"--webhook", net.JoinHostPort(service.Spec.ClusterIP, "443"), "--writer", writerAddress(t),
 		"--reporter", filepath.Dir(reporter.files.TokenFile), "--reserver", filepath.Dir(reserver.files.TokenFile),
 	}

@@ -7,11 +7,13 @@ import (
 	"encoding/json"
 	"fmt"
 	"os"
+	"strings"
 	"sync"
 
 	"github.com/alecthomas/kong"
 	"github.com/prometheus/client_golang/prometheus"
 	"google.golang.org/grpc"
+	"k8s.io/apimachinery/pkg/types"
 
 	"akri.sh/integration/attacks"
 	"akri.sh/integration/cmd/internal/command"
@@ -24,8 +26,9 @@ type options struct {
 	Node           string            `required:"" help:"Name of the stolen node"`
 	Reporter       string            `required:"" help:"Directory with the identity of discovery-operator on the node"`
 	Reserver       string            `required:"" help:"Directory with the identity of device-plugin-host on the node"`
-	Victims        []string          `name:"victim" required:"" help:"Instance of another node in the namespace default"`
+	Victims        []string          `name:"victim" required:"" help:"Instance of another node" placeholder:"NAMESPACE/NAME"`
 	Configurations map[string]string `name:"configuration" required:"" help:"Name and uid of a Configuration in the namespace default, as NAME=UID"`
+	Foreign        string            `required:"" help:"Configuration in a namespace whose name no response of the webhook may contain" placeholder:"NAMESPACE/NAME"`
 	Marker         string            `required:"" help:"Text of another node that no response may contain"`
 }
 
@@ -45,10 +48,14 @@ func (o options) run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	webhook := attacks.Webhook{Address: o.Webhook}
+	foreign := parseName(o.Foreign)
+	webhook := attacks.Webhook{Address: o.Webhook, Foreign: foreign.Name, Namespace: foreign.Namespace}
 	node := attacks.Node{
 		Name: o.Node, Reporter: reporter, Reserver: reserver,
-		Victims: o.Victims, Configurations: o.Configurations, Marker: o.Marker,
+		Configurations: o.Configurations, Marker: o.Marker,
+	}
+	for _, victim := range o.Victims {
+		node.Victims = append(node.Victims, parseName(victim))
 	}
 
 	var group sync.WaitGroup
@@ -56,11 +63,20 @@ func (o options) run(ctx context.Context) error {
 	group.Go(func() { node.Run(ctx) })
 	group.Wait()
 
-	results := attacks.Results{Webhook: webhook.Counts.All(), Node: node.Counts.All(), Leaked: node.Leaked.Load()}
+	results := attacks.Results{
+		Webhook: webhook.Counts.All(), Node: node.Counts.All(),
+		Leaked: webhook.Leaked.Load() + node.Leaked.Load(),
+	}
 	if err := json.NewEncoder(os.Stdout).Encode(results); err != nil {
 		return fmt.Errorf("print results: %w", err)
 	}
 	return nil
+}
+
+// parseName returns the name in NAMESPACE/NAME.
+func parseName(text string) types.NamespacedName {
+	namespace, name, _ := strings.Cut(text, "/")
+	return types.NamespacedName{Namespace: namespace, Name: name}
 }
 
 // connect connects to instance-writer with the identity of a service.
