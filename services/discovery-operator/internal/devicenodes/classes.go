@@ -6,6 +6,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 )
@@ -34,7 +35,13 @@ var (
 	harmless = []string{"full", "null", "random", "urandom", "zero", "ttyACM", "ttyUSB"}
 	// controllingDisks are the kinds of disks that are not offered: an unused loop device can be
 	// attached to any file, and flash memory can hold the firmware.
-	controllingDisks = []string{"loop", "mtdblock"}
+	controllingDisks = []string{"loop", "mmcblkboot", "mmcblkrpmb", "mtdblock"}
+	// cardArea matches the parts of a memory card with the boot loader and with keys. The kernel
+	// has them as disks below the disk of the card.
+	cardArea = regexp.MustCompile(`^mmcblk\d+(boot\d+|rpmb)$`)
+	// controllers are the types of SCSI devices that control other devices: storage arrays,
+	// enclosures, and the well-known units of a device. The disks behind them can be in use.
+	controllers = []string{"12", "13", "30"}
 )
 
 // checkClass returns an error if the device with the directory in sysfs must not be offered because
@@ -77,12 +84,30 @@ func (h Host) class(directory, subsystem string) (class string, refused bool) {
 		return kind, !slices.Contains(harmless, kind)
 	case subsystem == "block":
 		kind := name[:strings.IndexAny(name+"0", digits)] // that of the disk for a partition, too
+		if area := cardArea.FindString(name); area != "" {
+			kind = strings.Map(withoutDigits, area)
+		}
 		if slices.Contains(controllingDisks, kind) {
 			return kind, true
 		}
 		return subsystem, false
 	}
-	return subsystem, virtual && !slices.Contains(emulated, subsystem) || slices.Contains(controlling, subsystem)
+	return subsystem, virtual && !slices.Contains(emulated, subsystem) || slices.Contains(controlling, subsystem) ||
+		subsystem == "scsi_generic" && isController(directory)
+}
+
+func withoutDigits(r rune) rune {
+	if strings.ContainsRune(digits, r) {
+		return -1
+	}
+	return r
+}
+
+// isController returns whether the SCSI device with the directory in sysfs controls others. One
+// whose type cannot be read does.
+func isController(directory string) bool {
+	kind, err := os.ReadFile(filepath.Join(directory, "device/type"))
+	return err != nil || slices.Contains(controllers, strings.TrimSpace(string(kind)))
 }
 
 // checkConsole returns an error if the kernel writes its messages to the terminal. Logins usually

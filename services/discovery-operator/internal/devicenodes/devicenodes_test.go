@@ -160,7 +160,9 @@ func TestClasses(t *testing.T) {
 		"virtual/misc/device-mapper mapper/control misc": "device-mapper", "virtual/misc/unknown unknown misc": "unknown",
 		"virtual/tty/tty0 tty0 tty": "tty", "virtual/tty/ptmx ptmx tty": "ptmx", "virtual/vc/vcsa1 vcsa1 vc": "vc",
 		"virtual/msr/msr0 cpu/0/msr msr": "msr", "virtual/usbmon/usbmon0 usbmon0 usbmon": "usbmon", "virtual/new/new0 new0 new": "new",
-		"pci/nvme/nvme0 nvme0 nvme": "nvme", "pci/mei/mei0 mei0 mei": "mei", "pnp/tpm/tpm0 tpm0 tpm": "tpm", "pnp/rtc/rtc0 rtc0 rtc": "rtc",
+		"pci/nvme/nvme0 nvme0 nvme": "nvme", "pci/nvme/nvme0/ng0n1 ng0n1 nvme-generic": "nvme-generic",
+		"virtual/nvme-generic/ng1n1 ng1n1 nvme-generic": "nvme-generic", "virtual/nvme-subsystem/nvme-subsys0 nvme-subsys0 nvme-subsystem": "nvme-subsystem",
+		"scsi/bsg/0:0:1:0 bsg/0:0:1:0 bsg": "bsg", "pci/ufs-bsg/ufs-bsg0 bsg/ufs-bsg0 bsg": "bsg", "pci/mei/mei0 mei0 mei": "mei", "pnp/tpm/tpm0 tpm0 tpm": "tpm", "pnp/rtc/rtc0 rtc0 rtc": "rtc",
 		"pnp/tty/ttyS1 ttyS1 tty": "ttyS", "platform/mtd/mtd0ro mtd0ro mtd": "mtd", "platform/watchdog/watchdog0 watchdog0 watchdog": "watchdog",
 		"platform/mmc_rpmb/mmcblk0rpmb mmcblk0rpmb mmc_rpmb": "mmc_rpmb", "pci/cxl/mem0 cxl/mem0 cxl": "cxl", "nfit/nd/ndctl0 ndctl0 nd": "nd",
 
@@ -180,6 +182,50 @@ func TestClasses(t *testing.T) {
 				" in --allow-device-classes (chart value global.allowDeviceClasses)")
 			require.NoError(t, n.read("other", class).Check(path))
 		})
+	}
+}
+
+// A memory card has disks with its boot loader and its keys, which are not in use. Another part of
+// the card can be offered.
+func TestBootLoadersOfCardsAreRefused(t *testing.T) {
+	n := newNode(t)
+	for number, name := range []string{"", "/mmcblk0p1", "/mmcblk0p2", "/mmcblk0boot0", "/mmcblk0boot1", "/mmcblk0rpmb", "/mmcblk0gp0"} {
+		path := "mmc/block/mmcblk0" + name
+		n.add("block", "179:"+strconv.Itoa(number), path+" "+filepath.Base(path)+" block")
+	}
+	n.add("char", "236:0", "mmc/rpmb/mmcblk1rpmb mmcblk1rpmb mmc_rpmb")
+	classes := map[string]string{
+		"/dev/mmcblk0boot0": "mmcblkboot", "/dev/mmcblk0boot1": "mmcblkboot", "/dev/mmcblk0rpmb": "mmcblkrpmb", "/dev/mmcblk1rpmb": "mmc_rpmb",
+	}
+	for _, mounts := range [][]string{nil, {"27 1 179:2 / / rw - ext4 /dev/mmcblk0p2 rw"}} {
+		n.mount(mounts...)
+		for path, class := range classes {
+			require.ErrorContains(t, n.read("block").Check(path), "class "+strconv.Quote(class), path)
+			require.NoError(t, n.read(class).Check(path), path)
+			got, err := n.read().Class(path)
+			require.NoError(t, err)
+			require.Equal(t, class, got)
+		}
+		require.NoError(t, n.read().Check("/dev/mmcblk0p1"))
+		require.NoError(t, n.read().Check("/dev/mmcblk0gp0"))
+	}
+	require.ErrorContains(t, n.read().Check("/dev/mmcblk0"), "/dev/mmcblk0p2 is mounted at /")
+}
+
+// A SCSI device that is no disk can control the disks of the node: the type decides. Others, such
+// as tapes (1), scanners (6) and changers (8), are offered.
+func TestSCSIControllersAreRefused(t *testing.T) {
+	n := newNode(t)
+	n.add("char", "21:5", "scsi5/scsi_generic/sg5 sg5 scsi_generic")
+	require.ErrorContains(t, n.read().Check("/dev/sg5"), `class "scsi_generic"`, "of an unknown type")
+	for kind := range 32 {
+		n.write("sys/devices/scsi5/scsi_generic/sg5/device/type", strconv.Itoa(kind)+"\n")
+		if slices.Contains([]int{12, 13, 30}, kind) {
+			require.ErrorContains(t, n.read().Check("/dev/sg5"), `class "scsi_generic"`, "type %d", kind)
+			require.NoError(t, n.read("scsi_generic").Check("/dev/sg5"))
+		} else {
+			require.NoError(t, n.read().Check("/dev/sg5"), "type %d", kind)
+		}
 	}
 }
 
