@@ -44,6 +44,10 @@ const (
 	windowBytes = 256 << 10
 )
 
+// maxMessageValues is the number of values in a message. A node has 10,000 devices at most, with a
+// few properties each. A decoded value takes up to 200 bytes besides its text.
+const maxMessageValues = 100_000
+
 // Service accounts of the callers.
 const (
 	discoveryOperator = "akri-discovery-operator"
@@ -105,7 +109,7 @@ func newEndpoint(
 	options := append(first,
 		grpc.Creds(credentials.NewTLS(&tls.Config{MinVersion: tls.VersionTLS13, GetCertificate: e.certificate})),
 		rpc.Replicated(config.ConnectionAge), grpc.ConnectionTimeout(handshakeTimeout), grpc.MaxHeaderListSize(maxHeaderBytes),
-		grpc.MaxConcurrentStreams(maxStreams), grpc.MaxRecvMsgSize(config.MaxMessageBytes),
+		grpc.MaxConcurrentStreams(maxStreams), grpc.MaxRecvMsgSize(config.MaxMessageBytes), rpc.MaxValues(maxMessageValues),
 		grpc.StaticStreamWindowSize(windowBytes), grpc.StaticConnWindowSize(windowBytes),
 		grpc.ReadBufferSize(0), // TLS has a buffer
 	)

@@ -65,6 +65,14 @@ func TestFloodOfOneNode(t *testing.T) {
 	call, flooder := f.reserver(r), token(t, namespace, agent, f.nodes[0], audience)
 	large := f.newReport(f.nodes[0], f.device("", strings.Repeat("x", 64<<20), true))
 	requireTooLarge(t, t.Context(), r.client(flooder), large)
+	// 2 MiB, and 100 MiB in memory if it were decoded.
+	many := f.newReport(f.nodes[0])
+	many.Handlers = slices.Repeat([]*instancev1.HandlerState{{}}, 1<<20)
+	stream, err := r.client(flooder).ReportDevices(t.Context())
+	require.NoError(t, err)
+	require.NoError(t, stream.Send(many))
+	_, err = stream.Recv()
+	require.ErrorContains(t, err, "a message ReportDevicesRequest must have at most 100000 values")
 	var refused atomic.Int64
 	stop := f.flood(r, flooder, &refused)
 	defer stop()

@@ -32,6 +32,9 @@ const (
 	responseTimeout = 30 * time.Second
 	// maxReportBytes is the size of a request that instance-writer accepts, less its overhead.
 	maxReportBytes = 4<<20 - 1<<10
+	// maxReportValues is the number of values in a request that instance-writer accepts, less some
+	// for what a report without devices has.
+	maxReportValues = 100_000 - 1<<10
 )
 
 var errNoResponse = errors.New("instance-writer has not responded for " + responseTimeout.String())
@@ -203,16 +206,28 @@ func (s *reportStream) request(report *instancev1.ReportDevicesRequest) *instanc
 		Complete: report.GetComplete(), Answered: report.GetAnswered(), Devices: report.GetDevices(),
 		Handlers: report.GetHandlers(), Problems: report.GetProblems(),
 	}
-	if size := proto.Size(request); size > maxReportBytes {
+	if size := proto.Size(request); size > maxReportBytes || valuesOf(request) > maxReportValues {
 		withoutDevices(request, size)
 	}
 	return request
+}
+
+// valuesOf returns the number of devices with their properties and paths.
+func valuesOf(request *instancev1.ReportDevicesRequest) (values int) {
+	for _, device := range request.GetDevices() {
+		values += 1 + len(device.GetProperties()) + len(device.GetMounts()) + len(device.GetDeviceNodes())
+	}
+	return values
 }
 
 // withoutDevices makes a report that is too large one that changes no device and names the problem.
 func withoutDevices(request *instancev1.ReportDevicesRequest, size int) {
 	message := fmt.Sprintf("the %d devices of node %s have %d bytes of ids, properties and paths: must be at most %d bytes; "+
 		"no device was added or removed", len(request.GetDevices()), request.GetNode(), size, maxReportBytes)
+	if size <= maxReportBytes {
+		message = fmt.Sprintf("the %d devices of node %s have %d properties and paths, with the devices: must be at most %d; "+
+			"no device was added or removed", len(request.GetDevices()), request.GetNode(), valuesOf(request), maxReportValues)
+	}
 	request.Devices, request.Complete, request.Answered = nil, false, true
 	request.Problems = append(slices.Clone(request.GetProblems()), &instancev1.Problem{Reason: akriv0.ReasonInvalidDevice, Message: message})
 }

@@ -31,6 +31,20 @@ func TestReportIsNeverTooLarge(t *testing.T) {
 	require.False(t, sent.GetComplete(), "no device is removed")
 	require.Contains(t, sent.GetProblems()[0].GetMessage(), "the 2000 devices of node node-a have")
 	require.Len(t, report.GetDevices(), 2000, "the report itself does not change")
+
+	report.Devices = nil
+	for i := range 10_000 {
+		device := &discoveryv1.Device{Id: fmt.Sprint(i), Properties: map[string]string{}}
+		for property := range 8 {
+			device.Properties[fmt.Sprint("P", property)] = ""
+		}
+		report.Devices = append(report.Devices, device)
+	}
+	require.Len(t, s.request(report).GetDevices(), 10_000)
+	report.Devices = append(report.Devices, report.GetDevices()[:2000]...)
+	sent = s.request(report)
+	require.Empty(t, sent.GetDevices())
+	require.Contains(t, sent.GetProblems()[0].GetMessage(), "the 12000 devices of node node-a have 108000 properties and paths")
 }
 
 // sentReports is a stream that keeps what was sent.

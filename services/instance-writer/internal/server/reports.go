@@ -33,7 +33,9 @@ const (
 	// receiving.
 	maxUnanswered = 256
 	// maxUnansweredBytes limits the memory of the reports of a stream that are not answered.
+	// valueBytes is what a device, a property, a handler or a problem takes besides its text.
 	maxUnansweredBytes = 4 << 20
+	valueBytes         = 128
 	// configurationTimeout is how long a report waits until the watch delivers its Configuration.
 	configurationTimeout = 5 * time.Second
 	// writeTimeout is shorter than the time after which a node reopens an unanswered stream.
@@ -101,7 +103,7 @@ func (s *reportStream) receiveAll(ctx context.Context, cancel context.CancelCaus
 		case <-ctx.Done():
 			return context.Cause(ctx)
 		}
-		size := int64(min(proto.Size(request), maxUnansweredBytes))
+		size := int64(min(decodedBytes(request), maxUnansweredBytes))
 		if s.bytes.Acquire(ctx, size) != nil {
 			return context.Cause(ctx)
 		}
@@ -112,6 +114,18 @@ func (s *reportStream) receiveAll(ctx context.Context, cancel context.CancelCaus
 			}
 		})
 	}
+}
+
+// decodedBytes is an estimate of the memory of a report.
+func decodedBytes(request *instancev1.ReportDevicesRequest) int {
+	bytes := proto.Size(request) + valueBytes*(len(request.GetDevices())+len(request.GetHandlers())+len(request.GetProblems()))
+	for _, device := range request.GetDevices() {
+		bytes += valueBytes * (len(device.GetProperties()) + len(device.GetMounts()) + len(device.GetDeviceNodes()))
+	}
+	for _, problem := range request.GetProblems() {
+		bytes += valueBytes * len(problem.GetEvidence())
+	}
+	return bytes
 }
 
 // process hands the response to one report to respond.
@@ -254,12 +268,14 @@ func parseReport(request *instancev1.ReportDevicesRequest) (*reports.Report, []*
 		}
 		if message := validateDevice(request, device); message != "" {
 			invalid = append(invalid, refuse(device, akriv0.ReasonInvalidDevice, message))
-			report.Problems = append(report.Problems, akriv0.Problem{Reason: akriv0.ReasonInvalidDevice, Message: message})
+			// Problems that were removed later would stay in memory with the others.
+			if len(report.Problems) < maxProblems {
+				report.Problems = append(report.Problems, akriv0.Problem{Reason: akriv0.ReasonInvalidDevice, Message: message})
+			}
 			continue
 		}
 		devices = append(devices, device)
 	}
-	report.Problems = first(report.Problems, maxProblems)
 	report.Devices = reports.NewDevices(devices)
 	return report, invalid
 }
@@ -287,7 +303,10 @@ func validateDevice(request *instancev1.ReportDevicesRequest, device merge.Devic
 	}
 	name := akriv0.InstanceName(request.GetConfiguration(), akriv0.Digest(device.ID, request.GetNode(), device.Shared))
 	if device.ShortName != name {
-		return fmt.Sprintf("device %q has the Instance name %.100q; it must be %q", device.ID, device.ShortName, name)
+		return fmt.Sprintf("device %.100q has the Instance name %.100q; it must be %.100q", device.ID, device.ShortName, name)
+	}
+	if size := device.Size(); size > cluster.MaxDeviceBytes {
+		return fmt.Sprintf("device %.100q has %d bytes of id and properties: must be at most %d bytes", device.ID, size, cluster.MaxDeviceBytes)
 	}
 	return ""
 }
