@@ -5,6 +5,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"unicode/utf8"
 )
 
 // environmentName is the pattern of Kubernetes for names of environment variables. In particular,
@@ -53,13 +54,24 @@ var dangerousSuffixes = []string{"_JAVA_OPTIONS", "_PROXY"}
 // ValidateEnvironment returns why no container may get the environment variable, whatever its
 // source. The error follows the name in a sentence. Names in allowed are not dangerous.
 func ValidateEnvironment(name, value string, allowed []string) error {
+	if err := ValidateVariable(name, value); err != nil {
+		return err
+	}
+	if isDangerous(name) && !slices.Contains(allowed, name) {
+		return errors.New("changes how programs run; allow it with --allow-properties of discovery-operator")
+	}
+	return nil
+}
+
+// ValidateVariable returns why there is no environment variable with the name and the value. The
+// error follows the name in a sentence. A name has only printable ASCII. A value is any text of a
+// device, also of several lines: what shows it escapes it.
+func ValidateVariable(name, value string) error {
 	switch {
 	case !environmentName.MatchString(name):
 		return errors.New("must be the name of an environment variable: letters, digits, '_', '-' and '.', not starting with a digit")
-	case strings.ContainsRune(value, 0):
-		return errors.New("the value must not contain NUL")
-	case isDangerous(name) && !slices.Contains(allowed, name):
-		return errors.New("changes how programs run; allow it with --allow-properties of discovery-operator")
+	case strings.ContainsRune(value, 0) || !utf8.ValidString(value):
+		return errors.New("the value must be UTF-8 without NUL")
 	}
 	return nil
 }

@@ -229,7 +229,7 @@ func TestInvalidDevices(t *testing.T) {
 		`property "A=B": must be the name`:             {Id: "x", Properties: map[string]string{"A=B": ""}},
 		`property "": must be the name`:                {Id: "x", Properties: map[string]string{"": ""}},
 		"must be at most 4096 bytes":                   {Id: "x", Properties: map[string]string{"K": strings.Repeat("x", 4096)}},
-		"the value must not contain NUL":               {Id: "x", Properties: map[string]string{"K": "\x00"}},
+		"the value must be UTF-8 without NUL":          {Id: "x", Properties: map[string]string{"K": "\x00"}},
 		`mount "m" on host path ""`:                    {Id: "x", Mounts: []*discoveryv0.Mount{{ContainerPath: "m"}}},
 		`device node "/d" on host path`:                {Id: "x", DeviceSpecs: []*discoveryv0.DeviceSpec{{ContainerPath: "/d", HostPath: "d"}}},
 		`permissions "rx": must be letters`:            {Id: "x", DeviceSpecs: []*discoveryv0.DeviceSpec{{ContainerPath: "/dev/d", Permissions: "rx"}}},

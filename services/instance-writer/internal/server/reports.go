@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"regexp"
 	"slices"
 	"sync"
@@ -21,6 +22,7 @@ import (
 
 	akriv0 "akri.sh/libs/apis/akri/v0"
 	"akri.sh/libs/tracing"
+	discoveryv1 "akri.sh/proto/akri/discovery/v1"
 	instancev1 "akri.sh/proto/akri/instance/v1"
 
 	"akri.sh/services/instance-writer/internal/cluster"
@@ -266,7 +268,11 @@ func parseReport(request *instancev1.ReportDevicesRequest) (*reports.Report, []*
 			ShortName: reported.GetInstance(), ID: reported.GetId(), Shared: reported.GetShared(),
 			Properties: merge.NewProperties(reported.GetProperties()),
 		}
-		if message := validateDevice(request, device); message != "" {
+		message := validateDevice(request, device)
+		if message == "" {
+			message = validateProperties(reported)
+		}
+		if message != "" {
 			invalid = append(invalid, refuse(device, akriv0.ReasonInvalidDevice, message))
 			// Problems that were removed later would stay in memory with the others.
 			if len(report.Problems) < maxProblems {
@@ -307,6 +313,18 @@ func validateDevice(request *instancev1.ReportDevicesRequest, device merge.Devic
 	}
 	if size := device.Size(); size > cluster.MaxDeviceBytes {
 		return fmt.Sprintf("device %.100q has %d bytes of id and properties: must be at most %d bytes", device.ID, size, cluster.MaxDeviceBytes)
+	}
+	return ""
+}
+
+// validateProperties returns why the properties of a device cannot be environment variables, or an
+// empty string. Names are shown unchanged. discovery-operator also refuses dangerous names: it has
+// their exceptions.
+func validateProperties(device *discoveryv1.Device) string {
+	for _, name := range slices.Sorted(maps.Keys(device.GetProperties())) {
+		if err := akriv0.ValidateVariable(name, device.GetProperties()[name]); err != nil {
+			return fmt.Sprintf("device %.100q with property %.100q: %v", device.GetId(), name, err)
+		}
 	}
 	return ""
 }
