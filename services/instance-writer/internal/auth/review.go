@@ -48,7 +48,7 @@ func identityOf(status authenticationv1.TokenReviewStatus, namespace string) (id
 		return identity, refuse(ReasonToken, "token is not valid: %s", status.Error)
 	}
 	account, ok := strings.CutPrefix(status.User.Username, accountsName+namespace+":")
-	if !ok {
+	if !ok || account == "" {
 		return identity, refuse(ReasonAccount, "%q is not a service account of namespace %q", status.User.Username, namespace)
 	}
 	identity.ServiceAccount = account
