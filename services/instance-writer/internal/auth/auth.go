@@ -63,6 +63,10 @@ const (
 	messageRate, messageBurst = 1 << 20, 16 << 20
 	minMessageBytes           = 16 << 10
 	maxNodes                  = 8192
+	// maxWaiting is the number of messages of more than largeBytes of one node that wait: each
+	// takes up to 20 MiB. A node sends them on one stream, and on the next one when that has
+	// failed.
+	largeBytes, maxWaiting = 64 << 10, 2
 )
 
 // Identity is who calls.
@@ -105,6 +109,8 @@ type Authenticator struct {
 	logs       map[Reason]*rate.Sometimes
 	// admitted counts the calls in progress whose messages can be received.
 	admitted *limits.Counter[sender]
+	// waiting counts the large messages of nodes that are delayed.
+	waiting *limits.Counter[sender]
 
 	mu sync.Mutex
 	// calls are the calls in progress by node.
@@ -124,6 +130,7 @@ func New(options Options) *Authenticator {
 		nodes:    kube.NewRateLimits(maxNodes, messageRate, messageBurst),
 		newToken: rate.NewLimiter(newTokenRate, newTokenBurst), newReviews: semaphore.NewWeighted(maxNewReviews),
 		logs: map[Reason]*rate.Sometimes{}, calls: map[string]map[*call]struct{}{}, admitted: limits.NewCounter[sender](),
+		waiting: limits.NewCounter[sender](),
 	}
 	for _, reason := range reasons {
 		options.Refused.WithLabelValues(string(reason))
@@ -174,14 +181,22 @@ func digest(token string) string {
 // awaitMessage delays the messages of a node that sends too many. Flow control then slows down the
 // node.
 func (a *Authenticator) awaitMessage(ctx context.Context, node string, message any) error {
-	size := minMessageBytes
+	bytes := 0
 	if encoded, ok := message.(proto.Message); ok {
-		size = max(size, proto.Size(encoded))
+		bytes = proto.Size(encoded)
 	}
+	size := max(bytes, minMessageBytes)
 	if slots, ok := message.(interface {
 		GetClaims() []*instancev1.SlotClaim
 	}); ok {
 		size = max(size, minMessageBytes*len(slots.GetClaims()))
+	}
+	if bytes > largeBytes {
+		end, ok := a.waiting.Add(sender{node: node}, maxWaiting)
+		if !ok {
+			return refuse(ReasonMessages, "%d messages of node %q with more than %d bytes wait", maxWaiting, node, largeBytes)
+		}
+		defer end()
 	}
 	if err := a.nodes.Of(node).WaitN(ctx, min(size, messageBurst)); err != nil {
 		return refuse(ReasonMessages, "node %q sends more than %d bytes a second", node, messageRate)

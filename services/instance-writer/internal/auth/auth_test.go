@@ -8,12 +8,14 @@ import (
 	"net"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/testutil"
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"go.uber.org/zap"
 	"google.golang.org/grpc/codes"
@@ -269,6 +271,46 @@ func TestMessagesOfOneNodeAreLimited(t *testing.T) {
 			})
 		})
 	}
+}
+
+// A node sends large messages on all streams at once. Those that wait are in memory, so few of them
+// wait, and the others are refused at once. Small messages still wait.
+func TestLargeMessagesOfOneNodeThatWaitAreLimited(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a := newAuthenticator(&apiServer{})
+		of := context.WithValue(t.Context(), identityKey{}, Identity{"akri-agent", "node-a"})
+		report := func(bytes int) proto.Message {
+			return &instancev1.ReportDevicesRequest{Node: "node-a", Devices: []*discoveryv1.Device{{Id: strings.Repeat("x", bytes)}}}
+		}
+		for range messageBurst >> 20 {
+			require.NoError(t, a.checkMessage(of, report(1<<20)))
+		}
+
+		var waited, refused atomic.Int32
+		var group sync.WaitGroup
+		for i := range 2 * maxCalls {
+			size := 4 << 20
+			if i%2 == 0 {
+				size = 1
+			}
+			group.Go(func() {
+				began := time.Now()
+				err := a.checkMessage(of, report(size))
+				if err == nil {
+					waited.Add(1)
+					return
+				}
+				refused.Add(1)
+				assert.Equal(t, codes.ResourceExhausted, status.Code(err))
+				assert.Zero(t, time.Since(began))
+			})
+		}
+		group.Wait()
+		require.EqualValues(t, maxCalls-maxWaiting, refused.Load())
+		require.EqualValues(t, maxCalls+maxWaiting, waited.Load())
+		require.NoError(t, a.checkMessage(of, report(4<<20)), "none waits any more")
+		require.Zero(t, a.waiting.Keys())
+	})
 }
 
 // The calls of a node are also limited before their messages are received.
