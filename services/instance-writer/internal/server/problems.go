@@ -27,6 +27,12 @@ func text(of string) string {
 	return strings.ToValidUTF8(escaped[:min(len(escaped), maxText)], "") + " …"
 }
 
+var lineBreaks = strings.NewReplacer("\n", `\u000a`, "\t", `\u0009`)
+
+// line is text for what is shown as a part of a line, such as a name: with a line break, a node
+// could add rows to tables.
+func line(of string) string { return text(lineBreaks.Replace(of[:min(len(of), maxText+1)])) }
+
 // first returns at most count items.
 func first[T any](items []T, count int) []T { return items[:min(len(items), count)] }
 
@@ -35,17 +41,17 @@ func parseProblems(problems []*instancev1.Problem) []akriv0.Problem {
 	for _, problem := range first(problems, maxProblems) {
 		p := akriv0.Problem{Reason: problem.GetReason(), Message: text(problem.GetMessage())}
 		for _, evidence := range first(problem.GetEvidence(), maxEvidence) {
-			p.Evidence = append(p.Evidence, text(evidence))
+			p.Evidence = append(p.Evidence, line(evidence))
 		}
 
 		if subject := problem.GetSubject(); subject != nil {
 			p.Subject = &akriv0.Subject{
-				Kind: text(subject.GetKind()), Namespace: text(subject.GetNamespace()), Name: text(subject.GetName()),
+				Kind: line(subject.GetKind()), Namespace: line(subject.GetNamespace()), Name: line(subject.GetName()),
 			}
 		}
 
 		if wait := problem.GetWait(); wait != nil {
-			p.Wait = &akriv0.Wait{Awaited: text(wait.GetAwaited()), Then: text(wait.GetThen())}
+			p.Wait = &akriv0.Wait{Awaited: line(wait.GetAwaited()), Then: line(wait.GetThen())}
 			// The API server stores whole seconds.
 			p.Wait.Since = metav1.NewTime(wait.GetSince().AsTime().Truncate(time.Second))
 			p.Wait.Until = metav1.NewTime(wait.GetUntil().AsTime().Truncate(time.Second))

@@ -290,7 +290,7 @@ func parseHandlers(handlers []*instancev1.HandlerState) []akriv0.HandlerStatus {
 	var statuses []akriv0.HandlerStatus
 	for _, handler := range first(handlers, maxHandlerStates) {
 		status := akriv0.HandlerStatus{
-			Name: text(handler.GetName()), Endpoint: text(handler.GetEndpoint()),
+			Name: line(handler.GetName()), Endpoint: line(handler.GetEndpoint()),
 			Status: akriv0.HandlerState(handler.GetStatus()),
 		}
 		if handler.GetOfflineSince() != nil {

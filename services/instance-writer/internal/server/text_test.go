@@ -1,6 +1,8 @@
 package server //nolint:testpackage // parseReport is not exported
 
 import (
+	"encoding/json"
+	"strings"
 	"testing"
 	"unicode/utf8"
 
@@ -58,4 +60,21 @@ func TestPropertiesWithControlCharacters(t *testing.T) {
 		require.Empty(t, invalid, "%q", text)
 		require.Equal(t, value, report.Devices[0].Value().Properties.Map()["A"])
 	}
+}
+
+// What is shown as a part of a line has no line break and no tab.
+func TestFactsAreLines(t *testing.T) {
+	const hostile = "a\n\tb"
+	report, _ := parseReport(&instancev1.ReportDevicesRequest{
+		Handlers: []*instancev1.HandlerState{{Name: hostile, Endpoint: hostile}},
+		Problems: []*instancev1.Problem{{
+			Reason: "X", Evidence: []string{hostile}, Subject: &instancev1.Subject{Kind: hostile, Namespace: hostile, Name: hostile},
+			Wait: &instancev1.Wait{Awaited: hostile, Then: hostile},
+		}},
+	})
+	facts, err := json.Marshal(map[string]any{"handlers": report.Handlers, "problems": report.Problems})
+	require.NoError(t, err)
+	require.NotContains(t, string(facts), `\n`)
+	require.NotContains(t, string(facts), `\t`)
+	require.Equal(t, 8, strings.Count(string(facts), `a\\u000a\\u0009b`))
 }
