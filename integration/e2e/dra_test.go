@@ -18,6 +18,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	akriv0 "akri.sh/libs/apis/akri/v0"
+	discoveryv0 "akri.sh/proto/v0"
 
 	"akri.sh/integration/cluster"
 	"akri.sh/integration/mesh"
@@ -56,6 +57,7 @@ func TestDRA(t *testing.T) {
 		pairOfDevices,
 		diagnosedDevice,
 		refusedClaims,
+		foreignAttribute,
 		secondDriver,
 		explainedClaims,
 		serialSample,
@@ -66,6 +68,7 @@ func TestDRA(t *testing.T) {
 		// Failures of services, nodes and devices.
 		killedWithClaims,
 		interruptedClaims,
+		replacedPlugins,
 		claimsWithoutAPI,
 		claimsOfRestartedNode,
 		unpluggedClaims,
@@ -205,6 +208,42 @@ func selectedDevice(t *testing.T) {
 	apply(t, sample(t, "dra-selector.yaml", "[foo0, foo1]", "[foo0]"))
 	awaitHealth(t, "two-containers", corev1.ResourceHealthStatusUnhealthy, fmt.Sprintf("node %q does not see the device", pod.Spec.NodeName))
 	requireUnchanged(t, pod)
+}
+
+// foreignAttribute reports a shared device from a second node, which is the first by name, with
+// another value of the property that its Configuration publishes. The attribute keeps the value.
+func foreignAttribute(t *testing.T) {
+	configuration := configurationOf("e2e-disputed", "e2eDisputed", "")
+	apply(t, strings.Replace(configuration, "namespace: default", `namespace: default, annotations: {akri.sh/attributes: SERIAL}`, 1))
+	reported := func(serial string) *discoveryv0.Device {
+		return &discoveryv0.Device{Id: "x", Properties: map[string]string{"SERIAL": serial}}
+	}
+	nodes := akri.Cluster.Nodes()
+	instance := instanceName("e2e-disputed", "x", "", true)
+	handle(t, nodes[1], "e2eDisputed", reported("established"))
+	awaitAttribute(t, instance, "SERIAL", "established")
+
+	handle(t, nodes[0], "e2eDisputed", reported("foreign"))
+	awaitCondition(t, "default", "e2e-disputed", akriv0.ConditionPropertiesAgree, metav1.ConditionFalse, akriv0.ReasonPropertiesDiffer)
+	apply(t, ownPod("e2e-disputed", instance))
+	pod := awaitReadyPod(t, "default", "e2e-disputed")
+	require.Equal(t, "established", environment(t, pod, "main")["SERIAL"])
+	awaitAttribute(t, instance, "SERIAL", "established")
+}
+
+// awaitAttribute waits until the device of the Instance has the attribute in its ResourceSlice.
+func awaitAttribute(t *testing.T, instance string, name resourcev1.QualifiedName, value string) {
+	t.Helper()
+	named := metav1.ListOptions{FieldSelector: "metadata.name=default." + instance + ".akri.sh"}
+	awaitObjects(t, "attribute of "+instance, akri.Kubernetes.ResourceV1().ResourceSlices(), named, func(found []resourcev1.ResourceSlice) error {
+		if len(found) == 0 {
+			return errors.New("no ResourceSlice has the name")
+		}
+		if attribute := found[0].Spec.Devices[0].Attributes[name].StringValue; attribute == nil || *attribute != value {
+			return fmt.Errorf("the attributes are %v", found[0].Spec.Devices[0].Attributes)
+		}
+		return nil
+	})
 }
 
 // awaitHealth waits until the status of each container has the health of its device.

@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"syscall"
@@ -224,6 +225,60 @@ func interruptedClaims(t *testing.T) {
 	require.NoError(t, akri.DeleteText(t.Context(), ownPod("cut-kubelet", "e2e-cut")))
 	awaitFree(t, instance)
 	awaitFiles(t, node, 0)
+}
+
+// replacedPlugins replaces dra-kubelet-plugin on all nodes, as an upgrade does, while Pods start
+// and end. No preparation fails: the kubelet would repeat it only after 60 to 90 s.
+func replacedPlugins(t *testing.T) {
+	if selected.process("dra-kubelet-plugin") == "agent" {
+		t.Skip("the agent has one Pod on each node")
+	}
+	const instance, daemonSet = "e2e-replaced-8120fe", "akri-dra-kubelet-plugin"
+	apply(t, echoConfiguration("e2e-replaced", 8, "", "foo0")) // Pods that end have slots, too
+	awaitSlice(t, instance, true)
+	before := map[string]bool{}
+	for _, pod := range servicePods(t, "dra-kubelet-plugin") {
+		before[pod.Name] = true
+	}
+	_, err := akri.Kubectl(t.Context(), "", "rollout", "restart", "--namespace", mesh.Namespace, "daemonset", daemonSet)
+	require.NoError(t, err)
+	replaced := func() bool {
+		return !slices.ContainsFunc(servicePods(t, "dra-kubelet-plugin"), func(pod corev1.Pod) bool { return before[pod.Name] })
+	}
+
+	var slowest time.Duration
+	started := 0
+	for deadline := time.Now().Add(timeout); !replaced(); {
+		require.True(t, time.Now().Before(deadline), "the Pods of dra-kubelet-plugin are not replaced")
+		for _, node := range akri.Cluster.Nodes() {
+			name, created := fmt.Sprint("replaced-", started), time.Now()
+			require.NoError(t, akri.ApplyText(t.Context(), selecting(node, ownPod(name, "e2e-replaced"))))
+			awaitReadyPod(t, "default", name)
+			slowest = max(slowest, time.Since(created))
+			require.NoError(t, akri.Kubernetes.CoreV1().Pods("default").Delete(t.Context(), name, metav1.DeleteOptions{}))
+			started++
+		}
+	}
+	t.Logf("%d Pods started meanwhile, the slowest in %s", started, slowest.Round(time.Millisecond))
+	require.Greater(t, started, len(akri.Cluster.Nodes()))
+	failed, err := akri.Kubernetes.CoreV1().Events("default").List(t.Context(), metav1.ListOptions{FieldSelector: "reason=FailedPrepareDynamicResources"})
+	require.NoError(t, err)
+	for _, event := range failed.Items {
+		require.False(t, strings.HasPrefix(event.InvolvedObject.Name, "replaced-"), "%s: %s", event.InvolvedObject.Name, event.Message)
+	}
+	awaitFree(t, instance)
+	for _, node := range akri.Cluster.Nodes() {
+		awaitFiles(t, node, 0)
+		require.Len(t, pluginSockets(t, node), 1)
+	}
+}
+
+// pluginSockets returns the sockets of dra-kubelet-plugin for the kubelet of the node.
+func pluginSockets(t *testing.T, node cluster.Node) []string {
+	t.Helper()
+	paths, err := filepath.Glob(filepath.Join(node.KubeletDir(), "plugins_registry", "akri.sh*.sock"))
+	require.NoError(t, err)
+	return paths
 }
 
 // awaitFiles waits until the node has the files of so many claims. It polls often, to find the

@@ -68,6 +68,12 @@ func NewServer(logger *zap.Logger, registerer prometheus.Registerer, options ...
 // calls and streams that are still open after that are cut. Serve returns at most one second later,
 // even if a call does not return.
 func Serve(ctx context.Context, server *grpc.Server, listeners ...net.Listener) error {
+	return ServeAndFinish(ctx, func() time.Duration { return stopTimeout }, server, listeners...)
+}
+
+// ServeAndFinish is Serve with another time that running calls have to finish. It calls timeout
+// when ctx ends.
+func ServeAndFinish(ctx context.Context, timeout func() time.Duration, server *grpc.Server, listeners ...net.Listener) error {
 	failed := make(chan error, len(listeners))
 	for _, listener := range listeners {
 		go func() { failed <- server.Serve(listener) }()
@@ -77,14 +83,14 @@ func Serve(ctx context.Context, server *grpc.Server, listeners ...net.Listener) 
 	case <-ctx.Done():
 	case err = <-failed:
 	}
-	stop(server)
+	stop(server, timeout())
 	if err == nil || ctx.Err() != nil {
 		return nil
 	}
 	return fmt.Errorf("serve: %w", err)
 }
 
-func stop(server *grpc.Server) {
+func stop(server *grpc.Server, timeout time.Duration) {
 	stopped := make(chan struct{})
 	go func() {
 		defer close(stopped)
@@ -93,7 +99,7 @@ func stop(server *grpc.Server) {
 	select {
 	case <-stopped:
 		return
-	case <-time.After(stopTimeout):
+	case <-time.After(timeout):
 	}
 	server.Stop()
 	select {

@@ -17,7 +17,6 @@ import (
 	drav1 "k8s.io/kubelet/pkg/apis/dra/v1"
 	registrationv1 "k8s.io/kubelet/pkg/apis/pluginregistration/v1"
 
-	akriv0 "akri.sh/libs/apis/akri/v0"
 	"akri.sh/libs/node"
 	"akri.sh/libs/node/slots"
 	"akri.sh/libs/rpc"
@@ -80,8 +79,11 @@ func New(config Config, env service.Env) (*Service, error) {
 	return s, nil
 }
 
-// Run serves until ctx ends.
+// Run serves until ctx ends, and then finishes the running calls of the kubelet.
 func (s *Service) Run(ctx context.Context) error {
+	ending := ctx
+	ctx, stop := context.WithCancel(context.WithoutCancel(ctx))
+	defer stop()
 	operator, err := rpc.Dial(s.config.DiscoveryOperator, s.env.Metrics)
 	if err != nil {
 		return err
@@ -114,7 +116,12 @@ func (s *Service) Run(ctx context.Context) error {
 	}
 	s.server.slots = slots.NewManager(instances, s.store)
 	group, ctx := errgroup.WithContext(ctx)
-	group.Go(func() error { return s.serve(ctx) })
+	group.Go(func() error {
+		defer stop()
+		serving, end := context.WithCancel(ctx)
+		defer context.AfterFunc(ending, end)()
+		return s.serve(serving)
+	})
 	group.Go(func() error { return s.server.claims.Run(ctx) })
 	group.Go(func() error { return s.newReclaimer(podResources, s.server.slots).Run(ctx) })
 	group.Go(func() error {
@@ -126,8 +133,11 @@ func (s *Service) Run(ctx context.Context) error {
 
 // serve serves the kubelet. It finds the socket in its directory, also after it has restarted.
 func (s *Service) serve(ctx context.Context) error {
-	listener, err := rpc.Listen(ctx, s.env.Log, "unix://"+s.config.RegistryDir+"/"+akriv0.Driver+".sock")
+	listener, err := rpc.Listen(ctx, s.env.Log, "unix://"+s.socket())
 	if err != nil {
+		return err
+	}
+	if err := s.removeStaleSockets(ctx); err != nil {
 		return err
 	}
 	s.env.Health.AddLiveness("socket", listener.Check)
@@ -137,5 +147,5 @@ func (s *Service) serve(ctx context.Context) error {
 	drahealthv1.RegisterDRAResourceHealthServer(grpcServer, health)
 	drahealthv1alpha1.RegisterDRAResourceHealthServer(grpcServer, drahealthv1.V1ServerWrapper{Server: health})
 	registrationv1.RegisterRegistrationServer(grpcServer, s.server)
-	return rpc.Serve(ctx, grpcServer, listener)
+	return rpc.ServeAndFinish(ctx, s.timeToFinish, grpcServer, listener)
 }

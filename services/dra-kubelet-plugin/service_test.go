@@ -2,12 +2,14 @@ package drakubeletplugin_test
 
 import (
 	"context"
+	"net"
 	"os"
 	"path/filepath"
 	"testing"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
 	"go.uber.org/zap"
@@ -60,6 +62,13 @@ func newWriter(usage string) *instancetest.Writer {
 // startService starts the service until the end of the test.
 func startService(t *testing.T, writer *instancetest.Writer) (drakubeletplugin.Config, *admin.Health) {
 	t.Helper()
+	config := newConfig(t, writer)
+	health, _ := run(t, config)
+	return config, health
+}
+
+func newConfig(t *testing.T, writer *instancetest.Writer) drakubeletplugin.Config {
+	t.Helper()
 	directory, err := os.MkdirTemp("", "d") //nolint:usetesting // paths of t.TempDir are too long for sockets
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, os.RemoveAll(directory)) })
@@ -70,14 +79,20 @@ func startService(t *testing.T, writer *instancetest.Writer) (drakubeletplugin.C
 		InstanceWriter:    rpctest.Serve(t, func(r grpc.ServiceRegistrar) { instancev1.RegisterInstanceServiceServer(r, writer) }),
 	}
 	require.NoError(t, os.Mkdir(config.KubeletDir, 0o700))
-	health := &admin.Health{}
+	return config
+}
+
+// run runs an instance of the service until stop, or the end of the test.
+func run(t *testing.T, config drakubeletplugin.Config) (health *admin.Health, stop func()) {
+	t.Helper()
+	health = &admin.Health{}
 	s, err := drakubeletplugin.New(config, service.Env{Log: zap.NewNop(), Metrics: prometheus.NewRegistry(), Health: health})
 	require.NoError(t, err)
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan error, 1)
 	go func() { done <- s.Run(ctx) }()
 	t.Cleanup(func() { cancel(); require.NoError(t, <-done) })
-	return config, health
+	return health, cancel
 }
 
 // The kubelet registers the plugin, prepares a claim and unprepares it.
@@ -87,7 +102,7 @@ func TestKubelet(t *testing.T) {
 		Request: "r", Pool: "default/" + camera, Device: camera, ShareId: new("share"),
 	})
 	config, health := startService(t, writer)
-	conn := rpctest.Dial(t, "unix://"+filepath.Join(config.RegistryDir, "akri.sh.sock"))
+	conn := rpctest.Dial(t, "unix://"+filepath.Join(config.RegistryDir, "akri.sh-plugin.sock"))
 	registration, plugin := registrationv1.NewRegistrationClient(conn), drav1.NewDRAPluginClient(conn)
 	info, err := registration.GetInfo(t.Context(), &registrationv1.InfoRequest{}, grpc.WaitForReady(true))
 	require.NoError(t, err)
@@ -139,4 +154,53 @@ func TestKubelet(t *testing.T) {
 		require.Equal(t, []string{""}, writer.Usage(camera))
 	}
 	require.NoFileExists(t, filepath.Join(config.CDIDir, "akri.sh-claim_uid.json"))
+}
+
+// A Pod replaces another one. Both serve the kubelet, and a preparation that waits in the old one
+// is finished. The sockets of Pods that were killed are removed.
+func TestReplacedPod(t *testing.T) {
+	writer := newWriter("node-b")
+	writer.PutClaim("default", "claim", "uid", &instancev1.AllocatedDevice{Request: "r", Pool: "default/" + camera, Device: camera})
+	config := newConfig(t, writer)
+	socket := func(name string) string { return filepath.Join(config.RegistryDir, name) }
+	require.NoError(t, os.Mkdir(config.RegistryDir, 0o700))
+	stale, others := []string{socket("akri.sh.sock"), socket("akri.sh-killed.sock")}, socket("gpu.example.com.sock")
+	for _, path := range append(stale, others) {
+		listener, err := net.ListenUnix("unix", &net.UnixAddr{Name: path})
+		require.NoError(t, err)
+		listener.SetUnlinkOnClose(false)
+		require.NoError(t, listener.Close())
+	}
+
+	config.Pod = "akri/plugin-old"
+	_, stop := run(t, config)
+	plugin := drav1.NewDRAPluginClient(rpctest.Dial(t, "unix://"+socket("akri.sh-old.sock")))
+	prepared := make(chan *drav1.NodePrepareResourcesResponse, 1)
+	go func() {
+		response, err := plugin.NodePrepareResources(t.Context(), &drav1.NodePrepareResourcesRequest{
+			Claims: []*drav1.Claim{{Namespace: "default", Name: "claim", Uid: "uid"}},
+		}, grpc.WaitForReady(true))
+		assert.NoError(t, err)
+		prepared <- response
+	}()
+	require.Eventually(t, func() bool { return writer.Reads() > 0 }, 10*time.Second, 10*time.Millisecond)
+	for _, path := range stale {
+		require.NoFileExists(t, path)
+	}
+	require.FileExists(t, others)
+
+	config.Pod = "akri/plugin-new"
+	run(t, config)
+	info, err := registrationv1.NewRegistrationClient(rpctest.Dial(t, "unix://"+socket("akri.sh-new.sock"))).
+		GetInfo(t.Context(), &registrationv1.InfoRequest{}, grpc.WaitForReady(true))
+	require.NoError(t, err)
+	require.Equal(t, "akri.sh", info.GetName())
+	require.FileExists(t, socket("akri.sh-old.sock"))
+
+	stop()
+	require.Eventually(t, func() bool { _, err := os.Stat(socket("akri.sh-old.sock")); return os.IsNotExist(err) }, 10*time.Second, 10*time.Millisecond)
+	require.Empty(t, prepared)
+	writer.PutDevice("camera", camera, "cameras", 1, "")
+	require.Empty(t, (<-prepared).GetClaims()["uid"].GetError())
+	require.Equal(t, []string{"D:uid:node-a"}, writer.Usage(camera))
 }

@@ -14,6 +14,7 @@ import (
 	"slices"
 	"strings"
 	"syscall"
+	"time"
 
 	pluginapi "k8s.io/kubelet/pkg/apis/deviceplugin/v1beta1"
 	cdiapi "tags.cncf.io/container-device-interface/pkg/cdi"
@@ -29,6 +30,8 @@ const (
 	// slotsAnnotation of a file has the slots of the claim.
 	slotsAnnotation = akriv0.Group + "/slots"
 	extension       = ".json"
+	// writing is longer than a file is written.
+	writing = time.Minute
 )
 
 // Claim is a ResourceClaim that is prepared, or whose preparation has begun.
@@ -69,6 +72,9 @@ func removeTemporary(directory string) error {
 		return fmt.Errorf("list temporary CDI files: %w", err)
 	}
 	for _, path := range paths {
+		if info, err := os.Lstat(path); err == nil && time.Since(info.ModTime()) < writing {
+			continue // the instance of the service that this one replaces may write it
+		}
 		content, err := os.ReadFile(path)
 		if errors.Is(err, fs.ErrNotExist) {
 			continue // another driver has finished its file
@@ -149,6 +155,15 @@ func (f *Files) Slots() (map[string][]node.SlotClaim, error) {
 		}
 	}
 	return all, errors.Join(errs...)
+}
+
+// Read returns the slots of the claim, and whether it has a file. An unreadable file has no slots.
+func (f *Files) Read(uid string) (slots []node.SlotClaim, exists bool, err error) {
+	slots, err = f.read(uid)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, false, nil
+	}
+	return slots, true, err
 }
 
 func (f *Files) read(uid string) (slots []node.SlotClaim, err error) {

@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"slices"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 	pluginapi "k8s.io/kubelet/pkg/apis/deviceplugin/v1beta1"
@@ -101,15 +102,21 @@ func TestOwnerOfDeviceNode(t *testing.T) {
 	}
 }
 
-// Only complete files of this driver are known to be its own.
+// Only complete files of this driver are known to be its own. Another instance of the service may
+// write a new one.
 func TestTemporaryFiles(t *testing.T) {
 	directory := t.TempDir()
 	files := map[string]string{
 		"spec.1.tmp": `{"kind":"akri.sh/claim"}`, "spec.2.tmp": `{"kind":"gpu.example.com/claim"}`, "spec.3.tmp": "",
+		"spec.4.tmp":           `{"kind":"akri.sh/claim"}`,
 		"akri.sh-claim_1.json": `{"kind":"akri.sh/claim"}`, "gpu.example.com-claim_1.json": `{"kind":"gpu.example.com/claim"}`,
 	}
 	for name, content := range files {
-		require.NoError(t, os.WriteFile(filepath.Join(directory, name), []byte(content), 0o600))
+		path := filepath.Join(directory, name)
+		require.NoError(t, os.WriteFile(path, []byte(content), 0o600))
+		if name != "spec.4.tmp" {
+			require.NoError(t, os.Chtimes(path, time.Time{}, time.Now().Add(-time.Hour)))
+		}
 	}
 	_, err := cdi.NewFiles(directory, dev(t))
 	require.NoError(t, err)

@@ -43,6 +43,8 @@ type Files interface {
 	// Slots returns the slots of all claims by uid. With an error it returns those that it can
 	// read.
 	Slots() (map[string][]node.SlotClaim, error)
+	// Read returns the slots of a claim and whether it has a file.
+	Read(uid string) (slots []node.SlotClaim, exists bool, err error)
 }
 
 // Options of a Manager.
@@ -72,7 +74,8 @@ type Manager struct {
 	// fields below.
 	operation *semaphore.Weighted
 	// prepared has the slots of the claims with a file, or nil if the file cannot be read. A claim
-	// is added before its slots are reserved.
+	// is added before its slots are reserved. While another instance of the service replaces this
+	// one, both write files: load reads that of a claim again.
 	prepared map[string][]node.SlotClaim
 	// taken are the lost slots that are logged already.
 	taken map[node.SlotClaim]bool
@@ -171,7 +174,8 @@ func (m *Manager) attempt(ctx context.Context, uid string, allocation []*instanc
 	if err != nil {
 		return nil, err
 	}
-	reserved, err := choose(uid, devices, m.prepared[uid], snapshot)
+	previous, _ := m.load(uid)
+	reserved, err := choose(uid, devices, previous, snapshot)
 	if err != nil {
 		return nil, err
 	}
@@ -206,6 +210,21 @@ func (m *Manager) write(uid string, reserved []node.SlotClaim, devices []allocat
 	m.prepared[uid] = reserved
 	m.Metrics.SetPrepared(len(m.prepared))
 	return nil
+}
+
+// load returns the slots of a claim and whether it is prepared, as its file states.
+func (m *Manager) load(uid string) (slots []node.SlotClaim, exists bool) {
+	slots, exists, err := m.Files.Read(uid)
+	if err != nil {
+		m.Log.Warn("reading the file of a prepared claim failed", zap.String("claim", uid), zap.Error(err))
+	}
+	if exists {
+		m.prepared[uid] = slots
+	} else {
+		delete(m.prepared, uid)
+	}
+	m.Metrics.SetPrepared(len(m.prepared))
+	return slots, exists
 }
 
 func (m *Manager) forget(uid string) error {
@@ -246,7 +265,7 @@ func (m *Manager) Unprepare(ctx context.Context, uid string) error {
 	}
 	defer m.operation.Release(1)
 	snapshot, _ := m.Store.Get()
-	held := m.prepared[uid]
+	held, _ := m.load(uid)
 	for _, claim := range snapshot.ClaimSlots() {
 		if claim.ClaimUID == uid && !slices.Contains(held, claim) {
 			held = append(held, claim)

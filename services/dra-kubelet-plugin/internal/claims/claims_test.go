@@ -2,8 +2,12 @@ package claims_test
 
 import (
 	"context"
+	"fmt"
+	"maps"
+	"math/rand/v2"
 	"os"
 	"path/filepath"
+	"slices"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -474,4 +478,81 @@ func TestDamagedFile(t *testing.T) {
 		require.Equal(t, []string{""}, f.writer.Usage(first))
 		require.Empty(t, f.files())
 	})
+}
+
+// Two instances of the service work with the same files while one replaces the other: the kubelet
+// calls either, and each learns late what the other did. In the end each prepared claim has its
+// slot, and no other claim has one.
+func TestTwoInstances(t *testing.T) {
+	for seed := range uint64(20) {
+		synctest.Test(t, func(t *testing.T) { twoInstances(t, rand.New(rand.NewPCG(seed, 0))) })
+	}
+}
+
+func twoInstances(t *testing.T, random *rand.Rand) {
+	t.Helper()
+	const claimed = 4
+	a := newFixture(t)
+	b := &fixture{t: t, store: node.NewStore("node-a"), writer: a.writer, directory: a.directory, dev: a.dev}
+	b.see(first, second)
+	b.start()
+	instances := []*fixture{a, b}
+	var mu sync.Mutex
+	var late [2]func() // the last change that a store has not got yet
+	deliver := func(i int) {
+		mu.Lock()
+		change := late[i]
+		late[i] = nil
+		mu.Unlock()
+		if change != nil {
+			change()
+		}
+	}
+	a.writer.OnChange = func(list []*instancev1.Instance, revision uint64) {
+		mu.Lock()
+		defer mu.Unlock()
+		for i, instance := range instances {
+			late[i] = func() { instance.store.SetInstances(list, revision) }
+		}
+	}
+	a.put(first, make([]string, claimed)...)
+	for i, instance := range instances {
+		deliver(i)
+		instance.run()
+	}
+
+	prepared := map[string]bool{}
+	for range 60 {
+		i := random.IntN(2)
+		uid := fmt.Sprintf("claim-%d", random.IntN(claimed))
+		switch random.IntN(5) {
+		case 0, 1:
+			ctx, cancel := context.WithTimeout(t.Context(), 40*time.Second)
+			watch := time.AfterFunc(time.Second, func() { deliver(i) }) // late, but not later than a preparation waits
+			_, err := instances[i].prepare(ctx, uid, result("r", first))
+			cancel()
+			watch.Stop()
+			require.NoError(t, err)
+			prepared[uid] = true
+		case 2, 3:
+			require.NoError(t, instances[i].Unprepare(t.Context(), uid))
+			delete(prepared, uid)
+		case 4:
+			deliver(i)
+		}
+	}
+
+	// Each gets what the other did, until nothing changes.
+	for range 10 {
+		for i := range instances {
+			deliver(i)
+			synctest.Wait()
+		}
+	}
+	want := make([]string, claimed)
+	for i, uid := range slices.Sorted(maps.Keys(prepared)) {
+		want[i] = "D:" + uid + ":node-a"
+	}
+	require.ElementsMatch(t, want, a.writer.Usage(first))
+	require.Len(t, a.files(), len(prepared))
 }

@@ -52,9 +52,15 @@ func (m *Manager) reconcile(ctx context.Context) error {
 // claims that are not the chosen ones.
 func (m *Manager) releaseUnused(ctx context.Context, snapshot *node.Snapshot) error {
 	var unused []node.SlotClaim
+	inUse := func(slots []node.SlotClaim, exists bool, claim node.SlotClaim) bool {
+		return exists && (slots == nil || slices.Contains(slots, claim))
+	}
 	for _, claim := range snapshot.ClaimSlots() {
 		slots, exists := m.prepared[claim.ClaimUID]
-		if !exists || slots != nil && !slices.Contains(slots, claim) {
+		if !inUse(slots, exists, claim) {
+			slots, exists = m.load(claim.ClaimUID)
+		}
+		if !inUse(slots, exists, claim) {
 			unused = append(unused, claim)
 		}
 	}
@@ -72,10 +78,13 @@ func (m *Manager) releaseUnused(ctx context.Context, snapshot *node.Snapshot) er
 func (m *Manager) takeBack(ctx context.Context, snapshot *node.Snapshot) error {
 	var errs []error
 	taken := map[node.SlotClaim]bool{}
-	for _, claims := range m.prepared {
+	for uid, claims := range m.prepared {
 		for _, claim := range claims {
 			switch snapshot.SlotState(claim) {
 			case node.SlotFree:
+				if slots, _ := m.load(uid); !slices.Contains(slots, claim) {
+					continue // unprepared by another instance of the service
+				}
 				if err := m.reserve(ctx, []node.SlotClaim{claim}); err != nil {
 					errs = append(errs, err)
 					continue

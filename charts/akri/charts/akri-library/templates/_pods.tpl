@@ -54,7 +54,7 @@ subjects:
 {{/* The part of a Pod's spec that all services share. */}}
 {{- define "akri.pod" -}}
 serviceAccountName: {{ include "akri.name" . }}
-terminationGracePeriodSeconds: 10
+terminationGracePeriodSeconds: {{ .Values.terminationGracePeriodSeconds | default 10 }}
 {{- with .Values.priorityClassName }}
 priorityClassName: {{ . }}
 {{- end }}
