@@ -149,6 +149,7 @@ func setNodes(spec *resourcev1.ResourceSliceSpec, nodes []*corev1.Node, shared b
 
 func attributes(device Device) map[resourcev1.QualifiedName]resourcev1.DeviceAttribute {
 	all := properties(device)
+	maps.Copy(all, pci(device.Instance))
 	maps.Copy(all, map[resourcev1.QualifiedName]resourcev1.DeviceAttribute{
 		attributeNamespace:     {StringValue: &device.Instance.Namespace},
 		attributeConfiguration: {StringValue: &device.Instance.Spec.ConfigurationName},
