@@ -44,6 +44,8 @@ type Options struct {
 	Agent bool
 	// Handlers are the names of the Discovery Handlers of each node.
 	Handlers []string
+	// Flags of each instance-writer.
+	Flags []string
 	// Progress is called with each step.
 	Progress func(format string, arguments ...any)
 }
@@ -86,7 +88,7 @@ func New(ctx context.Context, options Options) (e *Environment, err error) {
 	}
 	memory := fmt.Sprintf("GOMEMLIMIT=%dMiB", cmp.Or(options.Memory, defaultMemory))
 	for range options.Replicas {
-		writer, err := process.StartReplica(ctx, e.API, e.Identities, []string{memory})
+		writer, err := process.StartReplica(ctx, e.API, e.Identities, []string{memory}, options.Flags...)
 		if err != nil {
 			return e, fmt.Errorf("start replica: %w", err)
 		}
