@@ -211,7 +211,8 @@ func selectedDevice(t *testing.T) {
 }
 
 // foreignAttribute reports a shared device from a second node, which is the first by name, with
-// another value of the property that its Configuration publishes. The attribute keeps the value.
+// another value of the property that its Configuration publishes. The attribute keeps the value. A
+// Pod on the first node gets what that node reports.
 func foreignAttribute(t *testing.T) {
 	configuration := configurationOf("e2e-disputed", "e2eDisputed", "")
 	apply(t, strings.Replace(configuration, "namespace: default", `namespace: default, annotations: {akri.sh/attributes: SERIAL}`, 1))
@@ -225,7 +226,7 @@ func foreignAttribute(t *testing.T) {
 
 	handle(t, nodes[0], "e2eDisputed", reported("foreign"))
 	awaitCondition(t, "default", "e2e-disputed", akriv0.ConditionPropertiesAgree, metav1.ConditionFalse, akriv0.ReasonPropertiesDiffer)
-	apply(t, ownPod("e2e-disputed", instance))
+	apply(t, selecting(nodes[1], ownPod("e2e-disputed", instance)))
 	pod := awaitReadyPod(t, "default", "e2e-disputed")
 	require.Equal(t, "established", environment(t, pod, "main")["SERIAL"])
 	awaitAttribute(t, instance, "SERIAL", "established")
