@@ -132,6 +132,7 @@ func (w *Webhook) post(ctx context.Context, attack string, body []byte) {
 		w.Counts.add(attack, err)
 		return
 	}
+
 	response, err := transport.RoundTrip(request)
 	if err != nil {
 		if ctx.Err() == nil {
@@ -145,6 +146,7 @@ func (w *Webhook) post(ctx context.Context, attack string, body []byte) {
 		w.Counts.add(attack, "no response")
 		return
 	}
+
 	if bytes.Contains(text, []byte(w.Namespace)) {
 		w.Leaked.Add(1)
 	}
