@@ -149,7 +149,6 @@ func setNodes(spec *resourcev1.ResourceSliceSpec, nodes []*corev1.Node, shared b
 
 func attributes(device Device) map[resourcev1.QualifiedName]resourcev1.DeviceAttribute {
 	all := properties(device)
-	maps.Copy(all, pci(device.Instance))
 	maps.Copy(all, map[resourcev1.QualifiedName]resourcev1.DeviceAttribute{
 		attributeNamespace:     {StringValue: &device.Instance.Namespace},
 		attributeConfiguration: {StringValue: &device.Instance.Spec.ConfigurationName},
@@ -158,6 +157,9 @@ func attributes(device Device) map[resourcev1.QualifiedName]resourcev1.DeviceAtt
 	})
 	if device.Configuration != nil {
 		all[attributeHandler] = resourcev1.DeviceAttribute{StringValue: &device.Configuration.Spec.DiscoveryHandler.Name}
+	}
+	if root := pcieRoot(device.Instance); root != "" {
+		all[attributePCIeRoot] = resourcev1.DeviceAttribute{StringValue: &root}
 	}
 	maps.DeleteFunc(all, func(_ resourcev1.QualifiedName, attribute resourcev1.DeviceAttribute) bool {
 		return attribute.StringValue != nil && len(*attribute.StringValue) > resourcev1.DeviceAttributeMaxValueLength
