@@ -34,6 +34,10 @@ func recreatedPods(t *testing.T) {
 
 // recreate checks that the kubelet admits each new pod, although the slot is recorded as held, and
 // that the slot is released because the kubelet does not list a pod that uses it any more.
+//
+// If the API server is slow, the slot is released before the next pod is placed. Both nodes then
+// offer the device until one of them reserves the slot. The scheduler learns of that with the next
+// status of the other node, and until then may place pods there.
 func recreate(t *testing.T, workload, resource, instance string, count int) {
 	t.Helper()
 	pods := follow(t, workload)
@@ -45,11 +49,16 @@ func recreate(t *testing.T, workload, resource, instance string, count int) {
 		require.NoError(t, akri.Kubernetes.CoreV1().Pods("default").Delete(t.Context(), previous.Name, metav1.DeleteOptions{}))
 		previous = awaitOther(t, workload, previous.Name)
 	}
-	require.Empty(t, pods.rejections(), "pods that the kubelet rejected")
+	slot := akriv0.SlotName(instance, 0)
+	if released := releases(t, slot); len(released) > 0 {
+		t.Logf("the slot was released between two pods: %v; rejected: %s", released, pods.summary())
+	} else {
+		require.Empty(t, pods.rejections(), "pods that the kubelet rejected, although the slot was never released")
+	}
 
 	require.NoError(t, akri.DeleteText(t.Context(), manifest))
 	awaitFree(t, instance)
-	reasons := releases(t, akriv0.SlotName(instance, 0))
+	reasons := releases(t, slot)
 	require.Positive(t, reasons["idle"])
 	require.Len(t, reasons, 1, "%v", reasons)
 }
