@@ -255,6 +255,14 @@ func (s *suite) node(t *testing.T) {
 	require.NoFileExists(t, filepath.Join(node.RunDir(), "run-file"), "/run must be empty after a boot")
 	s.restarted(t, "web-node-b", before+1)
 	s.eventually(t, "web-node-b", "exec", "web-node-a", "--", "/probe", "get", "http://web")
+
+	// The proxy of the control plane has the name and the configuration of the first node.
+	first := s.cluster.Nodes()[0]
+	require.NoError(t, first.Stop(t.Context()))
+	require.NoError(t, first.Start(t.Context()))
+	exited, err := s.cluster.RestartExited(t.Context())
+	require.NoError(t, err)
+	require.Empty(t, exited)
 }
 
 func (s *suite) upAgain(t *testing.T) {

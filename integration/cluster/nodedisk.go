@@ -72,6 +72,11 @@ func (n Node) writeConfig() error {
 		if err != nil {
 			return err
 		}
+		// kube-proxy ends when its file is written. That of the control plane has the file of a
+		// node.
+		if existing, err := os.ReadFile(n.configFile(file)); err == nil && bytes.Equal(existing, content) {
+			continue
+		}
 		if err := writeFile(n.configFile(file), content); err != nil {
 			return err
 		}
