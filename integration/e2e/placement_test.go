@@ -33,6 +33,7 @@ func separateServices(t *testing.T) {
 	require.NoError(t, akri.Install(t.Context(), "global.nodePlane.nodeSelector."+devicesLabel+"=here", "global.separateClusterServices=true"))
 	awaitPlaced(t, "node-b")
 	requireCheck(t, "", "no cluster service runs on a node with node services")
+	releaseWhileOff(t, akri.Cluster.Nodes()[0])
 
 	label("node-b", "=here")
 	awaitNodeServices(t, 2)

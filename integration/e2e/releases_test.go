@@ -13,6 +13,7 @@ import (
 
 	akriv0 "akri.sh/libs/apis/akri/v0"
 
+	"akri.sh/integration/cluster"
 	"akri.sh/integration/mesh"
 )
 
@@ -42,26 +43,56 @@ configurations:
         - {name: broker, image: "ghcr.io/akri-mesh/sample-broker:dev", imagePullPolicy: IfNotPresent, command: [/no-such-program], resources: {limits: {"{{PLACEHOLDER}}": "1"}}}
 `
 
-// releaseOfConfigurations installs and upgrades a release of Configurations, and waits for it as
-// GitOps tools do: by kstatus. It is ready although nothing works, because one site without its
-// devices must not roll the release of all sites back. The conditions state what does not work.
+// releaseOfConfigurations installs and upgrades a release of Configurations with each version of
+// helm, and waits for it: Helm 4 and GitOps tools do so by kstatus. It is ready although nothing
+// works, because one site without its devices must not roll the release of all sites back. The
+// conditions state what does not work.
 func releaseOfConfigurations(t *testing.T) {
+	versions := map[string]helmCommand{"helm 4": akri.Helm, "helm 3": akri.Helm3}
+	for _, version := range slices.Sorted(maps.Keys(versions)) {
+		release(t, version, versions[version], func() {
+			for name, state := range map[string]string{"no-device": "Broken", "no-node": "Broken", "no-handler": "Broken", "no-secret": "Broken"} {
+				awaitVerdict(t, "default", "e2e-site-"+name, akriv0.ConditionDevicesWorking, state)
+			}
+			awaitVerdict(t, "default", "e2e-site-crash", akriv0.ConditionBrokersWorking, "Broken")
+		})
+	}
+}
+
+// releaseWhileOff does the same while every node with node services is off. The cluster
+// services run on another node.
+func releaseWhileOff(t *testing.T, nodes ...cluster.Node) {
+	t.Helper()
+	for _, node := range nodes {
+		require.NoError(t, node.Stop(t.Context()))
+		markNotReady(t, node.Name())
+	}
+	release(t, "helm 4", akri.Helm, func() {})
+	release(t, "helm 3", akri.Helm3, func() {})
+	for _, node := range nodes {
+		require.NoError(t, node.Start(t.Context()))
+	}
+}
+
+// helmCommand runs a version of helm.
+type helmCommand func(ctx context.Context, arguments ...string) (string, error)
+
+// release installs, upgrades and uninstalls siteConfigurations. It calls check after the first two.
+func release(t *testing.T, version string, helm helmCommand, check func()) {
+	t.Helper()
 	values := filepath.Join(t.TempDir(), "values.yaml")
 	require.NoError(t, os.WriteFile(values, []byte(siteConfigurations), 0o600))
-	helm := func(ctx context.Context, arguments ...string) {
-		_, err := akri.Helm(ctx, append(arguments, "--namespace", "default")...)
-		require.NoError(t, err)
-	}
-	t.Cleanup(func() { helm(context.WithoutCancel(t.Context()), "uninstall", "e2e-site", "--ignore-not-found") })
-	for _, action := range []string{"install", "upgrade"} {
+	run := func(action string, arguments ...string) {
 		began := time.Now()
-		helm(t.Context(), action, "e2e-site", akri.Path("charts", "akri"), "--values", values, "--wait", "--timeout", "1m", "--set", "configurations.e2e-site-crash.capacity=2")
-		t.Logf("helm %s --wait returns after %s", action, time.Since(began).Round(100*time.Millisecond))
-		for name, state := range map[string]string{"no-device": "Broken", "no-node": "Broken", "no-handler": "Broken", "no-secret": "Broken"} {
-			awaitVerdict(t, "default", "e2e-site-"+name, akriv0.ConditionDevicesWorking, state)
-		}
-		awaitVerdict(t, "default", "e2e-site-crash", akriv0.ConditionBrokersWorking, "Broken")
+		_, err := helm(t.Context(), append([]string{action, "e2e-site", "--namespace", "default"}, arguments...)...)
+		require.NoError(t, err, version)
+		t.Logf("%s: %s returns after %s", version, action, time.Since(began).Round(100*time.Millisecond))
 	}
+	for _, action := range []string{"install", "upgrade"} {
+		run(action, akri.Path("charts", "akri"), "--values", values, "--wait", "--timeout", "1m", "--set", "configurations.e2e-site-crash.capacity=2")
+		check()
+	}
+	run("uninstall")
 }
 
 // customHandler adds a handler of others, its Configuration and its broker to the release, with

@@ -222,6 +222,14 @@ func (m *Mesh) Helm(ctx context.Context, arguments ...string) (string, error) {
 	return m.run(ctx, "helm", "", arguments...)
 }
 
+// Helm3 runs the previous major version of helm and returns its output.
+func (m *Mesh) Helm3(ctx context.Context, arguments ...string) (string, error) {
+	if _, err := binaries.Ensure(ctx, nil, "helm-3"); err != nil {
+		return "", err
+	}
+	return m.run(ctx, "helm-3", "", arguments...)
+}
+
 // Kubectl runs kubectl with the input and returns its output.
 func (m *Mesh) Kubectl(ctx context.Context, input string, arguments ...string) (string, error) {
 	return m.run(ctx, "kubectl", input, arguments...)
