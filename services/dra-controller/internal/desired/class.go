@@ -9,6 +9,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation"
 
 	akriv0 "akri.sh/libs/apis/akri/v0"
+	"akri.sh/libs/attributes"
 )
 
 // LabelManagedBy of DeviceClasses and ResourceSlices has the value ManagedBy.
@@ -32,12 +33,12 @@ func ResourceOfClass(class string) string {
 
 // ConfigurationClass returns the DeviceClass for any device of a Configuration.
 func (f Features) ConfigurationClass(name string, owner metav1.OwnerReference) *resourcev1.DeviceClass {
-	return f.class(name, attributeConfiguration, owner)
+	return f.class(name, attributes.Configuration, owner)
 }
 
 // InstanceClass returns the DeviceClass for one device.
 func (f Features) InstanceClass(name string, owner metav1.OwnerReference) *resourcev1.DeviceClass {
-	return f.class(name, attributeInstance, owner)
+	return f.class(name, attributes.Instance, owner)
 }
 
 // class returns nil if the name is too long for an extended resource of a Pod.

@@ -122,35 +122,24 @@ func TestCapacity(t *testing.T) {
 	}
 }
 
-// The paths are those of real machines: a network adapter behind a bridge, a camera and a serial
-// adapter behind a USB controller, disks, and devices without PCI.
-func TestPCIeRoot(t *testing.T) {
-	const name = "resource.kubernetes.io/pcieRoot"
-	for path, want := range map[string]string{
-		"/devices/pci0000:00/0000:00:1d.0/0000:02:00.0/net/enp2s0":                                        "pci0000:00",
-		"/devices/pci0000:00/0000:00:14.0/usb1/1-3/1-3:1.0/video4linux/video0":                            "pci0000:00",
-		"/devices/pci0000:00/0000:00:1c.0/0000:01:00.0/0000:02:04.0/usb3/3-1/3-1:1.0/ttyUSB0/tty/ttyUSB0": "pci0000:00",
-		"/devices/pci0000:00/0000:00:17.0/ata1/host0/target0:0:0/0:0:0:0/block/sda":                       "pci0000:00",
-		"/devices/pci0001:80/0001:80:00.0/0001:81:00.0/nvme/nvme0/nvme0n1":                                "pci0001:80",
-		"/devices/pci0000:00/0000:00:0e.0/pci10000:e0/10000:e0:06.0/10000:e1:00.0/nvme/nvme0/nvme0n1":     "pci0000:00",
-		"/devices/pci0000:00/0000:00:02.0":                                                                "pci0000:00",
-		"/devices/platform/soc/fe980000.usb/usb1/1-1":                                                     "",
-		"/devices/virtual/block/zram0":                                                                    "",
-		"/devices/pci0000:00":                                                                             "",
-		"":                                                                                                "",
-		"/x/devices/pci0000:00/0000:00:02.0":                                                              "",
-		"/devices/pci0000:00/0000:00:02.0;x":                                                              "",
-	} {
-		d := device(false, node("a"))
-		d.Instance.Spec.BrokerProperties["UDEV_DEVPATH"] = path
-		attribute, exists := all.Slice(d, owner).Spec.Devices[0].Attributes[name]
-		require.Equal(t, want != "", exists, path)
-		if exists {
-			require.Equal(t, want, *attribute.StringValue, path)
+// Several nodes can see a shared device at different places. A property cannot replace another
+// attribute.
+func TestAttributesOfPCIDevices(t *testing.T) {
+	d := device(false, node("a"))
+	d.Instance.Spec.BrokerProperties["UDEV_DEVPATH"] = "/devices/pci0000:00/0000:00:1d.0/0000:02:00.0"
+	d.Instance.Spec.BrokerProperties["shared"] = "x"
+	d.Configuration.Annotations[akriv0.PropertiesAnnotation] += ",shared"
+	for _, shared := range []bool{false, true} {
+		d.Instance.Spec.Shared = shared
+		found := all.Slice(d, owner).Spec.Devices[0].Attributes
+		require.Equal(t, shared, *found["shared"].BoolValue)
+		if shared {
+			require.NotContains(t, found, resourcev1.QualifiedName("resource.kubernetes.io/pcieRoot"))
+			require.NotContains(t, found, resourcev1.QualifiedName("resource.kubernetes.io/pciBusID"))
+			continue
 		}
-
-		d.Instance.Spec.Shared = true
-		require.NotContains(t, all.Slice(d, owner).Spec.Devices[0].Attributes, resourcev1.QualifiedName(name))
+		require.Equal(t, "pci0000:00", *found["resource.kubernetes.io/pcieRoot"].StringValue)
+		require.Equal(t, "0000:02:00.0", *found["resource.kubernetes.io/pciBusID"].StringValue)
 	}
 }
 

@@ -6,6 +6,7 @@ import (
 	resourcev1 "k8s.io/api/resource/v1"
 
 	akriv0 "akri.sh/libs/apis/akri/v0"
+	"akri.sh/libs/attributes"
 	"akri.sh/libs/grace"
 )
 
@@ -28,7 +29,7 @@ func ConfigurationOf(slice *resourcev1.ResourceSlice) string {
 	if len(slice.Spec.Devices) == 0 {
 		return ""
 	}
-	name := slice.Spec.Devices[0].Attributes[attributeConfiguration].StringValue
+	name := slice.Spec.Devices[0].Attributes[attributes.Configuration].StringValue
 	if name == nil {
 		return ""
 	}

@@ -4,7 +4,6 @@ package desired
 
 import (
 	"maps"
-	"regexp"
 	"slices"
 	"strings"
 
@@ -15,15 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation"
 
 	akriv0 "akri.sh/libs/apis/akri/v0"
-)
-
-// Attributes of each device.
-const (
-	attributeNamespace     = "namespace"
-	attributeConfiguration = "configuration"
-	attributeInstance      = "instance"
-	attributeHandler       = "handler"
-	attributeShared        = "shared"
+	"akri.sh/libs/attributes"
 )
 
 // slots is the capacity that each allocation consumes one of.
@@ -31,9 +22,6 @@ const slots = "slots"
 
 // maxProperties leaves room for the other attributes and the capacity: a device has at most 32.
 const maxProperties = 24
-
-// attributeName matches the names that the API server accepts.
-var attributeName = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]*$`)
 
 // Device is a device and what its ResourceSlice depends on.
 type Device struct {
@@ -95,13 +83,13 @@ func (f Features) devices(device Device) (devices []resourcev1.Device) {
 	names := claimableSlots(device.Instance)
 	if f.ConsumableCapacity && len(names) > 0 {
 		all := resourcev1.Device{
-			Name: device.Instance.Name, Attributes: attributes(device), AllowMultipleAllocations: new(true),
+			Name: device.Instance.Name, Attributes: attributesOf(device), AllowMultipleAllocations: new(true),
 			Capacity: map[resourcev1.QualifiedName]resourcev1.DeviceCapacity{slots: capacity(int64(len(names)))},
 		}
 		devices = []resourcev1.Device{all}
 	} else {
 		for _, name := range names[:min(len(names), f.maxDevices())] {
-			devices = append(devices, resourcev1.Device{Name: name, Attributes: attributes(device)})
+			devices = append(devices, resourcev1.Device{Name: name, Attributes: attributesOf(device)})
 		}
 	}
 	return slices.DeleteFunc(devices, func(device resourcev1.Device) bool { return len(validation.IsDNS1123Label(device.Name)) > 0 })
@@ -147,30 +135,35 @@ func setNodes(spec *resourcev1.ResourceSliceSpec, nodes []*corev1.Node, shared b
 	}}}
 }
 
-func attributes(device Device) map[resourcev1.QualifiedName]resourcev1.DeviceAttribute {
-	all := properties(device)
-	maps.Copy(all, map[resourcev1.QualifiedName]resourcev1.DeviceAttribute{
-		attributeNamespace:     {StringValue: &device.Instance.Namespace},
-		attributeConfiguration: {StringValue: &device.Instance.Spec.ConfigurationName},
-		attributeInstance:      {StringValue: &device.Instance.Name},
-		attributeShared:        {BoolValue: &device.Instance.Spec.Shared},
+// attributesOf returns what claims can select by. Several nodes can see a shared device at
+// different places, so that it has no standard attributes.
+func attributesOf(device Device) map[resourcev1.QualifiedName]resourcev1.DeviceAttribute {
+	instance := device.Instance
+	values := properties(device)
+	maps.Copy(values, map[string]string{
+		attributes.Namespace: instance.Namespace, attributes.Configuration: instance.Spec.ConfigurationName, attributes.Instance: instance.Name,
 	})
 	if device.Configuration != nil {
-		all[attributeHandler] = resourcev1.DeviceAttribute{StringValue: &device.Configuration.Spec.DiscoveryHandler.Name}
+		values[attributes.Handler] = device.Configuration.Spec.DiscoveryHandler.Name
 	}
-	if root := pcieRoot(device.Instance); root != "" {
-		all[attributePCIeRoot] = resourcev1.DeviceAttribute{StringValue: &root}
+	if !instance.Spec.Shared {
+		maps.Copy(values, attributes.Standard(instance.Spec.BrokerProperties))
 	}
-	maps.DeleteFunc(all, func(_ resourcev1.QualifiedName, attribute resourcev1.DeviceAttribute) bool {
-		return attribute.StringValue != nil && len(*attribute.StringValue) > resourcev1.DeviceAttributeMaxValueLength
-	})
+
+	all := map[resourcev1.QualifiedName]resourcev1.DeviceAttribute{}
+	for name, value := range values {
+		if attributes.IsValue(value) {
+			all[resourcev1.QualifiedName(name)] = resourcev1.DeviceAttribute{StringValue: &value}
+		}
+	}
+	all[attributes.Shared] = resourcev1.DeviceAttribute{BoolValue: &instance.Spec.Shared}
 	return all
 }
 
 // properties returns the properties that the Configuration names, in the order of their names up to
 // the limit.
-func properties(device Device) map[resourcev1.QualifiedName]resourcev1.DeviceAttribute {
-	named := map[resourcev1.QualifiedName]resourcev1.DeviceAttribute{}
+func properties(device Device) map[string]string {
+	named := map[string]string{}
 	if device.Configuration == nil {
 		return named
 	}
@@ -181,8 +174,8 @@ func properties(device Device) map[resourcev1.QualifiedName]resourcev1.DeviceAtt
 	slices.Sort(names)
 	for _, name := range names {
 		value, exists := device.Instance.Spec.BrokerProperties[name]
-		if exists && len(named) < maxProperties && len(name) <= resourcev1.DeviceMaxIDLength && attributeName.MatchString(name) {
-			named[resourcev1.QualifiedName(name)] = resourcev1.DeviceAttribute{StringValue: &value}
+		if exists && len(named) < maxProperties && attributes.IsName(name) {
+			named[name] = value
 		}
 	}
 	return named
