@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
@@ -202,6 +203,20 @@ func selectedDevice(t *testing.T) {
 	}
 	requireClaims(t, "dra-selector-a19705", 2)
 	requireClaims(t, "dra-selector-8120fe", 0)
+
+	// Programs find the metadata by the names in their Pod, or by that of the claim for resources.
+	const ofTemplates = "/var/run/kubernetes.io/dra-device-attributes/resourceclaimtemplates/"
+	for pod, container := range map[*corev1.Pod]string{&first: "app", pod: pod.Spec.Containers[1].Name} {
+		requireMetadata(t, pod, container, ofTemplates+"device/device/akri.sh-metadata.json",
+			map[string]string{"instance": "dra-selector-a19705", "DEBUG_ECHO_DESCRIPTION": "foo1"})
+	}
+	apply(t, ownPod("described", "dra-selector"))
+	described := awaitReadyPod(t, "default", "described")
+	claim := described.Status.ExtendedResourceClaimStatus
+	require.Len(t, claim.RequestMappings, 1)
+	requireMetadata(t, described, described.Spec.Containers[0].Name,
+		fmt.Sprintf("/var/run/kubernetes.io/dra-device-attributes/resourceclaims/%s/%s/akri.sh-metadata.json", claim.ResourceClaimName, claim.RequestMappings[0].RequestName),
+		map[string]string{"configuration": "dra-selector", "namespace": "default", "DEBUG_ECHO_DESCRIPTION": "foo0"})
 
 	// Pods of a device that is removed keep running. Their status has its health.
 	awaitHealth(t, "two-containers", corev1.ResourceHealthStatusHealthy, "")
@@ -462,6 +477,8 @@ func uninstallWithSlices(t *testing.T) {
 		return err
 	})
 	for _, node := range akri.Cluster.Nodes() {
-		require.Empty(t, claimFiles(t, node))
+		left, err := filepath.Glob(filepath.Join(node.Path("/run/cdi"), "akri.sh-*"))
+		require.NoError(t, err)
+		require.Empty(t, left)
 	}
 }

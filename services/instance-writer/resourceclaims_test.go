@@ -47,11 +47,15 @@ func newClaims(t *testing.T, name string) claimsIn {
 	return claimsIn{claims, created.Name}
 }
 
+const podClaim = "camera"
+
 // create creates a claim that is allocated to the results, or not allocated without any, and
-// returns its uid.
+// returns its uid. Pods have the name podClaim for it.
 func (c claimsIn) create(t *testing.T, name string, results ...resourcev1.DeviceRequestAllocationResult) string {
 	t.Helper()
-	claim := &resourcev1.ResourceClaim{ObjectMeta: metav1.ObjectMeta{Name: name}}
+	claim := &resourcev1.ResourceClaim{ObjectMeta: metav1.ObjectMeta{
+		Name: name, Annotations: map[string]string{resourcev1.PodResourceClaimAnnotation: podClaim},
+	}}
 	for i := range max(1, len(results)) {
 		claim.Spec.Devices.Requests = append(claim.Spec.Devices.Requests, resourcev1.DeviceRequest{
 			Name: fmt.Sprint("r", i), Exactly: &resourcev1.ExactDeviceRequest{DeviceClassName: akriv0.Driver},
@@ -164,7 +168,7 @@ func TestNodesGetTheirClaimsOnly(t *testing.T) {
 			answered++
 			response, err := r.client.GetResourceClaim(t.Context(), request)
 			require.NoError(t, err)
-			require.True(t, proto.Equal(&instancev1.GetResourceClaimResponse{Devices: expected}, response), response)
+			require.True(t, proto.Equal(&instancev1.GetResourceClaimResponse{Devices: expected, PodClaimName: podClaim}, response), response)
 			for _, uid := range []string{"", all[random.IntN(len(all))].uid} {
 				if request.Uid = uid; uid != asked.uid {
 					requireUnknown(t, r.client, request)

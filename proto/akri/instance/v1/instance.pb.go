@@ -1564,8 +1564,11 @@ func (x *GetResourceClaimRequest) GetUid() string {
 }
 
 type GetResourceClaimResponse struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Devices       []*AllocatedDevice     `protobuf:"bytes,1,rep,name=devices,proto3" json:"devices,omitempty"`
+	state   protoimpl.MessageState `protogen:"open.v1"`
+	Devices []*AllocatedDevice     `protobuf:"bytes,1,rep,name=devices,proto3" json:"devices,omitempty"`
+	// The name of the claim in the Pod that it was created for from a ResourceClaimTemplate. Empty for
+	// other claims.
+	PodClaimName  string `protobuf:"bytes,2,opt,name=pod_claim_name,json=podClaimName,proto3" json:"pod_claim_name,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1605,6 +1608,13 @@ func (x *GetResourceClaimResponse) GetDevices() []*AllocatedDevice {
 		return x.Devices
 	}
 	return nil
+}
+
+func (x *GetResourceClaimResponse) GetPodClaimName() string {
+	if x != nil {
+		return x.PodClaimName
+	}
+	return ""
 }
 
 // AllocatedDevice is a device that the scheduler allocated for a request of a ResourceClaim. The
@@ -1798,9 +1808,10 @@ const file_akri_instance_v1_instance_proto_rawDesc = "" +
 	"\x04node\x18\x01 \x01(\tR\x04node\x12\x1c\n" +
 	"\tnamespace\x18\x02 \x01(\tR\tnamespace\x12\x12\n" +
 	"\x04name\x18\x03 \x01(\tR\x04name\x12\x10\n" +
-	"\x03uid\x18\x04 \x01(\tR\x03uid\"W\n" +
+	"\x03uid\x18\x04 \x01(\tR\x03uid\"}\n" +
 	"\x18GetResourceClaimResponse\x12;\n" +
-	"\adevices\x18\x01 \x03(\v2!.akri.instance.v1.AllocatedDeviceR\adevices\"\xa7\x01\n" +
+	"\adevices\x18\x01 \x03(\v2!.akri.instance.v1.AllocatedDeviceR\adevices\x12$\n" +
+	"\x0epod_claim_name\x18\x02 \x01(\tR\fpodClaimName\"\xa7\x01\n" +
 	"\x0fAllocatedDevice\x12\x18\n" +
 	"\arequest\x18\x01 \x01(\tR\arequest\x12\x12\n" +
 	"\x04pool\x18\x02 \x01(\tR\x04pool\x12\x16\n" +

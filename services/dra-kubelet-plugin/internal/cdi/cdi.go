@@ -22,6 +22,7 @@ import (
 
 	akriv0 "akri.sh/libs/apis/akri/v0"
 	"akri.sh/libs/node"
+	"akri.sh/services/dra-kubelet-plugin/internal/metadata"
 )
 
 const (
@@ -30,6 +31,9 @@ const (
 	// slotsAnnotation of a file has the slots of the claim.
 	slotsAnnotation = akriv0.Group + "/slots"
 	extension       = ".json"
+	// metadataPrefix is that of the directory with the metadata of a claim. The container runtime
+	// reads no subdirectories.
+	metadataPrefix = akriv0.Group + "-metadata_"
 	// writing is longer than a file is written.
 	writing = time.Minute
 )
@@ -41,6 +45,8 @@ type Claim struct {
 	Slots []node.SlotClaim
 	// Containers has what the containers with a request of the claim get, by request.
 	Containers map[string]*pluginapi.ContainerAllocateResponse
+	// Metadata describes the devices to the containers, by request.
+	Metadata map[string]metadata.File
 }
 
 // Files are the files of claims in a directory that the container runtime reads.
@@ -102,7 +108,7 @@ func fileName(uid string) string {
 	return cdiapi.GenerateTransientSpecName(akriv0.Group, class, uid) + extension
 }
 
-// Write creates or replaces the file of the claim. It fails if a device node does not exist.
+// Write creates or replaces the files of the claim. It fails if a device node does not exist.
 func (f *Files) Write(claim Claim) error {
 	record, err := json.Marshal(claim.Slots)
 	if err != nil {
@@ -110,11 +116,19 @@ func (f *Files) Write(claim Claim) error {
 	}
 	spec := &cdispec.Spec{Kind: kind, Annotations: map[string]string{slotsAnnotation: string(record)}}
 	for _, request := range slices.Sorted(maps.Keys(claim.Containers)) {
-		edits, err := f.edits(claim.UID, claim.Containers[request])
+		edits, err := f.edits(claim.Containers[request])
 		if err != nil {
 			return err
 		}
+		if file, exists := claim.Metadata[request]; exists {
+			edits.Mounts = append(edits.Mounts, mount(f.metadataFile(claim.UID, request), file.Path, true))
+		}
 		spec.Devices = append(spec.Devices, cdispec.Device{Name: deviceName(claim.UID, request), ContainerEdits: edits})
+	}
+	for request, file := range claim.Metadata {
+		if err := f.writeMetadata(claim.UID, request, file.Content); err != nil {
+			return err
+		}
 	}
 	if spec.Version, err = cdispec.MinimumRequiredVersion(spec); err != nil {
 		return fmt.Errorf("choose version of the CDI file: %w", err)
@@ -125,8 +139,36 @@ func (f *Files) Write(claim Claim) error {
 	return nil
 }
 
-// Remove removes the file of the claim, if it exists.
+func (f *Files) metadataDirectory(uid string) string {
+	return filepath.Join(f.directory, metadataPrefix+uid)
+}
+
+// metadataFile returns the path of the metadata of a request.
+func (f *Files) metadataFile(uid, request string) string {
+	return filepath.Join(f.metadataDirectory(uid), request+extension)
+}
+
+// writeMetadata replaces a file at once, because a container may start meanwhile. Any user of a
+// container may read the file, as its environment; on the node only root can reach it.
+func (f *Files) writeMetadata(uid, request string, content []byte) error {
+	path := f.metadataFile(uid, request)
+	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
+		return fmt.Errorf("create directory of metadata: %w", err)
+	}
+	if err := os.WriteFile(path+".tmp", content, 0o644); err != nil {
+		return fmt.Errorf("write metadata: %w", err)
+	}
+	if err := os.Rename(path+".tmp", path); err != nil {
+		return fmt.Errorf("write metadata: %w", err)
+	}
+	return nil
+}
+
+// Remove removes the files of the claim, if they exist. The record is removed last.
 func (f *Files) Remove(uid string) error {
+	if err := os.RemoveAll(f.metadataDirectory(uid)); err != nil {
+		return fmt.Errorf("remove metadata: %w", err)
+	}
 	if err := f.specs.RemoveSpec(fileName(uid)); err != nil {
 		return fmt.Errorf("remove CDI file: %w", err)
 	}
@@ -178,11 +220,8 @@ func (f *Files) read(uid string) (slots []node.SlotClaim, err error) {
 }
 
 // edits returns the form of CDI of what a container gets. CDI refuses a device that changes
-// nothing, so that a device without properties, mounts and device nodes sets a variable.
-func (f *Files) edits(uid string, container *pluginapi.ContainerAllocateResponse) (edits cdispec.ContainerEdits, err error) {
-	if len(container.GetEnvs())+len(container.GetDevices())+len(container.GetMounts()) == 0 {
-		edits.Env = []string{"AKRI_CLAIM=" + uid}
-	}
+// nothing, but each device has metadata.
+func (f *Files) edits(container *pluginapi.ContainerAllocateResponse) (edits cdispec.ContainerEdits, err error) {
 	for _, name := range slices.Sorted(maps.Keys(container.GetEnvs())) {
 		edits.Env = append(edits.Env, name+"="+container.GetEnvs()[name])
 	}
@@ -194,15 +233,17 @@ func (f *Files) edits(uid string, container *pluginapi.ContainerAllocateResponse
 		edits.DeviceNodes = append(edits.DeviceNodes, added)
 	}
 	for _, m := range container.GetMounts() {
-		options := []string{"rbind", "rprivate", "rw"} // those of mounts of device plugins
-		if m.GetReadOnly() {
-			options[2] = "ro"
-		}
-		edits.Mounts = append(edits.Mounts, &cdispec.Mount{
-			HostPath: m.GetHostPath(), ContainerPath: m.GetContainerPath(), Options: options, Type: "bind",
-		})
+		edits.Mounts = append(edits.Mounts, mount(m.GetHostPath(), m.GetContainerPath(), m.GetReadOnly()))
 	}
 	return edits, nil
+}
+
+func mount(host, container string, readOnly bool) *cdispec.Mount {
+	options := []string{"rbind", "rprivate", "rw"} // those of mounts of device plugins
+	if readOnly {
+		options[2] = "ro"
+	}
+	return &cdispec.Mount{HostPath: host, ContainerPath: container, Options: options, Type: "bind"}
 }
 
 // completeDeviceNode does what the runtime does for device plugins, but not for CDI. It sets the

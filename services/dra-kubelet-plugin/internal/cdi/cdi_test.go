@@ -6,15 +6,18 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
 	pluginapi "k8s.io/kubelet/pkg/apis/deviceplugin/v1beta1"
 	cdiapi "tags.cncf.io/container-device-interface/pkg/cdi"
+	cdispec "tags.cncf.io/container-device-interface/specs-go"
 
 	"akri.sh/libs/node"
 	"akri.sh/services/dra-kubelet-plugin/internal/cdi"
+	"akri.sh/services/dra-kubelet-plugin/internal/metadata"
 )
 
 var update = flag.Bool("update", false, "write the golden files")
@@ -29,6 +32,10 @@ var claim = cdi.Claim{
 			Devices: []*pluginapi.DeviceSpec{{HostPath: "/srv/video0", ContainerPath: "/dev/cam", Permissions: "rw"}},
 		},
 		"nothing": {},
+	},
+	Metadata: map[string]metadata.File{
+		"camera":  {Path: "/var/run/camera/metadata.json", Content: []byte("{}")},
+		"nothing": {Path: "/var/run/nothing/metadata.json", Content: []byte("{}")},
 	},
 }
 
@@ -51,6 +58,7 @@ func TestFile(t *testing.T) {
 	path := filepath.Join(directory, "akri.sh-claim_1b4e28ba-2fa1.json")
 	content, err := os.ReadFile(path)
 	require.NoError(t, err)
+	content = []byte(strings.ReplaceAll(string(content), directory, "/var/run/cdi"))
 	golden := filepath.Join("testdata", "claim.golden.json")
 	if *update {
 		require.NoError(t, os.WriteFile(golden, content, 0o600))
@@ -67,6 +75,21 @@ func TestFile(t *testing.T) {
 	require.NoError(t, err)
 	require.Empty(t, cache.GetErrors())
 	require.ElementsMatch(t, []string{cdi.DeviceID(claim.UID, "camera"), cdi.DeviceID(claim.UID, "nothing")}, cache.ListDevices())
+
+	// Users of a container can read the metadata, and users of the node cannot.
+	spec, err := cdiapi.ReadSpec(path, 0)
+	require.NoError(t, err)
+	mounts := spec.Devices[0].ContainerEdits.Mounts
+	mounted := mounts[len(mounts)-1]
+	require.Equal(t, &cdispec.Mount{
+		HostPath: filepath.Join(directory, "akri.sh-metadata_1b4e28ba-2fa1", "camera.json"), ContainerPath: "/var/run/camera/metadata.json",
+		Options: []string{"rbind", "rprivate", "ro"}, Type: "bind",
+	}, mounted)
+	for path, mode := range map[string]os.FileMode{mounted.HostPath: 0o644, filepath.Dir(mounted.HostPath): 0o700 | os.ModeDir} {
+		info, err := os.Stat(path)
+		require.NoError(t, err)
+		require.Equal(t, mode, info.Mode(), path)
+	}
 }
 
 // A container must not get a device node that does not exist: the runtime would give a later one to
@@ -146,5 +169,7 @@ func TestSlots(t *testing.T) {
 
 	require.NoError(t, files.Remove(claim.UID))
 	require.NoError(t, files.Remove(claim.UID), "a repeated call succeeds")
-	require.NoFileExists(t, filepath.Join(directory, "akri.sh-claim_1b4e28ba-2fa1.json"))
+	entries, err := os.ReadDir(directory)
+	require.NoError(t, err)
+	require.Len(t, entries, 4, "those of others")
 }

@@ -6,10 +6,12 @@ import (
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
+	pluginapi "k8s.io/kubelet/pkg/apis/deviceplugin/v1beta1"
 
 	akriv0 "akri.sh/libs/apis/akri/v0"
 	"akri.sh/libs/node"
 	instancev1 "akri.sh/proto/akri/instance/v1"
+	"akri.sh/services/dra-kubelet-plugin/internal/metadata"
 )
 
 // allocated is a device that the scheduler allocated to a claim.
@@ -47,6 +49,28 @@ func devicesOf(allocation []*instancev1.AllocatedDevice, snapshot *node.Snapshot
 		devices = append(devices, allocated{result, device, slot})
 	}
 	return devices, nil
+}
+
+// containers returns what the containers with a request get, by request.
+func containers(devices []allocated) map[string]*pluginapi.ContainerAllocateResponse {
+	byRequest := map[string][]node.Device{}
+	for _, device := range devices {
+		byRequest[device.request()] = append(byRequest[device.request()], device.Device)
+	}
+	all := map[string]*pluginapi.ContainerAllocateResponse{}
+	for request, devices := range byRequest {
+		all[request] = node.ForContainer(devices)
+	}
+	return all
+}
+
+// described returns the devices as their metadata describes them.
+func described(devices []allocated) []metadata.Device {
+	all := make([]metadata.Device, 0, len(devices))
+	for _, device := range devices {
+		all = append(all, metadata.Device{AllocatedDevice: device.AllocatedDevice, Device: device.Device})
+	}
+	return all
 }
 
 // choose returns a slot for each device. It keeps those of the previous slots that are of the same

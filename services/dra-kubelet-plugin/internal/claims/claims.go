@@ -12,7 +12,6 @@ import (
 	"golang.org/x/sync/semaphore"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
-	pluginapi "k8s.io/kubelet/pkg/apis/deviceplugin/v1beta1"
 	drav1 "k8s.io/kubelet/pkg/apis/dra/v1"
 
 	"akri.sh/libs/broadcast"
@@ -20,6 +19,7 @@ import (
 	"akri.sh/libs/node/slots"
 	instancev1 "akri.sh/proto/akri/instance/v1"
 	"akri.sh/services/dra-kubelet-plugin/internal/cdi"
+	"akri.sh/services/dra-kubelet-plugin/internal/metadata"
 )
 
 const (
@@ -109,7 +109,7 @@ func New(options Options) (*Manager, error) {
 // instance-writer, until ctx ends. The error is a gRPC status with a message for users, that of the
 // last attempt that ctx did not interrupt.
 func (m *Manager) Prepare(ctx context.Context, claim *drav1.Claim) ([]*drav1.Device, error) {
-	var allocation []*instancev1.AllocatedDevice
+	var allocation *instancev1.GetResourceClaimResponse
 	var cause error
 	for {
 		_, changed := m.Store.Get()
@@ -123,7 +123,7 @@ func (m *Manager) Prepare(ctx context.Context, claim *drav1.Claim) ([]*drav1.Dev
 			}
 		}
 		if err == nil {
-			devices, err = m.attempt(ctx, claim.GetUid(), allocation)
+			devices, err = m.attempt(ctx, claim, allocation)
 		}
 		if err == nil || status.Code(err) == codes.InvalidArgument {
 			return devices, err
@@ -145,9 +145,9 @@ func (m *Manager) Prepare(ctx context.Context, claim *drav1.Claim) ([]*drav1.Dev
 	}
 }
 
-// read returns the devices that are allocated to the claim. instance-writer returns none while an
-// Instance does not list this node.
-func (m *Manager) read(ctx context.Context, claim *drav1.Claim) ([]*instancev1.AllocatedDevice, error) {
+// read returns what is allocated to the claim. instance-writer returns an error while an Instance
+// does not list this node.
+func (m *Manager) read(ctx context.Context, claim *drav1.Claim) (*instancev1.GetResourceClaimResponse, error) {
 	if err := m.reads.Acquire(ctx, 1); err != nil {
 		return nil, status.Error(codes.Unavailable, "other claims are being read")
 	}
@@ -161,25 +161,30 @@ func (m *Manager) read(ctx context.Context, claim *drav1.Claim) ([]*instancev1.A
 	if status.Code(err) == codes.DeadlineExceeded {
 		return nil, status.Error(codes.Unavailable, "instance-writer did not return the ResourceClaim")
 	}
-	return response.GetDevices(), err
+	return response, err
 }
 
-func (m *Manager) attempt(ctx context.Context, uid string, allocation []*instancev1.AllocatedDevice) ([]*drav1.Device, error) {
+func (m *Manager) attempt(ctx context.Context, claim *drav1.Claim, allocation *instancev1.GetResourceClaimResponse) ([]*drav1.Device, error) {
 	if err := m.operation.Acquire(ctx, 1); err != nil {
 		return nil, status.Error(codes.Unavailable, "another claim is being prepared")
 	}
 	defer m.operation.Release(1)
 	snapshot, _ := m.Store.Get()
-	devices, err := devicesOf(allocation, snapshot)
+	devices, err := devicesOf(allocation.GetDevices(), snapshot)
 	if err != nil {
 		return nil, err
 	}
+	uid := claim.GetUid()
 	previous, _ := m.load(uid)
 	reserved, err := choose(uid, devices, previous, snapshot)
 	if err != nil {
 		return nil, err
 	}
-	if err := m.write(uid, reserved, devices); err != nil {
+	files, err := metadata.Files(claim, allocation.GetPodClaimName(), described(devices))
+	if err != nil {
+		return nil, status.Error(codes.Internal, err.Error())
+	}
+	if err := m.write(cdi.Claim{UID: uid, Slots: reserved, Containers: containers(devices), Metadata: files}); err != nil {
 		return nil, err
 	}
 	if err := m.reserve(ctx, reserved); err != nil {
@@ -195,19 +200,11 @@ func (m *Manager) attempt(ctx context.Context, uid string, allocation []*instanc
 
 // write records the claim and its slots. The file exists before the slots are reserved, so that
 // they are released even if this process ends before it gets the response.
-func (m *Manager) write(uid string, reserved []node.SlotClaim, devices []allocated) error {
-	claim := cdi.Claim{UID: uid, Slots: reserved, Containers: map[string]*pluginapi.ContainerAllocateResponse{}}
-	byRequest := map[string][]node.Device{}
-	for _, device := range devices {
-		byRequest[device.request()] = append(byRequest[device.request()], device.Device)
-	}
-	for request, devices := range byRequest {
-		claim.Containers[request] = node.ForContainer(devices)
-	}
+func (m *Manager) write(claim cdi.Claim) error {
 	if err := m.Files.Write(claim); err != nil {
 		return status.Error(codes.Internal, err.Error())
 	}
-	m.prepared[uid] = reserved
+	m.prepared[claim.UID] = claim.Slots
 	m.Metrics.SetPrepared(len(m.prepared))
 	return nil
 }

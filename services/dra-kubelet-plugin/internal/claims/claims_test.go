@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -110,10 +111,19 @@ func (f *fixture) run() {
 	f.t.Cleanup(func() { cancel(); require.NoError(f.t, <-done) })
 }
 
-func (f *fixture) files() []string {
-	paths, err := filepath.Glob(filepath.Join(f.directory, "*"))
+// files returns the paths of the records. There is nothing else but their metadata.
+func (f *fixture) files() (records []string) {
+	entries, err := os.ReadDir(f.directory)
 	require.NoError(f.t, err)
-	return paths
+	for _, entry := range entries {
+		path := filepath.Join(f.directory, entry.Name())
+		if uid, found := strings.CutPrefix(entry.Name(), "akri.sh-metadata_"); found {
+			require.FileExists(f.t, filepath.Join(f.directory, "akri.sh-claim_"+uid+".json"))
+			continue
+		}
+		records = append(records, path)
+	}
+	return records
 }
 
 // result is the allocation of an Instance for a request.

@@ -44,7 +44,7 @@ func (s *Server) resourceClaim(
 	if err := s.claimReads.Of(node).Wait(ctx); err != nil {
 		return nil, fmt.Errorf("%w: node %q reads too many ResourceClaims: %w", errNotRead, node, err)
 	}
-	results, err := s.Cluster.AllocatedDevices(ctx, key, types.UID(request.GetUid()))
+	claim, results, err := s.Cluster.AllocatedClaim(ctx, key, types.UID(request.GetUid()))
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", errNotRead, err)
 	}
@@ -53,7 +53,7 @@ func (s *Server) resourceClaim(
 		return nil, fmt.Errorf("%w: %q with uid %q does not exist, has no devices, or has one that node %q does not see",
 			errClaimNotFound, key, request.GetUid(), node)
 	}
-	response := &instancev1.GetResourceClaimResponse{}
+	response := &instancev1.GetResourceClaimResponse{PodClaimName: claim.Annotations[resourcev1.PodResourceClaimAnnotation]}
 	for _, result := range results {
 		response.Devices = append(response.Devices, &instancev1.AllocatedDevice{
 			Request: result.Request, Pool: result.Pool, Device: result.Device,
