@@ -6,6 +6,7 @@ require (
 	akri.sh/libs/apis v0.1.0
 	akri.sh/libs/kube v0.1.0
 	github.com/stretchr/testify v1.12.1
+	github.com/yuin/gopher-lua v1.1.2
 	go.yaml.in/yaml/v3 v3.0.5
 	k8s.io/api v0.37.2
 	k8s.io/apiextensions-apiserver v0.37.2

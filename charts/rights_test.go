@@ -17,8 +17,8 @@ func TestRights(t *testing.T) {
 	all := []string{"global.resources=dra", "console.enabled=true", "global.metrics.authorization=true", "prometheus.enabled=true"}
 	require.Equal(t, documentedRights(t), grantedRights(t, all...))
 	require.Equal(t, documentedRights(t), grantedRights(t, append(all, "global.agent.enabled=true")...))
-	byDefault := slices.DeleteFunc(documentedRights(t, append(authorizationRights, "akri-dra-", "akri-console ")...), func(right string) bool {
-		return strings.Contains(right, "of-claims") || right == "akri-instance-writer | cluster | resourceclaims | get" || strings.HasPrefix(right, "akri-cleanup ") && strings.Contains(right, "deployments")
+	byDefault := slices.DeleteFunc(documentedRights(t, append(authorizationRights, "akri-dra-", "akri-console ", "akri-cleanup-brokers ")...), func(right string) bool {
+		return strings.Contains(right, "of-claims") || right == "akri-instance-writer | cluster | resourceclaims | get"
 	})
 	require.Equal(t, byDefault, grantedRights(t))
 	require.Equal(t, byDefault, grantedRights(t, "global.agent.enabled=true"))

@@ -8,7 +8,7 @@ akri-{{ trimPrefix "handler-" .Chart.Name }}-discovery
 {{- else if eq .Chart.Name "broker-controller" -}}
 akri-controller
 {{- else -}}
-akri-{{ .Chart.Name }}
+akri-{{ .Chart.Name }}{{ with .nameSuffix }}{{ . }}{{ end }}
 {{- end -}}
 {{- end }}
 
