@@ -17,9 +17,9 @@ import (
 var kubernetesVersion = os.Getenv("AKRI_E2E_KUBERNETES")
 
 // versionKubelet has what the kubelet of the version needs to accept the configuration of the
-// cluster.
+// cluster. One before 1.32 does not have the gate, and ignores the field that needs it.
 func versionKubelet() string {
-	if minorVersion() < 35 {
+	if minor := minorVersion(); minor >= 32 && minor < 35 {
 		return "featureGates: {KubeletCrashLoopBackOffMax: true}\n"
 	}
 	return ""
