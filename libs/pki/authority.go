@@ -90,16 +90,31 @@ func (i Issuer) RenewCA(now time.Time, current Authority, rotate bool) (renewed 
 // or if it is to be renewed, or is not one of the signer for all names.
 func (i Issuer) RenewServer(now time.Time, current, signer *KeyPair) (*KeyPair, error) {
 	lacks := func(name string) bool { return current.Leaf.VerifyHostname(name) != nil }
-	if current != nil && Fresh(current.Leaf, now) && Verify(current, signer.CertificatePEM, "", now) == nil &&
+	if current != nil && i.keeps(now, current, signer) && Verify(current, signer.CertificatePEM, "", now) == nil &&
 		!slices.ContainsFunc(i.DNSNames, lacks) {
 		return current, nil
 	}
 	return NewServer(now, signer, i.Name, i.Lifetimes.Server, i.DNSNames)
 }
 
+// keeps reports whether a server certificate need not be renewed. One that is valid for longer than
+// its lifetime was created while the clock was ahead.
+func (i Issuer) keeps(now time.Time, server, signer *KeyPair) bool {
+	return now.Before(i.ServerRenewal(server, signer)) && server.Leaf.NotAfter.Sub(now) <= i.Lifetimes.Server
+}
+
+// ServerRenewal returns when to renew a server certificate: after two thirds of its lifetime. If
+// the signer expires first, another certificate of it would not be valid for longer.
+func (i Issuer) ServerRenewal(server, signer *KeyPair) time.Time {
+	if server.Leaf.NotAfter.Equal(signer.Leaf.NotAfter) {
+		return server.Leaf.NotAfter
+	}
+	return server.Leaf.NotAfter.Add(-i.Lifetimes.Server / 3)
+}
+
 // valid returns nil if a CA is missing or not valid now.
 func valid(ca *KeyPair, now time.Time) *KeyPair {
-	if ca == nil || now.Before(ca.Leaf.NotBefore) || now.After(ca.Leaf.NotAfter) {
+	if ca == nil || now.Before(ca.Leaf.NotBefore) || !now.Before(ca.Leaf.NotAfter) {
 		return nil
 	}
 	return ca

@@ -1,6 +1,7 @@
 package pki_test
 
 import (
+	"math/rand/v2"
 	"slices"
 	"testing"
 	"time"
@@ -154,5 +155,44 @@ func TestServerIsRenewed(t *testing.T) {
 		require.NoError(t, err)
 		require.Equal(t, c.want, after != server, name)
 		require.NoError(t, pki.Verify(after, c.signer.CertificatePEM, "writer", c.at), name)
+	}
+}
+
+// A client whose clock is behind, at most until the CA began, accepts each server certificate.
+// When the clock of the server is set, forward or back, the next renewal gives a certificate that
+// is valid then, for no longer than its lifetime. It is at most a minute away.
+func TestClocksThatAreWrong(t *testing.T) {
+	for range 30 {
+		now, authority := begin, pki.Authority{}
+		var server *pki.KeyPair
+		for range 50 {
+			renewed, next, err := issuer.RenewCA(now, authority, false)
+			require.NoError(t, err)
+			authority = renewed
+			server, err = issuer.RenewServer(now, server, authority.Signer)
+			require.NoError(t, err)
+
+			begins, ends := authority.Signer.Leaf.NotBefore, server.Leaf.NotAfter
+			require.NoError(t, pki.Verify(server, authority.Bundle, "writer", now))
+			for _, client := range []time.Time{begins, ends, begins.Add(rand.N(ends.Sub(begins)))} {
+				require.NoError(t, pki.Verify(server, authority.Bundle, "writer", client))
+			}
+			require.LessOrEqual(t, ends.Sub(now), issuer.Lifetimes.Server)
+			renewal := issuer.ServerRenewal(server, authority.Signer)
+			require.True(t, renewal.After(now) && next.After(now), "the renewal is repeated at once")
+			wait := pki.Wait(now, next, renewal)
+			require.LessOrEqual(t, wait, time.Minute)
+
+			switch rand.IntN(4) {
+			case 0:
+				now = now.Add(rand.N(100*issuer.Lifetimes.CA) / 10)
+			case 1:
+				now = now.Add(-rand.N(100*issuer.Lifetimes.CA) / 10)
+			case 2:
+				now = earlier(next, renewal)
+			default:
+				now = now.Add(wait)
+			}
+		}
 	}
 }

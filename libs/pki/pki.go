@@ -14,14 +14,18 @@ import (
 	"encoding/pem"
 	"fmt"
 	"math/big"
+	"slices"
 	"time"
 )
 
 const (
-	// Backdate is the time before its creation from which a certificate is valid. It is for clients
-	// whose clocks are behind.
+	// Backdate is the time before its creation from which a CA is valid. It is for clients whose
+	// clocks are behind.
 	Backdate   = time.Hour
 	serialBits = 127
+	// clockInterval is how often a certificate is compared with the clock, which can be set. Timers
+	// do not follow that.
+	clockInterval = time.Minute
 )
 
 // KeyPair is a certificate with its key, parsed and in PEM.
@@ -51,8 +55,9 @@ func NewCA(now time.Time, name string, lifetime time.Duration) (*KeyPair, error)
 	}, nil)
 }
 
-// NewServer returns a server certificate for the DNS names with a new key. It expires with the CA
-// at the latest.
+// NewServer returns a server certificate for the DNS names with a new key. It is valid from the
+// beginning of the CA, for clients that trust the CA and whose clocks are behind, such as that of a
+// machine that was off for weeks. It expires with the CA at the latest.
 func NewServer(now time.Time, ca *KeyPair, name string, lifetime time.Duration, dnsNames []string) (*KeyPair, error) {
 	expiry := now.Add(lifetime)
 	if expiry.After(ca.Leaf.NotAfter) {
@@ -60,6 +65,7 @@ func NewServer(now time.Time, ca *KeyPair, name string, lifetime time.Duration, 
 	}
 	return Issue(now, &x509.Certificate{
 		Subject:     pkix.Name{CommonName: name},
+		NotBefore:   ca.Leaf.NotBefore,
 		NotAfter:    expiry,
 		KeyUsage:    x509.KeyUsageDigitalSignature,
 		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth},
@@ -67,7 +73,8 @@ func NewServer(now time.Time, ca *KeyPair, name string, lifetime time.Duration, 
 	}, ca)
 }
 
-// Issue returns a certificate with a new key. It is signed by ca, or self-signed if ca is nil.
+// Issue returns a certificate with a new key. It is signed by ca, or self-signed if ca is nil. It
+// is valid from Backdate before now unless NotBefore is set.
 func Issue(now time.Time, template *x509.Certificate, ca *KeyPair) (*KeyPair, error) {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
@@ -77,7 +84,9 @@ func Issue(now time.Time, template *x509.Certificate, ca *KeyPair) (*KeyPair, er
 	if err != nil {
 		return nil, fmt.Errorf("generate serial number: %w", err)
 	}
-	template.NotBefore = now.Add(-Backdate)
+	if template.NotBefore.IsZero() {
+		template.NotBefore = now.Add(-Backdate)
+	}
 	parent, signer := template, crypto.PrivateKey(key)
 	if ca != nil {
 		parent, signer = ca.Leaf, ca.PrivateKey
@@ -95,18 +104,24 @@ func Issue(now time.Time, template *x509.Certificate, ca *KeyPair) (*KeyPair, er
 		pem.EncodeToMemory(&pem.Block{Type: "EC PRIVATE KEY", Bytes: encodedKey}))
 }
 
-// Created returns the time at which this package created the certificate.
+// Created returns the time at which this package created the CA.
 func Created(certificate *x509.Certificate) time.Time { return certificate.NotBefore.Add(Backdate) }
 
-// RenewalTime returns the time after two thirds of the lifetime of a certificate.
+// RenewalTime returns the time after two thirds of the lifetime of a CA.
 func RenewalTime(certificate *x509.Certificate) time.Time {
 	created := Created(certificate)
 	return created.Add(certificate.NotAfter.Sub(created) * 2 / 3)
 }
 
-// Fresh reports whether a certificate is valid and need not be renewed.
+// Fresh reports whether a CA is valid and need not be renewed.
 func Fresh(certificate *x509.Certificate, now time.Time) bool {
 	return !now.Before(certificate.NotBefore) && now.Before(RenewalTime(certificate))
+}
+
+// Wait returns how long to wait for the first of the times. It is at most a minute, so that
+// certificates that expired because the clock was set are renewed within that.
+func Wait(now time.Time, times ...time.Time) time.Duration {
+	return min(slices.MinFunc(times, time.Time.Compare).Sub(now), clockInterval)
 }
 
 // Verify verifies the chain of a server for a DNS name with the CA certificates of a bundle.

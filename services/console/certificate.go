@@ -37,7 +37,7 @@ func inMemory(issuer pki.Issuer, log *zap.Logger) pki.Source {
 		mu.Lock()
 		defer mu.Unlock()
 		now := time.Now()
-		if current != nil && pki.Fresh(current.Leaf, now) {
+		if current != nil && pki.Fresh(current.Leaf, now) { // it is valid for as long as its CA
 			return &current.Certificate, nil
 		}
 

@@ -41,7 +41,7 @@ func RenewCertificate(
 	if err != nil {
 		return nil, false, next, err
 	}
-	if renewal := pki.RenewalTime(server.Leaf); renewal.Before(next) {
+	if renewal := issuer.ServerRenewal(server, authority.Signer); renewal.Before(next) {
 		next = renewal
 	}
 	if server == current && authority.Equal(stored) {

@@ -88,7 +88,7 @@ func (w *Webhook) renew(ctx context.Context, secret *corev1.Secret) (bool, time.
 	now := time.Now()
 	data, changed, next, err := RenewCertificate(now, secret.Data, w.dnsNames())
 	if err != nil || !changed {
-		return false, next.Sub(now), err
+		return false, pki.Wait(now, next), err
 	}
 	update := secret.DeepCopy()
 	update.Data = data
@@ -96,7 +96,7 @@ func (w *Webhook) renew(ctx context.Context, secret *corev1.Secret) (bool, time.
 		return false, 0, err
 	}
 	w.Log.Info("certificate of the webhook created", zap.Time("renewed_at", next))
-	return true, next.Sub(now), nil
+	return true, pki.Wait(now, next), nil
 }
 
 func (w *Webhook) dnsNames() []string {

@@ -130,7 +130,7 @@ func (m *Manager) reconcile(ctx context.Context) (time.Duration, error) {
 	}
 	m.server.Store(server)
 	m.signer.Store(authority.Signer.Leaf)
-	return min(next.Sub(now), pki.RenewalTime(server.Leaf).Sub(now)), nil
+	return pki.Wait(now, next, m.issuer.ServerRenewal(server, authority.Signer)), nil
 }
 
 // read returns the Authority in the Secret. A damaged CA is a missing one.
