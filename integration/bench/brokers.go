@@ -8,6 +8,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 	corev1 "k8s.io/api/core/v1"
+	resourcev1 "k8s.io/api/resource/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -131,6 +132,23 @@ func awaitAdded(ctx context.Context, events watch.Interface, count int) error {
 	})
 	if err != nil {
 		return fmt.Errorf("received %d of %d events: %w", seen, count, err)
+	}
+	return nil
+}
+
+// awaitDevices awaits slices that have so many devices.
+func awaitDevices(ctx context.Context, events watch.Interface, count int) error {
+	seen := map[string]int{} // by slice
+	total := 0
+	_, err := watchtools.UntilWithoutRetry(ctx, events, func(event watch.Event) (bool, error) {
+		if slice, ok := event.Object.(*resourcev1.ResourceSlice); ok {
+			total += len(slice.Spec.Devices) - seen[slice.Name]
+			seen[slice.Name] = len(slice.Spec.Devices)
+		}
+		return total == count, nil
+	})
+	if err != nil {
+		return fmt.Errorf("received %d of %d devices: %w", total, count, err)
 	}
 	return nil
 }

@@ -94,7 +94,7 @@ func (w *writer) allocate(ctx context.Context, instance string, admin bool) (*dr
 		return nil, fmt.Errorf("create ResourceClaim: %w", err)
 	}
 	result := resourcev1.DeviceRequestAllocationResult{
-		Request: "r", Driver: akriv0.Driver, Pool: akriv0.DevicePool(namespace, instance), Device: instance, AdminAccess: &admin,
+		Request: "r", Driver: akriv0.Driver, Pool: akriv0.InstancePool(namespace, instance), Device: instance, AdminAccess: &admin,
 	}
 	claim.Status.Allocation = &resourcev1.AllocationResult{Devices: resourcev1.DeviceAllocationResult{Results: []resourcev1.DeviceRequestAllocationResult{result}}}
 	if claim, err = claims.UpdateStatus(ctx, claim, metav1.UpdateOptions{}); err != nil {

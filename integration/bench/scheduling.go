@@ -181,7 +181,7 @@ func (c schedulingCase) publish(ctx context.Context, api *kubetest.Server, clien
 	var group errgroup.Group
 	group.SetLimit(parallelRequests)
 	group.Go(func() error {
-		err := awaitAdded(ctx, slicesSeen, burstSize)
+		err := awaitDevices(ctx, slicesSeen, burstSize)
 		took = time.Since(start)
 		return err
 	})

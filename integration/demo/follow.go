@@ -130,10 +130,13 @@ func (d *demo) published(ctx context.Context, expected expectation) (string, err
 		return "", fmt.Errorf("list ResourceSlices: %w", err)
 	}
 	for _, instance := range found {
-		hasPool := func(slice resourcev1.ResourceSlice) bool {
-			return slice.Spec.Pool.Name == akriv0.DevicePool(instance.Namespace, instance.Name)
+		hasDevice := func(slice resourcev1.ResourceSlice) bool {
+			return slices.ContainsFunc(slice.Spec.Devices, func(device resourcev1.Device) bool {
+				namespace, name := akriv0.InstanceOfDevice(slice.Spec.Pool.Name, device.Name)
+				return namespace == instance.Namespace && name == instance.Name
+			})
 		}
-		if !slices.ContainsFunc(list.Items, hasPool) {
+		if !slices.ContainsFunc(list.Items, hasDevice) {
 			return "", fmt.Errorf("%s has no ResourceSlice yet", instance.Name)
 		}
 	}

@@ -129,16 +129,32 @@ func explainWaiting(t *testing.T, app string, running []corev1.Pod) {
 	})
 }
 
-// awaitSlice waits until the Instance has, or has no, ResourceSlice.
+// awaitSlice waits until the device of the Instance is, or is not, in a ResourceSlice.
 func awaitSlice(t *testing.T, instance string, exists bool) {
 	t.Helper()
-	what := fmt.Sprintf("ResourceSlice of %s, exists: %t", instance, exists)
-	named := metav1.ListOptions{FieldSelector: "metadata.name=default." + instance + ".akri.sh"}
-	awaitObjects(t, what, akri.Kubernetes.ResourceV1().ResourceSlices(), named, func(found []resourcev1.ResourceSlice) error {
+	awaitPublished(t, fmt.Sprintf("ResourceSlice of %s, exists: %t", instance, exists), instance, func(found []resourcev1.Device) error {
 		if (len(found) == 1) != exists {
-			return fmt.Errorf("%d ResourceSlices have the name", len(found))
+			return fmt.Errorf("the device is in %d ResourceSlices", len(found))
 		}
 		return nil
+	})
+}
+
+// awaitPublished waits until the check of the device of the Instance, as ResourceSlices have it,
+// succeeds.
+func awaitPublished(t *testing.T, what, instance string, check func(found []resourcev1.Device) error) {
+	t.Helper()
+	ofDriver := metav1.ListOptions{FieldSelector: "spec.driver=" + akriv0.Driver}
+	awaitObjects(t, what, akri.Kubernetes.ResourceV1().ResourceSlices(), ofDriver, func(all []resourcev1.ResourceSlice) error {
+		var found []resourcev1.Device
+		for _, slice := range all {
+			for _, device := range slice.Spec.Devices {
+				if device.Name == instance {
+					found = append(found, device)
+				}
+			}
+		}
+		return check(found)
 	})
 }
 
@@ -250,13 +266,12 @@ func foreignAttribute(t *testing.T) {
 // awaitAttribute waits until the device of the Instance has the attribute in its ResourceSlice.
 func awaitAttribute(t *testing.T, instance string, name resourcev1.QualifiedName, value string) {
 	t.Helper()
-	named := metav1.ListOptions{FieldSelector: "metadata.name=default." + instance + ".akri.sh"}
-	awaitObjects(t, "attribute of "+instance, akri.Kubernetes.ResourceV1().ResourceSlices(), named, func(found []resourcev1.ResourceSlice) error {
+	awaitPublished(t, "attribute of "+instance, instance, func(found []resourcev1.Device) error {
 		if len(found) == 0 {
-			return errors.New("no ResourceSlice has the name")
+			return errors.New("no ResourceSlice has the device")
 		}
-		if attribute := found[0].Spec.Devices[0].Attributes[name].StringValue; attribute == nil || *attribute != value {
-			return fmt.Errorf("the attributes are %v", found[0].Spec.Devices[0].Attributes)
+		if attribute := found[0].Attributes[name].StringValue; attribute == nil || *attribute != value {
+			return fmt.Errorf("the attributes are %v", found[0].Attributes)
 		}
 		return nil
 	})

@@ -197,14 +197,27 @@ func (f *fixture) eventually(condition func() bool) {
 	require.Eventually(f, condition, timeout, 10*time.Millisecond)
 }
 
-// slice returns the ResourceSlice of the Instance, or nil.
+// slice returns the ResourceSlice that has the device of the Instance, or nil.
 func (f *fixture) slice(instance string) *resourcev1.ResourceSlice {
-	slice, err := f.clientset.ResourceV1().ResourceSlices().Get(f.Context(), namespace+"."+instance+".akri.sh", metav1.GetOptions{})
-	if apierrors.IsNotFound(err) {
-		return nil
-	}
+	f.Helper()
+	list, err := f.clientset.ResourceV1().ResourceSlices().List(f.Context(), metav1.ListOptions{})
 	require.NoError(f, err)
-	return slice
+	for _, slice := range list.Items {
+		if len(devicesIn(&slice, instance)) > 0 {
+			return &slice
+		}
+	}
+	return nil
+}
+
+// devicesIn returns the device of the Instance in a slice, or its slots.
+func devicesIn(slice *resourcev1.ResourceSlice, instance string) (found []resourcev1.Device) {
+	for _, device := range slice.Spec.Devices {
+		if name := device.Attributes["instance"].StringValue; name != nil && *name == instance {
+			found = append(found, device)
+		}
+	}
+	return found
 }
 
 func (f *fixture) awaitSlots(instance string, expected int64) {
@@ -214,11 +227,11 @@ func (f *fixture) awaitSlots(instance string, expected int64) {
 		if slice == nil {
 			return expected == 0
 		}
-		device := slice.Spec.Devices[0]
-		if device.AllowMultipleAllocations == nil {
-			return int64(len(slice.Spec.Devices)) == expected
+		devices := devicesIn(slice, instance)
+		if devices[0].AllowMultipleAllocations == nil {
+			return int64(len(devices)) == expected
 		}
-		slots := device.Capacity["slots"].Value
+		slots := devices[0].Capacity["slots"].Value
 		return slots.Value() == expected
 	})
 }
@@ -255,14 +268,14 @@ func TestObjectsFollowInstances(t *testing.T) {
 	f.awaitSlots("cameras-8120fe", 2)
 	f.eventually(func() bool { return len(f.classes()) == 3 })
 	require.ElementsMatch(t, []string{"akri.sh", "cameras.akri.sh", "cameras-8120fe.akri.sh"}, f.classes())
-	require.ElementsMatch(t, []string{"POST cameras.akri.sh", "POST cameras-8120fe.akri.sh", "POST default.cameras-8120fe.akri.sh"}, f.settle())
+	require.ElementsMatch(t, []string{"POST cameras.akri.sh", "POST cameras-8120fe.akri.sh", "POST default.configuration.cameras.0.akri.sh"}, f.settle())
 	require.Equal(t, []string{"a", "b"}, f.slice("cameras-8120fe").Spec.NodeSelector.NodeSelectorTerms[0].MatchExpressions[0].Values)
 	require.Equal(t, "DeviceClass", f.slice("cameras-8120fe").OwnerReferences[0].Kind)
 
 	f.editInstance("cameras-8120fe", func(i *akriv0.Instance) { i.Spec.DeviceUsage = map[string]string{"cameras-8120fe-0": "a"} })
 	f.awaitSlots("cameras-8120fe", 1)
-	require.EqualValues(t, 2, f.slice("cameras-8120fe").Spec.Pool.Generation)
-	require.Equal(t, []string{"PUT default.cameras-8120fe.akri.sh"}, f.settle(), "one write for one change")
+	require.EqualValues(t, 1, f.slice("cameras-8120fe").Spec.Pool.Generation, "the pool stays complete")
+	require.Equal(t, []string{"PUT default.configuration.cameras.0.akri.sh"}, f.settle(), "one write for one change")
 
 	f.editInstance("cameras-8120fe", func(i *akriv0.Instance) {
 		i.Spec.DeviceUsage = map[string]string{"cameras-8120fe-0": "a", "cameras-8120fe-1": "D:uid:b"}
@@ -300,7 +313,7 @@ func TestLostDevices(t *testing.T) {
 
 	lose()
 	require.Equal(t, "akri.sh/lost NoExecute", taints()[0].Key+" "+string(taints()[0].Effect))
-	require.Contains(t, f.settle(), "PUT default.cameras-8120fe.akri.sh")
+	require.Contains(t, f.settle(), "PUT default.configuration.cameras.0.akri.sh")
 	require.Empty(t, f.settle(), "one write for one change")
 	f.addInstance("cameras-8120fe", true, "a")
 	f.eventually(func() bool { return len(taints()) == 0 })
@@ -318,7 +331,8 @@ func TestLabelOfNode(t *testing.T) {
 	f.addInstance("cameras-8120fe", true, "a", "b")
 	f.addInstance("cameras-a19705", false, "a")
 	f.awaitSlots("cameras-a19705", 2)
-	require.Equal(t, "a", *f.slice("cameras-a19705").Spec.NodeName)
+	require.Nil(t, f.slice("cameras-a19705").Spec.NodeName, "a kubelet deletes slices with the name of its node")
+	require.Equal(t, []string{"a"}, f.slice("cameras-a19705").Spec.NodeSelector.NodeSelectorTerms[0].MatchFields[0].Values)
 	nodes := f.clientset.CoreV1().Nodes()
 	label := func(value string) {
 		node, err := nodes.Get(t.Context(), "a", metav1.GetOptions{})
@@ -366,9 +380,7 @@ func TestForeignChanges(t *testing.T) {
 	edited.Spec.Devices[0].Attributes = nil
 	_, err := client.Update(t.Context(), edited, metav1.UpdateOptions{})
 	require.NoError(t, err)
-	f.eventually(func() bool {
-		return f.slice("cameras-a19705").Spec.Devices[0].Attributes["instance"].StringValue != nil
-	})
+	f.awaitSlots("cameras-a19705", 2)
 }
 
 // An API server that is replaced by an earlier version drops fields.
@@ -385,19 +397,25 @@ func TestReplacedAPIServer(t *testing.T) {
 }
 
 // startWithCamera starts a controller that has published the shared device cameras-000001. It
-// returns the generation of its slice.
-func startWithCamera(t *testing.T) (f *fixture, claims resourceclient.ResourceClaimInterface, generation int64) {
-	f = start(t)
+// returns a function that awaits the next write of its slice.
+func startWithCamera(t *testing.T) (claims resourceclient.ResourceClaimInterface, awaitWrite func()) {
+	f := start(t)
 	f.addConfiguration("cameras")
 	f.addInstance("cameras-000001", true, "a")
 	f.awaitSlots("cameras-000001", 2)
-	return f, f.clientset.ResourceV1().ResourceClaims(namespace), f.slice("cameras-000001").Spec.Pool.Generation
+	version := f.slice("cameras-000001").ResourceVersion
+	return f.clientset.ResourceV1().ResourceClaims(namespace), func() {
+		f.eventually(func() bool { return f.slice("cameras-000001").ResourceVersion != version })
+		slice := f.slice("cameras-000001")
+		version = slice.ResourceVersion
+		require.EqualValues(t, 1, slice.Spec.Pool.Generation, "the pool stays complete")
+	}
 }
 
 // A claim that is deleted while a device is allocated to it causes a write, because the scheduler
 // does not retry the Pods that wait for the device.
 func TestClaimDeletedWithItsDevice(t *testing.T) {
-	f, claims, generation := startWithCamera(t)
+	claims, awaitWrite := startWithCamera(t)
 	remove := func(name string, deallocated bool) {
 		create(t, claims, &resourcev1.ResourceClaim{
 			ObjectMeta: metav1.ObjectMeta{Name: name},
@@ -407,7 +425,7 @@ func TestClaimDeletedWithItsDevice(t *testing.T) {
 		})
 		for _, allocation := range []*resourcev1.AllocationResult{
 			{Devices: resourcev1.DeviceAllocationResult{Results: []resourcev1.DeviceRequestAllocationResult{
-				{Request: "camera", Driver: akriv0.Driver, Pool: akriv0.DevicePool(namespace, "cameras-000001"), Device: "cameras-000001"},
+				{Request: "camera", Driver: akriv0.Driver, Pool: akriv0.DevicePool(namespace, "cameras", "", "cameras-000001"), Device: "cameras-000001"},
 			}}},
 			nil,
 		} {
@@ -424,18 +442,18 @@ func TestClaimDeletedWithItsDevice(t *testing.T) {
 	}
 	remove("deallocated", true)
 	remove("allocated", false)
-	f.eventually(func() bool { return f.slice("cameras-000001").Spec.Pool.Generation > generation })
+	awaitWrite()
 	// The scheduler counts an allocation twice for a moment. Then the slice is written again, once
 	// for several claims.
-	f.eventually(func() bool { return f.slice("cameras-000001").Spec.Pool.Generation > generation+1 })
+	awaitWrite()
 }
 
 // The garbage collector deletes the claim of extended resources of a Pod that was deleted while the
 // scheduler bound it. The scheduler can keep the device for a while, and does not retry the Pods
 // that wait for it.
 func TestClaimDeletedWhileItIsBound(t *testing.T) {
-	f, claims, generation := startWithCamera(t)
-	for i, class := range []string{"cameras.akri.sh", "cameras-000001.akri.sh"} {
+	claims, awaitWrite := startWithCamera(t)
+	for _, class := range []string{"cameras.akri.sh", "cameras-000001.akri.sh"} {
 		create(t, claims, &resourcev1.ResourceClaim{
 			ObjectMeta: metav1.ObjectMeta{Name: "bound", Annotations: map[string]string{resourcev1.ExtendedResourceClaimAnnotation: "true"}},
 			Spec: resourcev1.ResourceClaimSpec{Devices: resourcev1.DeviceClaim{Requests: []resourcev1.DeviceRequest{
@@ -443,9 +461,8 @@ func TestClaimDeletedWhileItIsBound(t *testing.T) {
 			}}},
 		})
 		require.NoError(t, claims.Delete(t.Context(), "bound", metav1.DeleteOptions{}))
-		for write := range int64(2) {
-			f.eventually(func() bool { return f.slice("cameras-000001").Spec.Pool.Generation == generation+int64(i)*2+write+1 })
-		}
+		awaitWrite()
+		awaitWrite()
 	}
 }
 
@@ -459,7 +476,7 @@ func TestEarlierVersion(t *testing.T) {
 	f.addConfiguration("cameras")
 	f.addInstance("cameras-8120fe", true, "a", "b")
 	f.awaitSlots("cameras-8120fe", 2)
-	require.ElementsMatch(t, []string{"POST cameras.akri.sh", "POST cameras-8120fe.akri.sh", "POST default.cameras-8120fe.akri.sh"}, f.settle())
+	require.ElementsMatch(t, []string{"POST cameras.akri.sh", "POST cameras-8120fe.akri.sh", "POST default.cameras-8120fe.0.akri.sh"}, f.settle())
 	class, err := f.clientset.ResourceV1().DeviceClasses().Get(t.Context(), "cameras.akri.sh", metav1.GetOptions{})
 	require.NoError(t, err)
 	require.Nil(t, class.Spec.ExtendedResourceName)
@@ -469,9 +486,52 @@ func TestEarlierVersion(t *testing.T) {
 	})
 	f.awaitSlots("cameras-8120fe", 1)
 	require.Equal(t, "cameras-8120fe-1", f.slice("cameras-8120fe").Spec.Devices[0].Name)
-	require.Equal(t, []string{"PUT default.cameras-8120fe.akri.sh"}, f.settle(), "one write for one change")
+	require.Equal(t, []string{"PUT default.cameras-8120fe.0.akri.sh"}, f.settle(), "one write for one change")
 	require.Empty(t, f.settle())
 	require.Zero(t, f.logged.Len(), "%v", f.logged.All())
+}
+
+// A device that an earlier version published in a pool of its own stays there while a claim has it:
+// the scheduler counts its slots by pool and device. It is never in two pools.
+func TestPoolOfAnEarlierVersion(t *testing.T) {
+	f := start(t)
+	pools := func() (found []string) {
+		list, err := f.clientset.ResourceV1().ResourceSlices().List(t.Context(), metav1.ListOptions{})
+		require.NoError(t, err)
+		for _, slice := range list.Items {
+			if len(devicesIn(&slice, "cameras-8120fe")) > 0 {
+				found = append(found, slice.Spec.Pool.Name)
+			}
+		}
+		require.LessOrEqual(t, len(found), 1)
+		return found
+	}
+	earlier := akriv0.InstancePool(namespace, "cameras-8120fe")
+	claims := f.clientset.ResourceV1().ResourceClaims(namespace)
+	create(t, claims, &resourcev1.ResourceClaim{
+		ObjectMeta: metav1.ObjectMeta{Name: "running"},
+		Spec: resourcev1.ResourceClaimSpec{Devices: resourcev1.DeviceClaim{Requests: []resourcev1.DeviceRequest{
+			{Name: "camera", Exactly: &resourcev1.ExactDeviceRequest{DeviceClassName: akriv0.Driver}},
+		}}},
+	})
+	claim, err := claims.Get(t.Context(), "running", metav1.GetOptions{})
+	require.NoError(t, err)
+	claim.Status.Allocation = &resourcev1.AllocationResult{Devices: resourcev1.DeviceAllocationResult{Results: []resourcev1.DeviceRequestAllocationResult{
+		{Request: "camera", Driver: akriv0.Driver, Pool: earlier, Device: "cameras-8120fe"},
+	}}}
+	claim, err = claims.UpdateStatus(t.Context(), claim, metav1.UpdateOptions{})
+	require.NoError(t, err)
+	f.addInstance("cameras-8120fe", true, "a")
+	f.addInstance("cameras-a19705", true, "a")
+	f.eventually(func() bool { return slices.Equal(pools(), []string{earlier}) })
+	f.awaitSlots("cameras-a19705", 2)
+
+	claim.Status.Allocation = nil
+	_, err = claims.UpdateStatus(t.Context(), claim, metav1.UpdateOptions{})
+	require.NoError(t, err)
+	f.eventually(func() bool { return slices.Equal(pools(), []string{"default/configuration/cameras"}) })
+	require.Len(t, f.slice("cameras-8120fe").Spec.Devices, 2)
+	require.NoError(t, claims.Delete(t.Context(), "running", metav1.DeleteOptions{}))
 }
 
 // Without the DeviceClass of the chart nothing is written. All objects belong to the next one.

@@ -140,10 +140,13 @@ func TestKubelet(t *testing.T) {
 		for _, health := range []drahealthv1.HealthStatus{drahealthv1.HealthStatus_UNKNOWN, drahealthv1.HealthStatus_HEALTHY} {
 			response, err := stream.Recv()
 			require.NoError(t, err, version)
-			require.Len(t, response.GetDevices(), 1)
-			require.Equal(t, health, response.GetDevices()[0].GetHealth())
-			require.Equal(t, "default/cameras-8120fe cameras-8120fe",
-				response.GetDevices()[0].GetDevice().GetPoolName()+" "+response.GetDevices()[0].GetDevice().GetDeviceName())
+			var pools []string
+			for _, device := range response.GetDevices() {
+				require.Equal(t, health, device.GetHealth())
+				require.Equal(t, camera, device.GetDevice().GetDeviceName())
+				pools = append(pools, device.GetDevice().GetPoolName())
+			}
+			require.Equal(t, []string{"default/cameras-8120fe", "default/configuration/cameras", "default/node/node-a"}, pools)
 		}
 	}
 

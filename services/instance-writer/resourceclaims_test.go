@@ -1,6 +1,7 @@
 package instancewriter_test
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"maps"
@@ -76,11 +77,14 @@ func (c claimsIn) delete(t *testing.T, name string) {
 	require.NoError(t, c.client.In(c.namespace).Delete(t.Context(), name, metav1.DeleteOptions{}))
 }
 
+// published is a device in ResourceSlices.
+type published struct{ pool, device string }
+
 // reportEach makes the first two nodes report the device shared, and each node one of its own. It
-// returns which nodes see a pool.
-func (f *fixture) reportEach(r *replica) map[string][]string {
+// returns which nodes see a device, by each of its names.
+func (f *fixture) reportEach(r *replica) map[published][]string {
 	f.Helper()
-	seeing := map[string][]string{}
+	seeing := map[published][]string{}
 	for i, node := range f.nodes {
 		devices := []*discoveryv1.Device{f.device(node, "own", false)}
 		if i < 2 {
@@ -88,8 +92,13 @@ func (f *fixture) reportEach(r *replica) map[string][]string {
 		}
 		require.Empty(f, openReports(f, r).send(f.newReport(node, devices...)))
 		for _, device := range devices {
-			pool := akriv0.DevicePool(namespace, device.GetInstance())
-			seeing[pool] = append(seeing[pool], node)
+			name := device.GetInstance()
+			for _, names := range []published{
+				{akriv0.InstancePool(namespace, name), akriv0.SlotName(name, 0)}, {akriv0.InstancePool(namespace, name), name},
+				{akriv0.DevicePool(namespace, "c", "", name), name}, {akriv0.DevicePool(namespace, "c", "any", name), name},
+			} {
+				seeing[names] = append(seeing[names], node)
+			}
 		}
 	}
 	return seeing
@@ -103,12 +112,13 @@ func TestNodesGetTheirClaimsOnly(t *testing.T) {
 	r, claims := start(t, grace), newClaims(t, "claims-")
 	seeing := f.reportEach(r)
 	random := rand.New(rand.NewPCG(1, uint64(time.Now().UnixNano())))
-	pools := slices.Sorted(maps.Keys(seeing))
+	names := slices.SortedFunc(maps.Keys(seeing), func(a, b published) int { return cmp.Compare(a.pool+" "+a.device, b.pool+" "+b.device) })
 	results := func() (results []resourcev1.DeviceRequestAllocationResult) {
-		strange := []string{"absent/" + f.instanceName("shared"), namespace + "/absent", f.instanceName("shared"), pools[0] + "/x"}
+		strange := []string{"absent/" + f.instanceName("shared"), namespace + "/absent", f.instanceName("shared"), names[0].pool + "/x"}
 		for i := range random.IntN(4) {
+			device := names[random.IntN(len(names))]
 			result := resourcev1.DeviceRequestAllocationResult{
-				Request: fmt.Sprint("r", i), Driver: akriv0.Driver, Pool: pools[random.IntN(len(pools))], Device: "device",
+				Request: fmt.Sprint("r", i), Driver: akriv0.Driver, Pool: device.pool, Device: device.device,
 			}
 			switch random.IntN(8) {
 			case 0:
@@ -155,7 +165,7 @@ func TestNodesGetTheirClaimsOnly(t *testing.T) {
 				if result.Driver != akriv0.Driver {
 					continue
 				}
-				visible = visible && slices.Contains(seeing[result.Pool], node)
+				visible = visible && slices.Contains(seeing[published{result.Pool, result.Device}], node)
 				expected = append(expected, &instancev1.AllocatedDevice{
 					Request: result.Request, Pool: result.Pool, Device: result.Device, AdminAccess: result.AdminAccess != nil, ShareId: (*string)(result.ShareID),
 				})
@@ -201,7 +211,7 @@ func TestCallersOfGetResourceClaim(t *testing.T) {
 	r, node, other := startSecured(t, api.Config().Host, slow), f.nodes[0], f.nodes[1]
 	claims, device := newClaims(t, "claims-"), f.device(other, "own", false).GetInstance()
 	uid := claims.create(t, f.configuration.Name, resourcev1.DeviceRequestAllocationResult{
-		Request: "r0", Driver: akriv0.Driver, Pool: akriv0.DevicePool(namespace, device), Device: device,
+		Request: "r0", Driver: akriv0.Driver, Pool: akriv0.DevicePool(namespace, "c", "", device), Device: device,
 	})
 	request := &instancev1.GetResourceClaimRequest{Node: other, Namespace: claims.namespace, Name: f.configuration.Name, Uid: uid}
 	for _, account := range []string{draPlugin, agent} {

@@ -189,15 +189,15 @@ func (s *Snapshot) candidates(class string) []candidate {
 	var found []candidate
 	for i := range s.ResourceSlices {
 		slice := &s.ResourceSlices[i]
-		namespace, instanceName, _ := strings.Cut(slice.Spec.Pool.Name, "/")
-		instance := Find(s.Instances, namespace, instanceName)
-		if instance == nil { // removed, with a taint
-			instance = &akriv0.Instance{}
-			instance.Namespace, instance.Name = namespace, instanceName
-		}
-
 		for j := range slice.Spec.Devices {
 			device := &slice.Spec.Devices[j]
+			namespace, instanceName := akriv0.InstanceOfDevice(slice.Spec.Pool.Name, device.Name)
+			instance := Find(s.Instances, namespace, instanceName)
+			if instance == nil { // removed, with a taint
+				instance = &akriv0.Instance{}
+				instance.Namespace, instance.Name = namespace, instanceName
+			}
+
 			configuration := device.Attributes["configuration"].StringValue
 			if name == "" || name == instanceName || configuration != nil && name == *configuration {
 				found = append(found, candidate{instance, device})

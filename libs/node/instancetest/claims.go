@@ -2,12 +2,12 @@ package instancetest
 
 import (
 	"context"
-	"strings"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
+	akriv0 "akri.sh/libs/apis/akri/v0"
 	instancev1 "akri.sh/proto/akri/instance/v1"
 )
 
@@ -56,7 +56,7 @@ func (w *Writer) GetResourceClaim(
 	claim := w.claims[request.GetNamespace()+"/"+request.GetName()]
 	unknown := claim.uid != request.GetUid() || len(claim.devices) == 0
 	for _, device := range claim.devices {
-		_, name, _ := strings.Cut(device.GetPool(), "/")
+		_, name := akriv0.InstanceOfDevice(device.GetPool(), device.GetDevice())
 		unknown = unknown || w.instances[name] == nil
 	}
 	if unknown {

@@ -1,5 +1,7 @@
 package v0
 
+import "strings"
+
 // Driver is the name of the driver of Dynamic Resource Allocation, and of the DeviceClass that
 // selects all of its devices.
 const Driver = Group
@@ -23,7 +25,45 @@ const (
 	EvictPods             = "NoExecute"
 )
 
-// DevicePool returns the name of the pool of the device of an Instance in ResourceSlices. The name
-// of the device in it is that of the Instance. If the scheduler allocates a device only once, the
-// pool has a device for each slot, with the name of the slot.
-func DevicePool(namespace, instance string) string { return namespace + "/" + instance }
+// Second parts of the names of pools that have several devices.
+const (
+	NodePools          = "node"
+	ConfigurationPools = "configuration"
+)
+
+// maxDevicePool leaves room for the name of a ResourceSlice, which contains that of its pool.
+const maxDevicePool = 200
+
+// DevicePool returns the name of the pool, in ResourceSlices, of a device whose allocations consume
+// its slots. The name of the device in the pool is that of the Instance. The scheduler records an
+// allocated device by both names, so that they depend only on what does not change while the
+// Instance exists. The node is that of a device that is not shared.
+func DevicePool(namespace, configuration, node, instance string) string {
+	pool := namespace + "/" + ConfigurationPools + "/" + configuration
+	if node != "" {
+		pool = namespace + "/" + NodePools + "/" + node
+	}
+	if len(pool) > maxDevicePool {
+		return InstancePool(namespace, instance)
+	}
+	return pool
+}
+
+// InstancePool returns the name of the pool of one Instance. If the scheduler allocates a device
+// only once, it has a device for each slot, with the name of the slot. Earlier versions of Akri had
+// no other pools, so that allocated claims can name a device with the name of the Instance in it.
+func InstancePool(namespace, instance string) string { return namespace + "/" + instance }
+
+// InstanceOfDevice returns the namespace and the name of the Instance of a device in
+// ResourceSlices. They are empty if Akri has no such pool.
+func InstanceOfDevice(pool, device string) (namespace, instance string) {
+	parts := strings.Split(pool, "/")
+	switch {
+	case len(parts) == 2:
+		return parts[0], parts[1]
+	case len(parts) == 3 && (parts[1] == NodePools || parts[1] == ConfigurationPools):
+		return parts[0], device
+	default:
+		return "", ""
+	}
+}

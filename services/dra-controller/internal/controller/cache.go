@@ -40,6 +40,8 @@ const (
 	byName          = "name"
 	byNode          = "node"
 	byConfiguration = "configuration"
+	byPool          = "pool"
+	byDevice        = "device"
 )
 
 // NewCache returns a cache that is not running. It sends no request.
@@ -67,6 +69,12 @@ func NewCache(config *rest.Config) (Cache, error) {
 			return []string{instance.Namespace + "/" + instance.Spec.ConfigurationName}, nil
 		},
 	}
+	sliceIndexers := cache.Indexers{
+		byPool: func(object any) ([]string, error) {
+			return []string{object.(*resourcev1.ResourceSlice).Spec.Pool.Name}, nil
+		},
+		byDevice: func(object any) ([]string, error) { return devicesOf(object.(*resourcev1.ResourceSlice)), nil },
+	}
 	managed := metav1.ListOptions{LabelSelector: desired.LabelManagedBy + "=" + desired.ManagedBy}
 	ofDriver := metav1.ListOptions{
 		FieldSelector: fields.OneTermEqualSelector(resourcev1.ResourceSliceSelectorDriver, akriv0.Driver).String(),
@@ -77,9 +85,9 @@ func NewCache(config *rest.Config) (Cache, error) {
 		Configurations: kube.NewInformer(configurations, cache.Indexers{byName: names}, trimConfiguration),
 		Nodes:          kube.NewInformer(nodes, nil, trimNode),
 		Classes:        kube.NewSelectedInformer(classes, metav1.NamespaceAll, managed, nil, nil),
-		Slices:         kube.NewSelectedInformer(slices, metav1.NamespaceAll, ofDriver, nil, nil),
+		Slices:         kube.NewSelectedInformer(slices, metav1.NamespaceAll, ofDriver, sliceIndexers, nil),
 		Owner:          kube.NewNamedInformer(classes, metav1.NamespaceNone, akriv0.Driver),
-		Claims:         kube.NewInformer(claims, nil, trimClaim),
+		Claims:         kube.NewInformer(claims, cache.Indexers{byPool: poolsOfClaim}, trimClaim),
 	}
 	c.Informers = kube.Informers{c.Instances, c.Configurations, c.Nodes, c.Classes, c.Slices, c.Owner, c.Claims}
 	return c, nil
@@ -105,7 +113,7 @@ func trimClaim(claim *resourcev1.ResourceClaim) {
 	var results []resourcev1.DeviceRequestAllocationResult
 	for _, result := range allocated(claim) {
 		if result.Driver == akriv0.Driver {
-			results = append(results, resourcev1.DeviceRequestAllocationResult{Driver: result.Driver, Pool: result.Pool})
+			results = append(results, resourcev1.DeviceRequestAllocationResult{Driver: result.Driver, Pool: result.Pool, Device: result.Device})
 		}
 	}
 	var requests []resourcev1.DeviceRequest
@@ -131,4 +139,11 @@ func allocated(claim *resourcev1.ResourceClaim) []resourcev1.DeviceRequestAlloca
 		return nil
 	}
 	return claim.Status.Allocation.Devices.Results
+}
+
+func poolsOfClaim(object any) (pools []string, _ error) {
+	for _, result := range allocated(object.(*resourcev1.ResourceClaim)) {
+		pools = append(pools, result.Pool)
+	}
+	return pools, nil
 }

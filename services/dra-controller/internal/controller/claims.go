@@ -1,13 +1,12 @@
 package controller
 
 import (
-	"strings"
 	"time"
 
 	resourcev1 "k8s.io/api/resource/v1"
 	"k8s.io/apimachinery/pkg/types"
 
-	"akri.sh/services/dra-controller/internal/desired"
+	akriv0 "akri.sh/libs/apis/akri/v0"
 )
 
 // seenClaims has the existing claims.
@@ -47,10 +46,10 @@ const countedTwice = 2 * time.Second
 // change of a slice, otherwise up to five minutes later.
 func (c *controller) claimAllocated(claim *resourcev1.ResourceClaim) {
 	for _, result := range allocated(claim) {
-		namespace, instanceName, _ := strings.Cut(result.Pool, "/")
+		namespace, instanceName := akriv0.InstanceOfDevice(result.Pool, result.Device)
 		instance, exists := c.Cache.Instances.Get(namespace + "/" + instanceName)
 		if exists && instance.Spec.Capacity > 1 && c.features.ConsumableCapacity {
-			c.queue.AddAfter(key{name: desired.SliceName(namespace, instanceName), again: true}, countedTwice)
+			c.queue.AddAfter(key{name: result.Pool, again: true}, countedTwice)
 		}
 	}
 }
@@ -65,8 +64,7 @@ func (c *controller) claimAllocated(claim *resourcev1.ResourceClaim) {
 // BindingTimeout.
 func (c *controller) claimDeleted(claim *resourcev1.ResourceClaim, seen seenClaim) {
 	for _, result := range allocated(claim) {
-		namespace, instance, _ := strings.Cut(result.Pool, "/")
-		c.queue.Add(key{name: desired.SliceName(namespace, instance), again: true})
+		c.queue.Add(key{name: result.Pool, again: true})
 	}
 	for _, request := range claim.Spec.Devices.Requests {
 		class := key{isClass: true, name: request.Exactly.DeviceClassName, again: true}

@@ -43,12 +43,12 @@ type Options struct {
 	OnWrite func(kind, verb string, err error)
 }
 
-// key names an object to reconcile.
+// key names a DeviceClass or a pool to reconcile.
 type key struct {
 	isClass bool
 	name    string
-	// again means that a slice is written also if it does not differ. With a class it means one
-	// slice of its devices.
+	// again means that a slice of the pool is written also if none differs. With a class it means
+	// the pool of one of its devices.
 	again bool
 }
 
@@ -83,7 +83,7 @@ func Run(ctx context.Context, options Options) {
 // subscribe fills the queue, at first with all objects. The handlers stay, because the cache stops
 // with the controller.
 func (c *controller) subscribe() {
-	c.Cache.Instances.OnEvent(func(before, after *akriv0.Instance) { c.instanceChanged(cmp.Or(after, before)) })
+	c.Cache.Instances.OnEvent(c.instanceChanged)
 	c.Cache.Configurations.OnEvent(func(before, after *akriv0.Configuration) { c.configurationChanged(cmp.Or(after, before)) })
 	c.Cache.Nodes.OnEvent(func(before, after *corev1.Node) {
 		if before == nil || after == nil || !maps.Equal(before.Labels, after.Labels) {
@@ -91,10 +91,12 @@ func (c *controller) subscribe() {
 		}
 	})
 	c.Cache.Classes.OnChange(func(name string) { c.queue.Add(key{isClass: true, name: name}) })
-	c.Cache.Slices.OnChange(func(name string) { c.queue.Add(key{name: name}) })
+	c.Cache.Slices.OnEvent(c.sliceChanged)
 	c.Cache.Owner.OnChange(func(string) { c.ownerChanged() })
 	claims := seenClaims{}
 	c.Cache.Claims.OnEvent(func(before, after *resourcev1.ResourceClaim) {
+		c.movesBack(before)
+		c.movesBack(after)
 		switch {
 		case after == nil:
 			c.claimDeleted(before, claims.remove(before))
@@ -104,21 +106,45 @@ func (c *controller) subscribe() {
 	})
 }
 
-func (c *controller) instanceChanged(instance *akriv0.Instance) {
-	c.queue.Add(key{name: desired.SliceName(instance.Namespace, instance.Name)})
-	c.queue.Add(key{isClass: true, name: desired.ClassName(instance.Name)})
+// instanceChanged ignores changes that the slices do not show, such as most reservations.
+func (c *controller) instanceChanged(before, after *akriv0.Instance) {
+	if before != nil && after != nil && equality.Semantic.DeepEqual(c.offers(before), c.offers(after)) {
+		return
+	}
+	for _, instance := range []*akriv0.Instance{before, after} {
+		if instance != nil {
+			c.queue.Add(key{name: c.pool(instance)})
+			c.queue.Add(key{isClass: true, name: desired.ClassName(instance.Name)})
+		}
+	}
+}
+
+// sliceChanged also reconciles the pools of the devices that were in the slice: one that moves to
+// another pool gets there when it is in no slice of the earlier one.
+func (c *controller) sliceChanged(before, after *resourcev1.ResourceSlice) {
+	for _, slice := range []*resourcev1.ResourceSlice{before, after} {
+		if slice == nil {
+			continue
+		}
+		c.queue.Add(key{name: slice.Spec.Pool.Name})
+		for _, name := range devicesOf(slice) {
+			if instance, exists := c.Cache.Instances.Get(name); exists {
+				c.queue.Add(key{name: c.pool(instance)})
+			}
+		}
+	}
 }
 
 func (c *controller) configurationChanged(configuration *akriv0.Configuration) {
 	c.queue.Add(key{isClass: true, name: desired.ClassName(configuration.Name)})
 	for _, instance := range c.Cache.Instances.ByIndex(byConfiguration, configuration.Namespace+"/"+configuration.Name) {
-		c.queue.Add(key{name: desired.SliceName(instance.Namespace, instance.Name)})
+		c.queue.Add(key{name: c.pool(instance)})
 	}
 }
 
 func (c *controller) nodeChanged(name string) {
 	for _, instance := range c.Cache.Instances.ByIndex(byNode, name) {
-		c.queue.Add(key{name: desired.SliceName(instance.Namespace, instance.Name)})
+		c.queue.Add(key{name: c.pool(instance)})
 	}
 }
 
@@ -127,7 +153,7 @@ func (c *controller) ownerChanged() {
 		c.configurationChanged(configuration)
 	}
 	for _, instance := range c.Cache.Instances.List() {
-		c.instanceChanged(instance)
+		c.instanceChanged(nil, instance)
 	}
 }
 
@@ -165,11 +191,11 @@ func (c *controller) reconcile(ctx context.Context, item key) error {
 	case item.isClass:
 		return c.reconcileClass(ctx, item.name, desired.Owner(owner))
 	default:
-		return c.reconcileSlice(ctx, item.name, item.again, desired.Owner(owner))
+		return c.reconcilePool(ctx, item.name, item.again, desired.Owner(owner))
 	}
 }
 
-// writeAgain writes one slice of the class again. The scheduler then retries all Pods.
+// writeAgain writes one slice of a pool of the class again. The scheduler then retries all Pods.
 func (c *controller) writeAgain(class string) {
 	name := desired.ResourceOfClass(class)
 	instances := c.Cache.Instances.ByIndex(byName, name)
@@ -177,7 +203,7 @@ func (c *controller) writeAgain(class string) {
 		instances = append(instances, c.Cache.Instances.ByIndex(byConfiguration, configuration.Namespace+"/"+name)...)
 	}
 	if len(instances) > 0 {
-		c.queue.Add(key{name: desired.SliceName(instances[0].Namespace, instances[0].Name), again: true})
+		c.queue.Add(key{name: c.pool(instances[0]), again: true})
 	}
 }
 
@@ -190,11 +216,13 @@ func (c *controller) reconcileClass(ctx context.Context, name string, owner meta
 	case wanted == nil:
 		return c.classes.remove(ctx, current)
 	case !exists:
-		return c.classes.create(ctx, wanted)
+		_, err := c.classes.create(ctx, wanted)
+		return err
 	case sameMetadata(current, wanted) && equality.Semantic.DeepEqual(current.Spec, wanted.Spec):
 		return nil
 	default:
-		return c.classes.update(ctx, current, wanted)
+		_, err := c.classes.update(ctx, current, wanted)
+		return err
 	}
 }
 
@@ -208,82 +236,6 @@ func (c *controller) class(name string, owner metav1.OwnerReference) *resourcev1
 	default:
 		return nil
 	}
-}
-
-func (c *controller) reconcileSlice(ctx context.Context, name string, again bool, owner metav1.OwnerReference) error {
-	wanted := c.slice(name, owner)
-	current, exists := c.Cache.Slices.Get(name)
-	switch {
-	case wanted == nil && !exists:
-		return nil
-	case wanted == nil && c.evictsPods(current):
-		return c.reconcileLost(ctx, current)
-	case wanted == nil:
-		return c.slices.remove(ctx, current)
-	case !exists:
-		return c.slices.create(ctx, wanted)
-	}
-	// Consumers use the slices of a pool with the highest generation.
-	generation := current.Spec.Pool.Generation
-	wanted.Spec.Pool.Generation = generation
-	switch {
-	case !again && sameMetadata(current, wanted) && equality.Semantic.DeepEqual(current.Spec, wanted.Spec):
-		return nil
-	case immutable(current.Spec) != immutable(wanted.Spec):
-		return c.slices.remove(ctx, current) // its event causes the creation
-	default:
-		wanted.Spec.Pool.Generation = generation + 1
-		return c.slices.update(ctx, current, wanted)
-	}
-}
-
-// evictsPods reports whether the slice is that of a device that was removed, and whose
-// Configuration has its Pods evicted.
-func (c *controller) evictsPods(slice *resourcev1.ResourceSlice) bool {
-	namespace, instance := desired.InstanceOfSlice(slice.Name)
-	configuration, exists := c.Cache.Configurations.Get(namespace + "/" + desired.ConfigurationOf(slice))
-	_, isPresent := c.Cache.Instances.Get(namespace + "/" + instance)
-	return exists && !isPresent && c.features.EvictsPods(configuration)
-}
-
-// reconcileLost taints the device, and removes the slice later.
-func (c *controller) reconcileLost(ctx context.Context, current *resourcev1.ResourceSlice) error {
-	wait, tainted := desired.LostWait(current)
-	now := time.Now()
-	switch {
-	case !tainted:
-		return c.slices.update(ctx, current, desired.Lost(current))
-	case wait.Over(now):
-		return c.slices.remove(ctx, current)
-	default:
-		c.queue.AddAfter(key{name: current.Name}, wait.Left(now))
-		return nil
-	}
-}
-
-// immutable returns the fields of a ResourceSlice that cannot be updated.
-func immutable(spec resourcev1.ResourceSliceSpec) (fields struct{ pool, node string }) {
-	fields.pool = spec.Pool.Name
-	if spec.NodeName != nil {
-		fields.node = *spec.NodeName
-	}
-	return fields
-}
-
-func (c *controller) slice(name string, owner metav1.OwnerReference) *resourcev1.ResourceSlice {
-	namespace, instanceName := desired.InstanceOfSlice(name)
-	instance, exists := c.Cache.Instances.Get(namespace + "/" + instanceName)
-	if !exists {
-		return nil
-	}
-	device := desired.Device{Instance: instance}
-	device.Configuration, _ = c.Cache.Configurations.Get(namespace + "/" + instance.Spec.ConfigurationName)
-	for _, nodeName := range instance.Spec.Nodes {
-		if node, exists := c.Cache.Nodes.Get(nodeName); exists {
-			device.Nodes = append(device.Nodes, node)
-		}
-	}
-	return c.features.Slice(device, owner)
 }
 
 func sameMetadata(current, wanted metav1.Object) bool {

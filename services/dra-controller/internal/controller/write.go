@@ -3,6 +3,7 @@ package controller
 import (
 	"context"
 	"errors"
+	"slices"
 
 	resourcev1 "k8s.io/api/resource/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -40,21 +41,29 @@ func (c *controller) classWriter() classWriter {
 
 func (c *controller) sliceWriter() sliceWriter {
 	return sliceWriter{c, "ResourceSlice", c.Cache.SliceClient, c.Cache.Slices, func(slice, wanted *resourcev1.ResourceSlice) bool {
-		device, wantedDevice := slice.Spec.Devices[0], wanted.Spec.Devices[0]
-		return (device.AllowMultipleAllocations == nil) == (wantedDevice.AllowMultipleAllocations == nil) &&
-			len(device.Taints) == len(wantedDevice.Taints)
+		return slices.EqualFunc(slice.Spec.Devices, wanted.Spec.Devices, func(device, wanted resourcev1.Device) bool {
+			return (device.AllowMultipleAllocations == nil) == (wanted.AllowMultipleAllocations == nil) &&
+				len(device.Taints) == len(wanted.Taints)
+		})
 	}}
 }
 
-func (w writer[T, L]) create(ctx context.Context, object T) error {
+// key returns the key of the object, whose next reconciliation awaits the write in the cache.
+func (w writer[T, L]) key(object T) key {
+	if slice, isSlice := any(object).(*resourcev1.ResourceSlice); isSlice {
+		return key{name: slice.Spec.Pool.Name}
+	}
+	return key{isClass: true, name: object.GetName()}
+}
+
+func (w writer[T, L]) create(ctx context.Context, object T) (T, error) {
 	created, err := w.client.In(metav1.NamespaceNone).Create(ctx, object, metav1.CreateOptions{})
-	return w.written("create", created, object, err)
+	return created, w.written("create", created, object, err)
 }
 
 func (w writer[T, L]) written(verb string, object, wanted T, err error) error {
 	if err == nil {
-		item := key{isClass: w.kind == "DeviceClass", name: object.GetName()}
-		w.expectations.Expect(item.String(), w.cache.GetStore(), object.GetResourceVersion())
+		w.expectations.Expect(w.key(object).String(), w.cache.GetStore(), object.GetResourceVersion())
 		if !w.complete(object, wanted) {
 			err = errUnsupported
 		}
@@ -64,10 +73,10 @@ func (w writer[T, L]) written(verb string, object, wanted T, err error) error {
 }
 
 // update replaces the current object. It fails if the object has changed since it was read.
-func (w writer[T, L]) update(ctx context.Context, current, object T) error {
+func (w writer[T, L]) update(ctx context.Context, current, object T) (T, error) {
 	object.SetResourceVersion(current.GetResourceVersion())
 	updated, err := w.client.In(metav1.NamespaceNone).Update(ctx, object, metav1.UpdateOptions{})
-	return w.written("update", updated, object, err)
+	return updated, w.written("update", updated, object, err)
 }
 
 func (w writer[T, L]) remove(ctx context.Context, current T) error {

@@ -36,6 +36,15 @@ func golden(t *testing.T, name string, object any) {
 	require.Equal(t, string(want), string(got))
 }
 
+// slice returns the only slice of the device's pool, or nil.
+func slice(f desired.Features, device desired.Device) *resourcev1.ResourceSlice {
+	changes := f.Changes(f.Pool(device.Instance), nil, f.Offers(device), owner)
+	if len(changes) == 0 {
+		return nil
+	}
+	return changes[0].Wanted
+}
+
 func device(shared bool, nodes ...*corev1.Node) desired.Device {
 	device := desired.Device{
 		Configuration: &akriv0.Configuration{
@@ -70,8 +79,8 @@ func node(name string, labels ...string) *corev1.Node {
 }
 
 func TestDesiredObjects(t *testing.T) {
-	golden(t, "shared-slice", all.Slice(device(true, node("b"), node("a"), node("c", akriv0.ResourcesDevicePlugin)), owner))
-	golden(t, "local-slice", all.Slice(device(false, node("a", "dra")), owner))
+	golden(t, "shared-slice", slice(all, device(true, node("b"), node("a"), node("c", akriv0.ResourcesDevicePlugin))))
+	golden(t, "local-slice", slice(all, device(false, node("a", "dra"))))
 	golden(t, "configuration-class", all.ConfigurationClass("cameras", owner))
 	golden(t, "instance-class", all.InstanceClass("cameras-8120fe", owner))
 }
@@ -80,18 +89,23 @@ func TestDesiredObjects(t *testing.T) {
 func TestNoFeatures(t *testing.T) {
 	none, device := desired.Features{}, device(true, node("a"))
 	device.Instance.Spec.DeviceUsage = map[string]string{"cameras-8120fe-0": "D:uid:a", "cameras-8120fe-1": "a"}
-	golden(t, "slots-slice", none.Slice(device, owner))
+	golden(t, "slots-slice", slice(none, device))
 	golden(t, "plain-class", none.ConfigurationClass("cameras", owner))
 	require.False(t, none.EvictsPods(&akriv0.Configuration{
 		ObjectMeta: metav1.ObjectMeta{Annotations: map[string]string{akriv0.LostDevicesAnnotation: akriv0.EvictPods}},
 	}))
 
 	device.Instance.Spec.Capacity = 200
-	require.Len(t, none.Slice(device, owner).Spec.Devices, resourcev1.ResourceSliceMaxDevices)
-	require.Len(t, desired.Features{Taints: true}.Slice(device, owner).Spec.Devices, resourcev1.ResourceSliceMaxDevicesWithAdvancedFeatures)
+	for _, f := range []desired.Features{none, {Taints: true}} {
+		count := 0
+		for _, change := range f.Changes(f.Pool(device.Instance), nil, f.Offers(device), owner) {
+			count += len(change.Wanted.Spec.Devices)
+		}
+		require.Equal(t, 199, count, "one slot is held by a device plugin")
+	}
 	device.Instance.Name = strings.Repeat("a", 62)
-	require.Nil(t, none.Slice(device, owner), "the names of the slots are too long")
-	require.NotNil(t, all.Slice(device, owner))
+	require.Nil(t, slice(none, device), "the names of the slots are too long")
+	require.NotNil(t, slice(all, device))
 }
 
 // Claims get the slots that device plugins do not hold.
@@ -111,12 +125,12 @@ func TestCapacity(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			device := device(true, node("a"))
 			device.Instance.Spec.DeviceUsage = c.usage
-			slice := all.Slice(device, owner)
+			published := slice(all, device)
 			if c.expected == 0 {
-				require.Nil(t, slice)
+				require.Nil(t, published)
 				return
 			}
-			slots := slice.Spec.Devices[0].Capacity["slots"].Value
+			slots := published.Spec.Devices[0].Capacity["slots"].Value
 			require.Equal(t, c.expected, slots.Value())
 		})
 	}
@@ -131,7 +145,7 @@ func TestAttributesOfPCIDevices(t *testing.T) {
 	d.Configuration.Annotations[akriv0.PropertiesAnnotation] += ",shared"
 	for _, shared := range []bool{false, true} {
 		d.Instance.Spec.Shared = shared
-		found := all.Slice(d, owner).Spec.Devices[0].Attributes
+		found := slice(all, d).Spec.Devices[0].Attributes
 		require.Equal(t, shared, *found["shared"].BoolValue)
 		if shared {
 			require.NotContains(t, found, resourcev1.QualifiedName("resource.kubernetes.io/pcieRoot"))
@@ -152,18 +166,12 @@ func TestNoSlice(t *testing.T) {
 		"the name is too long for a Pod": long,
 		"a local device of another form": device(false, node("a", akriv0.ResourcesDevicePlugin)),
 	} {
-		require.Nil(t, all.Slice(device, owner), name)
+		require.Nil(t, slice(all, device), name)
 	}
 	require.Nil(t, all.ConfigurationClass(strings.Repeat("a", 64), owner))
 }
 
 func TestNames(t *testing.T) {
-	namespace, instance := desired.InstanceOfSlice(desired.SliceName("factory", "cameras-8120fe"))
-	require.Equal(t, []string{"factory", "cameras-8120fe"}, []string{namespace, instance})
-	for _, name := range []string{"other", "node-a-akri.sh-x7k2p", "a.akri.sh.example", ".akri.sh"} {
-		namespace, instance := desired.InstanceOfSlice(name)
-		require.Empty(t, namespace+instance, name)
-	}
 	require.Equal(t, "line.a", desired.ResourceOfClass(desired.ClassName("line.a")))
 	require.Empty(t, desired.ResourceOfClass("gpu.example.com"))
 }

@@ -10,7 +10,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	resourcev1 "k8s.io/api/resource/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/validation"
 
 	akriv0 "akri.sh/libs/apis/akri/v0"
@@ -32,48 +31,41 @@ type Device struct {
 	Nodes []*corev1.Node
 }
 
-// SliceName returns the name of the ResourceSlice of an Instance. Neither a namespace nor the name
-// of an Instance contains a dot.
-func SliceName(namespace, instance string) string {
-	return namespace + "." + instance + "." + akriv0.Group
-}
-
-// InstanceOfSlice returns the namespace and name of the Instance of a ResourceSlice. They are empty
-// if SliceName does not return such a name.
-func InstanceOfSlice(name string) (namespace, instance string) {
-	prefix, _ := strings.CutSuffix(name, "."+akriv0.Group)
-	namespace, instance, _ = strings.Cut(prefix, ".")
-	if SliceName(namespace, instance) != name {
-		return "", ""
+// Pool returns the name of the pool of the device. Without consumable capacity each Instance has a
+// pool of its own, whose devices are the slots.
+func (f Features) Pool(instance *akriv0.Instance) string {
+	if !f.ConsumableCapacity {
+		return akriv0.InstancePool(instance.Namespace, instance.Name)
 	}
-	return namespace, instance
+	var onlyNode string
+	if !instance.Spec.Shared && len(instance.Spec.Nodes) == 1 {
+		onlyNode = instance.Spec.Nodes[0]
+	}
+	return akriv0.DevicePool(instance.Namespace, instance.Spec.ConfigurationName, onlyNode, instance.Name)
 }
 
-// Slice returns the ResourceSlice of a device: a pool with one slice, so that a change of the
-// device is one write of a small object. It returns nil if no Pod can get the device through a
-// ResourceClaim: none of its nodes uses Dynamic Resource Allocation, or device plugins hold all of
-// its slots.
-func (f Features) Slice(device Device, owner metav1.OwnerReference) *resourcev1.ResourceSlice {
-	instance := device.Instance
-	devices := f.devices(device)
+// Offer is a device in a pool, and the nodes that see it.
+type Offer struct {
+	resourcev1.Device
+	Nodes Nodes
+}
+
+// Offers returns the device, or its slots, for a pool. It returns none if no Pod can get the device
+// through a ResourceClaim: none of its nodes uses Dynamic Resource Allocation, or device plugins
+// hold all of its slots.
+func (f Features) Offers(device Device) []Offer {
 	nodes := slices.DeleteFunc(slices.Clone(device.Nodes), func(node *corev1.Node) bool {
 		return node.Labels[akriv0.ResourcesLabel] == akriv0.ResourcesDevicePlugin
 	})
-	if len(devices) == 0 || len(nodes) == 0 {
+	if len(nodes) == 0 {
 		return nil
 	}
-	slice := &resourcev1.ResourceSlice{
-		ObjectMeta: objectMeta(SliceName(instance.Namespace, instance.Name), owner),
-		Spec: resourcev1.ResourceSliceSpec{
-			Driver: akriv0.Driver,
-			Pool: resourcev1.ResourcePool{
-				Name: akriv0.DevicePool(instance.Namespace, instance.Name), Generation: 1, ResourceSliceCount: 1,
-			},
-			Devices: devices,
-		},
+	set := nodeSet(nodes, device.Instance.Spec.Shared)
+	var offers []Offer
+	for _, offered := range f.devices(device) {
+		offers = append(offers, Offer{offered, set})
 	}
-	setNodes(&slice.Spec, nodes, instance.Spec.Shared)
-	return slice
+	return offers
 }
 
 // devices returns one device whose allocations consume its slots, one each, or one device for each
@@ -88,7 +80,7 @@ func (f Features) devices(device Device) (devices []resourcev1.Device) {
 		}
 		devices = []resourcev1.Device{all}
 	} else {
-		for _, name := range names[:min(len(names), f.maxDevices())] {
+		for _, name := range names {
 			devices = append(devices, resourcev1.Device{Name: name, Attributes: attributesOf(device)})
 		}
 	}
@@ -114,25 +106,6 @@ func capacity(slots int64) resourcev1.DeviceCapacity {
 		Value:         *resource.NewQuantity(slots, resource.DecimalSI),
 		RequestPolicy: &resourcev1.CapacityRequestPolicy{Default: &one, ValidValues: []resource.Quantity{one}},
 	}
-}
-
-// setNodes selects the nodes by name if there is one, which costs the scheduler least, and by their
-// host names otherwise: a node selector cannot list the names of several nodes.
-func setNodes(spec *resourcev1.ResourceSliceSpec, nodes []*corev1.Node, shared bool) {
-	if !shared && len(nodes) == 1 {
-		spec.NodeName = &nodes[0].Name
-		return
-	}
-	hosts := make([]string, 0, len(nodes))
-	for _, node := range nodes {
-		hosts = append(hosts, node.Labels[corev1.LabelHostname])
-	}
-	slices.Sort(hosts)
-	spec.NodeSelector = &corev1.NodeSelector{NodeSelectorTerms: []corev1.NodeSelectorTerm{{
-		MatchExpressions: []corev1.NodeSelectorRequirement{
-			{Key: corev1.LabelHostname, Operator: corev1.NodeSelectorOpIn, Values: slices.Compact(hosts)},
-		},
-	}}}
 }
 
 // attributesOf returns what claims can select by. Several nodes can see a shared device at

@@ -37,14 +37,14 @@ func (a allocated) exclusive() bool { return !a.GetAdminAccess() }
 func devicesOf(allocation []*instancev1.AllocatedDevice, snapshot *node.Snapshot) ([]allocated, error) {
 	var devices []allocated
 	for _, result := range allocation {
-		namespace, name, _ := strings.Cut(result.GetPool(), "/")
+		namespace, name := akriv0.InstanceOfDevice(result.GetPool(), result.GetDevice())
 		device, exists := snapshot.Devices[name]
 		slot, err := akriv0.SlotIndex(name, result.GetDevice())
 		if result.GetDevice() == name {
 			slot, err = -1, nil
 		}
 		if !exists || device.Instance.GetNamespace() != namespace || err != nil {
-			return nil, status.Errorf(codes.NotFound, "node %q does not see the device of Instance %q", snapshot.Node, result.GetPool())
+			return nil, status.Errorf(codes.NotFound, "node %q does not see the device of Instance %q", snapshot.Node, namespace+"/"+name)
 		}
 		devices = append(devices, allocated{result, device, slot})
 	}

@@ -445,7 +445,8 @@ func TestLostSlots(t *testing.T) {
 	})
 }
 
-// The health of a device is that this node sees it. A claim keeps its device in the list.
+// The health of a device is that this node sees it. A claim keeps its device in the list, in each
+// pool in which it can be: the Instance may not exist any more.
 func TestHealth(t *testing.T) {
 	f := newFixture(t)
 	devices, _, err := f.Health(t.Context())
@@ -461,15 +462,19 @@ func TestHealth(t *testing.T) {
 		require.NoError(t, err)
 		require.Equal(t, expected, devices)
 	}
-	lost := claims.Health{Pool: "default/" + first, Name: first}
-	other := claims.Health{Pool: "default/" + second, Name: second, Healthy: true}
-	expect(claims.Health{Pool: lost.Pool, Name: first, Healthy: true}, other)
+	claimed := func(healthy bool) (all []claims.Health) {
+		for _, pool := range []string{"default/" + first, "default/configuration/c", "default/node/node-a"} {
+			all = append(all, claims.Health{Pool: pool, Name: first, Healthy: healthy})
+		}
+		return append(all, claims.Health{Pool: "default/node/node-a", Name: second, Healthy: true})
+	}
+	expect(claimed(true)...)
 	f.see(second)
-	expect(lost, other)
+	expect(claimed(false)...)
 	f.writer.Remove(first)
-	expect(lost, other)
+	expect(claimed(false)...)
 	require.NoError(t, f.Unprepare(t.Context(), "one"))
-	expect(other)
+	expect(claimed(false)[3])
 }
 
 // The claim of a file that cannot be read keeps its slots until it is unprepared.

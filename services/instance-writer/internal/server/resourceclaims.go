@@ -4,12 +4,12 @@ import (
 	"context"
 	"fmt"
 	"slices"
-	"strings"
 
 	resourcev1 "k8s.io/api/resource/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/validation"
 
+	akriv0 "akri.sh/libs/apis/akri/v0"
 	instancev1 "akri.sh/proto/akri/instance/v1"
 )
 
@@ -49,7 +49,7 @@ func (s *Server) resourceClaim(
 		return nil, fmt.Errorf("%w: %w", errNotRead, err)
 	}
 
-	if len(results) == 0 || slices.ContainsFunc(results, func(result resourcev1.DeviceRequestAllocationResult) bool { return !s.sees(node, result.Pool) }) {
+	if len(results) == 0 || slices.ContainsFunc(results, func(result resourcev1.DeviceRequestAllocationResult) bool { return !s.sees(node, result) }) {
 		return nil, fmt.Errorf("%w: %q with uid %q does not exist, has no devices, or has one that node %q does not see",
 			errClaimNotFound, key, request.GetUid(), node)
 	}
@@ -63,9 +63,9 @@ func (s *Server) resourceClaim(
 	return response, nil
 }
 
-// sees reports whether the Instance of the pool lists the node.
-func (s *Server) sees(node, pool string) bool {
-	namespace, name, _ := strings.Cut(pool, "/")
+// sees reports whether the Instance of the device lists the node.
+func (s *Server) sees(node string, device resourcev1.DeviceRequestAllocationResult) bool {
+	namespace, name := akriv0.InstanceOfDevice(device.Pool, device.Device)
 	instance := s.Cluster.Cached(types.NamespacedName{Namespace: namespace, Name: name})
 	return instance != nil && slices.Contains(instance.Spec.Nodes, node)
 }

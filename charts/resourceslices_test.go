@@ -1,0 +1,104 @@
+package charts_test
+
+import (
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	rbacv1 "k8s.io/api/rbac/v1"
+	resourcev1 "k8s.io/api/resource/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+	resourceclient "k8s.io/client-go/kubernetes/typed/resource/v1"
+	"k8s.io/client-go/rest"
+
+	akriv0 "akri.sh/libs/apis/akri/v0"
+)
+
+// slicesAs returns a client for ResourceSlices of a user who has all rights on them.
+func slicesAs(t *testing.T, user rest.ImpersonationConfig) resourceclient.ResourceSliceInterface {
+	t.Helper()
+	config := server.Config()
+	config.Impersonate = user
+	clientset, err := kubernetes.NewForConfig(config)
+	require.NoError(t, err)
+	return clientset.ResourceV1().ResourceSlices()
+}
+
+func sliceOf(driver, name string) *resourcev1.ResourceSlice {
+	return &resourcev1.ResourceSlice{
+		ObjectMeta: metav1.ObjectMeta{Name: name},
+		Spec: resourcev1.ResourceSliceSpec{
+			Driver: driver, NodeName: new("node-a"), Pool: resourcev1.ResourcePool{Name: "default/node/node-a", Generation: 1, ResourceSliceCount: 1},
+		},
+	}
+}
+
+// Only dra-controller creates or changes slices of Akri, and no kubelet deletes them. Slices of
+// other drivers are not concerned.
+func TestResourceSlicesOfOthers(t *testing.T) {
+	const rights = "all-resourceslices"
+	admin, err := kubernetes.NewForConfig(server.Config())
+	require.NoError(t, err)
+	_, err = admin.RbacV1().ClusterRoles().Create(t.Context(), &rbacv1.ClusterRole{
+		ObjectMeta: metav1.ObjectMeta{Name: rights},
+		Rules:      []rbacv1.PolicyRule{{APIGroups: []string{"resource.k8s.io"}, Resources: []string{"resourceslices"}, Verbs: []string{"*"}}},
+	}, metav1.CreateOptions{})
+	require.NoError(t, err)
+	_, err = admin.RbacV1().ClusterRoleBindings().Create(t.Context(), &rbacv1.ClusterRoleBinding{
+		ObjectMeta: metav1.ObjectMeta{Name: rights},
+		RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: rights},
+		Subjects:   []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: rbacv1.GroupKind, Name: rights}},
+	}, metav1.CreateOptions{})
+	require.NoError(t, err)
+
+	policy, err := render(t, append(set("global.resources=dra"), "--namespace", "edge", "--show-only", "charts/dra-controller/templates/policy.yaml")...)
+	require.NoError(t, err)
+	file := filepath.Join(t.TempDir(), "policy.yaml")
+	require.NoError(t, os.WriteFile(file, []byte(policy), 0o600))
+	_, err = run(t, "kubectl", "apply", "-f", file, "--kubeconfig", kubeconfig(t))
+	require.NoError(t, err)
+
+	controller := slicesAs(t, rest.ImpersonationConfig{UserName: "system:serviceaccount:edge:akri-dra-controller", Groups: []string{rights}})
+	kubelet := slicesAs(t, rest.ImpersonationConfig{UserName: "system:node:node-a", Groups: []string{"system:nodes", rights}})
+	others := map[string]resourceclient.ResourceSliceInterface{
+		"a kubelet": kubelet,
+		"the account of that name in another namespace": slicesAs(t, rest.ImpersonationConfig{
+			UserName: "system:serviceaccount:other:akri-dra-controller", Groups: []string{rights},
+		}),
+		"an administrator": admin.ResourceV1().ResourceSlices(),
+	}
+	require.EventuallyWithT(t, func(c *assert.CollectT) {
+		_, err := kubelet.Create(t.Context(), sliceOf(akriv0.Driver, "early"), metav1.CreateOptions{DryRun: dryRun})
+		require.True(c, apierrors.IsInvalid(err), "%v", err)
+	}, time.Minute, 100*time.Millisecond, "the policy is in force")
+
+	_, err = controller.Create(t.Context(), sliceOf(akriv0.Driver, "akri"), metav1.CreateOptions{})
+	require.NoError(t, err)
+	_, err = kubelet.Create(t.Context(), sliceOf("gpu.example.com", "gpu"), metav1.CreateOptions{})
+	require.NoError(t, err)
+	for who, client := range others {
+		const message = "only dra-controller writes the ResourceSlices of the driver akri.sh"
+		_, err := client.Create(t.Context(), sliceOf(akriv0.Driver, "alien"), metav1.CreateOptions{})
+		require.ErrorContains(t, err, message, who)
+		slice, err := client.Get(t.Context(), "akri", metav1.GetOptions{})
+		require.NoError(t, err, who)
+		slice.Spec.Pool.Generation++
+		_, err = client.Update(t.Context(), slice, metav1.UpdateOptions{})
+		require.ErrorContains(t, err, message, who)
+		slice, err = client.Get(t.Context(), "gpu", metav1.GetOptions{})
+		require.NoError(t, err, who)
+		slice.Spec.Pool.Generation++
+		_, err = client.Update(t.Context(), slice, metav1.UpdateOptions{})
+		require.NoError(t, err, who)
+	}
+
+	err = kubelet.DeleteCollection(t.Context(), metav1.DeleteOptions{}, metav1.ListOptions{})
+	require.ErrorContains(t, err, "only dra-controller writes")
+	require.NoError(t, controller.Delete(t.Context(), "akri", metav1.DeleteOptions{}))
+	require.NoError(t, admin.ResourceV1().ResourceSlices().DeleteCollection(t.Context(), metav1.DeleteOptions{}, metav1.ListOptions{}))
+}
