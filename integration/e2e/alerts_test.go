@@ -69,8 +69,13 @@ func serveTargets(t *testing.T, apiServer string) *httptest.Server {
 		}
 		groups := []group{}
 		for _, pod := range pods.Items {
+			port, err := mesh.MetricsPort(&pod)
+			if err != nil {
+				http.Error(response, err.Error(), http.StatusInternalServerError)
+				return
+			}
 			groups = append(groups, group{[]string{apiServer}, map[string]string{
-				"__metrics_path__": fmt.Sprintf("/api/v1/namespaces/%s/pods/%s:8080/proxy/metrics", pod.Namespace, pod.Name), "instance": pod.Name,
+				"__metrics_path__": fmt.Sprintf("/api/v1/namespaces/%s/pods/%s:%s/proxy/metrics", pod.Namespace, pod.Name, port), "instance": pod.Name,
 			}})
 		}
 		response.Header().Set("Content-Type", "application/json")

@@ -85,14 +85,22 @@ func (m *Mesh) QueryBroker(ctx context.Context, pod *corev1.Pod) ([]byte, error)
 	return response, nil
 }
 
-// Metrics returns the metrics of a service's Pod. The request goes through the API server.
-func (m *Mesh) Metrics(ctx context.Context, pod *corev1.Pod) ([]byte, error) {
+// MetricsPort returns the port of the metrics of a service's Pod.
+func MetricsPort(pod *corev1.Pod) (string, error) {
 	ports := pod.Spec.Containers[0].Ports
 	at := slices.IndexFunc(ports, func(port corev1.ContainerPort) bool { return port.Name == "metrics" })
 	if at < 0 {
-		return nil, fmt.Errorf("pod %s has no port named metrics", pod.Name)
+		return "", fmt.Errorf("pod %s has no port named metrics", pod.Name)
 	}
-	port := fmt.Sprint(ports[at].ContainerPort)
+	return fmt.Sprint(ports[at].ContainerPort), nil
+}
+
+// Metrics returns the metrics of a service's Pod. The request goes through the API server.
+func (m *Mesh) Metrics(ctx context.Context, pod *corev1.Pod) ([]byte, error) {
+	port, err := MetricsPort(pod)
+	if err != nil {
+		return nil, err
+	}
 	text, err := m.Kubernetes.CoreV1().Pods(pod.Namespace).ProxyGet("http", pod.Name, port, "/metrics", nil).DoRaw(ctx)
 	if err != nil {
 		return nil, fmt.Errorf("get metrics of pod %s: %w", pod.Name, err)
