@@ -95,8 +95,8 @@ func (c *controller) subscribe() {
 	c.Cache.Owner.OnChange(func(string) { c.ownerChanged() })
 	claims := seenClaims{}
 	c.Cache.Claims.OnEvent(func(before, after *resourcev1.ResourceClaim) {
-		c.movesBack(before)
-		c.movesBack(after)
+		c.allocationChanged(before)
+		c.allocationChanged(after)
 		switch {
 		case after == nil:
 			c.claimDeleted(before, claims.remove(before))

@@ -62,8 +62,9 @@ func (c *controller) pool(instance *akriv0.Instance) string {
 	return c.features.Pool(instance)
 }
 
-// movesBack reconciles the pools of the devices that are allocated to the claim in an earlier pool.
-func (c *controller) movesBack(claim *resourcev1.ResourceClaim) {
+// allocationChanged reconciles the pools of the devices that the claim has, or had, in a pool of an
+// earlier version.
+func (c *controller) allocationChanged(claim *resourcev1.ResourceClaim) {
 	if claim == nil {
 		return
 	}
