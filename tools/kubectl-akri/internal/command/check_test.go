@@ -112,24 +112,29 @@ func (a api) check(name, token string, flags ...string) check.Result {
 	return results[i]
 }
 
-// checks returns the results of `kubectl akri check`. Without a token, the user has all rights.
-func (a api) checks(token string, flags ...string) []check.Result {
+// kubeconfig writes a file for a user with the token, or with all rights.
+func (a api) kubeconfig(token string) (file string) {
 	a.Helper()
 	config := a.server.Config()
 	if token == "" {
 		token = config.BearerToken
 	}
-	file := filepath.Join(a.TempDir(), "kubeconfig")
+	file = filepath.Join(a.TempDir(), "kubeconfig")
 	require.NoError(a, clientcmd.WriteToFile(clientcmdapi.Config{
 		Clusters:       map[string]*clientcmdapi.Cluster{"c": {Server: config.Host, InsecureSkipTLSVerify: true}},
 		AuthInfos:      map[string]*clientcmdapi.AuthInfo{"u": {Token: token}},
 		Contexts:       map[string]*clientcmdapi.Context{"x": {Cluster: "c", AuthInfo: "u"}},
 		CurrentContext: "x",
 	}, file))
+	return file
+}
 
+// checks returns the results of `kubectl akri check`. Without a token, the user has all rights.
+func (a api) checks(token string, flags ...string) []check.Result {
+	a.Helper()
 	root, output := command.New(), &bytes.Buffer{}
 	root.SetOut(output)
-	root.SetArgs(append([]string{"check", "--output=json", "--kubeconfig", file}, flags...))
+	root.SetArgs(append([]string{"check", "--output=json", "--kubeconfig", a.kubeconfig(token)}, flags...))
 	require.ErrorContains(a, root.ExecuteContext(a.Context()), "a check has failed", "no service runs")
 	var results []check.Result
 	require.NoError(a, json.Unmarshal(output.Bytes(), &results), output.String())
@@ -324,4 +329,25 @@ func caCertificate(t *testing.T) []byte {
 	authority, _, err := issuer.RenewCA(time.Now(), pki.Authority{}, false)
 	require.NoError(t, err)
 	return authority.Bundle
+}
+
+// The user learns that the Pod requests no device, and not that it does not exist.
+func TestExplainPodWithoutDevice(t *testing.T) {
+	a := newAPI(t)
+	_, err := a.client.Kubernetes.CoreV1().Pods("default").Create(t.Context(), &corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{Name: "plain"},
+		Spec: corev1.PodSpec{
+			Containers: []corev1.Container{{Name: "c", Image: "i"}}, AutomountServiceAccountToken: new(false),
+		},
+	}, metav1.CreateOptions{})
+	require.NoError(t, err)
+	explain := func(name string) string {
+		root, output := command.New(), &bytes.Buffer{}
+		root.SetOut(output)
+		root.SetArgs([]string{"explain", "pod", name, "--namespace=default", "--kubeconfig", a.kubeconfig("")})
+		require.NoError(t, root.ExecuteContext(t.Context()))
+		return output.String()
+	}
+	require.Contains(t, explain("plain"), "NoDeviceRequested: no container of the Pod has a resource of akri.sh in its limits")
+	require.Contains(t, explain("absent"), "NotFound")
 }

@@ -1,11 +1,14 @@
 package command
 
 import (
+	"context"
 	"fmt"
 	"io"
 	"strings"
 
 	"github.com/spf13/cobra"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"akri.sh/libs/inspect/explain"
 	"akri.sh/tools/kubectl-akri/internal/print"
@@ -41,7 +44,7 @@ shows its cause and the commands that remedy it.`,
 			}
 			for _, k := range kinds {
 				if k.name == kind {
-					return o.runExplain(c, name, k.explain)
+					return o.runExplain(c, kind, name, k.explain)
 				}
 			}
 			return nil
@@ -49,11 +52,17 @@ shows its cause and the commands that remedy it.`,
 	})
 }
 
-func (o *options) runExplain(c *cobra.Command, name string, of func(*explain.Snapshot, string, string) explain.Explanation) error {
+func (o *options) runExplain(c *cobra.Command, kind, name string, of func(*explain.Snapshot, string, string) explain.Explanation) error {
 	snapshot, namespace, err := o.snapshot(c.Context())
 	if err != nil {
 		return err
 	}
+	if kind == "pod" && explain.Find(snapshot.Pods, namespace, name) == nil {
+		if err := o.addPod(c.Context(), snapshot, namespace, name); err != nil {
+			return err
+		}
+	}
+
 	e := of(snapshot, namespace, name)
 	if cause := e.Cause(); cause != nil && cause.ID == explain.NothingMatched && e.Kind == "Configuration" {
 		config, _, err := o.restConfig()
@@ -63,6 +72,24 @@ func (o *options) runExplain(c *cobra.Command, name string, of func(*explain.Sna
 		cause.Closest = closest(c.Context(), config, snapshot, explain.Find(snapshot.Configurations, namespace, name))
 	}
 	return print.Value(c.OutOrStdout(), o.output, e, func(w io.Writer, _ bool) { print.Explanation(w, e) })
+}
+
+// addPod adds the Pod if it exists. A snapshot has no Pods that request no device.
+func (o *options) addPod(ctx context.Context, snapshot *explain.Snapshot, namespace, name string) error {
+	client, _, err := o.connect()
+	if err != nil {
+		return err
+	}
+	pod, err := client.Kubernetes.CoreV1().Pods(namespace).Get(ctx, name, metav1.GetOptions{})
+	switch {
+	case apierrors.IsNotFound(err):
+		return nil
+	case err != nil:
+		return fmt.Errorf("get Pod: %w", err)
+	default:
+		snapshot.Pods = append(snapshot.Pods, *pod)
+		return nil
+	}
 }
 
 // objectOf accepts KIND NAME and KIND/NAME.
