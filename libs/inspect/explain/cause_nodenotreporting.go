@@ -17,10 +17,15 @@ func nodeNotReporting(t target, report func(Cause)) {
 		return
 	}
 
-	cause := Cause{Message: reporting.Message}
+	cause, isExpected := Cause{Message: reporting.Message}, false
 	for i := range t.configuration.Status.Nodes {
 		node := &t.configuration.Status.Nodes[i]
 		if node.NotReportingSince == nil {
+			continue
+		}
+		n := t.nodeNamed(node.Name)
+		if isOff(n) {
+			isExpected = true
 			continue
 		}
 		if cause.Since == nil || node.NotReportingSince.Before(cause.Since) {
@@ -30,10 +35,12 @@ func nodeNotReporting(t target, report func(Cause)) {
 		check := remedy("Check that discovery-operator runs on the node.",
 			"kubectl get pods --namespace %s --field-selector spec.nodeName=%s --selector %s=%s --output wide",
 			t.nodeNamespace(), node.Name, PartOfLabel, PartOf)
-		if n := t.nodeNamed(node.Name); n != nil && !NodeReady(n) {
+		if n != nil && !NodeReady(n) {
 			check = remedy("Find out why the node is not ready.", "kubectl describe node %s", node.Name)
 		}
 		cause.Remedies = append(cause.Remedies, check)
 	}
-	report(cause)
+	if len(cause.Remedies) > 0 || !isExpected { // an earlier instance-writer counted nodes that are off
+		report(cause)
+	}
 }

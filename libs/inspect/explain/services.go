@@ -72,7 +72,11 @@ func (s *Snapshot) service(kind string, workload *metav1.ObjectMeta, desired, re
 		if len(pod.Spec.Containers) > 0 {
 			versions[imageVersion(pod.Spec.Containers[0].Image)] = true
 		}
-		if !PodReady(pod) && pod.Spec.NodeName != "" {
+		switch {
+		case PodReady(pod) || pod.Spec.NodeName == "":
+		case kind == "DaemonSet" && isOff(s.nodeNamed(pod.Spec.NodeName)):
+			service.Desired-- // until the node is back
+		default:
 			notReady[pod.Spec.NodeName] = true
 		}
 	}

@@ -48,6 +48,12 @@ func (s *Snapshot) nodeLink(node *corev1.Node) Link {
 	return result
 }
 
+// isOff reports whether the administrator has switched the node off: it is cordoned and not ready.
+// The node may be nil.
+func isOff(node *corev1.Node) bool {
+	return node != nil && node.Spec.Unschedulable && !NodeReady(node)
+}
+
 // notReportingCause returns the cause if the node no longer reports on a Configuration.
 func (s *Snapshot) notReportingCause(node string) *Cause {
 	for i := range s.Configurations {

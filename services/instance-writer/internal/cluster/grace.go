@@ -16,12 +16,13 @@ import (
 	"akri.sh/libs/grace"
 )
 
-// trimNode keeps the name, the labels that the kubelet cannot set, the taints that users set, and
-// the Ready condition without its heartbeat, so that heartbeats are no changes.
+// trimNode keeps the name, the labels that the kubelet cannot set, the taints that users set,
+// whether the node is cordoned, and the Ready condition without its heartbeat, so that heartbeats
+// are no changes.
 func trimNode(node *corev1.Node) {
-	ready, taints, labels := readyCondition(node), userTaints(node), restrictedLabels(node)
+	ready, taints, labels, cordoned := readyCondition(node), userTaints(node), restrictedLabels(node), node.Spec.Unschedulable
 	*node = corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: node.Name, UID: node.UID, ResourceVersion: node.ResourceVersion, Labels: labels}}
-	node.Spec.Taints = taints
+	node.Spec.Taints, node.Spec.Unschedulable = taints, cordoned
 	if ready != nil {
 		node.Status.Conditions = []corev1.NodeCondition{
 			{Type: ready.Type, Status: ready.Status, LastTransitionTime: ready.LastTransitionTime},

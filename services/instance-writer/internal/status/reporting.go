@@ -25,17 +25,23 @@ func (in Input) nodesReporting(known summary) metav1.Condition {
 	}
 }
 
-// nodesReporting is False if a node no longer reports. It lists the nodes that have not reported
-// only for information, because discovery-operator may run on some of the nodes only.
+// nodesReporting is False if a node no longer reports, unless the node is cordoned and not ready:
+// its administrator has switched it off. It lists the nodes that have not reported only for
+// information, because discovery-operator may run on some of the nodes only.
 func nodesReporting(known summary, nodes []*corev1.Node, settled bool) metav1.Condition {
 	byName := map[string]*corev1.Node{}
 	for _, node := range nodes {
 		byName[node.Name] = node
 	}
 	lost := newGrouping(known.large)
+	var off []string
 	for _, entry := range known.listed {
-		if notReporting(entry) {
-			lost.add(entry.Name, lostMessage(entry, byName[entry.Name]))
+		switch node := byName[entry.Name]; {
+		case !notReporting(entry):
+		case node != nil && node.Spec.Unschedulable && isNotReady(node):
+			off = append(off, entry.Name)
+		default:
+			lost.add(entry.Name, lostMessage(entry, node))
 		}
 		delete(byName, entry.Name)
 	}
@@ -46,9 +52,12 @@ func nodesReporting(known summary, nodes []*corev1.Node, settled bool) metav1.Co
 	case len(lost.problems) > 0:
 		condition.Status, condition.Reason = metav1.ConditionFalse, akriv0.ReasonNodeNotReporting
 		condition.Message, introduction = summarize("", lost.problems), "; no report yet from "
-	case known.reporting == 0:
+	case known.reporting == 0 && len(off) == 0:
 		condition.Status, condition.Reason = metav1.ConditionUnknown, akriv0.ReasonNoReport
 		condition.Message, introduction = "no node has reported yet", ": "
+	}
+	if len(off) > 0 {
+		condition.Message = clip(condition.Message+"; cordoned and not ready: "+strings.Join(off, ", "), maxMessage)
 	}
 	if len(byName) > 0 {
 		condition.Message = clip(condition.Message+introduction+listByTaints(byName), maxMessage)

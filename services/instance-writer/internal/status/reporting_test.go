@@ -37,6 +37,14 @@ func reportingInput(lost ...string) status.Input {
 	return in
 }
 
+// off returns a Node that is cordoned and not ready.
+func off(name string) *corev1.Node {
+	node := kubernetesNode(name)
+	node.Spec.Unschedulable = true
+	node.Status.Conditions = []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionUnknown}}
+	return node
+}
+
 func TestNodesReporting(t *testing.T) {
 	gpu := corev1.Taint{Key: "dedicated", Value: "gpu", Effect: corev1.TaintEffectNoSchedule}
 	const since, check = "no report since 2026-01-01T00:00:00Z; ", "check that discovery-operator is running there"
@@ -75,6 +83,22 @@ func TestNodesReporting(t *testing.T) {
 				in.Nodes[1].Status.Conditions = []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionUnknown}}
 			},
 			metav1.ConditionFalse, "b: " + since + "the Node is not ready; no report yet from c",
+		},
+		"cordoned and not ready": {
+			[]string{"b"}, func(in *status.Input) { in.Nodes = []*corev1.Node{kubernetesNode("a"), off("b")} },
+			metav1.ConditionTrue, "reports from 1 node; cordoned and not ready: b",
+		},
+		"all cordoned and not ready": {
+			[]string{"a", "b"}, func(in *status.Input) { in.Nodes = []*corev1.Node{off("a"), off("b")} },
+			metav1.ConditionTrue, "reports from 0 nodes; cordoned and not ready: a, b",
+		},
+		"one is cordoned and not ready, one is lost": {
+			[]string{"a", "b"}, func(in *status.Input) { in.Nodes = []*corev1.Node{kubernetesNode("a"), off("b")} },
+			metav1.ConditionFalse, "a: " + since + check + "; cordoned and not ready: b",
+		},
+		"cordoned and ready": {
+			[]string{"b"}, func(in *status.Input) { in.Nodes = in.Nodes[:2]; in.Nodes[1].Spec.Unschedulable = true },
+			metav1.ConditionFalse, "b: " + since + check,
 		},
 		"none reports": {
 			[]string{"a", "b"}, func(in *status.Input) { in.Nodes = in.Nodes[:2] },
