@@ -26,9 +26,27 @@ func noSuchHandler(t target, report func(Cause)) {
 		isSomewhere := condition(t.configuration, akriv0.ConditionHandlerRegistered).Status == metav1.ConditionTrue
 		without, _ := reportedBy(t.configuration, akriv0.ReasonHandlerNotRegistered)
 		if !isSomewhere || slices.ContainsFunc(without, t.shouldRunHandler) {
+			t.addProblemOfHandler(&cause)
 			report(cause)
 		}
 	})
+}
+
+// addProblemOfHandler adds why a Pod of the handler, which is one of this project, does not run.
+func (t target) addProblemOfHandler(cause *Cause) {
+	handler, own := catalog.Find(t.configuration.Spec.DiscoveryHandler.Name)
+	if !own {
+		return
+	}
+	for _, service := range t.Services() {
+		if service.Component != handler.Component {
+			continue
+		}
+		if problem := t.podProblem(service); problem != nil {
+			cause.Message += "; " + service.Component + ": " + problem.Message
+			return
+		}
+	}
 }
 
 // shouldRunHandler reports whether the node has a Pod for the handler, which is one of this

@@ -11,7 +11,6 @@ import (
 	"k8s.io/apimachinery/pkg/util/duration"
 
 	akriv0 "akri.sh/libs/apis/akri/v0"
-	"akri.sh/libs/catalog"
 	"akri.sh/libs/grace"
 	instancev1 "akri.sh/proto/akri/instance/v1"
 	registrarv1 "akri.sh/proto/akri/registrar/v1"
@@ -124,12 +123,9 @@ func notRegistered(input Input) *instancev1.Problem {
 	}
 	name := input.Configuration.GetHandler()
 
-	message := fmt.Sprintf("no Discovery Handler named %q is registered on node %q; registered: %s", name, input.Node, registered)
-	if handler, own := catalog.Find(name); own {
-		message += fmt.Sprintf("; enable it with the chart value %s=true, or check that its Pod is running", handler.Value)
-	}
 	return &instancev1.Problem{
-		Reason: akriv0.ReasonHandlerNotRegistered, Message: message,
+		Reason:  akriv0.ReasonHandlerNotRegistered,
+		Message: fmt.Sprintf("no Discovery Handler named %q is registered on node %q; registered: %s", name, input.Node, registered),
 		Subject: &instancev1.Subject{Kind: akriv0.SubjectHandler, Name: name}, Evidence: names,
 		Wait: waitMessage(input.Unregistered),
 	}
