@@ -173,6 +173,46 @@ func TestLinks(t *testing.T) {
 	}
 }
 
+// The pages of Configurations, devices and Pods have what the chain waits for and the evidence of
+// its causes, such as the reasons of each node for a Pod that is not scheduled.
+func TestWaitsAndEvidenceAreShown(t *testing.T) {
+	c := newCrawler()
+	waits, evidence := 0, 0
+	for _, name := range fixtures(t) {
+		s := loadFixture(t, name)
+		c.source = s
+		requireShown := func(path string, e explain.Explanation) {
+			text := html.UnescapeString(c.get(path).Body.String())
+			for _, link := range e.Links {
+				if link.Wait != nil {
+					waits++
+					require.Contains(t, text, "It waits for "+link.Wait.Awaited+" since ", name+path)
+				}
+				for _, cause := range link.Causes {
+					for _, fact := range cause.Evidence {
+						evidence++
+						require.Contains(t, text, "<li>"+fact+"</li>", name+path)
+					}
+				}
+			}
+		}
+		for i := range s.snapshot.Configurations {
+			object := &s.snapshot.Configurations[i]
+			requireShown("/configurations/"+object.Namespace+"/"+object.Name, explain.Configuration(&s.snapshot, object.Namespace, object.Name))
+		}
+		for i := range s.snapshot.Instances {
+			object := &s.snapshot.Instances[i]
+			requireShown("/devices/"+object.Namespace+"/"+object.Name, explain.Instance(&s.snapshot, object.Namespace, object.Name))
+		}
+		for i := range s.snapshot.Pods {
+			object := &s.snapshot.Pods[i]
+			requireShown("/pods/"+object.Namespace+"/"+object.Name, explain.Pod(&s.snapshot, object.Namespace, object.Name))
+		}
+	}
+	require.NotZero(t, waits)
+	require.NotZero(t, evidence)
+}
+
 // A viewer who may not list a kind gets no link to a page that does not exist.
 func TestLinksOfRestrictedViewer(t *testing.T) {
 	c := newCrawler()

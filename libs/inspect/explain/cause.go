@@ -3,6 +3,7 @@ package explain
 import (
 	"cmp"
 	"slices"
+	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -40,6 +41,14 @@ type Remedy struct {
 	Command string `json:"command,omitempty"`
 	// Interrupts are the objects that the command stops or restarts.
 	Interrupts []akriv0.Subject `json:"interrupts,omitempty"`
+}
+
+// Interrupted names the objects that the command stops or restarts.
+func (r Remedy) Interrupted() (names []string) {
+	for _, object := range r.Interrupts {
+		names = append(names, object.Kind+" "+strings.TrimPrefix(object.Namespace+"/"+object.Name, "/"))
+	}
+	return names
 }
 
 // A rule finds one cause of a link. The file cause_<id>.go has the rules of a cause: everything

@@ -73,7 +73,8 @@ func (s *Snapshot) NodeWithoutCauses() []Cause {
 		// Its devices stay until then.
 		if slices.ContainsFunc(s.Instances, func(i akriv0.Instance) bool { return slices.Contains(i.Spec.Nodes, node.Node) }) {
 			cause.Remedies = append(cause.Remedies,
-				remedy("Or remove the devices of the node, if Akri should not run there.", "kubectl akri forget %s", node.Node))
+				remedy("Or remove the devices of the node, if Akri should not run there.", "kubectl akri forget %s", node.Node).
+					interrupting("Node", "", node.Node))
 		}
 		causes = append(causes, cause)
 	}

@@ -19,9 +19,9 @@ func orphaned(t target, report func(Cause)) {
 			Subject: subject("Instance", instance.Namespace, instance.Name),
 			Message: fmt.Sprintf("its Configuration %s does not exist", owner),
 			Remedies: []Remedy{
-				remedy("Delete the Instance, if the garbage collector of Kubernetes does not.",
+				remedy("Create the Configuration again, if it is needed.", "kubectl apply -f CONFIGURATION.yaml"),
+				remedy("Otherwise delete the Instance, if the garbage collector of Kubernetes does not.",
 					"kubectl delete instance.akri.sh %s --namespace %s", instance.Name, instance.Namespace).interrupting("Instance", instance.Namespace, instance.Name),
-				remedy("Or create the Configuration again.", "kubectl apply -f CONFIGURATION.yaml"),
 			},
 		})
 	}

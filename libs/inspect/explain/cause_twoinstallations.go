@@ -35,7 +35,8 @@ func (s *Snapshot) twoInstallations() *Cause {
 		Message: fmt.Sprintf("Akri is installed by %s", strings.Join(releases, " and by ")),
 		Remedies: []Remedy{
 			remedy("List the releases.", "helm list --all-namespaces"),
-			remedy("Uninstall all but one.", "helm uninstall RELEASE --namespace NAMESPACE"),
+			remedy("Uninstall all but one.", "helm uninstall RELEASE --namespace NAMESPACE").
+				interrupting("Release", "NAMESPACE", "RELEASE"),
 		},
 	}
 }

@@ -6,10 +6,12 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
 	"sigs.k8s.io/yaml"
 
 	"akri.sh/libs/inspect/explain"
@@ -149,6 +151,68 @@ func requireConsistent(t *testing.T, v explain.Verdict) {
 	case explain.Waiting:
 		require.NotNil(t, v.Wait, v.Subject)
 	}
+}
+
+// stops matches commands that can stop or restart something.
+var stops = regexp.MustCompile(`\b(delete|forget|uninstall|restart|drain|cordon)\b`)
+
+// A command that stops something states what, and comes after those that do not. Only a Pod that
+// has ended is deleted without an interruption.
+func TestRemediesStateWhatTheyInterrupt(t *testing.T) {
+	files, err := filepath.Glob("testdata/*.yaml")
+	require.NoError(t, err)
+	interrupting := 0
+	for _, file := range files {
+		s := load(t, strings.TrimSuffix(filepath.Base(file), ".yaml"))
+		for _, verdict := range explain.Verdicts(s) {
+			for _, cause := range verdict.Causes {
+				interrupts := false
+				for _, remedy := range cause.Remedies {
+					what := fmt.Sprintf("%s: %s: %s: %s", file, cause.ID, remedy.Text, remedy.Command)
+					require.False(t, interrupts && len(remedy.Interrupts) == 0, "%s comes after one that interrupts", what)
+					interrupts = len(remedy.Interrupts) > 0
+					isEnded := slices.ContainsFunc(s.Pods, func(pod corev1.Pod) bool {
+						return pod.Status.Phase == corev1.PodFailed && strings.HasPrefix(remedy.Command, "kubectl delete pod "+pod.Name+" ")
+					})
+					require.Equal(t, stops.MatchString(remedy.Command) && !isEnded, interrupts, what)
+					interrupting += len(remedy.Interrupted())
+				}
+			}
+		}
+	}
+	require.NotZero(t, interrupting)
+}
+
+// The last lines of the log of a container can have secrets. They are evidence, which conditions
+// and metrics do not have, and never part of a message.
+func TestLogsAreNotInMessages(t *testing.T) {
+	const secret = "password=hunter2"
+	files, err := filepath.Glob("testdata/*.yaml")
+	require.NoError(t, err)
+	ended := 0
+	for _, file := range files {
+		s := load(t, strings.TrimSuffix(filepath.Base(file), ".yaml"))
+		for i := range s.Pods {
+			status := &s.Pods[i].Status
+			for _, containers := range [][]corev1.ContainerStatus{status.InitContainerStatuses, status.ContainerStatuses} {
+				for j := range containers {
+					for _, state := range []*corev1.ContainerState{&containers[j].State, &containers[j].LastTerminationState} {
+						if state.Terminated != nil {
+							state.Terminated.Message = secret
+							ended++
+						}
+					}
+				}
+			}
+		}
+		for _, verdict := range explain.Verdicts(s) {
+			require.NotContains(t, verdict.Message+verdict.Summary(), secret, file)
+			for _, cause := range verdict.Causes {
+				require.NotContains(t, cause.Message, secret, file)
+			}
+		}
+	}
+	require.NotZero(t, ended)
 }
 
 // Without an evaluation of selectors nothing follows from them.

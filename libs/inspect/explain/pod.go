@@ -240,7 +240,11 @@ func (s *Snapshot) scheduledLink(pod *corev1.Pod) Link {
 		}
 	}
 	cause := t.firstCause(LinkScheduled)
-	if cause != nil && len(cause.Evidence) == 0 {
+	switch {
+	case cause == nil:
+	case cause.ID == Unschedulable: // the scheduler's message alone explains nothing; conditions have no evidence
+		cause.Message = strings.Join(append([]string{strings.TrimSuffix(cause.Message, ".")}, t.nodeReasons()...), "; ")
+	case len(cause.Evidence) == 0:
 		cause.Evidence = t.nodeReasons()
 	}
 	switch {

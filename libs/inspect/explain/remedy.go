@@ -57,8 +57,13 @@ func rename(c *akriv0.Configuration, name string) Remedy {
 	).interrupting("Configuration", c.Namespace, c.Name)
 }
 
+// deletePod interrupts nothing if the Pod has ended, such as one that the kubelet rejected.
 func deletePod(text string, pod *corev1.Pod) Remedy {
-	return remedy(text, "kubectl delete pod %s --namespace %s", pod.Name, pod.Namespace).interrupting("Pod", pod.Namespace, pod.Name)
+	r := remedy(text, "kubectl delete pod %s --namespace %s", pod.Name, pod.Namespace)
+	if ended(pod) {
+		return r
+	}
+	return r.interrupting("Pod", pod.Namespace, pod.Name)
 }
 
 func describePod(text string, pod *corev1.Pod) Remedy {

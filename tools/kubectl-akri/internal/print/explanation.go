@@ -89,12 +89,15 @@ func writeCause(w io.Writer, title string, cause explain.Cause) {
 	Remedies(w, cause.Remedies)
 }
 
-// Remedies writes what to do, with the commands on lines of their own.
+// Remedies writes what to do, with the commands, and what they interrupt, on lines of their own.
 func Remedies(w io.Writer, remedies []explain.Remedy) {
 	for _, remedy := range remedies {
 		fmt.Fprintf(w, "  %s\n", remedy.Text)
 		if remedy.Command != "" {
 			fmt.Fprintf(w, "    %s\n", remedy.Command)
+		}
+		for _, object := range remedy.Interrupted() {
+			fmt.Fprintf(w, "    interrupts %s\n", object)
 		}
 	}
 }
