@@ -58,14 +58,15 @@ func (s *Snapshot) findDiscovery(c *akriv0.Configuration) []Link {
 }
 
 // withoutEffects skips the links that wait for something, in vain or not, if another link has a
-// known cause: they follow from it.
+// known cause or is out of service: they follow from it.
 func withoutEffects(links []Link) []Link {
-	known := func(l Link) bool { return l.State == Broken && l.Causes[0].ID != Overdue }
-	if !slices.ContainsFunc(links, known) {
+	overdue := func(l Link) bool { return l.State == Broken && l.Causes[0].ID == Overdue }
+	explains := func(l Link) bool { return l.State == OutOfService || l.State == Broken && !overdue(l) }
+	if !slices.ContainsFunc(links, explains) {
 		return links
 	}
 	for i, link := range links {
-		if link.State == Waiting || link.State == Broken && !known(link) {
+		if link.State == Waiting || overdue(link) {
 			links[i] = skipped(link.Name, "not reached")
 		}
 	}
@@ -80,7 +81,10 @@ func condition(c *akriv0.Configuration, kind string) metav1.Condition {
 // handlerLink evaluates HandlerRegistered. The condition is True if any node has the handler.
 func (t target) handlerLink() Link {
 	registered := condition(t.configuration, akriv0.ConditionHandlerRegistered)
-	if registered.Status == metav1.ConditionUnknown {
+	switch {
+	case registered.Status == metav1.ConditionUnknown && t.allOff():
+		return t.offLink(LinkHandler)
+	case registered.Status == metav1.ConditionUnknown:
 		return t.expect(LinkHandler, registered.Message, t.report("a Discovery Handler in the report of a node", reportTimeout, registered))
 	}
 
@@ -156,6 +160,8 @@ func (t target) activeLink() Link {
 	switch {
 	case reporting == 0 && len(causes) > 0:
 		return broken(LinkActive, causes...)
+	case reporting == 0 && t.allOff():
+		return t.offLink(LinkActive)
 	case reporting == 0:
 		reporting := condition(t.configuration, akriv0.ConditionNodesReporting)
 		return t.expect(LinkActive, reporting.Message, t.report("the first report of a node", reportTimeout, reporting))
@@ -166,6 +172,23 @@ func (t target) activeLink() Link {
 		link.Causes = t.unusedNodes()
 		return link
 	}
+}
+
+// allOff reports whether the nodes that have reported before are off, and no other one is to
+// report.
+func (t target) allOff() bool {
+	known := t.configuration.Status.Nodes
+	if len(known) == 0 || slices.ContainsFunc(known, func(n akriv0.NodeStatus) bool { return !isOff(t.nodeNamed(n.Name)) }) {
+		return false
+	}
+	return !slices.ContainsFunc(t.Nodes, func(node corev1.Node) bool {
+		return !isOff(&node) && t.configuration.Spec.Nodes.Allows(node.Name, node.Labels) &&
+			len(t.podsOn(node.Name, discoveryOperator, agent)) > 0
+	})
+}
+
+func (t target) offLink(name string) Link {
+	return Link{Name: name, State: OutOfService, Message: condition(t.configuration, akriv0.ConditionNodesReporting).Message}
 }
 
 func (t target) foundLink() Link {

@@ -55,10 +55,20 @@ func (s *Snapshot) findServices() []Service {
 	return services
 }
 
-// podsOf returns the Pods of the service.
+// podsOf returns the Pods that the service should have.
 func (s *Snapshot) podsOf(service Service) []*corev1.Pod {
-	all := slices.Clone(s.indexed().servicePods[service.Namespace+"/"+service.Component])
-	return slices.DeleteFunc(all, ended)
+	all := slices.Clone(s.allPodsOf(service))
+	return slices.DeleteFunc(all, func(pod *corev1.Pod) bool { return ended(pod) || s.isOffWithNode(service, pod) })
+}
+
+func (s *Snapshot) allPodsOf(service Service) []*corev1.Pod {
+	return s.indexed().servicePods[service.Namespace+"/"+service.Component]
+}
+
+// isOffWithNode reports whether the Pod does not run because its node is off. A Deployment replaces
+// such a Pod on another node.
+func (s *Snapshot) isOffWithNode(service Service, pod *corev1.Pod) bool {
+	return service.Kind == "DaemonSet" && !PodReady(pod) && isOff(s.nodeNamed(pod.Spec.NodeName))
 }
 
 // service returns a workload with what its Pods show.
@@ -68,15 +78,16 @@ func (s *Snapshot) service(kind string, workload *metav1.ObjectMeta, desired, re
 		Desired: desired, Ready: ready, created: workload.CreationTimestamp,
 	}
 	versions, notReady := map[string]bool{}, map[string]bool{}
+	for _, pod := range s.allPodsOf(service) {
+		if s.isOffWithNode(service, pod) {
+			service.Desired = max(0, service.Desired-1) // until the node is back
+		}
+	}
 	for _, pod := range s.podsOf(service) {
 		if len(pod.Spec.Containers) > 0 {
 			versions[imageVersion(pod.Spec.Containers[0].Image)] = true
 		}
-		switch {
-		case PodReady(pod) || pod.Spec.NodeName == "":
-		case kind == "DaemonSet" && isOff(s.nodeNamed(pod.Spec.NodeName)):
-			service.Desired-- // until the node is back
-		default:
+		if !PodReady(pod) && pod.Spec.NodeName != "" {
 			notReady[pod.Spec.NodeName] = true
 		}
 	}
