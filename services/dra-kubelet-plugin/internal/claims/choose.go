@@ -75,7 +75,7 @@ func described(devices []allocated) []metadata.Device {
 
 // choose returns a slot for each device. It keeps those of the previous slots that are of the same
 // Instances, because their reservation may have succeeded.
-func choose(uid string, devices []allocated, previous []node.SlotClaim, snapshot *node.Snapshot) ([]node.SlotClaim, error) {
+func (m *Manager) choose(uid string, devices []allocated, previous []node.SlotClaim, snapshot *node.Snapshot) ([]node.SlotClaim, error) {
 	var chosen []node.SlotClaim
 	previous = slices.Clone(previous)
 	for _, device := range devices {
@@ -90,7 +90,7 @@ func choose(uid string, devices []allocated, previous []node.SlotClaim, snapshot
 			previous = slices.Delete(previous, i, i+1)
 			continue
 		}
-		claim, err := chooseSlot(uid, device, chosen, snapshot)
+		claim, err := m.chooseSlot(uid, device, chosen, snapshot)
 		if err != nil {
 			return nil, err
 		}
@@ -101,8 +101,9 @@ func choose(uid string, devices []allocated, previous []node.SlotClaim, snapshot
 
 // chooseSlot returns a slot that the claim holds already, because its file was lost in a reboot, or
 // else a free one, the one of the scheduler if possible.
-func chooseSlot(uid string, device allocated, chosen []node.SlotClaim, snapshot *node.Snapshot) (node.SlotClaim, error) {
+func (m *Manager) chooseSlot(uid string, device allocated, chosen []node.SlotClaim, snapshot *node.Snapshot) (node.SlotClaim, error) {
 	var best *node.SlotClaim
+	var prepared []string
 	instance := device.Instance
 	rank := func(index uint32) int64 {
 		if int64(index) == int64(device.slot) {
@@ -120,6 +121,10 @@ func chooseSlot(uid string, device allocated, chosen []node.SlotClaim, snapshot 
 		case node.SlotHeld:
 			return claim, nil
 		case node.SlotFree:
+			if other := m.preparedWith(claim); other != "" {
+				prepared = append(prepared, other)
+				continue
+			}
 			if best == nil || rank(index) < rank(best.Index) {
 				best = &claim
 			}
@@ -128,18 +133,42 @@ func chooseSlot(uid string, device allocated, chosen []node.SlotClaim, snapshot 
 	}
 	if best == nil {
 		return node.SlotClaim{}, status.Errorf(codes.FailedPrecondition, "all slots of Instance %q are reserved: by %s",
-			instance.GetName(), strings.Join(holders(instance), ", "))
+			instance.GetName(), strings.Join(holders(instance, snapshot.Node, prepared), ", "))
 	}
 	return *best, nil
 }
 
-// holders describes who holds the slots of the Instance.
-func holders(instance *instancev1.Instance) []string {
+// preparedWith returns the other claim that is prepared with the slot, or nothing. The Instance
+// records the slot as free if it was created again, until the slot is taken back.
+func (m *Manager) preparedWith(claim node.SlotClaim) (uid string) {
+	has := func(uid string, slots []node.SlotClaim) bool {
+		same := claim
+		same.ClaimUID = uid
+		return uid != claim.ClaimUID && slices.Contains(slots, same)
+	}
+	for uid, slots := range m.prepared {
+		if !has(uid, slots) {
+			continue
+		}
+		if slots, _ := m.load(uid); has(uid, slots) { // not unprepared by another instance of the service
+			return uid
+		}
+	}
+	return ""
+}
+
+// holders describes who holds the slots of the Instance. The node has prepared claims whose slots
+// are recorded as free.
+func holders(instance *instancev1.Instance, thisNode string, prepared []string) []string {
 	var holders []string
+	ofClaim := func(uid, node string) string { return "a ResourceClaim with uid " + uid + " on node " + node }
+	for _, uid := range prepared {
+		holders = append(holders, ofClaim(uid, thisNode))
+	}
 	for _, slot := range instance.GetSlots() {
 		switch {
 		case slot.GetClaim() != nil:
-			holders = append(holders, "a ResourceClaim with uid "+slot.GetClaim().GetUid()+" on node "+slot.GetClaim().GetNode())
+			holders = append(holders, ofClaim(slot.GetClaim().GetUid(), slot.GetClaim().GetNode()))
 		case slot.GetHolder() != nil:
 			holders = append(holders, "a device plugin on node "+slot.GetHolder().GetNode())
 		case slot.GetFree() == nil:

@@ -81,7 +81,8 @@ type Manager struct {
 	taken map[node.SlotClaim]bool
 
 	// reads limits the requests for claims.
-	reads *semaphore.Weighted
+	reads      *semaphore.Weighted
+	unprepared unprepared
 	// unreleased is set when a release has failed.
 	unreleased broadcast.Signal
 }
@@ -91,7 +92,7 @@ type Manager struct {
 func New(options Options) (*Manager, error) {
 	m := &Manager{
 		Options: options, operation: semaphore.NewWeighted(1), reads: semaphore.NewWeighted(maxReads),
-		taken: map[node.SlotClaim]bool{}, unreleased: broadcast.NewSignal(),
+		taken: map[node.SlotClaim]bool{}, unprepared: unprepared{at: map[string]time.Time{}}, unreleased: broadcast.NewSignal(),
 	}
 	var err error
 	if m.prepared, err = options.Files.Slots(); m.prepared == nil {
@@ -106,9 +107,10 @@ func New(options Options) (*Manager, error) {
 
 // Prepare reserves the slots of the claim and writes what its containers get. It is idempotent. It
 // waits for a device that this node does not see yet, for a slot to become free, and for
-// instance-writer, until ctx ends. The error is a gRPC status with a message for users, that of the
-// last attempt that ctx did not interrupt.
+// instance-writer, until ctx ends or the claim is unprepared. The error is a gRPC status with a
+// message for users, that of the last attempt that ctx did not interrupt.
 func (m *Manager) Prepare(ctx context.Context, claim *drav1.Claim) ([]*drav1.Device, error) {
+	m.unprepared.remove(claim.GetUid())
 	var allocation *instancev1.GetResourceClaimResponse
 	var cause error
 	for {
@@ -124,6 +126,9 @@ func (m *Manager) Prepare(ctx context.Context, claim *drav1.Claim) ([]*drav1.Dev
 		}
 		if err == nil {
 			devices, err = m.attempt(ctx, claim, allocation)
+		}
+		if m.unprepared.has(claim.GetUid()) {
+			return nil, errUnprepared
 		}
 		if err == nil || status.Code(err) == codes.InvalidArgument {
 			return devices, err
@@ -169,6 +174,9 @@ func (m *Manager) attempt(ctx context.Context, claim *drav1.Claim, allocation *i
 		return nil, status.Error(codes.Unavailable, "another claim is being prepared")
 	}
 	defer m.operation.Release(1)
+	if m.unprepared.has(claim.GetUid()) {
+		return nil, errUnprepared
+	}
 	snapshot, _ := m.Store.Get()
 	devices, err := devicesOf(allocation.GetDevices(), snapshot)
 	if err != nil {
@@ -176,7 +184,7 @@ func (m *Manager) attempt(ctx context.Context, claim *drav1.Claim, allocation *i
 	}
 	uid := claim.GetUid()
 	previous, _ := m.load(uid)
-	reserved, err := choose(uid, devices, previous, snapshot)
+	reserved, err := m.choose(uid, devices, previous, snapshot)
 	if err != nil {
 		return nil, err
 	}
@@ -254,13 +262,15 @@ func prepared(uid string, devices []allocated) []*drav1.Device {
 	return result
 }
 
-// Unprepare removes the file of the claim and releases its slots. A release that fails is repeated
-// in the background, so that a Pod can end without instance-writer.
+// Unprepare removes the file of the claim and releases its slots, and ends preparations of the
+// claim that are in progress. A release that fails is repeated in the background, so that a Pod can
+// end without instance-writer.
 func (m *Manager) Unprepare(ctx context.Context, uid string) error {
 	if err := m.operation.Acquire(ctx, 1); err != nil {
 		return status.Error(codes.Unavailable, "another claim is being prepared")
 	}
 	defer m.operation.Release(1)
+	m.unprepared.add(uid)
 	snapshot, _ := m.Store.Get()
 	held, _ := m.load(uid)
 	for _, claim := range snapshot.ClaimSlots() {

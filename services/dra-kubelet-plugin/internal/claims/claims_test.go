@@ -319,6 +319,69 @@ func TestInterruptedPrepareReturnsCause(t *testing.T) {
 	})
 }
 
+// The kubelet unprepares the claims of deleted Pods while their preparations wait, and forgets
+// them. Whatever the preparations wait for, and whenever that changes, in the end a claim that was
+// unprepared last has neither file nor slot, and one that was prepared has both.
+func TestUnpreparedWhileItWaits(t *testing.T) {
+	for seed := range uint64(200) {
+		synctest.Test(t, func(t *testing.T) { unpreparedWhileItWaits(t, rand.New(rand.NewPCG(seed, 0))) })
+	}
+}
+
+func unpreparedWhileItWaits(t *testing.T, random *rand.Rand) {
+	t.Helper()
+	const claimed = 3
+	f := newFixture(t)
+	f.run()
+	usages := [][]string{{"", "", ""}, {"node-b", "node-b", "node-b"}}
+	results := map[string]chan error{}
+	for range 40 {
+		uid := fmt.Sprintf("claim-%d", random.IntN(claimed))
+		switch random.IntN(8) {
+		case 0, 1, 2:
+			if results[uid] != nil {
+				continue // the kubelet prepares a claim once at a time
+			}
+			result, answered := result("r", first), make(chan error, 1)
+			results[uid] = answered
+			go func() {
+				ctx, cancel := context.WithTimeout(t.Context(), 40*time.Second)
+				defer cancel()
+				_, err := f.prepare(ctx, uid, result)
+				answered <- err
+			}()
+			synctest.Wait() // the call has arrived
+		case 3, 4:
+			require.NoError(t, f.Unprepare(t.Context(), uid))
+			delete(results, uid)
+		case 5:
+			f.see([][]string{{first, second}, {second}}[random.IntN(2)]...)
+		case 6:
+			f.put(first, usages[random.IntN(2)]...)
+		case 7:
+			<-time.After(time.Duration(random.IntN(10)) * time.Second)
+		}
+		if random.IntN(2) == 0 {
+			synctest.Wait()
+		}
+	}
+
+	f.see(first, second)
+	f.put(first, usages[0]...)
+	<-time.After(time.Minute)
+	files := strings.Join(f.files(), " ")
+	for i := range claimed {
+		uid := fmt.Sprintf("claim-%d", i)
+		slots := slices.Contains(f.writer.Usage(first), "D:"+uid+":node-a")
+		switch answered := results[uid]; {
+		case answered == nil:
+			require.False(t, slots || strings.Contains(files, uid), "%s is unprepared: %v, %s", uid, f.writer.Usage(first), files)
+		case <-answered == nil:
+			require.True(t, slots && strings.Contains(files, uid), "%s is prepared: %v, %s", uid, f.writer.Usage(first), files)
+		}
+	}
+}
+
 func TestPrepareErrors(t *testing.T) {
 	f := newFixture(t)
 	f.put(first, "", "")
