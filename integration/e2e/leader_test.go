@@ -1,6 +1,7 @@
 package e2e_test
 
 import (
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -14,7 +15,9 @@ import (
 )
 
 func leaderKilled(t *testing.T) {
-	require.NoError(t, akri.Install(t.Context(), "broker-controller.replicas=2"))
+	// The other values stay: with the agent, those of the handlers replace its Pods, and with them
+	// the device plugins of the scenario beside this one.
+	require.NoError(t, akri.Install(t.Context(), slices.Concat(valuesForAll(), []string{"broker-controller.replicas=2"})...))
 	apply(t, echoConfiguration("e2e-leader", 2, broker, "foo0"))
 	apply(t, echoConfiguration("e2e-once", 1, jobBroker, "foo0"))
 	awaitBrokers(t, "default", "e2e-leader", 2)

@@ -74,7 +74,7 @@ func TestChanges(t *testing.T) {
 // parallel, then, one by one, those that break or change the installation or the cluster.
 func allScenarios(t *testing.T) {
 	t.Helper()
-	require.NoError(t, akri.Install(t.Context(), append(selected.handlers, "console.enabled=true")...))
+	require.NoError(t, akri.Install(t.Context(), valuesForAll()...))
 	if !parallel(t, independent...) {
 		return
 	}
@@ -111,6 +111,11 @@ func allScenarios(t *testing.T) {
 			uninstall,
 		},
 	)...)
+}
+
+// valuesForAll returns the values with which the scenarios that run side by side are installed.
+func valuesForAll() []string {
+	return slices.Concat(selected.handlers, []string{"console.enabled=true"})
 }
 
 // independent are scenarios that do not affect each other. The longest start first.
