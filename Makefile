@@ -151,18 +151,22 @@ verify-release: prerequisites binaries $(BIN)/cosign ## Release to a registry in
 
 .PHONY: test-e2e
 test-e2e: root test-prerequisites images binaries $(BIN)/kubectl-akri ## Run the end-to-end tests: real kubelets, containerd, API server and devices
+	mkdir -p $(dir $(VERDICTS)) && rm -f $(VERDICTS)
 	cd integration && go test -count=1 ./devices # alone, because other tests plug in zram devices too
 	$(MAKE) --no-print-directory -j2 --output-sync test-mesh test-forms test-parts
 	cd integration && go test -count=1 -timeout 10m ./soak # alone, because its load would slow down the others
 	$(MAKE) --no-print-directory test-attacks # alone, too
+	@echo "Time until the cause of each fault was stated:"
+	@sort -rn $(VERDICTS)
 
 # The parts of test-e2e. Two of them run side by side, because their scenarios mostly wait; more than
 # that exceeds the time limits of scenarios on two CPUs. The scenarios that plug in zram devices,
 # which all clusters of the machine see, lock them.
-e2e := go test -count=1 -timeout 40m ./e2e
+VERDICTS := $(CURDIR)/out/verdicts.txt
+e2e := AKRI_E2E_VERDICTS=$(VERDICTS) go test -count=1 -timeout 40m ./e2e
 .PHONY: test-mesh test-forms test-parts test-attacks
 test-mesh:
-	cd integration && $(e2e) -parallel 6 -run '^TestMesh$$'
+	cd integration && $(e2e) -parallel 5 -run '^TestMesh$$'
 test-forms:
 	cd integration && AKRI_E2E_DIR=/tmp/akri-e2e-forms $(e2e) -parallel 3 -skip '^(TestMesh|TestAttacks)$$'
 test-attacks:

@@ -17,11 +17,10 @@ func Pause(ctx context.Context, d time.Duration) error {
 	}
 }
 
-// Wait calls check immediately and then at every interval until it returns nil. If ctx ends first,
-// the error has check's last error. An error that only states the end of ctx does not count.
-func Wait(ctx context.Context, interval time.Duration, check func() error) error {
-	ticker := time.NewTicker(interval)
-	defer ticker.Stop()
+// Wait calls check immediately and then, with pauses between the calls, until it returns nil. If
+// ctx ends first, the error has check's last error. An error that only states the end of ctx does
+// not count.
+func Wait(ctx context.Context, pause time.Duration, check func() error) error {
 	var last error
 	for {
 		err := check()
@@ -34,7 +33,7 @@ func Wait(ctx context.Context, interval time.Duration, check func() error) error
 		select {
 		case <-ctx.Done():
 			return fmt.Errorf("%w: %w", context.Cause(ctx), last)
-		case <-ticker.C:
+		case <-time.After(pause):
 		}
 	}
 }

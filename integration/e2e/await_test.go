@@ -18,9 +18,9 @@ import (
 	"akri.sh/integration/mesh"
 )
 
-// pollInterval is the time between two calls of commands and services, which take some processor
-// time.
-const pollInterval = 100 * time.Millisecond
+// pollInterval is the time between two calls of commands and services. A call of `kubectl akri`
+// takes about a second of processor time, which the other scenarios need.
+const pollInterval = 500 * time.Millisecond
 
 // await calls check until it returns nil. On timeout it logs the state of the cluster and fails. It
 // is for commands, files and services. See awaitObjects for the objects of the API server.
@@ -72,14 +72,11 @@ func within(t *testing.T, limit time.Duration, wait func(context.Context) error)
 // logState logs the objects, events and logs of the cluster.
 func logState(t *testing.T) {
 	t.Helper()
-	objects := "akric,akrii"
-	if selected.dynamic {
-		objects += ",resourceclaims,resourceslices"
-	}
 	for _, arguments := range [][]string{
 		{"get", "akric,akrii,pods,services", "--all-namespaces"},
 		{"get", "events", "--all-namespaces", "--sort-by=.metadata.creationTimestamp"}, // kubectl sorts only one kind
-		{"get", objects, "--all-namespaces", "-o", "yaml"},
+		{"get", "akric,akrii", "--all-namespaces", "-o", "yaml"},
+		{"get", "resourceclaims,resourceslices", "--all-namespaces", "-o", "yaml"}, // unknown to earlier versions of Kubernetes
 		{"describe", "nodes"},
 		{"logs", "--namespace", mesh.Namespace, "--selector", "app.kubernetes.io/part-of=akri", "--prefix", "--tail=30", "--max-log-requests=50"},
 	} {
@@ -122,10 +119,6 @@ func awaitInstancesOf(t *testing.T, namespace, configuration, what string, check
 	})
 }
 
-// preparationTimeout is the time for a Pod whose preparation failed because dra-kubelet-plugin
-// restarted: the kubelet repeats it after up to 90 s.
-const preparationTimeout = 150 * time.Second
-
 // ofConfiguration selects the brokers and Jobs of a Configuration.
 func ofConfiguration(name string) metav1.ListOptions {
 	return metav1.ListOptions{LabelSelector: mesh.ConfigurationLabel + "=" + name}
@@ -134,12 +127,8 @@ func ofConfiguration(name string) metav1.ListOptions {
 // awaitBrokers waits until the Configuration has exactly count brokers and all are ready.
 func awaitBrokers(t *testing.T, namespace, configuration string, count int) (brokers []corev1.Pod) {
 	t.Helper()
-	limit := timeout
-	if selected.dynamic {
-		limit = preparationTimeout
-	}
 	what := fmt.Sprintf("%d ready brokers of %s", count, configuration)
-	check := func(pods []corev1.Pod) error {
+	awaitObjects(t, what, akri.Kubernetes.CoreV1().Pods(namespace), ofConfiguration(configuration), func(pods []corev1.Pod) error {
 		brokers = pods
 		ready := 0
 		for _, broker := range brokers {
@@ -151,9 +140,6 @@ func awaitBrokers(t *testing.T, namespace, configuration string, count int) (bro
 			return fmt.Errorf("%d of %d brokers are ready", ready, len(brokers))
 		}
 		return nil
-	}
-	within(t, limit, func(ctx context.Context) error {
-		return mesh.AwaitObjects(ctx, what, akri.Kubernetes.CoreV1().Pods(namespace), ofConfiguration(configuration), check)
 	})
 	return brokers
 }

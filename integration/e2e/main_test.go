@@ -15,7 +15,10 @@ import (
 	"akri.sh/integration/mesh"
 )
 
-const timeout = 90 * time.Second
+// timeout bounds waits that end by themselves if Akri works. It does not depend on the speed of the
+// machine, but it exceeds the 130 s of a preparation of a ResourceClaim that waits for 40 s in vain
+// and that the kubelet repeats up to 90 s later.
+const timeout = 4 * time.Minute
 
 // akri is the installation under test.
 var akri *mesh.Mesh
