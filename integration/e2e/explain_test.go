@@ -16,6 +16,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
@@ -24,47 +25,61 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	akriv0 "akri.sh/libs/apis/akri/v0"
-	"akri.sh/libs/trial"
+	"akri.sh/libs/inspect/explain"
 	discoveryv0 "akri.sh/proto/v0"
 
 	"akri.sh/integration/mesh"
 )
 
 // explanation is the output of `kubectl akri explain -o json`.
-type explanation struct {
-	Links []struct {
-		State  string
-		Causes []cause
-	}
-}
-
-type cause struct {
-	ID, Message string
-	Remedies    []struct{ Text, Command string }
-	Closest     []trial.Group
-}
+type explanation struct{ explain.Explanation }
 
 // cause returns the cause with the id, which must be that of the first broken link, or that of
 // another link if none is broken.
-func (e explanation) cause(id string) (cause, error) {
-	var ids []string
-	for _, state := range []string{"Broken", "Partly", "NoneFound", "Waiting", "Works"} {
+func (e explanation) cause(id string) (explain.Cause, error) {
+	var ids []explain.CauseID
+	for _, state := range []explain.State{explain.Broken, explain.Partly, explain.NoneFound, explain.Waiting, explain.Works} {
 		for _, link := range e.Links {
 			if link.State != state {
 				continue
 			}
 			for _, c := range link.Causes {
-				if c.ID == id {
+				if string(c.ID) == id {
 					return c, nil
 				}
 				ids = append(ids, c.ID)
 			}
-			if state == "Broken" {
-				return cause{}, fmt.Errorf("the causes are %v", ids)
+			if state == explain.Broken {
+				return explain.Cause{}, fmt.Errorf("the causes are %v", ids)
 			}
 		}
 	}
-	return cause{}, fmt.Errorf("the causes are %v", ids)
+	return explain.Cause{}, fmt.Errorf("the causes are %v", ids)
+}
+
+// verdict returns the first verdict with the cause.
+func (e explanation) verdict(id string) explain.Verdict {
+	for _, verdict := range e.Verdicts {
+		if slices.ContainsFunc(verdict.Causes, func(c explain.Cause) bool { return string(c.ID) == id }) {
+			return verdict
+		}
+	}
+	return explain.Verdict{}
+}
+
+// recordVerdict appends the time until a cause was stated to the file AKRI_E2E_VERDICTS, which
+// `make test` prints: go prints no logs of tests that pass.
+func recordVerdict(t *testing.T, cause string, took time.Duration) {
+	t.Helper()
+	t.Logf("%s is stated after %s", cause, took.Round(time.Second))
+	path := os.Getenv("AKRI_E2E_VERDICTS")
+	if path == "" {
+		return
+	}
+	file, err := os.OpenFile(path, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o644)
+	require.NoError(t, err)
+	_, err = fmt.Fprintf(file, "%3.0f s  %s: %s\n", took.Seconds(), t.Name(), cause)
+	require.NoError(t, errors.Join(err, file.Close()))
 }
 
 // kubectlAkri runs kubectl with the plugin that `make kubectl-akri` builds.
@@ -94,44 +109,64 @@ type brokenCluster struct {
 	cause  string
 	// message and remedy are parts of the cause's message and of a command.
 	message, remedy string
+	// state is that of the verdict with the cause for checkEverywhere, Broken if it is empty.
+	state explain.State
 	// condition is DevicesWorking or BrokersWorking if that states the cause, too.
 	condition string
 }
 
+// checkEverywhere checks that all that can state the cause does: the condition of the Configuration
+// and with it the series of the alert, `kubectl akri explain` and `check`, and the console.
+func (b brokenCluster) checkEverywhere(t *testing.T) {
+	verdict := b.check(t).verdict(b.cause)
+	require.Equal(t, cmp.Or(b.state, explain.Broken), verdict.State)
+	require.Equal(t, strings.Fields(b.object)[1], verdict.Subject.Name)
+	awaitPage(t, "/problems", b.cause+": ", b.message)
+	if b.condition == "" {
+		return // `check` and alerts are about Configurations and the installation
+	}
+	if b.state != explain.NoneFound { // which is no fault, unless the Configuration expects devices
+		b.awaitAlert(t)
+		requireFailedCheck(t, b.message)
+	}
+}
+
 // check waits for the explanation. The API server may answer lists of the command from a cache that
 // is some milliseconds older than what prepare has seen.
-func (b brokenCluster) check(t *testing.T) {
+func (b brokenCluster) check(t *testing.T) explanation {
+	t.Helper()
 	if b.prepare != nil {
 		b.prepare(t)
 	}
-	var found cause
+	began := time.Now()
+	var e explanation
+	var found explain.Cause
 	await(t, "cause "+b.cause, func(ctx context.Context) error {
 		text, err := kubectlAkri(ctx, append([]string{"explain", "--output=json"}, strings.Fields(b.object)...)...)
 		if err != nil {
 			return err
 		}
-		var e explanation
+		e = explanation{}
 		require.NoError(t, json.Unmarshal([]byte(text), &e), "%s", text)
 		if found, err = e.cause(b.cause); err != nil {
 			return fmt.Errorf("%w: %s", err, text)
 		}
 		return nil
 	})
+	recordVerdict(t, b.cause, time.Since(began))
 	require.Contains(t, found.Message, b.message)
-	require.True(t, slices.ContainsFunc(found.Remedies, func(r struct{ Text, Command string }) bool {
+	require.True(t, slices.ContainsFunc(found.Remedies, func(r explain.Remedy) bool {
 		return strings.Contains(r.Command, b.remedy)
 	}), "%+v", found.Remedies)
 	if b.condition != "" {
 		b.checkCondition(t)
 	}
+	return e
 }
 
 // checkCondition waits until the condition states the cause without a question.
 func (b brokenCluster) checkCondition(t *testing.T) {
-	namespace, name := "default", strings.Fields(b.object)[1]
-	if _, other, found := strings.Cut(b.object, "--namespace="); found {
-		namespace = other
-	}
+	namespace, name := b.configuration()
 	awaitObject(t, b.condition+" with "+b.cause, akri.Configurations.In(namespace), name, func(c *akriv0.Configuration) error {
 		condition := meta.FindStatusCondition(c.Status.Conditions, b.condition)
 		if condition == nil || condition.Status != metav1.ConditionFalse || !strings.Contains(condition.Message, b.cause+": ") {
@@ -139,6 +174,35 @@ func (b brokenCluster) checkCondition(t *testing.T) {
 		}
 		return nil
 	})
+}
+
+// awaitAlert waits until the metrics of instance-writer have the series from which the alert on the
+// devices or the brokers of the Configuration follows.
+func (b brokenCluster) awaitAlert(t *testing.T) {
+	t.Helper()
+	namespace, name := b.configuration()
+	await(t, "the series of the alert for "+name, func(ctx context.Context) error {
+		var reason string
+		err := eachValue(ctx, "instance-writer", "akri_configuration_condition", func(labels map[string]string, value float64) {
+			if labels["configuration_namespace"] == namespace && labels["configuration"] == name &&
+				labels["condition"] == b.condition && labels["status"] == string(metav1.ConditionFalse) && value == 1 {
+				reason = labels["reason"]
+			}
+		})
+		if err == nil && reason != "Broken" && reason != "Partly" {
+			err = fmt.Errorf("the reason is %q", reason)
+		}
+		return err
+	})
+}
+
+// configuration returns the namespace and the name of the Configuration.
+func (b brokenCluster) configuration() (namespace, name string) {
+	namespace, name = "default", strings.Fields(b.object)[1]
+	if _, other, found := strings.Cut(b.object, "--namespace="); found {
+		namespace = other
+	}
+	return namespace, name
 }
 
 // why is the name of a Configuration and its broken condition.
@@ -325,6 +389,7 @@ func explainedCauses(t *testing.T) {
 			prepare: whyOffline,
 			object:  "configuration why-offline",
 			cause:   "HandlerOffline", message: "cannot be reached", remedy: "kubectl get pods",
+			state:     explain.Partly, // it is offline on one node
 			condition: akriv0.ConditionDevicesWorking,
 		},
 		{
@@ -337,6 +402,14 @@ func explainedCauses(t *testing.T) {
 			prepare: why("why-nothing", configurationOf("why-nothing", "udev", `udevRules: ['KERNEL=="why"']`), akriv0.ConditionDevicesFound, akriv0.ReasonNothingMatched),
 			object:  "configuration why-nothing",
 			cause:   "NothingMatched", message: "no device matches on node-", remedy: "discoveryDetails",
+			state:     explain.NoneFound,
+			condition: akriv0.ConditionDevicesWorking,
+		},
+		{
+			prepare: why("why-expected", strings.Replace(configurationOf("why-expected", "udev", `udevRules: ['KERNEL=="why"']`), "spec:", "spec:\n  expectedDevices: 1", 1),
+				akriv0.ConditionDevicesFound, akriv0.ReasonNothingMatched),
+			object: "configuration why-expected",
+			cause:  "NothingMatched", message: "no device matches on node-", remedy: "discoveryDetails",
 			condition: akriv0.ConditionDevicesWorking,
 		},
 		{
@@ -357,6 +430,7 @@ func explainedCauses(t *testing.T) {
 			prepare: whyCollision,
 			object:  "configuration " + whyCollisionName,
 			cause:   "DigestCollision", message: "at most 49 characters", remedy: "kubectl delete configuration.akri.sh",
+			state:     explain.Partly, // one of two devices
 			condition: akriv0.ConditionDevicesWorking,
 		},
 		{
@@ -371,6 +445,7 @@ func explainedCauses(t *testing.T) {
 			prepare: whyUsedUp,
 			object:  "pod why-full",
 			cause:   "CapacityUsed", message: "default/why-full-holder", remedy: "kubectl delete pod why-full-holder",
+			state: explain.Waiting,
 		},
 		{
 			prepare: whyUnschedulable("why-typo", "why-no-such-device"),
@@ -427,7 +502,7 @@ func explainedCauses(t *testing.T) {
 	} {
 		t.Run(strings.Fields(broken.object)[1], func(t *testing.T) {
 			t.Parallel()
-			broken.check(t)
+			broken.checkEverywhere(t)
 		})
 	}
 }
@@ -485,7 +560,7 @@ func explainedInstallation(t *testing.T) {
 			cause:  "WebhookUnavailable", message: "refuses new", remedy: "kubectl scale deployment akri-controller-deployment",
 		},
 	} {
-		t.Run(broken.cause, broken.check)
+		t.Run(broken.cause, func(t *testing.T) { broken.check(t) })
 	}
 	inOrder(t, forgottenNode)
 }

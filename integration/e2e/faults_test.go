@@ -134,10 +134,9 @@ func (f fault) check(t *testing.T) {
 	case f.deleted[0] != "":
 		awaitDeleted(t, f.deleted)
 	}
-	t.Logf("the metrics have it, if they can, after %s", time.Since(began).Round(time.Second))
+	recordVerdict(t, "metrics of "+f.cause, time.Since(began))
 	broken := brokenCluster{object: "configuration " + faulty, cause: f.cause, message: f.message, condition: f.condition}
 	broken.check(t)
-	t.Logf("explained after %s", time.Since(began).Round(time.Second))
 	requireFailedCheck(t, f.message)
 	awaitPage(t, "/problems", f.cause+": ", f.message)
 

@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"akri.sh/integration/mesh"
@@ -28,14 +29,18 @@ const (
 	walkedBrokers        = "e2e-walk-brokers"
 )
 
+// maxFaults is the number of faults at the same time.
+const maxFaults = 3
+
 // slotsInUse is the fault with which no slot is free.
 const slotsInUse = "slots in use"
 
 // toggle is a fault that a walk turns on and off.
 type toggle struct{ on, off func(context.Context) error }
 
-// toggles are the faults of a walk: services that do not run, Pods that hold slots, a quota that
-// forbids brokers, and brokers that are deleted. Each combination is possible.
+// toggles are the faults of a walk: services and a handler that do not run, Pods that hold slots, a
+// quota that forbids brokers, brokers that are deleted, and nodes that take no Pods. Each
+// combination is possible.
 func toggles() map[string]toggle {
 	run := func(arguments ...string) func(context.Context) error {
 		return func(ctx context.Context) error {
@@ -44,7 +49,9 @@ func toggles() map[string]toggle {
 		}
 	}
 	all := map[string]toggle{}
-	for _, service := range []string{"device-plugin-host", "discovery-operator", "registrar", "config-plugin-allocator"} {
+	for _, service := range []string{
+		"device-plugin-host", "discovery-operator", "registrar", "config-plugin-allocator", "debug-echo-discovery-daemonset",
+	} {
 		patch := func(selector string) func(context.Context) error {
 			return run("patch", "daemonset", "--namespace", mesh.Namespace, "akri-"+service, "--type=merge", "--patch",
 				`{"spec":{"template":{"spec":{"nodeSelector":{"faults":`+selector+`}}}}}`)
@@ -66,6 +73,11 @@ func toggles() map[string]toggle {
 		off: run("delete", "quota", "none", "--namespace", walkedBrokers, "--ignore-not-found"),
 	}
 	deleteBrokers := run("delete", "pods", "--all", "--namespace", walkedBrokers)
+	for _, node := range akri.Cluster.Nodes() {
+		name := node.Name()
+		all["cordon of "+name] = toggle{on: run("cordon", name), off: run("uncordon", name)}
+		all["taint of "+name] = toggle{on: run("taint", "node", name, "walk=on:NoSchedule"), off: run("taint", "node", name, "walk=on:NoSchedule-")}
+	}
 	all["deleted brokers"] = toggle{on: deleteBrokers, off: deleteBrokers}
 	return all
 }
@@ -105,8 +117,11 @@ func walkOfFaults(t *testing.T) {
 	})
 	requireProbeAgrees(t, on)
 	requireBrokersAgree(t, on)
-	names := slices.Sorted(maps.Keys(all))
 	for range steps {
+		names := slices.Sorted(maps.Keys(all))
+		if len(on) == maxFaults { // with more, everything is broken in most steps
+			names = slices.Sorted(maps.Keys(on))
+		}
 		name := names[random.IntN(len(names))]
 		change := all[name].on
 		if on[name] {
@@ -123,8 +138,10 @@ func walkOfFaults(t *testing.T) {
 	}
 }
 
-// requireProbeAgrees waits until the verdict on the device is what a Pod shows. A verdict that is
-// Waiting has no result yet.
+// requireProbeAgrees waits until the verdict on the device is what a Pod shows: it gets the device
+// exactly if that works, at least on some nodes, or waits only for a slot. The Pod tolerates the
+// taint of the walk, because a taint states nothing about the device: it concerns brokers. A
+// verdict that is Waiting has no result yet, and a slot is free again some seconds after its Pod.
 func requireProbeAgrees(t *testing.T, on map[string]bool) {
 	t.Helper()
 	began := time.Now()
@@ -134,25 +151,71 @@ func requireProbeAgrees(t *testing.T, on map[string]bool) {
 		if err != nil {
 			return fmt.Errorf("%w; before: %s", err, last)
 		}
-		if state == "Waiting" {
+		if state == explain.Waiting {
 			return fmt.Errorf("no result yet: %s", text)
 		}
-		outcome, message, err := probeOf(ctx, walkedDevice)
+		got, why, err := probeDevice(ctx)
 		if err != nil {
 			return fmt.Errorf("%w; before: %s", err, last)
 		}
-		last = fmt.Sprintf("%s (%s), and the probe has %s: %s", state, text, outcome, message)
+
+		last = fmt.Sprintf("%s (%s), and a Pod got the device: %t %v", state, text, got, why)
+		works := state == explain.Works || state == explain.Partly
+		onlyCapacity := slices.Equal(why, []explain.CauseID{explain.CapacityUsed})
 		switch {
-		case outcome == "Warning" && (on[slotsInUse] || state != "Works"):
-			return nil // a Pod cannot show more
-		case outcome == "Warning": // a slot is free again some seconds after its Pod
+		case got && works, !got && !works && !onlyCapacity:
+			return nil
+		case on[slotsInUse] && works && onlyCapacity:
+			return nil
+		case onlyCapacity:
 			return fmt.Errorf("no result yet: %s", last)
-		case (state == "Works") != (outcome == "Passed"):
-			return errors.New(last)
+		}
+		return errors.New(last)
+	})
+	t.Logf("%v: %s, after %s", slices.Sorted(maps.Keys(on)), last, time.Since(began).Round(time.Second))
+}
+
+// probeDevice runs a Pod that requests the device, and deletes it. It returns whether the Pod has
+// got the device or, if not, the causes that `kubectl akri explain` states.
+func probeDevice(ctx context.Context) (got bool, why []explain.CauseID, err error) {
+	const name = "walk-probe"
+	pod := strings.Replace(ownPod(name, walkedDevice), "spec:", "spec:\n  tolerations: [{key: walk, operator: Exists}]", 1)
+	if err := akri.ApplyText(ctx, pod); err != nil {
+		return false, nil, err
+	}
+	defer func() {
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), timeout)
+		defer cancel()
+		_, deleteErr := akri.Kubectl(ctx, "", "delete", "pod", name, "--grace-period=1", "--wait")
+		err = errors.Join(err, deleteErr)
+	}()
+	err = mesh.AwaitObject(ctx, "the result of "+name, akri.Kubernetes.CoreV1().Pods("default"), name, func(pod *corev1.Pod) error {
+		got = mesh.Ready(pod)
+		if !got && !unschedulable(pod) && pod.Status.Phase != corev1.PodFailed {
+			return fmt.Errorf("the status is %+v", pod.Status)
 		}
 		return nil
 	})
-	t.Logf("%v: %s, after %s", slices.Sorted(maps.Keys(on)), last, time.Since(began).Round(time.Second))
+	if err != nil || got {
+		return got, nil, err
+	}
+
+	text, err := kubectlAkri(ctx, "explain", "pod", name, "--output=json")
+	if err != nil {
+		return false, nil, err
+	}
+	var explained explanation
+	if err := json.Unmarshal([]byte(text), &explained); err != nil {
+		return false, nil, err
+	}
+	for _, link := range explained.Links {
+		for _, cause := range link.Causes {
+			if link.State != explain.Works && !slices.Contains(why, cause.ID) {
+				why = append(why, cause.ID)
+			}
+		}
+	}
+	return false, why, nil
 }
 
 // requireBrokersAgree waits until the verdict on the brokers is what their Pods show. The device
@@ -177,9 +240,9 @@ func requireBrokersAgree(t *testing.T, on map[string]bool) {
 
 		last = fmt.Sprintf("%s (%s), and %d of %d brokers are ready", state, text, after, wanted)
 		switch {
-		case state == "Waiting" || before != after:
+		case state == explain.Waiting || before != after:
 			return fmt.Errorf("no result yet: %s", last)
-		case (state == "Works") != (after == wanted):
+		case (state == explain.Works) != (after == wanted):
 			return errors.New(last)
 		}
 		return nil
@@ -203,8 +266,8 @@ func readyBrokers(ctx context.Context) (int, error) {
 }
 
 // verdictOn returns the verdict of `kubectl akri explain` on a subject: an Instance, or the brokers
-// of a Configuration.
-func verdictOn(ctx context.Context, subject, namespace, name string) (state, message string, err error) {
+// of a Configuration. The state is empty if the subject does not exist.
+func verdictOn(ctx context.Context, subject, namespace, name string) (state explain.State, message string, err error) {
 	kind := strings.ToLower(subject)
 	if subject == explain.SubjectBrokers {
 		kind = "configuration"
@@ -213,29 +276,14 @@ func verdictOn(ctx context.Context, subject, namespace, name string) (state, mes
 	if err != nil {
 		return "", "", err
 	}
-	var explained struct{ Verdicts []explain.Verdict }
+	var explained explanation
 	if err := json.Unmarshal([]byte(text), &explained); err != nil {
 		return "", "", err
 	}
 	for _, verdict := range explained.Verdicts {
 		if verdict.Subject.Kind == subject {
-			return string(verdict.State), verdict.Message, nil
+			return verdict.State, verdict.Message, nil
 		}
 	}
-	return "", "", fmt.Errorf("no verdict on %s %s: %s", subject, name, text)
-}
-
-// probeOf returns the result of `kubectl akri check --probe`.
-func probeOf(ctx context.Context, name string) (outcome, message string, err error) {
-	text, err := kubectlAkri(ctx, "check", "--probe="+name, "--yes", "--output=json")
-	var results []struct{ Name, Outcome, Message string }
-	if jsonErr := json.Unmarshal([]byte(text), &results); jsonErr != nil {
-		return "", "", errors.Join(err, jsonErr)
-	}
-	for _, result := range results {
-		if strings.HasPrefix(result.Name, "probe of ") {
-			return result.Outcome, result.Message, nil
-		}
-	}
-	return "", "", fmt.Errorf("no result of a probe: %s", text)
+	return "", text, nil
 }

@@ -97,7 +97,8 @@ func release(t *testing.T, version string, helm helmCommand, check func()) {
 
 // customHandler adds a handler of others, its Configuration and its broker to the release, with
 // upstream Akri's values: the sample handler discovers the devices of an endpoint, and brokers use
-// them. The next installation removes all of them.
+// them. The release also has a Configuration that does not work, and does not wait for it. The next
+// installation removes all of them.
 func customHandler(t *testing.T) {
 	endpoint, err := akri.Manifest("deploy", "samples", "handler-http", "endpoint.yaml")
 	require.NoError(t, err)
@@ -106,6 +107,7 @@ func customHandler(t *testing.T) {
 	const name = "e2e-custom"
 	const configuration, pod = "custom.configuration.", "custom.configuration.brokerPod."
 	require.NoError(t, akri.Install(t.Context(),
+		"configurations.e2e-unhandled.discoveryHandler.name=noSuchHandler",
 		"custom.discovery.enabled=true", "custom.discovery.name="+name,
 		"custom.discovery.image.repository=ghcr.io/akri-mesh/handler-http", "custom.discovery.image.tag="+mesh.DevTag,
 		"custom.discovery.resources.memoryLimit=64Mi", "custom.discovery.resources.cpuLimit=1",
@@ -115,6 +117,7 @@ func customHandler(t *testing.T) {
 		pod+"image.repository=ghcr.io/akri-mesh/sample-broker", pod+"image.tag="+mesh.DevTag, pod+"resources.cpuLimit=1",
 		pod+"readinessProbe.httpGet.path=/healthz", pod+"readinessProbe.httpGet.port=8083", pod+"readinessProbe.periodSeconds=1",
 	))
+	awaitVerdict(t, mesh.Namespace, "e2e-unhandled", akriv0.ConditionDevicesWorking, "Broken")
 	devices := map[string]string{}
 	for _, device := range []string{"lamp", "fan"} {
 		devices[instanceName(name, device, "", true)] = device

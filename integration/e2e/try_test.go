@@ -17,6 +17,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	akriv0 "akri.sh/libs/apis/akri/v0"
+	"akri.sh/libs/inspect/explain"
 	"akri.sh/libs/trial"
 
 	"akri.sh/integration/mesh"
@@ -163,10 +164,10 @@ subjects: [{apiGroup: rbac.authorization.k8s.io, kind: User, name: e2e-reads}]
 `)
 	apply(t, configurationOf("e2e-miss", "udev", "udevRules: ['"+mistakenRule+"']"))
 	awaitCondition(t, "default", "e2e-miss", akriv0.ConditionDevicesFound, metav1.ConditionFalse, akriv0.ReasonNothingMatched)
-	explained := func(ctx context.Context, flags ...string) (cause, error) {
+	explained := func(ctx context.Context, flags ...string) (explain.Cause, error) {
 		text, err := kubectlAkri(ctx, append([]string{"explain", "configuration", "e2e-miss", "--output=json"}, flags...)...)
 		if err != nil {
-			return cause{}, err
+			return explain.Cause{}, err
 		}
 		var e explanation
 		require.NoError(t, json.Unmarshal([]byte(text), &e), "%s", text)
