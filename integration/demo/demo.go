@@ -87,13 +87,13 @@ func (d *demo) start(ctx context.Context, dir string) (end func(), err error) {
 	if err != nil {
 		return nil, errors.Join(err, lock.Close())
 	}
-	end = func() {
+	finish := func() {
 		remove()
 		_ = lock.Close()
 	}
 	defer func() {
 		if err != nil {
-			end()
+			finish()
 		}
 	}()
 
@@ -108,7 +108,7 @@ func (d *demo) start(ctx context.Context, dir string) (end func(), err error) {
 		return nil, err
 	}
 	d.mesh.Root, d.mesh.Held = copied, []*os.File{lock}
-	return end, nil
+	return finish, nil
 }
 
 func (d *demo) startCluster(ctx context.Context, dir string, images []string) error {

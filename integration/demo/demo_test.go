@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"regexp"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -40,6 +41,14 @@ func TestImages(t *testing.T) {
 	}
 	slices.Sort(used)
 	require.Equal(t, slices.Compact(used), demo.Images)
+}
+
+// TestFailedBuild checks that a demo whose build fails ends with the error.
+func TestFailedBuild(t *testing.T) {
+	t.Setenv("AKRI_CACHE", t.TempDir())
+	t.Setenv("PATH", t.TempDir())
+	var output strings.Builder
+	require.ErrorContains(t, demo.Run(t.Context(), demo.Options{Out: &output}), "build images with akri-image")
 }
 
 // TestLock checks that a command of a demo that was killed keeps its lock.

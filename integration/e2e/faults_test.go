@@ -52,9 +52,7 @@ func faults(t *testing.T) {
 	apply(t, echoConfiguration(faulty, 1, "", "foo0"))
 	awaitInstances(t, "default", faulty, faulty+"-8120fe")
 	awaitVerdict(t, "default", faulty, akriv0.ConditionDevicesWorking, "Works")
-	output, err := kubectlAkri(t.Context(), "check", "--probe="+faulty, "--yes")
-	require.NoError(t, err, output)
-	require.Contains(t, output, "got it, and ended after")
+	requireProbe(t)
 	var tainted string
 	for _, f := range []fault{
 		{
@@ -115,6 +113,22 @@ func faults(t *testing.T) {
 	} {
 		t.Run(f.name, f.check)
 	}
+}
+
+// requireProbe checks that `check --probe` states what it runs, asks before it takes the last slot,
+// and runs the Pod.
+func requireProbe(t *testing.T) {
+	t.Helper()
+	_, err := kubectlAkri(t.Context(), "check", "--probe="+faulty) // the standard input is empty
+	require.ErrorContains(t, err, "for at most 1m0s.\nIt takes the last free slot until it ends.\n")
+	require.ErrorContains(t, err, "nothing was changed")
+	pods, err := akri.Kubernetes.CoreV1().Pods("default").List(t.Context(), metav1.ListOptions{})
+	require.NoError(t, err)
+	require.False(t, slices.ContainsFunc(pods.Items, func(pod corev1.Pod) bool { return strings.HasPrefix(pod.Name, "akri-probe-") }))
+
+	output, err := kubectlAkri(t.Context(), "check", "--probe="+faulty, "--yes")
+	require.NoError(t, err, output)
+	require.Contains(t, output, "got it, and ended after")
 }
 
 func (f fault) check(t *testing.T) {

@@ -40,7 +40,8 @@ type toggle struct{ on, off func(context.Context) error }
 
 // toggles are the faults of a walk: services and a handler that do not run, Pods that hold slots, a
 // quota that forbids brokers, brokers that are deleted, and nodes that take no Pods. Each
-// combination is possible.
+// combination is possible, so that turning a fault off does not wait: other faults can keep Pods
+// from being ready.
 func toggles() map[string]toggle {
 	run := func(arguments ...string) func(context.Context) error {
 		return func(ctx context.Context) error {
@@ -48,21 +49,27 @@ func toggles() map[string]toggle {
 			return err
 		}
 	}
+	gone := func(service string) func(context.Context) error {
+		return run("wait", "--for=delete", "pod", "--namespace", mesh.Namespace, "--selector=app.kubernetes.io/component="+service, "--timeout=3m")
+	}
 	all := map[string]toggle{}
-	for _, service := range []string{
-		"device-plugin-host", "discovery-operator", "registrar", "config-plugin-allocator", "debug-echo-discovery-daemonset",
+	for service, workload := range map[string]string{
+		"device-plugin-host": "akri-device-plugin-host", "discovery-operator": "akri-discovery-operator", "registrar": "akri-registrar",
+		"config-plugin-allocator": "akri-config-plugin-allocator", "handler-debug-echo": "akri-debug-echo-discovery-daemonset",
 	} {
 		patch := func(selector string) func(context.Context) error {
-			return run("patch", "daemonset", "--namespace", mesh.Namespace, "akri-"+service, "--type=merge", "--patch",
+			return run("patch", "daemonset", "--namespace", mesh.Namespace, workload, "--type=merge", "--patch",
 				`{"spec":{"template":{"spec":{"nodeSelector":{"faults":`+selector+`}}}}}`)
 		}
-		all[service] = toggle{on: patch(`"none"`), off: patch("null")}
+		all[service] = toggle{on: both(patch(`"none"`), gone(service)), off: patch("null")}
 	}
-	for deployment, replicas := range map[string]string{"akri-instance-writer": "2", "akri-controller-deployment": "1"} {
+	for service, deployment := range map[string]struct{ name, replicas string }{
+		"instance-writer": {"akri-instance-writer", "2"}, "broker-controller": {"akri-controller-deployment", "1"},
+	} {
 		scale := func(replicas string) func(context.Context) error {
-			return run("scale", "deployment", "--namespace", mesh.Namespace, deployment, "--replicas="+replicas)
+			return run("scale", "deployment", "--namespace", mesh.Namespace, deployment.name, "--replicas="+replicas)
 		}
-		all[deployment] = toggle{on: scale("0"), off: scale(replicas)}
+		all[service] = toggle{on: both(scale("0"), gone(service)), off: scale(deployment.replicas)}
 	}
 	all[slotsInUse] = toggle{
 		on:  func(ctx context.Context) error { return akri.ApplyText(ctx, ownPod("walk-holder", walkedDevice)) },
@@ -80,6 +87,16 @@ func toggles() map[string]toggle {
 	}
 	all["deleted brokers"] = toggle{on: deleteBrokers, off: deleteBrokers}
 	return all
+}
+
+// both returns a function that calls both functions.
+func both(first, second func(context.Context) error) func(context.Context) error {
+	return func(ctx context.Context) error {
+		if err := first(ctx); err != nil {
+			return err
+		}
+		return second(ctx)
+	}
 }
 
 // walkOfFaults turns random faults on and off. After each step, the verdict on the device is that
