@@ -107,8 +107,11 @@ type ConfigurationSpec struct {
 
 	// Malformed lists the decoding errors of brokerSpec, instanceServiceSpec and
 	// configurationServiceSpec. It is not part of the API.
-	Malformed []string `json:"-"`
+	Malformed []MalformedField `json:"-"`
 }
+
+// MalformedField is a field that cannot be decoded.
+type MalformedField struct{ Field, Message string }
 
 // AllowedNodes selects nodes by what a node cannot choose itself. A node must meet each field that
 // is set.

@@ -27,7 +27,7 @@ func TestExpensiveQuantitiesAreMalformed(t *testing.T) {
 			broker := fmt.Sprintf(field, quantity)
 			c := decode(t, broker)
 			require.Len(t, c.Spec.Malformed, 1, broker)
-			require.Contains(t, c.Spec.Malformed[0], "a quantity has ", broker)
+			require.Contains(t, c.Spec.Malformed[0].Message, "a quantity has ", broker)
 			require.Nil(t, c.Spec.BrokerSpec)
 		}
 		require.Empty(t, decode(t, fmt.Sprintf(field, `"15e-3"`)).Spec.Malformed)
@@ -43,7 +43,7 @@ func TestManyItemsAreMalformed(t *testing.T) {
 			return `{"brokerPodSpec":{"containers":[` + strings.Repeat(item+",", items-1) + item + `]}}`
 		}
 		require.Empty(t, decode(t, list(akriv0.MaxListItems)).Spec.Malformed)
-		require.Equal(t, []string{"spec.brokerSpec: lists have 5001 items, more than 5000"}, decode(t, list(akriv0.MaxListItems+1)).Spec.Malformed)
+		require.Equal(t, []akriv0.MalformedField{{Field: "spec.brokerSpec", Message: "lists have 5001 items, more than 5000"}}, decode(t, list(akriv0.MaxListItems+1)).Spec.Malformed)
 	}
 }
 

@@ -56,6 +56,6 @@ func decodePart[T any](s *ConfigurationSpec, name string, text json.RawMessage, 
 	}
 	if err != nil {
 		*into = nil
-		s.Malformed = append(s.Malformed, fmt.Sprintf("spec.%s: %v", name, err))
+		s.Malformed = append(s.Malformed, MalformedField{"spec." + name, err.Error()})
 	}
 }

@@ -27,8 +27,9 @@ func TestUnmarshalMalformedBroker(t *testing.T) {
 	require.Nil(t, bad.Spec.InstanceServiceSpec)
 	require.EqualValues(t, 80, bad.Spec.ConfigurationServiceSpec.Ports[0].Port)
 	require.Len(t, bad.Spec.Malformed, 2)
-	require.Contains(t, bad.Spec.Malformed[0], "spec.brokerSpec: quantities must match")
-	require.Contains(t, bad.Spec.Malformed[1], "spec.instanceServiceSpec: ")
+	require.Equal(t, "spec.brokerSpec", bad.Spec.Malformed[0].Field)
+	require.Contains(t, bad.Spec.Malformed[0].Message, "quantities must match")
+	require.Equal(t, "spec.instanceServiceSpec", bad.Spec.Malformed[1].Field)
 	require.Empty(t, good.Spec.Malformed)
 	require.Equal(t, "a", good.Spec.BrokerSpec.BrokerPodSpec.Containers[0].Name)
 }

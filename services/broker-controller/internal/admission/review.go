@@ -59,9 +59,8 @@ func (r Reviewer) Review(ctx context.Context, request *admissionv1.AdmissionRequ
 	return allowed
 }
 
-// Problems returns the problems for which Review refuses a Configuration in JSON. The messages are
-// those of Review.
-func (r Reviewer) Problems(ctx context.Context, configuration []byte) ([]string, error) {
+// Problems returns the problems for which Review refuses a Configuration in JSON.
+func (r Reviewer) Problems(ctx context.Context, configuration []byte) (field.ErrorList, error) {
 	object, err := decodeObject(runtime.RawExtension{Raw: configuration})
 	if err != nil {
 		return nil, err
@@ -71,7 +70,7 @@ func (r Reviewer) Problems(ctx context.Context, configuration []byte) ([]string,
 		return nil, fmt.Errorf("decode: %w", err)
 	}
 	errs, _ := r.validate(ctx, name, object)
-	return messages(errs), nil
+	return errs, nil
 }
 
 func messages(errs field.ErrorList) []string {

@@ -9,6 +9,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	akriv0 "akri.sh/libs/apis/akri/v0"
 	"akri.sh/services/broker-controller/internal/cluster"
@@ -26,12 +27,12 @@ const (
 type review struct {
 	uid        types.UID
 	generation int64
-	problems   []string
+	problems   field.ErrorList
 }
 
 // refuses reports whether a part of the spec is invalid. Its desired state is unknown then.
 func (r review) refuses(part string) bool {
-	return slices.ContainsFunc(r.problems, func(problem string) bool { return strings.HasPrefix(problem, part) })
+	return slices.ContainsFunc(r.problems, func(problem *field.Error) bool { return strings.HasPrefix(problem.Field, part) })
 }
 
 // specValid returns the condition with the message of the webhook.
@@ -41,7 +42,11 @@ func (r review) specValid() metav1.Condition {
 	}
 	if len(r.problems) > 0 {
 		condition.Status, condition.Reason = metav1.ConditionFalse, akriv0.ReasonInvalidSpec
-		condition.Message = strings.Join(r.problems, "; ")
+		var messages []string
+		for _, problem := range r.problems {
+			messages = append(messages, problem.Error())
+		}
+		condition.Message = strings.Join(messages, "; ")
 	}
 	return condition
 }
@@ -83,11 +88,10 @@ func (c *Controller) review(ctx context.Context, configuration *akriv0.Configura
 
 // withMalformed adds the decoding errors of parts that have no problem, in case that the decoder of
 // the webhook accepts more than that of the cache.
-func withMalformed(problems, malformed []string) []string {
-	for _, message := range malformed {
-		part, _, _ := strings.Cut(message, ":")
-		if !(review{problems: problems}).refuses(part) {
-			problems = append(problems, message)
+func withMalformed(problems field.ErrorList, malformed []akriv0.MalformedField) field.ErrorList {
+	for _, m := range malformed {
+		if !(review{problems: problems}).refuses(m.Field) {
+			problems = append(problems, field.Invalid(field.NewPath(m.Field), field.OmitValueType{}, m.Message))
 		}
 	}
 	return problems
