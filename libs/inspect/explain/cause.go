@@ -32,6 +32,11 @@ type Cause struct {
 	Wait *akriv0.Wait `json:"wait,omitempty"`
 	// Remedies are alternatives or steps, in the order in which to try them.
 	Remedies []Remedy `json:"remedies,omitempty"`
+
+	// byEvent means that only an Event states the cause. Many users may write Events, so the link
+	// is not Broken until the time is over that its objects give it. Rules with such causes come
+	// after those that read objects.
+	byEvent bool
 }
 
 // Remedy is what a user can do.

@@ -5,12 +5,12 @@ import corev1 "k8s.io/api/core/v1"
 // ClaimNotPrepared means that the node could not prepare a ResourceClaim of the Pod.
 const ClaimNotPrepared CauseID = "ClaimNotPrepared"
 
-func init() { register(rule{ClaimNotPrepared, LinkSlot, 0, claimNotPrepared}) }
+func init() { register(rule{ClaimNotPrepared, LinkSlot, 10, claimNotPrepared}) }
 
 // claimNotPrepared reads the Events of the kubelet, which starts no container before all claims are
 // prepared.
 func claimNotPrepared(t target, report func(Cause)) {
-	if t.pod.Status.Phase != corev1.PodPending || podHas(t.pod, corev1.PodReadyToStartContainers) {
+	if !isBeingPrepared(t.pod) || !HasClaims(t.pod) {
 		return
 	}
 
@@ -24,7 +24,7 @@ func claimNotPrepared(t target, report func(Cause)) {
 		}
 	}
 	if last != nil {
-		report(Cause{Message: last.Message, Remedies: []Remedy{
+		report(Cause{byEvent: true, Message: last.Message, Remedies: []Remedy{
 			remedy("Read who holds the slots of the device. The kubelet tries again after 60 to 90 s.", "kubectl akri slots --all-namespaces"),
 			t.readServiceLogs("Or read the logs of "+draKubeletPlugin+".", draKubeletPlugin),
 		}})

@@ -15,6 +15,9 @@ const Overdue CauseID = "Overdue"
 func overdue(message string, e expectation) Cause {
 	cause := e.cause
 	cause.ID, cause.Since = cmp.Or(cause.ID, Overdue), &e.since
+	if cause.byEvent {
+		return cause // its message states more
+	}
 	cause.Message = fmt.Sprintf("%s; %s was expected within %s, by %s",
 		message, e.awaited, short(e.within), e.since.Add(e.within).UTC().Format(time.RFC3339))
 	return cause

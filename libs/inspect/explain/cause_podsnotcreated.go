@@ -18,9 +18,9 @@ func (s *Snapshot) podsNotCreated(service Service) *Cause {
 	if len(s.podsOf(service)) >= int(service.Desired) {
 		return nil
 	}
-	message := service.refused
+	message, byEvent := service.refused, false
 	if event := s.newestWarning("FailedCreate", ofWorkload(service)); message == "" && event != nil {
-		message = event.Message
+		message, byEvent = event.Message, true
 	}
 	if message == "" {
 		return nil
@@ -29,6 +29,7 @@ func (s *Snapshot) podsNotCreated(service Service) *Cause {
 		ID: PodsNotCreated, Subject: subject(service.Kind, service.Namespace, service.Name),
 		Message:  "the API server refuses the Pods of " + service.Component + ": " + message,
 		Remedies: s.allowPods(service, message),
+		byEvent:  byEvent,
 	}
 }
 

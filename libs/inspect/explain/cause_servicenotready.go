@@ -72,12 +72,18 @@ func (s *Snapshot) notReady(service Service, consequence string) Cause {
 	return cause
 }
 
-// podProblem returns why a container of the service waits, or nil if none does.
-func (s *Snapshot) podProblem(service Service) *Cause {
+// podProblem returns why a container of the service waits, or nil if none does. What an Event
+// states has the lowest precedence.
+func (s *Snapshot) podProblem(service Service) (found *Cause) {
 	for _, pod := range s.podsOf(service) {
-		if cause := (target{Snapshot: s, pod: pod}).firstCause(LinkContainer); cause != nil {
+		cause := target{Snapshot: s, pod: pod}.firstCause(LinkContainer)
+		switch {
+		case cause == nil:
+		case !cause.byEvent:
 			return cause
+		case found == nil:
+			found = cause
 		}
 	}
-	return nil
+	return found
 }

@@ -10,7 +10,7 @@ import (
 const VolumeNotMounted CauseID = "VolumeNotMounted"
 
 func init() {
-	register(rule{VolumeNotMounted, LinkServices, 6, servicesWith(VolumeNotMounted)}, rule{VolumeNotMounted, LinkContainer, 4, volumeNotMounted})
+	register(rule{VolumeNotMounted, LinkServices, 6, servicesWith(VolumeNotMounted)}, rule{VolumeNotMounted, LinkContainer, 10, volumeNotMounted})
 }
 
 // hostValues are the chart values of the directories of nodes, by the volumes of Akri's Pods.
@@ -22,11 +22,12 @@ var hostValues = map[string]string{
 // volumeNotMounted examines a Pod of Akri of which no container has started.
 func volumeNotMounted(t target, report func(Cause)) {
 	event := t.newestWarning("FailedMount", ofPod(t.pod))
-	if event == nil || t.pod.Status.Phase != corev1.PodPending {
+	if event == nil || !isBeingPrepared(t.pod) {
 		return
 	}
 
 	cause := Cause{
+		byEvent: true,
 		Subject: subject("Pod", t.pod.Namespace, t.pod.Name),
 		Message: "the kubelet cannot mount a volume of " + t.pod.Name + ": " + event.Message,
 	}

@@ -128,7 +128,8 @@ type expectation struct {
 	// since is when the wait began. It ends after within.
 	since  metav1.Time
 	within time.Duration
-	// cause of the link if the wait has not ended in time. Without an ID it is Overdue.
+	// cause of the link if the wait has not ended in time. Without an ID it is Overdue. The link
+	// has a cause that an Event states from the beginning.
 	cause Cause
 }
 
@@ -142,7 +143,11 @@ func (s *Snapshot) expect(name, message string, e expectation) Link {
 		return broken(name, overdue(message, e))
 	}
 	wait := akriv0.Wait{Awaited: e.awaited, Since: e.since, Until: until, Then: "it counts as broken"}
-	return Link{Name: name, State: Waiting, Message: message, Wait: &wait}
+	link := Link{Name: name, State: Waiting, Message: message, Wait: &wait}
+	if e.cause.byEvent {
+		link.Causes = []Cause{e.cause}
+	}
+	return link
 }
 
 func (s *Snapshot) now() time.Time {

@@ -308,6 +308,10 @@ func (s *Snapshot) slotLink(pod *corev1.Pod) Link {
 	}
 
 	switch cause := t.firstCause(LinkSlot); {
+	case cause != nil && cause.byEvent:
+		e := s.start(pod, "prepared ResourceClaims")
+		e.cause = *cause
+		return s.expect(LinkSlot, cmp.Or(strings.Join(held, ", "), "none yet"), e)
 	case cause != nil:
 		return broken(LinkSlot, *cause)
 	case missing != "":
@@ -364,6 +368,10 @@ func (s *Snapshot) containerLink(pod *corev1.Pod) Link {
 	}
 	cause := target{Snapshot: s, pod: pod}.firstCause(LinkContainer)
 	switch {
+	case cause != nil && cause.byEvent:
+		e := s.start(pod, "containers that run")
+		e.cause = *cause
+		return s.expect(LinkContainer, "starting", e)
 	case cause != nil:
 		return broken(LinkContainer, *cause)
 	case pod.Status.Phase == corev1.PodSucceeded:

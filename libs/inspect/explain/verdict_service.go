@@ -55,6 +55,8 @@ func (s *Snapshot) serviceLink(service Service) Link {
 	switch since, starting := s.startingSince(service); {
 	case service.Ready > 0:
 		return partly(LinkServices, cause.Message, cause)
+	case starting && cause.byEvent:
+		return s.expect(LinkServices, ready, expectation{awaited: "a Pod that is ready", since: since, within: reportTimeout, cause: cause})
 	case starting && cause.ID == ServiceNotReady:
 		return s.expect(LinkServices, cause.Message, expectation{awaited: "a Pod that is ready", since: since, within: reportTimeout, cause: cause})
 	default:
@@ -62,10 +64,10 @@ func (s *Snapshot) serviceLink(service Service) Link {
 	}
 }
 
-// startingSince returns when the youngest Pod of the service was created, and whether nothing is
-// known that prevents its Pods from starting.
+// startingSince returns when the youngest Pod of the service was created, and whether no
+// object shows what prevents its Pods from starting.
 func (s *Snapshot) startingSince(service Service) (since metav1.Time, starting bool) {
-	if service.Desired == 0 || s.podProblem(service) != nil {
+	if problem := s.podProblem(service); service.Desired == 0 || problem != nil && !problem.byEvent {
 		return since, false
 	}
 	since = service.created

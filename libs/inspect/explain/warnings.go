@@ -8,7 +8,7 @@ import (
 )
 
 // newestWarning returns the newest Warning Event with the reason about one of the objects, or nil.
-// It is evidence: the cause follows from the object.
+// It is evidence: it explains why an object does not work, but the object shows that it does not.
 func (s *Snapshot) newestWarning(reason string, about func(corev1.ObjectReference) bool) *corev1.Event {
 	var newest *corev1.Event
 	for i := range s.Warnings {
@@ -18,6 +18,12 @@ func (s *Snapshot) newestWarning(reason string, about func(corev1.ObjectReferenc
 		}
 	}
 	return newest
+}
+
+// isBeingPrepared reports whether the kubelet has not provided yet what the containers of the Pod
+// need. Only then can an Event state why it does not.
+func isBeingPrepared(pod *corev1.Pod) bool {
+	return pod.Spec.NodeName != "" && pod.Status.Phase == corev1.PodPending && !podHas(pod, corev1.PodReadyToStartContainers)
 }
 
 // EventTime returns when the Event was last seen.
