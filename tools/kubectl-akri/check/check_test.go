@@ -69,6 +69,9 @@ func TestInstallation(t *testing.T) {
 		"service-images":    {"placement": check.Warning, "services": check.Failed, "Node node-b": check.Failed},
 		"webhook-away":      {"placement": check.Warning, "services": check.Failed},
 		"misspelt-handler":  {"placement": check.Warning, "Devices of default/camera": check.Failed, "DiscoveryHandler udve": check.Failed},
+		"handler-offline-on-one-node": {
+			"placement": check.Warning, "Devices of default/camera": check.Failed, "DiscoveryHandler onvif": check.Failed,
+		},
 	} {
 		t.Run(file, func(t *testing.T) {
 			files := []string{fixtures + "healthy.yaml"}
@@ -81,6 +84,23 @@ func TestInstallation(t *testing.T) {
 		})
 	}
 	require.Empty(t, outcomes(check.Of(apart(fixture.Load(t, fixtures+"healthy.yaml")), secure())))
+}
+
+// A handler that does not work on one node only fails a check, which names the node and what to do.
+func TestHandlerOnOneNode(t *testing.T) {
+	for file, want := range map[string]struct{ handler, message, command string }{
+		"handler-offline-on-one-node": {"onvif", "PARTLY: HandlerOffline: node-a: ", "kubectl get pods --namespace akri-system --output wide"},
+	} {
+		t.Run(file, func(t *testing.T) {
+			results := check.Of(fixture.Load(t, fixtures+"healthy.yaml", fixtures+file+".yaml"), secure())
+			i := slices.IndexFunc(results, func(r check.Result) bool { return r.Name == "DiscoveryHandler "+want.handler })
+			require.NotEqual(t, -1, i)
+			require.Equal(t, check.Failed, results[i].Outcome)
+			require.Contains(t, results[i].Message, want.message)
+			require.NotContains(t, results[i].Message, "node-b")
+			require.Contains(t, results[i].Remedies[0].Command, want.command)
+		})
+	}
 }
 
 // TestWebhook checks that only the answer of the webhook itself passes.
