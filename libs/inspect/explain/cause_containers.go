@@ -116,8 +116,8 @@ func imagesNotPulled(t target, report func(Cause)) {
 	if len(services) > 0 {
 		report(Cause{
 			Message: Plural(len(services), "service") + " without an image: " + t.podProblem(services[0]).Message,
-			Remedies: []Remedy{t.upgrade("Set a registry and a tag that have the images, or copy the images to the nodes.",
-				"--set global.image.registry=REGISTRY,global.image.tag=TAG")},
+			Remedies: []Remedy{t.restarting(t.upgrade("Set a registry and a tag that have the images, or copy the images to the nodes.",
+				"--set global.image.registry=REGISTRY,global.image.tag=TAG"))},
 		})
 	}
 }

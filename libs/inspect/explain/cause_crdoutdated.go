@@ -23,6 +23,7 @@ func crdOutdated(t target, report func(Cause)) {
 func (s *Snapshot) outdated(definition Requirement) Cause {
 	_, namespace := s.release()
 	name := definition.Subject.Name
+	// The chart has no workloads, so that the command restarts nothing.
 	cause := Cause{
 		ID: CRDOutdated, Subject: &definition.Subject, Message: "the CustomResourceDefinition " + name + " does not exist",
 		Remedies: []Remedy{remedy("Install the CustomResourceDefinitions of this version.",

@@ -93,8 +93,8 @@ func (s *Snapshot) tolerate(node NodeWithout) []Remedy {
 		names = append(names, name)
 	}
 	return []Remedy{
-		s.upgrade("Tolerate the taint.", "--set-json 'global.nodePlane.tolerations=["+strings.Join(tolerations, ",")+"]'", taints...),
-		remedy("Or remove the taint.", "kubectl taint node %s"+strings.Repeat(" %s-", len(names)-1), names...),
+		remedy("Remove the taint, if the node needs none.", "kubectl taint node %s"+strings.Repeat(" %s-", len(names)-1), names...),
+		s.restarting(s.upgrade("Or tolerate the taint.", "--set-json 'global.nodePlane.tolerations=["+strings.Join(tolerations, ",")+"]'", taints...)),
 	}
 }
 

@@ -66,6 +66,7 @@ func runHandler(t target) []Remedy {
 			t.readServiceLogs("Read why it does not register.", handler.Component),
 		}
 	case own:
+		// The value adds a DaemonSet, and changes no other one.
 		return []Remedy{t.upgrade("Enable the handler.", "--set %s=true --wait", handler.Value)}
 	}
 

@@ -67,7 +67,7 @@ func (s *Snapshot) notReady(service Service, consequence string) Cause {
 	if problem := s.podProblem(service); problem != nil {
 		cause.Message += ": " + problem.Message
 		cause.Evidence = problem.Evidence
-		cause.Remedies = slices.Concat(problem.Remedies, cause.Remedies)
+		cause.Remedies = interruptingLast(slices.Concat(problem.Remedies, cause.Remedies)...)
 	}
 	return cause
 }

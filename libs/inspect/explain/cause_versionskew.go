@@ -31,7 +31,7 @@ func versionSkew(t target, report func(Cause)) {
 	report(Cause{Message: "the Pods of Akri have several versions (" + strings.Join(parts, "; ") + ")", Remedies: []Remedy{
 		remedy("Wait until an update is complete.", "kubectl rollout status daemonset --namespace %s --selector %s=%s --timeout=5m",
 			t.nodeNamespace(), PartOfLabel, PartOf),
-		remedy("Or repeat the upgrade, and remove image tags of single services from the values.",
-			"helm upgrade %s charts/akri --namespace %s --reset-values --values VALUES.yaml --wait", release, namespace),
+		t.restarting(remedy("Or repeat the upgrade, and remove image tags of single services from the values.",
+			"helm upgrade %s charts/akri --namespace %s --reset-values --values VALUES.yaml --wait", release, namespace)),
 	}})
 }

@@ -36,7 +36,7 @@ func volumeNotMounted(t target, report func(Cause)) {
 			cause.Remedies = t.provideVolume(t.pod, volume)
 		}
 	}
-	cause.Remedies = append(cause.Remedies, describePod("Read the Events of the Pod.", t.pod))
+	cause.Remedies = interruptingLast(append(cause.Remedies, describePod("Read the Events of the Pod.", t.pod))...)
 	report(cause)
 }
 
@@ -45,7 +45,7 @@ func (s *Snapshot) provideVolume(pod *corev1.Pod, volume corev1.Volume) []Remedy
 	switch value := hostValues[volume.Name]; {
 	case volume.HostPath != nil && value != "":
 		return []Remedy{
-			s.upgrade("Set the directory of the nodes instead of "+volume.HostPath.Path+".", "--set global.host.%s=DIRECTORY", value),
+			s.restarting(s.upgrade("Set the directory of the nodes instead of "+volume.HostPath.Path+".", "--set global.host.%s=DIRECTORY", value)),
 		}
 	case volume.Projected != nil:
 		return []Remedy{

@@ -156,31 +156,46 @@ func requireConsistent(t *testing.T, v explain.Verdict) {
 // stops matches commands that can stop or restart something.
 var stops = regexp.MustCompile(`\b(delete|forget|uninstall|restart|drain|cordon)\b`)
 
-// A command that stops something states what, and comes after those that do not. Only a Pod that
-// has ended is deleted without an interruption.
+// restartsNothing has the remedies with `helm upgrade` after which no Pod has another spec.
+var restartsNothing = map[string]string{
+	"Let Helm create what is missing.":                       "no value changes",
+	"If the ConfigMap does not exist, let Helm create it.":   "no value changes",
+	"Enable the handler.":                                    "the value adds a DaemonSet",
+	"Install the CustomResourceDefinitions of this version.": "the chart has no workloads",
+}
+
+// A command that stops or restarts something states what, and comes after those that do not. Only a
+// Pod that has ended is deleted without an interruption.
 func TestRemediesStateWhatTheyInterrupt(t *testing.T) {
 	files, err := filepath.Glob("testdata/*.yaml")
 	require.NoError(t, err)
-	interrupting := 0
+	interrupting, upgrades := 0, map[bool]int{}
 	for _, file := range files {
+		text, err := os.ReadFile(file)
+		require.NoError(t, err)
 		s := load(t, strings.TrimSuffix(filepath.Base(file), ".yaml"))
-		for _, verdict := range explain.Verdicts(s) {
-			for _, cause := range verdict.Causes {
-				interrupts := false
-				for _, remedy := range cause.Remedies {
-					what := fmt.Sprintf("%s: %s: %s: %s", file, cause.ID, remedy.Text, remedy.Command)
-					require.False(t, interrupts && len(remedy.Interrupts) == 0, "%s comes after one that interrupts", what)
-					interrupts = len(remedy.Interrupts) > 0
-					isEnded := slices.ContainsFunc(s.Pods, func(pod corev1.Pod) bool {
-						return pod.Status.Phase == corev1.PodFailed && strings.HasPrefix(remedy.Command, "kubectl delete pod "+pod.Name+" ")
-					})
-					require.Equal(t, stops.MatchString(remedy.Command) && !isEnded, interrupts, what)
-					interrupting += len(remedy.Interrupted())
+		for _, cause := range causesOf(s, expected.FindAllStringSubmatch(string(text), -1)) {
+			interrupts := false
+			for _, remedy := range cause.Remedies {
+				what := fmt.Sprintf("%s: %s: %s: %s", file, cause.ID, remedy.Text, remedy.Command)
+				require.False(t, interrupts && len(remedy.Interrupts) == 0, "%s comes after one that interrupts", what)
+				interrupts = len(remedy.Interrupts) > 0
+				isEnded := slices.ContainsFunc(s.Pods, func(pod corev1.Pod) bool {
+					return pod.Status.Phase == corev1.PodFailed && strings.HasPrefix(remedy.Command, "kubectl delete pod "+pod.Name+" ")
+				})
+				isStopping := stops.MatchString(remedy.Command) && !isEnded
+				if strings.HasPrefix(remedy.Command, "helm upgrade ") {
+					isStopping = restartsNothing[remedy.Text] == ""
+					upgrades[isStopping]++
 				}
+				require.Equal(t, isStopping, interrupts, what)
+				interrupting += len(remedy.Interrupted())
 			}
 		}
 	}
 	require.NotZero(t, interrupting)
+	require.NotZero(t, upgrades[true])
+	require.NotZero(t, upgrades[false])
 }
 
 // The last lines of the log of a container can have secrets. They are evidence, which conditions

@@ -123,9 +123,8 @@ func changeMap(path string, value reflect.Value, f func(path string)) {
 	}
 }
 
-// remediesOf returns the remedies of all verdicts, and of the objects that the file explains.
-func remediesOf(s *explain.Snapshot, cases [][]string) []explain.Remedy {
-	var causes []explain.Cause
+// causesOf returns the causes of all verdicts, and of the objects that the file explains.
+func causesOf(s *explain.Snapshot, cases [][]string) (causes []explain.Cause) {
 	for _, verdict := range explain.Verdicts(s) {
 		causes = append(causes, verdict.Causes...)
 	}
@@ -134,8 +133,12 @@ func remediesOf(s *explain.Snapshot, cases [][]string) []explain.Remedy {
 			causes = append(causes, link.Causes...)
 		}
 	}
+	return causes
+}
+
+func remediesOf(s *explain.Snapshot, cases [][]string) []explain.Remedy {
 	var remedies []explain.Remedy
-	for _, cause := range causes {
+	for _, cause := range causesOf(s, cases) {
 		remedies = append(remedies, cause.Remedies...)
 	}
 	return remedies

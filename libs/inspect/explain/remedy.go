@@ -3,6 +3,7 @@ package explain
 import (
 	"fmt"
 	"regexp"
+	"slices"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
@@ -92,8 +93,23 @@ func (s *Snapshot) selectPods(service string) fragment {
 }
 
 // upgrade is the remedy to upgrade Akri's release, with changed values if there are any. They are a
-// format for the arguments.
+// format for the arguments. Callers add what it restarts: Pods of which the values change the spec.
+// Without them it restarts nothing, because the chart is that of the installed version.
 func (s *Snapshot) upgrade(text, values string, arguments ...any) Remedy {
 	release, namespace := s.release()
 	return remedy(text, "helm upgrade %s charts/akri --namespace %s --reset-then-reuse-values "+values, append([]any{release, namespace}, arguments...)...)
+}
+
+// restarting adds that the command restarts services of Akri's release.
+func (s *Snapshot) restarting(r Remedy) Remedy {
+	release, namespace := s.release()
+	return r.interrupting("Release", namespace, release)
+}
+
+// interruptingLast returns all remedies, those that interrupt nothing first.
+func interruptingLast(remedies ...Remedy) []Remedy {
+	slices.SortStableFunc(remedies, func(a, b Remedy) int {
+		return min(1, len(a.Interrupts)) - min(1, len(b.Interrupts))
+	})
+	return remedies
 }

@@ -160,7 +160,7 @@ func (s *Snapshot) explainPods(cause *Cause, pods []*corev1.Pod) {
 	for _, pod := range pods {
 		if why := (target{Snapshot: s, pod: pod}).firstCause(LinkContainer); why != nil {
 			cause.Message += "; " + pod.Name + ": " + why.Message
-			cause.Remedies = slices.Concat(why.Remedies, cause.Remedies)
+			cause.Remedies = interruptingLast(slices.Concat(why.Remedies, cause.Remedies)...)
 			return
 		}
 	}

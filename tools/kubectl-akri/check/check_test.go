@@ -3,6 +3,7 @@ package check_test
 import (
 	"cmp"
 	"errors"
+	"regexp"
 	"slices"
 	"testing"
 	"time"
@@ -189,6 +190,18 @@ func TestRelease(t *testing.T) {
 		} else {
 			require.Contains(t, results[i].Remedies[0].Command, c.command)
 		}
+		requireInterrupts(t, results[i])
+	}
+}
+
+// restarts matches commands after which Pods have another spec.
+var restarts = regexp.MustCompile(`^helm (rollback|uninstall) | --set |^kubectl rollout restart `)
+
+// requireInterrupts requires that a remedy states what it interrupts if it restarts something.
+func requireInterrupts(t *testing.T, result check.Result) {
+	t.Helper()
+	for _, remedy := range result.Remedies {
+		require.Equal(t, restarts.MatchString(remedy.Command), len(remedy.Interrupts) > 0, remedy.Command)
 	}
 }
 

@@ -31,8 +31,9 @@ func placement(s *explain.Snapshot, facts Facts) Result {
 	}
 
 	separate := func(text, value string) explain.Remedy {
-		return explain.Remedy{Text: text, Command: "helm upgrade akri charts/akri --namespace " + facts.Namespace +
+		remedy := explain.Remedy{Text: text, Command: "helm upgrade akri charts/akri --namespace " + facts.Namespace +
 			" --reset-then-reuse-values --set global.separateClusterServices=" + value}
+		return interrupting(remedy, explain.Where(s.Deployments, func(*appsv1.Deployment) bool { return true }))
 	}
 	found := placesOf(s)
 	result := Result{Name: name, Outcome: Warning}
@@ -151,6 +152,13 @@ func restart(text string, deployments []*appsv1.Deployment) explain.Remedy {
 	remedy := explain.Remedy{Text: text, Command: "kubectl rollout restart --namespace " + deployments[0].Namespace + " deployment"}
 	for _, d := range deployments {
 		remedy.Command += " " + d.Name
+	}
+	return interrupting(remedy, deployments)
+}
+
+// interrupting adds the Deployments whose Pods the command restarts.
+func interrupting(remedy explain.Remedy, deployments []*appsv1.Deployment) explain.Remedy {
+	for _, d := range deployments {
 		remedy.Interrupts = append(remedy.Interrupts, akriv0.Subject{Kind: "Deployment", Namespace: d.Namespace, Name: d.Name})
 	}
 	return remedy

@@ -89,7 +89,7 @@ func enforced(name, value string, facts Facts, consequence string, policies ...s
 
 	for _, policy := range policies {
 		if problem := notEnforced(policy, facts); problem != "" {
-			return Result{Name: name, Outcome: Failed, Message: problem + ": " + consequence, Remedies: []explain.Remedy{{
+			return Result{Name: name, Outcome: Failed, Message: problem + ": " + consequence, Remedies: []explain.Remedy{{ // which restarts nothing: no value changes
 				Text: "Install it again, with the values of the release.", Command: "helm upgrade akri charts/akri --namespace " + facts.Namespace + " --reuse-values",
 			}}}
 		}

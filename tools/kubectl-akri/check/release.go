@@ -41,7 +41,7 @@ func release(r Release, now time.Time) Result {
 	case len(r.Missing) > 0:
 		return Result{
 			Name: name, Outcome: Failed, Message: "these objects of " + r.Name + " do not exist: " + namesOf(r.Missing),
-			Remedies: []explain.Remedy{{
+			Remedies: []explain.Remedy{{ // which restarts nothing: no value changes
 				Text:    "Let Helm create them again.",
 				Command: fmt.Sprintf("helm upgrade %s charts/akri --namespace %s --reset-then-reuse-values", r.Name, r.Namespace),
 			}},
@@ -57,10 +57,13 @@ func release(r Release, now time.Time) Result {
 }
 
 func afterInterruption(r Release) explain.Remedy {
+	remedy := explain.Remedy{Text: "Return to the revision before.", Command: fmt.Sprintf("helm rollback %s --namespace %s", r.Name, r.Namespace)}
 	if r.Revision == 1 {
-		return explain.Remedy{Text: "Uninstall what exists, and install again.", Command: fmt.Sprintf("helm uninstall %s --namespace %s", r.Name, r.Namespace)}
+		remedy.Text = "Uninstall what exists, and install again."
+		remedy.Command = fmt.Sprintf("helm uninstall %s --namespace %s", r.Name, r.Namespace)
 	}
-	return explain.Remedy{Text: "Return to the revision before.", Command: fmt.Sprintf("helm rollback %s --namespace %s", r.Name, r.Namespace)}
+	remedy.Interrupts = []akriv0.Subject{{Kind: "Release", Namespace: r.Namespace, Name: r.Name}}
+	return remedy
 }
 
 func namesOf(objects []akriv0.Subject) string {

@@ -297,6 +297,7 @@ func TestPlacement(t *testing.T) {
 			require.Equal(t, c.outcome, result.Outcome, result.Message)
 			require.Contains(t, result.Message, c.message)
 			require.Contains(t, commands(result), c.remedy)
+			requireInterrupts(t, result)
 		})
 	}
 }
