@@ -80,12 +80,13 @@ func imageNotPulled(pod *corev1.Pod, status corev1.ContainerStatus) Cause {
 func crashLoop(pod *corev1.Pod, status corev1.ContainerStatus) Cause {
 	cause := Cause{
 		Message:  fmt.Sprintf("container %q ends repeatedly (%s)", status.Name, Plural(int(status.RestartCount), "restart")),
+		Evidence: []string{"Pod " + pod.Namespace + "/" + pod.Name + ": " + waitingText(status)},
 		Remedies: []Remedy{remedy("Read the logs.", "kubectl logs %s --namespace %s --container %s --previous", pod.Name, pod.Namespace, status.Name), describePod("Read the Events of the Pod.", pod)},
 	}
 	if end := status.LastTerminationState.Terminated; end != nil {
 		cause.Message += fmt.Sprintf(", last with exit code %d (%s)", end.ExitCode, end.Reason)
 		if line := lastLine(end.Message); line != "" {
-			cause.Evidence = []string{"last line of its log: " + line}
+			cause.Evidence = append(cause.Evidence, "last line of its log: "+line)
 		}
 		if strings.Contains(end.Message, "exec format error") {
 			cause.Remedies = append([]Remedy{remedy("The image "+status.Image+" is for another processor: use one for that of the node.",

@@ -44,6 +44,7 @@ func (t target) addProblemOfHandler(cause *Cause) {
 		}
 		if problem := t.podProblem(service); problem != nil {
 			cause.Message += "; " + service.Component + ": " + problem.Message
+			cause.Evidence = append(cause.Evidence, problem.Evidence...)
 			return
 		}
 	}
