@@ -111,7 +111,9 @@ const statusNodes = 32
 func handlers(v view) (string, any, bool) {
 	endpoints := map[string][]status.Handler{}
 	for _, h := range status.Handlers(v.Snapshot) {
-		endpoints[h.Name] = append(endpoints[h.Name], h)
+		if h.Node != "" {
+			endpoints[h.Name] = append(endpoints[h.Name], h)
+		}
 	}
 	var rows []row
 	for _, verdict := range explain.Handlers(v.Snapshot) {

@@ -230,7 +230,7 @@ func Slots(s *explain.Snapshot, namespace string) []explain.Slot {
 	return s.Slots(in(s, namespace)...)
 }
 
-// Handler is an endpoint of a Discovery Handler on a node.
+// Handler is an endpoint of a Discovery Handler on a node, or a Discovery Handler that no node has.
 type Handler struct {
 	Node         string              `json:"node"`
 	Name         string              `json:"name"`
@@ -239,10 +239,12 @@ type Handler struct {
 	OfflineSince *metav1.Time        `json:"offlineSince,omitempty"`
 	// Configurations that use it, as namespace/name.
 	Configurations []string `json:"configurations"`
+	// Verdict is that on the handler on all nodes.
+	Verdict explain.Verdict `json:"verdict"`
 }
 
-// Handlers returns the handlers that Configurations use, as their status has them. Above 32 nodes,
-// a status has only nodes with problems.
+// Handlers returns the handlers that Configurations use, as their status has them, and those that
+// no status has. Above 32 nodes, a status has only nodes with problems.
 func Handlers(s *explain.Snapshot) []Handler {
 	type endpoint struct{ node, name, address string }
 	found := map[endpoint]*Handler{}
@@ -259,6 +261,18 @@ func Handlers(s *explain.Snapshot) []Handler {
 			}
 		}
 	}
+	for _, verdict := range explain.Handlers(s) {
+		isOnNode := false
+		for key, handler := range found {
+			if key.name == verdict.Subject.Name {
+				handler.Verdict, isOnNode = verdict, true
+			}
+		}
+		if !isOnNode {
+			name := verdict.Subject.Name
+			found[endpoint{name: name}] = &Handler{Name: name, Configurations: configurationsWith(s, name), Verdict: verdict}
+		}
+	}
 	for _, handler := range found {
 		slices.Sort(handler.Configurations)
 		handlers = append(handlers, *handler)
@@ -267,4 +281,14 @@ func Handlers(s *explain.Snapshot) []Handler {
 		return cmp.Or(cmp.Compare(a.Node, b.Node), cmp.Compare(a.Name, b.Name), cmp.Compare(a.Endpoint, b.Endpoint))
 	})
 	return handlers
+}
+
+// configurationsWith returns the Configurations that name the handler, as namespace/name.
+func configurationsWith(s *explain.Snapshot, handler string) (names []string) {
+	for i := range s.Configurations {
+		if c := &s.Configurations[i]; c.Spec.DiscoveryHandler.Name == handler {
+			names = append(names, c.Namespace+"/"+c.Name)
+		}
+	}
+	return names
 }

@@ -50,8 +50,19 @@ func TestHandlersOfAllConfigurations(t *testing.T) {
 		require.Equal(t, status.Handler{
 			Node: node, Name: "onvif", Endpoint: "/var/lib/akri/onvif.sock", Status: akriv0.HandlerActive,
 			Configurations: []string{"default/another", "default/camera"},
+			Verdict:        explain.Handlers(s)[0],
 		}, handlers[i])
 	}
+}
+
+// A handler that no node has is in the list, with the verdict on it.
+func TestHandlerOnNoNode(t *testing.T) {
+	s := fixture.Load(t, healthy, "../explain/testdata/misspelt-handler.yaml")
+	handlers := status.Handlers(s)
+	require.Len(t, handlers, 1)
+	require.Equal(t, explain.Broken, handlers[0].Verdict.State)
+	handlers[0].Verdict = explain.Verdict{}
+	require.Equal(t, status.Handler{Name: "udve", Configurations: []string{"default/camera"}}, handlers[0])
 }
 
 func TestSlotsHaveTheirPods(t *testing.T) {

@@ -9,6 +9,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	akriv0 "akri.sh/libs/apis/akri/v0"
 	"akri.sh/libs/inspect/explain"
 	"akri.sh/libs/inspect/fixture"
 	"akri.sh/libs/inspect/status"
@@ -65,6 +66,10 @@ func unmatched(t *testing.T) explain.Explanation {
 func TestText(t *testing.T) {
 	skew := fixture.Load(t, fixtures+"healthy.yaml", fixtures+"tainted-node.yaml", fixtures+"version-skew.yaml", fixtures+"misspelt-handler.yaml")
 	healthy := fixture.Load(t, fixtures+"healthy.yaml")
+	offline := fixture.Load(t, fixtures+"healthy.yaml", fixtures+"handler-offline-on-one-node.yaml")
+	withoutHandler := *offline.Configurations[0].DeepCopy()
+	withoutHandler.Name, withoutHandler.Spec.DiscoveryHandler.Name, withoutHandler.Status = "serial", "udve", akriv0.ConfigurationStatus{}
+	offline.Configurations = append(offline.Configurations, withoutHandler)
 	now := time.Date(2026, 1, 2, 15, 4, 5, 0, time.UTC)
 	var out bytes.Buffer
 	for _, c := range []struct {
@@ -79,6 +84,7 @@ func TestText(t *testing.T) {
 		{"devices-wide", func() { print.Devices(&out, status.Devices(healthy, ""), now, true) }},
 		{"slots", func() { print.Slots(&out, status.Slots(healthy, ""), true) }},
 		{"handlers", func() { print.Handlers(&out, status.Handlers(healthy), now, true) }},
+		{"handlers-offline", func() { print.Handlers(&out, status.Handlers(offline), now, false) }},
 		{"trial", func() { print.Trial(&out, trials, false) }},
 		{"trial-wide", func() { print.Trial(&out, trials, true) }},
 		{"trial-without-device", func() { print.Trial(&out, trials[2:], false) }},

@@ -141,9 +141,9 @@ func Slots(w io.Writer, slots []explain.Slot, wide bool) {
 	table(w, rows...)
 }
 
-// Handlers writes one line for each endpoint of a handler.
+// Handlers writes one line for each endpoint of a handler, with the verdict on the handler.
 func Handlers(w io.Writer, handlers []status.Handler, now time.Time, wide bool) {
-	header := []string{"NODE", "HANDLER", "STATUS", "CONFIGURATIONS"}
+	header := []string{"NODE", "HANDLER", "STATUS", "STATE", "CONFIGURATIONS"}
 	if wide {
 		header = append(header, "ENDPOINT")
 	}
@@ -153,9 +153,9 @@ func Handlers(w io.Writer, handlers []status.Handler, now time.Time, wide bool) 
 		if h.OfflineSince != nil {
 			state += " for " + age(h.OfflineSince.Time, now)
 		}
-		row := []string{h.Node, h.Name, state, strings.Join(h.Configurations, ",")}
+		row := []string{orNone(h.Node), h.Name, orNone(state), h.Verdict.State.Word(), strings.Join(h.Configurations, ",")}
 		if wide {
-			row = append(row, h.Endpoint)
+			row = append(row, orNone(h.Endpoint))
 		}
 		rows = append(rows, row)
 	}
