@@ -12,8 +12,10 @@ import (
 
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
 	"sigs.k8s.io/yaml"
 
+	akriv0 "akri.sh/libs/apis/akri/v0"
 	"akri.sh/libs/inspect/explain"
 	"akri.sh/libs/inspect/fixture"
 	"akri.sh/libs/inspect/selector"
@@ -309,4 +311,35 @@ func golden(t *testing.T, name string, value any) {
 	text, err := yaml.Marshal(value)
 	require.NoError(t, err)
 	fixture.Golden(t, filepath.Join("testdata", name+".golden"), string(text), *update)
+}
+
+// No alert reads the verdicts on handlers and nodes, because one on the devices or the brokers of a
+// Configuration, on services or on reports of nodes fires when they do not work (docs/runbook.md).
+// Only a handler or a node that nothing uses has no alert.
+func TestHandlersAndNodesDoNotFailAlone(t *testing.T) {
+	files, err := filepath.Glob("testdata/*.yaml")
+	require.NoError(t, err)
+	failed := map[string]int{}
+	for _, file := range files {
+		s := load(t, strings.TrimSuffix(filepath.Base(file), ".yaml"))
+		isAlerted, failing := false, []explain.Verdict{}
+		for _, v := range explain.Verdicts(s) {
+			switch isFailing := v.State == explain.Broken || v.State == explain.Partly; {
+			case !isFailing:
+			case v.Subject.Kind == akriv0.SubjectHandler || v.Subject.Kind == "Node":
+				failing = append(failing, v)
+			default:
+				isAlerted = isAlerted || slices.Contains([]string{explain.SubjectDevices, explain.SubjectBrokers, "DaemonSet", "Deployment"}, v.Subject.Kind)
+			}
+		}
+		for i := range s.Configurations {
+			isAlerted = isAlerted || meta.IsStatusConditionFalse(s.Configurations[i].Status.Conditions, akriv0.ConditionNodesReporting)
+		}
+		for _, v := range failing {
+			require.True(t, isAlerted, "%s: only %v does not work: %s", file, v.Subject, v.Summary())
+			failed[v.Subject.Kind]++
+		}
+	}
+	require.NotZero(t, failed[akriv0.SubjectHandler])
+	require.NotZero(t, failed["Node"])
 }
