@@ -132,3 +132,39 @@ func TestMessageOfBrokers(t *testing.T) {
 	require.Equal(t, "X", got.Reason)
 	require.Less(t, len(got.Message), 700)
 }
+
+// The end of a container has the last lines of its log, which can have secrets. They are not in the
+// condition on the brokers, also not if a cache keeps them.
+func TestLogsAreNotInTheCondition(t *testing.T) {
+	const secret = "password=hunter2"
+	ended := corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{ExitCode: 3, Reason: "Error"}}
+	named := 0
+	for _, status := range []corev1.PodStatus{
+		{Phase: corev1.PodRunning},
+		{Phase: corev1.PodRunning, ContainerStatuses: container(3, waiting("CrashLoopBackOff", "back-off 40s"))},
+		{Phase: corev1.PodRunning, ContainerStatuses: container(3, ended)},
+		{Phase: corev1.PodPending, InitContainerStatuses: container(3, waiting("CrashLoopBackOff", "back-off 40s"))},
+		{Phase: corev1.PodPending, ContainerStatuses: container(1, waiting("CreateContainerConfigError", "no Secret"))},
+		{Phase: corev1.PodFailed, ContainerStatuses: container(0, ended)},
+		{Phase: corev1.PodFailed, Reason: "Evicted", Message: "low memory", ContainerStatuses: container(0, ended)},
+	} {
+		for _, containers := range [][]corev1.ContainerStatus{status.InitContainerStatuses, status.ContainerStatuses} {
+			for i := range containers {
+				for _, state := range []*corev1.ContainerState{&containers[i].State, &containers[i].LastTerminationState} {
+					if state.Terminated != nil {
+						state.Terminated.Message = secret
+					}
+				}
+			}
+		}
+		job := &batchv1.Job{ObjectMeta: metav1.ObjectMeta{Name: "j", UID: "j"}}
+		ofJob := again(status)
+		ofJob.OwnerReferences = []metav1.OwnerReference{*metav1.NewControllerRef(job, batchv1.SchemeGroupVersion.WithKind("Job"))}
+		condition := brokersRunning([]broker{stateOfPod(pod(status)), stateOfPod(again(status)), stateOfJob(job, []*corev1.Pod{ofJob})})
+		require.NotContains(t, condition.Message+condition.Reason, secret)
+		if strings.Contains(condition.Message, "ends with exit code 3") {
+			named++
+		}
+	}
+	require.NotZero(t, named, "a condition that states how a container ends")
+}
