@@ -73,6 +73,9 @@ func TestInstallation(t *testing.T) {
 		"handler-offline-on-one-node": {
 			"placement": check.Warning, "Devices of default/camera": check.Failed, "DiscoveryHandler onvif": check.Failed,
 		},
+		"socket-missing-on-one-node": {
+			"placement": check.Warning, "Devices of default/camera": check.Failed, "DiscoveryHandler lamp": check.Failed,
+		},
 	} {
 		t.Run(file, func(t *testing.T) {
 			files := []string{fixtures + "healthy.yaml"}
@@ -91,6 +94,7 @@ func TestInstallation(t *testing.T) {
 func TestHandlerOnOneNode(t *testing.T) {
 	for file, want := range map[string]struct{ handler, message, command string }{
 		"handler-offline-on-one-node": {"onvif", "PARTLY: HandlerOffline: node-a: ", "kubectl get pods --namespace akri-system --output wide"},
+		"socket-missing-on-one-node":  {"lamp", "PARTLY: HandlerSocketMissing: node-a: ", "--field-selector spec.nodeName=node-a"},
 	} {
 		t.Run(file, func(t *testing.T) {
 			results := check.Of(fixture.Load(t, fixtures+"healthy.yaml", fixtures+file+".yaml"), secure())
