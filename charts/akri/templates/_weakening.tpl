@@ -2,6 +2,8 @@
      dictionary, from files/weakening.yaml. */}}
 {{- define "akri.weakening" -}}
 {{- $found := dict }}
+{{- $sections := list }}
+{{- range include "akri.handlers" . | fromYamlArray }}{{ $sections = append $sections .section }}{{ end }}
 {{- range $entry := .Files.Get "files/weakening.yaml" | fromYamlArray }}
 {{- $section := splitList "." .value | first }}
 {{- $path := splitList "." .value | rest }}
@@ -18,7 +20,7 @@
 {{- range $path }}{{ $actual = index ($actual | default dict) . }}{{ end }}
 {{- $weak := ne (empty $actual) (empty $entry.safe) }}
 {{- if $entry.matches }}
-{{- $weak = regexMatch $entry.matches (toJson $actual) }}
+{{- $weak = regexMatch ($entry.matches | replace "HANDLERS" (join "|" $sections)) (toJson $actual) }}
 {{- else if kindIs "slice" $entry.safe }}
 {{- range $entry.safe }}{{ $weak = not (has . ($actual | default list)) }}{{ end }}
 {{- end }}
