@@ -69,6 +69,15 @@ func TestSettings(t *testing.T) {
 				s.Service, s.Credentials = parse("http://192.0.2.1/onvif/device_service"), url.UserPassword("viewer", "secret")
 			}),
 		},
+		"credentials that a device sets": { // Akri sets each property with and without the digest
+			environment: []string{
+				"ONVIF_DEVICE_SERVICE_URL=http://192.0.2.1/onvif/device_service",
+				"CAMERA_USERNAME=viewer", "CAMERA_USERNAME_8120FE=viewer", "CAMERA_PASSWORD=secret", "CAMERA_PASSWORD_8120FE=secret",
+			},
+			want: standard(func(s *camerabroker.Settings) {
+				s.Name, s.Service = "192.0.2.1", parse("http://192.0.2.1/onvif/device_service")
+			}),
+		},
 		"RTSP": {
 			environment: []string{"RTSP_URL=rtsp://[2001:db8::1]/stream"},
 			want: standard(func(s *camerabroker.Settings) {

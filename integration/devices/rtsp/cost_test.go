@@ -91,7 +91,8 @@ func (p *program) memory(t *testing.T) (sum int) {
 	return sum
 }
 
-// cpu returns the CPU time of the processes (proc(5), utime and stime of /proc/PID/stat).
+// cpu returns the CPU time of the processes and of children that have ended, such as the decoder
+// (proc(5), utime, stime, cutime and cstime of /proc/PID/stat).
 func (p *program) cpu(t *testing.T) (sum time.Duration) {
 	t.Helper()
 	const tick = 10 * time.Millisecond
@@ -99,7 +100,7 @@ func (p *program) cpu(t *testing.T) (sum time.Duration) {
 		text, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 		require.NoError(t, err)
 		fields := strings.Fields(string(text[bytes.LastIndexByte(text, ')'):]))
-		for _, field := range fields[12:14] {
+		for _, field := range fields[12:16] {
 			ticks, err := strconv.Atoi(field)
 			require.NoError(t, err)
 			sum += time.Duration(ticks) * tick
