@@ -44,7 +44,9 @@ func brokersThatChange(t *testing.T) {
 
 // endedBroker checks that an ended broker is replaced with a growing delay.
 func endedBroker(t *testing.T) {
-	apply(t, echoConfiguration("e2e-ended", 1, onceBroker, "foo0"))
+	// On one node: while the next broker waits, the other node could take the slot.
+	oneNode := "spec:\n  nodes: {names: [" + akri.Cluster.Nodes()[1].Name() + "]}"
+	apply(t, strings.Replace(echoConfiguration("e2e-ended", 1, onceBroker, "foo0"), "spec:", oneNode, 1))
 	for _, end := range []func(*testing.T, *corev1.Pod){killedWith(syscall.SIGKILL), killedWith(syscall.SIGTERM), becomesUnknown} {
 		previous := awaitBrokers(t, "default", "e2e-ended", 1)[0]
 		end(t, &previous)
