@@ -139,7 +139,8 @@ func TestSlowClientsDoNotDelayOthers(t *testing.T) {
 			}
 		}
 		synctest.Wait()
-		require.InDelta(t, 595, len(codes), 2, "refused: all but five of 3 MiB, which the limit of 16 MiB allows")
+		// With fewer than five, others had parts of the bytes when the last part was refused.
+		require.GreaterOrEqual(t, len(codes), 595, "refused: all but at most five of 3 MiB, which the limit of 16 MiB allows")
 		started := time.Now()
 		for range 100 {
 			require.Equal(t, http.StatusOK, post("198.51.100.1:1", bytes.NewReader(body)))
