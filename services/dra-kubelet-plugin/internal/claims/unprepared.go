@@ -16,8 +16,8 @@ var errUnprepared = status.Error(codes.Aborted, "the claim was unprepared meanwh
 
 // unprepared remembers the claims that were unprepared and not prepared again. A preparation that
 // began before must not succeed later: the kubelet has forgotten the claim, so nothing would ever
-// release its slot. It happens, because the kubelet unprepares the claims of deleted Pods once a
-// minute without waiting for calls in progress.
+// release its slot. The kubelet unprepares the claims of deleted Pods once a minute, without
+// waiting for calls in progress.
 type unprepared struct {
 	mu sync.Mutex
 	at map[string]time.Time
