@@ -114,5 +114,8 @@ func TestChangesOfANodeAreLimited(t *testing.T) {
 	}
 
 	require.GreaterOrEqual(t, written.Load(), int64(burst-devices), "the burst is accepted")
-	require.LessOrEqual(t, written.Load(), burst+rate*int64(time.Since(began).Seconds()+1))
+	// rate.Limiter counts a time twice if a goroutine that read the clock earlier comes later. On a
+	// machine with load that adds a few writes.
+	allowed := burst + rate*1.1*time.Since(began).Seconds() + rate
+	require.LessOrEqual(t, written.Load(), int64(allowed))
 }
