@@ -27,6 +27,7 @@ type Replicas struct {
 	// calls is the number of calls in progress by connection.
 	calls   map[*grpc.ClientConn]int
 	closing sync.WaitGroup
+	closed  bool
 }
 
 // DialReplicas returns a connection that does not depend on one replica. It is otherwise as Dial.
@@ -64,7 +65,7 @@ func (r *Replicas) begin() (conn *grpc.ClientConn, ended grpc.CallOption) {
 func (r *Replicas) end(conn *grpc.ClientConn, refused bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if refused && conn == r.current {
+	if refused && conn == r.current && !r.closed {
 		if next, err := r.dial(); err == nil { // as in DialReplicas
 			r.current = next
 		}
@@ -81,6 +82,7 @@ func (r *Replicas) end(conn *grpc.ClientConn, refused bool) {
 // Close ends all calls and closes their connections.
 func (r *Replicas) Close() error {
 	r.mu.Lock()
+	r.closed = true
 	conns := []*grpc.ClientConn{r.current}
 	for conn := range r.calls {
 		conns = append(conns, conn)

@@ -138,6 +138,26 @@ func TestRefusedStreamReachesAnotherReplica(t *testing.T) {
 	}
 }
 
+// A client that has stopped reads refusals that came before. TestMain finds a connection that stays
+// open.
+func TestRefusalsAreReadAfterClose(t *testing.T) {
+	conn, err := rpc.DialReplicas(serveReplica(t, full), prometheus.NewRegistry())
+	require.NoError(t, err)
+	var streams []healthv1.Health_WatchClient
+	for range 20 {
+		stream, err := healthv1.NewHealthClient(conn).Watch(t.Context(), &healthv1.HealthCheckRequest{})
+		require.NoError(t, err)
+		streams = append(streams, stream)
+	}
+	time.Sleep(50 * time.Millisecond) // most refusals have arrived; the test passes without them
+
+	require.NoError(t, conn.Close())
+	for _, stream := range streams {
+		_, err = stream.Recv()
+		require.Error(t, err)
+	}
+}
+
 func unavailable(t *testing.T) error {
 	t.Helper()
 	detailed, err := status.New(codes.Unavailable, "connection lost").WithDetails(&errdetails.ErrorInfo{Reason: "ConnectionLost"})
