@@ -12,7 +12,9 @@ import (
 
 	"github.com/stretchr/testify/require"
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/status"
 	pluginapi "k8s.io/kubelet/pkg/apis/deviceplugin/v1beta1"
 	podresourcesv1 "k8s.io/kubelet/pkg/apis/podresources/v1"
 
@@ -39,6 +41,8 @@ type fakeKubelet struct {
 	// hangUps is the number of registrations after which the kubelet disconnects without requesting
 	// the devices.
 	hangUps int
+	// stopped makes registrations fail that are in progress when the kubelet stops.
+	stopped bool
 }
 
 // setAllocated sets the allocated devices, which are written to the checkpoint with the next device
@@ -89,9 +93,21 @@ func startKubelet(t *testing.T, dir string) *fakeKubelet {
 	}
 	stop := rpctest.ServeAt(t, "unix://"+filepath.Join(dir, "kubelet.sock"), func(r grpc.ServiceRegistrar) { pluginapi.RegisterRegistrationServer(r, k) })
 	var once sync.Once
-	k.stop = func() { once.Do(func() { stop(); k.closeConnections() }) }
+	k.stop = func() {
+		once.Do(func() {
+			stop()
+			k.setStopped()
+			k.closeConnections()
+		})
+	}
 	t.Cleanup(k.stop)
 	return k
+}
+
+func (k *fakeKubelet) setStopped() {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.stopped = true
 }
 
 func (k *fakeKubelet) closeConnections() {
@@ -114,6 +130,10 @@ func (k *fakeKubelet) Register(ctx context.Context, request *pluginapi.RegisterR
 	}
 	k.mu.Lock()
 	defer k.mu.Unlock()
+	if k.stopped {
+		_ = conn.Close()
+		return nil, status.Error(codes.Unavailable, "the kubelet has stopped")
+	}
 	resource := request.GetResourceName()
 	if previous := k.endpoints[resource]; previous != nil {
 		e.devices = previous.devices
@@ -141,6 +161,7 @@ func (k *fakeKubelet) watch(resource string, e *endpoint) {
 	delay := k.disconnectDelay
 	k.mu.Unlock()
 	<-time.After(delay)
+	_ = e.conn.Close()
 	k.disconnect(resource)
 }
 
@@ -158,6 +179,8 @@ func (k *fakeKubelet) receive(resource string, list *pluginapi.ListAndWatchRespo
 	}
 }
 
+// disconnect takes the end of any plugin of the resource for the end of the current one, as the
+// kubelet does.
 func (k *fakeKubelet) disconnect(resource string) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
