@@ -164,7 +164,8 @@ func (b brokenCluster) check(t *testing.T) explanation {
 	return e
 }
 
-// checkCondition waits until the condition states the cause without a question.
+// checkCondition waits until the condition states the cause without a question, and the column of
+// `kubectl get` its verdict.
 func (b brokenCluster) checkCondition(t *testing.T) {
 	namespace, name := b.configuration()
 	awaitObject(t, b.condition+" with "+b.cause, akri.Configurations.In(namespace), name, func(c *akriv0.Configuration) error {
@@ -174,6 +175,32 @@ func (b brokenCluster) checkCondition(t *testing.T) {
 		}
 		return nil
 	})
+	await(t, "the column of "+b.condition, func(ctx context.Context) error {
+		c, err := akri.Configurations.In(namespace).Get(ctx, name, metav1.GetOptions{})
+		if err != nil {
+			return err
+		}
+		condition, shown := meta.FindStatusCondition(c.Status.Conditions, b.condition), column(t, namespace, name, verdictColumns[b.condition])
+		if condition == nil || shown != condition.Reason {
+			return fmt.Errorf("the column shows %q, and the condition is %+v", shown, condition)
+		}
+		return nil
+	})
+}
+
+// verdictColumns are the columns of `kubectl get akric` by the condition that they show.
+var verdictColumns = map[string]string{akriv0.ConditionDevicesWorking: "STATE", akriv0.ConditionBrokersWorking: "BROKERS"}
+
+// column returns what a column of `kubectl get akric` shows for the Configuration.
+func column(t *testing.T, namespace, name, title string) string {
+	t.Helper()
+	text, err := akri.Kubectl(t.Context(), "", "get", "akric", name, "--namespace="+namespace)
+	require.NoError(t, err)
+	header, row, _ := strings.Cut(text, "\n")
+	i := strings.Index(header, " "+title+" ") + 1
+	require.Positive(t, i, "%s", text)
+	value, _, _ := strings.Cut(row[min(i, len(row)):], " ")
+	return value
 }
 
 // awaitAlert waits until the metrics of instance-writer have the series from which the alert on the

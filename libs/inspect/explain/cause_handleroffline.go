@@ -9,7 +9,33 @@ import (
 const HandlerOffline CauseID = "HandlerOffline"
 
 func init() {
-	register(rule{HandlerOffline, LinkHandler, 1, whenReported(akriv0.ConditionHandlerRegistered, akriv0.ReasonHandlerOffline, checkHandler)})
+	register(rule{HandlerOffline, LinkHandler, 1, handlerOffline})
+}
+
+func handlerOffline(t target, report func(Cause)) {
+	find := whenReported(akriv0.ConditionHandlerRegistered, akriv0.ReasonHandlerOffline, checkHandler)
+	find(t, func(cause Cause) {
+		t.addProblemOfHandler(&cause)
+		report(cause)
+	})
+}
+
+// addProblemOfHandler adds why a Pod of the handler, which is one of this project, does not run.
+func (t target) addProblemOfHandler(cause *Cause) {
+	handler, own := catalog.Find(t.configuration.Spec.DiscoveryHandler.Name)
+	if !own {
+		return
+	}
+	for _, service := range t.Services() {
+		if service.Component != handler.Component {
+			continue
+		}
+		if problem := t.podProblem(service); problem != nil {
+			cause.Message += "; " + service.Component + ": " + problem.Message
+			cause.Evidence = append(cause.Evidence, problem.Evidence...)
+			return
+		}
+	}
 }
 
 func checkHandler(t target) []Remedy {

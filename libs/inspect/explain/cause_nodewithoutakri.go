@@ -70,6 +70,7 @@ func (s *Snapshot) NodeWithoutCauses() []Cause {
 			cause.Message += ", because it does not tolerate " + strings.Join(node.TaintNames(), ", ")
 			cause.Remedies = s.tolerate(node)
 		}
+
 		// Its devices stay until then.
 		if slices.ContainsFunc(s.Instances, func(i akriv0.Instance) bool { return slices.Contains(i.Spec.Nodes, node.Node) }) {
 			cause.Remedies = append(cause.Remedies,

@@ -32,24 +32,6 @@ func noSuchHandler(t target, report func(Cause)) {
 	})
 }
 
-// addProblemOfHandler adds why a Pod of the handler, which is one of this project, does not run.
-func (t target) addProblemOfHandler(cause *Cause) {
-	handler, own := catalog.Find(t.configuration.Spec.DiscoveryHandler.Name)
-	if !own {
-		return
-	}
-	for _, service := range t.Services() {
-		if service.Component != handler.Component {
-			continue
-		}
-		if problem := t.podProblem(service); problem != nil {
-			cause.Message += "; " + service.Component + ": " + problem.Message
-			cause.Evidence = append(cause.Evidence, problem.Evidence...)
-			return
-		}
-	}
-}
-
 // shouldRunHandler reports whether the node has a Pod for the handler, which is one of this
 // project.
 func (t target) shouldRunHandler(node string) bool {

@@ -233,12 +233,14 @@ func (s *Snapshot) scheduledLink(pod *corev1.Pod) Link {
 	if link := s.nodeOfPod(LinkScheduled, pod.Labels[targetNodeLabel]); link != nil {
 		return *link
 	}
+
 	t := target{Snapshot: s, pod: pod}
 	for _, condition := range pod.Status.Conditions {
 		if condition.Type == corev1.PodScheduled && condition.Status == corev1.ConditionFalse {
 			t.refusal = condition.Message
 		}
 	}
+
 	cause := t.firstCause(LinkScheduled)
 	switch {
 	case cause == nil:
@@ -247,6 +249,7 @@ func (s *Snapshot) scheduledLink(pod *corev1.Pod) Link {
 	case len(cause.Evidence) == 0:
 		cause.Evidence = t.nodeReasons()
 	}
+
 	switch {
 	case cause == nil:
 	case cause.ID == CapacityUsed:
@@ -256,6 +259,7 @@ func (s *Snapshot) scheduledLink(pod *corev1.Pod) Link {
 	default:
 		return broken(LinkScheduled, *cause)
 	}
+
 	return s.expect(LinkScheduled, "the scheduler has not decided yet", expectation{
 		awaited: "a decision of the scheduler", since: pod.CreationTimestamp, within: reportTimeout,
 		cause: Cause{Remedies: []Remedy{describePod("Read the Events of the Pod, and check that kube-scheduler runs.", pod)}},
@@ -336,6 +340,7 @@ func (s *Snapshot) slotsOfPod(pod *corev1.Pod) (held []string, missing string, i
 		}
 		held = append(held, found...)
 	}
+
 	for _, claim := range s.claimsOf(pod) {
 		if claim.claim == nil || withoutSlots(claim.claim) {
 			continue
@@ -366,6 +371,7 @@ func (s *Snapshot) containerLink(pod *corev1.Pod) Link {
 	if link := s.nodeOfPod(LinkContainer, pod.Spec.NodeName); link != nil && !ended(pod) {
 		return *link
 	}
+
 	cause := target{Snapshot: s, pod: pod}.firstCause(LinkContainer)
 	switch {
 	case cause != nil && cause.byEvent:
