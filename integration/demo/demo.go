@@ -117,6 +117,7 @@ func (d *demo) startCluster(ctx context.Context, dir string, images []string) er
 	if err != nil {
 		return fmt.Errorf("start cluster: %w", err)
 	}
+
 	if d.mesh, err = mesh.New(ctx, running); err != nil {
 		return err
 	}
@@ -125,6 +126,7 @@ func (d *demo) startCluster(ctx context.Context, dir string, images []string) er
 		return err
 	}
 	d.nodes = len(nodes)
+
 	if d.external() {
 		d.done("using the existing cluster of KUBECONFIG=%s: %s. Its nodes must have the %s images or be able to pull them", running.Kubeconfig(),
 			strings.Join(nodes, ", "), mesh.DevTag)
@@ -206,6 +208,7 @@ func (d *demo) hotPlug(ctx context.Context) error {
 	if err := d.mesh.Apply(ctx, "deploy", "samples", "udev-zram.yaml"); err != nil {
 		return err
 	}
+
 	since := time.Now()
 	zram, err := devices.PlugZram(ctx, "hello from a real block device")
 	if errors.Is(err, devices.ErrNoZram) {
@@ -215,11 +218,13 @@ func (d *demo) hotPlug(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+
 	unplug := func() error {
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 10*time.Second)
 		defer cancel()
 		return zram.Unplug(ctx)
 	}
+
 	d.done("%s is plugged in (%s)", zram.Node(), zram.DevPath())
 	expected := expectation{
 		configuration: "udev-zram", device: zram.DevPath(), instances: d.nodes, brokers: d.nodes, content: zram.Content,
@@ -230,6 +235,7 @@ func (d *demo) hotPlug(ctx context.Context) error {
 	if err := d.table(ctx); err != nil {
 		return errors.Join(err, unplug())
 	}
+
 	d.title("Real device: unplugged")
 	since = time.Now()
 	if err := unplug(); err != nil {

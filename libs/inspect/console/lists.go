@@ -115,6 +115,7 @@ func handlers(v view) (string, any, bool) {
 			endpoints[h.Name] = append(endpoints[h.Name], h)
 		}
 	}
+
 	var rows []row
 	for _, verdict := range explain.Handlers(v.Snapshot) {
 		name := verdict.Subject.Name
@@ -128,6 +129,7 @@ func handlers(v view) (string, any, bool) {
 		}
 		rows = append(rows, r)
 	}
+
 	l := v.list("handler", rows)
 	l.Above = len(v.Nodes) > statusNodes
 	return "Handlers", l, true
@@ -152,12 +154,14 @@ func services(v view) (string, any, bool) {
 				r.Service = service
 			}
 		}
+
 		rows = append(rows, row{
 			Value:  r,
 			values: map[string][]string{"state": {string(verdict.State)}, "kind": {r.Kind}, "namespace": {r.Namespace}, "node": r.NotReadyOn},
 			words:  append([]string{r.Component, r.Kind, r.Namespace, r.Name, verdict.Summary()}, r.NotReadyOn...),
 		})
 	}
+
 	l := v.list("service", rows)
 	l.Above = explain.Versions(all)
 	return "Services", l, true
