@@ -26,6 +26,7 @@ import (
 	camerabroker "akri.sh/deploy/samples/camera-broker"
 	"akri.sh/deploy/samples/camera-broker/internal/video"
 	"akri.sh/libs/broker"
+	"akri.sh/libs/broker/brokertest"
 	"akri.sh/proto/camera"
 )
 
@@ -114,6 +115,24 @@ CAMERA_CA_FILE: stat /nowhere: no such file or directory`,
 			require.Equal(t, c.want, got)
 		})
 	}
+}
+
+// TestSettingsOfDevices sets each setting of README.md as a device does, with and without the
+// digest. Nodes choose the properties of devices, so these do not set where the password of the
+// camera is sent, or who may read its video.
+func TestSettingsOfDevices(t *testing.T) {
+	properties := map[string]string{
+		"ONVIF_DEVICE_SERVICE_URL": "http://192.0.2.2/", "ONVIF_DEVICE_UUID": "u", "PROFILE": "sub", "RTSP_URL": "rtsp://192.0.2.2/",
+		"UDEV_DEVNODE": "/dev/video1", "FORMAT": "YUYV", "RESOLUTION_WIDTH": "1", "RESOLUTION_HEIGHT": "1", "FRAMES_PER_SECOND": "1",
+		"CAMERA_NAME": "gate",
+	}
+	others := map[string]string{
+		"RTSP_TRANSPORT": "udp", "CAMERA_USERNAME": "u", "CAMERA_PASSWORD": "p", "CAMERA_CA_FILE": "/none",
+		"TLS_CERT_FILE": "/c", "TLS_KEY_FILE": "/k", "TOKEN_FILE": "/t", "ALLOW_PLAIN_TEXT": "true", "ADDRESS": ":1", "METRICS_ADDRESS": ":1",
+	}
+	brokertest.CheckProperties(t, "README.md", nil, properties, others, func(environ []string) (any, error) {
+		return camerabroker.Read(environ)
+	})
 }
 
 // source is a camera that sends the images that the test publishes.

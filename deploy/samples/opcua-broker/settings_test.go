@@ -7,6 +7,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"akri.sh/libs/broker/brokertest"
+
 	opcuabroker "akri.sh/deploy/samples/opcua-broker"
 )
 
@@ -40,6 +42,26 @@ func TestSettings(t *testing.T) {
 	require.Equal(t, "temperature", settings.OPCUA.Nodes[1].Name)
 	require.Equal(t, "h:8883", settings.MQTT.URL.Host)
 	require.Equal(t, ":8083", settings.Address)
+}
+
+// TestSettingsOfDevices sets each setting of README.md as a device does, with and without the
+// digest. Nodes choose the properties of devices, so these do not set where a password or values
+// are sent, or who may read them.
+func TestSettingsOfDevices(t *testing.T) {
+	properties := map[string]string{
+		"OPCUA_DISCOVERY_URL": "opc.tcp://192.0.2.2:4840/", "OPCUA_APPLICATION_URI": "urn:x", "IDENTIFIER": "a", "NAMESPACE_INDEX": "2", "NODES": "a: i=1",
+	}
+	others := map[string]string{
+		"OPCUA_INTERVAL": "2s", "ADDRESS": ":1", "OPCUA_SECURITY_MODE": "Sign", "OPCUA_SECURITY_POLICY": "Basic256Sha256",
+		"OPCUA_PKI_DIRECTORY": t.TempDir(), "OPCUA_USERNAME": "u", "OPCUA_PASSWORD": "p", "OPCUA_PASSWORD_FILE": "/p", "OPCUA_ALLOW_PLAIN_TEXT": "true",
+		"TLS_CERT_FILE": "/c", "TLS_KEY_FILE": "/k", "TOKEN_FILE": "/t", "ALLOW_PLAIN_TEXT": "true",
+		"MQTT_URL": "mqtts://other", "MQTT_TOPIC": "other", "MQTT_CLIENT_ID": "c", "MQTT_USERNAME": "u", "MQTT_PASSWORD": "p", "MQTT_PASSWORD_FILE": "/p",
+		"MQTT_CA_FILE": "/ca", "MQTT_CERT_FILE": "/c", "MQTT_KEY_FILE": "/k", "MQTT_RETAIN": "true", "MQTT_ALLOW_PLAIN_TEXT": "true",
+	}
+	base := []string{"MQTT_URL=mqtt://h", "MQTT_TOPIC=t", "MQTT_USERNAME=base", "IDENTIFIER=base"}
+	brokertest.CheckProperties(t, "README.md", base, properties, others, func(environ []string) (any, error) {
+		return opcuabroker.Read(environ)
+	})
 }
 
 // TestInvalidSettings checks that messages name the setting and what would be right, and that none
