@@ -47,7 +47,7 @@ var binaries = sync.OnceValues(func() (string, error) {
 
 func startCamera(t *testing.T, arguments ...string) *rtsp.Camera {
 	t.Helper()
-	c, err := rtsp.Start(t.Context(), nil, arguments...)
+	c, err := rtsp.Start(context.WithoutCancel(t.Context()), nil, arguments...)
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = c.Stop() })
 	return c
@@ -76,10 +76,11 @@ type program struct {
 	pid int
 }
 
-// run runs a program until the end of the test.
+// run runs a program until the end of the test. It ends in the order of the cleanups: t.Context
+// would end it before a page that shows its video is closed.
 func run(t *testing.T, environ []string, path string, arguments ...string) *program {
 	t.Helper()
-	command := exec.CommandContext(t.Context(), path, arguments...)
+	command := exec.CommandContext(context.WithoutCancel(t.Context()), path, arguments...)
 	log := &buffer{}
 	command.Env, command.Stdout, command.Stderr = environ, log, log
 	require.NoError(t, command.Start())

@@ -39,18 +39,26 @@ type Page struct {
 }
 
 // OpenPage opens the page of the viewer at the address, and waits until it shows the pictures of
-// each camera. cameras are those of the viewer, by their names.
-func OpenPage(t *testing.T, address, token string, cameras map[string]*Camera) *Page {
+// each camera. cameras are those of the viewer, by their names. Errors of the page with an expected
+// part do not fail the test.
+func OpenPage(t *testing.T, address, token string, cameras map[string]*Camera, expected ...string) *Page {
 	t.Helper()
-	b := browser.Start(t, "https://"+address)
+	b := browser.Start(t, "https://"+address, expected...)
 	b.SetHeader(t, "Authorization", "Bearer "+token)
 	b.Do(t, "open the page", chromedp.Navigate("https://"+address+"/"))
 	b.Number(t, functions)
-	p := &Page{Browser: b, cameras: cameras}
+	p := &Page{Browser: b, cameras: map[string]*Camera{}}
 	for name, camera := range cameras {
-		b.Await(t, fmt.Sprintf("window.shows(%s, %d)", streamOf(name), camera.number))
+		p.Await(t, name, camera)
 	}
 	return p
+}
+
+// Await waits until the page shows the pictures of the camera under the name.
+func (p *Page) Await(t *testing.T, name string, camera *Camera) {
+	t.Helper()
+	p.Browser.Await(t, fmt.Sprintf("window.shows(%s, %d)", streamOf(name), camera.number))
+	p.cameras[name] = camera
 }
 
 // streamOf returns the address of a stream in the page as a string of JavaScript.

@@ -7,10 +7,10 @@
   const canvas = document.createElement('canvas').getContext('2d', {willReadFrequently: true});
   const seen = {};
 
-  const imageMilliseconds = 50; // between two looks at an image, which has no event for each picture
+  const canvasMilliseconds = 50; // between two looks at a canvas, which has no event for each picture
 
-  const elementOf = stream => document.querySelector('figure[data-stream="' + stream + '"] :is(video, img)');
-  const widthOf = element => element.videoWidth ?? element.naturalWidth;
+  const elementOf = stream => document.querySelector('figure[data-stream="' + stream + '"] :is(video, canvas)');
+  const widthOf = element => element.videoWidth ?? element.width;
 
   // read returns the milliseconds and the number of the camera in the picture that an element shows.
   const read = element => {
@@ -45,8 +45,11 @@
       return 0;
     }
     element.observed = true;
-    const next = () => element.requestVideoFrameCallback?.(observe) ?? setTimeout(observe, imageMilliseconds);
+    const next = () => element.requestVideoFrameCallback?.(observe) ?? setTimeout(observe, canvasMilliseconds);
     const observe = () => {
+      if (element !== elementOf(stream)) {
+        return;
+      }
       const picture = read(element);
       seen[stream].push(Date.now(), ...picture);
       next();

@@ -1,12 +1,15 @@
 package rtsp_test
 
 import (
+	"crypto/tls"
 	"fmt"
 	"maps"
 	"net"
+	"net/http"
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -55,9 +58,49 @@ func TestPage(t *testing.T) {
 	p.Browser.Screenshot(t, "cameras")
 }
 
-// TestPageOfImages opens the page with a camera that sends JPEG images.
-func TestPageOfImages(t *testing.T) {
-	openPage(t, map[string]string{"dock": "mjpeg"}).Watch(t, minWatched)
+// TestPageAfterRestarts opens the page with a camera that sends video and one that sends JPEG
+// images. Each is switched off and replaced by another at the same address, while the page stays
+// open.
+func TestPageAfterRestarts(t *testing.T) {
+	codecs := map[string]string{"dock": "h264", "hall": "mjpeg"}
+	p := openPage(t, codecs, "status of 503") // while a camera is off
+	p.Watch(t, minWatched)
+
+	for name, camera := range p.cameras {
+		require.NoError(t, camera.Stop())
+		p.cameras[name] = startCamera(t, append(login, "--codec", codecs[name], "--port", strconv.Itoa(camera.Port))...)
+	}
+	for name, camera := range p.cameras {
+		p.Await(t, name, camera)
+	}
+	p.Watch(t, minWatched)
+}
+
+// TestPageRequiresToken requests everything that the viewer serves without the token and with
+// others.
+func TestPageRequiresToken(t *testing.T) {
+	p := openPage(t, map[string]string{"dock": "mjpeg"})
+	client := &http.Client{Transport: &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}}}
+	t.Cleanup(client.CloseIdleConnections)
+	code := func(path, authorization string) int {
+		request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "https://"+p.address+path, nil)
+		require.NoError(t, err)
+		if authorization != "" {
+			request.Header.Set("Authorization", authorization)
+		}
+		response, err := client.Do(request)
+		require.NoError(t, err)
+		require.NoError(t, response.Body.Close())
+		return response.StatusCode
+	}
+	for _, path := range []string{"/", "/player.js", "/cameras/dock/stream", "/cameras/dock/snapshot.jpg", "/cameras/none/stream", "/none"} {
+		for _, authorization := range []string{"", "Bearer", "Bearer ", "Bearer " + token[1:], "Bearer " + token + "0", "Basic " + token} {
+			require.Equal(t, http.StatusUnauthorized, code(path, authorization), "%s with %q", path, authorization)
+		}
+	}
+	for _, path := range []string{"/", "/cameras/dock/stream"} {
+		require.Equal(t, http.StatusOK, code(path, "Bearer "+token), path)
+	}
 }
 
 // cameraPage is the page of a viewer with the video of cameras.
@@ -65,32 +108,40 @@ type cameraPage struct {
 	*rtsp.Page
 
 	viewer  *program
+	address string // of the viewer
 	brokers []*program
+	cameras map[string]*rtsp.Camera
 	names   []string // of the cameras
 	began   time.Time
 }
 
+// login are the arguments of a camera with a user, and those of its broker.
+var (
+	login       = []string{"--username", "viewer", "--password", "secret"}
+	brokerLogin = []string{"CAMERA_USERNAME=viewer", "CAMERA_PASSWORD=secret"}
+)
+
 // openPage opens a page, and waits for the video of all cameras. codecs has the codec of each by
-// its name.
-func openPage(t *testing.T, codecs map[string]string) *cameraPage {
+// its name. Errors of the page with an expected part do not fail the test.
+func openPage(t *testing.T, codecs map[string]string, expected ...string) *cameraPage {
 	t.Helper()
 	secrets := writeSecrets(t)
 	_, port, err := net.SplitHostPort(freeAddress(t))
 	require.NoError(t, err)
-	p := &cameraPage{names: slices.Sorted(maps.Keys(codecs))}
+	p := &cameraPage{names: slices.Sorted(maps.Keys(codecs)), cameras: map[string]*rtsp.Camera{}}
 	var addresses []string
-	cameras := map[string]*rtsp.Camera{}
 	for i, name := range p.names {
-		cameras[name] = startCamera(t, "--codec", codecs[name], "--username", "viewer", "--password", "secret")
+		p.cameras[name] = startCamera(t, append(login, "--codec", codecs[name])...)
 		addresses = append(addresses, fmt.Sprintf("127.0.0.%d", 11+i))
-		broker := startBroker(t, append(secrets, "RTSP_URL="+cameras[name].URL("127.0.0.1"), "CAMERA_USERNAME=viewer", "CAMERA_PASSWORD=secret",
-			"CAMERA_NAME="+name, "ADDRESS="+net.JoinHostPort(addresses[i], port))...)
+		broker := startBroker(t, slices.Concat(secrets, brokerLogin, []string{
+			"RTSP_URL=" + p.cameras[name].URL("127.0.0.1"), "CAMERA_NAME=" + name, "ADDRESS=" + net.JoinHostPort(addresses[i], port),
+		})...)
 		p.brokers = append(p.brokers, broker.program)
 	}
-	viewer, address := startViewer(t, append(secrets, "CAMERAS=brokers.test", "CAMERAS_PORT="+port), addresses...)
+	p.viewer, p.address = startViewer(t, append(secrets, "CAMERAS=brokers.test", "CAMERAS_PORT="+port), addresses...)
 
-	p.Page = rtsp.OpenPage(t, address, token, cameras)
-	p.viewer, p.began = viewer, time.Now()
+	p.Page = rtsp.OpenPage(t, p.address, token, p.cameras, expected...)
+	p.began = time.Now()
 	return p
 }
 

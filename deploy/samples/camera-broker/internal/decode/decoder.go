@@ -120,13 +120,14 @@ type worker struct {
 	waiting []chan<- result
 	child   *child       // nil without H.264, and after a failure until a key frame
 	frame   *video.Frame // the latest one
+	image   []byte       // of the frame, or nil if none was requested
 	ranges  string       // of the child's video
 	err     error        // why frames are not decoded until a key frame
 }
 
 // decode passes a frame to the child. Images need none.
 func (w *worker) decode(ctx context.Context, frame *video.Frame) {
-	w.frame = frame
+	w.frame, w.image = frame, nil
 	if frame.Codec == video.JPEG {
 		return
 	}
@@ -173,12 +174,15 @@ func (w *worker) answer() {
 	case w.err != nil:
 		r.err = w.err
 	default:
-		r.image, r.err = w.child.image(w.ranges)
+		if w.image == nil {
+			w.image, r.err = w.child.image(w.ranges)
+		}
 		if r.err != nil {
 			w.fail(r.err)
-		} else if r.image == nil {
+		} else if w.image == nil {
 			return // the next frames complete the image
 		}
+		r.image = w.image
 	}
 	for _, request := range w.waiting {
 		request <- r
@@ -188,7 +192,7 @@ func (w *worker) answer() {
 
 func (w *worker) restart() {
 	w.end()
-	w.frame, w.err = nil, nil
+	w.frame, w.image, w.err = nil, nil, nil
 }
 
 func (w *worker) end() {

@@ -21,7 +21,7 @@ var files embed.FS
 var index = template.Must(template.ParseFS(files, "index.html"))
 
 // policy allows only what the page needs: no inline scripts, and no other origins.
-const policy = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; media-src 'self' blob:; connect-src 'self'; frame-ancestors 'none'"
+const policy = "default-src 'none'; script-src 'self'; style-src 'self'; img-src data:; media-src 'self' blob:; connect-src 'self'; frame-ancestors 'none'"
 
 // Handler serves the page with the cameras.
 func Handler(cameras func(context.Context) []Camera) http.Handler {

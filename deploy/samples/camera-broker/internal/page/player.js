@@ -1,5 +1,5 @@
-// Plays the video of each camera: JPEG images as an image, MP4 with Media Source Extensions. A stream
-// that ends is opened again.
+// Plays the video of each camera: JPEG images on a canvas, MP4 with Media Source Extensions. A stream
+// that ends is opened again. An <img> would not report the end of its images.
 'use strict';
 
 const retryMilliseconds = 2000;
@@ -7,6 +7,7 @@ const listMilliseconds = 5000;
 const maxDelaySeconds = 1;    // behind the newest frame; more is skipped
 const delaySeconds = 0.3;     // more is caught up by playing faster
 const keptSeconds = 20;       // behind the frame that is shown
+const maxHeaderBytes = 1024;  // of a part of a stream of images
 
 for (const figure of document.querySelectorAll('figure')) {
   play(figure);
@@ -57,35 +58,81 @@ async function open(figure, status) {
     throw new Error((await response.text()).trim());
   }
   const type = response.headers.get('Content-Type');
-  if (type.startsWith('multipart/')) {
-    abort.abort();
-    return showImages(figure, status);
-  }
-  if (!window.MediaSource || !MediaSource.isTypeSupported(type)) {
-    abort.abort();
-    const codec = type.includes('hvc1') ? 'H.265' : 'this video';
-    throw new Error(`This browser cannot play ${codec} (${type}). Set the camera or PROFILE to H.264.`);
-  }
   try {
-    await showVideo(figure, status, response.body.getReader(), type);
+    await showerOf(type)(figure, status, response.body.getReader(), type);
   } finally {
     abort.abort();
   }
+}
+
+// showerOf returns the function that shows streams of a type.
+function showerOf(type) {
+  if (type.startsWith('multipart/')) {
+    return showImages;
+  }
+  if (window.MediaSource && MediaSource.isTypeSupported(type)) {
+    return showVideo;
+  }
+  const codec = type.includes('hvc1') ? 'H.265' : 'this video';
+  throw new Error(`This browser cannot play ${codec} (${type}). Set the camera or PROFILE to H.264.`);
 }
 
 function show(figure, element) {
   figure.querySelector('.picture').replaceChildren(element);
 }
 
-function showImages(figure, status) {
-  return new Promise((resolve, reject) => {
-    const image = new Image();
-    image.alt = '';
-    image.onload = () => { status.textContent = ''; };
-    image.onerror = () => reject(new Error('the stream has ended; connecting'));
-    image.src = figure.dataset.stream;
-    show(figure, image);
-  });
+// showImages shows the newest image that has arrived. Each is a part of the stream.
+async function showImages(figure, status, reader) {
+  const canvas = document.createElement('canvas');
+  const context = canvas.getContext('2d');
+  show(figure, canvas);
+  let data = new Uint8Array();
+  for (;;) {
+    const {done, value} = await reader.read();
+    if (done || !figure.isConnected) {
+      return;
+    }
+    data = concatenate(data, value);
+    let newest = null;
+    for (let part = firstPart(data); part; part = firstPart(data)) {
+      newest = part.image;
+      data = data.subarray(part.end);
+    }
+    if (newest) {
+      const bitmap = await createImageBitmap(new Blob([newest]));
+      [canvas.width, canvas.height] = [bitmap.width, bitmap.height];
+      context.drawImage(bitmap, 0, 0);
+      bitmap.close();
+      status.textContent = '';
+    }
+  }
+}
+
+function concatenate(a, b) {
+  const both = new Uint8Array(a.length + b.length);
+  both.set(a);
+  both.set(b, a.length);
+  return both;
+}
+
+// firstPart returns the image of the first part, and where the part ends. It returns null if the part
+// is not complete.
+function firstPart(data) {
+  const text = new TextDecoder('latin1').decode(data.subarray(0, maxHeaderBytes));
+  const header = text.split('\r\n\r\n', 1)[0];
+  if (header.length === text.length) {
+    if (text.length === maxHeaderBytes) {
+      throw new Error('the images cannot be read: a part has no header');
+    }
+    return null;
+  }
+  const length = header.match(/^content-length: *(\d+)$/im);
+  if (!length) {
+    throw new Error('the images cannot be read: a part has no length');
+  }
+  const start = header.length + 4;
+  const end = start + Number(length[1]);
+  return end > data.length ? null : {image: data.subarray(start, end), end};
 }
 
 async function showVideo(figure, status, reader, type) {
