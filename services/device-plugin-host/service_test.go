@@ -108,8 +108,10 @@ func startFixture(t *testing.T) *fixture {
 		InstanceWriter:    writer,
 		Allocator:         allocator,
 	}
-	f.startHost()
+	// The socket of a kubelet that starts later could end a registration, so their number would not
+	// be certain.
 	f.kubelet = startKubelet(t, f.config.KubeletDir)
+	f.startHost()
 	return f
 }
 
