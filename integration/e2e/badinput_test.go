@@ -2,6 +2,7 @@ package e2e_test
 
 import (
 	"fmt"
+	"regexp"
 	"strings"
 	"testing"
 
@@ -61,14 +62,22 @@ func unknownHandler(t *testing.T) {
 	awaitCondition(t, "default", "e2e-unknown", akriv0.ConditionDevicesFound, metav1.ConditionUnknown, akriv0.ReasonNoReport)
 }
 
+// badDetails requires that kubectl prints the text of the condition as a warning.
 func badDetails(t *testing.T) {
-	apply(t, configurationOf("e2e-details", "udev", "udevRuels: []"))
-	message := awaitCondition(t, "default", "e2e-details", akriv0.ConditionDetailsAccepted, metav1.ConditionFalse, akriv0.ReasonInvalidDetails)
-	require.Contains(t, message, "udevRuels")
+	for name, c := range map[string]struct{ details, problem string }{
+		"e2e-details": {"udevRuels: []", "udevRuels"},
+		"e2e-rule":    {`udevRules: ['KERNEL=="x", RUN="sh"']`, "RUN"},
+	} {
+		configuration := configurationOf(name, "udev", c.details)
+		output := shell(t, "kubectl apply --dry-run=server -f - <<'EOF'"+configuration+"EOF\n")
+		warning := regexp.MustCompile(`(?m)^Warning: spec\.discoveryHandler\.discoveryDetails: (.+)$`).FindStringSubmatch(output)
+		require.NotNil(t, warning, output)
+		require.Contains(t, warning[1], c.problem)
 
-	apply(t, configurationOf("e2e-rule", "udev", `udevRules: ['KERNEL=="x", RUN="sh"']`))
-	message = awaitCondition(t, "default", "e2e-rule", akriv0.ConditionDetailsAccepted, metav1.ConditionFalse, akriv0.ReasonInvalidDetails)
-	require.Contains(t, message, "RUN")
+		apply(t, configuration)
+		message := awaitCondition(t, "default", name, akriv0.ConditionDetailsAccepted, metav1.ConditionFalse, akriv0.ReasonInvalidDetails)
+		require.Contains(t, message, warning[1])
+	}
 }
 
 // nothingMatched has two cases because an empty list of rules is valid, too.

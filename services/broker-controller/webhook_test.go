@@ -27,6 +27,7 @@ import (
 	akriv0 "akri.sh/libs/apis/akri/v0"
 	brokercontroller "akri.sh/services/broker-controller"
 	"akri.sh/services/broker-controller/internal/admission"
+	"akri.sh/services/broker-controller/internal/cluster"
 	"akri.sh/services/broker-controller/internal/webhook"
 )
 
@@ -157,21 +158,41 @@ func TestWebhookReviewsWhatIsBeingDeleted(t *testing.T) {
 
 // The details of the Configurations of dryRun are empty, which debugEcho refuses.
 func TestInvalidDetails(t *testing.T) {
-	for action, want := range map[string]string{
-		"Warn": "", webhook.Deny: "spec.discoveryHandler.discoveryDetails: Invalid value: discoveryDetails: descriptions: required",
+	const path, problem = "spec.discoveryHandler.discoveryDetails: ", "discoveryDetails: descriptions: required"
+	for action, c := range map[string]struct {
+		refusal  string
+		warnings []string
+	}{
+		"Warn":       {warnings: []string{path + problem}},
+		webhook.Deny: {refusal: path + "Invalid value: " + problem},
 	} {
 		t.Run(action, func(t *testing.T) {
 			e := newWebhookEnv(t)
+			var received warnings
+			config := server.Config()
+			config.WarningHandler = &received
+			clients, err := cluster.NewClients(config)
+			require.NoError(t, err)
+			e.Configurations = clients.Configurations
 			e.serve(func(c *brokercontroller.WebhookConfig) { c.InvalidDetails = action })
 			e.eventually(func() bool { return e.dryRun("misspelt", misspelt) != nil }, "the registration of the webhook")
-			if err := e.dryRun("good", podsOnly); want != "" {
-				require.ErrorContains(t, err, want)
-			} else {
+
+			received = nil
+			err = e.dryRun("good", podsOnly)
+			if c.refusal == "" {
 				require.NoError(t, err)
+			} else {
+				require.ErrorContains(t, err, c.refusal)
 			}
+			require.Equal(t, c.warnings, []string(received))
 		})
 	}
 }
+
+// warnings is a rest.WarningHandler that keeps the texts.
+type warnings []string
+
+func (w *warnings) HandleWarningHeader(_ int, _, text string) { *w = append(*w, text) }
 
 // issue writes a certificate of that age into the Secret, without the CA's key, as cert-manager
 // does.
