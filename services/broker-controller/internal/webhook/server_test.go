@@ -157,6 +157,49 @@ func TestClientsThatReadNoResponse(t *testing.T) {
 	}
 }
 
+// TestSlowSenders has 31 clients of one address and one of each of three others that send a byte of a
+// review a second. Others are reviewed meanwhile. The server ends the connections of slow senders in
+// time.
+func TestSlowSenders(t *testing.T) {
+	data, _, _ := renewed(t, time.Now(), nil, names)
+	review := reviewWithLongResponse(t)
+
+	synctest.Test(t, func(t *testing.T) {
+		reviews := make(chan bool, 100)
+		p := pipes{make(chan net.Conn), make(chan struct{})}
+		stop := serve(t, data, p, reviews)
+
+		began := time.Now()
+		var ended []<-chan struct{}
+		for _, address := range append(slices.Repeat([]source{"192.0.2.1"}, 31), "192.0.2.2", "192.0.2.3", "192.0.2.4") {
+			client, end := p.dial(t, address)
+			ended = append(ended, end)
+			go func() { _, _ = io.Copy(io.Discard, client) }()
+			go func() {
+				_, err := fmt.Fprintf(client, "POST /validate HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n", len(review))
+				for i := 0; err == nil && i < len(review); i++ {
+					_, err = client.Write(review[i : i+1])
+					<-time.After(time.Second)
+				}
+			}()
+		}
+		synctest.Wait()
+
+		for _, address := range []source{"192.0.2.1", "192.0.2.2", "198.51.100.1"} {
+			client, _ := p.dial(t, address)
+			require.Greater(t, len(post(t, client, review)), 4<<10)
+		}
+		require.Equal(t, began, time.Now(), "no review has waited")
+
+		for _, end := range ended {
+			<-end
+		}
+		require.Less(t, time.Since(began), 6*time.Second)
+		require.Len(t, reviews, 3, "reviews of the others only")
+		stop()
+	})
+}
+
 // reviewWithLongResponse returns a review with many warnings, of names that are not those of
 // environment variables. net/http keeps a response of less than 4 KiB until the handler returns, so
 // that a client could not stop the handler with it.
