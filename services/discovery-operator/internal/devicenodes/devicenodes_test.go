@@ -165,6 +165,8 @@ func TestClasses(t *testing.T) {
 		"scsi/bsg/0:0:1:0 bsg/0:0:1:0 bsg": "bsg", "pci/ufs-bsg/ufs-bsg0 bsg/ufs-bsg0 bsg": "bsg", "pci/mei/mei0 mei0 mei": "mei", "pnp/tpm/tpm0 tpm0 tpm": "tpm", "pnp/rtc/rtc0 rtc0 rtc": "rtc",
 		"pnp/tty/ttyS1 ttyS1 tty": "ttyS", "platform/mtd/mtd0ro mtd0ro mtd": "mtd", "platform/watchdog/watchdog0 watchdog0 watchdog": "watchdog",
 		"platform/mmc_rpmb/mmcblk0rpmb mmcblk0rpmb mmc_rpmb": "mmc_rpmb", "pci/cxl/mem0 cxl/mem0 cxl": "cxl", "nfit/nd/ndctl0 ndctl0 nd": "nd",
+		"platform/ipmi/ipmi0 ipmi0 ipmi": "ipmi", "nfit/dax/dax0.0 dax0.0 dax": "dax", "pci/ptp/ptp0 ptp0 ptp": "ptp", "pci/uio/uio0 uio0 uio": "uio",
+		"pnp/tpmrm/tpmrm0 tpmrm0 tpmrm": "tpmrm", "mmc/rpmb/rpmb0 rpmb0 rpmb": "rpmb",
 
 		"virtual/mem/zero zero mem": "", "usb/tty/ttyACM0 ttyACM0 tty": "", "virtual/vfio/12 vfio/12 vfio": "",
 		"virtual/video4linux/video9 video9 video4linux": "", "usb/sound/controlC1 snd/controlC1 sound": "", "usb/vendor/apex_0 apex_0 apex": "",
