@@ -57,7 +57,7 @@ func checkCost(text []byte, into reflect.Type) error {
 	return checkQuantities("", value, into)
 }
 
-// listItems returns the number of items in all lists of a JSON text.
+// listItems returns the number of items in all lists of a JSON text. An empty list counts as one.
 func listItems(text []byte) (items int) {
 	var lists []bool // whether each open bracket is that of a list
 	for b := range Structure(text) {

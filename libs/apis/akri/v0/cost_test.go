@@ -47,6 +47,51 @@ func TestManyItemsAreMalformed(t *testing.T) {
 	}
 }
 
+// FuzzBroker decodes a broker, and counts the items in its lists. What is accepted is written in
+// time: the fuzzer fails for an input that takes ten seconds.
+func FuzzBroker(f *testing.F) {
+	for i, field := range fieldsOf(reflect.TypeFor[akriv0.BrokerSpec](), reflect.TypeFor[resource.Quantity]()) {
+		f.Add(fmt.Sprintf(field, hostileQuantities[i%len(hostileQuantities)]))
+		f.Add(fmt.Sprintf(field, `"15e-3"`))
+	}
+	f.Add(`{"brokerPodSpec":{"containers":[{"args":["\\\"[,","]"],"name":{"x":[[],[[1,2]],"a"]}}]}}`)
+
+	f.Fuzz(func(t *testing.T, broker string) {
+		var value any
+		if json.Unmarshal([]byte(broker), &value) != nil {
+			return
+		}
+		require.GreaterOrEqual(t, akriv0.ListItems([]byte(broker)), itemsOf(value), "keys can be repeated")
+
+		var c akriv0.Configuration
+		if json.Unmarshal([]byte(`{"spec": {"discoveryHandler": {"name": "lamp"}, "brokerSpec": `+broker+`}}`), &c) != nil {
+			return
+		}
+		if len(c.Spec.Malformed) > 0 {
+			require.NotEmpty(t, c.Spec.Malformed[0].Message)
+			return
+		}
+		_, err := json.Marshal(c)
+		require.NoError(t, err)
+	})
+}
+
+// itemsOf returns the number of items in all lists of a value. An empty list counts as one.
+func itemsOf(value any) (items int) {
+	switch value := value.(type) {
+	case []any:
+		items = max(len(value), 1)
+		for _, item := range value {
+			items += itemsOf(item)
+		}
+	case map[string]any:
+		for _, item := range value {
+			items += itemsOf(item)
+		}
+	}
+	return items
+}
+
 func decode(t *testing.T, broker string) (c akriv0.Configuration) {
 	t.Helper()
 	require.NoError(t, json.Unmarshal([]byte(`{"spec": {"discoveryHandler": {"name": "lamp"}, "brokerSpec": `+broker+`}}`), &c), broker)

@@ -1,0 +1,4 @@
+package v0
+
+// ListItems is listItems.
+var ListItems = listItems
