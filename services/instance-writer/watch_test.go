@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+	"google.golang.org/protobuf/proto"
 
 	discoveryv1 "akri.sh/proto/akri/discovery/v1"
 	instancev1 "akri.sh/proto/akri/instance/v1"
@@ -29,6 +30,7 @@ func TestInstancesInParts(t *testing.T) {
 			part := response.GetSnapshot()
 			require.NotNil(t, part)
 			require.NotZero(t, part.GetRevision())
+			require.Less(t, proto.Size(response), 65<<10, "a message of 64 KiB of Instances")
 			for _, instance := range part.GetInstances() {
 				names[instance.GetName()] = true
 			}
