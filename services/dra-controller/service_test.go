@@ -491,9 +491,10 @@ func TestEarlierVersion(t *testing.T) {
 	require.Zero(t, f.logged.Len(), "%v", f.logged.All())
 }
 
-// A device that an earlier version published in a pool of its own stays there while a claim has it:
-// the scheduler counts its slots by pool and device. It is never in two pools.
-func TestPoolOfAnEarlierVersion(t *testing.T) {
+// A device that was published in a pool of its own, before the API server had consumable capacity,
+// stays there while a claim has it: the scheduler counts its slots by pool and device. It is never
+// in two pools.
+func TestPoolOfAnAllocatedClaim(t *testing.T) {
 	f := start(t)
 	pools := func() (found []string) {
 		list, err := f.clientset.ResourceV1().ResourceSlices().List(t.Context(), metav1.ListOptions{})

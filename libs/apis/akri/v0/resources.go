@@ -50,8 +50,8 @@ func DevicePool(namespace, configuration, node, instance string) string {
 }
 
 // InstancePool returns the name of the pool of one Instance. If the scheduler allocates a device
-// only once, it has a device for each slot, with the name of the slot. Earlier versions of Akri had
-// no other pools, so that allocated claims can name a device with the name of the Instance in it.
+// only once, it has a device for each slot, with the name of the slot. A device stays in it while a
+// claim has it, also after the scheduler can allocate a device several times.
 func InstancePool(namespace, instance string) string { return namespace + "/" + instance }
 
 // InstanceOfDevice returns the namespace and the name of the Instance of a device in

@@ -157,9 +157,9 @@ func TestClientsThatReadNoResponse(t *testing.T) {
 	}
 }
 
-// TestSlowSenders has 31 clients of one address and one of each of three others that send a byte of a
-// review a second. Others are reviewed meanwhile. The server ends the connections of slow senders in
-// time.
+// TestSlowSenders has 31 clients of one address and one of each of three others that send a byte of
+// a review a second. Others are reviewed meanwhile. The server ends the connections of slow senders
+// in time.
 func TestSlowSenders(t *testing.T) {
 	data, _, _ := renewed(t, time.Now(), nil, names)
 	review := reviewWithLongResponse(t)

@@ -52,8 +52,8 @@ func (c *controller) reconcilePool(ctx context.Context, pool string, again bool,
 	return nil
 }
 
-// pool returns the pool of the Instance. Earlier versions published each device in a pool of its
-// own. A claim to which they allocated it keeps the device there.
+// pool returns the pool of the Instance. A claim that was allocated while the API server had no
+// consumable capacity, when each device is in a pool of its own, keeps the device there.
 func (c *controller) pool(instance *akriv0.Instance) string {
 	earlier := akriv0.InstancePool(instance.Namespace, instance.Name)
 	if len(c.Cache.Claims.ByIndex(byPool, earlier)) > 0 {
@@ -62,8 +62,8 @@ func (c *controller) pool(instance *akriv0.Instance) string {
 	return c.features.Pool(instance)
 }
 
-// allocationChanged reconciles the pools of the devices that the claim has, or had, in a pool of an
-// earlier version.
+// allocationChanged reconciles the pools of the devices that the claim has, or had, in another pool
+// than theirs.
 func (c *controller) allocationChanged(claim *resourcev1.ResourceClaim) {
 	if claim == nil {
 		return

@@ -68,7 +68,7 @@ func (f Features) Changes(
 }
 
 // split returns the slices of the pool that Changes has made, in the order of their numbers, and
-// those that others or earlier versions have made.
+// those that others have made.
 func split(pool string, current []*resourcev1.ResourceSlice) (own, others []*resourcev1.ResourceSlice) {
 	for _, slice := range current {
 		if number(pool, slice.Name) >= 0 && slice.Spec.NodeSelector != nil && nodesOf(slice.Spec.NodeSelector) != "" {

@@ -127,7 +127,7 @@ func (w *world) change() {
 	case action == 8:
 		name, _ := pick(w.random, w.slices)
 		delete(w.slices, name)
-	case action == 9: // a kubelet, or an earlier version
+	case action == 9: // a kubelet
 		slice := &resourcev1.ResourceSlice{ObjectMeta: metav1.ObjectMeta{Name: "alien"}}
 		if _, own := pick(w.random, w.slices); own != nil {
 			slice.Spec = *own.Spec.DeepCopy()

@@ -22,7 +22,7 @@ type state struct {
 type savedHandler struct {
 	Handler
 	Status string `json:"status"`
-	// OfflineCause is empty without a cause, and in a state file of a version without it.
+	// OfflineCause is empty without a cause.
 	OfflineCause string `json:"offlineCause,omitempty"`
 }
 
