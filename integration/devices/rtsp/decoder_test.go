@@ -56,7 +56,11 @@ func TestDecoder(t *testing.T) {
 	again := b.decoderOfClients(t)
 	require.NotEqual(t, decoder, again)
 	require.NoError(t, syscall.Kill(again, syscall.SIGKILL))
-	awaitTrue(t, "a frame from the next decoder", func() bool { _, err := b.frame(t.Context(), t); return err == nil })
+	awaitTrue(t, "the next decoder", func() bool {
+		_, err := b.frame(t.Context(), t) // before the next frame of the camera: the image that the killed one has encoded
+		running := b.decoders(t)
+		return err == nil && len(running) == 1 && running[0] != again
+	})
 	require.NotEqual(t, again, b.decoderOfClients(t))
 }
 
