@@ -30,9 +30,9 @@ import (
 
 // TestAttacks attacks the webhook from a Pod with a CPU limit, and instance-writer with the
 // identities of one node, while clients make ten honest changes a second on the other node. All of
-// these succeed, no service restarts, and nothing of the other node leaks. It prints
-// latencies. AKRI_E2E_ATTACK is the duration (15s); if it is set, the changes are made for the same
-// time before the attack, too.
+// these succeed, a new Configuration gets its broker, no service restarts, and nothing of the other
+// node leaks. It prints latencies. AKRI_E2E_ATTACK is the duration (15s); if it is set, the changes
+// are made for the same time before the attack, too.
 func TestAttacks(t *testing.T) {
 	selectForm(separate().resources())
 	require.NoError(t, akri.Install(t.Context(), "instance-writer.replicas=2"))
@@ -82,6 +82,8 @@ func attacked(t *testing.T) {
 	}
 	stop := startAttack(t, hostileNode.Name(), "default/"+instance, foreignNamespace+"/"+foreign)
 	change(t, "during the attack", duration, client, honestNode.Name(), instance)
+	apply(t, echoConfiguration("e2e-attacked", 1, broker, "foo2"))
+	awaitBrokers(t, "default", "e2e-attacked", 1)
 	results := stop()
 
 	t.Logf("attacks: %+v", results)
