@@ -164,6 +164,7 @@ func (w *Webhook) hold(ctx context.Context) {
 	defer plain.Close()
 	stop := context.AfterFunc(ctx, func() { _ = plain.Close() })
 	defer stop()
+
 	conn := tls.Client(plain, &tls.Config{InsecureSkipVerify: true})
 	if err := conn.HandshakeContext(ctx); err != nil {
 		if ctx.Err() == nil {
@@ -171,6 +172,7 @@ func (w *Webhook) hold(ctx context.Context) {
 		}
 		return
 	}
+
 	if _, err := io.WriteString(conn, "POST "+webhookPath+" HTTP/1.1\r\nHost: x\r\nContent-Length: 1000000\r\n\r\n{"); err == nil {
 		_, _ = io.Copy(io.Discard, conn)
 	}

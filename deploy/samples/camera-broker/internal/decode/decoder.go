@@ -144,6 +144,7 @@ func (w *worker) decode(ctx context.Context, frame *video.Frame) {
 			return
 		}
 	}
+
 	if content, err := h264.AnnexB(frame.Units).Marshal(); err != nil {
 		w.fail(err)
 	} else if err := w.child.send(frameMessage, content); err != nil {
@@ -184,6 +185,7 @@ func (w *worker) answer() {
 		}
 		r.image = w.image
 	}
+
 	for _, request := range w.waiting {
 		request <- r
 	}
