@@ -5,6 +5,7 @@ package requirements
 
 import (
 	"context"
+	"crypto/sha512"
 	"encoding/json"
 	"fmt"
 	"net/url"
@@ -41,7 +42,7 @@ type Reader struct {
 	client rest.Interface
 
 	mu     sync.Mutex
-	url    string // of the schemas; it changes with their content
+	url    string // of the schemas, with their hash; empty if they are to be read again
 	served *document
 }
 
@@ -139,29 +140,33 @@ func (r *Reader) readSchemas(ctx context.Context) error {
 		return err
 	}
 	location := index.Paths[strings.TrimPrefix(groupPath, "/")].ServerRelativeURL
-	if location == r.url {
+	if location != "" && location == r.url {
 		return nil
 	}
-	served := &document{}
+
+	content, served := []byte("{}"), &document{}
 	if location != "" {
-		if err := r.get(ctx, location, served); err != nil {
+		var err error
+		if content, err = r.read(ctx, location); err != nil {
 			return err
 		}
 	}
-	r.url, r.served = location, served
+	if err := json.Unmarshal(content, served); err != nil {
+		return fmt.Errorf("%s: %w", location, err)
+	}
+
+	// The index can be older than the schemas, for about a second. The API server redirects
+	// requests for former schemas to the present ones. These have another hash, and are read again
+	// next time.
+	r.url, r.served = "", served
+	if strings.HasSuffix(location, fmt.Sprintf("hash=%X", sha512.Sum512(content))) {
+		r.url = location
+	}
 	return nil
 }
 
 func (r *Reader) get(ctx context.Context, location string, into any) error {
-	parsed, err := url.Parse(location)
-	if err != nil {
-		return err
-	}
-	request := r.client.Get().AbsPath(parsed.Path).SetHeader("Accept", "application/json")
-	for name, values := range parsed.Query() {
-		request = request.Param(name, values[0])
-	}
-	content, err := request.DoRaw(ctx)
+	content, err := r.read(ctx, location)
 	if err != nil {
 		return err
 	}
@@ -169,6 +174,18 @@ func (r *Reader) get(ctx context.Context, location string, into any) error {
 		return fmt.Errorf("%s: %w", location, err)
 	}
 	return nil
+}
+
+func (r *Reader) read(ctx context.Context, location string) ([]byte, error) {
+	parsed, err := url.Parse(location)
+	if err != nil {
+		return nil, err
+	}
+	request := r.client.Get().AbsPath(parsed.Path).SetHeader("Accept", "application/json")
+	for name, values := range parsed.Query() {
+		request = request.Param(name, values[0])
+	}
+	return request.DoRaw(ctx)
 }
 
 // document is the part of an OpenAPI document that is compared.

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -37,8 +38,9 @@ const (
 type cluster struct {
 	*testing.T
 
-	client *kube.Client[*apiextensions.CustomResourceDefinition, *apiextensions.CustomResourceDefinitionList]
-	reader *requirements.Reader
+	client   *kube.Client[*apiextensions.CustomResourceDefinition, *apiextensions.CustomResourceDefinitionList]
+	requests rest.Interface
+	reader   *requirements.Reader
 }
 
 func newCluster(t *testing.T) cluster {
@@ -49,7 +51,7 @@ func newCluster(t *testing.T) cluster {
 	require.NoError(t, err)
 	requests, err := discovery.NewDiscoveryClientForConfig(server.Config())
 	require.NoError(t, err)
-	return cluster{t, client, requirements.NewReader(requests.RESTClient())}
+	return cluster{t, client, requests.RESTClient(), requirements.NewReader(requests.RESTClient())}
 }
 
 // change changes a definition. The function returns its former spec.
@@ -62,6 +64,16 @@ func (c cluster) change(name string, change func(*apiextensions.CustomResourceDe
 	_, err = c.client.In("").Update(c.Context(), crd, metav1.UpdateOptions{})
 	require.NoError(c, err)
 	return *former
+}
+
+// awaitStorage waits until the API server can list the objects of a definition.
+func (c cluster) awaitStorage(name string) {
+	c.Helper()
+	resource, _, _ := strings.Cut(name, ".")
+	require.EventuallyWithT(c, func(t *assert.CollectT) {
+		path := "/apis/" + akriv0.GroupVersion.String() + "/" + resource
+		require.NoError(t, c.requests.Get().AbsPath(path).Do(context.WithoutCancel(c.Context())).Error())
+	}, time.Minute, 50*time.Millisecond)
 }
 
 // await waits for the answer. The API server publishes a changed definition after some time.
@@ -102,6 +114,33 @@ func TestRandomFields(t *testing.T) {
 			require.ElementsMatch(t, lacks, unmet[0].Lacks)
 		}, time.Minute, 50*time.Millisecond)
 		c.change(name, func(spec *apiextensions.CustomResourceDefinitionSpec) { *spec = former })
+		c.await()
+	}
+}
+
+// TestChangesAtRandomTimes changes a definition before and after the first answers of readers. The
+// API server publishes the index of schemas up to a second after the schemas.
+func TestChangesAtRandomTimes(t *testing.T) {
+	seed := rand.Uint64()
+	t.Logf("seed %d", seed)
+	random := rand.New(rand.NewPCG(seed, 0))
+	pause := func() { <-time.After(time.Duration(random.Int64N(int64(600 * time.Millisecond)))) }
+	c := newCluster(t)
+	c.await()
+	var readers []*requirements.Reader
+	for range 10 {
+		former := c.change(configurations, func(spec *apiextensions.CustomResourceDefinitionSpec) {
+			delete(spec.Versions[0].Schema.OpenAPIV3Schema.Properties["spec"].Properties, "capacity")
+		})
+		pause()
+		reader := requirements.NewReader(c.requests)
+		readers = append(readers, reader)
+		_, err := reader.Unmet(t.Context(), nil)
+		require.NoError(t, err)
+		c.change(configurations, func(spec *apiextensions.CustomResourceDefinitionSpec) { *spec = former })
+		pause()
+	}
+	for _, c.reader = range readers {
 		c.await()
 	}
 }
@@ -159,6 +198,9 @@ func TestMissingDefinitions(t *testing.T) {
 		return explain.Requirement{Subject: definition(name), Missing: true}
 	}
 	remove := func(name string) *apiextensions.CustomResourceDefinition {
+		// The API server deletes a definition only after its next resync if the storage of the
+		// objects was not ready at the deletion: the former test has changed the definition.
+		c.awaitStorage(name)
 		crd, err := c.client.In("").Get(t.Context(), name, metav1.GetOptions{})
 		require.NoError(t, err)
 		require.NoError(t, c.client.In("").Delete(t.Context(), name, metav1.DeleteOptions{}))
