@@ -23,8 +23,8 @@ func TestSecondHostStandsBy(t *testing.T) {
 	require.Equal(t, 1, f.kubelet.registered(configuration), "the second host does not register")
 
 	stopFirst()
+	f.eventually(func(c *assert.CollectT) { require.Equal(c, 2, f.kubelet.registered(configuration)) })
 	f.awaitDevices(configuration, all(healthy, "0", "1"))
-	require.Equal(t, 2, f.kubelet.registered(configuration))
 	require.Equal(t, []string{"C:0:node-a", ""}, f.writer.Usage(first))
 	f.pods.set("")
 	f.awaitUsage(first, "", "")
