@@ -97,25 +97,26 @@ func TestLongStates(t *testing.T) {
 	now := time.Unix(1000, 0)
 	for from, to := range map[brokerState]brokerState{pending: failing, recovering: running, replaced: replaced, failing: failing} {
 		previous := map[types.UID]observation{}
-		settle := func(after time.Duration, restarts int32) (brokerState, time.Duration) {
+		settle := func(after time.Duration, restarts int32) (brokerState, time.Time) {
 			seen := observer{now: now.Add(after), timeout: 30 * time.Second, previous: previous, current: map[types.UID]observation{}}
 			result := seen.settle("uid", restarts, broker{state: from})
 			previous = seen.current
-			return result.state, seen.requeueAfter
+			return result.state, seen.next.At
 		}
 		timed := from == pending || from == recovering
 		for _, step := range []struct {
 			after    time.Duration
 			restarts int32
 			want     brokerState
-			requeue  time.Duration
+			next     time.Time
 		}{
-			{0, 1, from, 30 * time.Second}, {29 * time.Second, 1, from, time.Second}, {30 * time.Second, 1, to, 0}, {31 * time.Second, 2, from, 30 * time.Second},
+			{0, 1, from, now.Add(30 * time.Second)}, {29 * time.Second, 1, from, now.Add(30 * time.Second)},
+			{30 * time.Second, 1, to, time.Time{}}, {31 * time.Second, 2, from, now.Add(61 * time.Second)},
 		} {
-			state, requeue := settle(step.after, step.restarts)
+			state, next := settle(step.after, step.restarts)
 			require.Equal(t, step.want, state)
 			if timed {
-				require.Equal(t, step.requeue, requeue)
+				require.Equal(t, step.next, next)
 			}
 		}
 	}

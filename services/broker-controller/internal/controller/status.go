@@ -17,6 +17,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	akriv0 "akri.sh/libs/apis/akri/v0"
+	"akri.sh/libs/grace"
 	"akri.sh/services/broker-controller/internal/cluster"
 )
 
@@ -156,7 +157,7 @@ func (c *Controller) brokersOf(
 		}
 	}
 	c.observed[key] = seen.current
-	return brokersRunning(brokers), seen.requeueAfter
+	return brokersRunning(brokers), seen.next.At.Sub(now) // negative if there is none
 }
 
 // brokersOfInstance returns the brokers that the Instance should have.
@@ -200,7 +201,7 @@ type observer struct {
 	now               time.Time
 	timeout           time.Duration
 	previous, current map[types.UID]observation
-	requeueAfter      time.Duration
+	next              grace.Next
 }
 
 // settle returns a pending broker as failing, and a recovering one as running, if it has been in
@@ -211,15 +212,21 @@ func (o *observer) settle(uid types.UID, restarts int32, b broker) broker {
 		seen.since = previous.since
 	}
 	o.current[uid] = seen
-	if b.state != pending && b.state != recovering {
+
+	wait := grace.Wait{Since: seen.since, For: o.timeout}
+	switch b.state {
+	case pending:
+		wait.Awaited, wait.Then = "the broker starts", "it counts as failing"
+	case recovering:
+		wait.Awaited, wait.Then = "the broker does not end again", "it counts as running"
+	default:
 		return b
 	}
-	if remaining := seen.since.Add(o.timeout).Sub(o.now); remaining > 0 {
-		if o.requeueAfter == 0 || remaining < o.requeueAfter {
-			o.requeueAfter = remaining
-		}
+	if !wait.Over(o.now) {
+		o.next.Include(wait.Until())
 		return b
 	}
+
 	if b.state == pending {
 		b.state = failing
 	} else {
