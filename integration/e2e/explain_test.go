@@ -111,8 +111,12 @@ type brokenCluster struct {
 	message, remedy string
 	// state is that of the verdict with the cause for checkEverywhere, Broken if it is empty.
 	state explain.State
-	// condition is DevicesWorking or BrokersWorking if that states the cause, too.
-	condition string
+	// condition is DevicesWorking or BrokersWorking if that states the cause, too. The
+	// Configuration is the object, unless it is named here.
+	condition, configuration string
+	// began is when the cluster was broken, for the time until the cause is stated. It is zero if
+	// prepare breaks the cluster.
+	began time.Time
 }
 
 // checkEverywhere checks that all that can state the cause does: the condition of the Configuration
@@ -135,10 +139,12 @@ func (b brokenCluster) checkEverywhere(t *testing.T) {
 // is some milliseconds older than what prepare has seen.
 func (b brokenCluster) check(t *testing.T) explanation {
 	t.Helper()
+	if b.began.IsZero() {
+		b.began = time.Now()
+	}
 	if b.prepare != nil {
 		b.prepare(t)
 	}
-	began := time.Now()
 	var e explanation
 	var found explain.Cause
 	await(t, "cause "+b.cause, func(ctx context.Context) error {
@@ -153,7 +159,7 @@ func (b brokenCluster) check(t *testing.T) explanation {
 		}
 		return nil
 	})
-	recordVerdict(t, b.cause, time.Since(began))
+	recordVerdict(t, b.cause, time.Since(b.began))
 	require.Contains(t, found.Message, b.message)
 	require.True(t, slices.ContainsFunc(found.Remedies, func(r explain.Remedy) bool {
 		return strings.Contains(r.Command, b.remedy)
@@ -167,7 +173,7 @@ func (b brokenCluster) check(t *testing.T) explanation {
 // checkCondition waits until the condition states the cause without a question, and the column of
 // `kubectl get` its verdict.
 func (b brokenCluster) checkCondition(t *testing.T) {
-	namespace, name := b.configuration()
+	namespace, name := b.namespacedName()
 	awaitObject(t, b.condition+" with "+b.cause, akri.Configurations.In(namespace), name, func(c *akriv0.Configuration) error {
 		condition := meta.FindStatusCondition(c.Status.Conditions, b.condition)
 		if condition == nil || condition.Status != metav1.ConditionFalse || !strings.Contains(condition.Message, b.cause+": ") {
@@ -207,7 +213,7 @@ func column(t *testing.T, namespace, name, title string) string {
 // devices or the brokers of the Configuration follows.
 func (b brokenCluster) awaitAlert(t *testing.T) {
 	t.Helper()
-	namespace, name := b.configuration()
+	namespace, name := b.namespacedName()
 	await(t, "the series of the alert for "+name, func(ctx context.Context) error {
 		var reason string
 		err := eachValue(ctx, "instance-writer", "akri_configuration_condition", func(labels map[string]string, value float64) {
@@ -223,9 +229,9 @@ func (b brokenCluster) awaitAlert(t *testing.T) {
 	})
 }
 
-// configuration returns the namespace and the name of the Configuration.
-func (b brokenCluster) configuration() (namespace, name string) {
-	namespace, name = "default", strings.Fields(b.object)[1]
+// namespacedName returns the namespace and the name of the Configuration.
+func (b brokenCluster) namespacedName() (namespace, name string) {
+	namespace, name = "default", cmp.Or(b.configuration, strings.Fields(b.object)[1])
 	if _, other, found := strings.Cut(b.object, "--namespace="); found {
 		namespace = other
 	}
@@ -500,6 +506,7 @@ func explainedCauses(t *testing.T) {
 			prepare: whyFinalizer("instance.akri.sh", "why-finalizer-8120fe", "why-finalizer"),
 			object:  "instance why-finalizer-8120fe",
 			cause:   "Terminating", message: "these finalizers keep it: example.com/why", remedy: "kubectl patch instance.akri.sh why-finalizer-8120fe",
+			condition: akriv0.ConditionDevicesWorking, configuration: "why-finalizer",
 		},
 		{
 			prepare: whyFinalizer("pod", "why-pod", "why-terminating"),

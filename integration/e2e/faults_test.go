@@ -33,6 +33,8 @@ type fault struct {
 	// cause and message are what `kubectl akri explain` and `check` state about the Configuration
 	// of faults.
 	cause, message string
+	// remedy is a part of a command that explain names.
+	remedy string
 	// subject is the kind of subject that broker-controller counts as broken, from which an alert
 	// follows.
 	subject string
@@ -104,11 +106,11 @@ func faults(t *testing.T) {
 				_, err := akri.Kubectl(ctx, "", "taint", "node", tainted, "faults=on:NoExecute-")
 				return err
 			},
-			cause: "NodeWithoutAkri", message: "faults=on:NoExecute", subject: "node",
+			cause: "NodeWithoutAkri", message: "faults=on:NoExecute", subject: "node", condition: akriv0.ConditionDevicesWorking,
 		},
 		{
 			name: "directory of the kubelet", inject: directory, remove: reinstallWith("--set=global.host.kubelet=null"),
-			cause: "VolumeNotMounted", message: "/var/lib/no-kubelet", subject: "service",
+			cause: "VolumeNotMounted", message: "/var/lib/no-kubelet", remedy: "global.host.kubelet", subject: "service",
 		},
 	} {
 		t.Run(f.name, f.check)
@@ -149,7 +151,9 @@ func (f fault) check(t *testing.T) {
 		awaitDeleted(t, f.deleted)
 	}
 	recordVerdict(t, "metrics of "+f.cause, time.Since(began))
-	broken := brokenCluster{object: "configuration " + faulty, cause: f.cause, message: f.message, condition: f.condition}
+	broken := brokenCluster{
+		object: "configuration " + faulty, cause: f.cause, message: f.message, remedy: f.remedy, condition: f.condition, began: began,
+	}
 	broken.check(t)
 	requireFailedCheck(t, f.message)
 	awaitPage(t, "/problems", f.cause+": ", f.message)

@@ -30,6 +30,8 @@ configurations:
     nodes: {names: [no-such-node]}
   e2e-site-no-handler:
     discoveryHandler: {name: noSuchHandler}
+  e2e-site-ended-handler:
+    discoveryHandler: {name: e2eEnded}
   e2e-site-no-secret:
     discoveryHandler:
       name: debugEcho
@@ -40,7 +42,7 @@ configurations:
     brokerSpec:
       brokerPodSpec:
         containers:
-        - {name: broker, image: "ghcr.io/akri-mesh/sample-broker:dev", imagePullPolicy: IfNotPresent, command: [/no-such-program], resources: {limits: {"{{PLACEHOLDER}}": "1"}}}
+        - {name: broker, image: "ghcr.io/akri-mesh/sample-broker:dev", imagePullPolicy: IfNotPresent, args: [--once], resources: {limits: {"{{PLACEHOLDER}}": "1"}}}
 `
 
 // releaseOfConfigurations installs and upgrades a release of Configurations with each version of
@@ -48,10 +50,12 @@ configurations:
 // works, because one site without its devices must not roll the release of all sites back. The
 // conditions state what does not work.
 func releaseOfConfigurations(t *testing.T) {
+	ended := handle(t, akri.Cluster.Nodes()[0], "e2eEnded")
+	ended.stop()
 	versions := map[string]helmCommand{"helm 4": akri.Helm, "helm 3": akri.Helm3}
 	for _, version := range slices.Sorted(maps.Keys(versions)) {
 		release(t, version, versions[version], func() {
-			for name, state := range map[string]string{"no-device": "Broken", "no-node": "Broken", "no-handler": "Broken", "no-secret": "Broken"} {
+			for name, state := range map[string]string{"no-device": "Broken", "no-node": "Broken", "no-handler": "Broken", "ended-handler": "Broken", "no-secret": "Broken"} {
 				awaitVerdict(t, "default", "e2e-site-"+name, akriv0.ConditionDevicesWorking, state)
 			}
 			awaitVerdict(t, "default", "e2e-site-crash", akriv0.ConditionBrokersWorking, "Broken")

@@ -49,10 +49,14 @@ func removedSockets(t *testing.T) {
 	t.Logf("the other handler has no socket after %s", time.Since(removed).Round(time.Second))
 	handler.send(t, &discoveryv0.Device{Id: "x"}, &discoveryv0.Device{Id: "y"})
 	awaitInstances(t, "default", foreign, instanceName(foreign, "x", "", true), instanceName(foreign, "y", "", true))
-	brokenCluster{
+	broken := brokenCluster{
 		object: "configuration " + foreign,
 		cause:  "HandlerSocketMissing", message: "/var/lib/akri/e2eForeign.sock", remedy: "spec.nodeName=" + node.Name(),
-	}.check(t)
+		condition: akriv0.ConditionDevicesWorking,
+	}
+	broken.check(t)
+	broken.awaitAlert(t)
+	requireFailedCheck(t, broken.message)
 	// With Dynamic Resource Allocation, the kubelet has registered the driver again by now.
 	usesDevice(t, node, "sockets-removed", name)
 
