@@ -3,16 +3,19 @@ package charts_test
 import (
 	"cmp"
 	"reflect"
-	"regexp"
 	"slices"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/util/validation"
 )
 
-var nameOfObject = regexp.MustCompile(`^[a-z0-9.-]+$`)
+// namesOfRender are the names that broker-controller replaces in the names of objects.
+var namesOfRender = []string{"$(AKRI_INSTANCE)", "$(AKRI_CONFIGURATION)"}
 
 // rightsOfChange returns the rights that the author of a change of a spec needs, as "verb resource
 // namespace name", and the number of Secrets and ConfigMaps among them. It is what the expressions
 // of the policy akri-authors must compute. Values of wrong types and names that no object has count
-// as absent.
+// as absent. A name in which broker-controller replaces a part needs the right to get all objects.
 func rightsOfChange(namespace string, old, spec map[string]any) (rights []string, objects int) {
 	changed := func(parts ...string) bool {
 		return slices.ContainsFunc(parts, func(part string) bool { return !reflect.DeepEqual(old[part], spec[part]) })
@@ -23,7 +26,11 @@ func rightsOfChange(namespace string, old, spec map[string]any) (rights []string
 		}
 	}
 	read := func(resource, namespace string, reference map[string]any, field string) {
-		if name, _ := reference[field].(string); nameOfObject.MatchString(name) {
+		name, _ := reference[field].(string)
+		switch {
+		case slices.ContainsFunc(namesOfRender, func(replaced string) bool { return strings.Contains(name, replaced) }):
+			need("get " + resource + " " + namespace + " ")
+		case len(validation.IsDNS1123Subdomain(name)) == 0:
 			need("get " + resource + " " + namespace + " " + name)
 		}
 	}

@@ -117,6 +117,7 @@ func (a authors) grantAll(clientset kubernetes.Interface, namespace string) {
 			grant("get "+resource+" "+namespace+" "+name,
 				rbacv1.PolicyRule{APIGroups: []string{""}, Resources: []string{resource}, ResourceNames: []string{name}, Verbs: []string{"get"}})
 		}
+		grant("get "+resource+" "+namespace+" ", rbacv1.PolicyRule{APIGroups: []string{""}, Resources: []string{resource}, Verbs: []string{"get"}})
 	}
 }
 
@@ -227,6 +228,26 @@ func TestRightsOfAuthors(t *testing.T) {
 		`create jobs.batch --namespace tenant, get secrets/object-0.x --namespace tenant`)
 }
 
+// A name that Akri completes with the name of a device or of the Configuration can become the name
+// of any object, so its author needs the right to get all of them.
+func TestRightsOfCompletedNames(t *testing.T) {
+	a := newAuthors(t)
+	for _, name := range []string{"$(AKRI_INSTANCE)", "$(AKRI_CONFIGURATION)", "object-$(AKRI_INSTANCE)", "$(AKRI_CONFIGURATION)-0.x"} {
+		for _, from := range []string{"object-2.x", "object-3.x", "object-4.x", "object-5.x"} {
+			spec := strings.ReplaceAll(brokerOfTenant, "name: "+from, `name: "`+name+`"`)
+			spec = strings.ReplaceAll(spec, "secretName: "+from, `secretName: "`+name+`"`)
+			require.NotEqual(t, brokerOfTenant, spec)
+
+			for _, resource := range []string{"secrets", "configmaps"} {
+				all := "get " + resource + " tenant "
+				named := append(slices.Clone(rightsOfTenant), "get secrets tenant ", "get configmaps tenant ")
+				require.NoError(t, a.create(spec, named...), name)
+				require.ErrorContains(t, a.create(spec, without(named, all)...), `user "ann" cannot get `+resource+" --namespace tenant; ", name)
+			}
+		}
+	}
+}
+
 // TestRightsOfEdits edits one part of a Configuration without any right, also while a finalizer
 // keeps what has been deleted.
 func TestRightsOfEdits(t *testing.T) {
@@ -326,16 +347,16 @@ func TestRandomAuthors(t *testing.T) {
 			change.SetResourceVersion(old.GetResourceVersion())
 			needed, objects := rightsOfChange(tenant, content, spec)
 			rights := r.most(needed)
+			missing := missingRights(needed, rights)
 			_, err := a.as(rights).Update(t.Context(), change, metav1.UpdateOptions{DryRun: dryRun})
 			switch {
 			case objects > 16:
 				tooMany++
 				require.ErrorContains(t, err, "can name at most 16", "seed %d: %v", seed, spec)
-			case len(rights) == len(needed):
+			case len(missing) == 0:
 				require.NoError(t, err, "seed %d: %v\n->\n%v", seed, content, spec)
 			default:
 				denied++
-				missing := slices.DeleteFunc(slices.Clone(needed), func(right string) bool { return slices.Contains(rights, right) })
 				require.Error(t, err, "seed %d: %v\n->\n%v", seed, content, spec)
 				require.True(t, slices.ContainsFunc(missing, func(right string) bool {
 					return strings.Contains(err.Error(), `user "ann" cannot `+asArguments(right)+"; ")
@@ -348,10 +369,33 @@ func TestRandomAuthors(t *testing.T) {
 	require.Positive(t, tooMany, "seed %d", seed)
 }
 
+// missingRights returns the needed rights that an author does not have. The right to get all
+// objects contains that to get one.
+func missingRights(needed, rights []string) []string {
+	return slices.DeleteFunc(slices.Clone(needed), func(right string) bool {
+		all := right[:strings.LastIndex(right, " ")+1]
+		return slices.Contains(rights, right) || slices.Contains(rights, all)
+	})
+}
+
 // generator makes random specs.
 type generator struct{ *rand.Rand }
 
+// completedNames are names that broker-controller completes, and names that no object can have.
+var completedNames = []string{
+	"$(AKRI_INSTANCE)", "$(AKRI_CONFIGURATION)", "object-$(AKRI_INSTANCE)", "$(AKRI_CONFIGURATION)-0.x",
+	"$(INSTANCE)", "Object-0", "object 0", "object/0", "",
+}
+
 func (r generator) name() string { return objectNames[r.IntN(len(objectNames))] }
+
+// completedName returns a name of an object, or one of completedNames.
+func (r generator) completedName() string {
+	if r.IntN(6) == 0 {
+		return completedNames[r.IntN(len(completedNames))]
+	}
+	return r.name()
+}
 
 func (r generator) maybe(object map[string]any, field string, value func() any) {
 	if r.IntN(3) > 0 {
@@ -382,9 +426,9 @@ func (r generator) damage(value any) any {
 func (r generator) reference(secret, nameOfSecret, configMap string) map[string]any {
 	object := map[string]any{}
 	if r.IntN(2) == 0 {
-		object[secret] = r.damage(map[string]any{nameOfSecret: r.damage(r.name()), "key": "k"})
+		object[secret] = r.damage(map[string]any{nameOfSecret: r.damage(r.completedName()), "key": "k"})
 	} else {
-		object[configMap] = r.damage(map[string]any{"name": r.damage(r.name()), "key": "k"})
+		object[configMap] = r.damage(map[string]any{"name": r.damage(r.completedName()), "key": "k"})
 	}
 	return object
 }
