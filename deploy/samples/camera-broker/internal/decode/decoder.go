@@ -180,6 +180,7 @@ func (w *worker) answer() {
 		}
 		if r.err != nil {
 			w.fail(r.err)
+			r.err = w.err
 		} else if w.image == nil {
 			return // the next frames complete the image
 		}
@@ -213,9 +214,10 @@ func check(key *video.Frame) (ranges string, err error) {
 	if err := sps.Unmarshal(key.Units[0]); err != nil {
 		return "", fmt.Errorf("%w: its parameter set: %w", ErrUnsupported, err)
 	}
+	width, height := sps.Width(), sps.Height()
 	switch {
-	case sps.Width() <= 0 || sps.Height() <= 0 || sps.Width()*sps.Height() > maxPixels:
-		return "", fmt.Errorf("%w: it has %d x %d pixels, at most %d are supported", ErrUnsupported, sps.Width(), sps.Height(), maxPixels)
+	case width <= 0 || height <= 0 || width > maxPixels/height: // their product can overflow
+		return "", fmt.Errorf("%w: it has %d x %d pixels, at most %d are supported", ErrUnsupported, width, height, maxPixels)
 	case !sps.FrameMbsOnlyFlag:
 		return "", fmt.Errorf("%w: it is interlaced; set the camera to progressive video", ErrUnsupported)
 	case sps.ChromaFormatIdc > 1 || sps.BitDepthLumaMinus8 > 0 || sps.BitDepthChromaMinus8 > 0:
@@ -275,6 +277,8 @@ func (c *child) image(ranges string) ([]byte, error) {
 	switch {
 	case errors.Is(err, io.EOF):
 		return nil, errors.New("the process has ended")
+	case errors.Is(err, os.ErrDeadlineExceeded):
+		return nil, fmt.Errorf("the process has not replied for %s", replyTimeout)
 	case err != nil:
 		return nil, err
 	case kind == failureReply:
