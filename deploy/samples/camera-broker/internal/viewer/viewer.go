@@ -22,8 +22,10 @@ import (
 )
 
 const (
-	// askTimeout limits the time that a broker has to name its camera.
-	askTimeout = 3 * time.Second
+	// askTimeout limits the time that a broker has to name its camera, and resolveTimeout that of
+	// the DNS.
+	askTimeout     = 3 * time.Second
+	resolveTimeout = 5 * time.Second
 	// fresh is the time for which the list of brokers is used.
 	fresh = 5 * time.Second
 )
@@ -100,7 +102,9 @@ func (v *Viewer) find(ctx context.Context) map[string][]string {
 	if time.Since(v.asked) < fresh {
 		return v.cameras
 	}
-	addresses, err := v.options.Resolve(ctx, v.options.Host)
+	// A client that leaves does not end the search, whose result is for all clients.
+	ctx = context.WithoutCancel(ctx)
+	addresses, err := v.resolve(ctx)
 	if err != nil {
 		v.options.Log.Warn("no broker was found", "host", v.options.Host, "error", err)
 	}
@@ -127,6 +131,12 @@ func (v *Viewer) find(ctx context.Context) map[string][]string {
 	}
 	v.cameras, v.asked = found, time.Now()
 	return found
+}
+
+func (v *Viewer) resolve(ctx context.Context) (addresses []string, err error) {
+	ctx, cancel := context.WithTimeout(ctx, resolveTimeout)
+	defer cancel()
+	return v.options.Resolve(ctx, v.options.Host)
 }
 
 func (v *Viewer) ask(ctx context.Context, address string) (string, error) {
