@@ -1,6 +1,7 @@
 package broker_test
 
 import (
+	"bufio"
 	"context"
 	"crypto/tls"
 	"crypto/x509"
@@ -208,6 +209,36 @@ func TestPlainText(t *testing.T) {
 	defer conn.Close()
 	_, err = grpc_health_v1.NewHealthClient(conn).Check(t.Context(), &grpc_health_v1.HealthCheckRequest{})
 	require.NoError(t, err)
+}
+
+// TestMaxConnections opens as many connections as a server has, and one more. The server answers
+// the last one after another client has left.
+func TestMaxConnections(t *testing.T) {
+	const maxConnections = 128
+	address := serve(t, broker.Server{AllowPlainText: true})
+	connect := func() net.Conn {
+		conn, err := net.Dial("tcp", address)
+		require.NoError(t, err)
+		t.Cleanup(func() { _ = conn.Close() })
+		_, err = io.WriteString(conn, "GET /healthz HTTP/1.1\r\nHost: broker\r\n\r\n")
+		require.NoError(t, err)
+		return conn
+	}
+	answer := func(conn net.Conn, patience time.Duration) error {
+		require.NoError(t, conn.SetReadDeadline(time.Now().Add(patience)))
+		_, err := http.ReadResponse(bufio.NewReader(conn), nil)
+		return err
+	}
+	first := connect()
+	require.NoError(t, answer(first, time.Minute))
+	for range maxConnections - 1 {
+		require.NoError(t, answer(connect(), time.Minute))
+	}
+
+	last := connect()
+	require.ErrorIs(t, answer(last, time.Second), os.ErrDeadlineExceeded)
+	require.NoError(t, first.Close())
+	require.NoError(t, answer(last, time.Minute))
 }
 
 func basic(user, password string) string {

@@ -162,6 +162,13 @@ func (s source) Run(ctx context.Context, emit func(*video.Frame)) error {
 // start returns a source and the address of its broker.
 func start(t *testing.T) (source, string) {
 	t.Helper()
+	camera, _, address := startBroker(t)
+	return camera, address
+}
+
+// startBroker returns a source, its broker and the address of the broker.
+func startBroker(t *testing.T) (source, *camerabroker.Broker, string) {
+	t.Helper()
 	executable, err := os.Executable()
 	require.NoError(t, err)
 	camera := source{make(chan image)}
@@ -176,7 +183,7 @@ func start(t *testing.T) (source, string) {
 		stop()
 		require.NoError(t, <-done)
 	})
-	return camera, listener.Addr().String()
+	return camera, b, listener.Addr().String()
 }
 
 func TestServeImages(t *testing.T) {
@@ -236,6 +243,65 @@ func TestGetFrame(t *testing.T) {
 		_, err = client.GetFrame(t.Context(), &camera.NotifyRequest{})
 		return status.Code(err) == codes.Unavailable && strings.Contains(err.Error(), "camera gate: the frame is damaged")
 	}, time.Minute, time.Millisecond)
+}
+
+// TestSlowViewer has a viewer that does not read its stream. It does not delay another one, and its
+// stream ends after clientTimeout.
+func TestSlowViewer(t *testing.T) {
+	var http1, http2 http.Protocols
+	http1.SetHTTP1(true)
+	http2.SetUnencryptedHTTP2(true)
+	for name, protocols := range map[string]http.Protocols{"HTTP 1": http1, "HTTP 2": http2} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			camera, b, address := startBroker(t)
+			camera.images <- image{content: []byte("first")}
+			openStream(t, address, protocols) // is never read
+			read := openStream(t, address, protocols)
+			_, parameters, err := mime.ParseMediaType(read.Header.Get("Content-Type"))
+			require.NoError(t, err)
+			parts := multipart.NewReader(read.Body, parameters["boundary"])
+			require.Equal(t, "first", next(t, parts))
+			awaitReaders(t, b, 2)
+
+			// Large images fill the buffers of the connection that is not read.
+			each := time.NewTicker(50 * time.Millisecond)
+			defer each.Stop()
+			for began := time.Now(); camerabroker.Readers(b) == 2; <-each.C {
+				require.Less(t, time.Since(began), time.Minute, "the stream that is not read does not end")
+				content := strings.Repeat("a", 1<<20)
+				camera.images <- image{content: []byte(content)}
+				require.Len(t, next(t, parts), len(content))
+			}
+			require.Equal(t, 1, camerabroker.Readers(b))
+			camera.images <- image{content: []byte("last")}
+			require.Equal(t, "last", next(t, parts))
+		})
+	}
+}
+
+// openStream opens a stream with a connection of its own.
+func openStream(t *testing.T, address string, protocols http.Protocols) *http.Response {
+	t.Helper()
+	transport := &http.Transport{Protocols: &protocols, DialContext: func(ctx context.Context, network, address string) (net.Conn, error) {
+		conn, err := (&net.Dialer{}).DialContext(ctx, network, address)
+		if err == nil {
+			err = conn.(*net.TCPConn).SetReadBuffer(64 << 10)
+		}
+		return conn, err
+	}}
+	t.Cleanup(transport.CloseIdleConnections)
+	response, err := (&http.Client{Transport: transport}).Get("http://" + address + "/stream")
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = response.Body.Close() })
+	require.Equal(t, http.StatusOK, response.StatusCode)
+	return response
+}
+
+// awaitReaders awaits a number of streams. The broker closes that in which it tries the camera.
+func awaitReaders(t *testing.T, b *camerabroker.Broker, want int) {
+	t.Helper()
+	require.Eventually(t, func() bool { return camerabroker.Readers(b) == want }, time.Minute, time.Millisecond)
 }
 
 // TestNoCamera checks that a broker without a camera reports why.

@@ -25,6 +25,9 @@ func Source(settings Settings) video.Source {
 }
 
 // Resolve returns the address of the stream of a camera with ONVIF.
-func Resolve(ctx context.Context, settings Settings) (*url.URL, error) {
-	return newLocator(settings, nil, slog.New(slog.DiscardHandler)).resolve(ctx)
+func Resolve(ctx context.Context, settings Settings, log *slog.Logger) (*url.URL, error) {
+	return newLocator(settings, nil, log).resolve(ctx)
 }
+
+// Readers returns the number of streams that a broker serves.
+func Readers(b *Broker) int { return b.hub.Readers() }

@@ -1,8 +1,10 @@
 package camerabroker_test
 
 import (
+	"bytes"
 	"fmt"
 	"io"
+	"log/slog"
 	"net/http"
 	"net/http/httptest"
 	"net/url"
@@ -60,7 +62,13 @@ func resolve(t *testing.T, server *httptest.Server, profile string) (*url.URL, e
 		"CAMERA_USERNAME=viewer", "CAMERA_PASSWORD=secret",
 	})
 	require.NoError(t, err)
-	return camerabroker.Resolve(t.Context(), settings)
+	var log bytes.Buffer
+	address, err := camerabroker.Resolve(t.Context(), settings, slog.New(slog.NewJSONHandler(&log, nil)))
+	for _, text := range []string{log.String(), fmt.Sprint(err)} {
+		require.NotContains(t, text, "secret")
+		require.NotContains(t, text, "user:password")
+	}
+	return address, err
 }
 
 func TestProfiles(t *testing.T) {
@@ -106,5 +114,31 @@ func TestPasswordStaysWithTheCamera(t *testing.T) {
 		}
 	}
 	require.Positive(t, resolved)
+	require.Zero(t, requests.Load())
+}
+
+// TestRedirects lets cameras answer each operation with a redirect to another host, which receives
+// no request: it would get the password's digest.
+func TestRedirects(t *testing.T) {
+	var requests atomic.Int64
+	other := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { requests.Add(1) }))
+	defer other.Close()
+	for _, operation := range []string{"GetSystemDateAndTime", "GetCapabilities", "GetProfiles", "GetStreamUri"} {
+		for _, status := range []int{http.StatusMovedPermanently, http.StatusFound, http.StatusSeeOther, http.StatusTemporaryRedirect, http.StatusPermanentRedirect} {
+			camera := serveONVIF(t, answers{profiles: mainAndSub, stream: "rtsp://10.0.0.1/TOKEN"})
+			own := serveONVIF(t, answers{profiles: mainAndSub, media: camera.URL, stream: "rtsp://10.0.0.1/TOKEN"}).Config.Handler
+			camera.Config.Handler = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				body, _ := io.ReadAll(r.Body)
+				if strings.Contains(string(body), "<o:"+operation+" ") {
+					http.Redirect(w, r, strings.Replace(other.URL, "127.0.0.1", "localhost", 1), status)
+					return
+				}
+				r.Body = io.NopCloser(bytes.NewReader(body))
+				own.ServeHTTP(w, r)
+			})
+			_, err := resolve(t, camera, "")
+			require.ErrorContains(t, err, fmt.Sprintf("HTTP status %d", status), operation)
+		}
+	}
 	require.Zero(t, requests.Load())
 }
