@@ -58,6 +58,17 @@ func containers(pod *corev1.Pod) []corev1.ContainerStatus {
 	return slices.Concat(pod.Status.InitContainerStatuses, pod.Status.ContainerStatuses)
 }
 
+// specOf returns the container in the spec of the Pod that the status is about, or the first one.
+// Remedies name what is in the spec: a kubelet can write any name and image to the status.
+func specOf(pod *corev1.Pod, status corev1.ContainerStatus) (container corev1.Container) {
+	all := slices.Concat(pod.Spec.InitContainers, pod.Spec.Containers)
+	i := slices.IndexFunc(all, func(c corev1.Container) bool { return c.Name == status.Name })
+	if len(all) > 0 {
+		container = all[max(i, 0)]
+	}
+	return container
+}
+
 func waitingText(status corev1.ContainerStatus) string {
 	return fmt.Sprintf("container %q: %s: %s", status.Name, status.State.Waiting.Reason, status.State.Waiting.Message)
 }
@@ -69,7 +80,7 @@ func imageNotPulled(pod *corev1.Pod, status corev1.ContainerStatus) Cause {
 		kind, name = "configuration.akri.sh", configuration
 	}
 	return Cause{Message: waitingText(status), Remedies: []Remedy{
-		remedy("Correct the name of the image "+status.Image+", or make it available to "+pod.Spec.NodeName+".",
+		remedy(fmt.Sprintf("Correct the name of the image %q, or make it available to %s.", specOf(pod, status).Image, pod.Spec.NodeName),
 			"kubectl edit %s %s --namespace %s", kind, name, pod.Namespace),
 		remedy("If the registry needs a login: create a Secret, and name it in imagePullSecrets.",
 			"kubectl create secret docker-registry NAME --namespace %s --docker-server=REGISTRY --docker-username=USER --docker-password=PASSWORD",
@@ -78,10 +89,14 @@ func imageNotPulled(pod *corev1.Pod, status corev1.ContainerStatus) Cause {
 }
 
 func crashLoop(pod *corev1.Pod, status corev1.ContainerStatus) Cause {
+	container := specOf(pod, status)
 	cause := Cause{
 		Message:  fmt.Sprintf("container %q ends repeatedly (%s)", status.Name, Plural(int(status.RestartCount), "restart")),
 		Evidence: []string{"Pod " + pod.Namespace + "/" + pod.Name + ": " + waitingText(status)},
-		Remedies: []Remedy{remedy("Read the logs.", "kubectl logs %s --namespace %s --container %s --previous", pod.Name, pod.Namespace, status.Name), describePod("Read the Events of the Pod.", pod)},
+		Remedies: []Remedy{
+			remedy("Read the logs.", "kubectl logs %s --namespace %s --container %s --previous", pod.Name, pod.Namespace, container.Name),
+			describePod("Read the Events of the Pod.", pod),
+		},
 	}
 	if end := status.LastTerminationState.Terminated; end != nil {
 		cause.Message += fmt.Sprintf(", last with exit code %d (%s)", end.ExitCode, end.Reason)
@@ -89,7 +104,7 @@ func crashLoop(pod *corev1.Pod, status corev1.ContainerStatus) Cause {
 			cause.Evidence = append(cause.Evidence, "last line of its log: "+line)
 		}
 		if strings.Contains(end.Message, "exec format error") {
-			cause.Remedies = append([]Remedy{remedy("The image "+status.Image+" is for another processor: use one for that of the node.",
+			cause.Remedies = append([]Remedy{remedy(fmt.Sprintf("The image %q is for another processor: use one for that of the node.", container.Image),
 				"kubectl get node %s --output jsonpath='{.status.nodeInfo.architecture}'", pod.Spec.NodeName)}, cause.Remedies...)
 		}
 	}

@@ -53,16 +53,35 @@ func runHandler(t target) []Remedy {
 		return []Remedy{t.upgrade("Enable the handler.", "--set %s=true --wait", handler.Value)}
 	}
 
-	var registered []string
-	for _, problem := range problemsOf(t.configuration, akriv0.ReasonHandlerNotRegistered) {
-		registered = append(registered, problem.Evidence...)
-	}
 	run := remedy("Run a Discovery Handler that registers as "+strconv.Quote(name)+".", "kubectl apply -f HANDLER.yaml")
-	similar := nearest(name, registered)
-	if !plainName.MatchString(similar) {
+	registered := registeredHandlers(t.configuration)
+	if nearest(name, registered) == "" {
 		return []Remedy{run}
+	}
+	similar := nearest(name, ofThisProject(registered))
+	if similar == "" {
+		misspelt := edit(t.configuration)
+		misspelt.Text = "Correct the name of the handler, if it is misspelt."
+		return []Remedy{misspelt, run}
 	}
 	return []Remedy{remedy(fmt.Sprintf("Use the handler %q, if the name is misspelt.", similar),
 		`kubectl patch configuration.akri.sh %s --namespace %s --type=merge --patch '{"spec":{"discoveryHandler":{"name":%q}}}'`,
 		t.configuration.Name, t.configuration.Namespace, similar), run}
+}
+
+// registeredHandlers returns the names that nodes report. A node can report any name, so a remedy
+// suggests only one that ofThisProject returns.
+func registeredHandlers(c *akriv0.Configuration) []string {
+	var registered []string
+	for _, problem := range problemsOf(c, akriv0.ReasonHandlerNotRegistered) {
+		registered = append(registered, problem.Evidence...)
+	}
+	return registered
+}
+
+func ofThisProject(names []string) []string {
+	return slices.DeleteFunc(names, func(name string) bool {
+		_, own := catalog.Find(name)
+		return !own
+	})
 }

@@ -12,47 +12,82 @@ import (
 	"akri.sh/libs/inspect/explain"
 )
 
-// hostile is executed by a shell in any of the usual quotations.
-const hostile = `';reboot;"$(reboot)` + "`reboot`\nreboot"
+// hostile is executed by a shell in any of the usual quotations. mark is a plain text, which a
+// command could have.
+const (
+	hostile = `';reboot;"$(reboot)` + "`reboot`\nreboot"
+	mark    = "Zq"
+)
 
-// Users copy commands. So no command has a text that a node can write, in any cluster of testdata.
-func TestTextsOfNodesAreNotInCommands(t *testing.T) {
+// Users copy commands, and do what the text of a remedy states. So no remedy has a text that a
+// node can choose, in any cluster of testdata, whether a shell would execute it or not.
+func TestTextsOfNodesAreNotInRemedies(t *testing.T) {
+	t.Parallel()
+	texts, remedies := changeEach(t, writtenByNodes, mark, func(path string, remedy explain.Remedy) {
+		require.NotContains(t, remedy.Command, mark, path)
+		require.NotContains(t, remedy.Text, mark, path)
+	})
+	require.Greater(t, texts, 1000)
+	require.Greater(t, remedies, texts)
+}
+
+// Authors choose what the commands are about. No command has what a shell would execute.
+func TestTextsOfAuthorsAreNotExecuted(t *testing.T) {
+	t.Parallel()
+	texts, remedies := changeEach(t, writtenByOthers, hostile, func(path string, remedy explain.Remedy) {
+		require.NotContains(t, remedy.Command, "reboot", path)
+	})
+	require.Greater(t, texts, 1000)
+	require.Greater(t, remedies, texts)
+}
+
+// changeEach appends the addition to each of the texts in turn, in each cluster of testdata. It
+// calls check for all remedies that follow.
+func changeEach(
+	t *testing.T, written func(*explain.Snapshot) map[string]any, addition string, check func(path string, remedy explain.Remedy),
+) (texts, remedies int) {
+	t.Helper()
 	files, err := filepath.Glob("testdata/*.yaml")
 	require.NoError(t, err)
-	texts, commands := 0, 0
 	for _, file := range files {
 		text, err := os.ReadFile(file)
 		require.NoError(t, err)
+		require.NotContains(t, string(text), addition)
 		cases := expected.FindAllStringSubmatch(string(text), -1)
 		s := load(t, strings.TrimSuffix(filepath.Base(file), ".yaml"))
-		forEachText(writtenByNodes(s), func(path string) {
+
+		forEachText(written(s), addition, func(path string) {
 			texts++
 			changed := *s // without the index of the cluster before
 			for _, remedy := range remediesOf(&changed, cases) {
-				if remedy.Command != "" {
-					commands++
-				}
-				require.NotContains(t, remedy.Command, "reboot", "%s: %s", file, path)
+				remedies++
+				check(file+": "+path, remedy)
 			}
 		})
 	}
-	t.Logf("%d texts, %d commands", texts, commands)
-	require.Greater(t, texts, 1000)
-	require.Greater(t, commands, texts)
+	t.Logf("%d texts, %d remedies", texts, remedies)
+	return texts, remedies
 }
 
 // writtenByNodes returns pointers to what a kubelet, or a service on a node through
-// instance-writer, can write.
+// instance-writer, can write. The names of nodes are those of their tokens.
 func writtenByNodes(s *explain.Snapshot) map[string]any {
 	written := map[string]any{}
 	for i := range s.Configurations {
-		written["Configuration "+s.Configurations[i].Name] = &s.Configurations[i].Status
+		c := &s.Configurations[i]
+		written["conditions of Configuration "+c.Name] = &c.Status.Conditions
+		for n := range c.Status.Nodes {
+			node := &c.Status.Nodes[n]
+			written["handlers of "+node.Name+" in Configuration "+c.Name] = &node.Handlers
+			written["problems of "+node.Name+" in Configuration "+c.Name] = &node.Problems
+		}
 	}
 	for i := range s.Instances {
 		written["Instance "+s.Instances[i].Name] = &s.Instances[i].Spec.BrokerProperties
 	}
 	for i := range s.Nodes {
 		written["labels of Node "+s.Nodes[i].Name] = &s.Nodes[i].Labels
+		written["annotations of Node "+s.Nodes[i].Name] = &s.Nodes[i].Annotations
 		written["Node "+s.Nodes[i].Name] = &s.Nodes[i].Status
 	}
 	for i := range s.Pods {
@@ -67,53 +102,92 @@ func writtenByNodes(s *explain.Snapshot) map[string]any {
 	return written
 }
 
-// forEachText calls f with the hostile text behind each text in turn, and restores the text.
-func forEachText(roots map[string]any, f func(path string)) {
+// writtenByOthers returns pointers to what authors of Configurations, Pods and claims can write,
+// and to what nodes can write that remedies name if it is plain.
+func writtenByOthers(s *explain.Snapshot) map[string]any {
+	written := map[string]any{}
+	for i := range s.Configurations {
+		c := &s.Configurations[i]
+		written["Configuration "+c.Name] = &c.Spec
+		written["labels of Configuration "+c.Name] = &c.Labels
+		written["annotations of Configuration "+c.Name] = &c.Annotations
+		written["nodes of Configuration "+c.Name] = &c.Status.Nodes
+	}
+	for i := range s.Instances {
+		written["Instance "+s.Instances[i].Name] = &s.Instances[i].Spec
+	}
+	for i := range s.Nodes {
+		written["Node "+s.Nodes[i].Name] = &s.Nodes[i].Spec
+	}
+	for i := range s.Pods {
+		pod := &s.Pods[i]
+		written["Pod "+pod.Name] = &pod.Spec
+		written["labels of Pod "+pod.Name] = &pod.Labels
+		written["annotations of Pod "+pod.Name] = &pod.Annotations
+	}
+	for i := range s.Jobs {
+		written["Job "+s.Jobs[i].Name] = &s.Jobs[i].Spec
+	}
+	for i := range s.ResourceClaims {
+		written["ResourceClaim "+s.ResourceClaims[i].Name] = &s.ResourceClaims[i].Spec
+		written["status of ResourceClaim "+s.ResourceClaims[i].Name] = &s.ResourceClaims[i].Status
+	}
+	for i := range s.ResourceClaimTemplates {
+		written["ResourceClaimTemplate "+s.ResourceClaimTemplates[i].Name] = &s.ResourceClaimTemplates[i].Spec
+	}
+	for i := range s.ResourceSlices {
+		written["ResourceSlice "+s.ResourceSlices[i].Name] = &s.ResourceSlices[i].Spec
+	}
+	return written
+}
+
+// forEachText calls f with the addition behind each text in turn, and restores the text.
+func forEachText(roots map[string]any, addition string, f func(path string)) {
 	for name, root := range roots {
-		changeTexts(name, reflect.ValueOf(root).Elem(), f)
+		changeTexts(name, reflect.ValueOf(root).Elem(), addition, f)
 	}
 }
 
-func changeTexts(path string, value reflect.Value, f func(path string)) {
+func changeTexts(path string, value reflect.Value, addition string, f func(path string)) {
 	switch value.Kind() {
 	case reflect.String:
 		before := value.String()
-		value.SetString(before + hostile)
+		value.SetString(before + addition)
 		f(path)
 		value.SetString(before)
 	case reflect.Pointer:
 		if !value.IsNil() {
-			changeTexts(path, value.Elem(), f)
+			changeTexts(path, value.Elem(), addition, f)
 		}
 	case reflect.Struct:
 		for i := range value.NumField() {
 			if field := value.Type().Field(i); field.IsExported() {
-				changeTexts(path+"."+field.Name, value.Field(i), f)
+				changeTexts(path+"."+field.Name, value.Field(i), addition, f)
 			}
 		}
 	case reflect.Slice:
 		for i := range value.Len() {
-			changeTexts(path, value.Index(i), f)
+			changeTexts(path, value.Index(i), addition, f)
 		}
 	case reflect.Map:
-		changeMap(path, value, f)
+		changeMap(path, value, addition, f)
 	}
 }
 
 // changeMap changes the keys and the values of a map.
-func changeMap(path string, value reflect.Value, f func(path string)) {
+func changeMap(path string, value reflect.Value, addition string, f func(path string)) {
 	for _, key := range value.MapKeys() {
 		before := value.MapIndex(key)
 		item := reflect.New(before.Type()).Elem()
 		item.Set(before)
-		changeTexts(path+"."+key.String(), item, func(path string) {
+		changeTexts(path+"."+key.String(), item, addition, func(path string) {
 			value.SetMapIndex(key, item)
 			f(path)
 		})
 		value.SetMapIndex(key, before)
 
 		if key.Kind() == reflect.String {
-			changed := reflect.ValueOf(key.String() + hostile).Convert(key.Type())
+			changed := reflect.ValueOf(key.String() + addition).Convert(key.Type())
 			value.SetMapIndex(key, reflect.Value{})
 			value.SetMapIndex(changed, before)
 			f("key " + path + "." + key.String())
