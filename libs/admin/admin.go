@@ -32,6 +32,8 @@ const (
 	maxHeaderBytes = 64 << 10
 	// maxConnections is the number of connections of one address to a Guard. A Prometheus has one.
 	maxConnections = 16
+	// maxAllConnections is that of all addresses.
+	maxAllConnections = 128
 )
 
 // Check returns an error that describes the problem, or nil.
@@ -129,7 +131,7 @@ type Guard struct {
 	// Admit returns a handler that serves the requests of clients that may read the metrics, and
 	// refuses others.
 	Admit func(metrics http.Handler) http.Handler
-	// RefusedConnections counts connections beyond the limit of an address.
+	// RefusedConnections counts connections beyond the limits.
 	RefusedConnections prometheus.Counter
 }
 
@@ -151,7 +153,7 @@ func (g *Guard) Serve(ctx context.Context, metrics prometheus.Gatherer) error {
 	// Without HTTP/2 a connection has one request at a time.
 	server.Protocols = new(http.Protocols)
 	server.Protocols.SetHTTP1(true)
-	return serve(ctx, limits.Listen(listener, maxConnections, g.RefusedConnections), server)
+	return serve(ctx, limits.Listen(listener, limits.Connections{PerSource: maxConnections, Total: maxAllConnections}, g.RefusedConnections), server)
 }
 
 func newServer(ctx context.Context, handler http.Handler) *http.Server {

@@ -101,7 +101,7 @@ func newEndpoint(
 		}
 	})
 	e := &endpoint{listen: func(listener net.Listener) net.Listener {
-		return limits.Listen(listener, config.ConnectionsPerSource, metrics.refusedConnections)
+		return limits.Listen(listener, limits.Connections{PerSource: config.ConnectionsPerSource}, metrics.refusedConnections)
 	}}
 	if e.certificate, err = e.certificateSource(config, env, restConfig); err != nil {
 		return nil, err

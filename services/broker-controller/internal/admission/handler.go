@@ -29,9 +29,9 @@ const (
 	// maxReviewValues is the number of values in a review. A decoded value can take a hundred times
 	// the memory of its text.
 	maxReviewValues = 100_000
-	// maxBytes and maxSourceBytes limit the reviews that are being received, in total and from one
-	// address.
-	maxBytes, maxSourceBytes = 16 << 20, 2 * maxReviewBytes
+	// maxBytes limits the reviews that are being received, besides the first part of each. One
+	// address has at most as much as stays free for others, which is half of it.
+	maxBytes = 4 * maxReviewBytes
 	// maxReviews limits the reviews that are decoded at once. One takes milliseconds, and
 	// allocates at most 50 MiB in all.
 	maxReviews = 2
@@ -213,7 +213,8 @@ func values(text []byte) (count int) {
 	return count
 }
 
-// budget limits the bytes that are in memory.
+// budget limits the bytes that are in memory. However much the addresses with bytes have taken,
+// another one gets half of what is left.
 type budget struct {
 	mu       sync.Mutex
 	total    int
@@ -223,7 +224,7 @@ type budget struct {
 func (b *budget) take(source string, bytes int) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if b.total+bytes > maxBytes || b.bySource[source]+bytes > maxSourceBytes {
+	if total, own := b.total+bytes, b.bySource[source]+bytes; own > maxBytes-total {
 		return false
 	}
 	b.total += bytes

@@ -10,6 +10,7 @@ import (
 	"net/http/httptest"
 	"reflect"
 	"runtime"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -114,46 +115,84 @@ func (s stuck) Read(p []byte) (int, error) {
 	return 0, io.ErrUnexpectedEOF
 }
 
+// senders are clients that send a large part of a review, and no more until the end.
+type senders struct {
+	*testing.T
+
+	handler http.Handler
+	end     chan struct{}
+	codes   chan int // of those that were refused, or that have ended
+}
+
+func newSenders(t *testing.T) *senders {
+	t.Helper()
+	handler := admission.Handler(reviewer, zap.NewNop(), func(bool) {})
+	return &senders{t, handler, make(chan struct{}), make(chan int, 200)}
+}
+
+func (s *senders) post(address string, body io.Reader) int {
+	response := httptest.NewRecorder()
+	request := httptest.NewRequestWithContext(s.Context(), http.MethodPost, admission.Path, body)
+	request.RemoteAddr = address + ":1"
+	s.handler.ServeHTTP(response, request)
+	return response.Code
+}
+
+// start starts 30 senders of an address.
+func (s *senders) start(address string) {
+	for range 30 {
+		go func() { s.codes <- s.post(address, stuck{strings.NewReader(strings.Repeat(" ", 3<<20)), s.end}) }()
+	}
+}
+
 // Clients that send slowly hold no place for reviews, and the bytes of all addresses are limited. A
 // review of usual size is never refused.
 func TestSlowClientsDoNotDelayOthers(t *testing.T) {
 	body, err := json.Marshal(admissionv1.AdmissionReview{Request: created(t, container(device))})
 	require.NoError(t, err)
 	synctest.Test(t, func(t *testing.T) {
-		handler := admission.Handler(reviewer, zap.NewNop(), func(bool) {})
-		post := func(address string, body io.Reader) int {
-			response := httptest.NewRecorder()
-			request := httptest.NewRequestWithContext(t.Context(), http.MethodPost, admission.Path, body)
-			request.RemoteAddr = address
-			handler.ServeHTTP(response, request)
-			return response.Code
-		}
-
-		end, codes := make(chan struct{}), make(chan int, 600)
+		s := newSenders(t)
 		for address := range 6 {
-			for range 100 {
-				go func() {
-					sent := strings.NewReader(strings.Repeat(" ", 3<<20))
-					codes <- post(fmt.Sprintf("192.0.2.%d:1", address), stuck{sent, end})
-				}()
-			}
+			s.start(fmt.Sprint("192.0.2.", address))
 		}
 		synctest.Wait()
 		// With fewer than five, others had parts of the bytes when the last part was refused.
-		require.GreaterOrEqual(t, len(codes), 595, "refused: all but at most five of 3 MiB, which the limit of 16 MiB allows")
+		require.GreaterOrEqual(t, len(s.codes), 175, "refused: all but at most five of 3 MiB, which the limit of 16 MiB allows")
 		started := time.Now()
 		for range 100 {
-			require.Equal(t, http.StatusOK, post("198.51.100.1:1", bytes.NewReader(body)))
-			require.Equal(t, http.StatusOK, post("192.0.2.0:1", bytes.NewReader(body)))
+			require.Equal(t, http.StatusOK, s.post("198.51.100.1", bytes.NewReader(body)))
+			require.Equal(t, http.StatusOK, s.post("192.0.2.0", bytes.NewReader(body)))
 		}
 		require.Equal(t, started, time.Now(), "no review has waited")
 
-		close(end)
+		close(s.end)
 		synctest.Wait()
-		require.Len(t, codes, 600)
-		require.Equal(t, http.StatusOK, post("192.0.2.0:1", bytes.NewReader(append(body, strings.Repeat(" ", 3<<20)...))), "all bytes are free again")
+		require.Len(t, s.codes, 180)
+		require.Equal(t, http.StatusOK, s.post("192.0.2.0", bytes.NewReader(large(body))), "all bytes are free again")
 	})
 }
+
+// Large reviews of one address leave memory for those of others.
+func TestBytesOfOneAddressAreLimited(t *testing.T) {
+	body, err := json.Marshal(admissionv1.AdmissionReview{Request: created(t, container(device))})
+	require.NoError(t, err)
+	synctest.Test(t, func(t *testing.T) {
+		s := newSenders(t)
+		s.start("192.0.2.1")
+		synctest.Wait()
+		require.GreaterOrEqual(t, len(s.codes), 28, "refused: all but at most two of 3 MiB, which half of 16 MiB allows")
+		require.Equal(t, http.StatusOK, s.post("192.0.2.2", bytes.NewReader(large(body))))
+
+		s.start("192.0.2.2")
+		synctest.Wait()
+		require.GreaterOrEqual(t, len(s.codes), 57)
+		require.Equal(t, http.StatusOK, s.post("192.0.2.3", bytes.NewReader(large(body)[:len(body)+1<<20])))
+		close(s.end)
+	})
+}
+
+// large returns the review with 3 MiB of space behind it.
+func large(review []byte) []byte { return append(slices.Clone(review), strings.Repeat(" ", 3<<20)...) }
 
 // TestResponsesDoNotDependOnTheCaller sends reviews as several users and for several namespaces.
 func TestResponsesDoNotDependOnTheCaller(t *testing.T) {

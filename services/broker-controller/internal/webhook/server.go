@@ -38,9 +38,12 @@ const (
 	writeTimeout = 15 * time.Second
 	// maxConnections is the number of connections of one address. An API server sends as many
 	// reviews at once.
-	maxConnections  = 32
-	maxHeaderBytes  = 16 << 10
-	shutdownTimeout = 3 * time.Second
+	maxConnections = 32
+	// maxAllConnections bounds the memory of connections, each of which takes up to 150 KiB. It is
+	// more than eight API servers have.
+	maxAllConnections = 256
+	maxHeaderBytes    = 16 << 10
+	shutdownTimeout   = 3 * time.Second
 	// shutdownDelay is how long the server accepts requests after ctx has ended, until the Service
 	// routes to other replicas only.
 	shutdownDelay = 2 * time.Second
@@ -81,7 +84,7 @@ type Options struct {
 	Namespace string
 	Handler   http.Handler
 	Log       *zap.Logger
-	// RefusedConnections counts connections beyond the limit of an address.
+	// RefusedConnections counts connections beyond the limits.
 	RefusedConnections prometheus.Counter
 }
 
@@ -225,7 +228,7 @@ func (w *Webhook) serve(ctx context.Context, listener net.Listener) error {
 	// With HTTP/1 a connection has one request, so that the limit of connections is one of
 	// requests, and the timeouts apply to each.
 	server.Protocols.SetHTTP1(true)
-	limited := limits.Listen(listener, maxConnections, w.RefusedConnections)
+	limited := limits.Listen(listener, limits.Connections{PerSource: maxConnections, Total: maxAllConnections}, w.RefusedConnections)
 	serving, cancel := service.Delay(ctx, shutdownDelay)
 	defer cancel()
 	if err := service.ServeHTTP(serving, server, limited, shutdownTimeout); err != nil {
