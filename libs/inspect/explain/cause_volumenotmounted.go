@@ -49,10 +49,22 @@ func (s *Snapshot) provideVolume(pod *corev1.Pod, volume corev1.Volume) []Remedy
 		}
 	case volume.Projected != nil:
 		return []Remedy{
-			remedy("Check that instance-writer has published its CA certificates.", "kubectl get configmap akri-ca --namespace %s --output yaml", pod.Namespace),
+			remedy("Check that instance-writer has published its CA certificates.",
+				"kubectl get configmap %s --namespace %s --output yaml", configMapOf(volume.Projected), pod.Namespace),
 			s.upgrade("If the ConfigMap does not exist, let Helm create it.", ""),
 		}
 	default:
 		return nil
 	}
+}
+
+// configMapOf returns the name of the ConfigMap in the volume, or of the one that the chart has by
+// default.
+func configMapOf(volume *corev1.ProjectedVolumeSource) string {
+	for _, source := range volume.Sources {
+		if source.ConfigMap != nil {
+			return source.ConfigMap.Name
+		}
+	}
+	return certificates
 }

@@ -1,0 +1,64 @@
+package explain_test
+
+import (
+	"os"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	"sigs.k8s.io/yaml"
+
+	"akri.sh/libs/inspect/explain"
+)
+
+// hostVolume is a volume of a manifest with a directory of the node.
+var hostVolume = regexp.MustCompile(`- name: (\S+)\n\s+hostPath:\n\s+path: (\S+)\n`)
+
+// TestDirectoriesHaveTheirValues requires that the remedy for a directory that the kubelet cannot
+// mount is the value of the chart that has it.
+func TestDirectoriesHaveTheirValues(t *testing.T) {
+	values, tested := hostValues(t), map[string]bool{}
+	for _, form := range []string{"defaults", "dra", "agent"} {
+		manifests, err := os.ReadFile("../../../charts/testdata/" + form + ".golden.yaml")
+		require.NoError(t, err)
+		for _, volume := range hostVolume.FindAllStringSubmatch(string(manifests), -1) {
+			for value, directory := range values {
+				if !strings.HasPrefix(volume[2]+"/", directory+"/") {
+					continue
+				}
+				command := remedyForVolume(t, volume[1], volume[2])
+				require.Contains(t, command, "--set global.host."+value+"=DIRECTORY", volume[1])
+				tested[value] = true
+			}
+		}
+	}
+	require.Len(t, tested, len(values))
+}
+
+// hostValues returns the directories of nodes, by the names of the chart's values.
+func hostValues(t *testing.T) map[string]string {
+	t.Helper()
+	text, err := os.ReadFile("../../../charts/akri/values.yaml")
+	require.NoError(t, err)
+	var values struct {
+		Global struct{ Host map[string]string }
+	}
+	require.NoError(t, yaml.Unmarshal(text, &values))
+	require.NotEmpty(t, values.Global.Host)
+	return values.Global.Host
+}
+
+// remedyForVolume returns the last command for a Pod of which the kubelet cannot mount the volume.
+func remedyForVolume(t *testing.T, name, path string) string {
+	t.Helper()
+	s := load(t, "wrong-kubelet-directory")
+	pod := explain.Find(s.Pods, "akri-system", "akri-device-plugin-host-b")
+	pod.Spec.Volumes = []corev1.Volume{{Name: name, VolumeSource: corev1.VolumeSource{HostPath: &corev1.HostPathVolumeSource{Path: path}}}}
+	s.Warnings[0].Message = strings.ReplaceAll(s.Warnings[0].Message, "device-plugins", name)
+
+	e := explain.Configuration(s, "default", "camera")
+	remedies := e.Cause().Remedies
+	return remedies[len(remedies)-1].Command
+}
