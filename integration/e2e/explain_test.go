@@ -477,7 +477,7 @@ func explainedCauses(t *testing.T) {
 		{
 			prepare: whyUsedUp,
 			object:  "pod why-full",
-			cause:   "CapacityUsed", message: "default/why-full-holder", remedy: "kubectl delete pod why-full-holder",
+			cause:   "CapacityUsed", message: "default/why-full-holder", remedy: "kubectl patch configuration.akri.sh why-full",
 			state: explain.Waiting,
 		},
 		{

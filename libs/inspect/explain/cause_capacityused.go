@@ -5,9 +5,6 @@ import (
 	"slices"
 	"strings"
 
-	corev1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-
 	akriv0 "akri.sh/libs/apis/akri/v0"
 )
 
@@ -24,12 +21,12 @@ func noFreeSlot(t target, report func(Cause)) {
 	for _, name := range requestedDevices(t.pod) {
 		slots := t.Slots(t.instancesOfResource(name)...)
 		if (t.insufficient(name) || strings.Contains(t.refusal, notAllocated)) && int64(freeSlots(slots)) < DeviceRequests(t.pod)[name] {
-			report(t.capacityUsed(akriv0.ResourceName(name), slots))
+			report(capacityUsed(akriv0.ResourceName(name), slots))
 		}
 	}
 	for _, r := range t.unallocated() {
 		if of, instances := t.exhausted(&r); of != "" {
-			report(t.capacityUsed(of, t.Slots(instances...)))
+			report(capacityUsed(of, t.Slots(instances...)))
 		}
 	}
 }
@@ -66,8 +63,9 @@ func countFree(devices []candidate) int {
 	return free
 }
 
-// capacityUsed returns the cause for the slots of a resource or of several devices.
-func (s *Snapshot) capacityUsed(of string, slots []Slot) Cause {
+// capacityUsed returns the cause for the slots of a resource or of several devices. To delete a Pod
+// that holds a slot is no remedy: the device works, and the Pod may be in use or created again.
+func capacityUsed(of string, slots []Slot) Cause {
 	cause := Cause{Message: fmt.Sprintf("%d of %s of %s held, by %s",
 		len(slots)-freeSlots(slots), Plural(len(slots), "slot"), of, holders(slots))}
 
@@ -77,26 +75,5 @@ func (s *Snapshot) capacityUsed(of string, slots []Slot) Cause {
 			`kubectl patch configuration.akri.sh %s --namespace %s --type=merge --patch '{"spec":{"capacity":CAPACITY}}'`,
 			slots[0].Configuration, slots[0].Namespace))
 	}
-	if pod := s.holder(slots); pod != nil {
-		cause.Remedies = append(cause.Remedies, deletePod("Or delete a Pod that uses the device, if it is not needed.", pod))
-	}
 	return cause
-}
-
-// holder returns a Pod that uses one of the slots, if possible one that is not created again.
-func (s *Snapshot) holder(slots []Slot) (found *corev1.Pod) {
-	for _, slot := range slots {
-		for _, name := range slot.Pods {
-			namespace, pod, _ := strings.Cut(name, "/")
-			user := Find(s.Pods, namespace, pod)
-			switch {
-			case user == nil:
-			case metav1.GetControllerOf(user) == nil:
-				return user
-			case found == nil:
-				found = user
-			}
-		}
-	}
-	return found
 }

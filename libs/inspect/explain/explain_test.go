@@ -141,20 +141,6 @@ func TestVerdicts(t *testing.T) {
 	fixture.Golden(t, "testdata/verdicts.golden", text.String(), *update)
 }
 
-// requireConsistent requires that a verdict has what its state needs.
-func requireConsistent(t *testing.T, v explain.Verdict) {
-	t.Helper()
-	require.NotEmpty(t, v.Message, v.Subject)
-	switch v.State {
-	case explain.Broken, explain.Partly:
-		require.NotEmpty(t, v.Causes, v.Subject)
-		require.NotEmpty(t, v.Causes[0].ID, v.Subject)
-		require.NotEmpty(t, v.Causes[0].Message, v.Subject)
-	case explain.Waiting:
-		require.NotNil(t, v.Wait, v.Subject)
-	}
-}
-
 // stops matches commands that can stop or restart something.
 var stops = regexp.MustCompile(`\b(delete|forget|uninstall|restart|drain|cordon)\b`)
 
