@@ -174,6 +174,12 @@ test-attacks:
 test-parts:
 	cd integration && go test -p 2 -count=1 -timeout 40m $$(go list ./... | grep -v -e '/integration/devices$$' -e '/integration/e2e$$' -e '/integration/soak$$')
 
+# Not a part of `make test` yet. A guest is emulated, so these tests take minutes and measure nothing.
+.PHONY: test-vm
+test-vm: prerequisites ## Run the tests in virtual machines with a kernel and udev of their own: USB and PCIe devices, plugged, moved and pulled (as root)
+	@tools/prerequisites.sh vm
+	cd integration && AKRI_VM=1 go test -count=1 -timeout 30m -v ./vm
+
 # `make test` runs those scenarios on the agent that could differ from those on separate services.
 .PHONY: test-agent
 test-agent: root test-prerequisites images binaries $(BIN)/kubectl-akri ## Run all end-to-end scenarios on the agent
