@@ -1,0 +1,229 @@
+package vm_test
+
+import (
+	"fmt"
+	"path"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"akri.sh/integration/vm"
+)
+
+// plugs is the number of plugs of TestHardware/manyPlugs, and plugsTime limits their time.
+const (
+	plugs     = 100
+	plugsTime = 60 * time.Second
+)
+
+// TestHardware does to devices what people and drivers do. Each scenario begins and ends without
+// devices.
+func TestHardware(t *testing.T) {
+	i := discover(t)
+	for _, scenario := range []struct {
+		name string
+		run  func(*testing.T, *inventory)
+	}{
+		{"samePort", samePort}, {"anotherPort", anotherPort}, {"swappedAdapters", swappedAdapters}, {"driver", driver},
+		{"authorized", authorized}, {"pulledHub", pulledHub}, {"manyPlugs", manyPlugs}, {"shortPlugs", shortPlugs},
+	} {
+		t.Run(scenario.name, func(t *testing.T) {
+			scenario.run(t, i)
+			i.await(t)
+		})
+	}
+}
+
+func adapter(port, serial string) vm.Device {
+	return vm.Device{Driver: "usb-serial", Port: port, Serial: serial}
+}
+
+// samePort plugs each device twice into the same port and logs whether its id is the same.
+func samePort(t *testing.T, i *inventory) {
+	for _, c := range deviceCases {
+		if c.hub != "" {
+			continue
+		}
+		var ids []string
+		for range 2 {
+			name := c.subsystem + " " + c.device.Serial
+			p := plug(t, i.guest, c.device)
+			id, _ := i.await(t, name).one(t, name)
+			ids = append(ids, id)
+			unplug(t, p.Plugged)
+			i.await(t)
+		}
+		t.Logf("%s: same id in the same port: %t\n%s", c.name, ids[0] == ids[1], strings.Join(ids, "\n"))
+	}
+}
+
+// anotherPort moves an adapter: one device, with the same serial number and link, and an id that
+// follows the port.
+func anotherPort(t *testing.T, i *inventory) {
+	first := plug(t, i.guest, adapter("1", "MOVED"))
+	before, _ := i.await(t, "tty MOVED").one(t, "tty MOVED")
+	unplug(t, first.Plugged)
+	second := plug(t, i.guest, adapter("5", "MOVED"))
+	defer unplug(t, second.Plugged)
+
+	list := i.await(t, "tty MOVED")
+	if _, old := list.devices[before]; old {
+		list = i.awaitWithout(t, before, "tty MOVED")
+	}
+	after, found := list.one(t, "tty MOVED")
+	i.requireLink(t, found, "/dev/serial/by-id/usb-QEMU_QEMU_USB_SERIAL_MOVED-if00-port0")
+	readLine(t, i.guest, found["UDEV_DEVNODE"], second)
+	t.Logf("id in port 1: %s\nid in port 5: %s", before, after)
+}
+
+// swappedAdapters exchanges two adapters. Each port then has the serial number of the other adapter
+// and its line.
+func swappedAdapters(t *testing.T, i *inventory) {
+	one, two := plug(t, i.guest, adapter("1", "ONE")), plug(t, i.guest, adapter("2", "TWO"))
+	before, _ := i.await(t, "tty ONE", "tty TWO").one(t, "tty ONE")
+	unplug(t, one.Plugged)
+	unplug(t, two.Plugged)
+	one, two = plug(t, i.guest, adapter("2", "ONE")), plug(t, i.guest, adapter("1", "TWO"))
+	defer unplug(t, one.Plugged)
+	defer unplug(t, two.Plugged)
+
+	list := i.awaitPorts(t, map[string]string{"tty ONE": "usb-0:2:", "tty TWO": "usb-0:1:"})
+	_, found := list.one(t, "tty ONE")
+	readLine(t, i.guest, found["UDEV_DEVNODE"], one)
+	after, found := list.one(t, "tty TWO")
+	readLine(t, i.guest, found["UDEV_DEVNODE"], two)
+	t.Logf("adapter TWO has the id that adapter ONE had: %t (%s)", before == after, after)
+}
+
+// driver unbinds the driver of an adapter and binds it again.
+func driver(t *testing.T, i *inventory) {
+	p := plug(t, i.guest, adapter("1", "DRIVER"))
+	defer unplug(t, p.Plugged)
+	before, _ := i.await(t, "tty DRIVER").one(t, "tty DRIVER")
+	const files = "/sys/bus/usb/drivers/ftdi_sio/"
+	run(t, i.guest, "echo 1-1:1.0 > "+files+"unbind")
+	i.await(t)
+	run(t, i.guest, "echo 1-1:1.0 > "+files+"bind")
+	after, found := i.await(t, "tty DRIVER").one(t, "tty DRIVER")
+	readLine(t, i.guest, found["UDEV_DEVNODE"], p)
+	t.Logf("same id: %t", before == after)
+}
+
+// authorized removes the authorization of a device, as USBGuard does, and gives it again.
+func authorized(t *testing.T, i *inventory) {
+	p := plug(t, i.guest, adapter("1", "AUTHORIZED"))
+	defer unplug(t, p.Plugged)
+	i.await(t, "tty AUTHORIZED")
+	run(t, i.guest, "echo 0 > /sys/bus/usb/devices/1-1/authorized")
+	i.await(t)
+	run(t, i.guest, "echo 1 > /sys/bus/usb/devices/1-1/authorized")
+	_, found := i.await(t, "tty AUTHORIZED").one(t, "tty AUTHORIZED")
+	readLine(t, i.guest, found["UDEV_DEVNODE"], p)
+}
+
+// pulledHub pulls a hub with a disk, a keyboard and an adapter behind it.
+func pulledHub(t *testing.T, i *inventory) {
+	hub, err := i.guest.Plug(t.Context(), vm.Device{Driver: "usb-hub", Port: "6"})
+	require.NoError(t, err)
+	behind := []*pluggedDevice{
+		plug(t, i.guest, vm.Device{Driver: "usb-storage", Port: "6.1", Serial: "BEHIND1"}),
+		plug(t, i.guest, vm.Device{Driver: "usb-kbd", Port: "6.2", Serial: "BEHIND2"}),
+		plug(t, i.guest, adapter("6.3", "BEHIND3")),
+	}
+	other := plug(t, i.guest, adapter("1", "OTHER"))
+	i.await(t, "block BEHIND1", "input BEHIND2", "tty BEHIND3", "tty OTHER")
+	unplug(t, hub)
+	i.await(t, "tty OTHER")
+	for _, p := range append(behind, other) {
+		unplug(t, p.Plugged)
+	}
+}
+
+// manyPlugs plugs adapters in and out, and waits only for the last ones. An adapter is unplugged
+// while the guest still enumerates the next ones.
+func manyPlugs(t *testing.T, i *inventory) {
+	const ports = 4
+	started := time.Now()
+	var in []*pluggedDevice
+	count := 0
+	for ; count < plugs && time.Since(started) < plugsTime; count++ {
+		if len(in) == ports {
+			i.awaitName(t, "tty "+serial(count-ports))
+			unplug(t, in[0].Plugged)
+			in = in[1:]
+		}
+		in = append(in, plug(t, i.guest, adapter(fmt.Sprint(count%ports+1), serial(count))))
+	}
+	var names []string
+	for n := range in {
+		names = append(names, "tty "+serial(count-len(in)+n))
+	}
+	i.await(t, names...)
+	t.Logf("%d plugs in %s", count, time.Since(started).Round(time.Millisecond))
+	for _, p := range in {
+		unplug(t, p.Plugged)
+	}
+}
+
+func serial(number int) string { return fmt.Sprintf("PLUG%03d", number) }
+
+// shortPlugs pulls adapters at various times after they are plugged in, while the guest enumerates
+// them or udev handles them. The last one stays.
+func shortPlugs(t *testing.T, i *inventory) {
+	for n := range 20 {
+		p := plug(t, i.guest, adapter("1", serial(n)))
+		wait(t, time.Duration(n)*100*time.Millisecond)
+		unplug(t, p.Plugged)
+	}
+	p := plug(t, i.guest, adapter("1", "LAST"))
+	defer unplug(t, p.Plugged)
+	_, found := i.await(t, "tty LAST").one(t, "tty LAST")
+	readLine(t, i.guest, found["UDEV_DEVNODE"], p)
+}
+
+// wait lets time pass. There is no event to wait for: the test wants to act at that time.
+func wait(t *testing.T, duration time.Duration) {
+	t.Helper()
+	select {
+	case <-t.Context().Done():
+	case <-time.After(duration):
+	}
+}
+
+// awaitName waits until a device with the name is listed, among others.
+func (i *inventory) awaitName(t *testing.T, name string) {
+	t.Helper()
+	i.awaitList(t, "device "+name, func(l list) bool {
+		for _, d := range l.devices {
+			if d.name() == name {
+				return true
+			}
+		}
+		return false
+	})
+}
+
+// awaitWithout waits until the devices are those with the names, and no device has the id.
+func (i *inventory) awaitWithout(t *testing.T, id string, names ...string) list {
+	t.Helper()
+	return i.awaitList(t, "no device "+path.Base(id), func(l list) bool {
+		_, listed := l.devices[id]
+		return !listed && fmt.Sprint(l.names()) == fmt.Sprint(names)
+	})
+}
+
+// awaitPorts waits until the devices are those with the names, each in a port.
+func (i *inventory) awaitPorts(t *testing.T, ports map[string]string) list {
+	t.Helper()
+	return i.awaitList(t, fmt.Sprint("devices in ports ", ports), func(l list) bool {
+		matching := 0
+		for _, d := range l.devices {
+			if port := ports[d.name()]; port != "" && strings.Contains(d["PORT"], port) {
+				matching++
+			}
+		}
+		return matching == len(ports) && len(l.devices) == len(ports)
+	})
+}
