@@ -118,7 +118,7 @@ func explainWaiting(t *testing.T, app string, running []corev1.Pod) {
 	})
 	brokenCluster{
 		object: "pod " + waiting,
-		cause:  "CapacityUsed", message: "default/" + running[0].Name, remedy: "kubectl delete pod",
+		cause:  "CapacityUsed", message: "default/" + running[0].Name, remedy: "kubectl patch configuration.akri.sh",
 	}.check(t)
 	await(t, "the verdict that the Pod works", func(ctx context.Context) error {
 		text, err := kubectlAkri(ctx, "explain", "pod", running[0].Name)

@@ -74,7 +74,7 @@ func explainedClaims(t *testing.T) {
 		{
 			prepare: whyHeld,
 			object:  "pod why-held",
-			cause:   "CapacityUsed", message: "default/why-holder", remedy: "kubectl delete pod why-holder",
+			cause:   "CapacityUsed", message: "default/why-holder", remedy: "kubectl patch configuration.akri.sh why-held",
 		},
 		{
 			prepare: whyLost,
