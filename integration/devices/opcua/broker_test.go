@@ -50,7 +50,9 @@ func TestBrokerValues(t *testing.T) {
 	}}
 	server := start(t, config)[0]
 	url := fmt.Sprintf("opc.tcp://127.0.0.1:%d/UA/Test", port)
+	limit := memoryLimit(t)
 	broker := runBroker(t, map[string]string{
+		"GOMEMLIMIT":                 fmt.Sprintf("%.0f", limit), // as the sample sets it
 		"OPCUA_DISCOVERY_URL_8120FE": url, "ALLOW_PLAIN_TEXT": "true", "OPCUA_INTERVAL": "100ms",
 		"IDENTIFIER": thermometer, "NAMESPACE_INDEX": "2",
 		"NODES": "open: ns=2;s=Open\nlevel: nsu=http://akri.sh/test;s=Level\ntext: ns=2;s=Text\n" +
@@ -99,7 +101,7 @@ func TestBrokerValues(t *testing.T) {
 	broker.await("91", thermometer)
 	eventually(t, "values that are cut off", func() bool { return broker.value("text").Truncated && broker.value("samples").Truncated })
 	require.Less(t, len(broker.get("/values")), 20_000)
-	require.Less(t, metric(t, broker.get("/metrics"), "process_resident_memory_bytes"), 100e6)
+	require.Less(t, metric(t, broker.get("/metrics"), "process_resident_memory_bytes"), limit)
 
 	// A server that is away is reported and does not end the broker. Nothing is served for it.
 	server.Stop()
@@ -156,21 +158,27 @@ func TestBrokerSecurity(t *testing.T) {
 		return environment
 	}
 
-	for name, environment := range map[string]map[string]string{
-		"default":                            {}, // SignAndEncrypt, because there is a certificate
-		"Sign":                               {"OPCUA_SECURITY_MODE": "Sign"},
-		"Basic256Sha256":                     {"OPCUA_SECURITY_POLICY": "Basic256Sha256"},
-		"Aes128_Sha256_RsaOaep":              {"OPCUA_SECURITY_POLICY": "Aes128_Sha256_RsaOaep"},
-		"Aes256_Sha256_RsaPss":               {"OPCUA_SECURITY_POLICY": "Aes256_Sha256_RsaPss"},
-		"the certificate of the server":      {"OPCUA_PKI_DIRECTORY": pki("pinned", serverCertificate.der)},
-		"a password that others could read":  {"OPCUA_SECURITY_MODE": "None", "OPCUA_ALLOW_PLAIN_TEXT": "true"},
-		"the URI that was found":             {"OPCUA_APPLICATION_URI": "urn:plant"},
-		"the key of upstream Akri's brokers": {"OPCUA_PKI_DIRECTORY": client.writePFX(t, filepath.Join(directory, "pfx"), authority.der)},
+	const encrypted, aes256 = "SignAndEncrypt", "Aes256_Sha256_RsaPss"
+	for name, c := range map[string]struct {
+		environment  map[string]string
+		mode, policy string // of the server's session
+	}{
+		// The most secure endpoint is the default, because there is a certificate.
+		"default":                            {nil, encrypted, aes256},
+		"Sign":                               {map[string]string{"OPCUA_SECURITY_MODE": "Sign"}, "Sign", aes256},
+		"Basic256Sha256":                     {map[string]string{"OPCUA_SECURITY_POLICY": "Basic256Sha256"}, encrypted, "Basic256Sha256"},
+		"Aes128_Sha256_RsaOaep":              {map[string]string{"OPCUA_SECURITY_POLICY": "Aes128_Sha256_RsaOaep"}, encrypted, "Aes128_Sha256_RsaOaep"},
+		"Aes256_Sha256_RsaPss":               {map[string]string{"OPCUA_SECURITY_POLICY": aes256}, encrypted, aes256},
+		"the certificate of the server":      {map[string]string{"OPCUA_PKI_DIRECTORY": pki("pinned", serverCertificate.der)}, encrypted, aes256},
+		"a password that others could read":  {map[string]string{"OPCUA_SECURITY_MODE": "None", "OPCUA_ALLOW_PLAIN_TEXT": "true"}, "None", "None"},
+		"the URI that was found":             {map[string]string{"OPCUA_APPLICATION_URI": "urn:plant"}, encrypted, aes256},
+		"the key of upstream Akri's brokers": {map[string]string{"OPCUA_PKI_DIRECTORY": client.writePFX(t, filepath.Join(directory, "pfx"), authority.der)}, encrypted, aes256},
 	} {
 		t.Run(name, func(t *testing.T) {
-			broker := runBroker(t, with(environment))
+			broker := runBroker(t, with(c.environment))
 			broker.await("71", "temperature")
 			require.NotContains(t, broker.logs(), "secret-1")
+			require.Equal(t, c.mode+" http://opcfoundation.org/UA/SecurityPolicy#"+c.policy, line(t, servers[0], "session "))
 		})
 	}
 
@@ -216,14 +224,34 @@ func TestBrokerSecurity(t *testing.T) {
 // logins returns the next attempts of the user engineer.
 func logins(t *testing.T, server *node.Program, n int) (all []string) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
-	defer cancel()
 	for range n {
-		login, err := server.Await(ctx, "login engineer ")
-		require.NoError(t, err)
-		all = append(all, login)
+		all = append(all, line(t, server, "login engineer "))
 	}
 	return all
+}
+
+// line returns the rest of the next line of a server with the prefix.
+func line(t *testing.T, server *node.Program, prefix string) string {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	rest, err := server.Await(ctx, prefix)
+	require.NoError(t, err)
+	return rest
+}
+
+// memoryLimit returns that of the broker in the sample opcua.yaml, in bytes.
+func memoryLimit(t *testing.T) float64 {
+	t.Helper()
+	root, err := binaries.Root()
+	require.NoError(t, err)
+	sample, err := os.ReadFile(filepath.Join(root, "deploy/samples/opcua.yaml"))
+	require.NoError(t, err)
+	match := regexp.MustCompile(`(?s) limits:.*? memory: (\d+)Mi\n`).FindSubmatch(sample)
+	require.NotNil(t, match)
+	limit, err := strconv.Atoi(string(match[1]))
+	require.NoError(t, err)
+	return float64(limit << 20)
 }
 
 // metric returns a value of the text format.
@@ -243,21 +271,22 @@ type runningBroker struct {
 	output  *lockedBuffer
 }
 
+// lockedBuffer embeds no buffer: its other methods, which io.Copy uses, do not lock.
 type lockedBuffer struct {
-	mu sync.Mutex
-	bytes.Buffer
+	mu      sync.Mutex
+	content bytes.Buffer
 }
 
 func (b *lockedBuffer) Write(p []byte) (int, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	return b.Buffer.Write(p)
+	return b.content.Write(p)
 }
 
 func (b *lockedBuffer) String() string {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	return b.Buffer.String()
+	return b.content.String()
 }
 
 var buildBroker = sync.OnceValues(func() (string, error) {

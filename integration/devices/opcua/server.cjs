@@ -8,13 +8,15 @@
 // variables in namespace 2, http://akri.sh/test. A line of the standard input sets one:
 //   {"node": "Thermometer_Temperature", "value": 72, "status": "Good"}
 // With "users": {"name": "password"} it has no anonymous sessions, and prints "login NAME accepted"
-// or "login NAME refused" for each attempt.
+// or "login NAME refused" for each attempt. Prints "session MODE POLICY" for each session that a
+// client has activated.
 "use strict";
 const fs = require("node:fs");
 const os = require("node:os");
 const path = require("node:path");
 const { OPCUAServer, RegisterServerMethod } = require("node-opcua-server");
 const { OPCUACertificateManager } = require("node-opcua-certificate-manager");
+const { MessageSecurityMode } = require("node-opcua-service-secure-channel");
 const { ApplicationType } = require("node-opcua-service-endpoints");
 const { OPCUADiscoveryServer } = require("node-opcua-server-discovery");
 const { nodesets } = require("node-opcua-nodesets");
@@ -98,6 +100,7 @@ function addNodes(running) {
   if (config.nodes) {
     await running.initialize();
     addNodes(running);
+    running.on("session_activated", ({ channel }) => console.log(`session ${MessageSecurityMode[channel.securityMode]} ${channel.securityPolicy}`));
   }
   const registered = new Promise((resolve) => (config.register ? running.once("serverRegistered", resolve) : resolve()));
   await running.start();

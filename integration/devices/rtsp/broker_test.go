@@ -192,6 +192,8 @@ func TestFrames(t *testing.T) {
 						requireBar(t, picture)
 					}
 				}
+				transports, _ := c.Sessions()
+				require.Equal(t, []string{transport}, transports)
 			})
 		}
 	}
@@ -321,8 +323,8 @@ func TestViewersShareASession(t *testing.T) {
 	}
 	_, err := b.frame(t.Context(), t)
 	require.NoError(t, err)
-	begun, sessions := camera.Sessions()
-	require.Equal(t, 1, begun)
+	transports, sessions := camera.Sessions()
+	require.Equal(t, []string{"tcp"}, transports)
 	require.Equal(t, 1, sessions)
 	leave()
 	awaitTrue(t, "the session ends", func() bool { _, sessions := camera.Sessions(); return sessions == 0 })

@@ -11,6 +11,7 @@ import (
 	"image"
 	"os"
 	"os/exec"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -33,9 +34,9 @@ type Camera struct {
 	number  byte // in its pictures
 	command *exec.Cmd
 
-	mu       sync.Mutex
-	sessions int // that began
-	open     int
+	mu         sync.Mutex
+	transports []string // tcp or udp, of the sessions that began
+	open       int
 }
 
 // Start starts a camera. The arguments are those of server.py. wrap are words before its command
@@ -73,10 +74,9 @@ func (c *Camera) read(lines *bufio.Reader) {
 			return
 		}
 		c.mu.Lock()
-		switch strings.TrimSpace(line) {
-		case "session begins":
-			c.sessions, c.open = c.sessions+1, c.open+1
-		case "session ends":
+		if transport, begins := strings.CutPrefix(strings.TrimSpace(line), "session begins "); begins {
+			c.transports, c.open = append(c.transports, transport), c.open+1
+		} else if strings.HasPrefix(line, "session ends") {
 			c.open--
 		}
 		c.mu.Unlock()
@@ -86,11 +86,12 @@ func (c *Camera) read(lines *bufio.Reader) {
 // URL returns the address of the stream on the host.
 func (c *Camera) URL(host string) string { return fmt.Sprintf("rtsp://%s:%d/stream", host, c.Port) }
 
-// Sessions returns how many sessions have begun, and how many of them are open.
-func (c *Camera) Sessions() (begun, open int) {
+// Sessions returns the transports of the sessions of clients that have begun, "tcp" or "udp", and
+// how many of these are open.
+func (c *Camera) Sessions() (transports []string, open int) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.sessions, c.open
+	return slices.Clone(c.transports), c.open
 }
 
 // Stop ends the camera as if its power was cut.

@@ -2,7 +2,8 @@
 
 The first 16 rows of the picture are 40 squares, black for 0 and white for 1: the milliseconds since
 1970 modulo 2^32, most significant bit first, and the exclusive or of their four bytes and the number
-of the camera. Prints the port when it is ready, and a line for each session that begins and ends.
+of the camera. Prints the port when it is ready, and a line for each session that begins and ends, with
+the transport that the client asked for.
 """
 
 import argparse
@@ -64,8 +65,6 @@ class Factory(GstRtspServer.RTSPMediaFactory):
 
     def do_configure(self, media):
         GstRtspServer.RTSPMediaFactory.do_configure(self, media)
-        print("session begins", flush=True)
-        media.connect("unprepared", lambda _: print("session ends", flush=True))
         source = media.get_element().get_by_name("source")
         start, number = time.time(), 0
 
@@ -81,6 +80,28 @@ class Factory(GstRtspServer.RTSPMediaFactory):
             source.emit("push-buffer", buffer)
 
         source.connect("need-data", push)
+
+
+class Sessions:
+    """Prints a line when a client begins to receive video, and when it no longer does."""
+
+    def __init__(self, server):
+        self.playing = {}
+        server.connect("client-connected", self.connected)
+
+    def connected(self, _, client):
+        client.connect("play-request", self.play)
+        client.connect("teardown-request", self.end)
+        client.connect("closed", self.end)
+
+    def play(self, client, context):
+        lower = context.sessmedia.get_transport(0).get_transport().lower_transport
+        self.playing[client] = True
+        print("session begins", "tcp" if lower == GstRtsp.RTSPLowerTrans.TCP else "udp", flush=True)
+
+    def end(self, client, *_):
+        if self.playing.pop(client, False):
+            print("session ends", flush=True)
 
 
 def authentication(options):
@@ -115,6 +136,7 @@ def main():
     server = GstRtspServer.RTSPServer()
     server.set_address(options.address)
     server.set_service(options.port)
+    sessions = Sessions(server)  # noqa: F841, the server has no other reference to it
     factory = Factory(options)
     if options.username:
         server.set_auth(authentication(options))
