@@ -65,6 +65,9 @@ const (
 	// ReasonTooManyDevices means that a node reports more devices than instance-writer accepts of
 	// one node.
 	ReasonTooManyDevices = "TooManyDevices"
+	// ReasonTooManyProblems means that a node reports more handlers and problems than
+	// instance-writer stores of it.
+	ReasonTooManyProblems = "TooManyProblems"
 	// ReasonNameTaken means that the name belongs to another namespace or Configuration, or that
 	// one of both is named like an Instance of the other.
 	ReasonNameTaken = "NameTaken"

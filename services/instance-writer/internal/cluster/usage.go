@@ -8,11 +8,12 @@ import (
 
 // The limits of the devices of one node: of those in its reports, and of the Instances that list
 // it. Without them one node could fill the memory of all replicas and etcd. The bytes are those of
-// ids and properties. MaxDeviceBytes are those of one device: etcd stores no object of more than
-// 1.5 MiB.
+// ids and properties. MaxNodeText are those of the handlers and problems in its reports.
+// MaxDeviceBytes are those of one device: etcd stores no object of more than 1.5 MiB.
 const (
 	MaxNodeDevices = 10_000
 	MaxNodeBytes   = 8 << 20
+	MaxNodeText    = 1 << 20
 	MaxDeviceBytes = 1 << 20
 )
 

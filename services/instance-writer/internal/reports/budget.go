@@ -17,6 +17,9 @@ var ErrHeaviest = errors.New("memory for reports is short, and the reports of th
 // deviceOverhead is the memory of a device besides its id and properties, in bytes.
 const deviceOverhead = 256
 
+// textOverhead is the memory of a handler or a problem besides its texts, in bytes.
+const textOverhead = 128
+
 // budget counts the bytes of all reports. A device that several nodes report is stored and counted
 // once, and each of these nodes is charged with an equal share.
 type budget struct {
@@ -60,7 +63,7 @@ func (b *budget) charge(stream *Stream) (bytes int) {
 // textBytes returns the bytes of what a report has besides devices.
 func (r *Report) textBytes() (bytes int) {
 	for _, handler := range r.Handlers {
-		bytes += len(handler.Name) + len(handler.Endpoint)
+		bytes += handlerBytes(handler)
 	}
 	for _, problem := range r.Problems {
 		bytes += problemBytes(problem)
@@ -68,8 +71,12 @@ func (r *Report) textBytes() (bytes int) {
 	return bytes
 }
 
+func handlerBytes(handler akriv0.HandlerStatus) int {
+	return textOverhead + len(handler.Name) + len(handler.Endpoint)
+}
+
 func problemBytes(problem akriv0.Problem) int {
-	bytes := len(problem.Reason) + len(problem.Message)
+	bytes := textOverhead + len(problem.Reason) + len(problem.Message)
 	for _, evidence := range problem.Evidence {
 		bytes += len(evidence)
 	}

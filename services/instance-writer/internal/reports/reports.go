@@ -164,8 +164,9 @@ func (s *Store) Put(stream *Stream, configuration types.NamespacedName, report *
 	if previous != nil && previous.Sequence > report.Sequence {
 		return nil, true
 	}
-	others, bytes := stream.devicesOfOthers(configuration)
+	others, bytes, text := stream.onOthers(configuration)
 	report.limit(cluster.MaxNodeDevices-others, cluster.MaxNodeBytes-bytes)
+	report.limitText(cluster.MaxNodeText - text)
 	names = report.Devices.shortNames()
 	if previous != nil {
 		names = append(names, previous.Devices.shortNames()...)
@@ -181,16 +182,17 @@ func (s *Store) Put(stream *Stream, configuration types.NamespacedName, report *
 	return names, s.isOpen(stream)
 }
 
-// devicesOfOthers returns the number and the bytes of the devices in the reports on other
-// Configurations.
-func (s *Stream) devicesOfOthers(configuration types.NamespacedName) (devices, bytes int) {
+// onOthers returns the number and the bytes of the devices in the reports on other Configurations,
+// and the bytes of the handlers and problems in them.
+func (s *Stream) onOthers(configuration types.NamespacedName) (devices, bytes, text int) {
 	for other, report := range s.reports {
 		if other != configuration {
 			devices += len(report.Devices)
 			bytes += report.bytes
+			text += report.textBytes()
 		}
 	}
-	return devices, bytes
+	return devices, bytes, text
 }
 
 // limit removes devices beyond a number or a size. The report is then not complete, so that their
@@ -211,11 +213,49 @@ func (r *Report) limit(devices, bytes int) {
 	}
 	r.Excess, r.Devices = r.Devices[accepted:], slices.Clone(r.Devices[:accepted])
 	r.Complete, r.Answered = false, r.Answered || r.Complete
-	r.Problems = append(r.Problems, akriv0.Problem{
+	// It is the first, so that limitText does not drop it before others.
+	r.Problems = slices.Insert(r.Problems, 0, akriv0.Problem{
 		Reason: akriv0.ReasonTooManyDevices,
 		Message: fmt.Sprintf("%d devices are not accepted: a node can have %d devices of all Configurations, with %d MiB of ids and properties",
 			len(r.Excess), cluster.MaxNodeDevices, cluster.MaxNodeBytes>>20),
 	})
+}
+
+// limitText removes handlers and problems beyond a size, and the evidence of all problems before
+// that. A problem states it, if the size is enough for one.
+func (r *Report) limitText(bytes int) {
+	if r.textBytes() <= bytes {
+		return
+	}
+	dropped := akriv0.Problem{
+		Reason: akriv0.ReasonTooManyProblems,
+		Message: fmt.Sprintf("not all handlers and problems are stored: a node can report %d MiB of them of all Configurations",
+			cluster.MaxNodeText>>20),
+	}
+	if bytes -= problemBytes(dropped); bytes < 0 {
+		r.Handlers, r.Problems = nil, nil
+		return
+	}
+
+	for i := range r.Problems {
+		r.Problems[i].Evidence = nil
+	}
+	r.Handlers, bytes = within(r.Handlers, bytes, handlerBytes)
+	r.Problems, _ = within(r.Problems, bytes, problemBytes)
+	r.Problems = append(r.Problems, dropped)
+}
+
+// within returns a copy of the first items that a size allows, and what is left of it.
+func within[T any](items []T, bytes int, sizeOf func(T) int) (kept []T, left int) {
+	for _, item := range items {
+		if size := sizeOf(item); size <= bytes {
+			bytes -= size
+			kept = append(kept, item)
+			continue
+		}
+		break
+	}
+	return kept, bytes
 }
 
 // Drop removes the reports on a deleted Configuration.
