@@ -1,6 +1,8 @@
 package explain
 
 import (
+	"slices"
+
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
@@ -42,6 +44,7 @@ func (s *Snapshot) createdLink(c *akriv0.Configuration, instances []*akriv0.Inst
 	for _, instance := range instances {
 		created = latest(created, instance.CreationTimestamp)
 	}
+	wanted := func(instance *akriv0.Instance) bool { return wantedBrokers(c, instance) > 0 }
 	message := Plural(len(pods), "broker Pod")
 	switch cause := t.firstCause(LinkCreated); {
 	case cause != nil && len(pods) > 0:
@@ -50,6 +53,10 @@ func (s *Snapshot) createdLink(c *akriv0.Configuration, instances []*akriv0.Inst
 		return broken(LinkCreated, *cause)
 	case len(pods) > 0:
 		return works(LinkCreated, message)
+	case !slices.ContainsFunc(instances, wanted):
+		unusable := *s.unusable(c, instances)
+		unusable.Name = LinkCreated
+		return unusable
 	default:
 		return s.expectBroker(running.Message, latest(created, running.LastTransitionTime))
 	}

@@ -12,7 +12,7 @@ const SlotMalformed CauseID = "SlotMalformed"
 
 func init() {
 	register(
-		rule{SlotMalformed, LinkInstances, 2, whenFalse(akriv0.ConditionSlotsReadable, "", freeMalformed)},
+		rule{SlotMalformed, LinkInstances, 2, whenFalse(akriv0.ConditionSlotsReadable, "", freeReported)},
 		rule{SlotMalformed, LinkSlots, 0, slotMalformed},
 	)
 }
@@ -26,6 +26,15 @@ func slotMalformed(t target, report func(Cause)) {
 			Message: slots[i].Problem, Remedies: freeMalformed(t),
 		})
 	}
+}
+
+// freeReported returns the remedies for the slots that the condition names. It can be older than
+// the Instances.
+func freeReported(t target) []Remedy {
+	if remedies := freeMalformed(t); len(remedies) > 0 {
+		return remedies
+	}
+	return []Remedy{describeConfiguration("No slot has such a value now. Check that SlotsReadable becomes True.", t.configuration)}
 }
 
 // freeMalformed returns the commands that make malformed slots free. The node that uses one takes

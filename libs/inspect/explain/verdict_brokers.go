@@ -41,7 +41,10 @@ func (s *Snapshot) brokersLink(c *akriv0.Configuration) Link {
 	}
 
 	message := fmt.Sprintf("%d of %d brokers run or have completed", running, wanted)
+	unusable := s.unusable(c, instances)
 	switch {
+	case running >= wanted && unusable != nil:
+		result = *unusable
 	case running >= wanted:
 		return works(LinkContainer, message)
 	case result.State == Works:
@@ -50,8 +53,26 @@ func (s *Snapshot) brokersLink(c *akriv0.Configuration) Link {
 	if running > 0 && result.State == Broken {
 		result.State = Partly
 	}
-	result.Message = message
+	if wanted > 0 {
+		result.Message = message
+	}
 	return result
+}
+
+// unusable returns the state of the worst device that no broker can use because it has no node or
+// no slot, or nil.
+func (s *Snapshot) unusable(c *akriv0.Configuration, instances []*akriv0.Instance) *Link {
+	var found *Link
+	for _, instance := range instances {
+		if wantedBrokers(c, instance) > 0 {
+			continue
+		}
+		link := s.seenLink(instance)
+		if found == nil || severity[link.State] > severity[found.State] {
+			found = &link
+		}
+	}
+	return found
 }
 
 // wantedBrokers returns the number of brokers that broker-controller creates for a device.
@@ -119,6 +140,7 @@ func (s *Snapshot) expectBroker(message string, since metav1.Time) Link {
 		cause: Cause{Remedies: []Remedy{s.readServiceLogs("Read the logs of broker-controller.", brokerController)}},
 	})
 	if controller := s.componentLink(brokerController); link.State == Broken && controller.State == Broken {
+		controller.Name = link.Name
 		return controller
 	}
 	return link

@@ -58,6 +58,11 @@ func (s *Snapshot) placeLink(instance *akriv0.Instance, name string, spec *corev
 	if !s.readable("nodes") {
 		return skipped(LinkResource, "not checked: you may not list Nodes")
 	}
+	if instance.Spec.Capacity == 0 {
+		link := s.seenLink(instance) // it has no slots
+		link.Name = LinkResource
+		return link
+	}
 	node := s.nodeNamed(name)
 	if node != nil && node.Spec.Unschedulable {
 		return Link{Name: LinkResource, State: OutOfService, Message: cordonedMessage(node)}
