@@ -18,7 +18,7 @@ import (
 
 // deviceCase is a device with what handler-udev must report about it.
 type deviceCase struct {
-	name string
+	name, description string
 	// hub is the port of a hub that is plugged in before the device.
 	hub    string
 	device vm.Device
@@ -42,38 +42,38 @@ const ftdi = "Future Technology Devices International, Ltd"
 
 var deviceCases = []deviceCase{
 	{
-		name: "serial", device: vm.Device{Driver: "usb-serial", Port: "1", Serial: "SERIAL1"}, subsystem: "tty",
+		name: "serial", description: "USB serial adapter (ftdi_sio)", device: vm.Device{Driver: "usb-serial", Port: "1", Serial: "SERIAL1"}, subsystem: "tty",
 		properties: device{"VENDOR_ID": "0403", "VENDOR": "QEMU", "VENDOR_NAME": ftdi, "MODEL": "QEMU_USB_SERIAL", "SERIAL": "QEMU_QEMU_USB_SERIAL_SERIAL1"},
 		link:       "/dev/serial/by-id/usb-QEMU_QEMU_USB_SERIAL_SERIAL1-if00-port0", read: readLine,
 	},
 	{
-		name: "storage", device: vm.Device{Driver: "usb-storage", Port: "2", Serial: "STORAGE1"}, subsystem: "block",
+		name: "storage", description: "USB disk", device: vm.Device{Driver: "usb-storage", Port: "2", Serial: "STORAGE1"}, subsystem: "block",
 		properties: device{"VENDOR": "QEMU", "MODEL": "QEMU_HARDDISK", "SERIAL": "QEMU_QEMU_HARDDISK_STORAGE1-0:0"},
 		link:       "/dev/disk/by-id/usb-QEMU_QEMU_HARDDISK_STORAGE1-0:0", read: readDisk,
 	},
 	{
-		name: "keyboard", device: vm.Device{Driver: "usb-kbd", Port: "3", Serial: "KEYBOARD1"}, subsystem: "input",
+		name: "keyboard", description: "USB keyboard", device: vm.Device{Driver: "usb-kbd", Port: "3", Serial: "KEYBOARD1"}, subsystem: "input",
 		properties: device{"VENDOR_ID": "0627", "VENDOR": "QEMU", "MODEL": "QEMU_USB_Keyboard", "SERIAL": "QEMU_QEMU_USB_Keyboard_KEYBOARD1"},
 		link:       "/dev/input/by-id/usb-QEMU_QEMU_USB_Keyboard_KEYBOARD1-event-kbd", read: readKey,
 	},
 	{
-		name:      "audio",
+		name: "audio", description: "USB sound card",
 		device:    vm.Device{Driver: "usb-audio", Port: "4", Serial: "AUDIO1", Options: map[string]any{"audiodev": "silence"}},
 		subsystem: "sound", properties: device{"VENDOR_ID": "46f4", "VENDOR": "QEMU", "MODEL": "QEMU_USB_Audio", "SERIAL": "QEMU_QEMU_USB_Audio_AUDIO1"},
 		link: "/dev/snd/by-id/usb-QEMU_QEMU_USB_Audio_AUDIO1-00",
 	},
 	{
-		name: "hub", hub: "6", device: vm.Device{Driver: "usb-storage", Port: "6.3", Serial: "HUB1"}, subsystem: "block",
+		name: "hub", description: "USB disk behind a hub", hub: "6", device: vm.Device{Driver: "usb-storage", Port: "6.3", Serial: "HUB1"}, subsystem: "block",
 		properties: device{"VENDOR": "QEMU", "MODEL": "QEMU_HARDDISK", "SERIAL": "QEMU_QEMU_HARDDISK_HUB1-0:0"},
 		link:       "/dev/disk/by-id/usb-QEMU_QEMU_HARDDISK_HUB1-0:0", read: readDisk,
 	},
 	{
-		name: "nvme", device: vm.Device{Driver: "nvme", Port: "rp1", Serial: "NVME1"}, subsystem: "block",
+		name: "nvme", description: "NVMe disk", device: vm.Device{Driver: "nvme", Port: "rp1", Serial: "NVME1"}, subsystem: "block",
 		properties: device{"MODEL": "QEMU NVMe Ctrl"},
 		link:       "/dev/disk/by-id/nvme-QEMU_NVMe_Ctrl_NVME1", read: readDisk,
 	},
 	{
-		name: "virtio", device: vm.Device{Driver: "virtio-blk-pci", Port: "rp2", Serial: "VIRTIO1"}, subsystem: "block",
+		name: "virtio", description: "virtio disk", device: vm.Device{Driver: "virtio-blk-pci", Port: "rp2", Serial: "VIRTIO1"}, subsystem: "block",
 		properties: device{"SERIAL": "VIRTIO1"},
 		link:       "/dev/disk/by-id/virtio-VIRTIO1", read: readDisk,
 	},
@@ -89,6 +89,8 @@ func TestDevices(t *testing.T) {
 }
 
 func (c deviceCase) test(t *testing.T, i *inventory) {
+	var seen string
+	t.Cleanup(func() { results.add(t, c.description, c.done(), seen) })
 	i.await(t)
 	if c.hub != "" {
 		hub, err := i.guest.Plug(t.Context(), vm.Device{Driver: "usb-hub", Port: c.hub})
@@ -99,8 +101,9 @@ func (c deviceCase) test(t *testing.T, i *inventory) {
 	plugged := plug(t, i.guest, c.device)
 	name := c.subsystem + " " + c.device.Serial
 	id, found := i.await(t, name).one(t, name)
-	t.Logf("%s: %s", c.name, i.incomplete(id, found, started))
-	t.Logf("%s: %v", id, found)
+	times := i.completion(id, found, started)
+	t.Logf("listed after %s, complete after %s: %s: %v", times.listed, times.complete, id, found)
+	seen = times.String()
 
 	for key, value := range c.properties {
 		require.Equal(t, value, found[key], key)
@@ -112,7 +115,15 @@ func (c deviceCase) test(t *testing.T, i *inventory) {
 	started = time.Now()
 	unplug(t, plugged.Plugged)
 	i.await(t)
-	t.Logf("%s: gone after %s", c.name, time.Since(started).Round(time.Millisecond))
+	t.Logf("gone after %s", time.Since(started).Round(time.Millisecond))
+}
+
+// done describes the test.
+func (c deviceCase) done() string {
+	if c.read == nil {
+		return "plugged in, unplugged"
+	}
+	return "plugged in, read, unplugged"
 }
 
 // plug plugs a device in until the test ends or unplug is called.

@@ -46,6 +46,18 @@ properties:
   LINKS: ENV{DEVLINKS}
 `
 
+// groupDetails make one device of a USB device, except hubs, and its device nodes. The first
+// property that a device of a group has is that of the USB device.
+const groupDetails = `
+groupRecursive: true
+udevRules:
+- SUBSYSTEM=="usb", ENV{DEVTYPE}=="usb_device", ATTR{bDeviceClass}!="09"
+- SUBSYSTEM=="tty|block|input|sound", SUBSYSTEMS=="usb"
+properties:
+  SUBSYSTEM: SUBSYSTEM
+  SHORT_SERIAL: ENV{ID_SERIAL_SHORT}
+`
+
 // device is a discovered device.
 type device map[string]string
 
@@ -78,6 +90,7 @@ func (l list) names() []string {
 // inventory has the lists that handler-udev in a guest sends.
 type inventory struct {
 	guest   *vm.Guest
+	address string // of the handler
 	changed broadcast.Signal
 
 	mu    sync.Mutex
@@ -90,6 +103,7 @@ func discover(t *testing.T) *inventory {
 	t.Helper()
 	image, binary := image(t), handler(t)
 	guest := start(t, image)
+	results.ranOn(run(t, guest, `. /etc/os-release; echo "$PRETTY_NAME, kernel $(uname --kernel-release), $(uname --machine) (emulated)"`))
 	started := time.Now()
 	require.NoError(t, guest.InstallBinary(t.Context(), binary, "/usr/local/bin/handler-udev"))
 	t.Logf("the handler is installed after %s", time.Since(started).Round(time.Millisecond))
@@ -98,9 +112,7 @@ func discover(t *testing.T) *inventory {
 	address, err := guest.Forward(t.Context(), 10000)
 	require.NoError(t, err)
 
-	i := &inventory{guest: guest, changed: broadcast.NewSignal()}
-	i.connect(t, address)
-	i.await(t)
+	i := watch(t, guest, address, details)
 	t.Logf("the handler lists devices after %s", time.Since(started).Round(time.Millisecond))
 	return i
 }
@@ -118,9 +130,10 @@ func handler(t *testing.T) string {
 	return binary
 }
 
-// connect receives lists until the test ends.
-func (i *inventory) connect(t *testing.T, address string) {
+// watch receives lists until the test ends. There must be no devices yet.
+func watch(t *testing.T, guest *vm.Guest, address, details string) *inventory {
 	t.Helper()
+	i := &inventory{guest: guest, address: address, changed: broadcast.NewSignal()}
 	conn, err := rpc.Dial(address, prometheus.NewRegistry(), rpc.WithoutKeepalive())
 	require.NoError(t, err)
 	ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context()))
@@ -128,15 +141,17 @@ func (i *inventory) connect(t *testing.T, address string) {
 	t.Cleanup(func() { cancel(); <-done; _ = conn.Close() })
 	go func() {
 		defer close(done)
-		err := i.receive(ctx, discoveryv0.NewDiscoveryHandlerClient(conn))
+		err := i.receive(ctx, discoveryv0.NewDiscoveryHandlerClient(conn), details)
 		i.mu.Lock()
 		i.err = err
 		i.mu.Unlock()
 		i.changed.Notify()
 	}()
+	i.await(t)
+	return i
 }
 
-func (i *inventory) receive(ctx context.Context, client discoveryv0.DiscoveryHandlerClient) error {
+func (i *inventory) receive(ctx context.Context, client discoveryv0.DiscoveryHandlerClient, details string) error {
 	for {
 		stream, err := client.Discover(ctx, &discoveryv0.DiscoverRequest{DiscoveryDetails: details})
 		for err == nil {
@@ -220,29 +235,47 @@ func (l list) one(t *testing.T, name string) (string, device) {
 	return "", nil
 }
 
-// incomplete describes the lists since a time in which a device had not all of its properties, for
-// the log of the test.
-func (i *inventory) incomplete(id string, complete device, since time.Time) string {
+// completion is when a device was listed first, and when with all properties.
+type completion struct{ listed, complete time.Duration }
+
+// completion returns the times since the start at which a device was in a list.
+func (i *inventory) completion(id string, complete device, start time.Time) (c completion) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
-	var first, whole time.Time
-	count := 0
 	for _, l := range i.lists {
 		d, listed := l.devices[id]
-		if !listed || l.at.Before(since) {
+		if !listed || l.at.Before(start) {
 			continue
 		}
-		if first.IsZero() {
-			first = l.at
+		since := l.at.Sub(start).Round(time.Millisecond)
+		if c.listed == 0 {
+			c.listed = since
 		}
 		if maps.Equal(d, complete) {
-			whole = l.at
-			break
+			c.complete = since
+			return c
 		}
-		count++
 	}
-	return fmt.Sprintf("listed after %s, complete after %s; %d lists with a part of the properties",
-		first.Sub(since).Round(time.Millisecond), whole.Sub(since).Round(time.Millisecond), count)
+	return c
+}
+
+func (c completion) String() string {
+	if c.listed == c.complete {
+		return "listed with all properties"
+	}
+	return "listed first without properties of udev"
+}
+
+// requireStayed checks that the device is in all lists since the time.
+func (i *inventory) requireStayed(t *testing.T, id string, since time.Time) {
+	t.Helper()
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	for _, l := range i.lists {
+		if l.at.After(since) {
+			require.Contains(t, l.devices, id)
+		}
+	}
 }
 
 // requireLink checks that a symbolic link to the device is a property, and leads to its device

@@ -18,19 +18,39 @@ const (
 	plugsTime = 60 * time.Second
 )
 
+// scenario is something that people and drivers do to devices. It returns what it has seen, for the
+// report.
+type scenario struct {
+	name   string
+	device string
+	done   string
+	run    func(*testing.T, *inventory) string
+}
+
+var scenarios = []scenario{
+	{"samePort", "all but the hub", "plugged again into the same port", samePort},
+	{"anotherPort", "serial adapter", "moved to another port", anotherPort},
+	{"swappedAdapters", "two serial adapters", "exchanged their ports", swappedAdapters},
+	{"driver", "serial adapter", "driver unbound and bound", driver},
+	{"authorized", "serial adapter", "not authorized, and authorized again", authorized},
+	{"reset", "serial adapter", "reset", reset},
+	{"autosuspend", "serial adapter", "suspended until it is opened", autosuspend},
+	{"changedMode", "serial adapter", "owner, mode and link changed by a rule while it is open", changedMode},
+	{"pulledHub", "hub with a disk, a keyboard and an adapter", "pulled", pulledHub},
+	{"groups", "disk, keyboard, keyboard behind a hub", "plugged twice, with `groupRecursive`", groups},
+	{"manyPlugs", "serial adapters in four ports", "plugged 100 times or for one minute", manyPlugs},
+	{"shortPlugs", "serial adapters", "pulled 0 to 2 s after they were plugged in", shortPlugs},
+}
+
 // TestHardware does to devices what people and drivers do. Each scenario begins and ends without
 // devices.
 func TestHardware(t *testing.T) {
 	i := discover(t)
-	for _, scenario := range []struct {
-		name string
-		run  func(*testing.T, *inventory)
-	}{
-		{"samePort", samePort}, {"anotherPort", anotherPort}, {"swappedAdapters", swappedAdapters}, {"driver", driver},
-		{"authorized", authorized}, {"pulledHub", pulledHub}, {"manyPlugs", manyPlugs}, {"shortPlugs", shortPlugs},
-	} {
-		t.Run(scenario.name, func(t *testing.T) {
-			scenario.run(t, i)
+	for _, s := range scenarios {
+		t.Run(s.name, func(t *testing.T) {
+			var seen string
+			t.Cleanup(func() { results.add(t, s.device, s.done, seen) })
+			seen = s.run(t, i)
 			i.await(t)
 		})
 	}
@@ -40,8 +60,9 @@ func adapter(port, serial string) vm.Device {
 	return vm.Device{Driver: "usb-serial", Port: port, Serial: serial}
 }
 
-// samePort plugs each device twice into the same port and logs whether its id is the same.
-func samePort(t *testing.T, i *inventory) {
+// samePort plugs each device twice into the same port and reports those that get another id.
+func samePort(t *testing.T, i *inventory) string {
+	var same, others []string
 	for _, c := range deviceCases {
 		if c.hub != "" {
 			continue
@@ -55,13 +76,19 @@ func samePort(t *testing.T, i *inventory) {
 			unplug(t, p.Plugged)
 			i.await(t)
 		}
-		t.Logf("%s: same id in the same port: %t\n%s", c.name, ids[0] == ids[1], strings.Join(ids, "\n"))
+		t.Logf("%s: ids in the same port:\n%s", c.name, strings.Join(ids, "\n"))
+		if ids[0] == ids[1] {
+			same = append(same, c.name)
+		} else {
+			others = append(others, c.name)
+		}
 	}
+	return fmt.Sprintf("same id: %s; another id: %s", strings.Join(same, ", "), strings.Join(others, ", "))
 }
 
 // anotherPort moves an adapter: one device, with the same serial number and link, and an id that
 // follows the port.
-func anotherPort(t *testing.T, i *inventory) {
+func anotherPort(t *testing.T, i *inventory) string {
 	first := plug(t, i.guest, adapter("1", "MOVED"))
 	before, _ := i.await(t, "tty MOVED").one(t, "tty MOVED")
 	unplug(t, first.Plugged)
@@ -76,11 +103,19 @@ func anotherPort(t *testing.T, i *inventory) {
 	i.requireLink(t, found, "/dev/serial/by-id/usb-QEMU_QEMU_USB_SERIAL_MOVED-if00-port0")
 	readLine(t, i.guest, found["UDEV_DEVNODE"], second)
 	t.Logf("id in port 1: %s\nid in port 5: %s", before, after)
+	return sameID(before, after)
+}
+
+func sameID(before, after string) string {
+	if before == after {
+		return "same id"
+	}
+	return "another id"
 }
 
 // swappedAdapters exchanges two adapters. Each port then has the serial number of the other adapter
 // and its line.
-func swappedAdapters(t *testing.T, i *inventory) {
+func swappedAdapters(t *testing.T, i *inventory) string {
 	one, two := plug(t, i.guest, adapter("1", "ONE")), plug(t, i.guest, adapter("2", "TWO"))
 	before, _ := i.await(t, "tty ONE", "tty TWO").one(t, "tty ONE")
 	unplug(t, one.Plugged)
@@ -94,11 +129,14 @@ func swappedAdapters(t *testing.T, i *inventory) {
 	readLine(t, i.guest, found["UDEV_DEVNODE"], one)
 	after, found := list.one(t, "tty TWO")
 	readLine(t, i.guest, found["UDEV_DEVNODE"], two)
-	t.Logf("adapter TWO has the id that adapter ONE had: %t (%s)", before == after, after)
+	if before == after {
+		return "each adapter has the id that the other one had"
+	}
+	return "ids " + before + " and " + after
 }
 
 // driver unbinds the driver of an adapter and binds it again.
-func driver(t *testing.T, i *inventory) {
+func driver(t *testing.T, i *inventory) string {
 	p := plug(t, i.guest, adapter("1", "DRIVER"))
 	defer unplug(t, p.Plugged)
 	before, _ := i.await(t, "tty DRIVER").one(t, "tty DRIVER")
@@ -108,23 +146,99 @@ func driver(t *testing.T, i *inventory) {
 	run(t, i.guest, "echo 1-1:1.0 > "+files+"bind")
 	after, found := i.await(t, "tty DRIVER").one(t, "tty DRIVER")
 	readLine(t, i.guest, found["UDEV_DEVNODE"], p)
-	t.Logf("same id: %t", before == after)
+	return sameID(before, after)
 }
 
 // authorized removes the authorization of a device, as USBGuard does, and gives it again.
-func authorized(t *testing.T, i *inventory) {
+func authorized(t *testing.T, i *inventory) string {
 	p := plug(t, i.guest, adapter("1", "AUTHORIZED"))
 	defer unplug(t, p.Plugged)
-	i.await(t, "tty AUTHORIZED")
+	before, _ := i.await(t, "tty AUTHORIZED").one(t, "tty AUTHORIZED")
 	run(t, i.guest, "echo 0 > /sys/bus/usb/devices/1-1/authorized")
 	i.await(t)
 	run(t, i.guest, "echo 1 > /sys/bus/usb/devices/1-1/authorized")
-	_, found := i.await(t, "tty AUTHORIZED").one(t, "tty AUTHORIZED")
+	after, found := i.await(t, "tty AUTHORIZED").one(t, "tty AUTHORIZED")
 	readLine(t, i.guest, found["UDEV_DEVNODE"], p)
+	return sameID(before, after)
+}
+
+// reset resets an adapter as a driver does after errors.
+func reset(t *testing.T, i *inventory) string {
+	p := plug(t, i.guest, adapter("1", "RESET"))
+	defer unplug(t, p.Plugged)
+	before, _ := i.await(t, "tty RESET").one(t, "tty RESET")
+	run(t, i.guest, "usbreset $(printf %03d/%03d $(cat /sys/bus/usb/devices/1-1/busnum /sys/bus/usb/devices/1-1/devnum))")
+	run(t, i.guest, "udevadm settle")
+	after, found := i.await(t, "tty RESET").one(t, "tty RESET")
+	readLine(t, i.guest, found["UDEV_DEVNODE"], p)
+	return sameID(before, after)
+}
+
+// autosuspend suspends an adapter that is not used. It stays in the list, and wakes up when it is
+// opened.
+func autosuspend(t *testing.T, i *inventory) string {
+	p := plug(t, i.guest, adapter("1", "SUSPENDED"))
+	defer unplug(t, p.Plugged)
+	id, found := i.await(t, "tty SUSPENDED").one(t, "tty SUSPENDED")
+	started := time.Now()
+	run(t, i.guest, `cd /sys/bus/usb/devices/1-1/power && echo 0 > autosuspend_delay_ms && echo auto > control
+i=0; until [ $(cat runtime_status) = suspended ]; do i=$((i + 1)); [ $i -lt 300 ] || { cat runtime_status; exit 1; }; sleep 0.1; done`)
+	readLine(t, i.guest, found["UDEV_DEVNODE"], p)
+	i.requireStayed(t, id, started)
+	return "stayed in the list"
+}
+
+// changedMode installs a rule of udev that changes the mode, the owner and a link of an adapter
+// while it is used.
+func changedMode(t *testing.T, i *inventory) string {
+	p := plug(t, i.guest, adapter("1", "RULE"))
+	defer unplug(t, p.Plugged)
+	id, found := i.await(t, "tty RULE").one(t, "tty RULE")
+	node := found["UDEV_DEVNODE"]
+	started := time.Now()
+	const rules = "/run/udev/rules.d/90-test.rules"
+	run(t, i.guest, "mkdir -p /run/udev/rules.d")
+	rule := `SUBSYSTEM=="tty", ENV{ID_SERIAL_SHORT}=="RULE", MODE="0600", OWNER="daemon", SYMLINK+="test/console"`
+	require.NoError(t, i.guest.WriteFile(t.Context(), rules, []byte(rule+"\n")))
+	run(t, i.guest, "systemd-run --unit=user --property=StandardInput=file:"+node+" sleep infinity")
+	run(t, i.guest, "udevadm control --reload && udevadm trigger --action=change --settle "+node)
+	i.awaitList(t, "the link of the rule", func(l list) bool {
+		return strings.Contains(l.devices[id]["LINKS"], "/dev/test/console")
+	})
+	i.requireStayed(t, id, started)
+	require.Equal(t, "600 daemon", run(t, i.guest, "stat --format='%a %U' "+node))
+	run(t, i.guest, "systemctl stop user && rm "+rules+" && udevadm control --reload")
+	return "stayed in the list"
+}
+
+// groups plugs devices in as groups, which have the id of the USB device: it follows the port, and
+// is the same whenever the device is plugged into it.
+func groups(t *testing.T, i *inventory) string {
+	grouped := watch(t, i.guest, i.address, groupDetails)
+	hub, err := i.guest.Plug(t.Context(), vm.Device{Driver: "usb-hub", Port: "6"})
+	require.NoError(t, err)
+	defer unplug(t, hub)
+	for _, d := range []vm.Device{
+		{Driver: "usb-storage", Port: "2", Serial: "GROUP1"}, {Driver: "usb-kbd", Port: "3", Serial: "GROUP2"},
+		{Driver: "usb-kbd", Port: "6.1", Serial: "GROUP3"},
+	} {
+		var ids []string
+		for range 2 {
+			p := plug(t, i.guest, d)
+			name := "usb " + d.Serial
+			id, _ := grouped.await(t, name).one(t, name)
+			ids = append(ids, id)
+			unplug(t, p.Plugged)
+			grouped.await(t)
+		}
+		require.Equal(t, ids[0], ids[1])
+		require.Regexp(t, `/[12]-`+d.Port+`$`, ids[0])
+	}
+	return "same id"
 }
 
 // pulledHub pulls a hub with a disk, a keyboard and an adapter behind it.
-func pulledHub(t *testing.T, i *inventory) {
+func pulledHub(t *testing.T, i *inventory) string {
 	hub, err := i.guest.Plug(t.Context(), vm.Device{Driver: "usb-hub", Port: "6"})
 	require.NoError(t, err)
 	behind := []*pluggedDevice{
@@ -139,11 +253,12 @@ func pulledHub(t *testing.T, i *inventory) {
 	for _, p := range append(behind, other) {
 		unplug(t, p.Plugged)
 	}
+	return "the others stayed"
 }
 
 // manyPlugs plugs adapters in and out, and waits only for the last ones. An adapter is unplugged
 // while the guest still enumerates the next ones.
-func manyPlugs(t *testing.T, i *inventory) {
+func manyPlugs(t *testing.T, i *inventory) string {
 	const ports = 4
 	started := time.Now()
 	var in []*pluggedDevice
@@ -161,17 +276,18 @@ func manyPlugs(t *testing.T, i *inventory) {
 		names = append(names, "tty "+serial(count-len(in)+n))
 	}
 	i.await(t, names...)
-	t.Logf("%d plugs in %s", count, time.Since(started).Round(time.Millisecond))
+	seen := fmt.Sprintf("%d plugs in %s", count, time.Since(started).Round(time.Second))
 	for _, p := range in {
 		unplug(t, p.Plugged)
 	}
+	return seen
 }
 
 func serial(number int) string { return fmt.Sprintf("PLUG%03d", number) }
 
 // shortPlugs pulls adapters at various times after they are plugged in, while the guest enumerates
 // them or udev handles them. The last one stays.
-func shortPlugs(t *testing.T, i *inventory) {
+func shortPlugs(t *testing.T, i *inventory) string {
 	for n := range 20 {
 		p := plug(t, i.guest, adapter("1", serial(n)))
 		wait(t, time.Duration(n)*100*time.Millisecond)
@@ -181,6 +297,7 @@ func shortPlugs(t *testing.T, i *inventory) {
 	defer unplug(t, p.Plugged)
 	_, found := i.await(t, "tty LAST").one(t, "tty LAST")
 	readLine(t, i.guest, found["UDEV_DEVNODE"], p)
+	return ""
 }
 
 // wait lets time pass. There is no event to wait for: the test wants to act at that time.

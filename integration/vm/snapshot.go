@@ -31,12 +31,30 @@ func (i *Image) ensureSnapshot(ctx context.Context, show func(string)) error {
 		return nil
 	}
 
+	if err := i.removeSnapshots(); err != nil {
+		return err
+	}
+
 	ctx, cancel := context.WithTimeout(ctx, bootTimeout)
 	defer cancel()
 	show("guest: boot")
 	return progress.While(showInterval, func(elapsed time.Duration) {
 		show(fmt.Sprintf("guest: boot, %s after the start", elapsed.Round(time.Second)))
 	}, func() error { return i.saveSnapshot(ctx) })
+}
+
+// removeSnapshots removes those of other versions of QEMU, and incomplete ones.
+func (i *Image) removeSnapshots() error {
+	old, err := filepath.Glob(filepath.Join(i.dir, "snapshot-*"))
+	if err != nil {
+		return fmt.Errorf("find snapshots: %w", err)
+	}
+	for _, path := range old {
+		if err := os.Remove(path); err != nil {
+			return fmt.Errorf("remove a snapshot: %w", err)
+		}
+	}
+	return nil
 }
 
 func (i *Image) saveSnapshot(ctx context.Context) error {

@@ -17,6 +17,13 @@ import (
 // variable selects these tests, which emulate a processor and take minutes.
 const variable = "AKRI_VM"
 
+// TestMain prints the results as docs/hardware.md has them.
+func TestMain(m *testing.M) {
+	code := m.Run()
+	results.print(os.Stdout)
+	os.Exit(code)
+}
+
 // image returns the image of the guests, and skips the test unless `make test-vm` runs it.
 func image(t *testing.T) *vm.Image {
 	t.Helper()

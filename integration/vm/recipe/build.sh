@@ -19,6 +19,8 @@ work=$output/work
 mkdir "$work"
 mount -t tmpfs -o size=3g tmpfs "$work"
 root=$work/root
+export TMPDIR=$work/tmp
+mkdir "$TMPDIR"
 
 echo "step: download and install Debian packages"
 # Paths of tar in the kernel package begin with ./lib, which is a symbolic link in the root.
