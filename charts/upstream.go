@@ -17,6 +17,7 @@ type Upstream struct {
 	Value                   string
 	Applied, Refused, Noted string
 	Default                 any
+	Differs                 string
 	Unless                  []string
 }
 
@@ -114,6 +115,9 @@ func (s Sources) movePage() ([]byte, error) {
 
 func (u Upstream) outcome() string {
 	applied, refused := "applied: "+u.Applied, "**refused**: "+u.Refused
+	if u.Differs != "" {
+		applied += "; **another default**: " + u.Differs
+	}
 	unless := "`" + strings.Join(u.Unless, "` or `") + "`"
 	switch {
 	case u.Refused != "" && len(u.Unless) > 0 && u.Applied != "":

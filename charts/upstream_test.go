@@ -14,6 +14,7 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"sigs.k8s.io/yaml"
 )
 
@@ -101,6 +102,59 @@ func TestUpstreamValuesHaveAnOutcome(t *testing.T) {
 	for _, entry := range sources(t).Upstream {
 		require.True(t, used[entry.Value], "%s: no value of upstream Akri's chart", entry.Value)
 	}
+}
+
+// TestDefaultsOfUpstream compares the defaults of applied values with those of upstream Akri's
+// chart, because a user who moves has not set them. Each difference has a reason in
+// files/upstream.yaml.
+func TestDefaultsOfUpstream(t *testing.T) {
+	for _, value := range upstreamValues(t) {
+		entry, _ := sources(t).UpstreamOf(value.Key)
+		if entry.Applied == "" {
+			continue
+		}
+		own := defaultOf(t, value.Key)
+		if same := isUnset(own) && isUnset(value.Default) || reflect.DeepEqual(own, value.Default); same {
+			require.Empty(t, entry.Differs, "%s: the default is the same", value.Key)
+		} else {
+			require.NotEmpty(t, entry.Differs, "%s: the default is %v, and that of upstream Akri %v: add the reason to charts/akri/files/upstream.yaml", value.Key, own, value.Default)
+		}
+	}
+}
+
+// defaultOf returns the default of a value in the chart or in its sub-chart.
+func defaultOf(t *testing.T, key string) any {
+	t.Helper()
+	if key == "cleanupHook.enabled" {
+		key = "cleanup.enabled" // its name here
+	}
+	section, below, _ := strings.Cut(key, ".")
+	path, fields := "charts/akri/values.yaml", strings.Split(key, ".")
+	if section == "agent" {
+		path, fields = "charts/akri/charts/agent/values.yaml", strings.Split(below, ".")
+	}
+
+	var values map[string]any
+	require.NoError(t, yaml.Unmarshal([]byte(read(t, path)), &values))
+	own, found, err := unstructured.NestedFieldNoCopy(values, fields...)
+	require.NoError(t, err)
+	require.True(t, found, "%s is applied, but not in %s", key, path)
+	return own
+}
+
+// isUnset returns whether the default of a value means that it is not set.
+func isUnset(value any) bool {
+	switch value := value.(type) {
+	case nil:
+		return true
+	case string:
+		return value == ""
+	case []any:
+		return len(value) == 0
+	case map[string]any:
+		return len(value) == 0
+	}
+	return false
 }
 
 // TestUpstreamValuesAreRefused sets all values that are refused. One error names each of them with
