@@ -106,10 +106,71 @@ func TestServersHaveNetworkPolicies(t *testing.T) {
 	}
 }
 
+// TestSamplesNameNoSecrets checks that containers of samples get passwords from Secrets or files,
+// and that nothing but a Secret contains one.
+func TestSamplesNameNoSecrets(t *testing.T) {
+	confidential := regexp.MustCompile(`PASSWORD|TOKEN|SECRET|USERNAME`)
+	checked := 0
+	check := func(name, objects string) {
+		t.Helper()
+		for _, pod := range podsOf(t, objects) {
+			for _, container := range slices.Concat(pod.Spec.InitContainers, pod.Spec.Containers) {
+				for _, variable := range container.Env {
+					if !confidential.MatchString(variable.Name) || strings.HasSuffix(variable.Name, "_FILE") {
+						continue
+					}
+					checked++
+					require.Empty(t, variable.Value, "%s: %s", name, variable.Name)
+					require.NotNil(t, variable.ValueFrom, "%s: %s", name, variable.Name)
+					require.NotNil(t, variable.ValueFrom.SecretKeyRef, "%s: %s", name, variable.Name)
+				}
+			}
+		}
+	}
+	for _, path := range samplePaths(t) {
+		check(path, read(t, path))
+		for _, secret := range decode[corev1.Secret](t, read(t, path), "Secret") {
+			require.Equal(t, 1, strings.Count(read(t, path), secret.StringData["password"]), "%s: the password is only in the Secret", path)
+		}
+	}
+	values, err := filepath.Glob(filepath.Join(root, "deploy/samples/values/*.yaml"))
+	require.NoError(t, err)
+	for _, path := range values {
+		rendered, err := render(t, append(set("services.enabled=false"), "--values", path)...)
+		require.NoError(t, err)
+		check(filepath.Base(path), rendered)
+	}
+	require.Equal(t, 4, checked, "user name and password of onvif-video.yaml, and of its values")
+}
+
+// TestServersHaveLimits checks that the programs that serve frames and values have a limit of
+// memory, which the tests of these programs use.
+func TestServersHaveLimits(t *testing.T) {
+	for _, path := range samplePaths(t) {
+		for _, server := range serversOf(t, read(t, path)) {
+			for _, container := range server.Spec.Containers {
+				require.Positive(t, container.Resources.Limits.Memory().Value(), "%s: %s", path, container.Name)
+				require.Positive(t, container.Resources.Requests.Memory().Value(), "%s: %s", path, container.Name)
+			}
+		}
+	}
+}
+
 // serversOf returns the Pods of brokers and of workloads that serve frames of cameras or values.
 func serversOf(t *testing.T, objects string) (servers []corev1.PodTemplateSpec) {
 	t.Helper()
-	var pods []corev1.PodTemplateSpec
+	server := regexp.MustCompile(`/(camera-broker|camera-viewer|opcua-broker):`)
+	for _, pod := range podsOf(t, objects) {
+		if slices.ContainsFunc(pod.Spec.Containers, func(c corev1.Container) bool { return server.MatchString(c.Image) }) {
+			servers = append(servers, pod)
+		}
+	}
+	return servers
+}
+
+// podsOf returns the Pods of brokers and of workloads.
+func podsOf(t *testing.T, objects string) (pods []corev1.PodTemplateSpec) {
+	t.Helper()
 	for _, workload := range decode[workload](t, objects, "DaemonSet", "Deployment", "StatefulSet", "Job") {
 		pods = append(pods, workload.Spec.Template)
 	}
@@ -127,13 +188,7 @@ func serversOf(t *testing.T, objects string) (servers []corev1.PodTemplateSpec) 
 		}
 		pods = append(pods, broker)
 	}
-	server := regexp.MustCompile(`/(camera-broker|camera-viewer|opcua-broker):`)
-	for _, pod := range pods {
-		if slices.ContainsFunc(pod.Spec.Containers, func(c corev1.Container) bool { return server.MatchString(c.Image) }) {
-			servers = append(servers, pod)
-		}
-	}
-	return servers
+	return pods
 }
 
 // requireOwnNamespace requires that the policies admit Pods of their own namespace to all ports of
