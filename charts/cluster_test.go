@@ -36,6 +36,8 @@ func TestLifecycle(t *testing.T) {
 	require.Equal(t, "akri-custom akri-debug-echo akri-onvif akri-opcua akri-udev",
 		kubectl("get", "akric", "-n", "akri-system", "-o", "jsonpath={.items[*].metadata.name}"))
 
+	require.Equal(t, "configurations.akri.sh instances.akri.sh", kubectl("get", "crds", "-o", "jsonpath={.items[*].metadata.name}"))
+
 	kubectl("wait", "flowschema/akri-instance-writer", "--for=condition=Dangling=False", "--timeout=30s")
 
 	rules := `{"spec": {"variables": [{"name": "allowed", "expression": "{}"}], "validations": [{"expression": "size(variables.allowed) == 0"}]}}`

@@ -4,6 +4,7 @@ import (
 	"context"
 	"os"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -72,6 +73,42 @@ func TestRegistration(t *testing.T) {
 	request := run(t)
 	require.Equal(t, "udev", request.GetName())
 	require.False(t, request.GetShared())
+}
+
+// TestTwoHandlers runs two handlers on a node, with sockets of their own in one directory. Both
+// list a device, and the second one works without the first.
+func TestTwoHandlers(t *testing.T) {
+	directory, registrar := handlertest.Directory(t), handlertest.NewRegistrar()
+	registrar.Serve(t, directory)
+	start := func(socket string) (endpoint string, stop func() error) {
+		flags := handler.Flags{DiscoveryHandlersDirectory: directory, SocketName: socket}
+		s, err := udev.New(udev.Config{Flags: flags, ResyncInterval: time.Hour, UdevDatabase: t.TempDir()}, handlertest.Env(t))
+		require.NoError(t, err)
+		ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context()))
+		done := make(chan error, 1)
+		go func() { done <- s.Run(ctx) }()
+		stop = sync.OnceValue(func() error { cancel(); return <-done })
+		t.Cleanup(func() { require.NoError(t, stop()) })
+		request := handlertest.Receive(t, registrar.Requests)
+		require.Equal(t, "udev", request.GetName())
+		return request.GetEndpoint(), stop
+	}
+	first, stopFirst := start("")
+	second, _ := start("udev-second")
+	require.NotEqual(t, first, second)
+
+	const rules = `udevRules: ['SUBSYSTEM=="block", KERNEL=="zram[1-9]*"']`
+	streams := []handlertest.Stream{discover(t, first, rules), discover(t, second, rules)}
+	name, unplug := plug(t)
+	id := "/devices/virtual/block/" + name
+	for _, stream := range streams {
+		found := devices(t, stream, func(list map[string]*handler.Device) bool { return list[id] != nil })
+		require.Equal(t, "/dev/"+name, found[id].GetProperties()["UDEV_DEVNODE"])
+	}
+
+	require.NoError(t, stopFirst())
+	unplug()
+	devices(t, streams[1], func(list map[string]*handler.Device) bool { return list[id] == nil })
 }
 
 // A rule that matches nothing: the metric shows that there are devices.
