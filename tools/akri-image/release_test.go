@@ -182,6 +182,7 @@ func TestReleaseWorkflow(t *testing.T) {
 			commands = append(commands, strings.Join(strings.Fields(step.Run)[:2], " "))
 		}
 	}
+	requireOrder(t, text)
 	require.Equal(t, []string{"make release-kubectl-akri", "make sign-kubectl-akri", "gh release"}, commands)
 	identity := regexp.MustCompile(`IDENTITY_REGEXP='(.*)'`).FindStringSubmatch(securityPolicy(t))[1]
 	require.Regexp(t, identity, "https://github.com/"+strings.TrimPrefix(workflow[3], "GITHUB_WORKFLOW_REF="))
@@ -424,4 +425,29 @@ func (r release) output(t *testing.T, command string, args ...string) (string, e
 		return "", fmt.Errorf("%s %s: %w\n%s%s", command, strings.Join(args, " "), err, &stdout, &stderr)
 	}
 	return stdout.String(), nil
+}
+
+// requireOrder checks what SECURITY.md states about jobs: nothing is published before all tests
+// have passed and the search for vulnerabilities found nothing, nor without the environment
+// `release`.
+func requireOrder(t *testing.T, release []byte) {
+	t.Helper()
+	var content struct {
+		Jobs map[string]struct {
+			Needs             any
+			Uses, Environment string
+		}
+	}
+	require.NoError(t, yaml.Unmarshal(release, &content))
+	require.Equal(t, "./.github/workflows/ci.yml", content.Jobs["test"].Uses)
+	require.Equal(t, "./.github/workflows/vulnerabilities.yml", content.Jobs["vulnerabilities"].Uses)
+	require.Equal(t, []any{"test", "vulnerabilities"}, content.Jobs["images-and-charts"].Needs)
+	require.Equal(t, "images-and-charts", content.Jobs["kubectl-akri"].Needs)
+	for _, job := range []string{"images-and-charts", "kubectl-akri"} {
+		require.Equal(t, "release", content.Jobs[job].Environment, job)
+	}
+
+	text, err := os.ReadFile(root + "/.github/workflows/vulnerabilities.yml")
+	require.NoError(t, err)
+	require.Regexp(t, `(?m)^  schedule: \[\{cron: "\d+ \d+ \* \* \*"\}\]`, string(text), "each day")
 }
