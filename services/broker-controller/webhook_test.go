@@ -242,8 +242,8 @@ func (e webhookEnv) asStandby(c *brokercontroller.Config) {
 	c.LeaderElect = true
 }
 
-// A replica of a new release must become ready while the leader is of a release without the
-// webhook, else a rolling update would not end.
+// A replica must become ready while the leader runs without the webhook, which a value disables.
+// Otherwise a rolling update would not end.
 func TestReadyMeansRegistered(t *testing.T) {
 	for name, option := range map[string]func(webhookEnv, *brokercontroller.Config){
 		"leader":  func(webhookEnv, *brokercontroller.Config) {},

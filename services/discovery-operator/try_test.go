@@ -135,7 +135,7 @@ func TestTryClosest(t *testing.T) {
 			Series:     slices.Repeat([]*handlerv1.Series{{First: "/dev/x0", Last: "/dev/x1", Count: 2}}, 4),
 			Mismatches: []*handlerv1.Mismatch{{Condition: "B", Wanted: "b", Found: []string{long, "\u202e", "d", "e"}}, {Condition: "C"}},
 		},
-		{Device: "/dev/y", Missed: "C", Value: &long}, // an earlier version
+		{Device: "/dev/y", Missed: "C", Value: &long}, // without details
 		{Device: "/dev/z", Missed: "B", CorrectedDetails: "a: \x1b[2J"},
 	}
 	handler.closest = append(handler.closest, slices.Repeat([]*handlerv1.NearMiss{{Device: "/dev/z", Missed: "B"}}, 5)...)

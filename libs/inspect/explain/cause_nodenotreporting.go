@@ -40,7 +40,7 @@ func nodeNotReporting(t target, report func(Cause)) {
 		}
 		cause.Remedies = append(cause.Remedies, check)
 	}
-	if len(cause.Remedies) > 0 || !isExpected { // an earlier instance-writer counted nodes that are off
+	if len(cause.Remedies) > 0 || !isExpected { // the condition can be older than the state of the nodes
 		report(cause)
 	}
 }

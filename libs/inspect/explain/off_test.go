@@ -68,7 +68,7 @@ func addNodeOff(s *explain.Snapshot) {
 		}
 		status := &s.Configurations[i].Status
 		status.Nodes = append(status.Nodes, akriv0.NodeStatus{Name: nodeOff, NotReportingSince: &since})
-		// An instance-writer of an earlier version writes it.
+		// instance-writer may not have written yet that the node is off.
 		if meta.IsStatusConditionTrue(status.Conditions, akriv0.ConditionNodesReporting) {
 			meta.SetStatusCondition(&status.Conditions, metav1.Condition{
 				Type: akriv0.ConditionNodesReporting, Status: metav1.ConditionFalse, Reason: akriv0.ReasonNodeNotReporting,

@@ -43,8 +43,8 @@ func (w *Webhook) Lead(ctx context.Context) {
 }
 
 // maintain renews the certificate and keeps the webhook registered until ctx ends. Every replica
-// calls it: a replica that is not ready must not wait for the leader, which can be of an earlier
-// release with another Secret or without the webhook.
+// calls it: a replica that is not ready must not wait for the leader, which can run
+// with another Secret or without the webhook.
 func (w *Webhook) maintain(ctx context.Context) {
 	kube.Loop{
 		Objects: w.objects(), Changed: w.changed, Reconcile: w.reconcile, Timeout: requestTimeout,

@@ -14,7 +14,7 @@ import (
 // ErrCorrupt means that the state file cannot be used. Load has renamed it.
 var ErrCorrupt = errors.New("state file is corrupt")
 
-// The state file of an older version is read after an upgrade: its format must not change.
+// The next version reads the state file of this one: its format must not change after a release.
 type state struct {
 	Handlers []savedHandler `json:"handlers"`
 }
