@@ -72,13 +72,8 @@ func newAuthors(t *testing.T) authors {
 	require.NoError(t, err)
 	file := filepath.Join(t.TempDir(), "policy.yaml")
 	require.NoError(t, os.WriteFile(file, []byte(policy), 0o600))
-	kubectl := func(verb string) {
-		_, err := run(t, "kubectl", verb, "-f", file, "--kubeconfig", kubeconfig(t))
-		require.NoError(t, err)
-	}
-	kubectl("apply")
-	t.Cleanup(func() {
-	})
+	_, err = run(t, "kubectl", "apply", "-f", file, "--kubeconfig", kubeconfig(t))
+	require.NoError(t, err)
 	require.EventuallyWithT(t, func(c *assert.CollectT) {
 		require.ErrorContains(c, a.create(head, editors), "cannot use discoveryhandlers.akri.sh/debugEcho")
 	}, time.Minute, 100*time.Millisecond, "the policy is in force")
