@@ -25,7 +25,7 @@ import (
 
 // timeout is how long a test waits for devices. On an idle machine a device is listed after about a
 // second.
-const timeout = 60 * time.Second
+const timeout = 2 * time.Minute
 
 // details select all devices that the tests plug in. The root file system is vda.
 const details = `
