@@ -97,6 +97,7 @@ func (s Sources) chartsPage() ([]byte, error) {
 		var values struct {
 			HostNetwork bool
 			MetricsPort int
+			Relay       struct{ Port int }
 		}
 		if err := s.decode(subCharts+service+"/values.yaml", &values); err != nil {
 			return nil, err
@@ -104,6 +105,9 @@ func (s Sources) chartsPage() ([]byte, error) {
 		if values.MetricsPort != 0 {
 			rows = append(rows, fmt.Sprintf("| %d | `%s` | `/metrics` and probes%s |\n", values.MetricsPort, service,
 				word(values.HostNetwork, "", ", if `"+service+".hostNetwork`")))
+		}
+		if values.MetricsPort != 0 && values.Relay.Port != 0 {
+			rows = append(rows, fmt.Sprintf("| %d | `%s` | probes of the relay, if `%[2]s.hostNetwork` and `global.resources=dra` |\n", values.Relay.Port, service))
 		}
 	}
 	slices.Sort(rows)

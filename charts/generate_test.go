@@ -138,8 +138,12 @@ func TestHostPorts(t *testing.T) {
 			continue
 		}
 		require.NotZero(t, values.MetricsPort, "%s needs a metricsPort for the host network", service)
-		require.Empty(t, used[values.MetricsPort], "%s: port %d is in use", service, values.MetricsPort)
-		used[values.MetricsPort] = service
+		for _, port := range []int{values.MetricsPort, values.Relay.Port} {
+			require.Empty(t, used[port], "%s: port %d is in use", service, port)
+			if port != 0 {
+				used[port] = service
+			}
+		}
 	}
 }
 
@@ -147,6 +151,7 @@ func TestHostPorts(t *testing.T) {
 type hostValues struct {
 	HostNetwork *bool
 	MetricsPort int
+	Relay       struct{ Port int }
 }
 
 func values(t *testing.T, service string) hostValues {

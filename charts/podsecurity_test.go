@@ -89,8 +89,14 @@ func TestMounts(t *testing.T) {
 	require.NoError(t, err)
 	mounted := map[string][]string{}
 	for _, workload := range append(workloads(t, rendered), workloads(t, agent)...) {
-		if found := hostMounts(workload.Spec.Template.Spec); len(found) > 0 {
-			mounted[component(workload)] = found
+		for i, container := range workload.Spec.Template.Spec.Containers {
+			name := container.Name
+			if i == 0 {
+				name = component(workload)
+			}
+			if found := hostMounts(workload.Spec.Template.Spec.Volumes, container); len(found) > 0 {
+				mounted[name] = found
+			}
 		}
 	}
 	require.Equal(t, expected, mounted)
@@ -104,10 +110,10 @@ func paths(cell, suffix string) []string {
 	return found
 }
 
-func hostMounts(pod corev1.PodSpec) []string {
+func hostMounts(volumes []corev1.Volume, container corev1.Container) []string {
 	var writable, readOnly []string
-	for _, mount := range pod.Containers[0].VolumeMounts {
-		volume := pod.Volumes[slices.IndexFunc(pod.Volumes, func(v corev1.Volume) bool { return v.Name == mount.Name })]
+	for _, mount := range container.VolumeMounts {
+		volume := volumes[slices.IndexFunc(volumes, func(v corev1.Volume) bool { return v.Name == mount.Name })]
 		switch {
 		case volume.HostPath == nil:
 		case mount.ReadOnly:

@@ -275,6 +275,37 @@ func TestMetricsAddress(t *testing.T) {
 	}
 }
 
+// TestRelay checks that the Pods with dra-kubelet-plugin have a relay in the form of the agent, too,
+// and only there the directory of the kubelet's plugins.
+func TestRelay(t *testing.T) {
+	const mount = "mountPath: /var/lib/kubelet/plugins_registry"
+	for name, c := range map[string]struct {
+		values  []string
+		address string
+	}{
+		"device plugins":                {set("global.agent.enabled=true"), ""},
+		"dra-kubelet-plugin":            {set("global.resources=dra"), ":9396"},
+		"the agent":                     {set("global.resources=dra", "global.agent.enabled=true"), ":9396"},
+		"the agent on the host network": {set("global.resources=dra", "global.agent.enabled=true", "agent.hostNetwork=true", "global.networkPolicy.enabled=false"), "127.0.0.1:9396"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			rendered, err := render(t, c.values...)
+			require.NoError(t, err)
+			_, relay, found := strings.Cut(rendered, "        - name: relay\n")
+			require.Equal(t, c.address != "", found)
+			require.Equal(t, found, strings.Contains(rendered, mount))
+			if found {
+				relay, _, _ = strings.Cut(relay, "      volumes:\n")
+				require.Equal(t, 1, strings.Count(rendered, mount))
+				require.Contains(t, relay, mount)
+				require.Contains(t, relay, "args: [relay]\n")
+				require.Contains(t, relay, "name: AKRI_ADMIN_ADDRESS\n              value: \""+c.address+"\"\n")
+				require.Equal(t, c.address == "127.0.0.1:9396", strings.Contains(relay, "{path: /readyz, port: relay, host: 127.0.0.1}"))
+			}
+		})
+	}
+}
+
 func TestHandlerOnvifRunsOnTheHostNetwork(t *testing.T) {
 	rendered, err := render(t)
 	require.NoError(t, err)

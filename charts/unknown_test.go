@@ -18,7 +18,7 @@ import (
 // key, and 0 for the items of a list.
 var openValues = []string{
 	// Users choose the keys.
-	"*.env", "*.nodeSelector", "*.podAnnotations", "*.podLabels", "*.serviceAccountAnnotations", "*.resources.limits", "*.resources.requests",
+	"*.env", "*.nodeSelector", "*.podAnnotations", "*.podLabels", "*.serviceAccountAnnotations", "*.resources.limits", "*.resources.requests", "*.relay.resources.limits", "*.relay.resources.requests",
 	"global.nodePlane.nodeSelector", "global.nodePlane.seLinuxOptions", "global.allowFromHandlers", "configurations",
 	"prometheus.labels", "prometheus.rules.for", "prometheus.dashboard.labels", "prometheus.dashboard.annotations",
 	"custom.discovery.nodeSelectors", "udev.configuration.discoveryDetails.properties",

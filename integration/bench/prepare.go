@@ -23,7 +23,7 @@ import (
 	"akri.sh/integration/process"
 )
 
-// preparations measures a dra-kubelet-plugin with an instance-writer and an API server. It returns
+// preparations measures a dra-kubelet-plugin with its relay, an instance-writer and an API server. It returns
 // the durations of NodePrepareResources without and with a reservation of a slot. Admin access
 // reserves none.
 func (b *bench) preparations(ctx context.Context) (without, with []time.Duration, err error) {
@@ -54,12 +54,18 @@ func (b *bench) preparations(ctx context.Context) (without, with []time.Duration
 		return nil, nil, err
 	}
 	plugin, err := process.Start(ctx, nil, "dra-kubelet-plugin", append(flags,
-		"--node-name", nodes[0], "--registry-dir", dir, "--cdi-dir", filepath.Join(dir, "cdi"),
+		"--node-name", nodes[0], "--socket", "unix://"+filepath.Join(dir, "plugin.sock"), "--cdi-dir", filepath.Join(dir, "cdi"),
 		"--discovery-operator", "unix://"+filepath.Join(dir, "operator.sock"), "--admin-address=", "--log-level=error")...)
 	if err != nil {
 		return nil, nil, err
 	}
 	defer func() { err = errors.Join(err, plugin.Stop()) }()
+	relay, err := process.Start(ctx, nil, "dra-kubelet-plugin", "relay", "--plugin", "unix://"+filepath.Join(dir, "plugin.sock"),
+		"--registry-dir", dir, "--admin-address=", "--log-level=error")
+	if err != nil {
+		return nil, nil, err
+	}
+	defer func() { err = errors.Join(err, relay.Stop()) }()
 	conn, err := rpc.Dial("unix://"+filepath.Join(dir, akriv0.Driver+".sock"), prometheus.NewRegistry())
 	if err != nil {
 		return nil, nil, err

@@ -70,6 +70,7 @@ func TestDRA(t *testing.T) {
 		killedWithClaims,
 		interruptedClaims,
 		replacedPlugins,
+		claimsWithoutPlugin,
 		claimsWithoutAPI,
 		claimsOfRestartedNode,
 		unpluggedClaims,

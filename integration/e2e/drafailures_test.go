@@ -181,7 +181,7 @@ func pluginOn(t *testing.T, node cluster.Node) corev1.Pod {
 	return pods[i]
 }
 
-// killPod kills the container of a Pod. The returned function waits until it is ready again.
+// killPod kills the first container of a Pod. The returned function waits until it is ready again.
 func killPod(t *testing.T, pod corev1.Pod) func() {
 	t.Helper()
 	node, err := akri.Cluster.Node(pod.Spec.NodeName)
@@ -261,16 +261,58 @@ func replacedPlugins(t *testing.T) {
 	}
 	t.Logf("%d Pods started meanwhile, the slowest in %s", started, slowest.Round(time.Millisecond))
 	require.GreaterOrEqual(t, started, len(akri.Cluster.Nodes()), "the plugins were replaced before a Pod started")
-	failed, err := akri.Kubernetes.CoreV1().Events("default").List(t.Context(), metav1.ListOptions{FieldSelector: "reason=FailedPrepareDynamicResources"})
-	require.NoError(t, err)
-	for _, event := range failed.Items {
-		require.False(t, strings.HasPrefix(event.InvolvedObject.Name, "replaced-"), "%s: %s", event.InvolvedObject.Name, event.Message)
-	}
+	requirePrepared(t, "replaced-")
 	awaitFree(t, instance)
 	for _, node := range akri.Cluster.Nodes() {
 		awaitFiles(t, node, 0)
 		require.Len(t, pluginSockets(t, node), 1)
 	}
+}
+
+// requirePrepared requires that no preparation for a Pod with the prefix has failed.
+func requirePrepared(t *testing.T, prefix string) {
+	t.Helper()
+	failed, err := akri.Kubernetes.CoreV1().Events("default").List(t.Context(), metav1.ListOptions{FieldSelector: "reason=FailedPrepareDynamicResources"})
+	require.NoError(t, err)
+	for _, event := range failed.Items {
+		require.False(t, strings.HasPrefix(event.InvolvedObject.Name, prefix), "%s: %s", event.InvolvedObject.Name, event.Message)
+	}
+}
+
+// claimsWithoutPlugin starts and deletes Pods while the container of dra-kubelet-plugin does not
+// run. They run and end within 5 s after it is ready again. The kubelet restarts a container that was
+// killed before after 10 s or longer.
+func claimsWithoutPlugin(t *testing.T) {
+	const instance = "e2e-restarted-8120fe"
+	node := akri.Cluster.Nodes()[0]
+	apply(t, echoConfiguration("e2e-restarted", 4, "", "foo0"))
+	awaitSlice(t, instance, true)
+	awaitFiles(t, node, 0)
+	kills := 2
+	if selected.process("dra-kubelet-plugin") == "agent" {
+		kills = 1 // earlier scenarios have killed this container
+	}
+	for i := range kills {
+		first, second := fmt.Sprint("restarted-first-", i), fmt.Sprint("restarted-second-", i)
+		apply(t, selecting(node, ownPod(first, "e2e-restarted")))
+		awaitReadyPod(t, "default", first)
+		apply(t, selecting(node, ownPod(second, "e2e-restarted")))
+		awaitRestarted := killPod(t, pluginOn(t, node))
+		require.NoError(t, akri.Kubernetes.CoreV1().Pods("default").Delete(t.Context(), first, metav1.DeleteOptions{}))
+		awaitRestarted()
+		returned := time.Now()
+		awaitReadyPod(t, "default", second)
+		started := time.Since(returned)
+		awaitFiles(t, node, 1)
+		ended := time.Since(returned)
+		t.Logf("a Pod runs %s and another one has ended %s after dra-kubelet-plugin is ready", started.Round(time.Millisecond), ended.Round(time.Millisecond))
+		require.Less(t, started, 5*time.Second)
+		require.Less(t, ended, 5*time.Second)
+		require.NoError(t, akri.Kubernetes.CoreV1().Pods("default").Delete(t.Context(), second, metav1.DeleteOptions{}))
+		awaitFiles(t, node, 0)
+	}
+	requirePrepared(t, "restarted-")
+	awaitFree(t, instance)
 }
 
 // pluginSockets returns the sockets of dra-kubelet-plugin for the kubelet of the node.

@@ -21,14 +21,20 @@ import (
 // Flags with one of the prefixes are described elsewhere.
 func Check[C any](t *testing.T, prefixes ...string) {
 	t.Helper()
-	content, err := os.ReadFile("README.md")
+	CheckSection[C](t, "README.md", "Flags", prefixes...)
+}
+
+// CheckSection is Check for the table in another file and section.
+func CheckSection[C any](t *testing.T, file, section string, prefixes ...string) {
+	t.Helper()
+	content, err := os.ReadFile(file)
 	require.NoError(t, err)
-	updated := update(t, string(content), described(service.Flags[C](), prefixes))
+	updated := update(t, string(content), section, described(service.Flags[C](), prefixes))
 	if os.Getenv("AKRI_UPDATE_FLAGS") != "" {
-		require.NoError(t, os.WriteFile("README.md", []byte(updated), 0o644))
+		require.NoError(t, os.WriteFile(file, []byte(updated), 0o644))
 		return
 	}
-	require.Equal(t, string(content), updated, "the flags of README.md; fix: make flags")
+	require.Equal(t, string(content), updated, "the flags of %s; fix: make flags", file)
 }
 
 // described returns the flags that the table lists.
@@ -39,12 +45,11 @@ func described(flags []*kong.Flag, prefixes []string) []*kong.Flag {
 	})
 }
 
-var table = regexp.MustCompile("(?m)(^## Flags\n\n\\|.*\n\\|.*\n)((?:\\|.*\n)*)")
-
 // update returns the README with the rows of the flags: in the order of the README, then those that
 // it lacks. Rows of groups of flags, such as `--<component>-<flag>`, stay.
-func update(t *testing.T, readme string, flags []*kong.Flag) string {
+func update(t *testing.T, readme, section string, flags []*kong.Flag) string {
 	t.Helper()
+	table := regexp.MustCompile("(?m)(^##+ " + regexp.QuoteMeta(section) + "\n\n\\|.*\n\\|.*\n)((?:\\|.*\n)*)")
 	match := table.FindStringSubmatchIndex(readme)
 	require.NotNil(t, match, "the README has no table of flags")
 	var rows strings.Builder

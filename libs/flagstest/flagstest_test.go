@@ -22,7 +22,7 @@ func TestUpdate(t *testing.T) {
 		"| `--removed` | | | removed |\n"+
 		"| `--kept` | `AKRI_KEPT` | `old` | `a` or `b` |\n"+
 		"| `--<component>-<flag>` | | | group |\n"+
-		"\n## Other\n", flags)
+		"\n## Other\n", "Flags", flags)
 	require.Equal(t, "# x\n\n"+head+
 		"| `--pod-ip` | `AKRI_POD_IP`, `POD_IP` | none | address |\n"+
 		"| `--kept` | `AKRI_KEPT` | `new` | `a` or `b` |\n"+

@@ -11,6 +11,7 @@ import (
 	"os/signal"
 	"runtime"
 	"runtime/debug"
+	"strings"
 	"syscall"
 
 	"github.com/alecthomas/kong"
@@ -65,6 +66,9 @@ type Command[C any] struct {
 // signal kills the process. The fields of the service's Config are flags (`--socket-dir`) and
 // environment variables (`AKRI_SOCKET_DIR`), declared by kong's struct tags. If the first argument
 // names a command, Main runs that instead. Main is the whole main function of a service.
+//
+// A name such as `agent relay` is that of a second service of a binary, see Called: its flags
+// follow the argument.
 func Main[C any, R Runner](name, description string, create func(C, Env) (R, error), commands ...Command[C]) {
 	var cli flags[C]
 	var options []kong.Option
@@ -74,7 +78,7 @@ func Main[C any, R Runner](name, description string, create func(C, Env) (R, err
 		}
 		options = append(options, kong.DynamicCommand(command.Name, command.Help, "", &struct{}{}))
 	}
-	parsed, err := newParser(name, description, &cli, options...).Parse(os.Args[1:])
+	parsed, err := newParser(name, description, &cli, options...).Parse(os.Args[len(strings.Fields(name)):])
 	if err != nil {
 		fmt.Fprintf(os.Stderr, "%s: %v\nRun %s --help for the list of flags.\n", name, err, name)
 		os.Exit(2)
@@ -102,6 +106,10 @@ func Main[C any, R Runner](name, description string, create func(C, Env) (R, err
 	}
 	logger.Info("stopped")
 }
+
+// Called reports whether the first argument of the process is the name of a second service, which
+// has flags, metrics and health checks of its own. It runs in another container of the Pod.
+func Called(name string) bool { return len(os.Args) > 1 && os.Args[1] == name }
 
 func runCommand(run func(ctx context.Context) error) {
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)

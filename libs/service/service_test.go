@@ -36,6 +36,10 @@ func TestMain(m *testing.M) {
 	if os.Getenv("BE_THE_SERVICE") == "" {
 		os.Exit(m.Run())
 	}
+	if service.Called("second") {
+		service.Main("greeter second", "Greets again.", greet)
+		return
+	}
 	service.Main("greeter", "Greets.", greet,
 		service.Command[config]{Name: "echo", Help: "Write the greeting.", Run: func(_ context.Context, c config) error {
 			fmt.Println(c.Greeting)
@@ -74,6 +78,16 @@ func greeter(arguments ...string) *exec.Cmd {
 	command := exec.Command(os.Args[0], arguments...)
 	command.Env = append(os.Environ(), "BE_THE_SERVICE=1", "AKRI_GREETING=hello", "AKRI_ADMIN_ADDRESS=127.0.0.1:0")
 	return command
+}
+
+// A second service of the binary has its own help, and its flags follow its name.
+func TestSecondService(t *testing.T) {
+	output, err := greeter("second", "--help").CombinedOutput()
+	require.NoError(t, err, "%s", output)
+	require.Contains(t, string(output), "Greets again.")
+	output, err = greeter("second", "--log-level=loud").CombinedOutput()
+	require.Error(t, err)
+	require.Contains(t, string(output), "greeter second: --log-level must be one of")
 }
 
 func TestVersionAndHelp(t *testing.T) {

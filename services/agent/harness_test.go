@@ -100,7 +100,7 @@ func (h *harness) configure(t *testing.T, handlers string, flags ...string) {
 		"--device-plugin-host-kubelet-dir=" + h.directory, "--device-plugin-host-pod-resources=" + h.path("pods"),
 		"--device-plugin-host-discovery-operator=" + h.address("o"), "--device-plugin-host-allocator=" + h.address("c"),
 		"--dra-kubelet-plugin-kubelet-dir=" + h.directory, "--dra-kubelet-plugin-pod-resources=" + h.path("pods"),
-		"--dra-kubelet-plugin-registry-dir=" + h.path("registry"), "--dra-kubelet-plugin-cdi-dir=" + h.path("cdi"),
+		"--dra-kubelet-plugin-socket=" + h.address("p"), "--dra-kubelet-plugin-cdi-dir=" + h.path("cdi"),
 		"--dra-kubelet-plugin-discovery-operator=" + h.address("o"),
 		"--debug-echo-availability-file=" + h.path("availability"), "--onvif-interfaces=lo",
 	}, flags...))

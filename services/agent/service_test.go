@@ -47,11 +47,11 @@ func TestDeviceBecomesInstanceAndResource(t *testing.T) {
 	require.EqualValues(t, 1, h.connections.Load(), "the components share a connection")
 }
 
-// With Dynamic Resource Allocation the agent serves the driver, and advertises no devices.
+// With Dynamic Resource Allocation the agent serves the relay, and advertises no devices.
 func TestDynamicResourceAllocation(t *testing.T) {
 	h := newHarness(t, "debug-echo", "--resources=dra")
 	h.startAgent()
-	registration := registrationv1.NewRegistrationClient(rpctest.Dial(t, h.address("registry/akri.sh.sock")))
+	registration := registrationv1.NewRegistrationClient(rpctest.Dial(t, h.address("p")))
 	info, err := registration.GetInfo(t.Context(), &registrationv1.InfoRequest{}, grpc.WaitForReady(true))
 	require.NoError(t, err)
 	require.Equal(t, "akri.sh", info.GetName())

@@ -5,6 +5,10 @@ import (
 
 	"akri.sh/libs/flagstest"
 	drakubeletplugin "akri.sh/services/dra-kubelet-plugin"
+	"akri.sh/services/dra-kubelet-plugin/relay"
 )
 
-func TestFlags(t *testing.T) { flagstest.Check[drakubeletplugin.Config](t) }
+func TestFlags(t *testing.T) {
+	flagstest.Check[drakubeletplugin.Config](t)
+	flagstest.CheckSection[relay.Config](t, "README.md", "Flags of the relay")
+}

@@ -2,9 +2,7 @@ package drakubeletplugin
 
 import (
 	"context"
-	"errors"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"go.uber.org/zap"
@@ -30,22 +28,14 @@ type server struct {
 	drav1.UnimplementedDRAPluginServer
 	registrationv1.UnimplementedRegistrationServer
 
-	claims     *claims.Manager
-	slots      *slots.Manager
-	metrics    *metrics
-	log        *zap.Logger
-	registered atomic.Bool
+	claims  *claims.Manager
+	slots   *slots.Manager
+	metrics *metrics
+	log     *zap.Logger
 }
 
-// checkReady is a readiness check: it fails until the kubelet has registered the plugin.
-func (s *server) checkReady(context.Context) error {
-	if !s.registered.Load() {
-		return errors.New("not registered with the kubelet yet")
-	}
-	return nil
-}
-
-// GetInfo implements the registration API. The plugin serves on the socket of the registration.
+// GetInfo implements the registration API. The kubelet calls the plugin on the relay's socket, which
+// has registered it.
 func (s *server) GetInfo(context.Context, *registrationv1.InfoRequest) (*registrationv1.PluginInfo, error) {
 	return &registrationv1.PluginInfo{
 		Type: registrationv1.DRAPlugin, Name: akriv0.Driver,
@@ -55,17 +45,11 @@ func (s *server) GetInfo(context.Context, *registrationv1.InfoRequest) (*registr
 }
 
 // NotifyRegistrationStatus implements the registration API. The kubelet registers the plugin when
-// it starts, and repeats a registration that failed.
+// it starts.
 func (s *server) NotifyRegistrationStatus(
-	_ context.Context, result *registrationv1.RegistrationStatus,
+	context.Context, *registrationv1.RegistrationStatus,
 ) (*registrationv1.RegistrationStatusResponse, error) {
-	s.registered.Store(result.GetPluginRegistered())
 	s.slots.KubeletRestarted()
-	if result.GetPluginRegistered() {
-		s.log.Info("registered with the kubelet", zap.String("driver", akriv0.Driver))
-	} else {
-		s.log.Error("the kubelet refused the registration", zap.String("reason", result.GetError()))
-	}
 	return &registrationv1.RegistrationStatusResponse{}, nil
 }
 

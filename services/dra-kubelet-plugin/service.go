@@ -1,6 +1,6 @@
 // Package drakubeletplugin is dra-kubelet-plugin, the driver akri.sh of Dynamic Resource Allocation
 // on a node. The scheduler allocates devices to ResourceClaims. This service prepares them for the
-// kubelet: it reserves their slots and writes what containers get. It also releases the slots of
+// kubelet, whose calls it gets from the relay: it reserves their slots and writes what containers get. It also releases the slots of
 // Pods that got devices from device plugins before the node had this form.
 package drakubeletplugin
 
@@ -8,6 +8,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"time"
 
 	"golang.org/x/sync/errgroup"
 	"google.golang.org/grpc"
@@ -34,7 +35,7 @@ type Config struct {
 	Pod                 string `help:"Name of this Pod. Slots of device plugins are released only while the kubelet lists it. Empty: while the kubelet lists any Pod." placeholder:"NAMESPACE/NAME"`
 	KubeletDir          string `help:"Directory of the kubelet's device plugin sockets." default:"/var/lib/kubelet/device-plugins"`
 	PodResources        string `help:"Path of the kubelet's pod-resources socket." default:"/var/lib/kubelet/pod-resources/kubelet.sock"`
-	RegistryDir         string `help:"Directory in which the kubelet looks for plugins." default:"/var/lib/kubelet/plugins_registry"`
+	Socket              string `help:"Address of the service, which the relay dials." default:"unix:///run/akri/dra-kubelet-plugin/dra-kubelet-plugin.sock" placeholder:"ADDRESS"`
 	CDIDir              string `name:"cdi-dir" help:"Directory for files of the Container Device Interface." default:"/var/run/cdi"`
 	HostDev             string `help:"Directory /dev of the node. Device nodes in containers have the owner, group and mode of those in it." default:"/dev" placeholder:"DIRECTORY"`
 	DiscoveryOperator   string `help:"Address of discovery-operator." default:"unix:///run/akri/discovery-operator/discovery-operator.sock" placeholder:"ADDRESS"`
@@ -75,11 +76,10 @@ func New(config Config, env service.Env) (*Service, error) {
 	s.server = &server{metrics: s.metrics, log: env.Log}
 	env.Health.AddReadiness("sources", s.store.CheckReady)
 	env.Health.AddLiveness("directories", rpc.CheckDirectory(config.DiscoveryOperator, "unix://"+config.PodResources))
-	env.Health.AddReadiness("kubelet", s.server.checkReady)
 	return s, nil
 }
 
-// Run serves until ctx ends, and then finishes the running calls of the kubelet.
+// Run serves until ctx ends, and then finishes the running calls.
 func (s *Service) Run(ctx context.Context) error {
 	ending := ctx
 	ctx, stop := context.WithCancel(context.WithoutCancel(ctx))
@@ -131,13 +131,11 @@ func (s *Service) Run(ctx context.Context) error {
 	return group.Wait()
 }
 
-// serve serves the kubelet. It finds the socket in its directory, also after it has restarted.
+// serve serves the relay. When ctx ends, all preparations have time to finish: if the relay ends,
+// too, it cancels them earlier.
 func (s *Service) serve(ctx context.Context) error {
-	listener, err := rpc.Listen(ctx, s.env.Log, "unix://"+s.socket())
+	listener, err := rpc.ListenPrivate(ctx, s.env.Log, s.config.Socket)
 	if err != nil {
-		return err
-	}
-	if err := s.removeStaleSockets(ctx); err != nil {
 		return err
 	}
 	s.env.Health.AddLiveness("socket", listener.Check)
@@ -147,5 +145,5 @@ func (s *Service) serve(ctx context.Context) error {
 	drahealthv1.RegisterDRAResourceHealthServer(grpcServer, health)
 	drahealthv1alpha1.RegisterDRAResourceHealthServer(grpcServer, drahealthv1.V1ServerWrapper{Server: health})
 	registrationv1.RegisterRegistrationServer(grpcServer, s.server)
-	return rpc.ServeAndFinish(ctx, s.timeToFinish, grpcServer, listener)
+	return rpc.ServeAndFinish(ctx, func() time.Duration { return prepareTimeout }, grpcServer, listener)
 }

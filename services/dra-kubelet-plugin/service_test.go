@@ -28,9 +28,17 @@ import (
 	discoveryv1 "akri.sh/proto/akri/discovery/v1"
 	instancev1 "akri.sh/proto/akri/instance/v1"
 	drakubeletplugin "akri.sh/services/dra-kubelet-plugin"
+	"akri.sh/services/dra-kubelet-plugin/relay"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+// TestMain turns the test binary into the service when BE_THE_SERVICE is set.
+func TestMain(m *testing.M) {
+	if os.Getenv("BE_THE_SERVICE") != "" {
+		service.Main("dra-kubelet-plugin", "Prepares.", drakubeletplugin.New)
+		return
+	}
+	goleak.VerifyTestMain(m)
+}
 
 const camera = "cameras-8120fe"
 
@@ -63,7 +71,7 @@ func newWriter(usage string) *instancetest.Writer {
 func startService(t *testing.T, writer *instancetest.Writer) (drakubeletplugin.Config, *admin.Health) {
 	t.Helper()
 	config := newConfig(t, writer)
-	health, _ := run(t, config)
+	health, _ := run(t, drakubeletplugin.New, config)
 	return config, health
 }
 
@@ -73,7 +81,7 @@ func newConfig(t *testing.T, writer *instancetest.Writer) drakubeletplugin.Confi
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, os.RemoveAll(directory)) })
 	config := drakubeletplugin.Config{
-		NodeName: "node-a", RegistryDir: filepath.Join(directory, "registry"), CDIDir: filepath.Join(directory, "cdi"),
+		NodeName: "node-a", Socket: "unix://" + filepath.Join(directory, "s"), CDIDir: filepath.Join(directory, "cdi"),
 		Pod: "akri/plugin", KubeletDir: filepath.Join(directory, "plugins"), PodResources: filepath.Join(directory, "pods.sock"),
 		DiscoveryOperator: rpctest.Serve(t, func(r grpc.ServiceRegistrar) { discoveryv1.RegisterDeviceInventoryServiceServer(r, fakeOperator{}) }),
 		InstanceWriter:    rpctest.Serve(t, func(r grpc.ServiceRegistrar) { instancev1.RegisterInstanceServiceServer(r, writer) }),
@@ -82,17 +90,28 @@ func newConfig(t *testing.T, writer *instancetest.Writer) drakubeletplugin.Confi
 	return config
 }
 
-// run runs an instance of the service until stop, or the end of the test.
-func run(t *testing.T, config drakubeletplugin.Config) (health *admin.Health, stop func()) {
+// relayTo returns the configuration of the relay of a plugin.
+func relayTo(plugin drakubeletplugin.Config) relay.Config {
+	return relay.Config{Pod: plugin.Pod, RegistryDir: filepath.Join(filepath.Dir(plugin.CDIDir), "registry"), Plugin: plugin.Socket}
+}
+
+// run runs a service until stop, or the end of the test.
+func run[C any, R service.Runner](t *testing.T, create func(C, service.Env) (R, error), config C) (health *admin.Health, stop func()) {
 	t.Helper()
 	health = &admin.Health{}
-	s, err := drakubeletplugin.New(config, service.Env{Log: zap.NewNop(), Metrics: prometheus.NewRegistry(), Health: health})
+	s, err := create(config, service.Env{Log: zap.NewNop(), Metrics: prometheus.NewRegistry(), Health: health})
 	require.NoError(t, err)
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan error, 1)
 	go func() { done <- s.Run(ctx) }()
 	t.Cleanup(func() { cancel(); require.NoError(t, <-done) })
 	return health, cancel
+}
+
+// dial returns the connection of a kubelet to a relay.
+func dial(t *testing.T, config relay.Config, socket string) *grpc.ClientConn {
+	t.Helper()
+	return rpctest.Dial(t, "unix://"+filepath.Join(config.RegistryDir, socket))
 }
 
 // The kubelet registers the plugin, prepares a claim and unprepares it.
@@ -102,16 +121,19 @@ func TestKubelet(t *testing.T) {
 		Request: "r", Pool: "default/" + camera, Device: camera, ShareId: new("share"),
 	})
 	config, health := startService(t, writer)
-	conn := rpctest.Dial(t, "unix://"+filepath.Join(config.RegistryDir, "akri.sh-plugin.sock"))
+	relayHealth, _ := run(t, relay.New, relayTo(config))
+	conn := dial(t, relayTo(config), "akri.sh-plugin.sock")
 	registration, plugin := registrationv1.NewRegistrationClient(conn), drav1.NewDRAPluginClient(conn)
 	info, err := registration.GetInfo(t.Context(), &registrationv1.InfoRequest{}, grpc.WaitForReady(true))
 	require.NoError(t, err)
 	require.Equal(t, "DRAPlugin akri.sh", info.GetType()+" "+info.GetName())
 	require.Equal(t, []string{"v1.DRAPlugin", "v1.DRAResourceHealth", "v1alpha1.DRAResourceHealth"}, info.GetSupportedVersions())
 	require.Empty(t, info.GetEndpoint(), "the kubelet uses the socket of the registration")
-	require.Error(t, health.Ready(t.Context()))
+	require.Error(t, relayHealth.Ready(t.Context()))
 	_, err = registration.NotifyRegistrationStatus(t.Context(), &registrationv1.RegistrationStatus{PluginRegistered: true})
 	require.NoError(t, err)
+	require.NoError(t, relayHealth.Ready(t.Context()))
+	require.NoError(t, relayHealth.Live(t.Context()))
 	require.Eventually(t, func() bool { return health.Ready(t.Context()) == nil }, 10*time.Second, 10*time.Millisecond)
 
 	claims := []*drav1.Claim{{Namespace: "default", Name: "claim", Uid: "uid"}, {Namespace: "default", Uid: "malformed"}}
@@ -165,8 +187,9 @@ func TestReplacedPod(t *testing.T) {
 	writer := newWriter("node-b")
 	writer.PutClaim("default", "claim", "uid", &instancev1.AllocatedDevice{Request: "r", Pool: "default/" + camera, Device: camera})
 	config := newConfig(t, writer)
-	socket := func(name string) string { return filepath.Join(config.RegistryDir, name) }
-	require.NoError(t, os.Mkdir(config.RegistryDir, 0o700))
+	registry := relayTo(config).RegistryDir
+	socket := func(name string) string { return filepath.Join(registry, name) }
+	require.NoError(t, os.Mkdir(registry, 0o700))
 	stale, others := []string{socket("akri.sh.sock"), socket("akri.sh-killed.sock")}, socket("gpu.example.com.sock")
 	for _, path := range append(stale, others) {
 		listener, err := net.ListenUnix("unix", &net.UnixAddr{Name: path})
@@ -176,8 +199,9 @@ func TestReplacedPod(t *testing.T) {
 	}
 
 	config.Pod = "akri/plugin-old"
-	_, stop := run(t, config)
-	plugin := drav1.NewDRAPluginClient(rpctest.Dial(t, "unix://"+socket("akri.sh-old.sock")))
+	_, stopPlugin := run(t, drakubeletplugin.New, config)
+	_, stopRelay := run(t, relay.New, relayTo(config))
+	plugin := drav1.NewDRAPluginClient(dial(t, relayTo(config), "akri.sh-old.sock"))
 	prepared := make(chan *drav1.NodePrepareResourcesResponse, 1)
 	go func() {
 		response, err := plugin.NodePrepareResources(t.Context(), &drav1.NodePrepareResourcesRequest{
@@ -192,15 +216,17 @@ func TestReplacedPod(t *testing.T) {
 	}
 	require.FileExists(t, others)
 
-	config.Pod = "akri/plugin-new"
-	run(t, config)
-	info, err := registrationv1.NewRegistrationClient(rpctest.Dial(t, "unix://"+socket("akri.sh-new.sock"))).
+	config.Pod, config.Socket = "akri/plugin-new", config.Socket+"2"
+	run(t, drakubeletplugin.New, config)
+	run(t, relay.New, relayTo(config))
+	info, err := registrationv1.NewRegistrationClient(dial(t, relayTo(config), "akri.sh-new.sock")).
 		GetInfo(t.Context(), &registrationv1.InfoRequest{}, grpc.WaitForReady(true))
 	require.NoError(t, err)
 	require.Equal(t, "akri.sh", info.GetName())
 	require.FileExists(t, socket("akri.sh-old.sock"))
 
-	stop()
+	stopPlugin()
+	stopRelay()
 	require.Eventually(t, func() bool { _, err := os.Stat(socket("akri.sh-old.sock")); return os.IsNotExist(err) }, 10*time.Second, 10*time.Millisecond)
 	require.Empty(t, prepared)
 	writer.PutDevice("camera", camera, "cameras", 1, "")

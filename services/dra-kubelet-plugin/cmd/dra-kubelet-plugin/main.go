@@ -5,9 +5,14 @@ import (
 	"akri.sh/libs/service"
 	"akri.sh/libs/tracing"
 	drakubeletplugin "akri.sh/services/dra-kubelet-plugin"
+	"akri.sh/services/dra-kubelet-plugin/relay"
 )
 
 func main() {
+	if service.Called(relay.Name) {
+		service.Main("dra-kubelet-plugin "+relay.Name, relay.Description, relay.New)
+		return
+	}
 	service.Main("dra-kubelet-plugin",
 		"Prepares ResourceClaims for the devices of a node.",
 		tracing.Service("dra-kubelet-plugin", drakubeletplugin.New))

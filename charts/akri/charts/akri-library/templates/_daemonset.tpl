@@ -7,6 +7,7 @@
      reads        Directories that it mounts read-only: connecting to a socket needs no more.
      callers      Prefixes of the environment variables of the components that call instance-writer.
      nodeLabels   Labels of the nodes, in addition to the values, as a dict.
+     relay        Whether the Pod has dra-kubelet-plugin, and a relay between it and the kubelet.
      env, volumeMounts, volumes   YAML lists to append, or nothing. */}}
 {{- define "akri.daemonSet" -}}
 {{- $ := .context -}}
@@ -67,9 +68,21 @@ spec:
             {{- if .callers }}
             - {name: identity, mountPath: /var/run/secrets/akri, readOnly: true}
             {{- end }}
+            {{- if .relay }}
+            - {name: dra-kubelet-plugin, mountPath: /run/akri/dra-kubelet-plugin}
+            {{- end }}
             {{- with .volumeMounts | default "" | trim }}{{ . | nindent 12 }}{{ end }}
+        {{- if .relay }}
+        {{- include "akri.relay" $ | nindent 8 }}
+        {{- end }}
       volumes:
-        {{- include "akri.directoryVolumes" . | trim | nindent 8 }}
+        {{- $relayed := ternary (list "plugins-registry") list (.relay | default false) }}
+        {{- $writes := concat (.writes | default list) $relayed }}
+        {{- include "akri.directoryVolumes" (dict "context" $ "writes" $writes "reads" .reads) | trim | nindent 8 }}
+        {{- if .relay }}
+        # The socket between the relay and dra-kubelet-plugin.
+        - {name: dra-kubelet-plugin, emptyDir: {}}
+        {{- end }}
         {{- if .callers }}
         # How the Pod proves to instance-writer on which node it runs, and verifies instance-writer.
         # The Pod starts when instance-writer has published its CA certificates.
@@ -83,6 +96,30 @@ spec:
                   items: [{key: ca.crt, path: ca.crt}]
         {{- end }}
         {{- with .volumes | default "" | trim }}{{ . | nindent 8 }}{{ end }}
+{{- end }}
+
+{{/* The container that serves the kubelet while that of dra-kubelet-plugin restarts. A lack of memory
+     ends all processes of a container. */}}
+{{- define "akri.relay" -}}
+{{- $host := ternary "127.0.0.1" "" (.Values.hostNetwork | default false) -}}
+- name: relay
+  {{- include "akri.anyContainer" (list . .Values.relay.resources) | nindent 2 }}
+  args: [relay]
+  {{- include "akri.anyProbes" (list "relay" $host) | nindent 2 }}
+  ports:
+    - {name: relay, containerPort: {{ .Values.relay.port }}}
+  env:
+    - name: AKRI_LOG_LEVEL
+      value: {{ .Values.logLevel }}
+    - name: AKRI_ADMIN_ADDRESS
+      value: {{ printf "%s:%v" $host .Values.relay.port | quote }}
+    - name: GOMEMLIMIT
+      valueFrom:
+        resourceFieldRef: {resource: limits.memory}
+    {{- include "akri.podName" "AKRI_POD" | nindent 4 }}
+  volumeMounts:
+    {{- include "akri.directoryMounts" (dict "context" . "writes" (list "plugins-registry")) | trim | nindent 4 }}
+    - {name: dra-kubelet-plugin, mountPath: /run/akri/dra-kubelet-plugin}
 {{- end }}
 
 {{/* The directories of the node that a Pod can mount, as name: [path in the container, path on the
@@ -160,7 +197,8 @@ devices: [/host/dev, /dev]
   value: /host/dev
 {{- end }}
 
-{{/* The namespace and name of the Pod, in an environment variable. The argument is its name. */}}
+{{/* The namespace and name of the Pod, in an environment variable. The argument is its name. A
+     restarted kubelet lists its Pods completely once the list contains this Pod. */}}
 {{- define "akri.podName" -}}
 - name: POD_NAMESPACE
   valueFrom:
@@ -168,7 +206,6 @@ devices: [/host/dev, /dev]
 - name: POD_NAME
   valueFrom:
     fieldRef: {fieldPath: metadata.name}
-# A restarted kubelet lists its Pods completely once the list contains this Pod.
 - name: {{ . }}
   value: $(POD_NAMESPACE)/$(POD_NAME)
 {{- end }}

@@ -154,17 +154,25 @@ topologySpreadConstraints:
 
 {{/* The part of a container that all services share. */}}
 {{- define "akri.container" -}}
+{{ include "akri.anyContainer" (list . .Values.resources) }}
+{{- if ne .Chart.Name "cleanup" }}
+{{- with .Values.extraArgs }}
+args: {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- end }}
+{{- end }}
+
+{{/* The part that all containers share: list of context and resources. */}}
+{{- define "akri.anyContainer" -}}
+{{- $resources := index . 1 -}}
+{{- with index . 0 -}}
 image: {{ include "akri.image" . }}
 imagePullPolicy: {{ .Values.image.pullPolicy | default ((.Values.global).image).pullPolicy | default "IfNotPresent" }}
 # The status of a container that has failed has the end of its log, which can be all that states the
 # reason: an image for another processor.
 terminationMessagePolicy: FallbackToLogsOnError
 securityContext: {{- toYaml .Values.securityContext | nindent 2 }}
-resources: {{- toYaml .Values.resources | nindent 2 }}
-{{- if ne .Chart.Name "cleanup" }}
-{{- with .Values.extraArgs }}
-args: {{- toYaml . | nindent 2 }}
-{{- end }}
+resources: {{- toYaml $resources | nindent 2 }}
 {{- end }}
 {{- end }}
 
@@ -188,7 +196,15 @@ args: {{- toYaml . | nindent 2 }}
 {{- define "akri.probes" -}}
 {{- $port := ternary "health" "metrics" (eq (include "akri.authorizesMetrics" .) "yes") -}}
 {{- $host := "" -}}
-{{- if and .Values.hostNetwork (eq .Values.metricsAddress "loopback") }}{{ $host = ", host: 127.0.0.1" }}{{ end -}}
+{{- if and .Values.hostNetwork (eq .Values.metricsAddress "loopback") }}{{ $host = "127.0.0.1" }}{{ end -}}
+{{ include "akri.anyProbes" (list $port $host) }}
+{{- end }}
+
+{{/* Probes: list of port and host, which is empty for that of the Pod. */}}
+{{- define "akri.anyProbes" -}}
+{{- $port := index . 0 -}}
+{{- $host := "" -}}
+{{- with index . 1 }}{{ $host = printf ", host: %s" . }}{{ end -}}
 livenessProbe:
   httpGet: {path: /healthz, port: {{ $port }}{{ $host }}}
   periodSeconds: 10

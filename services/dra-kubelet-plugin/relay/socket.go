@@ -1,4 +1,4 @@
-package drakubeletplugin
+package relay
 
 import (
 	"context"
@@ -18,8 +18,10 @@ import (
 
 const (
 	socketExtension = ".sock"
-	// restartTimeout is the time that running calls of the kubelet have to finish if no other
-	// instance of the service serves the kubelet: it waits for the next one.
+	// finishTimeout is the time that running calls of the kubelet have to finish: a preparation can
+	// wait for a slot for so long.
+	finishTimeout = 40 * time.Second
+	// restartTimeout is that time if no other relay serves the kubelet: it waits for the next one.
 	restartTimeout = 5 * time.Second
 	// probeTimeout bounds the question whether a process serves a socket.
 	probeTimeout = time.Second
@@ -27,25 +29,25 @@ const (
 
 // socket returns the path of the socket. Each Pod has its own, which ends with the random part of
 // its name: the Pod that replaces this one serves the kubelet before this one ends, so that no call
-// fails in between. The kubelet calls the instance that has registered last.
-func (s *Service) socket() string {
+// fails in between. The kubelet calls the relay that has registered last.
+func (r *Relay) socket() string {
 	name := akriv0.Driver
-	if pod := s.ownPod.Name; pod != "" {
+	if pod := r.ownPod.Name; pod != "" {
 		name += "-" + pod[strings.LastIndexByte(pod, '-')+1:]
 	}
-	return filepath.Join(s.config.RegistryDir, name+socketExtension)
+	return filepath.Join(r.config.RegistryDir, name+socketExtension)
 }
 
-// otherSockets returns the sockets of other instances, also of those that have ended.
-func (s *Service) otherSockets() ([]string, error) {
+// otherSockets returns the sockets of other relays, also of those that have ended.
+func (r *Relay) otherSockets() ([]string, error) {
 	var others []string
 	for _, pattern := range []string{akriv0.Driver + socketExtension, akriv0.Driver + "-*" + socketExtension} {
-		paths, err := filepath.Glob(filepath.Join(s.config.RegistryDir, pattern))
+		paths, err := filepath.Glob(filepath.Join(r.config.RegistryDir, pattern))
 		if err != nil {
 			return nil, fmt.Errorf("list sockets of the kubelet's plugins: %w", err)
 		}
 		for _, path := range paths {
-			if path != s.socket() {
+			if path != r.socket() {
 				others = append(others, path)
 			}
 		}
@@ -53,43 +55,43 @@ func (s *Service) otherSockets() ([]string, error) {
 	return others, nil
 }
 
-// removeStaleSockets removes the sockets that killed instances have left. The kubelet would try to
+// removeStaleSockets removes the sockets that killed relays have left. The kubelet would try to
 // register each again and again.
-func (s *Service) removeStaleSockets(ctx context.Context) error {
-	others, err := s.otherSockets()
+func (r *Relay) removeStaleSockets(ctx context.Context) error {
+	others, err := r.otherSockets()
 	if err != nil {
 		return err
 	}
 	for _, path := range others {
-		if s.served(ctx, path) {
+		if r.served(ctx, path) {
 			continue
 		}
 		if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
-			return fmt.Errorf("remove the socket of an earlier instance: %w", err)
+			return fmt.Errorf("remove the socket of an earlier Pod: %w", err)
 		}
-		s.env.Log.Info("removed the socket of an earlier instance", zap.String("socket", path))
+		r.env.Log.Info("removed the socket of an earlier Pod", zap.String("socket", path))
 	}
 	return nil
 }
 
-// served reports whether another instance serves the socket, or whether that is unknown.
-func (s *Service) served(ctx context.Context, path string) bool {
+// served reports whether another relay serves the socket, or whether that is unknown.
+func (r *Relay) served(ctx context.Context, path string) bool {
 	ctx, cancel := context.WithTimeout(ctx, probeTimeout)
 	defer cancel()
 	served, err := rpc.Served(ctx, path)
 	return served || err != nil && !errors.Is(err, fs.ErrNotExist)
 }
 
-// timeToFinish returns how long running calls of the kubelet have to finish when this instance
+// timeToFinish returns how long running calls of the kubelet have to finish when this relay
 // ends. A preparation that is cut is repeated only after 60 to 90 s.
-func (s *Service) timeToFinish() time.Duration {
-	others, err := s.otherSockets()
+func (r *Relay) timeToFinish() time.Duration {
+	others, err := r.otherSockets()
 	if err != nil {
 		return restartTimeout
 	}
 	for _, path := range others {
-		if s.served(context.Background(), path) {
-			return prepareTimeout
+		if r.served(context.Background(), path) {
+			return finishTimeout
 		}
 	}
 	return restartTimeout

@@ -1,0 +1,266 @@
+package drakubeletplugin_test
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	drahealthv1 "k8s.io/kubelet/pkg/apis/dra-health/v1"
+	drav1 "k8s.io/kubelet/pkg/apis/dra/v1"
+	registrationv1 "k8s.io/kubelet/pkg/apis/pluginregistration/v1"
+
+	"akri.sh/libs/node/instancetest"
+	instancev1 "akri.sh/proto/akri/instance/v1"
+	drakubeletplugin "akri.sh/services/dra-kubelet-plugin"
+	"akri.sh/services/dra-kubelet-plugin/relay"
+)
+
+// pluginProcess is a plugin in a process of its own, which can be killed.
+type pluginProcess struct {
+	t       *testing.T
+	config  drakubeletplugin.Config
+	command *exec.Cmd
+}
+
+func (p *pluginProcess) start() {
+	p.t.Helper()
+	p.command = exec.Command(os.Args[0], "--node-name="+p.config.NodeName, "--pod="+p.config.Pod, "--socket="+p.config.Socket,
+		"--cdi-dir="+p.config.CDIDir, "--kubelet-dir="+p.config.KubeletDir, "--pod-resources="+p.config.PodResources,
+		"--discovery-operator="+p.config.DiscoveryOperator, "--instance-writer="+p.config.InstanceWriter, "--admin-address=")
+	p.command.Env = append(os.Environ(), "BE_THE_SERVICE=1")
+	require.NoError(p.t, p.command.Start())
+}
+
+func (p *pluginProcess) signal(signal syscall.Signal) {
+	p.t.Helper()
+	require.NoError(p.t, p.command.Process.Signal(signal))
+}
+
+func (p *pluginProcess) kill() {
+	p.t.Helper()
+	p.signal(syscall.SIGKILL)
+	require.Error(p.t, p.command.Wait())
+}
+
+// startKillable starts a relay and its plugin in a process until the end of the test, and returns a
+// connection to the relay.
+func startKillable(t *testing.T, writer *instancetest.Writer) (*pluginProcess, *grpc.ClientConn) {
+	t.Helper()
+	plugin := &pluginProcess{t: t, config: newConfig(t, writer)}
+	plugin.start()
+	t.Cleanup(plugin.kill)
+	run(t, relay.New, relayTo(plugin.config))
+	conn := dial(t, relayTo(plugin.config), "akri.sh-plugin.sock")
+	_, err := registrationv1.NewRegistrationClient(conn).GetInfo(t.Context(), &registrationv1.InfoRequest{}, grpc.WaitForReady(true))
+	require.NoError(t, err)
+	return plugin, conn
+}
+
+func putClaim(writer *instancetest.Writer, uid string) *drav1.Claim {
+	writer.PutClaim("default", uid, uid, &instancev1.AllocatedDevice{Request: "r", Pool: "default/" + camera, Device: camera})
+	return &drav1.Claim{Namespace: "default", Name: uid, Uid: uid}
+}
+
+// kubeletCalls are the calls of a kubelet for claims.
+type kubeletCalls struct{ drav1.DRAPluginClient }
+
+// kubeletTimeout is the deadline of the kubelet's calls.
+const kubeletTimeout = 45 * time.Second
+
+func (k kubeletCalls) prepare(ctx context.Context, claim *drav1.Claim) error {
+	ctx, cancel := context.WithTimeout(ctx, kubeletTimeout)
+	defer cancel()
+	response, err := k.NodePrepareResources(ctx, &drav1.NodePrepareResourcesRequest{Claims: []*drav1.Claim{claim}})
+	if err != nil {
+		return err
+	}
+	if result := response.GetClaims()[claim.GetUid()]; result.GetError() != "" || len(result.GetDevices()) != 1 {
+		return fmt.Errorf("prepared %v", response)
+	}
+	return nil
+}
+
+func (k kubeletCalls) unprepare(ctx context.Context, claim *drav1.Claim) error {
+	ctx, cancel := context.WithTimeout(ctx, kubeletTimeout)
+	defer cancel()
+	response, err := k.NodeUnprepareResources(ctx, &drav1.NodeUnprepareResourcesRequest{Claims: []*drav1.Claim{claim}})
+	if err != nil {
+		return err
+	}
+	if result := response.GetClaims()[claim.GetUid()]; result == nil || result.GetError() != "" {
+		return fmt.Errorf("unprepared %v", response)
+	}
+	return nil
+}
+
+// The plugin is killed at random moments while claims are prepared and unprepared. No call fails,
+// and after each the claim has the file, or none.
+func TestKilledPlugin(t *testing.T) {
+	const claims, kills = 4, 12
+	seed := uint64(time.Now().UnixNano())
+	t.Log("seed", seed)
+	random := rand.New(rand.NewPCG(seed, 0))
+	writer := instancetest.New()
+	writer.PutDevice("camera", camera, "cameras", claims, "")
+	plugin, conn := startKillable(t, writer)
+	kubelet := kubeletCalls{drav1.NewDRAPluginClient(conn)}
+
+	var ended atomic.Bool
+	var calls atomic.Int64
+	var slowest atomic.Int64
+	var group sync.WaitGroup
+	for i := range claims {
+		claim := putClaim(writer, fmt.Sprint("uid-", i))
+		file := filepath.Join(plugin.config.CDIDir, "akri.sh-claim_"+claim.GetUid()+".json")
+		group.Go(func() {
+			for !ended.Load() {
+				started := time.Now()
+				if !assert.NoError(t, kubelet.prepare(t.Context(), claim)) || !assert.FileExists(t, file) ||
+					!assert.Contains(t, writer.Usage(camera), "D:"+claim.GetUid()+":node-a") ||
+					!assert.NoError(t, kubelet.unprepare(t.Context(), claim)) || !assert.NoFileExists(t, file) {
+					return
+				}
+				calls.Add(2)
+				slowest.Store(max(slowest.Load(), int64(time.Since(started))))
+			}
+		})
+	}
+	for range kills {
+		<-time.After(time.Duration(random.Int64N(int64(800 * time.Millisecond))))
+		plugin.kill()
+		<-time.After(time.Duration(random.Int64N(int64(100 * time.Millisecond))))
+		plugin.start()
+	}
+	ended.Store(true)
+	group.Wait()
+	t.Logf("%d calls, the slowest pair took %s", calls.Load(), time.Duration(slowest.Load()))
+	require.GreaterOrEqual(t, calls.Load(), int64(2*claims))
+	require.Eventually(t, func() bool { return fmt.Sprint(writer.Usage(camera)) == fmt.Sprint(make([]string, claims)) }, 10*time.Second, 10*time.Millisecond)
+}
+
+// A call to a plugin that hangs ends with its deadline.
+func TestHungPlugin(t *testing.T) {
+	writer := newWriter("")
+	claim := putClaim(writer, "uid")
+	plugin, conn := startKillable(t, writer)
+	kubelet := kubeletCalls{drav1.NewDRAPluginClient(conn)}
+	plugin.signal(syscall.SIGSTOP)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+	defer cancel()
+	require.Equal(t, codes.DeadlineExceeded, status.Code(kubelet.prepare(ctx, claim)))
+	plugin.signal(syscall.SIGCONT)
+	require.NoError(t, kubelet.prepare(t.Context(), claim))
+}
+
+// A claim is unprepared while its preparation waits for the plugin, which does not run. The
+// preparation does not happen later.
+func TestUnpreparedWithoutPlugin(t *testing.T) {
+	writer := newWriter("")
+	claim := putClaim(writer, "uid")
+	plugin, conn := startKillable(t, writer)
+	kubelet := kubeletCalls{drav1.NewDRAPluginClient(conn)}
+	plugin.signal(syscall.SIGSTOP) // its connections stay open
+	prepared, unprepared := make(chan error, 1), make(chan error, 1)
+	go func() { prepared <- kubelet.prepare(t.Context(), claim) }()
+	require.Never(t, func() bool { return len(prepared) > 0 }, 200*time.Millisecond, 10*time.Millisecond)
+	plugin.kill()
+	go func() { unprepared <- kubelet.unprepare(t.Context(), claim) }()
+	require.Equal(t, codes.Aborted, status.Code(<-prepared))
+	plugin.start()
+	require.NoError(t, <-unprepared)
+	require.NoError(t, kubelet.unprepare(t.Context(), claim))
+	require.Equal(t, []string{""}, writer.Usage(camera))
+	require.NoFileExists(t, filepath.Join(plugin.config.CDIDir, "akri.sh-claim_uid.json"))
+}
+
+// The health stream ends with the plugin, and the next one waits for the plugin.
+func TestHealthStreamOfKilledPlugin(t *testing.T) {
+	plugin, conn := startKillable(t, newWriter(""))
+	watch := func() grpc.ServerStreamingClient[drahealthv1.NodeWatchResourcesResponse] {
+		stream, err := drahealthv1.NewDRAResourceHealthClient(conn).NodeWatchResources(t.Context(), &drahealthv1.NodeWatchResourcesRequest{})
+		require.NoError(t, err)
+		return stream
+	}
+	receive := func(stream grpc.ServerStreamingClient[drahealthv1.NodeWatchResourcesResponse]) {
+		for _, want := range []drahealthv1.HealthStatus{drahealthv1.HealthStatus_UNKNOWN, drahealthv1.HealthStatus_HEALTHY} {
+			response, err := stream.Recv()
+			require.NoError(t, err)
+			require.Equal(t, want, response.GetDevices()[0].GetHealth())
+		}
+	}
+	first := watch()
+	receive(first)
+	plugin.kill()
+	_, err := first.Recv()
+	require.Error(t, err)
+	second := watch()
+	plugin.start()
+	receive(second)
+}
+
+// Connections to the plugin break in the middle of answers. Each call has a whole answer.
+func TestBrokenConnections(t *testing.T) {
+	config := newConfig(t, newWriter(""))
+	run(t, drakubeletplugin.New, config)
+	broken := relayTo(config)
+	broken.Plugin = config.Socket + "p"
+	connections := breakConnections(t, broken.Plugin, config.Socket)
+	run(t, relay.New, broken)
+	client := registrationv1.NewRegistrationClient(dial(t, broken, "akri.sh-plugin.sock"))
+	for connections.Load() < 40 {
+		info, err := client.GetInfo(t.Context(), &registrationv1.InfoRequest{}, grpc.WaitForReady(true))
+		require.NoError(t, err)
+		require.Equal(t, "akri.sh", info.GetName())
+		require.Len(t, info.GetSupportedVersions(), 3)
+	}
+}
+
+// breakConnections forwards connections to another socket, and breaks each after another number of
+// bytes from the plugin. It returns the number of connections.
+func breakConnections(t *testing.T, at, to string) *atomic.Int64 {
+	t.Helper()
+	const unix = len("unix://")
+	listener, err := net.Listen("unix", at[unix:])
+	require.NoError(t, err)
+	var group sync.WaitGroup
+	var accepted atomic.Int64
+	t.Cleanup(func() { _ = listener.Close(); group.Wait() })
+	group.Go(func() {
+		for {
+			relay, err := listener.Accept()
+			if err != nil {
+				return
+			}
+			bytes := 40 + 13*accepted.Add(1)
+			group.Go(func() { breakAfter(relay, to[unix:], bytes) })
+		}
+	})
+	return &accepted
+}
+
+// breakAfter forwards a connection until the plugin has sent some bytes.
+func breakAfter(relay net.Conn, to string, bytes int64) {
+	defer relay.Close()
+	plugin, err := net.Dial("unix", to)
+	if err != nil {
+		return
+	}
+	defer plugin.Close()
+	go func() { _, _ = io.Copy(plugin, relay) }()
+	_, _ = io.CopyN(relay, plugin, bytes)
+}
