@@ -275,8 +275,8 @@ func TestMetricsAddress(t *testing.T) {
 	}
 }
 
-// TestRelay checks that the Pods with dra-kubelet-plugin have a relay in the form of the agent, too,
-// and only there the directory of the kubelet's plugins.
+// TestRelay checks that the Pods with dra-kubelet-plugin have a relay in the form of the agent,
+// too, and only there the directory of the kubelet's plugins.
 func TestRelay(t *testing.T) {
 	const mount = "mountPath: /var/lib/kubelet/plugins_registry"
 	for name, c := range map[string]struct {

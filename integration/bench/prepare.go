@@ -23,9 +23,9 @@ import (
 	"akri.sh/integration/process"
 )
 
-// preparations measures a dra-kubelet-plugin with its relay, an instance-writer and an API server. It returns
-// the durations of NodePrepareResources without and with a reservation of a slot. Admin access
-// reserves none.
+// preparations measures a dra-kubelet-plugin with its relay, an instance-writer and an API server.
+// It returns the durations of NodePrepareResources without and with a reservation of a slot. Admin
+// access reserves none.
 func (b *bench) preparations(ctx context.Context) (without, with []time.Duration, err error) {
 	b.progress("preparing ResourceClaims")
 	const configuration = "prepare"

@@ -280,8 +280,8 @@ func requirePrepared(t *testing.T, prefix string) {
 }
 
 // claimsWithoutPlugin starts and deletes Pods while the container of dra-kubelet-plugin does not
-// run. They run and end within 5 s after it is ready again. The kubelet restarts a container that was
-// killed before after 10 s or longer.
+// run. They run and end within 5 s after it is ready again. The kubelet restarts a container that
+// was killed before after 10 s or longer.
 func claimsWithoutPlugin(t *testing.T) {
 	const instance = "e2e-restarted-8120fe"
 	node := akri.Cluster.Nodes()[0]

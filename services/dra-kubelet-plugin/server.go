@@ -34,8 +34,8 @@ type server struct {
 	log     *zap.Logger
 }
 
-// GetInfo implements the registration API. The kubelet calls the plugin on the relay's socket, which
-// has registered it.
+// GetInfo implements the registration API. The kubelet calls the plugin on the relay's socket,
+// which has registered it.
 func (s *server) GetInfo(context.Context, *registrationv1.InfoRequest) (*registrationv1.PluginInfo, error) {
 	return &registrationv1.PluginInfo{
 		Type: registrationv1.DRAPlugin, Name: akriv0.Driver,

@@ -1,7 +1,8 @@
 // Package drakubeletplugin is dra-kubelet-plugin, the driver akri.sh of Dynamic Resource Allocation
 // on a node. The scheduler allocates devices to ResourceClaims. This service prepares them for the
-// kubelet, whose calls it gets from the relay: it reserves their slots and writes what containers get. It also releases the slots of
-// Pods that got devices from device plugins before the node had this form.
+// kubelet, whose calls it gets from the relay: it reserves their slots and writes what containers
+// get. It also releases the slots of Pods that got devices from device plugins before the node had
+// this form.
 package drakubeletplugin
 
 import (

@@ -19,7 +19,8 @@ import (
 	"akri.sh/libs/service"
 )
 
-// Name is the argument with which the binaries of dra-kubelet-plugin and of the agent run the relay.
+// Name is the argument with which the binaries of dra-kubelet-plugin and of the agent run the
+// relay.
 const Name = "relay"
 
 // Description is the help of the relay.

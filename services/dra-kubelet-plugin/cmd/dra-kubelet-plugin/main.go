@@ -14,6 +14,6 @@ func main() {
 		return
 	}
 	service.Main("dra-kubelet-plugin",
-		"Prepares ResourceClaims for the devices of a node.",
+		"Prepares ResourceClaims for the devices of a node. The argument relay runs the relay between it and the kubelet.",
 		tracing.Service("dra-kubelet-plugin", drakubeletplugin.New))
 }
