@@ -72,6 +72,8 @@ func TestLifecycle(t *testing.T) {
 
 	notes := helm("install", "akri", "akri") // CRDs exist
 	require.Contains(t, notes, "  kubectl akri status\n", "a command that shows whether Akri runs, because the notes are the same with --wait")
+	require.Contains(t, notes, " is installed in namespace ")
+	require.NotContains(t, notes, "is starting", "with --wait Helm returns when the services run")
 	applyConfigurationOfNotes(t, kubectl, notes)
 }
 

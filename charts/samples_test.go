@@ -53,6 +53,14 @@ func TestMakeSamples(t *testing.T) {
 	}
 }
 
+// TestSamplesAreNotEdited checks that no page applies samples with a changed text: `make samples`
+// writes them with other images, and `kubectl patch` changes objects.
+func TestSamplesAreNotEdited(t *testing.T) {
+	for path, text := range documents(t) {
+		require.NotRegexp(t, `(?m)^[$ ]*sed .*deploy/samples.*kubectl`, text, path)
+	}
+}
+
 // TestSampleValues checks that the values in deploy/samples/values create the Configurations of the
 // samples.
 func TestSampleValues(t *testing.T) {

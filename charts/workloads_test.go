@@ -45,3 +45,20 @@ func decode[T any](t *testing.T, rendered string, kinds ...string) []T {
 	}
 	return found
 }
+
+// The status of a container of Akri has the end of its log, which can be all that states the
+// reason, for example an image for another processor. Containers of brokers are those of users.
+func TestStatusesHaveTheEndOfTheLog(t *testing.T) {
+	for _, form := range []string{"defaults", "dra", "agent", "custom", "options"} {
+		rendered := read(t, "charts/testdata/"+form+".golden.yaml")
+		for _, w := range workloads(t, rendered) {
+			pod := w.Spec.Template
+			if pod.Labels["app.kubernetes.io/part-of"] != "akri" {
+				continue
+			}
+			for _, container := range slices.Concat(pod.Spec.InitContainers, pod.Spec.Containers) {
+				require.Equal(t, corev1.TerminationMessageFallbackToLogsOnError, container.TerminationMessagePolicy, "%s: %s", form, container.Name)
+			}
+		}
+	}
+}
