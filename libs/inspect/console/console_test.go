@@ -98,16 +98,20 @@ func TestPages(t *testing.T) {
 	}, {
 		InvolvedObject: corev1.ObjectReference{Kind: "Pod", Namespace: "default", Name: "node-a-camera-8120fe-pod"}, Type: "Warning", Reason: "BackOff",
 		Message: "Back-off restarting failed container",
+	}, {
+		InvolvedObject: corev1.ObjectReference{Kind: "Node", Name: "node-a"}, Type: "Warning", Reason: "Rebooted",
+		Message: "Node node-a has been rebooted",
 	}}
+	s.snapshot.Configurations[0].Spec.DiscoveryHandler.DiscoveryDetails = "ipAddresses: {}"
 	for path, parts := range map[string][]string{
 		"/":                                      {"2/2</strong> slots", "You may not list: jobs", "No problem is known", `href="/nodes"`},
 		"/devices":                               {"1 device<", "camera-8120fe", `href="/nodes/node-a"`, `<meter min="0" max="2" value="2"`},
 		"/devices?q=CAM-1+node-b":                {"1 device<", "camera-8120fe"},
 		"/devices/default/camera-8120fe":         {"LOGIN", "camera-8120fe-0", `href="/pods/default/node-a-camera-8120fe-pod"`, `title="2026-01-02 03:04:05 UTC"`, "camera-8120fe was added"},
 		"/configurations":                        {"default/camera"},
-		"/configurations/default/camera":         {"SlotsReadable", "camera-8120fe", "devices found", "2 slots of each device", `href="/nodes/node-b"`},
+		"/configurations/default/camera":         {"SlotsReadable", "camera-8120fe", "devices found", "2 slots of each device", `href="/nodes/node-b"`, "ipAddresses: {}", "2 of 2 ready"},
 		"/nodes":                                 {`href="/nodes/node-c"`, "3 nodes<", "it does not tolerate dedicated=gpu:NoSchedule"},
-		"/nodes/node-a":                          {"camera-8120fe-0", "akri-discovery-operator-a", "/var/lib/akri/onvif.sock", `href="/pods/default/node-a-camera-8120fe-pod"`},
+		"/nodes/node-a":                          {"camera-8120fe-0", "akri-discovery-operator-a", "/var/lib/akri/onvif.sock", `href="/pods/default/node-a-camera-8120fe-pod"`, "Node node-a has been rebooted"},
 		"/nodes/node-c":                          {"it does not tolerate dedicated=gpu:NoSchedule"},
 		"/pods":                                  {"8 Pods<", "akri-discovery-operator-a"},
 		"/pods?kind=broker&node=node-a":          {"node-a-camera-8120fe-pod", "1 of "},

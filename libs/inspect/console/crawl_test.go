@@ -173,11 +173,12 @@ func TestLinks(t *testing.T) {
 	}
 }
 
-// The pages of Configurations, devices and Pods have what the chain waits for and the evidence of
-// its causes, such as the reasons of each node for a Pod that is not scheduled.
+// The pages of Configurations, devices and Pods have what the chain waits for and until when, the
+// evidence of its causes, such as the reasons of each node for a Pod that is not scheduled, and
+// what their remedies interrupt.
 func TestWaitsAndEvidenceAreShown(t *testing.T) {
 	c := newCrawler()
-	waits, evidence := 0, 0
+	waits, ends, evidence, interrupted := 0, 0, 0, 0
 	for _, name := range fixtures(t) {
 		s := loadFixture(t, name)
 		c.source = s
@@ -188,10 +189,20 @@ func TestWaitsAndEvidenceAreShown(t *testing.T) {
 					waits++
 					require.Contains(t, text, "It waits for "+link.Wait.Awaited+" since ", name+path)
 				}
+				if link.Wait != nil && !link.Wait.Until.IsZero() {
+					ends++
+					require.Regexp(t, regexp.QuoteMeta("It waits for "+link.Wait.Awaited+" since ")+"<time .*</time>; at <time .*</time> "+link.Wait.Then, text, name+path)
+				}
 				for _, cause := range link.Causes {
 					for _, fact := range cause.Evidence {
 						evidence++
 						require.Contains(t, text, "<li>"+fact+"</li>", name+path)
+					}
+					for _, remedy := range cause.Remedies {
+						for _, object := range remedy.Interrupted() {
+							interrupted++
+							require.Contains(t, text, "This interrupts "+object+".", name+path)
+						}
 					}
 				}
 			}
@@ -210,7 +221,9 @@ func TestWaitsAndEvidenceAreShown(t *testing.T) {
 		}
 	}
 	require.NotZero(t, waits)
+	require.NotZero(t, ends)
 	require.NotZero(t, evidence)
+	require.NotZero(t, interrupted)
 }
 
 // A viewer who may not list a kind gets no link to a page that does not exist.
