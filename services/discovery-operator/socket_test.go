@@ -109,6 +109,7 @@ func TestRegistrationWithoutSocket(t *testing.T) {
 	registered := time.Now()
 	h.awaitSocketMissing(handler.endpoint)
 	require.GreaterOrEqual(t, time.Since(registered), h.config.ProbeInterval/3)
+	require.Less(t, time.Since(registered), h.config.ProbeInterval)
 	h.registrar.add("foo", handler.endpoint, true)
 	registered = time.Now()
 	require.Equal(t, waiting, h.registrar.status(handler.endpoint))

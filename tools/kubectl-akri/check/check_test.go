@@ -70,6 +70,7 @@ func TestInstallation(t *testing.T) {
 		"service-images":    {"placement": check.Warning, "services": check.Failed, "Node node-b": check.Failed},
 		"webhook-away":      {"placement": check.Warning, "services": check.Failed},
 		"misspelt-handler":  {"placement": check.Warning, "Devices of default/camera": check.Failed, "DiscoveryHandler udve": check.Failed},
+		"not-advertised":    {"placement": check.Warning, "Devices of default/camera": check.Failed},
 		"handler-offline-on-one-node": {
 			"placement": check.Warning, "Devices of default/camera": check.Failed, "DiscoveryHandler onvif": check.Failed,
 		},
@@ -84,6 +85,9 @@ func TestInstallation(t *testing.T) {
 			}
 			results := check.Of(fixture.Load(t, files...), secure())
 			require.Equal(t, want, outcomes(results))
+			for _, result := range results {
+				require.NotEmpty(t, result.Message, result.Name)
+			}
 			require.Equal(t, file != "healthy" && file != "tainted-node", check.HasFailed(results))
 		})
 	}

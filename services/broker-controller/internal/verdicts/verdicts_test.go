@@ -120,6 +120,7 @@ func TestWaitsEnd(t *testing.T) {
 		f := newFixture(t)
 		f.setNode(corev1.ConditionTrue, 0)
 		after := f.requireDevices(explain.Waiting, "waits for its next report since ")
+		require.Regexp(t, `; at \S+Z it counts as broken$`, meta.FindStatusCondition(f.Conditions(key), akriv0.ConditionDevicesWorking).Message)
 		require.InDelta(t, 30, after.Seconds(), 1)
 		<-time.After(after)
 		f.requireDevices(explain.Waiting, "")

@@ -207,3 +207,8 @@ func TestReconnectAfterDial(t *testing.T) {
 		conn.Close()
 	}
 }
+
+// A handler has 5 seconds until its socket must exist.
+func TestAnswerTime(t *testing.T) {
+	require.Equal(t, 5*time.Second, discovery.Target{ProbeInterval: discovery.ProbeInterval}.AnswerTime())
+}

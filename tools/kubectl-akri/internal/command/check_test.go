@@ -289,19 +289,28 @@ func TestCheckComparesTheRelease(t *testing.T) {
 		}
 		require.NoError(t, err)
 	}
-	a.storeRelease("other", 7, "other", "deployed", "")
-	a.storeRelease("akri", 9, "akri", "superseded", "---\napiVersion: v1\nkind: Secret\nmetadata: {name: earlier}\n")
-	a.storeRelease("akri", 10, "akri", "deployed", manifest)
+	anHourAgo := time.Now().Add(-time.Hour)
+	a.storeRelease("other", 7, "other", "deployed", "", anHourAgo)
+	a.storeRelease("akri", 9, "akri", "superseded", "---\napiVersion: v1\nkind: Secret\nmetadata: {name: earlier}\n", anHourAgo)
+	a.storeRelease("akri", 10, "akri", "deployed", manifest, anHourAgo)
 
 	result := a.check("Helm release", "")
 	require.Equal(t, check.Failed, result.Outcome)
 	_, names, _ := strings.Cut(result.Message, "do not exist: ")
 	require.Equal(t, explain.NodeList(missing), names)
 	require.Contains(t, result.Remedies[0].Command, "helm upgrade akri charts/akri --namespace akri-system")
+
+	a.storeRelease("akri", 11, "akri", "pending-upgrade", manifest, time.Now())
+	require.Equal(t, check.Warning, a.check("Helm release", "").Outcome, "Helm can still be running")
+	a.storeRelease("akri", 12, "akri", "pending-upgrade", manifest, anHourAgo)
+	result = a.check("Helm release", "")
+	require.Equal(t, check.Failed, result.Outcome)
+	require.Contains(t, result.Message, "Helm was interrupted")
+	require.Contains(t, result.Remedies[0].Command, "helm rollback akri --namespace akri-system")
 }
 
 // storeRelease stores a revision of a release as Helm does.
-func (a api) storeRelease(name string, revision int, chart, status, manifest string) {
+func (a api) storeRelease(name string, revision int, chart, status, manifest string, modified time.Time) {
 	a.Helper()
 	content, err := json.Marshal(map[string]any{
 		"name": name, "manifest": manifest, "chart": map[string]any{"metadata": map[string]any{"name": chart}},
@@ -314,8 +323,11 @@ func (a api) storeRelease(name string, revision int, chart, status, manifest str
 	require.NoError(a, writer.Close())
 	_, err = a.client.Kubernetes.CoreV1().Secrets(namespace).Create(a.Context(), &corev1.Secret{
 		ObjectMeta: metav1.ObjectMeta{
-			Name:   fmt.Sprintf("sh.helm.release.v1.%s.v%d", name, revision),
-			Labels: map[string]string{"owner": "helm", "name": name, "version": strconv.Itoa(revision), "status": status},
+			Name: fmt.Sprintf("sh.helm.release.v1.%s.v%d", name, revision),
+			Labels: map[string]string{
+				"owner": "helm", "name": name, "version": strconv.Itoa(revision), "status": status,
+				"modifiedAt": strconv.FormatInt(modified.Unix(), 10),
+			},
 		},
 		Type: "helm.sh/release.v1", Data: map[string][]byte{"release": []byte(base64.StdEncoding.EncodeToString(zipped.Bytes()))},
 	}, metav1.CreateOptions{})

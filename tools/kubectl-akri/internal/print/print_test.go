@@ -66,6 +66,7 @@ func unmatched(t *testing.T) explain.Explanation {
 func TestText(t *testing.T) {
 	skew := fixture.Load(t, fixtures+"healthy.yaml", fixtures+"tainted-node.yaml", fixtures+"version-skew.yaml", fixtures+"misspelt-handler.yaml")
 	healthy := fixture.Load(t, fixtures+"healthy.yaml")
+	waiting := fixture.Load(t, fixtures+"healthy.yaml", fixtures+"waiting.yaml")
 	offline := fixture.Load(t, fixtures+"healthy.yaml", fixtures+"handler-offline-on-one-node.yaml")
 	withoutHandler := *offline.Configurations[0].DeepCopy()
 	withoutHandler.Name, withoutHandler.Spec.DiscoveryHandler.Name, withoutHandler.Status = "serial", "udve", akriv0.ConfigurationStatus{}
@@ -77,6 +78,7 @@ func TestText(t *testing.T) {
 		write func()
 	}{
 		{"broken", func() { print.Explanation(&out, explain.Configuration(skew, "default", "camera")) }},
+		{"waiting", func() { print.Explanation(&out, explain.Configuration(waiting, "default", "camera")) }},
 		{"explained", func() { print.Explanation(&out, explain.Configuration(healthy, "default", "camera")) }},
 		{"explained-closest", func() { print.Explanation(&out, unmatched(t)) }},
 		{"overview", func() { print.Overview(&out, status.Of(skew), "v0.1.0", false) }},

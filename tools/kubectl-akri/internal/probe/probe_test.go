@@ -34,6 +34,9 @@ func TestPlan(t *testing.T) {
 	require.ErrorContains(t, err, "the namespace other has no device")
 
 	s.Instances[0].Spec.DeviceUsage = nil
+	broker := &s.Configurations[0].Spec.BrokerSpec.BrokerPodSpec.Containers[0]
+	broker.Env = []corev1.EnvVar{{Name: "PASSWORD", Value: "hunter2"}}
+	broker.EnvFrom = []corev1.EnvFromSource{{SecretRef: &corev1.SecretEnvSource{LocalObjectReference: corev1.LocalObjectReference{Name: "login"}}}}
 	for _, name := range []string{"camera", s.Instances[0].Name} {
 		plan, err := probe.Of(s, "default", name)
 		require.NoError(t, err)
@@ -112,4 +115,6 @@ func requireHarmless(t *testing.T, pod *corev1.Pod) {
 	require.NotNil(t, pod.Spec.ActiveDeadlineSeconds)
 	require.Equal(t, corev1.PullNever, pod.Spec.Containers[0].ImagePullPolicy)
 	require.Empty(t, pod.Spec.Containers[0].Env)
+	require.Empty(t, pod.Spec.Containers[0].EnvFrom)
+	require.False(t, *pod.Spec.EnableServiceLinks)
 }
