@@ -2,6 +2,7 @@ package instancewriter_test
 
 import (
 	"fmt"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -76,4 +77,37 @@ func TestOnlyConcernedNodesAreInformed(t *testing.T) {
 	reserved := func(instance *instancev1.Instance) string { return instance.GetSlots()[0].GetHolder().GetNode() }
 	require.Equal(t, f.nodes[1], reserved(second()))
 	require.Equal(t, f.nodes[1], reserved(first()), "the next message of the first node")
+}
+
+// Large properties of a shared device need no memory on the other nodes that see it: they get its
+// slots only.
+func TestInstancesHaveNoProperties(t *testing.T) {
+	f := newFixture(t, 2, 2)
+	r := start(t, grace)
+	device := f.device("", "foo", true)
+	device.Properties["LONG"] = strings.Repeat("x", 900<<10)
+	require.Empty(t, openReports(t, r).send(f.newReport(f.nodes[0], device)))
+	require.Empty(t, openReports(t, r).send(f.newReport(f.nodes[1], device)))
+	f.eventually("both nodes", func() bool { return len(f.get(device.GetInstance()).Spec.Nodes) == 2 })
+
+	watch, err := r.client.WatchInstances(t.Context(), &instancev1.WatchInstancesRequest{Node: f.nodes[1]})
+	require.NoError(t, err)
+	receive := func() *instancev1.WatchInstancesResponse {
+		response, err := watch.Recv()
+		require.NoError(t, err)
+		require.Less(t, proto.Size(response), 4<<10)
+		return response
+	}
+	// The snapshot is empty if the replica has not read the Instance yet.
+	for listed := false; !listed; {
+		response := receive()
+		listed = len(response.GetSnapshot().GetInstances()) == 1 || response.GetUpdated().GetName() == device.GetInstance()
+	}
+
+	reserved, err := r.client.ReserveSlots(t.Context(), &instancev1.ReserveSlotsRequest{
+		Node: f.nodes[1], Claims: []*instancev1.SlotClaim{claim(device.GetInstance(), 0)},
+	})
+	require.NoError(t, err)
+	require.Less(t, proto.Size(reserved), 4<<10)
+	require.Equal(t, device.GetInstance(), receive().GetUpdated().GetName())
 }
