@@ -5,9 +5,11 @@ import (
 	"context"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
@@ -31,10 +33,15 @@ type Node struct {
 	Victims []types.NamespacedName
 	// Configurations are the names and uids of Configurations in the namespace default.
 	Configurations map[string]string
+	// Handlers are those that the node claims to have when it watches Configurations.
+	Handlers []string
 	// Marker is a text that no response may contain.
 	Marker string
-	Counts Counts
-	// Leaked is the number of responses with the marker.
+	// Foreign is a namespace that no response about Instances may contain. The names of all
+	// Configurations are sent to each node.
+	Foreign string
+	Counts  Counts
+	// Leaked is the number of responses with one of these texts.
 	Leaked atomic.Int64
 }
 
@@ -43,8 +50,12 @@ const (
 	// reportBytes is below the limit of a message.
 	reportBytes   = 3 << 20
 	propertyBytes = 2 << 10
-	guesses       = 2000
-	ownDevices    = 100
+	// guesses and ownDevices are the slots in a call, each of which counts as 16 KiB of what a node
+	// may send. With more, no call of a short attack would get a response.
+	guesses    = 100
+	ownDevices = 10
+	// watchDuration is long enough for the snapshot and for changes.
+	watchDuration = 3 * time.Second
 )
 
 // Run attacks until ctx ends.
@@ -65,11 +76,27 @@ func (n *Node) Run(ctx context.Context) {
 	group.Wait()
 }
 
-// check looks for the marker in a response.
-func (n *Node) check(response proto.Message) {
+// Check looks for texts in a response that it may not contain.
+func (n *Node) Check(response proto.Message, texts ...string) {
 	text, err := proto.Marshal(response)
-	if err != nil || bytes.Contains(text, []byte(n.Marker)) {
+	leaked := func(secret string) bool { return bytes.Contains(text, []byte(secret)) }
+	if err != nil || slices.ContainsFunc(texts, leaked) {
 		n.Leaked.Add(1)
+	}
+}
+
+// watch checks the responses of a stream until it fails. That its time is over is no failure.
+func watch[T proto.Message](ctx context.Context, n *Node, receive func() (T, error), texts ...string) error {
+	for {
+		response, err := receive()
+		switch {
+		case err == nil:
+			n.Check(response, texts...)
+		case ctx.Err() != nil:
+			return nil
+		default:
+			return err
+		}
 	}
 }
 
@@ -88,7 +115,8 @@ func (n *Node) report(ctx context.Context) error {
 				ended <- err
 				return
 			}
-			n.check(response)
+			n.Check(response, n.Marker, n.Foreign)
+			n.Counts.add("reports", fmt.Sprintf("response with refusals: %t", len(response.GetRefusals()) > 0))
 		}
 	}()
 
@@ -139,35 +167,33 @@ func (n *Node) instance(configuration, id string, shared bool) string {
 }
 
 func (n *Node) watchConfigurations(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, watchDuration)
+	defer cancel()
 	stream, err := configurationv1.NewConfigurationServiceClient(n.Reporter).WatchConfigurations(ctx)
 	if err != nil {
 		return err
 	}
-	if err := stream.Send(&configurationv1.WatchConfigurationsRequest{Node: n.Name}); err != nil {
+	if err := stream.Send(&configurationv1.WatchConfigurationsRequest{Node: n.Name, Handlers: n.Handlers}); err != nil {
 		return err
 	}
-	response, err := stream.Recv()
-	n.check(response)
-	return err
+	return watch(ctx, n, stream.Recv, n.Marker)
 }
 
 func (n *Node) watchInstances(ctx context.Context) error {
-	ctx, cancel := context.WithCancel(ctx)
+	ctx, cancel := context.WithTimeout(ctx, watchDuration)
 	defer cancel()
 	stream, err := instancev1.NewInstanceServiceClient(n.Reserver).WatchInstances(ctx, &instancev1.WatchInstancesRequest{Node: n.Name})
 	if err != nil {
 		return err
 	}
-	response, err := stream.Recv()
-	n.check(response)
-	return err
+	return watch(ctx, n, stream.Recv, n.Marker, n.Foreign)
 }
 
 // reserve reserves slots of devices that the node does not see.
 func (n *Node) reserve(ctx context.Context) error {
 	request := &instancev1.ReserveSlotsRequest{Node: n.Name, Claims: n.claims(len(n.Victims))}
 	response, err := instancev1.NewInstanceServiceClient(n.Reserver).ReserveSlots(ctx, request)
-	n.check(response)
+	n.Check(response, n.Marker, n.Foreign)
 	return err
 }
 
@@ -182,6 +208,9 @@ func (n *Node) reserveOwn(ctx context.Context) error {
 		}
 		for _, claim := range claims {
 			_, err := client.ReserveSlots(ctx, &instancev1.ReserveSlotsRequest{Node: n.Name, Claims: []*instancev1.SlotClaim{claim}})
+			if ctx.Err() == nil {
+				n.Counts.add("own devices", status.Code(err))
+			}
 			if err != nil && status.Code(err) != codes.NotFound {
 				return err
 			}
@@ -197,7 +226,7 @@ func (n *Node) reserveOwn(ctx context.Context) error {
 func (n *Node) release(ctx context.Context) error {
 	request := &instancev1.ReleaseSlotsRequest{Node: n.Name, Claims: n.claims(guesses)}
 	response, err := instancev1.NewInstanceServiceClient(n.Reserver).ReleaseSlots(ctx, request)
-	n.check(response)
+	n.Check(response, n.Marker, n.Foreign)
 	return err
 }
 

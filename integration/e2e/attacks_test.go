@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"net"
 	"os"
@@ -21,6 +22,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	akriv0 "akri.sh/libs/apis/akri/v0"
 	instancev1 "akri.sh/proto/akri/instance/v1"
 	discoveryv0 "akri.sh/proto/v0"
 
@@ -42,7 +44,8 @@ func TestAttacks(t *testing.T) {
 }
 
 const (
-	// marker is a property of a device on the honest node.
+	// marker is in a property and the id of a device on the honest node, and in the details and the
+	// Secret of a Configuration that allows only that node.
 	marker = "secret-of-the-honest-node"
 	// foreignNamespace has a Configuration with devices on the honest node.
 	foreignNamespace = "e2e-foreign-namespace"
@@ -50,9 +53,58 @@ const (
 	// honestCalls is the number of calls that an honest client has in progress at most: kubelets
 	// make few at once.
 	honestCalls = 4
-	// minChanges is the number of changes of a client that must succeed in each second on average.
-	minChanges = 1
+	// honestTimeout is long enough for a machine that is slow for other reasons.
+	honestTimeout = 2 * time.Minute
+	// baselineDuration is the time for which changes are made before the attack, so that the rates
+	// can be compared.
+	baselineDuration = 5 * time.Second
+	// minRate is the part of the changes of that time that clients make during the attack at least.
+	minRate = 0.1
 )
+
+// guarded is a Configuration that only the honest node may have.
+const guarded = `
+apiVersion: v1
+kind: Secret
+metadata: {name: e2e-guarded, namespace: default}
+stringData: {password: %[2]s}
+---
+apiVersion: rbac.authorization.k8s.io/v1
+kind: Role
+metadata: {name: e2e-guarded, namespace: default}
+rules: [{apiGroups: [""], resources: [secrets], resourceNames: [e2e-guarded], verbs: [get, watch]}]
+---
+apiVersion: rbac.authorization.k8s.io/v1
+kind: RoleBinding
+metadata: {name: e2e-guarded, namespace: default}
+roleRef: {apiGroup: rbac.authorization.k8s.io, kind: Role, name: e2e-guarded}
+subjects: [{kind: ServiceAccount, name: akri-instance-writer, namespace: %[3]s}]
+---
+apiVersion: akri.sh/v0
+kind: Configuration
+metadata: {name: e2e-guarded, namespace: default}
+spec:
+  nodes: {names: [%[1]s]}
+  discoveryHandler:
+    name: e2eHonest
+    discoveryDetails: "# %[2]s"
+    discoveryProperties:
+      - {name: password, valueFrom: {secretKeyRef: {name: e2e-guarded, key: password}}}
+`
+
+// applyGuarded waits until the honest node receives what the hostile one must not.
+func applyGuarded(t *testing.T, honest string) {
+	t.Helper()
+	apply(t, fmt.Sprintf(guarded, honest, marker, mesh.Namespace))
+	own := watchConfigurations(t, "e2eHonest")
+	for {
+		request := own.next("e2e-guarded").GetRequest()
+		require.Contains(t, request.GetDetails(), marker)
+		if string(request.GetProperties()["password"].GetValue()) == marker {
+			return
+		}
+	}
+}
 
 func attacked(t *testing.T) {
 	duration := 15 * time.Second
@@ -63,43 +115,96 @@ func attacked(t *testing.T) {
 	}
 	honestNode, hostileNode := akri.Cluster.Nodes()[0], akri.Cluster.Nodes()[1]
 	apply(t, configurationOf("e2e-honest", "e2eHonest", ""))
-	handleAs(t, honestNode, &discoveryv0.RegisterDiscoveryHandlerRequest{Name: "e2eHonest", Endpoint: "e2eHonest"},
-		&discoveryv0.Device{Id: "x", Properties: map[string]string{"X": marker}})
-	instance := instanceName("e2e-honest", "x", honestNode.Name(), false)
+	const id = marker + "-id"
+	handler := handleAs(t, honestNode, &discoveryv0.RegisterDiscoveryHandlerRequest{Name: "e2eHonest", Endpoint: "e2eHonest"},
+		&discoveryv0.Device{Id: id, Properties: map[string]string{"X": marker}})
+	instance := instanceName("e2e-honest", id, honestNode.Name(), false)
 	awaitInstances(t, "default", "e2e-honest", instance)
 	apply(t, "apiVersion: v1\nkind: Namespace\nmetadata: {name: "+foreignNamespace+"}\n")
 	apply(t, strings.Replace(configurationOf("e2e-foreign", "e2eHonest", ""), "namespace: default", "namespace: "+foreignNamespace, 1))
-	foreign := instanceName("e2e-foreign", "x", honestNode.Name(), false)
+	foreign := instanceName("e2e-foreign", id, honestNode.Name(), false)
 	awaitInstances(t, foreignNamespace, "e2e-foreign", foreign)
 	apply(t, echoConfiguration("e2e-edited", 1, "", "foo0"))
 	apply(t, echoConfiguration("e2e-target", 1, "", "foo1"))
+	applyGuarded(t, honestNode.Name())
+	protected := instanceName("e2e-guarded", id, honestNode.Name(), false)
+	awaitInstances(t, "default", "e2e-guarded", protected)
 
 	_, honest := callersOn(t, honestNode.Name())
 	client := instancev1.NewInstanceServiceClient(honest.connect(t, writerAddress(t)))
 	before := restartCounts(t)
+	baseline := baselineDuration
 	if os.Getenv("AKRI_E2E_ATTACK") != "" {
-		change(t, "without attack", duration, client, honestNode.Name(), instance)
+		baseline = duration
 	}
-	stop := startAttack(t, hostileNode.Name(), "default/"+instance, foreignNamespace+"/"+foreign)
-	change(t, "during the attack", duration, client, honestNode.Name(), instance)
+	without := change(t, "without attack", baseline, client, honestNode.Name(), instance)
+	stop := startAttack(t, hostileNode.Name(), "default/"+instance, foreignNamespace+"/"+foreign, "default/"+protected)
+	during := change(t, "during the attack", duration, client, honestNode.Name(), instance)
+	for client, rate := range during {
+		require.Greater(t, rate, minRate*without[client], "changes a second: %s", client)
+	}
+	requireReported(t, handler, honestNode.Name(), id)
 	apply(t, echoConfiguration("e2e-attacked", 1, broker, "foo2"))
 	awaitBrokers(t, "default", "e2e-attacked", 1)
 	results := stop()
 
 	t.Logf("attacks: %+v", results)
-	require.Zero(t, results.Leaked, "responses with properties of the other node or with the name of the other namespace")
+	require.Zero(t, results.Leaked, "responses with data of the other node or with the name of the other namespace")
 	require.Equal(t, before, restartCounts(t))
+	requireAttacks(t, results)
+	awaitInstances(t, "default", "e2e-guarded", protected)
+	requireUsable(t, instance)
+}
+
+// requireReported requires that a changed device of the honest node reaches its Instance, and that
+// the status still has the handler of the node.
+func requireReported(t *testing.T, handler *listHandler, node, id string) {
+	t.Helper()
+	handler.send(t, &discoveryv0.Device{Id: id, Properties: map[string]string{"X": marker, "DURING": "the attack"}})
+	awaitInstancesOf(t, "default", "e2e-honest", "the changed property", func(found []akriv0.Instance) error {
+		if !slices.ContainsFunc(found, func(i akriv0.Instance) bool { return i.Spec.BrokerProperties["DURING"] != "" }) {
+			return errors.New("no Instance has the property")
+		}
+		return nil
+	})
+
+	configuration, err := akri.Configurations.In("default").Get(t.Context(), "e2e-honest", metav1.GetOptions{})
+	require.NoError(t, err)
+	at := slices.IndexFunc(configuration.Status.Nodes, func(n akriv0.NodeStatus) bool { return n.Name == node })
+	require.GreaterOrEqual(t, at, 0, "%v", configuration.Status.Nodes)
+	require.True(t, slices.ContainsFunc(configuration.Status.Nodes[at].Handlers, func(h akriv0.HandlerStatus) bool {
+		return h.Name == "e2eHonest" && h.Status == akriv0.HandlerActive
+	}), "%v", configuration.Status.Nodes[at])
+}
+
+// requireAttacks requires that each attack reached what it attacks, and was not refused before: an
+// attack with a wrong identity would prove nothing.
+func requireAttacks(t *testing.T, results attacks.Results) {
+	t.Helper()
 	for _, attack := range []string{
 		"8 MiB of objects: 413", "40,000 containers: 200", "a large exponent: 200", "a forged user: 200", "slow review: connection closed", "slow review: connection refused",
 	} {
 		require.Positive(t, results.Webhook[attack], attack)
 	}
+
+	made := map[string]int{}
+	for result, count := range results.Node {
+		attack, code, _ := strings.Cut(result, ": ")
+		require.NotContains(t, []string{"Unauthenticated", "PermissionDenied", "InvalidArgument", "Unimplemented"}, code, result)
+		made[attack] += count
+	}
+	for _, attack := range []string{"reports", "watch of Configurations", "watch of Instances", "reservations", "releases", "own devices"} {
+		require.Positive(t, made[attack], attack)
+	}
 	require.Positive(t, results.Node["reservations: NotFound"])
-	requireUsable(t, instance)
+	require.Positive(t, results.Node["watch of Configurations: OK"])
 }
 
-// change makes ten honest changes a second on a node and prints latencies.
-func change(t *testing.T, title string, duration time.Duration, client instancev1.InstanceServiceClient, node, instance string) {
+// change makes ten honest changes a second on a node, prints latencies, and returns the changes in
+// a second by client.
+func change(
+	t *testing.T, title string, duration time.Duration, client instancev1.InstanceServiceClient, node, instance string,
+) map[string]float64 {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), duration)
 	defer cancel()
@@ -124,11 +229,12 @@ func change(t *testing.T, title string, duration time.Duration, client instancev
 		})
 	})
 	group.Wait()
-	minimum := int(duration/time.Second) * minChanges
-	require.GreaterOrEqual(t, len(edits.durations), minimum, "edits")
-	require.GreaterOrEqual(t, len(reservations.durations), minimum, "reservations")
 
 	t.Logf("%s: edits of a Configuration: %s; slots reserved and released: %s", title, &edits, &reservations)
+	return map[string]float64{
+		"edits":        float64(len(edits.durations)) / duration.Seconds(),
+		"reservations": float64(len(reservations.durations)) / duration.Seconds(),
+	}
 }
 
 // startAttack starts a process that attacks the webhook, and instance-writer with the identities of
@@ -158,12 +264,12 @@ spec:
 
 	reporter, reserver := callersOn(t, hostile)
 	arguments := []string{
-		"--net=" + networkOf(pid), program, "--node", hostile, "--victim", strings.Join(victims, ","), "--marker", marker,
+		"--net=" + networkOf(pid), program, "--node", hostile, "--victim", strings.Join(victims, ","), "--marker", marker, "--handler", "e2eHonest,debugEcho",
 		"--foreign", foreignNamespace + "/e2e-foreign",
 		"--webhook", net.JoinHostPort(service.Spec.ClusterIP, "443"), "--writer", writerAddress(t),
 		"--reporter", filepath.Dir(reporter.files.TokenFile), "--reserver", filepath.Dir(reserver.files.TokenFile),
 	}
-	for _, name := range []string{"e2e-honest", "e2e-edited", "e2e-target"} {
+	for _, name := range []string{"e2e-honest", "e2e-edited", "e2e-target", "e2e-guarded"} {
 		configuration, err := akri.Configurations.In("default").Get(t.Context(), name, metav1.GetOptions{})
 		require.NoError(t, err)
 		arguments = append(arguments, "--configuration", name+"="+string(configuration.UID))
@@ -200,7 +306,7 @@ func (c *changes) run(ctx context.Context, t *testing.T, change func(context.Con
 	for i := 0; ctx.Err() == nil; i++ {
 		group.Go(func() error {
 			started := time.Now()
-			changing, cancel := context.WithTimeout(t.Context(), timeout)
+			changing, cancel := context.WithTimeout(t.Context(), honestTimeout)
 			defer cancel()
 			assert.NoError(t, change(changing, i))
 			c.mu.Lock()

@@ -30,6 +30,7 @@ func hostileHandler(t *testing.T) {
 		&discoveryv0.Device{Id: "mount", Mounts: []*discoveryv0.Mount{{ContainerPath: "/host", HostPath: "/"}}},
 		&discoveryv0.Device{Id: "memory", DeviceSpecs: []*discoveryv0.DeviceSpec{{ContainerPath: "/dev/mem"}}},
 		&discoveryv0.Device{Id: "link", DeviceSpecs: []*discoveryv0.DeviceSpec{{ContainerPath: "/dev/x", HostPath: "/dev/fd/0"}}},
+		&discoveryv0.Device{Id: "last-of-a"},
 	)
 	var hostile []*discoveryv0.Device
 	for _, path := range controlling {
@@ -39,11 +40,16 @@ func hostileHandler(t *testing.T) {
 	for _, variable := range executing {
 		hostile = append(hostile, &discoveryv0.Device{Id: variable, Properties: map[string]string{variable: "/tmp/x"}})
 	}
-	handleAt(t, node, name, "b-"+name, hostile...)
+	handleAt(t, node, name, "b-"+name, append(hostile, &discoveryv0.Device{Id: "last-of-b"})...)
+	// A list is read as a whole, so nothing else in it becomes an Instance.
+	last := []string{instanceName("e2e-hostile", "last-of-a", "", true), instanceName("e2e-hostile", "last-of-b", "", true)}
+	awaitInstances(t, "default", "e2e-hostile", append(last, instance)...)
 	message := awaitCondition(t, "default", "e2e-hostile", akriv0.ConditionDevicesAccepted, metav1.ConditionFalse, akriv0.ReasonInvalidDevice)
 	require.Contains(t, message, "allow it with --allow-host-paths (chart value global.allowHostPaths)")
-	for _, found := range awaitInstances(t, "default", "e2e-hostile", instance) {
-		require.Equal(t, "first", found.Spec.BrokerProperties["FROM"])
+	for _, found := range awaitInstances(t, "default", "e2e-hostile", append(last, instance)...) {
+		if found.Name == instance {
+			require.Equal(t, "first", found.Spec.BrokerProperties["FROM"])
+		}
 	}
 }
 

@@ -28,7 +28,8 @@ type options struct {
 	Reserver       string            `required:"" help:"Directory with the identity of device-plugin-host on the node"`
 	Victims        []string          `name:"victim" required:"" help:"Instance of another node" placeholder:"NAMESPACE/NAME"`
 	Configurations map[string]string `name:"configuration" required:"" help:"Name and uid of a Configuration in the namespace default, as NAME=UID"`
-	Foreign        string            `required:"" help:"Configuration in a namespace whose name no response of the webhook may contain" placeholder:"NAMESPACE/NAME"`
+	Handlers       []string          `name:"handler" required:"" help:"Name of a handler that the node claims to have"`
+	Foreign        string            `required:"" help:"Configuration in a namespace whose name no response of the webhook or about Instances may contain" placeholder:"NAMESPACE/NAME"`
 	Marker         string            `required:"" help:"Text of another node that no response may contain"`
 }
 
@@ -52,7 +53,7 @@ func (o options) run(ctx context.Context) error {
 	webhook := attacks.Webhook{Address: o.Webhook, Foreign: foreign.Name, Namespace: foreign.Namespace}
 	node := attacks.Node{
 		Name: o.Node, Reporter: reporter, Reserver: reserver,
-		Configurations: o.Configurations, Marker: o.Marker,
+		Configurations: o.Configurations, Handlers: o.Handlers, Marker: o.Marker, Foreign: foreign.Namespace,
 	}
 	for _, victim := range o.Victims {
 		node.Victims = append(node.Victims, parseName(victim))
