@@ -2,6 +2,7 @@ package e2e_test
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 
@@ -52,9 +53,11 @@ func workloadsOfConfiguration(t *testing.T) {
 // device is discovered, as a repository of manifests does. They run after the discovery.
 func predictedNames(t *testing.T) {
 	const configuration, replicas, daemons, job = "e2e-predicted", "predicted-replicas", "predicted-daemons", "predicted-job"
+	const deployed = "predicted-deployment"
 	device, nodes := instanceName(configuration, "foo0", "", true), len(akri.Cluster.Nodes())
 	apply(t, workload("ReplicaSet", replicas, device, "  replicas: 1\n"))
 	apply(t, workload("DaemonSet", daemons, device, ""))
+	apply(t, workload("Deployment", deployed, device, "  replicas: 1\n"))
 	apply(t, `
 apiVersion: batch/v1
 kind: Job
@@ -71,12 +74,13 @@ spec:
         args: ["--version"]
         resources: {limits: {"akri.sh/`+device+`": "1"}}
 `)
-	for app, count := range map[string]int{replicas: 1, daemons: nodes, job: 1} {
+	for app, count := range map[string]int{replicas: 1, daemons: nodes, deployed: 1, job: 1} {
 		awaitInsufficient(t, app, device, count)
 	}
 
-	apply(t, echoConfiguration(configuration, 2*(nodes+2), "", "foo0"))
-	for _, pod := range append(awaitRunning(t, replicas, 1), awaitRunning(t, daemons, nodes)...) {
+	apply(t, echoConfiguration(configuration, 2*(nodes+3), "", "foo0"))
+	pods := slices.Concat(awaitRunning(t, replicas, 1), awaitRunning(t, daemons, nodes), awaitRunning(t, deployed, 1))
+	for _, pod := range pods {
 		ready := awaitReadyPod(t, "default", pod.Name)
 		require.Equal(t, "foo0", query(t, ready).Env["DEBUG_ECHO_DESCRIPTION_8120FE"])
 	}
