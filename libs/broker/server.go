@@ -19,7 +19,9 @@ import (
 )
 
 const (
-	headerTimeout = 5 * time.Second
+	// headerTimeout is that of kube-apiserver. A browser on a busy machine opens connections some
+	// seconds before it sends requests.
+	headerTimeout = 32 * time.Second
 	idleTimeout   = 2 * time.Minute
 	// maxConnections of all clients.
 	maxConnections = 128
