@@ -52,8 +52,9 @@ func TestPage(t *testing.T) {
 	after := p.Browser.Usage(t)
 	require.Less(t, after.Listeners, before.Listeners+maxListeners, "event listeners are kept")
 	require.Less(t, after.Heap, before.Heap+maxHeap, "objects are kept")
+	limit := memoryLimit(t)
 	for _, program := range append(p.brokers, p.viewer) {
-		require.Less(t, program.memory(t), memoryLimit)
+		require.Less(t, program.memory(t), limit)
 	}
 	p.Browser.Screenshot(t, "cameras")
 }
