@@ -206,6 +206,7 @@ func (n *Node) reserveOwn(ctx context.Context) error {
 			name := n.instance(configuration, fmt.Sprintf("%s-0-%d", n.Name, i), false)
 			claims = append(claims, &instancev1.SlotClaim{Namespace: namespace, Instance: name})
 		}
+
 		for _, claim := range claims {
 			_, err := client.ReserveSlots(ctx, &instancev1.ReserveSlotsRequest{Node: n.Name, Claims: []*instancev1.SlotClaim{claim}})
 			if ctx.Err() == nil {
@@ -215,6 +216,7 @@ func (n *Node) reserveOwn(ctx context.Context) error {
 				return err
 			}
 		}
+
 		if _, err := client.ReleaseSlots(ctx, &instancev1.ReleaseSlotsRequest{Node: n.Name, Claims: claims}); err != nil {
 			return err
 		}

@@ -91,6 +91,7 @@ func (d *Decoder) serve(ctx context.Context, request chan<- result) {
 	defer w.end()
 	idle := time.NewTimer(linger)
 	defer idle.Stop()
+
 	for {
 		for !frames.Empty() {
 			frame, err := frames.Next(ctx)
@@ -101,6 +102,7 @@ func (d *Decoder) serve(ctx context.Context, request chan<- result) {
 			w.decode(ctx, frame)
 		}
 		w.answer()
+
 		select {
 		case <-ctx.Done():
 			return
