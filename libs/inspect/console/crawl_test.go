@@ -138,7 +138,8 @@ func TestReasonsAreLinked(t *testing.T) {
 	require.NotEmpty(t, s.events)
 	page := get(t, s, "/events").Body.String()
 	for _, event := range s.events {
-		require.Contains(t, page, "troubleshooting.md#"+strings.ToLower(event.Reason)+`">`+event.Reason+"</a>")
+		address := "troubleshooting.md#" + strings.ToLower(event.Reason)
+		require.True(t, strings.Contains(page, address+`">`+event.Reason+"</a>"), "the Event with the reason %s has no link to %s", event.Reason, address)
 	}
 }
 

@@ -14,9 +14,9 @@ const documentation = "https://github.com/akri-mesh/akri/blob/main/docs/"
 // reasons are the sections of docs/troubleshooting.md: reasons of conditions, problems and Events.
 var reasons = []string{
 	"HandlerNotRegistered", "HandlerOffline", "HandlerSocketMissing", "InvalidDetails", "DiscoverFailed", "PropertyNotFound", "PropertyForbidden",
-	"InvalidDevice", "DigestCollision", "TooManyDevices", "NameTaken", "NodeNotAllowed", "SlotMalformed", "PropertiesDiffer", "NodeNotReporting",
-	"NothingMatched", "InvalidSpec", "NoBroker", "Starting", "NotStarted", "BrokerFailed", "BrokerRefused", "NotNeeded", "AsExpected", "NoReport",
-	"DeviceAdded", "DeviceRemoved",
+	"InvalidDevice", "DigestCollision", "TooManyDevices", "TooManyProblems", "NameTaken", "NodeNotAllowed", "SlotMalformed", "PropertiesDiffer",
+	"NodeNotReporting", "NothingMatched", "InvalidSpec", "NoBroker", "Starting", "NotStarted", "BrokerFailed", "BrokerRefused", "NotNeeded", "AsExpected",
+	"NoReport", "DeviceAdded", "DeviceRemoved",
 }
 
 // reasonOf has the reasons for which a cause has another name.
