@@ -51,6 +51,14 @@ func (p *pluginProcess) signal(signal syscall.Signal) {
 	require.NoError(p.t, p.command.Process.Signal(signal))
 }
 
+// stop returns when no thread of the process runs any more.
+func (p *pluginProcess) stop() {
+	p.t.Helper()
+	p.signal(syscall.SIGSTOP)
+	_, err := syscall.Wait4(p.command.Process.Pid, nil, syscall.WUNTRACED, nil)
+	require.NoError(p.t, err)
+}
+
 func (p *pluginProcess) kill() {
 	p.t.Helper()
 	p.signal(syscall.SIGKILL)
@@ -159,7 +167,7 @@ func TestHungPlugin(t *testing.T) {
 	claim := putClaim(writer, "uid")
 	plugin, conn := startKillable(t, writer)
 	kubelet := kubeletCalls{drav1.NewDRAPluginClient(conn)}
-	plugin.signal(syscall.SIGSTOP)
+	plugin.stop()
 	ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 	defer cancel()
 	require.Equal(t, codes.DeadlineExceeded, status.Code(kubelet.prepare(ctx, claim)))
@@ -174,7 +182,7 @@ func TestUnpreparedWithoutPlugin(t *testing.T) {
 	claim := putClaim(writer, "uid")
 	plugin, conn := startKillable(t, writer)
 	kubelet := kubeletCalls{drav1.NewDRAPluginClient(conn)}
-	plugin.signal(syscall.SIGSTOP) // its connections stay open
+	plugin.stop() // its connections stay open
 	prepared, unprepared := make(chan error, 1), make(chan error, 1)
 	go func() { prepared <- kubelet.prepare(t.Context(), claim) }()
 	require.Never(t, func() bool { return len(prepared) > 0 }, 200*time.Millisecond, 10*time.Millisecond)

@@ -109,7 +109,14 @@ func (s *Server) Stop() {
 
 // Pause stops the API server from answering until Resume. Clients see what they see when the
 // network to it is lost.
-func (s *Server) Pause() error { return s.apiServer.Process.Signal(syscall.SIGSTOP) }
+func (s *Server) Pause() error {
+	if err := s.apiServer.Process.Signal(syscall.SIGSTOP); err != nil {
+		return err
+	}
+	// Its threads run for a moment after the signal was sent.
+	_, err := syscall.Wait4(s.apiServer.Process.Pid, nil, syscall.WUNTRACED, nil)
+	return err
+}
 
 // Resume ends a Pause.
 func (s *Server) Resume() error { return s.apiServer.Process.Signal(syscall.SIGCONT) }
