@@ -4,6 +4,8 @@ import (
 	"cmp"
 	"fmt"
 	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
 // Overdue means that what a link waits for has not happened in time, for a reason that Akri does
@@ -14,12 +16,13 @@ const Overdue CauseID = "Overdue"
 // states what it expects.
 func overdue(message string, e expectation) Cause {
 	cause := e.cause
-	cause.ID, cause.Since = cmp.Or(cause.ID, Overdue), &e.since
+	since := metav1.NewTime(e.Since)
+	cause.ID, cause.Since = cmp.Or(cause.ID, Overdue), &since
 	if cause.byEvent {
 		return cause // its message states more
 	}
 	cause.Message = fmt.Sprintf("%s; %s was expected within %s, by %s",
-		message, e.awaited, short(e.within), e.since.Add(e.within).UTC().Format(time.RFC3339))
+		message, e.Awaited, short(e.For), e.Until().UTC().Format(time.RFC3339))
 	return cause
 }
 

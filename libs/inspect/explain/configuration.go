@@ -136,7 +136,7 @@ const (
 // report is the expectation that the nodes report what the condition is about.
 func (t target) report(awaited string, within time.Duration, stated metav1.Condition) expectation {
 	return expectation{
-		awaited: awaited, since: latest(t.configuration.CreationTimestamp, stated.LastTransitionTime), within: within,
+		Wait:  awaits(awaited, latest(t.configuration.CreationTimestamp, stated.LastTransitionTime), within),
 		cause: Cause{Remedies: []Remedy{t.readServiceLogs("Read the logs of discovery-operator.", discoveryOperator)}},
 	}
 }
@@ -224,7 +224,7 @@ func (t target) instancesLink() Link {
 		return skipped(LinkInstances, "no device is found")
 	}
 	return t.expect(LinkInstances, "none yet", expectation{
-		awaited: "the first Instance", since: latest(t.configuration.CreationTimestamp, found.LastTransitionTime), within: writeTimeout,
+		Wait:  awaits("the first Instance", latest(t.configuration.CreationTimestamp, found.LastTransitionTime), writeTimeout),
 		cause: Cause{Remedies: []Remedy{t.readServiceLogs("Read the logs of instance-writer.", InstanceWriter)}},
 	})
 }

@@ -7,6 +7,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	akriv0 "akri.sh/libs/apis/akri/v0"
+	"akri.sh/libs/grace"
 )
 
 // State of a link, and verdict on a subject such as a device.
@@ -123,26 +124,28 @@ func partly(name, message string, causes ...Cause) Link {
 
 // expectation is what a link waits for.
 type expectation struct {
-	// awaited is what ends the wait, for example "a node reports".
-	awaited string
-	// since is when the wait began. It ends after within.
-	since  metav1.Time
-	within time.Duration
-	// cause of the link if the wait has not ended in time. Without an ID it is Overdue. The link
-	// has a cause that an Event states from the beginning.
+	grace.Wait
+
+	// cause of the link if the wait is over. Without an ID it is Overdue. The link has a cause that
+	// an Event states from the beginning.
 	cause Cause
+}
+
+// awaits returns the Wait for something, for example "a node reports".
+func awaits(awaited string, since metav1.Time, within time.Duration) grace.Wait {
+	return grace.Wait{Awaited: awaited, Since: since.Time, For: within, Then: "it counts as broken"}
 }
 
 // expect returns a link without a result, which is broken if what it expects is overdue.
 func (s *Snapshot) expect(name, message string, e expectation) Link {
 	if s.Sightings != nil {
-		e.since = s.Sightings.of(sighting{name, message, e.since.Time}, s.now())
+		e.Since = s.Sightings.of(sighting{name, message, e.Since}, s.now())
 	}
-	until := metav1.NewTime(e.since.Add(e.within))
-	if s.now().After(until.Time) {
+	if e.Over(s.now()) {
 		return broken(name, overdue(message, e))
 	}
-	wait := akriv0.Wait{Awaited: e.awaited, Since: e.since, Until: until, Then: "it counts as broken"}
+
+	wait := akriv0.Wait{Awaited: e.Awaited, Since: metav1.NewTime(e.Since), Until: metav1.NewTime(e.Until()), Then: e.Then}
 	link := Link{Name: name, State: Waiting, Message: message, Wait: &wait}
 	if e.cause.byEvent {
 		link.Causes = []Cause{e.cause}

@@ -54,16 +54,16 @@ func (s *Snapshot) seenLink(instance *akriv0.Instance) Link {
 	switch {
 	case instance.DeletionTimestamp != nil:
 		return s.expect(LinkSeen, fmt.Sprintf("the Instance of device %q is being deleted", id), expectation{
-			awaited: "its deletion", since: *instance.DeletionTimestamp, within: writeTimeout,
+			Wait: awaits("its deletion", *instance.DeletionTimestamp, writeTimeout),
 		})
 	case instance.Spec.Capacity == 0:
 		return s.expect(LinkSeen, fmt.Sprintf("device %q has no slots", id), expectation{
-			awaited: "the capacity of its Configuration", since: instance.CreationTimestamp, within: writeTimeout,
+			Wait:  awaits("the capacity of its Configuration", instance.CreationTimestamp, writeTimeout),
 			cause: Cause{Remedies: []Remedy{s.readServiceLogs("Read the logs of instance-writer.", InstanceWriter)}},
 		})
 	case len(instance.Spec.Nodes) == 0:
 		return s.expect(LinkSeen, fmt.Sprintf("no node sees device %q", id), expectation{
-			awaited: "a node that sees the device, or the deletion of its Instance", since: instance.CreationTimestamp, within: writeTimeout,
+			Wait:  awaits("a node that sees the device, or the deletion of its Instance", instance.CreationTimestamp, writeTimeout),
 			cause: Cause{Remedies: []Remedy{s.readServiceLogs("Read the logs of instance-writer.", InstanceWriter)}},
 		})
 	}

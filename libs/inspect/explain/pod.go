@@ -261,7 +261,7 @@ func (s *Snapshot) scheduledLink(pod *corev1.Pod) Link {
 	}
 
 	return s.expect(LinkScheduled, "the scheduler has not decided yet", expectation{
-		awaited: "a decision of the scheduler", since: pod.CreationTimestamp, within: reportTimeout,
+		Wait:  awaits("a decision of the scheduler", pod.CreationTimestamp, reportTimeout),
 		cause: Cause{Remedies: []Remedy{describePod("Read the Events of the Pod, and check that kube-scheduler runs.", pod)}},
 	})
 }
@@ -407,7 +407,7 @@ func (s *Snapshot) start(pod *corev1.Pod, awaited string) expectation {
 		}
 	}
 	return expectation{
-		awaited: awaited, since: latest(since...), within: startTimeout,
+		Wait:  awaits(awaited, latest(since...), startTimeout),
 		cause: Cause{Remedies: []Remedy{describePod("Read the Events of the Pod.", pod), readLogs(pod)}},
 	}
 }

@@ -136,7 +136,7 @@ func (s *Snapshot) missingBroker(c *akriv0.Configuration, instances []*akriv0.In
 // expectBroker returns the link of a broker that broker-controller creates.
 func (s *Snapshot) expectBroker(message string, since metav1.Time) Link {
 	link := s.expect(LinkCreated, message, expectation{
-		awaited: "a broker", since: since, within: writeTimeout,
+		Wait:  awaits("a broker", since, writeTimeout),
 		cause: Cause{Remedies: []Remedy{s.readServiceLogs("Read the logs of broker-controller.", brokerController)}},
 	})
 	if controller := s.componentLink(brokerController); link.State == Broken && controller.State == Broken {

@@ -148,7 +148,7 @@ func (s *Snapshot) notAdvertised(p place) Link {
 		since = append(since, pod.CreationTimestamp, podSince(pod, corev1.PodReady))
 	}
 	link := s.expect(LinkResource, fmt.Sprintf("the kubelet of %s does not have %s", p.node.Name, akriv0.ResourceName(p.instance.Name)), expectation{
-		awaited: "its next report", since: latest(since...), within: advertiseTimeout,
+		Wait: awaits("its next report", latest(since...), advertiseTimeout),
 		cause: Cause{
 			ID: ResourceNotAdvertised, Subject: subject("Node", "", p.node.Name),
 			Remedies: s.readPods("Check that device-plugin-host runs on the node.", p.node.Name, devicePluginHost),

@@ -56,9 +56,9 @@ func (s *Snapshot) serviceLink(service Service) Link {
 	case service.Ready > 0:
 		return partly(LinkServices, cause.Message, cause)
 	case starting && cause.byEvent:
-		return s.expect(LinkServices, ready, expectation{awaited: "a Pod that is ready", since: since, within: reportTimeout, cause: cause})
+		return s.expect(LinkServices, ready, expectation{Wait: awaits("a Pod that is ready", since, reportTimeout), cause: cause})
 	case starting && cause.ID == ServiceNotReady:
-		return s.expect(LinkServices, cause.Message, expectation{awaited: "a Pod that is ready", since: since, within: reportTimeout, cause: cause})
+		return s.expect(LinkServices, cause.Message, expectation{Wait: awaits("a Pod that is ready", since, reportTimeout), cause: cause})
 	default:
 		return broken(LinkServices, cause)
 	}
