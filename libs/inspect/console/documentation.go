@@ -5,29 +5,22 @@ import (
 	"slices"
 	"strings"
 
+	akriv0 "akri.sh/libs/apis/akri/v0"
 	"akri.sh/libs/inspect/explain"
 )
 
 // documentation is the address of the directory docs, as in the alerts of the chart.
 const documentation = "https://github.com/akri-mesh/akri/blob/main/docs/"
 
-// reasons are the sections of docs/troubleshooting.md: reasons of conditions, problems and Events.
-var reasons = []string{
-	"HandlerNotRegistered", "HandlerOffline", "HandlerSocketMissing", "InvalidDetails", "DiscoverFailed", "PropertyNotFound", "PropertyForbidden",
-	"InvalidDevice", "DigestCollision", "TooManyDevices", "TooManyProblems", "NameTaken", "NodeNotAllowed", "SlotMalformed", "PropertiesDiffer",
-	"NodeNotReporting", "NothingMatched", "InvalidSpec", "NoBroker", "Starting", "NotStarted", "BrokerFailed", "BrokerRefused", "NotNeeded", "AsExpected",
-	"NoReport", "DeviceAdded", "DeviceRemoved",
-}
-
 // reasonOf has the reasons for which a cause has another name.
 var reasonOf = map[explain.CauseID]string{
-	explain.NoSuchHandler: "HandlerNotRegistered", explain.DetailsRefused: "InvalidDetails", explain.DiscoveryFailed: "DiscoverFailed",
-	explain.DeviceRefused: "InvalidDevice", explain.SpecInvalid: "InvalidSpec", explain.SecretRightMissing: "PropertyForbidden",
+	explain.NoSuchHandler: akriv0.ReasonHandlerNotRegistered, explain.DetailsRefused: akriv0.ReasonInvalidDetails, explain.DiscoveryFailed: akriv0.ReasonDiscoverFailed,
+	explain.DeviceRefused: akriv0.ReasonInvalidDevice, explain.SpecInvalid: akriv0.ReasonInvalidSpec, explain.SecretRightMissing: akriv0.ReasonPropertyForbidden,
 }
 
 // reasonPage returns the address of the documentation of a reason, or nothing.
 func reasonPage(reason string) string {
-	if !slices.Contains(reasons, reason) {
+	if !slices.Contains(akriv0.Reasons, reason) {
 		return ""
 	}
 	return documentation + "troubleshooting.md#" + strings.ToLower(reason)

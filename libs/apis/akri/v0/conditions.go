@@ -112,3 +112,14 @@ const (
 	// ReasonDeviceRemoved means that a node no longer sees a device.
 	ReasonDeviceRemoved = "DeviceRemoved"
 )
+
+// Reasons are all reasons of Problems, conditions and Events. docs/troubleshooting.md has a section
+// for each, in this order.
+var Reasons = []string{
+	ReasonHandlerNotRegistered, ReasonHandlerOffline, ReasonHandlerSocketMissing, ReasonInvalidDetails,
+	ReasonDiscoverFailed, ReasonPropertyNotFound, ReasonPropertyForbidden, ReasonInvalidDevice,
+	ReasonDigestCollision, ReasonTooManyDevices, ReasonTooManyProblems, ReasonNameTaken, ReasonNodeNotAllowed,
+	ReasonSlotMalformed, ReasonPropertiesDiffer, ReasonNodeNotReporting, ReasonNothingMatched, ReasonInvalidSpec,
+	ReasonNoBroker, ReasonStarting, ReasonNotStarted, ReasonBrokerFailed, ReasonBrokerRefused, ReasonNotNeeded,
+	ReasonAsExpected, ReasonNoReport, ReasonDeviceAdded, ReasonDeviceRemoved,
+}

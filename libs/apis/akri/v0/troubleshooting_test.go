@@ -11,16 +11,23 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	akriv0 "akri.sh/libs/apis/akri/v0"
 )
 
-// TestEachReasonIsDocumented compares the constants with the sections of docs/troubleshooting.md.
+// TestEachReasonIsDocumented compares the constants with Reasons, and with the sections of
+// docs/troubleshooting.md.
 func TestEachReasonIsDocumented(t *testing.T) {
 	file, err := parser.ParseFile(token.NewFileSet(), "conditions.go", nil, 0)
 	require.NoError(t, err)
 	var reasons []string
 	ast.Inspect(file, func(node ast.Node) bool {
-		if constant, ok := node.(*ast.ValueSpec); ok && strings.HasPrefix(constant.Names[0].Name, "Reason") {
-			reason, err := strconv.Unquote(constant.Values[0].(*ast.BasicLit).Value)
+		constant, ok := node.(*ast.ValueSpec)
+		if !ok || !strings.HasPrefix(constant.Names[0].Name, "Reason") {
+			return true
+		}
+		if literal, ok := constant.Values[0].(*ast.BasicLit); ok { // not the list of all
+			reason, err := strconv.Unquote(literal.Value)
 			require.NoError(t, err)
 			reasons = append(reasons, reason)
 		}
@@ -33,5 +40,6 @@ func TestEachReasonIsDocumented(t *testing.T) {
 		sections = append(sections, match[1])
 	}
 	require.NotEmpty(t, reasons)
+	require.Equal(t, reasons, akriv0.Reasons)
 	require.Equal(t, reasons, sections)
 }
