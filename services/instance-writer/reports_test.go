@@ -93,6 +93,9 @@ func TestEventsOfDevices(t *testing.T) {
 	})
 	streams[1].send(f.newReport(f.nodes[1]))
 	f.eventually("device removed", func() bool { return slices.Equal(f.events(akriv0.ReasonDeviceRemoved), []string{on(f.nodes[1])}) })
+	for _, event := range append(f.listEvents(akriv0.ReasonDeviceAdded), f.listEvents(akriv0.ReasonDeviceRemoved)...) {
+		require.Equal(t, f.instanceName("foo"), event.Annotations[akriv0.DevicesAnnotation])
+	}
 }
 
 // A problem that becomes another problem of the same condition creates another Event.

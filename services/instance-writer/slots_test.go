@@ -22,19 +22,25 @@ import (
 )
 
 // events returns the messages of the Events of the Configuration with the reason. "": any reason.
-func (f *fixture) events(reason string) []string {
+func (f *fixture) events(reason string) (messages []string) {
+	for _, event := range f.listEvents(reason) {
+		messages = append(messages, event.Message)
+	}
+	return messages
+}
+
+func (f *fixture) listEvents(reason string) (found []corev1.Event) {
 	events, err := kube.NewClient[corev1.Event, corev1.EventList](
 		api.Config(), corev1.SchemeGroupVersion.WithResource("events"), corev1.AddToScheme)
 	require.NoError(f, err)
 	list, err := events.In(namespace).List(f.Context(), metav1.ListOptions{})
 	require.NoError(f, err)
-	var messages []string
 	for _, event := range list.Items {
 		if event.InvolvedObject.UID == f.configuration.UID && (reason == "" || event.Reason == reason) {
-			messages = append(messages, event.Message)
+			found = append(found, event)
 		}
 	}
-	return messages
+	return found
 }
 
 func reserve(r *replica, node string, claims ...*instancev1.SlotClaim) error {

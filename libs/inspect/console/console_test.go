@@ -94,7 +94,12 @@ func TestPages(t *testing.T) {
 	s.snapshot.Unreadable = []string{"jobs"}
 	s.events = []corev1.Event{{
 		InvolvedObject: corev1.ObjectReference{Kind: "Configuration", Namespace: "default", Name: "camera"}, Type: "Normal", Reason: "DeviceAdded",
-		Message: "camera-8120fe was added", LastTimestamp: metav1.NewTime(time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)),
+		ObjectMeta: metav1.ObjectMeta{Annotations: map[string]string{akriv0.DevicesAnnotation: "camera-000000,camera-8120fe"}},
+		Message:    "camera-000000 on node-a, camera-8120fe on node-a", LastTimestamp: metav1.NewTime(time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)),
+	}, {
+		InvolvedObject: corev1.ObjectReference{Kind: "Configuration", Namespace: "default", Name: "camera"}, Type: "Normal", Reason: "DeviceAdded",
+		ObjectMeta: metav1.ObjectMeta{Annotations: map[string]string{akriv0.DevicesAnnotation: "camera-8120fex8120fe"}},
+		Message:    "camera-8120fex8120fe on node-a",
 	}, {
 		InvolvedObject: corev1.ObjectReference{Kind: "Pod", Namespace: "default", Name: "node-a-camera-8120fe-pod"}, Type: "Warning", Reason: "BackOff",
 		Message: "Back-off restarting failed container",
@@ -107,7 +112,7 @@ func TestPages(t *testing.T) {
 		"/":                                      {"2/2</strong> slots", "You may not list: jobs", "No problem is known", `href="/nodes"`},
 		"/devices":                               {"1 device<", "camera-8120fe", `href="/nodes/node-a"`, `<meter min="0" max="2" value="2"`},
 		"/devices?q=CAM-1+node-b":                {"1 device<", "camera-8120fe"},
-		"/devices/default/camera-8120fe":         {"LOGIN", "camera-8120fe-0", `href="/pods/default/node-a-camera-8120fe-pod"`, `title="2026-01-02 03:04:05 UTC"`, "camera-8120fe was added"},
+		"/devices/default/camera-8120fe":         {"LOGIN", "camera-8120fe-0", `href="/pods/default/node-a-camera-8120fe-pod"`, `title="2026-01-02 03:04:05 UTC"`, "camera-000000 on node-a, camera-8120fe on node-a"},
 		"/configurations":                        {"default/camera"},
 		"/configurations/default/camera":         {"SlotsReadable", "camera-8120fe", "devices found", "2 slots of each device", `href="/nodes/node-b"`, "ipAddresses: {}", "2 of 2 ready"},
 		"/nodes":                                 {`href="/nodes/node-c"`, "3 nodes<", "it does not tolerate dedicated=gpu:NoSchedule"},
@@ -131,6 +136,9 @@ func TestPages(t *testing.T) {
 			require.Contains(t, w.Body.String(), part, path)
 		}
 	}
+
+	// An Event about a device is not shown for another one whose name begins like it.
+	require.NotContains(t, get(t, s, "/devices/default/camera-8120fe").Body.String(), "camera-8120fex8120fe")
 }
 
 func TestExplanation(t *testing.T) {

@@ -43,9 +43,9 @@ func device(v view) (string, any, bool) {
 	for _, pod := range v.BrokersOf(instance) {
 		details.Brokers = append(details.Brokers, v.podRow(pod))
 	}
-	// Devices that come and go are Events of the Configuration, whose text has their names.
+	// Devices that come and go are Events of the Configuration.
 	for _, event := range v.history("Configuration", instance.Namespace, instance.Spec.ConfigurationName) {
-		if strings.Contains(event.Message, instance.Name) {
+		if slices.Contains(strings.Split(event.Annotations[akriv0.DevicesAnnotation], ","), instance.Name) {
 			details.History = append(details.History, event)
 		}
 	}

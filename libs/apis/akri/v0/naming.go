@@ -27,6 +27,10 @@ const DeviceIDAnnotation = "akri.sh/device-id"
 // other properties of the device than the Instance.
 const DifferingNodesAnnotation = "akri.sh/differing-nodes"
 
+// DevicesAnnotation of an Event about devices lists the Instances that its message names, separated
+// by commas.
+const DevicesAnnotation = "akri.sh/devices"
+
 // ConfigurationLabel of an Instance is the name of its Configuration. An Instance whose
 // Configuration has a name that is no label value has no such label.
 const ConfigurationLabel = "akri.sh/configuration"

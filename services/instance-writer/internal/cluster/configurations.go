@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"strconv"
+	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -114,8 +115,15 @@ func (c *Cluster) UpdateStatus(ctx context.Context, configuration *akriv0.Config
 	return nil
 }
 
+// Event is an Event of a Configuration.
+type Event struct {
+	Type, Reason, Message string
+	// Devices are the names of the Instances that the message names.
+	Devices []string
+}
+
 // CreateEvent creates an Event for the Configuration.
-func (c *Cluster) CreateEvent(ctx context.Context, configuration *akriv0.Configuration, eventType, reason, message string) error {
+func (c *Cluster) CreateEvent(ctx context.Context, configuration *akriv0.Configuration, e Event) error {
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
 	now := metav1.Now()
@@ -125,8 +133,11 @@ func (c *Cluster) CreateEvent(ctx context.Context, configuration *akriv0.Configu
 			APIVersion: akriv0.GroupVersion.String(), Kind: "Configuration", Namespace: configuration.Namespace,
 			Name: configuration.Name, UID: configuration.UID, ResourceVersion: configuration.ResourceVersion,
 		},
-		Type: eventType, Reason: reason, Message: message, Source: corev1.EventSource{Component: "akri-instance-writer"},
+		Type: e.Type, Reason: e.Reason, Message: e.Message, Source: corev1.EventSource{Component: "akri-instance-writer"},
 		FirstTimestamp: now, LastTimestamp: now, Count: 1,
+	}
+	if len(e.Devices) > 0 {
+		event.Annotations = map[string]string{akriv0.DevicesAnnotation: strings.Join(e.Devices, ",")}
 	}
 	_, err := c.eventClient.In(configuration.Namespace).Create(ctx, event, metav1.CreateOptions{})
 	c.countWrite("event", err)

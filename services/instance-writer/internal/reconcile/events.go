@@ -1,6 +1,7 @@
 package reconcile
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -44,7 +45,7 @@ func (r *Reconciler) createConditionEvents(ctx context.Context, configuration *a
 			continue
 		}
 		message := condition.Type + " is " + string(condition.Status) + ": " + condition.Message
-		r.createEvent(ctx, configuration, eventType, condition.Reason, message)
+		r.createEvent(ctx, configuration, cluster.Event{Type: eventType, Reason: condition.Reason, Message: message})
 	}
 }
 
@@ -62,8 +63,8 @@ func eventType(previous *metav1.Condition, current metav1.Condition) string {
 	return ""
 }
 
-func (r *Reconciler) createEvent(ctx context.Context, configuration *akriv0.Configuration, eventType, reason, message string) {
-	if err := r.Cluster.CreateEvent(ctx, configuration, eventType, reason, message); err != nil {
+func (r *Reconciler) createEvent(ctx context.Context, configuration *akriv0.Configuration, event cluster.Event) {
+	if err := r.Cluster.CreateEvent(ctx, configuration, event); err != nil {
 		r.Log.Warn("creating Event failed", zap.String("configuration", configuration.Name), zap.Error(err))
 	}
 }
@@ -101,20 +102,29 @@ func (r *Reconciler) reconcileEvents(ctx context.Context, key types.NamespacedNa
 	if configuration == nil || configuration.DeletionTimestamp != nil {
 		return 0, nil
 	}
-	for reason, devices := range map[string][]string{akriv0.ReasonDeviceAdded: added, akriv0.ReasonDeviceRemoved: removed} {
+	for reason, devices := range map[string][]place{akriv0.ReasonDeviceAdded: added, akriv0.ReasonDeviceRemoved: removed} {
 		if len(devices) > 0 {
 			limiter.Reserve() // the second of two Events delays the next ones
-			r.createEvent(ctx, configuration, corev1.EventTypeNormal, reason, listDevices(devices))
+			r.createEvent(ctx, configuration, deviceEvent(reason, devices))
 		}
 	}
 	return 0, nil
 }
 
-func listDevices(devices []string) string {
-	if more := len(devices) - maxEventDevices; more > 0 {
-		return fmt.Sprintf("%s and %d more", strings.Join(devices[:maxEventDevices], ", "), more)
+func deviceEvent(reason string, devices []place) cluster.Event {
+	event := cluster.Event{Type: corev1.EventTypeNormal, Reason: reason}
+	var texts []string
+	for _, device := range devices[:min(len(devices), maxEventDevices)] {
+		texts = append(texts, device.instance+" on "+device.node)
+		event.Devices = append(event.Devices, device.instance)
 	}
-	return strings.Join(devices, ", ")
+	event.Devices = slices.Compact(event.Devices)
+
+	event.Message = strings.Join(texts, ", ")
+	if more := len(devices) - len(texts); more > 0 {
+		event.Message += fmt.Sprintf(" and %d more", more)
+	}
+	return event
 }
 
 // changedNodes returns the nodes that only one of the Instances lists. An Instance may be nil.
@@ -133,33 +143,40 @@ func changedNodes(before, after *akriv0.Instance) (added, removed []string) {
 	return has.Difference(had).UnsortedList(), had.Difference(has).UnsortedList()
 }
 
+// place is a device on a node.
+type place struct{ instance, node string }
+
+func (p place) compare(other place) int {
+	return cmp.Or(cmp.Compare(p.instance, other.instance), cmp.Compare(p.node, other.node))
+}
+
 // deviceChanges collects the devices that came and went per Configuration. A device that went and
 // came back since the last Event is no change.
 type deviceChanges struct {
 	mu sync.Mutex
-	// pending has true for devices that came. The key is `<instance> on <node>`.
-	pending map[types.NamespacedName]map[string]bool
+	// pending has true for devices that came.
+	pending map[types.NamespacedName]map[place]bool
 }
 
 func newDeviceChanges() *deviceChanges {
-	return &deviceChanges{pending: map[types.NamespacedName]map[string]bool{}}
+	return &deviceChanges{pending: map[types.NamespacedName]map[place]bool{}}
 }
 
 func (d *deviceChanges) record(configuration types.NamespacedName, instance string, added, removed []string) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if d.pending[configuration] == nil {
-		d.pending[configuration] = map[string]bool{}
+		d.pending[configuration] = map[place]bool{}
 	}
 	for _, node := range removed {
-		set(d.pending[configuration], instance+" on "+node, false)
+		set(d.pending[configuration], place{instance, node}, false)
 	}
 	for _, node := range added {
-		set(d.pending[configuration], instance+" on "+node, true)
+		set(d.pending[configuration], place{instance, node}, true)
 	}
 }
 
-func set(pending map[string]bool, device string, came bool) {
+func set(pending map[place]bool, device place, came bool) {
 	previous, known := pending[device]
 	switch {
 	case known && previous != came:
@@ -170,7 +187,7 @@ func set(pending map[string]bool, device string, came bool) {
 }
 
 // take returns the changes since the last call in alphabetical order.
-func (d *deviceChanges) take(configuration types.NamespacedName) (added, removed []string) {
+func (d *deviceChanges) take(configuration types.NamespacedName) (added, removed []place) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	for device, came := range d.pending[configuration] {
@@ -181,7 +198,7 @@ func (d *deviceChanges) take(configuration types.NamespacedName) (added, removed
 		}
 	}
 	delete(d.pending, configuration)
-	slices.Sort(added)
-	slices.Sort(removed)
+	slices.SortFunc(added, place.compare)
+	slices.SortFunc(removed, place.compare)
 	return added, removed
 }

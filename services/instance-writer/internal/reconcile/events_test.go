@@ -9,6 +9,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	akriv0 "akri.sh/libs/apis/akri/v0"
+	"akri.sh/services/instance-writer/internal/cluster"
 )
 
 func TestEventType(t *testing.T) {
@@ -48,8 +49,8 @@ func TestDeviceChanges(t *testing.T) {
 	changes.record(cam, one, nil, []string{"c"})
 	changes.record(types.NamespacedName{Namespace: "ns", Name: "other"}, "other-1", []string{"a"}, nil)
 	added, removed := changes.take(cam)
-	require.Equal(t, []string{"cam-1 on a", "cam-1 on b", "cam-2 on a"}, added)
-	require.Equal(t, []string{"cam-1 on c"}, removed)
+	require.Equal(t, []place{{one, "a"}, {one, "b"}, {two, "a"}}, added)
+	require.Equal(t, []place{{one, "c"}}, removed)
 
 	changes.record(cam, one, nil, []string{"a"})
 	changes.record(cam, one, []string{"a"}, nil)
@@ -61,7 +62,11 @@ func TestDeviceChanges(t *testing.T) {
 	}
 	added, _ = changes.take(cam)
 	require.Len(t, added, maxPendingDevices)
-	require.Regexp(t, "^cam-1 on 0, .* and 990 more$", listDevices(added))
+	event := deviceEvent("X", added)
+	require.Regexp(t, "^cam-1 on 0, .* and 990 more$", event.Message)
+	require.Equal(t, []string{one}, event.Devices)
+	require.Equal(t, cluster.Event{Type: "Normal", Reason: "X", Message: "cam-1 on a, cam-2 on a", Devices: []string{one, two}},
+		deviceEvent("X", []place{{one, "a"}, {two, "a"}}))
 }
 
 func TestChangedNodes(t *testing.T) {
