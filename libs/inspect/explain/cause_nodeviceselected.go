@@ -2,6 +2,7 @@ package explain
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -19,7 +20,8 @@ func noDeviceSelected(t target, report func(Cause)) {
 		if len(r.selected) >= r.count() {
 			continue
 		}
-		cause := Cause{Message: fmt.Sprintf("no device of the DeviceClass %s matches the %s", r.DeviceClassName, &r), Evidence: t.closest(&r)}
+		closest := t.closest(&r)
+		cause := Cause{Message: fmt.Sprintf("no device of the DeviceClass %s matches the %s", r.DeviceClassName, &r), Evidence: linesOf(closest)}
 		switch {
 		case len(r.selected) > 0:
 			cause.Message = fmt.Sprintf("%s of the DeviceClass %s, of %d that are needed, for the %s",
@@ -32,7 +34,7 @@ func noDeviceSelected(t target, report func(Cause)) {
 			remedy("List the devices that exist.", "kubectl akri devices --all-namespaces"),
 			r.claim.edit(t.pod, "Correct the request."),
 		}
-		if slices.ContainsFunc(cause.Evidence, func(line string) bool { return strings.Contains(line, "no such key") }) {
+		if slices.ContainsFunc(closest, nearMiss.lacksAttribute) {
 			cause.Remedies = append(cause.Remedies, remedy("Or publish the property as an attribute, if the device has it.",
 				"kubectl annotate configuration.akri.sh CONFIGURATION --namespace NAMESPACE %s=PROPERTY", akriv0.PropertiesAnnotation))
 		}
@@ -42,17 +44,35 @@ func noDeviceSelected(t target, report func(Cause)) {
 
 const maxClosest = 5
 
-// closest describes the devices of the class that match the most of the selectors.
-func (s *Snapshot) closest(r *request) []string {
-	var lines []string
-	terms := map[string]int{}
+// nearMiss is a device of the class that the request does not select.
+type nearMiss struct {
+	name       string
+	mismatches []mismatch
+}
+
+func (m nearMiss) lacksAttribute() bool {
+	return slices.ContainsFunc(m.mismatches, func(m mismatch) bool { return errors.Is(m.err, ErrNoAttribute) })
+}
+
+// closest returns the devices of the class that match the most of the selectors.
+func (s *Snapshot) closest(r *request) []nearMiss {
+	var found []nearMiss
 	for _, c := range r.devices {
-		if text := s.mismatch(r, c); text != "" {
-			line := fmt.Sprintf("%s/%s: %s", c.instance.Namespace, c.instance.Name, text)
-			lines = append(lines, line)
-			terms[line] = strings.Count(text, ", ")
+		if mismatches := s.mismatches(r, c); len(mismatches) > 0 {
+			found = append(found, nearMiss{c.instance.Namespace + "/" + c.instance.Name, mismatches})
 		}
 	}
-	slices.SortStableFunc(lines, func(a, b string) int { return cmp.Compare(terms[a], terms[b]) })
-	return slices.Compact(lines[:min(len(lines), maxClosest)]) // the slots of a device have the same line
+	slices.SortStableFunc(found, func(a, b nearMiss) int { return cmp.Compare(len(a.mismatches), len(b.mismatches)) })
+	return found[:min(len(found), maxClosest)]
+}
+
+func linesOf(devices []nearMiss) (lines []string) {
+	for _, device := range devices {
+		var terms []string
+		for _, mismatch := range device.mismatches {
+			terms = append(terms, mismatch.String())
+		}
+		lines = append(lines, device.name+": "+strings.Join(terms, ", "))
+	}
+	return slices.Compact(lines) // the slots of a device have the same line
 }

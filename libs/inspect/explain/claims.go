@@ -173,7 +173,7 @@ type candidate struct {
 func (s *Snapshot) match(r *request) {
 	r.devices = s.candidates(r.DeviceClassName)
 	for _, c := range r.devices {
-		if len(r.Selectors) > 0 && s.Selectors == nil || s.mismatch(r, c) != "" {
+		if len(r.Selectors) > 0 && s.Selectors == nil || len(s.mismatches(r, c)) > 0 {
 			continue
 		}
 		r.selected = append(r.selected, c)
@@ -209,9 +209,23 @@ func (s *Snapshot) candidates(class string) []candidate {
 	return found
 }
 
-// mismatch returns the terms of the first selector that does not select the device, without those
+// mismatch is a term of a selector that does not select a device.
+type mismatch struct {
+	term string
+	// err is the error of the term, or nil if it is false.
+	err error
+}
+
+func (m mismatch) String() string {
+	if m.err != nil {
+		return fmt.Sprintf("%s: %v", m.term, m.err)
+	}
+	return m.term + " is false"
+}
+
+// mismatches returns the terms of the first selector that does not select the device, without those
 // that do, or nothing if all selectors select it.
-func (s *Snapshot) mismatch(r *request, c candidate) string {
+func (s *Snapshot) mismatches(r *request, c candidate) []mismatch {
 	for _, selector := range r.Selectors {
 		if selector.CEL == nil {
 			continue
@@ -220,17 +234,18 @@ func (s *Snapshot) mismatch(r *request, c candidate) string {
 			continue
 		}
 
-		var missed []string
+		var missed []mismatch
 		for _, term := range s.Selectors.Terms(selector.CEL.Expression) {
-			if matches, err := s.Selectors.Matches(term, akriv0.Driver, c.device); err != nil {
-				missed = append(missed, fmt.Sprintf("%s: %v", term, err))
-			} else if !matches {
-				missed = append(missed, term+" is false")
+			if matches, err := s.Selectors.Matches(term, akriv0.Driver, c.device); err != nil || !matches {
+				missed = append(missed, mismatch{term, err})
 			}
 		}
-		return cmp.Or(strings.Join(missed, ", "), selector.CEL.Expression+" is false")
+		if len(missed) == 0 {
+			missed = []mismatch{{term: selector.CEL.Expression}}
+		}
+		return missed
 	}
-	return ""
+	return nil
 }
 
 // taint returns a taint of the device that keeps the request from it, or nothing.

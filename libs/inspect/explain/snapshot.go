@@ -6,6 +6,7 @@ package explain
 
 import (
 	"cmp"
+	"errors"
 	"maps"
 	"slices"
 	"strings"
@@ -85,10 +86,13 @@ const (
 	agent             = "agent"
 )
 
+// ErrNoAttribute is the error of a selector that reads an attribute that the device does not have.
+var ErrNoAttribute = errors.New("no such attribute")
+
 // Selectors evaluates CEL selectors. Package selector implements it.
 type Selectors interface {
 	// Matches reports whether the selector selects the device. An attribute that the device does
-	// not have is an error.
+	// not have is ErrNoAttribute.
 	Matches(expression, driver string, device *resourcev1.Device) (bool, error)
 	// Terms returns the operands of the conjunction that the selector is.
 	Terms(expression string) []string

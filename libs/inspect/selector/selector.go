@@ -5,6 +5,7 @@ package selector
 import (
 	"context"
 	"fmt"
+	"strings"
 
 	"github.com/google/cel-go/cel"
 	"github.com/google/cel-go/common/ast"
@@ -12,6 +13,8 @@ import (
 	"github.com/google/cel-go/parser"
 	resourcev1 "k8s.io/api/resource/v1"
 	dracel "k8s.io/dynamic-resource-allocation/cel"
+
+	"akri.sh/libs/inspect/explain"
 )
 
 // maxCompiled limits the selectors that stay compiled.
@@ -28,7 +31,7 @@ func New() *Evaluator {
 }
 
 // Matches reports whether the selector selects the device of the driver. An attribute that the
-// device does not have is an error.
+// device does not have is explain.ErrNoAttribute.
 func (e *Evaluator) Matches(expression, driver string, device *resourcev1.Device) (bool, error) {
 	compiled := e.compiled.GetOrCompile(expression)
 	if compiled.Error != nil {
@@ -38,9 +41,20 @@ func (e *Evaluator) Matches(expression, driver string, device *resourcev1.Device
 		Driver: driver, AllowMultipleAllocations: device.AllowMultipleAllocations, Attributes: device.Attributes, Capacity: device.Capacity,
 	})
 	if err != nil {
-		return false, fmt.Errorf("evaluate selector: %w", err)
+		return false, evaluationError{err}
 	}
 	return matches, nil
+}
+
+type evaluationError struct{ error }
+
+func (e evaluationError) Error() string { return "evaluate selector: " + e.error.Error() }
+
+func (e evaluationError) Unwrap() error { return e.error }
+
+// Is compares a prefix because CEL has no error value for a missing key.
+func (e evaluationError) Is(target error) bool {
+	return target == explain.ErrNoAttribute && strings.HasPrefix(e.error.Error(), "no such key: ")
 }
 
 // Terms returns the operands of the conjunction that the selector is, or the selector if it is

@@ -1,11 +1,14 @@
 package selector_test
 
 import (
+	"errors"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 	resourcev1 "k8s.io/api/resource/v1"
 
+	"akri.sh/libs/inspect/explain"
 	"akri.sh/libs/inspect/selector"
 )
 
@@ -22,6 +25,7 @@ func TestMatches(t *testing.T) {
 		{`device.attributes["akri.sh"].configuration == "disk"`, false, ""},
 		{`device.driver == "akri.sh" && device.attributes["akri.sh"].shared`, true, ""},
 		{`device.attributes["akri.sh"].SERIAL == "X1"`, false, "no such key: SERIAL"},
+		{`int(device.attributes["akri.sh"].configuration) == size("no such key: SERIAL")`, false, "conversion error"},
 		{`device.`, false, "Syntax error"},
 	} {
 		evaluator := selector.New()
@@ -32,6 +36,7 @@ func TestMatches(t *testing.T) {
 				require.NoError(t, err)
 			} else {
 				require.ErrorContains(t, err, c.err)
+				require.Equal(t, strings.HasPrefix(c.err, "no such key"), errors.Is(err, explain.ErrNoAttribute), c.expression)
 			}
 		}
 	}
