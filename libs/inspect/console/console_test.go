@@ -112,7 +112,7 @@ func TestPages(t *testing.T) {
 		"/":                                      {"2/2</strong> slots", "You may not list: jobs", "No problem is known", `href="/nodes"`},
 		"/devices":                               {"1 device<", "camera-8120fe", `href="/nodes/node-a"`, `<meter min="0" max="2" value="2"`},
 		"/devices?q=CAM-1+node-b":                {"1 device<", "camera-8120fe"},
-		"/devices/default/camera-8120fe":         {"LOGIN", "camera-8120fe-0", `href="/pods/default/node-a-camera-8120fe-pod"`, `title="2026-01-02 03:04:05 UTC"`, "camera-000000 on node-a, camera-8120fe on node-a"},
+		"/devices/default/camera-8120fe":         {"LOGIN", `<td data-label="Slot">camera-8120fe-0</td>`, `href="/pods/default/node-a-camera-8120fe-pod"`, `title="2026-01-02 03:04:05 UTC"`, "camera-000000 on node-a, camera-8120fe on node-a"},
 		"/configurations":                        {"default/camera"},
 		"/configurations/default/camera":         {"SlotsReadable", "camera-8120fe", "devices found", "2 slots of each device", `href="/nodes/node-b"`, "ipAddresses: {}", "2 of 2 ready"},
 		"/nodes":                                 {`href="/nodes/node-c"`, "3 nodes<", "it does not tolerate dedicated=gpu:NoSchedule"},
