@@ -3,7 +3,6 @@ package allocator
 import (
 	"context"
 	"errors"
-	"strings"
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
@@ -44,14 +43,13 @@ func (s *server) PreferVirtualDevices(
 	return &allocationv1.PreferVirtualDevicesResponse{VirtualIds: ids}, nil
 }
 
-// toStatus maps the kind of error to a code and removes it from the message, which users read in
-// `kubectl describe pod`.
+// toStatus maps the kind of error to a code.
 func toStatus(err error) error {
 	for kind, code := range map[error]codes.Code{
 		policy.ErrInvalid: codes.InvalidArgument, policy.ErrExhausted: codes.ResourceExhausted,
 	} {
 		if errors.Is(err, kind) {
-			return status.Error(code, strings.TrimPrefix(err.Error(), kind.Error()+": "))
+			return status.Error(code, err.Error())
 		}
 	}
 	return status.Error(codes.Internal, err.Error())

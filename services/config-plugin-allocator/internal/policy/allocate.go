@@ -1,7 +1,6 @@
 package policy
 
 import (
-	"fmt"
 	"slices"
 
 	allocationv1 "akri.sh/proto/akri/allocation/v1"
@@ -34,7 +33,7 @@ func checkDistinct(containers []*allocationv1.ContainerRequest) error {
 	for _, container := range containers {
 		for _, id := range container.GetVirtualIds() {
 			if seen[id] {
-				return fmt.Errorf("%w: virtual device %q is requested twice", ErrInvalid, id)
+				return refuse(ErrInvalid, "virtual device %q is requested twice", id)
 			}
 			seen[id] = true
 		}
@@ -64,13 +63,13 @@ func allocateContainer(claimed map[string]*allocationv1.Allocation, free *pool, 
 		held := claimed[id]
 		if held == nil {
 			if _, ok := number(id); !ok {
-				return nil, fmt.Errorf("%w: virtual device %q does not exist: its id must be claimed or a number", ErrInvalid, id)
+				return nil, refuse(ErrInvalid, "virtual device %q does not exist: its id must be claimed or a number", id)
 			}
 			continue
 		}
 		if other, ok := used[held.GetInstance()]; ok {
-			return nil, fmt.Errorf("%w: virtual devices %q and %q are slots of the same Instance %s, a container can use only one of them",
-				ErrExhausted, other, id, held.GetInstance())
+			return nil, refuse(ErrExhausted, "virtual devices %q and %q are slots of the same Instance %s, a container can use only one of them",
+				other, id, held.GetInstance())
 		}
 		used[held.GetInstance()] = id
 		result[i] = held
@@ -80,8 +79,8 @@ func allocateContainer(claimed map[string]*allocationv1.Allocation, free *pool, 
 			continue
 		}
 		if result[i] = free.take(id, used); result[i] == nil {
-			return nil, fmt.Errorf("%w: not enough distinct devices on this node: %d requested by a container, %d available",
-				ErrExhausted, len(ids), len(used))
+			return nil, refuse(ErrExhausted, "not enough distinct devices on this node: %d requested by a container, %d available",
+				len(ids), len(used))
 		}
 		used[result[i].GetInstance()] = id
 	}

@@ -7,6 +7,7 @@ package policy
 import (
 	"cmp"
 	"errors"
+	"fmt"
 	"slices"
 	"strconv"
 
@@ -19,6 +20,21 @@ var (
 	// ErrExhausted is the error of a valid request for which this state has not enough slots.
 	ErrExhausted = errors.New("not enough devices")
 )
+
+// refusal is the error of a request. Users read its text in `kubectl describe pod`, so the kind is
+// no part of it.
+type refusal struct {
+	kind error
+	text string
+}
+
+func (r refusal) Error() string { return r.text }
+
+func (r refusal) Unwrap() error { return r.kind }
+
+func refuse(kind error, format string, args ...any) error {
+	return refusal{kind, fmt.Sprintf(format, args...)}
+}
 
 // List returns the virtual ids to advertise: all claimed ids, and one free id for each Instance
 // with a free slot. Free ids are the lowest numbers that are not claimed.

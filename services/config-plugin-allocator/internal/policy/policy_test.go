@@ -141,7 +141,9 @@ func TestPrefer(t *testing.T) {
 		require.Equal(t, c.want, got, name)
 	}
 	_, err := policy.Prefer(allFree, []string{"0"}, []string{"1"}, 1)
-	require.EqualError(t, err, `invalid request: virtual device "1" must be included and is not available`)
+	require.ErrorIs(t, err, policy.ErrInvalid)
+	require.EqualError(t, err, `virtual device "1" must be included and is not available`)
 	_, err = policy.Prefer(allFree, []string{"0", "1"}, []string{"0", "1"}, 1)
-	require.EqualError(t, err, `invalid request: 2 virtual devices must be included in 1`)
+	require.ErrorIs(t, err, policy.ErrInvalid)
+	require.EqualError(t, err, `2 virtual devices must be included in 1`)
 }

@@ -1,7 +1,6 @@
 package policy
 
 import (
-	"fmt"
 	"slices"
 
 	allocationv1 "akri.sh/proto/akri/allocation/v1"
@@ -39,11 +38,11 @@ func Prefer(instances []*allocationv1.Instance, available, mustInclude []string,
 
 func checkPrefer(available, mustInclude []string, size int) error {
 	if len(mustInclude) > size {
-		return fmt.Errorf("%w: %d virtual devices must be included in %d", ErrInvalid, len(mustInclude), size)
+		return refuse(ErrInvalid, "%d virtual devices must be included in %d", len(mustInclude), size)
 	}
 	for _, id := range mustInclude {
 		if !slices.Contains(available, id) {
-			return fmt.Errorf("%w: virtual device %q must be included and is not available", ErrInvalid, id)
+			return refuse(ErrInvalid, "virtual device %q must be included and is not available", id)
 		}
 	}
 	return nil
