@@ -6,10 +6,7 @@ import (
 	"sync"
 
 	"github.com/prometheus/client_golang/prometheus"
-	"google.golang.org/genproto/googleapis/rpc/errdetails"
 	"google.golang.org/grpc"
-	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/status"
 )
 
 // Replicas is a connection to a server with several replicas behind one address, such as a Service,
@@ -93,12 +90,4 @@ func (r *Replicas) Close() error {
 	}
 	r.closing.Wait()
 	return nil
-}
-
-// refused reports whether a replica refused or ended a call because of its own state. Only servers
-// send details: connections that fail are replaced by gRPC.
-func refused(err error) bool {
-	result := status.Convert(err)
-	return (result.Code() == codes.ResourceExhausted || result.Code() == codes.Unavailable) &&
-		slices.ContainsFunc(result.Details(), func(detail any) bool { _, ok := detail.(*errdetails.ErrorInfo); return ok })
 }

@@ -11,7 +11,6 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/stretchr/testify/require"
 	"go.uber.org/zap"
-	"google.golang.org/genproto/googleapis/rpc/errdetails"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	healthv1 "google.golang.org/grpc/health/grpc_health_v1"
@@ -74,13 +73,7 @@ func serveReplica(t *testing.T, refuse func() error) (address string) {
 	return listener.Addr().String()
 }
 
-func full() error {
-	detailed, err := status.New(codes.ResourceExhausted, "full").WithDetails(&errdetails.ErrorInfo{Reason: "NotEnoughMemory"})
-	if err != nil {
-		return err
-	}
-	return detailed.Err()
-}
+func full() error { return rpc.NewError(codes.ResourceExhausted, "NotEnoughMemory", "full") }
 
 func accept() error { return nil }
 
@@ -111,7 +104,7 @@ func TestRefusedStreamReachesAnotherReplica(t *testing.T) {
 		"refused by the replica":   {full(), 2},
 		"an error of the client":   {status.Error(codes.ResourceExhausted, "received message larger than max"), 1},
 		"an error of the request":  {status.Error(codes.InvalidArgument, "no"), 1},
-		"the replica is not ready": {unavailable(t), 2},
+		"the replica is not ready": {unavailable(), 2},
 	} {
 		t.Run(name, func(t *testing.T) {
 			var refusing atomic.Bool
@@ -160,12 +153,7 @@ func TestRefusalIsReadAfterClose(t *testing.T) {
 	require.Equal(t, codes.ResourceExhausted, status.Code(<-read))
 }
 
-func unavailable(t *testing.T) error {
-	t.Helper()
-	detailed, err := status.New(codes.Unavailable, "connection lost").WithDetails(&errdetails.ErrorInfo{Reason: "ConnectionLost"})
-	require.NoError(t, err)
-	return detailed.Err()
-}
+func unavailable() error { return rpc.NewError(codes.Unavailable, "ConnectionLost", "connection lost") }
 
 // If all replicas refuse, each attempt makes one connection and closes the previous one. The
 // streams of a client do not make connections for each other.

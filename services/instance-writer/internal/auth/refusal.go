@@ -5,11 +5,10 @@ import (
 	"errors"
 	"fmt"
 
-	"google.golang.org/genproto/googleapis/rpc/errdetails"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
-	akriv0 "akri.sh/libs/apis/akri/v0"
+	"akri.sh/libs/rpc"
 )
 
 // Reason is why a call was refused.
@@ -78,7 +77,7 @@ func (r Reason) code() codes.Code {
 	}
 }
 
-// toStatus converts an error to a gRPC status with ErrorInfo details.
+// toStatus converts an error to a gRPC status with a reason.
 func toStatus(err error) error {
 	var refusal *Refusal
 	if !errors.As(err, &refusal) {
@@ -87,10 +86,5 @@ func toStatus(err error) error {
 		}
 		return err
 	}
-	plain := status.New(refusal.Reason.code(), refusal.message)
-	detailed, err := plain.WithDetails(&errdetails.ErrorInfo{Reason: string(refusal.Reason), Domain: akriv0.Group})
-	if err != nil {
-		return plain.Err()
-	}
-	return detailed.Err()
+	return rpc.NewError(refusal.Reason.code(), string(refusal.Reason), refusal.message)
 }

@@ -3,12 +3,9 @@ package server
 import (
 	"errors"
 
-	"google.golang.org/genproto/googleapis/rpc/errdetails"
 	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/status"
 
-	akriv0 "akri.sh/libs/apis/akri/v0"
-
+	"akri.sh/libs/rpc"
 	"akri.sh/services/instance-writer/internal/reports"
 	"akri.sh/services/instance-writer/internal/slots"
 )
@@ -31,10 +28,10 @@ var results = []string{"ok", reasonInstanceNotFound, reasonInvalidRequest, reaso
 	string(slots.OutOfRange), string(slots.Malformed), string(slots.Held)}
 
 // Errors after which a client opens its stream again over a new connection, which may reach another
-// replica: those with UNAVAILABLE or RESOURCE_EXHAUSTED and an ErrorInfo (see rpc.Replicas).
+// replica: those with UNAVAILABLE or RESOURCE_EXHAUSTED (see rpc.NewError).
 var (
-	errStopping       = newStatus(codes.Unavailable, reasonStopping, "stopping")
-	errConnectionLost = newStatus(codes.Unavailable, reasonConnectionLost, "connection of this replica to the API server is lost")
+	errStopping       = rpc.NewError(codes.Unavailable, reasonStopping, "stopping")
+	errConnectionLost = rpc.NewError(codes.Unavailable, reasonConnectionLost, "connection of this replica to the API server is lost")
 )
 
 var (
@@ -91,29 +88,14 @@ func endStatus(cause error) error {
 	if !errors.Is(cause, reports.ErrHeaviest) {
 		return cause
 	}
-	return newStatus(codes.ResourceExhausted, reasonNotEnoughMemory, cause.Error())
+	return rpc.NewError(codes.ResourceExhausted, reasonNotEnoughMemory, cause.Error())
 }
 
-// toStatus converts an error to a gRPC status with ErrorInfo details.
+// toStatus converts an error to a gRPC status with a reason.
 func toStatus(err error) error {
 	reason := reasonOf(err)
 	if refusal := (*slots.Refusal)(nil); errors.As(err, &refusal) {
-		return newStatus(codeOf(reason), reason, err.Error(), "slot", refusal.Slot)
+		return rpc.NewError(codeOf(reason), reason, err.Error(), "slot", refusal.Slot)
 	}
-	return newStatus(codeOf(reason), reason, err.Error())
-}
-
-// newStatus returns a gRPC status with ErrorInfo details. metadata are a key and a value, or
-// nothing.
-func newStatus(code codes.Code, reason, message string, metadata ...string) error {
-	info := &errdetails.ErrorInfo{Reason: reason, Domain: akriv0.Group}
-	if len(metadata) > 0 {
-		info.Metadata = map[string]string{metadata[0]: metadata[1]}
-	}
-	plain := status.New(code, message)
-	detailed, err := plain.WithDetails(info)
-	if err != nil {
-		return plain.Err()
-	}
-	return detailed.Err()
+	return rpc.NewError(codeOf(reason), reason, err.Error())
 }
