@@ -137,39 +137,42 @@ func swappedAdapters(t *testing.T, i *inventory) string {
 
 // driver unbinds the driver of an adapter and binds it again.
 func driver(t *testing.T, i *inventory) string {
-	p := plug(t, i.guest, adapter("1", "DRIVER"))
-	defer unplug(t, p.Plugged)
-	before, _ := i.await(t, "tty DRIVER").one(t, "tty DRIVER")
-	const files = "/sys/bus/usb/drivers/ftdi_sio/"
-	run(t, i.guest, "echo 1-1:1.0 > "+files+"unbind")
-	i.await(t)
-	run(t, i.guest, "echo 1-1:1.0 > "+files+"bind")
-	after, found := i.await(t, "tty DRIVER").one(t, "tty DRIVER")
-	readLine(t, i.guest, found["UDEV_DEVNODE"], p)
-	return sameID(before, after)
+	return afterChange(t, i, "DRIVER", func() {
+		const files = "/sys/bus/usb/drivers/ftdi_sio/"
+		run(t, i.guest, "echo 1-1:1.0 > "+files+"unbind")
+		i.await(t)
+		run(t, i.guest, "echo 1-1:1.0 > "+files+"bind")
+	})
 }
 
 // authorized removes the authorization of a device, as USBGuard does, and gives it again.
 func authorized(t *testing.T, i *inventory) string {
-	p := plug(t, i.guest, adapter("1", "AUTHORIZED"))
-	defer unplug(t, p.Plugged)
-	before, _ := i.await(t, "tty AUTHORIZED").one(t, "tty AUTHORIZED")
-	run(t, i.guest, "echo 0 > /sys/bus/usb/devices/1-1/authorized")
-	i.await(t)
-	run(t, i.guest, "echo 1 > /sys/bus/usb/devices/1-1/authorized")
-	after, found := i.await(t, "tty AUTHORIZED").one(t, "tty AUTHORIZED")
-	readLine(t, i.guest, found["UDEV_DEVNODE"], p)
-	return sameID(before, after)
+	return afterChange(t, i, "AUTHORIZED", func() {
+		const file = "/sys/bus/usb/devices/1-1/authorized"
+		run(t, i.guest, "echo 0 > "+file)
+		i.await(t)
+		run(t, i.guest, "echo 1 > "+file)
+	})
 }
 
 // reset resets an adapter as a driver does after errors.
 func reset(t *testing.T, i *inventory) string {
-	p := plug(t, i.guest, adapter("1", "RESET"))
+	return afterChange(t, i, "RESET", func() {
+		run(t, i.guest, "usbreset $(printf %03d/%03d $(cat /sys/bus/usb/devices/1-1/busnum /sys/bus/usb/devices/1-1/devnum))")
+		run(t, i.guest, "udevadm settle")
+	})
+}
+
+// afterChange plugs in an adapter, changes it, and returns whether it has the same id and works
+// afterwards.
+func afterChange(t *testing.T, i *inventory, serial string, change func()) string {
+	p := plug(t, i.guest, adapter("1", serial))
 	defer unplug(t, p.Plugged)
-	before, _ := i.await(t, "tty RESET").one(t, "tty RESET")
-	run(t, i.guest, "usbreset $(printf %03d/%03d $(cat /sys/bus/usb/devices/1-1/busnum /sys/bus/usb/devices/1-1/devnum))")
-	run(t, i.guest, "udevadm settle")
-	after, found := i.await(t, "tty RESET").one(t, "tty RESET")
+	before, _ := i.await(t, "tty "+serial).one(t, "tty "+serial)
+
+	change()
+
+	after, found := i.await(t, "tty "+serial).one(t, "tty "+serial)
 	readLine(t, i.guest, found["UDEV_DEVNODE"], p)
 	return sameID(before, after)
 }
