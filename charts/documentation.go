@@ -102,6 +102,7 @@ func (s Sources) chartsPage() ([]byte, error) {
 		if err := s.decode(subCharts+service+"/values.yaml", &values); err != nil {
 			return nil, err
 		}
+
 		if values.MetricsPort != 0 {
 			rows = append(rows, fmt.Sprintf("| %d | `%s` | `/metrics` and probes%s |\n", values.MetricsPort, service,
 				word(values.HostNetwork, "", ", if `"+service+".hostNetwork`")))
@@ -110,6 +111,7 @@ func (s Sources) chartsPage() ([]byte, error) {
 			rows = append(rows, fmt.Sprintf("| %d | `%s` | probes of the relay, if `%[2]s.hostNetwork` and `global.resources=dra` |\n", values.Relay.Port, service))
 		}
 	}
+
 	slices.Sort(rows)
 	return s.replaced(chartsDocs, "ports", "| Port | Sub-chart | Purpose |\n|---|---|---|\n"+strings.Join(rows, ""))
 }

@@ -119,6 +119,7 @@ func (u Upstream) outcome() string {
 		applied += "; **another default**: " + u.Differs
 	}
 	unless := "`" + strings.Join(u.Unless, "` or `") + "`"
+
 	switch {
 	case u.Refused != "" && len(u.Unless) > 0 && u.Applied != "":
 		return fmt.Sprintf("with %s %s; otherwise %s", unless, applied, refused)

@@ -57,6 +57,7 @@ func (d *Decoder) Image(ctx context.Context) ([]byte, error) {
 	case <-ctx.Done():
 		return nil, d.late(ctx)
 	}
+
 	select {
 	case r := <-reply:
 		return r.image, r.err
@@ -141,6 +142,7 @@ func (w *worker) decode(ctx context.Context, frame *video.Frame) {
 	if w.err != nil {
 		return // until a key frame
 	}
+
 	if w.child == nil {
 		if w.child, w.err = start(ctx, w.decoder.command); w.err != nil {
 			return
@@ -166,6 +168,7 @@ func (w *worker) answer() {
 	if len(w.waiting) == 0 {
 		return
 	}
+
 	var r result
 	switch failure := w.decoder.hub.Failure(); {
 	case failure != nil:
@@ -216,6 +219,7 @@ func check(key *video.Frame) (ranges string, err error) {
 	if err := sps.Unmarshal(key.Units[0]); err != nil {
 		return "", fmt.Errorf("%w: its parameter set: %w", ErrUnsupported, err)
 	}
+
 	width, height := sps.Width(), sps.Height()
 	switch {
 	case width <= 0 || height <= 0 || width > maxPixels/height: // their product can overflow
@@ -246,10 +250,13 @@ func start(ctx context.Context, command []string) (*child, error) {
 	if err != nil {
 		return nil, errors.Join(err, childIn.Close(), in.Close())
 	}
+
 	c := &child{command: exec.CommandContext(ctx, command[0], command[1:]...), in: in, out: out}
 	// The environment has the password of the camera, so the child gets none.
 	c.command.Env = []string{}
 	c.command.Stdin, c.command.Stdout, c.command.Stderr = childIn, childOut, os.Stderr
+
+	// The child has its ends of the pipes.
 	err = c.command.Start()
 	if closeErr := errors.Join(childIn.Close(), childOut.Close()); err == nil {
 		err = closeErr
@@ -275,6 +282,7 @@ func (c *child) image(ranges string) ([]byte, error) {
 	if err := c.out.SetReadDeadline(time.Now().Add(replyTimeout)); err != nil {
 		return nil, err
 	}
+
 	kind, content, err := receive(c.out)
 	switch {
 	case errors.Is(err, io.EOF):

@@ -68,10 +68,12 @@ func New(options Options) (*Viewer, error) {
 		if err != nil {
 			return nil, fmt.Errorf("CAMERAS_CA_FILE: %w", err)
 		}
+
 		authorities := x509.NewCertPool()
 		if !authorities.AppendCertsFromPEM(content) {
 			return nil, fmt.Errorf("CAMERAS_CA_FILE=%s: has no certificate in PEM", options.AuthoritiesFile)
 		}
+
 		v.scheme = "https"
 		v.transport.TLSClientConfig = &tls.Config{MinVersion: tls.VersionTLS12, RootCAs: authorities, ServerName: options.Host}
 	}
@@ -102,12 +104,14 @@ func (v *Viewer) find(ctx context.Context) map[string][]string {
 	if time.Since(v.asked) < fresh {
 		return v.cameras
 	}
+
 	// A client that leaves does not end the search, whose result is for all clients.
 	ctx = context.WithoutCancel(ctx)
 	addresses, err := v.resolve(ctx)
 	if err != nil {
 		v.options.Log.Warn("no broker was found", "host", v.options.Host, "error", err)
 	}
+
 	names := make([]string, len(addresses))
 	var asking sync.WaitGroup
 	for i, address := range addresses {
@@ -120,6 +124,7 @@ func (v *Viewer) find(ctx context.Context) map[string][]string {
 		})
 	}
 	asking.Wait()
+
 	found := map[string][]string{}
 	for i, name := range names {
 		if name != "" {
@@ -129,6 +134,7 @@ func (v *Viewer) find(ctx context.Context) map[string][]string {
 	for _, brokers := range found {
 		slices.Sort(brokers)
 	}
+
 	v.cameras, v.asked = found, time.Now()
 	return found
 }
@@ -149,6 +155,7 @@ func (v *Viewer) ask(ctx context.Context, address string) (string, error) {
 	if err := v.authorize(request); err != nil {
 		return "", err
 	}
+
 	response, err := v.transport.RoundTrip(request)
 	if err != nil {
 		return "", err
@@ -186,6 +193,7 @@ func (v *Viewer) stream(w http.ResponseWriter, r *http.Request) {
 		http.Error(w, "no broker of this camera is ready", http.StatusServiceUnavailable)
 		return
 	}
+
 	proxy := &httputil.ReverseProxy{
 		Transport: v.transport, FlushInterval: -1,
 		ErrorLog: slog.NewLogLogger(v.options.Log.Handler(), slog.LevelWarn),
