@@ -82,12 +82,18 @@ func (c conn) Close() error {
 // response.
 func (p pipes) dial(t *testing.T, address source) (client *tls.Conn, ended <-chan struct{}) {
 	t.Helper()
-	here, there := net.Pipe()
-	accepted := conn{there, address, make(chan struct{})}
-	p.accepted <- accepted
-	client = tls.Client(here, &tls.Config{InsecureSkipVerify: true, MaxVersion: tls.VersionTLS12, NextProtos: []string{"h2", "http/1.1"}})
+	plain, ended := p.connect(address)
+	client = tls.Client(plain, &tls.Config{InsecureSkipVerify: true, MaxVersion: tls.VersionTLS12, NextProtos: []string{"h2", "http/1.1"}})
 	require.NoError(t, client.HandshakeContext(t.Context()))
 	require.Equal(t, "http/1.1", client.ConnectionState().NegotiatedProtocol, "with HTTP/2 a client could read no response of many streams")
+	return client, ended
+}
+
+// connect is dial without the handshake.
+func (p pipes) connect(address source) (client net.Conn, ended <-chan struct{}) {
+	client, server := net.Pipe()
+	accepted := conn{server, address, make(chan struct{})}
+	p.accepted <- accepted
 	return client, accepted.ended
 }
 
@@ -114,7 +120,8 @@ var hostile = map[string]struct {
 
 // TestClientsThatReadNoResponse has 31 clients of one address and one of each of three others that
 // send a complete review and read nothing. Others are reviewed meanwhile, from the same address,
-// too. The server then ends the connections of those that read nothing.
+// too. The server then ends the connections of those that read nothing: after 15 s, and 5 s in
+// which TLS tries to send its end.
 func TestClientsThatReadNoResponse(t *testing.T) {
 	data, _, _ := renewed(t, time.Now(), nil, names)
 	review := reviewWithLongResponse(t)
@@ -124,7 +131,7 @@ func TestClientsThatReadNoResponse(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				reviews := make(chan bool, 100)
 				p := pipes{make(chan net.Conn), make(chan struct{})}
-				stop := serve(t, data, p, reviews)
+				defer serve(t, data, p, reviews)()
 
 				var ended []<-chan struct{}
 				clients := append(slices.Repeat([]source{"192.0.2.1"}, 31), "192.0.2.2", "192.0.2.3", "192.0.2.4")
@@ -151,7 +158,7 @@ func TestClientsThatReadNoResponse(t *testing.T) {
 				for _, end := range ended {
 					<-end // the test fails with a deadlock if the server waits forever
 				}
-				stop()
+				require.LessOrEqual(t, time.Since(began), 20*time.Second)
 			})
 		})
 	}
@@ -198,6 +205,49 @@ func TestSlowSenders(t *testing.T) {
 		require.Len(t, reviews, 3, "reviews of the others only")
 		stop()
 	})
+}
+
+// TestSilentClients has clients that stop to send at each point of a connection, or that keep it
+// for a second request. The server ends each connection after the time that docs/security.md
+// states.
+func TestSilentClients(t *testing.T) {
+	data, _, _ := renewed(t, time.Now(), nil, names)
+	review := reviewWithLongResponse(t)
+	header := fmt.Sprintf("POST /validate HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n", len(review))
+
+	for name, test := range map[string]struct {
+		sent        string
+		noHandshake bool
+		reviewed    bool
+		limit       time.Duration
+	}{
+		"no handshake":     {noHandshake: true, limit: 5 * time.Second},
+		"no request":       {limit: 5 * time.Second},
+		"half a header":    {sent: header[:20], limit: 5 * time.Second},
+		"no body":          {sent: header, limit: 5 * time.Second},
+		"half a body":      {sent: header + string(review[:len(review)/2]), limit: 5 * time.Second},
+		"a second request": {sent: header + string(review), reviewed: true, limit: 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				reviews := make(chan bool, 1)
+				p := pipes{make(chan net.Conn), make(chan struct{})}
+				defer serve(t, data, p, reviews)()
+
+				began := time.Now()
+				client, ended := p.connect("192.0.2.1")
+				if !test.noHandshake {
+					client, ended = p.dial(t, "192.0.2.1")
+				}
+				go func() { _, _ = io.Copy(io.Discard, client) }()
+				go func() { _, _ = io.WriteString(client, test.sent) }()
+
+				<-ended
+				require.LessOrEqual(t, time.Since(began), test.limit)
+				require.Equal(t, test.reviewed, len(reviews) == 1)
+			})
+		})
+	}
 }
 
 // reviewWithLongResponse returns a review with many warnings, of names that are not those of
