@@ -18,6 +18,7 @@ import (
 	"akri.sh/libs/kube"
 	"akri.sh/libs/rpc"
 	"akri.sh/libs/rpctest"
+	instancev1 "akri.sh/proto/akri/instance/v1"
 	"akri.sh/services/agent"
 )
 
@@ -45,6 +46,21 @@ func TestDeviceBecomesInstanceAndResource(t *testing.T) {
 	require.Equal(t, []string{h.node}, instance.Spec.Nodes)
 	awaitReady(t, h.health)
 	require.EqualValues(t, 1, h.connections.Load(), "the components share a connection")
+}
+
+// A replica of instance-writer without memory refuses the calls. The connection that the components
+// share reaches another one.
+func TestFullReplica(t *testing.T) {
+	h := newHarness(t, "debug-echo")
+	replicas := rpctest.ServeReplicas(t, h.address("w"), func(r grpc.ServiceRegistrar) {
+		instancev1.RegisterInstanceServiceServer(r, instancev1.UnimplementedInstanceServiceServer{})
+	})
+	operator, host := &h.config.DiscoveryOperator, &h.config.DevicePluginHost
+	operator.InstanceWriter, operator.InstanceWriterCA, operator.InstanceWriterToken = h.address("w"), "", ""
+	host.InstanceWriter, host.InstanceWriterCA, host.InstanceWriterToken = h.address("w"), "", ""
+	h.startAgent()
+
+	require.Eventually(t, func() bool { return replicas.Connections() > 1 }, timeout, tick)
 }
 
 // With Dynamic Resource Allocation the agent serves the relay, and advertises no devices.

@@ -9,9 +9,12 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	"google.golang.org/grpc"
 
 	"akri.sh/libs/rpc"
+	"akri.sh/libs/rpctest"
 	discoveryv1 "akri.sh/proto/akri/discovery/v1"
+	instancev1 "akri.sh/proto/akri/instance/v1"
 )
 
 func TestAdvertiseInstancesAndConfigurations(t *testing.T) {
@@ -27,6 +30,19 @@ func TestAdvertiseInstancesAndConfigurations(t *testing.T) {
 	f.awaitDevices(configuration, all(healthy, "0", "1"))
 	devices, _ := f.kubelet.devices("akri.sh/unseen-8120fe")
 	require.Nil(t, devices, "the node does not see the device of this Instance")
+}
+
+// A replica of instance-writer without memory refuses the streams. The host reaches another one.
+func TestFullReplica(t *testing.T) {
+	f := startFixture(t)
+	f.stopHost()
+	f.stopWriter()
+	rpctest.ServeReplicas(t, f.config.InstanceWriter, func(r grpc.ServiceRegistrar) { instancev1.RegisterInstanceServiceServer(r, f.writer) })
+	f.startHost()
+
+	f.writer.Put(first, "akri-onvif", 1)
+	f.seeCameras()
+	f.awaitDevices("akri.sh/"+first, all(healthy, first+"-0"))
 }
 
 func TestTakenSlotIsUnhealthy(t *testing.T) {

@@ -519,3 +519,14 @@ func TestNewReportsAllProblems(t *testing.T) {
 	require.ErrorContains(t, err, "--handler-grace")
 	require.ErrorContains(t, err, "--max-devices")
 }
+
+// A replica of instance-writer without memory refuses the streams. The service reaches another one.
+func TestFullReplica(t *testing.T) {
+	h := newHarness(t, forever)
+	startHandler(t, h, "d", "x")
+	h.config.InstanceWriter = "unix://" + t.TempDir() + "/h.sock"
+	rpctest.ServeReplicas(t, h.config.InstanceWriter, h.writer.register)
+	h.start()
+
+	h.reported(h.apply(h.namespace, "full", "foo", "d"), true, "x")
+}

@@ -181,6 +181,25 @@ func TestKubelet(t *testing.T) {
 	require.NoFileExists(t, filepath.Join(config.CDIDir, "akri.sh-claim_uid.json"))
 }
 
+// A replica of instance-writer without memory refuses the calls. The plugin reaches another one.
+func TestFullReplica(t *testing.T) {
+	writer := newWriter("")
+	writer.PutClaim("default", "claim", "uid", &instancev1.AllocatedDevice{Request: "r", Pool: "default/" + camera, Device: camera})
+	config := newConfig(t, writer)
+	config.InstanceWriter = "unix://" + filepath.Join(filepath.Dir(config.CDIDir), "w")
+	rpctest.ServeReplicas(t, config.InstanceWriter, func(r grpc.ServiceRegistrar) { instancev1.RegisterInstanceServiceServer(r, writer) })
+	run(t, drakubeletplugin.New, config)
+	run(t, relay.New, relayTo(config))
+
+	plugin := drav1.NewDRAPluginClient(dial(t, relayTo(config), "akri.sh-plugin.sock"))
+	prepared, err := plugin.NodePrepareResources(t.Context(), &drav1.NodePrepareResourcesRequest{
+		Claims: []*drav1.Claim{{Namespace: "default", Name: "claim", Uid: "uid"}},
+	}, grpc.WaitForReady(true))
+	require.NoError(t, err)
+	require.Empty(t, prepared.GetClaims()["uid"].GetError())
+	require.Equal(t, []string{"D:uid:node-a"}, writer.Usage(camera))
+}
+
 // A Pod replaces another one. Both serve the kubelet, and a preparation that waits in the old one
 // is finished. The sockets of Pods that were killed are removed.
 func TestReplacedPod(t *testing.T) {
