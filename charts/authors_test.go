@@ -39,6 +39,12 @@ const (
 	editors = "editors"
 )
 
+// The longest names of a namespace and of a handler.
+var (
+	longNamespace = strings.Repeat("n", 63)
+	longHandler   = strings.Repeat("h", 127)
+)
+
 var objectNames = func() (names []string) {
 	for i := range 18 {
 		names = append(names, fmt.Sprintf("object-%d.x", i))
@@ -60,7 +66,7 @@ func newAuthors(t *testing.T) authors {
 	a := authors{t, admin}
 	clientset, err := kubernetes.NewForConfig(server.Config())
 	require.NoError(t, err)
-	for _, namespace := range []string{tenant, other} {
+	for _, namespace := range []string{tenant, other, longNamespace} {
 		_, err := clientset.CoreV1().Namespaces().Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: namespace}}, metav1.CreateOptions{})
 		if !apierrors.IsAlreadyExists(err) {
 			require.NoError(t, err)
@@ -99,7 +105,7 @@ func (a authors) grantAll(clientset kubernetes.Interface, namespace string) {
 		require.NoError(a, err)
 	}
 	grant(editors, rbacv1.PolicyRule{APIGroups: []string{akriv0.Group}, Resources: []string{"configurations"}, Verbs: []string{"*"}})
-	for _, handler := range []string{"debugEcho", "onvif"} {
+	for _, handler := range []string{"debugEcho", "onvif", longHandler} {
 		grant("use discoveryhandlers "+namespace+" "+handler,
 			rbacv1.PolicyRule{APIGroups: []string{akriv0.Group}, Resources: []string{"discoveryhandlers"}, ResourceNames: []string{handler}, Verbs: []string{"use"}})
 	}
@@ -119,11 +125,16 @@ func (a authors) grantAll(clientset kubernetes.Interface, namespace string) {
 // as returns a client of the author with the rights.
 func (a authors) as(rights []string) dynamic.ResourceInterface {
 	a.Helper()
+	return a.in(tenant, rights)
+}
+
+func (a authors) in(namespace string, rights []string) dynamic.ResourceInterface {
+	a.Helper()
 	config := server.Config()
 	config.Impersonate = rest.ImpersonationConfig{UserName: ann, Groups: append([]string{editors}, rights...)}
 	client, err := dynamic.NewForConfig(config)
 	require.NoError(a, err)
-	return client.Resource(akriv0.ConfigurationResource).Namespace(tenant)
+	return client.Resource(akriv0.ConfigurationResource).Namespace(namespace)
 }
 
 func configurationOf(t require.TestingT, spec string) *unstructured.Unstructured {
@@ -142,7 +153,13 @@ var dryRun = []string{metav1.DryRunAll}
 
 // create creates a Configuration in a dry run as the author with the rights.
 func (a authors) create(spec string, rights ...string) error {
-	_, err := a.as(rights).Create(a.Context(), configurationOf(a, spec), metav1.CreateOptions{DryRun: dryRun})
+	return a.createIn(tenant, spec, rights...)
+}
+
+func (a authors) createIn(namespace, spec string, rights ...string) error {
+	configuration := configurationOf(a, spec)
+	configuration.SetNamespace(namespace)
+	_, err := a.in(namespace, rights).Create(a.Context(), configuration, metav1.CreateOptions{DryRun: dryRun})
 	return err
 }
 
@@ -312,7 +329,7 @@ func withObjects(n, times int) (spec string, rights []string) {
 // objects, however often a Configuration names them.
 func TestNumberOfObjects(t *testing.T) {
 	a := newAuthors(t)
-	for _, times := range []int{1, 200} {
+	for _, times := range []int{1, 18} {
 		spec, rights := withObjects(16, times)
 		require.NoError(t, a.create(spec, rights...), "%d times", times)
 		last := rights[len(rights)-1]
@@ -322,6 +339,93 @@ func TestNumberOfObjects(t *testing.T) {
 	for _, n := range []int{17, 36} {
 		spec, rights := withObjects(n, 1)
 		require.ErrorContains(t, a.create(spec, rights...), "a change of a Configuration can name at most 16 Secrets and ConfigMaps, because")
+	}
+}
+
+// manyReferences are the parts of a broker that can name Secrets and ConfigMaps. Each returns the
+// fields of a Pod with n items that count, and two names in each that can have them.
+var manyReferences = map[string]func(n int, name func() string) string{
+	"variables": func(n int, name func() string) string {
+		values := repeat(4000, func() string { return "{name: A, value: a}" })
+		return "containers: [{name: a, env: [" + values + ", " + repeat(n-1, func() string {
+			return fmt.Sprintf("{name: A, valueFrom: {secretKeyRef: {name: %s, key: k}, configMapKeyRef: {name: %s, key: k}}}", name(), name())
+		}) + "]}]"
+	},
+	"sources of variables": func(n int, name func() string) string {
+		return "containers: [{name: a, envFrom: [" + repeat(n-1, func() string {
+			return fmt.Sprintf("{secretRef: {name: %s}, configMapRef: {name: %s}}", name(), name())
+		}) + "]}]"
+	},
+	"containers": func(n int, name func() string) string {
+		return "initContainers: [" + repeat(n/2, func() string {
+			return fmt.Sprintf("{envFrom: [{secretRef: {name: %s}, configMapRef: {name: %s}}]}", name(), name())
+		}) + "]"
+	},
+	"volumes": func(n int, name func() string) string {
+		return "volumes: [" + repeat(n, func() string {
+			return fmt.Sprintf("{secret: {secretName: %s}, configMap: {name: %s}}", name(), name())
+		}) + "]"
+	},
+	"sources of volumes": func(n int, name func() string) string {
+		return "volumes: [" + repeat(n/2, func() string {
+			return fmt.Sprintf("{projected: {sources: [{secret: {name: %s}, configMap: {name: %s}}]}}", name(), name())
+		}) + "]"
+	},
+}
+
+// repeat returns n items of a list.
+func repeat(n int, item func() string) string {
+	items := make([]string, n)
+	for i := range items {
+		items[i] = item()
+	}
+	return strings.Join(items, ", ")
+}
+
+// TestLargestConfigurations shows that the API server's limits of cost allow the largest
+// Configurations that the policy accepts, with the longest names, for authors with and without
+// the rights, and that larger ones are refused with the reason.
+func TestLargestConfigurations(t *testing.T) {
+	a := newAuthors(t)
+	rights := []string{
+		"use discoveryhandlers " + longNamespace + " " + longHandler, "create jobs " + longNamespace + " ", "create services " + longNamespace + " ",
+		"get secrets " + longNamespace + " ", "get configmaps " + longNamespace + " ",
+	}
+
+	// 14 names are named once and first, so that the expressions compare the others with each of
+	// them. The two others are a Secret and a ConfigMap of the broker.
+	names := make([]string, 15)
+	for i := range names {
+		names[i] = strings.Repeat("x", 251) + fmt.Sprintf("%02d", i)
+	}
+	last := func() string { return names[14] }
+	properties := func(n int) string {
+		i := -1
+		return repeat(n, func() string {
+			i++
+			return fmt.Sprintf("{name: A, valueFrom: {secretKeyRef: {name: %s, namespace: %s, key: k}}}", names[min(i, 13)], longNamespace)
+		})
+	}
+	spec := func(pod string) string {
+		return fmt.Sprintf(`{discoveryHandler: {name: %s, discoveryProperties: [%s]}, instanceServiceSpec: {}, configurationServiceSpec: {},
+			brokerSpec: {brokerJobSpec: {template: {spec: {%s}}}}}`, longHandler, properties(256), pod)
+	}
+
+	for part, fields := range manyReferences {
+		t.Run(part, func(t *testing.T) {
+			a := authors{t, a.admin}
+			largest := spec(fields(300, last))
+			require.NoError(t, a.createIn(longNamespace, largest, rights...))
+			for _, right := range rights {
+				require.ErrorContains(t, a.createIn(longNamespace, largest, without(rights, right)...), `user "ann" cannot `+strings.TrimSuffix(asArguments(right), " --namespace "+longNamespace))
+			}
+			require.ErrorContains(t, a.createIn(longNamespace, largest), `user "ann" cannot `+asArguments(rights[0])+"; ")
+
+			for _, n := range []int{302, 5000} {
+				larger := spec(fields(n, func() string { return "x" }))
+				require.ErrorContains(t, a.createIn(longNamespace, larger, rights...), "a change of a Configuration can have at most 300 containers, volumes, ", n)
+			}
+		})
 	}
 }
 
@@ -379,7 +483,7 @@ type generator struct{ *rand.Rand }
 // completedNames are names that broker-controller completes, and names that no object can have.
 var completedNames = []string{
 	"$(AKRI_INSTANCE)", "$(AKRI_CONFIGURATION)", "object-$(AKRI_INSTANCE)", "$(AKRI_CONFIGURATION)-0.x",
-	"$(INSTANCE)", "Object-0", "object 0", "object/0", "",
+	"$(INSTANCE)", "Object-0", "object 0", "object/0", "", strings.Repeat("x", 254), strings.Repeat("x", 254) + "$(AKRI_INSTANCE)",
 }
 
 func (r generator) name() string { return objectNames[r.IntN(len(objectNames))] }
