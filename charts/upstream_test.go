@@ -14,6 +14,7 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"sigs.k8s.io/yaml"
 )
@@ -184,10 +185,12 @@ func TestUpstreamValuesAreRefused(t *testing.T) {
 }
 
 // TestUpstreamValuesAreNoted sets all values without the effect that they have in the other chart.
-// The notes name each of them with the reason, and no other value.
+// The notes name each of them with the reason, and no other value. So does a ConfigMap, because
+// helm template, Argo CD and Flux show no notes.
 func TestUpstreamValuesAreNoted(t *testing.T) {
 	const heading = "These values of upstream Akri's chart do not have their effect (docs/how-to/move-from-akri.md):\n"
 	require.NotContains(t, notes(t), heading)
+	require.Nil(t, noted(t))
 
 	values, expected := map[string]any{}, map[string]string{}
 	for _, value := range upstreamValues(t) {
@@ -197,6 +200,27 @@ func TestUpstreamValuesAreNoted(t *testing.T) {
 	}
 	require.NotEmpty(t, expected)
 	require.Equal(t, expected, linesOf(notes(t, setJSON(t, values)...), heading))
+	require.Equal(t, expected, noted(t, setJSON(t, values)...))
+	// Several releases of Configurations fit into a namespace, so the name has that of the release.
+	require.Equal(t, expected, noted(t, append(setJSON(t, values), "--set", "services.enabled=false")...))
+}
+
+// noted returns the data of the ConfigMap akri-upstream-values, or nil if there is none.
+func noted(t *testing.T, arguments ...string) map[string]string {
+	t.Helper()
+	rendered, err := render(t, arguments...)
+	require.NoError(t, err)
+	for _, object := range decode[corev1.ConfigMap](t, rendered, "ConfigMap") {
+		if object.Name == "akri-upstream-values" {
+			require.Equal(t, "akri-system", object.Namespace)
+			// kubectl akri check selects it by these labels.
+			require.Equal(t, "akri", object.Labels["app.kubernetes.io/part-of"])
+			require.Equal(t, "upstream-values", object.Labels["app.kubernetes.io/component"])
+			require.Equal(t, "akri", object.Labels["app.kubernetes.io/instance"])
+			return object.Data
+		}
+	}
+	return nil
 }
 
 // linesOf returns the texts in the lines `  NAME: TEXT` after a heading.

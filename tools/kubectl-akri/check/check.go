@@ -48,10 +48,15 @@ type Facts struct {
 	// Weakening has what each value of the release that weakens security means, by the name of the
 	// value. It is the data of the ConfigMap that WeakeningMap names, or nil if there is none.
 	Weakening map[string]string
+	// Upstream has the values of upstream Akri's chart that are set and do not have their effect,
+	// of all releases that the user may read. UpstreamUnreadable is true if that is none.
+	Upstream           []UpstreamValue
+	UpstreamUnreadable bool
 	// Policies and Bindings are those of PolicyNames that exist, by name.
 	Policies map[string]*admissionregistrationv1.ValidatingAdmissionPolicy
 	Bindings map[string]*admissionregistrationv1.ValidatingAdmissionPolicyBinding
-	// Unreadable names the resources of the last three that the user may not get.
+	// Unreadable names the resources of the ConfigMap Weakening, and of Policies and Bindings, that
+	// the user may not get.
 	Unreadable []string
 	CA         CA
 	// NodeRestriction is what the API server lets a kubelet do.
@@ -65,6 +70,19 @@ type Facts struct {
 
 // WeakeningMap is a ConfigMap of the chart akri.
 const WeakeningMap = "akri-weakening"
+
+// UpstreamSelector selects the ConfigMaps of the chart akri with values of upstream Akri's chart
+// that do not have their effect. A release has one if such a value is set.
+const UpstreamSelector = explain.PartOfLabel + "=" + explain.PartOf + "," + explain.ComponentLabel + "=upstream-values"
+
+// UpstreamValue is a value of upstream Akri's chart that does not have its effect.
+type UpstreamValue struct {
+	// Release is the namespace and the name of the Helm release.
+	Release string
+	Name    string
+	// Meaning is why the value has no effect, and what to set instead.
+	Meaning string
+}
 
 // Of checks the installation, or whether one is possible if there is none.
 func Of(s *explain.Snapshot, facts Facts) []Result {
@@ -80,6 +98,7 @@ func Of(s *explain.Snapshot, facts Facts) []Result {
 	results = append(results, webhook(s, facts.Review), authors(facts), allowedNamespaces(s, facts), nodesWithout(s),
 		placement(s, facts), nodeLabels(s, facts))
 	results = append(results, weakening(facts)...)
+	results = append(results, upstream(facts)...)
 	return append(results, subjects(s)...)
 }
 
@@ -192,6 +211,20 @@ func weakening(facts Facts) []Result {
 	var results []Result
 	for _, value := range slices.Sorted(maps.Keys(facts.Weakening)) {
 		results = append(results, Result{Name: name, Outcome: Warning, Message: facts.Weakening[value]})
+	}
+	return results
+}
+
+// upstream returns a result for each value of upstream Akri's chart that does not have its effect.
+func upstream(facts Facts) []Result {
+	const name = "values of upstream Akri"
+	if facts.UpstreamUnreadable {
+		return []Result{{Name: name, Outcome: Warning, Message: "not checked: you may not list ConfigMaps in the namespace " + facts.Namespace}}
+	}
+	var results []Result
+	for _, value := range facts.Upstream {
+		message := fmt.Sprintf("%s of the release %s: %s", value.Name, value.Release, value.Meaning)
+		results = append(results, Result{Name: name, Outcome: Warning, Message: message})
 	}
 	return results
 }

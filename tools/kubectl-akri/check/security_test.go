@@ -19,9 +19,10 @@ import (
 )
 
 const (
-	values  = "values"
-	authors = "rights of authors"
-	allowed = "allowed namespaces"
+	values   = "values"
+	upstream = "values of upstream Akri"
+	authors  = "rights of authors"
+	allowed  = "allowed namespaces"
 )
 
 // healthy returns a cluster in which all checks pass.
@@ -44,7 +45,15 @@ func TestWeakValues(t *testing.T) {
 		change func(*check.Facts)
 		want   map[string]check.Outcome
 	}{
-		"weak value":   {func(f *check.Facts) { f.Weakening["a.b"] = "a.b=1: bad" }, map[string]check.Outcome{values: check.Warning}},
+		"weak value": {func(f *check.Facts) { f.Weakening["a.b"] = "a.b=1: bad" }, map[string]check.Outcome{values: check.Warning}},
+		"value without effect": {
+			func(f *check.Facts) { f.Upstream = []check.UpstreamValue{{Release: "a/b", Name: "c", Meaning: "d"}} },
+			map[string]check.Outcome{upstream: check.Warning},
+		},
+		"values without effect unreadable": {
+			func(f *check.Facts) { f.UpstreamUnreadable = true },
+			map[string]check.Outcome{upstream: check.Warning},
+		},
 		"no ConfigMap": {func(f *check.Facts) { f.Weakening = nil }, map[string]check.Outcome{values: check.Warning}},
 		"authors disabled": {
 			func(f *check.Facts) {

@@ -188,7 +188,7 @@ func readSecurity(ctx context.Context, client *cluster.Client, facts *check.Fact
 			maps.Copy(facts.Weakening, object.Data)
 		}
 		return err
-	}), readCA(ctx, client, facts)}
+	}), readUpstream(ctx, client, facts), readCA(ctx, client, facts)}
 
 	admission := client.Kubernetes.AdmissionregistrationV1()
 	for _, name := range check.PolicyNames() {
@@ -209,6 +209,31 @@ func readSecurity(ctx context.Context, client *cluster.Client, facts *check.Fact
 			}))
 	}
 	return errors.Join(errs...)
+}
+
+// readUpstream reads the values of upstream Akri's chart that do not have their effect. Releases of
+// Configurations can be in any namespace.
+func readUpstream(ctx context.Context, client *cluster.Client, facts *check.Facts) error {
+	options := metav1.ListOptions{LabelSelector: check.UpstreamSelector, ResourceVersion: "0"}
+	objects, err := client.Kubernetes.CoreV1().ConfigMaps(metav1.NamespaceAll).List(ctx, options)
+	if apierrors.IsForbidden(err) {
+		objects, err = client.Kubernetes.CoreV1().ConfigMaps(facts.Namespace).List(ctx, options)
+	}
+	if apierrors.IsForbidden(err) {
+		facts.UpstreamUnreadable = true
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("list configmaps: %w", err)
+	}
+
+	for _, object := range objects.Items {
+		release := object.Namespace + "/" + object.Labels["app.kubernetes.io/instance"]
+		for _, name := range slices.Sorted(maps.Keys(object.Data)) {
+			facts.Upstream = append(facts.Upstream, check.UpstreamValue{Release: release, Name: name, Meaning: object.Data[name]})
+		}
+	}
+	return nil
 }
 
 // readCA reads the certificates of the CA of instance-writer.

@@ -14,6 +14,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	appsv1 "k8s.io/api/apps/v1"
@@ -218,6 +219,64 @@ func TestCheckComparesTheCA(t *testing.T) {
 	_, err = configMaps.Update(t.Context(), configMap, metav1.UpdateOptions{})
 	require.NoError(t, err)
 	require.Equal(t, check.Passed, a.check("CA of instance-writer", "").Outcome)
+}
+
+// TestCheckReadsUpstreamValues checks that the values of upstream Akri's chart without their effect
+// are shown, for releases in all namespaces that the user may read.
+func TestCheckReadsUpstreamValues(t *testing.T) {
+	a := newAPI(t)
+	shown := func(token string) []string {
+		var messages []string
+		for _, result := range a.checks(token) {
+			if result.Name == "values of upstream Akri" {
+				require.Equal(t, check.Warning, result.Outcome)
+				messages = append(messages, result.Message)
+			}
+		}
+		return messages
+	}
+	require.Empty(t, shown(""))
+
+	for _, release := range []struct{ namespace, name string }{{namespace, "akri"}, {"default", "cameras"}} {
+		_, err := a.client.Kubernetes.CoreV1().ConfigMaps(release.namespace).Create(t.Context(), &corev1.ConfigMap{
+			ObjectMeta: metav1.ObjectMeta{Name: release.name + "-upstream-values", Labels: map[string]string{
+				"app.kubernetes.io/part-of": "akri", "app.kubernetes.io/component": "upstream-values", "app.kubernetes.io/instance": release.name,
+			}},
+			Data: map[string]string{"b.of." + release.name: "no effect", "a.of." + release.name: "set c"},
+		}, metav1.CreateOptions{})
+		require.NoError(t, err)
+	}
+	own := []string{"a.of.akri of the release akri-system/akri: set c", "b.of.akri of the release akri-system/akri: no effect"}
+	other := []string{"a.of.cameras of the release default/cameras: set c", "b.of.cameras of the release default/cameras: no effect"}
+	require.Equal(t, append(own, other...), shown(""))
+
+	token := a.token()
+	require.Equal(t, append(own, other...), shown(token))
+	rights := a.client.Kubernetes.RbacV1()
+	role, err := rights.ClusterRoles().Get(t.Context(), "read", metav1.GetOptions{})
+	require.NoError(t, err)
+	role.Rules[0].APIGroups = []string{akriv0.Group, "apps", "batch", "admissionregistration.k8s.io"} // no ConfigMaps
+	_, err = rights.ClusterRoles().Update(t.Context(), role, metav1.UpdateOptions{})
+	require.NoError(t, err)
+	a.awaitEqual([]string{"not checked: you may not list ConfigMaps in the namespace akri-system"}, func() []string { return shown(token) })
+
+	_, err = rights.Roles(namespace).Create(t.Context(), &rbacv1.Role{
+		ObjectMeta: metav1.ObjectMeta{Name: "read"},
+		Rules:      []rbacv1.PolicyRule{{APIGroups: []string{""}, Resources: []string{"configmaps"}, Verbs: []string{"list"}}},
+	}, metav1.CreateOptions{})
+	require.NoError(t, err)
+	_, err = rights.RoleBindings(namespace).Create(t.Context(), &rbacv1.RoleBinding{
+		ObjectMeta: metav1.ObjectMeta{Name: "read"}, RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "Role", Name: "read"},
+		Subjects: []rbacv1.Subject{{Kind: "ServiceAccount", Namespace: namespace, Name: "auditor"}},
+	}, metav1.CreateOptions{})
+	require.NoError(t, err)
+	a.awaitEqual(own, func() []string { return shown(token) })
+}
+
+// awaitEqual waits until the API server uses changed rights.
+func (a api) awaitEqual(want []string, read func() []string) {
+	a.Helper()
+	require.EventuallyWithT(a, func(collect *assert.CollectT) { assert.Equal(collect, want, read()) }, time.Minute, 100*time.Millisecond)
 }
 
 // TestCheckSendsAConfiguration checks that the answer of the webhook counts, not its registration.
