@@ -7,7 +7,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestMotion checks that pictures that do not move, or are of another camera, are reported.
+// TestMotion checks that pictures that do not move, are late or few, or are of another camera, are
+// reported.
 func TestMotion(t *testing.T) {
 	const camera, frame, delay = 7, time.Second / 15, 300 * time.Millisecond
 	from := time.Now()
@@ -26,10 +27,18 @@ func TestMotion(t *testing.T) {
 		change func(after time.Duration, s *sighting) bool
 		err    string
 	}{
-		"video":                   {change: func(time.Duration, *sighting) bool { return true }},
-		"a frame is missed":       {change: func(after time.Duration, _ *sighting) bool { return after != 30*frame }},
-		"half of the frames":      {change: func(after time.Duration, _ *sighting) bool { return after/frame%2 == 0 }},
-		"each picture twice":      {change: func(after time.Duration, s *sighting) bool { s.made = s.made.Add(-after % (2 * frame)); return true }},
+		"video":                {change: func(time.Duration, *sighting) bool { return true }},
+		"a frame is missed":    {change: func(after time.Duration, _ *sighting) bool { return after != 30*frame }},
+		"three of four frames": {change: func(after time.Duration, _ *sighting) bool { return after/frame%4 != 0 }},
+		"half of the frames":   {change: func(after time.Duration, _ *sighting) bool { return after/frame%2 == 0 }, err: "7.5 different pictures were shown a second, fewer than 10"},
+		"each picture twice":   {change: func(after time.Duration, s *sighting) bool { s.made = s.made.Add(-after % (2 * frame)); return true }, err: "7.5 different pictures were shown a second"},
+		"late for 20 s": {change: func(after time.Duration, s *sighting) bool {
+			if after > 20*time.Second && after < 40*time.Second {
+				s.made = s.made.Add(-3 * time.Second)
+			}
+			return after < 20*time.Second || after > 20*time.Second+3*time.Second
+		}},
+		"always late":             {change: func(_ time.Duration, s *sighting) bool { s.made = s.made.Add(-2 * time.Second); return true }, err: "half of the pictures are older than 1s, up to 2.3s"},
 		"a pause for a key frame": {change: func(after time.Duration, _ *sighting) bool { return after < 10*time.Second || after > 13*time.Second }},
 		"nothing":                 {change: func(time.Duration, *sighting) bool { return false }, err: "no picture was shown"},
 		"another camera":          {change: func(_ time.Duration, s *sighting) bool { s.camera = 8; return true }, err: "it has the number 8, not 7"},
@@ -48,10 +57,14 @@ func TestMotion(t *testing.T) {
 		"recording":               {change: func(_ time.Duration, s *sighting) bool { s.made = s.made.Add(-time.Hour); return true }, err: "a picture is 1h0m0."},
 		"slow motion":             {change: func(after time.Duration, s *sighting) bool { s.made = from.Add(after/2 - delay); return true }, err: "a picture is 10."},
 		"the clock of the future": {change: func(_ time.Duration, s *sighting) bool { s.made = s.made.Add(time.Second); return true }, err: "before it was made"},
-		"one picture a second":    {change: func(after time.Duration, _ *sighting) bool { return after/frame%15 == 0 }, err: "1.0 different pictures were shown a second, fewer than 3"},
+		"one picture a second":    {change: func(after time.Duration, _ *sighting) bool { return after/frame%15 == 0 }, err: "1.0 different pictures were shown a second, fewer than 10"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			err := checkMotion(pictures(c.change), camera, from, to)
+			seen := pictures(c.change)
+			err := checkMotion(seen, camera, from, to)
+			if err == nil {
+				err = checkPace(seen, to.Sub(from))
+			}
 			if c.err == "" {
 				require.NoError(t, err)
 				return
