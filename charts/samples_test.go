@@ -107,7 +107,7 @@ func TestServersHaveNetworkPolicies(t *testing.T) {
 		check("values/"+filepath.Base(path), rendered, read(t, "deploy/samples/"+filepath.Base(path)))
 	}
 	for name, servers := range map[string]int{
-		"deploy/samples/onvif-video.yaml": 2, "deploy/samples/udev-usb-camera.yaml": 1, "deploy/samples/opcua.yaml": 1,
+		"deploy/samples/onvif-video.yaml": 2, "deploy/samples/udev-usb-camera.yaml": 2, "deploy/samples/opcua.yaml": 1,
 		"values/onvif-video.yaml": 1, "values/udev-usb-camera.yaml": 1,
 	} {
 		require.Equal(t, servers, checked[name], name)

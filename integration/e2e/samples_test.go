@@ -25,6 +25,7 @@ import (
 	"akri.sh/integration/devices"
 	"akri.sh/integration/devices/camera"
 	"akri.sh/integration/devices/opcua"
+	"akri.sh/integration/devices/rtsp"
 	"akri.sh/integration/mesh"
 )
 
@@ -79,7 +80,8 @@ const (
 // cameraSample runs the tutorial. In the sample it replaces only the rule, which the emulated
 // camera cannot match, and the seccomp profile, which emulates the camera. The rule is tested in
 // handler-udev. The Service of each camera has frames of its broker, and that of the Configuration
-// has frames of all.
+// has frames of all. In a browser, the page shows the moving pictures of all cameras. The brokers
+// of the Configuration that the chart creates from values have frames, too.
 func cameraSample(t *testing.T) {
 	cameraSecret.Lock()
 	t.Cleanup(cameraSecret.Unlock)
@@ -92,9 +94,16 @@ func cameraSample(t *testing.T) {
 	t.Cleanup(func() { unplug(t, device) })
 	share(t, device.Node(), videoGroup)
 	serveCamera(t, device)
-	run := tutorialOf(t, "tutorials/usb-camera.md", "udev-usb-camera.yaml", sample(t, "udev-usb-camera.yaml",
+	emulated := []string{
 		`SUBSYSTEM=="video4linux", SUBSYSTEMS=="usb", ENV{ID_V4L_CAPABILITIES}=="*:capture:*"`, fmt.Sprintf("KERNEL==%q", filepath.Base(device.Node())),
-		seccomp, "seccompProfile: {type: Localhost, localhostProfile: camera.json}"))
+		seccomp, "seccompProfile: {type: Localhost, localhostProfile: camera.json}",
+	}
+	run := tutorialOf(t, "tutorials/usb-camera.md", "udev-usb-camera.yaml", sample(t, "udev-usb-camera.yaml", emulated...))
+	values := filepath.Join(t.TempDir(), "values.yaml")
+	require.NoError(t, os.WriteFile(values, []byte(sample(t, "values/udev-usb-camera.yaml", append(emulated, "tag: v0.1.0", "tag: "+mesh.DevTag)...)), 0o600))
+	t.Cleanup(func() {
+		shell(t, "helm uninstall usb --namespace default --ignore-not-found\nkubectl delete --ignore-not-found secret camera-broker")
+	})
 	dir := t.TempDir() + "/"
 	files := []string{"tls.crt", dir + "tls.crt", "tls.key", dir + "tls.key", "--output snapshot", "--output " + dir + "snapshot", "port-forward.log", dir + "port-forward.log"}
 	run("Create a certificate and a token", files...)
@@ -109,6 +118,20 @@ func cameraSample(t *testing.T) {
 		shadeOf(t, snapshot(t, client))
 		requireFrames(t, client, 3)
 		requireShades(t, &brokers[0], pod.Labels[mesh.InstanceLabel]+"-svc", pod.Name)
+	}
+	requireShades(t, &brokers[0], "udev-usb-camera-svc", names...)
+	// The page must be closed before its server ends.
+	require.True(t, t.Run("page", func(t *testing.T) {
+		viewer := clientOf(t, "service/udev-usb-camera-viewer", "443")
+		requireShadesInPage(t, rtsp.OpenPage(t, viewer.address, viewer.token, nil), names...)
+	}))
+
+	run("With Helm values", "deploy/samples/values/udev-usb-camera.yaml", values)
+	require.Contains(t, shell(t, "helm get manifest usb --namespace default"), "kind: Configuration\nmetadata:\n  name: udev-usb-camera\n")
+	names = nil
+	brokers = awaitBrokers(t, "default", "udev-usb-camera", len(akri.Cluster.Nodes()))
+	for _, pod := range brokers {
+		names = append(names, pod.Name)
 	}
 	requireShades(t, &brokers[0], "udev-usb-camera-svc", names...)
 	// The Pods must end before the camera is unplugged.
@@ -127,7 +150,13 @@ const (
 func shadeOf(t *testing.T, picture image.Image) int {
 	t.Helper()
 	require.Equal(t, image.Rect(0, 0, cameraSize, cameraSize), picture.Bounds())
-	r, g, b, _ := picture.At(cameraSize/2, cameraSize/2).RGBA()
+	return shadeOfColor(t, picture.At(cameraSize/2, cameraSize/2))
+}
+
+// shadeOfColor returns the number of the image that has the color.
+func shadeOfColor(t *testing.T, c color.Color) int {
+	t.Helper()
+	r, g, b, _ := c.RGBA()
 	shade := (int(g>>8) + shadeStep/2) / shadeStep
 	want := []float64{200, float64(shade * shadeStep), 0}
 	require.InDeltaSlice(t, want, []float64{float64(r >> 8), float64(g >> 8), float64(b >> 8)}, 4)
@@ -138,7 +167,7 @@ func shadeOf(t *testing.T, picture image.Image) int {
 // of the cameras with these names, and of no other.
 func requireShades(t *testing.T, from *corev1.Pod, service string, names ...string) {
 	t.Helper()
-	seen := map[string]map[int]bool{}
+	seen := shades{}
 	await(t, "frames from "+service, func(ctx context.Context) error {
 		reply, err := frameOf(ctx, t, from, service)
 		if err != nil {
@@ -150,17 +179,45 @@ func requireShades(t *testing.T, from *corev1.Pod, service string, names ...stri
 		}
 		name := reply.GetCamera()
 		require.Contains(t, names, name)
-		if seen[name] == nil {
-			seen[name] = map[int]bool{}
-		}
-		seen[name][shadeOf(t, picture)] = true
-		for _, name := range names {
-			if len(seen[name]) < cameraShades {
-				return fmt.Errorf("the images %v", seen)
-			}
-		}
-		return nil
+		seen.add(name, shadeOf(t, picture))
+		return seen.complete(names)
 	})
+}
+
+// requireShadesInPage requires that the page shows all images of the cameras with these names.
+func requireShadesInPage(t *testing.T, page *rtsp.Page, names ...string) {
+	t.Helper()
+	seen := shades{}
+	await(t, "the images of all cameras in the page", func(context.Context) error {
+		for _, name := range names {
+			c, shown := page.Color(t, name)
+			if !shown {
+				return fmt.Errorf("the page shows no picture of %s", name)
+			}
+			seen.add(name, shadeOfColor(t, c))
+		}
+		return seen.complete(names)
+	})
+}
+
+// shades are the numbers of the images that were seen, by the name of the camera.
+type shades map[string]map[int]bool
+
+func (s shades) add(name string, shade int) {
+	if s[name] == nil {
+		s[name] = map[int]bool{}
+	}
+	s[name][shade] = true
+}
+
+// complete returns an error unless all images of the cameras were seen.
+func (s shades) complete(names []string) error {
+	for _, name := range names {
+		if len(s[name]) < cameraShades {
+			return fmt.Errorf("the images %v", s)
+		}
+	}
+	return nil
 }
 
 // mjpg returns an image of one color as cameras send it, without Huffman tables.

@@ -4,6 +4,7 @@ import (
 	_ "embed"
 	"errors"
 	"fmt"
+	"image/color"
 	"net/url"
 	"slices"
 	"strconv"
@@ -83,6 +84,14 @@ func streamOf(name string) string {
 func (p *Page) Number(t *testing.T, function, name string) float64 {
 	t.Helper()
 	return p.Browser.Number(t, "window."+function+"("+streamOf(name)+")")
+}
+
+// Color returns the color in the middle of the picture that the page shows under the name, and
+// whether it shows one.
+func (p *Page) Color(t *testing.T, name string) (c color.RGBA, shown bool) {
+	t.Helper()
+	number := int(p.Number(t, "color", name))
+	return color.RGBA{R: uint8(number >> 16), G: uint8(number >> 8), B: uint8(number), A: 255}, number >= 0
 }
 
 // Sum returns the sum of Number over the cameras.

@@ -58,6 +58,19 @@
   };
   window.seen = stream => seen[stream];
 
+  // color returns the color in the middle of the picture that an element shows, as a number, or -1 if it
+  // shows none.
+  window.color = stream => {
+    const element = elementOf(stream);
+    if (!element || !widthOf(element)) {
+      return -1;
+    }
+    canvas.canvas.width = canvas.canvas.height = 1;
+    canvas.drawImage(element, widthOf(element) / 2, (element.videoHeight ?? element.height) / 2, 1, 1, 0, 0, 1, 1);
+    const [red, green, blue, alpha] = canvas.getImageData(0, 0, 1, 1).data;
+    return alpha === 255 ? red << 16 | green << 8 | blue : -1;
+  };
+
   window.shown = stream => {
     const quality = elementOf(stream)?.getVideoPlaybackQuality?.();
     return quality ? quality.totalVideoFrames - quality.droppedVideoFrames : 0;
