@@ -101,6 +101,49 @@ func servicesOfBrokers(t *testing.T) {
 	}
 }
 
+// namesOfDevices runs brokers whose spec names a ConfigMap and a Secret by the name of the
+// Instance. Each broker gets those of its device, and the Service of each device has the name in an
+// annotation.
+func namesOfDevices(t *testing.T) {
+	const name = "e2e-names"
+	settings := map[string]string{} // by the name of the Instance
+	for _, device := range []string{"foo0", "foo1"} {
+		instance := instanceName(name, device, "", true)
+		settings[instance] = "of-" + device
+		apply(t, fmt.Sprintf(`
+apiVersion: v1
+kind: ConfigMap
+metadata: {name: settings-%[1]s, namespace: default}
+data: {SETTING: %[2]s}
+---
+apiVersion: v1
+kind: Secret
+metadata: {name: e2e-names-secret-%[1]s, namespace: default}
+stringData: {SECRET: secret-%[2]s}
+`, instance, settings[instance]))
+	}
+	named := broker + `
+        envFrom:
+        - {prefix: DEBUG_ECHO_, configMapRef: {name: settings-$(AKRI_INSTANCE)}}
+        - {prefix: DEBUG_ECHO_, secretRef: {name: $(AKRI_CONFIGURATION)-secret-$(AKRI_INSTANCE)}}`
+	apply(t, echoConfiguration(name, 1, named, "foo0", "foo1")+`
+  instanceServiceSpec: {type: ClusterIP, ports: [{name: http, port: 80, targetPort: 8083}]}
+  instanceServiceMetadata: {annotations: {example.com/host: $(AKRI_INSTANCE).example.com}}
+`)
+
+	for _, pod := range awaitBrokers(t, "default", name, len(settings)) {
+		instance := pod.Labels[mesh.InstanceLabel]
+		variables := query(t, &pod).Env
+		require.Equal(t, settings[instance], variables["DEBUG_ECHO_SETTING"])
+		require.Equal(t, "secret-"+settings[instance], variables["DEBUG_ECHO_SECRET"])
+
+		awaitService(t, "default", instance+"-svc", true)
+		service, err := akri.Kubernetes.CoreV1().Services("default").Get(t.Context(), instance+"-svc", metav1.GetOptions{})
+		require.NoError(t, err)
+		require.Equal(t, instance+".example.com", service.Annotations["example.com/host"])
+	}
+}
+
 func failingJob(t *testing.T) {
 	apply(t, echoConfiguration("e2e-job", 1, jobBroker, "foo0")+servicesSpec)
 	for failures, signal := range []syscall.Signal{syscall.SIGKILL, syscall.SIGKILL, syscall.SIGTERM} {

@@ -160,6 +160,7 @@ var independent = []scenario{
 	// Brokers and their Services.
 	brokersThatChange,
 	servicesOfBrokers,
+	namesOfDevices,
 	brokerWithoutImage,
 	deletedBroker,
 

@@ -11,6 +11,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"akri.sh/integration/cluster"
+	"akri.sh/integration/devices/node"
 	"akri.sh/integration/devices/opcua"
 )
 
@@ -71,21 +72,25 @@ spec:
   brokerSpec:`, strings.Join(urls, `", "`)) + broker
 }
 
-// serveOPCUA runs servers on the nodes' network until the test ends.
-func serveOPCUA(t *testing.T, configs ...opcua.Config) {
+// serveOPCUA runs servers on the nodes' network until the test ends, and returns them in the order
+// of their configs.
+func serveOPCUA(t *testing.T, configs ...opcua.Config) []*node.Program {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Minute) // the first call installs the modules
 	t.Cleanup(cancel)
 	var group errgroup.Group
-	for _, config := range configs {
+	servers := make([]*node.Program, len(configs))
+	for i, config := range configs {
 		config.Command = akri.Cluster.Neighbour
 		group.Go(func() error {
 			server, err := opcua.Start(ctx, config)
 			if err == nil {
+				servers[i] = server
 				t.Cleanup(server.Stop)
 			}
 			return err
 		})
 	}
 	require.NoError(t, group.Wait())
+	return servers
 }

@@ -2,6 +2,7 @@ package e2e_test
 
 import (
 	"context"
+	"fmt"
 	"maps"
 	"os"
 	"path/filepath"
@@ -101,7 +102,8 @@ func release(t *testing.T, version string, helm helmCommand, check func()) {
 
 // customHandler adds a handler of others, its Configuration and its broker to the release, with
 // upstream Akri's values: the sample handler discovers the devices of an endpoint, and brokers use
-// them. The release also has a Configuration that does not work, and does not wait for it. The next
+// them. The release also has a Configuration that does not work, and does not wait for it. Then the
+// handler serves on the network, and finds the devices of another Configuration. The next
 // installation removes all of them.
 func customHandler(t *testing.T) {
 	endpoint, err := akri.Manifest("deploy", "samples", "handler-http", "endpoint.yaml")
@@ -110,17 +112,18 @@ func customHandler(t *testing.T) {
 	awaitReadyPod(t, "default", "devices")
 	const name = "e2e-custom"
 	const configuration, pod = "custom.configuration.", "custom.configuration.brokerPod."
-	require.NoError(t, akri.Install(t.Context(),
+	values := []string{
 		"configurations.e2e-unhandled.discoveryHandler.name=noSuchHandler",
-		"custom.discovery.enabled=true", "custom.discovery.name="+name,
-		"custom.discovery.image.repository=ghcr.io/akri-mesh/handler-http", "custom.discovery.image.tag="+mesh.DevTag,
+		"custom.discovery.enabled=true", "custom.discovery.name=" + name,
+		"custom.discovery.image.repository=ghcr.io/akri-mesh/handler-http", "custom.discovery.image.tag=" + mesh.DevTag,
 		"custom.discovery.resources.memoryLimit=64Mi", "custom.discovery.resources.cpuLimit=1",
-		configuration+"enabled=true", configuration+"name="+name, configuration+"capacity=2", configuration+"discoveryHandlerName=http",
-		configuration+"discoveryDetails=url: http://devices.default.svc.cluster.local/devices.json",
-		configuration+"configurationService.targetPort=8083", configuration+"configurationService.port=80",
-		pod+"image.repository=ghcr.io/akri-mesh/sample-broker", pod+"image.tag="+mesh.DevTag, pod+"resources.cpuLimit=1",
-		pod+"readinessProbe.httpGet.path=/healthz", pod+"readinessProbe.httpGet.port=8083", pod+"readinessProbe.periodSeconds=1",
-	))
+		configuration + "enabled=true", configuration + "name=" + name, configuration + "capacity=2", configuration + "discoveryHandlerName=http",
+		configuration + "discoveryDetails=url: http://devices.default.svc.cluster.local/devices.json",
+		configuration + "configurationService.targetPort=8083", configuration + "configurationService.port=80",
+		pod + "image.repository=ghcr.io/akri-mesh/sample-broker", pod + "image.tag=" + mesh.DevTag, pod + "resources.cpuLimit=1",
+		pod + "readinessProbe.httpGet.path=/healthz", pod + "readinessProbe.httpGet.port=8083", pod + "readinessProbe.periodSeconds=1",
+	}
+	require.NoError(t, akri.Install(t.Context(), values...))
 	awaitVerdict(t, mesh.Namespace, "e2e-unhandled", akriv0.ConditionDevicesWorking, "Broken")
 	devices := map[string]string{}
 	for _, device := range []string{"lamp", "fan"} {
@@ -135,4 +138,21 @@ func customHandler(t *testing.T) {
 		_, err := queryService(ctx, &brokers[0], name+"-svc")
 		return err
 	})
+
+	// The socket of the former Pods is offline. It answers no other Configuration.
+	require.NoError(t, akri.Install(t.Context(), append(values, "custom.discovery.useNetworkConnection=true")...))
+	for _, node := range akri.Cluster.Nodes() {
+		found := awaitHandlers(t, node, "http", active, offline)
+		require.Regexp(t, `^[0-9.]+:10000$`, found[0].GetEndpoint())
+	}
+	const other = "e2e-custom-network"
+	apply(t, fmt.Sprintf(`
+apiVersion: akri.sh/v0
+kind: Configuration
+metadata: {name: %s, namespace: default}
+spec:
+  discoveryHandler: {name: http, discoveryDetails: "url: http://devices.default.svc.cluster.local/devices.json"}
+`, other))
+	awaitInstances(t, "default", other, instanceName(other, "lamp", "", true), instanceName(other, "fan", "", true))
+	require.Equal(t, podUIDs(brokers), podUIDs(awaitBrokers(t, mesh.Namespace, name, len(brokers))), "brokers keep their devices")
 }

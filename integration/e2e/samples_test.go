@@ -318,33 +318,43 @@ func serialSample(t *testing.T) {
 }
 
 // opcuaSample runs the tutorial. The brokers open sessions with the server and serve a variable of
-// it. Clients of upstream Akri get it by the Services of the Configuration and of the device.
+// it. Clients of upstream Akri get it by the Services of the Configuration and of the device, and
+// each new value that the server sets.
 func opcuaSample(t *testing.T) {
 	const port = 4850
 	url := fmt.Sprintf("opc.tcp://%s:%d/", cluster.NeighbourIP, port)
-	serveOPCUA(t, opcua.Config{
+	server := serveOPCUA(t, opcua.Config{
 		Port: port, URI: "urn:plant", Name: "Plant", Hostname: cluster.NeighbourIP,
 		Nodes: map[string]opcua.Node{"Thermometer_Temperature": {Type: "UInt32", Value: 71}},
-	})
+	})[0]
 	run := tutorialOf(t, "tutorials/opcua.md", "opcua.yaml", sample(t, "opcua.yaml"))
 	require.Contains(t, run("Watch a server", "URL=opc.tcp://192.0.2.10:4840/", "URL="+url), "urn:plant")
 	values := run("Use it")
 	require.Contains(t, values, `"value":71`)
 	require.Contains(t, values, `akri_opcua_value{node="Thermometer_Temperature"} 71`)
 	from := awaitBrokers(t, "default", "opcua", 2)[0]
-	for _, service := range []string{"opcua-svc", from.Labels["akri.sh/instance"] + "-svc"} {
-		await(t, "a value from "+service, func(ctx context.Context) error {
-			conn, err := connectFrom(ctx, &from, service, "80", insecure.NewCredentials())
-			if err != nil {
-				return err
-			}
-			defer conn.Close()
-			response, err := opcuanode.NewOpcuaNodeClient(conn).GetValue(ctx, &opcuanode.ValueRequest{})
-			if err == nil && response.GetValue() != 71 {
-				err = fmt.Errorf("the value is %d", response.GetValue())
-			}
-			return err
-		})
+	for _, value := range []int32{71, 72, 70} {
+		require.NoError(t, opcua.Set(server, "Thermometer_Temperature", value, ""))
+		for _, service := range []string{"opcua-svc", from.Labels[mesh.InstanceLabel] + "-svc"} {
+			awaitTemperature(t, &from, service, value)
+		}
 	}
 	run("Remove it")
+}
+
+// awaitTemperature waits until a Service has the value, as clients of upstream Akri get it.
+func awaitTemperature(t *testing.T, from *corev1.Pod, service string, value int32) {
+	t.Helper()
+	await(t, fmt.Sprintf("the value %d from %s", value, service), func(ctx context.Context) error {
+		conn, err := connectFrom(ctx, from, service, "80", insecure.NewCredentials())
+		if err != nil {
+			return err
+		}
+		defer conn.Close()
+		response, err := opcuanode.NewOpcuaNodeClient(conn).GetValue(ctx, &opcuanode.ValueRequest{})
+		if err == nil && response.GetValue() != value {
+			err = fmt.Errorf("the value is %d", response.GetValue())
+		}
+		return err
+	})
 }
