@@ -28,7 +28,15 @@ func init() {
 			return []Remedy{remedy("Raise the quota, or delete what uses it.",
 				"kubectl describe resourcequota --namespace %s", t.configuration.Namespace)}
 		})},
-		rule{BrokerRefused, LinkCreated, 3, refusedWith("", correct)},
+		rule{BrokerRefused, LinkCreated, 3, refusedWith("", func(t target) []Remedy {
+			if !isOfLimitRange(t.refusal) {
+				return correct(t)
+			}
+			return []Remedy{
+				remedy("Compare the LimitRange with the resources of the brokers.", "kubectl describe limitrange --namespace %s", t.configuration.Namespace),
+				edit(t.configuration),
+			}
+		})},
 	)
 }
 
@@ -39,4 +47,9 @@ func refusedWith(text string, remedies func(t target) []Remedy) finder {
 			report(Cause{Message: t.refusal, Remedies: remedies(t)})
 		}
 	}
+}
+
+// isOfLimitRange reports whether the API server refuses a Pod because of a LimitRange.
+func isOfLimitRange(message string) bool {
+	return strings.Contains(message, "usage per Container") || strings.Contains(message, "usage per Pod") || strings.Contains(message, "limit to request ratio")
 }

@@ -44,7 +44,7 @@ func (s *Snapshot) allowPods(service Service, message string) []Remedy {
 			remedy("Allow such Pods in the namespace.", "kubectl label namespace %s --overwrite pod-security.kubernetes.io/enforce=privileged", service.Namespace),
 			s.restarting(s.upgrade("Or give the services of nodes a namespace of their own.", "--set global.nodePlane.namespace=NODE-NAMESPACE")),
 		}
-	case strings.Contains(message, "usage per Container"), strings.Contains(message, "usage per Pod"), strings.Contains(message, "limit to request ratio"):
+	case isOfLimitRange(message):
 		return []Remedy{
 			remedy("Compare the LimitRange with the resources of the service.", "kubectl describe limitrange --namespace %s", service.Namespace),
 			s.upgrade("Change the resources of the service.", "--set %s.resources.limits.memory=MEMORY", service.Component).
