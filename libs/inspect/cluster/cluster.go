@@ -88,6 +88,9 @@ func (c *Client) Snapshot(ctx context.Context, namespace string) (*explain.Snaps
 			return nil, err
 		}
 	}
+	if !s.OneNamespace && !slices.Contains(s.Unreadable, "pods") {
+		s.Requested = explain.RequestedOn(s.Pods)
+	}
 	s.Pods = slices.DeleteFunc(s.Pods, func(pod corev1.Pod) bool { return !explain.IsRelevant(&pod) && !s.ClaimsDevices(&pod) })
 	slices.Sort(s.Unreadable)
 	return s, nil

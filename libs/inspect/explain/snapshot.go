@@ -35,7 +35,10 @@ type Snapshot struct {
 	Nodes          []corev1.Node
 	// Pods are those of Akri and those that request devices.
 	Pods []corev1.Pod
-	Jobs []batchv1.Job
+	// Requested is what all Pods request of each node, by the name of the node, or nil if not all
+	// Pods are known.
+	Requested map[string]corev1.ResourceList
+	Jobs      []batchv1.Job
 	// ResourceClaims, ResourceClaimTemplates, the ResourceSlices of Akri's driver, and Unprepared
 	// are listed only if a Pod has a ResourceClaim.
 	ResourceClaims         []resourcev1.ResourceClaim

@@ -65,7 +65,7 @@ func (t target) nodeReasons() []string {
 		node := &t.Nodes[i]
 		reasons := t.reasonsOf(node)
 		if len(reasons) == 0 {
-			reasons = []string{"no reason that Akri finds"}
+			reasons = []string{t.fitting() + " fit"}
 		}
 		lines = append(lines, node.Name+": "+strings.Join(reasons, "; "))
 	}
@@ -86,5 +86,22 @@ func (t target) reasonsOf(node *corev1.Node) []string {
 			reasons = append(reasons, reason)
 		}
 	}
+	reasons = append(reasons, t.insufficientOn(node)...)
+	if len(reasons) == 0 && t.Requested == nil {
+		reasons = t.perhapsInsufficientOn(node)
+	}
 	return reasons
+}
+
+// fitting lists what reasonsOf has compared.
+func (t target) fitting() string {
+	compared := []string{"taints", "labels"}
+	if len(requestedDevices(t.pod)) > 0 {
+		compared = append(compared, "devices")
+	}
+	if t.Requested != nil {
+		compared = append(compared, "resources")
+	}
+	last := len(compared) - 1
+	return "its " + strings.Join(compared[:last], ", ") + " and " + compared[last]
 }
