@@ -4,9 +4,11 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/client-go/rest"
 
 	"akri.sh/libs/inspect/cluster"
@@ -19,7 +21,7 @@ const pods = `{"kind": "PodList", "apiVersion": "v1", "items": [
 	{"metadata": {"name": "user"}, "spec": {"containers": [{"name": "main", "resources": {"limits": {"akri.sh/camera": "1"}}}]}},
 	{"metadata": {"name": "claiming", "namespace": "default"}, "spec": {"resourceClaims": [{"name": "device", "resourceClaimName": "camera"}]}},
 	{"metadata": {"name": "gpu", "namespace": "default"}, "spec": {"resourceClaims": [{"name": "device", "resourceClaimName": "gpu"}]}},
-	{"metadata": {"name": "other"}, "spec": {"containers": [{"name": "main"}]}}]}`
+	{"metadata": {"name": "other"}, "spec": {"nodeName": "node-a", "containers": [{"name": "main", "resources": {"requests": {"cpu": "2"}}}]}}]}`
 
 const claims = `{"kind": "ResourceClaimList", "apiVersion": "resource.k8s.io/v1", "items": [
 	{"metadata": {"name": "camera", "namespace": "default"}, "spec": {"devices": {"requests": [{"name": "a", "exactly": {"deviceClassName": "camera.akri.sh"}}]}}},
@@ -33,6 +35,8 @@ func list(path string) string {
 		return claims
 	case strings.HasSuffix(path, "/configurations"):
 		return `{"kind": "ConfigurationList", "apiVersion": "akri.sh/v0", "items": [{"metadata": {"name": "camera"}}]}`
+	case strings.HasSuffix(path, "/deployments"):
+		return `{"kind": "DeploymentList", "apiVersion": "apps/v1", "items": [{"metadata": {"name": "akri-instance-writer", "namespace": "akri-system"}}]}`
 	case path == "/apis/akri.sh/v0":
 		return `{"kind": "APIResourceList", "resources": [{"name": "configurations"}, {"name": "instances"}]}`
 	default:
@@ -43,14 +47,19 @@ func list(path string) string {
 // apiServer answers with the code, or with lists if it is 200.
 func apiServer(t *testing.T, code func(path string) int) *cluster.Client {
 	t.Helper()
+	return serve(t, func(r *http.Request) int { return code(r.URL.Path) })
+}
+
+func serve(t *testing.T, code func(*http.Request) int) *cluster.Client {
+	t.Helper()
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		w.Header().Set("Content-Type", "application/json")
-		w.WriteHeader(code(r.URL.Path))
-		text := list(r.URL.Path)
-		if code := code(r.URL.Path); code != http.StatusOK {
-			reason := strings.ReplaceAll(http.StatusText(code), " ", "")
+		status, text := code(r), list(r.URL.Path)
+		if status != http.StatusOK {
+			reason := strings.ReplaceAll(http.StatusText(status), " ", "")
 			text = `{"kind": "Status", "apiVersion": "v1", "status": "Failure", "reason": "` + reason + `", "message": "test"}`
 		}
+		w.Header().Set("Content-Type", "application/json")
+		w.WriteHeader(status)
 		_, _ = w.Write([]byte(text))
 	}))
 	t.Cleanup(server.Close)
@@ -71,6 +80,30 @@ func TestSnapshot(t *testing.T) {
 	}
 	require.Equal(t, []string{"registrar", "user", "claiming"}, names, "only Pods of Akri, and those that request devices")
 	require.Len(t, s.ResourceClaims, 2)
+	cpu := s.Requested["node-a"][corev1.ResourceCPU]
+	require.Equal(t, "2", cpu.String(), "all Pods count")
+}
+
+// TestEvents checks that Events are read in the namespaces of Akri only, except those about
+// ResourceClaims that a node could not prepare: Events of others can be many, and are none of
+// Akri's business.
+func TestEvents(t *testing.T) {
+	var mu sync.Mutex
+	var found []string
+	client := serve(t, func(r *http.Request) int {
+		if strings.HasSuffix(r.URL.Path, "/events") {
+			mu.Lock()
+			defer mu.Unlock()
+			found = append(found, r.URL.Path+" "+r.URL.Query().Get("fieldSelector"))
+		}
+		return http.StatusOK
+	})
+	_, err := client.Snapshot(t.Context(), "default")
+	require.NoError(t, err)
+	require.ElementsMatch(t, []string{
+		"/api/v1/namespaces/akri-system/events type=Warning",
+		"/api/v1/events reason=FailedPrepareDynamicResources",
+	}, found)
 }
 
 // A user with rights in one namespace sees what is in it.
