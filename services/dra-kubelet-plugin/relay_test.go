@@ -161,6 +161,34 @@ func TestKilledPlugin(t *testing.T) {
 	require.Eventually(t, func() bool { return fmt.Sprint(writer.Usage(camera)) == fmt.Sprint(make([]string, claims)) }, 10*time.Second, 10*time.Millisecond)
 }
 
+// The plugin gets SIGTERM while a preparation waits for a slot. It ends before that is finished:
+// the preparation is sent to the plugin that starts next.
+func TestTerminatedPlugin(t *testing.T) {
+	writer := newWriter("node-b")
+	claim := putClaim(writer, "uid")
+	plugin, conn := startKillable(t, writer)
+	kubelet := kubeletCalls{drav1.NewDRAPluginClient(conn)}
+	prepared := make(chan error, 1)
+	go func() { prepared <- kubelet.prepare(t.Context(), claim) }()
+	require.Eventually(t, func() bool { return writer.Reads() > 0 }, 10*time.Second, 10*time.Millisecond)
+
+	ended := make(chan error, 1)
+	plugin.signal(syscall.SIGTERM)
+	go func() { ended <- plugin.command.Wait() }()
+	select {
+	case err := <-ended:
+		require.NoError(t, err)
+	case <-time.After(20 * time.Second): // half of the time that the preparation waits
+		require.FailNow(t, "the plugin does not end")
+	}
+	require.Empty(t, prepared)
+
+	plugin.start()
+	writer.PutDevice("camera", camera, "cameras", 1, "")
+	require.NoError(t, <-prepared)
+	require.Equal(t, []string{"D:uid:node-a"}, writer.Usage(camera))
+}
+
 // A call to a plugin that hangs ends with its deadline.
 func TestHungPlugin(t *testing.T) {
 	writer := newWriter("")

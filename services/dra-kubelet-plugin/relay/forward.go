@@ -76,7 +76,7 @@ func (r *Relay) registration(c call, err error) error {
 func (r *Relay) send(ctx context.Context, c call) error {
 	delays := rpc.NewBackOff(firstDelay, maxDelay)
 	for {
-		err := r.attempt(ctx, c)
+		err := r.untilClosed(ctx, func(ctx context.Context) error { return r.attempt(ctx, c) })
 		if status.Code(err) != codes.Unavailable {
 			return err
 		}

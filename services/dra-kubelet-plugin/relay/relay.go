@@ -7,6 +7,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync"
 	"sync/atomic"
 
 	"go.uber.org/zap"
@@ -14,6 +15,7 @@ import (
 	"google.golang.org/grpc/connectivity"
 	"k8s.io/apimachinery/pkg/types"
 
+	"akri.sh/libs/broadcast"
 	"akri.sh/libs/node/slots"
 	"akri.sh/libs/rpc"
 	"akri.sh/libs/service"
@@ -41,6 +43,9 @@ type Relay struct {
 	plugin       *grpc.ClientConn
 	preparations preparations
 	registered   atomic.Bool
+	// closed changes when the calls of a connection that the plugin has closed are to be sent
+	// again.
+	closed broadcast.Value[struct{}]
 }
 
 // New returns the relay. Run starts it.
@@ -73,6 +78,9 @@ func (r *Relay) Run(ctx context.Context) (err error) {
 	if !r.awaitPlugin(ctx) {
 		return nil
 	}
+	var following sync.WaitGroup
+	defer following.Wait()
+	following.Go(func() { r.followConnections(ctx) })
 	// The kubelet finds the socket in its directory, also after it has restarted.
 	listener, err := rpc.Listen(ctx, r.env.Log, "unix://"+r.socket())
 	if err != nil {
