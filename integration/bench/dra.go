@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 	"slices"
+	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -115,7 +116,7 @@ spec: {discoveryHandler: {name: debugEcho, discoveryDetails: 'descriptions: [%s]
 	}
 
 	services := slices.DeleteFunc(found.services, func(u usage) bool {
-		return u.service != "dra-controller" && u.service != "dra-kubelet-plugin"
+		return u.service != "dra-controller" && !strings.HasPrefix(u.service, "dra-kubelet-plugin")
 	})
 	b.printUsage(fmt.Sprintf("Service, idle, %d devices", idleDevices), services...)
 	return b.mesh.DeleteText(ctx, manifest)

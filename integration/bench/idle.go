@@ -174,7 +174,7 @@ type usage struct {
 	cpu                        time.Duration
 }
 
-// services returns the usage of one process of each service.
+// services returns the usage of the processes of one Pod of each service.
 func (b *bench) services(ctx context.Context) ([]usage, error) {
 	pods, err := b.pods(ctx)
 	if err != nil {
@@ -190,19 +190,26 @@ func (b *bench) services(ctx context.Context) ([]usage, error) {
 		if err != nil {
 			return nil, err
 		}
-		pid, err := node.ContainerPID(ctx, pod.Namespace, pod.Name, pod.Spec.Containers[0].Name)
-		if err != nil {
-			return nil, err
+		for _, container := range pod.Spec.Containers {
+			used, err := containerUsage(ctx, node, &pod, container.Name)
+			if err != nil {
+				return nil, err
+			}
+			all = append(all, used)
 		}
-		used, usedErr := readUsage(service, pid)
-		used.working, err = workingSet(pid)
-		if err := errors.Join(usedErr, err); err != nil {
-			return nil, err
-		}
-		all = append(all, used)
 	}
 	slices.SortFunc(all, func(a, b usage) int { return strings.Compare(a.service, b.service) })
 	return all, nil
+}
+
+func containerUsage(ctx context.Context, node cluster.Node, pod *corev1.Pod, container string) (usage, error) {
+	pid, err := node.ContainerPID(ctx, pod.Namespace, pod.Name, container)
+	if err != nil {
+		return usage{}, err
+	}
+	used, usedErr := readUsage(mesh.ProcessOf(pod, container), pid)
+	used.working, err = workingSet(pid)
+	return used, errors.Join(usedErr, err)
 }
 
 func readUsage(service string, pid int) (usage, error) {

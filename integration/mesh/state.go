@@ -85,6 +85,16 @@ func (m *Mesh) QueryBroker(ctx context.Context, pod *corev1.Pod) ([]byte, error)
 	return response, nil
 }
 
+// ProcessOf returns the name of a process in a table: the service of the Pod, and the container if
+// it is not named after the service.
+func ProcessOf(pod *corev1.Pod, container string) string {
+	service := pod.Labels["app.kubernetes.io/component"]
+	if container == service {
+		return service
+	}
+	return service + ", " + container
+}
+
 // MetricsPort returns the port of the metrics of a service's Pod.
 func MetricsPort(pod *corev1.Pod) (string, error) {
 	ports := pod.Spec.Containers[0].Ports

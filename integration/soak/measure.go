@@ -13,6 +13,8 @@ import (
 	names "github.com/prometheus/common/model"
 	"github.com/prometheus/procfs"
 	corev1 "k8s.io/api/core/v1"
+
+	"akri.sh/integration/mesh"
 )
 
 // Quantities that are measured, with the growth that is allowed. A process that does not leak keeps
@@ -126,28 +128,36 @@ func (s *soak) measure(ctx context.Context, quiet bool) {
 	}
 }
 
-// measurePod measures the processes of a service's Pod.
+// measurePod measures the processes of a service's Pod. Only the service itself has metrics.
 func (s *soak) measurePod(ctx context.Context, pod *corev1.Pod, quiet bool) {
-	if len(pod.Status.ContainerStatuses) == 0 {
+	for _, status := range pod.Status.ContainerStatuses {
+		pid, runs := s.pid(pod, status)
+		if !runs {
+			continue
+		}
+		name := mesh.ProcessOf(pod, status.Name) + " on " + pod.Spec.NodeName
+		s.measureProcess(name, status.ContainerID, pid, quiet)
+		if status.Name != pod.Spec.Containers[0].Name {
+			continue
+		}
+		if text, err := s.mesh.Metrics(ctx, pod); err == nil {
+			if count, ok := gauge(text, "go_goroutines"); ok {
+				s.add(goroutines, name, status.ContainerID, count, quiet)
+			}
+		}
+	}
+}
+
+func (s *soak) measureProcess(name, id string, pid int, quiet bool) {
+	process, err := procfs.NewProc(pid)
+	if err != nil {
 		return
 	}
-	pid, runs := s.pid(pod, pod.Status.ContainerStatuses[0])
-	if !runs {
-		return
+	if used, err := process.ProcSMapsRollup(); err == nil {
+		s.add(memory, name, id, float64(used.Anonymous)/(1<<20), quiet)
 	}
-	name, id := pod.Labels["app.kubernetes.io/component"]+" on "+pod.Spec.NodeName, pod.Status.ContainerStatuses[0].ContainerID
-	if process, err := procfs.NewProc(pid); err == nil {
-		if used, err := process.ProcSMapsRollup(); err == nil {
-			s.add(memory, name, id, float64(used.Anonymous)/(1<<20), quiet)
-		}
-		if count, err := process.FileDescriptorsLen(); err == nil {
-			s.add(descriptors, name, id, float64(count), quiet)
-		}
-	}
-	if text, err := s.mesh.Metrics(ctx, pod); err == nil {
-		if count, ok := gauge(text, "go_goroutines"); ok {
-			s.add(goroutines, name, id, count, quiet)
-		}
+	if count, err := process.FileDescriptorsLen(); err == nil {
+		s.add(descriptors, name, id, float64(count), quiet)
 	}
 }
 
