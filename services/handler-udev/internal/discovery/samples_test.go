@@ -7,8 +7,41 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	published "akri.sh/libs/attributes"
 	"akri.sh/services/handler-udev/internal/discovery"
 )
+
+// TestUSBAttributes checks that the devices of the Configuration in docs/dra.md have the properties
+// that it publishes as attributes, and those of the devices' place on the PCI bus.
+func TestUSBAttributes(t *testing.T) {
+	const tty = other + "/1-10:1.0/ttyUSB0/tty/ttyUSB0"
+	page, err := os.ReadFile("../../../../docs/dra.md")
+	require.NoError(t, err)
+	_, section, _ := strings.Cut(string(page), "### USB devices")
+	_, names, _ := strings.Cut(section, `akri.sh/attributes: "`)
+	names, _, _ = strings.Cut(names, `"`)
+	_, details, _ := strings.Cut(section, "discoveryDetails: |\n")
+	details, _, _ = strings.Cut(details, "```")
+	kernel := newFakeKernel(
+		fakeDevice{Path: other, Node: "/dev/bus/usb/001/007", Sub: "usb", Attributes: map[string]string{
+			"idVendor": "0403", "idProduct": "6001", "serial": "A50285BI",
+		}},
+		fakeDevice{Path: tty, Node: "/dev/ttyUSB0", Sub: "tty"},
+		fakeDevice{Path: "/devices/pnp0/00:04/tty/ttyS0", Node: "/dev/ttyS0", Sub: "tty"},
+	)
+	set := discovery.NewSet(parse(t, details, nil))
+	devices, err := kernel.Devices("")
+	require.NoError(t, err)
+	set.Refresh("", devices)
+	found := list(t, set)
+	require.Len(t, found, 1)
+	annotated, want := map[string]string{}, map[string]string{"USB_VENDOR": "0403", "USB_PRODUCT": "6001", "USB_SERIAL": "A50285BI"}
+	for name := range strings.SplitSeq(names, ",") {
+		annotated[name] = found[tty].properties[name]
+	}
+	require.Equal(t, want, published.OfProperties(annotated))
+	require.Equal(t, map[string]string{published.PCIeRoot: "pci0000:00"}, published.Standard(found[tty].properties))
+}
 
 // TestSamples checks which devices the Configurations in deploy/samples select.
 func TestSamples(t *testing.T) {
