@@ -80,6 +80,30 @@ func TestDeletedOrEndedBrokerIsReplaced(t *testing.T) {
 	}
 }
 
+// The kubelet refuses a Pod whose device a Pod on another node has taken. The broker is created
+// again after 1 s, 2 s and so on, so that there are few until the scheduler has the next status of
+// the node, up to 10 s later.
+func TestRefusedBrokerIsReplacedLater(t *testing.T) {
+	e := newTestEnv(t)
+	e.start()
+	e.waitForConfigurations() // the controller leads
+	began := time.Now()
+	e.instance(e.configuration("echo", podsOnly), "8120fe", 1, "node-a")
+	e.eventuallyNames(e.podNames, "echo-8120fe-pod")
+	for range 2 {
+		refused := e.pod("echo-8120fe-pod")
+		now := metav1.Now() // the kubelet sets no other field
+		refused.Status = corev1.PodStatus{
+			Phase: corev1.PodFailed, Reason: "UnexpectedAdmissionError", Message: "Pod was rejected: no free slot", StartTime: &now,
+		}
+		_, err := e.Pods.In(e.namespace).UpdateStatus(t.Context(), refused, metav1.UpdateOptions{})
+		require.NoError(t, err)
+		e.awaitReplacement(refused.UID, "refused")
+	}
+	require.GreaterOrEqual(t, time.Since(began), 3*time.Second)
+	e.brokersRunning(metav1.ConditionFalse, "UnexpectedAdmissionError", "0 of 1 brokers run; echo-8120fe-pod: UnexpectedAdmissionError: Pod was rejected: no free slot")
+}
+
 func (e *testEnv) awaitReplacement(before types.UID, what string) {
 	e.Helper()
 	e.eventually(func() bool { now := e.pod("echo-8120fe-pod").UID; return now != "" && now != before }, what)
