@@ -2,9 +2,12 @@ package instancewriter_test
 
 import (
 	"errors"
+	"fmt"
 	"io"
+	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 	"google.golang.org/genproto/googleapis/rpc/errdetails"
@@ -17,13 +20,15 @@ import (
 	"akri.sh/services/instance-writer/internal/auth"
 )
 
+type reportStream = grpc.BidiStreamingClient[instancev1.ReportDevicesRequest, instancev1.ReportDevicesResponse]
+
 // A replica with little memory accepts nodes until their reports fill it. It refuses further nodes
 // and serves the others. It accepts nodes again when others have left.
 func TestMemoryLimitsNodes(t *testing.T) {
 	const maxNodes = 64
 	f := newFixture(t, 1, maxNodes)
 	r, _ := startSecuredProcess(t, 48<<20)
-	var streams []grpc.BidiStreamingClient[instancev1.ReportDevicesRequest, instancev1.ReportDevicesResponse]
+	var streams []reportStream
 	report := func(node string) error {
 		conn := r.dial(token(t, namespace, agent, node, audience))
 		stream, err := instancev1.NewInstanceServiceClient(conn).ReportDevices(t.Context())
@@ -61,4 +66,59 @@ func TestMemoryLimitsNodes(t *testing.T) {
 		require.NoError(t, stream.CloseSend())
 	}
 	require.Eventually(t, func() bool { return report(refused) == nil }, timeout, pollInterval)
+}
+
+// A node has reports of nearly 8 MiB. Nodes with small reports connect until the memory of the
+// replica is short. It then ends the stream of the heavy node, and those of the others stay open.
+// All reports have less than 9 MiB, and a quarter of what Go may use is more, so that their limit
+// does not end the stream.
+func TestHeavyNodeMakesRoom(t *testing.T) {
+	const limit, maxNodes, size = 44 << 20, 120, 8 << 10
+	f := newFixture(t, 1, 1)
+	targets := []*fixture{newFixture(t, 1, 0), newFixture(t, 1, 0), newFixture(t, 1, 0)}
+	r, _ := startSecuredProcess(t, limit)
+
+	heavy := make(chan error, 1)
+	client := r.client(token(t, namespace, agent, f.nodes[0], audience))
+	go func() { heavy <- reportLarge(t.Context(), client, f.nodes[0], targets, 2) }()
+	f.eventually("all devices of the heavy node", func() bool {
+		return !slices.ContainsFunc(targets, func(target *fixture) bool {
+			return target.deleted(target.device(f.nodes[0], "2-2", false).GetInstance())
+		})
+	})
+
+	send := func(stream reportStream, node string) error {
+		device := f.device(node, "light", false)
+		device.Properties["LONG"] = strings.Repeat("x", size)
+		if err := stream.Send(f.newReport(node, device)); err != nil && !errors.Is(err, io.EOF) { // EOF: refused already
+			return err
+		}
+		_, err := stream.Recv()
+		return err
+	}
+	light := map[string]reportStream{}
+	for i := 0; i < maxNodes && len(heavy) == 0; i++ {
+		node := fmt.Sprintf("%s-light%d", f.configuration.Name, i)
+		f.addNode(node)
+		conn := r.dial(token(t, namespace, agent, node, audience), from(fmt.Sprintf("127.0.1.%d", i+1)))
+		stream, err := instancev1.NewInstanceServiceClient(conn).ReportDevices(t.Context())
+		require.NoError(t, err)
+		if err := send(stream, node); err != nil {
+			require.True(t, isFull(err), err) // the memory of the heavy node was not free yet
+			break
+		}
+		light[node] = stream
+	}
+
+	select {
+	case err := <-heavy:
+		require.True(t, isFull(err), err)
+		require.ErrorContains(t, err, "the reports of this node need the most")
+	case <-time.After(timeout):
+		t.Fatalf("the heavy node keeps its stream with %d others", len(light))
+	}
+	for node, stream := range light {
+		require.NoError(t, send(stream, node), node)
+	}
+	t.Logf("with %d others", len(light))
 }
