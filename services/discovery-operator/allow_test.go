@@ -1,6 +1,8 @@
 package operator_test
 
 import (
+	"fmt"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -65,6 +67,35 @@ func TestForeignHandlerIsHeldByTheList(t *testing.T) {
 			require.Contains(t, messages, `device "b" with property "LD_PRELOAD": changes how programs run`)
 
 			require.Empty(t, h.reported(h.apply(h.namespace, "lamps", "lamp", ""), true, "a", "node").GetProblems())
+		})
+	}
+}
+
+// udev rules select devices of any class, so the list of udev has all of them. What is refused to
+// all handlers is refused to each process that registers as udev, whatever its list allows.
+func TestDeviceNodesThatUdevMustNotOffer(t *testing.T) {
+	lists := map[string]inventory.AllowLists{"own list": nil, "set": {"udev": {DeviceClasses: []string{catalog.Everything}}}}
+	for name, list := range lists {
+		t.Run(name, func(t *testing.T) {
+			h := newHarness(t, forever)
+			h.config.AllowFromHandlers = list
+			classes := map[string]string{"/dev/kmsg": "kmsg", "/dev/ptmx": "ptmx", "/dev/tty": "tty"} // of each kernel
+			devices := []*discoveryv0.Device{withNull("null")}
+			for path := range classes {
+				devices = append(devices, &discoveryv0.Device{Id: path, DeviceSpecs: []*discoveryv0.DeviceSpec{{ContainerPath: path}}})
+			}
+			sending(devices...).serve(t, h, "udev")
+			h.start()
+
+			report := h.reported(h.apply(h.namespace, "nodes", "udev", "udevRules: []"), true, "null")
+			var messages strings.Builder
+			for _, problem := range report.GetProblems() {
+				require.Equal(t, akriv0.ReasonInvalidDevice, problem.GetReason())
+				messages.WriteString(problem.GetMessage() + "\n")
+			}
+			for path, class := range classes {
+				require.Contains(t, messages.String(), fmt.Sprintf("%q, which gives control of the node, and needs its class %q in --allow-device-classes", path, class))
+			}
 		})
 	}
 }
