@@ -245,6 +245,26 @@ func TestUnreadable(t *testing.T) {
 	require.Nil(t, e.Broken())
 }
 
+// An explanation names the nodes with slots that no Pod uses, and none if it does not know all
+// Pods.
+func TestSlotsWithoutPods(t *testing.T) {
+	slots := func(change func(*explain.Snapshot)) string {
+		s := load(t, "broker-refused")
+		change(s)
+		for _, link := range explain.Instance(s, "default", "camera-8120fe").Links {
+			if link.Name == explain.LinkSlots {
+				return link.Message
+			}
+		}
+		return ""
+	}
+
+	const unused = "; no Pod uses those of node-a, node-b"
+	require.Equal(t, "2 of 2 held, by node-a, node-b"+unused, slots(func(*explain.Snapshot) {}))
+	require.NotContains(t, slots(func(s *explain.Snapshot) { s.Unreadable = []string{"pods"} }), unused)
+	require.NotContains(t, slots(func(s *explain.Snapshot) { s.OneNamespace = true }), unused)
+}
+
 func TestNotInstalled(t *testing.T) {
 	e := explain.Configuration(&explain.Snapshot{}, "default", "camera")
 	require.Equal(t, explain.NotInstalled, e.Cause().ID)

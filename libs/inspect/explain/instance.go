@@ -76,6 +76,9 @@ func (s *Snapshot) slotsLink(instance *akriv0.Instance) Link {
 	if by := holders(slots); by != "" {
 		message += ", by " + by
 	}
+	if nodes := s.holdersWithoutPods(slots); len(nodes) > 0 {
+		message += "; no Pod uses those of " + NodeList(nodes)
+	}
 
 	cause := target{Snapshot: s, instances: []*akriv0.Instance{instance}}.firstCause(LinkSlots)
 	if cause != nil {
