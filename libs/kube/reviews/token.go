@@ -8,8 +8,12 @@ import (
 	"time"
 )
 
-// maxTokenBytes is more than the size of a token with many groups.
-const maxTokenBytes = 16 << 10
+const (
+	// maxTokenBytes is more than the size of a token with many groups.
+	maxTokenBytes = 16 << 10
+	// maxExpiry is the end of the year 9999, the last that RFC 3339 can express.
+	maxExpiry = 253402300799
+)
 
 // pattern of tokens in the header Authorization (RFC 6750).
 var pattern = regexp.MustCompile(`^[A-Za-z0-9._~+/-]+=*$`)
@@ -46,5 +50,5 @@ func expiry(token string) time.Time {
 	if json.Unmarshal(payload, &claims) != nil || claims.Expires <= 0 {
 		return time.Time{}
 	}
-	return time.Unix(int64(claims.Expires), 0)
+	return time.Unix(int64(min(claims.Expires, maxExpiry)), 0)
 }

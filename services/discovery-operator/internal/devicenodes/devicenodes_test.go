@@ -15,11 +15,11 @@ import (
 
 // node is a copy of the files of a node.
 type node struct {
-	t    *testing.T
+	t    testing.TB
 	root string
 }
 
-func newNode(t *testing.T) node {
+func newNode(t testing.TB) node {
 	t.Helper()
 	n := node{t, t.TempDir()}
 	for kind, devices := range map[string]map[string]string{
@@ -304,4 +304,30 @@ func TestThisNode(t *testing.T) {
 		}
 	}
 	require.NotZero(t, refused)
+}
+
+// FuzzFiles has any text before and after the lines of the disks that the node uses, and in the
+// uevent of another device. These disks and the other devices are found nevertheless.
+func FuzzFiles(f *testing.F) {
+	const mount = "30 22 8:1 / /data rw - ext4 /dev/sda1 rw"
+	for _, seed := range []string{"", "\x00", " ", "- - -", "1 2 8:16 / / -", "1 2 8:17 / / - x", "/dev/sda", "DEVNAME=", "DEVNAME=x y", mount} {
+		f.Add(seed, seed, seed)
+	}
+	f.Add("MAJOR=1\nDEVNAME=null\nDEVNAME=a/../b", "30 22 8:17 / /data rw - ext4", "/dev/sdb1 partition 1 2 -2")
+	n := newNode(f)
+	f.Fuzz(func(t *testing.T, uevent, mounts, swaps string) {
+		if strings.Contains(uevent, "DEVNAME=s") || strings.Contains(uevent, "DEVNAME=t") {
+			return // two devices of a kernel do not have the same name
+		}
+		n := node{t, n.root}
+		n.write("sys/devices/virtual/block/zram0/uevent", uevent)
+		n.mount(mounts, mount, mounts)
+		n.write("swaps", swaps+"\n/dev/sdb2 partition 1 2 -2\n"+swaps)
+
+		table := n.read()
+		for _, used := range []string{"/dev/sda", "/dev/sda1", "/dev/sg0", "/dev/sdb", "/dev/sdb2"} {
+			require.ErrorContains(t, table.Check(used), "a disk", used)
+		}
+		require.NoError(t, table.Check("/dev/ttyUSB0"))
+	})
 }

@@ -1,6 +1,7 @@
 package inventory_test
 
 import (
+	"encoding/json"
 	"errors"
 	"maps"
 	"slices"
@@ -172,4 +173,34 @@ func TestAllowListsAreDecoded(t *testing.T) {
 	for _, text := range []string{"lamp", `{"lamp": ["ttyUSB"]}`, `{"lamp": {"deviceClass": []}}`, `{} {}`, `{"lamp": {}`} {
 		require.ErrorContains(t, new(inventory.AllowLists).UnmarshalText([]byte(text)), "decode the allow lists", text)
 	}
+}
+
+// FuzzAllowLists reads any text as the lists. What is decoded is one JSON object with known keys:
+// decoded again, it gives the same lists.
+func FuzzAllowLists(f *testing.F) {
+	for _, text := range []string{
+		"", "null", "{}", "{} {}", "[]", `{"lamp": null}`, `{"lamp": {"deviceClasses": null}}`, `{"lamp": {"deviceClass": []}}`,
+		`{"lamp": {"deviceClasses": ["ttyUSB"], "propertyPrefixes": ["LAMP_"]}, "onvif": {}}`, `{"a": {"DEVICECLASSES": ["*"]}, "a": {}}`,
+	} {
+		f.Add(text)
+	}
+	f.Fuzz(func(t *testing.T, text string) {
+		var lists inventory.AllowLists
+		if lists.UnmarshalText([]byte(text)) != nil || text == "" {
+			return
+		}
+		var object map[string]map[string][]string
+		require.NoError(t, json.Unmarshal([]byte(text), &object))
+		for _, list := range object {
+			for key := range list {
+				require.True(t, strings.EqualFold(key, "deviceClasses") || strings.EqualFold(key, "propertyPrefixes"), key)
+			}
+		}
+
+		written, err := json.Marshal(lists)
+		require.NoError(t, err)
+		var again inventory.AllowLists
+		require.NoError(t, again.UnmarshalText(written))
+		require.Equal(t, lists, again)
+	})
 }
