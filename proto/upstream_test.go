@@ -12,10 +12,11 @@ import (
 	"akri.sh/proto/opcuanode"
 )
 
-// TestUpstreamBrokers compares the APIs of brokers with what clients of upstream Akri's brokers have
-// been generated from (github.com/project-akri/akri): samples/brokers/onvif-video-broker/camera.proto
-// at 9414ef0f and samples/brokers/opcua-monitoring-broker/opcua_node.proto at b7ec9e14. On the wire
-// are the names of the methods, and the numbers and kinds of the fields.
+// TestUpstreamBrokers compares the APIs of brokers with what clients of upstream Akri's brokers
+// have been generated from (github.com/project-akri/akri):
+// samples/brokers/onvif-video-broker/camera.proto at 9414ef0f and
+// samples/brokers/opcua-monitoring-broker/opcua_node.proto at b7ec9e14. On the wire are the names
+// of the methods, and the numbers and kinds of the fields.
 func TestUpstreamBrokers(t *testing.T) {
 	for _, c := range []struct {
 		file protoreflect.FileDescriptor

@@ -11,6 +11,10 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"regexp"
+	"runtime"
+	"slices"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -134,6 +138,7 @@ func cameraSample(t *testing.T) {
 		names = append(names, pod.Name)
 	}
 	requireShades(t, &brokers[0], "udev-usb-camera-svc", names...)
+	requireImageSize(t, "camera-broker")
 	// The Pods must end before the camera is unplugged.
 	run("Remove it")
 	awaitBrokers(t, "default", "udev-usb-camera", 0)
@@ -218,6 +223,29 @@ func (s shades) complete(names []string) error {
 		}
 	}
 	return nil
+}
+
+// requireImageSize compares the size of the image of a sample with that in its README, which is for
+// x86-64.
+func requireImageSize(t *testing.T, name string) {
+	t.Helper()
+	if runtime.GOARCH != "amd64" {
+		return
+	}
+	text, err := os.ReadFile(akri.Path("deploy", "samples", name, "README.md"))
+	require.NoError(t, err)
+	stated := regexp.MustCompile(`The image has ([0-9.]+) MiB`).FindSubmatch(text)
+	require.NotNil(t, stated, "the README of %s does not state the size of the image", name)
+	want, err := strconv.ParseFloat(string(stated[1]), 64)
+	require.NoError(t, err)
+
+	images, err := mesh.ImageFiles(os.Getenv("AKRI_IMAGES"))
+	require.NoError(t, err)
+	i := slices.IndexFunc(images, func(path string) bool { return filepath.Base(path) == name+".tar" })
+	require.GreaterOrEqual(t, i, 0, images)
+	info, err := os.Stat(images[i])
+	require.NoError(t, err)
+	require.InEpsilon(t, want, float64(info.Size())/(1<<20), 0.05, "MiB of the image %s", name)
 }
 
 // mjpg returns an image of one color as cameras send it, without Huffman tables.
