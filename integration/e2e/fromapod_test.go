@@ -1,11 +1,13 @@
 package e2e_test
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
 	"net"
 	"net/http"
+	"strings"
 	"time"
 
 	"google.golang.org/grpc"
@@ -49,11 +51,12 @@ func queryService(ctx context.Context, from *corev1.Pod, service string) (string
 func networkOf(pid int) string { return fmt.Sprintf("/proc/%d/ns/net", pid) }
 
 // dialerFrom returns the ClusterIP of a Service and a function that connects from the pod's
-// network.
+// network. As in DNS, the name of a Service in another namespace ends with a dot and the namespace.
 func dialerFrom(
 	ctx context.Context, from *corev1.Pod, service string,
 ) (address string, dial func(ctx context.Context, address string) (net.Conn, error), err error) {
-	object, err := akri.Kubernetes.CoreV1().Services(from.Namespace).Get(ctx, service, metav1.GetOptions{})
+	name, namespace, _ := strings.Cut(service, ".")
+	object, err := akri.Kubernetes.CoreV1().Services(cmp.Or(namespace, from.Namespace)).Get(ctx, name, metav1.GetOptions{})
 	if err != nil {
 		return "", nil, err
 	}

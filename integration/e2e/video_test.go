@@ -6,6 +6,7 @@ import (
 	"context"
 	"crypto/tls"
 	"crypto/x509"
+	"errors"
 	"fmt"
 	"image/jpeg"
 	"io"
@@ -22,8 +23,10 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/status"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
@@ -49,8 +52,9 @@ var cameraSecret sync.Mutex
 // videoOfCameras runs the tutorial with two cameras (three with AKRI_CAMERAS) that send H.264 and
 // require a password. They name the address of another host for their stream, as behind a network
 // address translation. In a browser, the page of the viewer shows the moving pictures of all
-// cameras, and the Service of the Configuration has frames of all. So do the Services of the
-// Configuration that the chart creates from values.
+// cameras, and the Service of the Configuration has frames of all. A namespace that may not use the
+// cameras gets none. The Services of the Configuration that the chart creates from values have
+// frames, too.
 func videoOfCameras(t *testing.T) {
 	cameraSecret.Lock()
 	t.Cleanup(cameraSecret.Unlock)
@@ -76,7 +80,8 @@ func videoOfCameras(t *testing.T) {
 	// The cameras of earlier tests may still have their grace period.
 	const identity = "      identity: uuid"
 	only := "      uuids: {action: Include, items: [" + strings.Join(slices.Sorted(maps.Keys(cameras)), ", ") + "]}\n" + identity
-	run := tutorialOf(t, "tutorials/camera-video.md", "onvif-video.yaml", sample(t, "onvif-video.yaml", identity, only))
+	run := tutorialOf(t, "tutorials/camera-video.md", "onvif-video.yaml", sample(t, "onvif-video.yaml", identity, only,
+		"  capacity: 1\n", "  capacity: 1\n  allowedNamespaces: [default]\n"))
 	values := filepath.Join(t.TempDir(), "values.yaml")
 	require.NoError(t, os.WriteFile(values, []byte(sample(t, "values/onvif-video.yaml", identity, only, "tag: v0.1.0", "tag: "+mesh.DevTag)), 0o600))
 	t.Cleanup(func() {
@@ -104,6 +109,7 @@ func videoOfCameras(t *testing.T) {
 			float64(len(ages)/len(cameras))/watched(t).Seconds(), ages[len(ages)/2], ages[len(ages)*99/100])
 	}))
 	requireFramesOf(t, "onvif-video", cameras)
+	requireNoFramesElsewhere(t, "onvif-video")
 
 	run("With Helm values", "deploy/samples/values/onvif-video.yaml", values)
 	require.Contains(t, shell(t, "helm get manifest cameras --namespace default"), "kind: Configuration\nmetadata:\n  name: onvif-video\n")
@@ -140,6 +146,34 @@ func requireFramesOf(t *testing.T, configuration string, cameras map[string]*rts
 				return err
 			})
 		}
+	}
+}
+
+// requireNoFramesElsewhere requires that a namespace that may not use the cameras gets none: its
+// Pods that request one are refused, and the Service refuses clients that do not have the token,
+// whose Secret is in the namespace of the cameras.
+func requireNoFramesElsewhere(t *testing.T, configuration string) {
+	t.Helper()
+	request := strings.Replace(ownPod("elsewhere", configuration), "namespace: default", "namespace: "+mesh.Namespace, 1)
+	await(t, "the refusal of a Pod that requests a camera", func(ctx context.Context) error {
+		_, err := akri.Kubectl(ctx, request, "create", "--dry-run=server", "-f", "-")
+		if err == nil {
+			return errors.New("the Pod is accepted")
+		}
+		if !strings.Contains(err.Error(), "may not use akri.sh/"+configuration+";") {
+			return err
+		}
+		return nil
+	})
+
+	others, err := akri.Kubernetes.CoreV1().Pods(mesh.Namespace).List(t.Context(), metav1.ListOptions{LabelSelector: "app.kubernetes.io/component=broker-controller"})
+	require.NoError(t, err)
+	require.NotEmpty(t, others.Items)
+	client := cameraCredentials(t)
+	for _, token := range []string{"", "0", client.token[1:]} {
+		client.token = token
+		_, err := client.frame(t.Context(), &others.Items[0], configuration+"-svc.default")
+		require.Equal(t, codes.Unauthenticated, status.Code(err), "%v", err)
 	}
 }
 
@@ -221,7 +255,11 @@ func videoFrom(ctx context.Context, t *testing.T, from *corev1.Pod, service stri
 // frameOf calls GetFrame of a Service from the network of a Pod.
 func frameOf(ctx context.Context, t *testing.T, from *corev1.Pod, service string) (*camera.NotifyResponse, error) {
 	t.Helper()
-	c := cameraCredentials(t)
+	return cameraCredentials(t).frame(ctx, from, service)
+}
+
+// frame calls GetFrame of a Service with the token of the client.
+func (c *cameraClient) frame(ctx context.Context, from *corev1.Pod, service string) (*camera.NotifyResponse, error) {
 	conn, err := connectFrom(ctx, from, service, "443", credentials.NewTLS(c.tls))
 	if err != nil {
 		return nil, err
