@@ -1,6 +1,7 @@
 package charts_test
 
 import (
+	"fmt"
 	"os"
 	"path/filepath"
 	"testing"
@@ -19,14 +20,30 @@ import (
 	akriv0 "akri.sh/libs/apis/akri/v0"
 )
 
-// slicesAs returns a client for ResourceSlices of a user who has all rights on them.
-func slicesAs(t *testing.T, user rest.ImpersonationConfig) resourceclient.ResourceSliceInterface {
+// resourcesAs returns a client for devices of a user.
+func resourcesAs(t *testing.T, user rest.ImpersonationConfig) resourceclient.ResourceV1Interface {
 	t.Helper()
 	config := server.Config()
 	config.Impersonate = user
 	clientset, err := kubernetes.NewForConfig(config)
 	require.NoError(t, err)
-	return clientset.ResourceV1().ResourceSlices()
+	return clientset.ResourceV1()
+}
+
+func slicesAs(t *testing.T, user rest.ImpersonationConfig) resourceclient.ResourceSliceInterface {
+	t.Helper()
+	return resourcesAs(t, user).ResourceSlices()
+}
+
+// applyPolicies applies the policies of dra-controller, as in the namespace edge.
+func applyPolicies(t *testing.T) {
+	t.Helper()
+	policies, err := render(t, append(set("global.resources=dra"), "--namespace", "edge", "--show-only", "charts/dra-controller/templates/policy.yaml")...)
+	require.NoError(t, err)
+	file := filepath.Join(t.TempDir(), "policy.yaml")
+	require.NoError(t, os.WriteFile(file, []byte(policies), 0o600))
+	_, err = run(t, "kubectl", "apply", "-f", file, "--kubeconfig", kubeconfig(t))
+	require.NoError(t, err)
 }
 
 func sliceOf(driver, name string) *resourcev1.ResourceSlice {
@@ -56,13 +73,7 @@ func TestResourceSlicesOfOthers(t *testing.T) {
 	}, metav1.CreateOptions{})
 	require.NoError(t, err)
 
-	policy, err := render(t, append(set("global.resources=dra"), "--namespace", "edge", "--show-only", "charts/dra-controller/templates/policy.yaml")...)
-	require.NoError(t, err)
-	file := filepath.Join(t.TempDir(), "policy.yaml")
-	require.NoError(t, os.WriteFile(file, []byte(policy), 0o600))
-	_, err = run(t, "kubectl", "apply", "-f", file, "--kubeconfig", kubeconfig(t))
-	require.NoError(t, err)
-
+	applyPolicies(t)
 	controller := slicesAs(t, rest.ImpersonationConfig{UserName: "system:serviceaccount:edge:akri-dra-controller", Groups: []string{rights}})
 	kubelet := slicesAs(t, rest.ImpersonationConfig{UserName: "system:node:node-a", Groups: []string{"system:nodes", rights}})
 	others := map[string]resourceclient.ResourceSliceInterface{
@@ -101,4 +112,84 @@ func TestResourceSlicesOfOthers(t *testing.T) {
 	require.ErrorContains(t, err, "only dra-controller writes")
 	require.NoError(t, controller.Delete(t.Context(), "akri", metav1.DeleteOptions{}))
 	require.NoError(t, admin.ResourceV1().ResourceSlices().DeleteCollection(t.Context(), metav1.DeleteOptions{}, metav1.ListOptions{}))
+}
+
+// dra-controller, whose rights RBAC cannot restrict to the objects of Akri, writes no others.
+func TestObjectsOfOtherDrivers(t *testing.T) {
+	const message = "dra-controller "
+	applyPolicies(t)
+	admin, err := kubernetes.NewForConfig(server.Config())
+	require.NoError(t, err)
+	controller := resourcesAs(t, rest.ImpersonationConfig{
+		UserName: "system:serviceaccount:edge:akri-dra-controller", Groups: []string{"system:masters"},
+	})
+	slices, classes := controller.ResourceSlices(), controller.DeviceClasses()
+	class := func(name, resource string) *resourcev1.DeviceClass {
+		class := &resourcev1.DeviceClass{ObjectMeta: metav1.ObjectMeta{Name: name}}
+		if resource != "" {
+			class.Spec.ExtendedResourceName = &resource
+		}
+		return class
+	}
+	_, err = admin.ResourceV1().ResourceSlices().Create(t.Context(), sliceOf("gpu.example.com", "other"), metav1.CreateOptions{})
+	require.NoError(t, err)
+	_, err = admin.ResourceV1().DeviceClasses().Create(t.Context(), class("other", ""), metav1.CreateOptions{})
+	require.NoError(t, err)
+	require.EventuallyWithT(t, func(c *assert.CollectT) {
+		_, err := slices.Create(t.Context(), sliceOf("gpu.example.com", "early"), metav1.CreateOptions{DryRun: dryRun})
+		require.ErrorContains(c, err, message)
+		require.ErrorContains(c, touch(t, classes, "other"), message)
+	}, time.Minute, 100*time.Millisecond, "the policies are in force")
+	for what, write := range map[string]func() error{
+		"a slice of another driver": func() error {
+			_, err := slices.Create(t.Context(), sliceOf("gpu.example.com", "new"), metav1.CreateOptions{})
+			return err
+		},
+		"the slice of another driver": func() error { return slices.Delete(t.Context(), "other", metav1.DeleteOptions{}) },
+		"all slices": func() error {
+			return slices.DeleteCollection(t.Context(), metav1.DeleteOptions{}, metav1.ListOptions{})
+		},
+		"a change of another slice": func() error {
+			slice, err := slices.Get(t.Context(), "other", metav1.GetOptions{})
+			require.NoError(t, err)
+			slice.Spec.Pool.Generation++
+			_, err = slices.Update(t.Context(), slice, metav1.UpdateOptions{})
+			return err
+		},
+		"a class of another driver": func() error {
+			_, err := classes.Create(t.Context(), class("gpu.example.com", ""), metav1.CreateOptions{})
+			return err
+		},
+		"the class of another driver": func() error { return classes.Delete(t.Context(), "other", metav1.DeleteOptions{}) },
+		"the resource of another driver": func() error {
+			_, err := classes.Create(t.Context(), class("gpu.akri.sh", "example.com/gpu"), metav1.CreateOptions{})
+			return err
+		},
+		"a change of another class": func() error { return touch(t, classes, "other") },
+	} {
+		require.ErrorContains(t, write(), message, what)
+	}
+
+	// Its own objects, and the dry runs with which it reads the features of the API server.
+	_, err = slices.Create(t.Context(), sliceOf(akriv0.Driver, "own"), metav1.CreateOptions{})
+	require.NoError(t, err)
+	_, err = classes.Create(t.Context(), class("cameras.akri.sh", "akri.sh/cameras"), metav1.CreateOptions{})
+	require.NoError(t, err)
+	_, err = classes.Create(t.Context(), class("akri-probe-x", "akri.sh/probe"), metav1.CreateOptions{DryRun: dryRun})
+	require.NoError(t, err)
+	require.NoError(t, slices.Delete(t.Context(), "own", metav1.DeleteOptions{}))
+	require.NoError(t, classes.Delete(t.Context(), "cameras.akri.sh", metav1.DeleteOptions{}))
+
+	require.NoError(t, admin.ResourceV1().ResourceSlices().Delete(t.Context(), "other", metav1.DeleteOptions{}))
+	require.NoError(t, admin.ResourceV1().DeviceClasses().Delete(t.Context(), "other", metav1.DeleteOptions{}))
+}
+
+// touch changes a label of a DeviceClass.
+func touch(t *testing.T, classes resourceclient.DeviceClassInterface, name string) error {
+	t.Helper()
+	class, err := classes.Get(t.Context(), name, metav1.GetOptions{})
+	require.NoError(t, err)
+	class.Labels = map[string]string{"changed": fmt.Sprint(time.Now().UnixNano())}
+	_, err = classes.Update(t.Context(), class, metav1.UpdateOptions{})
+	return err
 }
