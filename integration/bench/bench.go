@@ -22,10 +22,11 @@ type Options struct {
 	// Resource Allocation, `dra-idle`, the memory of the services of the latter, `scheduling`, the
 	// scheduler with both, which needs no cluster, or `scale`, one instance-writer and many
 	// simulated nodes, which needs no cluster. Empty selects all but `scale`.
-	Only  string        `help:"Only measurement to run: brokers, dra, dra-idle, idle, scale, scheduling, sharing or turnaround." enum:",brokers,dra,dra-idle,idle,scale,scheduling,sharing,turnaround" default:""`
-	Nodes []int         `help:"Numbers of simulated nodes for scale." default:"100,500,1000"`
-	Idle  time.Duration `help:"Time for which scale measures without changes." default:"12m"`
-	Agent bool          `help:"Simulate nodes with the agent in scale, which has one connection to instance-writer instead of two."`
+	Only    string        `help:"Only measurement to run: brokers, dra, dra-idle, idle, scale, scheduling, sharing or turnaround." enum:",brokers,dra,dra-idle,idle,scale,scheduling,sharing,turnaround" default:""`
+	Nodes   []int         `help:"Numbers of simulated nodes for scale." default:"100,500,1000"`
+	Idle    time.Duration `help:"Time for which scale measures without changes." default:"12m"`
+	Agent   bool          `help:"Simulate nodes with the agent in scale, which has one connection to instance-writer instead of two."`
+	Profile string        `help:"Directory for CPU profiles of the scheduler, one for each case of scheduling." type:"existingdir"`
 	// Out is for the results, Progress for the steps.
 	Out      io.Writer `kong:"-"`
 	Progress io.Writer `kong:"-"`

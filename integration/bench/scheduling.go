@@ -2,8 +2,14 @@ package bench
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
 	"slices"
 	"time"
 
@@ -36,6 +42,8 @@ type schedulingCase struct {
 	claims, shared, classes bool
 	// resource is requested by each Pod, or empty.
 	resource string
+	// profile is a file for a CPU profile of the scheduler, or empty.
+	profile string
 }
 
 // pods returns the number of Pods to schedule. Devices that all nodes see take longer.
@@ -63,8 +71,11 @@ func schedulingCases() []schedulingCase {
 func (b *bench) scheduling(ctx context.Context) error {
 	var published []time.Duration
 	fmt.Fprintf(b.Out, "\n| %d nodes, %d devices | Pods | created → all scheduled | Pods/s |\n|---|---|---|---|\n", schedulingNodes, burstSize)
-	for _, c := range schedulingCases() {
+	for i, c := range schedulingCases() {
 		b.progress("scheduling %d Pods: %s", c.pods(), c.name)
+		if b.Profile != "" && c.claims {
+			c.profile = filepath.Join(b.Profile, fmt.Sprintf("scheduling-%d.pprof", i))
+		}
 		publishing, scheduled, err := c.measure(ctx)
 		if err != nil {
 			return fmt.Errorf("measure scheduling, %s: %w", c.name, err)
@@ -106,12 +117,7 @@ func (c schedulingCase) measure(ctx context.Context) (published, scheduled time.
 			return 0, 0, err
 		}
 	}
-	binary, err := binaries.Path("kube-scheduler")
-	if err != nil {
-		return 0, 0, err
-	}
-	// The default rate of 50 requests a second would be the limit.
-	scheduler, err := process.StartBinary(api, binary, "--leader-elect=false", "--secure-port=0", "--kube-api-qps=5000", "--kube-api-burst=5000", "--v=0")
+	scheduler, address, err := startScheduler(ctx, api)
 	if err != nil {
 		return 0, 0, err
 	}
@@ -119,8 +125,53 @@ func (c schedulingCase) measure(ctx context.Context) (published, scheduled time.
 	if _, err := c.schedule(ctx, clients, 1); err != nil { // the scheduler has read all objects
 		return 0, 0, err
 	}
+
+	var group errgroup.Group
+	if c.profile != "" {
+		group.Go(func() error { return saveProfile(ctx, address, c.profile) })
+	}
 	scheduled, err = c.schedule(ctx, clients, c.pods())
-	return published, scheduled, err
+	return published, scheduled, errors.Join(err, group.Wait())
+}
+
+// startScheduler starts a scheduler that serves its profiles at the address.
+func startScheduler(ctx context.Context, api *kubetest.Server) (scheduler *process.Process, address string, err error) {
+	binary, err := binaries.Path("kube-scheduler")
+	if err != nil {
+		return nil, "", err
+	}
+	if address, err = process.FreeAddress(ctx); err != nil {
+		return nil, "", err
+	}
+	host, port, _ := net.SplitHostPort(address) // of FreeAddress
+	// The default rate of 50 requests a second would be the limit.
+	scheduler, err = process.StartBinary(api, binary, "--leader-elect=false", "--kube-api-qps=5000", "--kube-api-burst=5000", "--v=0",
+		"--bind-address="+host, "--secure-port="+port, "--authorization-always-allow-paths=/debug/pprof/*")
+	return scheduler, address, err
+}
+
+// saveProfile writes the CPU profile of the next three seconds.
+func saveProfile(ctx context.Context, address, file string) error {
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, "https://"+address+"/debug/pprof/profile?seconds=3", nil)
+	if err != nil {
+		return fmt.Errorf("request profile: %w", err)
+	}
+	// The scheduler makes its certificate itself.
+	unverified := &tls.Config{InsecureSkipVerify: true}
+	client := &http.Client{Transport: &http.Transport{TLSClientConfig: unverified}}
+	response, err := client.Do(request)
+	if err != nil {
+		return fmt.Errorf("request profile: %w", err)
+	}
+	defer response.Body.Close()
+	profile, err := io.ReadAll(response.Body)
+	if err != nil {
+		return fmt.Errorf("read profile: %w", err)
+	}
+	if response.StatusCode != http.StatusOK {
+		return fmt.Errorf("request profile: %s: %s", response.Status, profile)
+	}
+	return os.WriteFile(file, profile, 0o644)
 }
 
 func (c schedulingCase) createNodes(ctx context.Context, clients mesh.Clients) (names []string, err error) {
