@@ -69,12 +69,12 @@ release: binaries $(BIN)/akri-image $(BIN)/cosign ## Push and sign images and ch
 
 .PHONY: release-kubectl-akri
 release-kubectl-akri: export TAG := $(value TAG)
-release-kubectl-akri: ## Build the archives of kubectl akri for all platforms and its krew manifest: make release-kubectl-akri TAG=v1.2.3
+release-kubectl-akri: $(BIN)/akri-image ## Build the archives of kubectl akri for all platforms, their SBOMs and its krew manifest: make release-kubectl-akri TAG=v1.2.3
 	@[[ "$$TAG" =~ ^v[0-9]+\.[0-9]+\.[0-9]+(-[0-9A-Za-z.-]+)?$$ ]] || { echo "TAG=$$TAG must be a version, such as v1.2.3"; exit 1; }
 	tools/release-kubectl-akri.sh "$$TAG" $(RELEASE)/kubectl-akri
 
 .PHONY: sign-kubectl-akri
-sign-kubectl-akri: $(BIN)/cosign ## Sign the files of release-kubectl-akri and attest their provenance
+sign-kubectl-akri: $(BIN)/cosign ## Sign the files of release-kubectl-akri and attest their provenance and contents
 	tools/release-sign-files.sh $(RELEASE)/kubectl-akri
 
 .PHONY: release-prerequisites

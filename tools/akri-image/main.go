@@ -14,6 +14,7 @@ import (
 type commands struct {
 	Build buildCommand `cmd:"" help:"Build images into archives that containerd and docker import."`
 	Push  pushCommand  `cmd:"" help:"Build images for all platforms and push them to a registry."`
+	SBOM  sbomCommand  `cmd:"" name:"sbom" help:"Write the SBOM of an archive with a Go binary to the standard output."`
 	List  listCommand  `cmd:"" help:"List the image definitions and the platforms this machine can build."`
 }
 

@@ -2,6 +2,7 @@ package main_test
 
 import (
 	"bytes"
+	"crypto/sha256"
 	"encoding/base64"
 	"encoding/json"
 	"encoding/pem"
@@ -16,6 +17,7 @@ import (
 	"regexp"
 	"runtime"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -132,6 +134,13 @@ func checkFiles(t *testing.T, r release) {
 			require.ErrorContains(t, err, "verify signature")
 		}
 	}
+	require.NoFileExists(t, filepath.Join(r.files(), "akri.yaml.sbom.sigstore.json"))
+	contents := r.shell(t, "cosign verify-blob-attestation --type spdxjson --bundle "+downloads[1]+".sbom.sigstore.json "+downloads[1]+"\n"+
+		`jq '.dsseEnvelope.payload | @base64d | fromjson | .predicate.packages[] | .name, .primaryPackagePurpose, .checksums[0].checksumValue' `+
+		downloads[1]+".sbom.sigstore.json")
+	for _, want := range []string{"ARCHIVE", "stdlib", "akri.sh/tools/akri-image", fmt.Sprintf("%x", sha256.Sum256([]byte(downloads[1])))} {
+		require.Contains(t, contents, strconv.Quote(want))
+	}
 	text := r.shell(t, `jq '.dsseEnvelope.payload | @base64d | fromjson' akri.yaml.provenance.sigstore.json`)
 	require.Contains(t, text, "https://github.com/akri-mesh/akri/actions/runs/7/attempts/2")
 }
@@ -221,6 +230,10 @@ func newRelease(t *testing.T) release {
 	for _, file := range downloads {
 		require.NoError(t, os.WriteFile(filepath.Join(r.files(), file), []byte(file), 0o600))
 	}
+	archive := filepath.Join(r.files(), downloads[1])
+	document := r.run(t, tool.path, "sbom", "--version", "v1.2.3", "--platform", "linux/amd64", tool.path, archive)
+	require.NoError(t, os.Mkdir(r.files()+".spdx", 0o755))
+	require.NoError(t, os.WriteFile(filepath.Join(r.files()+".spdx", downloads[1]+".spdx.json"), []byte(document), 0o600))
 	signing.run(t, root+"/tools/release-sign-files.sh", r.files())
 	return r.with("COSIGN_KEY="+key+".pub", "COSIGN_INSECURE_IGNORE_TLOG=true")
 }

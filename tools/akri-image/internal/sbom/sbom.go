@@ -1,5 +1,5 @@
-// Package sbom describes what an image is made of, as an SPDX 2.3 document: the Go modules of its
-// binaries, the Go release, and the Debian packages of its libraries.
+// Package sbom describes what an image or an archive is made of, as an SPDX 2.3 document: the Go
+// modules of its binaries, the Go release, and the Debian packages of its libraries.
 package sbom
 
 import (
@@ -22,11 +22,20 @@ import (
 // Package is a Go module or a Debian package.
 type Package = packageurl.PackageURL
 
-// Image is the image of one platform.
+// Image is the image of one platform, or an archive for it.
 type Image struct {
 	Digest   v1.Hash
 	Platform string
 	Packages []Package
+	Archive  bool
+}
+
+// purpose returns the purpose in the terms of SPDX.
+func (i Image) purpose() string {
+	if i.Archive {
+		return "ARCHIVE"
+	}
+	return "CONTAINER"
 }
 
 // Document returns the SPDX document of an image with one or several platforms. Equal images give
@@ -67,7 +76,7 @@ func (d *document) addImage(name, version string, image Image) common.ElementID 
 		PackageDownloadLocation: "NOASSERTION",
 		PackageComment:          image.Platform,
 		PackageChecksums:        []common.Checksum{{Algorithm: common.SHA256, Value: image.Digest.Hex}},
-		PrimaryPackagePurpose:   "CONTAINER",
+		PrimaryPackagePurpose:   image.purpose(),
 	})
 	d.addRelation(d.SPDXIdentifier, common.TypeRelationshipDescribe, id)
 	return id

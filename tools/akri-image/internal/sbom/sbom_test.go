@@ -71,6 +71,19 @@ func TestDocumentIsValidAndReproducible(t *testing.T) {
 	require.Equal(t, []spdx.Checksum{{Algorithm: spdx.SHA256, Value: strings.Repeat("a", 64)}}, document.Packages[0].PackageChecksums)
 }
 
+func TestPurpose(t *testing.T) {
+	for purpose, image := range map[string]sbom.Image{
+		"CONTAINER": {Digest: hash(t, "a"), Platform: "linux/amd64"},
+		"ARCHIVE":   {Digest: hash(t, "a"), Platform: "windows/amd64", Archive: true},
+	} {
+		text, err := sbom.Document("x", "v1.2.3", hash(t, "c"), []sbom.Image{image})
+		require.NoError(t, err)
+		document, err := json.Read(bytes.NewReader(text))
+		require.NoError(t, err)
+		require.Equal(t, purpose, document.Packages[0].PrimaryPackagePurpose)
+	}
+}
+
 // modules returns the sorted modules of the information. Two binaries have the same ones.
 func modules(t *testing.T) []sbom.Package {
 	t.Helper()
