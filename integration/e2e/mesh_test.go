@@ -134,6 +134,7 @@ var independent = []scenario{
 	failingJob,
 	explainedCauses,
 	releaseOfConfigurations,
+	cameraSample, // after cameras, which use the same Secret
 
 	// Devices and their Instances.
 	sharedDevice,
@@ -166,7 +167,6 @@ var independent = []scenario{
 
 	// Documents and commands.
 	samplesOfTheReadme,
-	cameraSample,
 	serialSample,
 	opcuaSample,
 	reportedProblem,
