@@ -43,6 +43,27 @@ func TestImages(t *testing.T) {
 	require.Equal(t, slices.Compact(used), demo.Images)
 }
 
+// TestPrograms checks that a demo builds no programs that only tests use, such as otelcol: it took
+// minutes.
+func TestPrograms(t *testing.T) {
+	require.ElementsMatch(t, []string{
+		"pause", "relay", "kube-apiserver", "kube-controller-manager", "kube-scheduler", "kubelet", "kube-proxy", "kubectl", "etcd",
+		"containerd", "containerd-shim-runc-v2", "ctr", "coredns", "helm",
+	}, demo.Programs())
+}
+
+// TestCommands checks that `make demo` builds the commands that the documents name after it.
+func TestCommands(t *testing.T) {
+	root, err := binaries.Root()
+	require.NoError(t, err)
+	bin := t.TempDir()
+	output, err := exec.CommandContext(t.Context(), "make", "--dry-run", "--directory="+root, "demo", "BIN="+bin).CombinedOutput()
+	require.NoError(t, err, "%s", output)
+	for _, build := range []string{`cd tools/akri-image && .*-o ` + bin + `/ \.`, `-o ` + bin + `/ \./cmd/akri-cluster`, `-o ` + bin + `/ \./cmd/akri-demo`} {
+		require.Regexp(t, `(?m)`+build+`$`, string(output))
+	}
+}
+
 // TestFailedBuild checks that a demo whose build fails ends with the error.
 func TestFailedBuild(t *testing.T) {
 	t.Setenv("AKRI_CACHE", t.TempDir())

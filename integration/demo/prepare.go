@@ -19,6 +19,10 @@ var Images = []string{
 	"dra-kubelet-plugin", "handler-debug-echo", "handler-udev", "instance-writer", "registrar", "sample-broker",
 }
 
+// Programs are the names of the programs that run the cluster and install Akri. Each one costs a
+// cold demo time.
+func Programs() []string { return append(binaries.OfCluster(""), "helm") }
+
 // sources are the directories that the demo reads after its builds.
 var sources = []string{"charts/akri", "deploy/samples"}
 
@@ -94,7 +98,7 @@ func (d *demo) buildImages(ctx context.Context, cache string) ([]string, error) 
 // buildPrograms builds what runs the cluster and what installs Akri.
 func (d *demo) buildPrograms(ctx context.Context) error {
 	d.title("Step 3 of 5: compile Kubernetes, etcd, containerd, CoreDNS and helm (minutes the first time)")
-	if _, err := binaries.Ensure(ctx, d.step, append(binaries.OfCluster(""), "helm")...); err != nil {
+	if _, err := binaries.Ensure(ctx, d.step, Programs()...); err != nil {
 		return err
 	}
 	d.done("all programs are compiled")

@@ -15,8 +15,8 @@ import (
 	"akri.sh/integration/progress"
 )
 
-// compileInterval is the time between two messages while programs are compiled.
-const compileInterval = 15 * time.Second
+// compileInterval is the time between two messages while programs are compiled. A test shortens it.
+var compileInterval = 15 * time.Second
 
 // build is one run of the Go command. It compiles the packages that its programs have in common
 // once, and links several programs at the same time.
