@@ -20,8 +20,8 @@ import (
 	"akri.sh/integration/demo"
 )
 
-// TestKilledDemo kills demos at random moments, AKRI_DEMO times. The demo after them succeeds. It
-// needs root and the programs of `make demo`.
+// TestKilledDemo kills demos at random moments, AKRI_DEMO times. The demo after them succeeds, also
+// if its checkout changes while it builds. It needs root and the programs of `make demo`.
 func TestKilledDemo(t *testing.T) {
 	kills, err := strconv.Atoi(os.Getenv("AKRI_DEMO"))
 	if err != nil {
@@ -36,9 +36,10 @@ func TestKilledDemo(t *testing.T) {
 		require.NoError(t, running.Down(context.WithoutCancel(t.Context())))
 	})
 	output := filepath.Join(t.TempDir(), "output") // a pipe would end only with the helm of a killed demo
+	checkout := root
 	run := func(ctx context.Context) error {
 		command := exec.CommandContext(ctx, filepath.Join(root, "bin", "akri-demo"), "--dir", dir)
-		command.Dir = root
+		command.Dir = checkout
 		command.Env = append(os.Environ(), "PATH="+filepath.Join(root, "bin")+":"+os.Getenv("PATH"))
 		file, err := os.Create(output)
 		require.NoError(t, err)
@@ -47,8 +48,7 @@ func TestKilledDemo(t *testing.T) {
 		return command.Run()
 	}
 	printed := func() string {
-		text, err := os.ReadFile(output)
-		require.NoError(t, err)
+		text, _ := os.ReadFile(output) // it exists when a demo has started
 		return string(text)
 	}
 
@@ -61,7 +61,44 @@ func TestKilledDemo(t *testing.T) {
 		require.True(t, err == nil || errors.As(err, &exit) && exit.Sys().(syscall.WaitStatus).Signaled(), "%s", printed())
 		t.Logf("killed after %s: %s", after, lastLine(printed()))
 	}
-	require.NoError(t, run(t.Context()), "%s", printed())
+
+	checkout, output = copyCheckout(t, root), filepath.Join(t.TempDir(), "output")
+	ended := make(chan struct{})
+	removed := make(chan error, 1)
+	go func() { removed <- removeSources(checkout, ended, printed) }()
+	err = run(t.Context())
+	close(ended)
+	require.NoError(t, err, "%s", printed())
+	require.NoError(t, <-removed)
+}
+
+// copyCheckout returns a copy of the source tree.
+func copyCheckout(t *testing.T, root string) string {
+	t.Helper()
+	checkout := t.TempDir()
+	copied := exec.CommandContext(t.Context(), "bash", "-euo", "pipefail", "-c", `tar --exclude=./bin --exclude=./.git -cf - . | tar -xf - -C "$0"`, checkout)
+	copied.Dir = root
+	output, err := copied.CombinedOutput()
+	require.NoError(t, err, "%s", output)
+	return checkout
+}
+
+// removeSources removes what a demo installs when it begins to build. A demo that reads the
+// checkout after that fails.
+func removeSources(checkout string, ended <-chan struct{}, printed func() string) error {
+	for !strings.Contains(printed(), "Step 2 of 5") {
+		select {
+		case <-ended:
+			return errors.New("the demo has ended before it builds")
+		case <-time.After(10 * time.Millisecond):
+		}
+	}
+	samples, err := filepath.Glob(filepath.Join(checkout, "deploy", "samples", "*.yaml"))
+	errs := []error{err, os.RemoveAll(filepath.Join(checkout, "charts", "akri"))}
+	for _, sample := range samples {
+		errs = append(errs, os.Remove(sample))
+	}
+	return errors.Join(errs...)
 }
 
 func lastLine(text string) string {
