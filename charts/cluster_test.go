@@ -3,6 +3,7 @@ package charts_test
 import (
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -70,11 +71,26 @@ func TestLifecycle(t *testing.T) {
 	require.Empty(t, kubectl("get", "all,sa,clusterroles,clusterrolebindings,roles,rolebindings,pdb,flowschemas,networkpolicies,secrets,configmaps,validatingwebhookconfigurations,validatingadmissionpolicies,validatingadmissionpolicybindings", "-A",
 		"-l", "app.kubernetes.io/part-of=akri", "-o", "name"))
 
-	notes := helm("install", "akri", "akri") // CRDs exist
+	notes := installAsInReadme(t, access[:2]) // CRDs exist
 	require.Contains(t, notes, "  kubectl akri status\n", "a command that shows whether Akri runs, because the notes are the same with --wait")
 	require.Contains(t, notes, " is installed in namespace ")
 	require.NotContains(t, notes, "is starting", "with --wait Helm returns when the services run")
 	applyConfigurationOfNotes(t, kubectl, notes)
+}
+
+// installAsInReadme runs the command of the README that installs Akri, and returns the notes. It
+// does not wait, because no Pod runs.
+func installAsInReadme(t *testing.T, access []string) (notes string) {
+	t.Helper()
+	text, err := os.ReadFile(filepath.Join("..", "README.md"))
+	require.NoError(t, err)
+	_, command, found := strings.Cut(string(text), "\nhelm install ")
+	require.True(t, found)
+	command, _, _ = strings.Cut(command, "\n")
+	arguments := strings.Fields(strings.Replace(strings.TrimSuffix(command, " --wait"), "charts/akri", "akri", 1))
+	notes, err = run(t, "helm", slices.Concat([]string{"install"}, arguments, access)...)
+	require.NoError(t, err)
+	return notes
 }
 
 // applyConfigurationOfNotes checks that the API server accepts the Configuration in NOTES.txt.
