@@ -46,6 +46,10 @@ configurations:
         - {name: broker, image: "ghcr.io/akri-mesh/sample-broker:dev", imagePullPolicy: IfNotPresent, args: [--once], resources: {limits: {"{{PLACEHOLDER}}": "1"}}}
 `
 
+// siteTimeout is how long helm waits for a release of Configurations. It returns in a second or
+// two, because it waits for nothing that depends on devices. The rest is for a slow machine.
+const siteTimeout = "20s"
+
 // releaseOfConfigurations installs and upgrades a release of Configurations with each version of
 // helm, and waits for it: Helm 4 and GitOps tools do so by kstatus. It is ready although nothing
 // works, because one site without its devices must not roll the release of all sites back. The
@@ -94,7 +98,7 @@ func release(t *testing.T, version string, helm helmCommand, check func()) {
 		t.Logf("%s: %s returns after %s", version, action, time.Since(began).Round(100*time.Millisecond))
 	}
 	for _, action := range []string{"install", "upgrade"} {
-		run(action, akri.Path("charts", "akri"), "--values", values, "--wait", "--timeout", "1m", "--set", "configurations.e2e-site-crash.capacity=2")
+		run(action, akri.Path("charts", "akri"), "--values", values, "--wait", "--timeout", siteTimeout, "--set", "configurations.e2e-site-crash.capacity=2")
 		check()
 	}
 	run("uninstall")
