@@ -100,44 +100,55 @@ func tutorialOf(t *testing.T, page, sample, manifest string) func(heading string
 	}
 }
 
-// notRun are the commands of the README that readme does not run, by their beginning, with the
+// notRun are the commands of the READMEs that readme does not run, by their beginning, with the
 // reason.
 var notRun = map[string]string{
-	"make demo":    "it starts a cluster of its own",
+	"make demo":    "it starts a cluster of its own; TestKilledDemo runs its program",
 	"make test":    "it runs this test",
 	"make bench":   "it takes minutes and measures this machine",
 	"make soak":    "it takes an hour",
 	"make fuzz":    "it takes minutes",
 	"make docs":    "verify-docs runs it",
-	"make help":    "it needs no cluster",
-	"helm install": "Akri is installed",
+	"helm install": "Akri is installed; TestLifecycle runs it",
 }
 
-// readme runs the console commands of the README as they stand and returns their output. The
-// samples of its directory are those of `make samples`. The objects remain.
+// readme runs the console commands of the README and of the first page of the documentation as they
+// stand, and returns their output. The samples of its directory are those of `make samples`. The
+// objects remain. Of targets of make that it does not run, `make help` has the name.
 func readme(t *testing.T) string {
 	t.Helper()
 	dir := t.TempDir()
-	for _, name := range []string{"bin", "charts"} {
+	for _, name := range []string{"bin", "charts", "Makefile", "go.work", "tools"} {
 		require.NoError(t, os.Symlink(akri.Path(name), filepath.Join(dir, name)))
 	}
 	runIn(t.Context(), t, akri.Path(), nil, "tools/samples.sh", "ghcr.io/akri-mesh", mesh.DevTag, filepath.Join(dir, "deploy", "samples"))
 
-	text, err := os.ReadFile(akri.Path("README.md"))
-	require.NoError(t, err)
-	commands, skipped := "", map[string]bool{}
-	for _, block := range console.FindAllStringSubmatch(string(text), -1) {
-		for line := range strings.Lines(block[1]) {
-			if prefix := notRunPrefix(line); prefix != "" {
+	commands, skipped, targets := "", map[string]bool{}, []string{}
+	for _, page := range []string{"README.md", filepath.Join("docs", "README.md")} {
+		text, err := os.ReadFile(akri.Path(page))
+		require.NoError(t, err)
+		blocks := console.FindAllStringSubmatch(string(text), -1)
+		require.NotEmpty(t, blocks, page)
+		for _, block := range blocks {
+			for line := range strings.Lines(block[1]) {
+				prefix := notRunPrefix(line)
+				if prefix == "" {
+					commands += line
+					continue
+				}
 				skipped[prefix] = true
-				continue
+				if words := strings.Fields(line); words[0] == "make" {
+					targets = append(targets, words[1])
+				}
 			}
-			commands += line
 		}
 	}
-	require.Len(t, skipped, len(notRun), "the README has only %v", skipped)
+	require.Len(t, skipped, len(notRun), "the READMEs have only %v", skipped)
 	output := shellIn(t, dir, commands)
 	t.Log(output)
+	for _, target := range targets {
+		require.Regexp(t, `(?m)^ +`+target+` `, output, "make help")
+	}
 	return output
 }
 
