@@ -10,6 +10,7 @@ import (
 	"net/http"
 	"net/http/cookiejar"
 	"os"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -89,8 +90,30 @@ func seeDevice(t *testing.T, b *browser.Browser) time.Duration {
 	return time.Duration(last)*time.Millisecond - time.Duration(plugged.UnixMilli())*time.Millisecond
 }
 
-// awaitPage waits until a page of `kubectl akri console` shows all parts.
-func awaitPage(t *testing.T, path string, parts ...string) {
+// page is a page of the console, and what it shows.
+type page struct {
+	path  string
+	parts []string
+	// matches is a regular expression.
+	matches string
+}
+
+// check returns an error if the page does not show it.
+func (p page) check(text string) error {
+	for _, part := range p.parts {
+		if !strings.Contains(text, part) {
+			return fmt.Errorf("no %q in %s", part, text)
+		}
+	}
+	if !regexp.MustCompile(p.matches).MatchString(text) {
+		return fmt.Errorf("nothing matches %s in %s", p.matches, text)
+	}
+	return nil
+}
+
+// openConsole runs `kubectl akri console` and returns a function that waits until a page shows its
+// parts.
+func openConsole(t *testing.T) (awaitPage func(page), stop func()) {
 	t.Helper()
 	address, origin, stop := startConsole(t)
 	jar, err := cookiejar.New(nil)
@@ -111,14 +134,24 @@ func awaitPage(t *testing.T, path string, parts ...string) {
 	}
 	_, err = load(t.Context(), address) // sets the cookie
 	require.NoError(t, err)
-	await(t, "the page "+path, func(ctx context.Context) error {
-		text, err := load(ctx, origin+path)
-		for _, part := range parts {
-			if err == nil && !strings.Contains(text, part) {
-				err = fmt.Errorf("no %q in %s", part, text)
+	return func(p page) {
+		t.Helper()
+		await(t, "the page "+p.path, func(ctx context.Context) error {
+			text, err := load(ctx, origin+p.path)
+			if err != nil {
+				return err
 			}
-		}
-		return err
-	})
+			return p.check(text)
+		})
+	}, stop
+}
+
+// awaitPages waits until the pages of `kubectl akri console` show their parts.
+func awaitPages(t *testing.T, pages ...page) {
+	t.Helper()
+	awaitPage, stop := openConsole(t)
+	for _, p := range pages {
+		awaitPage(p)
+	}
 	stop()
 }

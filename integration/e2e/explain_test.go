@@ -6,7 +6,6 @@ import (
 	"compress/gzip"
 	"context"
 	"encoding/base64"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -21,7 +20,6 @@ import (
 	"github.com/stretchr/testify/require"
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	akriv0 "akri.sh/libs/apis/akri/v0"
@@ -30,42 +28,6 @@ import (
 
 	"akri.sh/integration/mesh"
 )
-
-// explanation is the output of `kubectl akri explain -o json`.
-type explanation struct{ explain.Explanation }
-
-// cause returns the cause with the id, which must be that of the first broken link, or that of
-// another link if none is broken.
-func (e explanation) cause(id string) (explain.Cause, error) {
-	var ids []explain.CauseID
-	for _, state := range []explain.State{explain.Broken, explain.Partly, explain.NoneFound, explain.Waiting, explain.Works} {
-		for _, link := range e.Links {
-			if link.State != state {
-				continue
-			}
-			for _, c := range link.Causes {
-				if string(c.ID) == id {
-					return c, nil
-				}
-				ids = append(ids, c.ID)
-			}
-			if state == explain.Broken {
-				return explain.Cause{}, fmt.Errorf("the causes are %v", ids)
-			}
-		}
-	}
-	return explain.Cause{}, fmt.Errorf("the causes are %v", ids)
-}
-
-// verdict returns the first verdict with the cause.
-func (e explanation) verdict(id string) explain.Verdict {
-	for _, verdict := range e.Verdicts {
-		if slices.ContainsFunc(verdict.Causes, func(c explain.Cause) bool { return string(c.ID) == id }) {
-			return verdict
-		}
-	}
-	return explain.Verdict{}
-}
 
 // recordVerdict appends the time until a cause was stated to the file AKRI_E2E_VERDICTS, which
 // `make test` prints: go prints no logs of tests that pass.
@@ -98,144 +60,6 @@ func akriCommand(ctx context.Context, arguments ...string) *exec.Cmd {
 	command := exec.CommandContext(ctx, filepath.Join(akri.Bin(), "kubectl"), append([]string{"akri"}, arguments...)...)
 	command.Env = append(os.Environ(), "KUBECONFIG="+akri.Cluster.Kubeconfig(), "PATH="+akri.Path("bin")+":"+os.Getenv("PATH"))
 	return command
-}
-
-// brokenCluster is a state of the cluster and its explanation.
-type brokenCluster struct {
-	// prepare breaks the cluster, unless it is broken already.
-	prepare func(*testing.T)
-	// object is the kind, the name and, optionally, flags.
-	object string
-	cause  string
-	// message and remedy are parts of the cause's message and of a command.
-	message, remedy string
-	// state is that of the verdict with the cause for checkEverywhere, Broken if it is empty.
-	state explain.State
-	// condition is DevicesWorking or BrokersWorking if that states the cause, too. The
-	// Configuration is the object, unless it is named here.
-	condition, configuration string
-	// began is when the cluster was broken, for the time until the cause is stated. It is zero if
-	// prepare breaks the cluster.
-	began time.Time
-}
-
-// checkEverywhere checks that all that can state the cause does: the condition of the Configuration
-// and with it the series of the alert, `kubectl akri explain` and `check`, and the console.
-func (b brokenCluster) checkEverywhere(t *testing.T) {
-	verdict := b.check(t).verdict(b.cause)
-	require.Equal(t, cmp.Or(b.state, explain.Broken), verdict.State)
-	require.Equal(t, strings.Fields(b.object)[1], verdict.Subject.Name)
-	awaitPage(t, "/problems", b.cause+": ", b.message)
-	if b.condition == "" {
-		return // `check` and alerts are about Configurations and the installation
-	}
-	if b.state != explain.NoneFound { // which is no fault, unless the Configuration expects devices
-		b.awaitAlert(t)
-		requireFailedCheck(t, b.message)
-	}
-}
-
-// check waits for the explanation. The API server may answer lists of the command from a cache that
-// is some milliseconds older than what prepare has seen.
-func (b brokenCluster) check(t *testing.T) explanation {
-	t.Helper()
-	if b.began.IsZero() {
-		b.began = time.Now()
-	}
-	if b.prepare != nil {
-		b.prepare(t)
-	}
-	var e explanation
-	var found explain.Cause
-	await(t, "cause "+b.cause, func(ctx context.Context) error {
-		text, err := kubectlAkri(ctx, append([]string{"explain", "--output=json"}, strings.Fields(b.object)...)...)
-		if err != nil {
-			return err
-		}
-		e = explanation{}
-		require.NoError(t, json.Unmarshal([]byte(text), &e), "%s", text)
-		if found, err = e.cause(b.cause); err != nil {
-			return fmt.Errorf("%w: %s", err, text)
-		}
-		return nil
-	})
-	recordVerdict(t, b.cause, time.Since(b.began))
-	require.Contains(t, found.Message, b.message)
-	require.True(t, slices.ContainsFunc(found.Remedies, func(r explain.Remedy) bool {
-		return strings.Contains(r.Command, b.remedy)
-	}), "%+v", found.Remedies)
-	if b.condition != "" {
-		b.checkCondition(t)
-	}
-	return e
-}
-
-// checkCondition waits until the condition states the cause without a question, and the column of
-// `kubectl get` its verdict.
-func (b brokenCluster) checkCondition(t *testing.T) {
-	namespace, name := b.namespacedName()
-	awaitObject(t, b.condition+" with "+b.cause, akri.Configurations.In(namespace), name, func(c *akriv0.Configuration) error {
-		condition := meta.FindStatusCondition(c.Status.Conditions, b.condition)
-		if condition == nil || condition.Status != metav1.ConditionFalse || !strings.Contains(condition.Message, b.cause+": ") {
-			return fmt.Errorf("the condition is %+v", condition)
-		}
-		return nil
-	})
-	await(t, "the column of "+b.condition, func(ctx context.Context) error {
-		c, err := akri.Configurations.In(namespace).Get(ctx, name, metav1.GetOptions{})
-		if err != nil {
-			return err
-		}
-		condition, shown := meta.FindStatusCondition(c.Status.Conditions, b.condition), column(t, namespace, name, verdictColumns[b.condition])
-		if condition == nil || shown != condition.Reason {
-			return fmt.Errorf("the column shows %q, and the condition is %+v", shown, condition)
-		}
-		return nil
-	})
-}
-
-// verdictColumns are the columns of `kubectl get akric` by the condition that they show.
-var verdictColumns = map[string]string{akriv0.ConditionDevicesWorking: "STATE", akriv0.ConditionBrokersWorking: "BROKERS"}
-
-// column returns what a column of `kubectl get akric` shows for the Configuration.
-func column(t *testing.T, namespace, name, title string) string {
-	t.Helper()
-	text, err := akri.Kubectl(t.Context(), "", "get", "akric", name, "--namespace="+namespace)
-	require.NoError(t, err)
-	header, row, _ := strings.Cut(text, "\n")
-	i := strings.Index(header, " "+title+" ") + 1
-	require.Positive(t, i, "%s", text)
-	value, _, _ := strings.Cut(row[min(i, len(row)):], " ")
-	return value
-}
-
-// awaitAlert waits until the metrics of instance-writer have the series from which the alert on the
-// devices or the brokers of the Configuration follows.
-func (b brokenCluster) awaitAlert(t *testing.T) {
-	t.Helper()
-	namespace, name := b.namespacedName()
-	await(t, "the series of the alert for "+name, func(ctx context.Context) error {
-		var reason string
-		err := eachValue(ctx, "instance-writer", "akri_configuration_condition", func(labels map[string]string, value float64) {
-			if labels["configuration_namespace"] == namespace && labels["configuration"] == name &&
-				labels["condition"] == b.condition && labels["status"] == string(metav1.ConditionFalse) && value == 1 {
-				reason = labels["reason"]
-			}
-		})
-		if err == nil && reason != "Broken" && reason != "Partly" {
-			err = fmt.Errorf("the reason is %q", reason)
-		}
-		return err
-	})
-}
-
-// namespacedName returns the namespace and the name of the Configuration.
-func (b brokenCluster) namespacedName() (namespace, name string) {
-	namespace, name = "default", cmp.Or(b.configuration, strings.Fields(b.object)[1])
-	if _, other, found := strings.Cut(b.object, "--namespace="); found {
-		namespace = other
-	}
-	return namespace, name
 }
 
 // why is the name of a Configuration and its broken condition.
@@ -302,6 +126,18 @@ webhooks:
 func whySecurity(t *testing.T) {
 	apply(t, inNamespace("why-security", echoConfiguration("why-security", 1, broker, "foo0"), "pod-security.kubernetes.io/enforce: restricted"))
 	awaitCondition(t, "why-security", "why-security", akriv0.ConditionBrokersRunning, metav1.ConditionFalse, akriv0.ReasonBrokerRefused)
+}
+
+// whyRefused runs a broker with a memory limit in a namespace with a quota or limits that refuse
+// it.
+func whyRefused(name, kind, spec string) func(*testing.T) {
+	return func(t *testing.T) {
+		apply(t, fmt.Sprintf("{apiVersion: v1, kind: Namespace, metadata: {name: %s}}\n---\n"+
+			"{apiVersion: v1, kind: %s, metadata: {name: %s, namespace: %s}, spec: %s}", name, kind, name, name, spec))
+		limited := strings.Replace(broker, "limits: {", "limits: {memory: 64Mi, ", 1)
+		apply(t, strings.Replace(echoConfiguration(name, 1, limited, "foo0"), "namespace: default", "namespace: "+name, 1))
+		awaitCondition(t, name, name, akriv0.ConditionBrokersRunning, metav1.ConditionFalse, akriv0.ReasonBrokerRefused)
+	}
 }
 
 func whyOffline(t *testing.T) {
@@ -479,26 +315,31 @@ func explainedCauses(t *testing.T) {
 			object:  "pod why-full",
 			cause:   "CapacityUsed", message: "default/why-full-holder", remedy: "kubectl patch configuration.akri.sh why-full",
 			state: explain.Waiting,
+			asked: podOfUser,
 		},
 		{
 			prepare: whyUnschedulable("why-typo", "why-no-such-device"),
 			object:  "pod why-typo",
 			cause:   "ResourceUnknown", message: "why-no-such-device", remedy: "kubectl akri devices",
+			asked: podOfUser,
 		},
 		{
 			prepare: whyLate,
 			object:  "pod why-late",
 			cause:   "OutdatedNodeStatus", message: "no free slot", remedy: "kubectl delete pod why-late",
+			asked: podOfUser,
 		},
 		{
 			prepare: whyThree,
 			object:  "pod why-three",
 			cause:   "TooManyRequested", message: "requests 3 of akri.sh/why-three-8120fe, and no node has more than 2 slots", remedy: "kubectl akri devices",
+			asked: podOfUser,
 		},
 		{
 			prepare: whyElsewhere,
 			object:  "pod why-elsewhere",
 			cause:   "NodeWithoutDevice", message: "does not see akri.sh/why-elsewhere-8120fe", remedy: "kubectl delete pod why-elsewhere",
+			asked: podOfUser,
 		},
 
 		// Deleted objects that others keep.
@@ -512,6 +353,7 @@ func explainedCauses(t *testing.T) {
 			prepare: whyFinalizer("pod", "why-pod", "why-terminating"),
 			object:  "pod why-pod",
 			cause:   "Terminating", message: "these finalizers keep it: example.com/why", remedy: "kubectl patch pod why-pod",
+			asked: podOfUser,
 		},
 
 		// Brokers.
@@ -525,6 +367,18 @@ func explainedCauses(t *testing.T) {
 			prepare: whySecurity,
 			object:  "configuration why-security --namespace=why-security",
 			cause:   "PodSecurity", message: "violates PodSecurity", remedy: "kubectl label namespace why-security",
+			condition: akriv0.ConditionBrokersWorking,
+		},
+		{
+			prepare: whyRefused("why-quota", "ResourceQuota", "{hard: {pods: 0}}"),
+			object:  "configuration why-quota --namespace=why-quota",
+			cause:   "QuotaExceeded", message: "exceeded quota: why-quota", remedy: "kubectl describe resourcequota --namespace why-quota",
+			condition: akriv0.ConditionBrokersWorking,
+		},
+		{
+			prepare: whyRefused("why-limits", "LimitRange", "{limits: [{type: Container, max: {memory: 1Mi}}]}"),
+			object:  "configuration why-limits --namespace=why-limits",
+			cause:   "BrokerRefused", message: "maximum memory usage per Container is 1Mi", remedy: "kubectl describe limitrange --namespace why-limits",
 			condition: akriv0.ConditionBrokersWorking,
 		},
 		{

@@ -21,100 +21,144 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	akriv0 "akri.sh/libs/apis/akri/v0"
+	"akri.sh/libs/inspect/explain"
 
 	"akri.sh/integration/mesh"
 )
 
-// fault is something that breaks the installation, and where it is stated without a question.
+// fault is something that breaks the installation.
 type fault struct {
 	name   string
-	inject func(*testing.T)
 	remove func(context.Context) error
-	// cause and message are what `kubectl akri explain` and `check` state about the Configuration
-	// of faults.
-	cause, message string
-	// remedy is a part of a command that explain names.
-	remedy string
-	// subject is the kind of subject that broker-controller counts as broken, from which an alert
-	// follows.
-	subject string
-	// deleted is the kind and name of an object that broker-controller may not read. The metrics of
-	// instance-writer state that it does not exist. Without both, only the command line finds the
-	// fault.
-	deleted [2]string
-	// condition is the condition of the Configuration that states the cause, if it affects devices.
-	condition string
+	// brokenCluster is what is stated about the Configuration of faults, unless it names another
+	// object.
+	brokenCluster
 }
 
 const faulty = "e2e-faults"
 
-// faults breaks parts of the installation, one after the other. Each is stated by the metrics, by
-// `explain`, by `check` and by the console, and by nothing any more after its end.
+// faults breaks parts of the installation, one after the other. Each is stated wherever it can be,
+// and by nothing any more after its end.
 func faults(t *testing.T) {
 	apply(t, echoConfiguration(faulty, 1, "", "foo0"))
 	awaitInstances(t, "default", faulty, faulty+"-8120fe")
 	awaitVerdict(t, "default", faulty, akriv0.ConditionDevicesWorking, "Works")
 	requireProbe(t)
-	var tainted string
-	for _, f := range []fault{
-		{
-			name: "Service of the webhook", inject: deleteOwn("service", "akri-webhook-configuration"), remove: reinstall,
-			cause: "ObjectMissing", message: "the Service akri-system/akri-webhook-configuration does not exist", subject: "service",
-		},
-		{
-			name: "ConfigMap of the CA", inject: deleteOwn("configmap", "akri-ca"), remove: reinstall,
-			cause: "ObjectMissing", message: "the ConfigMap akri-system/akri-ca does not exist", subject: "service",
-		},
-		{
-			name: "Secret of the CA", inject: deleteOwn("secret", "akri-ca"), remove: reinstall,
-			cause: "ObjectMissing", message: "the Secret akri-system/akri-ca does not exist", deleted: [2]string{"Secret", "akri-ca"},
-		},
-		{
-			name: "no instance-writer", inject: kubectl("scale", "deployment", "akri-instance-writer", "--replicas=0", "--namespace", mesh.Namespace),
-			remove: reinstall,
-			cause:  "ServiceNotReady", message: "instance-writer", subject: "service", condition: akriv0.ConditionDevicesWorking,
-		},
-		{
-			name: "CustomResourceDefinition of an earlier version", inject: earlierDefinition, remove: applyDefinitions,
-			cause: "CRDOutdated", message: "it lacks spec.expectedDevices", subject: "service",
-		},
-		{
-			name: "no CustomResourceDefinition of Instances", inject: kubectl("delete", "customresourcedefinition", "instances.akri.sh"),
-			remove: applyDefinitions,
-			cause:  "CRDOutdated", message: "instances.akri.sh does not exist", subject: "service", condition: akriv0.ConditionDevicesWorking,
-		},
-		{
-			name: "quota in the namespace of Akri", inject: quota, remove: deleteLimits("resourcequota"),
-			cause: "PodsNotCreated", message: "exceeded quota: none", subject: "service",
-		},
-		{
-			name: "LimitRange in the namespace of Akri", inject: limits, remove: deleteLimits("limitrange"),
-			cause: "PodsNotCreated", message: "maximum memory usage per Container is 1Mi", subject: "service",
-		},
-		{
-			name: "two releases", inject: secondRelease, remove: func(ctx context.Context) error {
-				return akri.DeleteText(ctx, secondInstallation)
-			},
-			cause: "TwoInstallations", message: "the release other in the namespace e2e-other",
-		},
-		{
-			name: "NoExecute taint", inject: func(t *testing.T) {
-				tainted = nodeWithout(t, "broker-controller")
-				kubectl("taint", "node", tainted, "faults=on:NoExecute")(t)
-			},
-			remove: func(ctx context.Context) error {
-				_, err := akri.Kubectl(ctx, "", "taint", "node", tainted, "faults=on:NoExecute-")
-				return err
-			},
-			cause: "NodeWithoutAkri", message: "faults=on:NoExecute", subject: "node", condition: akriv0.ConditionDevicesWorking,
-		},
-		{
-			name: "directory of the kubelet", inject: directory, remove: reinstallWith("--set=global.host.kubelet=null"),
-			cause: "VolumeNotMounted", message: "/var/lib/no-kubelet", remedy: "global.host.kubelet", subject: "service",
-		},
-	} {
+	for _, f := range slices.Concat(missingObjects(), brokenServices(t), []fault{taintedNode(t)}) {
 		t.Run(f.name, f.check)
 	}
+}
+
+// missingObjects are faults of objects that the charts have created.
+func missingObjects() []fault {
+	const createAgain = "helm upgrade akri "
+	own := func(kind, name string) akriv0.Subject {
+		return akriv0.Subject{Kind: kind, Namespace: mesh.Namespace, Name: name}
+	}
+	definition := func(name string) akriv0.Subject {
+		return akriv0.Subject{Kind: explain.SubjectDefinition, Name: name + ".akri.sh"}
+	}
+	return []fault{
+		{name: "Service of the webhook", remove: reinstall, brokenCluster: brokenCluster{
+			prepare: deleteOwn("service", "akri-webhook-configuration"),
+			cause:   "ObjectMissing", message: "the Service akri-system/akri-webhook-configuration does not exist", remedy: createAgain,
+			subject: own("Service", "akri-webhook-configuration"), counted: "service",
+		}},
+		{name: "ConfigMap of the CA", remove: reinstall, brokenCluster: brokenCluster{
+			prepare: deleteOwn("configmap", "akri-ca"),
+			cause:   "ObjectMissing", message: "the ConfigMap akri-system/akri-ca does not exist", remedy: createAgain,
+			subject: own("ConfigMap", "akri-ca"), counted: "service",
+		}},
+		{name: "Secret of the CA", remove: reinstall, brokenCluster: brokenCluster{
+			prepare: deleteOwn("secret", "akri-ca"),
+			cause:   "ObjectMissing", message: "the Secret akri-system/akri-ca does not exist", remedy: createAgain,
+			subject: own("Secret", "akri-ca"), deleted: [2]string{"Secret", "akri-ca"},
+		}},
+		{name: "CustomResourceDefinition of an earlier version", remove: applyDefinitions, brokenCluster: brokenCluster{
+			prepare: earlierDefinition,
+			cause:   "CRDOutdated", message: "it lacks spec.expectedDevices", remedy: "charts/akri-crds",
+			state: explain.Partly, subject: definition("configurations"), counted: "service",
+		}},
+		{name: "no CustomResourceDefinition of Instances", remove: applyDefinitions, brokenCluster: brokenCluster{
+			prepare: kubectl("delete", "customresourcedefinition", "instances.akri.sh"),
+			cause:   "CRDOutdated", message: "instances.akri.sh does not exist", remedy: "charts/akri-crds",
+			subject: definition("instances"), counted: "service", condition: akriv0.ConditionDevicesWorking,
+		}},
+	}
+}
+
+// brokenServices are faults of services, one of which is caused by a value of the chart.
+func brokenServices(t *testing.T) []fault {
+	t.Helper()
+	handler, host := workloadOf(t, "handler-debug-echo"), workloadOf(t, "device-plugin-host")
+	return []fault{
+		{name: "no instance-writer", remove: reinstall, brokenCluster: brokenCluster{
+			prepare: kubectl("scale", "deployment", "akri-instance-writer", "--replicas=0", "--namespace", mesh.Namespace),
+			cause:   "ServiceNotReady", message: "instance-writer is scaled to 0", remedy: "kubectl scale deployment akri-instance-writer",
+			subject: workloadOf(t, "instance-writer"), counted: "service", condition: akriv0.ConditionDevicesWorking,
+		}},
+		{name: "quota in the namespace of Akri", remove: deleteLimits("resourcequota"), brokenCluster: brokenCluster{
+			prepare: quota,
+			cause:   "PodsNotCreated", message: "exceeded quota: none", remedy: "kubectl describe resourcequota",
+			state: explain.Partly, subject: handler, counted: "service",
+		}},
+		{name: "LimitRange in the namespace of Akri", remove: deleteLimits("limitrange"), brokenCluster: brokenCluster{
+			prepare: limits,
+			cause:   "PodsNotCreated", message: "maximum memory usage per Container is 1Mi", remedy: "resources.limits.memory=",
+			state: explain.Partly, subject: handler, counted: "service",
+		}},
+		{
+			name: "two releases",
+			remove: func(ctx context.Context) error {
+				return akri.DeleteText(ctx, secondInstallation)
+			},
+			brokenCluster: brokenCluster{
+				prepare: secondRelease,
+				cause:   "TwoInstallations", message: "the release other in the namespace e2e-other", remedy: "helm uninstall ",
+				state: explain.Partly, subject: workloadOf(t, "instance-writer"),
+				asked: "broker-controller may read only the namespaces of its own release",
+			},
+		},
+		{name: "directory of the kubelet", remove: reinstallWith("--set=global.host.kubelet=null"), brokenCluster: brokenCluster{
+			prepare: directory,
+			cause:   "VolumeNotMounted", message: "/var/lib/no-kubelet", remedy: "global.host.kubelet=",
+			state: explain.Partly, subject: host, counted: "service",
+		}},
+	}
+}
+
+// taintedNode is a fault of a node.
+func taintedNode(t *testing.T) fault {
+	t.Helper()
+	node := nodeWithout(t, "broker-controller")
+	return fault{
+		name: "NoExecute taint",
+		remove: func(ctx context.Context) error {
+			_, err := akri.Kubectl(ctx, "", "taint", "node", node, "faults=on:NoExecute-")
+			return err
+		},
+		brokenCluster: brokenCluster{
+			prepare: kubectl("taint", "node", node, "faults=on:NoExecute"),
+			cause:   "NodeWithoutAkri", message: "faults=on:NoExecute", remedy: "global.nodePlane.tolerations=",
+			subject: akriv0.Subject{Kind: "Node", Name: node}, counted: "node",
+			condition: akriv0.ConditionDevicesWorking, configuration: faulty, conditionState: explain.Partly,
+		},
+	}
+}
+
+// workloadOf returns the workload of Akri that runs the component.
+func workloadOf(t *testing.T, component string) akriv0.Subject {
+	t.Helper()
+	apps := akri.Kubernetes.AppsV1()
+	deployments, err := apps.Deployments(mesh.Namespace).List(t.Context(), ofService(component))
+	require.NoError(t, err)
+	for _, deployment := range deployments.Items {
+		return akriv0.Subject{Kind: "Deployment", Namespace: deployment.Namespace, Name: deployment.Name}
+	}
+	daemonSets, err := apps.DaemonSets(mesh.Namespace).List(t.Context(), ofService(selected.process(component)))
+	require.NoError(t, err)
+	require.Len(t, daemonSets.Items, 1, component)
+	return akriv0.Subject{Kind: "DaemonSet", Namespace: mesh.Namespace, Name: daemonSets.Items[0].Name}
 }
 
 // requireProbe checks that `check --probe` states what it runs, asks before it takes the last slot,
@@ -142,48 +186,40 @@ func (f fault) check(t *testing.T) {
 		}
 	}
 	defer remove()
-	f.inject(t)
-	began := time.Now()
-	switch {
-	case f.subject != "":
-		awaitCount(t, f.subject, func(broken int) bool { return broken > 0 })
-	case f.deleted[0] != "":
-		awaitDeleted(t, f.deleted)
-	}
-	recordVerdict(t, "metrics of "+f.cause, time.Since(began))
-	broken := brokenCluster{
-		object: "configuration " + faulty, cause: f.cause, message: f.message, remedy: f.remedy, condition: f.condition, began: began,
-	}
-	broken.check(t)
-	requireFailedCheck(t, f.message)
-	awaitPage(t, "/problems", f.cause+": ", f.message)
+	f.object = "configuration " + faulty
+	f.checkEverywhere(t)
 
 	remove()
-	began = time.Now()
+	began := time.Now()
 	await(t, "a check without "+f.message, func(ctx context.Context) error {
-		if message, failed := failedCheck(ctx, f.message); failed {
-			return errors.New(message)
+		results, err := checkResults(ctx)
+		for _, result := range results {
+			if result.Outcome == "Failed" && strings.Contains(result.Message, f.message) {
+				return errors.New(result.Message)
+			}
 		}
-		return nil
+		return err
 	})
-	awaitCount(t, cmp.Or(f.subject, "service"), func(broken int) bool { return broken == 0 })
+	awaitCount(t, cmp.Or(f.counted, "service"), func(states map[explain.State]int) bool {
+		return states[explain.Broken]+states[explain.Partly] == 0
+	})
 	awaitVerdict(t, "default", faulty, akriv0.ConditionDevicesWorking, "Works")
 	t.Logf("works again after %s", time.Since(began).Round(time.Second))
 }
 
-// awaitCount waits until broker-controller counts a number of subjects of a kind that are Broken or
-// work in part.
-func awaitCount(t *testing.T, subject string, check func(broken int) bool) {
+// awaitCount waits until the numbers of subjects of a kind that broker-controller counts, by state,
+// are accepted.
+func awaitCount(t *testing.T, subject string, accepts func(states map[explain.State]int) bool) {
 	t.Helper()
 	await(t, "the number of subjects "+subject, func(ctx context.Context) error {
-		broken := 0
+		states := map[explain.State]int{}
 		err := eachValue(ctx, "broker-controller", "akri_verdicts", func(labels map[string]string, value float64) {
-			if labels["subject"] == subject && (labels["state"] == "Broken" || labels["state"] == "Partly") {
-				broken += int(value)
+			if labels["subject"] == subject {
+				states[explain.State(labels["state"])] += int(value)
 			}
 		})
-		if err == nil && !check(broken) {
-			err = fmt.Errorf("%d subjects %s do not work", broken, subject)
+		if err == nil && !accepts(states) {
+			err = fmt.Errorf("the numbers are %v", states)
 		}
 		return err
 	})
@@ -236,25 +272,19 @@ func eachValue(ctx context.Context, service, name string, f func(labels map[stri
 	return nil
 }
 
-func requireFailedCheck(t *testing.T, message string) {
-	t.Helper()
-	text, failed := failedCheck(t.Context(), message)
-	require.True(t, failed, text)
+// checkResult is a result of `kubectl akri check -o json`.
+type checkResult struct {
+	Name, Outcome, Message string
+	Remedies               []explain.Remedy
 }
 
-// failedCheck reports whether a result of `kubectl akri check` has failed with the message.
-func failedCheck(ctx context.Context, message string) (text string, failed bool) {
+// checkResults returns the results of `kubectl akri check`, which can have failed.
+func checkResults(ctx context.Context) (results []checkResult, err error) {
 	text, err := kubectlAkri(ctx, "check", "--output=json")
-	var results []struct{ Name, Outcome, Message string }
 	if jsonErr := json.Unmarshal([]byte(text), &results); jsonErr != nil {
-		return errors.Join(err, jsonErr).Error(), true
+		return nil, errors.Join(err, jsonErr)
 	}
-	for _, result := range results {
-		if result.Outcome == "Failed" && strings.Contains(result.Message, message) {
-			return result.Message, true
-		}
-	}
-	return text, false
+	return results, nil
 }
 
 // kubectl returns a function that runs a command of kubectl.

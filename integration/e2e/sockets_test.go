@@ -19,6 +19,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	akriv0 "akri.sh/libs/apis/akri/v0"
+	"akri.sh/libs/inspect/explain"
 	registrarv1 "akri.sh/proto/akri/registrar/v1"
 	discoveryv0 "akri.sh/proto/v0"
 
@@ -49,14 +50,13 @@ func removedSockets(t *testing.T) {
 	t.Logf("the other handler has no socket after %s", time.Since(removed).Round(time.Second))
 	handler.send(t, &discoveryv0.Device{Id: "x"}, &discoveryv0.Device{Id: "y"})
 	awaitInstances(t, "default", foreign, instanceName(foreign, "x", "", true), instanceName(foreign, "y", "", true))
-	broken := brokenCluster{
+	brokenCluster{
 		object: "configuration " + foreign,
 		cause:  "HandlerSocketMissing", message: "/var/lib/akri/e2eForeign.sock", remedy: "spec.nodeName=" + node.Name(),
+		began:     removed,
+		state:     explain.Partly,
 		condition: akriv0.ConditionDevicesWorking,
-	}
-	broken.check(t)
-	broken.awaitAlert(t)
-	requireFailedCheck(t, broken.message)
+	}.checkEverywhere(t)
 	// With Dynamic Resource Allocation, the kubelet has registered the driver again by now.
 	usesDevice(t, node, "sockets-removed", name)
 

@@ -186,7 +186,7 @@ subjects: [{apiGroup: rbac.authorization.k8s.io, kind: User, name: e2e-reads}]
 		return nil
 	})
 	require.Equal(t, "udevRules: ['"+correctedRule+"']\n", corrected)
-	awaitPage(t, "/configurations/default/e2e-miss", "<li>"+closestDevice()+"</li>", correctedRule)
+	awaitPages(t, page{path: "/configurations/default/e2e-miss", parts: []string{"<li>" + closestDevice() + "</li>", correctedRule}})
 	await(t, "an explanation for a user without the right", func(ctx context.Context) error { // RBAC is cached
 		found, err := explained(ctx, "--as=e2e-reads")
 		if err == nil && len(found.Closest) > 0 {
