@@ -14,6 +14,9 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	akriv0 "akri.sh/libs/apis/akri/v0"
+
+	"akri.sh/integration/cluster"
 	"akri.sh/integration/mesh"
 )
 
@@ -216,20 +219,47 @@ func runningContainers(pods []corev1.Pod) map[string]string {
 	return running
 }
 
+// lostAndOther returns the node without broker-controller, which states the loss, and the other
+// one.
+func lostAndOther(t *testing.T) (lost, other cluster.Node) {
+	t.Helper()
+	nodes := akri.Cluster.Nodes()
+	if nodes[0].Name() == nodeWithout(t, "broker-controller") {
+		return nodes[0], nodes[1]
+	}
+	return nodes[1], nodes[0]
+}
+
+// requireLossStated checks that the loss of a node is stated at once, although the API server still
+// has its Pods as ready: on the broker there, and in the condition of the Configuration.
+func requireLossStated(t *testing.T, node cluster.Node, configuration string, lost time.Time) {
+	t.Helper()
+	message := awaitVerdict(t, "default", configuration, akriv0.ConditionBrokersWorking, "Partly")
+	recordVerdict(t, akriv0.ConditionBrokersWorking+" with NodeNotReady", time.Since(lost))
+	require.Contains(t, message, "NodeNotReady: "+node.Name()+" is not ready")
+
+	broker := brokenCluster{
+		object: "pod " + node.Name() + "-" + configuration + "-8120fe-pod",
+		cause:  "NodeNotReady", message: node.Name() + " is not ready", remedy: "kubectl describe node " + node.Name(),
+		counted: "broker", began: lost,
+	}.complete(t)
+	broker.requireVerdict(t, broker.check(t))
+}
+
 // nodeRestart compares only the Pods of the other node: a kubelet that boots rejects Pods whose
 // devices no plugin offers yet.
 func nodeRestart(t *testing.T) {
 	apply(t, echoConfiguration("e2e-off", 2, broker, "foo0"))
 	awaitBrokers(t, "default", "e2e-off", 2)
 	before := observe(t, "e2e-off")
-	node := akri.Cluster.Nodes()[1]
+	node, other := lostAndOther(t)
 	pods, onNode := akri.Kubernetes.CoreV1().Pods(""), metav1.ListOptions{FieldSelector: "spec.nodeName=" + node.Name()}
 	list, err := pods.List(t.Context(), onNode)
 	require.NoError(t, err)
 	stopped := runningContainers(list.Items)
 	require.NotEmpty(t, stopped)
 	require.NoError(t, node.Stop(t.Context()))
-	markNotReady(t, node.Name())
+	requireLossStated(t, node, "e2e-off", markNotReady(t, node.Name()))
 	require.NoError(t, node.Start(t.Context()))
 	// Until then the pods are reported as ready.
 	awaitObjects(t, "the kubelet to report that the containers have ended", pods, onNode, func(found []corev1.Pod) error {
@@ -244,7 +274,7 @@ func nodeRestart(t *testing.T) {
 	awaitBrokers(t, "default", "e2e-off", 2)
 	after := observe(t, "e2e-off")
 	require.Equal(t, before.instances, after.instances)
-	const otherBroker = "node-a-e2e-off-8120fe-pod"
+	otherBroker := other.Name() + "-e2e-off-8120fe-pod"
 	require.Equal(t, before.brokers[otherBroker], after.brokers[otherBroker])
 	for _, instance := range instances(t, "default", "e2e-off") {
 		require.ElementsMatch(t, []string{"node-a", "node-b"}, instance.Spec.Nodes)
