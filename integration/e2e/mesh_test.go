@@ -156,6 +156,8 @@ var independent = []scenario{
 	mostFreeDevice,
 	waitingPods,
 	crowdedDevice,
+	fullDeployment,
+	refusedJob,
 	deniedPod,
 
 	// Brokers and their Services.
