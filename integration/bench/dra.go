@@ -64,6 +64,11 @@ func (b *bench) dra(ctx context.Context) error {
 		return fmt.Errorf("measure device plugins: %w", err)
 	}
 
+	plain, err := b.plain(ctx, b.Rounds)
+	if err != nil {
+		return fmt.Errorf("measure Pods without a device: %w", err)
+	}
+
 	b.progress("installing Akri with Dynamic Resource Allocation")
 	if err := b.mesh.Install(ctx, "global.resources=dra"); err != nil {
 		return err
@@ -79,6 +84,7 @@ func (b *bench) dra(ctx context.Context) error {
 	}
 
 	b.printLatencies(
+		latency{"without a device: Pod created → its container runs", plain},
 		latency{"device plugins: plugged in → the broker's container runs", pluginsUsed},
 		latency{"DRA: plugged in → the broker's container runs", dynamicUsed},
 		latency{"device plugins: Pod deleted → the next Pod's container runs", pluginsNext},

@@ -70,68 +70,77 @@ func schedulingCases() []schedulingCase {
 // prints the results.
 func (b *bench) scheduling(ctx context.Context) error {
 	var published []time.Duration
-	fmt.Fprintf(b.Out, "\n| %d nodes, %d devices | Pods | created → all scheduled | Pods/s |\n|---|---|---|---|\n", schedulingNodes, burstSize)
+	fmt.Fprintf(b.Out, "\n| %d nodes, %d devices | Pods | created → all scheduled | Pods/s | CPU time of the scheduler for each Pod |\n|---|---|---|---|---|\n", schedulingNodes, burstSize)
 	for i, c := range schedulingCases() {
 		b.progress("scheduling %d Pods: %s", c.pods(), c.name)
 		if b.Profile != "" && c.claims {
 			c.profile = filepath.Join(b.Profile, fmt.Sprintf("scheduling-%d.pprof", i))
 		}
-		publishing, scheduled, err := c.measure(ctx)
+		result, err := c.measure(ctx)
 		if err != nil {
 			return fmt.Errorf("measure scheduling, %s: %w", c.name, err)
 		}
-		fmt.Fprintf(b.Out, "| %s | %d | %.1f s | %.1f |\n", c.name, c.pods(), scheduled.Seconds(), float64(c.pods())/scheduled.Seconds())
+		fmt.Fprintf(b.Out, "| %s | %d | %.1f s | %.1f | %.1f ms |\n", c.name, c.pods(), result.scheduled.Seconds(),
+			float64(c.pods())/result.scheduled.Seconds(), float64(result.cpu.Milliseconds())/float64(c.pods()))
 		if c.claims {
-			published = append(published, publishing)
+			published = append(published, result.published)
 		}
 	}
 	b.printLatencies(latency{fmt.Sprintf("%d Instances created in parallel → all ResourceSlices seen", burstSize), published})
 	return nil
 }
 
-// measure returns when all ResourceSlices are published, for a case with claims, and when all Pods
-// are scheduled.
-func (c schedulingCase) measure(ctx context.Context) (published, scheduled time.Duration, err error) {
+// schedulingResult is when all ResourceSlices are published, for a case with claims, when all Pods
+// are scheduled, and the CPU time of the scheduler meanwhile.
+type schedulingResult struct{ published, scheduled, cpu time.Duration }
+
+func (c schedulingCase) measure(ctx context.Context) (result schedulingResult, err error) {
 	ctx, cancel := context.WithTimeout(ctx, burstTimeout)
 	defer cancel()
 	api, err := kubetest.Start(ctx)
 	if err != nil {
-		return 0, 0, err
+		return result, err
 	}
 	defer api.Stop()
 	clients, err := mesh.NewClients(api.Config())
 	if err != nil {
-		return 0, 0, err
+		return result, err
 	}
 	nodes, err := c.createNodes(ctx, clients)
 	if err != nil {
-		return 0, 0, err
+		return result, err
 	}
 	if c.claims {
-		if published, err = c.publish(ctx, api, clients, nodes); err != nil {
-			return 0, 0, err
+		if result.published, err = c.publish(ctx, api, clients, nodes); err != nil {
+			return result, err
 		}
 	}
 	if c.claims && !c.classes {
 		if err := removeClasses(ctx, clients); err != nil {
-			return 0, 0, err
+			return result, err
 		}
 	}
 	scheduler, address, err := startScheduler(ctx, api)
 	if err != nil {
-		return 0, 0, err
+		return result, err
 	}
 	defer func() { err = errors.Join(err, scheduler.Stop()) }()
 	if _, err := c.schedule(ctx, clients, 1); err != nil { // the scheduler has read all objects
-		return 0, 0, err
+		return result, err
 	}
 
+	before, err := readUsage("kube-scheduler", scheduler.PID())
+	if err != nil {
+		return result, err
+	}
 	var group errgroup.Group
 	if c.profile != "" {
 		group.Go(func() error { return saveProfile(ctx, address, c.profile) })
 	}
-	scheduled, err = c.schedule(ctx, clients, c.pods())
-	return published, scheduled, errors.Join(err, group.Wait())
+	result.scheduled, err = c.schedule(ctx, clients, c.pods())
+	after, usageErr := readUsage("kube-scheduler", scheduler.PID())
+	result.cpu = after.cpu - before.cpu
+	return result, errors.Join(err, usageErr, group.Wait())
 }
 
 // startScheduler starts a scheduler that serves its profiles at the address.
