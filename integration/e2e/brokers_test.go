@@ -238,12 +238,11 @@ func requireLossStated(t *testing.T, node cluster.Node, configuration string, lo
 	recordVerdict(t, akriv0.ConditionBrokersWorking+" with NodeNotReady", time.Since(lost))
 	require.Contains(t, message, "NodeNotReady: "+node.Name()+" is not ready")
 
-	broker := brokenCluster{
+	brokenCluster{
 		object: "pod " + node.Name() + "-" + configuration + "-8120fe-pod",
 		cause:  "NodeNotReady", message: node.Name() + " is not ready", remedy: "kubectl describe node " + node.Name(),
 		counted: "broker", began: lost,
-	}.complete(t)
-	broker.requireVerdict(t, broker.check(t))
+	}.complete(t).check(t)
 }
 
 // nodeRestart compares only the Pods of the other node: a kubelet that boots rejects Pods whose
