@@ -98,6 +98,7 @@ func cameraSample(t *testing.T) {
 	t.Cleanup(func() { unplug(t, device) })
 	share(t, device.Node(), videoGroup)
 	serveCamera(t, device)
+
 	emulated := []string{
 		`SUBSYSTEM=="video4linux", SUBSYSTEMS=="usb", ENV{ID_V4L_CAPABILITIES}=="*:capture:*"`, fmt.Sprintf("KERNEL==%q", filepath.Base(device.Node())),
 		seccomp, "seccompProfile: {type: Localhost, localhostProfile: camera.json}",
@@ -108,6 +109,7 @@ func cameraSample(t *testing.T) {
 	t.Cleanup(func() {
 		shell(t, "helm uninstall usb --namespace default --ignore-not-found\nkubectl delete --ignore-not-found secret camera-broker")
 	})
+
 	dir := t.TempDir() + "/"
 	files := []string{"tls.crt", dir + "tls.crt", "tls.key", dir + "tls.key", "--output snapshot", "--output " + dir + "snapshot", "port-forward.log", dir + "port-forward.log"}
 	run("Create a certificate and a token", files...)
@@ -124,6 +126,7 @@ func cameraSample(t *testing.T) {
 		requireShades(t, &brokers[0], pod.Labels[mesh.InstanceLabel]+"-svc", pod.Name)
 	}
 	requireShades(t, &brokers[0], "udev-usb-camera-svc", names...)
+
 	// The page must be closed before its server ends.
 	require.True(t, t.Run("page", func(t *testing.T) {
 		viewer := clientOf(t, "service/udev-usb-camera-viewer", "443")
@@ -139,6 +142,7 @@ func cameraSample(t *testing.T) {
 	}
 	requireShades(t, &brokers[0], "udev-usb-camera-svc", names...)
 	requireImageSize(t, "camera-broker")
+
 	// The Pods must end before the camera is unplugged.
 	run("Remove it")
 	awaitBrokers(t, "default", "udev-usb-camera", 0)
