@@ -30,7 +30,9 @@ type world struct {
 	nodes  []*corev1.Node
 	// instances by name, in one namespace.
 	instances map[string]*akriv0.Instance
-	slices    map[string]*resourcev1.ResourceSlice
+	// removed are Instances that can be restored from a backup.
+	removed map[string]*akriv0.Instance
+	slices  map[string]*resourcev1.ResourceSlice
 	// claims has the device of each claim.
 	claims     map[types.UID]structured.DeviceID
 	classes    lister
@@ -48,7 +50,7 @@ func (l lister) Get(string) (*resourcev1.DeviceClass, error) { return l.class, n
 
 func newWorld(t *testing.T, seed uint64) *world {
 	w := &world{
-		T: t, random: rand.New(rand.NewPCG(seed, 0)), instances: map[string]*akriv0.Instance{},
+		T: t, random: rand.New(rand.NewPCG(seed, 0)), instances: map[string]*akriv0.Instance{}, removed: map[string]*akriv0.Instance{},
 		slices: map[string]*resourcev1.ResourceSlice{}, claims: map[types.UID]structured.DeviceID{},
 		classes: lister{&resourcev1.DeviceClass{ObjectMeta: metav1.ObjectMeta{Name: akriv0.Driver}}},
 		cache:   cel.NewCache(100, cel.Features{EnableConsumableCapacity: true}),
@@ -115,10 +117,11 @@ func pick[T any](random *rand.Rand, all map[string]T) (name string, value T) {
 // change changes something at random.
 func (w *world) change() {
 	name, instance := pick(w.random, w.instances)
-	switch action := w.random.IntN(14); {
+	switch action := w.random.IntN(15); {
 	case action < 3 || instance == nil:
 		w.plug()
 	case action == 3:
+		w.removed[name] = instance
 		delete(w.instances, name)
 	case action < 7:
 		w.see(instance)
@@ -141,6 +144,11 @@ func (w *world) change() {
 		clear(w.slices)
 	case action < 13:
 		w.swap()
+	case action == 13: // claims can still have its device
+		if name, instance := pick(w.random, w.removed); instance != nil {
+			w.instances[name] = instance
+			delete(w.removed, name)
+		}
 	default: // another leader has crashed after half of its writes
 		w.reconcile(w.random.IntN(3))
 	}
