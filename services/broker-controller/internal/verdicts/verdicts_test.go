@@ -122,7 +122,7 @@ func TestWaitsEnd(t *testing.T) {
 		after := f.requireDevices(explain.Waiting, "waits for its next report since ")
 		require.Regexp(t, `; at \S+Z it counts as broken$`, meta.FindStatusCondition(f.Conditions(key), akriv0.ConditionDevicesWorking).Message)
 		require.InDelta(t, 30, after.Seconds(), 1)
-		<-time.After(after)
+		<-time.After(after - time.Second)
 		f.requireDevices(explain.Waiting, "")
 		<-time.After(time.Second)
 		f.requireDevices(explain.Broken, "ResourceNotAdvertised")
