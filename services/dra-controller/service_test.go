@@ -169,11 +169,15 @@ func (f *fixture) addNode(name string) {
 	})
 }
 
+// addConfiguration returns when the controller has seen the Configuration: it writes devices of one
+// that it has not seen a second time.
 func (f *fixture) addConfiguration(name string) {
+	f.Helper()
 	create(f.T, f.configurations.In(namespace), &akriv0.Configuration{
 		ObjectMeta: metav1.ObjectMeta{Name: name},
 		Spec:       akriv0.ConfigurationSpec{DiscoveryHandler: akriv0.DiscoveryHandler{Name: "debugEcho"}},
 	})
+	f.eventually(func() bool { return slices.Contains(f.classes(), name+".akri.sh") })
 }
 
 func (f *fixture) addInstance(name string, shared bool, nodes ...string) {
@@ -255,7 +259,6 @@ func (f *fixture) settle() []string {
 	f.addInstance(name, false, name)
 	f.addConfiguration(name + "-configuration")
 	f.awaitSlots(name, 2)
-	f.eventually(func() bool { return slices.Contains(f.classes(), name+"-configuration.akri.sh") })
 	return f.written()
 }
 
