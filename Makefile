@@ -166,7 +166,7 @@ VERDICTS := $(CURDIR)/out/verdicts.txt
 e2e := AKRI_E2E_VERDICTS=$(VERDICTS) go test -count=1 -timeout 40m ./e2e
 .PHONY: test-mesh test-forms test-parts test-attacks
 test-mesh:
-	cd integration && $(e2e) -parallel 5 -run '^TestMesh$$'
+	cd integration && $(e2e) -parallel 4 -run '^TestMesh$$'
 test-forms:
 	cd integration && AKRI_E2E_DIR=/tmp/akri-e2e-forms $(e2e) -parallel 3 -skip '^(TestMesh|TestAttacks)$$'
 test-attacks:
