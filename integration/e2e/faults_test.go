@@ -316,14 +316,18 @@ func reinstallWith(values ...string) func(context.Context) error {
 // its waits from its own first sight.
 func nodeWithout(t *testing.T, service string) string {
 	t.Helper()
-	pods := servicePods(t, service)
 	for _, node := range akri.Cluster.Nodes() {
-		if !slices.ContainsFunc(pods, func(pod corev1.Pod) bool { return pod.Spec.NodeName == node.Name() }) {
+		if !hasPod(t, node.Name(), service) {
 			return node.Name()
 		}
 	}
 	require.FailNow(t, "each node has a Pod of "+service)
 	return ""
+}
+
+func hasPod(t *testing.T, node, service string) bool {
+	t.Helper()
+	return slices.ContainsFunc(servicePods(t, service), func(pod corev1.Pod) bool { return pod.Spec.NodeName == node })
 }
 
 // quota refuses new Pods in the namespace of Akri.
