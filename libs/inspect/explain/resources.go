@@ -83,8 +83,9 @@ func (n need) String() string {
 	return fmt.Sprintf("%s of %s requested", n.quantity.String(), n.resource)
 }
 
-// needs returns the requests of the Pod except those of Akri's resources. It returns none if the
-// kubelet of the node has not reported what it has.
+// needs returns the requests of the Pod except those of Akri's resources, and those of nothing,
+// which also fit on a node that has too little for its other Pods. It returns none if the kubelet
+// of the node has not reported what it has.
 func (t target) needs(node *corev1.Node) []need {
 	if _, reported := node.Status.Allocatable[corev1.ResourcePods]; !reported {
 		return nil
@@ -92,8 +93,9 @@ func (t target) needs(node *corev1.Node) []need {
 	requests := podRequests(t.pod)
 	var needs []need
 	for _, name := range slices.Sorted(maps.Keys(requests)) {
-		if !strings.HasPrefix(string(name), akriv0.ResourceName("")) {
-			needs = append(needs, need{name, requests[name], node.Status.Allocatable[name]})
+		quantity := requests[name]
+		if !quantity.IsZero() && !strings.HasPrefix(string(name), akriv0.ResourceName("")) {
+			needs = append(needs, need{name, quantity, node.Status.Allocatable[name]})
 		}
 	}
 	return needs

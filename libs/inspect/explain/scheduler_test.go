@@ -7,6 +7,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 
 	"akri.sh/libs/inspect/explain"
 )
@@ -77,9 +78,14 @@ func requireTranslated(t *testing.T, s *explain.Snapshot, translated *int) {
 
 // A user who may not list the Pods of all namespaces learns what the nodes have for all Pods.
 func TestInsufficientResources(t *testing.T) {
+	const message = "0/2 nodes are available: 2 Insufficient cpu; node-a: 3 of cpu requested, 1500m of 4 left; node-b: 3 of cpu requested, it has 2"
 	s := load(t, "insufficient-cpu")
-	require.Equal(t, "0/2 nodes are available: 2 Insufficient cpu; node-a: 3 of cpu requested, 1500m of 4 left; "+
-		"node-b: 3 of cpu requested, it has 2", explain.Pod(s, "default", "waiting").Verdicts[0].Message)
+	require.Equal(t, message, explain.Pod(s, "default", "waiting").Verdicts[0].Message)
+
+	// A request of nothing fits on a node that has too little for its other Pods.
+	explain.Find(s.Pods, "default", "waiting").Spec.Containers[0].Resources.Requests[corev1.ResourceMemory] = resource.Quantity{}
+	s.Requested["node-a"][corev1.ResourceMemory] = resource.MustParse("1Ti")
+	require.Equal(t, message, explain.Pod(s, "default", "waiting").Verdicts[0].Message)
 
 	s.Requested = nil
 	require.Equal(t, "0/2 nodes are available: 2 Insufficient cpu; node-a: 3 of cpu requested, other Pods request a part of its 4; "+
