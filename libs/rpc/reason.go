@@ -11,13 +11,13 @@ import (
 // domain is that of the reasons of Akri's services.
 const domain = "akri.sh"
 
-// NewError returns a gRPC status with a reason for programs. metadata are a key and a value, or
-// nothing. Replicas connects to another replica after such an error with the code UNAVAILABLE or
+// NewError returns a gRPC status with a reason for programs. metadata are keys and their values, in
+// turn. Replicas connects to another replica after such an error with the code UNAVAILABLE or
 // RESOURCE_EXHAUSTED.
 func NewError(code codes.Code, reason, message string, metadata ...string) error {
-	info := &errdetails.ErrorInfo{Reason: reason, Domain: domain}
-	if len(metadata) > 0 {
-		info.Metadata = map[string]string{metadata[0]: metadata[1]}
+	info := &errdetails.ErrorInfo{Reason: reason, Domain: domain, Metadata: map[string]string{}}
+	for pair := range slices.Chunk(metadata, 2) {
+		info.Metadata[pair[0]] = pair[1]
 	}
 
 	plain := status.New(code, message)

@@ -5,11 +5,11 @@ import (
 	"sync/atomic"
 	"testing"
 
-	"google.golang.org/genproto/googleapis/rpc/errdetails"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/stats"
-	"google.golang.org/grpc/status"
+
+	"akri.sh/libs/rpc"
 )
 
 // Replicas are two replicas of a server behind one address.
@@ -45,11 +45,7 @@ func refusal(ctx context.Context) error {
 	if ctx.Value(refusedConnection{}) == nil {
 		return nil
 	}
-	full, err := status.New(codes.ResourceExhausted, "not enough memory").WithDetails(&errdetails.ErrorInfo{Reason: "NotEnoughMemory"})
-	if err != nil {
-		return err
-	}
-	return full.Err()
+	return rpc.NewError(codes.ResourceExhausted, "NotEnoughMemory", "not enough memory")
 }
 
 // Connections returns the number of connections that clients have opened.
