@@ -157,6 +157,7 @@ func (b *bench) useOnce(ctx context.Context, uevents *devices.UeventSocket) (too
 	if err != nil {
 		return nil, err
 	}
+
 	variable := "UDEV_DEVNODE=" + zram.Node()
 	nodes := b.mesh.Cluster.Nodes()
 	defer func() {
@@ -171,10 +172,12 @@ func (b *bench) useOnce(ctx context.Context, uevents *devices.UeventSocket) (too
 				return nil
 			}))
 	}()
+
 	plugged, err := uevents.Await(ctx, "add", zram.DevPath())
 	if err != nil {
 		return nil, err
 	}
+
 	running := map[string]bool{}
 	err = cluster.Wait(ctx, containersInterval, func() error {
 		for _, node := range nodes {
@@ -227,6 +230,7 @@ func (b *bench) deleteHolder(ctx context.Context) (time.Duration, error) {
 	if err != nil {
 		return 0, err
 	}
+
 	previous := b.holders()
 	start := time.Now()
 	if err := pods.Delete(ctx, holder, metav1.DeleteOptions{}); err != nil {

@@ -78,6 +78,7 @@ func (b *bench) idleMinute(ctx context.Context) (*idle, error) {
 	if err := cluster.Pause(ctx, idleDuration); err != nil {
 		return nil, err
 	}
+
 	before, err := b.totals(ctx)
 	if err != nil {
 		return nil, err
@@ -89,6 +90,7 @@ func (b *bench) idleMinute(ctx context.Context) (*idle, error) {
 	if err != nil {
 		return nil, err
 	}
+
 	for resource, count := range before.writes {
 		after.writes[resource] -= count
 	}
@@ -137,11 +139,13 @@ func writesTo(ctx context.Context, api kubernetes.Interface) (map[string]float64
 	if err != nil {
 		return nil, fmt.Errorf("get API server metrics: %w", err)
 	}
+
 	parser := expfmt.NewTextParser(model.UTF8Validation)
 	families, err := parser.TextToMetricFamilies(bytes.NewReader(text))
 	if err != nil {
 		return nil, fmt.Errorf("read API server metrics: %w", err)
 	}
+
 	writes := map[string]float64{}
 	for _, metric := range families["apiserver_request_total"].GetMetric() {
 		labels := map[string]string{}
@@ -180,12 +184,14 @@ func (b *bench) services(ctx context.Context) ([]usage, error) {
 	if err != nil {
 		return nil, err
 	}
+
 	var all []usage
 	for _, pod := range pods {
 		service := pod.Labels["app.kubernetes.io/component"]
 		if slices.ContainsFunc(all, func(u usage) bool { return u.service == service }) {
 			continue
 		}
+
 		node, err := b.mesh.Cluster.Node(pod.Spec.NodeName)
 		if err != nil {
 			return nil, err
@@ -198,6 +204,7 @@ func (b *bench) services(ctx context.Context) ([]usage, error) {
 			all = append(all, used)
 		}
 	}
+
 	slices.SortFunc(all, func(a, b usage) int { return strings.Compare(a.service, b.service) })
 	return all, nil
 }
@@ -239,6 +246,7 @@ func workingSet(pid int) (int, error) {
 	if err != nil {
 		return 0, fmt.Errorf("read control groups: %w", err)
 	}
+
 	dir, usage, inactive := "", "memory.current", "inactive_file"
 	for _, group := range groups {
 		switch {
@@ -248,6 +256,7 @@ func workingSet(pid int) (int, error) {
 			dir = "/sys/fs/cgroup" + group.Path
 		}
 	}
+
 	total, totalErr := os.ReadFile(filepath.Join(dir, usage))
 	stat, statErr := os.ReadFile(filepath.Join(dir, "memory.stat"))
 	if err := errors.Join(totalErr, statErr); err != nil {
@@ -257,6 +266,7 @@ func workingSet(pid int) (int, error) {
 	if err != nil {
 		return 0, fmt.Errorf("read %s: %w", usage, err)
 	}
+
 	for line := range strings.Lines(string(stat)) {
 		if value, found := strings.CutPrefix(line, inactive+" "); found {
 			unused, err := strconv.Atoi(strings.TrimSpace(value))

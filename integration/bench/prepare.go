@@ -39,11 +39,13 @@ func (b *bench) preparations(ctx context.Context) (without, with []time.Duration
 	if err != nil {
 		return nil, nil, err
 	}
+
 	dir, err := os.MkdirTemp("", "akri-bench-")
 	if err != nil {
 		return nil, nil, fmt.Errorf("create directory: %w", err)
 	}
 	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
+
 	stop, err := serveNode(ctx, dir, make(chan *pluginapi.RegisterRequest, 1), configuration, instance)
 	if err != nil {
 		return nil, nil, err
@@ -60,6 +62,7 @@ func (b *bench) preparations(ctx context.Context) (without, with []time.Duration
 		return nil, nil, err
 	}
 	defer func() { err = errors.Join(err, plugin.Stop()) }()
+
 	relay, err := process.Start(ctx, nil, "dra-kubelet-plugin", "relay", "--plugin", "unix://"+filepath.Join(dir, "plugin.sock"),
 		"--registry-dir", dir, "--admin-address=", "--log-level=error")
 	if err != nil {
@@ -71,6 +74,7 @@ func (b *bench) preparations(ctx context.Context) (without, with []time.Duration
 		return nil, nil, err
 	}
 	defer conn.Close()
+
 	client := drav1.NewDRAPluginClient(conn)
 	for admin, took := range map[bool]*[]time.Duration{true: &without, false: &with} {
 		claim, err := w.allocate(ctx, instance, admin)
@@ -93,12 +97,14 @@ func (w *writer) allocate(ctx context.Context, instance string, admin bool) (*dr
 	if err != nil {
 		return nil, fmt.Errorf("create Namespace: %w", err)
 	}
+
 	claims := w.Kubernetes.ResourceV1().ResourceClaims(name)
 	claim := &resourcev1.ResourceClaim{ObjectMeta: metav1.ObjectMeta{Name: name}}
 	claim.Spec.Devices.Requests = []resourcev1.DeviceRequest{{Name: "r", Exactly: &resourcev1.ExactDeviceRequest{DeviceClassName: akriv0.Driver, AdminAccess: &admin}}}
 	if claim, err = claims.Create(ctx, claim, metav1.CreateOptions{}); err != nil {
 		return nil, fmt.Errorf("create ResourceClaim: %w", err)
 	}
+
 	result := resourcev1.DeviceRequestAllocationResult{
 		Request: "r", Driver: akriv0.Driver, Pool: akriv0.InstancePool(namespace, instance), Device: instance, AdminAccess: &admin,
 	}

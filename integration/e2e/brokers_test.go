@@ -219,8 +219,9 @@ func runningContainers(pods []corev1.Pod) map[string]string {
 	return running
 }
 
-// lostAndOther returns a node, if possible one without broker-controller, which states the loss, and
-// the other one. Earlier scenarios can leave a Pod of broker-controller on each node for a while.
+// lostAndOther returns a node, if possible one without broker-controller, which states the loss,
+// and the other one. Earlier scenarios can leave a Pod of broker-controller on each node for a
+// while.
 func lostAndOther(t *testing.T) (lost, other cluster.Node) {
 	t.Helper()
 	nodes := akri.Cluster.Nodes()
