@@ -1,17 +1,51 @@
 package v0
 
-import "strings"
+import (
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/util/version"
+)
 
 // Driver is the name of the driver of Dynamic Resource Allocation, and of the DeviceClass that
 // selects all of its devices.
 const Driver = Group
 
-// ResourcesLabel of a Node states how Pods on it get devices if Akri is installed with Dynamic
-// Resource Allocation: through device plugins if its value is ResourcesDevicePlugin.
+// How Pods get devices: from device plugins or by Dynamic Resource Allocation.
 const (
-	ResourcesLabel        = Group + "/resources"
 	ResourcesDevicePlugin = "devicePlugin"
+	ResourcesDRA          = "dra"
 )
+
+// ResourcesLabel of a Node states how Pods on it get devices, whatever the installation uses.
+const ResourcesLabel = Group + "/resources"
+
+// ResourcesConfigMap records how Pods get devices if the cluster decides it. dra-controller writes
+// it once. ResourcesKey is the key of the decision.
+const (
+	ResourcesConfigMap = "akri-resources"
+	ResourcesKey       = "resources"
+)
+
+// extendedResourceKubelet is the first version of Kubernetes whose kubelet prepares the claims of
+// Pods that request extended resources. An older kubelet starts such a Pod without its device.
+var extendedResourceKubelet = version.MajorMinor(1, 36)
+
+// ResourcesOf returns how Pods on the node get devices if the cluster decides it, and has decided
+// as recorded. It is empty if neither the node nor the record states it.
+func ResourcesOf(node *corev1.Node, recorded string) string {
+	switch node.Labels[ResourcesLabel] {
+	case ResourcesDevicePlugin:
+		return ResourcesDevicePlugin
+	case ResourcesDRA:
+		return ResourcesDRA
+	}
+	kubelet, err := version.ParseGeneric(node.Status.NodeInfo.KubeletVersion)
+	if recorded == ResourcesDRA && err == nil && kubelet.LessThan(extendedResourceKubelet) {
+		return ResourcesDevicePlugin
+	}
+	return recorded
+}
 
 // PropertiesAnnotation of a Configuration lists the properties, separated by commas, that become
 // attributes of its devices in ResourceSlices. Others do not: many users may read ResourceSlices,

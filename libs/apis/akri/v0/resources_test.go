@@ -1,10 +1,12 @@
 package v0_test
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
 
 	akriv0 "akri.sh/libs/apis/akri/v0"
 )
@@ -34,4 +36,32 @@ func FuzzInstanceOfDevice(f *testing.F) {
 			require.Equal(t, namespace+"/"+device, of+"/"+instance)
 		}
 	})
+}
+
+// TestResourcesOf: the label of a node decides before its kubelet, and the kubelet before the
+// record.
+func TestResourcesOf(t *testing.T) {
+	const devicePlugin, dra = akriv0.ResourcesDevicePlugin, akriv0.ResourcesDRA
+	for _, test := range []struct{ label, kubelet, recorded, want string }{
+		{kubelet: "v1.37.2", recorded: dra, want: dra},
+		{kubelet: "v1.36.0-rc.1+k3s1", recorded: dra, want: dra},
+		{kubelet: "v1.35.9-eks-1234", recorded: dra, want: devicePlugin},
+		{kubelet: "1.9", recorded: dra, want: devicePlugin},
+		{kubelet: "unknown", recorded: dra, want: dra},
+		{kubelet: "v1.37.2", recorded: devicePlugin, want: devicePlugin},
+		{kubelet: "v1.37.2", want: ""},
+		{kubelet: "v1.35.0", want: ""},
+		{label: devicePlugin, kubelet: "v1.37.2", recorded: dra, want: devicePlugin},
+		{label: devicePlugin, kubelet: "v1.37.2", want: devicePlugin},
+		{label: dra, kubelet: "v1.37.2", recorded: devicePlugin, want: dra},
+		{label: dra, kubelet: "v1.35.0", recorded: devicePlugin, want: dra},
+		{label: "other", kubelet: "v1.37.2", recorded: dra, want: dra},
+	} {
+		t.Run(fmt.Sprintf("%+v", test), func(t *testing.T) {
+			node := &corev1.Node{}
+			node.Labels = map[string]string{akriv0.ResourcesLabel: test.label}
+			node.Status.NodeInfo.KubeletVersion = test.kubelet
+			require.Equal(t, test.want, akriv0.ResourcesOf(node, test.recorded))
+		})
+	}
 }

@@ -23,6 +23,57 @@ const (
 	_ = protoimpl.EnforceVersion(protoimpl.MaxVersion - 20)
 )
 
+// Resources is how Pods on a node get devices. A slot is offered in one of these forms at a time.
+type Resources int32
+
+const (
+	// Not decided yet: the services of the node discover devices and offer none.
+	Resources_RESOURCES_UNSPECIFIED   Resources = 0
+	Resources_RESOURCES_DEVICE_PLUGIN Resources = 1
+	Resources_RESOURCES_DRA           Resources = 2
+)
+
+// Enum value maps for Resources.
+var (
+	Resources_name = map[int32]string{
+		0: "RESOURCES_UNSPECIFIED",
+		1: "RESOURCES_DEVICE_PLUGIN",
+		2: "RESOURCES_DRA",
+	}
+	Resources_value = map[string]int32{
+		"RESOURCES_UNSPECIFIED":   0,
+		"RESOURCES_DEVICE_PLUGIN": 1,
+		"RESOURCES_DRA":           2,
+	}
+)
+
+func (x Resources) Enum() *Resources {
+	p := new(Resources)
+	*p = x
+	return p
+}
+
+func (x Resources) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (Resources) Descriptor() protoreflect.EnumDescriptor {
+	return file_akri_instance_v1_instance_proto_enumTypes[0].Descriptor()
+}
+
+func (Resources) Type() protoreflect.EnumType {
+	return &file_akri_instance_v1_instance_proto_enumTypes[0]
+}
+
+func (x Resources) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use Resources.Descriptor instead.
+func (Resources) EnumDescriptor() ([]byte, []int) {
+	return file_akri_instance_v1_instance_proto_rawDescGZIP(), []int{0}
+}
+
 type ReportDevicesRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	Node  string                 `protobuf:"bytes,1,opt,name=node,proto3" json:"node,omitempty"`
@@ -629,6 +680,7 @@ type WatchInstancesResponse struct {
 	//	*WatchInstancesResponse_Snapshot
 	//	*WatchInstancesResponse_Updated
 	//	*WatchInstancesResponse_Removed
+	//	*WatchInstancesResponse_Resources
 	Event         isWatchInstancesResponse_Event `protobuf_oneof:"event"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -698,6 +750,15 @@ func (x *WatchInstancesResponse) GetRemoved() *InstanceKey {
 	return nil
 }
 
+func (x *WatchInstancesResponse) GetResources() Resources {
+	if x != nil {
+		if x, ok := x.Event.(*WatchInstancesResponse_Resources); ok {
+			return x.Resources
+		}
+	}
+	return Resources_RESOURCES_UNSPECIFIED
+}
+
 type isWatchInstancesResponse_Event interface {
 	isWatchInstancesResponse_Event()
 }
@@ -718,11 +779,20 @@ type WatchInstancesResponse_Removed struct {
 	Removed *InstanceKey `protobuf:"bytes,3,opt,name=removed,proto3,oneof"`
 }
 
+type WatchInstancesResponse_Resources struct {
+	// How Pods on the node get devices. With `global.resources=auto` it is the first message of a
+	// stream, and is sent again after each change. Otherwise it is not sent: the services of the
+	// node have it from their flags.
+	Resources Resources `protobuf:"varint,4,opt,name=resources,proto3,enum=akri.instance.v1.Resources,oneof"`
+}
+
 func (*WatchInstancesResponse_Snapshot) isWatchInstancesResponse_Event() {}
 
 func (*WatchInstancesResponse_Updated) isWatchInstancesResponse_Event() {}
 
 func (*WatchInstancesResponse_Removed) isWatchInstancesResponse_Event() {}
+
+func (*WatchInstancesResponse_Resources) isWatchInstancesResponse_Event() {}
 
 type InstanceSnapshot struct {
 	state     protoimpl.MessageState `protogen:"open.v1"`
@@ -1744,11 +1814,12 @@ const file_akri_instance_v1_instance_proto_rawDesc = "" +
 	"\x06reason\x18\x03 \x01(\tR\x06reason\x12\x18\n" +
 	"\amessage\x18\x04 \x01(\tR\amessage\"8\n" +
 	"\x15WatchInstancesRequest\x12\x12\n" +
-	"\x04node\x18\x01 \x01(\tR\x04nodeJ\x04\b\x02\x10\x03R\x05parts\"\xd6\x01\n" +
+	"\x04node\x18\x01 \x01(\tR\x04nodeJ\x04\b\x02\x10\x03R\x05parts\"\x93\x02\n" +
 	"\x16WatchInstancesResponse\x12@\n" +
 	"\bsnapshot\x18\x01 \x01(\v2\".akri.instance.v1.InstanceSnapshotH\x00R\bsnapshot\x126\n" +
 	"\aupdated\x18\x02 \x01(\v2\x1a.akri.instance.v1.InstanceH\x00R\aupdated\x129\n" +
-	"\aremoved\x18\x03 \x01(\v2\x1d.akri.instance.v1.InstanceKeyH\x00R\aremovedB\a\n" +
+	"\aremoved\x18\x03 \x01(\v2\x1d.akri.instance.v1.InstanceKeyH\x00R\aremoved\x12;\n" +
+	"\tresources\x18\x04 \x01(\x0e2\x1b.akri.instance.v1.ResourcesH\x00R\tresourcesB\a\n" +
 	"\x05event\"|\n" +
 	"\x10InstanceSnapshot\x128\n" +
 	"\tinstances\x18\x01 \x03(\v2\x1a.akri.instance.v1.InstanceR\tinstances\x12\x1a\n" +
@@ -1818,7 +1889,11 @@ const file_akri_instance_v1_instance_proto_rawDesc = "" +
 	"\x06device\x18\x03 \x01(\tR\x06device\x12!\n" +
 	"\fadmin_access\x18\x04 \x01(\bR\vadminAccess\x12\x1e\n" +
 	"\bshare_id\x18\x05 \x01(\tH\x00R\ashareId\x88\x01\x01B\v\n" +
-	"\t_share_id2\x87\x04\n" +
+	"\t_share_id*V\n" +
+	"\tResources\x12\x19\n" +
+	"\x15RESOURCES_UNSPECIFIED\x10\x00\x12\x1b\n" +
+	"\x17RESOURCES_DEVICE_PLUGIN\x10\x01\x12\x11\n" +
+	"\rRESOURCES_DRA\x10\x022\x87\x04\n" +
 	"\x0fInstanceService\x12d\n" +
 	"\rReportDevices\x12&.akri.instance.v1.ReportDevicesRequest\x1a'.akri.instance.v1.ReportDevicesResponse(\x010\x01\x12e\n" +
 	"\x0eWatchInstances\x12'.akri.instance.v1.WatchInstancesRequest\x1a(.akri.instance.v1.WatchInstancesResponse0\x01\x12]\n" +
@@ -1838,73 +1913,76 @@ func file_akri_instance_v1_instance_proto_rawDescGZIP() []byte {
 	return file_akri_instance_v1_instance_proto_rawDescData
 }
 
+var file_akri_instance_v1_instance_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
 var file_akri_instance_v1_instance_proto_msgTypes = make([]protoimpl.MessageInfo, 24)
 var file_akri_instance_v1_instance_proto_goTypes = []any{
-	(*ReportDevicesRequest)(nil),     // 0: akri.instance.v1.ReportDevicesRequest
-	(*HandlerState)(nil),             // 1: akri.instance.v1.HandlerState
-	(*Problem)(nil),                  // 2: akri.instance.v1.Problem
-	(*Subject)(nil),                  // 3: akri.instance.v1.Subject
-	(*Wait)(nil),                     // 4: akri.instance.v1.Wait
-	(*ReportDevicesResponse)(nil),    // 5: akri.instance.v1.ReportDevicesResponse
-	(*Refusal)(nil),                  // 6: akri.instance.v1.Refusal
-	(*WatchInstancesRequest)(nil),    // 7: akri.instance.v1.WatchInstancesRequest
-	(*WatchInstancesResponse)(nil),   // 8: akri.instance.v1.WatchInstancesResponse
-	(*InstanceSnapshot)(nil),         // 9: akri.instance.v1.InstanceSnapshot
-	(*InstanceKey)(nil),              // 10: akri.instance.v1.InstanceKey
-	(*Instance)(nil),                 // 11: akri.instance.v1.Instance
-	(*Slot)(nil),                     // 12: akri.instance.v1.Slot
-	(*Free)(nil),                     // 13: akri.instance.v1.Free
-	(*Holder)(nil),                   // 14: akri.instance.v1.Holder
-	(*ClaimHolder)(nil),              // 15: akri.instance.v1.ClaimHolder
-	(*SlotClaim)(nil),                // 16: akri.instance.v1.SlotClaim
-	(*ReserveSlotsRequest)(nil),      // 17: akri.instance.v1.ReserveSlotsRequest
-	(*ReserveSlotsResponse)(nil),     // 18: akri.instance.v1.ReserveSlotsResponse
-	(*ReleaseSlotsRequest)(nil),      // 19: akri.instance.v1.ReleaseSlotsRequest
-	(*ReleaseSlotsResponse)(nil),     // 20: akri.instance.v1.ReleaseSlotsResponse
-	(*GetResourceClaimRequest)(nil),  // 21: akri.instance.v1.GetResourceClaimRequest
-	(*GetResourceClaimResponse)(nil), // 22: akri.instance.v1.GetResourceClaimResponse
-	(*AllocatedDevice)(nil),          // 23: akri.instance.v1.AllocatedDevice
-	(*v1.Device)(nil),                // 24: akri.discovery.v1.Device
-	(*timestamppb.Timestamp)(nil),    // 25: google.protobuf.Timestamp
+	(Resources)(0),                   // 0: akri.instance.v1.Resources
+	(*ReportDevicesRequest)(nil),     // 1: akri.instance.v1.ReportDevicesRequest
+	(*HandlerState)(nil),             // 2: akri.instance.v1.HandlerState
+	(*Problem)(nil),                  // 3: akri.instance.v1.Problem
+	(*Subject)(nil),                  // 4: akri.instance.v1.Subject
+	(*Wait)(nil),                     // 5: akri.instance.v1.Wait
+	(*ReportDevicesResponse)(nil),    // 6: akri.instance.v1.ReportDevicesResponse
+	(*Refusal)(nil),                  // 7: akri.instance.v1.Refusal
+	(*WatchInstancesRequest)(nil),    // 8: akri.instance.v1.WatchInstancesRequest
+	(*WatchInstancesResponse)(nil),   // 9: akri.instance.v1.WatchInstancesResponse
+	(*InstanceSnapshot)(nil),         // 10: akri.instance.v1.InstanceSnapshot
+	(*InstanceKey)(nil),              // 11: akri.instance.v1.InstanceKey
+	(*Instance)(nil),                 // 12: akri.instance.v1.Instance
+	(*Slot)(nil),                     // 13: akri.instance.v1.Slot
+	(*Free)(nil),                     // 14: akri.instance.v1.Free
+	(*Holder)(nil),                   // 15: akri.instance.v1.Holder
+	(*ClaimHolder)(nil),              // 16: akri.instance.v1.ClaimHolder
+	(*SlotClaim)(nil),                // 17: akri.instance.v1.SlotClaim
+	(*ReserveSlotsRequest)(nil),      // 18: akri.instance.v1.ReserveSlotsRequest
+	(*ReserveSlotsResponse)(nil),     // 19: akri.instance.v1.ReserveSlotsResponse
+	(*ReleaseSlotsRequest)(nil),      // 20: akri.instance.v1.ReleaseSlotsRequest
+	(*ReleaseSlotsResponse)(nil),     // 21: akri.instance.v1.ReleaseSlotsResponse
+	(*GetResourceClaimRequest)(nil),  // 22: akri.instance.v1.GetResourceClaimRequest
+	(*GetResourceClaimResponse)(nil), // 23: akri.instance.v1.GetResourceClaimResponse
+	(*AllocatedDevice)(nil),          // 24: akri.instance.v1.AllocatedDevice
+	(*v1.Device)(nil),                // 25: akri.discovery.v1.Device
+	(*timestamppb.Timestamp)(nil),    // 26: google.protobuf.Timestamp
 }
 var file_akri_instance_v1_instance_proto_depIdxs = []int32{
-	24, // 0: akri.instance.v1.ReportDevicesRequest.devices:type_name -> akri.discovery.v1.Device
-	1,  // 1: akri.instance.v1.ReportDevicesRequest.handlers:type_name -> akri.instance.v1.HandlerState
-	2,  // 2: akri.instance.v1.ReportDevicesRequest.problems:type_name -> akri.instance.v1.Problem
-	25, // 3: akri.instance.v1.HandlerState.offline_since:type_name -> google.protobuf.Timestamp
-	3,  // 4: akri.instance.v1.Problem.subject:type_name -> akri.instance.v1.Subject
-	4,  // 5: akri.instance.v1.Problem.wait:type_name -> akri.instance.v1.Wait
-	25, // 6: akri.instance.v1.Wait.since:type_name -> google.protobuf.Timestamp
-	25, // 7: akri.instance.v1.Wait.until:type_name -> google.protobuf.Timestamp
-	6,  // 8: akri.instance.v1.ReportDevicesResponse.refusals:type_name -> akri.instance.v1.Refusal
-	9,  // 9: akri.instance.v1.WatchInstancesResponse.snapshot:type_name -> akri.instance.v1.InstanceSnapshot
-	11, // 10: akri.instance.v1.WatchInstancesResponse.updated:type_name -> akri.instance.v1.Instance
-	10, // 11: akri.instance.v1.WatchInstancesResponse.removed:type_name -> akri.instance.v1.InstanceKey
-	11, // 12: akri.instance.v1.InstanceSnapshot.instances:type_name -> akri.instance.v1.Instance
-	12, // 13: akri.instance.v1.Instance.slots:type_name -> akri.instance.v1.Slot
-	13, // 14: akri.instance.v1.Slot.free:type_name -> akri.instance.v1.Free
-	14, // 15: akri.instance.v1.Slot.holder:type_name -> akri.instance.v1.Holder
-	15, // 16: akri.instance.v1.Slot.claim:type_name -> akri.instance.v1.ClaimHolder
-	16, // 17: akri.instance.v1.ReserveSlotsRequest.claims:type_name -> akri.instance.v1.SlotClaim
-	11, // 18: akri.instance.v1.ReserveSlotsResponse.instances:type_name -> akri.instance.v1.Instance
-	16, // 19: akri.instance.v1.ReleaseSlotsRequest.claims:type_name -> akri.instance.v1.SlotClaim
-	11, // 20: akri.instance.v1.ReleaseSlotsResponse.instances:type_name -> akri.instance.v1.Instance
-	23, // 21: akri.instance.v1.GetResourceClaimResponse.devices:type_name -> akri.instance.v1.AllocatedDevice
-	0,  // 22: akri.instance.v1.InstanceService.ReportDevices:input_type -> akri.instance.v1.ReportDevicesRequest
-	7,  // 23: akri.instance.v1.InstanceService.WatchInstances:input_type -> akri.instance.v1.WatchInstancesRequest
-	17, // 24: akri.instance.v1.InstanceService.ReserveSlots:input_type -> akri.instance.v1.ReserveSlotsRequest
-	19, // 25: akri.instance.v1.InstanceService.ReleaseSlots:input_type -> akri.instance.v1.ReleaseSlotsRequest
-	21, // 26: akri.instance.v1.InstanceService.GetResourceClaim:input_type -> akri.instance.v1.GetResourceClaimRequest
-	5,  // 27: akri.instance.v1.InstanceService.ReportDevices:output_type -> akri.instance.v1.ReportDevicesResponse
-	8,  // 28: akri.instance.v1.InstanceService.WatchInstances:output_type -> akri.instance.v1.WatchInstancesResponse
-	18, // 29: akri.instance.v1.InstanceService.ReserveSlots:output_type -> akri.instance.v1.ReserveSlotsResponse
-	20, // 30: akri.instance.v1.InstanceService.ReleaseSlots:output_type -> akri.instance.v1.ReleaseSlotsResponse
-	22, // 31: akri.instance.v1.InstanceService.GetResourceClaim:output_type -> akri.instance.v1.GetResourceClaimResponse
-	27, // [27:32] is the sub-list for method output_type
-	22, // [22:27] is the sub-list for method input_type
-	22, // [22:22] is the sub-list for extension type_name
-	22, // [22:22] is the sub-list for extension extendee
-	0,  // [0:22] is the sub-list for field type_name
+	25, // 0: akri.instance.v1.ReportDevicesRequest.devices:type_name -> akri.discovery.v1.Device
+	2,  // 1: akri.instance.v1.ReportDevicesRequest.handlers:type_name -> akri.instance.v1.HandlerState
+	3,  // 2: akri.instance.v1.ReportDevicesRequest.problems:type_name -> akri.instance.v1.Problem
+	26, // 3: akri.instance.v1.HandlerState.offline_since:type_name -> google.protobuf.Timestamp
+	4,  // 4: akri.instance.v1.Problem.subject:type_name -> akri.instance.v1.Subject
+	5,  // 5: akri.instance.v1.Problem.wait:type_name -> akri.instance.v1.Wait
+	26, // 6: akri.instance.v1.Wait.since:type_name -> google.protobuf.Timestamp
+	26, // 7: akri.instance.v1.Wait.until:type_name -> google.protobuf.Timestamp
+	7,  // 8: akri.instance.v1.ReportDevicesResponse.refusals:type_name -> akri.instance.v1.Refusal
+	10, // 9: akri.instance.v1.WatchInstancesResponse.snapshot:type_name -> akri.instance.v1.InstanceSnapshot
+	12, // 10: akri.instance.v1.WatchInstancesResponse.updated:type_name -> akri.instance.v1.Instance
+	11, // 11: akri.instance.v1.WatchInstancesResponse.removed:type_name -> akri.instance.v1.InstanceKey
+	0,  // 12: akri.instance.v1.WatchInstancesResponse.resources:type_name -> akri.instance.v1.Resources
+	12, // 13: akri.instance.v1.InstanceSnapshot.instances:type_name -> akri.instance.v1.Instance
+	13, // 14: akri.instance.v1.Instance.slots:type_name -> akri.instance.v1.Slot
+	14, // 15: akri.instance.v1.Slot.free:type_name -> akri.instance.v1.Free
+	15, // 16: akri.instance.v1.Slot.holder:type_name -> akri.instance.v1.Holder
+	16, // 17: akri.instance.v1.Slot.claim:type_name -> akri.instance.v1.ClaimHolder
+	17, // 18: akri.instance.v1.ReserveSlotsRequest.claims:type_name -> akri.instance.v1.SlotClaim
+	12, // 19: akri.instance.v1.ReserveSlotsResponse.instances:type_name -> akri.instance.v1.Instance
+	17, // 20: akri.instance.v1.ReleaseSlotsRequest.claims:type_name -> akri.instance.v1.SlotClaim
+	12, // 21: akri.instance.v1.ReleaseSlotsResponse.instances:type_name -> akri.instance.v1.Instance
+	24, // 22: akri.instance.v1.GetResourceClaimResponse.devices:type_name -> akri.instance.v1.AllocatedDevice
+	1,  // 23: akri.instance.v1.InstanceService.ReportDevices:input_type -> akri.instance.v1.ReportDevicesRequest
+	8,  // 24: akri.instance.v1.InstanceService.WatchInstances:input_type -> akri.instance.v1.WatchInstancesRequest
+	18, // 25: akri.instance.v1.InstanceService.ReserveSlots:input_type -> akri.instance.v1.ReserveSlotsRequest
+	20, // 26: akri.instance.v1.InstanceService.ReleaseSlots:input_type -> akri.instance.v1.ReleaseSlotsRequest
+	22, // 27: akri.instance.v1.InstanceService.GetResourceClaim:input_type -> akri.instance.v1.GetResourceClaimRequest
+	6,  // 28: akri.instance.v1.InstanceService.ReportDevices:output_type -> akri.instance.v1.ReportDevicesResponse
+	9,  // 29: akri.instance.v1.InstanceService.WatchInstances:output_type -> akri.instance.v1.WatchInstancesResponse
+	19, // 30: akri.instance.v1.InstanceService.ReserveSlots:output_type -> akri.instance.v1.ReserveSlotsResponse
+	21, // 31: akri.instance.v1.InstanceService.ReleaseSlots:output_type -> akri.instance.v1.ReleaseSlotsResponse
+	23, // 32: akri.instance.v1.InstanceService.GetResourceClaim:output_type -> akri.instance.v1.GetResourceClaimResponse
+	28, // [28:33] is the sub-list for method output_type
+	23, // [23:28] is the sub-list for method input_type
+	23, // [23:23] is the sub-list for extension type_name
+	23, // [23:23] is the sub-list for extension extendee
+	0,  // [0:23] is the sub-list for field type_name
 }
 
 func init() { file_akri_instance_v1_instance_proto_init() }
@@ -1916,6 +1994,7 @@ func file_akri_instance_v1_instance_proto_init() {
 		(*WatchInstancesResponse_Snapshot)(nil),
 		(*WatchInstancesResponse_Updated)(nil),
 		(*WatchInstancesResponse_Removed)(nil),
+		(*WatchInstancesResponse_Resources)(nil),
 	}
 	file_akri_instance_v1_instance_proto_msgTypes[12].OneofWrappers = []any{
 		(*Slot_Free)(nil),
@@ -1931,13 +2010,14 @@ func file_akri_instance_v1_instance_proto_init() {
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_akri_instance_v1_instance_proto_rawDesc), len(file_akri_instance_v1_instance_proto_rawDesc)),
-			NumEnums:      0,
+			NumEnums:      1,
 			NumMessages:   24,
 			NumExtensions: 0,
 			NumServices:   1,
 		},
 		GoTypes:           file_akri_instance_v1_instance_proto_goTypes,
 		DependencyIndexes: file_akri_instance_v1_instance_proto_depIdxs,
+		EnumInfos:         file_akri_instance_v1_instance_proto_enumTypes,
 		MessageInfos:      file_akri_instance_v1_instance_proto_msgTypes,
 	}.Build()
 	File_akri_instance_v1_instance_proto = out.File
