@@ -62,6 +62,8 @@ func TestDRA(t *testing.T) {
 		secondDriver,
 		explainedClaims,
 		serialSample,
+		quotaOfDevices,
+		initContainerWithDevice,
 	) {
 		return
 	}
