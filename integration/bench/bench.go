@@ -19,10 +19,11 @@ type Options struct {
 	// Only selects one measurement: `brokers`, which needs no cluster, `idle`, the memory and CPU
 	// time of idle services, `turnaround`, the time until the slot of a pod that ended is free,
 	// `sharing`, the reservations, which needs no cluster, `dra`, device plugins and Dynamic
-	// Resource Allocation, `dra-idle`, the memory of the services of the latter, `scheduling`, the
-	// scheduler with both, which needs no cluster, or `scale`, one instance-writer and many
-	// simulated nodes, which needs no cluster. Empty selects all but `scale`.
-	Only    string        `help:"Only measurement to run: brokers, dra, dra-idle, idle, scale, scheduling, sharing or turnaround." enum:",brokers,dra,dra-idle,idle,scale,scheduling,sharing,turnaround" default:""`
+	// Resource Allocation, `failures`, the same during random failures, `dra-idle`, the memory of
+	// the services of the latter, `scheduling`, the scheduler with both, which needs no cluster, or
+	// `scale`, one instance-writer and many simulated nodes, which needs no cluster. Empty selects
+	// all but `scale`.
+	Only    string        `help:"Only measurement to run: brokers, dra, dra-idle, failures, idle, scale, scheduling, sharing or turnaround." enum:",brokers,dra,dra-idle,failures,idle,scale,scheduling,sharing,turnaround" default:""`
 	Nodes   []int         `help:"Numbers of simulated nodes for scale." default:"100,500,1000"`
 	Idle    time.Duration `help:"Time for which scale measures without changes." default:"12m"`
 	Agent   bool          `help:"Simulate nodes with the agent in scale, which has one connection to instance-writer instead of two."`
@@ -81,6 +82,8 @@ func Run(ctx context.Context, options Options) (err error) {
 		return b.dra(ctx)
 	case "dra-idle":
 		return b.draIdle(ctx)
+	case "failures":
+		return b.failures(ctx)
 	case "turnaround":
 		took, err := b.turnaround(ctx)
 		if err != nil {
@@ -132,7 +135,7 @@ func (b *bench) measure(ctx context.Context) error {
 		}
 		return nil
 	}
-	for _, measure := range []func(context.Context) error{b.sharing, b.scheduling, b.brokers, agent, b.dra, b.draIdle} {
+	for _, measure := range []func(context.Context) error{b.sharing, b.scheduling, b.brokers, agent, b.dra, b.failures, b.draIdle} {
 		if err := measure(ctx); err != nil {
 			return err
 		}

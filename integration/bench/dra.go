@@ -52,47 +52,78 @@ spec:
 `
 )
 
+// reactions are how long Pods wait for devices with a form.
+type reactions struct {
+	present, used, next []time.Duration
+	waits, restarts     waits
+}
+
 // dra measures device plugins and Dynamic Resource Allocation, one after the other on the same
 // cluster, and prints the results.
 func (b *bench) dra(ctx context.Context) error {
-	b.progress("installing Akri with device plugins")
-	if err := b.mesh.Install(ctx); err != nil {
-		return err
-	}
-	pluginsUsed, pluginsNext, err := b.reaction(ctx, min(b.Rounds, pluginRounds), min(b.Rounds, pluginRounds))
-	if err != nil {
-		return fmt.Errorf("measure device plugins: %w", err)
-	}
-
-	plain, err := b.plain(ctx, b.Rounds)
+	created, next, err := b.plain(ctx)
 	if err != nil {
 		return fmt.Errorf("measure Pods without a device: %w", err)
 	}
-
-	b.progress("installing Akri with Dynamic Resource Allocation")
-	if err := b.mesh.Install(ctx, "global.resources=dra"); err != nil {
-		return err
+	rows := []latency{
+		{"without a device: Pod created → its container runs", created},
+		{"without a device: Pod deleted → the next Pod's container runs", next},
 	}
-	dynamicUsed, dynamicNext, err := b.reaction(ctx, b.Rounds, min(b.Rounds, deletions))
-	if err != nil {
-		return fmt.Errorf("measure Dynamic Resource Allocation: %w", err)
+	var refused strings.Builder
+	fmt.Fprintf(&refused, "\n| Pods refused, of those that ran and those refused | device unplugged and plugged in | service restarted |\n|---|---|---|\n")
+
+	for _, form := range forms {
+		b.progress("installing Akri with %s", form.name)
+		if err := b.mesh.Install(ctx, "global.resources="+form.value); err != nil {
+			return err
+		}
+		found, err := b.reactions(ctx, form)
+		if err != nil {
+			return fmt.Errorf("measure %s: %w", form.name, err)
+		}
+		rows = append(rows,
+			latency{form.name + ": Pod created → its container runs", found.present},
+			latency{form.name + ": plugged in → the container of a Pod that waits runs", found.waits.took},
+			latency{form.name + ": plugged in → the broker's container runs", found.used},
+			latency{form.name + ": Pod deleted → the next Pod's container runs", found.next},
+			latency{form.name + ": " + form.service + " is ready again → the container of a Pod that waits runs", found.restarts.took},
+		)
+		fmt.Fprintf(&refused, "| %s | %s | %s |\n", form.name, found.waits.share(), found.restarts.share())
 	}
 
 	without, with, err := b.preparations(ctx)
 	if err != nil {
 		return fmt.Errorf("measure preparations: %w", err)
 	}
-
-	b.printLatencies(
-		latency{"without a device: Pod created → its container runs", plain},
-		latency{"device plugins: plugged in → the broker's container runs", pluginsUsed},
-		latency{"DRA: plugged in → the broker's container runs", dynamicUsed},
-		latency{"device plugins: Pod deleted → the next Pod's container runs", pluginsNext},
-		latency{"DRA: Pod deleted → the next Pod's container runs", dynamicNext},
+	b.printLatencies(append(rows,
 		latency{"DRA: NodePrepareResources without a reservation", without},
 		latency{"DRA: NodePrepareResources with a reservation", with},
-	)
+	)...)
+	fmt.Fprint(b.Out, refused.String())
 	return nil
+}
+
+// reactions measures the form that is installed.
+func (b *bench) reactions(ctx context.Context, form form) (found reactions, err error) {
+	if found.present, err = b.present(ctx); err != nil {
+		return found, err
+	}
+	if found.waits, err = b.waiting(ctx, b.Rounds); err != nil {
+		return found, err
+	}
+	rounds := b.Rounds
+	if form == plugins {
+		rounds = min(rounds, pluginRounds)
+	}
+	if found.used, err = b.used(ctx, rounds); err != nil {
+		return found, err
+	}
+	b.progress("deleting %d Pods for whose device others wait", deletions)
+	if found.next, err = b.repeatWith(ctx, nextConfiguration, min(b.Rounds, deletions), b.deleteHolder); err != nil {
+		return found, err
+	}
+	found.restarts, err = b.restart(ctx, form)
+	return found, err
 }
 
 // draIdle prints the memory of the services of Dynamic Resource Allocation with many devices.
@@ -128,21 +159,10 @@ spec: {discoveryHandler: {name: debugEcho, discoveryDetails: 'descriptions: [%s]
 	return b.mesh.DeleteText(ctx, manifest)
 }
 
-// reaction returns how long Pods wait for devices. used are the times from a uevent to the
-// containers of the brokers, next those from the deletion of a Pod to the container of the Pod that
-// gets its slot.
-func (b *bench) reaction(ctx context.Context, plugs, deletions int) (used, next []time.Duration, err error) {
-	if used, err = b.used(ctx, plugs); err != nil {
-		return nil, nil, err
-	}
-	b.progress("deleting %d Pods for whose device others wait", deletions)
-	next, err = b.repeatWith(ctx, nextConfiguration, deletions, b.deleteHolder)
-	return used, next, err
-}
-
+// used returns the times from a uevent to the containers of the brokers.
 func (b *bench) used(ctx context.Context, rounds int) (took []time.Duration, err error) {
 	b.progress("plugging in a device %d times until its brokers run", rounds)
-	err = b.plugRounds(ctx, rounds+1, func(ctx context.Context, uevents *devices.UeventSocket, round int) error {
+	err = b.plugRounds(ctx, configuration, rounds+1, func(ctx context.Context, uevents *devices.UeventSocket, round int) error {
 		durations, err := b.useOnce(ctx, uevents)
 		if round > 0 {
 			took = append(took, durations...)

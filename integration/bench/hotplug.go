@@ -47,7 +47,7 @@ type hotPlug struct {
 
 func (b *bench) hotPlug(ctx context.Context) (*hotPlug, error) {
 	result := &hotPlug{}
-	return result, b.plugRounds(ctx, b.Rounds, func(ctx context.Context, uevents *devices.UeventSocket, round int) error {
+	return result, b.plugRounds(ctx, configuration, b.Rounds, func(ctx context.Context, uevents *devices.UeventSocket, round int) error {
 		err := b.round(ctx, uevents, result, round > 0)
 		if err == nil {
 			b.progress("hot-plug round %d of %d", round+1, b.Rounds)
@@ -59,7 +59,8 @@ func (b *bench) hotPlug(ctx context.Context) (*hotPlug, error) {
 // plugRounds calls measure for each round, with the Configuration of the devices. The first round
 // fills caches and opens connections, so it should not count.
 func (b *bench) plugRounds(
-	ctx context.Context, rounds int, measure func(ctx context.Context, uevents *devices.UeventSocket, round int) error,
+	ctx context.Context, configuration string, rounds int,
+	measure func(ctx context.Context, uevents *devices.UeventSocket, round int) error,
 ) error {
 	if err := b.mesh.ApplyText(ctx, configuration); err != nil {
 		return err

@@ -7,55 +7,135 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"akri.sh/integration/cluster"
 	"akri.sh/integration/mesh"
 )
 
-const plainName = "bench-plain"
+const (
+	startName = "bench-start"
+	// startVariable is in the environment of the container of each of these Pods. Its value is that
+	// of the round.
+	startVariable = "BENCH_START"
+	startResource = "akri.sh/bench-start"
+	// startDevice has more slots than Pods run at the same time: no Pod waits for a slot.
+	startDevice = `
+apiVersion: akri.sh/v0
+kind: Configuration
+metadata: {name: bench-start, namespace: default}
+spec:
+  discoveryHandler: {name: debugEcho, discoveryDetails: 'descriptions: ["foo0"]'}
+  capacity: 4
+`
 
-// plain returns how long Pods without a device take from their creation until their containers run.
-// What Pods with a device need beyond that is due to the device.
-func (b *bench) plain(ctx context.Context, rounds int) ([]time.Duration, error) {
-	b.progress("creating a Pod without a device %d times", rounds)
-	round := 0
-	return repeat(ctx, rounds, roundTimeout, func(ctx context.Context) (time.Duration, error) {
-		round++
-		return b.plainOnce(ctx, fmt.Sprint(round))
-	})
+	// plainNext are Pods without a device of which one runs at a time: they need the same port of
+	// the same node.
+	plainNext = `
+apiVersion: apps/v1
+kind: Deployment
+metadata: {name: bench-next, namespace: default}
+spec:
+  replicas: 2
+  selector: {matchLabels: {app: bench-next}}
+  template:
+    metadata: {labels: {app: bench-next}}
+    spec:
+      terminationGracePeriodSeconds: 1
+      nodeSelector: {kubernetes.io/hostname: %s}
+      containers:
+      - name: main
+        image: ghcr.io/akri-mesh/sample-broker:dev
+        imagePullPolicy: IfNotPresent
+        ports: [{containerPort: 9, hostPort: 9}]
+        env: [{name: BENCH_NEXT, value: held}]
+`
+)
+
+// plain returns how long Pods without a device take from their creation until their containers run,
+// and from the deletion of a Pod until the container of the Pod that waits for its end runs. What
+// Pods with a device need beyond that is due to the device.
+func (b *bench) plain(ctx context.Context) (created, next []time.Duration, err error) {
+	b.progress("creating a Pod without a device %d times", b.Rounds)
+	if created, err = b.start(ctx, ""); err != nil {
+		return nil, nil, err
+	}
+	b.progress("deleting %d Pods without a device for whose end others wait", deletions)
+	manifest := fmt.Sprintf(plainNext, b.mesh.Cluster.Nodes()[0].Name())
+	next, err = b.repeatWith(ctx, manifest, min(b.Rounds, deletions), b.deleteHolder)
+	return created, next, err
 }
 
-func (b *bench) plainOnce(ctx context.Context, round string) (took time.Duration, err error) {
-	pods := b.mesh.Kubernetes.CoreV1().Pods(namespace)
-	pod := &corev1.Pod{
-		ObjectMeta: metav1.ObjectMeta{Name: plainName},
-		Spec: corev1.PodSpec{Containers: []corev1.Container{{
-			Name: "main", Image: "ghcr.io/akri-mesh/sample-broker:dev", ImagePullPolicy: corev1.PullIfNotPresent,
-			Env: []corev1.EnvVar{{Name: "BENCH_PLAIN", Value: round}},
-		}}},
+// present returns how long Pods with a device that exists already take from their creation until
+// their containers run.
+func (b *bench) present(ctx context.Context) ([]time.Duration, error) {
+	b.progress("creating a Pod with a device %d times", b.Rounds)
+	if err := b.mesh.ApplyText(ctx, startDevice); err != nil {
+		return nil, err
 	}
-	created := time.Now()
-	if _, err := pods.Create(ctx, pod, metav1.CreateOptions{}); err != nil {
-		return 0, fmt.Errorf("create Pod: %w", err)
+	took, err := b.start(ctx, startResource)
+	if err != nil {
+		return nil, err
 	}
-	err = cluster.Wait(ctx, containersInterval, func() error {
-		for _, node := range b.mesh.Cluster.Nodes() {
-			if len(containersWith(node, "BENCH_PLAIN="+round)) > 0 {
-				return nil
-			}
-		}
-		return errors.New("the container does not run")
-	})
-	took = time.Since(created)
+	return took, b.mesh.DeleteText(ctx, startDevice)
+}
 
-	options := metav1.ListOptions{FieldSelector: "metadata.name=" + plainName}
-	return took, errors.Join(err,
-		pods.Delete(context.WithoutCancel(ctx), plainName, metav1.DeleteOptions{GracePeriodSeconds: new(int64)}),
-		mesh.AwaitObjects(ctx, "the end of the Pod", pods, options, func(found []corev1.Pod) error {
-			if len(found) > 0 {
-				return errors.New("the Pod exists")
-			}
-			return nil
-		}))
+// start creates Pods one after the other. The first one does not count: it may wait until its
+// device is offered.
+func (b *bench) start(ctx context.Context, resource string) ([]time.Duration, error) {
+	round := 0
+	took, err := repeat(ctx, b.Rounds+1, roundTimeout, func(ctx context.Context) (time.Duration, error) {
+		round++
+		return b.startOnce(ctx, fmt.Sprint(resource, round), resource)
+	})
+	if err != nil {
+		return nil, err
+	}
+	return took[1:], nil
+}
+
+func (b *bench) startOnce(ctx context.Context, round, resource string) (took time.Duration, err error) {
+	created := time.Now()
+	if err := b.createPod(ctx, startName, resource, corev1.EnvVar{Name: startVariable, Value: round}); err != nil {
+		return 0, err
+	}
+	ran, err := b.awaitContainer(ctx, startName, startVariable+"="+round)
+	if err == nil && !ran {
+		err = errors.New("a kubelet refused the Pod")
+	}
+	took = time.Since(created)
+	return took, errors.Join(err, b.deletePod(context.WithoutCancel(ctx), startName))
+}
+
+// createPod creates a Pod with one device of the resource, or without a device if there is no
+// resource.
+func (b *bench) createPod(ctx context.Context, name, device string, environment ...corev1.EnvVar) error {
+	container := corev1.Container{
+		Name: "main", Image: "ghcr.io/akri-mesh/sample-broker:dev", ImagePullPolicy: corev1.PullIfNotPresent, Env: environment,
+	}
+	if device != "" {
+		container.Resources.Limits = corev1.ResourceList{corev1.ResourceName(device): resource.MustParse("1")}
+	}
+	pod := &corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: corev1.PodSpec{Containers: []corev1.Container{container}},
+	}
+	if _, err := b.mesh.Kubernetes.CoreV1().Pods(namespace).Create(ctx, pod, metav1.CreateOptions{}); err != nil {
+		return fmt.Errorf("create Pod: %w", err)
+	}
+	return nil
+}
+
+// deletePod deletes a Pod without a grace period and waits for its end.
+func (b *bench) deletePod(ctx context.Context, name string) error {
+	pods := b.mesh.Kubernetes.CoreV1().Pods(namespace)
+	if err := pods.Delete(ctx, name, metav1.DeleteOptions{GracePeriodSeconds: new(int64)}); err != nil {
+		return fmt.Errorf("delete Pod: %w", err)
+	}
+	options := metav1.ListOptions{FieldSelector: "metadata.name=" + name}
+	return mesh.AwaitObjects(ctx, "the end of the Pod", pods, options, func(found []corev1.Pod) error {
+		if len(found) > 0 {
+			return errors.New("the Pod exists")
+		}
+		return nil
+	})
 }
