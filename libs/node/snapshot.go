@@ -23,6 +23,9 @@ type Snapshot struct {
 	Devices map[string]Device
 	// Configurations are the Configurations of these devices, by name.
 	Configurations map[string]types.NamespacedName
+	// Resources is how Pods on this node get devices, if the cluster decides it. It is unspecified
+	// until instance-writer has sent it.
+	Resources instancev1.Resources
 
 	instances []*instancev1.Instance // ordered by namespace and name
 	byName    map[types.NamespacedName]*instancev1.Instance

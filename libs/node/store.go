@@ -28,6 +28,7 @@ type Store struct {
 	mu                                 sync.Mutex
 	instances                          map[types.NamespacedName]*instancev1.Instance
 	devices                            map[types.NamespacedName]devices // by Configuration
+	resources                          instancev1.Resources
 	devicesReceived, instancesReceived bool
 
 	snapshot broadcast.Value[*Snapshot]
@@ -129,6 +130,19 @@ func (s *Store) Remove(name types.NamespacedName, revision uint64) {
 	}
 }
 
+// SetResources sets how Pods on this node get devices, and returns whether that is a change.
+// RESOURCES_UNSPECIFIED is none: a decision that is missing for a while is no other decision.
+func (s *Store) SetResources(resources instancev1.Resources) (changed bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if resources == instancev1.Resources_RESOURCES_UNSPECIFIED || resources == s.resources {
+		return false
+	}
+	s.resources = resources
+	s.publish()
+	return true
+}
+
 func (s *Store) put(instance *instancev1.Instance) {
 	name := nameOf(instance)
 	previous := s.instances[name]
@@ -137,7 +151,11 @@ func (s *Store) put(instance *instancev1.Instance) {
 	}
 }
 
-func (s *Store) publish() { s.snapshot.Set(newSnapshot(s.node, s.instances, s.devices)) }
+func (s *Store) publish() {
+	snapshot := newSnapshot(s.node, s.instances, s.devices)
+	snapshot.Resources = s.resources
+	s.snapshot.Set(snapshot)
+}
 
 func nameOf(instance *instancev1.Instance) types.NamespacedName {
 	return types.NamespacedName{Namespace: instance.GetNamespace(), Name: instance.GetName()}
@@ -185,7 +203,7 @@ func (s *Store) WatchInstances(ctx context.Context, client instancev1.InstanceSe
 		func(response *instancev1.WatchInstancesResponse) {
 			snapshot := response.GetSnapshot()
 			if snapshot == nil {
-				s.apply(response)
+				s.apply(response, log)
 				return
 			}
 			parts = append(parts, snapshot.GetInstances()...)
@@ -216,12 +234,16 @@ func watch[T any](
 }
 
 // apply applies a change.
-func (s *Store) apply(response *instancev1.WatchInstancesResponse) {
+func (s *Store) apply(response *instancev1.WatchInstancesResponse, log *zap.Logger) {
 	switch event := response.GetEvent().(type) {
 	case *instancev1.WatchInstancesResponse_Updated:
 		s.Update(event.Updated)
 	case *instancev1.WatchInstancesResponse_Removed:
 		name := types.NamespacedName{Namespace: event.Removed.GetNamespace(), Name: event.Removed.GetName()}
 		s.Remove(name, event.Removed.GetRevision())
+	case *instancev1.WatchInstancesResponse_Resources:
+		if s.SetResources(event.Resources) {
+			log.Info("instance-writer stated how Pods on this node get devices", zap.Stringer("resources", event.Resources))
+		}
 	}
 }

@@ -32,8 +32,9 @@ type Writer struct {
 	revision               uint64
 	instances              map[string]*instancev1.Instance
 	calls, writes, refused int
-	errs                   []error // of the next calls
-	paused                 bool    // watches get no changes
+	errs                   []error               // of the next calls
+	paused                 bool                  // watches get no changes
+	resources              *instancev1.Resources // nil: watches do not get it
 	changed                broadcast.Value[int]
 	// Calls that hang until their context ends. Each function carries one out late. nil: calls are
 	// answered.
@@ -148,14 +149,24 @@ func (w *Writer) SetPaused(paused bool) {
 	}
 }
 
+// SetResources sets how Pods on the node get devices. Watches get it at their start and after each
+// call.
+func (w *Writer) SetResources(resources instancev1.Resources) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.resources = &resources
+	w.publish()
+}
+
 // WatchInstances implements the API of instance-writer.
 func (w *Writer) WatchInstances(
 	_ *instancev1.WatchInstancesRequest, stream grpc.ServerStreamingServer[instancev1.WatchInstancesResponse],
 ) error {
 	sent := map[string]uint64{}
+	var resources *instancev1.Resources // that were sent
 	for first := true; ; first = false {
 		_, changed := w.changed.Get()
-		for _, event := range w.events(sent, first) {
+		for _, event := range append(w.resourcesEvents(&resources), w.events(sent, first)...) {
 			if err := stream.Send(event); err != nil {
 				return err
 			}
@@ -166,6 +177,17 @@ func (w *Writer) WatchInstances(
 			return nil
 		}
 	}
+}
+
+// resourcesEvents returns how Pods on the node get devices, if it was not sent yet.
+func (w *Writer) resourcesEvents(sent **instancev1.Resources) []*instancev1.WatchInstancesResponse {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.resources == *sent {
+		return nil
+	}
+	*sent = w.resources
+	return []*instancev1.WatchInstancesResponse{{Event: &instancev1.WatchInstancesResponse_Resources{Resources: *w.resources}}}
 }
 
 // events returns the events since the sent revisions. Each part of a snapshot has one Instance.
