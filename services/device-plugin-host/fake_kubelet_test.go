@@ -38,6 +38,8 @@ type fakeKubelet struct {
 	allocated     map[string][]string // devices in the checkpoint, by resource; nil: there is no checkpoint
 	// disconnectDelay is the time between the end of a plugin and its processing.
 	disconnectDelay time.Duration
+	// processDelay is the time between the end of the connection to a plugin and its processing.
+	processDelay time.Duration
 	// hangUps is the number of registrations after which the kubelet disconnects without requesting
 	// the devices.
 	hangUps int
@@ -158,10 +160,11 @@ func (k *fakeKubelet) watch(resource string, e *endpoint) {
 		}
 	}
 	k.mu.Lock()
-	delay := k.disconnectDelay
+	delay, processDelay := k.disconnectDelay, k.processDelay
 	k.mu.Unlock()
 	<-time.After(delay)
 	_ = e.conn.Close()
+	<-time.After(processDelay)
 	k.disconnect(resource)
 }
 

@@ -36,6 +36,7 @@ type Config struct {
 	InstanceWriter      string `help:"Address of instance-writer." default:"dns:///akri-instance-writer:9443" placeholder:"ADDRESS"`
 	InstanceWriterCA    string `help:"File with the CA certificates that verify instance-writer. Empty: none, if its address is a Unix socket." placeholder:"FILE"`
 	InstanceWriterToken string `help:"File with the service account token that is sent to instance-writer. Empty: none, if its address is a Unix socket." placeholder:"FILE"`
+	Resources           string `help:"How Pods get devices: ${enum}. With auto the service offers devices only while instance-writer states that Pods on the node get them from device plugins." enum:"devicePlugin,auto" default:"devicePlugin"`
 	Allocator           string `help:"Address of config-plugin-allocator." default:"unix:///run/akri/config-plugin-allocator/config-plugin-allocator.sock" placeholder:"ADDRESS"`
 	// Writer replaces the connection to instance-writer if components of a process share it.
 	Writer grpc.ClientConnInterface `kong:"-"`
@@ -84,12 +85,24 @@ func (s *Service) Run(ctx context.Context) error {
 	defer closeAll()
 	writer := instancev1.NewInstanceServiceClient(conns.writer)
 	group, ctx := errgroup.WithContext(ctx)
-	group.Go(func() error { return s.runLocked(ctx, conns, writer) })
+	group.Go(func() error { return s.runPlugins(ctx, conns, writer) })
 	group.Go(func() error {
 		return s.store.WatchDevices(ctx, discoveryv1.NewDeviceInventoryServiceClient(conns.operator), s.env.Log)
 	})
 	group.Go(func() error { return s.store.WatchInstances(ctx, writer, s.env.Log) })
 	return group.Wait()
+}
+
+// runPlugins runs the device plugins all the time, or with --resources=auto while Pods on this node
+// get devices from them. When that changes, the plugins end as on SIGTERM, and dra-kubelet-plugin
+// releases the slots of the Pods that have ended.
+func (s *Service) runPlugins(ctx context.Context, conns connections, writer instancev1.InstanceServiceClient) error {
+	run := func(ctx context.Context) error { return s.runLocked(ctx, conns, writer) }
+	if s.config.Resources != node.ResourcesAuto {
+		return run(ctx)
+	}
+	s.env.Log.Info("offering no devices until instance-writer states that Pods on this node get them from device plugins")
+	return s.store.RunWhile(ctx, instancev1.Resources_RESOURCES_DEVICE_PLUGIN, run)
 }
 
 // runLocked runs the device plugins and the reclaimer after other processes on this node have

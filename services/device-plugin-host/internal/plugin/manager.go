@@ -62,10 +62,11 @@ func NewManager(config Config) *Manager {
 	}
 }
 
-// Run starts and stops device plugins as the node changes. It returns nil after ctx ended and all
-// plugins have stopped.
+// Run starts and stops device plugins as the node changes. It returns nil after ctx ended, all
+// plugins have stopped, and the kubelet has processed their ends: other plugins of the resources
+// may register then.
 func (m *Manager) Run(ctx context.Context) error {
-	defer m.group.Wait()
+	defer m.wait()
 	for {
 		snapshot, changed := m.config.Store.Get()
 		m.reconcile(ctx, m.desired(snapshot))
@@ -76,6 +77,15 @@ func (m *Manager) Run(ctx context.Context) error {
 		case <-changed:
 		case <-m.stopped:
 		}
+	}
+}
+
+// wait waits for the end of all plugins.
+func (m *Manager) wait() {
+	m.group.Wait()
+	m.config.Metrics.SetDevicePlugins(0)
+	if len(m.devicePlugins)+len(m.stopping) > 0 {
+		<-time.After(disconnectGrace)
 	}
 }
 
