@@ -45,6 +45,13 @@ func Replicated(age time.Duration) grpc.ServerOption {
 
 // NewServer returns a server with metrics, logging, panic recovery, health and reflection.
 func NewServer(logger *zap.Logger, registerer prometheus.Registerer, options ...grpc.ServerOption) *grpc.Server {
+	return NewServerWithHealth(logger, registerer, health.NewServer(), options...)
+}
+
+// NewServerWithHealth is NewServer for a service that sets its health itself.
+func NewServerWithHealth(
+	logger *zap.Logger, registerer prometheus.Registerer, state healthv1.HealthServer, options ...grpc.ServerOption,
+) *grpc.Server {
 	metrics := serverMetrics(registerer)
 	recovered := recovery.WithRecoveryHandlerContext(func(ctx context.Context, p any) error {
 		logger.Error("call panicked", zap.Any("panic", p), zap.ByteString("stack", debug.Stack()))
@@ -59,7 +66,7 @@ func NewServer(logger *zap.Logger, registerer prometheus.Registerer, options ...
 		grpc.ChainStreamInterceptor(metrics.StreamServerInterceptor(), logging.StreamServerInterceptor(calls, logOptions...), recovery.StreamServerInterceptor(recovered)),
 	}, options...)
 	server := grpc.NewServer(options...)
-	healthv1.RegisterHealthServer(server, health.NewServer())
+	healthv1.RegisterHealthServer(server, state)
 	reflection.Register(server)
 	return server
 }

@@ -13,6 +13,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/health"
 	"k8s.io/apimachinery/pkg/types"
 	drahealthv1 "k8s.io/kubelet/pkg/apis/dra-health/v1"
 	drahealthv1alpha1 "k8s.io/kubelet/pkg/apis/dra-health/v1alpha1"
@@ -37,6 +38,7 @@ type Config struct {
 	KubeletDir          string `help:"Directory of the kubelet's device plugin sockets." default:"/var/lib/kubelet/device-plugins"`
 	PodResources        string `help:"Path of the kubelet's pod-resources socket." default:"/var/lib/kubelet/pod-resources/kubelet.sock"`
 	Socket              string `help:"Address of the service, which the relay dials." default:"unix:///run/akri/dra-kubelet-plugin/dra-kubelet-plugin.sock" placeholder:"ADDRESS"`
+	Resources           string `help:"How Pods get devices: ${enum}. With auto the service is registered with the kubelet once instance-writer has stated that Pods on the node get them by Dynamic Resource Allocation." enum:"dra,auto" default:"dra"`
 	CDIDir              string `name:"cdi-dir" help:"Directory for files of the Container Device Interface." default:"/var/run/cdi"`
 	HostDev             string `help:"Directory /dev of the node. Device nodes in containers have the owner, group and mode of those in it." default:"/dev" placeholder:"DIRECTORY"`
 	DiscoveryOperator   string `help:"Address of discovery-operator." default:"unix:///run/akri/discovery-operator/discovery-operator.sock" placeholder:"ADDRESS"`
@@ -56,6 +58,8 @@ type Service struct {
 	store    *node.Store
 	identity []grpc.DialOption
 	server   *server
+	// registration is whether the relay is to register this service with the kubelet.
+	registration *health.Server
 }
 
 // New returns the service. Run starts it.
@@ -73,6 +77,7 @@ func New(config Config, env service.Env) (*Service, error) {
 	}
 	s := &Service{
 		config: config, ownPod: ownPod, env: env, identity: identity, metrics: newMetrics(env.Metrics), store: node.NewStore(config.NodeName),
+		registration: health.NewServer(),
 	}
 	s.server = &server{metrics: s.metrics, log: env.Log}
 	env.Health.AddReadiness("sources", s.store.CheckReady)
@@ -123,6 +128,7 @@ func (s *Service) Run(ctx context.Context) error {
 		defer context.AfterFunc(ending, end)()
 		return s.serve(serving)
 	})
+	group.Go(func() error { return s.requestRegistration(ctx) })
 	group.Go(func() error { return s.server.claims.Run(ctx) })
 	group.Go(func() error { return s.newReclaimer(podResources, s.server.slots).Run(ctx) })
 	group.Go(func() error {
@@ -140,11 +146,11 @@ func (s *Service) serve(ctx context.Context) error {
 		return err
 	}
 	s.env.Health.AddLiveness("socket", listener.Check)
-	grpcServer := rpc.NewServer(s.env.Log, s.env.Metrics, tracing.ServerOptions()...)
+	grpcServer := rpc.NewServerWithHealth(s.env.Log, s.env.Metrics, s.registration, tracing.ServerOptions()...)
 	drav1.RegisterDRAPluginServer(grpcServer, s.server)
-	health := &healthServer{claims: s.server.claims, node: s.config.NodeName, stopping: ctx.Done()}
-	drahealthv1.RegisterDRAResourceHealthServer(grpcServer, health)
-	drahealthv1alpha1.RegisterDRAResourceHealthServer(grpcServer, drahealthv1.V1ServerWrapper{Server: health})
+	devices := &healthServer{claims: s.server.claims, node: s.config.NodeName, stopping: ctx.Done()}
+	drahealthv1.RegisterDRAResourceHealthServer(grpcServer, devices)
+	drahealthv1alpha1.RegisterDRAResourceHealthServer(grpcServer, drahealthv1.V1ServerWrapper{Server: devices})
 	registrationv1.RegisterRegistrationServer(grpcServer, s.server)
 	return rpc.ServeAndFinish(ctx, func() time.Duration { return prepareTimeout }, grpcServer, listener)
 }

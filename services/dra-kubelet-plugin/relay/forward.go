@@ -64,12 +64,12 @@ func (r *Relay) registration(c call, err error) error {
 		return err
 	}
 	r.registered.Store(result.GetPluginRegistered())
-	if result.GetPluginRegistered() {
-		r.env.Log.Info("registered with the kubelet", zap.String("socket", r.socket()))
-	} else {
+	if !result.GetPluginRegistered() {
 		r.env.Log.Error("the kubelet refused the registration", zap.String("reason", result.GetError()))
+		return nil
 	}
-	return nil
+	r.env.Log.Info("registered with the kubelet", zap.String("socket", r.socket()))
+	return r.recordRegistration()
 }
 
 // send sends the call until the plugin has answered or ctx ends.

@@ -43,6 +43,8 @@ type Relay struct {
 	plugin       *grpc.ClientConn
 	preparations preparations
 	registered   atomic.Bool
+	// idle is set while the plugin does not request a registration.
+	idle atomic.Bool
 	// closed changes when the calls of a connection that the plugin has closed are to be sent
 	// again.
 	closed broadcast.Value[struct{}]
@@ -60,9 +62,10 @@ func New(config Config, env service.Env) (*Relay, error) {
 	return r, nil
 }
 
-// checkReady is a readiness check: it fails until the kubelet has registered the plugin.
+// checkReady is a readiness check: it fails until the kubelet has registered the plugin, or the
+// plugin has stated that it requests no registration.
 func (r *Relay) checkReady(context.Context) error {
-	if !r.registered.Load() {
+	if !r.registered.Load() && !r.idle.Load() {
 		return errors.New("not registered with the kubelet yet")
 	}
 	return nil
@@ -75,7 +78,7 @@ func (r *Relay) Run(ctx context.Context) (err error) {
 		return err
 	}
 	defer func() { _ = r.plugin.Close() }()
-	if !r.awaitPlugin(ctx) {
+	if !r.awaitPlugin(ctx) || !r.awaitRequest(ctx) {
 		return nil
 	}
 	var following sync.WaitGroup

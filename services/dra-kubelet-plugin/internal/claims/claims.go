@@ -105,6 +105,15 @@ func New(options Options) (*Manager, error) {
 	return m, nil
 }
 
+// AnyPrepared reports whether a claim is prepared on this node.
+func (m *Manager) AnyPrepared(ctx context.Context) bool {
+	if err := m.operation.Acquire(ctx, 1); err != nil {
+		return false
+	}
+	defer m.operation.Release(1)
+	return len(m.prepared) > 0
+}
+
 // Prepare reserves the slots of the claim and writes what its containers get. It is idempotent. It
 // waits for a device that this node does not see yet, for a slot to become free, and for
 // instance-writer, until ctx ends or the claim is unprepared. The error is a gRPC status with a
