@@ -7,6 +7,7 @@ require (
 	akri.sh/libs/apis v0.1.0
 	akri.sh/libs/handler v0.1.0
 	akri.sh/libs/kube v0.1.0
+	akri.sh/libs/node v0.1.0
 	akri.sh/proto v0.1.0
 	akri.sh/services/config-plugin-allocator v0.0.0
 	akri.sh/services/device-plugin-host v0.0.0
@@ -32,7 +33,6 @@ require (
 )
 
 require (
-	akri.sh/libs/node v0.1.0 // indirect
 	github.com/beorn7/perks v1.0.1 // indirect
 	github.com/cenkalti/backoff/v5 v5.0.3 // indirect
 	github.com/cespare/xxhash/v2 v2.3.0 // indirect

@@ -1,7 +1,7 @@
 // Package agent runs all node services in one process: registrar, discovery-operator, the services
-// of device plugins or of Dynamic Resource Allocation, and, by flag, Discovery Handlers. Each
-// component is the same package as the service of its name. The components communicate over the
-// same sockets as separate services, so custom handlers can register.
+// of device plugins or of Dynamic Resource Allocation or both, and, by flag, Discovery Handlers.
+// Each component is the same package as the service of its name. The components communicate over
+// the same sockets as separate services, so custom handlers can register.
 package agent
 
 import (
@@ -12,6 +12,8 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"golang.org/x/sync/errgroup"
 
+	akriv0 "akri.sh/libs/apis/akri/v0"
+	"akri.sh/libs/node"
 	"akri.sh/libs/rpc"
 	"akri.sh/libs/service"
 	"akri.sh/libs/tracing"
@@ -30,7 +32,7 @@ import (
 // Config of the service. The flags of a component are prefixed with its name.
 type Config struct {
 	Handlers        []string `help:"Discovery Handlers to run: ${enum}." enum:"debug-echo,onvif,opcua,udev"`
-	Resources       string   `help:"How Pods get devices: ${enum}. With dra the agent runs dra-kubelet-plugin instead of device-plugin-host and config-plugin-allocator." enum:"devicePlugin,dra" default:"devicePlugin"`
+	Resources       string   `help:"How Pods get devices: ${enum}. With dra the agent runs dra-kubelet-plugin instead of device-plugin-host and config-plugin-allocator, with auto all three, and instance-writer states which one offers devices." enum:"devicePlugin,dra,auto" default:"devicePlugin"`
 	EnableDebugEcho bool     `help:"Upstream Akri's name for --handlers=debug-echo." env:"AKRI_ENABLE_DEBUG_ECHO,ENABLE_DEBUG_ECHO"`
 
 	Registrar             registrar.Config        `embed:"" prefix:"registrar-"`
@@ -49,14 +51,13 @@ type Config struct {
 type writer struct{ address, ca, token string }
 
 // shareWriter dials the one connection to instance-writer that the components use if their flags
-// for it are equal. instance-writer then has one TLS connection per node instead of two.
+// for it are equal. instance-writer then has one TLS connection per node instead of one for each
+// component.
 func (c *Config) shareWriter(env service.Env) (*rpc.Replicas, error) {
 	operator := writer{c.DiscoveryOperator.InstanceWriter, c.DiscoveryOperator.InstanceWriterCA, c.DiscoveryOperator.InstanceWriterToken}
 	host := writer{c.DevicePluginHost.InstanceWriter, c.DevicePluginHost.InstanceWriterCA, c.DevicePluginHost.InstanceWriterToken}
-	if c.dynamic() {
-		host = writer{c.DRAKubeletPlugin.InstanceWriter, c.DRAKubeletPlugin.InstanceWriterCA, c.DRAKubeletPlugin.InstanceWriterToken}
-	}
-	if operator != host {
+	plugin := writer{c.DRAKubeletPlugin.InstanceWriter, c.DRAKubeletPlugin.InstanceWriterCA, c.DRAKubeletPlugin.InstanceWriterToken}
+	if c.devicePlugins() && host != operator || c.dynamic() && plugin != operator {
 		return nil, nil
 	}
 	identity, err := rpc.Identity{CAFile: operator.ca, TokenFile: operator.token}.DialOptions(operator.address)
@@ -72,20 +73,28 @@ func (c *Config) shareWriter(env service.Env) (*rpc.Replicas, error) {
 	return conn, nil
 }
 
-func (c Config) dynamic() bool { return c.Resources == "dra" }
+// devicePlugins and dynamic report whether the agent runs the components of each form.
+func (c Config) devicePlugins() bool { return c.Resources != akriv0.ResourcesDRA }
+func (c Config) dynamic() bool {
+	return c.Resources == akriv0.ResourcesDRA || c.Resources == node.ResourcesAuto
+}
 
 // required returns the components without which a node cannot work.
 func (c Config) required() []component.Component {
+	c.DevicePluginHost.Resources, c.DRAKubeletPlugin.Resources = c.Resources, c.Resources
 	components := []component.Component{
 		component.New("registrar", registrar.New, c.Registrar),
 		component.New("discovery-operator", operator.New, c.DiscoveryOperator),
 	}
-	if c.dynamic() {
-		return append(components, component.New("dra-kubelet-plugin", drakubeletplugin.New, c.DRAKubeletPlugin))
+	if c.devicePlugins() {
+		components = append(components,
+			component.New("config-plugin-allocator", allocator.New, c.ConfigPluginAllocator),
+			component.New("device-plugin-host", devicepluginhost.New, c.DevicePluginHost))
 	}
-	return append(components,
-		component.New("config-plugin-allocator", allocator.New, c.ConfigPluginAllocator),
-		component.New("device-plugin-host", devicepluginhost.New, c.DevicePluginHost))
+	if c.dynamic() {
+		components = append(components, component.New("dra-kubelet-plugin", drakubeletplugin.New, c.DRAKubeletPlugin))
+	}
+	return components
 }
 
 // handlers returns the enabled Discovery Handlers.

@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"go.uber.org/zap"
 	"google.golang.org/grpc"
+	healthv1 "google.golang.org/grpc/health/grpc_health_v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	registrationv1 "k8s.io/kubelet/pkg/apis/pluginregistration/v1"
 
@@ -20,6 +21,7 @@ import (
 	"akri.sh/libs/rpctest"
 	instancev1 "akri.sh/proto/akri/instance/v1"
 	"akri.sh/services/agent"
+	"akri.sh/services/dra-kubelet-plugin/relay"
 )
 
 func TestDeviceBecomesInstanceAndResource(t *testing.T) {
@@ -79,6 +81,30 @@ func TestDynamicResourceAllocation(t *testing.T) {
 	require.NoError(t, err)
 	_, err = h.value("akri_device_plugins", "part", "device-plugin-host")
 	require.Error(t, err)
+	require.NoError(t, h.stop())
+}
+
+// While the cluster has not decided how Pods get devices, the agent runs the services of both forms
+// on one connection, and is ready. It registers nothing with the kubelet.
+func TestUndecidedResources(t *testing.T) {
+	h := newHarness(t, "debug-echo", "--resources=auto")
+	h.startAgent()
+	awaitReady(t, h.health)
+	require.EqualValues(t, 1, h.connections.Load(), "the components share a connection")
+	for metric, part := range map[string]string{
+		"akri_dra_prepared_claims": "dra-kubelet-plugin", "akri_device_plugins": "device-plugin-host",
+		"akri_virtual_allocations_total": "config-plugin-allocator",
+	} {
+		_, err := h.value(metric, "part", part)
+		require.NoError(t, err, metric)
+	}
+
+	request := &healthv1.HealthCheckRequest{Service: relay.Registration}
+	client := healthv1.NewHealthClient(rpctest.Dial(t, h.address("p")))
+	require.Eventually(t, func() bool {
+		response, err := client.Check(t.Context(), request, grpc.WaitForReady(true))
+		return err == nil && response.GetStatus() == healthv1.HealthCheckResponse_NOT_SERVING
+	}, timeout, tick)
 	require.NoError(t, h.stop())
 }
 
