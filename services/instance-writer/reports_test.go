@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/types/known/timestamppb"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
@@ -143,4 +144,44 @@ func TestReportsOnAbsentConfigurations(t *testing.T) {
 	require.ErrorContains(t, err, "too many reports on unknown Configurations")
 	require.Less(t, lookups.Load(), int64(200))
 	openReports(t, startAt(t, apiProxy.URL, grace)).send(f.newReport(f.nodes[0]))
+}
+
+// A node reports times that the API server does not store in a status. Its report is refused, so
+// that the status still changes with those of other nodes.
+func TestTimesThatAreNotStored(t *testing.T) {
+	f := newFixture(t, 1, 2)
+	r := start(t, grace)
+	honest := openReports(t, r)
+	first, last := &timestamppb.Timestamp{Seconds: -62135596799}, &timestamppb.Timestamp{Seconds: 253402300799}
+	before, after := &timestamppb.Timestamp{Seconds: first.GetSeconds() - 1}, &timestamppb.Timestamp{Seconds: last.GetSeconds() + 1}
+
+	for i, c := range []struct {
+		offlineSince, since, until *timestamppb.Timestamp
+		code                       codes.Code
+	}{
+		{first, first, first, codes.OK},
+		{last, last, last, codes.OK},
+		{after, last, last, codes.InvalidArgument},
+		{last, after, last, codes.InvalidArgument},
+		{last, last, after, codes.InvalidArgument},
+		{before, first, first, codes.InvalidArgument}, // null in JSON
+	} {
+		hostile := openReports(t, r)
+		report := f.newReport(f.nodes[1])
+		report.Handlers[0].OfflineSince = c.offlineSince
+		report.Problems = []*instancev1.Problem{{Reason: "Any", Wait: &instancev1.Wait{Since: c.since, Until: c.until}}}
+		require.NoError(t, hostile.Send(report))
+		_, err := hostile.Recv()
+
+		problem := &instancev1.Problem{Reason: "Any", Message: fmt.Sprint(i)}
+		report = f.newReport(f.nodes[0])
+		report.Problems = []*instancev1.Problem{problem}
+		honest.send(report)
+		f.eventually(fmt.Sprintf("status after %v", c), func() bool {
+			return slices.ContainsFunc(f.status().Nodes, func(node akriv0.NodeStatus) bool {
+				return node.Name == f.nodes[0] && len(node.Problems) == 1 && node.Problems[0].Message == problem.GetMessage()
+			})
+		})
+		require.Equal(t, c.code, status.Code(err), "%v: %v", c, err)
+	}
 }

@@ -3,6 +3,7 @@ package server //nolint:testpackage // parseProblems is not exported
 import (
 	"encoding/json"
 	"fmt"
+	"math"
 	"slices"
 	"strings"
 	"testing"
@@ -75,4 +76,24 @@ func TestStoredProblemsAreEqual(t *testing.T) {
 	var stored []akriv0.Problem
 	require.NoError(t, json.Unmarshal(encoded, &stored))
 	require.True(t, equality.Semantic.DeepEqual(problems, stored), "%v differs from %v", problems, stored)
+}
+
+// The API server stores times of the years 1 to 9999, and the first second of them as null.
+func TestTimesOfReports(t *testing.T) {
+	const first, last = -62135596800, 253402300799
+	for reported, stored := range map[*timestamppb.Timestamp]bool{
+		nil: true, {}: true, {Seconds: first + 1}: true, {Seconds: last}: true, {Seconds: last, Nanos: 999_999_999}: true,
+		{Seconds: first}: false, {Seconds: first, Nanos: 1}: false, {Seconds: first - 1}: false, {Seconds: last + 1}: false,
+		{Seconds: math.MaxInt64}: false, {Seconds: math.MinInt64}: false, {Nanos: -1}: false, {Nanos: math.MaxInt32}: false,
+	} {
+		for name, report := range map[string]*instancev1.ReportDevicesRequest{
+			"offline_since": {Handlers: []*instancev1.HandlerState{{Status: "Offline", OfflineSince: reported}}},
+			"since":         {Problems: []*instancev1.Problem{{Reason: "Any", Wait: &instancev1.Wait{Since: reported}}}},
+			"until":         {Problems: []*instancev1.Problem{{Reason: "Any", Wait: &instancev1.Wait{Until: reported}}}},
+		} {
+			report.Node, report.Namespace, report.Configuration, report.ConfigurationUid = "a", "default", "cam", "1"
+			err := validateReport(report, "a")
+			require.Equal(t, stored, err == nil, "%s %v: %v", name, reported, err)
+		}
+	}
 }

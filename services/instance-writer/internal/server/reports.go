@@ -17,6 +17,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/timestamppb"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
@@ -188,13 +189,30 @@ func validateReport(request *instancev1.ReportDevicesRequest, node string) error
 		if !slices.Contains(handlerStates, akriv0.HandlerState(handler.GetStatus())) {
 			return invalidRequestError(fmt.Sprintf("handler status %q must be one of %q", handler.GetStatus(), handlerStates))
 		}
+		if !isStored(handler.GetOfflineSince()) {
+			return invalidRequestError("offline_since of a handler " + storedTimes)
+		}
 	}
 	for _, problem := range request.GetProblems() {
 		if !reasonPattern.MatchString(problem.GetReason()) {
 			return invalidRequestError(fmt.Sprintf("problem reason %q must be CamelCase", problem.GetReason()))
 		}
+		if !isStored(problem.GetWait().GetSince()) || !isStored(problem.GetWait().GetUntil()) {
+			return invalidRequestError("since and until of a wait " + storedTimes)
+		}
 	}
 	return nil
+}
+
+const storedTimes = "must be times from the year 1 to 9999, and not the first second of them"
+
+// isStored reports whether the API server accepts the time in the status of a Configuration. With
+// another one it would refuse the entries of all nodes. The first second is null in JSON.
+func isStored(reported *timestamppb.Timestamp) bool {
+	if reported == nil {
+		return true
+	}
+	return reported.CheckValid() == nil && !reported.AsTime().Truncate(time.Second).IsZero()
 }
 
 // apply stores a report and waits for its outcome. It ignores a report on a Configuration that does
