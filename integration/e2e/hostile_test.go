@@ -53,6 +53,32 @@ func hostileHandler(t *testing.T) {
 	}
 }
 
+// hostileText checks that kubectl, in each form of its output, writes no control characters of a
+// property. Containers get the value as the handler sent it (finding 12).
+func hostileText(t *testing.T) {
+	const name, value = "e2eText", "first line\n\x1b[2Jsecond line\u202e \u009b31m"
+	apply(t, configurationOf("e2e-text", name, ""))
+	handle(t, akri.Cluster.Nodes()[0], name, &discoveryv0.Device{Id: "x", Properties: map[string]string{"TITLE": value}})
+	instance := instanceName("e2e-text", "x", "", true)
+	awaitInstances(t, "default", "e2e-text", instance)
+
+	commands := [][]string{{"describe", "akrii", instance}}
+	for _, output := range []string{
+		"wide", "yaml", "json", "jsonpath={.spec.brokerProperties.TITLE}", "custom-columns=TITLE:.spec.brokerProperties.TITLE",
+		"go-template={{.spec.brokerProperties.TITLE}}",
+	} {
+		commands = append(commands, []string{"get", "akrii", instance, "--output=" + output})
+	}
+	for _, arguments := range commands {
+		text, err := akri.Kubectl(t.Context(), "", append(arguments, "--namespace=default")...)
+		require.NoError(t, err)
+		require.True(t, akriv0.IsText(text), "%v: %q", arguments, text)
+	}
+
+	apply(t, ownPod("e2e-text", instance))
+	require.Equal(t, value, environment(t, awaitReadyPod(t, "default", "e2e-text"), "main")["TITLE"])
+}
+
 // listedHandler checks that a handler is held by its list, although other handlers may send the
 // same devices (finding 6).
 func listedHandler(t *testing.T) {

@@ -182,6 +182,7 @@ var independent = []scenario{
 	untrustedCallers,
 	badInput,
 	hostileHandler,
+	hostileText,
 	listedHandler,
 	propertiesOfOwnHandlers,
 	allowedNodes,

@@ -65,7 +65,7 @@ func ValidateEnvironment(name, value string, allowed []string) error {
 
 // ValidateVariable returns why there is no environment variable with the name and the value. The
 // error follows the name in a sentence. A name has only printable ASCII. A value is any text of a
-// device, also of several lines: what shows it escapes it.
+// device, also of several lines. Instances have it as Escape returns it.
 func ValidateVariable(name, value string) error {
 	switch {
 	case !environmentName.MatchString(name):

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"strings"
 	"unicode"
+	"unicode/utf8"
 )
 
 // maxDeviceIDBytes is the longest id of a device.
@@ -32,6 +33,9 @@ func IsText(text string) bool { return Escape(text) == text }
 // Escape replaces the characters that IsText excludes by their codes, such as \u001b, and bytes
 // that are not UTF-8 by U+FFFD. In a string of JSON the result has the same meaning.
 func Escape(text string) string {
+	if utf8.ValidString(text) && !strings.ContainsFunc(text, isControl) {
+		return text
+	}
 	var escaped strings.Builder
 	for _, r := range text {
 		if isControl(r) {
@@ -47,7 +51,7 @@ func Escape(text string) string {
 // do not change how a terminal shows other text.
 func isControl(r rune) bool {
 	switch {
-	case r == '\n', r == '\t':
+	case r == '\n', r == '\t', ' ' <= r && r <= '~':
 		return false
 	case r > 0xFFFF:
 		return false

@@ -59,6 +59,7 @@ func FuzzReport(f *testing.F) {
 			for name, value := range device.Properties.Map() {
 				require.NoError(t, akriv0.ValidateVariable(name, value))
 				require.True(t, akriv0.IsText(name))
+				require.True(t, akriv0.IsText(value))
 			}
 		}
 		for _, shown := range []any{report.Handlers, report.Problems} {

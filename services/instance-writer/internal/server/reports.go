@@ -1,6 +1,7 @@
 package server
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -284,11 +285,11 @@ func parseReport(request *instancev1.ReportDevicesRequest) (*reports.Report, []*
 	for _, reported := range request.GetDevices() {
 		device := merge.Device{
 			ShortName: reported.GetInstance(), ID: reported.GetId(), Shared: reported.GetShared(),
-			Properties: merge.NewProperties(reported.GetProperties()),
 		}
-		message := validateDevice(request, device)
+		message := cmp.Or(validateDevice(request, device), validateProperties(reported))
 		if message == "" {
-			message = validateProperties(reported)
+			device.Properties = merge.NewProperties(escaped(reported.GetProperties()))
+			message = validateSize(device.ID, device.Size())
 		}
 		if message != "" {
 			invalid = append(invalid, refuse(device, akriv0.ReasonInvalidDevice, message))
@@ -329,16 +330,44 @@ func validateDevice(request *instancev1.ReportDevicesRequest, device merge.Devic
 	if device.ShortName != name {
 		return fmt.Sprintf("device %.100q has the Instance name %.100q; it must be %.100q", device.ID, device.ShortName, name)
 	}
-	if size := device.Size(); size > cluster.MaxDeviceBytes {
-		return fmt.Sprintf("device %.100q has %d bytes of id and properties: must be at most %d bytes", device.ID, size, cluster.MaxDeviceBytes)
-	}
 	return ""
+}
+
+// validateSize returns why a device is too large, or an empty string.
+func validateSize(id string, bytes int) string {
+	if bytes <= cluster.MaxDeviceBytes {
+		return ""
+	}
+	return fmt.Sprintf("device %.100q has %d bytes of id and properties: must be at most %d bytes", id, bytes, cluster.MaxDeviceBytes)
+}
+
+// escaped returns the properties with values that control no terminal: users read them in Instances
+// and ResourceSlices, with programs that print any character. Containers get the values as the
+// handler sent them, from discovery-operator.
+func escaped(properties map[string]string) map[string]string {
+	if properties == nil {
+		return nil
+	}
+	all := make(map[string]string, len(properties))
+	for name, value := range properties {
+		all[name] = akriv0.Escape(value)
+	}
+	return all
 }
 
 // validateProperties returns why the properties of a device cannot be environment variables, or an
 // empty string. Names are shown unchanged. discovery-operator also refuses dangerous names: it has
-// their exceptions.
+// their exceptions. The encoding of control characters takes several times their memory, so that
+// properties that are too large are refused without it.
 func validateProperties(device *discoveryv1.Device) string {
+	size := len(device.GetId())
+	for name, value := range device.GetProperties() {
+		size += len(name) + len(value)
+	}
+	if message := validateSize(device.GetId(), size); message != "" {
+		return message
+	}
+
 	for _, name := range slices.Sorted(maps.Keys(device.GetProperties())) {
 		if err := akriv0.ValidateVariable(name, device.GetProperties()[name]); err != nil {
 			return fmt.Sprintf("device %.100q with property %.100q: %v", device.GetId(), name, err)
