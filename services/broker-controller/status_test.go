@@ -173,6 +173,26 @@ func pulling(reason, message string) corev1.PodStatus {
 	}}}
 }
 
+// A kubelet writes the status of its Pods, so a stolen node chooses texts that administrators read.
+func TestTextOfKubelets(t *testing.T) {
+	e := newTestEnv(t)
+	e.start()
+	c := e.configuration("echo", podsOnly)
+	e.instance(c, "8120fe", 2, "node-a", "node-b")
+	e.brokersRunning(metav1.ConditionUnknown, akriv0.ReasonStarting, "")
+
+	e.block(podOnA, pulling("ErrImagePull", "v1: \x1b[2J\u202enot found"))
+	const escaped = `ErrImagePull: v1: \u001b[2J\u202enot found; `
+	e.brokersRunning(metav1.ConditionFalse, "ErrImagePull", escaped)
+	e.hasEvent("echo", "ErrImagePull", escaped)
+
+	configuration, err := e.Configurations.In(e.namespace).Get(t.Context(), "echo", metav1.GetOptions{})
+	require.NoError(t, err)
+	for _, condition := range configuration.Status.Conditions {
+		require.True(t, akriv0.IsText(condition.Message), "%s: %q", condition.Type, condition.Message)
+	}
+}
+
 func TestRefusedBrokerInCondition(t *testing.T) {
 	e := newTestEnv(t)
 	e.start()

@@ -6,6 +6,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	typedcorev1 "k8s.io/client-go/kubernetes/typed/core/v1"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/record"
@@ -29,7 +30,27 @@ func NewRecorder(config *rest.Config) (recorder record.EventRecorder, stop func(
 	}
 	broadcaster := record.NewBroadcaster()
 	broadcaster.StartRecordingToSink(&typedcorev1.EventSinkImpl{Interface: client.Events(metav1.NamespaceAll)})
-	return broadcaster.NewRecorder(nil, corev1.EventSource{Component: component}), broadcaster.Shutdown, nil
+	return escaping{broadcaster.NewRecorder(nil, corev1.EventSource{Component: component})}, broadcaster.Shutdown, nil
+}
+
+// escaping escapes messages, which can have text of a kubelet: users read them on terminals.
+type escaping struct{ recorder record.EventRecorder }
+
+// Event implements record.EventRecorder.
+func (e escaping) Event(object runtime.Object, eventType, reason, message string) {
+	e.recorder.Event(object, eventType, reason, akriv0.Escape(message))
+}
+
+// Eventf implements record.EventRecorder.
+func (e escaping) Eventf(object runtime.Object, eventType, reason, format string, arguments ...any) {
+	e.Event(object, eventType, reason, fmt.Sprintf(format, arguments...))
+}
+
+// AnnotatedEventf implements record.EventRecorder.
+func (e escaping) AnnotatedEventf(
+	object runtime.Object, annotations map[string]string, eventType, reason, format string, arguments ...any,
+) {
+	e.recorder.AnnotatedEventf(object, annotations, eventType, reason, "%s", akriv0.Escape(fmt.Sprintf(format, arguments...)))
 }
 
 // Reference returns the reference of an Instance or a Configuration for Events.

@@ -55,8 +55,10 @@ const (
 	maxCauses = 3
 )
 
-// validReason is the format of the reason of a condition.
-var validReason = regexp.MustCompile(`^[A-Za-z]([A-Za-z0-9_,:]*[A-Za-z0-9_])?$`)
+// validReason is the format of the reason of a condition and of an Event, which has at most 128
+// bytes. The API server would refuse all conditions with another one, and a kubelet chooses that of
+// its Pods.
+var validReason = regexp.MustCompile(`^[A-Za-z]([A-Za-z0-9_,:]{0,126}[A-Za-z0-9_])?$`)
 
 // stateOfPod returns the state of a broker Pod, or of a Pod of a broker Job that has not ended.
 func stateOfPod(pod *corev1.Pod) broker {

@@ -56,6 +56,7 @@ func TestStateOfPod(t *testing.T) {
 		"ended":              {pod(corev1.PodStatus{Phase: corev1.PodFailed}), replaced, "", ""},
 		"ended again":        {again(corev1.PodStatus{Phase: corev1.PodFailed, ContainerStatuses: container(0, corev1.ContainerState{})}), failing, "BrokerFailed", crash},
 		"rejected again":     {again(corev1.PodStatus{Phase: corev1.PodFailed, Reason: "OutOfakri.sh/cam", Message: "no device"}), failing, "BrokerFailed", "no device"},
+		"long reason":        {again(corev1.PodStatus{Phase: corev1.PodFailed, Reason: strings.Repeat("X", 1025), Message: "m"}), failing, "BrokerFailed", "m"},
 		"evicted again":      {again(corev1.PodStatus{Phase: corev1.PodFailed, Reason: "Evicted", Message: "low memory"}), failing, "Evicted", "low memory"},
 		"replacement runs":   {again(corev1.PodStatus{Phase: corev1.PodRunning}), recovering, "", ""},
 		"unschedulable": {

@@ -73,6 +73,7 @@ func (c *Controller) reconcileStatus(ctx context.Context, key string) (time.Dura
 			continue // it stays False while brokers start, because they may fail again
 		}
 		condition.ObservedGeneration = configuration.Generation
+		condition.Message = akriv0.Escape(condition.Message) // it can have text of a kubelet
 		meta.SetStatusCondition(&conditions, condition)
 	}
 	if equality.Semantic.DeepEqual(conditions, before) {
