@@ -209,21 +209,26 @@ func TestPolicyIsKeptUpToDate(t *testing.T) {
 	}, "a policy without rules")
 }
 
-// TestManyAllowedNamespaces checks more rules than one expression of CEL can have.
+// TestManyAllowedNamespaces checks more rules than one expression of CEL can have, and more than a
+// policy can have. Those of another namespace are enforced.
 func TestManyAllowedNamespaces(t *testing.T) {
 	e := newTestEnv(t)
 	defer e.installPolicies()()
+	victim := newTestEnv(t)
 	other := newTestEnv(t).namespace
 	names := make([]string, 64)
 	for i := range names {
 		names[i] = fmt.Sprintf("%s-%02d", strings.Repeat("n", 60), i)
 	}
-	for i := range 50 {
-		e.configuration(fmt.Sprintf("camera-%d", i), `{allowedNamespaces: [`+strings.Join(names, ", ")+`]}`)
+	for i := range 400 {
+		e.configuration(fmt.Sprintf("camera-%03d", i), `{allowedNamespaces: [`+strings.Join(names, ", ")+`]}`)
 	}
+	victim.configuration("victim", `{allowedNamespaces: [`+victim.namespace+`]}`)
 	e.start(enforce)
-	for _, name := range []string{"camera-0", "camera-49"} {
+
+	for _, name := range []string{"camera-000", "camera-049", "victim"} {
 		e.eventuallyRefused(other, requests(name), "may not use akri.sh/"+name)
-		require.NoError(t, e.createPod(e.namespace, requests(name)))
 	}
+	require.NoError(t, e.createPod(e.namespace, requests("camera-049")))
+	require.NoError(t, victim.createPod(victim.namespace, requests("victim")))
 }

@@ -28,6 +28,10 @@ const (
 	requestTimeout = 10 * time.Second
 	initialBackoff = 500 * time.Millisecond
 	maxBackoff     = 30 * time.Second
+	// maxBytes limits the names in a policy: the API server stores objects of 1.5 MiB.
+	maxBytes = 1 << 20
+	// entryBytes is what an entry takes besides its names.
+	entryBytes = 8
 )
 
 // Publisher keeps the policy up to date.
@@ -95,7 +99,8 @@ func (p *Publisher) publish(ctx context.Context) (time.Duration, error) {
 	if record, err := p.names.Current(); err == nil { // without it, the oldest Configuration has a name
 		names = record.Data
 	}
-	variables, validations := p.rules.with(Allowed(names, p.configurations.List()))
+	allowed, cut := Allowed(names, p.configurations.List())
+	variables, validations := p.rules.with(allowed)
 	if equality.Semantic.DeepEqual(current.Spec.Variables, variables) && equality.Semantic.DeepEqual(current.Spec.Validations, validations) {
 		return kube.MaxWait, nil
 	}
@@ -103,19 +108,55 @@ func (p *Publisher) publish(ctx context.Context) (time.Duration, error) {
 	update.Spec.Variables, update.Spec.Validations = variables, validations
 	err = p.policy.Update(ctx, update)
 	p.onWrite("ValidatingAdmissionPolicy", "update", err)
+	if len(cut) > 0 {
+		p.log.Error("the policy is too long for all allowedNamespaces of the namespace of this Configuration and others",
+			zap.String("configuration", cut[0]), zap.Int("configurations", len(cut)))
+	}
 	return kube.MaxWait, err
 }
 
 // Allowed returns the namespaces, separated by spaces, for the Configurations that have
 // allowedNamespaces. The keys are the prefixes of the names of their Instances. Of Configurations
 // whose names conflict, only the one that has its name has devices and counts.
-func Allowed(names map[string]string, configurations []*akriv0.Configuration) map[string]string {
-	data := map[string]string{}
+//
+// The authors of one namespace cannot fill the policy. A Configuration for which its namespace has
+// no bytes left has only its own namespace, and none if that does not fit either. cut has their
+// names.
+func Allowed(names map[string]string, configurations []*akriv0.Configuration) (data map[string]string, cut []string) {
+	data = map[string]string{}
+	bytes := shares{free: maxBytes, byNamespace: map[string]int{}}
 	for _, c := range akriv0.Owners(names, configurations) {
-		if len(c.Spec.AllowedNamespaces) > 0 {
-			allowed := slices.Sorted(slices.Values(append([]string{c.Namespace}, c.Spec.AllowedNamespaces...)))
-			data[akriv0.InstanceName(c.Name, "")] = strings.Join(slices.Compact(allowed), " ")
+		if len(c.Spec.AllowedNamespaces) == 0 {
+			continue
 		}
+		prefix := akriv0.InstanceName(c.Name, "")
+		allowed := slices.Sorted(slices.Values(append([]string{c.Namespace}, c.Spec.AllowedNamespaces...)))
+		text := strings.Join(slices.Compact(allowed), " ")
+
+		if !bytes.take(c.Namespace, entryBytes+len(prefix)+len(text), 2) {
+			cut = append(cut, c.Namespace+"/"+c.Name)
+			if text = c.Namespace; !bytes.take(c.Namespace, entryBytes+len(prefix)+len(text), 1) {
+				continue
+			}
+		}
+		data[prefix] = text
 	}
-	return data
+	return data, cut
+}
+
+// shares are the bytes of the namespaces. However much the others have taken, a namespace gets a
+// part of what is left.
+type shares struct {
+	free        int
+	byNamespace map[string]int
+}
+
+// take returns false if the namespace would then have more than what is free, divided by reserve.
+func (s *shares) take(namespace string, bytes, reserve int) bool {
+	if reserve*(s.byNamespace[namespace]+bytes) > s.free-bytes {
+		return false
+	}
+	s.free -= bytes
+	s.byNamespace[namespace] += bytes
+	return true
 }

@@ -1,11 +1,14 @@
 package namespaces_test
 
 import (
+	"fmt"
+	"strings"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"pgregory.net/rapid"
 
 	akriv0 "akri.sh/libs/apis/akri/v0"
 	"akri.sh/services/broker-controller/internal/namespaces"
@@ -47,13 +50,52 @@ func TestAllowed(t *testing.T) {
 			map[string]string{"camera-8120fe-": "a prod"},
 		},
 	} {
-		require.Equal(t, c.want, namespaces.Allowed(nil, c.configurations), name)
+		got, cut := namespaces.Allowed(nil, c.configurations)
+		require.Equal(t, c.want, got, name)
+		require.Empty(t, cut, name)
 	}
 }
 
 // The oldest Configuration does not decide if another namespace has the name.
 func TestAllowedFollowsTheRecord(t *testing.T) {
 	both := []*akriv0.Configuration{configuration(time.Hour, "evil", "camera", "evil"), configuration(0, "prod", "camera", "a")}
-	require.Equal(t, map[string]string{"camera-": "a prod"}, namespaces.Allowed(map[string]string{"camera": "prod"}, both))
-	require.Empty(t, namespaces.Allowed(map[string]string{"camera": "prod"}, both[:1]))
+	got, _ := namespaces.Allowed(map[string]string{"camera": "prod"}, both)
+	require.Equal(t, map[string]string{"camera-": "a prod"}, got)
+	got, _ = namespaces.Allowed(map[string]string{"camera": "prod"}, both[:1])
+	require.Empty(t, got)
+}
+
+// The authors of some namespaces create many Configurations with long lists. The lists of another
+// namespace are complete, and the policy is not too long.
+func TestAllowedIsBounded(t *testing.T) {
+	long := make([]string, 64)
+	for i := range long {
+		long[i] = fmt.Sprintf("%s-%02d", strings.Repeat("n", 60), i)
+	}
+	rapid.Check(t, func(t *rapid.T) {
+		var configurations []*akriv0.Configuration
+		counts := rapid.SliceOfN(rapid.IntRange(0, 1000), 0, 4).Draw(t, "Configurations of hostile namespaces")
+		for i, count := range counts {
+			namespace := fmt.Sprintf("evil-%d", i)
+			for j := range count {
+				configurations = append(configurations, configuration(time.Hour, namespace, fmt.Sprintf("%s-c%d", namespace, j), long...))
+			}
+		}
+		configurations = append(configurations, configuration(0, "prod", "camera", long[:8]...))
+
+		allowed, cut := namespaces.Allowed(nil, configurations)
+		require.Equal(t, strings.Join(long[:8], " ")+" prod", allowed["camera-"])
+		size, ownOnly, complete := 0, 0, 0
+		for prefix, text := range allowed {
+			size += len(prefix) + len(text)
+			if strings.Contains(text, " ") {
+				complete++
+			} else {
+				ownOnly++
+			}
+		}
+		require.LessOrEqual(t, size, 1<<20)
+		require.Len(t, cut, len(configurations)-complete)
+		require.Equal(t, len(cut) > 0, ownOnly > 0, "the devices of the first ones that do not fit are for their namespace only")
+	})
 }
