@@ -14,8 +14,10 @@ import (
 	"strings"
 	"time"
 
-	"golang.org/x/net/netutil"
+	"github.com/prometheus/client_golang/prometheus"
 	"google.golang.org/grpc"
+
+	"akri.sh/libs/limits"
 )
 
 const (
@@ -23,7 +25,8 @@ const (
 	// seconds before it sends requests.
 	headerTimeout = 32 * time.Second
 	idleTimeout   = 2 * time.Minute
-	// maxConnections of all clients.
+	// maxConnections of all clients. An address can have them all until others connect, so that a
+	// client without a token prevents none with one, and no probe of the kubelet.
 	maxConnections = 128
 	maxHeaderBytes = 16 << 10
 	minTokenLength = 16
@@ -118,7 +121,9 @@ func (s Server) Serve(
 	if server.TLSConfig != nil {
 		serve = func(l net.Listener) error { return server.ServeTLS(l, "", "") }
 	}
-	if err := serve(netutil.LimitListener(listener, maxConnections)); !errors.Is(err, http.ErrServerClosed) {
+	refused := prometheus.NewCounter(prometheus.CounterOpts{Name: "refused"}) // of no registry
+	limited := limits.Listen(listener, limits.Connections{PerSource: maxConnections, Total: maxConnections}, refused)
+	if err := serve(limited); !errors.Is(err, http.ErrServerClosed) {
 		return fmt.Errorf("serve: %w", err)
 	}
 	return nil

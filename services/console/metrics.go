@@ -13,6 +13,8 @@ import (
 type metrics struct {
 	logins  *prometheus.CounterVec
 	reviews *prometheus.CounterVec
+	// refusedConnections are those that were closed for others.
+	refusedConnections prometheus.Counter
 }
 
 func newMetrics(registerer prometheus.Registerer) metrics {
@@ -25,8 +27,12 @@ func newMetrics(registerer prometheus.Registerer) metrics {
 			Name: "akri_console_reviews_total",
 			Help: "TokenReviews and SubjectAccessReviews, by resource and result (ok, refused, error).",
 		}, []string{"resource", "result"}),
+		refusedConnections: prometheus.NewCounter(prometheus.CounterOpts{
+			Name: "akri_console_refused_connections_total",
+			Help: "Connections to the pages that were closed because there were too many.",
+		}),
 	}
-	registerer.MustRegister(m.logins, m.reviews)
+	registerer.MustRegister(m.logins, m.reviews, m.refusedConnections)
 	for _, result := range []string{session.Accepted, session.Refused, session.Limited, session.Failed} {
 		m.logins.WithLabelValues(result)
 	}

@@ -10,13 +10,13 @@ import (
 	"time"
 
 	"go.uber.org/zap"
-	"golang.org/x/net/netutil"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"akri.sh/libs/inspect/cache"
 	"akri.sh/libs/inspect/console"
 	"akri.sh/libs/kube"
 	"akri.sh/libs/kube/reviews"
+	"akri.sh/libs/limits"
 	"akri.sh/libs/pki"
 	"akri.sh/libs/service"
 	"akri.sh/services/console/internal/access"
@@ -29,6 +29,8 @@ const (
 	writeTimeout   = 30 * time.Second
 	idleTimeout    = 2 * time.Minute
 	maxHeaderBytes = 32 << 10
+	// maxConnections of all clients. An address can have them all until others connect: viewers
+	// behind a proxy have one.
 	maxConnections = 512
 	stopTimeout    = 2 * time.Second
 )
@@ -102,11 +104,13 @@ func (s *Service) server(ctx context.Context) *http.Server {
 }
 
 // serve serves until ctx ends, in plain text if there is no certificate.
-func serve(ctx context.Context, server *http.Server, listener net.Listener, certificate pki.Source) error {
+func (s *Service) serve(ctx context.Context, listener net.Listener, certificate pki.Source) error {
+	server := s.server(ctx)
 	if certificate != nil {
 		server.TLSConfig = &tls.Config{MinVersion: tls.VersionTLS12, GetCertificate: certificate}
 	}
-	if err := service.ServeHTTP(ctx, server, netutil.LimitListener(listener, maxConnections), stopTimeout); err != nil {
+	limited := limits.Listen(listener, limits.Connections{PerSource: maxConnections, Total: maxConnections}, s.refusedConnections)
+	if err := service.ServeHTTP(ctx, server, limited, stopTimeout); err != nil {
 		return fmt.Errorf("serve pages: %w", err)
 	}
 	return nil

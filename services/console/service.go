@@ -9,6 +9,7 @@ import (
 	"net"
 	"net/http"
 
+	"github.com/prometheus/client_golang/prometheus"
 	"go.uber.org/zap"
 	"golang.org/x/sync/errgroup"
 
@@ -44,6 +45,8 @@ type Service struct {
 	cache   *cache.Cache
 	handler http.Handler
 	secured pki.Source // nil if disabled
+
+	refusedConnections prometheus.Counter
 }
 
 // New returns a Service. It opens no connection.
@@ -70,7 +73,10 @@ func New(config Config, env service.Env) (*Service, error) {
 		User: reviewer.User, Log: env.Log, Login: func(result string) { metrics.logins.WithLabelValues(result).Inc() },
 	})
 	env.Health.AddReadiness("cache", kube.Synced(objects))
-	s := &Service{config: config, log: env.Log, cache: objects, handler: newHandler(objects, sessions, reviewer)}
+	s := &Service{
+		config: config, log: env.Log, cache: objects, handler: newHandler(objects, sessions, reviewer),
+		refusedConnections: metrics.refusedConnections,
+	}
 	if config.Address != "" {
 		s.secured = newCertificate(config, env.Log)
 		env.Health.AddReadiness("certificate", s.secured.Ready)
@@ -104,10 +110,10 @@ func (s *Service) Serve(ctx context.Context, secured, plain net.Listener) error 
 	group, ctx := errgroup.WithContext(ctx)
 	group.Go(func() error { s.cache.Run(ctx); return nil })
 	if secured != nil {
-		group.Go(func() error { return serve(ctx, s.server(ctx), secured, s.secured) })
+		group.Go(func() error { return s.serve(ctx, secured, s.secured) })
 	}
 	if plain != nil {
-		group.Go(func() error { return serve(ctx, s.server(ctx), plain, nil) })
+		group.Go(func() error { return s.serve(ctx, plain, nil) })
 	}
 	return group.Wait()
 }

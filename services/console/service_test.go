@@ -368,6 +368,27 @@ func TestAttacksOnTheLogin(t *testing.T) {
 	require.Equal(t, "Loading.\n", text)
 }
 
+// A client without a token opens as many connections as it can, and keeps each after a request. The
+// console answers others meanwhile.
+func TestIdleConnections(t *testing.T) {
+	const maxConnections = 512
+	s := start(t)
+	dialer := tls.Dialer{
+		NetDialer: &net.Dialer{LocalAddr: &net.TCPAddr{IP: net.IPv4(127, 0, 0, 2)}},
+		Config:    &tls.Config{InsecureSkipVerify: true},
+	}
+	for range maxConnections {
+		conn, err := dialer.DialContext(t.Context(), "tcp", strings.TrimPrefix(s.url, "https://"))
+		require.NoError(t, err)
+		defer conn.Close()
+		_, err = io.WriteString(conn, "GET /login HTTP/1.1\r\nHost: console\r\n\r\n")
+		require.NoError(t, err)
+	}
+
+	response, _ := s.get(t, browser(t), "/login.js") // before the idle connections end, after 2 minutes
+	require.Equal(t, http.StatusOK, response.StatusCode)
+}
+
 // TestOpenPage follows the cluster with a stream over HTTP/2.
 func TestOpenPage(t *testing.T) {
 	s := start(t)
