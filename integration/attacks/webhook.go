@@ -124,10 +124,15 @@ func (w *Webhook) Run(ctx context.Context) {
 func repeat(ctx context.Context, attack func()) {
 	for ctx.Err() == nil {
 		attack()
-		select {
-		case <-ctx.Done():
-		case <-time.After(pause):
-		}
+		wait(ctx, pause)
+	}
+}
+
+// wait returns after a time, or when ctx has ended.
+func wait(ctx context.Context, duration time.Duration) {
+	select {
+	case <-ctx.Done():
+	case <-time.After(duration):
 	}
 }
 
@@ -184,6 +189,7 @@ func (w *Webhook) hold(ctx context.Context, attack string, send func(context.Con
 		if ctx.Err() == nil {
 			w.Counts.add(attack, "connection refused")
 		}
+		wait(ctx, slowInterval) // as long as one that is accepted, so that this is no flood of connections
 		return
 	}
 
@@ -203,10 +209,7 @@ func (w *Webhook) sendSlowly(ctx context.Context, conn *tls.Conn) {
 		if _, err := io.WriteString(conn, " "); err != nil {
 			return
 		}
-		select {
-		case <-ctx.Done():
-		case <-time.After(slowInterval):
-		}
+		wait(ctx, slowInterval)
 	}
 }
 
