@@ -13,9 +13,10 @@ const (
 )
 
 type metrics struct {
-	devices  prometheus.Gauge
-	listings *prometheus.HistogramVec
-	lost     prometheus.Counter
+	devices       prometheus.Gauge
+	listings      *prometheus.HistogramVec
+	lost          prometheus.Counter
+	uninitialized prometheus.Counter
 }
 
 func newMetrics(registerer prometheus.Registerer) *metrics {
@@ -32,10 +33,14 @@ func newMetrics(registerer prometheus.Registerer) *metrics {
 			Name: "akri_udev_events_lost_total",
 			Help: "Losses of events because a buffer was full. Each is followed by a resync.",
 		}),
+		uninitialized: prometheus.NewCounter(prometheus.CounterOpts{
+			Name: "akri_udev_uninitialized_devices_total",
+			Help: "Devices that udevd did not initialize in 10 seconds. They are listed without properties of udev.",
+		}),
 	}
 	m.listings.WithLabelValues(allDevices)
 	m.listings.WithLabelValues(partOfTree)
-	registerer.MustRegister(m.devices, m.listings, m.lost)
+	registerer.MustRegister(m.devices, m.listings, m.lost, m.uninitialized)
 	return m
 }
 

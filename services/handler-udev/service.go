@@ -5,6 +5,7 @@ package udev
 import (
 	"context"
 	"fmt"
+	"path/filepath"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -38,8 +39,8 @@ func New(config Config, env service.Env) (*Service, error) {
 		return nil, fmt.Errorf("--resync-interval %s: must be greater than 0", config.ResyncInterval)
 	}
 	metrics := newMetrics(env.Metrics)
-	database := &udevdb.Database{}
-	inventory := discovery.NewInventory(database, metrics.observe, env.Log)
+	database := &udevdb.Database{Runtime: filepath.Dir(filepath.Clean(config.UdevDatabase))}
+	inventory := discovery.NewInventory(database, metrics.observe, metrics.uninitialized.Inc, env.Log)
 	// Not shared: a device of the kernel is on one node.
 	server, err := handler.New(handler.Identity{Name: "udev"}, config.Flags, inventory, env)
 	if err != nil {

@@ -7,6 +7,7 @@ package rules
 import (
 	"slices"
 	"strings"
+	"time"
 	"unicode"
 )
 
@@ -35,6 +36,18 @@ type Device interface {
 	Devnode() string
 	// IOMMUGroup is the number of the IOMMU group.
 	IOMMUGroup() string
+	// Inode is the number of the device's directory in sysfs. A device that is plugged in again has
+	// another one.
+	Inode() uint64
+	// Initialized returns when udevd initialized the device, or the zero time if udevd has not
+	// stored it. It returns false while the udev database has no entry of the device and while
+	// udevd still processes its first event.
+	Initialized() (at time.Time, initialized bool)
+	// Entry is the name of the device's entry in the udev database.
+	Entry() string
+	// Stored reports whether udevd always adds an entry for such a device to its database: the
+	// device has a device number, or it is a network interface.
+	Stored() bool
 }
 
 // Rule is a conjunction of matches.

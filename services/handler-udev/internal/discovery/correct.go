@@ -39,7 +39,7 @@ func (s search) matchesOnly(ctx context.Context, rule rules.Rule, g *group) bool
 		if ctx.Err() != nil {
 			return false
 		}
-		if rule.Matches(device) && !g.offered[nearestWithDevnode(device).devpath] {
+		if rule.Matches(device) && !g.offered[nearestWithDevnode(device).Devpath()] {
 			return false
 		}
 	}

@@ -140,7 +140,7 @@ func (s search) candidate(device rules.Device, compare func(rules.Rule, rules.De
 		return candidate{}, false
 	}
 	node := device.Devnode()
-	closest.name, closest.hasNode, closest.offered = cmp.Or(node, device.Devpath()), node != "", nearestWithDevnode(device).devpath
+	closest.name, closest.hasNode, closest.offered = cmp.Or(node, device.Devpath()), node != "", nearestWithDevnode(device).Devpath()
 	return closest, true
 }
 

@@ -19,7 +19,7 @@ import (
 // explain returns the groups of devices that come closest to the rules.
 func explain(t testing.TB, kernel *fakeKernel, rules ...string) []*handler.NearMiss {
 	t.Helper()
-	inventory := discovery.NewInventory(kernel, func(string, int, time.Duration) {}, zap.NewNop())
+	inventory := discovery.NewInventory(kernel, func(string, int, time.Duration) {}, func() {}, zap.NewNop())
 	closest, err := inventory.Explain(t.Context(), handler.Request{Details: details(t, rules...)})
 	require.NoError(t, err)
 	return closest
@@ -191,7 +191,7 @@ func TestCorrectionsOfOneKind(t *testing.T) {
 
 // The details keep their other content.
 func TestCorrectedDetails(t *testing.T) {
-	inventory := discovery.NewInventory(newNode(), func(string, int, time.Duration) {}, zap.NewNop())
+	inventory := discovery.NewInventory(newNode(), func(string, int, time.Duration) {}, func() {}, zap.NewNop())
 	closest, err := inventory.Explain(t.Context(), handler.Request{Details: `# disks in memory
 udevRules:
 - 'KERNEL=="nothing"'
@@ -239,7 +239,7 @@ func TestExplanationInTime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		kernel := newNode()
 		kernel.delay = 5 * time.Millisecond
-		inventory := discovery.NewInventory(kernel, func(string, int, time.Duration) {}, zap.NewNop())
+		inventory := discovery.NewInventory(kernel, func(string, int, time.Duration) {}, func() {}, zap.NewNop())
 		explainIn := func(limit time.Duration) []*handler.NearMiss {
 			ctx, cancel := context.WithTimeout(t.Context(), limit)
 			defer cancel()
@@ -258,7 +258,7 @@ func TestOneExplanationAtATime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		kernel := newNode()
 		kernel.delay = time.Second
-		inventory := discovery.NewInventory(kernel, func(string, int, time.Duration) {}, zap.NewNop())
+		inventory := discovery.NewInventory(kernel, func(string, int, time.Duration) {}, func() {}, zap.NewNop())
 		first, cancel := context.WithCancel(t.Context())
 		stopped := make(chan error, 1)
 		go func() {
@@ -282,7 +282,7 @@ func TestOneExplanationAtATime(t *testing.T) {
 }
 
 func TestExplainInvalidRule(t *testing.T) {
-	inventory := discovery.NewInventory(newFakeKernel(), func(string, int, time.Duration) {}, zap.NewNop())
+	inventory := discovery.NewInventory(newFakeKernel(), func(string, int, time.Duration) {}, func() {}, zap.NewNop())
 	_, err := inventory.Explain(t.Context(), handler.Request{Details: `udevRules: ['KERNEL="a"']`})
 	require.ErrorContains(t, err, "operator = assigns")
 }

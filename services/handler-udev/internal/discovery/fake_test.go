@@ -17,12 +17,18 @@ type fakeDevice struct {
 	Path, Node, Group, Sub, Driver string
 	Attributes, Database           map[string]string
 	Tags                           []string
+	// Initialized is when udevd initialized the device, EntryName the name of its entry, and
+	// Unstored a device without a number.
+	Initialized time.Time
+	EntryName   string
+	Unstored    bool
 }
 
 // pluggedDevice implements rules.Device.
 type pluggedDevice struct {
 	fakeDevice
 	kernel *fakeKernel
+	inode  uint64
 }
 
 // fakeKernel implements discovery.Database.
@@ -30,6 +36,9 @@ type fakeKernel struct {
 	mu      sync.Mutex
 	devices map[string]*pluggedDevice // by devpath
 	listed  []string
+	plugged uint64
+	running bool          // whether udevd runs
+	busy    bool          // whether udevd has events to process
 	delay   time.Duration // of reading a subsystem
 }
 
@@ -44,7 +53,8 @@ func newFakeKernel(devices ...fakeDevice) *fakeKernel {
 func (k *fakeKernel) plug(device fakeDevice) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	k.devices[device.Path] = &pluggedDevice{device, k}
+	k.plugged++
+	k.devices[device.Path] = &pluggedDevice{device, k, k.plugged}
 }
 
 // unplug removes a device and all below it.
@@ -81,7 +91,50 @@ func (k *fakeKernel) Devices(top string) ([]rules.Device, error) {
 	return list, nil
 }
 
-func (d *pluggedDevice) Exists() bool                { return true }
+// Udevd implements discovery.Database.
+func (k *fakeKernel) Udevd() (running, busy bool) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return k.running, k.busy
+}
+
+// setUdevd makes udevd run or end, with or without events to process.
+func (k *fakeKernel) setUdevd(running, busy bool) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.running, k.busy = running, busy
+}
+
+// initialize sets what the database of udevd has of a device. It does not change devices that were
+// listed before.
+func (k *fakeKernel) initialize(devpath string, at time.Time, database map[string]string) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	changed := *k.devices[devpath]
+	changed.fakeDevice.Initialized, changed.Database = at, database
+	k.devices[devpath] = &changed
+}
+
+// rename moves a device, as udevd does with network interfaces.
+func (k *fakeKernel) rename(from, to string) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	moved := *k.devices[from]
+	moved.Path = to
+	delete(k.devices, from)
+	k.devices[to] = &moved
+}
+
+// nothingWaits is for tests without udevd.
+func nothingWaits(rules.Device) bool { return false }
+
+func (d *pluggedDevice) Exists() bool  { return true }
+func (d *pluggedDevice) Inode() uint64 { return d.inode }
+func (d *pluggedDevice) Entry() string { return d.EntryName }
+func (d *pluggedDevice) Stored() bool  { return !d.Unstored }
+func (d *pluggedDevice) Initialized() (time.Time, bool) {
+	return d.fakeDevice.Initialized, !d.fakeDevice.Initialized.IsZero()
+}
 func (d *pluggedDevice) Devnode() string             { return d.Node }
 func (d *pluggedDevice) IOMMUGroup() string          { return d.Group }
 func (d *pluggedDevice) Devpath() string             { return d.Path }

@@ -22,14 +22,18 @@ type Database interface {
 	// Devices lists the devices at and below a devpath, or all devices for "". Each device is used
 	// by one goroutine and reads a value only once.
 	Devices(top string) ([]rules.Device, error)
+	// Udevd reports whether udevd runs on the node, and whether it has events to process.
+	Udevd() (running, busy bool)
 }
 
-// Inventory serves Discover calls. Changed, Removed and Resync report what happened to devices.
+// Inventory serves Discover calls. Changed, Removed and Resync report what happened to
+// devices.
 type Inventory struct {
 	database Database
 	observe  Observe
 	log      *zap.Logger
 	pending  *pending
+	waiting  *waiting
 	// explaining holds a value while an Explain call compares devices.
 	explaining chan struct{}
 
@@ -46,15 +50,17 @@ type watcher struct {
 // Observe records a listing of devices at and below a devpath, or of all devices for "".
 type Observe func(top string, devices int, took time.Duration)
 
-// NewInventory returns an Inventory without watchers. It calls observe after each listing.
-func NewInventory(database Database, observe Observe, log *zap.Logger) *Inventory {
+// NewInventory returns an Inventory without watchers. It calls observe after each listing, and
+// timedOut for each device that udevd did not initialize in time.
+func NewInventory(database Database, observe Observe, timedOut func(), log *zap.Logger) *Inventory {
 	return &Inventory{
-		database: database, observe: observe, log: log,
-		pending: newPending(), explaining: make(chan struct{}, 1), watchers: map[*watcher]struct{}{},
+		database: database, observe: observe, log: log, pending: newPending(), waiting: newWaiting(database, timedOut, log),
+		explaining: make(chan struct{}, 1), watchers: map[*watcher]struct{}{},
 	}
 }
 
-// Discover implements handler.Handler.
+// Discover implements handler.Handler. A device that is missing in the first list would be removed,
+// so this list waits as its devices do.
 func (i *Inventory) Discover(ctx context.Context, request handler.Request, send handler.Send) error {
 	spec, err := ParseSpec(request)
 	if err != nil {
@@ -65,14 +71,21 @@ func (i *Inventory) Discover(ctx context.Context, request handler.Request, send 
 	if err := i.add(w); err != nil {
 		return err
 	}
-	for {
+	for first := time.After(firstListTimeout); ; {
 		select {
 		case <-ctx.Done():
 			return nil
+		case <-first:
+			first = nil
 		case <-w.changed:
-			if err := send(i.devices(w)); err != nil {
-				return err
-			}
+		}
+		devices, complete := i.devices(w, first == nil)
+		if !complete {
+			continue
+		}
+		first = nil
+		if err := send(devices); err != nil {
+			return err
 		}
 	}
 }
@@ -87,7 +100,7 @@ func (i *Inventory) add(w *watcher) error {
 	if err != nil {
 		return err
 	}
-	w.set.Refresh("", devices)
+	i.update(w, "", devices)
 	i.observe("", len(devices), time.Since(began))
 	i.watchers[w] = struct{}{}
 	w.changed.Notify()
@@ -100,10 +113,15 @@ func (i *Inventory) remove(w *watcher) {
 	delete(i.watchers, w)
 }
 
-func (i *Inventory) devices(w *watcher) []*handler.Device {
+// devices returns the devices of a watcher that do not wait. It returns false if some wait, unless
+// the list may be partial.
+func (i *Inventory) devices(w *watcher, partial bool) ([]*handler.Device, bool) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
-	return w.set.Devices()
+	if !partial && len(w.set.Waiting()) > 0 {
+		return nil, false
+	}
+	return w.set.Devices(), true
 }
 
 // Run applies changes until ctx ends. It lists all devices in each resync interval, to find changes
@@ -126,16 +144,20 @@ func (i *Inventory) Run(ctx context.Context, resync time.Duration) error {
 // Changed reports that the device at a devpath is new or different.
 func (i *Inventory) Changed(devpath string) { i.pending.add(devpath, false) }
 
-// Removed reports that the device at a devpath was removed. Sysfs may still show it, so it is not
-// listed now. It is listed after a delay, because the listing for another event may have shown it
-// in the meantime.
-func (i *Inventory) Removed(devpath string) {
+// Removed reports that the kernel removed a device, whose entry in the database has a name, not
+// before a time. Sysfs may still show the device, so it is not listed now. It is listed after a
+// delay, because the listing for another event may have shown it in the meantime.
+func (i *Inventory) Removed(devpath, entry string, notBefore time.Time) {
+	i.waiting.remove(entry, notBefore)
 	i.pending.add(devpath, true)
-	i.pending.addDelayed(devpath)
+	i.pending.addDelayed(devpath, removalDelay)
 }
 
-// Resync reports that any device may have changed.
-func (i *Inventory) Resync() { i.pending.addAll() }
+// Resync reports that any device may have changed, and that events may have been lost.
+func (i *Inventory) Resync() {
+	i.waiting.lost()
+	i.pending.addAll()
+}
 
 // apply updates all watchers. Removals come after the listings, which may still show the removed
 // devices.
@@ -157,6 +179,7 @@ func (i *Inventory) apply(changes map[string]bool) {
 		for w := range i.watchers {
 			w.set.Remove(devpath)
 		}
+		i.waiting.keep(devpath, nil)
 	}
 	for w := range i.watchers {
 		w.changed.Notify()
@@ -171,9 +194,20 @@ func (i *Inventory) refresh(devpath string) {
 		return
 	}
 	for w := range i.watchers {
-		w.set.Refresh(devpath, devices)
+		i.update(w, devpath, devices)
 	}
+	i.waiting.keep(devpath, devices)
 	i.observe(devpath, len(devices), time.Since(began))
+}
+
+// update applies a listing to a watcher. Devices that wait are listed again after a while.
+func (i *Inventory) update(w *watcher, top string, devices []rules.Device) {
+	w.set.Refresh(top, devices, i.waiting.contains)
+	for _, devpath := range w.set.Waiting() {
+		if Within(top, devpath) {
+			i.pending.addDelayed(devpath, initializationInterval)
+		}
+	}
 }
 
 const (
@@ -215,16 +249,16 @@ func (p *pending) add(devpath string, removed bool) {
 	p.changes[devpath] = removed
 }
 
-// addDelayed adds a change of a removed device when sysfs no longer shows it. Only the last removal
-// of a device counts: after an earlier one, the device may be back and about to be removed again.
-func (p *pending) addDelayed(devpath string) {
+// addDelayed adds a change of a device after a delay. Only the last call for a device counts: after
+// an earlier removal, the device may be back and about to be removed again.
+func (p *pending) addDelayed(devpath string, delay time.Duration) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if timer := p.delayed[devpath]; timer != nil {
-		timer.Reset(removalDelay)
+		timer.Reset(delay)
 		return
 	}
-	p.delayed[devpath] = time.AfterFunc(removalDelay, func() {
+	p.delayed[devpath] = time.AfterFunc(delay, func() {
 		p.mu.Lock()
 		delete(p.delayed, devpath)
 		p.mu.Unlock()

@@ -52,7 +52,7 @@ func withInventory(t *testing.T, test func(f *fixture)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		f := &fixture{kernel: newFakeKernel(), sent: []string{"no list yet"}}
-		f.inventory = discovery.NewInventory(f.kernel, func(string, int, time.Duration) {}, zap.NewNop())
+		f.inventory = discovery.NewInventory(f.kernel, func(string, int, time.Duration) {}, func() {}, zap.NewNop())
 		ctx, cancel := context.WithCancel(t.Context())
 		defer cancel()
 		go func() { _ = f.inventory.Run(ctx, resync) }()
@@ -82,7 +82,7 @@ func TestRemovedDeviceStillInSysfs(t *testing.T) {
 		f.kernel.plug(fakeDevice{Path: disk})
 		f.inventory.Changed(disk)
 		synctest.Wait()
-		f.inventory.Removed(disk)
+		f.inventory.Removed(disk, "b8:0", time.Now())
 		synctest.Wait()
 		require.Empty(t, f.last())
 		f.inventory.Changed("/devices/virtual/block") // lists it again
@@ -100,12 +100,12 @@ func TestRemovedDeviceReturnsAndIsRemovedAgain(t *testing.T) {
 	withInventory(t, func(f *fixture) {
 		f.kernel.plug(fakeDevice{Path: disk})
 		f.inventory.Changed(disk)
-		f.inventory.Removed(disk)
+		f.inventory.Removed(disk, "b8:0", time.Now())
 		<-time.After(200 * time.Millisecond)
 		f.inventory.Changed(disk)
 		synctest.Wait()
 		require.Equal(t, []string{disk}, f.last(), "the device is back")
-		f.inventory.Removed(disk)
+		f.inventory.Removed(disk, "b8:0", time.Now())
 		<-time.After(100 * time.Millisecond)
 		synctest.Wait()
 		require.Empty(t, f.last(), "removed again, still in sysfs")

@@ -32,7 +32,7 @@ func TestUSBAttributes(t *testing.T) {
 	set := discovery.NewSet(parse(t, details, nil))
 	devices, err := kernel.Devices("")
 	require.NoError(t, err)
-	set.Refresh("", devices)
+	set.Refresh("", devices, nothingWaits)
 	found := list(t, set)
 	require.Len(t, found, 1)
 	annotated, want := map[string]string{}, map[string]string{"USB_VENDOR": "0403", "USB_PRODUCT": "6001", "USB_SERIAL": "A50285BI"}
@@ -79,7 +79,7 @@ func TestSamples(t *testing.T) {
 			set := discovery.NewSet(parse(t, details, nil))
 			devices, err := kernel.Devices("")
 			require.NoError(t, err)
-			set.Refresh("", devices)
+			set.Refresh("", devices, nothingWaits)
 			require.Equal(t, want, list(t, set))
 		})
 	}

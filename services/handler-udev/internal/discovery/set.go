@@ -20,28 +20,62 @@ import (
 type Set struct {
 	spec    Spec
 	matches map[string]match // by the devpath of the device that a rule matches
+	listed  map[string]bool  // ids of the last result of Devices
 }
 
 // NewSet returns an empty Set.
 func NewSet(spec Spec) *Set { return &Set{spec: spec, matches: map[string]match{}} }
 
 // Refresh replaces the content at and below a devpath with the devices that match. "" is the whole
-// tree.
-func (s *Set) Refresh(top string, devices []rules.Device) {
-	s.Remove(top)
+// tree. It calls waits for a match and for the device that is offered for it: while one of them
+// waits, the match is not listed. A match that was complete once stays so as long as the device
+// exists.
+func (s *Set) Refresh(top string, devices []rules.Device, waits func(rules.Device) bool) {
+	previous := s.take(top)
 	for _, device := range devices {
-		if s.spec.matches(device) && device.Exists() {
-			found := nearestWithDevnode(device)
-			found.properties = s.spec.readProperties(device)
-			s.matches[device.Devpath()] = found
+		if !s.spec.matches(device) || !device.Exists() {
+			continue
 		}
+		offered := nearestWithDevnode(device)
+		found := match{inode: device.Inode(), devpath: offered.Devpath(), devnode: offered.Devnode(), iommuGroup: offered.IOMMUGroup()}
+		last, exists := previous[device.Devpath()]
+		complete := exists && !last.waiting && last.inode == found.inode
+		found.waiting = !complete && (waits(device) || offered != device && waits(offered))
+		// udevd may have stored properties since the rules were evaluated.
+		if !found.waiting && !s.spec.matches(device) {
+			continue
+		}
+		found.properties = s.spec.readProperties(device)
+		s.matches[device.Devpath()] = found
 	}
 }
 
-// Remove removes the devices at and below a devpath.
-func (s *Set) Remove(top string) {
-	maps.DeleteFunc(s.matches, func(devpath string, _ match) bool { return Within(top, devpath) })
+// take removes and returns the matches at and below a devpath.
+func (s *Set) take(top string) map[string]match {
+	taken := map[string]match{}
+	maps.DeleteFunc(s.matches, func(devpath string, m match) bool {
+		if !Within(top, devpath) {
+			return false
+		}
+		taken[devpath] = m
+		return true
+	})
+	return taken
 }
+
+// Waiting returns the devpaths of the matches that wait.
+func (s *Set) Waiting() []string {
+	var devpaths []string
+	for devpath, m := range s.matches {
+		if m.waiting {
+			devpaths = append(devpaths, devpath)
+		}
+	}
+	return devpaths
+}
+
+// Remove removes the devices at and below a devpath.
+func (s *Set) Remove(top string) { s.take(top) }
 
 // Within reports whether a devpath is top or below it. Every devpath is below "". 1-10 is not below
 // 1-1.
@@ -56,8 +90,8 @@ func (s *Set) Devices() []*handler.Device {
 	var devices []*handler.Device
 	var group []match
 	flush := func() {
-		if len(group) > 0 {
-			devices = append(devices, s.spec.describe(group))
+		if complete := s.complete(group); len(complete) > 0 {
+			devices = append(devices, s.spec.describe(complete))
 		}
 		group = nil
 	}
@@ -68,7 +102,21 @@ func (s *Set) Devices() []*handler.Device {
 		group = append(group, next)
 	}
 	flush()
+	s.listed = make(map[string]bool, len(devices))
+	for _, device := range devices {
+		s.listed[device.GetId()] = true
+	}
 	return devices
+}
+
+// complete returns the matches of a group that do not wait. It returns none if the first one waits,
+// which is the identity of the group, or if the group is new and would grow at once.
+func (s *Set) complete(group []match) []match {
+	complete := slices.DeleteFunc(slices.Clone(group), func(m match) bool { return m.waiting })
+	if len(complete) < len(group) && (group[0].waiting || !s.listed[group[0].devpath]) {
+		return nil
+	}
+	return complete
 }
 
 // sameGroup reports whether a devpath belongs to the device that is offered as top.
@@ -99,6 +147,10 @@ var (
 
 // match is a device that a rule matches, and what is sent of it.
 type match struct {
+	// inode is that of the device itself.
+	inode uint64
+	// waiting means that udevd has not initialized the device.
+	waiting bool
 	// devpath, devnode and iommuGroup are those of the device itself or of an ancestor.
 	devpath    string
 	devnode    string
@@ -113,13 +165,13 @@ func (s Spec) matches(device rules.Device) bool {
 
 // nearestWithDevnode returns the device or its nearest ancestor with a device node: rules often
 // match an interface of the device that a broker opens. Without any, it returns the device.
-func nearestWithDevnode(device rules.Device) match {
+func nearestWithDevnode(device rules.Device) rules.Device {
 	for next := device; next != nil; next = next.Parent() {
-		if devnode := next.Devnode(); devnode != "" {
-			return match{devpath: next.Devpath(), devnode: devnode, iommuGroup: next.IOMMUGroup()}
+		if next.Devnode() != "" {
+			return next
 		}
 	}
-	return match{devpath: device.Devpath(), iommuGroup: device.IOMMUGroup()}
+	return device
 }
 
 // maxPropertySize limits the size of a property, name included, in bytes.

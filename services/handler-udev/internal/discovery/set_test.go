@@ -157,7 +157,7 @@ func TestOfferedDevices(t *testing.T) {
 			set := discovery.NewSet(parse(t, test.details, test.properties))
 			devices, err := usbAndPCI().Devices("")
 			require.NoError(t, err)
-			set.Refresh("", devices)
+			set.Refresh("", devices, nothingWaits)
 			require.Equal(t, test.want, list(t, set))
 		})
 	}
@@ -167,9 +167,9 @@ func TestRefreshUpdatesOnlyItsPartOfTheTree(t *testing.T) {
 	set := discovery.NewSet(parse(t, `udevRules: ['KERNEL=="1-1|1-10|video0"']`, nil))
 	devices, err := usbAndPCI().Devices("")
 	require.NoError(t, err)
-	set.Refresh("", devices)
+	set.Refresh("", devices, nothingWaits)
 	require.Len(t, list(t, set), 3)
-	set.Refresh(camera, nil)
+	set.Refresh(camera, nil, nothingWaits)
 	require.Len(t, list(t, set), 1)
 	require.Contains(t, list(t, set), other)
 	set.Remove(other)
@@ -188,7 +188,7 @@ func FuzzParseSpec(f *testing.F) {
 		set := discovery.NewSet(spec)
 		devices, err := usbAndPCI().Devices("")
 		require.NoError(t, err)
-		set.Refresh("", devices)
+		set.Refresh("", devices, nothingWaits)
 		for _, device := range set.Devices() {
 			require.NotEmpty(t, device.GetId())
 		}

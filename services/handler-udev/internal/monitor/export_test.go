@@ -15,3 +15,6 @@ func (s *Socket) SetReceiveBuffer(size int) error {
 	}
 	return set
 }
+
+// Handle passes an event to the Handler.
+func (m *Monitor) Handle(event Event) { m.handle(event) }

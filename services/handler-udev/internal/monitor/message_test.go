@@ -32,12 +32,22 @@ func TestParse(t *testing.T) {
 		message []byte
 		want    monitor.Event
 	}{
-		"kernel": {kernelMessage("ACTION=add", "DEVPATH=/devices/x", "SUBSYSTEM=block"), monitor.Event{Action: "add", Devpath: "/devices/x"}},
-		"move": {
-			kernelMessage("ACTION=move", "DEVPATH=/devices/y", "DEVPATH_OLD=/devices/x"),
-			monitor.Event{Action: "move", Devpath: "/devices/y", OldDevpath: "/devices/x"},
+		"kernel": {
+			kernelMessage("ACTION=add", "DEVPATH=/devices/x", "SUBSYSTEM=block", "MAJOR=8", "MINOR=0"),
+			monitor.Event{Action: "add", Devpath: "/devices/x", Entry: "b8:0"},
 		},
-		"udev": {udevMessage("ACTION=change", "DEVPATH=/devices/x", "ID_MODEL=a=b"), monitor.Event{Action: "change", Devpath: "/devices/x"}},
+		"move": {
+			kernelMessage("ACTION=move", "DEVPATH=/devices/y", "DEVPATH_OLD=/devices/x", "SUBSYSTEM=net", "IFINDEX=3"),
+			monitor.Event{Action: "move", Devpath: "/devices/y", OldDevpath: "/devices/x", Entry: "n3"},
+		},
+		"character device": {
+			kernelMessage("ACTION=remove", "DEVPATH=/devices/x", "SUBSYSTEM=tty", "MAJOR=188", "MINOR=0"),
+			monitor.Event{Action: "remove", Devpath: "/devices/x", Entry: "c188:0"},
+		},
+		"udev": {
+			udevMessage("ACTION=change", "DEVPATH=/devices/x", "ID_MODEL=a=b", "SUBSYSTEM=usb"),
+			monitor.Event{Action: "change", Devpath: "/devices/x", Udevd: true, Entry: "+usb:x"},
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			got, err := monitor.Parse(test.message)

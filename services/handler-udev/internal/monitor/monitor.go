@@ -11,19 +11,26 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
+	"time"
 
 	"github.com/fsnotify/fsnotify"
 	"go.uber.org/zap"
 	"golang.org/x/sync/errgroup"
 	"golang.org/x/sys/unix"
+
+	"akri.sh/libs/broadcast"
+	"akri.sh/libs/filewatch"
+	"akri.sh/services/handler-udev/internal/udevdb"
 )
 
 // Handler receives the changes. A devpath is the path of a device without /sys.
 type Handler interface {
 	// Changed reports that the device is new or different.
 	Changed(devpath string)
-	// Removed reports that the device was removed. Sysfs may still show it for a moment.
-	Removed(devpath string)
+	// Removed reports that the kernel removed the device, whose entry in the udev database has a
+	// name, not before a time. Sysfs may still show the device for a moment.
+	Removed(devpath, entry string, notBefore time.Time)
 	// Resync reports that any device may have changed.
 	Resync()
 }
@@ -56,38 +63,50 @@ func (m *Monitor) receiveUevents(ctx context.Context) error {
 	}
 	m.Handler.Resync() // for changes before the first event
 	return socket.Receive(ctx, func(event Event, err error) {
-		switch {
-		case err != nil:
+		if err != nil {
 			m.CountLost()
 			m.Handler.Resync()
-		case event.Action == "remove":
-			m.Handler.Removed(event.Devpath)
-		default:
-			m.Handler.Changed(event.Devpath)
-			if event.OldDevpath != "" {
-				m.Handler.Changed(event.OldDevpath)
-			}
+			return
 		}
+		m.handle(event)
 	})
 }
 
+func (m *Monitor) handle(event Event) {
+	switch {
+	case event.Action == "remove" && event.Udevd:
+		// The kernel's event came before it, and another device may already have the path.
+	case event.Action == "remove":
+		m.Handler.Removed(event.Devpath, event.Entry, event.NotBefore)
+	default:
+		m.Handler.Changed(event.Devpath)
+		if event.OldDevpath != "" {
+			m.Handler.Changed(event.OldDevpath)
+		}
+	}
+}
+
 // watchDatabase watches the files that udevd writes. The events of udevd stay in its own network
-// namespace, which a Pod usually does not share; the files are visible everywhere.
+// namespace, which a Pod usually does not share; the files are visible everywhere. The directory
+// appears when udevd starts.
 func (m *Monitor) watchDatabase(ctx context.Context) {
 	watcher, err := fsnotify.NewWatcher()
-	if err == nil {
-		defer func() { _ = watcher.Close() }()
-		err = watcher.Add(m.DatabaseDir)
-	}
 	if err != nil {
 		m.Log.Info("watching the udev database failed; only the periodic resync updates its properties", zap.Error(err))
 		return
 	}
-	m.Handler.Resync()
+	defer func() { _ = watcher.Close() }()
+	appeared := broadcast.NewSignal()
+	defer filewatch.Watch(m.DatabaseDir, appeared.Notify)()
+	appeared.Notify()
 	for {
 		select {
 		case <-ctx.Done():
 			return
+		case <-appeared:
+			if watcher.Add(m.DatabaseDir) == nil {
+				m.Handler.Resync()
+			}
 		case event := <-watcher.Events:
 			if event.Has(fsnotify.Create) || event.Has(fsnotify.Write) {
 				m.databaseChanged(filepath.Base(event.Name))
@@ -154,9 +173,13 @@ func (s *Socket) Receive(ctx context.Context, handle func(Event, error)) error {
 			_ = s.file.Close()
 		}
 	}()
+	reader, err := s.newReader()
+	if err != nil {
+		return err
+	}
 	buffer := make([]byte, maxMessageSize)
 	for {
-		n, err := s.file.Read(buffer)
+		n, err := reader.read(buffer)
 		switch {
 		case ctx.Err() != nil:
 			return nil
@@ -167,10 +190,39 @@ func (s *Socket) Receive(ctx context.Context, handle func(Event, error)) error {
 		default:
 			// A malformed message is not about a device.
 			if event, err := Parse(buffer[:n]); err == nil {
+				event.NotBefore = reader.empty
 				handle(event, nil)
 			}
 		}
 	}
+}
+
+// reader reads messages and records when there were none: the kernel sent the following ones later.
+// They have no time.
+type reader struct {
+	conn  syscall.RawConn
+	empty time.Time
+}
+
+func (s *Socket) newReader() (*reader, error) {
+	conn, err := s.file.SyscallConn()
+	if err != nil {
+		return nil, fmt.Errorf("read uevents: %w", err)
+	}
+	return &reader{conn: conn}, nil
+}
+
+func (r *reader) read(buffer []byte) (n int, err error) {
+	waited := r.conn.Read(func(fd uintptr) bool {
+		now := time.Now()
+		n, err = unix.Read(int(fd), buffer)
+		if errors.Is(err, unix.EAGAIN) {
+			r.empty = now
+			return false
+		}
+		return true
+	})
+	return n, errors.Join(waited, err)
 }
 
 // Event is a uevent of one device.
@@ -180,6 +232,12 @@ type Event struct {
 	// Devpath is the path of the device without /sys. OldDevpath is the previous path after a move.
 	Devpath    string
 	OldDevpath string
+	// Udevd means that udevd sent the event, after the kernel.
+	Udevd bool
+	// Entry is the name of the device's entry in the udev database.
+	Entry string
+	// NotBefore is a time at which the event was not sent yet.
+	NotBefore time.Time
 }
 
 var errMalformed = errors.New("malformed uevent")
@@ -202,17 +260,15 @@ func Parse(message []byte) (Event, error) {
 	if err != nil {
 		return Event{}, err
 	}
-	var event Event
+	values := map[string]string{}
 	for line := range bytes.SplitSeq(properties, []byte{0}) {
 		key, value, _ := strings.Cut(string(line), "=")
-		switch key {
-		case "ACTION":
-			event.Action = value
-		case "DEVPATH":
-			event.Devpath = value
-		case "DEVPATH_OLD":
-			event.OldDevpath = value
-		}
+		values[key] = value
+	}
+	event := Event{
+		Action: values["ACTION"], Devpath: values["DEVPATH"], OldDevpath: values["DEVPATH_OLD"],
+		Udevd: bytes.HasPrefix(message, []byte(udevPrefix)),
+		Entry: udevdb.Entry(func(key string) string { return values[key] }),
 	}
 	if event.Action == "" || !strings.HasPrefix(event.Devpath, "/") {
 		return Event{}, errMalformed

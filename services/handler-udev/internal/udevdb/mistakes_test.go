@@ -21,6 +21,7 @@ import (
 type listed []rules.Device
 
 func (l listed) Devices(string) ([]rules.Device, error) { return l, nil }
+func (l listed) Udevd() (running, busy bool)            { return false, false }
 
 func TestMistakesOfTestbed(t *testing.T) {
 	root := testbed(t)
@@ -38,7 +39,7 @@ func testMistakes(t *testing.T, database *udevdb.Database) {
 	t.Helper()
 	devices, err := database.Devices("")
 	require.NoError(t, err)
-	inventory := discovery.NewInventory(listed(devices), func(string, int, time.Duration) {}, zap.NewNop())
+	inventory := discovery.NewInventory(listed(devices), func(string, int, time.Duration) {}, func() {}, zap.NewNop())
 	rapid.Check(t, func(t *rapid.T) {
 		device := rapid.SampledFrom(devices).Draw(t, "device")
 		condition := conditionOf(t, device)

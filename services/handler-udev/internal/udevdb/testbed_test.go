@@ -1,13 +1,18 @@
 package udevdb_test
 
 import (
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"syscall"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
 
+	"akri.sh/libs/details/udev/rules"
 	"akri.sh/libs/handler"
 	"akri.sh/services/handler-udev/internal/discovery"
 	"akri.sh/services/handler-udev/internal/udevdb"
@@ -26,6 +31,12 @@ const (
 // the camera, and a graphics card behind a PCI bridge for virtual machines.
 func testbed(t *testing.T) (root string) {
 	t.Helper()
+	return testbedIn(t, nil)
+}
+
+// testbedIn is testbed with attributes of the process.
+func testbedIn(t *testing.T, process *syscall.SysProcAttr) (root string) {
+	t.Helper()
 	if root := os.Getenv("UMOCKDEV_DIR"); root != "" {
 		return root
 	}
@@ -36,7 +47,9 @@ func testbed(t *testing.T) (root string) {
 		arguments = append(arguments, "--device", description)
 	}
 	arguments = append(arguments, "--", os.Args[0], "-test.run", "^"+t.Name()+"$", "-test.v")
-	output, err := exec.CommandContext(t.Context(), "umockdev-run", arguments...).CombinedOutput()
+	command := exec.CommandContext(t.Context(), "umockdev-run", arguments...)
+	command.SysProcAttr = process
+	output, err := command.CombinedOutput()
 	require.NoError(t, err, "this test needs the Debian package umockdev\n%s", output)
 	require.Contains(t, string(output), "--- PASS: "+t.Name())
 	return ""
@@ -59,7 +72,7 @@ func discover(t *testing.T, root, details string, properties map[string]string) 
 	set := discovery.NewSet(spec)
 	devices, err := (&udevdb.Database{Root: root}).Devices("")
 	require.NoError(t, err)
-	set.Refresh("", devices)
+	set.Refresh("", devices, func(rules.Device) bool { return false })
 	byID := map[string]offered{}
 	for _, device := range set.Devices() {
 		content := offered{properties: device.GetProperties()}
@@ -136,4 +149,101 @@ func TestRemovedDeviceTakesItsDescendants(t *testing.T) {
 	devices := discover(t, root, details, nil)
 	require.Len(t, devices, 1)
 	require.Contains(t, devices, usb+"/1-40")
+}
+
+// The testbed has no entries of udevd. libudev reads those that the test writes to a file system of
+// its own.
+func TestEntries(t *testing.T) {
+	root := testbedIn(t, &syscall.SysProcAttr{Unshareflags: syscall.CLONE_NEWNS})
+	if root == "" {
+		return
+	}
+	require.NoError(t, unix.Mount("tmpfs", "/run", "tmpfs", 0, ""))
+	const database = "/run/udev/data"
+	require.NoError(t, os.MkdirAll(database, 0o700))
+	now := monotonic(t)
+	for name, content := range map[string]string{
+		"c81:0":        fmt.Sprintf("I:%d\nE:ID_MODEL=C920\n", (now - time.Second).Microseconds()),
+		"c81:1":        fmt.Sprintf("I:%d\nE:ID_PROCESSING=1\n", now.Microseconds()),
+		"c116:6":       "",
+		"+usb:1-4:1.0": fmt.Sprintf("I:%d\nE:ID_USB_INTERFACE_NUM=00\n", now.Microseconds()),
+	} {
+		require.NoError(t, os.WriteFile(filepath.Join(database, name), []byte(content), 0o600))
+	}
+	devices, err := (&udevdb.Database{Root: root}).Devices("")
+	require.NoError(t, err)
+	byEntry := map[string]rules.Device{}
+	for _, device := range devices {
+		require.NotContains(t, byEntry, device.Entry())
+		byEntry[device.Entry()] = device
+	}
+	for entry, want := range map[string]struct{ initialized, stored, timed bool }{
+		"c81:0":             {initialized: true, stored: true, timed: true},
+		"c81:1":             {stored: true}, // udevd still runs programs
+		"c116:6":            {initialized: true, stored: true},
+		"+usb:1-4:1.0":      {initialized: true, timed: true},
+		"+usb:1-4:1.2":      {},
+		"+sound:card1":      {},
+		"+pci:0000:01:00.0": {},
+	} {
+		device := byEntry[entry]
+		require.NotNil(t, device, entry)
+		at, initialized := device.Initialized()
+		require.Equal(t, want.initialized, initialized, entry)
+		require.Equal(t, want.timed, !at.IsZero(), entry)
+		require.Equal(t, want.stored, device.Stored(), entry)
+	}
+	at, _ := byEntry["c81:0"].Initialized()
+	require.GreaterOrEqual(t, time.Since(at), time.Second)
+	require.Less(t, time.Since(at), 2*time.Minute)
+}
+
+// monotonic returns the clock of the times in entries.
+func monotonic(t *testing.T) time.Duration {
+	t.Helper()
+	var now unix.Timespec
+	require.NoError(t, unix.ClockGettime(unix.CLOCK_MONOTONIC, &now))
+	return time.Duration(now.Nano())
+}
+
+// A device that is plugged in again has another inode.
+func TestInode(t *testing.T) {
+	root := testbed(t)
+	if root == "" {
+		return
+	}
+	inode := func() uint64 {
+		devices, err := (&udevdb.Database{Root: root}).Devices("")
+		require.NoError(t, err)
+		for _, device := range devices {
+			if device.Devpath() == camera {
+				return device.Inode()
+			}
+		}
+		return 0
+	}
+	before := inode()
+	require.NotZero(t, before)
+	require.Equal(t, before, inode())
+	require.NoError(t, os.Rename(root+"/sys"+camera, root+"/sys"+camera+"-old"))
+	require.NoError(t, os.CopyFS(root+"/sys"+camera, os.DirFS(root+"/sys"+camera+"-old")))
+	require.NotEqual(t, before, inode())
+}
+
+func TestUdevd(t *testing.T) {
+	directory := t.TempDir()
+	udevd := func() [2]bool {
+		running, busy := (&udevdb.Database{Runtime: directory}).Udevd()
+		return [2]bool{running, busy}
+	}
+	queue, control := filepath.Join(directory, "queue"), filepath.Join(directory, "control")
+	require.Equal(t, [2]bool{false, false}, udevd())
+	require.NoError(t, os.WriteFile(queue, nil, 0o600))
+	require.Equal(t, [2]bool{false, false}, udevd(), "udevd was killed")
+	require.NoError(t, os.WriteFile(control, nil, 0o600))
+	require.Equal(t, [2]bool{true, true}, udevd())
+	require.NoError(t, os.Remove(queue))
+	require.Equal(t, [2]bool{true, false}, udevd())
+	require.NoError(t, os.Remove(control))
+	require.Equal(t, [2]bool{false, false}, udevd())
 }

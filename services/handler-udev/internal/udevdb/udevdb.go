@@ -12,8 +12,10 @@ import (
 	"runtime"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/jochenvg/go-udev"
+	"golang.org/x/sys/unix"
 
 	"akri.sh/libs/details/udev/rules"
 )
@@ -24,9 +26,25 @@ const sys = "/sys"
 type Database struct {
 	udev udev.Udev // the first field, because go-udev sets a finalizer on its address
 
+	// Runtime is the directory of udevd, /run/udev. Without it, udevd does not run on the node.
+	Runtime string
 	// Root is a directory with another sys. Only a test needs it that shows other devices to
 	// libudev by replacing functions of the C library, which Go does not call.
 	Root string
+}
+
+// Udevd reports whether udevd runs on the node, and whether it has events to process. The files are
+// those of udev_queue_get_udev_is_active and udev_queue_get_queue_is_empty of libudev, which
+// go-udev does not have.
+func (d *Database) Udevd() (running, busy bool) {
+	exists := func(name string) bool {
+		_, err := os.Stat(filepath.Join(d.Runtime, name))
+		return err == nil
+	}
+	if d.Runtime == "" || !exists("control") {
+		return false, false
+	}
+	return true, exists("queue")
 }
 
 // Devices lists the devices at and below a devpath, or all devices for "". A device must be used by
@@ -125,6 +143,23 @@ func (d *Database) Devpath(id string) (string, bool) {
 	return device.Devpath(), true
 }
 
+// Entry returns the name of the entry of a device in the udev database, as that of libudev's device
+// ids, which go-udev does not return: b8:0, c188:0, n3 or +usb:1-1. It reads properties of the
+// kernel.
+func Entry(property func(key string) string) string {
+	major, minor, subsystem := property("MAJOR"), property("MINOR"), property("SUBSYSTEM")
+	switch {
+	case major != "" && subsystem == "block":
+		return "b" + major + ":" + minor
+	case major != "":
+		return "c" + major + ":" + minor
+	case property("IFINDEX") != "":
+		return "n" + property("IFINDEX")
+	default:
+		return "+" + subsystem + ":" + filepath.Base(property("DEVPATH"))
+	}
+}
+
 // device reads its name and links itself and opens a libudev handle only for the rest: most rules
 // reject most devices by name or subsystem, and a handle needs about 2 KiB.
 type device struct {
@@ -156,6 +191,35 @@ func (d *device) Subsystem() string  { return d.linkTarget("subsystem") }
 func (d *device) Driver() string     { return d.linkTarget("driver") }
 func (d *device) IOMMUGroup() string { return d.linkTarget("iommu_group") }
 func (d *device) Devnode() string    { return read(d, (*udev.Device).Devnode) }
+
+func (d *device) Inode() uint64 {
+	var stat unix.Stat_t
+	if unix.Stat(filepath.Join(d.tree.database.Root, d.syspath), &stat) != nil {
+		return 0 // the device was removed
+	}
+	return stat.Ino
+}
+
+// processing is the property that udevd, from version 258, stores until it has run the programs of
+// its rules.
+const processing = "ID_PROCESSING"
+
+// Initialized uses the age of the entry, because its time is that of the monotonic clock, which Go
+// does not return.
+func (d *device) Initialized() (at time.Time, initialized bool) {
+	if !read(d, (*udev.Device).IsInitialized) || d.Property(processing) != "" {
+		return time.Time{}, false
+	}
+	age := read(d, (*udev.Device).UsecSinceInitialized)
+	if age == 0 {
+		return time.Time{}, true // udevd had nothing to store but the fact
+	}
+	return time.Now().Add(-time.Duration(age) * time.Microsecond), true
+}
+
+func (d *device) Entry() string { return Entry(d.Property) }
+
+func (d *device) Stored() bool { return d.Property("MAJOR") != "" || d.Property("IFINDEX") != "" }
 
 // linkTarget returns the base name of the target of a symbolic link in the device's directory.
 func (d *device) linkTarget(name string) string {
