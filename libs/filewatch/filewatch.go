@@ -100,9 +100,12 @@ func (w *watcher) close() {
 
 func (w *watcher) run(events <-chan fsnotify.Event, failures <-chan error) {
 	defer close(w.closed)
+	var poll <-chan time.Time // it continues while events of other files arrive
 	for {
-		var poll <-chan time.Time
-		if !w.watchesAll() {
+		switch {
+		case w.watchesAll():
+			poll = nil
+		case poll == nil:
 			poll = time.After(pollInterval)
 		}
 		select {
@@ -114,6 +117,7 @@ func (w *watcher) run(events <-chan fsnotify.Event, failures <-chan error) {
 		case <-failures: //nolint:errcheck // whatever the error is
 			w.reportAll() // events may be lost
 		case <-poll:
+			poll = nil
 			w.retry()
 		}
 	}

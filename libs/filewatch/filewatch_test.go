@@ -124,3 +124,31 @@ func TestWithoutInotify(t *testing.T) {
 	require.NoError(t, os.Remove(path))
 	awaitState(t, changed, missing(path))
 }
+
+// A directory that cannot be watched yet is found while events of other files arrive.
+func TestDirectoryBesideBusyFile(t *testing.T) {
+	busy := filepath.Join(t.TempDir(), "busy")
+	other := watch(t, busy)
+	path := filepath.Join(t.TempDir(), "directory", "subdirectory", "file")
+	changed := watch(t, path)
+	require.NoError(t, os.MkdirAll(filepath.Dir(path), 0o700))
+	require.NoError(t, os.WriteFile(path, nil, 0o600))
+
+	stop := make(chan struct{})
+	stopped := make(chan struct{})
+	go func() {
+		defer close(stopped)
+		for {
+			select {
+			case <-stop:
+				return
+			case <-other:
+			case <-time.After(20 * time.Millisecond):
+				_ = os.WriteFile(busy, nil, 0o600)
+			}
+		}
+	}()
+	awaitState(t, changed, exists(path))
+	close(stop)
+	<-stopped
+}
