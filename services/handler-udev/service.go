@@ -39,7 +39,8 @@ func New(config Config, env service.Env) (*Service, error) {
 		return nil, fmt.Errorf("--resync-interval %s: must be greater than 0", config.ResyncInterval)
 	}
 	metrics := newMetrics(env.Metrics)
-	database := &udevdb.Database{Runtime: filepath.Dir(filepath.Clean(config.UdevDatabase))}
+	directory := filepath.Clean(config.UdevDatabase)
+	database := &udevdb.Database{Runtime: filepath.Dir(directory)}
 	inventory := discovery.NewInventory(database, metrics.observe, metrics.uninitialized.Inc, env.Log)
 	// Not shared: a device of the kernel is on one node.
 	server, err := handler.New(handler.Identity{Name: "udev"}, config.Flags, inventory, env)
@@ -50,7 +51,7 @@ func New(config Config, env service.Env) (*Service, error) {
 		resyncInterval: config.ResyncInterval,
 		inventory:      inventory,
 		monitor: &monitor.Monitor{
-			Handler: inventory, DatabaseDir: config.UdevDatabase, Devpath: database.Devpath,
+			Handler: inventory, DatabaseDir: directory, Devpath: database.Devpath,
 			CountLost: metrics.lost.Inc, Log: env.Log,
 		},
 		server: server,

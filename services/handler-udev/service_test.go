@@ -2,15 +2,19 @@ package udev_test
 
 import (
 	"context"
+	"fmt"
 	"os"
+	"os/exec"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
+	"golang.org/x/sys/unix"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
@@ -144,6 +148,74 @@ func TestPluggedDeviceAppearsAndDisappears(t *testing.T) {
 	unplugged := time.Now()
 	devices(t, stream, func(list map[string]*handler.Device) bool { return list[id] == nil })
 	t.Logf("removed from the list %s after it was unplugged", time.Since(unplugged))
+}
+
+// TestUdevd is udevd: it runs the test a second time with a /run of its own and writes entries of
+// the database there. Without a resync and without events of udevd, the handler sees only the files.
+func TestUdevd(t *testing.T) {
+	const child = "AKRI_TEST_UDEVD"
+	if os.Getenv(child) == "" {
+		command := exec.CommandContext(t.Context(), os.Args[0], "-test.run", "^TestUdevd$", "-test.v")
+		command.Env = append(os.Environ(), child+"=1")
+		command.SysProcAttr = &syscall.SysProcAttr{Unshareflags: syscall.CLONE_NEWNS}
+		output, err := command.CombinedOutput()
+		require.NoError(t, err, "this test needs root\n%s", output)
+		t.Log(string(output))
+		return
+	}
+	require.NoError(t, unix.Mount("tmpfs", "/run", "tmpfs", 0, ""))
+	const database = "/run/udev/data/"
+	endpoint := handlertest.Run(t, func(flags handler.Flags, env service.Env) (*udev.Service, error) {
+		return udev.New(udev.Config{Flags: flags, ResyncInterval: time.Hour, UdevDatabase: database}, env)
+	}).GetEndpoint()
+	const details = `{udevRules: ['SUBSYSTEM=="block", KERNEL=="zram[1-9]*"'], properties: {MODEL: "ENV{ID_MODEL}"}}`
+	listed := func(name string) func(map[string]*handler.Device) bool {
+		return func(list map[string]*handler.Device) bool { return list["/devices/virtual/block/"+name] != nil }
+	}
+
+	// udevd starts after the handler.
+	stream := discover(t, endpoint, details)
+	devices(t, stream, anyList)
+	first, _ := plug(t)
+	require.Empty(t, devices(t, stream, listed(first))["/devices/virtual/block/"+first].GetProperties()["MODEL"])
+	require.NoError(t, os.MkdirAll(database, 0o700))
+	require.NoError(t, os.WriteFile("/run/udev/control", nil, 0o600))
+
+	var second string
+	for range 2 {
+		second, _ = plug(t)
+		written := time.Now()
+		writeEntry(t, database, second)
+		list := devices(t, stream, listed(second))
+		t.Logf("listed %s after udevd wrote its entry", time.Since(written))
+		require.Equal(t, second, list["/devices/virtual/block/"+second].GetProperties()["MODEL"])
+		require.True(t, listed(first)(list))
+	}
+
+	// The first list of another call waits for the first device, which has no entry yet.
+	stream = discover(t, endpoint, details)
+	writeEntry(t, database, first)
+	list := devices(t, stream, anyList)
+	require.True(t, listed(first)(list))
+	require.True(t, listed(second)(list))
+}
+
+// writeEntry writes the entry of a disk as udevd does, with its name as a property.
+func writeEntry(t *testing.T, database, name string) {
+	t.Helper()
+	number, err := os.ReadFile("/sys/block/" + name + "/dev")
+	require.NoError(t, err)
+	entry := "b" + strings.TrimSpace(string(number))
+	require.NoError(t, os.WriteFile(database+".#"+entry, []byte("I:"+monotonic(t)+"\nE:ID_MODEL="+name+"\n"), 0o600))
+	require.NoError(t, os.Rename(database+".#"+entry, database+entry))
+}
+
+// monotonic returns the time as udevd stores it.
+func monotonic(t *testing.T) string {
+	t.Helper()
+	var now unix.Timespec
+	require.NoError(t, unix.ClockGettime(unix.CLOCK_MONOTONIC, &now))
+	return fmt.Sprint(now.Nano() / 1000)
 }
 
 func TestRulesSelectPluggedDevice(t *testing.T) {
