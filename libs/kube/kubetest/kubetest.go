@@ -29,6 +29,7 @@ const (
 // Server is a running API server with its etcd.
 type Server struct {
 	dir             string
+	servers         controlplane.Config
 	etcd, apiServer *exec.Cmd
 	config          *rest.Config
 }
@@ -96,6 +97,37 @@ func StartWithoutCRDs(ctx context.Context, flags ...string) (server *Server, err
 	return s, nil
 }
 
+// Join starts another API server on the etcd of the server, with additional flags. Stop it first.
+func (s *Server) Join(ctx context.Context, flags ...string) (*Server, error) {
+	binDir, err := findBinaries()
+	if err != nil {
+		return nil, err
+	}
+	dir, err := os.MkdirTemp("", "akri-kubetest-")
+	if err != nil {
+		return nil, fmt.Errorf("create directory: %w", err)
+	}
+	joined := &Server{dir: dir, servers: s.servers}
+	ports, err := freePorts(joined.servers.BindAddress, 1)
+	if err != nil {
+		joined.Stop()
+		return nil, err
+	}
+
+	joined.servers.SecurePort = ports[0]
+	if err := joined.startAPIServer(binDir, flags); err != nil {
+		joined.Stop()
+		return nil, err
+	}
+	ctx, cancel := context.WithTimeout(ctx, startTimeout)
+	defer cancel()
+	if err := joined.waitReady(ctx); err != nil {
+		joined.Stop()
+		return nil, err
+	}
+	return joined, nil
+}
+
 // Config returns a client configuration with all rights.
 func (s *Server) Config() *rest.Config { return rest.CopyConfig(s.config) }
 
@@ -138,21 +170,28 @@ func (s *Server) start(binDir string, additional []string) error {
 	if err := servers.WriteServiceAccountKey(); err != nil {
 		return err
 	}
+	s.servers = servers
+	if s.etcd, err = s.command(filepath.Join(binDir, controlplane.Etcd), servers.EtcdFlags()); err != nil {
+		return err
+	}
+	return s.startAPIServer(binDir, additional)
+}
+
+func (s *Server) startAPIServer(binDir string, additional []string) error {
+	servers := s.servers
 	tokens := filepath.Join(s.dir, "tokens.csv")
 	if err := os.WriteFile(tokens, []byte(token+",admin,1,system:masters\n"), 0o600); err != nil {
 		return fmt.Errorf("write token: %w", err)
 	}
-	if s.etcd, err = s.command(filepath.Join(binDir, controlplane.Etcd), servers.EtcdFlags()); err != nil {
-		return err
-	}
 	flags := append(servers.APIServerFlags(), "--cert-dir="+filepath.Join(s.dir, "pki"), "--token-auth-file="+tokens,
 		"--authorization-mode=RBAC", "--disable-admission-plugins=ServiceAccount")
 	flags = append(flags, additional...)
+	var err error
 	if s.apiServer, err = s.command(filepath.Join(binDir, controlplane.APIServer), flags); err != nil {
 		return err
 	}
 	s.config = &rest.Config{
-		Host: "https://" + net.JoinHostPort(host, ports[2]), BearerToken: token, QPS: -1,
+		Host: "https://" + net.JoinHostPort(servers.BindAddress, servers.SecurePort), BearerToken: token, QPS: -1,
 		TLSClientConfig: rest.TLSClientConfig{Insecure: true},
 	}
 	return nil
