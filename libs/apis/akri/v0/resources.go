@@ -21,10 +21,29 @@ const (
 const ResourcesLabel = Group + "/resources"
 
 // ResourcesConfigMap records how Pods get devices if the cluster decides it. dra-controller writes
-// it once. ResourcesKey is the key of the decision.
+// it once. ResourcesKey is the key of the decision, the others are those of what users read.
 const (
-	ResourcesConfigMap = "akri-resources"
-	ResourcesKey       = "resources"
+	ResourcesConfigMap    = "akri-resources"
+	ResourcesKey          = "resources"
+	ResourcesReasonKey    = "reason"
+	ResourcesMessageKey   = "message"
+	ResourcesDecidedAtKey = "decidedAt" // as RFC 3339
+	ResourcesDecidedByKey = "decidedBy"
+)
+
+// Reasons of the decision.
+const (
+	// ResourcesInstancesExist means that the cluster has Instances of an earlier installation,
+	// which keeps how Pods get devices.
+	ResourcesInstancesExist = "InstancesExist"
+	// ResourcesFeaturesComplete means that all API servers have the features that Dynamic Resource
+	// Allocation needs.
+	ResourcesFeaturesComplete = "FeaturesComplete"
+	// ResourcesFeaturesMissing means that no API server has all of them.
+	ResourcesFeaturesMissing = "FeaturesMissing"
+	// ResourcesServersDiffer means that the API servers differed, or that one of them did not
+	// answer, for too long.
+	ResourcesServersDiffer = "ServersDiffer"
 )
 
 // extendedResourceKubelet is the first version of Kubernetes whose kubelet prepares the claims of
