@@ -6,12 +6,14 @@ package dracontroller
 
 import (
 	"context"
+	"slices"
 	"time"
 
 	"k8s.io/client-go/rest"
 
 	"akri.sh/libs/kube"
 	"akri.sh/libs/kube/leader"
+	"akri.sh/libs/kube/resources"
 	"akri.sh/libs/service"
 	"akri.sh/services/dra-controller/internal/controller"
 )
@@ -24,16 +26,21 @@ type Config struct {
 	LeaderElect    bool          `help:"Use leader election with the Lease akri-dra-controller. Required for more than one replica." default:"true"`
 	Namespace      string        `help:"Namespace of the Lease." default:"default"`
 	Identity       string        `help:"Holder of the Lease, unique among running processes. A process that restarts with the same identity leads at once. Empty: host name and a random UUID."`
+	Resources      string        `help:"How Pods get devices: dra, or auto: the leader decides it once, and records it in the ConfigMap akri-resources." default:"dra" enum:"dra,auto"`
 	BindingTimeout time.Duration `help:"Time after which kube-scheduler gives up a ResourceClaim that was deleted while it bound the Pod. Pods that wait for the device are then retried." default:"125s"`
 }
 
 // Service is a dra-controller.
 type Service struct {
-	config  Config
-	env     service.Env
-	rest    *rest.Config
-	cache   controller.Cache
-	metrics *metrics
+	config Config
+	env    service.Env
+	rest   *rest.Config
+	cache  controller.Cache
+	// required are the informers without which the process does not lead.
+	required kube.Informers
+	metrics  *metrics
+	// auto is nil unless the cluster decides how Pods get devices.
+	auto *auto
 }
 
 // New creates the clients. It starts nothing.
@@ -46,25 +53,46 @@ func New(config Config, env service.Env) (*Service, error) {
 	if err != nil {
 		return nil, err
 	}
-	env.Health.AddReadiness("cache", kube.Synced(cache))
-	return &Service{config: config, env: env, rest: restConfig, cache: cache, metrics: newMetrics(env.Metrics)}, nil
+	s := &Service{
+		config: config, env: env, rest: restConfig, cache: cache, required: slices.Concat(cache.General, cache.DRA), metrics: newMetrics(env.Metrics),
+	}
+	if config.Resources == resourcesAuto {
+		if s.auto, err = newAuto(s); err != nil {
+			return nil, err
+		}
+		env.Metrics.MustRegister(s.auto.record.Existence())
+		s.required = slices.Concat(cache.General, kube.Informers{s.auto.record})
+	}
+	env.Health.AddReadiness("cache", kube.Synced(s.required))
+	return s, nil
 }
 
 // Run runs the service until ctx ends. It returns an error if the process loses the leader
 // election; the process must then restart.
 func (s *Service) Run(ctx context.Context) error {
-	return leader.Replica{
+	replica := leader.Replica{
 		Election: leader.Election{
 			REST: s.rest, Namespace: s.config.Namespace, Name: leaseName, Identity: s.config.Identity, Log: s.env.Log,
 		},
 		Elect: s.config.LeaderElect,
-		Cache: s.cache.Informers, Lead: s.lead, Leading: s.metrics.leading,
-	}.Run(ctx)
+		Cache: s.required, Lead: s.lead, Leading: s.metrics.leading,
+	}
+	if s.auto != nil {
+		replica.All, replica.Lead = append(replica.All, s.auto.follow), s.auto.lead
+	}
+	return replica.Run(ctx)
 }
 
 func (s *Service) lead(ctx context.Context) error {
 	controller.Run(ctx, controller.Options{
-		Cache: s.cache, Log: s.env.Log, BindingTimeout: s.config.BindingTimeout, OnWrite: s.metrics.written,
+		Cache: s.cache, Log: s.env.Log, BindingTimeout: s.config.BindingTimeout, OnWrite: s.metrics.written, Record: s.record(),
 	})
 	return nil
+}
+
+func (s *Service) record() *resources.Record {
+	if s.auto == nil {
+		return nil
+	}
+	return s.auto.record
 }

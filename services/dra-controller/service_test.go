@@ -64,6 +64,14 @@ const namespace = "default"
 func start(t *testing.T) *fixture { return startOn(t, server) }
 
 func startOn(t *testing.T, server *kubetest.Server) *fixture {
+	f := newFixture(t, server)
+	create(t, f.clientset.ResourceV1().DeviceClasses(), &resourcev1.DeviceClass{ObjectMeta: metav1.ObjectMeta{Name: akriv0.Driver}})
+	f.run(dracontroller.Config{})
+	return f
+}
+
+// newFixture returns a fixture with the nodes a and b, without a controller.
+func newFixture(t *testing.T, server *kubetest.Server) *fixture {
 	f := &fixture{T: t, server: server}
 	var err error
 	f.clientset, err = kubernetes.NewForConfig(server.Config())
@@ -74,9 +82,7 @@ func startOn(t *testing.T, server *kubetest.Server) *fixture {
 	require.NoError(t, err)
 	f.addNode("a")
 	f.addNode("b")
-	create(t, f.clientset.ResourceV1().DeviceClasses(), &resourcev1.DeviceClass{ObjectMeta: metav1.ObjectMeta{Name: akriv0.Driver}})
 	t.Cleanup(f.clear)
-	f.run()
 	return f
 }
 
@@ -91,13 +97,17 @@ func create[T runtime.Object](t *testing.T, client creator[T], object T) {
 	require.NoError(t, err)
 }
 
-func (f *fixture) run() {
+// run starts a controller until the test ends.
+func (f *fixture) run(config dracontroller.Config) *admin.Health {
 	core, logged := observer.New(zap.WarnLevel)
 	f.logged = logged
-	config := dracontroller.Config{Namespace: namespace, BindingTimeout: 2 * time.Second}
-	config.REST = f.server.Config()
+	config.Namespace, config.BindingTimeout = namespace, 2*time.Second
+	if config.REST == nil {
+		config.REST = f.server.Config()
+	}
 	config.REST.Wrap(f.record)
-	s, err := dracontroller.New(config, service.Env{Log: zap.New(core), Metrics: prometheus.NewRegistry(), Health: &admin.Health{}})
+	health := &admin.Health{}
+	s, err := dracontroller.New(config, service.Env{Log: zap.New(core), Metrics: prometheus.NewRegistry(), Health: health})
 	require.NoError(f, err)
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)
@@ -106,6 +116,7 @@ func (f *fixture) run() {
 		cancel()
 		require.NoError(f, <-done)
 	})
+	return health
 }
 
 func (f *fixture) clear() {
@@ -113,8 +124,14 @@ func (f *fixture) clear() {
 	require.NoError(f, f.instances.In(namespace).DeleteCollection(ctx, metav1.DeleteOptions{}, all))
 	require.NoError(f, f.configurations.In(namespace).DeleteCollection(ctx, metav1.DeleteOptions{}, all))
 	require.NoError(f, f.clientset.CoreV1().Nodes().DeleteCollection(ctx, metav1.DeleteOptions{}, all))
-	require.NoError(f, f.clientset.ResourceV1().DeviceClasses().DeleteCollection(ctx, metav1.DeleteOptions{}, all))
-	require.NoError(f, f.clientset.ResourceV1().ResourceSlices().DeleteCollection(ctx, metav1.DeleteOptions{}, all))
+	for _, err := range []error{
+		f.clientset.ResourceV1().DeviceClasses().DeleteCollection(ctx, metav1.DeleteOptions{}, all),
+		f.clientset.ResourceV1().ResourceSlices().DeleteCollection(ctx, metav1.DeleteOptions{}, all),
+	} {
+		if !apierrors.IsNotFound(err) { // as without the API
+			require.NoError(f, err)
+		}
+	}
 }
 
 type roundTripper func(*http.Request) (*http.Response, error)
@@ -336,22 +353,15 @@ func TestLabelOfNode(t *testing.T) {
 	f.awaitSlots("cameras-a19705", 2)
 	require.Nil(t, f.slice("cameras-a19705").Spec.NodeName, "a kubelet deletes slices with the name of its node")
 	require.Equal(t, []string{"a"}, f.slice("cameras-a19705").Spec.NodeSelector.NodeSelectorTerms[0].MatchFields[0].Values)
-	nodes := f.clientset.CoreV1().Nodes()
-	label := func(value string) {
-		node, err := nodes.Get(t.Context(), "a", metav1.GetOptions{})
-		require.NoError(t, err)
-		node.Labels[akriv0.ResourcesLabel] = value
-		_, err = nodes.Update(t.Context(), node, metav1.UpdateOptions{})
-		require.NoError(t, err)
-	}
-	label(akriv0.ResourcesDevicePlugin)
+	f.label("a", akriv0.ResourcesDevicePlugin)
 	f.awaitSlots("cameras-a19705", 0)
 	f.eventually(func() bool {
 		return len(f.slice("cameras-8120fe").Spec.NodeSelector.NodeSelectorTerms[0].MatchExpressions[0].Values) == 1
 	})
-	label("")
+	f.label("a", "")
 	f.awaitSlots("cameras-a19705", 2)
 	f.settle()
+	nodes := f.clientset.CoreV1().Nodes()
 	node, err := nodes.Get(t.Context(), "a", metav1.GetOptions{})
 	require.NoError(t, err)
 	node.Status.Conditions = []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionTrue}}

@@ -4,6 +4,7 @@ import (
 	"errors"
 
 	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
 	resourcev1 "k8s.io/api/resource/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
@@ -17,19 +18,23 @@ import (
 
 // Cache holds the objects that decisions depend on, without the fields that are not needed.
 type Cache struct {
-	kube.Informers
+	// General are the informers of objects that each API server has. DRA are the others, of Dynamic
+	// Resource Allocation.
+	General, DRA kube.Informers
 
-	// ClassClient and SliceClient write what Classes and Slices read.
-	ClassClient *kube.Client[*resourcev1.DeviceClass, *resourcev1.DeviceClassList]
-	SliceClient *kube.Client[*resourcev1.ResourceSlice, *resourcev1.ResourceSliceList]
+	// ClassClient and SliceClient write what Classes and Slices read. RoleClient reads the owner of
+	// Root.
+	ClassClient *classClient
+	SliceClient *sliceClient
+	RoleClient  *kube.Client[*rbacv1.ClusterRole, *rbacv1.ClusterRoleList]
 
 	Instances      *kube.Informer[*akriv0.Instance]
 	Configurations *kube.Informer[*akriv0.Configuration]
 	Nodes          *kube.Informer[*corev1.Node]
-	// Classes and Slices are those of this service, Owner is the DeviceClass of the chart.
+	// Classes and Slices are those of this service, Root is the DeviceClass that owns them.
 	Classes *kube.Informer[*resourcev1.DeviceClass]
 	Slices  *kube.Informer[*resourcev1.ResourceSlice]
-	Owner   *kube.Informer[*resourcev1.DeviceClass]
+	Root    *kube.Informer[*resourcev1.DeviceClass]
 	// Claims have only the devices of Akri that are allocated to them and, if they are of extended
 	// resources, the classes of their requests.
 	Claims *kube.Informer[*resourcev1.ResourceClaim]
@@ -56,7 +61,9 @@ func NewCache(config *rest.Config) (Cache, error) {
 		config, version.WithResource("resourceslices"), add)
 	claims, claimsErr := kube.NewClient[resourcev1.ResourceClaim, resourcev1.ResourceClaimList](
 		config, version.WithResource("resourceclaims"), add)
-	if err := errors.Join(instancesErr, configurationsErr, nodesErr, classesErr, slicesErr, claimsErr); err != nil {
+	roles, rolesErr := kube.NewClient[rbacv1.ClusterRole, rbacv1.ClusterRoleList](
+		config, rbacv1.SchemeGroupVersion.WithResource("clusterroles"), rbacv1.AddToScheme)
+	if err := errors.Join(instancesErr, configurationsErr, nodesErr, classesErr, slicesErr, claimsErr, rolesErr); err != nil {
 		return Cache{}, err
 	}
 
@@ -80,16 +87,17 @@ func NewCache(config *rest.Config) (Cache, error) {
 		FieldSelector: fields.OneTermEqualSelector(resourcev1.ResourceSliceSelectorDriver, akriv0.Driver).String(),
 	}
 	c := Cache{
-		ClassClient: classes, SliceClient: slices,
+		ClassClient: classes, SliceClient: slices, RoleClient: roles,
 		Instances:      kube.NewInformer(instances, instanceIndexers, nil),
 		Configurations: kube.NewInformer(configurations, cache.Indexers{byName: names}, trimConfiguration),
 		Nodes:          kube.NewInformer(nodes, nil, trimNode),
 		Classes:        kube.NewSelectedInformer(classes, metav1.NamespaceAll, managed, nil, nil),
 		Slices:         kube.NewSelectedInformer(slices, metav1.NamespaceAll, ofDriver, sliceIndexers, nil),
-		Owner:          kube.NewNamedInformer(classes, metav1.NamespaceNone, akriv0.Driver),
+		Root:           kube.NewNamedInformer(classes, metav1.NamespaceNone, akriv0.Driver),
 		Claims:         kube.NewInformer(claims, cache.Indexers{byPool: poolsOfClaim}, trimClaim),
 	}
-	c.Informers = kube.Informers{c.Instances, c.Configurations, c.Nodes, c.Classes, c.Slices, c.Owner, c.Claims}
+	c.General = kube.Informers{c.Instances, c.Configurations, c.Nodes}
+	c.DRA = kube.Informers{c.Classes, c.Slices, c.Root, c.Claims}
 	return c, nil
 }
 
@@ -106,7 +114,9 @@ func trimNode(node *corev1.Node) {
 		}
 	}
 	node.Labels, node.Annotations = kept, nil
+	kubelet := node.Status.NodeInfo.KubeletVersion
 	node.Spec, node.Status = corev1.NodeSpec{}, corev1.NodeStatus{}
+	node.Status.NodeInfo.KubeletVersion = kubelet
 }
 
 func trimClaim(claim *resourcev1.ResourceClaim) {

@@ -22,6 +22,7 @@ import (
 
 	akriv0 "akri.sh/libs/apis/akri/v0"
 	"akri.sh/libs/kube"
+	"akri.sh/libs/kube/resources"
 	"akri.sh/services/dra-controller/internal/desired"
 )
 
@@ -35,7 +36,9 @@ const (
 // Options of a Controller.
 type Options struct {
 	Cache Cache
-	Log   *zap.Logger
+	// Record is how Pods get devices, if the cluster decides it. Otherwise it is nil.
+	Record *resources.Record
+	Log    *zap.Logger
 	// BindingTimeout is the time after which the scheduler gives up a claim that was deleted while
 	// it bound the Pod.
 	BindingTimeout time.Duration
@@ -52,6 +55,9 @@ type key struct {
 	again bool
 }
 
+// rootKey is the key of the DeviceClass that owns all other objects.
+var rootKey = key{isClass: true, name: akriv0.Driver}
+
 // String returns the key of the expectations.
 func (k key) String() string { return fmt.Sprint(k.isClass, "/", k.name) }
 
@@ -60,6 +66,7 @@ type controller struct {
 	features     desired.Features
 	queue        workqueue.TypedRateLimitingInterface[key]
 	expectations *kube.Expectations
+	root         classWriter
 	classes      classWriter
 	slices       sliceWriter
 }
@@ -72,7 +79,7 @@ func Run(ctx context.Context, options Options) {
 			workqueue.NewTypedItemExponentialFailureRateLimiter[key](minRetry, maxRetry)),
 		expectations: kube.NewExpectations(),
 	}
-	c.classes, c.slices = c.classWriter(), c.sliceWriter()
+	c.root, c.classes, c.slices = c.rootWriter(), c.classWriter(), c.sliceWriter()
 	if err := c.awaitFeatures(ctx); err != nil {
 		return // ctx ended
 	}
@@ -86,13 +93,17 @@ func (c *controller) subscribe() {
 	c.Cache.Instances.OnEvent(c.instanceChanged)
 	c.Cache.Configurations.OnEvent(func(before, after *akriv0.Configuration) { c.configurationChanged(cmp.Or(after, before)) })
 	c.Cache.Nodes.OnEvent(func(before, after *corev1.Node) {
-		if before == nil || after == nil || !maps.Equal(before.Labels, after.Labels) {
+		if before == nil || after == nil || !maps.Equal(before.Labels, after.Labels) ||
+			before.Status.NodeInfo.KubeletVersion != after.Status.NodeInfo.KubeletVersion {
 			c.nodeChanged(cmp.Or(after, before).Name)
 		}
 	})
+	if c.Record != nil {
+		c.Record.OnChange(func(string) { c.rootChanged() })
+	}
 	c.Cache.Classes.OnChange(func(name string) { c.queue.Add(key{isClass: true, name: name}) })
 	c.Cache.Slices.OnEvent(c.sliceChanged)
-	c.Cache.Owner.OnChange(func(string) { c.ownerChanged() })
+	c.Cache.Root.OnChange(func(string) { c.rootChanged() })
 	claims := seenClaims{}
 	c.Cache.Claims.OnEvent(func(before, after *resourcev1.ResourceClaim) {
 		c.allocationChanged(before)
@@ -143,12 +154,15 @@ func (c *controller) configurationChanged(configuration *akriv0.Configuration) {
 }
 
 func (c *controller) nodeChanged(name string) {
+	c.queue.Add(rootKey)
 	for _, instance := range c.Cache.Instances.ByIndex(byNode, name) {
 		c.queue.Add(key{name: c.pool(instance)})
 	}
 }
 
-func (c *controller) ownerChanged() {
+// rootChanged reconciles all objects.
+func (c *controller) rootChanged() {
+	c.queue.Add(rootKey)
 	for _, configuration := range c.Cache.Configurations.List() {
 		c.configurationChanged(configuration)
 	}
@@ -177,10 +191,13 @@ func (c *controller) reconcileOnce(ctx context.Context, item key) {
 	c.queue.AddRateLimited(item)
 }
 
-// reconcile writes nothing while the DeviceClass of the chart does not exist: the garbage collector
-// then removes all other objects.
+// reconcile writes nothing while the DeviceClass for all devices does not exist: the garbage
+// collector then removes all other objects.
 func (c *controller) reconcile(ctx context.Context, item key) error {
-	owner, exists := c.Cache.Owner.Get(akriv0.Driver)
+	if item == rootKey {
+		return c.reconcileRoot(ctx)
+	}
+	owner, exists := c.Cache.Root.Get(akriv0.Driver)
 	if !exists {
 		return nil
 	}

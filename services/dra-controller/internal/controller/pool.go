@@ -115,7 +115,7 @@ func (c *controller) offers(instance *akriv0.Instance) []desired.Offer {
 	device := desired.Device{Instance: instance}
 	device.Configuration, _ = c.Cache.Configurations.Get(instance.Namespace + "/" + instance.Spec.ConfigurationName)
 	for _, nodeName := range instance.Spec.Nodes {
-		if node, exists := c.Cache.Nodes.Get(nodeName); exists {
+		if node, exists := c.Cache.Nodes.Get(nodeName); exists && c.usesDRA(node) {
 			device.Nodes = append(device.Nodes, node)
 		}
 	}

@@ -39,6 +39,11 @@ func (c *controller) classWriter() classWriter {
 	}}
 }
 
+// rootWriter writes the DeviceClass that owns all other objects.
+func (c *controller) rootWriter() classWriter {
+	return classWriter{c, "DeviceClass", c.Cache.ClassClient, c.Cache.Root, func(_, _ *resourcev1.DeviceClass) bool { return true }}
+}
+
 func (c *controller) sliceWriter() sliceWriter {
 	return sliceWriter{c, "ResourceSlice", c.Cache.SliceClient, c.Cache.Slices, func(slice, wanted *resourcev1.ResourceSlice) bool {
 		return slices.EqualFunc(slice.Spec.Devices, wanted.Spec.Devices, func(device, wanted resourcev1.Device) bool {

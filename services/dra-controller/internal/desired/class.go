@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"strings"
 
+	rbacv1 "k8s.io/api/rbac/v1"
 	resourcev1 "k8s.io/api/resource/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/validation"
@@ -63,7 +64,31 @@ func objectMeta(name string, owner metav1.OwnerReference) metav1.ObjectMeta {
 	}
 }
 
-// Owner returns the reference to the DeviceClass that the chart creates. It owns all others and the
+// Root returns the DeviceClass for all devices, for an installation whose chart does not create it.
+// It belongs to an object of the chart, so that the garbage collector removes it with the release.
+// It has the labels and annotations with which Helm marks its objects: Helm would refuse to create
+// the DeviceClass if the values change, because another one exists.
+func Root(owner *rbacv1.ClusterRole) *resourcev1.DeviceClass {
+	class := &resourcev1.DeviceClass{
+		ObjectMeta: metav1.ObjectMeta{Name: akriv0.Driver, Labels: map[string]string{}, Annotations: map[string]string{}, OwnerReferences: []metav1.OwnerReference{
+			{APIVersion: rbacv1.SchemeGroupVersion.String(), Kind: "ClusterRole", Name: owner.Name, UID: owner.UID},
+		}},
+		Spec: resourcev1.DeviceClassSpec{Selectors: []resourcev1.DeviceSelector{
+			{CEL: &resourcev1.CELDeviceSelector{Expression: fmt.Sprintf("device.driver == %q", akriv0.Driver)}},
+		}},
+	}
+	if manager, exists := owner.Labels[LabelManagedBy]; exists {
+		class.Labels[LabelManagedBy] = manager
+	}
+	for key, value := range owner.Annotations {
+		if strings.HasPrefix(key, "meta.helm.sh/") {
+			class.Annotations[key] = value
+		}
+	}
+	return class
+}
+
+// Owner returns the reference to the DeviceClass for all devices. It owns all others and the
 // ResourceSlices, so that the garbage collector removes them with the release.
 func Owner(class *resourcev1.DeviceClass) metav1.OwnerReference {
 	return metav1.OwnerReference{

@@ -62,10 +62,12 @@ func device(shared bool, nodes ...*corev1.Node) desired.Device {
 				},
 			},
 		},
-		Nodes: nodes,
 	}
 	for _, node := range nodes {
 		device.Instance.Spec.Nodes = append(device.Instance.Spec.Nodes, node.Name)
+		if desired.UsesDRA(node) {
+			device.Nodes = append(device.Nodes, node)
+		}
 	}
 	return device
 }

@@ -19,6 +19,21 @@ type Features struct {
 	Taints bool
 }
 
+// Missing returns the names of the features that the API server does not have.
+func (f Features) Missing() (names []string) {
+	for _, feature := range []struct {
+		has  bool
+		name string
+	}{
+		{f.ConsumableCapacity, "consumable capacity"}, {f.ExtendedResources, "extended resources"}, {f.Taints, "device taints"},
+	} {
+		if !feature.has {
+			names = append(names, feature.name)
+		}
+	}
+	return names
+}
+
 // FeaturesOf returns the features whose fields the objects have.
 func FeaturesOf(class *resourcev1.DeviceClass, slice *resourcev1.ResourceSlice) Features {
 	device := slice.Spec.Devices[0]

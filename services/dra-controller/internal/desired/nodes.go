@@ -6,7 +6,15 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	akriv0 "akri.sh/libs/apis/akri/v0"
 )
+
+// UsesDRA reports whether Pods on the node get devices by Dynamic Resource Allocation, in an
+// installation that uses it: nodes with the label keep device plugins.
+func UsesDRA(node *corev1.Node) bool {
+	return node.Labels[akriv0.ResourcesLabel] != akriv0.ResourcesDevicePlugin
+}
 
 // Nodes are the nodes that a slice selects: a label or a field, `=`, and its values in order,
 // separated by commas.

@@ -27,7 +27,7 @@ type Device struct {
 	Instance *akriv0.Instance
 	// Configuration is nil if it does not exist.
 	Configuration *akriv0.Configuration
-	// Nodes are those of the Instance that exist.
+	// Nodes are those of the Instance that exist and use Dynamic Resource Allocation.
 	Nodes []*corev1.Node
 }
 
@@ -54,13 +54,10 @@ type Offer struct {
 // through a ResourceClaim: none of its nodes uses Dynamic Resource Allocation, or device plugins
 // hold all of its slots.
 func (f Features) Offers(device Device) []Offer {
-	nodes := slices.DeleteFunc(slices.Clone(device.Nodes), func(node *corev1.Node) bool {
-		return node.Labels[akriv0.ResourcesLabel] == akriv0.ResourcesDevicePlugin
-	})
-	if len(nodes) == 0 {
+	if len(device.Nodes) == 0 {
 		return nil
 	}
-	set := nodeSet(nodes, device.Instance.Spec.Shared)
+	set := nodeSet(device.Nodes, device.Instance.Spec.Shared)
 	var offers []Offer
 	for _, offered := range f.devices(device) {
 		offers = append(offers, Offer{offered, set})
