@@ -38,6 +38,9 @@ import (
 	"akri.sh/services/instance-writer/internal/server"
 )
 
+// resourcesAuto is the value of --resources with which the cluster decides.
+const resourcesAuto = "auto"
+
 // Config of the service.
 type Config struct {
 	kube.Flags
@@ -51,6 +54,7 @@ type Config struct {
 	NodeNamespace        string        `help:"Namespace of the service accounts of callers and of the ConfigMap with the CA certificates. Empty: that of --namespace." placeholder:"NAME"`
 	ConnectionsPerSource int           `help:"Maximum number of connections of one IP address." default:"64"`
 	MaxMessageBytes      int           `help:"Maximum size of a request." default:"4194304"`
+	Resources            string        `help:"auto: the cluster decides how Pods get devices, nodes receive it with their Instances, and no Instance is created before. Empty: the flags of the services of nodes state it." enum:",auto" default:""`
 	TLS                  TLSConfig     `embed:"" prefix:"tls-"`
 	Metrics              scrape.Config `embed:"" prefix:"metrics-"`
 }
@@ -95,6 +99,12 @@ func newService(config Config, env service.Env, newEndpoint endpointFunc) (*Serv
 		return nil, err
 	}
 
+	if config.Resources == resourcesAuto {
+		if err := objects.FollowRecord(restConfig); err != nil {
+			return nil, err
+		}
+		env.Metrics.MustRegister(objects.Record.Existence())
+	}
 	env.Metrics.MustRegister(instances(objects.Instances.List), slotCount(objects.Instances.List), conditions(objects.Configurations.List))
 	env.Health.AddReadiness("api-server", objects.Ready)
 	store, writer := reports.New(reportBytes()), batch.NewWriter(objects, metrics.batch)
@@ -128,6 +138,14 @@ func newService(config Config, env service.Env, newEndpoint endpointFunc) (*Serv
 		Stopping: stopping, ConnectionLost: objects.ConnectionLost, Log: env.Log,
 	})
 	objects.Instances.OnEvent(instanceServer.InstanceChanged)
+	if objects.Record != nil {
+		objects.Record.OnChange(func(string) { reconciler.Decided(); instanceServer.ResourcesChanged("") })
+		objects.Nodes.OnEvent(func(_, after *corev1.Node) {
+			if after != nil {
+				instanceServer.ResourcesChanged(after.Name)
+			}
+		})
+	}
 
 	s := &Service{
 		config: config, log: env.Log, cluster: objects, reconciler: reconciler, catalog: configurations, names: record,

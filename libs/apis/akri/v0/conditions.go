@@ -74,6 +74,9 @@ const (
 	// ReasonNodeNotAllowed means that a node reports devices of a Configuration that does not allow
 	// the node, or that the Configuration allows no Node of the cluster.
 	ReasonNodeNotAllowed = "NodeNotAllowed"
+	// ReasonUndecided means that the cluster has yet to decide how Pods get devices. No Instance is
+	// created before.
+	ReasonUndecided = "Undecided"
 	// ReasonSlotMalformed means that a value of deviceUsage is malformed. Its slot is not offered.
 	ReasonSlotMalformed = "SlotMalformed"
 	// ReasonPropertiesDiffer means that nodes report other properties of a device than its Instance
@@ -119,7 +122,7 @@ var Reasons = []string{
 	ReasonHandlerNotRegistered, ReasonHandlerOffline, ReasonHandlerSocketMissing, ReasonInvalidDetails,
 	ReasonDiscoverFailed, ReasonPropertyNotFound, ReasonPropertyForbidden, ReasonInvalidDevice,
 	ReasonDigestCollision, ReasonTooManyDevices, ReasonTooManyProblems, ReasonNameTaken, ReasonNodeNotAllowed,
-	ReasonSlotMalformed, ReasonPropertiesDiffer, ReasonNodeNotReporting, ReasonNothingMatched, ReasonInvalidSpec,
+	ReasonUndecided, ReasonSlotMalformed, ReasonPropertiesDiffer, ReasonNodeNotReporting, ReasonNothingMatched, ReasonInvalidSpec,
 	ReasonNoBroker, ReasonStarting, ReasonNotStarted, ReasonBrokerFailed, ReasonBrokerRefused, ReasonNotNeeded,
 	ReasonAsExpected, ReasonNoReport, ReasonDeviceAdded, ReasonDeviceRemoved,
 }

@@ -22,6 +22,7 @@ import (
 	akriv0 "akri.sh/libs/apis/akri/v0"
 	"akri.sh/libs/broadcast"
 	"akri.sh/libs/kube"
+	"akri.sh/libs/kube/resources"
 
 	"akri.sh/services/instance-writer/internal/slots"
 )
@@ -47,6 +48,8 @@ type Cluster struct {
 	Instances      *kube.Informer[*akriv0.Instance]
 	Configurations *kube.Informer[*akriv0.Configuration]
 	Nodes          *kube.Informer[*corev1.Node]
+	// Record is how Pods get devices, if the cluster decides it. Otherwise it is nil.
+	Record *resources.Record
 
 	writes    *prometheus.CounterVec
 	namespace string

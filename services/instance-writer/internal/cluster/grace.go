@@ -16,13 +16,15 @@ import (
 	"akri.sh/libs/grace"
 )
 
-// trimNode keeps the name, the labels that the kubelet cannot set, the taints that users set,
-// whether the node is cordoned, and the Ready condition without its heartbeat, so that heartbeats
-// are no changes.
+// trimNode keeps the name, the labels that the kubelet cannot set, how its Pods get devices, the
+// version of the kubelet, the taints that users set, whether the node is cordoned, and the Ready
+// condition without its heartbeat, so that heartbeats are no changes.
 func trimNode(node *corev1.Node) {
-	ready, taints, labels, cordoned := readyCondition(node), userTaints(node), restrictedLabels(node), node.Spec.Unschedulable
+	ready, taints, labels, cordoned := readyCondition(node), userTaints(node), keptLabels(node), node.Spec.Unschedulable
+	kubelet := node.Status.NodeInfo.KubeletVersion
 	*node = corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: node.Name, UID: node.UID, ResourceVersion: node.ResourceVersion, Labels: labels}}
 	node.Spec.Taints, node.Spec.Unschedulable = taints, cordoned
+	node.Status.NodeInfo.KubeletVersion = kubelet
 	if ready != nil {
 		node.Status.Conditions = []corev1.NodeCondition{
 			{Type: ready.Type, Status: ready.Status, LastTransitionTime: ready.LastTransitionTime},
@@ -30,10 +32,10 @@ func trimNode(node *corev1.Node) {
 	}
 }
 
-func restrictedLabels(node *corev1.Node) map[string]string {
+func keptLabels(node *corev1.Node) map[string]string {
 	var labels map[string]string
 	for key, value := range node.Labels {
-		if strings.HasPrefix(key, akriv0.NodeRestrictionPrefix) {
+		if strings.HasPrefix(key, akriv0.NodeRestrictionPrefix) || key == akriv0.ResourcesLabel {
 			if labels == nil {
 				labels = map[string]string{}
 			}
@@ -43,7 +45,8 @@ func restrictedLabels(node *corev1.Node) map[string]string {
 	return labels
 }
 
-// NodeLabels returns the labels of the Node that its kubelet cannot set.
+// NodeLabels returns the labels of the Node that Configurations select by, which its kubelet cannot
+// set.
 func (c *Cluster) NodeLabels(name string) map[string]string {
 	if node, ok := c.Nodes.Get(name); ok {
 		return node.Labels

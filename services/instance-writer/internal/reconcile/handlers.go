@@ -64,6 +64,15 @@ func (r *Reconciler) NamesChanged() {
 	}
 }
 
+// Decided enqueues the devices that wait for the decision how Pods get devices.
+func (r *Reconciler) Decided() {
+	for _, configuration := range r.Cluster.Configurations.List() {
+		key := cluster.Key(configuration)
+		r.enqueueInstances(groupsOf(key, r.Reports.ShortNames(key))...)
+		r.enqueueStatus(key)
+	}
+}
+
 // recordReports records the nodes that have reported according to the status that another replica
 // wrote. This replica otherwise learns that a node is back only with its next observation, and
 // would undo the write.

@@ -36,6 +36,8 @@ type groupRun struct {
 	run
 	key    cluster.Group
 	writer *batch.Writer
+	// undecided means that no Instance is created, because it is not decided how Pods get devices.
+	undecided bool
 	// changes are those that were written.
 	changes []change
 }
@@ -57,12 +59,13 @@ func (r *Reconciler) reconcileInstances(ctx context.Context, key cluster.Group) 
 	if err != nil {
 		return 0, err
 	}
+	undecided := r.Cluster.Undecided()
 	group, err := r.group(ctx, key)
 	if err != nil {
 		return r.instanceSchedule.end(key, begun, err)
 	}
 
-	run := &groupRun{run: begun, key: key, writer: r.Writer}
+	run := &groupRun{run: begun, key: key, writer: r.Writer, undecided: undecided}
 	excess := r.withinLimits(&group)
 	refusals, err := run.write(ctx, group)
 	refusals = append(refusals, excess...)
@@ -125,6 +128,9 @@ func (r *groupRun) edit(ctx context.Context, group merge.GroupInput, name string
 	key := types.NamespacedName{Namespace: r.key.Configuration.Namespace, Name: name}
 	_, result, err := batch.EditWithValue(ctx, r.writer, key, exact, func(current *akriv0.Instance) (*akriv0.Instance, change, error) {
 		result := change{Outcome: group.Desired(name, current), name: name, before: current}
+		if current == nil && r.undecided {
+			result.Instance = nil
+		}
 		result.changed = !equality.Semantic.DeepEqual(current, result.Instance)
 		if result.changed && r.wait > 0 {
 			result.Instance, result.changed, result.early = current, false, true

@@ -78,7 +78,8 @@ func (r *Reconciler) desiredStatus(ctx context.Context, configuration *akriv0.Co
 	key := cluster.Key(configuration)
 	instances := r.Cluster.InstancesOf(key)
 	input := status.Input{
-		Configuration: configuration, NameTaken: r.NameTaken(configuration), Instances: len(instances), MalformedSlots: malformedSlots(instances),
+		Configuration: configuration, NameTaken: r.NameTaken(configuration), Undecided: r.Cluster.Undecided(),
+		Instances: len(instances), MalformedSlots: malformedSlots(instances),
 		DifferingProperties: differingProperties(instances),
 		Nodes:               r.allowedNodes(configuration), NotReporting: r.reporting.NotReporting(), DevicesOn: r.devicesOn(key), Now: time.Now(),
 		Unlisted: status.Unlisted{

@@ -49,15 +49,22 @@ func concerned(before, after *akriv0.Instance) []string {
 	return listed.Union(lists).UnsortedList()
 }
 
+// ResourcesChanged makes the streams of the node, or of all nodes if it is empty, send how Pods get
+// devices if that has changed.
+func (s *Server) ResourcesChanged(node string) { s.subscriptions.wake(node) }
+
 // instanceStream is a WatchInstances stream. It does not store what it has sent: a change during
 // the snapshot can be sent twice, and receivers ignore what they have.
 type instanceStream struct {
 	*Server
 	grpc.ServerStreamingServer[instancev1.WatchInstancesResponse]
 	node string
+	// resources is what was sent last, or nil.
+	resources *instancev1.Resources
 }
 
-// WatchInstances sends a snapshot, then each change.
+// WatchInstances sends how Pods get devices if the cluster decides it, a snapshot, then each
+// change.
 func (s *Server) WatchInstances(
 	request *instancev1.WatchInstancesRequest, stream grpc.ServerStreamingServer[instancev1.WatchInstancesResponse],
 ) error {
@@ -72,7 +79,10 @@ func (s *Server) WatchInstances(
 	}
 	subscription := s.subscriptions.subscribe(request.GetNode())
 	defer subscription.close()
-	instances := instanceStream{s, stream, request.GetNode()}
+	instances := &instanceStream{Server: s, ServerStreamingServer: stream, node: request.GetNode()}
+	if err := instances.sendResources(); err != nil {
+		return err
+	}
 	if err := instances.sendSnapshot(); err != nil {
 		return err
 	}
@@ -86,6 +96,9 @@ func (s *Server) WatchInstances(
 			return errConnectionLost
 		case <-subscription.changed:
 		}
+		if err := instances.sendResources(); err != nil {
+			return err
+		}
 		changed, ok := subscription.take()
 		if !ok {
 			return status.Error(codes.ResourceExhausted, "too many pending changes; reopen the stream and receive faster")
@@ -98,7 +111,37 @@ func (s *Server) WatchInstances(
 	}
 }
 
-func (s instanceStream) sendSnapshot() error {
+// sendResources sends how Pods on the node get devices if that has changed. That of a Node which is
+// deleted while its stream is open stays.
+func (s *instanceStream) sendResources() error {
+	if s.Cluster.Record == nil {
+		return nil
+	}
+	decided, exists := s.Cluster.ResourcesOn(s.node)
+	current := resourcesToProto(decided)
+	if s.resources != nil && (!exists || *s.resources == current) {
+		return nil
+	}
+	s.resources = &current
+	event := &instancev1.WatchInstancesResponse_Resources{Resources: current}
+	if err := s.Send(&instancev1.WatchInstancesResponse{Event: event}); err != nil {
+		return fmt.Errorf("send how Pods get devices: %w", err)
+	}
+	return nil
+}
+
+func resourcesToProto(resources string) instancev1.Resources {
+	switch resources {
+	case akriv0.ResourcesDevicePlugin:
+		return instancev1.Resources_RESOURCES_DEVICE_PLUGIN
+	case akriv0.ResourcesDRA:
+		return instancev1.Resources_RESOURCES_DRA
+	default:
+		return instancev1.Resources_RESOURCES_UNSPECIFIED
+	}
+}
+
+func (s *instanceStream) sendSnapshot() error {
 	// The revision is read before the Instances, so that it is not newer than they are.
 	part, size := &instancev1.InstanceSnapshot{Revision: revision(s.Cluster.Revision())}, 0
 	for _, instance := range s.Cluster.InstancesOn(s.node) {
@@ -117,7 +160,7 @@ func (s instanceStream) sendSnapshot() error {
 	return s.sendPart(part)
 }
 
-func (s instanceStream) sendPart(part *instancev1.InstanceSnapshot) error {
+func (s *instanceStream) sendPart(part *instancev1.InstanceSnapshot) error {
 	event := &instancev1.WatchInstancesResponse_Snapshot{Snapshot: part}
 	if err := s.Send(&instancev1.WatchInstancesResponse{Event: event}); err != nil {
 		return fmt.Errorf("send snapshot: %w", err)
@@ -125,7 +168,7 @@ func (s instanceStream) sendPart(part *instancev1.InstanceSnapshot) error {
 	return nil
 }
 
-func (s instanceStream) sendChange(key types.NamespacedName) error {
+func (s *instanceStream) sendChange(key types.NamespacedName) error {
 	current := revision(s.Cluster.Revision()) // not newer than the Instance
 	response := &instancev1.WatchInstancesResponse{}
 	if instance := s.Cluster.Watched(key); instance != nil && slices.Contains(instance.Spec.Nodes, s.node) {
@@ -197,7 +240,8 @@ type subscriptions struct {
 // subscription collects the names of the changed Instances of one node. A slow receiver may miss
 // intermediate states, but not the latest state.
 type subscription struct {
-	// changed is set if take returns something or the subscription has overflowed.
+	// changed is set if take returns something, the subscription has overflowed, or how Pods get
+	// devices may have changed.
 	changed broadcast.Signal
 
 	all      *subscriptions
@@ -229,6 +273,20 @@ func (s *subscriptions) notify(instance types.NamespacedName, nodes ...string) {
 	for _, node := range nodes {
 		for subscription := range s.byNode[node] {
 			subscription.add(instance)
+		}
+	}
+}
+
+// wake sets changed of the subscriptions of the node, or of all nodes if it is empty.
+func (s *subscriptions) wake(node string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for name, subscribed := range s.byNode {
+		if node != "" && name != node {
+			continue
+		}
+		for subscription := range subscribed {
+			subscription.changed.Notify()
 		}
 	}
 }

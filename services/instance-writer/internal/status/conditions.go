@@ -81,13 +81,20 @@ func hasProblem(node akriv0.NodeStatus, belongs func(reason string) bool) bool {
 	return slices.ContainsFunc(node.Problems, func(p akriv0.Problem) bool { return belongs(p.Reason) })
 }
 
+const undecidedMessage = "devices get Instances when dra-controller has decided how Pods get devices; " +
+	"it compares the API servers, which can take 10 minutes during an upgrade"
+
 const nothingMatchedRemedy = "; check discoveryDetails; the metrics of Akri's Discovery Handlers count the devices that they examine"
 
 // conditions returns the conditions that follow from what the nodes report.
 func (in Input) conditions(nodes summary) []metav1.Condition {
 	all := []metav1.Condition{in.nodesReporting(nodes)}
 	for _, rule := range rules {
-		all = append(all, rule.evaluate(nodes))
+		condition := rule.evaluate(nodes)
+		if in.Undecided && condition.Type == akriv0.ConditionDevicesAccepted && condition.Status == metav1.ConditionTrue {
+			condition.Status, condition.Reason, condition.Message = metav1.ConditionUnknown, akriv0.ReasonUndecided, undecidedMessage
+		}
+		all = append(all, condition)
 	}
 	found := devicesFound(nodes, in.Instances)
 	if found.Status == metav1.ConditionFalse {

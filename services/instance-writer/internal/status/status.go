@@ -39,6 +39,8 @@ type Input struct {
 	Configuration *akriv0.Configuration
 	// NameTaken means that another Configuration has the name.
 	NameTaken bool
+	// Undecided means that no Instance is created, because it is not decided how Pods get devices.
+	Undecided bool
 	// Instances is the number of Instances of the Configuration.
 	Instances int
 	// MalformedSlots has a message for each slot with a malformed value.
