@@ -28,7 +28,7 @@ type Config struct {
 	Address      string    `help:"Address of the pages, with TLS. Empty: disabled." default:":8443" placeholder:"HOST:PORT"`
 	PlainAddress string    `help:"Loopback address of the pages in plain text, for a proxy with TLS in the same Pod. Empty: disabled." placeholder:"HOST:PORT"`
 	Namespace    string    `help:"Namespace of the Service." default:"default"`
-	Claims       bool      `help:"Also explain Pods with ResourceClaims. The cluster must have Dynamic Resource Allocation."`
+	Claims       bool      `help:"Also explain Pods with ResourceClaims, if the API server has Dynamic Resource Allocation."`
 	TLS          TLSConfig `embed:"" prefix:"tls-"`
 }
 

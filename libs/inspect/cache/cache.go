@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
@@ -16,6 +17,7 @@ import (
 	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
 	resourcev1 "k8s.io/api/resource/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -55,7 +57,12 @@ type Cache struct {
 	server    rest.Interface
 	needs     *requirements.Reader
 	informers kube.Informers
-	changes   broadcast.Value[int]
+	// dra are the informers of Dynamic Resource Allocation. They run from when the API server has
+	// it.
+	dra     kube.Informers
+	hasDRA  atomic.Bool
+	checked atomic.Bool // whether hasDRA is known
+	changes broadcast.Value[int]
 
 	configurations *kube.Informer[*akriv0.Configuration]
 	instances      *kube.Informer[*akriv0.Instance]
@@ -76,10 +83,11 @@ type Cache struct {
 	rights    explain.Snapshot
 	timelines timeline.Recorder
 
-	mu      sync.Mutex
-	unmet   []explain.Requirement
-	version int
-	health  Health
+	mu        sync.Mutex
+	unmet     []explain.Requirement
+	resources string
+	version   int
+	health    Health
 }
 
 // Health is the state of the connection to the API server.
@@ -107,8 +115,8 @@ func New(ctx context.Context, config *rest.Config, namespace string) (*Cache, er
 }
 
 // NewOfAll returns a Cache of the objects of all namespaces, which the caller may list. It does not
-// call the API server. The objects of Dynamic Resource Allocation are among them if claims is true;
-// then the API server must have them.
+// call the API server. The objects of Dynamic Resource Allocation are among them if claims is true
+// and the API server has them.
 func NewOfAll(config *rest.Config, claims bool) (*Cache, error) {
 	return build(context.Background(), config, nil, claims)
 }
@@ -231,7 +239,11 @@ func follow[T, L any, P interface {
 		return nil
 	}
 	informer.OnChange(func(string) { b.cache.notify() })
-	b.cache.informers = append(b.cache.informers, informer)
+	if resource.Group == resourcev1.GroupName {
+		b.cache.dra = append(b.cache.dra, informer)
+	} else {
+		b.cache.informers = append(b.cache.informers, informer)
+	}
 	return informer
 }
 
@@ -249,6 +261,7 @@ func (b *builder) followClaims() {
 func (c *Cache) Run(ctx context.Context) {
 	var running sync.WaitGroup
 	running.Go(func() { c.informers.Run(ctx) })
+	running.Go(func() { c.followDRA(ctx) })
 	running.Go(func() { wait.UntilWithContext(ctx, c.probe, probeInterval) })
 	running.Go(func() {
 		if c.Synced(ctx) == nil {
@@ -259,11 +272,33 @@ func (c *Cache) Run(ctx context.Context) {
 	running.Wait()
 }
 
+// followDRA follows the objects of Dynamic Resource Allocation from when the API server has them.
+func (c *Cache) followDRA(ctx context.Context) {
+	if len(c.dra) == 0 {
+		return
+	}
+	path := "/apis/" + resourcev1.SchemeGroupVersion.String()
+	err := wait.PollUntilContextCancel(ctx, unmetInterval, true, func(ctx context.Context) (bool, error) {
+		ctx, cancel := context.WithTimeout(ctx, probeTimeout)
+		defer cancel()
+		err := c.server.Get().AbsPath(path).Do(ctx).Error()
+		c.hasDRA.Store(err == nil)
+		c.checked.Store(err == nil || apierrors.IsNotFound(err))
+		return err == nil, nil
+	})
+	if err == nil {
+		c.dra.Run(ctx)
+	}
+}
+
 // HasSynced returns whether the Cache is complete.
-func (c *Cache) HasSynced() bool { return c.informers.HasSynced() }
+func (c *Cache) HasSynced() bool {
+	hasDRA := len(c.dra) == 0 || c.checked.Load() && (!c.hasDRA.Load() || c.dra.HasSynced())
+	return c.informers.HasSynced() && hasDRA
+}
 
 // Synced waits until the Cache is complete.
-func (c *Cache) Synced(ctx context.Context) error { return kube.WaitForSync(ctx, c.informers) }
+func (c *Cache) Synced(ctx context.Context) error { return kube.WaitForSync(ctx, c) }
 
 // recordTimelines records what happens to devices from when the Cache is complete.
 func (c *Cache) recordTimelines(ctx context.Context) {
@@ -318,18 +353,24 @@ func (c *Cache) record(err error, now time.Time) {
 	}
 }
 
-// readUnmet reads what Akri needs. While the API server does not answer, the last answer stays.
+// readUnmet reads what Akri needs, and how Pods get devices. While the API server does not answer,
+// the last answer stays.
 func (c *Cache) readUnmet(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, unmetInterval)
 	defer cancel()
-	unmet, err := c.needs.Unmet(ctx, c.Snapshot().Needed())
+	snapshot := c.Snapshot()
+	unmet, err := c.needs.Unmet(ctx, snapshot.Needed())
+	if err != nil {
+		return
+	}
+	resources, err := c.needs.Resources(ctx, snapshot.ResourcesNamespace())
 	if err != nil {
 		return
 	}
 
 	c.mu.Lock()
-	changed := !reflect.DeepEqual(c.unmet, unmet)
-	c.unmet = unmet
+	changed := !reflect.DeepEqual(c.unmet, unmet) || c.resources != resources
+	c.unmet, c.resources = unmet, resources
 	c.mu.Unlock()
 	if changed {
 		c.notify()
@@ -356,16 +397,16 @@ func (c *Cache) Health() Health {
 	return c.health
 }
 
-func (c *Cache) requirements() []explain.Requirement {
+func (c *Cache) requirements() (unmet []explain.Requirement, resources string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.unmet
+	return c.unmet, c.resources
 }
 
 // Snapshot returns the objects. Callers must not change them.
 func (c *Cache) Snapshot() *explain.Snapshot {
 	s := c.rights
-	s.Unmet = c.requirements()
+	s.Unmet, s.Resources = c.requirements()
 	s.Configurations = values(c.configurations, nil)
 	s.Instances = values(c.instances, nil)
 	s.ResourceClaims = values(c.claims, nil)

@@ -32,6 +32,13 @@ func cached(t *testing.T, config *rest.Config) *cache.Cache {
 	t.Helper()
 	cache, err := cache.New(t.Context(), config, "default")
 	require.NoError(t, err)
+	complete(t, cache)
+	return cache
+}
+
+// complete runs the Cache until the test ends, and waits until it is complete.
+func complete(t *testing.T, cache *cache.Cache) {
+	t.Helper()
 	running, stop := context.WithCancel(t.Context())
 	stopped := make(chan struct{})
 	go func() { defer close(stopped); cache.Run(running) }()
@@ -39,7 +46,6 @@ func cached(t *testing.T, config *rest.Config) *cache.Cache {
 	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
 	defer cancel()
 	require.NoError(t, cache.Synced(ctx))
-	return cache
 }
 
 func await(t *testing.T, cache *cache.Cache, what string, is func() bool) {
@@ -145,6 +151,18 @@ func TestCacheFollowsClaims(t *testing.T) {
 	}
 	require.NoError(t, pods.DeleteCollection(ctx, metav1.DeleteOptions{}, metav1.ListOptions{}))
 	require.NoError(t, resources.ResourceClaimTemplates("default").DeleteCollection(ctx, metav1.DeleteOptions{}, metav1.ListOptions{}))
+}
+
+// The console in the cluster does not know whether the API server has Dynamic Resource Allocation.
+func TestCacheWithoutDRA(t *testing.T) {
+	without, err := server.Join(t.Context(), "--runtime-config=resource.k8s.io/v1=false")
+	require.NoError(t, err)
+	t.Cleanup(without.Stop)
+	for _, config := range []*rest.Config{without.Config(), server.Config()} {
+		c, err := cache.NewOfAll(config, true)
+		require.NoError(t, err)
+		complete(t, c)
+	}
 }
 
 func TestCacheShowsThatTheAPIServerIsAway(t *testing.T) {

@@ -77,8 +77,12 @@ func (c *Client) Snapshot(ctx context.Context, namespace string) (*explain.Snaps
 	}
 
 	var err error
-	if s.Unmet, err = requirements.NewReader(c.Kubernetes.Discovery().RESTClient()).Unmet(ctx, s.Needed()); err != nil {
+	reader := requirements.NewReader(c.Kubernetes.Discovery().RESTClient())
+	if s.Unmet, err = reader.Unmet(ctx, s.Needed()); err != nil {
 		return nil, err
+	}
+	if s.Resources, err = reader.Resources(ctx, s.ResourcesNamespace()); err != nil {
+		return nil, fmt.Errorf("read how Pods get devices: %w", err)
 	}
 	if err := c.listWarnings(ctx, finder); err != nil {
 		return nil, err

@@ -129,6 +129,8 @@ const (
 	reportTimeout = time.Minute
 	// listTimeout is more than the grace period of handlers that start slowly after a reboot.
 	listTimeout = 6 * time.Minute
+	// decisionTimeout is more than dra-controller waits for API servers that differ.
+	decisionTimeout = 12 * time.Minute
 	// writeTimeout is more than a service takes to create an object.
 	writeTimeout = 30 * time.Second
 )
@@ -222,6 +224,12 @@ func (t target) instancesLink() Link {
 	found := condition(t.configuration, akriv0.ConditionDevicesFound)
 	if found.Status != metav1.ConditionTrue {
 		return skipped(LinkInstances, "no device is found")
+	}
+	if accepted := condition(t.configuration, akriv0.ConditionDevicesAccepted); accepted.Reason == akriv0.ReasonUndecided {
+		return t.expect(LinkInstances, accepted.Message, expectation{
+			Wait:  awaits("the decision how Pods get devices", accepted.LastTransitionTime, decisionTimeout),
+			cause: Cause{Remedies: []Remedy{t.readServiceLogs("Read the logs of dra-controller.", draController)}},
+		})
 	}
 	return t.expect(LinkInstances, "none yet", expectation{
 		Wait:  awaits("the first Instance", latest(t.configuration.CreationTimestamp, found.LastTransitionTime), writeTimeout),

@@ -206,9 +206,21 @@ func (s *Snapshot) UsesClaims(node string) bool {
 	return found != nil && s.usesClaims(found)
 }
 
+// ResourcesNamespace returns the namespace of the ConfigMap with how Pods get devices, if the
+// installation can have one.
+func (s *Snapshot) ResourcesNamespace() string {
+	for _, controller := range ofComponents(s.Deployments, draController) {
+		return controller.Namespace
+	}
+	return ""
+}
+
 // usesClaims reports whether Pods on the node get devices through ResourceClaims. The kubelet of
 // such a node advertises no resources of Akri. dra-controller runs also with the agent.
 func (s *Snapshot) usesClaims(node *corev1.Node) bool {
+	if s.Resources != "" {
+		return akriv0.ResourcesOf(node, s.Resources) == akriv0.ResourcesDRA
+	}
 	return node.Labels[akriv0.ResourcesLabel] != akriv0.ResourcesDevicePlugin &&
 		(len(ofComponents(s.DaemonSets, draKubeletPlugin)) > 0 || len(ofComponents(s.Deployments, draController)) > 0)
 }

@@ -64,6 +64,9 @@ type Snapshot struct {
 	// OneNamespace is true if Pods, Jobs, Configurations or Instances are only those of one
 	// namespace, or of some, because the user may not list those of others.
 	OneNamespace bool
+	// Resources is how Pods get devices, as the cluster has decided it. It is empty if the chart
+	// decides that, if nothing is decided yet, and if the user may not read it.
+	Resources string
 	// Unmet are the objects that Akri needs, and that are missing or not of this version.
 	Unmet []Requirement
 

@@ -70,6 +70,20 @@ func (r *Reader) Unmet(ctx context.Context, needed []akriv0.Subject) ([]explain.
 	return unmet, nil
 }
 
+// Resources returns how Pods get devices, as the cluster has decided it and recorded in the
+// namespace. It is empty if there is no record, or if the user may not read it.
+func (r *Reader) Resources(ctx context.Context, namespace string) (string, error) {
+	if namespace == "" {
+		return "", nil
+	}
+	var record struct{ Data map[string]string }
+	err := r.get(ctx, "/api/v1/namespaces/"+namespace+"/configmaps/"+akriv0.ResourcesConfigMap, &record)
+	if apierrors.IsNotFound(err) || apierrors.IsForbidden(err) {
+		return "", nil
+	}
+	return record.Data[akriv0.ResourcesKey], err
+}
+
 // metadata is the media type of an object without its content: a Secret has no data then.
 const metadata = "application/json;as=PartialObjectMetadata;v=v1;g=meta.k8s.io"
 

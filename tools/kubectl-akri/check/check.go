@@ -61,6 +61,11 @@ type Facts struct {
 	CA         CA
 	// NodeRestriction is what the API server lets a kubelet do.
 	NodeRestriction NodeRestriction
+	// Resources is the data of the ConfigMap with how Pods get devices. It is nil if there is none,
+	// or if the user may not get it.
+	Resources map[string]string
+	// HasDRA is whether the API server has what Dynamic Resource Allocation needs.
+	HasDRA bool
 	// Review is nil if the cluster has no webhook of Akri.
 	Review *Review
 	// Release is the Helm release, or nil if Helm has not installed Akri or the user may not read
@@ -97,6 +102,7 @@ func Of(s *explain.Snapshot, facts Facts) []Result {
 	results = append(results, certificates(facts)...)
 	results = append(results, webhook(s, facts.Review), authors(facts), allowedNamespaces(s, facts), nodesWithout(s),
 		placement(s, facts), nodeLabels(s, facts))
+	results = append(results, resources(facts)...)
 	results = append(results, weakening(facts)...)
 	results = append(results, upstream(facts)...)
 	return append(results, subjects(s)...)

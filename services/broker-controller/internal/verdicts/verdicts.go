@@ -59,6 +59,8 @@ type Observer struct {
 	conditions map[string][]metav1.Condition
 	// unmet is what was last found missing.
 	unmet []explain.Requirement
+	// resources is how Pods get devices, if the cluster decides it.
+	resources string
 	// renewed is when this process has last seen that an instance-writer renewed its Lease. It is
 	// zero before, and if they renew none.
 	renewed time.Time
@@ -126,14 +128,20 @@ func (o *Observer) subscribe() (unsubscribe func()) {
 	}
 }
 
-// readUnmet reads what Akri needs. While the API server does not answer, the last answer stays.
+// readUnmet reads what Akri needs, and how Pods get devices. While the API server does not answer,
+// the last answer stays.
 func (o *Observer) readUnmet(ctx context.Context) {
 	limited, cancel := context.WithTimeout(ctx, unmetInterval)
 	defer cancel()
-	needed := slices.DeleteFunc(append(o.snapshot().Needed(), o.own...), func(object akriv0.Subject) bool {
+	snapshot := o.snapshot()
+	needed := slices.DeleteFunc(append(snapshot.Needed(), o.own...), func(object akriv0.Subject) bool {
 		return object.Kind == "Secret" // which the service must not read
 	})
 	unmet, err := o.needs.Unmet(limited, needed)
+	var resources string
+	if err == nil {
+		resources, err = o.needs.Resources(limited, snapshot.ResourcesNamespace())
+	}
 	if ctx.Err() != nil {
 		return // the process stops
 	}
@@ -143,8 +151,8 @@ func (o *Observer) readUnmet(ctx context.Context) {
 	}
 
 	o.mu.Lock()
-	changed := !reflect.DeepEqual(o.unmet, unmet)
-	o.unmet = unmet
+	changed := !reflect.DeepEqual(o.unmet, unmet) || o.resources != resources
+	o.unmet, o.resources = unmet, resources
 	o.mu.Unlock()
 	if changed {
 		o.changed.Notify()
@@ -190,7 +198,7 @@ func (o *Observer) evaluate(ctx context.Context, changed func(key string)) (afte
 	snapshot := o.snapshot()
 	o.mu.Lock()
 	after = o.silentIn(began)
-	snapshot.Unmet = o.unmet
+	snapshot.Unmet, snapshot.Resources = o.unmet, o.resources
 	o.mu.Unlock()
 	if after == 0 {
 		snapshot.Silent, after = []string{explain.InstanceWriter}, kube.MaxWait

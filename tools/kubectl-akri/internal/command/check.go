@@ -76,6 +76,9 @@ Pods. If only one slot is free, the command asks before it takes it.`,
 			if facts.Release, err = readRelease(c.Context(), client, namespace); err != nil {
 				return err
 			}
+			if err := readResources(c.Context(), client, &facts); err != nil {
+				return err
+			}
 			facts.Review = review(c.Context(), client, snapshot.Webhooks)
 			results := append(check.Of(snapshot, facts), probed...)
 			err = print.Value(c.OutOrStdout(), o.output, results, func(w io.Writer, _ bool) { print.Checks(w, results) })
