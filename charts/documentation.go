@@ -108,7 +108,7 @@ func (s Sources) chartsPage() ([]byte, error) {
 				word(values.HostNetwork, "", ", if `"+service+".hostNetwork`")))
 		}
 		if values.MetricsPort != 0 && values.Relay.Port != 0 {
-			rows = append(rows, fmt.Sprintf("| %d | `%s` | probes of the relay, if `%[2]s.hostNetwork` and `global.resources=dra` |\n", values.Relay.Port, service))
+			rows = append(rows, fmt.Sprintf("| %d | `%s` | probes of the relay, if `%[2]s.hostNetwork` and `global.resources` is `dra` or `auto` |\n", values.Relay.Port, service))
 		}
 	}
 

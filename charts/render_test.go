@@ -174,6 +174,9 @@ func TestContradictingValuesAreErrors(t *testing.T) {
 			set("global.agent.enabled=true", "global.resources=dra", "dra-kubelet-plugin.enabled=false"),
 			"dra-kubelet-plugin.enabled is false, but global.agent.enabled is true",
 		},
+		"a decision without the service that takes it": {
+			set("global.resources=auto", "dra-controller.enabled=false"), "dra-controller.enabled is false, but global.resources=auto needs it",
+		},
 		"Dynamic Resource Allocation before 1.34": {
 			append(set("global.resources=dra"), "--kube-version=1.33.9"), "requires Kubernetes 1.34 or later",
 		},
@@ -286,6 +289,7 @@ func TestRelay(t *testing.T) {
 		"device plugins":                {set("global.agent.enabled=true"), ""},
 		"dra-kubelet-plugin":            {set("global.resources=dra"), ":9396"},
 		"the agent":                     {set("global.resources=dra", "global.agent.enabled=true"), ":9396"},
+		"the agent in either form":      {set("global.resources=auto", "global.agent.enabled=true"), ":9396"},
 		"the agent on the host network": {set("global.resources=dra", "global.agent.enabled=true", "agent.hostNetwork=true", "global.networkPolicy.enabled=false"), "127.0.0.1:9396"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -403,6 +407,11 @@ func TestAgentReplacesServices(t *testing.T) {
 			present: []string{"agent", "dra-controller", "device-plugin-host", "config-plugin-allocator"},
 			absent:  []string{"registrar", "discovery-operator", "dra-kubelet-plugin"},
 		},
+		"the cluster decides": {
+			values:  set("global.resources=auto"),
+			present: []string{"agent", "dra-controller"},
+			absent:  append([]string{"dra-kubelet-plugin"}, replaced...),
+		},
 		"host network": {
 			values:  set("global.agent.handlers={onvif}", "agent.hostNetwork=true", "global.networkPolicy.enabled=false"),
 			present: []string{"agent", "handler-udev"},
@@ -422,6 +431,24 @@ func TestAgentReplacesServices(t *testing.T) {
 	}
 }
 
+// TestAuto checks that the manifests do not depend on the version of Kubernetes, and that older API
+// servers accept them.
+func TestAuto(t *testing.T) {
+	for _, values := range [][]string{nil, set("global.agent.enabled=true", "console.enabled=true")} {
+		var first string
+		for _, version := range []string{"1.30.0", "1.33.9", "1.34.0", "1.37.2"} {
+			rendered, err := render(t, append(append(set("global.resources=auto"), "--kube-version="+version), values...)...)
+			require.NoError(t, err)
+			require.NotContains(t, rendered, "apiVersion: resource.k8s.io")
+			require.Contains(t, rendered, "name: akri-resources\n")
+			if first == "" {
+				first = rendered
+			}
+			require.Equal(t, first, rendered, version)
+		}
+	}
+}
+
 // TestHooks checks which objects helm creates while it uninstalls a release, and that it removes
 // them. Each has one hook and a name of its own, as Argo CD requires.
 func TestHooks(t *testing.T) {
@@ -432,6 +459,7 @@ func TestHooks(t *testing.T) {
 		"global.resources=devicePlugin":                  after,
 		"global.resources=dra":                           both,
 		"global.resources=dra,global.agent.enabled=true": both,
+		"global.resources=auto":                          both,
 		"global.resources=dra,cleanup.enabled=false":     {},
 		"global.resources=dra,cleanupHook.enabled=false": {},
 	} {

@@ -35,10 +35,11 @@ func slicesAs(t *testing.T, user rest.ImpersonationConfig) resourceclient.Resour
 	return resourcesAs(t, user).ResourceSlices()
 }
 
-// applyPolicies applies the policies of dra-controller, as in the namespace edge.
-func applyPolicies(t *testing.T) {
+// applyPolicies applies the policies of dra-controller, as in the namespace edge, with a value of
+// global.resources.
+func applyPolicies(t *testing.T, resources string) {
 	t.Helper()
-	policies, err := render(t, append(set("global.resources=dra"), "--namespace", "edge", "--show-only", "charts/dra-controller/templates/policy.yaml")...)
+	policies, err := render(t, append(set("global.resources="+resources), "--namespace", "edge", "--show-only", "charts/dra-controller/templates/policy.yaml")...)
 	require.NoError(t, err)
 	file := filepath.Join(t.TempDir(), "policy.yaml")
 	require.NoError(t, os.WriteFile(file, []byte(policies), 0o600))
@@ -73,7 +74,7 @@ func TestResourceSlicesOfOthers(t *testing.T) {
 	}, metav1.CreateOptions{})
 	require.NoError(t, err)
 
-	applyPolicies(t)
+	applyPolicies(t, "dra")
 	controller := slicesAs(t, rest.ImpersonationConfig{UserName: "system:serviceaccount:edge:akri-dra-controller", Groups: []string{rights}})
 	kubelet := slicesAs(t, rest.ImpersonationConfig{UserName: "system:node:node-a", Groups: []string{"system:nodes", rights}})
 	others := map[string]resourceclient.ResourceSliceInterface{
@@ -117,7 +118,7 @@ func TestResourceSlicesOfOthers(t *testing.T) {
 // dra-controller, whose rights RBAC cannot restrict to the objects of Akri, writes no others.
 func TestObjectsOfOtherDrivers(t *testing.T) {
 	const message = "dra-controller "
-	applyPolicies(t)
+	applyPolicies(t, "dra")
 	admin, err := kubernetes.NewForConfig(server.Config())
 	require.NoError(t, err)
 	controller := resourcesAs(t, rest.ImpersonationConfig{
@@ -182,6 +183,27 @@ func TestObjectsOfOtherDrivers(t *testing.T) {
 
 	require.NoError(t, admin.ResourceV1().ResourceSlices().Delete(t.Context(), "other", metav1.DeleteOptions{}))
 	require.NoError(t, admin.ResourceV1().DeviceClasses().Delete(t.Context(), "other", metav1.DeleteOptions{}))
+}
+
+// With auto dra-controller creates the DeviceClass akri.sh. Otherwise the chart does.
+func TestRootClass(t *testing.T) {
+	classes := resourcesAs(t, rest.ImpersonationConfig{
+		UserName: "system:serviceaccount:edge:akri-dra-controller", Groups: []string{"system:masters"},
+	}).DeviceClasses()
+	create := func() error {
+		_, err := classes.Create(t.Context(), &resourcev1.DeviceClass{ObjectMeta: metav1.ObjectMeta{Name: akriv0.Driver}}, metav1.CreateOptions{})
+		return err
+	}
+	applyPolicies(t, "dra")
+	require.EventuallyWithT(t, func(c *assert.CollectT) {
+		require.ErrorContains(c, create(), "dra-controller writes only DeviceClasses with the suffix .akri.sh")
+	}, time.Minute, 100*time.Millisecond, "the policy is in force")
+	applyPolicies(t, "auto")
+	require.EventuallyWithT(t, func(c *assert.CollectT) {
+		err := create()
+		require.True(c, err == nil || apierrors.IsAlreadyExists(err), "%v", err) // it exists if the first policy was late
+	}, time.Minute, 100*time.Millisecond, "the policy is in force")
+	require.NoError(t, classes.Delete(t.Context(), akriv0.Driver, metav1.DeleteOptions{}))
 }
 
 // touch changes a label of a DeviceClass.

@@ -14,14 +14,24 @@ import (
 // TestRights checks that the rights of every service are those in the table of docs/security.md,
 // verb by verb.
 func TestRights(t *testing.T) {
-	all := []string{"global.resources=dra", "console.enabled=true", "global.metrics.authorization=true", "prometheus.enabled=true"}
-	require.Equal(t, documentedRights(t), grantedRights(t, all...))
-	require.Equal(t, documentedRights(t), grantedRights(t, append(all, "global.agent.enabled=true")...))
+	all := []string{"console.enabled=true", "global.metrics.authorization=true", "prometheus.enabled=true"}
+	auto, dra := append(all, "global.resources=auto"), append(all, "global.resources=dra")
+	require.Equal(t, documentedRights(t), grantedRights(t, auto...))
+	require.Equal(t, documentedRights(t), grantedRights(t, append(auto, "global.agent.enabled=true")...))
+	ofDRA := slices.DeleteFunc(documentedRights(t), isOfDecision)
+	require.Equal(t, ofDRA, grantedRights(t, dra...))
+	require.Equal(t, ofDRA, grantedRights(t, append(dra, "global.agent.enabled=true")...))
 	byDefault := slices.DeleteFunc(documentedRights(t, append(authorizationRights, "akri-dra-", "akri-console ", "akri-cleanup-brokers ")...), func(right string) bool {
-		return strings.Contains(right, "of-claims") || right == "akri-instance-writer | cluster | resourceclaims | get"
+		return isOfDecision(right) || strings.Contains(right, "of-claims") || right == "akri-instance-writer | cluster | resourceclaims | get"
 	})
 	require.Equal(t, byDefault, grantedRights(t))
 	require.Equal(t, byDefault, grantedRights(t, "global.agent.enabled=true"))
+}
+
+// isOfDecision reports whether the right exists only with global.resources=auto.
+func isOfDecision(right string) bool {
+	return strings.Contains(right, "configmaps akri-resources") || strings.Contains(right, "endpointslices kubernetes") ||
+		strings.Contains(right, "clusterroles akri-dra-controller")
 }
 
 // authorizationRights exist with global.metrics.authorization.

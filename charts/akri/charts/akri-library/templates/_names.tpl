@@ -51,10 +51,12 @@ annotations: {{- toYaml . | nindent 2 }}
 {{ printf "%s:%s" $repository (toString ($tag | default .Chart.AppVersion)) }}{{ with $digest }}@{{ . }}{{ end }}
 {{- end }}
 
-{{/* The services that the agent replaces. With Dynamic Resource Allocation, those of device plugins run
-     in Pods of their own, on the nodes that keep device plugins. */}}
+{{/* The services that the agent replaces. With global.resources=dra, those of device plugins run in Pods
+     of their own, on the nodes that keep device plugins. */}}
 {{- define "akri.nodeServices" -}}
-{{- if include "akri.dra" . -}}
+{{- if include "akri.auto" . -}}
+[registrar, discovery-operator, device-plugin-host, config-plugin-allocator, dra-kubelet-plugin]
+{{- else if include "akri.dra" . -}}
 [registrar, discovery-operator, dra-kubelet-plugin]
 {{- else -}}
 [registrar, discovery-operator, device-plugin-host, config-plugin-allocator]
@@ -66,9 +68,22 @@ annotations: {{- toYaml . | nindent 2 }}
 [instance-writer, broker-controller, dra-controller, console, cleanup]
 {{- end }}
 
-{{/* Not empty with Dynamic Resource Allocation. */}}
+{{/* Not empty if Pods can get devices by Dynamic Resource Allocation. */}}
 {{- define "akri.dra" -}}
-{{- if eq ((.Values.global).resources | default "devicePlugin") "dra" }}yes{{ end -}}
+{{- if has ((.Values.global).resources | default "devicePlugin") (list "dra" "auto") }}yes{{ end -}}
+{{- end }}
+
+{{/* Not empty if the cluster decides how Pods get devices. */}}
+{{- define "akri.auto" -}}
+{{- if eq ((.Values.global).resources | default "devicePlugin") "auto" }}yes{{ end -}}
+{{- end }}
+
+{{/* The environment of a service that follows the decision. */}}
+{{- define "akri.resourcesEnv" -}}
+{{- if include "akri.auto" . }}
+- name: AKRI_RESOURCES
+  value: auto
+{{- end }}
 {{- end }}
 
 {{/* The namespace of the services of nodes. */}}

@@ -108,10 +108,10 @@ affinity: {{- toYaml . | nindent 2 }}
 {{- end }}
 {{- end }}
 
-{{/* The labels of the nodes of a service of device plugins: with Dynamic Resource Allocation, those
-     that keep device plugins. */}}
+{{/* The labels of the nodes of a service of device plugins: with global.resources=dra, those that keep
+     device plugins. */}}
 {{- define "akri.devicePluginNodes" -}}
-{{- if include "akri.dra" . }}akri.sh/resources: devicePlugin{{ end -}}
+{{- if and (include "akri.dra" .) (not (include "akri.auto" .)) }}akri.sh/resources: devicePlugin{{ end -}}
 {{- end }}
 
 {{/* Node selection of a Deployment with replicas. */}}
