@@ -8,6 +8,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -47,7 +48,7 @@ func run(t *testing.T, name string, arguments ...string) (string, error) {
 	// SIGQUIT prints the stacks of all goroutines.
 	command.Cancel = func() error { return command.Process.Signal(syscall.SIGQUIT) }
 	home := t.TempDir()
-	command.Env = append(os.Environ(), "HOME="+home, "XDG_CACHE_HOME="+home, "XDG_CONFIG_HOME="+home, "XDG_DATA_HOME="+home)
+	command.Env = append(environOfCommands(), "HOME="+home, "XDG_CACHE_HOME="+home, "XDG_CONFIG_HOME="+home, "XDG_DATA_HOME="+home)
 	var stdout, stderr bytes.Buffer
 	command.Stdout, command.Stderr = &stdout, &stderr
 	if err := command.Run(); err != nil {
@@ -56,11 +57,22 @@ func run(t *testing.T, name string, arguments ...string) (string, error) {
 	return stdout.String(), nil
 }
 
-// render returns the manifests of the chart akri with the arguments of helm.
+// environOfCommands returns that of this process for helm and kubectl. They end before they need
+// much memory, and collecting garbage takes a third of their CPU time.
+func environOfCommands() []string { return append(os.Environ(), "GOGC=off") }
+
+// render returns the manifests of the chart akri with the arguments of helm. It renders the same
+// arguments once, because the tests change neither the chart nor files with values.
 func render(t *testing.T, arguments ...string) (string, error) {
 	t.Helper()
-	return run(t, "helm", append([]string{"template", "akri", "akri", "--namespace", "akri-system"}, arguments...)...)
+	once, _ := renders.LoadOrStore(strings.Join(arguments, "\x00"), sync.OnceValues(func() (string, error) {
+		return run(t, "helm", append([]string{"template", "akri", "akri", "--namespace", "akri-system"}, arguments...)...)
+	}))
+	return once.(func() (string, error))()
 }
+
+// renders has a function for the arguments of each render.
+var renders sync.Map
 
 // set returns the arguments --set VALUE for all values.
 func set(values ...string) []string {

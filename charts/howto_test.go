@@ -87,7 +87,7 @@ func bashOn(t *testing.T, server *kubetest.Server, directory, commands string, a
 	command := exec.CommandContext(ctx, "bash", append([]string{"-euo", "pipefail", "-c", "set +u\n" + commands, "bash"}, arguments...)...)
 	command.Dir = directory
 	home := t.TempDir()
-	command.Env = append(os.Environ(), "PATH="+filepath.Dir(binary(t, "helm"))+":"+os.Getenv("PATH"), "KUBECONFIG="+kubeconfigOf(t, server), "HOME="+home)
+	command.Env = append(environOfCommands(), "PATH="+filepath.Dir(binary(t, "helm"))+":"+os.Getenv("PATH"), "KUBECONFIG="+kubeconfigOf(t, server), "HOME="+home)
 	output, err := command.CombinedOutput()
 	require.NoError(t, err, "%s\n%s", commands, output)
 	return string(output)
