@@ -82,9 +82,16 @@ func (p *autoPod) awaitReady() {
 		10*time.Second, 10*time.Millisecond)
 }
 
+// awaitSocket waits until the relay has a socket for the kubelet.
+func (p *autoPod) awaitSocket() {
+	p.t.Helper()
+	require.Eventually(p.t, p.registers, 10*time.Second, 10*time.Millisecond)
+}
+
 // register registers the driver, as a kubelet does.
 func (p *autoPod) register() *grpc.ClientConn {
 	p.t.Helper()
+	p.awaitSocket()
 	conn := dial(p.t, relayTo(p.config), "akri.sh-plugin.sock")
 	client := registrationv1.NewRegistrationClient(conn)
 	info, err := client.GetInfo(p.t.Context(), &registrationv1.InfoRequest{}, grpc.WaitForReady(true))
@@ -119,7 +126,7 @@ func TestNoRegistrationBeforeDecision(t *testing.T) {
 			require.Never(t, pod.registers, 2*time.Second, 10*time.Millisecond)
 
 			writer.SetResources(dra)
-			require.Eventually(t, pod.registers, 10*time.Second, 10*time.Millisecond)
+			pod.awaitSocket()
 			require.Error(t, pod.relay.Ready(t.Context()), "not registered yet")
 			pod.register()
 			pod.awaitReady()

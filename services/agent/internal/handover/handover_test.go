@@ -306,19 +306,24 @@ func TestRandomWalk(t *testing.T) {
 		random := rand.New(rand.NewPCG(seed, 0))
 		form, wasDynamic := undecided, false
 		for range steps {
-			switch random.IntN(8) {
-			case 0:
-				form = []instancev1.Resources{undecided, devicePlugin, dra}[random.IntN(3)]
+			if m.writerStopped && random.IntN(3) == 0 {
+				m.toggleWriter()
+			}
+			switch random.IntN(13) {
+			case 0, 10:
+				form = []instancev1.Resources{undecided, devicePlugin, devicePlugin, dra, dra}[random.IntN(5)]
 				wasDynamic = wasDynamic || form == dra
 				m.writer.SetResources(form)
-			case 1:
+			case 1, 2:
 				p := m.processes[random.IntN(len(m.processes))]
 				p.end([]syscall.Signal{syscall.SIGTERM, syscall.SIGKILL}[random.IntN(2)])
 				<-time.After(time.Duration(random.Int64N(int64(100 * time.Millisecond))))
 				p.start()
-			case 2:
-				m.toggleWriter()
-			case 3, 4:
+			case 3:
+				if !m.writerStopped {
+					m.toggleWriter()
+				}
+			case 4, 5, 6:
 				// An allocation waits for instance-writer for eight seconds.
 				if m.writerStopped && random.IntN(4) > 0 {
 					continue
@@ -326,7 +331,7 @@ func TestRandomWalk(t *testing.T) {
 				if p := m.kubelet.admit(m.nextName(), random); p != nil {
 					m.pods = append(m.pods, p)
 				}
-			case 5:
+			case 7, 8, 9:
 				if form == dra {
 					m.startClaimed(cameras[random.IntN(len(cameras))])
 				}
@@ -342,6 +347,8 @@ func TestRandomWalk(t *testing.T) {
 			<-time.After(time.Duration(random.Int64N(int64(300 * time.Millisecond))))
 		}
 
+		t.Logf("%d Pods, of which %d with claims and %d run; %d registrations of the driver",
+			m.count, len(m.claimed), len(m.pods), m.registrations())
 		if m.writerStopped {
 			m.toggleWriter()
 		}
