@@ -151,7 +151,8 @@ func TestPluggedDeviceAppearsAndDisappears(t *testing.T) {
 }
 
 // TestUdevd is udevd: it runs the test a second time with a /run of its own and writes entries of
-// the database there. Without a resync and without events of udevd, the handler sees only the files.
+// the database there. Without a resync and without events of udevd, the handler sees only the
+// files.
 func TestUdevd(t *testing.T) {
 	const child = "AKRI_TEST_UDEVD"
 	if os.Getenv(child) == "" {

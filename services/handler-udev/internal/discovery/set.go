@@ -42,7 +42,7 @@ func (s *Set) Refresh(top string, devices []rules.Device, waits func(rules.Devic
 		complete := exists && !last.waiting && last.inode == found.inode
 		found.waiting = !complete && (waits(device) || offered != device && waits(offered))
 		// udevd may have stored properties since the rules were evaluated.
-		if !found.waiting && !s.spec.matches(device) {
+		if !complete && !found.waiting && !s.spec.matches(device) {
 			continue
 		}
 		found.properties = s.spec.readProperties(device)
